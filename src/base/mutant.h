@@ -1,0 +1,54 @@
+// Seeded faults: proof that the tests of the bits can fail.
+//
+// Code that a test guards asks `mutant(Mutant::kX)` at the place where a fault would hurt. In a release
+// build that is the constant false and costs nothing; in a test build (KVASIR_MUTANTS) a test switches one
+// fault on at a time and must turn red.
+#pragma once
+
+#include <atomic>
+
+namespace kvasir {
+
+enum class Mutant {
+  kNone,
+  kMergeOrder,          // attention partials merged left to right, not by the aligned tree
+  kLeafOffByOne,        // a leaf ends one position early or late
+  kOwnKvUnrounded,      // a row attends to its own K and V before they are rounded to the cache type
+  kAttendBeforeWrite,   // attention does not wait until this step's K and V are written
+  kWrongPosition,       // RoPE by the index in the batch, not by the true position
+  kSwappedKvHeads,      // a query head reads its neighbour's KV head
+  kStaleFrame,          // the block table still names the frame that the block had before
+  kFrameReusedEarly,    // a freed frame is handed out before the steps that use it have ended
+  kKTailDropped,        // the last K group of a dot product is left out in batches of one
+  kBatchScale,          // activations are quantised with one scale for the batch, not per row and group
+  kScaleUnrounded,      // the activation scale is used before it is rounded to f16
+  kSamplerSeedByStep,   // the generator counts steps, not positions
+  kPrefixWrongBlock,    // prefix reuse hands out the block before the one that matched
+  kPrefixPartialBlock,  // a block that is not full yet is shared
+  kResumeSkipsToken,    // a preempted request resumes one token late
+  kSumOrderByChunk,     // the softmax sum starts at the chunk's first row, not at the leaf's first position
+};
+
+#if defined(KVASIR_MUTANTS)
+namespace internal {
+extern std::atomic<Mutant> active_mutant;
+}
+inline bool mutant(Mutant m) {
+  return internal::active_mutant.load(std::memory_order_relaxed) == m;
+}
+
+// Switches one fault on for its lifetime. Tests only; not while an engine is in a step.
+class ScopedMutant {
+ public:
+  explicit ScopedMutant(Mutant m) { internal::active_mutant = m; }
+  ~ScopedMutant() { internal::active_mutant = Mutant::kNone; }
+  ScopedMutant(const ScopedMutant&) = delete;
+  ScopedMutant& operator=(const ScopedMutant&) = delete;
+};
+#else
+constexpr bool mutant(Mutant) {
+  return false;
+}
+#endif
+
+}  // namespace kvasir

@@ -1,0 +1,71 @@
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "base/clock.h"
+#include "base/random.h"
+#include "base/status.h"
+#include "base/units.h"
+
+namespace kvasir {
+namespace {
+
+TEST(Units, ParsesSizes) {
+  EXPECT_EQ(parse_bytes("1536").value(), 1536u);
+  EXPECT_EQ(parse_bytes("64KiB").value(), 64 * kKiB);
+  EXPECT_EQ(parse_bytes("1.5GiB").value(), kGiB + kGiB / 2);
+  EXPECT_EQ(parse_bytes("2GB").value(), 2'000'000'000u);
+}
+
+TEST(Units, RefusesWhatIsNoSize) {
+  for (const char* text : {"", "GiB", "-1", "5 GiB", "4Gib", "nan", "inf", "1e30"}) {
+    auto r = parse_bytes(text);
+    ASSERT_FALSE(r.ok()) << text;
+    EXPECT_NE(r.status().message().find(text), std::string::npos);
+  }
+}
+
+TEST(Units, FormatsSizes) {
+  EXPECT_EQ(format_bytes(512), "512 B");
+  EXPECT_EQ(format_bytes(1536), "1.50 KiB");
+  EXPECT_EQ(format_bytes(3 * kGiB), "3.00 GiB");
+}
+
+Result<int> half(int x) {
+  if (x % 2) return error(ErrorCode::kInvalidArgument, "{} is odd", x);
+  return x / 2;
+}
+Status quarter(int x, int* out) {
+  KV_ASSIGN_OR_RETURN(int h, half(x));
+  KV_ASSIGN_OR_RETURN(*out, half(h));
+  return {};
+}
+
+TEST(Status, Propagates) {
+  int out = 0;
+  EXPECT_TRUE(quarter(8, &out).ok());
+  EXPECT_EQ(out, 2);
+  Status s = quarter(6, &out);
+  EXPECT_FALSE(s.ok());
+  EXPECT_EQ(s.message(), "3 is odd");
+}
+
+TEST(Random, CounterDecidesTheValue) {
+  Random a(7);
+  uint64_t first = a.bits(), second = a.bits();
+  EXPECT_EQ(Random(7).bits(), first);
+  EXPECT_EQ(Random(7, 1).bits(), second);
+  std::set<uint64_t> seen;
+  for (uint64_t i = 0; i < 1000; ++i) seen.insert(random_bits(i / 100, (i / 10) % 10, i % 10));
+  EXPECT_EQ(seen.size(), 1000u);
+}
+
+TEST(VirtualClock, MovesOnlyWhenTold) {
+  VirtualClock clock;
+  EXPECT_EQ(clock.now(), 0);
+  clock.advance(5);
+  EXPECT_EQ(clock.now(), 5);
+}
+
+}  // namespace
+}  // namespace kvasir
