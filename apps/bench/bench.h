@@ -1,0 +1,63 @@
+// `kvasir bench`: load for any OpenAI-compatible server, and what came of it.
+//
+// The flags, the printed block and the JSON keys are those of `vllm bench serve`, so that one program
+// measures this server and its peers.
+#pragma once
+
+#include <cstdint>
+#include <iosfwd>
+#include <limits>
+#include <string>
+#include <vector>
+
+namespace CLI {
+class App;
+}
+
+namespace kvasir {
+
+// As written on the command line; run_bench checks it.
+struct BenchOptions {
+  std::string base_url = "http://127.0.0.1:8000";
+  std::string model;  // empty: the first that /v1/models names
+  std::string endpoint = "/v1/completions";
+  std::string api_key;
+
+  std::string dataset_name = "random";
+  std::string dataset_path;
+  int64_t num_prompts = 0;          // 0: 1,000 random prompts, or every line of a custom file
+  int64_t random_input_len = 1024;  // words, which are near to tokens
+  int64_t random_output_len = 128;  // tokens
+  double random_range_ratio = 0.0;  // lengths are uniform in [len (1 - r), len (1 + r)]
+  int64_t custom_output_len = 256;  // tokens, for the lines that say none
+
+  double request_rate = std::numeric_limits<double>::infinity();  // requests per second
+  double burstiness = 1.0;                                        // the gamma distribution's shape
+  int64_t max_concurrency = 0;                                    // 0: no bound
+  int64_t num_warmups = 0;
+  double timeout_s = 3600.0;  // seconds, for each request
+
+  bool ignore_eos = false;
+  double temperature = 0.0;
+  uint64_t seed = 0;
+
+  std::string percentile_metrics = "ttft,tpot,itl,e2el";
+  std::string metric_percentiles = "50,90,99";
+  std::vector<std::string> goodput;  // "ttft:500", milliseconds
+
+  bool save_result = false;
+  bool save_detailed = false;
+  std::string result_dir;
+  std::string result_filename;
+};
+
+// Registers every flag on `app`, to be written into `options`, which must live as long as `app` parses.
+void add_bench_flags(CLI::App& app, BenchOptions& options);
+
+// Runs the load and prints the result. Takes SIGINT and SIGTERM while the load runs: what was measured so far
+// is then printed. Returns the process's exit code: 0, or 1 when nothing could be measured (one line on `err`
+// says why), or 130 after an interrupt. Blocks until the load has ended; raises the soft limit on open files.
+int run_bench(const BenchOptions& options);
+int run_bench(const BenchOptions& options, std::ostream& out, std::ostream& err);
+
+}  // namespace kvasir

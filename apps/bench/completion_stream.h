@@ -1,0 +1,80 @@
+// One streamed completion: the request's body, and what its answer says, with times.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "bench/prompts.h"
+#include "bench/sse.h"
+
+namespace kvasir {
+
+// Everything that is measured of one request. Times are those of the run's clock.
+struct RequestRecord {
+  enum class State { kWaiting, kSent, kCompleted, kFailed };
+  State state = State::kWaiting;
+  Nanos start = 0;          // the request is sent: just before its connection is opened
+  Nanos first = 0;          // the first chunk with content, or the finishing one when none had any
+  Nanos last = 0;           // the last chunk with content, or the finishing one when that came later
+  std::vector<Nanos> gaps;  // between chunks with content
+  int64_t content_chunks = 0;
+  int64_t prompt_words = 0;
+  // Set when the request has completed: what `usage` said, else words and chunks.
+  int64_t prompt_tokens = 0;
+  int64_t output_tokens = 0;
+  bool usage_known = false;
+  std::string text;   // kept on request only
+  std::string error;  // one line; empty unless kFailed
+};
+
+struct CompletionRequest {
+  std::string model;
+  bool chat = false;  // the /v1/chat/completions form
+  bool ignore_eos = false;
+  double temperature = 0;
+};
+
+// The JSON body that asks for a stream with usage.
+std::string completion_body(const CompletionRequest& request, const Prompt& prompt);
+
+// Follows one answer and fills in *record, which must outlive it. Not thread-safe. Calls come in the order
+// on_head, on_body..., on_end; on_end may come at any time and comes once.
+class CompletionStream {
+ public:
+  CompletionStream(RequestRecord* record, bool keep_text);
+
+  void on_head(int status, std::string_view content_type);
+  // Returns false when no more bytes are wanted: the stream is done, or broken.
+  bool on_body(std::string_view bytes, Nanos now);
+  // `transport` says how the connection ended. Leaves record->state kCompleted or kFailed.
+  void on_end(const Status& transport);
+
+ private:
+  enum class Kind { kNone, kStream, kOther };
+
+  void on_event(std::string_view data, Nanos now);
+  void on_content(std::string_view text, Nanos now);
+  void fail(std::string message);
+  std::string describe_other_answer() const;
+
+  RequestRecord* const record_;
+  const bool keep_text_;
+  SseParser parser_;
+  Kind kind_ = Kind::kNone;
+  int status_ = 0;
+  std::string content_type_;
+  std::string other_body_;  // of an answer that is not a stream, up to a bound
+  bool finished_ = false;   // a finish_reason was seen
+  bool done_ = false;       // [DONE] was seen
+  bool failed_ = false;
+};
+
+// The message of an OpenAI error body, or the beginning of the text; always one line without control
+// characters.
+std::string error_message_of(std::string_view body);
+
+}  // namespace kvasir

@@ -1,0 +1,99 @@
+// The command line of `kvasir bench`.
+#include <CLI/CLI.hpp>
+
+#include "bench/bench.h"
+
+namespace kvasir {
+namespace {
+
+void add_server_flags(CLI::App& app, BenchOptions& o) {
+  app.add_option("--base-url", o.base_url, "The server, by http")->capture_default_str();
+  app.add_option("--endpoint", o.endpoint, "/v1/completions or /v1/chat/completions")->capture_default_str();
+  app.add_option("-m,--model", o.model, "Model name to ask for (default: the first that /v1/models names)");
+  app.add_option("--api-key", o.api_key, "Sent as a bearer token")->envname("KVASIR_API_KEY");
+  app.add_option("--timeout", o.timeout_s, "Seconds that one request may take")->capture_default_str();
+}
+
+void add_dataset_flags(CLI::App& app, BenchOptions& o) {
+  app.add_option("--dataset-name", o.dataset_name, "random, or custom: a file of JSON lines")
+      ->capture_default_str();
+  app.add_option(
+      "--dataset-path", o.dataset_path,
+      "For custom: one {\"prompt\": ..., \"max_tokens\": N} per line; \"output_tokens\" is another name "
+      "for \"max_tokens\". Sent in the order of the file");
+  app.add_option(
+      "--num-prompts", o.num_prompts,
+      "Requests to measure (default: 1000 random ones, or every line of the file); a shorter file is "
+      "sent again from its beginning");
+  app.add_option(
+         "--random-input-len", o.random_input_len,
+         "Length of a random prompt in common English words, nearly always one token each; the result "
+         "counts the tokens that the server reports")
+      ->capture_default_str();
+  app.add_option("--random-output-len", o.random_output_len, "max_tokens of a random request")
+      ->capture_default_str();
+  app.add_option("--random-range-ratio", o.random_range_ratio,
+                 "Random lengths are uniform in [len (1 - r), len (1 + r)]; 0 to below 1")
+      ->capture_default_str();
+  app.add_option("--custom-output-len", o.custom_output_len,
+                 "max_tokens for the lines of the file that say none")
+      ->capture_default_str();
+  app.add_option("--seed", o.seed, "Of random prompts, lengths and arrival times")->capture_default_str();
+}
+
+void add_load_flags(CLI::App& app, BenchOptions& o) {
+  app.add_option(
+         "--request-rate", o.request_rate,
+         "Requests per second. inf: all arrive at once. Otherwise an open loop: arrival times are drawn "
+         "ahead, and slow answers do not delay them")
+      ->capture_default_str();
+  app.add_option(
+         "--burstiness", o.burstiness,
+         "Shape of the gamma distribution of the gaps between arrivals. 1: a Poisson process; below: in "
+         "bursts; above: more even")
+      ->capture_default_str();
+  app.add_option("--max-concurrency", o.max_concurrency,
+                 "Requests in flight at most; further ones wait, and as in vLLM that wait is in no latency "
+                 "(default: no bound)");
+  app.add_option(
+         "--num-warmups", o.num_warmups,
+         "Requests before the measured ones; random warm-ups have prompts of their own, a file's are its "
+         "first lines")
+      ->capture_default_str();
+  app.add_flag("--ignore-eos,!--no-ignore-eos", o.ignore_eos, "Ask the server to generate max_tokens always");
+  app.add_option("--temperature", o.temperature, "Sampling temperature")->capture_default_str();
+}
+
+void add_result_flags(CLI::App& app, BenchOptions& o) {
+  app.add_option("--percentile-metrics", o.percentile_metrics, "What to report, out of ttft, tpot, itl, e2el")
+      ->capture_default_str();
+  app.add_option("--metric-percentiles", o.metric_percentiles, "Percentiles to report")
+      ->capture_default_str();
+  app.add_option(
+      "--goodput", o.goodput,
+      "KEY:MILLISECONDS ..., keys ttft, tpot, p99_tbt, max_tbt (of a request's own gaps between chunks) "
+      "and e2el: also report the rate of requests that meet all of them");
+  app.add_flag("--save-result,!--no-save-result", o.save_result, "Write the result as JSON");
+  app.add_flag("--save-detailed,!--no-save-detailed", o.save_detailed,
+               "With --save-result: also each request's times, lengths, text and error");
+  app.add_option("--result-dir", o.result_dir, "Directory of the JSON file (default: the working directory)");
+  app.add_option("--result-filename", o.result_filename,
+                 "Name of the JSON file (default: of the rate, model and date)");
+}
+
+}  // namespace
+
+void add_bench_flags(CLI::App& app, BenchOptions& options) {
+  app.footer(
+      "Times are measured as vLLM's benchmark does it, from when a request is sent, which includes opening "
+      "its "
+      "connection: TTFT to the first chunk with content, E2EL to the last chunk, ITL between chunks with "
+      "content, "
+      "TPOT = (last chunk - first chunk) / (tokens - 1).");
+  add_server_flags(app, options);
+  add_dataset_flags(app, options);
+  add_load_flags(app, options);
+  add_result_flags(app, options);
+}
+
+}  // namespace kvasir

@@ -1,0 +1,39 @@
+// What the requests ask: random words, or the lines of a file.
+#pragma once
+
+#include <cstdint>
+#include <istream>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+
+namespace kvasir {
+
+struct Prompt {
+  std::string text;
+  int64_t words = 0;       // stands in for the prompt's tokens where the server reports none
+  int64_t max_tokens = 1;  // the most that the server may generate
+};
+
+struct RandomPromptSpec {
+  int64_t input_len = 1024;  // words: common English ones, nearly always one token each
+  int64_t output_len = 128;  // tokens
+  double range_ratio = 0;    // lengths are uniform in [floor(len (1 - r)), ceil(len (1 + r))], and at least 1
+  uint64_t seed = 0;
+};
+
+// Prompts number `first` to `first + count - 1` of the seed. A prompt depends on the seed and its number
+// alone. REQUIRES: count >= 0, input_len >= 1, output_len >= 1, 0 <= range_ratio < 1
+std::vector<Prompt> random_prompts(const RandomPromptSpec& spec, int64_t first, int64_t count);
+
+// JSON lines: {"prompt": "...", "max_tokens": 64}; "output_tokens" is another name for "max_tokens", and a
+// line without either gets default_output_len. Empty lines are skipped. `name` is what the errors call the
+// input: kInvalidArgument names the line at fault.
+Result<std::vector<Prompt>> parse_custom_prompts(std::istream& in, const std::string& name,
+                                                 int64_t default_output_len);
+
+// As parse_custom_prompts, of the file at `path`; kNotFound or kIo when it cannot be read.
+Result<std::vector<Prompt>> load_custom_prompts(const std::string& path, int64_t default_output_len);
+
+}  // namespace kvasir

@@ -1,0 +1,99 @@
+// The flags that describe how a model runs.
+#include "apps/flags.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cctype>
+#include <cstdio>
+
+#include "base/units.h"
+#include "sched/registry.h"
+
+namespace kvasir {
+namespace {
+
+void add_bytes(CLI::App& app, const char* flag, uint64_t& bytes, const char* help) {
+  app.add_option_function<std::string>(
+         flag,
+         [&bytes, flag](const std::string& text) {
+           const Result<uint64_t> parsed = parse_bytes(text);
+           if (!parsed.ok()) throw CLI::ValidationError(flag, parsed.status().message());
+           bytes = *parsed;
+         },
+         help)
+      ->type_name("BYTES");
+}
+
+void add_cache_flags(CLI::App& app, RuntimeOptions& o) {
+  add_bytes(
+      app, "--kv-cache-memory-bytes", o.kv_cache_memory_bytes,
+      "Memory for keys and values, as 1536, 512MiB or 1.5GiB (default: half of what is available once the "
+      "model is loaded)");
+  app.add_option("--kv-cache-dtype", o.kv_cache_dtype, "Element type of keys and values: bf16 or f32")
+      ->capture_default_str();
+  app.add_option("--block-size", o.block_size, "Tokens of a KV block: 16, 32, 64, 128 or 256")
+      ->capture_default_str();
+  app.add_option("--kv-layer-group", o.kv_layer_group,
+                 "Layers that share a frame of the cache (default: all)");
+  app.add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", o.enable_prefix_caching,
+               "Share the keys and values of equal prefixes between requests (default: on)");
+}
+
+void add_batch_flags(CLI::App& app, RuntimeOptions& o) {
+  app.add_option("-c,--max-model-len,--ctx-size", o.max_model_len,
+                 "Longest prompt and output of one request, in tokens (default: what model and cache allow)");
+  app.add_option("--max-num-seqs", o.max_num_seqs, "Requests that run at once, at the most")
+      ->capture_default_str();
+  app.add_option("--max-num-batched-tokens", o.max_num_batched_tokens, "Tokens of one step, at the most")
+      ->capture_default_str();
+  app.add_option("--long-prefill-token-threshold", o.long_prefill_token_threshold,
+                 "Tokens of one prompt in one step, at the most (default: no bound of its own)");
+  app.add_option("--max-num-queued-reqs", o.max_num_queued_reqs,
+                 "Requests that may wait; further ones are refused with 503")
+      ->capture_default_str();
+  app.add_option("--max-num-queued-tokens", o.max_num_queued_tokens,
+                 "Prompt tokens that may wait (default: no bound)");
+  app.add_option("--scheduling-policy", o.scheduling_policy,
+                 fmt::format("What runs next: {}", fmt::join(policy_names(), ", ")))
+      ->capture_default_str();
+}
+
+}  // namespace
+
+void add_model_flag(CLI::App& app, std::string& path) {
+  app.add_option("model,-m,--model", path, "The model: a GGUF file")->required();
+}
+
+void add_runtime_flags(CLI::App& app, RuntimeOptions& o) {
+  add_model_flag(app, o.model_path);
+  app.add_option("-t,--threads", o.threads, "Compute threads (default: one per core)")
+      ->check(CLI::Range(0, 4096));
+  add_cache_flags(app, o);
+  add_batch_flags(app, o);
+  app.add_option("--activation-type", o.activation_type,
+                 "auto: int8 where the weights are quantised; f32: never quantised")
+      ->capture_default_str();
+  app.add_option("--chat-template", o.chat_template_path,
+                 "File with a Jinja chat template (default: the model's own)");
+  app.add_option("--log-plans", o.log_plans, "File that gets one line of JSON per step (default: none)");
+}
+
+void add_environment(CLI::App& app) {
+  for (CLI::Option* option : app.get_options()) {
+    const auto& names = option->get_lnames();
+    if (names.empty() || names.front() == "help") continue;
+    std::string variable = "KVASIR_";
+    for (const char c : names.front()) {
+      variable += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+    }
+    option->envname(variable);
+  }
+}
+
+int report_failure(const char* subcommand, const std::string& message) {
+  fmt::print(stderr, "kvasir {}: {}\n", subcommand, message);
+  return 1;
+}
+
+}  // namespace kvasir

@@ -1,0 +1,26 @@
+// Flags that several subcommands share, and the environment that stands in for them.
+#pragma once
+
+#include <string>
+
+#include "apps/runtime.h"
+
+namespace CLI {
+class App;
+}
+
+namespace kvasir {
+
+// MODEL, or -m / --model.
+void add_model_flag(CLI::App& app, std::string& path);
+
+// How the model runs: threads, cache, batches, policy. `options` must live as long as `app` parses.
+void add_runtime_flags(CLI::App& app, RuntimeOptions& options);
+
+// Gives every flag of `app` its variable: --max-num-seqs is KVASIR_MAX_NUM_SEQS. The command line wins.
+void add_environment(CLI::App& app);
+
+// Prints one line on standard error; the exit code of a subcommand that failed.
+int report_failure(const char* subcommand, const std::string& message);
+
+}  // namespace kvasir

@@ -1,0 +1,145 @@
+// One request through the engine, as the server would make it, printed as it comes.
+#include "apps/generate.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <condition_variable>
+#include <cstdio>
+#include <deque>
+#include <mutex>
+
+#include "apps/flags.h"
+#include "apps/serve.h"
+#include "base/clock.h"
+#include "server/choice_stream.h"
+
+namespace kvasir {
+namespace {
+
+// Hands the engine's events to the thread that prints.
+class EventQueue final : public OutputSink {
+ public:
+  void on_output(OutputEvent event) override {
+    const std::lock_guard lock(mutex_);
+    events_.push_back(std::move(event));
+    changed_.notify_one();
+  }
+  OutputEvent wait() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return !events_.empty(); });
+    OutputEvent event = std::move(events_.front());
+    events_.pop_front();
+    return event;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<OutputEvent> events_;
+};
+
+ApiRequest to_api_request(const GenerateOptions& options) {
+  ApiRequest api;
+  api.kind = options.chat ? ApiKind::kChat : ApiKind::kCompletion;
+  if (options.chat && !options.system.empty()) api.messages.push_back({"system", options.system});
+  if (options.chat) api.messages.push_back({"user", options.prompt});
+  if (!options.chat) api.prompts.push_back(options.prompt);
+  api.sampling = options.sampling;
+  api.seed = options.seed;
+  api.max_tokens = options.max_tokens;
+  api.max_tokens_field = "--max-tokens";
+  api.stop = options.stop;
+  api.ignore_eos = options.ignore_eos;
+  return api;
+}
+
+std::string shown(const Tokenizer& tokenizer, Token id) {
+  std::string out;
+  for (const char c : tokenizer.token_text(id)) out += c == '\n' || c == '\t' ? ' ' : c;
+  return out;
+}
+
+void print_delta(const TextDelta& delta, const Tokenizer& tokenizer, bool logprobs) {
+  if (!logprobs) {
+    fmt::print("{}", delta.text);
+  } else {
+    for (const LogprobEntry& entry : delta.logprobs) {
+      fmt::print("{:.6f}\t{}\t{}", entry.logprob, entry.id, shown(tokenizer, entry.id));
+      for (const TokenLogprob& top : entry.top) {
+        fmt::print("\t{:.6f} {} {}", top.logprob, top.token, shown(tokenizer, top.token));
+      }
+      fmt::print("\n");
+    }
+  }
+  std::fflush(stdout);
+}
+
+Status generate(const GenerateOptions& options) {
+  KV_ASSIGN_OR_RETURN(const std::unique_ptr<Runtime> runtime, load_runtime(options.runtime));
+  const std::unique_ptr<Backend> backend = make_engine_backend(runtime->engine());
+  auto outcome = prepare_request(make_service(*runtime, *backend), to_api_request(options));
+  if (const auto* e = std::get_if<ApiError>(&outcome)) {
+    return Status(ErrorCode::kInvalidArgument, e->message);
+  }
+  GenerationRequest request = std::move(std::get<PreparedRequest>(outcome).generations.front());
+  const size_t prompt_tokens = request.prompt.size();
+  const bool logprobs = options.sampling.logprobs >= 0;
+  KV_ASSIGN_OR_RETURN(ChoiceStream text, ChoiceStream::create(&runtime->tokenizer(), options.stop,
+                                                              request.stop_tokens, logprobs));
+  const auto queue = std::make_shared<EventQueue>();
+  const MonotonicClock clock;
+  const Nanos begin = clock.now();
+  runtime->engine().start();
+  KV_ASSIGN_OR_RETURN(const RequestId id, backend->submit(std::move(request), queue));
+  OutputEvent event;
+  do {
+    event = queue->wait();
+    TextDelta delta;
+    for (const OutputToken& token : event.tokens) KV_RETURN_IF_ERROR(text.push(token, delta));
+    if (text.stopped_by_string()) backend->cancel(id);
+    if (event.finish) text.finish(delta);
+    print_delta(delta, runtime->tokenizer(), logprobs);
+  } while (!event.finish);
+  if (!logprobs) fmt::print("\n");
+  const double seconds = to_seconds(clock.now() - begin);
+  fmt::print(stderr, "[{} prompt tokens, {} generated, {:.2f} s, {:.1f} generated tokens per second]\n",
+             prompt_tokens, text.completion_tokens(), seconds, text.completion_tokens() / seconds);
+  runtime->engine().stop();
+  if (event.finish == FinishReason::kError) return Status(ErrorCode::kUnavailable, event.error);
+  return {};
+}
+
+}  // namespace
+
+void add_generate_flags(CLI::App& app, GenerateOptions& o) {
+  add_runtime_flags(app, o.runtime);
+  app.add_option("-p,--prompt", o.prompt, "The text to go on from, or the user's message with --chat")
+      ->required();
+  app.add_flag("--chat", o.chat, "Put the prompt into the model's chat template (default: off)");
+  app.add_option("--system", o.system, "System message, with --chat (default: none)");
+  app.add_option("--max-tokens", o.max_tokens, "Tokens to generate, at the most")->capture_default_str();
+  app.add_option("--temperature", o.sampling.temperature, "0: always the most likely token")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 2.0));
+  app.add_option("--top-p", o.sampling.top_p, "Of the most likely tokens, those that make up this share")
+      ->capture_default_str()
+      ->check(CLI::Range(1e-6, 1.0));
+  app.add_option("--top-k", o.sampling.top_k, "Of the most likely tokens, this many; 0: all")
+      ->capture_default_str();
+  app.add_option("--seed", o.seed, "Of the random choices (default: another one each time)");
+  app.add_option("--stop", o.stop, "Text that ends the output; may be given again")->allow_extra_args(false);
+  app.add_flag("--ignore-eos", o.ignore_eos, "Go on after the model's end token (default: off)");
+  app.add_option(
+         "--logprobs", o.sampling.logprobs,
+         "Print, in place of the text, a line per token: log-probability, id, token, and this many of the "
+         "most likely ones (default: off)")
+      ->check(CLI::Range(0, 20));
+}
+
+int run_generate(const GenerateOptions& options) {
+  const Status status = generate(options);
+  return status.ok() ? 0 : report_failure("generate", status.message());
+}
+
+}  // namespace kvasir

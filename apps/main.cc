@@ -1,0 +1,72 @@
+// The one binary: `kvasir SUBCOMMAND`.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <exception>
+#include <functional>
+
+#include "apps/flags.h"
+#include "apps/generate.h"
+#include "apps/inspect.h"
+#include "apps/serve.h"
+#include "bench/bench.h"
+
+namespace kvasir {
+namespace {
+
+constexpr int kExitUsage = 2;
+
+int run(int argc, char** argv) {
+  CLI::App app("Kvasir serves large language models, and makes the most of the memory that attention needs.",
+               "kvasir");
+  app.set_version_flag("--version", std::string("kvasir ") + KVASIR_VERSION);
+  app.require_subcommand(1);
+  std::function<int()> chosen;
+
+  ServeOptions serve;
+  CLI::App* serve_app = app.add_subcommand("serve", "Serve a model over HTTP, as OpenAI's interface does");
+  add_serve_flags(*serve_app, serve);
+  serve_app->callback([&] { chosen = [&] { return run_serve(serve); }; });
+
+  GenerateOptions generate;
+  CLI::App* generate_app = app.add_subcommand("generate", "Generate from one prompt, to standard output");
+  add_generate_flags(*generate_app, generate);
+  generate_app->callback([&] { chosen = [&] { return run_generate(generate); }; });
+
+  BenchOptions bench;
+  CLI::App* bench_app = app.add_subcommand("bench", "Put load on any OpenAI-compatible server, and measure");
+  add_bench_flags(*bench_app, bench);
+  bench_app->callback([&] { chosen = [&] { return run_bench(bench); }; });
+
+  std::string inspected;
+  CLI::App* inspect_app = app.add_subcommand("inspect", "Describe a model file");
+  add_model_flag(*inspect_app, inspected);
+  inspect_app->callback([&] { chosen = [&] { return run_inspect(inspected); }; });
+
+  for (CLI::App* subcommand : {serve_app, generate_app}) {
+    add_environment(*subcommand);
+    subcommand->footer(
+        "Each flag may also be given by the environment: --max-num-seqs as KVASIR_MAX_NUM_SEQS.");
+  }
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? 0 : kExitUsage;
+  }
+  return chosen();
+}
+
+}  // namespace
+}  // namespace kvasir
+
+int main(int argc, char** argv) {
+  try {
+    return kvasir::run(argc, argv);
+  } catch (const std::exception& e) {
+    // Out of memory, most likely: everything else is a Status.
+    fmt::print(stderr, "kvasir: {}\n", e.what());
+    return 1;
+  }
+}

@@ -1,0 +1,54 @@
+// From options to a running engine: the model, its executor, the cache and the policy, put together.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/status.h"
+#include "engine/engine.h"
+#include "exec/cpu/decoder.h"
+#include "model/chat_template.h"
+#include "model/tokenizer.h"
+
+namespace kvasir {
+
+struct RuntimeOptions {
+  std::string model_path;
+  int threads = 0;                      // compute threads; 0: one per core
+  uint64_t kv_cache_memory_bytes = 0;   // 0: half of the memory that is available once the model is loaded
+  std::string kv_cache_dtype = "bf16";  // bf16 | f32
+  uint32_t block_size = 64;             // tokens
+  uint32_t kv_layer_group = 0;          // layers per frame; 0: all
+  uint32_t max_model_len = 0;           // tokens; 0: what the model and the cache allow
+  uint32_t max_num_seqs = 256;
+  uint32_t max_num_batched_tokens = 512;
+  uint32_t long_prefill_token_threshold = 0;  // 0: no bound of its own
+  uint32_t max_num_queued_reqs = 1024;
+  uint64_t max_num_queued_tokens = 0;  // 0: no bound
+  bool enable_prefix_caching = true;
+  std::string scheduling_policy = "sarathi";
+  std::string activation_type = "auto";  // auto: int8 where the weights are quantised; f32: never quantised
+  std::string log_plans;                 // a file for the plan log; empty: none
+  std::string chat_template_path;        // empty: the model's own
+
+  // Evaluation only: sees logits, of every row if `tap_all_rows`, on a thread of the executor's.
+  LogitsTap tap;
+  bool tap_all_rows = false;
+};
+
+class Runtime {
+ public:
+  virtual ~Runtime() = default;
+  virtual Engine& engine() = 0;
+  virtual const Tokenizer& tokenizer() const = 0;
+  virtual const ChatTemplate* chat_template() const = 0;  // null: the model has none
+  virtual uint32_t max_model_len() const = 0;             // tokens
+  // Every tier and buffer with its bytes, for people.
+  virtual std::string memory_report() const = 0;
+};
+
+// One line names what is wrong: the file, the flag, or the memory that is missing.
+Result<std::unique_ptr<Runtime>> load_runtime(const RuntimeOptions& options);
+
+}  // namespace kvasir

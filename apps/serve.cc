@@ -1,0 +1,158 @@
+// Start, the two lines that a user needs, and the orderly end.
+#include "apps/serve.h"
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+
+#include "apps/flags.h"
+#include "apps/signals.h"
+#include "base/log.h"
+
+namespace kvasir {
+namespace {
+
+constexpr Nanos kFlushTimeout = 2 * kNanosPerSecond;
+
+// A connection is a descriptor, and the usual soft limit is lower than the hard one.
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
+  limit.rlim_cur = limit.rlim_max;
+  if (setrlimit(RLIMIT_NOFILE, &limit) != 0) log_warning("the limit on open files could not be raised");
+}
+
+Result<std::vector<std::string>> read_keys(const std::string& path) {
+  std::ifstream in(path);
+  if (!in) return error(ErrorCode::kIo, "--api-key-file {}: cannot be read", path);
+  std::vector<std::string> keys;
+  for (std::string line; std::getline(in, line);) {
+    const size_t end = line.find_last_not_of(" \t\r");
+    if (end == std::string::npos) continue;
+    keys.push_back(line.substr(0, end + 1));
+  }
+  if (keys.empty()) {
+    return error(ErrorCode::kInvalidArgument, "--api-key-file {}: no key in it; write one per line", path);
+  }
+  return keys;
+}
+
+Status complete_options(ServeOptions& options) {
+  ServerOptions& server = options.server;
+  if (!options.api_key_file.empty()) {
+    KV_ASSIGN_OR_RETURN(const std::vector<std::string> keys, read_keys(options.api_key_file));
+    server.api_keys.insert(server.api_keys.end(), keys.begin(), keys.end());
+  }
+  for (const std::string& key : server.api_keys) {
+    if (key.empty()) return error(ErrorCode::kInvalidArgument, "--api-key: the key is empty");
+  }
+  if (server.model_names.empty()) {
+    server.model_names = {std::filesystem::path(options.runtime.model_path).stem().string()};
+  }
+  server.version = KVASIR_VERSION;
+  return {};
+}
+
+void print_welcome(const ServeOptions& options, const Server& server, const Runtime& runtime) {
+  std::string url = server.url();
+  // An address to listen on everywhere is none to connect to.
+  for (const char* any : {"0.0.0.0", "[::]"}) {
+    const size_t at = url.find(any);
+    if (at != std::string::npos) url.replace(at, std::string_view(any).size(), "127.0.0.1");
+  }
+  const bool chat = runtime.chat_template() != nullptr;
+  fmt::print("{}\n", runtime.memory_report());
+  fmt::print("listening on {} (model '{}')\n", server.url(), options.server.model_names.front());
+  fmt::print("try: curl {}{} -H 'Content-Type: application/json'{} -d '{}'\n", url,
+             chat ? "/v1/chat/completions" : "/v1/completions",
+             options.server.api_keys.empty() ? "" : " -H \"Authorization: Bearer $KVASIR_API_KEY\"",
+             chat ? R"({"messages":[{"role":"user","content":"What is a raven?"}],"max_tokens":64})"
+                  : R"({"prompt":"A raven is","max_tokens":64})");
+  std::fflush(stdout);
+}
+
+void shut_down(double timeout_s, Server& server, Engine& engine, Signals& signals) {
+  log_info("shutting down: requests that run have {} s; a second signal ends them at once", timeout_s);
+  server.drain();
+  const MonotonicClock clock;
+  const Nanos end = clock.now() + from_seconds(timeout_s);
+  bool idle = false;
+  while (!(idle = server.wait_idle(50 * kNanosPerMilli)) && signals.count() < 2 && clock.now() < end) {
+  }
+  if (!idle) log_warning("requests are left; they are told that the server stops");
+  engine.stop();
+  server.stop(kFlushTimeout);
+}
+
+Status serve(ServeOptions& options) {
+  KV_RETURN_IF_ERROR(complete_options(options));
+  raise_descriptor_limit();
+  Signals signals;
+  // A port that is taken is known before a large model is loaded.
+  KV_ASSIGN_OR_RETURN(const std::unique_ptr<Server> server, Server::start(options.server));
+  KV_ASSIGN_OR_RETURN(const std::unique_ptr<Runtime> runtime, load_runtime(options.runtime));
+  const std::unique_ptr<Backend> backend = make_engine_backend(runtime->engine());
+  runtime->engine().start();
+  server->serve(make_service(*runtime, *backend));
+  print_welcome(options, *server, *runtime);
+  signals.ready();
+  signals.wait();
+  shut_down(options.shutdown_timeout_s, *server, runtime->engine(), signals);
+  return {};
+}
+
+}  // namespace
+
+void add_serve_flags(CLI::App& app, ServeOptions& options) {
+  add_runtime_flags(app, options.runtime);
+  ServerOptions& server = options.server;
+  app.add_option("--host", server.host, "Address to listen on; 0.0.0.0: every one")->capture_default_str();
+  app.add_option("--port", server.port, "Port to listen on; 0: any free one")->capture_default_str();
+  app.add_option("--served-model-name", server.model_names,
+                 "Name that clients use; may be given again for further names (default: the file's)")
+      ->allow_extra_args(false);
+  app.add_option("--api-key", server.api_keys,
+                 "Key that clients must send; may be given again (default: none is asked for)")
+      ->allow_extra_args(false);
+  app.add_option("--api-key-file", options.api_key_file, "File with such keys, one per line");
+  app.add_option("--shutdown-timeout", options.shutdown_timeout_s,
+                 "Seconds that running requests have after SIGTERM or SIGINT")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 86400.0));
+}
+
+int run_serve(ServeOptions options) {
+  const Status status = serve(options);
+  return status.ok() ? 0 : report_failure("serve", status.message());
+}
+
+ModelService make_service(Runtime& runtime, Backend& backend) {
+  ModelService service;
+  service.backend = &backend;
+  service.tokenizer = &runtime.tokenizer();
+  const ChatTemplate* chat = runtime.chat_template();
+  if (chat == nullptr) return service;
+  const Tokenizer& tokenizer = runtime.tokenizer();
+  const auto text_of = [&](std::optional<int32_t> id) {
+    return id ? std::optional<std::string>(tokenizer.token_text(*id)) : std::nullopt;
+  };
+  service.render_chat = [chat, bos = text_of(tokenizer.bos()),
+                         eos = text_of(tokenizer.eos())](std::span<const ApiMessage> messages) {
+    std::vector<ChatMessage> list;
+    list.reserve(messages.size());
+    for (const ApiMessage& m : messages) list.push_back({m.role, m.content});
+    ChatTemplateInputs inputs;
+    inputs.messages = list;
+    inputs.bos_token = bos;
+    inputs.eos_token = eos;
+    return chat->render(inputs);
+  };
+  return service;
+}
+
+}  // namespace kvasir

@@ -1,0 +1,31 @@
+// `kvasir serve`: the HTTP server over one model.
+#pragma once
+
+#include <string>
+
+#include "apps/runtime.h"
+#include "server/server.h"
+
+namespace CLI {
+class App;
+}
+
+namespace kvasir {
+
+struct ServeOptions {
+  RuntimeOptions runtime;
+  ServerOptions server;
+  std::string api_key_file;
+  double shutdown_timeout_s = 30;
+};
+
+void add_serve_flags(CLI::App& app, ServeOptions& options);
+
+// Serves until SIGTERM or SIGINT. 0, or 1 after one line on standard error. REQUIRES: no other thread runs
+// yet, so that the signals reach this one's.
+int run_serve(ServeOptions options);
+
+// The model as the server needs it, over a runtime and its backend; both outlive what is returned.
+ModelService make_service(Runtime& runtime, Backend& backend);
+
+}  // namespace kvasir

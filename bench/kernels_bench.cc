@@ -1,0 +1,194 @@
+// Micro-benchmarks of the CPU kernels, one thread, against the machine's limits: operations per second for
+// products with many rows, bytes per second for products with one row and for attention.
+//
+//   kernels_bench [--benchmark_filter=...]
+#include <benchmark/benchmark.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/random.h"
+#include "ops/cpu/kernels.h"
+#include "ops/cpu/packed_matrix.h"
+#include "ops/kv_layout.h"
+
+namespace kvasir::ops {
+namespace {
+
+struct Free {
+  void operator()(void* p) const { std::free(p); }
+};
+using Aligned = std::unique_ptr<void, Free>;
+Aligned allocate(size_t bytes) {
+  Aligned memory(std::aligned_alloc(64, (bytes + 63) / 64 * 64));
+  std::memset(memory.get(), 0, bytes);
+  return memory;
+}
+
+std::vector<float> random_floats(int64_t n) {
+  Random random(1);
+  std::vector<float> v(static_cast<size_t>(n));
+  for (float& x : v) x = static_cast<float>(2 * random.unit() - 1);
+  return v;
+}
+
+// GGUF rows whose scales and minima are small numbers and whose values are any bits.
+std::vector<uint8_t> random_weights(WeightType type, int64_t n, int64_t k) {
+  std::vector<uint8_t> bytes(static_cast<size_t>(n) * row_bytes(type, k));
+  Random random(2);
+  if (!is_quantized(type)) {
+    const size_t size = row_bytes(type, 1);
+    for (size_t i = 0; i < bytes.size(); i += size) {
+      const auto x = static_cast<float>(2 * random.unit() - 1);
+      const uint16_t half = type == WeightType::kF16 ? f32_to_f16(x) : f32_to_bf16(x);
+      std::memcpy(bytes.data() + i, size == 4 ? static_cast<const void*>(&x) : &half, size);
+    }
+    return bytes;
+  }
+  for (uint8_t& b : bytes) b = static_cast<uint8_t>(random.bits());
+  const uint16_t d = f32_to_f16(0.01f);
+  for (size_t i = 0; i < bytes.size(); i += row_bytes(type, kGroup)) {
+    std::memcpy(bytes.data() + i, &d, 2);
+    if (type == WeightType::kQ4_1) std::memcpy(bytes.data() + i + 2, &d, 2);
+  }
+  return bytes;
+}
+
+void gemm(benchmark::State& state, IsaClass isa, WeightType type, bool int8, int64_t n, int64_t k) {
+  set_flush_to_zero();
+  const Kernels& kernels = kernels_for(isa);
+  const int64_t m = state.range(0);
+  const auto x = random_floats(m * k);
+  const auto raw = random_weights(type, n, k);
+  const Aligned packed = allocate(packed_bytes(type, n, k));
+  const PackedMatrix w = pack_matrix(type, raw.data(), n, k, packed.get());
+  const Aligned rows = allocate(quantized_rows_bytes(m, k));
+  const QuantizedRows a = make_quantized_rows(rows.get(), m, k);
+  kernels.quantize_rows(x.data(), k, a, 0, m);
+  std::vector<float> c(static_cast<size_t>(m * n));
+  for (auto _ : state) {
+    if (int8) {
+      kernels.gemm_int8(a, 0, m, w, 0, panel_count(n), c.data(), n, false);
+    } else {
+      kernels.gemm_f32(x.data(), k, 0, m, w, 0, panel_count(n), c.data(), n, false);
+    }
+    benchmark::DoNotOptimize(c.data());
+    benchmark::ClobberMemory();
+  }
+  const auto runs = static_cast<double>(state.iterations());
+  state.counters["GOP/s"] =
+      benchmark::Counter(2e-9 * static_cast<double>(m * n * k) * runs, benchmark::Counter::kIsRate);
+  state.counters["GB/s"] = benchmark::Counter(1e-9 * static_cast<double>(packed_bytes(type, n, k)) * runs,
+                                              benchmark::Counter::kIsRate);
+}
+
+// A full leaf for `rows` query rows of `heads` heads that share one KV head; leaves cycle through 64 MB.
+void leaf(benchmark::State& state, IsaClass isa, KvType type, int64_t rows, int64_t heads, int64_t dim) {
+  set_flush_to_zero();
+  const Kernels& kernels = kernels_for(isa);
+  const KvShape shape{1, 1, dim, 256, type};
+  const size_t plane = kv_plane_bytes(shape);
+  const size_t leaves = (size_t{32} << 20) / plane;
+  const Aligned k = allocate(plane * leaves), v = allocate(plane * leaves);
+  const auto q = random_floats(rows * heads * dim);
+  const std::vector<int32_t> valid(static_cast<size_t>(rows), 256);
+  std::vector<float> out(static_cast<size_t>(rows * partial_floats(heads, dim)));
+  size_t next = 0;
+  for (auto _ : state) {
+    const void* k_tile = static_cast<uint8_t*>(k.get()) + next * plane;
+    const void* v_tile = static_cast<uint8_t*>(v.get()) + next * plane;
+    next = (next + 1) % leaves;
+    AttentionLeafArgs args;
+    args.q = q.data();
+    args.q_stride = heads * dim;
+    args.rows = rows;
+    args.heads = heads;
+    args.head_dim = dim;
+    args.valid = valid.data();
+    args.k_tiles = &k_tile;
+    args.v_tiles = &v_tile;
+    args.block_tokens = 256;
+    args.type = type;
+    args.out = out.data();
+    args.out_stride = partial_floats(heads, dim);
+    kernels.attention_leaf(args);
+    benchmark::DoNotOptimize(out.data());
+    benchmark::ClobberMemory();
+  }
+  const auto runs = static_cast<double>(state.iterations());
+  state.counters["GOP/s"] = benchmark::Counter(4e-9 * static_cast<double>(rows * heads * dim * 256) * runs,
+                                               benchmark::Counter::kIsRate);
+  state.counters["GB/s"] =
+      benchmark::Counter(2e-9 * static_cast<double>(plane) * runs, benchmark::Counter::kIsRate);
+}
+
+// What a row costs apart from products: quantisation, norm, and the gated activation.
+void row(benchmark::State& state, IsaClass isa, int which) {
+  set_flush_to_zero();
+  const Kernels& kernels = kernels_for(isa);
+  const int64_t n = 1536;
+  const auto x = random_floats(n);
+  const Aligned memory = allocate(quantized_rows_bytes(1, n));
+  const QuantizedRows rows = make_quantized_rows(memory.get(), 1, n);
+  std::vector<float> out(static_cast<size_t>(n));
+  for (auto _ : state) {
+    if (which == 0) kernels.quantize_rows(x.data(), n, rows, 0, 1);
+    if (which == 1) kernels.rms_norm(x.data(), x.data(), n, 1e-5f, out.data());
+    if (which == 2) kernels.silu_mul(x.data(), x.data(), n, out.data());
+    benchmark::DoNotOptimize(out.data());
+    benchmark::ClobberMemory();
+  }
+  state.counters["Gelement/s"] = benchmark::Counter(
+      1e-9 * static_cast<double>(n) * static_cast<double>(state.iterations()), benchmark::Counter::kIsRate);
+}
+
+void register_for(IsaClass isa) {
+  const std::string prefix = std::string(isa_name(isa)) + "/";
+  for (WeightType type : {WeightType::kQ4_1, WeightType::kQ4_0, WeightType::kQ8_0}) {
+    const std::string name = prefix + "gemm_int8/" + weight_type_name(type);
+    benchmark::RegisterBenchmark((name + "/k576_n1536").c_str(), gemm, isa, type, true, int64_t{1536},
+                                 int64_t{576})
+        ->Arg(1)
+        ->Arg(8)
+        ->Arg(64)
+        ->Arg(512);
+    // About 60 MB: larger than the caches.
+    const int64_t n = type == WeightType::kQ8_0 ? 13824 : 24576;
+    benchmark::RegisterBenchmark((name + "/60MB").c_str(), gemm, isa, type, true, n, int64_t{4096})->Arg(1);
+  }
+  for (WeightType type : {WeightType::kF32, WeightType::kBf16, WeightType::kQ8_0, WeightType::kQ4_1}) {
+    const std::string name = prefix + "gemm_f32/" + weight_type_name(type) + "/k576_n1536";
+    benchmark::RegisterBenchmark(name.c_str(), gemm, isa, type, false, int64_t{1536}, int64_t{576})
+        ->Arg(1)
+        ->Arg(8)
+        ->Arg(64);
+  }
+  for (KvType type : {KvType::kF32, KvType::kBf16}) {
+    const std::string name = prefix + "leaf/" + kv_type_name(type);
+    benchmark::RegisterBenchmark((name + "/rows1_heads3_dim64").c_str(), leaf, isa, type, 1, 3, 64);
+    benchmark::RegisterBenchmark((name + "/rows1_heads1_dim64").c_str(), leaf, isa, type, 1, 1, 64);
+    benchmark::RegisterBenchmark((name + "/rows1_heads4_dim128").c_str(), leaf, isa, type, 1, 4, 128);
+    benchmark::RegisterBenchmark((name + "/rows64_heads3_dim64").c_str(), leaf, isa, type, 64, 3, 64);
+  }
+  const char* rows[] = {"quantize", "rms_norm", "silu_mul"};
+  for (int i = 0; i < 3; ++i) {
+    benchmark::RegisterBenchmark((prefix + rows[i] + "/n1536").c_str(), row, isa, i);
+  }
+}
+
+}  // namespace
+}  // namespace kvasir::ops
+
+int main(int argc, char** argv) {
+  using kvasir::ops::IsaClass;
+  for (IsaClass isa : {IsaClass::kAvx512, IsaClass::kAvx2}) {
+    if (kvasir::ops::is_supported(isa)) kvasir::ops::register_for(isa);
+  }
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}

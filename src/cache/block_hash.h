@@ -1,0 +1,30 @@
+// The identity of a full block: 128 bits over its tokens, all tokens before it, the salt and the numerics id.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string_view>
+
+#include "contract/ids.h"
+
+namespace kvasir {
+
+struct BlockHash {
+  std::array<uint64_t, 2> words{};
+  friend bool operator==(const BlockHash&, const BlockHash&) = default;
+};
+
+struct BlockHashHasher {
+  size_t operator()(const BlockHash& h) const { return h.words[0]; }
+};
+
+// Where a chain begins: two requests share blocks only if both arguments agree.
+BlockHash root_hash(std::string_view numerics_id, std::string_view salt);
+
+// The first 128 bits of SHA-256 over the parent's hash and the tokens: who picks the tokens of a request
+// cannot make it collide with another's.
+BlockHash block_hash(const BlockHash& parent, std::span<const Token> tokens);
+
+}  // namespace kvasir

@@ -1,0 +1,116 @@
+#include "cache/prefix_index.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace kvasir {
+
+BlockId PrefixIndex::find(const BlockHash& hash) const {
+  auto it = entries_.find(hash);
+  return it == entries_.end() ? kNoBlock : it->second.block;
+}
+
+bool PrefixIndex::publish(const BlockHash& hash, BlockId block, bool idle) {
+  Entry& entry = entries_[hash];
+  if (entry.block != kNoBlock) return false;
+  entry.block = block;
+  entry.idle = idle;
+  ++published_;
+  // extend() touches the lists of later hashes only, but may grow the table: copy the list first.
+  const std::vector<Watcher> watchers = entry.watchers;
+  for (const Watcher& w : watchers) extend(w.seq, watches_.at(w.seq));
+  return true;
+}
+
+void PrefixIndex::unpublish(const BlockHash& hash) {
+  auto it = entries_.find(hash);
+  KV_CHECK(it != entries_.end() && it->second.block != kNoBlock, "the hash is not published");
+  const std::vector<Watcher> watchers = it->second.watchers;
+  for (const Watcher& w : watchers) {
+    Watch& watch = watches_.at(w.seq);
+    // The match now ends at w.depth: it stays on this hash's list, and leaves the later ones.
+    const uint32_t last =
+        std::min<uint32_t>(watch.match.matched, static_cast<uint32_t>(watch.chain.size()) - 1);
+    for (uint32_t d = w.depth + 1; d <= last; ++d) leave(w.seq, watch.chain[d]);
+    for (uint32_t d = w.depth; d < watch.match.matched; ++d) {
+      if (entries_.at(watch.chain[d]).idle) --watch.match.idle;
+    }
+    watch.match.matched = w.depth;
+    changed_.insert(w.seq);
+  }
+  Entry& entry = entries_.at(hash);
+  entry.block = kNoBlock;
+  entry.idle = false;
+  --published_;
+  if (entry.watchers.empty()) entries_.erase(hash);
+}
+
+void PrefixIndex::set_idle(const BlockHash& hash, bool idle) {
+  Entry& entry = entries_.at(hash);
+  if (entry.idle == idle) return;
+  entry.idle = idle;
+  for (const Watcher& w : entry.watchers) {
+    Watch& watch = watches_.at(w.seq);
+    KV_CHECK(w.depth < watch.match.matched, "depth={} matched={}", w.depth, watch.match.matched);
+    watch.match.idle += idle ? 1 : -1;
+    changed_.insert(w.seq);
+  }
+}
+
+void PrefixIndex::watch(SeqId seq, std::vector<BlockHash> chain) {
+  auto [it, inserted] = watches_.try_emplace(seq);
+  KV_CHECK(inserted, "seq={}", raw(seq));
+  it->second.chain = std::move(chain);
+  if (it->second.chain.empty()) return;
+  entries_[it->second.chain[0]].watchers.push_back({seq, 0});
+  extend(seq, it->second);
+}
+
+void PrefixIndex::unwatch(SeqId seq) {
+  auto it = watches_.find(seq);
+  if (it == watches_.end()) return;
+  const Watch& watch = it->second;
+  for (uint32_t d = 0; d < watch.chain.size() && d <= watch.match.matched; ++d) leave(seq, watch.chain[d]);
+  watches_.erase(it);
+  changed_.erase(seq);
+}
+
+PrefixIndex::Match PrefixIndex::match(SeqId seq) const {
+  auto it = watches_.find(seq);
+  return it == watches_.end() ? Match{} : it->second.match;
+}
+
+std::vector<SeqId> PrefixIndex::take_changed() {
+  std::vector<SeqId> out(changed_.begin(), changed_.end());
+  changed_.clear();
+  return out;
+}
+
+// Grows the match while the next hash has a block, and puts the watch on the list of each hash it reaches.
+void PrefixIndex::extend(SeqId seq, Watch& watch) {
+  Match& m = watch.match;
+  while (m.matched < watch.chain.size()) {
+    const Entry& entry = entries_.at(watch.chain[m.matched]);
+    if (entry.block == kNoBlock) break;
+    if (entry.idle) ++m.idle;
+    ++m.matched;
+    if (m.matched < watch.chain.size()) {
+      entries_[watch.chain[m.matched]].watchers.push_back({seq, m.matched});
+    }
+    changed_.insert(seq);
+  }
+}
+
+void PrefixIndex::leave(SeqId seq, const BlockHash& hash) {
+  auto it = entries_.find(hash);
+  KV_CHECK(it != entries_.end(), "seq={}", raw(seq));
+  auto& list = it->second.watchers;
+  auto w = std::find_if(list.begin(), list.end(), [&](const Watcher& x) { return x.seq == seq; });
+  KV_CHECK(w != list.end(), "seq={}", raw(seq));
+  *w = list.back();
+  list.pop_back();
+  if (list.empty() && it->second.block == kNoBlock) entries_.erase(it);
+}
+
+}  // namespace kvasir

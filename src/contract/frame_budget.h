@@ -1,0 +1,32 @@
+// The committer's arithmetic over frames, for whoever plans with it: what it says fits will commit.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "contract/geometry.h"
+
+namespace kvasir {
+
+struct FrameBudget {
+  // Per frame class: frames free in slabs that are carved for it; frames of blocks that no sequence
+  // references (evicted on demand); frames that one slab is carved into.
+  std::array<uint32_t, kFrameClasses> free{};
+  std::array<uint32_t, kFrameClasses> idle{};
+  std::array<uint32_t, kFrameClasses> per_slab{};
+  uint32_t empty_slabs = 0;
+  // Frames that promises hold for their owners: allocated or evicted for nobody else.
+  std::array<uint32_t, kFrameClasses> promised{};
+  // Frames of blocks that nobody references any more, but that steps in flight may still use: free or idle
+  // when those have ended.
+  std::array<uint32_t, kFrameClasses> pinned{};
+  std::array<uint32_t, kFrameClasses> total{};
+
+  // Frames that anyone may still take: below zero only if promises exceed what there is, which is a bug.
+  int64_t available(FrameClass c) const {
+    const auto i = static_cast<size_t>(c);
+    return int64_t{free[i]} + idle[i] + int64_t{empty_slabs} * per_slab[i] - promised[i];
+  }
+};
+
+}  // namespace kvasir

@@ -1,0 +1,42 @@
+// The shape of the grid, token block x layer group, and how its cells become frames.
+//
+// A frame holds one plane (K, or V) of `block_tokens` tokens x `layers_per_group` consecutive layers. Where
+// the layers do not divide evenly, the last group is shorter and leaves the end of its frame unused, so that
+// K and V frames are of one class.
+#pragma once
+
+#include <cstdint>
+
+#include "base/check.h"
+#include "base/units.h"
+
+namespace kvasir {
+
+// Classes of equal frames that share one pool. K and V planes are one class; other forms add theirs.
+enum class FrameClass : uint8_t { kKvPlane };
+constexpr int kFrameClasses = 1;
+
+struct CacheGeometry {
+  uint32_t block_tokens = 64;  // a multiple of 16 that divides 256
+  uint32_t layers = 0;
+  uint32_t layers_per_group = 0;  // 1 .. layers
+  uint64_t kv_plane_bytes_per_token_layer =
+      0;  // of K alone (V is as large): kv_heads * head_dim * sizeof(element)
+
+  uint32_t groups() const { return ceil_div(layers, layers_per_group); }
+  uint32_t group_of(uint32_t layer) const { return layer / layers_per_group; }
+  // The index of a layer inside its group's frame.
+  uint32_t layer_in_group(uint32_t layer) const { return layer % layers_per_group; }
+
+  uint64_t frame_bytes(FrameClass) const {
+    return kv_plane_bytes_per_token_layer * block_tokens * layers_per_group;
+  }
+  // Frames for the K and V of one block in every layer.
+  uint32_t kv_frames_per_block() const { return 2 * groups(); }
+  uint64_t kv_block_bytes() const { return frame_bytes(FrameClass::kKvPlane) * kv_frames_per_block(); }
+
+  uint32_t blocks_for(uint32_t tokens) const { return ceil_div(tokens, block_tokens); }
+  uint32_t block_of(uint32_t position) const { return position / block_tokens; }
+};
+
+}  // namespace kvasir

@@ -1,0 +1,39 @@
+// The names of things that cross seams.
+#pragma once
+
+#include <cstdint>
+
+namespace kvasir {
+
+using Token = int32_t;
+
+// A sequence is one stream of tokens; a request has one.
+enum class SeqId : uint64_t {};
+// Steps are numbered from 1, in the order in which they are submitted.
+enum class StepId : uint64_t {};
+enum class BlockId : uint32_t {};
+
+constexpr uint64_t raw(SeqId id) {
+  return static_cast<uint64_t>(id);
+}
+constexpr uint64_t raw(StepId id) {
+  return static_cast<uint64_t>(id);
+}
+constexpr uint32_t raw(BlockId id) {
+  return static_cast<uint32_t>(id);
+}
+constexpr BlockId kNoBlock = static_cast<BlockId>(UINT32_MAX);
+
+// Where a copy lives. kDevice is the tier that kernels read.
+enum class Tier : uint8_t { kDevice, kHost, kDisk };
+constexpr int kTiers = 3;
+
+// What a copy holds: K and V; X, the exact operand of the QKV projection; H, the residual stream at the
+// first layer of a group.
+enum class Form : uint8_t { kKv, kX, kH };
+constexpr int kForms = 3;
+
+const char* name(Tier tier);
+const char* name(Form form);
+
+}  // namespace kvasir

@@ -1,0 +1,44 @@
+// A set of layer groups; it need not be an interval.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+#include "base/check.h"
+
+namespace kvasir {
+
+constexpr uint32_t kMaxLayerGroups = 128;
+
+class LayerSet {
+ public:
+  constexpr LayerSet() = default;
+
+  // The groups [0, groups). REQUIRES: groups <= kMaxLayerGroups
+  static LayerSet all(uint32_t groups) {
+    LayerSet s;
+    for (uint32_t g = 0; g < groups; ++g) s.add(g);
+    return s;
+  }
+
+  void add(uint32_t group) {
+    KV_CHECK(group < kMaxLayerGroups, "group={}", group);
+    words_[group / 64] |= uint64_t{1} << (group % 64);
+  }
+  bool contains(uint32_t group) const {
+    return group < kMaxLayerGroups && (words_[group / 64] >> (group % 64) & 1) != 0;
+  }
+  bool empty() const { return (words_[0] | words_[1]) == 0; }
+  uint32_t count() const {
+    return static_cast<uint32_t>(std::popcount(words_[0]) + std::popcount(words_[1]));
+  }
+  // The 64 groups from 64 * i on; for printing and saving.
+  uint64_t word(int i) const { return words_[i]; }
+  void set_word(int i, uint64_t w) { words_[i] = w; }
+  friend bool operator==(const LayerSet&, const LayerSet&) = default;
+
+ private:
+  uint64_t words_[2] = {0, 0};
+};
+
+}  // namespace kvasir

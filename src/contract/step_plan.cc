@@ -1,0 +1,67 @@
+#include "contract/step_plan.h"
+
+#include <fmt/format.h>
+
+#include <iterator>
+
+namespace kvasir {
+
+const char* name(RowKind kind) {
+  switch (kind) {
+    case RowKind::kPrefill:
+      return "prefill";
+    case RowKind::kDecode:
+      return "decode";
+    case RowKind::kRecompute:
+      return "recompute";
+  }
+  return "?";
+}
+
+const char* name(Verb verb) {
+  switch (verb) {
+    case Verb::kAdd:
+      return "add";
+    case Verb::kDrop:
+      return "drop";
+    case Verb::kStage:
+      return "stage";
+  }
+  return "?";
+}
+
+const char* name(Trigger::Kind kind) {
+  switch (kind) {
+    case Trigger::Kind::kNow:
+      return "now";
+    case Trigger::Kind::kBeforeLayer:
+      return "before_layer";
+    case Trigger::Kind::kAfterLayerWrites:
+      return "after_layer_writes";
+    case Trigger::Kind::kWhenReady:
+      return "when_ready";
+    case Trigger::Kind::kBackground:
+      return "background";
+  }
+  return "?";
+}
+
+std::string to_string(const StepPlan& plan) {
+  std::string out;
+  auto line = std::back_inserter(out);
+  for (const auto& f : plan.failures) fmt::format_to(line, "fail {}: {}\n", raw(f.seq), f.reason);
+  for (const auto& p : plan.preemptions) fmt::format_to(line, "preempt {}\n", raw(p.seq));
+  for (const auto& c : plan.copies) {
+    fmt::format_to(line, "{} {} [{}, {}) {} {} x{} {}\n", name(c.verb), raw(c.seq), c.tokens.begin,
+                   c.tokens.end, name(c.form), name(c.tier), c.layers.count(), name(c.trigger.kind));
+  }
+  for (const auto& a : plan.adoptions) fmt::format_to(line, "adopt {} [0, {})\n", raw(a.seq), a.tokens);
+  for (const auto& p : plan.promises) fmt::format_to(line, "promise {} {} blocks\n", raw(p.owner), p.blocks);
+  for (const auto& r : plan.rows) {
+    fmt::format_to(line, "{} {} [{}, {}){}\n", name(r.kind), raw(r.seq), r.tokens.begin, r.tokens.end,
+                   r.samples ? " samples" : "");
+  }
+  return out;
+}
+
+}  // namespace kvasir

@@ -1,0 +1,132 @@
+// The step loop: drain what has happened, plan, commit, run, publish. Nothing else.
+//
+// One thread runs the loop, either the caller's (step()) or the engine's own (start()). submit(), cancel()
+// and the draining calls may come from any thread; the loop alone touches the cache and the policy.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "cache/committer.h"
+#include "contract/executor.h"
+#include "contract/policy.h"
+#include "contract/view.h"
+#include "engine/live_requests.h"
+#include "engine/metrics.h"
+#include "engine/plan_log.h"
+#include "engine/request.h"
+
+namespace kvasir {
+
+struct EngineOptions {
+  CacheOptions cache;
+  PlanLimits limits;
+  uint32_t max_model_len = 0;           // prompt and output of one request, in tokens
+  uint32_t max_num_queued_reqs = 1024;  // accepted and never yet run
+  uint64_t max_num_queued_tokens = 0;   // prompt tokens of those; 0: no bound
+  // Judges every plan by its view; a plan that breaks a rule is our bug and ends the process.
+  bool check_plans = true;
+  // Counts the whole map again after every step: slow, for tests.
+  bool check_integrity = false;
+};
+
+class Engine {
+ public:
+  // The longest request that the cache can hold when it holds nothing else, in tokens.
+  static uint32_t longest_fit(const CacheOptions& cache);
+
+  // The executor, the clock and the log outlive the engine; `log` may be null.
+  // REQUIRES: 0 < max_model_len <= longest_fit(options.cache)
+  Engine(const EngineOptions& options, std::unique_ptr<Policy> policy, Executor& executor, const Clock& clock,
+         PlanLog* log = nullptr);
+  // Stops.
+  ~Engine();
+
+  // Queues a request. The sink hears of it until its event with `finish`.
+  // kInvalidArgument: it can never fit; the message names the largest length that does.
+  // kExhausted: the queue is full. kUnavailable: the engine is draining.
+  Result<RequestId> submit(GenerationRequest request, std::shared_ptr<OutputSink> sink);
+
+  // Ends a request with kAbort, soon. Unknown or finished requests are ignored.
+  void cancel(RequestId id);
+
+  // Runs the loop on a thread of the engine's until stop().
+  void start();
+  // No new requests from now on; those accepted go on.
+  void drain();
+  // Waits until nothing is queued, running or in flight, or for `timeout`; true when so.
+  // REQUIRES: start() was called, or the timeout is 0.
+  bool wait_idle(Nanos timeout);
+  // Ends every request that is left with kAbort, and the thread.
+  void stop();
+
+  // One turn of the loop, for those who bring their own thread. False: there is nothing to do.
+  bool step();
+
+  const EngineOptions& options() const { return options_; }
+  const EngineMetrics& metrics() const { return metrics_; }
+  // For tests, between steps: no frame is lost and every reference counted.
+  Status check_integrity() const { return cache_.check_integrity(); }
+
+ private:
+  struct Arrival {
+    SeqId seq;
+    GenerationRequest request;
+    std::shared_ptr<OutputSink> sink;
+    Nanos at;
+  };
+
+  void run();
+  void drain_inbox();
+  bool submit_next();
+  void publish(StepResult result);
+
+  StepPlan make_plan();
+  void apply_failures(const StepPlan& plan);
+  void apply_states(const StepPlan& plan);
+  void publish_token(LiveRequest& live, SampledToken& sampled, Nanos now);
+  void finish(LiveRequest& live, FinishReason reason, std::vector<OutputToken> tokens, std::string why);
+  void leave_queue(LiveRequest& live);
+  void refresh(LiveRequest& live, SeqView& view) const;
+  void refresh_waiting(SeqId id);
+  void update_gauges();
+
+  const EngineOptions options_;
+  const std::unique_ptr<Policy> policy_;
+  Executor& executor_;
+  const Clock& clock_;
+  PlanLog* const log_;
+  EngineMetrics metrics_;
+
+  // Guarded by mutex_.
+  mutable std::mutex mutex_;
+  std::condition_variable wake_;  // something arrived
+  std::condition_variable idle_;  // live_reqs_ fell to 0
+  std::vector<Arrival> arrivals_;
+  std::vector<SeqId> cancels_;
+  uint64_t next_id_ = 1;
+  uint64_t queued_reqs_ = 0;    // accepted and never yet run
+  uint64_t queued_tokens_ = 0;  // their prompts
+  uint64_t live_reqs_ = 0;      // accepted and not finished
+  bool draining_ = false;
+  bool stopping_ = false;
+
+  // Owned by the loop's thread.
+  KvCache cache_;
+  Committer committer_;
+  LiveRequests requests_;
+  View view_;
+  uint64_t next_step_ = 1;
+  std::deque<std::vector<SeqId>> in_flight_;  // the sequences of each submitted step
+
+  std::thread thread_;  // touched by start() and stop() only
+};
+
+}  // namespace kvasir

@@ -1,0 +1,80 @@
+#include "engine/live_requests.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "base/check.h"
+
+namespace kvasir {
+
+LiveRequest& LiveRequests::add(std::unique_ptr<LiveRequest> live) {
+  LiveRequest& ref = *live;
+  auto [it, inserted] = by_id_.try_emplace(ref.id, std::move(live));
+  KV_CHECK(inserted, "seq={}", raw(ref.id));
+  enter(ref);
+  return ref;
+}
+
+void LiveRequests::remove(LiveRequest& live) {
+  leave(live);
+  by_id_.erase(live.id);
+}
+
+LiveRequest* LiveRequests::find(SeqId id) {
+  auto it = by_id_.find(id);
+  return it == by_id_.end() ? nullptr : it->second.get();
+}
+
+std::vector<SeqId> LiveRequests::ids() const {
+  std::vector<SeqId> out;
+  for (const auto& [id, live] : by_id_) out.push_back(id);
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+void LiveRequests::set_state(LiveRequest& live, LiveRequest::State state) {
+  if (live.state == state) return;
+  leave(live);
+  live.state = state;
+  enter(live);
+}
+
+void LiveRequests::enter(LiveRequest& live) {
+  SeqView line;
+  line.id = live.id;
+  line.arrival = live.arrival;
+  if (live.state == LiveRequest::State::kWaiting) {
+    const auto place = static_cast<ptrdiff_t>(waiting_place(live));
+    view_.waiting.insert(view_.waiting.begin() + place, line);
+  } else if (live.state == LiveRequest::State::kRunning) {
+    view_.running.push_back(line);
+    running_.push_back(&live);
+  }
+}
+
+void LiveRequests::leave(LiveRequest& live) {
+  if (live.state == LiveRequest::State::kWaiting) {
+    view_.waiting.erase(view_.waiting.begin() + static_cast<ptrdiff_t>(waiting_place(live)));
+  } else if (live.state == LiveRequest::State::kRunning) {
+    const auto place = std::find(running_.begin(), running_.end(), &live) - running_.begin();
+    view_.running.erase(view_.running.begin() + place);
+    running_.erase(running_.begin() + place);
+  }
+}
+
+size_t LiveRequests::waiting_place(const LiveRequest& live) const {
+  const auto key = std::tuple(live.arrival, raw(live.id));
+  auto it =
+      std::lower_bound(view_.waiting.begin(), view_.waiting.end(), key,
+                       [](const SeqView& s, const auto& k) { return std::tuple(s.arrival, raw(s.id)) < k; });
+  return static_cast<size_t>(it - view_.waiting.begin());
+}
+
+SeqView& LiveRequests::view_of(LiveRequest& live) {
+  if (live.state == LiveRequest::State::kWaiting) return view_.waiting[waiting_place(live)];
+  const auto place = std::find(running_.begin(), running_.end(), &live) - running_.begin();
+  KV_CHECK(live.state == LiveRequest::State::kRunning, "seq={}", raw(live.id));
+  return view_.running[static_cast<size_t>(place)];
+}
+
+}  // namespace kvasir

@@ -1,0 +1,75 @@
+// The requests that the loop knows, and their places in the view's two lists.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "contract/view.h"
+#include "engine/request.h"
+
+namespace kvasir {
+
+struct LiveRequest {
+  enum class State : uint8_t {
+    kWaiting,
+    kRunning,
+    kEnding,  // its last token is being sampled: no policy needs to see it
+  };
+
+  SeqId id{};
+  SamplingParams sampling;
+  std::vector<Token> stop_tokens;
+  std::shared_ptr<OutputSink> sink;
+  State state = State::kWaiting;
+  int32_t priority = 0;
+  Nanos arrival = 0;
+  bool queued = true;  // it has never run
+  Nanos first_run = 0;
+  Nanos first_token = 0;
+  Nanos last_token = 0;
+  uint32_t prompt_tokens = 0;
+  uint32_t max_total_tokens = 0;
+  uint32_t generated = 0;
+  uint32_t sampling_in_flight = 0;  // sampling rows in steps that have not ended
+  uint32_t in_flight = 0;           // steps in flight with rows of it
+  uint32_t preemptions = 0;
+  uint32_t cached_prompt_tokens = 0;
+
+  uint32_t known_tokens() const { return prompt_tokens + generated + sampling_in_flight; }
+};
+
+// Keeps view.running in the order of admission and view.waiting by (arrival, id). Used by one thread.
+class LiveRequests {
+ public:
+  // The view outlives this.
+  explicit LiveRequests(View& view) : view_(view) {}
+
+  LiveRequest& add(std::unique_ptr<LiveRequest> live);
+  void remove(LiveRequest& live);
+  // null: no such request.
+  LiveRequest* find(SeqId id);
+  bool empty() const { return by_id_.empty(); }
+  size_t size() const { return by_id_.size(); }
+  std::vector<SeqId> ids() const;
+
+  // Moves a request between the lists.
+  void set_state(LiveRequest& live, LiveRequest::State state);
+
+  // The request's line in the view. REQUIRES: it waits or runs.
+  SeqView& view_of(LiveRequest& live);
+  // The request of view.running[i].
+  LiveRequest& running(size_t i) { return *running_[i]; }
+
+ private:
+  void enter(LiveRequest& live);
+  void leave(LiveRequest& live);
+  size_t waiting_place(const LiveRequest& live) const;
+
+  View& view_;
+  std::unordered_map<SeqId, std::unique_ptr<LiveRequest>> by_id_;
+  std::vector<LiveRequest*> running_;  // beside view_.running
+};
+
+}  // namespace kvasir

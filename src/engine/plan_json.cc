@@ -1,0 +1,210 @@
+#include "engine/plan_json.h"
+
+#include <array>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <string>
+
+namespace kvasir {
+namespace {
+
+using nlohmann::json;
+
+// Every field of SeqView is listed once, for both directions.
+template <typename Archive, typename Seq>
+void seq_fields(Archive&& field, Seq& s) {
+  field("priority", s.priority);
+  field("arrival", s.arrival);
+  field("first_token_time", s.first_token_time);
+  field("last_token_time", s.last_token_time);
+  field("prompt_tokens", s.prompt_tokens);
+  field("known_tokens", s.known_tokens);
+  field("max_total_tokens", s.max_total_tokens);
+  field("ready_tokens", s.ready_tokens);
+  field("held_tokens", s.held_tokens);
+  field("device_blocks", s.device_blocks);
+  field("own_device_blocks", s.own_device_blocks);
+  field("cached_tokens", s.cached_tokens);
+  field("cached_idle_blocks", s.cached_idle_blocks);
+  field("promised_blocks", s.promised_blocks);
+  field("preemptions", s.preemptions);
+  field("in_flight", s.in_flight);
+}
+
+template <typename Archive, typename V>
+void view_fields(Archive&& field, V& v) {
+  field("now", v.now);
+  field("steps_in_flight", v.steps_in_flight);
+  field("block_tokens", v.geometry.block_tokens);
+  field("layers", v.geometry.layers);
+  field("layers_per_group", v.geometry.layers_per_group);
+  field("kv_plane_bytes_per_token_layer", v.geometry.kv_plane_bytes_per_token_layer);
+  field("max_num_seqs", v.limits.max_num_seqs);
+  field("max_num_batched_tokens", v.limits.max_num_batched_tokens);
+  field("long_prefill_token_threshold", v.limits.long_prefill_token_threshold);
+  field("free_frames", v.device.free);
+  field("idle_frames", v.device.idle);
+  field("frames_per_slab", v.device.per_slab);
+  field("empty_slabs", v.device.empty_slabs);
+  field("promised_frames", v.device.promised);
+  field("pinned_frames", v.device.pinned);
+  field("total_frames", v.device.total);
+}
+
+struct Writer {
+  json& j;
+  template <typename T>
+  void operator()(const char* key, const T& value) {
+    j[key] = value;
+  }
+};
+struct Reader {
+  const json& j;
+  template <typename T>
+  void operator()(const char* key, T& value) {
+    j.at(key).get_to(value);
+  }
+};
+
+json seq_to_json(const SeqView& s) {
+  json j;
+  j["id"] = raw(s.id);
+  seq_fields(Writer{j}, s);
+  return j;
+}
+SeqView seq_from_json(const json& j) {
+  SeqView s;
+  s.id = SeqId{j.at("id").get<uint64_t>()};
+  seq_fields(Reader{j}, s);
+  return s;
+}
+
+json to_json(const LayerSet& s) {
+  return json::array({s.word(0), s.word(1)});
+}
+LayerSet layers_from(const json& j) {
+  LayerSet s;
+  s.set_word(0, j.at(0).get<uint64_t>());
+  s.set_word(1, j.at(1).get<uint64_t>());
+  return s;
+}
+json to_json(Interval i) {
+  return json::array({i.begin, i.end});
+}
+Interval interval_from(const json& j) {
+  return {j.at(0).get<uint32_t>(), j.at(1).get<uint32_t>()};
+}
+
+// The enumerator among 0..count-1 whose name is `text`.
+template <typename Enum>
+Enum enum_from(const json& text, int count) {
+  for (int i = 0; i < count; ++i) {
+    if (text.get_ref<const std::string&>() == name(static_cast<Enum>(i))) return static_cast<Enum>(i);
+  }
+  throw std::out_of_range("unknown name " + text.dump());
+}
+
+SeqId seq_from(const json& j) {
+  return SeqId{j.at("seq").get<uint64_t>()};
+}
+
+json copy_to_json(const CopyChange& c) {
+  return {{"verb", name(c.verb)},
+          {"seq", raw(c.seq)},
+          {"tokens", to_json(c.tokens)},
+          {"layers", to_json(c.layers)},
+          {"form", name(c.form)},
+          {"tier", name(c.tier)},
+          {"trigger", name(c.trigger.kind)},
+          {"layer", c.trigger.layer}};
+}
+CopyChange copy_from_json(const json& j) {
+  CopyChange c;
+  c.verb = enum_from<Verb>(j.at("verb"), 3);
+  c.seq = seq_from(j);
+  c.tokens = interval_from(j.at("tokens"));
+  c.layers = layers_from(j.at("layers"));
+  c.form = enum_from<Form>(j.at("form"), kForms);
+  c.tier = enum_from<Tier>(j.at("tier"), kTiers);
+  c.trigger.kind = enum_from<Trigger::Kind>(j.at("trigger"), 5);
+  c.trigger.layer = j.at("layer").get<uint16_t>();
+  return c;
+}
+
+json rows_to_json(const Rows& r) {
+  return {{"seq", raw(r.seq)},
+          {"tokens", to_json(r.tokens)},
+          {"layers", to_json(r.layers)},
+          {"kind", name(r.kind)},
+          {"write_kv", to_json(r.writes.kv)},
+          {"write_x", to_json(r.writes.x)},
+          {"write_tier", name(r.writes.tier)},
+          {"samples", r.samples}};
+}
+Rows rows_from_json(const json& j) {
+  Rows r;
+  r.seq = seq_from(j);
+  r.tokens = interval_from(j.at("tokens"));
+  r.layers = layers_from(j.at("layers"));
+  r.kind = enum_from<RowKind>(j.at("kind"), 3);
+  r.writes.kv = layers_from(j.at("write_kv"));
+  r.writes.x = layers_from(j.at("write_x"));
+  r.writes.tier = enum_from<Tier>(j.at("write_tier"), kTiers);
+  r.samples = j.at("samples").get<bool>();
+  return r;
+}
+
+}  // namespace
+
+json view_to_json(const View& view) {
+  json j;
+  j["step"] = raw(view.next_step);
+  view_fields(Writer{j}, view);
+  j["running"] = json::array();
+  j["waiting"] = json::array();
+  for (const SeqView& s : view.running) j["running"].push_back(seq_to_json(s));
+  for (const SeqView& s : view.waiting) j["waiting"].push_back(seq_to_json(s));
+  return j;
+}
+
+View view_from_json(const json& j) {
+  View view;
+  view.next_step = StepId{j.at("step").get<uint64_t>()};
+  view_fields(Reader{j}, view);
+  const CacheGeometry& g = view.geometry;
+  if (g.block_tokens == 0 || g.layers == 0 || g.layers_per_group == 0 || g.groups() > kMaxLayerGroups) {
+    throw std::out_of_range("a geometry that no cache has");
+  }
+  for (const json& s : j.at("running")) view.running.push_back(seq_from_json(s));
+  for (const json& s : j.at("waiting")) view.waiting.push_back(seq_from_json(s));
+  return view;
+}
+
+json plan_to_json(const StepPlan& plan) {
+  json j = {{"failures", json::array()},  {"preemptions", json::array()}, {"copies", json::array()},
+            {"adoptions", json::array()}, {"promises", json::array()},    {"rows", json::array()}};
+  for (const auto& f : plan.failures) j["failures"].push_back({{"seq", raw(f.seq)}, {"reason", f.reason}});
+  for (const auto& p : plan.preemptions) j["preemptions"].push_back({{"seq", raw(p.seq)}});
+  for (const auto& c : plan.copies) j["copies"].push_back(copy_to_json(c));
+  for (const auto& a : plan.adoptions) j["adoptions"].push_back({{"seq", raw(a.seq)}, {"tokens", a.tokens}});
+  for (const auto& p : plan.promises) j["promises"].push_back({{"seq", raw(p.owner)}, {"blocks", p.blocks}});
+  for (const auto& r : plan.rows) j["rows"].push_back(rows_to_json(r));
+  return j;
+}
+
+StepPlan plan_from_json(const json& j) {
+  StepPlan plan;
+  for (const json& f : j.at("failures"))
+    plan.failures.push_back({seq_from(f), f.at("reason").get<std::string>()});
+  for (const json& p : j.at("preemptions")) plan.preemptions.push_back({seq_from(p)});
+  for (const json& c : j.at("copies")) plan.copies.push_back(copy_from_json(c));
+  for (const json& a : j.at("adoptions"))
+    plan.adoptions.push_back({seq_from(a), a.at("tokens").get<uint32_t>()});
+  for (const json& p : j.at("promises")) {
+    plan.promises.push_back({seq_from(p), p.at("blocks").get<uint32_t>(), Promise::Kind::kOwn});
+  }
+  for (const json& r : j.at("rows")) plan.rows.push_back(rows_from_json(r));
+  return plan;
+}
+
+}  // namespace kvasir

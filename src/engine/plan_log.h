@@ -1,0 +1,50 @@
+// The plan log: for every step, what the policy saw and what it said, as JSON lines; and its replay.
+//
+// A record holds the view, the policy's state before it planned, and the plan. Times are in nanoseconds.
+#pragma once
+
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include "base/status.h"
+#include "contract/policy.h"
+#include "contract/step_plan.h"
+#include "contract/view.h"
+
+namespace kvasir {
+
+// Used by the engine's thread.
+class PlanLog {
+ public:
+  // Truncates the file. kIo: it cannot be written. The first line names the policy and the format.
+  static Result<std::unique_ptr<PlanLog>> create(const std::string& path, const std::string& policy_name);
+  ~PlanLog();
+  PlanLog(const PlanLog&) = delete;
+  PlanLog& operator=(const PlanLog&) = delete;
+
+  // A write that fails (a full disk) ends the log with a warning; the engine goes on.
+  void append(const View& view, const std::string& policy_state, const StepPlan& plan);
+
+ private:
+  PlanLog(std::FILE* file, std::string path) : file_(file), path_(std::move(path)) {}
+  void write_line(const std::string& line);
+
+  std::FILE* file_;
+  const std::string path_;
+};
+
+struct Replay {
+  std::string policy;             // as the log's first line names it
+  uint64_t steps = 0;             // compared
+  uint64_t first_difference = 0;  // the line number of the first plan that differs; 0: none does
+  std::string expected;           // that plan, and the policy's, for people
+  std::string got;
+};
+
+// Makes the policy that `make` knows under the log's name plan every logged view from its logged state.
+// kCorrupt names the line that cannot be read.
+Result<Replay> replay_plan_log(const std::string& path,
+                               Result<std::unique_ptr<Policy>> (*make)(std::string_view policy_name));
+
+}  // namespace kvasir

@@ -1,0 +1,96 @@
+// The loop's last phase: what a step has given goes to the map, to the clients and to the counters.
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "engine/engine.h"
+#include "engine/phase_timer.h"
+
+namespace kvasir {
+
+void Engine::publish(StepResult result) {
+  PhaseTimer timer(clock_, metrics_.seconds_publish);
+  KV_CHECK(!in_flight_.empty(), "step={}", raw(result.id));
+  const std::vector<SeqId> members = std::move(in_flight_.front());
+  in_flight_.pop_front();
+  for (SeqId id : members) {
+    if (LiveRequest* live = requests_.find(id)) --live->in_flight;
+  }
+  const Nanos now = clock_.now();
+  ++metrics_.steps;
+  cache_.step_ended(result.id, result.status.ok());
+  if (!result.status.ok()) {
+    log_error("step {} failed: {}", raw(result.id), result.status.message());
+    for (SeqId id : members) {
+      if (LiveRequest* live = requests_.find(id)) {
+        finish(*live, FinishReason::kError, {},
+               "the step that ran this request failed: " + result.status.message());
+      }
+    }
+    return;
+  }
+  for (SampledToken& sampled : result.sampled) {
+    // A request that has ended since has no use for its last token.
+    if (LiveRequest* live = requests_.find(sampled.seq)) publish_token(*live, sampled, now);
+  }
+  // Those that were preempted while the step was in flight.
+  for (SeqId id : members) refresh_waiting(id);
+}
+
+void Engine::publish_token(LiveRequest& live, SampledToken& sampled, Nanos now) {
+  --live.sampling_in_flight;
+  ++live.generated;
+  ++metrics_.generation_tokens;
+  cache_.append_token(live.id, sampled.token);
+  if (live.generated == 1) {
+    live.first_token = now;
+    metrics_.time_to_first_token.observe(to_seconds(now - live.arrival));
+    metrics_.request_prefill_time.observe(to_seconds(now - live.first_run));
+  } else {
+    metrics_.inter_token_latency.observe(to_seconds(now - live.last_token));
+  }
+  live.last_token = now;
+
+  std::vector<OutputToken> tokens;
+  tokens.push_back({sampled.token, sampled.logprob, std::move(sampled.top)});
+  if (std::find(live.stop_tokens.begin(), live.stop_tokens.end(), sampled.token) != live.stop_tokens.end()) {
+    finish(live, FinishReason::kStop, std::move(tokens), "");
+  } else if (live.prompt_tokens + live.generated >= live.max_total_tokens) {
+    finish(live, FinishReason::kLength, std::move(tokens), "");
+  } else {
+    OutputEvent event;
+    event.tokens = std::move(tokens);
+    event.cached_prompt_tokens = live.cached_prompt_tokens;
+    live.sink->on_output(std::move(event));
+  }
+}
+
+void Engine::finish(LiveRequest& live, FinishReason reason, std::vector<OutputToken> tokens,
+                    std::string why) {
+  const Nanos now = clock_.now();
+  OutputEvent event;
+  event.tokens = std::move(tokens);
+  event.finish = reason;
+  event.error = std::move(why);
+  event.cached_prompt_tokens = live.cached_prompt_tokens;
+  live.sink->on_output(std::move(event));
+
+  ++metrics_.finished[static_cast<size_t>(reason)];
+  metrics_.request_generation_tokens.observe(live.generated);
+  if (reason == FinishReason::kStop || reason == FinishReason::kLength) {
+    metrics_.e2e_request_latency.observe(to_seconds(now - live.arrival));
+    metrics_.request_decode_time.observe(to_seconds(now - live.first_token));
+    if (live.generated > 1) {
+      metrics_.time_per_output_token.observe(to_seconds(live.last_token - live.first_token) /
+                                             (live.generated - 1));
+    }
+  }
+  cache_.remove_sequence(live.id);
+  if (live.queued) leave_queue(live);
+  requests_.remove(live);
+  std::lock_guard lock(mutex_);
+  if (--live_reqs_ == 0) idle_.notify_all();
+}
+
+}  // namespace kvasir

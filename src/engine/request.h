@@ -1,0 +1,58 @@
+// What a client asks of the engine, and what it hears back.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "contract/step.h"
+
+namespace kvasir {
+
+enum class RequestId : uint64_t {};
+constexpr uint64_t raw(RequestId id) {
+  return static_cast<uint64_t>(id);
+}
+
+struct GenerationRequest {
+  std::vector<Token> prompt;  // at least one token
+  SamplingParams sampling;
+  uint32_t max_tokens = 0;         // generated at the most; 0: until the model's length
+  std::vector<Token> stop_tokens;  // generation ends with any of these (it is reported like any token)
+  int32_t priority = 0;            // lower runs first, under a policy that reads it
+  std::string cache_salt;          // prefixes are shared only between requests with the same salt
+};
+
+enum class FinishReason : uint8_t {
+  kStop,    // a stop token
+  kLength,  // max_tokens, or the model's length
+  kAbort,   // cancelled, or the engine stopped
+  kError,   // see OutputEvent::error
+};
+const char* name(FinishReason reason);
+
+struct OutputToken {
+  Token id = 0;
+  float logprob = 0;              // only if sampling.logprobs >= 0
+  std::vector<TokenLogprob> top;  // sampling.logprobs of them
+};
+
+// One event carries the tokens of one step; the last one has `finish`, and there is exactly one such.
+struct OutputEvent {
+  std::vector<OutputToken> tokens;
+  std::optional<FinishReason> finish;
+  std::string error;                  // one line for the client, with kError
+  uint32_t cached_prompt_tokens = 0;  // prompt tokens whose K and V were there already
+};
+
+// Called on the engine's thread: must return at once (hand the event to another thread), and must not call
+// the engine.
+class OutputSink {
+ public:
+  virtual ~OutputSink() = default;
+  virtual void on_output(OutputEvent event) = 0;
+};
+
+}  // namespace kvasir

@@ -1,0 +1,38 @@
+#include "exec/cpu/cpu_executor.h"
+
+#include <utility>
+
+#include "base/check.h"
+
+namespace kvasir {
+
+CpuExecutor::CpuExecutor(const PackedModel& model, const ops::Kernels& kernels, const CacheGeometry& geometry,
+                         const Decoder::Options& options, std::byte* device_memory, int threads,
+                         const Clock& clock)
+    : clock_(clock), decoder_(model, kernels, geometry, options, device_memory), pool_(threads) {}
+
+void CpuExecutor::submit(Step step) {
+  KV_CHECK(!step_, "step {} runs still", raw(step_->id));
+  for (const StepSlice& slice : step.slices) {
+    KV_CHECK(!slice.last_token_by_reference, "seq={}: with one step at a time every token is known",
+             raw(slice.seq));
+  }
+  step_ = std::move(step);
+  started_ = clock_.now();
+  decoder_.prepare(*step_);
+  pool_.start([this](const ThreadPool::Worker& worker) { decoder_.run(*step_, worker); });
+}
+
+StepResult CpuExecutor::wait() {
+  KV_CHECK(step_.has_value(), "no step is in flight");
+  pool_.join();
+  StepResult result;
+  result.id = step_->id;
+  result.sampled = std::move(decoder_.sampled());
+  result.started = started_;
+  result.ended = clock_.now();
+  step_.reset();
+  return result;
+}
+
+}  // namespace kvasir

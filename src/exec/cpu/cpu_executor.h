@@ -1,0 +1,34 @@
+// Runs steps on the CPU: one at a time, on a team of threads of its own.
+#pragma once
+
+#include <optional>
+
+#include "base/clock.h"
+#include "contract/executor.h"
+#include "exec/cpu/decoder.h"
+#include "exec/cpu/thread_pool.h"
+
+namespace kvasir {
+
+class CpuExecutor final : public Executor {
+ public:
+  // Everything referred to outlives the executor.
+  CpuExecutor(const PackedModel& model, const ops::Kernels& kernels, const CacheGeometry& geometry,
+              const Decoder::Options& options, std::byte* device_memory, int threads, const Clock& clock);
+
+  int depth() const override { return 1; }
+  void submit(Step step) override;
+  StepResult wait() override;
+
+  // Tests and evaluation only; not while a step runs.
+  void set_tap(LogitsTap tap) { decoder_.set_tap(std::move(tap)); }
+
+ private:
+  const Clock& clock_;
+  Decoder decoder_;
+  std::optional<Step> step_;
+  Nanos started_ = 0;
+  ThreadPool pool_;
+};
+
+}  // namespace kvasir

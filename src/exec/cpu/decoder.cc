@@ -1,0 +1,334 @@
+#include "exec/cpu/decoder.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
+#include "base/mutant.h"
+#include "exec/cpu/faults.h"
+#include "model/sampler.h"
+#include "ops/attention_tree.h"
+
+namespace kvasir {
+namespace {
+
+ops::KvShape frame_shape(const ModelConfig& config, const CacheGeometry& geometry, ops::KvType type) {
+  ops::KvShape shape;
+  shape.layers = geometry.layers_per_group;
+  shape.kv_heads = config.kv_heads;
+  shape.head_dim = config.head_dim;
+  shape.block_tokens = geometry.block_tokens;
+  shape.type = type;
+  return shape;
+}
+
+}  // namespace
+
+Decoder::Decoder(const PackedModel& model, const ops::Kernels& kernels, const CacheGeometry& geometry,
+                 const Options& options, std::byte* device_memory)
+    : model_(model),
+      kernels_(kernels),
+      geometry_(geometry),
+      options_(options),
+      frame_(frame_shape(model.config(), geometry, options.kv_type)),
+      device_memory_(device_memory),
+      query_scale_(1.0f / std::sqrt(static_cast<float>(model.config().head_dim))) {
+  KV_CHECK(ops::is_valid(frame_), "head_dim={} block_tokens={}", frame_.head_dim, frame_.block_tokens);
+  KV_CHECK(ops::kv_plane_bytes(frame_) == geometry.frame_bytes(FrameClass::kKvPlane), "plane={} frame={}",
+           ops::kv_plane_bytes(frame_), geometry.frame_bytes(FrameClass::kKvPlane));
+}
+
+// ---------------------------------------------------------------- layout of a step
+
+void Decoder::prepare(const Step& step) {
+  const ModelConfig& c = model_.config();
+  rows_.clear();
+  tiles_.clear();
+  logit_rows_.clear();
+  sampled_.clear();
+  for (uint32_t s = 0; s < step.slices.size(); ++s) {
+    const StepSlice& slice = step.slices[s];
+    const auto first = static_cast<int64_t>(rows_.size());
+    for (uint32_t i = 0; i < slice.tokens.size(); ++i) {
+      rows_.push_back({s, slice.tokens.begin + i, step.token_ids[slice.first_token + i]});
+      if (options_.tap_all_rows) logit_rows_.push_back(first + i);
+    }
+    const auto end = static_cast<int64_t>(rows_.size());
+    if (slice.samples && !options_.tap_all_rows) logit_rows_.push_back(end - 1);
+    for (int64_t row = first; row < end; row += kTileRows) {
+      for (int64_t h = 0; h < c.kv_heads; ++h) tiles_.push_back({s, row, std::min(kTileRows, end - row), h});
+    }
+  }
+  for (const StepSlice& slice : step.slices) {
+    if (slice.samples) sampled_.emplace_back().seq = slice.seq;
+  }
+  next_tile_ = 0;
+
+  const auto rows = static_cast<int64_t>(rows_.size());
+  if (rows > capacity_rows_) {
+    capacity_rows_ = rows;
+    const auto n = static_cast<size_t>(rows);
+    const auto q_dim = static_cast<size_t>(c.q_dim()), kv_dim = static_cast<size_t>(c.kv_dim());
+    const auto dim = static_cast<size_t>(c.dim), ffn = static_cast<size_t>(c.ffn_dim);
+    x_.resize(n * dim);
+    normed_.resize(n * dim);
+    qkv_.resize(n * (q_dim + 2 * kv_dim));
+    attended_.resize(n * q_dim);
+    gate_up_.resize(n * 2 * ffn);
+    activated_.resize(n * ffn);
+    const int64_t widest = round_up<int64_t>(std::max({c.dim, c.q_dim(), c.ffn_dim}), ops::kGroup);
+    auto memory = Arena::map(ops::quantized_rows_bytes(rows, widest), "quantised activations");
+    KV_CHECK(memory.ok(), "{}", memory.status().message());
+    quantized_memory_ = std::move(memory).value();
+  }
+  const int64_t held = std::min<int64_t>(static_cast<int64_t>(logit_rows_.size()), kLogitRows);
+  logits_.resize(std::max(logits_.size(), static_cast<size_t>(held * c.vocab_size)));
+}
+
+uint64_t Decoder::scratch_bytes() const {
+  const size_t floats = x_.size() + normed_.size() + qkv_.size() + attended_.size() + gate_up_.size() +
+                        activated_.size() + logits_.size();
+  return floats * sizeof(float) + quantized_memory_.size();
+}
+
+// ---------------------------------------------------------------- the pass
+
+void Decoder::run(const Step& step, const ThreadPool::Worker& worker) {
+  const ModelConfig& c = model_.config();
+  if (worker.index == 0) locals_.resize(static_cast<size_t>(worker.count));
+  const auto rows = static_cast<int64_t>(rows_.size());
+  const Share mine = share_of(rows, worker);
+  for (int64_t r = mine.begin; r < mine.end; ++r) {
+    model_.embed(rows_[static_cast<size_t>(r)].token, x_.data() + r * c.dim);
+  }
+  worker.barrier.wait();
+  for (uint32_t layer = 0; layer < model_.layers().size(); ++layer) {
+    const PackedLayer& weights = model_.layers()[layer];
+    norm_rows(weights.attn_norm, weights.qkv, worker);
+    multiply(weights.qkv, normed_.data(), c.dim, rows, qkv_.data(), weights.qkv.n, false, worker);
+    if (mutant(Mutant::kAttendBeforeWrite)) {
+      attend(step, layer, worker);
+      rotate_and_write(step, layer, worker);
+    } else {
+      rotate_and_write(step, layer, worker);
+      attend(step, layer, worker);
+    }
+    quantize_shared(weights.attn_output, attended_.data(), c.q_dim(), share_of(rows, worker));
+    worker.barrier.wait();
+    multiply(weights.attn_output, attended_.data(), c.q_dim(), rows, x_.data(), c.dim, true, worker);
+    feed_forward(weights, worker);
+  }
+  sample_rows(step, worker);
+}
+
+bool Decoder::quantizes(const Projection& p) const {
+  if (options_.activation != ops::ActivationType::kInt8) return false;
+  return std::any_of(p.parts.begin(), p.parts.end(),
+                     [](const Projection::Part& part) { return ops::is_quantized(part.matrix.type); });
+}
+
+void Decoder::norm_rows(const std::vector<float>& weight, const Projection& next,
+                        const ThreadPool::Worker& worker) {
+  const ModelConfig& c = model_.config();
+  const Share mine = share_of(static_cast<int64_t>(rows_.size()), worker);
+  for (int64_t r = mine.begin; r < mine.end; ++r) {
+    kernels_.rms_norm(x_.data() + r * c.dim, weight.data(), c.dim, c.rms_epsilon, normed_.data() + r * c.dim);
+  }
+  if (mutant(Mutant::kBatchScale)) worker.barrier.wait();
+  quantize_shared(next, normed_.data(), c.dim, mine);
+  worker.barrier.wait();
+}
+
+// Rows of x in int8 for the projection that reads them, if it does.
+void Decoder::quantize_shared(const Projection& next, const float* x, int64_t stride, Share rows) {
+  if (!quantizes(next)) return;
+  // Every thread makes the same view over the same memory.
+  const auto view =
+      ops::make_quantized_rows(quantized_memory_.data(), static_cast<int64_t>(rows_.size()), next.k);
+  kernels_.quantize_rows(x, stride, view, rows.begin, rows.end);
+}
+
+void Decoder::multiply(const Projection& p, const float* x, int64_t ldx, int64_t rows, float* out,
+                       int64_t ldo, bool accumulate, const ThreadPool::Worker& worker) {
+  const bool int8 = quantizes(p);
+  const auto view =
+      int8 ? ops::make_quantized_rows(quantized_memory_.data(), rows, p.k) : ops::QuantizedRows{};
+  for (const Projection::Part& part : p.parts) {
+    const Share panels = share_of(ops::panel_count(part.matrix.n), worker);
+    if (panels.begin == panels.end) continue;
+    if (int8 && ops::is_quantized(part.matrix.type)) {
+      kernels_.gemm_int8(view, 0, rows, part.matrix, panels.begin, panels.end, out + part.column, ldo,
+                         accumulate);
+    } else {
+      kernels_.gemm_f32(x, ldx, 0, rows, part.matrix, panels.begin, panels.end, out + part.column, ldo,
+                        accumulate);
+    }
+  }
+  worker.barrier.wait();
+}
+
+void Decoder::rotate_and_write(const Step& step, uint32_t layer, const ThreadPool::Worker& worker) {
+  const ModelConfig& c = model_.config();
+  const int64_t width = c.q_dim() + 2 * c.kv_dim();
+  const uint32_t group = geometry_.group_of(layer);
+  const Share mine = share_of(static_cast<int64_t>(rows_.size()), worker);
+  for (int64_t r = mine.begin; r < mine.end; ++r) {
+    const Row& row = rows_[static_cast<size_t>(r)];
+    const StepSlice& slice = step.slices[row.slice];
+    float* q = qkv_.data() + r * width;
+    float* k = q + c.q_dim();
+    const float* v = k + c.kv_dim();
+    const int64_t position = mutant(Mutant::kWrongPosition) ? r : row.position;
+    const float* cos = model_.rope().cos_row(position);
+    const float* sin = model_.rope().sin_row(position);
+    kernels_.rope(q, c.heads, c.head_dim, cos, sin, model_.rope().half);
+    kernels_.rope(k, c.kv_heads, c.head_dim, cos, sin, model_.rope().half);
+    kernels_.scale(q, query_scale_, c.q_dim(), q);
+    const KvFrames& frames = step.frames(slice, geometry_.block_of(row.position), group);
+    ops::write_kv(frame_, geometry_.layer_in_group(layer), row.position % geometry_.block_tokens, k, v,
+                  plane(frames.k), plane(frames.v));
+  }
+  worker.barrier.wait();
+}
+
+void Decoder::attend(const Step& step, uint32_t layer, const ThreadPool::Worker& worker) {
+  Local& local = locals_[static_cast<size_t>(worker.index)];
+  for (size_t i = next_tile_.fetch_add(1); i < tiles_.size(); i = next_tile_.fetch_add(1)) {
+    attend_tile(step, layer, tiles_[i], local);
+  }
+  worker.barrier.wait();
+  if (worker.index == 0) next_tile_ = 0;  // read again only after the next barrier
+}
+
+void Decoder::attend_tile(const Step& step, uint32_t layer, const Tile& tile, Local& local) {
+  const ModelConfig& c = model_.config();
+  const StepSlice& slice = step.slices[tile.slice];
+  const uint32_t group = geometry_.group_of(layer);
+  const int64_t heads = c.queries_per_kv();
+  const int64_t width = c.q_dim() + 2 * c.kv_dim();
+  const int64_t blocks_per_leaf = ops::kLeafTokens / geometry_.block_tokens;
+  const uint32_t last = rows_[static_cast<size_t>(tile.first_row + tile.rows - 1)].position;
+  const int64_t leaves = last / ops::kLeafTokens + 1;
+  const int64_t record = ops::partial_floats(heads, c.head_dim);
+  const int64_t tree_floats = ops::AttentionTree::storage_floats(leaves, heads, c.head_dim);
+  local.partials.resize(static_cast<size_t>(tile.rows * record));
+  local.trees.resize(static_cast<size_t>(tile.rows * tree_floats));
+  std::vector<ops::AttentionTree> trees;
+  trees.reserve(static_cast<size_t>(tile.rows));
+  for (int64_t i = 0; i < tile.rows; ++i) {
+    trees.emplace_back(kernels_, heads, c.head_dim, local.trees.data() + i * tree_floats, leaves);
+  }
+
+  const int64_t kv_head = mutant(Mutant::kSwappedKvHeads) ? (tile.kv_head + 1) % c.kv_heads : tile.kv_head;
+  const size_t tile_offset = ops::kv_tile_offset(frame_, geometry_.layer_in_group(layer), kv_head);
+  for (int64_t leaf = 0; leaf < leaves; ++leaf) {
+    const int64_t leaf_begin = leaf * ops::kLeafTokens;
+    // Rows are in order of position: those before `skip` do not reach this leaf.
+    int32_t valid[kTileRows];
+    int64_t skip = 0;
+    for (int64_t i = 0; i < tile.rows; ++i) {
+      const int64_t position = rows_[static_cast<size_t>(tile.first_row + i)].position;
+      valid[i] = static_cast<int32_t>(std::clamp<int64_t>(position + 1 - leaf_begin, 0, ops::kLeafTokens));
+      if (valid[i] == 0) ++skip;
+    }
+    local.k_tiles.clear();
+    local.v_tiles.clear();
+    const int64_t blocks = std::min<int64_t>(blocks_per_leaf, slice.blocks - leaf * blocks_per_leaf);
+    for (int64_t b = 0; b < blocks; ++b) {
+      const KvFrames& frames = step.frames(slice, static_cast<uint32_t>(leaf * blocks_per_leaf + b), group);
+      local.k_tiles.push_back(plane(frames.k) + tile_offset);
+      local.v_tiles.push_back(plane(frames.v) + tile_offset);
+    }
+    ops::AttentionLeafArgs args;
+    args.q = qkv_.data() + (tile.first_row + skip) * width + tile.kv_head * heads * c.head_dim;
+    args.q_stride = width;
+    args.rows = tile.rows - skip;
+    args.heads = heads;
+    args.head_dim = c.head_dim;
+    args.valid = valid + skip;
+    args.k_tiles = local.k_tiles.data();
+    args.v_tiles = local.v_tiles.data();
+    args.block_tokens = geometry_.block_tokens;
+    args.type = options_.kv_type;
+    args.out = local.partials.data();
+    args.out_stride = record;
+    kernels_.attention_leaf(args);
+    if (mutant(Mutant::kOwnKvUnrounded)) unround_own(tile, leaf, args);
+    for (int64_t i = skip; i < tile.rows; ++i) {
+      trees[static_cast<size_t>(i)].push(local.partials.data() + (i - skip) * record);
+    }
+  }
+  for (int64_t i = 0; i < tile.rows; ++i) {
+    float* out = attended_.data() + (tile.first_row + i) * c.q_dim() + tile.kv_head * heads * c.head_dim;
+    kernels_.finalize(trees[static_cast<size_t>(i)].finish(), heads, c.head_dim, out);
+  }
+}
+
+// Only under its mutant: see attend_own_unrounded().
+void Decoder::unround_own(const Tile& tile, int64_t leaf, const ops::AttentionLeafArgs& args) {
+  const ModelConfig& c = model_.config();
+  const int64_t skip = tile.rows - args.rows;
+  for (int64_t i = 0; i < args.rows; ++i) {
+    const int64_t row = tile.first_row + skip + i;
+    if (rows_[static_cast<size_t>(row)].position / ops::kLeafTokens != leaf) continue;
+    ops::AttentionLeafArgs one = args;
+    one.q = args.q + i * args.q_stride;
+    one.rows = 1;
+    one.valid = args.valid + i;
+    one.out = args.out + i * args.out_stride;
+    const float* k = qkv_.data() + row * args.q_stride + c.q_dim() + tile.kv_head * c.head_dim;
+    attend_own_unrounded(kernels_, one, k, k + c.kv_dim());
+  }
+}
+
+void Decoder::feed_forward(const PackedLayer& layer, const ThreadPool::Worker& worker) {
+  const ModelConfig& c = model_.config();
+  const auto rows = static_cast<int64_t>(rows_.size());
+  norm_rows(layer.ffn_norm, layer.gate_up, worker);
+  multiply(layer.gate_up, normed_.data(), c.dim, rows, gate_up_.data(), layer.gate_up.n, false, worker);
+  const Share mine = share_of(rows, worker);
+  for (int64_t r = mine.begin; r < mine.end; ++r) {
+    const float* gate = gate_up_.data() + r * layer.gate_up.n;
+    kernels_.silu_mul(gate, gate + c.ffn_dim, c.ffn_dim, activated_.data() + r * c.ffn_dim);
+  }
+  quantize_shared(layer.ffn_down, activated_.data(), c.ffn_dim, mine);
+  worker.barrier.wait();
+  multiply(layer.ffn_down, activated_.data(), c.ffn_dim, rows, x_.data(), c.dim, true, worker);
+}
+
+// Final norm, logits and sampling, for kLogitRows rows at a time.
+void Decoder::sample_rows(const Step& step, const ThreadPool::Worker& worker) {
+  const ModelConfig& c = model_.config();
+  const Projection& output = model_.output();
+  size_t next_sampled = 0;
+  for (size_t begin = 0; begin < logit_rows_.size(); begin += kLogitRows) {
+    const auto count = static_cast<int64_t>(std::min<size_t>(kLogitRows, logit_rows_.size() - begin));
+    const Share mine = share_of(count, worker);
+    for (int64_t i = mine.begin; i < mine.end; ++i) {
+      const int64_t row = logit_rows_[begin + static_cast<size_t>(i)];
+      kernels_.rms_norm(x_.data() + row * c.dim, model_.output_norm().data(), c.dim, c.rms_epsilon,
+                        normed_.data() + i * c.dim);
+    }
+    if (quantizes(output)) {
+      const auto view = ops::make_quantized_rows(quantized_memory_.data(), count, output.k);
+      kernels_.quantize_rows(normed_.data(), c.dim, view, mine.begin, mine.end);
+    }
+    worker.barrier.wait();
+    multiply(output, normed_.data(), c.dim, count, logits_.data(), c.vocab_size, false, worker);
+
+    for (int64_t i = 0; i < count; ++i) {
+      const Row& row = rows_[static_cast<size_t>(logit_rows_[begin + static_cast<size_t>(i)])];
+      const StepSlice& slice = step.slices[row.slice];
+      const std::span<const float> logits(logits_.data() + i * c.vocab_size,
+                                          static_cast<size_t>(c.vocab_size));
+      if (tap_ && worker.index == 0) tap_(slice.seq, row.position, logits);
+      if (!slice.samples || row.position + 1 != slice.tokens.end) continue;
+      const size_t place = next_sampled++;
+      if (i % worker.count != worker.index) continue;
+      sampled_[place] = sample(kernels_, logits, slice.sampling, row.position + 1, slice.seq);
+    }
+    worker.barrier.wait();
+  }
+}
+
+}  // namespace kvasir

@@ -1,0 +1,112 @@
+// The forward pass of a step on the CPU: materialise, attend, merge, layer by layer, for all rows together.
+//
+//   residual x --norm, quantise--> QKV --RoPE--> K, V rounded and written to their frames
+//            --leaves and tree over the frames--> O --> x --norm, quantise--> gate, up --SiLU--> down --> x
+//
+// Threads split independent outputs only (rows, panels of columns, query tiles), and meet at a barrier
+// between the phases. No thread ever adds to what another computes, so their number changes no bit.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "contract/geometry.h"
+#include "contract/step.h"
+#include "exec/cpu/thread_pool.h"
+#include "model/packed_model.h"
+#include "ops/cpu/kernels.h"
+#include "ops/kv_layout.h"
+
+namespace kvasir {
+
+// Sees the logits of every sampling row: tests and evaluation only. `position` is that of the row's token.
+using LogitsTap = std::function<void(SeqId seq, uint32_t position, std::span<const float> logits)>;
+
+class Decoder {
+ public:
+  struct Options {
+    ops::ActivationType activation = ops::ActivationType::kInt8;  // kInt8: where the weights are quantised
+    ops::KvType kv_type = ops::KvType::kBf16;
+    // Calls the tap for every row, not only for those that sample, and computes all logits.
+    bool tap_all_rows = false;
+  };
+
+  // The model, the kernels and the memory of the device tier outlive the decoder.
+  Decoder(const PackedModel& model, const ops::Kernels& kernels, const CacheGeometry& geometry,
+          const Options& options, std::byte* device_memory);
+
+  void set_tap(LogitsTap tap) { tap_ = std::move(tap); }
+
+  // Grows the scratch to the step and lays out its rows. Before run(), by one thread.
+  void prepare(const Step& step);
+  // Runs the step; every thread of the team calls it. Sampled tokens are in sampled() afterwards.
+  void run(const Step& step, const ThreadPool::Worker& worker);
+
+  std::vector<SampledToken>& sampled() { return sampled_; }
+  // Bytes of the scratch buffers now; they grow with the largest step and never shrink.
+  uint64_t scratch_bytes() const;
+
+ private:
+  struct Row {
+    uint32_t slice;
+    uint32_t position;
+    Token token;
+  };
+  // Up to kTileRows consecutive rows of one slice, for one KV head: the unit of work in attention.
+  struct Tile {
+    uint32_t slice;
+    int64_t first_row;
+    int64_t rows;
+    int64_t kv_head;
+  };
+  // Buffers of one thread.
+  struct Local {
+    std::vector<float> partials;
+    std::vector<float> trees;
+    std::vector<const void*> k_tiles, v_tiles;
+  };
+  static constexpr int64_t kTileRows = 16;
+  static constexpr int64_t kLogitRows = 32;  // rows whose logits are held at once
+
+  bool quantizes(const Projection& p) const;
+  void norm_rows(const std::vector<float>& weight, const Projection& next, const ThreadPool::Worker& worker);
+  void quantize_shared(const Projection& next, const float* x, int64_t stride, Share rows);
+  void multiply(const Projection& p, const float* x, int64_t ldx, int64_t rows, float* out, int64_t ldo,
+                bool accumulate, const ThreadPool::Worker& worker);
+  void rotate_and_write(const Step& step, uint32_t layer, const ThreadPool::Worker& worker);
+  void attend(const Step& step, uint32_t layer, const ThreadPool::Worker& worker);
+  void attend_tile(const Step& step, uint32_t layer, const Tile& tile, Local& local);
+  void unround_own(const Tile& tile, int64_t leaf, const ops::AttentionLeafArgs& args);
+  void feed_forward(const PackedLayer& layer, const ThreadPool::Worker& worker);
+  void sample_rows(const Step& step, const ThreadPool::Worker& worker);
+  std::byte* plane(const FrameAddress& address) const { return device_memory_ + address.offset; }
+
+  const PackedModel& model_;
+  const ops::Kernels& kernels_;
+  const CacheGeometry geometry_;
+  const Options options_;
+  const ops::KvShape frame_;
+  std::byte* const device_memory_;
+  const float query_scale_;  // 1 / sqrt(head_dim)
+  LogitsTap tap_;
+
+  // Of the step at hand.
+  std::vector<Row> rows_;
+  std::vector<Tile> tiles_;
+  std::vector<int64_t> logit_rows_;  // rows whose logits are wanted
+  std::vector<SampledToken> sampled_;
+  std::atomic<size_t> next_tile_{0};
+
+  // Scratch, [rows][...]: shared by the team, each phase writes disjoint parts.
+  int64_t capacity_rows_ = 0;
+  std::vector<float> x_, normed_, qkv_, attended_, gate_up_, activated_, logits_;
+  Arena quantized_memory_;
+  ops::QuantizedRows quantized_;
+  std::vector<Local> locals_;
+};
+
+}  // namespace kvasir

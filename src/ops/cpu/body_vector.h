@@ -1,0 +1,160 @@
+// The kernels over rows, written once over sixteen lanes.
+//
+// Each kernels_<isa>.cc includes its lanes_<isa>.h and then this file. The lanes give a type F and operations
+// that are exact IEEE ones lane by lane (f_max is a > b ? a : b, f_min is a < b ? a : b), so the order of
+// operations, and with it every bit, is fixed here. All of it is in an unnamed namespace: code compiled for a
+// wider instruction set must not be visible to the linker under a name that other files share.
+#pragma once
+
+#include <cstdint>
+
+// The lanes come first: this file is not a header of its own.
+#ifndef KV_OPS_LANES
+#error "include a lanes header and define KV_OPS_LANES before this file"
+#endif
+
+#if defined(__clang__)
+#define KV_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define KV_UNROLL _Pragma("GCC unroll 16")
+#endif
+
+namespace kvasir::ops {
+namespace {
+
+// Calls step(offset, count) for 16 elements at a time; count is below 16 for the tail only.
+template <typename Step>
+inline void for_lanes(int64_t n, Step step) {
+  int64_t i = 0;
+  for (; i + 16 <= n; i += 16) step(i, int64_t{16});
+  if (i < n) step(i, n - i);
+}
+inline F load_up_to(const float* p, int64_t count) {
+  return count == 16 ? f_load(p) : f_load_tail(p, count);
+}
+inline void store_up_to(float* p, const F& v, int64_t count) {
+  if (count == 16) {
+    f_store(p, v);
+  } else {
+    f_store_tail(p, v, count);
+  }
+}
+
+// exp(x) = 2^n exp(r), n = round(x / ln 2), |r| <= ln 2 / 2. exp(r) = 1 + r + r^2 q(r) with q of degree 4,
+// interpolated at Chebyshev nodes (error 1.1e-8). Adding 1.5 * 2^23 rounds to an integer and leaves it where
+// f_power_of_two finds it. Below -87 the result is cut to +0 before it could be subnormal.
+inline F exp_lanes(F x) {
+  const F magic = f_set1(12582912.0f);
+  const F one = f_set1(1.0f);
+  const F y = f_min(f_set1(88.0f), x);
+  const F t = f_fma(y, f_set1(0x1.715476p+0f), magic);
+  const F n = f_sub(t, magic);
+  F r = f_fnma(n, f_set1(0x1.63p-1f), y);
+  r = f_fnma(n, f_set1(-0x1.bd0106p-13f), r);
+  F p = f_fma(f_set1(0x1.6d113cp-10f), r, f_set1(0x1.120ba2p-7f));
+  p = f_fma(p, r, f_set1(0x1.55551ap-5f));
+  p = f_fma(p, r, f_set1(0x1.5554dcp-3f));
+  p = f_fma(p, r, f_set1(0.5f));
+  p = f_fma(p, r, one);
+  p = f_fma(p, r, one);
+  return f_select_less(x, f_set1(-87.0f), f_zero(), f_mul(p, f_power_of_two(t)));
+}
+
+void quantize_row(const float* x, int64_t k, int8_t* q, uint16_t* d, int32_t* sums) {
+  const F low = f_set1(-127.0f);
+  const F high = f_set1(127.0f);
+  for (int64_t g = 0; g < k / kGroup; ++g) {
+    const F a = f_load(x + g * kGroup);
+    const F b = f_load(x + g * kGroup + 16);
+    // NaN loses every comparison with the second operand, so it is not in the maximum.
+    const float amax = f_tree_max(f_max(f_abs(b), f_max(f_abs(a), f_zero())));
+    const float exact = amax / 127.0f;
+    const uint16_t bits = s_to_f16(exact < 65504.0f ? exact : 65504.0f);
+    const float scale = s_from_f16(bits);
+    d[g] = bits;
+    const bool zero = scale == 0.0f;
+    const float inverse = zero ? 0.0f : 1.0f / scale;
+    const F factor = f_set1(inverse);
+    // The first f_max turns NaN into -127.
+    F qa = f_min(f_max(f_mul(a, factor), low), high);
+    F qb = f_min(f_max(f_mul(b, factor), low), high);
+    if (zero) qa = qb = f_zero();
+    sums[g] = f_store_i8(q + g * kGroup, qa) + f_store_i8(q + g * kGroup + 16, qb);
+  }
+}
+
+void rms_norm(const float* x, const float* weight, int64_t n, float eps, float* out) {
+  F sums = f_zero();
+  for_lanes(n, [&](int64_t i, int64_t count) {
+    const F v = load_up_to(x + i, count);
+    sums = f_fma(v, v, sums);
+  });
+  const float mean = f_tree_add(sums) / static_cast<float>(n);
+  const F inverse = f_set1(1.0f / s_sqrt(mean + eps));
+  for_lanes(n, [&](int64_t i, int64_t count) {
+    const F v = f_mul(load_up_to(x + i, count), inverse);
+    store_up_to(out + i, f_mul(v, load_up_to(weight + i, count)), count);
+  });
+}
+
+void rope(float* x, int64_t heads, int64_t head_dim, const float* cos, const float* sin, int64_t half) {
+  for (int64_t head = 0; head < heads; ++head) {
+    float* row = x + head * head_dim;
+    int64_t i = 0;
+    for (; i + 8 <= half; i += 8) f_store(row + 2 * i, f_rotate_pairs(f_load(row + 2 * i), cos + i, sin + i));
+    for (; i < half; ++i) {
+      const float x0 = row[2 * i];
+      const float x1 = row[2 * i + 1];
+      row[2 * i] = s_fma(x0, cos[i], -(x1 * sin[i]));
+      row[2 * i + 1] = s_fma(x1, cos[i], x0 * sin[i]);
+    }
+  }
+}
+
+void silu_mul(const float* gate, const float* up, int64_t n, float* out) {
+  const F one = f_set1(1.0f);
+  for_lanes(n, [&](int64_t i, int64_t count) {
+    const F g = load_up_to(gate + i, count);
+    const F silu = f_div(g, f_add(one, exp_lanes(f_sub(f_set1(-0.0f), g))));
+    store_up_to(out + i, f_mul(silu, load_up_to(up + i, count)), count);
+  });
+}
+
+void add(const float* a, const float* b, int64_t n, float* out) {
+  for_lanes(n, [&](int64_t i, int64_t count) {
+    store_up_to(out + i, f_add(load_up_to(a + i, count), load_up_to(b + i, count)), count);
+  });
+}
+
+void scale(const float* x, float factor, int64_t n, float* out) {
+  const F f = f_set1(factor);
+  for_lanes(
+      n, [&](int64_t i, int64_t count) { store_up_to(out + i, f_mul(load_up_to(x + i, count), f), count); });
+}
+
+void exp_shifted(const float* x, float shift, int64_t n, float* out) {
+  const F s = f_set1(shift);
+  for_lanes(n, [&](int64_t i, int64_t count) {
+    store_up_to(out + i, exp_lanes(f_sub(load_up_to(x + i, count), s)), count);
+  });
+}
+
+void softmax_stats(const float* x, int64_t n, float* max, float* sum) {
+  const F lowest = f_set1(-__builtin_inff());
+  F m = lowest;
+  for_lanes(n, [&](int64_t i, int64_t count) {
+    const F v = load_up_to(x + i, count);
+    m = f_max(count == 16 ? v : f_keep_first(v, count, lowest), m);
+  });
+  *max = f_tree_max(m);
+  const F shift = f_set1(*max);
+  F sums = f_zero();
+  for_lanes(n, [&](int64_t i, int64_t count) {
+    const F e = exp_lanes(f_sub(load_up_to(x + i, count), shift));
+    sums = f_add(sums, count == 16 ? e : f_keep_first(e, count, f_zero()));
+  });
+  *sum = f_tree_add(sums);
+}
+
+}  // namespace
+}  // namespace kvasir::ops

@@ -1,0 +1,87 @@
+// What the CPU offers, and the kernels that go with it.
+#include "ops/cpu/isa.h"
+
+#include "base/check.h"
+#include "ops/cpu/kernel_table.h"
+#include "ops/cpu/kernels.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <immintrin.h>
+#endif
+
+namespace kvasir::ops {
+namespace {
+
+#if defined(__x86_64__)
+bool bit(unsigned word, int n) {
+  return (word >> n) & 1u;
+}
+
+// The register state that the operating system saves: XCR0.
+uint64_t saved_state() {
+  uint32_t low = 0, high = 0;
+  __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return (static_cast<uint64_t>(high) << 32) | low;
+}
+
+IsaClass widest() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (!__get_cpuid(1, &a, &b, &c, &d)) return IsaClass::kPortable;
+  const bool fma = bit(c, 12), os_xsave = bit(c, 27), avx = bit(c, 28), f16c = bit(c, 29);
+  if (!os_xsave || !avx || !fma || !f16c) return IsaClass::kPortable;
+  const uint64_t state = saved_state();
+  if ((state & 0x6) != 0x6) return IsaClass::kPortable;
+  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !bit(b, 5)) return IsaClass::kPortable;
+  const bool avx512 = bit(b, 16) && bit(b, 17) && bit(b, 30) && bit(b, 31) && bit(c, 11);
+  return avx512 && (state & 0xE6) == 0xE6 ? IsaClass::kAvx512 : IsaClass::kAvx2;
+}
+#else
+IsaClass widest() {
+  return IsaClass::kPortable;
+}
+#endif
+
+}  // namespace
+
+const char* isa_name(IsaClass isa) {
+  switch (isa) {
+    case IsaClass::kPortable:
+      return "portable";
+    case IsaClass::kAvx2:
+      return "avx2";
+    case IsaClass::kAvx512:
+      return "avx512";
+  }
+  return "unknown";
+}
+
+IsaClass detect_isa() {
+  static const IsaClass kWidest = widest();
+  return kWidest;
+}
+
+bool is_supported(IsaClass isa) {
+  return isa <= detect_isa();
+}
+
+const Kernels& kernels_for(IsaClass isa) {
+  KV_CHECK(is_supported(isa), "isa={} is wider than {}", isa_name(isa), isa_name(detect_isa()));
+  static const Kernels kPortable(&kvasir_kernels_portable, IsaClass::kPortable);
+#if defined(__x86_64__)
+  static const Kernels kAvx2(&kvasir_kernels_avx2, IsaClass::kAvx2);
+  static const Kernels kAvx512(&kvasir_kernels_avx512, IsaClass::kAvx512);
+  if (isa == IsaClass::kAvx512) return kAvx512;
+  if (isa == IsaClass::kAvx2) return kAvx2;
+#endif
+  return kPortable;
+}
+
+void set_flush_to_zero() {
+#if defined(__x86_64__)
+  constexpr unsigned kFlushToZero = 0x8000, kDenormalsAreZero = 0x0040;
+  _mm_setcsr(_mm_getcsr() | kFlushToZero | kDenormalsAreZero);
+#endif
+}
+
+}  // namespace kvasir::ops

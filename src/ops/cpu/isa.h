@@ -1,0 +1,29 @@
+// Which instruction set the kernels use. All classes give the same bits; only the speed differs.
+#pragma once
+
+#include <cstdint>
+
+namespace kvasir::ops {
+
+class Kernels;
+
+enum class IsaClass : uint8_t {
+  kPortable,  // any CPU that this program is compiled for
+  kAvx2,      // AVX2 + FMA + F16C
+  kAvx512,    // AVX-512 F, BW, VL, DQ + VNNI
+};
+
+// "portable", "avx2", "avx512"
+const char* isa_name(IsaClass isa);
+// What the CPU and the operating system offer. kPortable is always supported.
+bool is_supported(IsaClass isa);
+// The widest class that is supported here.
+IsaClass detect_isa();
+// The kernels of a class, immutable and valid for the program's lifetime. REQUIRES: is_supported(isa)
+const Kernels& kernels_for(IsaClass isa);
+
+// Subnormal inputs and results of this thread become zero from here on. Every thread that runs kernels calls
+// it once, before the first: the bits are promised under this mode. No effect on a CPU without the mode.
+void set_flush_to_zero();
+
+}  // namespace kvasir::ops

@@ -1,0 +1,50 @@
+// The entry points that each instruction set's file exports: one table of plain functions, arguments checked
+// by the caller (kernels.cc). Data only, as views.h explains.
+#pragma once
+
+#include <cstdint>
+
+#include "ops/cpu/views.h"
+
+namespace kvasir::ops {
+
+// Rows [row_begin, row_end) by panels [panel_begin, panel_end) of one product.
+struct GemmArgs {
+  QuantizedRows a;            // int8 products
+  const float* af = nullptr;  // f32 products: row 0
+  int64_t lda = 0;
+  int64_t row_begin = 0;
+  int64_t row_end = 0;
+  PackedMatrix w;
+  int64_t panel_stride = 0;  // bytes
+  int64_t groups = 0;        // K groups to sum over (int8 products)
+  int64_t panel_begin = 0;
+  int64_t panel_end = 0;
+  float* c = nullptr;  // row 0, column 0
+  int64_t ldc = 0;
+  bool accumulate = false;
+};
+
+struct KernelTable {
+  void (*quantize_row)(const float* x, int64_t k, int8_t* q, uint16_t* d, int32_t* sums);
+  void (*gemm_int8)(const GemmArgs& args);
+  void (*gemm_f32)(const GemmArgs& args);
+  void (*rms_norm)(const float* x, const float* weight, int64_t n, float eps, float* out);
+  void (*rope)(float* x, int64_t heads, int64_t head_dim, const float* cos, const float* sin, int64_t half);
+  void (*silu_mul)(const float* gate, const float* up, int64_t n, float* out);
+  void (*add)(const float* a, const float* b, int64_t n, float* out);
+  void (*scale)(const float* x, float factor, int64_t n, float* out);
+  void (*exp_shifted)(const float* x, float shift, int64_t n, float* out);
+  void (*softmax_stats)(const float* x, int64_t n, float* max, float* sum);
+  void (*attention_leaf)(const AttentionLeafArgs& args);
+  void (*merge)(const float* left, const float* right, int64_t heads, int64_t head_dim, float* out);
+  void (*finalize)(const float* partial, int64_t heads, int64_t head_dim, float* out);
+};
+
+}  // namespace kvasir::ops
+
+extern "C" {
+extern const kvasir::ops::KernelTable kvasir_kernels_portable;
+extern const kvasir::ops::KernelTable kvasir_kernels_avx2;
+extern const kvasir::ops::KernelTable kvasir_kernels_avx512;
+}

@@ -1,0 +1,176 @@
+// The checked front of the kernels: arguments, and the seeded faults, which stay out of the hot code.
+#include "ops/cpu/kernels.h"
+
+#include <vector>
+
+#include "base/check.h"
+#include "base/mutant.h"
+#include "base/units.h"
+#include "ops/cpu/faults.h"
+#include "ops/cpu/kernel_table.h"
+#include "ops/cpu/packed_matrix.h"
+
+namespace kvasir::ops {
+namespace {
+
+constexpr int64_t kAlign = 64;
+
+void check_product(const PackedMatrix& w, int64_t k, int64_t row_begin, int64_t row_end, int64_t panel_begin,
+                   int64_t panel_end) {
+  KV_CHECK(w.k == k && k > 0, "the rows have k={}, the matrix {}", k, w.k);
+  KV_CHECK(row_begin >= 0 && row_begin <= row_end, "rows [{}, {})", row_begin, row_end);
+  KV_CHECK(panel_begin >= 0 && panel_begin <= panel_end && panel_end <= panel_count(w.n),
+           "panels [{}, {}) of {}", panel_begin, panel_end, panel_count(w.n));
+}
+
+}  // namespace
+
+size_t quantized_rows_bytes(int64_t rows, int64_t k) {
+  const int64_t groups = k / kGroup;
+  return static_cast<size_t>(round_up(rows * k, kAlign) + round_up(rows * groups * 2, kAlign) +
+                             round_up(rows * groups * 4, kAlign));
+}
+
+QuantizedRows make_quantized_rows(void* buffer, int64_t rows, int64_t k) {
+  KV_CHECK(rows >= 0 && k > 0 && k % kGroup == 0, "rows={} k={}", rows, k);
+  KV_CHECK(reinterpret_cast<uintptr_t>(buffer) % kAlign == 0, "the buffer is not aligned to {} bytes",
+           kAlign);
+  auto* q = static_cast<int8_t*>(buffer);
+  int8_t* d = q + round_up(rows * k, kAlign);
+  int8_t* sums = d + round_up(rows * (k / kGroup) * 2, kAlign);
+  return {q, reinterpret_cast<uint16_t*>(d), reinterpret_cast<int32_t*>(sums), rows, k};
+}
+
+int64_t partial_floats(int64_t heads, int64_t head_dim) {
+  return heads * (head_dim + 2);
+}
+
+void Kernels::quantize_rows(const float* x, int64_t x_stride, const QuantizedRows& out, int64_t row_begin,
+                            int64_t row_end) const {
+  KV_CHECK(row_begin >= 0 && row_begin <= row_end && row_end <= out.rows && out.k % kGroup == 0,
+           "rows [{}, {}) of {}, k={}", row_begin, row_end, out.rows, out.k);
+  const int64_t groups = out.k / kGroup;
+  for (int64_t r = row_begin; r < row_end; ++r) {
+    table_->quantize_row(x + r * x_stride, out.k, out.q + r * out.k, out.d + r * groups,
+                         out.sums + r * groups);
+  }
+  if (mutant(Mutant::kBatchScale) || mutant(Mutant::kScaleUnrounded)) {
+    quantize_with_fault(x, x_stride, out, row_begin, row_end);
+  }
+}
+
+void Kernels::sum_groups(const QuantizedRows& rows, int64_t row_begin, int64_t row_end) const {
+  KV_CHECK(row_begin >= 0 && row_begin <= row_end && row_end <= rows.rows, "rows [{}, {}) of {}", row_begin,
+           row_end, rows.rows);
+  const int64_t groups = rows.k / kGroup;
+  for (int64_t g = row_begin * groups; g < row_end * groups; ++g) {
+    int32_t sum = 0;
+    for (int64_t i = g * kGroup; i < (g + 1) * kGroup; ++i) sum += rows.q[i];
+    rows.sums[g] = sum;
+  }
+}
+
+void Kernels::gemm_int8(const QuantizedRows& a, int64_t row_begin, int64_t row_end, const PackedMatrix& w,
+                        int64_t panel_begin, int64_t panel_end, float* c, int64_t ldc,
+                        bool accumulate) const {
+  check_product(w, a.k, row_begin, row_end, panel_begin, panel_end);
+  KV_CHECK(is_quantized(w.type) && row_end <= a.rows, "type={} rows={} of {}", weight_type_name(w.type),
+           row_end, a.rows);
+  GemmArgs args;
+  args.a = a;
+  args.row_begin = row_begin;
+  args.row_end = row_end;
+  args.w = w;
+  args.panel_stride = static_cast<int64_t>(panel_bytes(w.type, w.k));
+  args.groups = a.k / kGroup;
+  if (mutant(Mutant::kKTailDropped) && a.rows == 1) --args.groups;
+  args.panel_begin = panel_begin;
+  args.panel_end = panel_end;
+  args.c = c;
+  args.ldc = ldc;
+  args.accumulate = accumulate;
+  table_->gemm_int8(args);
+}
+
+void Kernels::gemm_f32(const float* a, int64_t lda, int64_t row_begin, int64_t row_end, const PackedMatrix& w,
+                       int64_t panel_begin, int64_t panel_end, float* c, int64_t ldc, bool accumulate) const {
+  check_product(w, w.k, row_begin, row_end, panel_begin, panel_end);
+  GemmArgs args;
+  args.af = a;
+  args.lda = lda;
+  args.row_begin = row_begin;
+  args.row_end = row_end;
+  args.w = w;
+  args.panel_stride = static_cast<int64_t>(panel_bytes(w.type, w.k));
+  args.panel_begin = panel_begin;
+  args.panel_end = panel_end;
+  args.c = c;
+  args.ldc = ldc;
+  args.accumulate = accumulate;
+  table_->gemm_f32(args);
+}
+
+void Kernels::rms_norm(const float* x, const float* weight, int64_t n, float eps, float* out) const {
+  table_->rms_norm(x, weight, n, eps, out);
+}
+
+void Kernels::rope(float* x, int64_t heads, int64_t head_dim, const float* cos, const float* sin,
+                   int64_t half) const {
+  KV_CHECK(half >= 0 && 2 * half <= head_dim, "half={} head_dim={}", half, head_dim);
+  table_->rope(x, heads, head_dim, cos, sin, half);
+}
+
+void Kernels::silu_mul(const float* gate, const float* up, int64_t n, float* out) const {
+  table_->silu_mul(gate, up, n, out);
+}
+
+void Kernels::add(const float* a, const float* b, int64_t n, float* out) const {
+  table_->add(a, b, n, out);
+}
+
+void Kernels::scale(const float* x, float factor, int64_t n, float* out) const {
+  table_->scale(x, factor, n, out);
+}
+
+void Kernels::exp_shifted(const float* x, float shift, int64_t n, float* out) const {
+  table_->exp_shifted(x, shift, n, out);
+}
+
+void Kernels::softmax_stats(const float* x, int64_t n, float* max, float* sum) const {
+  KV_CHECK(n > 0, "n={}", n);
+  table_->softmax_stats(x, n, max, sum);
+}
+
+void Kernels::attention_leaf(const AttentionLeafArgs& args) const {
+  KV_CHECK(args.rows >= 0 && args.heads > 0 && args.head_dim > 0 && args.head_dim % kLanes == 0,
+           "rows={} heads={} head_dim={}", args.rows, args.heads, args.head_dim);
+  KV_CHECK(args.block_tokens > 0 && args.block_tokens % kLanes == 0 && kLeafTokens % args.block_tokens == 0,
+           "block_tokens={}", args.block_tokens);
+  for (int64_t r = 0; r < args.rows; ++r) {
+    KV_CHECK(args.valid[r] >= 1 && args.valid[r] <= kLeafTokens, "row {} has valid={}", r, args.valid[r]);
+  }
+  if (mutant(Mutant::kLeafOffByOne)) {
+    // A lone row, as in decode, misses its last position; rows of a chunk do not.
+    AttentionLeafArgs shorter = args;
+    std::vector<int32_t> valid(args.valid, args.valid + args.rows);
+    if (args.rows == 1 && valid[0] > 1) --valid[0];
+    shorter.valid = valid.data();
+    table_->attention_leaf(shorter);
+    return;
+  }
+  table_->attention_leaf(args);
+  if (mutant(Mutant::kSumOrderByChunk)) resum_with_fault(*table_, args);
+}
+
+void Kernels::merge(const float* left, const float* right, int64_t heads, int64_t head_dim,
+                    float* out) const {
+  KV_CHECK(heads > 0 && head_dim % kLanes == 0, "heads={} head_dim={}", heads, head_dim);
+  table_->merge(left, right, heads, head_dim, out);
+}
+
+void Kernels::finalize(const float* partial, int64_t heads, int64_t head_dim, float* out) const {
+  KV_CHECK(heads > 0 && head_dim % kLanes == 0, "heads={} head_dim={}", heads, head_dim);
+  table_->finalize(partial, heads, head_dim, out);
+}
+
+}  // namespace kvasir::ops

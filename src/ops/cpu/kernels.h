@@ -1,0 +1,88 @@
+// The CPU kernels: one object per instruction set, all with the same bits.
+//
+// Every function is pure (it writes its outputs and nothing else) and thread-safe; threads split work by
+// giving each call its own rows, panels or heads, which never changes a bit. Rows are contiguous floats.
+// Outputs do not overlap inputs unless said. "chain" = fp32 fma, one after the other, from +0. "tree" = 16
+// values added as (0+8, 1+9, ...), then (0+4, ...), (0+2, ...), (0+1).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "ops/cpu/isa.h"
+#include "ops/cpu/views.h"
+
+namespace kvasir::ops {
+
+struct KernelTable;
+
+// Bytes of the three arrays of a QuantizedRows, each rounded up to 64, and the view over such a buffer
+// (q first, then d, then sums). REQUIRES: k % 32 == 0, buffer aligned to 64.
+size_t quantized_rows_bytes(int64_t rows, int64_t k);
+QuantizedRows make_quantized_rows(void* buffer, int64_t rows, int64_t k);
+
+// Floats of one partial result of attention for `heads` query heads: [m: heads][l: heads][o:
+// heads][head_dim].
+int64_t partial_floats(int64_t heads, int64_t head_dim);
+
+class Kernels {
+ public:
+  explicit Kernels(const KernelTable* table, IsaClass isa) : table_(table), isa_(isa) {}
+
+  IsaClass isa() const { return isa_; }
+
+  // Rows [row_begin, row_end) of x into out. Per group of 32: d = f16(amax / 127), at most 65504;
+  // q = round to even(x * (1 / d)) in -127..127, all zero where d is; NaN counts as -127 and is not in amax.
+  // x: row 0; x_stride in floats.
+  void quantize_rows(const float* x, int64_t x_stride, const QuantizedRows& out, int64_t row_begin,
+                     int64_t row_end) const;
+  // Fills rows.sums from rows.q: for rows whose q and d come from a cache.
+  void sum_groups(const QuantizedRows& rows, int64_t row_begin, int64_t row_end) const;
+
+  // C[r][c] for rows [row_begin, row_end) and the columns of panels [panel_begin, panel_end) that exist.
+  // Per output, groups ascending: acc = fma(dw*da, isum, acc), and for kQ4_1 then acc = fma(mw*da, sum q,
+  // acc). accumulate: C = C_old + acc, one addition. c: row 0, column 0; ldc in floats. a and w agree on k.
+  // REQUIRES: is_quantized(w.type)
+  void gemm_int8(const QuantizedRows& a, int64_t row_begin, int64_t row_end, const PackedMatrix& w,
+                 int64_t panel_begin, int64_t panel_end, float* c, int64_t ldc, bool accumulate) const;
+  // The same with f32 rows (a: row 0; lda in floats) and weights dequantised exactly as dequantize_row does:
+  // one chain per output, k ascending. Any weight type.
+  void gemm_f32(const float* a, int64_t lda, int64_t row_begin, int64_t row_end, const PackedMatrix& w,
+                int64_t panel_begin, int64_t panel_end, float* c, int64_t ldc, bool accumulate) const;
+
+  // y = (x * inv) * weight, inv = 1 / sqrt(sum / n + eps); sum of squares in 16 chains, then the tree.
+  // out may be x.
+  void rms_norm(const float* x, const float* weight, int64_t n, float eps, float* out) const;
+  // Rotates pairs (2i, 2i+1) of the first 2 * half dimensions of each head, in place: x [heads][head_dim],
+  // cos and sin [half] (one row of a RopeTable). y0 = fma(x0, c, -(x1*s)), y1 = fma(x1, c, x0*s).
+  void rope(float* x, int64_t heads, int64_t head_dim, const float* cos, const float* sin,
+            int64_t half) const;
+  // out = (gate / (1 + exp(-gate))) * up. out may be gate or up.
+  void silu_mul(const float* gate, const float* up, int64_t n, float* out) const;
+  // out = a + b. out may be a or b.
+  void add(const float* a, const float* b, int64_t n, float* out) const;
+  // out = x * factor. out may be x.
+  void scale(const float* x, float factor, int64_t n, float* out) const;
+  // exp(x - shift): exp(0) = 1 and exp(-inf) = +0 exactly, +0 below -87, exp(88) above 88, relative error
+  // below 2e-7. out may be x.
+  void exp_shifted(const float* x, float shift, int64_t n, float* out) const;
+  // The maximum of a row and the sum of exp(x - max): 16 partials by index mod 16, then the tree.
+  // REQUIRES: n > 0
+  void softmax_stats(const float* x, int64_t n, float* max, float* sum) const;
+
+  // (m, l, o) of every query row and head over its valid positions of one leaf; o is not divided by l.
+  // Scores are chains over head_dim; m their maximum; e = exp(s - m); l their sum in 16 partials by position
+  // mod 16, then the tree; o chains over positions. A row's result does not depend on the other rows.
+  void attention_leaf(const AttentionLeafArgs& args) const;
+  // out = left + right, as partial records: m = max(m1, m2), a = exp(m1 - m), b = exp(m2 - m),
+  // l = fma(l1, a, l2*b), o = fma(o1, a, o2*b). out may be left or right.
+  void merge(const float* left, const float* right, int64_t heads, int64_t head_dim, float* out) const;
+  // out [heads][head_dim] = o / l.
+  void finalize(const float* partial, int64_t heads, int64_t head_dim, float* out) const;
+
+ private:
+  const KernelTable* table_;
+  IsaClass isa_;
+};
+
+}  // namespace kvasir::ops

@@ -1,0 +1,129 @@
+// The kernels for AVX-512 with VNNI.
+#include "ops/cpu/kernel_table.h"
+#include "ops/cpu/lanes_avx512.h"
+#define KV_OPS_LANES
+#include "ops/cpu/body_vector.h"
+// After the lanes and the helpers that they use.
+#include "ops/cpu/body_attention.h"
+#include "ops/cpu/body_gemm.h"
+
+namespace kvasir::ops {
+namespace {
+
+// Two integer and two float accumulators a row fill 24 of the 32 registers; the rest hold weights, scales and
+// the activation that is being broadcast.
+constexpr int kInt8Rows = 6;
+
+inline __m512i broadcast_quad(const int8_t* q) {
+  int32_t v;
+  __builtin_memcpy(&v, q, sizeof(v));
+  return _mm512_set1_epi32(v);
+}
+inline F broadcast_f16(const uint16_t* d) {
+  return _mm512_cvtph_ps(_mm256_set1_epi16(static_cast<int16_t>(*d)));
+}
+
+// The two operands of quad i: columns 0..15 and 16..31, four k each.
+template <WeightType T>
+inline void load_weights(const uint8_t* lines, int i, __m512i* left, __m512i* right) {
+  if constexpr (T == WeightType::kQ8_0) {
+    *left = _mm512_loadu_si512(lines + 2 * i * kLineBytes);
+    *right = _mm512_loadu_si512(lines + (2 * i + 1) * kLineBytes);
+  } else {
+    const __m512i low = _mm512_set1_epi8(15);
+    const __m512i v = _mm512_loadu_si512(lines + i * kLineBytes);
+    *left = _mm512_and_si512(v, low);
+    *right = _mm512_and_si512(_mm512_srli_epi16(v, 4), low);
+  }
+}
+
+template <WeightType T, int R>
+void gemm_int8_tile(const GemmArgs& g, int64_t row, int64_t panel, int64_t columns) {
+  constexpr int64_t kValueLines = T == WeightType::kQ8_0 ? 16 : 8;
+  constexpr int64_t kGroupBytes = (kValueLines + (T == WeightType::kQ4_1 ? 2 : 1)) * kLineBytes;
+  constexpr int32_t kOffset = T == WeightType::kQ8_0 ? 128 : T == WeightType::kQ4_0 ? 8 : 0;
+  const int64_t k = g.a.k;
+  const int64_t row_groups = k / kGroup;
+  const uint8_t* lines = g.w.data + panel * g.panel_stride;
+  const int8_t* q = g.a.q + row * k;
+  const uint16_t* d = g.a.d + row * row_groups;
+  const int32_t* sums = g.a.sums + row * row_groups;
+  F acc[R][2];
+  KV_UNROLL
+  for (int r = 0; r < R; ++r) acc[r][0] = acc[r][1] = f_zero();
+  for (int64_t i = 0; i < g.groups; ++i, lines += kGroupBytes, q += kGroup, ++d, ++sums) {
+    __m512i dot[R][2];
+    KV_UNROLL
+    for (int r = 0; r < R; ++r) {
+      dot[r][0] = dot[r][1] =
+          kOffset == 0 ? _mm512_setzero_si512() : _mm512_set1_epi32(-kOffset * sums[r * row_groups]);
+    }
+    KV_UNROLL
+    for (int quad = 0; quad < 8; ++quad) {
+      __m512i left, right;
+      load_weights<T>(lines, quad, &left, &right);
+      KV_UNROLL
+      for (int r = 0; r < R; ++r) {
+        const __m512i a = broadcast_quad(q + r * k + 4 * quad);
+        dot[r][0] = _mm512_dpbusd_epi32(dot[r][0], left, a);
+        dot[r][1] = _mm512_dpbusd_epi32(dot[r][1], right, a);
+      }
+    }
+    const uint8_t* tail = lines + kValueLines * kLineBytes;
+    const F d0 = f_load_f16(tail);
+    const F d1 = f_load_f16(tail + 32);
+    KV_UNROLL
+    for (int r = 0; r < R; ++r) {
+      const F da = broadcast_f16(d + r * row_groups);
+      acc[r][0] = f_fma(f_mul(d0, da), _mm512_cvtepi32_ps(dot[r][0]), acc[r][0]);
+      acc[r][1] = f_fma(f_mul(d1, da), _mm512_cvtepi32_ps(dot[r][1]), acc[r][1]);
+      if constexpr (T == WeightType::kQ4_1) {
+        const F sum = _mm512_cvtepi32_ps(_mm512_set1_epi32(sums[r * row_groups]));
+        acc[r][0] = f_fma(f_mul(f_load_f16(tail + kLineBytes), da), sum, acc[r][0]);
+        acc[r][1] = f_fma(f_mul(f_load_f16(tail + kLineBytes + 32), da), sum, acc[r][1]);
+      }
+    }
+  }
+  float* c = g.c + row * g.ldc + panel * kPanel;
+  for (int r = 0; r < R; ++r) store_columns(c + r * g.ldc, acc[r][0], acc[r][1], columns, g.accumulate);
+}
+
+// Calls the tile of exactly `rows` rows, 1 <= rows <= R.
+template <WeightType T, int R>
+inline void gemm_int8_rows(int64_t rows, const GemmArgs& g, int64_t row, int64_t panel, int64_t columns) {
+  if (rows == R) {
+    gemm_int8_tile<T, R>(g, row, panel, columns);
+  } else if constexpr (R > 1) {
+    gemm_int8_rows<T, R - 1>(rows, g, row, panel, columns);
+  }
+}
+
+template <WeightType T>
+void gemm_int8_typed(const GemmArgs& g) {
+  for (int64_t panel = g.panel_begin; panel < g.panel_end; ++panel) {
+    const int64_t columns = g.w.n - panel * kPanel < kPanel ? g.w.n - panel * kPanel : kPanel;
+    for (int64_t row = g.row_begin; row < g.row_end;) {
+      const int64_t rows = tile_rows(g.row_end - row, kInt8Rows);
+      gemm_int8_rows<T, kInt8Rows>(rows, g, row, panel, columns);
+      row += rows;
+    }
+  }
+}
+
+void gemm_int8(const GemmArgs& g) {
+  if (g.w.type == WeightType::kQ8_0) gemm_int8_typed<WeightType::kQ8_0>(g);
+  if (g.w.type == WeightType::kQ4_0) gemm_int8_typed<WeightType::kQ4_0>(g);
+  if (g.w.type == WeightType::kQ4_1) gemm_int8_typed<WeightType::kQ4_1>(g);
+}
+
+}  // namespace
+}  // namespace kvasir::ops
+
+extern "C" {
+const kvasir::ops::KernelTable kvasir_kernels_avx512 = {
+    kvasir::ops::quantize_row,  kvasir::ops::gemm_int8,      kvasir::ops::gemm_f32,
+    kvasir::ops::rms_norm,      kvasir::ops::rope,           kvasir::ops::silu_mul,
+    kvasir::ops::add,           kvasir::ops::scale,          kvasir::ops::exp_shifted,
+    kvasir::ops::softmax_stats, kvasir::ops::attention_leaf, kvasir::ops::merge,
+    kvasir::ops::finalize};
+}

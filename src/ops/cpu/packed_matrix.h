@@ -1,0 +1,37 @@
+// Weight matrices in the order in which the kernels read them; made once, at load.
+//
+// A panel is 32 output columns. Panels follow one another, each with all of K:
+//   float types   [k][32 columns], K of any length
+//   quantised     per group of 32 k, lines of 64 bytes:
+//     kQ4_0, kQ4_1  8 lines of nibbles; line i, byte 4c + j holds k = 4i + j of column c (low) and c + 16
+//     (high) kQ8_0         16 lines of bytes; line 2i + h, byte 4c + j holds k = 4i + j of column 16h + c,
+//     plus 128 then          1 line of 32 f16 scales; kQ4_1: 1 more of 32 f16 minima
+// so that a line is a vpdpbusd operand as it stands: four k of one column side by side, unsigned.
+// Pure functions. Different column ranges of one matrix must be packed by one thread at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "ops/cpu/views.h"
+
+namespace kvasir::ops {
+
+// Panels of a matrix with n columns.
+int64_t panel_count(int64_t n);
+// Bytes of one panel, and of all of them.
+size_t panel_bytes(WeightType type, int64_t k);
+size_t packed_bytes(WeightType type, int64_t n, int64_t k);
+
+// Packs n rows of GGUF data (each k values, row_bytes apart; a row is an output column) into dst.
+// REQUIRES: dst has packed_bytes(type, n, k), aligned to 64; k % 32 == 0 for quantised types.
+PackedMatrix pack_matrix(WeightType type, const void* src, int64_t n, int64_t k, void* dst);
+
+// The same in parts, for several sources of one type and K side by side (Q, K and V; gate and up): clear
+// once, then pack each source at its column offset, then take the view.
+void clear_packed(WeightType type, int64_t total_n, int64_t k, void* dst);
+// REQUIRES: 0 <= column_offset, column_offset + n_src <= total_n; the columns are clear.
+void pack_columns(WeightType type, const void* src, int64_t n_src, int64_t k, int64_t column_offset,
+                  int64_t total_n, void* dst);
+
+}  // namespace kvasir::ops

@@ -1,0 +1,48 @@
+// Plain views that the CPU kernels take: pointers and shapes, no ownership, no functions.
+//
+// Files compiled for a wider instruction set include this header; an inline function here could be emitted by
+// them and then picked by the linker for every caller. Hence: data only.
+#pragma once
+
+#include <cstdint>
+
+#include "ops/numerics.h"
+
+namespace kvasir::ops {
+
+// Rows of activations in int8. A row's element i is about q[i] * f32(d[i / 32]).
+struct QuantizedRows {
+  int8_t* q = nullptr;      // [rows][k], -127..127
+  uint16_t* d = nullptr;    // [rows][k / 32], f16 bits
+  int32_t* sums = nullptr;  // [rows][k / 32], the exact sum of q over the group
+  int64_t rows = 0;
+  int64_t k = 0;  // a multiple of 32
+};
+
+// A weight matrix of n output columns by k, in the layout of packed_matrix.h.
+struct PackedMatrix {
+  const uint8_t* data = nullptr;  // aligned to 64 bytes
+  WeightType type = WeightType::kF32;
+  int64_t n = 0;  // true output columns; the packed form is padded to a multiple of 32
+  int64_t k = 0;
+};
+
+// One leaf of attention (256 aligned positions, the last leaf fewer) for one KV head and several query rows.
+struct AttentionLeafArgs {
+  const float* q = nullptr;  // [rows][heads][head_dim], already times 1/sqrt(head_dim)
+  int64_t q_stride = 0;      // floats from one query row to the next
+  int64_t rows = 0;
+  int64_t heads = 0;               // query heads that share this KV head
+  int64_t head_dim = 0;            // a multiple of 16
+  const int32_t* valid = nullptr;  // [rows], 1..256: positions of the leaf that the row attends to
+  // Tiles of this layer and KV head, one per block of the leaf: K [B/16][head_dim][16], V [B][head_dim].
+  // Only the first ceil(max valid / B) are read.
+  const void* const* k_tiles = nullptr;
+  const void* const* v_tiles = nullptr;
+  int64_t block_tokens = 0;  // B
+  KvType type = KvType::kBf16;
+  float* out = nullptr;    // one partial record (partial_floats) per query row
+  int64_t out_stride = 0;  // floats from one record to the next
+};
+
+}  // namespace kvasir::ops

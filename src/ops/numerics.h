@@ -1,0 +1,55 @@
+// The numbers that decide the bits of an output: constants of the kernels, storage types, exact conversions.
+//
+// Everything here is a pure function and thread-safe. The header defines no inline function, so that files
+// compiled for a wider instruction set may include it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace kvasir::ops {
+
+// Elements of K that share one quantisation scale, in weights and in activations.
+constexpr int64_t kGroup = 32;
+// Positions in one attention leaf.
+constexpr int64_t kLeafTokens = 256;
+// Partial sums of every reduction: element i belongs to partial i mod 16.
+constexpr int64_t kLanes = 16;
+// Output columns in one panel of a packed matrix.
+constexpr int64_t kPanel = 32;
+
+// How a weight tensor is stored. The quantised ones have GGUF's blocks of 32:
+// kQ8_0 w = d q (q int8), kQ4_0 w = d (q - 8), kQ4_1 w = d q + m (q 0..15; d and m are f16).
+enum class WeightType : uint8_t { kF32, kF16, kBf16, kQ8_0, kQ4_0, kQ4_1 };
+// What a matrix product consumes: f32 rows, or int8 rows with one f16 scale per group of 32.
+enum class ActivationType : uint8_t { kF32, kInt8 };
+// How K and V are stored.
+enum class KvType : uint8_t { kF32, kBf16 };
+
+// "F32", "Q4_1" and so on, as GGUF tools write them.
+const char* weight_type_name(WeightType type);
+// "f32", "int8"
+const char* activation_type_name(ActivationType type);
+// "f32", "bf16"
+const char* kv_type_name(KvType type);
+
+// True for the types with scales per group, which the int8 products accept.
+bool is_quantized(WeightType type);
+// Bytes of one element of a K or V plane.
+int64_t kv_element_bytes(KvType type);
+
+// Exact; subnormals and NaN (quieted) included. Independent of the floating-point mode.
+float f16_to_f32(uint16_t bits);
+// Rounds to nearest even; overflow becomes infinity, NaN stays NaN (quiet). Independent of the mode.
+uint16_t f32_to_f16(float value);
+float bf16_to_f32(uint16_t bits);
+// Rounds to nearest even; NaN stays NaN (quiet). Independent of the mode.
+uint16_t f32_to_bf16(float value);
+
+// Bytes of one row of k elements in GGUF's layout. REQUIRES: k % 32 == 0 for quantised types.
+size_t row_bytes(WeightType type, int64_t k);
+// Values of one row in GGUF's layout, exactly those that gemm_f32 multiplies with (fma(d, q, m) for kQ4_1).
+// out: [k]. REQUIRES: k % 32 == 0 for quantised types.
+void dequantize_row(WeightType type, const void* row, int64_t k, float* out);
+
+}  // namespace kvasir::ops

@@ -1,0 +1,29 @@
+// Gives every decoding sequence its next token; where blocks run out, the latest arrival pays.
+//
+// Source: vLLM (Kwon et al., SOSP 2023), section 4.5: sequences are served first come, first served, and the
+// latest is preempted first. Used by every policy that preempts so.
+#pragma once
+
+#include <vector>
+
+#include "contract/plan_builder.h"
+#include "contract/view.h"
+
+namespace kvasir {
+
+// The running sequences, earliest arrival first (ties by id).
+std::vector<const SeqView*> by_arrival(const std::vector<SeqView>& sequences);
+
+// The blocks that the decodes of the running sequences need beyond those that they have.
+uint32_t blocks_wanted(const View& view);
+
+// Plans a decode for each decoding sequence in `running`, in order. When there is no block for one, the last
+// sequence of `running` that has no rows yet is preempted, by dropping its cells, until there is one or the
+// sequence itself was the last. Returns how many were preempted.
+//
+// Two cases that the paper does not have. Where blocks come free when the steps in flight end, the sequence
+// sits this step out and nobody is preempted for it. And the earliest sequence is never preempted: should the
+// blocks of all the others not count yet because they shared them, it has them in the next step.
+uint32_t decode_or_preempt(const std::vector<const SeqView*>& running, PlanBuilder& builder);
+
+}  // namespace kvasir

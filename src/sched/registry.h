@@ -1,0 +1,20 @@
+// The policies by name.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "contract/policy.h"
+
+namespace kvasir {
+
+// kNotFound names the policies that there are.
+Result<std::unique_ptr<Policy>> make_policy(std::string_view policy_name);
+
+// With their aliases, in alphabetical order.
+std::vector<std::string> policy_names();
+
+}  // namespace kvasir

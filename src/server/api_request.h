@@ -1,0 +1,42 @@
+// A request to the OpenAI interface in native types: JSON ends at the parser that fills it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "contract/step.h"
+
+namespace kvasir {
+
+enum class ApiKind { kChat, kCompletion };
+
+struct ApiMessage {
+  std::string role;
+  std::string content;
+};
+
+// Text, or the tokens themselves.
+using PromptInput = std::variant<std::string, std::vector<Token>>;
+
+struct ApiRequest {
+  ApiKind kind = ApiKind::kChat;
+  std::string model;                 // empty: the one that is served
+  std::vector<ApiMessage> messages;  // chat: at least one
+  std::vector<PromptInput> prompts;  // completions: at least one; each becomes a choice
+  bool stream = false;
+  bool include_usage = false;    // a last chunk with the usage
+  SamplingParams sampling;       // its seed is set later
+  std::optional<uint64_t> seed;  // none: drawn for this request
+  std::optional<uint32_t> max_tokens;
+  std::string max_tokens_field = "max_tokens";  // as the client called it
+  std::vector<std::string> stop;                // none of them is empty
+  std::vector<Token> stop_token_ids;
+  bool ignore_eos = false;
+  int32_t priority = 0;
+  std::string cache_salt;
+};
+
+}  // namespace kvasir

@@ -1,0 +1,41 @@
+// Comparison of API keys in constant time.
+#include "server/auth.h"
+
+#include <cstddef>
+
+namespace kvasir {
+namespace {
+
+bool equal_in_constant_time(std::string_view presented, std::string_view key) {
+  if (key.empty()) return false;
+  // volatile keeps the compiler from leaving the loop early.
+  volatile unsigned char difference = presented.size() == key.size() ? 0 : 1;
+  for (size_t i = 0; i < presented.size(); ++i) {
+    difference = static_cast<unsigned char>(difference | (presented[i] ^ key[i % key.size()]));
+  }
+  return difference == 0;
+}
+
+bool is_bearer(std::string_view scheme) {
+  constexpr std::string_view kBearer = "bearer ";
+  if (scheme.size() != kBearer.size()) return false;
+  for (size_t i = 0; i < kBearer.size(); ++i) {
+    const char c = scheme[i];
+    if ((c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c) != kBearer[i]) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+bool is_authorized(std::string_view authorization, const std::vector<std::string>& keys) {
+  if (keys.empty()) return true;
+  constexpr size_t kSchemeBytes = 7;
+  if (!is_bearer(authorization.substr(0, kSchemeBytes))) return false;
+  const std::string_view presented = authorization.substr(kSchemeBytes);
+  bool found = false;
+  for (const std::string& key : keys) found = equal_in_constant_time(presented, key) || found;
+  return found;
+}
+
+}  // namespace kvasir

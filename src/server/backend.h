@@ -1,0 +1,39 @@
+// What the HTTP server needs of whoever generates tokens: the engine, or a scripted fake in tests.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "engine/metrics.h"
+#include "engine/request.h"
+
+namespace kvasir {
+
+class Engine;
+
+// Thread-safe; nothing here waits for a step.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  // Queues a request. The sink hears of it until its event with `finish`, exactly one of which comes.
+  // kInvalidArgument: it can never fit. kExhausted: the queue is full. kUnavailable: draining.
+  virtual Result<RequestId> submit(GenerationRequest request, std::shared_ptr<OutputSink> sink) = 0;
+
+  // Ends a request with kAbort, soon. Unknown or finished requests are ignored.
+  virtual void cancel(RequestId id) = 0;
+
+  virtual uint32_t max_model_len() const = 0;  // prompt and output of one request, in tokens
+  virtual const EngineMetrics& metrics() const = 0;
+  // Labels of the gauge cache_config_info.
+  virtual std::vector<std::pair<std::string, std::string>> cache_config() const = 0;
+};
+
+// REQUIRES: the engine outlives the backend.
+std::unique_ptr<Backend> make_engine_backend(Engine& engine);
+
+}  // namespace kvasir

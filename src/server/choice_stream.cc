@@ -1,0 +1,59 @@
+// Detokeniser, stop strings and log-probabilities, kept in step.
+#include "server/choice_stream.h"
+
+#include <algorithm>
+#include <iterator>
+
+namespace kvasir {
+namespace {
+
+uint64_t count_chars(const std::string& text) {
+  return static_cast<uint64_t>(std::count_if(
+      text.begin(), text.end(), [](char c) { return (static_cast<uint8_t>(c) & 0xC0) != 0x80; }));
+}
+
+}  // namespace
+
+Result<ChoiceStream> ChoiceStream::create(const Tokenizer* tokenizer, std::vector<std::string> stops,
+                                          std::vector<Token> stop_tokens, bool want_logprobs) {
+  KV_ASSIGN_OR_RETURN(StopMatcher matcher, StopMatcher::create(std::move(stops)));
+  return ChoiceStream(tokenizer, std::move(matcher), std::move(stop_tokens), want_logprobs);
+}
+
+void ChoiceStream::release(const std::string& text, TextDelta& delta) {
+  bytes_ += text.size();
+  chars_ += count_chars(text);
+  const std::string visible = matcher_.push(text);
+  released_ += visible.size();
+  delta.text += visible;
+  // A token is shown once some of its text is, and never if all of it belongs to a stop string.
+  auto end = std::find_if(waiting_.begin(), waiting_.end(),
+                          [this](const LogprobEntry& e) { return e.byte_offset >= released_; });
+  std::move(waiting_.begin(), end, std::back_inserter(delta.logprobs));
+  waiting_.erase(waiting_.begin(), end);
+}
+
+Status ChoiceStream::push(const OutputToken& token, TextDelta& delta) {
+  if (stopped_by_string()) return {};
+  ++completion_tokens_;
+  if (std::find(stop_tokens_.begin(), stop_tokens_.end(), token.id) != stop_tokens_.end()) return {};
+  if (want_logprobs_) waiting_.push_back({token.id, token.logprob, token.top, bytes_, chars_});
+  KV_ASSIGN_OR_RETURN(const std::string text, detokenizer_.push(token.id));
+  release(text, delta);
+  return {};
+}
+
+void ChoiceStream::finish(TextDelta& delta) {
+  if (!stopped_by_string()) release(detokenizer_.finish(), delta);
+  if (stopped_by_string()) {
+    waiting_.clear();
+    return;
+  }
+  const std::string rest = matcher_.finish();
+  released_ += rest.size();
+  delta.text += rest;
+  std::move(waiting_.begin(), waiting_.end(), std::back_inserter(delta.logprobs));
+  waiting_.clear();
+}
+
+}  // namespace kvasir

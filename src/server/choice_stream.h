@@ -1,0 +1,70 @@
+// From the tokens of one choice to the text that its client may see.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "engine/request.h"
+#include "model/detokenizer.h"
+#include "model/stop_matcher.h"
+#include "model/tokenizer.h"
+
+namespace kvasir {
+
+struct LogprobEntry {
+  Token id = 0;
+  float logprob = 0;
+  std::vector<TokenLogprob> top;
+  uint64_t byte_offset = 0;  // where its text begins in the choice's text
+  uint64_t char_offset = 0;  // the same in code points
+};
+
+struct TextDelta {
+  std::string text;
+  std::vector<LogprobEntry> logprobs;  // of the tokens that begin in the text so far
+  bool empty() const { return text.empty() && logprobs.empty(); }
+};
+
+// One per choice, used by one thread. Text comes in whole characters; what may still become a stop string is
+// held back; a stop token has no text.
+class ChoiceStream {
+ public:
+  // kInvalidArgument: an empty stop string. REQUIRES: the tokenizer outlives this.
+  static Result<ChoiceStream> create(const Tokenizer* tokenizer, std::vector<std::string> stops,
+                                     std::vector<Token> stop_tokens, bool want_logprobs);
+
+  // Adds what the token makes visible to `delta`. After a stop string has matched, tokens are ignored.
+  // kInvalidArgument: an id outside the vocabulary.
+  Status push(const OutputToken& token, TextDelta& delta);
+
+  // The end: what was held back becomes visible, unless a stop string has matched.
+  void finish(TextDelta& delta);
+
+  bool stopped_by_string() const { return matcher_.matched().has_value(); }
+  // Tokens so far, up to and with the one that completed a stop string.
+  uint32_t completion_tokens() const { return completion_tokens_; }
+
+ private:
+  ChoiceStream(const Tokenizer* tokenizer, StopMatcher matcher, std::vector<Token> stop_tokens,
+               bool want_logprobs)
+      : detokenizer_(tokenizer),
+        matcher_(std::move(matcher)),
+        stop_tokens_(std::move(stop_tokens)),
+        want_logprobs_(want_logprobs) {}
+
+  void release(const std::string& text, TextDelta& delta);
+
+  StreamDetokenizer detokenizer_;
+  StopMatcher matcher_;
+  std::vector<Token> stop_tokens_;
+  bool want_logprobs_;
+  std::vector<LogprobEntry> waiting_;  // their text is still held back
+  uint64_t bytes_ = 0;                 // of detokenised text
+  uint64_t chars_ = 0;
+  uint64_t released_ = 0;  // bytes that the client may see
+  uint32_t completion_tokens_ = 0;
+};
+
+}  // namespace kvasir

@@ -1,0 +1,383 @@
+// Reading and dispatching requests.
+#include "server/connection.h"
+
+#include <atomic>
+#include <boost/asio/buffer.hpp>
+#include <boost/beast/http/error.hpp>
+#include <exception>
+#include <utility>
+
+#include "base/log.h"
+#include "server/auth.h"
+#include "server/endpoints.h"
+#include "server/request_parser.h"
+
+namespace kvasir {
+namespace {
+
+namespace asio = boost::asio;
+namespace http = boost::beast::http;
+using boost::system::error_code;
+
+constexpr size_t kReadBytes = 16 * 1024;
+constexpr size_t kBodyReadBytes = 64 * 1024;
+constexpr size_t kPipelineBytes = 64 * 1024;  // read ahead while an answer is being made
+
+using Outcome = std::variant<PreparedRequest, ApiError>;
+
+// On a worker's thread: of the context, only what never changes.
+Outcome prepare(const ServerContext& context, const ModelService& service, ApiKind kind, std::string body) {
+  try {
+    auto parsed = parse_request(kind, body);
+    body = {};
+    if (auto* e = std::get_if<ApiError>(&parsed)) return std::move(*e);
+    auto& request = std::get<ApiRequest>(parsed);
+    if (auto e = unknown_model(context, request.model)) return *std::move(e);
+    return prepare_request(service, std::move(request));
+  } catch (const std::exception& e) {
+    log_error("a request could not be prepared: {}", e.what());
+    ApiError unexpected;
+    unexpected.status = 500;
+    unexpected.message = "the request failed unexpectedly";
+    return unexpected;
+  }
+}
+
+std::string_view view(boost::beast::string_view text) {
+  return {text.data(), text.size()};
+}
+
+}  // namespace
+
+struct Connection::Job {
+  std::string body;
+  std::atomic<bool> abandoned{false};
+};
+
+Connection::Connection(asio::ip::tcp::socket socket, ServerContext* context)
+    : socket_(std::move(socket)),
+      context_(context),
+      deadline_(socket_.get_executor()),
+      write_deadline_(socket_.get_executor()),
+      ping_timer_(socket_.get_executor()) {
+  context_->counters->connections.fetch_add(1, std::memory_order_relaxed);
+}
+
+void Connection::start() {
+  error_code ignored;
+  socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
+  guarded([this] {
+    reset_request();
+    read_more();
+  });
+}
+
+void Connection::refuse() {
+  guarded([this] {
+    reset_request();
+    info_.request_id = request_id_or_new("");
+    const ApiError e = unavailable("too many connections are open; try again", "overloaded", 1);
+    refuse_by_head(error_response(e));
+    read_more();
+  });
+}
+
+void Connection::on_exception(const char* what) {
+  log_error("a request failed unexpectedly: {}", what);
+  try {
+    drop_generation();
+    if (phase_ != Phase::kClosed && answer_ == Answer::kNone)
+      return fail(500, "the request failed unexpectedly");
+  } catch (const std::exception&) {
+    // Memory is short: the connection goes.
+  }
+  close();
+}
+
+void Connection::close_when_done() {
+  closing_ = true;
+  info_.keep_alive = false;
+  if (phase_ != Phase::kBusy) close();
+}
+
+void Connection::close() {
+  if (phase_ == Phase::kClosed) return;
+  phase_ = Phase::kClosed;
+  drop_generation();
+  release_body();
+  error_code ignored;
+  socket_.close(ignored);
+  deadline_.cancel();
+  write_deadline_.cancel();
+  ping_timer_.cancel();
+  context_->counters->connections.fetch_sub(1, std::memory_order_relaxed);
+  context_->forget(this);
+}
+
+// --- Reading ---
+
+void Connection::read_more() {
+  if (reading_ || end_of_input_ || phase_ == Phase::kClosed) return;
+  if (phase_ == Phase::kBusy && buffer_.size() >= kPipelineBytes) return;
+  reading_ = true;
+  const size_t bytes = phase_ == Phase::kBody ? kBodyReadBytes : kReadBytes;
+  socket_.async_read_some(buffer_.prepare(bytes), [self = shared_from_this()](error_code ec, size_t n) {
+    self->guarded([&] { self->on_read(ec, n); });
+  });
+}
+
+void Connection::on_read(error_code ec, size_t bytes) {
+  reading_ = false;
+  if (phase_ == Phase::kClosed) return;
+  if (ec == asio::error::eof) return on_end_of_input();
+  if (ec) return close();
+  buffer_.commit(bytes);
+  advance();
+  read_more();
+}
+
+// A client that has said all and still reads the answer looks the same as one that has left. Answers that
+// are ready are still sent; whoever waits for a generation is taken to have left.
+void Connection::on_end_of_input() {
+  end_of_input_ = true;
+  if (phase_ != Phase::kBusy || generating_) return close();
+}
+
+void Connection::advance() {
+  bool more = true;
+  while (more) {
+    switch (phase_) {
+      case Phase::kHead:
+        more = parse_head();
+        break;
+      case Phase::kBody:
+        more = parse_body();
+        break;
+      case Phase::kLinger:
+        buffer_.consume(buffer_.size());
+        more = false;
+        break;
+      case Phase::kBusy:
+      case Phase::kClosed:
+        more = false;
+        break;
+    }
+  }
+  if (end_of_input_ && (phase_ == Phase::kHead || phase_ == Phase::kBody)) close();
+}
+
+bool Connection::parse_head() {
+  if (buffer_.size() == 0) return false;
+  if (!head_begun_) {
+    head_begun_ = true;
+    set_deadline(context_->options.limits.header_timeout);
+  }
+  error_code ec;
+  buffer_.consume(parser_->put(buffer_.data(), ec));
+  if (ec == http::error::need_more) return false;
+  if (ec) {
+    fail_parse(ec);
+  } else if (parser_->is_header_done()) {
+    on_head();
+  }
+  return true;
+}
+
+bool Connection::parse_body() {
+  error_code ec;
+  while (!parser_->is_done()) {
+    if (buffer_.size() == 0) return false;
+    const size_t used = parser_->put(buffer_.data(), ec);
+    buffer_.consume(used);
+    if (ec == http::error::need_more) return false;
+    if (ec) {
+      fail_parse(ec);
+      return true;
+    }
+  }
+  dispatch();
+  return true;
+}
+
+void Connection::on_head() {
+  const auto& request = parser_->get();
+  const bool old = request.version() < 11;
+  info_.request_id = request_id_or_new(view(request["X-Request-Id"]));
+  info_.keep_alive = request.keep_alive() && !context_->draining;
+  info_.head_only = request.method() == http::verb::head;
+  info_.chunked = !old;
+  route_ = route(view(request.method_string()), view(request.target()));
+  phase_ = Phase::kBody;
+  if (request.version() != 10 && request.version() != 11) return fail(505, "use HTTP/1.1");
+  if (early_refusal()) return;
+  const std::string_view expect = view(request[http::field::expect]);
+  if (!expect.empty() && !parser_->is_done()) {
+    if (!boost::beast::iequals(request[http::field::expect], "100-continue")) {
+      return fail(417, "the only expectation that is met is 100-continue");
+    }
+    send("HTTP/1.1 100 Continue\r\n\r\n");
+  }
+  parser_->eager(true);
+  set_deadline(context_->options.limits.body_timeout);
+}
+
+// What the header alone decides, so that nobody sends a body for nothing.
+bool Connection::early_refusal() {
+  const auto& request = parser_->get();
+  std::optional<HttpResponse> answer;
+  const bool generates = route_.endpoint == Endpoint::kChat || route_.endpoint == Endpoint::kCompletions;
+  if (route_.needs_key &&
+      !is_authorized(view(request[http::field::authorization]), context_->options.api_keys)) {
+    ApiError e;
+    e.status = 401;
+    e.message = "a valid API key is needed: send the header 'Authorization: Bearer KEY'";
+    e.code = "invalid_api_key";
+    answer = error_response(e);
+  } else if (!generates) {
+    answer = simple_answer(*context_, route_, view(request.method_string()), view(request.target()));
+  } else if (auto e = not_ready(*context_)) {
+    context_->counters->requests_refused.fetch_add(1, std::memory_order_relaxed);
+    answer = error_response(*e);
+  } else {
+    const auto length = parser_->content_length();
+    const uint64_t bytes = length               ? *length
+                           : parser_->chunked() ? context_->options.limits.max_body_bytes
+                                                : 0;
+    if (context_->reserve_body(bytes)) {
+      reserved_body_bytes_ = bytes;
+    } else {
+      context_->counters->requests_refused.fetch_add(1, std::memory_order_relaxed);
+      answer = error_response(unavailable("too many large requests at once; try again", "overloaded", 1));
+    }
+  }
+  if (!answer) return false;
+  refuse_by_head(*answer);
+  return true;
+}
+
+// Answers without having read the body. If there is one, the connection cannot be used any further.
+void Connection::refuse_by_head(const HttpResponse& response) {
+  if (!parser_->is_header_done() || parser_->chunked() || parser_->content_length().value_or(0) > 0) {
+    info_.keep_alive = false;
+  }
+  respond(response);
+}
+
+void Connection::fail_parse(error_code ec) {
+  const HttpLimits& limits = context_->options.limits;
+  if (parser_->is_header_done()) info_.request_id = request_id_or_new(view(parser_->get()["X-Request-Id"]));
+  if (ec == http::error::body_limit) {
+    return fail(413, fmt::format("the body is larger than {} bytes", limits.max_body_bytes));
+  }
+  if (ec == http::error::header_limit || ec == http::error::buffer_overflow) {
+    return fail(431, fmt::format("the header is larger than {} bytes", limits.max_header_bytes));
+  }
+  if (ec == http::error::bad_version) return fail(505, "use HTTP/1.1");
+  fail(400, "this is not a valid HTTP/1.1 request");
+}
+
+// REQUIRES: no answer has begun.
+void Connection::fail(int status, std::string message) {
+  ApiError e;
+  e.status = status;
+  e.message = std::move(message);
+  info_.keep_alive = false;
+  if (info_.request_id.empty()) info_.request_id = request_id_or_new("");
+  respond(error_response(e));
+}
+
+// --- Generating ---
+
+void Connection::dispatch() {
+  phase_ = Phase::kBusy;
+  deadline_.cancel();
+  if (end_of_input_) return close();
+  if (auto e = not_ready(*context_)) {
+    context_->counters->requests_refused.fetch_add(1, std::memory_order_relaxed);
+    return respond(error_response(*e));
+  }
+  generate();
+}
+
+void Connection::generate() {
+  generating_ = true;
+  context_->request_started();
+  job_ = std::make_shared<Job>();
+  job_->body = std::move(parser_->get().body());
+  const ApiKind kind = route_.endpoint == Endpoint::kChat ? ApiKind::kChat : ApiKind::kCompletion;
+  const uint64_t bytes = job_->body.size();
+  context_->run_on_worker(bytes, [job = job_, kind, context = context_, service = context_->service,
+                                  weak = weak_from_this(), exchange = exchange_] {
+    if (job->abandoned.load(std::memory_order_relaxed)) return;
+    const auto outcome = std::make_shared<Outcome>(prepare(*context, *service, kind, std::move(job->body)));
+    context->post([weak, exchange, outcome] {
+      const auto self = weak.lock();
+      if (self) self->guarded([&] { self->on_prepared(exchange, std::move(*outcome)); });
+    });
+  });
+}
+
+void Connection::on_prepared(uint64_t exchange, std::variant<PreparedRequest, ApiError> outcome) {
+  if (phase_ != Phase::kBusy || exchange != exchange_ || !generating_) return;
+  job_.reset();
+  release_body();
+  if (auto* e = std::get_if<ApiError>(&outcome)) return respond(error_response(*e));
+  auto& prepared = std::get<PreparedRequest>(outcome);
+  std::string model = prepared.api.model.empty() ? context_->options.model_names.front() : prepared.api.model;
+  generation_ =
+      std::make_shared<Generation>(*context_->service, std::move(prepared), std::move(model), context_->post,
+                                   context_->counters, context_->options.limits.stream, this);
+  // Kept alive here: it may end inside.
+  const std::shared_ptr<Generation> generation = generation_;
+  generation->start();
+}
+
+void Connection::drop_generation() {
+  if (job_) job_->abandoned.store(true, std::memory_order_relaxed);
+  job_.reset();
+  if (auto generation = std::exchange(generation_, nullptr)) generation->abort();
+  if (!generating_) return;
+  generating_ = false;
+  context_->request_ended();
+  if (answer_ != Answer::kComplete) context_->counters->count(499);
+}
+
+void Connection::release_body() {
+  context_->release_body(reserved_body_bytes_);
+  reserved_body_bytes_ = 0;
+}
+
+void Connection::reset_request() {
+  ++exchange_;
+  parser_.emplace();
+  parser_->header_limit(context_->options.limits.max_header_bytes);
+  parser_->body_limit(context_->options.limits.max_body_bytes);
+  head_begun_ = false;
+  info_ = {};
+  answer_ = Answer::kNone;
+  phase_ = Phase::kHead;
+  set_deadline(context_->options.limits.idle_timeout);
+}
+
+void Connection::next_request() {
+  release_body();
+  reset_request();
+  advance();
+  read_more();
+}
+
+void Connection::set_deadline(Nanos timeout) {
+  deadline_.expires_after(std::chrono::nanoseconds(timeout));
+  deadline_.async_wait([self = shared_from_this()](error_code ec) {
+    if (ec || self->deadline_.expiry() > std::chrono::steady_clock::now()) return;
+    self->guarded([&] { self->on_deadline(); });
+  });
+}
+
+void Connection::on_deadline() {
+  const bool in_request = (phase_ == Phase::kHead && head_begun_) || phase_ == Phase::kBody;
+  if (in_request) return fail(408, "the request took too long to arrive");
+  if (phase_ == Phase::kHead || phase_ == Phase::kLinger) close();
+}
+
+}  // namespace kvasir

@@ -1,0 +1,140 @@
+// Writing answers, with bounds for clients that do not read.
+#include <boost/asio/buffer.hpp>
+#include <utility>
+
+#include "server/connection.h"
+
+namespace kvasir {
+
+using boost::system::error_code;
+
+void Connection::respond(const HttpResponse& response) {
+  if (phase_ == Phase::kClosed) return;
+  phase_ = Phase::kBusy;
+  answer_ = Answer::kComplete;
+  if (response.status == 503 && generating_) {
+    context_->counters->requests_refused.fetch_add(1, std::memory_order_relaxed);
+  }
+  context_->counters->count(response.status);
+  if (context_->draining) info_.keep_alive = false;
+  deadline_.cancel();
+  drop_generation();
+  send(format_response(response, info_));
+}
+
+void Connection::begin_stream() {
+  if (context_->draining || !info_.chunked) info_.keep_alive = false;
+  answer_ = Answer::kStreaming;
+  last_stream_write_ = std::chrono::steady_clock::now();
+  send(format_stream_head(info_));
+  arm_ping();
+}
+
+void Connection::stream(std::string_view bytes) {
+  last_stream_write_ = std::chrono::steady_clock::now();
+  if (info_.chunked) {
+    send(format_chunk(bytes));
+  } else {
+    send(bytes);
+  }
+}
+
+void Connection::end_stream() {
+  ping_timer_.cancel();
+  answer_ = Answer::kComplete;
+  context_->counters->count(200);
+  drop_generation();
+  if (info_.chunked) {
+    send(kLastChunk);
+  } else if (!writing_) {
+    on_sent_all();
+  }
+}
+
+void Connection::abandon_slow_reader() {
+  context_->counters->slow_readers.fetch_add(1, std::memory_order_relaxed);
+  close();
+}
+
+void Connection::send(std::string_view bytes) {
+  if (phase_ == Phase::kClosed) return;
+  out_.append(bytes);
+  if (!writing_) start_write();
+}
+
+void Connection::start_write() {
+  if (in_flight_sent_ == in_flight_.size()) {
+    in_flight_.clear();
+    in_flight_.swap(out_);
+    in_flight_sent_ = 0;
+  }
+  writing_ = true;
+  write_deadline_.expires_after(std::chrono::nanoseconds(context_->options.limits.write_timeout));
+  write_deadline_.async_wait([self = shared_from_this()](error_code ec) {
+    if (ec || self->write_deadline_.expiry() > std::chrono::steady_clock::now()) return;
+    self->abandon_slow_reader();
+  });
+  const auto rest = boost::asio::buffer(in_flight_) + in_flight_sent_;
+  socket_.async_write_some(rest,
+                           [self = shared_from_this()](error_code ec, size_t n) { self->on_written(ec, n); });
+}
+
+void Connection::on_written(error_code ec, size_t bytes) {
+  writing_ = false;
+  write_deadline_.cancel();
+  if (phase_ == Phase::kClosed) return;
+  if (ec) return close();
+  in_flight_sent_ += bytes;
+  try {
+    if (unsent_bytes() > 0) return start_write();
+    on_sent_all();
+  } catch (const std::exception& e) {
+    on_exception(e.what());
+  }
+}
+
+void Connection::on_sent_all() {
+  if (phase_ != Phase::kBusy) return;
+  if (const std::shared_ptr<Generation> generation = generation_) generation->on_drained();
+  if (phase_ != Phase::kBusy || answer_ != Answer::kComplete || unsent_bytes() > 0) return;
+  if (info_.keep_alive) {
+    next_request();
+  } else {
+    linger();
+  }
+}
+
+// Says that nothing more comes, and reads what the client still sends: closing at once would make the kernel
+// throw away an answer that the client has not read yet.
+void Connection::linger() {
+  release_body();
+  if (end_of_input_ || closing_) return close();
+  phase_ = Phase::kLinger;
+  error_code ignored;
+  socket_.shutdown(boost::asio::ip::tcp::socket::shutdown_send, ignored);
+  buffer_.consume(buffer_.size());
+  set_deadline(context_->options.limits.linger_timeout);
+  read_more();
+}
+
+void Connection::arm_ping() {
+  ping_timer_.expires_at(last_stream_write_ +
+                         std::chrono::nanoseconds(context_->options.limits.ping_interval));
+  ping_timer_.async_wait([self = shared_from_this()](error_code ec) {
+    if (!ec) self->guarded([&] { self->ping(); });
+  });
+}
+
+void Connection::ping() {
+  if (phase_ != Phase::kBusy || answer_ != Answer::kStreaming) return;
+  const auto interval = std::chrono::nanoseconds(context_->options.limits.ping_interval);
+  const auto now = std::chrono::steady_clock::now();
+  if (now - last_stream_write_ >= interval) {
+    last_stream_write_ = now;
+    // A client that has not read the last bytes needs no more of them.
+    if (unsent_bytes() == 0) stream(": ping\n\n");
+  }
+  arm_ping();
+}
+
+}  // namespace kvasir

@@ -1,0 +1,232 @@
+// Events of the engine in, answer out.
+#include "server/generation.h"
+
+#include <atomic>
+#include <ctime>
+#include <utility>
+
+#include "base/check.h"
+
+namespace kvasir {
+
+// Called on the engine's thread; hands everything to the I/O thread.
+class Generation::Sink final : public OutputSink {
+ public:
+  Sink(std::weak_ptr<Generation> generation, size_t choice, PostToIo post,
+       std::shared_ptr<HttpCounters> counters)
+      : generation_(std::move(generation)),
+        choice_(choice),
+        post_(std::move(post)),
+        counters_(std::move(counters)) {}
+
+  void on_output(OutputEvent event) override {
+    if (event.finish == FinishReason::kAbort && by_stop_string_.load(std::memory_order_acquire)) {
+      counters_->stop_string_finishes.fetch_add(1, std::memory_order_relaxed);
+    }
+    post_([generation = generation_, choice = choice_, e = std::move(event)]() mutable {
+      if (auto alive = generation.lock()) alive->on_event(choice, std::move(e));
+    });
+  }
+
+  void ended_by_stop_string() { by_stop_string_.store(true, std::memory_order_release); }
+
+ private:
+  const std::weak_ptr<Generation> generation_;
+  const size_t choice_;
+  const PostToIo post_;
+  const std::shared_ptr<HttpCounters> counters_;
+  std::atomic<bool> by_stop_string_{false};
+};
+
+Generation::Generation(const ModelService& service, PreparedRequest request, std::string model, PostToIo post,
+                       std::shared_ptr<HttpCounters> counters, const StreamLimits& limits,
+                       ResponseChannel* channel)
+    : service_(service),
+      request_(std::move(request)),
+      post_(std::move(post)),
+      counters_(std::move(counters)),
+      limits_(limits),
+      stream_(request_.api.stream),
+      writer_(service.tokenizer, request_.api.kind,
+              (request_.api.kind == ApiKind::kChat ? "chatcmpl-" : "cmpl-") + random_hex_id(),
+              static_cast<int64_t>(std::time(nullptr)), std::move(model), request_.api.sampling.logprobs >= 0,
+              request_.api.include_usage),
+      channel_(channel) {}
+
+Status Generation::add_choices() {
+  for (const GenerationRequest& g : request_.generations) {
+    KV_ASSIGN_OR_RETURN(ChoiceStream text, ChoiceStream::create(service_.tokenizer, request_.api.stop,
+                                                                g.stop_tokens, g.sampling.logprobs >= 0));
+    auto sink = std::make_shared<Sink>(weak_from_this(), choices_.size(), post_, counters_);
+    prompt_tokens_ += g.prompt.size();
+    choices_.push_back(Choice{std::move(text), RequestId{}, std::move(sink), {}, {}, false, false});
+  }
+  cached_by_choice_.resize(choices_.size());
+  return {};
+}
+
+void Generation::start() {
+  if (const Status status = add_choices(); !status.ok()) return fail(api_error(status));
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    Result<RequestId> id = service_.backend->submit(std::move(request_.generations[i]), choices_[i].sink);
+    if (!id.ok()) {
+      // What was not submitted has nothing to cancel.
+      for (size_t rest = i; rest < choices_.size(); ++rest) choices_[rest].finished = true;
+      return fail(api_error(id.status()));
+    }
+    choices_[i].id = *id;
+  }
+  request_.generations.clear();
+  if (!stream_) return;
+  channel_->begin_stream();
+  if (request_.api.kind != ApiKind::kChat) return;
+  for (size_t i = 0; i < choices_.size() && channel_ != nullptr; ++i) send_event(writer_.role_chunk(i));
+}
+
+void Generation::on_event(size_t index, OutputEvent event) {
+  KV_CHECK(index < choices_.size(), "choice {} of {}", index, choices_.size());
+  if (channel_ == nullptr) return;
+  cached_by_choice_[index] = std::max(cached_by_choice_[index], event.cached_prompt_tokens);
+  Choice& choice = choices_[index];
+  if (choice.finished) return;
+  apply(choice, event);
+  if (channel_ == nullptr) return;
+  if (stream_) flush();
+  if (channel_ != nullptr) maybe_finish();
+}
+
+void Generation::apply(Choice& choice, OutputEvent& event) {
+  for (const OutputToken& token : event.tokens) {
+    if (const Status status = choice.text.push(token, choice.delta); !status.ok()) {
+      ApiError e = api_error(status);
+      e.status = 500;
+      return fail(e);
+    }
+    if (choice.text.stopped_by_string()) {
+      if (!event.finish) cancel(choice, true);
+      return finish_choice(choice, "stop");
+    }
+  }
+  if (!event.finish) return;
+  switch (*event.finish) {
+    case FinishReason::kStop:
+      return finish_choice(choice, "stop");
+    case FinishReason::kLength:
+      return finish_choice(choice, "length");
+    case FinishReason::kAbort:
+      choice.finished = true;
+      return fail(unavailable("the server stopped before the answer was complete; try again", "aborted", 5));
+    case FinishReason::kError: {
+      choice.finished = true;
+      ApiError e;
+      e.status = 500;
+      e.message = event.error.empty() ? "the generation failed" : event.error;
+      return fail(e);
+    }
+  }
+}
+
+void Generation::finish_choice(Choice& choice, const char* reason) {
+  choice.text.finish(choice.delta);
+  // A stop string may complete in what the end of the text made certain.
+  choice.finish_reason = choice.text.stopped_by_string() ? "stop" : reason;
+  choice.finished = true;
+}
+
+void Generation::cancel(Choice& choice, bool by_stop_string) {
+  if (by_stop_string) choice.sink->ended_by_stop_string();
+  service_.backend->cancel(choice.id);
+}
+
+void Generation::fail(const ApiError& error) {
+  ResponseChannel* channel = channel_;
+  if (stream_ && !request_.generations.empty()) {
+    // The stream has not begun.
+    abort();
+    return channel->respond(error_response(error));
+  }
+  if (!stream_) {
+    abort();
+    return channel->respond(error_response(error));
+  }
+  send_event(error_json(error));
+  channel->stream("data: [DONE]\n\n");
+  abort();
+  channel->end_stream();
+}
+
+void Generation::abort() {
+  if (channel_ == nullptr) return;
+  channel_ = nullptr;
+  for (Choice& choice : choices_) {
+    if (!choice.finished) cancel(choice, false);
+    choice.finished = true;
+  }
+}
+
+void Generation::on_drained() {
+  if (channel_ == nullptr || !stream_) return;
+  flush();
+  if (channel_ != nullptr) maybe_finish();
+}
+
+void Generation::flush() {
+  if (channel_->unsent_bytes() >= limits_.gather_bytes) {
+    if (gathered_bytes() <= limits_.max_gathered_bytes) return;
+    ResponseChannel* channel = channel_;
+    abort();
+    return channel->abandon_slow_reader();
+  }
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    Choice& choice = choices_[i];
+    const bool report = choice.finished && !choice.reported;
+    if (choice.delta.empty() && !report) continue;
+    send_event(writer_.delta_chunk(i, choice.delta, choice.finish_reason));
+    choice.delta = {};
+    choice.reported = choice.finished;
+  }
+}
+
+void Generation::maybe_finish() {
+  for (const Choice& choice : choices_) {
+    if (!choice.finished || (stream_ && !choice.reported)) return;
+  }
+  ResponseChannel* channel = channel_;
+  if (stream_) {
+    if (request_.api.include_usage) send_event(writer_.usage_chunk(usage()));
+    channel->stream("data: [DONE]\n\n");
+    abort();
+    return channel->end_stream();
+  }
+  std::vector<FinishedChoice> finished;
+  for (Choice& choice : choices_) finished.push_back({std::move(choice.delta), choice.finish_reason});
+  abort();
+  channel->respond(json_response(writer_.full(finished, usage())));
+}
+
+void Generation::send_event(const std::string& json) {
+  channel_->stream("data: " + json + "\n\n");
+}
+
+size_t Generation::gathered_bytes() const {
+  size_t bytes = 0;
+  // A log-probability is about this large once written.
+  constexpr size_t kLogprobBytes = 64;
+  for (const Choice& choice : choices_) {
+    bytes += choice.delta.text.size();
+    for (const LogprobEntry& e : choice.delta.logprobs) bytes += kLogprobBytes * (1 + e.top.size());
+  }
+  return bytes;
+}
+
+Usage Generation::usage() const {
+  Usage u;
+  u.prompt_tokens = prompt_tokens_;
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    u.completion_tokens += choices_[i].text.completion_tokens();
+    u.cached_tokens += cached_by_choice_[i];
+  }
+  return u;
+}
+
+}  // namespace kvasir

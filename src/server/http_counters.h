@@ -1,0 +1,31 @@
+// What the HTTP server counts, beside the engine's own metrics.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+
+namespace kvasir {
+
+inline constexpr std::array<int, 14> kCountedStatuses = {200, 400, 401, 404, 405, 408, 413,
+                                                         431, 499, 500, 501, 503, 505, 0};
+
+// Thread-safe. Index 13 takes every status that has no place of its own; 499 is a client that left before
+// its answer was complete.
+struct HttpCounters {
+  std::array<std::atomic<uint64_t>, kCountedStatuses.size()> by_status{};
+  std::atomic<uint64_t> connections{0};          // open now
+  std::atomic<uint64_t> connections_refused{0};  // over the limit
+  std::atomic<uint64_t> slow_readers{0};         // cancelled because they did not read
+  std::atomic<uint64_t> requests_refused{0};     // queue full, loading or draining
+  // Requests that a stop string ended: to the engine these are cancelled.
+  std::atomic<uint64_t> stop_string_finishes{0};
+
+  void count(int status) {
+    size_t i = 0;
+    while (i + 1 < kCountedStatuses.size() && kCountedStatuses[i] != status) ++i;
+    by_status[i].fetch_add(1, std::memory_order_relaxed);
+  }
+};
+
+}  // namespace kvasir

@@ -1,0 +1,43 @@
+// The bytes of an HTTP/1.1 answer.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "server/api_error.h"
+
+namespace kvasir {
+
+struct HttpResponse {
+  int status = 200;
+  std::string content_type = "application/json";
+  std::string body;
+  std::string allow;      // with 405
+  int retry_after_s = 0;  // 0: none
+};
+
+HttpResponse json_response(std::string body);
+HttpResponse error_response(const ApiError& error);
+
+// What the answer must know of its request.
+struct ExchangeInfo {
+  std::string request_id;  // visible ASCII
+  bool keep_alive = false;
+  bool head_only = false;  // a HEAD request: the answer has no body
+  bool chunked = true;     // false: an HTTP/1.0 client, whose stream ends with the connection
+};
+
+const char* reason_phrase(int status);
+std::string format_response(const HttpResponse& response, const ExchangeInfo& info);
+// The head of an event stream; its body follows by format_chunk().
+std::string format_stream_head(const ExchangeInfo& info);
+// One chunk of the chunked transfer encoding. REQUIRES: !data.empty(): an empty one ends the body.
+std::string format_chunk(std::string_view data);
+inline constexpr std::string_view kLastChunk = "0\r\n\r\n";
+
+// `given` if it can be passed on in a header (visible ASCII, at most 128 bytes), else a new one.
+std::string request_id_or_new(std::string_view given);
+// 24 random hexadecimal digits.
+std::string random_hex_id();
+
+}  // namespace kvasir

@@ -1,0 +1,146 @@
+// Checked access to the fields of a JSON object.
+#include "server/json_fields.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+namespace kvasir {
+namespace {
+
+using nlohmann::json;
+
+ApiError bad_body(std::string message) {
+  ApiError e;
+  e.message = std::move(message);
+  e.code = "invalid_json";
+  return e;
+}
+
+// Before the parser builds anything: a few bytes of brackets must not become gigabytes of values.
+std::optional<ApiError> check_shape(std::string_view body) {
+  size_t depth = 0, values = 0;
+  bool in_string = false;
+  for (size_t i = 0; i < body.size(); ++i) {
+    const char c = body[i];
+    if (in_string) {
+      if (c == '\\') {
+        ++i;
+      } else if (c == '"') {
+        in_string = false;
+      }
+      continue;
+    }
+    switch (c) {
+      case '"':
+        in_string = true;
+        break;
+      case '{':
+      case '[':
+        ++values;
+        if (++depth > kMaxJsonDepth) {
+          return bad_body(fmt::format("the body is nested deeper than {} levels", kMaxJsonDepth));
+        }
+        break;
+      case '}':
+      case ']':
+        if (depth > 0) --depth;
+        break;
+      case ',':
+        ++values;
+        break;
+      default:
+        break;
+    }
+    if (values > kMaxJsonValues) {
+      return bad_body(fmt::format("the body has more than {} values", kMaxJsonValues));
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<int64_t> whole_number(const json& value) {
+  if (value.is_number_unsigned()) {
+    const uint64_t u = value.get<uint64_t>();
+    if (u > static_cast<uint64_t>(INT64_MAX)) return std::nullopt;
+    return static_cast<int64_t>(u);
+  }
+  if (value.is_number_integer()) return value.get<int64_t>();
+  if (value.is_number_float()) {
+    const double d = value.get<double>();
+    if (d == std::floor(d) && std::abs(d) <= 9007199254740992.0) return static_cast<int64_t>(d);
+  }
+  return std::nullopt;
+}
+
+std::variant<json, ApiError> parse_json_object(std::string_view body) {
+  if (auto e = check_shape(body)) return *std::move(e);
+  json root;
+  try {
+    root = json::parse(body.begin(), body.end());
+  } catch (const json::parse_error& e) {
+    // Its text may quote the whole body, so only the place is passed on.
+    return bad_body(fmt::format("the body is not valid JSON in UTF-8 (near byte {})", e.byte));
+  } catch (const json::exception&) {
+    return bad_body("the body has a number that is out of range");
+  }
+  if (!root.is_object()) return bad_body("the body must be a JSON object");
+  return root;
+}
+
+const json* JsonFields::find(const char* field) const {
+  const auto it = object_.find(field);
+  return it == object_.end() || it->is_null() ? nullptr : &*it;
+}
+
+bool JsonFields::boolean(const char* field, bool otherwise) {
+  const json* value = find(field);
+  if (value == nullptr) return otherwise;
+  if (!value->is_boolean()) {
+    fail(field, fmt::format("'{}' must be true or false", field));
+    return otherwise;
+  }
+  return value->get<bool>();
+}
+
+std::optional<double> JsonFields::number(const char* field, double low, double high, bool open_low) {
+  const json* value = find(field);
+  if (value == nullptr) return std::nullopt;
+  const double d = value->is_number() ? value->get<double>() : std::nan("");
+  const bool above = open_low ? d > low : d >= low;
+  if (!above || !(d <= high)) {
+    fail(field, open_low ? fmt::format("'{}' must be a number above {} and at most {}", field, low, high)
+                         : fmt::format("'{}' must be a number from {} to {}", field, low, high));
+    return std::nullopt;
+  }
+  return d;
+}
+
+std::optional<int64_t> JsonFields::integer(const char* field, int64_t low, int64_t high) {
+  const json* value = find(field);
+  if (value == nullptr) return std::nullopt;
+  const std::optional<int64_t> whole = whole_number(*value);
+  if (!whole || *whole < low || *whole > high) {
+    fail(field, fmt::format("'{}' must be a whole number from {} to {}", field, low, high));
+    return std::nullopt;
+  }
+  return whole;
+}
+
+std::optional<std::string> JsonFields::string(const char* field) {
+  const json* value = find(field);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_string()) {
+    fail(field, fmt::format("'{}' must be a string", field));
+    return std::nullopt;
+  }
+  return value->get<std::string>();
+}
+
+void JsonFields::fail(const char* field, std::string message) {
+  if (!error_) error_ = bad_field(field, std::move(message));
+}
+
+}  // namespace kvasir

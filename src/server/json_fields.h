@@ -1,0 +1,49 @@
+// Reads the fields of one JSON object with checks of type and range; the first fault is kept.
+// Internal to src/server.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "server/api_error.h"
+
+namespace kvasir {
+
+// A whole number, whether written 5 or 5.0. Nothing for anything else, or beyond int64.
+std::optional<int64_t> whole_number(const nlohmann::json& value);
+
+// Bounds on what a body may make the parser build: depth of nesting, and number of values.
+inline constexpr size_t kMaxJsonDepth = 64;
+inline constexpr size_t kMaxJsonValues = 1'000'000;
+
+// The object in `body`. 400: not JSON, not UTF-8, not an object, or beyond the bounds above.
+std::variant<nlohmann::json, ApiError> parse_json_object(std::string_view body);
+
+// A field that is absent or null counts as not given. Not thread-safe. REQUIRES: the object outlives this.
+class JsonFields {
+ public:
+  explicit JsonFields(const nlohmann::json& object) : object_(object) {}
+
+  // Null: not given.
+  const nlohmann::json* find(const char* field) const;
+
+  bool boolean(const char* field, bool otherwise);
+  // In [low, high], or (low, high] with `open_low`.
+  std::optional<double> number(const char* field, double low, double high, bool open_low = false);
+  std::optional<int64_t> integer(const char* field, int64_t low, int64_t high);
+  std::optional<std::string> string(const char* field);
+
+  void fail(const char* field, std::string message);
+  const std::optional<ApiError>& error() const { return error_; }
+
+ private:
+  const nlohmann::json& object_;
+  std::optional<ApiError> error_;
+};
+
+}  // namespace kvasir

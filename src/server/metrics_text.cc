@@ -1,0 +1,166 @@
+// The page that Prometheus scrapes.
+#include "server/metrics_text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <string_view>
+
+#include "engine/request.h"
+
+namespace kvasir {
+namespace {
+
+std::string escape_label(std::string_view value) {
+  std::string out;
+  for (const char c : value) {
+    if (c == '\\' || c == '"') out += '\\';
+    if (c == '\n') {
+      out += "\\n";
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
+class Page {
+ public:
+  explicit Page(const std::string& model_name) : model_(escape_label(model_name)) {}
+
+  void head(const char* name, const char* type, const char* help) {
+    fmt::format_to(std::back_inserter(text_), "# HELP kvasir:{} {}\n# TYPE kvasir:{} {}\n", name, help, name,
+                   type);
+  }
+  // `labels` is empty or begins with a comma.
+  template <typename T>
+  void sample(const char* name, T value, const std::string& labels = {}) {
+    fmt::format_to(std::back_inserter(text_), "kvasir:{}{{model_name=\"{}\"{}}} {}\n", name, model_, labels,
+                   value);
+  }
+  template <typename T>
+  void gauge(const char* name, T value, const char* help) {
+    head(name, "gauge", help);
+    sample(name, value);
+  }
+  template <typename T>
+  void counter(const char* name, T value, const char* help) {
+    head(name, "counter", help);
+    sample(name, value);
+  }
+  void histogram(const char* name, const Histogram& h, const char* help) {
+    head(name, "histogram", help);
+    uint64_t below = 0;
+    const std::string bucket = std::string(name) + "_bucket";
+    for (size_t i = 0; i < h.bounds().size(); ++i) {
+      below += h.count(i);
+      sample(bucket.c_str(), below, fmt::format(",le=\"{}\"", h.bounds()[i]));
+    }
+    below += h.count(h.bounds().size());
+    sample(bucket.c_str(), below, ",le=\"+Inf\"");
+    sample((std::string(name) + "_count").c_str(), below);
+    sample((std::string(name) + "_sum").c_str(), h.sum());
+  }
+  std::string take() { return std::move(text_); }
+
+ private:
+  const std::string model_;
+  std::string text_;
+};
+
+void add_gauges(Page& page, const EngineMetrics& m) {
+  page.gauge("num_requests_running", m.num_requests_running.load(), "Requests that run now.");
+  page.gauge("num_requests_waiting", m.num_requests_waiting.load(), "Requests that wait to run.");
+  const uint64_t total = m.kv_blocks_total, used = m.kv_blocks_used, cached = m.kv_blocks_cached;
+  page.gauge("kv_cache_usage_perc", total == 0 ? 0.0 : static_cast<double>(used) / static_cast<double>(total),
+             "KV cache in use. 1 means 100 per cent.");
+  page.head("kv_blocks", "gauge", "KV blocks by tier and state.");
+  const uint64_t taken = std::min(total, used + cached);
+  page.sample("kv_blocks", used, ",tier=\"device\",state=\"used\"");
+  page.sample("kv_blocks", cached, ",tier=\"device\",state=\"cached\"");
+  page.sample("kv_blocks", total - taken, ",tier=\"device\",state=\"free\"");
+  const uint64_t bytes = m.kv_block_bytes;
+  page.head("kv_bytes", "gauge", "Bytes of those blocks.");
+  page.sample("kv_bytes", used * bytes, ",tier=\"device\",state=\"used\"");
+  page.sample("kv_bytes", cached * bytes, ",tier=\"device\",state=\"cached\"");
+  page.sample("kv_bytes", (total - taken) * bytes, ",tier=\"device\",state=\"free\"");
+}
+
+void add_counters(Page& page, const EngineMetrics& m, const HttpCounters& http) {
+  page.counter("prompt_tokens_total", m.prompt_tokens.load(), "Prompt tokens processed.");
+  page.counter("prompt_tokens_cached_total", m.prompt_tokens_cached.load(),
+               "Prompt tokens whose keys and values were there already.");
+  page.counter("generation_tokens_total", m.generation_tokens.load(), "Tokens generated.");
+  page.head("request_success_total", "counter", "Requests that ended, by reason.");
+  const auto ended = [&](FinishReason r) { return m.finished[static_cast<size_t>(r)].load(); };
+  // To the engine a stop string is a cancelled request. The two counters are read one after the other.
+  const uint64_t aborts = ended(FinishReason::kAbort);
+  const uint64_t strings = std::min(http.stop_string_finishes.load(), aborts);
+  page.sample("request_success_total", ended(FinishReason::kStop) + strings, ",finished_reason=\"stop\"");
+  page.sample("request_success_total", ended(FinishReason::kLength), ",finished_reason=\"length\"");
+  page.sample("request_success_total", aborts - strings, ",finished_reason=\"abort\"");
+  page.sample("request_success_total", ended(FinishReason::kError), ",finished_reason=\"error\"");
+  page.counter("num_preemptions_total", m.num_preemptions.load(), "Times a running request was preempted.");
+  page.counter("prefix_cache_queries_total", m.prefix_cache_queries.load(),
+               "Tokens looked up in the prefix cache.");
+  page.counter("prefix_cache_hits_total", m.prefix_cache_hits.load(), "Tokens found in the prefix cache.");
+  page.counter("engine_steps_total", m.steps.load(), "Steps of the engine.");
+  page.head("engine_step_seconds_total", "counter", "Seconds of the engine's thread by phase of the step.");
+  page.sample("engine_step_seconds_total", m.seconds_drain.load(), ",phase=\"drain\"");
+  page.sample("engine_step_seconds_total", m.seconds_plan.load(), ",phase=\"plan\"");
+  page.sample("engine_step_seconds_total", m.seconds_commit.load(), ",phase=\"commit\"");
+  page.sample("engine_step_seconds_total", m.seconds_execute.load(), ",phase=\"execute\"");
+  page.sample("engine_step_seconds_total", m.seconds_publish.load(), ",phase=\"publish\"");
+}
+
+void add_histograms(Page& page, const EngineMetrics& m) {
+  page.histogram("time_to_first_token_seconds", m.time_to_first_token, "Time to first token in seconds.");
+  page.histogram("inter_token_latency_seconds", m.inter_token_latency, "Time between tokens in seconds.");
+  page.histogram("request_time_per_output_token_seconds", m.time_per_output_token,
+                 "Mean time per token after the first, per request, in seconds.");
+  page.histogram("e2e_request_latency_seconds", m.e2e_request_latency, "Whole requests in seconds.");
+  page.histogram("request_queue_time_seconds", m.request_queue_time, "Time in the queue in seconds.");
+  page.histogram("request_prefill_time_seconds", m.request_prefill_time, "Time in prefill in seconds.");
+  page.histogram("request_decode_time_seconds", m.request_decode_time, "Time in decode in seconds.");
+  page.histogram("request_prompt_tokens", m.request_prompt_tokens, "Prompt tokens per request.");
+  page.histogram("request_generation_tokens", m.request_generation_tokens, "Tokens generated per request.");
+  page.histogram("iteration_tokens_total", m.iteration_tokens, "Tokens per step of the engine.");
+}
+
+void add_http(Page& page, const HttpCounters& http) {
+  page.head("http_requests_total", "counter", "HTTP requests by status; 499: the client left early.");
+  for (size_t i = 0; i < kCountedStatuses.size(); ++i) {
+    const std::string status = kCountedStatuses[i] == 0 ? "other" : std::to_string(kCountedStatuses[i]);
+    page.sample("http_requests_total", http.by_status[i].load(), fmt::format(",status=\"{}\"", status));
+  }
+  page.gauge("http_connections", http.connections.load(), "Connections that are open.");
+  page.counter("http_connections_refused_total", http.connections_refused.load(),
+               "Connections refused because too many were open.");
+  page.counter("http_slow_readers_total", http.slow_readers.load(),
+               "Requests cancelled because the client did not read.");
+  page.counter("requests_refused_total", http.requests_refused.load(),
+               "Requests refused while the queue was full, the model loading, or the server draining.");
+}
+
+}  // namespace
+
+std::string metrics_text(const EngineMetrics* engine, const HttpCounters& http, const std::string& model_name,
+                         const std::vector<std::pair<std::string, std::string>>& cache_config) {
+  Page page(model_name);
+  if (engine != nullptr) {
+    add_gauges(page, *engine);
+    page.head("cache_config_info", "gauge", "How the cache is set up.");
+    std::string labels;
+    for (const auto& [key, value] : cache_config) {
+      labels += fmt::format(",{}=\"{}\"", key, escape_label(value));
+    }
+    page.sample("cache_config_info", 1, labels);
+    add_counters(page, *engine, http);
+    add_histograms(page, *engine);
+  }
+  add_http(page, http);
+  return page.take();
+}
+
+}  // namespace kvasir

@@ -1,0 +1,72 @@
+// The HTTP server: OpenAI's interface, health and metrics, over one I/O thread.
+//
+// Threads: the I/O thread owns every connection and request. Two workers parse, template and tokenise, one
+// for short bodies and one for long ones, so that a huge prompt delays neither streams nor short requests.
+// The engine's thread only posts events.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "server/generation.h"
+#include "server/prompt.h"
+
+namespace kvasir {
+
+struct HttpLimits {
+  uint32_t max_connections = 1000;
+  uint32_t max_header_bytes = 32 * 1024;
+  uint64_t max_body_bytes = 16ull * 1024 * 1024;
+  uint64_t max_bodies_bytes = 256ull * 1024 * 1024;  // of all requests being received or prepared
+  uint64_t long_body_bytes = 64 * 1024;              // from here on a body goes to the worker for long ones
+  Nanos idle_timeout = 75 * kNanosPerSecond;         // between two requests of a connection
+  Nanos header_timeout = 10 * kNanosPerSecond;       // from the first byte to the end of the header
+  Nanos body_timeout = 120 * kNanosPerSecond;
+  Nanos write_timeout = 30 * kNanosPerSecond;  // without the client taking a byte
+  Nanos linger_timeout = 2 * kNanosPerSecond;  // to read what a refused client still sends
+  Nanos ping_interval = 15 * kNanosPerSecond;  // a comment in a stream that was silent for so long
+  StreamLimits stream;
+};
+
+struct ServerOptions {
+  std::string host = "127.0.0.1";
+  uint16_t port = 8000;                  // 0: any free one
+  std::vector<std::string> model_names;  // at least one; answers carry the first
+  std::vector<std::string> api_keys;     // empty: no key is asked for
+  std::string version;
+  HttpLimits limits;
+};
+
+// Thread-safe.
+class Server {
+ public:
+  // Listens, and answers 503 until serve(). kInvalidArgument, kIo: one line that names host and port.
+  static Result<std::unique_ptr<Server>> start(ServerOptions options);
+  // As stop(0).
+  ~Server();
+
+  // From now on requests are served. Once only. The service's objects outlive stop() and every sink.
+  void serve(ModelService service);
+
+  uint16_t port() const;
+  std::string url() const;  // http://host:port
+
+  // /health and new requests get 503 from now on; those that run go on.
+  void drain();
+  // Waits until no request generates, or for `timeout`; true when none does.
+  bool wait_idle(Nanos timeout);
+  // Waits for answers that are on their way, for `flush_timeout` at the most, closes every connection and
+  // ends the threads. Whoever generates must have ended its requests, or they are cancelled here.
+  void stop(Nanos flush_timeout);
+
+ private:
+  class Impl;
+  explicit Server(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace kvasir

@@ -1,0 +1,116 @@
+// The table of fields that are refused unless they are neutral.
+#include "server/unsupported_fields.h"
+
+#include <nlohmann/json.hpp>
+
+namespace kvasir {
+namespace {
+
+using nlohmann::json;
+using Neutral = bool (*)(const json&);
+
+bool never(const json&) {
+  return false;
+}
+bool zero(const json& v) {
+  return v.is_number() && v.get<double>() == 0;
+}
+bool one(const json& v) {
+  return v.is_number() && v.get<double>() == 1;
+}
+bool off(const json& v) {
+  return v.is_boolean() && !v.get<bool>();
+}
+bool on(const json& v) {
+  return v.is_boolean() && v.get<bool>();
+}
+bool empty_list(const json& v) {
+  return v.is_array() && v.empty();
+}
+bool empty_object(const json& v) {
+  return v.is_object() && v.empty();
+}
+bool empty_string(const json& v) {
+  return v.is_string() && v.get_ref<const std::string&>().empty();
+}
+bool none(const json& v) {
+  return v == "none";
+}
+bool text_format(const json& v) {
+  return v.is_object() && v.value("type", json()) == "text";
+}
+bool text_only(const json& v) {
+  return v == json::array({"text"});
+}
+
+enum Where { kBoth, kChatOnly, kCompletionOnly };
+
+struct Rule {
+  const char* field;
+  Neutral neutral;
+  Where where;
+};
+
+constexpr Rule kRules[] = {
+    // OpenAI's.
+    {"n", one, kBoth},
+    {"frequency_penalty", zero, kBoth},
+    {"presence_penalty", zero, kBoth},
+    {"logit_bias", empty_object, kBoth},
+    {"tools", empty_list, kChatOnly},
+    {"tool_choice", none, kChatOnly},
+    {"functions", empty_list, kChatOnly},
+    {"function_call", none, kChatOnly},
+    {"response_format", text_format, kBoth},
+    {"modalities", text_only, kChatOnly},
+    {"audio", never, kChatOnly},
+    {"prediction", never, kChatOnly},
+    {"reasoning_effort", none, kChatOnly},
+    {"web_search_options", never, kChatOnly},
+    {"suffix", empty_string, kCompletionOnly},
+    {"echo", off, kBoth},
+    {"best_of", one, kBoth},
+    // Those of other servers that speak this interface.
+    {"min_p", zero, kBoth},
+    {"repetition_penalty", one, kBoth},
+    {"length_penalty", one, kBoth},
+    {"min_tokens", zero, kBoth},
+    {"use_beam_search", off, kBoth},
+    {"bad_words", empty_list, kBoth},
+    {"allowed_token_ids", empty_list, kBoth},
+    {"logits_processors", empty_list, kBoth},
+    {"include_stop_str_in_output", off, kBoth},
+    {"skip_special_tokens", on, kBoth},
+    {"prompt_logprobs", never, kBoth},
+    {"prompt_embeds", never, kCompletionOnly},
+    {"truncate_prompt_tokens", never, kBoth},
+    {"structured_outputs", never, kBoth},
+    {"guided_json", never, kBoth},
+    {"guided_regex", never, kBoth},
+    {"guided_choice", never, kBoth},
+    {"guided_grammar", never, kBoth},
+    {"add_generation_prompt", on, kChatOnly},
+    {"continue_final_message", off, kChatOnly},
+    {"chat_template", never, kChatOnly},
+    {"chat_template_kwargs", empty_object, kChatOnly},
+    {"documents", empty_list, kChatOnly},
+    {"return_token_ids", off, kBoth},
+};
+
+}  // namespace
+
+std::optional<ApiError> find_unsupported_field(const json& body, ApiKind kind) {
+  const Where other = kind == ApiKind::kChat ? kCompletionOnly : kChatOnly;
+  for (const Rule& rule : kRules) {
+    if (rule.where == other) continue;
+    const auto it = body.find(rule.field);
+    if (it == body.end() || it->is_null() || rule.neutral(*it)) continue;
+    ApiError e =
+        bad_field(rule.field, fmt::format("'{}' with this value is not supported; leave it out", rule.field));
+    e.code = "unsupported_parameter";
+    return e;
+  }
+  return std::nullopt;
+}
+
+}  // namespace kvasir

@@ -1,0 +1,35 @@
+// One thread that runs jobs in order.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+namespace kvasir {
+
+// Thread-safe. Jobs must not throw.
+class Worker {
+ public:
+  Worker() : thread_([this] { run(); }) {}
+  ~Worker() { stop(); }
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+
+  // After stop() the job is dropped.
+  void post(std::function<void()> job);
+  // Finishes the job that runs, and drops those that wait.
+  void stop();
+
+ private:
+  void run();
+
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::deque<std::function<void()>> jobs_;  // guarded by mutex_
+  bool stopping_ = false;                   // guarded by mutex_
+  std::thread thread_;
+};
+
+}  // namespace kvasir

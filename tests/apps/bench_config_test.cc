@@ -1,0 +1,206 @@
+// The command line of `kvasir bench`, and what is refused with which words.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "bench/config.h"
+
+namespace kvasir {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+BenchOptions parse(std::vector<std::string> arguments) {
+  CLI::App app;
+  BenchOptions options;
+  add_bench_flags(app, options);
+  std::reverse(arguments.begin(), arguments.end());
+  app.parse(arguments);
+  return options;
+}
+
+TEST(BenchFlags, DefaultsAreThoseOfTheConventions) {
+  const BenchOptions o = parse({});
+  EXPECT_EQ(o.base_url, "http://127.0.0.1:8000");
+  EXPECT_EQ(o.endpoint, "/v1/completions");
+  EXPECT_TRUE(std::isinf(o.request_rate));
+  const auto config = check_options(o);
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  EXPECT_THAT(config->metrics, ElementsAre(Metric::kTtft, Metric::kTpot, Metric::kItl, Metric::kE2el));
+  EXPECT_THAT(config->percentile_names, ElementsAre("50", "90", "99"));
+  EXPECT_EQ(config->models_path, "/v1/models");
+  EXPECT_FALSE(config->chat);
+}
+
+TEST(BenchFlags, EveryFlagIsTaken) {
+  const BenchOptions o = parse({"--base-url",
+                                "http://h:1/x/",
+                                "--endpoint",
+                                "/v1/chat/completions",
+                                "--model",
+                                "m",
+                                "--api-key",
+                                "k",
+                                "--timeout",
+                                "2.5",
+                                "--dataset-name",
+                                "custom",
+                                "--dataset-path",
+                                "p",
+                                "--num-prompts",
+                                "5",
+                                "--random-input-len",
+                                "6",
+                                "--random-output-len",
+                                "7",
+                                "--random-range-ratio",
+                                "0.5",
+                                "--custom-output-len",
+                                "8",
+                                "--seed",
+                                "18446744073709551615",
+                                "--request-rate",
+                                "inf",
+                                "--burstiness",
+                                "0.5",
+                                "--max-concurrency",
+                                "9",
+                                "--num-warmups",
+                                "10",
+                                "--ignore-eos",
+                                "--temperature",
+                                "0.7",
+                                "--percentile-metrics",
+                                "itl,ttft",
+                                "--metric-percentiles",
+                                "99.9",
+                                "--goodput",
+                                "ttft:500",
+                                "p99_tbt:50.5",
+                                "--save-result",
+                                "--save-detailed",
+                                "--result-dir",
+                                "d",
+                                "--result-filename",
+                                "f"});
+  const auto config = check_options(o);
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  EXPECT_EQ(config->target.host, "h");
+  EXPECT_EQ(config->target.port, "1");
+  EXPECT_EQ(config->target.prefix, "/x");
+  EXPECT_TRUE(config->chat);
+  EXPECT_EQ(o.model, "m");
+  EXPECT_EQ(o.api_key, "k");
+  EXPECT_EQ(o.timeout_s, 2.5);
+  EXPECT_EQ(o.num_prompts, 5);
+  EXPECT_EQ(o.random_input_len, 6);
+  EXPECT_EQ(o.random_output_len, 7);
+  EXPECT_EQ(o.random_range_ratio, 0.5);
+  EXPECT_EQ(o.custom_output_len, 8);
+  EXPECT_EQ(o.seed, 18446744073709551615u);
+  EXPECT_TRUE(std::isinf(o.request_rate));
+  EXPECT_EQ(o.burstiness, 0.5);
+  EXPECT_EQ(o.max_concurrency, 9);
+  EXPECT_EQ(o.num_warmups, 10);
+  EXPECT_TRUE(o.ignore_eos);
+  EXPECT_EQ(o.temperature, 0.7);
+  EXPECT_THAT(config->metrics, ElementsAre(Metric::kItl, Metric::kTtft));
+  EXPECT_THAT(config->percentile_names, ElementsAre("99.9"));
+  ASSERT_EQ(config->goals.size(), 2u);
+  EXPECT_EQ(config->goals[0].key, Goal::Key::kTtft);
+  EXPECT_EQ(config->goals[0].millis, 500);
+  EXPECT_EQ(config->goals[1].key, Goal::Key::kP99Tbt);
+  EXPECT_EQ(config->goals[1].millis, 50.5);
+  EXPECT_TRUE(o.save_result);
+  EXPECT_TRUE(o.save_detailed);
+  EXPECT_EQ(o.result_dir, "d");
+  EXPECT_EQ(o.result_filename, "f");
+}
+
+TEST(BenchFlags, ABooleanCanBeTakenBack) {
+  EXPECT_FALSE(parse({"--ignore-eos", "--no-ignore-eos"}).ignore_eos);
+}
+
+struct Refusal {
+  const char* words;
+  std::function<void(BenchOptions&)> change;
+};
+
+TEST(BenchConfig, AMistakeIsRefusedByItsName) {
+  const std::vector<Refusal> refusals = {
+      {"https is not supported", [](BenchOptions& o) { o.base_url = "https://h"; }},
+      {"--base-url", [](BenchOptions& o) { o.base_url = "127.0.0.1:8000"; }},
+      {"--base-url", [](BenchOptions& o) { o.base_url = "http://h:99999"; }},
+      {"--base-url", [](BenchOptions& o) { o.base_url = "http://h:1\r\nx: y"; }},
+      {"--endpoint", [](BenchOptions& o) { o.endpoint = "/v1/embeddings"; }},
+      {"--endpoint", [](BenchOptions& o) { o.endpoint = "v1/completions"; }},
+      {"--endpoint", [](BenchOptions& o) { o.endpoint = "/v1 /completions"; }},
+      {"--api-key", [](BenchOptions& o) { o.api_key = "key\n"; }},
+      {"--dataset-name sharegpt: not supported yet", [](BenchOptions& o) { o.dataset_name = "sharegpt"; }},
+      {"--dataset-name trace: not supported yet", [](BenchOptions& o) { o.dataset_name = "trace"; }},
+      {"--dataset-name", [](BenchOptions& o) { o.dataset_name = "sonnet"; }},
+      {"--dataset-path", [](BenchOptions& o) { o.dataset_name = "custom"; }},
+      {"--dataset-path", [](BenchOptions& o) { o.dataset_path = "x"; }},
+      {"--num-prompts", [](BenchOptions& o) { o.num_prompts = -1; }},
+      {"--random-input-len", [](BenchOptions& o) { o.random_input_len = 0; }},
+      {"--random-input-len is above",
+       [](BenchOptions& o) { o.num_prompts = 10000, o.random_input_len = 1000000; }},
+      {"--random-range-ratio", [](BenchOptions& o) { o.random_range_ratio = 1; }},
+      {"--random-range-ratio", [](BenchOptions& o) { o.random_range_ratio = std::nan(""); }},
+      {"--request-rate", [](BenchOptions& o) { o.request_rate = 0; }},
+      {"--burstiness", [](BenchOptions& o) { o.burstiness = 0; }},
+      {"--max-concurrency", [](BenchOptions& o) { o.max_concurrency = -2; }},
+      {"--timeout", [](BenchOptions& o) { o.timeout_s = 0; }},
+      {"--temperature", [](BenchOptions& o) { o.temperature = -1; }},
+      {"--percentile-metrics: 'tbt'", [](BenchOptions& o) { o.percentile_metrics = "ttft,tbt"; }},
+      {"--metric-percentiles: '100'", [](BenchOptions& o) { o.metric_percentiles = "50,100"; }},
+      {"--metric-percentiles: 'x'", [](BenchOptions& o) { o.metric_percentiles = "x"; }},
+      {"--goodput: 'ttft'", [](BenchOptions& o) { o.goodput = {"ttft"}; }},
+      {"--goodput: 'itl:5'", [](BenchOptions& o) { o.goodput = {"itl:5"}; }},
+      {"--goodput: 'ttft:-1'", [](BenchOptions& o) { o.goodput = {"ttft:-1"}; }},
+      {"given twice",
+       [](BenchOptions& o) {
+         o.goodput = {"ttft:1", "ttft:2"};
+       }},
+      {"--save-result", [](BenchOptions& o) { o.save_detailed = true; }},
+  };
+  for (const Refusal& refusal : refusals) {
+    BenchOptions options;
+    refusal.change(options);
+    const auto config = check_options(options);
+    ASSERT_FALSE(config.ok()) << refusal.words;
+    EXPECT_THAT(config.status().message(), HasSubstr(refusal.words));
+    EXPECT_EQ(config.status().message().find_first_of("\r\n"), std::string::npos);
+  }
+}
+
+TEST(BenchConfig, UrlsAreTakenApart) {
+  const auto check = [](const char* url, const char* host, const char* port, const char* prefix,
+                        const char* authority) {
+    const auto target = parse_base_url(url);
+    ASSERT_TRUE(target.ok()) << url;
+    EXPECT_EQ(target->host, host);
+    EXPECT_EQ(target->port, port);
+    EXPECT_EQ(target->prefix, prefix);
+    EXPECT_EQ(target->authority(), authority);
+  };
+  check("http://host", "host", "80", "", "host:80");
+  check("http://host:8000/", "host", "8000", "", "host:8000");
+  check("http://host:8000/a/b//", "host", "8000", "/a/b", "host:8000");
+  check("http://[::1]:8000", "::1", "8000", "", "[::1]:8000");
+  check("http://[::1]", "::1", "80", "", "[::1]:80");
+  for (const char* bad : {"", "http://", "http://:80", "ftp://h", "http://h:", "http://h:0", "http://h:x",
+                          "http://[::1", "http://[::1]8", "http://u@h", "http://h?x", "http://::1"}) {
+    EXPECT_FALSE(parse_base_url(bad).ok()) << bad;
+  }
+}
+
+}  // namespace
+}  // namespace kvasir

@@ -1,0 +1,233 @@
+// `kvasir bench` from options to exit code against a scripted server: what it sends, prints and saves.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "apps/fake_server.h"
+#include "bench/bench.h"
+
+namespace kvasir {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+using Json = nlohmann::json;
+
+struct Printed {
+  int code = 0;
+  std::string out;
+  std::string err;
+};
+
+Printed bench(const BenchOptions& options) {
+  std::ostringstream out;
+  std::ostringstream err;
+  const int code = run_bench(options, out, err);
+  return {code, out.str(), err.str()};
+}
+
+BenchOptions options_for(const FakeServer& server) {
+  BenchOptions options;
+  options.base_url = server.base_url();
+  options.num_prompts = 6;
+  options.random_input_len = 4;
+  options.random_output_len = 3;
+  options.timeout_s = 20;
+  return options;
+}
+
+TEST(Bench, SendsWhatWasAsked) {
+  std::mutex mutex;
+  std::vector<FakeRequest> seen;
+  FakeServer server([&](const FakeRequest& request, FakeConnection& c) {
+    {
+      const std::lock_guard<std::mutex> lock(mutex);
+      seen.push_back(request);
+    }
+    stream_plainly(c, 2);
+  });
+  BenchOptions options = options_for(server);
+  options.base_url += "/behind/";
+  options.endpoint = "/v1/chat/completions";
+  options.api_key = "secret";
+  options.ignore_eos = true;
+  options.num_warmups = 2;
+  const Printed printed = bench(options);
+  ASSERT_EQ(printed.code, 0) << printed.err;
+  ASSERT_EQ(seen.size(), 8u);
+  for (const FakeRequest& request : seen) {
+    EXPECT_EQ(request.path, "/behind/v1/chat/completions");
+    EXPECT_EQ(request.authorization, "Bearer secret");
+    const Json body = Json::parse(request.body);
+    EXPECT_EQ(body["model"], "fake/tiny");
+    EXPECT_EQ(body["max_tokens"], 3);
+    EXPECT_EQ(body["ignore_eos"], true);
+  }
+  EXPECT_THAT(printed.out, StartsWith("============ Serving Benchmark Result ============\n"
+                                      "Successful requests:                     6         \n"
+                                      "Failed requests:                         0         \n"));
+  EXPECT_THAT(printed.out, HasSubstr("Total input tokens:                      42        \n"));
+  EXPECT_THAT(printed.out, HasSubstr("Total generated tokens:                  12        \n"));
+  EXPECT_EQ(printed.err, "");
+}
+
+TEST(Bench, WarmUpsHavePromptsOfTheirOwn) {
+  std::mutex mutex;
+  std::vector<std::string> prompts;
+  FakeServer server([&](const FakeRequest& request, FakeConnection& c) {
+    {
+      const std::lock_guard<std::mutex> lock(mutex);
+      prompts.push_back(Json::parse(request.body)["prompt"]);
+    }
+    stream_plainly(c, 1);
+  });
+  BenchOptions options = options_for(server);
+  options.random_input_len = 20;
+  options.num_warmups = 6;
+  ASSERT_EQ(bench(options).code, 0);
+  std::sort(prompts.begin(), prompts.end());
+  EXPECT_EQ(prompts.size(), 12u);
+  EXPECT_EQ(std::unique(prompts.begin(), prompts.end()), prompts.end());
+}
+
+TEST(Bench, SavesTheResult) {
+  FakeServer server([](const FakeRequest&, FakeConnection& c) { stream_plainly(c, 3); });
+  const std::filesystem::path root =
+      std::filesystem::temp_directory_path() / ("kvasir_bench_load_" + std::to_string(::getpid()));
+  BenchOptions options = options_for(server);
+  options.save_result = options.save_detailed = true;
+  options.result_dir = root;
+  options.result_filename = "r.json";
+  const Printed printed = bench(options);
+  ASSERT_EQ(printed.code, 0) << printed.err;
+  const Json j = Json::parse(std::ifstream(root / "r.json"));
+  EXPECT_EQ(j["completed"], 6);
+  EXPECT_EQ(j["num_prompts"], 6);
+  EXPECT_EQ(j["ttfts"].size(), 6u);
+  EXPECT_EQ(j["generated_texts"][5], " word word word");
+  EXPECT_GT(j["mean_ttft_ms"], 0.0);
+  std::filesystem::remove_all(root);
+}
+
+TEST(Bench, ACustomFileIsSentInOrderAndAgain) {
+  std::mutex mutex;
+  std::vector<std::pair<std::string, int64_t>> seen;
+  FakeServer server([&](const FakeRequest& request, FakeConnection& c) {
+    const Json body = Json::parse(request.body);
+    {
+      const std::lock_guard<std::mutex> lock(mutex);
+      seen.emplace_back(body["prompt"], body["max_tokens"]);
+    }
+    stream_plainly(c, 1);
+  });
+  const std::filesystem::path file =
+      std::filesystem::temp_directory_path() / ("kvasir_bench_custom_" + std::to_string(::getpid()));
+  std::ofstream(file) << "{\"prompt\": \"p one\", \"max_tokens\": 5}\n{\"prompt\": \"p two\"}\n";
+  BenchOptions options = options_for(server);
+  options.dataset_name = "custom";
+  options.dataset_path = file;
+  options.num_prompts = 0;
+  options.max_concurrency = 1;
+  EXPECT_EQ(bench(options).code, 0);
+  options.num_prompts = 3;
+  EXPECT_EQ(bench(options).code, 0);
+  std::filesystem::remove(file);
+  using Seen = std::vector<std::pair<std::string, int64_t>>;
+  EXPECT_EQ(seen, (Seen{{"p one", 5}, {"p two", 256}, {"p one", 5}, {"p two", 256}, {"p one", 5}}));
+}
+
+TEST(Bench, FailuresAreCountedAndSaidOnce) {
+  FakeServer server([](const FakeRequest& request, FakeConnection& c) {
+    if (request.number < 4) return c.answer(503, "application/json", R"({"error":{"message":"queue full"}})");
+    stream_plainly(c, 1);
+  });
+  const Printed printed = bench(options_for(server));
+  EXPECT_EQ(printed.code, 0);
+  EXPECT_THAT(printed.out, HasSubstr("Failed requests:                         4         \n"));
+  EXPECT_THAT(printed.out, HasSubstr("Failures:\n  4 x HTTP 503: queue full\n"));
+}
+
+TEST(Bench, NothingCompletedIsExitCodeOne) {
+  FakeServer server([](const FakeRequest&, FakeConnection& c) { c.answer(500, "text/plain", "broken"); });
+  BenchOptions options = options_for(server);
+  const Printed measured = bench(options);
+  EXPECT_EQ(measured.code, 1);
+  EXPECT_THAT(measured.out, HasSubstr("  6 x HTTP 500: broken\n"));
+  options.num_warmups = 1;
+  const Printed warming = bench(options);
+  EXPECT_EQ(warming.code, 1);
+  EXPECT_EQ(warming.out, "");
+  EXPECT_EQ(warming.err,
+            "kvasir bench: every warm-up request failed, the first one with: HTTP 500: broken\n");
+}
+
+TEST(Bench, NoServerIsOneLineAndExitCodeOne) {
+  BenchOptions options;
+  {
+    FakeServer gone([](const FakeRequest&, FakeConnection&) {});
+    options = options_for(gone);
+  }
+  const Printed printed = bench(options);
+  EXPECT_EQ(printed.code, 1);
+  EXPECT_EQ(printed.out, "");
+  EXPECT_THAT(printed.err, StartsWith("kvasir bench: connect to 127.0.0.1:"));
+  EXPECT_THAT(printed.err, HasSubstr("Connection refused"));
+  EXPECT_EQ(std::count(printed.err.begin(), printed.err.end(), '\n'), 1);
+}
+
+TEST(Bench, TheModelsListMayBeMissingWhenTheModelIsNamed) {
+  FakeServer server(
+      [](const FakeRequest& request, FakeConnection& c) {
+        if (request.method == "GET") return c.answer(404, "text/plain", "no such page");
+        stream_plainly(c, 1);
+      },
+      true);
+  BenchOptions options = options_for(server);
+  const Printed unnamed = bench(options);
+  EXPECT_EQ(unnamed.code, 1);
+  EXPECT_EQ(unnamed.err, "kvasir bench: GET /v1/models: HTTP 404: no such page; name the model by --model\n");
+  options.model = "m";
+  EXPECT_EQ(bench(options).code, 0);
+}
+
+TEST(Bench, AModelsListWithoutModelsIsSaid) {
+  FakeServer server([](const FakeRequest&,
+                       FakeConnection& c) { c.answer(200, "application/json", R"({"data":[{"id":3}]})"); },
+                    true);
+  EXPECT_THAT(bench(options_for(server)).err, HasSubstr("names no model"));
+}
+
+TEST(Bench, AnInterruptPrintsWhatWasMeasured) {
+  FakeServer server([](const FakeRequest& request, FakeConnection& c) {
+    if (request.number < 3) return stream_plainly(c, 2);
+    if (request.number == 3) ::kill(::getpid(), SIGINT);
+    c.hold();
+  });
+  BenchOptions options = options_for(server);
+  options.num_prompts = 20;
+  options.max_concurrency = 1;
+  const Printed printed = bench(options);
+  EXPECT_EQ(printed.code, 130);
+  EXPECT_THAT(printed.out, HasSubstr("Successful requests:                     3         \n"
+                                     "Failed requests:                         0         \n"));
+  EXPECT_THAT(printed.out, HasSubstr("Interrupted: 17 requests had not ended.\n"));
+}
+
+TEST(Bench, AMistakeInAFlagIsOneLine) {
+  BenchOptions options;
+  options.dataset_name = "trace";
+  const Printed printed = bench(options);
+  EXPECT_EQ(printed.code, 1);
+  EXPECT_THAT(printed.err, StartsWith("kvasir bench: --dataset-name trace: not supported yet"));
+}
+
+}  // namespace
+}  // namespace kvasir

@@ -1,0 +1,118 @@
+// The plain types that cross seams.
+#include <gtest/gtest.h>
+
+#include "contract/frame_budget.h"
+#include "contract/geometry.h"
+#include "contract/ids.h"
+#include "contract/interval.h"
+#include "contract/layer_set.h"
+#include "contract/numerics_id.h"
+#include "contract/step_plan.h"
+
+namespace kvasir {
+namespace {
+
+TEST(Interval, IsHalfOpen) {
+  const Interval i{3, 7};
+  EXPECT_EQ(i.size(), 4u);
+  EXPECT_TRUE(i.contains(3));
+  EXPECT_FALSE(i.contains(7));
+  EXPECT_TRUE((Interval{4, 4}).empty());
+  EXPECT_FALSE((Interval{5, 4}).valid());
+  EXPECT_EQ(intersect(i, {5, 9}), (Interval{5, 7}));
+  EXPECT_TRUE(intersect(i, {8, 9}).empty());
+  EXPECT_TRUE(intersect({8, 9}, i).valid());
+}
+
+TEST(LayerSet, HoldsGroupsOnBothSidesOfAWord) {
+  LayerSet s;
+  EXPECT_TRUE(s.empty());
+  s.add(63);
+  s.add(64);
+  s.add(127);
+  EXPECT_EQ(s.count(), 3u);
+  EXPECT_TRUE(s.contains(64));
+  EXPECT_FALSE(s.contains(65));
+  EXPECT_FALSE(s.contains(128));
+  LayerSet copy;
+  copy.set_word(0, s.word(0));
+  copy.set_word(1, s.word(1));
+  EXPECT_EQ(copy, s);
+  EXPECT_EQ(LayerSet::all(kMaxLayerGroups).count(), kMaxLayerGroups);
+}
+
+TEST(LayerSetDeathTest, RefusesAGroupThatCannotBe) {
+  LayerSet s;
+  EXPECT_DEATH(s.add(128), "group=128");
+}
+
+TEST(CacheGeometry, AShorterLastGroupStillTakesAWholeFrame) {
+  const CacheGeometry g{64, 10, 4, 256};
+  EXPECT_EQ(g.groups(), 3u);
+  EXPECT_EQ(g.group_of(9), 2u);
+  EXPECT_EQ(g.layer_in_group(9), 1u);
+  EXPECT_EQ(g.frame_bytes(FrameClass::kKvPlane), 64u * 4 * 256);
+  EXPECT_EQ(g.kv_frames_per_block(), 6u);
+  EXPECT_EQ(g.kv_block_bytes(), 6u * 64 * 4 * 256);
+  EXPECT_EQ(g.blocks_for(0), 0u);
+  EXPECT_EQ(g.blocks_for(64), 1u);
+  EXPECT_EQ(g.blocks_for(65), 2u);
+  EXPECT_EQ(g.block_of(63), 0u);
+}
+
+TEST(FrameBudget, CountsFreeIdleAndEmptyLessPromises) {
+  FrameBudget b;
+  b.free[0] = 3;
+  b.idle[0] = 4;
+  b.per_slab[0] = 2;
+  b.empty_slabs = 5;
+  b.promised[0] = 6;
+  EXPECT_EQ(b.available(FrameClass::kKvPlane), 3 + 4 + 10 - 6);
+  b.promised[0] = 20;
+  EXPECT_EQ(b.available(FrameClass::kKvPlane), -3);
+}
+
+TEST(NumericsId, NamesAllThatTheBitsDependOn) {
+  NumericsId id{"fma", "q4_1+q8_0", "int8", "bf16", 2};
+  EXPECT_EQ(id.to_string(), "kvasir-1/fma/q4_1+q8_0/act-int8/kv-bf16/tp2");
+}
+
+TEST(Names, AreToldApart) {
+  EXPECT_STREQ(name(Tier::kDevice), "device");
+  EXPECT_STREQ(name(Tier::kHost), "host");
+  EXPECT_STREQ(name(Tier::kDisk), "disk");
+  EXPECT_STREQ(name(Form::kKv), "kv");
+  EXPECT_STREQ(name(Form::kX), "x");
+  EXPECT_STREQ(name(Form::kH), "h");
+  EXPECT_STREQ(name(Verb::kStage), "stage");
+  EXPECT_STREQ(name(RowKind::kRecompute), "recompute");
+  EXPECT_STREQ(name(Trigger::Kind::kAfterLayerWrites), "after_layer_writes");
+}
+
+TEST(StepPlan, PrintsOneLineForEachEntry) {
+  StepPlan plan;
+  plan.failures.push_back({SeqId{1}, "too long"});
+  plan.preemptions.push_back({SeqId{2}});
+  CopyChange drop;
+  drop.seq = SeqId{2};
+  drop.tokens = {0, 40};
+  drop.layers = LayerSet::all(2);
+  plan.copies.push_back(drop);
+  plan.adoptions.push_back({SeqId{3}, 32});
+  plan.promises.push_back({SeqId{3}, 4, Promise::Kind::kOwn});
+  Rows rows;
+  rows.seq = SeqId{3};
+  rows.tokens = {32, 90};
+  rows.samples = true;
+  plan.rows.push_back(rows);
+  EXPECT_EQ(to_string(plan),
+            "fail 1: too long\n"
+            "preempt 2\n"
+            "drop 2 [0, 40) kv device x2 now\n"
+            "adopt 3 [0, 32)\n"
+            "promise 3 4 blocks\n"
+            "prefill 3 [32, 90) samples\n");
+}
+
+}  // namespace
+}  // namespace kvasir

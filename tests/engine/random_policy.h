@@ -1,0 +1,19 @@
+// A policy that makes valid plans at random, for tests: what no sensible policy does, some day one will.
+#pragma once
+
+#include <memory>
+#include <string_view>
+
+#include "base/status.h"
+#include "contract/policy.h"
+
+namespace kvasir::test {
+
+// Admits, preempts (dropping or keeping cells), drops, and cuts chunks at random. Its state is the state of
+// its generator.
+std::unique_ptr<Policy> make_random_policy();
+
+// As make_policy(), and knows "random" too.
+Result<std::unique_ptr<Policy>> make_test_policy(std::string_view policy_name);
+
+}  // namespace kvasir::test

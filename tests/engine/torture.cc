@@ -1,0 +1,164 @@
+#include "engine/torture.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <vector>
+
+#include "base/random.h"
+#include "engine/collecting_sink.h"
+#include "engine/engine.h"
+#include "engine/random_policy.h"
+#include "fakes/shadow_executor.h"
+
+namespace kvasir::test {
+namespace {
+
+constexpr uint32_t kMaxModelLen = 400;
+
+struct Live {
+  RequestId id{};
+  GenerationRequest request;
+  std::shared_ptr<CollectingSink> sink;
+  bool cancelled = false;
+  uint64_t cancel_at = UINT64_MAX;  // a turn of the loop
+};
+
+// A prompt that often begins as another does.
+std::vector<Token> random_prompt(Random& random) {
+  std::vector<Token> prompt;
+  const uint64_t family = random.below(4);
+  if (random.unit() < 0.6) {
+    const auto shared = static_cast<uint32_t>(random.between(1, 200));
+    for (uint32_t i = 0; i < shared; ++i) {
+      prompt.push_back(static_cast<Token>(random_bits(family, 7, i) % kShadowVocab));
+    }
+  }
+  const auto rest = random.unit() < 0.3 ? random.between(1, 4) : random.between(1, 100);
+  for (int64_t i = 0; i < rest; ++i) prompt.push_back(static_cast<Token>(random.below(kShadowVocab)));
+  return prompt;
+}
+
+GenerationRequest random_request(Random& random) {
+  GenerationRequest r;
+  r.prompt = random_prompt(random);
+  const uint32_t room = kMaxModelLen - static_cast<uint32_t>(r.prompt.size());
+  r.max_tokens = static_cast<uint32_t>(random.between(1, std::min<int64_t>(room, 60)));
+  if (random.unit() < 0.02) r.max_tokens = 0;
+  r.sampling.seed = random.below(3);
+  if (random.unit() < 0.3) r.stop_tokens = {static_cast<Token>(random.below(kShadowVocab))};
+  if (random.unit() < 0.2) r.cache_salt = "salt";
+  r.priority = static_cast<int32_t>(random.below(3));
+  return r;
+}
+
+// "" if a request's output is what its tokens say.
+std::string judge(const Live& live, uint32_t groups) {
+  const GenerationRequest& r = live.request;
+  const CollectingSink& sink = *live.sink;
+  if (!sink.finish || sink.events_after_finish > 0) return "no end, or more than one";
+  const uint32_t limit =
+      r.max_tokens > 0 ? r.max_tokens : kMaxModelLen - static_cast<uint32_t>(r.prompt.size());
+  const auto want = shadow_output(groups, r.prompt, r.sampling.seed, limit, r.stop_tokens);
+  if (sink.tokens.size() > want.size() || !std::equal(sink.tokens.begin(), sink.tokens.end(), want.begin())) {
+    return fmt::format("tokens {} instead of {}", fmt::join(sink.tokens, " "), fmt::join(want, " "));
+  }
+  const bool stopped =
+      std::find(r.stop_tokens.begin(), r.stop_tokens.end(), want.back()) != r.stop_tokens.end();
+  switch (*sink.finish) {
+    case FinishReason::kAbort:
+      return live.cancelled ? "" : "aborted, but nobody cancelled it";
+    case FinishReason::kError:
+      return sink.error.find("told to fail") != std::string::npos ? "" : "failed: " + sink.error;
+    case FinishReason::kStop:
+    case FinishReason::kLength:
+      if (sink.tokens.size() != want.size()) return "ended early";
+      return (*sink.finish == FinishReason::kStop) == stopped ? "" : "ended for the wrong reason";
+  }
+  return "no reason";
+}
+
+void settle(const Live& live, const TortureConfig& config, TortureOutcome& out) {
+  const std::string wrong = judge(live, config.groups);
+  if (!wrong.empty() && out.wrong++ == 0) {
+    out.first_wrong = fmt::format("request {} (prompt of {} tokens, seed {}): {}", raw(live.id),
+                                  live.request.prompt.size(), live.request.sampling.seed, wrong);
+  }
+  const auto reason = live.sink->finish.value_or(FinishReason::kError);
+  if (reason == FinishReason::kAbort) {
+    ++out.aborted;
+  } else if (reason == FinishReason::kError) {
+    ++out.failed;
+  } else {
+    ++out.complete;
+  }
+}
+
+EngineOptions engine_options(const TortureConfig& config) {
+  EngineOptions o;
+  o.cache.geometry = {config.block_tokens, config.groups * 2, 2, 8};
+  o.cache.device_bytes = o.cache.geometry.kv_block_bytes() * config.total_blocks;
+  o.cache.prefix_caching = config.prefix_caching;
+  o.limits.max_num_seqs = config.max_num_seqs;
+  o.limits.max_num_batched_tokens = config.max_num_batched_tokens;
+  o.max_model_len = kMaxModelLen;
+  o.check_plans = config.check;
+  o.check_integrity = config.check;
+  return o;
+}
+
+void submit_one(Engine& engine, Random& random, double cancels, uint64_t turn, std::vector<Live>& live) {
+  Live next;
+  next.request = random_request(random);
+  next.sink = std::make_shared<CollectingSink>();
+  if (random.unit() < cancels) next.cancel_at = turn + random.below(80);
+  auto id = engine.submit(next.request, next.sink);
+  next.id = id.value();
+  live.push_back(std::move(next));
+}
+
+}  // namespace
+
+TortureOutcome torture(const TortureConfig& config) {
+  const auto start = std::chrono::steady_clock::now();
+  const EngineOptions options = engine_options(config);
+  VirtualClock clock;
+  ShadowExecutor executor(options.cache.geometry, options.cache.device_bytes, config.depth, clock);
+  Engine engine(options, make_test_policy(config.policy).value(), executor, clock, config.log);
+  Random random(config.seed);
+  TortureOutcome out;
+  std::vector<Live> live;
+  uint32_t submitted = 0;
+  for (uint64_t turn = 0; submitted < config.requests || !live.empty(); ++turn) {
+    while (submitted < config.requests && live.size() < config.at_once && random.unit() < 0.5) {
+      submit_one(engine, random, config.cancels, turn, live);
+      ++submitted;
+    }
+    for (Live& l : live) {
+      if (turn < l.cancel_at || l.cancelled) continue;
+      engine.cancel(l.id);
+      l.cancelled = true;
+    }
+    if (config.failing_steps > 0 && random.unit() < config.failing_steps) executor.fail_next();
+    engine.step();
+    std::erase_if(live, [&](const Live& l) {
+      if (!l.sink->finish) return false;
+      settle(l, config, out);
+      return true;
+    });
+  }
+  while (engine.step()) {
+  }
+  out.steps = engine.metrics().steps;
+  out.preemptions = engine.metrics().num_preemptions;
+  out.hit_tokens = engine.metrics().prefix_cache_hits;
+  out.used_blocks_left = engine.metrics().kv_blocks_used;
+  out.integrity = engine.check_integrity().message();
+  out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return out;
+}
+
+}  // namespace kvasir::test

@@ -1,0 +1,80 @@
+// The promise: a request's logits and tokens do not depend on batch, policy, chunks, preemption, prefix
+// reuse, threads, layer groups, block size or instruction set; and they are those of the rules.
+#include <gtest/gtest.h>
+
+#include "exec/scenarios.h"
+
+namespace kvasir::test {
+namespace {
+
+using ops::IsaClass;
+using ops::KvType;
+using ops::WeightType;
+
+TEST(Bits, EveryScenarioGivesWhatTheReferenceGives) {
+  // Rounding to int8 hides most changes of a last bit, so both kinds of arithmetic are needed.
+  for (WeightType type : {WeightType::kQ4_1, WeightType::kF32}) {
+    const Workload work = make_workload(type);
+    const std::vector<RigOutput> expected = run_reference(*work.file, RigOptions{}, work.requests);
+    for (const Scenario& scenario : scenarios()) {
+      SCOPED_TRACE(std::string(ops::weight_type_name(type)) + " " + scenario.name);
+      EXPECT_EQ(differences(expected, run_scenario(work, scenario)), 0);
+    }
+  }
+}
+
+TEST(Bits, EveryWeightTypeMatchesTheReference) {
+  for (WeightType type : {WeightType::kF32, WeightType::kF16, WeightType::kBf16, WeightType::kQ8_0,
+                          WeightType::kQ4_0, WeightType::kQ4_1}) {
+    for (KvType kv : {KvType::kF32, KvType::kBf16}) {
+      for (ops::ActivationType act : {ops::ActivationType::kF32, ops::ActivationType::kInt8}) {
+        SCOPED_TRACE(std::string(ops::weight_type_name(type)) + " " + ops::kv_type_name(kv) + " " +
+                     ops::activation_type_name(act));
+        const auto file = tiny_model(tiny_mha(), type);
+        RigOptions options;
+        options.kv_type = kv;
+        options.activation = act;
+        options.limits.long_prefill_token_threshold = 29;
+        const std::vector<RigRequest> requests = {{random_tokens(1, 270), 4}, {random_tokens(2, 40), 12}};
+        EXPECT_EQ(differences(run_reference(*file, options, requests), run(*file, options, requests).outputs),
+                  0);
+      }
+    }
+  }
+}
+
+TEST(Bits, InstructionSetsAgree) {
+  for (WeightType type : {WeightType::kQ4_1, WeightType::kQ8_0, WeightType::kF32}) {
+    const auto file = tiny_model(tiny_gqa(), type);
+    const std::vector<RigRequest> requests = {{random_tokens(3, 600), 6}, {random_tokens(4, 33), 20}};
+    RigOptions options;
+    options.isa = IsaClass::kPortable;
+    const auto expected = run(*file, options, requests).outputs;
+    for (IsaClass isa : {IsaClass::kAvx2, IsaClass::kAvx512}) {
+      if (!ops::is_supported(isa)) continue;
+      options.isa = isa;
+      EXPECT_EQ(differences(expected, run(*file, options, requests).outputs), 0) << ops::isa_name(isa);
+    }
+  }
+}
+
+TEST(Bits, SampledTokensDoNotDependOnTheBatch) {
+  const auto file = tiny_model(tiny_gqa(), WeightType::kQ8_0);
+  std::vector<RigRequest> requests;
+  std::vector<RigOutput> alone;
+  for (uint64_t i = 0; i < 12; ++i) {
+    SamplingParams sampling;
+    sampling.temperature = 0.5f + 0.1f * static_cast<float>(i);
+    sampling.top_p = i % 3 == 0 ? 0.9f : 1.0f;
+    sampling.top_k = i % 4 == 0 ? 20 : 0;
+    sampling.seed = 100 + i;
+    requests.push_back({random_tokens(i, 10 + i), 20, sampling, i / 3});
+    alone.push_back(run(*file, RigOptions{}, {requests.back()}).outputs[0]);
+  }
+  EXPECT_EQ(differences(alone, run(*file, RigOptions{}, requests).outputs), 0);
+  for (RigRequest& r : requests) r.sampling.seed += 1;
+  EXPECT_GT(differences(alone, run(*file, RigOptions{}, requests).outputs), 6) << "the seed has no effect";
+}
+
+}  // namespace
+}  // namespace kvasir::test

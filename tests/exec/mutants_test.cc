@@ -1,0 +1,68 @@
+// Every seeded fault must turn the bit tests red: proof that they can fail.
+#include <gtest/gtest.h>
+
+#include "base/mutant.h"
+#include "exec/scenarios.h"
+
+namespace kvasir::test {
+namespace {
+
+#if defined(KVASIR_MUTANTS)
+
+struct Case {
+  Mutant mutant;
+  const char* name;
+  const char* scenario;  // the one in which it must show
+  // Rounding to int8 hides a change of the last bit most of the time; f32 weights hide nothing.
+  ops::WeightType weights = ops::WeightType::kQ4_1;
+};
+
+constexpr Case kCases[] = {
+    {Mutant::kMergeOrder, "merge order", "among 32, sarathi", ops::WeightType::kF32},
+    {Mutant::kLeafOffByOne, "leaf off by one", "among 32, sarathi"},
+    {Mutant::kOwnKvUnrounded, "own K and V unrounded", "among 32, sarathi"},
+    {Mutant::kAttendBeforeWrite, "skipped wait", "among 32, sarathi"},
+    {Mutant::kWrongPosition, "wrong position", "among 32, sarathi"},
+    {Mutant::kSwappedKvHeads, "swapped KV heads", "among 32, sarathi"},
+    {Mutant::kStaleFrame, "stale frame", "preemption, sarathi"},
+    {Mutant::kKTailDropped, "last K group dropped", "alone"},
+    {Mutant::kBatchScale, "scale of the batch", "among 32, sarathi"},
+    {Mutant::kScaleUnrounded, "scale unrounded", "among 32, sarathi"},
+    {Mutant::kSamplerSeedByStep, "draws by step", "among 32, sarathi"},
+    {Mutant::kPrefixWrongBlock, "wrong prefix block", "prefix reuse, sarathi", ops::WeightType::kF32},
+    {Mutant::kPrefixPartialBlock, "partial block shared", "prefix reuse, chunks of 7"},
+    {Mutant::kResumeSkipsToken, "resumption skips a token", "preemption, sarathi"},
+    {Mutant::kSumOrderByChunk, "sum order by chunk", "chunks of 7", ops::WeightType::kF32},
+};
+
+// What a scenario gives without the fault is what the reference gives: Bits asserts it.
+TEST(Mutants, EachTurnsTheBitTestsRed) {
+  for (const Case& c : kCases) {
+    SCOPED_TRACE(c.name);
+    Workload work = make_workload(c.weights);
+    // A fault in the draws needs draws; the others must show in the logits alone.
+    const bool draws = c.mutant == Mutant::kSamplerSeedByStep;
+    for (RigRequest& r : work.requests) r.sampling.temperature = draws ? 1.0f : 0.0f;
+    bool found = false;
+    for (Scenario scenario : scenarios()) {
+      if (scenario.name != c.scenario) continue;
+      found = true;
+      scenario.options.check_integrity = false;
+      const std::vector<RigOutput> expected = run_scenario(work, scenario);
+      const ScopedMutant fault(c.mutant);
+      EXPECT_GT(differences(expected, run_scenario(work, scenario)), 0) << "the fault was not noticed";
+    }
+    EXPECT_TRUE(found);
+  }
+}
+
+#else
+
+TEST(Mutants, AreNotInThisBuild) {
+  GTEST_SKIP() << "built without KVASIR_MUTANTS";
+}
+
+#endif
+
+}  // namespace
+}  // namespace kvasir::test

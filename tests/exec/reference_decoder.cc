@@ -1,0 +1,234 @@
+#include "exec/reference_decoder.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "ops/cpu/kernels.h"
+#include "ops/rope_table.h"
+
+namespace kvasir::test {
+namespace {
+
+// The portable exp: its error and its exact values have tests of their own.
+float exp_of(float x) {
+  float out = 0;
+  ops::kernels_for(ops::IsaClass::kPortable).exp_shifted(&x, 0.0f, 1, &out);
+  return out;
+}
+
+float tree_add(const float* lanes, int n) {
+  float half[16];
+  std::copy_n(lanes, n, half);
+  for (int w = n / 2; w > 0; w /= 2) {
+    for (int i = 0; i < w; ++i) half[i] = half[i] + half[i + w];
+  }
+  return half[0];
+}
+
+struct Partial {
+  float m = 0, l = 0;
+  std::vector<float> o;
+};
+
+Partial merge(const Partial& x, const Partial& y) {
+  Partial r;
+  r.m = std::max(x.m, y.m);
+  const float a = exp_of(x.m - r.m), b = exp_of(y.m - r.m);
+  r.l = std::fma(x.l, a, y.l * b);
+  r.o.resize(x.o.size());
+  for (size_t i = 0; i < r.o.size(); ++i) r.o[i] = std::fma(x.o[i], a, y.o[i] * b);
+  return r;
+}
+
+// The aligned tree over leaves [begin, begin + count), count a power of two.
+Partial subtree(const std::vector<Partial>& leaves, size_t begin, size_t count) {
+  if (count == 1) return leaves[begin];
+  return merge(subtree(leaves, begin, count / 2), subtree(leaves, begin + count / 2, count / 2));
+}
+
+uint16_t u16(const std::byte* p) {
+  uint16_t v;
+  std::memcpy(&v, p, 2);
+  return v;
+}
+
+}  // namespace
+
+ReferenceDecoder::ReferenceDecoder(const ModelFile& file, ops::ActivationType activation, ops::KvType kv_type)
+    : file_(file), activation_(activation), kv_type_(kv_type) {
+  const ModelConfig& c = file.config();
+  ops::RopeSpec spec;
+  spec.max_positions = c.context_length;
+  spec.head_dim = c.head_dim;
+  spec.freq_base = c.rope_base;
+  spec.linear_factor = c.rope_linear_factor;
+  spec.freq_factors = file.weights().rope_factors;
+  const ops::RopeTable table = ops::make_rope_table(spec);
+  cos_ = table.cos;
+  sin_ = table.sin;
+  keys_.resize(static_cast<size_t>(c.layers));
+  values_.resize(static_cast<size_t>(c.layers));
+}
+
+ReferenceDecoder::Quantized ReferenceDecoder::quantize(const std::vector<float>& x) {
+  Quantized out;
+  for (size_t g = 0; g < x.size(); g += 32) {
+    float amax = 0;
+    for (size_t i = 0; i < 32; ++i) amax = std::max(amax, std::fabs(x[g + i]));
+    const float d = ops::f16_to_f32(ops::f32_to_f16(std::min(amax / 127.0f, 65504.0f)));
+    int32_t sum = 0;
+    for (size_t i = 0; i < 32; ++i) {
+      float v = d == 0 ? 0 : std::nearbyint(x[g + i] * (1.0f / d));
+      v = std::clamp(v, -127.0f, 127.0f);
+      out.q.push_back(static_cast<int8_t>(v));
+      sum += out.q.back();
+    }
+    out.d.push_back(d);
+    out.sums.push_back(sum);
+  }
+  return out;
+}
+
+std::vector<float> ReferenceDecoder::multiply(const WeightMatrix& w, const std::vector<float>& x) const {
+  std::vector<float> out(static_cast<size_t>(w.rows));
+  const bool int8 = activation_ == ops::ActivationType::kInt8 && ops::is_quantized(w.type);
+  const Quantized a = int8 ? quantize(x) : Quantized{};
+  std::vector<float> row(x.size());
+  for (size_t n = 0; n < out.size(); ++n) {
+    const std::byte* data = w.data + n * w.row_bytes();
+    float acc = 0;
+    if (!int8) {
+      ops::dequantize_row(w.type, data, w.columns, row.data());
+      for (size_t k = 0; k < x.size(); ++k) acc = std::fma(x[k], row[k], acc);
+      out[n] = acc;
+      continue;
+    }
+    const size_t block = w.type == ops::WeightType::kQ8_0 ? 34 : w.type == ops::WeightType::kQ4_0 ? 18 : 20;
+    for (size_t g = 0; g < a.d.size(); ++g) {
+      const std::byte* p = data + g * block;
+      const float d = ops::f16_to_f32(u16(p));
+      int32_t dot = 0;
+      for (size_t i = 0; i < 32; ++i) {
+        int32_t q = 0;
+        if (w.type == ops::WeightType::kQ8_0) {
+          q = static_cast<int8_t>(p[2 + i]);
+        } else {
+          const std::byte* nibbles = p + (w.type == ops::WeightType::kQ4_0 ? 2 : 4);
+          const int byte = static_cast<int>(nibbles[i % 16]);
+          q = (i < 16 ? byte & 15 : byte >> 4) - (w.type == ops::WeightType::kQ4_0 ? 8 : 0);
+        }
+        dot += q * a.q[g * 32 + i];
+      }
+      acc = std::fma(d * a.d[g], static_cast<float>(dot), acc);
+      if (w.type == ops::WeightType::kQ4_1) {
+        acc = std::fma(ops::f16_to_f32(u16(p + 2)) * a.d[g], static_cast<float>(a.sums[g]), acc);
+      }
+    }
+    out[n] = acc;
+  }
+  return out;
+}
+
+std::vector<float> ReferenceDecoder::norm(const std::vector<float>& x,
+                                          const std::vector<float>& weight) const {
+  float lanes[16] = {};
+  for (size_t i = 0; i < x.size(); ++i) lanes[i % 16] = std::fma(x[i], x[i], lanes[i % 16]);
+  const float mean = tree_add(lanes, 16) / static_cast<float>(x.size());
+  const float inv = 1.0f / std::sqrt(mean + file_.config().rms_epsilon);
+  std::vector<float> out(x.size());
+  for (size_t i = 0; i < x.size(); ++i) out[i] = (x[i] * inv) * weight[i];
+  return out;
+}
+
+void ReferenceDecoder::rotate(float* head) const {
+  const auto half = static_cast<size_t>(file_.config().head_dim / 2);
+  for (size_t i = 0; i < half; ++i) {
+    const float c = cos_[position_ * half + i], s = sin_[position_ * half + i];
+    const float x0 = head[2 * i], x1 = head[2 * i + 1];
+    head[2 * i] = std::fma(x0, c, -(x1 * s));
+    head[2 * i + 1] = std::fma(x1, c, x0 * s);
+  }
+}
+
+float ReferenceDecoder::round_kv(float x) const {
+  return kv_type_ == ops::KvType::kF32 ? x : ops::bf16_to_f32(ops::f32_to_bf16(x));
+}
+
+std::vector<float> ReferenceDecoder::attend(size_t layer, const std::vector<float>& q) const {
+  const ModelConfig& c = file_.config();
+  const auto hd = static_cast<size_t>(c.head_dim);
+  std::vector<float> out(q.size());
+  for (size_t h = 0; h < static_cast<size_t>(c.heads); ++h) {
+    const size_t kv = h / static_cast<size_t>(c.queries_per_kv()) * hd;
+    std::vector<Partial> leaves;
+    for (size_t begin = 0; begin <= position_; begin += 256) {
+      const size_t n = std::min<size_t>(256, position_ + 1 - begin);
+      Partial leaf;
+      leaf.m = -std::numeric_limits<float>::infinity();
+      std::vector<float> e(n);
+      for (size_t p = 0; p < n; ++p) {
+        for (size_t i = 0; i < hd; ++i) e[p] = std::fma(q[h * hd + i], keys_[layer][begin + p][kv + i], e[p]);
+        leaf.m = std::max(leaf.m, e[p]);
+      }
+      float lanes[16] = {};
+      leaf.o.assign(hd, 0.0f);
+      for (size_t p = 0; p < n; ++p) {
+        e[p] = exp_of(e[p] - leaf.m);
+        lanes[p % 16] = lanes[p % 16] + e[p];
+        for (size_t i = 0; i < hd; ++i)
+          leaf.o[i] = std::fma(e[p], values_[layer][begin + p][kv + i], leaf.o[i]);
+      }
+      leaf.l = tree_add(lanes, 16);
+      leaves.push_back(std::move(leaf));
+    }
+    // Peaks of the aligned tree, from the left, folded left to right.
+    Partial total;
+    for (size_t begin = 0; begin < leaves.size();) {
+      size_t size = 1;
+      while (begin + 2 * size <= leaves.size()) size *= 2;
+      const Partial peak = subtree(leaves, begin, size);
+      total = begin == 0 ? peak : merge(total, peak);
+      begin += size;
+    }
+    for (size_t i = 0; i < hd; ++i) out[h * hd + i] = total.o[i] / total.l;
+  }
+  return out;
+}
+
+std::vector<float> ReferenceDecoder::step(Token token) {
+  const ModelConfig& c = file_.config();
+  const TensorTable& w = file_.weights();
+  const auto hd = static_cast<size_t>(c.head_dim);
+  std::vector<float> x(static_cast<size_t>(c.dim));
+  ops::dequantize_row(w.token_embedding.type,
+                      w.token_embedding.data + static_cast<uint64_t>(token) * w.token_embedding.row_bytes(),
+                      c.dim, x.data());
+  const float scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
+  for (size_t layer = 0; layer < w.layers.size(); ++layer) {
+    const LayerWeights& l = w.layers[layer];
+    const auto normed = norm(x, l.attn_norm);
+    auto q = multiply(l.attn_q, normed), k = multiply(l.attn_k, normed), v = multiply(l.attn_v, normed);
+    for (size_t h = 0; h < q.size(); h += hd) rotate(q.data() + h);
+    for (size_t h = 0; h < k.size(); h += hd) rotate(k.data() + h);
+    for (float& f : q) f *= scale;
+    for (float& f : k) f = round_kv(f);
+    for (float& f : v) f = round_kv(f);
+    keys_[layer].push_back(std::move(k));
+    values_[layer].push_back(std::move(v));
+    const auto o = multiply(l.attn_output, attend(layer, q));
+    for (size_t i = 0; i < x.size(); ++i) x[i] = x[i] + o[i];
+
+    const auto ffn = norm(x, l.ffn_norm);
+    auto gate = multiply(l.ffn_gate, ffn);
+    const auto up = multiply(l.ffn_up, ffn);
+    for (size_t i = 0; i < gate.size(); ++i) gate[i] = (gate[i] / (1.0f + exp_of(-gate[i]))) * up[i];
+    const auto down = multiply(l.ffn_down, gate);
+    for (size_t i = 0; i < x.size(); ++i) x[i] = x[i] + down[i];
+  }
+  ++position_;
+  return multiply(w.output_matrix(), norm(x, w.output_norm));
+}
+
+}  // namespace kvasir::test

@@ -1,0 +1,44 @@
+// The rules of the numerics written down a second time, plainly: one sequence, one token at a time, scalars
+// only, no cache and no packing. What the engine computes must equal it bit for bit.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "contract/ids.h"
+#include "model/model_file.h"
+#include "ops/numerics.h"
+
+namespace kvasir::test {
+
+class ReferenceDecoder {
+ public:
+  // The file outlives the decoder.
+  ReferenceDecoder(const ModelFile& file, ops::ActivationType activation, ops::KvType kv_type);
+
+  // Runs the next token of the sequence and returns its logits [vocab].
+  std::vector<float> step(Token token);
+
+ private:
+  struct Quantized {
+    std::vector<int8_t> q;
+    std::vector<float> d;  // by group of 32
+    std::vector<int32_t> sums;
+  };
+  static Quantized quantize(const std::vector<float>& x);
+  std::vector<float> multiply(const WeightMatrix& w, const std::vector<float>& x) const;
+  std::vector<float> norm(const std::vector<float>& x, const std::vector<float>& weight) const;
+  void rotate(float* head) const;
+  float round_kv(float x) const;
+  std::vector<float> attend(size_t layer, const std::vector<float>& q) const;
+
+  const ModelFile& file_;
+  const ops::ActivationType activation_;
+  const ops::KvType kv_type_;
+  uint32_t position_ = 0;
+  std::vector<float> cos_, sin_;  // [context][head_dim / 2]
+  // [layer][position][kv_dim], rounded to the cache type
+  std::vector<std::vector<std::vector<float>>> keys_, values_;
+};
+
+}  // namespace kvasir::test

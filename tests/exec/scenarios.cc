@@ -1,0 +1,100 @@
+#include "exec/scenarios.h"
+
+#include <gtest/gtest.h>
+
+#include "base/random.h"
+
+namespace kvasir::test {
+
+Workload make_workload(ops::WeightType type) {
+  Workload work;
+  work.file = tiny_model(tiny_gqa(), type);
+  Random random(42);
+  const std::vector<Token> shared = random_tokens(7, 200);
+  for (uint64_t i = 0; i < 32; ++i) {
+    RigRequest r;
+    const size_t length = i == 0 ? 830 : i == 1 ? 1 : i < 4 ? 250 + random.below(270) : 2 + random.below(120);
+    r.prompt = random_tokens(1000 + i, length);
+    if (i % 3 == 2)
+      r.prompt.insert(r.prompt.begin(), shared.begin(), shared.begin() + 64 + random.below(136));
+    r.max_tokens = static_cast<uint32_t>(1 + random.below(60));
+    r.after_step = i / 4;
+    work.requests.push_back(std::move(r));
+  }
+  return work;
+}
+
+std::vector<Scenario> scenarios() {
+  std::vector<Scenario> all;
+  auto add = [&](std::string name, const std::function<void(Scenario&)>& change) {
+    Scenario s;
+    s.name = std::move(name);
+    change(s);
+    all.push_back(std::move(s));
+  };
+  add("alone", [](Scenario& s) { s.alone = true; });
+  add("among 32, sarathi", [](Scenario&) {});
+  add("among 32, vllm", [](Scenario& s) { s.options.policy = "vllm"; });
+  for (const char* policy : {"sarathi", "vllm"}) {
+    add(std::string("preemption, ") + policy, [&](Scenario& s) {
+      s.options.policy = policy;
+      s.options.blocks = 58;
+      s.options.block_tokens = 16;
+      s.expects_preemptions = true;
+    });
+    add(std::string("prefix reuse, ") + policy, [&](Scenario& s) {
+      s.options.policy = policy;
+      s.options.prefix_caching = true;
+      s.options.block_tokens = 16;
+      s.expects_reuse = true;
+    });
+  }
+  add("prefix reuse, chunks of 7", [](Scenario& s) {
+    s.options.prefix_caching = true;
+    s.options.block_tokens = 16;
+    s.options.limits.long_prefill_token_threshold = 7;
+    s.expects_reuse = true;
+  });
+  add("preemption and prefix reuse", [](Scenario& s) {
+    s.options.blocks = 58;
+    s.options.block_tokens = 16;
+    s.options.prefix_caching = true;
+    s.expects_preemptions = true;
+    s.expects_reuse = true;
+  });
+  for (uint32_t chunk : {1u, 7u, 64u, 512u}) {
+    add("chunks of " + std::to_string(chunk),
+        [&](Scenario& s) { s.options.limits.long_prefill_token_threshold = chunk; });
+  }
+  add("one thread", [](Scenario& s) { s.options.threads = 1; });
+  add("three threads", [](Scenario& s) { s.options.threads = 3; });
+  for (uint32_t block : {16u, 128u, 256u}) {
+    add("blocks of " + std::to_string(block), [&](Scenario& s) { s.options.block_tokens = block; });
+  }
+  for (uint32_t group : {1u, 2u}) {
+    add("layer groups of " + std::to_string(group), [&](Scenario& s) { s.options.layers_per_group = group; });
+  }
+  return all;
+}
+
+std::vector<RigOutput> run_scenario(const Workload& work, const Scenario& scenario) {
+  if (scenario.alone) {
+    std::vector<RigOutput> outputs;
+    for (const RigRequest& r : work.requests) {
+      outputs.push_back(std::move(run(*work.file, scenario.options, {r}).outputs[0]));
+    }
+    return outputs;
+  }
+  RigRun result = run(*work.file, scenario.options, work.requests);
+  if (scenario.expects_preemptions) {
+    EXPECT_GT(result.preemptions, 0u) << "the scenario is void";
+  }
+  uint64_t cached = 0;
+  for (const RigOutput& out : result.outputs) cached += out.cached_prompt_tokens;
+  if (scenario.expects_reuse) {
+    EXPECT_GT(cached, 0u) << "the scenario is void";
+  }
+  return std::move(result.outputs);
+}
+
+}  // namespace kvasir::test

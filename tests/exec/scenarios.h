@@ -1,0 +1,33 @@
+// One workload, and all the ways to run it that must not change a bit.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "exec/rig.h"
+
+namespace kvasir::test {
+
+// 32 requests of 1 to 830 tokens, some with common beginnings: up to four attention leaves with a ragged
+// tail, matrices of at least three groups along K, two query heads for each KV head.
+struct Workload {
+  std::unique_ptr<ModelFile> file;
+  std::vector<RigRequest> requests;
+};
+Workload make_workload(ops::WeightType type);
+
+struct Scenario {
+  std::string name;
+  RigOptions options;
+  bool alone = false;  // every request in an engine of its own
+  bool expects_preemptions = false;
+  bool expects_reuse = false;  // of cached prefixes
+};
+std::vector<Scenario> scenarios();
+
+// Runs it and asserts that what the scenario is about did happen.
+std::vector<RigOutput> run_scenario(const Workload& work, const Scenario& scenario);
+
+}  // namespace kvasir::test

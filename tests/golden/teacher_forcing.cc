@@ -1,0 +1,83 @@
+#include "golden/teacher_forcing.h"
+
+#include <algorithm>
+#include <cstring>
+#include <ostream>
+#include <utility>
+
+#include "base/check.h"
+#include "ops/cpu/isa.h"
+
+namespace kvasir::test {
+namespace {
+
+constexpr int kThreads = 2;
+
+template <typename T>
+T take(Result<T> result) {
+  KV_CHECK(result.ok(), "{}", result.status().message());
+  return std::move(result).value();
+}
+
+CacheGeometry geometry_of(const ModelConfig& config, ops::KvType type) {
+  CacheGeometry g;
+  g.layers = static_cast<uint32_t>(config.layers);
+  g.layers_per_group = g.layers;
+  g.kv_plane_bytes_per_token_layer =
+      static_cast<uint64_t>(config.kv_dim()) * static_cast<uint64_t>(ops::kv_element_bytes(type));
+  return g;
+}
+
+}  // namespace
+
+std::string describe(const ForcedPrecision& precision) {
+  return fmt::format("{} activations, {} KV", ops::activation_type_name(precision.activation),
+                     ops::kv_type_name(precision.kv_type));
+}
+
+void PrintTo(const ForcedPrecision& precision, std::ostream* out) {
+  *out << describe(precision);
+}
+
+TeacherForcing::TeacherForcing(const ModelFile& file, const ForcedPrecision& precision, uint32_t max_tokens)
+    : model_(take(PackedModel::make(file, max_tokens))),
+      geometry_(geometry_of(file.config(), precision.kv_type)),
+      blocks_(geometry_.blocks_for(max_tokens)),
+      memory_(take(Arena::map(blocks_ * geometry_.kv_block_bytes(), "the test"))) {
+  Decoder::Options options;
+  options.activation = precision.activation;
+  options.kv_type = precision.kv_type;
+  options.tap_all_rows = true;
+  executor_ = std::make_unique<CpuExecutor>(*model_, ops::kernels_for(ops::detect_isa()), geometry_, options,
+                                            memory_.data(), kThreads, clock_);
+}
+
+void TeacherForcing::run(std::span<const Token> tokens, uint32_t chunk, const RowSink& sink) {
+  const auto count = static_cast<uint32_t>(tokens.size());
+  KV_CHECK(geometry_.blocks_for(count) <= blocks_, "{} tokens, {} blocks", count, blocks_);
+  // What a frame held before must not matter: not a number.
+  std::memset(memory_.data(), 0xff, memory_.size());
+  executor_->set_tap(
+      [&](SeqId, uint32_t position, std::span<const float> logits) { sink(position, logits); });
+  for (uint32_t begin = 0; begin < count; begin += chunk) {
+    Step step;
+    step.id = StepId{++steps_};
+    step.groups = geometry_.groups();
+    StepSlice slice;
+    slice.seq = SeqId{1};
+    slice.tokens = {begin, std::min(count, begin + chunk)};
+    slice.layers = LayerSet::all(step.groups);
+    slice.blocks = geometry_.blocks_for(slice.tokens.end);
+    step.token_ids.assign(tokens.begin() + slice.tokens.begin, tokens.begin() + slice.tokens.end);
+    const uint64_t frame = geometry_.frame_bytes(FrameClass::kKvPlane);
+    for (uint64_t b = 0; b < slice.blocks; ++b) {
+      step.kv_frames.push_back({{2 * b * frame, Tier::kDevice}, {(2 * b + 1) * frame, Tier::kDevice}});
+    }
+    step.slices.push_back(slice);
+    executor_->submit(std::move(step));
+    const StepResult result = executor_->wait();
+    KV_CHECK(result.status.ok(), "{}", result.status.message());
+  }
+}
+
+}  // namespace kvasir::test

@@ -1,0 +1,270 @@
+"""The rules of the house that a compiler does not check: who includes whom, and what files must not say.
+
+layers_test.py check ROOT   checks a source tree; one line per breach, exit code 1 if there is any
+layers_test.py self-test    plants one breach of each rule in a small tree and sees that it is found
+"""
+
+import pathlib
+import re
+import sys
+import tempfile
+import unittest
+
+# In the order of the layers: a folder may include itself and those before it.
+LAYERS = ["base", "contract", "ops", "model", "exec", "cache", "sched", "engine", "cluster", "server", "apps"]
+# Stricter than the order.
+ONLY = {"contract": {"base"}, "ops": {"base"}, "sched": {"contract", "base"}}
+
+MAX_LINES = 600
+REASON = re.compile(r"in one file because")
+REASON_WITHIN_LINES = 12
+
+# Published systems. Only policies and mechanisms may know one by name; the rest of the engine learns abilities.
+# A match is a whole word of an identifier: CacheOpt, not CacheOptions; eLLM, not cellmap.
+SYSTEMS = re.compile(
+    r"(?i:vllm|sarathi|distkv|apt[-_ ]?serve|infinite[-_ ]?llm|cacheopt(?![a-z]))"
+    r"|layerkv|LayerKV|LAYERKV"
+    r"|(?<![A-Za-z])k?(?:ellm|eLLM|ELLM|orca|ORCA)(?![a-z])"
+    r"|(?<![A-Z])(?:Ellm|Orca)(?![a-z])")
+SYSTEMS_FORBIDDEN_IN = {"base", "contract", "ops", "model", "exec", "cache", "engine", "cluster"}
+SYSTEMS_ALLOWED_UNDER = ("src/sched/policies/", "src/sched/mechanisms/", "src/sched/registry.")
+
+# Written in pieces, so that this file does not break its own rule.
+PRIVATE_PATHS = re.compile(r"(?<![\w.~}-])/(?:" + "|".join(["work", "root", "tmp", r"home/\w+"]) + r")/")
+UNFINISHED = re.compile(r"\b(?:TO" + r"DO|FIX" + r"ME|XX" + r"X)\b")
+TEXT_FOLDERS = ["src", "apps", "tests", "bench", "cmake", "tools", "docs", "deploy", ".ci"]
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
+COMMENT_OR_STRING = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.DOTALL)
+
+
+def read(path):
+    return path.read_text(encoding="utf-8", errors="replace")
+
+
+def line_of(text, offset):
+    return text.count("\n", 0, offset) + 1
+
+
+def sources(root, *folders):
+    """(path, path inside the tree) of every C++ and CUDA file."""
+    for folder in folders:
+        for path in sorted((root / folder).rglob("*")):
+            if path.suffix in {".h", ".cc", ".cuh", ".cu"}:
+                yield path, path.relative_to(root).as_posix()
+
+
+def layer_of(inside):
+    parts = inside.split("/")
+    return "apps" if parts[0] == "apps" else parts[1]
+
+
+def without_comments(text):
+    """The same text with comments blanked, so that line numbers stay; a string is code."""
+    def blank(match):
+        found = match.group(0)
+        return found if found.startswith('"') else re.sub(r"[^\n]", " ", found)
+    return COMMENT_OR_STRING.sub(blank, text)
+
+
+def check_includes(root):
+    for path, inside in sources(root, "src", "apps"):
+        layer = layer_of(inside)
+        if layer not in LAYERS:
+            yield f"{inside}:1: src/{layer} is no layer; the layers are {', '.join(LAYERS)}"
+            continue
+        text = without_comments(read(path))
+        for match in INCLUDE.finditer(text):
+            bracket, name = match.groups()
+            where = f"{inside}:{line_of(text, match.start(1))}"
+            target = name.split("/")[0]
+            if layer == "apps" and any((base / name).is_file() for base in (path.parent, root, root / "apps")):
+                continue
+            if bracket == "<" and not (root / "src" / name).is_file():
+                continue
+            if target not in LAYERS or "/" not in name:
+                yield f'{where}: "{name}": an include is a path from src/, as in "base/status.h"'
+            elif LAYERS.index(target) > LAYERS.index(layer):
+                yield f"{where}: {layer}/ includes {name}, which is above it"
+            elif layer in ONLY and target != layer and target not in ONLY[layer]:
+                yield f"{where}: {layer}/ includes {name}, and may include only {', '.join(sorted(ONLY[layer]))}"
+            elif inside.startswith("src/sched/mechanisms/") and name.startswith("sched/policies/"):
+                yield f"{where}: a mechanism includes the policy {name}; policies are made of mechanisms"
+
+
+def check_system_names(root):
+    for path, inside in sources(root, "src"):
+        if inside.startswith(SYSTEMS_ALLOWED_UNDER):
+            continue
+        if layer_of(inside) not in SYSTEMS_FORBIDDEN_IN | {"sched"}:
+            continue
+        text = without_comments(read(path))
+        for match in SYSTEMS.finditer(text):
+            yield (f"{inside}:{line_of(text, match.start())}: '{match.group(0)}': a system's name is known only "
+                   f"to src/sched/policies and src/sched/mechanisms")
+
+
+def check_lengths(root):
+    for path, inside in sources(root, "src"):
+        lines = read(path).splitlines()
+        if len(lines) > MAX_LINES and not REASON.search("\n".join(lines[:REASON_WITHIN_LINES])):
+            yield (f"{inside}:1: {len(lines)} lines, more than {MAX_LINES}: split it, or say 'in one file because' "
+                   f"and why in its first lines")
+
+
+def check_pragma_once(root):
+    for path, inside in sources(root, "src", "apps", "tests", "bench"):
+        if path.suffix in {".h", ".cuh"} and "#pragma once" not in read(path).splitlines():
+            yield f"{inside}:1: a header without #pragma once"
+
+
+def check_words(root):
+    files = [path for path in root.iterdir() if path.is_file()]
+    for folder in TEXT_FOLDERS:
+        files += [path for path in (root / folder).rglob("*") if path.is_file()]
+    for path in sorted(files):
+        if path.resolve() == pathlib.Path(__file__).resolve() or "__pycache__" in path.parts:
+            continue
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (UnicodeDecodeError, OSError):
+            continue  # no text, or gone while we looked
+        inside = path.relative_to(root).as_posix()
+        for match in PRIVATE_PATHS.finditer(text):
+            yield f"{inside}:{line_of(text, match.start())}: '{match.group(0)}' is a path of one machine"
+        for match in UNFINISHED.finditer(text):
+            yield f"{inside}:{line_of(text, match.start())}: '{match.group(0)}': finish it, or leave it out"
+
+
+CHECKS = [check_includes, check_system_names, check_lengths, check_pragma_once, check_words]
+
+
+def breaches(root):
+    return [breach for check in CHECKS for breach in check(root)]
+
+
+class SelfTest(unittest.TestCase):
+    """Each rule must find a planted breach, and must not find what only looks like one."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = pathlib.Path(folder.name)
+        for layer in LAYERS[:-1]:
+            self.write(f"src/{layer}/thing.h", "#pragma once\n")
+
+    def write(self, inside, text):
+        path = self.root / inside
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def assert_breaches(self, *expected):
+        found = breaches(self.root)
+        self.assertEqual(len(found), len(expected), found)
+        for part, breach in zip(expected, found):
+            self.assertIn(part, breach)
+
+    def include(self, inside, name):
+        self.write(inside, f'// A file.\n#include "{name}"\n')
+
+    def test_a_clean_tree_has_none(self):
+        self.write("src/engine/a.cc", '#include "engine/thing.h"\n#include "cache/thing.h"\n#include <vector>\n')
+        self.write("src/sched/a.cc", '#include "contract/thing.h"\n#include "sched/thing.h"\n')
+        self.write("apps/main.cc", '#include "server/thing.h"\n#include "options.h"\n#include <CLI/CLI.hpp>\n')
+        self.write("apps/options.h", "#pragma once\n")
+        self.assert_breaches()
+
+    def test_every_upward_include_is_found(self):
+        for low, layer in enumerate(LAYERS[:-1]):
+            for above in LAYERS[low + 1:-1]:
+                self.include(f"src/{layer}/a.cc", f"{above}/thing.h")
+                self.assert_breaches(f"src/{layer}/a.cc:2: {layer}/ includes {above}/thing.h, which is above it")
+            (self.root / f"src/{layer}/a.cc").unlink(missing_ok=True)
+
+    def test_the_narrow_layers(self):
+        for layer, target in [("sched", "cache"), ("sched", "model"), ("ops", "contract")]:
+            self.include(f"src/{layer}/a.cc", f"{target}/thing.h")
+            self.assert_breaches(f"{layer}/ includes {target}/thing.h, and may include only")
+            (self.root / f"src/{layer}/a.cc").unlink()
+
+    def test_angle_brackets_and_subfolders_do_not_hide(self):
+        self.write("src/exec/cuda/a.cu", "#include <server/thing.h>\n")
+        self.assert_breaches("src/exec/cuda/a.cu:1: exec/ includes server/thing.h")
+
+    def test_an_include_inside_a_comment_is_none(self):
+        self.write("src/base/a.cc", '// #include "engine/thing.h"\n/*\n#include "engine/thing.h"\n*/\n')
+        self.assert_breaches()
+
+    def test_relative_includes(self):
+        self.include("src/engine/a.cc", "thing.h")
+        self.include("src/engine/b.cc", "../cache/thing.h")
+        self.assert_breaches("a path from src/", "a path from src/")
+
+    def test_a_mechanism_does_not_include_a_policy(self):
+        self.write("src/sched/policies/p.h", "#pragma once\n")
+        self.include("src/sched/mechanisms/m.cc", "sched/policies/p.h")
+        self.assert_breaches("a mechanism includes the policy")
+
+    def test_an_unknown_layer(self):
+        self.write("src/utils/a.cc", "")
+        self.assert_breaches("src/utils is no layer")
+
+    def test_system_names(self):
+        for word in ["LayerKV", "layerkv", "kLayerKVTier", "CacheOpt", "cacheopt_units", "AptServe", "apt_serve",
+                     '"Apt-Serve"', "eLLM", "ellm", "kEllm", "use_ellm", "useEllm", "ELLM", "InfiniteLLM", "infinite_llm",
+                     "DistKV", "distkv", "vllm", "vLLM", "VllmPolicy", "sarathi", "SarathiPolicy", "orca",
+                     "kOrca", "isOrca", "OrcaPolicy"]:
+            self.write("src/engine/a.cc", f"\nauto a = {word};\n")
+            self.assert_breaches("src/engine/a.cc:2: ")
+
+    def test_what_only_looks_like_a_system(self):
+        self.write("src/cache/a.cc", "CacheOptions cellmap; LayerKv layer_kv; fllm; orcas; 1; LLM; kLLM;  // as vLLM does\n")
+        self.write("src/sched/policies/sarathi.cc", "auto sarathi = 1;\n")
+        self.write("src/sched/registry.cc", 'auto a = "sarathi";\n')
+        self.write("src/server/a.cc", 'auto flag = "sarathi";\n')
+        self.assert_breaches()
+
+    def test_other_files_of_sched_know_no_system(self):
+        self.write("src/sched/a.cc", "auto sarathi = 1;\n")
+        self.assert_breaches("src/sched/a.cc:1: 'sarathi'")
+
+    def test_lengths(self):
+        self.write("src/ops/a.cc", "\n" * (MAX_LINES + 1))
+        self.assert_breaches("src/ops/a.cc:1: 601 lines")
+        self.write("src/ops/a.cc", "// The table is in one file because it is made by one script.\n" + "\n" * MAX_LINES)
+        self.assert_breaches()
+        self.write("src/ops/a.cc", "\n" * MAX_LINES)
+        self.assert_breaches()
+
+    def test_pragma_once(self):
+        self.write("tests/a.h", "// #pragma once\n")
+        self.assert_breaches("tests/a.h:1: a header without #pragma once")
+
+    def test_paths_of_one_machine(self):
+        for path in ["work", "root", "tmp", "home/me"]:
+            self.write("docs/a.md", f"see \n`/{path}/notes`\n")
+            self.assert_breaches("docs/a.md:2: ")
+        self.write("docs/a.md", "frame" + "work/a, ${TMPDIR:-/tmp} and https://a.org/work/b\n")
+        self.assert_breaches()
+
+    def test_unfinished_work(self):
+        self.write("apps/a.cc", "// TO" + "DO: later\n")
+        self.assert_breaches("apps/a.cc:1: ")
+
+
+def main():
+    if sys.argv[1:] == ["self-test"]:
+        unittest.main(argv=sys.argv[:1])
+    if len(sys.argv) != 3 or sys.argv[1] != "check":
+        sys.exit(__doc__)
+    root = pathlib.Path(sys.argv[2]).resolve()
+    files = sum(1 for _ in sources(root, "src", "apps", "tests", "bench"))
+    if not files:
+        sys.exit(f"{root} holds no sources")
+    found = breaches(root)
+    print("\n".join(found + [f"{files} files, {len(found)} breaches"]))
+    sys.exit(1 if found else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,209 @@
+// Metadata to ModelConfig: defaults, bounds, and the variants that are refused by name.
+#include "model/model_config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "support/tiny_llama.h"
+
+namespace kvasir {
+namespace {
+
+using test::GgufBuilder;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+GgufBuilder tiny() {
+  return test::tiny_llama_builder(test::tiny_gqa(), ops::WeightType::kQ4_1, 3);
+}
+
+Result<ModelConfig> config_of(const GgufBuilder& builder) {
+  const auto bytes = builder.build();
+  auto file = Gguf::parse(bytes, "model.gguf");
+  if (!file.ok()) return file.status();
+  return read_model_config(*file);
+}
+
+void expect_refused(const GgufBuilder& builder, ErrorCode code, const std::string& part) {
+  const Status status = config_of(builder).status();
+  ASSERT_FALSE(status.ok()) << part;
+  EXPECT_EQ(status.code(), code) << status.message();
+  EXPECT_THAT(status.message(), AllOf(StartsWith("model.gguf: "), HasSubstr(part), Not(HasSubstr("\n"))));
+}
+
+TEST(ModelConfig, ReadsAShape) {
+  auto config = config_of(tiny());
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  EXPECT_EQ(config->architecture, "llama");
+  EXPECT_EQ(config->name, "tiny llama of random weights");
+  EXPECT_EQ(config->layers, 3);
+  EXPECT_EQ(config->context_length, 2048);
+  EXPECT_EQ(config->dim, 128);
+  EXPECT_EQ(config->ffn_dim, 192);
+  EXPECT_EQ(config->heads, 4);
+  EXPECT_EQ(config->kv_heads, 2);
+  EXPECT_EQ(config->head_dim, 32);
+  EXPECT_EQ(config->vocab_size, 512);
+  EXPECT_EQ(config->rope_base, 10000.0F);
+  EXPECT_EQ(config->rope_linear_factor, 1.0F);
+  EXPECT_EQ(config->rms_epsilon, 1e-5F);
+  EXPECT_FALSE(config->rope_factors);
+  EXPECT_TRUE(config->tied_embeddings);
+  EXPECT_EQ(config->q_dim(), 128);
+  EXPECT_EQ(config->kv_dim(), 64);
+  EXPECT_EQ(config->queries_per_kv(), 2);
+  EXPECT_EQ(config->kv_bytes_per_token(2), 2U * 3 * 64 * 2);
+}
+
+TEST(ModelConfig, FillsInDefaults) {
+  GgufBuilder b = test::tiny_llama_builder(test::tiny_mha(), ops::WeightType::kF32, 3);
+  for (const char* key : {"general.name", "llama.attention.head_count_kv", "llama.attention.key_length",
+                          "llama.attention.value_length", "llama.rope.dimension_count",
+                          "llama.rope.freq_base", "llama.vocab_size"}) {
+    b.remove(key);
+  }
+  auto config = config_of(b);
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  EXPECT_EQ(config->name, "");
+  EXPECT_EQ(config->kv_heads, 3);
+  EXPECT_EQ(config->head_dim, 32);
+  EXPECT_EQ(config->rope_base, 10000.0F);
+  EXPECT_EQ(config->vocab_size, 512);
+}
+
+TEST(ModelConfig, SeesUntiedEmbeddingsAndRopeFactors) {
+  test::TinyLlamaShape shape = test::tiny_mha();
+  shape.tied = false;
+  shape.rope_factors = true;
+  auto config = config_of(test::tiny_llama_builder(shape, ops::WeightType::kQ8_0, 3));
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  EXPECT_FALSE(config->tied_embeddings);
+  EXPECT_TRUE(config->rope_factors);
+}
+
+TEST(ModelConfig, NamesAnotherArchitecture) {
+  GgufBuilder b = tiny();
+  b.set_string("general.architecture", "qwen2");
+  expect_refused(b, ErrorCode::kUnsupported, "'qwen2' is not supported, only 'llama'");
+  b.remove("general.architecture");
+  expect_refused(b, ErrorCode::kNotFound, "general.architecture");
+}
+
+TEST(ModelConfig, NamesAMissingOrImpossibleCount) {
+  for (const char* key : {"llama.block_count", "llama.context_length", "llama.embedding_length",
+                          "llama.feed_forward_length", "llama.attention.head_count"}) {
+    GgufBuilder b = tiny();
+    b.set_u32(key, 0);
+    expect_refused(b, ErrorCode::kCorrupt, key);
+    b.set_u32(key, 1U << 31);
+    expect_refused(b, ErrorCode::kCorrupt, key);
+    b.set_string(key, "many");
+    expect_refused(b, ErrorCode::kInvalidArgument, key);
+    b.remove(key);
+    expect_refused(b, ErrorCode::kNotFound, key);
+  }
+}
+
+TEST(ModelConfig, ChecksTheHeads) {
+  GgufBuilder b = tiny();
+  b.set_u32("llama.attention.head_count_kv", 3);
+  expect_refused(b, ErrorCode::kCorrupt, "do not divide evenly among 3 KV heads");
+
+  b = tiny();
+  b.set_u32("llama.attention.head_count_kv", 8);
+  expect_refused(b, ErrorCode::kCorrupt, "4 query heads");
+
+  b = tiny();
+  b.set_u32("llama.embedding_length", 126);
+  b.remove("llama.attention.key_length");
+  expect_refused(b, ErrorCode::kCorrupt, "width 126");
+
+  b = tiny();
+  b.set_u32("llama.attention.value_length", 16);
+  expect_refused(b, ErrorCode::kUnsupported, "32 values a head and values 16");
+
+  b = tiny();
+  for (const char* key :
+       {"llama.attention.key_length", "llama.attention.value_length", "llama.rope.dimension_count"}) {
+    b.set_u32(key, 31);
+  }
+  expect_refused(b, ErrorCode::kUnsupported, "31");
+
+  b = tiny();
+  b.set_u32("llama.rope.dimension_count", 16);
+  expect_refused(b, ErrorCode::kUnsupported, "16 of the 32");
+}
+
+TEST(ModelConfig, ReadsRopeScaling) {
+  test::TinyLlamaShape shape = test::tiny_mha();
+  shape.rope_linear_factor = 4.0F;
+  GgufBuilder b = test::tiny_llama_builder(shape, ops::WeightType::kF16, 3);
+  EXPECT_EQ(config_of(b)->rope_linear_factor, 4.0F);
+  b.remove("llama.rope.scaling.type");  // a factor alone means linear
+  EXPECT_EQ(config_of(b)->rope_linear_factor, 4.0F);
+  b.set_string("llama.rope.scaling.type", "none");
+  EXPECT_EQ(config_of(b)->rope_linear_factor, 1.0F);
+  b.set_string("llama.rope.scaling.type", "yarn");
+  expect_refused(b, ErrorCode::kUnsupported, "'yarn'");
+  b.set_string("llama.rope.scaling.type", "linear");
+  b.set_f32("llama.rope.scaling.factor", 0.0F);
+  EXPECT_EQ(config_of(b)->rope_linear_factor, 1.0F);
+  b.remove("llama.rope.scaling.factor");
+  b.set_f32("llama.rope.scale_linear", 2.0F);
+  EXPECT_EQ(config_of(b)->rope_linear_factor, 2.0F);
+}
+
+TEST(ModelConfig, ChecksRealNumbers) {
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  for (const char* key :
+       {"llama.rope.freq_base", "llama.attention.layer_norm_rms_epsilon", "llama.rope.scaling.factor"}) {
+    for (float value : {-1.0F, kNan, kInf}) {
+      GgufBuilder b = tiny();
+      b.set_f32(key, value);
+      expect_refused(b, ErrorCode::kCorrupt, key);
+    }
+  }
+  GgufBuilder b = tiny();
+  b.remove("llama.attention.layer_norm_rms_epsilon");
+  expect_refused(b, ErrorCode::kNotFound, "layer_norm_rms_epsilon");
+}
+
+TEST(ModelConfig, ComparesTheVocabularyWithTheEmbedding) {
+  GgufBuilder b = tiny();
+  b.set_u32("llama.vocab_size", 511);
+  expect_refused(b, ErrorCode::kCorrupt, "511 tokens");
+
+  b = tiny();
+  b.set_strings("tokenizer.ggml.tokens", {"one", "two"});
+  expect_refused(b, ErrorCode::kCorrupt, "2 tokens and the embedding 512 rows");
+
+  b = tiny();
+  b.remove_tensor("token_embd.weight");
+  expect_refused(b, ErrorCode::kCorrupt, "token_embd.weight");
+}
+
+TEST(ModelConfig, RefusesVariantsThatItWouldComputeWrongly) {
+  for (const char* key : {"llama.expert_count", "llama.attention.sliding_window"}) {
+    GgufBuilder b = tiny();
+    b.set_u32(key, 0);
+    EXPECT_TRUE(config_of(b).ok());
+    b.set_u32(key, 8);
+    expect_refused(b, ErrorCode::kUnsupported, key);
+  }
+  for (const char* key : {"llama.logit_scale", "llama.attention.scale", "llama.rope.scaling.attn_factor"}) {
+    GgufBuilder b = tiny();
+    b.set_f32(key, 0.5F);
+    expect_refused(b, ErrorCode::kUnsupported, key);
+  }
+  GgufBuilder b = tiny();
+  b.set_bool("llama.attention.causal", false);
+  expect_refused(b, ErrorCode::kUnsupported, "not causal");
+}
+
+}  // namespace
+}  // namespace kvasir

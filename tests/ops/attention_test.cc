@@ -1,0 +1,335 @@
+// Frames of K and V, the leaf kernel, and the merge tree, in every instruction set.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "base/mutant.h"
+#include "ops/attention_tree.h"
+#include "reference.h"
+
+namespace kvasir::ops {
+namespace {
+
+using Rows = std::vector<std::vector<float>>;
+
+float rounded(KvType type, float v) {
+  return type == KvType::kF32 ? v : bf16_to_f32(f32_to_bf16(v));
+}
+
+// A sequence's leaf in frames of one layer group, every byte that was never written being NaN.
+class Leaf {
+ public:
+  Leaf(const KvShape& shape, int64_t layer, int64_t kv_head, int64_t tokens, uint64_t seed)
+      : shape_(shape), layer_(layer), kv_head_(kv_head) {
+    Random random(seed);
+    const int64_t blocks = kLeafTokens / shape.block_tokens;
+    for (int64_t b = 0; b < blocks; ++b) {
+      k_planes_.emplace_back(kv_plane_bytes(shape));
+      v_planes_.emplace_back(kv_plane_bytes(shape));
+      std::memset(k_planes_.back().data(), 0xFF, k_planes_.back().size());
+      std::memset(v_planes_.back().data(), 0xFF, v_planes_.back().size());
+    }
+    for (int64_t p = 0; p < tokens; ++p) append(random, p);
+    const size_t offset = kv_tile_offset(shape, layer, kv_head);
+    for (int64_t b = 0; b < blocks; ++b) {
+      const bool used = b * shape.block_tokens < tokens;
+      k_tiles_.push_back(used ? k_planes_[static_cast<size_t>(b)].data() + offset : nullptr);
+      v_tiles_.push_back(used ? v_planes_[static_cast<size_t>(b)].data() + offset : nullptr);
+    }
+  }
+
+  AttentionLeafArgs args() const {
+    AttentionLeafArgs a;
+    a.head_dim = shape_.head_dim;
+    a.k_tiles = k_tiles_.data();
+    a.v_tiles = v_tiles_.data();
+    a.block_tokens = shape_.block_tokens;
+    a.type = shape_.type;
+    return a;
+  }
+  const Rows& k() const { return k_; }
+  const Rows& v() const { return v_; }
+
+ private:
+  void append(Random& random, int64_t p) {
+    const auto k_row = random_floats(random, shape_.kv_heads * shape_.head_dim, 2.0f);
+    const auto v_row = random_floats(random, shape_.kv_heads * shape_.head_dim, 2.0f);
+    const auto block = static_cast<size_t>(p / shape_.block_tokens);
+    write_kv(shape_, layer_, p % shape_.block_tokens, k_row.data(), v_row.data(), k_planes_[block].data(),
+             v_planes_[block].data());
+    std::vector<float> k, v;
+    for (int64_t i = kv_head_ * shape_.head_dim; i < (kv_head_ + 1) * shape_.head_dim; ++i) {
+      k.push_back(rounded(shape_.type, k_row[static_cast<size_t>(i)]));
+      v.push_back(rounded(shape_.type, v_row[static_cast<size_t>(i)]));
+    }
+    k_.push_back(k);
+    v_.push_back(v);
+  }
+
+  KvShape shape_;
+  int64_t layer_;
+  int64_t kv_head_;
+  std::vector<AlignedBytes> k_planes_, v_planes_;
+  std::vector<const void*> k_tiles_, v_tiles_;
+  Rows k_, v_;
+};
+
+// The record of one row: [m: heads][l: heads][o: heads][head_dim].
+std::vector<float> reference_record(const Leaf& leaf, const float* q, int64_t heads, int64_t dim,
+                                    int64_t valid) {
+  std::vector<float> m, l, o;
+  for (int64_t h = 0; h < heads; ++h) {
+    const std::vector<float> row(q + h * dim, q + (h + 1) * dim);
+    const auto p = reference_leaf(row, leaf.k(), leaf.v(), valid);
+    m.push_back(p.m);
+    l.push_back(p.l);
+    o.insert(o.end(), p.o.begin(), p.o.end());
+  }
+  m.insert(m.end(), l.begin(), l.end());
+  m.insert(m.end(), o.begin(), o.end());
+  return m;
+}
+
+std::vector<float> run_leaf(const Kernels& kernels, const Leaf& leaf, const std::vector<float>& q,
+                            int64_t heads, int64_t dim, const std::vector<int32_t>& valid) {
+  AttentionLeafArgs a = leaf.args();
+  a.q = q.data();
+  a.q_stride = heads * dim;
+  a.rows = static_cast<int64_t>(valid.size());
+  a.heads = heads;
+  a.valid = valid.data();
+  a.out_stride = partial_floats(heads, dim);
+  std::vector<float> out(static_cast<size_t>(a.rows * a.out_stride), -7.0f);
+  a.out = out.data();
+  kernels.attention_leaf(a);
+  return out;
+}
+
+TEST(KvFrame, SizesAndPlaces) {
+  const KvShape shape{2, 3, 32, 64, KvType::kBf16};
+  EXPECT_TRUE(is_valid(shape));
+  EXPECT_FALSE(is_valid({2, 3, 24, 64, KvType::kBf16}));
+  EXPECT_FALSE(is_valid({2, 3, 32, 48, KvType::kBf16}));
+  EXPECT_EQ(kv_plane_bytes(shape), 2u * 3 * 32 * 64 * 2);
+  EXPECT_EQ(kv_tile_offset(shape, 1, 2), (3u + 2) * 32 * 64 * 2);
+
+  std::vector<uint16_t> k(kv_plane_bytes(shape) / 2), v(k.size());
+  std::vector<float> k_row(96), v_row(96);
+  for (size_t i = 0; i < 96; ++i) k_row[i] = static_cast<float>(i + 1), v_row[i] = -k_row[i];
+  write_kv(shape, 1, 21, k_row.data(), v_row.data(), k.data(), v.data());
+  const size_t tile = kv_tile_offset(shape, 1, 2) / 2;
+  // Token 21 is lane 5 of the second run of 16; head 2's element 7 is number 71 of the row.
+  EXPECT_EQ(bf16_to_f32(k[tile + 32 * 16 + 7 * 16 + 5]), 72.0f);
+  EXPECT_EQ(bf16_to_f32(v[tile + 21 * 32 + 7]), -72.0f);
+  size_t written = 0;
+  for (uint16_t x : k) written += x != 0;
+  EXPECT_EQ(written, 96u);
+}
+
+class LeafShapes : public testing::TestWithParam<std::tuple<int64_t, int64_t, KvType>> {};
+
+TEST_P(LeafShapes, MatchesTheFormula) {
+  // Named one by one: clang does not capture structured bindings.
+  const int64_t dim = std::get<0>(GetParam());
+  const int64_t heads = std::get<1>(GetParam());
+  const KvType type = std::get<2>(GetParam());
+  set_flush_to_zero();
+  int64_t block = 16;
+  for (int32_t n : {1, 15, 16, 17, 63, 64, 65, 255, 256}) {
+    const Leaf leaf({2, 3, dim, block, type}, 1, 2, n, static_cast<uint64_t>(n));
+    block = block == 256 ? 16 : block * 2;
+    Random random(static_cast<uint64_t>(dim));
+    const auto q = random_floats(random, heads * dim);
+    const auto want = reference_record(leaf, q.data(), heads, dim, n);
+    for_each_isa([&](const Kernels& kernels) {
+      const auto got = run_leaf(kernels, leaf, q, heads, dim, {n});
+      ASSERT_TRUE(same_bits(want, got, "n=" + std::to_string(n)));
+    });
+  }
+}
+
+TEST_P(LeafShapes, ManyRowsAreTheSameAsRowByRow) {
+  // Named one by one: clang does not capture structured bindings.
+  const int64_t dim = std::get<0>(GetParam());
+  const int64_t heads = std::get<1>(GetParam());
+  const KvType type = std::get<2>(GetParam());
+  set_flush_to_zero();
+  const Leaf leaf({1, 1, dim, 64, type}, 0, 0, 140, 77);
+  const std::vector<int32_t> valid = {127, 128, 129, 130, 131, 1, 140, 64, 16, 17, 139};
+  Random random(12);
+  const auto q = random_floats(random, static_cast<int64_t>(valid.size()) * heads * dim);
+  std::vector<float> want;
+  for (size_t r = 0; r < valid.size(); ++r) {
+    const float* row = q.data() + r * static_cast<size_t>(heads * dim);
+    const auto record = reference_record(leaf, row, heads, dim, valid[r]);
+    want.insert(want.end(), record.begin(), record.end());
+  }
+  for_each_isa([&](const Kernels& kernels) {
+    EXPECT_TRUE(same_bits(want, run_leaf(kernels, leaf, q, heads, dim, valid), "rows together"));
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, LeafShapes,
+                         testing::Combine(testing::Values<int64_t>(16, 64, 80, 128),
+                                          testing::Values<int64_t>(1, 3, 4),
+                                          testing::Values(KvType::kF32, KvType::kBf16)));
+
+TEST(Leaf, LargeScoresDoNotOverflow) {
+  const Leaf leaf({1, 1, 16, 64, KvType::kF32}, 0, 0, 100, 5);
+  Random random(1);
+  const auto q = random_floats(random, 16, 500.0f);
+  set_flush_to_zero();
+  const auto want = reference_record(leaf, q.data(), 1, 16, 100);
+  for_each_isa([&](const Kernels& kernels) {
+    const auto got = run_leaf(kernels, leaf, q, 1, 16, {100});
+    same_bits(want, got, "large scores");
+    for (float v : got) EXPECT_TRUE(std::isfinite(v));
+  });
+}
+
+ReferencePartial random_partial(Random& random, int64_t dim) {
+  ReferencePartial p;
+  p.m = random_floats(random, 1, 6.0f)[0];
+  p.l = 1.0f + static_cast<float>(random.unit()) * 200;
+  p.o = random_floats(random, dim, 50.0f);
+  return p;
+}
+
+std::vector<float> record_of(const ReferencePartial& p) {
+  std::vector<float> r = {p.m, p.l};
+  r.insert(r.end(), p.o.begin(), p.o.end());
+  return r;
+}
+
+// The tree by its definition: the largest aligned power of two first, its halves merged, then the rest
+// folded.
+ReferencePartial subtree(const std::vector<ReferencePartial>& leaves, size_t first, size_t size) {
+  if (size == 1) return leaves[first];
+  return reference_merge(subtree(leaves, first, size / 2), subtree(leaves, first + size / 2, size / 2));
+}
+ReferencePartial whole_tree(const std::vector<ReferencePartial>& leaves) {
+  size_t first = 0;
+  ReferencePartial result;
+  while (first < leaves.size()) {
+    size_t size = 1;
+    while (first % (2 * size) == 0 && first + 2 * size <= leaves.size()) size *= 2;
+    const ReferencePartial peak = subtree(leaves, first, size);
+    result = first == 0 ? peak : reference_merge(result, peak);
+    first += size;
+  }
+  return result;
+}
+
+TEST(AttentionTree, IsTheAlignedTreeForAnyNumberOfLeaves) {
+  const int64_t dim = 16;
+  Random random(13);
+  std::vector<ReferencePartial> leaves;
+  for (int64_t n = 1; n <= 40; ++n) {
+    leaves.push_back(random_partial(random, dim));
+    set_flush_to_zero();
+    const auto want = record_of(whole_tree(leaves));
+    for_each_isa([&](const Kernels& kernels) {
+      std::vector<float> storage(static_cast<size_t>(AttentionTree::storage_floats(n, 1, dim)));
+      AttentionTree tree(kernels, 1, dim, storage.data(), n);
+      for (const auto& leaf : leaves) {
+        const auto record = record_of(leaf);
+        std::copy(record.begin(), record.end(), tree.next_slot());
+        tree.push(tree.next_slot());
+      }
+      EXPECT_EQ(tree.next_leaf(), n);
+      const float* got = tree.finish();
+      same_bits(want, {got, got + want.size()}, "leaves=" + std::to_string(n));
+    });
+  }
+}
+
+TEST(AttentionTree, RangesHandOverTheirPeaks) {
+  const int64_t dim = 16, n = 37;
+  Random random(14);
+  std::vector<ReferencePartial> leaves;
+  for (int64_t i = 0; i < n; ++i) leaves.push_back(random_partial(random, dim));
+  set_flush_to_zero();
+  const auto want = record_of(whole_tree(leaves));
+  for_each_isa([&](const Kernels& kernels) {
+    for (int64_t cut : {1, 5, 8, 16, 22, 36}) {
+      std::vector<float> storage(static_cast<size_t>(AttentionTree::storage_floats(n, 1, dim)));
+      AttentionTree all(kernels, 1, dim, storage.data(), n);
+      for (auto [begin, end] : {std::pair{int64_t{0}, cut}, {cut, n}}) {
+        std::vector<float> own(static_cast<size_t>(AttentionTree::storage_floats(end - begin, 1, dim)));
+        AttentionTree part(kernels, 1, dim, own.data(), end - begin, begin);
+        for (int64_t i = begin; i < end; ++i) part.push(record_of(leaves[static_cast<size_t>(i)]).data());
+        for (int i = 0; i < part.peak_count(); ++i) {
+          EXPECT_EQ(part.peak(i).first_leaf, all.next_leaf());
+          all.push(part.peak(i).partial, part.peak(i).level);
+        }
+      }
+      const float* got = all.finish();
+      same_bits(want, {got, got + want.size()}, "cut=" + std::to_string(cut));
+    }
+  });
+}
+
+TEST(Merge, SeveralHeadsInPlaceAndFinalize) {
+  const int64_t heads = 3, dim = 32;
+  Random random(15);
+  std::vector<float> left, right, want, want_out;
+  std::vector<ReferencePartial> a, b;
+  for (int64_t h = 0; h < heads; ++h) {
+    a.push_back(random_partial(random, dim));
+    b.push_back(random_partial(random, dim));
+  }
+  b[1].m = a[1].m;
+  b[2].m = a[2].m - 300.0f;
+  set_flush_to_zero();
+  const auto flatten = [&](const std::vector<ReferencePartial>& parts) {
+    std::vector<float> r;
+    for (const auto& p : parts) r.push_back(p.m);
+    for (const auto& p : parts) r.push_back(p.l);
+    for (const auto& p : parts) r.insert(r.end(), p.o.begin(), p.o.end());
+    return r;
+  };
+  std::vector<ReferencePartial> merged;
+  for (size_t h = 0; h < 3; ++h) merged.push_back(reference_merge(a[h], b[h]));
+  for (const auto& p : merged) {
+    for (float o : p.o) want_out.push_back(o / p.l);
+  }
+  for_each_isa([&](const Kernels& kernels) {
+    std::vector<float> in_place = flatten(a);
+    kernels.merge(in_place.data(), flatten(b).data(), heads, dim, in_place.data());
+    same_bits(flatten(merged), in_place, "merge");
+    std::vector<float> out(static_cast<size_t>(heads * dim));
+    kernels.finalize(in_place.data(), heads, dim, out.data());
+    same_bits(want_out, out, "finalize");
+  });
+}
+
+#if defined(KVASIR_MUTANTS)
+TEST(AttentionMutants, AreSeen) {
+  const int64_t heads = 3, dim = 64;
+  const Leaf leaf({1, 1, dim, 64, KvType::kBf16}, 0, 0, 200, 21);
+  Random random(16);
+  // Scores close to one another: with a few large ones the order of the sum would not show.
+  const auto q = random_floats(random, 3 * heads * dim, 0.1f);
+  for_each_isa([&](const Kernels& kernels) {
+    for (const auto& [fault, valid] : {std::pair{Mutant::kLeafOffByOne, std::vector<int32_t>{200}},
+                                       {Mutant::kSumOrderByChunk, {100, 150, 200}}}) {
+      const auto right = run_leaf(kernels, leaf, q, heads, dim, valid);
+      ScopedMutant active(fault);
+      EXPECT_NE(run_leaf(kernels, leaf, q, heads, dim, valid), right) << static_cast<int>(fault);
+    }
+    std::vector<ReferencePartial> leaves;
+    for (int i = 0; i < 7; ++i) leaves.push_back(random_partial(random, dim));
+    const auto want = record_of(whole_tree(leaves));
+    ScopedMutant active(Mutant::kMergeOrder);
+    std::vector<float> storage(static_cast<size_t>(AttentionTree::storage_floats(7, 1, dim)));
+    AttentionTree tree(kernels, 1, dim, storage.data(), 7);
+    for (const auto& p : leaves) tree.push(record_of(p).data());
+    const float* got = tree.finish();
+    EXPECT_NE(want, std::vector<float>(got, got + want.size()));
+  });
+}
+#endif
+
+}  // namespace
+}  // namespace kvasir::ops

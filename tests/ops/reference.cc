@@ -1,0 +1,213 @@
+// Naive versions of the kernels' formulas.
+#include "reference.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+
+#include "ops/numerics.h"
+
+namespace kvasir::ops {
+namespace {
+
+uint16_t u16(const uint8_t* p) {
+  return static_cast<uint16_t>(p[0] | (p[1] << 8));
+}
+
+// The integer that a quantised weight holds, its scale and its minimum.
+struct Weight {
+  int q;
+  float d;
+  float m;
+};
+Weight weight_at(WeightType type, const uint8_t* row, int64_t i) {
+  const int64_t g = i / 32;
+  const int64_t r = i % 32;
+  if (type == WeightType::kQ8_0) {
+    const uint8_t* block = row + g * 34;
+    return {static_cast<int8_t>(block[2 + r]), f16_to_f32(u16(block)), 0};
+  }
+  const bool with_min = type == WeightType::kQ4_1;
+  const uint8_t* block = row + g * (with_min ? 20 : 18);
+  const uint8_t byte = block[(with_min ? 4 : 2) + r % 16];
+  const int nibble = r < 16 ? byte & 15 : byte >> 4;
+  return {with_min ? nibble : nibble - 8, f16_to_f32(u16(block)), with_min ? f16_to_f32(u16(block + 2)) : 0};
+}
+
+}  // namespace
+
+void for_each_isa(const std::function<void(const Kernels&)>& test) {
+  set_flush_to_zero();
+  for (IsaClass isa : {IsaClass::kPortable, IsaClass::kAvx2, IsaClass::kAvx512}) {
+    if (!is_supported(isa)) continue;
+    SCOPED_TRACE(isa_name(isa));
+    test(kernels_for(isa));
+  }
+}
+
+std::vector<float> random_floats(Random& random, int64_t n, float scale) {
+  std::vector<float> v(static_cast<size_t>(n));
+  for (float& x : v) x = static_cast<float>(2 * random.unit() - 1) * scale;
+  return v;
+}
+
+std::vector<uint8_t> random_weights(Random& random, WeightType type, int64_t n, int64_t k) {
+  std::vector<uint8_t> bytes(static_cast<size_t>(n) * row_bytes(type, k));
+  if (!is_quantized(type)) {
+    const size_t size = type == WeightType::kF32 ? 4 : 2;
+    for (size_t i = 0; i < bytes.size(); i += size) {
+      const auto x = static_cast<float>(2 * random.unit() - 1);
+      const uint16_t half = type == WeightType::kF16 ? f32_to_f16(x) : f32_to_bf16(x);
+      if (size == 4) {
+        std::memcpy(bytes.data() + i, &x, 4);
+      } else {
+        std::memcpy(bytes.data() + i, &half, 2);
+      }
+    }
+    return bytes;
+  }
+  const size_t block = row_bytes(type, kGroup);
+  for (uint8_t& b : bytes) b = static_cast<uint8_t>(random.bits());
+  for (size_t i = 0; i < bytes.size(); i += block) {
+    const uint16_t d = f32_to_f16(static_cast<float>(random.unit() * 0.02));
+    const uint16_t m = f32_to_f16(static_cast<float>(random.unit() * -0.1));
+    std::memcpy(bytes.data() + i, &d, 2);
+    if (type == WeightType::kQ4_1) std::memcpy(bytes.data() + i + 2, &m, 2);
+  }
+  return bytes;
+}
+
+bool same_bits(const std::vector<float>& want, const std::vector<float>& got, const std::string& what) {
+  if (want.size() != got.size()) {
+    ADD_FAILURE() << what << ": sizes " << want.size() << " and " << got.size();
+    return false;
+  }
+  for (size_t i = 0; i < want.size(); ++i) {
+    if (std::bit_cast<uint32_t>(want[i]) == std::bit_cast<uint32_t>(got[i])) continue;
+    ADD_FAILURE() << what << ": element " << i << " should be " << want[i] << " and is " << got[i];
+    return false;
+  }
+  return true;
+}
+
+ReferenceRow reference_quantize(const float* x, int64_t k) {
+  ReferenceRow row;
+  for (int64_t g = 0; g < k; g += 32) {
+    float amax = 0;
+    for (int64_t i = g; i < g + 32; ++i) {
+      if (std::fabs(x[i]) > amax) amax = std::fabs(x[i]);
+    }
+    float exact = amax / 127.0f;
+    if (!(exact < 65504.0f)) exact = 65504.0f;
+    const uint16_t bits = f32_to_f16(exact);
+    row.d.push_back(bits);
+    const float d = f16_to_f32(bits);
+    for (int64_t i = g; i < g + 32; ++i) {
+      if (d == 0) {
+        row.q.push_back(0);
+        continue;
+      }
+      const float scaled = x[i] * (1.0f / d);
+      if (std::isnan(scaled) || scaled < -127.0f) {
+        row.q.push_back(-127);
+      } else if (scaled > 127.0f) {
+        row.q.push_back(127);
+      } else {
+        row.q.push_back(static_cast<int>(std::nearbyint(scaled)));
+      }
+    }
+  }
+  return row;
+}
+
+float reference_dot_int8(WeightType type, const uint8_t* w, const float* x, int64_t k) {
+  const ReferenceRow row = reference_quantize(x, k);
+  float acc = 0;
+  for (int64_t g = 0; g < k / 32; ++g) {
+    const float da = f16_to_f32(row.d[static_cast<size_t>(g)]);
+    int isum = 0, sum = 0;
+    for (int64_t i = 32 * g; i < 32 * g + 32; ++i) {
+      isum += row.q[static_cast<size_t>(i)] * weight_at(type, w, i).q;
+      sum += row.q[static_cast<size_t>(i)];
+    }
+    const Weight first = weight_at(type, w, 32 * g);
+    acc = std::fma(first.d * da, static_cast<float>(isum), acc);
+    if (type == WeightType::kQ4_1) acc = std::fma(first.m * da, static_cast<float>(sum), acc);
+  }
+  return acc;
+}
+
+float reference_dot_f32(WeightType type, const uint8_t* w, const float* x, int64_t k) {
+  float acc = 0;
+  for (int64_t i = 0; i < k; ++i) {
+    float value = 0;
+    if (type == WeightType::kF32) {
+      std::memcpy(&value, w + 4 * i, 4);
+    } else if (type == WeightType::kF16) {
+      value = f16_to_f32(u16(w + 2 * i));
+    } else if (type == WeightType::kBf16) {
+      value = bf16_to_f32(u16(w + 2 * i));
+    } else {
+      const Weight q = weight_at(type, w, i);
+      value = type == WeightType::kQ4_1 ? std::fma(q.d, static_cast<float>(q.q), q.m)
+                                        : q.d * static_cast<float>(q.q);
+    }
+    acc = std::fma(x[i], value, acc);
+  }
+  return acc;
+}
+
+float reference_exp(float x) {
+  if (std::isnan(x)) return x;
+  if (x < -87.0f) return 0.0f;
+  const float y = x > 88.0f ? 88.0f : x;
+  // The product is exact in double, so that it is rounded once, to an integer.
+  const double turns = static_cast<double>(y) * static_cast<double>(0x1.715476p+0f);
+  const auto n = static_cast<float>(std::nearbyint(turns));
+  float r = std::fma(-n, 0x1.63p-1f, y);
+  r = std::fma(-n, -0x1.bd0106p-13f, r);
+  float p = 0x1.6d113cp-10f;
+  for (float c : {0x1.120ba2p-7f, 0x1.55551ap-5f, 0x1.5554dcp-3f, 0.5f, 1.0f, 1.0f}) p = std::fma(p, r, c);
+  return std::ldexp(p, static_cast<int>(n));
+}
+
+float reference_tree(std::vector<float> lanes) {
+  for (size_t width = 8; width > 0; width /= 2) {
+    for (size_t i = 0; i < width; ++i) lanes[i] = lanes[i] + lanes[i + width];
+  }
+  return lanes[0];
+}
+
+ReferencePartial reference_leaf(const std::vector<float>& q, const std::vector<std::vector<float>>& k,
+                                const std::vector<std::vector<float>>& v, int64_t valid) {
+  const auto n = static_cast<size_t>(valid);
+  std::vector<float> s(n);
+  for (size_t p = 0; p < n; ++p) {
+    for (size_t i = 0; i < q.size(); ++i) s[p] = std::fma(q[i], k[p][i], s[p]);
+  }
+  ReferencePartial out;
+  out.m = s[0];
+  for (float x : s) out.m = x > out.m ? x : out.m;
+  std::vector<float> lanes(16);
+  out.o.assign(q.size(), 0.0f);
+  for (size_t p = 0; p < n; ++p) {
+    const float e = reference_exp(s[p] - out.m);
+    lanes[p % 16] = lanes[p % 16] + e;
+    for (size_t i = 0; i < q.size(); ++i) out.o[i] = std::fma(e, v[p][i], out.o[i]);
+  }
+  out.l = reference_tree(lanes);
+  return out;
+}
+
+ReferencePartial reference_merge(const ReferencePartial& left, const ReferencePartial& right) {
+  ReferencePartial out;
+  out.m = left.m > right.m ? left.m : right.m;
+  const float a = reference_exp(left.m - out.m);
+  const float b = reference_exp(right.m - out.m);
+  out.l = std::fma(left.l, a, right.l * b);
+  for (size_t i = 0; i < left.o.size(); ++i) out.o.push_back(std::fma(left.o[i], a, right.o[i] * b));
+  return out;
+}
+
+}  // namespace kvasir::ops

@@ -1,0 +1,112 @@
+// Plans of the Sarathi-Serve policy, worked by hand. Blocks have 16 tokens.
+#include <gtest/gtest.h>
+
+#include "contract/plan_checker.h"
+#include "fakes/views.h"
+#include "sched/registry.h"
+
+namespace kvasir::test {
+namespace {
+
+std::string plan(const View& view) {
+  const StepPlan p = make_policy("sarathi").value()->plan(view);
+  const Status status = check_plan(view, p);
+  EXPECT_TRUE(status.ok()) << status.message();
+  return to_string(p);
+}
+
+View view_with_budget(uint32_t tokens, uint32_t free_blocks) {
+  View view = make_view(50, free_blocks);
+  view.limits.max_num_batched_tokens = tokens;
+  return view;
+}
+
+TEST(SarathiPolicy, DecodesFirstAndGivesTheRestToChunks) {
+  View view = view_with_budget(32, 30);
+  SeqView half = running_seq(2, 100, 100, 40);
+  half.promised_blocks = 4;
+  view.device.promised[0] = 4 * view.geometry.kv_frames_per_block();
+  view.running = {half, decoding_seq(3, 20, 30), decoding_seq(1, 20, 30)};
+  view.waiting = {waiting_seq(4, 50)};
+  EXPECT_EQ(plan(view), "decode 1 [29, 30) samples\ndecode 3 [29, 30) samples\nprefill 2 [40, 70)\n");
+  view.limits.max_num_batched_tokens = 72;
+  EXPECT_EQ(plan(view),
+            "promise 4 4 blocks\n"
+            "decode 1 [29, 30) samples\ndecode 3 [29, 30) samples\n"
+            "prefill 2 [40, 100) samples\nprefill 4 [0, 10)\n");
+}
+
+TEST(SarathiPolicy, ChunksALongPromptAndStopsAtTheBudget) {
+  View view = view_with_budget(64, 30);
+  view.waiting = {waiting_seq(1, 200), waiting_seq(2, 5)};
+  EXPECT_EQ(plan(view), "promise 1 13 blocks\nprefill 1 [0, 64)\n");
+}
+
+TEST(SarathiPolicy, TheThresholdBoundsTheChunkOfOneSequence) {
+  View view = view_with_budget(64, 30);
+  view.limits.long_prefill_token_threshold = 24;
+  view.waiting = {waiting_seq(1, 200), waiting_seq(2, 100), waiting_seq(3, 100)};
+  EXPECT_EQ(plan(view),
+            "promise 1 13 blocks\npromise 2 7 blocks\npromise 3 7 blocks\n"
+            "prefill 1 [0, 24)\nprefill 2 [0, 24)\nprefill 3 [0, 16)\n");
+}
+
+TEST(SarathiPolicy, AdmitsInOrderWhileTheWholePromptsBlocksAreFree) {
+  View view = view_with_budget(64, 4);
+  view.waiting = {waiting_seq(1, 40), waiting_seq(2, 32), waiting_seq(3, 1)};
+  EXPECT_EQ(plan(view), "promise 1 3 blocks\nprefill 1 [0, 40) samples\n") << "nobody overtakes";
+}
+
+TEST(SarathiPolicy, DecodesAreNotCutByTheBudget) {
+  View view = view_with_budget(1, 4);
+  view.running = {decoding_seq(1, 20, 30), decoding_seq(2, 20, 30)};
+  view.waiting = {waiting_seq(3, 4)};
+  EXPECT_EQ(plan(view), "decode 1 [29, 30) samples\ndecode 2 [29, 30) samples\n");
+}
+
+TEST(SarathiPolicy, NobodyIsAdmittedAfterAPreemption) {
+  // 3 gives up two blocks for the one that 1 needs; the other would do for 4.
+  View view = view_with_budget(64, 0);
+  view.running = {decoding_seq(1, 20, 33), decoding_seq(2, 20, 30), decoding_seq(3, 20, 30)};
+  view.waiting = {waiting_seq(4, 4)};
+  EXPECT_EQ(plan(view),
+            "preempt 3\ndrop 3 [0, 30) kv device x2 now\n"
+            "decode 1 [32, 33) samples\ndecode 2 [29, 30) samples\n");
+}
+
+TEST(SarathiPolicy, APrefillThatIsTheLatestArrivalIsPreemptedToo) {
+  View view = view_with_budget(64, 0);
+  view.running = {decoding_seq(1, 20, 33), running_seq(2, 100, 100, 40)};
+  EXPECT_EQ(plan(view), "preempt 2\ndrop 2 [0, 100) kv device x2 now\ndecode 1 [32, 33) samples\n");
+}
+
+TEST(SarathiPolicy, AResumedSequenceComputesItsOutputAgainInChunks) {
+  View view = view_with_budget(32, 10);
+  SeqView resumed = waiting_seq(1, 20);
+  resumed.known_tokens = 50;
+  view.waiting = {resumed};
+  EXPECT_EQ(plan(view), "promise 1 4 blocks\nprefill 1 [0, 32)\n");
+  SeqView going_on = running_seq(1, 20, 50, 32);
+  going_on.promised_blocks = 2;
+  view.device.promised[0] = 2 * view.geometry.kv_frames_per_block();
+  view.waiting.clear();
+  view.running = {going_on};
+  EXPECT_EQ(plan(view), "recompute 1 [32, 50) samples\n");
+}
+
+TEST(SarathiPolicy, ACachedPrefixIsAdopted) {
+  View view = view_with_budget(8, 10);
+  view.waiting = {waiting_seq(1, 50, 32)};
+  EXPECT_EQ(plan(view), "adopt 1 [0, 32)\npromise 1 2 blocks\nprefill 1 [32, 40)\n");
+}
+
+TEST(SarathiPolicy, WaitsForBlocksThatAStepInFlightStillUses) {
+  View view = view_with_budget(64, 0);
+  view.steps_in_flight = 1;
+  set_pinned(view, 1);
+  view.running = {decoding_seq(1, 20, 33), decoding_seq(2, 20, 30)};
+  EXPECT_EQ(plan(view), "decode 2 [29, 30) samples\n");
+}
+
+}  // namespace
+}  // namespace kvasir::test

@@ -1,0 +1,276 @@
+// One request against a scripted engine, without a socket.
+#include "server/generation.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "server/http_client.h"
+#include "server/test_service.h"
+
+namespace kvasir {
+namespace {
+
+using nlohmann::json;
+using test::events;
+
+// Accepts requests and keeps their sinks, so that a test says what the engine does, and when.
+class ManualBackend final : public Backend {
+ public:
+  Result<RequestId> submit(GenerationRequest request, std::shared_ptr<OutputSink> sink) override {
+    if (sinks.size() >= accept) return error(ErrorCode::kExhausted, "the queue is full");
+    requests.push_back(std::move(request));
+    sinks.push_back(std::move(sink));
+    return static_cast<RequestId>(sinks.size());
+  }
+  void cancel(RequestId id) override { cancelled.push_back(raw(id)); }
+  uint32_t max_model_len() const override { return 1000; }
+  const EngineMetrics& metrics() const override { return metrics_; }
+  std::vector<std::pair<std::string, std::string>> cache_config() const override { return {}; }
+
+  size_t accept = 100;
+  std::vector<GenerationRequest> requests;
+  std::vector<std::shared_ptr<OutputSink>> sinks;
+  std::vector<uint64_t> cancelled;
+
+ private:
+  EngineMetrics metrics_;
+};
+
+class RecordingChannel final : public ResponseChannel {
+ public:
+  void respond(const HttpResponse& response) override { responses.push_back(response); }
+  void begin_stream() override { began = true; }
+  void stream(std::string_view bytes) override {
+    EXPECT_TRUE(began && !ended && !abandoned);
+    text += bytes;
+  }
+  void end_stream() override { ended = true; }
+  size_t unsent_bytes() const override { return unsent; }
+  void abandon_slow_reader() override { abandoned = true; }
+
+  std::vector<HttpResponse> responses;
+  bool began = false, ended = false, abandoned = false;
+  std::string text;
+  size_t unsent = 0;
+};
+
+class GenerationTest : public ::testing::Test {
+ protected:
+  std::shared_ptr<Generation> start(ApiRequest api, size_t prompts = 1) {
+    PreparedRequest prepared;
+    for (size_t i = 0; i < prompts; ++i) {
+      GenerationRequest g;
+      g.prompt = {5, 6, 7};
+      g.sampling = api.sampling;
+      g.max_tokens = 10;
+      g.stop_tokens = {test::kEndToken};
+      prepared.generations.push_back(g);
+    }
+    prepared.api = std::move(api);
+    StreamLimits limits;
+    limits.gather_bytes = 100;
+    limits.max_gathered_bytes = 50;
+    auto generation = std::make_shared<Generation>(
+        ModelService{&backend_, &tokenizer_, nullptr}, std::move(prepared), "m",
+        [](std::function<void()> f) { f(); }, counters_, limits, &channel_);
+    generation->start();
+    return generation;
+  }
+  static ApiRequest streaming(ApiKind kind = ApiKind::kChat) {
+    ApiRequest api;
+    api.kind = kind;
+    api.stream = true;
+    return api;
+  }
+  void emit(const std::string& text, std::optional<FinishReason> finish = {}, size_t choice = 0,
+            const std::string& error_text = "") {
+    OutputEvent event;
+    for (const char c : text) event.tokens.push_back({test::token_of(c), -0.25f, {}});
+    event.finish = finish;
+    event.error = error_text;
+    event.cached_prompt_tokens = 2;
+    backend_.sinks.at(choice)->on_output(std::move(event));
+  }
+
+  const Tokenizer tokenizer_ = test::byte_tokenizer();
+  ManualBackend backend_;
+  RecordingChannel channel_;
+  std::shared_ptr<HttpCounters> counters_ = std::make_shared<HttpCounters>();
+};
+
+TEST_F(GenerationTest, StreamsAChat) {
+  ApiRequest api = streaming();
+  api.include_usage = true;
+  const auto generation = start(api);
+  emit("He");
+  emit("y", FinishReason::kLength);
+  EXPECT_TRUE(channel_.ended);
+  const std::vector<std::string> got = events(channel_.text);
+  ASSERT_EQ(got.size(), 5u);
+  const json role = json::parse(got[0]);
+  EXPECT_EQ(role["object"], "chat.completion.chunk");
+  EXPECT_EQ(role["choices"][0]["delta"]["role"], "assistant");
+  EXPECT_TRUE(role["choices"][0]["finish_reason"].is_null());
+  EXPECT_TRUE(role["usage"].is_null());
+  const json first = json::parse(got[1]);
+  EXPECT_EQ(first["choices"][0]["delta"], json({{"content", "He"}}));
+  EXPECT_TRUE(first["choices"][0]["finish_reason"].is_null());
+  EXPECT_EQ(first["id"], role["id"]);
+  const json last = json::parse(got[2]);
+  EXPECT_EQ(last["choices"][0]["delta"]["content"], "y");
+  EXPECT_EQ(last["choices"][0]["finish_reason"], "length");
+  const json usage = json::parse(got[3]);
+  EXPECT_EQ(usage["choices"], json::array());
+  EXPECT_EQ(usage["usage"]["prompt_tokens"], 3);
+  EXPECT_EQ(usage["usage"]["completion_tokens"], 3);
+  EXPECT_EQ(usage["usage"]["total_tokens"], 6);
+  EXPECT_EQ(usage["usage"]["prompt_tokens_details"]["cached_tokens"], 2);
+  EXPECT_EQ(got[4], "[DONE]");
+  EXPECT_TRUE(backend_.cancelled.empty());
+}
+
+TEST_F(GenerationTest, AStopStringCancelsAndCountsItsTokens) {
+  ApiRequest api;
+  api.kind = ApiKind::kCompletion;
+  api.stop = {"lo"};
+  const auto generation = start(api);
+  emit("Hel");
+  emit("o and more");
+  ASSERT_EQ(channel_.responses.size(), 1u);
+  const json body = json::parse(channel_.responses[0].body);
+  EXPECT_EQ(body["choices"][0]["text"], "He");
+  EXPECT_EQ(body["choices"][0]["finish_reason"], "stop");
+  EXPECT_EQ(body["usage"]["completion_tokens"], 4);
+  EXPECT_EQ(backend_.cancelled, (std::vector<uint64_t>{1}));
+  // The engine's end of it is counted as a stop.
+  emit("", FinishReason::kAbort);
+  EXPECT_EQ(counters_->stop_string_finishes.load(), 1u);
+  EXPECT_EQ(channel_.responses.size(), 1u);
+}
+
+TEST_F(GenerationTest, RefusalComesBeforeTheStream) {
+  backend_.accept = 1;
+  const auto generation = start(streaming(ApiKind::kCompletion), 3);
+  EXPECT_FALSE(channel_.began);
+  ASSERT_EQ(channel_.responses.size(), 1u);
+  EXPECT_EQ(channel_.responses[0].status, 503);
+  EXPECT_GT(channel_.responses[0].retry_after_s, 0);
+  EXPECT_EQ(backend_.cancelled, (std::vector<uint64_t>{1}));  // the one that had been accepted
+}
+
+TEST_F(GenerationTest, ErrorInsideAStream) {
+  const auto generation = start(streaming());
+  emit("a");
+  emit("", FinishReason::kError, 0, "the disk is gone");
+  EXPECT_TRUE(channel_.ended);
+  const std::vector<std::string> got = events(channel_.text);
+  ASSERT_EQ(got.size(), 4u);
+  EXPECT_EQ(json::parse(got[2])["error"]["message"], "the disk is gone");
+  EXPECT_EQ(got[3], "[DONE]");
+}
+
+TEST_F(GenerationTest, AbortByTheEngine) {
+  ApiRequest api;
+  const auto generation = start(api);
+  emit("a");
+  emit("", FinishReason::kAbort);
+  ASSERT_EQ(channel_.responses.size(), 1u);
+  EXPECT_EQ(channel_.responses[0].status, 503);
+  EXPECT_TRUE(backend_.cancelled.empty());
+}
+
+TEST_F(GenerationTest, SeveralPromptsAreChoices) {
+  const auto generation = start(streaming(ApiKind::kCompletion), 2);
+  emit("b", FinishReason::kLength, 1);
+  emit("a", FinishReason::kStop, 0);
+  EXPECT_TRUE(channel_.ended);
+  const std::vector<std::string> got = events(channel_.text);
+  ASSERT_EQ(got.size(), 3u);
+  EXPECT_EQ(json::parse(got[0])["choices"][0]["index"], 1);
+  EXPECT_EQ(json::parse(got[0])["choices"][0]["text"], "b");
+  EXPECT_EQ(json::parse(got[1])["choices"][0]["index"], 0);
+  EXPECT_EQ(json::parse(got[1])["choices"][0]["finish_reason"], "stop");
+}
+
+TEST_F(GenerationTest, GathersForASlowReaderThenGivesItUp) {
+  const auto generation = start(streaming());
+  const size_t before = channel_.text.size();
+  channel_.unsent = 1000;
+  emit("one");
+  emit("two");
+  EXPECT_EQ(channel_.text.size(), before);
+  channel_.unsent = 0;
+  generation->on_drained();
+  EXPECT_EQ(json::parse(events(channel_.text).at(1))["choices"][0]["delta"]["content"], "onetwo");
+  channel_.unsent = 1000;
+  emit(std::string(60, 'x'));
+  EXPECT_TRUE(channel_.abandoned);
+  EXPECT_EQ(backend_.cancelled, (std::vector<uint64_t>{1}));
+}
+
+TEST_F(GenerationTest, FinishWhileGatheringIsReportedOnceDrained) {
+  const auto generation = start(streaming());
+  channel_.unsent = 1000;
+  emit("x", FinishReason::kLength);
+  EXPECT_FALSE(channel_.ended);
+  channel_.unsent = 0;
+  generation->on_drained();
+  EXPECT_TRUE(channel_.ended);
+  EXPECT_EQ(events(channel_.text).back(), "[DONE]");
+}
+
+TEST_F(GenerationTest, EventsAfterTheEndAreIgnored) {
+  auto generation = start(streaming());
+  generation->abort();
+  EXPECT_EQ(backend_.cancelled, (std::vector<uint64_t>{1}));
+  const std::string before = channel_.text;
+  emit("late");
+  EXPECT_EQ(channel_.text, before);
+  generation.reset();
+  emit("later", FinishReason::kLength);
+  EXPECT_EQ(channel_.text, before);
+}
+
+TEST_F(GenerationTest, ChatLogprobs) {
+  ApiRequest api;
+  api.sampling.logprobs = 1;
+  const auto generation = start(api);
+  OutputEvent event;
+  event.tokens.push_back({test::token_of('\xC3'), -0.5f, {{test::token_of('\xC3'), -0.5f}}});
+  event.tokens.push_back({test::token_of('\xA9'), -INFINITY, {{test::token_of('q'), -1.5f}}});
+  event.finish = FinishReason::kLength;
+  backend_.sinks[0]->on_output(std::move(event));
+  const json body = json::parse(channel_.responses.at(0).body);
+  EXPECT_EQ(body["choices"][0]["message"]["content"], "\xC3\xA9");
+  const json& content = body["choices"][0]["logprobs"]["content"];
+  ASSERT_EQ(content.size(), 2u);
+  EXPECT_EQ(content[0]["bytes"], json({0xC3}));
+  EXPECT_EQ(content[0]["token"], "\xEF\xBF\xBD");
+  EXPECT_EQ(content[0]["logprob"], -0.5);
+  EXPECT_EQ(content[0]["top_logprobs"].size(), 1u);
+  EXPECT_EQ(content[1]["logprob"], -9999.0);
+  EXPECT_EQ(content[1]["top_logprobs"][0]["token"], "q");
+}
+
+TEST_F(GenerationTest, CompletionLogprobs) {
+  ApiRequest api;
+  api.kind = ApiKind::kCompletion;
+  api.sampling.logprobs = 1;
+  const auto generation = start(api);
+  OutputEvent event;
+  event.tokens.push_back({test::token_of('a'), -0.5f, {{test::token_of('b'), -0.25f}}});
+  event.tokens.push_back({test::token_of('\xC3'), -0.5f, {}});
+  event.finish = FinishReason::kLength;
+  backend_.sinks[0]->on_output(std::move(event));
+  const json body = json::parse(channel_.responses.at(0).body);
+  const json& logprobs = body["choices"][0]["logprobs"];
+  EXPECT_EQ(logprobs["tokens"], json({"a", "bytes:\\xc3"}));
+  EXPECT_EQ(logprobs["token_logprobs"], json({-0.5, -0.5}));
+  EXPECT_EQ(logprobs["top_logprobs"][0], json({{"a", -0.5}, {"b", -0.25}}));
+  EXPECT_EQ(logprobs["text_offset"], json({0, 1}));
+}
+
+}  // namespace
+}  // namespace kvasir

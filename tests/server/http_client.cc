@@ -1,0 +1,166 @@
+// A client over a raw socket.
+#include "server/http_client.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+
+#include "base/check.h"
+
+namespace kvasir::test {
+
+HttpClient::HttpClient(uint16_t port, int receive_buffer_bytes) {
+  fd_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  KV_CHECK(fd_ >= 0, "no socket");
+  if (receive_buffer_bytes > 0) {
+    ::setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &receive_buffer_bytes, sizeof(receive_buffer_bytes));
+  }
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(port);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  KV_CHECK(::connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0,
+           "cannot connect to port {}", port);
+}
+
+HttpClient::~HttpClient() {
+  close();
+}
+
+void HttpClient::close() {
+  if (fd_ >= 0) ::close(fd_);
+  fd_ = -1;
+}
+
+void HttpClient::shutdown_send() {
+  ::shutdown(fd_, SHUT_WR);
+}
+
+bool HttpClient::send(std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (n <= 0) return false;
+    bytes.remove_prefix(static_cast<size_t>(n));
+  }
+  return true;
+}
+
+bool HttpClient::fill(int timeout_ms) {
+  pollfd p{fd_, POLLIN, 0};
+  if (::poll(&p, 1, timeout_ms) <= 0) return false;
+  char bytes[65536];
+  const ssize_t n = ::recv(fd_, bytes, sizeof(bytes), 0);
+  if (n <= 0) return false;
+  buffer_.append(bytes, static_cast<size_t>(n));
+  return true;
+}
+
+bool HttpClient::need(size_t bytes) {
+  while (buffer_.size() < bytes) {
+    if (!fill()) return false;
+  }
+  return true;
+}
+
+std::optional<std::string> HttpClient::line() {
+  size_t end;
+  while ((end = buffer_.find("\r\n")) == std::string::npos) {
+    if (!fill()) return std::nullopt;
+  }
+  std::string out = buffer_.substr(0, end);
+  buffer_.erase(0, end + 2);
+  return out;
+}
+
+std::optional<HttpAnswer> HttpClient::receive(bool head_only) {
+  HttpAnswer answer;
+  const auto first = line();
+  if (!first || first->size() < 12) return std::nullopt;
+  answer.status = std::atoi(first->c_str() + 9);
+  for (;;) {
+    const auto header = line();
+    if (!header) return std::nullopt;
+    if (header->empty()) break;
+    const size_t colon = header->find(": ");
+    if (colon == std::string::npos) return std::nullopt;
+    std::string name = header->substr(0, colon);
+    std::transform(name.begin(), name.end(), name.begin(),
+                   [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
+    answer.headers[name] = header->substr(colon + 2);
+  }
+  if (answer.status == 100 || head_only) return answer;
+  if (const auto coding = answer.headers.find("transfer-encoding");
+      coding != answer.headers.end() && coding->second == "chunked") {
+    for (;;) {
+      const auto size_line = line();
+      if (!size_line) return std::nullopt;
+      const size_t size = std::strtoul(size_line->c_str(), nullptr, 16);
+      if (!need(size + 2)) return std::nullopt;
+      answer.body += buffer_.substr(0, size);
+      buffer_.erase(0, size + 2);
+      if (size == 0) return answer;
+    }
+  }
+  if (answer.headers.count("content-length") == 0) {
+    answer.body = receive_all();
+    return answer;
+  }
+  const size_t length = std::strtoul(answer.headers["content-length"].c_str(), nullptr, 10);
+  if (!need(length)) return std::nullopt;
+  answer.body = buffer_.substr(0, length);
+  buffer_.erase(0, length);
+  return answer;
+}
+
+bool HttpClient::receive_until(std::string_view text) {
+  while (buffer_.find(text) == std::string::npos) {
+    if (!fill()) return false;
+  }
+  return true;
+}
+
+std::string HttpClient::receive_all() {
+  while (fill()) {
+  }
+  return std::exchange(buffer_, {});
+}
+
+bool HttpClient::closed_within(int ms) {
+  pollfd p{fd_, POLLIN, 0};
+  if (::poll(&p, 1, ms) <= 0) return false;
+  char byte;
+  return ::recv(fd_, &byte, 1, MSG_PEEK) <= 0;
+}
+
+std::string get(std::string_view path, std::string_view extra_headers) {
+  return fmt::format("GET {} HTTP/1.1\r\nHost: test\r\n{}\r\n", path, extra_headers);
+}
+
+std::string post(std::string_view path, std::string_view body, std::string_view extra_headers) {
+  return fmt::format(
+      "POST {} HTTP/1.1\r\nHost: test\r\nContent-Type: application/json\r\nContent-Length: {}\r\n"
+      "{}\r\n{}",
+      path, body.size(), extra_headers, body);
+}
+
+std::vector<std::string> events(std::string_view stream) {
+  std::vector<std::string> out;
+  size_t begin = 0;
+  while (begin < stream.size()) {
+    size_t end = stream.find("\n\n", begin);
+    if (end == std::string_view::npos) end = stream.size();
+    const std::string_view event = stream.substr(begin, end - begin);
+    if (event.starts_with("data: ")) out.emplace_back(event.substr(6));
+    begin = end + 2;
+  }
+  return out;
+}
+
+}  // namespace kvasir::test

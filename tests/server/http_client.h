@@ -1,0 +1,59 @@
+// A client over a raw socket: it sends any bytes, in any pieces.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace kvasir::test {
+
+struct HttpAnswer {
+  int status = 0;
+  std::map<std::string, std::string> headers;  // names in lower case
+  std::string body;                            // chunks joined
+};
+
+// Every read gives up after 10 s. Not thread-safe.
+class HttpClient {
+ public:
+  explicit HttpClient(uint16_t port, int receive_buffer_bytes = 0);
+  ~HttpClient();
+  HttpClient(const HttpClient&) = delete;
+  HttpClient& operator=(const HttpClient&) = delete;
+
+  // False: the server has closed.
+  bool send(std::string_view bytes);
+  // Reads one answer, whole; nothing if the connection ends first.
+  std::optional<HttpAnswer> receive(bool head_only = false);
+  // Reads until what was received, framing included, contains `text`; false at the end or after 10 s.
+  bool receive_until(std::string_view text);
+  // Reads to the end of the connection.
+  std::string receive_all();
+  // True if the server closes within `ms`.
+  bool closed_within(int ms);
+  // Says that nothing more comes, and goes on reading.
+  void shutdown_send();
+  void close();
+
+  // What was received and not used by receive().
+  const std::string& received() const { return buffer_; }
+
+ private:
+  bool fill(int timeout_ms = 10'000);
+  bool need(size_t bytes);
+  std::optional<std::string> line();
+
+  int fd_ = -1;
+  std::string buffer_;
+};
+
+std::string get(std::string_view path, std::string_view extra_headers = "");
+std::string post(std::string_view path, std::string_view body, std::string_view extra_headers = "");
+
+// The payloads of the `data:` lines of an event stream.
+std::vector<std::string> events(std::string_view stream);
+
+}  // namespace kvasir::test

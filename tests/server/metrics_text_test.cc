@@ -1,0 +1,117 @@
+// The page of metrics: names, types, labels, and numbers that add up.
+#include "server/metrics_text.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <sstream>
+
+#include "engine/request.h"
+
+namespace kvasir {
+namespace {
+
+std::string page(const EngineMetrics& m, const HttpCounters& http, const std::string& model = "m") {
+  return metrics_text(&m, http, model, {{"block_size", "64"}});
+}
+
+bool has_line(const std::string& text, const std::string& line) {
+  return ("\n" + text).find("\n" + line + "\n") != std::string::npos;
+}
+
+TEST(MetricsText, EveryPromisedNameWithItsType) {
+  const EngineMetrics m;
+  const HttpCounters http;
+  const std::string text = page(m, http);
+  const std::pair<const char*, const char*> promised[] = {
+      {"num_requests_running", "gauge"},
+      {"num_requests_waiting", "gauge"},
+      {"kv_cache_usage_perc", "gauge"},
+      {"cache_config_info", "gauge"},
+      {"prompt_tokens_total", "counter"},
+      {"prompt_tokens_cached_total", "counter"},
+      {"generation_tokens_total", "counter"},
+      {"request_success_total", "counter"},
+      {"num_preemptions_total", "counter"},
+      {"prefix_cache_queries_total", "counter"},
+      {"prefix_cache_hits_total", "counter"},
+      {"time_to_first_token_seconds", "histogram"},
+      {"inter_token_latency_seconds", "histogram"},
+      {"request_time_per_output_token_seconds", "histogram"},
+      {"e2e_request_latency_seconds", "histogram"},
+      {"request_queue_time_seconds", "histogram"},
+      {"request_prefill_time_seconds", "histogram"},
+      {"request_decode_time_seconds", "histogram"},
+      {"request_prompt_tokens", "histogram"},
+      {"request_generation_tokens", "histogram"},
+      {"iteration_tokens_total", "histogram"},
+  };
+  for (const auto& [name, type] : promised) {
+    EXPECT_TRUE(has_line(text, std::string("# TYPE kvasir:") + name + " " + type)) << name;
+  }
+  EXPECT_TRUE(has_line(text, "kvasir:cache_config_info{model_name=\"m\",block_size=\"64\"} 1"));
+}
+
+TEST(MetricsText, EachSampleIsUniqueAndWellFormed) {
+  const EngineMetrics m;
+  const HttpCounters http;
+  std::istringstream lines(page(m, http));
+  std::set<std::string> seen;
+  std::string line;
+  while (std::getline(lines, line)) {
+    if (line.starts_with("# ")) continue;
+    const size_t space = line.rfind(' ');
+    ASSERT_NE(space, std::string::npos) << line;
+    EXPECT_TRUE(line.starts_with("kvasir:")) << line;
+    EXPECT_NE(line.find("{model_name=\"m\""), std::string::npos) << line;
+    EXPECT_TRUE(seen.insert(line.substr(0, space)).second) << line;
+    EXPECT_NO_THROW((void)std::stod(line.substr(space + 1))) << line;
+  }
+  EXPECT_GT(seen.size(), 100u);
+}
+
+TEST(MetricsText, HistogramsAreCumulative) {
+  EngineMetrics m;
+  const HttpCounters http;
+  m.time_to_first_token.observe(0.0005);
+  m.time_to_first_token.observe(0.007, 2);
+  m.time_to_first_token.observe(1e6);
+  const std::string text = page(m, http);
+  const std::string bucket = "kvasir:time_to_first_token_seconds_bucket{model_name=\"m\",le=";
+  EXPECT_TRUE(has_line(text, bucket + "\"0.001\"} 1"));
+  EXPECT_TRUE(has_line(text, bucket + "\"0.005\"} 1"));
+  EXPECT_TRUE(has_line(text, bucket + "\"0.01\"} 3"));
+  EXPECT_TRUE(has_line(text, bucket + "\"2560\"} 3"));
+  EXPECT_TRUE(has_line(text, bucket + "\"+Inf\"} 4"));
+  EXPECT_TRUE(has_line(text, "kvasir:time_to_first_token_seconds_count{model_name=\"m\"} 4"));
+}
+
+TEST(MetricsText, BlocksAndStopStrings) {
+  EngineMetrics m;
+  HttpCounters http;
+  m.kv_blocks_total = 10;
+  m.kv_blocks_used = 5;
+  m.kv_blocks_cached = 2;
+  m.kv_block_bytes = 100;
+  m.finished[static_cast<size_t>(FinishReason::kStop)] = 1;
+  m.finished[static_cast<size_t>(FinishReason::kAbort)] = 3;
+  http.stop_string_finishes = 2;
+  const std::string text = page(m, http);
+  EXPECT_TRUE(has_line(text, "kvasir:kv_cache_usage_perc{model_name=\"m\"} 0.5"));
+  EXPECT_TRUE(has_line(text, "kvasir:kv_bytes{model_name=\"m\",tier=\"device\",state=\"free\"} 300"));
+  EXPECT_TRUE(has_line(text, "kvasir:request_success_total{model_name=\"m\",finished_reason=\"stop\"} 3"));
+  EXPECT_TRUE(has_line(text, "kvasir:request_success_total{model_name=\"m\",finished_reason=\"abort\"} 1"));
+}
+
+TEST(MetricsText, HttpStatusesAndLabelsAreEscaped) {
+  const EngineMetrics m;
+  HttpCounters http;
+  http.count(200);
+  http.count(418);
+  EXPECT_TRUE(has_line(page(m, http), "kvasir:http_requests_total{model_name=\"m\",status=\"200\"} 1"));
+  EXPECT_TRUE(has_line(page(m, http), "kvasir:http_requests_total{model_name=\"m\",status=\"other\"} 1"));
+  EXPECT_NE(page(m, http, "a\"\\\n").find("model_name=\"a\\\"\\\\\\n\""), std::string::npos);
+}
+
+}  // namespace
+}  // namespace kvasir

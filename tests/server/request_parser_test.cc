@@ -1,0 +1,270 @@
+// The schema: what is accepted, what is refused, and what the refusal names.
+#include "server/request_parser.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace kvasir {
+namespace {
+
+using nlohmann::json;
+
+ApiRequest accepted(ApiKind kind, const std::string& body) {
+  auto parsed = parse_request(kind, body);
+  if (auto* e = std::get_if<ApiError>(&parsed)) {
+    ADD_FAILURE() << body << ": " << e->message;
+    return {};
+  }
+  return std::get<ApiRequest>(std::move(parsed));
+}
+
+ApiError refused(ApiKind kind, const std::string& body) {
+  auto parsed = parse_request(kind, body);
+  if (auto* e = std::get_if<ApiError>(&parsed)) {
+    EXPECT_EQ(e->message.find('\n'), std::string::npos) << e->message;
+    return *e;
+  }
+  ADD_FAILURE() << "accepted: " << body.substr(0, 200);
+  return {};
+}
+
+std::string chat(const std::string& fields) {
+  return R"({"model":"m","messages":[{"role":"user","content":"hi"}])" +
+         (fields.empty() ? "" : "," + fields) + "}";
+}
+std::string completion(const std::string& fields) {
+  return R"({"model":"m","prompt":"hi")" + (fields.empty() ? "" : "," + fields) + "}";
+}
+
+TEST(RequestParser, ChatDefaults) {
+  const ApiRequest r = accepted(ApiKind::kChat, chat(""));
+  EXPECT_EQ(r.model, "m");
+  ASSERT_EQ(r.messages.size(), 1u);
+  EXPECT_EQ(r.messages[0].role, "user");
+  EXPECT_EQ(r.messages[0].content, "hi");
+  EXPECT_FALSE(r.stream);
+  EXPECT_FALSE(r.include_usage);
+  EXPECT_EQ(r.sampling.temperature, 1.0f);
+  EXPECT_EQ(r.sampling.top_p, 1.0f);
+  EXPECT_EQ(r.sampling.top_k, 0);
+  EXPECT_EQ(r.sampling.logprobs, -1);
+  EXPECT_FALSE(r.seed);
+  EXPECT_FALSE(r.max_tokens);
+  EXPECT_TRUE(r.stop.empty());
+  EXPECT_FALSE(r.ignore_eos);
+}
+
+TEST(RequestParser, EveryChatFieldIsRead) {
+  const ApiRequest r = accepted(
+      ApiKind::kChat,
+      chat(R"("stream":true,"stream_options":{"include_usage":true},"temperature":0.5,"top_p":0.25,"top_k":7,
+      "seed":-3,"stop":["a","bc"],"stop_token_ids":[5,6],"max_completion_tokens":9,"ignore_eos":true,
+      "logprobs":true,"top_logprobs":4,"priority":-2,"cache_salt":"s","user":"u","metadata":{"a":"b"},
+      "store":true,"service_tier":"auto","parallel_tool_calls":true,"never_heard_of":[1])"));
+  EXPECT_TRUE(r.stream);
+  EXPECT_TRUE(r.include_usage);
+  EXPECT_EQ(r.sampling.temperature, 0.5f);
+  EXPECT_EQ(r.sampling.top_p, 0.25f);
+  EXPECT_EQ(r.sampling.top_k, 7);
+  EXPECT_EQ(r.sampling.logprobs, 4);
+  EXPECT_EQ(r.seed, static_cast<uint64_t>(-3));
+  EXPECT_EQ(r.stop, (std::vector<std::string>{"a", "bc"}));
+  EXPECT_EQ(r.stop_token_ids, (std::vector<Token>{5, 6}));
+  EXPECT_EQ(r.max_tokens, 9u);
+  EXPECT_EQ(r.max_tokens_field, "max_completion_tokens");
+  EXPECT_TRUE(r.ignore_eos);
+  EXPECT_EQ(r.priority, -2);
+  EXPECT_EQ(r.cache_salt, "s");
+}
+
+TEST(RequestParser, NeutralValuesOfUnsupportedFieldsPass) {
+  accepted(ApiKind::kChat,
+           chat(R"("tools":[],"tool_choice":"none","functions":null,"response_format":{"type":"text"},
+      "logit_bias":{},"frequency_penalty":0,"presence_penalty":0.0,"n":1,"modalities":["text"],"audio":null,
+      "min_p":0,"repetition_penalty":1.0,"chat_template_kwargs":{},"skip_special_tokens":true)"));
+  accepted(ApiKind::kCompletion, completion(R"("echo":false,"best_of":1,"suffix":"","n":1,"logprobs":null)"));
+}
+
+struct RefusedField {
+  ApiKind kind;
+  const char* fields;
+  const char* param;
+};
+
+class RefusedFields : public ::testing::TestWithParam<RefusedField> {};
+
+TEST_P(RefusedFields, AreNamed) {
+  const RefusedField& c = GetParam();
+  const std::string body = c.kind == ApiKind::kChat ? chat(c.fields) : completion(c.fields);
+  const ApiError e = refused(c.kind, body);
+  EXPECT_EQ(e.status, 400);
+  EXPECT_EQ(e.param, c.param) << e.message;
+  EXPECT_NE(e.message.find(c.param), std::string::npos) << e.message;
+}
+
+constexpr ApiKind kChat = ApiKind::kChat, kText = ApiKind::kCompletion;
+
+INSTANTIATE_TEST_SUITE_P(
+    Unsupported, RefusedFields,
+    ::testing::Values(RefusedField{kChat, R"("tools":[{"type":"function"}])", "tools"},
+                      RefusedField{kChat, R"("tool_choice":"auto")", "tool_choice"},
+                      RefusedField{kChat, R"("functions":[{}])", "functions"},
+                      RefusedField{kChat, R"("response_format":{"type":"json_object"})", "response_format"},
+                      RefusedField{kChat, R"("response_format":"text")", "response_format"},
+                      RefusedField{kChat, R"("logit_bias":{"5":1})", "logit_bias"},
+                      RefusedField{kChat, R"("frequency_penalty":0.1)", "frequency_penalty"},
+                      RefusedField{kChat, R"("presence_penalty":-1)", "presence_penalty"},
+                      RefusedField{kChat, R"("n":2)", "n"},
+                      RefusedField{kChat, R"("modalities":["text","audio"])", "modalities"},
+                      RefusedField{kChat, R"("audio":{"voice":"x"})", "audio"},
+                      RefusedField{kChat, R"("prediction":{"type":"content"})", "prediction"},
+                      RefusedField{kChat, R"("min_p":0.1)", "min_p"},
+                      RefusedField{kChat, R"("repetition_penalty":1.1)", "repetition_penalty"},
+                      RefusedField{kChat, R"("chat_template_kwargs":{"a":1})", "chat_template_kwargs"},
+                      RefusedField{kChat, R"("add_generation_prompt":false)", "add_generation_prompt"},
+                      RefusedField{kChat, R"("continue_final_message":true)", "continue_final_message"},
+                      RefusedField{kText, R"("echo":true)", "echo"},
+                      RefusedField{kText, R"("best_of":2)", "best_of"},
+                      RefusedField{kText, R"("suffix":"end")", "suffix"},
+                      RefusedField{kText, R"("guided_json":{})", "guided_json"},
+                      RefusedField{kText, R"("min_tokens":5)", "min_tokens"}));
+
+INSTANTIATE_TEST_SUITE_P(
+    Wrong, RefusedFields,
+    ::testing::Values(
+        RefusedField{kChat, R"("temperature":2.5)", "temperature"},
+        RefusedField{kChat, R"("temperature":-0.1)", "temperature"},
+        RefusedField{kChat, R"("temperature":"warm")", "temperature"},
+        RefusedField{kChat, R"("temperature":true)", "temperature"},
+        RefusedField{kChat, R"("top_p":0)", "top_p"}, RefusedField{kChat, R"("top_p":1.01)", "top_p"},
+        RefusedField{kChat, R"("top_k":-2)", "top_k"}, RefusedField{kChat, R"("top_k":1.5)", "top_k"},
+        RefusedField{kChat, R"("seed":1.5)", "seed"}, RefusedField{kChat, R"("seed":"x")", "seed"},
+        RefusedField{kChat, R"("max_tokens":0)", "max_tokens"},
+        RefusedField{kChat, R"("max_tokens":-1)", "max_tokens"},
+        RefusedField{kChat, R"("max_tokens":99999999999)", "max_tokens"},
+        RefusedField{kChat, R"("max_completion_tokens":0)", "max_completion_tokens"},
+        RefusedField{kChat, R"("stop":"")", "stop"}, RefusedField{kChat, R"("stop":[1])", "stop"},
+        RefusedField{kChat, R"("stop":{})", "stop"},
+        RefusedField{kChat, R"("stop":["a","a","a","a","a","a","a","a","a","a","a","a","a","a","a","a","a"])",
+                     "stop"},
+        RefusedField{kChat, R"("stop_token_ids":[-1])", "stop_token_ids"},
+        RefusedField{kChat, R"("stop_token_ids":5)", "stop_token_ids"},
+        RefusedField{kChat, R"("stream":"yes")", "stream"}, RefusedField{kChat, R"("stream":1)", "stream"},
+        RefusedField{kChat, R"("stream_options":{"include_usage":true})", "stream_options"},
+        RefusedField{kChat, R"("stream":true,"stream_options":[])", "stream_options"},
+        RefusedField{kChat, R"("stream":true,"stream_options":{"include_usage":1})",
+                     "stream_options.include_usage"},
+        RefusedField{kChat, R"("logprobs":2)", "logprobs"},
+        RefusedField{kChat, R"("top_logprobs":3)", "top_logprobs"},
+        RefusedField{kChat, R"("logprobs":true,"top_logprobs":21)", "top_logprobs"},
+        RefusedField{kChat, R"("priority":"high")", "priority"},
+        RefusedField{kChat, R"("cache_salt":7)", "cache_salt"}, RefusedField{kChat, R"("model":7)", "model"},
+        RefusedField{kChat, R"("ignore_eos":1)", "ignore_eos"},
+        RefusedField{kText, R"("logprobs":21)", "logprobs"},
+        RefusedField{kText, R"("logprobs":true)", "logprobs"},
+        RefusedField{kText, R"("prompt":[])", "prompt"}, RefusedField{kText, R"("prompt":null)", "prompt"},
+        RefusedField{kText, R"("prompt":[1,"a"])", "prompt"},
+        RefusedField{kText, R"("prompt":["a",1])", "prompt"},
+        RefusedField{kText, R"("prompt":[[]])", "prompt"},
+        RefusedField{kText, R"("prompt":[1,-5])", "prompt"}, RefusedField{kText, R"("prompt":7)", "prompt"},
+        RefusedField{kText, R"("prompt":{})", "prompt"}));
+
+TEST(RequestParser, Messages) {
+  const auto with = [](const std::string& messages) { return R"({"messages":)" + messages + "}"; };
+  const ApiRequest r = accepted(ApiKind::kChat, with(R"([{"role":"developer","content":"d","name":"n"},
+      {"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]},
+      {"role":"assistant","content":"c","tool_calls":[]},{"role":"user","content":""}])"));
+  ASSERT_EQ(r.messages.size(), 4u);
+  EXPECT_EQ(r.messages[0].role, "system");
+  EXPECT_EQ(r.messages[1].content, "a\nb");
+
+  const std::pair<const char*, const char*> wrong[] = {
+      {R"([])", "messages"},
+      {R"("hi")", "messages"},
+      {R"([7])", "messages[0]"},
+      {R"([{"content":"a"}])", "messages[0].role"},
+      {R"([{"role":"wizard","content":"a"}])", "messages[0].role"},
+      {R"([{"role":"tool","content":"a"}])", "messages[0].role"},
+      {R"([{"role":"user"}])", "messages[0].content"},
+      {R"([{"role":"user","content":null}])", "messages[0].content"},
+      {R"([{"role":"user","content":"a"},{"role":"user","content":5}])", "messages[1].content"},
+      {R"([{"role":"user","content":[{"type":"image_url","image_url":{"url":"x"}}]}])",
+       "messages[0].content[0].type"},
+      {R"([{"role":"user","content":[{"type":"text"}]}])", "messages[0].content[0].text"},
+      {R"([{"role":"user","content":[{"text":"a"}]}])", "messages[0].content[0]"},
+      {R"([{"role":"assistant","content":"a","tool_calls":[{}]}])", "messages[0].tool_calls"},
+  };
+  for (const auto& [messages, param] : wrong) {
+    const ApiError e = refused(ApiKind::kChat, with(messages));
+    EXPECT_EQ(e.status, 400);
+    EXPECT_EQ(e.param, param) << messages << ": " << e.message;
+  }
+  EXPECT_NE(refused(ApiKind::kChat, with(R"([{"role":"user","content":[{"type":"image_url"}]}])"))
+                .message.find("image_url"),
+            std::string::npos);
+}
+
+TEST(RequestParser, Prompts) {
+  const auto with = [](const std::string& prompt) { return R"({"prompt":)" + prompt + "}"; };
+  const auto prompts = [&](const std::string& p) { return accepted(ApiKind::kCompletion, with(p)).prompts; };
+  EXPECT_EQ(prompts(R"("a")"), (std::vector<PromptInput>{std::string("a")}));
+  EXPECT_EQ(prompts("[1,2,3.0]"), (std::vector<PromptInput>{std::vector<Token>{1, 2, 3}}));
+  EXPECT_EQ(prompts(R"(["a","b"])"), (std::vector<PromptInput>{std::string("a"), std::string("b")}));
+  EXPECT_EQ(prompts("[[1],[2,3]]"),
+            (std::vector<PromptInput>{std::vector<Token>{1}, std::vector<Token>{2, 3}}));
+  EXPECT_EQ(accepted(ApiKind::kCompletion, with(R"("a")")).max_tokens, 16u);
+}
+
+TEST(RequestParser, BodiesThatAreNotJson) {
+  const std::string bad[] = {
+      "",
+      "nonsense",
+      "[1]",
+      "\"a\"",
+      "{",
+      R"({"prompt":"a"} trailing)",
+      R"({"prompt":"\ud800"})",         // a lone high surrogate
+      R"({"prompt":"\udc00 x"})",       // a lone low one
+      "{\"prompt\":\"\xff\"}",          // not UTF-8
+      "{\"prompt\":\"\xc3\"}",          // cut short
+      "{\"prompt\":\"\xed\xa0\x80\"}",  // a surrogate in UTF-8
+      "{\"prompt\":\"a\x01\"}",         // a control character
+      R"({"prompt":"a","temperature":1e999})",
+      R"({"prompt":"a","temperature":NaN})",
+      std::string("{\"prompt\":\"a\0\"}", 14),
+  };
+  for (const std::string& body : bad) {
+    const ApiError e = refused(ApiKind::kCompletion, body);
+    EXPECT_EQ(e.status, 400) << body;
+    EXPECT_LT(e.message.size(), 200u);
+  }
+  // Escapes that are whole characters are fine.
+  EXPECT_EQ(
+      std::get<std::string>(accepted(ApiKind::kCompletion, R"({"prompt":"\ud83d\ude00\u0000"})").prompts[0]),
+      std::string("\xF0\x9F\x98\x80\0", 5));
+}
+
+TEST(RequestParser, BoundsOnNestingAndValues) {
+  const auto nested = [](size_t levels) {
+    return R"({"prompt":"a","x":)" + std::string(levels - 1, '[') + std::string(levels - 1, ']') + "}";
+  };
+  accepted(ApiKind::kCompletion, nested(64));
+  refused(ApiKind::kCompletion, nested(65));
+  refused(ApiKind::kCompletion, std::string(1'000'000, '['));
+  std::string many = R"({"prompt":"a","x":[0)";
+  for (int i = 0; i < 1'000'000; ++i) many += ",0";
+  refused(ApiKind::kCompletion, many + "]}");
+  // Brackets and commas inside a string do not count.
+  accepted(ApiKind::kCompletion, R"({"prompt":")" + std::string(100, '[') + R"(\"[[,,"})");
+}
+
+TEST(RequestParser, EveryCutOfABodyIsRefused) {
+  const std::string body = chat(R"("stop":["a\u00e9"],"temperature":0.5,"logit_bias":{})");
+  for (size_t n = 0; n < body.size(); ++n) refused(ApiKind::kChat, body.substr(0, n));
+  accepted(ApiKind::kChat, body);
+}
+
+}  // namespace
+}  // namespace kvasir

@@ -1,0 +1,44 @@
+// A tokenizer of bytes and scripts.
+#include "server/test_service.h"
+
+#include "support/tiny_llama.h"
+
+namespace kvasir::test {
+
+Tokenizer byte_tokenizer() {
+  TinyVocabulary vocabulary = make_tiny_vocabulary(259);
+  TokenizerData data;
+  data.pre = "smollm";
+  data.tokens = std::move(vocabulary.tokens);
+  data.token_types = std::move(vocabulary.types);
+  data.merges = std::move(vocabulary.merges);
+  data.eos = kEndToken;
+  Result<Tokenizer> tokenizer = Tokenizer::create(std::move(data));
+  KV_CHECK(tokenizer.ok(), "{}", tokenizer.status().message());
+  return std::move(tokenizer).value();
+}
+
+FakeBackend::Script say(std::string text) {
+  return [text = std::move(text)](const GenerationRequest&, size_t index) {
+    return index < text.size() ? token_of(text[index]) : kEndToken;
+  };
+}
+
+FakeBackend::Script repeat(std::string text) {
+  return [text = std::move(text)](const GenerationRequest&, size_t index) {
+    return token_of(text[index % text.size()]);
+  };
+}
+
+Result<std::string> render_test_chat(std::span<const ApiMessage> messages) {
+  std::string text;
+  for (const ApiMessage& m : messages) {
+    if (m.content == "forbidden")
+      return error(ErrorCode::kInvalidArgument, "the template refuses this message");
+    if (m.content == "explode") throw std::runtime_error("a fault of ours");
+    text += m.role + ": " + m.content + "|";
+  }
+  return text + "assistant:";
+}
+
+}  // namespace kvasir::test

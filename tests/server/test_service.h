@@ -1,0 +1,40 @@
+// A tokenizer of bytes and a fake backend, put together as a service.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "model/tokenizer.h"
+#include "server/fake_backend.h"
+#include "server/prompt.h"
+
+namespace kvasir::test {
+
+constexpr Token kEndToken = 2;
+constexpr Token kFirstByteToken = 3;
+
+// Ids 0, 1, 2 are <|endoftext|>, <|im_start|>, <|im_end|> (which ends a generation); 3 + b is the byte b.
+Tokenizer byte_tokenizer();
+
+inline Token token_of(char c) {
+  return kFirstByteToken + static_cast<uint8_t>(c);
+}
+
+// Says `text`, byte by byte, then kEndToken for ever.
+FakeBackend::Script say(std::string text);
+// Says `text` over and over.
+FakeBackend::Script repeat(std::string text);
+
+// "user: hello|assistant:", or an error if a message says "forbidden".
+Result<std::string> render_test_chat(std::span<const ApiMessage> messages);
+
+struct TestService {
+  explicit TestService(FakeBackend::Script script, uint32_t max_model_len = 4096)
+      : tokenizer(byte_tokenizer()), backend(std::move(script), max_model_len) {}
+  ModelService service() { return {&backend, &tokenizer, render_test_chat}; }
+
+  Tokenizer tokenizer;
+  FakeBackend backend;
+};
+
+}  // namespace kvasir::test

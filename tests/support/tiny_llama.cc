@@ -1,0 +1,251 @@
+// Random weights of a healthy size, a byte-level vocabulary, and the metadata that names them.
+#include "support/tiny_llama.h"
+
+#include <cmath>
+#include <string_view>
+#include <unordered_set>
+
+#include "base/check.h"
+#include "base/random.h"
+
+namespace kvasir::test {
+namespace {
+
+constexpr int32_t kSpecialTokens = 3;
+constexpr int32_t kByteTokens = 256;
+
+// Nearly normal, variance 1: the sum of twelve 16-bit uniforms less its mean. Exact on every machine.
+float normal(Random& random) {
+  int64_t sum = 0;
+  for (int draw = 0; draw < 3; ++draw) {
+    uint64_t bits = random.bits();
+    for (int part = 0; part < 4; ++part, bits >>= 16) sum += static_cast<int64_t>(bits & 0xffff);
+  }
+  return (static_cast<float>(sum) - 6.0F * 65535.0F) / 65536.0F;
+}
+
+std::vector<float> normals(uint64_t seed, size_t count, float mean, float deviation) {
+  Random random(seed);
+  std::vector<float> out(count);
+  for (float& v : out) v = mean + deviation * normal(random);
+  return out;
+}
+
+class TinyWriter {
+ public:
+  TinyWriter(const TinyLlamaShape& shape, ops::WeightType type, uint64_t seed)
+      : shape_(shape), type_(type), seed_(seed) {}
+
+  GgufBuilder run() {
+    write_metadata();
+    write_tokenizer();
+    write_tensors();
+    return std::move(out_);
+  }
+
+ private:
+  // Each tensor has a stream of its own, so that a change of shape elsewhere leaves its values alone.
+  uint64_t next_seed() { return random_bits(seed_, 1, tensors_++); }
+
+  void matrix(std::string_view name, int32_t rows, int32_t columns, float scale) {
+    const float deviation = scale / std::sqrt(static_cast<float>(columns));
+    const auto count = static_cast<size_t>(rows) * static_cast<size_t>(columns);
+    out_.add_tensor(name, {static_cast<uint64_t>(columns), static_cast<uint64_t>(rows)}, gguf_type_id(type_),
+                    quantize(type_, normals(next_seed(), count, 0.0F, deviation), columns));
+  }
+  void vector(std::string_view name, const std::vector<float>& values) {
+    out_.add_tensor(name, {values.size()}, gguf_type_id(ops::WeightType::kF32),
+                    quantize(ops::WeightType::kF32, values, static_cast<int64_t>(values.size())));
+  }
+  void norm(std::string_view name, float mean) {
+    vector(name, normals(next_seed(), static_cast<size_t>(shape_.dim), mean, 0.1F * mean));
+  }
+
+  void write_metadata();
+  void write_tokenizer();
+  void write_tensors();
+
+  const TinyLlamaShape shape_;
+  const ops::WeightType type_;
+  const uint64_t seed_;
+  uint64_t tensors_ = 0;
+  GgufBuilder out_;
+};
+
+void TinyWriter::write_metadata() {
+  const auto u32 = [this](std::string_view key, int32_t value) {
+    out_.set_u32(key, static_cast<uint32_t>(value));
+  };
+  out_.set_string("general.architecture", "llama");
+  out_.set_string("general.name", "tiny llama of random weights");
+  u32("llama.block_count", shape_.layers);
+  u32("llama.context_length", shape_.context);
+  u32("llama.embedding_length", shape_.dim);
+  u32("llama.feed_forward_length", shape_.ffn);
+  u32("llama.attention.head_count", shape_.heads);
+  u32("llama.attention.head_count_kv", shape_.kv_heads);
+  u32("llama.attention.key_length", shape_.head_dim);
+  u32("llama.attention.value_length", shape_.head_dim);
+  u32("llama.rope.dimension_count", shape_.head_dim);
+  u32("llama.vocab_size", shape_.vocab);
+  out_.set_f32("llama.rope.freq_base", shape_.rope_base);
+  out_.set_f32("llama.attention.layer_norm_rms_epsilon", 1e-5F);
+  if (shape_.rope_linear_factor != 1.0F) {
+    out_.set_string("llama.rope.scaling.type", "linear");
+    out_.set_f32("llama.rope.scaling.factor", shape_.rope_linear_factor);
+  }
+}
+
+void TinyWriter::write_tokenizer() {
+  const TinyVocabulary vocabulary = make_tiny_vocabulary(shape_.vocab);
+  out_.set_string("tokenizer.ggml.model", "gpt2");
+  out_.set_string("tokenizer.ggml.pre", "smollm");
+  out_.set_strings("tokenizer.ggml.tokens", vocabulary.tokens);
+  out_.set_i32s("tokenizer.ggml.token_type", vocabulary.types);
+  out_.set_strings("tokenizer.ggml.merges", vocabulary.merges);
+  out_.set_u32("tokenizer.ggml.bos_token_id", 1);
+  out_.set_u32("tokenizer.ggml.eos_token_id", 2);
+  out_.set_u32("tokenizer.ggml.unknown_token_id", 0);
+  out_.set_bool("tokenizer.ggml.add_bos_token", false);
+  out_.set_string("tokenizer.chat_template", kTinyChatTemplate);
+}
+
+// Queries and keys are a little larger than the rest, so that attention looks at some positions more than at
+// others. The embedding is smaller, or a tied model would mostly repeat its last token; the last norm makes
+// up for it, so that the logits spread (a deviation of about 2).
+void TinyWriter::write_tensors() {
+  const int32_t q_dim = shape_.heads * shape_.head_dim;
+  const int32_t kv_dim = shape_.kv_heads * shape_.head_dim;
+  constexpr float kAttentionScale = 1.5F;
+  constexpr float kEmbeddingScale = 0.5F;
+  constexpr float kOutputNormMean = 4.0F;
+  matrix("token_embd.weight", shape_.vocab, shape_.dim, kEmbeddingScale);
+  for (int32_t l = 0; l < shape_.layers; ++l) {
+    const auto name = [l](std::string_view role) { return fmt::format("blk.{}.{}.weight", l, role); };
+    norm(name("attn_norm"), 1.0F);
+    matrix(name("attn_q"), q_dim, shape_.dim, kAttentionScale);
+    matrix(name("attn_k"), kv_dim, shape_.dim, kAttentionScale);
+    matrix(name("attn_v"), kv_dim, shape_.dim, 1.0F);
+    matrix(name("attn_output"), shape_.dim, q_dim, 1.0F);
+    norm(name("ffn_norm"), 1.0F);
+    matrix(name("ffn_gate"), shape_.ffn, shape_.dim, 1.0F);
+    matrix(name("ffn_up"), shape_.ffn, shape_.dim, 1.0F);
+    matrix(name("ffn_down"), shape_.dim, shape_.ffn, 1.0F);
+  }
+  norm("output_norm.weight", kOutputNormMean);
+  if (!shape_.tied) matrix("output.weight", shape_.vocab, shape_.dim, kEmbeddingScale);
+  if (shape_.rope_factors) {
+    std::vector<float> factors;
+    for (int32_t i = 0; i < shape_.head_dim / 2; ++i) factors.push_back(1.0F + 0.25F * static_cast<float>(i));
+    vector("rope_freqs.weight", factors);
+  }
+}
+
+// GPT-2's mapping: printable Latin-1 stands for itself, the other bytes for the characters from U+0100 on.
+std::vector<std::string> byte_characters() {
+  std::vector<std::string> out;
+  uint32_t next = 0x100;
+  for (uint32_t byte = 0; byte < 256; ++byte) {
+    const bool printable = (byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte <= 0xff && byte != 0xad);
+    const uint32_t code = printable ? byte : next++;
+    std::string text;
+    if (code < 0x80) {
+      text += static_cast<char>(code);
+    } else {
+      text += static_cast<char>(0xc0 | (code >> 6));
+      text += static_cast<char>(0x80 | (code & 0x3f));
+    }
+    out.push_back(text);
+  }
+  return out;
+}
+
+// Adds merges until the vocabulary is full. A merge is valid when both its parts are tokens already.
+class MergeFiller {
+ public:
+  MergeFiller(TinyVocabulary& vocabulary, size_t size)
+      : vocabulary_(vocabulary), size_(size), known_(vocabulary.tokens.begin(), vocabulary.tokens.end()) {}
+
+  // False once the vocabulary is full.
+  bool merge(const std::string& left, const std::string& right) {
+    if (vocabulary_.tokens.size() == size_) return false;
+    if (!known_.insert(left + right).second) return true;
+    vocabulary_.tokens.push_back(left + right);
+    vocabulary_.types.push_back(1);
+    vocabulary_.merges.push_back(left + " " + right);
+    return true;
+  }
+
+ private:
+  TinyVocabulary& vocabulary_;
+  const size_t size_;
+  std::unordered_set<std::string> known_;
+};
+
+void fill_with_merges(TinyVocabulary& vocabulary, size_t size) {
+  MergeFiller filler(vocabulary, size);
+  const std::string space = "\xc4\xa0";  // U+0120, the character of byte 0x20
+  for (std::string_view word : {"the", "and", "of", "to", "in", "memory", "token", "hello", "world"}) {
+    std::string left = space;
+    for (char letter : word) {
+      if (!filler.merge(left, std::string(1, letter))) return;
+      left += letter;
+    }
+  }
+  std::vector<std::string> pairs;
+  for (char a = 'a'; a <= 'z'; ++a) {
+    for (char b = 'a'; b <= 'z'; ++b) {
+      if (!filler.merge(std::string(1, a), std::string(1, b))) return;
+      pairs.push_back(std::string{a, b});
+    }
+  }
+  for (const std::string& left : pairs) {
+    for (const std::string& right : pairs) {
+      if (!filler.merge(left, right)) return;
+    }
+  }
+}
+
+}  // namespace
+
+const char* const kTinyChatTemplate =
+    "{% for message in messages %}"
+    "{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
+
+TinyVocabulary make_tiny_vocabulary(int32_t size) {
+  KV_CHECK(size >= kSpecialTokens + kByteTokens, "a vocabulary of {}", size);
+  TinyVocabulary out;
+  out.tokens = {"<|endoftext|>", "<|im_start|>", "<|im_end|>"};
+  out.types.assign(kSpecialTokens, 3);
+  for (std::string& text : byte_characters()) out.tokens.push_back(std::move(text));
+  out.types.resize(out.tokens.size(), 1);
+  fill_with_merges(out, static_cast<size_t>(size));
+  KV_CHECK(out.tokens.size() == static_cast<size_t>(size), "a vocabulary of {} is too large", size);
+  return out;
+}
+
+TinyLlamaShape tiny_mha() {
+  return {};
+}
+
+TinyLlamaShape tiny_gqa() {
+  TinyLlamaShape shape;
+  shape.layers = 3;
+  shape.dim = 128;
+  shape.heads = 4;
+  shape.kv_heads = 2;
+  shape.ffn = 192;
+  return shape;
+}
+
+GgufBuilder tiny_llama_builder(const TinyLlamaShape& shape, ops::WeightType type, uint64_t seed) {
+  return TinyWriter(shape, type, seed).run();
+}
+
+std::vector<std::byte> make_tiny_llama(const TinyLlamaShape& shape, ops::WeightType type, uint64_t seed) {
+  return tiny_llama_builder(shape, type, seed).build();
+}
+
+}  // namespace kvasir::test

@@ -1,0 +1,53 @@
+// Small llama models with random weights and a byte-level tokenizer: enough to run every path of the engine.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ops/numerics.h"
+#include "support/gguf_builder.h"
+
+namespace kvasir::test {
+
+struct TinyLlamaShape {
+  int32_t layers = 2;
+  int32_t dim = 96;  // the quantised types need multiples of 32 for dim, ffn and heads × head_dim
+  int32_t heads = 3;
+  int32_t kv_heads = 3;
+  int32_t head_dim = 32;
+  int32_t ffn = 160;
+  int32_t vocab = 512;  // at least 3 special tokens + 256 bytes = 259
+  int32_t context = 2048;
+  bool tied = true;
+  float rope_base = 10000.0F;
+  float rope_linear_factor = 1.0F;  // written only if it is not 1
+  bool rope_factors = false;        // writes a rope_freqs.weight tensor
+};
+
+// 2 layers of width 96, 3 heads: every head has its own keys and values.
+TinyLlamaShape tiny_mha();
+// 3 layers of width 128, 4 query heads over 2 KV heads.
+TinyLlamaShape tiny_gqa();
+
+// Metadata, tokenizer and weights. The same arguments give the same bytes on every machine: weights come from
+// sums of uniform numbers and need no library function. The type is that of all matrices, the embedding
+// included; norms are F32.
+GgufBuilder tiny_llama_builder(const TinyLlamaShape& shape, ops::WeightType type, uint64_t seed);
+std::vector<std::byte> make_tiny_llama(const TinyLlamaShape& shape, ops::WeightType type, uint64_t seed);
+
+// The vocabulary of the tiny models: ids 0, 1, 2 are <|endoftext|>, <|im_start|>, <|im_end|>; 3 + b is the
+// byte b in the byte-to-character mapping of GPT-2; then merges, as many as fit.
+struct TinyVocabulary {
+  std::vector<std::string> tokens;
+  std::vector<std::string> merges;  // "left right", by rank
+  std::vector<int32_t> types;       // 3 = control, 1 = ordinary
+};
+TinyVocabulary make_tiny_vocabulary(int32_t size);
+
+// A ChatML template.
+extern const char* const kTinyChatTemplate;
+
+}  // namespace kvasir::test

@@ -1,0 +1,239 @@
+#!/usr/bin/env python3
+"""Writes a GGUF model of any llama shape with random weights and a byte-level tokenizer. Needs numpy.
+
+    make_model.py --preset tiny-gqa --weights q8_0 tiny.gguf
+    make_model.py --layers 4 --dim 256 --heads 4 --ffn 512 --vocab 1024 --context 4096 small.gguf
+
+The same options, seed and numpy version give the same bytes. What such a model says is noise; its shapes,
+types and speed are those of a real one.
+"""
+
+import argparse
+import sys
+import zlib
+
+import numpy as np
+
+from gguf_io import TENSOR_TYPES, GgufWriter
+
+PRESETS = {
+    "tiny-mha": dict(layers=2, dim=96, heads=3, kv_heads=3, head_dim=32, ffn=160, vocab=512, context=2048),
+    "tiny-gqa": dict(layers=3, dim=128, heads=4, kv_heads=2, head_dim=32, ffn=192, vocab=512, context=2048),
+    "mha-12x768": dict(layers=12, dim=768, heads=12, kv_heads=12, head_dim=64, ffn=2048, vocab=32000, context=4096),
+    "smollm2": dict(layers=30, dim=576, heads=9, kv_heads=3, head_dim=64, ffn=1536, vocab=49152, context=8192,
+                    rope_base=100000.0),
+    "tinyllama": dict(layers=22, dim=2048, heads=32, kv_heads=4, head_dim=64, ffn=5632, vocab=32000, context=2048,
+                      tied=False),
+}
+SIZES = ("layers", "dim", "heads", "kv_heads", "head_dim", "ffn", "vocab", "context")
+FILE_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q8_0": 7, "bf16": 32}  # general.file_type
+
+CHUNK_VALUES = 1 << 22  # float32 values held at a time
+# Queries and keys are a little larger than the rest, so that attention prefers some positions to others. The
+# embedding is smaller, or a tied model would mostly repeat its last token; the last norm makes up for it, so that
+# the logits spread (a deviation of about 2).
+ATTENTION_SCALE = 1.5
+EMBEDDING_SCALE = 0.5
+OUTPUT_NORM_MEAN = 4.0
+
+SPECIAL_TOKENS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+CONTROL, NORMAL = 3, 1
+CHAT_TEMPLATE = (
+    "{% for message in messages %}"
+    "{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+)
+WORDS = (
+    "the of and to in is that it for was on are as with be at this have from or by one not but what all were when "
+    "we there can an your which their said if will each about how up out them then many some so these would other "
+    "into has more her two like him see time could no make than first been its who now people my made over did down "
+    "only way find use may water long little very after words called just where most know memory attention token "
+    "block layer cache request sequence hello world"
+).split()
+SPACE = "\u0120"  # how the byte-to-character mapping writes a space
+
+
+def byte_characters():
+    """GPT-2's mapping: printable Latin-1 stands for itself, the other bytes for the characters from U+0100 on."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    codes = {byte: byte for byte in printable} | {byte: 0x100 + i for i, byte in enumerate(others)}
+    return [chr(codes[byte]) for byte in range(256)]
+
+
+def merge_candidates():
+    """Pairs (left, right) whose parts are tokens by the time the pair comes up."""
+    for word in WORDS:
+        left = SPACE
+        for letter in word:
+            yield left, letter
+            left += letter
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    pairs = [a + b for a in letters for b in letters]
+    for pair in pairs:
+        yield pair[0], pair[1]
+    for left in pairs:
+        for right in pairs:
+            yield left, right
+
+
+def make_vocabulary(size):
+    """Tokens, token types and merges: special tokens, the 256 bytes, then merges until the size is reached."""
+    tokens = SPECIAL_TOKENS + byte_characters()
+    if size < len(tokens):
+        sys.exit(f"--vocab {size} is too small; {len(tokens)} are needed for the bytes and the special tokens")
+    known = set(tokens)
+    merges = []
+    for left, right in merge_candidates():
+        if len(tokens) == size:
+            break
+        if left + right not in known:
+            known.add(left + right)
+            tokens.append(left + right)
+            merges.append(f"{left} {right}")
+    if len(tokens) < size:
+        sys.exit(f"--vocab {size} is too large; at most {len(tokens)} tokens can be made")
+    types = [CONTROL] * len(SPECIAL_TOKENS) + [NORMAL] * (size - len(SPECIAL_TOKENS))
+    return tokens, types, merges
+
+
+def normal_chunks(name, seed, rows, columns, mean, deviation):
+    """Yields float32 arrays of whole rows. The stream depends on seed and name only, not on the chunk size."""
+    random = np.random.Generator(np.random.SFC64([seed, zlib.crc32(name.encode())]))
+    step = max(1, CHUNK_VALUES // columns)
+    for begin in range(0, rows, step):
+        shape = (min(step, rows - begin), columns)
+        values = random.standard_normal(shape, dtype=np.float32)
+        values *= np.float32(deviation)
+        values += np.float32(mean)
+        yield values
+
+
+class ModelWriter:
+    def __init__(self, out, options):
+        self.out = out
+        self.o = options
+
+    def matrix(self, name, rows, columns, scale=1.0, kind=None):
+        deviation = scale / np.sqrt(columns)
+        self.out.add_tensor(name, (rows, columns), kind or self.o.weights,
+                            lambda: normal_chunks(name, self.o.seed, rows, columns, 0.0, deviation))
+
+    def norm(self, name, mean=1.0):
+        self.out.add_tensor(name, (self.o.dim,), "f32",
+                            lambda: normal_chunks(name, self.o.seed, 1, self.o.dim, mean, 0.1 * mean))
+
+    def metadata(self):
+        out, o = self.out, self.o
+        out.add_string("general.architecture", "llama")
+        out.add_string("general.name", o.name)
+        out.add_u32("general.file_type", FILE_TYPES[o.weights])
+        out.add_u32("general.quantization_version", 2)
+        out.add_u32("llama.block_count", o.layers)
+        out.add_u32("llama.context_length", o.context)
+        out.add_u32("llama.embedding_length", o.dim)
+        out.add_u32("llama.feed_forward_length", o.ffn)
+        out.add_u32("llama.attention.head_count", o.heads)
+        out.add_u32("llama.attention.head_count_kv", o.kv_heads)
+        out.add_u32("llama.attention.key_length", o.head_dim)
+        out.add_u32("llama.attention.value_length", o.head_dim)
+        out.add_u32("llama.rope.dimension_count", o.head_dim)
+        out.add_u32("llama.vocab_size", o.vocab)
+        out.add_f32("llama.rope.freq_base", o.rope_base)
+        out.add_f32("llama.attention.layer_norm_rms_epsilon", 1e-5)
+
+    def tokenizer(self):
+        tokens, types, merges = make_vocabulary(self.o.vocab)
+        self.out.add_string("tokenizer.ggml.model", "gpt2")
+        self.out.add_string("tokenizer.ggml.pre", "smollm")
+        self.out.add_strings("tokenizer.ggml.tokens", tokens)
+        self.out.add_i32s("tokenizer.ggml.token_type", types)
+        self.out.add_strings("tokenizer.ggml.merges", merges)
+        self.out.add_u32("tokenizer.ggml.bos_token_id", tokens.index("<|im_start|>"))
+        self.out.add_u32("tokenizer.ggml.eos_token_id", tokens.index("<|im_end|>"))
+        self.out.add_u32("tokenizer.ggml.unknown_token_id", tokens.index("<|endoftext|>"))
+        self.out.add_bool("tokenizer.ggml.add_bos_token", False)
+        self.out.add_bool("tokenizer.ggml.add_space_prefix", False)
+        self.out.add_string("tokenizer.chat_template", CHAT_TEMPLATE)
+
+    def tensors(self):
+        o = self.o
+        q_dim, kv_dim = o.heads * o.head_dim, o.kv_heads * o.head_dim
+        self.matrix("token_embd.weight", o.vocab, o.dim, EMBEDDING_SCALE, kind=o.embedding_weights)
+        for layer in range(o.layers):
+            prefix = f"blk.{layer}."
+            self.norm(prefix + "attn_norm.weight")
+            self.matrix(prefix + "attn_q.weight", q_dim, o.dim, ATTENTION_SCALE)
+            self.matrix(prefix + "attn_k.weight", kv_dim, o.dim, ATTENTION_SCALE)
+            self.matrix(prefix + "attn_v.weight", kv_dim, o.dim)
+            self.matrix(prefix + "attn_output.weight", o.dim, q_dim)
+            self.norm(prefix + "ffn_norm.weight")
+            self.matrix(prefix + "ffn_gate.weight", o.ffn, o.dim)
+            self.matrix(prefix + "ffn_up.weight", o.ffn, o.dim)
+            self.matrix(prefix + "ffn_down.weight", o.dim, o.ffn)
+        self.norm("output_norm.weight", OUTPUT_NORM_MEAN)
+        if not o.tied:
+            self.matrix("output.weight", o.vocab, o.dim, EMBEDDING_SCALE, kind=o.embedding_weights)
+
+
+def parse_options(arguments):
+    parser = argparse.ArgumentParser(description="Write a GGUF model with random weights.")
+    parser.add_argument("output", help="the file to write")
+    parser.add_argument("--preset", choices=sorted(PRESETS), help="a shape; the options below override it")
+    for size in SIZES:
+        parser.add_argument("--" + size.replace("_", "-"), type=int)
+    parser.add_argument("--weights", choices=sorted(TENSOR_TYPES), default="q8_0", help="default q8_0")
+    parser.add_argument("--embedding-weights", choices=sorted(TENSOR_TYPES),
+                        help="type of the embedding and the output matrix; default: as --weights")
+    parser.add_argument("--tied", action=argparse.BooleanOptionalAction,
+                        help="whether the output matrix is the embedding; default: the preset's, else tied")
+    parser.add_argument("--untied", dest="tied", action="store_false", help="the same as --no-tied")
+    parser.add_argument("--rope-base", type=float, help="default: the preset's, else 10000")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--name", help="general.name; default: from the shape")
+    parser.set_defaults(tied=None)
+    return parser, parser.parse_args(arguments)
+
+
+def complete_options(parser, o):
+    """Fills in what was not given and refuses shapes that cannot be."""
+    preset = PRESETS.get(o.preset, {})
+    for key in (*SIZES, "tied", "rope_base"):
+        if getattr(o, key) is None:
+            setattr(o, key, preset.get(key))
+    o.tied = True if o.tied is None else o.tied
+    o.rope_base = o.rope_base or 10000.0
+    o.kv_heads = o.kv_heads or o.heads
+    if o.head_dim is None and o.dim and o.heads:
+        o.head_dim = o.dim // o.heads
+    missing = ["--" + size.replace("_", "-") for size in SIZES if not getattr(o, size)]
+    if missing:
+        parser.error(f"give --preset, or also {' '.join(missing)}")
+    if min(getattr(o, size) for size in SIZES) < 1:
+        parser.error("every size must be at least 1")
+    if o.heads % o.kv_heads:
+        parser.error(f"--heads {o.heads} is not a multiple of --kv-heads {o.kv_heads}")
+    if o.head_dim % 2:
+        parser.error(f"--head-dim {o.head_dim} is odd; RoPE turns pairs")
+    o.embedding_weights = o.embedding_weights or o.weights
+    for kind in {o.weights, o.embedding_weights}:
+        for what, size in (("--dim", o.dim), ("--ffn", o.ffn), ("heads times head-dim", o.heads * o.head_dim)):
+            if size % TENSOR_TYPES[kind][1]:
+                parser.error(f"{what} is {size}; {kind} needs a multiple of {TENSOR_TYPES[kind][1]}")
+    o.name = o.name or f"random {o.preset or 'llama'} {o.layers}x{o.dim} {o.weights}"
+    return o
+
+
+def main(arguments=None):
+    parser, options = parse_options(arguments)
+    options = complete_options(parser, options)
+    with GgufWriter(options.output) as out:
+        model = ModelWriter(out, options)
+        model.metadata()
+        model.tokenizer()
+        model.tensors()
+
+
+if __name__ == "__main__":
+    main()
