@@ -6,6 +6,8 @@
 #include <CLI/CLI.hpp>
 #include <cctype>
 #include <cstdio>
+#include <cstdlib>
+#include <string_view>
 
 #include "base/units.h"
 #include "sched/registry.h"
@@ -87,6 +89,9 @@ void add_environment(CLI::App& app) {
     for (const char c : names.front()) {
       variable += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
     }
+    // Kubernetes sets NAME_PORT=tcp://… for a service called NAME, which is no port of ours.
+    const char* value = std::getenv(variable.c_str());
+    if (value != nullptr && std::string_view(value).starts_with("tcp://")) continue;
     option->envname(variable);
   }
 }

@@ -6,9 +6,11 @@
 #include <exception>
 #include <functional>
 
+#include "apps/eval.h"
 #include "apps/flags.h"
 #include "apps/generate.h"
 #include "apps/inspect.h"
+#include "apps/replay.h"
 #include "apps/serve.h"
 #include "bench/bench.h"
 
@@ -38,6 +40,17 @@ int run(int argc, char** argv) {
   CLI::App* bench_app = app.add_subcommand("bench", "Put load on any OpenAI-compatible server, and measure");
   add_bench_flags(*bench_app, bench);
   bench_app->callback([&] { chosen = [&] { return run_bench(bench); }; });
+
+  EvalOptions eval;
+  CLI::App* eval_app =
+      app.add_subcommand("eval", "Compare a configuration with f32 arithmetic on text, or measure its speed");
+  add_eval_flags(*eval_app, eval);
+  eval_app->callback([&] { chosen = [&] { return run_eval(eval); }; });
+
+  ReplayOptions replay;
+  CLI::App* replay_app = app.add_subcommand("replay", "Let a policy plan again what a plan log recorded");
+  add_replay_flags(*replay_app, replay);
+  replay_app->callback([&] { chosen = [&] { return run_replay(replay); }; });
 
   std::string inspected;
   CLI::App* inspect_app = app.add_subcommand("inspect", "Describe a model file");

@@ -82,7 +82,7 @@ class CpuRuntime final : public Runtime {
 };
 
 Status CpuRuntime::load_text(const RuntimeOptions& options) {
-  KV_ASSIGN_OR_RETURN(TokenizerData data, tokenizer_data_from(file_->gguf()));
+  KV_ASSIGN_OR_RETURN(TokenizerData data, read_tokenizer_data(file_->gguf()));
   std::optional<std::string> source = data.chat_template;
   KV_ASSIGN_OR_RETURN(Tokenizer tokenizer, Tokenizer::create(std::move(data)));
   tokenizer_ = std::make_unique<Tokenizer>(std::move(tokenizer));

@@ -17,7 +17,6 @@ struct SeqState {
   uint32_t ready = 0;
   uint32_t blocks = 0;
   uint32_t promised = 0;
-  uint32_t own = 0;
 };
 
 template <typename... Args>
@@ -47,10 +46,10 @@ class Checker {
       return broken("{} sequences would run, the limit is {}", running_, view_.limits.max_num_seqs);
     }
     const bool work = !view_.running.empty() || !view_.waiting.empty();
-    // A preemption moves the work forward too: it cannot be repeated for ever, and blocks that two preempted
-    // sequences shared are counted as free only in the next view.
+    // Preemptions and drops move the work forward too: they cannot be repeated for ever, and blocks that two
+    // sequences shared and gave up are counted as free only in the next view.
     if (work && view_.steps_in_flight == 0 && plan.rows.empty() && plan.failures.empty() &&
-        plan.preemptions.empty()) {
+        plan.preemptions.empty() && plan.copies.empty()) {
       return broken("{} running and {} waiting sequences, but nothing runs and nothing fails",
                     view_.running.size(), view_.waiting.size());
     }
@@ -59,8 +58,7 @@ class Checker {
 
  private:
   void add(const SeqView& s, bool running) {
-    seqs_[s.id] = {
-        &s, running, running, false, s.ready_tokens, s.device_blocks, s.promised_blocks, s.own_device_blocks};
+    seqs_[s.id] = {&s, running, running, false, s.ready_tokens, s.device_blocks, s.promised_blocks};
   }
 
   SeqState* find(SeqId id) {
@@ -106,14 +104,14 @@ class Checker {
       return broken("sequence {}: drops {} of {} layer groups", raw(c.seq), c.layers.count(),
                     view_.geometry.groups());
     }
+    if (s->blocks == 0) return broken("drops cells of sequence {}, which has none", raw(c.seq));
     if (s->running) return broken("drops cells of sequence {}, which goes on running", raw(c.seq));
     if (c.tokens.begin != 0 || c.tokens.end < s->ready) {
       return broken("sequence {}: drops [{}, {}) of [0, {}): what is kept has no use", raw(c.seq),
                     c.tokens.begin, c.tokens.end, s->ready);
     }
     give_back_promise(*s);
-    ledger_.give_up(s->own);
-    s->own = 0;  // a second drop gives nothing
+    ledger_.give_up(s->view->own_device_blocks);
     s->ready = 0;
     s->blocks = 0;
     return {};

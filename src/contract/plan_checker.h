@@ -13,7 +13,7 @@ namespace kvasir {
 //  - every row's history is covered: rows begin where the ready or adopted tokens, or earlier rows, end;
 //  - new blocks, adopted idle blocks and outstanding promises fit in what is free or given up;
 //  - no more sequences run than the limits allow;
-//  - if there is work and nothing is in flight, the plan runs, preempts or fails something.
+//  - if there is work and nothing is in flight, the plan runs, preempts, drops or fails something.
 // Otherwise the error names the first rule that is broken, with its numbers.
 Status check_plan(const View& view, const StepPlan& plan);
 

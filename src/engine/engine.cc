@@ -26,6 +26,8 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Policy> policy, Exe
   const uint32_t fit = cache_.total_blocks() * options.cache.geometry.block_tokens;
   KV_CHECK(options.max_model_len > 0 && options.max_model_len <= fit, "max_model_len={} fit={}",
            options.max_model_len, fit);
+  // The committer names one token of a sequence by reference, so no more than one may be unknown.
+  KV_CHECK(executor.depth() == 1 || executor.depth() == 2, "depth={}", executor.depth());
   view_.geometry = options.cache.geometry;
   view_.limits = options.limits;
   metrics_.kv_blocks_total = cache_.total_blocks();

@@ -43,7 +43,7 @@ class Engine {
   static uint32_t longest_fit(const CacheOptions& cache);
 
   // The executor, the clock and the log outlive the engine; `log` may be null.
-  // REQUIRES: 0 < max_model_len <= longest_fit(options.cache)
+  // REQUIRES: 0 < max_model_len <= longest_fit(options.cache); the executor's depth is 1 or 2.
   Engine(const EngineOptions& options, std::unique_ptr<Policy> policy, Executor& executor, const Clock& clock,
          PlanLog* log = nullptr);
   // Stops.
@@ -61,7 +61,7 @@ class Engine {
   void start();
   // No new requests from now on; those accepted go on.
   void drain();
-  // Waits until nothing is queued, running or in flight, or for `timeout`; true when so.
+  // Waits until every request that was accepted has ended, or for `timeout`; true when so.
   // REQUIRES: start() was called, or the timeout is 0.
   bool wait_idle(Nanos timeout);
   // Ends every request that is left with kAbort, and the thread.

@@ -86,6 +86,8 @@ TEST_F(PlanChecker, Copies) {
   decode();
   plan_.copies = {drop(kNone, 40)};
   expect_broken("changes copies of sequence 99");
+  plan_.copies = {drop(kWait, 60)};
+  expect_broken("drops cells of sequence 2, which has none");
   plan_.copies = {drop(kRun, 40)};
   expect_broken("drops cells of sequence 1, which goes on running");
   plan_ = {};
@@ -180,7 +182,7 @@ TEST_F(PlanChecker, WhatIsGivenUpCountsOnceAndNotWhileAStepIsInFlight) {
   plan_.rows = {rows(SeqId{3}, 0, 113)};
   expect_broken("takes 1 blocks more");
   plan_.copies.push_back(drop(kRun, 40));
-  expect_broken("takes 1 blocks more");
+  expect_broken("drops cells of sequence 1, which has none");
   plan_.copies.pop_back();
   plan_.rows = {rows(SeqId{3}, 0, 80)};
   view_.steps_in_flight = 1;

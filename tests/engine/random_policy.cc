@@ -78,12 +78,15 @@ class RandomPolicy final : public Policy {
       builder.preempt_and_drop(view.running.back());
       return builder.take();
     }
+    bool dropped = false;
     for (size_t i = 1; i < view.waiting.size(); ++i) {
-      if (view.waiting[i].device_blocks > 0) builder.drop_waiting(view.waiting[i]);
+      if (view.waiting[i].device_blocks == 0) continue;
+      builder.drop_waiting(view.waiting[i]);
+      dropped = true;
     }
     if (builder.admit(view.waiting[0])) {
       run(view.waiting[0], builder);
-    } else {
+    } else if (!dropped) {
       builder.fail(view.waiting[0], "the random policy found no memory, though nothing runs");
     }
     return builder.take();

@@ -37,7 +37,7 @@ TEST_P(Torture, EveryOutputIsWhatItsTokensSay) {
   std::tie(config.policy, config.depth, config.groups, config.block_tokens, config.prefix_caching) =
       GetParam();
   config.total_blocks = config.block_tokens == 16 ? 26 : config.block_tokens == 32 ? 14 : 8;
-  config.requests = scaled(120);
+  config.requests = scaled(250);
   config.seed = 1000 * config.block_tokens + 10 * config.groups + static_cast<uint64_t>(config.depth);
   const TortureOutcome out = torture(config);
   expect_right(config, out);
@@ -80,7 +80,7 @@ TEST(Torture, AmpleMemoryPreemptsNobody) {
     TortureConfig config;
     config.policy = policy;
     config.total_blocks = 400;
-    config.requests = scaled(200);
+    config.requests = scaled(80);
     const TortureOutcome out = torture(config);
     expect_right(config, out);
     EXPECT_EQ(out.preemptions, 0u);

@@ -88,7 +88,8 @@ TEST(ChatTemplate, RefusesWhatIsNoTemplate) {
                              "{{ and }}",
                              "{% macro m(a=1, b) %}{% endmacro %}",
                              "{{ 007 }}",
-                             "{% 5 %}", "{{ 1 is number is defined }}"}) {
+                             "{% 5 %}",
+                             "{{ 1 is number is defined }}"}) {
     const auto result = ChatTemplate::parse(source);
     ASSERT_FALSE(result.ok()) << source;
     EXPECT_EQ(result.status().code(), ErrorCode::kInvalidArgument)
@@ -133,8 +134,7 @@ TEST(ChatTemplate, BoundsNesting) {
         "{{ " + repeat("-", many) + "1 }}", "{{ 1" + repeat(" + 1", many) + " }}",
         "{{ x" + repeat(".a", many) + " }}", "{{ x" + repeat("[0]", many) + " }}",
         "{{ x" + repeat("|trim", many) + " }}", "{{ " + repeat("1 if 1 else ", many) + "1 }}",
-        "{{ x" + repeat(" is eq(1)", many) + " }}",
-        repeat("{% if 1 %}", many) + repeat("{% endif %}", many),
+        "{{ x" + repeat(" is eq(1)", many) + " }}", repeat("{% if 1 %}", many) + repeat("{% endif %}", many),
         repeat("{% for a in b %}", many) + repeat("{% endfor %}", many),
         "{{ [1]|map(" + repeat("'map',", many) + "'upper') }}", "{{ x" + repeat(".strip()", many) + " }}",
         "{{ 1" + repeat(" ~ 1", many) + " }}",

@@ -1,6 +1,8 @@
 // Helpers of both matrix products, and gemm_f32 written once over sixteen lanes; included after
 // body_vector.h, whose rules it follows.
 
+#pragma once
+
 #include <cstdint>
 
 namespace kvasir::ops {

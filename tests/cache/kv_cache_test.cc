@@ -1,0 +1,237 @@
+// The map of copies, one rule at a time. Blocks have 16 tokens.
+#include "cache/kv_cache.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <vector>
+
+namespace kvasir {
+namespace {
+
+constexpr SeqId kA{1}, kB{2}, kC{3};
+
+std::vector<Token> tokens(uint32_t n, Token first = 0) {
+  std::vector<Token> out(n);
+  std::iota(out.begin(), out.end(), first);
+  return out;
+}
+
+CacheOptions options(uint32_t blocks, bool prefix_caching = true) {
+  CacheOptions o;
+  o.geometry = {16, 4, 2, 8};
+  o.device_bytes = o.geometry.kv_block_bytes() * blocks;
+  o.prefix_caching = prefix_caching;
+  return o;
+}
+
+class KvCacheTest : public testing::Test {
+ protected:
+  explicit KvCacheTest(uint32_t blocks = 8) : cache_(options(blocks)) {}
+  ~KvCacheTest() override { EXPECT_EQ(cache_.check_integrity().message(), ""); }
+
+  void submit(uint64_t step, SeqId seq, uint32_t end) {
+    StepSlice slice;
+    slice.seq = seq;
+    slice.tokens = {cache_.summary(seq).ready_tokens, end};
+    cache_.extend(seq, end);
+    cache_.step_submitted(StepId{step}, {&slice, 1});
+    ASSERT_EQ(cache_.check_integrity().message(), "");
+  }
+  void end(uint64_t step, bool ok = true) {
+    cache_.step_ended(StepId{step}, ok);
+    ASSERT_EQ(cache_.check_integrity().message(), "");
+  }
+  // Blocks that anyone may take.
+  int64_t available() const {
+    return cache_.device_budget().available(FrameClass::kKvPlane) / cache_.geometry().kv_frames_per_block();
+  }
+  uint32_t pinned() const {
+    return cache_.device_budget().pinned[0] / cache_.geometry().kv_frames_per_block();
+  }
+
+  KvCache cache_;
+};
+
+TEST_F(KvCacheTest, FullBlocksAreFoundWhenTheirStepHasEnded) {
+  EXPECT_EQ(cache_.total_blocks(), 8u);
+  cache_.add_sequence(kA, tokens(40), "");
+  submit(1, kA, 40);
+  cache_.add_sequence(kB, tokens(40), "");
+  EXPECT_EQ(cache_.summary(kB).cached_tokens, 0u) << "nothing is written yet";
+  end(1);
+  EXPECT_EQ(cache_.summary(kB).cached_tokens, 32u);
+  EXPECT_EQ(cache_.summary(kB).cached_idle_blocks, 0u);
+  cache_.remove_sequence(kA);
+  EXPECT_EQ(cache_.summary(kB).cached_idle_blocks, 2u);
+  EXPECT_EQ(cache_.idle_blocks(), 2u);
+  EXPECT_EQ(cache_.used_blocks(), 0u);
+  EXPECT_EQ(available(), 8);
+  cache_.adopt(kB, 32);
+  EXPECT_EQ(available(), 6);
+  EXPECT_EQ(cache_.summary(kB).ready_tokens, 32u);
+  EXPECT_EQ(cache_.summary(kB).own_device_blocks, 2u);
+}
+
+TEST_F(KvCacheTest, TheLastTokenIsNeverCached) {
+  cache_.add_sequence(kA, tokens(33), "");
+  submit(1, kA, 33);
+  end(1);
+  cache_.add_sequence(kB, tokens(32), "");
+  EXPECT_EQ(cache_.summary(kB).cached_tokens, 16u);
+  cache_.add_sequence(kC, tokens(33), "");
+  EXPECT_EQ(cache_.summary(kC).cached_tokens, 32u);
+}
+
+TEST_F(KvCacheTest, SaltsAndOtherTokensShareNothing) {
+  cache_.add_sequence(kA, tokens(40), "one");
+  submit(1, kA, 40);
+  end(1);
+  cache_.add_sequence(kB, tokens(40), "two");
+  cache_.add_sequence(kC, tokens(40, 1), "one");
+  EXPECT_EQ(cache_.summary(kB).cached_tokens, 0u);
+  EXPECT_EQ(cache_.summary(kC).cached_tokens, 0u);
+}
+
+TEST_F(KvCacheTest, AStepThatFailedPublishesNothing) {
+  cache_.add_sequence(kA, tokens(40), "");
+  submit(1, kA, 40);
+  end(1, false);
+  cache_.add_sequence(kB, tokens(40), "");
+  EXPECT_EQ(cache_.summary(kB).cached_tokens, 0u);
+  cache_.remove_sequence(kA);
+  EXPECT_EQ(cache_.idle_blocks(), 0u);
+  EXPECT_EQ(available(), 8);
+}
+
+TEST_F(KvCacheTest, WhatIsGivenUpStaysPinnedUntilTheStepsInFlightEnd) {
+  cache_.add_sequence(kA, tokens(20), "");
+  cache_.add_sequence(kB, tokens(20, 100), "");
+  submit(1, kA, 20);
+  submit(2, kB, 20);
+  cache_.remove_sequence(kA);
+  EXPECT_EQ(pinned(), 2u);
+  EXPECT_EQ(available(), 4);
+  end(1);
+  EXPECT_EQ(pinned(), 2u) << "step 2 was in flight as well";
+  end(2);
+  EXPECT_EQ(pinned(), 0u);
+  EXPECT_EQ(available(), 6) << "nothing of a sequence that had gone was published";
+}
+
+TEST_F(KvCacheTest, AnOlderStepPublishesNothingOfASequenceThatWasDropped) {
+  cache_.add_sequence(kA, tokens(40), "");
+  submit(1, kA, 40);
+  cache_.drop_all(kA);
+  EXPECT_TRUE(cache_.was_dropped(kA));
+  submit(2, kA, 16);
+  end(1);
+  EXPECT_EQ(cache_.idle_blocks(), 0u);
+  cache_.add_sequence(kB, tokens(40), "");
+  EXPECT_EQ(cache_.summary(kB).cached_tokens, 0u);
+  end(2);
+  EXPECT_EQ(cache_.summary(kB).cached_tokens, 16u);
+}
+
+TEST_F(KvCacheTest, APinnedBlockCanBeAdopted) {
+  cache_.add_sequence(kA, tokens(40), "");
+  submit(1, kA, 40);
+  end(1);
+  cache_.append_token(kA, 40);
+  submit(2, kA, 41);
+  cache_.remove_sequence(kA);
+  cache_.add_sequence(kB, tokens(40), "");
+  EXPECT_EQ(cache_.summary(kB).cached_tokens, 32u);
+  EXPECT_EQ(cache_.summary(kB).cached_idle_blocks, 0u);
+  EXPECT_EQ(pinned(), 3u);
+  cache_.adopt(kB, 32);
+  EXPECT_EQ(pinned(), 1u);
+  EXPECT_EQ(cache_.summary(kB).own_device_blocks, 0u) << "giving it up would free nothing yet";
+  end(2);
+  EXPECT_EQ(cache_.summary(kB).own_device_blocks, 2u);
+  EXPECT_EQ(cache_.take_changed(), (std::vector<SeqId>{kB, kB}));
+}
+
+TEST_F(KvCacheTest, ASharedBlockIsNobodysOwn) {
+  cache_.add_sequence(kA, tokens(40), "");
+  submit(1, kA, 40);
+  end(1);
+  cache_.add_sequence(kB, tokens(40), "");
+  cache_.adopt(kB, 32);
+  EXPECT_EQ(cache_.summary(kA).own_device_blocks, 1u);
+  EXPECT_EQ(cache_.summary(kB).own_device_blocks, 0u);
+  EXPECT_EQ(cache_.used_blocks(), 3u);
+  cache_.drop_all(kA);
+  EXPECT_EQ(cache_.summary(kB).own_device_blocks, 2u);
+  EXPECT_EQ(cache_.summary(kA).cached_tokens, 32u) << "it may adopt its own blocks again";
+}
+
+TEST_F(KvCacheTest, TheOldestIdleBlockIsEvictedAndOfAPrefixItsEnd) {
+  cache_.add_sequence(kA, tokens(65), "");  // 4 full blocks and one more
+  submit(1, kA, 65);
+  end(1);
+  cache_.remove_sequence(kA);
+  EXPECT_EQ(cache_.idle_blocks(), 4u);
+  cache_.add_sequence(kB, tokens(65), "");
+  cache_.add_sequence(kC, tokens(96, 500), "");
+  submit(2, kC, 80);
+  EXPECT_EQ(cache_.summary(kB).cached_tokens, 48u);
+  submit(3, kC, 96);
+  EXPECT_EQ(cache_.summary(kB).cached_tokens, 32u);
+  end(2);
+  end(3);
+}
+
+TEST_F(KvCacheTest, PromisesAreDrawnThenEnd) {
+  cache_.add_sequence(kA, tokens(60), "");
+  cache_.promise(kA, 4);
+  EXPECT_EQ(available(), 4);
+  submit(1, kA, 20);
+  EXPECT_EQ(cache_.summary(kA).promised_blocks, 2u);
+  EXPECT_EQ(available(), 4);
+  cache_.end_promise(kA);
+  EXPECT_EQ(available(), 6);
+  cache_.promise(kA, 1);
+  end(1);
+  cache_.drop_all(kA);
+  EXPECT_EQ(available(), 8);
+}
+
+TEST_F(KvCacheTest, TwoThatComputeTheSameKeepACopyEach) {
+  cache_.add_sequence(kA, tokens(20), "");
+  cache_.add_sequence(kB, tokens(20), "");
+  submit(1, kA, 20);
+  submit(2, kB, 20);
+  end(1);
+  end(2);
+  EXPECT_EQ(cache_.used_blocks(), 4u);
+  cache_.remove_sequence(kB);
+  EXPECT_EQ(cache_.idle_blocks(), 0u) << "the second copy is not kept";
+  cache_.remove_sequence(kA);
+  EXPECT_EQ(cache_.idle_blocks(), 1u);
+}
+
+TEST(KvCache, WithoutPrefixCachingNothingIsFoundOrKept) {
+  KvCache cache(options(8, false));
+  cache.add_sequence(kA, tokens(40), "");
+  StepSlice slice;
+  slice.seq = kA;
+  slice.tokens = {0, 40};
+  cache.extend(kA, 40);
+  cache.step_submitted(StepId{1}, {&slice, 1});
+  cache.step_ended(StepId{1}, true);
+  cache.add_sequence(kB, tokens(40), "");
+  EXPECT_EQ(cache.summary(kB).cached_tokens, 0u);
+  cache.remove_sequence(kA);
+  EXPECT_EQ(cache.idle_blocks(), 0u);
+  EXPECT_EQ(cache.check_integrity().message(), "");
+}
+
+TEST(KvCacheDeathTest, APlanThatTakesTooMuchIsOurBug) {
+  KvCache cache(options(2));
+  cache.add_sequence(kA, tokens(40), "");
+  EXPECT_DEATH(cache.extend(kA, 40), "took more than there is");
+}
+
+}  // namespace
+}  // namespace kvasir

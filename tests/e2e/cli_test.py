@@ -1,0 +1,62 @@
+"""`kvasir generate`, `inspect`, `--version`, `--help`."""
+
+import json
+import unittest
+
+from support import Server, model_path, run
+
+MEMORY = ("--kv-cache-memory-bytes", "64MiB")
+
+
+class Cli(unittest.TestCase):
+    def test_version_and_help(self):
+        self.assertRegex(run("--version").stdout, r"^kvasir \d+\.\d+\.\d+\n$")
+        self.assertEqual(run("--help").returncode, 0)
+        for subcommand in ("serve", "generate", "bench", "inspect"):
+            result = run(subcommand, "--help")
+            self.assertEqual(result.returncode, 0)
+            self.assertIn("Usage:", result.stdout)
+        self.assertEqual(run().returncode, 2)
+        self.assertEqual(run("no-such-thing").returncode, 2)
+
+    def test_inspect(self):
+        result = run("inspect", model_path())
+        self.assertEqual(result.returncode, 0)
+        self.assertIn("llama", result.stdout)
+        bad = run("inspect", __file__)
+        self.assertEqual(bad.returncode, 1)
+        self.assertEqual(len(bad.stderr.splitlines()), 1)
+        self.assertIn("cli_test.py", bad.stderr)
+
+    def test_generate_is_the_servers_answer(self):
+        question = "What is a raven?"
+        result = run("generate", model_path(), *MEMORY, "--chat", "--prompt", question, "--max-tokens", "16",
+                     "--temperature", "0")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        with Server() as server:
+            answer = json.loads(server.ask("POST", "/v1/chat/completions", {
+                "messages": [{"role": "user", "content": question}], "max_tokens": 16, "temperature": 0})[2])
+        self.assertEqual(result.stdout, answer["choices"][0]["message"]["content"] + "\n")
+
+    def test_generate_with_seed_stop_and_logprobs(self):
+        common = ("generate", model_path(), *MEMORY, "--prompt", "One, two, three,", "--max-tokens", "8")
+        drawn = [run(*common, "--temperature", "1.5", "--seed", seed).stdout for seed in ("1", "1", "2")]
+        self.assertEqual(drawn[0], drawn[1])
+        self.assertNotEqual(drawn[0], drawn[2])
+        plain = run(*common, "--temperature", "0").stdout
+        stopped = run(*common, "--temperature", "0", "--stop", plain[4:7]).stdout
+        self.assertEqual(stopped, plain[:plain.index(plain[4:7])] + "\n")
+        lines = run(*common, "--temperature", "0", "--logprobs", "2").stdout.splitlines()
+        self.assertEqual(len(lines), 8)
+        for line in lines:
+            self.assertEqual(len(line.split("\t")), 5)
+            self.assertLessEqual(float(line.split("\t")[0]), 0)
+
+    def test_generate_refuses_what_does_not_fit(self):
+        result = run("generate", model_path(), *MEMORY, "--prompt", "a", "--max-tokens", "100000")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("--max-tokens", result.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,164 @@
+"""Start and end of `kvasir serve`: readiness, signals, drain, mistakes on the command line."""
+
+import http.client
+import json
+import signal
+import socket
+import tempfile
+import threading
+import time
+import unittest
+
+from support import Server, model_path, run, stream_events
+
+CHAT = "/v1/chat/completions"
+
+
+def start_stream(server, max_tokens):
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+    connection.request("POST", CHAT, json.dumps({
+        "messages": [{"role": "user", "content": "Tell me a story."}], "stream": True, "ignore_eos": True,
+        "max_tokens": max_tokens}))
+    response = connection.getresponse()
+    events = stream_events(response)
+    next(events)
+    next(events)
+    return connection, events
+
+
+class Lifecycle(unittest.TestCase):
+    def test_the_curl_line_works(self):
+        with Server() as server:
+            line = server.tries()
+            data = line[line.index("-d '") + 4:line.rindex("'")]
+            status, _, answer = server.ask("POST", CHAT, data)
+            self.assertEqual(status, 200, answer)
+            self.assertIn(f":{server.port}{CHAT}", line)
+            self.assertTrue(any("memory" in text for text in server.log))
+            self.assertEqual(server.stop(), 0)
+
+    def test_sigterm_lets_running_requests_finish(self):
+        with Server() as server:
+            connection, events = start_stream(server, 60)
+            server.signal()
+            # Readiness fails first, while the stream goes on.
+            end = time.monotonic() + 10
+            while server.ask("GET", "/health")[0] != 503 and time.monotonic() < end:
+                pass
+            status, headers, _ = server.ask("POST", CHAT, {"messages": [{"role": "user", "content": "a"}]})
+            self.assertEqual(status, 503)
+            self.assertIn("retry-after", headers)
+            rest = list(events)
+            self.assertEqual(rest[-1], "[DONE]")
+            self.assertEqual(json.loads(rest[-2])["choices"][0]["finish_reason"], "length")
+            connection.close()
+            self.assertEqual(server.wait(), 0)
+
+    def test_the_shutdown_timeout_ends_what_is_left(self):
+        with Server("--shutdown-timeout", "0.3") as server:
+            connection, events = start_stream(server, 4000)
+            begin = time.monotonic()
+            server.signal(signal.SIGINT)
+            rest = list(events)
+            self.assertIn("error", json.loads(rest[-2]))
+            self.assertEqual(rest[-1], "[DONE]")
+            connection.close()
+            self.assertEqual(server.wait(), 0)
+            self.assertLess(time.monotonic() - begin, 20)
+
+    def test_a_second_signal_stops_at_once(self):
+        with Server("--shutdown-timeout", "600") as server:
+            connection, events = start_stream(server, 4000)
+            server.signal()
+            time.sleep(0.2)
+            self.assertIsNone(server.process.poll())
+            server.signal()
+            self.assertEqual(list(events)[-1], "[DONE]")
+            connection.close()
+            self.assertEqual(server.wait(20), 0)
+
+    def test_idle_clients_do_not_hold_up_the_end(self):
+        with Server() as server:
+            idle = [server.socket() for _ in range(20)]
+            half = server.socket()
+            half.sendall(b"GET /hea")
+            begin = time.monotonic()
+            self.assertEqual(server.stop(), 0)
+            self.assertLess(time.monotonic() - begin, 5)
+            for s in idle + [half]:
+                s.close()
+
+    def test_flags_and_environment(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".keys") as keys:
+            keys.write("from-file\n\n  \n")
+            keys.flush()
+            environment = {"KVASIR_SERVED_MODEL_NAME": "from-environment", "KVASIR_MAX_MODEL_LEN": "512",
+                           "KVASIR_API_KEY": "from-environment", "KVASIR_HOST": "127.0.0.1",
+                           "KVASIR_ENABLE_PREFIX_CACHING": "false"}
+            with Server("--max-model-len", "256", "--api-key-file", keys.name, environment=environment) as server:
+                for key in ("from-file", "from-environment"):
+                    status, _, answer = server.ask("GET", "/v1/models",
+                                                   headers={"Authorization": "Bearer " + key})
+                    self.assertEqual(status, 200)
+                    model = json.loads(answer)["data"][0]
+                    self.assertEqual(model["id"], "from-environment")
+                    self.assertEqual(model["max_model_len"], 256)
+                self.assertEqual(server.ask("GET", "/v1/models")[0], 401)
+                self.assertIn('enable_prefix_caching="False"', server.ask("GET", "/metrics")[2].decode())
+                self.assertEqual(server.stop(), 0)
+
+    def test_mistakes_get_one_line(self):
+        model = model_path()
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+            cases = [
+                ([model, "--port", str(port)], 1, str(port)),
+                ([model, "--host", "no such host", "--port", "0"], 1, "no such host"),
+                (["/nonexistent.gguf", "--port", "0"], 1, "/nonexistent.gguf"),
+                ([model, "--port", "0", "--scheduling-policy", "chaos"], 1, "chaos"),
+                ([model, "--port", "0", "--kv-cache-memory-bytes", "1KiB"], 1, "kv-cache-memory-bytes"),
+                ([model, "--port", "0", "--max-model-len", "99999999"], 1, "max-model-len"),
+                ([model, "--port", "0", "--api-key-file", "/nonexistent"], 1, "api-key-file"),
+                ([model, "--port", "70000"], 2, "port"),
+                ([model, "--kv-cache-memory-bytes", "lots"], 2, "kv-cache-memory-bytes"),
+                ([model, "--no-such-flag"], 2, "no-such-flag"),
+                ([], 2, "model"),
+            ]
+            for arguments, code, named in cases:
+                result = run("serve", *arguments)
+                self.assertEqual(result.returncode, code, (arguments, result.stderr))
+                complaint = [line for line in result.stderr.splitlines()
+                             if " info " not in line and not line.startswith("Run with --help")]
+                self.assertEqual(len(complaint), 1, (arguments, result.stderr))
+                self.assertIn(named, complaint[0])
+                self.assertEqual(result.stdout, "")
+
+    def test_many_clients_that_come_and_go(self):
+        with Server() as server:
+            def visit(seed):
+                for i in range(15):
+                    s = server.socket()
+                    data = json.dumps({"messages": [{"role": "user", "content": f"{seed} {i}"}], "max_tokens": 3,
+                                       "stream": (seed + i) % 2 == 0}).encode()
+                    head = f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(data)}\r\n\r\n".encode()
+                    whole = head + data
+                    s.sendall(whole[:len(whole) - (i % 3)])
+                    if i % 5 == 0 and i % 3 == 0:
+                        s.recv(10)
+                    s.close()
+
+            threads = [threading.Thread(target=visit, args=(n,)) for n in range(8)]
+            for t in threads:
+                t.start()
+            for t in threads:
+                t.join()
+            server.wait_metric("num_requests_running", 0)
+            server.wait_metric("num_requests_waiting", 0)
+            self.assertEqual(server.metric("kv_blocks", state="used"), 0)
+            self.assertEqual(server.ask("POST", CHAT, {"messages": [{"role": "user", "content": "hi"}],
+                                                       "max_tokens": 2})[0], 200)
+            self.assertEqual(server.stop(), 0)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

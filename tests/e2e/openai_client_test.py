@@ -1,0 +1,188 @@
+"""The `openai` package against the server, with a real model."""
+
+import concurrent.futures
+import math
+import unittest
+
+import openai
+
+from support import Server
+
+
+class OpenAiClient(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Server("--served-model-name", "smol", "--api-key", "k1", "--max-num-seqs", "40")
+        cls.client = openai.OpenAI(base_url=cls.server.url + "/v1", api_key="k1", max_retries=0)
+
+    @classmethod
+    def tearDownClass(cls):
+        code = cls.server.stop()
+        assert code == 0, cls.server.log
+
+    def chat(self, text="What is a raven?", **more):
+        more = {"max_tokens": 12, "temperature": 0, **more}
+        return self.client.chat.completions.create(model="smol", messages=[{"role": "user", "content": text}],
+                                                   **more)
+
+    def test_models(self):
+        models = self.client.models.list().data
+        self.assertEqual([m.id for m in models], ["smol"])
+        self.assertEqual(self.client.models.retrieve("smol").id, "smol")
+
+    def test_chat(self):
+        answer = self.chat()
+        self.assertEqual(answer.object, "chat.completion")
+        choice = answer.choices[0]
+        self.assertEqual(choice.message.role, "assistant")
+        self.assertIn("raven", choice.message.content.lower())
+        self.assertEqual(choice.finish_reason, "length")
+        self.assertEqual(answer.usage.completion_tokens, 12)
+        self.assertEqual(answer.usage.total_tokens, answer.usage.prompt_tokens + 12)
+
+    def test_chat_ends_by_itself(self):
+        answer = self.chat("Say hi.", max_tokens=200)
+        self.assertEqual(answer.choices[0].finish_reason, "stop")
+        self.assertNotIn("<|im_end|>", answer.choices[0].message.content)
+
+    def test_stream_is_the_same_as_not(self):
+        whole = self.chat(max_tokens=20)
+        chunks = list(self.chat(max_tokens=20, stream=True, stream_options={"include_usage": True}))
+        self.assertEqual(chunks[0].choices[0].delta.role, "assistant")
+        text = "".join(c.choices[0].delta.content or "" for c in chunks if c.choices)
+        self.assertEqual(text, whole.choices[0].message.content)
+        reasons = [c.choices[0].finish_reason for c in chunks if c.choices]
+        self.assertEqual(reasons[:-1], [None] * (len(reasons) - 1))
+        self.assertEqual(reasons[-1], "length")
+        self.assertEqual(chunks[-1].choices, [])
+        self.assertEqual(chunks[-1].usage.completion_tokens, 20)
+        self.assertEqual(len({c.id for c in chunks}), 1)
+
+    def test_completion_of_text_and_tokens(self):
+        text = self.client.completions.create(model="smol", prompt="The capital of France is", max_tokens=6,
+                                              temperature=0)
+        self.assertIn("Paris", text.choices[0].text)
+        several = self.client.completions.create(
+            model="smol", prompt=["The capital of France is", "One, two, three,"], max_tokens=6, temperature=0)
+        self.assertEqual(several.choices[0].text, text.choices[0].text)
+        self.assertIn("four", several.choices[1].text)
+        tokens = self.client.completions.create(model="smol", prompt=[504, 3575, 282], max_tokens=4,
+                                                temperature=0)
+        self.assertEqual(tokens.usage.prompt_tokens, 3)
+
+    def test_seed_decides(self):
+        def draw(seed):
+            return self.chat("Tell me a story.", temperature=1.5, seed=seed, max_tokens=16)
+
+        first = draw(7).choices[0].message.content
+        self.assertEqual(draw(7).choices[0].message.content, first)
+        self.assertNotEqual(draw(8).choices[0].message.content, first)
+
+    def test_chat_logprobs(self):
+        answer = self.chat(logprobs=True, top_logprobs=3, max_tokens=5)
+        content = answer.choices[0].logprobs.content
+        self.assertEqual(len(content), 5)
+        self.assertEqual("".join(t.token for t in content), answer.choices[0].message.content)
+        for token in content:
+            self.assertEqual(bytes(token.bytes).decode(), token.token)
+            self.assertEqual(len(token.top_logprobs), 3)
+            best = token.top_logprobs[0]
+            # At temperature 0 the most likely token is the one that is taken.
+            self.assertEqual((best.token, best.logprob), (token.token, token.logprob))
+            self.assertLessEqual(sum(math.exp(t.logprob) for t in token.top_logprobs), 1 + 1e-4)
+            self.assertEqual(sorted((t.logprob for t in token.top_logprobs), reverse=True),
+                             [t.logprob for t in token.top_logprobs])
+
+    def test_completion_logprobs(self):
+        answer = self.client.completions.create(model="smol", prompt="One, two,", max_tokens=4, temperature=0,
+                                                logprobs=2)
+        logprobs = answer.choices[0].logprobs
+        self.assertEqual("".join(logprobs.tokens), answer.choices[0].text)
+        self.assertEqual(len(logprobs.token_logprobs), 4)
+        self.assertEqual(logprobs.text_offset[0], 0)
+        self.assertEqual(logprobs.text_offset[1], len(logprobs.tokens[0]))
+        for token, logprob, top in zip(logprobs.tokens, logprobs.token_logprobs, logprobs.top_logprobs):
+            self.assertAlmostEqual(top[token], logprob)
+
+    def test_streamed_logprobs(self):
+        whole = self.chat(logprobs=True, max_tokens=6).choices[0].logprobs.content
+        streamed = []
+        for chunk in self.chat(logprobs=True, max_tokens=6, stream=True):
+            if chunk.choices[0].logprobs:
+                streamed += chunk.choices[0].logprobs.content
+        self.assertEqual(streamed, whole)
+
+    def test_stop_strings(self):
+        full = self.chat("Count from one to ten in words.", max_tokens=40).choices[0].message.content
+        stop = full[len(full) // 2:len(full) // 2 + 3]
+        cut = full[:full.index(stop)]
+        answer = self.chat("Count from one to ten in words.", max_tokens=40, stop=[stop, "never there"])
+        self.assertEqual(answer.choices[0].message.content, cut)
+        self.assertEqual(answer.choices[0].finish_reason, "stop")
+        self.assertLess(answer.usage.completion_tokens, 40)
+        streamed = self.chat("Count from one to ten in words.", max_tokens=40, stop=stop, stream=True)
+        self.assertEqual("".join(c.choices[0].delta.content or "" for c in streamed), cut)
+
+    def test_ignore_eos(self):
+        answer = self.chat("Say hi.", max_tokens=60, extra_body={"ignore_eos": True})
+        self.assertEqual(answer.usage.completion_tokens, 60)
+
+    def test_prefix_reuse_is_reported(self):
+        text = "The raven is a large black bird. " * 30
+        first = self.chat(text, max_tokens=2, extra_body={"cache_salt": "reuse"})
+        again = self.chat(text, max_tokens=2, extra_body={"cache_salt": "reuse"})
+        other = self.chat(text, max_tokens=2, extra_body={"cache_salt": "another"})
+        self.assertEqual(first.usage.prompt_tokens_details.cached_tokens, 0)
+        self.assertGreater(again.usage.prompt_tokens_details.cached_tokens, 100)
+        self.assertEqual(other.usage.prompt_tokens_details.cached_tokens, 0)
+        self.assertEqual(again.choices[0].message.content, first.choices[0].message.content)
+
+    def test_32_streams_at_once_say_what_each_says_alone(self):
+        def ask(i):
+            chunks = self.chat(f"Tell me about the number {i}.", max_tokens=8 + i % 5, temperature=0.8, seed=i,
+                               stream=True)
+            return "".join(c.choices[0].delta.content or "" for c in chunks)
+
+        alone = {i: ask(i) for i in range(0, 32, 5)}
+        with concurrent.futures.ThreadPoolExecutor(32) as pool:
+            together = list(pool.map(ask, range(32)))
+        self.assertTrue(all(together))
+        for i, text in alone.items():
+            self.assertEqual(together[i], text)
+
+    def test_errors_are_the_clients_exceptions(self):
+        with self.assertRaises(openai.BadRequestError) as caught:
+            self.chat(temperature=5)
+        self.assertEqual(caught.exception.param, "temperature")
+        with self.assertRaises(openai.BadRequestError) as caught:
+            self.chat(tools=[{"type": "function", "function": {"name": "f"}}])
+        self.assertEqual(caught.exception.param, "tools")
+        with self.assertRaises(openai.BadRequestError) as caught:
+            self.chat("word " * 9000)
+        self.assertEqual(caught.exception.code, "context_length_exceeded")
+        self.assertGreater(caught.exception.body["n_prompt_tokens"], 8192)
+        self.assertEqual(caught.exception.body["n_ctx"], 8192)
+        with self.assertRaises(openai.BadRequestError) as caught:
+            self.chat(max_tokens=8192)
+        self.assertIn("at most", caught.exception.message)
+        with self.assertRaises(openai.NotFoundError):
+            self.client.chat.completions.create(model="gpt-9", messages=[{"role": "user", "content": "a"}])
+        with self.assertRaises(openai.AuthenticationError):
+            openai.OpenAI(base_url=self.server.url + "/v1", api_key="wrong", max_retries=0).models.list()
+        with self.assertRaises(openai.APIStatusError) as caught:
+            self.client.embeddings.create(model="smol", input="a")
+        self.assertEqual(caught.exception.status_code, 501)
+
+    def test_closing_a_stream_cancels(self):
+        before = self.server.metric("request_success_total", finished_reason="abort")
+        stream = self.chat("Tell me a very long story.", max_tokens=4000, stream=True,
+                           extra_body={"ignore_eos": True})
+        for _ in range(3):
+            next(stream)
+        stream.close()
+        self.server.wait_metric("request_success_total", before + 1, finished_reason="abort")
+        self.server.wait_metric("num_requests_running", 0)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,100 @@
+"""Plain HTTP against the server with a real model: disconnects, keep-alive, overload, metrics."""
+
+import json
+import time
+import unittest
+
+from support import Server
+
+CHAT = "/v1/chat/completions"
+
+
+def body(text="Tell me a long story.", **more):
+    return {"messages": [{"role": "user", "content": text}], "max_tokens": 8, "temperature": 0, **more}
+
+
+def request(payload, path=CHAT):
+    data = json.dumps(payload).encode()
+    return (f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(data)}\r\n\r\n").encode() + data
+
+
+class RawHttp(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Server("--max-num-seqs", "2", "--max-num-queued-reqs", "2")
+
+    @classmethod
+    def tearDownClass(cls):
+        code = cls.server.stop()
+        assert code == 0, cls.server.log
+
+    def tearDown(self):
+        self.server.wait_metric("num_requests_running", 0)
+        self.server.wait_metric("num_requests_waiting", 0)
+        self.assertEqual(self.server.metric("kv_blocks", state="used"), 0)
+
+    def test_disconnect_before_the_answer_cancels_only_its_own(self):
+        aborted = self.server.metric("request_success_total", finished_reason="abort")
+        stays = self.server.socket()
+        stays.sendall(request(body(max_tokens=30, ignore_eos=True)))
+        leaves = self.server.socket()
+        leaves.sendall(request(body(max_tokens=2000, ignore_eos=True)))
+        self.server.wait_metric("num_requests_running", 2)
+        leaves.close()
+        self.server.wait_metric("request_success_total", aborted + 1, finished_reason="abort")
+        answer = stays.recv(65536).decode()
+        self.assertIn(" 200 ", answer.split("\r\n")[0])
+        self.assertIn('"completion_tokens":30', answer)
+        stays.close()
+
+    def test_queue_full_is_503_before_the_stream(self):
+        sockets = []
+        for metric in ("num_requests_running", "num_requests_waiting"):
+            for _ in range(2):
+                s = self.server.socket()
+                s.sendall(request(body(max_tokens=2000, ignore_eos=True)))
+                sockets.append(s)
+            self.server.wait_metric(metric, 2)
+        status, headers, answer = self.server.ask("POST", CHAT, body(stream=True))
+        self.assertEqual(status, 503)
+        self.assertIn("retry-after", headers)
+        self.assertIn("message", json.loads(answer)["error"])
+        self.assertEqual(self.server.ask("GET", "/health")[0], 200)
+        for s in sockets:
+            s.close()
+
+    def test_what_can_never_fit_is_refused_at_once(self):
+        status, _, answer = self.server.ask("POST", CHAT, body("word " * 9000))
+        self.assertEqual(status, 400)
+        self.assertEqual(json.loads(answer)["error"]["n_ctx"], 8192)
+
+    def test_pipelined_streams(self):
+        s = self.server.socket()
+        s.sendall(request(body(stream=True)) + request(body(stream=True)))
+        received = b""
+        while received.count(b"data: [DONE]") < 2:
+            got = s.recv(65536)
+            self.assertTrue(got, received)
+            received += got
+        s.close()
+
+    def test_health_and_metrics_answer_during_a_prefill(self):
+        s = self.server.socket()
+        s.sendall(request(body("The raven flew. " * 1200, max_tokens=4, cache_salt=str(time.time()))))
+        self.server.wait_metric("num_requests_running", 1)
+        begin = time.monotonic()
+        self.assertEqual(self.server.ask("GET", "/health")[0], 200)
+        self.assertLess(time.monotonic() - begin, 2)
+        s.close()
+
+    def test_metrics_count(self):
+        before = self.server.metric("generation_tokens_total")
+        stops = self.server.metric("request_success_total", finished_reason="length")
+        self.assertEqual(self.server.ask("POST", CHAT, body(max_tokens=9, ignore_eos=True))[0], 200)
+        self.assertEqual(self.server.metric("generation_tokens_total"), before + 9)
+        self.assertEqual(self.server.metric("request_success_total", finished_reason="length"), stops + 1)
+        self.assertGreater(self.server.metric("time_to_first_token_seconds_count"), 0)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

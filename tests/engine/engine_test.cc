@@ -1,0 +1,300 @@
+// The engine's promises to its callers, one at a time. The scripted executor samples the position as the
+// token.
+#include "engine/engine.h"
+
+#include <gtest/gtest.h>
+
+#include "contract/plan_builder.h"
+#include "engine/engine_fixture.h"
+
+namespace kvasir::test {
+namespace {
+
+TEST(Engine, EndsWithLengthAtMaxTokens) {
+  Harness h;
+  auto sink = h.submit(request(5, 3));
+  h.finish();
+  EXPECT_EQ(sink->tokens, (std::vector<Token>{5, 6, 7}));
+  EXPECT_EQ(sink->finish, FinishReason::kLength);
+  EXPECT_EQ(sink->events, 3);
+  EXPECT_EQ(h.executor.steps().size(), 3u);
+  EXPECT_EQ(h.executor.steps()[1].token_ids, std::vector<Token>{5});
+}
+
+TEST(Engine, WithoutMaxTokensItGoesOnToTheModelsLength) {
+  EngineOptions o = small_options();
+  o.max_model_len = 20;
+  Harness h(o);
+  auto sink = h.submit(request(15, 0));
+  h.finish();
+  EXPECT_EQ(sink->tokens.size(), 5u);
+  EXPECT_EQ(sink->finish, FinishReason::kLength);
+}
+
+TEST(Engine, EndsWithStopAtAStopTokenAndReportsIt) {
+  for (int depth : {1, 2}) {
+    Harness h(small_options(), {}, depth);
+    GenerationRequest r = request(5, 100);
+    r.stop_tokens = {99, 7};
+    auto sink = h.submit(std::move(r));
+    h.finish();
+    EXPECT_EQ(sink->tokens, (std::vector<Token>{5, 6, 7})) << "depth " << depth;
+    EXPECT_EQ(sink->finish, FinishReason::kStop);
+    EXPECT_EQ(h.engine.metrics().kv_blocks_used, 0u);
+  }
+}
+
+TEST(Engine, SaysWhatCanNeverFit) {
+  EngineOptions o = small_options(4);  // 64 tokens
+  Harness h(o);
+  auto sink = std::make_shared<CollectingSink>();
+  auto refused = h.engine.submit(request(64, 1), sink);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.status().code(), ErrorCode::kInvalidArgument);
+  EXPECT_NE(refused.status().message().find("64 tokens"), std::string::npos);
+  refused = h.engine.submit(request(60, 5), sink);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.status().message().find("at most 4"), std::string::npos) << refused.status().message();
+  EXPECT_FALSE(h.engine.submit(request(0, 5), sink).ok());
+  auto longest = h.submit(request(60, 4));
+  h.finish();
+  EXPECT_EQ(longest->finish, FinishReason::kLength);
+  EXPECT_EQ(sink->events, 0);
+}
+
+TEST(Engine, LongestFitIsWhatTheCacheHolds) {
+  EXPECT_EQ(Engine::longest_fit(small_options(7).cache), 7u * 16);
+}
+
+TEST(Engine, TheQueueIsBoundedInRequests) {
+  EngineOptions o = small_options();
+  o.max_num_queued_reqs = 2;
+  o.limits.max_num_seqs = 1;
+  Harness h(o);
+  h.submit(request(5, 2));
+  h.submit(request(5, 2));
+  auto refused = h.engine.submit(request(5, 2), std::make_shared<CollectingSink>());
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.status().code(), ErrorCode::kExhausted);
+  h.engine.step();  // one runs, also though the clock stands at zero
+  h.submit(request(5, 2));
+  EXPECT_FALSE(h.engine.submit(request(5, 2), std::make_shared<CollectingSink>()).ok());
+  h.engine.cancel(h.last);
+  h.engine.step();
+  h.submit(request(5, 2));
+  h.finish();
+  for (int i = 0; i < 2; ++i) h.submit(request(5, 2));
+  EXPECT_FALSE(h.engine.submit(request(5, 2), std::make_shared<CollectingSink>()).ok());
+}
+
+TEST(Engine, TheQueueIsBoundedInTokens) {
+  EngineOptions o = small_options();
+  o.max_num_queued_tokens = 50;
+  Harness h(o);
+  h.submit(request(30, 1));
+  h.submit(request(20, 1));
+  auto refused = h.engine.submit(request(1, 1), std::make_shared<CollectingSink>());
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.status().code(), ErrorCode::kExhausted);
+  h.finish();
+  auto lonely = h.submit(request(60, 1));
+  h.finish();
+  EXPECT_EQ(lonely->finish, FinishReason::kLength) << "later would be no better";
+}
+
+TEST(Engine, DrainingRefusesTheNewAndFinishesTheOld) {
+  Harness h;
+  auto old = h.submit(request(5, 3));
+  h.engine.drain();
+  auto refused = h.engine.submit(request(5, 3), std::make_shared<CollectingSink>());
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.status().code(), ErrorCode::kUnavailable);
+  h.finish();
+  EXPECT_EQ(old->finish, FinishReason::kLength);
+  EXPECT_TRUE(h.engine.wait_idle(0));
+}
+
+TEST(Engine, CancelsTheWaitingTheRunningAndNobodyElse) {
+  EngineOptions o = small_options();
+  o.limits.max_num_seqs = 1;
+  for (int depth : {1, 2}) {
+    Harness h(o, {}, depth);
+    auto running = h.submit(request(5, 50));
+    const RequestId running_id = h.last;
+    auto waiting = h.submit(request(5, 5));
+    h.engine.cancel(h.last);
+    auto other = h.submit(request(5, 5));
+    for (int i = 0; i < 4; ++i) h.engine.step();
+    EXPECT_EQ(waiting->finish, FinishReason::kAbort);
+    EXPECT_TRUE(waiting->tokens.empty());
+    h.engine.cancel(running_id);
+    h.engine.cancel(running_id);
+    h.engine.cancel(RequestId{12345});
+    h.finish();
+    EXPECT_EQ(running->finish, FinishReason::kAbort);
+    EXPECT_EQ(running->events_after_finish, 0);
+    EXPECT_GT(running->tokens.size(), 0u);
+    EXPECT_EQ(other->tokens.size(), 5u);
+    EXPECT_EQ(h.engine.metrics().kv_blocks_used, 0u);
+    EXPECT_EQ(h.engine.metrics().finished[static_cast<size_t>(FinishReason::kAbort)], 2u);
+  }
+}
+
+TEST(Engine, AFailedStepEndsOnlyItsRequests) {
+  EngineOptions o = small_options();
+  o.limits.max_num_seqs = 1;
+  Harness h(o);
+  h.executor.fail_step(2, "a cable was pulled");
+  auto first = h.submit(request(5, 5));
+  auto second = h.submit(request(5, 5));
+  h.finish();
+  EXPECT_EQ(first->finish, FinishReason::kError);
+  EXPECT_NE(first->error.find("a cable was pulled"), std::string::npos);
+  EXPECT_EQ(first->tokens, std::vector<Token>{5});
+  EXPECT_EQ(second->finish, FinishReason::kLength);
+  EXPECT_EQ(second->error, "");
+}
+
+TEST(Engine, StopAbortsAllThatIsLeft) {
+  for (int depth : {1, 2}) {
+    EngineOptions o = small_options();
+    o.limits.max_num_seqs = 1;
+    Harness h(o, {}, depth);
+    auto running = h.submit(request(5, 50));
+    auto waiting = h.submit(request(5, 50));
+    h.engine.step();
+    auto fresh = h.submit(request(5, 50));
+    h.engine.stop();
+    for (const auto& sink : {running, waiting, fresh}) EXPECT_EQ(sink->finish, FinishReason::kAbort);
+    EXPECT_EQ(h.engine.metrics().kv_blocks_used, 0u);
+    EXPECT_EQ(h.engine.metrics().num_requests_waiting, 0u);
+    EXPECT_TRUE(h.engine.wait_idle(0));
+    EXPECT_FALSE(h.engine.submit(request(5, 5), fresh).ok());
+    h.engine.stop();
+    EXPECT_EQ(h.engine.check_integrity().message(), "");
+  }
+}
+
+TEST(Engine, APolicyMayFailARequest) {
+  auto policy = std::make_unique<FunctionPolicy>([](const View& view) {
+    PlanBuilder b(view);
+    for (const SeqView& s : view.waiting) {
+      if (s.prompt_tokens > 10) {
+        b.fail(s, "no policy wants so long a prompt: shorten it");
+      } else if (b.admit(s)) {
+        b.prefill(s, 100);
+      }
+    }
+    for (const SeqView& s : view.running) (void)b.decode(s);
+    return b.take();
+  });
+  Harness h(small_options(), std::move(policy));
+  auto bad = h.submit(request(11, 5));
+  auto good = h.submit(request(10, 5));
+  h.finish();
+  EXPECT_EQ(bad->finish, FinishReason::kError);
+  EXPECT_NE(bad->error.find("shorten it"), std::string::npos);
+  EXPECT_EQ(good->finish, FinishReason::kLength);
+}
+
+TEST(Engine, WhatAWaitingSequenceIsGivenShowsInTheNextView) {
+  int turn = 0;
+  std::vector<SeqView> seen;
+  auto policy = std::make_unique<FunctionPolicy>([&](const View& view) {
+    ++turn;
+    for (const SeqView& s : view.waiting) seen.push_back(s);
+    StepPlan plan;
+    PlanBuilder b(view);
+    if (turn == 1) {
+      b.admit(view.waiting[0]);
+      b.prefill(view.waiting[0], 20);
+      plan = b.take();
+      plan.promises.push_back({view.waiting[1].id, 2, Promise::Kind::kOwn});
+      return plan;
+    }
+    for (const SeqView& s : view.running) {
+      if (turn == 3) {
+        b.preempt_and_keep(s);
+      } else if (s.decoding()) {
+        (void)b.decode(s);
+      } else {
+        b.prefill(s, 100);
+      }
+    }
+    if (turn != 3) {
+      for (const SeqView& s : view.waiting) {
+        if (b.admit(s)) b.prefill(s, 100);
+      }
+    }
+    return b.take();
+  });
+  Harness h(small_options(), std::move(policy));
+  auto a = h.submit(request(30, 4));
+  auto b = h.submit(request(30, 4, 500));
+  h.finish();
+  ASSERT_EQ(seen.size(), 5u);  // both; then the second; then, after the preemptions, both again
+  EXPECT_EQ(seen[2].promised_blocks, 2u);
+  EXPECT_EQ(seen[3].ready_tokens, 30u);
+  EXPECT_EQ(seen[3].known_tokens, 31u);
+  EXPECT_EQ(seen[3].preemptions, 1u);
+  EXPECT_EQ(a->tokens, (std::vector<Token>{30, 31, 32, 33}));
+  EXPECT_EQ(b->tokens, (std::vector<Token>{30, 31, 32, 33}));
+}
+
+TEST(Engine, TellsHowMuchOfThePromptWasCached) {
+  Harness h;
+  auto first = h.submit(request(40, 2));
+  h.finish();
+  auto second = h.submit(request(40, 2));
+  h.finish();
+  EXPECT_EQ(first->cached_prompt_tokens, 0u);
+  EXPECT_EQ(second->cached_prompt_tokens, 32u);
+  const EngineMetrics& m = h.engine.metrics();
+  EXPECT_EQ(m.prompt_tokens, 80u);
+  EXPECT_EQ(m.prompt_tokens_cached, 32u);
+  EXPECT_EQ(m.prefix_cache_hits, 32u);
+  EXPECT_EQ(m.prefix_cache_queries, 80u);
+  EXPECT_EQ(m.kv_blocks_cached, 2u);
+}
+
+TEST(Engine, MeasuresTimesAsTheClockHasThem) {
+  EngineOptions o = small_options();
+  o.limits.max_num_seqs = 1;
+  Harness h(o);
+  h.clock.advance(5 * kNanosPerMilli);
+  h.submit(request(20, 3));  // runs at 5 ms; tokens at 15, 25 and 35 ms
+  h.submit(request(20, 1));  // runs at 35 ms; its token at 45 ms
+  h.finish();
+  const EngineMetrics& m = h.engine.metrics();
+  EXPECT_NEAR(m.time_to_first_token.sum(), 0.010 + 0.040, 1e-9);
+  EXPECT_NEAR(m.request_queue_time.sum(), 0 + 0.030, 1e-9);
+  EXPECT_NEAR(m.request_prefill_time.sum(), 0.010 + 0.010, 1e-9);
+  EXPECT_NEAR(m.inter_token_latency.sum(), 0.020, 1e-9);
+  EXPECT_NEAR(m.time_per_output_token.sum(), 0.010, 1e-9);
+  EXPECT_NEAR(m.request_decode_time.sum(), 0.020 + 0, 1e-9);
+  EXPECT_NEAR(m.e2e_request_latency.sum(), 0.030 + 0.040, 1e-9);
+  EXPECT_NEAR(m.seconds_execute.load(), 0.040, 1e-9);
+  EXPECT_EQ(m.generation_tokens, 4u);
+  EXPECT_EQ(m.steps, 4u);
+  EXPECT_EQ(m.iteration_tokens.sum(), 20.0 + 1 + 1 + 20 - 16);  // 16 of the second prompt are cached
+  EXPECT_EQ(m.request_prompt_tokens.sum(), 40.0);
+  EXPECT_EQ(m.request_generation_tokens.sum(), 4.0);
+}
+
+TEST(Engine, AtDepthTwoTheNextStepIsPlannedBeforeTheLastHasEnded) {
+  Harness h(small_options(), {}, 2);
+  auto sink = h.submit(request(5, 3));
+  h.engine.step();
+  EXPECT_EQ(h.executor.steps().size(), 1u);
+  EXPECT_TRUE(sink->tokens.empty());
+  h.engine.step();
+  EXPECT_EQ(h.executor.steps().size(), 2u);
+  EXPECT_TRUE(h.executor.steps()[1].slices[0].last_token_by_reference);
+  EXPECT_EQ(sink->tokens, std::vector<Token>{5});
+  h.finish();
+  EXPECT_EQ(sink->tokens, (std::vector<Token>{5, 6, 7}));
+  EXPECT_EQ(h.executor.steps().size(), 3u) << "nothing runs beyond what can be wanted";
+}
+
+}  // namespace
+}  // namespace kvasir::test
