@@ -9,7 +9,7 @@ namespace kvasir {
 CpuExecutor::CpuExecutor(const PackedModel& model, const ops::Kernels& kernels, const CacheGeometry& geometry,
                          const Decoder::Options& options, std::byte* device_memory, int threads,
                          const Clock& clock)
-    : clock_(clock), decoder_(model, kernels, geometry, options, device_memory), pool_(threads) {}
+    : clock_(clock), decoder_(model, kernels, geometry, options, device_memory, threads), pool_(threads) {}
 
 void CpuExecutor::submit(Step step) {
   KV_CHECK(!step_, "step {} runs still", raw(step_->id));

@@ -25,7 +25,7 @@ ops::KvShape frame_shape(const ModelConfig& config, const CacheGeometry& geometr
 }  // namespace
 
 Decoder::Decoder(const PackedModel& model, const ops::Kernels& kernels, const CacheGeometry& geometry,
-                 const Options& options, std::byte* device_memory)
+                 const Options& options, std::byte* device_memory, int threads)
     : model_(model),
       kernels_(kernels),
       geometry_(geometry),
@@ -33,6 +33,8 @@ Decoder::Decoder(const PackedModel& model, const ops::Kernels& kernels, const Ca
       frame_(frame_shape(model.config(), geometry, options.kv_type)),
       device_memory_(device_memory),
       query_scale_(1.0f / std::sqrt(static_cast<float>(model.config().head_dim))) {
+  locals_.resize(static_cast<size_t>(threads));
+  for (Local& local : locals_) grow(local.input, kSoloRows);
   KV_CHECK(ops::is_valid(frame_), "head_dim={} block_tokens={}", frame_.head_dim, frame_.block_tokens);
   KV_CHECK(ops::kv_plane_bytes(frame_) == geometry.frame_bytes(FrameClass::kKvPlane), "plane={} frame={}",
            ops::kv_plane_bytes(frame_), geometry.frame_bytes(FrameClass::kKvPlane));
@@ -68,34 +70,36 @@ void Decoder::prepare(const Step& step) {
   if (rows > capacity_rows_) {
     capacity_rows_ = rows;
     const auto n = static_cast<size_t>(rows);
-    const auto q_dim = static_cast<size_t>(c.q_dim()), kv_dim = static_cast<size_t>(c.kv_dim());
-    const auto dim = static_cast<size_t>(c.dim), ffn = static_cast<size_t>(c.ffn_dim);
-    x_.resize(n * dim);
-    normed_.resize(n * dim);
-    qkv_.resize(n * (q_dim + 2 * kv_dim));
-    attended_.resize(n * q_dim);
-    gate_up_.resize(n * 2 * ffn);
-    activated_.resize(n * ffn);
-    const int64_t widest = round_up<int64_t>(std::max({c.dim, c.q_dim(), c.ffn_dim}), ops::kGroup);
-    auto memory = Arena::map(ops::quantized_rows_bytes(rows, widest), "quantised activations");
-    KV_CHECK(memory.ok(), "{}", memory.status().message());
-    quantized_memory_ = std::move(memory).value();
+    x_.resize(n * static_cast<size_t>(c.dim));
+    qkv_.resize(n * static_cast<size_t>(c.q_dim() + 2 * c.kv_dim()));
+    attended_.resize(n * static_cast<size_t>(c.q_dim()));
+    gate_up_.resize(n * 2 * static_cast<size_t>(c.ffn_dim));
+    grow(shared_, rows);
   }
   const int64_t held = std::min<int64_t>(static_cast<int64_t>(logit_rows_.size()), kLogitRows);
   logits_.resize(std::max(logits_.size(), static_cast<size_t>(held * c.vocab_size)));
 }
 
+void Decoder::grow(Buffers& buffers, int64_t rows) const {
+  const ModelConfig& c = model_.config();
+  const int64_t widest = std::max({c.dim, c.q_dim(), c.ffn_dim});
+  buffers.rows.resize(static_cast<size_t>(rows * widest));
+  auto memory = Arena::map(ops::quantized_rows_bytes(rows, round_up<int64_t>(widest, ops::kGroup)),
+                           "quantised activations");
+  KV_CHECK(memory.ok(), "{}", memory.status().message());
+  buffers.quantized = std::move(memory).value();
+}
+
 uint64_t Decoder::scratch_bytes() const {
-  const size_t floats = x_.size() + normed_.size() + qkv_.size() + attended_.size() + gate_up_.size() +
-                        activated_.size() + logits_.size();
-  return floats * sizeof(float) + quantized_memory_.size();
+  const size_t floats =
+      x_.size() + qkv_.size() + attended_.size() + gate_up_.size() + logits_.size() + shared_.rows.size();
+  return floats * sizeof(float) + shared_.quantized.size();
 }
 
 // ---------------------------------------------------------------- the pass
 
 void Decoder::run(const Step& step, const ThreadPool::Worker& worker) {
   const ModelConfig& c = model_.config();
-  if (worker.index == 0) locals_.resize(static_cast<size_t>(worker.count));
   const auto rows = static_cast<int64_t>(rows_.size());
   const Share mine = share_of(rows, worker);
   for (int64_t r = mine.begin; r < mine.end; ++r) {
@@ -104,8 +108,8 @@ void Decoder::run(const Step& step, const ThreadPool::Worker& worker) {
   worker.barrier.wait();
   for (uint32_t layer = 0; layer < model_.layers().size(); ++layer) {
     const PackedLayer& weights = model_.layers()[layer];
-    norm_rows(weights.attn_norm, weights.qkv, worker);
-    multiply(weights.qkv, normed_.data(), c.dim, rows, qkv_.data(), weights.qkv.n, false, worker);
+    const Input normed = normed_input(weights.attn_norm, weights.qkv, worker);
+    multiply(weights.qkv, normed, rows, qkv_.data(), weights.qkv.n, false, worker);
     if (mutant(Mutant::kAttendBeforeWrite)) {
       attend(step, layer, worker);
       rotate_and_write(step, layer, worker);
@@ -113,9 +117,10 @@ void Decoder::run(const Step& step, const ThreadPool::Worker& worker) {
       rotate_and_write(step, layer, worker);
       attend(step, layer, worker);
     }
-    quantize_shared(weights.attn_output, attended_.data(), c.q_dim(), share_of(rows, worker));
-    worker.barrier.wait();
-    multiply(weights.attn_output, attended_.data(), c.q_dim(), rows, x_.data(), c.dim, true, worker);
+    const Input attended = prepare_input(weights.attn_output, worker, [&](int64_t row, float* out) {
+      std::copy_n(attended_.data() + row * c.q_dim(), c.q_dim(), out);
+    });
+    multiply(weights.attn_output, attended, rows, x_.data(), c.dim, true, worker);
     feed_forward(weights, worker);
   }
   sample_rows(step, worker);
@@ -127,41 +132,46 @@ bool Decoder::quantizes(const Projection& p) const {
                      [](const Projection::Part& part) { return ops::is_quantized(part.matrix.type); });
 }
 
-void Decoder::norm_rows(const std::vector<float>& weight, const Projection& next,
-                        const ThreadPool::Worker& worker) {
-  const ModelConfig& c = model_.config();
-  const Share mine = share_of(static_cast<int64_t>(rows_.size()), worker);
-  for (int64_t r = mine.begin; r < mine.end; ++r) {
-    kernels_.rms_norm(x_.data() + r * c.dim, weight.data(), c.dim, c.rms_epsilon, normed_.data() + r * c.dim);
+template <typename MakeRow>
+Decoder::Input Decoder::prepare_input(const Projection& next, const ThreadPool::Worker& worker,
+                                      const MakeRow& make_row) {
+  const auto rows = static_cast<int64_t>(rows_.size());
+  const bool solo = rows <= kSoloRows;
+  Buffers& buffers = solo ? locals_[static_cast<size_t>(worker.index)].input : shared_;
+  const Share mine = solo ? Share{0, rows} : share_of(rows, worker);
+  Input input;
+  input.x = buffers.rows.data();
+  input.stride = next.k;
+  for (int64_t r = mine.begin; r < mine.end; ++r) make_row(r, buffers.rows.data() + r * next.k);
+  if (quantizes(next)) {
+    if (!solo && mutant(Mutant::kBatchScale)) worker.barrier.wait();  // it reads the first row
+    // Every thread makes the same view over shared memory.
+    input.quantized = ops::make_quantized_rows(buffers.quantized.data(), rows, next.k);
+    kernels_.quantize_rows(input.x, input.stride, input.quantized, mine.begin, mine.end);
   }
-  if (mutant(Mutant::kBatchScale)) worker.barrier.wait();
-  quantize_shared(next, normed_.data(), c.dim, mine);
-  worker.barrier.wait();
+  if (!solo) worker.barrier.wait();
+  return input;
 }
 
-// Rows of x in int8 for the projection that reads them, if it does.
-void Decoder::quantize_shared(const Projection& next, const float* x, int64_t stride, Share rows) {
-  if (!quantizes(next)) return;
-  // Every thread makes the same view over the same memory.
-  const auto view =
-      ops::make_quantized_rows(quantized_memory_.data(), static_cast<int64_t>(rows_.size()), next.k);
-  kernels_.quantize_rows(x, stride, view, rows.begin, rows.end);
+Decoder::Input Decoder::normed_input(const std::vector<float>& weight, const Projection& next,
+                                     const ThreadPool::Worker& worker) {
+  const ModelConfig& c = model_.config();
+  return prepare_input(next, worker, [&](int64_t row, float* out) {
+    kernels_.rms_norm(x_.data() + row * c.dim, weight.data(), c.dim, c.rms_epsilon, out);
+  });
 }
 
-void Decoder::multiply(const Projection& p, const float* x, int64_t ldx, int64_t rows, float* out,
-                       int64_t ldo, bool accumulate, const ThreadPool::Worker& worker) {
-  const bool int8 = quantizes(p);
-  const auto view =
-      int8 ? ops::make_quantized_rows(quantized_memory_.data(), rows, p.k) : ops::QuantizedRows{};
+void Decoder::multiply(const Projection& p, const Input& input, int64_t rows, float* out, int64_t ldo,
+                       bool accumulate, const ThreadPool::Worker& worker) {
   for (const Projection::Part& part : p.parts) {
     const Share panels = share_of(ops::panel_count(part.matrix.n), worker);
     if (panels.begin == panels.end) continue;
-    if (int8 && ops::is_quantized(part.matrix.type)) {
-      kernels_.gemm_int8(view, 0, rows, part.matrix, panels.begin, panels.end, out + part.column, ldo,
-                         accumulate);
+    if (quantizes(p) && ops::is_quantized(part.matrix.type)) {
+      kernels_.gemm_int8(input.quantized, 0, rows, part.matrix, panels.begin, panels.end, out + part.column,
+                         ldo, accumulate);
     } else {
-      kernels_.gemm_f32(x, ldx, 0, rows, part.matrix, panels.begin, panels.end, out + part.column, ldo,
-                        accumulate);
+      kernels_.gemm_f32(input.x, input.stride, 0, rows, part.matrix, panels.begin, panels.end,
+                        out + part.column, ldo, accumulate);
     }
   }
   worker.barrier.wait();
@@ -284,16 +294,13 @@ void Decoder::unround_own(const Tile& tile, int64_t leaf, const ops::AttentionLe
 void Decoder::feed_forward(const PackedLayer& layer, const ThreadPool::Worker& worker) {
   const ModelConfig& c = model_.config();
   const auto rows = static_cast<int64_t>(rows_.size());
-  norm_rows(layer.ffn_norm, layer.gate_up, worker);
-  multiply(layer.gate_up, normed_.data(), c.dim, rows, gate_up_.data(), layer.gate_up.n, false, worker);
-  const Share mine = share_of(rows, worker);
-  for (int64_t r = mine.begin; r < mine.end; ++r) {
-    const float* gate = gate_up_.data() + r * layer.gate_up.n;
-    kernels_.silu_mul(gate, gate + c.ffn_dim, c.ffn_dim, activated_.data() + r * c.ffn_dim);
-  }
-  quantize_shared(layer.ffn_down, activated_.data(), c.ffn_dim, mine);
-  worker.barrier.wait();
-  multiply(layer.ffn_down, activated_.data(), c.ffn_dim, rows, x_.data(), c.dim, true, worker);
+  const Input normed = normed_input(layer.ffn_norm, layer.gate_up, worker);
+  multiply(layer.gate_up, normed, rows, gate_up_.data(), layer.gate_up.n, false, worker);
+  const Input activated = prepare_input(layer.ffn_down, worker, [&](int64_t row, float* out) {
+    const float* gate = gate_up_.data() + row * layer.gate_up.n;
+    kernels_.silu_mul(gate, gate + c.ffn_dim, c.ffn_dim, out);
+  });
+  multiply(layer.ffn_down, activated, rows, x_.data(), c.dim, true, worker);
 }
 
 // Final norm, logits and sampling, for kLogitRows rows at a time.
@@ -304,17 +311,20 @@ void Decoder::sample_rows(const Step& step, const ThreadPool::Worker& worker) {
   for (size_t begin = 0; begin < logit_rows_.size(); begin += kLogitRows) {
     const auto count = static_cast<int64_t>(std::min<size_t>(kLogitRows, logit_rows_.size() - begin));
     const Share mine = share_of(count, worker);
+    Input normed;
+    normed.x = shared_.rows.data();
+    normed.stride = c.dim;
     for (int64_t i = mine.begin; i < mine.end; ++i) {
       const int64_t row = logit_rows_[begin + static_cast<size_t>(i)];
       kernels_.rms_norm(x_.data() + row * c.dim, model_.output_norm().data(), c.dim, c.rms_epsilon,
-                        normed_.data() + i * c.dim);
+                        shared_.rows.data() + i * c.dim);
     }
     if (quantizes(output)) {
-      const auto view = ops::make_quantized_rows(quantized_memory_.data(), count, output.k);
-      kernels_.quantize_rows(normed_.data(), c.dim, view, mine.begin, mine.end);
+      normed.quantized = ops::make_quantized_rows(shared_.quantized.data(), count, output.k);
+      kernels_.quantize_rows(normed.x, normed.stride, normed.quantized, mine.begin, mine.end);
     }
     worker.barrier.wait();
-    multiply(output, normed_.data(), c.dim, count, logits_.data(), c.vocab_size, false, worker);
+    multiply(output, normed, count, logits_.data(), c.vocab_size, false, worker);
 
     for (int64_t i = 0; i < count; ++i) {
       const Row& row = rows_[static_cast<size_t>(logit_rows_[begin + static_cast<size_t>(i)])];

@@ -35,9 +35,10 @@ class Decoder {
     bool tap_all_rows = false;
   };
 
-  // The model, the kernels and the memory of the device tier outlive the decoder.
+  // The model, the kernels and the memory of the device tier outlive the decoder. `threads` is the team's
+  // size.
   Decoder(const PackedModel& model, const ops::Kernels& kernels, const CacheGeometry& geometry,
-          const Options& options, std::byte* device_memory);
+          const Options& options, std::byte* device_memory, int threads);
 
   void set_tap(LogitsTap tap) { tap_ = std::move(tap); }
 
@@ -63,19 +64,40 @@ class Decoder {
     int64_t rows;
     int64_t kv_head;
   };
+  // What a projection reads: f32 rows, and the same rows in int8 where it takes them.
+  struct Input {
+    const float* x = nullptr;
+    int64_t stride = 0;
+    ops::QuantizedRows quantized;
+  };
+  // Rows that were made for a projection: by the team together, or by each thread for itself.
+  struct Buffers {
+    std::vector<float> rows;
+    Arena quantized;
+  };
   // Buffers of one thread.
   struct Local {
+    Buffers input;
     std::vector<float> partials;
     std::vector<float> trees;
     std::vector<const void*> k_tiles, v_tiles;
   };
   static constexpr int64_t kTileRows = 16;
+  // Up to so many rows every thread prepares all of a projection's input by itself: the same work twice
+  // costs less than one more meeting.
+  static constexpr int64_t kSoloRows = 4;
   static constexpr int64_t kLogitRows = 32;  // rows whose logits are held at once
 
   bool quantizes(const Projection& p) const;
-  void norm_rows(const std::vector<float>& weight, const Projection& next, const ThreadPool::Worker& worker);
-  void quantize_shared(const Projection& next, const float* x, int64_t stride, Share rows);
-  void multiply(const Projection& p, const float* x, int64_t ldx, int64_t rows, float* out, int64_t ldo,
+  void grow(Buffers& buffers, int64_t rows) const;
+  // Makes the input of `next`, row by row with make_row(row, out [k]). It is good until the next call of this
+  // or of multiply(): after that the buffers serve the next projection.
+  template <typename MakeRow>
+  Input prepare_input(const Projection& next, const ThreadPool::Worker& worker, const MakeRow& make_row);
+  Input normed_input(const std::vector<float>& weight, const Projection& next,
+                     const ThreadPool::Worker& worker);
+  // out[row] (+)= input[row] x p, for `rows` rows. Meets at the end.
+  void multiply(const Projection& p, const Input& input, int64_t rows, float* out, int64_t ldo,
                 bool accumulate, const ThreadPool::Worker& worker);
   void rotate_and_write(const Step& step, uint32_t layer, const ThreadPool::Worker& worker);
   void attend(const Step& step, uint32_t layer, const ThreadPool::Worker& worker);
@@ -103,9 +125,8 @@ class Decoder {
 
   // Scratch, [rows][...]: shared by the team, each phase writes disjoint parts.
   int64_t capacity_rows_ = 0;
-  std::vector<float> x_, normed_, qkv_, attended_, gate_up_, activated_, logits_;
-  Arena quantized_memory_;
-  ops::QuantizedRows quantized_;
+  std::vector<float> x_, qkv_, attended_, gate_up_, logits_;
+  Buffers shared_;
   std::vector<Local> locals_;
 };
 
