@@ -32,7 +32,7 @@ void PrefixIndex::unpublish(const BlockHash& hash) {
     // The match now ends at w.depth: it stays on this hash's list, and leaves the later ones.
     const uint32_t last =
         std::min<uint32_t>(watch.match.matched, static_cast<uint32_t>(watch.chain.size()) - 1);
-    for (uint32_t d = w.depth + 1; d <= last; ++d) leave(w.seq, watch.chain[d]);
+    for (uint32_t d = w.depth + 1; d <= last; ++d) leave(watch, d);
     for (uint32_t d = w.depth; d < watch.match.matched; ++d) {
       if (entries_.at(watch.chain[d]).idle) --watch.match.idle;
     }
@@ -63,15 +63,16 @@ void PrefixIndex::watch(SeqId seq, std::vector<BlockHash> chain) {
   KV_CHECK(inserted, "seq={}", raw(seq));
   it->second.chain = std::move(chain);
   if (it->second.chain.empty()) return;
-  entries_[it->second.chain[0]].watchers.push_back({seq, 0});
+  it->second.places.resize(it->second.chain.size());
+  join(seq, it->second, 0);
   extend(seq, it->second);
 }
 
 void PrefixIndex::unwatch(SeqId seq) {
   auto it = watches_.find(seq);
   if (it == watches_.end()) return;
-  const Watch& watch = it->second;
-  for (uint32_t d = 0; d < watch.chain.size() && d <= watch.match.matched; ++d) leave(seq, watch.chain[d]);
+  Watch& watch = it->second;
+  for (uint32_t d = 0; d < watch.chain.size() && d <= watch.match.matched; ++d) leave(watch, d);
   watches_.erase(it);
   changed_.erase(seq);
 }
@@ -95,20 +96,26 @@ void PrefixIndex::extend(SeqId seq, Watch& watch) {
     if (entry.block == kNoBlock) break;
     if (entry.idle) ++m.idle;
     ++m.matched;
-    if (m.matched < watch.chain.size()) {
-      entries_[watch.chain[m.matched]].watchers.push_back({seq, m.matched});
-    }
+    if (m.matched < watch.chain.size()) join(seq, watch, m.matched);
     changed_.insert(seq);
   }
 }
 
-void PrefixIndex::leave(SeqId seq, const BlockHash& hash) {
-  auto it = entries_.find(hash);
-  KV_CHECK(it != entries_.end(), "seq={}", raw(seq));
+void PrefixIndex::join(SeqId seq, Watch& watch, uint32_t depth) {
+  auto& list = entries_[watch.chain[depth]].watchers;
+  watch.places[depth] = static_cast<uint32_t>(list.size());
+  list.push_back({seq, depth});
+}
+
+void PrefixIndex::leave(Watch& watch, uint32_t depth) {
+  auto it = entries_.find(watch.chain[depth]);
+  KV_CHECK(it != entries_.end(), "depth={}", depth);
   auto& list = it->second.watchers;
-  auto w = std::find_if(list.begin(), list.end(), [&](const Watcher& x) { return x.seq == seq; });
-  KV_CHECK(w != list.end(), "seq={}", raw(seq));
-  *w = list.back();
+  const uint32_t place = watch.places[depth];
+  KV_CHECK(place < list.size(), "depth={} place={} of {}", depth, place, list.size());
+  const Watcher moved = list.back();
+  list[place] = moved;
+  watches_.at(moved.seq).places[moved.depth] = place;
   list.pop_back();
   if (list.empty() && it->second.block == kNoBlock) entries_.erase(it);
 }

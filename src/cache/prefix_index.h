@@ -58,10 +58,12 @@ class PrefixIndex {
   struct Watch {
     std::vector<BlockHash> chain;
     Match match;
+    std::vector<uint32_t> places;  // in the list of chain[d]: leaving it must not search among thousands
   };
 
   void extend(SeqId seq, Watch& watch);
-  void leave(SeqId seq, const BlockHash& hash);
+  void join(SeqId seq, Watch& watch, uint32_t depth);
+  void leave(Watch& watch, uint32_t depth);
 
   std::unordered_map<BlockHash, Entry, BlockHashHasher> entries_;
   std::unordered_map<SeqId, Watch> watches_;

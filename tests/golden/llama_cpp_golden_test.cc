@@ -163,7 +163,7 @@ class LlamaCppGolden : public testing::Test {
   // Of ours with one of the goldens.
   Agreement agreement(const std::string& which, const ForcedPrecision& precision) {
     Agreement result;
-    TeacherForcing model(*file_, precision, kMaxTokens);
+    TeacherForcing model(*file_, precision, kMaxTokens, /*threads=*/2);
     for (const PeerChunk& chunk : read_goldens(which)) {
       const std::vector<Token> tokens = chunk.tokens();
       model.run(tokens, 256, [&](uint32_t position, std::span<const float> logits) {

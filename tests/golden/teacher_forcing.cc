@@ -11,8 +11,6 @@
 namespace kvasir::test {
 namespace {
 
-constexpr int kThreads = 2;
-
 template <typename T>
 T take(Result<T> result) {
   KV_CHECK(result.ok(), "{}", result.status().message());
@@ -39,7 +37,8 @@ void PrintTo(const ForcedPrecision& precision, std::ostream* out) {
   *out << describe(precision);
 }
 
-TeacherForcing::TeacherForcing(const ModelFile& file, const ForcedPrecision& precision, uint32_t max_tokens)
+TeacherForcing::TeacherForcing(const ModelFile& file, const ForcedPrecision& precision, uint32_t max_tokens,
+                               int threads)
     : model_(take(PackedModel::make(file, max_tokens))),
       geometry_(geometry_of(file.config(), precision.kv_type)),
       blocks_(geometry_.blocks_for(max_tokens)),
@@ -49,7 +48,7 @@ TeacherForcing::TeacherForcing(const ModelFile& file, const ForcedPrecision& pre
   options.kv_type = precision.kv_type;
   options.tap_all_rows = true;
   executor_ = std::make_unique<CpuExecutor>(*model_, ops::kernels_for(ops::detect_isa()), geometry_, options,
-                                            memory_.data(), kThreads, clock_);
+                                            memory_.data(), threads, clock_);
 }
 
 void TeacherForcing::run(std::span<const Token> tokens, uint32_t chunk, const RowSink& sink) {

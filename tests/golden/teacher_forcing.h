@@ -32,7 +32,7 @@ using RowSink = std::function<void(uint32_t position, std::span<const float> log
 class TeacherForcing {
  public:
   // The file outlives the object. `max_tokens` bounds every run. Aborts the test program where memory ends.
-  TeacherForcing(const ModelFile& file, const ForcedPrecision& precision, uint32_t max_tokens);
+  TeacherForcing(const ModelFile& file, const ForcedPrecision& precision, uint32_t max_tokens, int threads);
 
   // Runs the tokens from position 0 with an empty cache, `chunk` of them in a step. The sink is called for
   // every position, in order. REQUIRES: tokens.size() <= max_tokens
