@@ -93,7 +93,6 @@ class Generation : public std::enable_shared_from_this<Generation> {
   ResponseChannel* channel_;  // null: done
   std::vector<Choice> choices_;
   uint64_t prompt_tokens_ = 0;
-  uint64_t cached_tokens_ = 0;
   std::vector<uint32_t> cached_by_choice_;
 };
 
