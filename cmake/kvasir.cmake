@@ -6,6 +6,10 @@ target_compile_options(kvasir_flags INTERFACE
   -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Werror
   # A product and a sum are fused only where the code says fma: the bits of every output depend on it.
   -ffp-contract=off -fno-fast-math)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # At -O3, GCC 12 takes "x" + std::string for an overlapping copy (its bug 105651).
+  target_compile_options(kvasir_flags INTERFACE -Wno-restrict)
+endif()
 if(KVASIR_MUTANTS)
   target_compile_definitions(kvasir_flags INTERFACE KVASIR_MUTANTS=1)
 endif()

@@ -8,8 +8,12 @@
 namespace kvasir {
 namespace {
 
-// About 50 us of pauses: longer than any phase's imbalance, shorter than a scheduler's time slice.
-constexpr int kSpins = 2000;
+// First a few microseconds of pauses, for threads that run side by side. Then the core is offered to others,
+// again and again: when there are fewer cores than runnable threads, the one that is waited for may need this
+// very core, and spinning would burn the time slice that it waits for. Sleeping comes last, since waking
+// costs tens of microseconds.
+constexpr int kSpins = 100;
+constexpr int kYields = 200;
 
 inline void pause() {
 #if defined(__x86_64__)
@@ -30,6 +34,10 @@ void Barrier::wait() {
   for (int i = 0; i < kSpins; ++i) {
     if (round_.load(std::memory_order_acquire) != round) return;
     pause();
+  }
+  for (int i = 0; i < kYields; ++i) {
+    if (round_.load(std::memory_order_acquire) != round) return;
+    std::this_thread::yield();
   }
   while (round_.load(std::memory_order_acquire) == round) round_.wait(round, std::memory_order_acquire);
 }

@@ -11,7 +11,7 @@
 
 namespace kvasir {
 
-// Threads meet here between the phases of a job. Spins for a short while, then sleeps: cores may be shared
+// Threads meet here between the phases of a job. Spins shortly, then yields, then sleeps: cores may be shared
 // with the HTTP thread, or with strangers.
 class Barrier {
  public:
