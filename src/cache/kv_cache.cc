@@ -324,10 +324,9 @@ void KvCache::step_ended(StepId step, bool ok) {
   }
 }
 
-// Publishes the blocks that are full now. One whose hash another block has already stays as it is: private,
-// and freed when its owner leaves.
+// Blocks that are full now are immutable from here on, and published. One whose hash another block has
+// already stays as it is: private, and freed when its owner leaves.
 void KvCache::seal(SeqId id, Sequence& seq, uint32_t done_tokens) {
-  if (!options_.prefix_caching) return;
   const uint32_t b = options_.geometry.block_tokens;
   uint32_t full = done_tokens / b;
   if (mutant(Mutant::kPrefixPartialBlock) && done_tokens % b != 0 &&
@@ -335,11 +334,12 @@ void KvCache::seal(SeqId id, Sequence& seq, uint32_t done_tokens) {
     ++full;
   }
   if (full <= seq.sealed_blocks) return;
-  update_hashes(seq);
+  if (options_.prefix_caching) update_hashes(seq);
   for (; seq.sealed_blocks < full; ++seq.sealed_blocks) {
     const BlockId bid = seq.table[seq.sealed_blocks];
     Block& blk = block(bid);
     for (Cell& cell : blk.cells) cell.copies[0].state = CopyState::kReady;
+    if (!options_.prefix_caching) continue;
     KV_CHECK(!blk.published, "seq={} block={} is published twice", raw(id), raw(bid));
     if (index_.publish(seq.hashes[seq.sealed_blocks + 1], bid, /*idle=*/false)) {
       blk.published = true;

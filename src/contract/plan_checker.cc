@@ -163,6 +163,10 @@ class Checker {
     if (r.kind == RowKind::kDecode && r.tokens.size() != 1) {
       return broken("sequence {}: decodes {} tokens", raw(r.seq), r.tokens.size());
     }
+    if ((r.kind == RowKind::kPrefill) != (r.tokens.begin < s->view->prompt_tokens)) {
+      return broken("sequence {}: {} at {}, its prompt has {} tokens", raw(r.seq), name(r.kind),
+                    r.tokens.begin, s->view->prompt_tokens);
+    }
     if (!s->running) {
       s->running = true;
       ++running_;

@@ -12,7 +12,8 @@ namespace kvasir {
 //  - it names sequences of the view, each in a state that allows what is asked;
 //  - every row's history is covered: rows begin where the ready or adopted tokens, or earlier rows, end;
 //  - new blocks, adopted idle blocks and outstanding promises fit in what is free or given up;
-//  - no more sequences run than the limits allow;
+//  - no more sequences run than the limits allow (the budget of tokens is a policy's aim, not
+//    a rule: a prompt larger than it may go alone);
 //  - if there is work and nothing is in flight, the plan runs, preempts, drops or fails something.
 // Otherwise the error names the first rule that is broken, with its numbers.
 Status check_plan(const View& view, const StepPlan& plan);

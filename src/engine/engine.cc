@@ -79,9 +79,9 @@ Result<RequestId> Engine::submit(GenerationRequest request, std::shared_ptr<Outp
   return RequestId{raw(seq)};
 }
 
-void Engine::cancel(RequestId id) {
+void Engine::cancel(RequestId id, FinishReason reason) {
   std::lock_guard lock(mutex_);
-  cancels_.push_back(SeqId{raw(id)});
+  cancels_.emplace_back(SeqId{raw(id)}, reason);
   wake_.notify_one();
 }
 
@@ -154,7 +154,7 @@ bool Engine::step() {
 void Engine::drain_inbox() {
   PhaseTimer timer(clock_, metrics_.seconds_drain);
   std::vector<Arrival> arrivals;
-  std::vector<SeqId> cancels;
+  std::vector<std::pair<SeqId, FinishReason>> cancels;
   {
     std::lock_guard lock(mutex_);
     arrivals.swap(arrivals_);
@@ -176,8 +176,8 @@ void Engine::drain_inbox() {
     refresh(added, requests_.view_of(added));
     metrics_.request_prompt_tokens.observe(added.prompt_tokens);
   }
-  for (SeqId id : cancels) {
-    if (LiveRequest* live = requests_.find(id)) finish(*live, FinishReason::kAbort, {}, "");
+  for (auto [id, reason] : cancels) {
+    if (LiveRequest* live = requests_.find(id)) finish(*live, reason, {}, "");
   }
 }
 

@@ -54,8 +54,9 @@ class Engine {
   // kExhausted: the queue is full. kUnavailable: the engine is draining.
   Result<RequestId> submit(GenerationRequest request, std::shared_ptr<OutputSink> sink);
 
-  // Ends a request with kAbort, soon. Unknown or finished requests are ignored.
-  void cancel(RequestId id);
+  // Ends a request soon, and reports `reason`: kAbort, or kStop where the caller has found the end in the
+  // text. Unknown or finished requests are ignored.
+  void cancel(RequestId id, FinishReason reason = FinishReason::kAbort);
 
   // Runs the loop on a thread of the engine's until stop().
   void start();
@@ -110,7 +111,7 @@ class Engine {
   std::condition_variable wake_;  // something arrived
   std::condition_variable idle_;  // live_reqs_ fell to 0
   std::vector<Arrival> arrivals_;
-  std::vector<SeqId> cancels_;
+  std::vector<std::pair<SeqId, FinishReason>> cancels_;
   uint64_t next_id_ = 1;
   uint64_t queued_reqs_ = 0;    // accepted and never yet run
   uint64_t queued_tokens_ = 0;  // their prompts

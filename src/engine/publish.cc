@@ -74,11 +74,9 @@ void Engine::finish(LiveRequest& live, FinishReason reason, std::vector<OutputTo
   event.finish = reason;
   event.error = std::move(why);
   event.cached_prompt_tokens = live.cached_prompt_tokens;
-  live.sink->on_output(std::move(event));
-
   ++metrics_.finished[static_cast<size_t>(reason)];
   metrics_.request_generation_tokens.observe(live.generated);
-  if (reason == FinishReason::kStop || reason == FinishReason::kLength) {
+  if ((reason == FinishReason::kStop || reason == FinishReason::kLength) && live.generated > 0) {
     metrics_.e2e_request_latency.observe(to_seconds(now - live.arrival));
     metrics_.request_decode_time.observe(to_seconds(now - live.first_token));
     if (live.generated > 1) {
@@ -88,7 +86,11 @@ void Engine::finish(LiveRequest& live, FinishReason reason, std::vector<OutputTo
   }
   cache_.remove_sequence(live.id);
   if (live.queued) leave_queue(live);
+  const std::shared_ptr<OutputSink> sink = std::move(live.sink);
   requests_.remove(live);
+  update_gauges();
+  // The client hears last: what it reads of the metrics after its answer is true.
+  sink->on_output(std::move(event));
   std::lock_guard lock(mutex_);
   if (--live_reqs_ == 0) idle_.notify_all();
 }

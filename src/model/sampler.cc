@@ -128,8 +128,11 @@ SampledToken sample(const ops::Kernels& kernels, std::span<const float> logits, 
   if (params.temperature <= 0.0f || !std::isfinite(*best)) {
     out.token = static_cast<Token>(best - logits.begin());
   } else {
+    uint64_t counter = position;
+#if defined(KVASIR_MUTANTS)
     static std::atomic<uint64_t> calls{0};
-    const uint64_t counter = mutant(Mutant::kSamplerSeedByStep) ? calls.fetch_add(1) : position;
+    if (mutant(Mutant::kSamplerSeedByStep)) counter = calls.fetch_add(1);
+#endif
     out.token = draw(kernels, logits, params, *best, random_unit(params.seed, 0, counter));
   }
   if (params.logprobs >= 0) {
