@@ -1,7 +1,9 @@
 #include "apps/runtime.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <fstream>
+#include <optional>
 #include <sstream>
 #include <thread>
 #include <utility>
@@ -22,15 +24,36 @@ namespace {
 // The share of the memory that is available after loading which K and V get by default.
 constexpr double kDefaultKvShare = 0.5;
 
-// Bytes that the system could give without swapping; 0 if it does not say.
+// The number in a file of the control group; nothing where there is none, or it says "max".
+std::optional<uint64_t> cgroup_number(const char* file) {
+  std::ifstream in(std::string("/sys/fs/cgroup/") + file);
+  uint64_t value = 0;
+  if (in >> value) return value;
+  return std::nullopt;
+}
+
+// Bytes that the system, or this container, could give without swapping.
 uint64_t available_memory() {
   std::ifstream in("/proc/meminfo");
-  std::string key, unit;
-  uint64_t kib = 0;
-  while (in >> key >> kib >> unit) {
-    if (key == "MemAvailable:") return kib * kKiB;
+  std::string line;
+  uint64_t available = UINT64_MAX;
+  while (std::getline(in, line)) {
+    if (line.starts_with("MemAvailable:")) available = std::strtoull(line.c_str() + 13, nullptr, 10) * kKiB;
   }
-  return 0;
+  const auto limit = cgroup_number("memory.max"), used = cgroup_number("memory.current");
+  if (limit && used) available = std::min(available, *limit - std::min(*limit, *used));
+  return available;
+}
+
+// The cores that this process may use: its affinity, and the container's share of time.
+int available_cores() {
+  int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  std::ifstream in("/sys/fs/cgroup/cpu.max");
+  uint64_t quota_us = 0, period_us = 0;
+  if (in >> quota_us >> period_us && period_us > 0) {
+    cores = std::min<int>(cores, std::max<int>(1, static_cast<int>(quota_us / period_us)));
+  }
+  return cores;
 }
 
 Result<std::string> read_file(const std::string& path) {
@@ -112,9 +135,14 @@ Status CpuRuntime::load_text(const RuntimeOptions& options) {
 Status CpuRuntime::size_cache(const RuntimeOptions& options, EngineOptions& engine) const {
   const ModelConfig& config = file_->config();
   CacheOptions& cache = engine.cache;
+  const uint64_t available = available_memory();
   cache.device_bytes = options.kv_cache_memory_bytes;
+  if (cache.device_bytes > available) {
+    return error(ErrorCode::kExhausted, "--kv-cache-memory-bytes {}: only {} of memory are available",
+                 format_bytes(cache.device_bytes), format_bytes(available));
+  }
   if (cache.device_bytes == 0) {
-    cache.device_bytes = static_cast<uint64_t>(static_cast<double>(available_memory()) * kDefaultKvShare);
+    cache.device_bytes = static_cast<uint64_t>(static_cast<double>(available) * kDefaultKvShare);
   }
   const uint64_t fit = Engine::longest_fit(cache);
   const auto context = static_cast<uint64_t>(config.context_length);
@@ -193,11 +221,11 @@ Status CpuRuntime::load(const RuntimeOptions& options) {
   numerics.kv_type = options.kv_cache_dtype;
   engine.cache.numerics_id = numerics.to_string();
 
-  const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  const int threads = options.threads > 0 ? options.threads : cores;
+  const int threads = options.threads > 0 ? options.threads : available_cores();
   const ops::IsaClass isa = ops::detect_isa();
   executor_ = std::make_unique<CpuExecutor>(*packed_, ops::kernels_for(isa), geometry, decoder,
                                             device_.data(), threads, clock_);
+  KV_RETURN_IF_ERROR(executor_->reserve(options.max_num_batched_tokens));
   if (options.tap) executor_->set_tap(options.tap);
   if (!options.log_plans.empty()) {
     KV_ASSIGN_OR_RETURN(plan_log_, PlanLog::create(options.log_plans, options.scheduling_policy));
@@ -214,9 +242,10 @@ std::string CpuRuntime::memory_report() const {
   const uint64_t blocks = engine.cache.device_bytes / g.kv_block_bytes();
   return fmt::format(
       "memory: weights {} (packed), KV cache {} = {} blocks of {} tokens ({} tokens, {} each), "
-      "longest request {} tokens",
+      "activations {} for steps of {} tokens, longest request {} tokens",
       format_bytes(packed_->bytes()), format_bytes(engine.cache.device_bytes), blocks, g.block_tokens,
-      blocks * g.block_tokens, format_bytes(g.kv_block_bytes() / g.block_tokens), engine.max_model_len);
+      blocks * g.block_tokens, format_bytes(g.kv_block_bytes() / g.block_tokens),
+      format_bytes(executor_->scratch_bytes()), engine.limits.max_num_batched_tokens, engine.max_model_len);
 }
 
 }  // namespace

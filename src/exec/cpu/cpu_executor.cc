@@ -19,7 +19,8 @@ void CpuExecutor::submit(Step step) {
   }
   step_ = std::move(step);
   started_ = clock_.now();
-  decoder_.prepare(*step_);
+  prepared_ = decoder_.prepare(*step_);
+  if (!prepared_.ok()) return;
   pool_.start([this](const ThreadPool::Worker& worker) { decoder_.run(*step_, worker); });
 }
 
@@ -28,6 +29,7 @@ StepResult CpuExecutor::wait() {
   pool_.join();
   StepResult result;
   result.id = step_->id;
+  result.status = prepared_;
   result.sampled = std::move(decoder_.sampled());
   result.started = started_;
   result.ended = clock_.now();

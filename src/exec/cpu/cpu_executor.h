@@ -16,6 +16,11 @@ class CpuExecutor final : public Executor {
   CpuExecutor(const PackedModel& model, const ops::Kernels& kernels, const CacheGeometry& geometry,
               const Decoder::Options& options, std::byte* device_memory, int threads, const Clock& clock);
 
+  // Makes room for steps of so many rows, so that serving does not have to. Larger steps grow it.
+  // kExhausted: there is no memory for it.
+  Status reserve(uint32_t rows) { return decoder_.reserve(rows); }
+  uint64_t scratch_bytes() const { return decoder_.scratch_bytes(); }
+
   int depth() const override { return 1; }
   void submit(Step step) override;
   StepResult wait() override;
@@ -27,6 +32,7 @@ class CpuExecutor final : public Executor {
   const Clock& clock_;
   Decoder decoder_;
   std::optional<Step> step_;
+  Status prepared_;  // not ok: the step did not start
   Nanos started_ = 0;
   ThreadPool pool_;
 };

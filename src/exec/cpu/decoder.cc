@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <new>
 
 #include "base/check.h"
 #include "base/mutant.h"
@@ -34,7 +35,10 @@ Decoder::Decoder(const PackedModel& model, const ops::Kernels& kernels, const Ca
       device_memory_(device_memory),
       query_scale_(1.0f / std::sqrt(static_cast<float>(model.config().head_dim))) {
   locals_.resize(static_cast<size_t>(threads));
-  for (Local& local : locals_) grow(local.input, kSoloRows);
+  for (Local& local : locals_) {
+    const Status status = grow(local.input, kSoloRows);
+    KV_CHECK(status.ok(), "{}", status.message());
+  }
   KV_CHECK(ops::is_valid(frame_), "head_dim={} block_tokens={}", frame_.head_dim, frame_.block_tokens);
   KV_CHECK(ops::kv_plane_bytes(frame_) == geometry.frame_bytes(FrameClass::kKvPlane), "plane={} frame={}",
            ops::kv_plane_bytes(frame_), geometry.frame_bytes(FrameClass::kKvPlane));
@@ -42,7 +46,7 @@ Decoder::Decoder(const PackedModel& model, const ops::Kernels& kernels, const Ca
 
 // ---------------------------------------------------------------- layout of a step
 
-void Decoder::prepare(const Step& step) {
+Status Decoder::prepare(const Step& step) {
   const ModelConfig& c = model_.config();
   rows_.clear();
   tiles_.clear();
@@ -66,28 +70,35 @@ void Decoder::prepare(const Step& step) {
   }
   next_tile_ = 0;
 
-  const auto rows = static_cast<int64_t>(rows_.size());
-  if (rows > capacity_rows_) {
-    capacity_rows_ = rows;
-    const auto n = static_cast<size_t>(rows);
+  return reserve(static_cast<int64_t>(rows_.size()));
+}
+
+Status Decoder::reserve(int64_t rows) {
+  if (rows <= capacity_rows_) return {};
+  const ModelConfig& c = model_.config();
+  const auto n = static_cast<size_t>(rows);
+  try {
     x_.resize(n * static_cast<size_t>(c.dim));
     qkv_.resize(n * static_cast<size_t>(c.q_dim() + 2 * c.kv_dim()));
     attended_.resize(n * static_cast<size_t>(c.q_dim()));
     gate_up_.resize(n * 2 * static_cast<size_t>(c.ffn_dim));
-    grow(shared_, rows);
+    logits_.resize(static_cast<size_t>(std::min(rows, kLogitRows) * c.vocab_size));
+    KV_RETURN_IF_ERROR(grow(shared_, rows));
+  } catch (const std::bad_alloc&) {
+    return error(ErrorCode::kExhausted, "no memory for the activations of a step of {} tokens", rows);
   }
-  const int64_t held = std::min<int64_t>(static_cast<int64_t>(logit_rows_.size()), kLogitRows);
-  logits_.resize(std::max(logits_.size(), static_cast<size_t>(held * c.vocab_size)));
+  capacity_rows_ = rows;
+  return {};
 }
 
-void Decoder::grow(Buffers& buffers, int64_t rows) const {
+Status Decoder::grow(Buffers& buffers, int64_t rows) const {
   const ModelConfig& c = model_.config();
   const int64_t widest = std::max({c.dim, c.q_dim(), c.ffn_dim});
   buffers.rows.resize(static_cast<size_t>(rows * widest));
-  auto memory = Arena::map(ops::quantized_rows_bytes(rows, round_up<int64_t>(widest, ops::kGroup)),
-                           "quantised activations");
-  KV_CHECK(memory.ok(), "{}", memory.status().message());
-  buffers.quantized = std::move(memory).value();
+  KV_ASSIGN_OR_RETURN(buffers.quantized,
+                      Arena::map(ops::quantized_rows_bytes(rows, round_up<int64_t>(widest, ops::kGroup)),
+                                 "quantised activations"));
+  return {};
 }
 
 uint64_t Decoder::scratch_bytes() const {

@@ -42,8 +42,10 @@ class Decoder {
 
   void set_tap(LogitsTap tap) { tap_ = std::move(tap); }
 
-  // Grows the scratch to the step and lays out its rows. Before run(), by one thread.
-  void prepare(const Step& step);
+  // Makes room for `rows` rows. kExhausted: there is no memory for it; what was there stays usable.
+  Status reserve(int64_t rows);
+  // Makes room for the step and lays out its rows. Before run(), by one thread. Not ok: the step cannot run.
+  Status prepare(const Step& step);
   // Runs the step; every thread of the team calls it. Sampled tokens are in sampled() afterwards.
   void run(const Step& step, const ThreadPool::Worker& worker);
 
@@ -89,7 +91,7 @@ class Decoder {
   static constexpr int64_t kLogitRows = 32;  // rows whose logits are held at once
 
   bool quantizes(const Projection& p) const;
-  void grow(Buffers& buffers, int64_t rows) const;
+  Status grow(Buffers& buffers, int64_t rows) const;
   // Makes the input of `next`, row by row with make_row(row, out [k]). It is good until the next call of this
   // or of multiply(): after that the buffers serve the next projection.
   template <typename MakeRow>
