@@ -41,6 +41,7 @@ class EventQueue final : public OutputSink {
 
 ApiRequest to_api_request(const GenerateOptions& options) {
   ApiRequest api;
+  api.stream = true;  // printed as it comes
   api.kind = options.chat ? ApiKind::kChat : ApiKind::kCompletion;
   if (options.chat && !options.system.empty()) api.messages.push_back({"system", options.system});
   if (options.chat) api.messages.push_back({"user", options.prompt});
@@ -97,7 +98,7 @@ Status generate(const GenerateOptions& options) {
     event = queue->wait();
     TextDelta delta;
     for (const OutputToken& token : event.tokens) KV_RETURN_IF_ERROR(text.push(token, delta));
-    if (text.stopped_by_string()) backend->cancel(id);
+    if (text.stopped_by_string()) backend->cancel(id, FinishReason::kStop);
     if (event.finish) text.finish(delta);
     print_delta(delta, runtime->tokenizer(), logprobs);
   } while (!event.finish);

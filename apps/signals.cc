@@ -5,10 +5,17 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include "base/log.h"
+
 namespace kvasir {
 namespace {
 
-constexpr int kExitInterrupted = 130;
+// What a shell reports for a process that a signal ended.
+constexpr int kExitSignalled = 128;
+
+const char* name_of(int signal) {
+  return signal == SIGTERM ? "SIGTERM" : "SIGINT";
+}
 
 // SIGUSR1 is how the thread itself is ended.
 sigset_t watched() {
@@ -62,7 +69,11 @@ void Signals::run() {
     if (signal == SIGUSR1) continue;
     ++count_;
     // Nothing to tidy up while the model loads, and the third signal means it.
-    if (!ready_ || count_ >= 3) _exit(kExitInterrupted);
+    if (!ready_ || count_ >= 3) {
+      log_warning("{} {}: ending at once", name_of(signal),
+                  ready_ ? "for the third time" : "before the model was loaded");
+      _exit(kExitSignalled + signal);
+    }
     changed_.notify_all();
   }
 }

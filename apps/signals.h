@@ -8,8 +8,8 @@
 namespace kvasir {
 
 // Blocks both signals in the calling thread, and so in those that it starts, and takes them on a thread of
-// its own. Before ready() a signal ends the process at once, after it the third one does. One per process,
-// made before any other thread.
+// its own. Before ready() a signal ends the process at once, after it the third one does: with a line in the
+// log, and 128 plus the signal's number as the exit code. One per process, made before any other thread.
 class Signals {
  public:
   Signals();

@@ -27,15 +27,15 @@ struct ApiRequest {
   std::vector<ApiMessage> messages;  // chat: at least one
   std::vector<PromptInput> prompts;  // completions: at least one; each becomes a choice
   bool stream = false;
-  bool include_usage = false;    // a last chunk with the usage
-  SamplingParams sampling;       // its seed is set later
-  std::optional<uint64_t> seed;  // none: drawn for this request
-  std::optional<uint32_t> max_tokens;
+  bool include_usage = false;                   // a last chunk with the usage
+  SamplingParams sampling;                      // its seed is set later, for each prompt
+  std::optional<uint64_t> seed;                 // none: one is drawn for each prompt
+  std::optional<uint32_t> max_tokens;           // must fit
+  uint32_t default_max_tokens = UINT32_MAX;     // without max_tokens: as many of these as fit
   std::string max_tokens_field = "max_tokens";  // as the client called it
   std::vector<std::string> stop;                // none of them is empty
   std::vector<Token> stop_token_ids;
   bool ignore_eos = false;
-  int32_t priority = 0;
   std::string cache_salt;
 };
 

@@ -24,8 +24,9 @@ class Backend {
   // kInvalidArgument: it can never fit. kExhausted: the queue is full. kUnavailable: draining.
   virtual Result<RequestId> submit(GenerationRequest request, std::shared_ptr<OutputSink> sink) = 0;
 
-  // Ends a request with kAbort, soon. Unknown or finished requests are ignored.
-  virtual void cancel(RequestId id) = 0;
+  // Ends a request soon, and reports `reason`: kAbort, or kStop where a stop string was found in the text.
+  // Unknown or finished requests are ignored.
+  virtual void cancel(RequestId id, FinishReason reason) = 0;
 
   virtual uint32_t max_model_len() const = 0;  // prompt and output of one request, in tokens
   virtual const EngineMetrics& metrics() const = 0;

@@ -1,7 +1,7 @@
-// Reading and dispatching requests.
+// Reading requests, and refusing those that their head or their size decides.
 #include "server/connection.h"
 
-#include <atomic>
+#include <algorithm>
 #include <boost/asio/buffer.hpp>
 #include <boost/beast/http/error.hpp>
 #include <exception>
@@ -10,7 +10,6 @@
 #include "base/log.h"
 #include "server/auth.h"
 #include "server/endpoints.h"
-#include "server/request_parser.h"
 
 namespace kvasir {
 namespace {
@@ -23,43 +22,19 @@ constexpr size_t kReadBytes = 16 * 1024;
 constexpr size_t kBodyReadBytes = 64 * 1024;
 constexpr size_t kPipelineBytes = 64 * 1024;  // read ahead while an answer is being made
 
-using Outcome = std::variant<PreparedRequest, ApiError>;
-
-// On a worker's thread: of the context, only what never changes.
-Outcome prepare(const ServerContext& context, const ModelService& service, ApiKind kind, std::string body) {
-  try {
-    auto parsed = parse_request(kind, body);
-    body = {};
-    if (auto* e = std::get_if<ApiError>(&parsed)) return std::move(*e);
-    auto& request = std::get<ApiRequest>(parsed);
-    if (auto e = unknown_model(context, request.model)) return *std::move(e);
-    return prepare_request(service, std::move(request));
-  } catch (const std::exception& e) {
-    log_error("a request could not be prepared: {}", e.what());
-    ApiError unexpected;
-    unexpected.status = 500;
-    unexpected.message = "the request failed unexpectedly";
-    return unexpected;
-  }
-}
-
 std::string_view view(boost::beast::string_view text) {
   return {text.data(), text.size()};
 }
 
 }  // namespace
 
-struct Connection::Job {
-  std::string body;
-  std::atomic<bool> abandoned{false};
-};
-
 Connection::Connection(asio::ip::tcp::socket socket, ServerContext* context)
     : socket_(std::move(socket)),
       context_(context),
       deadline_(socket_.get_executor()),
       write_deadline_(socket_.get_executor()),
-      ping_timer_(socket_.get_executor()) {
+      ping_timer_(socket_.get_executor()),
+      body_(context->counters, context->options.limits.max_bodies_bytes) {
   context_->counters->connections.fetch_add(1, std::memory_order_relaxed);
 }
 
@@ -104,7 +79,7 @@ void Connection::close() {
   if (phase_ == Phase::kClosed) return;
   phase_ = Phase::kClosed;
   drop_generation();
-  release_body();
+  end_exchange();
   error_code ignored;
   socket_.close(ignored);
   deadline_.cancel();
@@ -118,12 +93,21 @@ void Connection::close() {
 
 void Connection::read_more() {
   if (reading_ || end_of_input_ || phase_ == Phase::kClosed) return;
-  if (phase_ == Phase::kBusy && buffer_.size() >= kPipelineBytes) return;
+  if (phase_ == Phase::kBusy && buffer_.size() >= kPipelineBytes) {
+    if (generating_) refuse_read_ahead();
+    return;
+  }
   reading_ = true;
   const size_t bytes = phase_ == Phase::kBody ? kBodyReadBytes : kReadBytes;
   socket_.async_read_some(buffer_.prepare(bytes), [self = shared_from_this()](error_code ec, size_t n) {
     self->guarded([&] { self->on_read(ec, n); });
   });
+}
+
+// Whoever waits for a generation must stay readable, or nobody would notice that its client has left.
+void Connection::refuse_read_ahead() {
+  if (answer_ != Answer::kNone) return close();
+  fail(400, fmt::format("more than {} bytes came before the answer; wait for it", kPipelineBytes));
 }
 
 void Connection::on_read(error_code ec, size_t bytes) {
@@ -187,6 +171,12 @@ bool Connection::parse_body() {
   error_code ec;
   while (!parser_->is_done()) {
     if (buffer_.size() == 0) return false;
+    if (!reserve_arrived()) {
+      context_->counters->requests_refused.fetch_add(1, std::memory_order_relaxed);
+      info_.keep_alive = false;
+      respond(error_response(unavailable("too many large requests at once; try again", "overloaded", 1)));
+      return true;
+    }
     const size_t used = parser_->put(buffer_.data(), ec);
     buffer_.consume(used);
     if (ec == http::error::need_more) return false;
@@ -197,6 +187,14 @@ bool Connection::parse_body() {
   }
   dispatch();
   return true;
+}
+
+// Room for what is about to be added to the body. Only bytes that are here count: a length that is merely
+// announced takes nothing from anybody.
+bool Connection::reserve_arrived() {
+  const uint64_t end = parser_->content_length().value_or(context_->options.limits.max_body_bytes);
+  const uint64_t bytes = std::min<uint64_t>(parser_->get().body().size() + buffer_.size(), end);
+  return bytes <= context_->options.limits.small_body_bytes || body_.grow_to(bytes);
 }
 
 void Connection::on_head() {
@@ -239,15 +237,11 @@ bool Connection::early_refusal() {
     context_->counters->requests_refused.fetch_add(1, std::memory_order_relaxed);
     answer = error_response(*e);
   } else {
-    const auto length = parser_->content_length();
-    const uint64_t bytes = length               ? *length
-                           : parser_->chunked() ? context_->options.limits.max_body_bytes
-                                                : 0;
-    if (context_->reserve_body(bytes)) {
-      reserved_body_bytes_ = bytes;
-    } else {
-      context_->counters->requests_refused.fetch_add(1, std::memory_order_relaxed);
-      answer = error_response(unavailable("too many large requests at once; try again", "overloaded", 1));
+    for (const auto& header : request) {
+      if (auto unsupported = unsupported_header(view(header.name_string()))) {
+        answer = error_response(*unsupported);
+        break;
+      }
     }
   }
   if (!answer) return false;
@@ -286,69 +280,7 @@ void Connection::fail(int status, std::string message) {
   respond(error_response(e));
 }
 
-// --- Generating ---
-
-void Connection::dispatch() {
-  phase_ = Phase::kBusy;
-  deadline_.cancel();
-  if (end_of_input_) return close();
-  if (auto e = not_ready(*context_)) {
-    context_->counters->requests_refused.fetch_add(1, std::memory_order_relaxed);
-    return respond(error_response(*e));
-  }
-  generate();
-}
-
-void Connection::generate() {
-  generating_ = true;
-  context_->request_started();
-  job_ = std::make_shared<Job>();
-  job_->body = std::move(parser_->get().body());
-  const ApiKind kind = route_.endpoint == Endpoint::kChat ? ApiKind::kChat : ApiKind::kCompletion;
-  const uint64_t bytes = job_->body.size();
-  context_->run_on_worker(bytes, [job = job_, kind, context = context_, service = context_->service,
-                                  weak = weak_from_this(), exchange = exchange_] {
-    if (job->abandoned.load(std::memory_order_relaxed)) return;
-    const auto outcome = std::make_shared<Outcome>(prepare(*context, *service, kind, std::move(job->body)));
-    context->post([weak, exchange, outcome] {
-      const auto self = weak.lock();
-      if (self) self->guarded([&] { self->on_prepared(exchange, std::move(*outcome)); });
-    });
-  });
-}
-
-void Connection::on_prepared(uint64_t exchange, std::variant<PreparedRequest, ApiError> outcome) {
-  if (phase_ != Phase::kBusy || exchange != exchange_ || !generating_) return;
-  job_.reset();
-  release_body();
-  if (auto* e = std::get_if<ApiError>(&outcome)) return respond(error_response(*e));
-  auto& prepared = std::get<PreparedRequest>(outcome);
-  std::string model = prepared.api.model.empty() ? context_->options.model_names.front() : prepared.api.model;
-  generation_ =
-      std::make_shared<Generation>(*context_->service, std::move(prepared), std::move(model), context_->post,
-                                   context_->counters, context_->options.limits.stream, this);
-  // Kept alive here: it may end inside.
-  const std::shared_ptr<Generation> generation = generation_;
-  generation->start();
-}
-
-void Connection::drop_generation() {
-  if (job_) job_->abandoned.store(true, std::memory_order_relaxed);
-  job_.reset();
-  if (auto generation = std::exchange(generation_, nullptr)) generation->abort();
-  if (!generating_) return;
-  generating_ = false;
-  context_->request_ended();
-  if (answer_ != Answer::kComplete) context_->counters->count(499);
-}
-
-void Connection::release_body() {
-  context_->release_body(reserved_body_bytes_);
-  reserved_body_bytes_ = 0;
-}
-
 void Connection::reset_request() {
-  ++exchange_;
   parser_.emplace();
   parser_->header_limit(context_->options.limits.max_header_bytes);
   parser_->body_limit(context_->options.limits.max_body_bytes);
@@ -360,7 +292,7 @@ void Connection::reset_request() {
 }
 
 void Connection::next_request() {
-  release_body();
+  end_exchange();
   reset_request();
   advance();
   read_more();

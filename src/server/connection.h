@@ -4,14 +4,14 @@
 //   kHead --header complete--> kBody --body complete--> kBusy --answer sent--> kHead (keep-alive) or kLinger
 //
 // One read is always outstanding, also while an answer is being made: that is how a client that leaves is
-// noticed. What a client pipelines meanwhile waits in the buffer; beyond a bound, reading pauses.
+// noticed. What a client pipelines meanwhile waits in the buffer; beyond a bound it gets 400 instead of its
+// answer, or the end of its stream.
 #pragma once
 
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/parser.hpp>
-#include <boost/beast/http/string_body.hpp>
 #include <chrono>
 #include <exception>
 #include <memory>
@@ -19,6 +19,7 @@
 #include <string>
 #include <variant>
 
+#include "server/arriving_body.h"
 #include "server/generation.h"
 #include "server/http_message.h"
 #include "server/router.h"
@@ -44,11 +45,13 @@ class Connection final : public ResponseChannel, public std::enable_shared_from_
   void end_stream() override;
   size_t unsent_bytes() const override { return out_.size() + in_flight_.size() - in_flight_sent_; }
   void abandon_slow_reader() override;
+  void on_failure(const char* what) override { on_exception(what); }
 
  private:
   enum class Phase { kHead, kBody, kBusy, kLinger, kClosed };
   enum class Answer { kNone, kStreaming, kComplete };
-  using Parser = boost::beast::http::request_parser<boost::beast::http::string_body>;
+  using Parser = boost::beast::http::request_parser<ArrivingBody>;
+  using Outcome = std::variant<PreparedRequest, ApiError>;
   struct Job;  // what a worker does for this connection
 
   // Runs a step of this connection; an exception ends its request, and nothing else.
@@ -63,11 +66,13 @@ class Connection final : public ResponseChannel, public std::enable_shared_from_
   void on_exception(const char* what);
 
   void read_more();
+  void refuse_read_ahead();
   void on_read(boost::system::error_code ec, size_t bytes);
   void on_end_of_input();
   void advance();
   bool parse_head();
   bool parse_body();
+  bool reserve_arrived();
   void on_head();
   void refuse_by_head(const HttpResponse& response);
   void fail_parse(boost::system::error_code ec);
@@ -75,11 +80,11 @@ class Connection final : public ResponseChannel, public std::enable_shared_from_
   bool early_refusal();
   void dispatch();
   void generate();
-  void on_prepared(uint64_t exchange, std::variant<PreparedRequest, ApiError> outcome);
+  void on_prepared(Job& job);
   void reset_request();
   void next_request();
   void drop_generation();
-  void release_body();
+  void end_exchange();
 
   void send(std::string_view bytes);
   void start_write();
@@ -110,12 +115,12 @@ class Connection final : public ResponseChannel, public std::enable_shared_from_
   bool closing_ = false;  // the server stops
 
   // The exchange in progress.
-  uint64_t exchange_ = 0;
   Route route_;
   ExchangeInfo info_;
   Answer answer_ = Answer::kNone;
-  uint64_t reserved_body_bytes_ = 0;
-  bool generating_ = false;  // from the body's end to the answer's
+  BodyReservation body_;     // until a job takes it over
+  bool counted_ = false;     // among the requests that wait_idle() waits for
+  bool generating_ = false;  // from the body's end until the answer is complete
   std::shared_ptr<Job> job_;
   std::shared_ptr<Generation> generation_;
   std::chrono::steady_clock::time_point last_stream_write_;
@@ -125,6 +130,7 @@ class Connection final : public ResponseChannel, public std::enable_shared_from_
   std::string in_flight_;
   size_t in_flight_sent_ = 0;
   bool writing_ = false;
+  uint64_t writes_ = 0;  // begun or ended so far: tells a timer whether its own write still waits
 };
 
 }  // namespace kvasir

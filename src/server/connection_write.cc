@@ -70,9 +70,10 @@ void Connection::start_write() {
   }
   writing_ = true;
   write_deadline_.expires_after(std::chrono::nanoseconds(context_->options.limits.write_timeout));
-  write_deadline_.async_wait([self = shared_from_this()](error_code ec) {
-    if (ec || self->write_deadline_.expiry() > std::chrono::steady_clock::now()) return;
-    self->abandon_slow_reader();
+  // Once the timer has fired its handler cannot be cancelled, and the write may end before it runs.
+  write_deadline_.async_wait([self = shared_from_this(), write = ++writes_](error_code ec) {
+    if (ec || self->writes_ != write) return;
+    self->guarded([&] { self->abandon_slow_reader(); });
   });
   const auto rest = boost::asio::buffer(in_flight_) + in_flight_sent_;
   socket_.async_write_some(rest,
@@ -81,6 +82,7 @@ void Connection::start_write() {
 
 void Connection::on_written(error_code ec, size_t bytes) {
   writing_ = false;
+  ++writes_;
   write_deadline_.cancel();
   if (phase_ == Phase::kClosed) return;
   if (ec) return close();
@@ -107,7 +109,7 @@ void Connection::on_sent_all() {
 // Says that nothing more comes, and reads what the client still sends: closing at once would make the kernel
 // throw away an answer that the client has not read yet.
 void Connection::linger() {
-  release_body();
+  end_exchange();
   if (end_of_input_ || closing_) return close();
   phase_ = Phase::kLinger;
   error_code ignored;

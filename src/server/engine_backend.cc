@@ -1,5 +1,6 @@
 // The engine as the server's backend.
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "engine/engine.h"
@@ -8,6 +9,15 @@
 namespace kvasir {
 namespace {
 
+// The part of the numerics id that names the type of K and V.
+std::string cache_dtype(const std::string& numerics_id) {
+  constexpr std::string_view kField = "/kv-";
+  const size_t at = numerics_id.find(kField);
+  if (at == std::string::npos) return "unknown";
+  const size_t begin = at + kField.size();
+  return numerics_id.substr(begin, numerics_id.find('/', begin) - begin);
+}
+
 class EngineBackend final : public Backend {
  public:
   explicit EngineBackend(Engine& engine) : engine_(engine) {}
@@ -15,13 +25,17 @@ class EngineBackend final : public Backend {
   Result<RequestId> submit(GenerationRequest request, std::shared_ptr<OutputSink> sink) override {
     return engine_.submit(std::move(request), std::move(sink));
   }
-  void cancel(RequestId id) override { engine_.cancel(id); }
+  void cancel(RequestId id, FinishReason reason) override { engine_.cancel(id, reason); }
   uint32_t max_model_len() const override { return engine_.options().max_model_len; }
   const EngineMetrics& metrics() const override { return engine_.metrics(); }
   std::vector<std::pair<std::string, std::string>> cache_config() const override {
     const CacheOptions& cache = engine_.options().cache;
+    const std::string blocks = std::to_string(engine_.metrics().kv_blocks_total.load());
+    // num_gpu_blocks is what dashboards of the peers ask for, whatever the device is.
     return {{"block_size", std::to_string(cache.geometry.block_tokens)},
-            {"num_device_blocks", std::to_string(engine_.metrics().kv_blocks_total.load())},
+            {"cache_dtype", cache_dtype(cache.numerics_id)},
+            {"num_gpu_blocks", blocks},
+            {"num_device_blocks", blocks},
             {"device_bytes", std::to_string(cache.device_bytes)},
             {"enable_prefix_caching", cache.prefix_caching ? "True" : "False"},
             {"numerics_id", cache.numerics_id}};

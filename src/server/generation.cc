@@ -1,8 +1,9 @@
 // Events of the engine in, answer out.
 #include "server/generation.h"
 
-#include <atomic>
+#include <algorithm>
 #include <ctime>
+#include <exception>
 #include <utility>
 
 #include "base/check.h"
@@ -12,39 +13,26 @@ namespace kvasir {
 // Called on the engine's thread; hands everything to the I/O thread.
 class Generation::Sink final : public OutputSink {
  public:
-  Sink(std::weak_ptr<Generation> generation, size_t choice, PostToIo post,
-       std::shared_ptr<HttpCounters> counters)
-      : generation_(std::move(generation)),
-        choice_(choice),
-        post_(std::move(post)),
-        counters_(std::move(counters)) {}
+  Sink(std::weak_ptr<Generation> generation, size_t choice, PostToIo post)
+      : generation_(std::move(generation)), choice_(choice), post_(std::move(post)) {}
 
   void on_output(OutputEvent event) override {
-    if (event.finish == FinishReason::kAbort && by_stop_string_.load(std::memory_order_acquire)) {
-      counters_->stop_string_finishes.fetch_add(1, std::memory_order_relaxed);
-    }
     post_([generation = generation_, choice = choice_, e = std::move(event)]() mutable {
-      if (auto alive = generation.lock()) alive->on_event(choice, std::move(e));
+      if (auto alive = generation.lock()) alive->receive(choice, std::move(e));
     });
   }
-
-  void ended_by_stop_string() { by_stop_string_.store(true, std::memory_order_release); }
 
  private:
   const std::weak_ptr<Generation> generation_;
   const size_t choice_;
   const PostToIo post_;
-  const std::shared_ptr<HttpCounters> counters_;
-  std::atomic<bool> by_stop_string_{false};
 };
 
 Generation::Generation(const ModelService& service, PreparedRequest request, std::string model, PostToIo post,
-                       std::shared_ptr<HttpCounters> counters, const StreamLimits& limits,
-                       ResponseChannel* channel)
+                       const StreamLimits& limits, ResponseChannel* channel)
     : service_(service),
       request_(std::move(request)),
       post_(std::move(post)),
-      counters_(std::move(counters)),
       limits_(limits),
       stream_(request_.api.stream),
       writer_(service.tokenizer, request_.api.kind,
@@ -57,9 +45,8 @@ Status Generation::add_choices() {
   for (const GenerationRequest& g : request_.generations) {
     KV_ASSIGN_OR_RETURN(ChoiceStream text, ChoiceStream::create(service_.tokenizer, request_.api.stop,
                                                                 g.stop_tokens, g.sampling.logprobs >= 0));
-    auto sink = std::make_shared<Sink>(weak_from_this(), choices_.size(), post_, counters_);
     prompt_tokens_ += g.prompt.size();
-    choices_.push_back(Choice{std::move(text), RequestId{}, std::move(sink), {}, {}, false, false});
+    choices_.push_back(Choice{std::move(text), RequestId{}, {}, {}, false, false});
   }
   cached_by_choice_.resize(choices_.size());
   return {};
@@ -68,7 +55,8 @@ Status Generation::add_choices() {
 void Generation::start() {
   if (const Status status = add_choices(); !status.ok()) return fail(api_error(status));
   for (size_t i = 0; i < choices_.size(); ++i) {
-    Result<RequestId> id = service_.backend->submit(std::move(request_.generations[i]), choices_[i].sink);
+    Result<RequestId> id = service_.backend->submit(std::move(request_.generations[i]),
+                                                    std::make_shared<Sink>(weak_from_this(), i, post_));
     if (!id.ok()) {
       // What was not submitted has nothing to cancel.
       for (size_t rest = i; rest < choices_.size(); ++rest) choices_[rest].finished = true;
@@ -81,6 +69,17 @@ void Generation::start() {
   channel_->begin_stream();
   if (request_.api.kind != ApiKind::kChat) return;
   for (size_t i = 0; i < choices_.size() && channel_ != nullptr; ++i) send_event(writer_.role_chunk(i));
+}
+
+// Comes straight from the I/O thread's queue: nobody further up would know whose fault an exception is.
+void Generation::receive(size_t index, OutputEvent event) {
+  ResponseChannel* channel = channel_;
+  try {
+    on_event(index, std::move(event));
+  } catch (const std::exception& e) {
+    if (channel != nullptr) channel->on_failure(e.what());
+    abort();
+  }
 }
 
 void Generation::on_event(size_t index, OutputEvent event) {
@@ -103,7 +102,7 @@ void Generation::apply(Choice& choice, OutputEvent& event) {
       return fail(e);
     }
     if (choice.text.stopped_by_string()) {
-      if (!event.finish) cancel(choice, true);
+      if (!event.finish) service_.backend->cancel(choice.id, FinishReason::kStop);
       return finish_choice(choice, "stop");
     }
   }
@@ -133,11 +132,6 @@ void Generation::finish_choice(Choice& choice, const char* reason) {
   choice.finished = true;
 }
 
-void Generation::cancel(Choice& choice, bool by_stop_string) {
-  if (by_stop_string) choice.sink->ended_by_stop_string();
-  service_.backend->cancel(choice.id);
-}
-
 void Generation::fail(const ApiError& error) {
   ResponseChannel* channel = channel_;
   if (stream_ && !request_.generations.empty()) {
@@ -159,7 +153,7 @@ void Generation::abort() {
   if (channel_ == nullptr) return;
   channel_ = nullptr;
   for (Choice& choice : choices_) {
-    if (!choice.finished) cancel(choice, false);
+    if (!choice.finished) service_.backend->cancel(choice.id, FinishReason::kAbort);
     choice.finished = true;
   }
 }

@@ -9,7 +9,6 @@
 
 #include "server/backend.h"
 #include "server/choice_stream.h"
-#include "server/http_counters.h"
 #include "server/http_message.h"
 #include "server/prompt.h"
 #include "server/response_writer.h"
@@ -31,6 +30,8 @@ class ResponseChannel {
   virtual size_t unsent_bytes() const = 0;
   // The client does not read: gives up on it.
   virtual void abandon_slow_reader() = 0;
+  // The answer failed by a fault of ours, at whatever point: ends this exchange, and nothing else.
+  virtual void on_failure(const char* what) = 0;
 };
 
 struct StreamLimits {
@@ -47,10 +48,9 @@ using PostToIo = std::function<void(std::function<void()>)>;
 // Lives on the I/O thread; the engine knows only its sinks, which may outlive it.
 class Generation : public std::enable_shared_from_this<Generation> {
  public:
-  // REQUIRES: the service's objects and the counters outlive the sinks; the channel outlives this or abort()
-  // was called.
+  // REQUIRES: the service's objects outlive the sinks; the channel outlives this or abort() was called.
   Generation(const ModelService& service, PreparedRequest request, std::string model, PostToIo post,
-             std::shared_ptr<HttpCounters> counters, const StreamLimits& limits, ResponseChannel* channel);
+             const StreamLimits& limits, ResponseChannel* channel);
 
   // Submits every choice, then begins the stream; if one of them is refused, answers with that error.
   void start();
@@ -64,7 +64,6 @@ class Generation : public std::enable_shared_from_this<Generation> {
   struct Choice {
     ChoiceStream text;
     RequestId id{};
-    std::shared_ptr<Sink> sink;
     TextDelta delta;  // not sent yet; without streaming, everything
     std::string finish_reason;
     bool finished = false;  // finish_reason is set
@@ -72,10 +71,10 @@ class Generation : public std::enable_shared_from_this<Generation> {
   };
 
   Status add_choices();
+  void receive(size_t index, OutputEvent event);
   void on_event(size_t index, OutputEvent event);
   void apply(Choice& choice, OutputEvent& event);
   void finish_choice(Choice& choice, const char* reason);
-  void cancel(Choice& choice, bool by_stop_string);
   void fail(const ApiError& error);
   void flush();
   void maybe_finish();
@@ -86,7 +85,6 @@ class Generation : public std::enable_shared_from_this<Generation> {
   const ModelService service_;
   PreparedRequest request_;
   const PostToIo post_;
-  const std::shared_ptr<HttpCounters> counters_;
   const StreamLimits limits_;
   const bool stream_;
   const ResponseWriter writer_;

@@ -18,8 +18,7 @@ struct HttpCounters {
   std::atomic<uint64_t> connections_refused{0};  // over the limit
   std::atomic<uint64_t> slow_readers{0};         // cancelled because they did not read
   std::atomic<uint64_t> requests_refused{0};     // queue full, loading or draining
-  // Requests that a stop string ended: to the engine these are cancelled.
-  std::atomic<uint64_t> stop_string_finishes{0};
+  std::atomic<uint64_t> body_bytes{0};           // of large requests being received or prepared
 
   void count(int status) {
     size_t i = 0;

@@ -87,20 +87,17 @@ void add_gauges(Page& page, const EngineMetrics& m) {
   page.sample("kv_bytes", (total - taken) * bytes, ",tier=\"device\",state=\"free\"");
 }
 
-void add_counters(Page& page, const EngineMetrics& m, const HttpCounters& http) {
+void add_counters(Page& page, const EngineMetrics& m) {
   page.counter("prompt_tokens_total", m.prompt_tokens.load(), "Prompt tokens processed.");
   page.counter("prompt_tokens_cached_total", m.prompt_tokens_cached.load(),
                "Prompt tokens whose keys and values were there already.");
   page.counter("generation_tokens_total", m.generation_tokens.load(), "Tokens generated.");
   page.head("request_success_total", "counter", "Requests that ended, by reason.");
-  const auto ended = [&](FinishReason r) { return m.finished[static_cast<size_t>(r)].load(); };
-  // To the engine a stop string is a cancelled request. The two counters are read one after the other.
-  const uint64_t aborts = ended(FinishReason::kAbort);
-  const uint64_t strings = std::min(http.stop_string_finishes.load(), aborts);
-  page.sample("request_success_total", ended(FinishReason::kStop) + strings, ",finished_reason=\"stop\"");
-  page.sample("request_success_total", ended(FinishReason::kLength), ",finished_reason=\"length\"");
-  page.sample("request_success_total", aborts - strings, ",finished_reason=\"abort\"");
-  page.sample("request_success_total", ended(FinishReason::kError), ",finished_reason=\"error\"");
+  for (const FinishReason r :
+       {FinishReason::kStop, FinishReason::kLength, FinishReason::kAbort, FinishReason::kError}) {
+    page.sample("request_success_total", m.finished[static_cast<size_t>(r)].load(),
+                fmt::format(",finished_reason=\"{}\"", name(r)));
+  }
   page.counter("num_preemptions_total", m.num_preemptions.load(), "Times a running request was preempted.");
   page.counter("prefix_cache_queries_total", m.prefix_cache_queries.load(),
                "Tokens looked up in the prefix cache.");
@@ -139,6 +136,8 @@ void add_http(Page& page, const HttpCounters& http) {
                "Connections refused because too many were open.");
   page.counter("http_slow_readers_total", http.slow_readers.load(),
                "Requests cancelled because the client did not read.");
+  page.gauge("http_body_bytes", http.body_bytes.load(),
+             "Bytes of large requests that are being received or prepared.");
   page.counter("requests_refused_total", http.requests_refused.load(),
                "Requests refused while the queue was full, the model loading, or the server draining.");
 }
@@ -156,7 +155,7 @@ std::string metrics_text(const EngineMetrics* engine, const HttpCounters& http, 
       labels += fmt::format(",{}=\"{}\"", key, escape_label(value));
     }
     page.sample("cache_config_info", 1, labels);
-    add_counters(page, *engine, http);
+    add_counters(page, *engine);
     add_histograms(page, *engine);
   }
   add_http(page, http);

@@ -1,8 +1,11 @@
 // Template, tokens, lengths, seed.
 #include "server/prompt.h"
 
+#include <algorithm>
 #include <random>
 #include <utility>
+
+#include "server/prompt_bound.h"
 
 namespace kvasir {
 namespace {
@@ -23,55 +26,94 @@ std::optional<ApiError> check_ids(const std::vector<Token>& ids, const Tokenizer
   return std::nullopt;
 }
 
-ApiError too_long(size_t prompt_tokens, uint32_t max_model_len) {
+// `least`: it has at least so many tokens.
+ApiError too_long(size_t prompt_tokens, bool least, uint32_t max_model_len) {
   ApiError e;
   e.message = fmt::format(
-      "the prompt has {} tokens, and this model's context length is {} tokens with at least one of them "
+      "the prompt has {}{} tokens, and this model's context length is {} tokens with at least one of them "
       "generated; shorten the prompt",
-      prompt_tokens, max_model_len);
+      least ? "at least " : "", prompt_tokens, max_model_len);
   e.code = "context_length_exceeded";
   e.n_prompt_tokens = prompt_tokens;
   e.n_ctx = max_model_len;
   return e;
 }
 
-std::variant<std::vector<Token>, ApiError> chat_tokens(const ModelService& service,
-                                                       const ApiRequest& request) {
-  if (!service.render_chat) {
-    return bad_field("messages", "this model has no chat template; use /v1/completions");
-  }
-  Result<std::string> text = service.render_chat(request.messages);
-  if (!text.ok()) {
+const char* prompt_field(ApiKind kind) {
+  return kind == ApiKind::kChat ? "messages" : "prompt";
+}
+
+// Turns the prompts of one request into tokens.
+class Encoder {
+ public:
+  Encoder(const ModelService& service, ApiKind kind, const std::atomic<bool>* abandoned)
+      : service_(service), tokenizer_(*service.tokenizer), kind_(kind), abandoned_(abandoned) {}
+
+  std::variant<std::vector<Token>, ApiError> chat(const std::vector<ApiMessage>& messages) const {
+    if (!service_.render_chat) {
+      return bad_field("messages", "this model has no chat template; use /v1/completions");
+    }
+    if (auto e = left()) return *std::move(e);
+    Result<std::string> text = service_.render_chat(messages);
     // Whatever it is, also a bound of the interpreter, the same messages will not do better the next time.
-    return bad_field("messages", text.status().message());
+    if (!text.ok()) return bad_field("messages", text.status().message());
+    return encode(*text, {});
   }
-  return service.tokenizer->encode(*text, /*parse_special=*/true);
-}
 
-std::variant<std::vector<Token>, ApiError> completion_tokens(const Tokenizer& tokenizer,
-                                                             PromptInput& prompt) {
-  if (auto* ids = std::get_if<std::vector<Token>>(&prompt)) {
-    if (auto e = check_ids(*ids, tokenizer, "prompt")) return *std::move(e);
-    return std::move(*ids);
+  std::variant<std::vector<Token>, ApiError> completion(PromptInput& prompt) const {
+    if (auto* ids = std::get_if<std::vector<Token>>(&prompt)) {
+      if (auto e = check_ids(*ids, tokenizer_, "prompt")) return *std::move(e);
+      return std::move(*ids);
+    }
+    std::vector<Token> tokens;
+    if (tokenizer_.add_bos() && tokenizer_.bos()) tokens.push_back(*tokenizer_.bos());
+    return encode(std::get<std::string>(prompt), std::move(tokens));
   }
-  std::vector<Token> tokens;
-  if (tokenizer.add_bos() && tokenizer.bos()) tokens.push_back(*tokenizer.bos());
-  const std::vector<Token> encoded = tokenizer.encode(std::get<std::string>(prompt), /*parse_special=*/true);
-  tokens.insert(tokens.end(), encoded.begin(), encoded.end());
-  return tokens;
-}
 
-// Everything of a generation but its prompt.
+ private:
+  // Below so many bytes for each token that fits, counting the exact tokens is cheap enough.
+  static constexpr size_t kCheapBytesPerToken = 8;
+
+  std::variant<std::vector<Token>, ApiError> encode(const std::string& text,
+                                                    std::vector<Token> tokens) const {
+    if (auto e = left()) return *std::move(e);
+    const uint32_t max_model_len = service_.backend->max_model_len();
+    if (text.size() / kCheapBytesPerToken >= max_model_len) {
+      const size_t least = tokens.size() + least_tokens(tokenizer_, text);
+      if (least >= max_model_len) {
+        ApiError e = too_long(least, true, max_model_len);
+        e.param = prompt_field(kind_);
+        return e;
+      }
+    }
+    const std::vector<Token> encoded = tokenizer_.encode(text, /*parse_special=*/true);
+    tokens.insert(tokens.end(), encoded.begin(), encoded.end());
+    return tokens;
+  }
+
+  std::optional<ApiError> left() const {
+    if (abandoned_ == nullptr || !abandoned_->load(std::memory_order_relaxed)) return std::nullopt;
+    ApiError e;
+    e.status = 499;
+    e.message = "the client has left";
+    return e;
+  }
+
+  const ModelService& service_;
+  const Tokenizer& tokenizer_;
+  const ApiKind kind_;
+  const std::atomic<bool>* const abandoned_;
+};
+
+// Everything of a generation but its prompt, its seed and its length.
 GenerationRequest base_generation(const Tokenizer& tokenizer, const ApiRequest& request) {
   GenerationRequest g;
   g.sampling = request.sampling;
-  g.sampling.seed = request.seed ? *request.seed : random_seed();
   g.stop_tokens = request.stop_token_ids;
   if (!request.ignore_eos) {
     if (tokenizer.eos()) g.stop_tokens.push_back(*tokenizer.eos());
     if (tokenizer.eot() && tokenizer.eot() != tokenizer.eos()) g.stop_tokens.push_back(*tokenizer.eot());
   }
-  g.priority = request.priority;
   g.cache_salt = request.cache_salt;
   return g;
 }
@@ -79,10 +121,10 @@ GenerationRequest base_generation(const Tokenizer& tokenizer, const ApiRequest& 
 std::optional<ApiError> add_generation(const ApiRequest& request, const GenerationRequest& base,
                                        std::vector<Token> prompt, uint32_t max_model_len,
                                        std::vector<GenerationRequest>& out) {
-  const char* field = request.kind == ApiKind::kChat ? "messages" : "prompt";
+  const char* field = prompt_field(request.kind);
   if (prompt.empty()) return bad_field(field, "the prompt is empty");
   if (prompt.size() >= max_model_len) {
-    ApiError e = too_long(prompt.size(), max_model_len);
+    ApiError e = too_long(prompt.size(), false, max_model_len);
     e.param = field;
     return e;
   }
@@ -100,18 +142,36 @@ std::optional<ApiError> add_generation(const ApiRequest& request, const Generati
   }
   GenerationRequest g = base;
   g.prompt = std::move(prompt);
-  g.max_tokens = request.max_tokens.value_or(room);
+  g.max_tokens = std::min(room, request.max_tokens.value_or(request.default_max_tokens));
+  // Choices of one request differ, unless their client wants to see the same again.
+  g.sampling.seed = request.seed ? *request.seed : random_seed();
   out.push_back(std::move(g));
   return std::nullopt;
 }
 
+std::optional<ApiError> check_logprobs(const ApiRequest& request,
+                                       const std::vector<GenerationRequest>& generations) {
+  if (request.sampling.logprobs < 0 || request.stream) return std::nullopt;
+  const uint64_t per_token = static_cast<uint64_t>(request.sampling.logprobs) + 1;
+  uint64_t tokens = 0;
+  for (const GenerationRequest& g : generations) tokens += g.max_tokens;
+  if (tokens * per_token <= kMaxHeldLogprobs) return std::nullopt;
+  return bad_field(
+      "logprobs",
+      fmt::format("'logprobs': up to {} tokens with {} log-probabilities each, and an answer that is not "
+                  "streamed has at most {} in all; lower '{}' or the log-probabilities, or set 'stream'",
+                  tokens, per_token, kMaxHeldLogprobs, request.max_tokens_field));
+}
+
 }  // namespace
 
-std::variant<PreparedRequest, ApiError> prepare_request(const ModelService& service, ApiRequest request) {
+std::variant<PreparedRequest, ApiError> prepare_request(const ModelService& service, ApiRequest request,
+                                                        const std::atomic<bool>* abandoned) {
   const Tokenizer& tokenizer = *service.tokenizer;
   if (auto e = check_ids(request.stop_token_ids, tokenizer, "stop_token_ids")) return *std::move(e);
   const uint32_t max_model_len = service.backend->max_model_len();
   const GenerationRequest base = base_generation(tokenizer, request);
+  const Encoder encoder(service, request.kind, abandoned);
   PreparedRequest prepared;
   const auto add = [&](std::variant<std::vector<Token>, ApiError> tokens) -> std::optional<ApiError> {
     if (auto* e = std::get_if<ApiError>(&tokens)) return std::move(*e);
@@ -119,12 +179,13 @@ std::variant<PreparedRequest, ApiError> prepare_request(const ModelService& serv
                           prepared.generations);
   };
   if (request.kind == ApiKind::kChat) {
-    if (auto e = add(chat_tokens(service, request))) return *std::move(e);
+    if (auto e = add(encoder.chat(request.messages))) return *std::move(e);
   } else {
     for (PromptInput& prompt : request.prompts) {
-      if (auto e = add(completion_tokens(tokenizer, prompt))) return *std::move(e);
+      if (auto e = add(encoder.completion(prompt))) return *std::move(e);
     }
   }
+  if (auto e = check_logprobs(request, prepared.generations)) return *std::move(e);
   request.messages = {};
   request.prompts = {};
   prepared.api = std::move(request);

@@ -1,6 +1,8 @@
 // From a checked request to what the engine takes: template, tokens, lengths.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <functional>
 #include <span>
 #include <string>
@@ -30,7 +32,15 @@ struct PreparedRequest {
 };
 
 // Templates and tokenises: time linear in the text, so never on the I/O thread. Thread-safe.
-// 400: a prompt that is empty or too long, a template that refuses the messages, ids beyond the vocabulary.
-std::variant<PreparedRequest, ApiError> prepare_request(const ModelService& service, ApiRequest request);
+// 400: a prompt that is empty or too long, a template that refuses the messages, ids beyond the vocabulary,
+// more log-probabilities than an answer in one piece may have. A text that is too long whatever its tokens
+// are is refused before it is tokenised, and n_prompt_tokens is then what it has at the least. Once
+// `abandoned` (may be null) is true it ends soon, with an error that nobody reads.
+std::variant<PreparedRequest, ApiError> prepare_request(const ModelService& service, ApiRequest request,
+                                                        const std::atomic<bool>* abandoned = nullptr);
+
+// Log-probabilities of an answer that is not streamed, and so held and written as a whole: the alternatives
+// of a token and the token itself, over all tokens that may come and all prompts.
+inline constexpr uint64_t kMaxHeldLogprobs = 512 * 1024;
 
 }  // namespace kvasir

@@ -88,7 +88,14 @@ void read_stream_options(JsonFields& fields, ApiRequest& request) {
   JsonFields inner(*options);
   request.include_usage = inner.boolean("include_usage", false);
   if (inner.error()) {
-    fields.fail("stream_options.include_usage", "'stream_options.include_usage' must be true or false");
+    return fields.fail("stream_options.include_usage",
+                       "'stream_options.include_usage' must be true or false");
+  }
+  for (const char* field : {"include_obfuscation", "continuous_usage_stats"}) {
+    const json* value = inner.find(field);
+    if (value == nullptr || *value == false) continue;
+    const std::string name = std::string("stream_options.") + field;
+    return fields.fail(name.c_str(), fmt::format("'{}' is not supported; leave it out", name));
   }
 }
 
@@ -100,7 +107,6 @@ void read_common(JsonFields& fields, ApiRequest& request) {
   read_sampling(fields, request);
   read_stop(fields, request);
   request.ignore_eos = fields.boolean("ignore_eos", false);
-  request.priority = static_cast<int32_t>(fields.integer("priority", INT32_MIN, INT32_MAX).value_or(0));
   request.cache_salt = fields.string("cache_salt").value_or("");
   if (request.cache_salt.size() > kMaxSaltBytes) {
     fields.fail("cache_salt", fmt::format("'cache_salt' must be at most {} bytes long", kMaxSaltBytes));
@@ -158,7 +164,7 @@ std::variant<ApiMessage, ApiError> read_message(const json& message, size_t inde
                      fmt::format("'{}.role' is '{}': it must be system, developer, user or assistant", name,
                                  out.role.substr(0, 40)));
   }
-  for (const char* field : {"tool_calls", "function_call", "audio"}) {
+  for (const char* field : {"name", "tool_calls", "function_call", "audio"}) {
     const json value = message.value(field, json());
     if (!value.is_null() && !(value.is_array() && value.empty())) {
       return bad_field(at(index, field), fmt::format("'{}' is not supported", at(index, field)));
@@ -235,7 +241,7 @@ std::variant<ApiRequest, ApiError> parse_completion(const json& body) {
   if (const auto logprobs = fields.integer("logprobs", 0, kMaxLogprobs)) {
     request.sampling.logprobs = static_cast<int32_t>(*logprobs);
   }
-  if (!request.max_tokens) request.max_tokens = 16;  // OpenAI's default
+  request.default_max_tokens = 16;  // OpenAI's
   const json* prompt = fields.find("prompt");
   std::optional<std::vector<PromptInput>> prompts;
   if (prompt != nullptr) prompts = read_prompts(*prompt);

@@ -2,6 +2,7 @@
 #include "server/response_writer.h"
 
 #include <cmath>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -47,15 +48,15 @@ std::string_view bytes_of(const Tokenizer& tokenizer, Token id) {
   return bytes.ok() ? *bytes : std::string_view();
 }
 
-json byte_list(std::string_view bytes) {
-  json list = json::array();
-  for (const char c : bytes) list.push_back(static_cast<uint8_t>(c));
-  return list;
-}
-
-json chat_token(const Tokenizer& tokenizer, Token id, float logprob) {
+// As text at once: a tree of values for every token of a long answer would be many times as large.
+std::string chat_token(const Tokenizer& tokenizer, Token id, float logprob) {
   const std::string_view bytes = bytes_of(tokenizer, id);
-  return {{"token", replace_invalid_utf8(bytes)}, {"logprob", finite(logprob)}, {"bytes", byte_list(bytes)}};
+  std::string list;
+  for (const char c : bytes) {
+    fmt::format_to(std::back_inserter(list), "{}{}", list.empty() ? "" : ",", static_cast<uint8_t>(c));
+  }
+  return fmt::format(R"("token":{},"logprob":{},"bytes":[{}])", dump(replace_invalid_utf8(bytes)),
+                     finite(logprob), list);
 }
 
 // A token as a key: its text, or its bytes where they are not text by themselves.
@@ -67,34 +68,35 @@ std::string token_key(const Tokenizer& tokenizer, Token id) {
   return key;
 }
 
-json chat_logprobs(const Tokenizer& tokenizer, const TextDelta& delta) {
-  json content = json::array();
+std::string chat_logprobs(const Tokenizer& tokenizer, const TextDelta& delta) {
+  std::string out = R"({"content":[)";
   for (const LogprobEntry& entry : delta.logprobs) {
-    json token = chat_token(tokenizer, entry.id, entry.logprob);
-    token["top_logprobs"] = json::array();
+    if (&entry != &delta.logprobs.front()) out += ',';
+    out += "{" + chat_token(tokenizer, entry.id, entry.logprob) + R"(,"top_logprobs":[)";
     for (const TokenLogprob& top : entry.top) {
-      token["top_logprobs"].push_back(chat_token(tokenizer, top.token, top.logprob));
+      if (&top != &entry.top.front()) out += ',';
+      out += "{" + chat_token(tokenizer, top.token, top.logprob) + "}";
     }
-    content.push_back(std::move(token));
+    out += "]}";
   }
-  return {{"content", std::move(content)}, {"refusal", nullptr}};
+  return out + R"(],"refusal":null})";
 }
 
-json completion_logprobs(const Tokenizer& tokenizer, const TextDelta& delta) {
-  json out = {{"tokens", json::array()},
-              {"token_logprobs", json::array()},
-              {"top_logprobs", json::array()},
-              {"text_offset", json::array()}};
+std::string completion_logprobs(const Tokenizer& tokenizer, const TextDelta& delta) {
+  std::string tokens, logprobs, tops, offsets;
   for (const LogprobEntry& entry : delta.logprobs) {
+    const char* comma = &entry == &delta.logprobs.front() ? "" : ",";
     const std::string key = token_key(tokenizer, entry.id);
+    // Two tokens may have one text; a key stands once.
     json top = {{key, finite(entry.logprob)}};
     for (const TokenLogprob& t : entry.top) top[token_key(tokenizer, t.token)] = finite(t.logprob);
-    out["tokens"].push_back(key);
-    out["token_logprobs"].push_back(finite(entry.logprob));
-    out["top_logprobs"].push_back(std::move(top));
-    out["text_offset"].push_back(entry.char_offset);
+    tokens += comma + dump(key);
+    tops += comma + dump(top);
+    fmt::format_to(std::back_inserter(logprobs), "{}{}", comma, finite(entry.logprob));
+    fmt::format_to(std::back_inserter(offsets), "{}{}", comma, entry.char_offset);
   }
-  return out;
+  return fmt::format(R"({{"tokens":[{}],"token_logprobs":[{}],"top_logprobs":[{}],"text_offset":[{}]}})",
+                     tokens, logprobs, tops, offsets);
 }
 
 std::string usage_json(const Usage& usage) {
@@ -153,8 +155,8 @@ std::string ResponseWriter::head(bool chunk) const {
 
 std::string ResponseWriter::logprobs_json(const TextDelta& delta) const {
   if (!want_logprobs_) return "null";
-  return dump(kind_ == ApiKind::kChat ? chat_logprobs(*tokenizer_, delta)
-                                      : completion_logprobs(*tokenizer_, delta));
+  return kind_ == ApiKind::kChat ? chat_logprobs(*tokenizer_, delta)
+                                 : completion_logprobs(*tokenizer_, delta);
 }
 
 std::string ResponseWriter::role_chunk(size_t choice) const {

@@ -21,10 +21,12 @@ struct HttpLimits {
   uint32_t max_connections = 1000;
   uint32_t max_header_bytes = 32 * 1024;
   uint64_t max_body_bytes = 16ull * 1024 * 1024;
-  uint64_t max_bodies_bytes = 256ull * 1024 * 1024;  // of all requests being received or prepared
-  uint64_t long_body_bytes = 64 * 1024;              // from here on a body goes to the worker for long ones
-  Nanos idle_timeout = 75 * kNanosPerSecond;         // between two requests of a connection
-  Nanos header_timeout = 10 * kNanosPerSecond;       // from the first byte to the end of the header
+  uint64_t max_bodies_bytes =
+      256ull * 1024 * 1024;                     // of all requests being received or prepared, as they arrive
+  uint64_t small_body_bytes = 64 * 1024;        // a body up to here does not count among those
+  uint64_t long_body_bytes = 64 * 1024;         // from here on a body goes to the worker for long ones
+  Nanos idle_timeout = 75 * kNanosPerSecond;    // between two requests of a connection
+  Nanos header_timeout = 10 * kNanosPerSecond;  // from the first byte to the end of the header
   Nanos body_timeout = 120 * kNanosPerSecond;
   Nanos write_timeout = 30 * kNanosPerSecond;  // without the client taking a byte
   Nanos linger_timeout = 2 * kNanosPerSecond;  // to read what a refused client still sends
@@ -57,7 +59,8 @@ class Server {
 
   // /health and new requests get 503 from now on; those that run go on.
   void drain();
-  // Waits until no request generates, or for `timeout`; true when none does.
+  // Waits until every request that generates has ended and its answer is sent, or for `timeout`; true when
+  // so.
   bool wait_idle(Nanos timeout);
   // Waits for answers that are on their way, for `flush_timeout` at the most, closes every connection and
   // ends the threads. Whoever generates must have ended its requests, or they are cancelled here.

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 
+#include "server/body_reservation.h"
 #include "server/generation.h"
 #include "server/prompt.h"
 #include "server/server.h"
@@ -31,14 +32,6 @@ class ServerContext {
   // Null while the model loads. The pointee never changes; a worker may keep the pointer.
   std::shared_ptr<const ModelService> service;
 
-  // Bodies that are held: false when there is no room for `bytes` more.
-  bool reserve_body(uint64_t bytes) {
-    if (held_body_bytes_ + bytes > options.limits.max_bodies_bytes) return false;
-    held_body_bytes_ += bytes;
-    return true;
-  }
-  void release_body(uint64_t bytes) { held_body_bytes_ -= bytes; }
-
   // On a worker's thread, soon; `bytes` decides which one. The job must not throw.
   void run_on_worker(uint64_t bytes, std::function<void()> job) {
     (bytes >= options.limits.long_body_bytes ? long_worker_ : short_worker_).post(std::move(job));
@@ -48,14 +41,13 @@ class ServerContext {
     long_worker_.stop();
   }
 
-  // Requests that generate, for wait_idle().
+  // Requests that generate, until their answers are sent, for wait_idle().
   virtual void request_started() = 0;
   virtual void request_ended() = 0;
   // The connection is closed; it may be destroyed once its handlers have run.
   virtual void forget(Connection* connection) = 0;
 
  private:
-  uint64_t held_body_bytes_ = 0;
   Worker short_worker_;
   Worker long_worker_;
 };

@@ -43,6 +43,13 @@ bool text_only(const json& v) {
   return v == json::array({"text"});
 }
 
+bool medium(const json& v) {
+  return v == "medium";
+}
+bool usual_tier(const json& v) {
+  return v == "auto" || v == "default";
+}
+
 enum Where { kBoth, kChatOnly, kCompletionOnly };
 
 struct Rule {
@@ -67,10 +74,20 @@ constexpr Rule kRules[] = {
     {"prediction", never, kChatOnly},
     {"reasoning_effort", none, kChatOnly},
     {"web_search_options", never, kChatOnly},
+    {"store", off, kBoth},
+    {"verbosity", medium, kChatOnly},
+    {"service_tier", usual_tier, kBoth},
+    {"moderation", never, kBoth},
+    {"parallel_tool_calls", on, kChatOnly},
     {"suffix", empty_string, kCompletionOnly},
     {"echo", off, kBoth},
     {"best_of", one, kBoth},
     // Those of other servers that speak this interface.
+    {"priority", zero, kBoth},  // no policy reads it yet
+    {"slo", never, kBoth},
+    {"add_special_tokens", off, kChatOnly},
+    {"add_special_tokens", on, kCompletionOnly},
+    {"detokenize", on, kBoth},
     {"min_p", zero, kBoth},
     {"repetition_penalty", one, kBoth},
     {"length_penalty", one, kBoth},

@@ -11,7 +11,8 @@
 namespace kvasir {
 
 // 400 naming the first field whose value asks for something that is not supported. Neutral values (null,
-// empty, the default) pass, and so do fields that nobody knows.
+// empty, the default) pass, and so do fields that nobody knows, and tags that are the client's own business
+// and change no answer: `metadata`, `user`.
 std::optional<ApiError> find_unsupported_field(const nlohmann::json& body, ApiKind kind);
 
 }  // namespace kvasir

@@ -1,27 +1,33 @@
-// Writes small model files for gguf_fuzz to start from, so that none need to be kept in the repository.
+// Writes what the fuzzers start from, so that none of it need be kept twice in the repository: small model
+// files, the chat templates of the golden tests, and bodies of requests. One folder for each fuzzer.
 #include <cstdio>
+#include <exception>
+#include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "support/tiny_llama.h"
 
 namespace {
 
-bool write(const std::string& path, const std::vector<std::byte>& bytes) {
+using nlohmann::json;
+
+// Throws where the file cannot be written; main() says so.
+void write(const std::filesystem::path& path, std::string_view bytes) {
+  std::filesystem::create_directories(path.parent_path());
   std::ofstream out(path, std::ios::binary);
-  out.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
-  return out.good();
+  out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  out.close();
+  if (!out) throw std::runtime_error(path.string() + ": cannot be written");
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+void write_models(const std::filesystem::path& folder) {
   using kvasir::ops::WeightType;
-  if (argc != 2) {
-    std::fputs("usage: write_fuzz_seeds FOLDER\n", stderr);
-    return 2;
-  }
   kvasir::test::TinyLlamaShape shape;
   shape.layers = 1;
   shape.dim = shape.head_dim = shape.ffn = 32;
@@ -31,11 +37,63 @@ int main(int argc, char** argv) {
   for (auto [name, type] : {std::pair{"f32", WeightType::kF32}, std::pair{"f16", WeightType::kF16},
                             std::pair{"q8_0", WeightType::kQ8_0}, std::pair{"q4_0", WeightType::kQ4_0},
                             std::pair{"q4_1", WeightType::kQ4_1}}) {
-    const std::string path = std::string(argv[1]) + "/" + name + ".gguf";
-    if (!write(path, kvasir::test::make_tiny_llama(shape, type, 1))) {
-      std::fprintf(stderr, "%s: cannot write; does the folder exist?\n", path.c_str());
-      return 1;
-    }
+    const std::vector<std::byte> bytes = kvasir::test::make_tiny_llama(shape, type, 1);
+    write(folder / (std::string(name) + ".gguf"),
+          {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  }
+}
+
+// The input of template_fuzz is a template and, after a zero byte, the text of a message.
+void write_templates(const std::filesystem::path& folder, const json& golden) {
+  for (const json& entry : golden.at("templates")) {
+    write(folder / entry.at("name").get<std::string>(), entry.at("source").get<std::string>());
+  }
+  size_t number = 0;
+  for (const json& snippet : golden.at("snippets")) {
+    write(folder / ("snippet-" + std::to_string(number++)),
+          snippet.at("source").get<std::string>() + '\0' + "Grüße, {{ 世界 }}\n");
+  }
+}
+
+// Between them they name the fields that the parser knows, in each of their shapes.
+constexpr std::string_view kBodies[] = {
+    R"({"model":"m","messages":[{"role":"user","content":"Hi"}],"max_tokens":16,"temperature":0.7,"top_p":0.9})",
+    R"({"messages":[{"role":"developer","content":"Be brief."},{"role":"user","content":[
+        {"type":"text","text":"Grüße, 世界 \ud83d\ude00"},"and more"]},{"role":"assistant","content":"","name":null}],
+        "stream":true,"stream_options":{"include_usage":true,"include_obfuscation":false},
+        "max_completion_tokens":5,"logprobs":true,"top_logprobs":20})",
+    R"({"messages":[{"role":"user","content":"x"}],"stop":["\n\n","</s>"],"stop_token_ids":[0,2],"seed":-1,"top_k":-1,
+        "ignore_eos":true,"cache_salt":"salt","n":1,"tools":[],"tool_choice":"none",
+        "response_format":{"type":"text"},"user":"u","metadata":{"a":"b"}})",
+    R"({"messages":[{"role":"tool","content":"42","tool_call_id":"1"}],"tools":[{"type":"function"}]})",
+    R"({"model":"m","prompt":"Once","max_tokens":1,"temperature":0,"logprobs":5,"echo":false,"stop":"."})",
+    R"({"prompt":["one","two",[3,4]],"stream":false,"seed":18446744073709551615,"top_k":40,"top_p":1e-300})",
+    R"({"prompt":[1,2,2147483647],"max_tokens":2147483647,"min_p":0.0,"repetition_penalty":1,"best_of":1})",
+    R"({"prompt":"x","suffix":"","logit_bias":{},"presence_penalty":0,"frequency_penalty":-0.0,"priority":0})",
+    R"({"prompt":"x","n":2,"slo":{"ttft_ms":1e400},"guided_json":{},"prompt":""})",
+};
+
+void write_bodies(const std::filesystem::path& folder) {
+  for (size_t i = 0; i < std::size(kBodies); ++i) write(folder / ("body-" + std::to_string(i)), kBodies[i]);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 3) {
+    std::fputs("usage: write_fuzz_seeds FOLDER CHAT_TEMPLATES_JSON\n", stderr);
+    return 2;
+  }
+  try {
+    const std::filesystem::path root = argv[1];
+    write_models(root / "gguf");
+    write_bodies(root / "http_body");
+    std::ifstream golden(argv[2]);
+    if (!golden) throw std::runtime_error(std::string(argv[2]) + ": cannot be read");
+    write_templates(root / "template", json::parse(golden));
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "write_fuzz_seeds: %s\n", e.what());
+    return 1;
   }
   return 0;
 }

@@ -135,6 +135,7 @@ TEST(Connection, SizeLimits) {
   ServerOptions options = test::test_options();
   options.limits.max_body_bytes = 2000;
   options.limits.max_bodies_bytes = 3000;
+  options.limits.small_body_bytes = 0;
   RunningServer server(say("Hello"), options);
   EXPECT_EQ(server.ask(post("/v1/completions", std::string(2001, ' '))).status, 413);
   EXPECT_EQ(server.ask("POST /v1/completions HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\n").status, 413);

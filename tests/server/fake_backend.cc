@@ -24,16 +24,16 @@ Result<RequestId> FakeBackend::submit(GenerationRequest request, std::shared_ptr
   if (refusal_ && submitted_.size() >= refuse_after_) return *refusal_;
   submitted_.push_back(request);
   const uint64_t id = next_id_++;
-  live_.emplace(id, Live{std::move(request), std::move(sink)});
+  live_.emplace(id, Live{std::move(request), std::move(sink), 0, {}});
   wake_.notify_all();
   return static_cast<RequestId>(id);
 }
 
-void FakeBackend::cancel(RequestId id) {
+void FakeBackend::cancel(RequestId id, FinishReason reason) {
   const std::lock_guard lock(mutex_);
   cancelled_.push_back(raw(id));
   const auto it = live_.find(raw(id));
-  if (it != live_.end()) it->second.cancelled = true;
+  if (it != live_.end()) it->second.cancelled = reason;
   wake_.notify_all();
 }
 
@@ -99,7 +99,7 @@ bool FakeBackend::wait_for(const std::function<bool(const FakeBackend&)>& condit
 bool FakeBackend::advance(Live& live) {
   OutputEvent event;
   if (live.cancelled) {
-    event.finish = FinishReason::kAbort;
+    event.finish = live.cancelled;
   } else {
     const GenerationRequest& r = live.request;
     OutputToken token;
@@ -127,14 +127,15 @@ bool FakeBackend::advance(Live& live) {
 void FakeBackend::run() {
   std::unique_lock lock(mutex_);
   const auto has_work = [this] {
-    return stopping_ || std::any_of(live_.begin(), live_.end(),
-                                    [this](const auto& entry) { return !held_ || entry.second.cancelled; });
+    return stopping_ || std::any_of(live_.begin(), live_.end(), [this](const auto& entry) {
+             return !held_ || entry.second.cancelled.has_value();
+           });
   };
   for (;;) {
     wake_.wait(lock, has_work);
     if (stopping_) return;
     for (auto it = live_.begin(); it != live_.end();) {
-      const bool runs = !held_ || it->second.cancelled;
+      const bool runs = !held_ || it->second.cancelled.has_value();
       it = runs && advance(it->second) ? live_.erase(it) : std::next(it);
     }
     const Nanos pause = round_time_;

@@ -28,7 +28,7 @@ class FakeBackend final : public Backend {
   ~FakeBackend() override;
 
   Result<RequestId> submit(GenerationRequest request, std::shared_ptr<OutputSink> sink) override;
-  void cancel(RequestId id) override;
+  void cancel(RequestId id, FinishReason reason) override;
   uint32_t max_model_len() const override { return max_model_len_; }
   const EngineMetrics& metrics() const override { return metrics_; }
   std::vector<std::pair<std::string, std::string>> cache_config() const override {
@@ -56,7 +56,7 @@ class FakeBackend final : public Backend {
     GenerationRequest request;
     std::shared_ptr<OutputSink> sink;
     size_t emitted = 0;
-    bool cancelled = false;
+    std::optional<FinishReason> cancelled;
   };
   void run();
   // True when the request has ended.

@@ -24,7 +24,10 @@ class ManualBackend final : public Backend {
     sinks.push_back(std::move(sink));
     return static_cast<RequestId>(sinks.size());
   }
-  void cancel(RequestId id) override { cancelled.push_back(raw(id)); }
+  void cancel(RequestId id, FinishReason reason) override {
+    cancelled.push_back(raw(id));
+    reasons.push_back(reason);
+  }
   uint32_t max_model_len() const override { return 1000; }
   const EngineMetrics& metrics() const override { return metrics_; }
   std::vector<std::pair<std::string, std::string>> cache_config() const override { return {}; }
@@ -33,6 +36,7 @@ class ManualBackend final : public Backend {
   std::vector<GenerationRequest> requests;
   std::vector<std::shared_ptr<OutputSink>> sinks;
   std::vector<uint64_t> cancelled;
+  std::vector<FinishReason> reasons;
 
  private:
   EngineMetrics metrics_;
@@ -44,14 +48,18 @@ class RecordingChannel final : public ResponseChannel {
   void begin_stream() override { began = true; }
   void stream(std::string_view bytes) override {
     EXPECT_TRUE(began && !ended && !abandoned);
+    if (broken) throw std::bad_alloc();
     text += bytes;
   }
   void end_stream() override { ended = true; }
   size_t unsent_bytes() const override { return unsent; }
   void abandon_slow_reader() override { abandoned = true; }
+  void on_failure(const char* what) override { failures.emplace_back(what); }
 
   std::vector<HttpResponse> responses;
+  std::vector<std::string> failures;
   bool began = false, ended = false, abandoned = false;
+  bool broken = false;  // stream() throws
   std::string text;
   size_t unsent = 0;
 };
@@ -74,7 +82,7 @@ class GenerationTest : public ::testing::Test {
     limits.max_gathered_bytes = 50;
     auto generation = std::make_shared<Generation>(
         ModelService{&backend_, &tokenizer_, nullptr}, std::move(prepared), "m",
-        [](std::function<void()> f) { f(); }, counters_, limits, &channel_);
+        [](std::function<void()> f) { f(); }, limits, &channel_);
     generation->start();
     return generation;
   }
@@ -97,7 +105,6 @@ class GenerationTest : public ::testing::Test {
   const Tokenizer tokenizer_ = test::byte_tokenizer();
   ManualBackend backend_;
   RecordingChannel channel_;
-  std::shared_ptr<HttpCounters> counters_ = std::make_shared<HttpCounters>();
 };
 
 TEST_F(GenerationTest, StreamsAChat) {
@@ -144,9 +151,8 @@ TEST_F(GenerationTest, AStopStringCancelsAndCountsItsTokens) {
   EXPECT_EQ(body["choices"][0]["finish_reason"], "stop");
   EXPECT_EQ(body["usage"]["completion_tokens"], 4);
   EXPECT_EQ(backend_.cancelled, (std::vector<uint64_t>{1}));
-  // The engine's end of it is counted as a stop.
-  emit("", FinishReason::kAbort);
-  EXPECT_EQ(counters_->stop_string_finishes.load(), 1u);
+  EXPECT_EQ(backend_.reasons, (std::vector<FinishReason>{FinishReason::kStop}));
+  emit("", FinishReason::kStop);
   EXPECT_EQ(channel_.responses.size(), 1u);
 }
 
@@ -231,6 +237,17 @@ TEST_F(GenerationTest, EventsAfterTheEndAreIgnored) {
   generation.reset();
   emit("later", FinishReason::kLength);
   EXPECT_EQ(channel_.text, before);
+}
+
+TEST_F(GenerationTest, AnExceptionInAnEventEndsOnlyThisExchange) {
+  const auto generation = start(streaming());
+  channel_.broken = true;
+  EXPECT_NO_THROW(emit("a"));
+  EXPECT_EQ(channel_.failures.size(), 1u);
+  EXPECT_EQ(backend_.cancelled, (std::vector<uint64_t>{1}));
+  EXPECT_EQ(backend_.reasons, (std::vector<FinishReason>{FinishReason::kAbort}));
+  EXPECT_NO_THROW(emit("b", FinishReason::kLength));
+  EXPECT_EQ(channel_.failures.size(), 1u);
 }
 
 TEST_F(GenerationTest, ChatLogprobs) {

@@ -3,9 +3,11 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/random.h"
 #include "server/auth.h"
 #include "server/http_message.h"
 #include "server/prompt.h"
+#include "server/prompt_bound.h"
 #include "server/response_writer.h"
 #include "server/router.h"
 #include "server/test_service.h"
@@ -144,6 +146,95 @@ TEST_F(PromptTest, SeedsAreDrawnWhereNoneIsGiven) {
   const uint64_t a = prepared(completion("a")).generations[0].sampling.seed;
   const uint64_t b = prepared(completion("a")).generations[0].sampling.seed;
   EXPECT_NE(a, b);
+}
+
+TEST_F(PromptTest, EveryPromptHasASeedOfItsOwnUnlessOneIsGiven) {
+  ApiRequest r = completion("a");
+  r.prompts.emplace_back("a");
+  const PreparedRequest drawn = prepared(r);
+  EXPECT_NE(drawn.generations.at(0).sampling.seed, drawn.generations.at(1).sampling.seed);
+  r.seed = 7;
+  const PreparedRequest given = prepared(r);
+  EXPECT_EQ(given.generations.at(0).sampling.seed, 7u);
+  EXPECT_EQ(given.generations.at(1).sampling.seed, 7u);
+}
+
+TEST_F(PromptTest, ADefaultLengthGivesWayWhereAnOrderedOneDoesNot) {
+  ApiRequest r = completion(std::string(15, 'a'));
+  r.default_max_tokens = 16;
+  EXPECT_EQ(prepared(r).generations.at(0).max_tokens, 5u);
+  r.prompts[0] = std::string(2, 'a');
+  EXPECT_EQ(prepared(r).generations.at(0).max_tokens, 16u);
+  r.max_tokens = 19;
+  EXPECT_EQ(refused(r).param, "max_tokens");
+}
+
+TEST_F(PromptTest, HugeTextsAreRefusedUntokenised) {
+  // The longest token of the tests' vocabulary is <|endoftext|>, of 13 bytes.
+  ApiError e = refused(completion(std::string(20 * 13 - 12, 'a')));
+  EXPECT_EQ(e.n_prompt_tokens, 20u);
+  EXPECT_NE(e.message.find("at least 20 tokens"), std::string::npos) << e.message;
+  EXPECT_EQ(e.code, "context_length_exceeded");
+  EXPECT_EQ(e.param, "prompt");
+  // One byte less might fit by its bytes alone: only its tokens tell.
+  e = refused(completion(std::string(20 * 13 - 13, 'a')));
+  EXPECT_EQ(e.n_prompt_tokens, 20u * 13 - 13);
+  ApiRequest chat;
+  chat.messages = {{"user", std::string(1300, 'a')}};
+  EXPECT_EQ(refused(chat).param, "messages");
+  EXPECT_LT(*refused(chat).n_prompt_tokens, 1300u);
+  // Nothing that fits is refused, however few its tokens.
+  std::string special;
+  for (int i = 0; i < 19; ++i) special += "<|endoftext|>";
+  EXPECT_EQ(prepared(completion(special)).generations.at(0).prompt.size(), 19u);
+}
+
+TEST_F(PromptTest, TheLeastTokensAreNeverMoreThanThoseThereAre) {
+  Random random(3);
+  const char* pieces[] = {"<|endoftext|>", "<|im_start|>", "a", " ", "\xC3\xA9", "\n", "<|"};
+  for (int i = 0; i < 200; ++i) {
+    std::string text;
+    for (uint64_t n = random.below(40); n > 0; --n) text += pieces[random.below(7)];
+    const size_t least = least_tokens(service_.tokenizer, text);
+    EXPECT_LE(least, service_.tokenizer.encode(text, true).size()) << text;
+    EXPECT_LE(least, service_.tokenizer.encode(text, false).size()) << text;
+    EXPECT_EQ(least == 0, text.empty());
+  }
+}
+
+TEST_F(PromptTest, NothingIsRenderedForAClientThatHasLeft) {
+  std::atomic<bool> abandoned{true};
+  ModelService service = service_.service();
+  int rendered = 0;
+  service.render_chat = [&](std::span<const ApiMessage> messages) {
+    ++rendered;
+    return test::render_test_chat(messages);
+  };
+  ApiRequest chat;
+  chat.messages = {{"user", "a"}};
+  EXPECT_TRUE(std::holds_alternative<ApiError>(prepare_request(service, chat, &abandoned)));
+  EXPECT_EQ(rendered, 0);
+  EXPECT_TRUE(std::holds_alternative<ApiError>(prepare_request(service, completion("a"), &abandoned)));
+  abandoned = false;
+  EXPECT_TRUE(std::holds_alternative<PreparedRequest>(prepare_request(service, chat, &abandoned)));
+  EXPECT_EQ(rendered, 1);
+}
+
+TEST(PromptLogprobs, AnAnswerInOnePieceHasABound) {
+  test::TestService wide(test::say("x"), 100'000);
+  ApiRequest r;
+  r.kind = ApiKind::kCompletion;
+  for (int i = 0; i < 128; ++i) r.prompts.emplace_back("a");
+  r.sampling.logprobs = 3;
+  r.max_tokens = kMaxHeldLogprobs / 128 / 4;
+  EXPECT_TRUE(std::holds_alternative<PreparedRequest>(prepare_request(wide.service(), r)));
+  r.max_tokens = *r.max_tokens + 1;
+  const auto over = prepare_request(wide.service(), r);
+  ASSERT_TRUE(std::holds_alternative<ApiError>(over));
+  EXPECT_EQ(std::get<ApiError>(over).param, "logprobs");
+  EXPECT_NE(std::get<ApiError>(over).message.find(std::to_string(kMaxHeldLogprobs)), std::string::npos);
+  r.stream = true;
+  EXPECT_TRUE(std::holds_alternative<PreparedRequest>(prepare_request(wide.service(), r)));
 }
 
 TEST_F(PromptTest, TemplateErrorsAreTheClients) {

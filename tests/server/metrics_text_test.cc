@@ -86,21 +86,20 @@ TEST(MetricsText, HistogramsAreCumulative) {
   EXPECT_TRUE(has_line(text, "kvasir:time_to_first_token_seconds_count{model_name=\"m\"} 4"));
 }
 
-TEST(MetricsText, BlocksAndStopStrings) {
+TEST(MetricsText, BlocksAndReasons) {
   EngineMetrics m;
-  HttpCounters http;
+  const HttpCounters http;
   m.kv_blocks_total = 10;
   m.kv_blocks_used = 5;
   m.kv_blocks_cached = 2;
   m.kv_block_bytes = 100;
   m.finished[static_cast<size_t>(FinishReason::kStop)] = 1;
   m.finished[static_cast<size_t>(FinishReason::kAbort)] = 3;
-  http.stop_string_finishes = 2;
   const std::string text = page(m, http);
   EXPECT_TRUE(has_line(text, "kvasir:kv_cache_usage_perc{model_name=\"m\"} 0.5"));
   EXPECT_TRUE(has_line(text, "kvasir:kv_bytes{model_name=\"m\",tier=\"device\",state=\"free\"} 300"));
-  EXPECT_TRUE(has_line(text, "kvasir:request_success_total{model_name=\"m\",finished_reason=\"stop\"} 3"));
-  EXPECT_TRUE(has_line(text, "kvasir:request_success_total{model_name=\"m\",finished_reason=\"abort\"} 1"));
+  EXPECT_TRUE(has_line(text, "kvasir:request_success_total{model_name=\"m\",finished_reason=\"stop\"} 1"));
+  EXPECT_TRUE(has_line(text, "kvasir:request_success_total{model_name=\"m\",finished_reason=\"abort\"} 3"));
 }
 
 TEST(MetricsText, HttpStatusesAndLabelsAreEscaped) {

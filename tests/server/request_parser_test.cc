@@ -61,8 +61,8 @@ TEST(RequestParser, EveryChatFieldIsRead) {
       ApiKind::kChat,
       chat(R"("stream":true,"stream_options":{"include_usage":true},"temperature":0.5,"top_p":0.25,"top_k":7,
       "seed":-3,"stop":["a","bc"],"stop_token_ids":[5,6],"max_completion_tokens":9,"ignore_eos":true,
-      "logprobs":true,"top_logprobs":4,"priority":-2,"cache_salt":"s","user":"u","metadata":{"a":"b"},
-      "store":true,"service_tier":"auto","parallel_tool_calls":true,"never_heard_of":[1])"));
+      "logprobs":true,"top_logprobs":4,"priority":0,"cache_salt":"s","user":"u","metadata":{"a":"b"},
+      "store":false,"service_tier":"auto","parallel_tool_calls":true,"never_heard_of":[1])"));
   EXPECT_TRUE(r.stream);
   EXPECT_TRUE(r.include_usage);
   EXPECT_EQ(r.sampling.temperature, 0.5f);
@@ -75,7 +75,6 @@ TEST(RequestParser, EveryChatFieldIsRead) {
   EXPECT_EQ(r.max_tokens, 9u);
   EXPECT_EQ(r.max_tokens_field, "max_completion_tokens");
   EXPECT_TRUE(r.ignore_eos);
-  EXPECT_EQ(r.priority, -2);
   EXPECT_EQ(r.cache_salt, "s");
 }
 
@@ -83,8 +82,12 @@ TEST(RequestParser, NeutralValuesOfUnsupportedFieldsPass) {
   accepted(ApiKind::kChat,
            chat(R"("tools":[],"tool_choice":"none","functions":null,"response_format":{"type":"text"},
       "logit_bias":{},"frequency_penalty":0,"presence_penalty":0.0,"n":1,"modalities":["text"],"audio":null,
-      "min_p":0,"repetition_penalty":1.0,"chat_template_kwargs":{},"skip_special_tokens":true)"));
-  accepted(ApiKind::kCompletion, completion(R"("echo":false,"best_of":1,"suffix":"","n":1,"logprobs":null)"));
+      "min_p":0,"repetition_penalty":1.0,"chat_template_kwargs":{},"skip_special_tokens":true,"priority":0,"slo":null,
+      "store":false,"verbosity":"medium","service_tier":"default","moderation":null,"parallel_tool_calls":null,
+      "add_special_tokens":false,"detokenize":true,"stream":true,
+      "stream_options":{"include_obfuscation":false,"continuous_usage_stats":false})"));
+  accepted(ApiKind::kCompletion, completion(R"("echo":false,"best_of":1,"suffix":"","n":1,"logprobs":null,
+      "add_special_tokens":true)"));
 }
 
 struct RefusedField {
@@ -125,6 +128,22 @@ INSTANTIATE_TEST_SUITE_P(
                       RefusedField{kChat, R"("chat_template_kwargs":{"a":1})", "chat_template_kwargs"},
                       RefusedField{kChat, R"("add_generation_prompt":false)", "add_generation_prompt"},
                       RefusedField{kChat, R"("continue_final_message":true)", "continue_final_message"},
+                      RefusedField{kChat, R"("priority":-2)", "priority"},
+                      RefusedField{kText, R"("priority":1)", "priority"},
+                      RefusedField{kChat, R"("slo":{"ttft_ms":100})", "slo"},
+                      RefusedField{kChat, R"("store":true)", "store"},
+                      RefusedField{kChat, R"("verbosity":"low")", "verbosity"},
+                      RefusedField{kChat, R"("service_tier":"flex")", "service_tier"},
+                      RefusedField{kText, R"("service_tier":"priority")", "service_tier"},
+                      RefusedField{kChat, R"("moderation":{})", "moderation"},
+                      RefusedField{kChat, R"("parallel_tool_calls":false)", "parallel_tool_calls"},
+                      RefusedField{kChat, R"("add_special_tokens":true)", "add_special_tokens"},
+                      RefusedField{kText, R"("add_special_tokens":false)", "add_special_tokens"},
+                      RefusedField{kText, R"("detokenize":false)", "detokenize"},
+                      RefusedField{kChat, R"("stream":true,"stream_options":{"include_obfuscation":true})",
+                                   "stream_options.include_obfuscation"},
+                      RefusedField{kText, R"("stream":true,"stream_options":{"continuous_usage_stats":true})",
+                                   "stream_options.continuous_usage_stats"},
                       RefusedField{kText, R"("echo":true)", "echo"},
                       RefusedField{kText, R"("best_of":2)", "best_of"},
                       RefusedField{kText, R"("suffix":"end")", "suffix"},
@@ -173,7 +192,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(RequestParser, Messages) {
   const auto with = [](const std::string& messages) { return R"({"messages":)" + messages + "}"; };
-  const ApiRequest r = accepted(ApiKind::kChat, with(R"([{"role":"developer","content":"d","name":"n"},
+  const ApiRequest r = accepted(ApiKind::kChat, with(R"([{"role":"developer","content":"d","name":null},
       {"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]},
       {"role":"assistant","content":"c","tool_calls":[]},{"role":"user","content":""}])"));
   ASSERT_EQ(r.messages.size(), 4u);
@@ -194,6 +213,7 @@ TEST(RequestParser, Messages) {
        "messages[0].content[0].type"},
       {R"([{"role":"user","content":[{"type":"text"}]}])", "messages[0].content[0].text"},
       {R"([{"role":"user","content":[{"text":"a"}]}])", "messages[0].content[0]"},
+      {R"([{"role":"user","content":"a","name":"Ann"}])", "messages[0].name"},
       {R"([{"role":"assistant","content":"a","tool_calls":[{}]}])", "messages[0].tool_calls"},
   };
   for (const auto& [messages, param] : wrong) {
@@ -214,7 +234,8 @@ TEST(RequestParser, Prompts) {
   EXPECT_EQ(prompts(R"(["a","b"])"), (std::vector<PromptInput>{std::string("a"), std::string("b")}));
   EXPECT_EQ(prompts("[[1],[2,3]]"),
             (std::vector<PromptInput>{std::vector<Token>{1}, std::vector<Token>{2, 3}}));
-  EXPECT_EQ(accepted(ApiKind::kCompletion, with(R"("a")")).max_tokens, 16u);
+  EXPECT_FALSE(accepted(ApiKind::kCompletion, with(R"("a")")).max_tokens);
+  EXPECT_EQ(accepted(ApiKind::kCompletion, with(R"("a")")).default_max_tokens, 16u);
 }
 
 TEST(RequestParser, BodiesThatAreNotJson) {

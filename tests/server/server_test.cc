@@ -111,7 +111,9 @@ TEST(Server, StopStringsAreNeverSeen) {
   }
   // Counted as stops, not as cancelled requests.
   ASSERT_TRUE(server.backend().wait_for([](const FakeBackend& b) { return b.live() == 0; }));
-  EXPECT_NE(server.ask(get("/metrics")).body.find("finished_reason=\"abort\"} 0"), std::string::npos);
+  const std::string metrics = server.ask(get("/metrics")).body;
+  EXPECT_NE(metrics.find("finished_reason=\"stop\"} 2"), std::string::npos);
+  EXPECT_NE(metrics.find("finished_reason=\"abort\"} 0"), std::string::npos);
 }
 
 TEST(Server, ApiKeys) {

@@ -1,0 +1,66 @@
+// One connection over a real socket, its I/O thread played by the test so that the order of events is known.
+#include <gtest/gtest.h>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
+#include <thread>
+
+#include "server/connection.h"
+#include "server/http_client.h"
+#include "server/running_server.h"
+
+namespace kvasir {
+namespace {
+
+using boost::asio::ip::tcp;
+
+class Context final : public ServerContext {
+ public:
+  using ServerContext::ServerContext;
+  void request_started() override {}
+  void request_ended() override {}
+  void forget(Connection*) override { closed = true; }
+  bool closed = false;
+};
+
+// A write that ends just when its time is over: the timer's handler is already on its way, and must not close
+// a connection whose client has taken everything.
+TEST(ConnectionTimer, ATimerThatFiredTooLateForItsWriteDoesNothing) {
+  constexpr auto kTimeout = std::chrono::milliseconds(20);
+  int stalled = 0;
+  for (size_t kib = 32; kib <= 512; kib += 32) {
+    ServerOptions options = test::test_options();
+    options.limits.write_timeout = std::chrono::nanoseconds(kTimeout).count();
+    options.model_names = {std::string(kib * 1024, 'm')};
+    Context context(options);
+    boost::asio::io_context io(1);
+    context.post = [&io](std::function<void()> f) { boost::asio::post(io, std::move(f)); };
+    tcp::acceptor acceptor(io, tcp::endpoint(boost::asio::ip::make_address("127.0.0.1"), 0));
+    test::HttpClient client(acceptor.local_endpoint().port(), 32 * 1024);
+    tcp::socket socket = acceptor.accept();
+    socket.set_option(boost::asio::socket_base::send_buffer_size(64 * 1024));
+    const auto connection = std::make_shared<Connection>(std::move(socket), &context);
+    connection->start();
+    ASSERT_TRUE(client.send(test::get("/v1/models")));
+    while (connection->unsent_bytes() == 0 && io.poll() < 1000) {
+      if (context.counters->by_status[0] > 0) break;
+    }
+    io.poll();
+    const size_t unsent = connection->unsent_bytes();
+    stalled += unsent > 0;
+    // The I/O thread is busy elsewhere while the client reads all that the kernel has.
+    std::thread reader([&] { client.receive(); });
+    std::this_thread::sleep_for(2 * kTimeout);
+    while (connection->unsent_bytes() > 0 && !context.closed) io.run_one_for(kTimeout / 2);
+    io.poll();
+    EXPECT_FALSE(context.closed) << kib << " KiB, of which " << unsent << " bytes waited";
+    connection->close();
+    io.poll();
+    reader.join();
+  }
+  EXPECT_GT(stalled, 3);
+}
+
+}  // namespace
+}  // namespace kvasir
