@@ -70,8 +70,8 @@ void Signals::run() {
     ++count_;
     // Nothing to tidy up while the model loads, and the third signal means it.
     if (!ready_ || count_ >= 3) {
-      log_warning("{} {}: ending at once", name_of(signal),
-                  ready_ ? "for the third time" : "before the model was loaded");
+      log_warning("{}{}: ending at once", name_of(signal),
+                  ready_ ? ", the third signal" : " before the model was loaded");
       _exit(kExitSignalled + signal);
     }
     changed_.notify_all();

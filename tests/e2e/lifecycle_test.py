@@ -2,14 +2,16 @@
 
 import http.client
 import json
+import os
 import signal
 import socket
+import subprocess
 import tempfile
 import threading
 import time
 import unittest
 
-from support import Server, model_path, run, stream_events
+from support import Server, binary, clean_environment, model_path, run, stream_events
 
 CHAT = "/v1/chat/completions"
 
@@ -76,6 +78,25 @@ class Lifecycle(unittest.TestCase):
             self.assertEqual(list(events)[-1], "[DONE]")
             connection.close()
             self.assertEqual(server.wait(20), 0)
+
+    def test_a_signal_while_loading_ends_it_at_once(self):
+        for number in (signal.SIGTERM, signal.SIGINT):
+            with tempfile.TemporaryDirectory() as folder:
+                template = os.path.join(folder, "template")
+                os.mkfifo(template)  # nobody writes to it, so that loading does not end
+                process = subprocess.Popen(
+                    [binary(), "serve", model_path(), "--port", "0", "--chat-template", template],
+                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean_environment())
+                blocked, end = 0, time.monotonic() + 20
+                while not blocked >> (number - 1) & 1 and time.monotonic() < end:
+                    with open(f"/proc/{process.pid}/status") as status:
+                        blocked = next(int(line.split()[1], 16) for line in status if line.startswith("SigBlk"))
+                process.send_signal(number)
+                output, log = process.communicate(timeout=20)
+                self.assertEqual(process.returncode, 128 + number, log)
+                self.assertEqual(output, "")
+                self.assertEqual(log.count("\n"), 1, log)
+                self.assertIn(signal.Signals(number).name, log)
 
     def test_idle_clients_do_not_hold_up_the_end(self):
         with Server() as server:
