@@ -8,6 +8,7 @@
 #include <iterator>
 #include <mutex>
 
+#include "apps/flags.h"
 #include "base/clock.h"
 #include "base/random.h"
 
@@ -178,7 +179,9 @@ void add_eval_flags(CLI::App& app, EvalOptions& options) {
   app.add_option("--kv-cache-dtype", r.kv_cache_dtype, "bf16 or f32 (bf16)");
   app.add_option("--activation-type", r.activation_type,
                  "auto (int8 where weights are quantised) or f32 (auto)");
-  app.add_option("-t,--threads", r.threads, "compute threads (one per core)");
+  app.add_option("-t,--threads", r.threads,
+                 "compute threads (one per core; with more than two cores one is left out)");
+  add_pinning_flag(app, r.pinning);
   app.add_option("--max-num-batched-tokens", r.max_num_batched_tokens, "rows of a step (512)");
   app.add_flag("--speed", options.speed,
                "measure the prefill and decode of one request alone, in tokens per second");

@@ -77,6 +77,19 @@ const Kernels& kernels_for(IsaClass isa) {
   return kPortable;
 }
 
+FlushToZero::FlushToZero() {
+#if defined(__x86_64__)
+  before_ = _mm_getcsr();
+#endif
+  set_flush_to_zero();
+}
+
+FlushToZero::~FlushToZero() {
+#if defined(__x86_64__)
+  _mm_setcsr(before_);
+#endif
+}
+
 void set_flush_to_zero() {
 #if defined(__x86_64__)
   constexpr unsigned kFlushToZero = 0x8000, kDenormalsAreZero = 0x0040;
