@@ -7,7 +7,6 @@
 #include <cctype>
 #include <cstdio>
 #include <cstdlib>
-#include <map>
 #include <string_view>
 
 #include "base/units.h"
@@ -69,13 +68,15 @@ void add_model_flag(CLI::App& app, std::string& path) {
 }
 
 void add_pinning_flag(CLI::App& app, Pinning& pinning) {
-  const std::map<std::string, Pinning> names = {
-      {"auto", Pinning::kAuto}, {"on", Pinning::kOn}, {"off", Pinning::kOff}};
-  app.add_option(
-         "--pin-threads", pinning,
-         "Keep each compute thread on a core: auto (where there are more than two cores and they take "
-         "all, or all but one), on, off")
-      ->transform(CLI::CheckedTransformer(names))
+  app.add_option_function<std::string>(
+         "--pin-threads",
+         [&pinning](const std::string& text) {
+           pinning = text == "on" ? Pinning::kOn : text == "off" ? Pinning::kOff : Pinning::kAuto;
+         },
+         "Keep each compute thread on a core: auto (where there are more than two cores and they take all, "
+         "or "
+         "all but one), on, off")
+      ->check(CLI::IsMember({"auto", "on", "off"}))
       ->default_str("auto");
 }
 
