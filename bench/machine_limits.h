@@ -12,7 +12,8 @@
 namespace kvasir::bench {
 
 // 10^9 operations per second of `threads` threads together: the best of many short runs, because the machine
-// may have other work. Takes about 0.4 s. REQUIRES: loop.supported, threads >= 1
+// may have other work; of one thread, per second of its own CPU time. Takes about 0.4 s. REQUIRES:
+// loop.supported, threads >= 1
 double measure_peak(const PeakLoop& loop, int threads);
 
 enum class Pages : uint8_t { kSmall, kHuge };
