@@ -20,7 +20,7 @@ struct PeakLoop {
   const char* needs;        // the CPU feature, by the name that /proc/cpuinfo has
   bool supported;     // by this CPU and operating system; run() otherwise dies of an illegal instruction
   double operations;  // of one round; a product and its addition count as two
-  void (*run)(int64_t rounds);  // thread-safe. REQUIRES: supported
+  void (*run)(int64_t rounds);  // thread-safe. REQUIRES: supported, rounds >= 1
 };
 
 // Every loop that this program has for this kind of machine; empty where it has none. Tiles of AMX are not
