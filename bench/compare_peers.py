@@ -186,8 +186,8 @@ def serve_and_load(o, template):
 def compare_streams(o):
     ours = f"{shlex.quote(o.kvasir)} serve {shlex.quote(o.model)} --port {{port}} --threads {{threads}} " \
            f"--kv-cache-dtype bf16 --kv-cache-memory-bytes 1GiB --no-enable-prefix-caching"
-    # llama-server parts its context among the slots; a random word may be more than one token.
-    context = o.streams * (2 * o.input_tokens + o.output_tokens)
+    # llama-server parts its context among the slots; with some vocabularies a random word is several tokens.
+    context = o.streams * (4 * o.input_tokens + o.output_tokens)
     peer = o.peer_server or f"{shlex.quote(o.llama_server)} -m {shlex.quote(o.peer_model)} --port {{port}} " \
         f"-t {{threads}} -np {o.streams} -c {context} --no-cache-prompt --cache-ram 0"
     print(f"Servers: `{ours}` and `{peer}`.\n", file=sys.stderr)
