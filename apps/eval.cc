@@ -155,7 +155,8 @@ Status measure_speed(const EvalOptions& options) {
   for (int i = 0; i <= options.repetitions; ++i) {
     const Nanos start = clock.now();
     KV_ASSIGN_OR_RETURN(auto first, run_request(*runtime, prompt(options.prefill_tokens), 1));
-    KV_ASSIGN_OR_RETURN(auto times, run_request(*runtime, prompt(16), options.decode_tokens + 1));
+    KV_ASSIGN_OR_RETURN(auto times,
+                        run_request(*runtime, prompt(options.context_tokens), options.decode_tokens + 1));
     if (i == 0) continue;  // the first touches the memory
     prefill.push_back(options.prefill_tokens / to_seconds(first.back() - start));
     decode.push_back(static_cast<double>(times.size() - 1) / to_seconds(times.back() - times.front()));
@@ -187,6 +188,10 @@ void add_eval_flags(CLI::App& app, EvalOptions& options) {
                "measure the prefill and decode of one request alone, in tokens per second");
   app.add_option("--prefill-tokens", options.prefill_tokens, "prompt length for --speed (512)");
   app.add_option("--decode-tokens", options.decode_tokens, "tokens decoded for --speed (128)");
+  app.add_option(
+      "--context-tokens", options.context_tokens,
+      "length of the random prompt after which the decoded tokens of --speed come; its own time is "
+      "not counted (16)");
   app.add_option("--repetitions", options.repetitions, "runs for --speed, whose median is printed (3)");
   r.kv_cache_memory_bytes = 512 * 1024 * 1024;
 }

@@ -1,5 +1,6 @@
-// Micro-benchmarks of the CPU kernels, one thread, against the machine's limits: operations per second for
-// products with many rows, bytes per second for products with one row and for attention.
+// Micro-benchmarks of the CPU kernels, one thread, beside the machine's limits (of_..., measured in the same
+// run): operations per second for products with many rows, bytes per second for products with one row and for
+// attention. Plain products of oneDNN and libxsmm follow, where the build found them.
 //
 //   kernels_bench [--benchmark_filter=...]
 #include <benchmark/benchmark.h>
@@ -14,9 +15,22 @@
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/packed_matrix.h"
 #include "ops/kv_layout.h"
+#include "peers.h"
+#include "shares.h"
 
 namespace kvasir::ops {
 namespace {
+
+using bench::count_bytes;
+using bench::count_operations;
+using bench::Product;
+using bench::ThreadLimits;
+
+constexpr double kCachesBytes = 40e6;  // what is larger comes from memory, on the machines that we know
+
+int vector_bits(IsaClass isa) {
+  return isa == IsaClass::kAvx512 ? 512 : 256;
+}
 
 struct Free {
   void operator()(void* p) const { std::free(p); }
@@ -57,7 +71,8 @@ std::vector<uint8_t> random_weights(WeightType type, int64_t n, int64_t k) {
   return bytes;
 }
 
-void gemm(benchmark::State& state, IsaClass isa, WeightType type, bool int8, int64_t n, int64_t k) {
+void gemm(benchmark::State& state, ThreadLimits* limits, IsaClass isa, WeightType type, bool int8, int64_t n,
+          int64_t k) {
   set_flush_to_zero();
   const Kernels& kernels = kernels_for(isa);
   const int64_t m = state.range(0);
@@ -78,15 +93,15 @@ void gemm(benchmark::State& state, IsaClass isa, WeightType type, bool int8, int
     benchmark::DoNotOptimize(c.data());
     benchmark::ClobberMemory();
   }
-  const auto runs = static_cast<double>(state.iterations());
-  state.counters["GOP/s"] =
-      benchmark::Counter(2e-9 * static_cast<double>(m * n * k) * runs, benchmark::Counter::kIsRate);
-  state.counters["GB/s"] = benchmark::Counter(1e-9 * static_cast<double>(packed_bytes(type, n, k)) * runs,
-                                              benchmark::Counter::kIsRate);
+  const auto bytes = static_cast<double>(packed_bytes(type, n, k));
+  count_operations(state, *limits, int8 ? Product::kInt8 : Product::kFp32, vector_bits(isa),
+                   2.0 * static_cast<double>(m * n * k));
+  count_bytes(state, *limits, bytes, bytes > kCachesBytes);
 }
 
 // A full leaf for `rows` query rows of `heads` heads that share one KV head; leaves cycle through 64 MB.
-void leaf(benchmark::State& state, IsaClass isa, KvType type, int64_t rows, int64_t heads, int64_t dim) {
+void leaf(benchmark::State& state, ThreadLimits* limits, IsaClass isa, KvType type, int64_t rows,
+          int64_t heads, int64_t dim) {
   set_flush_to_zero();
   const Kernels& kernels = kernels_for(isa);
   const KvShape shape{1, 1, dim, 256, type};
@@ -118,11 +133,9 @@ void leaf(benchmark::State& state, IsaClass isa, KvType type, int64_t rows, int6
     benchmark::DoNotOptimize(out.data());
     benchmark::ClobberMemory();
   }
-  const auto runs = static_cast<double>(state.iterations());
-  state.counters["GOP/s"] = benchmark::Counter(4e-9 * static_cast<double>(rows * heads * dim * 256) * runs,
-                                               benchmark::Counter::kIsRate);
-  state.counters["GB/s"] =
-      benchmark::Counter(2e-9 * static_cast<double>(plane) * runs, benchmark::Counter::kIsRate);
+  count_operations(state, *limits, Product::kFp32, vector_bits(isa),
+                   4.0 * static_cast<double>(rows * heads * dim * 256));
+  count_bytes(state, *limits, 2.0 * static_cast<double>(plane), true);
 }
 
 // What a row costs apart from products: quantisation, norm, and the gated activation.
@@ -145,11 +158,11 @@ void row(benchmark::State& state, IsaClass isa, int which) {
       1e-9 * static_cast<double>(n) * static_cast<double>(state.iterations()), benchmark::Counter::kIsRate);
 }
 
-void register_for(IsaClass isa) {
+void register_for(IsaClass isa, ThreadLimits* limits) {
   const std::string prefix = std::string(isa_name(isa)) + "/";
   for (WeightType type : {WeightType::kQ4_1, WeightType::kQ4_0, WeightType::kQ8_0}) {
     const std::string name = prefix + "gemm_int8/" + weight_type_name(type);
-    benchmark::RegisterBenchmark((name + "/k576_n1536").c_str(), gemm, isa, type, true, int64_t{1536},
+    benchmark::RegisterBenchmark((name + "/k576_n1536").c_str(), gemm, limits, isa, type, true, int64_t{1536},
                                  int64_t{576})
         ->Arg(1)
         ->Arg(8)
@@ -157,21 +170,22 @@ void register_for(IsaClass isa) {
         ->Arg(512);
     // About 60 MB: larger than the caches.
     const int64_t n = type == WeightType::kQ8_0 ? 13824 : 24576;
-    benchmark::RegisterBenchmark((name + "/60MB").c_str(), gemm, isa, type, true, n, int64_t{4096})->Arg(1);
+    benchmark::RegisterBenchmark((name + "/60MB").c_str(), gemm, limits, isa, type, true, n, int64_t{4096})
+        ->Arg(1);
   }
   for (WeightType type : {WeightType::kF32, WeightType::kBf16, WeightType::kQ8_0, WeightType::kQ4_1}) {
     const std::string name = prefix + "gemm_f32/" + weight_type_name(type) + "/k576_n1536";
-    benchmark::RegisterBenchmark(name.c_str(), gemm, isa, type, false, int64_t{1536}, int64_t{576})
+    benchmark::RegisterBenchmark(name.c_str(), gemm, limits, isa, type, false, int64_t{1536}, int64_t{576})
         ->Arg(1)
         ->Arg(8)
         ->Arg(64);
   }
   for (KvType type : {KvType::kF32, KvType::kBf16}) {
     const std::string name = prefix + "leaf/" + kv_type_name(type);
-    benchmark::RegisterBenchmark((name + "/rows1_heads3_dim64").c_str(), leaf, isa, type, 1, 3, 64);
-    benchmark::RegisterBenchmark((name + "/rows1_heads1_dim64").c_str(), leaf, isa, type, 1, 1, 64);
-    benchmark::RegisterBenchmark((name + "/rows1_heads4_dim128").c_str(), leaf, isa, type, 1, 4, 128);
-    benchmark::RegisterBenchmark((name + "/rows64_heads3_dim64").c_str(), leaf, isa, type, 64, 3, 64);
+    benchmark::RegisterBenchmark((name + "/rows1_heads3_dim64").c_str(), leaf, limits, isa, type, 1, 3, 64);
+    benchmark::RegisterBenchmark((name + "/rows1_heads1_dim64").c_str(), leaf, limits, isa, type, 1, 1, 64);
+    benchmark::RegisterBenchmark((name + "/rows1_heads4_dim128").c_str(), leaf, limits, isa, type, 1, 4, 128);
+    benchmark::RegisterBenchmark((name + "/rows64_heads3_dim64").c_str(), leaf, limits, isa, type, 64, 3, 64);
   }
   const char* rows[] = {"quantize", "rms_norm", "silu_mul"};
   for (int i = 0; i < 3; ++i) {
@@ -184,11 +198,15 @@ void register_for(IsaClass isa) {
 
 int main(int argc, char** argv) {
   using kvasir::ops::IsaClass;
+  kvasir::bench::ThreadLimits limits;
   for (IsaClass isa : {IsaClass::kAvx512, IsaClass::kAvx2}) {
-    if (kvasir::ops::is_supported(isa)) kvasir::ops::register_for(isa);
+    if (kvasir::ops::is_supported(isa)) kvasir::ops::register_for(isa, &limits);
   }
+  kvasir::bench::register_onednn(&limits);
+  kvasir::bench::register_libxsmm(&limits);
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
-  benchmark::RunSpecifiedBenchmarks();
+  kvasir::bench::ShareReporter reporter;
+  benchmark::RunSpecifiedBenchmarks(&reporter);
   return 0;
 }
