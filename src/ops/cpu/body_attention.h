@@ -19,10 +19,12 @@ struct Query {
   float* o;
 };
 
-// Where each run of 16 positions of the leaf begins.
+// Where each run of 16 positions of the leaf begins, and for kQ8_0 the scales of its positions (else null).
 struct LeafTiles {
   const uint8_t* k[kLeafTiles];
   const uint8_t* v[kLeafTiles];
+  const float* k_scales;
+  const float* v_scales;
 };
 
 // The widest power of two such that `queries` rows of that many accumulators stay in registers.
@@ -32,17 +34,19 @@ constexpr int tile_width(int queries) {
   return width;
 }
 
-template <bool kBf>
+template <KvType T>
 inline F load_kv(const uint8_t* base, int64_t element) {
-  if constexpr (kBf) {
+  if constexpr (T == KvType::kBf16) {
     return f_load_bf16(base + 2 * element);
+  } else if constexpr (T == KvType::kQ8_0) {
+    return f_load_i8(base + element);
   } else {
     return f_load(reinterpret_cast<const float*>(base) + element);
   }
 }
 
 // Scores of Q queries against position tiles [begin, end), P at a time while they last.
-template <bool kBf, int Q, int P>
+template <KvType T, int Q, int P>
 inline void scores(const Query* queries, const LeafTiles& tiles, int64_t head_dim, int64_t begin, int64_t end,
                    float (*s)[kLeafTokens]) {
   for (; begin + P <= end; begin += P) {
@@ -55,7 +59,7 @@ inline void scores(const Query* queries, const LeafTiles& tiles, int64_t head_di
     for (int64_t i = 0; i < head_dim; ++i) {
       F k[P];
       KV_UNROLL
-      for (int p = 0; p < P; ++p) k[p] = load_kv<kBf>(tiles.k[begin + p], i * kLanes);
+      for (int p = 0; p < P; ++p) k[p] = load_kv<T>(tiles.k[begin + p], i * kLanes);
       KV_UNROLL
       for (int j = 0; j < Q; ++j) {
         const F q = f_set1(queries[j].q[i]);
@@ -64,14 +68,21 @@ inline void scores(const Query* queries, const LeafTiles& tiles, int64_t head_di
       }
     }
     for (int j = 0; j < Q; ++j) {
-      for (int p = 0; p < P; ++p) f_store(s[j] + (begin + p) * kLanes, acc[j][p]);
+      for (int p = 0; p < P; ++p) {
+        F score = acc[j][p];
+        if constexpr (T == KvType::kQ8_0) {
+          score = f_mul(score, f_load(tiles.k_scales + (begin + p) * kLanes));
+        }
+        f_store(s[j] + (begin + p) * kLanes, score);
+      }
     }
   }
-  if constexpr (P > 1) scores<kBf, Q, P / 2>(queries, tiles, head_dim, begin, end, s);
+  if constexpr (P > 1) scores<T, Q, P / 2>(queries, tiles, head_dim, begin, end, s);
 }
 
-// Turns one query's scores into e in place, and gives m and l.
-inline void softmax_leaf(const Query& query, float* s) {
+// Turns one query's scores in place into e, times its position's scale where there are scales, and gives m
+// and l.
+inline void softmax_leaf(const Query& query, const float* scales, float* s) {
   const F lowest = f_set1(-__builtin_inff());
   F m = lowest;
   for_lanes(query.valid, [&](int64_t i, int64_t count) {
@@ -87,14 +98,14 @@ inline void softmax_leaf(const Query& query, float* s) {
   F sums = f_zero();
   for_lanes(query.valid, [&](int64_t i, int64_t) {
     const F e = exp_lanes(f_sub(f_load(s + i), shift));
-    f_store(s + i, e);
+    f_store(s + i, scales == nullptr ? e : f_mul(e, f_load(scales + i)));
     sums = f_add(sums, e);
   });
   *query.l = f_tree_add(sums);
 }
 
 // o of Q queries over positions [begin, end), for W runs of 16 dimensions; chains continue in acc.
-template <bool kBf, int Q, int W>
+template <KvType T, int Q, int W>
 inline void weigh(const LeafTiles& tiles, int64_t head_dim, int64_t dim, int64_t begin, int64_t end,
                   const float (*s)[kLeafTokens], F (*acc)[W]) {
   while (begin < end) {
@@ -103,7 +114,7 @@ inline void weigh(const LeafTiles& tiles, int64_t head_dim, int64_t dim, int64_t
     for (const int64_t stop = run < end ? run : end; begin < stop; ++begin) {
       F v[W];
       KV_UNROLL
-      for (int w = 0; w < W; ++w) v[w] = load_kv<kBf>(base, begin % kLanes * head_dim + dim + w * kLanes);
+      for (int w = 0; w < W; ++w) v[w] = load_kv<T>(base, begin % kLanes * head_dim + dim + w * kLanes);
       KV_UNROLL
       for (int j = 0; j < Q; ++j) {
         const F e = f_set1(s[j][begin]);
@@ -115,7 +126,7 @@ inline void weigh(const LeafTiles& tiles, int64_t head_dim, int64_t dim, int64_t
 }
 
 // o for dimensions from `dim` on, W runs of 16 at a time while they last.
-template <bool kBf, int Q, int W>
+template <KvType T, int Q, int W>
 inline void outputs(const Query* queries, const LeafTiles& tiles, int64_t head_dim, int64_t dim,
                     const float (*s)[kLeafTokens]) {
   int64_t common = queries[0].valid;
@@ -127,29 +138,29 @@ inline void outputs(const Query* queries, const LeafTiles& tiles, int64_t head_d
       KV_UNROLL
       for (int w = 0; w < W; ++w) acc[j][w] = f_zero();
     }
-    weigh<kBf, Q, W>(tiles, head_dim, dim, 0, common, s, acc);
+    weigh<T, Q, W>(tiles, head_dim, dim, 0, common, s, acc);
     for (int j = 0; j < Q; ++j) {
       // Positions that only some of the queries see.
       F own[1][W];
       for (int w = 0; w < W; ++w) own[0][w] = acc[j][w];
-      weigh<kBf, 1, W>(tiles, head_dim, dim, common, queries[j].valid, s + j, own);
+      weigh<T, 1, W>(tiles, head_dim, dim, common, queries[j].valid, s + j, own);
       for (int w = 0; w < W; ++w) f_store(queries[j].o + dim + w * kLanes, own[0][w]);
     }
   }
-  if constexpr (W > 1) outputs<kBf, Q, W / 2>(queries, tiles, head_dim, dim, s);
+  if constexpr (W > 1) outputs<T, Q, W / 2>(queries, tiles, head_dim, dim, s);
 }
 
-template <bool kBf, int Q>
+template <KvType T, int Q>
 void leaf_tile(const Query* queries, const LeafTiles& tiles, int64_t head_dim) {
   alignas(64) float s[Q][kLeafTokens];
   int64_t most = 0;
   for (int j = 0; j < Q; ++j) most = queries[j].valid > most ? queries[j].valid : most;
-  scores<kBf, Q, tile_width(Q)>(queries, tiles, head_dim, 0, (most + kLanes - 1) / kLanes, s);
-  for (int j = 0; j < Q; ++j) softmax_leaf(queries[j], s[j]);
-  outputs<kBf, Q, tile_width(Q)>(queries, tiles, head_dim, 0, s);
+  scores<T, Q, tile_width(Q)>(queries, tiles, head_dim, 0, (most + kLanes - 1) / kLanes, s);
+  for (int j = 0; j < Q; ++j) softmax_leaf(queries[j], tiles.v_scales, s[j]);
+  outputs<T, Q, tile_width(Q)>(queries, tiles, head_dim, 0, s);
 }
 
-template <bool kBf>
+template <KvType T>
 void leaf_queries(const AttentionLeafArgs& a, const LeafTiles& tiles) {
   Query queries[kQueryTile];
   int held = 0;
@@ -161,10 +172,10 @@ void leaf_queries(const AttentionLeafArgs& a, const LeafTiles& tiles) {
     queries[held++] = {a.q + row * a.q_stride + head * a.head_dim, a.valid[row], record + head,
                        record + a.heads + head, record + 2 * a.heads + head * a.head_dim};
     if (held < kQueryTile && i + 1 < total) continue;
-    if (held == 4) leaf_tile<kBf, 4>(queries, tiles, a.head_dim);
-    if (held == 3) leaf_tile<kBf, 3>(queries, tiles, a.head_dim);
-    if (held == 2) leaf_tile<kBf, 2>(queries, tiles, a.head_dim);
-    if (held == 1) leaf_tile<kBf, 1>(queries, tiles, a.head_dim);
+    if (held == 4) leaf_tile<T, 4>(queries, tiles, a.head_dim);
+    if (held == 3) leaf_tile<T, 3>(queries, tiles, a.head_dim);
+    if (held == 2) leaf_tile<T, 2>(queries, tiles, a.head_dim);
+    if (held == 1) leaf_tile<T, 1>(queries, tiles, a.head_dim);
     held = 0;
   }
 }
@@ -172,20 +183,27 @@ void leaf_queries(const AttentionLeafArgs& a, const LeafTiles& tiles) {
 void attention_leaf(const AttentionLeafArgs& a) {
   int64_t most = 0;
   for (int64_t r = 0; r < a.rows; ++r) most = a.valid[r] > most ? a.valid[r] : most;
-  const int64_t element = a.type == KvType::kBf16 ? 2 : 4;
-  const int64_t tile_bytes = kLanes * a.head_dim * element;
+  const int64_t run_bytes = kLanes * kv_row_bytes(a.type, a.head_dim);
+  alignas(64) float scales[2][kLeafTokens];
   LeafTiles tiles;
+  const bool scaled = a.type == KvType::kQ8_0;
+  tiles.k_scales = scaled ? scales[0] : nullptr;
+  tiles.v_scales = scaled ? scales[1] : nullptr;
   for (int64_t t = 0; t * kLanes < most; ++t) {
-    // K's run [head_dim][16] and V's [16][head_dim] have equal size, so one offset serves both.
     const int64_t block = t * kLanes / a.block_tokens;
     const int64_t inside = t - block * a.block_tokens / kLanes;
-    tiles.k[t] = static_cast<const uint8_t*>(a.k_tiles[block]) + inside * tile_bytes;
-    tiles.v[t] = static_cast<const uint8_t*>(a.v_tiles[block]) + inside * tile_bytes;
+    tiles.k[t] = static_cast<const uint8_t*>(a.k_tiles[block]) + inside * run_bytes;
+    tiles.v[t] = static_cast<const uint8_t*>(a.v_tiles[block]) + inside * run_bytes;
+    if (!scaled) continue;
+    f_store(scales[0] + t * kLanes, f_load_f16(tiles.k[t] + kLanes * a.head_dim));
+    f_store(scales[1] + t * kLanes, f_load_f16(tiles.v[t] + kLanes * a.head_dim));
   }
-  if (a.type == KvType::kBf16) {
-    leaf_queries<true>(a, tiles);
+  if (a.type == KvType::kQ8_0) {
+    leaf_queries<KvType::kQ8_0>(a, tiles);
+  } else if (a.type == KvType::kBf16) {
+    leaf_queries<KvType::kBf16>(a, tiles);
   } else {
-    leaf_queries<false>(a, tiles);
+    leaf_queries<KvType::kF32>(a, tiles);
   }
 }
 

@@ -60,26 +60,34 @@ inline F exp_lanes(F x) {
   return f_select_less(x, f_set1(-87.0f), f_zero(), f_mul(p, f_power_of_two(t)));
 }
 
+// How a group of values with this largest magnitude becomes int8: q = round(x * factor).
+struct Int8Scale {
+  uint16_t bits;  // f16
+  float factor;   // 1 / scale
+  bool zero;      // all q are 0
+};
+inline Int8Scale int8_scale(float amax) {
+  const float exact = amax / 127.0f;
+  const uint16_t bits = s_to_f16(exact < 65504.0f ? exact : 65504.0f);
+  const float scale = s_from_f16(bits);
+  const bool zero = scale == 0.0f;
+  return {bits, zero ? 0.0f : 1.0f / scale, zero};
+}
+// What f_store_i8 takes. The first f_max turns NaN into -127.
+inline F to_int8_range(F x, const Int8Scale& scale) {
+  const F q = f_min(f_max(f_mul(x, f_set1(scale.factor)), f_set1(-127.0f)), f_set1(127.0f));
+  return scale.zero ? f_zero() : q;
+}
+
 void quantize_row(const float* x, int64_t k, int8_t* q, uint16_t* d, int32_t* sums) {
-  const F low = f_set1(-127.0f);
-  const F high = f_set1(127.0f);
   for (int64_t g = 0; g < k / kGroup; ++g) {
     const F a = f_load(x + g * kGroup);
     const F b = f_load(x + g * kGroup + 16);
     // NaN loses every comparison with the second operand, so it is not in the maximum.
-    const float amax = f_tree_max(f_max(f_abs(b), f_max(f_abs(a), f_zero())));
-    const float exact = amax / 127.0f;
-    const uint16_t bits = s_to_f16(exact < 65504.0f ? exact : 65504.0f);
-    const float scale = s_from_f16(bits);
-    d[g] = bits;
-    const bool zero = scale == 0.0f;
-    const float inverse = zero ? 0.0f : 1.0f / scale;
-    const F factor = f_set1(inverse);
-    // The first f_max turns NaN into -127.
-    F qa = f_min(f_max(f_mul(a, factor), low), high);
-    F qb = f_min(f_max(f_mul(b, factor), low), high);
-    if (zero) qa = qb = f_zero();
-    sums[g] = f_store_i8(q + g * kGroup, qa) + f_store_i8(q + g * kGroup + 16, qb);
+    const Int8Scale scale = int8_scale(f_tree_max(f_max(f_abs(b), f_max(f_abs(a), f_zero()))));
+    d[g] = scale.bits;
+    sums[g] = f_store_i8(q + g * kGroup, to_int8_range(a, scale)) +
+              f_store_i8(q + g * kGroup + 16, to_int8_range(b, scale));
   }
 }
 
