@@ -32,7 +32,9 @@ void add_cache_flags(CLI::App& app, RuntimeOptions& o) {
       app, "--kv-cache-memory-bytes", o.kv_cache_memory_bytes,
       "Memory for keys and values, as 1536, 512MiB or 1.5GiB (default: half of what is available once the "
       "model is loaded)");
-  app.add_option("--kv-cache-dtype", o.kv_cache_dtype, "Element type of keys and values: bf16 or f32")
+  app.add_option(
+         "--kv-cache-dtype", o.kv_cache_dtype,
+         "How keys and values are stored: bf16, f32, or q8_0 (int8, one scale per token, head and plane)")
       ->capture_default_str();
   app.add_option("--block-size", o.block_size, "Tokens of a KV block: 16, 32, 64, 128 or 256")
       ->capture_default_str();

@@ -66,10 +66,10 @@ Result<std::string> read_file(const std::string& path) {
 }
 
 Result<ops::KvType> kv_type_from(const std::string& text) {
-  for (ops::KvType type : {ops::KvType::kF32, ops::KvType::kBf16}) {
+  for (ops::KvType type : ops::kKvTypes) {
     if (text == ops::kv_type_name(type)) return type;
   }
-  return error(ErrorCode::kInvalidArgument, "--kv-cache-dtype {}: there are bf16 and f32", text);
+  return error(ErrorCode::kInvalidArgument, "--kv-cache-dtype {}: there are bf16, f32 and q8_0", text);
 }
 
 Result<ops::ActivationType> activation_from(const std::string& text) {
@@ -191,8 +191,7 @@ Status CpuRuntime::load(const RuntimeOptions& options) {
                  "--kv-layer-group {}: the model has {} layers, and there can be {} groups",
                  options.kv_layer_group, geometry.layers, kMaxLayerGroups);
   }
-  geometry.kv_plane_bytes_per_token_layer =
-      static_cast<uint64_t>(config.kv_dim()) * static_cast<uint64_t>(ops::kv_element_bytes(decoder.kv_type));
+  geometry.kv_plane_bytes_per_token_layer = config.kv_plane_bytes_per_token_layer(decoder.kv_type);
   if (options.max_num_batched_tokens < options.max_num_seqs) {
     return error(
         ErrorCode::kInvalidArgument,
@@ -218,7 +217,7 @@ Status CpuRuntime::load(const RuntimeOptions& options) {
   numerics.arithmetic = "fma";
   numerics.weight_types = packed_->weight_types();
   numerics.activation_type = ops::activation_type_name(decoder.activation);
-  numerics.kv_type = options.kv_cache_dtype;
+  numerics.kv_type = ops::kv_type_name(decoder.kv_type);
   engine.cache.numerics_id = numerics.to_string();
 
   const int threads = compute_threads(options);

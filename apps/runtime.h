@@ -19,7 +19,7 @@ struct RuntimeOptions {
   int threads = 0;                      // compute threads; 0: see compute_threads()
   Pinning pinning = Pinning::kAuto;     // of the compute threads
   uint64_t kv_cache_memory_bytes = 0;   // 0: half of the memory that is available once the model is loaded
-  std::string kv_cache_dtype = "bf16";  // bf16 | f32
+  std::string kv_cache_dtype = "bf16";  // bf16 | f32 | q8_0
   uint32_t block_size = 64;             // tokens
   uint32_t kv_layer_group = 0;          // layers per frame; 0: all
   uint32_t max_model_len = 0;           // tokens; 0: what the model and the cache allow

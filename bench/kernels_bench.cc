@@ -138,6 +138,28 @@ void leaf(benchmark::State& state, ThreadLimits* limits, IsaClass isa, KvType ty
   count_bytes(state, *limits, 2.0 * static_cast<double>(plane), true);
 }
 
+// K and V of one token into their frames; tokens cycle through 64 MB.
+void write_kv(benchmark::State& state, IsaClass isa, KvType type, int64_t heads, int64_t dim) {
+  set_flush_to_zero();
+  const Kernels& kernels = kernels_for(isa);
+  const KvShape shape{1, heads, dim, 64, type};
+  const size_t plane = kv_plane_bytes(shape);
+  const auto blocks = static_cast<int64_t>((size_t{32} << 20) / plane);
+  const auto bytes = plane * static_cast<size_t>(blocks);
+  const Aligned k = allocate(bytes), v = allocate(bytes);
+  const auto row = random_floats(heads * dim);
+  int64_t token = 0;
+  for (auto _ : state) {
+    const size_t at = static_cast<size_t>(token / shape.block_tokens) * plane;
+    kernels.write_kv(shape, 0, token % shape.block_tokens, row.data(), row.data(),
+                     static_cast<uint8_t*>(k.get()) + at, static_cast<uint8_t*>(v.get()) + at);
+    token = (token + 1) % (blocks * shape.block_tokens);
+    benchmark::ClobberMemory();
+  }
+  state.counters["Mtoken/s"] =
+      benchmark::Counter(1e-6 * static_cast<double>(state.iterations()), benchmark::Counter::kIsRate);
+}
+
 // What a row costs apart from products: quantisation, norm, and the gated activation.
 void row(benchmark::State& state, IsaClass isa, int which) {
   set_flush_to_zero();
@@ -180,12 +202,16 @@ void register_for(IsaClass isa, ThreadLimits* limits) {
         ->Arg(8)
         ->Arg(64);
   }
-  for (KvType type : {KvType::kF32, KvType::kBf16}) {
+  for (KvType type : kKvTypes) {
     const std::string name = prefix + "leaf/" + kv_type_name(type);
     benchmark::RegisterBenchmark((name + "/rows1_heads3_dim64").c_str(), leaf, limits, isa, type, 1, 3, 64);
     benchmark::RegisterBenchmark((name + "/rows1_heads1_dim64").c_str(), leaf, limits, isa, type, 1, 1, 64);
     benchmark::RegisterBenchmark((name + "/rows1_heads4_dim128").c_str(), leaf, limits, isa, type, 1, 4, 128);
     benchmark::RegisterBenchmark((name + "/rows64_heads3_dim64").c_str(), leaf, limits, isa, type, 64, 3, 64);
+    benchmark::RegisterBenchmark((name + "/rows16_heads3_dim64").c_str(), leaf, limits, isa, type, 16, 3, 64);
+    benchmark::RegisterBenchmark((name + "/rows1_heads8_dim64").c_str(), leaf, limits, isa, type, 1, 8, 64);
+    benchmark::RegisterBenchmark((prefix + "write_kv/" + kv_type_name(type) + "/heads3_dim64").c_str(),
+                                 write_kv, isa, type, 3, 64);
   }
   const char* rows[] = {"quantize", "rms_norm", "silu_mul"};
   for (int i = 0; i < 3; ++i) {

@@ -23,6 +23,8 @@ enum class Mutant {
   kKTailDropped,        // the last K group of a dot product is left out in batches of one
   kBatchScale,          // activations are quantised with one scale for the batch, not per row and group
   kScaleUnrounded,      // the activation scale is used before it is rounded to f16
+  kKvScaleUnrounded,    // the same for the scale of a q8_0 row of K or V
+  kKvScaleShared,       // a token's scale is written for the tokens before it in its run of 16, too
   kSamplerSeedByStep,   // the generator counts steps, not positions
   kPrefixWrongBlock,    // prefix reuse hands out the block before the one that matched
   kPrefixPartialBlock,  // a block that is not full yet is shared

@@ -20,8 +20,9 @@ struct CacheGeometry {
   uint32_t block_tokens = 64;  // a multiple of 16 that divides 256
   uint32_t layers = 0;
   uint32_t layers_per_group = 0;  // 1 .. layers
-  uint64_t kv_plane_bytes_per_token_layer =
-      0;  // of K alone (V is as large): kv_heads * head_dim * sizeof(element)
+  // Of K alone (V is as large), scales included where the cache type has them: kv_heads *
+  // ops::kv_row_bytes().
+  uint64_t kv_plane_bytes_per_token_layer = 0;
 
   uint32_t groups() const { return ceil_div(layers, layers_per_group); }
   uint32_t group_of(uint32_t layer) const { return layer / layers_per_group; }

@@ -93,8 +93,10 @@ std::string describe_model(const ModelFile& model) {
   add_line(out, "architecture", "{}", config.architecture);
   add_shape(out, config);
   add_weights(out, model.gguf());
-  add_line(out, "KV per token, f32", "{}", format_bytes(config.kv_bytes_per_token(4)));
-  add_line(out, "KV per token, bf16", "{}", format_bytes(config.kv_bytes_per_token(2)));
+  for (ops::KvType type : ops::kKvTypes) {
+    add_line(out, fmt::format("KV per token, {}", ops::kv_type_name(type)), "{}",
+             format_bytes(config.kv_bytes_per_token(type)));
+  }
   add_tokenizer(out, model.gguf());
   add_line(out, "fingerprint", "{}", to_hex(model.fingerprint()));
   for (const std::string& warning : model.warnings()) add_line(out, "warning", "{}", warning);

@@ -6,6 +6,7 @@
 
 #include "base/status.h"
 #include "model/gguf.h"
+#include "ops/numerics.h"
 
 namespace kvasir {
 
@@ -31,9 +32,13 @@ struct ModelConfig {
   int32_t q_dim() const { return heads * head_dim; }
   int32_t kv_dim() const { return kv_heads * head_dim; }
   int32_t queries_per_kv() const { return heads / kv_heads; }
+  // Bytes of one token in one layer of a K plane (V is as large).
+  uint64_t kv_plane_bytes_per_token_layer(ops::KvType type) const {
+    return static_cast<uint64_t>(kv_heads) * static_cast<uint64_t>(ops::kv_row_bytes(type, head_dim));
+  }
   // K and V of one token in all layers, in bytes.
-  uint64_t kv_bytes_per_token(uint32_t bytes_per_value) const {
-    return uint64_t{2} * static_cast<uint64_t>(layers) * static_cast<uint64_t>(kv_dim()) * bytes_per_value;
+  uint64_t kv_bytes_per_token(ops::KvType type) const {
+    return uint64_t{2} * static_cast<uint64_t>(layers) * kv_plane_bytes_per_token_layer(type);
   }
 };
 

@@ -1,9 +1,11 @@
-// Where K and V lie in a frame, and how a token's rows get there.
+// Where K and V lie in a frame.
 //
-// A frame is one plane (K or V) of B tokens x F consecutive layers, [layer in group][kv head], and inside:
-//   K  [B / 16][head_dim][16]   a score kernel takes 16 positions at a time, one lane each
-//   V  [B][head_dim]            an output kernel takes one position at a time, lanes along head_dim
-// Pure functions; two threads may write different tokens or layers of one frame.
+// A frame is one plane (K or V) of B tokens x F consecutive layers, [layer in group][kv head], and inside B /
+// 16 runs of 16 tokens, each contiguous:
+//   K  [head_dim][16]   a score kernel takes 16 positions at a time, one lane each
+//   V  [16][head_dim]   an output kernel takes one position at a time, lanes along head_dim
+// and for kQ8_0, whose elements are int8, 16 scales (f16) after them. A run of K is as large as one of V, so
+// one offset serves both. Rows get there by Kernels::write_kv. Pure functions.
 #pragma once
 
 #include <cstddef>
@@ -29,11 +31,7 @@ size_t kv_plane_bytes(const KvShape& shape);
 // Bytes from the plane's start to the tile of (layer in group, kv head), in K and V alike; a tile has B
 // tokens.
 size_t kv_tile_offset(const KvShape& shape, int64_t layer, int64_t kv_head);
-
-// Rounds one token's K and V rows ([kv_heads][head_dim] f32, K after RoPE) to the cache type and stores them
-// for one layer. token is the index in the block. Either plane may be null (then its row is not read).
-// REQUIRES: is_valid(shape), 0 <= layer < layers, 0 <= token < block_tokens.
-void write_kv(const KvShape& shape, int64_t layer, int64_t token, const float* k_row, const float* v_row,
-              void* k_plane, void* v_plane);
+// Bytes of a run of 16 tokens.
+size_t kv_run_bytes(const KvShape& shape);
 
 }  // namespace kvasir::ops

@@ -78,15 +78,31 @@ const char* activation_type_name(ActivationType type) {
 }
 
 const char* kv_type_name(KvType type) {
-  return type == KvType::kF32 ? "f32" : "bf16";
+  switch (type) {
+    case KvType::kF32:
+      return "f32";
+    case KvType::kBf16:
+      return "bf16";
+    case KvType::kQ8_0:
+      return "q8_0";
+  }
+  return "unknown";
 }
 
 bool is_quantized(WeightType type) {
   return type == WeightType::kQ8_0 || type == WeightType::kQ4_0 || type == WeightType::kQ4_1;
 }
 
-int64_t kv_element_bytes(KvType type) {
-  return type == KvType::kF32 ? 4 : 2;
+int64_t kv_row_bytes(KvType type, int64_t head_dim) {
+  switch (type) {
+    case KvType::kF32:
+      return 4 * head_dim;
+    case KvType::kBf16:
+      return 2 * head_dim;
+    case KvType::kQ8_0:
+      return head_dim + 2;
+  }
+  KV_CHECK(false, "KV type {}", static_cast<int>(type));
 }
 
 float f16_to_f32(uint16_t bits) {

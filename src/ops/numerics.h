@@ -23,20 +23,23 @@ constexpr int64_t kPanel = 32;
 enum class WeightType : uint8_t { kF32, kF16, kBf16, kQ8_0, kQ4_0, kQ4_1 };
 // What a matrix product consumes: f32 rows, or int8 rows with one f16 scale per group of 32.
 enum class ActivationType : uint8_t { kF32, kInt8 };
-// How K and V are stored.
-enum class KvType : uint8_t { kF32, kBf16 };
+// How K and V are stored. kQ8_0: one f16 scale for each row of head_dim int8 (a token, one KV head, one
+// plane).
+enum class KvType : uint8_t { kF32, kBf16, kQ8_0 };
+constexpr KvType kKvTypes[] = {KvType::kF32, KvType::kBf16, KvType::kQ8_0};
 
 // "F32", "Q4_1" and so on, as GGUF tools write them.
 const char* weight_type_name(WeightType type);
 // "f32", "int8"
 const char* activation_type_name(ActivationType type);
-// "f32", "bf16"
+// "f32", "bf16", "q8_0"
 const char* kv_type_name(KvType type);
 
 // True for the types with scales per group, which the int8 products accept.
 bool is_quantized(WeightType type);
-// Bytes of one element of a K or V plane.
-int64_t kv_element_bytes(KvType type);
+// Bytes of one row of a K or V plane: one token, one KV head, its scale included. Every size of the cache
+// comes from here.
+int64_t kv_row_bytes(KvType type, int64_t head_dim);
 
 // Exact; subnormals and NaN (quieted) included. Independent of the floating-point mode.
 float f16_to_f32(uint16_t bits);

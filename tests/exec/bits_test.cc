@@ -13,11 +13,17 @@ using ops::WeightType;
 
 TEST(Bits, EveryScenarioGivesWhatTheReferenceGives) {
   // Rounding to int8 hides most changes of a last bit, so both kinds of arithmetic are needed.
-  for (WeightType type : {WeightType::kQ4_1, WeightType::kF32}) {
+  for (const auto& [type, kv] : {std::pair{WeightType::kQ4_1, KvType::kBf16},
+                                 {WeightType::kF32, KvType::kBf16},
+                                 {WeightType::kF32, KvType::kQ8_0}}) {
     const Workload work = make_workload(type);
-    const std::vector<RigOutput> expected = run_reference(*work.file, RigOptions{}, work.requests);
-    for (const Scenario& scenario : scenarios()) {
-      SCOPED_TRACE(std::string(ops::weight_type_name(type)) + " " + scenario.name);
+    RigOptions options;
+    options.kv_type = kv;
+    const std::vector<RigOutput> expected = run_reference(*work.file, options, work.requests);
+    for (Scenario scenario : scenarios()) {
+      scenario.options.kv_type = kv;
+      SCOPED_TRACE(std::string(ops::weight_type_name(type)) + " " + ops::kv_type_name(kv) + " " +
+                   scenario.name);
       EXPECT_EQ(differences(expected, run_scenario(work, scenario)), 0);
     }
   }
@@ -26,7 +32,7 @@ TEST(Bits, EveryScenarioGivesWhatTheReferenceGives) {
 TEST(Bits, EveryWeightTypeMatchesTheReference) {
   for (WeightType type : {WeightType::kF32, WeightType::kF16, WeightType::kBf16, WeightType::kQ8_0,
                           WeightType::kQ4_0, WeightType::kQ4_1}) {
-    for (KvType kv : {KvType::kF32, KvType::kBf16}) {
+    for (KvType kv : ops::kKvTypes) {
       for (ops::ActivationType act : {ops::ActivationType::kF32, ops::ActivationType::kInt8}) {
         SCOPED_TRACE(std::string(ops::weight_type_name(type)) + " " + ops::kv_type_name(kv) + " " +
                      ops::activation_type_name(act));
@@ -47,13 +53,16 @@ TEST(Bits, InstructionSetsAgree) {
   for (WeightType type : {WeightType::kQ4_1, WeightType::kQ8_0, WeightType::kF32}) {
     const auto file = tiny_model(tiny_gqa(), type);
     const std::vector<RigRequest> requests = {{random_tokens(3, 600), 6}, {random_tokens(4, 33), 20}};
-    RigOptions options;
-    options.isa = IsaClass::kPortable;
-    const auto expected = run(*file, options, requests).outputs;
-    for (IsaClass isa : {IsaClass::kAvx2, IsaClass::kAvx512}) {
-      if (!ops::is_supported(isa)) continue;
-      options.isa = isa;
-      EXPECT_EQ(differences(expected, run(*file, options, requests).outputs), 0) << ops::isa_name(isa);
+    for (KvType kv : ops::kKvTypes) {
+      RigOptions options;
+      options.kv_type = kv;
+      options.isa = IsaClass::kPortable;
+      const auto expected = run(*file, options, requests).outputs;
+      for (IsaClass isa : {IsaClass::kAvx2, IsaClass::kAvx512}) {
+        if (!ops::is_supported(isa)) continue;
+        options.isa = isa;
+        EXPECT_EQ(differences(expected, run(*file, options, requests).outputs), 0) << ops::isa_name(isa);
+      }
     }
   }
 }

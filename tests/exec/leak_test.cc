@@ -26,13 +26,15 @@ class CountingSink final : public OutputSink {
   std::atomic<bool> done_{false};
 };
 
-TEST(Leaks, FiveHundredRealRequestsWithRandomCancels) {
+class Leaks : public testing::TestWithParam<ops::KvType> {};
+
+TEST_P(Leaks, FiveHundredRealRequestsWithRandomCancels) {
   const auto file = tiny_model(tiny_gqa(), ops::WeightType::kQ8_0);
   EngineOptions settings;
   CacheGeometry& g = settings.cache.geometry;
   g.block_tokens = 16;
   g.layers = g.layers_per_group = static_cast<uint32_t>(file->config().layers);
-  g.kv_plane_bytes_per_token_layer = static_cast<uint64_t>(file->config().kv_dim()) * 2;
+  g.kv_plane_bytes_per_token_layer = file->config().kv_plane_bytes_per_token_layer(GetParam());
   settings.cache.device_bytes = g.kv_block_bytes() * 40;  // preempts often
   settings.cache.numerics_id = "test";
   settings.max_model_len = 300;
@@ -41,8 +43,9 @@ TEST(Leaks, FiveHundredRealRequestsWithRandomCancels) {
   auto memory = Arena::map(settings.cache.device_bytes, "the test");
   ASSERT_TRUE(packed.ok() && memory.ok());
   const MonotonicClock clock;
-  CpuExecutor executor(**packed, ops::kernels_for(ops::detect_isa()), g, Decoder::Options{}, memory->data(),
-                       2, clock);
+  Decoder::Options decoder;
+  decoder.kv_type = GetParam();
+  CpuExecutor executor(**packed, ops::kernels_for(ops::detect_isa()), g, decoder, memory->data(), 2, clock);
   std::atomic<int> ended{0}, twice{0};
   Random random(9);
   Engine engine(settings, std::move(make_policy("sarathi")).value(), executor, clock);
@@ -68,6 +71,9 @@ TEST(Leaks, FiveHundredRealRequestsWithRandomCancels) {
   const Status integrity = engine.check_integrity();
   EXPECT_TRUE(integrity.ok()) << integrity.message();
 }
+
+INSTANTIATE_TEST_SUITE_P(KvTypes, Leaks, testing::Values(ops::KvType::kBf16, ops::KvType::kQ8_0),
+                         [](const auto& instance) { return ops::kv_type_name(instance.param); });
 
 }  // namespace
 }  // namespace kvasir::test

@@ -15,6 +15,7 @@ struct Case {
   const char* scenario;  // the one in which it must show
   // Rounding to int8 hides a change of the last bit most of the time; f32 weights hide nothing.
   ops::WeightType weights = ops::WeightType::kQ4_1;
+  ops::KvType kv_type = ops::KvType::kBf16;
 };
 
 constexpr Case kCases[] = {
@@ -34,6 +35,12 @@ constexpr Case kCases[] = {
     {Mutant::kPrefixPartialBlock, "partial block shared", "prefix reuse, chunks of 7"},
     {Mutant::kResumeSkipsToken, "resumption skips a token", "preemption, sarathi"},
     {Mutant::kSumOrderByChunk, "sum order by chunk", "chunks of 7", ops::WeightType::kF32},
+    {Mutant::kKvScaleUnrounded, "KV scale unrounded", "among 32, sarathi", ops::WeightType::kQ4_1,
+     ops::KvType::kQ8_0},
+    {Mutant::kKvScaleShared, "KV scale shared", "among 32, sarathi", ops::WeightType::kQ4_1,
+     ops::KvType::kQ8_0},
+    {Mutant::kOwnKvUnrounded, "own K and V unrounded, q8_0", "among 32, sarathi", ops::WeightType::kQ4_1,
+     ops::KvType::kQ8_0},
 };
 
 // What a scenario gives without the fault is what the reference gives: Bits asserts it.
@@ -49,6 +56,7 @@ TEST(Mutants, EachTurnsTheBitTestsRed) {
       if (scenario.name != c.scenario) continue;
       found = true;
       scenario.options.check_integrity = false;
+      scenario.options.kv_type = c.kv_type;
       const std::vector<RigOutput> expected = run_scenario(work, scenario);
       const ScopedMutant fault(c.mutant);
       EXPECT_GT(differences(expected, run_scenario(work, scenario)), 0) << "the fault was not noticed";

@@ -152,8 +152,24 @@ void ReferenceDecoder::rotate(float* head) const {
   }
 }
 
-float ReferenceDecoder::round_kv(float x) const {
-  return kv_type_ == ops::KvType::kF32 ? x : ops::bf16_to_f32(ops::f32_to_bf16(x));
+ReferenceDecoder::KvRow ReferenceDecoder::round_kv(std::vector<float> row) const {
+  const auto hd = static_cast<size_t>(file_.config().head_dim);
+  KvRow out{std::move(row), std::vector<float>(static_cast<size_t>(file_.config().kv_heads), 1.0f)};
+  for (size_t h = 0; h < out.scales.size(); ++h) {
+    float* x = out.values.data() + h * hd;
+    if (kv_type_ == ops::KvType::kBf16) {
+      for (size_t i = 0; i < hd; ++i) x[i] = ops::bf16_to_f32(ops::f32_to_bf16(x[i]));
+    }
+    if (kv_type_ != ops::KvType::kQ8_0) continue;
+    float amax = 0;
+    for (size_t i = 0; i < hd; ++i) amax = std::max(amax, std::fabs(x[i]));
+    const float d = ops::f16_to_f32(ops::f32_to_f16(std::min(amax / 127.0f, 65504.0f)));
+    for (size_t i = 0; i < hd; ++i) {
+      x[i] = d == 0 ? 0 : std::clamp(std::nearbyint(x[i] * (1.0f / d)), -127.0f, 127.0f);
+    }
+    out.scales[h] = d;
+  }
+  return out;
 }
 
 std::vector<float> ReferenceDecoder::attend(size_t layer, const std::vector<float>& q) const {
@@ -161,7 +177,8 @@ std::vector<float> ReferenceDecoder::attend(size_t layer, const std::vector<floa
   const auto hd = static_cast<size_t>(c.head_dim);
   std::vector<float> out(q.size());
   for (size_t h = 0; h < static_cast<size_t>(c.heads); ++h) {
-    const size_t kv = h / static_cast<size_t>(c.queries_per_kv()) * hd;
+    const size_t head = h / static_cast<size_t>(c.queries_per_kv());
+    const size_t kv = head * hd;
     std::vector<Partial> leaves;
     for (size_t begin = 0; begin <= position_; begin += 256) {
       const size_t n = std::min<size_t>(256, position_ + 1 - begin);
@@ -169,7 +186,9 @@ std::vector<float> ReferenceDecoder::attend(size_t layer, const std::vector<floa
       leaf.m = -std::numeric_limits<float>::infinity();
       std::vector<float> e(n);
       for (size_t p = 0; p < n; ++p) {
-        for (size_t i = 0; i < hd; ++i) e[p] = std::fma(q[h * hd + i], keys_[layer][begin + p][kv + i], e[p]);
+        const KvRow& key = keys_[layer][begin + p];
+        for (size_t i = 0; i < hd; ++i) e[p] = std::fma(q[h * hd + i], key.values[kv + i], e[p]);
+        e[p] = e[p] * key.scales[head];
         leaf.m = std::max(leaf.m, e[p]);
       }
       float lanes[16] = {};
@@ -177,8 +196,9 @@ std::vector<float> ReferenceDecoder::attend(size_t layer, const std::vector<floa
       for (size_t p = 0; p < n; ++p) {
         e[p] = exp_of(e[p] - leaf.m);
         lanes[p % 16] = lanes[p % 16] + e[p];
-        for (size_t i = 0; i < hd; ++i)
-          leaf.o[i] = std::fma(e[p], values_[layer][begin + p][kv + i], leaf.o[i]);
+        const KvRow& value = values_[layer][begin + p];
+        const float weight = e[p] * value.scales[head];
+        for (size_t i = 0; i < hd; ++i) leaf.o[i] = std::fma(weight, value.values[kv + i], leaf.o[i]);
       }
       leaf.l = tree_add(lanes, 16);
       leaves.push_back(std::move(leaf));
@@ -213,10 +233,8 @@ std::vector<float> ReferenceDecoder::step(Token token) {
     for (size_t h = 0; h < q.size(); h += hd) rotate(q.data() + h);
     for (size_t h = 0; h < k.size(); h += hd) rotate(k.data() + h);
     for (float& f : q) f *= scale;
-    for (float& f : k) f = round_kv(f);
-    for (float& f : v) f = round_kv(f);
-    keys_[layer].push_back(std::move(k));
-    values_[layer].push_back(std::move(v));
+    keys_[layer].push_back(round_kv(std::move(k)));
+    values_[layer].push_back(round_kv(std::move(v)));
     const auto o = multiply(l.attn_output, attend(layer, q));
     for (size_t i = 0; i < x.size(); ++i) x[i] = x[i] + o[i];
 

@@ -29,16 +29,20 @@ class ReferenceDecoder {
   std::vector<float> multiply(const WeightMatrix& w, const std::vector<float>& x) const;
   std::vector<float> norm(const std::vector<float>& x, const std::vector<float>& weight) const;
   void rotate(float* head) const;
-  float round_kv(float x) const;
+  // One position of K or V in one layer, as the cache holds it.
+  struct KvRow {
+    std::vector<float> values;  // [kv_dim]
+    std::vector<float> scales;  // [kv_heads], 1 where the type has none
+  };
+  KvRow round_kv(std::vector<float> row) const;
   std::vector<float> attend(size_t layer, const std::vector<float>& q) const;
 
   const ModelFile& file_;
   const ops::ActivationType activation_;
   const ops::KvType kv_type_;
   uint32_t position_ = 0;
-  std::vector<float> cos_, sin_;  // [context][head_dim / 2]
-  // [layer][position][kv_dim], rounded to the cache type
-  std::vector<std::vector<std::vector<float>>> keys_, values_;
+  std::vector<float> cos_, sin_;                   // [context][head_dim / 2]
+  std::vector<std::vector<KvRow>> keys_, values_;  // [layer][position]
 };
 
 }  // namespace kvasir::test

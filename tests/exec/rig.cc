@@ -34,8 +34,7 @@ EngineOptions engine_options(const ModelFile& file, const RigOptions& options) {
   g.block_tokens = options.block_tokens;
   g.layers = static_cast<uint32_t>(c.layers);
   g.layers_per_group = options.layers_per_group == 0 ? g.layers : options.layers_per_group;
-  g.kv_plane_bytes_per_token_layer =
-      static_cast<uint64_t>(c.kv_dim()) * static_cast<uint64_t>(ops::kv_element_bytes(options.kv_type));
+  g.kv_plane_bytes_per_token_layer = c.kv_plane_bytes_per_token_layer(options.kv_type);
   engine.cache.device_bytes = g.kv_block_bytes() * options.blocks;
   engine.cache.prefix_caching = options.prefix_caching;
   engine.cache.numerics_id = "test";

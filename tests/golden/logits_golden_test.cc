@@ -101,6 +101,7 @@ class LogitsGolden : public testing::TestWithParam<GoldenModel> {
 // summation.
 constexpr double kF32Worst = 6e-5;
 constexpr double kBf16KvWorst = 0.25, kBf16KvRms = 0.05;
+constexpr double kQ8KvWorst = 0.7, kQ8KvRms = 0.1;
 constexpr double kInt8Worst = 0.7, kInt8Rms = 0.15;
 
 // In one step, in steps whose ends are nowhere special, and token by token.
@@ -115,6 +116,13 @@ TEST_P(LogitsGolden, Bf16CacheAgreesRoughly) {
   const Difference d = difference({ops::ActivationType::kF32, ops::KvType::kBf16}, 256);
   EXPECT_LT(d.worst, kBf16KvWorst);
   EXPECT_LT(d.rms, kBf16KvRms);
+  EXPECT_GT(d.worst, kF32Worst) << "the cache was not rounded at all";
+}
+
+TEST_P(LogitsGolden, Q8CacheAgreesRoughly) {
+  const Difference d = difference({ops::ActivationType::kF32, ops::KvType::kQ8_0}, 256);
+  EXPECT_LT(d.worst, kQ8KvWorst);
+  EXPECT_LT(d.rms, kQ8KvRms);
   EXPECT_GT(d.worst, kF32Worst) << "the cache was not rounded at all";
 }
 

@@ -21,8 +21,7 @@ CacheGeometry geometry_of(const ModelConfig& config, ops::KvType type) {
   CacheGeometry g;
   g.layers = static_cast<uint32_t>(config.layers);
   g.layers_per_group = g.layers;
-  g.kv_plane_bytes_per_token_layer =
-      static_cast<uint64_t>(config.kv_dim()) * static_cast<uint64_t>(ops::kv_element_bytes(type));
+  g.kv_plane_bytes_per_token_layer = config.kv_plane_bytes_per_token_layer(type);
   return g;
 }
 

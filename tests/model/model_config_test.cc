@@ -56,7 +56,8 @@ TEST(ModelConfig, ReadsAShape) {
   EXPECT_EQ(config->q_dim(), 128);
   EXPECT_EQ(config->kv_dim(), 64);
   EXPECT_EQ(config->queries_per_kv(), 2);
-  EXPECT_EQ(config->kv_bytes_per_token(2), 2U * 3 * 64 * 2);
+  EXPECT_EQ(config->kv_bytes_per_token(ops::KvType::kBf16), 2U * 3 * 64 * 2);
+  EXPECT_EQ(config->kv_bytes_per_token(ops::KvType::kQ8_0), 2U * 3 * (64 + 2 * 2));  // two heads of 32
 }
 
 TEST(ModelConfig, FillsInDefaults) {

@@ -291,8 +291,9 @@ TEST(ModelFile, DescribesItself) {
   for (const char* part :
        {"model.gguf", "architecture:         llama", "layers:               3",
         "4 query heads, 2 KV heads of 32 values (GQA)", "2048 tokens", "KV per token, f32:    1.50 KiB",
-        "KV per token, bf16:   768", "Q4_1", "F32", "512 tokens, 253 merges, model 'gpt2', pre 'smollm'",
-        "chat template:        yes", "its own", "fingerprint:"}) {
+        "KV per token, bf16:   768", "KV per token, q8_0:   408", "Q4_1", "F32",
+        "512 tokens, 253 merges, model 'gpt2', pre 'smollm'", "chat template:        yes", "its own",
+        "fingerprint:"}) {
     EXPECT_THAT(text, HasSubstr(part));
   }
 }

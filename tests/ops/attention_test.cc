@@ -1,6 +1,7 @@
 // Frames of K and V, the leaf kernel, and the merge tree, in every instruction set.
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -10,12 +11,6 @@
 
 namespace kvasir::ops {
 namespace {
-
-using Rows = std::vector<std::vector<float>>;
-
-float rounded(KvType type, float v) {
-  return type == KvType::kF32 ? v : bf16_to_f32(f32_to_bf16(v));
-}
 
 // A sequence's leaf in frames of one layer group, every byte that was never written being NaN.
 class Leaf {
@@ -48,23 +43,19 @@ class Leaf {
     a.type = shape_.type;
     return a;
   }
-  const Rows& k() const { return k_; }
-  const Rows& v() const { return v_; }
+  const ReferenceRows& k() const { return k_; }
+  const ReferenceRows& v() const { return v_; }
 
  private:
   void append(Random& random, int64_t p) {
     const auto k_row = random_floats(random, shape_.kv_heads * shape_.head_dim, 2.0f);
     const auto v_row = random_floats(random, shape_.kv_heads * shape_.head_dim, 2.0f);
     const auto block = static_cast<size_t>(p / shape_.block_tokens);
-    write_kv(shape_, layer_, p % shape_.block_tokens, k_row.data(), v_row.data(), k_planes_[block].data(),
-             v_planes_[block].data());
-    std::vector<float> k, v;
-    for (int64_t i = kv_head_ * shape_.head_dim; i < (kv_head_ + 1) * shape_.head_dim; ++i) {
-      k.push_back(rounded(shape_.type, k_row[static_cast<size_t>(i)]));
-      v.push_back(rounded(shape_.type, v_row[static_cast<size_t>(i)]));
-    }
-    k_.push_back(k);
-    v_.push_back(v);
+    kernels_for(IsaClass::kPortable)
+        .write_kv(shape_, layer_, p % shape_.block_tokens, k_row.data(), v_row.data(),
+                  k_planes_[block].data(), v_planes_[block].data());
+    k_.append(shape_.type, k_row.data() + kv_head_ * shape_.head_dim, shape_.head_dim);
+    v_.append(shape_.type, v_row.data() + kv_head_ * shape_.head_dim, shape_.head_dim);
   }
 
   KvShape shape_;
@@ -72,7 +63,7 @@ class Leaf {
   int64_t kv_head_;
   std::vector<AlignedBytes> k_planes_, v_planes_;
   std::vector<const void*> k_tiles_, v_tiles_;
-  Rows k_, v_;
+  ReferenceRows k_, v_;
 };
 
 // The record of one row: [m: heads][l: heads][o: heads][head_dim].
@@ -117,7 +108,7 @@ TEST(KvFrame, SizesAndPlaces) {
   std::vector<uint16_t> k(kv_plane_bytes(shape) / 2), v(k.size());
   std::vector<float> k_row(96), v_row(96);
   for (size_t i = 0; i < 96; ++i) k_row[i] = static_cast<float>(i + 1), v_row[i] = -k_row[i];
-  write_kv(shape, 1, 21, k_row.data(), v_row.data(), k.data(), v.data());
+  kernels_for(IsaClass::kPortable).write_kv(shape, 1, 21, k_row.data(), v_row.data(), k.data(), v.data());
   const size_t tile = kv_tile_offset(shape, 1, 2) / 2;
   // Token 21 is lane 5 of the second run of 16; head 2's element 7 is number 71 of the row.
   EXPECT_EQ(bf16_to_f32(k[tile + 32 * 16 + 7 * 16 + 5]), 72.0f);
@@ -125,6 +116,98 @@ TEST(KvFrame, SizesAndPlaces) {
   size_t written = 0;
   for (uint16_t x : k) written += x != 0;
   EXPECT_EQ(written, 96u);
+}
+
+TEST(KvFrame, ScalesLieBesideTheirRun) {
+  const KvShape shape{2, 3, 32, 64, KvType::kQ8_0};
+  EXPECT_EQ(kv_row_bytes(KvType::kQ8_0, 32), 34);
+  EXPECT_EQ(kv_plane_bytes(shape), 2u * 3 * 64 * 34);
+  EXPECT_EQ(kv_tile_offset(shape, 1, 2), (3u + 2) * 64 * 34);
+  AlignedBytes k(kv_plane_bytes(shape)), v(k.size());
+  std::vector<float> k_row(96), v_row(96);
+  for (size_t i = 0; i < 96; ++i) k_row[i] = static_cast<float>(i + 1), v_row[i] = -254;
+  v_row[71] = 127;
+  kernels_for(IsaClass::kPortable).write_kv(shape, 1, 21, k_row.data(), v_row.data(), k.data(), v.data());
+  const size_t run = kv_tile_offset(shape, 1, 2) + kv_run_bytes(shape);
+  const auto scale = [&](AlignedBytes& plane) {
+    uint16_t bits;
+    std::memcpy(&bits, plane.data() + run + 16 * 32 + 2 * 5, 2);
+    return f16_to_f32(bits);
+  };
+  // Token 21 is lane 5 of the second run; head 2 has 65..96 in K.
+  EXPECT_EQ(scale(k), f16_to_f32(f32_to_f16(96.0f / 127.0f)));
+  EXPECT_EQ(k.data()[run + 31 * 16 + 5], 127);
+  EXPECT_EQ(scale(v), 2.0f);
+  EXPECT_EQ(static_cast<int8_t>(v.data()[run + 5 * 32 + 6]), -127);
+  EXPECT_EQ(static_cast<int8_t>(v.data()[run + 5 * 32 + 7]), 64);  // 63.5, to even
+}
+
+// What a plane must hold after a token's row was written into it.
+void reference_write(const KvShape& shape, int64_t layer, int64_t token, const float* row, bool is_k,
+                     uint8_t* plane) {
+  const int64_t lane = token % 16;
+  for (int64_t head = 0; head < shape.kv_heads; ++head) {
+    const float* x = row + head * shape.head_dim;
+    uint8_t* run =
+        plane + kv_tile_offset(shape, layer, head) + static_cast<size_t>(token / 16) * kv_run_bytes(shape);
+    const ReferenceRow quantized = reference_quantize(x, shape.head_dim, shape.head_dim);
+    for (int64_t i = 0; i < shape.head_dim; ++i) {
+      const int64_t at = is_k ? i * 16 + lane : lane * shape.head_dim + i;
+      const uint16_t half = f32_to_bf16(x[i]);
+      if (shape.type == KvType::kF32) std::memcpy(run + 4 * at, x + i, 4);
+      if (shape.type == KvType::kBf16) std::memcpy(run + 2 * at, &half, 2);
+      if (shape.type == KvType::kQ8_0) run[at] = static_cast<uint8_t>(quantized.q[static_cast<size_t>(i)]);
+    }
+    if (shape.type == KvType::kQ8_0) {
+      std::memcpy(run + 16 * shape.head_dim + 2 * lane, quantized.d.data(), 2);
+    }
+  }
+}
+
+// Rows with values at every edge: ties, NaN of both signs and with payloads, infinities, zeros, tiny and
+// huge.
+std::vector<std::vector<float>> rows_at_the_edges(int64_t n) {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  const float payload = std::bit_cast<float>(0xFF800001u);
+  Random random(31);
+  std::vector<std::vector<float>> rows;
+  for (float scale : {1.0f, 1e-6f, 1e-37f, 1e30f, 0.0f}) rows.push_back(random_floats(random, n, scale));
+  for (uint32_t low : {0x7FFFu, 0x8000u, 0x8001u, 0x18000u}) {
+    auto ties = random_floats(random, n);
+    for (float& x : ties) x = std::bit_cast<float>((std::bit_cast<uint32_t>(x) & 0xFFFE0000u) | low);
+    rows.push_back(ties);
+  }
+  for (float odd : {std::numeric_limits<float>::quiet_NaN(), payload, kInf, -kInf, 3.4e38f, 1e-44f, 8.4e6f}) {
+    auto row = random_floats(random, n, 3.0f);
+    for (size_t i = 3; i < row.size(); i += 7) row[i] = odd;
+    rows.push_back(row);
+  }
+  auto halves = random_floats(random, n);
+  for (size_t i = 0; i < halves.size(); ++i) halves[i] = static_cast<float>(i % 255) - 127.0f + 0.5f;
+  halves[0] = 127;
+  rows.push_back(halves);
+  return rows;
+}
+
+TEST(KvFrame, EveryInstructionSetWritesTheReferencesBytes) {
+  for (KvType type : kKvTypes) {
+    for (int64_t dim : {16, 80, 128}) {
+      const KvShape shape{2, 2, dim, 32, type};
+      const auto rows = rows_at_the_edges(2 * dim);
+      for_each_isa([&](const Kernels& kernels) {
+        AlignedBytes k(kv_plane_bytes(shape)), v(k.size()), want_k(k.size()), want_v(k.size());
+        for (size_t i = 0; i < rows.size(); ++i) {
+          const auto token = static_cast<int64_t>(i);
+          const float* v_row = rows[rows.size() - 1 - i].data();
+          kernels.write_kv(shape, 1, token, rows[i].data(), v_row, k.data(), v.data());
+          reference_write(shape, 1, token, rows[i].data(), true, want_k.data());
+          reference_write(shape, 1, token, v_row, false, want_v.data());
+        }
+        EXPECT_EQ(std::memcmp(k.data(), want_k.data(), k.size()), 0) << kv_type_name(type) << " " << dim;
+        EXPECT_EQ(std::memcmp(v.data(), want_v.data(), v.size()), 0) << kv_type_name(type) << " " << dim;
+      });
+    }
+  }
 }
 
 class LeafShapes : public testing::TestWithParam<std::tuple<int64_t, int64_t, KvType>> {};
@@ -172,8 +255,7 @@ TEST_P(LeafShapes, ManyRowsAreTheSameAsRowByRow) {
 
 INSTANTIATE_TEST_SUITE_P(Shapes, LeafShapes,
                          testing::Combine(testing::Values<int64_t>(16, 64, 80, 128),
-                                          testing::Values<int64_t>(1, 3, 4),
-                                          testing::Values(KvType::kF32, KvType::kBf16)));
+                                          testing::Values<int64_t>(1, 3, 4), testing::ValuesIn(kKvTypes)));
 
 TEST(Leaf, LargeScoresDoNotOverflow) {
   const Leaf leaf({1, 1, 16, 64, KvType::kF32}, 0, 0, 100, 5);
@@ -305,18 +387,36 @@ TEST(Merge, SeveralHeadsInPlaceAndFinalize) {
 }
 
 #if defined(KVASIR_MUTANTS)
+TEST(AttentionMutants, SpoiledScalesAreSeen) {
+  const int64_t dim = 64;
+  const KvShape shape{1, 1, dim, 64, KvType::kQ8_0};
+  Random random(17);
+  const auto q = random_floats(random, dim);
+  const Leaf leaf(shape, 0, 0, 40, 22);
+  for (Mutant fault : {Mutant::kKvScaleUnrounded, Mutant::kKvScaleShared}) {
+    ScopedMutant active(fault);
+    const Leaf spoiled(shape, 0, 0, 40, 22);
+    for_each_isa([&](const Kernels& kernels) {
+      EXPECT_NE(run_leaf(kernels, leaf, q, 1, dim, {40}), run_leaf(kernels, spoiled, q, 1, dim, {40}))
+          << static_cast<int>(fault);
+    });
+  }
+}
+
 TEST(AttentionMutants, AreSeen) {
   const int64_t heads = 3, dim = 64;
-  const Leaf leaf({1, 1, dim, 64, KvType::kBf16}, 0, 0, 200, 21);
   Random random(16);
   // Scores close to one another: with a few large ones the order of the sum would not show.
   const auto q = random_floats(random, 3 * heads * dim, 0.1f);
   for_each_isa([&](const Kernels& kernels) {
-    for (const auto& [fault, valid] : {std::pair{Mutant::kLeafOffByOne, std::vector<int32_t>{200}},
-                                       {Mutant::kSumOrderByChunk, {100, 150, 200}}}) {
-      const auto right = run_leaf(kernels, leaf, q, heads, dim, valid);
-      ScopedMutant active(fault);
-      EXPECT_NE(run_leaf(kernels, leaf, q, heads, dim, valid), right) << static_cast<int>(fault);
+    for (KvType type : kKvTypes) {
+      const Leaf leaf({1, 1, dim, 64, type}, 0, 0, 200, 21);
+      for (const auto& [fault, valid] : {std::pair{Mutant::kLeafOffByOne, std::vector<int32_t>{200}},
+                                         {Mutant::kSumOrderByChunk, {100, 150, 200}}}) {
+        const auto right = run_leaf(kernels, leaf, q, heads, dim, valid);
+        ScopedMutant active(fault);
+        EXPECT_NE(run_leaf(kernels, leaf, q, heads, dim, valid), right) << static_cast<int>(fault);
+      }
     }
     std::vector<ReferencePartial> leaves;
     for (int i = 0; i < 7; ++i) leaves.push_back(random_partial(random, dim));

@@ -91,11 +91,11 @@ bool same_bits(const std::vector<float>& want, const std::vector<float>& got, co
   return true;
 }
 
-ReferenceRow reference_quantize(const float* x, int64_t k) {
+ReferenceRow reference_quantize(const float* x, int64_t k, int64_t group) {
   ReferenceRow row;
-  for (int64_t g = 0; g < k; g += 32) {
+  for (int64_t g = 0; g < k; g += group) {
     float amax = 0;
-    for (int64_t i = g; i < g + 32; ++i) {
+    for (int64_t i = g; i < g + group; ++i) {
       if (std::fabs(x[i]) > amax) amax = std::fabs(x[i]);
     }
     float exact = amax / 127.0f;
@@ -103,7 +103,7 @@ ReferenceRow reference_quantize(const float* x, int64_t k) {
     const uint16_t bits = f32_to_f16(exact);
     row.d.push_back(bits);
     const float d = f16_to_f32(bits);
-    for (int64_t i = g; i < g + 32; ++i) {
+    for (int64_t i = g; i < g + group; ++i) {
       if (d == 0) {
         row.q.push_back(0);
         continue;
@@ -179,12 +179,28 @@ float reference_tree(std::vector<float> lanes) {
   return lanes[0];
 }
 
-ReferencePartial reference_leaf(const std::vector<float>& q, const std::vector<std::vector<float>>& k,
-                                const std::vector<std::vector<float>>& v, int64_t valid) {
+void ReferenceRows::append(KvType type, const float* row, int64_t head_dim) {
+  std::vector<float> out(row, row + head_dim);
+  float scale = 1;
+  if (type == KvType::kBf16) {
+    for (float& x : out) x = bf16_to_f32(f32_to_bf16(x));
+  }
+  if (type == KvType::kQ8_0) {
+    const ReferenceRow quantized = reference_quantize(row, head_dim, head_dim);
+    out.assign(quantized.q.begin(), quantized.q.end());
+    scale = f16_to_f32(quantized.d[0]);
+  }
+  values.push_back(std::move(out));
+  scales.push_back(scale);
+}
+
+ReferencePartial reference_leaf(const std::vector<float>& q, const ReferenceRows& k, const ReferenceRows& v,
+                                int64_t valid) {
   const auto n = static_cast<size_t>(valid);
   std::vector<float> s(n);
   for (size_t p = 0; p < n; ++p) {
-    for (size_t i = 0; i < q.size(); ++i) s[p] = std::fma(q[i], k[p][i], s[p]);
+    for (size_t i = 0; i < q.size(); ++i) s[p] = std::fma(q[i], k.values[p][i], s[p]);
+    s[p] = s[p] * k.scales[p];
   }
   ReferencePartial out;
   out.m = s[0];
@@ -194,7 +210,8 @@ ReferencePartial reference_leaf(const std::vector<float>& q, const std::vector<s
   for (size_t p = 0; p < n; ++p) {
     const float e = reference_exp(s[p] - out.m);
     lanes[p % 16] = lanes[p % 16] + e;
-    for (size_t i = 0; i < q.size(); ++i) out.o[i] = std::fma(e, v[p][i], out.o[i]);
+    const float weight = e * v.scales[p];
+    for (size_t i = 0; i < q.size(); ++i) out.o[i] = std::fma(weight, v.values[p][i], out.o[i]);
   }
   out.l = reference_tree(lanes);
   return out;

@@ -43,7 +43,7 @@ struct ReferenceRow {
   std::vector<int> q;
   std::vector<uint16_t> d;
 };
-ReferenceRow reference_quantize(const float* x, int64_t k);
+ReferenceRow reference_quantize(const float* x, int64_t k, int64_t group = 32);
 
 // One output of gemm_int8: activations row x against GGUF row w.
 float reference_dot_int8(WeightType type, const uint8_t* w, const float* x, int64_t k);
@@ -59,9 +59,16 @@ struct ReferencePartial {
   float l = 0;
   std::vector<float> o;
 };
-// Attention of one query over positions whose K and V rows are given (already rounded to the cache type).
-ReferencePartial reference_leaf(const std::vector<float>& q, const std::vector<std::vector<float>>& k,
-                                const std::vector<std::vector<float>>& v, int64_t valid);
+// Rows of K or V as the cache holds them: values, and the scale of each row (1 where the type has none).
+struct ReferenceRows {
+  std::vector<std::vector<float>> values;
+  std::vector<float> scales;
+
+  void append(KvType type, const float* row, int64_t head_dim);
+};
+// Attention of one query over the first `valid` positions.
+ReferencePartial reference_leaf(const std::vector<float>& q, const ReferenceRows& k, const ReferenceRows& v,
+                                int64_t valid);
 ReferencePartial reference_merge(const ReferencePartial& left, const ReferencePartial& right);
 
 }  // namespace kvasir::ops

@@ -200,8 +200,8 @@ void Decoder::rotate_and_write(const Step& step, uint32_t layer, const ThreadPoo
     kernels_.rope(k, c.kv_heads, c.head_dim, cos, sin, model_.rope().half);
     kernels_.scale(q, query_scale_, c.q_dim(), q);
     const KvFrames& frames = step.frames(slice, geometry_.block_of(row.position), group);
-    ops::write_kv(frame_, geometry_.layer_in_group(layer), row.position % geometry_.block_tokens, k, v,
-                  plane(frames.k), plane(frames.v));
+    kernels_.write_kv(frame_, geometry_.layer_in_group(layer), row.position % geometry_.block_tokens, k, v,
+                      plane(frames.k), plane(frames.v));
   }
   worker.barrier.wait();
 }

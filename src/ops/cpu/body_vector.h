@@ -60,35 +60,45 @@ inline F exp_lanes(F x) {
   return f_select_less(x, f_set1(-87.0f), f_zero(), f_mul(p, f_power_of_two(t)));
 }
 
+// How sixteen groups of values, each with its largest magnitude, become int8: q = round(x * factor).
+struct Int8Scales {
+  uint16_t bits[16];             // f16
+  F scale;                       // the same
+  alignas(64) float factor[16];  // 1 / scale; 0: all q are 0
+};
+inline Int8Scales int8_scales(F amax) {
+  Int8Scales s;
+  f_store_f16(s.bits, f_min(f_div(amax, f_set1(127.0f)), f_set1(65504.0f)));
+  s.scale = f_load_f16(s.bits);
+  f_store(s.factor, f_select_less(f_zero(), s.scale, f_div(f_set1(1.0f), s.scale), f_zero()));
+  return s;
+}
+// What f_store_i8 takes. The first f_max turns NaN into -127.
+inline F to_int8_range(F x, float factor) {
+  const F q = f_min(f_max(f_mul(x, f_set1(factor)), f_set1(-127.0f)), f_set1(127.0f));
+  return factor == 0.0f ? f_zero() : q;
+}
+
 // Sixteen groups at a time, so that their scales are computed side by side.
 void quantize_row(const float* x, int64_t k, int8_t* q, uint16_t* d, int32_t* sums, float* moments) {
-  const F low = f_set1(-127.0f);
-  const F high = f_set1(127.0f);
-  const int64_t groups = k / kGroup;
-  for_lanes(groups, [&](int64_t first, int64_t count) {
-    alignas(64) float amax[16] = {}, inverse[16], sum[16] = {};
+  for_lanes(k / kGroup, [&](int64_t first, int64_t count) {
+    alignas(64) float amax[16] = {}, sum[16] = {};
     for (int64_t g = 0; g < count; ++g) {
       const float* from = x + (first + g) * kGroup;
       // NaN loses every comparison with the second operand, so it is not in the maximum.
       amax[g] = f_tree_max(f_max(f_abs(f_load(from + 16)), f_max(f_abs(f_load(from)), f_zero())));
     }
-    uint16_t bits[16];
-    f_store_f16(bits, f_min(f_div(f_load(amax), high), f_set1(65504.0f)));
-    __builtin_memcpy(d + first, bits, static_cast<size_t>(count) * sizeof(bits[0]));
-    const F scale = f_load_f16(bits);
-    f_store(inverse, f_select_less(f_zero(), scale, f_div(f_set1(1.0f), scale), f_zero()));
+    const Int8Scales scales = int8_scales(f_load(amax));
+    __builtin_memcpy(d + first, scales.bits, static_cast<size_t>(count) * sizeof(scales.bits[0]));
     for (int64_t g = 0; g < count; ++g) {
       const float* from = x + (first + g) * kGroup;
-      const F factor = f_set1(inverse[g]);
-      // The first f_max turns NaN into -127.
-      F a = f_min(f_max(f_mul(f_load(from), factor), low), high);
-      F b = f_min(f_max(f_mul(f_load(from + 16), factor), low), high);
-      if (inverse[g] == 0.0f) a = b = f_zero();
-      const int32_t total = f_store_i8(q + (first + g) * kGroup, a, b);
+      const float factor = scales.factor[g];
+      const int32_t total = f_store_i8(q + (first + g) * kGroup, to_int8_range(f_load(from), factor),
+                                       to_int8_range(f_load(from + 16), factor));
       sums[first + g] = total;
       sum[g] = static_cast<float>(total);
     }
-    store_up_to(moments + first, f_mul(scale, f_load(sum)), count);
+    store_up_to(moments + first, f_mul(scales.scale, f_load(sum)), count);
   });
 }
 

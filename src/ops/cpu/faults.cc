@@ -10,18 +10,33 @@
 namespace kvasir::ops {
 namespace {
 
-float group_scale(const float* x) {
+float exact_scale(const float* x, int64_t n) {
   float amax = 0.0f;
-  for (int64_t i = 0; i < kGroup; ++i) amax = std::max(amax, std::fabs(x[i]));
+  for (int64_t i = 0; i < n; ++i) amax = std::max(amax, std::fabs(x[i]));
   return amax / 127.0f;
 }
 
-float k_element(const AttentionLeafArgs& a, int64_t position, int64_t dim) {
-  const void* tile = a.k_tiles[position / a.block_tokens];
+int8_t to_int8(float value, float scale) {
+  const float scaled = scale > 0.0f ? std::nearbyint(value / scale) : 0.0f;
+  return static_cast<int8_t>(std::min(std::max(scaled, -127.0f), 127.0f));
+}
+
+float score(const AttentionLeafArgs& a, const float* q, int64_t position) {
   const int64_t inside = position % a.block_tokens;
-  const int64_t at = (inside / kLanes * a.head_dim + dim) * kLanes + inside % kLanes;
-  return a.type == KvType::kF32 ? static_cast<const float*>(tile)[at]
-                                : bf16_to_f32(static_cast<const uint16_t*>(tile)[at]);
+  const int64_t lane = inside % kLanes;
+  const auto* run = static_cast<const uint8_t*>(a.k_tiles[position / a.block_tokens]) +
+                    inside / kLanes * kLanes * kv_row_bytes(a.type, a.head_dim);
+  float s = 0.0f;
+  for (int64_t i = 0; i < a.head_dim; ++i) {
+    const int64_t at = i * kLanes + lane;
+    float k = 0.0f;
+    if (a.type == KvType::kF32) k = reinterpret_cast<const float*>(run)[at];
+    if (a.type == KvType::kBf16) k = bf16_to_f32(reinterpret_cast<const uint16_t*>(run)[at]);
+    if (a.type == KvType::kQ8_0) k = reinterpret_cast<const int8_t*>(run)[at];
+    s = std::fma(q[i], k, s);
+  }
+  if (a.type != KvType::kQ8_0) return s;
+  return s * f16_to_f32(reinterpret_cast<const uint16_t*>(run + kLanes * a.head_dim)[lane]);
 }
 
 }  // namespace
@@ -33,20 +48,31 @@ void quantize_with_fault(const float* x, int64_t x_stride, const QuantizedRows& 
   for (int64_t r = row_begin; r < row_end; ++r) {
     for (int64_t g = 0; g < groups; ++g) {
       const float* from = x + r * x_stride + g * kGroup;
-      const float exact = group_scale(batch ? x + g * kGroup : from);
+      const float exact = exact_scale(batch ? x + g * kGroup : from, kGroup);
       const uint16_t bits = f32_to_f16(std::min(exact, 65504.0f));
       const float used = batch ? f16_to_f32(bits) : exact;
       const int64_t at = r * groups + g;
       out.d[at] = bits;
       out.sums[at] = 0;
       for (int64_t i = 0; i < kGroup; ++i) {
-        const float scaled = used > 0.0f ? std::nearbyint(from[i] / used) : 0.0f;
-        const float clamped = std::min(std::max(scaled, -127.0f), 127.0f);
-        out.q[at * kGroup + i] = static_cast<int8_t>(clamped);
+        out.q[at * kGroup + i] = to_int8(from[i], used);
         out.sums[at] += out.q[at * kGroup + i];
       }
       out.moments[at] = f16_to_f32(bits) * static_cast<float>(out.sums[at]);
     }
+  }
+}
+
+void store_kv_with_fault(const KvShape& shape, const float* row, int64_t lane, bool is_k, uint8_t* run) {
+  if (shape.type != KvType::kQ8_0) return;
+  auto* scales = reinterpret_cast<uint16_t*>(run + kLanes * shape.head_dim);
+  if (mutant(Mutant::kKvScaleShared)) {
+    for (int64_t i = 0; i < lane; ++i) scales[i] = scales[lane];
+    return;
+  }
+  const float exact = exact_scale(row, shape.head_dim);
+  for (int64_t i = 0; i < shape.head_dim; ++i) {
+    run[is_k ? i * kLanes + lane : lane * shape.head_dim + i] = static_cast<uint8_t>(to_int8(row[i], exact));
   }
 }
 
@@ -57,9 +83,7 @@ void resum_with_fault(const KernelTable& table, const AttentionLeafArgs& args) {
       const float* q = args.q + r * args.q_stride + h * args.head_dim;
       float* record = args.out + r * args.out_stride;
       for (int64_t p = 0; p < args.valid[r]; ++p) {
-        float s = 0.0f;
-        for (int64_t i = 0; i < args.head_dim; ++i) s = std::fma(q[i], k_element(args, p, i), s);
-        e[static_cast<size_t>(p)] = s;
+        e[static_cast<size_t>(p)] = score(args, q, p);
       }
       table.exp_shifted(e.data(), record[h], args.valid[r], e.data());
       // A shift of the lanes alone would not show: the halving tree is the same for every rotation.

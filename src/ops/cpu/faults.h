@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "ops/cpu/kernel_table.h"
+#include "ops/kv_layout.h"
 
 namespace kvasir::ops {
 
@@ -12,6 +13,11 @@ namespace kvasir::ops {
 // use (kScaleUnrounded).
 void quantize_with_fault(const float* x, int64_t x_stride, const QuantizedRows& out, int64_t row_begin,
                          int64_t row_end);
+
+// Spoils a row that was stored into a run of kQ8_0 (others stay as they are): its values come from the scale
+// before that was rounded (kKvScaleUnrounded), or its scale replaces those of the tokens before it in the run
+// (kKvScaleShared).
+void store_kv_with_fault(const KvShape& shape, const float* row, int64_t lane, bool is_k, uint8_t* run);
 
 // Overwrites l of every record: the sum begins at the position of the call's first row and comes to the
 // leaf's first positions last (kSumOrderByChunk).

@@ -36,6 +36,9 @@ struct KernelTable {
   void (*scale)(const float* x, float factor, int64_t n, float* out);
   void (*exp_shifted)(const float* x, float shift, int64_t n, float* out);
   void (*softmax_stats)(const float* x, int64_t n, float* max, float* sum);
+  // One row of head_dim floats into its place in a run of 16 tokens; lane: the token's index there.
+  void (*store_k)(KvType type, const float* row, int64_t head_dim, int64_t lane, uint8_t* run);
+  void (*store_v)(KvType type, const float* row, int64_t head_dim, int64_t lane, uint8_t* run);
   void (*attention_leaf)(const AttentionLeafArgs& args);
   void (*merge)(const float* left, const float* right, int64_t heads, int64_t head_dim, float* out);
   void (*finalize)(const float* partial, int64_t heads, int64_t head_dim, float* out);

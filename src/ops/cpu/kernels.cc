@@ -148,6 +148,30 @@ void Kernels::softmax_stats(const float* x, int64_t n, float* max, float* sum) c
   table_->softmax_stats(x, n, max, sum);
 }
 
+void Kernels::write_kv(const KvShape& shape, int64_t layer, int64_t token, const float* k_row,
+                       const float* v_row, void* k_plane, void* v_plane) const {
+  KV_CHECK(is_valid(shape), "layers={} kv_heads={} head_dim={} block={}", shape.layers, shape.kv_heads,
+           shape.head_dim, shape.block_tokens);
+  KV_CHECK(layer >= 0 && layer < shape.layers && token >= 0 && token < shape.block_tokens,
+           "layer={} of {}, token={} of {}", layer, shape.layers, token, shape.block_tokens);
+  const size_t run = static_cast<size_t>(token / kLanes) * kv_run_bytes(shape);
+  const bool fault = mutant(Mutant::kKvScaleUnrounded) || mutant(Mutant::kKvScaleShared);
+  for (int64_t head = 0; head < shape.kv_heads; ++head) {
+    const size_t at = kv_tile_offset(shape, layer, head) + run;
+    const int64_t first = head * shape.head_dim;
+    if (k_plane != nullptr) {
+      uint8_t* to = static_cast<uint8_t*>(k_plane) + at;
+      table_->store_k(shape.type, k_row + first, shape.head_dim, token % kLanes, to);
+      if (fault) store_kv_with_fault(shape, k_row + first, token % kLanes, true, to);
+    }
+    if (v_plane != nullptr) {
+      uint8_t* to = static_cast<uint8_t*>(v_plane) + at;
+      table_->store_v(shape.type, v_row + first, shape.head_dim, token % kLanes, to);
+      if (fault) store_kv_with_fault(shape, v_row + first, token % kLanes, false, to);
+    }
+  }
+}
+
 void Kernels::attention_leaf(const AttentionLeafArgs& args) const {
   KV_CHECK(args.rows >= 0 && args.heads > 0 && args.head_dim > 0 && args.head_dim % kLanes == 0,
            "rows={} heads={} head_dim={}", args.rows, args.heads, args.head_dim);

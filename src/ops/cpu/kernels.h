@@ -11,6 +11,7 @@
 
 #include "ops/cpu/isa.h"
 #include "ops/cpu/views.h"
+#include "ops/kv_layout.h"
 
 namespace kvasir::ops {
 
@@ -70,9 +71,18 @@ class Kernels {
   // REQUIRES: n > 0
   void softmax_stats(const float* x, int64_t n, float* max, float* sum) const;
 
+  // Rounds one token's K and V rows ([kv_heads][head_dim] f32, K after RoPE) to the cache type and stores
+  // them for one layer. token is the index in the block. Either plane may be null (then its row is not read).
+  // Two threads may write different tokens or layers of one frame. kBf16: to nearest even, NaN stays NaN.
+  // kQ8_0: as quantize_rows says, with the row of one KV head as the group. REQUIRES: is_valid(shape), 0 <=
+  // layer < layers, 0 <= token < block_tokens.
+  void write_kv(const KvShape& shape, int64_t layer, int64_t token, const float* k_row, const float* v_row,
+                void* k_plane, void* v_plane) const;
   // (m, l, o) of every query row and head over its valid positions of one leaf; o is not divided by l.
   // Scores are chains over head_dim; m their maximum; e = exp(s - m); l their sum in 16 partials by position
   // mod 16, then the tree; o chains over positions. A row's result does not depend on the other rows.
+  // kQ8_0: the chains are over the int8 values; a score is its chain times the position's K scale, and a
+  // position's weight in o is e times its V scale, each product rounded once.
   void attention_leaf(const AttentionLeafArgs& args) const;
   // out = left + right, as partial records: m = max(m1, m2), a = exp(m1 - m), b = exp(m2 - m),
   // l = fma(l1, a, l2*b), o = fma(o1, a, o2*b). out may be left or right.

@@ -99,6 +99,27 @@ inline F f_load_bf16(const void* p) {
   const auto* half = static_cast<const __m128i*>(p);
   return {from_bf16(_mm_loadu_si128(half)), from_bf16(_mm_loadu_si128(half + 1))};
 }
+inline F f_load_i8(const void* p) {
+  const __m128i v = _mm_loadu_si128(static_cast<const __m128i*>(p));
+  return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(v)),
+          _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(v, 8)))};
+}
+inline __m256i to_bf16(__m256 v) {
+  // Half of the last place that stays, less one where that place is even; NaN keeps its sign and gets quiet.
+  const __m256i bits = _mm256_castps_si256(v);
+  const __m256i high = _mm256_srli_epi32(bits, 16);
+  const __m256i odd = _mm256_and_si256(high, _mm256_set1_epi32(1));
+  const __m256i sum = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7FFF)));
+  const __m256i quiet = _mm256_or_si256(high, _mm256_set1_epi32(0x40));
+  return _mm256_blendv_epi8(_mm256_srli_epi32(sum, 16), quiet,
+                            _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_UNORD_Q)));
+}
+inline void f_store_bf16(uint16_t* p, F v) {
+  // packus works within 128-bit halves, so the quarters are put back in order.
+  const __m256i mixed = _mm256_packus_epi32(to_bf16(v.a), to_bf16(v.b));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
+                      _mm256_permute4x64_epi64(mixed, _MM_SHUFFLE(3, 1, 2, 0)));
+}
 inline __m256 from_bytes(__m256i v, int shift, int mask, int offset) {
   const __m256i field =
       _mm256_and_si256(_mm256_srl_epi32(v, _mm_cvtsi32_si128(shift)), _mm256_set1_epi32(mask));

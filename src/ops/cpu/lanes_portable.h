@@ -100,6 +100,12 @@ inline F f_load_f16(const void* p) {
 inline F f_load_bf16(const void* p) {
   return each([&](int i) { return bf16_to_f32(u16_at(p, i)); });
 }
+inline F f_load_i8(const void* p) {
+  return each([&](int i) { return static_cast<float>(static_cast<const int8_t*>(p)[i]); });
+}
+inline void f_store_bf16(uint16_t* p, const F& v) {
+  for (int i = 0; i < 16; ++i) p[i] = f32_to_bf16(v.v[i]);
+}
 inline F f_from_bytes(const void* line, int shift, int mask, int offset) {
   // The shift never crosses a byte: 8 j for bytes, 8 j and 8 j + 4 for nibbles.
   const auto* bytes = static_cast<const uint8_t*>(line) + shift / 8;

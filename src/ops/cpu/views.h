@@ -36,7 +36,7 @@ struct AttentionLeafArgs {
   int64_t heads = 0;               // query heads that share this KV head
   int64_t head_dim = 0;            // a multiple of 16
   const int32_t* valid = nullptr;  // [rows], 1..256: positions of the leaf that the row attends to
-  // Tiles of this layer and KV head, one per block of the leaf: K [B/16][head_dim][16], V [B][head_dim].
+  // Tiles of this layer and KV head, one per block of the leaf, as kv_layout.h says.
   // Only the first ceil(max valid / B) are read.
   const void* const* k_tiles = nullptr;
   const void* const* v_tiles = nullptr;
