@@ -74,7 +74,19 @@ const char* weight_type_name(WeightType type) {
 }
 
 const char* activation_type_name(ActivationType type) {
-  return type == ActivationType::kF32 ? "f32" : "int8";
+  switch (type) {
+    case ActivationType::kF32:
+      return "f32";
+    case ActivationType::kBf16:
+      return "bf16";
+    case ActivationType::kInt8:
+      return "int8";
+  }
+  return "unknown";
+}
+
+const char* activation_mode_name(ActivationMode mode) {
+  return mode == ActivationMode::kF32 ? "f32" : "auto";
 }
 
 const char* kv_type_name(KvType type) {
@@ -83,6 +95,12 @@ const char* kv_type_name(KvType type) {
 
 bool is_quantized(WeightType type) {
   return type == WeightType::kQ8_0 || type == WeightType::kQ4_0 || type == WeightType::kQ4_1;
+}
+
+ActivationType activation_for(WeightType type, ActivationMode mode) {
+  if (mode == ActivationMode::kF32) return ActivationType::kF32;
+  if (is_quantized(type)) return ActivationType::kInt8;
+  return type == WeightType::kBf16 ? ActivationType::kBf16 : ActivationType::kF32;
 }
 
 int64_t kv_element_bytes(KvType type) {

@@ -6,6 +6,7 @@
 // After the lanes and the helpers that they use.
 #include "ops/cpu/body_attention.h"
 #include "ops/cpu/body_gemm.h"
+#include "ops/cpu/body_gemm_float.h"
 
 namespace kvasir::ops {
 namespace {
@@ -70,5 +71,5 @@ const kvasir::ops::KernelTable kvasir_kernels_portable = {
     kvasir::ops::rms_norm,      kvasir::ops::rope,           kvasir::ops::silu_mul,
     kvasir::ops::add,           kvasir::ops::scale,          kvasir::ops::exp_shifted,
     kvasir::ops::softmax_stats, kvasir::ops::attention_leaf, kvasir::ops::merge,
-    kvasir::ops::finalize};
+    kvasir::ops::finalize,      kvasir::ops::round_row_bf16, kvasir::ops::gemm_bf16};
 }
