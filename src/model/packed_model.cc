@@ -150,6 +150,20 @@ std::string PackedModel::weight_types() const {
   return out;
 }
 
+std::string PackedModel::activation_types(ops::ActivationMode mode) const {
+  if (mode == ops::ActivationMode::kF32) return ops::activation_type_name(ops::ActivationType::kF32);
+  std::set<ops::ActivationType> used;
+  const auto note = [&](const Projection& p) {
+    for (const Projection::Part& part : p.parts) used.insert(ops::activation_for(part.matrix.type, mode));
+  };
+  for (const PackedLayer& layer : layers_) {
+    for (const Projection* p : {&layer.qkv, &layer.attn_output, &layer.gate_up, &layer.ffn_down}) note(*p);
+  }
+  note(output_);
+  if (!used.contains(ops::ActivationType::kBf16)) return "int8";
+  return used.contains(ops::ActivationType::kInt8) ? "bf16+int8" : "bf16";
+}
+
 void PackedModel::embed(int32_t token, float* out) const {
   const WeightMatrix& table = file_->weights().token_embedding;
   KV_CHECK(token >= 0 && token < table.rows, "token={} vocabulary={}", token, table.rows);

@@ -33,6 +33,8 @@ constexpr Case kCases[] = {
     {Mutant::kPrefixPartialBlock, "partial block shared", "prefix reuse, chunks of 7"},
     {Mutant::kResumeSkipsToken, "resumption skips a token", "preemption, sarathi"},
     {Mutant::kSumOrderByChunk, "sum order by chunk", "chunks of 7", ops::WeightType::kF32},
+    {Mutant::kBf16PairSwapped, "even element of a pair first", "alone", ops::WeightType::kBf16},
+    {Mutant::kBf16RowsUnrounded, "rows not rounded to bf16", "alone", ops::WeightType::kBf16},
 };
 
 // What a scenario gives without the fault is what the reference gives: Bits asserts it.

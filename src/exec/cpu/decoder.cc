@@ -23,6 +23,12 @@ ops::KvShape frame_shape(const ModelConfig& config, const CacheGeometry& geometr
   return shape;
 }
 
+// Floats from one row of a projection's input to the next.
+int64_t row_stride(int64_t k) {
+  constexpr int64_t kFloat = sizeof(float);
+  return ops::row_stride_bytes(k * kFloat) / kFloat;
+}
+
 }  // namespace
 
 Decoder::Decoder(const PackedModel& model, const ops::Kernels& kernels, const CacheGeometry& geometry,
@@ -94,17 +100,20 @@ Status Decoder::reserve(int64_t rows) {
 Status Decoder::grow(Buffers& buffers, int64_t rows) const {
   const ModelConfig& c = model_.config();
   const int64_t widest = std::max({c.dim, c.q_dim(), c.ffn_dim});
-  buffers.rows.resize(static_cast<size_t>(rows * widest));
+  buffers.rows.resize(static_cast<size_t>(rows * row_stride(widest)));
   KV_ASSIGN_OR_RETURN(buffers.quantized,
                       Arena::map(ops::quantized_rows_bytes(rows, round_up<int64_t>(widest, ops::kGroup)),
                                  "quantised activations"));
+  if (takes_anywhere(ops::ActivationType::kBf16)) {
+    KV_ASSIGN_OR_RETURN(buffers.rounded, Arena::map(ops::bf16_rows_bytes(rows, widest), "bf16 activations"));
+  }
   return {};
 }
 
 uint64_t Decoder::scratch_bytes() const {
   const size_t floats =
       x_.size() + qkv_.size() + attended_.size() + gate_up_.size() + logits_.size() + shared_.rows.size();
-  return floats * sizeof(float) + shared_.quantized.size();
+  return floats * sizeof(float) + shared_.quantized.size() + shared_.rounded.size();
 }
 
 // ---------------------------------------------------------------- the pass
@@ -137,10 +146,39 @@ void Decoder::run(const Step& step, const ThreadPool::Worker& worker) {
   sample_rows(step, worker);
 }
 
-bool Decoder::quantizes(const Projection& p) const {
-  if (options_.activation != ops::ActivationType::kInt8) return false;
+ops::ActivationType Decoder::rows_for(const Projection::Part& part) const {
+  return ops::activation_for(part.matrix.type, options_.activation);
+}
+
+bool Decoder::takes(const Projection& p, ops::ActivationType type) const {
   return std::any_of(p.parts.begin(), p.parts.end(),
-                     [](const Projection::Part& part) { return ops::is_quantized(part.matrix.type); });
+                     [&](const Projection::Part& part) { return rows_for(part) == type; });
+}
+
+bool Decoder::takes_anywhere(ops::ActivationType type) const {
+  const auto layer_takes = [&](const PackedLayer& l) {
+    return takes(l.qkv, type) || takes(l.attn_output, type) || takes(l.gate_up, type) ||
+           takes(l.ffn_down, type);
+  };
+  return takes(model_.output(), type) ||
+         std::any_of(model_.layers().begin(), model_.layers().end(), layer_takes);
+}
+
+Decoder::Input Decoder::convert_rows(const Projection& next, Buffers& buffers, int64_t rows,
+                                     const Share& mine) const {
+  Input input;
+  input.x = buffers.rows.data();
+  input.stride = row_stride(next.k);
+  // Every thread makes the same views over shared memory.
+  if (takes(next, ops::ActivationType::kInt8)) {
+    input.quantized = ops::make_quantized_rows(buffers.quantized.data(), rows, next.k);
+    kernels_.quantize_rows(input.x, input.stride, input.quantized, mine.begin, mine.end);
+  }
+  if (takes(next, ops::ActivationType::kBf16)) {
+    input.rounded = ops::make_bf16_rows(buffers.rounded.data(), rows, next.k);
+    kernels_.round_rows_bf16(input.x, input.stride, input.rounded, mine.begin, mine.end);
+  }
+  return input;
 }
 
 template <typename MakeRow>
@@ -150,16 +188,9 @@ Decoder::Input Decoder::prepare_input(const Projection& next, const ThreadPool::
   const bool solo = rows <= kSoloRows;
   Buffers& buffers = solo ? locals_[static_cast<size_t>(worker.index)].input : shared_;
   const Share mine = solo ? Share{0, rows} : share_of(rows, worker);
-  Input input;
-  input.x = buffers.rows.data();
-  input.stride = next.k;
-  for (int64_t r = mine.begin; r < mine.end; ++r) make_row(r, buffers.rows.data() + r * next.k);
-  if (quantizes(next)) {
-    if (!solo && mutant(Mutant::kBatchScale)) worker.barrier.wait();  // it reads the first row
-    // Every thread makes the same view over shared memory.
-    input.quantized = ops::make_quantized_rows(buffers.quantized.data(), rows, next.k);
-    kernels_.quantize_rows(input.x, input.stride, input.quantized, mine.begin, mine.end);
-  }
+  for (int64_t r = mine.begin; r < mine.end; ++r) make_row(r, buffers.rows.data() + r * row_stride(next.k));
+  if (!solo && mutant(Mutant::kBatchScale)) worker.barrier.wait();  // it reads the first row
+  const Input input = convert_rows(next, buffers, rows, mine);
   if (!solo) worker.barrier.wait();
   return input;
 }
@@ -177,12 +208,23 @@ void Decoder::multiply(const Projection& p, const Input& input, int64_t rows, fl
   for (const Projection::Part& part : p.parts) {
     const Share panels = share_of(ops::panel_count(part.matrix.n), worker);
     if (panels.begin == panels.end) continue;
-    if (quantizes(p) && ops::is_quantized(part.matrix.type)) {
-      kernels_.gemm_int8(input.quantized, 0, rows, part.matrix, panels.begin, panels.end, out + part.column,
-                         ldo, accumulate);
-    } else {
-      kernels_.gemm_f32(input.x, input.stride, 0, rows, part.matrix, panels.begin, panels.end,
-                        out + part.column, ldo, accumulate);
+    ops::ActivationType type = rows_for(part);
+    if (mutant(Mutant::kBf16RowsUnrounded) && rows == 1 && type == ops::ActivationType::kBf16) {
+      type = ops::ActivationType::kF32;
+    }
+    switch (type) {
+      case ops::ActivationType::kInt8:
+        kernels_.gemm_int8(input.quantized, 0, rows, part.matrix, panels.begin, panels.end, out + part.column,
+                           ldo, accumulate);
+        break;
+      case ops::ActivationType::kBf16:
+        kernels_.gemm_bf16(input.rounded, 0, rows, part.matrix, panels.begin, panels.end, out + part.column,
+                           ldo, accumulate);
+        break;
+      case ops::ActivationType::kF32:
+        kernels_.gemm_f32(input.x, input.stride, 0, rows, part.matrix, panels.begin, panels.end,
+                          out + part.column, ldo, accumulate);
+        break;
     }
   }
   worker.barrier.wait();
@@ -322,18 +364,12 @@ void Decoder::sample_rows(const Step& step, const ThreadPool::Worker& worker) {
   for (size_t begin = 0; begin < logit_rows_.size(); begin += kLogitRows) {
     const auto count = static_cast<int64_t>(std::min<size_t>(kLogitRows, logit_rows_.size() - begin));
     const Share mine = share_of(count, worker);
-    Input normed;
-    normed.x = shared_.rows.data();
-    normed.stride = c.dim;
     for (int64_t i = mine.begin; i < mine.end; ++i) {
       const int64_t row = logit_rows_[begin + static_cast<size_t>(i)];
       kernels_.rms_norm(x_.data() + row * c.dim, model_.output_norm().data(), c.dim, c.rms_epsilon,
-                        shared_.rows.data() + i * c.dim);
+                        shared_.rows.data() + i * row_stride(c.dim));
     }
-    if (quantizes(output)) {
-      normed.quantized = ops::make_quantized_rows(shared_.quantized.data(), count, output.k);
-      kernels_.quantize_rows(normed.x, normed.stride, normed.quantized, mine.begin, mine.end);
-    }
+    const Input normed = convert_rows(output, shared_, count, mine);
     worker.barrier.wait();
     multiply(output, normed, count, logits_.data(), c.vocab_size, false, worker);
 

@@ -29,7 +29,7 @@ using LogitsTap = std::function<void(SeqId seq, uint32_t position, std::span<con
 class Decoder {
  public:
   struct Options {
-    ops::ActivationType activation = ops::ActivationType::kInt8;  // kInt8: where the weights are quantised
+    ops::ActivationMode activation = ops::ActivationMode::kAuto;
     ops::KvType kv_type = ops::KvType::kBf16;
     // Calls the tap for every row, not only for those that sample, and computes all logits.
     bool tap_all_rows = false;
@@ -66,16 +66,18 @@ class Decoder {
     int64_t rows;
     int64_t kv_head;
   };
-  // What a projection reads: f32 rows, and the same rows in int8 where it takes them.
+  // What a projection reads: f32 rows, and the same rows in int8 and bf16 where parts of it take them.
   struct Input {
     const float* x = nullptr;
     int64_t stride = 0;
     ops::QuantizedRows quantized;
+    ops::Bf16Rows rounded;
   };
   // Rows that were made for a projection: by the team together, or by each thread for itself.
   struct Buffers {
     std::vector<float> rows;
     Arena quantized;
+    Arena rounded;  // empty if no weights take bf16 rows
   };
   // Buffers of one thread.
   struct Local {
@@ -90,8 +92,14 @@ class Decoder {
   static constexpr int64_t kSoloRows = 4;
   static constexpr int64_t kLogitRows = 32;  // rows whose logits are held at once
 
-  bool quantizes(const Projection& p) const;
+  ops::ActivationType rows_for(const Projection::Part& part) const;
+  // True if a part of p takes such rows.
+  bool takes(const Projection& p, ops::ActivationType type) const;
+  bool takes_anywhere(ops::ActivationType type) const;
   Status grow(Buffers& buffers, int64_t rows) const;
+  // Rows [begin, end) of the f32 rows in `buffers`, made ready in every other type that `next` takes; `rows`
+  // is how many there are in all.
+  Input convert_rows(const Projection& next, Buffers& buffers, int64_t rows, const Share& mine) const;
   // Makes the input of `next`, row by row with make_row(row, out [k]). It is good until the next call of this
   // or of multiply(): after that the buffers serve the next projection.
   template <typename MakeRow>
