@@ -8,6 +8,7 @@
 #include <iterator>
 #include <mutex>
 
+#include "apps/flags.h"
 #include "base/clock.h"
 #include "base/random.h"
 
@@ -154,7 +155,8 @@ Status measure_speed(const EvalOptions& options) {
   for (int i = 0; i <= options.repetitions; ++i) {
     const Nanos start = clock.now();
     KV_ASSIGN_OR_RETURN(auto first, run_request(*runtime, prompt(options.prefill_tokens), 1));
-    KV_ASSIGN_OR_RETURN(auto times, run_request(*runtime, prompt(16), options.decode_tokens + 1));
+    KV_ASSIGN_OR_RETURN(auto times,
+                        run_request(*runtime, prompt(options.context_tokens), options.decode_tokens + 1));
     if (i == 0) continue;  // the first touches the memory
     prefill.push_back(options.prefill_tokens / to_seconds(first.back() - start));
     decode.push_back(static_cast<double>(times.size() - 1) / to_seconds(times.back() - times.front()));
@@ -178,12 +180,18 @@ void add_eval_flags(CLI::App& app, EvalOptions& options) {
   app.add_option("--kv-cache-dtype", r.kv_cache_dtype, "bf16 or f32 (bf16)");
   app.add_option("--activation-type", r.activation_type,
                  "auto (int8 for quantised weights, bf16 for BF16 ones) or f32 (auto)");
-  app.add_option("-t,--threads", r.threads, "compute threads (one per core)");
+  app.add_option("-t,--threads", r.threads,
+                 "compute threads (one per core; with more than two cores one is left out)");
+  add_pinning_flag(app, r.pinning);
   app.add_option("--max-num-batched-tokens", r.max_num_batched_tokens, "rows of a step (512)");
   app.add_flag("--speed", options.speed,
                "measure the prefill and decode of one request alone, in tokens per second");
   app.add_option("--prefill-tokens", options.prefill_tokens, "prompt length for --speed (512)");
   app.add_option("--decode-tokens", options.decode_tokens, "tokens decoded for --speed (128)");
+  app.add_option(
+      "--context-tokens", options.context_tokens,
+      "length of the random prompt after which the decoded tokens of --speed come; its own time is "
+      "not counted (16)");
   app.add_option("--repetitions", options.repetitions, "runs for --speed, whose median is printed (3)");
   r.kv_cache_memory_bytes = 512 * 1024 * 1024;
 }

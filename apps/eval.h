@@ -19,6 +19,7 @@ struct EvalOptions {
   bool speed = false;
   uint32_t prefill_tokens = 512;
   uint32_t decode_tokens = 128;
+  uint32_t context_tokens = 16;  // before the decoded ones
   int repetitions = 3;
 };
 

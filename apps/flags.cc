@@ -67,10 +67,26 @@ void add_model_flag(CLI::App& app, std::string& path) {
   app.add_option("model,-m,--model", path, "The model: a GGUF file")->required();
 }
 
+void add_pinning_flag(CLI::App& app, Pinning& pinning) {
+  app.add_option_function<std::string>(
+         "--pin-threads",
+         [&pinning](const std::string& text) {
+           pinning = text == "on" ? Pinning::kOn : text == "off" ? Pinning::kOff : Pinning::kAuto;
+         },
+         "Keep each compute thread on a core: auto (where there are more than two cores and they take all, "
+         "or "
+         "all but one), on, off")
+      ->check(CLI::IsMember({"auto", "on", "off"}))
+      ->default_str("auto");
+}
+
 void add_runtime_flags(CLI::App& app, RuntimeOptions& o) {
   add_model_flag(app, o.model_path);
-  app.add_option("-t,--threads", o.threads, "Compute threads (default: one per core)")
+  app.add_option(
+         "-t,--threads", o.threads,
+         "Compute threads (default: one per core; with more than two cores one is left to the server)")
       ->check(CLI::Range(0, 4096));
+  add_pinning_flag(app, o.pinning);
   add_cache_flags(app, o);
   add_batch_flags(app, o);
   app.add_option(

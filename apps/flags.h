@@ -14,6 +14,8 @@ namespace kvasir {
 // MODEL, or -m / --model.
 void add_model_flag(CLI::App& app, std::string& path);
 
+// --pin-threads auto|on|off
+void add_pinning_flag(CLI::App& app, Pinning& pinning);
 // How the model runs: threads, cache, batches, policy. `options` must live as long as `app` parses.
 void add_runtime_flags(CLI::App& app, RuntimeOptions& options);
 

@@ -222,19 +222,21 @@ Status CpuRuntime::load(const RuntimeOptions& options) {
   numerics.kv_type = options.kv_cache_dtype;
   engine.cache.numerics_id = numerics.to_string();
 
-  const int threads = options.threads > 0 ? options.threads : available_cores();
+  const int threads = compute_threads(options);
+  const CpuShares cpus = cpu_shares(options);
   const ops::IsaClass isa = ops::detect_isa();
   executor_ = std::make_unique<CpuExecutor>(*packed_, ops::kernels_for(isa), geometry, decoder,
-                                            device_.data(), threads, clock_);
+                                            device_.data(), threads, clock_, cpus.team);
   KV_RETURN_IF_ERROR(executor_->reserve(options.max_num_batched_tokens));
   if (options.tap) executor_->set_tap(options.tap);
   if (!options.log_plans.empty()) {
     KV_ASSIGN_OR_RETURN(plan_log_, PlanLog::create(options.log_plans, options.scheduling_policy));
   }
   engine_ = std::make_unique<Engine>(engine, std::move(policy), *executor_, clock_, plan_log_.get());
-  log_info("{}: {} layers, numerics {}, {} kernels{}, {} threads, policy {}", options.model_path,
+  log_info("{}: {} layers, numerics {}, {} kernels{}, {} threads{}, policy {}", options.model_path,
            config.layers, engine.cache.numerics_id, ops::isa_name(isa),
-           ops::has_bf16_dot() ? " with bf16 dot products" : "", threads, options.scheduling_policy);
+           ops::has_bf16_dot() ? " with bf16 dot products" : "", threads,
+           cpus.team.empty() ? "" : " (pinned)", options.scheduling_policy);
   return {};
 }
 
@@ -251,6 +253,16 @@ std::string CpuRuntime::memory_report() const {
 }
 
 }  // namespace
+
+int compute_threads(const RuntimeOptions& options) {
+  if (options.threads > 0) return options.threads;
+  const int cores = available_cores();
+  return cores > 2 ? cores - 1 : cores;
+}
+
+CpuShares cpu_shares(const RuntimeOptions& options) {
+  return share_cpus(allowed_cpus(), compute_threads(options), options.pinning);
+}
 
 Result<std::unique_ptr<Runtime>> load_runtime(const RuntimeOptions& options) {
   auto runtime = std::make_unique<CpuRuntime>();

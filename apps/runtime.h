@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "base/affinity.h"
 #include "base/status.h"
 #include "engine/engine.h"
 #include "exec/cpu/decoder.h"
@@ -15,7 +16,8 @@ namespace kvasir {
 
 struct RuntimeOptions {
   std::string model_path;
-  int threads = 0;                      // compute threads; 0: one per core
+  int threads = 0;                      // compute threads; 0: see compute_threads()
+  Pinning pinning = Pinning::kAuto;     // of the compute threads
   uint64_t kv_cache_memory_bytes = 0;   // 0: half of the memory that is available once the model is loaded
   std::string kv_cache_dtype = "bf16";  // bf16 | f32
   uint32_t block_size = 64;             // tokens
@@ -36,6 +38,12 @@ struct RuntimeOptions {
   LogitsTap tap;
   bool tap_all_rows = false;
 };
+
+// How many threads compute: as asked for, else one per core, one core being left to everything else where
+// there are more than two.
+int compute_threads(const RuntimeOptions& options);
+// Where they run, and where the others should; both empty where nothing is pinned.
+CpuShares cpu_shares(const RuntimeOptions& options);
 
 class Runtime {
  public:

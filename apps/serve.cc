@@ -12,6 +12,7 @@
 
 #include "apps/flags.h"
 #include "apps/signals.h"
+#include "base/affinity.h"
 #include "base/log.h"
 
 namespace kvasir {
@@ -93,8 +94,13 @@ Status serve(ServeOptions& options) {
   KV_RETURN_IF_ERROR(complete_options(options));
   raise_descriptor_limit();
   Signals signals;
+  // The server's threads start on the CPUs that this one may use, and keep off those that compute.
+  const std::vector<int> all_cpus = allowed_cpus();
+  const CpuShares shares = cpu_shares(options.runtime);
+  if (!shares.others.empty()) keep_on_cpus(shares.others);
   // A port that is taken is known before a large model is loaded.
   KV_ASSIGN_OR_RETURN(const std::unique_ptr<Server> server, Server::start(options.server));
+  keep_on_cpus(all_cpus);
   KV_ASSIGN_OR_RETURN(const std::unique_ptr<Runtime> runtime, load_runtime(options.runtime));
   const std::unique_ptr<Backend> backend = make_engine_backend(runtime->engine());
   runtime->engine().start();

@@ -1,5 +1,6 @@
-// Micro-benchmarks of the CPU kernels, one thread, against the machine's limits: operations per second for
-// products with many rows, bytes per second for products with one row and for attention.
+// Micro-benchmarks of the CPU kernels, one thread, beside the machine's limits (of_..., measured in the same
+// run): operations per second for products with many rows, bytes per second for products with one row and for
+// attention. Plain products of oneDNN and libxsmm follow, where the build found them.
 //
 //   kernels_bench [--benchmark_filter=...]
 #include <benchmark/benchmark.h>
@@ -15,9 +16,22 @@
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/packed_matrix.h"
 #include "ops/kv_layout.h"
+#include "peers.h"
+#include "shares.h"
 
 namespace kvasir::ops {
 namespace {
+
+using bench::count_bytes;
+using bench::count_operations;
+using bench::Product;
+using bench::ThreadLimits;
+
+constexpr double kCachesBytes = 40e6;  // what is larger comes from memory, on the machines that we know
+
+int vector_bits(IsaClass isa) {
+  return isa == IsaClass::kAvx512 ? 512 : 256;
+}
 
 struct Free {
   void operator()(void* p) const { std::free(p); }
@@ -58,8 +72,16 @@ std::vector<uint8_t> random_weights(WeightType type, int64_t n, int64_t k) {
   return bytes;
 }
 
-void gemm(benchmark::State& state, const Kernels& kernels, WeightType type, ActivationType act, int64_t n,
-          int64_t k) {
+// The instruction that a product is made of. bf16 pairs are two fma where the CPU does not do them at once.
+Product limiting_product(const Kernels& kernels, ActivationType act) {
+  if (act == ActivationType::kInt8) return Product::kInt8;
+  const bool dot =
+      kernels.isa() == IsaClass::kAvx512 && has_bf16_dot() && &kernels != &kernels_without_bf16_dot();
+  return act == ActivationType::kBf16 && dot ? Product::kBf16 : Product::kFp32;
+}
+
+void gemm(benchmark::State& state, ThreadLimits* limits, const Kernels& kernels, WeightType type,
+          ActivationType act, int64_t n, int64_t k) {
   set_flush_to_zero();
   const int64_t m = state.range(0);
   const int64_t stride = row_stride_bytes(k * 4) / 4;
@@ -84,15 +106,16 @@ void gemm(benchmark::State& state, const Kernels& kernels, WeightType type, Acti
     benchmark::DoNotOptimize(c.data());
     benchmark::ClobberMemory();
   }
-  const auto runs = static_cast<double>(state.iterations());
-  state.counters["GOP/s"] =
-      benchmark::Counter(2e-9 * static_cast<double>(m * n * k) * runs, benchmark::Counter::kIsRate);
-  state.counters["GB/s"] = benchmark::Counter(1e-9 * static_cast<double>(packed_bytes(type, n, k)) * runs,
-                                              benchmark::Counter::kIsRate);
+  const auto bytes = static_cast<double>(packed_bytes(type, n, k));
+  const int bits = vector_bits(kernels.isa());
+  count_operations(state, *limits, limiting_product(kernels, act), bits,
+                   2.0 * static_cast<double>(m * n * k));
+  count_bytes(state, *limits, bytes, bytes > kCachesBytes);
 }
 
 // A full leaf for `rows` query rows of `heads` heads that share one KV head; leaves cycle through 64 MB.
-void leaf(benchmark::State& state, IsaClass isa, KvType type, int64_t rows, int64_t heads, int64_t dim) {
+void leaf(benchmark::State& state, ThreadLimits* limits, IsaClass isa, KvType type, int64_t rows,
+          int64_t heads, int64_t dim) {
   set_flush_to_zero();
   const Kernels& kernels = kernels_for(isa);
   const KvShape shape{1, 1, dim, 256, type};
@@ -124,11 +147,9 @@ void leaf(benchmark::State& state, IsaClass isa, KvType type, int64_t rows, int6
     benchmark::DoNotOptimize(out.data());
     benchmark::ClobberMemory();
   }
-  const auto runs = static_cast<double>(state.iterations());
-  state.counters["GOP/s"] = benchmark::Counter(4e-9 * static_cast<double>(rows * heads * dim * 256) * runs,
-                                               benchmark::Counter::kIsRate);
-  state.counters["GB/s"] =
-      benchmark::Counter(2e-9 * static_cast<double>(plane) * runs, benchmark::Counter::kIsRate);
+  count_operations(state, *limits, Product::kFp32, vector_bits(isa),
+                   4.0 * static_cast<double>(rows * heads * dim * 256));
+  count_bytes(state, *limits, 2.0 * static_cast<double>(plane), true);
 }
 
 // What a row costs apart from products: quantisation, norm, and the gated activation.
@@ -155,10 +176,10 @@ void row(benchmark::State& state, IsaClass isa, int which) {
 }
 
 // Products of bf16 rows, and of f32 rows with every kind of weight.
-void register_float_products(const std::string& prefix, const Kernels& isa_kernels) {
+void register_float_products(const std::string& prefix, const Kernels& isa_kernels, ThreadLimits* limits) {
   const auto add = [&](const std::string& name, WeightType type, ActivationType act, const Kernels& kernels) {
-    benchmark::RegisterBenchmark((prefix + name + "/k576_n1536").c_str(), gemm, std::cref(kernels), type, act,
-                                 int64_t{1536}, int64_t{576})
+    benchmark::RegisterBenchmark((prefix + name + "/k576_n1536").c_str(), gemm, limits, std::cref(kernels),
+                                 type, act, int64_t{1536}, int64_t{576})
         ->Arg(1)
         ->Arg(8)
         ->Arg(64)
@@ -166,8 +187,8 @@ void register_float_products(const std::string& prefix, const Kernels& isa_kerne
     // About 60 MB: larger than the caches.
     const int64_t n = type == WeightType::kF32 ? 3840 : 7680;
     if (is_quantized(type)) return;
-    benchmark::RegisterBenchmark((prefix + name + "/60MB").c_str(), gemm, std::cref(kernels), type, act, n,
-                                 int64_t{4096})
+    benchmark::RegisterBenchmark((prefix + name + "/60MB").c_str(), gemm, limits, std::cref(kernels), type,
+                                 act, n, int64_t{4096})
         ->Arg(1)
         ->Arg(64);
   };
@@ -181,12 +202,12 @@ void register_float_products(const std::string& prefix, const Kernels& isa_kerne
   }
 }
 
-void register_for(IsaClass isa) {
+void register_for(IsaClass isa, ThreadLimits* limits) {
   const std::string prefix = std::string(isa_name(isa)) + "/";
   const Kernels& kernels = kernels_for(isa);
   for (WeightType type : {WeightType::kQ4_1, WeightType::kQ4_0, WeightType::kQ8_0}) {
     const std::string name = prefix + "gemm_int8/" + weight_type_name(type);
-    benchmark::RegisterBenchmark((name + "/k576_n1536").c_str(), gemm, std::cref(kernels), type,
+    benchmark::RegisterBenchmark((name + "/k576_n1536").c_str(), gemm, limits, std::cref(kernels), type,
                                  ActivationType::kInt8, int64_t{1536}, int64_t{576})
         ->Arg(1)
         ->Arg(8)
@@ -194,17 +215,17 @@ void register_for(IsaClass isa) {
         ->Arg(512);
     // About 60 MB: larger than the caches.
     const int64_t n = type == WeightType::kQ8_0 ? 13824 : 24576;
-    benchmark::RegisterBenchmark((name + "/60MB").c_str(), gemm, std::cref(kernels), type,
+    benchmark::RegisterBenchmark((name + "/60MB").c_str(), gemm, limits, std::cref(kernels), type,
                                  ActivationType::kInt8, n, int64_t{4096})
         ->Arg(1);
   }
-  register_float_products(prefix, kernels);
+  register_float_products(prefix, kernels, limits);
   for (KvType type : {KvType::kF32, KvType::kBf16}) {
     const std::string name = prefix + "leaf/" + kv_type_name(type);
-    benchmark::RegisterBenchmark((name + "/rows1_heads3_dim64").c_str(), leaf, isa, type, 1, 3, 64);
-    benchmark::RegisterBenchmark((name + "/rows1_heads1_dim64").c_str(), leaf, isa, type, 1, 1, 64);
-    benchmark::RegisterBenchmark((name + "/rows1_heads4_dim128").c_str(), leaf, isa, type, 1, 4, 128);
-    benchmark::RegisterBenchmark((name + "/rows64_heads3_dim64").c_str(), leaf, isa, type, 64, 3, 64);
+    benchmark::RegisterBenchmark((name + "/rows1_heads3_dim64").c_str(), leaf, limits, isa, type, 1, 3, 64);
+    benchmark::RegisterBenchmark((name + "/rows1_heads1_dim64").c_str(), leaf, limits, isa, type, 1, 1, 64);
+    benchmark::RegisterBenchmark((name + "/rows1_heads4_dim128").c_str(), leaf, limits, isa, type, 1, 4, 128);
+    benchmark::RegisterBenchmark((name + "/rows64_heads3_dim64").c_str(), leaf, limits, isa, type, 64, 3, 64);
   }
   const char* rows[] = {"quantize", "rms_norm", "silu_mul", "round_bf16"};
   for (int i = 0; i < 4; ++i) {
@@ -217,11 +238,15 @@ void register_for(IsaClass isa) {
 
 int main(int argc, char** argv) {
   using kvasir::ops::IsaClass;
+  kvasir::bench::ThreadLimits limits;
   for (IsaClass isa : {IsaClass::kAvx512, IsaClass::kAvx2}) {
-    if (kvasir::ops::is_supported(isa)) kvasir::ops::register_for(isa);
+    if (kvasir::ops::is_supported(isa)) kvasir::ops::register_for(isa, &limits);
   }
+  kvasir::bench::register_onednn(&limits);
+  kvasir::bench::register_libxsmm(&limits);
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
-  benchmark::RunSpecifiedBenchmarks();
+  kvasir::bench::ShareReporter reporter;
+  benchmark::RunSpecifiedBenchmarks(&reporter);
   return 0;
 }

@@ -163,6 +163,10 @@ class GgufWriter:
     def _add(self, key, number, payload):
         self._metadata.append(self._string(key) + struct.pack("<I", number) + payload)
 
+    def add_encoded(self, key, number, payload):
+        """An entry as GgufReader.encoded_metadata has it."""
+        self._add(key, number, payload)
+
     def add_u32(self, key, value):
         self._add(key, U32, struct.pack("<I", value))
 
@@ -185,7 +189,11 @@ class GgufWriter:
 
     def add_tensor(self, name, shape, kind, chunks):
         """`shape` as numpy has it, rows first; `chunks()` yields float32 arrays of whole rows, in order."""
-        self._tensors.append((name, tuple(shape), kind, chunks))
+        self._tensors.append((name, tuple(shape), kind, lambda: (encode(chunk, kind) for chunk in chunks())))
+
+    def add_encoded_tensor(self, name, shape, kind, raw):
+        """The same with the tensor's bytes in the layout of `kind`, which `raw()` returns."""
+        self._tensors.append((name, tuple(shape), kind, lambda: (raw(),)))
 
     def _header(self):
         out = [b"GGUF", struct.pack("<IQQ", 3, len(self._tensors), len(self._metadata)), *self._metadata]
@@ -204,7 +212,7 @@ class GgufWriter:
                 file.write(bytes(-file.tell() % ALIGNMENT))
                 begin = file.tell()
                 for chunk in chunks():
-                    file.write(encode(chunk, kind))
+                    file.write(chunk)
                 written = file.tell() - begin
                 if written != tensor_bytes(kind, int(np.prod(shape, dtype=np.int64))):
                     raise ValueError(f"{name}: {written} bytes do not make {shape} of {kind}")
@@ -220,6 +228,7 @@ class GgufReader:
         magic, version, tensors, keys = self._take("<4sIQQ")
         if magic != b"GGUF" or version not in (2, 3):
             raise ValueError(f"{path}: not a GGUF file of version 2 or 3")
+        self.encoded_metadata = {}  # key: (type number, the value's bytes)
         self.metadata = dict(self._take_entry() for _ in range(keys))
         self.tensors = dict(self._take_info() for _ in range(tensors))  # name: (shape, kind, offset)
         alignment = self.metadata.get("general.alignment", ALIGNMENT)
@@ -247,7 +256,11 @@ class GgufReader:
 
     def _take_entry(self):
         key = self._take_string()
-        return key, self._take_value(self._take("<I")[0])
+        (number,) = self._take("<I")
+        begin = self._position
+        value = self._take_value(number)
+        self.encoded_metadata[key] = (number, self._bytes[begin : self._position])
+        return key, value
 
     def _take_info(self):
         name = self._take_string()
@@ -263,6 +276,13 @@ class GgufReader:
         shape, kind, offset = self.tensors[name]
         size = tensor_bytes(kind, int(np.prod(shape, dtype=np.int64)))
         return np.frombuffer(self._bytes, dtype=np.uint8, count=size, offset=self._data + offset), kind
+
+    def rows(self, name, begin, end):
+        """float32 [end - begin, columns] of a matrix, without decoding the rest of it."""
+        raw, kind = self.raw(name)
+        rows, columns = self.tensors[name][0]
+        size = raw.size // rows
+        return decode(raw[begin * size : end * size], kind).reshape(end - begin, columns)
 
     def tensor(self, name):
         """float32, rows first: [rows, columns] for a matrix."""

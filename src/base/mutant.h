@@ -12,6 +12,7 @@ namespace kvasir {
 enum class Mutant {
   kNone,
   kMergeOrder,          // attention partials merged left to right, not by the aligned tree
+  kPieceOrder,          // of three and more pieces of a history, the first two change places
   kLeafOffByOne,        // a leaf ends one position early or late
   kOwnKvUnrounded,      // a row attends to its own K and V before they are rounded to the cache type
   kAttendBeforeWrite,   // attention does not wait until this step's K and V are written

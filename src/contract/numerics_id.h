@@ -6,16 +6,16 @@
 namespace kvasir {
 
 // Raised by every change of a kernel's arithmetic, for example of a summation order.
-constexpr int kNumericsVersion = 1;
+constexpr int kNumericsVersion = 2;
 
 struct NumericsId {
   std::string arithmetic;    // "fma": the portable, AVX2 and AVX-512 kernels agree bit for bit
   std::string weight_types;  // sorted and joined, such as "q4_1+q8_0"
-  std::string activation_type;
+  std::string activation_type;  // the rows that products take: "int8", "bf16", "bf16+int8", "f32"
   std::string kv_type;
   int tensor_parallel = 1;
 
-  // Such as "kvasir-1/fma/q4_1+q8_0/act-int8/kv-bf16/tp1".
+  // Such as "kvasir-2/fma/q4_1+q8_0/act-int8/kv-bf16/tp1".
   std::string to_string() const {
     return "kvasir-" + std::to_string(kNumericsVersion) + "/" + arithmetic + "/" + weight_types + "/act-" +
            activation_type + "/kv-" + kv_type + "/tp" + std::to_string(tensor_parallel);

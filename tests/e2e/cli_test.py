@@ -1,6 +1,7 @@
 """`kvasir generate`, `inspect`, `--version`, `--help`."""
 
 import json
+import re
 import unittest
 
 from support import Server, model_path, run
@@ -51,6 +52,24 @@ class Cli(unittest.TestCase):
         for line in lines:
             self.assertEqual(len(line.split("\t")), 5)
             self.assertLessEqual(float(line.split("\t")[0]), 0)
+
+    def test_eval_speed(self):
+        common = ("eval", model_path(), "--speed", "--repetitions", "1", "--prefill-tokens", "8",
+                  "--decode-tokens", "2")
+        short = run(*common)
+        self.assertEqual(short.returncode, 0, short.stderr)
+        found = re.search(r"^prefill_tok_s=([0-9.]+) decode_tok_s=([0-9.]+)$", short.stdout, re.MULTILINE)
+        self.assertTrue(found, short.stdout)
+        self.assertGreater(min(map(float, found.groups())), 0)
+        deep = run(*common, "--context-tokens", "600")
+        self.assertRegex(deep.stdout, r"(?m)^prefill_tok_s=[0-9.]+ decode_tok_s=[0-9.]+$")
+
+    def test_eval_speed_counts_the_context_against_the_models(self):
+        # 8192 tokens is the model's context; two are to be decoded, and one more is sampled before them.
+        result = run("eval", model_path(), "--speed", "--repetitions", "1", "--prefill-tokens", "8",
+                     "--decode-tokens", "2", "--context-tokens", "8190")
+        self.assertEqual(result.returncode, 1)
+        self.assertRegex(result.stderr.splitlines()[-1], r"^kvasir eval: .*8190.*8192")
 
     def test_generate_refuses_what_does_not_fit(self):
         result = run("generate", model_path(), *MEMORY, "--prompt", "a", "--max-tokens", "100000")

@@ -19,6 +19,7 @@ struct Case {
 
 constexpr Case kCases[] = {
     {Mutant::kMergeOrder, "merge order", "among 32, sarathi", ops::WeightType::kF32},
+    {Mutant::kPieceOrder, "order of pieces", "alone", ops::WeightType::kF32},
     {Mutant::kLeafOffByOne, "leaf off by one", "among 32, sarathi"},
     {Mutant::kOwnKvUnrounded, "own K and V unrounded", "among 32, sarathi"},
     {Mutant::kAttendBeforeWrite, "skipped wait", "among 32, sarathi"},

@@ -140,7 +140,7 @@ std::vector<float> ReferenceDecoder::multiply(const WeightMatrix& w, const std::
       }
       acc = std::fma(d * a.d[g], static_cast<float>(dot), acc);
       if (w.type == ops::WeightType::kQ4_1) {
-        acc = std::fma(ops::f16_to_f32(u16(p + 2)) * a.d[g], static_cast<float>(a.sums[g]), acc);
+        acc = std::fma(ops::f16_to_f32(u16(p + 2)), a.d[g] * static_cast<float>(a.sums[g]), acc);
       }
     }
     out[n] = acc;

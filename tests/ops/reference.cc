@@ -139,7 +139,7 @@ float reference_dot_int8(WeightType type, const uint8_t* w, const float* x, int6
     }
     const Weight first = weight_at(type, w, 32 * g);
     acc = std::fma(first.d * da, static_cast<float>(isum), acc);
-    if (type == WeightType::kQ4_1) acc = std::fma(first.m * da, static_cast<float>(sum), acc);
+    if (type == WeightType::kQ4_1) acc = std::fma(first.m, da * static_cast<float>(sum), acc);
   }
   return acc;
 }

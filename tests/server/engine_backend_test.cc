@@ -13,7 +13,7 @@ using ::testing::Pair;
 
 TEST(EngineBackend, CacheConfigHasTheLabelsThatDashboardsAskFor) {
   EngineOptions options = test::small_options(32);
-  options.cache.numerics_id = "kvasir-1/fma/q4_1/act-int8/kv-bf16/tp1";
+  options.cache.numerics_id = "kvasir-2/fma/q4_1/act-int8/kv-bf16/tp1";
   test::Harness harness(options);
   harness.submit(test::request(4, 1));
   harness.finish();

@@ -8,8 +8,10 @@ namespace kvasir {
 
 CpuExecutor::CpuExecutor(const PackedModel& model, const ops::Kernels& kernels, const CacheGeometry& geometry,
                          const Decoder::Options& options, std::byte* device_memory, int threads,
-                         const Clock& clock)
-    : clock_(clock), decoder_(model, kernels, geometry, options, device_memory, threads), pool_(threads) {}
+                         const Clock& clock, std::vector<int> cpus)
+    : clock_(clock),
+      decoder_(model, kernels, geometry, options, device_memory, threads),
+      pool_(threads, std::move(cpus)) {}
 
 void CpuExecutor::submit(Step step) {
   KV_CHECK(!step_, "step {} runs still", raw(step_->id));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <vector>
 
 #include "base/clock.h"
 #include "contract/executor.h"
@@ -12,9 +13,11 @@ namespace kvasir {
 
 class CpuExecutor final : public Executor {
  public:
-  // Everything referred to outlives the executor.
+  // Everything referred to outlives the executor. The thread that calls wait() is one of `threads`; `cpus` as
+  // in ThreadPool.
   CpuExecutor(const PackedModel& model, const ops::Kernels& kernels, const CacheGeometry& geometry,
-              const Decoder::Options& options, std::byte* device_memory, int threads, const Clock& clock);
+              const Decoder::Options& options, std::byte* device_memory, int threads, const Clock& clock,
+              std::vector<int> cpus = {});
 
   // Makes room for steps of so many rows, so that serving does not have to. Larger steps grow it.
   // kExhausted: there is no memory for it.

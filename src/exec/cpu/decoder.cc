@@ -6,9 +6,7 @@
 
 #include "base/check.h"
 #include "base/mutant.h"
-#include "exec/cpu/faults.h"
 #include "model/sampler.h"
-#include "ops/attention_tree.h"
 
 namespace kvasir {
 namespace {
@@ -39,7 +37,8 @@ Decoder::Decoder(const PackedModel& model, const ops::Kernels& kernels, const Ca
       options_(options),
       frame_(frame_shape(model.config(), geometry, options.kv_type)),
       device_memory_(device_memory),
-      query_scale_(1.0f / std::sqrt(static_cast<float>(model.config().head_dim))) {
+      query_scale_(1.0f / std::sqrt(static_cast<float>(model.config().head_dim))),
+      attention_(model.config(), kernels, geometry_, frame_, device_memory, threads) {
   locals_.resize(static_cast<size_t>(threads));
   for (Local& local : locals_) {
     const Status status = grow(local.input, kSoloRows);
@@ -53,9 +52,7 @@ Decoder::Decoder(const PackedModel& model, const ops::Kernels& kernels, const Ca
 // ---------------------------------------------------------------- layout of a step
 
 Status Decoder::prepare(const Step& step) {
-  const ModelConfig& c = model_.config();
   rows_.clear();
-  tiles_.clear();
   logit_rows_.clear();
   sampled_.clear();
   for (uint32_t s = 0; s < step.slices.size(); ++s) {
@@ -65,17 +62,14 @@ Status Decoder::prepare(const Step& step) {
       rows_.push_back({s, slice.tokens.begin + i, step.token_ids[slice.first_token + i]});
       if (options_.tap_all_rows) logit_rows_.push_back(first + i);
     }
-    const auto end = static_cast<int64_t>(rows_.size());
-    if (slice.samples && !options_.tap_all_rows) logit_rows_.push_back(end - 1);
-    for (int64_t row = first; row < end; row += kTileRows) {
-      for (int64_t h = 0; h < c.kv_heads; ++h) tiles_.push_back({s, row, std::min(kTileRows, end - row), h});
+    if (slice.samples && !options_.tap_all_rows) {
+      logit_rows_.push_back(static_cast<int64_t>(rows_.size()) - 1);
     }
   }
   for (const StepSlice& slice : step.slices) {
     if (slice.samples) sampled_.emplace_back().seq = slice.seq;
   }
-  next_tile_ = 0;
-
+  KV_RETURN_IF_ERROR(attention_.prepare(step, rows_));
   return reserve(static_cast<int64_t>(rows_.size()));
 }
 
@@ -131,11 +125,11 @@ void Decoder::run(const Step& step, const ThreadPool::Worker& worker) {
     const Input normed = normed_input(weights.attn_norm, weights.qkv, worker);
     multiply(weights.qkv, normed, rows, qkv_.data(), weights.qkv.n, false, worker);
     if (mutant(Mutant::kAttendBeforeWrite)) {
-      attend(step, layer, worker);
+      attention_.run(step, layer, qkv_.data(), attended_.data(), worker);
       rotate_and_write(step, layer, worker);
     } else {
       rotate_and_write(step, layer, worker);
-      attend(step, layer, worker);
+      attention_.run(step, layer, qkv_.data(), attended_.data(), worker);
     }
     const Input attended = prepare_input(weights.attn_output, worker, [&](int64_t row, float* out) {
       std::copy_n(attended_.data() + row * c.q_dim(), c.q_dim(), out);
@@ -236,7 +230,7 @@ void Decoder::rotate_and_write(const Step& step, uint32_t layer, const ThreadPoo
   const uint32_t group = geometry_.group_of(layer);
   const Share mine = share_of(static_cast<int64_t>(rows_.size()), worker);
   for (int64_t r = mine.begin; r < mine.end; ++r) {
-    const Row& row = rows_[static_cast<size_t>(r)];
+    const StepRow& row = rows_[static_cast<size_t>(r)];
     const StepSlice& slice = step.slices[row.slice];
     float* q = qkv_.data() + r * width;
     float* k = q + c.q_dim();
@@ -252,96 +246,6 @@ void Decoder::rotate_and_write(const Step& step, uint32_t layer, const ThreadPoo
                   plane(frames.k), plane(frames.v));
   }
   worker.barrier.wait();
-}
-
-void Decoder::attend(const Step& step, uint32_t layer, const ThreadPool::Worker& worker) {
-  Local& local = locals_[static_cast<size_t>(worker.index)];
-  for (size_t i = next_tile_.fetch_add(1); i < tiles_.size(); i = next_tile_.fetch_add(1)) {
-    attend_tile(step, layer, tiles_[i], local);
-  }
-  worker.barrier.wait();
-  if (worker.index == 0) next_tile_ = 0;  // read again only after the next barrier
-}
-
-void Decoder::attend_tile(const Step& step, uint32_t layer, const Tile& tile, Local& local) {
-  const ModelConfig& c = model_.config();
-  const StepSlice& slice = step.slices[tile.slice];
-  const uint32_t group = geometry_.group_of(layer);
-  const int64_t heads = c.queries_per_kv();
-  const int64_t width = c.q_dim() + 2 * c.kv_dim();
-  const int64_t blocks_per_leaf = ops::kLeafTokens / geometry_.block_tokens;
-  const uint32_t last = rows_[static_cast<size_t>(tile.first_row + tile.rows - 1)].position;
-  const int64_t leaves = last / ops::kLeafTokens + 1;
-  const int64_t record = ops::partial_floats(heads, c.head_dim);
-  const int64_t tree_floats = ops::AttentionTree::storage_floats(leaves, heads, c.head_dim);
-  local.partials.resize(static_cast<size_t>(tile.rows * record));
-  local.trees.resize(static_cast<size_t>(tile.rows * tree_floats));
-  std::vector<ops::AttentionTree> trees;
-  trees.reserve(static_cast<size_t>(tile.rows));
-  for (int64_t i = 0; i < tile.rows; ++i) {
-    trees.emplace_back(kernels_, heads, c.head_dim, local.trees.data() + i * tree_floats, leaves);
-  }
-
-  const int64_t kv_head = mutant(Mutant::kSwappedKvHeads) ? (tile.kv_head + 1) % c.kv_heads : tile.kv_head;
-  const size_t tile_offset = ops::kv_tile_offset(frame_, geometry_.layer_in_group(layer), kv_head);
-  for (int64_t leaf = 0; leaf < leaves; ++leaf) {
-    const int64_t leaf_begin = leaf * ops::kLeafTokens;
-    // Rows are in order of position: those before `skip` do not reach this leaf.
-    int32_t valid[kTileRows];
-    int64_t skip = 0;
-    for (int64_t i = 0; i < tile.rows; ++i) {
-      const int64_t position = rows_[static_cast<size_t>(tile.first_row + i)].position;
-      valid[i] = static_cast<int32_t>(std::clamp<int64_t>(position + 1 - leaf_begin, 0, ops::kLeafTokens));
-      if (valid[i] == 0) ++skip;
-    }
-    local.k_tiles.clear();
-    local.v_tiles.clear();
-    const int64_t blocks = std::min<int64_t>(blocks_per_leaf, slice.blocks - leaf * blocks_per_leaf);
-    for (int64_t b = 0; b < blocks; ++b) {
-      const KvFrames& frames = step.frames(slice, static_cast<uint32_t>(leaf * blocks_per_leaf + b), group);
-      local.k_tiles.push_back(plane(frames.k) + tile_offset);
-      local.v_tiles.push_back(plane(frames.v) + tile_offset);
-    }
-    ops::AttentionLeafArgs args;
-    args.q = qkv_.data() + (tile.first_row + skip) * width + tile.kv_head * heads * c.head_dim;
-    args.q_stride = width;
-    args.rows = tile.rows - skip;
-    args.heads = heads;
-    args.head_dim = c.head_dim;
-    args.valid = valid + skip;
-    args.k_tiles = local.k_tiles.data();
-    args.v_tiles = local.v_tiles.data();
-    args.block_tokens = geometry_.block_tokens;
-    args.type = options_.kv_type;
-    args.out = local.partials.data();
-    args.out_stride = record;
-    kernels_.attention_leaf(args);
-    if (mutant(Mutant::kOwnKvUnrounded)) unround_own(tile, leaf, args);
-    for (int64_t i = skip; i < tile.rows; ++i) {
-      trees[static_cast<size_t>(i)].push(local.partials.data() + (i - skip) * record);
-    }
-  }
-  for (int64_t i = 0; i < tile.rows; ++i) {
-    float* out = attended_.data() + (tile.first_row + i) * c.q_dim() + tile.kv_head * heads * c.head_dim;
-    kernels_.finalize(trees[static_cast<size_t>(i)].finish(), heads, c.head_dim, out);
-  }
-}
-
-// Only under its mutant: see attend_own_unrounded().
-void Decoder::unround_own(const Tile& tile, int64_t leaf, const ops::AttentionLeafArgs& args) {
-  const ModelConfig& c = model_.config();
-  const int64_t skip = tile.rows - args.rows;
-  for (int64_t i = 0; i < args.rows; ++i) {
-    const int64_t row = tile.first_row + skip + i;
-    if (rows_[static_cast<size_t>(row)].position / ops::kLeafTokens != leaf) continue;
-    ops::AttentionLeafArgs one = args;
-    one.q = args.q + i * args.q_stride;
-    one.rows = 1;
-    one.valid = args.valid + i;
-    one.out = args.out + i * args.out_stride;
-    const float* k = qkv_.data() + row * args.q_stride + c.q_dim() + tile.kv_head * c.head_dim;
-    attend_own_unrounded(kernels_, one, k, k + c.kv_dim());
-  }
 }
 
 void Decoder::feed_forward(const PackedLayer& layer, const ThreadPool::Worker& worker) {
@@ -374,7 +278,7 @@ void Decoder::sample_rows(const Step& step, const ThreadPool::Worker& worker) {
     multiply(output, normed, count, logits_.data(), c.vocab_size, false, worker);
 
     for (int64_t i = 0; i < count; ++i) {
-      const Row& row = rows_[static_cast<size_t>(logit_rows_[begin + static_cast<size_t>(i)])];
+      const StepRow& row = rows_[static_cast<size_t>(logit_rows_[begin + static_cast<size_t>(i)])];
       const StepSlice& slice = step.slices[row.slice];
       const std::span<const float> logits(logits_.data() + i * c.vocab_size,
                                           static_cast<size_t>(c.vocab_size));

@@ -3,11 +3,10 @@
 //   residual x --norm, quantise--> QKV --RoPE--> K, V rounded and written to their frames
 //            --leaves and tree over the frames--> O --> x --norm, quantise--> gate, up --SiLU--> down --> x
 //
-// Threads split independent outputs only (rows, panels of columns, query tiles), and meet at a barrier
-// between the phases. No thread ever adds to what another computes, so their number changes no bit.
+// Threads split independent outputs only (rows, panels of columns, subtrees of attention), and meet at a
+// barrier between the phases. No thread ever adds to what another computes, so their number changes no bit.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -16,6 +15,7 @@
 
 #include "contract/geometry.h"
 #include "contract/step.h"
+#include "exec/cpu/attention_pass.h"
 #include "exec/cpu/thread_pool.h"
 #include "model/packed_model.h"
 #include "ops/cpu/kernels.h"
@@ -54,18 +54,6 @@ class Decoder {
   uint64_t scratch_bytes() const;
 
  private:
-  struct Row {
-    uint32_t slice;
-    uint32_t position;
-    Token token;
-  };
-  // Up to kTileRows consecutive rows of one slice, for one KV head: the unit of work in attention.
-  struct Tile {
-    uint32_t slice;
-    int64_t first_row;
-    int64_t rows;
-    int64_t kv_head;
-  };
   // What a projection reads: f32 rows, and the same rows in int8 and bf16 where parts of it take them.
   struct Input {
     const float* x = nullptr;
@@ -82,11 +70,7 @@ class Decoder {
   // Buffers of one thread.
   struct Local {
     Buffers input;
-    std::vector<float> partials;
-    std::vector<float> trees;
-    std::vector<const void*> k_tiles, v_tiles;
   };
-  static constexpr int64_t kTileRows = 16;
   // Up to so many rows every thread prepares all of a projection's input by itself: the same work twice
   // costs less than one more meeting.
   static constexpr int64_t kSoloRows = 4;
@@ -110,9 +94,6 @@ class Decoder {
   void multiply(const Projection& p, const Input& input, int64_t rows, float* out, int64_t ldo,
                 bool accumulate, const ThreadPool::Worker& worker);
   void rotate_and_write(const Step& step, uint32_t layer, const ThreadPool::Worker& worker);
-  void attend(const Step& step, uint32_t layer, const ThreadPool::Worker& worker);
-  void attend_tile(const Step& step, uint32_t layer, const Tile& tile, Local& local);
-  void unround_own(const Tile& tile, int64_t leaf, const ops::AttentionLeafArgs& args);
   void feed_forward(const PackedLayer& layer, const ThreadPool::Worker& worker);
   void sample_rows(const Step& step, const ThreadPool::Worker& worker);
   std::byte* plane(const FrameAddress& address) const { return device_memory_ + address.offset; }
@@ -124,14 +105,13 @@ class Decoder {
   const ops::KvShape frame_;
   std::byte* const device_memory_;
   const float query_scale_;  // 1 / sqrt(head_dim)
+  AttentionPass attention_;
   LogitsTap tap_;
 
   // Of the step at hand.
-  std::vector<Row> rows_;
-  std::vector<Tile> tiles_;
+  std::vector<StepRow> rows_;
   std::vector<int64_t> logit_rows_;  // rows whose logits are wanted
   std::vector<SampledToken> sampled_;
-  std::atomic<size_t> next_tile_{0};
 
   // Scratch, [rows][...]: shared by the team, each phase writes disjoint parts.
   int64_t capacity_rows_ = 0;

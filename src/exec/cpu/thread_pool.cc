@@ -1,19 +1,21 @@
 #include "exec/cpu/thread_pool.h"
 
+#include <climits>
+#include <span>
 #include <utility>
 
+#include "base/affinity.h"
 #include "base/check.h"
 #include "ops/cpu/isa.h"
 
 namespace kvasir {
 namespace {
 
-// First a few microseconds of pauses, for threads that run side by side. Then the core is offered to others,
-// again and again: when there are fewer cores than runnable threads, the one that is waited for may need this
-// very core, and spinning would burn the time slice that it waits for. Sleeping comes last, since waking
-// costs tens of microseconds.
-constexpr int kSpins = 100;
-constexpr int kYields = 200;
+// Most waits between two phases are shorter than these pauses, a few microseconds.
+constexpr int kPauses = 64;
+// About 50 us where nobody else wants the core. Where others do, each may take a time slice of theirs, and
+// parking at once would then cost more: a thread that sleeps waits for a slice again when it is woken.
+constexpr int kYields = 150;
 
 inline void pause() {
 #if defined(__x86_64__)
@@ -21,71 +23,86 @@ inline void pause() {
 #endif
 }
 
-}  // namespace
-
-void Barrier::wait() {
-  const uint32_t round = round_.load(std::memory_order_acquire);
-  if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == threads_) {
-    arrived_.store(0, std::memory_order_relaxed);
-    round_.store(round + 1, std::memory_order_release);
-    round_.notify_all();
-    return;
-  }
-  for (int i = 0; i < kSpins; ++i) {
-    if (round_.load(std::memory_order_acquire) != round) return;
+// Returns when `value` is no longer `old`. After some pauses the core is offered to others, again and again:
+// with more runnable threads than cores, the one that is waited for may need this very core.
+void wait_while(const std::atomic<int>& value, int old) {
+  for (int i = 0; i < kPauses; ++i) {
+    if (value.load(std::memory_order_acquire) != old) return;
     pause();
   }
   for (int i = 0; i < kYields; ++i) {
-    if (round_.load(std::memory_order_acquire) != round) return;
+    if (value.load(std::memory_order_acquire) != old) return;
     std::this_thread::yield();
   }
-  while (round_.load(std::memory_order_acquire) == round) round_.wait(round, std::memory_order_acquire);
+  value.wait(old, std::memory_order_acquire);
 }
 
-ThreadPool::ThreadPool(int threads) : barrier_(threads) {
+}  // namespace
+
+void Barrier::wait() {
+  const int round = round_.load(std::memory_order_acquire);
+  if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 < threads_) {
+    wait_while(round_, round);
+    return;
+  }
+  arrived_.store(0, std::memory_order_relaxed);
+  round_.store(round == INT_MAX ? 0 : round + 1, std::memory_order_release);
+  round_.notify_all();
+}
+
+ThreadPool::ThreadPool(int threads, std::vector<int> cpus)
+    : threads_(threads), cpus_(std::move(cpus)), barrier_(threads) {
   KV_CHECK(threads > 0, "threads={}", threads);
-  for (int i = 0; i < threads; ++i) threads_.emplace_back([this, i] { run(i); });
+  KV_CHECK(cpus_.empty() || cpus_.size() == static_cast<size_t>(threads), "cpus={} threads={}", cpus_.size(),
+           threads);
+  for (int i = 1; i < threads; ++i) others_.emplace_back([this, i] { run(i); });
 }
 
 ThreadPool::~ThreadPool() {
-  {
-    std::lock_guard lock(mutex_);
-    stopping_ = true;
-  }
-  start_.notify_all();
-  for (std::thread& t : threads_) t.join();
+  join();
+  number_.store(-1, std::memory_order_release);
+  number_.notify_all();
+  for (std::thread& t : others_) t.join();
 }
 
 void ThreadPool::start(Job job) {
-  std::lock_guard lock(mutex_);
-  KV_CHECK(running_ == 0, "a job runs on {} threads", running_);
+  KV_CHECK(!started_, "a job runs on {} threads", threads_);
   job_ = std::move(job);
-  running_ = size();
-  ++number_;
-  start_.notify_all();
+  started_ = true;
+  running_.store(threads_ - 1, std::memory_order_relaxed);
+  const int number = number_.load(std::memory_order_relaxed);
+  number_.store(number == INT_MAX ? 0 : number + 1, std::memory_order_release);
+  number_.notify_all();
 }
 
 void ThreadPool::join() {
-  std::unique_lock lock(mutex_);
-  done_.wait(lock, [&] { return running_ == 0; });
+  if (!started_) return;
+  if (!cpus_.empty() && pinned_caller_ != std::this_thread::get_id()) {
+    pin(0);
+    pinned_caller_ = std::this_thread::get_id();
+  }
+  {
+    const ops::FlushToZero mode;
+    job_({0, threads_, barrier_});
+  }
+  for (int running; (running = running_.load(std::memory_order_acquire)) != 0;) wait_while(running_, running);
+  started_ = false;
 }
 
 void ThreadPool::run(int index) {
-  ops::set_flush_to_zero();
-  uint64_t seen = 0;
-  for (;;) {
-    Job* job = nullptr;
-    {
-      std::unique_lock lock(mutex_);
-      start_.wait(lock, [&] { return stopping_ || number_ != seen; });
-      if (stopping_) return;
-      seen = number_;
-      job = &job_;
-    }
-    (*job)({index, size(), barrier_});
-    std::lock_guard lock(mutex_);
-    if (--running_ == 0) done_.notify_all();
+  pin(index);
+  const ops::FlushToZero mode;
+  for (int seen = 0;;) {
+    wait_while(number_, seen);
+    seen = number_.load(std::memory_order_acquire);
+    if (seen < 0) return;
+    job_({index, threads_, barrier_});
+    if (running_.fetch_sub(1, std::memory_order_acq_rel) == 1) running_.notify_all();
   }
+}
+
+void ThreadPool::pin(int index) const {
+  if (!cpus_.empty()) keep_on_cpus(std::span(&cpus_[static_cast<size_t>(index)], 1));
 }
 
 }  // namespace kvasir

@@ -2,17 +2,15 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <thread>
 #include <vector>
 
 namespace kvasir {
 
-// Threads meet here between the phases of a job. Spins shortly, then yields, then sleeps: cores may be shared
-// with the HTTP thread, or with strangers.
+// Threads meet here between the phases of a job. Who waits spins for about 50 us, offering its core, and
+// then parks: cores may be shared with the HTTP thread, or with strangers.
 class Barrier {
  public:
   explicit Barrier(int threads) : threads_(threads) {}
@@ -21,9 +19,10 @@ class Barrier {
  private:
   const int threads_;
   std::atomic<int> arrived_{0};
-  std::atomic<uint32_t> round_{0};
+  std::atomic<int> round_{0};
 };
 
+// The thread that calls start() and join() is the first of the team: it works in join().
 class ThreadPool {
  public:
   // What a thread of the team needs to know.
@@ -34,31 +33,34 @@ class ThreadPool {
   };
   using Job = std::function<void(const Worker&)>;
 
-  // Starts the threads; each flushes subnormals to zero before its first job. REQUIRES: threads > 0
-  explicit ThreadPool(int threads);
+  // Starts the other threads. `cpus`: one for each thread of the team, to which it is pinned (the caller when
+  // it first joins); empty: the system places them. Jobs run with subnormals flushed to zero.
+  // REQUIRES: threads > 0
+  explicit ThreadPool(int threads, std::vector<int> cpus = {});
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
-  int size() const { return static_cast<int>(threads_.size()); }
+  int size() const { return threads_; }
 
-  // Starts a job on every thread and returns. REQUIRES: no job runs.
+  // Starts a job on the other threads and returns. REQUIRES: no job runs.
   void start(Job job);
-  // Waits until every thread has left the job.
+  // Does the caller's part and waits until every thread has left the job. Nothing if no job was started.
   void join();
 
  private:
   void run(int index);
+  void pin(int index) const;
 
+  const int threads_;
+  const std::vector<int> cpus_;
   Barrier barrier_;
-  std::mutex mutex_;
-  std::condition_variable start_;
-  std::condition_variable done_;
-  Job job_;                // guarded by mutex_
-  uint64_t number_ = 0;    // of the job; guarded by mutex_
-  int running_ = 0;        // threads inside the job; guarded by mutex_
-  bool stopping_ = false;  // guarded by mutex_
-  std::vector<std::thread> threads_;
+  Job job_;  // written while no thread is in a job
+  bool started_ = false;
+  std::thread::id pinned_caller_;
+  std::atomic<int> number_{0};   // of the job; -1: the threads shall end
+  std::atomic<int> running_{0};  // threads inside the job, the caller not counted
+  std::vector<std::thread> others_;
 };
 
 // [begin, end) of `items` for one thread of the team: equal parts, the first ones larger by one.

@@ -8,31 +8,11 @@
 #include "ops/cpu/isa.h"
 #include "ops/numerics.h"
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 namespace kvasir::ops {
 namespace {
 
 constexpr int kWidth = 16;
 constexpr int kBatches = 128;
-
-// Flush-to-zero for a scope. Both ends lie outside this file's sight of the arithmetic, which stays between.
-class FlushToZero {
- public:
-  FlushToZero() { set_flush_to_zero(); }
-  FlushToZero(const FlushToZero&) = delete;
-  FlushToZero& operator=(const FlushToZero&) = delete;
-#if defined(__x86_64__)
-  ~FlushToZero() {
-    _mm_setcsr(before_);
-  }
-
- private:
-  const unsigned before_ = _mm_getcsr();
-#endif
-};
 
 struct Cases {
   float acc[kWidth];

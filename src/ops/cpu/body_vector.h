@@ -60,27 +60,36 @@ inline F exp_lanes(F x) {
   return f_select_less(x, f_set1(-87.0f), f_zero(), f_mul(p, f_power_of_two(t)));
 }
 
-void quantize_row(const float* x, int64_t k, int8_t* q, uint16_t* d, int32_t* sums) {
+// Sixteen groups at a time, so that their scales are computed side by side.
+void quantize_row(const float* x, int64_t k, int8_t* q, uint16_t* d, int32_t* sums, float* moments) {
   const F low = f_set1(-127.0f);
   const F high = f_set1(127.0f);
-  for (int64_t g = 0; g < k / kGroup; ++g) {
-    const F a = f_load(x + g * kGroup);
-    const F b = f_load(x + g * kGroup + 16);
-    // NaN loses every comparison with the second operand, so it is not in the maximum.
-    const float amax = f_tree_max(f_max(f_abs(b), f_max(f_abs(a), f_zero())));
-    const float exact = amax / 127.0f;
-    const uint16_t bits = s_to_f16(exact < 65504.0f ? exact : 65504.0f);
-    const float scale = s_from_f16(bits);
-    d[g] = bits;
-    const bool zero = scale == 0.0f;
-    const float inverse = zero ? 0.0f : 1.0f / scale;
-    const F factor = f_set1(inverse);
-    // The first f_max turns NaN into -127.
-    F qa = f_min(f_max(f_mul(a, factor), low), high);
-    F qb = f_min(f_max(f_mul(b, factor), low), high);
-    if (zero) qa = qb = f_zero();
-    sums[g] = f_store_i8(q + g * kGroup, qa) + f_store_i8(q + g * kGroup + 16, qb);
-  }
+  const int64_t groups = k / kGroup;
+  for_lanes(groups, [&](int64_t first, int64_t count) {
+    alignas(64) float amax[16] = {}, inverse[16], sum[16] = {};
+    for (int64_t g = 0; g < count; ++g) {
+      const float* from = x + (first + g) * kGroup;
+      // NaN loses every comparison with the second operand, so it is not in the maximum.
+      amax[g] = f_tree_max(f_max(f_abs(f_load(from + 16)), f_max(f_abs(f_load(from)), f_zero())));
+    }
+    uint16_t bits[16];
+    f_store_f16(bits, f_min(f_div(f_load(amax), high), f_set1(65504.0f)));
+    __builtin_memcpy(d + first, bits, static_cast<size_t>(count) * sizeof(bits[0]));
+    const F scale = f_load_f16(bits);
+    f_store(inverse, f_select_less(f_zero(), scale, f_div(f_set1(1.0f), scale), f_zero()));
+    for (int64_t g = 0; g < count; ++g) {
+      const float* from = x + (first + g) * kGroup;
+      const F factor = f_set1(inverse[g]);
+      // The first f_max turns NaN into -127.
+      F a = f_min(f_max(f_mul(f_load(from), factor), low), high);
+      F b = f_min(f_max(f_mul(f_load(from + 16), factor), low), high);
+      if (inverse[g] == 0.0f) a = b = f_zero();
+      const int32_t total = f_store_i8(q + (first + g) * kGroup, a, b);
+      sums[first + g] = total;
+      sum[g] = static_cast<float>(total);
+    }
+    store_up_to(moments + first, f_mul(scale, f_load(sum)), count);
+  });
 }
 
 // Padded with +0 to an even length, so that the last pair is whole.

@@ -46,6 +46,7 @@ void quantize_with_fault(const float* x, int64_t x_stride, const QuantizedRows& 
         out.q[at * kGroup + i] = static_cast<int8_t>(clamped);
         out.sums[at] += out.q[at * kGroup + i];
       }
+      out.moments[at] = f16_to_f32(bits) * static_cast<float>(out.sums[at]);
     }
   }
 }

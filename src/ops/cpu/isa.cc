@@ -113,6 +113,19 @@ const Kernels& kernels_without_bf16_dot() {
 #endif
 }
 
+FlushToZero::FlushToZero() {
+#if defined(__x86_64__)
+  before_ = _mm_getcsr();
+#endif
+  set_flush_to_zero();
+}
+
+FlushToZero::~FlushToZero() {
+#if defined(__x86_64__)
+  _mm_setcsr(before_);
+#endif
+}
+
 void set_flush_to_zero() {
 #if defined(__x86_64__)
   constexpr unsigned kFlushToZero = 0x8000, kDenormalsAreZero = 0x0040;

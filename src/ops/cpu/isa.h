@@ -33,4 +33,16 @@ const Kernels& kernels_without_bf16_dot();
 // it once, before the first: the bits are promised under this mode. No effect on a CPU without the mode.
 void set_flush_to_zero();
 
+// The same for a scope: the thread's mode before it comes back afterwards.
+class FlushToZero {
+ public:
+  FlushToZero();
+  ~FlushToZero();
+  FlushToZero(const FlushToZero&) = delete;
+  FlushToZero& operator=(const FlushToZero&) = delete;
+
+ private:
+  uint32_t before_ = 0;
+};
+
 }  // namespace kvasir::ops

@@ -27,7 +27,7 @@ struct GemmArgs {
 };
 
 struct KernelTable {
-  void (*quantize_row)(const float* x, int64_t k, int8_t* q, uint16_t* d, int32_t* sums);
+  void (*quantize_row)(const float* x, int64_t k, int8_t* q, uint16_t* d, int32_t* sums, float* moments);
   void (*gemm_int8)(const GemmArgs& args);
   void (*gemm_f32)(const GemmArgs& args);
   void (*rms_norm)(const float* x, const float* weight, int64_t n, float eps, float* out);

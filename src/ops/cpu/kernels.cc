@@ -28,7 +28,7 @@ void check_product(const PackedMatrix& w, int64_t k, int64_t row_begin, int64_t 
 size_t quantized_rows_bytes(int64_t rows, int64_t k) {
   const int64_t groups = k / kGroup;
   return static_cast<size_t>(round_up(rows * k, kAlign) + round_up(rows * groups * 2, kAlign) +
-                             round_up(rows * groups * 4, kAlign));
+                             2 * round_up(rows * groups * 4, kAlign));
 }
 
 QuantizedRows make_quantized_rows(void* buffer, int64_t rows, int64_t k) {
@@ -38,7 +38,13 @@ QuantizedRows make_quantized_rows(void* buffer, int64_t rows, int64_t k) {
   auto* q = static_cast<int8_t*>(buffer);
   int8_t* d = q + round_up(rows * k, kAlign);
   int8_t* sums = d + round_up(rows * (k / kGroup) * 2, kAlign);
-  return {q, reinterpret_cast<uint16_t*>(d), reinterpret_cast<int32_t*>(sums), rows, k};
+  int8_t* moments = sums + round_up(rows * (k / kGroup) * 4, kAlign);
+  return {q,
+          reinterpret_cast<uint16_t*>(d),
+          reinterpret_cast<int32_t*>(sums),
+          reinterpret_cast<float*>(moments),
+          rows,
+          k};
 }
 
 int64_t row_stride_bytes(int64_t row_bytes) {
@@ -67,7 +73,7 @@ void Kernels::quantize_rows(const float* x, int64_t x_stride, const QuantizedRow
   const int64_t groups = out.k / kGroup;
   for (int64_t r = row_begin; r < row_end; ++r) {
     table_->quantize_row(x + r * x_stride, out.k, out.q + r * out.k, out.d + r * groups,
-                         out.sums + r * groups);
+                         out.sums + r * groups, out.moments + r * groups);
   }
   if (mutant(Mutant::kBatchScale) || mutant(Mutant::kScaleUnrounded)) {
     quantize_with_fault(x, x_stride, out, row_begin, row_end);
@@ -91,6 +97,7 @@ void Kernels::sum_groups(const QuantizedRows& rows, int64_t row_begin, int64_t r
     int32_t sum = 0;
     for (int64_t i = g * kGroup; i < (g + 1) * kGroup; ++i) sum += rows.q[i];
     rows.sums[g] = sum;
+    rows.moments[g] = f16_to_f32(rows.d[g]) * static_cast<float>(sum);
   }
 }
 

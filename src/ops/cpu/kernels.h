@@ -16,8 +16,8 @@ namespace kvasir::ops {
 
 struct KernelTable;
 
-// Bytes of the three arrays of a QuantizedRows, each rounded up to 64, and the view over such a buffer
-// (q first, then d, then sums). REQUIRES: k % 32 == 0, buffer aligned to 64.
+// Bytes of the four arrays of a QuantizedRows, each rounded up to 64, and the view over such a buffer
+// (q first, then d, sums and moments). REQUIRES: k % 32 == 0, buffer aligned to 64.
 size_t quantized_rows_bytes(int64_t rows, int64_t k);
 QuantizedRows make_quantized_rows(void* buffer, int64_t rows, int64_t k);
 
@@ -43,7 +43,7 @@ class Kernels {
   // x: row 0; x_stride in floats.
   void quantize_rows(const float* x, int64_t x_stride, const QuantizedRows& out, int64_t row_begin,
                      int64_t row_end) const;
-  // Fills rows.sums from rows.q: for rows whose q and d come from a cache.
+  // Fills rows.sums and rows.moments from rows.q and rows.d: for rows that come from a cache.
   void sum_groups(const QuantizedRows& rows, int64_t row_begin, int64_t row_end) const;
 
   // Rows [row_begin, row_end) of x into out, each element rounded as f32_to_bf16 does, the padding +0.
@@ -52,9 +52,9 @@ class Kernels {
                        int64_t row_end) const;
 
   // C[r][c] for rows [row_begin, row_end) and the columns of panels [panel_begin, panel_end) that exist.
-  // Per output, groups ascending: acc = fma(dw*da, isum, acc), and for kQ4_1 then acc = fma(mw*da, sum q,
-  // acc). accumulate: C = C_old + acc, one addition. c: row 0, column 0; ldc in floats. a and w agree on k.
-  // REQUIRES: is_quantized(w.type)
+  // Per output, groups ascending: acc = fma(dw*da, isum, acc), and for kQ4_1 then acc = fma(mw, moment,
+  // acc), moment = da * sum q. accumulate: C = C_old + acc, one addition. c: row 0, column 0; ldc in floats.
+  // a and w agree on k. REQUIRES: is_quantized(w.type)
   void gemm_int8(const QuantizedRows& a, int64_t row_begin, int64_t row_end, const PackedMatrix& w,
                  int64_t panel_begin, int64_t panel_end, float* c, int64_t ldc, bool accumulate) const;
   // The same with f32 rows (a: row 0; lda in floats) and weights dequantised exactly as dequantize_row does:

@@ -42,12 +42,11 @@ inline __m256i widen(__m256i pairs) {
 
 // acc of eight columns += the group's term, as kernels.h says. isum is exact.
 template <WeightType T>
-inline __m256 add_group(__m256 acc, __m256i isum, const uint8_t* scales, float da, int32_t sum) {
+inline __m256 add_group(__m256 acc, __m256i isum, const uint8_t* scales, float da, float moment) {
   const __m256 a = _mm256_set1_ps(da);
   acc = _mm256_fmadd_ps(_mm256_mul_ps(load_eight_f16(scales), a), _mm256_cvtepi32_ps(isum), acc);
   if constexpr (T == WeightType::kQ4_1) {
-    const __m256 s = _mm256_set1_ps(static_cast<float>(sum));
-    acc = _mm256_fmadd_ps(_mm256_mul_ps(load_eight_f16(scales + kLineBytes), a), s, acc);
+    acc = _mm256_fmadd_ps(load_eight_f16(scales + kLineBytes), _mm256_set1_ps(moment), acc);
   }
   return acc;
 }
@@ -85,15 +84,16 @@ inline void gemm_int8_slice(const GemmArgs& g, int64_t row, int64_t panel, int s
     KV_UNROLL
     for (int r = 0; r < R; ++r) {
       const int64_t group = (row + r) * row_groups + i;
-      const int32_t sum = g.a.sums[group];
+      const float moment = g.a.moments[group];
       const float da = s_from_f16(g.a.d[group]);
-      const __m256i offset = _mm256_set1_epi32(kOffset * sum);
+      const __m256i offset = _mm256_set1_epi32(kOffset * g.a.sums[group]);
       if constexpr (kBytes) {
         const __m256i both = _mm256_add_epi32(widen(low[r]), _mm256_slli_epi32(widen(high[r]), 4));
-        acc[r][0] = add_group<T>(acc[r][0], _mm256_sub_epi32(both, offset), scales, da, sum);
+        acc[r][0] = add_group<T>(acc[r][0], _mm256_sub_epi32(both, offset), scales, da, moment);
       } else {
-        acc[r][0] = add_group<T>(acc[r][0], _mm256_sub_epi32(widen(low[r]), offset), scales, da, sum);
-        acc[r][1] = add_group<T>(acc[r][1], _mm256_sub_epi32(widen(high[r]), offset), scales + 32, da, sum);
+        acc[r][0] = add_group<T>(acc[r][0], _mm256_sub_epi32(widen(low[r]), offset), scales, da, moment);
+        acc[r][1] =
+            add_group<T>(acc[r][1], _mm256_sub_epi32(widen(high[r]), offset), scales + 32, da, moment);
       }
     }
   }

@@ -49,10 +49,11 @@ void gemm_int8_tile(const GemmArgs& g, int64_t row, int64_t panel, int64_t colum
   const int8_t* q = g.a.q + row * k;
   const uint16_t* d = g.a.d + row * row_groups;
   const int32_t* sums = g.a.sums + row * row_groups;
+  const float* moments = g.a.moments + row * row_groups;
   F acc[R][2];
   KV_UNROLL
   for (int r = 0; r < R; ++r) acc[r][0] = acc[r][1] = f_zero();
-  for (int64_t i = 0; i < g.groups; ++i, lines += kGroupBytes, q += kGroup, ++d, ++sums) {
+  for (int64_t i = 0; i < g.groups; ++i, lines += kGroupBytes, q += kGroup, ++d, ++sums, ++moments) {
     __m512i dot[R][2];
     KV_UNROLL
     for (int r = 0; r < R; ++r) {
@@ -79,9 +80,9 @@ void gemm_int8_tile(const GemmArgs& g, int64_t row, int64_t panel, int64_t colum
       acc[r][0] = f_fma(f_mul(d0, da), _mm512_cvtepi32_ps(dot[r][0]), acc[r][0]);
       acc[r][1] = f_fma(f_mul(d1, da), _mm512_cvtepi32_ps(dot[r][1]), acc[r][1]);
       if constexpr (T == WeightType::kQ4_1) {
-        const F sum = _mm512_cvtepi32_ps(_mm512_set1_epi32(sums[r * row_groups]));
-        acc[r][0] = f_fma(f_mul(f_load_f16(tail + kLineBytes), da), sum, acc[r][0]);
-        acc[r][1] = f_fma(f_mul(f_load_f16(tail + kLineBytes + 32), da), sum, acc[r][1]);
+        const F moment = f_set1(moments[r * row_groups]);
+        acc[r][0] = f_fma(f_load_f16(tail + kLineBytes), moment, acc[r][0]);
+        acc[r][1] = f_fma(f_load_f16(tail + kLineBytes + 32), moment, acc[r][1]);
       }
     }
   }

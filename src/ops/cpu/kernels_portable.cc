@@ -48,7 +48,7 @@ void gemm_int8_row(const GemmArgs& g, int64_t row, int64_t panel) {
       acc[h] = f_fma(f_mul(f_load_f16(tail + 32 * h), da), isum, acc[h]);
       if (g.w.type == WeightType::kQ4_1) {
         const F mw = f_load_f16(tail + kLineBytes + 32 * h);
-        acc[h] = f_fma(f_mul(mw, da), f_set1(static_cast<float>(g.a.sums[at])), acc[h]);
+        acc[h] = f_fma(mw, f_set1(g.a.moments[at]), acc[h]);
       }
     }
   }

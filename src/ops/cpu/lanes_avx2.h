@@ -149,21 +149,28 @@ inline F f_from_bytes(const void* line, int shift, int mask, int offset) {
   return {from_bytes(_mm256_loadu_si256(half), shift, mask, offset),
           from_bytes(_mm256_loadu_si256(half + 1), shift, mask, offset)};
 }
-inline int32_t f_store_i8(int8_t* p, F v) {
+// Sixteen integers as bytes; returns the sums of the two halves, lane by lane.
+inline __m256i store_sixteen_i8(int8_t* p, F v) {
   const __m256i a = _mm256_cvtps_epi32(v.a);
   const __m256i b = _mm256_cvtps_epi32(v.b);
   // packs works within 128-bit halves, so the quarters are put back in order.
   const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(a, b), _MM_SHUFFLE(3, 1, 2, 0));
   const __m128i bytes = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), bytes);
-  const __m256i eight = _mm256_add_epi32(a, b);
+  return _mm256_add_epi32(a, b);
+}
+inline int32_t f_store_i8(int8_t* p, F v, F w) {
+  const __m256i left = store_sixteen_i8(p, v);
+  const __m256i eight = _mm256_add_epi32(left, store_sixteen_i8(p + 16, w));
   __m128i four = _mm_add_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
   four = _mm_add_epi32(four, _mm_shuffle_epi32(four, _MM_SHUFFLE(1, 0, 3, 2)));
   four = _mm_add_epi32(four, _mm_shuffle_epi32(four, _MM_SHUFFLE(2, 3, 0, 1)));
   return _mm_cvtsi128_si32(four);
 }
-inline uint16_t s_to_f16(float v) {
-  return static_cast<uint16_t>(_cvtss_sh(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+inline void f_store_f16(void* p, F v) {
+  auto* half = static_cast<__m128i*>(p);
+  _mm_storeu_si128(half, _mm256_cvtps_ph(v.a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+  _mm_storeu_si128(half + 1, _mm256_cvtps_ph(v.b, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 inline float s_from_f16(uint16_t bits) {
   return _cvtsh_ss(bits);

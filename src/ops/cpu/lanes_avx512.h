@@ -116,13 +116,16 @@ inline F f_from_bytes(const void* line, int shift, int mask, int offset) {
   const __m512i field = _mm512_and_si512(v, _mm512_set1_epi32(mask));
   return _mm512_cvtepi32_ps(_mm512_sub_epi32(field, _mm512_set1_epi32(offset)));
 }
-inline int32_t f_store_i8(int8_t* p, F v) {
-  const __m512i q = _mm512_cvtps_epi32(v);
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(q));
-  return _mm512_reduce_add_epi32(q);
+inline int32_t f_store_i8(int8_t* p, F v, F w) {
+  const __m512i a = _mm512_cvtps_epi32(v);
+  const __m512i b = _mm512_cvtps_epi32(w);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(a));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p + 16), _mm512_cvtepi32_epi8(b));
+  return _mm512_reduce_add_epi32(_mm512_add_epi32(a, b));
 }
-inline uint16_t s_to_f16(float v) {
-  return static_cast<uint16_t>(_cvtss_sh(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+inline void f_store_f16(void* p, F v) {
+  _mm256_storeu_si256(static_cast<__m256i*>(p),
+                      _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 inline float s_from_f16(uint16_t bits) {
   return _cvtsh_ss(bits);

@@ -123,19 +123,22 @@ inline F f_from_bytes(const void* line, int shift, int mask, int offset) {
   const auto* bytes = static_cast<const uint8_t*>(line) + shift / 8;
   return each([&](int i) { return static_cast<float>(((bytes[4 * i] >> (shift % 8)) & mask) - offset); });
 }
-inline int32_t f_store_i8(int8_t* p, const F& v) {
+inline int32_t f_store_i8(int8_t* p, const F& v, const F& w) {
   int32_t sum = 0;
-  for (int i = 0; i < 16; ++i) {
+  for (int i = 0; i < 32; ++i) {
     // 1.5 * 2^23 rounds to the nearest integer, ties to even, and leaves it in the low bits of the
     // significand.
-    const float shifted = v.v[i] + 12582912.0f;
+    const float shifted = (i < 16 ? v.v[i] : w.v[i - 16]) + 12582912.0f;
     p[i] = static_cast<int8_t>(shifted - 12582912.0f);
     sum += p[i];
   }
   return sum;
 }
-inline uint16_t s_to_f16(float v) {
-  return f32_to_f16(v);
+inline void f_store_f16(void* p, const F& v) {
+  for (int i = 0; i < 16; ++i) {
+    const uint16_t bits = f32_to_f16(v.v[i]);
+    std::memcpy(static_cast<uint8_t*>(p) + 2 * i, &bits, sizeof(bits));
+  }
 }
 inline float s_from_f16(uint16_t bits) {
   return f16_to_f32(bits);

@@ -12,9 +12,10 @@ namespace kvasir::ops {
 
 // Rows of activations in int8. A row's element i is about q[i] * f32(d[i / 32]).
 struct QuantizedRows {
-  int8_t* q = nullptr;      // [rows][k], -127..127
-  uint16_t* d = nullptr;    // [rows][k / 32], f16 bits
-  int32_t* sums = nullptr;  // [rows][k / 32], the exact sum of q over the group
+  int8_t* q = nullptr;       // [rows][k], -127..127
+  uint16_t* d = nullptr;     // [rows][k / 32], f16 bits
+  int32_t* sums = nullptr;   // [rows][k / 32], the exact sum of q over the group
+  float* moments = nullptr;  // [rows][k / 32], f32(d) * sum: what a weight's minimum multiplies
   int64_t rows = 0;
   int64_t k = 0;  // a multiple of 32
 };
