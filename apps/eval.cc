@@ -179,7 +179,7 @@ void add_eval_flags(CLI::App& app, EvalOptions& options) {
   app.add_option("--chunk-tokens", options.chunk_tokens, "tokens of a text that are run together (512)");
   app.add_option("--kv-cache-dtype", r.kv_cache_dtype, "bf16, f32 or q8_0 (bf16)");
   app.add_option("--activation-type", r.activation_type,
-                 "auto (int8 where weights are quantised) or f32 (auto)");
+                 "auto (int8 for quantised weights, bf16 for BF16 ones) or f32 (auto)");
   app.add_option("-t,--threads", r.threads,
                  "compute threads (one per core; with more than two cores one is left out)");
   add_pinning_flag(app, r.pinning);

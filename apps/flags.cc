@@ -91,8 +91,10 @@ void add_runtime_flags(CLI::App& app, RuntimeOptions& o) {
   add_pinning_flag(app, o.pinning);
   add_cache_flags(app, o);
   add_batch_flags(app, o);
-  app.add_option("--activation-type", o.activation_type,
-                 "auto: int8 where the weights are quantised; f32: never quantised")
+  app.add_option(
+         "--activation-type", o.activation_type,
+         "Rows of the matrix products. auto: int8 for quantised weights, bf16 for BF16 ones; f32: f32 "
+         "throughout")
       ->capture_default_str();
   app.add_option("--chat-template", o.chat_template_path,
                  "File with a Jinja chat template (default: the model's own)");

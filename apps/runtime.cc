@@ -72,9 +72,10 @@ Result<ops::KvType> kv_type_from(const std::string& text) {
   return error(ErrorCode::kInvalidArgument, "--kv-cache-dtype {}: there are bf16, f32 and q8_0", text);
 }
 
-Result<ops::ActivationType> activation_from(const std::string& text) {
-  if (text == "auto") return ops::ActivationType::kInt8;
-  if (text == "f32") return ops::ActivationType::kF32;
+Result<ops::ActivationMode> activation_from(const std::string& text) {
+  for (ops::ActivationMode mode : {ops::ActivationMode::kAuto, ops::ActivationMode::kF32}) {
+    if (text == ops::activation_mode_name(mode)) return mode;
+  }
   return error(ErrorCode::kInvalidArgument, "--activation-type {}: there are auto and f32", text);
 }
 
@@ -216,7 +217,7 @@ Status CpuRuntime::load(const RuntimeOptions& options) {
   NumericsId numerics;
   numerics.arithmetic = "fma";
   numerics.weight_types = packed_->weight_types();
-  numerics.activation_type = ops::activation_type_name(decoder.activation);
+  numerics.activation_type = packed_->activation_types(decoder.activation);
   numerics.kv_type = ops::kv_type_name(decoder.kv_type);
   engine.cache.numerics_id = numerics.to_string();
 
@@ -231,8 +232,9 @@ Status CpuRuntime::load(const RuntimeOptions& options) {
     KV_ASSIGN_OR_RETURN(plan_log_, PlanLog::create(options.log_plans, options.scheduling_policy));
   }
   engine_ = std::make_unique<Engine>(engine, std::move(policy), *executor_, clock_, plan_log_.get());
-  log_info("{}: {} layers, numerics {}, {} kernels, {} threads{}, policy {}", options.model_path,
-           config.layers, engine.cache.numerics_id, ops::isa_name(isa), threads,
+  log_info("{}: {} layers, numerics {}, {} kernels{}, {} threads{}, policy {}", options.model_path,
+           config.layers, engine.cache.numerics_id, ops::isa_name(isa),
+           ops::has_bf16_dot() ? " with bf16 dot products" : "", threads,
            cpus.team.empty() ? "" : " (pinned)", options.scheduling_policy);
   return {};
 }

@@ -30,7 +30,7 @@ struct RuntimeOptions {
   uint64_t max_num_queued_tokens = 0;  // 0: no bound
   bool enable_prefix_caching = true;
   std::string scheduling_policy = "sarathi";
-  std::string activation_type = "auto";  // auto: int8 where the weights are quantised; f32: never quantised
+  std::string activation_type = "auto";  // auto: int8 for quantised weights, bf16 for BF16; f32
   std::string log_plans;                 // a file for the plan log; empty: none
   std::string chat_template_path;        // empty: the model's own
 

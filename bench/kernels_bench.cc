@@ -7,6 +7,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -71,30 +72,43 @@ std::vector<uint8_t> random_weights(WeightType type, int64_t n, int64_t k) {
   return bytes;
 }
 
-void gemm(benchmark::State& state, ThreadLimits* limits, IsaClass isa, WeightType type, bool int8, int64_t n,
-          int64_t k) {
+// The instruction that a product is made of. bf16 pairs are two fma where the CPU does not do them at once.
+Product limiting_product(const Kernels& kernels, ActivationType act) {
+  if (act == ActivationType::kInt8) return Product::kInt8;
+  const bool dot =
+      kernels.isa() == IsaClass::kAvx512 && has_bf16_dot() && &kernels != &kernels_without_bf16_dot();
+  return act == ActivationType::kBf16 && dot ? Product::kBf16 : Product::kFp32;
+}
+
+void gemm(benchmark::State& state, ThreadLimits* limits, const Kernels& kernels, WeightType type,
+          ActivationType act, int64_t n, int64_t k) {
   set_flush_to_zero();
-  const Kernels& kernels = kernels_for(isa);
   const int64_t m = state.range(0);
-  const auto x = random_floats(m * k);
+  const int64_t stride = row_stride_bytes(k * 4) / 4;
+  const auto x = random_floats(m * stride);
   const auto raw = random_weights(type, n, k);
   const Aligned packed = allocate(packed_bytes(type, n, k));
   const PackedMatrix w = pack_matrix(type, raw.data(), n, k, packed.get());
-  const Aligned rows = allocate(quantized_rows_bytes(m, k));
-  const QuantizedRows a = make_quantized_rows(rows.get(), m, k);
-  kernels.quantize_rows(x.data(), k, a, 0, m);
+  const Aligned int8_rows = allocate(quantized_rows_bytes(m, k)), bf16_rows = allocate(bf16_rows_bytes(m, k));
+  const QuantizedRows a = make_quantized_rows(int8_rows.get(), m, k);
+  const Bf16Rows b = make_bf16_rows(bf16_rows.get(), m, k);
+  kernels.quantize_rows(x.data(), stride, a, 0, m);
+  kernels.round_rows_bf16(x.data(), stride, b, 0, m);
   std::vector<float> c(static_cast<size_t>(m * n));
   for (auto _ : state) {
-    if (int8) {
+    if (act == ActivationType::kInt8) {
       kernels.gemm_int8(a, 0, m, w, 0, panel_count(n), c.data(), n, false);
+    } else if (act == ActivationType::kBf16) {
+      kernels.gemm_bf16(b, 0, m, w, 0, panel_count(n), c.data(), n, false);
     } else {
-      kernels.gemm_f32(x.data(), k, 0, m, w, 0, panel_count(n), c.data(), n, false);
+      kernels.gemm_f32(x.data(), stride, 0, m, w, 0, panel_count(n), c.data(), n, false);
     }
     benchmark::DoNotOptimize(c.data());
     benchmark::ClobberMemory();
   }
   const auto bytes = static_cast<double>(packed_bytes(type, n, k));
-  count_operations(state, *limits, int8 ? Product::kInt8 : Product::kFp32, vector_bits(isa),
+  const int bits = vector_bits(kernels.isa());
+  count_operations(state, *limits, limiting_product(kernels, act), bits,
                    2.0 * static_cast<double>(m * n * k));
   count_bytes(state, *limits, bytes, bytes > kCachesBytes);
 }
@@ -169,10 +183,13 @@ void row(benchmark::State& state, IsaClass isa, int which) {
   const Aligned memory = allocate(quantized_rows_bytes(1, n));
   const QuantizedRows rows = make_quantized_rows(memory.get(), 1, n);
   std::vector<float> out(static_cast<size_t>(n));
+  const Aligned bf16 = allocate(bf16_rows_bytes(1, n));
+  const Bf16Rows rounded = make_bf16_rows(bf16.get(), 1, n);
   for (auto _ : state) {
     if (which == 0) kernels.quantize_rows(x.data(), n, rows, 0, 1);
     if (which == 1) kernels.rms_norm(x.data(), x.data(), n, 1e-5f, out.data());
     if (which == 2) kernels.silu_mul(x.data(), x.data(), n, out.data());
+    if (which == 3) kernels.round_rows_bf16(x.data(), n, rounded, 0, 1);
     benchmark::DoNotOptimize(out.data());
     benchmark::ClobberMemory();
   }
@@ -180,28 +197,51 @@ void row(benchmark::State& state, IsaClass isa, int which) {
       1e-9 * static_cast<double>(n) * static_cast<double>(state.iterations()), benchmark::Counter::kIsRate);
 }
 
+// Products of bf16 rows, and of f32 rows with every kind of weight.
+void register_float_products(const std::string& prefix, const Kernels& isa_kernels, ThreadLimits* limits) {
+  const auto add = [&](const std::string& name, WeightType type, ActivationType act, const Kernels& kernels) {
+    benchmark::RegisterBenchmark((prefix + name + "/k576_n1536").c_str(), gemm, limits, std::cref(kernels),
+                                 type, act, int64_t{1536}, int64_t{576})
+        ->Arg(1)
+        ->Arg(8)
+        ->Arg(64)
+        ->Arg(512);
+    // About 60 MB: larger than the caches.
+    const int64_t n = type == WeightType::kF32 ? 3840 : 7680;
+    if (is_quantized(type)) return;
+    benchmark::RegisterBenchmark((prefix + name + "/60MB").c_str(), gemm, limits, std::cref(kernels), type,
+                                 act, n, int64_t{4096})
+        ->Arg(1)
+        ->Arg(64);
+  };
+  add("gemm_bf16/BF16", WeightType::kBf16, ActivationType::kBf16, isa_kernels);
+  if (isa_kernels.isa() == IsaClass::kAvx512 && has_bf16_dot()) {
+    add("gemm_bf16_two_fma/BF16", WeightType::kBf16, ActivationType::kBf16, kernels_without_bf16_dot());
+  }
+  for (WeightType type :
+       {WeightType::kF32, WeightType::kF16, WeightType::kBf16, WeightType::kQ8_0, WeightType::kQ4_1}) {
+    add(std::string("gemm_f32/") + weight_type_name(type), type, ActivationType::kF32, isa_kernels);
+  }
+}
+
 void register_for(IsaClass isa, ThreadLimits* limits) {
   const std::string prefix = std::string(isa_name(isa)) + "/";
+  const Kernels& kernels = kernels_for(isa);
   for (WeightType type : {WeightType::kQ4_1, WeightType::kQ4_0, WeightType::kQ8_0}) {
     const std::string name = prefix + "gemm_int8/" + weight_type_name(type);
-    benchmark::RegisterBenchmark((name + "/k576_n1536").c_str(), gemm, limits, isa, type, true, int64_t{1536},
-                                 int64_t{576})
+    benchmark::RegisterBenchmark((name + "/k576_n1536").c_str(), gemm, limits, std::cref(kernels), type,
+                                 ActivationType::kInt8, int64_t{1536}, int64_t{576})
         ->Arg(1)
         ->Arg(8)
         ->Arg(64)
         ->Arg(512);
     // About 60 MB: larger than the caches.
     const int64_t n = type == WeightType::kQ8_0 ? 13824 : 24576;
-    benchmark::RegisterBenchmark((name + "/60MB").c_str(), gemm, limits, isa, type, true, n, int64_t{4096})
+    benchmark::RegisterBenchmark((name + "/60MB").c_str(), gemm, limits, std::cref(kernels), type,
+                                 ActivationType::kInt8, n, int64_t{4096})
         ->Arg(1);
   }
-  for (WeightType type : {WeightType::kF32, WeightType::kBf16, WeightType::kQ8_0, WeightType::kQ4_1}) {
-    const std::string name = prefix + "gemm_f32/" + weight_type_name(type) + "/k576_n1536";
-    benchmark::RegisterBenchmark(name.c_str(), gemm, limits, isa, type, false, int64_t{1536}, int64_t{576})
-        ->Arg(1)
-        ->Arg(8)
-        ->Arg(64);
-  }
+  register_float_products(prefix, kernels, limits);
   for (KvType type : kKvTypes) {
     const std::string name = prefix + "leaf/" + kv_type_name(type);
     benchmark::RegisterBenchmark((name + "/rows1_heads3_dim64").c_str(), leaf, limits, isa, type, 1, 3, 64);
@@ -213,8 +253,8 @@ void register_for(IsaClass isa, ThreadLimits* limits) {
     benchmark::RegisterBenchmark((prefix + "write_kv/" + kv_type_name(type) + "/heads3_dim64").c_str(),
                                  write_kv, isa, type, 3, 64);
   }
-  const char* rows[] = {"quantize", "rms_norm", "silu_mul"};
-  for (int i = 0; i < 3; ++i) {
+  const char* rows[] = {"quantize", "rms_norm", "silu_mul", "round_bf16"};
+  for (int i = 0; i < 4; ++i) {
     benchmark::RegisterBenchmark((prefix + rows[i] + "/n1536").c_str(), row, isa, i);
   }
 }

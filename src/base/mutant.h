@@ -30,6 +30,8 @@ enum class Mutant {
   kPrefixPartialBlock,  // a block that is not full yet is shared
   kResumeSkipsToken,    // a preempted request resumes one token late
   kSumOrderByChunk,     // the softmax sum starts at the chunk's first row, not at the leaf's first position
+  kBf16PairSwapped,     // a lone row adds the even element of each bf16 pair before the odd one
+  kBf16RowsUnrounded,   // a lone row meets bf16 weights in f32, not rounded to bf16
 };
 
 #if defined(KVASIR_MUTANTS)

@@ -89,6 +89,12 @@ class Packer {
   uint64_t used_ = 0;
 };
 
+std::string joined(const std::set<std::string>& names) {
+  std::string out;
+  for (const std::string& n : names) out += (out.empty() ? "" : "+") + n;
+  return out;
+}
+
 std::vector<const WeightMatrix*> all_matrices(const TensorTable& weights) {
   std::vector<const WeightMatrix*> out = {&weights.token_embedding, &weights.output_matrix()};
   for (const LayerWeights& l : weights.layers) {
@@ -145,9 +151,21 @@ std::string PackedModel::weight_types() const {
     for (char& c : type) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
     names.insert(type);
   }
-  std::string out;
-  for (const std::string& n : names) out += (out.empty() ? "" : "+") + n;
-  return out;
+  return joined(names);
+}
+
+std::string PackedModel::activation_types(ops::ActivationMode mode) const {
+  std::set<std::string> used;
+  const auto note = [&](const Projection& p) {
+    for (const Projection::Part& part : p.parts) {
+      used.insert(ops::activation_type_name(ops::activation_for(part.matrix.type, mode)));
+    }
+  };
+  for (const PackedLayer& layer : layers_) {
+    for (const Projection* p : {&layer.qkv, &layer.attn_output, &layer.gate_up, &layer.ffn_down}) note(*p);
+  }
+  note(output_);
+  return joined(used);
 }
 
 void PackedModel::embed(int32_t token, float* out) const {

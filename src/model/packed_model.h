@@ -69,6 +69,10 @@ class PackedModel {
   // The sorted types of all matrices, such as "q4_1+q8_0": part of the numerics id.
   std::string weight_types() const;
 
+  // The sorted types of the rows that the matrix products take in such a mode, such as "bf16+int8": part of
+  // the numerics id.
+  std::string activation_types(ops::ActivationMode mode) const;
+
   // The residual stream of a token before the first layer. out: [dim]. REQUIRES: 0 <= token < vocab_size
   void embed(int32_t token, float* out) const;
 

@@ -74,7 +74,19 @@ const char* weight_type_name(WeightType type) {
 }
 
 const char* activation_type_name(ActivationType type) {
-  return type == ActivationType::kF32 ? "f32" : "int8";
+  switch (type) {
+    case ActivationType::kF32:
+      return "f32";
+    case ActivationType::kBf16:
+      return "bf16";
+    case ActivationType::kInt8:
+      return "int8";
+  }
+  return "unknown";
+}
+
+const char* activation_mode_name(ActivationMode mode) {
+  return mode == ActivationMode::kF32 ? "f32" : "auto";
 }
 
 const char* kv_type_name(KvType type) {
@@ -103,6 +115,12 @@ int64_t kv_row_bytes(KvType type, int64_t head_dim) {
       return head_dim + 2;
   }
   KV_CHECK(false, "KV type {}", static_cast<int>(type));
+}
+
+ActivationType activation_for(WeightType type, ActivationMode mode) {
+  if (mode == ActivationMode::kF32) return ActivationType::kF32;
+  if (is_quantized(type)) return ActivationType::kInt8;
+  return type == WeightType::kBf16 ? ActivationType::kBf16 : ActivationType::kF32;
 }
 
 float f16_to_f32(uint16_t bits) {

@@ -21,8 +21,11 @@ constexpr int64_t kPanel = 32;
 // How a weight tensor is stored. The quantised ones have GGUF's blocks of 32:
 // kQ8_0 w = d q (q int8), kQ4_0 w = d (q - 8), kQ4_1 w = d q + m (q 0..15; d and m are f16).
 enum class WeightType : uint8_t { kF32, kF16, kBf16, kQ8_0, kQ4_0, kQ4_1 };
-// What a matrix product consumes: f32 rows, or int8 rows with one f16 scale per group of 32.
-enum class ActivationType : uint8_t { kF32, kInt8 };
+// What a matrix product consumes: f32 rows, rows rounded to bf16, or int8 rows with one f16 scale per group
+// of 32.
+enum class ActivationType : uint8_t { kF32, kBf16, kInt8 };
+// What a user may ask for: the rows that suit the weights (see activation_for), or f32 throughout.
+enum class ActivationMode : uint8_t { kAuto, kF32 };
 // How K and V are stored. kQ8_0: one f16 scale for each row of head_dim int8 (a token, one KV head, one
 // plane).
 enum class KvType : uint8_t { kF32, kBf16, kQ8_0 };
@@ -30,8 +33,10 @@ constexpr KvType kKvTypes[] = {KvType::kF32, KvType::kBf16, KvType::kQ8_0};
 
 // "F32", "Q4_1" and so on, as GGUF tools write them.
 const char* weight_type_name(WeightType type);
-// "f32", "int8"
+// "f32", "bf16", "int8"
 const char* activation_type_name(ActivationType type);
+// "auto", "f32"
+const char* activation_mode_name(ActivationMode mode);
 // "f32", "bf16", "q8_0"
 const char* kv_type_name(KvType type);
 
@@ -40,6 +45,9 @@ bool is_quantized(WeightType type);
 // Bytes of one row of a K or V plane: one token, one KV head, its scale included. Every size of the cache
 // comes from here.
 int64_t kv_row_bytes(KvType type, int64_t head_dim);
+// The rows that a product with such weights takes: under kAuto int8 for quantised weights, bf16 for BF16 ones
+// and f32 for the others; under kF32 f32.
+ActivationType activation_for(WeightType type, ActivationMode mode);
 
 // Exact; subnormals and NaN (quieted) included. Independent of the floating-point mode.
 float f16_to_f32(uint16_t bits);

@@ -12,10 +12,11 @@ using ops::KvType;
 using ops::WeightType;
 
 TEST(Bits, EveryScenarioGivesWhatTheReferenceGives) {
-  // Rounding to int8 hides most changes of a last bit, so both kinds of arithmetic are needed.
+  // Rounding to int8 hides most changes of a last bit, so every kind of arithmetic is needed.
   for (const auto& [type, kv] : {std::pair{WeightType::kQ4_1, KvType::kBf16},
                                  {WeightType::kF32, KvType::kBf16},
-                                 {WeightType::kF32, KvType::kQ8_0}}) {
+                                 {WeightType::kF32, KvType::kQ8_0},
+                                 {WeightType::kBf16, KvType::kBf16}}) {
     const Workload work = make_workload(type);
     RigOptions options;
     options.kv_type = kv;
@@ -33,9 +34,9 @@ TEST(Bits, EveryWeightTypeMatchesTheReference) {
   for (WeightType type : {WeightType::kF32, WeightType::kF16, WeightType::kBf16, WeightType::kQ8_0,
                           WeightType::kQ4_0, WeightType::kQ4_1}) {
     for (KvType kv : ops::kKvTypes) {
-      for (ops::ActivationType act : {ops::ActivationType::kF32, ops::ActivationType::kInt8}) {
+      for (ops::ActivationMode act : {ops::ActivationMode::kF32, ops::ActivationMode::kAuto}) {
         SCOPED_TRACE(std::string(ops::weight_type_name(type)) + " " + ops::kv_type_name(kv) + " " +
-                     ops::activation_type_name(act));
+                     ops::activation_mode_name(act));
         const auto file = tiny_model(tiny_mha(), type);
         RigOptions options;
         options.kv_type = kv;
@@ -49,8 +50,24 @@ TEST(Bits, EveryWeightTypeMatchesTheReference) {
   }
 }
 
+TEST(Bits, OneProjectionMayTakeRowsOfSeveralTypes) {
+  TinyLlamaShape shape = tiny_gqa();
+  shape.other_types = {{"attn_v", WeightType::kBf16},
+                       {"attn_k", WeightType::kF16},
+                       {"ffn_up", WeightType::kBf16},
+                       {"ffn_down", WeightType::kBf16}};
+  const auto file = tiny_model(shape, WeightType::kQ8_0);
+  RigOptions options;
+  options.limits.long_prefill_token_threshold = 29;
+  const std::vector<RigRequest> requests = {{random_tokens(1, 270), 4}, {random_tokens(2, 40), 12}};
+  const auto expected = run_reference(*file, options, requests);
+  EXPECT_EQ(differences(expected, run(*file, options, requests).outputs), 0);
+  options.activation = ops::ActivationMode::kF32;
+  EXPECT_EQ(differences(expected, run(*file, options, requests).outputs), 2) << "the mode has no effect";
+}
+
 TEST(Bits, InstructionSetsAgree) {
-  for (WeightType type : {WeightType::kQ4_1, WeightType::kQ8_0, WeightType::kF32}) {
+  for (WeightType type : {WeightType::kQ4_1, WeightType::kQ8_0, WeightType::kBf16, WeightType::kF32}) {
     const auto file = tiny_model(tiny_gqa(), type);
     const std::vector<RigRequest> requests = {{random_tokens(3, 600), 6}, {random_tokens(4, 33), 20}};
     for (KvType kv : ops::kKvTypes) {

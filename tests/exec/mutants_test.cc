@@ -41,6 +41,8 @@ constexpr Case kCases[] = {
      ops::KvType::kQ8_0},
     {Mutant::kOwnKvUnrounded, "own K and V unrounded, q8_0", "among 32, sarathi", ops::WeightType::kQ4_1,
      ops::KvType::kQ8_0},
+    {Mutant::kBf16PairSwapped, "even element of a pair first", "alone", ops::WeightType::kBf16},
+    {Mutant::kBf16RowsUnrounded, "rows not rounded to bf16", "alone", ops::WeightType::kBf16},
 };
 
 // What a scenario gives without the fault is what the reference gives: Bits asserts it.

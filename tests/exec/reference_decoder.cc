@@ -48,6 +48,10 @@ Partial subtree(const std::vector<Partial>& leaves, size_t begin, size_t count) 
   return merge(subtree(leaves, begin, count / 2), subtree(leaves, begin + count / 2, count / 2));
 }
 
+float to_bf16(float x) {
+  return ops::bf16_to_f32(ops::f32_to_bf16(x));
+}
+
 uint16_t u16(const std::byte* p) {
   uint16_t v;
   std::memcpy(&v, p, 2);
@@ -56,7 +60,7 @@ uint16_t u16(const std::byte* p) {
 
 }  // namespace
 
-ReferenceDecoder::ReferenceDecoder(const ModelFile& file, ops::ActivationType activation, ops::KvType kv_type)
+ReferenceDecoder::ReferenceDecoder(const ModelFile& file, ops::ActivationMode activation, ops::KvType kv_type)
     : file_(file), activation_(activation), kv_type_(kv_type) {
   const ModelConfig& c = file.config();
   ops::RopeSpec spec;
@@ -93,12 +97,25 @@ ReferenceDecoder::Quantized ReferenceDecoder::quantize(const std::vector<float>&
 
 std::vector<float> ReferenceDecoder::multiply(const WeightMatrix& w, const std::vector<float>& x) const {
   std::vector<float> out(static_cast<size_t>(w.rows));
-  const bool int8 = activation_ == ops::ActivationType::kInt8 && ops::is_quantized(w.type);
+  const bool rounded = activation_ == ops::ActivationMode::kAuto;
+  const bool int8 = rounded && ops::is_quantized(w.type);
+  const bool bf16 = rounded && w.type == ops::WeightType::kBf16;
   const Quantized a = int8 ? quantize(x) : Quantized{};
   std::vector<float> row(x.size());
   for (size_t n = 0; n < out.size(); ++n) {
     const std::byte* data = w.data + n * w.row_bytes();
     float acc = 0;
+    if (bf16) {
+      // The odd element of each pair comes first; an odd length ends in a pair with +0.
+      ops::dequantize_row(w.type, data, w.columns, row.data());
+      for (size_t k = 0; k < x.size(); k += 2) {
+        const bool whole = k + 1 < x.size();
+        acc = std::fma(whole ? to_bf16(x[k + 1]) : 0.0f, whole ? row[k + 1] : 0.0f, acc);
+        acc = std::fma(to_bf16(x[k]), row[k], acc);
+      }
+      out[n] = acc;
+      continue;
+    }
     if (!int8) {
       ops::dequantize_row(w.type, data, w.columns, row.data());
       for (size_t k = 0; k < x.size(); ++k) acc = std::fma(x[k], row[k], acc);

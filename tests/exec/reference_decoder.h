@@ -14,7 +14,7 @@ namespace kvasir::test {
 class ReferenceDecoder {
  public:
   // The file outlives the decoder.
-  ReferenceDecoder(const ModelFile& file, ops::ActivationType activation, ops::KvType kv_type);
+  ReferenceDecoder(const ModelFile& file, ops::ActivationMode activation, ops::KvType kv_type);
 
   // Runs the next token of the sequence and returns its logits [vocab].
   std::vector<float> step(Token token);
@@ -38,7 +38,7 @@ class ReferenceDecoder {
   std::vector<float> attend(size_t layer, const std::vector<float>& q) const;
 
   const ModelFile& file_;
-  const ops::ActivationType activation_;
+  const ops::ActivationMode activation_;
   const ops::KvType kv_type_;
   uint32_t position_ = 0;
   std::vector<float> cos_, sin_;                   // [context][head_dim / 2]

@@ -17,7 +17,7 @@
 namespace kvasir::test {
 
 struct RigOptions {
-  ops::ActivationType activation = ops::ActivationType::kInt8;
+  ops::ActivationMode activation = ops::ActivationMode::kAuto;
   ops::KvType kv_type = ops::KvType::kBf16;
   ops::IsaClass isa = ops::detect_isa();
   int threads = 2;

@@ -179,9 +179,9 @@ class LlamaCppGolden : public testing::Test {
   std::unique_ptr<ModelFile> file_;
 };
 
-constexpr ForcedPrecision kExact = {ops::ActivationType::kF32, ops::KvType::kF32};
-constexpr ForcedPrecision kInt8 = {ops::ActivationType::kInt8, ops::KvType::kF32};
-constexpr ForcedPrecision kServed = {ops::ActivationType::kInt8, ops::KvType::kBf16};  // the default
+constexpr ForcedPrecision kExact = {ops::ActivationMode::kF32, ops::KvType::kF32};
+constexpr ForcedPrecision kInt8 = {ops::ActivationMode::kAuto, ops::KvType::kF32};
+constexpr ForcedPrecision kServed = {ops::ActivationMode::kAuto, ops::KvType::kBf16};  // the default
 
 TEST_F(LlamaCppGolden, TheSameInF32) {
   const Agreement ours = agreement("f32", kExact);

@@ -103,36 +103,38 @@ constexpr double kF32Worst = 6e-5;
 constexpr double kBf16KvWorst = 0.25, kBf16KvRms = 0.05;
 constexpr double kQ8KvWorst = 0.7, kQ8KvRms = 0.1;
 constexpr double kInt8Worst = 0.7, kInt8Rms = 0.15;
+constexpr double kBf16RowsWorst = 0.25, kBf16RowsRms = 0.05;
 
 // In one step, in steps whose ends are nowhere special, and token by token.
 TEST_P(LogitsGolden, Float32AgreesClosely) {
   for (uint32_t chunk : {600u, 37u, 1u}) {
-    EXPECT_LT(difference({ops::ActivationType::kF32, ops::KvType::kF32}, chunk).worst, kF32Worst)
+    EXPECT_LT(difference({ops::ActivationMode::kF32, ops::KvType::kF32}, chunk).worst, kF32Worst)
         << "in chunks of " << chunk;
   }
 }
 
 TEST_P(LogitsGolden, Bf16CacheAgreesRoughly) {
-  const Difference d = difference({ops::ActivationType::kF32, ops::KvType::kBf16}, 256);
+  const Difference d = difference({ops::ActivationMode::kF32, ops::KvType::kBf16}, 256);
   EXPECT_LT(d.worst, kBf16KvWorst);
   EXPECT_LT(d.rms, kBf16KvRms);
   EXPECT_GT(d.worst, kF32Worst) << "the cache was not rounded at all";
 }
 
 TEST_P(LogitsGolden, Q8CacheAgreesRoughly) {
-  const Difference d = difference({ops::ActivationType::kF32, ops::KvType::kQ8_0}, 256);
+  const Difference d = difference({ops::ActivationMode::kF32, ops::KvType::kQ8_0}, 256);
   EXPECT_LT(d.worst, kQ8KvWorst);
   EXPECT_LT(d.rms, kQ8KvRms);
   EXPECT_GT(d.worst, kF32Worst) << "the cache was not rounded at all";
 }
 
-// With weights that are not quantised, activations stay f32.
-TEST_P(LogitsGolden, Int8ActivationsAgreeRoughly) {
-  const bool quantized = ops::is_quantized(GetParam().type);
-  const Difference d = difference({ops::ActivationType::kInt8, ops::KvType::kF32}, 256);
-  EXPECT_LT(d.worst, quantized ? kInt8Worst : kF32Worst);
-  EXPECT_LT(d.rms, quantized ? kInt8Rms : kF32Worst);
-  EXPECT_EQ(d.worst > kF32Worst, quantized)
+// With weights in F32 and F16, activations stay f32.
+TEST_P(LogitsGolden, RoundedActivationsAgreeRoughly) {
+  const ops::ActivationType rows = ops::activation_for(GetParam().type, ops::ActivationMode::kAuto);
+  const bool int8 = rows == ops::ActivationType::kInt8, bf16 = rows == ops::ActivationType::kBf16;
+  const Difference d = difference({ops::ActivationMode::kAuto, ops::KvType::kF32}, 256);
+  EXPECT_LT(d.worst, int8 ? kInt8Worst : bf16 ? kBf16RowsWorst : kF32Worst);
+  EXPECT_LT(d.rms, int8 ? kInt8Rms : bf16 ? kBf16RowsRms : kF32Worst);
+  EXPECT_EQ(d.worst > kF32Worst, int8 || bf16)
       << "activations were rounded where they should not be, or not at all";
 }
 
@@ -146,7 +148,7 @@ TEST_P(LogitsGolden, FaultsAreSeen) {
   if (GetParam().shape.kv_heads > 1) faults.push_back({Mutant::kSwappedKvHeads, 256});
   for (const auto& [fault, chunk] : faults) {
     ScopedMutant on(fault);
-    EXPECT_GT(difference({ops::ActivationType::kF32, ops::KvType::kF32}, chunk).worst, 10 * kF32Worst)
+    EXPECT_GT(difference({ops::ActivationMode::kF32, ops::KvType::kF32}, chunk).worst, 10 * kF32Worst)
         << "fault " << static_cast<int>(fault);
   }
 }

@@ -28,7 +28,7 @@ CacheGeometry geometry_of(const ModelConfig& config, ops::KvType type) {
 }  // namespace
 
 std::string describe(const ForcedPrecision& precision) {
-  return fmt::format("{} activations, {} KV", ops::activation_type_name(precision.activation),
+  return fmt::format("{} activations, {} KV", ops::activation_mode_name(precision.activation),
                      ops::kv_type_name(precision.kv_type));
 }
 

@@ -18,10 +18,10 @@
 namespace kvasir::test {
 
 struct ForcedPrecision {
-  ops::ActivationType activation = ops::ActivationType::kInt8;
+  ops::ActivationMode activation = ops::ActivationMode::kAuto;
   ops::KvType kv_type = ops::KvType::kBf16;
 };
-// Such as "int8 activations, bf16 KV".
+// Such as "auto activations, bf16 KV".
 std::string describe(const ForcedPrecision& precision);
 // For GoogleTest's messages.
 void PrintTo(const ForcedPrecision& precision, std::ostream* out);

@@ -75,6 +75,21 @@ TEST(BrainFloat, EveryValueComesBackAndMiddlesGoToEven) {
   }
 }
 
+TEST(Activations, FollowTheWeightsUnlessF32IsAskedFor) {
+  using enum ActivationType;
+  for (auto [weights, rows] : {std::pair{WeightType::kF32, kF32},
+                               {WeightType::kF16, kF32},
+                               {WeightType::kBf16, kBf16},
+                               {WeightType::kQ8_0, kInt8},
+                               {WeightType::kQ4_0, kInt8},
+                               {WeightType::kQ4_1, kInt8}}) {
+    EXPECT_EQ(activation_for(weights, ActivationMode::kAuto), rows) << weight_type_name(weights);
+    EXPECT_EQ(activation_for(weights, ActivationMode::kF32), kF32) << weight_type_name(weights);
+  }
+  EXPECT_STREQ(activation_type_name(kBf16), "bf16");
+  EXPECT_STREQ(activation_mode_name(ActivationMode::kAuto), "auto");
+}
+
 TEST(WeightRows, SizesAreGguf) {
   EXPECT_EQ(row_bytes(WeightType::kF32, 7), 28u);
   EXPECT_EQ(row_bytes(WeightType::kBf16, 7), 14u);

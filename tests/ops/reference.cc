@@ -44,6 +44,10 @@ void for_each_isa(const std::function<void(const Kernels&)>& test) {
     SCOPED_TRACE(isa_name(isa));
     test(kernels_for(isa));
   }
+  if (has_bf16_dot()) {
+    SCOPED_TRACE("avx512 without bf16 dot products");
+    test(kernels_without_bf16_dot());
+  }
 }
 
 std::vector<float> random_floats(Random& random, int64_t n, float scale) {
@@ -78,13 +82,15 @@ std::vector<uint8_t> random_weights(Random& random, WeightType type, int64_t n, 
   return bytes;
 }
 
-bool same_bits(const std::vector<float>& want, const std::vector<float>& got, const std::string& what) {
+bool same_bits(const std::vector<float>& want, const std::vector<float>& got, const std::string& what,
+               bool nan_is_nan) {
   if (want.size() != got.size()) {
     ADD_FAILURE() << what << ": sizes " << want.size() << " and " << got.size();
     return false;
   }
   for (size_t i = 0; i < want.size(); ++i) {
     if (std::bit_cast<uint32_t>(want[i]) == std::bit_cast<uint32_t>(got[i])) continue;
+    if (nan_is_nan && std::isnan(want[i]) && std::isnan(got[i])) continue;
     ADD_FAILURE() << what << ": element " << i << " should be " << want[i] << " and is " << got[i];
     return false;
   }
@@ -154,6 +160,20 @@ float reference_dot_f32(WeightType type, const uint8_t* w, const float* x, int64
                                         : q.d * static_cast<float>(q.q);
     }
     acc = std::fma(x[i], value, acc);
+  }
+  return acc;
+}
+
+float reference_dot_bf16(const uint8_t* w, const float* x, int64_t k) {
+  float acc = 0;
+  for (int64_t i = 0; i < k; i += 2) {
+    float x1 = 0, w1 = 0;
+    if (i + 1 < k) {
+      x1 = bf16_to_f32(f32_to_bf16(x[i + 1]));
+      w1 = bf16_to_f32(u16(w + 2 * (i + 1)));
+    }
+    acc = std::fma(x1, w1, acc);
+    acc = std::fma(bf16_to_f32(f32_to_bf16(x[i])), bf16_to_f32(u16(w + 2 * i)), acc);
   }
   return acc;
 }

@@ -27,7 +27,7 @@ class AlignedBytes {
   size_t size_;
 };
 
-// Every class that this CPU has, each call under flush-to-zero.
+// Every class that this CPU has, and AVX-512 without the bf16 instruction, each call under flush-to-zero.
 void for_each_isa(const std::function<void(const Kernels&)>& test);
 
 // Uniform in [-scale, scale].
@@ -35,8 +35,9 @@ std::vector<float> random_floats(Random& random, int64_t n, float scale = 1.0f);
 // n rows of k values in GGUF's layout, random in value, scale and minimum.
 std::vector<uint8_t> random_weights(Random& random, WeightType type, int64_t n, int64_t k);
 
-// True if the two are the same bits; prints the first difference.
-bool same_bits(const std::vector<float>& want, const std::vector<float>& got, const std::string& what);
+// True if the two are the same bits; prints the first difference. nan_is_nan: whatever its bits.
+bool same_bits(const std::vector<float>& want, const std::vector<float>& got, const std::string& what,
+               bool nan_is_nan = false);
 
 // One quantised row: q, d as f16 bits.
 struct ReferenceRow {
@@ -47,6 +48,8 @@ ReferenceRow reference_quantize(const float* x, int64_t k, int64_t group = 32);
 
 // One output of gemm_int8: activations row x against GGUF row w.
 float reference_dot_int8(WeightType type, const uint8_t* w, const float* x, int64_t k);
+// One output of gemm_bf16: the f32 row x against GGUF row w.
+float reference_dot_bf16(const uint8_t* w, const float* x, int64_t k);
 // One output of gemm_f32.
 float reference_dot_f32(WeightType type, const uint8_t* w, const float* x, int64_t k);
 

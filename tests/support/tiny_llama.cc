@@ -50,8 +50,12 @@ class TinyWriter {
   void matrix(std::string_view name, int32_t rows, int32_t columns, float scale) {
     const float deviation = scale / std::sqrt(static_cast<float>(columns));
     const auto count = static_cast<size_t>(rows) * static_cast<size_t>(columns);
-    out_.add_tensor(name, {static_cast<uint64_t>(columns), static_cast<uint64_t>(rows)}, gguf_type_id(type_),
-                    quantize(type_, normals(next_seed(), count, 0.0F, deviation), columns));
+    ops::WeightType type = type_;
+    for (const auto& [part, other] : shape_.other_types) {
+      if (name.find(part) != std::string_view::npos) type = other;
+    }
+    out_.add_tensor(name, {static_cast<uint64_t>(columns), static_cast<uint64_t>(rows)}, gguf_type_id(type),
+                    quantize(type, normals(next_seed(), count, 0.0F, deviation), columns));
   }
   void vector(std::string_view name, const std::vector<float>& values) {
     out_.add_tensor(name, {values.size()}, gguf_type_id(ops::WeightType::kF32),

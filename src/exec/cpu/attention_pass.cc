@@ -96,11 +96,11 @@ int64_t AttentionPass::tree_floats(const Tile& tile, int64_t leaves) const {
 
 // ---------------------------------------------------------------- one layer
 
-void AttentionPass::run(const Step& step, uint32_t layer, const float* qkv, float* out,
+void AttentionPass::run(const Step& step, uint32_t layer, const float* qkv, float* out, int64_t out_stride,
                         const ThreadPool::Worker& worker) {
   Local& local = locals_[static_cast<size_t>(worker.index)];
   for (size_t i = next_piece_.fetch_add(1); i < pieces_.size(); i = next_piece_.fetch_add(1)) {
-    run_piece({step, layer, qkv, out}, i, local);
+    run_piece({step, layer, qkv, out, out_stride}, i, local);
   }
   worker.barrier.wait();
   if (worker.index == 0) next_piece_ = 0;  // read again only after the next barrier
@@ -216,7 +216,8 @@ void AttentionPass::merge_pieces(const Tile& tile, Trees& merged) {
 void AttentionPass::store(const Layer& layer, const Tile& tile, Trees& trees) const {
   const int64_t heads = config_.queries_per_kv();
   for (int64_t i = 0; i < tile.rows; ++i) {
-    float* out = layer.out + (tile.first_row + i) * config_.q_dim() + tile.kv_head * heads * config_.head_dim;
+    float* out =
+        layer.out + (tile.first_row + i) * layer.out_stride + tile.kv_head * heads * config_.head_dim;
     kernels_.finalize(trees.rows[static_cast<size_t>(i)].finish(), heads, config_.head_dim, out);
   }
 }

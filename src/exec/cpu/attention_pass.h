@@ -40,8 +40,9 @@ class AttentionPass {
   Status prepare(const Step& step, std::span<const StepRow> rows);
 
   // One layer; every thread of the team calls it, and it meets at the end. qkv: [rows][q, k, v], queries
-  // rotated and scaled, K and V already in their frames. out: [rows][q_dim].
-  void run(const Step& step, uint32_t layer, const float* qkv, float* out, const ThreadPool::Worker& worker);
+  // rotated and scaled, K and V already in their frames. out: [rows][q_dim], out_stride floats apart.
+  void run(const Step& step, uint32_t layer, const float* qkv, float* out, int64_t out_stride,
+           const ThreadPool::Worker& worker);
 
  private:
   struct Tile {
@@ -64,6 +65,7 @@ class AttentionPass {
     uint32_t index;
     const float* qkv;
     float* out;
+    int64_t out_stride;
   };
   // A tree for each row of a tile, over the leaves of one piece.
   struct Trees {

@@ -21,6 +21,12 @@ ops::KvShape frame_shape(const ModelConfig& config, const CacheGeometry& geometr
   return shape;
 }
 
+// Floats from one row of a projection's input to the next.
+int64_t row_stride(int64_t k) {
+  constexpr int64_t kFloat = sizeof(float);
+  return ops::row_stride_bytes(k * kFloat) / kFloat;
+}
+
 }  // namespace
 
 Decoder::Decoder(const PackedModel& model, const ops::Kernels& kernels, const CacheGeometry& geometry,
@@ -74,7 +80,7 @@ Status Decoder::reserve(int64_t rows) {
   try {
     x_.resize(n * static_cast<size_t>(c.dim));
     qkv_.resize(n * static_cast<size_t>(c.q_dim() + 2 * c.kv_dim()));
-    attended_.resize(n * static_cast<size_t>(c.q_dim()));
+    attended_.resize(n * static_cast<size_t>(row_stride(c.q_dim())));
     gate_up_.resize(n * 2 * static_cast<size_t>(c.ffn_dim));
     logits_.resize(static_cast<size_t>(std::min(rows, kLogitRows) * c.vocab_size));
     KV_RETURN_IF_ERROR(grow(shared_, rows));
@@ -88,17 +94,20 @@ Status Decoder::reserve(int64_t rows) {
 Status Decoder::grow(Buffers& buffers, int64_t rows) const {
   const ModelConfig& c = model_.config();
   const int64_t widest = std::max({c.dim, c.q_dim(), c.ffn_dim});
-  buffers.rows.resize(static_cast<size_t>(rows * widest));
+  buffers.rows.resize(static_cast<size_t>(rows * row_stride(widest)));
   KV_ASSIGN_OR_RETURN(buffers.quantized,
                       Arena::map(ops::quantized_rows_bytes(rows, round_up<int64_t>(widest, ops::kGroup)),
                                  "quantised activations"));
+  if (takes_anywhere(ops::ActivationType::kBf16)) {
+    KV_ASSIGN_OR_RETURN(buffers.rounded, Arena::map(ops::bf16_rows_bytes(rows, widest), "bf16 activations"));
+  }
   return {};
 }
 
 uint64_t Decoder::scratch_bytes() const {
   const size_t floats =
       x_.size() + qkv_.size() + attended_.size() + gate_up_.size() + logits_.size() + shared_.rows.size();
-  return floats * sizeof(float) + shared_.quantized.size();
+  return floats * sizeof(float) + shared_.quantized.size() + shared_.rounded.size();
 }
 
 // ---------------------------------------------------------------- the pass
@@ -116,52 +125,81 @@ void Decoder::run(const Step& step, const ThreadPool::Worker& worker) {
     const Input normed = normed_input(weights.attn_norm, weights.qkv, worker);
     multiply(weights.qkv, normed, rows, qkv_.data(), weights.qkv.n, false, worker);
     if (mutant(Mutant::kAttendBeforeWrite)) {
-      attention_.run(step, layer, qkv_.data(), attended_.data(), worker);
+      attend(step, layer, worker);
       rotate_and_write(step, layer, worker);
     } else {
       rotate_and_write(step, layer, worker);
-      attention_.run(step, layer, qkv_.data(), attended_.data(), worker);
+      attend(step, layer, worker);
     }
-    const Input attended = prepare_input(weights.attn_output, worker, [&](int64_t row, float* out) {
-      std::copy_n(attended_.data() + row * c.q_dim(), c.q_dim(), out);
-    });
+    const Input attended = take_rows(weights.attn_output, attended_.data(), worker);
     multiply(weights.attn_output, attended, rows, x_.data(), c.dim, true, worker);
     feed_forward(weights, worker);
   }
   sample_rows(step, worker);
 }
 
-bool Decoder::quantizes(const Projection& p) const {
-  if (options_.activation != ops::ActivationType::kInt8) return false;
-  return std::any_of(p.parts.begin(), p.parts.end(),
-                     [](const Projection::Part& part) { return ops::is_quantized(part.matrix.type); });
+ops::ActivationType Decoder::rows_for(const Projection::Part& part) const {
+  return ops::activation_for(part.matrix.type, options_.activation);
 }
 
-template <typename MakeRow>
-Decoder::Input Decoder::prepare_input(const Projection& next, const ThreadPool::Worker& worker,
-                                      const MakeRow& make_row) {
-  const auto rows = static_cast<int64_t>(rows_.size());
-  const bool solo = rows <= kSoloRows;
-  Buffers& buffers = solo ? locals_[static_cast<size_t>(worker.index)].input : shared_;
-  const Share mine = solo ? Share{0, rows} : share_of(rows, worker);
+bool Decoder::takes(const Projection& p, ops::ActivationType type) const {
+  return std::any_of(p.parts.begin(), p.parts.end(),
+                     [&](const Projection::Part& part) { return rows_for(part) == type; });
+}
+
+bool Decoder::takes_anywhere(ops::ActivationType type) const {
+  const auto layer_takes = [&](const PackedLayer& l) {
+    return takes(l.qkv, type) || takes(l.attn_output, type) || takes(l.gate_up, type) ||
+           takes(l.ffn_down, type);
+  };
+  return takes(model_.output(), type) ||
+         std::any_of(model_.layers().begin(), model_.layers().end(), layer_takes);
+}
+
+Decoder::Input Decoder::convert_rows(const Projection& next, const float* x, Buffers& buffers, int64_t rows,
+                                     const Share& mine) const {
   Input input;
-  input.x = buffers.rows.data();
-  input.stride = next.k;
-  for (int64_t r = mine.begin; r < mine.end; ++r) make_row(r, buffers.rows.data() + r * next.k);
-  if (quantizes(next)) {
-    if (!solo && mutant(Mutant::kBatchScale)) worker.barrier.wait();  // it reads the first row
-    // Every thread makes the same view over shared memory.
+  input.x = x;
+  input.stride = row_stride(next.k);
+  // Every thread makes the same views over shared memory.
+  if (takes(next, ops::ActivationType::kInt8)) {
     input.quantized = ops::make_quantized_rows(buffers.quantized.data(), rows, next.k);
     kernels_.quantize_rows(input.x, input.stride, input.quantized, mine.begin, mine.end);
   }
-  if (!solo) worker.barrier.wait();
+  if (takes(next, ops::ActivationType::kBf16)) {
+    input.rounded = ops::make_bf16_rows(buffers.rounded.data(), rows, next.k);
+    kernels_.round_rows_bf16(input.x, input.stride, input.rounded, mine.begin, mine.end);
+  }
   return input;
+}
+
+Decoder::Preparation Decoder::preparation(const ThreadPool::Worker& worker) {
+  const auto rows = static_cast<int64_t>(rows_.size());
+  if (rows <= kSoloRows) return {locals_[static_cast<size_t>(worker.index)].input, {0, rows}, true};
+  return {shared_, share_of(rows, worker), false};
+}
+
+Decoder::Input Decoder::take_rows(const Projection& next, const float* x, const ThreadPool::Worker& worker) {
+  const Preparation my = preparation(worker);
+  if (!my.alone && mutant(Mutant::kBatchScale)) worker.barrier.wait();  // it reads the first row
+  const Input input = convert_rows(next, x, my.buffers, static_cast<int64_t>(rows_.size()), my.rows);
+  if (!my.alone) worker.barrier.wait();
+  return input;
+}
+
+template <typename MakeRow>
+Decoder::Input Decoder::make_rows(const Projection& next, const ThreadPool::Worker& worker,
+                                  const MakeRow& make_row) {
+  const Preparation my = preparation(worker);
+  float* x = my.buffers.rows.data();
+  for (int64_t r = my.rows.begin; r < my.rows.end; ++r) make_row(r, x + r * row_stride(next.k));
+  return take_rows(next, x, worker);
 }
 
 Decoder::Input Decoder::normed_input(const std::vector<float>& weight, const Projection& next,
                                      const ThreadPool::Worker& worker) {
   const ModelConfig& c = model_.config();
-  return prepare_input(next, worker, [&](int64_t row, float* out) {
+  return make_rows(next, worker, [&](int64_t row, float* out) {
     kernels_.rms_norm(x_.data() + row * c.dim, weight.data(), c.dim, c.rms_epsilon, out);
   });
 }
@@ -171,15 +209,30 @@ void Decoder::multiply(const Projection& p, const Input& input, int64_t rows, fl
   for (const Projection::Part& part : p.parts) {
     const Share panels = share_of(ops::panel_count(part.matrix.n), worker);
     if (panels.begin == panels.end) continue;
-    if (quantizes(p) && ops::is_quantized(part.matrix.type)) {
-      kernels_.gemm_int8(input.quantized, 0, rows, part.matrix, panels.begin, panels.end, out + part.column,
-                         ldo, accumulate);
-    } else {
-      kernels_.gemm_f32(input.x, input.stride, 0, rows, part.matrix, panels.begin, panels.end,
-                        out + part.column, ldo, accumulate);
+    ops::ActivationType type = rows_for(part);
+    if (mutant(Mutant::kBf16RowsUnrounded) && rows == 1 && type == ops::ActivationType::kBf16) {
+      type = ops::ActivationType::kF32;
+    }
+    switch (type) {
+      case ops::ActivationType::kInt8:
+        kernels_.gemm_int8(input.quantized, 0, rows, part.matrix, panels.begin, panels.end, out + part.column,
+                           ldo, accumulate);
+        break;
+      case ops::ActivationType::kBf16:
+        kernels_.gemm_bf16(input.rounded, 0, rows, part.matrix, panels.begin, panels.end, out + part.column,
+                           ldo, accumulate);
+        break;
+      case ops::ActivationType::kF32:
+        kernels_.gemm_f32(input.x, input.stride, 0, rows, part.matrix, panels.begin, panels.end,
+                          out + part.column, ldo, accumulate);
+        break;
     }
   }
   worker.barrier.wait();
+}
+
+void Decoder::attend(const Step& step, uint32_t layer, const ThreadPool::Worker& worker) {
+  attention_.run(step, layer, qkv_.data(), attended_.data(), row_stride(model_.config().q_dim()), worker);
 }
 
 void Decoder::rotate_and_write(const Step& step, uint32_t layer, const ThreadPool::Worker& worker) {
@@ -211,7 +264,7 @@ void Decoder::feed_forward(const PackedLayer& layer, const ThreadPool::Worker& w
   const auto rows = static_cast<int64_t>(rows_.size());
   const Input normed = normed_input(layer.ffn_norm, layer.gate_up, worker);
   multiply(layer.gate_up, normed, rows, gate_up_.data(), layer.gate_up.n, false, worker);
-  const Input activated = prepare_input(layer.ffn_down, worker, [&](int64_t row, float* out) {
+  const Input activated = make_rows(layer.ffn_down, worker, [&](int64_t row, float* out) {
     const float* gate = gate_up_.data() + row * layer.gate_up.n;
     kernels_.silu_mul(gate, gate + c.ffn_dim, c.ffn_dim, out);
   });
@@ -226,18 +279,12 @@ void Decoder::sample_rows(const Step& step, const ThreadPool::Worker& worker) {
   for (size_t begin = 0; begin < logit_rows_.size(); begin += kLogitRows) {
     const auto count = static_cast<int64_t>(std::min<size_t>(kLogitRows, logit_rows_.size() - begin));
     const Share mine = share_of(count, worker);
-    Input normed;
-    normed.x = shared_.rows.data();
-    normed.stride = c.dim;
     for (int64_t i = mine.begin; i < mine.end; ++i) {
       const int64_t row = logit_rows_[begin + static_cast<size_t>(i)];
       kernels_.rms_norm(x_.data() + row * c.dim, model_.output_norm().data(), c.dim, c.rms_epsilon,
-                        shared_.rows.data() + i * c.dim);
+                        shared_.rows.data() + i * row_stride(c.dim));
     }
-    if (quantizes(output)) {
-      normed.quantized = ops::make_quantized_rows(shared_.quantized.data(), count, output.k);
-      kernels_.quantize_rows(normed.x, normed.stride, normed.quantized, mine.begin, mine.end);
-    }
+    const Input normed = convert_rows(output, shared_.rows.data(), shared_, count, mine);
     worker.barrier.wait();
     multiply(output, normed, count, logits_.data(), c.vocab_size, false, worker);
 

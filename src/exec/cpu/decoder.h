@@ -29,7 +29,7 @@ using LogitsTap = std::function<void(SeqId seq, uint32_t position, std::span<con
 class Decoder {
  public:
   struct Options {
-    ops::ActivationType activation = ops::ActivationType::kInt8;  // kInt8: where the weights are quantised
+    ops::ActivationMode activation = ops::ActivationMode::kAuto;
     ops::KvType kv_type = ops::KvType::kBf16;
     // Calls the tap for every row, not only for those that sample, and computes all logits.
     bool tap_all_rows = false;
@@ -54,16 +54,18 @@ class Decoder {
   uint64_t scratch_bytes() const;
 
  private:
-  // What a projection reads: f32 rows, and the same rows in int8 where it takes them.
+  // What a projection reads: f32 rows, and the same rows in int8 and bf16 where parts of it take them.
   struct Input {
     const float* x = nullptr;
     int64_t stride = 0;
     ops::QuantizedRows quantized;
+    ops::Bf16Rows rounded;
   };
   // Rows that were made for a projection: by the team together, or by each thread for itself.
   struct Buffers {
     std::vector<float> rows;
     Arena quantized;
+    Arena rounded;  // empty if no weights take bf16 rows
   };
   // Buffers of one thread.
   struct Local {
@@ -74,17 +76,33 @@ class Decoder {
   static constexpr int64_t kSoloRows = 4;
   static constexpr int64_t kLogitRows = 32;  // rows whose logits are held at once
 
-  bool quantizes(const Projection& p) const;
+  ops::ActivationType rows_for(const Projection::Part& part) const;
+  // True if a part of p takes such rows.
+  bool takes(const Projection& p, ops::ActivationType type) const;
+  bool takes_anywhere(ops::ActivationType type) const;
   Status grow(Buffers& buffers, int64_t rows) const;
-  // Makes the input of `next`, row by row with make_row(row, out [k]). It is good until the next call of this
-  // or of multiply(): after that the buffers serve the next projection.
+  // Where a thread makes inputs ready, and which rows: its share of the team's, or, of a few rows, all.
+  struct Preparation {
+    Buffers& buffers;
+    Share rows;
+    bool alone;
+  };
+  Preparation preparation(const ThreadPool::Worker& worker);
+  // The f32 rows x, row_stride(k) apart, as `next` takes them: its other types are made in `buffers`, of
+  // these rows; `rows` is how many there are in all.
+  Input convert_rows(const Projection& next, const float* x, Buffers& buffers, int64_t rows,
+                     const Share& mine) const;
+  // The input of `next`: rows that are there, or made one by one by make_row(row, out [k]). It is good until
+  // the next call of these or of multiply(): after that the buffers serve the next projection.
+  Input take_rows(const Projection& next, const float* x, const ThreadPool::Worker& worker);
   template <typename MakeRow>
-  Input prepare_input(const Projection& next, const ThreadPool::Worker& worker, const MakeRow& make_row);
+  Input make_rows(const Projection& next, const ThreadPool::Worker& worker, const MakeRow& make_row);
   Input normed_input(const std::vector<float>& weight, const Projection& next,
                      const ThreadPool::Worker& worker);
   // out[row] (+)= input[row] x p, for `rows` rows. Meets at the end.
   void multiply(const Projection& p, const Input& input, int64_t rows, float* out, int64_t ldo,
                 bool accumulate, const ThreadPool::Worker& worker);
+  void attend(const Step& step, uint32_t layer, const ThreadPool::Worker& worker);
   void rotate_and_write(const Step& step, uint32_t layer, const ThreadPool::Worker& worker);
   void feed_forward(const PackedLayer& layer, const ThreadPool::Worker& worker);
   void sample_rows(const Step& step, const ThreadPool::Worker& worker);

@@ -102,6 +102,16 @@ void quantize_row(const float* x, int64_t k, int8_t* q, uint16_t* d, int32_t* su
   });
 }
 
+// Padded with +0 to an even length, so that the last pair is whole.
+void round_row_bf16(const float* x, int64_t k, uint16_t* out) {
+  for_lanes(k, [&](int64_t i, int64_t count) {
+    uint16_t part[16];
+    f_store_bf16(part, load_up_to(x + i, count));
+    __builtin_memcpy(out + i, part, static_cast<size_t>(count) * sizeof(uint16_t));
+  });
+  if (k % 2 != 0) out[k] = 0;
+}
+
 void rms_norm(const float* x, const float* weight, int64_t n, float eps, float* out) {
   F sums = f_zero();
   for_lanes(n, [&](int64_t i, int64_t count) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "base/mutant.h"
@@ -74,6 +75,20 @@ void store_kv_with_fault(const KvShape& shape, const float* row, int64_t lane, b
   for (int64_t i = 0; i < shape.head_dim; ++i) {
     run[is_k ? i * kLanes + lane : lane * shape.head_dim + i] = static_cast<uint8_t>(to_int8(row[i], exact));
   }
+}
+
+void gemm_bf16_with_fault(const KernelTable& table, GemmArgs args) {
+  const int64_t row_elements = args.row_end * args.lda;
+  const int64_t weight_elements = args.panel_end * args.panel_stride / 2;
+  std::vector<uint16_t> rows(args.ab, args.ab + row_elements);
+  const auto* packed = reinterpret_cast<const uint16_t*>(args.w.data);
+  std::vector<uint16_t> weights(packed, packed + weight_elements);
+  for (auto* v : {&rows, &weights}) {
+    for (size_t i = 0; i + 1 < v->size(); i += 2) std::swap((*v)[i], (*v)[i + 1]);
+  }
+  args.ab = rows.data();
+  args.w.data = reinterpret_cast<const uint8_t*>(weights.data());
+  table.gemm_bf16(args);
 }
 
 void resum_with_fault(const KernelTable& table, const AttentionLeafArgs& args) {

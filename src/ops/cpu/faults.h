@@ -19,6 +19,10 @@ void quantize_with_fault(const float* x, int64_t x_stride, const QuantizedRows& 
 // (kKvScaleShared).
 void store_kv_with_fault(const KvShape& shape, const float* row, int64_t lane, bool is_k, uint8_t* run);
 
+// The product with the elements of every pair swapped, in rows and weights alike: the even one is then added
+// first (kBf16PairSwapped).
+void gemm_bf16_with_fault(const KernelTable& table, GemmArgs args);
+
 // Overwrites l of every record: the sum begins at the position of the call's first row and comes to the
 // leaf's first positions last (kSumOrderByChunk).
 void resum_with_fault(const KernelTable& table, const AttentionLeafArgs& args);

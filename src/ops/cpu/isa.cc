@@ -2,6 +2,7 @@
 #include "ops/cpu/isa.h"
 
 #include "base/check.h"
+#include "ops/cpu/bf16_check.h"
 #include "ops/cpu/kernel_table.h"
 #include "ops/cpu/kernels.h"
 
@@ -35,6 +36,18 @@ IsaClass widest() {
   if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !bit(b, 5)) return IsaClass::kPortable;
   const bool avx512 = bit(b, 16) && bit(b, 17) && bit(b, 30) && bit(b, 31) && bit(c, 11);
   return avx512 && (state & 0xE6) == 0xE6 ? IsaClass::kAvx512 : IsaClass::kAvx2;
+}
+
+// REQUIRES: widest() == kAvx512, so that the operating system saves what the instruction needs
+bool cpu_has_bf16_dot() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid_count(7, 1, &a, &b, &c, &d) && bit(a, 5);
+}
+
+KernelTable avx512_table() {
+  KernelTable table = kvasir_kernels_avx512;
+  if (has_bf16_dot()) table.gemm_bf16 = kvasir_bf16_dot_avx512.gemm_bf16;
+  return table;
 }
 #else
 IsaClass widest() {
@@ -70,11 +83,34 @@ const Kernels& kernels_for(IsaClass isa) {
   static const Kernels kPortable(&kvasir_kernels_portable, IsaClass::kPortable);
 #if defined(__x86_64__)
   static const Kernels kAvx2(&kvasir_kernels_avx2, IsaClass::kAvx2);
-  static const Kernels kAvx512(&kvasir_kernels_avx512, IsaClass::kAvx512);
-  if (isa == IsaClass::kAvx512) return kAvx512;
+  if (isa == IsaClass::kAvx512) {
+    static const KernelTable kTable = avx512_table();
+    static const Kernels kAvx512(&kTable, IsaClass::kAvx512);
+    return kAvx512;
+  }
   if (isa == IsaClass::kAvx2) return kAvx2;
 #endif
   return kPortable;
+}
+
+bool has_bf16_dot() {
+#if defined(__x86_64__)
+  static const bool kUsable = is_supported(IsaClass::kAvx512) && cpu_has_bf16_dot() &&
+                              gives_pair_chain(kvasir_bf16_dot_avx512.dot_pairs);
+  return kUsable;
+#else
+  return false;
+#endif
+}
+
+const Kernels& kernels_without_bf16_dot() {
+  KV_CHECK(is_supported(IsaClass::kAvx512), "this CPU has {}", isa_name(detect_isa()));
+#if defined(__x86_64__)
+  static const Kernels kAvx512(&kvasir_kernels_avx512, IsaClass::kAvx512);
+  return kAvx512;
+#else
+  return kernels_for(IsaClass::kPortable);
+#endif
 }
 
 FlushToZero::FlushToZero() {

@@ -22,6 +22,13 @@ IsaClass detect_isa();
 // The kernels of a class, immutable and valid for the program's lifetime. REQUIRES: is_supported(isa)
 const Kernels& kernels_for(IsaClass isa);
 
+// True where kernels_for(kAvx512) multiplies bf16 pairs by the CPU's own instruction: the CPU has it, and it
+// gives the bits of two fma (see bf16_check.h). Decided at the first call; the bits are the same either way.
+bool has_bf16_dot();
+// The kernels of kAvx512 as a CPU without that instruction runs them, for tests and benchmarks.
+// REQUIRES: is_supported(kAvx512)
+const Kernels& kernels_without_bf16_dot();
+
 // Subnormal inputs and results of this thread become zero from here on. Every thread that runs kernels calls
 // it once, before the first: the bits are promised under this mode. No effect on a CPU without the mode.
 void set_flush_to_zero();

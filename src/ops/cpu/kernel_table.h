@@ -10,9 +10,10 @@ namespace kvasir::ops {
 
 // Rows [row_begin, row_end) by panels [panel_begin, panel_end) of one product.
 struct GemmArgs {
-  QuantizedRows a;            // int8 products
-  const float* af = nullptr;  // f32 products: row 0
-  int64_t lda = 0;
+  QuantizedRows a;               // int8 products
+  const float* af = nullptr;     // f32 products: row 0
+  const uint16_t* ab = nullptr;  // bf16 products: row 0
+  int64_t lda = 0;               // elements from one row of af or ab to the next
   int64_t row_begin = 0;
   int64_t row_end = 0;
   PackedMatrix w;
@@ -42,6 +43,15 @@ struct KernelTable {
   void (*attention_leaf)(const AttentionLeafArgs& args);
   void (*merge)(const float* left, const float* right, int64_t heads, int64_t head_dim, float* out);
   void (*finalize)(const float* partial, int64_t heads, int64_t head_dim, float* out);
+  void (*round_row_bf16)(const float* x, int64_t k, uint16_t* out);
+  void (*gemm_bf16)(const GemmArgs& args);
+};
+
+// What the dot-pair instruction adds to the AVX-512 kernels; to be called only where the CPU has it.
+struct Bf16DotTable {
+  void (*gemm_bf16)(const GemmArgs& args);
+  // The instruction by itself, for the check in bf16_check.h: 16 lanes, a pair of bf16 in each dword of x, w.
+  void (*dot_pairs)(const float* acc, const uint32_t* x, const uint32_t* w, float* out);
 };
 
 }  // namespace kvasir::ops
@@ -50,4 +60,5 @@ extern "C" {
 extern const kvasir::ops::KernelTable kvasir_kernels_portable;
 extern const kvasir::ops::KernelTable kvasir_kernels_avx2;
 extern const kvasir::ops::KernelTable kvasir_kernels_avx512;
+extern const kvasir::ops::Bf16DotTable kvasir_bf16_dot_avx512;
 }

@@ -47,6 +47,21 @@ QuantizedRows make_quantized_rows(void* buffer, int64_t rows, int64_t k) {
           k};
 }
 
+int64_t row_stride_bytes(int64_t row_bytes) {
+  return (ceil_div(row_bytes, kAlign) | 1) * kAlign;
+}
+
+size_t bf16_rows_bytes(int64_t rows, int64_t k) {
+  return static_cast<size_t>(rows * row_stride_bytes(round_up<int64_t>(k, 2) * 2));
+}
+
+Bf16Rows make_bf16_rows(void* buffer, int64_t rows, int64_t k) {
+  KV_CHECK(rows >= 0 && k > 0, "rows={} k={}", rows, k);
+  KV_CHECK(reinterpret_cast<uintptr_t>(buffer) % kAlign == 0, "the buffer is not aligned to {} bytes",
+           kAlign);
+  return {static_cast<uint16_t*>(buffer), rows, k, row_stride_bytes(round_up<int64_t>(k, 2) * 2) / 2};
+}
+
 int64_t partial_floats(int64_t heads, int64_t head_dim) {
   return heads * (head_dim + 2);
 }
@@ -62,6 +77,15 @@ void Kernels::quantize_rows(const float* x, int64_t x_stride, const QuantizedRow
   }
   if (mutant(Mutant::kBatchScale) || mutant(Mutant::kScaleUnrounded)) {
     quantize_with_fault(x, x_stride, out, row_begin, row_end);
+  }
+}
+
+void Kernels::round_rows_bf16(const float* x, int64_t x_stride, const Bf16Rows& out, int64_t row_begin,
+                              int64_t row_end) const {
+  KV_CHECK(row_begin >= 0 && row_begin <= row_end && row_end <= out.rows, "rows [{}, {}) of {}", row_begin,
+           row_end, out.rows);
+  for (int64_t r = row_begin; r < row_end; ++r) {
+    table_->round_row_bf16(x + r * x_stride, out.k, out.x + r * out.stride);
   }
 }
 
@@ -115,6 +139,31 @@ void Kernels::gemm_f32(const float* a, int64_t lda, int64_t row_begin, int64_t r
   args.ldc = ldc;
   args.accumulate = accumulate;
   table_->gemm_f32(args);
+}
+
+void Kernels::gemm_bf16(const Bf16Rows& a, int64_t row_begin, int64_t row_end, const PackedMatrix& w,
+                        int64_t panel_begin, int64_t panel_end, float* c, int64_t ldc,
+                        bool accumulate) const {
+  check_product(w, a.k, row_begin, row_end, panel_begin, panel_end);
+  KV_CHECK(w.type == WeightType::kBf16 && row_end <= a.rows, "type={} rows={} of {}",
+           weight_type_name(w.type), row_end, a.rows);
+  GemmArgs args;
+  args.ab = a.x;
+  args.lda = a.stride;
+  args.row_begin = row_begin;
+  args.row_end = row_end;
+  args.w = w;
+  args.panel_stride = static_cast<int64_t>(panel_bytes(w.type, w.k));
+  args.panel_begin = panel_begin;
+  args.panel_end = panel_end;
+  args.c = c;
+  args.ldc = ldc;
+  args.accumulate = accumulate;
+  if (mutant(Mutant::kBf16PairSwapped) && a.rows == 1) {
+    gemm_bf16_with_fault(*table_, args);
+  } else {
+    table_->gemm_bf16(args);
+  }
 }
 
 void Kernels::rms_norm(const float* x, const float* weight, int64_t n, float eps, float* out) const {

@@ -22,6 +22,13 @@ struct KernelTable;
 size_t quantized_rows_bytes(int64_t rows, int64_t k);
 QuantizedRows make_quantized_rows(void* buffer, int64_t rows, int64_t k);
 
+// Bytes from one row of floats (f32 or bf16) to the next that serve the products best: an odd number of lines
+// of 64, so that the same element of the rows of a tile does not fall into one set of the cache.
+int64_t row_stride_bytes(int64_t row_bytes);
+// Bytes of rows in bf16 with that stride, and the view over such a buffer. REQUIRES: buffer aligned to 64
+size_t bf16_rows_bytes(int64_t rows, int64_t k);
+Bf16Rows make_bf16_rows(void* buffer, int64_t rows, int64_t k);
+
 // Floats of one partial result of attention for `heads` query heads: [m: heads][l: heads][o:
 // heads][head_dim].
 int64_t partial_floats(int64_t heads, int64_t head_dim);
@@ -40,6 +47,11 @@ class Kernels {
   // Fills rows.sums and rows.moments from rows.q and rows.d: for rows that come from a cache.
   void sum_groups(const QuantizedRows& rows, int64_t row_begin, int64_t row_end) const;
 
+  // Rows [row_begin, row_end) of x into out, each element rounded as f32_to_bf16 does, the padding +0.
+  // x: row 0; x_stride in floats.
+  void round_rows_bf16(const float* x, int64_t x_stride, const Bf16Rows& out, int64_t row_begin,
+                       int64_t row_end) const;
+
   // C[r][c] for rows [row_begin, row_end) and the columns of panels [panel_begin, panel_end) that exist.
   // Per output, groups ascending: acc = fma(dw*da, isum, acc), and for kQ4_1 then acc = fma(mw, moment,
   // acc), moment = da * sum q. accumulate: C = C_old + acc, one addition. c: row 0, column 0; ldc in floats.
@@ -50,6 +62,13 @@ class Kernels {
   // one chain per output, k ascending. Any weight type.
   void gemm_f32(const float* a, int64_t lda, int64_t row_begin, int64_t row_end, const PackedMatrix& w,
                 int64_t panel_begin, int64_t panel_end, float* c, int64_t ldc, bool accumulate) const;
+
+  // The same with rows and weights in bf16. One chain per output over pairs of k, ascending, the odd element
+  // of each pair first: acc = fma(x[2j], w[2j], fma(x[2j+1], w[2j+1], acc)); an odd k ends with a pair whose
+  // second elements are +0. Not a number is that, whatever its bits.
+  // REQUIRES: w.type == kBf16
+  void gemm_bf16(const Bf16Rows& a, int64_t row_begin, int64_t row_end, const PackedMatrix& w,
+                 int64_t panel_begin, int64_t panel_end, float* c, int64_t ldc, bool accumulate) const;
 
   // y = (x * inv) * weight, inv = 1 / sqrt(sum / n + eps); sum of squares in 16 chains, then the tree.
   // out may be x.

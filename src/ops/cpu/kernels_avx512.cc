@@ -6,6 +6,7 @@
 // After the lanes and the helpers that they use.
 #include "ops/cpu/body_attention.h"
 #include "ops/cpu/body_gemm.h"
+#include "ops/cpu/body_gemm_float.h"
 #include "ops/cpu/body_kv.h"
 
 namespace kvasir::ops {
@@ -95,10 +96,71 @@ void gemm_int8_tile(const GemmArgs& g, int64_t row, int64_t panel, int64_t colum
 
 #include "ops/cpu/body_gemm_int8.h"
 
+namespace kvasir::ops {
+namespace {
+
+// The same products by the instruction that does both fma at once. Only these functions are compiled for it:
+// the rest of this file must run without it.
+#define KV_BF16_DOT __attribute__((target("avx512bf16")))
+
+struct DotProduct : PairProduct {
+  template <int R, int P>
+  KV_BF16_DOT static void tile(const TileArgs& t) {
+    const auto* a = static_cast<const uint16_t*>(t.rows);
+    F acc[R][P][2];
+    load_chains<R, P>(t.chains, acc);
+    for (int64_t i = 0; i < t.steps; ++i) {
+      __m512i w[P][2];
+      KV_UNROLL
+      for (int p = 0; p < P; ++p) {
+        const auto* line = static_cast<const uint8_t*>(t.weights[p]) + i * 2 * kLineBytes;
+        w[p][0] = _mm512_loadu_si512(line);
+        w[p][1] = _mm512_loadu_si512(line + kLineBytes);
+      }
+      KV_UNROLL
+      for (int r = 0; r < R; ++r) {
+        const auto x = reinterpret_cast<__m512bh>(set1_pair(a + r * t.lda + 2 * i));
+        KV_UNROLL
+        for (int p = 0; p < P; ++p) {
+          acc[r][p][0] = _mm512_dpbf16_ps(acc[r][p][0], x, reinterpret_cast<__m512bh>(w[p][0]));
+          acc[r][p][1] = _mm512_dpbf16_ps(acc[r][p][1], x, reinterpret_cast<__m512bh>(w[p][1]));
+        }
+      }
+    }
+    store_chains<R, P>(t.chains, acc);
+  }
+};
+
+void gemm_bf16_dot(const GemmArgs& g) {
+  gemm_blocks<DotProduct>(g);
+}
+
+KV_BF16_DOT void dot_pairs(const float* acc, const uint32_t* x, const uint32_t* w, float* out) {
+  const auto a = reinterpret_cast<__m512bh>(_mm512_loadu_si512(x));
+  const auto b = reinterpret_cast<__m512bh>(_mm512_loadu_si512(w));
+  f_store(out, _mm512_dpbf16_ps(f_load(acc), a, b));
+}
+
+}  // namespace
+}  // namespace kvasir::ops
+
 extern "C" {
-const kvasir::ops::KernelTable kvasir_kernels_avx512 = {
-    kvasir::ops::quantize_row,   kvasir::ops::gemm_int8,     kvasir::ops::gemm_f32, kvasir::ops::rms_norm,
-    kvasir::ops::rope,           kvasir::ops::silu_mul,      kvasir::ops::add,      kvasir::ops::scale,
-    kvasir::ops::exp_shifted,    kvasir::ops::softmax_stats, kvasir::ops::store_k,  kvasir::ops::store_v,
-    kvasir::ops::attention_leaf, kvasir::ops::merge,         kvasir::ops::finalize};
+const kvasir::ops::Bf16DotTable kvasir_bf16_dot_avx512 = {kvasir::ops::gemm_bf16_dot, kvasir::ops::dot_pairs};
+const kvasir::ops::KernelTable kvasir_kernels_avx512 = {kvasir::ops::quantize_row,
+                                                        kvasir::ops::gemm_int8,
+                                                        kvasir::ops::gemm_f32,
+                                                        kvasir::ops::rms_norm,
+                                                        kvasir::ops::rope,
+                                                        kvasir::ops::silu_mul,
+                                                        kvasir::ops::add,
+                                                        kvasir::ops::scale,
+                                                        kvasir::ops::exp_shifted,
+                                                        kvasir::ops::softmax_stats,
+                                                        kvasir::ops::store_k,
+                                                        kvasir::ops::store_v,
+                                                        kvasir::ops::attention_leaf,
+                                                        kvasir::ops::merge,
+                                                        kvasir::ops::finalize,
+                                                        kvasir::ops::round_row_bf16,
+                                                        kvasir::ops::gemm_bf16};
 }

@@ -13,9 +13,9 @@ struct F {
   __m256 b;  // lanes 8..15
 };
 
-// Accumulators of a tile in attention, rows of a tile in gemm_f32: what 16 registers hold.
+// Accumulators of a tile in attention, rows of a tile in the products of floats: what 16 registers hold.
 constexpr int kTileF = 4;
-constexpr int kGemmF32Rows = 3;
+constexpr int kFloatRows = 3;
 
 // All ones in lane i where i < n, for lanes 0..7 of the half that begins at `first`.
 inline __m256i lanes_below(int64_t n, int first) {
@@ -104,21 +104,45 @@ inline F f_load_i8(const void* p) {
   return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(v)),
           _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(v, 8)))};
 }
-inline __m256i to_bf16(__m256 v) {
-  // Half of the last place that stays, less one where that place is even; NaN keeps its sign and gets quiet.
-  const __m256i bits = _mm256_castps_si256(v);
-  const __m256i high = _mm256_srli_epi32(bits, 16);
-  const __m256i odd = _mm256_and_si256(high, _mm256_set1_epi32(1));
-  const __m256i sum = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7FFF)));
-  const __m256i quiet = _mm256_or_si256(high, _mm256_set1_epi32(0x40));
-  return _mm256_blendv_epi8(_mm256_srli_epi32(sum, 16), quiet,
-                            _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_UNORD_Q)));
+inline F f_pair_even(const void* line) {
+  const auto* half = static_cast<const __m256i*>(line);
+  return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_loadu_si256(half), 16)),
+          _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_loadu_si256(half + 1), 16))};
 }
-inline void f_store_bf16(uint16_t* p, F v) {
+inline F f_pair_odd(const void* line) {
+  const auto* half = static_cast<const __m256i*>(line);
+  const __m256i high = _mm256_set1_epi32(static_cast<int>(0xFFFF0000u));
+  return {_mm256_castsi256_ps(_mm256_and_si256(_mm256_loadu_si256(half), high)),
+          _mm256_castsi256_ps(_mm256_and_si256(_mm256_loadu_si256(half + 1), high))};
+}
+inline __m256i set1_pair(const void* pair) {
+  int32_t bits;
+  __builtin_memcpy(&bits, pair, sizeof(bits));
+  return _mm256_set1_epi32(bits);
+}
+inline F f_set1_even(const void* pair) {
+  const __m256 v = _mm256_castsi256_ps(_mm256_slli_epi32(set1_pair(pair), 16));
+  return {v, v};
+}
+inline F f_set1_odd(const void* pair) {
+  const __m256i high = _mm256_set1_epi32(static_cast<int>(0xFFFF0000u));
+  const __m256 v = _mm256_castsi256_ps(_mm256_and_si256(set1_pair(pair), high));
+  return {v, v};
+}
+// bf16 bits of eight lanes, each in a dword.
+inline __m256i to_bf16(__m256 v) {
+  const __m256i bits = _mm256_castps_si256(v);
+  const __m256i cut = _mm256_srli_epi32(bits, 16);
+  const __m256i even = _mm256_and_si256(cut, _mm256_set1_epi32(1));
+  const __m256i half = _mm256_add_epi32(bits, _mm256_add_epi32(even, _mm256_set1_epi32(0x7FFF)));
+  const __m256i quiet = _mm256_or_si256(cut, _mm256_set1_epi32(0x40));
+  const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_UNORD_Q));
+  return _mm256_blendv_epi8(_mm256_srli_epi32(half, 16), quiet, nan);
+}
+inline void f_store_bf16(void* p, F v) {
   // packus works within 128-bit halves, so the quarters are put back in order.
-  const __m256i mixed = _mm256_packus_epi32(to_bf16(v.a), to_bf16(v.b));
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
-                      _mm256_permute4x64_epi64(mixed, _MM_SHUFFLE(3, 1, 2, 0)));
+  const __m256i words = _mm256_packus_epi32(to_bf16(v.a), to_bf16(v.b));
+  _mm256_storeu_si256(static_cast<__m256i*>(p), _mm256_permute4x64_epi64(words, _MM_SHUFFLE(3, 1, 2, 0)));
 }
 inline __m256 from_bytes(__m256i v, int shift, int mask, int offset) {
   const __m256i field =

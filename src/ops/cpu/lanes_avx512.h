@@ -10,9 +10,9 @@ namespace {
 
 using F = __m512;
 
-// Accumulators of a tile in attention, rows of a tile in gemm_f32: what 32 registers hold.
+// Accumulators of a tile in attention, rows of a tile in the products of floats: what 32 registers hold.
 constexpr int kTileF = 16;
-constexpr int kGemmF32Rows = 12;
+constexpr int kFloatRows = 12;
 
 inline __mmask16 first_lanes(int64_t n) {
   return static_cast<__mmask16>((1u << n) - 1u);
@@ -85,16 +85,34 @@ inline F f_load_bf16(const void* p) {
 inline F f_load_i8(const void* p) {
   return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p))));
 }
-inline void f_store_bf16(uint16_t* p, F v) {
-  // Half of the last place that stays, less one where that place is even; NaN keeps its sign and gets quiet.
+inline F f_pair_even(const void* line) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512(line), 16));
+}
+inline F f_pair_odd(const void* line) {
+  const __m512i high = _mm512_set1_epi32(static_cast<int>(0xFFFF0000u));
+  return _mm512_castsi512_ps(_mm512_and_si512(_mm512_loadu_si512(line), high));
+}
+inline __m512i set1_pair(const void* pair) {
+  int32_t bits;
+  __builtin_memcpy(&bits, pair, sizeof(bits));
+  return _mm512_set1_epi32(bits);
+}
+inline F f_set1_even(const void* pair) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(set1_pair(pair), 16));
+}
+inline F f_set1_odd(const void* pair) {
+  const __m512i high = _mm512_set1_epi32(static_cast<int>(0xFFFF0000u));
+  return _mm512_castsi512_ps(_mm512_and_si512(set1_pair(pair), high));
+}
+inline void f_store_bf16(void* p, F v) {
   const __m512i bits = _mm512_castps_si512(v);
-  const __m512i high = _mm512_srli_epi32(bits, 16);
-  const __m512i odd = _mm512_and_si512(high, _mm512_set1_epi32(1));
-  const __m512i sum = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7FFF)));
-  const __m512i quiet = _mm512_or_si512(high, _mm512_set1_epi32(0x40));
-  const __m512i half =
-      _mm512_mask_mov_epi32(_mm512_srli_epi32(sum, 16), _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), quiet);
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(half));
+  const __m512i cut = _mm512_srli_epi32(bits, 16);
+  const __m512i even = _mm512_and_si512(cut, _mm512_set1_epi32(1));
+  const __m512i half = _mm512_add_epi32(bits, _mm512_add_epi32(even, _mm512_set1_epi32(0x7FFF)));
+  const __mmask16 nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
+  const __m512i rounded =
+      _mm512_mask_or_epi32(_mm512_srli_epi32(half, 16), nan, cut, _mm512_set1_epi32(0x40));
+  _mm256_storeu_si256(static_cast<__m256i*>(p), _mm512_cvtepi32_epi16(rounded));
 }
 inline F f_from_bytes(const void* line, int shift, int mask, int offset) {
   const __m512i v = _mm512_srl_epi32(_mm512_loadu_si512(line), _mm_cvtsi32_si128(shift));

@@ -15,9 +15,9 @@ struct F {
   float v[16];
 };
 
-// Accumulators of a tile in attention, rows of a tile in gemm_f32.
+// Accumulators of a tile in attention, rows of a tile in the products of floats.
 constexpr int kTileF = 2;
-constexpr int kGemmF32Rows = 2;
+constexpr int kFloatRows = 2;
 
 template <typename Lane>
 inline F each(Lane lane) {
@@ -103,8 +103,23 @@ inline F f_load_bf16(const void* p) {
 inline F f_load_i8(const void* p) {
   return each([&](int i) { return static_cast<float>(static_cast<const int8_t*>(p)[i]); });
 }
-inline void f_store_bf16(uint16_t* p, const F& v) {
-  for (int i = 0; i < 16; ++i) p[i] = f32_to_bf16(v.v[i]);
+inline F f_pair_even(const void* line) {
+  return each([&](int i) { return bf16_to_f32(u16_at(line, 2 * i)); });
+}
+inline F f_pair_odd(const void* line) {
+  return each([&](int i) { return bf16_to_f32(u16_at(line, 2 * i + 1)); });
+}
+inline F f_set1_even(const void* pair) {
+  return f_set1(bf16_to_f32(u16_at(pair, 0)));
+}
+inline F f_set1_odd(const void* pair) {
+  return f_set1(bf16_to_f32(u16_at(pair, 1)));
+}
+inline void f_store_bf16(void* p, const F& v) {
+  for (int i = 0; i < 16; ++i) {
+    const uint16_t bits = f32_to_bf16(v.v[i]);
+    std::memcpy(static_cast<uint8_t*>(p) + 2 * i, &bits, sizeof(bits));
+  }
 }
 inline F f_from_bytes(const void* line, int shift, int mask, int offset) {
   // The shift never crosses a byte: 8 j for bytes, 8 j and 8 j + 4 for nibbles.

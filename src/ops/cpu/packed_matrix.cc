@@ -52,6 +52,7 @@ int64_t panel_count(int64_t n) {
 }
 
 size_t panel_bytes(WeightType type, int64_t k) {
+  if (type == WeightType::kBf16) return static_cast<size_t>(round_up<int64_t>(k, 2) * kPanel) * 2;
   if (!is_quantized(type)) return static_cast<size_t>(k * kPanel) * float_bytes(type);
   KV_CHECK(k % kGroup == 0, "type={} k={}", weight_type_name(type), k);
   return static_cast<size_t>(k / kGroup) * group_lines(type) * kLine;
@@ -83,6 +84,11 @@ void pack_columns(WeightType type, const void* src, int64_t n_src, int64_t k, in
       const size_t group = group_lines(type) * kLine;
       for (size_t g = 0; g < static_cast<size_t>(k / kGroup); ++g) {
         pack_block(type, row + g * block, lane, panel + g * group);
+      }
+    } else if (type == WeightType::kBf16) {
+      for (size_t j = 0; j < static_cast<size_t>(k); ++j) {
+        const size_t pair = j / 2 * static_cast<size_t>(kPanel) + lane;
+        std::memcpy(panel + 2 * (2 * pair + j % 2), row + 2 * j, 2);
       }
     } else {
       const size_t size = float_bytes(type);

@@ -1,11 +1,15 @@
 // Weight matrices in the order in which the kernels read them; made once, at load.
 //
 // A panel is 32 output columns. Panels follow one another, each with all of K:
-//   float types   [k][32 columns], K of any length
+//   kF32, kF16    [k][32 columns], K of any length
+//   kBf16         [k/2][32 columns][2 of k]: per pair of k two lines of 64 bytes (columns 0..15 and 16..31),
+//                 each dword a vdpbf16ps operand with the even k in its low half; K of any length, an odd one
+//                 padded with +0
 //   quantised     per group of 32 k, lines of 64 bytes:
 //     kQ4_0, kQ4_1  8 lines of nibbles; line i, byte 4c + j holds k = 4i + j of column c (low) and c + 16
-//     (high) kQ8_0         16 lines of bytes; line 2i + h, byte 4c + j holds k = 4i + j of column 16h + c,
-//     plus 128 then          1 line of 32 f16 scales; kQ4_1: 1 more of 32 f16 minima
+//                   (high)
+//     kQ8_0         16 lines of bytes; line 2i + h, byte 4c + j holds k = 4i + j of column 16h + c, plus 128
+//     then          1 line of 32 f16 scales; kQ4_1: 1 more of 32 f16 minima
 // so that a line is a vpdpbusd operand as it stands: four k of one column side by side, unsigned.
 // Pure functions. Different column ranges of one matrix must be packed by one thread at a time.
 #pragma once

@@ -20,6 +20,14 @@ struct QuantizedRows {
   int64_t k = 0;  // a multiple of 32
 };
 
+// Rows of activations rounded to bf16, read in pairs: after an odd k comes a +0.
+struct Bf16Rows {
+  uint16_t* x = nullptr;  // [rows][stride]
+  int64_t rows = 0;
+  int64_t k = 0;
+  int64_t stride = 0;  // elements; see row_stride_bytes
+};
+
 // A weight matrix of n output columns by k, in the layout of packed_matrix.h.
 struct PackedMatrix {
   const uint8_t* data = nullptr;  // aligned to 64 bytes
