@@ -79,8 +79,10 @@ void AttentionPass::make_room() {
     at_least(local.trees.storage, most_floats);
     local.trees.rows.reserve(kTileRows);
     at_least(local.partials, kTileRows * ops::partial_floats(config_.queries_per_kv(), config_.head_dim));
-    local.k_tiles.reserve(ops::kLeafTokens / geometry_.block_tokens);
-    local.v_tiles.reserve(ops::kLeafTokens / geometry_.block_tokens);
+    for (LeafTiles& tiles : local.tiles) {
+      tiles.k.reserve(static_cast<size_t>(ops::kLeafTokens / geometry_.block_tokens));
+      tiles.v.reserve(static_cast<size_t>(ops::kLeafTokens / geometry_.block_tokens));
+    }
   }
   for (size_t i = 0; i < pieces_.size(); ++i) {
     const Tile& tile = tiles_[pieces_[i].tile];
@@ -112,7 +114,7 @@ void AttentionPass::run_piece(const Layer& layer, size_t index, Local& local) {
   Trees& trees = tile.pieces == 1 ? local.trees : piece_trees_[index];
   plant(trees, tile, piece.leaf_begin, piece.leaf_end - piece.leaf_begin);
   for (int64_t leaf = piece.leaf_begin; leaf < piece.leaf_end; ++leaf) {
-    attend_leaf(layer, tile, leaf, trees, local);
+    attend_leaf(layer, tile, piece, leaf, trees, local);
   }
   if (tile.pieces == 1) {
     store(layer, tile, trees);
@@ -132,9 +134,25 @@ void AttentionPass::plant(Trees& trees, const Tile& tile, int64_t leaf_begin, in
   }
 }
 
-void AttentionPass::attend_leaf(const Layer& layer, const Tile& tile, int64_t leaf, Trees& trees,
-                                Local& local) {
+void AttentionPass::find_tiles(const Layer& layer, const Tile& tile, int64_t leaf, LeafTiles& out) const {
   const StepSlice& slice = layer.step.slices[tile.slice];
+  const int64_t kv_head =
+      mutant(Mutant::kSwappedKvHeads) ? (tile.kv_head + 1) % config_.kv_heads : tile.kv_head;
+  const size_t offset = ops::kv_tile_offset(frame_, geometry_.layer_in_group(layer.index), kv_head);
+  const int64_t blocks_per_leaf = ops::kLeafTokens / geometry_.block_tokens;
+  const int64_t end_block = std::min<int64_t>((leaf + 1) * blocks_per_leaf, slice.blocks);
+  out.k.clear();
+  out.v.clear();
+  for (int64_t b = leaf * blocks_per_leaf; b < end_block; ++b) {
+    const KvFrames& frames =
+        layer.step.frames(slice, static_cast<uint32_t>(b), geometry_.group_of(layer.index));
+    out.k.push_back(device_memory_ + frames.k.offset + offset);
+    out.v.push_back(device_memory_ + frames.v.offset + offset);
+  }
+}
+
+void AttentionPass::attend_leaf(const Layer& layer, const Tile& tile, const Piece& piece, int64_t leaf,
+                                Trees& trees, Local& local) {
   const int64_t heads = config_.queries_per_kv();
   const int64_t record = ops::partial_floats(heads, config_.head_dim);
   // Rows are in order of position: those before `skip` do not reach this leaf.
@@ -146,19 +164,11 @@ void AttentionPass::attend_leaf(const Layer& layer, const Tile& tile, int64_t le
     valid[i] = static_cast<int32_t>(std::clamp<int64_t>(seen, 0, ops::kLeafTokens));
     if (valid[i] == 0) ++skip;
   }
-  const int64_t kv_head =
-      mutant(Mutant::kSwappedKvHeads) ? (tile.kv_head + 1) % config_.kv_heads : tile.kv_head;
-  const size_t offset = ops::kv_tile_offset(frame_, geometry_.layer_in_group(layer.index), kv_head);
-  const int64_t blocks_per_leaf = ops::kLeafTokens / geometry_.block_tokens;
-  const int64_t end_block = std::min<int64_t>((leaf + 1) * blocks_per_leaf, slice.blocks);
-  local.k_tiles.clear();
-  local.v_tiles.clear();
-  for (int64_t b = leaf * blocks_per_leaf; b < end_block; ++b) {
-    const KvFrames& frames =
-        layer.step.frames(slice, static_cast<uint32_t>(b), geometry_.group_of(layer.index));
-    local.k_tiles.push_back(device_memory_ + frames.k.offset + offset);
-    local.v_tiles.push_back(device_memory_ + frames.v.offset + offset);
-  }
+  LeafTiles& now = local.tiles[leaf % 2];
+  LeafTiles& next = local.tiles[(leaf + 1) % 2];
+  if (leaf == piece.leaf_begin) find_tiles(layer, tile, leaf, now);
+  next.k.clear();
+  if (leaf + 1 < piece.leaf_end) find_tiles(layer, tile, leaf + 1, next);
   ops::AttentionLeafArgs args;
   args.q = layer.qkv + (tile.first_row + skip) * row_width() + tile.kv_head * heads * config_.head_dim;
   args.q_stride = row_width();
@@ -166,8 +176,10 @@ void AttentionPass::attend_leaf(const Layer& layer, const Tile& tile, int64_t le
   args.heads = heads;
   args.head_dim = config_.head_dim;
   args.valid = valid + skip;
-  args.k_tiles = local.k_tiles.data();
-  args.v_tiles = local.v_tiles.data();
+  args.k_tiles = now.k.data();
+  args.v_tiles = now.v.data();
+  args.next_k_tiles = next.k.data();
+  args.next_tiles = static_cast<int64_t>(next.k.size());
   args.block_tokens = geometry_.block_tokens;
   args.type = frame_.type;
   args.out = local.partials.data();

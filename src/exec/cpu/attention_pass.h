@@ -72,23 +72,29 @@ class AttentionPass {
     std::vector<float> storage;
     std::vector<ops::AttentionTree> rows;
   };
+  // Where the blocks of a leaf lie, for one layer and KV head.
+  struct LeafTiles {
+    std::vector<const void*> k, v;
+  };
   // Buffers of one thread.
   struct Local {
     Trees trees;
     std::vector<float> partials;
-    std::vector<const void*> k_tiles, v_tiles;
+    LeafTiles tiles[2];  // of this leaf and of the next one
   };
 
   static constexpr int64_t kTileRows = 16;
-  // So many pieces for each thread, if the tiles are fewer: enough that no thread waits long for the last
-  // one.
-  static constexpr int64_t kPiecesPerThread = 8;
+  // At least so many pieces for each thread, if the tiles are fewer: no thread waits long for the last one,
+  // and a piece is mostly of several leaves, each of which fetches the next one's K.
+  static constexpr int64_t kPiecesPerThread = 4;
 
   void add_tiles(const Step& step);
   void cut_tiles();
   void make_room();
   void run_piece(const Layer& layer, size_t index, Local& local);
-  void attend_leaf(const Layer& layer, const Tile& tile, int64_t leaf, Trees& trees, Local& local);
+  void find_tiles(const Layer& layer, const Tile& tile, int64_t leaf, LeafTiles& out) const;
+  void attend_leaf(const Layer& layer, const Tile& tile, const Piece& piece, int64_t leaf, Trees& trees,
+                   Local& local);
   void unround_own(const Layer& layer, const Tile& tile, int64_t leaf, const ops::AttentionLeafArgs& args);
   void merge_pieces(const Tile& tile, Trees& merged);
   // Empty trees for the tile's rows, over `leaves` leaves from leaf_begin on.

@@ -24,6 +24,8 @@ struct Query {
 struct LeafRuns {
   const uint8_t* k[kLeafRuns];
   const uint8_t* v[kLeafRuns];
+  const uint8_t* next_k[kLeafRuns];  // of the leaf to fetch, next_runs of them
+  int64_t next_runs;
   int64_t scales_at;  // bytes from a run's begin to its scales; 0: the type has none
 };
 
@@ -147,14 +149,23 @@ inline void softmax_leaf(const Query* queries, const LeafRuns& runs, float (*s)[
   }
 }
 
-// o of Q queries over positions [begin, end), for W groups of 16 dimensions; chains continue in acc.
-template <KvType T, int Q, int W>
+// o of Q queries over positions [begin, end), for W groups of 16 dimensions; chains continue in acc. kFetch:
+// with each position comes as much of the next leaf's K as the position's V takes, so that memory works here
+// too.
+template <KvType T, int Q, int W, bool kFetch>
 inline void weigh(const LeafRuns& runs, int64_t head_dim, int64_t dim, int64_t begin, int64_t end,
                   const float (*s)[kLeafTokens], F (*acc)[W]) {
   while (begin < end) {
     const uint8_t* run = runs.v[begin / kLanes];
     const int64_t next = (begin / kLanes + 1) * kLanes;
+    const int64_t row_bytes = head_dim * kElementBytes<T>;
+    const uint8_t* fetched = begin / kLanes < runs.next_runs ? runs.next_k[begin / kLanes] : run;
     for (const int64_t stop = next < end ? next : end; begin < stop; ++begin) {
+      if constexpr (kFetch) {
+        for (int64_t at = 0; at < row_bytes; at += 64) {
+          __builtin_prefetch(fetched + begin % kLanes * row_bytes + at);
+        }
+      }
       F v[W];
       KV_UNROLL
       for (int w = 0; w < W; ++w) v[w] = load_kv<T>(run, begin % kLanes * head_dim + dim + w * kLanes);
@@ -171,7 +182,7 @@ inline void weigh(const LeafRuns& runs, int64_t head_dim, int64_t dim, int64_t b
 // o for dimensions from `dim` on, W groups of 16 at a time while they last.
 template <KvType T, int Q, int W>
 inline void outputs(const Query* queries, const LeafRuns& runs, int64_t head_dim, int64_t dim,
-                    const float (*s)[kLeafTokens]) {
+                    const float (*s)[kLeafTokens], bool fetch) {
   int64_t common = queries[0].valid;
   for (int j = 1; j < Q; ++j) common = queries[j].valid < common ? queries[j].valid : common;
   for (; dim + W * kLanes <= head_dim; dim += W * kLanes) {
@@ -181,16 +192,21 @@ inline void outputs(const Query* queries, const LeafRuns& runs, int64_t head_dim
       KV_UNROLL
       for (int w = 0; w < W; ++w) acc[j][w] = f_zero();
     }
-    weigh<T, Q, W>(runs, head_dim, dim, 0, common, s, acc);
+    if (fetch) {
+      weigh<T, Q, W, true>(runs, head_dim, dim, 0, common, s, acc);
+      fetch = false;
+    } else {
+      weigh<T, Q, W, false>(runs, head_dim, dim, 0, common, s, acc);
+    }
     for (int j = 0; j < Q; ++j) {
       // Positions that only some of the queries see.
       F own[1][W];
       for (int w = 0; w < W; ++w) own[0][w] = acc[j][w];
-      weigh<T, 1, W>(runs, head_dim, dim, common, queries[j].valid, s + j, own);
+      weigh<T, 1, W, false>(runs, head_dim, dim, common, queries[j].valid, s + j, own);
       for (int w = 0; w < W; ++w) f_store(queries[j].o + dim + w * kLanes, own[0][w]);
     }
   }
-  if constexpr (W > 1) outputs<T, Q, W / 2>(queries, runs, head_dim, dim, s);
+  if constexpr (W > 1) outputs<T, Q, W / 2>(queries, runs, head_dim, dim, s, false);
 }
 
 // All of a leaf for `held` queries, at most Q. cold: the call's first, which finds nothing in the caches.
@@ -211,7 +227,7 @@ inline void leaf_tile(const Query* queries, int held, const LeafRuns& runs, int6
     scores<T, Q, kWidth, false>(queries, runs, head_dim, 0, seen, s);
   }
   softmax_leaf<Q>(queries, runs, s);
-  outputs<T, Q, kWidth>(queries, runs, head_dim, 0, s);
+  outputs<T, Q, kWidth>(queries, runs, head_dim, 0, s, cold && kFetches && runs.next_runs > 0);
 }
 
 template <KvType T>
@@ -237,12 +253,17 @@ void attention_leaf(const AttentionLeafArgs& a) {
   const int64_t run_bytes = kLanes * kv_row_bytes(a.type, a.head_dim);
   LeafRuns runs;
   runs.scales_at = a.type == KvType::kQ8_0 ? kLanes * a.head_dim : 0;
-  for (int64_t t = 0; t * kLanes < most; ++t) {
+  const auto run_of = [&](const void* const* tiles, int64_t t) {
     const int64_t block = t * kLanes / a.block_tokens;
     const int64_t inside = t - block * a.block_tokens / kLanes;
-    runs.k[t] = static_cast<const uint8_t*>(a.k_tiles[block]) + inside * run_bytes;
-    runs.v[t] = static_cast<const uint8_t*>(a.v_tiles[block]) + inside * run_bytes;
+    return static_cast<const uint8_t*>(tiles[block]) + inside * run_bytes;
+  };
+  for (int64_t t = 0; t * kLanes < most; ++t) {
+    runs.k[t] = run_of(a.k_tiles, t);
+    runs.v[t] = run_of(a.v_tiles, t);
   }
+  runs.next_runs = a.next_tiles * a.block_tokens / kLanes;
+  for (int64_t t = 0; t < runs.next_runs; ++t) runs.next_k[t] = run_of(a.next_k_tiles, t);
   if (a.type == KvType::kQ8_0) {
     leaf_queries<KvType::kQ8_0>(a, runs);
   } else if (a.type == KvType::kBf16) {

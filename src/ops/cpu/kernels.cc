@@ -226,6 +226,8 @@ void Kernels::attention_leaf(const AttentionLeafArgs& args) const {
            "rows={} heads={} head_dim={}", args.rows, args.heads, args.head_dim);
   KV_CHECK(args.block_tokens > 0 && args.block_tokens % kLanes == 0 && kLeafTokens % args.block_tokens == 0,
            "block_tokens={}", args.block_tokens);
+  KV_CHECK(args.next_tiles >= 0 && args.next_tiles * args.block_tokens <= kLeafTokens, "next_tiles={}",
+           args.next_tiles);
   for (int64_t r = 0; r < args.rows; ++r) {
     KV_CHECK(args.valid[r] >= 1 && args.valid[r] <= kLeafTokens, "row {} has valid={}", r, args.valid[r]);
   }

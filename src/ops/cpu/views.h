@@ -48,6 +48,9 @@ struct AttentionLeafArgs {
   // Only the first ceil(max valid / B) are read.
   const void* const* k_tiles = nullptr;
   const void* const* v_tiles = nullptr;
+  // K tiles of the leaf that the caller takes next: fetched into the caches meanwhile. It changes no result.
+  const void* const* next_k_tiles = nullptr;
+  int64_t next_tiles = 0;
   int64_t block_tokens = 0;  // B
   KvType type = KvType::kBf16;
   float* out = nullptr;    // one partial record (partial_floats) per query row
