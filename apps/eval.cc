@@ -176,7 +176,8 @@ void add_eval_flags(CLI::App& app, EvalOptions& options) {
   app.add_option("model,-m,--model", r.model_path, "GGUF file")->required();
   app.add_option("--text", options.texts,
                  "text files on which the configuration is compared with f32 arithmetic");
-  app.add_option("--chunk-tokens", options.chunk_tokens, "tokens of a text that are run together (512)");
+  app.add_option("--chunk-tokens", options.chunk_tokens, "tokens of a text that are run together (512)")
+      ->check(CLI::PositiveNumber);
   app.add_option("--kv-cache-dtype", r.kv_cache_dtype, "bf16, f32 or q8_0 (bf16)");
   app.add_option("--activation-type", r.activation_type,
                  "auto (int8 for quantised weights, bf16 for BF16 ones) or f32 (auto)");
@@ -186,13 +187,17 @@ void add_eval_flags(CLI::App& app, EvalOptions& options) {
   app.add_option("--max-num-batched-tokens", r.max_num_batched_tokens, "rows of a step (512)");
   app.add_flag("--speed", options.speed,
                "measure the prefill and decode of one request alone, in tokens per second");
-  app.add_option("--prefill-tokens", options.prefill_tokens, "prompt length for --speed (512)");
-  app.add_option("--decode-tokens", options.decode_tokens, "tokens decoded for --speed (128)");
+  app.add_option("--prefill-tokens", options.prefill_tokens, "prompt length for --speed (512)")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--decode-tokens", options.decode_tokens, "tokens decoded for --speed (128)")
+      ->check(CLI::PositiveNumber);
   app.add_option(
-      "--context-tokens", options.context_tokens,
-      "length of the random prompt after which the decoded tokens of --speed come; its own time is "
-      "not counted (16)");
-  app.add_option("--repetitions", options.repetitions, "runs for --speed, whose median is printed (3)");
+         "--context-tokens", options.context_tokens,
+         "length of the random prompt after which the decoded tokens of --speed come; its own time is "
+         "not counted (16)")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--repetitions", options.repetitions, "runs for --speed, whose median is printed (3)")
+      ->check(CLI::PositiveNumber);
   r.kv_cache_memory_bytes = 512 * 1024 * 1024;
 }
 

@@ -100,7 +100,7 @@ Status serve(ServeOptions& options) {
   if (!shares.others.empty()) keep_on_cpus(shares.others);
   // A port that is taken is known before a large model is loaded.
   KV_ASSIGN_OR_RETURN(const std::unique_ptr<Server> server, Server::start(options.server));
-  keep_on_cpus(all_cpus);
+  if (!shares.others.empty()) keep_on_cpus(all_cpus);
   KV_ASSIGN_OR_RETURN(const std::unique_ptr<Runtime> runtime, load_runtime(options.runtime));
   const std::unique_ptr<Backend> backend = make_engine_backend(runtime->engine());
   runtime->engine().start();

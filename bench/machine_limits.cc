@@ -53,7 +53,7 @@ double fastest(double budget_s, const std::function<double()>& run) {
 }
 
 // Seconds of the fastest run of work(thread) on all threads. One thread counts its own CPU time, as the
-// benchmarks do, so that a colleague on the core does not matter; several count from when all are ready until
+// benchmarks do, so that another process on the core does not matter; several count from when all are ready until
 // the last has finished, because what they share they must share at the same time.
 double fastest_run(int threads, double budget_s, const std::function<void(int)>& work) {
   if (threads == 1) {

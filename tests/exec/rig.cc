@@ -108,7 +108,7 @@ int differences(const std::vector<RigOutput>& expected, const std::vector<RigOut
 
 std::vector<RigOutput> run_reference(const ModelFile& file, const RigOptions& options,
                                      const std::vector<RigRequest>& requests) {
-  ops::set_flush_to_zero();
+  const ops::FlushToZero mode;
   std::vector<RigOutput> outputs;
   for (const RigRequest& r : requests) {
     RigOutput out;

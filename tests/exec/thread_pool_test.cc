@@ -5,7 +5,6 @@
 
 #include <chrono>
 #include <mutex>
-#include <set>
 
 #include "base/affinity.h"
 
@@ -13,6 +12,11 @@ namespace kvasir {
 namespace {
 
 using namespace std::chrono_literals;
+
+bool flushes() {
+  const volatile float tiny = 1e-30f;
+  return tiny * 1e-10f == 0.0f;
+}
 
 // Each phase reads what the others wrote in the phase before; the sum is right only if nobody runs ahead.
 TEST(ThreadPool, NobodyPassesABarrierAlone) {
@@ -67,6 +71,19 @@ TEST(ThreadPool, TheCallerIsTheFirstOfTheTeam) {
   EXPECT_EQ(ids[0], std::this_thread::get_id());
   EXPECT_NE(ids[1], ids[0]);
   pool.join();  // nothing to wait for
+}
+
+// Every thread of the team computes with subnormals flushed, the caller too, and gets its own mode back.
+TEST(ThreadPool, SubnormalsAreFlushedInsideAJobOnly) {
+  ASSERT_FALSE(flushes()) << "the test's own thread does it already";
+  ThreadPool pool(3);
+  std::vector<int> flushed(3);
+  pool.start([&](const ThreadPool::Worker& worker) {
+    flushed[static_cast<size_t>(worker.index)] = flushes() ? 1 : 0;
+  });
+  pool.join();
+  EXPECT_EQ(flushed, std::vector<int>(3, 1));
+  EXPECT_FALSE(flushes());
 }
 
 TEST(ThreadPool, AJobThatNobodyJoinedEndsWithThePool) {

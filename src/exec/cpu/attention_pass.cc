@@ -52,7 +52,8 @@ void AttentionPass::add_tiles(const Step& step) {
 void AttentionPass::cut_tiles() {
   int64_t work = 0;
   for (const Tile& tile : tiles_) work += tile.rows * tile.leaves;
-  const int64_t share = work / (kPiecesPerThread * static_cast<int64_t>(locals_.size()));
+  const auto threads = static_cast<int64_t>(locals_.size());
+  const int64_t share = threads == 1 ? work : work / (kPiecesPerThread * threads);
   pieces_.clear();
   for (Tile& tile : tiles_) {
     // The largest subtree that is no more than a share of the work, and at least a leaf.
@@ -94,6 +95,13 @@ void AttentionPass::make_room() {
 
 int64_t AttentionPass::tree_floats(const Tile& tile, int64_t leaves) const {
   return tile.rows * ops::AttentionTree::storage_floats(leaves, config_.queries_per_kv(), config_.head_dim);
+}
+
+uint64_t AttentionPass::scratch_bytes() const {
+  uint64_t floats = 0;
+  for (const Trees& trees : piece_trees_) floats += trees.storage.size();
+  for (const Local& local : locals_) floats += local.trees.storage.size() + local.partials.size();
+  return floats * sizeof(float);
 }
 
 // ---------------------------------------------------------------- one layer

@@ -39,6 +39,9 @@ class AttentionPass {
   // run(). kExhausted: there is no memory for the partial results.
   Status prepare(const Step& step, std::span<const StepRow> rows);
 
+  // Bytes of the partial results' buffers now; they grow with the longest history and never shrink.
+  uint64_t scratch_bytes() const;
+
   // One layer; every thread of the team calls it, and it meets at the end. qkv: [rows][q, k, v], queries
   // rotated and scaled, K and V already in their frames. out: [rows][q_dim], out_stride floats apart.
   void run(const Step& step, uint32_t layer, const float* qkv, float* out, int64_t out_stride,

@@ -52,6 +52,8 @@ Decoder::Decoder(const PackedModel& model, const ops::Kernels& kernels, const Ca
 // ---------------------------------------------------------------- layout of a step
 
 Status Decoder::prepare(const Step& step) {
+  // What is laid out here never outgrows the rows, so nothing below takes memory.
+  KV_RETURN_IF_ERROR(reserve(step.row_count()));
   rows_.clear();
   logit_rows_.clear();
   sampled_.clear();
@@ -69,8 +71,7 @@ Status Decoder::prepare(const Step& step) {
   for (const StepSlice& slice : step.slices) {
     if (slice.samples) sampled_.emplace_back().seq = slice.seq;
   }
-  KV_RETURN_IF_ERROR(attention_.prepare(step, rows_));
-  return reserve(static_cast<int64_t>(rows_.size()));
+  return attention_.prepare(step, rows_);
 }
 
 Status Decoder::reserve(int64_t rows) {
@@ -78,6 +79,9 @@ Status Decoder::reserve(int64_t rows) {
   const ModelConfig& c = model_.config();
   const auto n = static_cast<size_t>(rows);
   try {
+    rows_.reserve(n);
+    logit_rows_.reserve(n);
+    sampled_.reserve(n);
     x_.resize(n * static_cast<size_t>(c.dim));
     qkv_.resize(n * static_cast<size_t>(c.q_dim() + 2 * c.kv_dim()));
     attended_.resize(n * static_cast<size_t>(row_stride(c.q_dim())));
@@ -107,7 +111,8 @@ Status Decoder::grow(Buffers& buffers, int64_t rows) const {
 uint64_t Decoder::scratch_bytes() const {
   const size_t floats =
       x_.size() + qkv_.size() + attended_.size() + gate_up_.size() + logits_.size() + shared_.rows.size();
-  return floats * sizeof(float) + shared_.quantized.size() + shared_.rounded.size();
+  return floats * sizeof(float) + attention_.scratch_bytes() + shared_.quantized.size() +
+         shared_.rounded.size();
 }
 
 // ---------------------------------------------------------------- the pass

@@ -23,8 +23,10 @@ inline void pause() {
 #endif
 }
 
-// Returns when `value` is no longer `old`. After some pauses the core is offered to others, again and again:
-// with more runnable threads than cores, the one that is waited for may need this very core.
+// Returns when `value` is no longer `old`. Who changes it does so sequentially consistent: notifying looks
+// for parked threads, and that look must not come before the change. After some pauses the core is offered to
+// others, again and again: with more runnable threads than cores, the one that is waited for may need this
+// very core.
 void wait_while(const std::atomic<int>& value, int old) {
   for (int i = 0; i < kPauses; ++i) {
     if (value.load(std::memory_order_acquire) != old) return;
@@ -46,7 +48,7 @@ void Barrier::wait() {
     return;
   }
   arrived_.store(0, std::memory_order_relaxed);
-  round_.store(round == INT_MAX ? 0 : round + 1, std::memory_order_release);
+  round_.store(round == INT_MAX ? 0 : round + 1);
   round_.notify_all();
 }
 
@@ -60,7 +62,7 @@ ThreadPool::ThreadPool(int threads, std::vector<int> cpus)
 
 ThreadPool::~ThreadPool() {
   join();
-  number_.store(-1, std::memory_order_release);
+  number_.store(-1);
   number_.notify_all();
   for (std::thread& t : others_) t.join();
 }
@@ -71,7 +73,7 @@ void ThreadPool::start(Job job) {
   started_ = true;
   running_.store(threads_ - 1, std::memory_order_relaxed);
   const int number = number_.load(std::memory_order_relaxed);
-  number_.store(number == INT_MAX ? 0 : number + 1, std::memory_order_release);
+  number_.store(number == INT_MAX ? 0 : number + 1);
   number_.notify_all();
 }
 
@@ -83,7 +85,7 @@ void ThreadPool::join() {
   }
   {
     const ops::FlushToZero mode;
-    job_({0, threads_, barrier_});
+    work(0);
   }
   for (int running; (running = running_.load(std::memory_order_acquire)) != 0;) wait_while(running_, running);
   started_ = false;
@@ -96,8 +98,8 @@ void ThreadPool::run(int index) {
     wait_while(number_, seen);
     seen = number_.load(std::memory_order_acquire);
     if (seen < 0) return;
-    job_({index, threads_, barrier_});
-    if (running_.fetch_sub(1, std::memory_order_acq_rel) == 1) running_.notify_all();
+    work(index);
+    if (running_.fetch_sub(1) == 1) running_.notify_all();
   }
 }
 

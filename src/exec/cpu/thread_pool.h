@@ -9,8 +9,9 @@
 
 namespace kvasir {
 
-// Threads meet here between the phases of a job. Who waits spins for about 50 us, offering its core, and
-// then parks: cores may be shared with the HTTP thread, or with strangers.
+// Threads meet here between the phases of a job. Who waits spins for a few microseconds, then offers its core
+// again and again (about 50 us if nobody else wants it), then parks: cores may be shared with the HTTP
+// thread, or with strangers.
 class Barrier {
  public:
   explicit Barrier(int threads) : threads_(threads) {}
@@ -50,6 +51,8 @@ class ThreadPool {
 
  private:
   void run(int index);
+  // A job that throws ends the program: the others would wait for it at a barrier for ever.
+  void work(int index) noexcept { job_({index, threads_, barrier_}); }
   void pin(int index) const;
 
   const int threads_;

@@ -108,8 +108,8 @@ inline void scores(const Query* queries, const LeafRuns& runs, int64_t head_dim,
 }
 
 // Turns the scores of Q queries in place into e, times its position's V scale where the type has them, and
-// gives m and l. Queries go side by side as far as all see the positions: one alone waits for its own
-// results.
+// gives m and l. What lies behind a query's last position is read in whole lanes and not used. Queries go
+// side by side as far as all see the positions: one alone waits for its own results.
 template <int Q>
 inline void softmax_leaf(const Query* queries, const LeafRuns& runs, float (*s)[kLeafTokens]) {
   const F lowest = f_set1(-__builtin_inff());
@@ -206,7 +206,7 @@ inline void outputs(const Query* queries, const LeafRuns& runs, int64_t head_dim
       for (int w = 0; w < W; ++w) f_store(queries[j].o + dim + w * kLanes, own[0][w]);
     }
   }
-  if constexpr (W > 1) outputs<T, Q, W / 2>(queries, runs, head_dim, dim, s, false);
+  if constexpr (W > 1) outputs<T, Q, W / 2>(queries, runs, head_dim, dim, s, fetch);
 }
 
 // All of a leaf for `held` queries, at most Q. cold: the call's first, which finds nothing in the caches.

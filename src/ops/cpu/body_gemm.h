@@ -27,6 +27,26 @@ inline void store_columns(float* c, const F& left, const F& right, int64_t colum
   }
 }
 
+// Tiles of rows that follow one another over the same weights leave memory idle: all but the first read from
+// the caches. So they fetch what comes `distance` bytes behind those weights, shared out among them: at step
+// `next`, and from there at every `every`-th one.
+struct Ahead {
+  int64_t next = -1;
+  int64_t every = 0;
+  int64_t distance = 0;
+};
+inline Ahead fetches_of(int64_t tile, int64_t tiles, int64_t distance) {
+  if (tile == 0) return {};
+  return {tile - 1, tiles - 1, distance};
+}
+// At `step`, whose weights are these kBytes.
+template <int64_t kBytes>
+inline void fetch_ahead(Ahead& ahead, int64_t step, const uint8_t* weights) {
+  if (step != ahead.next) return;
+  ahead.next += ahead.every;
+  for (int64_t i = 0; i < kBytes; i += kLineBytes) __builtin_prefetch(weights + ahead.distance + i);
+}
+
 // Rows of the next tile, so that the last tiles are of about equal height.
 inline int64_t tile_rows(int64_t left, int64_t limit) {
   const int64_t tiles = (left + limit - 1) / limit;

@@ -21,6 +21,7 @@ struct TileArgs {
   int64_t lda;       // elements
   const void* weights[kMostBeside];
   int64_t steps;
+  Ahead ahead;    // only where P is 1
   float* chains;  // [R][P][32]
 };
 
@@ -72,8 +73,12 @@ void gemm_block(const GemmArgs& g, int64_t row, int64_t rows, int64_t panel) {
     for (int p = 0; p < P; ++p) {
       t.weights[p] = Op::weights(g, panel + p, first, t.steps, buffer + p * (Op::kBufferFloats / P));
     }
-    for (int64_t done = 0; done < rows;) {
+    // Blocks of a panel follow one another in memory, and panels too.
+    const int64_t tiles = (rows + kFloatRows / P - 1) / (kFloatRows / P);
+    int64_t tile = 0;
+    for (int64_t done = 0; done < rows; ++tile) {
       const int64_t height = tile_rows(rows - done, kFloatRows / P);
+      t.ahead = fetches_of(tile, tiles, t.steps * Op::kStepBytes);
       t.rows = Op::rows(g, row + done, first);
       t.chains = chains + done * P * kPanel;
       call_tile<Op, kFloatRows / P, P>(height, t);
@@ -172,6 +177,7 @@ struct FloatProduct {
   static constexpr int64_t kBlockSteps = 512;
   static constexpr int64_t kBufferFloats = 16;  // unused
   static constexpr int64_t kLine = kPanel * (kType == WeightType::kF32 ? 4 : 2);
+  static constexpr int64_t kStepBytes = kLine;
 
   static int64_t steps(const GemmArgs& g) { return g.w.k; }
   static const void* rows(const GemmArgs& g, int64_t row, int64_t k) { return g.af + row * g.lda + k; }
@@ -240,6 +246,7 @@ void gemm_f32(const GemmArgs& g) {
 
 // What every product of bf16 pairs has in common: nothing is widened ahead, a step is a pair of k.
 struct PairProduct {
+  static constexpr int64_t kStepBytes = 2 * kLineBytes;
   static constexpr int64_t kBlockSteps = 256;
   static constexpr int64_t kBufferFloats = 16;  // unused
 

@@ -55,7 +55,8 @@ inline __m256 add_group(__m256 acc, __m256i isum, const uint8_t* scales, float d
 // A slice of a panel, R rows into C-shaped sums. 4-bit: columns 8s .. 8s + 7 and 16 more (s = 0, 1);
 // kQ8_0: columns 8s .. 8s + 7 (s = 0..3), and out[r][1] stays zero.
 template <WeightType T, int R>
-inline void gemm_int8_slice(const GemmArgs& g, int64_t row, int64_t panel, int slice, __m256 (*out)[2]) {
+inline void gemm_int8_slice(const GemmArgs& g, int64_t row, int64_t panel, int slice, Ahead ahead,
+                            __m256 (*out)[2]) {
   constexpr bool kBytes = T == WeightType::kQ8_0;
   constexpr int64_t kValueLines = kBytes ? 16 : 8;
   constexpr int64_t kGroupBytes = (kValueLines + (T == WeightType::kQ4_1 ? 2 : 1)) * kLineBytes;
@@ -66,6 +67,7 @@ inline void gemm_int8_slice(const GemmArgs& g, int64_t row, int64_t panel, int s
   KV_UNROLL
   for (int r = 0; r < R; ++r) acc[r][0] = acc[r][1] = _mm256_setzero_ps();
   for (int64_t i = 0; i < g.groups; ++i, lines += kGroupBytes) {
+    fetch_ahead<kGroupBytes>(ahead, i, lines);
     __m256i low[R], high[R];
     KV_UNROLL
     for (int r = 0; r < R; ++r) low[r] = high[r] = _mm256_setzero_si256();
@@ -106,18 +108,18 @@ inline void gemm_int8_slice(const GemmArgs& g, int64_t row, int64_t panel, int s
 }
 
 template <WeightType T, int R>
-void gemm_int8_tile(const GemmArgs& g, int64_t row, int64_t panel, int64_t columns) {
+void gemm_int8_tile(const GemmArgs& g, int64_t row, int64_t panel, int64_t columns, const Ahead& ahead) {
   // [row][8 columns at a time]
   __m256 sums[R][4];
   __m256 part[R][2];
   if constexpr (T == WeightType::kQ8_0) {
     for (int s = 0; s < 4; ++s) {
-      gemm_int8_slice<T, R>(g, row, panel, s, part);
+      gemm_int8_slice<T, R>(g, row, panel, s, s == 0 ? ahead : Ahead{}, part);
       for (int r = 0; r < R; ++r) sums[r][s] = part[r][0];
     }
   } else {
     for (int s = 0; s < 2; ++s) {
-      gemm_int8_slice<T, R>(g, row, panel, s, part);
+      gemm_int8_slice<T, R>(g, row, panel, s, s == 0 ? ahead : Ahead{}, part);
       for (int r = 0; r < R; ++r) {
         sums[r][s] = part[r][0];
         sums[r][s + 2] = part[r][1];

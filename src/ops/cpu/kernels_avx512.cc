@@ -40,7 +40,7 @@ inline void load_weights(const uint8_t* lines, int i, __m512i* left, __m512i* ri
 }
 
 template <WeightType T, int R>
-void gemm_int8_tile(const GemmArgs& g, int64_t row, int64_t panel, int64_t columns) {
+void gemm_int8_tile(const GemmArgs& g, int64_t row, int64_t panel, int64_t columns, Ahead ahead) {
   constexpr int64_t kValueLines = T == WeightType::kQ8_0 ? 16 : 8;
   constexpr int64_t kGroupBytes = (kValueLines + (T == WeightType::kQ4_1 ? 2 : 1)) * kLineBytes;
   constexpr int32_t kOffset = T == WeightType::kQ8_0 ? 128 : T == WeightType::kQ4_0 ? 8 : 0;
@@ -55,6 +55,7 @@ void gemm_int8_tile(const GemmArgs& g, int64_t row, int64_t panel, int64_t colum
   KV_UNROLL
   for (int r = 0; r < R; ++r) acc[r][0] = acc[r][1] = f_zero();
   for (int64_t i = 0; i < g.groups; ++i, lines += kGroupBytes, q += kGroup, ++d, ++sums, ++moments) {
+    fetch_ahead<kGroupBytes>(ahead, i, lines);
     __m512i dot[R][2];
     KV_UNROLL
     for (int r = 0; r < R; ++r) {
@@ -107,6 +108,7 @@ struct DotProduct : PairProduct {
   template <int R, int P>
   KV_BF16_DOT static void tile(const TileArgs& t) {
     const auto* a = static_cast<const uint16_t*>(t.rows);
+    Ahead ahead = t.ahead;
     F acc[R][P][2];
     load_chains<R, P>(t.chains, acc);
     for (int64_t i = 0; i < t.steps; ++i) {
@@ -116,6 +118,9 @@ struct DotProduct : PairProduct {
         const auto* line = static_cast<const uint8_t*>(t.weights[p]) + i * 2 * kLineBytes;
         w[p][0] = _mm512_loadu_si512(line);
         w[p][1] = _mm512_loadu_si512(line + kLineBytes);
+      }
+      if constexpr (P == 1) {
+        fetch_ahead<2 * kLineBytes>(ahead, i, static_cast<const uint8_t*>(t.weights[0]) + i * 2 * kLineBytes);
       }
       KV_UNROLL
       for (int r = 0; r < R; ++r) {
