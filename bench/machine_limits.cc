@@ -53,8 +53,8 @@ double fastest(double budget_s, const std::function<double()>& run) {
 }
 
 // Seconds of the fastest run of work(thread) on all threads. One thread counts its own CPU time, as the
-// benchmarks do, so that another process on the core does not matter; several count from when all are ready until
-// the last has finished, because what they share they must share at the same time.
+// benchmarks do, so that another process on the core does not matter; several count from when all are ready
+// until the last has finished, because what they share they must share at the same time.
 double fastest_run(int threads, double budget_s, const std::function<void(int)>& work) {
   if (threads == 1) {
     return fastest(budget_s, [&] {

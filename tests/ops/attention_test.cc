@@ -171,7 +171,8 @@ std::vector<std::vector<float>> rows_at_the_edges(int64_t n) {
   const float payload = std::bit_cast<float>(0xFF800001u);
   Random random(31);
   std::vector<std::vector<float>> rows;
-  for (float scale : {1.0f, 1e-3f, 1e-4f, 1e-6f, 1e-37f, 1e30f, 0.0f}) rows.push_back(random_floats(random, n, scale));
+  for (float scale : {1.0f, 1e-3f, 1e-4f, 1e-6f, 1e-37f, 1e30f, 0.0f})
+    rows.push_back(random_floats(random, n, scale));
   for (uint32_t low : {0x7FFFu, 0x8000u, 0x8001u, 0x18000u}) {
     auto ties = random_floats(random, n);
     for (float& x : ties) x = std::bit_cast<float>((std::bit_cast<uint32_t>(x) & 0xFFFE0000u) | low);

@@ -62,7 +62,7 @@ template <KvType T, int Q, int P, bool kCold>
 inline void scores(const Query* queries, const LeafRuns& runs, int64_t head_dim, int64_t begin, int64_t end,
                    float (*s)[kLeafTokens]) {
   constexpr int64_t kStepBytes = P * kLanes * kElementBytes<T>;
-  constexpr int kSlices = kCold ? P : 1;
+  constexpr int kSlices = 1 + (kCold ? P - 1 : 0);
   for (; begin + P <= end; begin += P) {
     F acc[Q][P];
     KV_UNROLL
