@@ -75,8 +75,7 @@ void add_pinning_flag(CLI::App& app, Pinning& pinning) {
          [&pinning](const std::string& text) {
            pinning = text == "on" ? Pinning::kOn : text == "off" ? Pinning::kOff : Pinning::kAuto;
          },
-         "Keep each compute thread on a core: auto (where there are more than two cores and they take all, "
-         "or "
+         "Keep each compute thread on a core: auto (where there are more than two cores and they take all or "
          "all but one), on, off")
       ->check(CLI::IsMember({"auto", "on", "off"}))
       ->default_str("auto");

@@ -56,9 +56,11 @@ void AttentionPass::cut_tiles() {
   const int64_t share = threads == 1 ? work : work / (kPiecesPerThread * threads);
   pieces_.clear();
   for (Tile& tile : tiles_) {
-    // The largest subtree that is no more than a share of the work, and at least a leaf.
-    const auto fitting = static_cast<uint64_t>(std::max<int64_t>(1, share / tile.rows));
-    const auto span = static_cast<int64_t>(std::bit_floor(fitting));
+    // All of it, or the largest subtree that is no more than a share of the work, and at least a leaf.
+    const int64_t fitting = std::max<int64_t>(1, share / tile.rows);
+    const int64_t span = fitting >= tile.leaves
+                             ? tile.leaves
+                             : static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(fitting)));
     tile.first_piece = pieces_.size();
     for (int64_t leaf = 0; leaf < tile.leaves; leaf += span) {
       pieces_.push_back(

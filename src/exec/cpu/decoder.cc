@@ -39,9 +39,9 @@ Decoder::Decoder(const PackedModel& model, const ops::Kernels& kernels, const Ca
       device_memory_(device_memory),
       query_scale_(1.0f / std::sqrt(static_cast<float>(model.config().head_dim))),
       attention_(model.config(), kernels, geometry_, frame_, device_memory, threads) {
-  locals_.resize(static_cast<size_t>(threads));
-  for (Local& local : locals_) {
-    const Status status = grow(local.input, kSoloRows);
+  own_.resize(static_cast<size_t>(threads));
+  for (Buffers& own : own_) {
+    const Status status = grow(own, kSoloRows);
     KV_CHECK(status.ok(), "{}", status.message());
   }
   KV_CHECK(ops::is_valid(frame_), "head_dim={} block_tokens={}", frame_.head_dim, frame_.block_tokens);
@@ -52,8 +52,16 @@ Decoder::Decoder(const PackedModel& model, const ops::Kernels& kernels, const Ca
 // ---------------------------------------------------------------- layout of a step
 
 Status Decoder::prepare(const Step& step) {
-  // What is laid out here never outgrows the rows, so nothing below takes memory.
   KV_RETURN_IF_ERROR(reserve(step.row_count()));
+  try {
+    lay_out(step);
+  } catch (const std::bad_alloc&) {
+    return error(ErrorCode::kExhausted, "no memory for the rows of a step of {} tokens", step.row_count());
+  }
+  return attention_.prepare(step, rows_);
+}
+
+void Decoder::lay_out(const Step& step) {
   rows_.clear();
   logit_rows_.clear();
   sampled_.clear();
@@ -71,7 +79,6 @@ Status Decoder::prepare(const Step& step) {
   for (const StepSlice& slice : step.slices) {
     if (slice.samples) sampled_.emplace_back().seq = slice.seq;
   }
-  return attention_.prepare(step, rows_);
 }
 
 Status Decoder::reserve(int64_t rows) {
@@ -79,9 +86,6 @@ Status Decoder::reserve(int64_t rows) {
   const ModelConfig& c = model_.config();
   const auto n = static_cast<size_t>(rows);
   try {
-    rows_.reserve(n);
-    logit_rows_.reserve(n);
-    sampled_.reserve(n);
     x_.resize(n * static_cast<size_t>(c.dim));
     qkv_.resize(n * static_cast<size_t>(c.q_dim() + 2 * c.kv_dim()));
     attended_.resize(n * static_cast<size_t>(row_stride(c.q_dim())));
@@ -180,7 +184,7 @@ Decoder::Input Decoder::convert_rows(const Projection& next, const float* x, Buf
 
 Decoder::Preparation Decoder::preparation(const ThreadPool::Worker& worker) {
   const auto rows = static_cast<int64_t>(rows_.size());
-  if (rows <= kSoloRows) return {locals_[static_cast<size_t>(worker.index)].input, {0, rows}, true};
+  if (rows <= kSoloRows) return {own_[static_cast<size_t>(worker.index)], {0, rows}, true};
   return {shared_, share_of(rows, worker), false};
 }
 

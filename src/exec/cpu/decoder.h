@@ -67,15 +67,12 @@ class Decoder {
     Arena quantized;
     Arena rounded;  // empty if no weights take bf16 rows
   };
-  // Buffers of one thread.
-  struct Local {
-    Buffers input;
-  };
   // Up to so many rows every thread prepares all of a projection's input by itself: the same work twice
   // costs less than one more meeting.
   static constexpr int64_t kSoloRows = 4;
   static constexpr int64_t kLogitRows = 32;  // rows whose logits are held at once
 
+  void lay_out(const Step& step);
   ops::ActivationType rows_for(const Projection::Part& part) const;
   // True if a part of p takes such rows.
   bool takes(const Projection& p, ops::ActivationType type) const;
@@ -127,7 +124,7 @@ class Decoder {
   int64_t capacity_rows_ = 0;
   std::vector<float> x_, qkv_, attended_, gate_up_, logits_;
   Buffers shared_;
-  std::vector<Local> locals_;
+  std::vector<Buffers> own_;  // by thread
 };
 
 }  // namespace kvasir

@@ -15,12 +15,24 @@ namespace {
 
 constexpr int64_t kAlign = 64;
 
-void check_product(const PackedMatrix& w, int64_t k, int64_t row_begin, int64_t row_end, int64_t panel_begin,
-                   int64_t panel_end) {
+// What every product has in common, checked: rows of length k.
+GemmArgs product(const PackedMatrix& w, int64_t k, int64_t row_begin, int64_t row_end, int64_t panel_begin,
+                 int64_t panel_end, float* c, int64_t ldc, bool accumulate) {
   KV_CHECK(w.k == k && k > 0, "the rows have k={}, the matrix {}", k, w.k);
   KV_CHECK(row_begin >= 0 && row_begin <= row_end, "rows [{}, {})", row_begin, row_end);
   KV_CHECK(panel_begin >= 0 && panel_begin <= panel_end && panel_end <= panel_count(w.n),
            "panels [{}, {}) of {}", panel_begin, panel_end, panel_count(w.n));
+  GemmArgs args;
+  args.row_begin = row_begin;
+  args.row_end = row_end;
+  args.w = w;
+  args.panel_stride = static_cast<int64_t>(panel_bytes(w.type, w.k));
+  args.panel_begin = panel_begin;
+  args.panel_end = panel_end;
+  args.c = c;
+  args.ldc = ldc;
+  args.accumulate = accumulate;
+  return args;
 }
 
 }  // namespace
@@ -104,61 +116,31 @@ void Kernels::sum_groups(const QuantizedRows& rows, int64_t row_begin, int64_t r
 void Kernels::gemm_int8(const QuantizedRows& a, int64_t row_begin, int64_t row_end, const PackedMatrix& w,
                         int64_t panel_begin, int64_t panel_end, float* c, int64_t ldc,
                         bool accumulate) const {
-  check_product(w, a.k, row_begin, row_end, panel_begin, panel_end);
+  GemmArgs args = product(w, a.k, row_begin, row_end, panel_begin, panel_end, c, ldc, accumulate);
   KV_CHECK(is_quantized(w.type) && row_end <= a.rows, "type={} rows={} of {}", weight_type_name(w.type),
            row_end, a.rows);
-  GemmArgs args;
   args.a = a;
-  args.row_begin = row_begin;
-  args.row_end = row_end;
-  args.w = w;
-  args.panel_stride = static_cast<int64_t>(panel_bytes(w.type, w.k));
   args.groups = a.k / kGroup;
   if (mutant(Mutant::kKTailDropped) && a.rows == 1) --args.groups;
-  args.panel_begin = panel_begin;
-  args.panel_end = panel_end;
-  args.c = c;
-  args.ldc = ldc;
-  args.accumulate = accumulate;
   table_->gemm_int8(args);
 }
 
 void Kernels::gemm_f32(const float* a, int64_t lda, int64_t row_begin, int64_t row_end, const PackedMatrix& w,
                        int64_t panel_begin, int64_t panel_end, float* c, int64_t ldc, bool accumulate) const {
-  check_product(w, w.k, row_begin, row_end, panel_begin, panel_end);
-  GemmArgs args;
+  GemmArgs args = product(w, w.k, row_begin, row_end, panel_begin, panel_end, c, ldc, accumulate);
   args.af = a;
   args.lda = lda;
-  args.row_begin = row_begin;
-  args.row_end = row_end;
-  args.w = w;
-  args.panel_stride = static_cast<int64_t>(panel_bytes(w.type, w.k));
-  args.panel_begin = panel_begin;
-  args.panel_end = panel_end;
-  args.c = c;
-  args.ldc = ldc;
-  args.accumulate = accumulate;
   table_->gemm_f32(args);
 }
 
 void Kernels::gemm_bf16(const Bf16Rows& a, int64_t row_begin, int64_t row_end, const PackedMatrix& w,
                         int64_t panel_begin, int64_t panel_end, float* c, int64_t ldc,
                         bool accumulate) const {
-  check_product(w, a.k, row_begin, row_end, panel_begin, panel_end);
+  GemmArgs args = product(w, a.k, row_begin, row_end, panel_begin, panel_end, c, ldc, accumulate);
   KV_CHECK(w.type == WeightType::kBf16 && row_end <= a.rows, "type={} rows={} of {}",
            weight_type_name(w.type), row_end, a.rows);
-  GemmArgs args;
   args.ab = a.x;
   args.lda = a.stride;
-  args.row_begin = row_begin;
-  args.row_end = row_end;
-  args.w = w;
-  args.panel_stride = static_cast<int64_t>(panel_bytes(w.type, w.k));
-  args.panel_begin = panel_begin;
-  args.panel_end = panel_end;
-  args.c = c;
-  args.ldc = ldc;
-  args.accumulate = accumulate;
   if (mutant(Mutant::kBf16PairSwapped) && a.rows == 1) {
     gemm_bf16_with_fault(*table_, args);
   } else {

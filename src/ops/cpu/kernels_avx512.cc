@@ -149,23 +149,9 @@ KV_BF16_DOT void dot_pairs(const float* acc, const uint32_t* x, const uint32_t* 
 }  // namespace
 }  // namespace kvasir::ops
 
+#include "ops/cpu/body_table.h"
+
 extern "C" {
 const kvasir::ops::Bf16DotTable kvasir_bf16_dot_avx512 = {kvasir::ops::gemm_bf16_dot, kvasir::ops::dot_pairs};
-const kvasir::ops::KernelTable kvasir_kernels_avx512 = {kvasir::ops::quantize_row,
-                                                        kvasir::ops::gemm_int8,
-                                                        kvasir::ops::gemm_f32,
-                                                        kvasir::ops::rms_norm,
-                                                        kvasir::ops::rope,
-                                                        kvasir::ops::silu_mul,
-                                                        kvasir::ops::add,
-                                                        kvasir::ops::scale,
-                                                        kvasir::ops::exp_shifted,
-                                                        kvasir::ops::softmax_stats,
-                                                        kvasir::ops::store_k,
-                                                        kvasir::ops::store_v,
-                                                        kvasir::ops::attention_leaf,
-                                                        kvasir::ops::merge,
-                                                        kvasir::ops::finalize,
-                                                        kvasir::ops::round_row_bf16,
-                                                        kvasir::ops::gemm_bf16};
+const kvasir::ops::KernelTable kvasir_kernels_avx512 = kvasir::ops::kTable;
 }

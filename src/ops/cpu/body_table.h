@@ -1,0 +1,13 @@
+// The table of an instruction set's kernels; included last, when all of them are defined.
+#pragma once
+
+namespace kvasir::ops {
+namespace {
+
+constexpr KernelTable kTable = {quantize_row,   gemm_int8, gemm_f32,       rms_norm,    rope,
+                                silu_mul,       add,       scale,          exp_shifted, softmax_stats,
+                                store_k,        store_v,   attention_leaf, merge,       finalize,
+                                round_row_bf16, gemm_bf16};
+
+}  // namespace
+}  // namespace kvasir::ops
