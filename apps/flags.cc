@@ -27,11 +27,40 @@ void add_bytes(CLI::App& app, const char* flag, uint64_t& bytes, const char* hel
       ->type_name("BYTES");
 }
 
-void add_cache_flags(CLI::App& app, RuntimeOptions& o) {
+// A bare number is GiB here, as with the peers.
+void add_offloading_size(CLI::App& app, uint64_t& bytes) {
+  constexpr const char* kFlag = "--kv-offloading-size";
+  app.add_option_function<std::string>(
+         kFlag,
+         [&bytes](const std::string& text) {
+           Result<uint64_t> parsed = parse_bytes(text + "GiB");
+           if (!parsed.ok()) parsed = parse_bytes(text);
+           if (!parsed.ok()) {
+             throw CLI::ValidationError(
+                 kFlag, fmt::format("'{}' is not a size: write GiB, such as 4 or 0.5, or 512MiB", text));
+           }
+           bytes = *parsed;
+         },
+         "Memory of the host tier, to which keys and values go that the first has no room for, in GiB, as 4 "
+         "or "
+         "0.5, or with a suffix, as 512MiB (default: 0, none)")
+      ->type_name("GIB");
+}
+
+void add_tier_flags(CLI::App& app, RuntimeOptions& o) {
   add_bytes(
       app, "--kv-cache-memory-bytes", o.kv_cache_memory_bytes,
       "Memory for keys and values, as 1536, 512MiB or 1.5GiB (default: half of what is available once the "
       "model is loaded)");
+  add_offloading_size(app, o.kv_offloading_bytes);
+  app.add_option("--link-gbytes-per-s", o.link_gbytes_per_s,
+                 "Emulate a link of so many GB/s between the tiers (default: 0, as fast as the machine)")
+      ->type_name("GB/S")
+      ->check(CLI::Range(0.0, 1e6));
+}
+
+void add_cache_flags(CLI::App& app, RuntimeOptions& o) {
+  add_tier_flags(app, o);
   app.add_option(
          "--kv-cache-dtype", o.kv_cache_dtype,
          "How keys and values are stored: bf16, f32, or q8_0 (int8, one scale per token, head and plane)")
@@ -39,7 +68,7 @@ void add_cache_flags(CLI::App& app, RuntimeOptions& o) {
   app.add_option("--block-size", o.block_size, "Tokens of a KV block: 16, 32, 64, 128 or 256")
       ->capture_default_str();
   app.add_option("--kv-layer-group", o.kv_layer_group,
-                 "Layers that share a frame of the cache (default: all)");
+                 "Layers that share a frame of the cache (default: 1 with a host tier, else all)");
   app.add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", o.enable_prefix_caching,
                "Share the keys and values of equal prefixes between requests (default: on)");
 }
@@ -53,6 +82,12 @@ void add_batch_flags(CLI::App& app, RuntimeOptions& o) {
       ->capture_default_str();
   app.add_option("--long-prefill-token-threshold", o.long_prefill_token_threshold,
                  "Tokens of one prompt in one step, at the most (default: no bound of its own)");
+  app.add_option("--max-decode-stall-ms", o.max_decode_stall_ms,
+                 "Milliseconds that a step makes running decodes wait, at the most, for transfers of others "
+                 "or beside a "
+                 "long prompt (once in a while it is one sequence's turn alone); 0: no bound")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 86400e3));
   app.add_option("--max-num-queued-reqs", o.max_num_queued_reqs,
                  "Requests that may wait; further ones are refused with 503")
       ->capture_default_str();

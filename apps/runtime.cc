@@ -8,8 +8,10 @@
 #include <thread>
 #include <utility>
 
+#include "apps/tier_sizes.h"
 #include "base/log.h"
 #include "base/units.h"
+#include "cache/memory_link.h"
 #include "contract/numerics_id.h"
 #include "exec/cpu/cpu_executor.h"
 #include "model/model_file.h"
@@ -20,30 +22,6 @@
 
 namespace kvasir {
 namespace {
-
-// The share of the memory that is available after loading which K and V get by default.
-constexpr double kDefaultKvShare = 0.5;
-
-// The number in a file of the control group; nothing where there is none, or it says "max".
-std::optional<uint64_t> cgroup_number(const char* file) {
-  std::ifstream in(std::string("/sys/fs/cgroup/") + file);
-  uint64_t value = 0;
-  if (in >> value) return value;
-  return std::nullopt;
-}
-
-// Bytes that the system, or this container, could give without swapping.
-uint64_t available_memory() {
-  std::ifstream in("/proc/meminfo");
-  std::string line;
-  uint64_t available = UINT64_MAX;
-  while (std::getline(in, line)) {
-    if (line.starts_with("MemAvailable:")) available = std::strtoull(line.c_str() + 13, nullptr, 10) * kKiB;
-  }
-  const auto limit = cgroup_number("memory.max"), used = cgroup_number("memory.current");
-  if (limit && used) available = std::min(available, *limit - std::min(*limit, *used));
-  return available;
-}
 
 // The cores that this process may use: its affinity, and the container's share of time.
 int available_cores() {
@@ -79,7 +57,67 @@ Result<ops::ActivationMode> activation_from(const std::string& text) {
   return error(ErrorCode::kInvalidArgument, "--activation-type {}: there are auto and f32", text);
 }
 
-// Members are destroyed in reverse: the engine first, the model's file last.
+Status check_limits(const RuntimeOptions& options) {
+  if (options.max_num_batched_tokens < options.max_num_seqs) {
+    return error(
+        ErrorCode::kInvalidArgument,
+        "--max-num-batched-tokens {} is less than --max-num-seqs {}: every running sequence needs a token "
+        "of the budget; raise the one or lower the other",
+        options.max_num_batched_tokens, options.max_num_seqs);
+  }
+  if (options.max_num_seqs == 0 || options.max_num_queued_reqs == 0) {
+    return error(ErrorCode::kInvalidArgument, "--max-num-seqs and --max-num-queued-reqs must be at least 1");
+  }
+  if (options.kv_offloading_bytes == 0 && options.link_gbytes_per_s > 0) {
+    return error(ErrorCode::kInvalidArgument,
+                 "--link-gbytes-per-s {}: there is no tier to link; give --kv-offloading-size, too",
+                 options.link_gbytes_per_s);
+  }
+  return {};
+}
+
+Result<CacheGeometry> make_geometry(const RuntimeOptions& options, const ModelConfig& config,
+                                    ops::KvType kv_type) {
+  CacheGeometry geometry;
+  geometry.block_tokens = options.block_size;
+  if (options.block_size < 16 || options.block_size % 16 != 0 || 256 % options.block_size != 0) {
+    return error(ErrorCode::kInvalidArgument, "--block-size {}: there are 16, 32, 64, 128 and 256",
+                 options.block_size);
+  }
+  geometry.layers = static_cast<uint32_t>(config.layers);
+  // Copies move by layer groups: with a second tier, a layer each.
+  const uint32_t usual = options.kv_offloading_bytes > 0 ? 1 : geometry.layers;
+  geometry.layers_per_group = options.kv_layer_group == 0 ? usual : options.kv_layer_group;
+  if (geometry.layers_per_group > geometry.layers || geometry.groups() > kMaxLayerGroups) {
+    return error(ErrorCode::kInvalidArgument,
+                 "--kv-layer-group {}: the model has {} layers, and there can be {} groups",
+                 options.kv_layer_group, geometry.layers, kMaxLayerGroups);
+  }
+  geometry.kv_plane_bytes_per_token_layer = config.kv_plane_bytes_per_token_layer(kv_type);
+  return geometry;
+}
+
+// All but the tiers' sizes and what follows from them.
+EngineOptions engine_options(const RuntimeOptions& options) {
+  EngineOptions engine;
+  engine.limits = {options.max_num_seqs, options.max_num_batched_tokens,
+                   options.long_prefill_token_threshold};
+  engine.max_decode_stall = from_seconds(options.max_decode_stall_ms / 1e3);
+  engine.max_num_queued_reqs = options.max_num_queued_reqs;
+  engine.max_num_queued_tokens = options.max_num_queued_tokens;
+  engine.cache.prefix_caching = options.enable_prefix_caching;
+  return engine;
+}
+
+// What transfers go over, for people; empty where there is one tier.
+std::string link_report(const RuntimeOptions& options) {
+  if (options.kv_offloading_bytes == 0) return "";
+  if (options.link_gbytes_per_s == 0) return ", link as fast as the machine";
+  return fmt::format(", emulated link of {} GB/s", options.link_gbytes_per_s);
+}
+
+// Members are destroyed in reverse: the engine first, then what runs its steps and moves its bytes, and the
+// model's file last.
 class CpuRuntime final : public Runtime {
  public:
   Engine& engine() override { return *engine_; }
@@ -92,17 +130,24 @@ class CpuRuntime final : public Runtime {
 
  private:
   Status load_text(const RuntimeOptions& options);
-  Status size_cache(const RuntimeOptions& options, EngineOptions& engine) const;
+  Status load_weights(const Decoder::Options& decoder, EngineOptions& engine);
+  Status map_tiers(const RuntimeOptions& options, const CacheOptions& cache);
+  Status make_executor(const RuntimeOptions& options, const Decoder::Options& decoder,
+                       const CacheGeometry& geometry);
+  void log_start(const RuntimeOptions& options) const;
 
   std::unique_ptr<ModelFile> file_;
   std::unique_ptr<Tokenizer> tokenizer_;
   std::unique_ptr<ChatTemplate> chat_template_;
   std::unique_ptr<PackedModel> packed_;
   Arena device_;
+  Arena host_;
   MonotonicClock clock_;
+  std::unique_ptr<MemoryLink> link_;  // null: there is no host tier
   std::unique_ptr<CpuExecutor> executor_;
   std::unique_ptr<PlanLog> plan_log_;
   std::unique_ptr<Engine> engine_;
+  std::string link_report_;
 };
 
 Status CpuRuntime::load_text(const RuntimeOptions& options) {
@@ -132,38 +177,43 @@ Status CpuRuntime::load_text(const RuntimeOptions& options) {
   return {};
 }
 
-// Decides how much memory K and V get and how long a request may be.
-Status CpuRuntime::size_cache(const RuntimeOptions& options, EngineOptions& engine) const {
-  const ModelConfig& config = file_->config();
-  CacheOptions& cache = engine.cache;
-  const uint64_t available = available_memory();
-  cache.device_bytes = options.kv_cache_memory_bytes;
-  if (cache.device_bytes > available) {
-    return error(ErrorCode::kExhausted, "--kv-cache-memory-bytes {}: only {} of memory are available",
-                 format_bytes(cache.device_bytes), format_bytes(available));
-  }
-  if (cache.device_bytes == 0) {
-    cache.device_bytes = static_cast<uint64_t>(static_cast<double>(available) * kDefaultKvShare);
-  }
-  const uint64_t fit = Engine::longest_fit(cache);
-  const auto context = static_cast<uint64_t>(config.context_length);
-  if (fit == 0) {
-    return error(
-        ErrorCode::kExhausted,
-        "--kv-cache-memory-bytes {}: one block of {} tokens needs {}; give more, or a smaller --block-size",
-        format_bytes(cache.device_bytes), options.block_size, format_bytes(cache.geometry.kv_block_bytes()));
-  }
-  if (options.max_model_len > context) {
-    return error(ErrorCode::kInvalidArgument, "--max-model-len {}: the model was trained for {} tokens",
-                 options.max_model_len, context);
-  }
-  if (options.max_model_len > fit) {
-    return error(ErrorCode::kExhausted,
-                 "--max-model-len {}: the KV cache of {} holds {} tokens; give it more memory",
-                 options.max_model_len, format_bytes(cache.device_bytes), fit);
-  }
-  engine.max_model_len =
-      options.max_model_len > 0 ? options.max_model_len : static_cast<uint32_t>(std::min(context, fit));
+// The weights as kernels want them, and the name of the arithmetic.
+Status CpuRuntime::load_weights(const Decoder::Options& decoder, EngineOptions& engine) {
+  KV_ASSIGN_OR_RETURN(packed_,
+                      PackedModel::make(*file_, static_cast<uint32_t>(file_->config().context_length)));
+  file_->release_pages();
+  NumericsId numerics;
+  numerics.arithmetic = "fma";
+  numerics.weight_types = packed_->weight_types();
+  numerics.activation_type = packed_->activation_types(decoder.activation);
+  numerics.kv_type = ops::kv_type_name(decoder.kv_type);
+  engine.cache.numerics_id = numerics.to_string();
+  return {};
+}
+
+// The memory of each tier, and the link between them.
+Status CpuRuntime::map_tiers(const RuntimeOptions& options, const CacheOptions& cache) {
+  KV_ASSIGN_OR_RETURN(
+      device_, Arena::map(cache.device_bytes + cache.stage_bytes, "the KV cache (--kv-cache-memory-bytes)"));
+  if (cache.host_bytes == 0) return {};
+  KV_ASSIGN_OR_RETURN(host_, Arena::map(cache.host_bytes, "the host tier (--kv-offloading-size)"));
+  MemoryLinkOptions link;
+  link.memory[static_cast<size_t>(Tier::kDevice)] = {device_.data(), cache.device_bytes + cache.stage_bytes};
+  link.memory[static_cast<size_t>(Tier::kHost)] = {host_.data(), cache.host_bytes};
+  link.emulated_bytes_per_s = options.link_gbytes_per_s * 1e9;
+  link.cpus = cpu_shares(options).others;
+  link_ = std::make_unique<MemoryLink>(std::move(link), clock_);
+  link_report_ = link_report(options);
+  return {};
+}
+
+Status CpuRuntime::make_executor(const RuntimeOptions& options, const Decoder::Options& decoder,
+                                 const CacheGeometry& geometry) {
+  executor_ = std::make_unique<CpuExecutor>(*packed_, ops::kernels_for(ops::detect_isa()), geometry, decoder,
+                                            device_.data(), compute_threads(options), clock_,
+                                            cpu_shares(options).team, link_.get());
+  KV_RETURN_IF_ERROR(executor_->reserve(options.max_num_batched_tokens));
+  if (options.tap) executor_->set_tap(options.tap);
   return {};
 }
 
@@ -171,84 +221,60 @@ Status CpuRuntime::load(const RuntimeOptions& options) {
   KV_ASSIGN_OR_RETURN(file_, ModelFile::open(options.model_path));
   for (const std::string& warning : file_->warnings()) log_warning("{}: {}", options.model_path, warning);
   KV_RETURN_IF_ERROR(load_text(options));
-  const ModelConfig& config = file_->config();
   Decoder::Options decoder;
   KV_ASSIGN_OR_RETURN(decoder.kv_type, kv_type_from(options.kv_cache_dtype));
   KV_ASSIGN_OR_RETURN(decoder.activation, activation_from(options.activation_type));
   decoder.tap_all_rows = options.tap_all_rows;
   KV_ASSIGN_OR_RETURN(std::unique_ptr<Policy> policy, make_policy(options.scheduling_policy));
+  KV_RETURN_IF_ERROR(check_limits(options));
+  EngineOptions engine = engine_options(options);
+  KV_ASSIGN_OR_RETURN(engine.cache.geometry, make_geometry(options, file_->config(), decoder.kv_type));
 
-  EngineOptions engine;
-  CacheGeometry& geometry = engine.cache.geometry;
-  geometry.block_tokens = options.block_size;
-  if (options.block_size < 16 || options.block_size % 16 != 0 || 256 % options.block_size != 0) {
-    return error(ErrorCode::kInvalidArgument, "--block-size {}: there are 16, 32, 64, 128 and 256",
-                 options.block_size);
-  }
-  geometry.layers = static_cast<uint32_t>(config.layers);
-  geometry.layers_per_group = options.kv_layer_group == 0 ? geometry.layers : options.kv_layer_group;
-  if (geometry.layers_per_group > geometry.layers || geometry.groups() > kMaxLayerGroups) {
-    return error(ErrorCode::kInvalidArgument,
-                 "--kv-layer-group {}: the model has {} layers, and there can be {} groups",
-                 options.kv_layer_group, geometry.layers, kMaxLayerGroups);
-  }
-  geometry.kv_plane_bytes_per_token_layer = config.kv_plane_bytes_per_token_layer(decoder.kv_type);
-  if (options.max_num_batched_tokens < options.max_num_seqs) {
-    return error(
-        ErrorCode::kInvalidArgument,
-        "--max-num-batched-tokens {} is less than --max-num-seqs {}: every running sequence needs a token "
-        "of the budget; raise the one or lower the other",
-        options.max_num_batched_tokens, options.max_num_seqs);
-  }
-  if (options.max_num_seqs == 0 || options.max_num_queued_reqs == 0) {
-    return error(ErrorCode::kInvalidArgument, "--max-num-seqs and --max-num-queued-reqs must be at least 1");
-  }
-  engine.limits = {options.max_num_seqs, options.max_num_batched_tokens,
-                   options.long_prefill_token_threshold};
-  engine.max_num_queued_reqs = options.max_num_queued_reqs;
-  engine.max_num_queued_tokens = options.max_num_queued_tokens;
-  engine.cache.prefix_caching = options.enable_prefix_caching;
-
-  KV_ASSIGN_OR_RETURN(packed_, PackedModel::make(*file_, static_cast<uint32_t>(config.context_length)));
-  file_->release_pages();
-  KV_RETURN_IF_ERROR(size_cache(options, engine));
-  KV_ASSIGN_OR_RETURN(device_,
-                      Arena::map(engine.cache.device_bytes, "the KV cache (--kv-cache-memory-bytes)"));
-  NumericsId numerics;
-  numerics.arithmetic = "fma";
-  numerics.weight_types = packed_->weight_types();
-  numerics.activation_type = packed_->activation_types(decoder.activation);
-  numerics.kv_type = ops::kv_type_name(decoder.kv_type);
-  engine.cache.numerics_id = numerics.to_string();
-
-  const int threads = compute_threads(options);
-  const CpuShares cpus = cpu_shares(options);
-  const ops::IsaClass isa = ops::detect_isa();
-  executor_ = std::make_unique<CpuExecutor>(*packed_, ops::kernels_for(isa), geometry, decoder,
-                                            device_.data(), threads, clock_, cpus.team);
-  KV_RETURN_IF_ERROR(executor_->reserve(options.max_num_batched_tokens));
-  if (options.tap) executor_->set_tap(options.tap);
+  KV_RETURN_IF_ERROR(load_weights(decoder, engine));
+  const auto context = static_cast<uint64_t>(file_->config().context_length);
+  KV_RETURN_IF_ERROR(size_tiers(options, context, available_memory(), engine));
+  KV_RETURN_IF_ERROR(map_tiers(options, engine.cache));
+  KV_RETURN_IF_ERROR(make_executor(options, decoder, engine.cache.geometry));
   if (!options.log_plans.empty()) {
     KV_ASSIGN_OR_RETURN(plan_log_, PlanLog::create(options.log_plans, options.scheduling_policy));
   }
-  engine_ = std::make_unique<Engine>(engine, std::move(policy), *executor_, clock_, plan_log_.get());
-  log_info("{}: {} layers, numerics {}, {} kernels{}, {} threads{}, policy {}", options.model_path,
-           config.layers, engine.cache.numerics_id, ops::isa_name(isa),
-           ops::has_bf16_dot() ? " with bf16 dot products" : "", threads,
-           cpus.team.empty() ? "" : " (pinned)", options.scheduling_policy);
+  engine_ =
+      std::make_unique<Engine>(engine, std::move(policy), *executor_, clock_, plan_log_.get(), link_.get());
+  log_start(options);
   return {};
+}
+
+void CpuRuntime::log_start(const RuntimeOptions& options) const {
+  if (options.scheduling_policy == "vllm-swap" && !link_) {
+    log_warning(
+        "--scheduling-policy vllm-swap recomputes where it would swap: give --kv-offloading-size, too");
+  }
+  log_info("{}: {} layers, numerics {}, {} kernels{}, {} threads{}, policy {}{}", options.model_path,
+           file_->config().layers, engine_->options().cache.numerics_id, ops::isa_name(ops::detect_isa()),
+           ops::has_bf16_dot() ? " with bf16 dot products" : "", compute_threads(options),
+           cpu_shares(options).team.empty() ? "" : " (pinned)", options.scheduling_policy, link_report_);
 }
 
 std::string CpuRuntime::memory_report() const {
   const EngineOptions& engine = engine_->options();
-  const CacheGeometry& g = engine.cache.geometry;
-  const uint64_t blocks = engine.cache.device_bytes / g.kv_block_bytes();
-  return fmt::format(
-      "memory: weights {} (packed), KV cache {} = {} blocks of {} tokens ({} tokens, {} each), "
-      "activations {} for steps of {} tokens, longest request {} tokens",
-      format_bytes(packed_->bytes()), format_bytes(engine.cache.device_bytes), blocks, g.block_tokens,
-      blocks * g.block_tokens, format_bytes(g.kv_block_bytes() / g.block_tokens),
-      format_bytes(executor_->scratch_bytes()), engine.limits.max_num_batched_tokens, engine.max_model_len);
+  const CacheOptions& cache = engine.cache;
+  const CacheGeometry& g = cache.geometry;
+  const auto tier = [&](uint64_t bytes) {
+    const uint64_t blocks = bytes / g.kv_block_bytes();
+    return fmt::format("{} = {} blocks of {} tokens ({} tokens, {} each)", format_bytes(bytes), blocks,
+                       g.block_tokens, blocks * g.block_tokens,
+                       format_bytes(g.kv_block_bytes() / g.block_tokens));
+  };
+  std::string report = fmt::format("memory: weights {} (packed), KV cache {}", format_bytes(packed_->bytes()),
+                                   tier(cache.device_bytes));
+  if (cache.host_bytes > 0) {
+    report += fmt::format(", stage ring {} = {} blocks of one layer, host tier {}{}",
+                          format_bytes(cache.stage_bytes), cache.stage_blocks(), tier(cache.host_bytes),
+                          link_report_);
+  }
+  return report + fmt::format(", activations {} for steps of {} tokens, longest request {} tokens",
+                              format_bytes(executor_->scratch_bytes()), engine.limits.max_num_batched_tokens,
+                              engine.max_model_len);
 }
 
 }  // namespace

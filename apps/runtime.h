@@ -16,16 +16,21 @@ namespace kvasir {
 
 struct RuntimeOptions {
   std::string model_path;
-  int threads = 0;                      // compute threads; 0: see compute_threads()
-  Pinning pinning = Pinning::kAuto;     // of the compute threads
-  uint64_t kv_cache_memory_bytes = 0;   // 0: half of the memory that is available once the model is loaded
+  int threads = 0;                   // compute threads; 0: see compute_threads()
+  Pinning pinning = Pinning::kAuto;  // of the compute threads
+  // Of the device tier, stage ring included. 0: half of the memory that is available once the model is
+  // loaded.
+  uint64_t kv_cache_memory_bytes = 0;
+  uint64_t kv_offloading_bytes = 0;     // of the host tier; 0: there is none
+  double link_gbytes_per_s = 0;         // emulated, between the tiers; 0: as fast as the machine
   std::string kv_cache_dtype = "bf16";  // bf16 | f32 | q8_0
   uint32_t block_size = 64;             // tokens
-  uint32_t kv_layer_group = 0;          // layers per frame; 0: all
+  uint32_t kv_layer_group = 0;          // layers per frame; 0: all, or 1 with a host tier
   uint32_t max_model_len = 0;           // tokens; 0: what the model and the cache allow
   uint32_t max_num_seqs = 256;
   uint32_t max_num_batched_tokens = 512;
   uint32_t long_prefill_token_threshold = 0;  // 0: no bound of its own
+  double max_decode_stall_ms = 1000;          // see EngineOptions::max_decode_stall
   uint32_t max_num_queued_reqs = 1024;
   uint64_t max_num_queued_tokens = 0;  // 0: no bound
   bool enable_prefix_caching = true;

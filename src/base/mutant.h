@@ -32,6 +32,15 @@ enum class Mutant {
   kSumOrderByChunk,     // the softmax sum starts at the chunk's first row, not at the leaf's first position
   kBf16PairSwapped,     // a lone row adds the even element of each bf16 pair before the odd one
   kBf16RowsUnrounded,   // a lone row meets bf16 weights in f32, not rounded to bf16
+
+  kStaleCopy,            // a copy on the host counts as current though its block has grown since
+  kStagedWrongBlock,     // of what is staged for a layer, two blocks change places
+  kSkippedTransferWait,  // a step does not wait for the transfers that its layers need
+  kStagedWrongLayer,     // attention reads a staged block where the next layer's is
+  kRingReusedEarly,      // what overwrites a layer's staged planes begins before their last reader has ended
+  kDeferredSampled,      // rows that left the step sample all the same
+  // A frame that was given up is handed out while the transfer that saves its bytes still reads them.
+  kTransferSourceFreedEarly,
 };
 
 #if defined(KVASIR_MUTANTS)

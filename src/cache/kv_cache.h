@@ -1,16 +1,15 @@
-// The map of copies: which tokens a sequence has, which blocks they are in, where each block's copies lie.
+// The map of copies: which tokens a sequence has, which blocks they are in, and what moves.
 //
-//   sequence --table--> block --cell per layer group--> copies (form, tier, state, frames)
+//   sequence --table--> block --cell per layer group--> a copy on each tier (state, frames)
 //
-// Identity (tokens, hashes, references), place (copies) and bytes (frames of the pool) are three things.
-// A block belongs to the sequences that name it. When full it is immutable and may be shared; when nobody
-// names it, it is idle: still findable by its hash, and evicted (least recently used first) when frames run
-// out. Blocks that a sequence gives up stay pinned until the steps in flight at that moment have ended.
+// Identity (tokens, hashes, names), place (copies: cache/block_map.h) and bytes (frames of the pools) are
+// three things. Whatever a sequence gives up stays pinned until the steps and transfers in flight at that
+// moment have ended.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
-#include <list>
 #include <span>
 #include <string>
 #include <string_view>
@@ -19,42 +18,65 @@
 
 #include "base/status.h"
 #include "cache/block_hash.h"
+#include "cache/block_map.h"
 #include "cache/prefix_index.h"
-#include "cache/slab_pool.h"
 #include "contract/frame_budget.h"
 #include "contract/geometry.h"
 #include "contract/ids.h"
 #include "contract/interval.h"
+#include "contract/link.h"
 #include "contract/step.h"
+#include "contract/step_plan.h"
 
 namespace kvasir {
 
 struct CacheOptions {
   CacheGeometry geometry;
   uint64_t device_bytes = 0;  // of K/V frames on the device tier
+  uint64_t host_bytes = 0;    // of the host tier; 0: there is none
+  // Of the stage ring, in the device's memory behind its frames; 0: there is none.
+  uint64_t stage_bytes = 0;
   bool prefix_caching = true;
   std::string numerics_id;  // part of every block's hash
+
+  // Blocks of which the stage ring holds one layer.
+  uint32_t stage_blocks() const {
+    return static_cast<uint32_t>(stage_bytes / (2 * geometry.layer_plane_bytes()));
+  }
 };
+
+// Each once, in ascending order.
+inline void sort_once(std::vector<TransferId>& ids) {
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+}
 
 // Used by one thread.
 class KvCache {
  public:
   explicit KvCache(const CacheOptions& options);
 
-  // What a View says about one sequence's cells.
+  // What a View says about one sequence's cells; see contract/view.h.
   struct Summary {
     uint32_t ready_tokens = 0;
-    uint32_t device_blocks = 0;
-    uint32_t own_device_blocks = 0;  // named by this sequence alone
-    uint32_t cached_tokens = 0;      // that it could adopt
+    uint32_t blocks = 0;
+    std::array<uint32_t, kCopyTierCount> cells{};
+    std::array<uint32_t, kCopyTierCount> own_cells{};
+    uint32_t leaving_cells = 0;
+    LayerSet device_groups;
+    uint32_t resident_blocks = 0;
+    bool tail_resident = true;
+    bool tail_busy = false;
+    uint32_t transfers = 0;
+    uint32_t cached_tokens = 0;
     uint32_t cached_idle_blocks = 0;
-    uint32_t promised_blocks = 0;
+    std::array<uint32_t, kCopyTierCount> promised_cells{};
   };
 
   // --- Sequences. A new one waits, and holds nothing.
   void add_sequence(SeqId id, std::vector<Token> tokens, std::string_view salt);
   void append_token(SeqId id, Token token);
-  // Gives up its blocks and promises.
+  // Gives up its blocks and promises. Transfers of its copies that have not begun are not needed any more.
   void remove_sequence(SeqId id);
   bool contains(SeqId id) const { return sequences_.contains(id); }
   std::span<const Token> tokens(SeqId id) const { return at(id).tokens; }
@@ -65,111 +87,150 @@ class KvCache {
   // --- What the committer does.
   // Names the published blocks of [0, tokens). REQUIRES: they are there, and the sequence holds no block.
   void adopt(SeqId id, uint32_t tokens);
-  // Keeps blocks for the sequence until it allocates them.
-  void promise(SeqId id, uint32_t blocks);
+  // Keeps cells for the sequence until it allocates them.
+  void promise(SeqId id, Tier tier, uint32_t cells);
   // What is left of its promises ends.
-  void end_promise(SeqId id);
-  // Allocates what [ready, end) still lacks, evicting idle blocks where needed, and counts [0, end) as ready
-  // for the steps that follow. REQUIRES: the plan's arithmetic said that it fits.
-  void extend(SeqId id, uint32_t end);
+  void end_promises(SeqId id);
+  // Names new blocks for what [ready, end) still lacks, and counts [0, end) as ready for the steps that
+  // follow. Blocks that this fills from their first token on get frames in `keep` alone, the last one in
+  // every group. REQUIRES: the plan's arithmetic said that it fits.
+  void extend(SeqId id, uint32_t end, const LayerSet& keep, StepId step);
   // Gives up all cells and promises; the sequence waits again.
   void drop_all(SeqId id);
   // It gave up its cells at least once: what it runs next is (in part) a recomputation.
   bool was_dropped(SeqId id) const { return at(id).generation > 0; }
-  // Appends the frames of blocks [0, blocks) x groups to `out`.
-  void append_frames(SeqId id, uint32_t blocks, std::vector<KvFrames>& out) const;
+
+  // Prepares transfers that add what the change names and what is not there; `tail`: the block that is not
+  // full is meant, too. One transfer for each layer group, in ascending order. Those whose bytes a step in
+  // flight still writes are kept back until it has ended. Not for kAfterLayerWrites: see write_through().
+  std::vector<Transfer> add_copies(const CopyChange& change, bool tail);
+  // One copy that rows of a step write and that is to stay on the host, by the number of its block in the
+  // sequence's table: from a frame on the device, or, where there is none, from the stage ring.
+  struct WriteThrough {
+    uint32_t block = 0;
+    uint32_t group = 0;
+    bool from_ring = false;
+  };
+  // Finds room on the host for the copies of a change with kAfterLayerWrites.
+  std::vector<WriteThrough> write_through(const CopyChange& change);
+  // Gives up copies as another of their cells is ready (kWhenReady). Those on the device once the step that
+  // is being made has been submitted: it may still read them.
+  void leave(const CopyChange& change);
+
+  // A transfer that reads or fills these copies of a sequence begins its life; they are in use until it ends.
+  // `cancellable`: nobody needs it if the sequence goes.
+  struct Use {
+    BlockId block = kNoBlock;
+    Tier tier = Tier::kDevice;
+    uint32_t group = 0;
+    bool fills = false;
+  };
+  TransferId begin_transfer(SeqId id, const std::vector<Use>& uses, bool cancellable);
+  // True until transfer_ended() was called for it.
+  bool in_flight(TransferId id) const { return transfers_.contains(id); }
+  void transfer_ended(TransferId id, bool ok);
+  uint32_t transfers_in_flight() const { return static_cast<uint32_t>(transfers_.size()); }
+  // Transfers that nobody wants any more since the last call.
+  std::vector<TransferId> take_cancelled() { return std::exchange(cancelled_, {}); }
+  // Sequences that since the last call lost the last copy of a cell, or rows that were deferred: what they
+  // computed from there on is gone, and their rows in steps in flight will count for nothing.
+  std::vector<SeqId> take_cut_back() { return std::exchange(cut_back_, {}); }
+
+  // --- What a step needs to know.
+  std::shared_ptr<const BlockTable> table(SeqId id);
+  std::span<const BlockId> blocks_of(SeqId id) const { return at(id).table; }
+  const BlockMap::Block& block(BlockId id) const { return map_.block(id); }
+  const Holdings& holdings(SeqId id) const { return at(id).holds; }
 
   // --- Steps, in order.
   void step_submitted(StepId step, std::span<const StepSlice> slices);
-  // The oldest step has ended. `ok`: what it wrote is valid; blocks that it filled become findable.
-  void step_ended(StepId step, bool ok);
+  struct StepOutcome {
+    std::vector<SeqId> void_rows;     // sequences whose rows count for nothing: deferred, or spoilt
+    std::vector<Transfer> transfers;  // that were kept back for it
+  };
+  // The oldest step has ended. `ok`: what it wrote is valid but for the deferred sequences; blocks that it
+  // filled become findable.
+  StepOutcome step_ended(StepId step, bool ok, std::span<const SeqId> deferred);
 
-  FrameBudget device_budget() const;
-  uint32_t total_blocks() const;
-  uint32_t idle_blocks() const { return static_cast<uint32_t>(lru_.size()); }
-  uint32_t used_blocks() const { return live_blocks_ - idle_blocks(); }
+  FrameBudget budget(Tier tier) const;
+  const BlockMap& map() const { return map_; }
   const CacheGeometry& geometry() const { return options_.geometry; }
+  const CacheOptions& options() const { return options_; }
 
-  // Counts everything again from the ground: references, pins, idle blocks, frames, promises, hashes.
+  // Counts everything again from the ground: names, interests, pins, idle blocks, frames, promises, hashes.
   Status check_integrity() const;
 
  private:
-  enum class CopyState : uint8_t { kFilling, kReady };
-  struct Copy {
-    Form form = Form::kKv;
-    Tier tier = Tier::kDevice;
-    CopyState state = CopyState::kFilling;
-    KvFrames frames;
-  };
-  struct Cell {
-    std::vector<Copy> copies;
-  };
-  struct Block {
-    std::vector<Cell> cells;    // by layer group; empty: the id is unused
-    std::vector<SeqId> owners;  // sequences that name it
-    uint32_t pins = 0;          // steps in flight that may still use it
-    bool published = false;
-    BlockHash hash;
-    std::list<BlockId>::iterator lru;  // valid while idle
-    bool idle = false;                 // published, named and pinned by nobody: in lru_
-  };
   struct Sequence {
     std::vector<Token> tokens;
     std::vector<BlockHash> hashes;  // of the full blocks of known tokens; [0] is the chain's root
     std::vector<BlockId> table;
-    uint32_t ready_tokens = 0;   // when the steps submitted so far have ended
-    uint32_t sealed_blocks = 0;  // full and published, or found to be published already
-    uint32_t own_blocks = 0;
-    uint32_t promised = 0;
+    Holdings holds;
+    std::shared_ptr<BlockTable> frames;  // of the table's blocks; see Holdings::table_changed
+    uint32_t ready_tokens = 0;           // when the steps submitted so far have ended
+    uint32_t sealed_blocks = 0;          // full and published, or found to be published already
+    std::array<uint32_t, kCopyTierCount> promised{};
+    uint32_t transfers = 0;
     uint64_t generation = 0;  // raised by drop_all(): what older steps wrote is nobody's any more
 #if defined(KVASIR_MUTANTS)
-    std::vector<KvFrames> stale_frames;
+    BlockTable stale_frames;
 #endif
   };
   struct StepRecord {
     StepId id;
     struct Part {
       SeqId seq;
-      uint32_t end;
+      Interval rows;
       uint64_t generation;
+      bool spoilt = false;  // what it read or wrote was lost meanwhile, or never computed
     };
     std::vector<Part> parts;
-    std::vector<BlockId> pinned;  // given up while this was the newest step
+    std::vector<BlockId> pinned;      // given up, or less wanted, while this was the newest step
+    std::vector<Transfer> transfers;  // to be started when it has ended
+  };
+  struct TransferRecord {
+    SeqId seq;
+    std::vector<Use> uses;
+    bool cancellable;
   };
 
   Sequence& at(SeqId id);
   const Sequence& at(SeqId id) const;
-  Block& block(BlockId id) {
-    return blocks_[raw(id)];
+  uint32_t block_tokens() const {
+    return options_.geometry.block_tokens;
   }
-  const Block& block(BlockId id) const {
-    return blocks_[raw(id)];
-  }
-
-  BlockId allocate_block();
-  void evict_oldest();
-  void free_block(BlockId id);
-  void add_owner(BlockId id, SeqId seq);
-  void remove_owner(BlockId id, SeqId seq);
-  void settle(BlockId id);  // after the last reference or pin went
-  void leave_idle(BlockId id);
+  // One transfer for the cells of a layer group, in the making.
+  struct Addition {
+    Transfer transfer;
+    std::vector<Use> uses;
+    StepId last_write{};  // the newest step in flight that writes what it reads
+  };
+  void add_copy(Sequence& seq, BlockId id, uint32_t group, Tier to, std::optional<uint64_t>& near,
+                Addition& out);
+  bool being_written(const BlockMap::Block& block) const;
+  void draw(Sequence& seq, Tier tier, uint32_t cells);
+  void pin_for_newest_step(BlockId id);
+  void give_up_blocks(Sequence& seq);
+  void cut_back(Sequence& seq, uint32_t tokens);
+  void lose(SeqId id, BlockId block);
+  void spoil_steps_in_flight(SeqId id);
   void seal(SeqId id, Sequence& seq, uint32_t done_tokens);
   void update_hashes(Sequence& seq) const;
-  void give_up_blocks(SeqId id, Sequence& seq);
   void watch(SeqId id, Sequence& seq);
+  void rebuild_table(Sequence& seq) const;
+  bool tail_busy(const Sequence& seq) const;
 
   const CacheOptions options_;
-  SlabPool pool_;
   PrefixIndex index_;
+  BlockMap map_;
   std::unordered_map<SeqId, Sequence> sequences_;
-  std::vector<Block> blocks_;
-  std::vector<BlockId> free_ids_;
-  std::list<BlockId> lru_;  // idle blocks, oldest first
   std::deque<StepRecord> in_flight_;
-  std::vector<SeqId> touched_;  // own_blocks changed by another sequence
-  uint32_t live_blocks_ = 0;
-  uint32_t pinned_blocks_ = 0;  // named by nobody, pinned by steps in flight
-  uint32_t promised_blocks_ = 0;
+  std::unordered_map<TransferId, TransferRecord> transfers_;
+  std::vector<TransferId> cancelled_;
+  std::vector<SeqId> touched_;
+  std::vector<SeqId> cut_back_;
+  uint64_t next_transfer_ = 1;
+  std::array<uint32_t, kCopyTierCount> promised_cells_{};
 };
 
 }  // namespace kvasir

@@ -5,7 +5,14 @@
 
 namespace kvasir {
 
-// Called by the engine's thread only.
+// Called by the engine's thread only, but for give_up_waiting().
+//
+// A step begins when those before it have ended; its transfers are fired as it passes through its moments.
+// Whatever becomes of a step, also if it fails, each of its firings has been started when wait() returns it.
+//
+// Slices whose transfers do not end in time are deferred. Rows of the same sequence in steps that were
+// submitted before wait() told so lack their history, so the executor defers them of its own accord, and
+// their results say so.
 class Executor {
  public:
   virtual ~Executor() = default;
@@ -18,6 +25,10 @@ class Executor {
 
   // Blocks until the oldest submitted step ends. REQUIRES: one is in flight.
   virtual StepResult wait() = 0;
+
+  // The engine stops: from now on steps wait for transfers no longer, but for the one wait at hand, and defer
+  // what would. Any thread.
+  virtual void give_up_waiting() {}
 };
 
 }  // namespace kvasir

@@ -1,4 +1,5 @@
-// The committer's arithmetic over frames, for whoever plans with it: what it says fits will commit.
+// The committer's arithmetic over the frames of one tier, for whoever plans with it: what it says fits will
+// commit.
 #pragma once
 
 #include <array>
@@ -17,8 +18,8 @@ struct FrameBudget {
   uint32_t empty_slabs = 0;
   // Frames that promises hold for their owners: allocated or evicted for nobody else.
   std::array<uint32_t, kFrameClasses> promised{};
-  // Frames of blocks that nobody references any more, but that steps in flight may still use: free or idle
-  // when those have ended.
+  // Frames that nobody references any more, but that steps or transfers in flight may still use, and those
+  // that are given up as soon as another copy is ready: free or idle when those have ended.
   std::array<uint32_t, kFrameClasses> pinned{};
   std::array<uint32_t, kFrameClasses> total{};
 
@@ -26,6 +27,10 @@ struct FrameBudget {
   int64_t available(FrameClass c) const {
     const auto i = static_cast<size_t>(c);
     return int64_t{free[i]} + idle[i] + int64_t{empty_slabs} * per_slab[i] - promised[i];
+  }
+  int64_t available_cells() const { return available(FrameClass::kKvPlane) / kFramesPerKvCell; }
+  int64_t coming_cells() const {
+    return pinned[static_cast<size_t>(FrameClass::kKvPlane)] / kFramesPerKvCell;
   }
 };
 

@@ -15,6 +15,8 @@ namespace kvasir {
 // Classes of equal frames that share one pool. K and V planes are one class; other forms add theirs.
 enum class FrameClass : uint8_t { kKvPlane };
 constexpr int kFrameClasses = 1;
+// A cell's KV is a frame of K and one of V.
+constexpr uint32_t kFramesPerKvCell = 2;
 
 struct CacheGeometry {
   uint32_t block_tokens = 64;  // a multiple of 16 that divides 256
@@ -29,11 +31,12 @@ struct CacheGeometry {
   // The index of a layer inside its group's frame.
   uint32_t layer_in_group(uint32_t layer) const { return layer % layers_per_group; }
 
-  uint64_t frame_bytes(FrameClass) const {
-    return kv_plane_bytes_per_token_layer * block_tokens * layers_per_group;
-  }
+  uint64_t frame_bytes(FrameClass) const { return layer_plane_bytes() * layers_per_group; }
+  // K (or V) of one layer of a block: what a frame has of each layer of its group, one behind the other.
+  uint64_t layer_plane_bytes() const { return kv_plane_bytes_per_token_layer * block_tokens; }
   // Frames for the K and V of one block in every layer.
-  uint32_t kv_frames_per_block() const { return 2 * groups(); }
+  uint32_t kv_frames_per_block() const { return kFramesPerKvCell * groups(); }
+  uint64_t kv_cell_bytes() const { return kFramesPerKvCell * frame_bytes(FrameClass::kKvPlane); }
   uint64_t kv_block_bytes() const { return frame_bytes(FrameClass::kKvPlane) * kv_frames_per_block(); }
 
   uint32_t blocks_for(uint32_t tokens) const { return ceil_div(tokens, block_tokens); }

@@ -25,6 +25,9 @@ class LayerSet {
     KV_CHECK(group < kMaxLayerGroups, "group={}", group);
     words_[group / 64] |= uint64_t{1} << (group % 64);
   }
+  void remove(uint32_t group) {
+    if (group < kMaxLayerGroups) words_[group / 64] &= ~(uint64_t{1} << (group % 64));
+  }
   bool contains(uint32_t group) const {
     return group < kMaxLayerGroups && (words_[group / 64] >> (group % 64) & 1) != 0;
   }
@@ -35,6 +38,33 @@ class LayerSet {
   // The 64 groups from 64 * i on; for printing and saving.
   uint64_t word(int i) const { return words_[i]; }
   void set_word(int i, uint64_t w) { words_[i] = w; }
+  // Calls f(group) for each, in ascending order.
+  template <typename F>
+  void for_each(F&& f) const {
+    for (uint32_t i = 0; i < 2; ++i) {
+      for (uint64_t w = words_[i]; w != 0; w &= w - 1) {
+        f(64 * i + static_cast<uint32_t>(std::countr_zero(w)));
+      }
+    }
+  }
+
+  LayerSet& operator|=(const LayerSet& o) {
+    words_[0] |= o.words_[0];
+    words_[1] |= o.words_[1];
+    return *this;
+  }
+  friend LayerSet operator|(LayerSet a, const LayerSet& b) { return a |= b; }
+  friend LayerSet operator&(LayerSet a, const LayerSet& b) {
+    a.words_[0] &= b.words_[0];
+    a.words_[1] &= b.words_[1];
+    return a;
+  }
+  // The groups of a that are not in b.
+  friend LayerSet operator-(LayerSet a, const LayerSet& b) {
+    a.words_[0] &= ~b.words_[0];
+    a.words_[1] &= ~b.words_[1];
+    return a;
+  }
   friend bool operator==(const LayerSet&, const LayerSet&) = default;
 
  private:

@@ -10,12 +10,21 @@ namespace kvasir {
 
 // Ok if the plan can be committed and moves the work forward:
 //  - it names sequences of the view, each in a state that allows what is asked;
-//  - every row's history is covered: rows begin where the ready or adopted tokens, or earlier rows, end;
-//  - new blocks, adopted idle blocks and outstanding promises fit in what is free or given up;
+//  - every row's history is covered: rows begin where the ready or adopted tokens, or earlier rows, end, and
+//    cells that are not on the device are staged or brought back by this plan;
+//  - what rows do not keep on the device goes to the host as they write it, and nothing else does so; no row
+//    writes into a block that is being copied;
+//  - new cells, copies, adopted idle blocks and outstanding promises fit, on each tier, in what is free or
+//    given up; what is staged fits in the ring;
+//  - a cell that is given up has another copy, or the sequence gives up all that it has;
 //  - no more sequences run than the limits allow (the budget of tokens is a policy's aim, not
 //    a rule: a prompt larger than it may go alone);
-//  - if there is work and nothing is in flight, the plan runs, preempts, drops or fails something.
+//  - if there is work and nothing is in flight, no step and no transfer, the plan runs, preempts, copies,
+//    drops or fails something.
 // Otherwise the error names the first rule that is broken, with its numbers.
 Status check_plan(const View& view, const StepPlan& plan);
+
+// There is work, nothing is in flight, and the plan does nothing: it would be so for ever.
+bool stands_still(const View& view, const StepPlan& plan);
 
 }  // namespace kvasir

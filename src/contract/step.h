@@ -2,13 +2,16 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "contract/geometry.h"
 #include "contract/ids.h"
 #include "contract/interval.h"
 #include "contract/layer_set.h"
+#include "contract/link.h"
 #include "contract/step_plan.h"
 
 namespace kvasir {
@@ -23,20 +26,25 @@ struct SamplingParams {
   int32_t logprobs = -1;
 };
 
-// A frame by its tier and its byte offset in that tier's memory.
-struct FrameAddress {
-  uint64_t offset = 0;
-  Tier tier = Tier::kDevice;
-  friend bool operator==(const FrameAddress&, const FrameAddress&) = default;
+// Where two planes, K and V, begin in the device's memory, in bytes. A frame's planes have all layers of a
+// group, one behind the other; a staged cell's have one.
+struct KvPlanes {
+  static constexpr uint64_t kAbsent = UINT64_MAX;
+  uint64_t k = kAbsent;
+  uint64_t v = kAbsent;
+
+  bool present() const { return k != kAbsent; }
+  friend bool operator==(const KvPlanes&, const KvPlanes&) = default;
 };
 
-struct KvFrames {
-  FrameAddress k;
-  FrameAddress v;
-};
+// The frames of a sequence's blocks on the device: [block * groups + group]; absent where there is none. One
+// table serves every step until it changes, so that a step costs nothing for a history that stays.
+using BlockTable = std::vector<KvPlanes>;
 
 // The rows of one sequence. Indices point into the Step's flat arrays.
 struct StepSlice {
+  static constexpr uint32_t kNothingStaged = UINT32_MAX;
+
   SeqId seq{};
   Interval tokens;
   RowKind kind = RowKind::kPrefill;
@@ -44,10 +52,43 @@ struct StepSlice {
   bool samples = false;
   // The id of the last row's token is the one that the sequence's latest sampling row chose.
   bool last_token_by_reference = false;
-  uint32_t first_token = 0;   // token_ids[first_token .. + tokens.size())
-  uint32_t first_frames = 0;  // kv_frames[first_frames + block * groups + group], for `blocks` blocks
-  uint32_t blocks = 0;        // cover [0, tokens.end)
+  uint32_t first_token = 0;  // token_ids[first_token .. + tokens.size())
+  uint32_t blocks = 0;       // cover [0, tokens.end)
+  std::shared_ptr<const BlockTable> table;
+  // staged[first_staged + layer * blocks + block], if anything of the sequence lies in the stage ring.
+  uint32_t first_staged = kNothingStaged;
   SamplingParams sampling;
+};
+
+// A point in a step's passage through the layers, at which transfers are fired. Moments are ordered.
+using StepMoment = uint32_t;
+constexpr StepMoment kStepBegins = 0;
+// All rows have written their K and V of the layer.
+constexpr StepMoment layer_written(uint32_t layer) {
+  return 1 + 2 * layer;
+}
+// All rows have attended in the layer: nobody reads its K and V again in this step.
+constexpr StepMoment layer_attended(uint32_t layer) {
+  return 2 + 2 * layer;
+}
+
+// A transfer that the executor starts when the step has come to `moment`.
+struct Firing {
+  static constexpr uint32_t kAnySlice = UINT32_MAX;
+
+  StepMoment moment = kStepBegins;
+  Transfer transfer;
+  // It stages something for this slice, and nobody needs it if the slice has left the step.
+  uint32_t only_for = kAnySlice;
+};
+
+// Before a layer writes or attends, the rows of a slice wait for the end of a transfer. If that does not come
+// in time, or the transfer has failed, the slice leaves the step: it is deferred.
+struct TransferWait {
+  uint32_t layer = 0;
+  uint32_t slice = 0;
+  TransferId transfer{};
+  friend bool operator==(const TransferWait&, const TransferWait&) = default;
 };
 
 struct Step {
@@ -55,11 +96,25 @@ struct Step {
   uint32_t groups = 0;
   std::vector<StepSlice> slices;
   std::vector<Token> token_ids;
-  std::vector<KvFrames> kv_frames;
+  std::vector<KvPlanes> staged;     // one layer's planes each; absent: in the slice's table
+  std::vector<Firing> firings;      // in the order of their moments
+  std::vector<TransferWait> waits;  // in the order of their layers
+  // How long the step may wait for transfers: in all, and for any one of them.
+  Nanos max_stall = INT64_MAX;
+  Nanos max_wait = INT64_MAX;
 
   uint32_t row_count() const { return static_cast<uint32_t>(token_ids.size()); }
-  const KvFrames& frames(const StepSlice& slice, uint32_t block, uint32_t group) const {
-    return kv_frames[slice.first_frames + block * groups + group];
+
+  // The planes of one layer of a block, staged or in a frame.
+  KvPlanes planes(const CacheGeometry& geometry, const StepSlice& slice, uint32_t block,
+                  uint32_t layer) const {
+    if (slice.first_staged != StepSlice::kNothingStaged) {
+      const KvPlanes& p = staged[slice.first_staged + layer * slice.blocks + block];
+      if (p.present()) return p;
+    }
+    const KvPlanes& frame = (*slice.table)[block * groups + geometry.group_of(layer)];
+    const uint64_t offset = geometry.layer_in_group(layer) * geometry.layer_plane_bytes();
+    return {frame.k + offset, frame.v + offset};
   }
 };
 
@@ -79,7 +134,11 @@ struct StepResult {
   StepId id{};
   // Not ok: nothing that the step should have written can be used.
   Status status;
-  std::vector<SampledToken> sampled;  // in the order of the sampling slices
+  std::vector<SampledToken> sampled;  // in the order of the sampling slices that were not deferred
+  // Sequences whose rows left the step: none of what they should have written can be used, and nothing was
+  // sampled for them.
+  std::vector<SeqId> deferred;
+  Nanos stalled = 0;  // waiting for transfers
   Nanos started = 0;
   Nanos ended = 0;
 };

@@ -30,17 +30,17 @@ const char* name(Verb verb) {
   return "?";
 }
 
-const char* name(Trigger::Kind kind) {
-  switch (kind) {
-    case Trigger::Kind::kNow:
+const char* name(Trigger trigger) {
+  switch (trigger) {
+    case Trigger::kNow:
       return "now";
-    case Trigger::Kind::kBeforeLayer:
+    case Trigger::kBeforeLayer:
       return "before_layer";
-    case Trigger::Kind::kAfterLayerWrites:
+    case Trigger::kAfterLayerWrites:
       return "after_layer_writes";
-    case Trigger::Kind::kWhenReady:
+    case Trigger::kWhenReady:
       return "when_ready";
-    case Trigger::Kind::kBackground:
+    case Trigger::kBackground:
       return "background";
   }
   return "?";
@@ -51,12 +51,13 @@ std::string to_string(const StepPlan& plan) {
   auto line = std::back_inserter(out);
   for (const auto& f : plan.failures) fmt::format_to(line, "fail {}: {}\n", raw(f.seq), f.reason);
   for (const auto& p : plan.preemptions) fmt::format_to(line, "preempt {}\n", raw(p.seq));
+  for (const auto& a : plan.adoptions) fmt::format_to(line, "adopt {} [0, {})\n", raw(a.seq), a.tokens);
   for (const auto& c : plan.copies) {
     fmt::format_to(line, "{} {} [{}, {}) {} {} x{} {}\n", name(c.verb), raw(c.seq), c.tokens.begin,
-                   c.tokens.end, name(c.form), name(c.tier), c.layers.count(), name(c.trigger.kind));
+                   c.tokens.end, name(c.form), name(c.tier), c.layers.count(), name(c.trigger));
   }
-  for (const auto& a : plan.adoptions) fmt::format_to(line, "adopt {} [0, {})\n", raw(a.seq), a.tokens);
-  for (const auto& p : plan.promises) fmt::format_to(line, "promise {} {} blocks\n", raw(p.owner), p.blocks);
+  for (const auto& p : plan.promises)
+    fmt::format_to(line, "promise {} {} cells on {}\n", raw(p.owner), p.cells, name(p.tier));
   for (const auto& r : plan.rows) {
     fmt::format_to(line, "{} {} [{}, {}){}\n", name(r.kind), raw(r.seq), r.tokens.begin, r.tokens.end,
                    r.samples ? " samples" : "");

@@ -16,7 +16,9 @@ namespace kvasir {
 
 enum class RowKind : uint8_t { kPrefill, kDecode, kRecompute };
 
-// What rows leave behind, by layer group and form, and where. An empty set for a form: none of it is kept.
+// What rows leave behind on a tier, by layer group and form. Of the groups that are not in `kv`, the blocks
+// that the rows fill from their first token on pass through the stage ring only, and a copy change with
+// kAfterLayerWrites says where they stay. A block that is not full yet is on the device in every group.
 struct Writes {
   LayerSet kv;
   LayerSet x;
@@ -47,16 +49,21 @@ struct Adoption {
 
 enum class Verb : uint8_t { kAdd, kDrop, kStage };
 
-// When a copy change happens. `layer` is read for the two kinds that name one.
-struct Trigger {
-  enum class Kind : uint8_t { kNow, kBeforeLayer, kAfterLayerWrites, kWhenReady, kBackground };
-  Kind kind = Kind::kNow;
-  uint16_t layer = 0;
-  friend bool operator==(const Trigger&, const Trigger&) = default;
-};
+// When a copy change happens.
+//   kNow               at once: a drop gives up what it names; an addition is queued before those in the
+//                      background, and no row of this step counts on it
+//   kBeforeLayer       at once and urgently: rows of this plan wait for each layer group of it before they
+//                      come to that group. The one trigger of a stage
+//   kAfterLayerWrites  of what this plan's rows write: layer by layer, when they have written it
+//   kWhenReady         a drop only: of each cell as soon as another copy of it is ready, and of no other cell
+//   kBackground        an addition, when the link has nothing better to do
+enum class Trigger : uint8_t { kNow, kBeforeLayer, kAfterLayerWrites, kWhenReady, kBackground };
 
-// Add a copy, give up the interest in one, or stage one for a step. Tokens are whole blocks, except that the
-// end may be the sequence's.
+// Add copies to a tier, give up the interest in those that are there, or stage some for a step. It holds for
+// the cells of the rectangle for which it makes sense: nothing is added where a copy is or where there is
+// nothing to copy, nothing staged that is on the device. Tokens are whole blocks, except that the end may be
+// the sequence's. The tail of a running sequence, a block that is not full, is never copied; that of one that
+// stops running is.
 struct CopyChange {
   Verb verb = Verb::kDrop;
   SeqId seq{};
@@ -68,11 +75,13 @@ struct CopyChange {
   friend bool operator==(const CopyChange&, const CopyChange&) = default;
 };
 
-// So many blocks are kept for `owner` until it has allocated them or ends.
+// Room for so many cells (a block of one layer group) on a tier is kept for `owner` until it has allocated
+// them or ends.
 struct Promise {
   enum class Kind : uint8_t { kOwn };
   SeqId owner{};
-  uint32_t blocks = 0;
+  uint32_t cells = 0;
+  Tier tier = Tier::kDevice;
   Kind kind = Kind::kOwn;
   friend bool operator==(const Promise&, const Promise&) = default;
 };
@@ -90,12 +99,13 @@ struct Failure {
   friend bool operator==(const Failure&, const Failure&) = default;
 };
 
-// The committer applies the lists in the order in which they stand here.
+// The committer applies the lists in the order in which they stand here, but for copies: what is dropped at
+// once goes first, additions come when the rows have found their cells, and what leaves the device goes last.
 struct StepPlan {
   std::vector<Failure> failures;
   std::vector<Preemption> preemptions;
-  std::vector<CopyChange> copies;
   std::vector<Adoption> adoptions;
+  std::vector<CopyChange> copies;
   std::vector<Promise> promises;
   std::vector<Rows> rows;  // a waiting sequence that has rows starts to run
 
@@ -104,7 +114,7 @@ struct StepPlan {
 
 const char* name(RowKind kind);
 const char* name(Verb verb);
-const char* name(Trigger::Kind kind);
+const char* name(Trigger trigger);
 
 // One line per entry, for people.
 std::string to_string(const StepPlan& plan);

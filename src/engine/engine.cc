@@ -6,32 +6,60 @@
 
 #include "base/check.h"
 #include "contract/plan_checker.h"
+#include "contract/residence.h"
 #include "engine/phase_timer.h"
 
 namespace kvasir {
+namespace {
+
+// A link that has moved nothing for so long, beyond a few times what it should take, stands still.
+constexpr Nanos kLinkPatience = 2 * kNanosPerSecond;
+constexpr double kPatienceFactor = 4;
+
+}  // namespace
+
 uint32_t Engine::longest_fit(const CacheOptions& cache) {
-  return KvCache(cache).total_blocks() * cache.geometry.block_tokens;
+  const uint64_t cell = cache.geometry.kv_cell_bytes();
+  const CellCapacity capacity = {cache.geometry.groups(), static_cast<uint32_t>(cache.device_bytes / cell),
+                                 static_cast<uint32_t>(cache.host_bytes / cell), cache.stage_blocks()};
+  return Residence::longest(capacity) * cache.geometry.block_tokens;
 }
 
 Engine::Engine(const EngineOptions& options, std::unique_ptr<Policy> policy, Executor& executor,
-               const Clock& clock, PlanLog* log)
+               const Clock& clock, PlanLog* log, Link* link)
     : options_(options),
       policy_(std::move(policy)),
       executor_(executor),
       clock_(clock),
       log_(log),
+      link_(link),
       cache_(options.cache),
-      committer_(cache_),
-      requests_(view_) {
-  const uint32_t fit = cache_.total_blocks() * options.cache.geometry.block_tokens;
+      committer_(cache_, link),
+      requests_(view_),
+      stall_(options.max_decode_stall) {
+  const uint32_t fit = longest_fit(options.cache);
   KV_CHECK(options.max_model_len > 0 && options.max_model_len <= fit, "max_model_len={} fit={}",
            options.max_model_len, fit);
   // The committer names one token of a sequence by reference, so no more than one may be unknown.
   KV_CHECK(executor.depth() == 1 || executor.depth() == 2, "depth={}", executor.depth());
   view_.geometry = options.cache.geometry;
   view_.limits = options.limits;
-  metrics_.kv_blocks_total = cache_.total_blocks();
+  view_.stage_blocks = options.cache.stage_blocks();
+  metrics_.kv_blocks_total = cache_.map().total_cells(Tier::kDevice) / options.cache.geometry.groups();
   metrics_.kv_block_bytes = options.cache.geometry.kv_block_bytes();
+  for (Tier tier : kCopyTiers) {
+    metrics_.tiers[index_of(tier)].bytes_total =
+        cache_.map().total_cells(tier) * options.cache.geometry.kv_cell_bytes();
+  }
+  metrics_.stage_ring_bytes = options.cache.stage_bytes;
+  if (link_) {
+    observe_link();
+    link_->set_wake([this] {
+      std::lock_guard lock(mutex_);
+      ++transfers_ended_;
+      wake_.notify_one();
+    });
+  }
 }
 
 Engine::~Engine() {
@@ -85,6 +113,12 @@ void Engine::cancel(RequestId id, FinishReason reason) {
   wake_.notify_one();
 }
 
+void Engine::observe_link() {
+  if (!link_) return;
+  std::lock_guard lock(link_metrics_mutex_);
+  metrics_.link.set(link_->stats());
+}
+
 void Engine::start() {
   KV_CHECK(!thread_.joinable(), "the engine runs already");
   thread_ = std::thread([this] { run(); });
@@ -106,9 +140,12 @@ void Engine::stop() {
     stopping_ = true;
     wake_.notify_one();
   }
+  // A step whose layers all wait for a slow link could take longer than whoever stops the engine has.
+  executor_.give_up_waiting();
   if (thread_.joinable()) thread_.join();
   // What is left, also where the caller brought the thread.
   while (!in_flight_.empty()) publish(executor_.wait());
+  if (link_) link_->set_wake({});
   drain_inbox();
   for (SeqId id : requests_.ids()) finish(*requests_.find(id), FinishReason::kAbort, {}, "");
   update_gauges();
@@ -120,14 +157,25 @@ void Engine::run() {
   for (;;) {
     {
       std::unique_lock lock(mutex_);
+      // The end of a transfer that outlived its request is one more thing to hear of: its frames come free.
       wake_.wait(lock, [&] {
         return stopping_ || !arrivals_.empty() || !cancels_.empty() || !requests_.empty() ||
-               !in_flight_.empty();
+               !in_flight_.empty() || transfers_ended_ != transfers_seen_;
       });
       if (stopping_) return;
     }
     step();
+    if (turned_idle_) wait_for_transfer();
   }
+}
+
+// Every request waits for bytes: sleeps until some have come, or something else happens.
+void Engine::wait_for_transfer() {
+  std::unique_lock lock(mutex_);
+  const uint64_t seen = transfers_seen_;
+  wake_.wait_for(lock, std::chrono::milliseconds(100), [&] {
+    return stopping_ || !arrivals_.empty() || !cancels_.empty() || transfers_ended_ != seen;
+  });
 }
 
 bool Engine::step() {
@@ -142,6 +190,7 @@ bool Engine::step() {
     }
     publish(std::move(result));
   }
+  turned_idle_ = !submitted && in_flight_.empty() && !requests_.empty() && cache_.transfers_in_flight() > 0;
   update_gauges();
   if (options_.check_integrity) {
     const Status status = cache_.check_integrity();
@@ -150,7 +199,7 @@ bool Engine::step() {
   return !requests_.empty() || !in_flight_.empty();
 }
 
-// The only place where the map learns of arrivals and cancels.
+// The only place where the map learns of arrivals, cancels and the ends of transfers.
 void Engine::drain_inbox() {
   PhaseTimer timer(clock_, metrics_.seconds_drain);
   std::vector<Arrival> arrivals;
@@ -159,6 +208,7 @@ void Engine::drain_inbox() {
     std::lock_guard lock(mutex_);
     arrivals.swap(arrivals_);
     cancels.swap(cancels_);
+    transfers_seen_ = transfers_ended_;
   }
   for (Arrival& a : arrivals) {
     auto live = std::make_unique<LiveRequest>();
@@ -179,6 +229,8 @@ void Engine::drain_inbox() {
   for (auto [id, reason] : cancels) {
     if (LiveRequest* live = requests_.find(id)) finish(*live, reason, {}, "");
   }
+  committer_.drain_transfers();
+  void_cut_back();
 }
 
 // Plans and submits the next step if the executor takes one more. False: nothing was submitted.
@@ -188,21 +240,38 @@ bool Engine::submit_next() {
   const StepPlan plan = make_plan();
 
   PhaseTimer timer(clock_, metrics_.seconds_commit);
-  apply_failures(plan);
   Step step = committer_.apply(plan, view_.next_step);
+  apply_failures(plan);
   apply_states(plan);
   if (step.slices.empty()) return false;
-  std::vector<SeqId> members;
+  std::vector<Member> members;
   for (StepSlice& slice : step.slices) {
     LiveRequest& live = *requests_.find(slice.seq);
     slice.sampling = live.sampling;
-    members.push_back(slice.seq);
+    members.push_back({slice.seq, slice.kind, slice.tokens.size(), slice.samples});
   }
+  set_patience(step);
   metrics_.iteration_tokens.observe(step.row_count());
+  if (!step.staged.empty()) ++metrics_.steps_staged;
   in_flight_.push_back(std::move(members));
   ++next_step_;
   executor_.submit(std::move(step));
   return true;
+}
+
+// Where rows that need no transfer are in the step too, they wait no longer than the stall budget in all;
+// where every row waits for its own, as long as a link that moves can take for them.
+void Engine::set_patience(Step& step) const {
+  if (step.waits.empty()) return;
+  std::vector<bool> waits(step.slices.size());
+  for (const TransferWait& w : step.waits) waits[w.slice] = true;
+  const bool all = std::find(waits.begin(), waits.end(), false) == waits.end();
+  uint64_t bytes = view_.link.queued_bytes;
+  for (const Firing& f : step.firings) bytes += f.transfer.bytes();
+  const double speed = view_.link.bytes_per_s;
+  const double expected = speed > 0 ? static_cast<double>(bytes) / speed : 0;
+  step.max_stall = kLinkPatience + from_seconds(std::min(kPatienceFactor * expected, 3600.0));
+  if (!all && stall_.most() > 0) step.max_stall = std::min(step.max_stall, stall_.most());
 }
 
 StepPlan Engine::make_plan() {
@@ -211,100 +280,25 @@ StepPlan Engine::make_plan() {
   for (SeqId id : cache_.take_changed()) refresh_waiting(id);
   view_.now = clock_.now();
   view_.next_step = StepId{next_step_};
-  view_.device = cache_.device_budget();
+  view_.device = cache_.budget(Tier::kDevice);
+  view_.host = cache_.budget(Tier::kHost);
+  view_.limits.max_prefill_beside_decodes = stall_.prefill_rows();
+  view_.transfers_in_flight = cache_.transfers_in_flight();
+  if (link_) {
+    const LinkStats stats = link_->stats();
+    view_.link = {stats.bytes_per_s, stats.latency_s, stats.queued_bytes};
+  }
   view_.steps_in_flight = static_cast<uint32_t>(in_flight_.size());
 
   const std::string state = log_ ? policy_->save_state() : std::string();
   StepPlan plan = policy_->plan(view_);
+  if (stands_still(view_, plan)) fail_head(plan);
   if (log_) log_->append(view_, state, plan);
   if (options_.check_plans) {
     const Status status = check_plan(view_, plan);
     KV_CHECK(status.ok(), "{}\n{}", status.message(), to_string(plan));
   }
   return plan;
-}
-
-void Engine::apply_failures(const StepPlan& plan) {
-  for (const Failure& f : plan.failures) finish(*requests_.find(f.seq), FinishReason::kError, {}, f.reason);
-}
-
-// Moves requests between waiting and running, and counts what the plan means for them.
-void Engine::apply_states(const StepPlan& plan) {
-  for (const Preemption& p : plan.preemptions) {
-    LiveRequest& live = *requests_.find(p.seq);
-    requests_.set_state(live, LiveRequest::State::kWaiting);
-    ++live.preemptions;
-    ++metrics_.num_preemptions;
-    refresh(live, requests_.view_of(live));
-  }
-  for (const Adoption& a : plan.adoptions) {
-    LiveRequest& live = *requests_.find(a.seq);
-    metrics_.prefix_cache_hits += a.tokens;
-    if (live.queued) {
-      live.cached_prompt_tokens = a.tokens;
-      metrics_.prompt_tokens_cached += a.tokens;
-    }
-  }
-  for (const Rows& rows : plan.rows) {
-    LiveRequest& live = *requests_.find(rows.seq);
-    if (live.state == LiveRequest::State::kWaiting) {
-      requests_.set_state(live, LiveRequest::State::kRunning);
-      if (options_.cache.prefix_caching) metrics_.prefix_cache_queries += live.known_tokens();
-    }
-    if (live.queued) {
-      live.queued = false;
-      live.first_run = view_.now;
-      metrics_.request_queue_time.observe(to_seconds(view_.now - live.arrival));
-      metrics_.prompt_tokens += live.prompt_tokens;
-      leave_queue(live);
-    }
-    ++live.in_flight;
-    if (rows.samples) ++live.sampling_in_flight;
-    if (live.known_tokens() >= live.max_total_tokens && rows.samples) {
-      requests_.set_state(live, LiveRequest::State::kEnding);
-    }
-  }
-  // What was given to, or taken from, a sequence that goes on waiting.
-  for (const CopyChange& c : plan.copies) refresh_waiting(c.seq);
-  for (const Adoption& a : plan.adoptions) refresh_waiting(a.seq);
-  for (const Promise& p : plan.promises) refresh_waiting(p.owner);
-}
-
-void Engine::refresh_waiting(SeqId id) {
-  LiveRequest* live = requests_.find(id);
-  if (live && live->state == LiveRequest::State::kWaiting) refresh(*live, requests_.view_of(*live));
-}
-
-void Engine::leave_queue(LiveRequest& live) {
-  std::lock_guard lock(mutex_);
-  --queued_reqs_;
-  queued_tokens_ -= live.prompt_tokens;
-}
-
-void Engine::refresh(LiveRequest& live, SeqView& view) const {
-  const KvCache::Summary cells = cache_.summary(live.id);
-  view.priority = live.priority;
-  view.first_token_time = live.first_token;
-  view.last_token_time = live.last_token;
-  view.prompt_tokens = live.prompt_tokens;
-  view.known_tokens = live.known_tokens();
-  view.max_total_tokens = live.max_total_tokens;
-  view.ready_tokens = cells.ready_tokens;
-  view.held_tokens[static_cast<size_t>(Form::kKv)][static_cast<size_t>(Tier::kDevice)] = cells.ready_tokens;
-  view.device_blocks = cells.device_blocks;
-  view.own_device_blocks = cells.own_device_blocks;
-  view.cached_tokens = cells.cached_tokens;
-  view.cached_idle_blocks = cells.cached_idle_blocks;
-  view.promised_blocks = cells.promised_blocks;
-  view.preemptions = live.preemptions;
-  view.in_flight = live.in_flight;
-}
-
-void Engine::update_gauges() {
-  metrics_.num_requests_running = requests_.size() - view_.waiting.size();
-  metrics_.num_requests_waiting = view_.waiting.size();
-  metrics_.kv_blocks_used = cache_.used_blocks();
-  metrics_.kv_blocks_cached = cache_.idle_blocks();
 }
 
 }  // namespace kvasir

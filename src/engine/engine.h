@@ -22,13 +22,16 @@
 #include "engine/metrics.h"
 #include "engine/plan_log.h"
 #include "engine/request.h"
+#include "engine/stall_budget.h"
 
 namespace kvasir {
 
 struct EngineOptions {
   CacheOptions cache;
   PlanLimits limits;
-  uint32_t max_model_len = 0;           // prompt and output of one request, in tokens
+  uint32_t max_model_len = 0;  // prompt and output of one request, in tokens
+  // What one step may make running decodes wait, for transfers or beside a long prefill; 0: no bound.
+  Nanos max_decode_stall = 0;
   uint32_t max_num_queued_reqs = 1024;  // accepted and never yet run
   uint64_t max_num_queued_tokens = 0;   // prompt tokens of those; 0: no bound
   // Judges every plan by its view; a plan that breaks a rule is our bug and ends the process.
@@ -39,13 +42,15 @@ struct EngineOptions {
 
 class Engine {
  public:
-  // The longest request that the cache can hold when it holds nothing else, in tokens.
+  // The longest request that the cache, all its tiers together, can hold when it holds nothing else, in
+  // tokens.
   static uint32_t longest_fit(const CacheOptions& cache);
 
-  // The executor, the clock and the log outlive the engine; `log` may be null.
-  // REQUIRES: 0 < max_model_len <= longest_fit(options.cache); the executor's depth is 1 or 2.
+  // The executor, the link, the clock and the log outlive the engine; `log` may be null, and `link` where
+  // there is no tier but the device's. REQUIRES: 0 < max_model_len <= longest_fit(options.cache); the
+  // executor's depth is 1 or 2.
   Engine(const EngineOptions& options, std::unique_ptr<Policy> policy, Executor& executor, const Clock& clock,
-         PlanLog* log = nullptr);
+         PlanLog* log = nullptr, Link* link = nullptr);
   // Stops.
   ~Engine();
 
@@ -68,11 +73,14 @@ class Engine {
   // Ends every request that is left with kAbort, and the thread.
   void stop();
 
-  // One turn of the loop, for those who bring their own thread. False: there is nothing to do.
+  // One turn of the loop, for those who bring their own thread. False: there is nothing to do. A turn in
+  // which every request waits for a transfer does nothing, and is true.
   bool step();
 
   const EngineOptions& options() const { return options_; }
   const EngineMetrics& metrics() const { return metrics_; }
+  // Brings metrics().link up to date. Any thread.
+  void observe_link();
   // For tests, between steps: no frame is lost and every reference counted.
   Status check_integrity() const { return cache_.check_integrity(); }
 
@@ -84,12 +92,21 @@ class Engine {
     Nanos at;
   };
 
+  // What a step runs of one sequence.
+  struct Member {
+    SeqId seq;
+    RowKind kind;
+    uint32_t rows;
+    bool samples;
+  };
+
   void run();
   void drain_inbox();
   bool submit_next();
   void publish(StepResult result);
 
   StepPlan make_plan();
+  void fail_head(StepPlan& plan);
   void apply_failures(const StepPlan& plan);
   void apply_states(const StepPlan& plan);
   void publish_token(LiveRequest& live, SampledToken& sampled, Nanos now);
@@ -97,6 +114,10 @@ class Engine {
   void leave_queue(LiveRequest& live);
   void refresh(LiveRequest& live, SeqView& view) const;
   void refresh_waiting(SeqId id);
+  void observe(const std::vector<Member>& members, const StepResult& result);
+  void void_cut_back();
+  void set_patience(Step& step) const;
+  void wait_for_transfer();
   void update_gauges();
 
   const EngineOptions options_;
@@ -104,7 +125,9 @@ class Engine {
   Executor& executor_;
   const Clock& clock_;
   PlanLog* const log_;
+  Link* const link_;
   EngineMetrics metrics_;
+  std::mutex link_metrics_mutex_;  // so that no counter of metrics_.link goes back
 
   // Guarded by mutex_.
   mutable std::mutex mutex_;
@@ -113,9 +136,10 @@ class Engine {
   std::vector<Arrival> arrivals_;
   std::vector<std::pair<SeqId, FinishReason>> cancels_;
   uint64_t next_id_ = 1;
-  uint64_t queued_reqs_ = 0;    // accepted and never yet run
-  uint64_t queued_tokens_ = 0;  // their prompts
-  uint64_t live_reqs_ = 0;      // accepted and not finished
+  uint64_t queued_reqs_ = 0;      // accepted and never yet run
+  uint64_t queued_tokens_ = 0;    // their prompts
+  uint64_t live_reqs_ = 0;        // accepted and not finished
+  uint64_t transfers_ended_ = 0;  // the link has told of so many
   bool draining_ = false;
   bool stopping_ = false;
 
@@ -124,8 +148,11 @@ class Engine {
   Committer committer_;
   LiveRequests requests_;
   View view_;
+  StallBudget stall_;
+  bool turned_idle_ = false;     // the last turn did nothing but wait for transfers
+  uint64_t transfers_seen_ = 0;  // of transfers_ended_, before the last turn
   uint64_t next_step_ = 1;
-  std::deque<std::vector<SeqId>> in_flight_;  // the sequences of each submitted step
+  std::deque<std::vector<Member>> in_flight_;  // of each submitted step
 
   std::thread thread_;  // touched by start() and stop() only
 };

@@ -35,6 +35,7 @@ struct LiveRequest {
   uint32_t sampling_in_flight = 0;  // sampling rows in steps that have not ended
   uint32_t in_flight = 0;           // steps in flight with rows of it
   uint32_t preemptions = 0;
+  uint16_t deferrals = 0;  // in a row
   uint32_t cached_prompt_tokens = 0;
 
   uint32_t known_tokens() const { return prompt_tokens + generated + sampling_in_flight; }

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "base/histogram.h"
+#include "contract/link.h"
 
 namespace kvasir {
 
@@ -20,6 +21,30 @@ inline constexpr double kIterationBuckets[] = {1,   8,    16,   32,   64,   128,
 inline constexpr double kRequestTokenBuckets[] = {1,   2,    5,    10,   20,    50,    100,   200,
                                                   500, 1000, 2000, 5000, 10000, 20000, 50000, 100000};
 
+// What LinkStats said when Engine::observe_link() was last called.
+struct LinkMetrics {
+  std::atomic<bool> present{false};  // there is a link; else all of this is 0
+  std::atomic<bool> emulated{false};
+  std::array<std::array<std::atomic<uint64_t>, kTiers>, kTiers> bytes{};  // [from][to]
+  std::atomic<uint64_t> transfers{0}, failed{0}, queued_bytes{0};
+  std::atomic<double> busy_s{0}, cpu_s{0}, bytes_per_s{0}, latency_s{0};
+
+  void set(const LinkStats& stats) {
+    present = true;
+    emulated = stats.emulated;
+    for (size_t from = 0; from < kTiers; ++from) {
+      for (size_t to = 0; to < kTiers; ++to) bytes[from][to] = stats.bytes[from][to];
+    }
+    transfers = stats.transfers;
+    failed = stats.failed;
+    queued_bytes = stats.queued_bytes;
+    busy_s = stats.busy_s;
+    cpu_s = stats.cpu_s;
+    bytes_per_s = stats.bytes_per_s;
+    latency_s = stats.latency_s;
+  }
+};
+
 // Times in seconds, lengths in tokens. Names follow the metrics that they feed.
 struct EngineMetrics {
   std::atomic<uint64_t> num_requests_running{0};
@@ -28,11 +53,24 @@ struct EngineMetrics {
   std::atomic<uint64_t> kv_blocks_used{0};    // referenced by a sequence
   std::atomic<uint64_t> kv_blocks_cached{0};  // full, referenced by none, kept for reuse
   std::atomic<uint64_t> kv_block_bytes{0};
+  struct TierBytes {
+    std::atomic<uint64_t> bytes_total{0};
+    std::atomic<uint64_t> bytes_used{0};  // held by sequences, or in use by what is in flight
+  };
+  std::array<TierBytes, 2> tiers;             // device, host
+  std::atomic<uint64_t> stage_ring_bytes{0};  // of the device's memory, beside its tier
+  LinkMetrics link;
+  std::atomic<uint64_t> transfers_in_flight{0};
 
   std::atomic<uint64_t> prompt_tokens{0};
   std::atomic<uint64_t> prompt_tokens_cached{0};
   std::atomic<uint64_t> generation_tokens{0};
   std::atomic<uint64_t> num_preemptions{0};
+  std::atomic<uint64_t> num_preemptions_swapped{0};     // of those: copied to the host
+  std::atomic<uint64_t> num_preemptions_recomputed{0};  // of those: gave up what they had
+  std::atomic<uint64_t> standstills{0};    // plans that did nothing though there was work: a request failed
+  std::atomic<uint64_t> deferred_rows{0};  // slices of steps that waited for a transfer in vain
+  std::atomic<uint64_t> steps_staged{0};   // that read something through the stage ring
   std::atomic<uint64_t> prefix_cache_queries{0};  // tokens
   std::atomic<uint64_t> prefix_cache_hits{0};     // tokens
   std::atomic<uint64_t> steps{0};
@@ -40,6 +78,7 @@ struct EngineMetrics {
   // Seconds that the engine's thread spent in each phase of its loop.
   std::atomic<double> seconds_drain{0}, seconds_plan{0}, seconds_commit{0}, seconds_execute{0},
       seconds_publish{0};
+  std::atomic<double> seconds_stalled{0};  // of execution: waiting for transfers
 
   Histogram time_to_first_token{kTtftBuckets};
   Histogram inter_token_latency{kTokenLatencyBuckets};

@@ -6,6 +6,31 @@
 #include <string>
 
 namespace kvasir {
+
+// Found by the library when it writes and reads these types.
+void to_json(nlohmann::json& j, const LayerSet& s) {
+  j = nlohmann::json::array({s.word(0), s.word(1)});
+}
+void from_json(const nlohmann::json& j, LayerSet& s) {
+  s.set_word(0, j.at(0).get<uint64_t>());
+  s.set_word(1, j.at(1).get<uint64_t>());
+}
+void to_json(nlohmann::json& j, const FrameBudget& b) {
+  j = {{"free", b.free},         {"idle", b.idle},
+       {"per_slab", b.per_slab}, {"empty_slabs", b.empty_slabs},
+       {"promised", b.promised}, {"pinned", b.pinned},
+       {"total", b.total}};
+}
+void from_json(const nlohmann::json& j, FrameBudget& b) {
+  j.at("free").get_to(b.free);
+  j.at("idle").get_to(b.idle);
+  j.at("per_slab").get_to(b.per_slab);
+  j.at("empty_slabs").get_to(b.empty_slabs);
+  j.at("promised").get_to(b.promised);
+  j.at("pinned").get_to(b.pinned);
+  j.at("total").get_to(b.total);
+}
+
 namespace {
 
 using nlohmann::json;
@@ -21,12 +46,20 @@ void seq_fields(Archive&& field, Seq& s) {
   field("known_tokens", s.known_tokens);
   field("max_total_tokens", s.max_total_tokens);
   field("ready_tokens", s.ready_tokens);
-  field("held_tokens", s.held_tokens);
-  field("device_blocks", s.device_blocks);
-  field("own_device_blocks", s.own_device_blocks);
+  field("blocks", s.blocks);
+  field("cells", s.cells);
+  field("own_cells", s.own_cells);
+  field("leaving_cells", s.leaving_cells);
+  field("device_groups", s.device_groups);
+  field("resident_blocks", s.resident_blocks);
+  field("tail_resident", s.tail_resident);
+  field("tail_busy", s.tail_busy);
+  field("stalled", s.stalled);
+  field("deferrals", s.deferrals);
+  field("transfers", s.transfers);
   field("cached_tokens", s.cached_tokens);
   field("cached_idle_blocks", s.cached_idle_blocks);
-  field("promised_blocks", s.promised_blocks);
+  field("promised_cells", s.promised_cells);
   field("preemptions", s.preemptions);
   field("in_flight", s.in_flight);
 }
@@ -42,13 +75,14 @@ void view_fields(Archive&& field, V& v) {
   field("max_num_seqs", v.limits.max_num_seqs);
   field("max_num_batched_tokens", v.limits.max_num_batched_tokens);
   field("long_prefill_token_threshold", v.limits.long_prefill_token_threshold);
-  field("free_frames", v.device.free);
-  field("idle_frames", v.device.idle);
-  field("frames_per_slab", v.device.per_slab);
-  field("empty_slabs", v.device.empty_slabs);
-  field("promised_frames", v.device.promised);
-  field("pinned_frames", v.device.pinned);
-  field("total_frames", v.device.total);
+  field("max_prefill_beside_decodes", v.limits.max_prefill_beside_decodes);
+  field("device", v.device);
+  field("host", v.host);
+  field("stage_blocks", v.stage_blocks);
+  field("transfers_in_flight", v.transfers_in_flight);
+  field("link_bytes_per_s", v.link.bytes_per_s);
+  field("link_latency_s", v.link.latency_s);
+  field("link_queued_bytes", v.link.queued_bytes);
 }
 
 struct Writer {
@@ -79,16 +113,7 @@ SeqView seq_from_json(const json& j) {
   return s;
 }
 
-json to_json(const LayerSet& s) {
-  return json::array({s.word(0), s.word(1)});
-}
-LayerSet layers_from(const json& j) {
-  LayerSet s;
-  s.set_word(0, j.at(0).get<uint64_t>());
-  s.set_word(1, j.at(1).get<uint64_t>());
-  return s;
-}
-json to_json(Interval i) {
+json interval_json(Interval i) {
   return json::array({i.begin, i.end});
 }
 Interval interval_from(const json& j) {
@@ -109,35 +134,29 @@ SeqId seq_from(const json& j) {
 }
 
 json copy_to_json(const CopyChange& c) {
-  return {{"verb", name(c.verb)},
-          {"seq", raw(c.seq)},
-          {"tokens", to_json(c.tokens)},
-          {"layers", to_json(c.layers)},
-          {"form", name(c.form)},
-          {"tier", name(c.tier)},
-          {"trigger", name(c.trigger.kind)},
-          {"layer", c.trigger.layer}};
+  return {{"verb", name(c.verb)},      {"seq", raw(c.seq)},    {"tokens", interval_json(c.tokens)},
+          {"layers", json(c.layers)},  {"form", name(c.form)}, {"tier", name(c.tier)},
+          {"trigger", name(c.trigger)}};
 }
 CopyChange copy_from_json(const json& j) {
   CopyChange c;
   c.verb = enum_from<Verb>(j.at("verb"), 3);
   c.seq = seq_from(j);
   c.tokens = interval_from(j.at("tokens"));
-  c.layers = layers_from(j.at("layers"));
+  c.layers = j.at("layers").get<LayerSet>();
   c.form = enum_from<Form>(j.at("form"), kForms);
   c.tier = enum_from<Tier>(j.at("tier"), kTiers);
-  c.trigger.kind = enum_from<Trigger::Kind>(j.at("trigger"), 5);
-  c.trigger.layer = j.at("layer").get<uint16_t>();
+  c.trigger = enum_from<Trigger>(j.at("trigger"), 5);
   return c;
 }
 
 json rows_to_json(const Rows& r) {
   return {{"seq", raw(r.seq)},
-          {"tokens", to_json(r.tokens)},
-          {"layers", to_json(r.layers)},
+          {"tokens", interval_json(r.tokens)},
+          {"layers", json(r.layers)},
           {"kind", name(r.kind)},
-          {"write_kv", to_json(r.writes.kv)},
-          {"write_x", to_json(r.writes.x)},
+          {"write_kv", json(r.writes.kv)},
+          {"write_x", json(r.writes.x)},
           {"write_tier", name(r.writes.tier)},
           {"samples", r.samples}};
 }
@@ -145,10 +164,10 @@ Rows rows_from_json(const json& j) {
   Rows r;
   r.seq = seq_from(j);
   r.tokens = interval_from(j.at("tokens"));
-  r.layers = layers_from(j.at("layers"));
+  r.layers = j.at("layers").get<LayerSet>();
   r.kind = enum_from<RowKind>(j.at("kind"), 3);
-  r.writes.kv = layers_from(j.at("write_kv"));
-  r.writes.x = layers_from(j.at("write_x"));
+  r.writes.kv = j.at("write_kv").get<LayerSet>();
+  r.writes.x = j.at("write_x").get<LayerSet>();
   r.writes.tier = enum_from<Tier>(j.at("write_tier"), kTiers);
   r.samples = j.at("samples").get<bool>();
   return r;
@@ -187,7 +206,9 @@ json plan_to_json(const StepPlan& plan) {
   for (const auto& p : plan.preemptions) j["preemptions"].push_back({{"seq", raw(p.seq)}});
   for (const auto& c : plan.copies) j["copies"].push_back(copy_to_json(c));
   for (const auto& a : plan.adoptions) j["adoptions"].push_back({{"seq", raw(a.seq)}, {"tokens", a.tokens}});
-  for (const auto& p : plan.promises) j["promises"].push_back({{"seq", raw(p.owner)}, {"blocks", p.blocks}});
+  for (const auto& p : plan.promises) {
+    j["promises"].push_back({{"seq", raw(p.owner)}, {"cells", p.cells}, {"tier", name(p.tier)}});
+  }
   for (const auto& r : plan.rows) j["rows"].push_back(rows_to_json(r));
   return j;
 }
@@ -201,7 +222,8 @@ StepPlan plan_from_json(const json& j) {
   for (const json& a : j.at("adoptions"))
     plan.adoptions.push_back({seq_from(a), a.at("tokens").get<uint32_t>()});
   for (const json& p : j.at("promises")) {
-    plan.promises.push_back({seq_from(p), p.at("blocks").get<uint32_t>(), Promise::Kind::kOwn});
+    plan.promises.push_back({seq_from(p), p.at("cells").get<uint32_t>(),
+                             enum_from<Tier>(p.at("tier"), kTiers), Promise::Kind::kOwn});
   }
   for (const json& r : j.at("rows")) plan.rows.push_back(rows_from_json(r));
   return plan;

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "base/mutant.h"
 #include "engine/engine.h"
 #include "engine/phase_timer.h"
 
@@ -12,34 +13,59 @@ namespace kvasir {
 void Engine::publish(StepResult result) {
   PhaseTimer timer(clock_, metrics_.seconds_publish);
   KV_CHECK(!in_flight_.empty(), "step={}", raw(result.id));
-  const std::vector<SeqId> members = std::move(in_flight_.front());
+  const std::vector<Member> members = std::move(in_flight_.front());
   in_flight_.pop_front();
-  for (SeqId id : members) {
-    if (LiveRequest* live = requests_.find(id)) --live->in_flight;
+  for (const Member& m : members) {
+    if (LiveRequest* live = requests_.find(m.seq)) {
+      --live->in_flight;
+      if (m.samples) --live->sampling_in_flight;
+    }
   }
   const Nanos now = clock_.now();
   ++metrics_.steps;
-  cache_.step_ended(result.id, result.status.ok());
+  const std::vector<SeqId> void_rows = committer_.step_ended(result);
+  void_cut_back();
   if (!result.status.ok()) {
     log_error("step {} failed: {}", raw(result.id), result.status.message());
-    for (SeqId id : members) {
-      if (LiveRequest* live = requests_.find(id)) {
+    for (const Member& m : members) {
+      if (LiveRequest* live = requests_.find(m.seq)) {
         finish(*live, FinishReason::kError, {},
                "the step that ran this request failed: " + result.status.message());
       }
     }
     return;
   }
+  observe(members, result);
+  for (const Member& m : members) {
+    LiveRequest* live = requests_.find(m.seq);
+    if (!live) continue;
+    if (std::find(void_rows.begin(), void_rows.end(), m.seq) == void_rows.end()) {
+      live->deferrals = 0;
+      continue;
+    }
+    // Its rows left the step: they will be planned again.
+    ++metrics_.deferred_rows;
+    if (live->deferrals < UINT16_MAX) ++live->deferrals;
+  }
   for (SampledToken& sampled : result.sampled) {
+    const bool counts = std::find(void_rows.begin(), void_rows.end(), sampled.seq) == void_rows.end();
+    if (!counts && !mutant(Mutant::kDeferredSampled)) continue;
     // A request that has ended since has no use for its last token.
     if (LiveRequest* live = requests_.find(sampled.seq)) publish_token(*live, sampled, now);
   }
   // Those that were preempted while the step was in flight.
-  for (SeqId id : members) refresh_waiting(id);
+  for (const Member& m : members) refresh_waiting(m.seq);
+}
+
+void Engine::observe(const std::vector<Member>& members, const StepResult& result) {
+  uint32_t prefill = 0;
+  uint32_t decode = 0;
+  for (const Member& m : members) (m.kind == RowKind::kDecode ? decode : prefill) += m.rows;
+  stall_.observe(prefill, decode, result.ended - result.started - result.stalled);
+  metrics_.seconds_stalled += to_seconds(result.stalled);
 }
 
 void Engine::publish_token(LiveRequest& live, SampledToken& sampled, Nanos now) {
-  --live.sampling_in_flight;
   ++live.generated;
   ++metrics_.generation_tokens;
   cache_.append_token(live.id, sampled.token);

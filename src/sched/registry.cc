@@ -6,6 +6,7 @@
 
 #include "sched/policies/sarathi.h"
 #include "sched/policies/vllm.h"
+#include "sched/policies/vllm_swap.h"
 
 namespace kvasir {
 namespace {
@@ -19,6 +20,7 @@ constexpr std::array kPolicies = {
     Entry{"fcfs", make_vllm_policy},  // the name that users of vLLM know
     Entry{"sarathi", make_sarathi_policy},
     Entry{"vllm", make_vllm_policy},
+    Entry{"vllm-swap", make_vllm_swap_policy},
 };
 
 }  // namespace

@@ -27,7 +27,10 @@ class EngineBackend final : public Backend {
   }
   void cancel(RequestId id, FinishReason reason) override { engine_.cancel(id, reason); }
   uint32_t max_model_len() const override { return engine_.options().max_model_len; }
-  const EngineMetrics& metrics() const override { return engine_.metrics(); }
+  const EngineMetrics& metrics() const override {
+    engine_.observe_link();
+    return engine_.metrics();
+  }
   std::vector<std::pair<std::string, std::string>> cache_config() const override {
     const CacheOptions& cache = engine_.options().cache;
     const std::string blocks = std::to_string(engine_.metrics().kv_blocks_total.load());
@@ -37,6 +40,8 @@ class EngineBackend final : public Backend {
             {"num_gpu_blocks", blocks},
             {"num_device_blocks", blocks},
             {"device_bytes", std::to_string(cache.device_bytes)},
+            {"host_bytes", std::to_string(cache.host_bytes)},
+            {"stage_bytes", std::to_string(cache.stage_bytes)},
             {"enable_prefix_caching", cache.prefix_caching ? "True" : "False"},
             {"numerics_id", cache.numerics_id}};
   }

@@ -87,6 +87,64 @@ void add_gauges(Page& page, const EngineMetrics& m) {
   page.sample("kv_bytes", (total - taken) * bytes, ",tier=\"device\",state=\"free\"");
 }
 
+const char* tier_label(size_t tier) {
+  return name(static_cast<Tier>(tier));
+}
+
+void add_tiers(Page& page, const EngineMetrics& m) {
+  page.head("kv_tier_bytes", "gauge", "Memory of each tier for keys and values.");
+  for (size_t t = 0; t < m.tiers.size(); ++t) {
+    page.sample("kv_tier_bytes", m.tiers[t].bytes_total.load(),
+                fmt::format(",tier=\"{}\",form=\"kv\"", tier_label(t)));
+  }
+  page.head("kv_tier_used_bytes", "gauge", "Bytes of those that requests hold, or that are on the move.");
+  for (size_t t = 0; t < m.tiers.size(); ++t) {
+    page.sample("kv_tier_used_bytes", m.tiers[t].bytes_used.load(),
+                fmt::format(",tier=\"{}\",form=\"kv\"", tier_label(t)));
+  }
+  page.gauge("kv_stage_ring_bytes", m.stage_ring_bytes.load(),
+             "Memory of the device through which layers pass that have no place in its tier.");
+}
+
+// Nothing where there is no link.
+void add_link(Page& page, const EngineMetrics& m) {
+  const LinkMetrics& link = m.link;
+  if (!link.present) return;
+  const std::string emulated = fmt::format(",emulated=\"{}\"", link.emulated.load());
+  const auto sample = [&](const char* name, const char* type, auto value, const char* help) {
+    page.head(name, type, help);
+    page.sample(name, value, emulated);
+  };
+  page.head("link_bytes_total", "counter", "Bytes moved between tiers. emulated: the link's speed is set.");
+  for (size_t from = 0; from < m.tiers.size(); ++from) {
+    for (size_t to = 0; to < m.tiers.size(); ++to) {
+      if (from == to) continue;
+      page.sample("link_bytes_total", link.bytes[from][to].load(),
+                  fmt::format(",from=\"{}\",to=\"{}\"{}", tier_label(from), tier_label(to), emulated));
+    }
+  }
+  sample("link_busy_seconds_total", "counter", link.busy_s.load(), "Seconds in which the link moved bytes.");
+  sample("link_cpu_seconds_total", "counter", link.cpu_s.load(), "CPU time of the link's threads.");
+  sample("link_transfers_total", "counter", link.transfers.load(), "Transfers that have ended.");
+  sample("link_transfers_failed_total", "counter", link.failed.load(),
+         "Of those, failed ones, cancelled ones included.");
+  sample("link_transfers_in_flight", "gauge", m.transfers_in_flight.load(),
+         "Transfers that are planned or under way.");
+  sample("link_queued_bytes", "gauge", link.queued_bytes.load(), "Bytes that wait to be moved.");
+  sample("link_bytes_per_second", "gauge", link.bytes_per_s.load(),
+         "Bytes moved per second while busy, as measured of late; 0: nothing was moved yet.");
+  sample("link_latency_seconds", "gauge", link.latency_s.load(),
+         "Time that a transfer takes beside its bytes, as measured of late.");
+}
+
+void add_preemptions(Page& page, const EngineMetrics& m) {
+  page.counter("num_preemptions_total", m.num_preemptions.load(), "Times a running request was preempted.");
+  page.head("preemptions_by_kind_total", "counter",
+            "Of those: kept on the host (swap), or to be computed again (recompute).");
+  page.sample("preemptions_by_kind_total", m.num_preemptions_swapped.load(), ",kind=\"swap\"");
+  page.sample("preemptions_by_kind_total", m.num_preemptions_recomputed.load(), ",kind=\"recompute\"");
+}
+
 void add_counters(Page& page, const EngineMetrics& m) {
   page.counter("prompt_tokens_total", m.prompt_tokens.load(), "Prompt tokens processed.");
   page.counter("prompt_tokens_cached_total", m.prompt_tokens_cached.load(),
@@ -98,11 +156,17 @@ void add_counters(Page& page, const EngineMetrics& m) {
     page.sample("request_success_total", m.finished[static_cast<size_t>(r)].load(),
                 fmt::format(",finished_reason=\"{}\"", name(r)));
   }
-  page.counter("num_preemptions_total", m.num_preemptions.load(), "Times a running request was preempted.");
+  add_preemptions(page, m);
   page.counter("prefix_cache_queries_total", m.prefix_cache_queries.load(),
                "Tokens looked up in the prefix cache.");
   page.counter("prefix_cache_hits_total", m.prefix_cache_hits.load(), "Tokens found in the prefix cache.");
   page.counter("engine_steps_total", m.steps.load(), "Steps of the engine.");
+  page.counter("engine_steps_staged_total", m.steps_staged.load(),
+               "Of those, steps that read keys and values through the stage ring.");
+  page.counter("engine_deferred_rows_total", m.deferred_rows.load(),
+               "Times a request's rows left a step because their transfers did not end in time.");
+  page.counter("engine_stalled_seconds_total", m.seconds_stalled.load(),
+               "Seconds of execution in which steps waited for transfers.");
   page.head("engine_step_seconds_total", "counter", "Seconds of the engine's thread by phase of the step.");
   page.sample("engine_step_seconds_total", m.seconds_drain.load(), ",phase=\"drain\"");
   page.sample("engine_step_seconds_total", m.seconds_plan.load(), ",phase=\"plan\"");
@@ -149,6 +213,8 @@ std::string metrics_text(const EngineMetrics* engine, const HttpCounters& http, 
   Page page(model_name);
   if (engine != nullptr) {
     add_gauges(page, *engine);
+    add_tiers(page, *engine);
+    add_link(page, *engine);
     page.head("cache_config_info", "gauge", "How the cache is set up.");
     std::string labels;
     for (const auto& [key, value] : cache_config) {

@@ -13,7 +13,7 @@ constexpr SeqId kA{1}, kB{2};
 
 class CommitterTest : public testing::Test {
  protected:
-  CommitterTest() : cache_(options()), committer_(cache_) {}
+  CommitterTest() : cache_(options()), committer_(cache_, nullptr) {}
   ~CommitterTest() override { EXPECT_EQ(cache_.check_integrity().message(), ""); }
 
   static CacheOptions options() {
@@ -40,7 +40,7 @@ TEST_F(CommitterTest, ResolvesRowsToTokensAndFrames) {
   cache_.add_sequence(kA, {10, 11, 12}, "");
   cache_.add_sequence(kB, std::vector<Token>(20, 7), "");
   StepPlan plan;
-  plan.promises = {{kB, 2, Promise::Kind::kOwn}};
+  plan.promises = {{kB, 4, Tier::kDevice, Promise::Kind::kOwn}};
   plan.rows = {rows(kA, 0, 3, true), rows(kB, 0, 18, false)};
   const Step step = committer_.apply(plan, StepId{1});
   EXPECT_EQ(step.id, StepId{1});
@@ -53,12 +53,17 @@ TEST_F(CommitterTest, ResolvesRowsToTokensAndFrames) {
   EXPECT_TRUE(step.slices[0].samples);
   EXPECT_FALSE(step.slices[1].samples);
   std::set<uint64_t> offsets;
-  for (const KvFrames& f : step.kv_frames) {
-    offsets.insert(f.k.offset);
-    offsets.insert(f.v.offset);
+  for (const StepSlice& slice : step.slices) {
+    for (const KvPlanes& planes : *slice.table) {
+      offsets.insert(planes.k);
+      offsets.insert(planes.v);
+    }
   }
   EXPECT_EQ(offsets.size(), 3u * 2 * 2) << "3 blocks of 2 groups of 2 planes, none twice";
-  EXPECT_EQ(cache_.summary(kB).promised_blocks, 0u);
+  EXPECT_EQ(cache_.summary(kB).promised_cells[0], 0u);
+  EXPECT_TRUE(step.staged.empty());
+  EXPECT_TRUE(step.firings.empty());
+  EXPECT_TRUE(step.waits.empty());
 }
 
 TEST_F(CommitterTest, ATokenThatIsStillBeingSampledIsNamedByReference) {
@@ -70,7 +75,7 @@ TEST_F(CommitterTest, ATokenThatIsStillBeingSampledIsNamedByReference) {
   const Step step = committer_.apply(plan, StepId{2});
   EXPECT_TRUE(step.slices[0].last_token_by_reference);
   EXPECT_EQ(step.token_ids, std::vector<Token>{-1});
-  cache_.step_ended(StepId{1}, true);
+  cache_.step_ended(StepId{1}, true, {});
   cache_.append_token(kA, 42);
   cache_.append_token(kA, 43);
   plan.rows = {rows(kA, 4, 5, true)};
@@ -84,7 +89,7 @@ TEST_F(CommitterTest, DropsBeforeItAdoptsAndAdoptsBeforeItAllocates) {
   StepPlan plan;
   plan.rows = {rows(kA, 0, 40, true)};
   committer_.apply(plan, StepId{1});
-  cache_.step_ended(StepId{1}, true);
+  cache_.step_ended(StepId{1}, true, {});
   cache_.add_sequence(kB, std::vector<Token>(120, 1), "");
   ASSERT_EQ(cache_.summary(kB).cached_tokens, 32u);
   // B needs all 8 blocks: 2 that it adopts, and 6 of which one is what A drops.
@@ -94,30 +99,31 @@ TEST_F(CommitterTest, DropsBeforeItAdoptsAndAdoptsBeforeItAllocates) {
   drop.seq = kA;
   drop.tokens = {0, 40};
   drop.layers = LayerSet::all(2);
+  drop.trigger = Trigger::kNow;
   plan.copies = {drop};
   plan.adoptions = {{kB, 32}};
-  plan.promises = {{kB, 6, Promise::Kind::kOwn}};
+  plan.promises = {{kB, 12, Tier::kDevice, Promise::Kind::kOwn}};
   plan.rows = {rows(kB, 32, 120, true)};
   const Step step = committer_.apply(plan, StepId{2});
   EXPECT_EQ(step.slices[0].blocks, 8u);
   EXPECT_EQ(cache_.summary(kA).ready_tokens, 0u);
-  cache_.step_ended(StepId{2}, true);
+  cache_.step_ended(StepId{2}, true, {});
 }
 
 TEST_F(CommitterTest, APreemptionEndsAPromiseAndKeepsCellsThatNobodyDrops) {
   cache_.add_sequence(kA, std::vector<Token>(60, 1), "");
   StepPlan plan;
-  plan.promises = {{kA, 4, Promise::Kind::kOwn}};
+  plan.promises = {{kA, 8, Tier::kDevice, Promise::Kind::kOwn}};
   plan.rows = {rows(kA, 0, 20, false)};
   committer_.apply(plan, StepId{1});
-  cache_.step_ended(StepId{1}, true);
+  cache_.step_ended(StepId{1}, true, {});
   plan = {};
   plan.preemptions = {{kA}};
   const Step step = committer_.apply(plan, StepId{2});
   EXPECT_TRUE(step.slices.empty());
-  EXPECT_EQ(cache_.summary(kA).promised_blocks, 0u);
+  EXPECT_EQ(cache_.summary(kA).promised_cells[0], 0u);
   EXPECT_EQ(cache_.summary(kA).ready_tokens, 20u);
-  EXPECT_EQ(cache_.summary(kA).device_blocks, 2u);
+  EXPECT_EQ(cache_.summary(kA).cells[0], 4u);
 }
 
 }  // namespace

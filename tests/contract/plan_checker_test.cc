@@ -32,6 +32,7 @@ class PlanChecker : public testing::Test {
     c.seq = seq;
     c.tokens = {0, end};
     c.layers = LayerSet::all(2);
+    c.trigger = Trigger::kNow;
     return c;
   }
   // The plan is fine without the last change, which `message` is about.
@@ -55,7 +56,7 @@ TEST_F(PlanChecker, AcceptsADecodeWithAnAdmission) {
   decode();
   plan_.rows[0].samples = true;
   plan_.adoptions = {{kWait, 32}};
-  plan_.promises = {{kWait, 2, Promise::Kind::kOwn}};
+  plan_.promises = {{kWait, 4, Tier::kDevice, Promise::Kind::kOwn}};
   plan_.rows.push_back(rows(kWait, 32, 50));
   expect_fine();
 }
@@ -95,21 +96,12 @@ TEST_F(PlanChecker, Copies) {
   plan_.copies = {drop(kRun, 40)};
   expect_fine();
   plan_.copies[0].tokens = {0, 20};
-  expect_broken("drops [0, 20) of [0, 39)");
+  expect_broken("drops [0, 20) x2 of [0, 39) x2");
   plan_.copies[0].tokens = {16, 40};
-  expect_broken("drops [16, 40) of [0, 39)");
+  expect_broken("drops [16, 40) x2 of [0, 39) x2");
   plan_.copies = {drop(kRun, 40)};
   plan_.copies[0].layers = LayerSet::all(1);
-  expect_broken("drops 1 of 2 layer groups");
-  for (int what = 0; what < 4; ++what) {
-    CopyChange c = drop(kRun, 40);
-    if (what == 0) c.verb = Verb::kAdd;
-    if (what == 1) c.form = Form::kX;
-    if (what == 2) c.tier = Tier::kHost;
-    if (what == 3) c.trigger.kind = Trigger::Kind::kBackground;
-    plan_.copies = {c};
-    expect_broken("the device tier with KV is all there is");
-  }
+  expect_broken("drops [0, 40) x1 of [0, 39) x2: what is kept has no use");
 }
 
 TEST_F(PlanChecker, Adoptions) {
@@ -128,11 +120,11 @@ TEST_F(PlanChecker, Adoptions) {
 
 TEST_F(PlanChecker, Promises) {
   decode();
-  plan_.promises = {{kNone, 1, Promise::Kind::kOwn}};
-  expect_broken("promises blocks to sequence 99");
-  plan_.promises = {{kWait, 5, Promise::Kind::kOwn}};
-  expect_broken("takes 1 blocks more");
-  plan_.promises = {{kWait, 4, Promise::Kind::kOwn}};
+  plan_.promises = {{kNone, 1, Tier::kDevice, Promise::Kind::kOwn}};
+  expect_broken("promises cells to sequence 99");
+  plan_.promises = {{kWait, 9, Tier::kDevice, Promise::Kind::kOwn}};
+  expect_broken("takes 1 cells more than are free, idle or given up on the device tier");
+  plan_.promises = {{kWait, 8, Tier::kDevice, Promise::Kind::kOwn}};
   expect_fine();
 }
 
@@ -155,7 +147,13 @@ TEST_F(PlanChecker, Rows) {
   plan_.rows = {rows(kWait, 0, 2, RowKind::kDecode)};
   expect_broken("decodes 2 tokens");
   plan_.rows = {rows(kWait, 0, 2)};
-  plan_.rows[0].writes.kv = LayerSet::all(1);
+  plan_.rows[0].writes.kv = LayerSet::all(3);
+  expect_broken("rows pass all layers and write KV");
+  plan_.rows = {rows(kWait, 0, 2)};
+  plan_.rows[0].writes.x = LayerSet::all(1);
+  expect_broken("rows pass all layers and write KV");
+  plan_.rows = {rows(kWait, 0, 2)};
+  plan_.rows[0].layers = LayerSet::all(1);
   expect_broken("rows pass all layers and write KV");
   plan_.rows = {rows(kWait, 0, 2)};
   plan_.rows[0].writes.tier = Tier::kDisk;
@@ -166,11 +164,11 @@ TEST_F(PlanChecker, BlocksOfRowsBeyondPromises) {
   view_.waiting.push_back(waiting_seq(3, 80));
   decode();
   plan_.rows.push_back(rows(SeqId{3}, 0, 80));
-  expect_broken("takes 1 blocks more than are free");
+  expect_broken("takes 2 cells more than are free");
   plan_.rows[1].tokens.end = 64;
   expect_fine();
-  plan_.promises = {{kWait, 1, Promise::Kind::kOwn}};
-  expect_broken("takes 1 blocks more than are free");
+  plan_.promises = {{kWait, 1, Tier::kDevice, Promise::Kind::kOwn}};
+  expect_broken("takes 1 cells more than are free");
 }
 
 TEST_F(PlanChecker, WhatIsGivenUpCountsOnceAndNotWhileAStepIsInFlight) {
@@ -180,13 +178,13 @@ TEST_F(PlanChecker, WhatIsGivenUpCountsOnceAndNotWhileAStepIsInFlight) {
   plan_.rows = {rows(SeqId{3}, 0, 112)};
   expect_fine();
   plan_.rows = {rows(SeqId{3}, 0, 113)};
-  expect_broken("takes 1 blocks more");
+  expect_broken("takes 2 cells more");
   plan_.copies.push_back(drop(kRun, 40));
   expect_broken("drops cells of sequence 1, which has none");
   plan_.copies.pop_back();
   plan_.rows = {rows(SeqId{3}, 0, 80)};
   view_.steps_in_flight = 1;
-  expect_broken("takes 1 blocks more");
+  expect_broken("takes 2 cells more");
 }
 
 TEST_F(PlanChecker, WhatIsGivenUpAndAdoptedIsNotFree) {
@@ -194,11 +192,11 @@ TEST_F(PlanChecker, WhatIsGivenUpAndAdoptedIsNotFree) {
   plan_.preemptions = {{kRun}};
   plan_.copies = {drop(kRun, 40)};
   plan_.adoptions = {{kWait, 32}};
-  plan_.promises = {{kWait, 5, Promise::Kind::kOwn}};
+  plan_.promises = {{kWait, 10, Tier::kDevice, Promise::Kind::kOwn}};
   plan_.rows = {rows(kWait, 32, 60)};
   expect_fine();
-  plan_.promises[0].blocks = 6;
-  expect_broken("takes 1 blocks more");
+  plan_.promises[0].cells = 11;
+  expect_broken("takes 1 cells more");
 }
 
 TEST_F(PlanChecker, NoMoreSequencesThanTheLimit) {

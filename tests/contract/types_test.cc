@@ -1,12 +1,15 @@
 // The plain types that cross seams.
 #include <gtest/gtest.h>
 
+#include <vector>
+
 #include "contract/frame_budget.h"
 #include "contract/geometry.h"
 #include "contract/ids.h"
 #include "contract/interval.h"
 #include "contract/layer_set.h"
 #include "contract/numerics_id.h"
+#include "contract/step.h"
 #include "contract/step_plan.h"
 
 namespace kvasir {
@@ -41,6 +44,25 @@ TEST(LayerSet, HoldsGroupsOnBothSidesOfAWord) {
   EXPECT_EQ(LayerSet::all(kMaxLayerGroups).count(), kMaxLayerGroups);
 }
 
+TEST(LayerSet, IsASetAndNoInterval) {
+  LayerSet s;
+  for (uint32_t g : {0u, 2u, 63u, 64u, 100u}) s.add(g);
+  LayerSet t;
+  for (uint32_t g : {2u, 3u, 100u}) t.add(g);
+  std::vector<uint32_t> seen;
+  s.for_each([&](uint32_t g) { seen.push_back(g); });
+  EXPECT_EQ(seen, (std::vector<uint32_t>{0, 2, 63, 64, 100}));
+  EXPECT_EQ((s & t).count(), 2u);
+  EXPECT_EQ((s | t).count(), 6u);
+  EXPECT_EQ((s - t).count(), 3u);
+  EXPECT_EQ((s - t) | (s & t), s);
+  s.remove(64);
+  s.remove(7);
+  s.remove(128);
+  EXPECT_EQ(s.count(), 4u);
+  EXPECT_FALSE(s.contains(64));
+}
+
 TEST(LayerSetDeathTest, RefusesAGroupThatCannotBe) {
   LayerSet s;
   EXPECT_DEATH(s.add(128), "group=128");
@@ -58,6 +80,29 @@ TEST(CacheGeometry, AShorterLastGroupStillTakesAWholeFrame) {
   EXPECT_EQ(g.blocks_for(64), 1u);
   EXPECT_EQ(g.blocks_for(65), 2u);
   EXPECT_EQ(g.block_of(63), 0u);
+}
+
+TEST(CacheGeometry, AFrameHasItsLayersOneBehindTheOther) {
+  const CacheGeometry g{16, 5, 2, 8};
+  EXPECT_EQ(g.layer_plane_bytes(), 16u * 8);
+  EXPECT_EQ(g.kv_cell_bytes(), 2u * 2 * 16 * 8);
+  Step step;
+  step.groups = g.groups();
+  StepSlice slice;
+  slice.blocks = 2;
+  auto table = std::make_shared<BlockTable>(2 * g.groups());
+  (*table)[g.groups() + 1] = {1000, 2000};  // layers 2 and 3 of block 1
+  slice.table = table;
+  EXPECT_EQ(step.planes(g, slice, 1, 2), (KvPlanes{1000, 2000}));
+  EXPECT_EQ(step.planes(g, slice, 1, 3), (KvPlanes{1128, 2128}));
+  step.staged.resize(2 + 2 * g.layers);
+  slice.first_staged = 2;
+  step.staged[2 + 3 * 2 + 1] = {7, 8};
+  EXPECT_EQ(step.planes(g, slice, 1, 3), (KvPlanes{7, 8}));
+  EXPECT_EQ(step.planes(g, slice, 1, 2), (KvPlanes{1000, 2000})) << "nothing of it is staged in this layer";
+  EXPECT_LT(layer_written(2), layer_attended(2));
+  EXPECT_LT(layer_attended(2), layer_written(3));
+  EXPECT_LT(kStepBegins, layer_written(0));
 }
 
 TEST(FrameBudget, CountsFreeIdleAndEmptyLessPromises) {
@@ -86,7 +131,7 @@ TEST(Names, AreToldApart) {
   EXPECT_STREQ(name(Form::kH), "h");
   EXPECT_STREQ(name(Verb::kStage), "stage");
   EXPECT_STREQ(name(RowKind::kRecompute), "recompute");
-  EXPECT_STREQ(name(Trigger::Kind::kAfterLayerWrites), "after_layer_writes");
+  EXPECT_STREQ(name(Trigger::kAfterLayerWrites), "after_layer_writes");
 }
 
 TEST(StepPlan, PrintsOneLineForEachEntry) {
@@ -97,9 +142,10 @@ TEST(StepPlan, PrintsOneLineForEachEntry) {
   drop.seq = SeqId{2};
   drop.tokens = {0, 40};
   drop.layers = LayerSet::all(2);
+  drop.trigger = Trigger::kWhenReady;
   plan.copies.push_back(drop);
   plan.adoptions.push_back({SeqId{3}, 32});
-  plan.promises.push_back({SeqId{3}, 4, Promise::Kind::kOwn});
+  plan.promises.push_back({SeqId{3}, 4, Tier::kHost, Promise::Kind::kOwn});
   Rows rows;
   rows.seq = SeqId{3};
   rows.tokens = {32, 90};
@@ -108,9 +154,9 @@ TEST(StepPlan, PrintsOneLineForEachEntry) {
   EXPECT_EQ(to_string(plan),
             "fail 1: too long\n"
             "preempt 2\n"
-            "drop 2 [0, 40) kv device x2 now\n"
             "adopt 3 [0, 32)\n"
-            "promise 3 4 blocks\n"
+            "drop 2 [0, 40) kv device x2 when_ready\n"
+            "promise 3 4 cells on host\n"
             "prefill 3 [32, 90) samples\n");
 }
 

@@ -43,8 +43,8 @@ def run(*arguments, timeout=120, **environment):
 class Server:
     """`kvasir serve` on a free port; ready when the constructor returns."""
 
-    def __init__(self, *flags, environment=None):
-        command = [binary(), "serve", model_path(), "--port", "0", "--kv-cache-memory-bytes", "256MiB", *flags]
+    def __init__(self, *flags, environment=None, memory="256MiB"):
+        command = [binary(), "serve", model_path(), "--port", "0", "--kv-cache-memory-bytes", memory, *flags]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                         env=clean_environment(**(environment or {})))
         self.log = []

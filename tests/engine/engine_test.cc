@@ -209,7 +209,8 @@ TEST(Engine, WhatAWaitingSequenceIsGivenShowsInTheNextView) {
       b.admit(view.waiting[0]);
       b.prefill(view.waiting[0], 20);
       plan = b.take();
-      plan.promises.push_back({view.waiting[1].id, 2, Promise::Kind::kOwn});
+      plan.promises.push_back(
+          {view.waiting[1].id, 2 * view.geometry.groups(), Tier::kDevice, Promise::Kind::kOwn});
       return plan;
     }
     for (const SeqView& s : view.running) {
@@ -233,7 +234,7 @@ TEST(Engine, WhatAWaitingSequenceIsGivenShowsInTheNextView) {
   auto b = h.submit(request(30, 4, 500));
   h.finish();
   ASSERT_EQ(seen.size(), 5u);  // both; then the second; then, after the preemptions, both again
-  EXPECT_EQ(seen[2].promised_blocks, 2u);
+  EXPECT_EQ(seen[2].promised(Tier::kDevice), 2u * small_options().cache.geometry.groups());
   EXPECT_EQ(seen[3].ready_tokens, 30u);
   EXPECT_EQ(seen[3].known_tokens, 31u);
   EXPECT_EQ(seen[3].preemptions, 1u);

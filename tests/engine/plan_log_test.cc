@@ -175,10 +175,10 @@ TEST(PlanJson, EveryFieldSurvives) {
   c.layers.add(127);
   c.form = Form::kH;
   c.tier = Tier::kDisk;
-  c.trigger = {Trigger::Kind::kAfterLayerWrites, 17};
+  c.trigger = Trigger::kAfterLayerWrites;
   plan.copies.push_back(c);
   plan.adoptions.push_back({SeqId{4}, 32});
-  plan.promises.push_back({SeqId{5}, 6, Promise::Kind::kOwn});
+  plan.promises.push_back({SeqId{5}, 6, Tier::kHost, Promise::Kind::kOwn});
   Rows r;
   r.seq = SeqId{6};
   r.tokens = {1, 2};
@@ -200,12 +200,18 @@ TEST(PlanJson, EveryFieldSurvives) {
   view.limits.long_prefill_token_threshold = 77;
   view.running.emplace_back();
   view.running[0].id = SeqId{2};
-  view.running[0].held_tokens[1][2] = 5;
+  view.running[0].cells[1][2] = 5;
+  view.running[0].device_groups.add(70);
+  view.host.total[0] = 12;
+  view.link.bytes_per_s = 2.5e9;
   view.running[0].priority = -3;
   const auto j = view_to_json(view);
   EXPECT_EQ(view_to_json(view_from_json(nlohmann::json::parse(j.dump()))), j);
   EXPECT_EQ(view_from_json(j).device.pinned[0], 8u);
-  EXPECT_EQ(view_from_json(j).running[0].held_tokens[1][2], 5u);
+  EXPECT_EQ(view_from_json(j).running[0].cells[1][2], 5u);
+  EXPECT_TRUE(view_from_json(j).running[0].device_groups.contains(70));
+  EXPECT_EQ(view_from_json(j).host.total[0], 12u);
+  EXPECT_EQ(view_from_json(j).link.bytes_per_s, 2.5e9);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <cinttypes>
 #include <cstdio>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,30 +16,35 @@ namespace {
 
 class RandomPolicy final : public Policy {
  public:
+  explicit RandomPolicy(uint64_t seed) : random_(seed) {}
+
   StepPlan plan(const View& view) override {
     PlanBuilder builder(view);
     bool moved = false;  // rows or preemptions are planned
     for (const SeqView* seq : shuffled(view.running)) {
       const double r = random_.unit();
-      if (r < 0.03) {
+      if (r < 0.02) {
         builder.preempt_and_drop(*seq);
         moved = true;
-      } else if (r < 0.05) {
+      } else if (r < 0.04) {
         builder.preempt_and_keep(*seq);
         moved = true;
-      } else if (r < 0.85) {
-        moved |= run(*seq, builder);
+      } else if (r < 0.07 && view.total_cells(Tier::kHost) > 0 && builder.preempt_and_offload(*seq)) {
+        moved = true;
+      } else if (r < 0.88) {
+        if (random_.unit() < 0.3) move_copies(view, *seq, builder);
+        moved |= run(view, *seq, builder);
       }
     }
     for (const SeqView* seq : shuffled(view.waiting)) {
       const double r = random_.unit();
-      if (seq->device_blocks > 0 && r < 0.2) {
+      if (seq->blocks > 0 && r < 0.15) {
         builder.drop_waiting(*seq);
       } else if (r < 0.6 && builder.admit(*seq, static_cast<uint32_t>(random_.below(2)))) {
-        moved |= run(*seq, builder);
+        moved |= run(view, *seq, builder);
       }
     }
-    if (!moved && view.steps_in_flight == 0) return move_on(view);
+    if (!moved && view.steps_in_flight == 0 && view.transfers_in_flight == 0) return move_on(view);
     return builder.take();
   }
 
@@ -62,9 +68,43 @@ class RandomPolicy final : public Policy {
     return out;
   }
 
-  bool run(const SeqView& seq, PlanBuilder& builder) {
-    if (seq.decoding()) return builder.decode(seq);
-    return builder.prefill(seq, static_cast<uint32_t>(random_.between(1, 48))) > 0;
+  LayerSet random_layers(const View& view) {
+    LayerSet set;
+    for (uint32_t g = 0; g < view.geometry.groups(); ++g) {
+      if (random_.unit() < 0.5) set.add(g);
+    }
+    return set;
+  }
+
+  // Copies, or gives up, some rectangle of what a sequence holds, that need not be of use to anyone.
+  void move_copies(const View& view, const SeqView& seq, PlanBuilder& builder) {
+    const uint32_t b = view.geometry.block_tokens;
+    const LayerSet layers = random_layers(view);
+    if (view.total_cells(Tier::kHost) == 0 || seq.ready_tokens < b || layers.empty()) return;
+    const auto first = static_cast<uint32_t>(random_.below(seq.ready_tokens / b));
+    const auto count = static_cast<uint32_t>(1 + random_.below(seq.ready_tokens / b - first));
+    const Interval tokens = {first * b, (first + count) * b};
+    const double r = random_.unit();
+    const Trigger later = r < 0.2 ? Trigger::kNow : Trigger::kBackground;
+    if (r < 0.5) {
+      if (builder.add_copies(seq, tokens, layers, Tier::kHost, later) && random_.unit() < 0.7) {
+        builder.release(seq, tokens, layers, Tier::kDevice);
+      }
+    } else if (r < 0.7) {
+      builder.add_copies(seq, tokens, layers, Tier::kDevice, r < 0.6 ? Trigger::kBeforeLayer : later);
+    } else if (r < 0.85) {
+      builder.release(seq, tokens, layers, Tier::kHost);
+    } else {
+      builder.release(seq, tokens, layers, Tier::kDevice);
+    }
+  }
+
+  bool run(const View& view, const SeqView& seq, PlanBuilder& builder) {
+    if (!builder.can_run(seq)) return false;
+    std::optional<LayerSet> keep;
+    if (view.stage_blocks > 0 && random_.unit() < 0.3) keep = random_layers(view);
+    if (seq.decoding()) return builder.decode(seq, keep);
+    return builder.prefill(seq, static_cast<uint32_t>(random_.between(1, 48)), keep) > 0;
   }
 
   // Chance has moved nothing, so choose what moves the work forward. Where the sequences that run are all
@@ -72,7 +112,7 @@ class RandomPolicy final : public Policy {
   StepPlan move_on(const View& view) {
     PlanBuilder builder(view);
     for (const SeqView& seq : view.running) {
-      if (run(seq, builder)) return builder.take();
+      if (run(view, seq, builder)) return builder.take();
     }
     if (!view.running.empty()) {
       builder.preempt_and_drop(view.running.back());
@@ -80,25 +120,27 @@ class RandomPolicy final : public Policy {
     }
     bool dropped = false;
     for (size_t i = 1; i < view.waiting.size(); ++i) {
-      if (view.waiting[i].device_blocks == 0) continue;
+      if (view.waiting[i].blocks == 0) continue;
       builder.drop_waiting(view.waiting[i]);
       dropped = true;
     }
     if (builder.admit(view.waiting[0])) {
-      run(view.waiting[0], builder);
+      run(view, view.waiting[0], builder);
+    } else if (view.waiting[0].blocks > 0) {
+      builder.drop_waiting(view.waiting[0]);
     } else if (!dropped) {
       builder.fail(view.waiting[0], "the random policy found no memory, though nothing runs");
     }
     return builder.take();
   }
 
-  Random random_{1};
+  Random random_;
 };
 
 }  // namespace
 
-std::unique_ptr<Policy> make_random_policy() {
-  return std::make_unique<RandomPolicy>();
+std::unique_ptr<Policy> make_random_policy(uint64_t seed) {
+  return std::make_unique<RandomPolicy>(seed);
 }
 
 Result<std::unique_ptr<Policy>> make_test_policy(std::string_view policy_name) {

@@ -1,6 +1,7 @@
 // A policy that makes valid plans at random, for tests: what no sensible policy does, some day one will.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string_view>
 
@@ -9,9 +10,9 @@
 
 namespace kvasir::test {
 
-// Admits, preempts (dropping or keeping cells), drops, and cuts chunks at random. Its state is the state of
-// its generator.
-std::unique_ptr<Policy> make_random_policy();
+// Admits, preempts (dropping, keeping or offloading cells), drops, cuts chunks, and moves copies at random.
+// Its state is the state of its generator.
+std::unique_ptr<Policy> make_random_policy(uint64_t seed = 1);
 
 // As make_policy(), and knows "random" too.
 Result<std::unique_ptr<Policy>> make_test_policy(std::string_view policy_name);

@@ -10,8 +10,10 @@
 
 #include "base/random.h"
 #include "engine/collecting_sink.h"
+#include "engine/counting_policy.h"
 #include "engine/engine.h"
 #include "engine/random_policy.h"
+#include "fakes/fake_link.h"
 #include "fakes/shadow_executor.h"
 
 namespace kvasir::test {
@@ -55,14 +57,18 @@ GenerationRequest random_request(Random& random) {
   return r;
 }
 
+uint32_t layers_of(const TortureConfig& config) {
+  return config.layers > 0 ? config.layers : config.groups * config.layers_per_group;
+}
+
 // "" if a request's output is what its tokens say.
-std::string judge(const Live& live, uint32_t groups) {
+std::string judge(const Live& live, uint32_t layers) {
   const GenerationRequest& r = live.request;
   const CollectingSink& sink = *live.sink;
   if (!sink.finish || sink.events_after_finish > 0) return "no end, or more than one";
   const uint32_t limit =
       r.max_tokens > 0 ? r.max_tokens : kMaxModelLen - static_cast<uint32_t>(r.prompt.size());
-  const auto want = shadow_output(groups, r.prompt, r.sampling.seed, limit, r.stop_tokens);
+  const auto want = shadow_output(layers, r.prompt, r.sampling.seed, limit, r.stop_tokens);
   if (sink.tokens.size() > want.size() || !std::equal(sink.tokens.begin(), sink.tokens.end(), want.begin())) {
     return fmt::format("tokens {} instead of {}", fmt::join(sink.tokens, " "), fmt::join(want, " "));
   }
@@ -82,7 +88,7 @@ std::string judge(const Live& live, uint32_t groups) {
 }
 
 void settle(const Live& live, const TortureConfig& config, TortureOutcome& out) {
-  const std::string wrong = judge(live, config.groups);
+  const std::string wrong = judge(live, layers_of(config));
   if (!wrong.empty() && out.wrong++ == 0) {
     out.first_wrong = fmt::format("request {} (prompt of {} tokens, seed {}): {}", raw(live.id),
                                   live.request.prompt.size(), live.request.sampling.seed, wrong);
@@ -99,8 +105,11 @@ void settle(const Live& live, const TortureConfig& config, TortureOutcome& out) 
 
 EngineOptions engine_options(const TortureConfig& config) {
   EngineOptions o;
-  o.cache.geometry = {config.block_tokens, config.groups * 2, 2, 8};
+  o.cache.geometry = {config.block_tokens, layers_of(config), config.layers_per_group, 8};
   o.cache.device_bytes = o.cache.geometry.kv_block_bytes() * config.total_blocks;
+  o.cache.host_bytes = o.cache.geometry.kv_block_bytes() * config.host_blocks;
+  o.cache.stage_bytes = 2 * o.cache.geometry.layer_plane_bytes() * config.stage_blocks;
+  o.max_decode_stall = config.max_decode_stall;
   o.cache.prefix_caching = config.prefix_caching;
   o.limits.max_num_seqs = config.max_num_seqs;
   o.limits.max_num_batched_tokens = config.max_num_batched_tokens;
@@ -126,9 +135,18 @@ TortureOutcome torture(const TortureConfig& config) {
   const auto start = std::chrono::steady_clock::now();
   const EngineOptions options = engine_options(config);
   VirtualClock clock;
-  ShadowExecutor executor(options.cache.geometry, options.cache.device_bytes, config.depth, clock);
-  Engine engine(options, make_test_policy(config.policy).value(), executor, clock, config.log);
+  std::vector<std::byte> device(options.cache.device_bytes + options.cache.stage_bytes);
+  std::vector<std::byte> host(options.cache.host_bytes);
+  FakeLink link(clock, {device, host, {}});
+  link.be_late(config.late_waits, config.seed);
+  link.fail_share(config.failing_transfers, config.seed + 1);
+  Link* const used_link = config.host_blocks > 0 ? &link : nullptr;
+  ShadowExecutor executor(options.cache.geometry, device, config.depth, clock, used_link);
+  PlanCounts counts;
+  auto policy = std::make_unique<CountingPolicy>(make_test_policy(config.policy).value(), counts);
+  Engine engine(options, std::move(policy), executor, clock, config.log, used_link);
   Random random(config.seed);
+  Random moving(config.seed + 2);
   TortureOutcome out;
   std::vector<Live> live;
   uint32_t submitted = 0;
@@ -143,6 +161,7 @@ TortureOutcome torture(const TortureConfig& config) {
       l.cancelled = true;
     }
     if (config.failing_steps > 0 && random.unit() < config.failing_steps) executor.fail_next();
+    if (moving.unit() < config.moved) link.complete_some(moving);
     engine.step();
     std::erase_if(live, [&](const Live& l) {
       if (!l.sink->finish) return false;
@@ -150,12 +169,20 @@ TortureOutcome torture(const TortureConfig& config) {
       return true;
     });
   }
-  while (engine.step()) {
-  }
+  while (engine.step() || link.queued() > 0) link.complete_all();
+  engine.step();
   out.steps = engine.metrics().steps;
   out.preemptions = engine.metrics().num_preemptions;
   out.hit_tokens = engine.metrics().prefix_cache_hits;
   out.used_blocks_left = engine.metrics().kv_blocks_used;
+  out.host_bytes_left = engine.metrics().tiers[1].bytes_used;
+  out.transfers_left = engine.metrics().transfers_in_flight;
+  out.swapped = engine.metrics().num_preemptions_swapped;
+  out.staged_steps = engine.metrics().steps_staged;
+  out.partial_steps = counts.partial_steps;
+  out.deferred = engine.metrics().deferred_rows;
+  out.transfers = link.stats().transfers;
+  out.standstills = engine.metrics().standstills;
   out.integrity = engine.check_integrity().message();
   out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return out;

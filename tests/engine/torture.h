@@ -15,6 +15,14 @@ struct TortureConfig {
   uint32_t groups = 1;
   uint32_t block_tokens = 16;
   uint32_t total_blocks = 26;  // at least what one request of 400 tokens needs
+  uint32_t host_blocks = 0;    // of the host tier; 0: none
+  uint32_t stage_blocks = 0;   // of which the stage ring holds one layer
+  uint32_t layers_per_group = 2;
+  uint32_t layers = 0;           // 0: of whole groups
+  double late_waits = 0;         // share of the waits for transfers that are in vain
+  double failing_transfers = 0;  // share of the transfers that fail
+  double moved = 0.5;            // share of the turns in which some transfers end
+  Nanos max_decode_stall = 0;
   bool prefix_caching = true;
   bool check = true;  // every plan, and the whole map after every step
   uint32_t requests = 200;
@@ -37,6 +45,14 @@ struct TortureOutcome {
   uint64_t aborted = 0;
   uint64_t failed = 0;
   uint64_t used_blocks_left = 0;
+  uint64_t host_bytes_left = 0;
+  uint64_t transfers_left = 0;
+  uint64_t swapped = 0;        // preemptions that kept their cells on the host
+  uint64_t staged_steps = 0;   // steps that read through the ring
+  uint64_t partial_steps = 0;  // steps with a sequence of which some layer groups, not all, are on the device
+  uint64_t deferred = 0;       // rows that left a step
+  uint64_t transfers = 0;
+  uint64_t standstills = 0;
   std::string integrity;  // "" or what the map says at the end
   double seconds = 0;
 };

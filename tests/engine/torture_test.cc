@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <string>
 #include <tuple>
@@ -22,6 +23,9 @@ uint32_t scaled(uint32_t requests) {
 void expect_right(const TortureConfig& config, const TortureOutcome& out) {
   EXPECT_EQ(out.wrong, 0u) << out.first_wrong;
   EXPECT_EQ(out.used_blocks_left, 0u);
+  EXPECT_EQ(out.host_bytes_left, 0u);
+  EXPECT_EQ(out.transfers_left, 0u);
+  EXPECT_EQ(out.standstills, 0u);
   EXPECT_EQ(out.integrity, "");
   EXPECT_EQ(out.complete + out.aborted + out.failed, config.requests);
   if (!config.prefix_caching) {
@@ -57,6 +61,57 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Torture,
                                   "_groups" + std::to_string(std::get<2>(c.param)) + "_block" +
                                   std::to_string(std::get<3>(c.param)) +
                                   (std::get<4>(c.param) ? "_prefix" : "_plain");
+                         });
+
+// A device tier of 128 tokens, which most requests outgrow, a host tier of three times that, and a ring.
+TortureConfig tiers(std::string policy, int depth, uint32_t layers_per_group) {
+  TortureConfig config;
+  config.policy = std::move(policy);
+  config.depth = depth;
+  config.layers_per_group = layers_per_group;
+  config.layers = 6;
+  config.total_blocks = 8;
+  config.host_blocks = 60;
+  config.stage_blocks = 40;
+  config.late_waits = 0.02;
+  config.failing_transfers = 0.01;
+  config.max_decode_stall = 20'000;  // of the clock, which a row moves by 1,000
+  config.seed = 77 + layers_per_group;
+  return config;
+}
+
+using TierCase = std::tuple<std::string, int, uint32_t>;
+class TierTorture : public testing::TestWithParam<TierCase> {};
+
+TEST_P(TierTorture, EveryOutputIsWhatItsTokensSay) {
+  const auto& [policy, depth, layers_per_group] = GetParam();
+  TortureConfig config = tiers(policy, depth, layers_per_group);
+  config.requests = scaled(120);
+  const TortureOutcome out = torture(config);
+  expect_right(config, out);
+  std::printf("%llu steps, %llu staged, %llu partial, %llu swapped, %llu deferred, %llu transfers\n",
+              static_cast<unsigned long long>(out.steps), static_cast<unsigned long long>(out.staged_steps),
+              static_cast<unsigned long long>(out.partial_steps),
+              static_cast<unsigned long long>(out.swapped), static_cast<unsigned long long>(out.deferred),
+              static_cast<unsigned long long>(out.transfers));
+  EXPECT_GT(out.staged_steps, 0u);
+  EXPECT_GT(out.deferred, 0u);
+  if (policy == "vllm-swap" || policy == "random") {
+    EXPECT_GT(out.swapped, 0u);
+  }
+  if (policy == "random" && layers_per_group < 6) {
+    EXPECT_GT(out.partial_steps, out.steps / 20);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, TierTorture,
+                         testing::Combine(testing::Values("vllm", "vllm-swap", "sarathi", "random"),
+                                          testing::Values(1, 2), testing::Values(1u, 2u, 4u, 6u)),
+                         [](const auto& c) {
+                           std::string policy = std::get<0>(c.param);
+                           std::replace(policy.begin(), policy.end(), '-', '_');
+                           return policy + "_depth" + std::to_string(std::get<1>(c.param)) + "_f" +
+                                  std::to_string(std::get<2>(c.param));
                          });
 
 TEST(Torture, StepsThatFailEndOnlyTheirRequests) {
@@ -131,6 +186,49 @@ TEST(TortureMutants, PrefixWrongBlockIsFound) {
 }
 TEST(TortureMutants, PrefixPartialBlockIsFound) {
   EXPECT_GT(wrong_with(Mutant::kPrefixPartialBlock, 1), 0u);
+}
+// The same over tiers. Without the fault the very same runs must be right.
+uint64_t wrong_in_tiers(Mutant fault, int depth, std::string policy, uint32_t layers_per_group,
+                        double late_waits = 0) {
+  TortureConfig config = tiers(std::move(policy), depth, layers_per_group);
+  config.check = false;
+  config.requests = 120;
+  config.late_waits = late_waits;
+  config.failing_transfers = 0;
+  expect_right(config, torture(config));
+  const ScopedMutant on(fault);
+  return torture(config).wrong;
+}
+
+TEST(TortureMutants, SkippedTransferWaitIsFound) {
+  EXPECT_GT(wrong_in_tiers(Mutant::kSkippedTransferWait, 1, "sarathi", 1), 0u);
+  EXPECT_GT(wrong_in_tiers(Mutant::kSkippedTransferWait, 2, "random", 2), 0u);
+}
+TEST(TortureMutants, StagedWrongLayerIsFound) {
+  EXPECT_GT(wrong_in_tiers(Mutant::kStagedWrongLayer, 1, "vllm", 1), 0u);
+  EXPECT_GT(wrong_in_tiers(Mutant::kStagedWrongLayer, 2, "random", 6), 0u);
+}
+TEST(TortureMutants, StagedWrongBlockIsFound) {
+  EXPECT_GT(wrong_in_tiers(Mutant::kStagedWrongBlock, 1, "vllm", 1), 0u);
+  EXPECT_GT(wrong_in_tiers(Mutant::kStagedWrongBlock, 2, "random", 2), 0u);
+}
+TEST(TortureMutants, RingReusedEarlyIsFound) {
+  EXPECT_GT(wrong_in_tiers(Mutant::kRingReusedEarly, 1, "sarathi", 1), 0u);
+  EXPECT_GT(wrong_in_tiers(Mutant::kRingReusedEarly, 2, "random", 2), 0u);
+}
+TEST(TortureMutants, DeferredSampledIsFound) {
+  EXPECT_GT(wrong_in_tiers(Mutant::kDeferredSampled, 1, "sarathi", 1, 0.05), 0u);
+  EXPECT_GT(wrong_in_tiers(Mutant::kDeferredSampled, 2, "random", 2, 0.05), 0u);
+}
+// A tail has to go to the host, come back, grow and go again.
+TEST(TortureMutants, StaleCopyIsFound) {
+  EXPECT_GT(wrong_in_tiers(Mutant::kStaleCopy, 1, "vllm-swap", 6), 0u);
+  EXPECT_GT(wrong_in_tiers(Mutant::kStaleCopy, 2, "random", 1), 0u);
+}
+TEST(TortureMutants, TransferSourceFreedEarlyIsFound) {
+  EXPECT_GT(wrong_in_tiers(Mutant::kTransferSourceFreedEarly, 1, "vllm-swap", 6), 0u);
+  EXPECT_GT(wrong_in_tiers(Mutant::kTransferSourceFreedEarly, 1, "random", 1), 0u);
+  EXPECT_GT(wrong_in_tiers(Mutant::kTransferSourceFreedEarly, 2, "random", 2), 0u);
 }
 TEST(TortureMutants, ResumeSkipsTokenIsFound) {
   EXPECT_GT(wrong_with(Mutant::kResumeSkipsToken, 1), 0u);

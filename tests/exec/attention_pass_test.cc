@@ -38,7 +38,7 @@ class AttentionPassTest : public testing::Test {
     for (uint32_t b = 0; b < blocks; ++b) {
       // Blocks do not lie in the order of the history.
       const uint64_t at = 2 * frame * (b * 37 % blocks);
-      frames_.push_back({{at, Tier::kDevice}, {at + frame, Tier::kDevice}});
+      frames_.push_back({at, at + frame});
     }
   }
 
@@ -47,9 +47,8 @@ class AttentionPassTest : public testing::Test {
     StepSlice slice;
     slice.tokens = {tokens - rows, tokens};
     slice.first_token = static_cast<uint32_t>(rows_.size());
-    slice.first_frames = static_cast<uint32_t>(step_.kv_frames.size());
     slice.blocks = geometry_.blocks_for(tokens);
-    step_.kv_frames.insert(step_.kv_frames.end(), frames_.begin(), frames_.begin() + slice.blocks);
+    slice.table = std::make_shared<BlockTable>(frames_.begin(), frames_.begin() + slice.blocks);
     for (uint32_t p = slice.tokens.begin; p < tokens; ++p) {
       rows_.push_back({static_cast<uint32_t>(step_.slices.size()), p, 0});
     }
@@ -91,9 +90,9 @@ class AttentionPassTest : public testing::Test {
         static_cast<int32_t>(std::min<int64_t>(position + 1 - leaf * ops::kLeafTokens, ops::kLeafTokens));
     std::vector<const void*> k, v;
     for (int64_t b = 0; b * kBlock < valid; ++b) {
-      const KvFrames& f = frames_[static_cast<size_t>(leaf * (ops::kLeafTokens / kBlock) + b)];
-      k.push_back(memory_.data() + f.k.offset + ops::kv_tile_offset(frame_, 0, head));
-      v.push_back(memory_.data() + f.v.offset + ops::kv_tile_offset(frame_, 0, head));
+      const KvPlanes& f = frames_[static_cast<size_t>(leaf * (ops::kLeafTokens / kBlock) + b)];
+      k.push_back(memory_.data() + f.k + ops::kv_tile_offset(frame_, 0, head));
+      v.push_back(memory_.data() + f.v + ops::kv_tile_offset(frame_, 0, head));
     }
     ops::AttentionLeafArgs args;
     args.q = q;
@@ -136,7 +135,7 @@ class AttentionPassTest : public testing::Test {
   CacheGeometry geometry_;
   ops::KvShape frame_;
   std::vector<std::byte> memory_;
-  std::vector<KvFrames> frames_;
+  BlockTable frames_;
   Step step_;
   std::vector<StepRow> rows_;
 };

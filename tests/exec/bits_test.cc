@@ -1,5 +1,5 @@
-// The promise: a request's logits and tokens do not depend on batch, policy, chunks, preemption, prefix
-// reuse, threads, layer groups, block size or instruction set; and they are those of the rules.
+// The promise: a request's logits and tokens do not depend on batch, policy, chunks, preemption, tiers,
+// prefix reuse, threads, layer groups, block size or instruction set; and they are those of the rules.
 #include <gtest/gtest.h>
 
 #include "exec/scenarios.h"

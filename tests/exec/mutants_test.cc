@@ -3,6 +3,7 @@
 
 #include "base/mutant.h"
 #include "exec/scenarios.h"
+#include "exec/tier_torture.h"
 
 namespace kvasir::test {
 namespace {
@@ -43,6 +44,9 @@ constexpr Case kCases[] = {
      ops::KvType::kQ8_0},
     {Mutant::kBf16PairSwapped, "even element of a pair first", "alone", ops::WeightType::kBf16},
     {Mutant::kBf16RowsUnrounded, "rows not rounded to bf16", "alone", ops::WeightType::kBf16},
+    {Mutant::kStagedWrongLayer, "staged planes of the next layer", "outgrown, sarathi"},
+    // The sums of a softmax hide the order of keys but for their last bits.
+    {Mutant::kStagedWrongBlock, "staged blocks change places", "outgrown, sarathi", ops::WeightType::kF32},
 };
 
 // What a scenario gives without the fault is what the reference gives: Bits asserts it.
@@ -64,6 +68,45 @@ TEST(Mutants, EachTurnsTheBitTestsRed) {
       EXPECT_GT(differences(expected, run_scenario(work, scenario)), 0) << "the fault was not noticed";
     }
     EXPECT_TRUE(found);
+  }
+}
+
+struct TierCase {
+  Mutant mutant;
+  const char* name;
+  const char* policy;
+};
+
+constexpr TierCase kTierCases[] = {
+    {Mutant::kSkippedTransferWait, "skipped wait for a transfer", "sarathi"},
+    {Mutant::kRingReusedEarly, "ring reused early", "sarathi"},
+    {Mutant::kDeferredSampled, "deferred rows sample", "sarathi"},
+    {Mutant::kTransferSourceFreedEarly, "source of a transfer freed early", "vllm-swap"},
+    {Mutant::kSkippedTransferWait, "skipped wait for a transfer", "random"},
+    {Mutant::kStagedWrongLayer, "staged planes of the next layer", "random"},
+    {Mutant::kStagedWrongBlock, "staged blocks change places", "random"},
+    {Mutant::kRingReusedEarly, "ring reused early", "random"},
+    {Mutant::kDeferredSampled, "deferred rows sample", "random"},
+    // It shows where a tail goes to the host, comes back, grows and goes again.
+    {Mutant::kStaleCopy, "stale copy of a tail", "random"},
+    {Mutant::kTransferSourceFreedEarly, "source of a transfer freed early", "random"},
+};
+
+// Faults of time show for certain where time is the test's: the fake link holds transfers back, and spoils
+// what is not there yet.
+TEST(Mutants, EachFaultOfTheTiersTurnsTheTortureRed) {
+  const TierTorture torture(torture_gqa(), ops::WeightType::kF32, ops::KvType::kBf16, 24, 50);
+  for (const TierCase& c : kTierCases) {
+    SCOPED_TRACE(std::string(c.name) + ", " + c.policy);
+    RigOptions options = torture.tiers(1);
+    options.policy = c.policy;
+    options.threads = 1;  // the link's faults must not race with attention
+    options.link = RigLink::kFake;
+    options.late_waits = 0.03;
+    options.check_integrity = false;
+    EXPECT_EQ(torture.torture(options).wrong, 0u);
+    const ScopedMutant fault(c.mutant);
+    EXPECT_GT(torture.torture(options).wrong, 0u) << "the fault was not noticed";
   }
 }
 

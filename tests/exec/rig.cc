@@ -2,11 +2,17 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "base/random.h"
+#include "cache/memory_link.h"
+#include "engine/random_policy.h"
 #include "exec/cpu/cpu_executor.h"
 #include "exec/reference_decoder.h"
+#include "fakes/fake_link.h"
 #include "model/sampler.h"
 #include "sched/registry.h"
 
@@ -36,73 +42,206 @@ EngineOptions engine_options(const ModelFile& file, const RigOptions& options) {
   g.layers_per_group = options.layers_per_group == 0 ? g.layers : options.layers_per_group;
   g.kv_plane_bytes_per_token_layer = c.kv_plane_bytes_per_token_layer(options.kv_type);
   engine.cache.device_bytes = g.kv_block_bytes() * options.blocks;
+  engine.cache.host_bytes = g.kv_block_bytes() * options.host_blocks;
+  engine.cache.stage_bytes = 2 * g.layer_plane_bytes() * options.stage_blocks;
   engine.cache.prefix_caching = options.prefix_caching;
   engine.cache.numerics_id = "test";
   engine.limits = options.limits;
+  engine.max_decode_stall = options.max_decode_stall;
   engine.max_model_len = std::min(Engine::longest_fit(engine.cache), static_cast<uint32_t>(c.context_length));
   engine.check_integrity = options.check_integrity;
   return engine;
 }
 
-}  // namespace
+// A whole engine, built from the ground, and the link as a test drives it.
+class Rig {
+ public:
+  Rig(const ModelFile& file, const RigOptions& options, RigRun& result);
 
-RigRun run(const ModelFile& file, const RigOptions& options, const std::vector<RigRequest>& requests) {
-  RigRun result;
-  result.outputs.resize(requests.size());
-  const EngineOptions settings = engine_options(file, options);
-  auto packed = PackedModel::make(file, static_cast<uint32_t>(file.config().context_length));
-  auto memory = Arena::map(settings.cache.device_bytes, "the test");
-  auto policy = make_policy(options.policy);
-  EXPECT_TRUE(packed.ok() && memory.ok() && policy.ok());
-  // What a frame held before must not matter: not a number, not zero.
+  // Submits what is due, cancels what is due, and turns the engine. False: everything has ended.
+  bool turn(const std::vector<RigRequest>& requests);
+  // Waits for transfers that nobody needs any more.
+  void settle();
+  void report();
+  uint64_t steps() const { return engine_->metrics().steps; }
+
+ private:
+  bool submit(const RigRequest& request);
+  void cancel_due(const std::vector<RigRequest>& requests);
+  void make_link();
+  Link* link() const { return fake_ ? static_cast<Link*>(fake_.get()) : real_.get(); }
+  const Clock& clock() const {
+    return options_.link == RigLink::kFake ? static_cast<const Clock&>(virtual_clock_) : clock_;
+  }
+
+  const RigOptions options_;
+  const EngineOptions settings_;
+  RigRun& result_;
+  MonotonicClock clock_;
+  VirtualClock virtual_clock_;
+  Random moving_;
+  std::unique_ptr<PackedModel> packed_;
+  Arena device_;
+  Arena host_;
+  std::unique_ptr<FakeLink> fake_;
+  std::unique_ptr<MemoryLink> real_;
+  std::unique_ptr<CpuExecutor> executor_;
+  std::unique_ptr<Engine> engine_;
+  std::vector<RequestId> ids_;  // of those submitted
+  std::map<SeqId, size_t> request_of_;
+  bool busy_ = true;
+};
+
+Arena filled_arena(uint64_t bytes) {
+  auto memory = Arena::map(bytes, "the test");
+  EXPECT_TRUE(memory.ok());
+  // What memory held before must not matter: not a number, not zero.
   std::memset(memory->data(), 0xff, memory->size());
+  return std::move(memory).value();
+}
 
+Rig::Rig(const ModelFile& file, const RigOptions& options, RigRun& result)
+    : options_(options),
+      settings_(engine_options(file, options)),
+      result_(result),
+      moving_(options.seed + 2) {
+  auto packed = PackedModel::make(file, static_cast<uint32_t>(file.config().context_length));
+  auto policy = options.policy == "random" ? Result<std::unique_ptr<Policy>>(make_random_policy(options.seed))
+                                           : make_policy(options.policy);
+  EXPECT_TRUE(packed.ok() && policy.ok());
+  packed_ = std::move(packed).value();
+  device_ = filled_arena(settings_.cache.device_bytes + settings_.cache.stage_bytes);
+  if (options.host_blocks > 0) make_link();
   Decoder::Options decoder;
   decoder.activation = options.activation;
   decoder.kv_type = options.kv_type;
-  const MonotonicClock clock;
-  CpuExecutor executor(**packed, ops::kernels_for(options.isa), settings.cache.geometry, decoder,
-                       memory->data(), options.threads, clock);
-  std::map<SeqId, size_t> request_of;
-  executor.set_tap([&](SeqId seq, uint32_t position, std::span<const float> logits) {
-    RigOutput& out = result.outputs[request_of.at(seq)];
-    out.logits[position].assign(logits.begin(), logits.end());
+  executor_ = std::make_unique<CpuExecutor>(*packed_, ops::kernels_for(options.isa), settings_.cache.geometry,
+                                            decoder, device_.data(), options.threads, clock(),
+                                            std::vector<int>{}, link());
+  executor_->set_tap([this](SeqId seq, uint32_t position, std::span<const float> logits) {
+    RigOutput& out = result_.outputs[request_of_.at(seq)];
+    const auto [it, first] = out.logits.try_emplace(position, logits.begin(), logits.end());
+    out.repeated |= !first;
   });
-  Engine engine(settings, std::move(policy).value(), executor, clock);
-  size_t submitted = 0;
-  for (bool busy = true; busy || submitted < requests.size();) {
-    for (; submitted < requests.size(); ++submitted) {
-      const RigRequest& r = requests[submitted];
-      if (busy && r.after_step > engine.metrics().steps) break;
-      GenerationRequest request;
-      request.prompt = r.prompt;
-      request.max_tokens = r.max_tokens;
-      request.sampling = r.sampling;
-      auto id = engine.submit(std::move(request), std::make_shared<RigSink>(result.outputs[submitted]));
-      EXPECT_TRUE(id.ok()) << id.status().message();
-      if (!id.ok()) return result;
-      request_of[SeqId{raw(*id)}] = submitted;
-    }
-    busy = engine.step();
+  engine_ = std::make_unique<Engine>(
+      settings_, std::make_unique<CountingPolicy>(std::move(policy).value(), result.plans), *executor_,
+      clock(), nullptr, link());
+}
+
+void Rig::make_link() {
+  host_ = filled_arena(settings_.cache.host_bytes);
+  const std::span<std::byte> device(device_.data(), device_.size());
+  const std::span<std::byte> host(host_.data(), host_.size());
+  if (options_.link == RigLink::kFake) {
+    fake_ = std::make_unique<FakeLink>(virtual_clock_, FakeLink::Memories{device, host, {}});
+    fake_->be_late(options_.late_waits, options_.seed);
+    fake_->fail_share(options_.failing_transfers, options_.seed + 1);
+    return;
   }
-  result.preemptions = engine.metrics().num_preemptions;
-  result.steps = engine.metrics().steps;
-  EXPECT_EQ(engine.metrics().kv_blocks_used, 0u) << "blocks are leaked";
-  for (const RigOutput& out : result.outputs) EXPECT_EQ(out.finish, FinishReason::kLength);
+  MemoryLinkOptions link;
+  link.memory = {device, host, {}};
+  link.unit_bytes = 4 * kKiB;  // several of the tiny models' layers are more than a unit
+  link.emulated_bytes_per_s = options_.link_bytes_per_s;
+  real_ = std::make_unique<MemoryLink>(link, clock_);
+}
+
+bool Rig::submit(const RigRequest& request) {
+  GenerationRequest r;
+  r.prompt = request.prompt;
+  r.max_tokens = request.max_tokens;
+  r.sampling = request.sampling;
+  auto id = engine_->submit(std::move(r), std::make_shared<RigSink>(result_.outputs[ids_.size()]));
+  EXPECT_TRUE(id.ok()) << id.status().message();
+  if (!id.ok()) return false;
+  request_of_[SeqId{raw(*id)}] = ids_.size();
+  ids_.push_back(*id);
+  return true;
+}
+
+void Rig::cancel_due(const std::vector<RigRequest>& requests) {
+  for (size_t i = 0; i < ids_.size(); ++i) {
+    RigOutput& out = result_.outputs[i];
+    if (out.cancelled || out.finish != FinishReason::kAbort) continue;
+    if (requests[i].cancel_after_step > engine_->metrics().steps) continue;
+    engine_->cancel(ids_[i]);
+    out.cancelled = true;
+  }
+}
+
+bool Rig::turn(const std::vector<RigRequest>& requests) {
+  const uint64_t steps = engine_->metrics().steps;
+  while (ids_.size() < requests.size() && (!busy_ || requests[ids_.size()].after_step <= steps)) {
+    if (!submit(requests[ids_.size()])) return false;
+    busy_ = true;
+  }
+  cancel_due(requests);
+  if (fake_ && moving_.unit() < options_.moved) fake_->complete_some(moving_);
+  busy_ = engine_->step();
+  // Nothing ran: everybody waits for the link, which has a thread of its own.
+  if (real_ && engine_->metrics().steps == steps) std::this_thread::sleep_for(std::chrono::microseconds(20));
+  return busy_ || ids_.size() < requests.size();
+}
+
+void Rig::settle() {
+  while (engine_->metrics().transfers_in_flight > 0) {
+    if (fake_) fake_->complete_all();
+    if (real_) std::this_thread::sleep_for(std::chrono::microseconds(20));
+    engine_->step();
+  }
+}
+
+void Rig::report() {
+  const EngineMetrics& m = engine_->metrics();
+  result_.preemptions = m.num_preemptions;
+  result_.swapped = m.num_preemptions_swapped;
+  result_.steps = m.steps;
+  result_.staged_steps = m.steps_staged;
+  result_.deferred_rows = m.deferred_rows;
+  if (link()) result_.link = link()->stats();
+  EXPECT_EQ(m.kv_blocks_used, 0u) << "blocks are leaked";
+  EXPECT_EQ(m.tiers[1].bytes_used, 0u) << "cells on the host are leaked";
+  EXPECT_TRUE(engine_->check_integrity().ok()) << engine_->check_integrity().message();
+}
+
+// Whether what came is what had to come, or, of a cancelled request, the beginning of it.
+bool same(const RigOutput& expected, const RigOutput& got) {
+  if (got.repeated || got.tokens.size() > expected.tokens.size()) return false;
+  if (!std::equal(got.tokens.begin(), got.tokens.end(), expected.tokens.begin())) return false;
+  const bool whole = !got.cancelled || got.finish == FinishReason::kLength;
+  if (whole && got.tokens.size() < expected.tokens.size()) return false;
+  if (whole && got.logits.size() < expected.logits.size()) return false;
+  return std::all_of(got.logits.begin(), got.logits.end(), [&](const auto& entry) {
+    const auto it = expected.logits.find(entry.first);
+    return it != expected.logits.end() && it->second.size() == entry.second.size() &&
+           std::memcmp(it->second.data(), entry.second.data(), entry.second.size() * sizeof(float)) == 0;
+  });
+}
+
+}  // namespace
+
+RigRun run(const ModelFile& file, const RigOptions& options, const std::vector<RigRequest>& requests) {
+  constexpr int kStuck = 200'000;  // turns without a step
+  RigRun result;
+  result.outputs.resize(requests.size());
+  Rig rig(file, options, result);
+  uint64_t steps = 0;
+  int idle = 0;
+  while (rig.turn(requests) && idle < kStuck) {
+    idle = rig.steps() == steps ? idle + 1 : 0;
+    steps = rig.steps();
+  }
+  EXPECT_LT(idle, kStuck) << "nothing moves any more";
+  rig.settle();
+  rig.report();
+  for (const RigOutput& out : result.outputs) {
+    EXPECT_TRUE(out.finish == FinishReason::kLength || out.cancelled);
+  }
   return result;
 }
 
 int differences(const std::vector<RigOutput>& expected, const std::vector<RigOutput>& got) {
   int count = 0;
-  for (size_t i = 0; i < expected.size(); ++i) {
-    bool same = expected[i].tokens == got[i].tokens && expected[i].logits.size() == got[i].logits.size();
-    for (const auto& [position, logits] : expected[i].logits) {
-      auto it = got[i].logits.find(position);
-      same = same && it != got[i].logits.end() && it->second.size() == logits.size() &&
-             std::memcmp(it->second.data(), logits.data(), logits.size() * sizeof(float)) == 0;
-    }
-    count += same ? 0 : 1;
-  }
+  for (size_t i = 0; i < expected.size(); ++i) count += same(expected[i], got[i]) ? 0 : 1;
   return count;
 }
 

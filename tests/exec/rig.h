@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "contract/view.h"
+#include "engine/counting_policy.h"
 #include "engine/engine.h"
 #include "model/model_file.h"
 #include "ops/cpu/isa.h"
@@ -16,18 +17,33 @@
 
 namespace kvasir::test {
 
+// What moves bytes between the device and the host.
+enum class RigLink : uint8_t {
+  kMemory,  // the real one, on a thread of its own
+  kFake,    // a FakeLink, on a virtual clock
+};
+
 struct RigOptions {
   ops::ActivationMode activation = ops::ActivationMode::kAuto;
   ops::KvType kv_type = ops::KvType::kBf16;
   ops::IsaClass isa = ops::detect_isa();
   int threads = 2;
-  std::string policy = "sarathi";
-  uint32_t blocks = 256;
+  std::string policy = "sarathi";  // or "random", which `seed` feeds
+  uint32_t blocks = 256;           // of the device tier's frames
+  uint32_t host_blocks = 0;        // of the host tier; 0: none, and no link
+  uint32_t stage_blocks = 0;       // of which the stage ring holds one layer
   uint32_t block_tokens = 64;
   uint32_t layers_per_group = 0;  // 0: all
   PlanLimits limits{};
   bool prefix_caching = false;
   bool check_integrity = true;
+  Nanos max_decode_stall = 0;
+  RigLink link = RigLink::kMemory;
+  double link_bytes_per_s = 0;   // of the real link, emulated; 0: as fast as the machine
+  double late_waits = 0;         // of the fake link: share of the waits that are in vain,
+  double failing_transfers = 0;  // share of the transfers that fail,
+  double moved = 0.5;            // share of the turns in which some end without being waited for
+  uint64_t seed = 1;
 };
 
 struct RigRequest {
@@ -35,11 +51,14 @@ struct RigRequest {
   uint32_t max_tokens = 8;
   SamplingParams sampling{};
   uint64_t after_step = 0;  // submitted when so many steps have ended
+  uint64_t cancel_after_step = UINT64_MAX;
 };
 
 struct RigOutput {
   std::vector<Token> tokens;
-  std::map<uint32_t, std::vector<float>> logits;  // by the position of the row
+  std::map<uint32_t, std::vector<float>> logits;  // by the position of the row, as they came first
+  bool repeated = false;                          // some came twice: nothing is sampled twice
+  bool cancelled = false;                         // what there is, is a beginning
   FinishReason finish = FinishReason::kAbort;
   uint32_t cached_prompt_tokens = 0;
 };
@@ -47,13 +66,20 @@ struct RigOutput {
 struct RigRun {
   std::vector<RigOutput> outputs;  // in the order of the requests
   uint64_t preemptions = 0;
+  uint64_t swapped = 0;  // preemptions that kept their cells on the host
   uint64_t steps = 0;
+  uint64_t staged_steps = 0;   // that read something through the stage ring
+  uint64_t deferred_rows = 0;  // slices that left a step because a transfer was late, or failed
+  PlanCounts plans;
+  LinkStats link;
 };
 
-// Runs the requests to their ends. Fails the test on anything that is not an answer.
+// Runs the requests to their ends. Fails the test on anything that is not an answer, and if cells, transfers
+// or requests are left.
 RigRun run(const ModelFile& file, const RigOptions& options, const std::vector<RigRequest>& requests);
 
-// How many requests have other tokens, or other bits in any logit.
+// How many requests have other tokens, or other bits in any logit. Of those that were cancelled in `got`,
+// what there is counts.
 int differences(const std::vector<RigOutput>& expected, const std::vector<RigOutput>& got);
 
 // The same requests by the scalar reference.

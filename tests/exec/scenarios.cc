@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <utility>
+
 #include "base/random.h"
 
 namespace kvasir::test {
@@ -24,14 +27,95 @@ Workload make_workload(ops::WeightType type) {
   return work;
 }
 
-std::vector<Scenario> scenarios() {
-  std::vector<Scenario> all;
-  auto add = [&](std::string name, const std::function<void(Scenario&)>& change) {
+namespace {
+
+using Change = std::function<void(Scenario&)>;
+
+class Scenarios {
+ public:
+  void add(std::string name, const Change& change) {
     Scenario s;
     s.name = std::move(name);
     change(s);
     all.push_back(std::move(s));
+  }
+  std::vector<Scenario> all;
+};
+
+// The longest request needs 56 blocks of 16 tokens: the device tier has room for it, and for little beside.
+void add_swaps(Scenarios& to) {
+  const auto swaps = [&](const std::string& name, const Change& change) {
+    to.add("swap" + name, [&](Scenario& s) {
+      s.options.policy = "vllm-swap";
+      s.options.blocks = 58;
+      s.options.host_blocks = 150;
+      s.options.block_tokens = 16;
+      s.expects_preemptions = s.expects_swaps = true;
+      change(s);
+    });
   };
+  swaps("", [](Scenario&) {});
+  swaps(", one layer at a time, prefix reuse", [](Scenario& s) {
+    s.options.layers_per_group = 1;
+    s.options.prefix_caching = true;
+    s.expects_reuse = true;
+  });
+  swaps(", blocks of 64 that are swapped half full", [](Scenario& s) {
+    s.options.block_tokens = 64;
+    s.options.blocks = 16;
+    s.options.host_blocks = 60;
+    s.options.layers_per_group = 2;
+  });
+}
+
+// The longest request does not fit the device tier: it streams.
+void add_streams(Scenarios& to) {
+  const auto streams = [&](const std::string& name, const Change& change) {
+    to.add("outgrown" + name, [&](Scenario& s) {
+      s.options.blocks = 40;
+      s.options.host_blocks = 120;
+      s.options.stage_blocks = 80;
+      s.options.block_tokens = 16;
+      s.expects_staging = true;
+      change(s);
+    });
+  };
+  streams(", sarathi", [](Scenario& s) { s.options.layers_per_group = 1; });
+  streams(", vllm", [](Scenario& s) {
+    s.options.policy = "vllm";
+    s.options.layers_per_group = 2;
+  });
+  streams(", vllm-swap", [](Scenario& s) {
+    s.options.policy = "vllm-swap";
+    s.expects_swaps = true;
+  });
+  streams(", prefix reuse", [](Scenario& s) {
+    s.options.layers_per_group = 1;
+    s.options.prefix_caching = true;
+    s.expects_reuse = true;
+  });
+  streams(", chunks of 7", [](Scenario& s) {
+    s.options.layers_per_group = 2;
+    s.options.limits.long_prefill_token_threshold = 7;
+  });
+  streams(", three threads, a host too small for all layers", [](Scenario& s) {
+    s.options.threads = 3;
+    s.options.layers_per_group = 1;
+    s.options.host_blocks = 38;
+    s.expects_partial = true;
+  });
+  streams(", random", [](Scenario& s) {
+    s.options.policy = "random";
+    s.options.layers_per_group = 1;
+    s.expects_preemptions = s.expects_partial = true;
+  });
+}
+
+}  // namespace
+
+std::vector<Scenario> scenarios() {
+  Scenarios to;
+  const auto add = [&](std::string name, const Change& change) { to.add(std::move(name), change); };
   add("alone", [](Scenario& s) { s.alone = true; });
   add("among 32, sarathi", [](Scenario&) {});
   add("among 32, vllm", [](Scenario& s) { s.options.policy = "vllm"; });
@@ -74,7 +158,9 @@ std::vector<Scenario> scenarios() {
   for (uint32_t group : {1u, 2u}) {
     add("layer groups of " + std::to_string(group), [&](Scenario& s) { s.options.layers_per_group = group; });
   }
-  return all;
+  add_swaps(to);
+  add_streams(to);
+  return std::move(to.all);
 }
 
 std::vector<RigOutput> run_scenario(const Workload& work, const Scenario& scenario) {
@@ -88,6 +174,15 @@ std::vector<RigOutput> run_scenario(const Workload& work, const Scenario& scenar
   RigRun result = run(*work.file, scenario.options, work.requests);
   if (scenario.expects_preemptions) {
     EXPECT_GT(result.preemptions, 0u) << "the scenario is void";
+  }
+  if (scenario.expects_swaps) {
+    EXPECT_GT(result.swapped, 0u) << "the scenario is void";
+  }
+  if (scenario.expects_staging) {
+    EXPECT_GT(result.staged_steps, 0u) << "the scenario is void";
+  }
+  if (scenario.expects_partial) {
+    EXPECT_GT(result.plans.partial_steps, 0u) << "the scenario is void";
   }
   uint64_t cached = 0;
   for (const RigOutput& out : result.outputs) cached += out.cached_prompt_tokens;

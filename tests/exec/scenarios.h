@@ -24,6 +24,9 @@ struct Scenario {
   bool alone = false;  // every request in an engine of its own
   bool expects_preemptions = false;
   bool expects_reuse = false;  // of cached prefixes
+  bool expects_swaps = false;
+  bool expects_staging = false;
+  bool expects_partial = false;  // residence: some layer groups of a sequence on the device, not all
 };
 std::vector<Scenario> scenarios();
 

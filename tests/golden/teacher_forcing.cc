@@ -68,9 +68,9 @@ void TeacherForcing::run(std::span<const Token> tokens, uint32_t chunk, const Ro
     slice.blocks = geometry_.blocks_for(slice.tokens.end);
     step.token_ids.assign(tokens.begin() + slice.tokens.begin, tokens.begin() + slice.tokens.end);
     const uint64_t frame = geometry_.frame_bytes(FrameClass::kKvPlane);
-    for (uint64_t b = 0; b < slice.blocks; ++b) {
-      step.kv_frames.push_back({{2 * b * frame, Tier::kDevice}, {(2 * b + 1) * frame, Tier::kDevice}});
-    }
+    BlockTable table;
+    for (uint64_t b = 0; b < slice.blocks; ++b) table.push_back({2 * b * frame, (2 * b + 1) * frame});
+    slice.table = std::make_shared<BlockTable>(std::move(table));
     step.slices.push_back(slice);
     executor_->submit(std::move(step));
     const StepResult result = executor_->wait();

@@ -13,6 +13,7 @@ TEST(Registry, MakesEveryPolicyThatItNames) {
   EXPECT_TRUE(std::is_sorted(names.begin(), names.end()));
   EXPECT_NE(std::find(names.begin(), names.end(), "sarathi"), names.end());
   EXPECT_NE(std::find(names.begin(), names.end(), "fcfs"), names.end());
+  EXPECT_NE(std::find(names.begin(), names.end(), "vllm-swap"), names.end());
   for (const std::string& n : names) EXPECT_TRUE(make_policy(n).ok()) << n;
 }
 
@@ -22,6 +23,7 @@ TEST(Registry, SaysWhatThereIs) {
   EXPECT_EQ(policy.status().code(), ErrorCode::kNotFound);
   EXPECT_NE(policy.status().message().find("'lifo'"), std::string::npos);
   EXPECT_NE(policy.status().message().find("sarathi"), std::string::npos);
+  EXPECT_NE(policy.status().message().find("vllm-swap"), std::string::npos);
 }
 
 TEST(Registry, APolicyWithoutStateSavesNoneAndRefusesSome) {

@@ -24,14 +24,14 @@ View view_with_budget(uint32_t tokens, uint32_t free_blocks) {
 TEST(SarathiPolicy, DecodesFirstAndGivesTheRestToChunks) {
   View view = view_with_budget(32, 30);
   SeqView half = running_seq(2, 100, 100, 40);
-  half.promised_blocks = 4;
-  view.device.promised[0] = 4 * view.geometry.kv_frames_per_block();
+  half.promised_cells[0] = 8;
+  set_promised(view, 4);
   view.running = {half, decoding_seq(3, 20, 30), decoding_seq(1, 20, 30)};
   view.waiting = {waiting_seq(4, 50)};
   EXPECT_EQ(plan(view), "decode 1 [29, 30) samples\ndecode 3 [29, 30) samples\nprefill 2 [40, 70)\n");
   view.limits.max_num_batched_tokens = 72;
   EXPECT_EQ(plan(view),
-            "promise 4 4 blocks\n"
+            "promise 4 8 cells on device\n"
             "decode 1 [29, 30) samples\ndecode 3 [29, 30) samples\n"
             "prefill 2 [40, 100) samples\nprefill 4 [0, 10)\n");
 }
@@ -39,7 +39,7 @@ TEST(SarathiPolicy, DecodesFirstAndGivesTheRestToChunks) {
 TEST(SarathiPolicy, ChunksALongPromptAndStopsAtTheBudget) {
   View view = view_with_budget(64, 30);
   view.waiting = {waiting_seq(1, 200), waiting_seq(2, 5)};
-  EXPECT_EQ(plan(view), "promise 1 13 blocks\nprefill 1 [0, 64)\n");
+  EXPECT_EQ(plan(view), "promise 1 26 cells on device\nprefill 1 [0, 64)\n");
 }
 
 TEST(SarathiPolicy, TheThresholdBoundsTheChunkOfOneSequence) {
@@ -47,14 +47,14 @@ TEST(SarathiPolicy, TheThresholdBoundsTheChunkOfOneSequence) {
   view.limits.long_prefill_token_threshold = 24;
   view.waiting = {waiting_seq(1, 200), waiting_seq(2, 100), waiting_seq(3, 100)};
   EXPECT_EQ(plan(view),
-            "promise 1 13 blocks\npromise 2 7 blocks\npromise 3 7 blocks\n"
+            "promise 1 26 cells on device\npromise 2 14 cells on device\npromise 3 14 cells on device\n"
             "prefill 1 [0, 24)\nprefill 2 [0, 24)\nprefill 3 [0, 16)\n");
 }
 
 TEST(SarathiPolicy, AdmitsInOrderWhileTheWholePromptsBlocksAreFree) {
   View view = view_with_budget(64, 4);
   view.waiting = {waiting_seq(1, 40), waiting_seq(2, 32), waiting_seq(3, 1)};
-  EXPECT_EQ(plan(view), "promise 1 3 blocks\nprefill 1 [0, 40) samples\n") << "nobody overtakes";
+  EXPECT_EQ(plan(view), "promise 1 6 cells on device\nprefill 1 [0, 40) samples\n") << "nobody overtakes";
 }
 
 TEST(SarathiPolicy, DecodesAreNotCutByTheBudget) {
@@ -85,10 +85,10 @@ TEST(SarathiPolicy, AResumedSequenceComputesItsOutputAgainInChunks) {
   SeqView resumed = waiting_seq(1, 20);
   resumed.known_tokens = 50;
   view.waiting = {resumed};
-  EXPECT_EQ(plan(view), "promise 1 4 blocks\nprefill 1 [0, 32)\n");
+  EXPECT_EQ(plan(view), "promise 1 8 cells on device\nprefill 1 [0, 32)\n");
   SeqView going_on = running_seq(1, 20, 50, 32);
-  going_on.promised_blocks = 2;
-  view.device.promised[0] = 2 * view.geometry.kv_frames_per_block();
+  going_on.promised_cells[0] = 4;
+  set_promised(view, 2);
   view.waiting.clear();
   view.running = {going_on};
   EXPECT_EQ(plan(view), "recompute 1 [32, 50) samples\n");
@@ -97,7 +97,7 @@ TEST(SarathiPolicy, AResumedSequenceComputesItsOutputAgainInChunks) {
 TEST(SarathiPolicy, ACachedPrefixIsAdopted) {
   View view = view_with_budget(8, 10);
   view.waiting = {waiting_seq(1, 50, 32)};
-  EXPECT_EQ(plan(view), "adopt 1 [0, 32)\npromise 1 2 blocks\nprefill 1 [32, 40)\n");
+  EXPECT_EQ(plan(view), "adopt 1 [0, 32)\npromise 1 4 cells on device\nprefill 1 [32, 40)\n");
 }
 
 TEST(SarathiPolicy, WaitsForBlocksThatAStepInFlightStillUses) {

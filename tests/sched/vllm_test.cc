@@ -20,7 +20,7 @@ TEST(VllmPolicy, AdmitsInOrderOfArrivalWithinTheBudget) {
   view.limits.max_num_batched_tokens = 100;
   view.waiting = {waiting_seq(1, 40), waiting_seq(2, 60), waiting_seq(3, 1)};
   EXPECT_EQ(plan(view),
-            "promise 1 3 blocks\npromise 2 4 blocks\n"
+            "promise 1 6 cells on device\npromise 2 8 cells on device\n"
             "prefill 1 [0, 40) samples\nprefill 2 [0, 60) samples\n");
 }
 
@@ -28,19 +28,19 @@ TEST(VllmPolicy, StopsAtTheFirstThatDoesNotFit) {
   View view = make_view(50, 50);
   view.limits.max_num_batched_tokens = 100;
   view.waiting = {waiting_seq(1, 40), waiting_seq(2, 61), waiting_seq(3, 1)};
-  EXPECT_EQ(plan(view), "promise 1 3 blocks\nprefill 1 [0, 40) samples\n") << "nobody overtakes";
+  EXPECT_EQ(plan(view), "promise 1 6 cells on device\nprefill 1 [0, 40) samples\n") << "nobody overtakes";
   view = make_view(50, 4);
   view.waiting = {waiting_seq(1, 40), waiting_seq(2, 32), waiting_seq(3, 1)};
-  EXPECT_EQ(plan(view), "promise 1 3 blocks\nprefill 1 [0, 40) samples\n") << "one block is not two";
+  EXPECT_EQ(plan(view), "promise 1 6 cells on device\nprefill 1 [0, 40) samples\n") << "one block is not two";
 }
 
 TEST(VllmPolicy, APromptAboveTheBudgetGoesAlone) {
   View view = make_view(50, 50);
   view.limits.max_num_batched_tokens = 100;
   view.waiting = {waiting_seq(1, 200), waiting_seq(2, 5)};
-  EXPECT_EQ(plan(view), "promise 1 13 blocks\nprefill 1 [0, 200) samples\n");
+  EXPECT_EQ(plan(view), "promise 1 26 cells on device\nprefill 1 [0, 200) samples\n");
   view.waiting = {waiting_seq(1, 5), waiting_seq(2, 200)};
-  EXPECT_EQ(plan(view), "promise 1 1 blocks\nprefill 1 [0, 5) samples\n");
+  EXPECT_EQ(plan(view), "promise 1 2 cells on device\nprefill 1 [0, 5) samples\n");
 }
 
 TEST(VllmPolicy, KeepsAWatermarkOfOnePercent) {
@@ -49,10 +49,11 @@ TEST(VllmPolicy, KeepsAWatermarkOfOnePercent) {
   view.waiting = {waiting_seq(2, 17)};  // 2 blocks, and 3 of 300 are to stay
   EXPECT_EQ(plan(view), "decode 1 [29, 30) samples\n");
   view.device.empty_slabs = 5 * view.geometry.kv_frames_per_block();
-  EXPECT_EQ(plan(view), "promise 2 2 blocks\nprefill 2 [0, 17) samples\n") << "prefill goes before decode";
+  EXPECT_EQ(plan(view), "promise 2 4 cells on device\nprefill 2 [0, 17) samples\n")
+      << "prefill goes before decode";
   view = make_view(300, 2);
   view.waiting = {waiting_seq(2, 17)};
-  EXPECT_EQ(plan(view), "promise 2 2 blocks\nprefill 2 [0, 17) samples\n") << "no watermark alone";
+  EXPECT_EQ(plan(view), "promise 2 4 cells on device\nprefill 2 [0, 17) samples\n") << "no watermark alone";
 }
 
 TEST(VllmPolicy, DecodesAllWhenNobodyCanBeAdmitted) {
@@ -81,8 +82,8 @@ TEST(VllmPolicy, TheEarliestKeepsItsCellsWhenTheOthersSharedTheirs) {
   // What 2 and 3 hold they share, so that giving it up counts as nothing until it is done.
   View view = make_view(20, 0);
   view.running = {decoding_seq(1, 20, 33), decoding_seq(2, 20, 30), decoding_seq(3, 20, 30)};
-  view.running[1].own_device_blocks = 0;
-  view.running[2].own_device_blocks = 0;
+  view.running[1].own_cells = {};
+  view.running[2].own_cells = {};
   EXPECT_EQ(plan(view),
             "preempt 3\npreempt 2\ndrop 3 [0, 30) kv device x2 now\ndrop 2 [0, 30) kv device x2 now\n");
 }
@@ -111,7 +112,7 @@ TEST(VllmPolicy, AResumedSequenceComputesItsOutputAgainToo) {
   resumed.preemptions = 1;
   view.waiting = {resumed, waiting_seq(2, 10)};
   EXPECT_EQ(plan(view),
-            "promise 1 4 blocks\npromise 2 1 blocks\n"
+            "promise 1 8 cells on device\npromise 2 2 cells on device\n"
             "prefill 1 [0, 50) samples\nprefill 2 [0, 10) samples\n");
 }
 
@@ -120,8 +121,26 @@ TEST(VllmPolicy, ACachedPrefixIsNotComputed) {
   view.limits.max_num_batched_tokens = 30;
   view.waiting = {waiting_seq(1, 50, 32), waiting_seq(2, 12)};
   EXPECT_EQ(plan(view),
-            "adopt 1 [0, 32)\npromise 1 2 blocks\npromise 2 1 blocks\n"
+            "adopt 1 [0, 32)\npromise 1 4 cells on device\npromise 2 2 cells on device\n"
             "prefill 1 [32, 50) samples\nprefill 2 [0, 12) samples\n");
+}
+
+TEST(VllmPolicy, APromptThatWasCutShortIsFinishedBesideTheDecodes) {
+  View view = make_view(20, 10);
+  view.limits.max_prefill_beside_decodes = 16;
+  view.running = {decoding_seq(1, 20, 30), running_seq(2, 60, 60, 40)};
+  view.waiting = {waiting_seq(3, 5)};
+  EXPECT_EQ(plan(view), "decode 1 [29, 30) samples\nprefill 2 [40, 56)\n") << "and nobody is admitted";
+  view.running[1] = running_seq(2, 60, 60, 56);
+  EXPECT_EQ(plan(view), "decode 1 [29, 30) samples\nprefill 2 [56, 60) samples\n");
+}
+
+TEST(VllmPolicy, PromptsThatWaitForOneAnothersMemoryDoNotWaitForEver) {
+  View view = make_view(8, 0);
+  view.running = {running_seq(1, 100, 100, 64), running_seq(2, 100, 100, 64)};
+  EXPECT_EQ(plan(view), "preempt 2\ndrop 2 [0, 100) kv device x2 now\n");
+  view.transfers_in_flight = 1;
+  EXPECT_EQ(plan(view), "") << "it may end in room for one of them";
 }
 
 TEST(VllmPolicy, RunsNoMoreThanTheLimit) {
@@ -129,7 +148,7 @@ TEST(VllmPolicy, RunsNoMoreThanTheLimit) {
   view.limits.max_num_seqs = 2;
   view.running = {decoding_seq(1, 20, 30)};
   view.waiting = {waiting_seq(2, 5), waiting_seq(3, 5)};
-  EXPECT_EQ(plan(view), "promise 2 1 blocks\nprefill 2 [0, 5) samples\n");
+  EXPECT_EQ(plan(view), "promise 2 2 cells on device\nprefill 2 [0, 5) samples\n");
   view.running.push_back(decoding_seq(4, 20, 30));
   EXPECT_EQ(plan(view), "decode 1 [29, 30) samples\ndecode 4 [29, 30) samples\n");
 }

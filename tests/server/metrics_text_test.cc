@@ -53,7 +53,8 @@ TEST(MetricsText, EveryPromisedNameWithItsType) {
 }
 
 TEST(MetricsText, EachSampleIsUniqueAndWellFormed) {
-  const EngineMetrics m;
+  EngineMetrics m;
+  m.link.set({});
   const HttpCounters http;
   std::istringstream lines(page(m, http));
   std::set<std::string> seen;
@@ -100,6 +101,75 @@ TEST(MetricsText, BlocksAndReasons) {
   EXPECT_TRUE(has_line(text, "kvasir:kv_bytes{model_name=\"m\",tier=\"device\",state=\"free\"} 300"));
   EXPECT_TRUE(has_line(text, "kvasir:request_success_total{model_name=\"m\",finished_reason=\"stop\"} 1"));
   EXPECT_TRUE(has_line(text, "kvasir:request_success_total{model_name=\"m\",finished_reason=\"abort\"} 3"));
+}
+
+TEST(MetricsText, TiersAndTheRing) {
+  EngineMetrics m;
+  const HttpCounters http;
+  m.tiers[0].bytes_total = 1000;
+  m.tiers[0].bytes_used = 300;
+  m.tiers[1].bytes_total = 5000;
+  m.tiers[1].bytes_used = 4000;
+  m.stage_ring_bytes = 64;
+  const std::string text = page(m, http);
+  const std::string label = "{model_name=\"m\",tier=";
+  EXPECT_TRUE(has_line(text, "kvasir:kv_tier_bytes" + label + "\"device\",form=\"kv\"} 1000"));
+  EXPECT_TRUE(has_line(text, "kvasir:kv_tier_bytes" + label + "\"host\",form=\"kv\"} 5000"));
+  EXPECT_TRUE(has_line(text, "kvasir:kv_tier_used_bytes" + label + "\"device\",form=\"kv\"} 300"));
+  EXPECT_TRUE(has_line(text, "kvasir:kv_tier_used_bytes" + label + "\"host\",form=\"kv\"} 4000"));
+  EXPECT_TRUE(has_line(text, "kvasir:kv_stage_ring_bytes{model_name=\"m\"} 64"));
+}
+
+TEST(MetricsText, TheLinkSaysWhetherItIsEmulated) {
+  EngineMetrics m;
+  const HttpCounters http;
+  EXPECT_EQ(page(m, http).find("kvasir:link_"), std::string::npos);
+  LinkStats stats;
+  stats.bytes[static_cast<size_t>(Tier::kDevice)][static_cast<size_t>(Tier::kHost)] = 11;
+  stats.bytes[static_cast<size_t>(Tier::kHost)][static_cast<size_t>(Tier::kDevice)] = 12;
+  stats.transfers = 9;
+  stats.failed = 2;
+  stats.queued_bytes = 77;
+  stats.busy_s = 1.5;
+  stats.cpu_s = 0.25;
+  stats.bytes_per_s = 4e9;
+  stats.latency_s = 0.5;
+  for (const bool emulated : {false, true}) {
+    stats.emulated = emulated;
+    m.link.set(stats);
+    m.transfers_in_flight = 3;
+    const std::string text = page(m, http);
+    const std::string label = std::string("emulated=\"") + (emulated ? "true" : "false") + "\"}";
+    const auto line = [&](const std::string& name, const std::string& value, const std::string& more = "") {
+      return "kvasir:link_" + name + "{model_name=\"m\"," + more + label + " " + value;
+    };
+    for (const std::string& expected :
+         {line("bytes_total", "11", "from=\"device\",to=\"host\","),
+          line("bytes_total", "12", "from=\"host\",to=\"device\","), line("transfers_total", "9"),
+          line("transfers_failed_total", "2"), line("transfers_in_flight", "3"), line("queued_bytes", "77"),
+          line("busy_seconds_total", "1.5"), line("cpu_seconds_total", "0.25"),
+          line("bytes_per_second", "4000000000"), line("latency_seconds", "0.5")}) {
+      EXPECT_TRUE(has_line(text, expected)) << expected << "\n" << text;
+    }
+  }
+}
+
+TEST(MetricsText, PreemptionsByKindAndWhatTransfersCost) {
+  EngineMetrics m;
+  const HttpCounters http;
+  m.num_preemptions = 5;
+  m.num_preemptions_swapped = 3;
+  m.num_preemptions_recomputed = 2;
+  m.steps_staged = 7;
+  m.deferred_rows = 4;
+  m.seconds_stalled = 0.75;
+  const std::string text = page(m, http);
+  EXPECT_TRUE(has_line(text, "kvasir:num_preemptions_total{model_name=\"m\"} 5"));
+  EXPECT_TRUE(has_line(text, "kvasir:preemptions_by_kind_total{model_name=\"m\",kind=\"swap\"} 3"));
+  EXPECT_TRUE(has_line(text, "kvasir:preemptions_by_kind_total{model_name=\"m\",kind=\"recompute\"} 2"));
+  EXPECT_TRUE(has_line(text, "kvasir:engine_steps_staged_total{model_name=\"m\"} 7"));
+  EXPECT_TRUE(has_line(text, "kvasir:engine_deferred_rows_total{model_name=\"m\"} 4"));
+  EXPECT_TRUE(has_line(text, "kvasir:engine_stalled_seconds_total{model_name=\"m\"} 0.75"));
 }
 
 TEST(MetricsText, HttpStatusesAndLabelsAreEscaped) {

@@ -99,6 +99,10 @@ int64_t AttentionPass::tree_floats(const Tile& tile, int64_t leaves) const {
   return tile.rows * ops::AttentionTree::storage_floats(leaves, config_.queries_per_kv(), config_.head_dim);
 }
 
+void AttentionPass::leave_out(uint32_t slice) {
+  for (Tile& tile : tiles_) tile.left_out = tile.left_out || tile.slice == slice;
+}
+
 uint64_t AttentionPass::scratch_bytes() const {
   uint64_t floats = 0;
   for (const Trees& trees : piece_trees_) floats += trees.storage.size();
@@ -121,6 +125,7 @@ void AttentionPass::run(const Step& step, uint32_t layer, const float* qkv, floa
 void AttentionPass::run_piece(const Layer& layer, size_t index, Local& local) {
   const Piece& piece = pieces_[index];
   const Tile& tile = tiles_[piece.tile];
+  if (tile.left_out) return;
   Trees& trees = tile.pieces == 1 ? local.trees : piece_trees_[index];
   plant(trees, tile, piece.leaf_begin, piece.leaf_end - piece.leaf_begin);
   for (int64_t leaf = piece.leaf_begin; leaf < piece.leaf_end; ++leaf) {
@@ -148,16 +153,18 @@ void AttentionPass::find_tiles(const Layer& layer, const Tile& tile, int64_t lea
   const StepSlice& slice = layer.step.slices[tile.slice];
   const int64_t kv_head =
       mutant(Mutant::kSwappedKvHeads) ? (tile.kv_head + 1) % config_.kv_heads : tile.kv_head;
-  const size_t offset = ops::kv_tile_offset(frame_, geometry_.layer_in_group(layer.index), kv_head);
+  const size_t offset = ops::kv_tile_offset(frame_, /*layer=*/0, kv_head);
   const int64_t blocks_per_leaf = ops::kLeafTokens / geometry_.block_tokens;
   const int64_t end_block = std::min<int64_t>((leaf + 1) * blocks_per_leaf, slice.blocks);
   out.k.clear();
   out.v.clear();
   for (int64_t b = leaf * blocks_per_leaf; b < end_block; ++b) {
-    const KvFrames& frames =
-        layer.step.frames(slice, static_cast<uint32_t>(b), geometry_.group_of(layer.index));
-    out.k.push_back(device_memory_ + frames.k.offset + offset);
-    out.v.push_back(device_memory_ + frames.v.offset + offset);
+    const auto block = static_cast<uint32_t>(b);
+    const KvPlanes planes = mutant(Mutant::kStagedWrongLayer)
+                                ? planes_of_next_layer(layer.step, geometry_, slice, block, layer.index)
+                                : layer.step.planes(geometry_, slice, block, layer.index);
+    out.k.push_back(device_memory_ + planes.k + offset);
+    out.v.push_back(device_memory_ + planes.v + offset);
   }
 }
 

@@ -39,6 +39,10 @@ class AttentionPass {
   // run(). kExhausted: there is no memory for the partial results.
   Status prepare(const Step& step, std::span<const StepRow> rows);
 
+  // The slice is left out from now on: nothing of its history is read, and its rows of `out` stay as they
+  // are. By one thread, while none is in run().
+  void leave_out(uint32_t slice);
+
   // Bytes of the partial results' buffers now; they grow with the longest history and never shrink.
   uint64_t scratch_bytes() const;
 
@@ -56,6 +60,7 @@ class AttentionPass {
     int64_t leaves;
     size_t first_piece;
     size_t pieces;
+    bool left_out = false;
   };
   struct Piece {
     size_t tile;

@@ -8,9 +8,10 @@ namespace kvasir {
 
 CpuExecutor::CpuExecutor(const PackedModel& model, const ops::Kernels& kernels, const CacheGeometry& geometry,
                          const Decoder::Options& options, std::byte* device_memory, int threads,
-                         const Clock& clock, std::vector<int> cpus)
+                         const Clock& clock, std::vector<int> cpus, Link* link)
     : clock_(clock),
       decoder_(model, kernels, geometry, options, device_memory, threads),
+      transfers_(link, clock),
       pool_(threads, std::move(cpus)) {}
 
 void CpuExecutor::submit(Step step) {
@@ -21,9 +22,10 @@ void CpuExecutor::submit(Step step) {
   }
   step_ = std::move(step);
   started_ = clock_.now();
+  transfers_.begin(*step_);
   prepared_ = decoder_.prepare(*step_);
   if (!prepared_.ok()) return;
-  pool_.start([this](const ThreadPool::Worker& worker) { decoder_.run(*step_, worker); });
+  pool_.start([this](const ThreadPool::Worker& worker) { decoder_.run(*step_, transfers_, worker); });
 }
 
 StepResult CpuExecutor::wait() {
@@ -33,6 +35,7 @@ StepResult CpuExecutor::wait() {
   result.id = step_->id;
   result.status = prepared_;
   result.sampled = std::move(decoder_.sampled());
+  transfers_.end(result);
   result.started = started_;
   result.ended = clock_.now();
   step_.reset();

@@ -8,16 +8,17 @@
 #include "contract/executor.h"
 #include "exec/cpu/decoder.h"
 #include "exec/cpu/thread_pool.h"
+#include "exec/step_transfers.h"
 
 namespace kvasir {
 
 class CpuExecutor final : public Executor {
  public:
   // Everything referred to outlives the executor. The thread that calls wait() is one of `threads`; `cpus` as
-  // in ThreadPool.
+  // in ThreadPool. link: null where there is none; steps then fire and wait for nothing.
   CpuExecutor(const PackedModel& model, const ops::Kernels& kernels, const CacheGeometry& geometry,
               const Decoder::Options& options, std::byte* device_memory, int threads, const Clock& clock,
-              std::vector<int> cpus = {});
+              std::vector<int> cpus = {}, Link* link = nullptr);
 
   // Makes room for steps of so many rows, so that serving does not have to. Larger steps grow it.
   // kExhausted: there is no memory for it.
@@ -27,6 +28,7 @@ class CpuExecutor final : public Executor {
   int depth() const override { return 1; }
   void submit(Step step) override;
   StepResult wait() override;
+  void give_up_waiting() override { transfers_.give_up_waiting(); }
 
   // Tests and evaluation only; not while a step runs.
   void set_tap(LogitsTap tap) { decoder_.set_tap(std::move(tap)); }
@@ -34,6 +36,7 @@ class CpuExecutor final : public Executor {
  private:
   const Clock& clock_;
   Decoder decoder_;
+  StepTransfers transfers_;
   std::optional<Step> step_;
   Status prepared_;  // not ok: the step did not start
   Nanos started_ = 0;

@@ -121,7 +121,7 @@ uint64_t Decoder::scratch_bytes() const {
 
 // ---------------------------------------------------------------- the pass
 
-void Decoder::run(const Step& step, const ThreadPool::Worker& worker) {
+void Decoder::run(const Step& step, StepTransfers& transfers, const ThreadPool::Worker& worker) {
   const ModelConfig& c = model_.config();
   const auto rows = static_cast<int64_t>(rows_.size());
   const Share mine = share_of(rows, worker);
@@ -133,12 +133,16 @@ void Decoder::run(const Step& step, const ThreadPool::Worker& worker) {
     const PackedLayer& weights = model_.layers()[layer];
     const Input normed = normed_input(weights.attn_norm, weights.qkv, worker);
     multiply(weights.qkv, normed, rows, qkv_.data(), weights.qkv.n, false, worker);
+    if (transfers.waits_before(layer)) {
+      await_transfers(step, layer, transfers, worker);
+      if (transfers.all_deferred()) break;
+    }
     if (mutant(Mutant::kAttendBeforeWrite)) {
-      attend(step, layer, worker);
-      rotate_and_write(step, layer, worker);
+      attend(step, layer, transfers, worker);
+      rotate_and_write(step, layer, transfers, worker);
     } else {
-      rotate_and_write(step, layer, worker);
-      attend(step, layer, worker);
+      rotate_and_write(step, layer, transfers, worker);
+      attend(step, layer, transfers, worker);
     }
     const Input attended = take_rows(weights.attn_output, attended_.data(), worker);
     multiply(weights.attn_output, attended, rows, x_.data(), c.dim, true, worker);
@@ -240,17 +244,48 @@ void Decoder::multiply(const Projection& p, const Input& input, int64_t rows, fl
   worker.barrier.wait();
 }
 
-void Decoder::attend(const Step& step, uint32_t layer, const ThreadPool::Worker& worker) {
-  attention_.run(step, layer, qkv_.data(), attended_.data(), row_stride(model_.config().q_dim()), worker);
+void Decoder::await_transfers(const Step& step, uint32_t layer, StepTransfers& transfers,
+                              const ThreadPool::Worker& worker) {
+  if (worker.index == 0 && transfers.wait_before(layer)) leave_out_deferred(step, transfers);
+  worker.barrier.wait();
 }
 
-void Decoder::rotate_and_write(const Step& step, uint32_t layer, const ThreadPool::Worker& worker) {
+void Decoder::leave_out_deferred(const Step& step, const StepTransfers& transfers) {
+  size_t samples = 0;
+  for (uint32_t s = 0; s < step.slices.size(); ++s) {
+    if (transfers.deferred(s)) {
+      attention_.leave_out(s);
+    } else if (step.slices[s].samples) {
+      ++samples;
+    }
+  }
+  const int64_t stride = row_stride(model_.config().q_dim());
+  for (size_t r = 0; r < rows_.size(); ++r) {
+    if (transfers.deferred(rows_[r].slice)) {
+      std::fill_n(attended_.begin() + static_cast<int64_t>(r) * stride, stride, 0.0f);
+    }
+  }
+  if (mutant(Mutant::kDeferredSampled)) return;
+  std::erase_if(logit_rows_,
+                [&](int64_t r) { return transfers.deferred(rows_[static_cast<size_t>(r)].slice); });
+  sampled_.resize(samples);
+}
+
+void Decoder::attend(const Step& step, uint32_t layer, StepTransfers& transfers,
+                     const ThreadPool::Worker& worker) {
+  attention_.run(step, layer, qkv_.data(), attended_.data(), row_stride(model_.config().q_dim()), worker);
+  if (worker.index == 0) transfers.pass(layer_attended(layer));
+}
+
+void Decoder::rotate_and_write(const Step& step, uint32_t layer, StepTransfers& transfers,
+                               const ThreadPool::Worker& worker) {
   const ModelConfig& c = model_.config();
   const int64_t width = c.q_dim() + 2 * c.kv_dim();
-  const uint32_t group = geometry_.group_of(layer);
   const Share mine = share_of(static_cast<int64_t>(rows_.size()), worker);
+  const bool some_deferred = transfers.any_deferred();
   for (int64_t r = mine.begin; r < mine.end; ++r) {
     const StepRow& row = rows_[static_cast<size_t>(r)];
+    if (some_deferred && transfers.deferred(row.slice)) continue;
     const StepSlice& slice = step.slices[row.slice];
     float* q = qkv_.data() + r * width;
     float* k = q + c.q_dim();
@@ -261,11 +296,12 @@ void Decoder::rotate_and_write(const Step& step, uint32_t layer, const ThreadPoo
     kernels_.rope(q, c.heads, c.head_dim, cos, sin, model_.rope().half);
     kernels_.rope(k, c.kv_heads, c.head_dim, cos, sin, model_.rope().half);
     kernels_.scale(q, query_scale_, c.q_dim(), q);
-    const KvFrames& frames = step.frames(slice, geometry_.block_of(row.position), group);
-    kernels_.write_kv(frame_, geometry_.layer_in_group(layer), row.position % geometry_.block_tokens, k, v,
-                      plane(frames.k), plane(frames.v));
+    const KvPlanes planes = step.planes(geometry_, slice, geometry_.block_of(row.position), layer);
+    kernels_.write_kv(frame_, /*layer=*/0, row.position % geometry_.block_tokens, k, v,
+                      device_memory_ + planes.k, device_memory_ + planes.v);
   }
   worker.barrier.wait();
+  if (worker.index == 0) transfers.pass(layer_written(layer));
 }
 
 void Decoder::feed_forward(const PackedLayer& layer, const ThreadPool::Worker& worker) {

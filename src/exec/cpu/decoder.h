@@ -5,6 +5,7 @@
 //
 // Threads split independent outputs only (rows, panels of columns, subtrees of attention), and meet at a
 // barrier between the phases. No thread ever adds to what another computes, so their number changes no bit.
+// Where K and V are staged for the step, the team also meets before each layer that waits for its transfers.
 #pragma once
 
 #include <cstddef>
@@ -17,6 +18,7 @@
 #include "contract/step.h"
 #include "exec/cpu/attention_pass.h"
 #include "exec/cpu/thread_pool.h"
+#include "exec/step_transfers.h"
 #include "model/packed_model.h"
 #include "ops/cpu/kernels.h"
 #include "ops/kv_layout.h"
@@ -46,8 +48,9 @@ class Decoder {
   Status reserve(int64_t rows);
   // Makes room for the step and lays out its rows. Before run(), by one thread. Not ok: the step cannot run.
   Status prepare(const Step& step);
-  // Runs the step; every thread of the team calls it. Sampled tokens are in sampled() afterwards.
-  void run(const Step& step, const ThreadPool::Worker& worker);
+  // Runs the step; every thread of the team calls it. Sampled tokens are in sampled() afterwards. The first
+  // thread takes `transfers`, which have begun, from moment to moment.
+  void run(const Step& step, StepTransfers& transfers, const ThreadPool::Worker& worker);
 
   std::vector<SampledToken>& sampled() { return sampled_; }
   // Bytes of the scratch buffers now; they grow with the largest step and never shrink.
@@ -73,6 +76,12 @@ class Decoder {
   static constexpr int64_t kLogitRows = 32;  // rows whose logits are held at once
 
   void lay_out(const Step& step);
+  // Waits for what the layer needs. Meets at the end, if there is anything to wait for.
+  void await_transfers(const Step& step, uint32_t layer, StepTransfers& transfers,
+                       const ThreadPool::Worker& worker);
+  // From now on the deferred slices write nothing, read nothing and sample nothing. Their rows go on through
+  // the products, where they disturb nobody.
+  void leave_out_deferred(const Step& step, const StepTransfers& transfers);
   ops::ActivationType rows_for(const Projection::Part& part) const;
   // True if a part of p takes such rows.
   bool takes(const Projection& p, ops::ActivationType type) const;
@@ -99,11 +108,11 @@ class Decoder {
   // out[row] (+)= input[row] x p, for `rows` rows. Meets at the end.
   void multiply(const Projection& p, const Input& input, int64_t rows, float* out, int64_t ldo,
                 bool accumulate, const ThreadPool::Worker& worker);
-  void attend(const Step& step, uint32_t layer, const ThreadPool::Worker& worker);
-  void rotate_and_write(const Step& step, uint32_t layer, const ThreadPool::Worker& worker);
+  void attend(const Step& step, uint32_t layer, StepTransfers& transfers, const ThreadPool::Worker& worker);
+  void rotate_and_write(const Step& step, uint32_t layer, StepTransfers& transfers,
+                        const ThreadPool::Worker& worker);
   void feed_forward(const PackedLayer& layer, const ThreadPool::Worker& worker);
   void sample_rows(const Step& step, const ThreadPool::Worker& worker);
-  std::byte* plane(const FrameAddress& address) const { return device_memory_ + address.offset; }
 
   const PackedModel& model_;
   const ops::Kernels& kernels_;

@@ -27,4 +27,11 @@ void attend_own_unrounded(const ops::Kernels& kernels, ops::AttentionLeafArgs ar
   kernels.merge(args.out, own.data(), args.heads, args.head_dim, args.out);
 }
 
+KvPlanes planes_of_next_layer(const Step& step, const CacheGeometry& geometry, const StepSlice& slice,
+                              uint32_t block, uint32_t layer) {
+  const bool staged = slice.first_staged != StepSlice::kNothingStaged &&
+                      step.staged[slice.first_staged + layer * slice.blocks + block].present();
+  return step.planes(geometry, slice, block, staged ? (layer + 1) % geometry.layers : layer);
+}
+
 }  // namespace kvasir

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "contract/geometry.h"
+#include "contract/step.h"
 #include "ops/cpu/kernels.h"
 
 namespace kvasir {
@@ -12,5 +14,9 @@ namespace kvasir {
 // k and v are the row's own f32 values [head_dim].
 void attend_own_unrounded(const ops::Kernels& kernels, ops::AttentionLeafArgs args, const float* k,
                           const float* v);
+
+// The planes of a block in a layer; of one that is staged, those of the layer after it.
+KvPlanes planes_of_next_layer(const Step& step, const CacheGeometry& geometry, const StepSlice& slice,
+                              uint32_t block, uint32_t layer);
 
 }  // namespace kvasir

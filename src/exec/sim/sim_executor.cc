@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/mutant.h"
 #include "base/random.h"
 
 namespace kvasir {
@@ -27,26 +28,53 @@ Nanos SimExecutor::duration(const Step& step) const {
 
 void SimExecutor::submit(Step step) {
   KV_CHECK(pending_.size() < static_cast<size_t>(options_.depth), "{} steps are in flight", pending_.size());
-  StepResult result;
-  result.id = step.id;
-  for (const StepSlice& s : step.slices) {
-    if (!s.samples) continue;
-    SampledToken sampled;
-    sampled.seq = s.seq;
-    sampled.token = token(s.seq, s.tokens.end);
-    result.sampled.push_back(std::move(sampled));
+  KV_CHECK(step.waits.empty() || step.waits.back().layer < options_.layers, "layer={} layers={}",
+           step.waits.back().layer, options_.layers);
+  pending_.push_back({std::move(step), clock_.now()});
+  if (pending_.size() == 1) transfers_.begin(pending_.front().step);
+}
+
+void SimExecutor::move_to(Nanos time) {
+  if (time > clock_.now()) clock_.advance(time - clock_.now());
+}
+
+Nanos SimExecutor::run(const Step& step, Nanos started) {
+  const Nanos time = duration(step);
+  // What was waited for before a moment moves it.
+  const auto reach = [&](StepMoment moment) {
+    move_to(started + transfers_.stalled() + time * moment / (2 * static_cast<Nanos>(options_.layers)));
+  };
+  for (uint32_t layer = 0; layer < options_.layers; ++layer) {
+    reach(2 * layer);
+    if (transfers_.waits_before(layer)) transfers_.wait_before(layer);
+    if (transfers_.all_deferred()) return clock_.now();
+    reach(layer_written(layer));
+    transfers_.pass(layer_written(layer));
+    reach(layer_attended(layer));
+    transfers_.pass(layer_attended(layer));
   }
-  result.started = std::max(free_at_, clock_.now());
-  result.ended = result.started + duration(step);
-  free_at_ = result.ended;
-  pending_.push_back(std::move(result));
+  return started + transfers_.stalled() + time;
 }
 
 StepResult SimExecutor::wait() {
   KV_CHECK(!pending_.empty(), "no step is in flight");
-  StepResult result = std::move(pending_.front());
+  const Step& step = pending_.front().step;
+  StepResult result;
+  result.id = step.id;
+  result.started = std::max(free_at_, pending_.front().submitted);
+  result.ended = run(step, result.started);
+  for (size_t s = 0; s < step.slices.size(); ++s) {
+    const StepSlice& slice = step.slices[s];
+    if (!slice.samples || (transfers_.deferred(s) && !mutant(Mutant::kDeferredSampled))) continue;
+    SampledToken sampled;
+    sampled.seq = slice.seq;
+    sampled.token = token(slice.seq, slice.tokens.end);
+    result.sampled.push_back(std::move(sampled));
+  }
+  transfers_.end(result);
+  free_at_ = result.ended;
   pending_.pop_front();
-  if (result.ended > clock_.now()) clock_.advance(result.ended - clock_.now());
+  if (!pending_.empty()) transfers_.begin(pending_.front().step, /*submitted_early=*/true);
   return result;
 }
 

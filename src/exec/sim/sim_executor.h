@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "contract/executor.h"
+#include "exec/step_transfers.h"
 
 namespace kvasir {
 
@@ -27,9 +28,12 @@ class SimExecutor final : public Executor {
     int depth = 1;
     int32_t vocab_size = 1000;
     uint64_t seed = 0;
+    uint32_t layers = 1;  // a step's time is spread over them evenly, and its moments with it
   };
-  // The clock outlives the executor, and nobody else moves it.
-  SimExecutor(const Options& options, VirtualClock& clock) : options_(options), clock_(clock) {}
+  // The clock and the link outlive the executor. Nobody else moves the clock, except the link in its wait().
+  // link: null where there is none; steps then fire and wait for nothing.
+  SimExecutor(const Options& options, VirtualClock& clock, Link* link = nullptr)
+      : options_(options), clock_(clock), transfers_(link, clock) {}
 
   int depth() const override { return options_.depth; }
   void submit(Step step) override;
@@ -37,14 +41,24 @@ class SimExecutor final : public Executor {
 
   // The token that it samples for a position of a sequence.
   Token token(SeqId seq, uint32_t position) const;
-  // The truth about one step.
+  // The truth about one step, without what it waits for transfers.
   Nanos duration(const Step& step) const;
 
  private:
+  struct Pending {
+    Step step;
+    Nanos submitted;
+  };
+
+  // Takes the clock and the transfers through the step's layers; the time at which it ends.
+  Nanos run(const Step& step, Nanos started);
+  void move_to(Nanos time);
+
   const Options options_;
   VirtualClock& clock_;
-  Nanos free_at_ = 0;  // when the device has done what was submitted
-  std::deque<StepResult> pending_;
+  StepTransfers transfers_;  // of the oldest pending step
+  Nanos free_at_ = 0;        // when the step before that one ended
+  std::deque<Pending> pending_;
 };
 
 }  // namespace kvasir

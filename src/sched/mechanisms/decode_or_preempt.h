@@ -17,13 +17,21 @@ std::vector<const SeqView*> by_arrival(const std::vector<SeqView>& sequences);
 // The blocks that the decodes of the running sequences need beyond those that they have.
 uint32_t blocks_wanted(const View& view);
 
+// What becomes of the cells of a sequence that is preempted.
+enum class PreemptBy {
+  kRecompute,  // given up
+  kSwap,       // copied to the host; given up where the host has no room for them
+};
+
 // Plans a decode for each decoding sequence in `running`, in order. When there is no block for one, the last
-// sequence of `running` that has no rows yet is preempted, by dropping its cells, until there is one or the
-// sequence itself was the last. Returns how many were preempted.
+// sequence of `running` that has no rows yet is preempted, until there is one or the sequence itself was the
+// last. Returns how many were preempted.
 //
-// Two cases that the paper does not have. Where blocks come free when the steps in flight end, the sequence
-// sits this step out and nobody is preempted for it. And the earliest sequence is never preempted: should the
-// blocks of all the others not count yet because they shared them, it has them in the next step.
-uint32_t decode_or_preempt(const std::vector<const SeqView*>& running, PlanBuilder& builder);
+// Three cases that the paper does not have. Where blocks come free when steps or transfers in flight end, the
+// sequence sits this step out and nobody is preempted for it. One that waits for a transfer of its own sits
+// it out as well. And the earliest sequence is never preempted: should the blocks of all the others not count
+// yet because they shared them, it has them in the next step.
+uint32_t decode_or_preempt(const std::vector<const SeqView*>& running, PlanBuilder& builder,
+                           PreemptBy by = PreemptBy::kRecompute);
 
 }  // namespace kvasir

@@ -3,7 +3,9 @@
 #include <algorithm>
 
 #include "contract/plan_builder.h"
+#include "sched/mechanisms/break_standstill.h"
 #include "sched/mechanisms/decode_or_preempt.h"
+#include "sched/mechanisms/turn_alone.h"
 
 namespace kvasir {
 namespace {
@@ -15,6 +17,7 @@ class SarathiPolicy final : public Policy {
  public:
   StepPlan plan(const View& view) override {
     PlanBuilder builder(view);
+    if (take_turn_alone(view, builder)) return builder.take();
     const auto running = by_arrival(view.running);
     const bool preempted = decode_or_preempt(running, builder) > 0;
     for (const SeqView* seq : running) {
@@ -22,15 +25,19 @@ class SarathiPolicy final : public Policy {
       if (chunk(view, builder) == 0) break;
       builder.prefill(*seq, chunk(view, builder));
     }
-    if (preempted) return builder.take();
-    for (const SeqView& seq : view.waiting) {
-      if (chunk(view, builder) == 0 || !builder.admit(seq)) break;
-      builder.prefill(seq, chunk(view, builder));
-    }
+    if (!preempted) admit(view, builder);
+    break_standstill(view, builder);
     return builder.take();
   }
 
  private:
+  static void admit(const View& view, PlanBuilder& builder) {
+    for (const SeqView& seq : view.waiting) {
+      if (chunk(view, builder) == 0 || !builder.admit(seq)) break;
+      builder.prefill(seq, chunk(view, builder));
+    }
+  }
+
   // The largest chunk that the rest of the budget and the threshold allow.
   static uint32_t chunk(const View& view, const PlanBuilder& builder) {
     const uint32_t budget = view.limits.max_num_batched_tokens;

@@ -1,0 +1,103 @@
+#include "apps/tier_sizes.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <optional>
+#include <string>
+
+#include "base/units.h"
+#include "cache/stage_ring_size.h"
+
+namespace kvasir {
+namespace {
+
+// The share of the memory that is available after loading, the host tier's aside, which the device tier gets
+// by default.
+constexpr double kDefaultKvShare = 0.5;
+
+// The number in a file of the control group; nothing where there is none, or it says "max".
+std::optional<uint64_t> cgroup_number(const char* file) {
+  std::ifstream in(std::string("/sys/fs/cgroup/") + file);
+  uint64_t value = 0;
+  if (in >> value) return value;
+  return std::nullopt;
+}
+
+// The flags that would make room for longer requests, with what they say now.
+std::string memory_flags(const CacheOptions& cache) {
+  return fmt::format("--kv-cache-memory-bytes {} and --kv-offloading-size {}",
+                     format_bytes(cache.device_bytes + cache.stage_bytes), format_bytes(cache.host_bytes));
+}
+
+Status divide_memory(const RuntimeOptions& options, uint64_t context, uint64_t available,
+                     CacheOptions& cache) {
+  cache.host_bytes = options.kv_offloading_bytes;
+  if (cache.host_bytes > available) {
+    return error(ErrorCode::kExhausted, "--kv-offloading-size {}: only {} of memory are available",
+                 format_bytes(cache.host_bytes), format_bytes(available));
+  }
+  available -= cache.host_bytes;
+  uint64_t device = options.kv_cache_memory_bytes;
+  if (device > available) {
+    return error(ErrorCode::kExhausted, "--kv-cache-memory-bytes {}: only {} of memory are available{}",
+                 format_bytes(device), format_bytes(available),
+                 cache.host_bytes > 0 ? " beside --kv-offloading-size" : "");
+  }
+  if (device == 0) device = static_cast<uint64_t>(static_cast<double>(available) * kDefaultKvShare);
+  const uint64_t longest = options.max_model_len > 0 ? options.max_model_len : context;
+  cache.stage_bytes =
+      stage_ring_bytes(cache.geometry, device, cache.host_bytes, static_cast<uint32_t>(longest));
+  // The ring begins where the frames end: at a cache line.
+  const uint64_t odd = cache.stage_bytes > 0 ? (device - cache.stage_bytes) % 64 : 0;
+  cache.stage_bytes += odd;
+  cache.device_bytes = device - cache.stage_bytes;
+  return {};
+}
+
+}  // namespace
+
+uint64_t available_memory() {
+  std::ifstream in("/proc/meminfo");
+  std::string line;
+  uint64_t available = UINT64_MAX;
+  while (std::getline(in, line)) {
+    if (line.starts_with("MemAvailable:")) available = std::strtoull(line.c_str() + 13, nullptr, 10) * kKiB;
+  }
+  const auto limit = cgroup_number("memory.max"), used = cgroup_number("memory.current");
+  if (limit && used) available = std::min(available, *limit - std::min(*limit, *used));
+  return available;
+}
+
+Status size_tiers(const RuntimeOptions& options, uint64_t context, uint64_t available,
+                  EngineOptions& engine) {
+  if (options.max_model_len > context) {
+    return error(ErrorCode::kInvalidArgument, "--max-model-len {}: the model was trained for {} tokens",
+                 options.max_model_len, context);
+  }
+  CacheOptions& cache = engine.cache;
+  KV_RETURN_IF_ERROR(divide_memory(options, context, available, cache));
+  const uint64_t fit = Engine::longest_fit(cache);
+  if (fit == 0) {
+    return error(ErrorCode::kExhausted,
+                 "--kv-cache-memory-bytes {}: one block of {} tokens needs {}{}; give more, or a smaller "
+                 "--block-size",
+                 format_bytes(cache.device_bytes + cache.stage_bytes), options.block_size,
+                 format_bytes(cache.geometry.kv_block_bytes()),
+                 cache.stage_bytes > 0
+                     ? fmt::format(" beside the stage ring's {}", format_bytes(cache.stage_bytes))
+                     : "");
+  }
+  if (options.max_model_len > fit) {
+    return error(ErrorCode::kExhausted,
+                 "--max-model-len {}: {} hold requests of {} tokens together; give one of them more",
+                 options.max_model_len, memory_flags(cache), fit);
+  }
+  engine.max_model_len =
+      options.max_model_len > 0 ? options.max_model_len : static_cast<uint32_t>(std::min(context, fit));
+  return {};
+}
+
+}  // namespace kvasir

@@ -1,0 +1,44 @@
+// The memory of a slower tier: equal units, given out so that neighbours in order of need are neighbours in
+// memory, and a link can move them as one run.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+
+#include "base/status.h"
+
+namespace kvasir {
+
+// Used by one thread.
+class ExtentPool {
+ public:
+  // REQUIRES: unit_bytes > 0
+  ExtentPool(uint64_t capacity_bytes, uint64_t unit_bytes);
+
+  // The offset of a free unit: the one right behind `previous` if that is free, so that an extent grows; else
+  // the first of the largest free run. Nothing when all are taken.
+  std::optional<uint64_t> allocate(std::optional<uint64_t> previous);
+
+  // REQUIRES: allocate() returned the offset, and it has not been released since.
+  void release(uint64_t offset);
+
+  uint32_t units() const { return units_; }
+  uint32_t free_units() const { return free_; }
+  // Runs of free units: 1 when nothing is scattered.
+  uint32_t free_extents() const { return static_cast<uint32_t>(runs_.size()); }
+
+  Status check_integrity() const;
+
+ private:
+  void add_run(uint32_t first, uint32_t count);
+  void remove_run(std::map<uint32_t, uint32_t>::iterator run);
+
+  const uint64_t unit_bytes_;
+  const uint32_t units_;
+  uint32_t free_;
+  std::map<uint32_t, uint32_t> runs_;            // first unit -> units, of free runs
+  std::multimap<uint32_t, uint32_t> by_length_;  // units -> first unit
+};
+
+}  // namespace kvasir

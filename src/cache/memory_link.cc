@@ -1,0 +1,343 @@
+#include "cache/memory_link.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <ctime>
+
+#include "base/affinity.h"
+#include "base/check.h"
+
+namespace kvasir {
+namespace {
+
+constexpr size_t kFailedRemembered = 4096;
+constexpr Nanos kCpuSampling = kNanosPerMilli;                     // asking costs as much as a small transfer
+constexpr Nanos kLongestWait = 365 * 24 * 3600 * kNanosPerSecond;  // so that a deadline does not overflow
+
+Nanos thread_cpu_time() {
+  timespec t{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return static_cast<Nanos>(t.tv_sec) * kNanosPerSecond + t.tv_nsec;
+}
+
+size_t index(Tier tier) {
+  return static_cast<size_t>(tier);
+}
+
+MemoryAddress end_of(MemoryAddress begin, uint64_t bytes) {
+  return {begin.offset + bytes, begin.tier};
+}
+
+bool overlaps_itself(const Segment& s) {
+  const uint64_t apart = std::max(s.from.offset, s.to.offset) - std::min(s.from.offset, s.to.offset);
+  return s.from.tier == s.to.tier && apart < s.bytes;
+}
+
+}  // namespace
+
+std::vector<Segment> coalesce(std::vector<Segment> segments) {
+  size_t kept = 0;
+  for (const Segment& s : segments) {
+    if (s.bytes == 0) continue;
+    Segment* last = kept > 0 ? &segments[kept - 1] : nullptr;
+    if (last && s.from == end_of(last->from, last->bytes) && s.to == end_of(last->to, last->bytes)) {
+      last->bytes += s.bytes;
+    } else {
+      segments[kept++] = s;
+    }
+  }
+  segments.resize(kept);
+  return segments;
+}
+
+MemoryLink::MemoryLink(MemoryLinkOptions options, const MonotonicClock& clock)
+    : options_(std::move(options)), clock_(clock), running_(options_.threads) {
+  KV_CHECK(options_.threads > 0 && options_.unit_bytes > 0 && options_.emulated_bytes_per_s >= 0,
+           "threads={} unit_bytes={} emulated_bytes_per_s={}", options_.threads, options_.unit_bytes,
+           options_.emulated_bytes_per_s);
+  if (options_.emulated_bytes_per_s > 0) bucket_.emplace(options_.emulated_bytes_per_s);
+  stats_.emulated = bucket_.has_value();
+  if (options_.arbiter) {
+    options_.arbiter->subscribe(this, [this] {
+      std::lock_guard lock(mutex_);
+      resume();
+    });
+  }
+  for (int i = 0; i < options_.threads; ++i) threads_.emplace_back([this] { run(); });
+}
+
+MemoryLink::~MemoryLink() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+    work_.notify_all();
+    stopped_.notify_all();
+  }
+  for (std::thread& t : threads_) t.join();
+  if (options_.arbiter) options_.arbiter->unsubscribe(this);
+  std::unique_lock lock(mutex_);
+  ended_.wait(lock, [this] { return waiters_ == 0; });
+}
+
+void MemoryLink::start(Transfer transfer) {
+  transfer.segments = coalesce(std::move(transfer.segments));
+  for (const Segment& s : transfer.segments) {
+    for (MemoryAddress address : {s.from, s.to}) {
+      const uint64_t size = options_.memory[index(address.tier)].size();
+      KV_CHECK(address.offset <= size && s.bytes <= size - address.offset,
+               "transfer {}: {} bytes at {} of the {} tier's {}", raw(transfer.id), s.bytes, address.offset,
+               name(address.tier), size);
+    }
+    KV_CHECK(!overlaps_itself(s), "transfer {}: {} bytes from {} to {} of the {} tier", raw(transfer.id),
+             s.bytes, s.from.offset, s.to.offset, name(s.from.tier));
+  }
+  auto active = std::make_shared<Active>();
+  active->transfer = std::move(transfer);
+  const Transfer& t = active->transfer;
+
+  std::lock_guard lock(mutex_);
+  active->order = ++started_;
+  stats_.queued_bytes += t.bytes();
+  for (const auto* before : {&t.after, &t.needs}) {
+    for (TransferId id : *before) {
+      const auto other = live_.find(id);
+      if (other == live_.end()) continue;
+      other->second->waiting.push_back(t.id);
+      ++active->waits_for;
+    }
+  }
+  const bool is_new = live_.try_emplace(t.id, active).second;
+  KV_CHECK(is_new, "transfer {} was started before", raw(t.id));
+  if (active->waits_for == 0) make_ready(*active);
+}
+
+void MemoryLink::cancel(TransferId id) {
+  std::lock_guard lock(mutex_);
+  const auto found = live_.find(id);
+  if (found == live_.end() || found->second->order == 0) return;
+  found->second->cancelled = true;
+  if (found->second->waits_for > 0) return;
+  ready_.erase(turn(*found->second));
+  end(*found->second, error(ErrorCode::kUnavailable, "transfer {} was cancelled before it began", raw(id)));
+  work_.notify_one();  // a thread of the link's has to tell
+}
+
+TransferState MemoryLink::wait(TransferId id, Nanos timeout) {
+  std::unique_lock lock(mutex_);
+  const auto found = live_.find(id);
+  if (found == live_.end()) return failed_.contains(id) ? TransferState::kFailed : TransferState::kDone;
+  const std::shared_ptr<Active> active = found->second;
+  if (timeout > 0) {
+    ++waiters_;
+    ended_.wait_for(lock, std::chrono::nanoseconds(std::min(timeout, kLongestWait)),
+                    [&] { return active->state != TransferState::kPending; });
+    if (--waiters_ == 0 && stopping_) ended_.notify_all();
+  }
+  return active->state;
+}
+
+std::vector<TransferDone> MemoryLink::completed() {
+  std::lock_guard lock(mutex_);
+  return std::exchange(done_, {});
+}
+
+void MemoryLink::set_wake(std::function<void()> wake) {
+  std::lock_guard lock(wake_mutex_);
+  wake_ = std::move(wake);
+}
+
+LinkStats MemoryLink::stats() const {
+  std::lock_guard lock(mutex_);
+  LinkStats stats = stats_;
+  stats.bytes_per_s = bytes_per_s_.get();
+  stats.latency_s = latency_s_.get();
+  return stats;
+}
+
+void MemoryLink::stand_still(bool on) {
+  std::lock_guard lock(mutex_);
+  standing_still_ = on;
+  if (!on) resume();
+}
+
+void MemoryLink::run() {
+  if (!options_.cpus.empty()) keep_on_cpus(options_.cpus);
+  Nanos cpu_time = 0;
+  Nanos sampled = 0;
+  std::unique_lock lock(mutex_);
+  const auto sample_cpu = [&](Nanos now) {
+    const Nanos before = std::exchange(cpu_time, thread_cpu_time());
+    stats_.cpu_s += to_seconds(cpu_time - before);
+    sampled = now;
+  };
+  for (;;) {
+    if (wake_owed_) {
+      tell(lock);
+    } else if (stopping_) {
+      break;
+    } else if (can_move()) {
+      Unit unit = take();
+      lock.unlock();
+      copy(unit);
+      lock.lock();
+      if (bucket_) sleep_until_through(lock, unit);
+      finish(unit);
+      if (unit.last_byte - sampled > kCpuSampling) sample_cpu(unit.last_byte);
+    } else {
+      sample_cpu(clock_.now());
+      work_.wait(lock);
+    }
+  }
+  if (--running_ > 0) return;
+  while (!live_.empty()) {
+    Active& active = *live_.begin()->second;
+    end(active, error(ErrorCode::kUnavailable, "the link ended before transfer {}", raw(active.transfer.id)));
+  }
+  tell(lock);
+}
+
+bool MemoryLink::can_move() const {
+  return !ready_.empty() && !standing_still_ && !(options_.arbiter && options_.arbiter->claimed());
+}
+
+void MemoryLink::make_ready(Active& active) {
+  const TransferId id = active.transfer.id;
+  Status status;
+  if (active.cancelled) {
+    status = error(ErrorCode::kUnavailable, "transfer {} was cancelled before it began", raw(id));
+  }
+  for (TransferId before : active.transfer.needs) {
+    if (!failed_.contains(before)) continue;
+    status =
+        error(ErrorCode::kUnavailable, "transfer {} failed, which transfer {} needs", raw(before), raw(id));
+  }
+  if (!status.ok()) {
+    end(active, std::move(status));
+    work_.notify_one();  // a thread of the link's has to tell
+    return;
+  }
+  if (ready_.empty()) backlog_since_ = clock_.now();
+  ready_.emplace(turn(active), &active);
+  work_.notify_one();
+}
+
+void MemoryLink::resume() {
+  backlog_since_ = clock_.now();
+  work_.notify_all();
+}
+
+MemoryLink::Unit MemoryLink::take() {
+  Active& active = *ready_.begin()->second;
+  ready_.erase(ready_.begin());
+  Unit unit{.of = &active, .segment = active.segment, .offset = active.offset, .taken = clock_.now()};
+  if (active.order != 0) {
+    unit.first = true;
+    active.order = 0;
+    active.started = unit.taken;
+  }
+  const std::vector<Segment>& segments = active.transfer.segments;
+  while (active.segment < segments.size() && unit.bytes < options_.unit_bytes) {
+    const uint64_t left = segments[active.segment].bytes - active.offset;
+    const uint64_t bytes = std::min(left, options_.unit_bytes - unit.bytes);
+    unit.bytes += bytes;
+    active.offset += bytes;
+    if (bytes == left) {
+      ++active.segment;
+      active.offset = 0;
+    }
+  }
+  ++active.in_hand;
+  if (active.segment < segments.size()) ready_.emplace(turn(active), &active);
+  if (!ready_.empty()) work_.notify_one();  // another thread finds work, too
+  unit.backlog_since = backlog_since_;
+  if (bucket_) unit.through = bucket_->pass(unit.bytes, backlog_since_);
+  return unit;
+}
+
+void MemoryLink::copy(Unit& unit) const {
+  unit.first_byte = unit.first ? clock_.now() : unit.taken;
+  const Segment* segment = unit.of->transfer.segments.data() + unit.segment;
+  uint64_t offset = unit.offset;
+  for (uint64_t left = unit.bytes; left > 0; ++segment, offset = 0) {
+    const uint64_t bytes = std::min(left, segment->bytes - offset);
+    // Stores past the caches gain about a tenth on runs as long as a unit, and lose more on short ones.
+    std::memcpy(at(segment->to) + offset, at(segment->from) + offset, bytes);
+    unit.moved[index(segment->from.tier)][index(segment->to.tier)] += bytes;
+    left -= bytes;
+  }
+  unit.last_byte = clock_.now();
+}
+
+std::byte* MemoryLink::at(MemoryAddress address) const {
+  return options_.memory[index(address.tier)].data() + address.offset;
+}
+
+void MemoryLink::sleep_until_through(std::unique_lock<std::mutex>& lock, Unit& unit) {
+  // A sleep costs as much CPU time as a unit's copy. In the middle of a transfer, where nobody sees it, bytes
+  // may be up to a unit ahead of their time: half as many sleeps.
+  const bool in_the_middle = unit.of->segment < unit.of->transfer.segments.size();
+  const double unit_s = static_cast<double>(options_.unit_bytes) / options_.emulated_bytes_per_s;
+  if (in_the_middle && to_seconds(unit.through - unit.last_byte) < unit_s) return;
+  while (!stopping_ && unit.last_byte < unit.through) {
+    stopped_.wait_for(lock, std::chrono::nanoseconds(unit.through - unit.last_byte));
+    unit.last_byte = clock_.now();
+  }
+}
+
+void MemoryLink::finish(const Unit& unit) {
+  for (size_t from = 0; from < kTiers; ++from) {
+    for (size_t to = 0; to < kTiers; ++to) stats_.bytes[from][to] += unit.moved[from][to];
+  }
+  // Threads move at the same time: what lies before the end of another's unit was counted with that. An
+  // emulated link is as busy while its thread waits for a CPU, for it makes up for that.
+  const Nanos begin = bucket_ ? unit.backlog_since : unit.first_byte;
+  const Nanos busy = std::max<Nanos>(0, unit.last_byte - std::max(begin, busy_until_));
+  busy_until_ = std::max(busy_until_, unit.last_byte);
+  stats_.busy_s += to_seconds(busy);
+  bytes_per_s_.add(static_cast<double>(unit.bytes), to_seconds(busy));
+
+  Active& active = *unit.of;
+  if (unit.first) active.to_first_byte = unit.first_byte - unit.taken;
+  if (--active.in_hand > 0 || active.segment < active.transfer.segments.size()) return;
+  const Nanos to_first_byte = active.to_first_byte;
+  end(active, {});
+  latency_s_.add(to_seconds(to_first_byte + clock_.now() - unit.last_byte), 1);
+}
+
+void MemoryLink::end(Active& active, Status status) {
+  const TransferId id = active.transfer.id;
+  ++stats_.transfers;
+  stats_.queued_bytes -= active.transfer.bytes();
+  active.state = status.ok() ? TransferState::kDone : TransferState::kFailed;
+  if (!status.ok()) {
+    ++stats_.failed;
+    failed_.insert(id);
+    failed_order_.push_back(id);
+    if (failed_order_.size() > kFailedRemembered) {
+      failed_.erase(failed_order_.front());
+      failed_order_.pop_front();
+    }
+  }
+  const Nanos now = clock_.now();
+  done_.push_back({id, std::move(status), active.order == 0 ? active.started : now, now});
+  for (TransferId waiting : active.waiting) {
+    const auto found = live_.find(waiting);  // gone, if it was cancelled
+    if (found != live_.end() && --found->second->waits_for == 0) make_ready(*found->second);
+  }
+  live_.erase(id);
+  wake_owed_ = true;
+  ended_.notify_all();
+}
+
+void MemoryLink::tell(std::unique_lock<std::mutex>& lock) {
+  wake_owed_ = false;
+  lock.unlock();
+  {
+    std::lock_guard wake_lock(wake_mutex_);
+    if (wake_) wake_();
+  }
+  lock.lock();
+}
+
+}  // namespace kvasir

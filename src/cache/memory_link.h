@@ -1,0 +1,162 @@
+// The link between memories: moves bytes of device and host by memcpy, in units, the most urgent first.
+#pragma once
+
+#include <array>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <thread>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "base/units.h"
+#include "cache/link_arbiter.h"
+#include "cache/token_bucket.h"
+#include "contract/link.h"
+
+namespace kvasir {
+
+struct MemoryLinkOptions {
+  // The memory of each tier, which outlives the link; empty: this link does not reach that tier.
+  std::array<std::span<std::byte>, kTiers> memory;
+  int threads = 1;
+  // A transfer moves in units of at most this many bytes. Between two of them a more urgent one goes first.
+  uint64_t unit_bytes = 256 * kKiB;
+  // 0: as fast as the machine. Otherwise all threads together move so many, and sleep in between: at the end
+  // of a transfer, and within it for every second unit. A sleep costs about 20 us of CPU time.
+  double emulated_bytes_per_s = 0;
+  std::vector<int> cpus;           // to which its threads keep; empty: any
+  LinkArbiter* arbiter = nullptr;  // outlives the link
+};
+
+// Segments whose neighbour in the list goes on where they end, at both ends of the link, become one; empty
+// ones go.
+std::vector<Segment> coalesce(std::vector<Segment> segments);
+
+// Queues by priority, and first come, first served within one; what waits for others (`after`) holds up
+// nobody behind it, and what has begun ends before another of its priority begins. Threads share the units of
+// one transfer.
+//
+// Ids are never used twice, and segments lie within the memory of their tiers and do not overlap themselves:
+// else a KV_CHECK. Of those that failed, wait() remembers the last 4,096.
+//
+// stats(): busy_s is time in which some unit was in hand, or, on an emulated link, in which there was
+// something to move. bytes_per_s is a mean over about the last 32 units, of bytes per such time. latency_s is
+// a mean over about the last 32 transfers, each from the moment when a thread takes it up to its first byte,
+// and from its last byte until its end can be seen; it holds neither the time in the queue nor that in which
+// a thread that had nothing to do wakes up. cpu_s lags by a millisecond or a unit while a thread moves bytes.
+class MemoryLink final : public Link {
+ public:
+  MemoryLink(MemoryLinkOptions options, const MonotonicClock& clock);
+  // Ends the units at hand; whatever has not ended then fails (kUnavailable), of which `wake` is told.
+  ~MemoryLink() override;
+  MemoryLink(const MemoryLink&) = delete;
+  MemoryLink& operator=(const MemoryLink&) = delete;
+
+  void start(Transfer transfer) override;
+  void cancel(TransferId id) override;
+  TransferState wait(TransferId id, Nanos timeout) override;
+  std::vector<TransferDone> completed() override;
+  // Waits while `wake` runs. REQUIRES: not called by `wake`, nor with a lock held that `wake` takes
+  void set_wake(std::function<void()> wake) override;
+  LinkStats stats() const override;
+
+  // While on, nothing moves; units at hand are moved to their end. For tests and drills only.
+  void stand_still(bool on);
+
+ private:
+  using Moved = std::array<std::array<uint64_t, kTiers>, kTiers>;  // bytes, [from][to]
+  using Turn = std::pair<TransferPriority, uint64_t>;              // the smallest is next
+
+  // A transfer that has not ended.
+  struct Active {
+    Transfer transfer;                // constant once started
+    uint64_t order = 0;               // of starting, from 1; 0: it has begun
+    size_t waits_for = 0;             // transfers
+    std::vector<TransferId> waiting;  // for this one
+    size_t segment = 0;               // the first byte that no unit took yet
+    uint64_t offset = 0;
+    int in_hand = 0;  // units
+    Nanos started = 0;
+    Nanos to_first_byte = 0;
+    TransferState state = TransferState::kPending;
+    bool cancelled = false;  // before it began
+  };
+  // What a thread moves at a time.
+  struct Unit {
+    Active* of = nullptr;
+    size_t segment = 0;  // where it begins
+    uint64_t offset = 0;
+    uint64_t bytes = 0;
+    bool first = false;  // of its transfer
+    Nanos backlog_since = 0;
+    Nanos taken = 0;
+    Nanos through = 0;  // of an emulated link
+    Nanos first_byte = 0;
+    Nanos last_byte = 0;
+    Moved moved{};
+  };
+  // A mean that forgets.
+  struct RecentMean {
+    double sum = 0;
+    double weight = 0;
+    void add(double value, double of) {
+      sum += value - sum / 32;
+      weight += of - weight / 32;
+    }
+    double get() const { return weight > 0 ? sum / weight : 0; }
+  };
+
+  void run();
+  void copy(Unit& unit) const;
+  std::byte* at(MemoryAddress address) const;
+  // These with mutex_ held.
+  bool can_move() const;
+  Turn turn(const Active& active) const { return {active.transfer.priority, active.order}; }
+  void make_ready(Active& active);
+  void resume();
+  Unit take();
+  void sleep_until_through(std::unique_lock<std::mutex>& lock, Unit& unit);
+  void finish(const Unit& unit);
+  void end(Active& active, Status status);
+  void tell(std::unique_lock<std::mutex>& lock);
+
+  const MemoryLinkOptions options_;
+  const MonotonicClock& clock_;
+
+  std::mutex wake_mutex_;  // guards wake_; taken without mutex_
+  std::function<void()> wake_;
+
+  mutable std::mutex mutex_;         // guards what follows
+  std::condition_variable work_;     // there is something for a thread to do
+  std::condition_variable stopped_;  // ends the sleep of an emulated link
+  std::condition_variable ended_;    // a transfer, or the last call of wait()
+  std::map<TransferId, std::shared_ptr<Active>> live_;
+  std::map<Turn, Active*> ready_;  // those of live_ with bytes that no unit took, whose `after` are over
+  std::vector<TransferDone> done_;
+  std::unordered_set<TransferId> failed_;
+  std::deque<TransferId> failed_order_;
+  std::optional<TokenBucket> bucket_;
+  uint64_t started_ = 0;  // transfers
+  bool standing_still_ = false;
+  bool stopping_ = false;
+  bool wake_owed_ = false;
+  int running_;              // threads
+  int waiters_ = 0;          // calls of wait()
+  Nanos backlog_since_ = 0;  // when bytes that wait could have begun to move
+  Nanos busy_until_ = 0;
+  LinkStats stats_;
+  RecentMean bytes_per_s_;
+  RecentMean latency_s_;
+
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace kvasir

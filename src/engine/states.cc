@@ -1,0 +1,141 @@
+// What plans and steps mean for the requests: their states, their lines in the view, and the gauges.
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "engine/engine.h"
+
+namespace kvasir {
+
+// The policy has found nothing to do though there is work: rather than stand still, the request that is first
+// ends.
+void Engine::fail_head(StepPlan& plan) {
+  const SeqView& head = view_.running.empty() ? view_.waiting.front() : view_.running.front();
+  log_error("the scheduling policy found no way to go on with {} running and {} waiting requests",
+            view_.running.size(), view_.waiting.size());
+  ++metrics_.standstills;
+  plan = StepPlan{};
+  plan.failures.push_back({head.id, "there is no memory for this request: try again later, or send less"});
+}
+
+void Engine::apply_failures(const StepPlan& plan) {
+  for (const Failure& f : plan.failures) finish(*requests_.find(f.seq), FinishReason::kError, {}, f.reason);
+}
+
+// Moves requests between waiting and running, and counts what the plan means for them.
+void Engine::apply_states(const StepPlan& plan) {
+  for (const Preemption& p : plan.preemptions) {
+    LiveRequest& live = *requests_.find(p.seq);
+    requests_.set_state(live, LiveRequest::State::kWaiting);
+    ++live.preemptions;
+    ++metrics_.num_preemptions;
+    for (const CopyChange& c : plan.copies) {
+      if (c.seq != p.seq || c.verb != Verb::kDrop || c.tier != Tier::kDevice) continue;
+      ++(c.trigger == Trigger::kNow ? metrics_.num_preemptions_recomputed : metrics_.num_preemptions_swapped);
+    }
+    refresh(live, requests_.view_of(live));
+  }
+  for (const Adoption& a : plan.adoptions) {
+    LiveRequest& live = *requests_.find(a.seq);
+    metrics_.prefix_cache_hits += a.tokens;
+    if (live.queued) {
+      live.cached_prompt_tokens = a.tokens;
+      metrics_.prompt_tokens_cached += a.tokens;
+    }
+  }
+  for (const Rows& rows : plan.rows) {
+    LiveRequest& live = *requests_.find(rows.seq);
+    if (live.state == LiveRequest::State::kWaiting) {
+      requests_.set_state(live, LiveRequest::State::kRunning);
+      if (options_.cache.prefix_caching) metrics_.prefix_cache_queries += live.known_tokens();
+    }
+    if (live.queued) {
+      live.queued = false;
+      live.first_run = view_.now;
+      metrics_.request_queue_time.observe(to_seconds(view_.now - live.arrival));
+      metrics_.prompt_tokens += live.prompt_tokens;
+      leave_queue(live);
+    }
+    ++live.in_flight;
+    if (rows.samples) ++live.sampling_in_flight;
+    if (live.known_tokens() >= live.max_total_tokens && rows.samples) {
+      requests_.set_state(live, LiveRequest::State::kEnding);
+    }
+  }
+  // What was given to, or taken from, a sequence that goes on waiting.
+  for (const CopyChange& c : plan.copies) refresh_waiting(c.seq);
+  for (const Adoption& a : plan.adoptions) refresh_waiting(a.seq);
+  for (const Promise& p : plan.promises) refresh_waiting(p.owner);
+}
+
+void Engine::refresh_waiting(SeqId id) {
+  LiveRequest* live = requests_.find(id);
+  if (live && live->state == LiveRequest::State::kWaiting) refresh(*live, requests_.view_of(*live));
+}
+
+void Engine::leave_queue(LiveRequest& live) {
+  std::lock_guard lock(mutex_);
+  --queued_reqs_;
+  queued_tokens_ -= live.prompt_tokens;
+}
+
+void Engine::refresh(LiveRequest& live, SeqView& view) const {
+  const KvCache::Summary cells = cache_.summary(live.id);
+  view.priority = live.priority;
+  view.first_token_time = live.first_token;
+  view.last_token_time = live.last_token;
+  view.prompt_tokens = live.prompt_tokens;
+  view.known_tokens = live.known_tokens();
+  view.max_total_tokens = live.max_total_tokens;
+  view.ready_tokens = cells.ready_tokens;
+  view.blocks = cells.blocks;
+  for (size_t t = 0; t < kCopyTierCount; ++t) {
+    view.cells[static_cast<size_t>(Form::kKv)][t] = cells.cells[t];
+    view.own_cells[static_cast<size_t>(Form::kKv)][t] = cells.own_cells[t];
+    view.promised_cells[t] = cells.promised_cells[t];
+  }
+  view.leaving_cells = cells.leaving_cells;
+  view.device_groups = cells.device_groups;
+  view.resident_blocks = cells.resident_blocks;
+  view.tail_resident = cells.tail_resident;
+  view.tail_busy = cells.tail_busy;
+  view.transfers = cells.transfers;
+  view.deferrals = live.deferrals;
+  view.stalled = live.deferrals > 0 && cells.transfers > 0;
+  view.cached_tokens = cells.cached_tokens;
+  view.cached_idle_blocks = cells.cached_idle_blocks;
+  view.preemptions = live.preemptions;
+  view.in_flight = live.in_flight;
+}
+
+void Engine::update_gauges() {
+  metrics_.num_requests_running = requests_.size() - view_.waiting.size();
+  metrics_.num_requests_waiting = view_.waiting.size();
+  const uint32_t groups = cache_.geometry().groups();
+  metrics_.kv_blocks_used = ceil_div(cache_.map().used_cells(Tier::kDevice), groups);
+  metrics_.kv_blocks_cached = cache_.map().idle_blocks();
+  for (Tier tier : kCopyTiers) {
+    metrics_.tiers[index_of(tier)].bytes_used =
+        cache_.map().used_cells(tier) * cache_.geometry().kv_cell_bytes();
+  }
+  metrics_.transfers_in_flight = cache_.transfers_in_flight();
+}
+
+// Of sequences that were cut back, what steps in flight sample counts for nothing: those tokens are not
+// known, and will be planned again.
+void Engine::void_cut_back() {
+  for (SeqId id : cache_.take_cut_back()) {
+    LiveRequest* live = requests_.find(id);
+    if (!live) continue;
+    for (std::vector<Member>& members : in_flight_) {
+      for (Member& m : members) {
+        if (m.seq != id || !m.samples) continue;
+        m.samples = false;
+        --live->sampling_in_flight;
+      }
+    }
+    if (live->state == LiveRequest::State::kEnding) requests_.set_state(*live, LiveRequest::State::kRunning);
+  }
+}
+
+}  // namespace kvasir

@@ -1,0 +1,22 @@
+// Admits waiting prompts whole, first come, first served, while the blocks of all of it are free.
+//
+// Source: vLLM 0.5, Scheduler._schedule_prefills and BlockSpaceManagerV1 (watermark = 0.01). Used by every
+// policy that admits so.
+#pragma once
+
+#include <cstdint>
+
+#include "contract/plan_builder.h"
+#include "contract/view.h"
+
+namespace kvasir {
+
+// Blocks, a hundredth of all, that are left free by an admission, which would otherwise cause preemption at
+// once.
+uint32_t admission_watermark(const View& view);
+
+// Plans whole prompts of sequences that wait and hold nothing, in order, within the token budget (a prompt
+// larger than that goes alone). True if any was planned: a step is either prefills or decodes.
+bool admit_prompts(const View& view, PlanBuilder& builder);
+
+}  // namespace kvasir

@@ -1,0 +1,10 @@
+// vLLM (0.5 era) with preemption by swap: cells of a preempted sequence go to the host and come back.
+#pragma once
+
+#include <memory>
+
+#include "contract/policy.h"
+
+namespace kvasir {
+std::unique_ptr<Policy> make_vllm_swap_policy();
+}

@@ -1,0 +1,300 @@
+// What the committer arranges around the stage ring, worked by hand: planes, firings at their moments, waits.
+// Blocks have 16 tokens; there are four layers, in groups of one, two or all of them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <vector>
+
+#include "cache/committer.h"
+
+namespace kvasir {
+namespace {
+
+using testing::Contains;
+using testing::Each;
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+constexpr SeqId kA{1};
+constexpr uint32_t kLayers = 4;
+constexpr uint64_t kPlane = 16 * 8;  // of one layer
+
+// Keeps what is started, and ends it when told.
+class HandLink final : public Link {
+ public:
+  void start(Transfer transfer) override { started.push_back(std::move(transfer)); }
+  void cancel(TransferId) override {}
+  TransferState wait(TransferId, Nanos) override { return TransferState::kPending; }
+  std::vector<TransferDone> completed() override { return std::exchange(done, {}); }
+  void set_wake(std::function<void()>) override {}
+  LinkStats stats() const override { return {}; }
+  void end(TransferId id) { done.push_back({id, Status(), 0, 0}); }
+
+  std::vector<Transfer> started;
+  std::vector<TransferDone> done;
+};
+
+class CommitterStaging : public testing::TestWithParam<uint32_t> {
+ protected:
+  explicit CommitterStaging(uint32_t ring_blocks = 4)
+      : cache_(options(GetParam(), ring_blocks)), committer_(cache_, &link_), all_(LayerSet::all(groups())) {}
+  ~CommitterStaging() override { EXPECT_EQ(cache_.check_integrity().message(), ""); }
+
+  static CacheOptions options(uint32_t layers_per_group, uint32_t ring_blocks) {
+    CacheOptions o;
+    o.geometry = {16, kLayers, layers_per_group, 8};
+    o.device_bytes = o.geometry.kv_block_bytes() * 8;
+    o.host_bytes = o.geometry.kv_block_bytes() * 8;
+    o.stage_bytes = 2 * kPlane * ring_blocks;
+    return o;
+  }
+  uint32_t groups() const { return cache_.geometry().groups(); }
+  uint32_t group(uint32_t layer) const { return cache_.geometry().group_of(layer); }
+  uint64_t ring(uint32_t slot) const { return cache_.options().device_bytes + 2 * kPlane * slot; }
+
+  Rows rows(uint32_t begin, uint32_t end, const LayerSet& keep) const {
+    Rows r;
+    r.seq = kA;
+    r.tokens = {begin, end};
+    r.layers = all_;
+    r.writes.kv = keep;
+    return r;
+  }
+  CopyChange change(Verb verb, Interval tokens, const LayerSet& layers, Tier tier, Trigger trigger) const {
+    return {verb, kA, tokens, layers, Form::kKv, tier, trigger};
+  }
+
+  // [0, 40) was written through: two full blocks on the host alone, a tail on the device. Four of the ring's
+  // slots have been used twice over. Its transfers have ended.
+  void write_through_40() {
+    std::vector<Token> tokens(60);
+    std::iota(tokens.begin(), tokens.end(), 0);
+    cache_.add_sequence(kA, tokens, "");
+    StepPlan plan;
+    plan.copies = {change(Verb::kAdd, {0, 32}, all_, Tier::kHost, Trigger::kAfterLayerWrites)};
+    plan.rows = {rows(0, 40, {})};
+    written_ = committer_.apply(plan, StepId{1});
+    for (const Firing& f : written_.firings) link_.end(f.transfer.id);
+    end_step(written_.id);
+  }
+  void end_step(StepId id) {
+    StepResult result;
+    result.id = id;
+    EXPECT_THAT(committer_.step_ended(result), IsEmpty());
+  }
+  // The step of rows [40, 44), the history staged.
+  Step staged_step() {
+    StepPlan plan;
+    plan.copies = {change(Verb::kStage, {0, 40}, all_, Tier::kDevice, Trigger::kBeforeLayer)};
+    plan.rows = {rows(40, 44, all_)};
+    return committer_.apply(plan, StepId{2});
+  }
+  static std::vector<StepMoment> moments(const Step& step) {
+    std::vector<StepMoment> out;
+    for (const Firing& f : step.firings) out.push_back(f.moment);
+    return out;
+  }
+  // Where K of one layer of a block is on the host.
+  uint64_t on_host(uint32_t block, uint32_t layer) const {
+    const BlockMap::Block& b = cache_.block(cache_.blocks_of(kA)[block]);
+    return b.on[index_of(Tier::kHost)].by_group[group(layer)].at.k +
+           cache_.geometry().layer_in_group(layer) * kPlane;
+  }
+
+  HandLink link_;
+  KvCache cache_;
+  Committer committer_;
+  const LayerSet all_;
+  Step written_;
+};
+
+TEST_P(CommitterStaging, WhatRowsWriteGoesThroughTheRingWhenItsLayerIsWritten) {
+  write_through_40();
+  // Two slots for each layer; the ring of four is used up after layer 1 and goes round.
+  EXPECT_THAT(moments(written_),
+              ElementsAre(layer_written(0), layer_written(1), layer_written(2), layer_written(3)));
+  const StepSlice& slice = written_.slices[0];
+  ASSERT_EQ(slice.blocks, 3u);
+  ASSERT_EQ(slice.first_staged, 0u);
+  ASSERT_EQ(written_.staged.size(), kLayers * 3u);
+  for (uint32_t layer = 0; layer < kLayers; ++layer) {
+    const Transfer& out = written_.firings[layer].transfer;
+    EXPECT_EQ(out.priority, TransferPriority::kPrefetch);
+    // Behind the one that had the slots before, also if the rows should not have waited for that.
+    if (layer < 2) {
+      EXPECT_THAT(out.after, IsEmpty());
+    } else {
+      EXPECT_THAT(out.after, ElementsAre(written_.firings[layer - 2].transfer.id));
+    }
+    ASSERT_EQ(out.segments.size(), 4u);
+    for (uint32_t block = 0; block < 2; ++block) {
+      const uint64_t slot = ring((2 * layer + block) % 4);
+      EXPECT_EQ(written_.planes(cache_.geometry(), slice, block, layer), (KvPlanes{slot, slot + kPlane}));
+      EXPECT_EQ(out.segments[2 * block].from, (MemoryAddress{slot, Tier::kDevice}));
+      EXPECT_EQ(out.segments[2 * block].to, (MemoryAddress{on_host(block, layer), Tier::kHost}));
+      EXPECT_EQ(out.segments[2 * block].bytes, kPlane);
+      EXPECT_EQ(out.segments[2 * block + 1].from.offset, slot + kPlane);
+    }
+    EXPECT_FALSE(written_.staged[layer * 3 + 2].present()) << "the last block has a frame";
+  }
+  // Who writes into a slot waits until the bytes before have left it.
+  std::vector<std::pair<uint32_t, TransferId>> waits;
+  for (const TransferWait& w : written_.waits) waits.emplace_back(w.layer, w.transfer);
+  const TransferId first = written_.firings[0].transfer.id, second = written_.firings[1].transfer.id;
+  EXPECT_THAT(waits, ElementsAre(std::pair(2u, first), std::pair(3u, second)));
+  const KvCache::Summary s = cache_.summary(kA);
+  EXPECT_EQ(s.cells[index_of(Tier::kHost)], 2 * groups());
+  EXPECT_EQ(s.cells[index_of(Tier::kDevice)], groups());
+  EXPECT_EQ(s.resident_blocks, 1u);
+}
+
+TEST_P(CommitterStaging, AHistoryIsStagedLayerByLayerAsSlotsComeFree) {
+  write_through_40();
+  const Step step = staged_step();
+  // The ring has room for two layers of two blocks: the first two come at once, the others when one of those
+  // has attended.
+  EXPECT_THAT(moments(step), ElementsAre(kStepBegins, kStepBegins, layer_attended(0), layer_attended(1)));
+  ASSERT_EQ(step.waits.size(), kLayers);
+  for (uint32_t layer = 0; layer < kLayers; ++layer) {
+    const Transfer& in = step.firings[layer].transfer;
+    EXPECT_EQ(in.priority, TransferPriority::kNeededNow);
+    EXPECT_EQ(step.waits[layer].layer, layer);
+    EXPECT_EQ(step.waits[layer].slice, 0u);
+    EXPECT_EQ(step.waits[layer].transfer, in.id);
+    ASSERT_EQ(in.segments.size(), 4u);
+    for (uint32_t block = 0; block < 2; ++block) {
+      const KvPlanes at = step.planes(cache_.geometry(), step.slices[0], block, layer);
+      EXPECT_EQ(in.segments[2 * block].from, (MemoryAddress{on_host(block, layer), Tier::kHost}));
+      EXPECT_EQ(in.segments[2 * block].to, (MemoryAddress{at.k, Tier::kDevice}));
+      EXPECT_EQ(in.segments[2 * block + 1].to, (MemoryAddress{at.v, Tier::kDevice}));
+    }
+    if (layer >= 2) {
+      EXPECT_THAT(in.after, ElementsAre(step.firings[layer - 2].transfer.id));
+    }
+  }
+  // What a younger step stages waits for the older one's transfers into the same slots.
+  StepPlan plan;
+  plan.copies = {change(Verb::kStage, {0, 44}, all_, Tier::kDevice, Trigger::kBeforeLayer)};
+  plan.rows = {rows(44, 48, all_)};
+  const Step next = committer_.apply(plan, StepId{3});
+  EXPECT_THAT(next.firings[0].transfer.after, ElementsAre(step.firings[2].transfer.id));
+  EXPECT_EQ(next.firings[0].moment, kStepBegins);
+  for (const Step* s : {&step, &next}) {
+    for (const Firing& f : s->firings) link_.end(f.transfer.id);
+    end_step(s->id);
+  }
+}
+
+TEST_P(CommitterStaging, GroupsThatAreKeptNeedNoRing) {
+  std::vector<Token> tokens(60);
+  cache_.add_sequence(kA, tokens, "");
+  LayerSet keep;  // no interval where there are four groups
+  for (uint32_t g = 0; g < groups(); g += 2) keep.add(g);
+  StepPlan plan;
+  plan.copies = {change(Verb::kAdd, {0, 32}, all_ - keep, Tier::kHost, Trigger::kAfterLayerWrites)};
+  if (keep == all_) plan.copies.clear();
+  plan.rows = {rows(0, 40, keep)};
+  const Step step = committer_.apply(plan, StepId{1});
+  std::vector<StepMoment> expected;
+  for (uint32_t layer = 0; layer < kLayers; ++layer) {
+    const bool kept = keep.contains(group(layer));
+    if (!kept) expected.push_back(layer_written(layer));
+    for (uint32_t block = 0; block < 3; ++block) {
+      const KvPlanes at = step.planes(cache_.geometry(), step.slices[0], block, layer);
+      EXPECT_EQ(at.k >= cache_.options().device_bytes, !kept && block < 2) << layer << " " << block;
+    }
+  }
+  EXPECT_EQ(moments(step), expected);
+  EXPECT_EQ(step.staged.empty(), keep == all_);
+  for (const Firing& f : step.firings) link_.end(f.transfer.id);
+  end_step(step.id);
+}
+
+TEST_P(CommitterStaging, WhatIsWrittenIntoFramesLeavesAsAWholeWhenItsGroupIsWritten) {
+  std::vector<Token> tokens(60);
+  cache_.add_sequence(kA, tokens, "");
+  StepPlan plan;
+  plan.copies = {change(Verb::kAdd, {0, 32}, all_, Tier::kHost, Trigger::kAfterLayerWrites)};
+  plan.rows = {rows(0, 40, all_)};
+  const Step step = committer_.apply(plan, StepId{1});
+  EXPECT_TRUE(step.staged.empty());
+  EXPECT_THAT(step.waits, IsEmpty());
+  ASSERT_EQ(step.firings.size(), groups());
+  for (uint32_t g = 0; g < groups(); ++g) {
+    EXPECT_EQ(step.firings[g].moment, layer_written((g + 1) * GetParam() - 1));
+    EXPECT_EQ(step.firings[g].transfer.priority, TransferPriority::kOffload);
+    EXPECT_EQ(step.firings[g].transfer.segments.size(), 4u);
+    EXPECT_EQ(step.firings[g].transfer.bytes(), 4 * kPlane * GetParam());
+  }
+  for (const Firing& f : step.firings) link_.end(f.transfer.id);
+  end_step(step.id);
+  EXPECT_EQ(cache_.summary(kA).resident_blocks, 3u);
+  EXPECT_EQ(cache_.summary(kA).cells[index_of(Tier::kHost)], 2 * groups());
+}
+
+TEST_P(CommitterStaging, RowsWaitForTheGroupsThatAreBroughtBack) {
+  write_through_40();
+  StepPlan plan;
+  plan.copies = {change(Verb::kAdd, {0, 40}, all_, Tier::kDevice, Trigger::kBeforeLayer)};
+  plan.rows = {rows(40, 44, all_)};
+  const Step step = committer_.apply(plan, StepId{2});
+  EXPECT_TRUE(step.staged.empty());
+  EXPECT_THAT(step.firings, IsEmpty()) << "they have begun";
+  ASSERT_EQ(link_.started.size(), groups());
+  ASSERT_EQ(step.waits.size(), groups());
+  for (uint32_t g = 0; g < groups(); ++g) {
+    EXPECT_EQ(link_.started[g].priority, TransferPriority::kNeededNow);
+    EXPECT_EQ(step.waits[g].layer, g * GetParam()) << "of a group the first layer waits";
+    EXPECT_EQ(step.waits[g].transfer, link_.started[g].id);
+  }
+  // A step that is made before they have come waits as well; one that is made after does not.
+  plan.copies.clear();
+  plan.rows = {rows(44, 46, all_)};
+  EXPECT_EQ(committer_.apply(plan, StepId{3}).waits.size(), groups());
+  for (const Transfer& t : link_.started) link_.end(t.id);
+  committer_.drain_transfers();
+  plan.rows = {rows(46, 47, all_)};
+  EXPECT_THAT(committer_.apply(plan, StepId{4}).waits, IsEmpty());
+  for (uint64_t id : {2, 3, 4}) end_step(StepId{id});
+  EXPECT_EQ(cache_.summary(kA).resident_blocks, 3u);
+}
+
+TEST_P(CommitterStaging, WhatIsStagedNeedsWhatBringsItToTheHost) {
+  std::vector<Token> tokens(60);
+  cache_.add_sequence(kA, tokens, "");
+  StepPlan plan;
+  plan.copies = {change(Verb::kAdd, {0, 32}, all_, Tier::kHost, Trigger::kAfterLayerWrites)};
+  plan.rows = {rows(0, 40, {})};
+  const Step out = committer_.apply(plan, StepId{1});
+  end_step(StepId{1});
+  plan.copies = {change(Verb::kStage, {0, 40}, all_, Tier::kDevice, Trigger::kBeforeLayer)};
+  plan.rows = {rows(40, 44, all_)};
+  const Step in = committer_.apply(plan, StepId{2});
+  ASSERT_EQ(in.firings.size(), kLayers);
+  for (uint32_t layer = 0; layer < kLayers; ++layer) {
+    // A cell is ready when every layer of its group has come.
+    std::vector<TransferId> bring;
+    for (uint32_t l = 0; l < kLayers; ++l) {
+      if (group(l) == group(layer)) bring.push_back(out.firings[l].transfer.id);
+    }
+    EXPECT_EQ(in.firings[layer].transfer.needs, bring) << layer;
+  }
+  // One of them fails: the sequence is cut back to where its cells are all there.
+  link_.done.push_back({out.firings[1].transfer.id, error(ErrorCode::kUnavailable, "lost"), 0, 0});
+  committer_.drain_transfers();
+  EXPECT_EQ(cache_.summary(kA).ready_tokens, 0u);
+  EXPECT_THAT(cache_.take_cut_back(), ElementsAre(kA));
+  for (const Firing& f : out.firings) {
+    if (f.transfer.id != out.firings[1].transfer.id) link_.end(f.transfer.id);
+  }
+  for (const Firing& f : in.firings) link_.end(f.transfer.id);
+  StepResult result;
+  result.id = StepId{2};
+  EXPECT_THAT(committer_.step_ended(result), ElementsAre(kA)) << "what it read is gone";
+}
+
+INSTANTIATE_TEST_SUITE_P(LayersPerGroup, CommitterStaging, testing::Values(1, 2, 4));
+
+}  // namespace
+}  // namespace kvasir

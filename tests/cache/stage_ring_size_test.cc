@@ -1,0 +1,73 @@
+// The size of the stage ring, worked by hand.
+#include "cache/stage_ring_size.h"
+
+#include <gtest/gtest.h>
+
+#include "cache/kv_cache.h"
+
+namespace kvasir {
+namespace {
+
+// A token takes 8 bytes of each plane; a slot, one layer of a block, has 256 bytes, a block of 10 layers
+// 2,560.
+constexpr CacheGeometry kOneGroup = {16, 10, 10, 8};
+constexpr CacheGeometry kFiveGroups = {16, 10, 2, 8};
+constexpr uint64_t kSlot = 256;
+constexpr uint64_t kBlock = 2560;
+
+uint64_t slots(const CacheGeometry& g, uint64_t device_blocks, uint64_t host_blocks, uint32_t tokens) {
+  const uint64_t bytes = stage_ring_bytes(g, device_blocks * kBlock, host_blocks * kBlock, tokens);
+  EXPECT_EQ(bytes % kSlot, 0u);
+  return bytes / kSlot;
+}
+
+TEST(StageRingSize, NothingWithoutAHostTier) {
+  EXPECT_EQ(slots(kOneGroup, 100, 0, 100'000), 0u);
+  EXPECT_EQ(stage_ring_bytes(kOneGroup, 100 * kBlock, kBlock - 1, 100'000), 0u);
+}
+
+TEST(StageRingSize, TwoLayersOfTheLongestRequestThatTheHostCanHold) {
+  EXPECT_EQ(slots(kOneGroup, 20, 50, 100'000), 100u);  // of 20 blocks x 10 layers: half, exactly
+  EXPECT_EQ(slots(kOneGroup, 40, 50, 100'000), 100u);
+}
+
+TEST(StageRingSize, NoRequestIsLongerThanTheModelAllows) {
+  EXPECT_EQ(slots(kOneGroup, 20, 50, 30 * 16), 60u);
+  EXPECT_EQ(slots(kOneGroup, 20, 50, 29 * 16 + 1), 60u);
+}
+
+TEST(StageRingSize, AtMostHalfOfTheDevice) {
+  EXPECT_EQ(slots(kOneGroup, 10, 500, 100'000), 50u);
+}
+
+TEST(StageRingSize, FourSlotsWhereNothingStreams) {
+  EXPECT_EQ(slots(kOneGroup, 20, 50, 19 * 16), 4u);
+  // With one layer group the host alone has to hold what streams.
+  EXPECT_EQ(slots(kOneGroup, 20, 10, 100'000), 4u);
+}
+
+TEST(StageRingSize, WithLayerGroupsTheTiersAddUp) {
+  // 100 cells on the device and 50 on the host: a request of 25 blocks, 125 cells, keeps 3 of its 5 groups on
+  // the device (75 cells), which has room beside them for the two blocks that change (10). Of 26 it would
+  // have to keep 4 groups (104).
+  EXPECT_EQ(slots(kFiveGroups, 20, 10, 100'000), 50u);
+}
+
+TEST(StageRingSize, ASmallDeviceKeepsTheTwoBlocksWithoutWhichNothingStreams) {
+  EXPECT_EQ(slots(kOneGroup, 4, 50, 100'000), 20u);
+  EXPECT_EQ(slots(kOneGroup, 3, 50, 100'000), 10u);
+  EXPECT_EQ(stage_ring_bytes(kOneGroup, 2 * kBlock + 3 * kSlot, 50 * kBlock, 100'000), 3 * kSlot);
+  EXPECT_EQ(slots(kOneGroup, 2, 50, 100'000), 0u);
+  EXPECT_EQ(stage_ring_bytes(kOneGroup, kSlot, 50 * kBlock, 100'000), 0u);
+  EXPECT_EQ(stage_ring_bytes(kOneGroup, 0, 50 * kBlock, 100'000), 0u);
+}
+
+TEST(StageRingSize, WhatItPassesIsWhatTheCacheCounts) {
+  CacheOptions cache;
+  cache.geometry = kOneGroup;
+  cache.stage_bytes = stage_ring_bytes(kOneGroup, 40 * kBlock, 50 * kBlock, 100'000);
+  EXPECT_EQ(cache.stage_blocks(), 100u);
+}
+
+}  // namespace
+}  // namespace kvasir

@@ -1,0 +1,51 @@
+#include "engine/counting_policy.h"
+
+#include <algorithm>
+
+namespace kvasir::test {
+namespace {
+
+bool is_interval(const LayerSet& layers, uint32_t groups) {
+  uint32_t runs = 0;
+  for (uint32_t g = 0; g < groups; ++g) runs += layers.contains(g) && (g == 0 || !layers.contains(g - 1));
+  return runs <= 1;
+}
+
+}  // namespace
+
+PlanCounts& PlanCounts::operator+=(const PlanCounts& other) {
+  plans += other.plans;
+  partial_steps += other.partial_steps;
+  decode_steps += other.decode_steps;
+  staged_decode_steps += other.staged_decode_steps;
+  partial_decode_steps += other.partial_decode_steps;
+  ragged_copies += other.ragged_copies;
+  return *this;
+}
+
+StepPlan CountingPolicy::plan(const View& view) {
+  StepPlan plan = policy_->plan(view);
+  const uint32_t groups = view.geometry.groups();
+  const auto has_rows = [&](const SeqView& s) {
+    return std::any_of(plan.rows.begin(), plan.rows.end(), [&](const Rows& r) { return r.seq == s.id; });
+  };
+  const bool partial = std::any_of(view.running.begin(), view.running.end(), [&](const SeqView& s) {
+    return !s.device_groups.empty() && s.device_groups != LayerSet::all(groups) && has_rows(s);
+  });
+  const bool decodes = std::any_of(plan.rows.begin(), plan.rows.end(),
+                                   [](const Rows& r) { return r.kind == RowKind::kDecode; });
+  const bool stages = std::any_of(plan.copies.begin(), plan.copies.end(),
+                                  [](const CopyChange& c) { return c.verb == Verb::kStage; });
+  ++counts_.plans;
+  counts_.partial_steps += partial;
+  counts_.decode_steps += decodes;
+  counts_.staged_decode_steps += decodes && stages;
+  counts_.partial_decode_steps += decodes && partial;
+  counts_.ragged_copies +=
+      static_cast<uint64_t>(std::count_if(plan.copies.begin(), plan.copies.end(), [&](const CopyChange& c) {
+        return !is_interval(c.layers, groups);
+      }));
+  return plan;
+}
+
+}  // namespace kvasir::test

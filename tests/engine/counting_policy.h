@@ -1,0 +1,41 @@
+// Counts what the steps of a policy are made of, for tests that must know that something did happen.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "contract/policy.h"
+
+namespace kvasir::test {
+
+struct PlanCounts {
+  uint64_t plans = 0;
+  // Plans with rows of a sequence of which some layer groups, not all, are on the device.
+  uint64_t partial_steps = 0;
+  uint64_t decode_steps = 0;          // plans with a decode
+  uint64_t staged_decode_steps = 0;   // of those: something goes through the stage ring to be read
+  uint64_t partial_decode_steps = 0;  // of those: as partial_steps
+  uint64_t ragged_copies = 0;         // copy changes of layer groups that are no interval
+
+  PlanCounts& operator+=(const PlanCounts& other);
+};
+
+// Plans as another policy does.
+class CountingPolicy final : public Policy {
+ public:
+  // The counts outlive the policy.
+  CountingPolicy(std::unique_ptr<Policy> policy, PlanCounts& counts)
+      : policy_(std::move(policy)), counts_(counts) {}
+
+  StepPlan plan(const View& view) override;
+  std::string save_state() const override { return policy_->save_state(); }
+  Status restore_state(std::string_view state) override { return policy_->restore_state(state); }
+
+ private:
+  const std::unique_ptr<Policy> policy_;
+  PlanCounts& counts_;
+};
+
+}  // namespace kvasir::test

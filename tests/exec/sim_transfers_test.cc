@@ -1,0 +1,133 @@
+// Transfers of simulated steps: fired and waited for in virtual time.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <utility>
+
+#include "exec/sim/sim_executor.h"
+#include "fakes/fake_link.h"
+
+namespace kvasir::test {
+namespace {
+
+constexpr Nanos kMicro = 1000;
+
+// Steps of 400 us over four layers.
+class SimTransfersTest : public testing::Test {
+ protected:
+  static SimExecutor::Options options(int depth) {
+    SimExecutor::Options o;
+    o.truth = {400, 0, 0, 0};
+    o.depth = depth;
+    o.layers = 4;
+    return o;
+  }
+
+  static Step step_of(uint64_t id, std::initializer_list<uint64_t> seqs) {
+    Step step;
+    step.id = StepId{id};
+    for (uint64_t s : seqs) {
+      StepSlice slice;
+      slice.seq = SeqId{s};
+      slice.tokens = {4, 5};
+      slice.samples = true;
+      step.slices.push_back(slice);
+    }
+    return step;
+  }
+
+  static void fire(Step& step, StepMoment moment, uint64_t id) {
+    Firing f;
+    f.moment = moment;
+    f.transfer.id = TransferId{id};
+    step.firings.push_back(std::move(f));
+  }
+
+  // When each transfer was started, in microseconds.
+  std::map<uint64_t, Nanos> started() {
+    link_.stall(false);
+    link_.complete_all();
+    std::map<uint64_t, Nanos> out;
+    for (const TransferDone& d : link_.completed()) out[raw(d.id)] = d.started / kMicro;
+    return out;
+  }
+
+  VirtualClock clock_;
+  FakeLink link_{clock_};
+};
+
+TEST_F(SimTransfersTest, MomentsAreSpreadOverTheStep) {
+  SimExecutor executor(options(1), clock_, &link_);
+  Step step = step_of(1, {1});
+  fire(step, kStepBegins, 1);
+  fire(step, layer_written(0), 2);
+  fire(step, layer_attended(0), 3);
+  fire(step, layer_written(3), 4);
+  fire(step, layer_attended(3), 5);
+  step.waits = {{1, 0, TransferId{1}}};
+  executor.submit(std::move(step));
+  const StepResult result = executor.wait();
+  EXPECT_EQ(result.ended, 400 * kMicro);
+  EXPECT_EQ(result.sampled.size(), 1u);
+  EXPECT_EQ(started(), (std::map<uint64_t, Nanos>{{1, 0}, {2, 50}, {3, 100}, {4, 350}, {5, 400}}));
+}
+
+TEST_F(SimTransfersTest, AWaitMakesTheStepLongerAndDefersWhatDidNotCome) {
+  SimExecutor executor(options(1), clock_, &link_);
+  Step step = step_of(1, {1, 2});
+  fire(step, kStepBegins, 1);
+  fire(step, layer_attended(3), 2);
+  step.waits = {{2, 1, TransferId{1}}};
+  step.max_wait = 30 * kMicro;
+  link_.stall(true);
+  executor.submit(std::move(step));
+  const StepResult result = executor.wait();
+  EXPECT_EQ(result.stalled, 30 * kMicro);
+  EXPECT_EQ(result.ended, 430 * kMicro);
+  EXPECT_EQ(clock_.now(), 430 * kMicro);
+  EXPECT_EQ(result.deferred, std::vector<SeqId>{SeqId{2}});
+  ASSERT_EQ(result.sampled.size(), 1u);
+  EXPECT_EQ(result.sampled[0].seq, SeqId{1});
+  EXPECT_EQ(started().at(2), 430);
+}
+
+TEST_F(SimTransfersTest, AStepThatAllHaveLeftEndsAtOnce) {
+  SimExecutor executor(options(1), clock_, &link_);
+  Step step = step_of(1, {1});
+  fire(step, kStepBegins, 1);
+  fire(step, layer_attended(3), 2);
+  step.waits = {{2, 0, TransferId{1}}};
+  step.max_stall = 30 * kMicro;
+  link_.stall(true);
+  executor.submit(std::move(step));
+  const StepResult result = executor.wait();
+  EXPECT_EQ(result.ended, 230 * kMicro);
+  EXPECT_TRUE(result.sampled.empty());
+  EXPECT_EQ(started().at(2), 230);
+}
+
+TEST_F(SimTransfersTest, TheSecondOfTwoStepsBeginsWhenTheFirstHasEnded) {
+  SimExecutor executor(options(2), clock_, &link_);
+  Step first = step_of(1, {1, 2});
+  fire(first, kStepBegins, 1);
+  first.waits = {{0, 0, TransferId{1}}};
+  link_.fail(TransferId{1});
+  Step second = step_of(2, {1, 2});
+  fire(second, kStepBegins, 2);
+  executor.submit(std::move(first));
+  executor.submit(std::move(second));
+  EXPECT_EQ(executor.wait().deferred, std::vector<SeqId>{SeqId{1}});
+  executor.submit(step_of(3, {1, 2}));
+  const StepResult result = executor.wait();
+  EXPECT_EQ(result.started, 400 * kMicro);
+  EXPECT_EQ(result.ended, 800 * kMicro);
+  EXPECT_EQ(result.deferred, std::vector<SeqId>{SeqId{1}});
+  EXPECT_EQ(result.sampled.size(), 1u);
+  EXPECT_EQ(started().at(2), 400);
+  const StepResult last = executor.wait();
+  EXPECT_TRUE(last.deferred.empty());
+  EXPECT_EQ(last.ended, 1200 * kMicro);
+}
+
+}  // namespace
+}  // namespace kvasir::test

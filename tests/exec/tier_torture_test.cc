@@ -1,0 +1,124 @@
+// Whatever is where, and whatever moves: every answer is bit for bit that of an engine without limits.
+#include "exec/tier_torture.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+namespace kvasir::test {
+namespace {
+
+// Of all runs together.
+struct Sums {
+  uint64_t steps = 0;
+  uint64_t requests = 0;
+  uint64_t preemptions = 0;
+  uint64_t swapped = 0;
+  uint64_t deferred = 0;
+  uint64_t cancelled = 0;
+  uint64_t transfers = 0;
+  uint64_t failed = 0;
+  uint64_t cached_tokens = 0;
+  PlanCounts plans;
+
+  void add(const RigRun& run) {
+    steps += run.steps;
+    requests += run.outputs.size();
+    preemptions += run.preemptions;
+    swapped += run.swapped;
+    deferred += run.deferred_rows;
+    transfers += run.link.transfers;
+    failed += run.link.failed;
+    plans += run.plans;
+    for (const RigOutput& out : run.outputs) {
+      cancelled += out.finish == FinishReason::kAbort;
+      cached_tokens += out.cached_prompt_tokens;
+    }
+  }
+  double share(uint64_t of_decodes) const {
+    return static_cast<double>(of_decodes) / static_cast<double>(plans.decode_steps);
+  }
+  void print() const {
+    const auto n = [](uint64_t v) { return static_cast<unsigned long long>(v); };
+    std::printf(
+        "%llu requests, %llu plans, %llu steps, %llu with a decode: of those %.0f %% staged, %.0f %% "
+        "partial; "
+        "%llu preemptions, %llu to the host, %llu deferred, %llu cancelled, %llu ragged copies, "
+        "%llu transfers, %llu failed\n",
+        n(requests), n(plans.plans), n(steps), n(plans.decode_steps), 100 * share(plans.staged_decode_steps),
+        100 * share(plans.partial_decode_steps), n(preemptions), n(swapped), n(deferred), n(cancelled),
+        n(plans.ragged_copies), n(transfers), n(failed));
+  }
+};
+
+// The ways of a link.
+void choose_link(uint64_t way, RigOptions& options) {
+  switch (way % 3) {
+    case 0:  // as fast as the machine
+      return;
+    case 1:  // slow enough for rows to be deferred, and transfers to be in flight for several steps
+      options.link_bytes_per_s = 200e6;
+      options.max_decode_stall = kNanosPerMilli / 2;
+      return;
+    default:
+      options.link = RigLink::kFake;
+      options.late_waits = 0.03;
+      options.failing_transfers = 0.02;
+  }
+}
+
+bool thorough() {
+  const char* value = std::getenv("KVASIR_LONG");
+  return value && std::string(value) == "1";
+}
+
+// One round: every size of layer groups and every link, for two kinds of arithmetic.
+void torture_once(const TinyLlamaShape& shape, uint64_t round, Sums& sums) {
+  for (const auto& [weights, kv] :
+       {std::pair{ops::WeightType::kF32, ops::KvType::kBf16}, {ops::WeightType::kQ4_1, ops::KvType::kQ8_0}}) {
+    const TierTorture torture(shape, weights, kv, 16, 50 + round);
+    for (uint32_t layers_per_group = 1; layers_per_group <= 2; ++layers_per_group) {
+      for (uint64_t way = 0; way < 3; ++way) {
+        RigOptions options = torture.tiers(layers_per_group);
+        choose_link(way, options);
+        options.seed += 1000 * way;
+        SCOPED_TRACE(std::string(ops::weight_type_name(weights)) + ", groups of " +
+                     std::to_string(layers_per_group) + ", link " + std::to_string(way) + ", round " +
+                     std::to_string(round));
+        const TierTortureOutcome out = torture.torture(options);
+        EXPECT_EQ(out.wrong, 0u);
+        sums.add(out.run);
+      }
+    }
+  }
+}
+
+void torture_long(const TinyLlamaShape& shape) {
+  const uint64_t least_steps = thorough() ? 60'000 : 2'000;
+  Sums sums;
+  for (uint64_t round = 0; sums.steps < least_steps && !testing::Test::HasFailure(); ++round) {
+    torture_once(shape, round, sums);
+  }
+  sums.print();
+  EXPECT_GE(sums.share(sums.plans.staged_decode_steps), 0.2);
+  EXPECT_GE(sums.share(sums.plans.partial_decode_steps), 0.1);
+  EXPECT_GT(sums.swapped, 0u);
+  EXPECT_GT(sums.preemptions, sums.swapped);
+  EXPECT_GT(sums.deferred, 0u);
+  EXPECT_GT(sums.cancelled, 0u);
+  EXPECT_GT(sums.failed, 0u);
+  EXPECT_GT(sums.plans.ragged_copies, 0u);
+  EXPECT_GT(sums.cached_tokens, 0u);
+}
+
+TEST(TierTorture, OwnKeysForEachHead) {
+  torture_long(torture_mha());
+}
+TEST(TierTorture, SharedKeys) {
+  torture_long(torture_gqa());
+}
+
+}  // namespace
+}  // namespace kvasir::test
