@@ -29,7 +29,7 @@ void add_bytes(CLI::App& app, const char* flag, uint64_t& bytes, const char* hel
 
 // A bare number is GiB here, as with the peers.
 void add_offloading_size(CLI::App& app, uint64_t& bytes) {
-  constexpr const char* kFlag = "--kv-offloading-size";
+  static constexpr const char* kFlag = "--kv-offloading-size";
   app.add_option_function<std::string>(
          kFlag,
          [&bytes](const std::string& text) {
@@ -42,8 +42,7 @@ void add_offloading_size(CLI::App& app, uint64_t& bytes) {
            bytes = *parsed;
          },
          "Memory of the host tier, to which keys and values go that the first has no room for, in GiB, as 4 "
-         "or "
-         "0.5, or with a suffix, as 512MiB (default: 0, none)")
+         "or 0.5, or with a suffix, as 512MiB (default: 0, none)")
       ->type_name("GIB");
 }
 
