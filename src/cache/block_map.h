@@ -151,9 +151,6 @@ class BlockMap {
   std::vector<SeqId> take_touched() {
     return std::exchange(touched_, {});
   }
-  uint32_t host_extents_free() const {
-    return host_.free_extents();
-  }
 
   Status check_integrity() const;
 

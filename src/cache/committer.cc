@@ -48,10 +48,14 @@ Step Committer::apply(const StepPlan& plan, StepId id) {
   step.groups = cache_.geometry().groups();
   step.slices.reserve(plan.rows.size());
   for (const Rows& rows : plan.rows) add_slice(rows, step);
+  std::vector<const CopyChange*> through;
+  for (const CopyChange& c : plan.copies) {
+    if (c.trigger == Trigger::kAfterLayerWrites) through.push_back(&c);
+  }
   std::vector<Scratch> scratch;
   for (uint32_t s = 0; s < step.slices.size(); ++s) {
     wait_for_fills(step, s);
-    if (needs_scratch(plan, step.slices[s].seq)) scratch.push_back(scratch_of(plan, step, s));
+    if (needs_scratch(through, step.slices[s].seq)) scratch.push_back(scratch_of(through, step, s));
   }
   if (!scratch.empty()) ring_.begin_step();
   for (uint32_t layer = 0; !scratch.empty() && layer < cache_.geometry().layers; ++layer) {
@@ -147,24 +151,23 @@ void Committer::wait_for_fills(Step& step, uint32_t slice) {
   for (const TransferWait& w : waits) wait_once(step, w);
 }
 
-bool Committer::needs_scratch(const StepPlan& plan, SeqId seq) const {
+bool Committer::needs_scratch(const std::vector<const CopyChange*>& through, SeqId seq) const {
   const Holdings& holds = cache_.holdings(seq);
   if (holds.cells[kDevice] < cache_.blocks_of(seq).size() * cache_.geometry().groups()) return true;
-  return std::any_of(plan.copies.begin(), plan.copies.end(), [&](const CopyChange& c) {
-    return c.seq == seq && c.trigger == Trigger::kAfterLayerWrites;
-  });
+  return std::any_of(through.begin(), through.end(), [&](const CopyChange* c) { return c->seq == seq; });
 }
 
-Committer::Scratch Committer::scratch_of(const StepPlan& plan, Step& step, uint32_t slice) {
+Committer::Scratch Committer::scratch_of(const std::vector<const CopyChange*>& through, Step& step,
+                                         uint32_t slice) {
   StepSlice& s = step.slices[slice];
   Scratch scratch;
   scratch.slice = slice;
   scratch.blocks = cache_.blocks_of(s.seq);
   scratch.from_rows.resize(scratch.blocks.size());
   scratch.from_frames.resize(scratch.blocks.size());
-  for (const CopyChange& c : plan.copies) {
-    if (c.seq != s.seq || c.verb != Verb::kAdd || c.trigger != Trigger::kAfterLayerWrites) continue;
-    for (const KvCache::WriteThrough& w : cache_.write_through(c)) {
+  for (const CopyChange* c : through) {
+    if (c->seq != s.seq) continue;
+    for (const KvCache::WriteThrough& w : cache_.write_through(*c)) {
       (w.from_ring ? scratch.from_rows : scratch.from_frames)[w.block].add(w.group);
     }
   }

@@ -44,8 +44,9 @@ class Committer {
   void start(std::vector<Transfer> transfers);
   void add_slice(const Rows& rows, Step& step);
   void wait_for_fills(Step& step, uint32_t slice);
-  bool needs_scratch(const StepPlan& plan, SeqId seq) const;
-  Scratch scratch_of(const StepPlan& plan, Step& step, uint32_t slice);
+  // through: the changes of the plan that rows write to the host.
+  bool needs_scratch(const std::vector<const CopyChange*>& through, SeqId seq) const;
+  Scratch scratch_of(const std::vector<const CopyChange*>& through, Step& step, uint32_t slice);
   void stage_layer(Step& step, const Scratch& scratch, uint32_t layer);
   void write_back_frames(Step& step, const Scratch& scratch, uint32_t layer);
   void fire(Step& step, StepMoment moment, const Scratch& scratch, TransferPriority priority,

@@ -99,9 +99,8 @@ struct Step {
   std::vector<KvPlanes> staged;     // one layer's planes each; absent: in the slice's table
   std::vector<Firing> firings;      // in the order of their moments
   std::vector<TransferWait> waits;  // in the order of their layers
-  // How long the step may wait for transfers: in all, and for any one of them.
+  // How long the step may wait for transfers in all.
   Nanos max_stall = INT64_MAX;
-  Nanos max_wait = INT64_MAX;
 
   uint32_t row_count() const { return static_cast<uint32_t>(token_ids.size()); }
 

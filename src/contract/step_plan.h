@@ -50,7 +50,8 @@ struct Adoption {
 enum class Verb : uint8_t { kAdd, kDrop, kStage };
 
 // When a copy change happens.
-//   kNow               at once: a drop gives up what it names; an addition is queued before those in the
+//   kNow               at once: a drop gives up what it names; an addition to the device goes before those in
+//   the
 //                      background, and no row of this step counts on it
 //   kBeforeLayer       at once and urgently: rows of this plan wait for each layer group of it before they
 //                      come to that group. The one trigger of a stage

@@ -292,8 +292,8 @@ StepPlan Engine::make_plan() {
 
   const std::string state = log_ ? policy_->save_state() : std::string();
   StepPlan plan = policy_->plan(view_);
-  if (stands_still(view_, plan)) fail_head(plan);
   if (log_) log_->append(view_, state, plan);
+  if (stands_still(view_, plan)) fail_head(plan);
   if (options_.check_plans) {
     const Status status = check_plan(view_, plan);
     KV_CHECK(status.ok(), "{}\n{}", status.message(), to_string(plan));

@@ -31,7 +31,6 @@ void StepTransfers::begin(Step& step, bool submitted_early) {
   next_firing_ = 0;
   deferred_.assign(step.slices.size(), 0);
   deferred_count_ = 0;
-  late_.clear();
   stalled_ = 0;
   const std::vector<SeqId> before = std::exchange(deferred_here_, {});
   for (size_t s = 0; submitted_early && s < step.slices.size(); ++s) {
@@ -76,13 +75,9 @@ bool StepTransfers::wait_before(uint32_t layer) {
 
 TransferState StepTransfers::wait_for(TransferId transfer) {
   const Nanos left = step_->max_stall == INT64_MAX ? INT64_MAX : step_->max_stall - stalled_;
-  // Several slices may wait for one transfer; it gets its time once.
-  const bool late = std::find(late_.begin(), late_.end(), transfer) != late_.end();
-  const Nanos patience = late || !patient_ ? 0 : std::max<Nanos>(0, std::min(step_->max_wait, left));
   const Nanos start = clock_.now();
-  const TransferState state = link_->wait(transfer, patience);
+  const TransferState state = link_->wait(transfer, patient_ ? std::max<Nanos>(0, left) : 0);
   stalled_ += clock_.now() - start;
-  if (state == TransferState::kPending && !late) late_.push_back(transfer);
   return state;
 }
 

@@ -65,7 +65,6 @@ class StepTransfers {
   size_t next_firing_ = 0;
   std::vector<uint8_t> deferred_;  // by slice
   size_t deferred_count_ = 0;
-  std::vector<TransferId> late_;  // did not end within the patience for one transfer
   Nanos stalled_ = 0;
   // Sequences that the step at hand deferred of its own accord, and begin() reads for the next step.
   std::vector<SeqId> deferred_here_;

@@ -165,6 +165,8 @@ void add_counters(Page& page, const EngineMetrics& m) {
                "Of those, steps that read keys and values through the stage ring.");
   page.counter("engine_deferred_rows_total", m.deferred_rows.load(),
                "Times a request's rows left a step because their transfers did not end in time.");
+  page.counter("engine_standstills_total", m.standstills.load(),
+               "Times the policy found nothing to do though there was work, and a request ended for it.");
   page.counter("engine_stalled_seconds_total", m.seconds_stalled.load(),
                "Seconds of execution in which steps waited for transfers.");
   page.head("engine_step_seconds_total", "counter", "Seconds of the engine's thread by phase of the step.");

@@ -297,5 +297,23 @@ TEST(Engine, AtDepthTwoTheNextStepIsPlannedBeforeTheLastHasEnded) {
   EXPECT_EQ(h.executor.steps().size(), 3u) << "nothing runs beyond what can be wanted";
 }
 
+TEST(Engine, APolicyThatFindsNothingToDoEndsTheFirstRequest) {
+  int turns = 0;
+  auto policy = std::make_unique<FunctionPolicy>([&](const View& view) {
+    PlanBuilder b(view);
+    // Idle for once: then it goes on with what is left.
+    if (turns++ > 0 && b.admit(view.waiting[0])) b.prefill(view.waiting[0], 100);
+    return b.take();
+  });
+  Harness h(small_options(), std::move(policy));
+  auto first = h.submit(request(30, 1));
+  auto second = h.submit(request(30, 1, 500));
+  h.finish();
+  EXPECT_EQ(first->finish, FinishReason::kError);
+  EXPECT_NE(first->error.find("no memory for this request"), std::string::npos) << first->error;
+  EXPECT_EQ(second->finish, FinishReason::kLength);
+  EXPECT_EQ(h.engine.metrics().standstills, 1u);
+}
+
 }  // namespace
 }  // namespace kvasir::test

@@ -78,7 +78,7 @@ TEST_F(SimTransfersTest, AWaitMakesTheStepLongerAndDefersWhatDidNotCome) {
   fire(step, kStepBegins, 1);
   fire(step, layer_attended(3), 2);
   step.waits = {{2, 1, TransferId{1}}};
-  step.max_wait = 30 * kMicro;
+  step.max_stall = 30 * kMicro;
   link_.stall(true);
   executor.submit(std::move(step));
   const StepResult result = executor.wait();

@@ -123,7 +123,6 @@ TEST(DeferredSlice, LeavesWhenTheStepHasStalledForLongEnough) {
   ThreeDecodes three({1, 1, 2, true});
   StagedRig& rig = three.rig;
   Step step = three.step();
-  step.max_wait = 50;
   step.max_stall = 80;
   rig.link().stall(true);
   const Nanos before = rig.clock().now();

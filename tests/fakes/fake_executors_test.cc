@@ -181,7 +181,7 @@ TEST(ShadowExecutor, DefersWhatDoesNotComeInTimeAndFiresAllTheSame) {
   StagedShadow s;
   s.link.stall(true);
   Step step = s.step(2, 18);
-  step.max_wait = 70;
+  step.max_stall = 70;
   s.executor.submit(std::move(step));
   const StepResult result = s.executor.wait();
   EXPECT_TRUE(result.status.ok());

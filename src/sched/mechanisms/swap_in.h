@@ -13,8 +13,7 @@ namespace kvasir {
 bool anyone_swapped_out(const View& view);
 
 // Admits them in order, each with its next rows, while more than `watermark` blocks are left (0 where nothing
-// else runs). Where nothing moves and the first of them does not fit beside cells that later ones hold, the
-// last of those gives its cells up. Returns how many were admitted.
+// else runs). Returns how many were admitted.
 uint32_t swap_in(const View& view, uint32_t watermark, PlanBuilder& builder);
 
 }  // namespace kvasir
