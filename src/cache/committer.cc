@@ -113,7 +113,7 @@ void Committer::add_slice(const Rows& rows, Step& step) {
     ++slice.tokens.begin;
   }
   slice.kind = rows.kind;
-  slice.layers = rows.layers;
+  slice.end_layer = cache_.geometry().layers;
   slice.samples = rows.samples;
   slice.first_token = static_cast<uint32_t>(step.token_ids.size());
   slice.blocks = cache_.geometry().blocks_for(rows.tokens.end);

@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/units.h"
+#include "contract/ids.h"
 
 namespace kvasir {
 
@@ -25,6 +26,10 @@ struct CacheGeometry {
   // Of K alone (V is as large), scales included where the cache type has them: kv_heads *
   // ops::kv_row_bytes().
   uint64_t kv_plane_bytes_per_token_layer = 0;
+  // Of X, the operand of the QKV projection, scales included; a multiple of 4 bytes. 0: no copies in form X.
+  uint64_t x_bytes_per_token_layer = 0;
+  // Of H, the residual stream before a group's first layer. 0: no copies in form H.
+  uint64_t h_bytes_per_token = 0;
 
   uint32_t groups() const { return ceil_div(layers, layers_per_group); }
   uint32_t group_of(uint32_t layer) const { return layer / layers_per_group; }
@@ -36,6 +41,22 @@ struct CacheGeometry {
   uint64_t layer_plane_bytes() const { return kv_plane_bytes_per_token_layer * block_tokens; }
   // Frames for the K and V of one block in every layer.
   uint32_t kv_frames_per_block() const { return kFramesPerKvCell * groups(); }
+  bool has(Form form) const { return piece_bytes(form) > 0; }
+  // What a cell has of one layer, contiguous: K and then V, or X. Of H a cell has one such piece in all.
+  uint64_t piece_bytes(Form form) const {
+    switch (form) {
+      case Form::kKv:
+        return 2 * layer_plane_bytes();
+      case Form::kX:
+        return x_bytes_per_token_layer * block_tokens;
+      case Form::kH:
+        return h_bytes_per_token * block_tokens;
+    }
+    return 0;
+  }
+  // Pieces of a cell, one behind the other, that of the group's first layer first.
+  uint32_t pieces(Form form) const { return form == Form::kH ? 1 : layers_per_group; }
+  uint64_t cell_bytes(Form form) const { return piece_bytes(form) * pieces(form); }
   uint64_t kv_cell_bytes() const { return kFramesPerKvCell * frame_bytes(FrameClass::kKvPlane); }
   uint64_t kv_block_bytes() const { return frame_bytes(FrameClass::kKvPlane) * kv_frames_per_block(); }
 

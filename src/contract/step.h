@@ -41,14 +41,20 @@ struct KvPlanes {
 // table serves every step until it changes, so that a step costs nothing for a history that stays.
 using BlockTable = std::vector<KvPlanes>;
 
-// The rows of one sequence. Indices point into the Step's flat arrays.
+// Rows of one sequence, with consecutive positions. Indices point into the Step's flat arrays. A sequence may
+// have several slices: those that compute dropped cells again come before those that read them, and if one is
+// deferred, all of them are.
 struct StepSlice {
   static constexpr uint32_t kNothingStaged = UINT32_MAX;
 
   SeqId seq{};
   Interval tokens;
   RowKind kind = RowKind::kPrefill;
-  LayerSet layers;
+  // The layers that the rows pass: [first_layer, end_layer). Those that begin later than the first take the
+  // residual stream from H (Step::restarts). Those that end before the last are done when they have written
+  // their K and V of layer end_layer - 1.
+  uint32_t first_layer = 0;
+  uint32_t end_layer = UINT32_MAX;  // at the most all there are
   bool samples = false;
   // The id of the last row's token is the one that the sequence's latest sampling row chose.
   bool last_token_by_reference = false;
@@ -91,14 +97,49 @@ struct TransferWait {
   friend bool operator==(const TransferWait&, const TransferWait&) = default;
 };
 
+// Where else rows of a slice leave what they compute: X of every layer of a group (the operand of its QKV
+// projection, a piece of the cell for each layer), or H before the group's first layer. It concerns the rows
+// of the slice in that block; the slice passes the whole group.
+struct FormWrite {
+  uint32_t group = 0;
+  uint32_t slice = 0;
+  uint32_t block = 0;  // of the sequence
+  Form form = Form::kX;
+  uint64_t to = 0;  // the cell, in the device's memory
+  friend bool operator==(const FormWrite&, const FormWrite&) = default;
+};
+
+// The residual stream before slice.first_layer, of all tokens of a block: a piece of form H.
+struct Restart {
+  uint32_t slice = 0;
+  uint32_t block = 0;
+  uint64_t from = 0;  // in the device's memory
+  friend bool operator==(const Restart&, const Restart&) = default;
+};
+
+// K and V of a block in one layer are made of its X, before the layer is attended: positions
+// [first_position, first_position + tokens), for the rows of a slice. A deferred slice needs it no more.
+struct KvProjection {
+  uint32_t layer = 0;
+  uint32_t slice = 0;
+  uint32_t first_position = 0;
+  uint32_t tokens = 0;
+  uint64_t x = 0;  // the layer's piece of form X, in the device's memory
+  KvPlanes to;
+  friend bool operator==(const KvProjection&, const KvProjection&) = default;
+};
+
 struct Step {
   StepId id{};
   uint32_t groups = 0;
   std::vector<StepSlice> slices;
   std::vector<Token> token_ids;
-  std::vector<KvPlanes> staged;     // one layer's planes each; absent: in the slice's table
-  std::vector<Firing> firings;      // in the order of their moments
-  std::vector<TransferWait> waits;  // in the order of their layers
+  std::vector<KvPlanes> staged;        // one layer's planes each; absent: in the slice's table
+  std::vector<Firing> firings;         // in the order of their moments
+  std::vector<TransferWait> waits;     // in the order of their layers
+  std::vector<FormWrite> form_writes;  // in the order of their groups
+  std::vector<Restart> restarts;
+  std::vector<KvProjection> projections;  // in the order of their layers
   // How long the step may wait for transfers in all.
   Nanos max_stall = INT64_MAX;
 

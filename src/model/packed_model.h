@@ -47,6 +47,7 @@ struct Projection {
 struct PackedLayer {
   std::vector<float> attn_norm;  // [dim]
   Projection qkv;                // [q_dim + 2 * kv_dim][dim]: Q, K, V
+  std::vector<float> qkv_bias;   // [q_dim + 2 * kv_dim], added before RoPE; empty: none
   Projection attn_output;        // [dim][q_dim]
   std::vector<float> ffn_norm;   // [dim]
   Projection gate_up;            // [2 * ffn_dim][dim]: gate, up

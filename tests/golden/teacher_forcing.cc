@@ -64,7 +64,6 @@ void TeacherForcing::run(std::span<const Token> tokens, uint32_t chunk, const Ro
     StepSlice slice;
     slice.seq = SeqId{1};
     slice.tokens = {begin, std::min(count, begin + chunk)};
-    slice.layers = LayerSet::all(step.groups);
     slice.blocks = geometry_.blocks_for(slice.tokens.end);
     step.token_ids.assign(tokens.begin() + slice.tokens.begin, tokens.begin() + slice.tokens.end);
     const uint64_t frame = geometry_.frame_bytes(FrameClass::kKvPlane);
