@@ -168,6 +168,17 @@ std::string PackedModel::activation_types(ops::ActivationMode mode) const {
   return joined(used);
 }
 
+ops::ActivationType PackedModel::x_type(ops::ActivationMode mode) const {
+  const int64_t q_dim = config().q_dim();
+  std::set<ops::ActivationType> taken;
+  for (const PackedLayer& layer : layers_) {
+    for (const Projection::Part& part : layer.qkv.parts) {
+      if (part.column + part.matrix.n > q_dim) taken.insert(ops::activation_for(part.matrix.type, mode));
+    }
+  }
+  return taken.size() == 1 ? *taken.begin() : ops::ActivationType::kF32;
+}
+
 void PackedModel::embed(int32_t token, float* out) const {
   const WeightMatrix& table = file_->weights().token_embedding;
   KV_CHECK(token >= 0 && token < table.rows, "token={} vocabulary={}", token, table.rows);

@@ -74,6 +74,10 @@ class PackedModel {
   // the numerics id.
   std::string activation_types(ops::ActivationMode mode) const;
 
+  // What a copy in form X holds in such a mode: the rows that the products of K and V take, in every layer.
+  // If they take rows of different types, the f32 rows, of which each of the others is made again exactly.
+  ops::ActivationType x_type(ops::ActivationMode mode) const;
+
   // The residual stream of a token before the first layer. out: [dim]. REQUIRES: 0 <= token < vocab_size
   void embed(int32_t token, float* out) const;
 
