@@ -32,6 +32,12 @@ enum class Mutant {
   kSumOrderByChunk,     // the softmax sum starts at the chunk's first row, not at the leaf's first position
   kBf16PairSwapped,     // a lone row adds the even element of each bf16 pair before the odd one
   kBf16RowsUnrounded,   // a lone row meets bf16 weights in f32, not rounded to bf16
+  kKScaleForV,          // a q8_0 row of V is kept with the scale of K
+  kMergedEarly,         // the pieces of a tile's history are merged when the last one is not there yet
+  kXWrongPosition,      // K made of X is rotated by its place in the block, not by its true position
+  kXOtherRounding,      // X holds the operand, rounded another way than the product's
+  kXBiasMissing,        // K and V made of X are without their bias
+  kWrongCheckpoint,     // H holds the residual stream after a group's first layer, not before it
 
   kStaleCopy,            // a copy on the host counts as current though its block has grown since
   kStagedWrongBlock,     // of what is staged for a layer, two blocks change places

@@ -33,9 +33,7 @@ void StepTransfers::begin(Step& step, bool submitted_early) {
   deferred_count_ = 0;
   stalled_ = 0;
   const std::vector<SeqId> before = std::exchange(deferred_here_, {});
-  for (size_t s = 0; submitted_early && s < step.slices.size(); ++s) {
-    if (std::find(before.begin(), before.end(), step.slices[s].seq) != before.end()) defer(s);
-  }
+  if (submitted_early) std::for_each(before.begin(), before.end(), [&](SeqId seq) { defer(seq); });
   pass(kStepBegins);
 }
 
@@ -67,8 +65,9 @@ bool StepTransfers::wait_before(uint32_t layer) {
   const size_t deferred_before = deferred_count_;
   for (const TransferWait& wait : waits_of(layer)) {
     if (deferred(wait.slice) || wait_for(wait.transfer) == TransferState::kDone) continue;
-    defer(wait.slice);
-    deferred_here_.push_back(step_->slices[wait.slice].seq);
+    const SeqId seq = step_->slices[wait.slice].seq;
+    defer(seq);
+    deferred_here_.push_back(seq);
   }
   return deferred_count_ > deferred_before;
 }
@@ -81,11 +80,14 @@ TransferState StepTransfers::wait_for(TransferId transfer) {
   return state;
 }
 
-void StepTransfers::defer(size_t slice) {
-  deferred_[slice] = 1;
-  ++deferred_count_;
-  for (size_t i = 0; i < next_firing_; ++i) {
-    if (firings_[i].only_for == slice) link_->cancel(firings_[i].transfer.id);
+void StepTransfers::defer(SeqId seq) {
+  for (size_t s = 0; s < deferred_.size(); ++s) {
+    if (step_->slices[s].seq != seq || deferred(s)) continue;
+    deferred_[s] = 1;
+    ++deferred_count_;
+    for (size_t i = 0; i < next_firing_; ++i) {
+      if (firings_[i].only_for == s) link_->cancel(firings_[i].transfer.id);
+    }
   }
 }
 
@@ -93,7 +95,10 @@ void StepTransfers::end(StepResult& result) {
   fire(UINT32_MAX);
   firings_.clear();
   for (size_t s = 0; s < deferred_.size(); ++s) {
-    if (deferred(s)) result.deferred.push_back(step_->slices[s].seq);
+    const SeqId seq = step_->slices[s].seq;
+    const bool named =
+        std::find(result.deferred.begin(), result.deferred.end(), seq) != result.deferred.end();
+    if (deferred(s) && !named) result.deferred.push_back(seq);
   }
   result.stalled = stalled_;
   step_ = nullptr;

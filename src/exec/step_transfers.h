@@ -32,7 +32,8 @@ class StepTransfers {
 
   // True if rows wait for transfers before this layer.
   bool waits_before(uint32_t layer) const;
-  // Waits for them. Slices whose transfers do not end in time, or fail, leave the step. True: some did.
+  // Waits for them. Slices whose transfers do not end in time, or fail, leave the step, and with them all
+  // others of their sequences. True: some did.
   bool wait_before(uint32_t layer);
 
   // From now on nothing is waited for: see Executor::give_up_waiting(). Any thread.
@@ -53,7 +54,8 @@ class StepTransfers {
   void fire(StepMoment moment);
   std::span<const TransferWait> waits_of(uint32_t layer) const;
   TransferState wait_for(TransferId transfer);
-  void defer(size_t slice);
+  // All slices of a sequence.
+  void defer(SeqId seq);
 
   Link* const link_;
   const Clock& clock_;

@@ -117,7 +117,7 @@ class AttentionPassTest : public testing::Test {
     for (int threads : {1, 2, 3, 8}) {
       ThreadPool pool(threads);
       AttentionPass pass(config_, kernels_, geometry_, frame_, memory_.data(), threads);
-      ASSERT_TRUE(pass.prepare(step_, rows_).ok());
+      ASSERT_TRUE(pass.prepare(rows_).ok());
       for (int again = 0; again < 2; ++again) {
         std::vector<float> got(want.size(), -1.0f);
         pool.start([&](const ThreadPool::Worker& worker) {

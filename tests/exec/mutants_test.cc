@@ -22,6 +22,7 @@ struct Case {
 constexpr Case kCases[] = {
     {Mutant::kMergeOrder, "merge order", "among 32, sarathi", ops::WeightType::kF32},
     {Mutant::kPieceOrder, "order of pieces", "alone", ops::WeightType::kF32},
+    {Mutant::kMergedEarly, "merged before the last piece", "alone"},
     {Mutant::kLeafOffByOne, "leaf off by one", "among 32, sarathi"},
     {Mutant::kOwnKvUnrounded, "own K and V unrounded", "among 32, sarathi"},
     {Mutant::kAttendBeforeWrite, "skipped wait", "among 32, sarathi"},
@@ -39,6 +40,8 @@ constexpr Case kCases[] = {
     {Mutant::kKvScaleUnrounded, "KV scale unrounded", "among 32, sarathi", ops::WeightType::kQ4_1,
      ops::KvType::kQ8_0},
     {Mutant::kKvScaleShared, "KV scale shared", "among 32, sarathi", ops::WeightType::kQ4_1,
+     ops::KvType::kQ8_0},
+    {Mutant::kKScaleForV, "scale of K for V", "among 32, sarathi", ops::WeightType::kQ4_1,
      ops::KvType::kQ8_0},
     {Mutant::kOwnKvUnrounded, "own K and V unrounded, q8_0", "among 32, sarathi", ops::WeightType::kQ4_1,
      ops::KvType::kQ8_0},

@@ -159,6 +159,11 @@ std::vector<float> ReferenceDecoder::norm(const std::vector<float>& x,
   return out;
 }
 
+void ReferenceDecoder::add_bias(size_t layer, size_t first, std::vector<float>& values) const {
+  if (qkv_bias_.empty()) return;
+  for (size_t i = 0; i < values.size(); ++i) values[i] = values[i] + qkv_bias_[layer][first + i];
+}
+
 void ReferenceDecoder::rotate(float* head) const {
   const auto half = static_cast<size_t>(file_.config().head_dim / 2);
   for (size_t i = 0; i < half; ++i) {
@@ -247,6 +252,9 @@ std::vector<float> ReferenceDecoder::step(Token token) {
     const LayerWeights& l = w.layers[layer];
     const auto normed = norm(x, l.attn_norm);
     auto q = multiply(l.attn_q, normed), k = multiply(l.attn_k, normed), v = multiply(l.attn_v, normed);
+    add_bias(layer, 0, q);
+    add_bias(layer, q.size(), k);
+    add_bias(layer, q.size() + k.size(), v);
     for (size_t h = 0; h < q.size(); h += hd) rotate(q.data() + h);
     for (size_t h = 0; h < k.size(); h += hd) rotate(k.data() + h);
     for (float& f : q) f *= scale;

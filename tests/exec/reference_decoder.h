@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "contract/ids.h"
@@ -16,6 +17,9 @@ class ReferenceDecoder {
   // The file outlives the decoder.
   ReferenceDecoder(const ModelFile& file, ops::ActivationMode activation, ops::KvType kv_type);
 
+  // From now on added to what Q, K and V are, by layer: [q_dim + 2 * kv_dim].
+  void set_qkv_bias(std::vector<std::vector<float>> bias) { qkv_bias_ = std::move(bias); }
+
   // Runs the next token of the sequence and returns its logits [vocab].
   std::vector<float> step(Token token);
 
@@ -28,6 +32,8 @@ class ReferenceDecoder {
   static Quantized quantize(const std::vector<float>& x);
   std::vector<float> multiply(const WeightMatrix& w, const std::vector<float>& x) const;
   std::vector<float> norm(const std::vector<float>& x, const std::vector<float>& weight) const;
+  // The values of a layer's bias from `first` on; nothing where there is none.
+  void add_bias(size_t layer, size_t first, std::vector<float>& values) const;
   void rotate(float* head) const;
   // One position of K or V in one layer, as the cache holds it.
   struct KvRow {
@@ -41,6 +47,7 @@ class ReferenceDecoder {
   const ops::ActivationMode activation_;
   const ops::KvType kv_type_;
   uint32_t position_ = 0;
+  std::vector<std::vector<float>> qkv_bias_;       // [layer][q, k, v]; empty: none
   std::vector<float> cos_, sin_;                   // [context][head_dim / 2]
   std::vector<std::vector<KvRow>> keys_, values_;  // [layer][position]
 };

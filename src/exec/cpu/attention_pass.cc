@@ -21,11 +21,11 @@ AttentionPass::AttentionPass(const ModelConfig& config, const ops::Kernels& kern
 
 // ---------------------------------------------------------------- layout of a step
 
-Status AttentionPass::prepare(const Step& step, std::span<const StepRow> rows) {
+Status AttentionPass::prepare(std::span<const StepRow> rows) {
   rows_ = rows;
   next_piece_ = 0;
   try {
-    add_tiles(step);
+    add_tiles();
     cut_tiles();
     make_room();
   } catch (const std::bad_alloc&) {
@@ -35,17 +35,18 @@ Status AttentionPass::prepare(const Step& step, std::span<const StepRow> rows) {
   return {};
 }
 
-void AttentionPass::add_tiles(const Step& step) {
+void AttentionPass::add_tiles() {
   tiles_.clear();
-  int64_t first = 0;
-  for (uint32_t s = 0; s < step.slices.size(); ++s) {
-    const int64_t end = first + static_cast<int64_t>(step.slices[s].tokens.size());
-    for (; first < end; first += std::min(kTileRows, end - first)) {
-      const int64_t rows = std::min(kTileRows, end - first);
-      const uint32_t last = rows_[static_cast<size_t>(first + rows - 1)].position;
-      const int64_t leaves = last / ops::kLeafTokens + 1;
-      for (int64_t h = 0; h < config_.kv_heads; ++h) tiles_.push_back({s, first, rows, h, leaves, 0, 0});
+  const auto count = static_cast<int64_t>(rows_.size());
+  for (int64_t first = 0; first < count;) {
+    const uint32_t slice = rows_[static_cast<size_t>(first)].slice;
+    int64_t end = first + 1;
+    while (end < std::min(count, first + kTileRows) && rows_[static_cast<size_t>(end)].slice == slice) ++end;
+    const int64_t leaves = rows_[static_cast<size_t>(end - 1)].position / ops::kLeafTokens + 1;
+    for (int64_t h = 0; h < config_.kv_heads; ++h) {
+      tiles_.push_back({slice, first, end - first, h, leaves, 0, 0});
     }
+    first = end;
   }
 }
 
@@ -231,7 +232,8 @@ void AttentionPass::unround_own(const Layer& layer, const Tile& tile, int64_t le
 // gives that tree.
 void AttentionPass::merge_pieces(const Tile& tile, Trees& merged) {
   plant(merged, tile, 0, tile.leaves);
-  for (size_t p = 0; p < tile.pieces; ++p) {
+  const size_t there = mutant(Mutant::kMergedEarly) ? tile.pieces - 1 : tile.pieces;
+  for (size_t p = 0; p < there; ++p) {
     const bool swapped = mutant(Mutant::kPieceOrder) && p < 2 && tile.pieces > 2;
     const size_t index = tile.first_piece + (swapped ? 1 - p : p);
     for (size_t i = 0; i < merged.rows.size(); ++i) {

@@ -14,6 +14,7 @@
 
 #include "contract/geometry.h"
 #include "contract/step.h"
+#include "exec/cpu/row_sets.h"
 #include "exec/cpu/thread_pool.h"
 #include "model/model_config.h"
 #include "ops/attention_tree.h"
@@ -22,22 +23,16 @@
 
 namespace kvasir {
 
-// One row of a step: the token at a position of the slice's sequence.
-struct StepRow {
-  uint32_t slice;
-  uint32_t position;
-  Token token;
-};
-
 class AttentionPass {
  public:
   // All that is given outlives the pass. frame: the shape of one layer group's planes in device_memory.
   AttentionPass(const ModelConfig& config, const ops::Kernels& kernels, const CacheGeometry& geometry,
                 const ops::KvShape& frame, std::byte* device_memory, int threads);
 
-  // Shares out the step, whose rows are grouped by slice and in order of position. By one thread, before
-  // run(). kExhausted: there is no memory for the partial results.
-  Status prepare(const Step& step, std::span<const StepRow> rows);
+  // Shares out rows of a step, grouped by slice and in order of position; they stay where they are until the
+  // next call. By one thread, while none is in run(). kExhausted: there is no memory for the partial results.
+  // For rows for which it was called before it asks for none.
+  Status prepare(std::span<const StepRow> rows);
 
   // The slice is left out from now on: nothing of its history is read, and its rows of `out` stay as they
   // are. By one thread, while none is in run().
@@ -96,7 +91,7 @@ class AttentionPass {
   // and a piece is mostly of several leaves, each of which fetches the next one's K.
   static constexpr int64_t kPiecesPerThread = 4;
 
-  void add_tiles(const Step& step);
+  void add_tiles();
   void cut_tiles();
   void make_room();
   void run_piece(const Layer& layer, size_t index, Local& local);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <new>
+#include <numeric>
 
 #include "base/check.h"
 #include "base/mutant.h"
@@ -21,12 +22,6 @@ ops::KvShape frame_shape(const ModelConfig& config, const CacheGeometry& geometr
   return shape;
 }
 
-// Floats from one row of a projection's input to the next.
-int64_t row_stride(int64_t k) {
-  constexpr int64_t kFloat = sizeof(float);
-  return ops::row_stride_bytes(k * kFloat) / kFloat;
-}
-
 }  // namespace
 
 Decoder::Decoder(const PackedModel& model, const ops::Kernels& kernels, const CacheGeometry& geometry,
@@ -38,10 +33,12 @@ Decoder::Decoder(const PackedModel& model, const ops::Kernels& kernels, const Ca
       frame_(frame_shape(model.config(), geometry, options.kv_type)),
       device_memory_(device_memory),
       query_scale_(1.0f / std::sqrt(static_cast<float>(model.config().head_dim))),
-      attention_(model.config(), kernels, geometry_, frame_, device_memory, threads) {
+      attention_(model.config(), kernels, geometry_, frame_, device_memory, threads),
+      forms_(geometry_, model.config().dim, model.x_type(options.activation), device_memory),
+      projector_(model, kernels, geometry_, frame_, options.activation, device_memory, threads) {
   own_.resize(static_cast<size_t>(threads));
-  for (Buffers& own : own_) {
-    const Status status = grow(own, kSoloRows);
+  for (OperandBuffers& own : own_) {
+    const Status status = own.grow(kSoloRows, widest_operand(), takes_anywhere(ops::ActivationType::kBf16));
     KV_CHECK(status.ok(), "{}", status.message());
   }
   KV_CHECK(ops::is_valid(frame_), "head_dim={} block_tokens={}", frame_.head_dim, frame_.block_tokens);
@@ -58,24 +55,20 @@ Status Decoder::prepare(const Step& step) {
   } catch (const std::bad_alloc&) {
     return error(ErrorCode::kExhausted, "no memory for the rows of a step of {} tokens", step.row_count());
   }
-  return attention_.prepare(step, rows_);
+  // From the last set to the first, with which the step begins: later there is room for each.
+  for (size_t i = sets_.count(); i-- > 0;) {
+    rows_ = sets_.set(i).rows;
+    KV_RETURN_IF_ERROR(attention_.prepare(rows_));
+  }
+  return {};
 }
 
 void Decoder::lay_out(const Step& step) {
-  rows_.clear();
-  logit_rows_.clear();
+  forms_.check(step);
+  sets_.lay_out(step, geometry_.layers, options_.tap_all_rows);
+  logit_rows_.resize(sets_.last().rows.size());
+  std::iota(logit_rows_.begin(), logit_rows_.end(), 0);
   sampled_.clear();
-  for (uint32_t s = 0; s < step.slices.size(); ++s) {
-    const StepSlice& slice = step.slices[s];
-    const auto first = static_cast<int64_t>(rows_.size());
-    for (uint32_t i = 0; i < slice.tokens.size(); ++i) {
-      rows_.push_back({s, slice.tokens.begin + i, step.token_ids[slice.first_token + i]});
-      if (options_.tap_all_rows) logit_rows_.push_back(first + i);
-    }
-    if (slice.samples && !options_.tap_all_rows) {
-      logit_rows_.push_back(static_cast<int64_t>(rows_.size()) - 1);
-    }
-  }
   for (const StepSlice& slice : step.slices) {
     if (slice.samples) sampled_.emplace_back().seq = slice.seq;
   }
@@ -91,7 +84,7 @@ Status Decoder::reserve(int64_t rows) {
     attended_.resize(n * static_cast<size_t>(row_stride(c.q_dim())));
     gate_up_.resize(n * 2 * static_cast<size_t>(c.ffn_dim));
     logits_.resize(static_cast<size_t>(std::min(rows, kLogitRows) * c.vocab_size));
-    KV_RETURN_IF_ERROR(grow(shared_, rows));
+    KV_RETURN_IF_ERROR(shared_.grow(rows, widest_operand(), takes_anywhere(ops::ActivationType::kBf16)));
   } catch (const std::bad_alloc&) {
     return error(ErrorCode::kExhausted, "no memory for the activations of a step of {} tokens", rows);
   }
@@ -99,165 +92,163 @@ Status Decoder::reserve(int64_t rows) {
   return {};
 }
 
-Status Decoder::grow(Buffers& buffers, int64_t rows) const {
+int64_t Decoder::widest_operand() const {
   const ModelConfig& c = model_.config();
-  const int64_t widest = std::max({c.dim, c.q_dim(), c.ffn_dim});
-  buffers.rows.resize(static_cast<size_t>(rows * row_stride(widest)));
-  KV_ASSIGN_OR_RETURN(buffers.quantized,
-                      Arena::map(ops::quantized_rows_bytes(rows, round_up<int64_t>(widest, ops::kGroup)),
-                                 "quantised activations"));
-  if (takes_anywhere(ops::ActivationType::kBf16)) {
-    KV_ASSIGN_OR_RETURN(buffers.rounded, Arena::map(ops::bf16_rows_bytes(rows, widest), "bf16 activations"));
-  }
-  return {};
+  return std::max({c.dim, c.q_dim(), c.ffn_dim});
+}
+
+bool Decoder::takes_anywhere(ops::ActivationType type) const {
+  const auto p_takes = [&](const Projection& p) { return takes(p, options_.activation, type); };
+  const auto layer_takes = [&](const PackedLayer& l) {
+    return p_takes(l.qkv) || p_takes(l.attn_output) || p_takes(l.gate_up) || p_takes(l.ffn_down);
+  };
+  return p_takes(model_.output()) || std::any_of(model_.layers().begin(), model_.layers().end(), layer_takes);
 }
 
 uint64_t Decoder::scratch_bytes() const {
-  const size_t floats =
-      x_.size() + qkv_.size() + attended_.size() + gate_up_.size() + logits_.size() + shared_.rows.size();
-  return floats * sizeof(float) + attention_.scratch_bytes() + shared_.quantized.size() +
-         shared_.rounded.size();
+  const size_t floats = x_.size() + qkv_.size() + attended_.size() + gate_up_.size() + logits_.size();
+  uint64_t bytes =
+      floats * sizeof(float) + attention_.scratch_bytes() + projector_.scratch_bytes() + shared_.bytes();
+  for (const OperandBuffers& own : own_) bytes += own.bytes();
+  return bytes;
 }
 
 // ---------------------------------------------------------------- the pass
 
 void Decoder::run(const Step& step, StepTransfers& transfers, const ThreadPool::Worker& worker) {
   const ModelConfig& c = model_.config();
-  const auto rows = static_cast<int64_t>(rows_.size());
-  const Share mine = share_of(rows, worker);
+  Place place;
+  const Share mine = share_of(static_cast<int64_t>(rows_.size()), worker);
   for (int64_t r = mine.begin; r < mine.end; ++r) {
     model_.embed(rows_[static_cast<size_t>(r)].token, x_.data() + r * c.dim);
   }
   worker.barrier.wait();
   for (uint32_t layer = 0; layer < model_.layers().size(); ++layer) {
     const PackedLayer& weights = model_.layers()[layer];
-    const Input normed = normed_input(weights.attn_norm, weights.qkv, worker);
-    multiply(weights.qkv, normed, rows, qkv_.data(), weights.qkv.n, false, worker);
-    if (transfers.waits_before(layer)) {
-      await_transfers(step, layer, transfers, worker);
-      if (transfers.all_deferred()) break;
+    // Rows that join need their H; for all others the product comes first.
+    const bool waits_first = sets_.joins(layer);
+    if (waits_first) {
+      if (!await_transfers(step, layer, transfers, worker)) break;
+      next_set(step, layer, transfers, worker, place);
     }
-    if (mutant(Mutant::kAttendBeforeWrite)) {
-      attend(step, layer, transfers, worker);
-      rotate_and_write(step, layer, transfers, worker);
-    } else {
-      rotate_and_write(step, layer, transfers, worker);
-      attend(step, layer, transfers, worker);
-    }
-    const Input attended = take_rows(weights.attn_output, attended_.data(), worker);
-    multiply(weights.attn_output, attended, rows, x_.data(), c.dim, true, worker);
+    const Operand normed = normed_input(weights.attn_norm, weights.qkv, worker);
+    multiply(weights.qkv, normed, row_count(), qkv_.data(), weights.qkv.n, false, worker);
+    if (!waits_first && !await_transfers(step, layer, transfers, worker)) break;
+    const bool early = mutant(Mutant::kAttendBeforeWrite) && !sets_.leaves(layer);
+    if (early) attend(step, layer, transfers, worker);
+    write(step, layer, normed, transfers, worker, place);
+    if (sets_.leaves(layer)) next_set(step, layer, transfers, worker, place);
+    if (!early) attend(step, layer, transfers, worker);
+    const Operand attended = take_rows(weights.attn_output, attended_.data(), worker);
+    multiply(weights.attn_output, attended, row_count(), x_.data(), c.dim, true, worker);
     feed_forward(weights, worker);
   }
   sample_rows(step, worker);
 }
 
-ops::ActivationType Decoder::rows_for(const Projection::Part& part) const {
-  return ops::activation_for(part.matrix.type, options_.activation);
+void Decoder::next_set(const Step& step, uint32_t layer, const StepTransfers& transfers,
+                       const ThreadPool::Worker& worker, Place& place) {
+  const ModelConfig& c = model_.config();
+  const RowSets::Set& set = sets_.set(++place.set);
+  const Share of_x = share_of(c.dim, worker);
+  move_rows(set, x_.data(), c.dim, of_x);
+  if (set.moves_down) {
+    const int64_t width = c.q_dim() + 2 * c.kv_dim();
+    move_rows(set, qkv_.data(), width, share_of(width, worker));
+  } else {  // rows join, before the layer's product
+    forms_.restart(step, layer, set, transfers, of_x, x_.data());
+  }
+  if (worker.index == 0) {
+    rows_ = set.rows;
+    const Status status = attention_.prepare(rows_);
+    KV_CHECK(status.ok(), "{}", status.message());
+    leave_out_of_attention(step, transfers);
+  }
+  worker.barrier.wait();
 }
 
-bool Decoder::takes(const Projection& p, ops::ActivationType type) const {
-  return std::any_of(p.parts.begin(), p.parts.end(),
-                     [&](const Projection::Part& part) { return rows_for(part) == type; });
-}
-
-bool Decoder::takes_anywhere(ops::ActivationType type) const {
-  const auto layer_takes = [&](const PackedLayer& l) {
-    return takes(l.qkv, type) || takes(l.attn_output, type) || takes(l.gate_up, type) ||
-           takes(l.ffn_down, type);
+void Decoder::move_rows(const RowSets::Set& set, float* rows, int64_t width, const Share& columns) const {
+  const auto count = static_cast<int64_t>(set.rows.size());
+  const auto move_to = [&](int64_t to) {
+    const auto from = static_cast<int64_t>(set.source[static_cast<size_t>(to)]);
+    if (from == to || from == RowSets::kJoins) return;
+    std::copy(rows + from * width + columns.begin, rows + from * width + columns.end,
+              rows + to * width + columns.begin);
   };
-  return takes(model_.output(), type) ||
-         std::any_of(model_.layers().begin(), model_.layers().end(), layer_takes);
-}
-
-Decoder::Input Decoder::convert_rows(const Projection& next, const float* x, Buffers& buffers, int64_t rows,
-                                     const Share& mine) const {
-  Input input;
-  input.x = x;
-  input.stride = row_stride(next.k);
-  // Every thread makes the same views over shared memory.
-  if (takes(next, ops::ActivationType::kInt8)) {
-    input.quantized = ops::make_quantized_rows(buffers.quantized.data(), rows, next.k);
-    kernels_.quantize_rows(input.x, input.stride, input.quantized, mine.begin, mine.end);
-  }
-  if (takes(next, ops::ActivationType::kBf16)) {
-    input.rounded = ops::make_bf16_rows(buffers.rounded.data(), rows, next.k);
-    kernels_.round_rows_bf16(input.x, input.stride, input.rounded, mine.begin, mine.end);
-  }
-  return input;
+  for (int64_t to = 0; to < count && set.moves_down; ++to) move_to(to);
+  for (int64_t to = count; to-- > 0 && !set.moves_down;) move_to(to);
 }
 
 Decoder::Preparation Decoder::preparation(const ThreadPool::Worker& worker) {
-  const auto rows = static_cast<int64_t>(rows_.size());
-  if (rows <= kSoloRows) return {own_[static_cast<size_t>(worker.index)], {0, rows}, true};
-  return {shared_, share_of(rows, worker), false};
+  if (row_count() <= kSoloRows) return {own_[static_cast<size_t>(worker.index)], {0, row_count()}, true};
+  return {shared_, share_of(row_count(), worker), false};
 }
 
-Decoder::Input Decoder::take_rows(const Projection& next, const float* x, const ThreadPool::Worker& worker) {
+Operand Decoder::take_rows(const Projection& next, const float* x, const ThreadPool::Worker& worker) {
   const Preparation my = preparation(worker);
   if (!my.alone && mutant(Mutant::kBatchScale)) worker.barrier.wait();  // it reads the first row
-  const Input input = convert_rows(next, x, my.buffers, static_cast<int64_t>(rows_.size()), my.rows);
+  const Operand input = make_operand(kernels_, next, options_.activation, x, row_stride(next.k), my.buffers,
+                                     row_count(), my.rows);
   if (!my.alone) worker.barrier.wait();
   return input;
 }
 
 template <typename MakeRow>
-Decoder::Input Decoder::make_rows(const Projection& next, const ThreadPool::Worker& worker,
-                                  const MakeRow& make_row) {
+Operand Decoder::make_rows(const Projection& next, const ThreadPool::Worker& worker,
+                           const MakeRow& make_row) {
   const Preparation my = preparation(worker);
   float* x = my.buffers.rows.data();
   for (int64_t r = my.rows.begin; r < my.rows.end; ++r) make_row(r, x + r * row_stride(next.k));
   return take_rows(next, x, worker);
 }
 
-Decoder::Input Decoder::normed_input(const std::vector<float>& weight, const Projection& next,
-                                     const ThreadPool::Worker& worker) {
+Operand Decoder::normed_input(const std::vector<float>& weight, const Projection& next,
+                              const ThreadPool::Worker& worker) {
   const ModelConfig& c = model_.config();
   return make_rows(next, worker, [&](int64_t row, float* out) {
     kernels_.rms_norm(x_.data() + row * c.dim, weight.data(), c.dim, c.rms_epsilon, out);
   });
 }
 
-void Decoder::multiply(const Projection& p, const Input& input, int64_t rows, float* out, int64_t ldo,
+void Decoder::multiply(const Projection& p, const Operand& input, int64_t rows, float* out, int64_t ldo,
                        bool accumulate, const ThreadPool::Worker& worker) {
   for (const Projection::Part& part : p.parts) {
     const Share panels = share_of(ops::panel_count(part.matrix.n), worker);
     if (panels.begin == panels.end) continue;
-    ops::ActivationType type = rows_for(part);
+    ops::ActivationType type = ops::activation_for(part.matrix.type, options_.activation);
     if (mutant(Mutant::kBf16RowsUnrounded) && rows == 1 && type == ops::ActivationType::kBf16) {
       type = ops::ActivationType::kF32;
     }
-    switch (type) {
-      case ops::ActivationType::kInt8:
-        kernels_.gemm_int8(input.quantized, 0, rows, part.matrix, panels.begin, panels.end, out + part.column,
-                           ldo, accumulate);
-        break;
-      case ops::ActivationType::kBf16:
-        kernels_.gemm_bf16(input.rounded, 0, rows, part.matrix, panels.begin, panels.end, out + part.column,
-                           ldo, accumulate);
-        break;
-      case ops::ActivationType::kF32:
-        kernels_.gemm_f32(input.x, input.stride, 0, rows, part.matrix, panels.begin, panels.end,
-                          out + part.column, ldo, accumulate);
-        break;
-    }
+    multiply_part(kernels_, part, type, input, {0, rows}, panels, out, ldo, accumulate);
   }
   worker.barrier.wait();
 }
 
-void Decoder::await_transfers(const Step& step, uint32_t layer, StepTransfers& transfers,
+bool Decoder::await_transfers(const Step& step, uint32_t layer, StepTransfers& transfers,
                               const ThreadPool::Worker& worker) {
+  if (!transfers.waits_before(layer)) return true;
   if (worker.index == 0 && transfers.wait_before(layer)) leave_out_deferred(step, transfers);
   worker.barrier.wait();
+  return !transfers.all_deferred();
 }
 
 void Decoder::leave_out_deferred(const Step& step, const StepTransfers& transfers) {
+  leave_out_of_attention(step, transfers);
+  if (mutant(Mutant::kDeferredSampled)) return;
+  std::erase_if(logit_rows_, [&](int64_t r) {
+    return transfers.deferred(sets_.last().rows[static_cast<size_t>(r)].slice);
+  });
   size_t samples = 0;
   for (uint32_t s = 0; s < step.slices.size(); ++s) {
-    if (transfers.deferred(s)) {
-      attention_.leave_out(s);
-    } else if (step.slices[s].samples) {
-      ++samples;
-    }
+    samples += step.slices[s].samples && !transfers.deferred(s) ? 1 : 0;
+  }
+  sampled_.resize(samples);
+}
+
+void Decoder::leave_out_of_attention(const Step& step, const StepTransfers& transfers) {
+  if (!transfers.any_deferred()) return;
+  for (uint32_t s = 0; s < step.slices.size(); ++s) {
+    if (transfers.deferred(s)) attention_.leave_out(s);
   }
   const int64_t stride = row_stride(model_.config().q_dim());
   for (size_t r = 0; r < rows_.size(); ++r) {
@@ -265,10 +256,6 @@ void Decoder::leave_out_deferred(const Step& step, const StepTransfers& transfer
       std::fill_n(attended_.begin() + static_cast<int64_t>(r) * stride, stride, 0.0f);
     }
   }
-  if (mutant(Mutant::kDeferredSampled)) return;
-  std::erase_if(logit_rows_,
-                [&](int64_t r) { return transfers.deferred(rows_[static_cast<size_t>(r)].slice); });
-  sampled_.resize(samples);
 }
 
 void Decoder::attend(const Step& step, uint32_t layer, StepTransfers& transfers,
@@ -277,43 +264,52 @@ void Decoder::attend(const Step& step, uint32_t layer, StepTransfers& transfers,
   if (worker.index == 0) transfers.pass(layer_attended(layer));
 }
 
-void Decoder::rotate_and_write(const Step& step, uint32_t layer, StepTransfers& transfers,
-                               const ThreadPool::Worker& worker) {
-  const ModelConfig& c = model_.config();
-  const int64_t width = c.q_dim() + 2 * c.kv_dim();
-  const Share mine = share_of(static_cast<int64_t>(rows_.size()), worker);
+void Decoder::write(const Step& step, uint32_t layer, const Operand& normed, StepTransfers& transfers,
+                    const ThreadPool::Worker& worker, const Place& place) {
+  const Share mine = share_of(row_count(), worker);
   const bool some_deferred = transfers.any_deferred();
   for (int64_t r = mine.begin; r < mine.end; ++r) {
-    const StepRow& row = rows_[static_cast<size_t>(r)];
-    if (some_deferred && transfers.deferred(row.slice)) continue;
-    const StepSlice& slice = step.slices[row.slice];
-    float* q = qkv_.data() + r * width;
-    float* k = q + c.q_dim();
-    const float* v = k + c.kv_dim();
-    const int64_t position = mutant(Mutant::kWrongPosition) ? r : row.position;
-    const float* cos = model_.rope().cos_row(position);
-    const float* sin = model_.rope().sin_row(position);
-    kernels_.rope(q, c.heads, c.head_dim, cos, sin, model_.rope().half);
-    kernels_.rope(k, c.kv_heads, c.head_dim, cos, sin, model_.rope().half);
-    kernels_.scale(q, query_scale_, c.q_dim(), q);
-    const KvPlanes planes = step.planes(geometry_, slice, geometry_.block_of(row.position), layer);
-    kernels_.write_kv(frame_, /*layer=*/0, row.position % geometry_.block_tokens, k, v,
-                      device_memory_ + planes.k, device_memory_ + planes.v);
+    if (some_deferred && transfers.deferred(rows_[static_cast<size_t>(r)].slice)) continue;
+    rotate_and_write(step, layer, r);
   }
+  if (!step.form_writes.empty()) {
+    forms_.write(step, layer, sets_.set(place.set), normed, x_.data(), transfers, mine);
+  }
+  if (!step.projections.empty()) projector_.run(step, layer, transfers, worker);
   worker.barrier.wait();
   if (worker.index == 0) transfers.pass(layer_written(layer));
 }
 
+void Decoder::rotate_and_write(const Step& step, uint32_t layer, int64_t r) {
+  const ModelConfig& c = model_.config();
+  const int64_t width = c.q_dim() + 2 * c.kv_dim();
+  const StepRow& row = rows_[static_cast<size_t>(r)];
+  float* q = qkv_.data() + r * width;
+  float* k = q + c.q_dim();
+  const float* v = k + c.kv_dim();
+  const std::vector<float>& bias = model_.layers()[layer].qkv_bias;
+  if (!bias.empty()) kernels_.add(q, bias.data(), width, q);
+  const int64_t position = mutant(Mutant::kWrongPosition) ? r : row.position;
+  const float* cos = model_.rope().cos_row(position);
+  const float* sin = model_.rope().sin_row(position);
+  kernels_.rope(q, c.heads, c.head_dim, cos, sin, model_.rope().half);
+  kernels_.rope(k, c.kv_heads, c.head_dim, cos, sin, model_.rope().half);
+  kernels_.scale(q, query_scale_, c.q_dim(), q);
+  const KvPlanes planes =
+      step.planes(geometry_, step.slices[row.slice], geometry_.block_of(row.position), layer);
+  kernels_.write_kv(frame_, /*layer=*/0, row.position % geometry_.block_tokens, k, v,
+                    device_memory_ + planes.k, device_memory_ + planes.v);
+}
+
 void Decoder::feed_forward(const PackedLayer& layer, const ThreadPool::Worker& worker) {
   const ModelConfig& c = model_.config();
-  const auto rows = static_cast<int64_t>(rows_.size());
-  const Input normed = normed_input(layer.ffn_norm, layer.gate_up, worker);
-  multiply(layer.gate_up, normed, rows, gate_up_.data(), layer.gate_up.n, false, worker);
-  const Input activated = make_rows(layer.ffn_down, worker, [&](int64_t row, float* out) {
+  const Operand normed = normed_input(layer.ffn_norm, layer.gate_up, worker);
+  multiply(layer.gate_up, normed, row_count(), gate_up_.data(), layer.gate_up.n, false, worker);
+  const Operand activated = make_rows(layer.ffn_down, worker, [&](int64_t row, float* out) {
     const float* gate = gate_up_.data() + row * layer.gate_up.n;
     kernels_.silu_mul(gate, gate + c.ffn_dim, c.ffn_dim, out);
   });
-  multiply(layer.ffn_down, activated, rows, x_.data(), c.dim, true, worker);
+  multiply(layer.ffn_down, activated, row_count(), x_.data(), c.dim, true, worker);
 }
 
 // Final norm, logits and sampling, for kLogitRows rows at a time.
@@ -329,12 +325,14 @@ void Decoder::sample_rows(const Step& step, const ThreadPool::Worker& worker) {
       kernels_.rms_norm(x_.data() + row * c.dim, model_.output_norm().data(), c.dim, c.rms_epsilon,
                         shared_.rows.data() + i * row_stride(c.dim));
     }
-    const Input normed = convert_rows(output, shared_.rows.data(), shared_, count, mine);
+    const Operand normed = make_operand(kernels_, output, options_.activation, shared_.rows.data(),
+                                        row_stride(c.dim), shared_, count, mine);
     worker.barrier.wait();
     multiply(output, normed, count, logits_.data(), c.vocab_size, false, worker);
 
     for (int64_t i = 0; i < count; ++i) {
-      const StepRow& row = rows_[static_cast<size_t>(logit_rows_[begin + static_cast<size_t>(i)])];
+      const StepRow& row =
+          sets_.last().rows[static_cast<size_t>(logit_rows_[begin + static_cast<size_t>(i)])];
       const StepSlice& slice = step.slices[row.slice];
       const std::span<const float> logits(logits_.data() + i * c.vocab_size,
                                           static_cast<size_t>(c.vocab_size));

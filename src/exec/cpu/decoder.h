@@ -3,6 +3,9 @@
 //   residual x --norm, quantise--> QKV --RoPE--> K, V rounded and written to their frames
 //            --leaves and tree over the frames--> O --> x --norm, quantise--> gate, up --SiLU--> down --> x
 //
+// Rows may pass some of the layers only: see row_sets.h. What else than K and V they leave is in form_rows.h,
+// and K and V that no row writes, but X gives, in kv_projection.h.
+//
 // Threads split independent outputs only (rows, panels of columns, subtrees of attention), and meet at a
 // barrier between the phases. No thread ever adds to what another computes, so their number changes no bit.
 // Where K and V are staged for the step, the team also meets before each layer that waits for its transfers.
@@ -17,6 +20,10 @@
 #include "contract/geometry.h"
 #include "contract/step.h"
 #include "exec/cpu/attention_pass.h"
+#include "exec/cpu/form_rows.h"
+#include "exec/cpu/kv_projection.h"
+#include "exec/cpu/operand.h"
+#include "exec/cpu/row_sets.h"
 #include "exec/cpu/thread_pool.h"
 #include "exec/step_transfers.h"
 #include "model/packed_model.h"
@@ -33,7 +40,8 @@ class Decoder {
   struct Options {
     ops::ActivationMode activation = ops::ActivationMode::kAuto;
     ops::KvType kv_type = ops::KvType::kBf16;
-    // Calls the tap for every row, not only for those that sample, and computes all logits.
+    // Calls the tap for every row that passes the last layer, not only for those that sample, and computes
+    // all logits.
     bool tap_all_rows = false;
   };
 
@@ -57,60 +65,57 @@ class Decoder {
   uint64_t scratch_bytes() const;
 
  private:
-  // What a projection reads: f32 rows, and the same rows in int8 and bf16 where parts of it take them.
-  struct Input {
-    const float* x = nullptr;
-    int64_t stride = 0;
-    ops::QuantizedRows quantized;
-    ops::Bf16Rows rounded;
-  };
-  // Rows that were made for a projection: by the team together, or by each thread for itself.
-  struct Buffers {
-    std::vector<float> rows;
-    Arena quantized;
-    Arena rounded;  // empty if no weights take bf16 rows
-  };
   // Up to so many rows every thread prepares all of a projection's input by itself: the same work twice
   // costs less than one more meeting.
   static constexpr int64_t kSoloRows = 4;
   static constexpr int64_t kLogitRows = 32;  // rows whose logits are held at once
 
+  // Where the team is on its way through the row sets; every thread has its own.
+  struct Place {
+    size_t set = 0;
+  };
   void lay_out(const Step& step);
-  // Waits for what the layer needs. Meets at the end, if there is anything to wait for.
-  void await_transfers(const Step& step, uint32_t layer, StepTransfers& transfers,
+  // The rows of the next set take their places in x and, if they have them already, in qkv; those that join
+  // get their x from H. Meets at the end.
+  void next_set(const Step& step, uint32_t layer, const StepTransfers& transfers,
+                const ThreadPool::Worker& worker, Place& place);
+  // Columns of all rows that were there, to their places in the set.
+  void move_rows(const RowSets::Set& set, float* rows, int64_t width, const Share& columns) const;
+  // Waits for what the layer needs, and meets at the end, if there is anything to wait for. False: nobody is
+  // left.
+  bool await_transfers(const Step& step, uint32_t layer, StepTransfers& transfers,
                        const ThreadPool::Worker& worker);
   // From now on the deferred slices write nothing, read nothing and sample nothing. Their rows go on through
   // the products, where they disturb nobody.
   void leave_out_deferred(const Step& step, const StepTransfers& transfers);
-  ops::ActivationType rows_for(const Projection::Part& part) const;
-  // True if a part of p takes such rows.
-  bool takes(const Projection& p, ops::ActivationType type) const;
+  // The same for their attention alone, among the rows at hand.
+  void leave_out_of_attention(const Step& step, const StepTransfers& transfers);
+  int64_t row_count() const { return static_cast<int64_t>(rows_.size()); }
   bool takes_anywhere(ops::ActivationType type) const;
-  Status grow(Buffers& buffers, int64_t rows) const;
+  int64_t widest_operand() const;
   // Where a thread makes inputs ready, and which rows: its share of the team's, or, of a few rows, all.
   struct Preparation {
-    Buffers& buffers;
+    OperandBuffers& buffers;
     Share rows;
     bool alone;
   };
   Preparation preparation(const ThreadPool::Worker& worker);
-  // The f32 rows x, row_stride(k) apart, as `next` takes them: its other types are made in `buffers`, of
-  // these rows; `rows` is how many there are in all.
-  Input convert_rows(const Projection& next, const float* x, Buffers& buffers, int64_t rows,
-                     const Share& mine) const;
   // The input of `next`: rows that are there, or made one by one by make_row(row, out [k]). It is good until
-  // the next call of these or of multiply(): after that the buffers serve the next projection.
-  Input take_rows(const Projection& next, const float* x, const ThreadPool::Worker& worker);
+  // the next call of these: after that the buffers serve the next projection.
+  Operand take_rows(const Projection& next, const float* x, const ThreadPool::Worker& worker);
   template <typename MakeRow>
-  Input make_rows(const Projection& next, const ThreadPool::Worker& worker, const MakeRow& make_row);
-  Input normed_input(const std::vector<float>& weight, const Projection& next,
-                     const ThreadPool::Worker& worker);
+  Operand make_rows(const Projection& next, const ThreadPool::Worker& worker, const MakeRow& make_row);
+  Operand normed_input(const std::vector<float>& weight, const Projection& next,
+                       const ThreadPool::Worker& worker);
   // out[row] (+)= input[row] x p, for `rows` rows. Meets at the end.
-  void multiply(const Projection& p, const Input& input, int64_t rows, float* out, int64_t ldo,
+  void multiply(const Projection& p, const Operand& input, int64_t rows, float* out, int64_t ldo,
                 bool accumulate, const ThreadPool::Worker& worker);
   void attend(const Step& step, uint32_t layer, StepTransfers& transfers, const ThreadPool::Worker& worker);
-  void rotate_and_write(const Step& step, uint32_t layer, StepTransfers& transfers,
-                        const ThreadPool::Worker& worker);
+  // All that the layer's rows leave behind, and K and V of what lies in form X. normed: the operand of its
+  // QKV product. Meets at the end.
+  void write(const Step& step, uint32_t layer, const Operand& normed, StepTransfers& transfers,
+             const ThreadPool::Worker& worker, const Place& place);
+  void rotate_and_write(const Step& step, uint32_t layer, int64_t row);
   void feed_forward(const PackedLayer& layer, const ThreadPool::Worker& worker);
   void sample_rows(const Step& step, const ThreadPool::Worker& worker);
 
@@ -122,18 +127,21 @@ class Decoder {
   std::byte* const device_memory_;
   const float query_scale_;  // 1 / sqrt(head_dim)
   AttentionPass attention_;
+  const FormRows forms_;
+  KvProjector projector_;
   LogitsTap tap_;
 
   // Of the step at hand.
-  std::vector<StepRow> rows_;
-  std::vector<int64_t> logit_rows_;  // rows whose logits are wanted
+  RowSets sets_;
+  std::span<const StepRow> rows_;    // of the set at hand
+  std::vector<int64_t> logit_rows_;  // rows of the last set whose logits are wanted
   std::vector<SampledToken> sampled_;
 
   // Scratch, [rows][...]: shared by the team, each phase writes disjoint parts.
   int64_t capacity_rows_ = 0;
   std::vector<float> x_, qkv_, attended_, gate_up_, logits_;
-  Buffers shared_;
-  std::vector<Buffers> own_;  // by thread
+  OperandBuffers shared_;
+  std::vector<OperandBuffers> own_;  // by thread
 };
 
 }  // namespace kvasir

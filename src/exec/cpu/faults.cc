@@ -1,7 +1,11 @@
 #include "exec/cpu/faults.h"
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <vector>
+
+#include "ops/x_layout.h"
 
 namespace kvasir {
 
@@ -32,6 +36,33 @@ KvPlanes planes_of_next_layer(const Step& step, const CacheGeometry& geometry, c
   const bool staged = slice.first_staged != StepSlice::kNothingStaged &&
                       step.staged[slice.first_staged + layer * slice.blocks + block].present();
   return step.planes(geometry, slice, block, staged ? (layer + 1) % geometry.layers : layer);
+}
+
+void write_x_with_fault(ops::ActivationType type, const float* row, int64_t k, int64_t token,
+                        int64_t block_tokens, void* piece) {
+  if (type == ops::ActivationType::kF32) {
+    for (int64_t i = 0; i < k; ++i) {
+      ops::f32_x_rows(piece)[token * k + i] = ops::bf16_to_f32(ops::f32_to_bf16(row[i]));
+    }
+  } else if (type == ops::ActivationType::kBf16) {
+    const ops::Bf16Rows to = ops::bf16_x_rows(piece, block_tokens, k);
+    for (int64_t i = 0; i < k; ++i) {
+      to.x[token * to.stride + i] = static_cast<uint16_t>(std::bit_cast<uint32_t>(row[i]) >> 16);
+    }
+  } else {
+    const ops::QuantizedRows to = ops::int8_x_rows(piece, block_tokens, k, nullptr, nullptr);
+    for (int64_t g = 0; g < k / ops::kGroup; ++g) {
+      const float* from = row + g * ops::kGroup;
+      float amax = 0;
+      for (int64_t i = 0; i < ops::kGroup; ++i) amax = std::max(amax, std::fabs(from[i]));
+      const float scale = amax / 127.0f;
+      to.d[token * (k / ops::kGroup) + g] = ops::f32_to_f16(scale);
+      for (int64_t i = 0; i < ops::kGroup; ++i) {
+        const float value = scale > 0 ? std::nearbyint(from[i] / scale) : 0;
+        to.q[token * k + g * ops::kGroup + i] = static_cast<int8_t>(value);
+      }
+    }
+  }
 }
 
 }  // namespace kvasir

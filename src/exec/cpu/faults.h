@@ -19,4 +19,9 @@ void attend_own_unrounded(const ops::Kernels& kernels, ops::AttentionLeafArgs ar
 KvPlanes planes_of_next_layer(const Step& step, const CacheGeometry& geometry, const StepSlice& slice,
                               uint32_t block, uint32_t layer);
 
+// Writes a token's row of X from the f32 row, rounded another way than a product's operand is: int8 by a
+// scale that is rounded to f16 after use, bf16 towards zero, f32 to bf16.
+void write_x_with_fault(ops::ActivationType type, const float* row, int64_t k, int64_t token,
+                        int64_t block_tokens, void* piece);
+
 }  // namespace kvasir

@@ -77,6 +77,12 @@ void store_kv_with_fault(const KvShape& shape, const float* row, int64_t lane, b
   }
 }
 
+void copy_scale_with_fault(const KvShape& shape, int64_t lane, const uint8_t* k_run, uint8_t* v_run) {
+  if (shape.type != KvType::kQ8_0) return;
+  const int64_t at = kLanes * shape.head_dim + 2 * lane;
+  std::copy_n(k_run + at, 2, v_run + at);
+}
+
 void gemm_bf16_with_fault(const KernelTable& table, GemmArgs args) {
   const int64_t row_elements = args.row_end * args.lda;
   const int64_t weight_elements = args.panel_end * args.panel_stride / 2;

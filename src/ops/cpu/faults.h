@@ -19,6 +19,9 @@ void quantize_with_fault(const float* x, int64_t x_stride, const QuantizedRows& 
 // (kKvScaleShared).
 void store_kv_with_fault(const KvShape& shape, const float* row, int64_t lane, bool is_k, uint8_t* run);
 
+// A token's scale of V becomes that of K, of runs of kQ8_0 (kKScaleForV).
+void copy_scale_with_fault(const KvShape& shape, int64_t lane, const uint8_t* k_run, uint8_t* v_run);
+
 // The product with the elements of every pair swapped, in rows and weights alike: the even one is then added
 // first (kBf16PairSwapped).
 void gemm_bf16_with_fault(const KernelTable& table, GemmArgs args);

@@ -200,6 +200,10 @@ void Kernels::write_kv(const KvShape& shape, int64_t layer, int64_t token, const
       table_->store_v(shape.type, v_row + first, shape.head_dim, token % kLanes, to);
       if (fault) store_kv_with_fault(shape, v_row + first, token % kLanes, false, to);
     }
+    if (mutant(Mutant::kKScaleForV) && k_plane != nullptr && v_plane != nullptr) {
+      copy_scale_with_fault(shape, token % kLanes, static_cast<const uint8_t*>(k_plane) + at,
+                            static_cast<uint8_t*>(v_plane) + at);
+    }
   }
 }
 

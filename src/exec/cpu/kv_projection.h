@@ -1,0 +1,67 @@
+// K and V of a block in one layer, made of its X: what the rows that left the X wrote, bit for bit, since the
+// product, the bias, the rotation and the rounding are theirs.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "contract/geometry.h"
+#include "contract/step.h"
+#include "exec/cpu/operand.h"
+#include "exec/cpu/thread_pool.h"
+#include "exec/step_transfers.h"
+#include "model/packed_model.h"
+#include "ops/cpu/kernels.h"
+#include "ops/kv_layout.h"
+#include "ops/x_layout.h"
+
+namespace kvasir {
+
+class KvProjector {
+ public:
+  // All that is given outlives it. Without copies in form X it takes no memory and is never run.
+  KvProjector(const PackedModel& model, const ops::Kernels& kernels, const CacheGeometry& geometry,
+              const ops::KvShape& frame, ops::ActivationMode mode, std::byte* device_memory, int threads);
+
+  // Those of the step's projections that are for this layer and whose slices are not deferred. Every thread
+  // of the team calls it and takes equal shares of the tokens; it does not meet.
+  void run(const Step& step, uint32_t layer, const StepTransfers& transfers,
+           const ThreadPool::Worker& worker);
+
+  uint64_t scratch_bytes() const;
+
+ private:
+  // The panels of a QKV projection that hold K and V. The first of them may hold columns of Q, too.
+  struct Product {
+    Projection columns;
+    int64_t first_k = 0;  // the column of K
+  };
+  // One thread's.
+  struct Scratch {
+    std::vector<float> out;     // [B][columns]
+    std::vector<int32_t> sums;  // [B][k / 32], of X in int8
+    std::vector<float> moments;
+    OperandBuffers made;  // rows that are made of X in f32
+  };
+  static Product product_of(const PackedLayer& layer, int64_t q_dim);
+  // Tokens [first, first + tokens) of the block, counted in the block.
+  void project(const KvProjection& p, int64_t first, int64_t tokens, Scratch& scratch) const;
+  Operand operand(const KvProjection& p, const Product& product, const Share& rows, Scratch& scratch) const;
+
+  const PackedModel& model_;
+  const ops::Kernels& kernels_;
+  const CacheGeometry& geometry_;
+  const ops::KvShape& frame_;
+  const ops::ActivationMode mode_;
+  const ops::ActivationType x_type_;
+  std::byte* const device_memory_;
+  std::vector<Product> products_;  // by layer
+  std::vector<Scratch> scratch_;   // by thread
+};
+
+// Those of a list in the order of their layers that are for this layer.
+std::span<const KvProjection> projections_of(const Step& step, uint32_t layer);
+
+}  // namespace kvasir

@@ -1,0 +1,68 @@
+#include "exec/cpu/operand.h"
+
+#include <algorithm>
+
+#include "base/units.h"
+
+namespace kvasir {
+
+Status OperandBuffers::grow(int64_t count, int64_t k, bool takes_bf16) {
+  rows.resize(static_cast<size_t>(count * row_stride(k)));
+  KV_ASSIGN_OR_RETURN(quantized,
+                      Arena::map(ops::quantized_rows_bytes(count, round_up<int64_t>(k, ops::kGroup)),
+                                 "quantised activations"));
+  if (takes_bf16) {
+    KV_ASSIGN_OR_RETURN(rounded, Arena::map(ops::bf16_rows_bytes(count, k), "bf16 activations"));
+  }
+  return {};
+}
+
+int64_t row_stride(int64_t k) {
+  constexpr int64_t kFloat = sizeof(float);
+  return ops::row_stride_bytes(k * kFloat) / kFloat;
+}
+
+bool takes(const Projection& p, ops::ActivationMode mode, ops::ActivationType type) {
+  return std::any_of(p.parts.begin(), p.parts.end(), [&](const Projection::Part& part) {
+    return ops::activation_for(part.matrix.type, mode) == type;
+  });
+}
+
+Operand make_operand(const ops::Kernels& kernels, const Projection& p, ops::ActivationMode mode,
+                     const float* x, int64_t stride, const OperandBuffers& buffers, int64_t rows,
+                     const Share& mine) {
+  Operand out;
+  out.x = x;
+  out.stride = stride;
+  if (takes(p, mode, ops::ActivationType::kInt8)) {
+    out.quantized = ops::make_quantized_rows(buffers.quantized.data(), rows, p.k);
+    kernels.quantize_rows(x, stride, out.quantized, mine.begin, mine.end);
+  }
+  if (takes(p, mode, ops::ActivationType::kBf16)) {
+    out.rounded = ops::make_bf16_rows(buffers.rounded.data(), rows, p.k);
+    kernels.round_rows_bf16(x, stride, out.rounded, mine.begin, mine.end);
+  }
+  return out;
+}
+
+void multiply_part(const ops::Kernels& kernels, const Projection::Part& part, ops::ActivationType type,
+                   const Operand& operand, const Share& rows, const Share& panels, float* out, int64_t ldo,
+                   bool accumulate) {
+  float* c = out + part.column;
+  switch (type) {
+    case ops::ActivationType::kInt8:
+      kernels.gemm_int8(operand.quantized, rows.begin, rows.end, part.matrix, panels.begin, panels.end, c,
+                        ldo, accumulate);
+      break;
+    case ops::ActivationType::kBf16:
+      kernels.gemm_bf16(operand.rounded, rows.begin, rows.end, part.matrix, panels.begin, panels.end, c, ldo,
+                        accumulate);
+      break;
+    case ops::ActivationType::kF32:
+      kernels.gemm_f32(operand.x, operand.stride, rows.begin, rows.end, part.matrix, panels.begin, panels.end,
+                       c, ldo, accumulate);
+      break;
+  }
+}
+
+}  // namespace kvasir

@@ -1,0 +1,53 @@
+// What a projection reads, and how it is made: f32 rows, and the same rows in int8 and bf16 where parts of
+// the projection take those.
+//
+// Free functions over plain views; threads split rows and panels, and each writes its own.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/status.h"
+#include "exec/cpu/thread_pool.h"
+#include "model/packed_model.h"
+#include "ops/cpu/kernels.h"
+
+namespace kvasir {
+
+struct Operand {
+  const float* x = nullptr;
+  int64_t stride = 0;  // floats
+  ops::QuantizedRows quantized;
+  ops::Bf16Rows rounded;
+};
+
+// Memory for rows that are made for a projection: by the team together, or by each thread for itself.
+struct OperandBuffers {
+  std::vector<float> rows;
+  Arena quantized;
+  Arena rounded;  // empty if no weights take bf16 rows
+
+  // For `rows` rows of up to `k` elements, contents lost. Throws std::bad_alloc as vectors do.
+  Status grow(int64_t rows, int64_t k, bool takes_bf16);
+  uint64_t bytes() const { return rows.size() * sizeof(float) + quantized.size() + rounded.size(); }
+};
+
+// Floats from one row of k to the next that serve the products best.
+int64_t row_stride(int64_t k);
+
+// True if a part of p takes such rows.
+bool takes(const Projection& p, ops::ActivationMode mode, ops::ActivationType type);
+
+// The f32 rows x, `stride` apart, as p takes them: of rows [mine.begin, mine.end) its other types are made in
+// `buffers`, which have room for `rows` rows. Every thread makes the same views over shared memory.
+Operand make_operand(const ops::Kernels& kernels, const Projection& p, ops::ActivationMode mode,
+                     const float* x, int64_t stride, const OperandBuffers& buffers, int64_t rows,
+                     const Share& mine);
+
+// out[r][part.column ..] (+)= operand[r] x part, for rows [rows.begin, rows.end) and some of the part's
+// panels. out: row 0; ldo in floats.
+void multiply_part(const ops::Kernels& kernels, const Projection::Part& part, ops::ActivationType type,
+                   const Operand& operand, const Share& rows, const Share& panels, float* out, int64_t ldo,
+                   bool accumulate);
+
+}  // namespace kvasir

@@ -1,0 +1,295 @@
+#include "exec/forms_rig.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/check.h"
+#include "base/random.h"
+#include "ops/cpu/isa.h"
+#include "ops/x_layout.h"
+
+namespace kvasir::test {
+namespace {
+
+constexpr int kNothing = 0xff;  // what memory holds that is not written: not a number
+
+template <typename T>
+T take(Result<T> result) {
+  KV_CHECK(result.ok(), "{}", result.status().message());
+  return std::move(result).value();
+}
+
+CacheGeometry geometry_of(const FormsModel& model, uint32_t layers_per_group) {
+  const ModelConfig& c = model.file->config();
+  CacheGeometry g;
+  g.block_tokens = FormsRig::kBlockTokens;
+  g.layers = static_cast<uint32_t>(c.layers);
+  g.layers_per_group = std::min(layers_per_group, g.layers);
+  g.kv_plane_bytes_per_token_layer = c.kv_plane_bytes_per_token_layer(model.kv_type);
+  g.x_bytes_per_token_layer =
+      static_cast<uint64_t>(ops::x_row_bytes(model.packed->x_type(ops::ActivationMode::kAuto), c.dim));
+  g.h_bytes_per_token = static_cast<uint64_t>(c.dim) * sizeof(float);
+  return g;
+}
+
+// Those of the file, which has none.
+void give_bias(PackedModel& model) {
+  Random random(3);
+  for (const PackedLayer& layer : model.layers()) {
+    // The model was made mutable, and nobody reads it yet.
+    auto& bias = const_cast<std::vector<float>&>(layer.qkv_bias);
+    bias.resize(static_cast<size_t>(layer.qkv.n));
+    for (float& b : bias) b = static_cast<float>(random.unit() - 0.5);
+  }
+}
+
+}  // namespace
+
+FormsModel::FormsModel(const TinyLlamaShape& shape, ops::WeightType weights, ops::KvType kv, bool bias)
+    : file(take(ModelFile::from_bytes(make_tiny_llama(shape, weights, 11), "tiny.gguf"))),
+      packed(take(PackedModel::make(*file, kTokens))),
+      kv_type(kv) {
+  if (bias) give_bias(*packed);
+  for (uint32_t s = 0; s < kSequences; ++s) {
+    Random random(s);
+    for (Token& t : tokens.emplace_back(kTokens)) t = static_cast<Token>(3 + random.below(256));
+  }
+  Step step;
+  CacheGeometry geometry = geometry_of(*this, 1);
+  geometry.x_bytes_per_token_layer = geometry.h_bytes_per_token = 0;
+  const uint64_t plane = geometry.layer_plane_bytes();
+  std::vector<std::byte> device(geometry.layers * FormsRig::kBlocks * 2 * plane, std::byte{kNothing});
+  StepSlice& slice = step.slices.emplace_back();
+  slice.tokens = {0, kTokens};
+  slice.samples = true;
+  slice.blocks = FormsRig::kBlocks;
+  slice.first_staged = 0;
+  for (uint64_t i = 0; i < geometry.layers * FormsRig::kBlocks; ++i) {
+    step.staged.push_back({2 * i * plane, (2 * i + 1) * plane});
+  }
+  VirtualClock clock;
+  Decoder::Options options;
+  options.kv_type = kv_type;
+  options.tap_all_rows = true;
+  CpuExecutor executor(*packed, ops::kernels_for(ops::detect_isa()), geometry, options, device.data(), 1,
+                       clock);
+  for (uint32_t s = 0; s < kSequences; ++s) {
+    executor.set_tap([&](SeqId, uint32_t position, std::span<const float> row) {
+      logits[{s, position}].assign(row.begin(), row.end());
+    });
+    step.token_ids = tokens[s];
+    executor.submit(step);
+    KV_CHECK(executor.wait().status.ok(), "the plain run failed");
+  }
+}
+
+FormsRig::FormsRig(const FormsModel& model, const Options& options)
+    : model_(model),
+      options_(options),
+      geometry_(geometry_of(model, options.layers_per_group)),
+      kv_bytes_(2 * geometry_.layer_plane_bytes() * geometry_.layers),
+      forms_bytes_(geometry_.groups() * (geometry_.cell_bytes(Form::kX) + geometry_.cell_bytes(Form::kH))),
+      block_bytes_(round_up<uint64_t>(kv_bytes_ + 2 * forms_bytes_, 64)),
+      device_(FormsModel::kSequences * kBlocks * (block_bytes_ + 2 * geometry_.layer_plane_bytes()),
+              std::byte{kNothing}),
+      host_(device_.size(), std::byte{kNothing}) {
+  link_ = std::make_unique<FakeLink>(clock_, FakeLink::Memories{std::span(device_), std::span(host_), {}});
+  Decoder::Options decoder;
+  decoder.kv_type = model.kv_type;
+  decoder.tap_all_rows = options.tap_all_rows;
+  executor_ =
+      std::make_unique<CpuExecutor>(*model.packed, ops::kernels_for(ops::detect_isa()), geometry_, decoder,
+                                    device_.data(), options.threads, clock_, std::vector<int>{}, link_.get());
+  executor_->set_tap([this](SeqId seq, uint32_t position, std::span<const float> logits) {
+    const std::vector<float>& right = model_.logits.at({static_cast<uint32_t>(raw(seq)), position});
+    ++seen_;
+    const bool same = std::memcmp(right.data(), logits.data(), logits.size_bytes()) == 0;
+    wrong_ += same ? 0 : 1;
+  });
+  cells_.assign(FormsModel::kSequences, [](uint32_t, uint32_t) { return HeldCell{true}; });
+}
+
+// ---------------------------------------------------------------- places
+
+KvPlanes FormsRig::home(uint32_t seq, uint32_t block, uint32_t layer) const {
+  const uint64_t plane = geometry_.layer_plane_bytes();
+  const uint64_t at = block_at(seq, block) + 2 * plane * layer;
+  return {at, at + plane};
+}
+
+KvPlanes FormsRig::in_ring(uint32_t seq, uint32_t block) const {
+  const uint64_t plane = geometry_.layer_plane_bytes();
+  const uint64_t at = FormsModel::kSequences * kBlocks * block_bytes_ + 2 * plane * (seq * kBlocks + block);
+  return {at, at + plane};
+}
+
+KvPlanes FormsRig::planes(uint32_t seq, uint32_t block, uint32_t layer) const {
+  return cell(seq, block, layer).kv ? home(seq, block, layer) : in_ring(seq, block);
+}
+
+uint64_t FormsRig::form_at(uint32_t seq, uint32_t block, uint32_t group, Form form) const {
+  const uint64_t x_bytes = geometry_.cell_bytes(Form::kX);
+  const uint64_t base = block_at(seq, block) + kv_bytes_;
+  if (form == Form::kX) return base + group * x_bytes;
+  return base + geometry_.groups() * x_bytes + group * geometry_.cell_bytes(Form::kH);
+}
+
+void FormsRig::forget(uint64_t at, uint64_t bytes) {
+  std::fill_n(device_.begin() + static_cast<std::ptrdiff_t>(at), bytes, std::byte{kNothing});
+}
+
+void FormsRig::hold(uint32_t seq, HeldCells cells) {
+  cells_[seq] = std::move(cells);
+  for (uint32_t b = 0; b < kBlocks; ++b) {
+    for (uint32_t layer = 0; layer < geometry_.layers; ++layer) {
+      if (!cell(seq, b, layer).kv) forget(home(seq, b, layer).k, 2 * geometry_.layer_plane_bytes());
+    }
+    for (uint32_t g = 0; g < geometry_.groups(); ++g) {
+      const HeldCell held = cells_[seq](b, g);
+      if (!held.x) forget(form_at(seq, b, g, Form::kX), geometry_.cell_bytes(Form::kX));
+      if (!held.h) forget(form_at(seq, b, g, Form::kH), geometry_.cell_bytes(Form::kH));
+    }
+  }
+}
+
+// ---------------------------------------------------------------- steps
+
+Step FormsRig::make_step(const std::vector<Part>& parts) const {
+  Step step;
+  step.id = StepId{++steps_};
+  step.groups = geometry_.groups();
+  for (const Part& part : parts) add_part(part, step);
+  std::stable_sort(step.form_writes.begin(), step.form_writes.end(),
+                   [](const FormWrite& a, const FormWrite& b) { return a.group < b.group; });
+  std::stable_sort(step.projections.begin(), step.projections.end(),
+                   [](const KvProjection& a, const KvProjection& b) { return a.layer < b.layer; });
+  return step;
+}
+
+void FormsRig::add_part(const Part& part, Step& step) const {
+  add_recompute(part, step);
+  const uint32_t slice = add_slice(part.seq, part.tokens, step);
+  step.slices[slice].samples = true;
+  add_form_writes(part.seq, slice, /*second=*/false, step);
+  add_projections(part, slice, step);
+}
+
+uint32_t FormsRig::add_slice(uint32_t seq, Interval tokens, Step& step) const {
+  StepSlice slice;
+  slice.seq = SeqId{seq};
+  slice.tokens = tokens;
+  slice.first_token = step.row_count();
+  slice.blocks = geometry_.blocks_for(tokens.end);
+  slice.first_staged = static_cast<uint32_t>(step.staged.size());
+  for (uint32_t layer = 0; layer < geometry_.layers; ++layer) {
+    for (uint32_t b = 0; b < slice.blocks; ++b) step.staged.push_back(planes(seq, b, layer));
+  }
+  const std::vector<Token>& ids = model_.tokens[seq];
+  step.token_ids.insert(step.token_ids.end(), ids.begin() + tokens.begin, ids.begin() + tokens.end);
+  step.slices.push_back(slice);
+  return static_cast<uint32_t>(step.slices.size() - 1);
+}
+
+FormsRig::Passes FormsRig::passes_of(uint32_t seq, uint32_t block) const {
+  Passes passes;
+  for (uint32_t g = 0; g < geometry_.groups(); ++g) {
+    const HeldCell held = cells_[seq](block, g);
+    if (held.kv || held.x) continue;
+    uint32_t from = g;
+    while (from > 0 && !(options_.from_h && cells_[seq](block, from).h)) --from;
+    uint32_t first = from * geometry_.layers_per_group;
+    const uint32_t end = std::min((g + 1) * geometry_.layers_per_group, geometry_.layers);
+    // A pass that begins before the end of others is theirs, too.
+    while (!passes.empty() && first < passes.back().second) {
+      first = std::min(first, passes.back().first);
+      passes.pop_back();
+    }
+    passes.push_back({first, end});
+  }
+  return passes;
+}
+
+void FormsRig::add_recompute(const Part& part, Step& step) const {
+  const uint32_t blocks = geometry_.blocks_for(part.tokens.begin);
+  for (uint32_t b = 0; b < blocks;) {
+    const Passes passes = passes_of(part.seq, b);
+    uint32_t end = b + 1;
+    while (end < blocks && passes_of(part.seq, end) == passes) ++end;
+    for (const auto& [first_layer, end_layer] : passes) {
+      const uint32_t s =
+          add_slice(part.seq, {b * kBlockTokens, std::min(end * kBlockTokens, part.tokens.begin)}, step);
+      step.slices[s].kind = RowKind::kRecompute;
+      step.slices[s].first_layer = first_layer;
+      step.slices[s].end_layer = end_layer;
+      for (uint32_t i = b; first_layer > 0 && i < end; ++i) {
+        step.restarts.push_back({s, i, form_at(part.seq, i, geometry_.group_of(first_layer), Form::kH)});
+      }
+      if (options_.rewrite) add_form_writes(part.seq, s, /*second=*/true, step);
+    }
+    b = end;
+  }
+}
+
+void FormsRig::add_form_writes(uint32_t seq, uint32_t slice, bool second, Step& step) const {
+  const StepSlice& of = step.slices[slice];
+  const uint32_t first_group = geometry_.group_of(of.first_layer);
+  const uint32_t end_group = geometry_.group_of(std::min(of.end_layer, geometry_.layers) - 1) + 1;
+  for (uint32_t b = geometry_.block_of(of.tokens.begin); b < of.blocks; ++b) {
+    for (uint32_t g = first_group; g < end_group; ++g) {
+      const HeldCell held = cells_[seq](b, g);
+      for (Form form : {Form::kX, Form::kH}) {
+        if (!(form == Form::kX ? held.x : held.h)) continue;
+        step.form_writes.push_back(
+            {g, slice, b, form, second ? second_form_at(seq, b, g, form) : form_at(seq, b, g, form)});
+      }
+    }
+  }
+}
+
+void FormsRig::add_projections(const Part& part, uint32_t slice, Step& step) const {
+  for (uint32_t b = 0; b * kBlockTokens < part.tokens.begin; ++b) {
+    const Passes passes = passes_of(part.seq, b);
+    for (uint32_t layer = 0; layer < geometry_.layers; ++layer) {
+      const HeldCell held = cell(part.seq, b, layer);
+      const bool passed = std::any_of(passes.begin(), passes.end(), [&](const auto& pass) {
+        return pass.first <= layer && layer < pass.second;
+      });
+      if (held.kv || !held.x || passed) continue;
+      KvProjection p;
+      p.layer = layer;
+      p.slice = slice;
+      p.first_position = b * kBlockTokens;
+      p.tokens = std::min(kBlockTokens, part.tokens.begin - p.first_position);
+      p.x = form_at(part.seq, b, geometry_.group_of(layer), Form::kX) +
+            geometry_.layer_in_group(layer) * geometry_.piece_bytes(Form::kX);
+      p.to = planes(part.seq, b, layer);
+      step.projections.push_back(p);
+    }
+  }
+}
+
+StepResult FormsRig::run(Step step) {
+  const std::vector<FormWrite> writes = step.form_writes;
+  const std::vector<StepSlice> slices = step.slices;
+  executor_->submit(std::move(step));
+  StepResult result = executor_->wait();
+  for (const FormWrite& w : writes) {
+    const auto seq = static_cast<uint32_t>(raw(slices[w.slice].seq));
+    // Blocks of which all rows were written before.
+    if (slices[w.slice].kind != RowKind::kRecompute ||
+        (w.block + 1) * kBlockTokens > slices[w.slice].tokens.end) {
+      continue;
+    }
+    const uint64_t bytes = geometry_.cell_bytes(w.form);
+    const bool same =
+        std::memcmp(&device_[form_at(seq, w.block, w.group, w.form)], &device_[w.to], bytes) == 0;
+    ++rewritten_;
+    rewritten_otherwise_ += same ? 0 : 1;
+    forget(w.to, bytes);
+  }
+  const uint64_t ring = in_ring(0, 0).k;
+  forget(ring, device_.size() - ring);
+  return result;
+}
+
+}  // namespace kvasir::test
