@@ -29,6 +29,10 @@ MemoryAddress end_of(MemoryAddress begin, uint64_t bytes) {
   return {begin.offset + bytes, begin.tier};
 }
 
+bool touches_disk(const Segment& s) {
+  return s.from.tier == Tier::kDisk || s.to.tier == Tier::kDisk;
+}
+
 bool overlaps_itself(const Segment& s) {
   const uint64_t apart = std::max(s.from.offset, s.to.offset) - std::min(s.from.offset, s.to.offset);
   return s.from.tier == s.to.tier && apart < s.bytes;
@@ -41,7 +45,8 @@ std::vector<Segment> coalesce(std::vector<Segment> segments) {
   for (const Segment& s : segments) {
     if (s.bytes == 0) continue;
     Segment* last = kept > 0 ? &segments[kept - 1] : nullptr;
-    if (last && s.from == end_of(last->from, last->bytes) && s.to == end_of(last->to, last->bytes)) {
+    if (last && !touches_disk(s) && s.from == end_of(last->from, last->bytes) &&
+        s.to == end_of(last->to, last->bytes)) {
       last->bytes += s.bytes;
     } else {
       segments[kept++] = s;
@@ -52,7 +57,7 @@ std::vector<Segment> coalesce(std::vector<Segment> segments) {
 }
 
 MemoryLink::MemoryLink(MemoryLinkOptions options, const MonotonicClock& clock)
-    : options_(std::move(options)), clock_(clock), running_(options_.threads) {
+    : options_(std::move(options)), clock_(clock), running_(options_.threads + (options_.disk ? 1 : 0)) {
   KV_CHECK(options_.threads > 0 && options_.unit_bytes > 0 && options_.emulated_bytes_per_s >= 0,
            "threads={} unit_bytes={} emulated_bytes_per_s={}", options_.threads, options_.unit_bytes,
            options_.emulated_bytes_per_s);
@@ -64,7 +69,9 @@ MemoryLink::MemoryLink(MemoryLinkOptions options, const MonotonicClock& clock)
       resume();
     });
   }
+  if (options_.disk) disk_ = std::make_unique<DiskLane>(*options_.disk);
   for (int i = 0; i < options_.threads; ++i) threads_.emplace_back([this] { run(); });
+  if (disk_) threads_.emplace_back([this] { run_disk(); });
 }
 
 MemoryLink::~MemoryLink() {
@@ -73,6 +80,7 @@ MemoryLink::~MemoryLink() {
     stopping_ = true;
     work_.notify_all();
     stopped_.notify_all();
+    if (disk_) disk_->wake();
   }
   for (std::thread& t : threads_) t.join();
   if (options_.arbiter) options_.arbiter->unsubscribe(this);
@@ -80,18 +88,30 @@ MemoryLink::~MemoryLink() {
   ended_.wait(lock, [this] { return waiters_ == 0; });
 }
 
-void MemoryLink::start(Transfer transfer) {
-  transfer.segments = coalesce(std::move(transfer.segments));
+void MemoryLink::check(const Transfer& transfer) const {
   for (const Segment& s : transfer.segments) {
     for (MemoryAddress address : {s.from, s.to}) {
+      if (address.tier == Tier::kDisk) {
+        KV_CHECK(options_.disk && options_.disk->has_place_for(address.offset, s.bytes),
+                 "transfer {}: {} bytes at {} of the disk tier's {}", raw(transfer.id), s.bytes,
+                 address.offset, options_.disk ? options_.disk->bytes() : 0);
+        continue;
+      }
       const uint64_t size = options_.memory[index(address.tier)].size();
       KV_CHECK(address.offset <= size && s.bytes <= size - address.offset,
                "transfer {}: {} bytes at {} of the {} tier's {}", raw(transfer.id), s.bytes, address.offset,
                name(address.tier), size);
     }
+    KV_CHECK(s.from.tier != Tier::kDisk || s.to.tier != Tier::kDisk, "transfer {}: from disk to disk",
+             raw(transfer.id));
     KV_CHECK(!overlaps_itself(s), "transfer {}: {} bytes from {} to {} of the {} tier", raw(transfer.id),
              s.bytes, s.from.offset, s.to.offset, name(s.from.tier));
   }
+}
+
+void MemoryLink::start(Transfer transfer) {
+  transfer.segments = coalesce(std::move(transfer.segments));
+  check(transfer);
   auto active = std::make_shared<Active>();
   active->transfer = std::move(transfer);
   const Transfer& t = active->transfer;
@@ -115,10 +135,10 @@ void MemoryLink::start(Transfer transfer) {
 void MemoryLink::cancel(TransferId id) {
   std::lock_guard lock(mutex_);
   const auto found = live_.find(id);
-  if (found == live_.end() || found->second->order == 0) return;
+  if (found == live_.end() || found->second->begun) return;
   found->second->cancelled = true;
   if (found->second->waits_for > 0) return;
-  ready_.erase(turn(*found->second));
+  ready_[lane_of(*found->second)].erase(turn(*found->second));
   end(*found->second, error(ErrorCode::kUnavailable, "transfer {} was cancelled before it began", raw(id)));
   work_.notify_one();  // a thread of the link's has to tell
 }
@@ -152,6 +172,7 @@ LinkStats MemoryLink::stats() const {
   LinkStats stats = stats_;
   stats.bytes_per_s = bytes_per_s_.get();
   stats.latency_s = latency_s_.get();
+  stats.disk_bytes_per_s = disk_bytes_per_s_.get();
   return stats;
 }
 
@@ -163,32 +184,36 @@ void MemoryLink::stand_still(bool on) {
 
 void MemoryLink::run() {
   if (!options_.cpus.empty()) keep_on_cpus(options_.cpus);
-  Nanos cpu_time = 0;
-  Nanos sampled = 0;
+  CpuTime cpu;
   std::unique_lock lock(mutex_);
-  const auto sample_cpu = [&](Nanos now) {
-    const Nanos before = std::exchange(cpu_time, thread_cpu_time());
-    stats_.cpu_s += to_seconds(cpu_time - before);
-    sampled = now;
-  };
   for (;;) {
     if (wake_owed_) {
       tell(lock);
     } else if (stopping_) {
       break;
-    } else if (can_move()) {
+    } else if (can_move(kMemoryLane)) {
       Unit unit = take();
       lock.unlock();
       copy(unit);
       lock.lock();
       if (bucket_) sleep_until_through(lock, unit);
       finish(unit);
-      if (unit.last_byte - sampled > kCpuSampling) sample_cpu(unit.last_byte);
+      if (unit.last_byte - cpu.sampled > kCpuSampling) add_cpu_time(cpu, unit.last_byte);
     } else {
-      sample_cpu(clock_.now());
+      add_cpu_time(cpu, clock_.now());
       work_.wait(lock);
     }
   }
+  end_thread(lock);
+}
+
+void MemoryLink::add_cpu_time(CpuTime& cpu, Nanos now) {
+  const Nanos before = std::exchange(cpu.used, thread_cpu_time());
+  stats_.cpu_s += to_seconds(cpu.used - before);
+  cpu.sampled = now;
+}
+
+void MemoryLink::end_thread(std::unique_lock<std::mutex>& lock) {
   if (--running_ > 0) return;
   while (!live_.empty()) {
     Active& active = *live_.begin()->second;
@@ -197,8 +222,8 @@ void MemoryLink::run() {
   tell(lock);
 }
 
-bool MemoryLink::can_move() const {
-  return !ready_.empty() && !standing_still_ && !(options_.arbiter && options_.arbiter->claimed());
+bool MemoryLink::can_move(Lane lane) const {
+  return !ready_[lane].empty() && !standing_still_ && !(options_.arbiter && options_.arbiter->claimed());
 }
 
 void MemoryLink::make_ready(Active& active) {
@@ -217,27 +242,46 @@ void MemoryLink::make_ready(Active& active) {
     work_.notify_one();  // a thread of the link's has to tell
     return;
   }
-  if (ready_.empty()) backlog_since_ = clock_.now();
-  ready_.emplace(turn(active), &active);
-  work_.notify_one();
+  queue(active);
+}
+
+MemoryLink::Lane MemoryLink::lane_of(const Active& active) const {
+  const std::vector<Segment>& segments = active.transfer.segments;
+  return active.segment < segments.size() && touches_disk(segments[active.segment]) ? kDiskLane : kMemoryLane;
+}
+
+void MemoryLink::queue(Active& active) {
+  const Lane lane = lane_of(active);
+  if (lane == kMemoryLane && ready_[lane].empty()) backlog_since_ = clock_.now();
+  ready_[lane].emplace(turn(active), &active);
+  if (lane == kDiskLane) {
+    wake_disk();
+  } else {
+    work_.notify_one();
+  }
+}
+
+void MemoryLink::begin(Active& active, Nanos now) {
+  if (std::exchange(active.begun, true)) return;
+  active.started = now;
 }
 
 void MemoryLink::resume() {
   backlog_since_ = clock_.now();
   work_.notify_all();
+  wake_disk();
 }
 
 MemoryLink::Unit MemoryLink::take() {
-  Active& active = *ready_.begin()->second;
-  ready_.erase(ready_.begin());
+  auto& ready = ready_[kMemoryLane];
+  Active& active = *ready.begin()->second;
+  ready.erase(ready.begin());
   Unit unit{.of = &active, .segment = active.segment, .offset = active.offset, .taken = clock_.now()};
-  if (active.order != 0) {
-    unit.first = true;
-    active.order = 0;
-    active.started = unit.taken;
-  }
+  unit.first = !active.begun;
+  begin(active, unit.taken);
   const std::vector<Segment>& segments = active.transfer.segments;
-  while (active.segment < segments.size() && unit.bytes < options_.unit_bytes) {
+  while (active.segment < segments.size() && lane_of(active) == kMemoryLane &&
+         unit.bytes < options_.unit_bytes) {
     const uint64_t left = segments[active.segment].bytes - active.offset;
     const uint64_t bytes = std::min(left, options_.unit_bytes - unit.bytes);
     unit.bytes += bytes;
@@ -248,8 +292,9 @@ MemoryLink::Unit MemoryLink::take() {
     }
   }
   ++active.in_hand;
-  if (active.segment < segments.size()) ready_.emplace(turn(active), &active);
-  if (!ready_.empty()) work_.notify_one();  // another thread finds work, too
+  if (active.segment < segments.size()) ready_[lane_of(active)].emplace(turn(active), &active);
+  if (!ready.empty()) work_.notify_one();  // another thread finds work, too
+  if (!ready_[kDiskLane].empty()) wake_disk();
   unit.backlog_since = backlog_since_;
   if (bucket_) unit.through = bucket_->pass(unit.bytes, backlog_since_);
   return unit;
@@ -299,10 +344,15 @@ void MemoryLink::finish(const Unit& unit) {
 
   Active& active = *unit.of;
   if (unit.first) active.to_first_byte = unit.first_byte - unit.taken;
-  if (--active.in_hand > 0 || active.segment < active.transfer.segments.size()) return;
   const Nanos to_first_byte = active.to_first_byte;
-  end(active, {});
+  if (!put_down(active)) return;
   latency_s_.add(to_seconds(to_first_byte + clock_.now() - unit.last_byte), 1);
+}
+
+bool MemoryLink::put_down(Active& active) {
+  if (--active.in_hand > 0 || active.segment < active.transfer.segments.size()) return false;
+  end(active, std::exchange(active.failure, {}));
+  return true;
 }
 
 void MemoryLink::end(Active& active, Status status) {
@@ -320,7 +370,7 @@ void MemoryLink::end(Active& active, Status status) {
     }
   }
   const Nanos now = clock_.now();
-  done_.push_back({id, std::move(status), active.order == 0 ? active.started : now, now});
+  done_.push_back({id, std::move(status), active.begun ? active.started : now, now});
   for (TransferId waiting : active.waiting) {
     const auto found = live_.find(waiting);  // gone, if it was cancelled
     if (found != live_.end() && --found->second->waits_for == 0) make_ready(*found->second);

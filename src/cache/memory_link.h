@@ -1,4 +1,5 @@
-// The link between memories: moves bytes of device and host by memcpy, in units, the most urgent first.
+// The link between memories, and between them and the disk: moves bytes of device and host by memcpy, in
+// units, and pieces to and from the disk's file, the most urgent first.
 #pragma once
 
 #include <array>
@@ -12,11 +13,13 @@
 #include <optional>
 #include <span>
 #include <thread>
+#include <tuple>
 #include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include "base/units.h"
+#include "cache/disk_lane.h"
 #include "cache/link_arbiter.h"
 #include "cache/token_bucket.h"
 #include "contract/link.h"
@@ -34,10 +37,11 @@ struct MemoryLinkOptions {
   double emulated_bytes_per_s = 0;
   std::vector<int> cpus;           // to which its threads keep; empty: any
   LinkArbiter* arbiter = nullptr;  // outlives the link
+  DiskFile* disk = nullptr;        // outlives the link, which alone begins and ends pieces; null: no disk
 };
 
 // Segments whose neighbour in the list goes on where they end, at both ends of the link, become one; empty
-// ones go.
+// ones go. One with an end on the disk stays as it is: it is a piece.
 std::vector<Segment> coalesce(std::vector<Segment> segments);
 
 // Queues by priority, and first come, first served within one; what waits for others (`after`) holds up
@@ -47,11 +51,19 @@ std::vector<Segment> coalesce(std::vector<Segment> segments);
 // Ids are never used twice, and segments lie within the memory of their tiers and do not overlap themselves:
 // else a KV_CHECK. Of those that failed, wait() remembers the last 4,096.
 //
+// A segment with an end on the disk is one whole piece: it begins there at a multiple of kDiskAlign, and is
+// read with the size with which it was written; its other end is in memory. Pieces have a thread of their own
+// and a queue of the same kind, so that neither the disk nor the memories hold up each other; as many are
+// with the device as the file's queue depth says. What is there cannot be overtaken. A piece that cannot be
+// read or written, or is not what was written, fails its transfer with the file's Status, and nothing else.
+//
 // stats(): busy_s is time in which some unit was in hand, or, on an emulated link, in which there was
 // something to move. bytes_per_s is a mean over about the last 32 units, of bytes per such time. latency_s is
 // a mean over about the last 32 transfers, each from the moment when a thread takes it up to its first byte,
 // and from its last byte until its end can be seen; it holds neither the time in the queue nor that in which
 // a thread that had nothing to do wakes up. cpu_s lags by a millisecond or a unit while a thread moves bytes.
+// These three are about memories alone; for the disk there are disk_busy_s, in which some piece was with the
+// device, and disk_bytes_per_s, a mean over about the last 256 pieces. An emulated link does not slow it.
 class MemoryLink final : public Link {
  public:
   MemoryLink(MemoryLinkOptions options, const MonotonicClock& clock);
@@ -73,12 +85,14 @@ class MemoryLink final : public Link {
 
  private:
   using Moved = std::array<std::array<uint64_t, kTiers>, kTiers>;  // bytes, [from][to]
-  using Turn = std::pair<TransferPriority, uint64_t>;              // the smallest is next
+  using Turn = std::tuple<TransferPriority, bool, uint64_t>;       // the smallest is next
+  enum Lane : size_t { kMemoryLane, kDiskLane };
 
   // A transfer that has not ended.
   struct Active {
-    Transfer transfer;                // constant once started
-    uint64_t order = 0;               // of starting, from 1; 0: it has begun
+    Transfer transfer;   // constant once started
+    uint64_t order = 0;  // of starting, from 1
+    bool begun = false;
     size_t waits_for = 0;             // transfers
     std::vector<TransferId> waiting;  // for this one
     size_t segment = 0;               // the first byte that no unit took yet
@@ -88,6 +102,7 @@ class MemoryLink final : public Link {
     Nanos to_first_byte = 0;
     TransferState state = TransferState::kPending;
     bool cancelled = false;  // before it began
+    Status failure;          // the first of its pieces'
   };
   // What a thread moves at a time.
   struct Unit {
@@ -105,26 +120,47 @@ class MemoryLink final : public Link {
   };
   // A mean that forgets.
   struct RecentMean {
+    double last = 32;  // over about so many
     double sum = 0;
     double weight = 0;
     void add(double value, double of) {
-      sum += value - sum / 32;
-      weight += of - weight / 32;
+      sum += value - sum / last;
+      weight += of - weight / last;
     }
     double get() const { return weight > 0 ? sum / weight : 0; }
   };
 
+  // What a thread has used, and up to when.
+  struct CpuTime {
+    Nanos used = 0;
+    Nanos sampled = 0;
+  };
+
+  void check(const Transfer& transfer) const;
   void run();
+  void run_disk();
   void copy(Unit& unit) const;
   std::byte* at(MemoryAddress address) const;
   // These with mutex_ held.
-  bool can_move() const;
-  Turn turn(const Active& active) const { return {active.transfer.priority, active.order}; }
+  bool can_move(Lane lane) const;
+  Turn turn(const Active& active) const { return {active.transfer.priority, !active.begun, active.order}; }
+  // Of the transfer's next segment.
+  Lane lane_of(const Active& active) const;
   void make_ready(Active& active);
+  // Into the lane of its next segment, of which a thread is told.
+  void queue(Active& active);
+  void begin(Active& active, Nanos now);
   void resume();
+  void wake_disk();
   Unit take();
+  DiskJob take_piece();
   void sleep_until_through(std::unique_lock<std::mutex>& lock, Unit& unit);
   void finish(const Unit& unit);
+  void finish_piece(DiskLane::Ended& ended, Nanos now);
+  // A unit or piece of it is no longer in hand. Whether that was its end; then it is gone.
+  bool put_down(Active& active);
+  void add_cpu_time(CpuTime& cpu, Nanos now);
+  void end_thread(std::unique_lock<std::mutex>& lock);
   void end(Active& active, Status status);
   void tell(std::unique_lock<std::mutex>& lock);
 
@@ -139,7 +175,8 @@ class MemoryLink final : public Link {
   std::condition_variable stopped_;  // ends the sleep of an emulated link
   std::condition_variable ended_;    // a transfer, or the last call of wait()
   std::map<TransferId, std::shared_ptr<Active>> live_;
-  std::map<Turn, Active*> ready_;  // those of live_ with bytes that no unit took, whose `after` are over
+  // Those of live_ with bytes that no unit or piece took, whose `after` are over; by Lane.
+  std::array<std::map<Turn, Active*>, 2> ready_;
   std::vector<TransferDone> done_;
   std::unordered_set<TransferId> failed_;
   std::deque<TransferId> failed_order_;
@@ -152,10 +189,14 @@ class MemoryLink final : public Link {
   int waiters_ = 0;          // calls of wait()
   Nanos backlog_since_ = 0;  // when bytes that wait could have begun to move
   Nanos busy_until_ = 0;
+  Nanos disk_busy_until_ = 0;
+  bool disk_waits_ = false;  // its thread could begin more
   LinkStats stats_;
   RecentMean bytes_per_s_;
   RecentMean latency_s_;
+  RecentMean disk_bytes_per_s_{.last = 256};
 
+  std::unique_ptr<DiskLane> disk_;  // used by its thread; null: no disk
   std::vector<std::thread> threads_;
 };
 

@@ -73,6 +73,9 @@ struct LinkStats {
   double bytes_per_s = 0;     // while moving; 0: nothing was moved yet
   double latency_s = 0;       // of one transfer, beside its bytes
   bool emulated = false;      // its speed is set, not the machine's
+  // Of the disk, to which busy_s, bytes_per_s, latency_s and emulated do not refer.
+  double disk_busy_s = 0;       // some of its pieces were on their way
+  double disk_bytes_per_s = 0;  // in that time; 0: nothing was moved yet
 };
 
 // Thread-safe.
