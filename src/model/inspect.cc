@@ -7,6 +7,7 @@
 #include <map>
 
 #include "base/units.h"
+#include "model/form_bytes.h"
 
 namespace kvasir {
 namespace {
@@ -66,6 +67,34 @@ void add_weights(std::string& out, const Gguf& file) {
   }
 }
 
+// What a token takes in the cache, by form, and where X is the smaller one.
+void add_cache(std::string& out, const ModelFile& model) {
+  const ModelConfig& config = model.config();
+  for (ops::KvType type : ops::kKvTypes) {
+    add_line(out, fmt::format("KV per token, {}", ops::kv_type_name(type)), "{}",
+             format_bytes(config.kv_bytes_per_token(type)));
+  }
+  const FormBytes forms = form_bytes(config, x_type_of(model.weights(), ops::ActivationMode::kAuto));
+  std::string ratios, pays, not_pays;
+  for (ops::KvType type : ops::kKvTypes) {
+    const double ratio = x_to_kv(config, forms, type);
+    const char* name = ops::kv_type_name(type);
+    ratios += fmt::format("{}{:.2f} of {}", ratios.empty() ? "" : ", ", ratio, name);
+    std::string& list = ratio < 1 ? pays : not_pays;
+    list += fmt::format("{}{}", list.empty() ? "" : " or ", name);
+  }
+  add_line(out, "X per token", "{} ({}: {})", format_bytes(forms.x_per_token),
+           ops::activation_type_name(forms.x_type), ratios);
+  add_line(out, "H per token", "{} a checkpoint (f32)", format_bytes(forms.h_per_token));
+  std::string verdict;
+  if (!pays.empty()) verdict += fmt::format("X pays: with K and V in {}", pays);
+  if (!not_pays.empty()) {
+    verdict += fmt::format("{}X does not pay: it takes no less than K and V in {}",
+                           verdict.empty() ? "" : "; ", not_pays);
+  }
+  add_line(out, "hidden cache", "{}", verdict);
+}
+
 void add_tokenizer(std::string& out, const Gguf& file) {
   const GgufValue* tokens = file.find("tokenizer.ggml.tokens");
   if (tokens == nullptr) {
@@ -93,10 +122,7 @@ std::string describe_model(const ModelFile& model) {
   add_line(out, "architecture", "{}", config.architecture);
   add_shape(out, config);
   add_weights(out, model.gguf());
-  for (ops::KvType type : ops::kKvTypes) {
-    add_line(out, fmt::format("KV per token, {}", ops::kv_type_name(type)), "{}",
-             format_bytes(config.kv_bytes_per_token(type)));
-  }
+  add_cache(out, model);
   add_tokenizer(out, model.gguf());
   add_line(out, "fingerprint", "{}", to_hex(model.fingerprint()));
   for (const std::string& warning : model.warnings()) add_line(out, "warning", "{}", warning);

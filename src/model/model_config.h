@@ -11,7 +11,7 @@
 namespace kvasir {
 
 // A decoder of the `llama` family: pre-norm RMSNorm, RoPE on interleaved pairs, grouped-query attention,
-// SwiGLU, no biases. All counts are at least 1.
+// SwiGLU, no biases but those of Q, K and V, which are tensors alone. All counts are at least 1.
 struct ModelConfig {
   std::string architecture;  // "llama"
   std::string name;          // general.name; may be empty

@@ -95,6 +95,17 @@ std::string joined(const std::set<std::string>& names) {
   return out;
 }
 
+// Side by side as the projection's columns; a part without one is zero.
+std::vector<float> qkv_bias_of(const LayerWeights& layer, const ModelConfig& config) {
+  if (layer.q_bias.empty() && layer.k_bias.empty() && layer.v_bias.empty()) return {};
+  const int64_t q_dim = config.q_dim(), kv_dim = config.kv_dim();
+  std::vector<float> out(static_cast<size_t>(q_dim + 2 * kv_dim));
+  std::copy(layer.q_bias.begin(), layer.q_bias.end(), out.begin());
+  std::copy(layer.k_bias.begin(), layer.k_bias.end(), out.begin() + q_dim);
+  std::copy(layer.v_bias.begin(), layer.v_bias.end(), out.begin() + q_dim + kv_dim);
+  return out;
+}
+
 std::vector<const WeightMatrix*> all_matrices(const TensorTable& weights) {
   std::vector<const WeightMatrix*> out = {&weights.token_embedding, &weights.output_matrix()};
   for (const LayerWeights& l : weights.layers) {
@@ -119,6 +130,7 @@ Result<std::unique_ptr<PackedModel>> PackedModel::make(const ModelFile& file, ui
       PackedLayer layer;
       layer.attn_norm = l.attn_norm;
       layer.qkv = packer.project({&l.attn_q, &l.attn_k, &l.attn_v});
+      layer.qkv_bias = qkv_bias_of(l, config);
       layer.attn_output = packer.project({&l.attn_output});
       layer.ffn_norm = l.ffn_norm;
       layer.gate_up = packer.project({&l.ffn_gate, &l.ffn_up});

@@ -80,6 +80,8 @@ class TableReader {
   Status wrong_shape(const GgufTensor& tensor, int64_t rows, int64_t columns) const;
   Status matrix(std::string_view name, int64_t rows, int64_t columns, WeightMatrix& out);
   Status vector(std::string_view name, int64_t size, std::vector<float>& out);
+  // Leaves `out` empty where the file has no such tensor.
+  Status optional_vector(std::string_view name, int64_t size, std::vector<float>& out);
 
   const Gguf& file_;
   const ModelConfig& config_;
@@ -155,6 +157,10 @@ Status TableReader::vector(std::string_view name, int64_t size, std::vector<floa
   return {};
 }
 
+Status TableReader::optional_vector(std::string_view name, int64_t size, std::vector<float>& out) {
+  return file_.find_tensor(name) == nullptr ? Status() : vector(name, size, out);
+}
+
 Status TableReader::layer(int32_t index, LayerWeights& out) {
   const int64_t dim = config_.dim;
   const int64_t q_dim = config_.q_dim();
@@ -165,6 +171,10 @@ Status TableReader::layer(int32_t index, LayerWeights& out) {
   KV_RETURN_IF_ERROR(matrix(name("attn_q"), q_dim, dim, out.attn_q));
   KV_RETURN_IF_ERROR(matrix(name("attn_k"), kv_dim, dim, out.attn_k));
   KV_RETURN_IF_ERROR(matrix(name("attn_v"), kv_dim, dim, out.attn_v));
+  const auto bias = [index](std::string_view role) { return fmt::format("blk.{}.{}.bias", index, role); };
+  KV_RETURN_IF_ERROR(optional_vector(bias("attn_q"), q_dim, out.q_bias));
+  KV_RETURN_IF_ERROR(optional_vector(bias("attn_k"), kv_dim, out.k_bias));
+  KV_RETURN_IF_ERROR(optional_vector(bias("attn_v"), kv_dim, out.v_bias));
   KV_RETURN_IF_ERROR(matrix(name("attn_output"), dim, q_dim, out.attn_output));
   KV_RETURN_IF_ERROR(vector(name("ffn_norm"), dim, out.ffn_norm));
   KV_RETURN_IF_ERROR(matrix(name("ffn_gate"), ffn, dim, out.ffn_gate));

@@ -31,6 +31,9 @@ struct LayerWeights {
   WeightMatrix attn_q;           // [heads × head_dim][dim], rows ordered for RoPE on interleaved pairs
   WeightMatrix attn_k;           // [kv_heads × head_dim][dim], likewise
   WeightMatrix attn_v;           // [kv_heads × head_dim][dim]
+  std::vector<float> q_bias;     // [heads × head_dim], in the order of attn_q's rows; empty: none
+  std::vector<float> k_bias;     // [kv_heads × head_dim], in that of attn_k's; empty: none
+  std::vector<float> v_bias;     // [kv_heads × head_dim]; empty: none
   WeightMatrix attn_output;      // [dim][heads × head_dim]
   std::vector<float> ffn_norm;   // [dim]
   WeightMatrix ffn_gate;         // [ffn_dim][dim]
@@ -38,7 +41,7 @@ struct LayerWeights {
   WeightMatrix ffn_down;         // [dim][ffn_dim]
 };
 
-// Norm weights and RoPE factors are small and are copied as f32; everything else is a view.
+// Norm weights, biases and RoPE factors are small and are copied as f32; everything else is a view.
 struct TensorTable {
   WeightMatrix token_embedding;  // [vocab_size][dim]
   std::vector<LayerWeights> layers;
@@ -53,8 +56,8 @@ struct TensorTable {
 };
 
 // kCorrupt: a tensor is missing or of the wrong shape. kUnsupported: a tensor type that no kernel reads, or a
-// tensor (a bias, a further norm, an expert) that changes the result and that this decoder does not apply.
-// REQUIRES: config is read_model_config(file).
+// tensor (another bias, a further norm, an expert) that changes the result and that this decoder does not
+// apply. REQUIRES: config is read_model_config(file).
 Result<TensorTable> read_tensor_table(const Gguf& file, const ModelConfig& config);
 
 // The kernels' type for a type of the file; kUnsupported names `tensor`.

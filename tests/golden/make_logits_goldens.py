@@ -61,7 +61,7 @@ def config_of(model):
         tie_word_embeddings="output.weight" not in model.tensors,
         rope_parameters=rope,
         hidden_act="silu",
-        attention_bias=False,
+        attention_bias="blk.0.attn_q.bias" in model.tensors,
         mlp_bias=False,
         attn_implementation="eager",
     )
@@ -85,7 +85,25 @@ def weights_of(model, config):
         out[theirs + "mlp.gate_proj"] = tensor(ours + "ffn_gate")
         out[theirs + "mlp.up_proj"] = tensor(ours + "ffn_up")
         out[theirs + "mlp.down_proj"] = tensor(ours + "ffn_down")
-    return {name + ".weight": torch.from_numpy(np.array(value)) for name, value in out.items()}
+    out = {name + ".weight": value for name, value in out.items()}
+    if config.attention_bias:
+        out |= biases_of(model, config)
+    return {name: torch.from_numpy(np.array(value)) for name, value in out.items()}
+
+
+def biases_of(model, config):
+    """Of Q, K and V; transformers has one for the output, too, which is zero here."""
+    heads = {"q": config.num_attention_heads, "k": config.num_key_value_heads}
+    out = {}
+    for layer in range(config.num_hidden_layers):
+        theirs = f"model.layers.{layer}.self_attn."
+        for part in "qkv":
+            bias = model.tensor(f"blk.{layer}.attn_{part}.bias")
+            if part in heads:  # turned as the rows are
+                bias = halves_from_pairs(bias[:, None], heads[part])[:, 0]
+            out[f"{theirs}{part}_proj.bias"] = bias
+        out[theirs + "o_proj.bias"] = np.zeros(config.hidden_size, np.float32)
+    return out
 
 
 class ExactRotation(torch.nn.Module):

@@ -66,9 +66,9 @@ void TeacherForcing::run(std::span<const Token> tokens, uint32_t chunk, const Ro
     slice.tokens = {begin, std::min(count, begin + chunk)};
     slice.blocks = geometry_.blocks_for(slice.tokens.end);
     step.token_ids.assign(tokens.begin() + slice.tokens.begin, tokens.begin() + slice.tokens.end);
-    const uint64_t frame = geometry_.frame_bytes(FrameClass::kKvPlane);
+    const uint64_t cell = geometry_.kv_cell_bytes();
     BlockTable table;
-    for (uint64_t b = 0; b < slice.blocks; ++b) table.push_back({2 * b * frame, (2 * b + 1) * frame});
+    for (uint64_t b = 0; b < slice.blocks; ++b) table.push_back({b * cell, b * cell + geometry_.layer_plane_bytes()});
     slice.table = std::make_shared<BlockTable>(std::move(table));
     step.slices.push_back(slice);
     executor_->submit(std::move(step));

@@ -35,6 +35,10 @@ std::vector<GoldenModel> make_models() {
   linear.rope_linear_factor = 4.0F;
   TinyLlamaShape factors = gqa;
   factors.rope_factors = true;
+  const auto biased = [](TinyLlamaShape shape) {
+    shape.qkv_bias = true;
+    return shape;
+  };
   return {
       {"mha_f32", mha, WeightType::kF32},
       {"mha_bf16", mha, WeightType::kBf16},
@@ -49,6 +53,8 @@ std::vector<GoldenModel> make_models() {
       {"rope_factors_f32", factors, WeightType::kF32},
       {"head16_f32", with_heads(6, 2, 16), WeightType::kF32},
       {"head48_f32", with_heads(2, 1, 48), WeightType::kF32},
+      {"bias_mha_f32", biased(mha), WeightType::kF32},
+      {"bias_gqa_q8_0", biased(gqa), WeightType::kQ8_0},
       // The heads together are wider than the residual stream.
       {"head64_q8_0", with_heads(4, 1, 64), WeightType::kQ8_0},
   };

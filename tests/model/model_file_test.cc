@@ -130,6 +130,45 @@ TEST(ModelFile, ReadsRopeFactors) {
   expect_refused(b, ErrorCode::kCorrupt, "rope_freqs.weight");
 }
 
+TEST(ModelFile, ReadsTheBiasesOfQKV) {
+  test::TinyLlamaShape shape = test::tiny_gqa();
+  shape.qkv_bias = true;
+  const GgufBuilder whole = test::tiny_llama_builder(shape, WeightType::kQ4_1, 5);
+  auto model = load(whole);
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  EXPECT_TRUE((*model)->warnings().empty());
+  for (const LayerWeights& layer : (*model)->weights().layers) {
+    EXPECT_EQ(layer.q_bias.size(), 128U);
+    EXPECT_EQ(layer.k_bias.size(), 64U);
+    EXPECT_EQ(layer.v_bias.size(), 64U);
+    EXPECT_NE(layer.k_bias, layer.v_bias);
+  }
+  const auto without = load(test::tiny_llama_builder(test::tiny_gqa(), WeightType::kQ4_1, 5));
+  ASSERT_TRUE(without.ok());
+  EXPECT_TRUE((*without)->weights().layers[0].q_bias.empty());
+  EXPECT_NE((*without)->fingerprint(), (*model)->fingerprint());
+  GgufBuilder b = whole;
+  b.tensor("blk.2.attn_v.bias").data.back() ^= std::byte{1};
+  EXPECT_NE((*load(b))->fingerprint(), (*model)->fingerprint());
+
+  b = whole;
+  b.tensor("blk.1.attn_q.bias").shape = {64, 2};
+  expect_refused(b, ErrorCode::kCorrupt, "'blk.1.attn_q.bias' is 64 x 2 x 1 x 1");
+  b = whole;
+  b.remove_tensor("blk.1.attn_k.bias");
+  b.add_tensor("blk.1.attn_k.bias", {128}, test::gguf_type_id(WeightType::kF32),
+               test::quantize(WeightType::kF32, std::vector<float>(128), 128));
+  expect_refused(b, ErrorCode::kCorrupt, "'blk.1.attn_k.bias' is 128 x 1 x 1 x 1");
+  b = whole;
+  b.tensor("blk.0.attn_q.bias").type = test::gguf_type_id(WeightType::kQ8_0);
+  b.tensor("blk.0.attn_q.bias").data = test::quantize(WeightType::kQ8_0, std::vector<float>(128, 1.0F), 128);
+  expect_refused(b, ErrorCode::kUnsupported, "'blk.0.attn_q.bias' is of type Q8_0");
+  b = whole;
+  const float value = std::numeric_limits<float>::quiet_NaN();
+  std::memcpy(b.tensor("blk.0.attn_v.bias").data.data() + 4, &value, sizeof(value));
+  expect_refused(b, ErrorCode::kCorrupt, "value 1 of the tensor 'blk.0.attn_v.bias' is not finite");
+}
+
 TEST(ModelFile, NamesAMissingTensor) {
   for (const char* name :
        {"token_embd.weight", "output_norm.weight", "blk.0.attn_norm.weight", "blk.1.attn_q.weight",
@@ -206,7 +245,7 @@ TEST(ModelFile, WarnsOfHarmlessExtrasAndRefusesOthers) {
   ASSERT_TRUE(model.ok()) << model.status().message();
   ASSERT_EQ((*model)->warnings().size(), 1U);
   EXPECT_THAT((*model)->warnings()[0], HasSubstr("'blk.0.attn_rot_embd.weight' is not used"));
-  for (const char* name : {"blk.0.attn_q.bias", "output.bias", "blk.1.attn_q_norm.weight",
+  for (const char* name : {"blk.0.attn_output.bias", "output.bias", "blk.1.attn_q_norm.weight",
                            "blk.0.ffn_gate_inp.weight", "blk.0.ffn_up_exps.weight", "blk.2.ffn_down.scale"}) {
     expect_refused(with(name), ErrorCode::kUnsupported,
                    fmt::format("'{}' changes what the model computes", name));
@@ -291,9 +330,13 @@ TEST(ModelFile, DescribesItself) {
   for (const char* part :
        {"model.gguf", "architecture:         llama", "layers:               3",
         "4 query heads, 2 KV heads of 32 values (GQA)", "2048 tokens", "KV per token, f32:    1.50 KiB",
-        "KV per token, bf16:   768", "KV per token, q8_0:   408", "Q4_1", "F32",
-        "512 tokens, 253 merges, model 'gpt2', pre 'smollm'", "chat template:        yes", "its own",
-        "fingerprint:"}) {
+        "KV per token, bf16:   768", "KV per token, q8_0:   408",
+        "X per token:          408 B (int8: 0.27 of f32, 0.53 of bf16, 1.00 of q8_0)",
+        "H per token:          512 B a checkpoint (f32)",
+        "hidden cache:         X pays: with K and V in f32 or bf16; X does not pay: it takes no less than K "
+        "and V in q8_0",
+        "Q4_1", "F32", "512 tokens, 253 merges, model 'gpt2', pre 'smollm'", "chat template:        yes",
+        "its own", "fingerprint:"}) {
     EXPECT_THAT(text, HasSubstr(part));
   }
 }

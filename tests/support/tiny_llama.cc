@@ -68,6 +68,7 @@ class TinyWriter {
   void write_metadata();
   void write_tokenizer();
   void write_tensors();
+  void write_biases(int32_t q_dim, int32_t kv_dim);
 
   const TinyLlamaShape shape_;
   const ops::WeightType type_;
@@ -114,6 +115,17 @@ void TinyWriter::write_tokenizer() {
   out_.set_string("tokenizer.chat_template", kTinyChatTemplate);
 }
 
+// After all else, so that the weights are those of the model without biases. About a third of the products'
+// own size.
+void TinyWriter::write_biases(int32_t q_dim, int32_t kv_dim) {
+  for (int32_t l = 0; l < shape_.layers; ++l) {
+    for (const auto& [role, size] : {std::pair{"attn_q", q_dim}, {"attn_k", kv_dim}, {"attn_v", kv_dim}}) {
+      vector(fmt::format("blk.{}.{}.bias", l, role),
+             normals(next_seed(), static_cast<size_t>(size), 0.0F, 0.4F));
+    }
+  }
+}
+
 // Queries and keys are a little larger than the rest, so that attention looks at some positions more than at
 // others. The embedding is smaller, or a tied model would mostly repeat its last token; the last norm makes
 // up for it, so that the logits spread (a deviation of about 2).
@@ -138,6 +150,7 @@ void TinyWriter::write_tensors() {
   }
   norm("output_norm.weight", kOutputNormMean);
   if (!shape_.tied) matrix("output.weight", shape_.vocab, shape_.dim, kEmbeddingScale);
+  if (shape_.qkv_bias) write_biases(q_dim, kv_dim);
   if (shape_.rope_factors) {
     std::vector<float> factors;
     for (int32_t i = 0; i < shape_.head_dim / 2; ++i) factors.push_back(1.0F + 0.25F * static_cast<float>(i));

@@ -25,6 +25,7 @@ struct TinyLlamaShape {
   float rope_base = 10000.0F;
   float rope_linear_factor = 1.0F;  // written only if it is not 1
   bool rope_factors = false;        // writes a rope_freqs.weight tensor
+  bool qkv_bias = false;            // the products of Q, K and V have biases
   // Matrices of another type than the rest, by a part of their name, such as {"attn_v", kBf16}.
   std::vector<std::pair<std::string, ops::WeightType>> other_types{};
 };
