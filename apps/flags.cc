@@ -28,21 +28,19 @@ void add_bytes(CLI::App& app, const char* flag, uint64_t& bytes, const char* hel
 }
 
 // A bare number is GiB here, as with the peers.
-void add_offloading_size(CLI::App& app, uint64_t& bytes) {
-  static constexpr const char* kFlag = "--kv-offloading-size";
+void add_gib(CLI::App& app, const char* flag, uint64_t& bytes, const char* help) {
   app.add_option_function<std::string>(
-         kFlag,
-         [&bytes](const std::string& text) {
+         flag,
+         [&bytes, flag](const std::string& text) {
            Result<uint64_t> parsed = parse_bytes(text + "GiB");
            if (!parsed.ok()) parsed = parse_bytes(text);
            if (!parsed.ok()) {
              throw CLI::ValidationError(
-                 kFlag, fmt::format("'{}' is not a size: write GiB, such as 4 or 0.5, or 512MiB", text));
+                 flag, fmt::format("'{}' is not a size: write GiB, such as 4 or 0.5, or 512MiB", text));
            }
            bytes = *parsed;
          },
-         "Memory of the host tier, to which keys and values go that the first has no room for, in GiB, as 4 "
-         "or 0.5, or with a suffix, as 512MiB (default: 0, none)")
+         help)
       ->type_name("GIB");
 }
 
@@ -51,9 +49,17 @@ void add_tier_flags(CLI::App& app, RuntimeOptions& o) {
       app, "--kv-cache-memory-bytes", o.kv_cache_memory_bytes,
       "Memory for keys and values, as 1536, 512MiB or 1.5GiB (default: half of what is available once the "
       "model is loaded)");
-  add_offloading_size(app, o.kv_offloading_bytes);
-  app.add_option("--link-gbytes-per-s", o.link_gbytes_per_s,
-                 "Emulate a link of so many GB/s between the tiers (default: 0, as fast as the machine)")
+  add_gib(app, "--kv-offloading-size", o.kv_offloading_bytes,
+          "Memory of the host tier, to which keys and values go that the first has no room for, in GiB, as 4 "
+          "or 0.5, or with a suffix, as 512MiB (default: 0, none)");
+  app.add_option("--kv-offloading-dir", o.kv_offloading_dir,
+                 "Directory for the file of the disk tier, which keeps prefixes also when the server is "
+                 "restarted (default: none)");
+  add_gib(app, "--kv-offloading-disk-size", o.kv_offloading_disk_bytes,
+          "Room that the disk tier takes there, in GiB, as 100 or 0.5, or with a suffix (default: 0, none)");
+  app.add_option(
+         "--link-gbytes-per-s", o.link_gbytes_per_s,
+         "Emulate a link of so many GB/s between device and host (default: 0, as fast as the machine)")
       ->type_name("GB/S")
       ->check(CLI::Range(0.0, 1e6));
 }
@@ -67,7 +73,7 @@ void add_cache_flags(CLI::App& app, RuntimeOptions& o) {
   app.add_option("--block-size", o.block_size, "Tokens of a KV block: 16, 32, 64, 128 or 256")
       ->capture_default_str();
   app.add_option("--kv-layer-group", o.kv_layer_group,
-                 "Layers that share a frame of the cache (default: 1 with a host tier, else all)");
+                 "Layers that share a frame of the cache (default: 1 with a host or disk tier, else all)");
   app.add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", o.enable_prefix_caching,
                "Share the keys and values of equal prefixes between requests (default: on)");
 }

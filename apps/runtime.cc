@@ -11,6 +11,7 @@
 #include "apps/tier_sizes.h"
 #include "base/log.h"
 #include "base/units.h"
+#include "cache/disk_file.h"
 #include "cache/memory_link.h"
 #include "contract/numerics_id.h"
 #include "exec/cpu/cpu_executor.h"
@@ -22,6 +23,9 @@
 
 namespace kvasir {
 namespace {
+
+// How long copies to the disk may go on once requests have ended. What is not there then is not kept.
+constexpr Nanos kSavePatience = 5 * kNanosPerSecond;
 
 // The cores that this process may use: its affinity, and the container's share of time.
 int available_cores() {
@@ -70,8 +74,14 @@ Status check_limits(const RuntimeOptions& options) {
   }
   if (options.kv_offloading_bytes == 0 && options.link_gbytes_per_s > 0) {
     return error(ErrorCode::kInvalidArgument,
-                 "--link-gbytes-per-s {}: there is no tier to link; give --kv-offloading-size, too",
+                 "--link-gbytes-per-s {}: there is no host tier to link; give --kv-offloading-size, too",
                  options.link_gbytes_per_s);
+  }
+  if (options.kv_offloading_dir.empty() != (options.kv_offloading_disk_bytes == 0)) {
+    return error(ErrorCode::kInvalidArgument,
+                 "--kv-offloading-dir '{}' and --kv-offloading-disk-size {}: a disk tier needs both, a "
+                 "directory and a size",
+                 options.kv_offloading_dir, format_bytes(options.kv_offloading_disk_bytes));
   }
   return {};
 }
@@ -86,7 +96,8 @@ Result<CacheGeometry> make_geometry(const RuntimeOptions& options, const ModelCo
   }
   geometry.layers = static_cast<uint32_t>(config.layers);
   // Copies move by layer groups: with a second tier, a layer each.
-  const uint32_t usual = options.kv_offloading_bytes > 0 ? 1 : geometry.layers;
+  const bool tiers = options.kv_offloading_bytes + options.kv_offloading_disk_bytes > 0;
+  const uint32_t usual = tiers ? 1 : geometry.layers;
   geometry.layers_per_group = options.kv_layer_group == 0 ? usual : options.kv_layer_group;
   if (geometry.layers_per_group > geometry.layers || geometry.groups() > kMaxLayerGroups) {
     return error(ErrorCode::kInvalidArgument,
@@ -94,6 +105,7 @@ Result<CacheGeometry> make_geometry(const RuntimeOptions& options, const ModelCo
                  options.kv_layer_group, geometry.layers, kMaxLayerGroups);
   }
   geometry.kv_plane_bytes_per_token_layer = config.kv_plane_bytes_per_token_layer(kv_type);
+  // No policy that can be named keeps X or H, so tiers have no frames for them.
   return geometry;
 }
 
@@ -106,6 +118,8 @@ EngineOptions engine_options(const RuntimeOptions& options) {
   engine.max_num_queued_reqs = options.max_num_queued_reqs;
   engine.max_num_queued_tokens = options.max_num_queued_tokens;
   engine.cache.prefix_caching = options.enable_prefix_caching;
+  // For as many make_executor() has memory.
+  engine.scratch_tokens = options.max_num_batched_tokens;
   return engine;
 }
 
@@ -116,10 +130,32 @@ std::string link_report(const RuntimeOptions& options) {
   return fmt::format(", emulated link of {} GB/s", options.link_gbytes_per_s);
 }
 
+// What decides how large the pieces are and how they lie: a file that was written with another is not read.
+std::string geometry_name(const CacheGeometry& g) {
+  return fmt::format("block_tokens={} layers={} layers_per_group={} kv={} x={} h={}", g.block_tokens,
+                     g.layers, g.layers_per_group, g.kv_plane_bytes_per_token_layer,
+                     g.x_bytes_per_token_layer, g.h_bytes_per_token);
+}
+
+std::vector<SavedCell> to_cells(std::span<const DiskEntry> entries) {
+  std::vector<SavedCell> cells;
+  cells.reserve(entries.size());
+  for (const DiskEntry& e : entries) cells.push_back({e.hash, e.form, e.group, e.offset});
+  return cells;
+}
+
+std::vector<DiskEntry> to_entries(std::span<const SavedCell> cells) {
+  std::vector<DiskEntry> entries;
+  entries.reserve(cells.size());
+  for (const SavedCell& c : cells) entries.push_back({c.hash, c.form, c.group, c.at});
+  return entries;
+}
+
 // Members are destroyed in reverse: the engine first, then what runs its steps and moves its bytes, and the
 // model's file last.
 class CpuRuntime final : public Runtime {
  public:
+  ~CpuRuntime() override;
   Engine& engine() override { return *engine_; }
   const Tokenizer& tokenizer() const override { return *tokenizer_; }
   const ChatTemplate* chat_template() const override { return chat_template_.get(); }
@@ -132,6 +168,8 @@ class CpuRuntime final : public Runtime {
   Status load_text(const RuntimeOptions& options);
   Status load_weights(const Decoder::Options& decoder, EngineOptions& engine);
   Status map_tiers(const RuntimeOptions& options, const CacheOptions& cache);
+  Status open_disk(const RuntimeOptions& options, const CacheOptions& cache);
+  void restore_prefixes();
   Status make_executor(const RuntimeOptions& options, const Decoder::Options& decoder,
                        const CacheGeometry& geometry);
   void log_start(const RuntimeOptions& options) const;
@@ -143,7 +181,8 @@ class CpuRuntime final : public Runtime {
   Arena device_;
   Arena host_;
   MonotonicClock clock_;
-  std::unique_ptr<MemoryLink> link_;  // null: there is no host tier
+  std::unique_ptr<DiskFile> disk_;    // null: there is no disk tier
+  std::unique_ptr<MemoryLink> link_;  // null: there is no tier but the device's
   std::unique_ptr<CpuExecutor> executor_;
   std::unique_ptr<PlanLog> plan_log_;
   std::unique_ptr<Engine> engine_;
@@ -195,16 +234,66 @@ Status CpuRuntime::load_weights(const Decoder::Options& decoder, EngineOptions& 
 Status CpuRuntime::map_tiers(const RuntimeOptions& options, const CacheOptions& cache) {
   KV_ASSIGN_OR_RETURN(
       device_, Arena::map(cache.device_bytes + cache.stage_bytes, "the KV cache (--kv-cache-memory-bytes)"));
-  if (cache.host_bytes == 0) return {};
-  KV_ASSIGN_OR_RETURN(host_, Arena::map(cache.host_bytes, "the host tier (--kv-offloading-size)"));
+  if (cache.host_bytes + cache.disk_bytes == 0) return {};
+  if (cache.host_bytes > 0) {
+    KV_ASSIGN_OR_RETURN(host_, Arena::map(cache.host_bytes, "the host tier (--kv-offloading-size)"));
+  }
+  if (cache.disk_bytes > 0) KV_RETURN_IF_ERROR(open_disk(options, cache));
   MemoryLinkOptions link;
   link.memory[static_cast<size_t>(Tier::kDevice)] = {device_.data(), cache.device_bytes + cache.stage_bytes};
   link.memory[static_cast<size_t>(Tier::kHost)] = {host_.data(), cache.host_bytes};
+  link.disk = disk_.get();
   link.emulated_bytes_per_s = options.link_gbytes_per_s * 1e9;
   link.cpus = cpu_shares(options).others;
   link_ = std::make_unique<MemoryLink>(std::move(link), clock_);
   link_report_ = link_report(options);
   return {};
+}
+
+Status CpuRuntime::open_disk(const RuntimeOptions& options, const CacheOptions& cache) {
+  DiskFileOptions disk;
+  disk.directory = options.kv_offloading_dir;
+  disk.bytes = cache.disk_bytes;
+  disk.numerics_id = cache.numerics_id;
+  disk.model = to_hex(file_->fingerprint());
+  disk.geometry = geometry_name(cache.geometry);
+  disk.max_piece_bytes = round_up(cache.geometry.largest_piece_bytes(), kDiskAlign);
+  Result<std::unique_ptr<DiskFile>> file = DiskFile::open(std::move(disk));
+  if (!file.ok()) {
+    return error(file.status().code(), "--kv-offloading-dir {}: {}", options.kv_offloading_dir,
+                 file.status().message());
+  }
+  disk_ = *std::move(file);
+  KV_CHECK(disk_->bytes() == cache.disk_bytes, "the file has {} bytes, the tier {}", disk_->bytes(),
+           cache.disk_bytes);
+  return {};
+}
+
+void CpuRuntime::restore_prefixes() {
+  const std::vector<DiskEntry> entries = disk_->load();
+  if (entries.empty()) return;
+  const size_t blocks = engine_->restore_prefixes(to_cells(entries));
+  log_info("{}: {} tokens of prefixes from before can be reused", disk_->path(),
+           blocks * engine_->options().cache.geometry.block_tokens);
+}
+
+CpuRuntime::~CpuRuntime() {
+  if (!disk_) return;
+  std::vector<DiskEntry> entries = disk_->load();  // where the start failed, those from before
+  if (engine_) {
+    engine_->stop();
+    entries = to_entries(engine_->save_prefixes(kSavePatience));
+  }
+  // The link ends what it has begun, which no entry names, and begins nothing more: the file is at rest.
+  engine_.reset();
+  executor_.reset();
+  link_.reset();
+  const Status status = disk_->save(entries);
+  if (!status.ok()) {
+    log_warning("the disk tier starts empty next time: {}", status.message());
+    return;
+  }
+  log_info("{}: keeps {} copies for the next start", disk_->path(), entries.size());
 }
 
 Status CpuRuntime::make_executor(const RuntimeOptions& options, const Decoder::Options& decoder,
@@ -233,14 +322,15 @@ Status CpuRuntime::load(const RuntimeOptions& options) {
   KV_RETURN_IF_ERROR(load_weights(decoder, engine));
   const auto context = static_cast<uint64_t>(file_->config().context_length);
   KV_RETURN_IF_ERROR(size_tiers(options, context, available_memory(), engine));
-  KV_RETURN_IF_ERROR(map_tiers(options, engine.cache));
-  KV_RETURN_IF_ERROR(make_executor(options, decoder, engine.cache.geometry));
   if (!options.log_plans.empty()) {
     KV_ASSIGN_OR_RETURN(plan_log_, PlanLog::create(options.log_plans, options.scheduling_policy));
   }
+  KV_RETURN_IF_ERROR(map_tiers(options, engine.cache));
+  KV_RETURN_IF_ERROR(make_executor(options, decoder, engine.cache.geometry));
   engine_ =
       std::make_unique<Engine>(engine, std::move(policy), *executor_, clock_, plan_log_.get(), link_.get());
   log_start(options);
+  if (disk_) restore_prefixes();
   return {};
 }
 
@@ -259,18 +349,25 @@ std::string CpuRuntime::memory_report() const {
   const EngineOptions& engine = engine_->options();
   const CacheOptions& cache = engine.cache;
   const CacheGeometry& g = cache.geometry;
-  const auto tier = [&](uint64_t bytes) {
-    const uint64_t blocks = bytes / g.kv_block_bytes();
+  const auto tier = [&](uint64_t bytes, Tier of = Tier::kDevice) {
+    const uint64_t block_bytes = g.cell_stride(Form::kKv, of) * g.groups();
+    const uint64_t blocks = bytes / block_bytes;
     return fmt::format("{} = {} blocks of {} tokens ({} tokens, {} each)", format_bytes(bytes), blocks,
-                       g.block_tokens, blocks * g.block_tokens,
-                       format_bytes(g.kv_block_bytes() / g.block_tokens));
+                       g.block_tokens, blocks * g.block_tokens, format_bytes(block_bytes / g.block_tokens));
   };
   std::string report = fmt::format("memory: weights {} (packed), KV cache {}", format_bytes(packed_->bytes()),
                                    tier(cache.device_bytes));
-  if (cache.host_bytes > 0) {
-    report += fmt::format(", stage ring {} = {} blocks of one layer, host tier {}{}",
-                          format_bytes(cache.stage_bytes), cache.stage_blocks(), tier(cache.host_bytes),
-                          link_report_);
+  if (link_) {
+    report += fmt::format(", stage ring {} = {} blocks of one layer", format_bytes(cache.stage_bytes),
+                          cache.stage_blocks());
+  }
+  if (cache.host_bytes > 0) report += fmt::format(", host tier {}{}", tier(cache.host_bytes), link_report_);
+  if (disk_) {
+    report += fmt::format(", disk tier {} in {}{} with {} of memory for checksums and {} for buffers",
+                          tier(cache.disk_bytes, Tier::kDisk), disk_->path(),
+                          disk_->direct() ? "" : " (through the page cache)",
+                          format_bytes(DiskFile::checksum_bytes(cache.disk_bytes)),
+                          format_bytes(disk_->buffer_bytes()));
   }
   return report + fmt::format(", activations {} for steps of {} tokens, longest request {} tokens",
                               format_bytes(executor_->scratch_bytes()), engine.limits.max_num_batched_tokens,

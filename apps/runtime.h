@@ -21,11 +21,14 @@ struct RuntimeOptions {
   // Of the device tier, stage ring included. 0: half of the memory that is available once the model is
   // loaded.
   uint64_t kv_cache_memory_bytes = 0;
-  uint64_t kv_offloading_bytes = 0;     // of the host tier; 0: there is none
+  uint64_t kv_offloading_bytes = 0;  // of the host tier; 0: there is none
+  // Of the disk tier: both, or neither.
+  std::string kv_offloading_dir;
+  uint64_t kv_offloading_disk_bytes = 0;
   double link_gbytes_per_s = 0;         // emulated, between the tiers; 0: as fast as the machine
   std::string kv_cache_dtype = "bf16";  // bf16 | f32 | q8_0
   uint32_t block_size = 64;             // tokens
-  uint32_t kv_layer_group = 0;          // layers per frame; 0: all, or 1 with a host tier
+  uint32_t kv_layer_group = 0;          // layers per frame; 0: all, or 1 with a slower tier
   uint32_t max_model_len = 0;           // tokens; 0: what the model and the cache allow
   uint32_t max_num_seqs = 256;
   uint32_t max_num_batched_tokens = 512;
@@ -50,6 +53,7 @@ int compute_threads(const RuntimeOptions& options);
 // Where they run, and where the others should; both empty where nothing is pinned.
 CpuShares cpu_shares(const RuntimeOptions& options);
 
+// Its end stops the engine, and leaves on the disk tier, if there is one, what can be found there next time.
 class Runtime {
  public:
   virtual ~Runtime() = default;

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/units.h"
+#include "cache/disk_file.h"
 #include "cache/stage_ring_size.h"
 
 namespace kvasir {
@@ -28,18 +29,36 @@ std::optional<uint64_t> cgroup_number(const char* file) {
 
 // The flags that would make room for longer requests, with what they say now.
 std::string memory_flags(const CacheOptions& cache) {
-  return fmt::format("--kv-cache-memory-bytes {} and --kv-offloading-size {}",
-                     format_bytes(cache.device_bytes + cache.stage_bytes), format_bytes(cache.host_bytes));
+  const bool disk = cache.slower_tier() == Tier::kDisk && cache.disk_bytes > 0;
+  return fmt::format("--kv-cache-memory-bytes {} and {} {}",
+                     format_bytes(cache.device_bytes + cache.stage_bytes),
+                     disk ? "--kv-offloading-disk-size" : "--kv-offloading-size",
+                     format_bytes(cache.tier_bytes(cache.slower_tier())));
 }
 
 Status divide_memory(const RuntimeOptions& options, uint64_t context, uint64_t available,
                      CacheOptions& cache) {
   cache.host_bytes = options.kv_offloading_bytes;
+  cache.disk_bytes = options.kv_offloading_disk_bytes / kDiskAlign * kDiskAlign;
+  if (cache.disk_bytes > 0 && cache.cells(Tier::kDisk) < cache.geometry.groups()) {
+    return error(ErrorCode::kInvalidArgument,
+                 "--kv-offloading-disk-size {}: one block of {} tokens takes {} on the disk; give more, or a "
+                 "smaller --block-size",
+                 format_bytes(cache.disk_bytes), cache.geometry.block_tokens,
+                 format_bytes(cache.geometry.cell_stride(Form::kKv, Tier::kDisk) * cache.geometry.groups()));
+  }
   if (cache.host_bytes > available) {
     return error(ErrorCode::kExhausted, "--kv-offloading-size {}: only {} of memory are available",
                  format_bytes(cache.host_bytes), format_bytes(available));
   }
   available -= cache.host_bytes;
+  const uint64_t checksums = DiskFile::checksum_bytes(cache.disk_bytes);
+  if (checksums > available) {
+    return error(ErrorCode::kExhausted,
+                 "--kv-offloading-disk-size {}: its checksums take {} of memory, and only {} are available",
+                 format_bytes(cache.disk_bytes), format_bytes(checksums), format_bytes(available));
+  }
+  available -= checksums;
   uint64_t device = options.kv_cache_memory_bytes;
   if (device > available) {
     return error(ErrorCode::kExhausted, "--kv-cache-memory-bytes {}: only {} of memory are available{}",
@@ -48,8 +67,8 @@ Status divide_memory(const RuntimeOptions& options, uint64_t context, uint64_t a
   }
   if (device == 0) device = static_cast<uint64_t>(static_cast<double>(available) * kDefaultKvShare);
   const uint64_t longest = options.max_model_len > 0 ? options.max_model_len : context;
-  cache.stage_bytes =
-      stage_ring_bytes(cache.geometry, device, cache.host_bytes, static_cast<uint32_t>(longest));
+  const uint64_t slower = cache.cells(cache.slower_tier()) * cache.geometry.kv_cell_bytes();
+  cache.stage_bytes = stage_ring_bytes(cache.geometry, device, slower, static_cast<uint32_t>(longest));
   // The ring begins where the frames end: at a cache line.
   const uint64_t odd = cache.stage_bytes > 0 ? (device - cache.stage_bytes) % 64 : 0;
   cache.stage_bytes += odd;

@@ -47,6 +47,11 @@ enum class Mutant {
   kDeferredSampled,      // rows that left the step sample all the same
   // A frame that was given up is handed out while the transfer that saves its bytes still reads them.
   kTransferSourceFreedEarly,
+  kDiskPlacesMixed,    // a piece is read where its neighbour on the disk begins
+  kProjectedAtOrigin,  // K and V made of X are placed as if their block were the sequence's first
+  kDeferredFill,       // a frame counts as filled though its rows left the step
+  kStaleX,             // X counts as current though its block has grown since
+  kCorruptKept,        // a copy stays though what was read of it was not what had been written
 };
 
 #if defined(KVASIR_MUTANTS)

@@ -8,27 +8,72 @@
 namespace kvasir {
 namespace {
 
-constexpr size_t kKvClass = static_cast<size_t>(FrameClass::kKvPlane);
-constexpr size_t kDevice = index_of(Tier::kDevice);
-constexpr size_t kHost = index_of(Tier::kHost);
+constexpr size_t kDeviceKvIndex = index_of(kDeviceKv);
 
-SlabPool make_device_pool(const CacheGeometry& geometry, uint64_t bytes) {
-  // K and V planes are the largest frames there are; a slab holds one, so that a budget is used to the byte.
-  const std::array<uint64_t, kFrameClasses> frames = {geometry.frame_bytes(FrameClass::kKvPlane)};
-  return SlabPool(bytes, frames[0], frames);
+LayerSet only(uint32_t group) {
+  LayerSet set;
+  set.add(group);
+  return set;
 }
 
 }  // namespace
 
-BlockMap::BlockMap(const CacheGeometry& geometry, uint64_t device_bytes, uint64_t host_bytes,
+TierShape TierShape::of(const CacheGeometry& geometry, Tier tier, uint64_t bytes) {
+  // Fewer slabs than this, and the forms would be in each other's way for want of a free one.
+  constexpr uint64_t kFewestSlabs = 8;
+  constexpr uint64_t kMostCells = 16;
+  TierShape shape;
+  shape.bytes = bytes;
+  uint64_t largest = 0;
+  for (Form form : {Form::kKv, Form::kX, Form::kH}) {
+    if (!geometry.has(form)) continue;
+    shape.cell_bytes[index_of(form)] = geometry.cell_stride(form, tier);
+    largest = std::max(largest, shape.cell_bytes[index_of(form)]);
+  }
+  const uint64_t kv = shape.cell_bytes[index_of(Form::kKv)];
+  const uint64_t fewest = ceil_div(largest, kv);
+  double least_waste = 2;
+  for (uint64_t n = fewest; n < fewest + kMostCells; ++n) {
+    const uint64_t slab = n * kv;
+    if (n > fewest && bytes / slab < kFewestSlabs) break;
+    double waste = 0;
+    for (uint64_t cell : shape.cell_bytes) {
+      if (cell == 0) continue;
+      if (slab / cell > 64) waste = 1;
+      waste = std::max(waste, static_cast<double>(slab % cell) / static_cast<double>(slab));
+    }
+    if (waste >= least_waste) continue;
+    least_waste = waste;
+    shape.slab_bytes = slab;
+    if (waste <= 1.0 / 15) break;
+  }
+  return shape;
+}
+
+BlockMap::BlockMap(const CacheGeometry& geometry, const std::array<uint64_t, kTiers>& tier_bytes,
                    PrefixIndex& index)
     : geometry_(geometry),
       all_(LayerSet::all(geometry.groups())),
-      device_(make_device_pool(geometry, device_bytes)),
-      host_(host_bytes, geometry.kv_cell_bytes()),
-      index_(index) {}
+      shapes_{TierShape::of(geometry, Tier::kDevice, tier_bytes[0]),
+              TierShape::of(geometry, Tier::kHost, tier_bytes[1]),
+              TierShape::of(geometry, Tier::kDisk, tier_bytes[2])},
+      pools_{SlabPool(tier_bytes[0], shapes_[0].slab_bytes, shapes_[0].cell_bytes),
+             SlabPool(tier_bytes[1], shapes_[1].slab_bytes, shapes_[1].cell_bytes),
+             SlabPool(tier_bytes[2], shapes_[2].slab_bytes, shapes_[2].cell_bytes)},
+      index_(index) {
+  for (size_t p = 0; p < kPlaces; ++p) {
+    const Place place = place_at(p);
+    if (pools_[index_of(place.tier)].slabs() > 0 && exists(place)) existing_.push_back(p);
+  }
+}
 
 // ---------------------------------------------------------------- names
+
+LayerSet BlockMap::Owner::covered() const {
+  LayerSet sum;
+  for (size_t p = 0; p < kPlacesOfKv; ++p) sum |= wants[p];
+  return sum;
+}
 
 BlockMap::Owner& BlockMap::owner_of(Block& b, const Holdings& who) {
   auto it = std::find_if(b.owners.begin(), b.owners.end(), [&](const Owner& o) { return o.who == &who; });
@@ -40,324 +85,282 @@ const BlockMap::Owner& BlockMap::owner(BlockId id, const Holdings& who) const {
   return const_cast<BlockMap*>(this)->owner_of(const_cast<Block&>(block(id)), who);
 }
 
-BlockId BlockMap::create(Holdings& who, const LayerSet& device) {
-  BlockId id{};
+BlockId BlockMap::new_block() {
   if (free_ids_.empty()) {
-    id = static_cast<BlockId>(blocks_.size());
-    blocks_.emplace_back();
-  } else {
-    id = free_ids_.back();
-    free_ids_.pop_back();
+    blocks_.emplace_back().used = true;
+    return static_cast<BlockId>(blocks_.size() - 1);
   }
+  const BlockId id = free_ids_.back();
+  free_ids_.pop_back();
   at(id).used = true;
+  return id;
+}
+
+BlockId BlockMap::create(Holdings& who, const Writes& device) {
+  const BlockId id = new_block();
   at(id).owners.emplace_back().who = &who;
+  who.bare += all_.count();
   who.table_changed = true;  // even without frames: the table has a place for each block
-  std::optional<uint64_t> nowhere;
-  want(id, who, Tier::kDevice, device, nowhere);
-  // Nothing comes over a link: rows write it.
-  at(id).on[kDevice].ready = device;
+  const auto write = [&](Form form, const LayerSet& groups) {
+    if (groups.empty()) return;
+    std::optional<uint64_t> near;
+    want(id, who, {form, Tier::kDevice}, groups, near);
+    // Nothing comes over a link: rows write it.
+    Copies& copies = at(id).on[index_of(Place{form, Tier::kDevice})];
+    copies.ready = copies.current = groups;
+  };
+  write(Form::kKv, device.kv);
+  write(Form::kX, device.x);
+  write(Form::kH, device.h);
   recount(at(id));
   return id;
 }
 
 void BlockMap::add_owner(BlockId id, Holdings& who) {
   Block& b = at(id);
-  KV_CHECK(complete_on_device(id), "block={}", raw(id));
-  if (b.idle) leave_idle(id);
+  KV_CHECK(b.published, "block={}", raw(id));
   Owner& o = b.owners.emplace_back();
   o.who = &who;
-  set_wants(o, Tier::kDevice, all_);
+  who.bare += all_.count();
+  LayerSet left = all_;
+  for (const Place& place : kCheapestFirst) {
+    const LayerSet taken = left & b.at(place).usable();
+    if (!taken.empty()) set_wants(o, place, taken);
+    left = left - taken;
+  }
   recount(b);
-  // While it was nobody's it kept every copy; those on the host are still nobody's.
   settle(id);
 }
 
 void BlockMap::remove_owner(BlockId id, Holdings& who) {
   Block& b = at(id);
   Owner& o = owner_of(b, who);
-  for (Tier tier : kCopyTiers) set_wants(o, tier, {});
-  set_leaving(o, {});
-  for (Tier tier : kCopyTiers) who.own[index_of(tier)] -= o.own[index_of(tier)];
+  for (size_t p : existing_) {
+    set_wants(o, place_at(p), {});
+    set_leaving(o, place_at(p), {});
+    who.own[p] -= o.own[p];
+  }
   who.filling -= o.filling;
+  who.bare -= all_.count();
   b.owners.erase(b.owners.begin() + (&o - b.owners.data()));
   recount(b);
   settle(id);
 }
 
+size_t BlockMap::restore(const BlockHash& hash, std::span<const Found> copies) {
+  if (index_.find(hash) != kNoBlock) return 0;
+  SlabPool& pool = pools_[index_of(Tier::kDisk)];
+  LayerSet found;
+  size_t taken = 0;
+  for (; taken < copies.size(); ++taken) {
+    const Found& f = copies[taken];
+    const Place place = {f.form, Tier::kDisk};
+    if (f.group >= all_.count() || index_of(place) >= kPlacesOfKv || !exists(place)) break;
+    if (!pool.claim(index_of(f.form), f.at)) break;
+    found.add(f.group);
+  }
+  if (taken < copies.size() || found != all_) {
+    for (size_t i = 0; i < taken; ++i) pool.release(index_of(copies[i].form), copies[i].at);
+    return 0;
+  }
+  const BlockId id = new_block();
+  Block& b = at(id);
+  b.tokens = geometry_.block_tokens;
+  for (const Found& f : copies) {
+    Copies& c = b.on[index_of(Place{f.form, Tier::kDisk})];
+    if (c.by_group.empty()) c.by_group.resize(geometry_.groups());
+    c.by_group[f.group].at = f.at;
+    c.by_group[f.group].tokens = b.tokens;
+    c.present.add(f.group);
+    c.ready.add(f.group);
+    c.current.add(f.group);
+  }
+  seal(id, &hash);
+  settle(id);
+  return taken;
+}
+
 // ---------------------------------------------------------------- interests
 
-void BlockMap::set_wants(Owner& owner, Tier tier, const LayerSet& wants) {
-  LayerSet& now = owner.wants[index_of(tier)];
+void BlockMap::set_wants(Owner& owner, Place place, const LayerSet& wants) {
+  const size_t p = index_of(place);
+  if (owner.wants[p] == wants) return;
   Holdings& who = *owner.who;
-  who.cells[index_of(tier)] += wants.count() - now.count();
-  if (tier == Tier::kDevice) {
+  const LayerSet before = owner.wants[p];
+  const uint32_t covered = p < kPlacesOfKv ? owner.covered().count() : 0;
+  owner.wants[p] = wants;
+  if (p < kPlacesOfKv) who.bare -= owner.covered().count() - covered;
+  who.cells[p] += wants.count() - before.count();
+  if (place == kDeviceKv) {
     if (who.device_in_group.empty()) who.device_in_group.resize(geometry_.groups());
-    (wants - now).for_each([&](uint32_t g) { ++who.device_in_group[g]; });
-    (now - wants).for_each([&](uint32_t g) { --who.device_in_group[g]; });
-    who.table_changed |= now != wants;
+    (wants - before).for_each([&](uint32_t g) { ++who.device_in_group[g]; });
+    (before - wants).for_each([&](uint32_t g) { --who.device_in_group[g]; });
+    who.table_changed = true;
   }
-  now = wants;
 }
 
-void BlockMap::set_leaving(Owner& owner, const LayerSet& leaving) {
-  owner.who->leaving += leaving.count() - owner.leaving.count();
-  owner.leaving = leaving;
+void BlockMap::set_leaving(Owner& owner, Place place, const LayerSet& leaving) {
+  LayerSet& now = owner.leaving[index_of(place)];
+  if (place == kDeviceKv) owner.who->leaving += leaving.count() - now.count();
+  now = leaving;
 }
 
-void BlockMap::want(BlockId id, Holdings& who, Tier tier, const LayerSet& groups,
+void BlockMap::add_unowned(BlockId id, Place place, const LayerSet& groups, std::optional<uint64_t>& near) {
+  Copies& copies = at(id).on[index_of(place)];
+  if (copies.by_group.empty()) copies.by_group.resize(geometry_.groups());
+  groups.for_each([&](uint32_t g) {
+    near = allocate(place, near);
+    copies.by_group[g] = Copy{};
+    copies.by_group[g].at = *near;
+  });
+  copies.present |= groups;
+  if (place == kDeviceKv) {
+    for (Owner& o : at(id).owners) o.who->table_changed = true;
+  }
+}
+
+void BlockMap::want(BlockId id, Holdings& who, Place place, const LayerSet& groups,
                     std::optional<uint64_t>& near) {
   Block& b = at(id);
-  Copies& copies = b.on[index_of(tier)];
+  Copies& copies = b.on[index_of(place)];
+  Owner& o = owner_of(b, who);
+  // What is there is needed from now on: making room for the rest must not evict it.
+  set_wants(o, place, o.at(place) | (groups & copies.present));
+  set_idle(b, index_of(place), copies.idle - groups);
   const LayerSet fresh = groups - copies.present;
-  if (copies.by_group.empty() && !groups.empty()) copies.by_group.resize(geometry_.groups());
-  fresh.for_each([&](uint32_t g) {
-    Copy& copy = copies.by_group[g];
-    copy = Copy{};
-    if (tier == Tier::kDevice) {
-      copy.at = allocate_on_device();
+  if (!fresh.empty()) add_unowned(id, place, fresh, near);
+  set_wants(o, place, o.at(place) | groups);
+  set_leaving(o, place, o.leaving[index_of(place)] - groups);
+  recount(b);
+  list_idle(id);
+  if (b.published) update_published(id);
+}
+
+void BlockMap::unwant(BlockId id, Holdings& who, Place place, const LayerSet& groups) {
+  Block& b = at(id);
+  Owner& o = owner_of(b, who);
+  set_wants(o, place, o.at(place) - groups);
+  set_leaving(o, place, o.leaving[index_of(place)] - groups);
+  recount(b);
+  settle(id);
+}
+
+// The groups in which another copy that the owner has an interest in, and does not leave, or (if it need not
+// be ready) could take one in, serves as well as the one at `place`.
+LayerSet BlockMap::substitutes(const Block& b, const Owner& owner, Place place, bool ready) const {
+  const bool full = b.tokens == geometry_.block_tokens;
+  LayerSet sum;
+  for (size_t p : existing_) {
+    const Place other = place_at(p);
+    if (other == place || (other.form == Form::kH) != (place.form == Form::kH)) continue;
+    // Of a block that is not full there is nothing but KV.
+    if (other.form == Form::kX && !full) continue;
+    const Copies& c = b.on[p];
+    // X elsewhere that it did not count on would pass the ring unforeseen.
+    const bool held_only = other.form == Form::kX && other.tier != Tier::kDevice;
+    // What is idle would have to be counted first: a plan that wants it adds it.
+    LayerSet serves = (ready ? c.usable() : c.present & c.current) - owner.leaving[p] - c.idle;
+    if (ready || held_only) serves = serves & owner.wants[p];
+    sum |= serves;
+  }
+  return sum;
+}
+
+void BlockMap::leave(BlockId id, Holdings& who, Place place, const LayerSet& groups) {
+  Block& b = at(id);
+  Owner& o = owner_of(b, who);
+  LayerSet going = groups & o.at(place) & substitutes(b, o, place, /*ready=*/false);
+  set_leaving(o, place, o.leaving[index_of(place)] | going);
+  // In each cell it takes an interest in one copy more, if it has none in another yet.
+  const bool full = b.tokens == geometry_.block_tokens;
+  const auto interest = [&](bool ready) {
+    const auto consider = [&](Place other) {
+      if (other == place || (other.form == Form::kX && !full)) return;
+      const size_t p = index_of(other);
+      const Copies& c = b.on[p];
+      LayerSet there = (ready ? c.usable() : c.present & c.current) - o.leaving[p] - c.idle;
+      if (other.form == Form::kX && other.tier != Tier::kDevice) there = there & o.wants[p];
+      going = going - (there & o.wants[p]);
+      set_wants(o, other, o.wants[p] | (there & going));
+      going = going - there;
+    };
+    if (place.form == Form::kH) {
+      for (Tier tier : kAllTiers) consider({Form::kH, tier});
     } else {
-      const auto offset = host_.allocate(near);
-      KV_CHECK(offset.has_value(), "the host tier is full: a plan took more than there is");
-      near = offset;
-      copy.at = {*offset, *offset + geometry_.frame_bytes(FrameClass::kKvPlane)};
-    }
-  });
-  copies.present |= fresh;
-  if (tier == Tier::kDevice && !fresh.empty()) {
-    for (Owner& o : b.owners) o.who->table_changed = true;
-  }
-  Owner& o = owner_of(b, who);
-  set_wants(o, tier, o.wants[index_of(tier)] | groups);
-  if (tier == Tier::kDevice) set_leaving(o, o.leaving - groups);
-  recount(b);
-}
-
-void BlockMap::unwant(BlockId id, Holdings& who, Tier tier, const LayerSet& groups) {
-  Block& b = at(id);
-  Owner& o = owner_of(b, who);
-  set_wants(o, tier, o.wants[index_of(tier)] - groups);
-  if (tier == Tier::kDevice) set_leaving(o, o.leaving - groups);
-  recount(b);
-  settle(id);
-}
-
-void BlockMap::leave_device(BlockId id, Holdings& who, const LayerSet& groups) {
-  Block& b = at(id);
-  Owner& o = owner_of(b, who);
-  const Copies& host = b.on[kHost];
-  // Only where the other copy has all that the device's has, or will have it.
-  LayerSet current;
-  (groups & o.wants[kDevice] & host.present).for_each([&](uint32_t g) {
-    if (host.by_group[g].tokens >= b.tokens) current.add(g);
-  });
-  set_wants(o, Tier::kHost, o.wants[kHost] | current);
-  const LayerSet saved = mutant(Mutant::kTransferSourceFreedEarly) ? current : current & host.ready;
-  set_leaving(o, o.leaving | (current - saved));
-  recount(b);
-  unwant(id, who, Tier::kDevice, saved);
-}
-
-void BlockMap::leave_host(BlockId id, Holdings& who, const LayerSet& groups) {
-  const Block& b = block(id);
-  const Owner& o = owner(id, who);
-  const LayerSet elsewhere = (b.on[kDevice].ready & o.wants[kDevice]) - o.leaving;
-  unwant(id, who, Tier::kHost, groups & o.wants[kHost] & elsewhere);
-}
-
-// ---------------------------------------------------------------- bytes
-
-void BlockMap::add_filler(BlockId id, Tier tier, uint32_t group, TransferId filler) {
-  Block& b = at(id);
-  Copies& copies = b.on[index_of(tier)];
-  copies.ready.remove(group);
-  copies.by_group[group].fillers.push_back(filler);
-  copies.by_group[group].tokens = b.tokens;
-  recount(b);
-}
-
-void BlockMap::filler_ended(BlockId id, Tier tier, uint32_t group, TransferId filler, bool ok) {
-  Block& b = at(id);
-  Copy& copy = b.on[index_of(tier)].by_group[group];
-  std::erase(copy.fillers, filler);
-  copy.failed |= !ok;
-  if (!copy.failed && !copy.fillers.empty()) return;
-  LayerSet one;
-  one.add(group);
-  if (copy.failed) {
-    // At once, also if others fill it still: nobody must read what comes.
-    copy.tokens = 0;
-    for (Owner& o : b.owners) {
-      set_wants(o, tier, o.wants[index_of(tier)] - one);
-      set_leaving(o, o.leaving - one);
-      touched_.push_back(o.who->seq);
-    }
-    copy.failed = !copy.fillers.empty();
-  } else {
-    b.on[index_of(tier)].ready.add(group);
-    for (Owner& o : b.owners) {
-      if (tier != Tier::kHost || !o.leaving.contains(group)) continue;
-      set_leaving(o, o.leaving - one);
-      set_wants(o, Tier::kDevice, o.wants[kDevice] - one);
-      touched_.push_back(o.who->seq);
-    }
-    if (tier == Tier::kDevice) try_publish(id);
-  }
-  recount(b);
-  settle(id);
-}
-
-void BlockMap::pin(BlockId id, Tier tier, uint32_t group) {
-  Block& b = at(id);
-  Copies& copies = b.on[index_of(tier)];
-  ++copies.by_group[group].pins;
-  copies.pinned.add(group);
-  if (b.pins++ == 0) recount(b);
-}
-
-void BlockMap::unpin(BlockId id, Tier tier, uint32_t group) {
-  Block& b = at(id);
-  Copies& copies = b.on[index_of(tier)];
-  KV_CHECK(b.pins > 0 && copies.by_group[group].pins > 0, "block={} group={}", raw(id), group);
-  if (--copies.by_group[group].pins == 0) copies.pinned.remove(group);
-  if (--b.pins == 0) recount(b);
-  settle(id);
-}
-
-void BlockMap::pin_for_step(BlockId id) {
-  Block& b = at(id);
-  ++b.step_pins;
-  if (b.pins++ == 0) recount(b);
-}
-
-void BlockMap::unpin_for_step(BlockId id) {
-  Block& b = at(id);
-  --b.step_pins;
-  if (--b.pins == 0) recount(b);
-  settle(id);
-}
-
-void BlockMap::set_written(BlockId id, uint32_t tokens, StepId step) {
-  Block& b = at(id);
-  b.tokens = tokens;
-  b.last_write = step;
-}
-
-void BlockMap::cut(BlockId id, uint32_t tokens) {
-  Block& b = at(id);
-  b.tokens = std::min(b.tokens, tokens);
-  b.on[kHost].present.for_each([&](uint32_t g) {
-    uint32_t& has = b.on[kHost].by_group[g].tokens;
-    has = std::min(has, tokens);
-  });
-  // It will be written again, on the device.
-  for (Owner& o : b.owners) set_leaving(o, {});
-  recount(b);
-}
-
-// ---------------------------------------------------------------- what is needed no more
-
-void BlockMap::settle(BlockId id) {
-  Block& b = at(id);
-  if (b.owners.empty()) {
-    if (b.pins > 0 || b.idle) return;
-    if (!b.published) return free_block(id);
-    free_copies(b, Tier::kHost, b.on[kHost].present);
-    b.idle = true;
-    b.lru = lru_.insert(lru_.end(), id);
-    index_.set_idle(b.hash, true);
-    recount(b);
-    return;
-  }
-  for (Tier tier : kCopyTiers) {
-    Copies& copies = b.on[index_of(tier)];
-    LayerSet wanted;
-    for (const Owner& o : b.owners) wanted |= o.wants[index_of(tier)];
-    LayerSet unused = copies.present - wanted - copies.pinned;
-    // A step in flight may still read what is on the device.
-    if (tier == Tier::kDevice && b.step_pins > 0) unused = {};
-    if (unused.empty()) continue;
-    free_copies(b, tier, unused);
-    recount(b);
-  }
-}
-
-void BlockMap::free_copies(Block& b, Tier tier, LayerSet groups) {
-  if (groups.empty()) return;
-  Copies& copies = b.on[index_of(tier)];
-  groups.for_each([&](uint32_t g) {
-    const KvPlanes at = copies.by_group[g].at;
-    if (tier == Tier::kDevice) {
-      device_.release(kKvClass, at.k);
-      device_.release(kKvClass, at.v);
-    } else {
-      host_.release(at.k);
-    }
-    copies.by_group[g] = Copy{};
-  });
-  copies.present = copies.present - groups;
-  copies.ready = copies.ready - groups;
-  if (tier == Tier::kDevice) {
-    for (Owner& o : b.owners) o.who->table_changed = true;
-    unpublish(b);
-  }
-}
-
-KvPlanes BlockMap::allocate_on_device() {
-  auto frame = [&] {
-    for (;;) {
-      if (auto offset = device_.allocate(kKvClass)) return *offset;
-      evict_oldest();
+      for (const Place& other : kCheapestFirst) consider(other);
     }
   };
-  KvPlanes planes;
-  planes.k = frame();
-  planes.v = frame();
-  return planes;
+  interest(/*ready=*/true);
+  interest(/*ready=*/false);
+  settle_leaving(b, o);
+  if (mutant(Mutant::kTransferSourceFreedEarly)) {
+    const LayerSet early = o.leaving[index_of(place)];
+    set_leaving(o, place, {});
+    set_wants(o, place, o.at(place) - early);
+  }
+  recount(b);
+  settle(id);
 }
 
-void BlockMap::evict_oldest() {
-  KV_CHECK(!lru_.empty(), "no frame is free and no block is idle: a plan took more than there is");
-  free_block(lru_.front());
+void BlockMap::drop(BlockId id, Holdings& who, Place place, const LayerSet& groups) {
+  const Block& b = block(id);
+  const Owner& o = owner(id, who);
+  LayerSet there, coming;
+  for (size_t p : existing_) {
+    const Place other = place_at(p);
+    if (other == place || (other.form == Form::kH) != (place.form == Form::kH)) continue;
+    const LayerSet held = (o.wants[p] & b.on[p].current) - o.leaving[p];
+    there |= held & b.on[p].ready;
+    coming |= held - b.on[p].ready;
+  }
+  const LayerSet later = groups & (coming - there);
+  if (!later.empty()) leave(id, who, place, later);
+  unwant(id, who, place, groups - later);
 }
 
-void BlockMap::free_block(BlockId id) {
+void BlockMap::settle_leaving(Block& b, Owner& owner) {
+  for (size_t p : existing_) {
+    if (owner.leaving[p].empty()) continue;
+    const Place place = place_at(p);
+    const LayerSet ready = owner.leaving[p] & substitutes(b, owner, place, /*ready=*/true);
+    // What could serve, but fills still, keeps it waiting; where nothing will serve it stays.
+    const LayerSet coming = substitutes(b, owner, place, /*ready=*/false);
+    set_leaving(owner, place, (owner.leaving[p] & coming) - ready);
+    set_wants(owner, place, owner.wants[p] - ready);
+  }
+}
+
+uint64_t BlockMap::take_frame(Place place) {
+  return allocate(place, std::nullopt);
+}
+
+void BlockMap::give_back_frame(Place place, uint64_t frame) {
+  pools_[index_of(place.tier)].release(index_of(place.form), frame);
+}
+
+void BlockMap::attach(BlockId id, Holdings& who, Place place, uint32_t group, uint64_t frame) {
   Block& b = at(id);
-  if (b.idle) lru_.erase(b.lru);
-  for (Tier tier : kCopyTiers) free_copies(b, tier, b.on[index_of(tier)].present);
-  unpublish(b);
-  coming_ -= b.coming;
-  b = Block{};
-  free_ids_.push_back(id);
-}
-
-// ---------------------------------------------------------------- being found
-
-void BlockMap::seal(BlockId id, const BlockHash* hash) {
-  Block& b = at(id);
-  KV_CHECK(!b.published, "block={} is published twice", raw(id));
-  b.sealed = hash != nullptr;
-  if (!hash) return;
-  b.hash = *hash;
-  try_publish(id);
-}
-
-void BlockMap::try_publish(BlockId id) {
-  Block& b = at(id);
-  if (!b.sealed || b.published || !complete_on_device(id)) return;
-  b.published = index_.publish(b.hash, id, /*idle=*/false);
-}
-
-void BlockMap::unpublish(Block& b) {
-  if (!b.published) return;
-  index_.unpublish(b.hash);
-  b.published = false;
-}
-
-void BlockMap::leave_idle(BlockId id) {
-  Block& b = at(id);
-  b.idle = false;
-  lru_.erase(b.lru);
-  index_.set_idle(b.hash, false);
+  Copies& copies = b.on[index_of(place)];
+  if (copies.present.contains(group)) {
+    give_back_frame(place, frame);
+    if (!copies.usable().contains(group)) return;
+  } else {
+    if (copies.by_group.empty()) copies.by_group.resize(geometry_.groups());
+    copies.by_group[group] = Copy{};
+    copies.by_group[group].at = frame;
+    copies.by_group[group].tokens = b.tokens;
+    copies.present.add(group);
+    copies.ready.add(group);
+    copies.current.add(group);
+    if (place == kDeviceKv) {
+      for (Owner& o : b.owners) o.who->table_changed = true;
+    }
+  }
+  Owner& o = owner_of(b, who);
+  set_wants(o, place, o.at(place) | only(group));
+  for (Owner& each : b.owners) settle_leaving(b, each);
+  recount(b);
+  settle(id);
 }
 
 }  // namespace kvasir

@@ -2,10 +2,11 @@
 #pragma once
 
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "cache/kv_cache.h"
-#include "cache/stage_ring.h"
+#include "cache/step_stager.h"
 #include "contract/step.h"
 #include "contract/step_plan.h"
 
@@ -30,31 +31,28 @@ class Committer {
   // Tells the map of transfers that have ended, and the link of those that nobody wants any more.
   void drain_transfers();
 
- private:
-  // What rows of one slice need beyond frames on the device.
-  struct Scratch {
-    uint32_t slice = 0;
-    std::span<const BlockId> blocks;
-    std::vector<LayerSet> lacking;      // by block: groups without a frame
-    std::vector<LayerSet> from_rows;    // of those: written by rows of this step, and bound for the host
-    std::vector<LayerSet> from_frames;  // with a frame, written by this step, and bound for the host, too
-  };
+  // Starts to copy what came to be needed by nobody to slower tiers.
+  void save_idle();
 
-  void change_copies(const StepPlan& plan);
+ private:
+  using Projected = std::unordered_map<SeqId, std::vector<KvCache::Cell>>;
+
+  bool gives_up_all(const CopyChange& change) const;
+  void drop_first(const StepPlan& plan);
+  Projected change_copies(const StepPlan& plan);
+  void drop_last(const StepPlan& plan);
   void start(std::vector<Transfer> transfers);
   void add_slice(const Rows& rows, Step& step);
+  // X and H that the rows of a slice leave in cells of their sequence, or in frames that it fills.
+  void write_forms(const Rows& rows, Step& step, uint32_t slice);
   void wait_for_fills(Step& step, uint32_t slice);
-  // through: the changes of the plan that rows write to the host.
-  bool needs_scratch(const std::vector<const CopyChange*>& through, SeqId seq) const;
-  Scratch scratch_of(const std::vector<const CopyChange*>& through, Step& step, uint32_t slice);
-  void stage_layer(Step& step, const Scratch& scratch, uint32_t layer);
-  void write_back_frames(Step& step, const Scratch& scratch, uint32_t layer);
-  void fire(Step& step, StepMoment moment, const Scratch& scratch, TransferPriority priority,
-            std::vector<KvCache::Use>& uses, Transfer& transfer);
+  std::unordered_set<SeqId> written_elsewhere(const StepPlan& plan) const;
+  bool lacks_frames(const Projected& projected, SeqId seq) const;
+  SeqScratch scratch_of(const StepPlan& plan, const Projected& projected, uint32_t slice, const Step& step);
 
   KvCache& cache_;
   Link* const link_;
-  StageRing ring_;
+  StepStager stager_;
 };
 
 }  // namespace kvasir

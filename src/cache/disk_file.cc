@@ -274,12 +274,12 @@ Status DiskFile::end_read(uint64_t offset, std::span<const std::byte> piece, int
   const uint64_t padded = round_up<uint64_t>(piece.size(), kDiskAlign);
   if (result < 0) {
     ++counters_.read_errors;
-    return error(ErrorCode::kUnavailable, "{}: reading {} bytes at {} failed: {}", path_, padded,
+    return error(ErrorCode::kCorrupt, "{}: reading {} bytes at {} failed: {}", path_, padded,
                  place_of(offset), reason(static_cast<int>(-result)));
   }
   if (static_cast<uint64_t>(result) < padded) {
     ++counters_.short_reads;
-    return error(ErrorCode::kUnavailable, "{}: only {} of {} bytes at {}: somebody cut the file short", path_,
+    return error(ErrorCode::kCorrupt, "{}: only {} of {} bytes at {}: somebody cut the file short", path_,
                  result, padded, place_of(offset));
   }
   if (checksum(offset, piece) != sum_at(offset)) {

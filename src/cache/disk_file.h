@@ -14,8 +14,10 @@
 #include <vector>
 
 #include "base/status.h"
+#include "base/units.h"
 #include "cache/disk_format.h"
 #include "cache/disk_io.h"
+#include "contract/link.h"
 
 namespace kvasir {
 
@@ -31,17 +33,6 @@ struct DiskFileOptions {
   uint64_t max_piece_bytes = 0;
   int queue_depth = 32;           // most reads and writes in flight
   MakeDiskIo io = make_uring_io;  // tests put a fake here
-};
-
-struct DiskStats {
-  uint64_t reads = 0;  // that have ended well; `writes` likewise
-  uint64_t writes = 0;
-  uint64_t read_bytes = 0;  // without padding
-  uint64_t written_bytes = 0;
-  uint64_t read_errors = 0;  // the device or the system said no
-  uint64_t short_reads = 0;  // the file ended early: somebody truncated it
-  uint64_t checksum_mismatches = 0;
-  uint64_t write_errors = 0;  // short ones included
 };
 
 // Every piece has a 64-bit checksum (XXH3, seeded with the piece's offset, so that bytes of another place are
@@ -67,6 +58,12 @@ class DiskFile {
   int queue_depth() const { return options_.queue_depth; }
   const std::string& path() const { return path_; }
   bool direct() const { return direct_; }
+  // What is in flight passes through so much of main memory.
+  uint64_t buffer_bytes() const {
+    return static_cast<uint64_t>(options_.queue_depth) * round_up(options_.max_piece_bytes, kDiskAlign);
+  }
+  // What a tier of so many bytes takes of main memory for its checksums.
+  static uint64_t checksum_bytes(uint64_t bytes) { return bytes / kDiskAlign * sizeof(uint64_t); }
 
   // The copies that the file held when it was opened, once; empty unless it was taken over.
   std::vector<DiskEntry> load() { return std::exchange(loaded_, {}); }
@@ -87,7 +84,7 @@ class DiskFile {
   void begin_write(uint64_t offset, uint64_t bytes);
   // result: the completion's. kUnavailable: the piece was not written.
   Status end_write(uint64_t offset, uint64_t checksum, uint64_t bytes, int64_t result);
-  // kUnavailable: its bytes did not come. kCorrupt: they are not those that were written.
+  // kCorrupt: its bytes did not come, or are not those that were written. They count as lost.
   Status end_read(uint64_t offset, std::span<const std::byte> piece, int64_t result);
   static uint64_t checksum(uint64_t offset, std::span<const std::byte> piece);
 

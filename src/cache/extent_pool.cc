@@ -38,6 +38,21 @@ std::optional<uint64_t> ExtentPool::allocate(std::optional<uint64_t> previous) {
   return first * unit_bytes_;
 }
 
+bool ExtentPool::claim(uint64_t offset) {
+  const uint64_t unit = offset / unit_bytes_;
+  if (unit >= units_ || offset % unit_bytes_ != 0) return false;
+  const auto wanted = static_cast<uint32_t>(unit);
+  auto run = runs_.upper_bound(wanted);
+  if (run == runs_.begin()) return false;
+  const auto [first, count] = *--run;
+  if (wanted >= first + count) return false;
+  remove_run(run);
+  if (wanted > first) add_run(first, wanted - first);
+  if (wanted + 1 < first + count) add_run(wanted + 1, first + count - wanted - 1);
+  --free_;
+  return true;
+}
+
 void ExtentPool::release(uint64_t offset) {
   auto first = static_cast<uint32_t>(offset / unit_bytes_);
   KV_CHECK(first < units_ && offset % unit_bytes_ == 0, "offset={}", offset);

@@ -20,6 +20,9 @@ class ExtentPool {
   // the first of the largest free run. Nothing when all are taken.
   std::optional<uint64_t> allocate(std::optional<uint64_t> previous);
 
+  // Takes the unit at this offset. False if it is not free.
+  bool claim(uint64_t offset);
+
   // REQUIRES: allocate() returned the offset, and it has not been released since.
   void release(uint64_t offset);
 

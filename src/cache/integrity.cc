@@ -14,115 +14,120 @@ Status bad(fmt::format_string<Args...> format, Args&&... args) {
 
 }  // namespace
 
-// The copies of block i on a tier, of which its owners want some; their places join those that are taken.
-Status BlockMap::check_copies(uint32_t i, Tier tier, const LayerSet& wanted,
-                              std::set<uint64_t>& places) const {
+// The copies of block i at a place; where they lie joins the frames that are taken.
+Status BlockMap::check_copies(uint32_t i, size_t p, std::set<uint64_t>& frames) const {
   const Block& b = blocks_[i];
-  const Copies& copies = b.on[index_of(tier)];
-  if (!(wanted - copies.present).empty()) {
-    return bad("block {}: a copy on {} is wanted and not there", i, name(tier));
+  const Copies& copies = b.on[p];
+  const Place place = place_at(p);
+  const LayerSet wants = wanted(b, p);
+  if (!((copies.ready | copies.current | copies.pinned | copies.idle | wants) - copies.present).empty()) {
+    return bad("block {}: a copy of {} on {} is ready, pinned, idle or wanted and not there", i,
+               name(place.form), name(place.tier));
   }
-  const bool kept = b.idle || (b.owners.empty() && b.pins > 0) || (tier == Tier::kDevice && b.step_pins > 0);
-  if (!kept && !(copies.present - wanted - copies.pinned).empty()) {
-    return bad("block {}: a copy on {} is there for nobody", i, name(tier));
+  if (!(copies.idle & (wants | copies.pinned)).empty() || !(copies.idle - copies.usable()).empty() ||
+      (!copies.idle.empty() && !b.published)) {
+    return bad("block {}: a copy on {} is idle and needed, or nobody's", i, name(place.tier));
   }
-  if (!((copies.ready | copies.pinned) - copies.present).empty()) {
-    return bad("block {}: a copy on {} is ready or pinned and not there", i, name(tier));
+  const bool held_by_step = place.tier == Tier::kDevice && b.step_pins > 0;
+  if (!held_by_step && !(copies.present - wants - copies.pinned - copies.idle).empty()) {
+    return bad("block {}: a copy on {} that nobody needs is still there", i, name(place.tier));
   }
   Status status;
   copies.present.for_each([&](uint32_t g) {
     const Copy& copy = copies.by_group[g];
     if ((copy.pins > 0) != copies.pinned.contains(g)) status = bad("block {}: pinned, listed wrongly", i);
     if (!copies.ready.contains(g) && copy.fillers.empty() && !copies.pinned.contains(g) &&
-        wanted.contains(g)) {
-      status = bad("block {}: nothing fills its copy on {}", i, name(tier));
+        wants.contains(g)) {
+      status = bad("block {}: nothing fills its copy on {}", i, name(place.tier));
     }
-    for (uint64_t offset : {copy.at.k, copy.at.v}) {
-      if (!places.insert(offset).second) status = bad("{} frame {} is used twice", name(tier), offset);
-    }
+    if (!frames.insert(copy.at).second) status = bad("{} frame {} is used twice", name(place.tier), copy.at);
   });
   return status;
 }
 
-Status BlockMap::check_integrity() const {
-  KV_RETURN_IF_ERROR(device_.check_integrity());
-  KV_RETURN_IF_ERROR(host_.check_integrity());
-  const std::set<BlockId> idle(lru_.begin(), lru_.end());
-  std::array<std::set<uint64_t>, kCopyTierCount> places;
+Status BlockMap::check_integrity(const std::array<uint32_t, kPlaces>& loose_frames) const {
+  for (const SlabPool& pool : pools_) KV_RETURN_IF_ERROR(pool.check_integrity());
+  std::array<std::set<BlockId>, kTiers> listed;
+  for (size_t t = 0; t < kTiers; ++t) listed[t].insert(lru_[t].begin(), lru_[t].end());
+  std::array<std::set<uint64_t>, kPlaces> frames;
   std::map<const Holdings*, Holdings> counted;
   size_t published = 0;
-  uint32_t coming = 0;
+  std::array<uint32_t, kPlaces> coming{}, idle{};
   for (uint32_t i = 0; i < blocks_.size(); ++i) {
     const Block& b = blocks_[i];
     if (!b.used) continue;
-    if (b.idle != idle.contains(static_cast<BlockId>(i))) return bad("block {}: idle, listed wrongly", i);
-    if (b.idle != (b.owners.empty() && b.pins == 0)) return bad("block {}: idle and needed, or neither", i);
     if (b.published) {
       ++published;
       if (index_.find(b.hash) != static_cast<BlockId>(i)) return bad("block {}: its hash finds another", i);
-      if (b.on[index_of(Tier::kDevice)].ready != all_)
-        return bad("block {} is published and not complete", i);
     }
-    if (b.idle && (!b.published || !b.on[index_of(Tier::kHost)].present.empty())) {
-      return bad("block {} is idle but cannot be found, or has copies on the host", i);
+    if (b.published && !can_be_found(b)) return bad("block {} is published and cannot be found", i);
+    if (b.owners.empty() && b.pins == 0 && !b.published) return bad("block {} is nobody's", i);
+    for (Tier tier : kAllTiers) {
+      const bool some = !b.at({Form::kKv, tier}).idle.empty() || !b.at({Form::kX, tier}).idle.empty();
+      if (some != listed[index_of(tier)].contains(static_cast<BlockId>(i)) ||
+          some != b.listed[index_of(tier)])
+        return bad("block {}: idle, listed wrongly", i);
     }
-    coming += b.coming;
     uint32_t pins = b.step_pins;
-    std::array<LayerSet, kCopyTierCount> wanted;
+    for (size_t p = 0; p < kPlaces; ++p) {
+      coming[p] += b.coming[p];
+      idle[p] += b.on[p].idle.count();
+      KV_RETURN_IF_ERROR(check_copies(i, p, frames[p]));
+      b.on[p].present.for_each([&](uint32_t g) { pins += b.on[p].by_group[g].pins; });
+    }
     for (const Owner& o : b.owners) {
       Holdings& sum = counted[o.who];
-      for (Tier tier : kCopyTiers) {
-        wanted[index_of(tier)] |= o.wants[index_of(tier)];
-        sum.cells[index_of(tier)] += o.wants[index_of(tier)].count();
-        sum.own[index_of(tier)] += o.own[index_of(tier)];
+      for (size_t p = 0; p < kPlaces; ++p) {
+        sum.cells[p] += o.wants[p].count();
+        sum.own[p] += o.own[p];
+        if (!(o.leaving[p] - o.wants[p]).empty()) return bad("block {}: leaves where it is not", i);
       }
-      sum.leaving += o.leaving.count();
-      sum.filling += (o.wants[index_of(Tier::kDevice)] &
-                      (b.on[index_of(Tier::kDevice)].present - b.on[index_of(Tier::kDevice)].ready))
-                         .count();
-      if (!(o.leaving - o.wants[index_of(Tier::kDevice)]).empty())
-        return bad("block {}: leaves where it is not", i);
-    }
-    for (Tier tier : kCopyTiers) {
-      KV_RETURN_IF_ERROR(check_copies(i, tier, wanted[index_of(tier)], places[index_of(tier)]));
-      b.on[index_of(tier)].present.for_each(
-          [&](uint32_t g) { pins += b.on[index_of(tier)].by_group[g].pins; });
+      const Copies& device = b.at(kDeviceKv);
+      sum.leaving += o.leaving[index_of(kDeviceKv)].count();
+      sum.filling += (o.at(kDeviceKv) & (device.present - device.ready)).count();
+      sum.bare += (all_ - o.covered()).count();
     }
     if (pins != b.pins) return bad("block {}: {} pins, counted {}", i, b.pins, pins);
   }
   for (const auto& [who, sum] : counted) {
     if (sum.cells != who->cells || sum.own != who->own || sum.leaving != who->leaving ||
-        sum.filling != who->filling) {
+        sum.filling != who->filling || sum.bare != who->bare) {
       return bad("sequence {}: its cells are counted wrongly", raw(who->seq));
     }
   }
-  if (coming != coming_) return bad("{} cells are coming, counted {}", coming_, coming);
+  if (coming != coming_) return bad("what is coming is counted wrongly");
   if (published != index_.published())
     return bad("{} blocks published, counted {}", published, index_.published());
-  const uint32_t on_device = device_.used_frames(static_cast<size_t>(FrameClass::kKvPlane));
-  if (places[0].size() != on_device)
-    return bad("{} frames in blocks, {} in the pool", places[0].size(), on_device);
-  const size_t on_host = size_t{kFramesPerKvCell} * (host_.units() - host_.free_units());
-  if (places[1].size() != on_host)
-    return bad("{} host frames in blocks, {} in the pool", places[1].size(), on_host);
+  for (size_t p = 0; p < kPlaces; ++p) {
+    const SlabPool& pool = pools_[index_of(place_at(p).tier)];
+    const size_t form = index_of(place_at(p).form);
+    if (frames[p].size() + loose_frames[p] != pool.used_frames(form) || idle[p] != pool.idle_frames(form)) {
+      return bad("{} of {} on {}: {} frames in blocks and {} in steps, {} idle; the pool has {} and {}", p,
+                 name(place_at(p).form), name(place_at(p).tier), frames[p].size(), loose_frames[p], idle[p],
+                 pool.used_frames(form), pool.idle_frames(form));
+    }
+  }
   return {};
 }
 
 Status KvCache::check_integrity() const {
-  KV_RETURN_IF_ERROR(map_.check_integrity());
+  KV_RETURN_IF_ERROR(map_.check_integrity(frames_in_steps()));
 
   std::map<uint32_t, std::multiset<uint64_t>> owners;  // as the tables have them
-  std::array<uint32_t, kCopyTierCount> promised{};
+  std::array<uint32_t, kTiers> promised{};
   for (const auto& [id, seq] : sequences_) {
-    for (size_t t = 0; t < kCopyTierCount; ++t) promised[t] += seq.promised[t];
+    for (size_t t = 0; t < kTiers; ++t) promised[t] += seq.promised[t];
     for (BlockId b : seq.table) owners[raw(b)].insert(raw(id));
     if (seq.table.size() != options_.geometry.blocks_for(seq.ready_tokens)) {
       return bad("sequence {}: {} ready tokens in {} blocks", raw(id), seq.ready_tokens, seq.table.size());
     }
-    for (BlockId b : seq.table) {
-      const BlockMap::Owner& o = map_.owner(b, seq.holds);
-      if ((o.wants[0] | o.wants[1]) != map_.all_groups()) {
-        return bad("sequence {}: a cell of block {} is on no tier", raw(id), raw(b));
+    // Of a block that is not full there is KV of every group, somewhere.
+    if (seq.ready_tokens % options_.geometry.block_tokens != 0) {
+      const BlockMap::Owner& o = map_.owner(seq.table.back(), seq.holds);
+      LayerSet kv;
+      for (Tier tier : kAllTiers) kv |= o.at({Form::kKv, tier});
+      if (kv != map_.all_groups()) {
+        return bad("sequence {}: a cell of its last block {} has no KV", raw(id), raw(seq.table.back()));
       }
     }
     uint32_t transfers = 0;
@@ -151,7 +156,7 @@ Status KvCache::check_integrity() const {
       return bad("block {}: {} pins, counted {}", i, b.pins, step_pins[i] + transfer_pins[i]);
     }
   }
-  for (Tier tier : kCopyTiers) {
+  for (Tier tier : kAllTiers) {
     if (budget(tier).available_cells() < 0) return bad("promises exceed what there is on {}", name(tier));
   }
   return {};

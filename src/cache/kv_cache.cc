@@ -9,7 +9,8 @@
 namespace kvasir {
 
 KvCache::KvCache(const CacheOptions& options)
-    : options_(options), map_(options.geometry, options.device_bytes, options.host_bytes, index_) {
+    : options_(options),
+      map_(options.geometry, {options.device_bytes, options.host_bytes, options.disk_bytes}, index_) {
   const CacheGeometry& g = options.geometry;
   KV_CHECK(g.block_tokens % 16 == 0 && g.block_tokens > 0 && 256 % g.block_tokens == 0, "block_tokens={}",
            g.block_tokens);
@@ -66,10 +67,9 @@ void KvCache::remove_sequence(SeqId id) {
   give_up_blocks(seq);
   if (seq.transfers > 0) {
     const auto wanted = [&](const Use& use) {
-      return use.fills && std::any_of(block(use.block).owners.begin(), block(use.block).owners.end(),
-                                      [&](const BlockMap::Owner& o) {
-                                        return o.wants[index_of(use.tier)].contains(use.group);
-                                      });
+      return use.fills &&
+             std::any_of(block(use.block).owners.begin(), block(use.block).owners.end(),
+                         [&](const BlockMap::Owner& o) { return o.at(use.place).contains(use.group); });
     };
     for (const auto& [transfer, record] : transfers_) {
       if (record.seq != id || !record.cancellable) continue;
@@ -81,12 +81,6 @@ void KvCache::remove_sequence(SeqId id) {
 
 void KvCache::drop_all(SeqId id) {
   Sequence& seq = at(id);
-#if defined(KVASIR_MUTANTS)
-  if (mutant(Mutant::kStaleFrame) && !seq.table.empty()) {
-    const std::shared_ptr<const BlockTable> frames = table(id);
-    seq.stale_frames.assign(frames->begin(), frames->begin() + options_.geometry.groups());
-  }
-#endif
   end_promises(id);
   give_up_blocks(seq);
   seq.ready_tokens = 0;
@@ -112,9 +106,20 @@ void KvCache::give_up_blocks(Sequence& seq) {
   seq.holds.table_changed = true;
 }
 
+// It holds KV of the block in every group.
+bool KvCache::has_kv(const Sequence& seq, BlockId id) const {
+  LayerSet kv;
+  const BlockMap::Owner& o = map_.owner(id, seq.holds);
+  for (Tier t : kAllTiers) kv |= o.at({Form::kKv, t}) & map_.block(id).at({Form::kKv, t}).current;
+  return kv == map_.all_groups();
+}
+
 // What it computed from `tokens` on does not count.
 void KvCache::cut_back(Sequence& seq, uint32_t tokens) {
   if (tokens >= seq.ready_tokens) return;
+  // A block that was full when a plan gave up its KV is not any more: then it does not count at all.
+  const uint32_t in_block = tokens % block_tokens();
+  if (in_block > 0 && !has_kv(seq, seq.table[tokens / block_tokens()])) tokens -= in_block;
   const uint32_t blocks = options_.geometry.blocks_for(tokens);
   while (seq.table.size() > blocks) {
     pin_for_newest_step(seq.table.back());
@@ -149,13 +154,12 @@ void KvCache::spoil_steps_in_flight(SeqId id) {
 
 bool KvCache::tail_busy(const Sequence& seq) const {
   if (seq.ready_tokens % block_tokens() == 0) return false;
-  const BlockMap::Copies& device = map_.block(seq.table.back()).on[index_of(Tier::kDevice)];
+  const BlockMap::Copies& device = map_.block(seq.table.back()).at(kDeviceKv);
   return !(device.pinned & device.ready).empty();
 }
 
 KvCache::Summary KvCache::summary(SeqId id) const {
   const Sequence& seq = at(id);
-  const PrefixIndex::Match match = index_.match(id);
   const LayerSet& all = map_.all_groups();
   Summary s;
   s.ready_tokens = seq.ready_tokens;
@@ -165,21 +169,56 @@ KvCache::Summary KvCache::summary(SeqId id) const {
   s.leaving_cells = seq.holds.leaving;
   s.resident_blocks = s.blocks;
   s.device_groups = all;
-  if (s.cells[index_of(Tier::kDevice)] < s.blocks * options_.geometry.groups()) {
+  if (seq.holds.at(kDeviceKv) < s.blocks * options_.geometry.groups()) {
+    s.resident_blocks = 0;
+    if (!seq.holds.device_in_group.empty()) {
+      s.resident_blocks =
+          *std::min_element(seq.holds.device_in_group.begin(), seq.holds.device_in_group.end());
+    }
     for (uint32_t g = 0; g < options_.geometry.groups(); ++g) {
-      const uint32_t there = seq.holds.device_in_group[g];
-      s.resident_blocks = std::min(s.resident_blocks, there);
-      if (there < s.blocks) s.device_groups.remove(g);
+      if (seq.holds.device_in_group.empty() || seq.holds.device_in_group[g] < s.blocks)
+        s.device_groups.remove(g);
     }
     const bool tail = seq.ready_tokens % block_tokens() != 0;
-    s.tail_resident = !tail || map_.owner(seq.table.back(), seq.holds).wants[index_of(Tier::kDevice)] == all;
+    s.tail_resident = !tail || map_.owner(seq.table.back(), seq.holds).at(kDeviceKv) == all;
   }
+  if (seq.holds.bare > 0) find_dropped(seq, s);
   s.tail_busy = tail_busy(seq);
   s.transfers = seq.transfers;
-  s.cached_tokens = match.matched * block_tokens();
-  s.cached_idle_blocks = match.idle;
+  s.cached = index_.match(id);
   s.promised_cells = seq.promised;
   return s;
+}
+
+// The rectangle that holds the dropped cells, and where computing it again can begin.
+void KvCache::find_dropped(const Sequence& seq, Summary& s) const {
+  const uint32_t groups = options_.geometry.groups();
+  uint32_t first_block = UINT32_MAX, end_block = 0, first_group = groups, end_group = 0;
+  for (uint32_t i = 0; i < seq.table.size(); ++i) {
+    const LayerSet bare = map_.all_groups() - map_.owner(seq.table[i], seq.holds).covered();
+    if (bare.empty()) continue;
+    first_block = std::min(first_block, i);
+    end_block = i + 1;
+    bare.for_each([&](uint32_t g) {
+      first_group = std::min(first_group, g);
+      end_group = std::max(end_group, g + 1);
+    });
+  }
+  s.bare_cells = seq.holds.bare;
+  s.dropped = {first_block * block_tokens(), end_block * block_tokens()};
+  s.dropped_first_group = static_cast<uint8_t>(first_group);
+  s.dropped_end_group = static_cast<uint8_t>(end_group);
+  LayerSet restarts = map_.all_groups();
+  for (uint32_t i = first_block; i < end_block && !restarts.empty(); ++i) {
+    const BlockMap::Owner& o = map_.owner(seq.table[i], seq.holds);
+    LayerSet here;
+    for (Tier tier : kAllTiers)
+      here |= o.at({Form::kH, tier}) & map_.block(seq.table[i]).at({Form::kH, tier}).usable();
+    restarts = restarts & here;
+  }
+  restarts.for_each([&](uint32_t g) {
+    if (g <= first_group) s.restart_group = static_cast<uint8_t>(g);
+  });
 }
 
 std::vector<SeqId> KvCache::take_changed() {
@@ -219,7 +258,7 @@ void KvCache::promise(SeqId id, Tier tier, uint32_t cells) {
 
 void KvCache::end_promises(SeqId id) {
   Sequence& seq = at(id);
-  for (Tier tier : kCopyTiers) draw(seq, tier, seq.promised[index_of(tier)]);
+  for (Tier tier : kAllTiers) draw(seq, tier, seq.promised[index_of(tier)]);
 }
 
 // Cells are allocated for it, of which a promise kept some.
@@ -229,7 +268,7 @@ void KvCache::draw(Sequence& seq, Tier tier, uint32_t cells) {
   promised_cells_[index_of(tier)] -= drawn;
 }
 
-void KvCache::extend(SeqId id, uint32_t end, const LayerSet& keep, StepId step) {
+void KvCache::extend(SeqId id, uint32_t end, const Writes& writes, StepId step) {
   Sequence& seq = at(id);
   KV_CHECK(end >= seq.ready_tokens, "seq={} end={} ready={}", raw(id), end, seq.ready_tokens);
   index_.unwatch(id);
@@ -237,13 +276,66 @@ void KvCache::extend(SeqId id, uint32_t end, const LayerSet& keep, StepId step) 
   for (uint32_t i = seq.ready_tokens / b; i * b < end; ++i) {
     const uint32_t written = std::min(b, end - i * b);
     if (i >= seq.table.size()) {
-      const LayerSet& groups = written == b ? keep : map_.all_groups();
-      draw(seq, Tier::kDevice, groups.count());
-      seq.table.push_back(map_.create(seq.holds, groups));
+      Writes kept = writes;
+      if (written < b) kept.kv = map_.all_groups();
+      draw(seq, Tier::kDevice, kept.kv.count());
+      seq.table.push_back(map_.create(seq.holds, kept));
+    } else if (map_.has_other_copies(seq.table[i])) {
+      // Those that do not grow with it go, and a step in flight may still write to them.
+      pin_for_newest_step(seq.table[i]);
     }
-    map_.set_written(seq.table[i], written, step);
+    map_.set_written(seq.table[i], written, writes, step);
   }
   seq.ready_tokens = end;
+}
+
+void KvCache::drop_form(SeqId id, Form form, Tier tier) {
+  Sequence& seq = at(id);
+#if defined(KVASIR_MUTANTS)
+  if (mutant(Mutant::kStaleFrame) && seq.holds.at(kDeviceKv) > 0) {
+    const std::shared_ptr<const BlockTable> frames = table(id);
+    seq.stale_frames.assign(frames->begin(), frames->begin() + options_.geometry.groups());
+  }
+#endif
+  for (size_t i = seq.table.size(); i-- > 0;) {
+    pin_for_newest_step(seq.table[i]);
+    map_.unwant(seq.table[i], seq.holds, {form, tier}, map_.all_groups());
+  }
+  if (std::all_of(seq.holds.cells.begin(), seq.holds.cells.end(),
+                  [](uint32_t cells) { return cells == 0; })) {
+    return drop_all(id);
+  }
+  const uint32_t tail = seq.ready_tokens % block_tokens();
+  if (tail == 0) return;
+  if (!has_kv(seq, seq.table.back())) cut_back(seq, seq.ready_tokens - tail);
+  if (seq.table.empty()) drop_all(id);
+}
+
+uint64_t KvCache::begin_fill(SeqId id, uint32_t block, Place place, uint32_t group) {
+  Sequence& seq = at(id);
+  if (place == kDeviceKv) draw(seq, Tier::kDevice, 1);
+  const uint64_t frame = map_.take_frame(place);
+  next_fills_.push_back({id, seq.generation, block, seq.table[block], place, group, frame});
+  return frame;
+}
+
+void KvCache::end_fill(const Fill& fill, bool ok) {
+  auto it = sequences_.find(fill.seq);
+  const bool there = it != sequences_.end() && it->second.generation == fill.generation &&
+                     fill.block < it->second.table.size() && it->second.table[fill.block] == fill.id;
+  if (!ok || !there) return map_.give_back_frame(fill.place, fill.at);
+  // What it leaves now may still be read by a step in flight.
+  pin_for_newest_step(fill.id);
+  map_.attach(fill.id, it->second.holds, fill.place, fill.group, fill.at);
+}
+
+std::array<uint32_t, kPlaces> KvCache::frames_in_steps() const {
+  std::array<uint32_t, kPlaces> frames{};
+  for (const Fill& f : next_fills_) ++frames[index_of(f.place)];
+  for (const StepRecord& record : in_flight_) {
+    for (const Fill& f : record.fills) ++frames[index_of(f.place)];
+  }
+  return frames;
 }
 
 void KvCache::rebuild_table(Sequence& seq) const {
@@ -251,14 +343,17 @@ void KvCache::rebuild_table(Sequence& seq) const {
   if (!seq.frames || seq.frames.use_count() > 1) seq.frames = std::make_shared<BlockTable>();
   BlockTable& frames = *seq.frames;
   frames.assign(seq.table.size() * options_.geometry.groups(), KvPlanes{});
+  const uint64_t plane = options_.geometry.layer_plane_bytes();
   // A frame in which it has no interest may be there still, for the steps in flight: it goes when they end.
-  const bool all = seq.holds.cells[index_of(Tier::kDevice)] == frames.size();
+  const bool all = seq.holds.at(kDeviceKv) == frames.size();
   size_t next = 0;
   for (BlockId id : seq.table) {
-    const BlockMap::Copies& device = map_.block(id).on[index_of(Tier::kDevice)];
-    const LayerSet& groups =
-        all ? map_.all_groups() : map_.owner(id, seq.holds).wants[index_of(Tier::kDevice)];
-    groups.for_each([&](uint32_t g) { frames[next + g] = device.by_group[g].at; });
+    const BlockMap::Copies& device = map_.block(id).at(kDeviceKv);
+    const LayerSet& groups = all ? map_.all_groups() : map_.owner(id, seq.holds).at(kDeviceKv);
+    groups.for_each([&](uint32_t g) {
+      const uint64_t frame = device.by_group[g].at;
+      frames[next + g] = {frame, frame + plane};
+    });
     next += options_.geometry.groups();
   }
   seq.holds.table_changed = false;
@@ -282,7 +377,12 @@ std::shared_ptr<const BlockTable> KvCache::table(SeqId id) {
 void KvCache::step_submitted(StepId step, std::span<const StepSlice> slices) {
   StepRecord record;
   record.id = step;
-  for (const StepSlice& s : slices) record.parts.push_back({s.seq, s.tokens, at(s.seq).generation});
+  for (const StepSlice& s : slices) {
+    const Sequence& seq = at(s.seq);
+    record.parts.push_back({s.seq, s.tokens, seq.generation});
+    record.parts.back().again = s.kind == RowKind::kRecompute && s.tokens.end < seq.ready_tokens;
+  }
+  record.fills = std::exchange(next_fills_, {});
   in_flight_.push_back(std::move(record));
 }
 
@@ -292,6 +392,7 @@ KvCache::StepOutcome KvCache::step_ended(StepId step, bool ok, std::span<const S
   in_flight_.pop_front();
   StepOutcome outcome;
   for (const StepRecord::Part& part : record.parts) {
+    if (part.again) continue;  // the rows that go on from the sequence's history speak for it
     auto it = sequences_.find(part.seq);
     const bool was_deferred = std::find(deferred.begin(), deferred.end(), part.seq) != deferred.end();
     if (was_deferred || part.spoilt) outcome.void_rows.push_back(part.seq);
@@ -302,8 +403,16 @@ KvCache::StepOutcome KvCache::step_ended(StepId step, bool ok, std::span<const S
       cut_back(seq, part.rows.begin);
       spoil_steps_in_flight(part.seq);
     } else if (ok) {
-      seal(part.seq, seq, part.rows.end);
+      // A sequence that was preempted meanwhile may have less.
+      seal(part.seq, seq, std::min(part.rows.end, seq.ready_tokens));
     }
+  }
+  for (const Fill& fill : record.fills) {
+    const auto lists = [&](std::span<const SeqId> ids) {
+      return std::find(ids.begin(), ids.end(), fill.seq) != ids.end();
+    };
+    const bool lost = lists(outcome.void_rows) || lists(deferred);
+    end_fill(fill, ok && (!lost || mutant(Mutant::kDeferredFill)));
   }
   for (BlockId id : record.pinned) map_.unpin_for_step(id);
   outcome.transfers = std::move(record.transfers);
@@ -330,8 +439,7 @@ void KvCache::seal(SeqId id, Sequence& seq, uint32_t done_tokens) {
 
 FrameBudget KvCache::budget(Tier tier) const {
   FrameBudget budget = map_.budget(tier);
-  budget.promised[static_cast<size_t>(FrameClass::kKvPlane)] =
-      promised_cells_[index_of(tier)] * kFramesPerKvCell;
+  budget.promised[index_of(Form::kKv)] = promised_cells_[index_of(tier)];
   return budget;
 }
 

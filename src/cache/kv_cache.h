@@ -32,8 +32,9 @@ namespace kvasir {
 
 struct CacheOptions {
   CacheGeometry geometry;
-  uint64_t device_bytes = 0;  // of K/V frames on the device tier
+  uint64_t device_bytes = 0;  // of cells on the device tier
   uint64_t host_bytes = 0;    // of the host tier; 0: there is none
+  uint64_t disk_bytes = 0;    // of the disk tier; 0: there is none
   // Of the stage ring, in the device's memory behind its frames; 0: there is none.
   uint64_t stage_bytes = 0;
   bool prefix_caching = true;
@@ -41,8 +42,22 @@ struct CacheOptions {
 
   // Blocks of which the stage ring holds one layer.
   uint32_t stage_blocks() const {
-    return static_cast<uint32_t>(stage_bytes / (2 * geometry.layer_plane_bytes()));
+    return static_cast<uint32_t>(stage_bytes / geometry.largest_piece_bytes());
   }
+  uint64_t tier_bytes(Tier tier) const {
+    return tier == Tier::kDevice ? device_bytes : (tier == Tier::kHost ? host_bytes : disk_bytes);
+  }
+  // Cells of KV that a tier holds in all.
+  uint32_t cells(Tier tier) const { return TierShape::of(geometry, tier, tier_bytes(tier)).cells(Form::kKv); }
+  Tier slower_tier() const { return host_bytes > 0 ? Tier::kHost : Tier::kDisk; }
+};
+
+// A copy on the disk that outlives the process: of the cell of a full block, in one layer group.
+struct SavedCell {
+  BlockHash hash;
+  Form form = Form::kKv;
+  uint32_t group = 0;
+  uint64_t at = 0;
 };
 
 // Each once, in ascending order.
@@ -60,17 +75,21 @@ class KvCache {
   struct Summary {
     uint32_t ready_tokens = 0;
     uint32_t blocks = 0;
-    std::array<uint32_t, kCopyTierCount> cells{};
-    std::array<uint32_t, kCopyTierCount> own_cells{};
+    std::array<uint32_t, kPlaces> cells{};
+    std::array<uint32_t, kPlaces> own_cells{};
     uint32_t leaving_cells = 0;
     LayerSet device_groups;
     uint32_t resident_blocks = 0;
+    Interval dropped;
+    uint32_t bare_cells = 0;
+    uint8_t dropped_first_group = 0;
+    uint8_t dropped_end_group = 0;
+    uint8_t restart_group = 0;
     bool tail_resident = true;
     bool tail_busy = false;
     uint32_t transfers = 0;
-    uint32_t cached_tokens = 0;
-    uint32_t cached_idle_blocks = 0;
-    std::array<uint32_t, kCopyTierCount> promised_cells{};
+    PrefixIndex::Match cached;
+    std::array<uint32_t, kTiers> promised_cells{};
   };
 
   // --- Sequences. A new one waits, and holds nothing.
@@ -80,6 +99,8 @@ class KvCache {
   void remove_sequence(SeqId id);
   bool contains(SeqId id) const { return sequences_.contains(id); }
   std::span<const Token> tokens(SeqId id) const { return at(id).tokens; }
+  // Its history: [0, ready_tokens) count as computed for the steps that follow.
+  uint32_t ready_tokens(SeqId id) const { return at(id).ready_tokens; }
   Summary summary(SeqId id) const;
   // Sequences whose summary was changed by somebody else's doings since the last call.
   std::vector<SeqId> take_changed();
@@ -92,49 +113,79 @@ class KvCache {
   // What is left of its promises ends.
   void end_promises(SeqId id);
   // Names new blocks for what [ready, end) still lacks, and counts [0, end) as ready for the steps that
-  // follow. Blocks that this fills from their first token on get frames in `keep` alone, the last one in
-  // every group. REQUIRES: the plan's arithmetic said that it fits.
-  void extend(SeqId id, uint32_t end, const LayerSet& keep, StepId step);
+  // follow. Blocks that this fills from their first token on get frames of KV in `writes.kv` alone, the last
+  // one in every group. REQUIRES: the plan's arithmetic said that it fits.
+  void extend(SeqId id, uint32_t end, const Writes& writes, StepId step);
   // Gives up all cells and promises; the sequence waits again.
   void drop_all(SeqId id);
+  // A sequence that does not run gives up all copies of a form on a tier. If it holds nothing then, that is
+  // drop_all(); else what was computed of a block that is not full counts only while there is KV of it.
+  void drop_form(SeqId id, Form form, Tier tier);
   // It gave up its cells at least once: what it runs next is (in part) a recomputation.
   bool was_dropped(SeqId id) const { return at(id).generation > 0; }
 
   // Prepares transfers that add what the change names and what is not there; `tail`: the block that is not
   // full is meant, too. One transfer for each layer group, in ascending order. Those whose bytes a step in
   // flight still writes are kept back until it has ended. Not for kAfterLayerWrites: see write_through().
-  std::vector<Transfer> add_copies(const CopyChange& change, bool tail);
-  // One copy that rows of a step write and that is to stay on the host, by the number of its block in the
-  // sequence's table: from a frame on the device, or, where there is none, from the stage ring.
-  struct WriteThrough {
-    uint32_t block = 0;
+  // Of KV for the device of which there is only X, nothing moves: see `projected`.
+  struct Cell {
+    uint32_t block = 0;  // its number in the sequence's table
     uint32_t group = 0;
-    bool from_ring = false;
   };
-  // Finds room on the host for the copies of a change with kAfterLayerWrites.
-  std::vector<WriteThrough> write_through(const CopyChange& change);
+  struct Additions {
+    std::vector<Transfer> transfers;
+    std::vector<Cell> projected;
+  };
+  Additions add_copies(const CopyChange& change, bool tail);
+  // Finds room on the slower tier for the copies of a change with kAfterLayerWrites, which rows of a step
+  // write, and returns those that are to come there.
+  std::vector<Cell> write_through(const CopyChange& change);
   // Gives up copies as another of their cells is ready (kWhenReady). Those on the device once the step that
   // is being made has been submitted: it may still read them.
   void leave(const CopyChange& change);
+  // Gives up copies of full blocks at once, also the last ones; those on the device as leave() does.
+  void drop(const CopyChange& change);
+
+  // A frame that the step in the making fills beside the sequence's newest rows. When the step has ended well
+  // it becomes a copy, in which the sequence has an interest.
+  uint64_t begin_fill(SeqId id, uint32_t block, Place place, uint32_t group);
 
   // A transfer that reads or fills these copies of a sequence begins its life; they are in use until it ends.
   // `cancellable`: nobody needs it if the sequence goes.
   struct Use {
     BlockId block = kNoBlock;
-    Tier tier = Tier::kDevice;
+    Place place;
     uint32_t group = 0;
     bool fills = false;
   };
   TransferId begin_transfer(SeqId id, const std::vector<Use>& uses, bool cancellable);
+  // One transfer in the making.
+  struct Addition {
+    Transfer transfer;
+    std::vector<Use> uses;
+    StepId last_write{};  // the newest step in flight that writes what it reads
+  };
+  // The segments that copy a cell of a form to another tier.
+  void move_cell(const BlockMap::Block& block, uint32_t group, Place from, Tier to, Addition& out) const;
   // True until transfer_ended() was called for it.
   bool in_flight(TransferId id) const { return transfers_.contains(id); }
-  void transfer_ended(TransferId id, bool ok);
+  // kCorrupt: what it read was not there; those copies are gone.
+  void transfer_ended(TransferId id, const Status& status);
   uint32_t transfers_in_flight() const { return static_cast<uint32_t>(transfers_.size()); }
   // Transfers that nobody wants any more since the last call.
   std::vector<TransferId> take_cancelled() { return std::exchange(cancelled_, {}); }
   // Sequences that since the last call lost the last copy of a cell, or rows that were deferred: what they
   // computed from there on is gone, and their rows in steps in flight will count for nothing.
   std::vector<SeqId> take_cut_back() { return std::exchange(cut_back_, {}); }
+
+  // --- What outlives its sequences.
+  // Transfers that copy blocks that came to be needed by nobody to slower tiers, in the background, so that
+  // they can be found when the device has no room for them any more.
+  std::vector<Transfer> save_idle();
+  // The cells on the disk of blocks that can be found there whole; and the way back, before anything else.
+  // restore() returns how many blocks it took.
+  std::vector<SavedCell> saved_cells() const;
+  size_t restore(std::span<const SavedCell> cells);
 
   // --- What a step needs to know.
   std::shared_ptr<const BlockTable> table(SeqId id);
@@ -169,12 +220,22 @@ class KvCache {
     std::shared_ptr<BlockTable> frames;  // of the table's blocks; see Holdings::table_changed
     uint32_t ready_tokens = 0;           // when the steps submitted so far have ended
     uint32_t sealed_blocks = 0;          // full and published, or found to be published already
-    std::array<uint32_t, kCopyTierCount> promised{};
+    std::array<uint32_t, kTiers> promised{};
     uint32_t transfers = 0;
     uint64_t generation = 0;  // raised by drop_all(): what older steps wrote is nobody's any more
 #if defined(KVASIR_MUTANTS)
     BlockTable stale_frames;
 #endif
+  };
+  // A frame that becomes a copy when its step has ended.
+  struct Fill {
+    SeqId seq;
+    uint64_t generation;
+    uint32_t block;  // of the table
+    BlockId id;
+    Place place;
+    uint32_t group;
+    uint64_t at;
   };
   struct StepRecord {
     StepId id;
@@ -182,16 +243,19 @@ class KvCache {
       SeqId seq;
       Interval rows;
       uint64_t generation;
+      bool again = false;   // dropped cells, computed again
       bool spoilt = false;  // what it read or wrote was lost meanwhile, or never computed
     };
     std::vector<Part> parts;
     std::vector<BlockId> pinned;      // given up, or less wanted, while this was the newest step
     std::vector<Transfer> transfers;  // to be started when it has ended
+    std::vector<Fill> fills;
   };
   struct TransferRecord {
     SeqId seq;
     std::vector<Use> uses;
     bool cancellable;
+    bool saves = false;  // a block that nobody needs
   };
 
   Sequence& at(SeqId id);
@@ -199,18 +263,19 @@ class KvCache {
   uint32_t block_tokens() const {
     return options_.geometry.block_tokens;
   }
-  // One transfer for the cells of a layer group, in the making.
-  struct Addition {
-    Transfer transfer;
-    std::vector<Use> uses;
-    StepId last_write{};  // the newest step in flight that writes what it reads
-  };
-  void add_copy(Sequence& seq, BlockId id, uint32_t group, Tier to, std::optional<uint64_t>& near,
+  // False: of a cell there is nothing that can be copied to that place.
+  bool add_copy(Sequence& seq, BlockId id, uint32_t group, Place to, std::optional<uint64_t>& near,
                 Addition& out);
+  const BlockMap::Copies* source_of(const BlockMap::Block& block, const BlockMap::Owner& owner, Place to,
+                                    uint32_t group, Place& from) const;
+  void end_fill(const Fill& fill, bool ok);
+  void find_dropped(const Sequence& seq, Summary& s) const;
+  std::array<uint32_t, kPlaces> frames_in_steps() const;
   bool being_written(const BlockMap::Block& block) const;
   void draw(Sequence& seq, Tier tier, uint32_t cells);
   void pin_for_newest_step(BlockId id);
   void give_up_blocks(Sequence& seq);
+  bool has_kv(const Sequence& seq, BlockId id) const;
   void cut_back(Sequence& seq, uint32_t tokens);
   void lose(SeqId id, BlockId block);
   void spoil_steps_in_flight(SeqId id);
@@ -230,7 +295,10 @@ class KvCache {
   std::vector<SeqId> touched_;
   std::vector<SeqId> cut_back_;
   uint64_t next_transfer_ = 1;
-  std::array<uint32_t, kCopyTierCount> promised_cells_{};
+  std::array<uint32_t, kTiers> promised_cells_{};
+  std::vector<Fill> next_fills_;     // of the step in the making
+  std::deque<BlockId> to_be_saved_;  // when fewer are
+  uint32_t saves_in_flight_ = 0;
 };
 
 }  // namespace kvasir

@@ -11,11 +11,11 @@ BlockId PrefixIndex::find(const BlockHash& hash) const {
   return it == entries_.end() ? kNoBlock : it->second.block;
 }
 
-bool PrefixIndex::publish(const BlockHash& hash, BlockId block, bool idle) {
+bool PrefixIndex::publish(const BlockHash& hash, BlockId block, const Adoptable& what) {
   Entry& entry = entries_[hash];
   if (entry.block != kNoBlock) return false;
   entry.block = block;
-  entry.idle = idle;
+  entry.what = what;
   ++published_;
   // extend() touches the lists of later hashes only, but may grow the table: copy the list first.
   const std::vector<Watcher> watchers = entry.watchers;
@@ -34,28 +34,29 @@ void PrefixIndex::unpublish(const BlockHash& hash) {
         std::min<uint32_t>(watch.match.matched, static_cast<uint32_t>(watch.chain.size()) - 1);
     for (uint32_t d = w.depth + 1; d <= last; ++d) leave(watch, d);
     for (uint32_t d = w.depth; d < watch.match.matched; ++d) {
-      if (entries_.at(watch.chain[d]).idle) --watch.match.idle;
+      watch.match.what.add(entries_.at(watch.chain[d]).what, -1u);
     }
     watch.match.matched = w.depth;
     changed_.insert(w.seq);
   }
   Entry& entry = entries_.at(hash);
   entry.block = kNoBlock;
-  entry.idle = false;
+  entry.what = {};
   --published_;
   if (entry.watchers.empty()) entries_.erase(hash);
 }
 
-void PrefixIndex::set_idle(const BlockHash& hash, bool idle) {
+void PrefixIndex::update(const BlockHash& hash, const Adoptable& what) {
   Entry& entry = entries_.at(hash);
-  if (entry.idle == idle) return;
-  entry.idle = idle;
+  if (entry.what == what) return;
   for (const Watcher& w : entry.watchers) {
     Watch& watch = watches_.at(w.seq);
     KV_CHECK(w.depth < watch.match.matched, "depth={} matched={}", w.depth, watch.match.matched);
-    watch.match.idle += idle ? 1 : -1;
+    watch.match.what.add(entry.what, -1u);
+    watch.match.what.add(what, 1);
     changed_.insert(w.seq);
   }
+  entry.what = what;
 }
 
 void PrefixIndex::watch(SeqId seq, std::vector<BlockHash> chain) {
@@ -94,7 +95,7 @@ void PrefixIndex::extend(SeqId seq, Watch& watch) {
   while (m.matched < watch.chain.size()) {
     const Entry& entry = entries_.at(watch.chain[m.matched]);
     if (entry.block == kNoBlock) break;
-    if (entry.idle) ++m.idle;
+    m.what.add(entry.what, 1);
     ++m.matched;
     if (m.matched < watch.chain.size()) join(seq, watch, m.matched);
     changed_.insert(seq);

@@ -4,34 +4,51 @@
 // looks a whole prompt up again at every step.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
 #include "cache/block_hash.h"
+#include "cache/place.h"
 #include "contract/ids.h"
 
 namespace kvasir {
 
+// The copies of full blocks that whoever adopts them takes an interest in, one for each cell, by place
+// (cache/place.h: only those of KV and X); and those of them that nobody needs otherwise.
+struct Adoptable {
+  std::array<uint32_t, kPlacesOfKv> cells{};
+  std::array<uint32_t, kPlacesOfKv> idle{};
+
+  void add(const Adoptable& o, uint32_t times) {
+    for (size_t p = 0; p < cells.size(); ++p) {
+      cells[p] += times * o.cells[p];
+      idle[p] += times * o.idle[p];
+    }
+  }
+  friend bool operator==(const Adoptable&, const Adoptable&) = default;
+};
+
 // Used by one thread.
 class PrefixIndex {
  public:
-  // How much of a watched chain is there: blocks [0, matched), of which `idle` are referenced by nobody.
+  // How much of a watched chain is there: blocks [0, matched), and what of them can be adopted.
   struct Match {
     uint32_t matched = 0;
-    uint32_t idle = 0;
+    Adoptable what;
   };
 
   // The block with this hash, or kNoBlock.
   BlockId find(const BlockHash& hash) const;
 
-  // Makes a full block findable; `idle`: nobody references it. False if another block has the hash already.
-  bool publish(const BlockHash& hash, BlockId block, bool idle);
+  // Makes a full block findable. False if another block has the hash already.
+  bool publish(const BlockHash& hash, BlockId block, const Adoptable& what);
   // REQUIRES: published.
   void unpublish(const BlockHash& hash);
-  // A published block's first reference came or its last one went.
-  void set_idle(const BlockHash& hash, bool idle);
+  // What can be adopted of a published block has changed.
+  void update(const BlockHash& hash, const Adoptable& what);
 
   // Watches a chain of block hashes for a sequence. REQUIRES: it is not watched.
   void watch(SeqId seq, std::vector<BlockHash> chain);
@@ -52,7 +69,7 @@ class PrefixIndex {
   };
   struct Entry {
     BlockId block = kNoBlock;
-    bool idle = false;
+    Adoptable what;
     std::vector<Watcher> watchers;  // those whose match reaches to this hash, or ends just before it
   };
   struct Watch {

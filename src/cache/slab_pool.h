@@ -1,9 +1,12 @@
 // The memory of one tier: equal slabs, each carved into frames of one class while it holds any.
 //
-// An empty slab belongs to no class, so that frames of every size share the memory. The pool deals in byte
-// offsets; whose memory they are offsets into is not its business.
+// An empty slab belongs to no class, so that frames of every size share the memory. A frame that is taken may
+// be idle: its bytes are kept, but nobody needs them. A slab in which nothing is needed is *spare*: any class
+// can have it, once its idle frames are given up. The pool deals in byte offsets; whose memory they are
+// offsets into is not its business.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <set>
@@ -11,28 +14,40 @@
 #include <vector>
 
 #include "base/status.h"
+#include "cache/extent_pool.h"
 
 namespace kvasir {
 
 // Used by one thread.
 class SlabPool {
  public:
-  // `frame_bytes[c]` is the size of a frame of class c.
-  // REQUIRES: 0 < frame_bytes[c] <= slab_bytes, and at most 64 frames of any class in a slab.
+  // `frame_bytes[c]` is the size of a frame of class c; 0: there is no such class here.
+  // REQUIRES: frame_bytes[c] <= slab_bytes, and at most 64 frames of any class in a slab.
   SlabPool(uint64_t capacity_bytes, uint64_t slab_bytes, std::span<const uint64_t> frame_bytes);
 
-  // The offset of a free frame, or nothing when neither a carved slab nor an empty one has room.
-  std::optional<uint64_t> allocate(size_t frame_class);
+  // The offset of a free frame: the one right behind `previous`, if that is free and its slab is not spare;
+  // else one in a slab that is not spare; else in a spare one of the class; else in an empty one, right
+  // behind the slab of `previous` where that can be. Nothing when there is none.
+  std::optional<uint64_t> allocate(size_t frame_class, std::optional<uint64_t> previous = std::nullopt);
+  // Takes the frame at this offset. False if it is not free.
+  bool claim(size_t frame_class, uint64_t offset);
 
-  // REQUIRES: allocate(frame_class) returned the offset, and it has not been released since.
+  // REQUIRES: the offset is that of a frame that is taken.
   void release(size_t frame_class, uint64_t offset);
+  void set_idle(size_t frame_class, uint64_t offset, bool idle);
 
   uint32_t slabs() const { return static_cast<uint32_t>(slabs_.size()); }
-  uint32_t empty_slabs() const { return static_cast<uint32_t>(empty_.size()); }
-  // Free frames in slabs that are carved for the class.
-  uint32_t free_frames(size_t frame_class) const { return classes_[frame_class].free; }
+  uint32_t empty_slabs() const { return empty_.free_units(); }
+  // Empty ones, and those of which all that is taken is idle.
+  uint32_t spare_slabs() const { return spare_; }
+  // In slabs that are not spare: free frames, and idle ones.
+  uint32_t loose_free(size_t frame_class) const { return classes_[frame_class].loose_free; }
+  uint32_t loose_idle(size_t frame_class) const { return classes_[frame_class].loose_idle; }
   uint32_t used_frames(size_t frame_class) const { return classes_[frame_class].used; }
+  uint32_t idle_frames(size_t frame_class) const { return classes_[frame_class].idle; }
   uint32_t frames_per_slab(size_t frame_class) const { return classes_[frame_class].per_slab; }
+  // The frame is in a spare slab.
+  bool in_spare_slab(uint64_t offset) const { return slabs_[offset / slab_bytes_].needed() == 0; }
 
   Status check_integrity() const;
 
@@ -41,19 +56,31 @@ class SlabPool {
   struct Slab {
     size_t frame_class = kEmpty;
     uint64_t used = 0;  // bit i: frame i is taken
+    uint64_t idle = 0;  // of those: nobody needs it
+    uint64_t needed() const { return used & ~idle; }
   };
   struct Class {
     uint64_t frame_bytes = 0;
     uint32_t per_slab = 0;
-    uint32_t free = 0;
+    uint32_t loose_free = 0;
+    uint32_t loose_idle = 0;
     uint32_t used = 0;
-    std::set<uint32_t> partial;  // slabs with a free frame, lowest first, so that use stays dense
+    uint32_t idle = 0;
+    // Slabs with a free frame, lowest first, so that use stays dense.
+    std::set<uint32_t> partial;
+    std::set<uint32_t> partial_spare;
   };
+
+  // What the counts and lists say of a carved slab, put in or taken out; sign: 1 or -1.
+  void count(uint32_t index, int sign);
+  uint64_t take(uint32_t index, uint32_t frame);
+  void carve(uint32_t index, size_t frame_class);
 
   const uint64_t slab_bytes_;
   std::vector<Slab> slabs_;
   std::vector<Class> classes_;
-  std::set<uint32_t> empty_;
+  ExtentPool empty_;
+  uint32_t spare_ = 0;
 };
 
 }  // namespace kvasir

@@ -5,7 +5,10 @@
 namespace kvasir {
 
 StageRing::StageRing(const CacheGeometry& geometry, uint64_t offset, uint32_t slots)
-    : offset_(offset), plane_bytes_(geometry.layer_plane_bytes()), used_(slots) {}
+    : offset_(offset),
+      plane_bytes_(geometry.layer_plane_bytes()),
+      slot_bytes_(geometry.largest_piece_bytes()),
+      used_(slots) {}
 
 void StageRing::begin_step() {
   for (Use& use : used_) use.until = kStepBegins;
@@ -15,7 +18,7 @@ StageRing::Slot StageRing::take(uint32_t layer) {
   KV_CHECK(!used_.empty(), "layer={}: there is no stage ring", layer);
   Slot slot;
   slot.index = next_;
-  slot.at.k = offset_ + 2 * plane_bytes_ * next_;
+  slot.at.k = offset_ + slot_bytes_ * next_;
   slot.at.v = slot.at.k + plane_bytes_;
   slot.free_from = used_[next_].until;
   slot.after = used_[next_].transfer;

@@ -11,7 +11,7 @@
 
 namespace kvasir {
 
-// Used by one thread. A slot holds the planes of one layer of one block.
+// Used by one thread. A slot holds a piece of any form: one layer of one block.
 class StageRing {
  public:
   // A slot, and what has to be over before it may be written.
@@ -41,6 +41,7 @@ class StageRing {
   };
   const uint64_t offset_;
   const uint64_t plane_bytes_;
+  const uint64_t slot_bytes_;
   std::vector<Use> used_;
   uint32_t next_ = 0;
 };

@@ -11,16 +11,16 @@ constexpr uint64_t kFewestSlots = 4;
 
 }  // namespace
 
-uint64_t stage_ring_bytes(const CacheGeometry& geometry, uint64_t device_bytes, uint64_t host_bytes,
+uint64_t stage_ring_bytes(const CacheGeometry& geometry, uint64_t device_bytes, uint64_t slower_bytes,
                           uint32_t longest_tokens) {
   const uint64_t cell = geometry.kv_cell_bytes();
-  if (host_bytes < cell) return 0;
-  const uint64_t slot = 2 * geometry.layer_plane_bytes();
+  if (slower_bytes < cell) return 0;
+  const uint64_t slot = geometry.largest_piece_bytes();
   const uint64_t most = geometry.blocks_for(longest_tokens);
   // The longest request, in blocks, that fits beside a ring of so many bytes that passes so many blocks.
   const auto longest = [&](uint64_t ring, uint64_t passes) {
     const CellCapacity capacity = {geometry.groups(), static_cast<uint32_t>((device_bytes - ring) / cell),
-                                   static_cast<uint32_t>(host_bytes / cell), static_cast<uint32_t>(passes)};
+                                   static_cast<uint32_t>(slower_bytes / cell), static_cast<uint32_t>(passes)};
     return std::min<uint64_t>(most, Residence::longest(capacity));
   };
   // What streams has two blocks on the device: the one in which it ends and the one in which a chunk begins.

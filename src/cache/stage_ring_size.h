@@ -7,14 +7,15 @@
 
 namespace kvasir {
 
-// Bytes of the ring, of a device tier of `device_bytes` in all (frames and ring) with a host tier of
-// `host_bytes` behind it, where no request is longer than `longest_tokens`. A slot is one layer of a block.
+// Bytes of the ring, of a device tier of `device_bytes` in all (frames and ring) with a tier behind it
+// that holds `slower_bytes` of keys and values, where no request is longer than `longest_tokens`. A slot is
+// one layer of a block.
 //
 // Two layers of the longest request that the tiers could hold, so that one is staged while the one before is
 // attended; at least 4 slots, and at most half of the device tier, or what two blocks of frames leave of it:
 // less than those, and nothing can be staged. It is no more than 4 slots where a larger one lets no request
-// be longer, since then nothing of that length has to pass it. 0 without a host tier.
-uint64_t stage_ring_bytes(const CacheGeometry& geometry, uint64_t device_bytes, uint64_t host_bytes,
+// be longer, since then nothing of that length has to pass it. 0 without such a tier.
+uint64_t stage_ring_bytes(const CacheGeometry& geometry, uint64_t device_bytes, uint64_t slower_bytes,
                           uint32_t longest_tokens);
 
 }  // namespace kvasir

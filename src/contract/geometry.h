@@ -1,10 +1,11 @@
-// The shape of the grid, token block x layer group, and how its cells become frames.
+// The shape of the grid, token block x layer group, and what a cell of it takes as bytes.
 //
-// A frame holds one plane (K, or V) of `block_tokens` tokens x `layers_per_group` consecutive layers. Where
-// the layers do not divide evenly, the last group is shorter and leaves the end of its frame unused, so that
-// K and V frames are of one class.
+// A frame holds one copy of a cell in one form: KV, X or H of `block_tokens` tokens x `layers_per_group`
+// consecutive layers. Where the layers do not divide evenly, the last group is shorter and leaves the end of
+// its frame unused, so that all frames of a form are equal.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "base/check.h"
@@ -12,12 +13,6 @@
 #include "contract/ids.h"
 
 namespace kvasir {
-
-// Classes of equal frames that share one pool. K and V planes are one class; other forms add theirs.
-enum class FrameClass : uint8_t { kKvPlane };
-constexpr int kFrameClasses = 1;
-// A cell's KV is a frame of K and one of V.
-constexpr uint32_t kFramesPerKvCell = 2;
 
 struct CacheGeometry {
   uint32_t block_tokens = 64;  // a multiple of 16 that divides 256
@@ -36,11 +31,8 @@ struct CacheGeometry {
   // The index of a layer inside its group's frame.
   uint32_t layer_in_group(uint32_t layer) const { return layer % layers_per_group; }
 
-  uint64_t frame_bytes(FrameClass) const { return layer_plane_bytes() * layers_per_group; }
-  // K (or V) of one layer of a block: what a frame has of each layer of its group, one behind the other.
+  // K (or V) of one layer of a block.
   uint64_t layer_plane_bytes() const { return kv_plane_bytes_per_token_layer * block_tokens; }
-  // Frames for the K and V of one block in every layer.
-  uint32_t kv_frames_per_block() const { return kFramesPerKvCell * groups(); }
   bool has(Form form) const { return piece_bytes(form) > 0; }
   // What a cell has of one layer, contiguous: K and then V, or X. Of H a cell has one such piece in all.
   uint64_t piece_bytes(Form form) const {
@@ -57,8 +49,24 @@ struct CacheGeometry {
   // Pieces of a cell, one behind the other, that of the group's first layer first.
   uint32_t pieces(Form form) const { return form == Form::kH ? 1 : layers_per_group; }
   uint64_t cell_bytes(Form form) const { return piece_bytes(form) * pieces(form); }
-  uint64_t kv_cell_bytes() const { return kFramesPerKvCell * frame_bytes(FrameClass::kKvPlane); }
-  uint64_t kv_block_bytes() const { return frame_bytes(FrameClass::kKvPlane) * kv_frames_per_block(); }
+  uint64_t kv_cell_bytes() const { return cell_bytes(Form::kKv); }
+  uint64_t kv_block_bytes() const { return kv_cell_bytes() * groups(); }
+  // The largest piece of any form that there is: what a slot of the stage ring has to hold.
+  uint64_t largest_piece_bytes() const {
+    return std::max({piece_bytes(Form::kKv), piece_bytes(Form::kX), piece_bytes(Form::kH)});
+  }
+  // Layers of a group: as many as layers_per_group, but for the last one.
+  uint32_t layers_in(uint32_t group) const {
+    return std::min(layers_per_group, layers - group * layers_per_group);
+  }
+
+  // On a disk a piece begins at a multiple of this.
+  static constexpr uint64_t kDiskAlignment = 4096;
+  // From one piece of a cell to the next, and from one cell to the next, on a tier.
+  uint64_t piece_stride(Form form, Tier tier) const {
+    return tier == Tier::kDisk ? round_up(piece_bytes(form), kDiskAlignment) : piece_bytes(form);
+  }
+  uint64_t cell_stride(Form form, Tier tier) const { return piece_stride(form, tier) * pieces(form); }
 
   uint32_t blocks_for(uint32_t tokens) const { return ceil_div(tokens, block_tokens); }
   uint32_t block_of(uint32_t position) const { return position / block_tokens; }

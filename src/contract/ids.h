@@ -1,6 +1,7 @@
 // The names of things that cross seams.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace kvasir {
@@ -32,6 +33,13 @@ constexpr int kTiers = 3;
 // first layer of a group.
 enum class Form : uint8_t { kKv, kX, kH };
 constexpr int kForms = 3;
+
+constexpr size_t index_of(Tier tier) {
+  return static_cast<size_t>(tier);
+}
+constexpr size_t index_of(Form form) {
+  return static_cast<size_t>(form);
+}
 
 const char* name(Tier tier);
 const char* name(Form form);

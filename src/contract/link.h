@@ -61,6 +61,18 @@ struct TransferDone {
 
 enum class TransferState : uint8_t { kPending, kDone, kFailed };
 
+// What a disk tier has done so far.
+struct DiskStats {
+  uint64_t reads = 0;  // that have ended well; `writes` likewise
+  uint64_t writes = 0;
+  uint64_t read_bytes = 0;  // without padding
+  uint64_t written_bytes = 0;
+  uint64_t read_errors = 0;  // the device or the system said no
+  uint64_t short_reads = 0;  // the file ended early: somebody truncated it
+  uint64_t checksum_mismatches = 0;
+  uint64_t write_errors = 0;  // short ones included
+};
+
 // What a link has done so far, and what it was measured to do.
 struct LinkStats {
   // Bytes that were moved, [from][to].
@@ -73,6 +85,8 @@ struct LinkStats {
   double bytes_per_s = 0;     // while moving; 0: nothing was moved yet
   double latency_s = 0;       // of one transfer, beside its bytes
   bool emulated = false;      // its speed is set, not the machine's
+  bool has_disk = false;
+  DiskStats disk;
   // Of the disk, to which busy_s, bytes_per_s, latency_s and emulated do not refer.
   double disk_busy_s = 0;       // some of its pieces were on their way
   double disk_bytes_per_s = 0;  // in that time; 0: nothing was moved yet

@@ -9,8 +9,8 @@ PlanBuilder::PlanBuilder(const View& view)
     : view_(view),
       groups_(view.geometry.groups()),
       all_layers_(LayerSet::all(groups_)),
-      device_(view, Tier::kDevice),
-      host_(view, Tier::kHost),
+      slower_(view.slower_tier()),
+      ledgers_{CellLedger(view, Tier::kDevice), CellLedger(view, Tier::kHost), CellLedger(view, Tier::kDisk)},
       running_seqs_(static_cast<uint32_t>(view.running.size())),
       decodes_run_(std::any_of(view.running.begin(), view.running.end(),
                                [](const SeqView& s) { return s.decoding(); })) {
@@ -50,39 +50,63 @@ bool PlanBuilder::take(Touched& t, Tier tier, uint32_t cells) {
 Residence PlanBuilder::residence(const SeqView& seq) const {
   return Residence::of(
       view_.geometry.blocks_for(seq.max_total_tokens),
-      {groups_, view_.total_cells(Tier::kDevice), view_.total_cells(Tier::kHost), view_.stage_blocks});
+      {groups_, view_.total_cells(Tier::kDevice), view_.total_cells(slower_), view_.stage_blocks});
+}
+
+// Blocks of each layer that pass the ring when rows of the sequence run.
+uint32_t PlanBuilder::stage_blocks(const SeqView& seq, const Touched& t) const {
+  const uint32_t lacking = t.blocks - t.resident;
+  const uint32_t x_elsewhere = seq.x_elsewhere() ? std::max(lacking, t.x_elsewhere) : t.x_elsewhere;
+  return history_stage_blocks(view_.geometry, seq, lacking, x_elsewhere);
+}
+
+// Rows of the sequence, beside those that compute again what it dropped, for which there is memory.
+uint32_t PlanBuilder::scratch_room(const SeqView& seq) const {
+  if (view_.scratch_tokens == 0) return UINT32_MAX;
+  const uint32_t taken = planned_rows_ + seq.dropped.size();
+  return view_.scratch_tokens - std::min(view_.scratch_tokens, taken);
 }
 
 bool PlanBuilder::can_run(const SeqView& seq) const {
-  if (seq.stalled || seq.tail_busy) return false;
-  return seq.blocks - seq.resident_blocks + staged_blocks_ <= view_.stage_blocks;
+  if (seq.stalled || seq.tail_busy || waits_too_long_for(seq)) return false;
+  Touched as_it_is;
+  as_it_is.blocks = seq.blocks;
+  as_it_is.resident = seq.resident_blocks;
+  return stage_blocks(seq, as_it_is) + staged_blocks_ <= view_.stage_blocks && scratch_room(seq) > 0;
 }
 
-LayerSet PlanBuilder::kept(const SeqView& seq, const std::optional<LayerSet>& keep) const {
-  if (keep) return *keep;
+PlanBuilder::Placement PlanBuilder::placement(const SeqView& seq, const RowOptions& options) const {
+  Placement place;
   const Residence where = residence(seq);
-  return where.streams ? spread_groups(where.kept_groups, groups_) : all_layers_;
+  place.writes.kv =
+      options.kv ? *options.kv : (where.streams ? spread_groups(where.kept_groups, groups_) : all_layers_);
+  place.writes.x = options.x;
+  place.writes.h = options.h;
+  place.slower = options.slower ? *options.slower : all_layers_ - place.writes.kv - place.writes.x;
+  place.restore = options.restore;
+  return place;
 }
 
 void PlanBuilder::copy_change(const SeqView& seq, Verb verb, Interval tokens, const LayerSet& layers,
-                              Tier tier, Trigger trigger) {
-  plan_.copies.push_back({verb, seq.id, tokens, layers, Form::kKv, tier, trigger});
+                              Form form, Tier tier, Trigger trigger) {
+  plan_.copies.push_back({verb, seq.id, tokens, layers, form, tier, trigger});
 }
 
 void PlanBuilder::promise(const SeqView& seq, Touched& t, Tier tier, uint32_t cells) {
   if (cells == 0) return;
-  t.promised[static_cast<size_t>(tier)] += cells;
+  t.promised[index_of(tier)] += cells;
   plan_.promises.push_back({seq.id, cells, tier, Promise::Kind::kOwn});
 }
 
 // ---------------------------------------------------------------- admission
 
-// What a sequence that streams may still need on the host: at its greatest length all but the last block.
-uint32_t PlanBuilder::host_cells_to_come(const SeqView& seq) const {
+// What a sequence that streams may still need on the slower tier: at its greatest length all but the last
+// block.
+uint32_t PlanBuilder::slower_cells_to_come(const SeqView& seq) const {
   const Residence where = residence(seq);
   if (!where.streams) return 0;
   const uint32_t most = (view_.geometry.blocks_for(seq.max_total_tokens) - 1) * (groups_ - where.kept_groups);
-  return most - std::min(most, seq.kv_cells(Tier::kHost) + seq.promised(Tier::kHost));
+  return most - std::min(most, seq.kv_cells(slower_) + seq.promised(slower_));
 }
 
 bool PlanBuilder::admit(const SeqView& seq, uint32_t spare_blocks) {
@@ -92,8 +116,9 @@ bool PlanBuilder::admit(const SeqView& seq, uint32_t spare_blocks) {
   if (seq.blocks > 0) return bring_back(seq, spare_blocks);
   const uint32_t cached = seq.cached_tokens / view_.geometry.block_tokens;
   if (admit_with(seq, cached, spare_blocks)) return true;
-  // One that streams may find its own prefix in the frames that its rows need.
-  return cached > 0 && residence(seq).streams && admit_with(seq, 0, spare_blocks);
+  // One that streams may find its own prefix in the frames that its rows need; of another's the copies may
+  // not fit on the device, or not through the ring.
+  return cached > 0 && admit_with(seq, 0, spare_blocks);
 }
 
 // Admits a sequence that holds nothing, and adopts so many blocks: all that are cached, or none.
@@ -101,27 +126,57 @@ bool PlanBuilder::admit_with(const SeqView& seq, uint32_t adopted, uint32_t spar
   const Residence where = residence(seq);
   const uint32_t known_blocks = view_.geometry.blocks_for(seq.known_tokens);
   const uint32_t promised = seq.promised(Tier::kDevice);
+  const uint32_t there = adopted > 0 ? seq.cached_resident_cells : 0;
+  const uint32_t elsewhere = adopted * groups_ - there;
+  // X that comes over a link passes the ring on its way to become KV.
+  const bool x = elsewhere > 0 && view_.geometry.has(Form::kX) && view_.total_cells(slower_) > 0;
+  const uint32_t through_ring = (where.streams && elsewhere > 0 ? adopted : 0) + (x ? adopted : 0);
+  if (through_ring > 0 && staged_blocks_ + through_ring > view_.stage_blocks) return false;
   // One that streams needs no more at a time than the block that it ends in, and the one where it began,
   // beside what it adopts; it is asked for and not kept.
   const uint32_t asked = where.streams ? 2 * groups_ + known_blocks * where.kept_groups : 0;
-  const uint32_t whole = where.streams ? 0 : (known_blocks - adopted) * groups_;
+  const uint32_t whole = where.streams ? 0 : known_blocks * groups_ - there;
   const uint32_t fresh = whole > promised ? whole - promised : 0;
-  const uint32_t on_host = host_cells_to_come(seq);
-  CellLedger after = device_;
-  after.take(fresh);
-  if (adopted > 0) after.adopt(adopted * groups_, seq.cached_idle_blocks * groups_);
-  if (after.available() < int64_t{spare_blocks} * groups_ + asked || host_.available() < on_host)
-    return false;
+  const uint32_t on_slower = slower_cells_to_come(seq);
+  std::array<CellLedger, kTiers> after = ledgers_;
+  after[index_of(Tier::kDevice)].take(fresh);
+  after[index_of(slower_)].take(on_slower);
+  if (!where.streams) after[index_of(Tier::kDevice)].find(elsewhere);
+  if (adopted > 0) {
+    const auto kv = seq.cached_idle[index_of(Form::kKv)];
+    const auto x_idle = seq.cached_idle[index_of(Form::kX)];
+    after[index_of(Tier::kDevice)].adopt(there, kv[index_of(Tier::kDevice)]);
+    for (Tier tier : View::kAllTiers) {
+      if (tier != Tier::kDevice) after[index_of(tier)].adopt(elsewhere, kv[index_of(tier)]);
+      if (view_.geometry.has(Form::kX))
+        after[index_of(tier)].adopt(elsewhere, x_idle[index_of(tier)], Form::kX);
+    }
+  }
+  if (after[index_of(Tier::kDevice)].available() < int64_t{spare_blocks} * groups_ + asked) return false;
+  for (const CellLedger& tier : after) {
+    if (!tier.fits()) return false;
+  }
 
   Touched& t = touch(seq);
-  device_ = after;
-  host_.take(on_host);
+  ledgers_ = after;
+  t.admitted = true;
   ++running_seqs_;
   t.ready_tokens = adopted * view_.geometry.block_tokens;
   t.blocks = t.resident = adopted;
+  if (x) t.x_elsewhere = adopted;
   if (adopted > 0) plan_.adoptions.push_back({seq.id, t.ready_tokens});
   promise(seq, t, Tier::kDevice, fresh);
-  promise(seq, t, Tier::kHost, on_host);
+  promise(seq, t, slower_, on_slower);
+  if (elsewhere > 0 && where.streams) {
+    t.resident = 0;
+    t.device_groups = {};
+  } else if (elsewhere > 0) {
+    copy_change(seq, Verb::kAdd, {0, t.ready_tokens}, all_layers_, Form::kKv, Tier::kDevice,
+                Trigger::kBeforeLayer);
+    // What comes draws on the promise.
+    uint32_t& left = t.promised[index_of(Tier::kDevice)];
+    left -= std::min(left, elsewhere);
+  }
   return true;
 }
 
@@ -138,20 +193,26 @@ bool PlanBuilder::bring_back(const SeqView& seq, uint32_t spare_blocks) {
   const uint32_t known = long_one ? 0 : view_.geometry.blocks_for(seq.known_tokens) * groups_;
   const uint32_t covered = held + missing + seq.promised(Tier::kDevice);
   const uint32_t more = known > covered ? known - covered : 0;
-  const uint32_t on_host = host_cells_to_come(seq);
+  const uint32_t on_slower = slower_cells_to_come(seq);
   // One that streams may begin a block in its next step.
   const uint32_t asked = long_one ? groups_ : 0;
-  if (device_.available() - missing - more - asked < int64_t{spare_blocks} * groups_) return false;
-  if (host_.available() < on_host) return false;
+  std::array<CellLedger, kTiers> after = ledgers_;
+  CellLedger& device = after[index_of(Tier::kDevice)];
+  device.take(missing + more);
+  device.find(missing);
+  after[index_of(slower_)].take(on_slower);
+  if (device.available() - asked < int64_t{spare_blocks} * groups_) return false;
+  if (!device.fits() || !after[index_of(slower_)].fits()) return false;
 
   Touched& t = touch(seq);
-  device_.take(missing + more);
-  host_.take(on_host);
+  ledgers_ = after;
+  t.admitted = true;
   ++running_seqs_;
   if (adds) {
-    copy_change(seq, Verb::kAdd, back, all_layers_, Tier::kDevice, Trigger::kBeforeLayer);
+    copy_change(seq, Verb::kAdd, back, all_layers_, Form::kKv, Tier::kDevice, Trigger::kBeforeLayer);
     t.tail_resident = true;
     if (!long_one) {
+      if (seq.x_elsewhere()) t.x_elsewhere = t.blocks - t.resident;
       t.resident = seq.blocks;
       t.device_groups = all_layers_;
     }
@@ -159,39 +220,52 @@ bool PlanBuilder::bring_back(const SeqView& seq, uint32_t spare_blocks) {
   if (more > 0) {
     // The copies draw on promises, too: what comes back is promised with what is to be computed.
     promise(seq, t, Tier::kDevice, missing + more);
-    t.promised[static_cast<size_t>(Tier::kDevice)] -= missing;
+    t.promised[index_of(Tier::kDevice)] -= missing;
   }
-  promise(seq, t, Tier::kHost, on_host);
+  promise(seq, t, slower_, on_slower);
   return true;
 }
 
 // ---------------------------------------------------------------- rows
 
-bool PlanBuilder::add_rows(const SeqView& seq, uint32_t end, RowKind kind, const LayerSet& keep) {
+bool PlanBuilder::add_rows(const SeqView& seq, uint32_t end, RowKind kind, const Placement& place) {
   Touched& t = touch(seq);
   if (seq.stalled || seq.tail_busy) return false;
-  const RowNeeds needs(view_.geometry, t.blocks, t.resident, end, keep);
-  if (needs.stage_blocks > 0 && staged_blocks_ + needs.stage_blocks > view_.stage_blocks) return false;
+  const RowNeeds needs(view_.geometry, t.blocks, t.resident, end, place.writes, place.slower);
+  const uint32_t history = t.blocks - t.resident;
+  const uint32_t staged = needs.stage_blocks - history + stage_blocks(seq, t);
+  if (staged > 0 && staged_blocks_ + staged > view_.stage_blocks) return false;
+  if (end - t.ready_tokens > scratch_room(seq)) return false;
+  if (waits_too_long_for(seq)) return false;
   const uint32_t b = view_.geometry.block_tokens;
   const Interval tail = {t.ready_tokens / b * b, t.ready_tokens};
   const uint32_t tail_cells = t.tail_resident ? 0
                                               : cells_to_add(view_.geometry, seq, t.blocks, tail, all_layers_,
                                                              Tier::kDevice, /*tail=*/true);
+  const bool again = !seq.dropped.empty();
+  const uint32_t again_blocks = again ? view_.geometry.blocks_for(seq.dropped.size()) : 0;
   const std::array<uint32_t, kTiers> promised = t.promised;
-  const CellLedger device = device_;
-  if (!take(t, Tier::kDevice, needs.device_cells + tail_cells)) return false;
-  if (!take(t, Tier::kHost, needs.host_cells)) {
+  const std::array<CellLedger, kTiers> ledgers = ledgers_;
+  CellLedger& device = ledger(Tier::kDevice);
+  bool fits = take(t, Tier::kDevice, needs.device_cells + tail_cells) && take(t, slower_, needs.slow_cells);
+  device.find(tail_cells);
+  device.take(again_blocks * place.restore.kv.count());
+  device.take(needs.x_cells + again_blocks * place.restore.x.count(), Form::kX);
+  device.take(needs.h_cells + again_blocks * place.restore.h.count(), Form::kH);
+  fits = fits && device.fits() && ledger(slower_).fits();
+  if (!fits) {
     t.promised = promised;
-    device_ = device;
+    ledgers_ = ledgers;
     return false;
   }
 
   if (!t.tail_resident) {
-    copy_change(seq, Verb::kAdd, tail, all_layers_, Tier::kDevice, Trigger::kBeforeLayer);
+    copy_change(seq, Verb::kAdd, tail, all_layers_, Form::kKv, Tier::kDevice, Trigger::kBeforeLayer);
     t.tail_resident = true;
   }
-  plan_copies_of_rows(seq, t, end, keep);
-  staged_blocks_ += needs.stage_blocks;
+  plan_copies_of_rows(seq, t, end, place);
+  if (again) compute_again(seq, place.restore);
+  staged_blocks_ += staged;
   t.blocks += needs.new_blocks;
   t.has_rows = true;
   Rows rows;
@@ -199,38 +273,51 @@ bool PlanBuilder::add_rows(const SeqView& seq, uint32_t end, RowKind kind, const
   rows.tokens = {t.ready_tokens, end};
   rows.layers = all_layers_;
   rows.kind = kind;
-  rows.writes.kv = keep;
+  rows.writes = place.writes;
   rows.samples = end == seq.known_tokens;
   planned_tokens_ += rows.tokens.size();
+  planned_rows_ += rows.tokens.size();
   if (kind != RowKind::kDecode) planned_prefill_ += rows.tokens.size();
   t.ready_tokens = end;
   plan_.rows.push_back(std::move(rows));
   return true;
 }
 
+// What was dropped is computed again beside the rows that read it.
+void PlanBuilder::compute_again(const SeqView& seq, const Writes& restore) {
+  Rows rows;
+  rows.seq = seq.id;
+  rows.tokens = seq.dropped;
+  for (uint32_t g = seq.restart_group; g < seq.dropped_end_group; ++g) rows.layers.add(g);
+  rows.kind = RowKind::kRecompute;
+  rows.writes = {restore.kv & rows.layers, restore.x & rows.layers, restore.h & rows.layers};
+  planned_rows_ += rows.tokens.size();
+  planned_prefill_ += rows.tokens.size();
+  plan_.rows.push_back(std::move(rows));
+}
+
 // What the rows [ready, end) read that is not on the device is staged; of what they write, and of full blocks
-// on the device, that goes to the host which is not to be kept.
+// on the device, that goes to the slower tier which is not to be kept.
 void PlanBuilder::plan_copies_of_rows(const SeqView& seq, const Touched& before, uint32_t end,
-                                      const LayerSet& keep) {
+                                      const Placement& place) {
   const uint32_t b = view_.geometry.block_tokens;
   if (before.resident < before.blocks) {
-    copy_change(seq, Verb::kStage, {0, before.ready_tokens}, all_layers_ - before.device_groups,
+    copy_change(seq, Verb::kStage, {0, before.ready_tokens}, all_layers_ - before.device_groups, Form::kKv,
                 Tier::kDevice, Trigger::kBeforeLayer);
   }
-  if (keep == all_layers_) return;
   const Interval fresh = {before.blocks * b, end / b * b};
-  if (!fresh.empty()) {
-    copy_change(seq, Verb::kAdd, fresh, all_layers_ - keep, Tier::kHost, Trigger::kAfterLayerWrites);
+  if (!fresh.empty() && !place.slower.empty()) {
+    copy_change(seq, Verb::kAdd, fresh, place.slower, Form::kKv, slower_, Trigger::kAfterLayerWrites);
   }
-  if (!residence(seq).streams) return;
+  if (place.writes.kv == all_layers_ || !residence(seq).streams) return;
   // Blocks that were adopted, or filled token by token, are still on the device.
   const Interval full = {0, before.ready_tokens / b * b};
   const uint32_t tail = before.ready_tokens % b == 0 ? 0 : groups_;
   const uint32_t staying =
       seq.blocks == 0 ? before.resident * groups_ : seq.kv_cells(Tier::kDevice) - seq.leaving_cells;
   if (!full.empty() && staying > tail &&
-      add_copies(seq, full, all_layers_ - keep, Tier::kHost, Trigger::kBackground)) {
-    release(seq, full, all_layers_ - keep, Tier::kDevice);
+      add_copies(seq, full, all_layers_ - place.writes.kv, slower_, Trigger::kBackground)) {
+    release(seq, full, all_layers_ - place.writes.kv, Tier::kDevice);
   }
 }
 
@@ -241,109 +328,58 @@ uint32_t PlanBuilder::prefill_room() const {
   return most - std::min(most, planned_prefill_);
 }
 
-uint32_t PlanBuilder::prefill(const SeqView& seq, uint32_t max_tokens, std::optional<LayerSet> keep) {
+// Others' decodes do not wait for what it computes again longer than they would for a prefill.
+bool PlanBuilder::waits_too_long_for(const SeqView& seq) const {
+  return !plan_.rows.empty() && seq.dropped.size() > prefill_room();
+}
+
+uint32_t PlanBuilder::prefill(const SeqView& seq, uint32_t max_tokens, const RowOptions& options) {
   const Touched& t = touch(seq);
-  const LayerSet where = kept(seq, keep);
+  const Placement place = placement(seq, options);
+  const LayerSet& kept = place.writes.kv;
   const uint32_t b = view_.geometry.block_tokens;
   const uint32_t begin = t.ready_tokens;
   int64_t end = std::min<int64_t>(seq.known_tokens, int64_t{begin} + max_tokens);
-  end = std::min<int64_t>(end, int64_t{begin} + prefill_room());
+  end = std::min<int64_t>(end, int64_t{begin} + std::min(prefill_room(), scratch_room(seq)));
   const int64_t device_cells =
-      t.promised[static_cast<size_t>(Tier::kDevice)] + std::max<int64_t>(device_.available(), 0);
-  if (where == all_layers_) {
+      t.promised[index_of(Tier::kDevice)] + std::max<int64_t>(ledger(Tier::kDevice).available(), 0);
+  if (kept == all_layers_) {
     end = std::min(end, (t.blocks + device_cells / groups_) * b);
   } else {
     // Through the ring pass what is staged and the full blocks of this chunk; of those some groups are kept,
     // and all of the block in which it ends.
-    int64_t room = int64_t{view_.stage_blocks} - staged_blocks_ - (t.blocks - t.resident);
-    if (!where.empty()) room = std::min(room, (device_cells - groups_) / where.count());
+    int64_t room = int64_t{view_.stage_blocks} - staged_blocks_ - stage_blocks(seq, t);
+    if (!kept.empty()) room = std::min(room, (device_cells - groups_) / kept.count());
     end = std::min(end, (t.blocks + std::max<int64_t>(room, 0) + 1) * b - 1);
   }
   if (end <= begin) return 0;
   const RowKind kind = begin < seq.prompt_tokens ? RowKind::kPrefill : RowKind::kRecompute;
-  return add_rows(seq, static_cast<uint32_t>(end), kind, where) ? static_cast<uint32_t>(end) - begin : 0;
+  return add_rows(seq, static_cast<uint32_t>(end), kind, place) ? static_cast<uint32_t>(end) - begin : 0;
 }
 
-bool PlanBuilder::decode(const SeqView& seq, std::optional<LayerSet> keep) {
+bool PlanBuilder::decode(const SeqView& seq, const RowOptions& options) {
   KV_CHECK(seq.decoding(), "seq={} ready={} known={}", raw(seq.id), seq.ready_tokens, seq.known_tokens);
-  return add_rows(seq, seq.known_tokens, RowKind::kDecode, kept(seq, keep));
+  return add_rows(seq, seq.known_tokens, RowKind::kDecode, placement(seq, options));
 }
 
-// ---------------------------------------------------------------- preemption and copies
+// ---------------------------------------------------------------- the plan
 
-void PlanBuilder::leave_running(const SeqView& seq) {
-  Touched& t = touch(seq);
-  t.gone = true;
-  --running_seqs_;
-  device_.end_promise(t.promised[static_cast<size_t>(Tier::kDevice)]);
-  host_.end_promise(t.promised[static_cast<size_t>(Tier::kHost)]);
-  t.promised = {};
-  plan_.preemptions.push_back({seq.id});
+bool PlanBuilder::admitted_in_vain(SeqId id) const {
+  auto it = touched_.find(id);
+  return it != touched_.end() && it->second.admitted && !it->second.has_rows;
 }
 
-void PlanBuilder::drop_cells(const SeqView& seq) {
-  if (seq.blocks == 0) return;
-  for (Tier tier : {Tier::kDevice, Tier::kHost}) {
-    if (seq.kv_cells(tier) == 0) continue;
-    ledger(tier).give_up(seq.own_kv_cells(tier));
-    copy_change(seq, Verb::kDrop, {0, seq.known_tokens}, all_layers_, tier, Trigger::kNow);
-  }
+bool PlanBuilder::idle() const {
+  return plan_.rows.empty() && plan_.preemptions.empty() && plan_.failures.empty() &&
+         std::all_of(plan_.copies.begin(), plan_.copies.end(),
+                     [&](const CopyChange& c) { return admitted_in_vain(c.seq); });
 }
 
-void PlanBuilder::preempt_and_drop(const SeqView& seq) {
-  leave_running(seq);
-  drop_cells(seq);
-}
-
-void PlanBuilder::preempt_and_keep(const SeqView& seq) {
-  leave_running(seq);
-}
-
-bool PlanBuilder::preempt_and_offload(const SeqView& seq) {
-  const uint32_t missing = cells_to_add(view_.geometry, seq, seq.blocks, {0, seq.ready_tokens}, all_layers_,
-                                        Tier::kHost, /*tail=*/true);
-  if (int64_t{missing} > host_.available() + state(seq).promised[static_cast<size_t>(Tier::kHost)])
-    return false;
-  leave_running(seq);
-  if (seq.blocks == 0) return true;
-  host_.take(missing);
-  copy_change(seq, Verb::kAdd, {0, seq.ready_tokens}, all_layers_, Tier::kHost, Trigger::kNow);
-  copy_change(seq, Verb::kDrop, {0, seq.ready_tokens}, all_layers_, Tier::kDevice, Trigger::kWhenReady);
-  device_.give_up_later(seq.own_kv_cells(Tier::kDevice));
-  return true;
-}
-
-void PlanBuilder::drop_waiting(const SeqView& seq) {
-  Touched& t = touch(seq);
-  t.gone = true;
-  if (seq.blocks > 0) {
-    device_.end_promise(t.promised[static_cast<size_t>(Tier::kDevice)]);
-    host_.end_promise(t.promised[static_cast<size_t>(Tier::kHost)]);
-  }
-  drop_cells(seq);
-}
-
-bool PlanBuilder::add_copies(const SeqView& seq, Interval tokens, const LayerSet& layers, Tier tier,
-                             Trigger trigger) {
-  tokens.end = std::min(tokens.end, state(seq).has_rows ? seq.ready_tokens : state(seq).ready_tokens);
-  tokens.end -= tokens.end % view_.geometry.block_tokens;
-  if (tokens.empty() || layers.empty()) return true;
-  const uint32_t cells =
-      cells_to_add(view_.geometry, seq, state(seq).blocks, tokens, layers, tier, /*tail=*/false);
-  if (!take(state(seq), tier, cells)) return false;
-  copy_change(seq, Verb::kAdd, tokens, layers, tier, trigger);
-  return true;
-}
-
-void PlanBuilder::release(const SeqView& seq, Interval tokens, const LayerSet& layers, Tier tier) {
-  const uint32_t named = view_.geometry.blocks_for(tokens.size()) * layers.count();
-  ledger(tier).give_up_later(std::min(named, seq.own_kv_cells(tier)));
-  copy_change(seq, Verb::kDrop, tokens, layers, tier, Trigger::kWhenReady);
-}
-
-void PlanBuilder::fail(const SeqView& seq, std::string reason) {
-  touch(seq).gone = true;
-  plan_.failures.push_back({seq.id, std::move(reason)});
+StepPlan PlanBuilder::take() {
+  std::erase_if(plan_.adoptions, [&](const Adoption& a) { return admitted_in_vain(a.seq); });
+  std::erase_if(plan_.promises, [&](const Promise& p) { return admitted_in_vain(p.owner); });
+  std::erase_if(plan_.copies, [&](const CopyChange& c) { return admitted_in_vain(c.seq); });
+  return std::move(plan_);
 }
 
 bool PlanBuilder::has_rows(SeqId id) const {

@@ -14,21 +14,37 @@
 
 namespace kvasir {
 
+// What rows leave behind; the defaults serve a policy that does not care.
+struct RowOptions {
+  // Layer groups of which full blocks keep K and V on the device. Default: all, or what streaming leaves
+  // there.
+  std::optional<LayerSet> kv{};
+  // Those of which X and H are kept on the device, block by block, from a block's first row on.
+  LayerSet x{};
+  LayerSet h{};
+  // Those of which the K and V of full blocks go to the slower tier as they are written. Default: all but
+  // those of `kv` and `x`. A cell that is in none of them is dropped.
+  std::optional<LayerSet> slower{};
+  // Of dropped cells that are computed again, those that are kept on the device from then on.
+  Writes restore{};
+};
+
 // Lives for one call of Policy::plan(). The View must outlive it.
 //
 // Where K and V stay: a sequence that can become larger than the device tier *streams*. Its full blocks go
-// to the host as they are written, and are staged layer by layer in every step; its last block is on the
-// device, and, where the host is too small for the rest, some of its layer groups. Policies need not know.
-// One that wants to decide itself which layer groups keep their blocks on the device says so with `keep`.
+// to the slower tier (the host, or the disk where there is no host) as they are written, and are staged layer
+// by layer in every step; its last block is on the device, and, where the slower tier is too small for the
+// rest, some of its layer groups. Policies need not know. One that wants to decide itself says so with
+// RowOptions.
 class PlanBuilder {
  public:
   explicit PlanBuilder(const View& view);
 
   // Blocks, of all layer groups, that nobody holds, is promised, or was given by this plan.
-  int64_t available_blocks() const { return device_.available() / groups_; }
+  int64_t available_blocks() const { return ledger(Tier::kDevice).available() / groups_; }
   // Blocks, given up by this plan or before, that come free when the steps and transfers in flight, and those
   // of this plan, have ended: who needs one may wait for it instead of preempting.
-  int64_t coming_blocks() const { return device_.coming() / groups_; }
+  int64_t coming_blocks() const { return ledger(Tier::kDevice).coming() / groups_; }
   uint32_t planned_tokens() const { return planned_tokens_; }
   // Sequences that will run when this plan has been applied.
   uint32_t running_seqs() const { return running_seqs_; }
@@ -40,20 +56,21 @@ class PlanBuilder {
   bool can_run(const SeqView& seq) const;
 
   // Admits a waiting sequence: it adopts what is cached, or brings back to the device what it holds
-  // elsewhere, and is promised the blocks of all its known tokens (if it streams, room on the host for all
-  // that it can become). False, and nothing is planned, where fewer than `spare_blocks` blocks would be left,
-  // something is missing, or the limit of running sequences or the stall budget is reached.
-  // REQUIRES: it waits, and this plan has not named it yet.
+  // elsewhere, and is promised the blocks of all its known tokens (if it streams, room on the slower tier for
+  // all that it can become). False, and nothing is planned, where fewer than `spare_blocks` blocks would be
+  // left, something is missing, or the limit of running sequences or the stall budget is reached. REQUIRES:
+  // it waits, and this plan has not named it yet.
   bool admit(const SeqView& seq, uint32_t spare_blocks = 0);
 
   // Plans the next tokens to compute, at most `max_tokens`; the last known token samples. Returns how many:
-  // fewer where memory or the stall budget ends, 0 if none. Cells that are not on the device are staged.
+  // fewer where memory or the stall budget ends, 0 if none. Cells that are not on the device are staged,
+  // or projected from X; those that were dropped are computed again by rows of their own.
   // REQUIRES: the sequence runs, or was admitted by this plan; it has no rows in this plan yet.
-  uint32_t prefill(const SeqView& seq, uint32_t max_tokens, std::optional<LayerSet> keep = std::nullopt);
+  uint32_t prefill(const SeqView& seq, uint32_t max_tokens, const RowOptions& options = {});
 
   // Plans the newest token. False, and nothing is planned, if there is no block for it, or it cannot run.
   // REQUIRES: seq.decoding(), as for prefill().
-  bool decode(const SeqView& seq, std::optional<LayerSet> keep = std::nullopt);
+  bool decode(const SeqView& seq, const RowOptions& options = {});
 
   // The sequence goes back to waiting and gives up its cells, to be recomputed on resumption.
   // REQUIRES: it runs, and has no rows and no copies in this plan.
@@ -63,8 +80,12 @@ class PlanBuilder {
   // REQUIRES: it runs and has no rows in this plan.
   void preempt_and_keep(const SeqView& seq);
 
-  // The sequence goes back to waiting; its cells are copied to the host where they are not there already, and
-  // leave the device as they are. False, and nothing is planned, if the host has no room.
+  // The sequence goes back to waiting; it keeps X (and H), and gives up K and V on every tier, with the rows
+  // of the block that is not full. REQUIRES: it runs, and has no rows and no copies in this plan.
+  void preempt_and_keep_x(const SeqView& seq);
+
+  // The sequence goes back to waiting; its cells are copied to the slower tier where they are not there
+  // already, and leave the device as they are. False, and nothing is planned, if that tier has no room.
   // REQUIRES: as for preempt_and_drop().
   bool preempt_and_offload(const SeqView& seq);
 
@@ -73,24 +94,31 @@ class PlanBuilder {
   void drop_waiting(const SeqView& seq);
 
   // Adds copies of full blocks in `tokens`, in these layer groups, on a tier, as `trigger` says. False, and
-  // nothing is planned, if that tier has no room for them.
-  // REQUIRES: the sequence runs, or waits and holds cells; trigger is kNow, kBackground or, for the device,
-  // kBeforeLayer.
-  bool add_copies(const SeqView& seq, Interval tokens, const LayerSet& layers, Tier tier, Trigger trigger);
-  // Gives up copies on a tier, each as soon as another copy of its cell is ready. Those without another stay.
-  void release(const SeqView& seq, Interval tokens, const LayerSet& layers, Tier tier);
+  // nothing is planned, if that tier has no room for them. KV of which there is only X is made from it if the
+  // trigger is kBeforeLayer and the sequence has rows in this plan.
+  // REQUIRES: the sequence runs, or waits and holds cells; trigger is kNow, kBackground or, for KV on the
+  // device, kBeforeLayer.
+  bool add_copies(const SeqView& seq, Interval tokens, const LayerSet& layers, Tier tier, Trigger trigger,
+                  Form form = Form::kKv);
+  // Gives up copies on a tier, each as soon as another is ready from which K and V can be had (of H: another
+  // of H). Those without another stay.
+  void release(const SeqView& seq, Interval tokens, const LayerSet& layers, Tier tier, Form form = Form::kKv);
+  // Gives up copies of full blocks when this plan's rows have read them, also the last ones: those cells are
+  // dropped, and computed again in every step that needs them.
+  // REQUIRES: the sequence runs, or waits and holds cells.
+  void drop(const SeqView& seq, Interval tokens, const LayerSet& layers, Tier tier, Form form = Form::kKv);
 
   // The sequence ends with an error for its client.
   void fail(const SeqView& seq, std::string reason);
 
   // Nothing is planned that moves the work forward.
-  bool idle() const {
-    return plan_.rows.empty() && plan_.preemptions.empty() && plan_.copies.empty() && plan_.failures.empty();
-  }
+  bool idle() const;
   bool has_rows(SeqId id) const;
   bool preempted(SeqId id) const;
 
-  StepPlan take() { return std::move(plan_); }
+  // The plan. Admissions that got no rows are not in it: what they were promised would be kept from others
+  // for nothing.
+  StepPlan take();
 
  private:
   struct Touched {
@@ -99,37 +127,52 @@ class PlanBuilder {
     uint32_t resident = 0;  // blocks on the device in every group
     LayerSet device_groups;
     bool tail_resident = true;
+    uint32_t x_elsewhere = 0;  // blocks of which X comes over a link if rows are planned
     std::array<uint32_t, kTiers> promised{};
+    bool admitted = false;
     bool has_rows = false;
     bool gone = false;
+  };
+  // What the rows of a sequence leave behind, every default filled in.
+  struct Placement {
+    Writes writes;
+    LayerSet slower;
+    Writes restore;
   };
   Touched& state(const SeqView& seq);
   Touched& touch(const SeqView& seq);
   bool take(Touched& t, Tier tier, uint32_t cells);
-  CellLedger& ledger(Tier tier) { return tier == Tier::kHost ? host_ : device_; }
+  CellLedger& ledger(Tier tier) { return ledgers_[index_of(tier)]; }
+  const CellLedger& ledger(Tier tier) const { return ledgers_[index_of(tier)]; }
+  bool admitted_in_vain(SeqId id) const;
   void leave_running(const SeqView& seq);
-  void drop_cells(const SeqView& seq);
+  void drop_cells(const SeqView& seq, bool keep_x);
   bool admit_with(const SeqView& seq, uint32_t adopted, uint32_t spare_blocks);
   bool bring_back(const SeqView& seq, uint32_t spare_blocks);
   void promise(const SeqView& seq, Touched& t, Tier tier, uint32_t cells);
   uint32_t prefill_room() const;
-  uint32_t host_cells_to_come(const SeqView& seq) const;
-  void copy_change(const SeqView& seq, Verb verb, Interval tokens, const LayerSet& layers, Tier tier,
-                   Trigger trigger);
-  LayerSet kept(const SeqView& seq, const std::optional<LayerSet>& keep) const;
+  bool waits_too_long_for(const SeqView& seq) const;
+  uint32_t scratch_room(const SeqView& seq) const;
+  uint32_t stage_blocks(const SeqView& seq, const Touched& t) const;
+  uint32_t slower_cells_to_come(const SeqView& seq) const;
+  void copy_change(const SeqView& seq, Verb verb, Interval tokens, const LayerSet& layers, Form form,
+                   Tier tier, Trigger trigger);
+  Placement placement(const SeqView& seq, const RowOptions& options) const;
   // Plans [ready, end). False if the cells are not there.
-  bool add_rows(const SeqView& seq, uint32_t end, RowKind kind, const LayerSet& keep);
-  void plan_copies_of_rows(const SeqView& seq, const Touched& before, uint32_t end, const LayerSet& keep);
+  bool add_rows(const SeqView& seq, uint32_t end, RowKind kind, const Placement& place);
+  void compute_again(const SeqView& seq, const Writes& restore);
+  void plan_copies_of_rows(const SeqView& seq, const Touched& before, uint32_t end, const Placement& place);
 
   const View& view_;
   const uint32_t groups_;
   const LayerSet all_layers_;
+  const Tier slower_;
   StepPlan plan_;
   std::unordered_map<SeqId, Touched> touched_;
-  CellLedger device_;
-  CellLedger host_;
-  uint32_t planned_tokens_ = 0;
+  std::array<CellLedger, kTiers> ledgers_;
+  uint32_t planned_tokens_ = 0;  // against max_num_batched_tokens
   uint32_t planned_prefill_ = 0;
+  uint32_t planned_rows_ = 0;  // all of them
   uint32_t staged_blocks_ = 0;
   uint32_t running_seqs_ = 0;
   bool decodes_run_ = false;

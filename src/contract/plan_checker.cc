@@ -20,10 +20,15 @@ struct SeqState {
   LayerSet covered;  // layer groups whose history rows may read: on the device, staged or coming
   bool tail_resident = true;
   std::array<uint32_t, kTiers> promised{};
-  std::array<bool, kTiers> dropped{};
-  LayerSet written_through;  // groups that rows of this plan write to the host, and which tokens of them
+  std::array<std::array<bool, kTiers>, kForms> dropped{};
+  bool cells_dropped = false;  // some, and not all: it is not to run in this plan
+  LayerSet written_through;    // groups that rows of this plan write to a slower tier, and which tokens
   Interval written_tokens;
-  bool through_ring = false;  // some of its rows did
+  uint32_t adopted = 0;      // cells of KV on the device
+  uint32_t x_elsewhere = 0;  // blocks of which X comes over a link
+  Interval again;            // tokens and layer groups that are computed again
+  LayerSet again_groups;
+  bool goes_on = false;  // has rows that go on from its history
 };
 
 template <typename... Args>
@@ -37,8 +42,8 @@ class Checker {
       : view_(view),
         groups_(view.geometry.groups()),
         all_(LayerSet::all(groups_)),
-        device_(view, Tier::kDevice),
-        host_(view, Tier::kHost) {
+        ledgers_{CellLedger(view, Tier::kDevice), CellLedger(view, Tier::kHost),
+                 CellLedger(view, Tier::kDisk)} {
     seqs_.reserve(view.running.size() + view.waiting.size());
     for (const auto& s : view.running) add(s, true);
     for (const auto& s : view.waiting) add(s, false);
@@ -57,11 +62,21 @@ class Checker {
       if (c.verb != Verb::kDrop || c.trigger != Trigger::kNow) KV_RETURN_IF_ERROR(copy(c));
     }
     for (const auto& r : plan.rows) KV_RETURN_IF_ERROR(rows(r));
-    for (Tier tier : {Tier::kDevice, Tier::kHost}) {
-      if (ledger(tier).available() < 0) {
-        return broken("takes {} cells more than are free, idle or given up on the {} tier",
-                      -ledger(tier).available(), name(tier));
+    for (const auto& [id, s] : seqs_) {
+      if (!s.again.empty() && !s.goes_on)
+        return broken("sequence {}: computes again what no row reads", raw(id));
+    }
+    for (Tier tier : View::kAllTiers) {
+      for (Form form : {Form::kKv, Form::kX, Form::kH}) {
+        if (ledger(tier).available(form) < 0) {
+          return broken("takes {} cells of {} more than are free, idle or given up on the {} tier",
+                        -ledger(tier).available(form), name(form), name(tier));
+        }
       }
+    }
+    if (view_.scratch_tokens > 0 && row_count_ > view_.scratch_tokens) {
+      return broken("has {} rows, there is memory for the activations of {}", row_count_,
+                    view_.scratch_tokens);
     }
     if (staged_blocks_ > view_.stage_blocks) {
       return broken("stages {} blocks of a layer, the ring has room for {}", staged_blocks_,
@@ -92,7 +107,7 @@ class Checker {
     seqs_.emplace(s.id, state);
   }
 
-  CellLedger& ledger(Tier tier) { return tier == Tier::kHost ? host_ : device_; }
+  CellLedger& ledger(Tier tier) { return ledgers_[index_of(tier)]; }
 
   SeqState* find(SeqId id) {
     auto it = seqs_.find(id);
@@ -108,9 +123,7 @@ class Checker {
 
   // Promises to a sequence that stops running come back.
   void give_back_promises(SeqState& s) {
-    for (Tier tier : {Tier::kDevice, Tier::kHost}) {
-      ledger(tier).end_promise(s.promised[static_cast<size_t>(tier)]);
-    }
+    for (Tier tier : View::kAllTiers) ledger(tier).end_promise(s.promised[index_of(tier)]);
     s.promised = {};
   }
 
@@ -137,8 +150,8 @@ class Checker {
   // What is true of every copy change.
   Status rectangle(const CopyChange& c, const SeqState* s) const {
     if (!s) return broken("changes copies of sequence {}, which is not there", raw(c.seq));
-    if (c.form != Form::kKv || c.tier == Tier::kDisk) {
-      return broken("sequence {}: {} of {} on {}: there is KV on device and host", raw(c.seq), name(c.verb),
+    if (view_.budget(c.tier).per_slab[index_of(c.form)] == 0) {
+      return broken("sequence {}: {} of {} on {}: there is no such memory", raw(c.seq), name(c.verb),
                     name(c.form), name(c.tier));
     }
     if (c.layers.empty() || !(c.layers - all_).empty()) {
@@ -152,21 +165,40 @@ class Checker {
     return {};
   }
 
+  // Gives up cells at once: all of a form and tier, of a sequence that does not run; or full blocks, when the
+  // rows of this plan have read them.
   Status drop_now(const CopyChange& c) {
     SeqState* s = find(c.seq);
     KV_RETURN_IF_ERROR(rectangle(c, s));
-    bool& dropped = s->dropped[static_cast<size_t>(c.tier)];
+    bool& dropped = s->dropped[index_of(c.form)][index_of(c.tier)];
     if (s->view->blocks == 0 || dropped) {
       return broken("drops cells of sequence {}, which has none", raw(c.seq));
     }
-    if (s->running) return broken("drops cells of sequence {}, which goes on running", raw(c.seq));
-    if (c.tokens.begin != 0 || c.tokens.end < s->ready || c.layers != all_) {
-      return broken("sequence {}: drops [{}, {}) x{} of [0, {}) x{}: what is kept has no use", raw(c.seq),
-                    c.tokens.begin, c.tokens.end, c.layers.count(), s->ready, groups_);
+    const uint32_t own = s->view->own(c.form, c.tier);
+    // Beyond its history, since that is not all that it gives up: it begins anew.
+    const bool whole = c.tokens.begin == 0 && c.tokens.end > s->ready && c.layers == all_;
+    if (whole && s->running) return broken("drops cells of sequence {}, which goes on running", raw(c.seq));
+    if (!whole) {
+      if (c.tokens.end % view_.geometry.block_tokens != 0 || c.tokens.end > s->view->ready_tokens) {
+        return broken("sequence {}: drops [{}, {}) of {}, not whole blocks", raw(c.seq), c.tokens.begin,
+                      c.tokens.end, s->view->ready_tokens);
+      }
+      const uint32_t named = view_.geometry.blocks_for(c.tokens.size()) * c.layers.count();
+      ledger(c.tier).give_up_later(std::min(named, own), c.form);
+      s->cells_dropped |= !s->running;
+      return {};
     }
     give_back_promises(*s);
-    ledger(c.tier).give_up(s->view->own_kv_cells(c.tier));
+    ledger(c.tier).give_up(own, c.form);
     dropped = true;
+    bool anything = false;
+    for (Form form : {Form::kKv, Form::kX, Form::kH}) {
+      for (Tier tier : View::kAllTiers) {
+        anything |= s->view->held(form, tier) > 0 && !s->dropped[index_of(form)][index_of(tier)];
+      }
+    }
+    s->cells_dropped = anything;
+    if (anything) return {};
     s->ready = 0;
     s->blocks = s->resident = 0;
     s->covered = all_;
@@ -189,7 +221,7 @@ class Checker {
       return broken("sequence {}: a drop {}", raw(c.seq), name(c.trigger));
     }
     const uint32_t named = view_.geometry.blocks_for(c.tokens.size()) * c.layers.count();
-    ledger(c.tier).give_up_later(std::min(named, s->view->own_kv_cells(c.tier)));
+    ledger(c.tier).give_up_later(std::min(named, s->view->own(c.form, c.tier)), c.form);
     return {};
   }
 
@@ -208,15 +240,19 @@ class Checker {
   Status addition(const CopyChange& c, SeqState& s) {
     switch (c.trigger) {
       case Trigger::kAfterLayerWrites:
-        if (c.tier == Tier::kDevice) return broken("sequence {}: writes through to the device", raw(c.seq));
+        if (c.tier != view_.slower_tier() || c.form != Form::kKv) {
+          return broken("sequence {}: writes {} through to {}", raw(c.seq), name(c.form), name(c.tier));
+        }
         s.written_through |= c.layers;
         s.written_tokens = c.tokens;
         return {};  // the rows take the cells
       case Trigger::kWhenReady:
         return broken("sequence {}: adds when ready", raw(c.seq));
       case Trigger::kBeforeLayer:
-        if (c.tier != Tier::kDevice)
-          return broken("sequence {}: rows wait for a copy on {}", raw(c.seq), name(c.tier));
+        if (c.tier != Tier::kDevice || c.form != Form::kKv) {
+          return broken("sequence {}: rows wait for a copy of {} on {}", raw(c.seq), name(c.form),
+                        name(c.tier));
+        }
         break;
       case Trigger::kNow:
       case Trigger::kBackground:
@@ -229,11 +265,22 @@ class Checker {
     }
     // Of a sequence that stops running the last block is copied though it is not full.
     const bool tail = c.tier == Tier::kDevice || (s.was_running && !s.running);
-    take(s, c.tier, cells_to_add(view_.geometry, *s.view, s.blocks, c.tokens, c.layers, c.tier, tail));
+    const uint32_t adopted = c.form == Form::kKv && c.tier == Tier::kDevice ? s.adopted : 0;
+    const uint32_t cells =
+        cells_to_add(view_.geometry, *s.view, s.blocks, c.tokens, c.layers, c.tier, tail, c.form, adopted);
+    ledger(c.tier).find(cells, c.form);
+    if (c.form != Form::kKv) {
+      ledger(c.tier).take(cells, c.form);
+      return {};
+    }
+    take(s, c.tier, cells);
     if (c.tier == Tier::kDevice && c.trigger == Trigger::kBeforeLayer) {
       if (c.tokens == Interval{0, s.ready}) {
         s.covered |= c.layers;
-        if (s.covered == all_) s.resident = s.blocks;
+        if (s.covered == all_) {
+          if (s.view->x_elsewhere()) s.x_elsewhere = s.blocks - s.resident;
+          s.resident = s.blocks;
+        }
       }
       if (c.tokens.end == s.ready && c.layers == all_) s.tail_resident = true;
     }
@@ -249,18 +296,34 @@ class Checker {
       return broken("sequence {} adopts {} tokens, {} are cached, a block has {}", raw(a.seq), a.tokens,
                     s->view->cached_tokens, view_.geometry.block_tokens);
     }
+    // The counts of what is cached are of all of it.
+    if (a.tokens != s->view->cached_tokens) {
+      return broken("sequence {} adopts {} of {} cached tokens", raw(a.seq), a.tokens,
+                    s->view->cached_tokens);
+    }
     s->ready = a.tokens;
     s->blocks = s->resident = a.tokens / view_.geometry.block_tokens;
     s->covered = all_;
-    device_.adopt(s->blocks * groups_, std::min(s->blocks, s->view->cached_idle_blocks) * groups_);
+    const uint32_t there = s->view->cached_resident_cells;
+    const uint32_t elsewhere = s->blocks * groups_ - there;
+    s->adopted = there;
+    if (elsewhere > 0) {
+      s->resident = 0;
+      s->covered = {};
+      if (view_.geometry.has(Form::kX) && view_.total_cells(view_.slower_tier()) > 0)
+        s->x_elsewhere = s->blocks;
+    }
+    for (Tier tier : View::kAllTiers) {
+      const auto idle = [&](Form form) { return s->view->cached_idle[index_of(form)][index_of(tier)]; };
+      ledger(tier).adopt(tier == Tier::kDevice ? there : elsewhere, idle(Form::kKv));
+      if (view_.geometry.has(Form::kX)) ledger(tier).adopt(elsewhere, idle(Form::kX), Form::kX);
+    }
     return {};
   }
 
   Status promise(const Promise& p) {
     SeqState* s = find(p.owner);
     if (!s) return broken("promises cells to sequence {}, which is not there", raw(p.owner));
-    if (p.tier == Tier::kDisk)
-      return broken("promises cells on {} to sequence {}", name(p.tier), raw(p.owner));
     ledger(p.tier).take(p.cells);
     s->promised[static_cast<size_t>(p.tier)] += p.cells;
     return {};
@@ -274,14 +337,15 @@ class Checker {
       return broken("sequence {}: rows [{}, {}) of {} known tokens", raw(r.seq), r.tokens.begin, r.tokens.end,
                     s->view->known_tokens);
     }
+    row_count_ += r.tokens.size();
+    if (s->cells_dropped) return broken("drops cells of sequence {} and runs it", raw(r.seq));
+    if (r.kind == RowKind::kRecompute && r.tokens.begin < s->ready) return rows_again(r, *s);
     if (r.tokens.begin != s->ready) {
       return broken("sequence {}: rows begin at {}, the history ends at {}", raw(r.seq), r.tokens.begin,
                     s->ready);
     }
-    if (r.layers != all_ || !(r.writes.kv - all_).empty() || !r.writes.x.empty() ||
-        r.writes.tier != Tier::kDevice) {
-      return broken("sequence {}: rows pass all layers and write KV on the device", raw(r.seq));
-    }
+    if (r.layers != all_) return broken("sequence {}: rows pass all layers", raw(r.seq));
+    KV_RETURN_IF_ERROR(writes(r));
     if (r.samples && r.tokens.end != s->view->known_tokens) {
       return broken("sequence {}: samples at {}, but {} tokens are known", raw(r.seq), r.tokens.end,
                     s->view->known_tokens);
@@ -294,28 +358,79 @@ class Checker {
                     r.tokens.begin, s->view->prompt_tokens);
     }
     KV_RETURN_IF_ERROR(history(r, *s));
+    if (s->goes_on) return broken("sequence {}: rows in two parts", raw(r.seq));
     if (!s->running) {
       s->running = true;
       ++running_;
     }
-    const RowNeeds needs(view_.geometry, s->blocks, s->resident, r.tokens.end, r.writes.kv);
-    if (s->through_ring) {
-      return broken("sequence {}: rows follow on rows of this step that are kept on the host", raw(r.seq));
-    }
+    const RowNeeds needs(view_.geometry, s->blocks, s->resident, r.tokens.end, r.writes, s->written_through);
     const uint32_t b = view_.geometry.block_tokens;
     const Interval through = {s->blocks * b, r.tokens.end / b * b};
-    const bool exact = s->written_through == all_ - r.writes.kv && s->written_tokens == through;
-    if (needs.host_cells > 0 ? !exact : !s->written_through.empty()) {
-      return broken("sequence {}: rows keep {} of {} layer groups on the device, and the others nowhere",
-                    raw(r.seq), r.writes.kv.count(), groups_);
+    const bool exact = (s->written_through & r.writes.kv).empty() && s->written_tokens == through;
+    if (!s->written_through.empty() && !exact) {
+      return broken("sequence {}: of what its rows write, {} layer groups go to a slower tier, {} stay",
+                    raw(r.seq), s->written_through.count(), r.writes.kv.count());
     }
-    s->through_ring = needs.host_cells > 0;
     take(*s, Tier::kDevice, needs.device_cells);
-    take(*s, Tier::kHost, needs.host_cells);
-    staged_blocks_ += needs.stage_blocks;
+    take(*s, view_.slower_tier(), needs.slow_cells);
+    ledger(Tier::kDevice).take(needs.x_cells, Form::kX);
+    ledger(Tier::kDevice).take(needs.h_cells, Form::kH);
+    const uint32_t lacking = s->blocks - s->resident;
+    const uint32_t x_elsewhere = s->view->x_elsewhere() ? std::max(lacking, s->x_elsewhere) : s->x_elsewhere;
+    staged_blocks_ +=
+        needs.stage_blocks - lacking + history_stage_blocks(view_.geometry, *s->view, lacking, x_elsewhere);
     s->blocks += needs.new_blocks;
     s->resident += needs.new_blocks - (r.writes.kv == all_ ? 0 : needs.full_blocks);
     s->ready = r.tokens.end;
+    s->goes_on = true;
+    return {};
+  }
+
+  // What rows keep, of forms that there are.
+  Status writes(const Rows& r) const {
+    if (!(r.writes.kv - all_).empty() || !(r.writes.x - all_).empty() || !(r.writes.h - all_).empty()) {
+      return broken("sequence {}: rows keep layer groups that there are not", raw(r.seq));
+    }
+    if ((!r.writes.x.empty() && !view_.geometry.has(Form::kX)) ||
+        (!r.writes.h.empty() && !view_.geometry.has(Form::kH))) {
+      return broken("sequence {}: rows keep a form for which there is no memory", raw(r.seq));
+    }
+    return {};
+  }
+
+  // Rows that compute dropped cells again.
+  Status rows_again(const Rows& r, SeqState& s) {
+    const uint32_t b = view_.geometry.block_tokens;
+    if (r.tokens.begin % b != 0 || r.tokens.end % b != 0 || r.tokens.end > s.ready || r.samples) {
+      return broken("sequence {}: computes [{}, {}) of {} again, not whole blocks", raw(r.seq),
+                    r.tokens.begin, r.tokens.end, s.ready);
+    }
+    LayerSet run;
+    bool begun = false;
+    uint32_t first = 0;
+    r.layers.for_each([&](uint32_t g) {
+      if (!begun) first = g;
+      begun = true;
+      run.add(g);
+    });
+    const uint32_t end = first + r.layers.count();
+    if (!begun || end > groups_ || !r.layers.contains(end - 1) ||
+        (first != 0 && first != s.view->restart_group)) {
+      return broken("sequence {}: computes again from layer group {} on, {} of them", raw(r.seq), first,
+                    r.layers.count());
+    }
+    if (!s.again.empty()) return broken("sequence {}: computes again twice", raw(r.seq));
+    KV_RETURN_IF_ERROR(writes(r));
+    const Writes& w = r.writes;
+    if (!((w.kv | w.x | w.h) - r.layers).empty()) {
+      return broken("sequence {}: keeps layer groups that are not computed again", raw(r.seq));
+    }
+    s.again = r.tokens;
+    s.again_groups = run;
+    const uint32_t blocks = r.tokens.size() / b;
+    ledger(Tier::kDevice).take(blocks * w.kv.count());
+    ledger(Tier::kDevice).take(blocks * w.x.count(), Form::kX);
+    ledger(Tier::kDevice).take(blocks * w.h.count(), Form::kH);
     return {};
   }
 
@@ -326,6 +441,16 @@ class Checker {
           "sequence {}: of its history [0, {}), {} of {} layer groups are neither on the device nor "
           "staged",
           raw(r.seq), s.ready, (all_ - s.covered).count(), groups_);
+    }
+    const SeqView& v = *s.view;
+    if (!v.dropped.empty() && s.blocks > 0) {
+      bool covered = s.again.begin <= v.dropped.begin && s.again.end >= v.dropped.end;
+      for (uint32_t g = v.dropped_first_group; g < v.dropped_end_group; ++g)
+        covered &= s.again_groups.contains(g);
+      if (!covered) {
+        return broken("sequence {}: of its history [{}, {}) is dropped, and not computed again", raw(r.seq),
+                      v.dropped.begin, v.dropped.end);
+      }
     }
     if (!s.tail_resident) {
       return broken("sequence {}: rows go on in a block that is not on the device", raw(r.seq));
@@ -339,10 +464,10 @@ class Checker {
   const View& view_;
   const uint32_t groups_;
   const LayerSet all_;
-  CellLedger device_;
-  CellLedger host_;
+  std::array<CellLedger, kTiers> ledgers_;
   std::unordered_map<SeqId, SeqState> seqs_;
   uint32_t staged_blocks_ = 0;
+  uint64_t row_count_ = 0;
   size_t running_ = 0;
 };
 

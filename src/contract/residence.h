@@ -1,5 +1,6 @@
 // Where the K and V of a sequence can live: on the device, or, if it can become larger than that, mostly on
-// the host. One rule for all that ask whether a request can ever fit.
+// the slower tier (the host; the disk where there is no host). One rule for all that ask whether a request
+// can ever fit.
 #pragma once
 
 #include <algorithm>
@@ -13,13 +14,13 @@ namespace kvasir {
 struct CellCapacity {
   uint32_t groups = 0;
   uint32_t device_cells = 0;
-  uint32_t host_cells = 0;
+  uint32_t slower_cells = 0;
   uint32_t stage_blocks = 0;  // of which the stage ring holds a layer
 };
 
 struct Residence {
   bool fits = false;
-  // Its full blocks go to the host, but for those of `kept_groups`, and are staged in every step.
+  // Its full blocks go to the slower tier, but for those of `kept_groups`, and are staged in every step.
   bool streams = false;
   uint32_t kept_groups = 0;
 
@@ -29,9 +30,9 @@ struct Residence {
     if (cells <= c.device_cells) return {true, false, c.groups};
     // The ring passes its history and, beside that, a block that is being written. The device has room for
     // the block in which it ends and the one in which a chunk of it begins.
-    if (c.stage_blocks < blocks || c.host_cells == 0) return {};
+    if (c.stage_blocks < blocks || c.slower_cells == 0) return {};
     const auto beyond =
-        static_cast<uint32_t>((cells - std::min<uint64_t>(cells, c.host_cells) + blocks - 1) / blocks);
+        static_cast<uint32_t>((cells - std::min<uint64_t>(cells, c.slower_cells) + blocks - 1) / blocks);
     const bool fits = beyond < c.groups && uint64_t{blocks} * beyond + 2 * c.groups <= c.device_cells;
     return {fits, fits, fits ? beyond : 0};
   }
@@ -39,7 +40,7 @@ struct Residence {
   // Blocks of the longest sequence that fits.
   static uint32_t longest(const CellCapacity& c) {
     uint32_t fits = c.groups == 0 ? 0 : c.device_cells / c.groups;
-    uint32_t end = std::max(fits, c.groups == 0 ? 0 : (c.device_cells + c.host_cells) / c.groups) + 1;
+    uint32_t end = std::max(fits, c.groups == 0 ? 0 : (c.device_cells + c.slower_cells) / c.groups) + 1;
     while (end - fits > 1) {
       const uint32_t middle = fits + (end - fits) / 2;
       (of(middle, c).fits ? fits : end) = middle;

@@ -26,8 +26,8 @@ struct SamplingParams {
   int32_t logprobs = -1;
 };
 
-// Where two planes, K and V, begin in the device's memory, in bytes. A frame's planes have all layers of a
-// group, one behind the other; a staged cell's have one.
+// Where the K and V of one layer of a block begin in the device's memory, in bytes: V right behind K. A
+// frame's are those of its group's first layer; the next layer's come behind them.
 struct KvPlanes {
   static constexpr uint64_t kAbsent = UINT64_MAX;
   uint64_t k = kAbsent;
@@ -153,7 +153,7 @@ struct Step {
       if (p.present()) return p;
     }
     const KvPlanes& frame = (*slice.table)[block * groups + geometry.group_of(layer)];
-    const uint64_t offset = geometry.layer_in_group(layer) * geometry.layer_plane_bytes();
+    const uint64_t offset = geometry.layer_in_group(layer) * geometry.piece_bytes(Form::kKv);
     return {frame.k + offset, frame.v + offset};
   }
 };

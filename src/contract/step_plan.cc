@@ -59,8 +59,13 @@ std::string to_string(const StepPlan& plan) {
   for (const auto& p : plan.promises)
     fmt::format_to(line, "promise {} {} cells on {}\n", raw(p.owner), p.cells, name(p.tier));
   for (const auto& r : plan.rows) {
-    fmt::format_to(line, "{} {} [{}, {}){}\n", name(r.kind), raw(r.seq), r.tokens.begin, r.tokens.end,
+    fmt::format_to(line, "{} {} [{}, {}){}", name(r.kind), raw(r.seq), r.tokens.begin, r.tokens.end,
                    r.samples ? " samples" : "");
+    if (r.writes != Writes{r.layers, {}, {}}) {
+      fmt::format_to(line, " x{} keeps kv x{} x x{} h x{}", r.layers.count(), r.writes.kv.count(),
+                     r.writes.x.count(), r.writes.h.count());
+    }
+    fmt::format_to(line, "\n");
   }
   return out;
 }

@@ -16,18 +16,25 @@ namespace kvasir {
 
 enum class RowKind : uint8_t { kPrefill, kDecode, kRecompute };
 
-// What rows leave behind on a tier, by layer group and form. Of the groups that are not in `kv`, the blocks
-// that the rows fill from their first token on pass through the stage ring only, and a copy change with
-// kAfterLayerWrites says where they stay. A block that is not full yet is on the device in every group.
+// What rows leave behind on the device, by layer group and form. K and V that are not kept pass through the
+// stage ring only, for as long as a layer takes; a copy change with kAfterLayerWrites may say that they stay
+// on a slower tier. That holds of blocks that the rows fill from their first token on, and of blocks that are
+// computed again; a block that is not full yet has its K and V on the device in every group. X of a block is
+// kept from its first token on or not at all.
 struct Writes {
   LayerSet kv;
   LayerSet x;
-  Tier tier = Tier::kDevice;
+  LayerSet h;
   friend bool operator==(const Writes&, const Writes&) = default;
 };
 
 // Forward passes over tokens [begin, end) of a sequence. A token that a step in flight is still sampling is
 // named by its position like any other: the executor puts the id in.
+//
+// kRecompute is one of two things. Where the tokens begin at the end of the sequence's history, they go on
+// from there. Where they end within it, they compute dropped cells again, for the rows of the sequence that
+// follow in the plan: whole blocks, in layer groups from `layers`' first one on (begun with H, or, if that is
+// the first of all, with token ids) to its last one, and what they keep is there when the step has ended.
 struct Rows {
   SeqId seq{};
   Interval tokens;
@@ -50,17 +57,20 @@ struct Adoption {
 enum class Verb : uint8_t { kAdd, kDrop, kStage };
 
 // When a copy change happens.
-//   kNow               at once: a drop gives up what it names; an addition to the device goes before those in
-//   the
+//   kNow               at once. A drop gives up what it names, also where it is the last copy; of a sequence
+//                      that does not run, all that it holds can be had by the same plan, otherwise it goes
+//                      when this plan's rows have read it. An addition to the device goes before those in the
 //                      background, and no row of this step counts on it
 //   kBeforeLayer       at once and urgently: rows of this plan wait for each layer group of it before they
-//                      come to that group. The one trigger of a stage
+//                      come to that group. The one trigger of a stage. KV of which there is only X is
+//                      made from that, by the step of this plan
 //   kAfterLayerWrites  of what this plan's rows write: layer by layer, when they have written it
 //   kWhenReady         a drop only: of each cell as soon as another copy of it is ready, and of no other cell
 //   kBackground        an addition, when the link has nothing better to do
 enum class Trigger : uint8_t { kNow, kBeforeLayer, kAfterLayerWrites, kWhenReady, kBackground };
 
-// Add copies to a tier, give up the interest in those that are there, or stage some for a step. It holds for
+// Add copies to a tier, give up the interest in those that are there, or stage some for a step (`form`: which
+// to take where there are several; what is on the device as X is projected). It holds for
 // the cells of the rectangle for which it makes sense: nothing is added where a copy is or where there is
 // nothing to copy, nothing staged that is on the device. Tokens are whole blocks, except that the end may be
 // the sequence's. The tail of a running sequence, a block that is not full, is never copied; that of one that
@@ -100,8 +110,8 @@ struct Failure {
   friend bool operator==(const Failure&, const Failure&) = default;
 };
 
-// The committer applies the lists in the order in which they stand here, but for copies: what is dropped at
-// once goes first, additions come when the rows have found their cells, and what leaves the device goes last.
+// The committer applies the lists in the order in which they stand here, but for copies: what stopped
+// sequences give up goes first, and what rows may still read goes last.
 struct StepPlan {
   std::vector<Failure> failures;
   std::vector<Preemption> preemptions;

@@ -9,6 +9,7 @@
 #include "contract/frame_budget.h"
 #include "contract/geometry.h"
 #include "contract/ids.h"
+#include "contract/interval.h"
 #include "contract/layer_set.h"
 
 namespace kvasir {
@@ -26,8 +27,8 @@ struct SeqView {
   uint32_t known_tokens = 0;
   // The sequence ends at this length at the latest (prompt and output).
   uint32_t max_total_tokens = 0;
-  // K and V of [0, ready_tokens) are held in all layers, on whatever tier, or will be when the steps in
-  // flight end.
+  // [0, ready_tokens) have been computed, or will be when the steps in flight end: of each cell there is K
+  // and V or X on some tier, unless a plan has dropped it.
   uint32_t ready_tokens = 0;
   // Blocks that its table names.
   uint32_t blocks = 0;
@@ -36,12 +37,20 @@ struct SeqView {
   // up.
   std::array<std::array<uint32_t, kTiers>, kForms> cells{};
   std::array<std::array<uint32_t, kTiers>, kForms> own_cells{};
-  // Of the cells on the device, those given up as soon as another copy is ready.
+  // Of the KV on the device, cells given up as soon as another copy is ready.
   uint32_t leaving_cells = 0;
   // The layer groups of which every block is on the device, and the least number of blocks that any has
   // there: of the group that has fewest, so many are to be staged when its rows run.
   LayerSet device_groups;
   uint32_t resident_blocks = 0;
+  // The smallest rectangle, tokens x layer groups [first, end), that holds the cells dropped: of which there
+  // is neither K and V nor X. `bare_cells` of its cells are. To compute it again rows begin with H at the
+  // group `restart_group`, or, if that is 0, with token ids.
+  Interval dropped;
+  uint32_t bare_cells = 0;
+  uint8_t dropped_first_group = 0;
+  uint8_t dropped_end_group = 0;
+  uint8_t restart_group = 0;
   // The block that is not full yet is on the device in every group, or there is none.
   bool tail_resident = true;
   // Bytes of that block are on their way to another tier: no row may write to it.
@@ -52,23 +61,26 @@ struct SeqView {
   uint16_t deferrals = 0;
   // Transfers in flight for its copies.
   uint32_t transfers = 0;
-  // A waiting sequence may adopt [0, cached_tokens) from blocks that exist already: whole blocks, on the
-  // device in every layer, and never the last known token, whose logits are needed. Of those blocks
-  // `cached_idle_blocks` are referenced by nobody, so that adopting them takes them from the idle frames.
+  // A waiting sequence may adopt [0, cached_tokens) from blocks that exist already: whole blocks, on any tier
+  // and in any form that K and V can be had from, and never the last known token, whose logits are needed.
+  // `cached_resident_cells` of their cells are KV on the device. Of the copies that it would take an interest
+  // in, one for each cell, `cached_idle` are of blocks that nobody references, by form and tier: adopting
+  // them takes them from what is idle there.
   uint32_t cached_tokens = 0;
-  uint32_t cached_idle_blocks = 0;
+  uint32_t cached_resident_cells = 0;
+  std::array<std::array<uint32_t, kTiers>, 2> cached_idle{};  // [KV, X]
   // Cells that promises still hold for it, by tier.
   std::array<uint32_t, kTiers> promised_cells{};
   uint32_t preemptions = 0;
   // Steps in flight that hold rows of this sequence.
   uint32_t in_flight = 0;
 
-  uint32_t kv_cells(Tier tier) const {
-    return cells[static_cast<size_t>(Form::kKv)][static_cast<size_t>(tier)];
-  }
-  uint32_t own_kv_cells(Tier tier) const {
-    return own_cells[static_cast<size_t>(Form::kKv)][static_cast<size_t>(tier)];
-  }
+  uint32_t held(Form form, Tier tier) const { return cells[index_of(form)][index_of(tier)]; }
+  uint32_t own(Form form, Tier tier) const { return own_cells[index_of(form)][index_of(tier)]; }
+  uint32_t kv_cells(Tier tier) const { return held(Form::kKv, tier); }
+  uint32_t own_kv_cells(Tier tier) const { return own(Form::kKv, tier); }
+  // It holds X on another tier than the device: to be projected it passes through the ring.
+  bool x_elsewhere() const { return held(Form::kX, Tier::kHost) + held(Form::kX, Tier::kDisk) > 0; }
   uint32_t promised(Tier tier) const { return promised_cells[static_cast<size_t>(tier)]; }
   // Every block is on the device in every layer group.
   bool resident() const { return resident_blocks == blocks; }
@@ -96,14 +108,20 @@ struct LinkView {
 };
 
 struct View {
+  static constexpr std::array kAllTiers = {Tier::kDevice, Tier::kHost, Tier::kDisk};
+
   Nanos now = 0;
   StepId next_step{};
   CacheGeometry geometry;
   PlanLimits limits;
   FrameBudget device;
   FrameBudget host;
+  FrameBudget disk;
   // Blocks of which the stage ring holds one layer; 0: there is no ring.
   uint32_t stage_blocks = 0;
+  // Rows of a step for whose activations there is memory; 0: it grows with the step. Rows that compute
+  // dropped cells again count as all others do, but not against max_num_batched_tokens.
+  uint32_t scratch_tokens = 0;
   // Transfers that have not ended. A plan may do nothing and wait for one.
   uint32_t transfers_in_flight = 0;
   LinkView link;
@@ -111,11 +129,13 @@ struct View {
   // available to that same plan.
   uint32_t steps_in_flight = 0;
 
-  const FrameBudget& budget(Tier tier) const { return tier == Tier::kHost ? host : device; }
-  // Cells of KV that a tier has in all.
-  uint32_t total_cells(Tier tier) const {
-    return budget(tier).total[static_cast<size_t>(FrameClass::kKvPlane)] / kFramesPerKvCell;
+  const FrameBudget& budget(Tier tier) const {
+    return tier == Tier::kDevice ? device : (tier == Tier::kHost ? host : disk);
   }
+  // Cells of KV that a tier has in all.
+  uint32_t total_cells(Tier tier) const { return budget(tier).total_cells(); }
+  // Where what has no room on the device goes if a policy does not say.
+  Tier slower_tier() const { return total_cells(Tier::kHost) > 0 ? Tier::kHost : Tier::kDisk; }
 
   std::vector<SeqView> running;  // in the order of admission
   std::vector<SeqView> waiting;  // by arrival; a preempted sequence takes its old place again

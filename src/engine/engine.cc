@@ -15,13 +15,25 @@ namespace {
 // A link that has moved nothing for so long, beyond a few times what it should take, stands still.
 constexpr Nanos kLinkPatience = 2 * kNanosPerSecond;
 constexpr double kPatienceFactor = 4;
+// Of a disk that has moved nothing yet: a slow one's.
+constexpr double kUnknownDiskBytesPerS = 50e6;
+
+// Seconds that the link should take for what it has queued and these.
+double expected_seconds(const LinkStats& link, const std::vector<Firing>& firings) {
+  uint64_t bytes = link.queued_bytes;
+  for (const Firing& f : firings) bytes += f.transfer.bytes();
+  const auto seconds = [&](double speed) { return speed > 0 ? static_cast<double>(bytes) / speed : 0; };
+  if (!link.has_disk) return seconds(link.bytes_per_s);
+  // Nobody says how much of it is the disk's.
+  return std::max(seconds(link.bytes_per_s),
+                  seconds(link.disk_bytes_per_s > 0 ? link.disk_bytes_per_s : kUnknownDiskBytesPerS));
+}
 
 }  // namespace
 
 uint32_t Engine::longest_fit(const CacheOptions& cache) {
-  const uint64_t cell = cache.geometry.kv_cell_bytes();
-  const CellCapacity capacity = {cache.geometry.groups(), static_cast<uint32_t>(cache.device_bytes / cell),
-                                 static_cast<uint32_t>(cache.host_bytes / cell), cache.stage_blocks()};
+  const CellCapacity capacity = {cache.geometry.groups(), cache.cells(Tier::kDevice),
+                                 cache.cells(cache.slower_tier()), cache.stage_blocks()};
   return Residence::longest(capacity) * cache.geometry.block_tokens;
 }
 
@@ -45,12 +57,10 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Policy> policy, Exe
   view_.geometry = options.cache.geometry;
   view_.limits = options.limits;
   view_.stage_blocks = options.cache.stage_blocks();
-  metrics_.kv_blocks_total = cache_.map().total_cells(Tier::kDevice) / options.cache.geometry.groups();
+  view_.scratch_tokens = options.scratch_tokens;
+  metrics_.kv_blocks_total = options.cache.cells(Tier::kDevice) / options.cache.geometry.groups();
   metrics_.kv_block_bytes = options.cache.geometry.kv_block_bytes();
-  for (Tier tier : kCopyTiers) {
-    metrics_.tiers[index_of(tier)].bytes_total =
-        cache_.map().total_cells(tier) * options.cache.geometry.kv_cell_bytes();
-  }
+  for (Tier tier : kAllTiers) metrics_.tiers[index_of(tier)].bytes_total = cache_.map().total_bytes(tier);
   metrics_.stage_ring_bytes = options.cache.stage_bytes;
   if (link_) {
     observe_link();
@@ -151,6 +161,26 @@ void Engine::stop() {
   update_gauges();
 }
 
+size_t Engine::restore_prefixes(std::span<const SavedCell> cells) {
+  KV_CHECK(next_step_ == 1 && requests_.empty(), "the engine ran already: step={}", next_step_);
+  const size_t blocks = cache_.restore(cells);
+  update_gauges();
+  return blocks;
+}
+
+std::vector<SavedCell> Engine::save_prefixes(Nanos patience) {
+  KV_CHECK(stopping_ && in_flight_.empty(), "the engine runs: stopping={}", stopping_);
+  const MonotonicClock real;
+  const Nanos end = real.now() + patience;
+  for (;;) {
+    committer_.drain_transfers();
+    committer_.save_idle();
+    if (cache_.transfers_in_flight() == 0 || real.now() >= end) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return cache_.saved_cells();
+}
+
 // ---------------------------------------------------------------- the loop
 
 void Engine::run() {
@@ -190,6 +220,7 @@ bool Engine::step() {
     }
     publish(std::move(result));
   }
+  committer_.save_idle();
   turned_idle_ = !submitted && in_flight_.empty() && !requests_.empty() && cache_.transfers_in_flight() > 0;
   update_gauges();
   if (options_.check_integrity) {
@@ -245,15 +276,25 @@ bool Engine::submit_next() {
   apply_states(plan);
   if (step.slices.empty()) return false;
   std::vector<Member> members;
+  uint32_t rows_again = 0;
   for (StepSlice& slice : step.slices) {
     LiveRequest& live = *requests_.find(slice.seq);
     slice.sampling = live.sampling;
+    // Rows that compute dropped cells again are not the sequence's progress, only work.
+    if (slice.tokens.end < cache_.ready_tokens(slice.seq)) {
+      rows_again += slice.tokens.size();
+      continue;
+    }
     members.push_back({slice.seq, slice.kind, slice.tokens.size(), slice.samples});
   }
   set_patience(step);
   metrics_.iteration_tokens.observe(step.row_count());
   if (!step.staged.empty()) ++metrics_.steps_staged;
-  in_flight_.push_back(std::move(members));
+  metrics_.tokens_computed_again += rows_again;
+  for (const KvProjection& p : step.projections) {
+    metrics_.tokens_projected += p.tokens;
+  }
+  in_flight_.push_back({std::move(members), rows_again});
   ++next_step_;
   executor_.submit(std::move(step));
   return true;
@@ -264,12 +305,13 @@ bool Engine::submit_next() {
 void Engine::set_patience(Step& step) const {
   if (step.waits.empty()) return;
   std::vector<bool> waits(step.slices.size());
+  // A wait of one of its slices is its sequence's.
   for (const TransferWait& w : step.waits) waits[w.slice] = true;
+  for (size_t i = step.slices.size(); i-- > 1;) {
+    if (waits[i] && step.slices[i - 1].seq == step.slices[i].seq) waits[i - 1] = true;
+  }
   const bool all = std::find(waits.begin(), waits.end(), false) == waits.end();
-  uint64_t bytes = view_.link.queued_bytes;
-  for (const Firing& f : step.firings) bytes += f.transfer.bytes();
-  const double speed = view_.link.bytes_per_s;
-  const double expected = speed > 0 ? static_cast<double>(bytes) / speed : 0;
+  const double expected = link_ ? expected_seconds(link_->stats(), step.firings) : 0;
   step.max_stall = kLinkPatience + from_seconds(std::min(kPatienceFactor * expected, 3600.0));
   if (!all && stall_.most() > 0) step.max_stall = std::min(step.max_stall, stall_.most());
 }
@@ -282,6 +324,7 @@ StepPlan Engine::make_plan() {
   view_.next_step = StepId{next_step_};
   view_.device = cache_.budget(Tier::kDevice);
   view_.host = cache_.budget(Tier::kHost);
+  view_.disk = cache_.budget(Tier::kDisk);
   view_.limits.max_prefill_beside_decodes = stall_.prefill_rows();
   view_.transfers_in_flight = cache_.transfers_in_flight();
   if (link_) {

@@ -8,6 +8,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <thread>
 #include <unordered_map>
 #include <vector>
@@ -34,6 +35,8 @@ struct EngineOptions {
   Nanos max_decode_stall = 0;
   uint32_t max_num_queued_reqs = 1024;  // accepted and never yet run
   uint64_t max_num_queued_tokens = 0;   // prompt tokens of those; 0: no bound
+  // Rows of a step for whose activations the executor has memory; 0: it grows with the step.
+  uint32_t scratch_tokens = 0;
   // Judges every plan by its view; a plan that breaks a rule is our bug and ends the process.
   bool check_plans = true;
   // Counts the whole map again after every step: slow, for tests.
@@ -73,6 +76,13 @@ class Engine {
   // Ends every request that is left with kAbort, and the thread.
   void stop();
 
+  // The prefixes that a disk tier holds from before can be found from now on. Returns their blocks.
+  // REQUIRES: before start() and the first step()
+  size_t restore_prefixes(std::span<const SavedCell> cells);
+  // What the disk tier holds of prefixes once this one has stopped. Before that, what came to be needed by
+  // nobody goes on being copied there, for `patience` at the most. REQUIRES: stop() was called
+  std::vector<SavedCell> save_prefixes(Nanos patience);
+
   // One turn of the loop, for those who bring their own thread. False: there is nothing to do. A turn in
   // which every request waits for a transfer does nothing, and is true.
   bool step();
@@ -99,6 +109,10 @@ class Engine {
     uint32_t rows;
     bool samples;
   };
+  struct Submitted {
+    std::vector<Member> members;
+    uint32_t rows_again = 0;  // that compute dropped cells
+  };
 
   void run();
   void drain_inbox();
@@ -109,12 +123,13 @@ class Engine {
   void fail_head(StepPlan& plan);
   void apply_failures(const StepPlan& plan);
   void apply_states(const StepPlan& plan);
+  void count_hits(const Adoption& adoption);
   void publish_token(LiveRequest& live, SampledToken& sampled, Nanos now);
   void finish(LiveRequest& live, FinishReason reason, std::vector<OutputToken> tokens, std::string why);
   void leave_queue(LiveRequest& live);
   void refresh(LiveRequest& live, SeqView& view) const;
   void refresh_waiting(SeqId id);
-  void observe(const std::vector<Member>& members, const StepResult& result);
+  void observe(const Submitted& step, const StepResult& result);
   void void_cut_back();
   void set_patience(Step& step) const;
   void wait_for_transfer();
@@ -152,7 +167,7 @@ class Engine {
   bool turned_idle_ = false;     // the last turn did nothing but wait for transfers
   uint64_t transfers_seen_ = 0;  // of transfers_ended_, before the last turn
   uint64_t next_step_ = 1;
-  std::deque<std::vector<Member>> in_flight_;  // of each submitted step
+  std::deque<Submitted> in_flight_;  // steps
 
   std::thread thread_;  // touched by start() and stop() only
 };

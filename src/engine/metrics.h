@@ -28,6 +28,12 @@ struct LinkMetrics {
   std::array<std::array<std::atomic<uint64_t>, kTiers>, kTiers> bytes{};  // [from][to]
   std::atomic<uint64_t> transfers{0}, failed{0}, queued_bytes{0};
   std::atomic<double> busy_s{0}, cpu_s{0}, bytes_per_s{0}, latency_s{0};
+  struct Disk {
+    std::atomic<bool> present{false};  // there is a disk tier; else all of this is 0
+    std::atomic<uint64_t> reads{0}, writes{0}, read_bytes{0}, written_bytes{0}, read_errors{0},
+        short_reads{0}, checksum_mismatches{0}, write_errors{0};
+    std::atomic<double> busy_s{0}, bytes_per_s{0};
+  } disk;
 
   void set(const LinkStats& stats) {
     present = true;
@@ -42,6 +48,22 @@ struct LinkMetrics {
     cpu_s = stats.cpu_s;
     bytes_per_s = stats.bytes_per_s;
     latency_s = stats.latency_s;
+    if (stats.has_disk) set_disk(stats);
+  }
+
+ private:
+  void set_disk(const LinkStats& stats) {
+    disk.present = true;
+    disk.reads = stats.disk.reads;
+    disk.writes = stats.disk.writes;
+    disk.read_bytes = stats.disk.read_bytes;
+    disk.written_bytes = stats.disk.written_bytes;
+    disk.read_errors = stats.disk.read_errors;
+    disk.short_reads = stats.disk.short_reads;
+    disk.checksum_mismatches = stats.disk.checksum_mismatches;
+    disk.write_errors = stats.disk.write_errors;
+    disk.busy_s = stats.disk_busy_s;
+    disk.bytes_per_s = stats.disk_bytes_per_s;
   }
 };
 
@@ -55,10 +77,14 @@ struct EngineMetrics {
   std::atomic<uint64_t> kv_block_bytes{0};
   struct TierBytes {
     std::atomic<uint64_t> bytes_total{0};
-    std::atomic<uint64_t> bytes_used{0};  // held by sequences, or in use by what is in flight
+    std::atomic<uint64_t> bytes_used{0};     // held by sequences, or in use by what is in flight
+    std::atomic<uint64_t> blocks_cached{0};  // needed by nobody, with a copy there that can be found
   };
-  std::array<TierBytes, 2> tiers;             // device, host
-  std::atomic<uint64_t> stage_ring_bytes{0};  // of the device's memory, beside its tier
+  // What cells cost that are held as X, or not at all.
+  std::atomic<uint64_t> tokens_projected{0};       // times layers: K and V made from X
+  std::atomic<uint64_t> tokens_computed_again{0};  // rows of dropped cells
+  std::array<TierBytes, kTiers> tiers;             // device, host, disk
+  std::atomic<uint64_t> stage_ring_bytes{0};       // of the device's memory, beside its tier
   LinkMetrics link;
   std::atomic<uint64_t> transfers_in_flight{0};
 
@@ -73,6 +99,8 @@ struct EngineMetrics {
   std::atomic<uint64_t> steps_staged{0};   // that read something through the stage ring
   std::atomic<uint64_t> prefix_cache_queries{0};  // tokens
   std::atomic<uint64_t> prefix_cache_hits{0};     // tokens
+  // Of those, by the slowest tier on which a layer group of their block lay.
+  std::array<std::atomic<uint64_t>, kTiers> prefix_cache_hits_by_tier{};
   std::atomic<uint64_t> steps{0};
   std::array<std::atomic<uint64_t>, 4> finished{};  // by FinishReason
   // Seconds that the engine's thread spent in each phase of its loop.

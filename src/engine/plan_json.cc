@@ -16,19 +16,22 @@ void from_json(const nlohmann::json& j, LayerSet& s) {
   s.set_word(1, j.at(1).get<uint64_t>());
 }
 void to_json(nlohmann::json& j, const FrameBudget& b) {
-  j = {{"free", b.free},         {"idle", b.idle},
-       {"per_slab", b.per_slab}, {"empty_slabs", b.empty_slabs},
-       {"promised", b.promised}, {"pinned", b.pinned},
-       {"total", b.total}};
+  j = {{"loose", b.loose},       {"spare_slabs", b.spare_slabs}, {"slabs", b.slabs},
+       {"per_slab", b.per_slab}, {"promised", b.promised},       {"coming", b.coming}};
 }
 void from_json(const nlohmann::json& j, FrameBudget& b) {
-  j.at("free").get_to(b.free);
-  j.at("idle").get_to(b.idle);
+  j.at("loose").get_to(b.loose);
+  j.at("spare_slabs").get_to(b.spare_slabs);
+  j.at("slabs").get_to(b.slabs);
   j.at("per_slab").get_to(b.per_slab);
-  j.at("empty_slabs").get_to(b.empty_slabs);
   j.at("promised").get_to(b.promised);
-  j.at("pinned").get_to(b.pinned);
-  j.at("total").get_to(b.total);
+  j.at("coming").get_to(b.coming);
+}
+void to_json(nlohmann::json& j, const Interval& i) {
+  j = nlohmann::json::array({i.begin, i.end});
+}
+void from_json(const nlohmann::json& j, Interval& i) {
+  i = {j.at(0).get<uint32_t>(), j.at(1).get<uint32_t>()};
 }
 
 namespace {
@@ -52,13 +55,19 @@ void seq_fields(Archive&& field, Seq& s) {
   field("leaving_cells", s.leaving_cells);
   field("device_groups", s.device_groups);
   field("resident_blocks", s.resident_blocks);
+  field("dropped", s.dropped);
+  field("bare_cells", s.bare_cells);
+  field("dropped_first_group", s.dropped_first_group);
+  field("dropped_end_group", s.dropped_end_group);
+  field("restart_group", s.restart_group);
   field("tail_resident", s.tail_resident);
   field("tail_busy", s.tail_busy);
   field("stalled", s.stalled);
   field("deferrals", s.deferrals);
   field("transfers", s.transfers);
   field("cached_tokens", s.cached_tokens);
-  field("cached_idle_blocks", s.cached_idle_blocks);
+  field("cached_resident_cells", s.cached_resident_cells);
+  field("cached_idle", s.cached_idle);
   field("promised_cells", s.promised_cells);
   field("preemptions", s.preemptions);
   field("in_flight", s.in_flight);
@@ -72,12 +81,16 @@ void view_fields(Archive&& field, V& v) {
   field("layers", v.geometry.layers);
   field("layers_per_group", v.geometry.layers_per_group);
   field("kv_plane_bytes_per_token_layer", v.geometry.kv_plane_bytes_per_token_layer);
+  field("x_bytes_per_token_layer", v.geometry.x_bytes_per_token_layer);
+  field("h_bytes_per_token", v.geometry.h_bytes_per_token);
   field("max_num_seqs", v.limits.max_num_seqs);
   field("max_num_batched_tokens", v.limits.max_num_batched_tokens);
   field("long_prefill_token_threshold", v.limits.long_prefill_token_threshold);
   field("max_prefill_beside_decodes", v.limits.max_prefill_beside_decodes);
   field("device", v.device);
   field("host", v.host);
+  field("disk", v.disk);
+  field("scratch_tokens", v.scratch_tokens);
   field("stage_blocks", v.stage_blocks);
   field("transfers_in_flight", v.transfers_in_flight);
   field("link_bytes_per_s", v.link.bytes_per_s);
@@ -113,13 +126,6 @@ SeqView seq_from_json(const json& j) {
   return s;
 }
 
-json interval_json(Interval i) {
-  return json::array({i.begin, i.end});
-}
-Interval interval_from(const json& j) {
-  return {j.at(0).get<uint32_t>(), j.at(1).get<uint32_t>()};
-}
-
 // The enumerator among 0..count-1 whose name is `text`.
 template <typename Enum>
 Enum enum_from(const json& text, int count) {
@@ -134,7 +140,7 @@ SeqId seq_from(const json& j) {
 }
 
 json copy_to_json(const CopyChange& c) {
-  return {{"verb", name(c.verb)},      {"seq", raw(c.seq)},    {"tokens", interval_json(c.tokens)},
+  return {{"verb", name(c.verb)},      {"seq", raw(c.seq)},    {"tokens", json(c.tokens)},
           {"layers", json(c.layers)},  {"form", name(c.form)}, {"tier", name(c.tier)},
           {"trigger", name(c.trigger)}};
 }
@@ -142,7 +148,7 @@ CopyChange copy_from_json(const json& j) {
   CopyChange c;
   c.verb = enum_from<Verb>(j.at("verb"), 3);
   c.seq = seq_from(j);
-  c.tokens = interval_from(j.at("tokens"));
+  c.tokens = j.at("tokens").get<Interval>();
   c.layers = j.at("layers").get<LayerSet>();
   c.form = enum_from<Form>(j.at("form"), kForms);
   c.tier = enum_from<Tier>(j.at("tier"), kTiers);
@@ -151,24 +157,19 @@ CopyChange copy_from_json(const json& j) {
 }
 
 json rows_to_json(const Rows& r) {
-  return {{"seq", raw(r.seq)},
-          {"tokens", interval_json(r.tokens)},
-          {"layers", json(r.layers)},
-          {"kind", name(r.kind)},
-          {"write_kv", json(r.writes.kv)},
-          {"write_x", json(r.writes.x)},
-          {"write_tier", name(r.writes.tier)},
-          {"samples", r.samples}};
+  return {{"seq", raw(r.seq)},           {"tokens", json(r.tokens)},      {"layers", json(r.layers)},
+          {"kind", name(r.kind)},        {"write_kv", json(r.writes.kv)}, {"write_x", json(r.writes.x)},
+          {"write_h", json(r.writes.h)}, {"samples", r.samples}};
 }
 Rows rows_from_json(const json& j) {
   Rows r;
   r.seq = seq_from(j);
-  r.tokens = interval_from(j.at("tokens"));
+  r.tokens = j.at("tokens").get<Interval>();
   r.layers = j.at("layers").get<LayerSet>();
   r.kind = enum_from<RowKind>(j.at("kind"), 3);
   r.writes.kv = j.at("write_kv").get<LayerSet>();
   r.writes.x = j.at("write_x").get<LayerSet>();
-  r.writes.tier = enum_from<Tier>(j.at("write_tier"), kTiers);
+  r.writes.h = j.at("write_h").get<LayerSet>();
   r.samples = j.at("samples").get<bool>();
   return r;
 }

@@ -13,7 +13,7 @@
 namespace kvasir {
 namespace {
 
-constexpr int kFormat = 2;
+constexpr int kFormat = 3;
 
 }  // namespace
 

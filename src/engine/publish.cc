@@ -13,7 +13,8 @@ namespace kvasir {
 void Engine::publish(StepResult result) {
   PhaseTimer timer(clock_, metrics_.seconds_publish);
   KV_CHECK(!in_flight_.empty(), "step={}", raw(result.id));
-  const std::vector<Member> members = std::move(in_flight_.front());
+  const Submitted step = std::move(in_flight_.front());
+  const std::vector<Member>& members = step.members;
   in_flight_.pop_front();
   for (const Member& m : members) {
     if (LiveRequest* live = requests_.find(m.seq)) {
@@ -35,7 +36,7 @@ void Engine::publish(StepResult result) {
     }
     return;
   }
-  observe(members, result);
+  observe(step, result);
   for (const Member& m : members) {
     LiveRequest* live = requests_.find(m.seq);
     if (!live) continue;
@@ -57,10 +58,10 @@ void Engine::publish(StepResult result) {
   for (const Member& m : members) refresh_waiting(m.seq);
 }
 
-void Engine::observe(const std::vector<Member>& members, const StepResult& result) {
-  uint32_t prefill = 0;
+void Engine::observe(const Submitted& step, const StepResult& result) {
+  uint32_t prefill = step.rows_again;
   uint32_t decode = 0;
-  for (const Member& m : members) (m.kind == RowKind::kDecode ? decode : prefill) += m.rows;
+  for (const Member& m : step.members) (m.kind == RowKind::kDecode ? decode : prefill) += m.rows;
   stall_.observe(prefill, decode, result.ended - result.started - result.stalled);
   metrics_.seconds_stalled += to_seconds(result.stalled);
 }

@@ -30,14 +30,14 @@ void Engine::apply_states(const StepPlan& plan) {
     ++live.preemptions;
     ++metrics_.num_preemptions;
     for (const CopyChange& c : plan.copies) {
-      if (c.seq != p.seq || c.verb != Verb::kDrop || c.tier != Tier::kDevice) continue;
+      if (c.seq != p.seq || c.verb != Verb::kDrop || c.tier != Tier::kDevice || c.form != Form::kKv) continue;
       ++(c.trigger == Trigger::kNow ? metrics_.num_preemptions_recomputed : metrics_.num_preemptions_swapped);
     }
     refresh(live, requests_.view_of(live));
   }
   for (const Adoption& a : plan.adoptions) {
     LiveRequest& live = *requests_.find(a.seq);
-    metrics_.prefix_cache_hits += a.tokens;
+    count_hits(a);
     if (live.queued) {
       live.cached_prompt_tokens = a.tokens;
       metrics_.prompt_tokens_cached += a.tokens;
@@ -45,6 +45,7 @@ void Engine::apply_states(const StepPlan& plan) {
   }
   for (const Rows& rows : plan.rows) {
     LiveRequest& live = *requests_.find(rows.seq);
+    if (rows.tokens.end < cache_.ready_tokens(rows.seq)) continue;  // dropped cells, computed again
     if (live.state == LiveRequest::State::kWaiting) {
       requests_.set_state(live, LiveRequest::State::kRunning);
       if (options_.cache.prefix_caching) metrics_.prefix_cache_queries += live.known_tokens();
@@ -68,6 +69,23 @@ void Engine::apply_states(const StepPlan& plan) {
   for (const Promise& p : plan.promises) refresh_waiting(p.owner);
 }
 
+// The blocks' copies are where they were found: what the plan moves has not been moved yet.
+void Engine::count_hits(const Adoption& adoption) {
+  metrics_.prefix_cache_hits += adoption.tokens;
+  const uint32_t tokens = cache_.geometry().block_tokens;
+  const std::span<const BlockId> blocks = cache_.blocks_of(adoption.seq);
+  for (uint32_t i = 0; i < adoption.tokens / tokens && i < blocks.size(); ++i) {
+    LayerSet missing = cache_.map().all_groups();
+    size_t slowest = 0;
+    for (Place place : kCheapestFirst) {
+      const LayerSet there = missing & cache_.block(blocks[i]).at(place).usable();
+      if (!there.empty()) slowest = std::max(slowest, index_of(place.tier));
+      missing = missing - there;
+    }
+    metrics_.prefix_cache_hits_by_tier[slowest] += tokens;
+  }
+}
+
 void Engine::refresh_waiting(SeqId id) {
   LiveRequest* live = requests_.find(id);
   if (live && live->state == LiveRequest::State::kWaiting) refresh(*live, requests_.view_of(*live));
@@ -89,21 +107,30 @@ void Engine::refresh(LiveRequest& live, SeqView& view) const {
   view.max_total_tokens = live.max_total_tokens;
   view.ready_tokens = cells.ready_tokens;
   view.blocks = cells.blocks;
-  for (size_t t = 0; t < kCopyTierCount; ++t) {
-    view.cells[static_cast<size_t>(Form::kKv)][t] = cells.cells[t];
-    view.own_cells[static_cast<size_t>(Form::kKv)][t] = cells.own_cells[t];
-    view.promised_cells[t] = cells.promised_cells[t];
+  for (size_t p = 0; p < kPlaces; ++p) {
+    const Place place = place_at(p);
+    view.cells[index_of(place.form)][index_of(place.tier)] = cells.cells[p];
+    view.own_cells[index_of(place.form)][index_of(place.tier)] = cells.own_cells[p];
+    if (p < kPlacesOfKv) {
+      view.cached_idle[index_of(place.form)][index_of(place.tier)] = cells.cached.what.idle[p];
+    }
   }
+  view.promised_cells = cells.promised_cells;
   view.leaving_cells = cells.leaving_cells;
   view.device_groups = cells.device_groups;
   view.resident_blocks = cells.resident_blocks;
+  view.dropped = cells.dropped;
+  view.bare_cells = cells.bare_cells;
+  view.dropped_first_group = cells.dropped_first_group;
+  view.dropped_end_group = cells.dropped_end_group;
+  view.restart_group = cells.restart_group;
   view.tail_resident = cells.tail_resident;
   view.tail_busy = cells.tail_busy;
   view.transfers = cells.transfers;
   view.deferrals = live.deferrals;
   view.stalled = live.deferrals > 0 && cells.transfers > 0;
-  view.cached_tokens = cells.cached_tokens;
-  view.cached_idle_blocks = cells.cached_idle_blocks;
+  view.cached_tokens = cells.cached.matched * cache_.geometry().block_tokens;
+  view.cached_resident_cells = cells.cached.what.cells[index_of(kDeviceKv)];
   view.preemptions = live.preemptions;
   view.in_flight = live.in_flight;
 }
@@ -114,9 +141,10 @@ void Engine::update_gauges() {
   const uint32_t groups = cache_.geometry().groups();
   metrics_.kv_blocks_used = ceil_div(cache_.map().used_cells(Tier::kDevice), groups);
   metrics_.kv_blocks_cached = cache_.map().idle_blocks();
-  for (Tier tier : kCopyTiers) {
-    metrics_.tiers[index_of(tier)].bytes_used =
-        cache_.map().used_cells(tier) * cache_.geometry().kv_cell_bytes();
+  for (Tier tier : kAllTiers) {
+    EngineMetrics::TierBytes& shown = metrics_.tiers[index_of(tier)];
+    shown.bytes_used = cache_.map().used_bytes(tier);
+    shown.blocks_cached = cache_.map().idle_blocks(tier);
   }
   metrics_.transfers_in_flight = cache_.transfers_in_flight();
 }
@@ -127,8 +155,10 @@ void Engine::void_cut_back() {
   for (SeqId id : cache_.take_cut_back()) {
     LiveRequest* live = requests_.find(id);
     if (!live) continue;
-    for (std::vector<Member>& members : in_flight_) {
-      for (Member& m : members) {
+    // It is admitted anew, with what is there then.
+    if (live->state == LiveRequest::State::kWaiting) cache_.end_promises(id);
+    for (Submitted& step : in_flight_) {
+      for (Member& m : step.members) {
         if (m.seq != id || !m.samples) continue;
         m.samples = false;
         --live->sampling_in_flight;

@@ -41,6 +41,7 @@ class EngineBackend final : public Backend {
             {"num_device_blocks", blocks},
             {"device_bytes", std::to_string(cache.device_bytes)},
             {"host_bytes", std::to_string(cache.host_bytes)},
+            {"disk_bytes", std::to_string(cache.disk_bytes)},
             {"stage_bytes", std::to_string(cache.stage_bytes)},
             {"enable_prefix_caching", cache.prefix_caching ? "True" : "False"},
             {"numerics_id", cache.numerics_id}};

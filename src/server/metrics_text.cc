@@ -92,7 +92,7 @@ const char* tier_label(size_t tier) {
 }
 
 void add_tiers(Page& page, const EngineMetrics& m) {
-  page.head("kv_tier_bytes", "gauge", "Memory of each tier for keys and values.");
+  page.head("kv_tier_bytes", "gauge", "Room of each tier for keys and values.");
   for (size_t t = 0; t < m.tiers.size(); ++t) {
     page.sample("kv_tier_bytes", m.tiers[t].bytes_total.load(),
                 fmt::format(",tier=\"{}\",form=\"kv\"", tier_label(t)));
@@ -101,6 +101,12 @@ void add_tiers(Page& page, const EngineMetrics& m) {
   for (size_t t = 0; t < m.tiers.size(); ++t) {
     page.sample("kv_tier_used_bytes", m.tiers[t].bytes_used.load(),
                 fmt::format(",tier=\"{}\",form=\"kv\"", tier_label(t)));
+  }
+  page.head("kv_tier_cached_blocks", "gauge",
+            "KV blocks that no request holds, and that can be found again, with a copy on the tier.");
+  for (size_t t = 0; t < m.tiers.size(); ++t) {
+    page.sample("kv_tier_cached_blocks", m.tiers[t].blocks_cached.load(),
+                fmt::format(",tier=\"{}\"", tier_label(t)));
   }
   page.gauge("kv_stage_ring_bytes", m.stage_ring_bytes.load(),
              "Memory of the device through which layers pass that have no place in its tier.");
@@ -119,8 +125,11 @@ void add_link(Page& page, const EngineMetrics& m) {
   for (size_t from = 0; from < m.tiers.size(); ++from) {
     for (size_t to = 0; to < m.tiers.size(); ++to) {
       if (from == to) continue;
+      // The disk has its own speed always.
+      const bool disk = std::max(from, to) == index_of(Tier::kDisk);
       page.sample("link_bytes_total", link.bytes[from][to].load(),
-                  fmt::format(",from=\"{}\",to=\"{}\"{}", tier_label(from), tier_label(to), emulated));
+                  fmt::format(",from=\"{}\",to=\"{}\"{}", tier_label(from), tier_label(to),
+                              disk ? ",emulated=\"false\"" : emulated));
     }
   }
   sample("link_busy_seconds_total", "counter", link.busy_s.load(), "Seconds in which the link moved bytes.");
@@ -135,6 +144,28 @@ void add_link(Page& page, const EngineMetrics& m) {
          "Bytes moved per second while busy, as measured of late; 0: nothing was moved yet.");
   sample("link_latency_seconds", "gauge", link.latency_s.load(),
          "Time that a transfer takes beside its bytes, as measured of late.");
+}
+
+// Nothing where there is no disk tier.
+void add_disk(Page& page, const EngineMetrics& m) {
+  const LinkMetrics::Disk& disk = m.link.disk;
+  if (!disk.present) return;
+  page.counter("disk_reads_total", disk.reads.load(), "Pieces read from the disk tier.");
+  page.counter("disk_writes_total", disk.writes.load(), "Pieces written to the disk tier.");
+  page.counter("disk_read_bytes_total", disk.read_bytes.load(), "Bytes of pieces read.");
+  page.counter("disk_written_bytes_total", disk.written_bytes.load(), "Bytes of pieces written.");
+  page.head(
+      "disk_read_failures_total", "counter",
+      "Pieces that were lost and computed again: the disk refused (error), the file ended early (short), "
+      "or the bytes were not those that were written (checksum).");
+  page.sample("disk_read_failures_total", disk.read_errors.load(), ",reason=\"error\"");
+  page.sample("disk_read_failures_total", disk.short_reads.load(), ",reason=\"short\"");
+  page.sample("disk_read_failures_total", disk.checksum_mismatches.load(), ",reason=\"checksum\"");
+  page.counter("disk_write_failures_total", disk.write_errors.load(), "Pieces that could not be written.");
+  page.counter("disk_busy_seconds_total", disk.busy_s.load(),
+               "Seconds in which some piece was read or written.");
+  page.gauge("disk_bytes_per_second", disk.bytes_per_s.load(),
+             "Bytes read and written per second while busy, as measured of late; 0: nothing was yet.");
 }
 
 void add_preemptions(Page& page, const EngineMetrics& m) {
@@ -160,6 +191,12 @@ void add_counters(Page& page, const EngineMetrics& m) {
   page.counter("prefix_cache_queries_total", m.prefix_cache_queries.load(),
                "Tokens looked up in the prefix cache.");
   page.counter("prefix_cache_hits_total", m.prefix_cache_hits.load(), "Tokens found in the prefix cache.");
+  page.head("prefix_cache_hits_by_tier_total", "counter",
+            "Of those, by the slowest tier on which some layer of their block lay.");
+  for (size_t t = 0; t < m.prefix_cache_hits_by_tier.size(); ++t) {
+    page.sample("prefix_cache_hits_by_tier_total", m.prefix_cache_hits_by_tier[t].load(),
+                fmt::format(",tier=\"{}\"", tier_label(t)));
+  }
   page.counter("engine_steps_total", m.steps.load(), "Steps of the engine.");
   page.counter("engine_steps_staged_total", m.steps_staged.load(),
                "Of those, steps that read keys and values through the stage ring.");
@@ -217,6 +254,7 @@ std::string metrics_text(const EngineMetrics* engine, const HttpCounters& http, 
     add_gauges(page, *engine);
     add_tiers(page, *engine);
     add_link(page, *engine);
+    add_disk(page, *engine);
     page.head("cache_config_info", "gauge", "How the cache is set up.");
     std::string labels;
     for (const auto& [key, value] : cache_config) {

@@ -1,7 +1,8 @@
 // A link, and an executor of one line per row, over real bytes: what the map and the committer arrange is
 // carried out in any order that the contract allows, and every slot that a row reads is looked at.
 //
-// A slot is 8 bytes, of one token in one plane of one layer: kv_plane_bytes_per_token_layer is 8.
+// A slot is 8 bytes, of one token: in one plane of one layer, in X of one layer, or in H before a layer. So
+// kv_plane_bytes_per_token_layer is 8, and those of X and H are 8 or 0.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -28,13 +29,18 @@ class ByteWorld final : public Link {
   ByteWorld(const CacheOptions& options, uint64_t seed) : geometry_(options.geometry), random_(seed) {
     memory_[0].resize((options.device_bytes + options.stage_bytes) / kSlot, kSpoilt);
     memory_[1].resize(options.host_bytes / kSlot, kSpoilt);
+    memory_[2].resize(options.disk_bytes / kSlot, kSpoilt);
   }
 
-  // What a row of a sequence writes at a position.
+  // What a row of a sequence writes at a position: K and V are planes 0 and 1, X is 2, and H before the layer
+  // is 3.
+  static constexpr uint32_t kPlaneX = 2;
+  static constexpr uint32_t kPlaneH = 3;
   using SlotOf = std::function<uint64_t(SeqId, uint32_t position, uint32_t layer, uint32_t plane)>;
 
   double failures = 0;    // the share of transfers that fail
   double impatience = 0;  // the share of waits that end too early
+  double corrupt = 0;     // of the transfers that read the disk, those that find nothing there
 
   // ---- Link.
   void start(Transfer transfer) override {
@@ -78,10 +84,12 @@ class ByteWorld final : public Link {
       const uint32_t block = position / geometry_.block_tokens;
       const KvPlanes at = step.planes(geometry_, slice, block, layer);
       const KvPlanes frame = (*slice.table)[block * step.groups + geometry_.group_of(layer)];
-      if (!frame.present() || at.k < frame.k || at.k >= frame.k + geometry_.frame_bytes(FrameClass::kKvPlane))
-        return;
+      if (!frame.present() || at.k < frame.k || at.k >= frame.k + geometry_.cell_bytes(Form::kKv)) return;
       for (uint32_t plane = 0; plane < 2; ++plane) slot(at, position, plane) = kSpoilt;
     });
+    for (const FormWrite& w : step.form_writes) {
+      for_each_slot(step, w, [&](uint64_t& to, uint32_t, uint32_t, uint32_t) { to = kSpoilt; });
+    }
   }
 
   // `deferred`: sequences whose rows follow on rows that were deferred.
@@ -106,19 +114,27 @@ class ByteWorld final : public Link {
         if (late || run_to_end(wait_at->transfer) != TransferState::kDone) deferred.insert(seq);
       }
       for (const StepSlice& slice : step.slices) {
-        if (!deferred.contains(slice.seq)) write_rows(step, slice, layer, slot_of);
+        if (deferred.contains(slice.seq) || !passes(slice, layer)) continue;
+        if (!restart(step, slice, layer, slot_of)) out.misread.insert(slice.seq);
+        write_rows(step, slice, layer, slot_of);
+      }
+      for (const KvProjection& p : step.projections) {
+        const SeqId seq = step.slices[p.slice].seq;
+        if (p.layer == layer && !deferred.contains(seq) && !project(p, seq, slot_of)) out.misread.insert(seq);
       }
       fire(layer_written(layer));
       for (const StepSlice& slice : step.slices) {
-        if (!deferred.contains(slice.seq) && !read_history(step, slice, layer, slot_of)) {
-          out.misread.insert(slice.seq);
-        }
+        // Those that end early have written, and read no more.
+        if (deferred.contains(slice.seq) || !passes(slice, layer) || ends_early(slice, layer)) continue;
+        if (!read_history(step, slice, layer, slot_of)) out.misread.insert(slice.seq);
       }
       fire(layer_attended(layer));
     }
     EXPECT_TRUE(firing == step.firings.end() && wait_at == step.waits.end());
     for (const StepSlice& slice : step.slices) {
-      if (deferred.contains(slice.seq)) out.result.deferred.push_back(slice.seq);
+      const auto& told = out.result.deferred;
+      if (deferred.contains(slice.seq) && std::find(told.begin(), told.end(), slice.seq) == told.end())
+        out.result.deferred.push_back(slice.seq);
     }
     return out;
   }
@@ -148,7 +164,15 @@ class ByteWorld final : public Link {
 
   void advance(LiveIt it) {
     Live& live = it->second;
-    if (live.moving) return end(it, random_.unit() >= failures);
+    if (live.moving) {
+      const auto& segments = live.transfer.segments;
+      const bool reads_disk = std::any_of(segments.begin(), segments.end(),
+                                          [](const Segment& s) { return s.from.tier == Tier::kDisk; });
+      if (reads_disk && random_.unit() < corrupt) {
+        return end(it, /*ok=*/false, error(ErrorCode::kCorrupt, "the disk holds something else"));
+      }
+      return end(it, random_.unit() >= failures);
+    }
     live.moving = true;
     for (const Segment& s : live.transfer.segments) {
       for (uint64_t i = 0; i < s.bytes / kSlot; ++i) {
@@ -158,7 +182,7 @@ class ByteWorld final : public Link {
     }
   }
 
-  void end(LiveIt it, bool ok) {
+  void end(LiveIt it, bool ok, Status failure = error(ErrorCode::kUnavailable, "the link failed")) {
     Live& live = it->second;
     ok = ok && std::none_of(live.transfer.needs.begin(), live.transfer.needs.end(),
                             [&](TransferId id) { return failed_.contains(id); });
@@ -170,8 +194,7 @@ class ByteWorld final : public Link {
     } else {
       failed_.insert(live.transfer.id);
     }
-    done_.push_back(
-        {live.transfer.id, ok ? Status() : error(ErrorCode::kUnavailable, "the link failed"), 0, 0});
+    done_.push_back({live.transfer.id, ok ? Status() : std::move(failure), 0, 0});
     live_.erase(it);
   }
 
@@ -190,12 +213,67 @@ class ByteWorld final : public Link {
   void for_each_row(const Step& step, F&& f) {
     for (const StepSlice& slice : step.slices) {
       for (uint32_t layer = 0; layer < geometry_.layers; ++layer) {
+        if (!passes(slice, layer)) continue;
         for (uint32_t p = slice.tokens.begin; p < slice.tokens.end; ++p) f(slice, p, layer);
       }
     }
   }
 
+  bool passes(const StepSlice& slice, uint32_t layer) const {
+    return slice.first_layer <= layer && layer < std::min(slice.end_layer, geometry_.layers);
+  }
+  // A slice that computes dropped cells again is done when it has written its last layer.
+  bool ends_early(const StepSlice& slice, uint32_t layer) const {
+    return layer + 1 == slice.end_layer && slice.end_layer < geometry_.layers;
+  }
+
+  // f(slot, position, layer, plane) for what a form write leaves behind.
+  template <typename F>
+  void for_each_slot(const Step& step, const FormWrite& w, F&& f) {
+    const Interval rows = step.slices[w.slice].tokens;
+    const uint32_t b = geometry_.block_tokens;
+    const uint32_t first = w.group * geometry_.layers_per_group;
+    const uint32_t pieces = w.form == Form::kH ? 1 : geometry_.layers_in(w.group);
+    for (uint32_t i = 0; i < pieces; ++i) {
+      const MemoryAddress piece = {w.to + i * geometry_.piece_bytes(w.form), Tier::kDevice};
+      for (uint32_t p = std::max(rows.begin, w.block * b); p < std::min(rows.end, (w.block + 1) * b); ++p)
+        f(word(piece, p % b), p, first + i, w.form == Form::kH ? kPlaneH : kPlaneX);
+    }
+  }
+
+  // What the rows of a slice begin with, if that is not token ids.
+  bool restart(const Step& step, const StepSlice& slice, uint32_t layer, const SlotOf& slot_of) {
+    if (slice.first_layer != layer || layer == 0) return true;
+    uint32_t blocks = 0;
+    for (const Restart& r : step.restarts) {
+      if (&step.slices[r.slice] != &slice) continue;
+      ++blocks;
+      for (uint32_t i = 0; i < geometry_.block_tokens; ++i) {
+        const uint32_t p = r.block * geometry_.block_tokens + i;
+        if (word({r.from, Tier::kDevice}, i) != slot_of(slice.seq, p, layer, kPlaneH)) return false;
+      }
+    }
+    return blocks == geometry_.blocks_for(slice.tokens.size());
+  }
+
+  // K and V of what is X.
+  bool project(const KvProjection& p, SeqId seq, const SlotOf& slot_of) {
+    for (uint32_t i = 0; i < p.tokens; ++i) {
+      const uint32_t position = p.first_position + i;
+      if (word({p.x, Tier::kDevice}, i) != slot_of(seq, position, p.layer, kPlaneX)) return false;
+      for (uint32_t plane = 0; plane < 2; ++plane)
+        slot(p.to, position, plane) = slot_of(seq, position, p.layer, plane);
+    }
+    return true;
+  }
+
   void write_rows(const Step& step, const StepSlice& slice, uint32_t layer, const SlotOf& slot_of) {
+    for (const FormWrite& w : step.form_writes) {
+      if (&step.slices[w.slice] != &slice) continue;
+      for_each_slot(step, w, [&](uint64_t& to, uint32_t p, uint32_t l, uint32_t plane) {
+        if (l == layer) to = slot_of(slice.seq, p, l, plane);
+      });
+    }
     for (uint32_t p = slice.tokens.begin; p < slice.tokens.end; ++p) {
       const KvPlanes at = step.planes(geometry_, slice, p / geometry_.block_tokens, layer);
       for (uint32_t plane = 0; plane < 2; ++plane) slot(at, p, plane) = slot_of(slice.seq, p, layer, plane);
@@ -214,7 +292,7 @@ class ByteWorld final : public Link {
 
   const CacheGeometry geometry_;
   Random random_;
-  std::array<std::vector<uint64_t>, 2> memory_;
+  std::array<std::vector<uint64_t>, kTiers> memory_;
   std::map<TransferId, Live> live_;
   std::set<TransferId> known_;
   std::set<TransferId> failed_;

@@ -98,8 +98,8 @@ class CommitterStaging : public testing::TestWithParam<uint32_t> {
   // Where K of one layer of a block is on the host.
   uint64_t on_host(uint32_t block, uint32_t layer) const {
     const BlockMap::Block& b = cache_.block(cache_.blocks_of(kA)[block]);
-    return b.on[index_of(Tier::kHost)].by_group[group(layer)].at.k +
-           cache_.geometry().layer_in_group(layer) * kPlane;
+    return b.at({Form::kKv, Tier::kHost}).by_group[group(layer)].at +
+           cache_.geometry().layer_in_group(layer) * 2 * kPlane;
   }
 
   HandLink link_;
@@ -127,14 +127,13 @@ TEST_P(CommitterStaging, WhatRowsWriteGoesThroughTheRingWhenItsLayerIsWritten) {
     } else {
       EXPECT_THAT(out.after, ElementsAre(written_.firings[layer - 2].transfer.id));
     }
-    ASSERT_EQ(out.segments.size(), 4u);
+    ASSERT_EQ(out.segments.size(), 2u);
     for (uint32_t block = 0; block < 2; ++block) {
       const uint64_t slot = ring((2 * layer + block) % 4);
       EXPECT_EQ(written_.planes(cache_.geometry(), slice, block, layer), (KvPlanes{slot, slot + kPlane}));
-      EXPECT_EQ(out.segments[2 * block].from, (MemoryAddress{slot, Tier::kDevice}));
-      EXPECT_EQ(out.segments[2 * block].to, (MemoryAddress{on_host(block, layer), Tier::kHost}));
-      EXPECT_EQ(out.segments[2 * block].bytes, kPlane);
-      EXPECT_EQ(out.segments[2 * block + 1].from.offset, slot + kPlane);
+      EXPECT_EQ(out.segments[block].from, (MemoryAddress{slot, Tier::kDevice}));
+      EXPECT_EQ(out.segments[block].to, (MemoryAddress{on_host(block, layer), Tier::kHost}));
+      EXPECT_EQ(out.segments[block].bytes, 2 * kPlane) << "K and V together";
     }
     EXPECT_FALSE(written_.staged[layer * 3 + 2].present()) << "the last block has a frame";
   }
@@ -162,12 +161,13 @@ TEST_P(CommitterStaging, AHistoryIsStagedLayerByLayerAsSlotsComeFree) {
     EXPECT_EQ(step.waits[layer].layer, layer);
     EXPECT_EQ(step.waits[layer].slice, 0u);
     EXPECT_EQ(step.waits[layer].transfer, in.id);
-    ASSERT_EQ(in.segments.size(), 4u);
+    ASSERT_EQ(in.segments.size(), 2u);
     for (uint32_t block = 0; block < 2; ++block) {
       const KvPlanes at = step.planes(cache_.geometry(), step.slices[0], block, layer);
-      EXPECT_EQ(in.segments[2 * block].from, (MemoryAddress{on_host(block, layer), Tier::kHost}));
-      EXPECT_EQ(in.segments[2 * block].to, (MemoryAddress{at.k, Tier::kDevice}));
-      EXPECT_EQ(in.segments[2 * block + 1].to, (MemoryAddress{at.v, Tier::kDevice}));
+      EXPECT_EQ(in.segments[block].from, (MemoryAddress{on_host(block, layer), Tier::kHost}));
+      EXPECT_EQ(in.segments[block].to, (MemoryAddress{at.k, Tier::kDevice}));
+      EXPECT_EQ(in.segments[block].bytes, 2 * kPlane);
+      EXPECT_EQ(at.v, at.k + kPlane);
     }
     if (layer >= 2) {
       EXPECT_THAT(in.after, ElementsAre(step.firings[layer - 2].transfer.id));
@@ -224,7 +224,7 @@ TEST_P(CommitterStaging, WhatIsWrittenIntoFramesLeavesAsAWholeWhenItsGroupIsWrit
   for (uint32_t g = 0; g < groups(); ++g) {
     EXPECT_EQ(step.firings[g].moment, layer_written((g + 1) * GetParam() - 1));
     EXPECT_EQ(step.firings[g].transfer.priority, TransferPriority::kOffload);
-    EXPECT_EQ(step.firings[g].transfer.segments.size(), 4u);
+    EXPECT_EQ(step.firings[g].transfer.segments.size(), 2u);
     EXPECT_EQ(step.firings[g].transfer.bytes(), 4 * kPlane * GetParam());
   }
   for (const Firing& f : step.firings) link_.end(f.transfer.id);

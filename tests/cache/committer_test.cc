@@ -91,13 +91,13 @@ TEST_F(CommitterTest, DropsBeforeItAdoptsAndAdoptsBeforeItAllocates) {
   committer_.apply(plan, StepId{1});
   cache_.step_ended(StepId{1}, true, {});
   cache_.add_sequence(kB, std::vector<Token>(120, 1), "");
-  ASSERT_EQ(cache_.summary(kB).cached_tokens, 32u);
+  ASSERT_EQ(cache_.summary(kB).cached.matched, 2u);
   // B needs all 8 blocks: 2 that it adopts, and 6 of which one is what A drops.
   plan = {};
   plan.preemptions = {{kA}};
   CopyChange drop;
   drop.seq = kA;
-  drop.tokens = {0, 40};
+  drop.tokens = {0, 41};  // beyond its history: all of it
   drop.layers = LayerSet::all(2);
   drop.trigger = Trigger::kNow;
   plan.copies = {drop};

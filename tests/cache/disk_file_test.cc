@@ -136,7 +136,7 @@ TEST_F(DiskFileTest, AFileThatIsCutShortFailsReadsUntilItIsWrittenAgain) {
   for (uint64_t offset : {kMiB, 2 * kMiB}) {
     const Status status = read_piece(*file, offset, read);
     ASSERT_FALSE(status.ok());
-    EXPECT_EQ(status.code(), ErrorCode::kUnavailable);
+    EXPECT_EQ(status.code(), ErrorCode::kCorrupt);
     EXPECT_THAT(status.message(), HasSubstr(directory_.data()));
   }
   EXPECT_EQ(file->stats().short_reads, 2);

@@ -25,8 +25,8 @@ class DiskLinkFaultsTest : public DiskLinkTest {
 
 TEST_F(DiskLinkFaultsTest, AReadThatFailsFailsItsTransferAlone) {
   const std::pair<DiskFault, ErrorCode> cases[] = {
-      {DiskFault::kError, ErrorCode::kUnavailable},
-      {DiskFault::kShort, ErrorCode::kUnavailable},
+      {DiskFault::kError, ErrorCode::kCorrupt},
+      {DiskFault::kShort, ErrorCode::kCorrupt},
       {DiskFault::kOtherBytes, ErrorCode::kCorrupt},
       {DiskFault::kElsewhere, ErrorCode::kCorrupt},
   };

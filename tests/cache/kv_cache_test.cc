@@ -35,7 +35,7 @@ class KvCacheTest : public testing::Test {
     StepSlice slice;
     slice.seq = seq;
     slice.tokens = {cache_.summary(seq).ready_tokens, end};
-    cache_.extend(seq, end, LayerSet::all(2), StepId{step});
+    cache_.extend(seq, end, {LayerSet::all(2), {}, {}}, StepId{step});
     cache_.step_submitted(StepId{step}, {&slice, 1});
     ASSERT_EQ(cache_.check_integrity().message(), "");
   }
@@ -45,25 +45,31 @@ class KvCacheTest : public testing::Test {
   }
   // Blocks that anyone may take, that are on their way to that, that are in use.
   int64_t available() const { return cache_.budget(Tier::kDevice).available_cells() / 2; }
-  int64_t pinned() const { return cache_.budget(Tier::kDevice).coming_cells() / 2; }
+  int64_t pinned() const { return cache_.budget(Tier::kDevice).coming[0] / 2; }
   uint32_t used() const { return cache_.map().used_cells(Tier::kDevice) / 2; }
   uint32_t idle() const { return cache_.map().idle_blocks(); }
   uint32_t own(SeqId seq) const { return cache_.summary(seq).own_cells[0] / 2; }
+
+  uint32_t cached(SeqId seq) const { return cache_.summary(seq).cached.matched * 16; }
+  // Blocks of those that nobody needs.
+  uint32_t cached_idle(SeqId seq) const {
+    return cache_.summary(seq).cached.what.idle[index_of(kDeviceKv)] / 2;
+  }
 
   KvCache cache_;
 };
 
 TEST_F(KvCacheTest, FullBlocksAreFoundWhenTheirStepHasEnded) {
-  EXPECT_EQ(cache_.map().total_cells(Tier::kDevice), 16u);
+  EXPECT_EQ(cache_.budget(Tier::kDevice).total_cells(), 16u);
   cache_.add_sequence(kA, tokens(40), "");
   submit(1, kA, 40);
   cache_.add_sequence(kB, tokens(40), "");
-  EXPECT_EQ(cache_.summary(kB).cached_tokens, 0u) << "nothing is written yet";
+  EXPECT_EQ(cached(kB), 0u) << "nothing is written yet";
   end(1);
-  EXPECT_EQ(cache_.summary(kB).cached_tokens, 32u);
-  EXPECT_EQ(cache_.summary(kB).cached_idle_blocks, 0u);
+  EXPECT_EQ(cached(kB), 32u);
+  EXPECT_EQ(cached_idle(kB), 0u);
   cache_.remove_sequence(kA);
-  EXPECT_EQ(cache_.summary(kB).cached_idle_blocks, 2u);
+  EXPECT_EQ(cached_idle(kB), 2u);
   EXPECT_EQ(idle(), 2u);
   EXPECT_EQ(used(), 0u);
   EXPECT_EQ(available(), 8);
@@ -78,9 +84,9 @@ TEST_F(KvCacheTest, TheLastTokenIsNeverCached) {
   submit(1, kA, 33);
   end(1);
   cache_.add_sequence(kB, tokens(32), "");
-  EXPECT_EQ(cache_.summary(kB).cached_tokens, 16u);
+  EXPECT_EQ(cached(kB), 16u);
   cache_.add_sequence(kC, tokens(33), "");
-  EXPECT_EQ(cache_.summary(kC).cached_tokens, 32u);
+  EXPECT_EQ(cached(kC), 32u);
 }
 
 TEST_F(KvCacheTest, SaltsAndOtherTokensShareNothing) {
@@ -89,8 +95,8 @@ TEST_F(KvCacheTest, SaltsAndOtherTokensShareNothing) {
   end(1);
   cache_.add_sequence(kB, tokens(40), "two");
   cache_.add_sequence(kC, tokens(40, 1), "one");
-  EXPECT_EQ(cache_.summary(kB).cached_tokens, 0u);
-  EXPECT_EQ(cache_.summary(kC).cached_tokens, 0u);
+  EXPECT_EQ(cached(kB), 0u);
+  EXPECT_EQ(cached(kC), 0u);
 }
 
 TEST_F(KvCacheTest, AStepThatFailedPublishesNothing) {
@@ -98,7 +104,7 @@ TEST_F(KvCacheTest, AStepThatFailedPublishesNothing) {
   submit(1, kA, 40);
   end(1, false);
   cache_.add_sequence(kB, tokens(40), "");
-  EXPECT_EQ(cache_.summary(kB).cached_tokens, 0u);
+  EXPECT_EQ(cached(kB), 0u);
   cache_.remove_sequence(kA);
   EXPECT_EQ(idle(), 0u);
   EXPECT_EQ(available(), 8);
@@ -128,9 +134,9 @@ TEST_F(KvCacheTest, AnOlderStepPublishesNothingOfASequenceThatWasDropped) {
   end(1);
   EXPECT_EQ(idle(), 0u);
   cache_.add_sequence(kB, tokens(40), "");
-  EXPECT_EQ(cache_.summary(kB).cached_tokens, 0u);
+  EXPECT_EQ(cached(kB), 0u);
   end(2);
-  EXPECT_EQ(cache_.summary(kB).cached_tokens, 16u);
+  EXPECT_EQ(cached(kB), 16u);
 }
 
 TEST_F(KvCacheTest, APinnedBlockCanBeAdopted) {
@@ -141,8 +147,8 @@ TEST_F(KvCacheTest, APinnedBlockCanBeAdopted) {
   submit(2, kA, 41);
   cache_.remove_sequence(kA);
   cache_.add_sequence(kB, tokens(40), "");
-  EXPECT_EQ(cache_.summary(kB).cached_tokens, 32u);
-  EXPECT_EQ(cache_.summary(kB).cached_idle_blocks, 0u);
+  EXPECT_EQ(cached(kB), 32u);
+  EXPECT_EQ(cached_idle(kB), 0u);
   EXPECT_EQ(pinned(), 3u);
   cache_.adopt(kB, 32);
   EXPECT_EQ(pinned(), 1u);
@@ -164,7 +170,7 @@ TEST_F(KvCacheTest, ASharedBlockIsNobodysOwn) {
   EXPECT_EQ(used(), 3u);
   cache_.drop_all(kA);
   EXPECT_EQ(own(kB), 2u);
-  EXPECT_EQ(cache_.summary(kA).cached_tokens, 32u) << "it may adopt its own blocks again";
+  EXPECT_EQ(cached(kA), 32u) << "it may adopt its own blocks again";
 }
 
 TEST_F(KvCacheTest, TheOldestIdleBlockIsEvictedAndOfAPrefixItsEnd) {
@@ -176,9 +182,9 @@ TEST_F(KvCacheTest, TheOldestIdleBlockIsEvictedAndOfAPrefixItsEnd) {
   cache_.add_sequence(kB, tokens(65), "");
   cache_.add_sequence(kC, tokens(96, 500), "");
   submit(2, kC, 80);
-  EXPECT_EQ(cache_.summary(kB).cached_tokens, 48u);
+  EXPECT_EQ(cached(kB), 48u);
   submit(3, kC, 96);
-  EXPECT_EQ(cache_.summary(kB).cached_tokens, 32u);
+  EXPECT_EQ(cached(kB), 32u);
   end(2);
   end(3);
 }
@@ -257,7 +263,7 @@ TEST_F(KvCacheTest, RowsThatWereDeferredCountForNothing) {
   submit(3, kA, 60);
   end(3);
   cache_.add_sequence(kB, tokens(60), "");
-  EXPECT_EQ(cache_.summary(kB).cached_tokens, 48u);
+  EXPECT_EQ(cached(kB), 48u);
 }
 
 TEST_F(KvCacheTest, WhatFollowsInFlightOnDeferredRowsIsVoidAndCutsNothingThatCameLater) {
@@ -273,7 +279,7 @@ TEST_F(KvCacheTest, WhatFollowsInFlightOnDeferredRowsIsVoidAndCutsNothingThatCam
   EXPECT_EQ(cache_.summary(kA).ready_tokens, 50u) << "step 3 writes all of it again";
   end(3);
   cache_.add_sequence(kB, tokens(50), "");
-  EXPECT_EQ(cache_.summary(kB).cached_tokens, 48u);
+  EXPECT_EQ(cached(kB), 48u);
 }
 
 TEST(KvCache, WithoutPrefixCachingNothingIsFoundOrKept) {
@@ -282,11 +288,11 @@ TEST(KvCache, WithoutPrefixCachingNothingIsFoundOrKept) {
   StepSlice slice;
   slice.seq = kA;
   slice.tokens = {0, 40};
-  cache.extend(kA, 40, LayerSet::all(2), StepId{1});
+  cache.extend(kA, 40, {LayerSet::all(2), {}, {}}, StepId{1});
   cache.step_submitted(StepId{1}, {&slice, 1});
   cache.step_ended(StepId{1}, true, {});
   cache.add_sequence(kB, tokens(40), "");
-  EXPECT_EQ(cache.summary(kB).cached_tokens, 0u);
+  EXPECT_EQ(cache.summary(kB).cached.matched, 0u);
   cache.remove_sequence(kA);
   EXPECT_EQ(cache.map().idle_blocks(), 0u);
   EXPECT_EQ(cache.check_integrity().message(), "");
@@ -295,7 +301,7 @@ TEST(KvCache, WithoutPrefixCachingNothingIsFoundOrKept) {
 TEST(KvCacheDeathTest, APlanThatTakesTooMuchIsOurBug) {
   KvCache cache(options(2));
   cache.add_sequence(kA, tokens(40), "");
-  EXPECT_DEATH(cache.extend(kA, 40, LayerSet::all(2), StepId{1}), "took more than there is");
+  EXPECT_DEATH(cache.extend(kA, 40, {LayerSet::all(2), {}, {}}, StepId{1}), "took more than there is");
 }
 
 }  // namespace

@@ -17,24 +17,32 @@ BlockHash hash(uint64_t n) {
   return {{n, ~n}};
 }
 
+// Of a block of so many cells, all on the device, all idle or none.
+Adoptable on_device(bool idle, uint32_t cells = 1) {
+  Adoptable what;
+  what.cells[index_of(kDeviceKv)] = cells;
+  if (idle) what.idle[index_of(kDeviceKv)] = cells;
+  return what;
+}
+
 TEST(PrefixIndex, FollowsAWatchedChain) {
   PrefixIndex index;
   index.watch(SeqId{1}, {hash(1), hash(2), hash(3)});
   EXPECT_EQ(index.match(SeqId{1}).matched, 0u);
-  EXPECT_TRUE(index.publish(hash(2), BlockId{20}, false));
+  EXPECT_TRUE(index.publish(hash(2), BlockId{20}, on_device(false)));
   EXPECT_EQ(index.match(SeqId{1}).matched, 0u) << "block 1 is missing";
   EXPECT_TRUE(index.take_changed().empty());
-  EXPECT_TRUE(index.publish(hash(1), BlockId{10}, true));
+  EXPECT_TRUE(index.publish(hash(1), BlockId{10}, on_device(true)));
   EXPECT_EQ(index.match(SeqId{1}).matched, 2u);
-  EXPECT_EQ(index.match(SeqId{1}).idle, 1u);
+  EXPECT_EQ(index.match(SeqId{1}).what.idle[index_of(kDeviceKv)], 1u);
   EXPECT_EQ(index.take_changed(), std::vector<SeqId>{SeqId{1}});
-  EXPECT_FALSE(index.publish(hash(1), BlockId{11}, false)) << "one block for each hash";
+  EXPECT_FALSE(index.publish(hash(1), BlockId{11}, on_device(false))) << "one block for each hash";
   EXPECT_EQ(index.find(hash(1)), BlockId{10});
-  index.set_idle(hash(2), true);
-  EXPECT_EQ(index.match(SeqId{1}).idle, 2u);
+  index.update(hash(2), on_device(true));
+  EXPECT_EQ(index.match(SeqId{1}).what.idle[index_of(kDeviceKv)], 2u);
   index.unpublish(hash(1));
   EXPECT_EQ(index.match(SeqId{1}).matched, 0u);
-  EXPECT_EQ(index.match(SeqId{1}).idle, 0u);
+  EXPECT_EQ(index.match(SeqId{1}).what.idle[index_of(kDeviceKv)], 0u);
   EXPECT_EQ(index.find(hash(1)), kNoBlock);
   index.unwatch(SeqId{1});
   index.unwatch(SeqId{1});
@@ -52,21 +60,26 @@ TEST(PrefixIndex, AnEmptyChainMatchesNothing) {
 struct IndexModel {
   struct Entry {
     BlockId block;
-    bool idle;
+    Adoptable what;
+  };
+  struct Match {
+    uint32_t matched = 0;
+    Adoptable what;
+    friend bool operator==(const Match&, const Match&) = default;
   };
   std::map<uint64_t, Entry> published;
   std::map<uint64_t, std::vector<uint64_t>> watched;
-  std::map<uint64_t, std::pair<uint32_t, uint32_t>> last;  // the match when it was last told
+  std::map<uint64_t, Match> last;  // the match when it was last told
 
-  std::pair<uint32_t, uint32_t> match(const std::vector<uint64_t>& chain) const {
-    uint32_t matched = 0, idle = 0;
+  Match match(const std::vector<uint64_t>& chain) const {
+    Match m;
     for (uint64_t h : chain) {
       auto it = published.find(h);
       if (it == published.end()) break;
-      ++matched;
-      if (it->second.idle) ++idle;
+      ++m.matched;
+      m.what.add(it->second.what, 1);
     }
-    return {matched, idle};
+    return m;
   }
 };
 
@@ -74,9 +87,10 @@ void compare(PrefixIndex& index, IndexModel& model) {
   std::set<uint64_t> changed;
   for (SeqId s : index.take_changed()) changed.insert(raw(s));
   for (const auto& [seq, chain] : model.watched) {
-    const auto want = model.match(chain);
-    const auto got = index.match(SeqId{seq});
-    ASSERT_EQ(std::pair(got.matched, got.idle), want) << seq;
+    const IndexModel::Match want = model.match(chain);
+    const PrefixIndex::Match got = index.match(SeqId{seq});
+    ASSERT_EQ(got.matched, want.matched) << seq;
+    ASSERT_TRUE(got.what == want.what) << seq;
     auto& last = model.last[seq];
     if (last != want) {
       ASSERT_TRUE(changed.contains(seq)) << seq;
@@ -85,6 +99,16 @@ void compare(PrefixIndex& index, IndexModel& model) {
   }
   for (uint64_t seq : changed) ASSERT_TRUE(model.watched.contains(seq)) << seq;
   ASSERT_EQ(index.published(), model.published.size());
+}
+
+// Cells at any places, some of them idle.
+Adoptable random_copies(Random& random) {
+  Adoptable what;
+  for (size_t p = 0; p < kPlacesOfKv; ++p) {
+    what.cells[p] = random.unit() < 0.5 ? 0 : static_cast<uint32_t>(random.below(4));
+    what.idle[p] = static_cast<uint32_t>(random.below(what.cells[p] + 1));
+  }
+  return what;
 }
 
 // A chain of the tree in which node n has the children 3n+1 .. 3n+3: prefixes are shared as prompts' are.
@@ -104,18 +128,18 @@ void change_published(PrefixIndex& index, IndexModel& model, Random& random, uin
     const auto chain = random_chain(random);
     if (chain.empty()) return;
     const uint64_t h = chain[random.below(chain.size())];
-    const bool idle = random.unit() < 0.5;
+    const Adoptable what = random_copies(random);
     const bool fresh = !model.published.contains(h);
-    ASSERT_EQ(index.publish(hash(h), BlockId{step}, idle), fresh);
-    if (fresh) model.published[h] = {BlockId{step}, idle};
+    ASSERT_EQ(index.publish(hash(h), BlockId{step}, what), fresh);
+    if (fresh) model.published[h] = {BlockId{step}, what};
     ASSERT_EQ(index.find(hash(h)), model.published[h].block);
     return;
   }
   auto it = std::next(model.published.begin(), static_cast<ptrdiff_t>(random.below(model.published.size())));
   if (random.unit() < 0.5) {
-    it->second.idle = !it->second.idle;
-    index.set_idle(hash(it->first), it->second.idle);
-    index.set_idle(hash(it->first), it->second.idle);
+    it->second.what = random_copies(random);
+    index.update(hash(it->first), it->second.what);
+    index.update(hash(it->first), it->second.what);
   } else {
     index.unpublish(hash(it->first));
     ASSERT_EQ(index.find(hash(it->first)), kNoBlock);

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <iterator>
 #include <map>
+#include <optional>
 #include <set>
 #include <vector>
 
@@ -52,57 +54,203 @@ TEST(SlabPoolDeathTest, RefusesWhatItDidNotGive) {
   EXPECT_DEATH(pool.release(0, offset), "not allocated");
 }
 
+// ---------------------------------------------------------------- idle, spare and loose
+
+TEST(SlabPool, WhatIsIdleInANeededSlabIsLooseAndElseTheSlabIsSpare) {
+  const std::array<uint64_t, 2> frames = {40, 20};
+  SlabPool pool(400, 100, frames);  // two frames of class 0 to a slab, or five of class 1
+  const uint64_t a = pool.allocate(0).value();
+  EXPECT_EQ(pool.spare_slabs(), 3u);
+  EXPECT_EQ(pool.loose_free(0), 1u);
+  const uint64_t b = pool.allocate(0, a).value();
+  EXPECT_EQ(b, a + 40);
+  pool.set_idle(0, a, true);
+  EXPECT_EQ(pool.loose_idle(0), 1u);
+  EXPECT_EQ(pool.idle_frames(0), 1u);
+  EXPECT_FALSE(pool.in_spare_slab(a));
+  pool.set_idle(0, b, true);
+  EXPECT_EQ(pool.loose_idle(0), 0u);
+  EXPECT_EQ(pool.idle_frames(0), 2u);
+  EXPECT_EQ(pool.used_frames(0), 2u);
+  EXPECT_EQ(pool.spare_slabs(), 4u);
+  EXPECT_EQ(pool.empty_slabs(), 3u);
+  EXPECT_TRUE(pool.in_spare_slab(a));
+  EXPECT_TRUE(pool.check_integrity().ok());
+  pool.release(0, a);
+  EXPECT_EQ(pool.loose_free(0), 0u) << "it is free in a spare slab";
+  pool.set_idle(0, b, false);
+  EXPECT_EQ(pool.loose_free(0), 1u);
+  EXPECT_EQ(pool.spare_slabs(), 3u);
+  pool.set_idle(0, b, true);
+  pool.release(0, b);
+  EXPECT_EQ(pool.idle_frames(0), 0u);
+  EXPECT_EQ(pool.empty_slabs(), 4u);
+  EXPECT_TRUE(pool.check_integrity().ok());
+}
+
+TEST(SlabPool, ANeededSlabIsUsedBeforeASpareOneAndThatBeforeAnEmptyOne) {
+  const std::array<uint64_t, 1> frames = {50};
+  SlabPool pool(300, 100, frames);
+  const uint64_t a = pool.allocate(0).value();
+  const uint64_t b = pool.allocate(0).value();
+  ASSERT_TRUE(pool.claim(0, 200));
+  pool.release(0, b);
+  pool.set_idle(0, a, true);
+  EXPECT_EQ(pool.allocate(0), 250u) << "its neighbour is needed";
+  EXPECT_EQ(pool.allocate(0), b) << "a spare slab of the class";
+  EXPECT_FALSE(pool.in_spare_slab(a));
+  EXPECT_EQ(pool.loose_idle(0), 1u);
+  EXPECT_EQ(pool.allocate(0), 100u);
+}
+
+TEST(SlabPool, TheFrameRightBehindIsTakenWhereItIsFreeAndItsSlabNeeded) {
+  const std::array<uint64_t, 1> frames = {25};
+  SlabPool pool(300, 100, frames);
+  ASSERT_TRUE(pool.claim(0, 0));
+  ASSERT_TRUE(pool.claim(0, 100));
+  EXPECT_EQ(pool.allocate(0, 100), 125u);
+  EXPECT_EQ(pool.allocate(0, 100), 25u) << "that one is taken: the lowest";
+  EXPECT_EQ(pool.allocate(0, 175), 50u) << "a slab ends there";
+  EXPECT_EQ(pool.allocate(0), 75u);
+  pool.set_idle(0, 100, true);
+  pool.set_idle(0, 125, true);
+  ASSERT_TRUE(pool.claim(0, 200));
+  EXPECT_EQ(pool.allocate(0, 125), 225u) << "in the slab of the one before nothing is needed";
+}
+
+TEST(SlabPool, ANewSlabFollowsThatOfTheFrameBefore) {
+  const std::array<uint64_t, 1> frames = {100};
+  SlabPool pool(500, 100, frames);
+  ASSERT_TRUE(pool.claim(0, 300));
+  EXPECT_EQ(pool.allocate(0, 300), 400u);
+  EXPECT_EQ(pool.allocate(0, 400), 0u);
+}
+
+TEST(SlabPool, ClaimsWhatIsFreeAndNothingElse) {
+  const std::array<uint64_t, 3> frames = {40, 20, 0};
+  SlabPool pool(200, 100, frames);
+  EXPECT_TRUE(pool.claim(1, 120));
+  EXPECT_FALSE(pool.claim(1, 120));
+  EXPECT_FALSE(pool.claim(1, 130)) << "no frame begins there";
+  EXPECT_FALSE(pool.claim(0, 140)) << "the slab is another class's";
+  EXPECT_FALSE(pool.claim(0, 80)) << "the rest of a slab";
+  EXPECT_FALSE(pool.claim(0, 200));
+  EXPECT_FALSE(pool.claim(2, 0)) << "there is no such class";
+  EXPECT_EQ(pool.empty_slabs(), 1u);
+  EXPECT_TRUE(pool.claim(0, 40));
+  EXPECT_EQ(pool.allocate(0), 0u);
+  EXPECT_TRUE(pool.check_integrity().ok());
+  pool.release(1, 120);
+  EXPECT_TRUE(pool.claim(0, 140));
+}
+
+// ---------------------------------------------------------------- at random
+
 // What the pool must agree with: the frames that are out, by offset.
 struct PoolModel {
   static constexpr uint64_t kSlab = 640;
-  std::map<uint64_t, size_t> out;  // offset -> class
+  static constexpr uint64_t kSlabs = 12;
+  static constexpr std::array<uint64_t, 4> kSizes = {640, 100, 10, 0};
+  struct Frame {
+    size_t frame_class = 0;
+    bool idle = false;
+  };
+  std::map<uint64_t, Frame> out;
 
-  // Frames of a class that are out in a slab; `other`: of any other class.
-  uint32_t in_slab(uint64_t slab, size_t frame_class, bool other) const {
-    uint32_t n = 0;
-    for (auto it = out.lower_bound(slab * kSlab); it != out.end() && it->first < (slab + 1) * kSlab; ++it) {
-      if ((it->second == frame_class) != other) ++n;
+  struct Sums {
+    uint32_t used = 0, idle = 0, loose_free = 0, loose_idle = 0;
+  };
+  void check(const SlabPool& pool) const {
+    std::array<Sums, 4> sums{};
+    uint32_t spare = 0, empty = 0;
+    for (uint64_t slab = 0; slab < kSlabs; ++slab) {
+      uint32_t used = 0, idle = 0;
+      size_t c = 0;
+      for (auto it = out.lower_bound(slab * kSlab); it != out.end() && it->first < (slab + 1) * kSlab; ++it) {
+        ASSERT_TRUE(used == 0 || it->second.frame_class == c) << "classes are mixed in slab " << slab;
+        c = it->second.frame_class;
+        ++used;
+        idle += it->second.idle ? 1 : 0;
+      }
+      sums[c].used += used;
+      sums[c].idle += idle;
+      empty += used == 0 ? 1 : 0;
+      ASSERT_EQ(pool.in_spare_slab(slab * kSlab), used == idle);
+      if (used == idle) {
+        ++spare;
+        continue;
+      }
+      sums[c].loose_free += pool.frames_per_slab(c) - used;
+      sums[c].loose_idle += idle;
     }
-    return n;
+    ASSERT_EQ(pool.spare_slabs(), spare);
+    ASSERT_EQ(pool.empty_slabs(), empty);
+    for (size_t c = 0; c < 4; ++c) {
+      ASSERT_EQ(pool.used_frames(c), sums[c].used);
+      ASSERT_EQ(pool.idle_frames(c), sums[c].idle);
+      ASSERT_EQ(pool.loose_free(c), sums[c].loose_free);
+      ASSERT_EQ(pool.loose_idle(c), sums[c].loose_idle);
+    }
+    ASSERT_EQ(pool.check_integrity().message(), "");
+  }
+
+  // Whether a frame of the class could lie there.
+  bool free_at(size_t c, uint64_t offset) const {
+    if (kSizes[c] == 0 || offset % kSlab % kSizes[c] != 0 || offset % kSlab + kSizes[c] > kSlab) return false;
+    if (offset + kSizes[c] > kSlabs * kSlab) return false;
+    const uint64_t begin = offset / kSlab * kSlab;
+    for (auto it = out.lower_bound(begin); it != out.end() && it->first < begin + kSlab; ++it) {
+      if (it->second.frame_class != c || it->first == offset) return false;
+    }
+    return true;
+  }
+  bool room(size_t c) const {
+    for (uint64_t slab = 0; slab < kSlabs; ++slab) {
+      for (uint64_t at = 0; kSizes[c] > 0 && at + kSizes[c] <= kSlab; at += kSizes[c]) {
+        if (free_at(c, slab * kSlab + at)) return true;
+      }
+    }
+    return false;
   }
 };
 
 TEST(SlabPool, AgreesWithTheModelUnderRandomUse) {
-  const std::array<uint64_t, 3> sizes = {640, 100, 10};
   for (uint64_t seed = 0; seed < 4; ++seed) {
-    SlabPool pool(12 * PoolModel::kSlab, PoolModel::kSlab, sizes);
+    SlabPool pool(PoolModel::kSlabs * PoolModel::kSlab, PoolModel::kSlab, PoolModel::kSizes);
     PoolModel model;
     Random random(seed);
+    const auto any = [&] {
+      return std::next(model.out.begin(), static_cast<ptrdiff_t>(random.below(model.out.size())));
+    };
     for (int step = 0; step < 4000; ++step) {
-      const bool grow = random.unit() < (step / 500 % 2 == 0 ? 0.7 : 0.3);
-      if (grow) {
-        const auto c = static_cast<size_t>(random.below(3));
-        bool room = false;
-        uint32_t free = 0;
-        for (uint64_t slab = 0; slab < 12; ++slab) {
-          if (model.in_slab(slab, c, true) > 0) continue;
-          const uint32_t mine = model.in_slab(slab, c, false);
-          if (mine > 0) free += pool.frames_per_slab(c) - mine;
-          if (mine < pool.frames_per_slab(c)) room = true;
+      const double r = random.unit();
+      const double grow = step / 500 % 2 == 0 ? 0.5 : 0.2;
+      const auto c = static_cast<size_t>(random.below(3));
+      if (r < grow) {
+        std::optional<uint64_t> before;
+        if (!model.out.empty() && random.unit() < 0.5) before = any()->first;
+        const auto offset = pool.allocate(c, before);
+        ASSERT_EQ(offset.has_value(), model.room(c));
+        if (offset) {
+          ASSERT_TRUE(model.free_at(c, *offset));
+          model.out[*offset] = {c, false};
         }
-        ASSERT_EQ(pool.free_frames(c), free);
-        const auto offset = pool.allocate(c);
-        ASSERT_EQ(offset.has_value(), room);
-        if (!offset) continue;
-        auto next = model.out.lower_bound(*offset);
-        ASSERT_LE(*offset + sizes[c], 12 * PoolModel::kSlab);
-        ASSERT_TRUE(next == model.out.end() || next->first >= *offset + sizes[c]);
-        if (next != model.out.begin()) {
-          --next;
-          ASSERT_LE(next->first + sizes[next->second], *offset);
-        }
-        model.out[*offset] = c;
+      } else if (r < grow + 0.1) {
+        const uint64_t offset = random.below(PoolModel::kSlabs + 1) * PoolModel::kSlab +
+                                random.below(8) * (PoolModel::kSizes[c] + (random.unit() < 0.1 ? 1 : 0));
+        const bool free = model.free_at(c, offset);
+        ASSERT_EQ(pool.claim(c, offset), free);
+        if (free) model.out[offset] = {c, false};
+      } else if (!model.out.empty() && r < grow + 0.3) {
+        auto it = any();
+        it->second.idle = random.unit() < 0.7;
+        pool.set_idle(it->second.frame_class, it->first, it->second.idle);
       } else if (!model.out.empty()) {
-        auto it = std::next(model.out.begin(), static_cast<ptrdiff_t>(random.below(model.out.size())));
-        pool.release(it->second, it->first);
+        auto it = any();
+        pool.release(it->second.frame_class, it->first);
         model.out.erase(it);
       }
-      ASSERT_TRUE(pool.check_integrity().ok());
+      ASSERT_NO_FATAL_FAILURE(model.check(pool)) << step;
     }
   }
 }

@@ -71,34 +71,38 @@ LayerSet groups(std::initializer_list<uint32_t> list) {
   return set;
 }
 
-void expect_needs(const RowNeeds& n, uint32_t fresh, uint32_t full, uint32_t device, uint32_t host,
+void expect_needs(const RowNeeds& n, uint32_t fresh, uint32_t full, uint32_t device, uint32_t slow,
                   uint32_t stage) {
   EXPECT_EQ(n.new_blocks, fresh);
   EXPECT_EQ(n.full_blocks, full);
   EXPECT_EQ(n.device_cells, device);
-  EXPECT_EQ(n.host_cells, host);
+  EXPECT_EQ(n.slow_cells, slow);
   EXPECT_EQ(n.stage_blocks, stage);
 }
 
+// Of three groups; what is not kept goes to a slower tier.
+RowNeeds needs(uint32_t blocks, uint32_t resident, uint32_t end, const LayerSet& kept) {
+  const CacheGeometry g{16, 6, 2, 8};
+  return RowNeeds(g, blocks, resident, end, {kept, {}, {}}, LayerSet::all(3) - kept);
+}
+
 TEST(RowNeeds, WhereAllStaysOnTheDevice) {
-  const CacheGeometry g{16, 6, 2, 8};  // three groups
   const LayerSet all = LayerSet::all(3);
-  expect_needs(RowNeeds(g, 0, 0, 1, all), 1, 0, 3, 0, 0);
-  expect_needs(RowNeeds(g, 0, 0, 48, all), 3, 3, 9, 0, 0);
-  expect_needs(RowNeeds(g, 2, 2, 30, all), 0, 0, 0, 0, 0);
-  expect_needs(RowNeeds(g, 2, 2, 50, all), 2, 1, 6, 0, 0);
-  expect_needs(RowNeeds(g, 4, 1, 60, all), 0, 0, 0, 0, 3);
+  expect_needs(needs(0, 0, 1, all), 1, 0, 3, 0, 0);
+  expect_needs(needs(0, 0, 48, all), 3, 3, 9, 0, 0);
+  expect_needs(needs(2, 2, 30, all), 0, 0, 0, 0, 0);
+  expect_needs(needs(2, 2, 50, all), 2, 1, 6, 0, 0);
+  expect_needs(needs(4, 1, 60, all), 0, 0, 0, 0, 3);
 }
 
 TEST(RowNeeds, WhatIsKeptNowhereOnTheDevicePassesThroughTheRing) {
-  const CacheGeometry g{16, 6, 2, 8};
   // Blocks 1 to 3 are new; 1 and 2 are filled, the last one is on the device in every group.
-  expect_needs(RowNeeds(g, 1, 1, 50, {}), 3, 2, 3, 6, 2);
-  expect_needs(RowNeeds(g, 1, 1, 50, groups({0, 2})), 3, 2, 2 * 2 + 3, 2, 2);
+  expect_needs(needs(1, 1, 50, {}), 3, 2, 3, 6, 2);
+  expect_needs(needs(1, 1, 50, groups({0, 2})), 3, 2, 2 * 2 + 3, 2, 2);
   // A block that was there before is not filled from its first token on: it stays where it is.
-  expect_needs(RowNeeds(g, 3, 1, 48, {}), 0, 0, 0, 0, 2);
-  expect_needs(RowNeeds(g, 3, 1, 64, {}), 1, 1, 0, 3, 3);
-  expect_needs(RowNeeds(g, 3, 1, 65, {}), 2, 1, 3, 3, 3);
+  expect_needs(needs(3, 1, 48, {}), 0, 0, 0, 0, 2);
+  expect_needs(needs(3, 1, 64, {}), 1, 1, 0, 3, 3);
+  expect_needs(needs(3, 1, 65, {}), 2, 1, 3, 3, 3);
 }
 
 }  // namespace

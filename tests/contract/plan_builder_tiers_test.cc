@@ -145,7 +145,7 @@ TEST(PlanBuilderCopies, AreOfFullBlocksAndTakeRoomOnTheirTier) {
 TEST(PlanBuilderCopies, APreemptionEndsPromisesOnce) {
   View view = make_view(10, 4);
   set_host(view, 6, 1);
-  view.host.promised[0] = 2 * kFramesPerKvCell;
+  view.host.promised[0] = 2;
   SeqView s = decoding_seq(1, 20, 40);
   s.promised_cells[static_cast<size_t>(Tier::kHost)] = 2;
   view.running = {s};
@@ -181,7 +181,7 @@ TEST(PlanBuilderStreaming, ALongRequestTakesRoomOnTheHostAndItsFullBlocksGoThere
   EXPECT_EQ(checked(view, b),
             "add 1 [0, 96) kv host x2 after_layer_writes\n"
             "promise 1 24 cells on host\n"
-            "prefill 1 [0, 100) samples\n");
+            "prefill 1 [0, 100) samples x2 keeps kv x0 x x0 h x0\n");
 }
 
 TEST(PlanBuilderStreaming, WithoutARingItCannotBe) {
@@ -213,7 +213,7 @@ TEST(PlanBuilderStreaming, GroupsThatTheHostCannotTakeStayOnTheDevice) {
   EXPECT_EQ(checked(view, b),
             "add 1 [0, 32) kv host x1 after_layer_writes\n"
             "promise 1 12 cells on host\n"
-            "prefill 1 [0, 40)\n");
+            "prefill 1 [0, 40) x2 keeps kv x1 x x0 h x0\n");
 }
 
 TEST(PlanBuilderStreaming, ADecodeIsStaged) {
@@ -223,7 +223,9 @@ TEST(PlanBuilderStreaming, ADecodeIsStaged) {
   EXPECT_TRUE(b.can_run(view.running[0]));
   ASSERT_TRUE(b.decode(view.running[0]));
   EXPECT_EQ(b.available_blocks(), 6) << "it goes on in the block that it has";
-  EXPECT_EQ(checked(view, b), "stage 1 [0, 120) kv device x2 before_layer\ndecode 1 [120, 121) samples\n");
+  EXPECT_EQ(
+      checked(view, b),
+      "stage 1 [0, 120) kv device x2 before_layer\ndecode 1 [120, 121) samples x2 keeps kv x0 x x0 h x0\n");
 }
 
 TEST(PlanBuilderStreaming, OnlyTheGroupsThatAreNotThereAreStaged) {
@@ -233,7 +235,7 @@ TEST(PlanBuilderStreaming, OnlyTheGroupsThatAreNotThereAreStaged) {
   set_cells(s, Tier::kDevice, 8 + 1);
   view.running = {s};
   PlanBuilder b(view);
-  ASSERT_TRUE(b.decode(view.running[0], LayerSet::all(2)));
+  ASSERT_TRUE(b.decode(view.running[0], {.kv = LayerSet::all(2)}));
   EXPECT_EQ(b.take().copies[0].layers, LayerSet::all(1));
 }
 
@@ -252,7 +254,7 @@ TEST(PlanBuilderStreaming, ABlockThatWasFilledTokenByTokenLeavesTheDevice) {
             "stage 1 [0, 128) kv device x2 before_layer\n"
             "add 1 [0, 128) kv host x2 background\n"
             "drop 1 [0, 128) kv device x2 when_ready\n"
-            "decode 1 [128, 129) samples\n");
+            "decode 1 [128, 129) samples x2 keeps kv x0 x x0 h x0\n");
 }
 
 TEST(PlanBuilderStreaming, TheRingIsSharedByAllOfAStep) {
@@ -291,7 +293,7 @@ TEST(PlanBuilderStreaming, APreemptedOneComesBackWithItsLastBlockAlone) {
             "add 1 [112, 120) kv device x2 before_layer\n"
             "stage 1 [0, 120) kv device x2 before_layer\n"
             "promise 1 8 cells on host\n"
-            "decode 1 [120, 121) samples\n");
+            "decode 1 [120, 121) samples x2 keeps kv x0 x x0 h x0\n");
 }
 
 TEST(PlanBuilderStreaming, OneThatEndsWithAFullBlockHasNothingToBringBack) {
@@ -307,7 +309,7 @@ TEST(PlanBuilderStreaming, OneThatEndsWithAFullBlockHasNothingToBringBack) {
   EXPECT_EQ(checked(view, b),
             "stage 1 [0, 112) kv device x2 before_layer\n"
             "promise 1 10 cells on host\n"
-            "decode 1 [112, 113) samples\n");
+            "decode 1 [112, 113) samples x2 keeps kv x0 x x0 h x0\n");
 }
 
 // ---------------------------------------------------------------- where rows stay, and when they wait
@@ -315,7 +317,7 @@ TEST(PlanBuilderStreaming, OneThatEndsWithAFullBlockHasNothingToBringBack) {
 TEST(PlanBuilderKeep, APolicyMayKeepAnySetOfGroups) {
   View view = make_view(10, 0);
   view.geometry = {kViewBlock, 6, 2, 8};  // three groups
-  view.device.empty_slabs = 12 * kFramesPerKvCell;
+  view.device.spare_slabs = 12;
   set_host(view, 10, 10);
   set_ring(view, 4);
   view.waiting = {waiting_seq(1, 40)};
@@ -323,10 +325,12 @@ TEST(PlanBuilderKeep, APolicyMayKeepAnySetOfGroups) {
   keep.add(0);
   keep.add(2);
   PlanBuilder b(view);
-  EXPECT_EQ(b.prefill(view.waiting[0], 1000, keep), 40u);
+  EXPECT_EQ(b.prefill(view.waiting[0], 1000, {.kv = keep}), 40u);
   EXPECT_EQ(b.available_blocks(), (12 - 2 * 2 - 3) / 3);
   const StepPlan plan = b.take();
-  EXPECT_EQ(to_string(plan), "add 1 [0, 32) kv host x1 after_layer_writes\nprefill 1 [0, 40) samples\n");
+  EXPECT_EQ(
+      to_string(plan),
+      "add 1 [0, 32) kv host x1 after_layer_writes\nprefill 1 [0, 40) samples x3 keeps kv x2 x x0 h x0\n");
   EXPECT_TRUE(plan.copies[0].layers.contains(1));
   EXPECT_EQ(plan.rows[0].writes.kv, keep);
   EXPECT_TRUE(check_plan(view, plan).ok());

@@ -34,7 +34,7 @@ Residence plainly(uint32_t blocks, const CellCapacity& c) {
   if (blocks * c.groups <= c.device_cells) return {true, false, c.groups};
   if (blocks > c.stage_blocks) return {};
   for (uint32_t kept = 0; kept < c.groups; ++kept) {
-    if (blocks * (c.groups - kept) > c.host_cells) continue;
+    if (blocks * (c.groups - kept) > c.slower_cells) continue;
     if (blocks * kept + 2 * c.groups > c.device_cells) return {};
     return {true, true, kept};
   }

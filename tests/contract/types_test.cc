@@ -73,9 +73,8 @@ TEST(CacheGeometry, AShorterLastGroupStillTakesAWholeFrame) {
   EXPECT_EQ(g.groups(), 3u);
   EXPECT_EQ(g.group_of(9), 2u);
   EXPECT_EQ(g.layer_in_group(9), 1u);
-  EXPECT_EQ(g.frame_bytes(FrameClass::kKvPlane), 64u * 4 * 256);
-  EXPECT_EQ(g.kv_frames_per_block(), 6u);
-  EXPECT_EQ(g.kv_block_bytes(), 6u * 64 * 4 * 256);
+  EXPECT_EQ(g.cell_bytes(Form::kKv), 2u * 64 * 4 * 256);
+  EXPECT_EQ(g.kv_block_bytes(), 3u * 2 * 64 * 4 * 256);
   EXPECT_EQ(g.blocks_for(0), 0u);
   EXPECT_EQ(g.blocks_for(64), 1u);
   EXPECT_EQ(g.blocks_for(65), 2u);
@@ -94,7 +93,7 @@ TEST(CacheGeometry, AFrameHasItsLayersOneBehindTheOther) {
   (*table)[g.groups() + 1] = {1000, 2000};  // layers 2 and 3 of block 1
   slice.table = table;
   EXPECT_EQ(step.planes(g, slice, 1, 2), (KvPlanes{1000, 2000}));
-  EXPECT_EQ(step.planes(g, slice, 1, 3), (KvPlanes{1128, 2128}));
+  EXPECT_EQ(step.planes(g, slice, 1, 3), (KvPlanes{1256, 2256})) << "K and V of a layer come together";
   step.staged.resize(2 + 2 * g.layers);
   slice.first_staged = 2;
   step.staged[2 + 3 * 2 + 1] = {7, 8};
@@ -105,16 +104,24 @@ TEST(CacheGeometry, AFrameHasItsLayersOneBehindTheOther) {
   EXPECT_LT(kStepBegins, layer_written(0));
 }
 
-TEST(FrameBudget, CountsFreeIdleAndEmptyLessPromises) {
-  FrameBudget b;
-  b.free[0] = 3;
-  b.idle[0] = 4;
-  b.per_slab[0] = 2;
-  b.empty_slabs = 5;
-  b.promised[0] = 6;
-  EXPECT_EQ(b.available(FrameClass::kKvPlane), 3 + 4 + 10 - 6);
-  b.promised[0] = 20;
-  EXPECT_EQ(b.available(FrameClass::kKvPlane), -3);
+TEST(CacheGeometry, EveryFormHasItsPieces) {
+  const CacheGeometry g{16, 5, 2, 8, 4, 12};
+  EXPECT_TRUE(g.has(Form::kX) && g.has(Form::kH));
+  EXPECT_FALSE((CacheGeometry{16, 5, 2, 8}.has(Form::kX)));
+  EXPECT_EQ(g.piece_bytes(Form::kKv), 2u * 16 * 8);
+  EXPECT_EQ(g.piece_bytes(Form::kX), 16u * 4);
+  EXPECT_EQ(g.piece_bytes(Form::kH), 16u * 12);
+  EXPECT_EQ(g.pieces(Form::kX), 2u);
+  EXPECT_EQ(g.pieces(Form::kH), 1u);
+  EXPECT_EQ(g.cell_bytes(Form::kX), 2u * 64);
+  EXPECT_EQ(g.cell_bytes(Form::kH), 192u);
+  EXPECT_EQ(g.largest_piece_bytes(), 256u);
+  EXPECT_EQ((CacheGeometry{16, 5, 2, 8, 4, 100}.largest_piece_bytes()), 1600u) << "of H";
+  EXPECT_EQ(g.cell_stride(Form::kKv, Tier::kHost), 512u);
+  EXPECT_EQ(g.cell_stride(Form::kKv, Tier::kDisk), 2u * 4096) << "on the disk each piece is aligned";
+  EXPECT_EQ(g.cell_stride(Form::kH, Tier::kDisk), 4096u);
+  EXPECT_EQ(g.layers_in(1), 2u);
+  EXPECT_EQ(g.layers_in(2), 1u);
 }
 
 TEST(NumericsId, NamesAllThatTheBitsDependOn) {
@@ -149,6 +156,9 @@ TEST(StepPlan, PrintsOneLineForEachEntry) {
   Rows rows;
   rows.seq = SeqId{3};
   rows.tokens = {32, 90};
+  rows.layers = LayerSet::all(3);
+  rows.writes.kv = LayerSet::all(2);
+  rows.writes.x = LayerSet::all(1);
   rows.samples = true;
   plan.rows.push_back(rows);
   EXPECT_EQ(to_string(plan),
@@ -157,7 +167,7 @@ TEST(StepPlan, PrintsOneLineForEachEntry) {
             "adopt 3 [0, 32)\n"
             "drop 2 [0, 40) kv device x2 when_ready\n"
             "promise 3 4 cells on host\n"
-            "prefill 3 [32, 90) samples\n");
+            "prefill 3 [32, 90) samples x3 keeps kv x2 x x1 h x0\n");
 }
 
 }  // namespace

@@ -24,6 +24,13 @@ class Cli(unittest.TestCase):
         result = run("inspect", model_path())
         self.assertEqual(result.returncode, 0)
         self.assertIn("llama", result.stdout)
+        lines = dict(re.findall(r"(?m)^([^:]+): +(.*)$", result.stdout))
+        # 30 layers of 576 int8 with 18 scales, against 2 x 3 heads of 64.
+        self.assertEqual(lines["X per token"], "17.93 KiB (int8: 0.40 of f32, 0.80 of bf16, 1.55 of q8_0)")
+        self.assertEqual(lines["KV per token, bf16"], "22.50 KiB")
+        self.assertEqual(lines["H per token"], "2.25 KiB a checkpoint (f32)")
+        self.assertEqual(lines["hidden cache"], "X pays: with K and V in f32 or bf16; "
+                         "X does not pay: it takes no less than K and V in q8_0")
         bad = run("inspect", __file__)
         self.assertEqual(bad.returncode, 1)
         self.assertEqual(len(bad.stderr.splitlines()), 1)

@@ -137,6 +137,37 @@ class OpenAiClient(unittest.TestCase):
         self.assertEqual(other.usage.prompt_tokens_details.cached_tokens, 0)
         self.assertEqual(again.choices[0].message.content, first.choices[0].message.content)
 
+    def test_cache_salt_parts_the_cache(self):
+        # Salts of this test alone: whatever else ran has left nothing for them. The last asks without one.
+        text = "A salt keeps what one client has asked from the others. " * 20
+
+        def complete(**more):
+            return self.client.completions.create(model="smol", prompt=text, max_tokens=2, temperature=0, **more)
+
+        def whole(ask, salt):
+            return ask(extra_body={} if salt is None else {"cache_salt": salt}).usage
+
+        def streamed(ask, salt):
+            chunks = list(ask(stream=True, stream_options={"include_usage": True},
+                              extra_body={} if salt is None else {"cache_salt": salt}))
+            return chunks[-1].usage
+
+        for name, ask in (("chat", lambda **more: self.chat(text, **more)), ("completion", complete)):
+            for how in (whole, streamed):
+                one, other = f"{name} {how.__name__} 1", f"{name} {how.__name__} 2"
+                cached = [how(ask, salt).prompt_tokens_details.cached_tokens for salt in (one, other, one, other)]
+                self.assertEqual(cached[:2], [0, 0], name)
+                self.assertGreater(min(cached[2:]), 100, name)
+            # No salt, and one that is empty, are the same, and are not any of those before.
+            cached = [how(ask, salt).prompt_tokens_details.cached_tokens
+                      for how, salt in ((whole, None), (whole, ""), (streamed, ""), (streamed, None))]
+            self.assertEqual(cached[0], 0, name)
+            self.assertGreater(min(cached[1:]), 100, name)
+        for ask in (complete, self.chat):
+            with self.assertRaises(openai.BadRequestError) as caught:
+                ask(extra_body={"cache_salt": "s" * 1025})
+            self.assertEqual(caught.exception.param, "cache_salt")
+
     def test_32_streams_at_once_say_what_each_says_alone(self):
         def ask(i):
             chunks = self.chat(f"Tell me about the number {i}.", max_tokens=8 + i % 5, temperature=0.8, seed=i,

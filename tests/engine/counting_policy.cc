@@ -20,6 +20,10 @@ PlanCounts& PlanCounts::operator+=(const PlanCounts& other) {
   staged_decode_steps += other.staged_decode_steps;
   partial_decode_steps += other.partial_decode_steps;
   ragged_copies += other.ragged_copies;
+  x_decode_steps += other.x_decode_steps;
+  disk_decode_steps += other.disk_decode_steps;
+  again_decode_steps += other.again_decode_steps;
+  h_decode_steps += other.h_decode_steps;
   return *this;
 }
 
@@ -36,6 +40,23 @@ StepPlan CountingPolicy::plan(const View& view) {
                                    [](const Rows& r) { return r.kind == RowKind::kDecode; });
   const bool stages = std::any_of(plan.copies.begin(), plan.copies.end(),
                                   [](const CopyChange& c) { return c.verb == Verb::kStage; });
+  bool x = false, disk = false, again = false, h = false;
+  for (const Rows& r : plan.rows) {
+    for (const auto* list : {&view.running, &view.waiting}) {
+      const auto it =
+          std::find_if(list->begin(), list->end(), [&](const SeqView& s) { return s.id == r.seq; });
+      if (it == list->end() || !it->decoding()) continue;
+      const bool lacks = it->blocks * groups > it->kv_cells(Tier::kDevice);
+      x |= lacks && it->held(Form::kX, Tier::kDevice) > 0;
+      disk |= lacks && it->kv_cells(Tier::kDisk) + it->held(Form::kX, Tier::kDisk) > 0;
+      if (r.kind != RowKind::kRecompute || r.tokens.end > it->ready_tokens) continue;
+      (r.layers.contains(0) ? again : h) = true;
+    }
+  }
+  counts_.x_decode_steps += x;
+  counts_.disk_decode_steps += disk;
+  counts_.again_decode_steps += again;
+  counts_.h_decode_steps += h;
   ++counts_.plans;
   counts_.partial_steps += partial;
   counts_.decode_steps += decodes;

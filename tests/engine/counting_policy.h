@@ -17,6 +17,12 @@ struct PlanCounts {
   uint64_t decode_steps = 0;          // plans with a decode
   uint64_t staged_decode_steps = 0;   // of those: something goes through the stage ring to be read
   uint64_t partial_decode_steps = 0;  // of those: as partial_steps
+  // Of those with a decode: a sequence that decodes has X and no KV on the device of some cell, has cells on
+  // the disk, computes dropped cells again from token ids, or does so from H.
+  uint64_t x_decode_steps = 0;
+  uint64_t disk_decode_steps = 0;
+  uint64_t again_decode_steps = 0;
+  uint64_t h_decode_steps = 0;
   uint64_t ragged_copies = 0;         // copy changes of layer groups that are no interval
 
   PlanCounts& operator+=(const PlanCounts& other);

@@ -258,6 +258,33 @@ TEST(Engine, TellsHowMuchOfThePromptWasCached) {
   EXPECT_EQ(m.kv_blocks_cached, 2u);
 }
 
+TEST(Engine, BlocksAreSharedOnlyBetweenRequestsOfOneSalt) {
+  const auto salted = [](const std::string& salt) {
+    GenerationRequest r = request(40, 2);
+    r.cache_salt = salt;
+    return r;
+  };
+  const std::string salts[] = {"", "a", "b", "ab"};
+  for (const std::string& first : salts) {
+    for (const std::string& second : salts) {
+      for (bool together : {false, true}) {
+        Harness h;
+        h.submit(salted(first));
+        if (together) {
+          h.engine.step();  // its blocks are there, and it goes on
+        } else {
+          h.finish();
+        }
+        auto sink = h.submit(salted(second));
+        h.finish();
+        EXPECT_EQ(sink->cached_prompt_tokens, first == second ? 32u : 0u)
+            << "'" << first << "', then '" << second << "', together: " << together;
+        EXPECT_EQ(h.engine.metrics().kv_blocks_cached, first == second ? 2u : 4u);
+      }
+    }
+  }
+}
+
 TEST(Engine, MeasuresTimesAsTheClockHasThem) {
   EngineOptions o = small_options();
   o.limits.max_num_seqs = 1;

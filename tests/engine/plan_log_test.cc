@@ -112,11 +112,11 @@ TEST(PlanLog, GarbageIsNamedByItsLine) {
 TEST(PlanLog, AHeadThatIsNoneIsRefused) {
   const TempFile file({});
   EXPECT_EQ(replay_plan_log(file.path(), make_test_policy).status().code(), ErrorCode::kCorrupt);
-  write_lines(file.path(), {R"({"kvasir_plan_log":3,"policy":"vllm"})"});
-  EXPECT_EQ(replay_plan_log(file.path(), make_test_policy).status().code(), ErrorCode::kUnsupported);
-  write_lines(file.path(), {R"({"kvasir_plan_log":2,"policy":"lifo"})"});
-  EXPECT_EQ(replay_plan_log(file.path(), make_test_policy).status().code(), ErrorCode::kNotFound);
   write_lines(file.path(), {R"({"kvasir_plan_log":2,"policy":"vllm"})"});
+  EXPECT_EQ(replay_plan_log(file.path(), make_test_policy).status().code(), ErrorCode::kUnsupported);
+  write_lines(file.path(), {R"({"kvasir_plan_log":3,"policy":"lifo"})"});
+  EXPECT_EQ(replay_plan_log(file.path(), make_test_policy).status().code(), ErrorCode::kNotFound);
+  write_lines(file.path(), {R"({"kvasir_plan_log":3,"policy":"vllm"})"});
   EXPECT_EQ(replay_plan_log(file.path(), make_test_policy)->steps, 0u);
   EXPECT_EQ(replay_plan_log("no/such/file", make_test_policy).status().code(), ErrorCode::kIo);
 }
@@ -186,7 +186,7 @@ TEST(PlanJson, EveryFieldSurvives) {
   r.kind = RowKind::kRecompute;
   r.writes.kv.add(0);
   r.writes.x.add(64);
-  r.writes.tier = Tier::kHost;
+  r.writes.h.add(3);
   r.samples = true;
   plan.rows.push_back(r);
   EXPECT_EQ(plan_from_json(nlohmann::json::parse(plan_to_json(plan).dump())), plan);
@@ -196,21 +196,21 @@ TEST(PlanJson, EveryFieldSurvives) {
   view.now = 123;
   view.next_step = StepId{9};
   view.steps_in_flight = 1;
-  view.device.pinned[0] = 8;
+  view.device.coming[0] = 8;
   view.limits.long_prefill_token_threshold = 77;
   view.running.emplace_back();
   view.running[0].id = SeqId{2};
   view.running[0].cells[1][2] = 5;
   view.running[0].device_groups.add(70);
-  view.host.total[0] = 12;
+  view.host.slabs = 12;
   view.link.bytes_per_s = 2.5e9;
   view.running[0].priority = -3;
   const auto j = view_to_json(view);
   EXPECT_EQ(view_to_json(view_from_json(nlohmann::json::parse(j.dump()))), j);
-  EXPECT_EQ(view_from_json(j).device.pinned[0], 8u);
+  EXPECT_EQ(view_from_json(j).device.coming[0], 8u);
   EXPECT_EQ(view_from_json(j).running[0].cells[1][2], 5u);
   EXPECT_TRUE(view_from_json(j).running[0].device_groups.contains(70));
-  EXPECT_EQ(view_from_json(j).host.total[0], 12u);
+  EXPECT_EQ(view_from_json(j).host.slabs, 12u);
   EXPECT_EQ(view_from_json(j).link.bytes_per_s, 2.5e9);
 }
 

@@ -16,7 +16,7 @@ namespace {
 
 class RandomPolicy final : public Policy {
  public:
-  explicit RandomPolicy(uint64_t seed) : random_(seed) {}
+  RandomPolicy(uint64_t seed, bool forms) : random_(seed), forms_(forms) {}
 
   StepPlan plan(const View& view) override {
     PlanBuilder builder(view);
@@ -31,8 +31,12 @@ class RandomPolicy final : public Policy {
         moved = true;
       } else if (r < 0.07 && view.total_cells(Tier::kHost) > 0 && builder.preempt_and_offload(*seq)) {
         moved = true;
+      } else if (forms_ && r < 0.09) {
+        builder.preempt_and_keep_x(*seq);
+        moved = true;
       } else if (r < 0.88) {
         if (random_.unit() < 0.3) move_copies(view, *seq, builder);
+        if (forms_ && random_.unit() < 0.4) change_forms(view, *seq, builder);
         moved |= run(view, *seq, builder);
       }
     }
@@ -99,10 +103,88 @@ class RandomPolicy final : public Policy {
     }
   }
 
-  bool run(const View& view, const SeqView& seq, PlanBuilder& builder) {
+  // The same of every form and tier, down to nothing at all.
+  void change_forms(const View& view, const SeqView& seq, PlanBuilder& builder) {
+    const uint32_t b = view.geometry.block_tokens;
+    const LayerSet layers =
+        random_.unit() < 0.5 ? LayerSet::all(view.geometry.groups()) : random_layers(view);
+    if (seq.ready_tokens < b || layers.empty()) return;
+    const auto first = static_cast<uint32_t>(random_.unit() < 0.6 ? 0 : random_.below(seq.ready_tokens / b));
+    const auto count = static_cast<uint32_t>(1 + random_.below(seq.ready_tokens / b - first));
+    const Interval tokens = {first * b, (first + count) * b};
+    const Form form = static_cast<Form>(random_.below(kForms));
+    const Tier tier = static_cast<Tier>(random_.below(kTiers));
+    if (view.budget(tier).per_slab[index_of(form)] == 0) return;
+    // Some sequences never lose their first layer group, so that H serves them.
+    const bool keeps_first = raw(seq.id) % 4 >= 2;
+    const double r = keeps_first ? random_.unit() * 0.55 + (random_.unit() < 0.6 ? 0.45 : 0) : random_.unit();
+    if (r < 0.3) {
+      const bool now = form == Form::kKv && tier == Tier::kDevice;
+      builder.add_copies(seq, tokens, layers, tier, now ? Trigger::kBeforeLayer : Trigger::kBackground, form);
+    } else if (r < 0.55) {
+      builder.release(seq, tokens, layers, tier, form);
+    } else if (r < 0.65 && !keeps_first) {
+      builder.drop(seq, tokens, layers, tier, form);
+    } else if (r < 0.82 && !keeps_first) {
+      // Down to X, or to nothing, of the oldest tokens first.
+      for (Tier t : View::kAllTiers) {
+        if (seq.held(Form::kKv, t) > 0) builder.drop(seq, {0, tokens.end}, layers, t);
+      }
+    } else {
+      drop_from_group(view, seq, {0, tokens.end}, builder);
+    }
+    // What leaves the device entirely goes to the disk, half of the time.
+    if (random_.unit() < 0.3 && builder.add_copies(seq, tokens, layers, Tier::kDisk, Trigger::kBackground)) {
+      builder.release(seq, tokens, layers, Tier::kDevice);
+      builder.release(seq, tokens, layers, Tier::kHost);
+    }
+  }
+
+  // Of layer groups from some group on everything but H goes: often there is H of the first of them.
+  void drop_from_group(const View& view, const SeqView& seq, Interval tokens, PlanBuilder& builder) {
+    const uint32_t groups = view.geometry.groups();
+    const bool keeps_first = raw(seq.id) % 4 >= 2 && groups > 1;
+    const auto first =
+        static_cast<uint32_t>(keeps_first ? 1 + random_.below(groups - 1) : random_.below(groups));
+    LayerSet layers;
+    for (uint32_t g = first; g < groups; ++g) layers.add(g);
+    for (Form f : {Form::kKv, Form::kX}) {
+      for (Tier t : View::kAllTiers) {
+        if (seq.held(f, t) > 0) builder.drop(seq, tokens, layers, t, f);
+      }
+    }
+  }
+
+  // Which forms a sequence keeps is its own.
+  RowOptions forms_of(const View& view, const SeqView& seq) {
+    RowOptions options;
+    const uint32_t groups = view.geometry.groups();
+    const auto some = [&](uint64_t salt) {
+      LayerSet set;
+      const uint64_t kind = random_bits(raw(seq.id), salt, 0) % 4;
+      for (uint32_t g = 0; g < groups; ++g) {
+        if (kind == 0 || (kind == 1 && random_bits(raw(seq.id), salt, g + 1) % 2 == 0)) set.add(g);
+      }
+      return set;
+    };
+    if (view.geometry.has(Form::kX)) options.x = some(1);
+    if (view.geometry.has(Form::kH) && raw(seq.id) % 4 != 0) options.h = LayerSet::all(groups);
+    if (random_.unit() < 0.3) {
+      options.kv = random_layers(view);
+      if (random_.unit() < 0.3) options.slower = random_layers(view) - *options.kv;
+    }
+    if (random_.unit() < 0.1) options.restore.kv = random_layers(view);
+    if (random_.unit() < 0.1 && view.geometry.has(Form::kX)) options.restore.x = random_layers(view);
+    if (random_.unit() < 0.2 && view.geometry.has(Form::kH)) options.restore.h = random_layers(view);
+    return options;
+  }
+
+  // plainly: as who has no room for anything else.
+  bool run(const View& view, const SeqView& seq, PlanBuilder& builder, bool plainly = false) {
     if (!builder.can_run(seq)) return false;
-    std::optional<LayerSet> keep;
-    if (view.stage_blocks > 0 && random_.unit() < 0.3) keep = random_layers(view);
+    RowOptions keep;
+    if (!plainly && view.stage_blocks > 0 && random_.unit() < 0.3) keep.kv = random_layers(view);
+    if (!plainly && forms_) keep = forms_of(view, seq);
     if (seq.decoding()) return builder.decode(seq, keep);
     return builder.prefill(seq, static_cast<uint32_t>(random_.between(1, 48)), keep) > 0;
   }
@@ -112,7 +194,7 @@ class RandomPolicy final : public Policy {
   StepPlan move_on(const View& view) {
     PlanBuilder builder(view);
     for (const SeqView& seq : view.running) {
-      if (run(view, seq, builder)) return builder.take();
+      if (run(view, seq, builder, /*plainly=*/true)) return builder.take();
     }
     if (!view.running.empty()) {
       builder.preempt_and_drop(view.running.back());
@@ -125,8 +207,14 @@ class RandomPolicy final : public Policy {
       dropped = true;
     }
     if (builder.admit(view.waiting[0])) {
-      run(view, view.waiting[0], builder);
-    } else if (view.waiting[0].blocks > 0) {
+      if (run(view, view.waiting[0], builder, /*plainly=*/true) || view.waiting[0].blocks == 0)
+        return builder.take();
+      // What it holds cannot be brought to where rows could read it.
+      PlanBuilder instead(view);
+      instead.drop_waiting(view.waiting[0]);
+      return instead.take();
+    }
+    if (view.waiting[0].blocks > 0) {
       builder.drop_waiting(view.waiting[0]);
     } else if (!dropped) {
       builder.fail(view.waiting[0], "the random policy found no memory, though nothing runs");
@@ -135,16 +223,18 @@ class RandomPolicy final : public Policy {
   }
 
   Random random_;
+  const bool forms_;
 };
 
 }  // namespace
 
-std::unique_ptr<Policy> make_random_policy(uint64_t seed) {
-  return std::make_unique<RandomPolicy>(seed);
+std::unique_ptr<Policy> make_random_policy(uint64_t seed, bool forms) {
+  return std::make_unique<RandomPolicy>(seed, forms);
 }
 
 Result<std::unique_ptr<Policy>> make_test_policy(std::string_view policy_name) {
   if (policy_name == "random") return make_random_policy();
+  if (policy_name == "random-forms") return make_random_policy(1, /*forms=*/true);
   return make_policy(policy_name);
 }
 

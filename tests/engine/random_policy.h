@@ -12,7 +12,7 @@ namespace kvasir::test {
 
 // Admits, preempts (dropping, keeping or offloading cells), drops, cuts chunks, and moves copies at random.
 // Its state is the state of its generator.
-std::unique_ptr<Policy> make_random_policy(uint64_t seed = 1);
+std::unique_ptr<Policy> make_random_policy(uint64_t seed = 1, bool forms = false);
 
 // As make_policy(), and knows "random" too.
 Result<std::unique_ptr<Policy>> make_test_policy(std::string_view policy_name);

@@ -108,7 +108,12 @@ EngineOptions engine_options(const TortureConfig& config) {
   o.cache.geometry = {config.block_tokens, layers_of(config), config.layers_per_group, 8};
   o.cache.device_bytes = o.cache.geometry.kv_block_bytes() * config.total_blocks;
   o.cache.host_bytes = o.cache.geometry.kv_block_bytes() * config.host_blocks;
-  o.cache.stage_bytes = 2 * o.cache.geometry.layer_plane_bytes() * config.stage_blocks;
+  o.cache.geometry.x_bytes_per_token_layer = config.x_bytes;
+  o.cache.geometry.h_bytes_per_token = config.h_bytes;
+  o.cache.disk_bytes =
+      o.cache.geometry.cell_stride(Form::kKv, Tier::kDisk) * o.cache.geometry.groups() * config.disk_blocks;
+  o.cache.stage_bytes = o.cache.geometry.largest_piece_bytes() * config.stage_blocks;
+  o.scratch_tokens = config.scratch_tokens;
   o.max_decode_stall = config.max_decode_stall;
   o.cache.prefix_caching = config.prefix_caching;
   o.limits.max_num_seqs = config.max_num_seqs;
@@ -137,10 +142,11 @@ TortureOutcome torture(const TortureConfig& config) {
   VirtualClock clock;
   std::vector<std::byte> device(options.cache.device_bytes + options.cache.stage_bytes);
   std::vector<std::byte> host(options.cache.host_bytes);
-  FakeLink link(clock, {device, host, {}});
+  std::vector<std::byte> disk(options.cache.disk_bytes);
+  FakeLink link(clock, {device, host, disk});
   link.be_late(config.late_waits, config.seed);
   link.fail_share(config.failing_transfers, config.seed + 1);
-  Link* const used_link = config.host_blocks > 0 ? &link : nullptr;
+  Link* const used_link = config.host_blocks + config.disk_blocks > 0 ? &link : nullptr;
   ShadowExecutor executor(options.cache.geometry, device, config.depth, clock, used_link);
   PlanCounts counts;
   auto policy = std::make_unique<CountingPolicy>(make_test_policy(config.policy).value(), counts);
@@ -151,6 +157,7 @@ TortureOutcome torture(const TortureConfig& config) {
   std::vector<Live> live;
   uint32_t submitted = 0;
   for (uint64_t turn = 0; submitted < config.requests || !live.empty(); ++turn) {
+    if (engine.metrics().steps >= config.most_steps) break;
     while (submitted < config.requests && live.size() < config.at_once && random.unit() < 0.5) {
       submit_one(engine, random, config.cancels, turn, live);
       ++submitted;
@@ -169,6 +176,8 @@ TortureOutcome torture(const TortureConfig& config) {
       return true;
     });
   }
+  for (const Live& l : live) engine.cancel(l.id);
+  out.wrong += live.size();
   while (engine.step() || link.queued() > 0) link.complete_all();
   engine.step();
   out.steps = engine.metrics().steps;
@@ -176,6 +185,8 @@ TortureOutcome torture(const TortureConfig& config) {
   out.hit_tokens = engine.metrics().prefix_cache_hits;
   out.used_blocks_left = engine.metrics().kv_blocks_used;
   out.host_bytes_left = engine.metrics().tiers[1].bytes_used;
+  out.disk_bytes_left = engine.metrics().tiers[2].bytes_used;
+  out.counts = counts;
   out.transfers_left = engine.metrics().transfers_in_flight;
   out.swapped = engine.metrics().num_preemptions_swapped;
   out.staged_steps = engine.metrics().steps_staged;

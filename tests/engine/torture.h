@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "engine/counting_policy.h"
 #include "engine/plan_log.h"
 
 namespace kvasir::test {
@@ -16,6 +17,10 @@ struct TortureConfig {
   uint32_t block_tokens = 16;
   uint32_t total_blocks = 26;  // at least what one request of 400 tokens needs
   uint32_t host_blocks = 0;    // of the host tier; 0: none
+  uint32_t disk_blocks = 0;    // of the disk tier; 0: none
+  uint32_t x_bytes = 0;        // of X, per token and layer; 0: no such copies
+  uint32_t h_bytes = 0;        // of H, per token
+  uint32_t scratch_tokens = 0;
   uint32_t stage_blocks = 0;   // of which the stage ring holds one layer
   uint32_t layers_per_group = 2;
   uint32_t layers = 0;           // 0: of whole groups
@@ -32,6 +37,7 @@ struct TortureConfig {
   double cancels = 0.1;        // share of the requests that are cancelled at some time
   double failing_steps = 0.0;  // share of the steps that fail
   uint64_t seed = 1;
+  uint64_t most_steps = UINT64_MAX;  // requests that have not ended then count as wrong
   PlanLog* log = nullptr;
 };
 
@@ -46,8 +52,10 @@ struct TortureOutcome {
   uint64_t failed = 0;
   uint64_t used_blocks_left = 0;
   uint64_t host_bytes_left = 0;
+  uint64_t disk_bytes_left = 0;
   uint64_t transfers_left = 0;
   uint64_t swapped = 0;        // preemptions that kept their cells on the host
+  PlanCounts counts;
   uint64_t staged_steps = 0;   // steps that read through the ring
   uint64_t partial_steps = 0;  // steps with a sequence of which some layer groups, not all, are on the device
   uint64_t deferred = 0;       // rows that left a step

@@ -114,6 +114,56 @@ INSTANTIATE_TEST_SUITE_P(Shapes, TierTorture,
                                   std::to_string(std::get<2>(c.param));
                          });
 
+// Every form on every tier, in any mixture, down to nothing: pieces of X and H of odd sizes.
+TortureConfig forms(int depth, uint32_t layers_per_group, uint64_t seed) {
+  TortureConfig config = tiers("random-forms", depth, layers_per_group);
+  config.total_blocks = 26;
+  config.disk_blocks = 80;
+  config.x_bytes = 12;
+  config.h_bytes = 8;
+  config.scratch_tokens = 600;
+  config.seed = seed;
+  return config;
+}
+
+using FormCase = std::tuple<int, uint32_t, bool>;
+class FormTorture : public testing::TestWithParam<FormCase> {};
+
+TEST_P(FormTorture, EveryOutputIsWhatItsTokensSay) {
+  const auto& [depth, layers_per_group, faults] = GetParam();
+  TortureConfig config = forms(depth, layers_per_group, 5);
+  config.requests = scaled(120);
+  if (!faults) config.late_waits = config.failing_transfers = 0;
+  if (faults) config.failing_transfers = 0.03;
+  const TortureOutcome out = torture(config);
+  expect_right(config, out);
+  const PlanCounts& c = out.counts;
+  const auto count = [](uint64_t n) { return static_cast<unsigned long long>(n); };
+  std::printf(
+      "%llu steps, %llu with decodes: X %llu, disk %llu, again %llu, from H %llu, staged %llu; %llu "
+      "deferred\n",
+      count(out.steps), count(c.decode_steps), count(c.x_decode_steps), count(c.disk_decode_steps),
+      count(c.again_decode_steps), count(c.h_decode_steps), count(c.staged_decode_steps),
+      count(out.deferred));
+  EXPECT_EQ(out.disk_bytes_left, 0u);
+  EXPECT_GT(c.x_decode_steps, c.decode_steps / 5);
+  EXPECT_GT(c.disk_decode_steps, c.decode_steps / 5);
+  EXPECT_GT(c.again_decode_steps, c.decode_steps / 5);
+  if (layers_per_group < 6) {
+    // Over all shapes together it is a quarter.
+    EXPECT_GT(c.h_decode_steps, c.decode_steps / 9);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, FormTorture,
+                         testing::Combine(testing::Values(1, 2), testing::Values(1u, 2u, 4u, 6u),
+                                          testing::Bool()),
+                         [](const auto& c) {
+                           return "depth" + std::to_string(std::get<0>(c.param)) + "_f" +
+                                  std::to_string(std::get<1>(c.param)) +
+                                  (std::get<2>(c.param) ? "_faults" : "_calm");
+                         });
+
 TEST(Torture, StepsThatFailEndOnlyTheirRequests) {
   for (const char* policy : {"vllm", "sarathi", "random"}) {
     for (int depth : {1, 2}) {
@@ -229,6 +279,43 @@ TEST(TortureMutants, TransferSourceFreedEarlyIsFound) {
   EXPECT_GT(wrong_in_tiers(Mutant::kTransferSourceFreedEarly, 1, "vllm-swap", 6), 0u);
   EXPECT_GT(wrong_in_tiers(Mutant::kTransferSourceFreedEarly, 1, "random", 1), 0u);
   EXPECT_GT(wrong_in_tiers(Mutant::kTransferSourceFreedEarly, 2, "random", 2), 0u);
+}
+// The same over every form.
+TortureOutcome forms_with(Mutant fault, int depth, uint32_t layers_per_group, double late, double failing) {
+  TortureConfig config = forms(depth, layers_per_group, 7);
+  config.check = false;
+  config.requests = 120;
+  config.late_waits = late;
+  config.failing_transfers = failing;
+  const TortureOutcome right = torture(config);
+  expect_right(config, right);
+  EXPECT_LT(right.deferred, right.steps / 4);
+  config.most_steps = 4 * right.steps;
+  const ScopedMutant on(fault);
+  return torture(config);
+}
+uint64_t wrong_in_forms(Mutant fault, int depth, uint32_t layers_per_group, double late = 0) {
+  return forms_with(fault, depth, layers_per_group, late, /*failing=*/0).wrong;
+}
+
+TEST(TortureMutants, DiskPlacesMixedIsFound) {
+  EXPECT_GT(wrong_in_forms(Mutant::kDiskPlacesMixed, 1, 1), 0u);
+  EXPECT_GT(wrong_in_forms(Mutant::kDiskPlacesMixed, 2, 6), 0u);
+}
+TEST(TortureMutants, ProjectedAtOriginIsFound) {
+  EXPECT_GT(wrong_in_forms(Mutant::kProjectedAtOrigin, 1, 2), 0u);
+}
+TEST(TortureMutants, DeferredFillIsFound) {
+  EXPECT_GT(wrong_in_forms(Mutant::kDeferredFill, 1, 2, 0.05), 0u);
+}
+TEST(TortureMutants, StaleXIsFound) {
+  EXPECT_GT(wrong_in_forms(Mutant::kStaleX, 1, 2), 0u);
+  EXPECT_GT(wrong_in_forms(Mutant::kStaleX, 2, 1), 0u);
+}
+TEST(TortureMutants, CorruptKeptIsFound) {
+  // The same piece is read in vain again and again.
+  const TortureOutcome out = forms_with(Mutant::kCorruptKept, 1, 2, /*late=*/0, /*failing=*/0.03);
+  EXPECT_GT(out.deferred, out.steps / 2);
 }
 TEST(TortureMutants, ResumeSkipsTokenIsFound) {
   EXPECT_GT(wrong_with(Mutant::kResumeSkipsToken, 1), 0u);

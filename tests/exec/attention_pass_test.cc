@@ -27,7 +27,7 @@ class AttentionPassTest : public testing::Test {
     geometry_.layers = geometry_.layers_per_group = 1;
     geometry_.kv_plane_bytes_per_token_layer = config_.kv_plane_bytes_per_token_layer(ops::KvType::kBf16);
     frame_ = {1, 2, 16, kBlock, ops::KvType::kBf16};
-    const uint64_t frame = geometry_.frame_bytes(FrameClass::kKvPlane);
+    const uint64_t frame = geometry_.layer_plane_bytes();
     const uint32_t blocks = kLongest * ops::kLeafTokens / kBlock;
     memory_.resize(2 * blocks * frame);
     Random random(7);

@@ -8,11 +8,14 @@
 #include <thread>
 
 #include "base/random.h"
+#include "cache/disk_world.h"
 #include "cache/memory_link.h"
 #include "engine/random_policy.h"
 #include "exec/cpu/cpu_executor.h"
 #include "exec/reference_decoder.h"
+#include "fakes/fake_disk_io.h"
 #include "fakes/fake_link.h"
+#include "model/form_bytes.h"
 #include "model/sampler.h"
 #include "sched/registry.h"
 
@@ -41,9 +44,16 @@ EngineOptions engine_options(const ModelFile& file, const RigOptions& options) {
   g.layers = static_cast<uint32_t>(c.layers);
   g.layers_per_group = options.layers_per_group == 0 ? g.layers : options.layers_per_group;
   g.kv_plane_bytes_per_token_layer = c.kv_plane_bytes_per_token_layer(options.kv_type);
+  if (options.forms) {
+    const FormBytes forms = form_bytes(c, x_type_of(file.weights(), options.activation));
+    g.x_bytes_per_token_layer = forms.x_per_token_layer;
+    g.h_bytes_per_token = forms.h_per_token;
+  }
   engine.cache.device_bytes = g.kv_block_bytes() * options.blocks;
   engine.cache.host_bytes = g.kv_block_bytes() * options.host_blocks;
-  engine.cache.stage_bytes = 2 * g.layer_plane_bytes() * options.stage_blocks;
+  engine.cache.disk_bytes = g.cell_stride(Form::kKv, Tier::kDisk) * g.groups() * options.disk_blocks;
+  engine.cache.stage_bytes = g.largest_piece_bytes() * options.stage_blocks;
+  engine.scratch_tokens = options.scratch_tokens;
   engine.cache.prefix_caching = options.prefix_caching;
   engine.cache.numerics_id = "test";
   engine.limits = options.limits;
@@ -69,6 +79,7 @@ class Rig {
   bool submit(const RigRequest& request);
   void cancel_due(const std::vector<RigRequest>& requests);
   void make_link();
+  void open_disk();
   Link* link() const { return fake_ ? static_cast<Link*>(fake_.get()) : real_.get(); }
   const Clock& clock() const {
     return options_.link == RigLink::kFake ? static_cast<const Clock&>(virtual_clock_) : clock_;
@@ -83,6 +94,10 @@ class Rig {
   std::unique_ptr<PackedModel> packed_;
   Arena device_;
   Arena host_;
+  std::optional<TestDirectory> directory_;
+  FakeDisk faulty_disk_;
+  std::unique_ptr<DiskFile> disk_;
+  std::vector<std::byte> fake_disk_;
   std::unique_ptr<FakeLink> fake_;
   std::unique_ptr<MemoryLink> real_;
   std::unique_ptr<CpuExecutor> executor_;
@@ -106,8 +121,10 @@ Rig::Rig(const ModelFile& file, const RigOptions& options, RigRun& result)
       result_(result),
       moving_(options.seed + 2) {
   auto packed = PackedModel::make(file, static_cast<uint32_t>(file.config().context_length));
-  auto policy = options.policy == "random" ? Result<std::unique_ptr<Policy>>(make_random_policy(options.seed))
-                                           : make_policy(options.policy);
+  auto policy = options.policy.starts_with("random")
+                    ? Result<std::unique_ptr<Policy>>(
+                          make_random_policy(options.seed, /*forms=*/options.policy == "random-forms"))
+                    : make_policy(options.policy);
   EXPECT_TRUE(packed.ok() && policy.ok());
   packed_ = std::move(packed).value();
   device_ = filled_arena(settings_.cache.device_bytes + settings_.cache.stage_bytes);
@@ -133,7 +150,8 @@ void Rig::make_link() {
   const std::span<std::byte> device(device_.data(), device_.size());
   const std::span<std::byte> host(host_.data(), host_.size());
   if (options_.link == RigLink::kFake) {
-    fake_ = std::make_unique<FakeLink>(virtual_clock_, FakeLink::Memories{device, host, {}});
+    fake_disk_.assign(settings_.cache.disk_bytes, std::byte{0xff});
+    fake_ = std::make_unique<FakeLink>(virtual_clock_, FakeLink::Memories{device, host, fake_disk_});
     fake_->be_late(options_.late_waits, options_.seed);
     fake_->fail_share(options_.failing_transfers, options_.seed + 1);
     return;
@@ -142,7 +160,21 @@ void Rig::make_link() {
   link.memory = {device, host, {}};
   link.unit_bytes = 4 * kKiB;  // several of the tiny models' layers are more than a unit
   link.emulated_bytes_per_s = options_.link_bytes_per_s;
+  if (settings_.cache.disk_bytes > 0) open_disk();
+  link.disk = disk_.get();
   real_ = std::make_unique<MemoryLink>(link, clock_);
+}
+
+void Rig::open_disk() {
+  DiskFileOptions options = disk_options(directory_.emplace(), settings_.cache.disk_bytes);
+  options.max_piece_bytes = settings_.cache.geometry.largest_piece_bytes();
+  if (options_.disk_faults > 0) {
+    options.io = faulty_disk_.maker();
+    faulty_disk_.fail_at_random(options_.seed + 3, options_.disk_faults);
+  }
+  auto file = DiskFile::open(std::move(options));
+  ASSERT_TRUE(file.ok()) << file.status().message();
+  disk_ = std::move(file).value();
 }
 
 bool Rig::submit(const RigRequest& request) {
@@ -200,6 +232,7 @@ void Rig::report() {
   if (link()) result_.link = link()->stats();
   EXPECT_EQ(m.kv_blocks_used, 0u) << "blocks are leaked";
   EXPECT_EQ(m.tiers[1].bytes_used, 0u) << "cells on the host are leaked";
+  EXPECT_EQ(m.tiers[2].bytes_used, 0u) << "cells on the disk are leaked";
   EXPECT_TRUE(engine_->check_integrity().ok()) << engine_->check_integrity().message();
 }
 

@@ -17,9 +17,9 @@
 
 namespace kvasir::test {
 
-// What moves bytes between the device and the host.
+// What moves bytes between the tiers.
 enum class RigLink : uint8_t {
-  kMemory,  // the real one, on a thread of its own
+  kMemory,  // the real one, on threads of its own, with a file for the disk tier
   kFake,    // a FakeLink, on a virtual clock
 };
 
@@ -28,10 +28,13 @@ struct RigOptions {
   ops::KvType kv_type = ops::KvType::kBf16;
   ops::IsaClass isa = ops::detect_isa();
   int threads = 2;
-  std::string policy = "sarathi";  // or "random", which `seed` feeds
+  std::string policy = "sarathi";  // or "random" or "random-forms", which `seed` feeds
   uint32_t blocks = 256;           // of the device tier's frames
   uint32_t host_blocks = 0;        // of the host tier; 0: none, and no link
+  uint32_t disk_blocks = 0;        // of the disk tier; 0: none. It needs a host tier
   uint32_t stage_blocks = 0;       // of which the stage ring holds one layer
+  bool forms = false;              // cells may be held as X and as H
+  uint32_t scratch_tokens = 0;     // rows of a step; 0: any
   uint32_t block_tokens = 64;
   uint32_t layers_per_group = 0;  // 0: all
   PlanLimits limits{};
@@ -40,6 +43,7 @@ struct RigOptions {
   Nanos max_decode_stall = 0;
   RigLink link = RigLink::kMemory;
   double link_bytes_per_s = 0;   // of the real link, emulated; 0: as fast as the machine
+  double disk_faults = 0;        // of the real link's disk: share of its reads and writes that go wrong
   double late_waits = 0;         // of the fake link: share of the waits that are in vain,
   double failing_transfers = 0;  // share of the transfers that fail,
   double moved = 0.5;            // share of the turns in which some end without being waited for

@@ -60,11 +60,10 @@ StagedRig::StagedRig(const Options& options)
 // ---------------------------------------------------------------- places
 
 KvPlanes StagedRig::home(uint32_t seq, uint32_t block, uint32_t layer) const {
-  const uint64_t frame = geometry_.frame_bytes(FrameClass::kKvPlane);
   const uint64_t at = (seq * kBlocks + block) * geometry_.kv_block_bytes() +
-                      2 * frame * geometry_.group_of(layer) +
-                      geometry_.layer_plane_bytes() * geometry_.layer_in_group(layer);
-  return {at, at + frame};
+                      geometry_.kv_cell_bytes() * geometry_.group_of(layer) +
+                      geometry_.piece_bytes(Form::kKv) * geometry_.layer_in_group(layer);
+  return {at, at + geometry_.layer_plane_bytes()};
 }
 
 KvPlanes StagedRig::in_ring(uint32_t seq, uint32_t block, uint32_t layer) const {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <utility>
 
 #include "fakes/fake_link.h"
@@ -137,6 +138,37 @@ TEST_F(StepTransfersTest, ADeferredSliceIsNotWaitedForAgainAndTheOthersAre) {
   EXPECT_TRUE(transfers_.wait_before(0));
   EXPECT_FALSE(transfers_.wait_before(1));
   EXPECT_EQ(link_.queued(), 1u) << "the last transfer was waited for";
+  EXPECT_EQ(end().deferred, seqs({1}));
+}
+
+TEST_F(StepTransfersTest, ASequenceLeavesWithAllItsSlices) {
+  Step step = step_of(5);
+  step.slices[2].seq = step.slices[4].seq = SeqId{1};
+  for (uint64_t id : {1, 2, 3, 4}) step.firings.push_back(firing(kStepBegins, id));
+  step.firings[1].only_for = 4;
+  step.firings[2].only_for = 3;
+  step.waits = {{0, 2, TransferId{1}}, {1, 0, TransferId{4}}, {1, 4, TransferId{2}}};
+  link_.fail(TransferId{1});
+  link_.stall(true);
+  step.max_stall = 0;
+  transfers_.begin(step);
+  EXPECT_TRUE(transfers_.wait_before(0));
+  for (size_t s : {0u, 2u, 4u}) EXPECT_TRUE(transfers_.deferred(s)) << s;
+  for (size_t s : {1u, 3u}) EXPECT_FALSE(transfers_.deferred(s)) << s;
+  EXPECT_FALSE(transfers_.wait_before(1));
+  EXPECT_EQ(end().deferred, seqs({1}));
+  link_.stall(false);
+  link_.complete_all();
+  std::map<uint64_t, bool> done;
+  for (const TransferDone& d : link_.completed()) done[raw(d.id)] = d.status.ok();
+  EXPECT_FALSE(done.at(2)) << "it stages for a slice of the sequence";
+  EXPECT_TRUE(done.at(3));
+
+  Step second = step_of(3);
+  second.slices[2].seq = SeqId{1};
+  transfers_.begin(second, /*submitted_early=*/true);
+  EXPECT_TRUE(transfers_.deferred(0) && transfers_.deferred(2));
+  EXPECT_FALSE(transfers_.deferred(1) || transfers_.all_deferred());
   EXPECT_EQ(end().deferred, seqs({1}));
 }
 

@@ -47,6 +47,13 @@ TinyLlamaShape torture_gqa() {
   return shape;
 }
 
+TinyLlamaShape torture_bias() {
+  TinyLlamaShape shape = torture_mha();
+  shape.layers = 6;  // so that more groups than the first have H
+  shape.qkv_bias = true;
+  return shape;
+}
+
 TierTorture::TierTorture(const TinyLlamaShape& shape, ops::WeightType weights, ops::KvType kv,
                          uint32_t requests, uint64_t seed)
     : file_(tiny_model(shape, weights)), seed_(seed), requests_(random_requests(seed, requests)) {
@@ -72,6 +79,17 @@ RigOptions TierTorture::tiers(uint32_t layers_per_group) const {
   options.prefix_caching = true;
   options.check_integrity = true;
   options.seed = seed_;
+  return options;
+}
+
+RigOptions TierTorture::forms(uint32_t layers_per_group) const {
+  RigOptions options = tiers(layers_per_group);
+  options.policy = "random-forms";
+  options.forms = true;
+  options.blocks = 44;  // some sequences at a time have cells on it, in whatever form
+  options.disk_blocks = 120;
+  options.stage_blocks = 60;
+  options.scratch_tokens = 700;
   return options;
 }
 

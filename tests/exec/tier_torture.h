@@ -14,6 +14,8 @@ namespace kvasir::test {
 // Models for it: their own keys and values for each head, and two query heads for each KV head.
 TinyLlamaShape torture_mha();
 TinyLlamaShape torture_gqa();
+// Their own keys and values for each head, with a bias on them and on the queries.
+TinyLlamaShape torture_bias();
 
 struct TierTortureOutcome {
   uint64_t wrong = 0;  // requests with other tokens or logits than in the plain run
@@ -29,6 +31,8 @@ class TierTorture {
   // Device tier and stage ring of a few blocks of 16 tokens, a host tier of several times that, the random
   // policy.
   RigOptions tiers(uint32_t layers_per_group) const;
+  // The same with a disk tier, cells in every form, and the policy that makes use of both.
+  RigOptions forms(uint32_t layers_per_group) const;
   // Runs the requests, some of which are cancelled on their way.
   TierTortureOutcome torture(const RigOptions& options) const;
 

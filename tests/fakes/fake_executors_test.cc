@@ -29,7 +29,7 @@ Step one_slice(uint64_t id, const CacheGeometry& g, Interval tokens, const std::
   uint64_t frame = first_frame;
   for (uint32_t i = 0; i < slice.blocks * step.groups; ++i, frame += 2) {
     table.push_back(
-        {frame * g.frame_bytes(FrameClass::kKvPlane), (frame + 1) * g.frame_bytes(FrameClass::kKvPlane)});
+        {frame / 2 * g.kv_cell_bytes(), frame / 2 * g.kv_cell_bytes() + g.layer_plane_bytes()});
   }
   slice.table = std::make_shared<BlockTable>(std::move(table));
   step.token_ids.assign(all.begin() + tokens.begin, all.begin() + tokens.end);
@@ -42,7 +42,7 @@ Step one_slice(uint64_t id, const CacheGeometry& g, Interval tokens, const std::
 struct Shadow {
   explicit Shadow(int depth = 1, uint32_t layers = 3, Link* link = nullptr, uint64_t ring_bytes = 0)
       : geometry{16, layers, 1, 8},
-        frames_bytes(64 * geometry.frame_bytes(FrameClass::kKvPlane)),
+        frames_bytes(32 * geometry.kv_cell_bytes()),
         device(frames_bytes + ring_bytes),
         executor(geometry, device, depth, clock, link) {}
 

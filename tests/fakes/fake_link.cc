@@ -47,7 +47,7 @@ void FakeLink::cancel(TransferId id) {
         std::find_if(queue_.begin(), queue_.end(), [&](const Queued& q) { return q.transfer.id == id; });
     if (it == queue_.end()) return;
     if (it->waits_for > 0) {
-      to_fail_.insert(id);
+      cancelled_.insert(id);
       return;
     }
     end(it, error(ErrorCode::kUnavailable, "transfer {} was cancelled", raw(id)));
@@ -181,10 +181,17 @@ void FakeLink::spoil(const Transfer& transfer) {
 void FakeLink::move(const Transfer& transfer) {
   for (const Segment& s : transfer.segments) {
     stats_.bytes[static_cast<size_t>(s.from.tier)][static_cast<size_t>(s.to.tier)] += s.bytes;
+    if (s.to.tier == Tier::kDisk) corrupt_.erase(s.to.offset);
     if (!has_memory_) continue;
     const std::span<std::byte> from = bytes_at(memories_, s.from, s.bytes);
     std::memcpy(bytes_at(memories_, s.to, s.bytes).data(), from.data(), from.size());
   }
+}
+
+bool FakeLink::reads_corrupt(const Transfer& transfer) const {
+  return std::any_of(transfer.segments.begin(), transfer.segments.end(), [&](const Segment& s) {
+    return s.from.tier == Tier::kDisk && corrupt_.contains(s.from.offset);
+  });
 }
 
 bool FakeLink::is_queued(TransferId id) const {
@@ -212,14 +219,24 @@ void FakeLink::end(std::vector<Queued>::iterator queued, Status status) {
   const Transfer transfer = std::move(queued->transfer);
   const Nanos started = queued->started;
   queue_.erase(queued);
+  if (cancelled_.erase(transfer.id) > 0) {
+    status = error(ErrorCode::kUnavailable, "transfer {} was cancelled", raw(transfer.id));
+  }
   const bool told = to_fail_.erase(transfer.id) > 0;
   if (status.ok() && (told || (failing_share_ > 0 && failing_.unit() < failing_share_))) {
     status = error(ErrorCode::kIo, "transfer {} was told to fail", raw(transfer.id));
+    // What was read of a disk and is not what was written there is lost for good.
+    for (const Segment& s : transfer.segments) {
+      if (s.from.tier == Tier::kDisk) corrupt_.insert(s.from.offset);
+    }
   }
   const bool in_vain = std::any_of(transfer.needs.begin(), transfer.needs.end(),
                                    [&](TransferId before) { return failed_.contains(before); });
   if (status.ok() && in_vain) {
     status = error(ErrorCode::kUnavailable, "what transfer {} needs failed", raw(transfer.id));
+  }
+  if ((status.ok() || status.code() == ErrorCode::kIo) && reads_corrupt(transfer)) {
+    status = error(ErrorCode::kCorrupt, "what transfer {} read is not what was written", raw(transfer.id));
   }
   if (status.ok()) {
     move(transfer);

@@ -54,7 +54,8 @@ class FakeLink final : public Link {
   void be_late(double share, uint64_t seed);
   // This transfer fails when its turn comes.
   void fail(TransferId id);
-  // From now on a share of the transfers fails.
+  // From now on a share of the transfers fails: for good, if they read the disk. What they should have read
+  // cannot be read before it is written again (kCorrupt).
   void fail_share(double share, uint64_t seed);
 
   size_t queued() const;
@@ -68,6 +69,7 @@ class FakeLink final : public Link {
 
   void require_inside(const Transfer& transfer) const;
   void spoil(const Transfer& transfer);
+  bool reads_corrupt(const Transfer& transfer) const;
   void move(const Transfer& transfer);
   std::vector<Queued>::iterator next();
   bool is_queued(TransferId id) const;
@@ -84,6 +86,8 @@ class FakeLink final : public Link {
   std::vector<TransferDone> done_;
   std::set<TransferId> failed_;
   std::set<TransferId> to_fail_;
+  std::set<TransferId> cancelled_;  // before they could begin
+  std::set<uint64_t> corrupt_;      // pieces of the disk, until they are written again
   LinkStats stats_;
   bool stalled_ = false;
   double late_share_ = 0;

@@ -10,11 +10,8 @@
 namespace kvasir::test {
 namespace {
 
-uint64_t mix(uint64_t a, uint64_t b) {
-  uint64_t h = (a ^ (b + 0x9E3779B97F4A7C15u)) * 0xBF58476D1CE4E5B9u;
-  h ^= h >> 29;
-  h *= 0x94D049BB133111EBu;
-  return h ^ (h >> 32);
+uint64_t spoilt_value(uint64_t submitted) {
+  return (submitted + 0xBAD) * 0x94D049BB133111EBu;
 }
 
 uint64_t load(const std::byte* at) {
@@ -27,62 +24,39 @@ void store(std::byte* at, uint64_t value) {
   std::memcpy(at, &value, sizeof value);
 }
 
+// A value takes several words where the geometry says so. Each is a function of it and of its own index; the
+// first says what is there, and each of the others that says something else changes that.
+template <typename Word>
+constexpr Word word(Word value, uint64_t index) {
+  return value ^ static_cast<Word>(index * 0x9E3779B97F4A7C15u);
+}
+
+template <typename Word>
+void store_words(std::byte* at, Word value, uint64_t bytes) {
+  for (uint64_t i = 0; i < bytes / sizeof(Word); ++i) {
+    const Word w = word(value, i);
+    std::memcpy(at + i * sizeof w, &w, sizeof w);
+  }
+}
+
+template <typename Word>
+Word load_words(const std::byte* at, uint64_t bytes) {
+  Word first = 0, damage = 0;
+  std::memcpy(&first, at, sizeof first);
+  for (uint64_t i = 1; i < bytes / sizeof(Word); ++i) {
+    Word w = 0;
+    std::memcpy(&w, at + i * sizeof w, sizeof w);
+    damage += (w ^ word(first, i)) * static_cast<Word>(0x94D049BB133111EBu + 2 * i);
+  }
+  return first + damage;
+}
+
 bool is_staged(const Step& step, const StepSlice& slice, uint32_t block, uint32_t layer) {
   return slice.first_staged != StepSlice::kNothingStaged &&
          step.staged[slice.first_staged + layer * slice.blocks + block].present();
 }
 
 }  // namespace
-
-// ---------------------------------------------------------------- the model
-
-uint64_t ShadowModel::embed(Token token) {
-  return mix(static_cast<uint64_t>(token), 0xE);
-}
-
-uint64_t ShadowModel::slot(uint64_t h, uint32_t layer, uint32_t plane) {
-  return mix(h, (uint64_t{layer} << 1) | plane);
-}
-
-// Slots are well mixed already, so that little binds them to their place. Nearly all of a test's time is
-// here.
-uint64_t ShadowModel::term(uint64_t slot, uint32_t position, uint32_t layer, uint32_t plane) {
-  const uint64_t place = (uint64_t{position} << 16) | (uint64_t{layer} << 1) | plane;
-  const uint64_t x = (slot ^ place * 0x9E3779B97F4A7C15u) * 0xBF58476D1CE4E5B9u;
-  return x ^ (x >> 32);
-}
-
-uint64_t ShadowModel::next(uint64_t h, uint64_t a) {
-  return mix(h, a);
-}
-
-Token ShadowModel::sample(uint64_t h, uint64_t seed, uint32_t position) {
-  return static_cast<Token>(mix(mix(h, seed), position) % kShadowVocab);
-}
-
-void ShadowModel::feed(Token token) {
-  h_ = embed(token);
-  for (uint32_t layer = 0; layer < sums_.size(); ++layer) {
-    for (uint32_t plane : {0u, 1u}) sums_[layer] += term(slot(h_, layer, plane), position_, layer, plane);
-    h_ = next(h_, sums_[layer]);
-  }
-  ++position_;
-}
-
-std::vector<Token> shadow_output(uint32_t layers, std::span<const Token> prompt, uint64_t seed,
-                                 uint32_t max_tokens, std::span<const Token> stop_tokens) {
-  ShadowModel model(layers);
-  for (Token t : prompt) model.feed(t);
-  std::vector<Token> out;
-  while (out.size() < max_tokens) {
-    out.push_back(model.sample(seed));
-    if (std::find(stop_tokens.begin(), stop_tokens.end(), out.back()) != stop_tokens.end()) break;
-    model.feed(out.back());
-  }
-  return out;
-}
-
-// ---------------------------------------------------------------- the executor
 
 ShadowExecutor::ShadowExecutor(const CacheGeometry& geometry, std::span<std::byte> device_memory, int depth,
                                VirtualClock& clock, Link* link, const Clock* patience)
@@ -93,14 +67,63 @@ ShadowExecutor::ShadowExecutor(const CacheGeometry& geometry, std::span<std::byt
       transfers_(link, patience ? *patience : clock) {
   KV_CHECK(geometry.kv_plane_bytes_per_token_layer == sizeof(uint64_t), "bytes={}",
            geometry.kv_plane_bytes_per_token_layer);
+  KV_CHECK(geometry.x_bytes_per_token_layer % 4 == 0 && geometry.h_bytes_per_token % 8 == 0, "x={} h={}",
+           geometry.x_bytes_per_token_layer, geometry.h_bytes_per_token);
 }
 
-std::byte* ShadowExecutor::plane_at(uint64_t offset) {
+std::byte* ShadowExecutor::piece_at(uint64_t offset, uint64_t bytes) {
   // An absent plane, or a layer's place in one, is no multiple of eight.
-  KV_CHECK(
-      offset % 8 == 0 && offset <= memory_.size() && geometry_.layer_plane_bytes() <= memory_.size() - offset,
-      "a plane at {} of {} bytes", offset, memory_.size());
+  KV_CHECK(offset % 8 == 0 && offset <= memory_.size() && bytes <= memory_.size() - offset,
+           "{} bytes at {} of {}", bytes, offset, memory_.size());
   return memory_.data() + offset;
+}
+
+Interval ShadowExecutor::rows_in(const StepSlice& slice, uint32_t block) const {
+  const uint32_t first = block * geometry_.block_tokens;
+  const uint32_t begin = std::max(slice.tokens.begin, first);
+  return {begin, std::max(begin, std::min(slice.tokens.end, first + geometry_.block_tokens))};
+}
+
+uint32_t ShadowExecutor::end_layer(const StepSlice& slice) const {
+  return std::min(slice.end_layer, geometry_.layers);
+}
+
+bool ShadowExecutor::passes(const Step& step, size_t slice, uint32_t layer) const {
+  const StepSlice& s = step.slices[slice];
+  return !transfers_.deferred(slice) && s.first_layer <= layer && layer < end_layer(s);
+}
+
+// What step.h promises about the lists.
+void ShadowExecutor::check(const Step& step) const {
+  for (const StepSlice& s : step.slices) {
+    KV_CHECK(s.first_layer < end_layer(s) && (!s.samples || end_layer(s) == geometry_.layers),
+             "step {}: a slice passes the layers from {} to {}", raw(step.id), s.first_layer, s.end_layer);
+    KV_CHECK(geometry_.layer_in_group(s.first_layer) == 0, "step {}: a slice begins at layer {}",
+             raw(step.id), s.first_layer);
+  }
+  for (const FormWrite& w : step.form_writes) {
+    const StepSlice& s = step.slices[w.slice];
+    const uint32_t first = w.group * geometry_.layers_per_group;
+    const uint32_t end = std::min(first + geometry_.layers_per_group, geometry_.layers);
+    KV_CHECK(s.first_layer <= first && first < end && end <= end_layer(s) && w.form != Form::kKv &&
+                 geometry_.has(w.form),
+             "step {}: {} of group {} is written by rows that pass the layers from {} to {}", raw(step.id),
+             name(w.form), w.group, s.first_layer, s.end_layer);
+  }
+  for (const Restart& r : step.restarts) {
+    KV_CHECK(step.slices[r.slice].first_layer > 0 && geometry_.has(Form::kH),
+             "step {}: a restart of rows that begin with their tokens", raw(step.id));
+  }
+  for (const KvProjection& p : step.projections) {
+    KV_CHECK(geometry_.has(Form::kX) && p.tokens > 0 && p.layer < geometry_.layers &&
+                 p.first_position % geometry_.block_tokens + p.tokens <= geometry_.block_tokens,
+             "step {}: a projection of {} tokens from {} on", raw(step.id), p.tokens, p.first_position);
+  }
+  KV_CHECK(std::is_sorted(step.form_writes.begin(), step.form_writes.end(),
+                          [](const FormWrite& a, const FormWrite& b) { return a.group < b.group; }) &&
+               std::is_sorted(step.projections.begin(), step.projections.end(),
+                              [](const KvProjection& a, const KvProjection& b) { return a.layer < b.layer; }),
+           "step {}: form writes or projections are out of order", raw(step.id));
 }
 
 template <typename Visit>
@@ -122,21 +145,43 @@ void ShadowExecutor::visit_slots(const Step& step, const StepSlice& slice, uint3
 void ShadowExecutor::submit(Step step) {
   KV_CHECK(pending_.size() < static_cast<size_t>(depth_), "{} steps are in flight", pending_.size());
   ++submitted_;
+  check(step);
   for (const StepSlice& slice : step.slices) spoil(step, slice);
+  for (const FormWrite& write : step.form_writes) spoil(step, write);
   pending_.push_back({std::move(step), std::exchange(fail_next_, false)});
   if (pending_.size() == 1) transfers_.begin(pending_.front().step);
 }
 
 void ShadowExecutor::spoil(const Step& step, const StepSlice& slice) {
-  const uint64_t spoilt = mix(submitted_, 0xBAD);
+  const uint64_t spoilt = spoilt_value(submitted_);
+  const bool again =
+      slice.kind == RowKind::kRecompute || slice.first_layer > 0 || end_layer(slice) < geometry_.layers;
   for (uint32_t p = slice.tokens.begin; p < slice.tokens.end; ++p) {
     const uint32_t block = geometry_.block_of(p);
-    for (uint32_t layer = 0; layer < geometry_.layers; ++layer) {
+    for (uint32_t layer = slice.first_layer; layer < end_layer(slice); ++layer) {
       if (is_staged(step, slice, block, layer)) continue;
       visit_slots(step, slice, layer, {p, p + 1}, [&](uint32_t, std::byte* k, std::byte* v) {
+        const bool there =
+            ShadowModel::in_place(load(k), p, layer, 0) && ShadowModel::in_place(load(v), p, layer, 1);
+        if (again && there) return;
         store(k, spoilt);
         store(v, spoilt);
       });
+    }
+  }
+}
+
+void ShadowExecutor::spoil(const Step& step, const FormWrite& write) {
+  const uint64_t bytes = geometry_.piece_bytes(write.form) / geometry_.block_tokens;
+  // The last group may have fewer layers, and leaves the rest of its cell alone.
+  const uint32_t layers = geometry_.layers - write.group * geometry_.layers_per_group;
+  for (uint32_t i = 0; i < std::min(geometry_.pieces(write.form), layers); ++i) {
+    const uint64_t size = geometry_.piece_bytes(write.form);
+    std::byte* piece = piece_at(write.to + i * size, size);
+    const Interval rows = rows_in(step.slices[write.slice], write.block);
+    for (uint32_t p = rows.begin; p < rows.end; ++p) {
+      std::memset(piece + p % geometry_.block_tokens * bytes,
+                  static_cast<int>(spoilt_value(submitted_) & 0xFF), bytes);
     }
   }
 }
@@ -166,12 +211,16 @@ void ShadowExecutor::run(const Step& step) {
   for (uint32_t layer = 0; layer < geometry_.layers; ++layer) {
     if (transfers_.waits_before(layer)) transfers_.wait_before(layer);
     if (transfers_.all_deferred()) return;
+    restart(step, layer);
+    write_forms(step, layer);
     for (size_t s = 0; s < step.slices.size(); ++s) {
-      if (!transfers_.deferred(s)) write(step, step.slices[s], layer);
+      if (passes(step, s, layer)) write(step, step.slices[s], layer);
     }
+    project(step, layer);
     transfers_.pass(layer_written(layer));
     for (size_t s = 0; s < step.slices.size(); ++s) {
-      if (!transfers_.deferred(s)) attend(step, step.slices[s], layer);
+      const bool done = layer + 1 == end_layer(step.slices[s]) && layer + 1 < geometry_.layers;
+      if (passes(step, s, layer) && !done) attend(step, step.slices[s], layer);
     }
     transfers_.pass(layer_attended(layer));
   }
@@ -188,13 +237,68 @@ void ShadowExecutor::embed(const Step& step) {
   }
 }
 
+// Rows that begin later keep what embed() gave them, which is wrong there, if no piece of H covers them.
+void ShadowExecutor::restart(const Step& step, uint32_t layer) {
+  const uint64_t bytes = geometry_.h_bytes_per_token;
+  for (const Restart& r : step.restarts) {
+    const StepSlice& slice = step.slices[r.slice];
+    if (slice.first_layer != layer || transfers_.deferred(r.slice)) continue;
+    const std::byte* piece = piece_at(r.from, geometry_.piece_bytes(Form::kH));
+    const Interval rows = rows_in(slice, r.block);
+    for (uint32_t p = rows.begin; p < rows.end; ++p) {
+      h_[slice.first_token + p - slice.tokens.begin] =
+          load_words<uint64_t>(piece + p % geometry_.block_tokens * bytes, bytes);
+    }
+  }
+}
+
+void ShadowExecutor::write_forms(const Step& step, uint32_t layer) {
+  const uint32_t in_group = geometry_.layer_in_group(layer);
+  for (const FormWrite& w : step.form_writes) {
+    const bool is_x = w.form == Form::kX;
+    if (w.group != geometry_.group_of(layer) || transfers_.deferred(w.slice)) continue;
+    if (!is_x && in_group != 0) continue;
+    const StepSlice& slice = step.slices[w.slice];
+    const uint64_t size = geometry_.piece_bytes(w.form), bytes = size / geometry_.block_tokens;
+    std::byte* piece = piece_at(w.to + in_group * size, size);
+    const Interval rows = rows_in(slice, w.block);
+    for (uint32_t p = rows.begin; p < rows.end; ++p) {
+      const uint64_t h = h_[slice.first_token + p - slice.tokens.begin];
+      std::byte* to = piece + p % geometry_.block_tokens * bytes;
+      if (is_x) {
+        store_words(to, ShadowModel::operand(h, layer), bytes);
+      } else {
+        store_words(to, h, bytes);
+      }
+    }
+  }
+}
+
 void ShadowExecutor::write(const Step& step, const StepSlice& slice, uint32_t layer) {
   const uint64_t* h = h_.data() + slice.first_token;
-  visit_slots(step, slice, layer, slice.tokens, [&](uint32_t, std::byte* k, std::byte* v) {
-    store(k, ShadowModel::slot(*h, layer, 0));
-    store(v, ShadowModel::slot(*h, layer, 1));
+  visit_slots(step, slice, layer, slice.tokens, [&](uint32_t p, std::byte* k, std::byte* v) {
+    const uint32_t x = ShadowModel::operand(*h, layer);
+    store(k, ShadowModel::slot(x, p, layer, 0));
+    store(v, ShadowModel::slot(x, p, layer, 1));
     ++h;
   });
+}
+
+void ShadowExecutor::project(const Step& step, uint32_t layer) {
+  const uint64_t bytes = geometry_.x_bytes_per_token_layer;
+  for (const KvProjection& projection : step.projections) {
+    if (projection.layer != layer || transfers_.deferred(projection.slice)) continue;
+    const std::byte* piece = piece_at(projection.x, geometry_.piece_bytes(Form::kX));
+    std::byte* k = plane_at(projection.to.k);
+    std::byte* v = plane_at(projection.to.v);
+    for (uint32_t i = 0; i < projection.tokens; ++i) {
+      const uint32_t p = projection.first_position + i;
+      const uint32_t in_block = p % geometry_.block_tokens;
+      const auto x = load_words<uint32_t>(piece + in_block * bytes, bytes);
+      store(k + 8 * in_block, ShadowModel::slot(x, p, layer, 0));
+      store(v + 8 * in_block, ShadowModel::slot(x, p, layer, 1));
+    }
+  }
 }
 
 void ShadowExecutor::attend(const Step& step, const StepSlice& slice, uint32_t layer) {

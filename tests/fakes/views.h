@@ -1,4 +1,4 @@
-// Small views for tests of plans: blocks of 16 tokens, two layer groups, one frame to a slab.
+// Small views for tests of plans: blocks of 16 tokens, two layer groups, one cell of KV to a slab.
 #pragma once
 
 #include <algorithm>
@@ -16,30 +16,29 @@ constexpr uint32_t kViewGroups = 2;
 inline View make_view(uint32_t total_blocks, uint32_t free_blocks) {
   View view;
   view.geometry = {kViewBlock, 2 * kViewGroups, 2, 8};
-  const uint32_t per_block = view.geometry.kv_frames_per_block();
   view.device.per_slab[0] = 1;
-  view.device.empty_slabs = free_blocks * per_block;
-  view.device.total[0] = total_blocks * per_block;
+  view.device.spare_slabs = free_blocks * kViewGroups;
+  view.device.slabs = total_blocks * kViewGroups;
   view.next_step = StepId{1};
   return view;
 }
 
+// So many blocks more can be had, by evicting them.
 inline void set_idle(View& view, uint32_t blocks) {
-  view.device.idle[0] = blocks * view.geometry.kv_frames_per_block();
+  view.device.spare_slabs += blocks * kViewGroups;
 }
 inline void set_pinned(View& view, uint32_t blocks) {
-  view.device.pinned[0] = blocks * view.geometry.kv_frames_per_block();
+  view.device.coming[0] = blocks * kViewGroups;
 }
 // Promised to sequences of the view, out of what is free.
 inline void set_promised(View& view, uint32_t blocks) {
-  view.device.promised[0] = blocks * view.geometry.kv_frames_per_block();
+  view.device.promised[0] = blocks * kViewGroups;
 }
 // The host tier has so many blocks.
 inline void set_host(View& view, uint32_t total_blocks, uint32_t free_blocks) {
-  const uint32_t per_block = view.geometry.kv_frames_per_block();
-  view.host.per_slab[0] = kFramesPerKvCell;
-  view.host.free[0] = free_blocks * per_block;
-  view.host.total[0] = total_blocks * per_block;
+  view.host.per_slab[0] = 1;
+  view.host.spare_slabs = free_blocks * kViewGroups;
+  view.host.slabs = total_blocks * kViewGroups;
 }
 // The stage ring has room for one layer of so many blocks.
 inline void set_ring(View& view, uint32_t blocks) {
@@ -61,7 +60,8 @@ inline SeqView waiting_seq(uint64_t id, uint32_t prompt, uint32_t cached = 0, ui
   s.known_tokens = prompt;
   s.max_total_tokens = prompt + 100;
   s.cached_tokens = cached;
-  s.cached_idle_blocks = idle;
+  s.cached_resident_cells = cached / kViewBlock * kViewGroups;
+  s.cached_idle[0][0] = idle * kViewGroups;
   s.device_groups = LayerSet::all(kViewGroups);
   return s;
 }

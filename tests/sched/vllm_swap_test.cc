@@ -57,11 +57,11 @@ TEST(VllmSwapPolicy, ASequenceGoesOutWaitsAndComesBackBeforeAnyPrompt) {
 
   // One block is not two, and the prompt of one block does not overtake.
   view.running = {decoding_seq(1, 20, 34), decoding_seq(2, 20, 50)};
-  view.device.empty_slabs = view.geometry.kv_frames_per_block();
+  view.device.spare_slabs = kViewGroups;
   EXPECT_EQ(plan(view), "decode 1 [33, 34) samples\ndecode 2 [49, 50) samples\n");
 
   // There is room: it comes back, and the prompt waits still.
-  view.device.empty_slabs = 3 * view.geometry.kv_frames_per_block();
+  view.device.spare_slabs = 3 * kViewGroups;
   EXPECT_EQ(plan(view),
             "add 3 [0, 29) kv device x2 before_layer\n"
             "decode 1 [33, 34) samples\ndecode 2 [49, 50) samples\ndecode 3 [29, 30) samples\n");
@@ -101,12 +101,12 @@ TEST(VllmSwapPolicy, ComingBackLeavesTheWatermarkAndWhatDecodesAreAfter) {
   view.running = {decoding_seq(1, 20, 30)};
   view.waiting = {swapped_seq(4, 20, 40, 39)};
   EXPECT_EQ(plan(view), "decode 1 [29, 30) samples\n");
-  view.device.empty_slabs = 6 * view.geometry.kv_frames_per_block();
+  view.device.spare_slabs = 6 * kViewGroups;
   EXPECT_EQ(
       plan(view),
       "add 4 [0, 39) kv device x2 before_layer\ndecode 1 [29, 30) samples\ndecode 4 [39, 40) samples\n");
   view.running.clear();
-  view.device.empty_slabs = 3 * view.geometry.kv_frames_per_block();
+  view.device.spare_slabs = 3 * kViewGroups;
   EXPECT_EQ(plan(view), "add 4 [0, 39) kv device x2 before_layer\ndecode 4 [39, 40) samples\n")
       << "alone there is no watermark";
 }
@@ -151,13 +151,13 @@ TEST(VllmSwapPolicy, ARequestLargerThanTheDeviceStreams) {
   EXPECT_EQ(plan(view),
             "add 1 [0, 96) kv host x2 after_layer_writes\n"
             "promise 1 24 cells on host\npromise 2 4 cells on device\n"
-            "prefill 1 [0, 100) samples\nprefill 2 [0, 20) samples\n");
+            "prefill 1 [0, 100) samples x2 keeps kv x0 x x0 h x0\nprefill 2 [0, 20) samples\n");
   view.waiting.clear();
   view.running = {streaming_seq(1, 100, 121, 120), decoding_seq(2, 20, 30)};
   view.running[1].max_total_tokens = 40;
   EXPECT_EQ(plan(view),
             "stage 1 [0, 120) kv device x2 before_layer\n"
-            "decode 1 [120, 121) samples\ndecode 2 [29, 30) samples\n");
+            "decode 1 [120, 121) samples x2 keeps kv x0 x x0 h x0\ndecode 2 [29, 30) samples\n");
 }
 
 TEST(VllmSwapPolicy, OneThatWasDeferredTooOftenRunsAlone) {

@@ -48,7 +48,7 @@ TEST(VllmPolicy, KeepsAWatermarkOfOnePercent) {
   view.running = {decoding_seq(1, 20, 30)};
   view.waiting = {waiting_seq(2, 17)};  // 2 blocks, and 3 of 300 are to stay
   EXPECT_EQ(plan(view), "decode 1 [29, 30) samples\n");
-  view.device.empty_slabs = 5 * view.geometry.kv_frames_per_block();
+  view.device.spare_slabs = 5 * kViewGroups;
   EXPECT_EQ(plan(view), "promise 2 4 cells on device\nprefill 2 [0, 17) samples\n")
       << "prefill goes before decode";
   view = make_view(300, 2);

@@ -52,9 +52,44 @@ TEST(MetricsText, EveryPromisedNameWithItsType) {
   EXPECT_TRUE(has_line(text, "kvasir:cache_config_info{model_name=\"m\",block_size=\"64\"} 1"));
 }
 
+TEST(MetricsText, TheDiskIsShownWhereThereIsOne) {
+  EngineMetrics m;
+  const HttpCounters http;
+  LinkStats link;
+  link.emulated = true;
+  m.link.set(link);
+  EXPECT_EQ(page(m, http).find("kvasir:disk_"), std::string::npos);
+  link.has_disk = true;
+  link.disk = {1, 2, 3, 4, 5, 6, 7, 8};
+  link.disk_busy_s = 0.5;
+  link.disk_bytes_per_s = 1e9;
+  link.bytes[index_of(Tier::kDisk)][index_of(Tier::kHost)] = 9;
+  m.link.set(link);
+  for (size_t t = 0; t < kTiers; ++t) m.prefix_cache_hits_by_tier[t] = 16 * (t + 1);
+  m.tiers[index_of(Tier::kDisk)].blocks_cached = 10;
+  const std::string text = page(m, http);
+  for (const char* line :
+       {"disk_reads_total{model_name=\"m\"} 1", "disk_writes_total{model_name=\"m\"} 2",
+        "disk_read_bytes_total{model_name=\"m\"} 3", "disk_written_bytes_total{model_name=\"m\"} 4",
+        "disk_read_failures_total{model_name=\"m\",reason=\"error\"} 5",
+        "disk_read_failures_total{model_name=\"m\",reason=\"short\"} 6",
+        "disk_read_failures_total{model_name=\"m\",reason=\"checksum\"} 7",
+        "disk_write_failures_total{model_name=\"m\"} 8", "disk_busy_seconds_total{model_name=\"m\"} 0.5",
+        "disk_bytes_per_second{model_name=\"m\"} 1000000000",
+        "prefix_cache_hits_by_tier_total{model_name=\"m\",tier=\"device\"} 16",
+        "prefix_cache_hits_by_tier_total{model_name=\"m\",tier=\"host\"} 32",
+        "prefix_cache_hits_by_tier_total{model_name=\"m\",tier=\"disk\"} 48",
+        "kv_tier_cached_blocks{model_name=\"m\",tier=\"disk\"} 10",
+        "link_bytes_total{model_name=\"m\",from=\"disk\",to=\"host\",emulated=\"false\"} 9"}) {
+    EXPECT_TRUE(has_line(text, std::string("kvasir:") + line)) << line << "\n" << text;
+  }
+}
+
 TEST(MetricsText, EachSampleIsUniqueAndWellFormed) {
   EngineMetrics m;
-  m.link.set({});
+  LinkStats link;
+  link.has_disk = true;
+  m.link.set(link);
   const HttpCounters http;
   std::istringstream lines(page(m, http));
   std::set<std::string> seen;

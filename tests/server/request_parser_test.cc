@@ -78,6 +78,23 @@ TEST(RequestParser, EveryChatFieldIsRead) {
   EXPECT_EQ(r.cache_salt, "s");
 }
 
+TEST(RequestParser, TheCacheSaltIsAnyShortText) {
+  for (const ApiKind kind : {ApiKind::kChat, ApiKind::kCompletion}) {
+    const auto with = [&](const std::string& salt) {
+      const std::string field = "\"cache_salt\":" + salt;
+      return kind == ApiKind::kChat ? chat(field) : R"({"prompt":"a",)" + field + "}";
+    };
+    EXPECT_EQ(accepted(kind, with("\"\"")).cache_salt, "");
+    EXPECT_EQ(accepted(kind, with("null")).cache_salt, "");
+    EXPECT_EQ(accepted(kind, with("\"caf\\u00e9\"")).cache_salt, "caf\xc3\xa9");
+    EXPECT_EQ(accepted(kind, with("\"" + std::string(1024, 's') + "\"")).cache_salt.size(), 1024u);
+    const ApiError e = refused(kind, with("\"" + std::string(1025, 's') + "\""));
+    EXPECT_EQ(e.status, 400);
+    EXPECT_EQ(e.param, "cache_salt");
+    EXPECT_NE(e.message.find("at most 1024 bytes"), std::string::npos) << e.message;
+  }
+}
+
 TEST(RequestParser, NeutralValuesOfUnsupportedFieldsPass) {
   accepted(ApiKind::kChat,
            chat(R"("tools":[],"tool_choice":"none","functions":null,"response_format":{"type":"text"},

@@ -42,8 +42,9 @@ Decoder::Decoder(const PackedModel& model, const ops::Kernels& kernels, const Ca
     KV_CHECK(status.ok(), "{}", status.message());
   }
   KV_CHECK(ops::is_valid(frame_), "head_dim={} block_tokens={}", frame_.head_dim, frame_.block_tokens);
-  KV_CHECK(ops::kv_plane_bytes(frame_) == geometry.frame_bytes(FrameClass::kKvPlane), "plane={} frame={}",
-           ops::kv_plane_bytes(frame_), geometry.frame_bytes(FrameClass::kKvPlane));
+  KV_CHECK(ops::kv_plane_bytes(frame_) == geometry.layer_plane_bytes() * geometry.layers_per_group,
+           "plane={} frame={}", ops::kv_plane_bytes(frame_),
+           geometry.layer_plane_bytes() * geometry.layers_per_group);
 }
 
 // ---------------------------------------------------------------- layout of a step

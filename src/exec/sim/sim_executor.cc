@@ -16,13 +16,18 @@ Token SimExecutor::token(SeqId seq, uint32_t position) const {
 
 Nanos SimExecutor::duration(const Step& step) const {
   const SimTruth& t = options_.truth;
+  const double layers = options_.layers;
   double us = t.step_us;
   for (const StepSlice& s : step.slices) {
     const double rows = s.tokens.size();
-    us += rows * (s.kind == RowKind::kDecode ? t.decode_row_us : t.prefill_token_us);
+    const uint32_t end = std::min(s.end_layer, options_.layers);
+    const double passed = end - s.first_layer;
+    us += rows * (s.kind == RowKind::kDecode ? t.decode_row_us : t.prefill_token_us) * (passed / layers);
     // Row p attends to p + 1 tokens.
-    us += t.history_token_us * rows * (s.tokens.begin + 1 + s.tokens.end) / 2;
+    const double attended = end < options_.layers ? passed - 1 : passed;
+    us += t.history_token_us * rows * (s.tokens.begin + 1 + s.tokens.end) / 2 * (attended / layers);
   }
+  for (const KvProjection& p : step.projections) us += t.projected_token_us * p.tokens;
   return static_cast<Nanos>(us * 1000.0);
 }
 
@@ -30,6 +35,11 @@ void SimExecutor::submit(Step step) {
   KV_CHECK(pending_.size() < static_cast<size_t>(options_.depth), "{} steps are in flight", pending_.size());
   KV_CHECK(step.waits.empty() || step.waits.back().layer < options_.layers, "layer={} layers={}",
            step.waits.back().layer, options_.layers);
+  for (const StepSlice& s : step.slices) {
+    const uint32_t end = std::min(s.end_layer, options_.layers);
+    KV_CHECK(s.first_layer < end && (!s.samples || end == options_.layers),
+             "a slice passes the layers from {} to {} of {}", s.first_layer, s.end_layer, options_.layers);
+  }
   pending_.push_back({std::move(step), clock_.now()});
   if (pending_.size() == 1) transfers_.begin(pending_.front().step);
 }

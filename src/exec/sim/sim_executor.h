@@ -10,13 +10,15 @@
 
 namespace kvasir {
 
-// How long a step truly takes, in microseconds: a sum over its rows. It is the simulator's own truth, which
-// no policy sees.
+// How long a step truly takes, in microseconds: a sum over its rows and its projections. It is the
+// simulator's own truth, which no policy sees. A row that passes some of the layers takes their share of its
+// time; where it only writes K and V, it attends to nothing. Writing other forms beside them takes none.
 struct SimTruth {
-  double step_us = 200;            // of any step
-  double prefill_token_us = 50;    // per row of a prefill or recomputation
-  double decode_row_us = 20;       // per decoding row
-  double history_token_us = 0.01;  // per token of history that a row attends to
+  double step_us = 200;             // of any step
+  double prefill_token_us = 50;     // per row of a prefill or recomputation, in all layers
+  double decode_row_us = 20;        // per decoding row, in all layers
+  double history_token_us = 0.01;   // per token of history that a row attends to, in all layers
+  double projected_token_us = 0.1;  // per token and layer of which K and V are made of X
 };
 
 // The tokens that it samples are a function of (seed, sequence, position), so they depend on no schedule.

@@ -1,0 +1,177 @@
+// BlockMap: what nobody needs any more, what is kept of it, and what can be found by its hash.
+#include <algorithm>
+
+#include "base/check.h"
+#include "cache/block_map.h"
+
+namespace kvasir {
+
+LayerSet BlockMap::wanted(const Block& b, size_t place) const {
+  LayerSet sum;
+  for (const Owner& o : b.owners) sum |= o.wants[place];
+  return sum;
+}
+
+void BlockMap::settle(BlockId id) {
+  Block& b = at(id);
+  // Without a copy that others count on it may not be found any more, and then keeps nothing idle.
+  for (bool again = true; again;) {
+    bool changed = false;
+    for (size_t p : existing_) {
+      Copies& copies = b.on[p];
+      if (copies.present.empty()) continue;
+      const Place place = place_at(p);
+      LayerSet unused = copies.present - wanted(b, p) - copies.pinned;
+      LayerSet keep = b.published && p < kPlacesOfKv ? unused & copies.usable() : LayerSet();
+      // A step in flight may still read what is on the device, but for what is idle already.
+      if (place.tier == Tier::kDevice && b.step_pins > 0) unused = unused & copies.idle;
+      keep = keep & unused;
+      changed |= keep != copies.idle || unused != keep;
+      set_idle(b, p, keep);
+      free_copies(b, place, unused - keep);
+    }
+    if (changed) recount(b);
+    const bool found = b.published;
+    update_published(id);
+    again = found != b.published;
+  }
+  if (b.owners.empty() && b.pins == 0 && !b.published) return free_block(id);
+  list_idle(id);
+}
+
+void BlockMap::set_idle(Block& b, size_t place, const LayerSet& idle) {
+  Copies& copies = b.on[place];
+  if (copies.idle == idle) return;
+  const Place where = place_at(place);
+  SlabPool& pool = pools_[index_of(where.tier)];
+  const auto mark = [&](const LayerSet& groups, bool on) {
+    groups.for_each([&](uint32_t g) { pool.set_idle(index_of(where.form), copies.by_group[g].at, on); });
+  };
+  mark(copies.idle - idle, false);
+  mark(idle - copies.idle, true);
+  copies.idle = idle;
+}
+
+// Puts the block on the lists of what can be evicted, or takes it off.
+void BlockMap::list_idle(BlockId id) {
+  Block& b = at(id);
+  for (Tier tier : kAllTiers) {
+    const size_t t = index_of(tier);
+    const bool idle = !b.at({Form::kKv, tier}).idle.empty() || !b.at({Form::kX, tier}).idle.empty();
+    if (idle == b.listed[t]) continue;
+    b.listed[t] = idle;
+    if (!idle) {
+      lru_[t].erase(b.lru[t]);
+      continue;
+    }
+    b.lru[t] = lru_[t].insert(lru_[t].end(), id);
+    if (tier == Tier::kDevice && b.owners.empty()) newly_idle_.push_back(id);
+  }
+}
+
+void BlockMap::free_copies(Block& b, Place place, const LayerSet& groups) {
+  if (groups.empty()) return;
+  Copies& copies = b.on[index_of(place)];
+  groups.for_each([&](uint32_t g) {
+    pools_[index_of(place.tier)].release(index_of(place.form), copies.by_group[g].at);
+    copies.by_group[g] = Copy{};
+  });
+  copies.present = copies.present - groups;
+  copies.ready = copies.ready - groups;
+  copies.current = copies.current - groups;
+  copies.idle = copies.idle - groups;
+  if (place == kDeviceKv) {
+    for (Owner& o : b.owners) o.who->table_changed = true;
+  }
+}
+
+uint64_t BlockMap::allocate(Place place, std::optional<uint64_t> near) {
+  SlabPool& pool = pools_[index_of(place.tier)];
+  const size_t form = index_of(place.form);
+  std::list<BlockId>& idle = lru_[index_of(place.tier)];
+  if (pool.loose_free(form) == 0 && pool.loose_idle(form) > 0) {
+    // A slab that others need too has room for this form alone; the spare ones are left to all.
+    const auto has_loose = [&](BlockId id) {
+      const Copies& copies = block(id).at(place);
+      bool loose = false;
+      copies.idle.for_each([&](uint32_t g) { loose |= !pool.in_spare_slab(copies.by_group[g].at); });
+      return loose;
+    };
+    const auto oldest = std::find_if(idle.begin(), idle.end(), has_loose);
+    KV_CHECK(oldest != idle.end(), "{} loose cells are idle, and in no block", pool.loose_idle(form));
+    evict(*oldest, place.tier);
+  }
+  for (;;) {
+    if (auto frame = pool.allocate(form, near)) return *frame;
+    KV_CHECK(!idle.empty(), "the {} tier is full, and nothing on it is idle: a plan took more than there is",
+             name(place.tier));
+    evict(idle.front(), place.tier);
+  }
+}
+
+void BlockMap::evict(BlockId id, Tier tier) {
+  Block& b = at(id);
+  for (Form form : {Form::kKv, Form::kX}) {
+    const Place place = {form, tier};
+    free_copies(b, place, b.at(place).idle);
+  }
+  recount(b);
+  settle(id);
+}
+
+void BlockMap::free_block(BlockId id) {
+  Block& b = at(id);
+  for (size_t p : existing_) {
+    set_idle(b, p, {});
+    free_copies(b, place_at(p), b.on[p].present);
+    coming_[p] -= b.coming[p];
+  }
+  list_idle(id);
+  b = Block{};
+  free_ids_.push_back(id);
+}
+
+// ---------------------------------------------------------------- being found
+
+void BlockMap::seal(BlockId id, const BlockHash* hash) {
+  Block& b = at(id);
+  KV_CHECK(!b.published, "block={} is published twice", raw(id));
+  b.sealed = hash != nullptr;
+  if (!hash) return;
+  b.hash = *hash;
+  update_published(id);
+}
+
+bool BlockMap::can_be_found(const Block& b) const {
+  LayerSet sum;
+  for (size_t p = 0; p < kPlacesOfKv; ++p) sum |= b.on[p].usable();
+  return sum == all_;
+}
+
+Adoptable BlockMap::adoptable(const Block& b) const {
+  Adoptable what;
+  LayerSet left = all_;
+  for (const Place& place : kCheapestFirst) {
+    const Copies& copies = b.at(place);
+    const LayerSet taken = left & copies.usable();
+    what.cells[index_of(place)] = taken.count();
+    what.idle[index_of(place)] = (taken & copies.idle).count();
+    left = left - taken;
+  }
+  return what;
+}
+
+void BlockMap::update_published(BlockId id) {
+  Block& b = at(id);
+  if (!b.sealed) return;
+  const bool found = can_be_found(b);
+  if (b.published && found) return index_.update(b.hash, adoptable(b));
+  if (b.published) {
+    index_.unpublish(b.hash);
+    b.published = false;
+  } else if (found) {
+    b.published = index_.publish(b.hash, id, adoptable(b));
+  }
+}
+
+}  // namespace kvasir

@@ -1,0 +1,121 @@
+// PlanBuilder: preemption, and copies that come and go.
+#include <algorithm>
+#include <utility>
+
+#include "contract/plan_builder.h"
+
+namespace kvasir {
+
+void PlanBuilder::leave_running(const SeqView& seq) {
+  Touched& t = touch(seq);
+  t.gone = true;
+  --running_seqs_;
+  for (Tier tier : View::kAllTiers) ledger(tier).end_promise(t.promised[index_of(tier)]);
+  t.promised = {};
+  plan_.preemptions.push_back({seq.id});
+}
+
+void PlanBuilder::drop_cells(const SeqView& seq, bool keep_x) {
+  if (seq.blocks == 0) return;
+  const size_t before = plan_.copies.size();
+  for (Form form : {Form::kKv, Form::kX, Form::kH}) {
+    if (keep_x && form != Form::kKv) break;
+    for (Tier tier : View::kAllTiers) {
+      if (seq.held(form, tier) == 0) continue;
+      ledger(tier).give_up(seq.own(form, tier), form);
+      copy_change(seq, Verb::kDrop, {0, seq.known_tokens}, all_layers_, form, tier, Trigger::kNow);
+    }
+  }
+  if (plan_.copies.size() > before || keep_x) return;
+  // It holds nothing but the names of its blocks.
+  copy_change(seq, Verb::kDrop, {0, seq.known_tokens}, all_layers_, Form::kKv, Tier::kDevice, Trigger::kNow);
+}
+
+void PlanBuilder::preempt_and_drop(const SeqView& seq) {
+  leave_running(seq);
+  drop_cells(seq, /*keep_x=*/false);
+}
+
+void PlanBuilder::preempt_and_keep(const SeqView& seq) {
+  leave_running(seq);
+}
+
+void PlanBuilder::preempt_and_keep_x(const SeqView& seq) {
+  leave_running(seq);
+  drop_cells(seq, /*keep_x=*/true);
+}
+
+bool PlanBuilder::preempt_and_offload(const SeqView& seq) {
+  const uint32_t missing = cells_to_add(view_.geometry, seq, seq.blocks, {0, seq.ready_tokens}, all_layers_,
+                                        slower_, /*tail=*/true);
+  CellLedger after = ledger(slower_);
+  after.end_promise(state(seq).promised[index_of(slower_)]);
+  after.take(missing);
+  after.find(missing);
+  if (!after.fits()) return false;
+  leave_running(seq);
+  if (seq.blocks == 0) return true;
+  ledger(slower_).take(missing);
+  ledger(slower_).find(missing);
+  copy_change(seq, Verb::kAdd, {0, seq.ready_tokens}, all_layers_, Form::kKv, slower_, Trigger::kNow);
+  copy_change(seq, Verb::kDrop, {0, seq.ready_tokens}, all_layers_, Form::kKv, Tier::kDevice,
+              Trigger::kWhenReady);
+  ledger(Tier::kDevice).give_up_later(seq.own_kv_cells(Tier::kDevice));
+  return true;
+}
+
+void PlanBuilder::drop_waiting(const SeqView& seq) {
+  Touched& t = touch(seq);
+  t.gone = true;
+  if (seq.blocks > 0) {
+    for (Tier tier : View::kAllTiers) ledger(tier).end_promise(t.promised[index_of(tier)]);
+  }
+  drop_cells(seq, /*keep_x=*/false);
+}
+
+bool PlanBuilder::add_copies(const SeqView& seq, Interval tokens, const LayerSet& layers, Tier tier,
+                             Trigger trigger, Form form) {
+  tokens.end = std::min(tokens.end, state(seq).has_rows ? seq.ready_tokens : state(seq).ready_tokens);
+  tokens.end -= tokens.end % view_.geometry.block_tokens;
+  if (tokens.empty() || layers.empty()) return true;
+  const uint32_t cells =
+      cells_to_add(view_.geometry, seq, state(seq).blocks, tokens, layers, tier, /*tail=*/false, form);
+  const CellLedger before = ledger(tier);
+  const std::array<uint32_t, kTiers> promised = state(seq).promised;
+  if (form == Form::kKv) {
+    if (!take(state(seq), tier, cells)) return false;
+  } else {
+    if (ledger(tier).available(form) < cells) return false;
+    ledger(tier).take(cells, form);
+  }
+  ledger(tier).find(cells, form);
+  if (!ledger(tier).fits()) {
+    ledger(tier) = before;
+    state(seq).promised = promised;
+    return false;
+  }
+  copy_change(seq, Verb::kAdd, tokens, layers, form, tier, trigger);
+  return true;
+}
+
+void PlanBuilder::release(const SeqView& seq, Interval tokens, const LayerSet& layers, Tier tier, Form form) {
+  const uint32_t named = view_.geometry.blocks_for(tokens.size()) * layers.count();
+  ledger(tier).give_up_later(std::min(named, seq.own(form, tier)), form);
+  copy_change(seq, Verb::kDrop, tokens, layers, form, tier, Trigger::kWhenReady);
+}
+
+void PlanBuilder::drop(const SeqView& seq, Interval tokens, const LayerSet& layers, Tier tier, Form form) {
+  tokens.end = std::min(tokens.end, seq.ready_tokens);
+  tokens.end -= tokens.end % view_.geometry.block_tokens;
+  if (tokens.empty() || layers.empty()) return;
+  const uint32_t named = view_.geometry.blocks_for(tokens.size()) * layers.count();
+  ledger(tier).give_up_later(std::min(named, seq.own(form, tier)), form);
+  copy_change(seq, Verb::kDrop, tokens, layers, form, tier, Trigger::kNow);
+}
+
+void PlanBuilder::fail(const SeqView& seq, std::string reason) {
+  touch(seq).gone = true;
+  plan_.failures.push_back({seq.id, std::move(reason)});
+}
+
+}  // namespace kvasir

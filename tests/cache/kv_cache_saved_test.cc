@@ -1,0 +1,161 @@
+// What outlives its sequences: idle copies on every tier, adopted from wherever they are, saved and restored.
+#include <gmock/gmock.h>
+
+#include <set>
+
+#include "cache/forms_fixture.h"
+
+namespace kvasir::test {
+namespace {
+
+using testing::IsEmpty;
+
+TEST_F(FormsTest, ABlockIsAdoptedFromWhereverEachCellIs) {
+  computed(kA, 60, {all(), all(), {}});
+  // Block 0 stays; of block 1 there is KV on the host and X on the device; of block 2 X on the host and KV on
+  // the disk.
+  copy(kA, {16, 32}, kHostKv, group(0));
+  copy(kA, {32, 48}, kHostX, group(0));
+  copy(kA, {32, 48}, kDiskKv, group(1));
+  drop(kA, {16, 48}, kDeviceKv);
+  drop(kA, {16, 32}, kDeviceX, group(0));
+  drop(kA, {32, 48}, kDeviceX);
+  push_out();
+  cache_.add_sequence(kB, tokens(60), "");
+  EXPECT_EQ(cached(kB).matched, 3u);
+  const std::vector<std::pair<Place, uint32_t>> expected = {
+      {kDeviceKv, 2}, {kHostKv, 1}, {kDeviceX, 1}, {kHostX, 1}, {kDiskKv, 1}};
+  for (const auto& [place, n] : expected) EXPECT_EQ(cached(kB, place), n) << index_of(place);
+  EXPECT_EQ(cached(kB).what.idle, Adoptable().idle);
+  cache_.remove_sequence(kA);
+  for (const auto& [place, n] : expected) EXPECT_EQ(cached_idle(kB, place), n) << index_of(place);
+
+  cache_.adopt(kB, 48);
+  check();
+  for (const auto& [place, n] : expected) EXPECT_EQ(cells(kB, place), n) << index_of(place);
+  const KvCache::Summary s = cache_.summary(kB);
+  EXPECT_EQ(s.ready_tokens, 48u);
+  EXPECT_EQ(s.bare_cells, 0u);
+  EXPECT_EQ(s.resident_blocks, 1u);
+  EXPECT_EQ(cache_.map().used_cells(Tier::kDevice, Form::kX), 1u) << "that of block 0 is idle still";
+  // KV of which there is only X is for the step to make.
+  const KvCache::Additions added = cache_.add_copies(
+      {Verb::kAdd, kB, {0, 48}, all(), Form::kKv, Tier::kDevice, Trigger::kBeforeLayer}, true);
+  EXPECT_EQ(added.projected.size(), 2u);
+  EXPECT_EQ(added.transfers.size(), 2u);
+  finish(added.transfers);
+  EXPECT_EQ(cells(kB, kDeviceKv), 4u);
+}
+
+TEST_F(FormsTest, EachTierEvictsItsOwn) {
+  computed(kA, 40, {all(), {}, {}});
+  copy(kA, {0, 32}, kHostKv, all());
+  copy(kA, {0, 16}, kDiskKv, all());
+  cache_.remove_sequence(kA);
+  cache_.add_sequence(kB, tokens(40), "");
+  EXPECT_EQ(cache_.map().idle_blocks(Tier::kDevice), 2u);
+  EXPECT_EQ(cache_.map().idle_blocks(Tier::kHost), 2u);
+  EXPECT_EQ(cache_.map().idle_blocks(Tier::kDisk), 1u);
+  EXPECT_EQ(available(kDeviceKv), 24) << "what is idle can be had";
+  EXPECT_EQ(available(kHostKv), 16);
+  EXPECT_EQ(cached_idle(kB, kDeviceKv), 4u);
+  push_out();
+  EXPECT_EQ(cached(kB).matched, 2u);
+  EXPECT_EQ(cached_idle(kB, kDeviceKv), 0u);
+  EXPECT_EQ(cached_idle(kB, kHostKv), 4u);
+  // The host fills up as well: the block that is on the disk can be found still.
+  computed(kC, 8 * 16, {all(), {}, {}}, 700);
+  copy(kC, {0, 8 * 16}, kHostKv, all());
+  EXPECT_EQ(cached(kB).matched, 1u);
+  EXPECT_EQ(cached_idle(kB, kDiskKv), 2u);
+  copy(kC, {0, 8 * 16}, kDiskKv, all());
+  EXPECT_EQ(cached(kB).matched, 0u);
+}
+
+TEST_F(FormsTest, WhatNobodyNeedsGoesToSlowerTiersAndOutlivesTheProcess) {
+  computed(kA, 40, {all(), {}, {}});
+  EXPECT_THAT(cache_.save_idle(), IsEmpty());
+  cache_.remove_sequence(kA);
+  for (int blocks = 0; blocks < 2; ++blocks) {
+    const std::vector<Transfer> out = cache_.save_idle();
+    check();
+    ASSERT_EQ(out.size(), 2u) << "one block at a time, to the host and to the disk";
+    EXPECT_EQ(available(kDeviceKv), 24 - 2) << "it is read";
+    for (const Transfer& t : out) EXPECT_EQ(t.priority, TransferPriority::kOffload);
+    finish(out);
+  }
+  EXPECT_THAT(cache_.save_idle(), IsEmpty());
+  EXPECT_EQ(available(kDeviceKv), 24);
+  const std::vector<SavedCell> saved = cache_.saved_cells();
+  ASSERT_EQ(saved.size(), 4u);
+  std::set<uint64_t> places;
+  for (const SavedCell& c : saved) places.insert(c.at);
+  EXPECT_EQ(places.size(), 4u);
+
+  KvCache next(options());
+  EXPECT_EQ(next.restore(saved), 2u);
+  EXPECT_EQ(next.restore(saved), 0u) << "they are there";
+  EXPECT_EQ(next.check_integrity().message(), "");
+  EXPECT_EQ(next.saved_cells().size(), 4u);
+  next.add_sequence(kB, tokens(40), "");
+  const PrefixIndex::Match found = next.summary(kB).cached;
+  EXPECT_EQ(found.matched, 2u);
+  EXPECT_EQ(found.what.idle[index_of(kDiskKv)], 4u);
+  next.adopt(kB, 32);
+  const CopyChange back = {Verb::kAdd, kB, {0, 32}, all(), Form::kKv, Tier::kDevice, Trigger::kBeforeLayer};
+  const std::vector<Transfer> in = next.add_copies(back, true).transfers;
+  ASSERT_EQ(in.size(), 2u);
+  for (const Transfer& t : in) {
+    EXPECT_EQ(t.segments.size(), 2u * 2) << "on the disk each layer stands for itself";
+    for (const Segment& s : t.segments) EXPECT_EQ(s.from.tier, Tier::kDisk);
+    next.transfer_ended(t.id, Status());
+  }
+  EXPECT_EQ(next.summary(kB).resident_blocks, 2u);
+  EXPECT_EQ(next.check_integrity().message(), "");
+  next.add_sequence(kC, tokens(40), "other");
+  EXPECT_EQ(next.summary(kC).cached.matched, 0u);
+}
+
+TEST_F(FormsTest, XIsSavedWhereThereIsNoKv) {
+  computed(kA, 40, {all(), all(), {}});
+  copy(kA, {0, 16}, kDiskKv, group(0));
+  copy(kA, {0, 32}, kDiskX, group(1));
+  const std::vector<SavedCell> saved = cache_.saved_cells();
+  ASSERT_EQ(saved.size(), 2u) << "of the second block a cell is missing";
+  EXPECT_EQ(saved[0].form, Form::kKv);
+  EXPECT_EQ(saved[1].form, Form::kX);
+  KvCache next(options());
+  EXPECT_EQ(next.restore(saved), 1u);
+  next.add_sequence(kB, tokens(40), "");
+  EXPECT_EQ(next.summary(kB).cached.matched, 1u);
+  EXPECT_EQ(next.summary(kB).cached.what.idle[index_of(kDiskX)], 1u);
+  EXPECT_EQ(next.check_integrity().message(), "");
+}
+
+TEST_F(FormsTest, WhatCannotBeRestoredTakesNoRoom) {
+  const BlockHash hash = {{1, 2}}, other = {{3, 4}};
+  const uint64_t stride = options().geometry.cell_stride(Form::kKv, Tier::kDisk);
+  const auto restore = [&](std::vector<SavedCell> cells) {
+    const size_t blocks = cache_.restore(cells);
+    check();
+    return blocks;
+  };
+  EXPECT_EQ(restore({{hash, Form::kKv, 0, 0}}), 0u) << "a cell is missing";
+  EXPECT_EQ(restore({{hash, Form::kKv, 0, 0}, {hash, Form::kKv, 1, 0}}), 0u) << "both in one place";
+  EXPECT_EQ(restore({{hash, Form::kKv, 0, 0}, {hash, Form::kKv, 2, stride}}), 0u);
+  EXPECT_EQ(restore({{hash, Form::kKv, 0, 0}, {hash, Form::kKv, 1, stride + 1}}), 0u);
+  EXPECT_EQ(restore({{hash, Form::kKv, 0, 0}, {hash, Form::kKv, 1, stride * 1000}}), 0u);
+  EXPECT_EQ(restore({{hash, Form::kKv, 0, 0}, {hash, Form::kH, 1, stride}}), 0u);
+  EXPECT_EQ(cache_.budget(Tier::kDisk).spare_slabs, cache_.budget(Tier::kDisk).slabs);
+  EXPECT_EQ(cache_.map().idle_blocks(Tier::kDisk), 0u);
+  EXPECT_EQ(restore({{hash, Form::kKv, 0, 0},
+                     {hash, Form::kKv, 1, stride},
+                     {other, Form::kKv, 0, stride},
+                     {other, Form::kKv, 1, 2 * stride}}),
+            1u)
+      << "the second wants a place that is taken";
+  EXPECT_EQ(cache_.map().idle_blocks(Tier::kDisk), 1u);
+}
+
+}  // namespace
+}  // namespace kvasir::test

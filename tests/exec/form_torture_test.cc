@@ -1,0 +1,154 @@
+// Every form on every tier, in any mixture, down to nothing: every answer is bit for bit that of an engine
+// which has all keys and values on its device.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "exec/tier_torture.h"
+
+namespace kvasir::test {
+namespace {
+
+// Of all runs together.
+struct Sums {
+  uint64_t runs = 0;
+  uint64_t steps = 0;
+  uint64_t requests = 0;
+  uint64_t preemptions = 0;
+  uint64_t deferred = 0;
+  uint64_t cancelled = 0;
+  uint64_t transfers = 0;
+  uint64_t failed = 0;
+  uint64_t cached_tokens = 0;
+  uint64_t grouped_decode_steps = 0;  // where there is more than one layer group, so that H is of use
+  PlanCounts plans;
+
+  void add(const RigRun& run, bool grouped) {
+    ++runs;
+    if (grouped) grouped_decode_steps += run.plans.decode_steps;
+    steps += run.steps;
+    requests += run.outputs.size();
+    preemptions += run.preemptions;
+    deferred += run.deferred_rows;
+    transfers += run.link.transfers;
+    failed += run.link.failed;
+    plans += run.plans;
+    for (const RigOutput& out : run.outputs) {
+      cancelled += out.finish == FinishReason::kAbort;
+      cached_tokens += out.cached_prompt_tokens;
+    }
+  }
+  double share(uint64_t of_decodes) const {
+    return static_cast<double>(of_decodes) / static_cast<double>(plans.decode_steps);
+  }
+  double share_from_h() const {
+    return static_cast<double>(plans.h_decode_steps) / static_cast<double>(grouped_decode_steps);
+  }
+  void print() const {
+    const auto n = [](uint64_t v) { return static_cast<unsigned long long>(v); };
+    std::printf(
+        "%llu runs, %llu requests, %llu steps, %llu with a decode: of those %.0f %% over X, %.0f %% with "
+        "cells "
+        "on the disk, %.0f %% staged, %.0f %% computed again from tokens, %.0f %% from H (%.0f %% of "
+        "those with several layer groups); %llu preemptions, "
+        "%llu deferred, %llu cancelled, %llu cached tokens, %llu transfers, %llu failed\n",
+        n(runs), n(requests), n(steps), n(plans.decode_steps), 100 * share(plans.x_decode_steps),
+        100 * share(plans.disk_decode_steps), 100 * share(plans.staged_decode_steps),
+        100 * share(plans.again_decode_steps), 100 * share(plans.h_decode_steps), 100 * share_from_h(),
+        n(preemptions), n(deferred), n(cancelled), n(cached_tokens), n(transfers), n(failed));
+  }
+};
+
+// The ways of a link, and of a disk.
+constexpr uint64_t kWays = 4;
+void choose_link(uint64_t way, RigOptions& options) {
+  switch (way % kWays) {
+    case 0:  // as fast as the machine, and a file
+      return;
+    case 1:  // slow enough for rows to be deferred, and transfers to be in flight for several steps
+      options.link_bytes_per_s = 200e6;
+      options.max_decode_stall = kNanosPerMilli / 2;
+      return;
+    case 2:  // late and failing; what of that is read from the disk is corrupt
+      options.link = RigLink::kFake;
+      options.late_waits = 0.03;
+      options.failing_transfers = 0.02;
+      return;
+    default:  // a file whose bytes are lost, or others than were written
+      options.disk_faults = 0.02;
+  }
+}
+
+// What X of the model is: int8, bf16, f32, or f32 because the products of K and V take different rows of it.
+struct Arithmetic {
+  ops::WeightType weights;
+  ops::KvType kv;
+  bool mixed = false;
+};
+constexpr Arithmetic kArithmetics[] = {
+    {ops::WeightType::kQ4_1, ops::KvType::kQ8_0},
+    {ops::WeightType::kBf16, ops::KvType::kBf16},
+    {ops::WeightType::kF32, ops::KvType::kBf16},
+    {ops::WeightType::kQ8_0, ops::KvType::kBf16, /*mixed=*/true},
+};
+
+// Layers of a group; 0: all.
+constexpr uint32_t kGroupSizes[] = {1, 2, 3, 0};
+
+// Every size of layer groups, and one link for each; kWays rounds meet all of them.
+void torture_once(TinyLlamaShape shape, uint64_t round, Sums& sums) {
+  for (size_t a = 0; a < std::size(kArithmetics); ++a) {
+    const auto& [weights, kv, mixed] = kArithmetics[a];
+    shape.other_types.clear();
+    if (mixed) shape.other_types = {{"attn_v", ops::WeightType::kBf16}};
+    const TierTorture torture(shape, weights, kv, 12, 50 + round);
+    for (size_t f = 0; f < std::size(kGroupSizes); ++f) {
+      const uint64_t way = (round + a + f) % kWays;
+      RigOptions options = torture.forms(kGroupSizes[f]);
+      choose_link(way, options);
+      options.threads = 1 + static_cast<int>(round % 3);
+      options.seed += 1000 * way;
+      SCOPED_TRACE(std::string(ops::weight_type_name(weights)) + (mixed ? ", mixed" : "") + ", groups of " +
+                   std::to_string(kGroupSizes[f]) + ", link " + std::to_string(way) + ", round " +
+                   std::to_string(round));
+      const TierTortureOutcome out = torture.torture(options);
+      EXPECT_EQ(out.wrong, 0u);
+      sums.add(out.run, /*grouped=*/kGroupSizes[f] > 0);
+    }
+  }
+}
+
+void torture_long(const TinyLlamaShape& shape) {
+  const char* value = std::getenv("KVASIR_LONG");
+  const bool thorough = value && std::string(value) == "1";
+  const uint64_t least_steps = thorough ? 55'000 : 1;
+  Sums sums;
+  for (uint64_t round = 0; sums.steps < least_steps && !testing::Test::HasFailure(); ++round) {
+    torture_once(shape, round, sums);
+  }
+  sums.print();
+  EXPECT_GE(sums.share(sums.plans.x_decode_steps), 0.2);
+  EXPECT_GE(sums.share(sums.plans.disk_decode_steps), 0.2);
+  EXPECT_GE(sums.share(sums.plans.staged_decode_steps), 0.2);
+  EXPECT_GE(sums.share(sums.plans.again_decode_steps), 0.2);
+  EXPECT_GE(sums.share_from_h(), 0.2);
+  EXPECT_GT(sums.preemptions, 0u);
+  EXPECT_GT(sums.deferred, 0u);
+  EXPECT_GT(sums.cancelled, 0u);
+  EXPECT_GT(sums.failed, 0u);
+  EXPECT_GT(sums.cached_tokens, 0u);
+}
+
+TEST(FormTorture, OwnKeysForEachHeadWithBias) {
+  torture_long(torture_bias());
+}
+TEST(FormTorture, SharedKeys) {
+  TinyLlamaShape shape = torture_gqa();
+  shape.layers = 5;  // so that more groups than the first have H
+  torture_long(shape);
+}
+
+}  // namespace
+}  // namespace kvasir::test

@@ -1,0 +1,87 @@
+// How long simulated steps take: rows by the layers that they pass, and projections.
+#include <gtest/gtest.h>
+
+#include <utility>
+
+#include "exec/sim/sim_executor.h"
+
+namespace kvasir::test {
+namespace {
+
+constexpr Nanos kMicro = 1000;
+
+// Four layers; sums are exact in a double.
+class SimDurationTest : public testing::Test {
+ protected:
+  static SimExecutor::Options options() {
+    SimExecutor::Options o;
+    o.truth = {100, 64, 16, 0.25, 0.5};
+    o.layers = 4;
+    return o;
+  }
+
+  static StepSlice slice(uint64_t seq, Interval tokens, RowKind kind, uint32_t first_layer = 0,
+                         uint32_t end_layer = UINT32_MAX) {
+    StepSlice s;
+    s.seq = SeqId{seq};
+    s.tokens = tokens;
+    s.kind = kind;
+    s.first_layer = first_layer;
+    s.end_layer = end_layer;
+    return s;
+  }
+  // Beyond what any step takes, in microseconds.
+  Nanos micros(std::vector<StepSlice> slices, std::vector<KvProjection> projections = {}) {
+    Step step;
+    step.slices = std::move(slices);
+    step.projections = std::move(projections);
+    return executor_.duration(step) / kMicro - 100;
+  }
+
+  VirtualClock clock_;
+  SimExecutor executor_{options(), clock_};
+};
+
+TEST_F(SimDurationTest, RowsTakeTheShareOfTheLayersThatTheyPass) {
+  // Two rows, of 64 us each in four layers; they attend to 7 and 8 tokens.
+  const Interval rows{6, 8};
+  const RowKind kind = RowKind::kRecompute;
+  EXPECT_EQ(micros({slice(1, rows, kind)}), 128 + 3);  // 0.25 * 15 = 3.75
+  EXPECT_EQ(micros({slice(1, rows, kind, 0, 4)}), 128 + 3);
+  EXPECT_EQ(micros({slice(1, rows, kind, 2)}), 64 + 1);  // half of 3.75
+  EXPECT_EQ(micros({slice(1, rows, kind, 0, 1)}), 32);   // K and V of a layer, and attends to nothing
+  EXPECT_EQ(micros({slice(1, rows, kind, 1, 3)}), 64);   // attends in one of four: 0.93
+  EXPECT_EQ(micros({slice(1, {0, 1}, RowKind::kDecode)}), 16);
+  EXPECT_EQ(micros({slice(1, rows, kind, 1, 3), slice(1, {8, 9}, RowKind::kDecode)}), 64 + 16 + 3);
+}
+
+TEST_F(SimDurationTest, ProjectionsCountByTokenAndFormWritesDoNot) {
+  KvProjection whole, part;
+  whole.tokens = 16;
+  part.layer = 1;
+  part.tokens = 4;
+  EXPECT_EQ(micros({}, {whole, part}), 8 + 2);
+  Step step;
+  step.slices.push_back(slice(1, {0, 8}, RowKind::kPrefill));
+  const Nanos plain = executor_.duration(step);
+  step.form_writes.resize(3);
+  EXPECT_EQ(executor_.duration(step), plain);
+}
+
+TEST_F(SimDurationTest, OnlyTheSliceThatSamplesSamples) {
+  Step step;
+  step.slices = {slice(1, {0, 16}, RowKind::kRecompute, 0, 2), slice(1, {16, 32}, RowKind::kRecompute),
+                 slice(1, {40, 41}, RowKind::kDecode)};
+  step.slices[2].samples = true;
+  executor_.submit(step);
+  const StepResult result = executor_.wait();
+  ASSERT_EQ(result.sampled.size(), 1u);
+  EXPECT_EQ(result.sampled[0].token, executor_.token(SeqId{1}, 41));
+  EXPECT_EQ(result.ended, executor_.duration(step));
+
+  step.slices[0].samples = true;
+  EXPECT_DEATH(executor_.submit(step), "from 0 to 2 of 4");
+}
+
+}  // namespace
+}  // namespace kvasir::test

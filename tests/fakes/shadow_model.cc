@@ -1,0 +1,80 @@
+#include "fakes/shadow_model.h"
+
+#include <algorithm>
+
+namespace kvasir::test {
+namespace {
+
+uint64_t mix(uint64_t a, uint64_t b) {
+  uint64_t h = (a ^ (b + 0x9E3779B97F4A7C15u)) * 0xBF58476D1CE4E5B9u;
+  h ^= h >> 29;
+  h *= 0x94D049BB133111EBu;
+  return h ^ (h >> 32);
+}
+
+// What every slot of a place ends in.
+uint64_t tag(uint32_t position, uint32_t layer, uint32_t plane) {
+  return mix(position, (uint64_t{layer} << 1) | plane) & 0xFFFF;
+}
+
+}  // namespace
+
+uint64_t ShadowModel::embed(Token token) {
+  return mix(static_cast<uint64_t>(token), 0xE);
+}
+
+uint32_t ShadowModel::operand(uint64_t h, uint32_t layer) {
+  return static_cast<uint32_t>(mix(h, 0x1000 + uint64_t{layer}));
+}
+
+uint64_t ShadowModel::slot(uint32_t x, uint32_t position, uint32_t layer, uint32_t plane) {
+  const uint64_t value = mix((uint64_t{position} << 32) | x, (uint64_t{layer} << 1) | plane);
+  return (value & ~uint64_t{0xFFFF}) | tag(position, layer, plane);
+}
+
+bool ShadowModel::in_place(uint64_t slot, uint32_t position, uint32_t layer, uint32_t plane) {
+  return (slot & 0xFFFF) == tag(position, layer, plane);
+}
+
+// Slots are well mixed already, so that little binds them to their place. Nearly all of a test's time is
+// here.
+uint64_t ShadowModel::term(uint64_t slot, uint32_t position, uint32_t layer, uint32_t plane) {
+  const uint64_t place = (uint64_t{position} << 16) | (uint64_t{layer} << 1) | plane;
+  const uint64_t x = (slot ^ place * 0x9E3779B97F4A7C15u) * 0xBF58476D1CE4E5B9u;
+  return x ^ (x >> 32);
+}
+
+uint64_t ShadowModel::next(uint64_t h, uint64_t a) {
+  return mix(h, a);
+}
+
+Token ShadowModel::sample(uint64_t h, uint64_t seed, uint32_t position) {
+  return static_cast<Token>(mix(mix(h, seed), position) % kShadowVocab);
+}
+
+void ShadowModel::feed(Token token) {
+  h_ = embed(token);
+  for (uint32_t layer = 0; layer < sums_.size(); ++layer) {
+    const uint32_t x = operand(h_, layer);
+    for (uint32_t plane : {0u, 1u}) {
+      sums_[layer] += term(slot(x, position_, layer, plane), position_, layer, plane);
+    }
+    h_ = next(h_, sums_[layer]);
+  }
+  ++position_;
+}
+
+std::vector<Token> shadow_output(uint32_t layers, std::span<const Token> prompt, uint64_t seed,
+                                 uint32_t max_tokens, std::span<const Token> stop_tokens) {
+  ShadowModel model(layers);
+  for (Token t : prompt) model.feed(t);
+  std::vector<Token> out;
+  while (out.size() < max_tokens) {
+    out.push_back(model.sample(seed));
+    if (std::find(stop_tokens.begin(), stop_tokens.end(), out.back()) != stop_tokens.end()) break;
+    model.feed(out.back());
+  }
+  return out;
+}
+
+}  // namespace kvasir::test

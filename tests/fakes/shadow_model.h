@@ -1,0 +1,51 @@
+// A shadow of a transformer, by hashes: the right output of the shadow executor, as a function of the tokens.
+//
+// h(p, 0), the residual stream, is a hash of the token at p. In layer l it becomes x(p, l), 32 bits, the
+// operand of which K and V are made: one slot of eight bytes in each plane, a hash of x(p, l), p and l. Then
+// the row attends: a(p, l) is a sum over what it reads from the slots of all positions up to its own, and
+// h(p, l + 1) is a hash of h(p, l) and a(p, l). What is sampled is a function of the last h.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "contract/ids.h"
+
+namespace kvasir::test {
+
+// What the executor computes, from the tokens alone.
+class ShadowModel {
+ public:
+  explicit ShadowModel(uint32_t layers) : sums_(layers) {}
+
+  // Takes the next token of the sequence.
+  void feed(Token token);
+  // The token that a model with this seed samples next. REQUIRES: one token was fed.
+  Token sample(uint64_t seed) const { return sample(h_, seed, position_); }
+
+  // The functions that the model is made of: h(p, 0); x(p, l); a slot's value in a plane (0: K, 1: V); what
+  // reading it adds to a(p, l); h(p, l + 1); the token for `position`, which follows the row with this last
+  // h.
+  static uint64_t embed(Token token);
+  static uint32_t operand(uint64_t h, uint32_t layer);
+  static uint64_t slot(uint32_t x, uint32_t position, uint32_t layer, uint32_t plane);
+  // True for every value that slot() has for this place, and for one in 65,536 others.
+  static bool in_place(uint64_t slot, uint32_t position, uint32_t layer, uint32_t plane);
+  static uint64_t term(uint64_t slot, uint32_t position, uint32_t layer, uint32_t plane);
+  static uint64_t next(uint64_t h, uint64_t a);
+  static Token sample(uint64_t h, uint64_t seed, uint32_t position);
+
+ private:
+  std::vector<uint64_t> sums_;  // by layer, over all positions so far
+  uint64_t h_ = 0;              // of the newest position, after the last layer
+  uint32_t position_ = 0;
+};
+
+// `max_tokens` tokens that follow the prompt, fewer where a stop token comes (it is the last then).
+std::vector<Token> shadow_output(uint32_t layers, std::span<const Token> prompt, uint64_t seed,
+                                 uint32_t max_tokens, std::span<const Token> stop_tokens);
+
+constexpr int32_t kShadowVocab = 64;
+
+}  // namespace kvasir::test
