@@ -23,7 +23,7 @@ struct PlanCounts {
   uint64_t disk_decode_steps = 0;
   uint64_t again_decode_steps = 0;
   uint64_t h_decode_steps = 0;
-  uint64_t ragged_copies = 0;         // copy changes of layer groups that are no interval
+  uint64_t ragged_copies = 0;  // copy changes of layer groups that are no interval
 
   PlanCounts& operator+=(const PlanCounts& other);
 };

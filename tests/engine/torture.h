@@ -21,7 +21,7 @@ struct TortureConfig {
   uint32_t x_bytes = 0;        // of X, per token and layer; 0: no such copies
   uint32_t h_bytes = 0;        // of H, per token
   uint32_t scratch_tokens = 0;
-  uint32_t stage_blocks = 0;   // of which the stage ring holds one layer
+  uint32_t stage_blocks = 0;  // of which the stage ring holds one layer
   uint32_t layers_per_group = 2;
   uint32_t layers = 0;           // 0: of whole groups
   double late_waits = 0;         // share of the waits for transfers that are in vain
@@ -54,7 +54,7 @@ struct TortureOutcome {
   uint64_t host_bytes_left = 0;
   uint64_t disk_bytes_left = 0;
   uint64_t transfers_left = 0;
-  uint64_t swapped = 0;        // preemptions that kept their cells on the host
+  uint64_t swapped = 0;  // preemptions that kept their cells on the host
   PlanCounts counts;
   uint64_t staged_steps = 0;   // steps that read through the ring
   uint64_t partial_steps = 0;  // steps with a sequence of which some layer groups, not all, are on the device

@@ -28,8 +28,7 @@ Step one_slice(uint64_t id, const CacheGeometry& g, Interval tokens, const std::
   BlockTable table;
   uint64_t frame = first_frame;
   for (uint32_t i = 0; i < slice.blocks * step.groups; ++i, frame += 2) {
-    table.push_back(
-        {frame / 2 * g.kv_cell_bytes(), frame / 2 * g.kv_cell_bytes() + g.layer_plane_bytes()});
+    table.push_back({frame / 2 * g.kv_cell_bytes(), frame / 2 * g.kv_cell_bytes() + g.layer_plane_bytes()});
   }
   slice.table = std::make_shared<BlockTable>(std::move(table));
   step.token_ids.assign(all.begin() + tokens.begin, all.begin() + tokens.end);

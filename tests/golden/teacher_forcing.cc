@@ -68,7 +68,8 @@ void TeacherForcing::run(std::span<const Token> tokens, uint32_t chunk, const Ro
     step.token_ids.assign(tokens.begin() + slice.tokens.begin, tokens.begin() + slice.tokens.end);
     const uint64_t cell = geometry_.kv_cell_bytes();
     BlockTable table;
-    for (uint64_t b = 0; b < slice.blocks; ++b) table.push_back({b * cell, b * cell + geometry_.layer_plane_bytes()});
+    for (uint64_t b = 0; b < slice.blocks; ++b)
+      table.push_back({b * cell, b * cell + geometry_.layer_plane_bytes()});
     slice.table = std::make_shared<BlockTable>(std::move(table));
     step.slices.push_back(slice);
     executor_->submit(std::move(step));
