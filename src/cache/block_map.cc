@@ -8,8 +8,6 @@
 namespace kvasir {
 namespace {
 
-constexpr size_t kDeviceKvIndex = index_of(kDeviceKv);
-
 LayerSet only(uint32_t group) {
   LayerSet set;
   set.add(group);
