@@ -34,8 +34,9 @@ class ShadowExecutor final : public Executor {
  public:
   // Every row takes a microsecond of the clock, which wait() advances. Clock, link and memory outlive the
   // executor. device_memory: all that a step's planes may name, the stage ring included. link: null where
-  // there is none. patience: by which waits for transfers are measured; null: the clock. REQUIRES: a token
-  // takes eight bytes of a layer's plane, and a multiple of four of X and of eight of H, or none.
+  // there is none. patience: by which waits for transfers are measured, where the link has threads of its
+  // own; null: the clock. REQUIRES: a token takes eight bytes of a layer's plane, and a multiple of four of X
+  // and of eight of H, or none.
   ShadowExecutor(const CacheGeometry& geometry, std::span<std::byte> device_memory, int depth,
                  VirtualClock& clock, Link* link = nullptr, const Clock* patience = nullptr);
 
@@ -80,6 +81,7 @@ class ShadowExecutor final : public Executor {
   const CacheGeometry geometry_;
   const std::span<std::byte> memory_;
   const int depth_;
+  const bool spoils_;
   VirtualClock& clock_;
   StepTransfers transfers_;  // of the oldest pending step
   std::vector<uint64_t> h_;  // by row of the step at hand
