@@ -118,8 +118,6 @@ EngineOptions engine_options(const RuntimeOptions& options) {
   engine.max_num_queued_reqs = options.max_num_queued_reqs;
   engine.max_num_queued_tokens = options.max_num_queued_tokens;
   engine.cache.prefix_caching = options.enable_prefix_caching;
-  // For as many make_executor() has memory.
-  engine.scratch_tokens = options.max_num_batched_tokens;
   return engine;
 }
 
@@ -135,20 +133,6 @@ std::string geometry_name(const CacheGeometry& g) {
   return fmt::format("block_tokens={} layers={} layers_per_group={} kv={} x={} h={}", g.block_tokens,
                      g.layers, g.layers_per_group, g.kv_plane_bytes_per_token_layer,
                      g.x_bytes_per_token_layer, g.h_bytes_per_token);
-}
-
-std::vector<SavedCell> to_cells(std::span<const DiskEntry> entries) {
-  std::vector<SavedCell> cells;
-  cells.reserve(entries.size());
-  for (const DiskEntry& e : entries) cells.push_back({e.hash, e.form, e.group, e.offset});
-  return cells;
-}
-
-std::vector<DiskEntry> to_entries(std::span<const SavedCell> cells) {
-  std::vector<DiskEntry> entries;
-  entries.reserve(cells.size());
-  for (const SavedCell& c : cells) entries.push_back({c.hash, c.form, c.group, c.at});
-  return entries;
 }
 
 // Members are destroyed in reverse: the engine first, then what runs its steps and moves its bytes, and the
@@ -272,7 +256,7 @@ Status CpuRuntime::open_disk(const RuntimeOptions& options, const CacheOptions& 
 void CpuRuntime::restore_prefixes() {
   const std::vector<DiskEntry> entries = disk_->load();
   if (entries.empty()) return;
-  const size_t blocks = engine_->restore_prefixes(to_cells(entries));
+  const size_t blocks = engine_->restore_prefixes(entries);
   log_info("{}: {} tokens of prefixes from before can be reused", disk_->path(),
            blocks * engine_->options().cache.geometry.block_tokens);
 }
@@ -282,7 +266,7 @@ CpuRuntime::~CpuRuntime() {
   std::vector<DiskEntry> entries = disk_->load();  // where the start failed, those from before
   if (engine_) {
     engine_->stop();
-    entries = to_entries(engine_->save_prefixes(kSavePatience));
+    entries = engine_->save_prefixes(kSavePatience);
   }
   // The link ends what it has begun, which no entry names, and begins nothing more: the file is at rest.
   engine_.reset();

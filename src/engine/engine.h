@@ -35,7 +35,8 @@ struct EngineOptions {
   Nanos max_decode_stall = 0;
   uint32_t max_num_queued_reqs = 1024;  // accepted and never yet run
   uint64_t max_num_queued_tokens = 0;   // prompt tokens of those; 0: no bound
-  // Rows of a step for whose activations the executor has memory; 0: it grows with the step.
+  // Rows of a step for whose activations the executor has memory; 0: it grows with the step, as the CPU's
+  // does (a policy may let a long prompt pass at once).
   uint32_t scratch_tokens = 0;
   // Judges every plan by its view; a plan that breaks a rule is our bug and ends the process.
   bool check_plans = true;
@@ -78,10 +79,10 @@ class Engine {
 
   // The prefixes that a disk tier holds from before can be found from now on. Returns their blocks.
   // REQUIRES: before start() and the first step()
-  size_t restore_prefixes(std::span<const SavedCell> cells);
+  size_t restore_prefixes(std::span<const DiskEntry> cells);
   // What the disk tier holds of prefixes once this one has stopped. Before that, what came to be needed by
   // nobody goes on being copied there, for `patience` at the most. REQUIRES: stop() was called
-  std::vector<SavedCell> save_prefixes(Nanos patience);
+  std::vector<DiskEntry> save_prefixes(Nanos patience);
 
   // One turn of the loop, for those who bring their own thread. False: there is nothing to do. A turn in
   // which every request waits for a transfer does nothing, and is true.
