@@ -65,7 +65,7 @@ void BlockMap::list_idle(BlockId id) {
       continue;
     }
     b.lru[t] = lru_[t].insert(lru_[t].end(), id);
-    if (tier == Tier::kDevice && b.owners.empty()) newly_idle_.push_back(id);
+    if (tier == Tier::kDevice && b.owners.empty() && has_slower_tier_) newly_idle_.push_back(id);
   }
 }
 

@@ -58,7 +58,8 @@ BlockMap::BlockMap(const CacheGeometry& geometry, const std::array<uint64_t, kTi
       pools_{SlabPool(tier_bytes[0], shapes_[0].slab_bytes, shapes_[0].cell_bytes),
              SlabPool(tier_bytes[1], shapes_[1].slab_bytes, shapes_[1].cell_bytes),
              SlabPool(tier_bytes[2], shapes_[2].slab_bytes, shapes_[2].cell_bytes)},
-      index_(index) {
+      index_(index),
+      has_slower_tier_(tier_bytes[1] + tier_bytes[2] > 0) {
   for (size_t p = 0; p < kPlaces; ++p) {
     const Place place = place_at(p);
     if (pools_[index_of(place.tier)].slabs() > 0 && exists(place)) existing_.push_back(p);

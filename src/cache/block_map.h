@@ -174,8 +174,12 @@ class BlockMap {
   // It is full and immutable; from now on it can be found while K and V can be had in every group, unless
   // another has its hash.
   void seal(BlockId id, const BlockHash* hash);
-  // Published blocks that came to be needed by nobody on the device since the last call.
+  // Published blocks that came to be needed by nobody on the device since the last call, in that order. None
+  // where there is no other tier.
   std::vector<BlockId> take_newly_idle() { return std::exchange(newly_idle_, {}); }
+
+  // Published blocks with idle copies there, the longest idle first.
+  const std::list<BlockId>& idle(Tier tier) const { return lru_[index_of(tier)]; }
 
   // --- Counting.
   FrameBudget budget(Tier tier) const;
@@ -227,6 +231,7 @@ class BlockMap {
   std::vector<size_t> existing_;  // places that there are
   std::array<SlabPool, kTiers> pools_;
   PrefixIndex& index_;
+  const bool has_slower_tier_;
   std::vector<Block> blocks_;
   std::vector<BlockId> free_ids_;
   std::array<std::list<BlockId>, kTiers> lru_;  // blocks with idle copies there, oldest first

@@ -17,12 +17,13 @@
 #include "base/units.h"
 #include "cache/disk_format.h"
 #include "cache/disk_io.h"
+#include "contract/geometry.h"
 #include "contract/link.h"
 
 namespace kvasir {
 
 // A piece begins at a multiple of this, and is padded to one: what O_DIRECT asks of all disks in use.
-constexpr uint64_t kDiskAlign = 4096;
+constexpr uint64_t kDiskAlign = CacheGeometry::kDiskAlignment;
 
 struct DiskFileOptions {
   std::string directory;    // exists

@@ -19,6 +19,7 @@
 #include "base/status.h"
 #include "cache/block_hash.h"
 #include "cache/block_map.h"
+#include "cache/disk_format.h"
 #include "cache/prefix_index.h"
 #include "contract/frame_budget.h"
 #include "contract/geometry.h"
@@ -50,14 +51,6 @@ struct CacheOptions {
   // Cells of KV that a tier holds in all.
   uint32_t cells(Tier tier) const { return TierShape::of(geometry, tier, tier_bytes(tier)).cells(Form::kKv); }
   Tier slower_tier() const { return host_bytes > 0 ? Tier::kHost : Tier::kDisk; }
-};
-
-// A copy on the disk that outlives the process: of the cell of a full block, in one layer group.
-struct SavedCell {
-  BlockHash hash;
-  Form form = Form::kKv;
-  uint32_t group = 0;
-  uint64_t at = 0;
 };
 
 // Each once, in ascending order.
@@ -184,8 +177,8 @@ class KvCache {
   std::vector<Transfer> save_idle();
   // The cells on the disk of blocks that can be found there whole; and the way back, before anything else.
   // restore() returns how many blocks it took.
-  std::vector<SavedCell> saved_cells() const;
-  size_t restore(std::span<const SavedCell> cells);
+  std::vector<DiskEntry> saved_cells() const;
+  size_t restore(std::span<const DiskEntry> cells);
 
   // --- What a step needs to know.
   std::shared_ptr<const BlockTable> table(SeqId id);

@@ -9,6 +9,9 @@ namespace kvasir {
 
 std::vector<Transfer> KvCache::save_idle() {
   for (BlockId id : map_.take_newly_idle()) to_be_saved_.push_back(id);
+  if (to_be_saved_.empty()) return {};
+  // One that came and went several times is named as often: what is older than all blocks is so.
+  while (to_be_saved_.size() > map_.blocks().size()) to_be_saved_.pop_front();
   const uint32_t most = std::max(1u, options_.cells(Tier::kDevice) / options_.geometry.groups() / 8);
   std::vector<Transfer> out;
   while (!to_be_saved_.empty() && saves_in_flight_ < most) {
@@ -45,13 +48,12 @@ std::vector<Transfer> KvCache::save_idle() {
   return out;
 }
 
-std::vector<SavedCell> KvCache::saved_cells() const {
-  std::vector<SavedCell> out;
-  for (const BlockMap::Block& block : map_.blocks()) {
-    if (!block.used || !block.published) continue;
+std::vector<DiskEntry> KvCache::saved_cells() const {
+  std::vector<DiskEntry> out;
+  const auto save_block = [&](const BlockMap::Block& block) {
     const LayerSet kv = block.at({Form::kKv, Tier::kDisk}).usable();
     const LayerSet x = block.at({Form::kX, Tier::kDisk}).usable() - kv;
-    if ((kv | x) != map_.all_groups()) continue;
+    if ((kv | x) != map_.all_groups()) return;
     const auto save = [&](Form form, const LayerSet& groups) {
       groups.for_each([&](uint32_t g) {
         out.push_back({block.hash, form, g, block.at({form, Tier::kDisk}).by_group[g].at});
@@ -59,17 +61,22 @@ std::vector<SavedCell> KvCache::saved_cells() const {
     };
     save(Form::kKv, kv);
     save(Form::kX, x);
+  };
+  // Who reads them back finds the oldest first, as here.
+  for (BlockId id : map_.idle(Tier::kDisk)) save_block(map_.block(id));
+  for (const BlockMap::Block& block : map_.blocks()) {
+    if (block.used && block.published && !block.listed[index_of(Tier::kDisk)]) save_block(block);
   }
   return out;
 }
 
-size_t KvCache::restore(std::span<const SavedCell> cells) {
+size_t KvCache::restore(std::span<const DiskEntry> cells) {
   size_t blocks = 0;
   for (size_t begin = 0; begin < cells.size();) {
     size_t end = begin;
     std::vector<BlockMap::Found> found;
     for (; end < cells.size() && cells[end].hash == cells[begin].hash; ++end) {
-      found.push_back({cells[end].form, cells[end].group, cells[end].at});
+      found.push_back({cells[end].form, cells[end].group, cells[end].offset});
     }
     if (map_.restore(cells[begin].hash, found) > 0) ++blocks;
     begin = end;

@@ -27,7 +27,6 @@ constexpr Place place_at(size_t index) {
 }
 
 constexpr Place kDeviceKv = {Form::kKv, Tier::kDevice};
-inline constexpr std::array kAllTiers = {Tier::kDevice, Tier::kHost, Tier::kDisk};
 
 // From which copy of a cell K and V are had, where there are several and nobody says: the cheapest first.
 inline constexpr std::array<Place, kPlacesOfKv> kCheapestFirst = {{{Form::kKv, Tier::kDevice},

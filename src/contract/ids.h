@@ -1,6 +1,7 @@
 // The names of things that cross seams.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -28,6 +29,7 @@ constexpr BlockId kNoBlock = static_cast<BlockId>(UINT32_MAX);
 // Where a copy lives. kDevice is the tier that kernels read.
 enum class Tier : uint8_t { kDevice, kHost, kDisk };
 constexpr int kTiers = 3;
+inline constexpr std::array kAllTiers = {Tier::kDevice, Tier::kHost, Tier::kDisk};
 
 // What a copy holds: K and V; X, the exact operand of the QKV projection; H, the residual stream at the
 // first layer of a group.

@@ -146,7 +146,7 @@ bool PlanBuilder::admit_with(const SeqView& seq, uint32_t adopted, uint32_t spar
     const auto kv = seq.cached_idle[index_of(Form::kKv)];
     const auto x_idle = seq.cached_idle[index_of(Form::kX)];
     after[index_of(Tier::kDevice)].adopt(there, kv[index_of(Tier::kDevice)]);
-    for (Tier tier : View::kAllTiers) {
+    for (Tier tier : kAllTiers) {
       if (tier != Tier::kDevice) after[index_of(tier)].adopt(elsewhere, kv[index_of(tier)]);
       if (view_.geometry.has(Form::kX))
         after[index_of(tier)].adopt(elsewhere, x_idle[index_of(tier)], Form::kX);

@@ -10,7 +10,7 @@ void PlanBuilder::leave_running(const SeqView& seq) {
   Touched& t = touch(seq);
   t.gone = true;
   --running_seqs_;
-  for (Tier tier : View::kAllTiers) ledger(tier).end_promise(t.promised[index_of(tier)]);
+  for (Tier tier : kAllTiers) ledger(tier).end_promise(t.promised[index_of(tier)]);
   t.promised = {};
   plan_.preemptions.push_back({seq.id});
 }
@@ -20,7 +20,7 @@ void PlanBuilder::drop_cells(const SeqView& seq, bool keep_x) {
   const size_t before = plan_.copies.size();
   for (Form form : {Form::kKv, Form::kX, Form::kH}) {
     if (keep_x && form != Form::kKv) break;
-    for (Tier tier : View::kAllTiers) {
+    for (Tier tier : kAllTiers) {
       if (seq.held(form, tier) == 0) continue;
       ledger(tier).give_up(seq.own(form, tier), form);
       copy_change(seq, Verb::kDrop, {0, seq.known_tokens}, all_layers_, form, tier, Trigger::kNow);
@@ -68,7 +68,7 @@ void PlanBuilder::drop_waiting(const SeqView& seq) {
   Touched& t = touch(seq);
   t.gone = true;
   if (seq.blocks > 0) {
-    for (Tier tier : View::kAllTiers) ledger(tier).end_promise(t.promised[index_of(tier)]);
+    for (Tier tier : kAllTiers) ledger(tier).end_promise(t.promised[index_of(tier)]);
   }
   drop_cells(seq, /*keep_x=*/false);
 }

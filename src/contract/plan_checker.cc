@@ -66,7 +66,7 @@ class Checker {
       if (!s.again.empty() && !s.goes_on)
         return broken("sequence {}: computes again what no row reads", raw(id));
     }
-    for (Tier tier : View::kAllTiers) {
+    for (Tier tier : kAllTiers) {
       for (Form form : {Form::kKv, Form::kX, Form::kH}) {
         if (ledger(tier).available(form) < 0) {
           return broken("takes {} cells of {} more than are free, idle or given up on the {} tier",
@@ -123,7 +123,7 @@ class Checker {
 
   // Promises to a sequence that stops running come back.
   void give_back_promises(SeqState& s) {
-    for (Tier tier : View::kAllTiers) ledger(tier).end_promise(s.promised[index_of(tier)]);
+    for (Tier tier : kAllTiers) ledger(tier).end_promise(s.promised[index_of(tier)]);
     s.promised = {};
   }
 
@@ -193,7 +193,7 @@ class Checker {
     dropped = true;
     bool anything = false;
     for (Form form : {Form::kKv, Form::kX, Form::kH}) {
-      for (Tier tier : View::kAllTiers) {
+      for (Tier tier : kAllTiers) {
         anything |= s->view->held(form, tier) > 0 && !s->dropped[index_of(form)][index_of(tier)];
       }
     }
@@ -313,7 +313,7 @@ class Checker {
       if (view_.geometry.has(Form::kX) && view_.total_cells(view_.slower_tier()) > 0)
         s->x_elsewhere = s->blocks;
     }
-    for (Tier tier : View::kAllTiers) {
+    for (Tier tier : kAllTiers) {
       const auto idle = [&](Form form) { return s->view->cached_idle[index_of(form)][index_of(tier)]; };
       ledger(tier).adopt(tier == Tier::kDevice ? there : elsewhere, idle(Form::kKv));
       if (view_.geometry.has(Form::kX)) ledger(tier).adopt(elsewhere, idle(Form::kX), Form::kX);

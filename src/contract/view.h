@@ -108,8 +108,6 @@ struct LinkView {
 };
 
 struct View {
-  static constexpr std::array kAllTiers = {Tier::kDevice, Tier::kHost, Tier::kDisk};
-
   Nanos now = 0;
   StepId next_step{};
   CacheGeometry geometry;

@@ -161,14 +161,14 @@ void Engine::stop() {
   update_gauges();
 }
 
-size_t Engine::restore_prefixes(std::span<const SavedCell> cells) {
+size_t Engine::restore_prefixes(std::span<const DiskEntry> cells) {
   KV_CHECK(next_step_ == 1 && requests_.empty(), "the engine ran already: step={}", next_step_);
   const size_t blocks = cache_.restore(cells);
   update_gauges();
   return blocks;
 }
 
-std::vector<SavedCell> Engine::save_prefixes(Nanos patience) {
+std::vector<DiskEntry> Engine::save_prefixes(Nanos patience) {
   KV_CHECK(stopping_ && in_flight_.empty(), "the engine runs: stopping={}", stopping_);
   const MonotonicClock real;
   const Nanos end = real.now() + patience;

@@ -108,6 +108,10 @@ void add_tiers(Page& page, const EngineMetrics& m) {
     page.sample("kv_tier_cached_blocks", m.tiers[t].blocks_cached.load(),
                 fmt::format(",tier=\"{}\"", tier_label(t)));
   }
+  page.counter("kv_tokens_projected_total", m.tokens_projected.load(),
+               "Tokens, times layers, of which K and V were made from the operand of their projection.");
+  page.counter("kv_tokens_computed_again_total", m.tokens_computed_again.load(),
+               "Tokens of which K and V had been dropped and were computed again.");
   page.gauge("kv_stage_ring_bytes", m.stage_ring_bytes.load(),
              "Memory of the device through which layers pass that have no place in its tier.");
 }

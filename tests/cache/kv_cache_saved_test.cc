@@ -86,10 +86,10 @@ TEST_F(FormsTest, WhatNobodyNeedsGoesToSlowerTiersAndOutlivesTheProcess) {
   }
   EXPECT_THAT(cache_.save_idle(), IsEmpty());
   EXPECT_EQ(available(kDeviceKv), 24);
-  const std::vector<SavedCell> saved = cache_.saved_cells();
+  const std::vector<DiskEntry> saved = cache_.saved_cells();
   ASSERT_EQ(saved.size(), 4u);
   std::set<uint64_t> places;
-  for (const SavedCell& c : saved) places.insert(c.at);
+  for (const DiskEntry& c : saved) places.insert(c.offset);
   EXPECT_EQ(places.size(), 4u);
 
   KvCache next(options());
@@ -120,7 +120,7 @@ TEST_F(FormsTest, XIsSavedWhereThereIsNoKv) {
   computed(kA, 40, {all(), all(), {}});
   copy(kA, {0, 16}, kDiskKv, group(0));
   copy(kA, {0, 32}, kDiskX, group(1));
-  const std::vector<SavedCell> saved = cache_.saved_cells();
+  const std::vector<DiskEntry> saved = cache_.saved_cells();
   ASSERT_EQ(saved.size(), 2u) << "of the second block a cell is missing";
   EXPECT_EQ(saved[0].form, Form::kKv);
   EXPECT_EQ(saved[1].form, Form::kX);
@@ -135,7 +135,7 @@ TEST_F(FormsTest, XIsSavedWhereThereIsNoKv) {
 TEST_F(FormsTest, WhatCannotBeRestoredTakesNoRoom) {
   const BlockHash hash = {{1, 2}}, other = {{3, 4}};
   const uint64_t stride = options().geometry.cell_stride(Form::kKv, Tier::kDisk);
-  const auto restore = [&](std::vector<SavedCell> cells) {
+  const auto restore = [&](std::vector<DiskEntry> cells) {
     const size_t blocks = cache_.restore(cells);
     check();
     return blocks;

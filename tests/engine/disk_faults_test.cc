@@ -80,9 +80,7 @@ class World {
                                                  &real_clock_);
     engine_ = std::make_unique<Engine>(options_, make_test_policy(options.policy).value(), *executor_, clock_,
                                        nullptr, link_.get());
-    std::vector<SavedCell> cells;
-    for (const DiskEntry& e : file_->load()) cells.push_back({e.hash, e.form, e.group, e.offset});
-    restored_ = engine_->restore_prefixes(cells);
+    restored_ = engine_->restore_prefixes(file_->load());
   }
 
   Engine& engine() { return *engine_; }
@@ -99,10 +97,7 @@ class World {
   }
   size_t close() {
     engine_->stop();
-    std::vector<DiskEntry> entries;
-    for (const SavedCell& c : engine_->save_prefixes(10 * kNanosPerSecond)) {
-      entries.push_back({c.hash, c.form, c.group, c.at});
-    }
+    const std::vector<DiskEntry> entries = engine_->save_prefixes(10 * kNanosPerSecond);
     engine_.reset();
     executor_.reset();
     link_.reset();

@@ -127,7 +127,7 @@ class RandomPolicy final : public Policy {
       builder.drop(seq, tokens, layers, tier, form);
     } else if (r < 0.82 && !keeps_first) {
       // Down to X, or to nothing, of the oldest tokens first.
-      for (Tier t : View::kAllTiers) {
+      for (Tier t : kAllTiers) {
         if (seq.held(Form::kKv, t) > 0) builder.drop(seq, {0, tokens.end}, layers, t);
       }
     } else {
@@ -149,7 +149,7 @@ class RandomPolicy final : public Policy {
     LayerSet layers;
     for (uint32_t g = first; g < groups; ++g) layers.add(g);
     for (Form f : {Form::kKv, Form::kX}) {
-      for (Tier t : View::kAllTiers) {
+      for (Tier t : kAllTiers) {
         if (seq.held(f, t) > 0) builder.drop(seq, tokens, layers, t, f);
       }
     }
