@@ -109,22 +109,27 @@ uint32_t PlanBuilder::slower_cells_to_come(const SeqView& seq) const {
   return most - std::min(most, seq.kv_cells(slower_) + seq.promised(slower_));
 }
 
-bool PlanBuilder::admit(const SeqView& seq, uint32_t spare_blocks) {
+// Blocks that an admission is promised, or holds already.
+uint32_t PlanBuilder::blocks_asked(const SeqView& seq, const AdmitOptions& options) const {
+  return view_.geometry.blocks_for(std::max(seq.known_tokens, options.total_tokens));
+}
+
+bool PlanBuilder::admit(const SeqView& seq, const AdmitOptions& options) {
   if (running_seqs_ >= view_.limits.max_num_seqs) return false;
   // A promise without rows would be kept from others for nothing.
   if (seq.stalled || seq.tail_busy || (!seq.decoding() && prefill_room() == 0)) return false;
-  if (seq.blocks > 0) return bring_back(seq, spare_blocks);
+  if (seq.blocks > 0) return bring_back(seq, options);
   const uint32_t cached = seq.cached_tokens / view_.geometry.block_tokens;
-  if (admit_with(seq, cached, spare_blocks)) return true;
+  if (admit_with(seq, cached, options)) return true;
   // One that streams may find its own prefix in the frames that its rows need; of another's the copies may
   // not fit on the device, or not through the ring.
-  return cached > 0 && admit_with(seq, 0, spare_blocks);
+  return cached > 0 && admit_with(seq, 0, options);
 }
 
 // Admits a sequence that holds nothing, and adopts so many blocks: all that are cached, or none.
-bool PlanBuilder::admit_with(const SeqView& seq, uint32_t adopted, uint32_t spare_blocks) {
+bool PlanBuilder::admit_with(const SeqView& seq, uint32_t adopted, const AdmitOptions& options) {
   const Residence where = residence(seq);
-  const uint32_t known_blocks = view_.geometry.blocks_for(seq.known_tokens);
+  const uint32_t blocks = blocks_asked(seq, options);
   const uint32_t promised = seq.promised(Tier::kDevice);
   const uint32_t there = adopted > 0 ? seq.cached_resident_cells : 0;
   const uint32_t elsewhere = adopted * groups_ - there;
@@ -134,8 +139,8 @@ bool PlanBuilder::admit_with(const SeqView& seq, uint32_t adopted, uint32_t spar
   if (through_ring > 0 && staged_blocks_ + through_ring > view_.stage_blocks) return false;
   // One that streams needs no more at a time than the block that it ends in, and the one where it began,
   // beside what it adopts; it is asked for and not kept.
-  const uint32_t asked = where.streams ? 2 * groups_ + known_blocks * where.kept_groups : 0;
-  const uint32_t whole = where.streams ? 0 : known_blocks * groups_ - there;
+  const uint32_t asked = where.streams ? 2 * groups_ + blocks * where.kept_groups : 0;
+  const uint32_t whole = where.streams ? 0 : blocks * groups_ - there;
   const uint32_t fresh = whole > promised ? whole - promised : 0;
   const uint32_t on_slower = slower_cells_to_come(seq);
   std::array<CellLedger, kTiers> after = ledgers_;
@@ -152,7 +157,8 @@ bool PlanBuilder::admit_with(const SeqView& seq, uint32_t adopted, uint32_t spar
         after[index_of(tier)].adopt(elsewhere, x_idle[index_of(tier)], Form::kX);
     }
   }
-  if (after[index_of(Tier::kDevice)].available() < int64_t{spare_blocks} * groups_ + asked) return false;
+  if (after[index_of(Tier::kDevice)].available() < int64_t{options.spare_blocks} * groups_ + asked)
+    return false;
   for (const CellLedger& tier : after) {
     if (!tier.fits()) return false;
   }
@@ -181,7 +187,7 @@ bool PlanBuilder::admit_with(const SeqView& seq, uint32_t adopted, uint32_t spar
 }
 
 // Admits a sequence that still holds cells: on the device, elsewhere, or some here and some there.
-bool PlanBuilder::bring_back(const SeqView& seq, uint32_t spare_blocks) {
+bool PlanBuilder::bring_back(const SeqView& seq, const AdmitOptions& options) {
   const uint32_t b = view_.geometry.block_tokens;
   const bool long_one = residence(seq).streams;
   const Interval back = {long_one ? seq.ready_tokens / b * b : 0, seq.ready_tokens};
@@ -190,7 +196,7 @@ bool PlanBuilder::bring_back(const SeqView& seq, uint32_t spare_blocks) {
   const uint32_t missing =
       adds ? cells_to_add(view_.geometry, seq, seq.blocks, back, all_layers_, Tier::kDevice, /*tail=*/true)
            : 0;
-  const uint32_t known = long_one ? 0 : view_.geometry.blocks_for(seq.known_tokens) * groups_;
+  const uint32_t known = long_one ? 0 : blocks_asked(seq, options) * groups_;
   const uint32_t covered = held + missing + seq.promised(Tier::kDevice);
   const uint32_t more = known > covered ? known - covered : 0;
   const uint32_t on_slower = slower_cells_to_come(seq);
@@ -201,7 +207,7 @@ bool PlanBuilder::bring_back(const SeqView& seq, uint32_t spare_blocks) {
   device.take(missing + more);
   device.find(missing);
   after[index_of(slower_)].take(on_slower);
-  if (device.available() - asked < int64_t{spare_blocks} * groups_) return false;
+  if (device.available() - asked < int64_t{options.spare_blocks} * groups_) return false;
   if (!device.fits() || !after[index_of(slower_)].fits()) return false;
 
   Touched& t = touch(seq);
@@ -277,10 +283,25 @@ bool PlanBuilder::add_rows(const SeqView& seq, uint32_t end, RowKind kind, const
   rows.samples = end == seq.known_tokens;
   planned_tokens_ += rows.tokens.size();
   planned_rows_ += rows.tokens.size();
+  if (kind == RowKind::kDecode) {
+    work_.add_decode(end);
+  } else {
+    work_.add_prefill(rows.tokens.begin, rows.tokens.size());
+  }
+  work_.projected_tokens += projected_tokens(seq);
   if (kind != RowKind::kDecode) planned_prefill_ += rows.tokens.size();
   t.ready_tokens = end;
   plan_.rows.push_back(std::move(rows));
   return true;
+}
+
+// Of its history, times layers, that is there as X alone.
+double PlanBuilder::projected_tokens(const SeqView& seq) const {
+  uint32_t there = seq.bare_cells;
+  for (Tier tier : kAllTiers) there += seq.kv_cells(tier);
+  const uint32_t all = seq.blocks * groups_;
+  return static_cast<double>(all - std::min(all, there)) * view_.geometry.block_tokens *
+         view_.geometry.layers_per_group;
 }
 
 // What was dropped is computed again beside the rows that read it.
@@ -293,6 +314,11 @@ void PlanBuilder::compute_again(const SeqView& seq, const Writes& restore) {
   rows.writes = {restore.kv & rows.layers, restore.x & rows.layers, restore.h & rows.layers};
   planned_rows_ += rows.tokens.size();
   planned_prefill_ += rows.tokens.size();
+  const double share = static_cast<double>(rows.layers.count()) / groups_;
+  StepWork again;
+  again.add_prefill(rows.tokens.begin, rows.tokens.size());
+  work_.prefill_rows += share * again.prefill_rows;
+  work_.prefill_pairs += share * again.prefill_pairs;
   plan_.rows.push_back(std::move(rows));
 }
 

@@ -29,6 +29,12 @@ struct RowOptions {
   Writes restore{};
 };
 
+// What an admission asks for.
+struct AdmitOptions {
+  uint32_t spare_blocks = 0;  // that it leaves to others
+  uint32_t total_tokens = 0;  // the length that room is promised for; at least what is known is
+};
+
 // Lives for one call of Policy::plan(). The View must outlive it.
 //
 // Where K and V stay: a sequence that can become larger than the device tier *streams*. Its full blocks go
@@ -46,6 +52,8 @@ class PlanBuilder {
   // of this plan, have ended: who needs one may wait for it instead of preempting.
   int64_t coming_blocks() const { return ledger(Tier::kDevice).coming() / groups_; }
   uint32_t planned_tokens() const { return planned_tokens_; }
+  // What the rows so far do: view.costs.step_seconds(work()) is what they are believed to take.
+  const StepWork& work() const { return work_; }
   // Sequences that will run when this plan has been applied.
   uint32_t running_seqs() const { return running_seqs_; }
 
@@ -56,11 +64,11 @@ class PlanBuilder {
   bool can_run(const SeqView& seq) const;
 
   // Admits a waiting sequence: it adopts what is cached, or brings back to the device what it holds
-  // elsewhere, and is promised the blocks of all its known tokens (if it streams, room on the slower tier for
-  // all that it can become). False, and nothing is planned, where fewer than `spare_blocks` blocks would be
-  // left, something is missing, or the limit of running sequences or the stall budget is reached. REQUIRES:
-  // it waits, and this plan has not named it yet.
-  bool admit(const SeqView& seq, uint32_t spare_blocks = 0);
+  // elsewhere, and is promised the blocks of all its known tokens, or of more (if it streams, room on the
+  // slower tier for all that it can become). False, and nothing is planned, where fewer blocks would be left
+  // than are to be spared, something is missing, or the limit of running sequences or the stall budget is
+  // reached. REQUIRES: it waits, and this plan has not named it yet.
+  bool admit(const SeqView& seq, const AdmitOptions& options = {});
 
   // Plans the next tokens to compute, at most `max_tokens`; the last known token samples. Returns how many:
   // fewer where memory or the stall budget ends, 0 if none. Cells that are not on the device are staged,
@@ -147,8 +155,9 @@ class PlanBuilder {
   bool admitted_in_vain(SeqId id) const;
   void leave_running(const SeqView& seq);
   void drop_cells(const SeqView& seq, bool keep_x);
-  bool admit_with(const SeqView& seq, uint32_t adopted, uint32_t spare_blocks);
-  bool bring_back(const SeqView& seq, uint32_t spare_blocks);
+  bool admit_with(const SeqView& seq, uint32_t adopted, const AdmitOptions& options);
+  bool bring_back(const SeqView& seq, const AdmitOptions& options);
+  uint32_t blocks_asked(const SeqView& seq, const AdmitOptions& options) const;
   void promise(const SeqView& seq, Touched& t, Tier tier, uint32_t cells);
   uint32_t prefill_room() const;
   bool waits_too_long_for(const SeqView& seq) const;
@@ -160,6 +169,7 @@ class PlanBuilder {
   Placement placement(const SeqView& seq, const RowOptions& options) const;
   // Plans [ready, end). False if the cells are not there.
   bool add_rows(const SeqView& seq, uint32_t end, RowKind kind, const Placement& place);
+  double projected_tokens(const SeqView& seq) const;
   void compute_again(const SeqView& seq, const Writes& restore);
   void plan_copies_of_rows(const SeqView& seq, const Touched& before, uint32_t end, const Placement& place);
 
@@ -170,6 +180,7 @@ class PlanBuilder {
   StepPlan plan_;
   std::unordered_map<SeqId, Touched> touched_;
   std::array<CellLedger, kTiers> ledgers_;
+  StepWork work_;
   uint32_t planned_tokens_ = 0;  // against max_num_batched_tokens
   uint32_t planned_prefill_ = 0;
   uint32_t planned_rows_ = 0;  // all of them

@@ -22,6 +22,10 @@ struct SamplingParams {
   float top_p = 1.0f;        // (0, 1]
   int32_t top_k = 0;         // 0: all
   uint64_t seed = 0;
+  // The token that will have index forced_end in its sequence is end_token, and none before it is. 0: nothing
+  // is forced. For experiments that replay outputs of given lengths: read by the sampler and by nobody else.
+  uint32_t forced_end = 0;
+  Token end_token = 0;
   // -1: no log-probabilities; n >= 0: that of the chosen token, and of the n most likely ones.
   int32_t logprobs = -1;
 };

@@ -86,14 +86,22 @@ struct CopyChange {
   friend bool operator==(const CopyChange&, const CopyChange&) = default;
 };
 
-// Room for so many cells (a block of one layer group) on a tier is kept for `owner` until it has allocated
-// them or ends.
+// Room for cells of KV (a block of one layer group) on a tier is kept: for `owner` until it has allocated
+// them, stops running or ends; or for nobody yet.
 struct Promise {
-  enum class Kind : uint8_t { kOwn };
+  //   kOwn          of what nobody needs
+  //   kReserve      the shared reserve of the tier becomes so many cells; it has no owner
+  //   kFromReserve  of the shared reserve, which has so many fewer then
+  //   kLoan         of the own promise of `from`, which has so many fewer then and a claim on what the owner
+  //                 gives up (View::claims), due when its own known length has come to `due_tokens`
+  //   kRelease      nothing yet: the owner has a claim on what `from` gives up
+  enum class Kind : uint8_t { kOwn, kReserve, kFromReserve, kLoan, kRelease };
   SeqId owner{};
   uint32_t cells = 0;
   Tier tier = Tier::kDevice;
   Kind kind = Kind::kOwn;
+  SeqId from{};
+  uint32_t due_tokens = 0;
   friend bool operator==(const Promise&, const Promise&) = default;
 };
 
@@ -126,6 +134,7 @@ struct StepPlan {
 const char* name(RowKind kind);
 const char* name(Verb verb);
 const char* name(Trigger trigger);
+const char* name(Promise::Kind kind);
 
 // One line per entry, for people.
 std::string to_string(const StepPlan& plan);

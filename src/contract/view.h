@@ -6,11 +6,14 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "contract/cost_model.h"
 #include "contract/frame_budget.h"
 #include "contract/geometry.h"
 #include "contract/ids.h"
 #include "contract/interval.h"
 #include "contract/layer_set.h"
+#include "contract/length_predictor.h"
+#include "contract/slo.h"
 
 namespace kvasir {
 
@@ -21,6 +24,8 @@ struct SeqView {
   Nanos arrival = 0;
   Nanos first_token_time = 0;  // 0: none yet
   Nanos last_token_time = 0;   // 0: none yet
+  Slo slo;
+  LengthPrediction predicted;
 
   uint32_t prompt_tokens = 0;
   // Prompt and generated tokens, with those that steps in flight are about to sample.
@@ -107,6 +112,20 @@ struct LinkView {
   uint64_t queued_bytes = 0;
 };
 
+// When `debtor` gives up cells of KV on a tier, by ending or by being preempted, so many of those that come
+// free are promised to `creditor` before anyone else can have them.
+struct Claim {
+  SeqId debtor{};
+  SeqId creditor{};
+  uint32_t cells = 0;
+  // A loan: the debtor has the cells from the creditor's own promise, and must have given them back when the
+  // creditor's known length has come to this. 0: no loan, the creditor waits for what the debtor releases.
+  uint32_t due_tokens = 0;
+  Tier tier = Tier::kDevice;
+  bool called = false;  // the debtor has given up what it had: what is left of the claim comes as it is free
+  friend bool operator==(const Claim&, const Claim&) = default;
+};
+
 struct View {
   Nanos now = 0;
   StepId next_step{};
@@ -123,6 +142,13 @@ struct View {
   // Transfers that have not ended. A plan may do nothing and wait for one.
   uint32_t transfers_in_flight = 0;
   LinkView link;
+  // Cells that promises keep on a tier for nobody in particular (FrameBudget::promised counts them): only who
+  // asks for the reserve gets them.
+  std::array<uint32_t, kTiers> reserved_cells{};
+  std::vector<Claim> claims;
+  // Beliefs.
+  CostModel costs;
+  std::vector<LengthClass> length_classes;
   // Steps submitted and not yet waited for. While it is not 0, frames that a plan gives up are not
   // available to that same plan.
   uint32_t steps_in_flight = 0;

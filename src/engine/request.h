@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "contract/slo.h"
 #include "contract/step.h"
 
 namespace kvasir {
@@ -23,6 +24,8 @@ struct GenerationRequest {
   std::vector<Token> stop_tokens;  // generation ends with any of these (it is reported like any token)
   int32_t priority = 0;            // lower runs first, under a policy that reads it
   std::string cache_salt;          // prefixes are shared only between requests with the same salt
+  Slo slo;
+  uint32_t output_tokens_hint = 0;  // what the client says that the output will have; 0: nothing
 };
 
 enum class FinishReason : uint8_t {

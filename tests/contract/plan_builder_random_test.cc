@@ -71,7 +71,7 @@ class RandomPlans {
           b.drop_waiting(s);
         } else if (pass == 1 && s.blocks > 0 && chance(0.2)) {
           copy(view, b, s);
-        } else if (pass == 1 && b.admit(s, under(3))) {
+        } else if (pass == 1 && b.admit(s, {under(3)})) {
           run(view, b, s);
         }
       }

@@ -31,8 +31,8 @@ TEST(PlanBuilder, ACachedPrefixIsAdoptedAndItsIdleBlocksArePaid) {
   view.waiting = {waiting_seq(1, 50, 32, 2)};  // 2 new blocks and 2 idle ones
   PlanBuilder b(view);
   EXPECT_EQ(b.available_blocks(), 5);
-  EXPECT_FALSE(b.admit(view.waiting[0], 2));
-  ASSERT_TRUE(b.admit(view.waiting[0], 1));
+  EXPECT_FALSE(b.admit(view.waiting[0], {2}));
+  ASSERT_TRUE(b.admit(view.waiting[0], {1}));
   EXPECT_EQ(b.available_blocks(), 1);
   EXPECT_EQ(b.prefill(view.waiting[0], 1000), 18u);
   EXPECT_EQ(to_string(b.take()),

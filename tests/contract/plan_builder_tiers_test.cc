@@ -64,8 +64,8 @@ TEST(PlanBuilderSwap, ASwappedOutSequenceComesBackAndGoesOn) {
   set_host(view, 6, 3);
   view.waiting = {swapped_seq(1, 20, 40, 39)};
   PlanBuilder b(view);
-  EXPECT_FALSE(b.admit(view.waiting[0], 3)) << "of five blocks it takes three";
-  ASSERT_TRUE(b.admit(view.waiting[0], 2));
+  EXPECT_FALSE(b.admit(view.waiting[0], {3})) << "of five blocks it takes three";
+  ASSERT_TRUE(b.admit(view.waiting[0], {2}));
   EXPECT_EQ(b.available_blocks(), 2);
   EXPECT_EQ(b.running_seqs(), 1u);
   ASSERT_TRUE(b.decode(view.waiting[0])) << "nothing of it passes through the ring: there is none";
@@ -173,8 +173,8 @@ TEST(PlanBuilderStreaming, ALongRequestTakesRoomOnTheHostAndItsFullBlocksGoThere
   const Residence where = b.residence(view.waiting[0]);
   EXPECT_TRUE(where.streams);
   EXPECT_EQ(where.kept_groups, 0u);
-  EXPECT_FALSE(b.admit(view.waiting[0], 5)) << "two blocks are asked for";
-  ASSERT_TRUE(b.admit(view.waiting[0], 4));
+  EXPECT_FALSE(b.admit(view.waiting[0], {5})) << "two blocks are asked for";
+  ASSERT_TRUE(b.admit(view.waiting[0], {4}));
   EXPECT_EQ(b.available_blocks(), 6) << "asked for, not kept";
   EXPECT_EQ(b.prefill(view.waiting[0], 1000), 100u);
   EXPECT_EQ(b.available_blocks(), 5);

@@ -44,7 +44,7 @@ class RandomPolicy final : public Policy {
       const double r = random_.unit();
       if (seq->blocks > 0 && r < 0.15) {
         builder.drop_waiting(*seq);
-      } else if (r < 0.6 && builder.admit(*seq, static_cast<uint32_t>(random_.below(2)))) {
+      } else if (r < 0.6 && builder.admit(*seq, {static_cast<uint32_t>(random_.below(2))})) {
         moved |= run(view, *seq, builder);
       }
     }

@@ -19,7 +19,7 @@ bool admit_prompts(const View& view, PlanBuilder& builder) {
     if (!first && builder.planned_tokens() + tokens > view.limits.max_num_batched_tokens) break;
     // Beside nothing else even a sequence that needs every block is admitted.
     const uint32_t watermark = builder.running_seqs() == 0 ? 0 : admission_watermark(view);
-    if (!builder.admit(seq, watermark + awaited)) break;
+    if (!builder.admit(seq, {watermark + awaited})) break;
     builder.prefill(seq, tokens);
   }
   return builder.planned_tokens() > 0;

@@ -20,7 +20,7 @@ uint32_t swap_in(const View& view, uint32_t watermark, PlanBuilder& builder) {
   uint32_t admitted = 0;
   for (const SeqView& seq : view.waiting) {
     if (seq.blocks == 0 || !can_come_back(seq, builder)) continue;
-    if (!builder.admit(seq, builder.running_seqs() == 0 ? 0 : watermark)) break;
+    if (!builder.admit(seq, {builder.running_seqs() == 0 ? 0 : watermark})) break;
     ++admitted;
     if (seq.decoding()) {
       builder.decode(seq);

@@ -1,0 +1,106 @@
+// Belief about what work costs: what the papers' formulas need, as data.
+//
+// A policy reads it in the View. It is fitted by a profile, refined by real steps, and may be wrong: a policy
+// must stay correct then, and only be slower. What a simulated device truly takes is another object.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "contract/ids.h"
+
+namespace kvasir {
+
+// What a step does. All of it adds up: the work of two slices is the sum.
+struct StepWork {
+  double prefill_rows = 0;
+  // Pairs of a row and a position that it attends to, of rows of prefill and recomputation: a chunk of s rows
+  // behind a history of p has s * p + s (s + 1) / 2.
+  double prefill_pairs = 0;
+  double decode_rows = 0;
+  double decode_context = 0;    // positions that those attend to
+  double projected_tokens = 0;  // times layers: K and V made from X
+
+  bool empty() const { return prefill_rows + decode_rows + projected_tokens == 0; }
+  void add_prefill(double history, double rows) {
+    prefill_rows += rows;
+    prefill_pairs += rows * history + rows * (rows + 1) / 2;
+  }
+  void add_decode(double context) {
+    decode_rows += 1;
+    decode_context += context;
+  }
+  StepWork& operator+=(const StepWork& o) {
+    prefill_rows += o.prefill_rows;
+    prefill_pairs += o.prefill_pairs;
+    decode_rows += o.decode_rows;
+    decode_context += o.decode_context;
+    projected_tokens += o.projected_tokens;
+    return *this;
+  }
+};
+
+struct LinkCost {
+  double latency_s = 0;
+  double seconds_per_byte = 0;
+  double seconds(double bytes) const { return latency_s + bytes * seconds_per_byte; }
+  friend bool operator==(const LinkCost&, const LinkCost&) = default;
+};
+
+// Seconds; every coefficient is at least 0. A prompt of s tokens alone takes a + b s + c s^2 with a = step_s,
+// b = prefill_row_s + pair_s / 2, c = pair_s / 2 (LayerKV's Eq. 3 has no coefficient for layers, so we fit
+// it); a step that decodes, step_s + decode_row_s * batch + context_s * the sum of contexts.
+struct CostModel {
+  double step_s = 0;  // of any step, whatever it does: weights are read once
+  double prefill_row_s = 0;
+  double pair_s = 0;
+  double decode_row_s = 0;
+  double context_s = 0;
+  double projected_token_s = 0;  // of one layer
+  // From where to where: [from][to] by tier; 0 seconds a byte where nothing is known.
+  std::array<std::array<LinkCost, kTiers>, kTiers> links{};
+  uint64_t steps_seen = 0;  // real ones, by which it was refined
+
+  // Nothing has been measured: what it says means nothing.
+  bool known() const { return step_s + prefill_row_s + decode_row_s > 0; }
+
+  double step_seconds(const StepWork& w) const {
+    if (w.empty()) return 0;
+    return step_s + prefill_row_s * w.prefill_rows + pair_s * w.prefill_pairs + decode_row_s * w.decode_rows +
+           context_s * w.decode_context + projected_token_s * w.projected_tokens;
+  }
+  // Of a prompt's `rows` tokens alone in a step, behind `history` that is there.
+  double prefill_seconds(double rows, double history = 0) const {
+    StepWork w;
+    w.add_prefill(history, rows);
+    return step_seconds(w);
+  }
+  double decode_seconds(double batch, double context) const {
+    StepWork w;
+    w.decode_rows = batch;
+    w.decode_context = context;
+    return step_seconds(w);
+  }
+  double transfer_seconds(Tier from, Tier to, double bytes) const {
+    return links[index_of(from)][index_of(to)].seconds(bytes);
+  }
+  // As it would be on a device that takes `factor` times as long for everything: for tests of what a wrong
+  // belief does.
+  CostModel scaled(double factor) const {
+    CostModel out = *this;
+    for (double* c : {&out.step_s, &out.prefill_row_s, &out.pair_s, &out.decode_row_s, &out.context_s,
+                      &out.projected_token_s}) {
+      *c *= factor;
+    }
+    for (auto& row : out.links) {
+      for (LinkCost& link : row) {
+        link.latency_s *= factor;
+        link.seconds_per_byte *= factor;
+      }
+    }
+    return out;
+  }
+  friend bool operator==(const CostModel&, const CostModel&) = default;
+};
+
+}  // namespace kvasir

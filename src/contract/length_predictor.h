@@ -1,0 +1,79 @@
+// Belief about how long outputs become.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "contract/step.h"
+
+namespace kvasir {
+
+// What is known of a request when it arrives. What ends its output is not: neither max_tokens, which a client
+// may have set to the length that it wants, nor a length that it forces (SamplingParams::forced_end).
+struct PromptFeatures {
+  std::span<const Token> prompt;
+  float temperature = 1.0f;
+  float top_p = 1.0f;
+  // What the client itself says that the output will have; 0: nothing. Only an oracle reads it.
+  uint32_t output_tokens_hint = 0;
+};
+
+// Which way the truth is likely to lie from the point.
+enum class Deviation : int8_t { kShorter = -1, kUnknown = 0, kLonger = 1 };
+
+// Of the output of one request, in tokens.
+struct LengthPrediction {
+  uint32_t output_tokens = 0;  // the point; 0: nothing is predicted
+  uint8_t length_class = 0;    // index into View::length_classes
+  Deviation deviation = Deviation::kUnknown;
+  friend bool operator==(const LengthPrediction&, const LengthPrediction&) = default;
+};
+
+// Requests whose point lies in [low, high), and how far from it those were that have finished.
+struct LengthClass {
+  // The probabilities of `residuals`.
+  static constexpr std::array kQuantiles = {.01, .05, .1, .2, .3, .4, .5, .6, .7, .8, .9, .95, .99};
+
+  uint32_t low = 0;
+  uint32_t high = 0;
+  uint32_t median_tokens = 0;  // of the true lengths
+  uint64_t finished = 0;       // those that the residuals are of; 0: nothing is known of them
+  // Quantiles of true length - point, in tokens, ascending.
+  std::array<float, kQuantiles.size()> residuals{};
+
+  // The residual at probability `p` in [0, 1], linear between those kept; beyond them the outermost.
+  double residual(double p) const {
+    if (p <= kQuantiles.front()) return residuals.front();
+    for (size_t i = 1; i < kQuantiles.size(); ++i) {
+      if (p > kQuantiles[i]) continue;
+      const double share = (p - kQuantiles[i - 1]) / (kQuantiles[i] - kQuantiles[i - 1]);
+      return residuals[i - 1] + share * (residuals[i] - residuals[i - 1]);
+    }
+    return residuals.back();
+  }
+  friend bool operator==(const LengthClass&, const LengthClass&) = default;
+};
+
+// Called by the engine's thread only. Deterministic in the calls so far.
+class LengthPredictor {
+ public:
+  virtual ~LengthPredictor() = default;
+
+  virtual LengthPrediction predict(const PromptFeatures& features) = 0;
+  // A request that was predicted so has ended by itself after so many tokens. Must return in microseconds.
+  virtual void learn(const PromptFeatures& features, const LengthPrediction& predicted,
+                     uint32_t output_tokens) = 0;
+  // One for each value of LengthPrediction::length_class; the same number for its lifetime, and at most 256.
+  virtual const std::vector<LengthClass>& classes() const = 0;
+
+  // All that it has learnt, as text; and the way back. kCorrupt: not what save() of its kind gave.
+  virtual std::string save() const { return {}; }
+  virtual Status load(std::string_view) { return {}; }
+};
+
+}  // namespace kvasir

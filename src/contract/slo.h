@@ -1,0 +1,19 @@
+// What a client asks of the latency of one request.
+#pragma once
+
+#include <cstdint>
+
+namespace kvasir {
+
+// Upper bounds in milliseconds; 0: none. A request is good if it meets all that it has.
+struct Slo {
+  uint32_t ttft_ms = 0;  // from arrival to the first token
+  uint32_t tpot_ms = 0;  // the mean time per output token after the first
+  uint32_t tbt_ms = 0;   // between any two tokens
+  uint32_t e2el_ms = 0;  // from arrival to the last token
+
+  bool any() const { return (ttft_ms | tpot_ms | tbt_ms | e2el_ms) != 0; }
+  friend bool operator==(const Slo&, const Slo&) = default;
+};
+
+}  // namespace kvasir
