@@ -19,7 +19,7 @@ Step Committer::apply(const StepPlan& plan, StepId id) {
   // What is adopted must not be freed by those who give it up in the same plan, nor be evicted.
   for (const Adoption& a : plan.adoptions) cache_.adopt(a.seq, a.tokens);
   drop_first(plan);
-  for (const Promise& p : plan.promises) cache_.promise(p.owner, p.tier, p.cells);
+  for (const Promise& p : plan.promises) cache_.promise(p);
   // Before the rows write on in a block that is still to come.
   const Projected projected = change_copies(plan);
   for (const Rows& rows : plan.rows) {

@@ -114,7 +114,7 @@ Status KvCache::check_integrity() const {
   KV_RETURN_IF_ERROR(map_.check_integrity(frames_in_steps()));
 
   std::map<uint32_t, std::multiset<uint64_t>> owners;  // as the tables have them
-  std::array<uint32_t, kTiers> promised{};
+  std::array<uint32_t, kTiers> promised = reserved_cells_;
   for (const auto& [id, seq] : sequences_) {
     for (size_t t = 0; t < kTiers; ++t) promised[t] += seq.promised[t];
     for (BlockId b : seq.table) owners[raw(b)].insert(raw(id));
@@ -137,6 +137,11 @@ Status KvCache::check_integrity() const {
     }
   }
   if (promised != promised_cells_) return bad("promises are counted wrongly");
+  for (const Claim& c : claims_) {
+    if (!sequences_.contains(c.creditor) || (!c.called && !sequences_.contains(c.debtor)) || c.cells == 0) {
+      return bad("a claim of {} on {}, of {} cells", raw(c.creditor), raw(c.debtor), c.cells);
+    }
+  }
 
   std::map<uint32_t, uint32_t> step_pins, transfer_pins;
   for (const StepRecord& record : in_flight_) {

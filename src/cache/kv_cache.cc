@@ -251,16 +251,6 @@ void KvCache::adopt(SeqId id, uint32_t tokens) {
   index_.unwatch(id);
 }
 
-void KvCache::promise(SeqId id, Tier tier, uint32_t cells) {
-  at(id).promised[index_of(tier)] += cells;
-  promised_cells_[index_of(tier)] += cells;
-}
-
-void KvCache::end_promises(SeqId id) {
-  Sequence& seq = at(id);
-  for (Tier tier : kAllTiers) draw(seq, tier, seq.promised[index_of(tier)]);
-}
-
 // Cells are allocated for it, of which a promise kept some.
 void KvCache::draw(Sequence& seq, Tier tier, uint32_t cells) {
   const uint32_t drawn = std::min(cells, seq.promised[index_of(tier)]);

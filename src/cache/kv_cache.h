@@ -102,9 +102,14 @@ class KvCache {
   // Names the published blocks of [0, tokens). REQUIRES: they are there, and the sequence holds no block.
   void adopt(SeqId id, uint32_t tokens);
   // Keeps cells for the sequence until it allocates them.
-  void promise(SeqId id, Tier tier, uint32_t cells);
-  // What is left of its promises ends.
+  void promise(const Promise& promise);
+  // It stops running: what is left of its promises and claims ends, and the claims on it are called.
   void end_promises(SeqId id);
+  // Promises what is free to those whose claims have been called, in the order in which they were made.
+  // Returns them. Before the budget of the next plan is read.
+  std::vector<SeqId> settle_claims();
+  const std::vector<Claim>& claims() const { return claims_; }
+  const std::array<uint32_t, kTiers>& reserved_cells() const { return reserved_cells_; }
   // Names new blocks for what [ready, end) still lacks, and counts [0, end) as ready for the steps that
   // follow. Blocks that this fills from their first token on get frames of KV in `writes.kv` alone, the last
   // one in every group. REQUIRES: the plan's arithmetic said that it fits.
@@ -288,7 +293,10 @@ class KvCache {
   std::vector<SeqId> touched_;
   std::vector<SeqId> cut_back_;
   uint64_t next_transfer_ = 1;
+  // Of all promises, the shared reserves among them.
   std::array<uint32_t, kTiers> promised_cells_{};
+  std::array<uint32_t, kTiers> reserved_cells_{};
+  std::vector<Claim> claims_;
   std::vector<Fill> next_fills_;     // of the step in the making
   std::deque<BlockId> to_be_saved_;  // when fewer are
   uint32_t saves_in_flight_ = 0;

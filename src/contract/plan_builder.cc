@@ -11,6 +11,7 @@ PlanBuilder::PlanBuilder(const View& view)
       all_layers_(LayerSet::all(groups_)),
       slower_(view.slower_tier()),
       ledgers_{CellLedger(view, Tier::kDevice), CellLedger(view, Tier::kHost), CellLedger(view, Tier::kDisk)},
+      reserved_(view.reserved_cells),
       running_seqs_(static_cast<uint32_t>(view.running.size())),
       decodes_run_(std::any_of(view.running.begin(), view.running.end(),
                                [](const SeqView& s) { return s.decoding(); })) {
@@ -92,12 +93,6 @@ void PlanBuilder::copy_change(const SeqView& seq, Verb verb, Interval tokens, co
   plan_.copies.push_back({verb, seq.id, tokens, layers, form, tier, trigger});
 }
 
-void PlanBuilder::promise(const SeqView& seq, Touched& t, Tier tier, uint32_t cells) {
-  if (cells == 0) return;
-  t.promised[index_of(tier)] += cells;
-  plan_.promises.push_back({seq.id, cells, tier, Promise::Kind::kOwn});
-}
-
 // ---------------------------------------------------------------- admission
 
 // What a sequence that streams may still need on the slower tier: at its greatest length all but the last
@@ -130,7 +125,7 @@ bool PlanBuilder::admit(const SeqView& seq, const AdmitOptions& options) {
 bool PlanBuilder::admit_with(const SeqView& seq, uint32_t adopted, const AdmitOptions& options) {
   const Residence where = residence(seq);
   const uint32_t blocks = blocks_asked(seq, options);
-  const uint32_t promised = seq.promised(Tier::kDevice);
+  const uint32_t promised = this->promised(seq);
   const uint32_t there = adopted > 0 ? seq.cached_resident_cells : 0;
   const uint32_t elsewhere = adopted * groups_ - there;
   // X that comes over a link passes the ring on its way to become KV.
@@ -197,7 +192,7 @@ bool PlanBuilder::bring_back(const SeqView& seq, const AdmitOptions& options) {
       adds ? cells_to_add(view_.geometry, seq, seq.blocks, back, all_layers_, Tier::kDevice, /*tail=*/true)
            : 0;
   const uint32_t known = long_one ? 0 : blocks_asked(seq, options) * groups_;
-  const uint32_t covered = held + missing + seq.promised(Tier::kDevice);
+  const uint32_t covered = held + missing + promised(seq);
   const uint32_t more = known > covered ? known - covered : 0;
   const uint32_t on_slower = slower_cells_to_come(seq);
   // One that streams may begin a block in its next step.
@@ -403,7 +398,9 @@ bool PlanBuilder::idle() const {
 
 StepPlan PlanBuilder::take() {
   std::erase_if(plan_.adoptions, [&](const Adoption& a) { return admitted_in_vain(a.seq); });
-  std::erase_if(plan_.promises, [&](const Promise& p) { return admitted_in_vain(p.owner); });
+  std::erase_if(plan_.promises, [&](const Promise& p) {
+    return admitted_in_vain(p.owner) || admitted_in_vain(p.from);
+  });
   std::erase_if(plan_.copies, [&](const CopyChange& c) { return admitted_in_vain(c.seq); });
   return std::move(plan_);
 }

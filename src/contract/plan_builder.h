@@ -116,6 +116,27 @@ class PlanBuilder {
   // REQUIRES: the sequence runs, or waits and holds cells.
   void drop(const SeqView& seq, Interval tokens, const LayerSet& layers, Tier tier, Form form = Form::kKv);
 
+  // Promises (View::claims, Promise::Kind), in cells of KV: blocks of one layer group. Beside what admit()
+  // promises. False, and nothing is planned, where there are not so many. This plan may not end or preempt a
+  // party to one of its promises.
+  //
+  // Keeps more room for the sequence, of what nobody needs.
+  bool promise_own(const SeqView& seq, uint32_t cells, Tier tier = Tier::kDevice);
+  // The shared reserve becomes `cells`, or as near to that as there is room. Returns what it is then.
+  uint32_t set_reserve(uint32_t cells, Tier tier = Tier::kDevice);
+  uint32_t reserve(Tier tier = Tier::kDevice) const { return reserved_[index_of(tier)]; }
+  // Of the shared reserve.
+  bool draw_reserve(const SeqView& seq, uint32_t cells, Tier tier = Tier::kDevice);
+  // Of what is left of the host's own promise, until the host's known length is `due_tokens`. Once that is so
+  // the guest may not run (recall_loans() preempts it), and the host has its cells in the next step.
+  // REQUIRES: both run, or were admitted by this plan; due_tokens > host.known_tokens
+  bool lend(const SeqView& host, const SeqView& guest, uint32_t cells, uint32_t due_tokens,
+            Tier tier = Tier::kDevice);
+  // Of what comes free when `of` ends or is preempted.
+  void promise_release(const SeqView& of, const SeqView& seq, uint32_t cells, Tier tier = Tier::kDevice);
+  // What is left of the promises to a sequence, those of this plan included.
+  uint32_t promised(const SeqView& seq, Tier tier = Tier::kDevice) const;
+
   // The sequence ends with an error for its client.
   void fail(const SeqView& seq, std::string reason);
 
@@ -137,6 +158,7 @@ class PlanBuilder {
     bool tail_resident = true;
     uint32_t x_elsewhere = 0;  // blocks of which X comes over a link if rows are planned
     std::array<uint32_t, kTiers> promised{};
+    bool in_promises = false;  // a party to a promise of this plan
     bool admitted = false;
     bool has_rows = false;
     bool gone = false;
@@ -159,6 +181,8 @@ class PlanBuilder {
   bool bring_back(const SeqView& seq, const AdmitOptions& options);
   uint32_t blocks_asked(const SeqView& seq, const AdmitOptions& options) const;
   void promise(const SeqView& seq, Touched& t, Tier tier, uint32_t cells);
+  Touched& party(const SeqView& seq);
+  void keep_for_creditors(const SeqView& seq);
   uint32_t prefill_room() const;
   bool waits_too_long_for(const SeqView& seq) const;
   uint32_t scratch_room(const SeqView& seq) const;
@@ -180,6 +204,7 @@ class PlanBuilder {
   StepPlan plan_;
   std::unordered_map<SeqId, Touched> touched_;
   std::array<CellLedger, kTiers> ledgers_;
+  std::array<uint32_t, kTiers> reserved_;
   StepWork work_;
   uint32_t planned_tokens_ = 0;  // against max_num_batched_tokens
   uint32_t planned_prefill_ = 0;

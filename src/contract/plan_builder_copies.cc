@@ -8,6 +8,7 @@ namespace kvasir {
 
 void PlanBuilder::leave_running(const SeqView& seq) {
   Touched& t = touch(seq);
+  KV_CHECK(!t.in_promises, "seq={}", raw(seq.id));
   t.gone = true;
   --running_seqs_;
   for (Tier tier : kAllTiers) ledger(tier).end_promise(t.promised[index_of(tier)]);
@@ -34,15 +35,18 @@ void PlanBuilder::drop_cells(const SeqView& seq, bool keep_x) {
 void PlanBuilder::preempt_and_drop(const SeqView& seq) {
   leave_running(seq);
   drop_cells(seq, /*keep_x=*/false);
+  keep_for_creditors(seq);
 }
 
 void PlanBuilder::preempt_and_keep(const SeqView& seq) {
   leave_running(seq);
+  keep_for_creditors(seq);
 }
 
 void PlanBuilder::preempt_and_keep_x(const SeqView& seq) {
   leave_running(seq);
   drop_cells(seq, /*keep_x=*/true);
+  keep_for_creditors(seq);
 }
 
 bool PlanBuilder::preempt_and_offload(const SeqView& seq) {
@@ -54,6 +58,7 @@ bool PlanBuilder::preempt_and_offload(const SeqView& seq) {
   after.find(missing);
   if (!after.fits()) return false;
   leave_running(seq);
+  keep_for_creditors(seq);
   if (seq.blocks == 0) return true;
   ledger(slower_).take(missing);
   ledger(slower_).find(missing);
@@ -66,6 +71,7 @@ bool PlanBuilder::preempt_and_offload(const SeqView& seq) {
 
 void PlanBuilder::drop_waiting(const SeqView& seq) {
   Touched& t = touch(seq);
+  KV_CHECK(!t.in_promises, "seq={}", raw(seq.id));
   t.gone = true;
   if (seq.blocks > 0) {
     for (Tier tier : kAllTiers) ledger(tier).end_promise(t.promised[index_of(tier)]);
@@ -114,7 +120,9 @@ void PlanBuilder::drop(const SeqView& seq, Interval tokens, const LayerSet& laye
 }
 
 void PlanBuilder::fail(const SeqView& seq, std::string reason) {
-  touch(seq).gone = true;
+  Touched& t = touch(seq);
+  KV_CHECK(!t.in_promises, "seq={}", raw(seq.id));
+  t.gone = true;
   plan_.failures.push_back({seq.id, std::move(reason)});
 }
 

@@ -43,7 +43,8 @@ class Checker {
         groups_(view.geometry.groups()),
         all_(LayerSet::all(groups_)),
         ledgers_{CellLedger(view, Tier::kDevice), CellLedger(view, Tier::kHost),
-                 CellLedger(view, Tier::kDisk)} {
+                 CellLedger(view, Tier::kDisk)},
+        reserved_(view.reserved_cells) {
     seqs_.reserve(view.running.size() + view.waiting.size());
     for (const auto& s : view.running) add(s, true);
     for (const auto& s : view.waiting) add(s, false);
@@ -62,6 +63,7 @@ class Checker {
       if (c.verb != Verb::kDrop || c.trigger != Trigger::kNow) KV_RETURN_IF_ERROR(copy(c));
     }
     for (const auto& r : plan.rows) KV_RETURN_IF_ERROR(rows(r));
+    KV_RETURN_IF_ERROR(loans(plan));
     for (const auto& [id, s] : seqs_) {
       if (!s.again.empty() && !s.goes_on)
         return broken("sequence {}: computes again what no row reads", raw(id));
@@ -322,10 +324,80 @@ class Checker {
   }
 
   Status promise(const Promise& p) {
+    uint32_t& reserved = reserved_[index_of(p.tier)];
+    if (p.kind == Promise::Kind::kReserve) {
+      if (p.cells > reserved) {
+        ledger(p.tier).take(p.cells - reserved);
+      } else {
+        ledger(p.tier).end_promise(reserved - p.cells);
+      }
+      reserved = p.cells;
+      return {};
+    }
     SeqState* s = find(p.owner);
     if (!s) return broken("promises cells to sequence {}, which is not there", raw(p.owner));
-    ledger(p.tier).take(p.cells);
-    s->promised[static_cast<size_t>(p.tier)] += p.cells;
+    uint32_t& promised = s->promised[index_of(p.tier)];
+    switch (p.kind) {
+      case Promise::Kind::kReserve:
+        break;
+      case Promise::Kind::kOwn:
+        ledger(p.tier).take(p.cells);
+        promised += p.cells;
+        break;
+      case Promise::Kind::kFromReserve:
+        if (p.cells > reserved) {
+          return broken("promises sequence {} {} cells of a reserve of {}", raw(p.owner), p.cells, reserved);
+        }
+        reserved -= p.cells;
+        promised += p.cells;
+        break;
+      case Promise::Kind::kLoan:
+        KV_RETURN_IF_ERROR(loan(p));
+        promised += p.cells;
+        break;
+      case Promise::Kind::kRelease:
+        if (p.from == p.owner || !find(p.from)) {
+          return broken("promises sequence {} what {} releases", raw(p.owner), raw(p.from));
+        }
+        break;
+    }
+    return {};
+  }
+
+  Status loan(const Promise& p) {
+    SeqState* host = find(p.from);
+    if (!host || p.from == p.owner) {
+      return broken("lends sequence {} cells of sequence {}", raw(p.owner), raw(p.from));
+    }
+    uint32_t& left = host->promised[index_of(p.tier)];
+    if (p.cells > left) {
+      return broken("lends {} cells of the {} promised to sequence {}", p.cells, left, raw(p.from));
+    }
+    if (p.due_tokens <= host->view->known_tokens) {
+      return broken("lends cells of sequence {} until {} tokens, it has {}", raw(p.from), p.due_tokens,
+                    host->view->known_tokens);
+    }
+    left -= p.cells;
+    return {};
+  }
+
+  // Both parties to a loan run; whose loan is due does not go on.
+  Status loans(const StepPlan& plan) {
+    for (const Promise& p : plan.promises) {
+      if (p.kind != Promise::Kind::kLoan) continue;
+      for (SeqId id : {p.owner, p.from}) {
+        if (!find(id)->running) return broken("a loan with sequence {}, which does not run", raw(id));
+      }
+    }
+    for (const Claim& claim : view_.claims) {
+      if (claim.due_tokens == 0 || claim.called) continue;
+      const auto guest = seqs_.find(claim.debtor);
+      const auto host = seqs_.find(claim.creditor);
+      if (guest == seqs_.end() || host == seqs_.end() || !guest->second.running) continue;
+      if (!host->second.running || host->second.view->known_tokens < claim.due_tokens) continue;
+      return broken("sequence {} keeps {} cells of sequence {}, due at {} tokens, and runs",
+                    raw(claim.debtor), claim.cells, raw(claim.creditor), claim.due_tokens);
+    }
     return {};
   }
 
@@ -465,6 +537,7 @@ class Checker {
   const uint32_t groups_;
   const LayerSet all_;
   std::array<CellLedger, kTiers> ledgers_;
+  std::array<uint32_t, kTiers> reserved_;
   std::unordered_map<SeqId, SeqState> seqs_;
   uint32_t staged_blocks_ = 0;
   uint64_t row_count_ = 0;

@@ -46,6 +46,43 @@ const char* name(Trigger trigger) {
   return "?";
 }
 
+const char* name(Promise::Kind kind) {
+  switch (kind) {
+    case Promise::Kind::kOwn:
+      return "own";
+    case Promise::Kind::kReserve:
+      return "reserve";
+    case Promise::Kind::kFromReserve:
+      return "from_reserve";
+    case Promise::Kind::kLoan:
+      return "loan";
+    case Promise::Kind::kRelease:
+      return "release";
+  }
+  return "?";
+}
+
+namespace {
+
+std::string describe(const Promise& p) {
+  const std::string room = fmt::format("{} cells on {}", p.cells, name(p.tier));
+  switch (p.kind) {
+    case Promise::Kind::kOwn:
+      break;
+    case Promise::Kind::kReserve:
+      return "reserve " + room;
+    case Promise::Kind::kFromReserve:
+      return fmt::format("promise {} {} of the reserve", raw(p.owner), room);
+    case Promise::Kind::kLoan:
+      return fmt::format("lend {} {} of {}, due at {}", raw(p.owner), room, raw(p.from), p.due_tokens);
+    case Promise::Kind::kRelease:
+      return fmt::format("promise {} {} when {} releases them", raw(p.owner), room, raw(p.from));
+  }
+  return fmt::format("promise {} {}", raw(p.owner), room);
+}
+
+}  // namespace
+
 std::string to_string(const StepPlan& plan) {
   std::string out;
   auto line = std::back_inserter(out);
@@ -56,8 +93,7 @@ std::string to_string(const StepPlan& plan) {
     fmt::format_to(line, "{} {} [{}, {}) {} {} x{} {}\n", name(c.verb), raw(c.seq), c.tokens.begin,
                    c.tokens.end, name(c.form), name(c.tier), c.layers.count(), name(c.trigger));
   }
-  for (const auto& p : plan.promises)
-    fmt::format_to(line, "promise {} {} cells on {}\n", raw(p.owner), p.cells, name(p.tier));
+  for (const auto& p : plan.promises) fmt::format_to(line, "{}\n", describe(p));
   for (const auto& r : plan.rows) {
     fmt::format_to(line, "{} {} [{}, {}){}", name(r.kind), raw(r.seq), r.tokens.begin, r.tokens.end,
                    r.samples ? " samples" : "");

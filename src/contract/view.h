@@ -14,6 +14,7 @@
 #include "contract/layer_set.h"
 #include "contract/length_predictor.h"
 #include "contract/slo.h"
+#include "contract/step_plan.h"
 
 namespace kvasir {
 
@@ -110,20 +111,6 @@ struct LinkView {
   double bytes_per_s = 0;  // 0: nothing was moved yet
   double latency_s = 0;
   uint64_t queued_bytes = 0;
-};
-
-// When `debtor` gives up cells of KV on a tier, by ending or by being preempted, so many of those that come
-// free are promised to `creditor` before anyone else can have them.
-struct Claim {
-  SeqId debtor{};
-  SeqId creditor{};
-  uint32_t cells = 0;
-  // A loan: the debtor has the cells from the creditor's own promise, and must have given them back when the
-  // creditor's known length has come to this. 0: no loan, the creditor waits for what the debtor releases.
-  uint32_t due_tokens = 0;
-  Tier tier = Tier::kDevice;
-  bool called = false;  // the debtor has given up what it had: what is left of the claim comes as it is free
-  friend bool operator==(const Claim&, const Claim&) = default;
 };
 
 struct View {

@@ -248,6 +248,7 @@ void Engine::drain_inbox() {
     live->stop_tokens = std::move(a.request.stop_tokens);
     live->sink = std::move(a.sink);
     live->priority = a.request.priority;
+    live->slo = a.request.slo;
     live->arrival = a.at;
     live->prompt_tokens = static_cast<uint32_t>(a.request.prompt.size());
     live->max_total_tokens =
@@ -318,6 +319,7 @@ void Engine::set_patience(Step& step) const {
 
 StepPlan Engine::make_plan() {
   PhaseTimer timer(clock_, metrics_.seconds_plan);
+  for (SeqId id : cache_.settle_claims()) refresh_waiting(id);
   for (size_t i = 0; i < view_.running.size(); ++i) refresh(requests_.running(i), view_.running[i]);
   for (SeqId id : cache_.take_changed()) refresh_waiting(id);
   view_.now = clock_.now();
@@ -325,6 +327,8 @@ StepPlan Engine::make_plan() {
   view_.device = cache_.budget(Tier::kDevice);
   view_.host = cache_.budget(Tier::kHost);
   view_.disk = cache_.budget(Tier::kDisk);
+  view_.reserved_cells = cache_.reserved_cells();
+  view_.claims = cache_.claims();
   view_.limits.max_prefill_beside_decodes = stall_.prefill_rows();
   view_.transfers_in_flight = cache_.transfers_in_flight();
   if (link_) {

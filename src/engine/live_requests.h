@@ -24,6 +24,7 @@ struct LiveRequest {
   std::shared_ptr<OutputSink> sink;
   State state = State::kWaiting;
   int32_t priority = 0;
+  Slo slo;
   Nanos arrival = 0;
   bool queued = true;  // it has never run
   Nanos first_run = 0;

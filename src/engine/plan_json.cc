@@ -34,6 +34,57 @@ void from_json(const nlohmann::json& j, Interval& i) {
   i = {j.at(0).get<uint32_t>(), j.at(1).get<uint32_t>()};
 }
 
+void to_json(nlohmann::json& j, const Slo& s) {
+  j = nlohmann::json::array({s.ttft_ms, s.tpot_ms, s.tbt_ms, s.e2el_ms});
+}
+void from_json(const nlohmann::json& j, Slo& s) {
+  s = {j.at(0).get<uint32_t>(), j.at(1).get<uint32_t>(), j.at(2).get<uint32_t>(), j.at(3).get<uint32_t>()};
+}
+void to_json(nlohmann::json& j, const LengthPrediction& p) {
+  j = nlohmann::json::array({p.output_tokens, p.length_class, static_cast<int>(p.deviation)});
+}
+void from_json(const nlohmann::json& j, LengthPrediction& p) {
+  const int deviation = j.at(2).get<int>();
+  if (deviation < -1 || deviation > 1) throw std::out_of_range("a deviation of " + j.at(2).dump());
+  p = {j.at(0).get<uint32_t>(), j.at(1).get<uint8_t>(), static_cast<Deviation>(deviation)};
+}
+void to_json(nlohmann::json& j, const LengthClass& c) {
+  j = {{"low", c.low},
+       {"high", c.high},
+       {"median_tokens", c.median_tokens},
+       {"finished", c.finished},
+       {"residuals", c.residuals}};
+}
+void from_json(const nlohmann::json& j, LengthClass& c) {
+  j.at("low").get_to(c.low);
+  j.at("high").get_to(c.high);
+  j.at("median_tokens").get_to(c.median_tokens);
+  j.at("finished").get_to(c.finished);
+  j.at("residuals").get_to(c.residuals);
+}
+void to_json(nlohmann::json& j, const LinkCost& c) {
+  j = nlohmann::json::array({c.latency_s, c.seconds_per_byte});
+}
+void from_json(const nlohmann::json& j, LinkCost& c) {
+  c = {j.at(0).get<double>(), j.at(1).get<double>()};
+}
+void to_json(nlohmann::json& j, const CostModel& c) {
+  j = {{"step_s", c.step_s},       {"prefill_row_s", c.prefill_row_s},
+       {"pair_s", c.pair_s},       {"decode_row_s", c.decode_row_s},
+       {"context_s", c.context_s}, {"projected_token_s", c.projected_token_s},
+       {"links", c.links},         {"steps_seen", c.steps_seen}};
+}
+void from_json(const nlohmann::json& j, CostModel& c) {
+  j.at("step_s").get_to(c.step_s);
+  j.at("prefill_row_s").get_to(c.prefill_row_s);
+  j.at("pair_s").get_to(c.pair_s);
+  j.at("decode_row_s").get_to(c.decode_row_s);
+  j.at("context_s").get_to(c.context_s);
+  j.at("projected_token_s").get_to(c.projected_token_s);
+  j.at("links").get_to(c.links);
+  j.at("steps_seen").get_to(c.steps_seen);
+}
+
 namespace {
 
 using nlohmann::json;
@@ -45,6 +96,8 @@ void seq_fields(Archive&& field, Seq& s) {
   field("arrival", s.arrival);
   field("first_token_time", s.first_token_time);
   field("last_token_time", s.last_token_time);
+  field("slo", s.slo);
+  field("predicted", s.predicted);
   field("prompt_tokens", s.prompt_tokens);
   field("known_tokens", s.known_tokens);
   field("max_total_tokens", s.max_total_tokens);
@@ -96,6 +149,9 @@ void view_fields(Archive&& field, V& v) {
   field("link_bytes_per_s", v.link.bytes_per_s);
   field("link_latency_s", v.link.latency_s);
   field("link_queued_bytes", v.link.queued_bytes);
+  field("reserved_cells", v.reserved_cells);
+  field("costs", v.costs);
+  field("length_classes", v.length_classes);
 }
 
 struct Writer {
@@ -156,6 +212,29 @@ CopyChange copy_from_json(const json& j) {
   return c;
 }
 
+json claim_to_json(const Claim& c) {
+  return {{"debtor", raw(c.debtor)},    {"creditor", raw(c.creditor)}, {"cells", c.cells},
+          {"due_tokens", c.due_tokens}, {"tier", name(c.tier)},        {"called", c.called}};
+}
+Claim claim_from_json(const json& j) {
+  return {SeqId{j.at("debtor").get<uint64_t>()}, SeqId{j.at("creditor").get<uint64_t>()},
+          j.at("cells").get<uint32_t>(),         j.at("due_tokens").get<uint32_t>(),
+          enum_from<Tier>(j.at("tier"), kTiers), j.at("called").get<bool>()};
+}
+
+json promise_to_json(const Promise& p) {
+  return {{"seq", raw(p.owner)},  {"cells", p.cells},    {"tier", name(p.tier)},
+          {"kind", name(p.kind)}, {"from", raw(p.from)}, {"due_tokens", p.due_tokens}};
+}
+Promise promise_from_json(const json& j) {
+  return {seq_from(j),
+          j.at("cells").get<uint32_t>(),
+          enum_from<Tier>(j.at("tier"), kTiers),
+          enum_from<Promise::Kind>(j.at("kind"), 5),
+          SeqId{j.at("from").get<uint64_t>()},
+          j.at("due_tokens").get<uint32_t>()};
+}
+
 json rows_to_json(const Rows& r) {
   return {{"seq", raw(r.seq)},           {"tokens", json(r.tokens)},      {"layers", json(r.layers)},
           {"kind", name(r.kind)},        {"write_kv", json(r.writes.kv)}, {"write_x", json(r.writes.x)},
@@ -180,6 +259,8 @@ json view_to_json(const View& view) {
   json j;
   j["step"] = raw(view.next_step);
   view_fields(Writer{j}, view);
+  j["claims"] = json::array();
+  for (const Claim& c : view.claims) j["claims"].push_back(claim_to_json(c));
   j["running"] = json::array();
   j["waiting"] = json::array();
   for (const SeqView& s : view.running) j["running"].push_back(seq_to_json(s));
@@ -195,6 +276,7 @@ View view_from_json(const json& j) {
   if (g.block_tokens == 0 || g.layers == 0 || g.layers_per_group == 0 || g.groups() > kMaxLayerGroups) {
     throw std::out_of_range("a geometry that no cache has");
   }
+  for (const json& c : j.at("claims")) view.claims.push_back(claim_from_json(c));
   for (const json& s : j.at("running")) view.running.push_back(seq_from_json(s));
   for (const json& s : j.at("waiting")) view.waiting.push_back(seq_from_json(s));
   return view;
@@ -207,9 +289,7 @@ json plan_to_json(const StepPlan& plan) {
   for (const auto& p : plan.preemptions) j["preemptions"].push_back({{"seq", raw(p.seq)}});
   for (const auto& c : plan.copies) j["copies"].push_back(copy_to_json(c));
   for (const auto& a : plan.adoptions) j["adoptions"].push_back({{"seq", raw(a.seq)}, {"tokens", a.tokens}});
-  for (const auto& p : plan.promises) {
-    j["promises"].push_back({{"seq", raw(p.owner)}, {"cells", p.cells}, {"tier", name(p.tier)}});
-  }
+  for (const auto& p : plan.promises) j["promises"].push_back(promise_to_json(p));
   for (const auto& r : plan.rows) j["rows"].push_back(rows_to_json(r));
   return j;
 }
@@ -222,10 +302,7 @@ StepPlan plan_from_json(const json& j) {
   for (const json& c : j.at("copies")) plan.copies.push_back(copy_from_json(c));
   for (const json& a : j.at("adoptions"))
     plan.adoptions.push_back({seq_from(a), a.at("tokens").get<uint32_t>()});
-  for (const json& p : j.at("promises")) {
-    plan.promises.push_back({seq_from(p), p.at("cells").get<uint32_t>(),
-                             enum_from<Tier>(p.at("tier"), kTiers), Promise::Kind::kOwn});
-  }
+  for (const json& p : j.at("promises")) plan.promises.push_back(promise_from_json(p));
   for (const json& r : j.at("rows")) plan.rows.push_back(rows_from_json(r));
   return plan;
 }

@@ -66,7 +66,10 @@ void Engine::apply_states(const StepPlan& plan) {
   // What was given to, or taken from, a sequence that goes on waiting.
   for (const CopyChange& c : plan.copies) refresh_waiting(c.seq);
   for (const Adoption& a : plan.adoptions) refresh_waiting(a.seq);
-  for (const Promise& p : plan.promises) refresh_waiting(p.owner);
+  for (const Promise& p : plan.promises) {
+    refresh_waiting(p.owner);
+    refresh_waiting(p.from);
+  }
 }
 
 // The blocks' copies are where they were found: what the plan moves has not been moved yet.
@@ -100,6 +103,7 @@ void Engine::leave_queue(LiveRequest& live) {
 void Engine::refresh(LiveRequest& live, SeqView& view) const {
   const KvCache::Summary cells = cache_.summary(live.id);
   view.priority = live.priority;
+  view.slo = live.slo;
   view.first_token_time = live.first_token;
   view.last_token_time = live.last_token;
   view.prompt_tokens = live.prompt_tokens;

@@ -63,7 +63,7 @@ TEST_F(CopiesTest, ARectangleNamesSomeBlocksAndSomeGroups) {
 
 TEST_F(CopiesTest, CopiesDrawOnThePromise) {
   computed(kA, 40);
-  cache_.promise(kA, Tier::kHost, 6);
+  cache_.promise({kA, 6, Tier::kHost});
   EXPECT_EQ(available(Tier::kHost), 10);
   const std::vector<Transfer> transfers = add(kA, {0, 32}, Tier::kHost);
   EXPECT_EQ(cache_.summary(kA).promised_cells[kHost], 2u);

@@ -191,14 +191,14 @@ TEST_F(KvCacheTest, TheOldestIdleBlockIsEvictedAndOfAPrefixItsEnd) {
 
 TEST_F(KvCacheTest, PromisesAreDrawnThenEnd) {
   cache_.add_sequence(kA, tokens(60), "");
-  cache_.promise(kA, Tier::kDevice, 8);
+  cache_.promise({kA, 8, Tier::kDevice});
   EXPECT_EQ(available(), 4);
   submit(1, kA, 20);
   EXPECT_EQ(cache_.summary(kA).promised_cells[0], 4u);
   EXPECT_EQ(available(), 4);
   cache_.end_promises(kA);
   EXPECT_EQ(available(), 6);
-  cache_.promise(kA, Tier::kDevice, 2);
+  cache_.promise({kA, 2, Tier::kDevice});
   end(1);
   cache_.drop_all(kA);
   EXPECT_EQ(available(), 8);

@@ -24,6 +24,9 @@ PlanCounts& PlanCounts::operator+=(const PlanCounts& other) {
   disk_decode_steps += other.disk_decode_steps;
   again_decode_steps += other.again_decode_steps;
   h_decode_steps += other.h_decode_steps;
+  for (size_t k = 0; k < promises.size(); ++k) promises[k] += other.promises[k];
+  claims_called += other.claims_called;
+  loans_due += other.loans_due;
   return *this;
 }
 
@@ -52,6 +55,14 @@ StepPlan CountingPolicy::plan(const View& view) {
       if (r.kind != RowKind::kRecompute || r.tokens.end > it->ready_tokens) continue;
       (r.layers.contains(0) ? again : h) = true;
     }
+  }
+  for (const Promise& p : plan.promises) ++counts_.promises[static_cast<size_t>(p.kind)];
+  for (const Claim& c : view.claims) {
+    counts_.claims_called += c.called;
+    const auto host = std::find_if(view.running.begin(), view.running.end(),
+                                   [&](const SeqView& s) { return s.id == c.creditor; });
+    counts_.loans_due +=
+        !c.called && c.due_tokens > 0 && host != view.running.end() && host->known_tokens >= c.due_tokens;
   }
   counts_.x_decode_steps += x;
   counts_.disk_decode_steps += disk;

@@ -1,6 +1,7 @@
 // Counts what the steps of a policy are made of, for tests that must know that something did happen.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -23,6 +24,9 @@ struct PlanCounts {
   uint64_t disk_decode_steps = 0;
   uint64_t again_decode_steps = 0;
   uint64_t h_decode_steps = 0;
+  std::array<uint64_t, 5> promises{};  // by Promise::Kind
+  uint64_t claims_called = 0;          // that a view showed
+  uint64_t loans_due = 0;              // that a view showed, of a guest that runs
   uint64_t ragged_copies = 0;  // copy changes of layer groups that are no interval
 
   PlanCounts& operator+=(const PlanCounts& other);

@@ -114,9 +114,9 @@ TEST(PlanLog, AHeadThatIsNoneIsRefused) {
   EXPECT_EQ(replay_plan_log(file.path(), make_test_policy).status().code(), ErrorCode::kCorrupt);
   write_lines(file.path(), {R"({"kvasir_plan_log":2,"policy":"vllm"})"});
   EXPECT_EQ(replay_plan_log(file.path(), make_test_policy).status().code(), ErrorCode::kUnsupported);
-  write_lines(file.path(), {R"({"kvasir_plan_log":3,"policy":"lifo"})"});
+  write_lines(file.path(), {R"({"kvasir_plan_log":4,"policy":"lifo"})"});
   EXPECT_EQ(replay_plan_log(file.path(), make_test_policy).status().code(), ErrorCode::kNotFound);
-  write_lines(file.path(), {R"({"kvasir_plan_log":3,"policy":"vllm"})"});
+  write_lines(file.path(), {R"({"kvasir_plan_log":4,"policy":"vllm"})"});
   EXPECT_EQ(replay_plan_log(file.path(), make_test_policy)->steps, 0u);
   EXPECT_EQ(replay_plan_log("no/such/file", make_test_policy).status().code(), ErrorCode::kIo);
 }

@@ -1,5 +1,6 @@
 #include "engine/random_policy.h"
 
+#include <algorithm>
 #include <cinttypes>
 #include <cstdio>
 #include <optional>
@@ -9,6 +10,7 @@
 
 #include "base/random.h"
 #include "contract/plan_builder.h"
+#include "sched/mechanisms/recall_loans.h"
 #include "sched/registry.h"
 
 namespace kvasir::test {
@@ -16,12 +18,14 @@ namespace {
 
 class RandomPolicy final : public Policy {
  public:
-  RandomPolicy(uint64_t seed, bool forms) : random_(seed), forms_(forms) {}
+  RandomPolicy(uint64_t seed, RandomPlans what)
+      : random_(seed), forms_(what == RandomPlans::kForms), promises_(what == RandomPlans::kPromises) {}
 
   StepPlan plan(const View& view) override {
     PlanBuilder builder(view);
-    bool moved = false;  // rows or preemptions are planned
+    bool moved = recall_loans(view, builder) > 0;  // rows or preemptions are planned
     for (const SeqView* seq : shuffled(view.running)) {
+      if (builder.preempted(seq->id)) continue;
       const double r = random_.unit();
       if (r < 0.02) {
         builder.preempt_and_drop(*seq);
@@ -44,11 +48,12 @@ class RandomPolicy final : public Policy {
       const double r = random_.unit();
       if (seq->blocks > 0 && r < 0.15) {
         builder.drop_waiting(*seq);
-      } else if (r < 0.6 && builder.admit(*seq, {static_cast<uint32_t>(random_.below(2))})) {
+      } else if (r < 0.6 && builder.admit(*seq, {static_cast<uint32_t>(random_.below(2)), length(*seq)})) {
         moved |= run(view, *seq, builder);
       }
     }
     if (!moved && view.steps_in_flight == 0 && view.transfers_in_flight == 0) return move_on(view);
+    if (promises_) bargain(view, builder);
     return builder.take();
   }
 
@@ -78,6 +83,41 @@ class RandomPolicy final : public Policy {
       if (random_.unit() < 0.5) set.add(g);
     }
     return set;
+  }
+
+  // That room is promised for.
+  uint32_t length(const SeqView& seq) {
+    if (!promises_ || random_.unit() < 0.3) return 0;
+    return static_cast<uint32_t>(random_.between(seq.known_tokens, seq.max_total_tokens));
+  }
+
+  // Promises of every kind, between anyone and anyone.
+  void bargain(const View& view, PlanBuilder& builder) {
+    if (random_.unit() < 0.3) {
+      const uint32_t most = view.total_cells(Tier::kDevice) / 4;
+      builder.set_reserve(static_cast<uint32_t>(random_.below(most + 1)));
+    }
+    std::vector<const SeqView*> all = shuffled(view.running);
+    for (const SeqView* seq : shuffled(view.waiting)) {
+      if (builder.has_rows(seq->id)) all.push_back(seq);
+    }
+    std::erase_if(all, [&](const SeqView* seq) { return builder.preempted(seq->id); });
+    for (size_t i = 0; i + 1 < all.size(); ++i) {
+      const SeqView& a = *all[i];
+      const SeqView& b = *all[i + 1];
+      const auto cells = static_cast<uint32_t>(random_.between(1, 4));
+      const double r = random_.unit();
+      if (r < 0.1) {
+        builder.promise_own(a, cells);
+      } else if (r < 0.2) {
+        builder.draw_reserve(a, std::min(cells, builder.reserve()));
+      } else if (r < 0.6) {
+        const auto due = static_cast<uint32_t>(random_.between(1, 40));
+        builder.lend(a, b, std::min(cells, builder.promised(a)), a.known_tokens + due);
+      } else if (r < 0.65 && view.claims.size() < 50) {
+        builder.promise_release(a, b, cells);
+      }
+    }
   }
 
   // Copies, or gives up, some rectangle of what a sequence holds, that need not be of use to anyone.
@@ -193,6 +233,7 @@ class RandomPolicy final : public Policy {
   // stuck, the last of them is preempted; where none runs, the first that waits can have everything.
   StepPlan move_on(const View& view) {
     PlanBuilder builder(view);
+    builder.set_reserve(0);
     for (const SeqView& seq : view.running) {
       if (run(view, seq, builder, /*plainly=*/true)) return builder.take();
     }
@@ -224,17 +265,19 @@ class RandomPolicy final : public Policy {
 
   Random random_;
   const bool forms_;
+  const bool promises_;
 };
 
 }  // namespace
 
-std::unique_ptr<Policy> make_random_policy(uint64_t seed, bool forms) {
-  return std::make_unique<RandomPolicy>(seed, forms);
+std::unique_ptr<Policy> make_random_policy(uint64_t seed, RandomPlans what) {
+  return std::make_unique<RandomPolicy>(seed, what);
 }
 
 Result<std::unique_ptr<Policy>> make_test_policy(std::string_view policy_name) {
   if (policy_name == "random") return make_random_policy();
-  if (policy_name == "random-forms") return make_random_policy(1, /*forms=*/true);
+  if (policy_name == "random-forms") return make_random_policy(1, RandomPlans::kForms);
+  if (policy_name == "random-promises") return make_random_policy(1, RandomPlans::kPromises);
   return make_policy(policy_name);
 }
 

@@ -50,15 +50,22 @@ TEST_P(Torture, EveryOutputIsWhatItsTokensSay) {
   if (config.prefix_caching) {
     EXPECT_GT(out.hit_tokens, 0u);
   }
+  if (config.policy == "random-promises") {
+    for (uint64_t count : out.counts.promises) EXPECT_GT(count, 10u);
+    EXPECT_GT(out.counts.claims_called, 0u);
+    EXPECT_GT(out.counts.loans_due, 0u);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, Torture,
-                         testing::Combine(testing::Values("vllm", "sarathi", "random"), testing::Values(1, 2),
-                                          testing::Values(1u, 3u), testing::Values(16u, 32u, 64u),
-                                          testing::Bool()),
+                         testing::Combine(testing::Values("vllm", "sarathi", "random", "random-promises"),
+                                          testing::Values(1, 2), testing::Values(1u, 3u),
+                                          testing::Values(16u, 32u, 64u), testing::Bool()),
                          [](const auto& c) {
-                           return std::get<0>(c.param) + "_depth" + std::to_string(std::get<1>(c.param)) +
-                                  "_groups" + std::to_string(std::get<2>(c.param)) + "_block" +
+                           std::string policy = std::get<0>(c.param);
+                           std::replace(policy.begin(), policy.end(), '-', '_');
+                           return policy + "_depth" + std::to_string(std::get<1>(c.param)) + "_groups" +
+                                  std::to_string(std::get<2>(c.param)) + "_block" +
                                   std::to_string(std::get<3>(c.param)) +
                                   (std::get<4>(c.param) ? "_prefix" : "_plain");
                          });
@@ -105,7 +112,8 @@ TEST_P(TierTorture, EveryOutputIsWhatItsTokensSay) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, TierTorture,
-                         testing::Combine(testing::Values("vllm", "vllm-swap", "sarathi", "random"),
+                         testing::Combine(testing::Values("vllm", "vllm-swap", "sarathi", "random",
+                                                          "random-promises"),
                                           testing::Values(1, 2), testing::Values(1u, 2u, 4u, 6u)),
                          [](const auto& c) {
                            std::string policy = std::get<0>(c.param);

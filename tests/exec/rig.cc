@@ -121,10 +121,11 @@ Rig::Rig(const ModelFile& file, const RigOptions& options, RigRun& result)
       result_(result),
       moving_(options.seed + 2) {
   auto packed = PackedModel::make(file, static_cast<uint32_t>(file.config().context_length));
-  auto policy = options.policy.starts_with("random")
-                    ? Result<std::unique_ptr<Policy>>(
-                          make_random_policy(options.seed, /*forms=*/options.policy == "random-forms"))
-                    : make_policy(options.policy);
+  auto policy =
+      options.policy.starts_with("random")
+          ? Result<std::unique_ptr<Policy>>(make_random_policy(
+                options.seed, options.policy == "random-forms" ? RandomPlans::kForms : RandomPlans::kCopies))
+          : make_policy(options.policy);
   EXPECT_TRUE(packed.ok() && policy.ok());
   packed_ = std::move(packed).value();
   device_ = filled_arena(settings_.cache.device_bytes + settings_.cache.stage_bytes);

@@ -1,0 +1,62 @@
+// KvCache: room that is kept for sequences, and who has a claim on whose.
+#include <algorithm>
+
+#include "base/check.h"
+#include "cache/kv_cache.h"
+
+namespace kvasir {
+
+void KvCache::promise(const Promise& p) {
+  const size_t t = index_of(p.tier);
+  switch (p.kind) {
+    case Promise::Kind::kReserve:
+      promised_cells_[t] += p.cells;
+      promised_cells_[t] -= reserved_cells_[t];
+      reserved_cells_[t] = p.cells;
+      return;
+    case Promise::Kind::kOwn:
+      promised_cells_[t] += p.cells;
+      break;
+    case Promise::Kind::kFromReserve:
+      KV_CHECK(reserved_cells_[t] >= p.cells, "cells={} reserved={}", p.cells, reserved_cells_[t]);
+      reserved_cells_[t] -= p.cells;
+      break;
+    case Promise::Kind::kLoan: {
+      uint32_t& hosts = at(p.from).promised[t];
+      KV_CHECK(hosts >= p.cells, "host={} cells={} promised={}", raw(p.from), p.cells, hosts);
+      hosts -= p.cells;
+      claims_.push_back({p.owner, p.from, p.cells, p.due_tokens, p.tier, false});
+      break;
+    }
+    case Promise::Kind::kRelease:
+      claims_.push_back({p.from, p.owner, p.cells, 0, p.tier, false});
+      return;
+  }
+  at(p.owner).promised[t] += p.cells;
+}
+
+void KvCache::end_promises(SeqId id) {
+  Sequence& seq = at(id);
+  for (Tier tier : kAllTiers) draw(seq, tier, seq.promised[index_of(tier)]);
+  std::erase_if(claims_, [&](const Claim& c) { return c.creditor == id; });
+  for (Claim& c : claims_) c.called |= c.debtor == id;
+}
+
+std::vector<SeqId> KvCache::settle_claims() {
+  std::vector<SeqId> settled;
+  for (Claim& c : claims_) {
+    if (!c.called) continue;
+    const size_t t = index_of(c.tier);
+    const auto cells =
+        static_cast<uint32_t>(std::clamp<int64_t>(budget(c.tier).available_cells(), 0, c.cells));
+    if (cells == 0) continue;
+    c.cells -= cells;
+    at(c.creditor).promised[t] += cells;
+    promised_cells_[t] += cells;
+    settled.push_back(c.creditor);
+  }
+  std::erase_if(claims_, [](const Claim& c) { return c.called && c.cells == 0; });
+  return settled;
+}
+
+}  // namespace kvasir
