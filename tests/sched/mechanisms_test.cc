@@ -5,11 +5,28 @@
 #include "fakes/views.h"
 #include "sched/mechanisms/break_standstill.h"
 #include "sched/mechanisms/continue_running.h"
+#include "sched/mechanisms/recall_loans.h"
 #include "sched/mechanisms/swap_in.h"
 #include "sched/mechanisms/turn_alone.h"
 
 namespace kvasir::test {
 namespace {
+
+// ---------------------------------------------------------------- recall_loans
+
+TEST(RecallLoans, PreemptsWhoseHostHasComeToTheSpaceThatItLent) {
+  View view = make_view(20, 5);
+  view.running = {decoding_seq(1, 20, 30), decoding_seq(2, 20, 30), decoding_seq(3, 20, 30)};
+  view.claims = {{SeqId{2}, SeqId{1}, 3, 30}, {SeqId{3}, SeqId{1}, 3, 31}, {SeqId{1}, SeqId{2}, 3, 0}};
+  PlanBuilder b(view);
+  EXPECT_EQ(recall_loans(view, b), 1u);
+  EXPECT_TRUE(b.preempted(SeqId{2}));
+  for (size_t i : {0, 2}) EXPECT_TRUE(b.decode(view.running[i]));
+  EXPECT_TRUE(check_plan(view, b.take()).ok());
+  view.claims[0].called = true;
+  PlanBuilder again(view);
+  EXPECT_EQ(recall_loans(view, again), 0u);
+}
 
 // ---------------------------------------------------------------- swap_in
 

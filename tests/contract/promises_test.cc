@@ -1,0 +1,177 @@
+// Promises of every kind: what a builder plans is what the checker allows. Blocks have 16 tokens, two cells.
+#include <gtest/gtest.h>
+
+#include "contract/plan_builder.h"
+#include "contract/plan_checker.h"
+#include "fakes/views.h"
+
+namespace kvasir::test {
+namespace {
+
+constexpr uint32_t kPlenty = 1000;
+
+// Two sequences decode; the first was promised six cells more.
+View bargaining_view() {
+  View view = make_view(20, 5);
+  view.running = {decoding_seq(1, 20, 30), decoding_seq(2, 20, 30)};
+  view.running[0].promised_cells[0] = 6;
+  set_promised(view, 3);
+  return view;
+}
+
+StepPlan checked(const View& view, PlanBuilder& b) {
+  StepPlan plan = b.take();
+  const Status status = check_plan(view, plan);
+  EXPECT_TRUE(status.ok()) << status.message();
+  return plan;
+}
+
+void decode_all(const View& view, PlanBuilder& b) {
+  for (const SeqView& s : view.running) {
+    if (!b.preempted(s.id)) {
+      ASSERT_TRUE(b.decode(s));
+    }
+  }
+}
+
+TEST(Promises, OwnOnesTakeWhatNobodyNeeds) {
+  const View view = bargaining_view();
+  PlanBuilder b(view);
+  EXPECT_FALSE(b.promise_own(view.running[1], 5)) << "four cells are free";
+  EXPECT_TRUE(b.promise_own(view.running[1], 4));
+  EXPECT_EQ(b.promised(view.running[1]), 4u);
+  EXPECT_EQ(b.available_blocks(), 0);
+  decode_all(view, b);
+  EXPECT_EQ(to_string(checked(view, b)),
+            "promise 2 4 cells on device\ndecode 1 [29, 30) samples\ndecode 2 [29, 30) samples\n");
+}
+
+TEST(Promises, TheReserveIsForWhoAsksForIt) {
+  const View view = bargaining_view();
+  PlanBuilder b(view);
+  EXPECT_EQ(b.set_reserve(kPlenty), 4u) << "no more than there is";
+  EXPECT_EQ(b.available_blocks(), 0);
+  EXPECT_FALSE(b.promise_own(view.running[1], 1));
+  EXPECT_FALSE(b.draw_reserve(view.running[1], 5));
+  EXPECT_TRUE(b.draw_reserve(view.running[1], 3));
+  EXPECT_EQ(b.reserve(), 1u);
+  EXPECT_EQ(b.set_reserve(0), 0u);
+  EXPECT_TRUE(b.promise_own(view.running[0], 1));
+  decode_all(view, b);
+  EXPECT_EQ(to_string(checked(view, b)),
+            "reserve 4 cells on device\npromise 2 3 cells on device of the reserve\n"
+            "reserve 0 cells on device\npromise 1 1 cells on device\n"
+            "decode 1 [29, 30) samples\ndecode 2 [29, 30) samples\n");
+}
+
+TEST(Promises, AReserveThatTheViewShowsCanBeDrawnOn) {
+  View view = bargaining_view();
+  view.reserved_cells[0] = 2;
+  view.device.promised[0] += 2;
+  view.running[1] = decoding_seq(2, 20, 33);  // needs a block
+  view.device.spare_slabs = 8;                // six for 1, two in reserve
+  {
+    PlanBuilder b(view);
+    EXPECT_FALSE(b.decode(view.running[1]));
+    EXPECT_TRUE(b.draw_reserve(view.running[1], 2));
+    EXPECT_TRUE(b.decode(view.running[1]));
+    ASSERT_TRUE(b.decode(view.running[0]));
+    checked(view, b);
+  }
+  StepPlan plan;
+  plan.promises = {{SeqId{2}, 3, Tier::kDevice, Promise::Kind::kFromReserve}};
+  plan.failures = {{SeqId{1}, "a test"}};
+  EXPECT_EQ(check_plan(view, plan).message(), "plan: promises sequence 2 3 cells of a reserve of 2");
+}
+
+TEST(Promises, ALoanMovesWhatTheHostWasPromised) {
+  View view = bargaining_view();
+  view.waiting = {waiting_seq(3, 40)};  // three blocks, and two are free
+  PlanBuilder b(view);
+  EXPECT_FALSE(b.admit(view.waiting[0]));
+  EXPECT_FALSE(b.lend(view.running[0], view.waiting[0], 7, 40)) << "more than the host has";
+  EXPECT_TRUE(b.lend(view.running[0], view.waiting[0], 6, 40));
+  EXPECT_EQ(b.promised(view.running[0]), 0u);
+  EXPECT_EQ(b.available_blocks(), 2) << "nothing is taken from others";
+  ASSERT_TRUE(b.admit(view.waiting[0]));
+  EXPECT_EQ(b.prefill(view.waiting[0], kPlenty), 40u);
+  EXPECT_EQ(b.available_blocks(), 2);
+  decode_all(view, b);
+  EXPECT_EQ(to_string(checked(view, b)),
+            "lend 3 6 cells on device of 1, due at 40\nprefill 3 [0, 40) samples\n"
+            "decode 1 [29, 30) samples\ndecode 2 [29, 30) samples\n");
+}
+
+TEST(Promises, ALoanToWhoIsAdmittedInVainIsNone) {
+  View view = bargaining_view();
+  view.waiting = {waiting_seq(3, 40)};
+  PlanBuilder b(view);
+  ASSERT_TRUE(b.lend(view.running[0], view.waiting[0], 6, 40));
+  ASSERT_TRUE(b.admit(view.waiting[0]));
+  decode_all(view, b);
+  EXPECT_TRUE(checked(view, b).promises.empty());
+}
+
+TEST(Promises, WhatADebtorGivesUpIsKeptForItsCreditors) {
+  View view = bargaining_view();
+  view.claims = {{SeqId{2}, SeqId{1}, 3, 40}};
+  view.device.spare_slabs = 6;  // all of them 1's
+  view.waiting = {waiting_seq(3, 10)};
+  PlanBuilder b(view);
+  b.preempt_and_drop(view.running[1]);  // four cells
+  EXPECT_EQ(b.available_blocks(), 0) << "of the four cells three are the creditor's";
+  EXPECT_FALSE(b.admit(view.waiting[0]));
+  decode_all(view, b);
+  checked(view, b);
+}
+
+TEST(Promises, WhoseLoanIsDueDoesNotGoOn) {
+  View view = bargaining_view();
+  view.claims = {{SeqId{2}, SeqId{1}, 3, 30}};
+  PlanBuilder b(view);
+  decode_all(view, b);
+  EXPECT_EQ(check_plan(view, b.take()).message(),
+            "plan: sequence 2 keeps 3 cells of sequence 1, due at 30 tokens, and runs");
+  view.claims[0].due_tokens = 31;
+  PlanBuilder later(view);
+  decode_all(view, later);
+  checked(view, later);
+}
+
+TEST(Promises, WrongOnesAreFound) {
+  const View view = bargaining_view();
+  const auto with = [&](Promise p) {
+    PlanBuilder b(view);
+    decode_all(view, b);
+    StepPlan plan = b.take();
+    plan.promises = {p};
+    return check_plan(view, plan).message();
+  };
+  const auto loan = Promise::Kind::kLoan;
+  const auto release = Promise::Kind::kRelease;
+  EXPECT_EQ(with({SeqId{2}, 7, Tier::kDevice, loan, SeqId{1}, 40}),
+            "plan: lends 7 cells of the 6 promised to sequence 1");
+  EXPECT_EQ(with({SeqId{2}, 6, Tier::kDevice, loan, SeqId{1}, 30}),
+            "plan: lends cells of sequence 1 until 30 tokens, it has 30");
+  EXPECT_EQ(with({SeqId{2}, 6, Tier::kDevice, loan, SeqId{9}, 40}),
+            "plan: lends sequence 2 cells of sequence 9");
+  EXPECT_EQ(with({SeqId{2}, 6, Tier::kDevice, release, SeqId{2}, 0}),
+            "plan: promises sequence 2 what 2 releases");
+  EXPECT_EQ(with({SeqId{2}, 5}),
+            "plan: takes 1 cells of kv more than are free, idle or given up on the device tier");
+  EXPECT_EQ(with({SeqId{}, 5, Tier::kDevice, Promise::Kind::kReserve}),
+            "plan: takes 1 cells of kv more than are free, idle or given up on the device tier");
+}
+
+TEST(Promises, AnAdmissionMayAskForRoomForALength) {
+  View view = make_view(20, 6);
+  view.waiting = {waiting_seq(1, 20)};
+  PlanBuilder b(view);
+  EXPECT_FALSE(b.admit(view.waiting[0], {.total_tokens = 120}));
+  ASSERT_TRUE(b.admit(view.waiting[0], {.total_tokens = 80}));
+  b.prefill(view.waiting[0], kPlenty);
+  EXPECT_EQ(to_string(checked(view, b)), "promise 1 10 cells on device\nprefill 1 [0, 20) samples\n");
+}
+
+}  // namespace
+}  // namespace kvasir::test
