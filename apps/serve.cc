@@ -12,8 +12,10 @@
 
 #include "apps/flags.h"
 #include "apps/signals.h"
+#include "apps/slo_flag.h"
 #include "base/affinity.h"
 #include "base/log.h"
+#include "sched/registry.h"
 
 namespace kvasir {
 namespace {
@@ -55,6 +57,9 @@ Status complete_options(ServeOptions& options) {
   if (server.model_names.empty()) {
     server.model_names = {std::filesystem::path(options.runtime.model_path).stem().string()};
   }
+  KV_ASSIGN_OR_RETURN(server.slo.otherwise, parse_slo("--default-slo", options.default_slo));
+  KV_ASSIGN_OR_RETURN(server.slo.tightest, parse_slo("--tightest-slo", options.tightest_slo));
+  server.reads_priority = policy_reads_priority(options.runtime.scheduling_policy);
   server.version = KVASIR_VERSION;
   return {};
 }
@@ -126,6 +131,12 @@ void add_serve_flags(CLI::App& app, ServeOptions& options) {
                  "Key that clients must send; may be given again (default: none is asked for)")
       ->allow_extra_args(false);
   app.add_option("--api-key-file", options.api_key_file, "File with such keys, one per line");
+  app.add_option(
+      "--default-slo", options.default_slo,
+      "Latency bounds in milliseconds of requests that name none, such as 'ttft:500 tpot:50' (keys "
+      "ttft, tpot, tbt, e2el; default: none)");
+  app.add_option("--tightest-slo", options.tightest_slo,
+                 "The tightest bounds that a request may ask for; tighter ones become these (default: any)");
   app.add_option("--shutdown-timeout", options.shutdown_timeout_s,
                  "Seconds that running requests have after SIGTERM or SIGINT")
       ->capture_default_str()

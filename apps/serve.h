@@ -16,6 +16,8 @@ struct ServeOptions {
   RuntimeOptions runtime;
   ServerOptions server;
   std::string api_key_file;
+  std::string default_slo;  // as on the command line
+  std::string tightest_slo;
   double shutdown_timeout_s = 30;
 };
 

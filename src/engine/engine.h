@@ -127,6 +127,7 @@ class Engine {
   void count_hits(const Adoption& adoption);
   void publish_token(LiveRequest& live, SampledToken& sampled, Nanos now);
   void finish(LiveRequest& live, FinishReason reason, std::vector<OutputToken> tokens, std::string why);
+  void count_attainment(const LiveRequest& live, FinishReason reason, Nanos now);
   void leave_queue(LiveRequest& live);
   void refresh(LiveRequest& live, SeqView& view) const;
   void refresh_waiting(SeqId id);

@@ -33,6 +33,7 @@ struct LiveRequest {
   uint32_t prompt_tokens = 0;
   uint32_t max_total_tokens = 0;
   uint32_t generated = 0;
+  uint32_t late_gaps = 0;           // between its tokens, beyond its bound on them
   uint32_t sampling_in_flight = 0;  // sampling rows in steps that have not ended
   uint32_t in_flight = 0;           // steps in flight with rows of it
   uint32_t preemptions = 0;

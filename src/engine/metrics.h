@@ -7,6 +7,7 @@
 
 #include "base/histogram.h"
 #include "contract/link.h"
+#include "engine/attainment.h"
 
 namespace kvasir {
 
@@ -101,6 +102,13 @@ struct EngineMetrics {
   std::atomic<uint64_t> prefix_cache_hits{0};     // tokens
   // Of those, by the slowest tier on which a layer group of their block lay.
   std::array<std::atomic<uint64_t>, kTiers> prefix_cache_hits_by_tier{};
+  // Requests that ended with such a bound, by SloKind, and those of them that met it; those with any, and
+  // those that met all they had. One that failed met none; one that its client cancelled does not count.
+  struct Attainment {
+    std::atomic<uint64_t> requests{0}, attained{0};
+  };
+  std::array<Attainment, kSloKinds.size()> slo;
+  Attainment goodput;
   std::atomic<uint64_t> steps{0};
   std::array<std::atomic<uint64_t>, 4> finished{};  // by FinishReason
   // Seconds that the engine's thread spent in each phase of its loop.

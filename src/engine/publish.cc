@@ -76,6 +76,8 @@ void Engine::publish_token(LiveRequest& live, SampledToken& sampled, Nanos now) 
     metrics_.request_prefill_time.observe(to_seconds(now - live.first_run));
   } else {
     metrics_.inter_token_latency.observe(to_seconds(now - live.last_token));
+    const Nanos bound = Nanos{live.slo.tbt_ms} * kNanosPerMilli;
+    if (bound > 0 && now - live.last_token > bound) ++live.late_gaps;
   }
   live.last_token = now;
 
@@ -91,6 +93,25 @@ void Engine::publish_token(LiveRequest& live, SampledToken& sampled, Nanos now) 
     event.cached_prompt_tokens = live.cached_prompt_tokens;
     live.sink->on_output(std::move(event));
   }
+}
+
+void Engine::count_attainment(const LiveRequest& live, FinishReason reason, Nanos now) {
+  if (!live.slo.any() || reason == FinishReason::kAbort) return;
+  const bool failed = reason == FinishReason::kError || live.generated == 0;
+  const RequestLatency latency = {live.first_token - live.arrival, now - live.arrival,
+                                  live.last_token - live.first_token,
+                                  live.generated == 0 ? 0 : live.generated - 1, live.late_gaps};
+  bool good = !failed;
+  for (SloKind kind : kSloKinds) {
+    const std::optional<bool> met = attained(kind, live.slo, latency);
+    if (!met) continue;
+    EngineMetrics::Attainment& count = metrics_.slo[static_cast<size_t>(kind)];
+    ++count.requests;
+    if (*met && !failed) ++count.attained;
+    good = good && *met;
+  }
+  ++metrics_.goodput.requests;
+  if (good) ++metrics_.goodput.attained;
 }
 
 void Engine::finish(LiveRequest& live, FinishReason reason, std::vector<OutputToken> tokens,
@@ -111,6 +132,7 @@ void Engine::finish(LiveRequest& live, FinishReason reason, std::vector<OutputTo
                                              (live.generated - 1));
     }
   }
+  count_attainment(live, reason, now);
   cache_.remove_sequence(live.id);
   if (live.queued) leave_queue(live);
   const std::shared_ptr<OutputSink> sink = std::move(live.sink);

@@ -33,6 +33,10 @@ Result<std::unique_ptr<Policy>> make_policy(std::string_view policy_name) {
                fmt::join(policy_names(), ", "));
 }
 
+bool policy_reads_priority(std::string_view policy_name) {
+  return policy_name == "priority";
+}
+
 std::vector<std::string> policy_names() {
   std::vector<std::string> out;
   for (const Entry& entry : kPolicies) out.emplace_back(entry.name);

@@ -14,6 +14,9 @@ namespace kvasir {
 // kNotFound names the policies that there are.
 Result<std::unique_ptr<Policy>> make_policy(std::string_view policy_name);
 
+// Whether SeqView::priority changes what it plans.
+bool policy_reads_priority(std::string_view policy_name);
+
 // With their aliases, in alphabetical order.
 std::vector<std::string> policy_names();
 

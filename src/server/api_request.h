@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "contract/slo.h"
 #include "contract/step.h"
 
 namespace kvasir {
@@ -37,6 +38,10 @@ struct ApiRequest {
   std::vector<Token> stop_token_ids;
   bool ignore_eos = false;
   std::string cache_salt;
+  int32_t priority = 0;               // lower runs first
+  Slo slo;                            // as asked
+  uint32_t forced_output_tokens = 0;  // the output ends with exactly so many; 0: by itself
+  uint32_t output_tokens_hint = 0;
 };
 
 }  // namespace kvasir

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "server/auth.h"
 #include "server/endpoints.h"
+#include "server/slo_fields.h"
 
 namespace kvasir {
 namespace {
@@ -237,9 +238,10 @@ bool Connection::early_refusal() {
     context_->counters->requests_refused.fetch_add(1, std::memory_order_relaxed);
     answer = error_response(*e);
   } else {
+    header_slo_ = {};
     for (const auto& header : request) {
-      if (auto unsupported = unsupported_header(view(header.name_string()))) {
-        answer = error_response(*unsupported);
+      if (auto wrong = read_slo_header(view(header.name_string()), view(header.value()), header_slo_)) {
+        answer = error_response(*wrong);
         break;
       }
     }

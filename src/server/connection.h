@@ -19,6 +19,7 @@
 #include <string>
 #include <variant>
 
+#include "contract/slo.h"
 #include "server/arriving_body.h"
 #include "server/generation.h"
 #include "server/http_message.h"
@@ -117,6 +118,7 @@ class Connection final : public ResponseChannel, public std::enable_shared_from_
   // The exchange in progress.
   Route route_;
   ExchangeInfo info_;
+  Slo header_slo_;  // what the headers ask for
   Answer answer_ = Answer::kNone;
   BodyReservation body_;     // until a job takes it over
   bool counted_ = false;     // among the requests that wait_idle() waits for

@@ -27,15 +27,25 @@ struct Connection::Job {
 
 namespace {
 
+ApiError priority_not_read() {
+  ApiError e = bad_field("priority",
+                         "'priority' is not read by this server's scheduling policy; leave it out, or serve "
+                         "with --scheduling-policy priority");
+  e.code = "unsupported_parameter";
+  return e;
+}
+
 // On a worker's thread: of the context, only what never changes.
 std::variant<PreparedRequest, ApiError> prepare(const ServerContext& context, const ModelService& service,
-                                                ApiKind kind, std::string body,
+                                                ApiKind kind, std::string body, const Slo& header_slo,
                                                 const std::atomic<bool>& abandoned) {
   auto parsed = parse_request(kind, body);
   body = {};
   if (auto* e = std::get_if<ApiError>(&parsed)) return std::move(*e);
   auto& request = std::get<ApiRequest>(parsed);
   if (auto e = unknown_model(context, request.model)) return *std::move(e);
+  if (request.priority != 0 && !context.options.reads_priority) return priority_not_read();
+  request.slo = context.options.slo.resolve(request.slo, header_slo);
   return prepare_request(service, std::move(request), &abandoned);
 }
 
@@ -75,20 +85,20 @@ void Connection::generate() {
   const ApiKind kind = route_.endpoint == Endpoint::kChat ? ApiKind::kChat : ApiKind::kCompletion;
   const uint64_t bytes = job_->body.size();
   const std::weak_ptr<Job> waiting = job_;
-  context_->run_on_worker(
-      bytes, [waiting, kind, context = context_, service = context_->service, weak = weak_from_this()] {
-        const std::shared_ptr<Job> job = waiting.lock();
-        if (!job) return;
-        try {
-          job->outcome.emplace(prepare(*context, *service, kind, std::move(job->body), job->abandoned));
-        } catch (const std::exception& e) {
-          log_error("a request could not be prepared: {}", e.what());
-        }
-        hand_back(*context, [weak, job] {
-          const auto self = weak.lock();
-          if (self) self->guarded([&] { self->on_prepared(*job); });
-        });
-      });
+  context_->run_on_worker(bytes, [waiting, kind, slo = header_slo_, context = context_,
+                                  service = context_->service, weak = weak_from_this()] {
+    const std::shared_ptr<Job> job = waiting.lock();
+    if (!job) return;
+    try {
+      job->outcome.emplace(prepare(*context, *service, kind, std::move(job->body), slo, job->abandoned));
+    } catch (const std::exception& e) {
+      log_error("a request could not be prepared: {}", e.what());
+    }
+    hand_back(*context, [weak, job] {
+      const auto self = weak.lock();
+      if (self) self->guarded([&] { self->on_prepared(*job); });
+    });
+  });
 }
 
 void Connection::on_prepared(Job& job) {

@@ -65,18 +65,6 @@ std::optional<ApiError> unknown_model(const ServerContext& context, const std::s
   return e;
 }
 
-std::optional<ApiError> unsupported_header(std::string_view name) {
-  std::string lower(name);
-  std::transform(lower.begin(), lower.end(), lower.begin(),
-                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
-  if (!lower.starts_with("x-slo-") && !lower.starts_with("x-llm-d-slo-")) return std::nullopt;
-  ApiError e = bad_field(
-      lower,
-      fmt::format("the header '{}' is not supported: no policy reads it yet; leave it out", quoted(lower)));
-  e.code = "unsupported_parameter";
-  return e;
-}
-
 HttpResponse simple_answer(const ServerContext& context, const Route& route, std::string_view method,
                            std::string_view target) {
   const uint32_t max_model_len = context.service ? context.service->backend->max_model_len() : 0;

@@ -17,9 +17,6 @@ HttpResponse simple_answer(const ServerContext& context, const Route& route, std
 // Why a request that generates cannot be taken now: loading or draining.
 std::optional<ApiError> not_ready(const ServerContext& context);
 
-// 400 for a header that asks for what is not done here, such as x-slo-ttft-ms; any case.
-std::optional<ApiError> unsupported_header(std::string_view name);
-
 // 404 unless `model` is empty or one of those that are served.
 std::optional<ApiError> unknown_model(const ServerContext& context, const std::string& model);
 

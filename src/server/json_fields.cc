@@ -140,7 +140,11 @@ std::optional<std::string> JsonFields::string(const char* field) {
 }
 
 void JsonFields::fail(const char* field, std::string message) {
-  if (!error_) error_ = bad_field(field, std::move(message));
+  fail(bad_field(field, std::move(message)));
+}
+
+void JsonFields::fail(ApiError error) {
+  if (!error_) error_ = std::move(error);
 }
 
 }  // namespace kvasir

@@ -39,6 +39,7 @@ class JsonFields {
   std::optional<std::string> string(const char* field);
 
   void fail(const char* field, std::string message);
+  void fail(ApiError error);
   const std::optional<ApiError>& error() const { return error_; }
 
  private:

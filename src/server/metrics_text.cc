@@ -116,6 +116,25 @@ void add_tiers(Page& page, const EngineMetrics& m) {
              "Memory of the device through which layers pass that have no place in its tier.");
 }
 
+void add_slos(Page& page, const EngineMetrics& m) {
+  page.head(
+      "slo_requests_total", "counter",
+      "Requests that ended and had a bound of that kind. p99_tbt and every_tbt are two readings of one.");
+  for (SloKind kind : kSloKinds) {
+    page.sample("slo_requests_total", m.slo[static_cast<size_t>(kind)].requests.load(),
+                fmt::format(",slo=\"{}\"", name(kind)));
+  }
+  page.head("slo_attained_total", "counter", "Those of them that met it.");
+  for (SloKind kind : kSloKinds) {
+    page.sample("slo_attained_total", m.slo[static_cast<size_t>(kind)].attained.load(),
+                fmt::format(",slo=\"{}\"", name(kind)));
+  }
+  page.counter("requests_with_slo_total", m.goodput.requests.load(),
+               "Requests that ended and had any bound.");
+  page.counter("good_requests_total", m.goodput.attained.load(),
+               "Those of them that met all they had; its rate is the goodput.");
+}
+
 // Nothing where there is no link.
 void add_link(Page& page, const EngineMetrics& m) {
   const LinkMetrics& link = m.link;
@@ -257,6 +276,7 @@ std::string metrics_text(const EngineMetrics* engine, const HttpCounters& http, 
   if (engine != nullptr) {
     add_gauges(page, *engine);
     add_tiers(page, *engine);
+    add_slos(page, *engine);
     add_link(page, *engine);
     add_disk(page, *engine);
     page.head("cache_config_info", "gauge", "How the cache is set up.");

@@ -115,12 +115,35 @@ GenerationRequest base_generation(const Tokenizer& tokenizer, const ApiRequest& 
     if (tokenizer.eot() && tokenizer.eot() != tokenizer.eos()) g.stop_tokens.push_back(*tokenizer.eot());
   }
   g.cache_salt = request.cache_salt;
+  g.priority = request.priority;
+  g.slo = request.slo;
+  g.output_tokens_hint = request.output_tokens_hint;
   return g;
 }
 
-std::optional<ApiError> add_generation(const ApiRequest& request, const GenerationRequest& base,
-                                       std::vector<Token> prompt, uint32_t max_model_len,
-                                       std::vector<GenerationRequest>& out) {
+// The sampler alone ends the output: for all others it ends by itself, some day.
+std::optional<ApiError> force_length(const Tokenizer& tokenizer, const ApiRequest& request, uint32_t room,
+                                     GenerationRequest& g) {
+  const uint32_t tokens = request.forced_output_tokens;
+  if (tokens == 0) return std::nullopt;
+  const std::optional<Token> end = tokenizer.eos() ? tokenizer.eos() : tokenizer.eot();
+  if (!end)
+    return bad_field("forced_output_tokens",
+                     "'forced_output_tokens': the model has no token that ends an output");
+  if (tokens > room) {
+    return bad_field("forced_output_tokens",
+                     fmt::format("'forced_output_tokens' is {}, but at most {} fit", tokens, room));
+  }
+  g.sampling.forced_end = static_cast<uint32_t>(g.prompt.size()) + tokens - 1;
+  g.sampling.end_token = *end;
+  g.stop_tokens = {*end};
+  if (!request.max_tokens) g.max_tokens = room;
+  return std::nullopt;
+}
+
+std::optional<ApiError> add_generation(const Tokenizer& tokenizer, const ApiRequest& request,
+                                       const GenerationRequest& base, std::vector<Token> prompt,
+                                       uint32_t max_model_len, std::vector<GenerationRequest>& out) {
   const char* field = prompt_field(request.kind);
   if (prompt.empty()) return bad_field(field, "the prompt is empty");
   if (prompt.size() >= max_model_len) {
@@ -143,6 +166,7 @@ std::optional<ApiError> add_generation(const ApiRequest& request, const Generati
   GenerationRequest g = base;
   g.prompt = std::move(prompt);
   g.max_tokens = std::min(room, request.max_tokens.value_or(request.default_max_tokens));
+  if (auto e = force_length(tokenizer, request, room, g)) return e;
   // Choices of one request differ, unless their client wants to see the same again.
   g.sampling.seed = request.seed ? *request.seed : random_seed();
   out.push_back(std::move(g));
@@ -175,8 +199,8 @@ std::variant<PreparedRequest, ApiError> prepare_request(const ModelService& serv
   PreparedRequest prepared;
   const auto add = [&](std::variant<std::vector<Token>, ApiError> tokens) -> std::optional<ApiError> {
     if (auto* e = std::get_if<ApiError>(&tokens)) return std::move(*e);
-    return add_generation(request, base, std::get<std::vector<Token>>(std::move(tokens)), max_model_len,
-                          prepared.generations);
+    return add_generation(tokenizer, request, base, std::get<std::vector<Token>>(std::move(tokens)),
+                          max_model_len, prepared.generations);
   };
   if (request.kind == ApiKind::kChat) {
     if (auto e = add(encoder.chat(request.messages))) return *std::move(e);

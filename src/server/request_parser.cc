@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "server/json_fields.h"
+#include "server/slo_fields.h"
 #include "server/unsupported_fields.h"
 
 namespace kvasir {
@@ -114,6 +115,14 @@ void read_common(JsonFields& fields, ApiRequest& request) {
   if (const auto max = fields.integer("max_tokens", 1, INT32_MAX)) {
     request.max_tokens = static_cast<uint32_t>(*max);
   }
+  request.priority = static_cast<int32_t>(fields.integer("priority", INT32_MIN, INT32_MAX).value_or(0));
+  if (const json* slo = fields.find("slo")) {
+    if (auto e = read_slo_field(*slo, request.slo)) fields.fail(*std::move(e));
+  }
+  request.forced_output_tokens =
+      static_cast<uint32_t>(fields.integer("forced_output_tokens", 1, INT32_MAX).value_or(0));
+  request.output_tokens_hint =
+      static_cast<uint32_t>(fields.integer("output_tokens_hint", 1, INT32_MAX).value_or(0));
 }
 
 std::string at(size_t index, const char* field) {

@@ -14,6 +14,7 @@
 #include "base/status.h"
 #include "server/generation.h"
 #include "server/prompt.h"
+#include "server/slo_fields.h"
 
 namespace kvasir {
 
@@ -40,6 +41,8 @@ struct ServerOptions {
   std::vector<std::string> model_names;  // at least one; answers carry the first
   std::vector<std::string> api_keys;     // empty: no key is asked for
   std::string version;
+  SloPolicy slo;
+  bool reads_priority = false;  // the scheduling policy does; else a request that has one is refused
   HttpLimits limits;
 };
 

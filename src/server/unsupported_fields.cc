@@ -83,8 +83,6 @@ constexpr Rule kRules[] = {
     {"echo", off, kBoth},
     {"best_of", one, kBoth},
     // Those of other servers that speak this interface.
-    {"priority", zero, kBoth},  // no policy reads it yet
-    {"slo", never, kBoth},
     {"add_special_tokens", off, kChatOnly},
     {"add_special_tokens", on, kCompletionOnly},
     {"detokenize", on, kBoth},

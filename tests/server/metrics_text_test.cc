@@ -52,6 +52,27 @@ TEST(MetricsText, EveryPromisedNameWithItsType) {
   EXPECT_TRUE(has_line(text, "kvasir:cache_config_info{model_name=\"m\",block_size=\"64\"} 1"));
 }
 
+TEST(MetricsText, AttainmentByItsKind) {
+  EngineMetrics m;
+  m.slo[static_cast<size_t>(SloKind::kP99Tbt)].requests = 7;
+  m.slo[static_cast<size_t>(SloKind::kP99Tbt)].attained = 5;
+  m.goodput.requests = 9;
+  m.goodput.attained = 4;
+  m.tokens_projected = 11;
+  m.tokens_computed_again = 12;
+  const std::string text = page(m, HttpCounters());
+  for (const char* line :
+       {"slo_requests_total{model_name=\"m\",slo=\"p99_tbt\"} 7",
+        "slo_attained_total{model_name=\"m\",slo=\"p99_tbt\"} 5",
+        "slo_attained_total{model_name=\"m\",slo=\"every_tbt\"} 0",
+        "slo_requests_total{model_name=\"m\",slo=\"mean_tpot\"} 0",
+        "requests_with_slo_total{model_name=\"m\"} 9", "good_requests_total{model_name=\"m\"} 4",
+        "kv_tokens_projected_total{model_name=\"m\"} 11",
+        "kv_tokens_computed_again_total{model_name=\"m\"} 12"}) {
+    EXPECT_TRUE(has_line(text, std::string("kvasir:") + line)) << line;
+  }
+}
+
 TEST(MetricsText, TheDiskIsShownWhereThereIsOne) {
   EngineMetrics m;
   const HttpCounters http;
