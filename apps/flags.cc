@@ -83,8 +83,9 @@ void add_batch_flags(CLI::App& app, RuntimeOptions& o) {
                  "Longest prompt and output of one request, in tokens (default: what model and cache allow)");
   app.add_option("--max-num-seqs", o.max_num_seqs, "Requests that run at once, at the most")
       ->capture_default_str();
-  app.add_option("--max-num-batched-tokens", o.max_num_batched_tokens, "Tokens of one step, at the most")
-      ->capture_default_str();
+  app.add_option(
+      "--max-num-batched-tokens", o.max_num_batched_tokens,
+      "Tokens of one step, at the most (default: 512, or 2048 where the policy takes whole prompts)");
   app.add_option("--long-prefill-token-threshold", o.long_prefill_token_threshold,
                  "Tokens of one prompt in one step, at the most (default: no bound of its own)");
   app.add_option("--max-decode-stall-ms", o.max_decode_stall_ms,
@@ -96,6 +97,10 @@ void add_batch_flags(CLI::App& app, RuntimeOptions& o) {
   app.add_option("--max-num-queued-reqs", o.max_num_queued_reqs,
                  "Requests that may wait; further ones are refused with 503")
       ->capture_default_str();
+  app.add_flag(
+      "--refuse-late,!--no-refuse-late", o.refuse_late,
+      "Refuse with 503 a request that would spend more than a quarter of its TTFT bound in the queue, by the "
+      "queue's pace so far (default: off)");
   app.add_option("--max-num-queued-tokens", o.max_num_queued_tokens,
                  "Prompt tokens that may wait (default: no bound)");
   app.add_option("--scheduling-policy", o.scheduling_policy,
@@ -138,6 +143,22 @@ void add_runtime_flags(CLI::App& app, RuntimeOptions& o) {
   app.add_option("--chat-template", o.chat_template_path,
                  "File with a Jinja chat template (default: the model's own)");
   app.add_option("--log-plans", o.log_plans, "File that gets one line of JSON per step (default: none)");
+}
+
+void add_belief_flags(CLI::App& app, BeliefOptions& o) {
+  o.used = true;
+  app.add_option("--cost-profile", o.cost_profile,
+                 "File that `kvasir profile` has written (default: that of this machine, model and flags, if "
+                 "there is one)");
+  app.add_option(
+         "--length-predictor", o.length_predictor,
+         "Who predicts output lengths: online (learns from those that end), constant:N tokens, or oracle "
+         "(believes what requests say)")
+      ->capture_default_str();
+  app.add_option(
+      "--length-predictor-file", o.length_predictor_file,
+      "File with what the predictor has learnt: read at the start if it exists, and written at the "
+      "end (default: none)");
 }
 
 void add_environment(CLI::App& app) {

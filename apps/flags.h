@@ -19,6 +19,9 @@ void add_pinning_flag(CLI::App& app, Pinning& pinning);
 // How the model runs: threads, cache, batches, policy. `options` must live as long as `app` parses.
 void add_runtime_flags(CLI::App& app, RuntimeOptions& options);
 
+// What policies are told of costs and lengths; they are told it then.
+void add_belief_flags(CLI::App& app, BeliefOptions& options);
+
 // Gives every flag of `app` its variable: --max-num-seqs is KVASIR_MAX_NUM_SEQS. The command line wins.
 void add_environment(CLI::App& app);
 

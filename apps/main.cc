@@ -10,6 +10,7 @@
 #include "apps/flags.h"
 #include "apps/generate.h"
 #include "apps/inspect.h"
+#include "apps/profile.h"
 #include "apps/replay.h"
 #include "apps/serve.h"
 #include "bench/bench.h"
@@ -52,12 +53,18 @@ int run(int argc, char** argv) {
   add_replay_flags(*replay_app, replay);
   replay_app->callback([&] { chosen = [&] { return run_replay(replay); }; });
 
+  ProfileOptions profile;
+  CLI::App* profile_app = app.add_subcommand(
+      "profile", "Measure what steps and transfers cost here, for the scheduling policies of serve");
+  add_profile_flags(*profile_app, profile);
+  profile_app->callback([&] { chosen = [&] { return run_profile(profile); }; });
+
   std::string inspected;
   CLI::App* inspect_app = app.add_subcommand("inspect", "Describe a model file");
   add_model_flag(*inspect_app, inspected);
   inspect_app->callback([&] { chosen = [&] { return run_inspect(inspected); }; });
 
-  for (CLI::App* subcommand : {serve_app, generate_app}) {
+  for (CLI::App* subcommand : {serve_app, generate_app, profile_app}) {
     add_environment(*subcommand);
     subcommand->footer(
         "Each flag may also be given by the environment: --max-num-seqs as KVASIR_MAX_NUM_SEQS.");

@@ -8,12 +8,13 @@
 #include <thread>
 #include <utility>
 
+#include "apps/beliefs.h"
+#include "apps/runtime_parts.h"
 #include "apps/tier_sizes.h"
 #include "base/log.h"
 #include "base/units.h"
 #include "cache/disk_file.h"
 #include "cache/memory_link.h"
-#include "contract/numerics_id.h"
 #include "exec/cpu/cpu_executor.h"
 #include "model/model_file.h"
 #include "model/packed_model.h"
@@ -47,76 +48,14 @@ Result<std::string> read_file(const std::string& path) {
   return text.str();
 }
 
-Result<ops::KvType> kv_type_from(const std::string& text) {
-  for (ops::KvType type : ops::kKvTypes) {
-    if (text == ops::kv_type_name(type)) return type;
-  }
-  return error(ErrorCode::kInvalidArgument, "--kv-cache-dtype {}: there are bf16, f32 and q8_0", text);
-}
-
-Result<ops::ActivationMode> activation_from(const std::string& text) {
-  for (ops::ActivationMode mode : {ops::ActivationMode::kAuto, ops::ActivationMode::kF32}) {
-    if (text == ops::activation_mode_name(mode)) return mode;
-  }
-  return error(ErrorCode::kInvalidArgument, "--activation-type {}: there are auto and f32", text);
-}
-
-Status check_limits(const RuntimeOptions& options) {
-  if (options.max_num_batched_tokens < options.max_num_seqs) {
-    return error(
-        ErrorCode::kInvalidArgument,
-        "--max-num-batched-tokens {} is less than --max-num-seqs {}: every running sequence needs a token "
-        "of the budget; raise the one or lower the other",
-        options.max_num_batched_tokens, options.max_num_seqs);
-  }
-  if (options.max_num_seqs == 0 || options.max_num_queued_reqs == 0) {
-    return error(ErrorCode::kInvalidArgument, "--max-num-seqs and --max-num-queued-reqs must be at least 1");
-  }
-  if (options.kv_offloading_bytes == 0 && options.link_gbytes_per_s > 0) {
-    return error(ErrorCode::kInvalidArgument,
-                 "--link-gbytes-per-s {}: there is no host tier to link; give --kv-offloading-size, too",
-                 options.link_gbytes_per_s);
-  }
-  if (options.kv_offloading_dir.empty() != (options.kv_offloading_disk_bytes == 0)) {
-    return error(ErrorCode::kInvalidArgument,
-                 "--kv-offloading-dir '{}' and --kv-offloading-disk-size {}: a disk tier needs both, a "
-                 "directory and a size",
-                 options.kv_offloading_dir, format_bytes(options.kv_offloading_disk_bytes));
-  }
-  return {};
-}
-
-Result<CacheGeometry> make_geometry(const RuntimeOptions& options, const ModelConfig& config,
-                                    ops::KvType kv_type) {
-  CacheGeometry geometry;
-  geometry.block_tokens = options.block_size;
-  if (options.block_size < 16 || options.block_size % 16 != 0 || 256 % options.block_size != 0) {
-    return error(ErrorCode::kInvalidArgument, "--block-size {}: there are 16, 32, 64, 128 and 256",
-                 options.block_size);
-  }
-  geometry.layers = static_cast<uint32_t>(config.layers);
-  // Copies move by layer groups: with a second tier, a layer each.
-  const bool tiers = options.kv_offloading_bytes + options.kv_offloading_disk_bytes > 0;
-  const uint32_t usual = tiers ? 1 : geometry.layers;
-  geometry.layers_per_group = options.kv_layer_group == 0 ? usual : options.kv_layer_group;
-  if (geometry.layers_per_group > geometry.layers || geometry.groups() > kMaxLayerGroups) {
-    return error(ErrorCode::kInvalidArgument,
-                 "--kv-layer-group {}: the model has {} layers, and there can be {} groups",
-                 options.kv_layer_group, geometry.layers, kMaxLayerGroups);
-  }
-  geometry.kv_plane_bytes_per_token_layer = config.kv_plane_bytes_per_token_layer(kv_type);
-  // No policy that can be named keeps X or H, so tiers have no frames for them.
-  return geometry;
-}
-
 // All but the tiers' sizes and what follows from them.
 EngineOptions engine_options(const RuntimeOptions& options) {
   EngineOptions engine;
-  engine.limits = {options.max_num_seqs, options.max_num_batched_tokens,
-                   options.long_prefill_token_threshold};
+  engine.limits = {options.max_num_seqs, batched_tokens(options), options.long_prefill_token_threshold};
   engine.max_decode_stall = from_seconds(options.max_decode_stall_ms / 1e3);
   engine.max_num_queued_reqs = options.max_num_queued_reqs;
   engine.max_num_queued_tokens = options.max_num_queued_tokens;
+  engine.refuse_late = options.refuse_late;
   engine.cache.prefix_caching = options.enable_prefix_caching;
   return engine;
 }
@@ -126,13 +65,6 @@ std::string link_report(const RuntimeOptions& options) {
   if (options.kv_offloading_bytes == 0) return "";
   if (options.link_gbytes_per_s == 0) return ", link as fast as the machine";
   return fmt::format(", emulated link of {} GB/s", options.link_gbytes_per_s);
-}
-
-// What decides how large the pieces are and how they lie: a file that was written with another is not read.
-std::string geometry_name(const CacheGeometry& g) {
-  return fmt::format("block_tokens={} layers={} layers_per_group={} kv={} x={} h={}", g.block_tokens,
-                     g.layers, g.layers_per_group, g.kv_plane_bytes_per_token_layer,
-                     g.x_bytes_per_token_layer, g.h_bytes_per_token);
 }
 
 // Members are destroyed in reverse: the engine first, then what runs its steps and moves its bytes, and the
@@ -154,6 +86,7 @@ class CpuRuntime final : public Runtime {
   Status map_tiers(const RuntimeOptions& options, const CacheOptions& cache);
   Status open_disk(const RuntimeOptions& options, const CacheOptions& cache);
   void restore_prefixes();
+  Status make_beliefs(const RuntimeOptions& options, const std::string& numerics_id);
   Status make_executor(const RuntimeOptions& options, const Decoder::Options& decoder,
                        const CacheGeometry& geometry);
   void log_start(const RuntimeOptions& options) const;
@@ -169,6 +102,9 @@ class CpuRuntime final : public Runtime {
   std::unique_ptr<MemoryLink> link_;  // null: there is no tier but the device's
   std::unique_ptr<CpuExecutor> executor_;
   std::unique_ptr<PlanLog> plan_log_;
+  std::unique_ptr<LengthPredictor> lengths_;  // null: nothing is believed of lengths
+  std::string lengths_file_;                  // "": not kept
+  std::unique_ptr<CostBeliefs> costs_;        // null: nor of costs
   std::unique_ptr<Engine> engine_;
   std::string link_report_;
 };
@@ -205,12 +141,7 @@ Status CpuRuntime::load_weights(const Decoder::Options& decoder, EngineOptions& 
   KV_ASSIGN_OR_RETURN(packed_,
                       PackedModel::make(*file_, static_cast<uint32_t>(file_->config().context_length)));
   file_->release_pages();
-  NumericsId numerics;
-  numerics.arithmetic = "fma";
-  numerics.weight_types = packed_->weight_types();
-  numerics.activation_type = packed_->activation_types(decoder.activation);
-  numerics.kv_type = ops::kv_type_name(decoder.kv_type);
-  engine.cache.numerics_id = numerics.to_string();
+  engine.cache.numerics_id = numerics_of(*packed_, decoder.activation, decoder.kv_type);
   return {};
 }
 
@@ -262,6 +193,10 @@ void CpuRuntime::restore_prefixes() {
 }
 
 CpuRuntime::~CpuRuntime() {
+  if (engine_ && lengths_ && !lengths_file_.empty()) {
+    engine_->stop();
+    save_predictor(*lengths_, vocabulary_id(*tokenizer_), lengths_file_);
+  }
   if (!disk_) return;
   std::vector<DiskEntry> entries = disk_->load();  // where the start failed, those from before
   if (engine_) {
@@ -280,12 +215,22 @@ CpuRuntime::~CpuRuntime() {
   log_info("{}: keeps {} copies for the next start", disk_->path(), entries.size());
 }
 
+Status CpuRuntime::make_beliefs(const RuntimeOptions& options, const std::string& numerics_id) {
+  KV_ASSIGN_OR_RETURN(lengths_, load_predictor(options.beliefs, vocabulary_id(*tokenizer_)));
+  lengths_file_ = options.beliefs.length_predictor_file;
+  const CostFingerprint here = cost_fingerprint(options, *packed_, numerics_id);
+  KV_ASSIGN_OR_RETURN(const CostModel costs, costs_to_begin_with(options.beliefs, here));
+  costs_ = std::make_unique<CostBeliefs>(CostLearner(costs), CostBeliefs::Learns::kOnThread,
+                                         cpu_shares(options).others);
+  return {};
+}
+
 Status CpuRuntime::make_executor(const RuntimeOptions& options, const Decoder::Options& decoder,
                                  const CacheGeometry& geometry) {
   executor_ = std::make_unique<CpuExecutor>(*packed_, ops::kernels_for(ops::detect_isa()), geometry, decoder,
                                             device_.data(), compute_threads(options), clock_,
                                             cpu_shares(options).team, link_.get());
-  KV_RETURN_IF_ERROR(executor_->reserve(options.max_num_batched_tokens));
+  KV_RETURN_IF_ERROR(executor_->reserve(batched_tokens(options)));
   if (options.tap) executor_->set_tap(options.tap);
   return {};
 }
@@ -311,8 +256,9 @@ Status CpuRuntime::load(const RuntimeOptions& options) {
   }
   KV_RETURN_IF_ERROR(map_tiers(options, engine.cache));
   KV_RETURN_IF_ERROR(make_executor(options, decoder, engine.cache.geometry));
-  engine_ =
-      std::make_unique<Engine>(engine, std::move(policy), *executor_, clock_, plan_log_.get(), link_.get());
+  if (options.beliefs.used) KV_RETURN_IF_ERROR(make_beliefs(options, engine.cache.numerics_id));
+  engine_ = std::make_unique<Engine>(engine, std::move(policy), *executor_, clock_, plan_log_.get(),
+                                     link_.get(), Beliefs{costs_.get(), lengths_.get()});
   log_start(options);
   if (disk_) restore_prefixes();
   return {};
@@ -359,6 +305,11 @@ std::string CpuRuntime::memory_report() const {
 }
 
 }  // namespace
+
+uint32_t batched_tokens(const RuntimeOptions& options) {
+  if (options.max_num_batched_tokens > 0) return options.max_num_batched_tokens;
+  return policy_takes_whole_prompts(options.scheduling_policy) ? 2048 : 512;
+}
 
 int compute_threads(const RuntimeOptions& options) {
   if (options.threads > 0) return options.threads;

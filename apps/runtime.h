@@ -14,6 +14,14 @@
 
 namespace kvasir {
 
+// What policies are told of costs and lengths.
+struct BeliefOptions {
+  bool used = false;                        // else they are told nothing
+  std::string cost_profile;                 // a file; empty: that of the machine, model and settings
+  std::string length_predictor = "online";  // see sched/beliefs/length_predictors.h
+  std::string length_predictor_file;        // loaded at the start, saved at the end; empty: none
+};
+
 struct RuntimeOptions {
   std::string model_path;
   int threads = 0;                   // compute threads; 0: see compute_threads()
@@ -31,21 +39,28 @@ struct RuntimeOptions {
   uint32_t kv_layer_group = 0;          // layers per frame; 0: all, or 1 with a slower tier
   uint32_t max_model_len = 0;           // tokens; 0: what the model and the cache allow
   uint32_t max_num_seqs = 256;
-  uint32_t max_num_batched_tokens = 512;
+  uint32_t max_num_batched_tokens = 0;        // 0: what suits the policy, see batched_tokens()
   uint32_t long_prefill_token_threshold = 0;  // 0: no bound of its own
   double max_decode_stall_ms = 1000;          // see EngineOptions::max_decode_stall
   uint32_t max_num_queued_reqs = 1024;
   uint64_t max_num_queued_tokens = 0;  // 0: no bound
+  bool refuse_late = false;            // see EngineOptions::refuse_late
   bool enable_prefix_caching = true;
   std::string scheduling_policy = "sarathi";
   std::string activation_type = "auto";  // auto: int8 for quantised weights, bf16 for BF16; f32
   std::string log_plans;                 // a file for the plan log; empty: none
   std::string chat_template_path;        // empty: the model's own
 
+  BeliefOptions beliefs;
+
   // Evaluation only: sees logits, of every row if `tap_all_rows`, on a thread of the executor's.
   LogitsTap tap;
   bool tap_all_rows = false;
 };
+
+// The budget of a step's tokens: as asked for, else 512, or 2,048 where the policy takes whole prompts (vLLM
+// 0.5's default for them is the greater of that and the model's length; a longer prompt goes alone here).
+uint32_t batched_tokens(const RuntimeOptions& options);
 
 // How many threads compute: as asked for, else one per core, one core being left to everything else where
 // there are more than two.

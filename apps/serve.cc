@@ -121,6 +121,7 @@ Status serve(ServeOptions& options) {
 
 void add_serve_flags(CLI::App& app, ServeOptions& options) {
   add_runtime_flags(app, options.runtime);
+  add_belief_flags(app, options.runtime.beliefs);
   ServerOptions& server = options.server;
   app.add_option("--host", server.host, "Address to listen on; 0.0.0.0: every one")->capture_default_str();
   app.add_option("--port", server.port, "Port to listen on; 0: any free one")->capture_default_str();

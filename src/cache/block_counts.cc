@@ -8,14 +8,18 @@ namespace kvasir {
 // Counts the block again, for its owners and for what is coming.
 void BlockMap::recount(Block& b) {
   std::array<LayerSet, kPlaces> several;
+  bool shared = true;  // every copy, by owners who stay
   for (size_t p : existing_) {
+    const Copies& copies = b.on[p];
     LayerSet once, staying;
     for (const Owner& o : b.owners) {
       several[p] |= once & o.wants[p];
       once |= o.wants[p];
       staying |= o.wants[p] - o.leaving[p];
+      // Of a popular prefix the first few owners tell all there is to know.
+      if ((copies.present - several[p]).empty() && (copies.present - staying).empty()) break;
     }
-    const Copies& copies = b.on[p];
+    shared &= (copies.present - several[p]).empty();
     const uint32_t coming =
         ((copies.present - once - copies.idle) | ((once - staying) & copies.present)).count();
     coming_[p] += coming - b.coming[p];
@@ -23,6 +27,10 @@ void BlockMap::recount(Block& b) {
   }
   const Copies& device = b.at(kDeviceKv);
   const LayerSet filling = device.present - device.ready;
+  // Then nobody has anything alone, or is waiting, and that was so before.
+  shared &= filling.empty();
+  if (shared && b.counted_shared) return;
+  b.counted_shared = shared;
   for (Owner& o : b.owners) {
     bool changed = false;
     for (size_t p : existing_) {

@@ -141,7 +141,8 @@ void BlockMap::remove_owner(BlockId id, Holdings& who) {
   }
   who.filling -= o.filling;
   who.bare -= all_.count();
-  b.owners.erase(b.owners.begin() + (&o - b.owners.data()));
+  if (&o != &b.owners.back()) o = std::move(b.owners.back());
+  b.owners.pop_back();
   recount(b);
   settle(id);
 }

@@ -100,6 +100,7 @@ class BlockMap {
     bool sealed = false;     // full and immutable
     bool published = false;
     BlockHash hash;                          // of a sealed one
+    bool counted_shared = false;             // at the last count every copy had several owners, and was ready
     std::array<uint32_t, kPlaces> coming{};  // cells that come free when what is in flight has ended
     // Its places in the lists of what can be evicted, by tier; valid where `listed`.
     std::array<std::list<BlockId>::iterator, kTiers> lru;

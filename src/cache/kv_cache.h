@@ -103,7 +103,8 @@ class KvCache {
   void adopt(SeqId id, uint32_t tokens);
   // Keeps cells for the sequence until it allocates them.
   void promise(const Promise& promise);
-  // It stops running: what is left of its promises and claims ends, and the claims on it are called.
+  // It stops running: what is left of its promises and claims ends, and the claims on it are called. What it
+  // had on loan and has lent on, its guest now owes to its host.
   void end_promises(SeqId id);
   // Promises what is free to those whose claims have been called, in the order in which they were made.
   // Returns them. Before the budget of the next plan is read.
@@ -270,6 +271,7 @@ class KvCache {
   void find_dropped(const Sequence& seq, Summary& s) const;
   std::array<uint32_t, kPlaces> frames_in_steps() const;
   bool being_written(const BlockMap::Block& block) const;
+  void pass_on_loans(SeqId id);
   void draw(Sequence& seq, Tier tier, uint32_t cells);
   void pin_for_newest_step(BlockId id);
   void give_up_blocks(Sequence& seq);

@@ -38,8 +38,28 @@ void KvCache::promise(const Promise& p) {
 void KvCache::end_promises(SeqId id) {
   Sequence& seq = at(id);
   for (Tier tier : kAllTiers) draw(seq, tier, seq.promised[index_of(tier)]);
-  std::erase_if(claims_, [&](const Claim& c) { return c.creditor == id; });
+  pass_on_loans(id);
+  std::erase_if(claims_, [&](const Claim& c) { return c.creditor == id || c.cells == 0; });
   for (Claim& c : claims_) c.called |= c.debtor == id;
+}
+
+// What it has lent on of what it had on loan is from now on owed to those who lent it, by when they need it.
+void KvCache::pass_on_loans(SeqId id) {
+  for (size_t i = claims_.size(); i-- > 0;) {
+    Claim& onward = claims_[i];
+    if (onward.creditor != id || onward.due_tokens == 0 || onward.called) continue;
+    for (size_t k = 0, all = claims_.size(); k < all && claims_[i].cells > 0; ++k) {
+      Claim& loan = claims_[k];
+      const bool same =
+          loan.debtor == id && loan.due_tokens > 0 && !loan.called && loan.tier == claims_[i].tier;
+      // Nobody owes to itself: the loan has come home.
+      if (!same || loan.creditor == claims_[i].debtor) continue;
+      const uint32_t cells = std::min(loan.cells, claims_[i].cells);
+      loan.cells -= cells;
+      claims_[i].cells -= cells;
+      claims_.push_back({claims_[i].debtor, loan.creditor, cells, loan.due_tokens, loan.tier, false});
+    }
+  }
 }
 
 std::vector<SeqId> KvCache::settle_claims() {

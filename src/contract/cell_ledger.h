@@ -41,6 +41,8 @@ class CellLedger {
   }
   bool fits() const {
     for (size_t f = 0; f < kForms; ++f) {
+      // Of a form that the tier does not have there are none, and none are needed.
+      if (budget_.per_slab[f] == 0 && needs_[f] <= 0) continue;
       if (available(static_cast<Form>(f)) < 0) return false;
     }
     return true;

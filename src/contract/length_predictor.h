@@ -68,6 +68,8 @@ class LengthPredictor {
   // A request that was predicted so has ended by itself after so many tokens. Must return in microseconds.
   virtual void learn(const PromptFeatures& features, const LengthPrediction& predicted,
                      uint32_t output_tokens) = 0;
+  // It was cut after so many tokens: it would have had more. What is not known then is not learnt.
+  virtual void learn_at_least(const PromptFeatures&, const LengthPrediction&, uint32_t) {}
   // One for each value of LengthPrediction::length_class; the same number for its lifetime, and at most 256.
   virtual const std::vector<LengthClass>& classes() const = 0;
 

@@ -117,8 +117,9 @@ class PlanBuilder {
   void drop(const SeqView& seq, Interval tokens, const LayerSet& layers, Tier tier, Form form = Form::kKv);
 
   // Promises (View::claims, Promise::Kind), in cells of KV: blocks of one layer group. Beside what admit()
-  // promises. False, and nothing is planned, where there are not so many. This plan may not end or preempt a
-  // party to one of its promises.
+  // promises. False, and nothing is planned, where there are not so many. The owner runs or was admitted by
+  // this plan. Who is a party to a promise with others may not be ended or preempted by the same plan
+  // (can_stop()).
   //
   // Keeps more room for the sequence, of what nobody needs.
   bool promise_own(const SeqView& seq, uint32_t cells, Tier tier = Tier::kDevice);
@@ -134,6 +135,8 @@ class PlanBuilder {
             Tier tier = Tier::kDevice);
   // Of what comes free when `of` ends or is preempted.
   void promise_release(const SeqView& of, const SeqView& seq, uint32_t cells, Tier tier = Tier::kDevice);
+  // This plan may still preempt it, drop it or let it fail: it has no rows and no promises with others in it.
+  bool can_stop(const SeqView& seq) const;
   // What is left of the promises to a sequence, those of this plan included.
   uint32_t promised(const SeqView& seq, Tier tier = Tier::kDevice) const;
 
@@ -158,7 +161,7 @@ class PlanBuilder {
     bool tail_resident = true;
     uint32_t x_elsewhere = 0;  // blocks of which X comes over a link if rows are planned
     std::array<uint32_t, kTiers> promised{};
-    bool in_promises = false;  // a party to a promise of this plan
+    bool in_promises = false;  // a party to a promise of this plan with others
     bool admitted = false;
     bool has_rows = false;
     bool gone = false;

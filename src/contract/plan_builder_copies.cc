@@ -13,6 +13,7 @@ void PlanBuilder::leave_running(const SeqView& seq) {
   --running_seqs_;
   for (Tier tier : kAllTiers) ledger(tier).end_promise(t.promised[index_of(tier)]);
   t.promised = {};
+  std::erase_if(plan_.promises, [&](const Promise& p) { return p.owner == seq.id; });  // its own
   plan_.preemptions.push_back({seq.id});
 }
 
@@ -77,6 +78,7 @@ void PlanBuilder::drop_waiting(const SeqView& seq) {
     for (Tier tier : kAllTiers) ledger(tier).end_promise(t.promised[index_of(tier)]);
   }
   drop_cells(seq, /*keep_x=*/false);
+  keep_for_creditors(seq);
 }
 
 bool PlanBuilder::add_copies(const SeqView& seq, Interval tokens, const LayerSet& layers, Tier tier,

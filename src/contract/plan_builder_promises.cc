@@ -11,7 +11,12 @@ uint32_t PlanBuilder::promised(const SeqView& seq, Tier tier) const {
   return (it == touched_.end() ? seq.promised_cells : it->second.promised)[index_of(tier)];
 }
 
-// The sequence as a party to a promise of this plan, which is then not to end it.
+bool PlanBuilder::can_stop(const SeqView& seq) const {
+  const auto it = touched_.find(seq.id);
+  return it == touched_.end() || (!it->second.in_promises && !it->second.has_rows && !it->second.gone);
+}
+
+// The sequence as a party to a promise that involves others, which this plan is then not to end.
 PlanBuilder::Touched& PlanBuilder::party(const SeqView& seq) {
   Touched& t = state(seq);
   KV_CHECK(!t.gone, "seq={}", raw(seq.id));
@@ -28,7 +33,9 @@ void PlanBuilder::promise(const SeqView& seq, Touched& t, Tier tier, uint32_t ce
 bool PlanBuilder::promise_own(const SeqView& seq, uint32_t cells, Tier tier) {
   if (ledger(tier).available() < cells) return false;
   ledger(tier).take(cells);
-  promise(seq, party(seq), tier, cells);
+  Touched& t = state(seq);
+  KV_CHECK(!t.gone, "seq={}", raw(seq.id));
+  promise(seq, t, tier, cells);
   return true;
 }
 
@@ -79,7 +86,7 @@ void PlanBuilder::promise_release(const SeqView& of, const SeqView& seq, uint32_
 // the cells have been given up.
 void PlanBuilder::keep_for_creditors(const SeqView& seq) {
   for (const Claim& claim : view_.claims) {
-    if (claim.debtor != seq.id || claim.called) continue;
+    if (claim.debtor != seq.id) continue;
     CellLedger& tier = ledger(claim.tier);
     tier.take(static_cast<uint32_t>(std::clamp<int64_t>(tier.available(), 0, claim.cells)));
   }

@@ -63,7 +63,7 @@ class Checker {
       if (c.verb != Verb::kDrop || c.trigger != Trigger::kNow) KV_RETURN_IF_ERROR(copy(c));
     }
     for (const auto& r : plan.rows) KV_RETURN_IF_ERROR(rows(r));
-    KV_RETURN_IF_ERROR(loans(plan));
+    KV_RETURN_IF_ERROR(promises_kept(plan));
     for (const auto& [id, s] : seqs_) {
       if (!s.again.empty() && !s.goes_on)
         return broken("sequence {}: computes again what no row reads", raw(id));
@@ -381,12 +381,14 @@ class Checker {
     return {};
   }
 
-  // Both parties to a loan run; whose loan is due does not go on.
-  Status loans(const StepPlan& plan) {
+  // The parties to promises between several run; whose loan is due does not go on.
+  Status promises_kept(const StepPlan& plan) {
     for (const Promise& p : plan.promises) {
-      if (p.kind != Promise::Kind::kLoan) continue;
-      for (SeqId id : {p.owner, p.from}) {
-        if (!find(id)->running) return broken("a loan with sequence {}, which does not run", raw(id));
+      if (p.kind == Promise::Kind::kReserve || p.kind == Promise::Kind::kOwn) continue;
+      const bool loan = p.kind == Promise::Kind::kLoan;
+      if (!find(p.owner)->running || (loan && !find(p.from)->running)) {
+        return broken("a promise of {} cells to sequence {}{}, and not all of them run", p.cells,
+                      raw(p.owner), loan ? fmt::format(" from sequence {}", raw(p.from)) : "");
       }
     }
     for (const Claim& claim : view_.claims) {
@@ -550,6 +552,10 @@ class Checker {
 // two sequences shared and gave up are counted as free only in the next view.
 bool stands_still(const View& view, const StepPlan& plan) {
   const bool work = !view.running.empty() || !view.waiting.empty();
+  // So does a reserve that becomes smaller.
+  for (const Promise& p : plan.promises) {
+    if (p.kind == Promise::Kind::kReserve && p.cells < view.reserved_cells[index_of(p.tier)]) return false;
+  }
   return work && view.steps_in_flight == 0 && view.transfers_in_flight == 0 && plan.rows.empty() &&
          plan.failures.empty() && plan.preemptions.empty() && plan.copies.empty();
 }

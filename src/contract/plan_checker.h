@@ -20,7 +20,9 @@ namespace kvasir {
 //  - no more sequences run than the limits allow (the budget of tokens is a policy's aim, not
 //    a rule: a prompt larger than it may go alone);
 //  - if there is work and nothing is in flight, no step and no transfer, the plan runs, preempts, copies,
-//    drops or fails something.
+//    drops or fails something, or makes a shared reserve smaller;
+//  - promises come from what there is, those beyond a sequence's own go to who runs; and whose loan is due
+//  does not run on.
 // Otherwise the error names the first rule that is broken, with its numbers.
 Status check_plan(const View& view, const StepPlan& plan);
 

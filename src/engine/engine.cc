@@ -38,13 +38,14 @@ uint32_t Engine::longest_fit(const CacheOptions& cache) {
 }
 
 Engine::Engine(const EngineOptions& options, std::unique_ptr<Policy> policy, Executor& executor,
-               const Clock& clock, PlanLog* log, Link* link)
+               const Clock& clock, PlanLog* log, Link* link, const Beliefs& beliefs)
     : options_(options),
       policy_(std::move(policy)),
       executor_(executor),
       clock_(clock),
       log_(log),
       link_(link),
+      beliefs_(beliefs),
       cache_(options.cache),
       committer_(cache_, link),
       requests_(view_),
@@ -58,6 +59,7 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Policy> policy, Exe
   view_.limits = options.limits;
   view_.stage_blocks = options.cache.stage_blocks();
   view_.scratch_tokens = options.scratch_tokens;
+  if (beliefs_.lengths) view_.length_classes = beliefs_.lengths->classes();
   metrics_.kv_blocks_total = options.cache.cells(Tier::kDevice) / options.cache.geometry.groups();
   metrics_.kv_block_bytes = options.cache.geometry.kv_block_bytes();
   for (Tier tier : kAllTiers) metrics_.tiers[index_of(tier)].bytes_total = cache_.map().total_bytes(tier);
@@ -108,11 +110,20 @@ Result<RequestId> Engine::submit(GenerationRequest request, std::shared_ptr<Outp
     return error(ErrorCode::kExhausted, "{} prompt tokens are queued already: try again later",
                  queued_tokens_);
   }
+  const Nanos now = clock_.now();
+  const Nanos wait = pace_.wait(queued_reqs_);
+  if (options_.refuse_late && request.slo.ttft_ms > 0 && 4 * wait > request.slo.ttft_ms * kNanosPerMilli) {
+    ++metrics_.refused_late;
+    return error(ErrorCode::kExhausted,
+                 "the queue is about {} ms long, too long for a TTFT of {} ms: try again later",
+                 wait / kNanosPerMilli, request.slo.ttft_ms);
+  }
   const SeqId seq{next_id_++};
   ++queued_reqs_;
+  pace_.came(now, queued_reqs_);
   queued_tokens_ += prompt;
   ++live_reqs_;
-  arrivals_.push_back({seq, std::move(request), std::move(sink), clock_.now()});
+  arrivals_.push_back({seq, std::move(request), std::move(sink), now});
   wake_.notify_one();
   return RequestId{raw(seq)};
 }
@@ -249,12 +260,14 @@ void Engine::drain_inbox() {
     live->sink = std::move(a.sink);
     live->priority = a.request.priority;
     live->slo = a.request.slo;
+    live->output_tokens_hint = a.request.output_tokens_hint;
     live->arrival = a.at;
     live->prompt_tokens = static_cast<uint32_t>(a.request.prompt.size());
     live->max_total_tokens =
         a.request.max_tokens == 0 ? options_.max_model_len : live->prompt_tokens + a.request.max_tokens;
     cache_.add_sequence(a.seq, std::move(a.request.prompt), a.request.cache_salt);
     LiveRequest& added = requests_.add(std::move(live));
+    predict_length(added);
     refresh(added, requests_.view_of(added));
     metrics_.request_prompt_tokens.observe(added.prompt_tokens);
   }
@@ -278,7 +291,9 @@ bool Engine::submit_next() {
   if (step.slices.empty()) return false;
   std::vector<Member> members;
   uint32_t rows_again = 0;
+  StepWork work;
   for (StepSlice& slice : step.slices) {
+    add_work(slice, options_.cache.geometry.layers, work);
     LiveRequest& live = *requests_.find(slice.seq);
     slice.sampling = live.sampling;
     // Rows that compute dropped cells again are not the sequence's progress, only work.
@@ -294,8 +309,9 @@ bool Engine::submit_next() {
   metrics_.tokens_computed_again += rows_again;
   for (const KvProjection& p : step.projections) {
     metrics_.tokens_projected += p.tokens;
+    work.projected_tokens += p.tokens;
   }
-  in_flight_.push_back({std::move(members), rows_again});
+  in_flight_.push_back({std::move(members), rows_again, work});
   ++next_step_;
   executor_.submit(std::move(step));
   return true;
@@ -331,9 +347,11 @@ StepPlan Engine::make_plan() {
   view_.claims = cache_.claims();
   view_.limits.max_prefill_beside_decodes = stall_.prefill_rows();
   view_.transfers_in_flight = cache_.transfers_in_flight();
+  refresh_costs();
   if (link_) {
     const LinkStats stats = link_->stats();
     view_.link = {stats.bytes_per_s, stats.latency_s, stats.queued_bytes};
+    if (beliefs_.costs) set_measured_links(stats, view_.costs);
   }
   view_.steps_in_flight = static_cast<uint32_t>(in_flight_.size());
 

@@ -19,9 +19,11 @@
 #include "contract/executor.h"
 #include "contract/policy.h"
 #include "contract/view.h"
+#include "engine/beliefs.h"
 #include "engine/live_requests.h"
 #include "engine/metrics.h"
 #include "engine/plan_log.h"
+#include "engine/queue_pace.h"
 #include "engine/request.h"
 #include "engine/stall_budget.h"
 
@@ -35,6 +37,10 @@ struct EngineOptions {
   Nanos max_decode_stall = 0;
   uint32_t max_num_queued_reqs = 1024;  // accepted and never yet run
   uint64_t max_num_queued_tokens = 0;   // prompt tokens of those; 0: no bound
+  // Requests with a bound on TTFT are refused at once where the queue, at its pace so far, would take more
+  // than a quarter of that; their own prompts, and the ups and downs of the queue, need the rest. An answer
+  // that comes too late takes room from one that could come in time.
+  bool refuse_late = false;
   // Rows of a step for whose activations the executor has memory; 0: it grows with the step, as the CPU's
   // does (a policy may let a long prompt pass at once).
   uint32_t scratch_tokens = 0;
@@ -54,7 +60,7 @@ class Engine {
   // there is no tier but the device's. REQUIRES: 0 < max_model_len <= longest_fit(options.cache); the
   // executor's depth is 1 or 2.
   Engine(const EngineOptions& options, std::unique_ptr<Policy> policy, Executor& executor, const Clock& clock,
-         PlanLog* log = nullptr, Link* link = nullptr);
+         PlanLog* log = nullptr, Link* link = nullptr, const Beliefs& beliefs = {});
   // Stops.
   ~Engine();
 
@@ -113,6 +119,7 @@ class Engine {
   struct Submitted {
     std::vector<Member> members;
     uint32_t rows_again = 0;  // that compute dropped cells
+    StepWork work;
   };
 
   void run();
@@ -128,10 +135,16 @@ class Engine {
   void publish_token(LiveRequest& live, SampledToken& sampled, Nanos now);
   void finish(LiveRequest& live, FinishReason reason, std::vector<OutputToken> tokens, std::string why);
   void count_attainment(const LiveRequest& live, FinishReason reason, Nanos now);
+  void began_to_run();
   void leave_queue(LiveRequest& live);
   void refresh(LiveRequest& live, SeqView& view) const;
   void refresh_waiting(SeqId id);
   void observe(const Submitted& step, const StepResult& result);
+  PromptFeatures features_of(const LiveRequest& live) const;
+  void predict_length(LiveRequest& live);
+  void learn_length(const LiveRequest& live, FinishReason reason);
+  void learn_costs(const Submitted& step, const StepResult& result);
+  void refresh_costs();
   void void_cut_back();
   void set_patience(Step& step) const;
   void wait_for_transfer();
@@ -143,6 +156,7 @@ class Engine {
   const Clock& clock_;
   PlanLog* const log_;
   Link* const link_;
+  const Beliefs beliefs_;
   EngineMetrics metrics_;
   std::mutex link_metrics_mutex_;  // so that no counter of metrics_.link goes back
 
@@ -155,6 +169,7 @@ class Engine {
   uint64_t next_id_ = 1;
   uint64_t queued_reqs_ = 0;      // accepted and never yet run
   uint64_t queued_tokens_ = 0;    // their prompts
+  QueuePace pace_;                // at which they begin to run
   uint64_t live_reqs_ = 0;        // accepted and not finished
   uint64_t transfers_ended_ = 0;  // the link has told of so many
   bool draining_ = false;

@@ -25,6 +25,8 @@ struct LiveRequest {
   State state = State::kWaiting;
   int32_t priority = 0;
   Slo slo;
+  uint32_t output_tokens_hint = 0;
+  LengthPrediction predicted;
   Nanos arrival = 0;
   bool queued = true;  // it has never run
   Nanos first_run = 0;

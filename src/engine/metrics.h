@@ -103,18 +103,30 @@ struct EngineMetrics {
   // Of those, by the slowest tier on which a layer group of their block lay.
   std::array<std::atomic<uint64_t>, kTiers> prefix_cache_hits_by_tier{};
   // Requests that ended with such a bound, by SloKind, and those of them that met it; those with any, and
-  // those that met all they had. One that failed met none; one that its client cancelled does not count.
+  // those that met all they had. One that failed met none; of one that its client cancelled only what it had
+  // missed by then counts. Those that were refused are not here.
   struct Attainment {
     std::atomic<uint64_t> requests{0}, attained{0};
   };
   std::array<Attainment, kSloKinds.size()> slo;
   Attainment goodput;
+  std::atomic<uint64_t> refused_late{0};  // before they were queued: see EngineOptions::refuse_late
   std::atomic<uint64_t> steps{0};
   std::array<std::atomic<uint64_t>, 4> finished{};  // by FinishReason
   // Seconds that the engine's thread spent in each phase of its loop.
   std::atomic<double> seconds_drain{0}, seconds_plan{0}, seconds_commit{0}, seconds_execute{0},
       seconds_publish{0};
   std::atomic<double> seconds_stalled{0};  // of execution: waiting for transfers
+
+  // Of outputs that ended by themselves and had been predicted. In tokens; `over`: too many.
+  struct Predictions {
+    std::atomic<uint64_t> finished{0}, within_50{0};
+    std::atomic<double> error_tokens{0}, over_tokens{0};  // sums
+  } predictions;
+  // What is believed of costs: |believed - real| / real of late, steps learnt from, and steps of which the
+  // learner did not hear.
+  std::atomic<double> cost_error{0};
+  std::atomic<uint64_t> cost_steps{0}, cost_steps_dropped{0};
 
   Histogram time_to_first_token{kTtftBuckets};
   Histogram inter_token_latency{kTokenLatencyBuckets};

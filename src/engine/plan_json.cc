@@ -45,22 +45,18 @@ void to_json(nlohmann::json& j, const LengthPrediction& p) {
 }
 void from_json(const nlohmann::json& j, LengthPrediction& p) {
   const int deviation = j.at(2).get<int>();
-  if (deviation < -1 || deviation > 1) throw std::out_of_range("a deviation of " + j.at(2).dump());
+  if (deviation < -1 || deviation > 1) throw std::out_of_range("a deviation that there is not");
   p = {j.at(0).get<uint32_t>(), j.at(1).get<uint8_t>(), static_cast<Deviation>(deviation)};
 }
 void to_json(nlohmann::json& j, const LengthClass& c) {
-  j = {{"low", c.low},
-       {"high", c.high},
-       {"median_tokens", c.median_tokens},
-       {"finished", c.finished},
-       {"residuals", c.residuals}};
+  j = nlohmann::json::array({c.low, c.high, c.median_tokens, c.finished, c.residuals});
 }
 void from_json(const nlohmann::json& j, LengthClass& c) {
-  j.at("low").get_to(c.low);
-  j.at("high").get_to(c.high);
-  j.at("median_tokens").get_to(c.median_tokens);
-  j.at("finished").get_to(c.finished);
-  j.at("residuals").get_to(c.residuals);
+  j.at(0).get_to(c.low);
+  j.at(1).get_to(c.high);
+  j.at(2).get_to(c.median_tokens);
+  j.at(3).get_to(c.finished);
+  j.at(4).get_to(c.residuals);
 }
 void to_json(nlohmann::json& j, const LinkCost& c) {
   j = nlohmann::json::array({c.latency_s, c.seconds_per_byte});
@@ -69,20 +65,18 @@ void from_json(const nlohmann::json& j, LinkCost& c) {
   c = {j.at(0).get<double>(), j.at(1).get<double>()};
 }
 void to_json(nlohmann::json& j, const CostModel& c) {
-  j = {{"step_s", c.step_s},       {"prefill_row_s", c.prefill_row_s},
-       {"pair_s", c.pair_s},       {"decode_row_s", c.decode_row_s},
-       {"context_s", c.context_s}, {"projected_token_s", c.projected_token_s},
-       {"links", c.links},         {"steps_seen", c.steps_seen}};
+  j = nlohmann::json::array({c.step_s, c.prefill_row_s, c.pair_s, c.decode_row_s, c.context_s,
+                             c.projected_token_s, c.links, c.steps_seen});
 }
 void from_json(const nlohmann::json& j, CostModel& c) {
-  j.at("step_s").get_to(c.step_s);
-  j.at("prefill_row_s").get_to(c.prefill_row_s);
-  j.at("pair_s").get_to(c.pair_s);
-  j.at("decode_row_s").get_to(c.decode_row_s);
-  j.at("context_s").get_to(c.context_s);
-  j.at("projected_token_s").get_to(c.projected_token_s);
-  j.at("links").get_to(c.links);
-  j.at("steps_seen").get_to(c.steps_seen);
+  j.at(0).get_to(c.step_s);
+  j.at(1).get_to(c.prefill_row_s);
+  j.at(2).get_to(c.pair_s);
+  j.at(3).get_to(c.decode_row_s);
+  j.at(4).get_to(c.context_s);
+  j.at(5).get_to(c.projected_token_s);
+  j.at(6).get_to(c.links);
+  j.at(7).get_to(c.steps_seen);
 }
 
 namespace {
@@ -97,7 +91,6 @@ void seq_fields(Archive&& field, Seq& s) {
   field("first_token_time", s.first_token_time);
   field("last_token_time", s.last_token_time);
   field("slo", s.slo);
-  field("predicted", s.predicted);
   field("prompt_tokens", s.prompt_tokens);
   field("known_tokens", s.known_tokens);
   field("max_total_tokens", s.max_total_tokens);
@@ -124,6 +117,7 @@ void seq_fields(Archive&& field, Seq& s) {
   field("promised_cells", s.promised_cells);
   field("preemptions", s.preemptions);
   field("in_flight", s.in_flight);
+  field("predicted", s.predicted);
 }
 
 template <typename Archive, typename V>

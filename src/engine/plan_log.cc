@@ -32,9 +32,16 @@ PlanLog::~PlanLog() {
 
 void PlanLog::append(const View& view, const std::string& policy_state, const StepPlan& plan) {
   if (!file_) return;
-  write_line(nlohmann::json{
-      {"view", view_to_json(view)}, {"policy_state", policy_state}, {"plan", plan_to_json(plan)}}
-                 .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  nlohmann::json seen = view_to_json(view);
+  // They change when an output ends, and are longer than all the rest.
+  if (view.length_classes == logged_classes_) {
+    seen.erase("length_classes");
+  } else {
+    logged_classes_ = view.length_classes;
+  }
+  write_line(
+      nlohmann::json{{"view", std::move(seen)}, {"policy_state", policy_state}, {"plan", plan_to_json(plan)}}
+          .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
 void PlanLog::write_line(const std::string& line) {
@@ -63,9 +70,13 @@ Result<Replay> replay_plan_log(const std::string& path,
     }
     replay.policy = head.at("policy").get<std::string>();
     KV_ASSIGN_OR_RETURN(std::unique_ptr<Policy> policy, make(replay.policy));
+    nlohmann::json classes = nlohmann::json::array();
     while (std::getline(in, line)) {
       ++number;
-      const auto record = nlohmann::json::parse(line);
+      auto record = nlohmann::json::parse(line);
+      nlohmann::json& seen = record.at("view");
+      if (seen.contains("length_classes")) classes = seen["length_classes"];
+      seen["length_classes"] = classes;
       const View view = view_from_json(record.at("view"));
       const StepPlan expected = plan_from_json(record.at("plan"));
       if (Status s = policy->restore_state(record.at("policy_state").get<std::string>()); !s.ok()) {

@@ -1,11 +1,13 @@
 // The plan log: for every step, what the policy saw and what it said, as JSON lines; and its replay.
 //
-// A record holds the view, the policy's state before it planned, and the plan. Times are in nanoseconds.
+// A record holds the view, the policy's state before it planned, and the plan. Times are in nanoseconds. The
+// classes of predicted lengths are in the records in which they have changed.
 #pragma once
 
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "contract/policy.h"
@@ -31,6 +33,7 @@ class PlanLog {
   void write_line(const std::string& line);
 
   std::FILE* file_;
+  std::vector<LengthClass> logged_classes_;
   const std::string path_;
 };
 

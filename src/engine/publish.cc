@@ -64,6 +64,7 @@ void Engine::observe(const Submitted& step, const StepResult& result) {
   for (const Member& m : step.members) (m.kind == RowKind::kDecode ? decode : prefill) += m.rows;
   stall_.observe(prefill, decode, result.ended - result.started - result.stalled);
   metrics_.seconds_stalled += to_seconds(result.stalled);
+  learn_costs(step, result);
 }
 
 void Engine::publish_token(LiveRequest& live, SampledToken& sampled, Nanos now) {
@@ -95,21 +96,27 @@ void Engine::publish_token(LiveRequest& live, SampledToken& sampled, Nanos now) 
   }
 }
 
+// One that its client gave up counts where it has missed a bound already, and is not asked for the others.
 void Engine::count_attainment(const LiveRequest& live, FinishReason reason, Nanos now) {
-  if (!live.slo.any() || reason == FinishReason::kAbort) return;
-  const bool failed = reason == FinishReason::kError || live.generated == 0;
-  const RequestLatency latency = {live.first_token - live.arrival, now - live.arrival,
-                                  live.last_token - live.first_token,
-                                  live.generated == 0 ? 0 : live.generated - 1, live.late_gaps};
-  bool good = !failed;
+  if (!live.slo.any()) return;
+  const bool given_up = reason == FinishReason::kAbort;
+  const bool failed = reason == FinishReason::kError;
+  const bool begun = live.generated > 0;
+  const RequestLatency latency = {(begun ? live.first_token : now) - live.arrival, now - live.arrival,
+                                  live.last_token - live.first_token, begun ? live.generated - 1 : 0,
+                                  live.late_gaps};
+  bool good = true;
+  bool counts = !given_up;
   for (SloKind kind : kSloKinds) {
     const std::optional<bool> met = attained(kind, live.slo, latency);
-    if (!met) continue;
+    if (!met || (given_up && *met)) continue;
+    counts = true;
+    good = good && *met && !failed;
     EngineMetrics::Attainment& count = metrics_.slo[static_cast<size_t>(kind)];
     ++count.requests;
     if (*met && !failed) ++count.attained;
-    good = good && *met;
   }
+  if (!counts) return;
   ++metrics_.goodput.requests;
   if (good) ++metrics_.goodput.attained;
 }
@@ -133,6 +140,7 @@ void Engine::finish(LiveRequest& live, FinishReason reason, std::vector<OutputTo
     }
   }
   count_attainment(live, reason, now);
+  learn_length(live, reason);
   cache_.remove_sequence(live.id);
   if (live.queued) leave_queue(live);
   const std::shared_ptr<OutputSink> sink = std::move(live.sink);

@@ -53,6 +53,7 @@ void Engine::apply_states(const StepPlan& plan) {
     if (live.queued) {
       live.queued = false;
       live.first_run = view_.now;
+      began_to_run();
       metrics_.request_queue_time.observe(to_seconds(view_.now - live.arrival));
       metrics_.prompt_tokens += live.prompt_tokens;
       leave_queue(live);
@@ -94,6 +95,11 @@ void Engine::refresh_waiting(SeqId id) {
   if (live && live->state == LiveRequest::State::kWaiting) refresh(*live, requests_.view_of(*live));
 }
 
+void Engine::began_to_run() {
+  std::lock_guard lock(mutex_);
+  pace_.began(view_.now);
+}
+
 void Engine::leave_queue(LiveRequest& live) {
   std::lock_guard lock(mutex_);
   --queued_reqs_;
@@ -104,6 +110,7 @@ void Engine::refresh(LiveRequest& live, SeqView& view) const {
   const KvCache::Summary cells = cache_.summary(live.id);
   view.priority = live.priority;
   view.slo = live.slo;
+  view.predicted = live.predicted;
   view.first_token_time = live.first_token;
   view.last_token_time = live.last_token;
   view.prompt_tokens = live.prompt_tokens;

@@ -109,6 +109,29 @@ Token draw(const ops::Kernels& kernels, std::span<const float> logits, const Sam
   }
 }
 
+// Of equal logits that are the largest, the first one counts.
+Token choose(const ops::Kernels& kernels, std::span<const float> logits, const SamplingParams& params,
+             uint32_t position) {
+  const auto best = std::max_element(logits.begin(), logits.end());
+  if (params.temperature <= 0.0f || !std::isfinite(*best)) return static_cast<Token>(best - logits.begin());
+  uint64_t counter = position;
+#if defined(KVASIR_MUTANTS)
+  static std::atomic<uint64_t> calls{0};
+  if (mutant(Mutant::kSamplerSeedByStep)) counter = calls.fetch_add(1);
+#endif
+  return draw(kernels, logits, params, *best, random_unit(params.seed, 0, counter));
+}
+
+// The same where the end is still to come: as if the model gave the end token no probability.
+Token choose_before_end(const ops::Kernels& kernels, std::span<const float> logits,
+                        const SamplingParams& params, uint32_t position) {
+  std::vector<float> banned(logits.begin(), logits.end());
+  banned[static_cast<size_t>(params.end_token)] = -std::numeric_limits<float>::infinity();
+  const Token token = choose(kernels, banned, params, position);
+  // Nothing else has any probability either.
+  return token == params.end_token ? static_cast<Token>(token == 0 ? 1 : 0) : token;
+}
+
 }  // namespace
 
 SampledToken sample(const ops::Kernels& kernels, std::span<const float> logits, const SamplingParams& params,
@@ -122,18 +145,16 @@ SampledToken sample(const ops::Kernels& kernels, std::span<const float> logits, 
         -std::numeric_limits<float>::infinity());
     logits = clean;
   }
-  const auto best = std::max_element(logits.begin(), logits.end());  // the first of equals
   SampledToken out;
   out.seq = seq;
-  if (params.temperature <= 0.0f || !std::isfinite(*best)) {
-    out.token = static_cast<Token>(best - logits.begin());
+  if (params.forced_end == 0 || position > params.forced_end) {
+    out.token = choose(kernels, logits, params, position);
   } else {
-    uint64_t counter = position;
-#if defined(KVASIR_MUTANTS)
-    static std::atomic<uint64_t> calls{0};
-    if (mutant(Mutant::kSamplerSeedByStep)) counter = calls.fetch_add(1);
-#endif
-    out.token = draw(kernels, logits, params, *best, random_unit(params.seed, 0, counter));
+    KV_CHECK(
+        logits.size() > 1 && params.end_token >= 0 && static_cast<size_t>(params.end_token) < logits.size(),
+        "end_token={} vocabulary={}", params.end_token, logits.size());
+    out.token = position == params.forced_end ? params.end_token
+                                              : choose_before_end(kernels, logits, params, position);
   }
   if (params.logprobs >= 0) {
     float max = 0, sum = 0;

@@ -2,8 +2,12 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
 
+#include "sched/policies/fastgen.h"
+#include "sched/policies/orca.h"
+#include "sched/policies/priority.h"
 #include "sched/policies/sarathi.h"
 #include "sched/policies/vllm.h"
 #include "sched/policies/vllm_swap.h"
@@ -14,14 +18,25 @@ namespace {
 struct Entry {
   std::string_view name;
   std::unique_ptr<Policy> (*make)();
+  bool reads_priority = false;
+  bool whole_prompts = false;
 };
 
 constexpr std::array kPolicies = {
-    Entry{"fcfs", make_vllm_policy},  // the name that users of vLLM know
-    Entry{"sarathi", make_sarathi_policy},
-    Entry{"vllm", make_vllm_policy},
-    Entry{"vllm-swap", make_vllm_swap_policy},
+    Entry{.name = "fastgen", .make = make_fastgen_policy},
+    Entry{
+        .name = "fcfs", .make = make_vllm_policy, .whole_prompts = true},  // the name that users of vLLM know
+    Entry{.name = "orca", .make = make_orca_policy},
+    Entry{.name = "priority", .make = [] { return make_priority_policy(); }, .reads_priority = true},
+    Entry{.name = "sarathi", .make = make_sarathi_policy},
+    Entry{.name = "vllm", .make = make_vllm_policy, .whole_prompts = true},
+    Entry{.name = "vllm-swap", .make = make_vllm_swap_policy, .whole_prompts = true},
 };
+
+bool any_named(std::string_view policy_name, bool Entry::*trait) {
+  return std::any_of(kPolicies.begin(), kPolicies.end(),
+                     [&](const Entry& entry) { return entry.name == policy_name && entry.*trait; });
+}
 
 }  // namespace
 
@@ -34,7 +49,11 @@ Result<std::unique_ptr<Policy>> make_policy(std::string_view policy_name) {
 }
 
 bool policy_reads_priority(std::string_view policy_name) {
-  return policy_name == "priority";
+  return any_named(policy_name, &Entry::reads_priority);
+}
+
+bool policy_takes_whole_prompts(std::string_view policy_name) {
+  return any_named(policy_name, &Entry::whole_prompts);
 }
 
 std::vector<std::string> policy_names() {

@@ -129,6 +129,8 @@ void add_slos(Page& page, const EngineMetrics& m) {
     page.sample("slo_attained_total", m.slo[static_cast<size_t>(kind)].attained.load(),
                 fmt::format(",slo=\"{}\"", name(kind)));
   }
+  page.counter("requests_refused_late_total", m.refused_late.load(),
+               "Requests refused because the queue was too long for their TTFT bound (--refuse-late).");
   page.counter("requests_with_slo_total", m.goodput.requests.load(),
                "Requests that ended and had any bound.");
   page.counter("good_requests_total", m.goodput.attained.load(),
@@ -237,6 +239,25 @@ void add_counters(Page& page, const EngineMetrics& m) {
   page.sample("engine_step_seconds_total", m.seconds_publish.load(), ",phase=\"publish\"");
 }
 
+void add_beliefs(Page& page, const EngineMetrics& m) {
+  const EngineMetrics::Predictions& p = m.predictions;
+  const uint64_t finished = p.finished;
+  const double error = p.error_tokens, over = p.over_tokens;
+  const auto mean = [&](double sum) { return finished == 0 ? 0.0 : sum / static_cast<double>(finished); };
+  page.counter("length_predictions_total", finished,
+               "Outputs that ended by themselves and whose length had been predicted.");
+  page.counter("length_prediction_within_50_total", p.within_50.load(),
+               "Of those, predicted to within 50 tokens.");
+  page.counter("length_prediction_error_tokens_total", error, "Sum of |predicted - true| of their lengths.");
+  page.gauge("length_prediction_error_tokens", mean(error), "Mean of |predicted - true|, in tokens.");
+  page.gauge("length_prediction_bias_tokens", mean(over), "Mean of predicted - true, in tokens.");
+  page.counter("cost_model_steps_total", m.cost_steps.load(), "Steps from which the cost model has learnt.");
+  page.counter("cost_model_steps_dropped_total", m.cost_steps_dropped.load(),
+               "Steps that it could not learn from in time.");
+  page.gauge("cost_model_error_ratio", m.cost_error.load(),
+             "Mean of |believed - real| / real of the time of steps, of late.");
+}
+
 void add_histograms(Page& page, const EngineMetrics& m) {
   page.histogram("time_to_first_token_seconds", m.time_to_first_token, "Time to first token in seconds.");
   page.histogram("inter_token_latency_seconds", m.inter_token_latency, "Time between tokens in seconds.");
@@ -286,6 +307,7 @@ std::string metrics_text(const EngineMetrics* engine, const HttpCounters& http, 
     }
     page.sample("cache_config_info", 1, labels);
     add_counters(page, *engine);
+    add_beliefs(page, *engine);
     add_histograms(page, *engine);
   }
   add_http(page, http);

@@ -115,15 +115,19 @@ TEST_F(CachePromises, AHostThatEndsIsOwedNothing) {
   EXPECT_EQ(free_cells(), 10);
 }
 
-TEST_F(CachePromises, LoansNest) {
-  cache_.promise({kHost, 8, kDev});
+TEST_F(CachePromises, WhatWasLentOnIsOwedToWhoLentItFirst) {
+  cache_.promise({kHost, 16, kDev});
   cache_.promise({kGuest, 6, kDev, Kind::kLoan, kHost, 50});
   cache_.promise({kOther, 4, kDev, Kind::kLoan, kGuest, 40});
-  cache_.remove_sequence(kGuest);  // its own guest keeps four, and owes nobody
+  compute(kOther, 32);  // it needs them all
+  cache_.remove_sequence(kGuest);
+  EXPECT_THAT(cache_.settle_claims(), ElementsAre(kHost)) << "two cells are back";
+  EXPECT_EQ(promised(kHost), 12u);
+  EXPECT_THAT(cache_.claims(), ElementsAre(Claim{kOther, kHost, 4, 50, kDev, false}));
+  cache_.remove_sequence(kOther);
   EXPECT_THAT(cache_.settle_claims(), ElementsAre(kHost));
-  EXPECT_EQ(promised(kHost), 8u);
-  EXPECT_EQ(promised(kOther), 4u);
-  EXPECT_EQ(free_cells(), 4);
+  EXPECT_EQ(promised(kHost), 16u);
+  EXPECT_EQ(free_cells(), 0);
 }
 
 TEST_F(CachePromises, WhatAnotherReleasesIsForWhoWasPromisedIt) {

@@ -138,8 +138,44 @@ TEST(Promises, WhoseLoanIsDueDoesNotGoOn) {
   checked(view, later);
 }
 
-TEST(Promises, WrongOnesAreFound) {
+TEST(Promises, WhoHasOnlyItsOwnCanStillBePreempted) {
   const View view = bargaining_view();
+  PlanBuilder b(view);
+  EXPECT_TRUE(b.promise_own(view.running[1], 4));
+  EXPECT_TRUE(b.can_stop(view.running[1]));
+  b.preempt_and_drop(view.running[1]);
+  EXPECT_EQ(b.available_blocks(), 4) << "its four cells, and the four promised";
+  EXPECT_TRUE(b.decode(view.running[0]));
+  EXPECT_TRUE(checked(view, b).promises.empty());
+  PlanBuilder other(view);
+  EXPECT_TRUE(other.lend(view.running[0], view.running[1], 2, 40));
+  for (const SeqView& s : view.running) EXPECT_FALSE(other.can_stop(s));
+}
+
+TEST(Promises, AReserveThatBecomesSmallerIsProgress) {
+  View view = bargaining_view();
+  StepPlan plan;
+  EXPECT_TRUE(stands_still(view, plan));
+  plan.promises = {{SeqId{}, 0, Tier::kDevice, Promise::Kind::kReserve}};
+  EXPECT_TRUE(stands_still(view, plan));
+  view.reserved_cells[0] = 1;
+  view.device.promised[0] += 1;
+  EXPECT_FALSE(stands_still(view, plan));
+}
+
+TEST(Promises, WhatAWaitingDebtorGivesUpIsKeptForItsCreditors) {
+  View view = bargaining_view();
+  view.waiting = {decoding_seq(3, 20, 30), waiting_seq(4, 10)};
+  view.claims = {{SeqId{3}, SeqId{1}, 3, 40, Tier::kDevice, true}};
+  view.device.spare_slabs = 6;
+  PlanBuilder b(view);
+  b.drop_waiting(view.waiting[0]);
+  EXPECT_EQ(b.available_blocks(), 0) << "of the four cells three are the creditor's";
+}
+
+TEST(Promises, WrongOnesAreFound) {
+  View view = bargaining_view();
+  view.waiting = {waiting_seq(3, 10)};
   const auto with = [&](Promise p) {
     PlanBuilder b(view);
     decode_all(view, b);
@@ -157,6 +193,8 @@ TEST(Promises, WrongOnesAreFound) {
             "plan: lends sequence 2 cells of sequence 9");
   EXPECT_EQ(with({SeqId{2}, 6, Tier::kDevice, release, SeqId{2}, 0}),
             "plan: promises sequence 2 what 2 releases");
+  EXPECT_EQ(with({SeqId{3}, 1, Tier::kDevice, release, SeqId{1}, 0}),
+            "plan: a promise of 1 cells to sequence 3, and not all of them run");
   EXPECT_EQ(with({SeqId{2}, 5}),
             "plan: takes 1 cells of kv more than are free, idle or given up on the device tier");
   EXPECT_EQ(with({SeqId{}, 5, Tier::kDevice, Promise::Kind::kReserve}),

@@ -217,7 +217,7 @@ double shared_prefix_turn_us() {
 }
 
 TEST(EngineLoad, PlansAStepOfManySequencesQuickly) {
-  for (const char* policy : {"sarathi", "vllm"}) {
+  for (const char* policy : {"sarathi", "vllm", "fastgen", "priority"}) {
     const double plain = turn_us(policy, false), checked = turn_us(policy, true);
     std::printf("%s: %.0f us a turn, %.0f us with its plans checked\n", policy, plain, checked);
     // Twenty times what it takes on a quiet machine: what this must find is a loop over everything.

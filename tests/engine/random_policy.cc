@@ -10,6 +10,7 @@
 
 #include "base/random.h"
 #include "contract/plan_builder.h"
+#include "engine/belief_policy.h"
 #include "sched/mechanisms/recall_loans.h"
 #include "sched/registry.h"
 
@@ -24,9 +25,12 @@ class RandomPolicy final : public Policy {
   StepPlan plan(const View& view) override {
     PlanBuilder builder(view);
     bool moved = recall_loans(view, builder) > 0;  // rows or preemptions are planned
+    const bool bargains_first = promises_ && random_.unit() < 0.5;
+    if (bargains_first) bargain(view, builder);
     for (const SeqView* seq : shuffled(view.running)) {
       if (builder.preempted(seq->id)) continue;
-      const double r = random_.unit();
+      double r = random_.unit();
+      if (!builder.can_stop(*seq)) r = std::max(r, 0.1);
       if (r < 0.02) {
         builder.preempt_and_drop(*seq);
         moved = true;
@@ -53,7 +57,7 @@ class RandomPolicy final : public Policy {
       }
     }
     if (!moved && view.steps_in_flight == 0 && view.transfers_in_flight == 0) return move_on(view);
-    if (promises_) bargain(view, builder);
+    if (promises_ && !bargains_first) bargain(view, builder);
     return builder.take();
   }
 
@@ -278,6 +282,7 @@ Result<std::unique_ptr<Policy>> make_test_policy(std::string_view policy_name) {
   if (policy_name == "random") return make_random_policy();
   if (policy_name == "random-forms") return make_random_policy(1, RandomPlans::kForms);
   if (policy_name == "random-promises") return make_random_policy(1, RandomPlans::kPromises);
+  if (policy_name == "belief") return make_belief_policy();
   return make_policy(policy_name);
 }
 

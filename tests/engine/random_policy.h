@@ -17,7 +17,7 @@ enum class RandomPlans { kCopies, kForms, kPromises };
 // Its state is the state of its generator.
 std::unique_ptr<Policy> make_random_policy(uint64_t seed = 1, RandomPlans what = RandomPlans::kCopies);
 
-// As make_policy(), and knows "random", "random-forms" and "random-promises" too.
+// As make_policy(), and knows "random", "random-forms", "random-promises" and "belief" too.
 Result<std::unique_ptr<Policy>> make_test_policy(std::string_view policy_name);
 
 }  // namespace kvasir::test

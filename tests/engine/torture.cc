@@ -15,6 +15,7 @@
 #include "engine/random_policy.h"
 #include "fakes/fake_link.h"
 #include "fakes/shadow_executor.h"
+#include "sched/beliefs/length_predictors.h"
 
 namespace kvasir::test {
 namespace {
@@ -61,6 +62,14 @@ uint32_t layers_of(const TortureConfig& config) {
   return config.layers > 0 ? config.layers : config.groups * config.layers_per_group;
 }
 
+// Ends one after `length` tokens, of those that it may have.
+void force_end(GenerationRequest& r, uint64_t length) {
+  const uint64_t room = r.max_tokens > 0 ? r.max_tokens : 60;
+  r.sampling.end_token = r.stop_tokens.empty() ? kShadowVocab - 1 : r.stop_tokens[0];
+  r.stop_tokens = {r.sampling.end_token};
+  r.sampling.forced_end = static_cast<uint32_t>(r.prompt.size() + length % room);
+}
+
 // "" if a request's output is what its tokens say.
 std::string judge(const Live& live, uint32_t layers) {
   const GenerationRequest& r = live.request;
@@ -68,7 +77,7 @@ std::string judge(const Live& live, uint32_t layers) {
   if (!sink.finish || sink.events_after_finish > 0) return "no end, or more than one";
   const uint32_t limit =
       r.max_tokens > 0 ? r.max_tokens : kMaxModelLen - static_cast<uint32_t>(r.prompt.size());
-  const auto want = shadow_output(layers, r.prompt, r.sampling.seed, limit, r.stop_tokens);
+  const auto want = shadow_output(layers, r.prompt, r.sampling, limit, r.stop_tokens);
   if (sink.tokens.size() > want.size() || !std::equal(sink.tokens.begin(), sink.tokens.end(), want.begin())) {
     return fmt::format("tokens {} instead of {}", fmt::join(sink.tokens, " "), fmt::join(want, " "));
   }
@@ -124,11 +133,23 @@ EngineOptions engine_options(const TortureConfig& config) {
   return o;
 }
 
-void submit_one(Engine& engine, Random& random, double cancels, uint64_t turn, std::vector<Live>& live) {
+// Of a learner that keeps to what it began with.
+CostLearnerOptions never() {
+  CostLearnerOptions options;
+  options.prior_weight = 1e12;
+  options.refit_every = UINT32_MAX;
+  return options;
+}
+
+void submit_one(Engine& engine, Random& random, const TortureConfig& config, uint64_t turn, uint32_t index,
+                std::vector<Live>& live) {
   Live next;
   next.request = random_request(random);
+  if (random_unit(config.seed, 11, index) < config.forced_ends) {
+    force_end(next.request, random_bits(config.seed, 12, index));
+  }
   next.sink = std::make_shared<CollectingSink>();
-  if (random.unit() < cancels) next.cancel_at = turn + random.below(80);
+  if (random.unit() < config.cancels) next.cancel_at = turn + random.below(80);
   auto id = engine.submit(next.request, next.sink);
   next.id = id.value();
   live.push_back(std::move(next));
@@ -150,7 +171,13 @@ TortureOutcome torture(const TortureConfig& config) {
   ShadowExecutor executor(options.cache.geometry, device, config.depth, clock, used_link);
   PlanCounts counts;
   auto policy = std::make_unique<CountingPolicy>(make_test_policy(config.policy).value(), counts);
-  Engine engine(options, std::move(policy), executor, clock, config.log, used_link);
+  CostBeliefs costs(CostLearner(config.costs), CostBeliefs::Learns::kAtOnce);
+  std::unique_ptr<LengthPredictor> lengths;
+  if (!config.predictor.empty()) lengths = make_length_predictor(config.predictor).value();
+  const bool believes = config.costs.known() || config.learns_costs;
+  CostBeliefs fixed(CostLearner(config.costs, never()), CostBeliefs::Learns::kAtOnce);
+  const Beliefs beliefs = {!believes ? nullptr : (config.learns_costs ? &costs : &fixed), lengths.get()};
+  Engine engine(options, std::move(policy), executor, clock, config.log, used_link, beliefs);
   Random random(config.seed);
   Random moving(config.seed + 2);
   TortureOutcome out;
@@ -159,7 +186,7 @@ TortureOutcome torture(const TortureConfig& config) {
   for (uint64_t turn = 0; submitted < config.requests || !live.empty(); ++turn) {
     if (engine.metrics().steps >= config.most_steps) break;
     while (submitted < config.requests && live.size() < config.at_once && random.unit() < 0.5) {
-      submit_one(engine, random, config.cancels, turn, live);
+      submit_one(engine, random, config, turn, submitted, live);
       ++submitted;
     }
     for (Live& l : live) {
@@ -194,6 +221,7 @@ TortureOutcome torture(const TortureConfig& config) {
   out.deferred = engine.metrics().deferred_rows;
   out.transfers = link.stats().transfers;
   out.standstills = engine.metrics().standstills;
+  out.believed = costs.latest();
   out.integrity = engine.check_integrity().message();
   out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return out;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "contract/cost_model.h"
 #include "engine/counting_policy.h"
 #include "engine/plan_log.h"
 
@@ -37,6 +38,11 @@ struct TortureConfig {
   double cancels = 0.1;        // share of the requests that are cancelled at some time
   double failing_steps = 0.0;  // share of the steps that fail
   uint64_t seed = 1;
+  double forced_ends = 0;  // share of the requests whose output ends where the request says
+  // Believed of costs: a policy may be told anything. Steps take a microsecond a row.
+  CostModel costs;
+  bool learns_costs = false;         // from real steps, beginning with those
+  std::string predictor;             // of lengths; "": none
   uint64_t most_steps = UINT64_MAX;  // requests that have not ended then count as wrong
   PlanLog* log = nullptr;
 };
@@ -62,6 +68,7 @@ struct TortureOutcome {
   uint64_t transfers = 0;
   uint64_t standstills = 0;
   std::string integrity;  // "" or what the map says at the end
+  CostModel believed;     // of costs at the end, where they are learnt
   double seconds = 0;
 };
 

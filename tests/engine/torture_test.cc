@@ -8,8 +8,10 @@
 #include <cstdlib>
 #include <string>
 #include <tuple>
+#include <vector>
 
 #include "base/mutant.h"
+#include "sched/registry.h"
 
 namespace kvasir::test {
 namespace {
@@ -45,7 +47,11 @@ TEST_P(Torture, EveryOutputIsWhatItsTokensSay) {
   config.seed = 1000 * config.block_tokens + 10 * config.groups + static_cast<uint64_t>(config.depth);
   const TortureOutcome out = torture(config);
   expect_right(config, out);
-  EXPECT_GT(out.preemptions, 0u);
+  if (config.policy == "orca") {
+    EXPECT_EQ(out.preemptions, 0u) << "it reserves all that a request may become";
+  } else if (config.policy != "fastgen") {
+    EXPECT_GT(out.preemptions, 0u);
+  }
   EXPECT_GT(out.aborted, 0u);
   if (config.prefix_caching) {
     EXPECT_GT(out.hit_tokens, 0u);
@@ -57,18 +63,25 @@ TEST_P(Torture, EveryOutputIsWhatItsTokensSay) {
   }
 }
 
+std::string name_of(const testing::TestParamInfo<Case>& c) {
+  std::string policy = std::get<0>(c.param);
+  std::replace(policy.begin(), policy.end(), '-', '_');
+  return policy + "_depth" + std::to_string(std::get<1>(c.param)) + "_groups" +
+         std::to_string(std::get<2>(c.param)) + "_block" + std::to_string(std::get<3>(c.param)) +
+         (std::get<4>(c.param) ? "_prefix" : "_plain");
+}
+
 INSTANTIATE_TEST_SUITE_P(Shapes, Torture,
-                         testing::Combine(testing::Values("vllm", "sarathi", "random", "random-promises"),
-                                          testing::Values(1, 2), testing::Values(1u, 3u),
-                                          testing::Values(16u, 32u, 64u), testing::Bool()),
-                         [](const auto& c) {
-                           std::string policy = std::get<0>(c.param);
-                           std::replace(policy.begin(), policy.end(), '-', '_');
-                           return policy + "_depth" + std::to_string(std::get<1>(c.param)) + "_groups" +
-                                  std::to_string(std::get<2>(c.param)) + "_block" +
-                                  std::to_string(std::get<3>(c.param)) +
-                                  (std::get<4>(c.param) ? "_prefix" : "_plain");
-                         });
+                         testing::Combine(testing::Values("vllm", "sarathi", "random"), testing::Values(1, 2),
+                                          testing::Values(1u, 3u), testing::Values(16u, 32u, 64u),
+                                          testing::Bool()),
+                         name_of);
+// What these ask of the engine, those above ask too: fewer shapes will do.
+INSTANTIATE_TEST_SUITE_P(More, Torture,
+                         testing::Combine(testing::Values("fastgen", "orca", "priority", "random-promises"),
+                                          testing::Values(1, 2), testing::Values(3u),
+                                          testing::Values(16u, 64u), testing::Bool()),
+                         name_of);
 
 // A device tier of 128 tokens, which most requests outgrow, a host tier of three times that, and a ring.
 TortureConfig tiers(std::string policy, int depth, uint32_t layers_per_group) {
@@ -111,16 +124,22 @@ TEST_P(TierTorture, EveryOutputIsWhatItsTokensSay) {
   }
 }
 
+std::string tier_name_of(const testing::TestParamInfo<TierCase>& c) {
+  std::string policy = std::get<0>(c.param);
+  std::replace(policy.begin(), policy.end(), '-', '_');
+  return policy + "_depth" + std::to_string(std::get<1>(c.param)) + "_f" +
+         std::to_string(std::get<2>(c.param));
+}
+
 INSTANTIATE_TEST_SUITE_P(Shapes, TierTorture,
                          testing::Combine(testing::Values("vllm", "vllm-swap", "sarathi", "random",
                                                           "random-promises"),
                                           testing::Values(1, 2), testing::Values(1u, 2u, 4u, 6u)),
-                         [](const auto& c) {
-                           std::string policy = std::get<0>(c.param);
-                           std::replace(policy.begin(), policy.end(), '-', '_');
-                           return policy + "_depth" + std::to_string(std::get<1>(c.param)) + "_f" +
-                                  std::to_string(std::get<2>(c.param));
-                         });
+                         tier_name_of);
+INSTANTIATE_TEST_SUITE_P(More, TierTorture,
+                         testing::Combine(testing::Values("fastgen", "orca", "priority"),
+                                          testing::Values(1, 2), testing::Values(1u, 4u)),
+                         tier_name_of);
 
 // Every form on every tier, in any mixture, down to nothing: pieces of X and H of odd sizes.
 TortureConfig forms(int depth, uint32_t layers_per_group, uint64_t seed) {
@@ -172,8 +191,15 @@ INSTANTIATE_TEST_SUITE_P(Shapes, FormTorture,
                                   (std::get<2>(c.param) ? "_faults" : "_calm");
                          });
 
+// Who adds a policy adds it to the lists above: "fcfs" is another name of "vllm".
+TEST(Torture, RunsEveryPolicyThatThereIs) {
+  const std::vector<std::string> run = {"fastgen", "fcfs", "orca",     "priority",
+                                        "sarathi", "vllm", "vllm-swap"};
+  EXPECT_EQ(policy_names(), run);
+}
+
 TEST(Torture, StepsThatFailEndOnlyTheirRequests) {
-  for (const char* policy : {"vllm", "sarathi", "random"}) {
+  for (const char* policy : {"vllm", "sarathi", "fastgen", "orca", "priority", "random"}) {
     for (int depth : {1, 2}) {
       TortureConfig config;
       config.policy = policy;
@@ -189,7 +215,7 @@ TEST(Torture, StepsThatFailEndOnlyTheirRequests) {
 }
 
 TEST(Torture, AmpleMemoryPreemptsNobody) {
-  for (const char* policy : {"vllm", "sarathi"}) {
+  for (const char* policy : {"vllm", "sarathi", "fastgen", "orca"}) {
     TortureConfig config;
     config.policy = policy;
     config.total_blocks = 400;

@@ -125,5 +125,57 @@ TEST(Sampler, LogprobsAreOfTheFullDistribution) {
   EXPECT_NEAR(got.top[1].logprob, std::log(0.3), 1e-6);
 }
 
+TEST(Sampler, AForcedEndComesAtItsPlaceAndNotBefore) {
+  const std::vector<float> logits = {0.0f, 5.0f, 1.0f, 0.5f};  // the end is by far the most likely
+  for (const float temperature : {0.0f, 1.0f}) {
+    for (const float top_p : {1.0f, 0.5f}) {
+      SamplingParams params;
+      params.temperature = temperature;
+      params.top_p = top_p;
+      params.forced_end = 50;
+      params.end_token = 1;
+      std::map<Token, int> before;
+      for (uint32_t p = 0; p < 50; ++p) ++before[pick(logits, params, p).token];
+      EXPECT_FALSE(before.contains(1));
+      EXPECT_EQ(before.size() > 1, temperature > 0 && top_p == 1.0f);
+      EXPECT_EQ(pick(logits, params, 50).token, 1);
+    }
+  }
+  // Even where the model would never end there, and where it would do nothing else.
+  SamplingParams params;
+  params.forced_end = 2;
+  params.end_token = 3;
+  const float none = -std::numeric_limits<float>::infinity();
+  EXPECT_EQ(pick({0, 1, 2, none}, params, 2).token, 3);
+  params.end_token = 0;
+  EXPECT_EQ(pick({1, none, none}, params, 1).token, 1);
+}
+
+TEST(Sampler, AForcedEndLeavesTheRestOfTheDistributionAsItIs) {
+  Random random(8);
+  std::vector<float> logits(200);
+  for (float& l : logits) l = static_cast<float>(random.unit() * 4);
+  SamplingParams plain, forced;
+  plain.seed = forced.seed = 4;
+  plain.logprobs = forced.logprobs = 2;
+  forced.forced_end = 300;
+  forced.end_token = 7;
+  std::vector<float> without = logits;
+  without[7] = -std::numeric_limits<float>::infinity();
+  for (uint32_t p = 1; p < 300; ++p) {
+    EXPECT_EQ(pick(logits, forced, p).token, pick(without, plain, p).token) << p;
+  }
+  // Log-probabilities are the model's, that of the end included.
+  const SampledToken end = pick(logits, forced, 300);
+  const SampledToken same = pick(logits, plain, 300);
+  EXPECT_EQ(end.token, 7);
+  ASSERT_EQ(end.top.size(), 2u);
+  EXPECT_EQ(end.top[0].token, same.top[0].token);
+  EXPECT_EQ(end.top[0].logprob, same.top[0].logprob);
+  double sum = 0;
+  for (float l : logits) sum += std::exp(double{l});
+  EXPECT_NEAR(end.logprob, logits[7] - std::log(sum), 1e-5);
+}
+
 }  // namespace
 }  // namespace kvasir

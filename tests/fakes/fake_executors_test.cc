@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/mutant.h"
+#include "contract/forced_end.h"
 #include "fakes/fake_link.h"
 #include "fakes/scripted_executor.h"
 #include "fakes/shadow_executor.h"
@@ -262,6 +263,26 @@ TEST(ScriptedExecutor, SamplesTheScriptAndFailsTheStepThatItIsTold) {
   EXPECT_EQ(second.status.message(), "a cable was pulled");
   EXPECT_TRUE(second.sampled.empty());
   EXPECT_EQ(executor.steps().size(), 2u);
+}
+
+TEST(ForcedEnd, ComesAtItsPlaceAndNotBefore) {
+  SamplingParams params;
+  EXPECT_EQ(with_forced_end(params, 5, 9, 10), 9) << "nothing is forced";
+  params.forced_end = 5;
+  params.end_token = 9;
+  EXPECT_EQ(with_forced_end(params, 5, 3, 10), 9);
+  EXPECT_EQ(with_forced_end(params, 4, 3, 10), 3);
+  EXPECT_EQ(with_forced_end(params, 4, 9, 10), 0);
+  EXPECT_EQ(with_forced_end(params, 6, 9, 10), 9);
+  // In the shadow's outputs, of which the test of the executor is that they are the same.
+  for (uint32_t length = 1; length < 40; ++length) {
+    SamplingParams sampling;
+    sampling.forced_end = 2 + length;
+    sampling.end_token = 17;
+    const Token end = 17;
+    const auto out = shadow_output(3, std::vector<Token>{1, 2, 3}, sampling, 100, {&end, 1});
+    EXPECT_EQ(out.size(), length);
+  }
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "contract/forced_end.h"
 
 namespace kvasir::test {
 
@@ -30,7 +31,7 @@ StepResult ScriptedExecutor::wait() {
     if (!s.samples) continue;
     SampledToken sampled;
     sampled.seq = s.seq;
-    sampled.token = sample(s.seq, s.tokens.end);
+    sampled.token = with_forced_end(s.sampling, s.tokens.end, sample(s.seq, s.tokens.end), INT32_MAX);
     result.sampled.push_back(std::move(sampled));
   }
   return result;

@@ -25,7 +25,7 @@ class ScriptedExecutor final : public Executor {
   void submit(Step step) override;
   StepResult wait() override;
 
-  // The token that is sampled for a position of a sequence; by default the position.
+  // The token that is sampled for a position of a sequence, unless an end is forced; by default the position.
   std::function<Token(SeqId, uint32_t)> sample = [](SeqId, uint32_t position) {
     return static_cast<Token>(position);
   };

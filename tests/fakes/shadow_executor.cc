@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/mutant.h"
+#include "contract/forced_end.h"
 
 namespace kvasir::test {
 namespace {
@@ -338,7 +339,9 @@ void ShadowExecutor::sample(const Step& step, StepResult& result) {
     const uint64_t h = h_[slice.first_token + slice.tokens.size() - 1];
     SampledToken sampled;
     sampled.seq = slice.seq;
-    sampled.token = ShadowModel::sample(h, slice.sampling.seed, slice.tokens.end);
+    sampled.token =
+        with_forced_end(slice.sampling, slice.tokens.end,
+                        ShadowModel::sample(h, slice.sampling.seed, slice.tokens.end), kShadowVocab);
     last_sample_[slice.seq] = sampled.token;
     result.sampled.push_back(std::move(sampled));
   }

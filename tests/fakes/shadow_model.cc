@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "contract/forced_end.h"
+
 namespace kvasir::test {
 namespace {
 
@@ -66,11 +68,20 @@ void ShadowModel::feed(Token token) {
 
 std::vector<Token> shadow_output(uint32_t layers, std::span<const Token> prompt, uint64_t seed,
                                  uint32_t max_tokens, std::span<const Token> stop_tokens) {
+  SamplingParams sampling;
+  sampling.seed = seed;
+  return shadow_output(layers, prompt, sampling, max_tokens, stop_tokens);
+}
+
+std::vector<Token> shadow_output(uint32_t layers, std::span<const Token> prompt,
+                                 const SamplingParams& sampling, uint32_t max_tokens,
+                                 std::span<const Token> stop_tokens) {
   ShadowModel model(layers);
   for (Token t : prompt) model.feed(t);
   std::vector<Token> out;
   while (out.size() < max_tokens) {
-    out.push_back(model.sample(seed));
+    const auto position = static_cast<uint32_t>(prompt.size() + out.size());
+    out.push_back(with_forced_end(sampling, position, model.sample(sampling.seed), kShadowVocab));
     if (std::find(stop_tokens.begin(), stop_tokens.end(), out.back()) != stop_tokens.end()) break;
     model.feed(out.back());
   }

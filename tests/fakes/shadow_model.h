@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "contract/ids.h"
+#include "contract/step.h"
 
 namespace kvasir::test {
 
@@ -45,6 +46,10 @@ class ShadowModel {
 // `max_tokens` tokens that follow the prompt, fewer where a stop token comes (it is the last then).
 std::vector<Token> shadow_output(uint32_t layers, std::span<const Token> prompt, uint64_t seed,
                                  uint32_t max_tokens, std::span<const Token> stop_tokens);
+// The same with an end that is forced.
+std::vector<Token> shadow_output(uint32_t layers, std::span<const Token> prompt,
+                                 const SamplingParams& sampling, uint32_t max_tokens,
+                                 std::span<const Token> stop_tokens);
 
 constexpr int32_t kShadowVocab = 64;
 

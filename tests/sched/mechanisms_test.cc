@@ -5,6 +5,7 @@
 #include "fakes/views.h"
 #include "sched/mechanisms/break_standstill.h"
 #include "sched/mechanisms/continue_running.h"
+#include "sched/mechanisms/decode_or_preempt.h"
 #include "sched/mechanisms/recall_loans.h"
 #include "sched/mechanisms/swap_in.h"
 #include "sched/mechanisms/turn_alone.h"
@@ -26,6 +27,33 @@ TEST(RecallLoans, PreemptsWhoseHostHasComeToTheSpaceThatItLent) {
   view.claims[0].called = true;
   PlanBuilder again(view);
   EXPECT_EQ(recall_loans(view, again), 0u);
+}
+
+// ---------------------------------------------------------------- parties to promises
+
+TEST(Mechanisms, WhoIsAPartyToAPromiseIsNotPreempted) {
+  View view = make_view(20, 0);
+  view.running = {decoding_seq(1, 20, 33), decoding_seq(2, 20, 30), decoding_seq(3, 20, 30)};
+  view.running[1].promised_cells[0] = 2;
+  view.device.spare_slabs = 2;
+  set_promised(view, 1);
+  PlanBuilder b(view);
+  ASSERT_TRUE(b.lend(view.running[1], view.running[2], 2, 40));
+  EXPECT_EQ(decode_or_preempt(by_arrival(view.running), b), 0u) << "1 sits the step out";
+  EXPECT_TRUE(check_plan(view, b.take()).ok());
+}
+
+TEST(BreakStandstill, EndsTheReserveFirst) {
+  View view = make_view(20, 1);
+  view.reserved_cells[0] = 2;
+  set_promised(view, 1);
+  view.waiting = {waiting_seq(1, 10)};
+  PlanBuilder b(view);
+  EXPECT_FALSE(b.admit(view.waiting[0]));
+  break_standstill(view, b);
+  const StepPlan plan = b.take();
+  EXPECT_EQ(to_string(plan), "reserve 0 cells on device\n");
+  EXPECT_TRUE(check_plan(view, plan).ok());
 }
 
 // ---------------------------------------------------------------- swap_in

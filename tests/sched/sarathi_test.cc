@@ -57,6 +57,19 @@ TEST(SarathiPolicy, AdmitsInOrderWhileTheWholePromptsBlocksAreFree) {
   EXPECT_EQ(plan(view), "promise 1 6 cells on device\nprefill 1 [0, 40) samples\n") << "nobody overtakes";
 }
 
+TEST(SarathiPolicy, KeepsAWatermarkOfOnePercent) {
+  View view = make_view(300, 4);
+  view.running = {decoding_seq(1, 20, 30)};
+  view.waiting = {waiting_seq(2, 17)};  // 2 blocks, and 3 of 300 are to stay
+  EXPECT_EQ(plan(view), "decode 1 [29, 30) samples\n");
+  view.device.spare_slabs = 5 * kViewGroups;
+  EXPECT_EQ(plan(view),
+            "promise 2 4 cells on device\ndecode 1 [29, 30) samples\nprefill 2 [0, 17) samples\n");
+  view = make_view(300, 2);
+  view.waiting = {waiting_seq(2, 17)};
+  EXPECT_EQ(plan(view), "promise 2 4 cells on device\nprefill 2 [0, 17) samples\n") << "no watermark alone";
+}
+
 TEST(SarathiPolicy, DecodesAreNotCutByTheBudget) {
   View view = view_with_budget(1, 4);
   view.running = {decoding_seq(1, 20, 30), decoding_seq(2, 20, 30)};

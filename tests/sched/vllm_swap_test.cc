@@ -111,6 +111,17 @@ TEST(VllmSwapPolicy, ComingBackLeavesTheWatermarkAndWhatDecodesAreAfter) {
       << "alone there is no watermark";
 }
 
+TEST(VllmSwapPolicy, TheBlockThatADecodeHasGotIsNotKeptTwice) {
+  // One of four blocks is for the decode; the other three are what 4 needs.
+  View view = make_view(20, 4);
+  set_host(view, 10, 0);
+  view.running = {decoding_seq(1, 20, 33)};
+  view.waiting = {swapped_seq(4, 20, 40, 39)};
+  EXPECT_EQ(
+      plan(view),
+      "add 4 [0, 39) kv device x2 before_layer\ndecode 1 [32, 33) samples\ndecode 4 [39, 40) samples\n");
+}
+
 TEST(VllmSwapPolicy, AloneAndWithoutRoomOthersGiveUpWhatTheyHold) {
   // 1 is on the host and needs three blocks. 2 and 3 wait with theirs on the device, so that one is free.
   View view = make_view(7, 1);

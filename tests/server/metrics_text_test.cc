@@ -106,6 +106,32 @@ TEST(MetricsText, TheDiskIsShownWhereThereIsOne) {
   }
 }
 
+TEST(MetricsText, BeliefsShowHowWrongTheyAre) {
+  EngineMetrics m;
+  const HttpCounters http;
+  for (const char* name : {"length_prediction_error_tokens", "length_prediction_bias_tokens"}) {
+    EXPECT_TRUE(has_line(page(m, http), std::string("kvasir:") + name + "{model_name=\"m\"} 0")) << name;
+  }
+  m.predictions.finished = 4;
+  m.predictions.within_50 = 3;
+  m.predictions.error_tokens = 100;
+  m.predictions.over_tokens = -60;
+  m.cost_error = 0.125;
+  m.cost_steps = 7;
+  m.cost_steps_dropped = 2;
+  const std::string text = page(m, http);
+  for (const char* line :
+       {"length_predictions_total{model_name=\"m\"} 4",
+        "length_prediction_within_50_total{model_name=\"m\"} 3",
+        "length_prediction_error_tokens_total{model_name=\"m\"} 100",
+        "length_prediction_error_tokens{model_name=\"m\"} 25",
+        "length_prediction_bias_tokens{model_name=\"m\"} -15", "cost_model_steps_total{model_name=\"m\"} 7",
+        "cost_model_steps_dropped_total{model_name=\"m\"} 2",
+        "cost_model_error_ratio{model_name=\"m\"} 0.125"}) {
+    EXPECT_TRUE(has_line(text, std::string("kvasir:") + line)) << line << "\n" << text;
+  }
+}
+
 TEST(MetricsText, EachSampleIsUniqueAndWellFormed) {
   EngineMetrics m;
   LinkStats link;

@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/mutant.h"
 #include "base/random.h"
+#include "contract/forced_end.h"
 
 namespace kvasir {
 
@@ -78,7 +79,8 @@ StepResult SimExecutor::wait() {
     if (!slice.samples || (transfers_.deferred(s) && !mutant(Mutant::kDeferredSampled))) continue;
     SampledToken sampled;
     sampled.seq = slice.seq;
-    sampled.token = token(slice.seq, slice.tokens.end);
+    sampled.token = with_forced_end(slice.sampling, slice.tokens.end, token(slice.seq, slice.tokens.end),
+                                    options_.vocab_size);
     result.sampled.push_back(std::move(sampled));
   }
   transfers_.end(result);

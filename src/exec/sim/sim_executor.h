@@ -41,7 +41,7 @@ class SimExecutor final : public Executor {
   void submit(Step step) override;
   StepResult wait() override;
 
-  // The token that it samples for a position of a sequence.
+  // The token that it samples for a position of a sequence where no end is forced.
   Token token(SeqId seq, uint32_t position) const;
   // The truth about one step, without what it waits for transfers.
   Nanos duration(const Step& step) const;

@@ -9,20 +9,28 @@ std::vector<const SeqView*> by_arrival(const std::vector<SeqView>& sequences) {
   std::vector<const SeqView*> out;
   out.reserve(sequences.size());
   for (const SeqView& s : sequences) out.push_back(&s);
-  std::sort(out.begin(), out.end(), [](const SeqView* a, const SeqView* b) {
+  const auto earlier = [](const SeqView* a, const SeqView* b) {
     return std::tuple(a->arrival, raw(a->id)) < std::tuple(b->arrival, raw(b->id));
-  });
+  };
+  // Who is admitted first come, first served, is in this order already.
+  if (!std::is_sorted(out.begin(), out.end(), earlier)) std::sort(out.begin(), out.end(), earlier);
   return out;
 }
 
+bool wants_block(const View& view, const SeqView& seq) {
+  const uint32_t has = seq.blocks + seq.promised(Tier::kDevice) / view.geometry.groups();
+  return seq.decoding() && view.geometry.blocks_for(seq.known_tokens) > has;
+}
+
 uint32_t blocks_wanted(const View& view) {
-  uint32_t wanted = 0;
-  for (const SeqView& s : view.running) {
-    if (s.decoding() && view.geometry.blocks_for(s.known_tokens) >
-                            s.blocks + s.promised(Tier::kDevice) / view.geometry.groups())
-      ++wanted;
-  }
-  return wanted;
+  return static_cast<uint32_t>(std::count_if(view.running.begin(), view.running.end(),
+                                             [&](const SeqView& s) { return wants_block(view, s); }));
+}
+
+uint32_t blocks_wanted(const View& view, const PlanBuilder& builder) {
+  return static_cast<uint32_t>(std::count_if(view.running.begin(), view.running.end(), [&](const SeqView& s) {
+    return wants_block(view, s) && !builder.has_rows(s.id);
+  }));
 }
 
 uint32_t decode_or_preempt(const std::vector<const SeqView*>& running, PlanBuilder& builder, PreemptBy by) {
@@ -36,7 +44,7 @@ uint32_t decode_or_preempt(const std::vector<const SeqView*>& running, PlanBuild
         ++awaited;
         break;
       }
-      if (end == 1) break;
+      if (end == 1 || !builder.can_stop(*running[end - 1])) break;
       const SeqView& last = *running[--end];
       if (by != PreemptBy::kSwap || !builder.preempt_and_offload(last)) builder.preempt_and_drop(last);
       ++preempted;

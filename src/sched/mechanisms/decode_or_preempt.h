@@ -14,8 +14,12 @@ namespace kvasir {
 // The running sequences, earliest arrival first (ties by id).
 std::vector<const SeqView*> by_arrival(const std::vector<SeqView>& sequences);
 
-// The blocks that the decodes of the running sequences need beyond those that they have.
+// It decodes, and needs a block beyond those that it has.
+bool wants_block(const View& view, const SeqView& seq);
+// The blocks that the decodes of the running sequences so need; and without those that the plan has given
+// them.
 uint32_t blocks_wanted(const View& view);
+uint32_t blocks_wanted(const View& view, const PlanBuilder& builder);
 
 // What becomes of the cells of a sequence that is preempted.
 enum class PreemptBy {

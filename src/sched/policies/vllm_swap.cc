@@ -4,6 +4,7 @@
 #include "sched/mechanisms/admit_prompts.h"
 #include "sched/mechanisms/break_standstill.h"
 #include "sched/mechanisms/continue_running.h"
+#include "sched/mechanisms/decode_or_preempt.h"
 #include "sched/mechanisms/swap_in.h"
 #include "sched/mechanisms/turn_alone.h"
 
@@ -20,7 +21,9 @@ class VllmSwapPolicy final : public Policy {
     const bool swapped = anyone_swapped_out(view);
     if (!swapped && !anyone_prefilling(view) && admit_prompts(view, builder)) return builder.take();
     const uint32_t preempted = continue_running(view, builder, PreemptBy::kSwap);
-    if (swapped && preempted == 0) swap_in(view, admission_watermark(view) + blocks_wanted(view), builder);
+    if (swapped && preempted == 0) {
+      swap_in(view, admission_watermark(view) + blocks_wanted(view, builder), builder);
+    }
     break_standstill(view, builder);
     return builder.take();
   }

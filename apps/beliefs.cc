@@ -1,0 +1,101 @@
+#include "apps/beliefs.h"
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "base/log.h"
+#include "sched/beliefs/length_predictors.h"
+
+namespace kvasir {
+namespace {
+
+std::string age_of(int64_t measured_at) {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  const int64_t seconds =
+      std::max<int64_t>(0, std::chrono::duration_cast<std::chrono::seconds>(now).count() - measured_at);
+  if (seconds < 2 * 3600) return fmt::format("{} minutes", seconds / 60);
+  if (seconds < 2 * 86400) return fmt::format("{} hours", seconds / 3600);
+  return fmt::format("{} days", seconds / 86400);
+}
+
+// The file's first line: token ids mean nothing to another vocabulary.
+constexpr std::string_view kHead = "kvasir output lengths, vocabulary ";
+std::string head_of(const std::string& vocabulary) {
+  return fmt::format("{}{}\n", kHead, vocabulary);
+}
+
+}  // namespace
+
+std::string vocabulary_id(const Tokenizer& tokenizer) {
+  uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
+  const auto add = [&](unsigned char byte) { hash = (hash ^ byte) * 0x100000001b3; };
+  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
+    for (char c : tokenizer.token_text(id)) add(static_cast<unsigned char>(c));
+    add(0xFF);  // in no text
+  }
+  return fmt::format("{}-{:016x}", tokenizer.vocab_size(), hash);
+}
+
+Result<std::unique_ptr<LengthPredictor>> load_predictor(const BeliefOptions& options,
+                                                        const std::string& vocabulary) {
+  auto made = make_length_predictor(options.length_predictor);
+  if (!made.ok()) {
+    return error(made.status().code(), "--length-predictor: {}", made.status().message());
+  }
+  std::unique_ptr<LengthPredictor> predictor = *std::move(made);
+  const std::string& path = options.length_predictor_file;
+  if (path.empty() || !std::filesystem::exists(path)) return predictor;
+  std::ifstream in(path, std::ios::binary);
+  std::ostringstream text;
+  if (!in || !(text << in.rdbuf())) {
+    return error(ErrorCode::kIo, "--length-predictor-file {}: cannot be read", path);
+  }
+  const std::string whole = text.str();
+  const std::string head = head_of(vocabulary);
+  if (whole.starts_with(kHead) && !whole.starts_with(head)) {
+    return error(ErrorCode::kUnsupported,
+                 "--length-predictor-file {}: of a model with another vocabulary; name another file", path);
+  }
+  const Status status = whole.starts_with(head)
+                            ? predictor->load(std::string_view(whole).substr(head.size()))
+                            : error(ErrorCode::kCorrupt, "not what a server has saved; remove the file");
+  if (!status.ok()) return error(status.code(), "--length-predictor-file {}: {}", path, status.message());
+  return predictor;
+}
+
+void save_predictor(const LengthPredictor& predictor, const std::string& vocabulary,
+                    const std::string& path) {
+  const std::string text = predictor.save();
+  if (text.empty()) return;  // one that keeps nothing
+  if (const Status status = replace_file(path, head_of(vocabulary) + text); !status.ok()) {
+    log_warning("what was learnt of output lengths is lost: --length-predictor-file {}", status.message());
+  }
+}
+
+Result<CostModel> costs_to_begin_with(const BeliefOptions& options, const CostFingerprint& here) {
+  const bool named = !options.cost_profile.empty();
+  const std::string path = named ? options.cost_profile : default_profile_path(here);
+  const auto loaded = load_profile(path);
+  if (!loaded.ok()) {
+    if (named) return loaded.status();
+    if (loaded.status().code() != ErrorCode::kNotFound) {
+      // Nobody asked for it, and serving goes on without.
+      log_warning("{}; costs are learnt from real steps: run `kvasir profile` again",
+                  loaded.status().message());
+      return CostModel{};
+    }
+    log_info("no cost profile: costs are learnt from real steps; run `kvasir profile` with these flags");
+    return CostModel{};
+  }
+  if (loaded->fingerprint != here.text) {
+    log_warning("cost profile {}: of another machine, model or setting; real steps will mend it", path);
+    if (!named) return CostModel{};
+  }
+  log_info("cost profile {}: {} old, fit error {:.1f} % in the mean, {:.1f} % at the worst", path,
+           age_of(loaded->measured_at), 100 * loaded->steps.mean, 100 * loaded->steps.worst);
+  return loaded->costs;
+}
+
+}  // namespace kvasir

@@ -1,0 +1,174 @@
+#include "apps/cost_profile.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <stdexcept>
+
+#include "ops/cpu/isa.h"
+
+namespace kvasir {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kFormat = 1;
+
+std::string cpu_name() {
+  std::ifstream in("/proc/cpuinfo");
+  for (std::string line; std::getline(in, line);) {
+    if (line.starts_with("model name")) return line.substr(std::min(line.find(": ") + 2, line.size()));
+  }
+  return "unknown";
+}
+
+json to_json(const FitError& e) {
+  return {{"mean", e.mean}, {"p95", e.p95}, {"worst", e.worst}, {"observations", e.observations}};
+}
+FitError error_from(const json& j) {
+  return {j.at("mean").get<double>(), j.at("p95").get<double>(), j.at("worst").get<double>(),
+          j.at("observations").get<size_t>()};
+}
+
+// A coefficient: finite, not negative.
+double cost_from(const json& j) {
+  const double value = j.get<double>();
+  if (!std::isfinite(value) || value < 0) throw std::out_of_range("a cost is " + j.dump());
+  return value;
+}
+
+json to_json(const CostModel& c) {
+  json links = json::array();
+  for (Tier from : kAllTiers) {
+    for (Tier to : kAllTiers) {
+      const LinkCost& link = c.links[index_of(from)][index_of(to)];
+      if (link == LinkCost{}) continue;
+      links.push_back({{"from", name(from)},
+                       {"to", name(to)},
+                       {"latency_s", link.latency_s},
+                       {"seconds_per_byte", link.seconds_per_byte}});
+    }
+  }
+  return {{"step_s", c.step_s},
+          {"prefill_row_s", c.prefill_row_s},
+          {"pair_s", c.pair_s},
+          {"decode_row_s", c.decode_row_s},
+          {"context_s", c.context_s},
+          {"projected_token_s", c.projected_token_s},
+          {"links", links}};
+}
+
+Tier tier_from(const json& j) {
+  for (Tier tier : kAllTiers) {
+    if (j.get_ref<const std::string&>() == name(tier)) return tier;
+  }
+  throw std::out_of_range("no tier " + j.dump());
+}
+
+CostModel costs_from(const json& j) {
+  CostModel c;
+  c.step_s = cost_from(j.at("step_s"));
+  c.prefill_row_s = cost_from(j.at("prefill_row_s"));
+  c.pair_s = cost_from(j.at("pair_s"));
+  c.decode_row_s = cost_from(j.at("decode_row_s"));
+  c.context_s = cost_from(j.at("context_s"));
+  c.projected_token_s = cost_from(j.at("projected_token_s"));
+  for (const json& link : j.at("links")) {
+    c.links[index_of(tier_from(link.at("from")))][index_of(tier_from(link.at("to")))] = {
+        cost_from(link.at("latency_s")), cost_from(link.at("seconds_per_byte"))};
+  }
+  return c;
+}
+
+}  // namespace
+
+// FNV-1a. That two texts share a name is seen when the file is read.
+std::string CostFingerprint::name() const {
+  uint64_t hash = 0xCBF29CE484222325u;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3u;
+  return fmt::format("{:016x}", hash);
+}
+
+CostFingerprint cost_fingerprint(const RuntimeOptions& options, const PackedModel& model,
+                                 const std::string& numerics_id) {
+  const ModelConfig& c = model.config();
+  const bool disk = options.kv_offloading_disk_bytes > 0;
+  return {fmt::format(
+      "cpu='{}' threads={} isa={} layers={} dim={} ffn={} heads={} kv_heads={} head_dim={} "
+      "vocab={} numerics={} block={} layer_group={} host={} link_gbytes_per_s={} disk='{}'",
+      cpu_name(), compute_threads(options), ops::isa_name(ops::detect_isa()), c.layers, c.dim, c.ffn_dim,
+      c.heads, c.kv_heads, c.head_dim, c.vocab_size, numerics_id, options.block_size, options.kv_layer_group,
+      options.kv_offloading_bytes > 0, options.link_gbytes_per_s, disk ? options.kv_offloading_dir : "")};
+}
+
+std::string default_profile_path(const CostFingerprint& fingerprint) {
+  std::string folder;
+  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache && *cache) {
+    folder = cache;
+  } else if (const char* home = std::getenv("HOME"); home && *home) {
+    folder = std::string(home) + "/.cache";
+  } else {
+    return "";
+  }
+  return folder + "/kvasir/profiles/" + fingerprint.name() + ".json";
+}
+
+Status replace_file(const std::string& path, const std::string& text) {
+  const std::string beside = fmt::format("{}.{}.new", path, getpid());
+  std::error_code failed;
+  {
+    std::ofstream out(beside, std::ios::binary | std::ios::trunc);
+    if (!out.write(text.data(), static_cast<std::streamsize>(text.size())).flush()) {
+      std::filesystem::remove(beside, failed);
+      return error(ErrorCode::kIo, "{}: cannot be written; does its folder exist, and is there room?", path);
+    }
+  }
+  std::filesystem::rename(beside, path, failed);
+  if (!failed) return {};
+  const std::string why = failed.message();
+  std::filesystem::remove(beside, failed);
+  return error(ErrorCode::kIo, "{}: {}", path, why);
+}
+
+Status save_profile(const CostProfile& profile, const std::string& path) {
+  json links = json::object();
+  for (const auto& [direction, fit] : profile.links) links[direction] = to_json(fit);
+  const json j = {{"kvasir_cost_profile", kFormat},           {"fingerprint", profile.fingerprint},
+                  {"measured_at", profile.measured_at},       {"costs", to_json(profile.costs)},
+                  {"step_fit_error", to_json(profile.steps)}, {"link_fit_errors", links}};
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  std::error_code failed;
+  if (!folder.empty()) std::filesystem::create_directories(folder, failed);
+  return replace_file(path, j.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
+}
+
+Result<CostProfile> load_profile(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) return error(ErrorCode::kNotFound, "{}: there is no such cost profile", path);
+  std::ostringstream text;
+  text << in.rdbuf();
+  try {
+    const json j = json::parse(text.str());
+    if (j.at("kvasir_cost_profile").get<int>() != kFormat) throw std::out_of_range("another format");
+    CostProfile profile;
+    profile.fingerprint = j.at("fingerprint").get<std::string>();
+    profile.measured_at = j.at("measured_at").get<int64_t>();
+    profile.costs = costs_from(j.at("costs"));
+    profile.steps = error_from(j.at("step_fit_error"));
+    for (const auto& [direction, fit] : j.at("link_fit_errors").items()) {
+      profile.links[direction] = error_from(fit);
+    }
+    return profile;
+  } catch (const std::exception&) {
+    return error(ErrorCode::kCorrupt,
+                 "{}: not a cost profile: remove it, or let `kvasir profile` write it anew", path);
+  }
+}
+
+}  // namespace kvasir

@@ -1,0 +1,87 @@
+#include "apps/runtime_parts.h"
+
+#include <fmt/format.h>
+
+#include "base/units.h"
+#include "contract/numerics_id.h"
+
+namespace kvasir {
+
+Result<ops::KvType> kv_type_from(const std::string& text) {
+  for (ops::KvType type : ops::kKvTypes) {
+    if (text == ops::kv_type_name(type)) return type;
+  }
+  return error(ErrorCode::kInvalidArgument, "--kv-cache-dtype {}: there are bf16, f32 and q8_0", text);
+}
+
+Result<ops::ActivationMode> activation_from(const std::string& text) {
+  for (ops::ActivationMode mode : {ops::ActivationMode::kAuto, ops::ActivationMode::kF32}) {
+    if (text == ops::activation_mode_name(mode)) return mode;
+  }
+  return error(ErrorCode::kInvalidArgument, "--activation-type {}: there are auto and f32", text);
+}
+
+Result<CacheGeometry> make_geometry(const RuntimeOptions& options, const ModelConfig& config,
+                                    ops::KvType kv_type) {
+  CacheGeometry geometry;
+  geometry.block_tokens = options.block_size;
+  if (options.block_size < 16 || options.block_size % 16 != 0 || 256 % options.block_size != 0) {
+    return error(ErrorCode::kInvalidArgument, "--block-size {}: there are 16, 32, 64, 128 and 256",
+                 options.block_size);
+  }
+  geometry.layers = static_cast<uint32_t>(config.layers);
+  // Copies move by layer groups: with a second tier, a layer each.
+  const bool tiers = options.kv_offloading_bytes + options.kv_offloading_disk_bytes > 0;
+  const uint32_t usual = tiers ? 1 : geometry.layers;
+  geometry.layers_per_group = options.kv_layer_group == 0 ? usual : options.kv_layer_group;
+  if (geometry.layers_per_group > geometry.layers || geometry.groups() > kMaxLayerGroups) {
+    return error(ErrorCode::kInvalidArgument,
+                 "--kv-layer-group {}: the model has {} layers, and there can be {} groups",
+                 options.kv_layer_group, geometry.layers, kMaxLayerGroups);
+  }
+  geometry.kv_plane_bytes_per_token_layer = config.kv_plane_bytes_per_token_layer(kv_type);
+  // No policy that can be named keeps X or H, so tiers have no frames for them.
+  return geometry;
+}
+
+std::string geometry_name(const CacheGeometry& g) {
+  return fmt::format("block_tokens={} layers={} layers_per_group={} kv={} x={} h={}", g.block_tokens,
+                     g.layers, g.layers_per_group, g.kv_plane_bytes_per_token_layer,
+                     g.x_bytes_per_token_layer, g.h_bytes_per_token);
+}
+
+Status check_limits(const RuntimeOptions& options) {
+  if (batched_tokens(options) < options.max_num_seqs) {
+    return error(
+        ErrorCode::kInvalidArgument,
+        "--max-num-batched-tokens {} is less than --max-num-seqs {}: every running sequence needs a token "
+        "of the budget; raise the one or lower the other",
+        batched_tokens(options), options.max_num_seqs);
+  }
+  if (options.max_num_seqs == 0 || options.max_num_queued_reqs == 0) {
+    return error(ErrorCode::kInvalidArgument, "--max-num-seqs and --max-num-queued-reqs must be at least 1");
+  }
+  if (options.kv_offloading_bytes == 0 && options.link_gbytes_per_s > 0) {
+    return error(ErrorCode::kInvalidArgument,
+                 "--link-gbytes-per-s {}: there is no host tier to link; give --kv-offloading-size, too",
+                 options.link_gbytes_per_s);
+  }
+  if (options.kv_offloading_dir.empty() != (options.kv_offloading_disk_bytes == 0)) {
+    return error(ErrorCode::kInvalidArgument,
+                 "--kv-offloading-dir '{}' and --kv-offloading-disk-size {}: a disk tier needs both, a "
+                 "directory and a size",
+                 options.kv_offloading_dir, format_bytes(options.kv_offloading_disk_bytes));
+  }
+  return {};
+}
+
+std::string numerics_of(const PackedModel& model, ops::ActivationMode activation, ops::KvType kv_type) {
+  NumericsId numerics;
+  numerics.arithmetic = "fma";
+  numerics.weight_types = model.weight_types();
+  numerics.activation_type = model.activation_types(activation);
+  numerics.kv_type = ops::kv_type_name(kv_type);
+  return numerics.to_string();
+}
+
+}  // namespace kvasir

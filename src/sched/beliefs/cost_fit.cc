@@ -1,0 +1,80 @@
+#include "sched/beliefs/cost_fit.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "sched/beliefs/normal_equations.h"
+
+namespace kvasir {
+namespace {
+
+FitError summary(std::vector<double> errors) {
+  if (errors.empty()) return {};
+  std::sort(errors.begin(), errors.end());
+  FitError out;
+  out.observations = errors.size();
+  for (double e : errors) out.mean += e / static_cast<double>(errors.size());
+  // The smallest error that 95 % of them do not exceed.
+  const auto rank = static_cast<size_t>(std::ceil(0.95 * static_cast<double>(errors.size())));
+  out.p95 = errors[std::max<size_t>(rank, 1) - 1];
+  out.worst = errors.back();
+  return out;
+}
+
+bool usable(const StepObservation& o) {
+  return o.seconds > 0 && std::isfinite(o.seconds) && !o.work.empty();
+}
+
+}  // namespace
+
+StepTerms terms_of(const StepWork& work) {
+  return {
+      1, work.prefill_rows, work.prefill_pairs, work.decode_rows, work.decode_context, work.projected_tokens};
+}
+
+StepTerms coefficients_of(const CostModel& c) {
+  return {c.step_s, c.prefill_row_s, c.pair_s, c.decode_row_s, c.context_s, c.projected_token_s};
+}
+
+void set_coefficients(CostModel& c, const StepTerms& values) {
+  c.step_s = values[0];
+  c.prefill_row_s = values[1];
+  c.pair_s = values[2];
+  c.decode_row_s = values[3];
+  c.context_s = values[4];
+  c.projected_token_s = values[5];
+}
+
+FitError fit_steps(std::span<const StepObservation> observations, CostModel& costs) {
+  NormalEquations<kStepTerms> equations;
+  for (const StepObservation& o : observations) {
+    if (usable(o)) equations.add(terms_of(o.work), o.seconds, 1 / (o.seconds * o.seconds));
+  }
+  set_coefficients(costs, equations.solve());
+  return error_of(costs, observations);
+}
+
+FitError fit_link(std::span<const TransferObservation> observations, LinkCost& cost) {
+  NormalEquations<2> equations;
+  std::vector<double> errors;
+  for (const TransferObservation& o : observations) {
+    if (o.seconds > 0) equations.add({1, o.bytes}, o.seconds, 1 / (o.seconds * o.seconds));
+  }
+  const auto c = equations.solve();
+  cost = {c[0], c[1]};
+  for (const TransferObservation& o : observations) {
+    if (o.seconds > 0) errors.push_back(std::abs(cost.seconds(o.bytes) - o.seconds) / o.seconds);
+  }
+  return summary(std::move(errors));
+}
+
+FitError error_of(const CostModel& costs, std::span<const StepObservation> observations) {
+  std::vector<double> errors;
+  for (const StepObservation& o : observations) {
+    if (usable(o)) errors.push_back(std::abs(costs.step_seconds(o.work) - o.seconds) / o.seconds);
+  }
+  return summary(std::move(errors));
+}
+
+}  // namespace kvasir

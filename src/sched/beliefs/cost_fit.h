@@ -1,0 +1,48 @@
+// Fits a CostModel to what steps and transfers were measured to take.
+//
+// Every coefficient is at least 0, and errors are relative: an observation that took y seconds weighs 1/y^2,
+// so that a decode of 10 ms counts as much as a prefill of 1 s.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <span>
+
+#include "contract/cost_model.h"
+
+namespace kvasir {
+
+// The terms of a step's time, in the order of CostModel's coefficients: 1, prefill_rows, prefill_pairs,
+// decode_rows, decode_context, projected_tokens.
+constexpr size_t kStepTerms = 6;
+using StepTerms = std::array<double, kStepTerms>;
+StepTerms terms_of(const StepWork& work);
+StepTerms coefficients_of(const CostModel& costs);
+void set_coefficients(CostModel& costs, const StepTerms& coefficients);
+
+struct StepObservation {
+  StepWork work;
+  double seconds = 0;
+};
+struct TransferObservation {
+  double bytes = 0;
+  double seconds = 0;
+};
+
+// Of |predicted - seconds| / seconds.
+struct FitError {
+  double mean = 0;
+  double p95 = 0;
+  double worst = 0;
+  size_t observations = 0;
+};
+
+// The step coefficients that fit best; `costs` keeps the rest of what it has. Observations of no work or of
+// no time are left out. What nothing was observed of becomes 0.
+FitError fit_steps(std::span<const StepObservation> observations, CostModel& costs);
+FitError fit_link(std::span<const TransferObservation> observations, LinkCost& cost);
+
+// How far the model is from the observations, as it is.
+FitError error_of(const CostModel& costs, std::span<const StepObservation> observations);
+
+}  // namespace kvasir

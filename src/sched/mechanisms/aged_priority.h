@@ -1,0 +1,68 @@
+// Priorities that age, so that nobody waits for ever.
+//
+// Source: vLLM's priority scheduling orders by (priority, time of arrival), the lower value first; there,
+// whoever has a high value waits for as long as lower ones arrive. The ageing is ours: a level of priority is
+// worth a fixed head start in time,
+//
+//   effective priority of i at time t = p_i - (t - a_i) / A,
+//
+// and since t is common to all, the order is that of the key a_i + A * p_i, which does not change with time:
+// no two sequences change places while they wait.
+//
+//   symbol   here                  unit
+//   p_i      SeqView::priority     levels, cut to [-kMostLevels, kMostLevels]
+//   a_i      SeqView::arrival      ns
+//   A        `per_level`           ns a level; 0: no ageing, strict priority
+//
+// Nobody who arrives later than a_i + A * (p_i - p_least) comes before i, where p_least is the least priority
+// in use: what is before i is finite.
+#pragma once
+
+#include <cstdint>
+#include <tuple>
+#include <vector>
+
+#include "base/clock.h"
+#include "contract/view.h"
+
+namespace kvasir {
+
+// Levels beyond these count as these. Without the cut one client could name a number whose head start no wait
+// makes up for; with ten seconds a level it is below three hours.
+constexpr int32_t kMostLevels = 1000;
+
+// Who goes first: less comes first. Without ageing `first` is the priority itself, with it the key; then the
+// arrival decides, then the id.
+struct Rank {
+  int64_t first = 0;
+  Nanos arrival = 0;
+  uint64_t id = 0;
+  friend bool operator<(const Rank& a, const Rank& b) {
+    return std::tie(a.first, a.arrival, a.id) < std::tie(b.first, b.arrival, b.id);
+  }
+};
+Rank rank_of(const SeqView& seq, Nanos per_level);
+
+struct RankedSeq {
+  Rank rank;
+  const SeqView* seq = nullptr;
+};
+
+// The sequences, first to go first.
+std::vector<const SeqView*> by_rank(const std::vector<SeqView>& sequences, Nanos per_level);
+
+// Of many sequences the first few, each in logarithmic time once it has been built in linear time. The
+// sequences outlive it.
+class RankQueue {
+ public:
+  RankQueue(const std::vector<SeqView>& sequences, Nanos per_level);
+  bool empty() const { return heap_.empty(); }
+  // REQUIRES: !empty()
+  const RankedSeq& front() const { return heap_.front(); }
+  void pop();
+
+ private:
+  std::vector<RankedSeq> heap_;
+};
+
+}  // namespace kvasir

@@ -1,0 +1,11 @@
+#include "sched/mechanisms/decode_in_order.h"
+
+namespace kvasir {
+
+void decode_in_order(const std::vector<const SeqView*>& running, PlanBuilder& builder) {
+  for (const SeqView* seq : running) {
+    if (seq->decoding() && builder.can_run(*seq)) builder.decode(*seq);
+  }
+}
+
+}  // namespace kvasir

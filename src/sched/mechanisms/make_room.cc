@@ -1,0 +1,42 @@
+#include "sched/mechanisms/make_room.h"
+
+#include <algorithm>
+
+namespace kvasir {
+namespace {
+
+// Cells that an admission takes of those that nobody holds.
+int64_t cells_needed(const View& view, const SeqView& head) {
+  const uint32_t groups = view.geometry.groups();
+  const uint32_t idle = head.cached_idle[index_of(Form::kKv)][index_of(Tier::kDevice)];
+  const uint32_t shared = head.cached_resident_cells - std::min(head.cached_resident_cells, idle);
+  const uint32_t has = shared + head.kv_cells(Tier::kDevice) + head.promised(Tier::kDevice);
+  const uint32_t all = view.geometry.blocks_for(head.known_tokens) * groups;
+  return all - std::min(all, has);
+}
+
+}  // namespace
+
+uint32_t make_room(const View& view, const SeqView& head, const std::vector<const SeqView*>& running,
+                   size_t first, uint32_t spare_blocks, PlanBuilder& builder) {
+  // One that streams needs next to nothing of the device, and much of what is not freed by preempting.
+  if (head.stalled || head.tail_busy || builder.residence(head).streams) return 0;
+  const int64_t groups = view.geometry.groups();
+  const auto room = [&] { return (builder.available_blocks() + builder.coming_blocks()) * groups; };
+  const int64_t wanted = cells_needed(view, head) + spare_blocks * groups;
+  const auto enough = [&] { return room() >= wanted && builder.running_seqs() < view.limits.max_num_seqs; };
+  if (enough()) return 0;
+  int64_t most = room();
+  for (size_t i = first; i < running.size(); ++i) {
+    most += running[i]->own_kv_cells(Tier::kDevice) + running[i]->promised(Tier::kDevice);
+  }
+  if (first >= running.size() || most < wanted) return 0;
+  uint32_t preempted = 0;
+  for (size_t end = running.size(); end > first && !enough(); --end) {
+    builder.preempt_and_drop(*running[end - 1]);
+    ++preempted;
+  }
+  return preempted;
+}
+
+}  // namespace kvasir

@@ -1,0 +1,112 @@
+// Belief may be wrong: a policy that relies on it is slower then, and every output is the same.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <tuple>
+
+#include "engine/plan_log.h"
+#include "engine/random_policy.h"
+#include "engine/torture.h"
+#include "support/temp_file.h"
+
+namespace kvasir::test {
+namespace {
+
+// What the shadow executor's steps really take, and its link never says.
+CostModel shadow_costs() {
+  CostModel costs;
+  costs.prefill_row_s = costs.decode_row_s = 1e-6;
+  costs.links[0][1] = costs.links[1][0] = {1e-6, 1e-10};
+  return costs;
+}
+
+TortureConfig believer(const CostModel& costs) {
+  TortureConfig config;
+  config.policy = "belief";
+  config.costs = costs;
+  config.predictor = "online";
+  config.requests = 150;
+  config.forced_ends = 0.5;
+  config.total_blocks = 25;
+  config.host_blocks = 60;
+  config.stage_blocks = 40;
+  return config;
+}
+
+void expect_right(const TortureConfig& config, const TortureOutcome& out) {
+  EXPECT_EQ(out.wrong, 0u) << out.first_wrong;
+  EXPECT_EQ(out.complete + out.aborted + out.failed, config.requests) << "every request ends";
+  EXPECT_EQ(out.used_blocks_left + out.host_bytes_left + out.transfers_left, 0u);
+  EXPECT_EQ(out.standstills, 0u);
+  EXPECT_EQ(out.integrity, "");
+  EXPECT_GT(out.preemptions, 0u);
+}
+
+using Case = std::tuple<int, std::string>;
+class BeliefTorture : public testing::TestWithParam<Case> {};
+
+TEST_P(BeliefTorture, OutputsAreTheSameHoweverWrongBeliefIs) {
+  const auto& [depth, belief] = GetParam();
+  const CostModel truth = shadow_costs();
+  const CostModel believed = belief == "hundredth"     ? truth.scaled(0.01)
+                             : belief == "hundredfold" ? truth.scaled(100)
+                             : belief == "unknown"     ? CostModel{}
+                                                       : truth;
+  for (const char* predictor : {"online", "constant:1", "constant:100000", ""}) {
+    TortureConfig config = believer(believed);
+    config.depth = depth;
+    config.predictor = predictor;
+    const TortureOutcome out = torture(config);
+    SCOPED_TRACE(predictor);
+    expect_right(config, out);
+    std::printf("%-16s %llu steps, %llu preemptions, %llu swapped\n", predictor,
+                static_cast<unsigned long long>(out.steps), static_cast<unsigned long long>(out.preemptions),
+                static_cast<unsigned long long>(out.swapped));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Factors, BeliefTorture,
+                         testing::Combine(testing::Values(1, 2),
+                                          testing::Values("right", "hundredth", "hundredfold", "unknown")),
+                         [](const auto& c) {
+                           return std::get<1>(c.param) + "_depth" + std::to_string(std::get<0>(c.param));
+                         });
+
+TEST(BeliefTorture, BeliefDecides) {
+  // That the policy does heed it: what it does depends on what it believes.
+  const TortureOutcome right = torture(believer(shadow_costs()));
+  const TortureOutcome dear = torture(believer(shadow_costs().scaled(100)));
+  const TortureOutcome cheap = torture(believer(shadow_costs().scaled(0.01)));
+  EXPECT_NE(dear.steps, right.steps);
+  EXPECT_NE(cheap.steps, right.steps);
+}
+
+TEST(BeliefTorture, RealStepsMendWrongBelief) {
+  for (double factor : {0.01, 100.0}) {
+    TortureConfig config = believer(shadow_costs().scaled(factor));
+    config.learns_costs = true;
+    config.requests = 300;
+    const TortureOutcome out = torture(config);
+    expect_right(config, out);
+    StepWork w;
+    w.add_prefill(0, 30);
+    for (int i = 0; i < 5; ++i) w.add_decode(100);
+    EXPECT_NEAR(out.believed.step_seconds(w) / 35e-6, 1, 0.1) << factor;
+  }
+}
+
+TEST(BeliefTorture, ALogOfBeliefsReplays) {
+  const TempFile file({});
+  auto log = PlanLog::create(file.path(), "belief").value();
+  TortureConfig config = believer(shadow_costs().scaled(3));
+  config.learns_costs = true;
+  config.requests = 40;
+  config.log = log.get();
+  EXPECT_EQ(torture(config).wrong, 0u);
+  const auto replay = replay_plan_log(file.path(), make_test_policy);
+  ASSERT_TRUE(replay.ok()) << replay.status().message();
+  EXPECT_EQ(replay->first_difference, 0u) << replay->expected << "\n" << replay->got;
+}
+
+}  // namespace
+}  // namespace kvasir::test

@@ -1,0 +1,154 @@
+// Nobody starves: under the policies that promise so, whatever others send, a request ends within a bound
+// that the requests before it decide. And streams under which those that do not promise it let one starve, so
+// that the test is known to see it.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/random.h"
+#include "engine/collecting_sink.h"
+#include "engine/engine.h"
+#include "engine/engine_fixture.h"
+#include "fakes/scripted_executor.h"
+#include "sched/policies/priority.h"
+#include "sched/registry.h"
+
+namespace kvasir::test {
+namespace {
+
+constexpr uint32_t kTurns = 6000;
+constexpr uint32_t kLive =
+    12;  // accepted and not finished, at any time: the adversary sends the next at once
+constexpr uint32_t kBlocks = 12;
+constexpr uint32_t kBlock = 16;
+constexpr uint32_t kBudget = 64;
+constexpr uint32_t kSeqs = 8;
+constexpr int32_t kLowest = 5;
+constexpr Nanos kTurn = kNanosPerSecond;
+
+// What the adversary sends, with priority 0, beside one long request of priority 5 after the other.
+enum class Stream {
+  kOneToken,  // short prompts that end with their first token
+  kMixed,     // up to 60 tokens in and 30 out, many more than there is memory for
+};
+
+// The longest request: 101 to 160 tokens, of which 40 are output.
+constexpr uint32_t kLongPrompt = 120;
+constexpr uint32_t kLongOutput = 40;
+
+// The turns that one request takes at the most when nobody is before it: its chunks beside the decodes of the
+// others; its output; and, where nobody is preempted for a block, for each block that it needs the tokens
+// that the others have room for, and a turn in which the latest of them gives up.
+constexpr uint32_t kTurnsOfTheFirst = (kLongPrompt + kLongOutput) / (kBudget - kSeqs) + 1 + kLongOutput +
+                                      (kLongPrompt + kLongOutput) / kBlock * (kBlock + 2);
+// At most so many are before it, and it is one itself. Under `priority` one of the lowest value has those
+// before it, too, that come within its levels' time.
+constexpr uint32_t kBound = kLive * kTurnsOfTheFirst;
+constexpr uint32_t kAgeingTurns = kLowest * kAgeingPerLevel / kTurn;
+
+struct Outcome {
+  uint32_t longest_to_first_token = 0;  // turns; of one that has none yet, so far
+  uint32_t longest_life = 0;
+  uint64_t done = 0;
+  uint64_t preemptions = 0;
+};
+
+GenerationRequest next_of(Stream stream, Random& random) {
+  if (stream == Stream::kOneToken) return request(static_cast<uint32_t>(random.between(1, 15)), 1);
+  return request(static_cast<uint32_t>(random.between(1, 60)), static_cast<uint32_t>(random.between(1, 30)));
+}
+
+Outcome run(std::unique_ptr<Policy> policy, Stream stream, int depth) {
+  struct Sent {
+    std::shared_ptr<CollectingSink> sink;
+    uint32_t at;
+    bool is_long;
+    bool first_seen = false;
+  };
+  EngineOptions o = small_options(kBlocks);
+  o.cache.prefix_caching = false;
+  o.check_integrity = false;
+  o.limits.max_num_batched_tokens = kBudget;
+  o.limits.max_num_seqs = kSeqs;
+  VirtualClock clock;
+  ScriptedExecutor executor(clock, depth, kTurn);
+  Engine engine(o, std::move(policy), executor, clock);
+  Random random(7);
+  std::vector<Sent> live;
+  Outcome out;
+  for (uint32_t turn = 0; turn < kTurns; ++turn) {
+    const auto send = [&](GenerationRequest r, bool is_long) {
+      auto sink = std::make_shared<CollectingSink>();
+      EXPECT_TRUE(engine.submit(std::move(r), sink).ok());
+      live.push_back({std::move(sink), turn, is_long});
+    };
+    if (std::none_of(live.begin(), live.end(), [](const Sent& s) { return s.is_long; })) {
+      GenerationRequest r = request(kLongPrompt, kLongOutput);
+      r.priority = kLowest;
+      send(std::move(r), true);
+    }
+    while (live.size() < kLive) send(next_of(stream, random), false);
+    engine.step();
+    std::erase_if(live, [&](Sent& s) {
+      const uint32_t age = turn + 1 - s.at;
+      if (!s.first_seen) out.longest_to_first_token = std::max(out.longest_to_first_token, age);
+      s.first_seen |= !s.sink->tokens.empty();
+      out.longest_life = std::max(out.longest_life, age);
+      out.done += s.sink->finish.has_value();
+      return s.sink->finish.has_value();
+    });
+  }
+  out.preemptions = engine.metrics().num_preemptions;
+  return out;
+}
+
+void report(const std::string& policy, Stream stream, int depth, const Outcome& o) {
+  std::printf("%s, %s, depth %d: %u turns to a first token, %u to an end; %llu done, %llu preempted\n",
+              policy.c_str(), stream == Stream::kOneToken ? "one token" : "mixed", depth,
+              o.longest_to_first_token, o.longest_life, static_cast<unsigned long long>(o.done),
+              static_cast<unsigned long long>(o.preemptions));
+}
+
+TEST(Starvation, NobodyStarvesWhereThatIsPromised) {
+  ASSERT_LT(kAgeingTurns + kBound, kTurns) << "or the bound would be kept by whoever starves";
+  for (const std::string policy : {"fastgen", "orca", "priority", "sarathi"}) {
+    for (Stream stream : {Stream::kOneToken, Stream::kMixed}) {
+      for (int depth : {1, 2}) {
+        const Outcome o = run(make_policy(policy).value(), stream, depth);
+        report(policy, stream, depth, o);
+        const uint32_t bound = kBound + (policy == "priority" ? kAgeingTurns : 0);
+        EXPECT_LE(o.longest_life, bound) << policy << " depth " << depth;
+        EXPECT_GT(o.done, kTurns / 20) << policy;
+        if (stream == Stream::kMixed && policy != "orca") {
+          EXPECT_GT(o.preemptions, 0u) << policy;
+        }
+      }
+    }
+  }
+}
+
+TEST(Starvation, WithoutAgeingTheLowestNeverRuns) {
+  for (Stream stream : {Stream::kOneToken, Stream::kMixed}) {
+    const Outcome o = run(make_priority_policy(/*per_level=*/0), stream, 1);
+    report("priority without ageing", stream, 1, o);
+    EXPECT_EQ(o.longest_to_first_token, kTurns);
+  }
+}
+
+// Prompts go before decodes: a stream of prompts that need no second step keeps those who have their first
+// token from ever getting the next.
+TEST(Starvation, PromptsBeforeDecodesStarveDecodes) {
+  for (const std::string policy : {"vllm", "vllm-swap"}) {
+    const Outcome o = run(make_policy(policy).value(), Stream::kOneToken, 1);
+    report(policy, Stream::kOneToken, 1, o);
+    EXPECT_EQ(o.longest_life, kTurns) << policy;
+    EXPECT_LE(o.longest_to_first_token, kBound) << "but nobody is overtaken in the queue";
+  }
+}
+
+}  // namespace
+}  // namespace kvasir::test
