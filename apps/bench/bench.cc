@@ -1,26 +1,32 @@
 #include "bench/bench.h"
 
 #include <sys/resource.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <cmath>
 #include <ctime>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "bench/arrivals.h"
 #include "bench/config.h"
+#include "bench/curves.h"
+#include "bench/dataset.h"
+#include "bench/html_report.h"
 #include "bench/load_runner.h"
-#include "bench/prompts.h"
+#include "bench/progress.h"
 #include "bench/report.h"
 #include "bench/result_file.h"
+#include "bench/result_reader.h"
+#include "bench/server_metrics.h"
 
 namespace kvasir {
 namespace {
 
 constexpr int kExitFailed = 1;
 constexpr int kExitInterrupted = 130;  // as a shell reports SIGINT
-constexpr int64_t kDefaultRandomPrompts = 1000;
-constexpr int64_t kFirstWarmup = int64_t{1} << 32;  // random prompts from here on are never measured
+constexpr double kMaxDrainSeconds = 1e8;
 constexpr Nanos kProbeTimeout = 30 * kNanosPerSecond;
 constexpr size_t kMaxModelsBytes = 4 << 20;
 
@@ -31,35 +37,6 @@ void raise_file_limit() {
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
   limit.rlim_cur = limit.rlim_max;
   setrlimit(RLIMIT_NOFILE, &limit);
-}
-
-// Makes the measured prompts and sets num_prompts to their number.
-Result<std::vector<Prompt>> measured_prompts(BenchOptions* o) {
-  if (o->dataset_name == "random") {
-    if (o->num_prompts == 0) o->num_prompts = kDefaultRandomPrompts;
-    return random_prompts({o->random_input_len, o->random_output_len, o->random_range_ratio, o->seed}, 0,
-                          o->num_prompts);
-  }
-  KV_ASSIGN_OR_RETURN(std::vector<Prompt> prompts,
-                      load_custom_prompts(o->dataset_path, o->custom_output_len));
-  const size_t lines = prompts.size();
-  if (o->num_prompts == 0) o->num_prompts = static_cast<int64_t>(lines);
-  const size_t wanted = static_cast<size_t>(o->num_prompts);
-  prompts.reserve(wanted);
-  while (prompts.size() < wanted) prompts.push_back(prompts[prompts.size() - lines]);
-  prompts.resize(wanted);
-  return prompts;
-}
-
-std::vector<Prompt> warmup_prompts(const BenchOptions& o, const std::vector<Prompt>& measured) {
-  if (o.dataset_name == "random") {
-    return random_prompts({o.random_input_len, o.random_output_len, o.random_range_ratio, o.seed},
-                          kFirstWarmup, o.num_warmups);
-  }
-  std::vector<Prompt> prompts;
-  for (size_t i = 0; i < static_cast<size_t>(o.num_warmups); ++i)
-    prompts.push_back(measured[i % measured.size()]);
-  return prompts;
 }
 
 // Asks the server which models it has: shows that it can be reached before any load is sent, and answers with
@@ -94,9 +71,14 @@ LoadPlan make_plan(const BenchConfig& config, const std::string& model) {
   plan.target = config.target;
   plan.path = o.endpoint;
   plan.api_key = o.api_key;
-  plan.request = {model, config.chat, o.ignore_eos, o.temperature};
+  plan.request = {
+      model,        config.chat,  o.ignore_eos, o.temperature, o.force_output_lengths, o.tell_output_lengths,
+      o.max_tokens, config.slo_ms};
   plan.max_concurrency = o.max_concurrency;
   plan.timeout = from_seconds(o.timeout_s);
+  if (!std::isinf(o.drain_timeout_s)) {
+    plan.drain_timeout = from_seconds(std::min(o.drain_timeout_s, kMaxDrainSeconds));
+  }
   return plan;
 }
 
@@ -121,46 +103,132 @@ Status warm_up(const LoadPlan& plan, std::ostream& err, bool* interrupted) {
   return Status();
 }
 
-Result<int> measure(BenchConfig config, std::ostream& out, std::ostream& err) {
-  KV_ASSIGN_OR_RETURN(std::vector<Prompt> prompts, measured_prompts(&config.options));
+struct Console {
+  std::ostream& out;
+  std::ostream& err;
+  bool terminal;
+};
+
+std::string run_name(const BenchConfig& config, const RunKey& key) {
+  std::string name;
+  if (config.rates.size() > 1) name = fmt::format("rate {:.4g}", key.rate);
+  if (config.options.seeds > 1) name += fmt::format("{}seed {}", name.empty() ? "" : ", ", key.seed);
+  return name;
+}
+
+// One run. Records are kept only where the result shows them.
+Result<RunResult> measure_run(const BenchConfig& config, const Dataset& dataset, const RunKey& key,
+                              LoadPlan plan, const Console& console) {
+  plan.prompts = dataset.prompts(key);
+  plan.arrivals = dataset.arrivals(key);
+  plan.keep_text = config.options.save_detailed;
+  const std::optional<double> before = read_preemptions(config.target, config.options.api_key);
+  RunResult run;
+  run.key = key;
+  {
+    ProgressLine line(console.err, console.terminal, run_name(config, key));
+    if (config.options.progress) {
+      plan.progress_period = line.period();
+      plan.progress = [&line](const LoadProgress& progress) { line.show(progress); };
+    }
+    KV_ASSIGN_OR_RETURN(run.outcome, run_load(plan));
+  }
+  const std::optional<double> after = read_preemptions(config.target, config.options.api_key);
+  run.summary = summarise(run.outcome, config);
+  // A counter that went back belongs to a server that was started again.
+  if (before.has_value() && after.has_value() && *after >= *before)
+    run.summary.preemptions = *after - *before;
+  run.curves = curves_of(run.outcome);
+  if (!config.options.save_detailed) run.outcome.records.clear();
+  return run;
+}
+
+Status save(const BenchConfig& config, const std::string& model, const std::vector<RunResult>& runs,
+            std::ostream& out) {
   const BenchOptions& o = config.options;
+  if (!o.save_result && o.html.empty()) return Status();
+  const std::time_t date = std::time(nullptr);
+  const std::string json = result_json(runs, config, model, date);
+  if (o.save_result) {
+    const std::string path = result_path(config, model, date);
+    KV_RETURN_IF_ERROR(write_text(path, json, "--result-dir"));
+    out << fmt::format("Result written to {}\n", path) << std::flush;
+  }
+  if (!o.html.empty()) {
+    KV_ASSIGN_OR_RETURN(const ReportSeries series, read_result(json, model));
+    KV_RETURN_IF_ERROR(write_text(o.html, html_report({series}), "--html"));
+    out << fmt::format("Report written to {}\n", o.html) << std::flush;
+  }
+  return Status();
+}
+
+// Every rate with every seed, in turn; stops after a run that was interrupted.
+Result<std::vector<RunResult>> measure_all(const BenchConfig& config, const Dataset& dataset,
+                                           const LoadPlan& plan, const Console& console) {
+  const BenchOptions& o = config.options;
+  std::vector<RunResult> runs;
+  for (size_t point = 0; point < config.rates.size(); ++point) {
+    for (int64_t i = 0; i < o.seeds; ++i) {
+      const RunKey key{config.rates[point], o.seed + static_cast<uint64_t>(i), static_cast<int64_t>(point)};
+      KV_ASSIGN_OR_RETURN(RunResult run, measure_run(config, dataset, key, plan, console));
+      runs.push_back(std::move(run));
+      if (runs.back().summary.interrupted) break;
+    }
+    console.out << printed_block(points_of(runs).back(), config) << std::flush;
+    if (runs.back().summary.interrupted) break;
+  }
+  return runs;
+}
+
+Result<int> measure(BenchConfig config, const Console& console) {
+  KV_ASSIGN_OR_RETURN(const Dataset dataset, Dataset::open(config.options));
+  config.options.num_prompts = dataset.num_prompts();
   raise_file_limit();
   KV_ASSIGN_OR_RETURN(const std::string model, find_model(config));
 
   LoadPlan plan = make_plan(config, model);
-  plan.prompts = warmup_prompts(o, prompts);
+  plan.prompts = dataset.warmups();
   plan.arrivals.assign(plan.prompts.size(), 0);
   bool interrupted = false;
-  KV_RETURN_IF_ERROR(warm_up(plan, err, &interrupted));
+  KV_RETURN_IF_ERROR(warm_up(plan, console.err, &interrupted));
   if (interrupted) return kExitInterrupted;
 
-  plan.prompts = std::move(prompts);
-  plan.arrivals = draw_arrivals(o.num_prompts, o.request_rate, o.burstiness, o.seed);
-  plan.keep_text = o.save_detailed;
-  KV_ASSIGN_OR_RETURN(const LoadOutcome outcome, run_load(plan));
+  KV_ASSIGN_OR_RETURN(const std::vector<RunResult> runs, measure_all(config, dataset, plan, console));
+  const std::vector<PointResult> points = points_of(runs);
+  if (points.size() > 1) console.out << rate_table(points, config) << std::flush;
+  KV_RETURN_IF_ERROR(save(config, model, runs, console.out));
+  if (runs.back().summary.interrupted) return kExitInterrupted;
+  const bool any =
+      std::any_of(runs.begin(), runs.end(), [](const RunResult& run) { return run.summary.completed > 0; });
+  return any ? 0 : kExitFailed;
+}
 
-  const Summary summary = summarise(outcome, config);
-  out << printed_block(summary, config) << std::flush;
-  if (o.save_result) {
-    const std::time_t date = std::time(nullptr);
-    const std::string path = result_path(config, model, date);
-    KV_RETURN_IF_ERROR(write_result(path, result_json(summary, outcome, config, model, date)));
-    out << fmt::format("Result written to {}\n", path) << std::flush;
+// A report on results that are there already.
+Result<int> compare(const BenchOptions& o, std::ostream& out) {
+  std::vector<ReportSeries> all;
+  for (const std::string& path : o.compare) {
+    KV_ASSIGN_OR_RETURN(ReportSeries series, load_result(path));
+    all.push_back(std::move(series));
   }
-  if (summary.interrupted) return kExitInterrupted;
-  return summary.completed > 0 ? 0 : kExitFailed;
+  KV_RETURN_IF_ERROR(write_text(o.html, html_report(all), "--html"));
+  out << fmt::format("Report written to {}\n", o.html) << std::flush;
+  return 0;
 }
 
 }  // namespace
 
 int run_bench(const BenchOptions& options) {
-  return run_bench(options, std::cout, std::cerr);
+  return run_bench(options, std::cout, std::cerr, ::isatty(STDERR_FILENO) == 1);
 }
 
-int run_bench(const BenchOptions& options, std::ostream& out, std::ostream& err) {
+int run_bench(const BenchOptions& options, std::ostream& out, std::ostream& err, bool terminal) {
   Result<BenchConfig> config = check_options(options);
-  const Result<int> code =
-      config.ok() ? measure(std::move(config).value(), out, err) : Result<int>(config.status());
+  const auto run = [&]() -> Result<int> {
+    if (!config.ok()) return config.status();
+    if (!options.compare.empty()) return compare(options, out);
+    return measure(std::move(config).value(), Console{out, err, terminal});
+  };
+  const Result<int> code = run();
   if (code.ok()) return *code;
   err << fmt::format("kvasir bench: {}\n", code.status().message());
   return kExitFailed;

@@ -31,24 +31,36 @@ struct BenchOptions {
   double random_range_ratio = 0.0;  // lengths are uniform in [len (1 - r), len (1 + r)]
   int64_t custom_output_len = 256;  // tokens, for the lines that say none
 
-  double request_rate = std::numeric_limits<double>::infinity();  // requests per second
-  double burstiness = 1.0;                                        // the gamma distribution's shape
-  int64_t max_concurrency = 0;                                    // 0: no bound
+  double length_scale = 1.0;  // of the lengths of sharegpt and trace
+
+  std::vector<double> request_rates;  // requests per second, one run each; none: all at once, or the trace's
+  double burstiness = 1.0;            // the gamma distribution's shape
+  int64_t max_concurrency = 0;        // 0: no bound
   int64_t num_warmups = 0;
-  double timeout_s = 3600.0;  // seconds, for each request
+  double timeout_s = 3600.0;                                         // seconds, for each request
+  double drain_timeout_s = std::numeric_limits<double>::infinity();  // seconds after the last arrival
 
   bool ignore_eos = false;
+  bool force_output_lengths = false;  // by forced_output_tokens, which tells the scheduler nothing
+  bool tell_output_lengths = false;   // by output_tokens_hint, which an oracle reads
+  int64_t max_tokens = 0;             // sent beside forced lengths; 0: not sent
   double temperature = 0.0;
   uint64_t seed = 0;
+  int64_t seeds = 1;  // runs at each rate, with seed, seed + 1, ...
 
   std::string percentile_metrics = "ttft,tpot,itl,e2el";
   std::string metric_percentiles = "50,90,99";
   std::vector<std::string> goodput;  // "ttft:500", milliseconds
+  std::vector<std::string> slo;      // likewise, and sent to the server
 
   bool save_result = false;
   bool save_detailed = false;
   std::string result_dir;
   std::string result_filename;
+  std::string label;                 // what the result is called in a comparison
+  std::string html;                  // the report's file
+  std::vector<std::string> compare;  // result files to report on, without any load
+  bool progress = true;
 };
 
 // Registers every flag on `app`, to be written into `options`, which must live as long as `app` parses.
@@ -58,6 +70,7 @@ void add_bench_flags(CLI::App& app, BenchOptions& options);
 // is then printed. Returns the process's exit code: 0, or 1 when nothing could be measured (one line on `err`
 // says why), or 130 after an interrupt. Blocks until the load has ended; raises the soft limit on open files.
 int run_bench(const BenchOptions& options);
-int run_bench(const BenchOptions& options, std::ostream& out, std::ostream& err);
+// `terminal`: whether `err` is one, and shows a bar that is drawn over.
+int run_bench(const BenchOptions& options, std::ostream& out, std::ostream& err, bool terminal = false);
 
 }  // namespace kvasir

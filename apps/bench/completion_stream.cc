@@ -61,7 +61,14 @@ std::string completion_body(const CompletionRequest& request, const Prompt& prom
   } else {
     body["prompt"] = prompt.text;
   }
-  body["max_tokens"] = prompt.max_tokens;
+  if (!request.force_output_length) {
+    body["max_tokens"] = prompt.max_tokens;
+  } else {
+    body["forced_output_tokens"] = prompt.max_tokens;
+    if (request.max_tokens > 0) body["max_tokens"] = request.max_tokens;
+  }
+  if (request.tell_output_length) body["output_tokens_hint"] = prompt.max_tokens;
+  for (const auto& [key, millis] : request.slo_ms) body["slo"][key + "_ms"] = millis;
   body["temperature"] = request.temperature;
   body["stream"] = true;
   body["stream_options"] = {{"include_usage", true}};
@@ -173,6 +180,7 @@ void CompletionStream::on_end(const Status& transport) {
     }
   }
   if (!failed_ && record_->first == 0) fail("the stream ended without any content");
+  record_->refused = failed_ && status_ == 503;
   record_->state = failed_ ? RequestRecord::State::kFailed : RequestRecord::State::kCompleted;
   if (failed_ || record_->usage_known) return;
   record_->prompt_tokens = record_->prompt_words;

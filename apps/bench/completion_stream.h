@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -15,14 +16,18 @@ namespace kvasir {
 
 // Everything that is measured of one request. Times are those of the run's clock.
 struct RequestRecord {
-  enum class State { kWaiting, kSent, kCompleted, kFailed };
+  // kWaiting: not arrived yet; kHeld: arrived, and held back by max_concurrency.
+  enum class State { kWaiting, kHeld, kSent, kCompleted, kFailed };
   State state = State::kWaiting;
   Nanos start = 0;          // the request is sent: just before its connection is opened
   Nanos first = 0;          // the first chunk with content, or the finishing one when none had any
   Nanos last = 0;           // the last chunk with content, or the finishing one when that came later
+  Nanos end = 0;            // the answer ended, in whatever way; 0: it has not
+  bool refused = false;     // failed by HTTP 503
   std::vector<Nanos> gaps;  // between chunks with content
   int64_t content_chunks = 0;
   int64_t prompt_words = 0;
+  int64_t wanted_tokens = 0;  // of output, as the dataset says
   // Set when the request has completed: what `usage` said, else words and chunks.
   int64_t prompt_tokens = 0;
   int64_t output_tokens = 0;
@@ -36,6 +41,10 @@ struct CompletionRequest {
   bool chat = false;  // the /v1/chat/completions form
   bool ignore_eos = false;
   double temperature = 0;
+  bool force_output_length = false;                         // forced_output_tokens in place of max_tokens
+  bool tell_output_length = false;                          // output_tokens_hint as well
+  int64_t max_tokens = 0;                                   // sent beside a forced length; 0: not sent
+  std::vector<std::pair<std::string, double>> slo_ms = {};  // "ttft", milliseconds; none: not sent
 };
 
 // The JSON body that asks for a stream with usage.

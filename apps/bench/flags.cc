@@ -15,16 +15,21 @@ void add_server_flags(CLI::App& app, BenchOptions& o) {
 }
 
 void add_dataset_flags(CLI::App& app, BenchOptions& o) {
-  app.add_option("--dataset-name", o.dataset_name, "random, or custom: a file of JSON lines")
+  app.add_option("--dataset-name", o.dataset_name,
+                 "random; sharegpt: lengths like ShareGPT's first turns, or its file; trace: a CSV file of "
+                 "arrivals and lengths; custom: a file of JSON lines")
       ->capture_default_str();
   app.add_option(
       "--dataset-path", o.dataset_path,
       "For custom: one {\"prompt\": ..., \"max_tokens\": N} per line; \"output_tokens\" is another name "
-      "for \"max_tokens\". Sent in the order of the file");
-  app.add_option(
-      "--num-prompts", o.num_prompts,
-      "Requests to measure (default: 1000 random ones, or every line of the file); a shorter file is "
-      "sent again from its beginning");
+      "for \"max_tokens\". Sent in the order of the file. For trace: CSV with the columns arrival (seconds), "
+      "prompt and output (tokens). For sharegpt: the JSON list of conversations; an answer's length is then "
+      "its "
+      "words, which is approximate");
+  app.add_option("--num-prompts", o.num_prompts,
+                 "Requests to measure (default: 1000, or every line of a custom file or trace); a shorter "
+                 "custom file is "
+                 "sent again from its beginning");
   app.add_option(
          "--random-input-len", o.random_input_len,
          "Length of a random prompt in common English words, nearly always one token each; the result "
@@ -38,15 +43,28 @@ void add_dataset_flags(CLI::App& app, BenchOptions& o) {
   app.add_option("--custom-output-len", o.custom_output_len,
                  "max_tokens for the lines of the file that say none")
       ->capture_default_str();
+  app.add_option(
+         "--length-scale", o.length_scale,
+         "Multiplies the lengths of sharegpt (without a file) and trace, so that a small machine runs the "
+         "same shape")
+      ->capture_default_str();
   app.add_option("--seed", o.seed, "Of random prompts, lengths and arrival times")->capture_default_str();
+  app.add_option(
+         "--seeds", o.seeds,
+         "Runs at each rate, with --seed, --seed + 1, ...: figures are then means with the 95 % interval of "
+         "Student's t")
+      ->capture_default_str();
 }
 
 void add_load_flags(CLI::App& app, BenchOptions& o) {
-  app.add_option(
-         "--request-rate", o.request_rate,
-         "Requests per second. inf: all arrive at once. Otherwise an open loop: arrival times are drawn "
-         "ahead, and slow answers do not delay them")
-      ->capture_default_str();
+  app.add_option("--request-rate", o.request_rates,
+                 "Requests per second, or a list as 1,2,4: a run for each. inf: all arrive at once. "
+                 "Otherwise an open loop: "
+                 "arrival times are drawn ahead, and slow answers do not delay them. A trace is stretched to "
+                 "the rate "
+                 "(default: inf, or the trace's own arrivals)")
+      ->delimiter(',')
+      ->expected(1);
   app.add_option(
          "--burstiness", o.burstiness,
          "Shape of the gamma distribution of the gaps between arrivals. 1: a Poisson process; below: in "
@@ -60,8 +78,22 @@ void add_load_flags(CLI::App& app, BenchOptions& o) {
          "Requests before the measured ones; random warm-ups have prompts of their own, a file's are its "
          "first lines")
       ->capture_default_str();
+  app.add_option(
+      "--drain-timeout", o.drain_timeout_s,
+      "Seconds after the last arrival when the run ends and what is left counts as unserved (default: none)");
+  app.add_flag(
+      "--force-output-lengths,!--no-force-output-lengths", o.force_output_lengths,
+      "Send each output length as forced_output_tokens, which ends the output there without telling the "
+      "scheduler, and no max_tokens. Without it: max_tokens, which any server knows");
+  app.add_option("--max-tokens", o.max_tokens,
+                 "max_tokens of every request, with --force-output-lengths (default: "
+                 "none is sent)");
+  app.add_flag("--tell-output-lengths,!--no-tell-output-lengths", o.tell_output_lengths,
+               "Send each output length as output_tokens_hint, for a server with an oracle");
   app.add_flag("--ignore-eos,!--no-ignore-eos", o.ignore_eos, "Ask the server to generate max_tokens always");
   app.add_option("--temperature", o.temperature, "Sampling temperature")->capture_default_str();
+  app.add_flag("--progress,!--no-progress", o.progress,
+               "Show how far the run is, on standard error (default: on)");
 }
 
 void add_result_flags(CLI::App& app, BenchOptions& o) {
@@ -73,12 +105,20 @@ void add_result_flags(CLI::App& app, BenchOptions& o) {
       "--goodput", o.goodput,
       "KEY:MILLISECONDS ..., keys ttft, tpot, p99_tbt, max_tbt (of a request's own gaps between chunks) "
       "and e2el: also report the rate of requests that meet all of them");
+  app.add_option(
+      "--slo", o.slo,
+      "KEY:MILLISECONDS ..., keys ttft, tpot, tbt, e2el: sent to the server with each request as slo, and "
+      "counted as attained or not; without --goodput they are its bounds too, tbt as max_tbt");
   app.add_flag("--save-result,!--no-save-result", o.save_result, "Write the result as JSON");
   app.add_flag("--save-detailed,!--no-save-detailed", o.save_detailed,
                "With --save-result: also each request's times, lengths, text and error");
   app.add_option("--result-dir", o.result_dir, "Directory of the JSON file (default: the working directory)");
   app.add_option("--result-filename", o.result_filename,
                  "Name of the JSON file (default: of the rate, model and date)");
+  app.add_option("--label", o.label, "What the system is called in reports; kept in the JSON file");
+  app.add_option("--html", o.html, "Write a report with curves, in one file that needs nothing else");
+  app.add_option("--compare", o.compare,
+                 "Result files of earlier runs: no load is sent, and --html gets them all in one picture");
 }
 
 }  // namespace

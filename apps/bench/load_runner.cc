@@ -5,18 +5,18 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/log.h"
 
 namespace kvasir {
 namespace {
-
-constexpr Nanos kProgressPeriod = 10 * kNanosPerSecond;
 
 class Runner {
  public:
   explicit Runner(const LoadPlan& plan) : plan_(plan), loop_(plan.target) {
     out_.records.resize(plan.prompts.size());
-    for (size_t i = 0; i < plan.prompts.size(); ++i) out_.records[i].prompt_words = plan.prompts[i].words;
+    for (size_t i = 0; i < plan.prompts.size(); ++i) {
+      out_.records[i].prompt_words = plan.prompts[i].words;
+      out_.records[i].wanted_tokens = plan.prompts[i].max_tokens;
+    }
   }
 
   Result<LoadOutcome> run() {
@@ -27,8 +27,13 @@ class Runner {
         out_.interrupted = true;
         loop_.stop();
       });
-      loop_.call_at(out_.start + kProgressPeriod, [this] { report_progress(); });
+      if (plan_.progress_period > 0) {
+        loop_.call_at(out_.start + plan_.progress_period, [this] { report_progress(); });
+      }
       loop_.call_at(out_.start + plan_.arrivals.front(), [this] { arrive(); });
+      if (plan_.drain_timeout.has_value()) {
+        loop_.call_at(out_.start + plan_.arrivals.back() + *plan_.drain_timeout, [this] { give_up(); });
+      }
       loop_.run();
     }
     out_.duration = clock_.now() - out_.start;
@@ -41,6 +46,7 @@ class Runner {
   // The next request has arrived. One request a turn, so that when many arrive at once each begins to connect
   // before the next one's body is built.
   void arrive() {
+    out_.records[arrived_].state = RequestRecord::State::kHeld;
     ++arrived_;
     start_next();
     if (arrived_ == plan_.prompts.size()) return;
@@ -55,8 +61,16 @@ class Runner {
   }
 
   void send(size_t index);
-  void ended();
+  void ended(RequestRecord* record);
   void report_progress();
+  // Every request has arrived, or arrives in this turn of the loop.
+  void give_up() {
+    for (; arrived_ < out_.records.size(); ++arrived_) {
+      out_.records[arrived_].state = RequestRecord::State::kHeld;
+    }
+    out_.drained_out = true;
+    loop_.stop();
+  }
 
   const LoadPlan& plan_;
   MonotonicClock clock_;
@@ -65,23 +79,31 @@ class Runner {
   size_t started_ = 0;
   size_t ended_ = 0;
   int64_t in_flight_ = 0;
+  int64_t failed_ = 0;
+  int64_t chunks_ = 0;
   HttpLoop loop_;  // last: what it still holds at the end refers to the members above
 };
 
 class Runner::Follower final : public HttpHandler {
  public:
   Follower(Runner* runner, RequestRecord* record)
-      : runner_(runner), stream_(record, runner->plan_.keep_text) {}
+      : runner_(runner), record_(record), stream_(record, runner->plan_.keep_text) {}
 
   void on_head(int status, std::string_view content_type) override { stream_.on_head(status, content_type); }
-  bool on_body(std::string_view bytes) override { return stream_.on_body(bytes, runner_->clock_.now()); }
+  bool on_body(std::string_view bytes) override {
+    const int64_t before = record_->content_chunks;
+    const bool more = stream_.on_body(bytes, runner_->clock_.now());
+    runner_->chunks_ += record_->content_chunks - before;
+    return more;
+  }
   void on_end(const Status& status) override {
     stream_.on_end(status);
-    runner_->ended();
+    runner_->ended(record_);
   }
 
  private:
   Runner* const runner_;
+  RequestRecord* const record_;
   CompletionStream stream_;
 };
 
@@ -101,7 +123,9 @@ void Runner::send(size_t index) {
   loop_.send(std::move(request), std::move(follower));
 }
 
-void Runner::ended() {
+void Runner::ended(RequestRecord* record) {
+  record->end = clock_.now();
+  if (record->state == RequestRecord::State::kFailed) ++failed_;
   --in_flight_;
   ++ended_;
   if (ended_ == plan_.prompts.size()) {
@@ -112,8 +136,10 @@ void Runner::ended() {
 }
 
 void Runner::report_progress() {
-  log_info("{} of {} requests have ended, {} are in flight", ended_, plan_.prompts.size(), in_flight_);
-  loop_.call_at(clock_.now() + kProgressPeriod, [this] { report_progress(); });
+  const Nanos now = clock_.now();
+  plan_.progress({static_cast<int64_t>(plan_.prompts.size()), static_cast<int64_t>(ended_), in_flight_,
+                  failed_, chunks_, now - out_.start});
+  loop_.call_at(now + plan_.progress_period, [this] { report_progress(); });
 }
 
 }  // namespace
@@ -122,6 +148,7 @@ Result<LoadOutcome> run_load(const LoadPlan& plan) {
   KV_CHECK(plan.prompts.size() == plan.arrivals.size(), "prompts={} arrivals={}", plan.prompts.size(),
            plan.arrivals.size());
   KV_CHECK(plan.timeout > 0, "timeout={}", plan.timeout);
+  KV_CHECK(plan.progress_period == 0 || plan.progress, "a period without what to call");
   return Runner(plan).run();
 }
 

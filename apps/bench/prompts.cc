@@ -41,17 +41,6 @@ int64_t draw_length(int64_t length, double ratio, uint64_t bits) {
   return low + static_cast<int64_t>(bits % static_cast<uint64_t>(high - low + 1));
 }
 
-int64_t count_words(std::string_view text) {
-  int64_t words = 0;
-  bool inside = false;
-  for (unsigned char c : text) {
-    const bool space = std::isspace(c) != 0;
-    if (!space && !inside) ++words;
-    inside = !space;
-  }
-  return words;
-}
-
 Result<Prompt> parse_line(const std::string& line, const std::string& name, int64_t number,
                           int64_t default_output_len) {
   const nlohmann::json object = nlohmann::json::parse(line, nullptr, false);
@@ -81,6 +70,27 @@ Result<Prompt> parse_line(const std::string& line, const std::string& name, int6
 
 }  // namespace
 
+int64_t count_words(std::string_view text) {
+  int64_t words = 0;
+  bool inside = false;
+  for (unsigned char c : text) {
+    const bool space = std::isspace(c) != 0;
+    if (!space && !inside) ++words;
+    inside = !space;
+  }
+  return words;
+}
+
+std::string random_words(uint64_t key, uint64_t stream, int64_t count) {
+  KV_CHECK(count >= 1, "count={}", count);
+  std::string text;
+  for (int64_t w = 0; w < count; ++w) {
+    if (w > 0) text.push_back(' ');
+    text += kWords[random_bits(key, stream, static_cast<uint64_t>(w) + 2) % kWords.size()];
+  }
+  return text;
+}
+
 std::vector<Prompt> random_prompts(const RandomPromptSpec& spec, int64_t first, int64_t count) {
   KV_CHECK(count >= 0 && spec.input_len >= 1 && spec.output_len >= 1, "count={} input={} output={}", count,
            spec.input_len, spec.output_len);
@@ -91,10 +101,7 @@ std::vector<Prompt> random_prompts(const RandomPromptSpec& spec, int64_t first, 
     Prompt& prompt = prompts[static_cast<size_t>(i)];
     prompt.words = draw_length(spec.input_len, spec.range_ratio, random_bits(spec.seed, stream, 0));
     prompt.max_tokens = draw_length(spec.output_len, spec.range_ratio, random_bits(spec.seed, stream, 1));
-    for (int64_t w = 0; w < prompt.words; ++w) {
-      if (w > 0) prompt.text.push_back(' ');
-      prompt.text += kWords[random_bits(spec.seed, stream, static_cast<uint64_t>(w) + 2) % kWords.size()];
-    }
+    prompt.text = random_words(spec.word_key.value_or(spec.seed), stream, prompt.words);
   }
   return prompts;
 }

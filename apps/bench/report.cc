@@ -3,40 +3,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <iterator>
 #include <map>
+
+#include "bench/attainment.h"
+#include "bench/figures.h"
 
 namespace kvasir {
 namespace {
 
 constexpr size_t kErrorsPrinted = 5;
-
-struct MetricTitle {
-  const char* name;
-  const char* header;
-};
-
-MetricTitle title_of(Metric metric) {
-  switch (metric) {
-    case Metric::kTtft:
-      return {"TTFT", "Time to First Token"};
-    case Metric::kTpot:
-      return {"TPOT", "Time per Output Token (excl. 1st token)"};
-    case Metric::kItl:
-      return {"ITL", "Inter-token Latency"};
-    case Metric::kE2el:
-      return {"E2EL", "End-to-end Latency"};
-  }
-  KV_CHECK(false, "metric={}", static_cast<int>(metric));
-}
-
-std::vector<double> gaps_ms(const RequestRecord& record) {
-  std::vector<double> gaps;
-  gaps.reserve(record.gaps.size());
-  for (Nanos gap : record.gaps) gaps.push_back(to_millis(gap));
-  return gaps;
-}
 
 // What the request adds to the metric's values.
 void append_values(const RequestRecord& record, Metric metric, std::vector<double>* values) {
@@ -56,63 +34,6 @@ void append_values(const RequestRecord& record, Metric metric, std::vector<doubl
   }
 }
 
-double goal_value(const RequestRecord& record, Goal::Key key) {
-  switch (key) {
-    case Goal::Key::kTtft:
-      return ttft_ms(record);
-    case Goal::Key::kTpot:
-      return tpot_ms(record);
-    case Goal::Key::kE2el:
-      return e2el_ms(record);
-    case Goal::Key::kP99Tbt:
-    case Goal::Key::kMaxTbt: {
-      std::vector<double> gaps = gaps_ms(record);
-      std::sort(gaps.begin(), gaps.end());
-      return percentile_of_sorted(gaps, key == Goal::Key::kMaxTbt ? 100 : 99);
-    }
-  }
-  KV_CHECK(false, "key={}", static_cast<int>(key));
-}
-
-void add_line(std::string* out, const std::string& label, int64_t value) {
-  fmt::format_to(std::back_inserter(*out), "{:<40} {:<10}\n", label, value);
-}
-
-void add_line(std::string* out, const std::string& label, double value) {
-  fmt::format_to(std::back_inserter(*out), "{:<40} {:<10.2f}\n", label, value);
-}
-
-void add_metric(std::string* out, const Distribution& d, Metric metric, const BenchConfig& config) {
-  const MetricTitle title = title_of(metric);
-  fmt::format_to(std::back_inserter(*out), "{:-^50}\n", title.header);
-  add_line(out, fmt::format("Mean {} (ms):", title.name), d.mean);
-  add_line(out, fmt::format("Median {} (ms):", title.name), d.median);
-  for (size_t i = 0; i < config.percentiles.size(); ++i) {
-    add_line(out, fmt::format("P{} {} (ms):", config.percentile_names[i], title.name), d.percentiles[i]);
-  }
-}
-
-void add_notes(std::string* out, const Summary& s) {
-  auto to = std::back_inserter(*out);
-  if (s.interrupted) fmt::format_to(to, "Interrupted: {} requests had not ended.\n", s.unfinished);
-  if (s.completed > 0 && s.without_usage == 0) {
-    fmt::format_to(to, "Token counts: the server's usage, for all {} requests.\n", s.completed);
-  } else if (s.without_usage > 0) {
-    fmt::format_to(
-        to,
-        "Token counts: the server's usage for {} requests; {} came without usage and are counted by words "
-        "of the prompt and chunks of the stream.\n",
-        s.completed - s.without_usage, s.without_usage);
-  }
-  if (s.errors.empty()) return;
-  fmt::format_to(to, "Failures:\n");
-  for (size_t i = 0; i < std::min(kErrorsPrinted, s.errors.size()); ++i) {
-    fmt::format_to(to, "  {} x {}\n", s.errors[i].second, s.errors[i].first);
-  }
-  if (s.errors.size() > kErrorsPrinted)
-    fmt::format_to(to, "  and {} other kinds\n", s.errors.size() - kErrorsPrinted);
-}
-
 std::vector<std::pair<std::string, int64_t>> distinct_errors(const std::vector<RequestRecord>& records) {
   std::map<std::string, int64_t> counts;
   for (const RequestRecord& record : records) {
@@ -124,68 +45,160 @@ std::vector<std::pair<std::string, int64_t>> distinct_errors(const std::vector<R
   return errors;
 }
 
+// Fills in when requests were refused.
+void add_refusals(const std::vector<RequestRecord>& records, Summary* s) {
+  std::vector<double> times;
+  for (const RequestRecord& r : records) {
+    if (r.refused) times.push_back(to_millis(r.end - r.start));
+  }
+  s->refused = static_cast<int64_t>(times.size());
+  if (times.empty()) return;
+  std::sort(times.begin(), times.end());
+  s->median_refusal_ms = percentile_of_sorted(times, 50);
+  s->max_refusal_ms = times.back();
+}
+
+void add_completed(const RequestRecord& record, const BenchConfig& config,
+                   std::vector<std::vector<double>>* values, Summary* s) {
+  ++s->completed;
+  s->total_input_tokens += record.prompt_tokens;
+  s->total_output_tokens += record.output_tokens;
+  if (!record.usage_known) ++s->without_usage;
+  if (config.options.force_output_lengths && record.output_tokens != record.wanted_tokens)
+    ++s->length_mismatches;
+  if (attains_all(record, config.goals)) ++s->good;
+  for (size_t i = 0; i < config.bounds.size(); ++i) {
+    if (attains(record, config.bounds[i])) ++s->attained[i];
+  }
+  for (size_t m = 0; m < values->size(); ++m) append_values(record, config.metrics[m], &(*values)[m]);
+}
+
+std::string value_text(const MeanFigure& f, size_t runs) {
+  const std::string mean = f.figure.whole && runs == 1 ? fmt::format("{:.0f}", *f.figure.value)
+                                                       : fmt::format("{:.2f}", *f.figure.value);
+  return runs == 1 ? mean : fmt::format("{} +- {:.2f}", mean, f.interval.half_width);
+}
+
+void add_line(std::string* out, const std::string& label, const std::string& value) {
+  fmt::format_to(std::back_inserter(*out), "{:<40} {:<10}\n", label, value);
+}
+
+// Notes on one run; `name` begins them where there are several.
+void add_notes(std::string* out, const Summary& s, const std::string& name) {
+  auto to = std::back_inserter(*out);
+  if (s.interrupted) fmt::format_to(to, "{}Interrupted: {} requests had not ended.\n", name, s.unfinished);
+  if (s.drained_out && s.unfinished > 0) {
+    fmt::format_to(to, "{}The drain timeout came: {} requests had not ended.\n", name, s.unfinished);
+  }
+  if (s.length_mismatches > 0) {
+    fmt::format_to(to,
+                   "{}Forced lengths: {} of {} outputs have another length; does the server know "
+                   "forced_output_tokens?\n",
+                   name, s.length_mismatches, s.completed);
+  }
+  if (s.completed > 0 && s.without_usage == 0) {
+    fmt::format_to(to, "{}Token counts: the server's usage, for all {} requests.\n", name, s.completed);
+  } else if (s.without_usage > 0) {
+    fmt::format_to(
+        to,
+        "{}Token counts: the server's usage for {} requests; {} came without usage and are counted by "
+        "words of the prompt and chunks of the stream.\n",
+        name, s.completed - s.without_usage, s.without_usage);
+  }
+  if (s.errors.empty()) return;
+  fmt::format_to(to, "{}Failures:\n", name);
+  for (size_t i = 0; i < std::min(kErrorsPrinted, s.errors.size()); ++i) {
+    fmt::format_to(to, "  {} x {}\n", s.errors[i].second, s.errors[i].first);
+  }
+  if (s.errors.size() > kErrorsPrinted)
+    fmt::format_to(to, "  and {} other kinds\n", s.errors.size() - kErrorsPrinted);
+}
+
+std::vector<MeanFigure> means_of(const PointResult& point, const BenchConfig& config) {
+  std::vector<Figures> runs;
+  for (const Summary& s : point.runs) runs.push_back(figures_of(s, config));
+  return mean_figures(runs);
+}
+
 }  // namespace
-
-double ttft_ms(const RequestRecord& record) {
-  return to_millis(record.first - record.start);
-}
-
-double e2el_ms(const RequestRecord& record) {
-  return to_millis(record.last - record.start);
-}
-
-double tpot_ms(const RequestRecord& record) {
-  if (record.output_tokens < 2) return 0;
-  return to_millis(record.last - record.first) / static_cast<double>(record.output_tokens - 1);
-}
-
-bool meets_goals(const RequestRecord& record, const std::vector<Goal>& goals) {
-  return std::all_of(goals.begin(), goals.end(),
-                     [&](const Goal& goal) { return goal_value(record, goal.key) <= goal.millis; });
-}
 
 Summary summarise(const LoadOutcome& outcome, const BenchConfig& config) {
   Summary s;
   s.duration = to_seconds(outcome.duration);
   s.max_concurrent = outcome.max_concurrent;
   s.interrupted = outcome.interrupted;
+  s.drained_out = outcome.drained_out;
+  s.attained.assign(config.bounds.size(), 0);
   std::vector<std::vector<double>> values(config.metrics.size());
   for (const RequestRecord& record : outcome.records) {
-    if (record.state == RequestRecord::State::kFailed) ++s.failed;
-    if (record.state == RequestRecord::State::kWaiting || record.state == RequestRecord::State::kSent)
+    if (record.state != RequestRecord::State::kWaiting) ++s.submitted;
+    if (record.state == RequestRecord::State::kCompleted) {
+      add_completed(record, config, &values, &s);
+    } else if (record.state != RequestRecord::State::kFailed) {
       ++s.unfinished;
-    if (record.state != RequestRecord::State::kCompleted) continue;
-    ++s.completed;
-    s.total_input_tokens += record.prompt_tokens;
-    s.total_output_tokens += record.output_tokens;
-    if (!record.usage_known) ++s.without_usage;
-    if (meets_goals(record, config.goals)) ++s.good;
-    for (size_t m = 0; m < values.size(); ++m) append_values(record, config.metrics[m], &values[m]);
+    } else if (!record.refused) {
+      ++s.failed;
+    }
   }
+  add_refusals(outcome.records, &s);
   for (std::vector<double>& v : values) s.metrics.push_back(describe(std::move(v), config.percentiles));
   s.errors = distinct_errors(outcome.records);
   return s;
 }
 
-std::string printed_block(const Summary& s, const BenchConfig& config) {
+std::string printed_block(const PointResult& point, const BenchConfig& config) {
   const BenchOptions& o = config.options;
   std::string out = fmt::format("{:=^50}\n", " Serving Benchmark Result ");
-  add_line(&out, "Successful requests:", s.completed);
-  add_line(&out, "Failed requests:", s.failed);
-  if (o.max_concurrency > 0) add_line(&out, "Maximum request concurrency:", o.max_concurrency);
-  if (!std::isinf(o.request_rate)) add_line(&out, "Request rate configured (RPS):", o.request_rate);
-  add_line(&out, "Benchmark duration (s):", s.duration);
-  add_line(&out, "Total input tokens:", s.total_input_tokens);
-  add_line(&out, "Total generated tokens:", s.total_output_tokens);
-  add_line(&out, "Request throughput (req/s):", s.per_second(s.completed));
-  if (!config.goals.empty()) add_line(&out, "Request goodput (req/s):", s.per_second(s.good));
-  add_line(&out, "Output token throughput (tok/s):", s.per_second(s.total_output_tokens));
-  add_line(&out, "Peak concurrent requests:", s.max_concurrent);
-  add_line(&out,
-           "Total Token throughput (tok/s):", s.per_second(s.total_input_tokens + s.total_output_tokens));
-  for (size_t m = 0; m < s.metrics.size(); ++m) add_metric(&out, s.metrics[m], config.metrics[m], config);
+  const size_t runs = point.runs.size();
+  if (runs > 1) add_line(&out, "Runs (mean +- 95 % interval):", std::to_string(runs));
+  for (const MeanFigure& f : means_of(point, config)) {
+    if (!f.figure.header.empty()) fmt::format_to(std::back_inserter(out), "{:-^50}\n", f.figure.header);
+    // Where vLLM's block has them.
+    if (f.figure.key == "duration") {
+      if (o.max_concurrency > 0)
+        add_line(&out, "Maximum request concurrency:", std::to_string(o.max_concurrency));
+      if (!std::isinf(point.rate))
+        add_line(&out, "Request rate configured (RPS):", fmt::format("{:.2f}", point.rate));
+    }
+    if (!f.figure.label.empty() && f.figure.value.has_value())
+      add_line(&out, f.figure.label, value_text(f, runs));
+  }
   fmt::format_to(std::back_inserter(out), "{:=^50}\n", "");
-  add_notes(&out, s);
+  for (size_t i = 0; i < runs; ++i) {
+    add_notes(&out, point.runs[i], runs > 1 ? fmt::format("Seed {}: ", o.seed + i) : "");
+  }
+  return out;
+}
+
+std::string rate_table(const std::vector<PointResult>& points, const BenchConfig& config) {
+  struct Column {
+    const char* key;
+    const char* title;
+  };
+  constexpr std::array<Column, 10> kColumns = {{{"request_throughput", "req/s"},
+                                                {"output_throughput", "tok/s"},
+                                                {"request_goodput", "goodput"},
+                                                {"attainment_joint", "attained %"},
+                                                {"median_ttft_ms", "p50 TTFT"},
+                                                {"p99_ttft_ms", "p99 TTFT"},
+                                                {"p99_itl_ms", "p99 TBT"},
+                                                {"p99_e2el_ms", "p99 E2EL"},
+                                                {"unserved", "unserved"},
+                                                {"preemptions", "preempt."}}};
+  std::string out = fmt::format("{:>8}", "rate");
+  for (const Column& column : kColumns) fmt::format_to(std::back_inserter(out), " {:>18}", column.title);
+  out += '\n';
+  for (const PointResult& point : points) {
+    const std::vector<MeanFigure> means = means_of(point, config);
+    fmt::format_to(std::back_inserter(out), "{:>8}",
+                   std::isinf(point.rate) ? std::string("inf") : fmt::format("{:.6g}", point.rate));
+    for (const Column& column : kColumns) {
+      const MeanFigure* f = find_figure(means, column.key);
+      const bool known = f != nullptr && f->figure.value.has_value();
+      fmt::format_to(std::back_inserter(out), " {:>18}", known ? value_text(*f, point.runs.size()) : "-");
+    }
+    out += '\n';
+  }
   return out;
 }
 

@@ -1,7 +1,8 @@
-// What a load measured, and the printed block.
+// What a load measured, and what is printed of it.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,33 +17,41 @@ namespace kvasir {
 struct Summary {
   double duration = 0;  // seconds
   int64_t completed = 0;
-  int64_t failed = 0;
-  int64_t unfinished = 0;  // not ended when the load was interrupted
+  int64_t failed = 0;      // without those refused
+  int64_t refused = 0;     // HTTP 503
+  int64_t unfinished = 0;  // not ended when the load was interrupted, or the drain timeout came
+  int64_t submitted = 0;   // arrived before the run ended
   // Of the completed requests.
   int64_t total_input_tokens = 0;
   int64_t total_output_tokens = 0;
-  int64_t without_usage = 0;  // whose tokens are words and chunks, for want of the server's usage
-  int64_t good = 0;           // meet every goal
+  int64_t without_usage = 0;      // whose tokens are words and chunks, for want of the server's usage
+  int64_t length_mismatches = 0;  // whose output has not the forced length
+  int64_t good = 0;               // meet every goal
+  std::vector<int64_t> attained;  // meet the bound, in the order of BenchConfig::bounds
   int64_t max_concurrent = 0;
   bool interrupted = false;
+  bool drained_out = false;
+  std::optional<double> median_refusal_ms, max_refusal_ms;  // from sending to the end of a 503
+  std::optional<double> preemptions;                        // that the server counted during the run
   std::vector<Distribution> metrics;                    // milliseconds, in the order of BenchConfig::metrics
   std::vector<std::pair<std::string, int64_t>> errors;  // distinct, with their number, most frequent first
 
   double per_second(int64_t count) const { return duration > 0 ? static_cast<double>(count) / duration : 0; }
 };
 
-// Milliseconds, of a completed request. The time to first token; the time from sending to the last chunk; the
-// mean time per output token after the first, 0 for fewer than two tokens.
-double ttft_ms(const RequestRecord& record);
-double e2el_ms(const RequestRecord& record);
-double tpot_ms(const RequestRecord& record);
-
-// Whether a completed request meets every goal. A request without gaps or without a second token has 0 there.
-bool meets_goals(const RequestRecord& record, const std::vector<Goal>& goals);
-
 Summary summarise(const LoadOutcome& outcome, const BenchConfig& config);
 
-// The block in vLLM's layout, then what there is to say about token counts and failures.
-std::string printed_block(const Summary& summary, const BenchConfig& config);
+// What was measured at one rate: one summary for each seed.
+struct PointResult {
+  double rate = 0;  // requests per second; may be infinite
+  std::vector<Summary> runs;
+};
+
+// The block in vLLM's layout, then what there is to say about token counts and failures. With several runs
+// each figure is the mean and the half width of its 95 % interval. REQUIRES: point.runs is not empty
+std::string printed_block(const PointResult& point, const BenchConfig& config);
+
+// One line for each rate: throughput, goodput, attainment and tails.
+std::string rate_table(const std::vector<PointResult>& points, const BenchConfig& config);
 
 }  // namespace kvasir

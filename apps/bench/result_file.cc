@@ -6,6 +6,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "bench/figures.h"
+
 namespace kvasir {
 namespace {
 
@@ -19,60 +21,77 @@ std::string date_text(std::time_t date) {
   return text.data();
 }
 
-std::string rate_text(double rate) {
-  return std::isinf(rate) ? "inf" : fmt::format("{}", rate);
+std::string rate_text(const std::vector<double>& rates) {
+  std::string text;
+  for (double rate : rates) {
+    if (!text.empty()) text += '-';
+    text += std::isinf(rate) ? "inf" : fmt::format("{}", rate);
+  }
+  return text;
+}
+
+Json rate_json(double rate) {
+  return std::isinf(rate) ? Json("inf") : Json(rate);
 }
 
 void add_configuration(Json* json, const BenchConfig& config, const std::string& model, std::time_t date) {
   const BenchOptions& o = config.options;
   Json& j = *json;
   j["date"] = date_text(date);
+  j["label"] = o.label;
   j["backend"] = config.chat ? "openai-chat" : "openai";
   j["model_id"] = model;
   j["dataset_name"] = o.dataset_name;
+  if (!o.dataset_path.empty()) j["dataset_path"] = o.dataset_path;
+  if (o.dataset_name == "random") {
+    j["random_input_len"] = o.random_input_len;
+    j["random_output_len"] = o.random_output_len;
+    j["random_range_ratio"] = o.random_range_ratio;
+  } else {
+    j["length_scale"] = o.length_scale;
+  }
   j["num_prompts"] = o.num_prompts;
   j["seed"] = o.seed;
-  if (std::isinf(o.request_rate)) {
-    j["request_rate"] = "inf";
-  } else {
-    j["request_rate"] = o.request_rate;
-  }
+  j["seeds"] = o.seeds;
+  j["request_rate"] = rate_json(config.rates.front());
   j["burstiness"] = o.burstiness;
-  if (o.max_concurrency > 0) {
-    j["max_concurrency"] = o.max_concurrency;
-  } else {
-    j["max_concurrency"] = nullptr;
+  j["max_concurrency"] = o.max_concurrency > 0 ? Json(o.max_concurrency) : Json(nullptr);
+  j["drain_timeout"] = std::isinf(o.drain_timeout_s) ? Json(nullptr) : Json(o.drain_timeout_s);
+  j["ignore_eos"] = o.ignore_eos;
+  j["force_output_lengths"] = o.force_output_lengths;
+  j["tell_output_lengths"] = o.tell_output_lengths;
+  j["temperature"] = o.temperature;
+  j["goodput_bounds_ms"] = Json::object();
+  for (const Goal& goal : config.goals) j["goodput_bounds_ms"][std::string(goal_key(goal.key))] = goal.millis;
+  j["attainment_bounds_ms"] = Json::object();
+  for (const Goal& bound : config.bounds) {
+    j["attainment_bounds_ms"][std::string(goal_key(bound.key))] = bound.millis;
   }
+  j["slo_ms"] = Json::object();
+  for (const auto& [key, millis] : config.slo_ms) j["slo_ms"][key] = millis;
 }
 
-void add_summary(Json* json, const Summary& s, const BenchConfig& config) {
+Json value_json(const Figure& figure) {
+  if (!figure.value.has_value()) return nullptr;
+  const double value = *figure.value;
+  if (figure.whole && value == std::floor(value)) return static_cast<int64_t>(value);
+  return value;
+}
+
+Json rounded(const std::vector<double>& values) {
+  Json list = Json::array();
+  for (double v : values) list.push_back(std::round(v * 1000) / 1000);
+  return list;
+}
+
+void add_curves(Json* json, const Curves& c) {
   Json& j = *json;
-  j["duration"] = s.duration;
-  j["completed"] = s.completed;
-  j["failed"] = s.failed;
-  j["total_input_tokens"] = s.total_input_tokens;
-  j["total_output_tokens"] = s.total_output_tokens;
-  j["request_throughput"] = s.per_second(s.completed);
-  if (config.goals.empty()) {
-    j["request_goodput"] = nullptr;
-  } else {
-    j["request_goodput"] = s.per_second(s.good);
-  }
-  j["output_throughput"] = s.per_second(s.total_output_tokens);
-  j["total_token_throughput"] = s.per_second(s.total_input_tokens + s.total_output_tokens);
-  j["max_concurrent_requests"] = s.max_concurrent;
-  j["requests_without_usage"] = s.without_usage;
-  j["interrupted"] = s.interrupted;
-  for (size_t m = 0; m < s.metrics.size(); ++m) {
-    const Distribution& d = s.metrics[m];
-    const std::string key = fmt::format("{}_ms", metric_key(config.metrics[m]));
-    j["mean_" + key] = d.mean;
-    j["median_" + key] = d.median;
-    j["std_" + key] = d.stddev;
-    for (size_t i = 0; i < d.percentiles.size(); ++i) {
-      j[fmt::format("p{}_{}", config.percentile_names[i], key)] = d.percentiles[i];
-    }
-  }
+  j["quantiles_ms"] = {
+      {"ttft", rounded(c.ttft_ms)}, {"tbt", rounded(c.tbt_ms)}, {"e2el", rounded(c.e2el_ms)}};
+  j["timeline"] = {{"bin_s", c.bin_s},
+                   {"running", rounded(c.running)},
+                   {"waiting", rounded(c.waiting)},
+                   {"output_tokens_per_s", rounded(c.output_per_s)}};
 }
 
 void add_details(Json* json, const LoadOutcome& outcome) {
@@ -80,7 +99,7 @@ void add_details(Json* json, const LoadOutcome& outcome) {
   Json inputs = Json::array(), outputs = Json::array(), texts = Json::array(), errors = Json::array();
   for (const RequestRecord& r : outcome.records) {
     const bool completed = r.state == RequestRecord::State::kCompleted;
-    const bool sent = r.state != RequestRecord::State::kWaiting;
+    const bool sent = r.state != RequestRecord::State::kWaiting && r.state != RequestRecord::State::kHeld;
     ttfts.push_back(completed ? to_seconds(r.first - r.start) : 0.0);
     latencies.push_back(completed ? to_seconds(r.last - r.start) : 0.0);
     starts.push_back(sent ? to_seconds(r.start - outcome.start) : -1.0);
@@ -91,7 +110,9 @@ void add_details(Json* json, const LoadOutcome& outcome) {
     outputs.push_back(completed ? r.output_tokens : 0);
     texts.push_back(r.text);
     const bool ended = completed || r.state == RequestRecord::State::kFailed;
-    errors.push_back(ended ? r.error : "interrupted");
+    errors.push_back(ended                 ? r.error
+                     : outcome.drained_out ? "not ended at the drain timeout"
+                                           : "interrupted");
   }
   Json& j = *json;
   j["input_lens"] = std::move(inputs);
@@ -104,14 +125,62 @@ void add_details(Json* json, const LoadOutcome& outcome) {
   j["errors"] = std::move(errors);
 }
 
+void add_run(Json* json, const RunResult& run, const BenchConfig& config) {
+  for (const Figure& figure : figures_of(run.summary, config)) (*json)[figure.key] = value_json(figure);
+  (*json)["interrupted"] = run.summary.interrupted;
+  (*json)["drained_out"] = run.summary.drained_out;
+  add_curves(json, run.curves);
+  if (config.options.save_detailed) add_details(json, run.outcome);
+}
+
+// The means of a rate, and their intervals.
+void add_point(Json* json, const PointResult& point, const BenchConfig& config) {
+  std::vector<Figures> runs;
+  for (const Summary& s : point.runs) runs.push_back(figures_of(s, config));
+  Json intervals = Json::object();
+  for (const MeanFigure& mean : mean_figures(runs)) {
+    (*json)[mean.figure.key] = value_json(mean.figure);
+    if (!mean.figure.value.has_value() || point.runs.size() < 2) continue;
+    intervals[mean.figure.key] = {{"mean", mean.interval.mean}, {"half_width", mean.interval.half_width}};
+  }
+  (*json)["intervals"] = std::move(intervals);
+}
+
 }  // namespace
 
-std::string result_json(const Summary& summary, const LoadOutcome& outcome, const BenchConfig& config,
+std::vector<PointResult> points_of(const std::vector<RunResult>& runs) {
+  std::vector<PointResult> points;
+  int64_t point = -1;
+  for (const RunResult& run : runs) {
+    if (run.key.point != point) points.push_back({run.key.rate, {}});
+    point = run.key.point;
+    points.back().runs.push_back(run.summary);
+  }
+  return points;
+}
+
+std::string result_json(const std::vector<RunResult>& runs, const BenchConfig& config,
                         const std::string& model, std::time_t date) {
   Json json;
   add_configuration(&json, config, model, date);
-  add_summary(&json, summary, config);
-  if (config.options.save_detailed) add_details(&json, outcome);
+  if (runs.size() == 1) {
+    add_run(&json, runs.front(), config);
+  } else {
+    const std::vector<PointResult> points = points_of(runs);
+    if (points.size() == 1) add_point(&json, points.front(), config);
+    json["points"] = Json::array();
+    for (const PointResult& point : points) {
+      Json entry = {{"request_rate", rate_json(point.rate)}};
+      add_point(&entry, point, config);
+      json["points"].push_back(std::move(entry));
+    }
+    json["runs"] = Json::array();
+    for (const RunResult& run : runs) {
+      Json entry = {{"request_rate", rate_json(run.key.rate)}, {"seed", run.key.seed}};
+      add_run(&entry, run, config);
+      json["runs"].push_back(std::move(entry));
+    }
+  }
   return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
@@ -126,23 +195,22 @@ std::string result_path(const BenchConfig& config, const std::string& model, std
     const std::string concurrency =
         o.max_concurrency > 0 ? fmt::format("-concurrency{}", o.max_concurrency) : std::string();
     name = fmt::format("{}-{}qps{}-{}-{}.json", config.chat ? "openai-chat" : "openai",
-                       rate_text(o.request_rate), concurrency, base, date_text(date));
+                       rate_text(config.rates), concurrency, base, date_text(date));
   }
   return o.result_dir.empty() ? name : (std::filesystem::path(o.result_dir) / name).string();
 }
 
-Status write_result(const std::string& path, const std::string& json) {
+Status write_text(const std::string& path, const std::string& text, const char* flag) {
   const std::filesystem::path directory = std::filesystem::path(path).parent_path();
   std::error_code problem;
   if (!directory.empty()) std::filesystem::create_directories(directory, problem);
   if (problem) {
-    return error(ErrorCode::kIo, "--result-dir {}: cannot be made ({})", directory.string(),
-                 problem.message());
+    return error(ErrorCode::kIo, "{} {}: cannot be made ({})", flag, directory.string(), problem.message());
   }
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file << json;
+  file << text;
   file.close();
-  if (!file) return error(ErrorCode::kIo, "{}: the result cannot be written; see --result-dir", path);
+  if (!file) return error(ErrorCode::kIo, "{}: the result cannot be written; see {}", path, flag);
   return Status();
 }
 

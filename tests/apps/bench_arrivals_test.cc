@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "bench/arrivals.h"
+#include "bench/draws.h"
 
 namespace kvasir {
 namespace {

@@ -30,7 +30,7 @@ TEST(BenchFlags, DefaultsAreThoseOfTheConventions) {
   const BenchOptions o = parse({});
   EXPECT_EQ(o.base_url, "http://127.0.0.1:8000");
   EXPECT_EQ(o.endpoint, "/v1/completions");
-  EXPECT_TRUE(std::isinf(o.request_rate));
+  EXPECT_TRUE(o.request_rates.empty());
   const auto config = check_options(o);
   ASSERT_TRUE(config.ok()) << config.status().message();
   EXPECT_THAT(config->metrics, ElementsAre(Metric::kTtft, Metric::kTpot, Metric::kItl, Metric::kE2el));
@@ -105,7 +105,7 @@ TEST(BenchFlags, EveryFlagIsTaken) {
   EXPECT_EQ(o.random_range_ratio, 0.5);
   EXPECT_EQ(o.custom_output_len, 8);
   EXPECT_EQ(o.seed, 18446744073709551615u);
-  EXPECT_TRUE(std::isinf(o.request_rate));
+  EXPECT_THAT(o.request_rates, ElementsAre(std::numeric_limits<double>::infinity()));
   EXPECT_EQ(o.burstiness, 0.5);
   EXPECT_EQ(o.max_concurrency, 9);
   EXPECT_EQ(o.num_warmups, 10);
@@ -143,18 +143,34 @@ TEST(BenchConfig, AMistakeIsRefusedByItsName) {
       {"--endpoint", [](BenchOptions& o) { o.endpoint = "v1/completions"; }},
       {"--endpoint", [](BenchOptions& o) { o.endpoint = "/v1 /completions"; }},
       {"--api-key", [](BenchOptions& o) { o.api_key = "key\n"; }},
-      {"--dataset-name sharegpt: not supported yet", [](BenchOptions& o) { o.dataset_name = "sharegpt"; }},
-      {"--dataset-name trace: not supported yet", [](BenchOptions& o) { o.dataset_name = "trace"; }},
+      {"--dataset-name trace: --dataset-path", [](BenchOptions& o) { o.dataset_name = "trace"; }},
       {"--dataset-name", [](BenchOptions& o) { o.dataset_name = "sonnet"; }},
       {"--dataset-path", [](BenchOptions& o) { o.dataset_name = "custom"; }},
       {"--dataset-path", [](BenchOptions& o) { o.dataset_path = "x"; }},
       {"--num-prompts", [](BenchOptions& o) { o.num_prompts = -1; }},
       {"--random-input-len", [](BenchOptions& o) { o.random_input_len = 0; }},
-      {"--random-input-len is above",
-       [](BenchOptions& o) { o.num_prompts = 10000, o.random_input_len = 1000000; }},
+      {"--length-scale 0", [](BenchOptions& o) { o.dataset_name = "sharegpt", o.length_scale = 0; }},
+      {"--length-scale 2: needs", [](BenchOptions& o) { o.length_scale = 2; }},
+      {"--length-scale 2: needs",
+       [](BenchOptions& o) { o.dataset_name = "sharegpt", o.dataset_path = "x", o.length_scale = 2; }},
+      {"--seeds 0", [](BenchOptions& o) { o.seeds = 0; }},
+      {"--drain-timeout", [](BenchOptions& o) { o.drain_timeout_s = -1; }},
+      {"--max-tokens 5: needs --force-output-lengths", [](BenchOptions& o) { o.max_tokens = 5; }},
+      {"--slo: 'p99_tbt:5' is not KEY:MILLISECONDS", [](BenchOptions& o) { o.slo = {"p99_tbt:5"}; }},
+      {"--slo: 'tbt:0.5': servers take whole milliseconds", [](BenchOptions& o) { o.slo = {"tbt:0.5"}; }},
+      {"--slo: 'tbt:5.5': servers take whole milliseconds", [](BenchOptions& o) { o.slo = {"tbt:5.5"}; }},
+      {"--request-rate 1e-300: expected", [](BenchOptions& o) { o.request_rates = {1e-300}; }},
+      {"--slo: 'tbt' is given twice",
+       [](BenchOptions& o) {
+         o.slo = {"tbt:5", "tbt:6"};
+       }},
+      {"--compare: --html", [](BenchOptions& o) { o.compare = {"a.json"}; }},
       {"--random-range-ratio", [](BenchOptions& o) { o.random_range_ratio = 1; }},
       {"--random-range-ratio", [](BenchOptions& o) { o.random_range_ratio = std::nan(""); }},
-      {"--request-rate", [](BenchOptions& o) { o.request_rate = 0; }},
+      {"--request-rate",
+       [](BenchOptions& o) {
+         o.request_rates = {1, 0};
+       }},
       {"--burstiness", [](BenchOptions& o) { o.burstiness = 0; }},
       {"--max-concurrency", [](BenchOptions& o) { o.max_concurrency = -2; }},
       {"--timeout", [](BenchOptions& o) { o.timeout_s = 0; }},

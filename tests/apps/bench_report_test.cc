@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "bench/attainment.h"
 #include "bench/report.h"
 #include "bench/result_file.h"
 
@@ -63,6 +64,14 @@ BenchConfig config_of(BenchOptions options) {
   return std::move(config).value();
 }
 
+RunResult run_of(const LoadOutcome& load, const BenchConfig& config) {
+  return {{config.rates.front(), config.options.seed, 0}, summarise(load, config), curves_of(load), load};
+}
+
+std::string block_of(const LoadOutcome& load, const BenchConfig& config) {
+  return printed_block({config.rates.front(), {summarise(load, config)}}, config);
+}
+
 TEST(Report, SummaryByHand) {
   const Summary s = summarise(small_load(), config_of({}));
   EXPECT_EQ(s.completed, 2);
@@ -89,11 +98,11 @@ TEST(Report, GoalsAreMetAtTheBoundAndNotAbove) {
   const std::vector<std::pair<Key, double>> values = {
       {Key::kTtft, 100}, {Key::kTpot, 100}, {Key::kMaxTbt, 200}, {Key::kP99Tbt, 199}, {Key::kE2el, 400}};
   for (const auto& [key, value] : values) {
-    EXPECT_TRUE(meets_goals(a, {{key, value + 1e-9}}));
-    EXPECT_FALSE(meets_goals(a, {{key, value - 0.001}}));
+    EXPECT_TRUE(attains_all(a, {{key, value + 1e-9}}));
+    EXPECT_FALSE(attains_all(a, {{key, value - 0.001}}));
   }
-  EXPECT_TRUE(meets_goals(b, {{Key::kTpot, 0}, {Key::kMaxTbt, 0}, {Key::kP99Tbt, 0}}));
-  EXPECT_FALSE(meets_goals(a, {{Key::kTtft, 100}, {Key::kE2el, 399}}));
+  EXPECT_TRUE(attains_all(b, {{Key::kTpot, 0}, {Key::kMaxTbt, 0}, {Key::kP99Tbt, 0}}));
+  EXPECT_FALSE(attains_all(a, {{Key::kTtft, 100}, {Key::kE2el, 399}}));
   BenchOptions options;
   options.goodput = {"ttft:60"};
   EXPECT_EQ(summarise(load, config_of(options)).good, 1);
@@ -104,13 +113,14 @@ TEST(Report, BlockHasTheKnownLayout) {
   options.goodput = {"ttft:60"};
   options.percentile_metrics = "ttft,tpot";
   options.metric_percentiles = "99,99.9";
-  options.request_rate = 1.5;
+  options.request_rates = {1.5};
   options.max_concurrency = 8;
   const BenchConfig config = config_of(options);
-  EXPECT_EQ(printed_block(summarise(small_load(), config), config),
+  EXPECT_EQ(block_of(small_load(), config),
             "============ Serving Benchmark Result ============\n"
             "Successful requests:                     2         \n"
             "Failed requests:                         1         \n"
+            "Unserved requests:                       1         \n"
             "Maximum request concurrency:             8         \n"
             "Request rate configured (RPS):           1.50      \n"
             "Benchmark duration (s):                  2.00      \n"
@@ -121,6 +131,9 @@ TEST(Report, BlockHasTheKnownLayout) {
             "Output token throughput (tok/s):         2.50      \n"
             "Peak concurrent requests:                2         \n"
             "Total Token throughput (tok/s):          17.50     \n"
+            "----------SLO Attainment (of submitted)-----------\n"
+            "TTFT <= 60 ms (%):                       33.33     \n"
+            "All of the goodput's bounds (%):         33.33     \n"
             "---------------Time to First Token----------------\n"
             "Mean TTFT (ms):                          75.00     \n"
             "Median TTFT (ms):                        75.00     \n"
@@ -149,7 +162,7 @@ TEST(Report, EachErrorIsPrintedOnceTheCommonOnesFirst) {
   for (int i = 0; i < 7; ++i) fail("rare " + std::to_string(i));
   for (int i = 0; i < 40; ++i) fail("common");
   const BenchConfig config = config_of({});
-  const std::string block = printed_block(summarise(load, config), config);
+  const std::string block = block_of(load, config);
   EXPECT_THAT(block, HasSubstr("Failures:\n  40 x common\n  1 x rare 0\n"));
   EXPECT_THAT(block, EndsWith("  1 x rare 3\n  and 3 other kinds\n"));
 }
@@ -160,7 +173,7 @@ TEST(Report, MissingUsageAndAnInterruptAreSaid) {
   load.records[1].usage_known = false;
   load.records[2].state = RequestRecord::State::kSent;
   const BenchConfig config = config_of({});
-  const std::string block = printed_block(summarise(load, config), config);
+  const std::string block = block_of(load, config);
   EXPECT_THAT(block, HasSubstr("Interrupted: 1 requests had not ended."));
   EXPECT_THAT(block, HasSubstr("the server's usage for 1 requests; 1 came without usage"));
   EXPECT_THAT(block, Not(HasSubstr("Failures")));
@@ -171,7 +184,7 @@ TEST(ResultJson, HasTheKnownKeysAndUnits) {
   options.goodput = {"ttft:60"};
   const BenchConfig config = config_of(options);
   const LoadOutcome load = small_load();
-  const Json j = Json::parse(result_json(summarise(load, config), load, config, "org/m", 0));
+  const Json j = Json::parse(result_json({run_of(load, config)}, config, "org/m", 0));
   EXPECT_EQ(j["duration"], 2.0);
   EXPECT_EQ(j["completed"], 2);
   EXPECT_EQ(j["failed"], 1);
@@ -200,7 +213,7 @@ TEST(ResultJson, DetailsAreOneEntryPerRequestInSeconds) {
   LoadOutcome load = small_load();
   load.records.emplace_back();  // never sent
   load.records[2].error = "not UTF-8: \xff";
-  const Json j = Json::parse(result_json(summarise(load, config), load, config, "m", 0));
+  const Json j = Json::parse(result_json({run_of(load, config)}, config, "m", 0));
   EXPECT_TRUE(j["request_goodput"].is_null());
   EXPECT_EQ(j["ttfts"], Json({0.1, 0.05, 0.0, 0.0}));
   EXPECT_EQ(j["latencies"], Json({0.4, 0.05, 0.0, 0.0}));
@@ -215,7 +228,7 @@ TEST(ResultJson, DetailsAreOneEntryPerRequestInSeconds) {
 TEST(ResultFile, IsNamedByTheLoadOrByTheUser) {
   BenchOptions options;
   options.save_result = true;
-  options.request_rate = 2.5;
+  options.request_rates = {2.5};
   options.max_concurrency = 4;
   options.result_dir = "some/dir";
   EXPECT_THAT(result_path(config_of(options), "org/tiny model", 0),
@@ -228,14 +241,14 @@ TEST(ResultFile, MakesItsDirectoryAndSaysWhatItCannotWrite) {
   const std::filesystem::path root =
       std::filesystem::temp_directory_path() / ("kvasir_bench_report_" + std::to_string(::getpid()));
   const std::string path = root / "a" / "b" / "r.json";
-  ASSERT_TRUE(write_result(path, "{}\n").ok());
+  ASSERT_TRUE(write_text(path, "{}\n", "--result-dir").ok());
   std::ostringstream text;
   text << std::ifstream(path).rdbuf();
   EXPECT_EQ(text.str(), "{}\n");
-  const Status below_a_file = write_result(path + "/c/r.json", "{}");
+  const Status below_a_file = write_text(path + "/c/r.json", "{}", "--result-dir");
   ASSERT_FALSE(below_a_file.ok());
   EXPECT_EQ(below_a_file.code(), ErrorCode::kIo);
-  const Status over_a_directory = write_result(root / "a", "{}");
+  const Status over_a_directory = write_text(root / "a", "{}", "--result-dir");
   ASSERT_FALSE(over_a_directory.ok());
   EXPECT_THAT(over_a_directory.message(), HasSubstr("cannot be written"));
   std::filesystem::remove_all(root);

@@ -1,10 +1,13 @@
 // `kvasir bench` from options to exit code against a scripted server: what it sends, prints and saves.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <mutex>
@@ -151,7 +154,9 @@ TEST(Bench, FailuresAreCountedAndSaidOnce) {
   });
   const Printed printed = bench(options_for(server));
   EXPECT_EQ(printed.code, 0);
-  EXPECT_THAT(printed.out, HasSubstr("Failed requests:                         4         \n"));
+  EXPECT_THAT(printed.out, HasSubstr("Failed requests:                         0         \n"
+                                     "Refused requests (503):                  4         \n"
+                                     "Unserved requests:                       4         \n"));
   EXPECT_THAT(printed.out, HasSubstr("Failures:\n  4 x HTTP 503: queue full\n"));
 }
 
@@ -221,12 +226,155 @@ TEST(Bench, AnInterruptPrintsWhatWasMeasured) {
   EXPECT_THAT(printed.out, HasSubstr("Interrupted: 17 requests had not ended.\n"));
 }
 
+TEST(Bench, ForcedAndToldLengthsAndSlosAreSent) {
+  std::mutex mutex;
+  std::vector<Json> seen;
+  FakeServer server([&](const FakeRequest& request, FakeConnection& c) {
+    {
+      const std::lock_guard<std::mutex> lock(mutex);
+      seen.push_back(Json::parse(request.body));
+    }
+    stream_plainly(c, 3);
+  });
+  BenchOptions options = options_for(server);
+  options.num_prompts = 1;
+  ASSERT_EQ(bench(options).code, 0);
+  options.force_output_lengths = options.tell_output_lengths = true;
+  options.slo = {"ttft:500", "tbt:200"};
+  const Printed right = bench(options);
+  ASSERT_EQ(right.code, 0) << right.err;
+  EXPECT_THAT(right.out, ::testing::Not(HasSubstr("Forced lengths")));
+  options.max_tokens = 99;
+  options.tell_output_lengths = false;
+  options.random_output_len = 8;
+  EXPECT_THAT(bench(options).out, HasSubstr("Forced lengths: 1 of 1 outputs have another length"));
+  ASSERT_EQ(seen.size(), 3u);
+  EXPECT_EQ(seen[0]["max_tokens"], 3);
+  for (const char* key : {"forced_output_tokens", "output_tokens_hint", "slo", "ignore_eos"}) {
+    EXPECT_FALSE(seen[0].contains(key)) << key;
+  }
+  EXPECT_FALSE(seen[1].contains("max_tokens"));
+  EXPECT_EQ(seen[1]["forced_output_tokens"], 3);
+  EXPECT_EQ(seen[1]["output_tokens_hint"], 3);
+  EXPECT_EQ(seen[1]["slo"], Json::parse(R"({"ttft_ms": 500, "tbt_ms": 200})"));
+  EXPECT_EQ(seen[2]["forced_output_tokens"], 8);
+  EXPECT_EQ(seen[2]["max_tokens"], 99);
+  EXPECT_FALSE(seen[2].contains("output_tokens_hint"));
+}
+
+TEST(Bench, RatesAndSeedsRunInTurnAndAreReported) {
+  std::mutex mutex;
+  std::vector<std::string> prompts;
+  FakeServer server([&](const FakeRequest& request, FakeConnection& c) {
+    {
+      const std::lock_guard<std::mutex> lock(mutex);
+      prompts.push_back(Json::parse(request.body)["prompt"]);
+    }
+    stream_plainly(c, 2);
+  });
+  const std::filesystem::path root =
+      std::filesystem::temp_directory_path() / ("kvasir_bench_rates_" + std::to_string(::getpid()));
+  BenchOptions options = options_for(server);
+  options.num_prompts = 3;
+  options.random_input_len = 20;
+  options.request_rates = {200, 400};
+  options.seeds = 2;
+  options.save_result = true;
+  options.result_dir = root;
+  options.result_filename = "a.json";
+  options.label = "one";
+  options.html = root / "a.html";
+  const Printed printed = bench(options);
+  ASSERT_EQ(printed.code, 0) << printed.err;
+  EXPECT_THAT(printed.out, HasSubstr("Runs (mean +- 95 % interval):            2         \n"));
+  EXPECT_THAT(printed.out, HasSubstr("    rate"));
+  EXPECT_THAT(printed.out, HasSubstr("\n     400"));
+  ASSERT_EQ(prompts.size(), 12u);
+  std::sort(prompts.begin(), prompts.end());
+  EXPECT_EQ(std::unique(prompts.begin(), prompts.end()), prompts.end());
+  const Json j = Json::parse(std::ifstream(root / "a.json"));
+  ASSERT_EQ(j["runs"].size(), 4u);
+  EXPECT_EQ(j["runs"][1]["seed"], 1);
+  EXPECT_EQ(j["runs"][2]["request_rate"], 400.0);
+
+  std::ofstream(root / "b.json") << std::ifstream(root / "a.json").rdbuf();
+  BenchOptions comparison;
+  comparison.compare = {root / "a.json", root / "b.json"};
+  comparison.html = root / "both.html";
+  EXPECT_EQ(bench(comparison).code, 0);
+  std::ostringstream page;
+  page << std::ifstream(root / "both.html").rdbuf();
+  EXPECT_THAT(page.str(), HasSubstr("<td>one</td><td>200</td><td>2</td>"));
+  comparison.compare = {root / "both.html"};
+  EXPECT_THAT(bench(comparison).err, HasSubstr("both.html: no result of kvasir bench"));
+  std::filesystem::remove_all(root);
+}
+
+TEST(Bench, TheDrainTimeoutLeavesTheRestUnserved) {
+  FakeServer server([](const FakeRequest& request, FakeConnection& c) {
+    if (request.number < 2) return stream_plainly(c, 2);
+    c.hold();
+  });
+  BenchOptions options = options_for(server);
+  options.max_concurrency = 2;
+  options.drain_timeout_s = 0.4;
+  options.goodput = {"ttft:10000"};
+  const Printed printed = bench(options);
+  EXPECT_EQ(printed.code, 0);
+  EXPECT_THAT(printed.out, HasSubstr("Successful requests:                     2         \n"
+                                     "Failed requests:                         0         \n"
+                                     "Unserved requests:                       4         \n"));
+  EXPECT_THAT(printed.out, HasSubstr("The drain timeout came: 4 requests had not ended.\n"));
+  EXPECT_THAT(printed.out, HasSubstr("TTFT <= 10000 ms (%):                    33.33     \n"));
+}
+
+TEST(Bench, PreemptionsAreTheDifferenceOverTheRun) {
+  std::atomic<int> preempted{5};
+  FakeServer server(
+      [&](const FakeRequest& request, FakeConnection& c) {
+        if (request.path == "/metrics") {
+          return c.answer(200, "text/plain",
+                          fmt::format("vllm:num_preemptions_total {}\n", preempted.load()));
+        }
+        if (request.method == "GET") return c.answer(200, "application/json", R"({"data":[{"id":"m"}]})");
+        ++preempted;
+        stream_plainly(c, 1);
+      },
+      true);
+  EXPECT_THAT(bench(options_for(server)).out,
+              HasSubstr("Preemptions (server's count):            6         \n"));
+}
+
+TEST(Bench, ATraceFileIsSentAtItsOwnTimes) {
+  const std::filesystem::path file =
+      std::filesystem::temp_directory_path() / ("kvasir_bench_trace_" + std::to_string(::getpid()));
+  std::ofstream(file) << "arrival_s,prompt_tokens,output_tokens\n7.0,3,2\n7.3,5,4\n";
+  std::mutex mutex;
+  std::vector<int64_t> lengths;
+  FakeServer server([&](const FakeRequest& request, FakeConnection& c) {
+    {
+      const std::lock_guard<std::mutex> lock(mutex);
+      lengths.push_back(Json::parse(request.body)["max_tokens"]);
+    }
+    stream_plainly(c, 1);
+  });
+  BenchOptions options = options_for(server);
+  options.dataset_name = "trace";
+  options.dataset_path = file;
+  options.num_prompts = 0;
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_EQ(bench(options).code, 0);
+  EXPECT_GE(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(300));
+  std::filesystem::remove(file);
+  EXPECT_EQ(lengths, (std::vector<int64_t>{2, 4}));
+}
+
 TEST(Bench, AMistakeInAFlagIsOneLine) {
   BenchOptions options;
   options.dataset_name = "trace";
   const Printed printed = bench(options);
   EXPECT_EQ(printed.code, 1);
-  EXPECT_THAT(printed.err, StartsWith("kvasir bench: --dataset-name trace: not supported yet"));
+  EXPECT_THAT(printed.err, StartsWith("kvasir bench: --dataset-name trace: --dataset-path must name"));
 }
 
 }  // namespace

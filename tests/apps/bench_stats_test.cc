@@ -43,5 +43,23 @@ TEST(Stats, NoValuesGiveZeros) {
   EXPECT_EQ(d.percentiles, (std::vector<double>{0, 0}));
 }
 
+TEST(Stats, IntervalOfThreeRunsByHand) {
+  // Mean 4, sample deviation 2, standard error 2 / sqrt(3) = 1.1547; t of two degrees of freedom is 4.303.
+  const Interval interval = mean_interval({2, 4, 6});
+  EXPECT_DOUBLE_EQ(interval.mean, 4);
+  EXPECT_NEAR(interval.half_width, 4.9686, 1e-3);
+  EXPECT_EQ(mean_interval({5}).mean, 5);
+  EXPECT_EQ(mean_interval({5}).half_width, 0);
+  EXPECT_EQ(mean_interval({}).mean, 0);
+}
+
+TEST(Stats, StudentsTIsThatOfTheTables) {
+  EXPECT_DOUBLE_EQ(student_t975(1), 12.706);
+  EXPECT_DOUBLE_EQ(student_t975(30), 2.042);
+  EXPECT_NEAR(student_t975(31), 2.040, 1e-3);
+  EXPECT_NEAR(student_t975(40), 2.021, 1e-3);
+  EXPECT_NEAR(student_t975(120), 1.980, 1e-3);
+}
+
 }  // namespace
 }  // namespace kvasir

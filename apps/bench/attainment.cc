@@ -1,0 +1,52 @@
+#include "bench/attainment.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "bench/stats.h"
+
+namespace kvasir {
+
+double ttft_ms(const RequestRecord& record) {
+  return to_millis(record.first - record.start);
+}
+
+double e2el_ms(const RequestRecord& record) {
+  return to_millis(record.last - record.start);
+}
+
+double tpot_ms(const RequestRecord& record) {
+  if (record.output_tokens < 2) return 0;
+  return to_millis(record.last - record.first) / static_cast<double>(record.output_tokens - 1);
+}
+
+double goal_value(const RequestRecord& record, Goal::Key key) {
+  switch (key) {
+    case Goal::Key::kTtft:
+      return ttft_ms(record);
+    case Goal::Key::kTpot:
+      return tpot_ms(record);
+    case Goal::Key::kE2el:
+      return e2el_ms(record);
+    case Goal::Key::kP99Tbt:
+    case Goal::Key::kMaxTbt: {
+      std::vector<double> gaps;
+      gaps.reserve(record.gaps.size());
+      for (Nanos gap : record.gaps) gaps.push_back(to_millis(gap));
+      std::sort(gaps.begin(), gaps.end());
+      return percentile_of_sorted(gaps, key == Goal::Key::kMaxTbt ? 100 : 99);
+    }
+  }
+  KV_CHECK(false, "key={}", static_cast<int>(key));
+}
+
+bool attains(const RequestRecord& record, const Goal& goal) {
+  return record.state == RequestRecord::State::kCompleted && goal_value(record, goal.key) <= goal.millis;
+}
+
+bool attains_all(const RequestRecord& record, const std::vector<Goal>& goals) {
+  return record.state == RequestRecord::State::kCompleted &&
+         std::all_of(goals.begin(), goals.end(), [&](const Goal& goal) { return attains(record, goal); });
+}
+
+}  // namespace kvasir

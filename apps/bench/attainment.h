@@ -1,0 +1,25 @@
+// What a request's latencies are, and which bounds they meet.
+#pragma once
+
+#include <vector>
+
+#include "bench/completion_stream.h"
+#include "bench/config.h"
+
+namespace kvasir {
+
+// Milliseconds, of a completed request. The time to first token; the time from sending to the last chunk; the
+// mean time per output token after the first, 0 for fewer than two tokens.
+double ttft_ms(const RequestRecord& record);
+double e2el_ms(const RequestRecord& record);
+double tpot_ms(const RequestRecord& record);
+
+// What a bound of this kind is compared with. A request without gaps or without a second token has 0 there.
+double goal_value(const RequestRecord& record, Goal::Key key);
+
+// Whether the request has completed and meets the bound, or all of them: one that failed, was refused or has
+// not ended attains nothing.
+bool attains(const RequestRecord& record, const Goal& goal);
+bool attains_all(const RequestRecord& record, const std::vector<Goal>& goals);
+
+}  // namespace kvasir

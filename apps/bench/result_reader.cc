@@ -1,0 +1,114 @@
+#include "bench/result_reader.h"
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+namespace kvasir {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr const char* kSettings[] = {"date",
+                                     "model_id",
+                                     "backend",
+                                     "dataset_name",
+                                     "dataset_path",
+                                     "random_input_len",
+                                     "random_output_len",
+                                     "random_range_ratio",
+                                     "length_scale",
+                                     "num_prompts",
+                                     "seed",
+                                     "seeds",
+                                     "burstiness",
+                                     "max_concurrency",
+                                     "drain_timeout",
+                                     "ignore_eos",
+                                     "force_output_lengths",
+                                     "tell_output_lengths",
+                                     "temperature",
+                                     "goodput_bounds_ms",
+                                     "attainment_bounds_ms",
+                                     "slo_ms"};
+
+std::vector<double> numbers(const Json& object, const char* key) {
+  std::vector<double> out;
+  const auto list = object.find(key);
+  if (list == object.end() || !list->is_array()) return out;
+  for (const Json& value : *list) {
+    if (value.is_number()) out.push_back(value.get<double>());
+  }
+  return out;
+}
+
+double rate_of(const Json& object) {
+  const auto rate = object.find("request_rate");
+  return rate != object.end() && rate->is_number() ? rate->get<double>()
+                                                   : std::numeric_limits<double>::infinity();
+}
+
+ReportRun run_of(const Json& object) {
+  ReportRun run;
+  run.rate = rate_of(object);
+  for (const auto& [key, value] : object.items()) {
+    if (value.is_number()) run.figures[key] = value.get<double>();
+  }
+  if (const auto q = object.find("quantiles_ms"); q != object.end() && q->is_object()) {
+    run.curves.ttft_ms = numbers(*q, "ttft");
+    run.curves.tbt_ms = numbers(*q, "tbt");
+    run.curves.e2el_ms = numbers(*q, "e2el");
+  }
+  if (const auto t = object.find("timeline"); t != object.end() && t->is_object()) {
+    const auto bin = t->find("bin_s");
+    if (bin != t->end() && bin->is_number()) run.curves.bin_s = bin->get<double>();
+    run.curves.running = numbers(*t, "running");
+    run.curves.waiting = numbers(*t, "waiting");
+    run.curves.output_per_s = numbers(*t, "output_tokens_per_s");
+  }
+  return run;
+}
+
+}  // namespace
+
+Result<ReportSeries> read_result(const std::string& text, const std::string& name) {
+  const Json json = Json::parse(text, nullptr, false);
+  const bool object = json.is_object();
+  const bool several = object && json.contains("runs") && json["runs"].is_array();
+  if (!several && (!object || !json.contains("completed") || !json["completed"].is_number())) {
+    return error(ErrorCode::kInvalidArgument, "{}: no result of kvasir bench --save-result", name);
+  }
+  ReportSeries series;
+  series.label = name;
+  if (const auto label = json.find("label"); label != json.end() && label->is_string() && *label != "") {
+    series.label = label->get<std::string>();
+  }
+  for (const char* key : kSettings) {
+    const auto value = json.find(key);
+    if (value == json.end() || value->is_null() || (value->is_object() && value->empty())) continue;
+    series.settings.emplace_back(key, value->is_string() ? value->get<std::string>() : value->dump());
+  }
+  if (!several) {
+    series.runs.push_back(run_of(json));
+    return series;
+  }
+  for (const Json& run : json["runs"]) {
+    if (!run.is_object()) return error(ErrorCode::kInvalidArgument, "{}: a run that is no object", name);
+    series.runs.push_back(run_of(run));
+  }
+  if (series.runs.empty()) return error(ErrorCode::kInvalidArgument, "{}: no runs in it", name);
+  return series;
+}
+
+Result<ReportSeries> load_result(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) return error(ErrorCode::kNotFound, "--compare {}: cannot be opened", path);
+  const std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  Result<ReportSeries> series = read_result(text, std::filesystem::path(path).stem().string());
+  if (series.ok()) return series;
+  return error(series.status().code(), "--compare {}: no result of kvasir bench --save-result", path);
+}
+
+}  // namespace kvasir

@@ -1,0 +1,326 @@
+// What is said of several runs and systems: attainments, intervals, timelines, the server's counters, the
+// page.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "bench/curves.h"
+#include "bench/html_report.h"
+#include "bench/progress.h"
+#include "bench/result_file.h"
+#include "bench/result_reader.h"
+#include "bench/server_metrics.h"
+#include "bench/svg_chart.h"
+
+namespace kvasir {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using Json = nlohmann::json;
+using State = RequestRecord::State;
+
+constexpr Nanos kMs = kNanosPerMilli;
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+BenchConfig config_of(const BenchOptions& options) {
+  Result<BenchConfig> config = check_options(options);
+  EXPECT_TRUE(config.ok()) << config.status().message();
+  return std::move(config).value();
+}
+
+RequestRecord completed(Nanos ttft, std::vector<Nanos> gaps) {
+  RequestRecord r;
+  r.state = State::kCompleted;
+  r.start = 1000 * kMs;
+  r.first = r.last = r.start + ttft;
+  for (Nanos gap : gaps) r.last += gap;
+  r.end = r.last;
+  r.gaps = std::move(gaps);
+  r.content_chunks = r.output_tokens = static_cast<int64_t>(r.gaps.size()) + 1;
+  r.usage_known = true;
+  return r;
+}
+
+RequestRecord ended_as(State state, bool refused = false, Nanos took = 0) {
+  RequestRecord r;
+  r.state = state;
+  r.start = 1000 * kMs;
+  r.end = state == State::kFailed ? r.start + took : 0;
+  r.refused = refused;
+  r.error = state == State::kFailed ? "x" : "";
+  return r;
+}
+
+// Four complete, one is refused after 8 ms and one after 2, one fails, one has not ended, one was held back
+// and one never arrived: nine are submitted. Bounds: TTFT 100, mean TPOT 20, TBT 50, E2EL 300.
+//   A: TTFT 100, gaps 10 10: meets all.
+//   B: TTFT 150, gaps 10 10: misses TTFT.
+//   C: TTFT 50, ninety-nine gaps of 1 and two of 60: TPOT 219/101; one gap above 50 of a hundred would be
+//   above
+//      the 99th percentile alone, two of 101 are not: rank 99 of 0..100 is 60. Misses both kinds of TBT.
+//   D: TTFT 50, a hundred and ninety-nine gaps of 1 and one of 60: rank 197.01 is 1. Misses "every TBT"
+//   alone.
+LoadOutcome mixed_load() {
+  LoadOutcome o;
+  o.start = 1000 * kMs;
+  o.duration = 2000 * kMs;
+  std::vector<Nanos> c(99, 1 * kMs), d(199, 1 * kMs);
+  c.insert(c.end(), 2, 60 * kMs);
+  d.push_back(60 * kMs);
+  o.records = {completed(100 * kMs, {10 * kMs, 10 * kMs}),
+               completed(150 * kMs, {10 * kMs, 10 * kMs}),
+               completed(50 * kMs, c),
+               completed(50 * kMs, d),
+               ended_as(State::kFailed, true, 8 * kMs),
+               ended_as(State::kFailed, true, 2 * kMs),
+               ended_as(State::kFailed),
+               ended_as(State::kSent),
+               ended_as(State::kHeld),
+               ended_as(State::kWaiting)};
+  o.drained_out = true;
+  return o;
+}
+
+TEST(Attainment, KindsAreCountedApart) {
+  BenchOptions options;
+  options.slo = {"ttft:100", "tpot:20", "tbt:50", "e2el:300"};
+  const BenchConfig config = config_of(options);
+  const Summary s = summarise(mixed_load(), config);
+  EXPECT_EQ(s.submitted, 9);
+  EXPECT_EQ(s.completed, 4);
+  EXPECT_EQ(s.failed, 1);
+  EXPECT_EQ(s.refused, 2);
+  EXPECT_EQ(s.unfinished, 3);
+  EXPECT_EQ(*s.median_refusal_ms, 5);
+  EXPECT_EQ(*s.max_refusal_ms, 8);
+  ASSERT_EQ(config.bounds.size(), 5u);
+  // TTFT: A C D; TPOT: all four; P99 TBT: A B D; every TBT: A B; E2EL: A, B, C (269); D has 309.
+  EXPECT_THAT(s.attained, ElementsAre(3, 4, 3, 2, 3));
+  EXPECT_EQ(s.good, 1);  // TTFT, TPOT, P99 TBT and E2EL together: A
+  const std::string block = printed_block({kInf, {s}}, config);
+  EXPECT_THAT(block, HasSubstr("Unserved requests:                       5         \n"));
+  EXPECT_THAT(block, HasSubstr("every TBT <= 50 ms (%):                  22.22     \n"));
+  EXPECT_THAT(block, HasSubstr("All of the goodput's bounds (%):         11.11     \n"));
+  EXPECT_THAT(block, HasSubstr("The drain timeout came: 3 requests had not ended.\n"));
+}
+
+TEST(Attainment, GoodputsBoundsGoBeforeThoseOfTheSlo) {
+  BenchOptions options;
+  options.goodput = {"p99_tbt:7"};
+  options.slo = {"tbt:50", "ttft:9"};
+  const BenchConfig config = config_of(options);
+  ASSERT_EQ(config.goals.size(), 1u);
+  ASSERT_EQ(config.bounds.size(), 3u);
+  EXPECT_EQ(config.bounds[0].key, Goal::Key::kTtft);
+  EXPECT_EQ(config.bounds[1].millis, 7);
+  EXPECT_EQ(config.bounds[2].key, Goal::Key::kMaxTbt);
+  EXPECT_EQ(config.bounds[2].millis, 50);
+  EXPECT_THAT(config.slo_ms, ElementsAre(std::pair<std::string, double>("tbt", 50),
+                                         std::pair<std::string, double>("ttft", 9)));
+}
+
+TEST(Curves, TimelineByHand) {
+  // 1.2 s in 120 slices of 10 ms. One request waits from 0 to 95 ms and runs to 115 ms with two chunks, at 95
+  // and 105 ms, of four tokens in all.
+  LoadOutcome o;
+  o.start = 1000 * kMs;
+  o.duration = 1200 * kMs;
+  RequestRecord r = completed(95 * kMs, {10 * kMs});
+  r.end = o.start + 115 * kMs;
+  r.output_tokens = 4;
+  o.records = {r, ended_as(State::kWaiting), ended_as(State::kHeld)};
+  const Curves c = curves_of(o);
+  EXPECT_DOUBLE_EQ(c.bin_s, 0.01);
+  ASSERT_EQ(c.running.size(), 120u);
+  EXPECT_NEAR(c.waiting[0], 1, 1e-9);
+  EXPECT_NEAR(c.waiting[9], 0.5, 1e-9);
+  EXPECT_NEAR(c.running[9], 0.5, 1e-9);
+  EXPECT_NEAR(c.running[11], 0.5, 1e-9);
+  EXPECT_NEAR(c.running[12], 0, 1e-9);
+  EXPECT_NEAR(c.output_per_s[9], 200, 1e-9);
+  EXPECT_NEAR(c.output_per_s[10], 200, 1e-9);
+  ASSERT_EQ(c.ttft_ms.size(), 101u);
+  EXPECT_DOUBLE_EQ(c.ttft_ms[50], 95);
+}
+
+TEST(Metrics, SamplesAreSummedOverLabels) {
+  const std::string page =
+      "# HELP kvasir:num_preemptions_total x\n"
+      "vllm:num_preemptions_total 100\n"
+      "kvasir:num_preemptions_total{model_name=\"a} \\\" b\",x=\"1\"} 3\n"
+      "kvasir:num_preemptions_total{model_name=\"c\"} 4.0 1700000000\n"
+      "kvasir:num_preemptions_total_more 50\n";
+  EXPECT_EQ(metric_sum(page, "num_preemptions_total"), 7);
+  EXPECT_EQ(metric_sum("vllm:num_preemptions_total 5\nvllm:x 1", "num_preemptions_total"), 5);
+  EXPECT_EQ(metric_sum("kvasir:num_preemptions_total{a=\"b\n", "num_preemptions_total"), std::nullopt);
+  EXPECT_EQ(metric_sum("", "num_preemptions_total"), std::nullopt);
+}
+
+TEST(Progress, TextByHand) {
+  LoadProgress before{64, 4, 8, 0, 100, 2 * kNanosPerSecond};
+  LoadProgress now{64, 16, 8, 1, 400, 4 * kNanosPerSecond};
+  // 300 chunks in 2 s; 16 in 4 s leave 48 for 12 s.
+  EXPECT_EQ(progress_text(now, before), "16/64 done, 8 running, 1 failed, 150 tok/s, 12 s left");
+  EXPECT_EQ(progress_text({2, 2, 0, 0, 5, 0}, {}), "2/2 done, 0 running, 0 failed, 0 tok/s");
+}
+
+TEST(Progress, ATerminalGetsABarThatIsTakenAway) {
+  std::ostringstream out;
+  {
+    ProgressLine line(out, true, "seed 1");
+    line.show({4, 1, 1, 0, 0, kNanosPerSecond});
+  }
+  EXPECT_EQ(
+      out.str(),
+      "\r[######..................] seed 1: 1/4 done, 1 running, 0 failed, 0 tok/s, 3 s left\x1b[K\r\x1b[K");
+  std::ostringstream file;
+  { ProgressLine(file, false, "").show({4, 1, 1, 0, 0, kNanosPerSecond}); }
+  EXPECT_EQ(file.str(), "1/4 done, 1 running, 0 failed, 0 tok/s, 3 s left\n");
+}
+
+// Two rates with two seeds: 1 and 3 requests complete at the first, 2 and 2 at the second, each in 2 s.
+std::vector<RunResult> four_runs(const BenchConfig& config) {
+  std::vector<RunResult> runs;
+  const auto add = [&](int64_t point, uint64_t seed, size_t requests) {
+    LoadOutcome o;
+    o.start = 1000 * kMs;
+    o.duration = 2000 * kMs;
+    o.records.assign(requests, completed(100 * kMs, {10 * kMs}));
+    RunResult run{
+        {config.rates[static_cast<size_t>(point)], seed, point}, summarise(o, config), curves_of(o), o};
+    if (point == 0) run.summary.preemptions = static_cast<double>(requests);
+    runs.push_back(std::move(run));
+  };
+  add(0, 0, 1);
+  add(0, 1, 3);
+  add(1, 0, 2);
+  add(1, 1, 2);
+  return runs;
+}
+
+BenchOptions two_rates() {
+  BenchOptions options;
+  options.request_rates = {1, 2};
+  options.seeds = 2;
+  options.goodput = {"ttft:200"};
+  options.label = "<b>&\"x\"";
+  return options;
+}
+
+TEST(SeveralRuns, MeansAndIntervalsByHand) {
+  const BenchConfig config = config_of(two_rates());
+  const std::vector<RunResult> runs = four_runs(config);
+  const std::vector<PointResult> points = points_of(runs);
+  ASSERT_EQ(points.size(), 2u);
+  // 0.5 and 1.5 requests per second: deviation 0.7071, half width 12.706 * 0.7071 / sqrt(2) = 6.353.
+  EXPECT_THAT(printed_block(points[0], config),
+              HasSubstr("Request throughput (req/s):              1.00 +- 6.35\n"));
+  const std::string table = rate_table(points, config);
+  EXPECT_THAT(table, HasSubstr("       1       1.00 +- 6.35"));
+  EXPECT_THAT(table, HasSubstr("       2       1.00 +- 0.00"));
+  EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), 3);
+}
+
+TEST(SeveralRuns, TheFileHasRunsPointsAndIntervals) {
+  const BenchConfig config = config_of(two_rates());
+  const Json j = Json::parse(result_json(four_runs(config), config, "m", 0));
+  EXPECT_FALSE(j.contains("completed"));
+  ASSERT_EQ(j["runs"].size(), 4u);
+  EXPECT_EQ(j["runs"][1]["seed"], 1);
+  EXPECT_EQ(j["runs"][1]["completed"], 3);
+  EXPECT_EQ(j["runs"][1]["preemptions"], 3);
+  EXPECT_TRUE(j["runs"][2]["preemptions"].is_null());
+  EXPECT_EQ(j["runs"][0]["quantiles_ms"]["ttft"].size(), 101u);
+  ASSERT_EQ(j["points"].size(), 2u);
+  EXPECT_EQ(j["points"][0]["request_rate"], 1.0);
+  EXPECT_EQ(j["points"][0]["completed"], 2);
+  EXPECT_NEAR(j["points"][0]["intervals"]["request_throughput"]["half_width"].get<double>(), 6.353, 1e-3);
+  EXPECT_EQ(j["points"][0]["attainment_joint"], 100.0);
+  EXPECT_TRUE(j["points"][1]["preemptions"].is_null());
+
+  BenchOptions one_rate = two_rates();
+  one_rate.request_rates = {1};
+  const BenchConfig one = config_of(one_rate);
+  std::vector<RunResult> first = four_runs(config);
+  first.resize(2);
+  const Json k = Json::parse(result_json(first, one, "m", 0));
+  EXPECT_EQ(k["completed"], 2);
+  EXPECT_EQ(k["intervals"]["completed"]["mean"], 2.0);
+}
+
+TEST(Html, ThePageIsWholeAndEscaped) {
+  const BenchConfig config = config_of(two_rates());
+  const auto a = read_result(result_json(four_runs(config), config, "m", 0), "a");
+  ASSERT_TRUE(a.ok()) << a.status().message();
+  EXPECT_EQ(a->label, "<b>&\"x\"");
+  ASSERT_EQ(a->runs.size(), 4u);
+  ReportSeries b = *a;
+  b.label = "other";
+  const std::string page = html_report({*a, b});
+  EXPECT_THAT(page, Not(HasSubstr("<b>")));
+  EXPECT_THAT(page, HasSubstr("<td>&lt;b&gt;&amp;&quot;x&quot;</td><td>1</td><td>2</td>"));
+  EXPECT_THAT(page, HasSubstr("<td>other</td>"));
+  EXPECT_THAT(page, HasSubstr("<td>1 &plusmn; 6.4</td>"));  // the throughput
+  EXPECT_THAT(page, HasSubstr(">Goodput</text>"));
+  EXPECT_THAT(page, HasSubstr("prefers-color-scheme:dark"));
+  for (const char* never : {"<script", "http://", "https://", "url(", "nan", "inf,"}) {
+    EXPECT_THAT(page, Not(HasSubstr(never)));
+  }
+  size_t charts = 0;
+  for (size_t at = page.find("<svg"); at != std::string::npos; at = page.find("<svg", at + 1)) ++charts;
+  EXPECT_EQ(charts, 6u + 2 * 5u);  // over the rate; and three distributions and two timelines for each rate
+}
+
+TEST(Html, OneRunHasNoCurvesOverTheRate) {
+  const BenchConfig config = config_of({});
+  LoadOutcome o;
+  o.duration = kNanosPerSecond;
+  o.records = {completed(5 * kMs, {})};
+  const RunResult run{{kInf, 0, 0}, summarise(o, config), curves_of(o), o};
+  const auto series = read_result(result_json({run}, config, "org/m", 0), "name");
+  ASSERT_TRUE(series.ok());
+  EXPECT_EQ(series->label, "name");
+  const std::string page = html_report({*series});
+  EXPECT_THAT(page, Not(HasSubstr("Over the rate")));
+  EXPECT_THAT(page, HasSubstr("<summary>Rate inf</summary>"));
+  EXPECT_THAT(page, HasSubstr("nothing to draw"));  // it has no gaps
+}
+
+TEST(Html, WhatIsNoResultIsSaid) {
+  for (const char* text : {"", "[]", "{}", R"({"completed": "x"})", R"({"runs": []})", R"({"runs": [1]})"}) {
+    EXPECT_FALSE(read_result(text, "f").ok()) << text;
+  }
+  // vLLM's own file: figures without curves.
+  const auto theirs = read_result(R"({"completed": 3, "request_rate": "inf", "mean_ttft_ms": 5})", "f");
+  ASSERT_TRUE(theirs.ok());
+  EXPECT_EQ(theirs->runs[0].figures.at("mean_ttft_ms"), 5);
+  EXPECT_THAT(html_report({*theirs}), HasSubstr("<td>5</td>"));
+  EXPECT_EQ(load_result("/does/not/exist.json").status().code(), ErrorCode::kNotFound);
+}
+
+TEST(Svg, PointsLieWhereTheAxesSay) {
+  // The plot is from x = 62 to 546 and from y = 274 (0) to 30 (100).
+  Chart chart{"t<", "x", "y", false, 100, {{"line", 1, false, true, {0, 5, 10}, {0, 50, 100}, {0, 10, 0}}}};
+  const std::string svg = svg_chart(chart);
+  EXPECT_THAT(svg, HasSubstr("points=\"62.0,274.0 304.0,152.0 546.0,30.0\""));
+  EXPECT_THAT(svg, HasSubstr("M304.0 176.4V127.6"));  // 40 to 60
+  EXPECT_THAT(svg, HasSubstr("t&lt;"));
+  chart.log_x = true;
+  chart.lines[0].x = {1, 10, 100};
+  EXPECT_THAT(svg_chart(chart), HasSubstr("points=\"62.0,274.0 304.0,152.0 546.0,30.0\""));
+  chart.lines[0].x = {kInf, kInf, kInf};
+  EXPECT_THAT(svg_chart(chart), HasSubstr("nothing to draw"));
+}
+
+TEST(Svg, TextIsEscaped) {
+  EXPECT_EQ(escape_html("a<b>&\"'\n"), "a&lt;b&gt;&amp;&quot;&#39; ");
+}
+
+}  // namespace
+}  // namespace kvasir
