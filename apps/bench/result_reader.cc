@@ -82,8 +82,9 @@ Result<ReportSeries> read_result(const std::string& text, const std::string& nam
   }
   ReportSeries series;
   series.label = name;
-  if (const auto label = json.find("label"); label != json.end() && label->is_string() && *label != "") {
-    series.label = label->get<std::string>();
+  if (const auto label = json.find("label"); label != json.end() && label->is_string()) {
+    const auto named = label->get<std::string>();
+    if (!named.empty()) series.label = named;
   }
   for (const char* key : kSettings) {
     const auto value = json.find(key);

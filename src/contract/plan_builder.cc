@@ -398,9 +398,8 @@ bool PlanBuilder::idle() const {
 
 StepPlan PlanBuilder::take() {
   std::erase_if(plan_.adoptions, [&](const Adoption& a) { return admitted_in_vain(a.seq); });
-  std::erase_if(plan_.promises, [&](const Promise& p) {
-    return admitted_in_vain(p.owner) || admitted_in_vain(p.from);
-  });
+  std::erase_if(plan_.promises,
+                [&](const Promise& p) { return admitted_in_vain(p.owner) || admitted_in_vain(p.from); });
   std::erase_if(plan_.copies, [&](const CopyChange& c) { return admitted_in_vain(c.seq); });
   return std::move(plan_);
 }

@@ -27,7 +27,7 @@ struct PlanCounts {
   std::array<uint64_t, 5> promises{};  // by Promise::Kind
   uint64_t claims_called = 0;          // that a view showed
   uint64_t loans_due = 0;              // that a view showed, of a guest that runs
-  uint64_t ragged_copies = 0;  // copy changes of layer groups that are no interval
+  uint64_t ragged_copies = 0;          // copy changes of layer groups that are no interval
 
   PlanCounts& operator+=(const PlanCounts& other);
 };
