@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "base/check.h"
-#include "bench/draws.h"
+#include "base/draws.h"
 
 namespace kvasir {
 namespace {

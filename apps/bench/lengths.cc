@@ -7,7 +7,7 @@
 #include <fstream>
 #include <string_view>
 
-#include "bench/draws.h"
+#include "base/draws.h"
 
 namespace kvasir {
 namespace {

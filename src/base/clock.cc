@@ -1,6 +1,7 @@
 #include "base/clock.h"
 
 #include <ctime>
+#include <utility>
 
 #include "base/check.h"
 
@@ -14,7 +15,19 @@ Nanos MonotonicClock::now() const {
 
 void VirtualClock::advance(Nanos by) {
   KV_CHECK(by >= 0, "by={}", by);
-  now_.fetch_add(by, std::memory_order_relaxed);
+  const Nanos until = now() + by;
+  while (next_event() <= until) {
+    const auto first = events_.begin();
+    if (first->first > now()) now_.store(first->first, std::memory_order_relaxed);
+    const std::function<void()> event = std::move(first->second);
+    events_.erase(first);
+    event();
+  }
+  now_.store(until, std::memory_order_relaxed);
+}
+
+void VirtualClock::at(Nanos time, std::function<void()> event) {
+  events_.emplace(time, std::move(event));
 }
 
 }  // namespace kvasir

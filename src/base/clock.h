@@ -3,6 +3,8 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
+#include <map>
 
 namespace kvasir {
 
@@ -33,15 +35,22 @@ class MonotonicClock final : public Clock {
   Nanos now() const override;
 };
 
-// Stands still until someone moves it: the simulated executor, or a test.
+// Stands still until someone moves it: the simulated executor or link, or a test. now() from any thread, the
+// rest from one.
 class VirtualClock final : public Clock {
  public:
   Nanos now() const override { return now_.load(std::memory_order_relaxed); }
-  // REQUIRES: by >= 0
+  // Stops on the way wherever something is to happen. REQUIRES: by >= 0; not called by an event
   void advance(Nanos by);
+  // `event` happens when the clock comes to `time`, or with the next advance() where that has passed; those
+  // of one time in the order of the calls.
+  void at(Nanos time, std::function<void()> event);
+  // When the next event happens; INT64_MAX where none does.
+  Nanos next_event() const { return events_.empty() ? INT64_MAX : events_.begin()->first; }
 
  private:
   std::atomic<Nanos> now_{0};
+  std::multimap<Nanos, std::function<void()>> events_;
 };
 
 }  // namespace kvasir

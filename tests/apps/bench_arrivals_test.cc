@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "bench/arrivals.h"
-#include "bench/draws.h"
+#include "base/draws.h"
 
 namespace kvasir {
 namespace {

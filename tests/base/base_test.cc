@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
 
 #include <set>
+#include <utility>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/random.h"
@@ -65,6 +67,28 @@ TEST(VirtualClock, MovesOnlyWhenTold) {
   EXPECT_EQ(clock.now(), 0);
   clock.advance(5);
   EXPECT_EQ(clock.now(), 5);
+}
+
+TEST(VirtualClock, StopsWhereSomethingIsToHappen) {
+  VirtualClock clock;
+  std::vector<std::pair<char, Nanos>> seen;
+  const auto note = [&](char name) { return [&, name] { seen.emplace_back(name, clock.now()); }; };
+  clock.at(20, note('b'));
+  clock.at(10, note('a'));
+  clock.at(20, [&] {
+    note('c')();
+    clock.at(25, note('d'));  // made on the way
+    clock.at(40, note('e'));
+  });
+  EXPECT_EQ(clock.next_event(), 10);
+  clock.advance(30);
+  const std::vector<std::pair<char, Nanos>> expected = {{'a', 10}, {'b', 20}, {'c', 20}, {'d', 25}};
+  EXPECT_EQ(seen, expected);
+  EXPECT_EQ(clock.now(), 30);
+  clock.at(7, note('f'));  // has passed
+  clock.advance(0);
+  EXPECT_EQ(seen.back(), (std::pair<char, Nanos>{'f', 30}));
+  EXPECT_EQ(clock.next_event(), 40);
 }
 
 }  // namespace

@@ -83,7 +83,7 @@ struct Errors {
 Errors run_jobs(const std::vector<Job>& all, const char* predictor_name) {
   const auto predictor = make_length_predictor(predictor_name).value();
   VirtualClock clock;
-  SimExecutor executor({.truth = {}, .vocab_size = 64, .layers = 2}, clock);
+  SimExecutor executor({.vocab_size = 64, .layers = 2}, clock);
   Engine engine(options(), make_policy("sarathi").value(), executor, clock, nullptr, nullptr,
                 {nullptr, predictor.get()});
   const EngineMetrics::Predictions& m = engine.metrics().predictions;
@@ -141,7 +141,7 @@ TEST(LengthsInTheLoop, NoViewKnowsWhatIsForced) {
     std::vector<std::string> views;
     const auto predictor = make_length_predictor("online").value();
     VirtualClock clock;
-    SimExecutor executor({.truth = {}, .vocab_size = 64, .layers = 2}, clock);
+    SimExecutor executor({.vocab_size = 64, .layers = 2}, clock);
     Engine engine(options(), std::make_unique<NotingPolicy>(views), executor, clock, nullptr, nullptr,
                   {nullptr, predictor.get()});
     std::vector<std::shared_ptr<CollectingSink>> sinks;
@@ -246,8 +246,8 @@ TEST(LengthsInTheLoop, OnlyWhatEndedByItselfIsATruth) {
 
 TEST(CostsInTheLoop, TheSimulatorsTruthIsFound) {
   VirtualClock clock;
-  SimTruth truth;
-  SimExecutor executor({.truth = truth, .vocab_size = 1000, .layers = 2}, clock);
+  const LinearTimes truth;
+  SimExecutor executor({.vocab_size = 1000, .layers = 2}, clock);
   CostBeliefs costs(CostLearner(), CostBeliefs::Learns::kAtOnce);
   CostModel seen;
   auto policy = std::make_unique<FunctionPolicy>(

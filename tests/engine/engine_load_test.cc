@@ -92,7 +92,7 @@ TEST(EngineLoad, TheSimulatedTokensDependOnNoSchedule) {
 
 TEST(SimExecutor, TakesTheTimeThatItsTruthSays) {
   SimExecutor::Options sim;
-  sim.truth = {100, 10, 5, 1};
+  sim.times = std::make_shared<LinearTimes>(100, 10, 5, 1, 0.1);
   VirtualClock clock;
   SimExecutor executor(sim, clock);
   Step step;

@@ -1,6 +1,7 @@
 // How long simulated steps take: rows by the layers that they pass, and projections.
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <utility>
 
 #include "exec/sim/sim_executor.h"
@@ -15,7 +16,7 @@ class SimDurationTest : public testing::Test {
  protected:
   static SimExecutor::Options options() {
     SimExecutor::Options o;
-    o.truth = {100, 64, 16, 0.25, 0.5};
+    o.times = std::make_shared<LinearTimes>(100, 64, 16, 0.25, 0.5);
     o.layers = 4;
     return o;
   }

@@ -17,7 +17,7 @@ class SimTransfersTest : public testing::Test {
  protected:
   static SimExecutor::Options options(int depth) {
     SimExecutor::Options o;
-    o.truth = {400, 0, 0, 0, 0};
+    o.times = std::make_shared<LinearTimes>(400, 0, 0, 0, 0);
     o.depth = depth;
     o.layers = 4;
     return o;

@@ -1,14 +1,22 @@
 #include "exec/sim/sim_executor.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "base/check.h"
+#include "base/draws.h"
 #include "base/mutant.h"
 #include "base/random.h"
 #include "contract/forced_end.h"
 
 namespace kvasir {
+namespace {
+
+// Of the draws; tokens have the streams of their sequences.
+constexpr uint64_t kNoiseStream = uint64_t{1} << 63;
+
+}  // namespace
 
 Token SimExecutor::token(SeqId seq, uint32_t position) const {
   return static_cast<Token>(random_bits(options_.seed, raw(seq), position) %
@@ -16,20 +24,13 @@ Token SimExecutor::token(SeqId seq, uint32_t position) const {
 }
 
 Nanos SimExecutor::duration(const Step& step) const {
-  const SimTruth& t = options_.truth;
-  const double layers = options_.layers;
-  double us = t.step_us;
-  for (const StepSlice& s : step.slices) {
-    const double rows = s.tokens.size();
-    const uint32_t end = std::min(s.end_layer, options_.layers);
-    const double passed = end - s.first_layer;
-    us += rows * (s.kind == RowKind::kDecode ? t.decode_row_us : t.prefill_token_us) * (passed / layers);
-    // Row p attends to p + 1 tokens.
-    const double attended = end < options_.layers ? passed - 1 : passed;
-    us += t.history_token_us * rows * (s.tokens.begin + 1 + s.tokens.end) / 2 * (attended / layers);
+  double seconds = options_.times->seconds(load_of(step, options_.layers));
+  if (options_.noise > 0) {
+    uint64_t counter = 0;
+    const double z = normal_draw(options_.seed, kNoiseStream + raw(step.id), &counter);
+    seconds *= std::exp(options_.noise * z - options_.noise * options_.noise / 2);
   }
-  for (const KvProjection& p : step.projections) us += t.projected_token_us * p.tokens;
-  return static_cast<Nanos>(us * 1000.0);
+  return std::llround(seconds * static_cast<double>(kNanosPerSecond));
 }
 
 void SimExecutor::submit(Step step) {

@@ -3,33 +3,28 @@
 
 #include <cstdint>
 #include <deque>
+#include <memory>
 
 #include "base/clock.h"
 #include "contract/executor.h"
+#include "exec/sim/step_load.h"
 #include "exec/step_transfers.h"
 
 namespace kvasir {
-
-// How long a step truly takes, in microseconds: a sum over its rows and its projections. It is the
-// simulator's own truth, which no policy sees. A row that passes some of the layers takes their share of its
-// time; where it only writes K and V, it attends to nothing. Writing other forms beside them takes none.
-struct SimTruth {
-  double step_us = 200;             // of any step
-  double prefill_token_us = 50;     // per row of a prefill or recomputation, in all layers
-  double decode_row_us = 20;        // per decoding row, in all layers
-  double history_token_us = 0.01;   // per token of history that a row attends to, in all layers
-  double projected_token_us = 0.1;  // per token and layer of which K and V are made of X
-};
 
 // The tokens that it samples are a function of (seed, sequence, position), so they depend on no schedule.
 // Used by one thread, like any executor; moves the clock in wait().
 class SimExecutor final : public Executor {
  public:
   struct Options {
-    SimTruth truth;
+    // What steps truly take.
+    std::shared_ptr<const StepTimes> times = std::make_shared<LinearTimes>();
+    // A step takes its time times a factor drawn for it: lognormal, of mean 1, whose logarithm has this
+    // deviation. Real steps of the same load differ, too.
+    double noise = 0;
     int depth = 1;
     int32_t vocab_size = 1000;
-    uint64_t seed = 0;
+    uint64_t seed = 0;    // of tokens and noise
     uint32_t layers = 1;  // a step's time is spread over them evenly, and its moments with it
   };
   // The clock and the link outlive the executor. Nobody else moves the clock, except the link in its wait().

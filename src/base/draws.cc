@@ -1,4 +1,4 @@
-#include "bench/draws.h"
+#include "base/draws.h"
 
 #include <cmath>
 
