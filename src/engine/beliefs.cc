@@ -25,8 +25,8 @@ void set_measured_links(const LinkStats& link, CostModel& costs) {
 }
 
 CostBeliefs::CostBeliefs(CostLearner learner, Learns learns, std::vector<int> cpus)
-    : learner_(std::move(learner)), latest_(learner_.model()) {
-  if (learns == Learns::kAtOnce) return;
+    : learner_(std::move(learner)), learns_(learns), latest_(learner_.model()) {
+  if (learns != Learns::kOnThread) return;
   thread_ = std::thread([this, cpus = std::move(cpus)] {
     if (!cpus.empty()) keep_on_cpus(cpus);
     // Of this thread alone, on Linux. It is only politeness: whether it is granted does not matter.
@@ -44,7 +44,8 @@ CostBeliefs::~CostBeliefs() {
 }
 
 void CostBeliefs::observe(const StepWork& work, double seconds) {
-  if (!thread_.joinable()) {
+  if (learns_ == Learns::kNever) return;
+  if (learns_ == Learns::kAtOnce) {
     learn({work, seconds});
     return;
   }

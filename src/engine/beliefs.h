@@ -47,6 +47,7 @@ class CostBeliefs {
   enum class Learns {
     kOnThread,
     kAtOnce,  // on the engine's thread: for virtual time, in which a plan must not depend on real time
+    kNever,   // keeps to what it began with
   };
 
   // cpus: to which the thread keeps; empty: any.
@@ -83,6 +84,7 @@ class CostBeliefs {
   void publish();
 
   CostLearner learner_;  // used by whoever learns
+  const Learns learns_;
   std::array<Observation, kRoom> ring_;
   std::atomic<uint32_t> pushed_{0};  // by the engine's thread
   std::atomic<uint32_t> popped_{0};  // by the learning one

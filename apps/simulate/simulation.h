@@ -1,0 +1,72 @@
+// One run in virtual time: the engine of `serve`, over the simulated executor and link.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "apps/simulate/observed_policy.h"
+#include "bench/load_runner.h"
+#include "contract/cost_model.h"
+#include "contract/slo.h"
+#include "engine/engine.h"
+#include "exec/sim/sim_link.h"
+#include "exec/sim/step_load.h"
+
+namespace kvasir {
+
+struct SimulatedRequest {
+  Nanos arrival = 0;
+  uint32_t prompt_tokens = 1;
+  uint32_t output_tokens = 1;  // exactly; no policy sees it
+  // Beside it, as a client would send; 0: the model's length.
+  uint32_t max_tokens = 0;
+  uint32_t told_output_tokens = 0;  // what predictors are told that the output will have; 0: nothing
+  Slo slo;
+};
+
+struct SimulationSetup {
+  EngineOptions engine;
+  std::string policy;
+  // Truth.
+  std::shared_ptr<const StepTimes> times;
+  double noise = 0;  // SimExecutor::Options::noise
+  SimLink::Costs link{};
+  Nanos request_overhead = 0;  // from sending a request to the engine's queue
+  uint64_t seed = 0;           // of the noise, and of the prompts' tokens
+  // Belief.
+  CostModel costs;
+  bool costs_learn = true;
+  std::string length_predictor = "online";
+  // Load.
+  int64_t max_concurrency = 0;         // 0: no bound
+  std::optional<Nanos> drain_timeout;  // after the last arrival
+  std::optional<size_t> explain;       // the index of a request whose life is told
+  PlanLog* log = nullptr;              // outlives the run
+};
+
+struct SimulationOutcome {
+  LoadOutcome load;
+  EngineSums sums;
+  std::vector<EngineSample> samples;
+  LinkStats link;
+  bool has_link = false;
+  uint64_t steps = 0;
+  uint64_t preemptions = 0;
+  uint64_t preemptions_swapped = 0;
+  uint64_t tokens_projected = 0;
+  uint64_t tokens_computed_again = 0;
+  uint64_t rows_deferred = 0;
+  double seconds_stalled = 0;
+  double cost_error = 0;  // of belief, as EngineMetrics::cost_error
+  std::vector<std::string> life;
+};
+
+// REQUIRES: arrivals ascend; the policy exists; engine.max_model_len fits (Engine). A request that cannot fit
+// fails, and its record says why. kNotFound, kInvalidArgument: the predictor.
+Result<SimulationOutcome> simulate(const SimulationSetup& setup,
+                                   const std::vector<SimulatedRequest>& requests);
+
+}  // namespace kvasir

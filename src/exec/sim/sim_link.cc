@@ -1,0 +1,178 @@
+#include "exec/sim/sim_link.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
+
+namespace kvasir {
+
+SimLink::Lane SimLink::lane_of(const Transfer& transfer) {
+  if (transfer.segments.empty()) return kToDevice;
+  const Segment& s = transfer.segments.front();
+  if (s.from.tier == Tier::kDisk || s.to.tier == Tier::kDisk) return kDisk;
+  return s.to.tier == Tier::kDevice ? kToDevice : kFromDevice;
+}
+
+void SimLink::start(Transfer transfer) {
+  run_until(clock_.now());
+  const TransferId id = transfer.id;
+  KV_CHECK(!jobs_.contains(id), "transfer {} was started before", raw(id));
+  Job job;
+  job.lane = lane_of(transfer);
+  job.number = ++started_;
+  double seconds = 0;
+  for (const Segment& s : transfer.segments) {
+    const LinkCost& cost = costs_[index_of(s.from.tier)][index_of(s.to.tier)];
+    seconds = std::max(seconds, cost.latency_s);
+  }
+  for (const Segment& s : transfer.segments) {
+    seconds +=
+        static_cast<double>(s.bytes) * costs_[index_of(s.from.tier)][index_of(s.to.tier)].seconds_per_byte;
+  }
+  job.left = std::llround(seconds * static_cast<double>(kNanosPerSecond));
+  stats_.queued_bytes += transfer.bytes();
+  for (const auto* before : {&transfer.after, &transfer.needs}) {
+    for (TransferId other : *before) {
+      if (before == &transfer.needs && failed_.contains(other)) job.doomed = true;
+      if (!jobs_.contains(other)) continue;
+      ++job.waits;
+      followers_[other].push_back(id);
+    }
+  }
+  job.transfer = std::move(transfer);
+  Job& added = jobs_.emplace(id, std::move(job)).first->second;
+  if (added.waits == 0) may_begin(added, clock_.now());
+}
+
+void SimLink::may_begin(Job& job, Nanos time) {
+  if (job.doomed) {
+    end(job.transfer.id, time);
+    return;
+  }
+  LaneState& lane = lanes_[job.lane];
+  lane.ready.insert(turn_of(job));
+  choose(lane, time);
+}
+
+// The most urgent of those that may begin moves.
+void SimLink::choose(LaneState& lane, Nanos time) {
+  const std::optional<TransferId> next =
+      lane.ready.empty() ? std::nullopt : std::optional(lane.ready.begin()->second);
+  if (next == lane.moving) return;
+  if (lane.moving) jobs_.at(*lane.moving).left -= time - lane.since;
+  lane.moving = next;
+  lane.since = time;
+  if (next && jobs_.at(*next).began < 0) jobs_.at(*next).began = time;
+}
+
+void SimLink::run_until(Nanos time) {
+  for (;;) {
+    const std::optional<Nanos> next = next_end();
+    if (!next || *next > time) return;
+    for (LaneState& lane : lanes_) {
+      if (!lane.moving || lane.since + jobs_.at(*lane.moving).left != *next) continue;
+      end(*lane.moving, *next);
+      break;
+    }
+  }
+}
+
+std::optional<Nanos> SimLink::next_end() const {
+  std::optional<Nanos> first;
+  for (const LaneState& lane : lanes_) {
+    if (!lane.moving) continue;
+    const Nanos ends = lane.since + jobs_.at(*lane.moving).left;
+    if (!first || ends < *first) first = ends;
+  }
+  return first;
+}
+
+void SimLink::end(TransferId id, Nanos time) {
+  auto node = jobs_.extract(id);
+  Job& job = node.mapped();
+  LaneState& lane = lanes_[job.lane];
+  stats_.queued_bytes -= job.transfer.bytes();
+  ++stats_.transfers;
+  TransferDone done{id, {}, job.began, time};
+  if (job.doomed) {
+    failed_.insert(id);
+    ++stats_.failed;
+    done.started = time;
+    done.status = error(ErrorCode::kUnavailable, "transfer {} was given up", raw(id));
+  } else {
+    count(job);
+    lane.ready.erase(turn_of(job));
+    lane.moving.reset();
+    choose(lane, time);
+  }
+  done_.push_back(std::move(done));
+  if (wake_) wake_();
+  auto followers = followers_.extract(id);
+  if (followers.empty()) return;
+  for (TransferId other : followers.mapped()) {
+    Job& follower = jobs_.at(other);
+    const auto& needs = follower.transfer.needs;
+    if (job.doomed && std::find(needs.begin(), needs.end(), id) != needs.end()) follower.doomed = true;
+    if (--follower.waits == 0) may_begin(follower, time);
+  }
+}
+
+void SimLink::count(const Job& job) {
+  uint64_t& reads = stats_.disk.read_bytes;
+  uint64_t& writes = stats_.disk.written_bytes;
+  double seconds = 0, latency = 0;
+  for (const Segment& s : job.transfer.segments) {
+    const LinkCost& cost = costs_[index_of(s.from.tier)][index_of(s.to.tier)];
+    stats_.bytes[index_of(s.from.tier)][index_of(s.to.tier)] += s.bytes;
+    seconds += static_cast<double>(s.bytes) * cost.seconds_per_byte;
+    latency = std::max(latency, cost.latency_s);
+    if (s.from.tier == Tier::kDisk) reads += s.bytes;
+    if (s.to.tier == Tier::kDisk) writes += s.bytes;
+  }
+  if (job.lane == kDisk) {
+    stats_.has_disk = true;
+    stats_.disk_busy_s += seconds + latency;
+    ++(job.transfer.segments.front().from.tier == Tier::kDisk ? stats_.disk.reads : stats_.disk.writes);
+    stats_.disk_bytes_per_s = static_cast<double>(reads + writes) / stats_.disk_busy_s;
+    return;
+  }
+  stats_.busy_s += seconds + latency;
+  stats_.latency_s = latency;
+  if (seconds > 0) stats_.bytes_per_s = static_cast<double>(job.transfer.bytes()) / seconds;
+}
+
+void SimLink::cancel(TransferId id) {
+  run_until(clock_.now());
+  const auto found = jobs_.find(id);
+  if (found == jobs_.end() || found->second.began >= 0) return;
+  Job& job = found->second;
+  job.doomed = true;
+  if (job.waits > 0) return;
+  lanes_[job.lane].ready.erase(turn_of(job));
+  end(id, clock_.now());
+}
+
+TransferState SimLink::wait(TransferId id, Nanos timeout) {
+  const Nanos now = clock_.now();
+  const Nanos deadline = timeout > INT64_MAX - now ? INT64_MAX : now + timeout;
+  run_until(now);
+  while (jobs_.contains(id)) {
+    const std::optional<Nanos> next = next_end();
+    if (!next || *next > deadline) {
+      KV_CHECK(deadline < INT64_MAX, "transfer {} never ends", raw(id));
+      clock_.advance(deadline - clock_.now());
+      return TransferState::kPending;
+    }
+    clock_.advance(*next - clock_.now());
+    run_until(*next);
+  }
+  return failed_.contains(id) ? TransferState::kFailed : TransferState::kDone;
+}
+
+std::vector<TransferDone> SimLink::completed() {
+  run_until(clock_.now());
+  return std::exchange(done_, {});
+}
+
+}  // namespace kvasir

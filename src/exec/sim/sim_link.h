@@ -1,0 +1,85 @@
+// A link in virtual time: moves no bytes, and says when they would have come.
+//
+// Three lanes run beside each other: to the device, from the device, and the disk's, in both directions. A
+// lane moves one transfer at a time, the most urgent that may begin, and of those the first; a more urgent
+// one goes first as soon as it may begin, and what was moved of the other is not lost. A transfer takes its
+// direction's latency and its bytes times seconds_per_byte.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <set>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "contract/cost_model.h"
+#include "contract/link.h"
+
+namespace kvasir {
+
+// Used by one thread, that of the engine's loop: also set_wake()'s function is called there.
+class SimLink final : public Link {
+ public:
+  // [from][to], by tier.
+  using Costs = std::array<std::array<LinkCost, kTiers>, kTiers>;
+
+  // The clock outlives the link, which moves it in wait() only.
+  SimLink(const Costs& costs, VirtualClock& clock) : costs_(costs), clock_(clock) { stats_.emulated = true; }
+
+  void start(Transfer transfer) override;
+  void cancel(TransferId id) override;
+  TransferState wait(TransferId id, Nanos timeout) override;
+  std::vector<TransferDone> completed() override;
+  void set_wake(std::function<void()> wake) override { wake_ = std::move(wake); }
+  // As of the last of the calls above.
+  LinkStats stats() const override { return stats_; }
+
+  // When the next transfer ends, if nothing is started before; nothing where none moves.
+  std::optional<Nanos> next_end() const;
+
+ private:
+  enum Lane : uint8_t { kToDevice, kFromDevice, kDisk, kLanes };
+  // Of transfers that may begin: by priority, then in the order of start().
+  using Turn = std::pair<std::pair<TransferPriority, uint64_t>, TransferId>;
+
+  struct Job {
+    Transfer transfer;
+    Lane lane = kToDevice;
+    uint64_t number = 0;
+    Nanos left = 0;       // of its time on the lane
+    Nanos began = -1;     // -1: it has not
+    uint32_t waits = 0;   // transfers before it that have not ended
+    bool doomed = false;  // it fails as soon as it may begin: cancelled, or what it needs has failed
+  };
+  struct LaneState {
+    std::set<Turn> ready;  // the one that moves included
+    std::optional<TransferId> moving;
+    Nanos since = 0;  // when what moves began to
+  };
+
+  static Lane lane_of(const Transfer& transfer);
+  Turn turn_of(const Job& job) const { return {{job.transfer.priority, job.number}, job.transfer.id}; }
+  // Time passes on every lane; transfers end.
+  void run_until(Nanos time);
+  void may_begin(Job& job, Nanos time);
+  void choose(LaneState& lane, Nanos time);
+  void end(TransferId id, Nanos time);
+  void count(const Job& job);
+
+  const Costs costs_;
+  VirtualClock& clock_;
+  std::function<void()> wake_;
+  std::unordered_map<TransferId, Job> jobs_;
+  std::unordered_map<TransferId, std::vector<TransferId>> followers_;
+  std::unordered_set<TransferId> failed_;
+  std::array<LaneState, kLanes> lanes_;
+  std::vector<TransferDone> done_;
+  LinkStats stats_;
+  uint64_t started_ = 0;
+};
+
+}  // namespace kvasir
