@@ -64,6 +64,8 @@ void add_tier_flags(CLI::App& app, RuntimeOptions& o) {
       ->check(CLI::Range(0.0, 1e6));
 }
 
+}  // namespace
+
 void add_cache_flags(CLI::App& app, RuntimeOptions& o) {
   add_tier_flags(app, o);
   app.add_option(
@@ -103,12 +105,13 @@ void add_batch_flags(CLI::App& app, RuntimeOptions& o) {
       "queue's pace so far (default: off)");
   app.add_option("--max-num-queued-tokens", o.max_num_queued_tokens,
                  "Prompt tokens that may wait (default: no bound)");
-  app.add_option("--scheduling-policy", o.scheduling_policy,
+}
+
+void add_policy_flag(CLI::App& app, std::string& policy) {
+  app.add_option("--scheduling-policy", policy,
                  fmt::format("What runs next: {}", fmt::join(policy_names(), ", ")))
       ->capture_default_str();
 }
-
-}  // namespace
 
 void add_model_flag(CLI::App& app, std::string& path) {
   app.add_option("model,-m,--model", path, "The model: a GGUF file")->required();
@@ -135,6 +138,7 @@ void add_runtime_flags(CLI::App& app, RuntimeOptions& o) {
   add_pinning_flag(app, o.pinning);
   add_cache_flags(app, o);
   add_batch_flags(app, o);
+  add_policy_flag(app, o.scheduling_policy);
   app.add_option(
          "--activation-type", o.activation_type,
          "Rows of the matrix products. auto: int8 for quantised weights, bf16 for BF16 ones; f32: f32 "
@@ -145,16 +149,20 @@ void add_runtime_flags(CLI::App& app, RuntimeOptions& o) {
   app.add_option("--log-plans", o.log_plans, "File that gets one line of JSON per step (default: none)");
 }
 
+void add_length_predictor_flag(CLI::App& app, std::string& predictor) {
+  app.add_option(
+         "--length-predictor", predictor,
+         "Who predicts output lengths: online (learns from those that end), constant:N tokens, or oracle "
+         "(believes what requests say)")
+      ->capture_default_str();
+}
+
 void add_belief_flags(CLI::App& app, BeliefOptions& o) {
   o.used = true;
   app.add_option("--cost-profile", o.cost_profile,
                  "File that `kvasir profile` has written (default: that of this machine, model and flags, if "
                  "there is one)");
-  app.add_option(
-         "--length-predictor", o.length_predictor,
-         "Who predicts output lengths: online (learns from those that end), constant:N tokens, or oracle "
-         "(believes what requests say)")
-      ->capture_default_str();
+  add_length_predictor_flag(app, o.length_predictor);
   app.add_option(
       "--length-predictor-file", o.length_predictor_file,
       "File with what the predictor has learnt: read at the start if it exists, and written at the "

@@ -16,6 +16,11 @@ void add_model_flag(CLI::App& app, std::string& path);
 
 // --pin-threads auto|on|off
 void add_pinning_flag(CLI::App& app, Pinning& pinning);
+// Of those below, what the simulator takes, too: tiers and blocks; batches and queues; which policy.
+void add_cache_flags(CLI::App& app, RuntimeOptions& options);
+void add_batch_flags(CLI::App& app, RuntimeOptions& options);
+void add_policy_flag(CLI::App& app, std::string& policy);
+void add_length_predictor_flag(CLI::App& app, std::string& predictor);
 // How the model runs: threads, cache, batches, policy. `options` must live as long as `app` parses.
 void add_runtime_flags(CLI::App& app, RuntimeOptions& options);
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "apps/profile_machine.h"
+#include "apps/runtime_parts.h"
 #include "apps/tier_sizes.h"
 #include "base/random.h"
 #include "base/units.h"

@@ -48,18 +48,6 @@ Result<std::string> read_file(const std::string& path) {
   return text.str();
 }
 
-// All but the tiers' sizes and what follows from them.
-EngineOptions engine_options(const RuntimeOptions& options) {
-  EngineOptions engine;
-  engine.limits = {options.max_num_seqs, batched_tokens(options), options.long_prefill_token_threshold};
-  engine.max_decode_stall = from_seconds(options.max_decode_stall_ms / 1e3);
-  engine.max_num_queued_reqs = options.max_num_queued_reqs;
-  engine.max_num_queued_tokens = options.max_num_queued_tokens;
-  engine.refuse_late = options.refuse_late;
-  engine.cache.prefix_caching = options.enable_prefix_caching;
-  return engine;
-}
-
 // What transfers go over, for people; empty where there is one tier.
 std::string link_report(const RuntimeOptions& options) {
   if (options.kv_offloading_bytes == 0) return "";
@@ -305,11 +293,6 @@ std::string CpuRuntime::memory_report() const {
 }
 
 }  // namespace
-
-uint32_t batched_tokens(const RuntimeOptions& options) {
-  if (options.max_num_batched_tokens > 0) return options.max_num_batched_tokens;
-  return policy_takes_whole_prompts(options.scheduling_policy) ? 2048 : 512;
-}
 
 int compute_threads(const RuntimeOptions& options) {
   if (options.threads > 0) return options.threads;

@@ -58,10 +58,6 @@ struct RuntimeOptions {
   bool tap_all_rows = false;
 };
 
-// The budget of a step's tokens: as asked for, else 512, or 2,048 where the policy takes whole prompts (vLLM
-// 0.5's default for them is the greater of that and the model's length; a longer prompt goes alone here).
-uint32_t batched_tokens(const RuntimeOptions& options);
-
 // How many threads compute: as asked for, else one per core, one core being left to everything else where
 // there are more than two.
 int compute_threads(const RuntimeOptions& options);

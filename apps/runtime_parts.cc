@@ -4,8 +4,25 @@
 
 #include "base/units.h"
 #include "contract/numerics_id.h"
+#include "sched/registry.h"
 
 namespace kvasir {
+
+uint32_t batched_tokens(const RuntimeOptions& options) {
+  if (options.max_num_batched_tokens > 0) return options.max_num_batched_tokens;
+  return policy_takes_whole_prompts(options.scheduling_policy) ? 2048 : 512;
+}
+
+EngineOptions engine_options(const RuntimeOptions& options) {
+  EngineOptions engine;
+  engine.limits = {options.max_num_seqs, batched_tokens(options), options.long_prefill_token_threshold};
+  engine.max_decode_stall = from_seconds(options.max_decode_stall_ms / 1e3);
+  engine.max_num_queued_reqs = options.max_num_queued_reqs;
+  engine.max_num_queued_tokens = options.max_num_queued_tokens;
+  engine.refuse_late = options.refuse_late;
+  engine.cache.prefix_caching = options.enable_prefix_caching;
+  return engine;
+}
 
 Result<ops::KvType> kv_type_from(const std::string& text) {
   for (ops::KvType type : ops::kKvTypes) {
@@ -21,15 +38,15 @@ Result<ops::ActivationMode> activation_from(const std::string& text) {
   return error(ErrorCode::kInvalidArgument, "--activation-type {}: there are auto and f32", text);
 }
 
-Result<CacheGeometry> make_geometry(const RuntimeOptions& options, const ModelConfig& config,
-                                    ops::KvType kv_type) {
+Result<CacheGeometry> make_geometry(const RuntimeOptions& options, uint32_t layers,
+                                    uint64_t kv_plane_bytes_per_token_layer) {
   CacheGeometry geometry;
   geometry.block_tokens = options.block_size;
   if (options.block_size < 16 || options.block_size % 16 != 0 || 256 % options.block_size != 0) {
     return error(ErrorCode::kInvalidArgument, "--block-size {}: there are 16, 32, 64, 128 and 256",
                  options.block_size);
   }
-  geometry.layers = static_cast<uint32_t>(config.layers);
+  geometry.layers = layers;
   // Copies move by layer groups: with a second tier, a layer each.
   const bool tiers = options.kv_offloading_bytes + options.kv_offloading_disk_bytes > 0;
   const uint32_t usual = tiers ? 1 : geometry.layers;
@@ -39,9 +56,15 @@ Result<CacheGeometry> make_geometry(const RuntimeOptions& options, const ModelCo
                  "--kv-layer-group {}: the model has {} layers, and there can be {} groups",
                  options.kv_layer_group, geometry.layers, kMaxLayerGroups);
   }
-  geometry.kv_plane_bytes_per_token_layer = config.kv_plane_bytes_per_token_layer(kv_type);
+  geometry.kv_plane_bytes_per_token_layer = kv_plane_bytes_per_token_layer;
   // No policy that can be named keeps X or H, so tiers have no frames for them.
   return geometry;
+}
+
+Result<CacheGeometry> make_geometry(const RuntimeOptions& options, const ModelConfig& config,
+                                    ops::KvType kv_type) {
+  return make_geometry(options, static_cast<uint32_t>(config.layers),
+                       config.kv_plane_bytes_per_token_layer(kv_type));
 }
 
 std::string geometry_name(const CacheGeometry& g) {

@@ -1,4 +1,4 @@
-// What `serve` and `profile` make of the same flags.
+// What `serve`, `profile` and `simulate` make of the same flags.
 #pragma once
 
 #include <string>
@@ -18,6 +18,15 @@ Result<ops::KvType> kv_type_from(const std::string& text);
 Result<ops::ActivationMode> activation_from(const std::string& text);
 Result<CacheGeometry> make_geometry(const RuntimeOptions& options, const ModelConfig& config,
                                     ops::KvType kv_type);
+// kv_plane_bytes_per_token_layer: see CacheGeometry.
+Result<CacheGeometry> make_geometry(const RuntimeOptions& options, uint32_t layers,
+                                    uint64_t kv_plane_bytes_per_token_layer);
+
+// The budget of a step's tokens: as asked for, else 512, or 2,048 where the policy takes whole prompts (vLLM
+// 0.5's default for them is the greater of that and the model's length; a longer prompt goes alone here).
+uint32_t batched_tokens(const RuntimeOptions& options);
+// All but the geometry, the tiers' sizes, and what follows from them.
+EngineOptions engine_options(const RuntimeOptions& options);
 
 Status check_limits(const RuntimeOptions& options);
 
