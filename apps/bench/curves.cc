@@ -9,7 +9,7 @@
 namespace kvasir {
 namespace {
 
-constexpr size_t kBins = 120;
+constexpr size_t kBins = kCurveSlices;
 
 std::vector<double> quantiles(std::vector<double> values) {
   std::vector<double> out;

@@ -1,11 +1,22 @@
 // What a report draws of one run: distributions and the course of time, small enough to be kept with it.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "bench/load_runner.h"
 
 namespace kvasir {
+
+// Slices of a run's time.
+constexpr size_t kCurveSlices = 120;
+
+// What only an engine itself can tell, as a simulator does: one line of one chart, averages over the slices.
+struct EngineLine {
+  std::string chart;  // with its unit, as "Memory, GiB"
+  std::string name;
+  std::vector<double> values;
+};
 
 struct Curves {
   // The percentiles 0, 1, ..., 100 in milliseconds; empty when there is nothing to tell. TTFT and E2EL are of
@@ -15,6 +26,7 @@ struct Curves {
   // end (running), from sending to the first chunk (waiting), and output tokens per second.
   double bin_s = 0;
   std::vector<double> running, waiting, output_per_s;
+  std::vector<EngineLine> engine;  // those of a chart follow each other; none where a server was measured
 };
 
 Curves curves_of(const LoadOutcome& outcome);

@@ -122,6 +122,9 @@ Figures figures_of(const Summary& s, const BenchConfig& config) {
   for (size_t m = 0; m < s.metrics.size(); ++m) {
     add_metric(s.metrics[m], s.completed > 0, config.metrics[m], config, &f);
   }
+  for (const EngineFigure& e : s.engine) {
+    f.push_back({e.key, e.label, &e == &s.engine.front() ? "Engine" : "", e.whole, e.value});
+  }
   return f;
 }
 

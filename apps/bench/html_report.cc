@@ -54,6 +54,19 @@ constexpr std::array<Column, 20> kColumns = {{{"submitted", "submitted"},
                                               {"p99_itl_ms", "p99 TBT, ms"},
                                               {"preemptions", "preemptions"}}};
 
+struct RateChart {
+  const char* key;
+  const char* title;
+  const char* unit;
+};
+// Beside those that are always there: of what a simulator, or a server's /metrics, can tell.
+constexpr std::array<RateChart, 5> kEngineRateCharts = {
+    {{"preemptions", "Preemptions", "in the run"},
+     {"time_at_batch_limit", "Time at the batch limit", "% of the run"},
+     {"mean_running_requests", "Requests that run at once", "mean over time"},
+     {"link_busy", "Link busy", "% of the run"},
+     {"computed_again_tokens", "Tokens computed again", "in the run"}}};
+
 std::string rate_name(double rate) {
   return std::isinf(rate) ? "inf" : fmt::format("{:.4g}", rate);
 }
@@ -176,6 +189,15 @@ void add_rate_curves(const std::vector<ReportSeries>& series, const std::set<dou
   *out += svg_chart(over_rate(series, rates, "p99_itl_ms", "P99 time between tokens", "ms"));
   *out += svg_chart(over_rate(series, rates, "p99_e2el_ms", "P99 end-to-end latency", "ms"));
   *out += svg_chart(over_rate(series, rates, "output_throughput", "Output", "tokens/s"));
+  const auto known = [&](const char* key) {
+    return std::any_of(series.begin(), series.end(), [&](const ReportSeries& s) {
+      return std::any_of(s.runs.begin(), s.runs.end(),
+                         [&](const ReportRun& run) { return run.figures.count(key) > 0; });
+    });
+  };
+  for (const auto& [key, title, unit] : kEngineRateCharts) {
+    if (known(key)) *out += svg_chart(over_rate(series, rates, key, title, unit));
+  }
   *out += "</div>\n";
 }
 
@@ -224,6 +246,30 @@ void add_timeline(const std::vector<ReportSeries>& series, double rate, std::str
   *out += svg_chart(requests) + svg_chart(output);
 }
 
+// What the engines say of themselves, chart by chart; the lines of a system have its colour.
+void add_engine_charts(const std::vector<ReportSeries>& series, double rate, std::string* out) {
+  std::vector<Chart> charts;
+  for (size_t i = 0; i < series.size(); ++i) {
+    const auto runs = runs_at(series[i], rate);
+    if (runs.empty()) continue;
+    const Curves& curves = runs.front()->curves;
+    for (const EngineLine& line : curves.engine) {
+      auto chart = std::find_if(charts.begin(), charts.end(),
+                                [&](const Chart& c) { return c.title == line.chart; });
+      if (chart == charts.end()) {
+        charts.push_back({line.chart, "seconds", "", false, 0, {}});
+        chart = charts.end() - 1;
+      }
+      const bool second = std::any_of(chart->lines.begin(), chart->lines.end(),
+                                      [&](const ChartLine& l) { return l.colour == i; });
+      const std::string name = series.size() > 1 ? series[i].label + ": " + line.name : line.name;
+      chart->lines.push_back(over_time(curves, line.values, name, series.size() > 1 ? i : chart->lines.size(),
+                                       second && series.size() > 1));
+    }
+  }
+  for (const Chart& chart : charts) *out += svg_chart(chart);
+}
+
 void add_rate_section(const std::vector<ReportSeries>& series, double rate, bool open, std::string* out) {
   *out += fmt::format("<details{}><summary>Rate {}</summary><div class=\"c\">\n", open ? " open" : "",
                       rate_name(rate));
@@ -231,19 +277,21 @@ void add_rate_section(const std::vector<ReportSeries>& series, double rate, bool
   *out += svg_chart(distribution(series, rate, &Curves::tbt_ms, "Time between tokens"));
   *out += svg_chart(distribution(series, rate, &Curves::e2el_ms, "End-to-end latency"));
   add_timeline(series, rate, out);
+  add_engine_charts(series, rate, out);
   *out += "</div></details>\n";
 }
 
 }  // namespace
 
-std::string html_report(const std::vector<ReportSeries>& series) {
+std::string html_report(const std::vector<ReportSeries>& series, const std::string& title) {
   const std::set<double> rates = rates_of(series);
   std::string out =
       "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
       "content=\"width=device-width\"><meta name=\"color-scheme\" content=\"light dark\">\n"
-      "<title>kvasir bench</title><style>";
+      "<title>";
+  out += escape_html(title) + "</title><style>";
   out += kStyle;
-  out += "</style></head><body>\n<h1>kvasir bench</h1>\n";
+  out += "</style></head><body>\n<h1>" + escape_html(title) + "</h1>\n";
   add_table(series, rates, &out);
   const auto finite = std::count_if(rates.begin(), rates.end(), [](double r) { return std::isfinite(r); });
   if (finite > 1) add_rate_curves(series, rates, &out);

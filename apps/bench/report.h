@@ -14,6 +14,14 @@
 
 namespace kvasir {
 
+// A figure that only an engine itself can tell, as a simulator does.
+struct EngineFigure {
+  std::string key;    // of the JSON file
+  std::string label;  // of the printed block
+  double value = 0;
+  bool whole = false;  // a count
+};
+
 struct Summary {
   double duration = 0;  // seconds
   int64_t completed = 0;
@@ -35,6 +43,7 @@ struct Summary {
   std::optional<double> preemptions;                        // that the server counted during the run
   std::vector<Distribution> metrics;                    // milliseconds, in the order of BenchConfig::metrics
   std::vector<std::pair<std::string, int64_t>> errors;  // distinct, with their number, most frequent first
+  std::vector<EngineFigure> engine;                     // none where a server was measured from outside
 
   double per_second(int64_t count) const { return duration > 0 ? static_cast<double>(count) / duration : 0; }
 };

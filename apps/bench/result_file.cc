@@ -92,6 +92,10 @@ void add_curves(Json* json, const Curves& c) {
                    {"running", rounded(c.running)},
                    {"waiting", rounded(c.waiting)},
                    {"output_tokens_per_s", rounded(c.output_per_s)}};
+  for (const EngineLine& line : c.engine) {
+    j["timeline"]["engine"].push_back(
+        {{"chart", line.chart}, {"name", line.name}, {"values", rounded(line.values)}});
+  }
 }
 
 void add_details(Json* json, const LoadOutcome& outcome) {

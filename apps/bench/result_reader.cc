@@ -44,6 +44,11 @@ std::vector<double> numbers(const Json& object, const char* key) {
   return out;
 }
 
+std::string text_of(const Json& object, const char* key) {
+  const auto value = object.find(key);
+  return value != object.end() && value->is_string() ? value->get<std::string>() : "";
+}
+
 double rate_of(const Json& object) {
   const auto rate = object.find("request_rate");
   return rate != object.end() && rate->is_number() ? rate->get<double>()
@@ -67,6 +72,12 @@ ReportRun run_of(const Json& object) {
     run.curves.running = numbers(*t, "running");
     run.curves.waiting = numbers(*t, "waiting");
     run.curves.output_per_s = numbers(*t, "output_tokens_per_s");
+    if (const auto lines = t->find("engine"); lines != t->end() && lines->is_array()) {
+      for (const Json& line : *lines) {
+        if (!line.is_object()) continue;
+        run.curves.engine.push_back({text_of(line, "chart"), text_of(line, "name"), numbers(line, "values")});
+      }
+    }
   }
   return run;
 }
