@@ -3,8 +3,10 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <span>
 #include <sstream>
 
+#include "base/file.h"
 #include "base/log.h"
 #include "sched/beliefs/length_predictors.h"
 
@@ -67,9 +69,10 @@ Result<std::unique_ptr<LengthPredictor>> load_predictor(const BeliefOptions& opt
 
 void save_predictor(const LengthPredictor& predictor, const std::string& vocabulary,
                     const std::string& path) {
-  const std::string text = predictor.save();
-  if (text.empty()) return;  // one that keeps nothing
-  if (const Status status = replace_file(path, head_of(vocabulary) + text); !status.ok()) {
+  const std::string learnt = predictor.save();
+  if (learnt.empty()) return;  // one that keeps nothing
+  const std::string text = head_of(vocabulary) + learnt;
+  if (const Status status = replace_file(path, std::as_bytes(std::span(text))); !status.ok()) {
     log_warning("what was learnt of output lengths is lost: --length-predictor-file {}", status.message());
   }
 }

@@ -1,16 +1,17 @@
 #include "apps/cost_profile.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <sstream>
 #include <stdexcept>
 
+#include "base/file.h"
 #include "ops/cpu/isa.h"
 
 namespace kvasir {
@@ -119,23 +120,6 @@ std::string default_profile_path(const CostFingerprint& fingerprint) {
   return folder + "/kvasir/profiles/" + fingerprint.name() + ".json";
 }
 
-Status replace_file(const std::string& path, const std::string& text) {
-  const std::string beside = fmt::format("{}.{}.new", path, getpid());
-  std::error_code failed;
-  {
-    std::ofstream out(beside, std::ios::binary | std::ios::trunc);
-    if (!out.write(text.data(), static_cast<std::streamsize>(text.size())).flush()) {
-      std::filesystem::remove(beside, failed);
-      return error(ErrorCode::kIo, "{}: cannot be written; does its folder exist, and is there room?", path);
-    }
-  }
-  std::filesystem::rename(beside, path, failed);
-  if (!failed) return {};
-  const std::string why = failed.message();
-  std::filesystem::remove(beside, failed);
-  return error(ErrorCode::kIo, "{}: {}", path, why);
-}
-
 Status save_profile(const CostProfile& profile, const std::string& path) {
   json links = json::object();
   for (const auto& [direction, fit] : profile.links) links[direction] = to_json(fit);
@@ -145,7 +129,8 @@ Status save_profile(const CostProfile& profile, const std::string& path) {
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   std::error_code failed;
   if (!folder.empty()) std::filesystem::create_directories(folder, failed);
-  return replace_file(path, j.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
+  const std::string text = j.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
+  return replace_file(path, std::as_bytes(std::span(text)));
 }
 
 Result<CostProfile> load_profile(const std::string& path) {

@@ -38,7 +38,4 @@ Status save_profile(const CostProfile& profile, const std::string& path);
 // kNotFound: there is no such file. kCorrupt: not what save_profile() writes.
 Result<CostProfile> load_profile(const std::string& path);
 
-// Writes a file so that it is replaced at once or not at all. kIo.
-Status replace_file(const std::string& path, const std::string& text);
-
 }  // namespace kvasir

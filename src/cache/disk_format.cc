@@ -10,6 +10,8 @@
 #include <string_view>
 #include <system_error>
 
+#include "base/file.h"
+
 namespace kvasir {
 namespace {
 
@@ -75,33 +77,8 @@ uint64_t last_word(std::span<const std::byte> bytes) {
   return word;
 }
 
-// Closes the descriptor on every way out.
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
-
-bool write_all(int fd, std::span<const std::byte> bytes) {
-  while (!bytes.empty()) {
-    const ssize_t n = ::write(fd, bytes.data(), bytes.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return false;
-    bytes = bytes.subspan(static_cast<size_t>(n));
-  }
-  return true;
-}
-
 Result<Bytes> read_whole(const std::string& path, uint64_t at_most) {
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (file.get() < 0) {
     return error(errno == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo, "{}: cannot open the index: {}",
                  path, reason(errno));
@@ -120,14 +97,6 @@ Result<Bytes> read_whole(const std::string& path, uint64_t at_most) {
     have += static_cast<size_t>(n);
   }
   return bytes;
-}
-
-// So that the new name is on the disk, too.
-Status flush_directory_of(const std::string& path) {
-  const Descriptor directory(
-      ::open(path.substr(0, path.find_last_of('/')).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (directory.get() >= 0 && ::fsync(directory.get()) == 0) return {};
-  return error(ErrorCode::kIo, "{}: cannot flush its directory: {}", path, reason(errno));
 }
 
 }  // namespace
@@ -197,21 +166,10 @@ Status write_disk_index(const std::string& path, uint64_t generation, std::span<
   }
   put(out, XXH3_64bits(out.data(), out.size()));
 
-  const std::string temporary = path + ".new";
-  {
-    const Descriptor file(
-        ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
-    if (file.get() < 0 || !write_all(file.get(), out) || ::fsync(file.get()) != 0) {
-      const int why = errno;
-      ::unlink(temporary.c_str());
-      return error(ErrorCode::kIo, "{}: cannot write the index, so the disk tier starts empty next time: {}",
-                   temporary, reason(why));
-    }
-  }
-  if (::rename(temporary.c_str(), path.c_str()) != 0) {
-    return error(ErrorCode::kIo, "{}: cannot replace the index: {}", path, reason(errno));
-  }
-  return flush_directory_of(path);
+  const Status status = replace_file(path, out, 0600);
+  if (status.ok()) return {};
+  return error(status.code(), "cannot write the index, so the disk tier starts empty next time: {}",
+               status.message());
 }
 
 Result<std::vector<DiskEntry>> read_disk_index(const std::string& path, uint64_t generation,

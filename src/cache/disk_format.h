@@ -43,7 +43,7 @@ Result<std::vector<std::byte>> encode(const DiskHeader& header);
 Result<DiskHeader> decode(std::span<const std::byte> block);
 
 // sums: the checksum of the piece that begins at each 4096 bytes of the tier; 0: none.
-// Written under another name and then renamed, and flushed to the disk. kIo: that failed.
+// Replaced at once or not at all, and flushed to the disk; for its owner alone. kIo: that failed.
 Status write_disk_index(const std::string& path, uint64_t generation, std::span<const DiskEntry> entries,
                         std::span<const uint64_t> sums);
 // Fills `sums` (zeros before). kCorrupt, kNotFound, kIo: there is no index of that generation and of as many

@@ -232,13 +232,14 @@ TEST_F(DiskFileStartTest, AnIndexThatCannotBeWrittenLeavesTheFileToStartEmpty) {
   {
     const auto file = open();
     write_all(*file);
-    std::filesystem::create_directory(directory_.index() + ".new");
+    std::filesystem::create_directory(directory_.index());
     const Status status = file->save({});
     ASSERT_FALSE(status.ok());
     EXPECT_EQ(status.code(), ErrorCode::kIo);
     EXPECT_THAT(status.message(), HasSubstr("cannot write the index"));
   }
-  std::filesystem::remove(directory_.index() + ".new");
+  std::filesystem::remove(directory_.index());
+  EXPECT_EQ(directory_.files(), 1) << "the data alone";
   expect_empty("not closed in order");
 }
 
