@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "base/file.h"
+#include "base/fnv1a.h"
 #include "base/log.h"
 #include "sched/beliefs/length_predictors.h"
 
@@ -31,13 +32,12 @@ std::string head_of(const std::string& vocabulary) {
 }  // namespace
 
 std::string vocabulary_id(const Tokenizer& tokenizer) {
-  uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
-  const auto add = [&](unsigned char byte) { hash = (hash ^ byte) * 0x100000001b3; };
+  Fnv1a hash;
   for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
-    for (char c : tokenizer.token_text(id)) add(static_cast<unsigned char>(c));
-    add(0xFF);  // in no text
+    hash.add(tokenizer.token_text(id));
+    hash.add(uint8_t{0xFF});  // in no text
   }
-  return fmt::format("{}-{:016x}", tokenizer.vocab_size(), hash);
+  return fmt::format("{}-{:016x}", tokenizer.vocab_size(), hash.value());
 }
 
 Result<std::unique_ptr<LengthPredictor>> load_predictor(const BeliefOptions& options,

@@ -12,6 +12,7 @@
 #include <stdexcept>
 
 #include "base/file.h"
+#include "base/fnv1a.h"
 #include "ops/cpu/isa.h"
 
 namespace kvasir {
@@ -89,11 +90,11 @@ CostModel costs_from(const json& j) {
 
 }  // namespace
 
-// FNV-1a. That two texts share a name is seen when the file is read.
+// That two texts share a name is seen when the file is read.
 std::string CostFingerprint::name() const {
-  uint64_t hash = 0xCBF29CE484222325u;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3u;
-  return fmt::format("{:016x}", hash);
+  Fnv1a hash;
+  hash.add(text);
+  return fmt::format("{:016x}", hash.value());
 }
 
 CostFingerprint cost_fingerprint(const RuntimeOptions& options, const PackedModel& model,

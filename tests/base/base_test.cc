@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/fnv1a.h"
 #include "base/random.h"
 #include "base/status.h"
 #include "base/units.h"
@@ -31,6 +32,18 @@ TEST(Units, FormatsSizes) {
   EXPECT_EQ(format_bytes(512), "512 B");
   EXPECT_EQ(format_bytes(1536), "1.50 KiB");
   EXPECT_EQ(format_bytes(3 * kGiB), "3.00 GiB");
+}
+
+// From the authors' list of test vectors.
+TEST(Fnv1a, IsThePublishedHash) {
+  const auto hash = [](std::string_view text) {
+    Fnv1a h;
+    h.add(text);
+    return h.value();
+  };
+  EXPECT_EQ(hash(""), 0xCBF29CE484222325u);
+  EXPECT_EQ(hash("a"), 0xAF63DC4C8601EC8Cu);
+  EXPECT_EQ(hash("foobar"), 0x85944171F73967E8u);
 }
 
 Result<int> half(int x) {
