@@ -30,6 +30,11 @@ struct StepWork {
     decode_rows += 1;
     decode_context += context;
   }
+  // Of the same rows where they pass a share of the layers.
+  StepWork scaled(double share) const {
+    return {share * prefill_rows, share * prefill_pairs, share * decode_rows, share * decode_context,
+            share * projected_tokens};
+  }
   StepWork& operator+=(const StepWork& o) {
     prefill_rows += o.prefill_rows;
     prefill_pairs += o.prefill_pairs;

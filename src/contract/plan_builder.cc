@@ -309,11 +309,9 @@ void PlanBuilder::compute_again(const SeqView& seq, const Writes& restore) {
   rows.writes = {restore.kv & rows.layers, restore.x & rows.layers, restore.h & rows.layers};
   planned_rows_ += rows.tokens.size();
   planned_prefill_ += rows.tokens.size();
-  const double share = static_cast<double>(rows.layers.count()) / groups_;
   StepWork again;
   again.add_prefill(rows.tokens.begin, rows.tokens.size());
-  work_.prefill_rows += share * again.prefill_rows;
-  work_.prefill_pairs += share * again.prefill_pairs;
+  work_ += again.scaled(static_cast<double>(rows.layers.count()) / groups_);
   plan_.rows.push_back(std::move(rows));
 }
 

@@ -27,12 +27,7 @@ inline void add_work(const StepSlice& slice, uint32_t layers, StepWork& work) {
     rows.add_prefill(slice.tokens.begin, slice.tokens.size());
   }
   const uint32_t end = std::min(slice.end_layer, layers);
-  if (slice.first_layer > 0 || end < layers) {
-    const double share = static_cast<double>(end - slice.first_layer) / layers;
-    rows = {share * rows.prefill_rows, share * rows.prefill_pairs, share * rows.decode_rows,
-            share * rows.decode_context, 0};
-  }
-  work += rows;
+  work += rows.scaled(static_cast<double>(end - slice.first_layer) / layers);
 }
 
 // What the link was measured to do takes the place of what was believed of it; what it has not yet moved

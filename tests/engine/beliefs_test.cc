@@ -283,6 +283,7 @@ TEST(CostsInTheLoop, WorkIsWhatRowsAndLayersSay) {
   slice.end_layer = 2;
   add_work(slice, 4, work);
   EXPECT_EQ(work.prefill_rows, 12.5);
+  EXPECT_EQ(work.prefill_pairs, 1.25 * (10 * 100 + 55));
   slice = {};
   slice.kind = RowKind::kDecode;
   slice.tokens = {40, 41};
