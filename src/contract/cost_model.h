@@ -53,8 +53,8 @@ struct LinkCost {
 };
 
 // Seconds; every coefficient is at least 0. A prompt of s tokens alone takes a + b s + c s^2 with a = step_s,
-// b = prefill_row_s + pair_s / 2, c = pair_s / 2 (LayerKV's Eq. 3 has no coefficient for layers, so we fit
-// it); a step that decodes, step_s + decode_row_s * batch + context_s * the sum of contexts.
+// b = prefill_row_s + pair_s / 2, c = pair_s / 2, fitted (docs/beliefs.md: the published equation of this
+// form); a step that decodes, step_s + decode_row_s * batch + context_s * the sum of contexts.
 struct CostModel {
   double step_s = 0;  // of any step, whatever it does: weights are read once
   double prefill_row_s = 0;

@@ -10,8 +10,8 @@
 
 namespace kvasir {
 
-// The papers mean different things by "SLO attainment", so each has its name: LayerKV and eLLM use the mean
-// TPOT, Apt-Serve the 99th percentile of a request's own gaps, CacheOpt every gap.
+// The papers mean different things by "SLO attainment", so each has its name: beside the TTFT, a bound is on
+// the mean TPOT, the 99th percentile of a request's own gaps, or every gap (docs/benchmarking.md: whose).
 enum class SloKind : uint8_t { kTtft, kMeanTpot, kP99Tbt, kEveryTbt, kE2el };
 inline constexpr std::array kSloKinds = {SloKind::kTtft, SloKind::kMeanTpot, SloKind::kP99Tbt,
                                          SloKind::kEveryTbt, SloKind::kE2el};
