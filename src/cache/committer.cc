@@ -38,7 +38,7 @@ Step Committer::apply(const StepPlan& plan, StepId id) {
   for (uint32_t s = 0; s < step.slices.size(); ++s) {
     write_forms(plan.rows[s], step, s);
     // What a sequence computes again comes before the rows that go on from its history.
-    if (step.slices[s].tokens.end != cache_.ready_tokens(step.slices[s].seq)) continue;
+    if (cache_.computes_again(step.slices[s].seq, step.slices[s].tokens)) continue;
     wait_for_fills(step, s);
     if (elsewhere.contains(step.slices[s].seq) || lacks_frames(projected, step.slices[s].seq)) {
       scratch.push_back(scratch_of(plan, projected, s, step));
@@ -165,7 +165,7 @@ void Committer::add_slice(const Rows& rows, Step& step) {
 
 void Committer::write_forms(const Rows& rows, Step& step, uint32_t slice) {
   const CacheGeometry& g = cache_.geometry();
-  const bool again = rows.tokens.end < cache_.ready_tokens(rows.seq);
+  const bool again = cache_.computes_again(rows.seq, rows.tokens);
   const std::span<const BlockId> blocks = cache_.blocks_of(rows.seq);
   for (Form form : {Form::kX, Form::kH}) {
     const LayerSet& groups = form == Form::kX ? rows.writes.x : rows.writes.h;
@@ -215,7 +215,7 @@ std::unordered_set<SeqId> Committer::written_elsewhere(const StepPlan& plan) con
     if (c.trigger == Trigger::kAfterLayerWrites) out.insert(c.seq);
   }
   for (const Rows& r : plan.rows) {
-    if (r.tokens.end < cache_.ready_tokens(r.seq)) out.insert(r.seq);
+    if (cache_.computes_again(r.seq, r.tokens)) out.insert(r.seq);
   }
   return out;
 }
@@ -258,7 +258,7 @@ SeqScratch Committer::scratch_of(const StepPlan& plan, const Projected& projecte
     const Rows& rows = plan.rows[i];
     if (rows.seq != seq) continue;
     if (i != slice) s.others.push_back(i);
-    const bool again = rows.tokens.end < cache_.ready_tokens(seq) && rows.kind == RowKind::kRecompute;
+    const bool again = cache_.computes_again(seq, rows.tokens);
     for (uint32_t b = ceil_div(rows.tokens.begin, g.block_tokens); b < rows.tokens.end / g.block_tokens;
          ++b) {
       if (!again) {

@@ -370,7 +370,7 @@ void KvCache::step_submitted(StepId step, std::span<const StepSlice> slices) {
   for (const StepSlice& s : slices) {
     const Sequence& seq = at(s.seq);
     record.parts.push_back({s.seq, s.tokens, seq.generation});
-    record.parts.back().again = s.kind == RowKind::kRecompute && s.tokens.end < seq.ready_tokens;
+    record.parts.back().again = computes_again(s.seq, s.tokens);
   }
   record.fills = std::exchange(next_fills_, {});
   in_flight_.push_back(std::move(record));

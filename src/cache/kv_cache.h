@@ -94,6 +94,9 @@ class KvCache {
   std::span<const Token> tokens(SeqId id) const { return at(id).tokens; }
   // Its history: [0, ready_tokens) count as computed for the steps that follow.
   uint32_t ready_tokens(SeqId id) const { return at(id).ready_tokens; }
+  // Rows of these tokens compute dropped cells again: they end within the history. The others of a plan end
+  // with it. REQUIRES: extend() has been called for the sequence's rows.
+  bool computes_again(SeqId id, Interval tokens) const { return tokens.end < at(id).ready_tokens; }
   Summary summary(SeqId id) const;
   // Sequences whose summary was changed by somebody else's doings since the last call.
   std::vector<SeqId> take_changed();

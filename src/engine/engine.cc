@@ -296,8 +296,8 @@ bool Engine::submit_next() {
     add_work(slice, options_.cache.geometry.layers, work);
     LiveRequest& live = *requests_.find(slice.seq);
     slice.sampling = live.sampling;
-    // Rows that compute dropped cells again are not the sequence's progress, only work.
-    if (slice.tokens.end < cache_.ready_tokens(slice.seq)) {
+    // Such rows are not the sequence's progress, only work.
+    if (cache_.computes_again(slice.seq, slice.tokens)) {
       rows_again += slice.tokens.size();
       continue;
     }

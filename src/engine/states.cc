@@ -45,7 +45,7 @@ void Engine::apply_states(const StepPlan& plan) {
   }
   for (const Rows& rows : plan.rows) {
     LiveRequest& live = *requests_.find(rows.seq);
-    if (rows.tokens.end < cache_.ready_tokens(rows.seq)) continue;  // dropped cells, computed again
+    if (cache_.computes_again(rows.seq, rows.tokens)) continue;
     if (live.state == LiveRequest::State::kWaiting) {
       requests_.set_state(live, LiveRequest::State::kRunning);
       if (options_.cache.prefix_caching) metrics_.prefix_cache_queries += live.known_tokens();
