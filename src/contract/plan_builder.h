@@ -140,7 +140,8 @@ class PlanBuilder {
   // What is left of the promises to a sequence, those of this plan included.
   uint32_t promised(const SeqView& seq, Tier tier = Tier::kDevice) const;
 
-  // The sequence ends with an error for its client.
+  // The sequence ends with an error for its client. REQUIRES: it has no rows and no copies in this plan, and
+  // no promises with others (can_stop()).
   void fail(const SeqView& seq, std::string reason);
 
   // Nothing is planned that moves the work forward.
@@ -184,6 +185,7 @@ class PlanBuilder {
   bool bring_back(const SeqView& seq, const AdmitOptions& options);
   uint32_t blocks_asked(const SeqView& seq, const AdmitOptions& options) const;
   void promise(const SeqView& seq, Touched& t, Tier tier, uint32_t cells);
+  void end_own_promises(const SeqView& seq, Touched& t);
   Touched& party(const SeqView& seq);
   void keep_for_creditors(const SeqView& seq);
   uint32_t prefill_room() const;

@@ -11,9 +11,7 @@ void PlanBuilder::leave_running(const SeqView& seq) {
   KV_CHECK(!t.in_promises, "seq={}", raw(seq.id));
   t.gone = true;
   --running_seqs_;
-  for (Tier tier : kAllTiers) ledger(tier).end_promise(t.promised[index_of(tier)]);
-  t.promised = {};
-  std::erase_if(plan_.promises, [&](const Promise& p) { return p.owner == seq.id; });  // its own
+  end_own_promises(seq, t);
   plan_.preemptions.push_back({seq.id});
 }
 
@@ -125,6 +123,8 @@ void PlanBuilder::fail(const SeqView& seq, std::string reason) {
   Touched& t = touch(seq);
   KV_CHECK(!t.in_promises, "seq={}", raw(seq.id));
   t.gone = true;
+  end_own_promises(seq, t);
+  keep_for_creditors(seq);
   plan_.failures.push_back({seq.id, std::move(reason)});
 }
 

@@ -39,6 +39,13 @@ bool PlanBuilder::promise_own(const SeqView& seq, uint32_t cells, Tier tier) {
   return true;
 }
 
+// It stops: what it was promised before, or by this plan, is free again.
+void PlanBuilder::end_own_promises(const SeqView& seq, Touched& t) {
+  for (Tier tier : kAllTiers) ledger(tier).end_promise(t.promised[index_of(tier)]);
+  t.promised = {};
+  std::erase_if(plan_.promises, [&](const Promise& p) { return p.owner == seq.id; });
+}
+
 uint32_t PlanBuilder::set_reserve(uint32_t cells, Tier tier) {
   uint32_t& now = reserved_[index_of(tier)];
   const auto room = static_cast<uint32_t>(std::clamp<int64_t>(ledger(tier).available(), 0, UINT32_MAX / 2));

@@ -152,6 +152,30 @@ TEST(Promises, WhoHasOnlyItsOwnCanStillBePreempted) {
   for (const SeqView& s : view.running) EXPECT_FALSE(other.can_stop(s));
 }
 
+TEST(Promises, WhoHasOnlyItsOwnCanStillFail) {
+  const View view = bargaining_view();
+  PlanBuilder b(view);
+  EXPECT_TRUE(b.promise_own(view.running[1], 4));
+  EXPECT_TRUE(b.can_stop(view.running[1]));
+  b.fail(view.running[1], "a test");
+  EXPECT_EQ(b.available_blocks(), 2) << "the four promised; its own cells when it has ended";
+  EXPECT_TRUE(b.promise_own(view.running[0], 4));
+  EXPECT_TRUE(b.decode(view.running[0]));
+  EXPECT_EQ(to_string(checked(view, b)),
+            "fail 2: a test\npromise 1 4 cells on device\ndecode 1 [29, 30) samples\n");
+}
+
+TEST(Promises, WhatADebtorThatFailsWasPromisedIsKeptForItsCreditors) {
+  View view = bargaining_view();
+  view.claims = {{SeqId{1}, SeqId{2}, 3, 40}};
+  PlanBuilder b(view);
+  b.fail(view.running[0], "a test");
+  EXPECT_FALSE(b.promise_own(view.running[1], 8)) << "of the ten cells three are the creditor's by the claim";
+  EXPECT_TRUE(b.promise_own(view.running[1], 7));
+  EXPECT_TRUE(b.decode(view.running[1]));
+  checked(view, b);
+}
+
 TEST(Promises, AReserveThatBecomesSmallerIsProgress) {
   View view = bargaining_view();
   StepPlan plan;
