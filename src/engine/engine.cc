@@ -321,16 +321,9 @@ bool Engine::submit_next() {
 // where every row waits for its own, as long as a link that moves can take for them.
 void Engine::set_patience(Step& step) const {
   if (step.waits.empty()) return;
-  std::vector<bool> waits(step.slices.size());
-  // A wait of one of its slices is its sequence's.
-  for (const TransferWait& w : step.waits) waits[w.slice] = true;
-  for (size_t i = step.slices.size(); i-- > 1;) {
-    if (waits[i] && step.slices[i - 1].seq == step.slices[i].seq) waits[i - 1] = true;
-  }
-  const bool all = std::find(waits.begin(), waits.end(), false) == waits.end();
   const double expected = link_ ? expected_seconds(link_->stats(), step.firings) : 0;
   step.max_stall = kLinkPatience + from_seconds(std::min(kPatienceFactor * expected, 3600.0));
-  if (!all && stall_.most() > 0) step.max_stall = std::min(step.max_stall, stall_.most());
+  if (!all_wait(step) && stall_.most() > 0) step.max_stall = std::min(step.max_stall, stall_.most());
 }
 
 StepPlan Engine::make_plan() {

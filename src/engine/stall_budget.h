@@ -3,10 +3,21 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <unordered_set>
 
 #include "base/clock.h"
+#include "contract/step.h"
 
 namespace kvasir {
+
+// Every sequence of the step waits for a transfer. A wait of one of its slices is all of its sequence's: they
+// leave the step together.
+inline bool all_wait(const Step& step) {
+  std::unordered_set<SeqId> waiting;
+  for (const TransferWait& w : step.waits) waiting.insert(step.slices[w.slice].seq);
+  return std::all_of(step.slices.begin(), step.slices.end(),
+                     [&](const StepSlice& s) { return waiting.contains(s.seq); });
+}
 
 // Used by one thread.
 class StallBudget {

@@ -3,10 +3,33 @@
 
 #include <gtest/gtest.h>
 
+#include <initializer_list>
+
 namespace kvasir {
 namespace {
 
 constexpr Nanos kMs = kNanosPerMilli;
+
+// A step with a slice of each of these sequences, in which the slices `waits` wait for a transfer.
+Step step_of(std::initializer_list<uint64_t> seqs, std::initializer_list<uint32_t> waits) {
+  Step step;
+  for (uint64_t id : seqs) step.slices.emplace_back().seq = SeqId{id};
+  for (uint32_t slice : waits) step.waits.push_back({0, slice, TransferId{1}});
+  return step;
+}
+
+TEST(AllWait, WhoNeedsNoTransferDoesNot) {
+  EXPECT_TRUE(all_wait(step_of({1, 2}, {0, 1})));
+  EXPECT_FALSE(all_wait(step_of({1, 2}, {0})));
+  EXPECT_FALSE(all_wait(step_of({1, 2}, {1, 1})));
+}
+
+TEST(AllWait, AWaitOfOneSliceIsItsSequencesWhereverTheOthersAre) {
+  EXPECT_TRUE(all_wait(step_of({1, 1}, {1})));
+  EXPECT_TRUE(all_wait(step_of({1, 1}, {0})));
+  EXPECT_TRUE(all_wait(step_of({1, 2, 1}, {1, 2}))) << "not only the slice before it";
+  EXPECT_FALSE(all_wait(step_of({1, 2, 1}, {0, 2})));
+}
 
 TEST(StallBudget, KnowsNothingBeforeAStepWasMeasured) {
   StallBudget budget(50 * kMs);
