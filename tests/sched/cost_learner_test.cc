@@ -8,20 +8,10 @@
 #include <vector>
 
 #include "base/random.h"
+#include "sched/costs.h"
 
-namespace kvasir {
+namespace kvasir::test {
 namespace {
-
-CostModel truth() {
-  CostModel c;
-  c.step_s = 4e-3;
-  c.prefill_row_s = 6e-4;
-  c.pair_s = 3e-7;
-  c.decode_row_s = 1e-3;
-  c.context_s = 5e-7;
-  c.projected_token_s = 2e-6;
-  return c;
-}
 
 StepWork random_work(Random& random, bool prefills = true) {
   StepWork w;
@@ -144,4 +134,4 @@ TEST(CostLearner, NonsenseIsIgnored) {
 }
 
 }  // namespace
-}  // namespace kvasir
+}  // namespace kvasir::test

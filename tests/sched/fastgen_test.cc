@@ -1,18 +1,14 @@
 // Plans of the FastGen policy, worked by hand. Blocks have 16 tokens.
 #include <gtest/gtest.h>
 
-#include "contract/plan_checker.h"
 #include "fakes/views.h"
-#include "sched/registry.h"
+#include "sched/plans.h"
 
 namespace kvasir::test {
 namespace {
 
 std::string plan(const View& view) {
-  const StepPlan p = make_policy("fastgen").value()->plan(view);
-  const Status status = check_plan(view, p);
-  EXPECT_TRUE(status.ok()) << status.message();
-  return to_string(p);
+  return plan_of("fastgen", view);
 }
 
 View view_with_budget(uint32_t tokens, uint32_t free_blocks) {

@@ -2,18 +2,14 @@
 // prompt at the latest.
 #include <gtest/gtest.h>
 
-#include "contract/plan_checker.h"
 #include "fakes/views.h"
-#include "sched/registry.h"
+#include "sched/plans.h"
 
 namespace kvasir::test {
 namespace {
 
 std::string plan(const View& view) {
-  const StepPlan p = make_policy("orca").value()->plan(view);
-  const Status status = check_plan(view, p);
-  EXPECT_TRUE(status.ok()) << status.message();
-  return to_string(p);
+  return plan_of("orca", view);
 }
 
 // What the admission promised is what is left to it.

@@ -3,18 +3,15 @@
 
 #include <gtest/gtest.h>
 
-#include "contract/plan_checker.h"
 #include "fakes/views.h"
 #include "sched/mechanisms/aged_priority.h"
+#include "sched/plans.h"
 
 namespace kvasir::test {
 namespace {
 
 std::string plan(const View& view, Nanos per_level = kAgeingPerLevel) {
-  const StepPlan p = make_priority_policy(per_level)->plan(view);
-  const Status status = check_plan(view, p);
-  EXPECT_TRUE(status.ok()) << status.message();
-  return to_string(p);
+  return plan_of(*make_priority_policy(per_level), view);
 }
 
 SeqView with(SeqView seq, int32_t priority) {

@@ -1,18 +1,14 @@
 // Plans of the vLLM policy that preempts by swapping, worked by hand. Blocks have 16 tokens.
 #include <gtest/gtest.h>
 
-#include "contract/plan_checker.h"
 #include "fakes/views.h"
-#include "sched/registry.h"
+#include "sched/plans.h"
 
 namespace kvasir::test {
 namespace {
 
 std::string plan(const View& view) {
-  const StepPlan p = make_policy("vllm-swap").value()->plan(view);
-  const Status status = check_plan(view, p);
-  EXPECT_TRUE(status.ok()) << status.message();
-  return to_string(p);
+  return plan_of("vllm-swap", view);
 }
 
 TEST(VllmSwapPolicy, AdmitsAsVllmDoesWhileNobodyIsOut) {
