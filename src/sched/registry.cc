@@ -10,6 +10,7 @@
 #include "sched/policies/priority.h"
 #include "sched/policies/sarathi.h"
 #include "sched/policies/vllm.h"
+#include "sched/policies/vllm_random.h"
 #include "sched/policies/vllm_swap.h"
 
 namespace kvasir {
@@ -30,6 +31,7 @@ constexpr std::array kPolicies = {
     Entry{.name = "priority", .make = [] { return make_priority_policy(); }, .reads_priority = true},
     Entry{.name = "sarathi", .make = make_sarathi_policy},
     Entry{.name = "vllm", .make = make_vllm_policy, .whole_prompts = true},
+    Entry{.name = "vllm-random", .make = [] { return make_vllm_random_policy(); }, .whole_prompts = true},
     Entry{.name = "vllm-swap", .make = make_vllm_swap_policy, .whole_prompts = true},
 };
 

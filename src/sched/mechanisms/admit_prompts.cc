@@ -3,24 +3,45 @@
 #include "sched/mechanisms/decode_or_preempt.h"
 
 namespace kvasir {
+namespace {
+
+// With a step in flight, or transfers, the blocks of a preempted sequence come later than the decode that
+// they are for: without this, the sequence would be admitted into them again.
+uint32_t awaited_blocks(const View& view) {
+  const bool late = view.steps_in_flight > 0 || view.total_cells(Tier::kHost) > 0;
+  return late ? blocks_wanted(view) : 0;
+}
+
+// False: nobody after it is admitted either.
+bool admit_prompt(const View& view, const SeqView& seq, uint32_t awaited, PlanBuilder& builder) {
+  const uint32_t tokens = seq.known_tokens - seq.cached_tokens;
+  const bool first = builder.planned_tokens() == 0;
+  if (!first && builder.planned_tokens() + tokens > view.limits.max_num_batched_tokens) return false;
+  // Beside nothing else even a sequence that needs every block is admitted.
+  const uint32_t watermark = builder.running_seqs() == 0 ? 0 : admission_watermark(view);
+  if (!builder.admit(seq, {watermark + awaited})) return false;
+  builder.prefill(seq, tokens);
+  return true;
+}
+
+}  // namespace
 
 uint32_t admission_watermark(const View& view) {
   return view.total_cells(Tier::kDevice) / view.geometry.groups() / 100;
 }
 
 bool admit_prompts(const View& view, PlanBuilder& builder) {
-  // With a step in flight, or transfers, the blocks of a preempted sequence come later than the decode that
-  // they are for: without this, the sequence would be admitted into them again.
-  const bool late = view.steps_in_flight > 0 || view.total_cells(Tier::kHost) > 0;
-  const uint32_t awaited = late ? blocks_wanted(view) : 0;
+  const uint32_t awaited = awaited_blocks(view);
   for (const SeqView& seq : view.waiting) {
-    const uint32_t tokens = seq.known_tokens - seq.cached_tokens;
-    const bool first = builder.planned_tokens() == 0;
-    if (!first && builder.planned_tokens() + tokens > view.limits.max_num_batched_tokens) break;
-    // Beside nothing else even a sequence that needs every block is admitted.
-    const uint32_t watermark = builder.running_seqs() == 0 ? 0 : admission_watermark(view);
-    if (!builder.admit(seq, {watermark + awaited})) break;
-    builder.prefill(seq, tokens);
+    if (!admit_prompt(view, seq, awaited, builder)) break;
+  }
+  return builder.planned_tokens() > 0;
+}
+
+bool admit_prompts(const View& view, const std::vector<const SeqView*>& waiting, PlanBuilder& builder) {
+  const uint32_t awaited = awaited_blocks(view);
+  for (const SeqView* seq : waiting) {
+    if (!admit_prompt(view, *seq, awaited, builder)) break;
   }
   return builder.planned_tokens() > 0;
 }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "contract/plan_builder.h"
 #include "contract/view.h"
@@ -18,5 +19,7 @@ uint32_t admission_watermark(const View& view);
 // Plans whole prompts of sequences that wait and hold nothing, in order, within the token budget (a prompt
 // larger than that goes alone). True if any was planned: a step is either prefills or decodes.
 bool admit_prompts(const View& view, PlanBuilder& builder);
+// The same in another order than that of arrival. `waiting` are all that wait, or some.
+bool admit_prompts(const View& view, const std::vector<const SeqView*>& waiting, PlanBuilder& builder);
 
 }  // namespace kvasir
