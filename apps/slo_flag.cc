@@ -6,24 +6,16 @@
 namespace kvasir {
 namespace {
 
-struct Key {
-  std::string_view name;
-  uint32_t Slo::*millis;
-};
-constexpr Key kKeys[] = {
-    {"ttft", &Slo::ttft_ms}, {"tpot", &Slo::tpot_ms}, {"tbt", &Slo::tbt_ms}, {"e2el", &Slo::e2el_ms}};
-constexpr uint32_t kMostMillis = 86'400'000;
-
 bool read_part(std::string_view part, Slo& slo) {
   const size_t colon = part.find(':');
   if (colon == std::string_view::npos) return false;
   const std::string_view number = part.substr(colon + 1);
   uint32_t millis = 0;
   const auto [end, ec] = std::from_chars(number.data(), number.data() + number.size(), millis);
-  if (ec != std::errc() || end != number.data() + number.size() || millis == 0 || millis > kMostMillis) {
+  if (ec != std::errc() || end != number.data() + number.size() || millis == 0 || millis > kMaxSloMillis) {
     return false;
   }
-  for (const Key& key : kKeys) {
+  for (const SloKey& key : kSloKeys) {
     if (part.substr(0, colon) != key.name) continue;
     slo.*key.millis = millis;
     return true;
@@ -43,7 +35,7 @@ Result<Slo> parse_slo(std::string_view flag, std::string_view text) {
     if (!read_part(part, slo)) {
       return error(ErrorCode::kInvalidArgument,
                    "{}: '{}' is not one of ttft:MS, tpot:MS, tbt:MS and e2el:MS, with MS from 1 to {}", flag,
-                   part, kMostMillis);
+                   part, kMaxSloMillis);
     }
   }
   return slo;

@@ -1,7 +1,9 @@
 // What a client asks of the latency of one request.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <string_view>
 
 namespace kvasir {
 
@@ -15,5 +17,16 @@ struct Slo {
   bool any() const { return (ttft_ms | tpot_ms | tbt_ms | e2el_ms) != 0; }
   friend bool operator==(const Slo&, const Slo&) = default;
 };
+
+// A bound under the name that flags ("ttft:500"), headers ("x-slo-ttft-ms") and bodies ("ttft_ms") give it.
+struct SloKey {
+  std::string_view name;
+  uint32_t Slo::*millis;
+};
+inline constexpr std::array<SloKey, 4> kSloKeys = {
+    {{"ttft", &Slo::ttft_ms}, {"tpot", &Slo::tpot_ms}, {"tbt", &Slo::tbt_ms}, {"e2el", &Slo::e2el_ms}}};
+
+// The longest that may be asked for: a day.
+inline constexpr uint32_t kMaxSloMillis = 86'400'000;
 
 }  // namespace kvasir

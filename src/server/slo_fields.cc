@@ -12,13 +12,6 @@
 namespace kvasir {
 namespace {
 
-struct Bound {
-  std::string_view key;  // ttft, as in x-slo-ttft-ms and ttft_ms
-  uint32_t Slo::*millis;
-};
-constexpr Bound kBounds[] = {
-    {"ttft", &Slo::ttft_ms}, {"tpot", &Slo::tpot_ms}, {"tbt", &Slo::tbt_ms}, {"e2el", &Slo::e2el_ms}};
-
 ApiError wrong(const std::string& name) {
   return bad_field(
       name, fmt::format("'{}' must be a whole number of milliseconds from 1 to {}", name, kMaxSloMillis));
@@ -39,8 +32,8 @@ std::optional<ApiError> read_slo_header(std::string_view name, std::string_view 
     break;
   }
   if (!found) return std::nullopt;
-  for (const Bound& bound : kBounds) {
-    if (rest != fmt::format("{}-ms", bound.key)) continue;
+  for (const SloKey& bound : kSloKeys) {
+    if (rest != fmt::format("{}-ms", bound.name)) continue;
     uint32_t millis = 0;
     const auto [end, ec] = std::from_chars(value.data(), value.data() + value.size(), millis);
     if (ec != std::errc() || end != value.data() + value.size() || millis == 0 || millis > kMaxSloMillis) {
@@ -61,11 +54,11 @@ std::optional<ApiError> read_slo_header(std::string_view name, std::string_view 
 std::optional<ApiError> read_slo_field(const nlohmann::json& value, Slo& slo) {
   if (!value.is_object()) return bad_field("slo", "'slo' must be an object");
   for (const auto& [key, item] : value.items()) {
-    const auto* bound = std::find_if(std::begin(kBounds), std::end(kBounds), [&, &k = key](const Bound& b) {
-      return k == fmt::format("{}_ms", b.key);
+    const auto* bound = std::find_if(kSloKeys.begin(), kSloKeys.end(), [&, &k = key](const SloKey& b) {
+      return k == fmt::format("{}_ms", b.name);
     });
     const std::string name = "slo." + key.substr(0, 100);
-    if (bound == std::end(kBounds)) {
+    if (bound == kSloKeys.end()) {
       return bad_field(
           name, fmt::format("'{}' is not known: there are ttft_ms, tpot_ms, tbt_ms and e2el_ms", name));
     }
@@ -79,7 +72,7 @@ std::optional<ApiError> read_slo_field(const nlohmann::json& value, Slo& slo) {
 
 Slo SloPolicy::resolve(const Slo& body, const Slo& headers) const {
   Slo out;
-  for (const Bound& bound : kBounds) {
+  for (const SloKey& bound : kSloKeys) {
     uint32_t& millis = out.*bound.millis;
     for (const Slo* from : {&body, &headers, &otherwise}) {
       if (millis == 0) millis = from->*bound.millis;

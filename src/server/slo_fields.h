@@ -10,9 +10,6 @@
 
 namespace kvasir {
 
-// Milliseconds that a client may ask for: 1 to a day.
-inline constexpr int64_t kMaxSloMillis = 86'400'000;
-
 // A header such as x-slo-ttft-ms or x-llm-d-slo-ttft-ms (any case) sets its bound; others are left alone. 400
 // for one that begins so and is unknown, or whose value is no whole number in range.
 std::optional<ApiError> read_slo_header(std::string_view name, std::string_view value, Slo& slo);
