@@ -2,6 +2,11 @@
 //
 //   oracle         what the client says (PromptFeatures::output_tokens_hint); without that, as constant:128
 //   constant:N     N tokens, whatever is asked
+//   laplace:N      as the oracle, with an error of Laplace(0, N): N is its mean absolute value, and its mean
+//   is
+//                  0 but for what the bound of one token cuts off. It is drawn from the prompt's tokens (up
+//                  to 256 at each end, and their number) and the hint
+//   bucket:N       as the oracle, rounded up to a multiple of N
 //   online         learns from each request that ends (sched/beliefs/online_predictor.h)
 //
 // All of them keep the residuals of what has finished, by class of the point (LengthClasses).
