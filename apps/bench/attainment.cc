@@ -41,12 +41,17 @@ double goal_value(const RequestRecord& record, Goal::Key key) {
 }
 
 bool attains(const RequestRecord& record, const Goal& goal) {
-  return record.state == RequestRecord::State::kCompleted && goal_value(record, goal.key) <= goal.millis;
+  if (record.state != RequestRecord::State::kCompleted) return false;
+  if (record.own.empty()) return goal_value(record, goal.key) <= goal.millis;
+  return std::all_of(record.own.begin(), record.own.end(), [&](const Goal& own) {
+    return own.key != goal.key || goal_value(record, own.key) <= own.millis;
+  });
 }
 
 bool attains_all(const RequestRecord& record, const std::vector<Goal>& goals) {
+  const std::vector<Goal>& asked = record.own.empty() ? goals : record.own;
   return record.state == RequestRecord::State::kCompleted &&
-         std::all_of(goals.begin(), goals.end(), [&](const Goal& goal) { return attains(record, goal); });
+         std::all_of(asked.begin(), asked.end(), [&](const Goal& goal) { return attains(record, goal); });
 }
 
 }  // namespace kvasir

@@ -18,7 +18,8 @@ double tpot_ms(const RequestRecord& record);
 double goal_value(const RequestRecord& record, Goal::Key key);
 
 // Whether the request has completed and meets the bound, or all of them: one that failed, was refused or has
-// not ended attains nothing.
+// not ended attains nothing. Where it has bounds of its own (RequestRecord::own), they count: its own one of
+// the goal's kind, or all of its own; of a kind of which it has none, it asks nothing.
 bool attains(const RequestRecord& record, const Goal& goal);
 bool attains_all(const RequestRecord& record, const std::vector<Goal>& goals);
 

@@ -23,7 +23,7 @@ struct BenchOptions {
   std::string endpoint = "/v1/completions";
   std::string api_key;
 
-  std::string dataset_name = "random";
+  std::string dataset_name = "random";  // or a named workload
   std::string dataset_path;
   int64_t num_prompts = 0;          // 0: 1,000 random prompts, or every line of a custom file
   int64_t random_input_len = 1024;  // words, which are near to tokens
@@ -31,11 +31,12 @@ struct BenchOptions {
   double random_range_ratio = 0.0;  // lengths are uniform in [len (1 - r), len (1 + r)]
   int64_t custom_output_len = 256;  // tokens, for the lines that say none
 
-  double length_scale = 1.0;  // of the lengths of sharegpt and trace
+  double length_scale = 1.0;  // of the lengths of workloads and traces
 
-  std::vector<double> request_rates;  // requests per second, one run each; none: all at once, or the trace's
-  double burstiness = 1.0;            // the gamma distribution's shape
-  int64_t max_concurrency = 0;        // 0: no bound
+  std::string request_rate;     // as parse_rates takes it; empty: all at once, or the trace's own arrivals
+  double burstiness = 1.0;      // the gamma distribution's shape
+  double arrival_cv = 0;        // the coefficient of variation of the gaps; 0: as burstiness says
+  int64_t max_concurrency = 0;  // 0: no bound
   int64_t num_warmups = 0;
   double timeout_s = 3600.0;                                         // seconds, for each request
   double drain_timeout_s = std::numeric_limits<double>::infinity();  // seconds after the last arrival
@@ -50,8 +51,11 @@ struct BenchOptions {
 
   std::string percentile_metrics = "ttft,tpot,itl,e2el";
   std::string metric_percentiles = "50,90,99";
-  std::vector<std::string> goodput;  // "ttft:500", milliseconds
-  std::vector<std::string> slo;      // likewise, and sent to the server
+  std::vector<std::string> goodput;      // "ttft:500", milliseconds
+  std::vector<std::string> slo;          // likewise, and sent to the server
+  std::vector<std::string> slo_classes;  // as parse_slo_classes takes them
+  std::string relative_slo;              // "0.5:2.5"
+  std::string slo_reference;             // "ttft:500,tbt:40"
 
   bool save_result = false;
   bool save_detailed = false;
@@ -64,6 +68,7 @@ struct BenchOptions {
 };
 
 // Registers every flag on `app`, to be written into `options`, which must live as long as `app` parses.
+// flags.h has them in parts.
 void add_bench_flags(CLI::App& app, BenchOptions& options);
 
 // Runs the load and prints the result. Takes SIGINT and SIGTERM while the load runs: what was measured so far

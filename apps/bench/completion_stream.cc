@@ -68,7 +68,14 @@ std::string completion_body(const CompletionRequest& request, const Prompt& prom
     if (request.max_tokens > 0) body["max_tokens"] = request.max_tokens;
   }
   if (request.tell_output_length) body["output_tokens_hint"] = prompt.max_tokens;
-  for (const auto& [key, millis] : request.slo_ms) body["slo"][key + "_ms"] = millis;
+  if (prompt.own.empty()) {
+    for (const auto& [key, millis] : request.slo_ms) body["slo"][key + "_ms"] = millis;
+  } else {
+    const Slo slo = slo_of(prompt.own);
+    for (const SloKey& key : kSloKeys) {
+      if (slo.*key.millis > 0) body["slo"][std::string(key.name) + "_ms"] = slo.*key.millis;
+    }
+  }
   body["temperature"] = request.temperature;
   body["stream"] = true;
   body["stream_options"] = {{"include_usage", true}};

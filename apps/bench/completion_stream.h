@@ -28,6 +28,7 @@ struct RequestRecord {
   int64_t content_chunks = 0;
   int64_t prompt_words = 0;
   int64_t wanted_tokens = 0;  // of output, as the dataset says
+  std::vector<Goal> own;      // its own bounds; none: the run's goals apply
   // Set when the request has completed: what `usage` said, else words and chunks.
   int64_t prompt_tokens = 0;
   int64_t output_tokens = 0;
@@ -41,10 +42,11 @@ struct CompletionRequest {
   bool chat = false;  // the /v1/chat/completions form
   bool ignore_eos = false;
   double temperature = 0;
-  bool force_output_length = false;                         // forced_output_tokens in place of max_tokens
-  bool tell_output_length = false;                          // output_tokens_hint as well
-  int64_t max_tokens = 0;                                   // sent beside a forced length; 0: not sent
-  std::vector<std::pair<std::string, double>> slo_ms = {};  // "ttft", milliseconds; none: not sent
+  bool force_output_length = false;  // forced_output_tokens in place of max_tokens
+  bool tell_output_length = false;   // output_tokens_hint as well
+  int64_t max_tokens = 0;            // sent beside a forced length; 0: not sent
+  // "ttft", milliseconds; none: not sent. A prompt's own bounds go before them.
+  std::vector<std::pair<std::string, double>> slo_ms = {};
 };
 
 // The JSON body that asks for a stream with usage.

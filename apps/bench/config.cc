@@ -4,54 +4,26 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
-#include <limits>
 #include <optional>
 #include <utility>
+
+#include "bench/parse_text.h"
+#include "bench/workloads.h"
 
 namespace kvasir {
 namespace {
 
+constexpr const char* kRateFlag = "--request-rate";
 constexpr int64_t kMaxPrompts = 10'000'000;
 constexpr int64_t kMaxLength = 10'000'000;
 constexpr int64_t kMaxSeeds = 1000;
 constexpr double kMaxLengthScale = 1000;
 constexpr double kMaxTimeoutSeconds = 1e8;
+constexpr double kLeastCv = 0.01, kMostCv = 100;
 
 constexpr std::array<std::pair<std::string_view, Metric>, 4> kMetrics = {
     {{"ttft", Metric::kTtft}, {"tpot", Metric::kTpot}, {"itl", Metric::kItl}, {"e2el", Metric::kE2el}}};
-constexpr std::array<std::pair<std::string_view, Goal::Key>, 5> kGoals = {{{"ttft", Goal::Key::kTtft},
-                                                                           {"tpot", Goal::Key::kTpot},
-                                                                           {"p99_tbt", Goal::Key::kP99Tbt},
-                                                                           {"max_tbt", Goal::Key::kMaxTbt},
-                                                                           {"e2el", Goal::Key::kE2el}}};
-
-std::string_view trim(std::string_view text) {
-  while (text.starts_with(' ')) text.remove_prefix(1);
-  while (text.ends_with(' ')) text.remove_suffix(1);
-  return text;
-}
-
-std::vector<std::string_view> split_commas(std::string_view text) {
-  std::vector<std::string_view> parts;
-  while (true) {
-    const size_t comma = text.find(',');
-    const std::string_view part = trim(text.substr(0, comma));
-    if (!part.empty()) parts.push_back(part);
-    if (comma == std::string_view::npos) return parts;
-    text.remove_prefix(comma + 1);
-  }
-}
-
-std::optional<double> parse_number(std::string_view text) {
-  double value = 0;
-  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (problem != std::errc() || end != text.data() + text.size() || !std::isfinite(value))
-    return std::nullopt;
-  return value;
-}
-
 bool has_control_characters(std::string_view text) {
   return std::any_of(text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; });
 }
@@ -80,36 +52,65 @@ Status check_metrics(BenchConfig* config) {
   return Status();
 }
 
-// "KEY:MILLISECONDS"; `keys` is what the error offers.
-Result<std::pair<std::string_view, double>> parse_bound(const char* flag, std::string_view text,
-                                                        const std::vector<std::string_view>& keys) {
+Status check_goals(BenchConfig* config) {
+  for (const std::string& text : config->options.goodput) {
+    KV_ASSIGN_OR_RETURN(const Goal goal, parse_goal("--goodput", text));
+    if (has_goal(config->goals, goal.key)) {
+      return error(ErrorCode::kInvalidArgument, "--goodput: '{}' is given twice", goal_key(goal.key));
+    }
+    config->goals.push_back(goal);
+  }
+  return Status();
+}
+
+// Bounds of the requests' own, in place of the run's. Comes before check_slo.
+Status check_own_bounds(BenchConfig* config) {
+  const BenchOptions& o = config->options;
+  const int kinds = static_cast<int>(!o.slo_classes.empty()) + static_cast<int>(!o.relative_slo.empty()) +
+                    static_cast<int>(!o.goodput.empty() || !o.slo.empty());
+  if (kinds > 1) {
+    return error(
+        ErrorCode::kInvalidArgument,
+        "--slo-class, --relative-slo and --goodput with --slo exclude each other; give bounds one way");
+  }
+  KV_ASSIGN_OR_RETURN(config->classes, parse_slo_classes(o.slo_classes));
+  for (const SloClass& one : config->classes) {
+    for (const Goal& goal : one.goals) {
+      if (!has_goal(config->goals, goal.key)) config->goals.push_back({goal.key, kOwnBound});
+    }
+  }
+  if (!o.relative_slo.empty()) {
+    KV_ASSIGN_OR_RETURN(config->relative, parse_relative_slo(o.relative_slo));
+    config->goals = {{Goal::Key::kTtft, kOwnBound}, {Goal::Key::kMaxTbt, kOwnBound}};
+  }
+  if (!o.slo_reference.empty()) {
+    if (!config->relative.has_value()) {
+      return error(ErrorCode::kInvalidArgument, "--slo-reference: needs --relative-slo");
+    }
+    KV_ASSIGN_OR_RETURN(config->reference, parse_slo_reference(o.slo_reference));
+  }
+  return Status();
+}
+
+// "KEY:MILLISECONDS" as servers take it.
+Result<std::pair<std::string_view, double>> parse_slo_bound(std::string_view text) {
   const size_t colon = text.find(':');
   const std::string_view name = text.substr(0, colon);
   const std::string_view number = colon == std::string_view::npos ? "" : text.substr(colon + 1);
   const double millis = parse_number(number).value_or(-1);
-  if (std::find(keys.begin(), keys.end(), name) == keys.end() || millis < 0) {
-    return error(ErrorCode::kInvalidArgument, "{}: '{}' is not KEY:MILLISECONDS with a key out of {}", flag,
+  const bool known =
+      std::any_of(kSloKeys.begin(), kSloKeys.end(), [&](const SloKey& key) { return key.name == name; });
+  if (!known || millis < 0) {
+    std::vector<std::string_view> keys;
+    for (const SloKey& key : kSloKeys) keys.push_back(key.name);
+    return error(ErrorCode::kInvalidArgument, "--slo: '{}' is not KEY:MILLISECONDS with a key out of {}",
                  text, fmt::join(keys, ", "));
   }
-  return std::pair{name, millis};
-}
-
-bool has_goal(const std::vector<Goal>& goals, Goal::Key key) {
-  return std::any_of(goals.begin(), goals.end(), [&](const Goal& goal) { return goal.key == key; });
-}
-
-Status check_goals(BenchConfig* config) {
-  std::vector<std::string_view> keys;
-  for (const auto& [name, key] : kGoals) keys.push_back(name);
-  for (const std::string& text : config->options.goodput) {
-    KV_ASSIGN_OR_RETURN(const auto bound, parse_bound("--goodput", text, keys));
-    const size_t index = static_cast<size_t>(std::find(keys.begin(), keys.end(), bound.first) - keys.begin());
-    const Goal goal{kGoals[index].second, bound.second};
-    if (has_goal(config->goals, goal.key))
-      return error(ErrorCode::kInvalidArgument, "--goodput: '{}' is given twice", bound.first);
-    config->goals.push_back(goal);
+  if (millis < 1 || millis > kMaxSloMillis || millis != std::floor(millis)) {
+    return error(ErrorCode::kInvalidArgument, "--slo: '{}': servers take whole milliseconds from 1 to {}",
+                 text, kMaxSloMillis);
   }
-  return Status();
+  return std::pair{name, millis};
 }
 
 // Comes after check_goals, whose bounds go before those of --slo.
@@ -117,21 +118,13 @@ Status check_slo(BenchConfig* config) {
   config->bounds = config->goals;
   const bool goals_too = config->goals.empty();
   for (const std::string& text : config->options.slo) {
-    KV_ASSIGN_OR_RETURN(const auto bound, parse_bound("--slo", text, {"ttft", "tpot", "tbt", "e2el"}));
+    KV_ASSIGN_OR_RETURN(const auto bound, parse_slo_bound(text));
     const auto& [name, millis] = bound;
-    if (millis < 1 || millis > 86'400'000 || millis != std::floor(millis)) {
-      return error(ErrorCode::kInvalidArgument,
-                   "--slo: '{}': servers take whole milliseconds from 1 to 86400000", text);
-    }
     for (const auto& [known, value] : config->slo_ms) {
       if (known == name) return error(ErrorCode::kInvalidArgument, "--slo: '{}' is given twice", name);
     }
     config->slo_ms.emplace_back(name, millis);
-    std::vector<Goal> named = {{name == "ttft"   ? Goal::Key::kTtft
-                                : name == "tpot" ? Goal::Key::kTpot
-                                : name == "tbt"  ? Goal::Key::kMaxTbt
-                                                 : Goal::Key::kE2el,
-                                millis}};
+    std::vector<Goal> named = {{goal_of(name).value_or(Goal::Key::kMaxTbt), millis}};  // tbt: every one
     if (goals_too) config->goals.push_back(named.front());
     if (name == "tbt") named.push_back({Goal::Key::kP99Tbt, millis});
     for (const Goal& goal : named) {
@@ -162,30 +155,39 @@ Status check_endpoint(BenchConfig* config) {
   return Status();
 }
 
-Status check_dataset(const BenchOptions& o) {
+// Which datasets there are besides the named workloads.
+Status check_dataset_name(const BenchOptions& o) {
   const bool needs_file = o.dataset_name == "custom" || o.dataset_name == "trace";
-  const bool may_have_file = needs_file || o.dataset_name == "sharegpt";
-  if (!may_have_file && o.dataset_name != "random") {
-    return error(ErrorCode::kInvalidArgument, "--dataset-name {}: expected random, sharegpt, trace or custom",
-                 o.dataset_name);
+  if (!needs_file && o.dataset_name != "random") {
+    const Result<Workload> workload = find_workload(o.dataset_name);
+    if (!workload.ok()) {
+      return error(ErrorCode::kInvalidArgument,
+                   "--dataset-name {}: there are random, trace, custom, and the workloads {}", o.dataset_name,
+                   fmt::join(workload_names(), ", "));
+    }
   }
   if (needs_file && o.dataset_path.empty()) {
     return error(ErrorCode::kInvalidArgument, "--dataset-name {}: --dataset-path must name a file of {}",
                  o.dataset_name, o.dataset_name == "custom" ? "JSON lines" : "comma-separated values");
   }
-  if (!may_have_file && !o.dataset_path.empty()) {
+  if (!needs_file && o.dataset_name != "sharegpt" && !o.dataset_path.empty()) {
     return error(ErrorCode::kInvalidArgument,
                  "--dataset-path {}: needs --dataset-name sharegpt, trace or custom", o.dataset_path);
   }
+  return Status();
+}
+
+Status check_dataset(const BenchOptions& o) {
+  KV_RETURN_IF_ERROR(check_dataset_name(o));
   if (!(o.length_scale > 0 && o.length_scale <= kMaxLengthScale)) {
     return error(ErrorCode::kInvalidArgument, "--length-scale {}: expected above 0, to {}", o.length_scale,
                  kMaxLengthScale);
   }
-  const bool draws_lengths =
-      o.dataset_name == "trace" || (o.dataset_name == "sharegpt" && o.dataset_path.empty());
-  if (o.length_scale != 1 && !draws_lengths) {
+  const bool has_lengths =
+      o.dataset_name == "trace" || (o.dataset_name != "random" && o.dataset_path.empty());
+  if (o.length_scale != 1 && !has_lengths) {
     return error(ErrorCode::kInvalidArgument,
-                 "--length-scale {}: needs --dataset-name trace, or sharegpt without --dataset-path",
+                 "--length-scale {}: needs --dataset-name trace, or a workload without --dataset-path",
                  o.length_scale);
   }
   if (!(o.random_range_ratio >= 0 && o.random_range_ratio < 1)) {
@@ -215,17 +217,19 @@ Status check_numbers(const BenchOptions& o) {
       return error(ErrorCode::kInvalidArgument, "{} {}: expected {} to {}", b.flag, b.value, b.low, b.high);
     }
   }
-  for (double rate : o.request_rates) {
-    if (rate >= 1e-6) continue;
-    return error(ErrorCode::kInvalidArgument,
-                 "--request-rate {}: expected requests per second of at least 1e-6, or inf", rate);
-  }
   if (!(o.drain_timeout_s >= 0)) {
     return error(ErrorCode::kInvalidArgument, "--drain-timeout {}: expected seconds of 0 or more",
                  o.drain_timeout_s);
   }
   if (!(o.burstiness > 0) || std::isinf(o.burstiness)) {
     return error(ErrorCode::kInvalidArgument, "--burstiness {}: expected a number above 0", o.burstiness);
+  }
+  if (o.arrival_cv != 0 && o.burstiness != 1) {
+    return error(ErrorCode::kInvalidArgument, "--arrival-cv and --burstiness say the same thing; give one");
+  }
+  if (o.arrival_cv != 0 && !(o.arrival_cv >= kLeastCv && o.arrival_cv <= kMostCv)) {
+    return error(ErrorCode::kInvalidArgument, "--arrival-cv {}: expected {} to {}", o.arrival_cv, kLeastCv,
+                 kMostCv);
   }
   if (!(o.timeout_s > 0 && o.timeout_s <= kMaxTimeoutSeconds)) {
     return error(ErrorCode::kInvalidArgument, "--timeout {}: expected seconds above 0", o.timeout_s);
@@ -237,6 +241,10 @@ Status check_numbers(const BenchOptions& o) {
 }
 
 Status check_reports(const BenchOptions& o) {
+  if (!o.save_result && (o.save_detailed || !o.result_filename.empty() || !o.result_dir.empty())) {
+    return error(ErrorCode::kInvalidArgument,
+                 "--save-detailed, --result-dir and --result-filename need --save-result");
+  }
   if (!o.compare.empty() && o.html.empty()) {
     return error(ErrorCode::kInvalidArgument, "--compare: --html must name the report to write");
   }
@@ -250,31 +258,42 @@ Status check_reports(const BenchOptions& o) {
 
 }  // namespace
 
-std::string_view goal_key(Goal::Key key) {
-  return kGoals[static_cast<size_t>(key)].first;
+double arrival_shape(const BenchOptions& options) {
+  return options.arrival_cv > 0 ? 1 / (options.arrival_cv * options.arrival_cv) : options.burstiness;
 }
 
 std::string_view metric_key(Metric metric) {
   return kMetrics[static_cast<size_t>(metric)].first;
 }
 
-Result<BenchConfig> check_options(const BenchOptions& options) {
+Result<BenchConfig> check_load_options(const BenchOptions& options) {
   BenchConfig config;
   config.options = options;
-  KV_ASSIGN_OR_RETURN(config.target, parse_base_url(options.base_url));
-  KV_RETURN_IF_ERROR(check_endpoint(&config));
   KV_RETURN_IF_ERROR(check_dataset(options));
   KV_RETURN_IF_ERROR(check_numbers(options));
   KV_RETURN_IF_ERROR(check_metrics(&config));
   KV_RETURN_IF_ERROR(check_goals(&config));
+  KV_RETURN_IF_ERROR(check_own_bounds(&config));
   KV_RETURN_IF_ERROR(check_slo(&config));
   KV_RETURN_IF_ERROR(check_reports(options));
-  config.rates = options.request_rates;
-  if (config.rates.empty()) config.rates.push_back(std::numeric_limits<double>::infinity());
-  if (!options.save_result &&
-      (options.save_detailed || !options.result_filename.empty() || !options.result_dir.empty())) {
+  config.rate_specs.emplace_back();
+  if (!options.request_rate.empty()) {
+    KV_ASSIGN_OR_RETURN(config.rate_specs, parse_rates(kRateFlag, options.request_rate));
+  }
+  const Result<std::vector<double>> rates = resolve_rates(kRateFlag, config.rate_specs, std::nullopt);
+  if (rates.ok()) config.rates = *rates;
+  return config;
+}
+
+Result<BenchConfig> check_options(const BenchOptions& options) {
+  KV_ASSIGN_OR_RETURN(BenchConfig config, check_load_options(options));
+  KV_ASSIGN_OR_RETURN(config.target, parse_base_url(options.base_url));
+  KV_RETURN_IF_ERROR(check_endpoint(&config));
+  KV_ASSIGN_OR_RETURN(config.rates, resolve_rates(kRateFlag, config.rate_specs, std::nullopt));
+  if (config.relative.has_value() && !config.reference.has_value()) {
     return error(ErrorCode::kInvalidArgument,
-                 "--save-detailed, --result-dir and --result-filename need --save-result");
+                 "--relative-slo {}: needs --slo-reference with the means that the bounds are relative to",
+                 options.relative_slo);
   }
   return config;
 }

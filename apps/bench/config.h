@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -9,7 +10,10 @@
 
 #include "base/status.h"
 #include "bench/bench.h"
+#include "bench/goals.h"
 #include "bench/http_loop.h"
+#include "bench/rates.h"
+#include "bench/slo_classes.h"
 
 namespace kvasir {
 
@@ -18,15 +22,8 @@ enum class Metric { kTtft, kTpot, kItl, kE2el };
 // "ttft", as in flags and JSON keys.
 std::string_view metric_key(Metric metric);
 
-// A bound on a request, which meets it when its value is at most `millis`.
-struct Goal {
-  enum class Key { kTtft, kTpot, kP99Tbt, kMaxTbt, kE2el };
-  Key key = Key::kTtft;
-  double millis = 0;
-};
-
-// "p99_tbt", as in flags and JSON keys.
-std::string_view goal_key(Goal::Key key);
+// The shape of the gamma distribution of the gaps, by either of the two flags.
+double arrival_shape(const BenchOptions& options);
 
 struct BenchConfig {
   BenchOptions options;  // as given; num_prompts is resolved when the dataset is read
@@ -39,10 +36,20 @@ struct BenchConfig {
   std::vector<Goal> goals;                    // that goodput asks for together
   std::vector<Goal> bounds;  // whose attainments are reported one by one, in the order of Goal::Key
   std::vector<std::pair<std::string, double>> slo_ms;  // sent to the server: "tbt", milliseconds
-  std::vector<double> rates;  // one run each; infinite: all at once, or the trace's own arrivals
+  // Where requests have bounds of their own, goals and bounds hold their keys with kOwnBound.
+  std::vector<SloClass> classes;          // none: the run's goals are for all
+  std::optional<RelativeSlo> relative;    // of the reference, which may come later
+  std::optional<SloReference> reference;  // as --slo-reference says
+  std::vector<RateSpec> rate_specs;       // as asked for; at least one
+  std::vector<double> rates;  // one run each; infinite: all at once, or the trace's own arrivals. Empty while
+                              // a multiple of a capacity is not resolved
 };
 
-// kInvalidArgument or kUnsupported names the flag at fault and says what it takes.
+// Flags of the dataset, the load and the result, which need no server. kInvalidArgument or kUnsupported
+// names the flag at fault and says what it takes. Leaves target, chat and models_path as they are.
+Result<BenchConfig> check_load_options(const BenchOptions& options);
+
+// All of them, and the server's: no multiples of a capacity, and relative bounds only with a reference.
 Result<BenchConfig> check_options(const BenchOptions& options);
 
 }  // namespace kvasir

@@ -66,7 +66,9 @@ void add_attainments(const Summary& s, const BenchConfig& config, Figures* out) 
   for (size_t i = 0; i < config.bounds.size(); ++i) {
     const Goal& bound = config.bounds[i];
     out->push_back(real(fmt::format("attainment_{}", goal_key(bound.key)),
-                        fmt::format("{} <= {} ms (%):", attainment_name(bound.key), bound.millis),
+                        bound.millis == kOwnBound
+                            ? fmt::format("{} <= its own bound (%):", attainment_name(bound.key))
+                            : fmt::format("{} <= {} ms (%):", attainment_name(bound.key), bound.millis),
                         percent(s.attained[i])));
   }
   out->push_back(real("attainment_joint", "All of the goodput's bounds (%):", percent(s.good)));

@@ -1,7 +1,11 @@
 // The command line of `kvasir bench`.
+#include "bench/flags.h"
+
+#include <fmt/ranges.h>
+
 #include <CLI/CLI.hpp>
 
-#include "bench/bench.h"
+#include "bench/workloads.h"
 
 namespace kvasir {
 namespace {
@@ -14,16 +18,41 @@ void add_server_flags(CLI::App& app, BenchOptions& o) {
   app.add_option("--timeout", o.timeout_s, "Seconds that one request may take")->capture_default_str();
 }
 
+// What goes into each request, and how each is sent.
+void add_request_flags(CLI::App& app, BenchOptions& o) {
+  app.add_option(
+         "--num-warmups", o.num_warmups,
+         "Requests before the measured ones; random warm-ups have prompts of their own, a file's are its "
+         "first lines")
+      ->capture_default_str();
+  app.add_flag(
+      "--force-output-lengths,!--no-force-output-lengths", o.force_output_lengths,
+      "Send each output length as forced_output_tokens, which ends the output there without telling the "
+      "scheduler, and no max_tokens. Without it: max_tokens, which any server knows");
+  app.add_option("--max-tokens", o.max_tokens,
+                 "max_tokens of every request, with --force-output-lengths (default: "
+                 "none is sent)");
+  app.add_flag("--tell-output-lengths,!--no-tell-output-lengths", o.tell_output_lengths,
+               "Send each output length as output_tokens_hint, for a server with an oracle");
+  app.add_flag("--ignore-eos,!--no-ignore-eos", o.ignore_eos, "Ask the server to generate max_tokens always");
+  app.add_option("--temperature", o.temperature, "Sampling temperature")->capture_default_str();
+}
+
+}  // namespace
+
 void add_dataset_flags(CLI::App& app, BenchOptions& o) {
-  app.add_option("--dataset-name", o.dataset_name,
-                 "random; sharegpt: lengths like ShareGPT's first turns, or its file; trace: a CSV file of "
-                 "arrivals and lengths; custom: a file of JSON lines")
+  app.add_option(
+         "--dataset-name,--workload", o.dataset_name,
+         fmt::format("random; trace: a CSV file of lengths and arrivals; custom: a file of JSON lines; "
+                     "or lengths as the papers state theirs: {}. sharegpt may have its file",
+                     fmt::join(workload_names(), ", ")))
       ->capture_default_str();
   app.add_option(
       "--dataset-path", o.dataset_path,
       "For custom: one {\"prompt\": ..., \"max_tokens\": N} per line; \"output_tokens\" is another name "
-      "for \"max_tokens\". Sent in the order of the file. For trace: CSV with the columns arrival (seconds), "
-      "prompt and output (tokens). For sharegpt: the JSON list of conversations; an answer's length is then "
+      "for \"max_tokens\". Sent in the order of the file. For trace: CSV with the columns prompt and output "
+      "(tokens) and, if it has them, arrival (seconds) and class. For sharegpt: the JSON list of "
+      "conversations; an answer's length is then "
       "its "
       "words, which is approximate");
   app.add_option("--num-prompts", o.num_prompts,
@@ -45,7 +74,7 @@ void add_dataset_flags(CLI::App& app, BenchOptions& o) {
       ->capture_default_str();
   app.add_option(
          "--length-scale", o.length_scale,
-         "Multiplies the lengths of sharegpt (without a file) and trace, so that a small machine runs the "
+         "Multiplies the lengths of a workload (without a file) or trace, so that a small machine runs the "
          "same shape")
       ->capture_default_str();
   app.add_option("--seed", o.seed, "Of random prompts, lengths and arrival times")->capture_default_str();
@@ -57,41 +86,26 @@ void add_dataset_flags(CLI::App& app, BenchOptions& o) {
 }
 
 void add_load_flags(CLI::App& app, BenchOptions& o) {
-  app.add_option("--request-rate", o.request_rates,
-                 "Requests per second, or a list as 1,2,4: a run for each. inf: all arrive at once. "
-                 "Otherwise an open loop: "
-                 "arrival times are drawn ahead, and slow answers do not delay them. A trace is stretched to "
-                 "the rate "
-                 "(default: inf, or the trace's own arrivals)")
-      ->delimiter(',')
-      ->expected(1);
+  app.add_option(
+      "--request-rate", o.request_rate,
+      "Requests per second: a number, a list as 1,2,4, or ranges first:last:step as 1:8:0.5 with "
+      "both ends: a run for each. 0.5x, or 0.5x:1.3x:0.1x: multiples of the capacity, where it is "
+      "known. inf: all arrive at once. Otherwise an open loop: arrival times are drawn ahead, and "
+      "slow answers do not delay them. A trace's arrivals are stretched to the rate (default: inf, "
+      "or the trace's own arrivals)");
   app.add_option(
          "--burstiness", o.burstiness,
          "Shape of the gamma distribution of the gaps between arrivals. 1: a Poisson process; below: in "
          "bursts; above: more even")
       ->capture_default_str();
+  app.add_option("--arrival-cv", o.arrival_cv,
+                 "In place of --burstiness: the coefficient of variation of the gaps; the shape is 1 / CV^2");
   app.add_option("--max-concurrency", o.max_concurrency,
                  "Requests in flight at most; further ones wait, and as in vLLM that wait is in no latency "
                  "(default: no bound)");
   app.add_option(
-         "--num-warmups", o.num_warmups,
-         "Requests before the measured ones; random warm-ups have prompts of their own, a file's are its "
-         "first lines")
-      ->capture_default_str();
-  app.add_option(
       "--drain-timeout", o.drain_timeout_s,
       "Seconds after the last arrival when the run ends and what is left counts as unserved (default: none)");
-  app.add_flag(
-      "--force-output-lengths,!--no-force-output-lengths", o.force_output_lengths,
-      "Send each output length as forced_output_tokens, which ends the output there without telling the "
-      "scheduler, and no max_tokens. Without it: max_tokens, which any server knows");
-  app.add_option("--max-tokens", o.max_tokens,
-                 "max_tokens of every request, with --force-output-lengths (default: "
-                 "none is sent)");
-  app.add_flag("--tell-output-lengths,!--no-tell-output-lengths", o.tell_output_lengths,
-               "Send each output length as output_tokens_hint, for a server with an oracle");
-  app.add_flag("--ignore-eos,!--no-ignore-eos", o.ignore_eos, "Ask the server to generate max_tokens always");
-  app.add_option("--temperature", o.temperature, "Sampling temperature")->capture_default_str();
   app.add_flag("--progress,!--no-progress", o.progress,
                "Show how far the run is, on standard error (default: on)");
 }
@@ -109,6 +123,18 @@ void add_result_flags(CLI::App& app, BenchOptions& o) {
       "--slo", o.slo,
       "KEY:MILLISECONDS ..., keys ttft, tpot, tbt, e2el: sent to the server with each request as slo, and "
       "counted as attained or not; without --goodput they are its bounds too, tbt as max_tbt");
+  app.add_option(
+      "--slo-class", o.slo_classes,
+      "NAME:SHARE,KEY:MILLISECONDS,... with --goodput's keys, once for each class: a request has the bounds "
+      "of "
+      "its class, by its share or by the trace's column class (then no share is needed). Sent to the server "
+      "as slo");
+  app.add_option("--relative-slo", o.relative_slo,
+                 "LOW:HIGH: a request's bounds are a draw between them times the reference's mean TTFT (and "
+                 "the number of its prompt's chunks), and times its mean TBT, which every gap must meet");
+  app.add_option("--slo-reference", o.slo_reference,
+                 "ttft:MILLISECONDS,tbt:MILLISECONDS[,chunk:TOKENS]: the means for --relative-slo, and how "
+                 "long a chunk is (default: 2048)");
   app.add_flag("--save-result,!--no-save-result", o.save_result, "Write the result as JSON");
   app.add_flag("--save-detailed,!--no-save-detailed", o.save_detailed,
                "With --save-result: also each request's times, lengths, text and error");
@@ -121,8 +147,6 @@ void add_result_flags(CLI::App& app, BenchOptions& o) {
                  "Result files of earlier runs: no load is sent, and --html gets them all in one picture");
 }
 
-}  // namespace
-
 void add_bench_flags(CLI::App& app, BenchOptions& options) {
   app.footer(
       "Times are measured as vLLM's benchmark does it, from when a request is sent, which includes opening "
@@ -133,6 +157,7 @@ void add_bench_flags(CLI::App& app, BenchOptions& options) {
   add_server_flags(app, options);
   add_dataset_flags(app, options);
   add_load_flags(app, options);
+  add_request_flags(app, options);
   add_result_flags(app, options);
 }
 

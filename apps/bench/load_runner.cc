@@ -16,6 +16,7 @@ class Runner {
     for (size_t i = 0; i < plan.prompts.size(); ++i) {
       out_.records[i].prompt_words = plan.prompts[i].words;
       out_.records[i].wanted_tokens = plan.prompts[i].max_tokens;
+      out_.records[i].own = plan.prompts[i].own;
     }
   }
 

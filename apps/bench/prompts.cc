@@ -91,6 +91,12 @@ std::string random_words(uint64_t key, uint64_t stream, int64_t count) {
   return text;
 }
 
+Lengths random_lengths(const RandomPromptSpec& spec, int64_t number) {
+  const auto stream = static_cast<uint64_t>(number);
+  return {draw_length(spec.input_len, spec.range_ratio, random_bits(spec.seed, stream, 0)),
+          draw_length(spec.output_len, spec.range_ratio, random_bits(spec.seed, stream, 1))};
+}
+
 std::vector<Prompt> random_prompts(const RandomPromptSpec& spec, int64_t first, int64_t count) {
   KV_CHECK(count >= 0 && spec.input_len >= 1 && spec.output_len >= 1, "count={} input={} output={}", count,
            spec.input_len, spec.output_len);
@@ -99,8 +105,9 @@ std::vector<Prompt> random_prompts(const RandomPromptSpec& spec, int64_t first, 
   for (int64_t i = 0; i < count; ++i) {
     const uint64_t stream = static_cast<uint64_t>(first + i);
     Prompt& prompt = prompts[static_cast<size_t>(i)];
-    prompt.words = draw_length(spec.input_len, spec.range_ratio, random_bits(spec.seed, stream, 0));
-    prompt.max_tokens = draw_length(spec.output_len, spec.range_ratio, random_bits(spec.seed, stream, 1));
+    const Lengths lengths = random_lengths(spec, first + i);
+    prompt.words = lengths.prompt;
+    prompt.max_tokens = lengths.output;
     prompt.text = random_words(spec.word_key.value_or(spec.seed), stream, prompt.words);
   }
   return prompts;

@@ -9,13 +9,16 @@
 #include <vector>
 
 #include "base/status.h"
+#include "bench/goals.h"
+#include "bench/lengths.h"
 
 namespace kvasir {
 
 struct Prompt {
   std::string text;
-  int64_t words = 0;       // stands in for the prompt's tokens where the server reports none
-  int64_t max_tokens = 1;  // tokens of output: the most that the server may generate, or exactly as many
+  int64_t words = 0;           // stands in for the prompt's tokens where the server reports none
+  int64_t max_tokens = 1;      // tokens of output: the most that the server may generate, or exactly as many
+  std::vector<Goal> own = {};  // its own bounds, which are sent too; none: the run's
 };
 
 struct RandomPromptSpec {
@@ -32,6 +35,9 @@ std::string random_words(uint64_t key, uint64_t stream, int64_t count);
 
 // Runs of characters between white space.
 int64_t count_words(std::string_view text);
+
+// The lengths of prompt number `number`, without its words.
+Lengths random_lengths(const RandomPromptSpec& spec, int64_t number);
 
 // Prompts number `first` to `first + count - 1`. A prompt depends on seed, word_key and its number alone.
 // REQUIRES: count >= 0, input_len >= 1, output_len >= 1, 0 <= range_ratio < 1

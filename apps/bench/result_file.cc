@@ -34,6 +34,29 @@ Json rate_json(double rate) {
   return std::isinf(rate) ? Json("inf") : Json(rate);
 }
 
+void add_bound(Json* json, const Goal& goal) {
+  (*json)[std::string(goal_key(goal.key))] = goal.millis == kOwnBound ? Json("own") : Json(goal.millis);
+}
+
+// Only where requests have bounds of their own.
+void add_own_bounds(Json* json, const BenchConfig& config) {
+  Json& j = *json;
+  if (!config.classes.empty()) j["slo_classes"] = Json::array();
+  for (const SloClass& one : config.classes) {
+    Json bounds = Json::object();
+    for (const Goal& goal : one.goals) add_bound(&bounds, goal);
+    j["slo_classes"].push_back({{"name", one.name},
+                                {"share", one.share.has_value() ? Json(*one.share) : Json(nullptr)},
+                                {"bounds_ms", std::move(bounds)}});
+  }
+  if (config.relative.has_value()) j["relative_slo"] = {config.relative->low, config.relative->high};
+  if (config.reference.has_value()) {
+    j["slo_reference"] = {{"ttft_ms", config.reference->ttft_ms},
+                          {"tbt_ms", config.reference->tbt_ms},
+                          {"chunk_tokens", config.reference->chunk_tokens}};
+  }
+}
+
 void add_configuration(Json* json, const BenchConfig& config, const std::string& model, std::time_t date) {
   const BenchOptions& o = config.options;
   Json& j = *json;
@@ -54,7 +77,7 @@ void add_configuration(Json* json, const BenchConfig& config, const std::string&
   j["seed"] = o.seed;
   j["seeds"] = o.seeds;
   j["request_rate"] = rate_json(config.rates.front());
-  j["burstiness"] = o.burstiness;
+  j["burstiness"] = arrival_shape(o);
   j["max_concurrency"] = o.max_concurrency > 0 ? Json(o.max_concurrency) : Json(nullptr);
   j["drain_timeout"] = std::isinf(o.drain_timeout_s) ? Json(nullptr) : Json(o.drain_timeout_s);
   j["ignore_eos"] = o.ignore_eos;
@@ -62,11 +85,10 @@ void add_configuration(Json* json, const BenchConfig& config, const std::string&
   j["tell_output_lengths"] = o.tell_output_lengths;
   j["temperature"] = o.temperature;
   j["goodput_bounds_ms"] = Json::object();
-  for (const Goal& goal : config.goals) j["goodput_bounds_ms"][std::string(goal_key(goal.key))] = goal.millis;
+  for (const Goal& goal : config.goals) add_bound(&j["goodput_bounds_ms"], goal);
   j["attainment_bounds_ms"] = Json::object();
-  for (const Goal& bound : config.bounds) {
-    j["attainment_bounds_ms"][std::string(goal_key(bound.key))] = bound.millis;
-  }
+  for (const Goal& bound : config.bounds) add_bound(&j["attainment_bounds_ms"], bound);
+  add_own_bounds(json, config);
   j["slo_ms"] = Json::object();
   for (const auto& [key, millis] : config.slo_ms) j["slo_ms"][key] = millis;
 }

@@ -32,6 +32,9 @@ constexpr const char* kSettings[] = {"date",
                                      "temperature",
                                      "goodput_bounds_ms",
                                      "attainment_bounds_ms",
+                                     "slo_classes",
+                                     "relative_slo",
+                                     "slo_reference",
                                      "slo_ms"};
 
 std::vector<double> numbers(const Json& object, const char* key) {

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <limits>
 
-#include "bench/arrivals.h"
 #include "base/draws.h"
+#include "bench/arrivals.h"
 
 namespace kvasir {
 namespace {

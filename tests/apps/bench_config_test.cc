@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "bench/config.h"
+#include "bench/flags.h"
 
 namespace kvasir {
 namespace {
@@ -30,7 +31,7 @@ TEST(BenchFlags, DefaultsAreThoseOfTheConventions) {
   const BenchOptions o = parse({});
   EXPECT_EQ(o.base_url, "http://127.0.0.1:8000");
   EXPECT_EQ(o.endpoint, "/v1/completions");
-  EXPECT_TRUE(o.request_rates.empty());
+  EXPECT_TRUE(o.request_rate.empty());
   const auto config = check_options(o);
   ASSERT_TRUE(config.ok()) << config.status().message();
   EXPECT_THAT(config->metrics, ElementsAre(Metric::kTtft, Metric::kTpot, Metric::kItl, Metric::kE2el));
@@ -105,7 +106,7 @@ TEST(BenchFlags, EveryFlagIsTaken) {
   EXPECT_EQ(o.random_range_ratio, 0.5);
   EXPECT_EQ(o.custom_output_len, 8);
   EXPECT_EQ(o.seed, 18446744073709551615u);
-  EXPECT_THAT(o.request_rates, ElementsAre(std::numeric_limits<double>::infinity()));
+  EXPECT_THAT(config->rates, ElementsAre(std::numeric_limits<double>::infinity()));
   EXPECT_EQ(o.burstiness, 0.5);
   EXPECT_EQ(o.max_concurrency, 9);
   EXPECT_EQ(o.num_warmups, 10);
@@ -122,6 +123,38 @@ TEST(BenchFlags, EveryFlagIsTaken) {
   EXPECT_TRUE(o.save_detailed);
   EXPECT_EQ(o.result_dir, "d");
   EXPECT_EQ(o.result_filename, "f");
+}
+
+TEST(BenchFlags, AWorkloadIsADatasetByAnotherName) {
+  EXPECT_EQ(parse({"--workload", "alpaca"}).dataset_name, "alpaca");
+  EXPECT_EQ(parse({"--dataset-name", "alpaca"}).dataset_name, "alpaca");
+}
+
+TEST(BenchFlags, TheLoadsPartsStandAlone) {
+  CLI::App app;
+  BenchOptions o;
+  add_dataset_flags(app, o);
+  add_load_flags(app, o);
+  add_result_flags(app, o);
+  std::vector<std::string> arguments = {"--workload",     "humaneval",
+                                        "--request-rate", "0.5x:1.5x:0.5x",
+                                        "--arrival-cv",   "2",
+                                        "--slo-class",    "chat:0.7,ttft:500,max_tbt:100",
+                                        "--slo-class",    "batch:0.3,e2el:9000",
+                                        "--seeds",        "2"};
+  std::reverse(arguments.begin(), arguments.end());
+  app.parse(arguments);
+  o.base_url = "none";  // nobody asks for a server
+  const auto config = check_load_options(o);
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  EXPECT_THAT(config->rate_specs, ElementsAre(RateSpec{.5, true}, RateSpec{1, true}, RateSpec{1.5, true}));
+  EXPECT_TRUE(config->rates.empty());
+  ASSERT_EQ(config->classes.size(), 2u);
+  EXPECT_EQ(config->classes[1].name, "batch");
+  EXPECT_EQ(arrival_shape(o), 0.25);
+  for (const char* flag : {"--base-url", "--temperature", "--num-warmups"}) {
+    EXPECT_EQ(app.get_option_no_throw(flag), nullptr) << flag;
+  }
 }
 
 TEST(BenchFlags, ABooleanCanBeTakenBack) {
@@ -144,7 +177,16 @@ TEST(BenchConfig, AMistakeIsRefusedByItsName) {
       {"--endpoint", [](BenchOptions& o) { o.endpoint = "/v1 /completions"; }},
       {"--api-key", [](BenchOptions& o) { o.api_key = "key\n"; }},
       {"--dataset-name trace: --dataset-path", [](BenchOptions& o) { o.dataset_name = "trace"; }},
-      {"--dataset-name", [](BenchOptions& o) { o.dataset_name = "sonnet"; }},
+      {"--dataset-name sonnet: there are random, trace, custom, and the workloads sharegpt, alpaca",
+       [](BenchOptions& o) { o.dataset_name = "sonnet"; }},
+      {"--dataset-path x: needs --dataset-name sharegpt",
+       [](BenchOptions& o) { o.dataset_name = "humaneval", o.dataset_path = "x"; }},
+      {"--request-rate 0.5x: the capacity of a server is not known here",
+       [](BenchOptions& o) { o.request_rate = "2,0.5x"; }},
+      {"--request-rate 8:1:1: a range ascends", [](BenchOptions& o) { o.request_rate = "8:1:1"; }},
+      {"--arrival-cv and --burstiness", [](BenchOptions& o) { o.arrival_cv = 2, o.burstiness = 0.5; }},
+      {"--arrival-cv -1: expected", [](BenchOptions& o) { o.arrival_cv = -1; }},
+      {"--arrival-cv nan: expected", [](BenchOptions& o) { o.arrival_cv = std::nan(""); }},
       {"--dataset-path", [](BenchOptions& o) { o.dataset_name = "custom"; }},
       {"--dataset-path", [](BenchOptions& o) { o.dataset_path = "x"; }},
       {"--num-prompts", [](BenchOptions& o) { o.num_prompts = -1; }},
@@ -159,7 +201,7 @@ TEST(BenchConfig, AMistakeIsRefusedByItsName) {
       {"--slo: 'p99_tbt:5' is not KEY:MILLISECONDS", [](BenchOptions& o) { o.slo = {"p99_tbt:5"}; }},
       {"--slo: 'tbt:0.5': servers take whole milliseconds", [](BenchOptions& o) { o.slo = {"tbt:0.5"}; }},
       {"--slo: 'tbt:5.5': servers take whole milliseconds", [](BenchOptions& o) { o.slo = {"tbt:5.5"}; }},
-      {"--request-rate 1e-300: expected", [](BenchOptions& o) { o.request_rates = {1e-300}; }},
+      {"--request-rate 1e-300: expected", [](BenchOptions& o) { o.request_rate = "1e-300"; }},
       {"--slo: 'tbt' is given twice",
        [](BenchOptions& o) {
          o.slo = {"tbt:5", "tbt:6"};
@@ -167,10 +209,7 @@ TEST(BenchConfig, AMistakeIsRefusedByItsName) {
       {"--compare: --html", [](BenchOptions& o) { o.compare = {"a.json"}; }},
       {"--random-range-ratio", [](BenchOptions& o) { o.random_range_ratio = 1; }},
       {"--random-range-ratio", [](BenchOptions& o) { o.random_range_ratio = std::nan(""); }},
-      {"--request-rate",
-       [](BenchOptions& o) {
-         o.request_rates = {1, 0};
-       }},
+      {"--request-rate", [](BenchOptions& o) { o.request_rate = "1,0"; }},
       {"--burstiness", [](BenchOptions& o) { o.burstiness = 0; }},
       {"--max-concurrency", [](BenchOptions& o) { o.max_concurrency = -2; }},
       {"--timeout", [](BenchOptions& o) { o.timeout_s = 0; }},

@@ -13,6 +13,8 @@
 #include "bench/dataset.h"
 #include "bench/lengths.h"
 #include "bench/sharegpt_file.h"
+#include "bench/trace_file.h"
+#include "bench/workloads.h"
 
 namespace kvasir {
 namespace {
@@ -22,7 +24,7 @@ using ::testing::HasSubstr;
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
-Result<std::vector<TraceRow>> trace(const std::string& text) {
+Result<Trace> trace(const std::string& text) {
   std::istringstream in(text);
   return parse_trace(in, "t.csv");
 }
@@ -32,31 +34,17 @@ Result<std::vector<Prompt>> sharegpt(const std::string& text) {
   return parse_sharegpt(in, "s.json");
 }
 
-TEST(Lengths, MeansAreThoseOfTheTable) {
-  // The standard errors of 40,000 draws are about 1 (prompt, deviation 210) and 1.2 (output, 240).
-  double prompts = 0;
-  double outputs = 0;
-  constexpr int64_t kDraws = 40'000;
-  for (int64_t i = 0; i < kDraws; ++i) {
-    const Lengths l = sharegpt_lengths(7, i);
-    ASSERT_GE(l.prompt, 16);
-    ASSERT_GE(l.output, 19);
-    ASSERT_LE(l.output, 991);
-    ASSERT_LE(l.prompt + l.output, 2048);
-    prompts += static_cast<double>(l.prompt);
-    outputs += static_cast<double>(l.output);
-  }
-  EXPECT_NEAR(prompts / kDraws, 161.31, 4);
-  EXPECT_NEAR(outputs / kDraws, 337.99, 4.5);
+Lengths sharegpt_draw(uint64_t seed, int64_t number) {
+  return find_workload("sharegpt")->draw(seed, number);
 }
 
 TEST(Lengths, DependOnSeedAndNumberAlone) {
-  const Lengths a = sharegpt_lengths(1, 5);
-  sharegpt_lengths(1, 4);
-  const Lengths b = sharegpt_lengths(1, 5);
+  const Lengths a = sharegpt_draw(1, 5);
+  sharegpt_draw(1, 4);
+  const Lengths b = sharegpt_draw(1, 5);
   EXPECT_EQ(a.prompt, b.prompt);
   EXPECT_EQ(a.output, b.output);
-  EXPECT_NE(a.prompt, sharegpt_lengths(2, 5).prompt);
+  EXPECT_NE(a.prompt, sharegpt_draw(2, 5).prompt);
 }
 
 TEST(Lengths, ScalesRoundAndAreAtLeastOne) {
@@ -68,15 +56,17 @@ TEST(Lengths, ScalesRoundAndAreAtLeastOne) {
 TEST(Trace, BothFormsOfTheHeaderAreTaken) {
   const auto a = trace("arrival,prompt,output\n0.5,10,20\n\n0.75,30,40\r\n");
   ASSERT_TRUE(a.ok()) << a.status().message();
-  ASSERT_EQ(a->size(), 2u);
-  EXPECT_EQ((*a)[1].arrival_s, 0.75);
-  EXPECT_EQ((*a)[1].lengths.prompt, 30);
-  EXPECT_EQ((*a)[1].lengths.output, 40);
+  ASSERT_EQ(a->rows.size(), 2u);
+  EXPECT_TRUE(a->has_arrivals);
+  EXPECT_TRUE(a->classes.empty());
+  EXPECT_EQ(a->rows[1].arrival_s, 0.75);
+  EXPECT_EQ(a->rows[1].lengths.prompt, 30);
+  EXPECT_EQ(a->rows[1].lengths.output, 40);
   const auto b = trace("\xef\xbb\xbfoutput_tokens,x,\"prompt_tokens\",arrival_s\n1,9,2,3e1\n");
   ASSERT_TRUE(b.ok()) << b.status().message();
-  EXPECT_EQ((*b)[0].arrival_s, 30);
-  EXPECT_EQ((*b)[0].lengths.prompt, 2);
-  EXPECT_EQ((*b)[0].lengths.output, 1);
+  EXPECT_EQ(b->rows[0].arrival_s, 30);
+  EXPECT_EQ(b->rows[0].lengths.prompt, 2);
+  EXPECT_EQ(b->rows[0].lengths.output, 1);
 }
 
 TEST(Trace, AMistakeIsNamedByItsLine) {
@@ -87,7 +77,14 @@ TEST(Trace, AMistakeIsNamedByItsLine) {
            {"arrival,prompt\n", "t.csv:1: no column 'output'"},
            {head + "1,2,3\nx,2,3\n", "t.csv:3: the arrival"},
            {head + "nan,2,3\n", "t.csv:2: the arrival"},
-           {head + "1,2\n", "t.csv:2: the output"},
+           {head + "1,2\n", "t.csv:2: the output is missing"},
+           {head + "0,2,3\n1,,3\n", "t.csv:3: the prompt is missing"},
+           {head + ",2,3\n", "t.csv:2: the arrival is missing"},
+           {head + "-1,2,3\n", "t.csv:2: the arrival must be a number of seconds from 0 to 1e+09, not '-1'"},
+           {head + "1,-2,3\n",
+            "t.csv:2: the prompt must be a whole number of 1 to 10000000 tokens, not '-2'"},
+           {"arrival,prompt,output,class\n1,2,3,\n", "t.csv:2: the class is missing"},
+           {"class,prompt,output\na,2,3\nb,x,3\n", "t.csv:3: the prompt"},
            {head + "1,0,2\n", "t.csv:2: the prompt"},
            {head + "1,1.5,2\n", "t.csv:2: the prompt"},
            {head + "\n5,1,1\n4,1,1\n", "t.csv:4: the arrival is before"}}) {
@@ -96,6 +93,18 @@ TEST(Trace, AMistakeIsNamedByItsLine) {
     EXPECT_THAT(result.status().message(), HasSubstr(words));
     EXPECT_EQ(result.status().message().find('\n'), std::string::npos);
   }
+}
+
+TEST(Trace, ArrivalsAndClassesNeedNotBeThere) {
+  const auto t = trace("prompt,class,output\n10,chat,20\n30,batch,40\n5,chat,6\n");
+  ASSERT_TRUE(t.ok()) << t.status().message();
+  EXPECT_FALSE(t->has_arrivals);
+  ASSERT_EQ(t->classes.size(), 2u);
+  EXPECT_EQ(t->classes[1].name, "batch");
+  EXPECT_EQ(t->classes[1].line, 3);
+  EXPECT_EQ(t->rows[1].slo_class, 1u);
+  EXPECT_EQ(t->rows[2].slo_class, 0u);
+  EXPECT_EQ(t->rows[2].lengths, (Lengths{5, 6}));
 }
 
 TEST(Trace, ArrivalsAreRelativeAndStretchToARate) {
@@ -165,6 +174,37 @@ TEST_F(DatasetFile, ATraceGivesLengthsAndArrivals) {
   EXPECT_THAT(too_many.status().message(), HasSubstr("--num-prompts 4: the trace has 3 requests"));
 }
 
+TEST_F(DatasetFile, LengthsWithoutArrivalsNeedARate) {
+  write("prompt,output\n10,1\n20,2\n30,3\n40,4\n");
+  BenchOptions o;
+  o.dataset_name = "trace";
+  o.dataset_path = path_;
+  const auto refused = Dataset::open(o);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_THAT(refused.status().message(), HasSubstr(":1: no column 'arrival' (or 'arrival_s'); without it"));
+  o.request_rate = "2";
+  o.num_prompts = 6;  // more than the file has: it begins again
+  const auto dataset = Dataset::open(o);
+  ASSERT_TRUE(dataset.ok()) << dataset.status().message();
+  const auto lengths = [&](uint64_t seed) {
+    std::vector<int64_t> out;
+    for (const RequestSpec& r : dataset->requests({2, seed, 0})) {
+      EXPECT_EQ(r.lengths.prompt, 10 * r.lengths.output);
+      out.push_back(r.lengths.prompt);
+    }
+    return out;
+  };
+  const std::vector<int64_t> first = lengths(1);
+  EXPECT_EQ(first, lengths(1));
+  EXPECT_THAT(std::vector<int64_t>(first.begin(), first.begin() + 4),
+              ::testing::UnorderedElementsAre(10, 20, 30, 40));
+  EXPECT_EQ(first[4], first[0]);
+  bool shuffled = false;
+  for (uint64_t seed = 2; seed < 6; ++seed) shuffled |= lengths(seed) != first;
+  EXPECT_TRUE(shuffled);
+  EXPECT_EQ(dataset->arrivals({2, 1, 0}).back(), 3 * kNanosPerSecond);
+}
+
 TEST_F(DatasetFile, AShareGptFileIsShuffledByTheSeed) {
   std::string text = "[";
   for (int i = 0; i < 20; ++i) {
@@ -190,7 +230,7 @@ TEST_F(DatasetFile, AShareGptFileIsShuffledByTheSeed) {
 }
 
 TEST(Dataset, RatesShareLengthsButNotWords) {
-  for (const char* name : {"random", "sharegpt"}) {
+  for (const char* name : {"random", "sharegpt", "humaneval"}) {
     BenchOptions o;
     o.dataset_name = name;
     o.num_prompts = 5;
@@ -200,8 +240,11 @@ TEST(Dataset, RatesShareLengthsButNotWords) {
     const auto a = dataset->prompts({1, 3, 0});
     const auto b = dataset->prompts({2, 3, 1});
     const auto again = dataset->prompts({1, 3, 0});
+    const auto specs = dataset->requests({2, 3, 1});
+    EXPECT_EQ(specs.back().arrival, from_seconds(2.5));
     for (size_t i = 0; i < 5; ++i) {
       EXPECT_EQ(a[i].words, b[i].words);
+      EXPECT_EQ(specs[i].lengths, (Lengths{a[i].words, a[i].max_tokens}));
       EXPECT_EQ(a[i].max_tokens, b[i].max_tokens);
       EXPECT_NE(a[i].text, b[i].text);
       EXPECT_EQ(a[i].text, again[i].text);
@@ -216,6 +259,10 @@ TEST(Dataset, TooManyWordsAreRefused) {
   const auto dataset = Dataset::open(o);
   ASSERT_FALSE(dataset.ok());
   EXPECT_THAT(dataset.status().message(), HasSubstr("--num-prompts 10000: the prompts together are above"));
+  // Nothing is drawn of those that have no texts.
+  const auto lengths = Dataset::open(o, Dataset::Use::kLengths);
+  ASSERT_TRUE(lengths.ok()) << lengths.status().message();
+  EXPECT_EQ(lengths->requests({kInf, 0, 0}).back().lengths.prompt, 1'000'000);
 }
 
 }  // namespace

@@ -113,7 +113,7 @@ TEST(Report, BlockHasTheKnownLayout) {
   options.goodput = {"ttft:60"};
   options.percentile_metrics = "ttft,tpot";
   options.metric_percentiles = "99,99.9";
-  options.request_rates = {1.5};
+  options.request_rate = "1.5";
   options.max_concurrency = 8;
   const BenchConfig config = config_of(options);
   EXPECT_EQ(block_of(small_load(), config),
@@ -228,7 +228,7 @@ TEST(ResultJson, DetailsAreOneEntryPerRequestInSeconds) {
 TEST(ResultFile, IsNamedByTheLoadOrByTheUser) {
   BenchOptions options;
   options.save_result = true;
-  options.request_rates = {2.5};
+  options.request_rate = "2.5";
   options.max_concurrency = 4;
   options.result_dir = "some/dir";
   EXPECT_THAT(result_path(config_of(options), "org/tiny model", 0),

@@ -277,7 +277,7 @@ TEST(Bench, RatesAndSeedsRunInTurnAndAreReported) {
   BenchOptions options = options_for(server);
   options.num_prompts = 3;
   options.random_input_len = 20;
-  options.request_rates = {200, 400};
+  options.request_rate = "200,400";
   options.seeds = 2;
   options.save_result = true;
   options.result_dir = root;

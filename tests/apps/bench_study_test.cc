@@ -206,7 +206,7 @@ std::vector<RunResult> four_runs(const BenchConfig& config) {
 
 BenchOptions two_rates() {
   BenchOptions options;
-  options.request_rates = {1, 2};
+  options.request_rate = "1,2";
   options.seeds = 2;
   options.goodput = {"ttft:200"};
   options.label = "<b>&\"x\"";
@@ -245,7 +245,7 @@ TEST(SeveralRuns, TheFileHasRunsPointsAndIntervals) {
   EXPECT_TRUE(j["points"][1]["preemptions"].is_null());
 
   BenchOptions one_rate = two_rates();
-  one_rate.request_rates = {1};
+  one_rate.request_rate = "1";
   const BenchConfig one = config_of(one_rate);
   std::vector<RunResult> first = four_runs(config);
   first.resize(2);

@@ -1,0 +1,16 @@
+// The command line's parts, for the commands that put load on something.
+#pragma once
+
+#include "bench/bench.h"
+
+namespace kvasir {
+
+// Each registers its flags on `app`, to be written into `options`, which must live as long as `app` parses.
+// What is asked: dataset or workload, lengths, seeds.
+void add_dataset_flags(CLI::App& app, BenchOptions& options);
+// When: rates, arrivals, bounds on time and concurrency; and whether progress is shown.
+void add_load_flags(CLI::App& app, BenchOptions& options);
+// What is said of it: metrics, bounds, files.
+void add_result_flags(CLI::App& app, BenchOptions& options);
+
+}  // namespace kvasir
