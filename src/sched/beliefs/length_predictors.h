@@ -2,10 +2,9 @@
 //
 //   oracle         what the client says (PromptFeatures::output_tokens_hint); without that, as constant:128
 //   constant:N     N tokens, whatever is asked
-//   laplace:N      as the oracle, with an error of Laplace(0, N): N is its mean absolute value, and its mean
-//   is
-//                  0 but for what the bound of one token cuts off. It is drawn from the prompt's tokens (up
-//                  to 256 at each end, and their number) and the hint
+//   laplace:N      as the oracle, with an error of Laplace(0, N): N is the mean of its absolute value. It is
+//                  unbiased but for what the bound of one token cuts off, and depends on the prompt's tokens
+//                  (their number, and up to 256 at each end) and the hint alone
 //   bucket:N       as the oracle, rounded up to a multiple of N
 //   online         learns from each request that ends (sched/beliefs/online_predictor.h)
 //
