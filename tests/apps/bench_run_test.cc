@@ -16,6 +16,7 @@
 
 #include "apps/fake_server.h"
 #include "bench/bench.h"
+#include "bench/prompts.h"
 
 namespace kvasir {
 namespace {
@@ -260,6 +261,52 @@ TEST(Bench, ForcedAndToldLengthsAndSlosAreSent) {
   EXPECT_EQ(seen[2]["forced_output_tokens"], 8);
   EXPECT_EQ(seen[2]["max_tokens"], 99);
   EXPECT_FALSE(seen[2].contains("output_tokens_hint"));
+}
+
+TEST(Bench, AWorkloadsClassesAreSentAndCountedApart) {
+  std::mutex mutex;
+  int easy = 0;
+  std::vector<int64_t> words;
+  FakeServer server([&](const FakeRequest& request, FakeConnection& c) {
+    {
+      const std::lock_guard<std::mutex> lock(mutex);
+      const Json body = Json::parse(request.body);
+      easy += body["slo"] == Json::parse(R"({"e2el_ms": 3600000})");
+      words.push_back(count_words(body["prompt"].get<std::string>()));
+    }
+    stream_plainly(c, 2);
+  });
+  const std::filesystem::path root =
+      std::filesystem::temp_directory_path() / ("kvasir_bench_classes_" + std::to_string(::getpid()));
+  BenchOptions options = options_for(server);
+  options.dataset_name = "alpaca";
+  options.num_prompts = 30;
+  options.request_rate = "1000:2000:1000";
+  options.arrival_cv = 2;
+  options.slo_classes = {"easy:0.5,e2el:3600000", "never:0.5,ttft:0"};
+  options.save_result = true;
+  options.result_dir = root;
+  options.result_filename = "a.json";
+  options.html = root / "a.html";
+  const Printed printed = bench(options);
+  ASSERT_EQ(printed.code, 0) << printed.err;
+  ASSERT_EQ(words.size(), 60u);
+  EXPECT_GE(*std::min_element(words.begin(), words.end()), 9);
+  EXPECT_TRUE(easy > 0 && easy < 60) << easy;
+  EXPECT_THAT(printed.out, HasSubstr("E2EL <= its own bound (%):               100.00"));
+  const Json j = Json::parse(std::ifstream(root / "a.json"));
+  ASSERT_EQ(j["runs"].size(), 2u);
+  // Both rates have the same requests; a bound of 0 ms nobody meets.
+  for (const Json& run : j["runs"]) {
+    EXPECT_NEAR(run["attainment_joint"].get<double>(), 100.0 * easy / 60, 1e-9);
+    EXPECT_NEAR(run["attainment_ttft"].get<double>(), 100.0 * easy / 60, 1e-9);
+  }
+  EXPECT_EQ(j["burstiness"], 0.25);
+  EXPECT_EQ(j["goodput_bounds_ms"]["ttft"], "own");
+  std::ostringstream page;
+  page << std::ifstream(root / "a.html").rdbuf();
+  EXPECT_THAT(page.str(), HasSubstr("slo_classes"));
+  std::filesystem::remove_all(root);
 }
 
 TEST(Bench, RatesAndSeedsRunInTurnAndAreReported) {
