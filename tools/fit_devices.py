@@ -115,14 +115,17 @@ def layer_factor(mlp, device, fit):
 
 
 def fit_prefix(folder):
-    """How the rate of attention changes with the history before a chunk, from the one profile that has any."""
+    """How the rate of attention changes with the history before a chunk, from the one profile that has any.
+
+    Its kernel computes the whole rectangle of rows and positions, so that is the work here.
+    """
     t = read(folder, "vidur_attention_a100_llama2-70b_tp2_ms.csv.gz")
     t = where(t, t["is_prefill"] == 1)
     rows, history = t["prefill_chunk_tokens"], t["kv_cache_tokens"]
     held_out = every_fifth(rows, history)
     fit = solve(
         t["attn_ms"] * 1e-3, held_out,
-        [Branch(4 * HEAD * 32 * (rows * history + rows * (rows + 1) / 2), 5e13,
+        [Branch(4 * HEAD * 32 * rows * (history + rows), 5e13,
                 [Curve("rows", np.log2(rows), np.arange(6, 13), 0.8),
                  Curve("prefix", np.log2(1 + history / rows), [0, 0.5, 1, 2, 3, 4, 5, 6], 0.8, -0.15)])],
         1e-5)
@@ -142,6 +145,12 @@ def fit_prefill(table, device, flops):
                  Curve("elements", np.log2(heads * rows), np.arange(4, 22), 0.3, -1)])],
         1e-5, units=heads)
     return fit, summary(fit, held_out)
+
+
+def attention_ceiling(fit):
+    """The best rate that was measured without a history, as log2: none brings a chunk beyond it."""
+    large = fit.seconds > 1e-4
+    return round(float(np.log2(np.percentile((fit.branches[0].work / fit.seconds)[large], 99))), 4)
 
 
 def fit_decode(table, device, bandwidth, grouped):
@@ -238,6 +247,8 @@ def scaled(data, factors):
         for rate, factor in rates.items():
             level = next(iter(out[kernel][rate].values()))  # the first curve carries the level
             level["log2"] = [round(v + float(np.log2(factor)), 5) for v in level["log2"]]
+            if rate == "flop_rate" and "ceiling_log2" in out[kernel]:
+                out[kernel]["ceiling_log2"] = round(out[kernel]["ceiling_log2"] + float(np.log2(factor)), 4)
     return out
 
 
@@ -278,6 +289,7 @@ class Devices:
         factor = self.kept[card]
         prefill_data = kernel_data(prefill, ["flop_rate"])
         prefill_data["flop_rate"]["prefix"] = self.prefix
+        prefill_data["ceiling_log2"] = attention_ceiling(prefill)
         out = {
             "memory_bytes": int(self.spec(profile, "mem_capacity_B")),
             "memory_bytes_per_s": bandwidth,

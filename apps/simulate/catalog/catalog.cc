@@ -1,0 +1,143 @@
+#include "apps/simulate/catalog/catalog.h"
+
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "apps/simulate/catalog/catalog_files.h"
+#include "model/model_file.h"
+
+namespace kvasir {
+namespace {
+
+using Json = nlohmann::json;
+
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
+  return text;
+}
+
+// The names of a folder of the catalogue.
+std::vector<std::string> names_in(std::string_view folder) {
+  std::vector<std::string> out;
+  for (const CatalogFile& file : catalog_files()) {
+    if (file.path.starts_with(folder)) {
+      out.push_back(std::filesystem::path(file.path.substr(folder.size())).stem().string());
+    }
+  }
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+const CatalogFile* file_of(const std::string& path) {
+  for (const CatalogFile& file : catalog_files()) {
+    if (file.path == path) return &file;
+  }
+  return nullptr;
+}
+
+std::string joined(const std::vector<std::string>& names) {
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+bool is_file(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::is_regular_file(path, ignored);
+}
+
+Result<ModelShape> shape_of_gguf(const std::string& path) {
+  KV_ASSIGN_OR_RETURN(const std::unique_ptr<ModelFile> file, ModelFile::open(path));
+  const ModelConfig& c = file->config();
+  ModelShape out;
+  out.name = c.name.empty() ? std::filesystem::path(path).stem().string() : c.name;
+  out.layers = static_cast<uint32_t>(c.layers);
+  out.hidden = static_cast<uint32_t>(c.dim);
+  out.heads = static_cast<uint32_t>(c.heads);
+  out.kv_heads = static_cast<uint32_t>(c.kv_heads);
+  out.head_dim = static_cast<uint32_t>(c.head_dim);
+  out.ffn = static_cast<uint32_t>(c.ffn_dim);
+  out.vocab = static_cast<uint32_t>(c.vocab_size);
+  out.max_positions = static_cast<uint32_t>(c.context_length);
+  out.tied_embeddings = c.tied_embeddings;
+  out.weight_element_bytes = static_cast<double>(file->file_bytes()) / static_cast<double>(out.parameters());
+  return out;
+}
+
+// kCorrupt cannot happen to a file that the build put in, but for a mistake in it.
+Result<Json> overheads() {
+  const CatalogFile* file = file_of("overheads.json");
+  KV_CHECK(file != nullptr, "the catalogue has no overheads.json");
+  Json json = Json::parse(file->text, nullptr, false);
+  if (!json.is_object()) return error(ErrorCode::kCorrupt, "overheads.json: not an object");
+  return json;
+}
+
+}  // namespace
+
+std::vector<std::string> device_names() {
+  return names_in("devices/");
+}
+std::vector<std::string> model_names() {
+  return names_in("models/");
+}
+std::vector<std::string> overhead_names() {
+  std::vector<std::string> out;
+  if (const Result<Json> json = overheads(); json.ok()) {
+    for (const auto& [name, value] : json.value().items()) out.push_back(name);
+  }
+  return out;
+}
+
+Result<DeviceSpec> find_device(const std::string& name_or_path) {
+  if (const CatalogFile* file = file_of("devices/" + lower(name_or_path) + ".json")) {
+    return parse_device(file->text, std::string(file->path));
+  }
+  if (!is_file(name_or_path)) {
+    return error(ErrorCode::kNotFound, "device '{}': unknown, and no such file; take one of: {}",
+                 name_or_path, joined(device_names()));
+  }
+  KV_ASSIGN_OR_RETURN(const std::string text, read_text(name_or_path));
+  return parse_device(text, name_or_path);
+}
+
+Result<ModelShape> find_model(const std::string& name_or_path) {
+  if (const CatalogFile* file = file_of("models/" + lower(name_or_path) + ".json")) {
+    return parse_model(file->text, std::string(file->path));
+  }
+  std::string path = name_or_path;
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) path += "/config.json";
+  if (!is_file(path)) {
+    return error(ErrorCode::kNotFound,
+                 "model '{}': unknown, and no such file; take a config.json, a GGUF file, or one of: {}",
+                 name_or_path, joined(model_names()));
+  }
+  if (lower(path).ends_with(".gguf")) return shape_of_gguf(path);
+  KV_ASSIGN_OR_RETURN(const std::string text, read_text(path));
+  return parse_model(text, path);
+}
+
+Result<EngineOverhead> find_overhead(const std::string& name, uint32_t tensor) {
+  KV_ASSIGN_OR_RETURN(const Json json, overheads());
+  const auto it = json.find(lower(name));
+  if (it == json.end()) {
+    return error(ErrorCode::kNotFound, "engine overhead '{}': unknown; take one of: {}", name,
+                 joined(overhead_names()));
+  }
+  // That of as many cards; else of the next smaller number that is known.
+  uint32_t best = 0;
+  EngineOverhead out;
+  out.source = it->value("source", "");
+  for (const auto& [cards, cost] : it->at("by_tensor").items()) {
+    const auto n = static_cast<uint32_t>(std::stoul(cards));
+    if (n > tensor || n < best) continue;
+    best = n;
+    out.step_s = cost.at("step_s").get<double>();
+    out.sequence_s = cost.at("sequence_s").get<double>();
+  }
+  return out;
+}
+
+}  // namespace kvasir

@@ -1,0 +1,29 @@
+// The catalogue's files, which the build puts into the program.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "exec/sim/device.h"
+
+namespace kvasir {
+
+struct CatalogFile {
+  std::string_view path;  // "devices/h100.json"
+  std::string_view text;
+};
+const std::vector<CatalogFile>& catalog_files();
+
+// Reads a device as tools/fit_devices.py writes it. `origin` stands for the path in messages. kCorrupt.
+Result<DeviceSpec> parse_device(std::string_view text, const std::string& origin);
+
+// Reads a Hugging Face config.json; weights take two bytes an element. kUnsupported: mixtures of experts.
+// kCorrupt: no JSON, or a size is missing.
+Result<ModelShape> parse_model(std::string_view text, const std::string& origin);
+
+// A whole file. kNotFound, kIo.
+Result<std::string> read_text(const std::string& path);
+
+}  // namespace kvasir

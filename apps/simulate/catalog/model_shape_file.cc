@@ -1,0 +1,83 @@
+// The shapes of models from config.json.
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "apps/simulate/catalog/catalog_files.h"
+
+namespace kvasir {
+namespace {
+
+using Json = nlohmann::json;
+
+// The first of the keys that holds a whole number above 0; 0: none.
+uint32_t number(const Json& json, std::initializer_list<const char*> keys) {
+  for (const char* key : keys) {
+    const auto it = json.find(key);
+    if (it != json.end() && it->is_number_integer() && it->get<int64_t>() > 0 &&
+        it->get<int64_t>() <= INT32_MAX) {
+      return it->get<uint32_t>();
+    }
+  }
+  return 0;
+}
+
+// Families whose MLP has no gate. A config.json does not say; all others of now have one.
+bool has_gate(const std::string& type) {
+  constexpr std::array kPlain = {"opt",    "gpt2", "gpt_neo",    "gpt_neox", "gptj", "gpt_bigcode",
+                                 "falcon", "phi",  "starcoder2", "bloom",    "mpt"};
+  return std::find(kPlain.begin(), kPlain.end(), type) == kPlain.end();
+}
+
+}  // namespace
+
+Result<ModelShape> parse_model(std::string_view text, const std::string& origin) {
+  const Json whole = Json::parse(text, nullptr, false);
+  if (!whole.is_object()) return error(ErrorCode::kCorrupt, "{}: not a JSON object", origin);
+  // Models of more than text have the decoder's sizes inside.
+  const Json& json =
+      whole.contains("text_config") && whole["text_config"].is_object() ? whole["text_config"] : whole;
+  const auto string_at = [&](const char* key) {
+    const auto it = json.find(key);
+    return it != json.end() && it->is_string() ? it->get<std::string>() : std::string();
+  };
+  if (number(json, {"num_local_experts", "num_experts", "n_routed_experts"}) > 1) {
+    return error(ErrorCode::kUnsupported, "{}: a mixture of experts, which the simulator does not price",
+                 origin);
+  }
+  ModelShape out;
+  out.name = string_at("name");
+  if (out.name.empty()) out.name = string_at("_name_or_path");
+  if (out.name.empty()) {
+    const std::filesystem::path path(origin);
+    out.name = (path.filename() == "config.json" ? path.parent_path().filename() : path.stem()).string();
+  }
+  out.layers = number(json, {"num_hidden_layers", "n_layer", "n_layers", "num_layers"});
+  out.hidden = number(json, {"hidden_size", "n_embd", "d_model"});
+  out.heads = number(json, {"num_attention_heads", "n_head", "n_heads"});
+  out.kv_heads = number(json, {"num_key_value_heads", "num_kv_heads", "n_head_kv"});
+  if (out.kv_heads == 0) {
+    const auto multi = json.find("multi_query");
+    out.kv_heads = multi != json.end() && multi->is_boolean() && multi->get<bool>() ? 1 : out.heads;
+  }
+  out.head_dim = number(json, {"head_dim"});
+  if (out.head_dim == 0 && out.heads > 0) out.head_dim = out.hidden / out.heads;
+  out.ffn = number(json, {"intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size"});
+  if (out.ffn == 0) out.ffn = 4 * out.hidden;
+  out.vocab = number(json, {"vocab_size"});
+  out.max_positions = number(json, {"max_position_embeddings", "n_positions", "max_seq_len", "seq_length"});
+  out.gated_mlp = has_gate(string_at("model_type"));
+  const auto tied = json.find("tie_word_embeddings");
+  out.tied_embeddings = tied != json.end() && tied->is_boolean() && tied->get<bool>();
+  if (out.layers == 0 || out.hidden == 0 || out.heads == 0 || out.head_dim == 0 || out.vocab == 0 ||
+      out.heads % out.kv_heads != 0) {
+    return error(ErrorCode::kCorrupt,
+                 "{}: num_hidden_layers, hidden_size, num_attention_heads or vocab_size is missing, or "
+                 "num_key_value_heads does not divide the heads",
+                 origin);
+  }
+  return out;
+}
+
+}  // namespace kvasir

@@ -1,0 +1,118 @@
+// Models and devices as the simulator's truth knows them: plain data, in SI units.
+//
+// A rate's logarithm is a sum of piecewise-linear curves over logarithms of a kernel's shape; the catalogue
+// holds what tools/fit_devices.py fitted to published profiles. docs/simulator-truth.md has the formulas.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace kvasir {
+
+// A decoder with two linear layers of attention (QKV, O) and two or three of the MLP.
+struct ModelShape {
+  std::string name;
+  uint32_t layers = 0;
+  uint32_t hidden = 0;
+  uint32_t heads = 0;     // query heads
+  uint32_t kv_heads = 0;  // at most `heads`
+  uint32_t head_dim = 0;
+  uint32_t ffn = 0;  // inner width of the MLP
+  uint32_t vocab = 0;
+  uint32_t max_positions = 0;       // tokens of a sequence
+  bool gated_mlp = true;            // gate and up, instead of up alone
+  bool tied_embeddings = false;     // the output matrix is the embedding
+  double weight_element_bytes = 2;  // of an element of a weight
+  double kv_element_bytes = 2;      // of K and V
+
+  uint64_t q_dim() const { return uint64_t{heads} * head_dim; }
+  uint64_t kv_dim() const { return uint64_t{kv_heads} * head_dim; }
+  // Without norms and biases, which are below a thousandth; a table of learned positions is in no model here
+  // large enough to count.
+  uint64_t parameters() const {
+    const uint64_t attention = hidden * (2 * q_dim() + 2 * kv_dim());
+    const uint64_t mlp = (gated_mlp ? 3 : 2) * uint64_t{hidden} * ffn;
+    return layers * (attention + mlp) + (tied_embeddings ? 1 : 2) * uint64_t{vocab} * hidden;
+  }
+  uint64_t weight_bytes() const {
+    return static_cast<uint64_t>(static_cast<double>(parameters()) * weight_element_bytes);
+  }
+  // K and V of one token in all layers.
+  uint64_t kv_bytes_per_token() const {
+    return static_cast<uint64_t>(2.0 * layers * static_cast<double>(kv_dim()) * kv_element_bytes);
+  }
+};
+
+// Piecewise linear; constant before the first knot and after the last one. Empty: 0 everywhere.
+struct Curve {
+  std::vector<double> x;  // ascending
+  std::vector<double> y;  // as many
+  double at(double value) const;
+};
+
+// launch_s + unit_s * units + max(flops / flop rate, bytes / byte rate), where the maximum is smooth: the
+// norm of the order `sharpness`. What the curves are over is said where they are used.
+struct KernelCoefficients {
+  double launch_s = 0;
+  double unit_s = 0;
+  double sharpness = 6;
+  std::vector<Curve> flop_rate;  // their sum is log2 of FLOP/s
+  std::vector<Curve> byte_rate;  // their sum is log2 of bytes/s
+};
+
+struct PcieSpec {
+  double bytes_per_s = 0;  // of one direction, nominal
+  double efficiency = 1;   // the share of it that a transfer reaches
+  double link_share = 1;   // of a link that several cards share, what one of them gets when all use it
+  double usable() const { return bytes_per_s * efficiency * link_share; }
+};
+
+// How well the coefficients meet the profile that they were fitted to: absolute relative errors in percent.
+struct KernelFitError {
+  uint32_t points = 0;
+  double mean_percent = 0;
+  double p95_percent = 0;
+  double held_out_mean_percent = 0;  // of the fifth of the points that the fit did not see
+};
+
+struct DeviceSpec {
+  std::string name;
+  uint64_t memory_bytes = 0;
+  double memory_bytes_per_s = 0;  // nominal bandwidth
+  double flops = 0;               // nominal peak, bf16, dense
+  PcieSpec pcie;
+  std::vector<std::string> source;            // one line for each part
+  std::map<std::string, KernelFitError> fit;  // by kernel
+
+  // Matrix products among a layer's other kernels take this much longer than alone, where computing bounds
+  // them.
+  double layer_factor = 1;
+  KernelCoefficients gemm;  // flops: log2 of m, m n, k; bytes: of n k, m
+  KernelCoefficients
+      prefill_attention;            // flops: log2 of rows, heads * rows, 1 + history / rows; units: heads
+  double prefill_ceiling_log2 = 0;  // no history brings the rate of prefill attention beyond
+  KernelCoefficients
+      decode_grouped;  // bytes: log2 of length, KV heads * batch, group; units: KV heads * batch
+  KernelCoefficients decode_single;  // the same where each query head has its own KV head
+  KernelCoefficients elementwise;    // all of a layer: norms, rotation, activation, additions; log2 of bytes
+  std::map<uint32_t, Curve> all_reduce;  // by cards: log2 of seconds over log2 of bytes
+  Curve send_recv;                       // between two cards: log2 of seconds over log2 of bytes
+};
+
+// Cards that run one model: each layer over `tensor` of them, the layers over `pipeline` groups.
+struct Parallelism {
+  uint32_t tensor = 1;
+  uint32_t pipeline = 1;
+  uint32_t cards() const { return tensor * pipeline; }
+};
+
+// What the engine around the kernels takes of each step, while no kernel runs.
+struct EngineOverhead {
+  double step_s = 0;
+  double sequence_s = 0;  // for each sequence that has rows in the step
+  std::string source;
+};
+
+}  // namespace kvasir
