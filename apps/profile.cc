@@ -4,17 +4,23 @@
 
 #include <CLI/CLI.hpp>
 #include <chrono>
+#include <filesystem>
 #include <utility>
 
 #include "apps/cost_profile.h"
 #include "apps/flags.h"
+#include "apps/profile_full.h"
 #include "apps/profile_machine.h"
 #include "apps/runtime_parts.h"
+#include "apps/step_machine.h"
 
 namespace kvasir {
 namespace {
 
+constexpr double kSeconds = 25, kFullSeconds = 120;
 constexpr double kShareOfLinks = 0.2;  // of the time, where there are any
+constexpr double kShareOfFullLinks = 0.1;
+constexpr double kShareOfGrid = 0.55;  // of what then is left; the rest is a server's
 
 void print_error(const char* of, const FitError& e) {
   fmt::print("{} fit error: mean {:.1f} %, 95 % {:.1f} %, worst {:.1f} % ({} medians)\n", of, 100 * e.mean,
@@ -83,60 +89,125 @@ Status keep(const ProfileOptions& options, const CostFingerprint& here, const Co
   return first;
 }
 
+// The model as it is profiled.
+struct Subject {
+  std::unique_ptr<ModelFile> file;
+  std::unique_ptr<PackedModel> model;
+  Decoder::Options decoder;
+  CacheGeometry layout;
+  CostFingerprint here;
+};
+
+Result<Subject> open_subject(const RuntimeOptions& runtime) {
+  KV_RETURN_IF_ERROR(check_limits(runtime));
+  Subject s;
+  KV_ASSIGN_OR_RETURN(s.file, ModelFile::open(runtime.model_path));
+  KV_ASSIGN_OR_RETURN(s.decoder.kv_type, kv_type_from(runtime.kv_cache_dtype));
+  KV_ASSIGN_OR_RETURN(s.decoder.activation, activation_from(runtime.activation_type));
+  KV_ASSIGN_OR_RETURN(s.layout, make_geometry(runtime, s.file->config(), s.decoder.kv_type));
+  KV_ASSIGN_OR_RETURN(s.model,
+                      PackedModel::make(*s.file, static_cast<uint32_t>(s.file->config().context_length)));
+  s.file->release_pages();
+  s.here =
+      cost_fingerprint(runtime, *s.model, numerics_of(*s.model, s.decoder.activation, s.decoder.kv_type));
+  return s;
+}
+
+int64_t seconds_since_1970() {
+  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+bool has_slower_tier(const RuntimeOptions& runtime) {
+  return runtime.kv_offloading_bytes + runtime.kv_offloading_disk_bytes > 0;
+}
+
 Status measure(const ProfileOptions& options) {
   const RuntimeOptions& runtime = options.runtime;
-  KV_RETURN_IF_ERROR(check_limits(runtime));
-  KV_ASSIGN_OR_RETURN(const std::unique_ptr<ModelFile> file, ModelFile::open(runtime.model_path));
-  Decoder::Options decoder;
-  KV_ASSIGN_OR_RETURN(decoder.kv_type, kv_type_from(runtime.kv_cache_dtype));
-  KV_ASSIGN_OR_RETURN(decoder.activation, activation_from(runtime.activation_type));
-  KV_ASSIGN_OR_RETURN(const CacheGeometry layout, make_geometry(runtime, file->config(), decoder.kv_type));
-  KV_ASSIGN_OR_RETURN(const std::unique_ptr<PackedModel> model,
-                      PackedModel::make(*file, static_cast<uint32_t>(file->config().context_length)));
-  file->release_pages();
-  const CostFingerprint here =
-      cost_fingerprint(runtime, *model, numerics_of(*model, decoder.activation, decoder.kv_type));
-  if (options.output.empty() && default_profile_path(here).empty()) {
+  KV_ASSIGN_OR_RETURN(const Subject s, open_subject(runtime));
+  if (options.output.empty() && default_profile_path(s.here).empty()) {
     return error(ErrorCode::kInvalidArgument,
                  "there is no place for the result: give --output, or set XDG_CACHE_HOME or HOME");
   }
-  fmt::print("{}: {}\n\n", runtime.model_path, here.text);
+  fmt::print("{}: {}\n\n", runtime.model_path, s.here.text);
   const MonotonicClock clock;
-  const Nanos time = from_seconds(options.seconds), begin = clock.now();
-  const bool linked = runtime.kv_offloading_bytes + runtime.kv_offloading_disk_bytes > 0;
-  const Nanos links_end = begin + static_cast<Nanos>(linked ? kShareOfLinks * static_cast<double>(time) : 0);
+  const Nanos time = from_seconds(options.seconds > 0 ? options.seconds : kSeconds), begin = clock.now();
+  const double links_share = has_slower_tier(runtime) ? kShareOfLinks : 0;
+  const Nanos links_end = begin + static_cast<Nanos>(links_share * static_cast<double>(time));
   KV_ASSIGN_OR_RETURN(const std::vector<ProfiledTransfer> links,
-                      measure_links(runtime, layout, clock, links_end));
+                      measure_links(runtime, s.layout, clock, links_end));
   KV_ASSIGN_OR_RETURN(const std::vector<ProfiledStep> steps,
-                      measure_steps(runtime, *model, layout, decoder, clock, begin + time));
+                      measure_steps(runtime, *s.model, s.layout, s.decoder, clock, begin + time));
   CostProfile profile;
-  profile.fingerprint = here.text;
-  profile.measured_at =
-      std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
-          .count();
+  profile.fingerprint = s.here.text;
+  profile.measured_at = seconds_since_1970();
   std::vector<StepObservation> medians;
-  for (const ProfiledStep& s : steps) medians.push_back({s.work, s.median()});
+  for (const ProfiledStep& step : steps) medians.push_back({step.work, step.median()});
   profile.steps = fit_steps(medians, profile.costs);
   print_steps(steps, profile.costs);
   print_costs(profile.costs);
   fit_links(runtime, links, profile);
   print_error("step", profile.steps);
-  return keep(options, here, profile);
+  return keep(options, s.here, profile);
+}
+
+Status measure_fully(const ProfileOptions& options) {
+  const RuntimeOptions& runtime = options.runtime;
+  if (options.truth.empty()) {
+    return error(ErrorCode::kInvalidArgument, "--full needs --truth FILE: where should the result go?");
+  }
+  KV_ASSIGN_OR_RETURN(const Subject s, open_subject(runtime));
+  fmt::print("{}: {}\n\n", runtime.model_path, s.here.text);
+  HostDevice device;
+  device.model = std::filesystem::path(runtime.model_path).stem().string();
+  device.fingerprint = s.here.text;
+  device.measured_at = seconds_since_1970();
+  device.threads = compute_threads(runtime);
+  device.geometry = s.layout;
+  device.geometry.x_bytes_per_token_layer = with_x(s.layout, *s.model, s.decoder).x_bytes_per_token_layer;
+  device.geometry.h_bytes_per_token = sizeof(float) * static_cast<uint64_t>(s.model->config().dim);
+  device.max_model_len = static_cast<uint32_t>(s.model->config().context_length);
+  device.vocab_size = static_cast<int32_t>(s.model->config().vocab_size);
+  const MonotonicClock clock;
+  const double seconds = options.seconds > 0 ? options.seconds : kFullSeconds;
+  const double links_s = has_slower_tier(runtime) ? kShareOfFullLinks * seconds : 0;
+  const Nanos begin = clock.now();
+  KV_ASSIGN_OR_RETURN(const std::vector<ProfiledTransfer> transfers,
+                      measure_links(runtime, s.layout, clock, begin + from_seconds(links_s)));
+  const double steps_s = kShareOfGrid * (seconds - links_s);
+  KV_ASSIGN_OR_RETURN(
+      const std::vector<ProfiledStep> grid,
+      measure_grid(runtime, *s.model, s.layout, s.decoder, clock, begin + from_seconds(links_s + steps_s)));
+  KV_ASSIGN_OR_RETURN(const ServedLoad served, measure_served(runtime, *s.file, *s.model, s.layout, s.decoder,
+                                                              clock, seconds - links_s - steps_s));
+  fit_host_device(grid, served, device);
+  CostProfile links;
+  fit_links(runtime, transfers, links);
+  device.links = links.costs.links;
+  KV_RETURN_IF_ERROR(save_host_device(device, options.truth));
+  fmt::print("written to {}\n", options.truth);
+  return {};
 }
 
 }  // namespace
 
 void add_profile_flags(CLI::App& app, ProfileOptions& options) {
   add_runtime_flags(app, options.runtime);
-  app.add_option("--seconds", options.seconds, "Seconds to measure for, beside loading the model")
-      ->capture_default_str()
+  app.add_option("--seconds", options.seconds,
+                 "Seconds to measure for, beside loading the model (default: 25, or 120 with --full)")
       ->check(CLI::Range(0.5, 3600.0));
   app.add_option("--output", options.output,
                  "File that gets the result too (default: only the cache folder, where serve looks)");
+  CLI::Option* truth = app.add_option("--truth", options.truth, "File for the result of --full");
+  app.add_flag("--full", options.full,
+               "Measure this machine for `kvasir simulate --device FILE` in place of for serve's policies; "
+               "what policies believe stays as it is")
+      ->needs(truth);
+  truth->needs("--full");
 }
 
 int run_profile(const ProfileOptions& options) {
-  const Status status = measure(options);
+  const Status status = options.full ? measure_fully(options) : measure(options);
   return status.ok() ? 0 : report_failure("profile", status.message());
 }
 

@@ -13,8 +13,11 @@ namespace kvasir {
 
 struct ProfileOptions {
   RuntimeOptions runtime;
-  double seconds = 25;  // that it measures, the model's loading aside
-  std::string output;   // a second file for the result; empty: none
+  // That it measures, the model's loading aside; 0: 25, or 120 for a full profile.
+  double seconds = 0;
+  std::string output;  // a second file for the result; empty: none
+  bool full = false;   // the simulator's truth in place of belief
+  std::string truth;   // the file of that
 };
 
 void add_profile_flags(CLI::App& app, ProfileOptions& options);

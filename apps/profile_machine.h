@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "contract/geometry.h"
 #include "exec/cpu/decoder.h"
+#include "exec/sim/step_load.h"
 #include "model/packed_model.h"
 #include "sched/beliefs/cost_fit.h"
 
@@ -19,6 +20,7 @@ namespace kvasir {
 struct ProfiledStep {
   std::string what;  // "prefill 64 behind 256", for people
   StepWork work;
+  StepLoad load;
   std::vector<double> seconds;
   double median() const;  // of two in the middle, the smaller: noise only adds
 };
