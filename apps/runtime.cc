@@ -4,13 +4,13 @@
 #include <cstdlib>
 #include <fstream>
 #include <optional>
-#include <sstream>
 #include <thread>
 #include <utility>
 
 #include "apps/beliefs.h"
 #include "apps/runtime_parts.h"
 #include "apps/tier_sizes.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/units.h"
 #include "cache/disk_file.h"
@@ -37,15 +37,6 @@ int available_cores() {
     cores = std::min<int>(cores, std::max<int>(1, static_cast<int>(quota_us / period_us)));
   }
   return cores;
-}
-
-Result<std::string> read_file(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::ostringstream text;
-  if (!in || !(text << in.rdbuf())) {
-    return error(ErrorCode::kIo, "{}: cannot be read; does the file exist?", path);
-  }
-  return text.str();
 }
 
 // What transfers go over, for people; empty where there is one tier.

@@ -1,10 +1,10 @@
 #include "bench/result_reader.h"
 
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
+
+#include "base/file.h"
 
 namespace kvasir {
 namespace {
@@ -35,7 +35,8 @@ constexpr const char* kSettings[] = {"date",
                                      "slo_classes",
                                      "relative_slo",
                                      "slo_reference",
-                                     "slo_ms"};
+                                     "slo_ms",
+                                     "system"};
 
 std::vector<double> numbers(const Json& object, const char* key) {
   std::vector<double> out;
@@ -118,10 +119,9 @@ Result<ReportSeries> read_result(const std::string& text, const std::string& nam
 }
 
 Result<ReportSeries> load_result(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) return error(ErrorCode::kNotFound, "--compare {}: cannot be opened", path);
-  const std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-  Result<ReportSeries> series = read_result(text, std::filesystem::path(path).stem().string());
+  const Result<std::string> text = read_file(path);
+  if (!text.ok()) return error(text.status().code(), "--compare {}", text.status().message());
+  Result<ReportSeries> series = read_result(*text, std::filesystem::path(path).stem().string());
   if (series.ok()) return series;
   return error(series.status().code(), "--compare {}: no result of kvasir bench --save-result", path);
 }

@@ -66,7 +66,11 @@ Result<std::vector<Prompt>> parse_sharegpt(std::istream& in, const std::string& 
 Result<std::vector<Prompt>> load_sharegpt(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   if (!in) return error(ErrorCode::kNotFound, "--dataset-path {}: cannot be opened", path);
-  return parse_sharegpt(in, path);
+  try {
+    return parse_sharegpt(in, path);
+  } catch (const std::ios_base::failure&) {  // of a folder, which can be opened
+    return error(ErrorCode::kIo, "--dataset-path {}: cannot be read", path);
+  }
 }
 
 }  // namespace kvasir

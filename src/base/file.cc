@@ -6,6 +6,8 @@
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <system_error>
 
 namespace kvasir {
@@ -48,6 +50,17 @@ Status flush_folder_of(const std::string& path) {
 
 FileDescriptor::~FileDescriptor() {
   if (fd_ >= 0) ::close(fd_);
+}
+
+Result<std::string> read_file(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) return error(ErrorCode::kNotFound, "{}: cannot be opened; does the file exist?", path);
+  try {
+    std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+    if (!in.bad()) return text;
+  } catch (const std::ios_base::failure&) {  // of a folder, which can be opened
+  }
+  return error(ErrorCode::kIo, "{}: cannot be read", path);
 }
 
 Status replace_file(const std::string& path, std::span<const std::byte> bytes, unsigned mode) {

@@ -1,4 +1,4 @@
-// Files that are replaced at once or not at all.
+// Files as a whole: read, and replaced at once or not at all.
 #pragma once
 
 #include <cstddef>
@@ -22,10 +22,14 @@ class FileDescriptor {
   int fd_;
 };
 
+// All that is in a file. kNotFound: it cannot be opened. kIo: it cannot be read.
+Result<std::string> read_file(const std::string& path);
+
 // The file at `path` becomes `bytes`: whoever opens it finds all that was there before or all of these, and
 // the same after a crash. They are written to a file of their own beside it and flushed; that file then takes
 // the name, and the folder is flushed. `mode` is that of open(), less the umask. Thread-safe; of several at
 // once the last one stays.
+// A process that dies meanwhile leaves what it has written beside it, as path.N.new.
 // kIo: the file is as it was, and nothing is left beside it (if the folder cannot be flushed, it is
 // replaced).
 Status replace_file(const std::string& path, std::span<const std::byte> bytes, unsigned mode = 0666);

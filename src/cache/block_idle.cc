@@ -65,7 +65,11 @@ void BlockMap::list_idle(BlockId id) {
       continue;
     }
     b.lru[t] = lru_[t].insert(lru_[t].end(), id);
-    if (tier == Tier::kDevice && b.owners.empty() && has_slower_tier_) newly_idle_.push_back(id);
+    // One that is idle again because it has been saved is not worth saving again: where less fits on the
+    // slower tier than is idle here, that would never end.
+    if (tier != Tier::kDevice || !b.owners.empty() || !has_slower_tier_ || !b.owned_since_noted) continue;
+    b.owned_since_noted = false;
+    newly_idle_.push_back(id);
   }
 }
 

@@ -98,6 +98,7 @@ BlockId BlockMap::new_block() {
 BlockId BlockMap::create(Holdings& who, const Writes& device) {
   const BlockId id = new_block();
   at(id).owners.emplace_back().who = &who;
+  at(id).owned_since_noted = true;
   who.bare += all_.count();
   who.table_changed = true;  // even without frames: the table has a place for each block
   const auto write = [&](Form form, const LayerSet& groups) {
@@ -120,6 +121,7 @@ void BlockMap::add_owner(BlockId id, Holdings& who) {
   KV_CHECK(b.published, "block={}", raw(id));
   Owner& o = b.owners.emplace_back();
   o.who = &who;
+  b.owned_since_noted = true;
   who.bare += all_.count();
   LayerSet left = all_;
   for (const Place& place : kCheapestFirst) {

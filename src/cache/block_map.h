@@ -99,6 +99,7 @@ class BlockMap {
     StepId last_write{};     // the newest step that writes to it
     bool sealed = false;     // full and immutable
     bool published = false;
+    bool owned_since_noted = false;          // somebody had it since it was last noted as newly idle
     BlockHash hash;                          // of a sealed one
     bool counted_shared = false;             // at the last count every copy had several owners, and was ready
     std::array<uint32_t, kPlaces> coming{};  // cells that come free when what is in flight has ended

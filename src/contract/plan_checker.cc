@@ -479,6 +479,8 @@ class Checker {
       return broken("sequence {}: computes [{}, {}) of {} again, not whole blocks", raw(r.seq),
                     r.tokens.begin, r.tokens.end, s.ready);
     }
+    // Else the end of the history would not tell these rows from those that go on from it.
+    if (s.goes_on) return broken("sequence {}: computes again behind the rows that go on", raw(r.seq));
     LayerSet run;
     bool begun = false;
     uint32_t first = 0;

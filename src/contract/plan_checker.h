@@ -10,8 +10,9 @@ namespace kvasir {
 
 // Ok if the plan can be committed and moves the work forward:
 //  - it names sequences of the view, each in a state that allows what is asked;
-//  - every row's history is covered: rows begin where the ready or adopted tokens, or earlier rows, end, and
-//    cells that are not on the device are staged or brought back by this plan;
+//  - every row's history is covered: a sequence's rows begin where its ready or adopted tokens end, what they
+//    compute again comes before them, and cells that are not on the device are staged or brought back by this
+//    plan;
 //  - what rows do not keep on the device goes to the host as they write it, and nothing else does so; no row
 //    writes into a block that is being copied;
 //  - new cells, copies, adopted idle blocks and outstanding promises fit, on each tier, in what is free or

@@ -116,6 +116,26 @@ TEST_F(FormsTest, WhatNobodyNeedsGoesToSlowerTiersAndOutlivesTheProcess) {
   EXPECT_EQ(next.summary(kC).cached.matched, 0u);
 }
 
+TEST_F(FormsTest, WhatASlowerTierHasNoRoomForIsNotSavedAgainAndAgain) {
+  // Eleven blocks are idle on the device; the host and the disk have room for eight each.
+  computed(kA, 11 * 16 + 8, {all(), {}, {}});
+  cache_.remove_sequence(kA);
+  size_t transfers = 0;
+  for (int round = 0; round < 100; ++round) {
+    const std::vector<Transfer> out = cache_.save_idle();
+    transfers += out.size();
+    finish(out);
+  }
+  EXPECT_EQ(transfers, 2u * 11) << "each once to each tier";
+  EXPECT_THAT(cache_.save_idle(), IsEmpty());
+  // Whoever uses one again makes it worth another.
+  cache_.add_sequence(kB, tokens(11 * 16 + 8), "");
+  cache_.adopt(kB, 11 * 16);
+  cache_.remove_sequence(kB);
+  EXPECT_FALSE(cache_.save_idle().empty());
+  check();
+}
+
 TEST_F(FormsTest, XIsSavedWhereThereIsNoKv) {
   computed(kA, 40, {all(), all(), {}});
   copy(kA, {0, 16}, kDiskKv, group(0));

@@ -151,5 +151,36 @@ TEST(PlanForms, TheCheckerKnowsWhatRowsThatComputeAgainAre) {
   expect_broken(view, plan, "keeps layer groups that are not computed again");
 }
 
+// The end of its rows tells whether they compute again (KvCache::computes_again): a sequence has at most one
+// run of rows that go on, and it comes last.
+TEST(PlanForms, RowsThatGoOnAreOneRunAndTheLast) {
+  View view = forms_view(10, 6, 8);
+  view.running = {dropped_seq(1)};
+  PlanBuilder b(view);
+  ASSERT_TRUE(b.decode(view.running[0]));
+  StepPlan plan = b.take();
+  std::swap(plan.rows[0], plan.rows[1]);
+  EXPECT_FALSE(check_plan(view, plan).ok()) << "the history is not there yet";
+
+  // Of a prefill nothing was dropped; its first part would end within the history that the second one leaves.
+  view.running = {running_seq(1, 100, 100, 16)};
+  PlanBuilder whole(view);
+  ASSERT_EQ(whole.prefill(view.running[0], 32), 32u);
+  const StepPlan good = whole.take();
+  ASSERT_EQ(good.rows.size(), 1u);
+  plan = good;
+  plan.rows.push_back(plan.rows[0]);
+  plan.rows[0].tokens.end = plan.rows[1].tokens.begin = 32;
+  expect_broken(view, plan, "sequence 1: rows in two parts");
+  // What these rows have only just computed.
+  plan = good;
+  plan.rows.push_back(plan.rows[0]);
+  plan.rows[1].kind = RowKind::kRecompute;
+  plan.rows[1].tokens = {16, 48};
+  expect_broken(view, plan, "sequence 1: computes again behind the rows that go on");
+  plan.rows[1].tokens = {0, 16};
+  expect_broken(view, plan, "sequence 1: computes again behind the rows that go on");
+}
+
 }  // namespace
 }  // namespace kvasir::test
