@@ -14,6 +14,7 @@
 #include "apps/replay.h"
 #include "apps/serve.h"
 #include "bench/bench.h"
+#include "simulate/simulate.h"
 
 namespace kvasir {
 namespace {
@@ -58,6 +59,12 @@ int run(int argc, char** argv) {
       "profile", "Measure what steps and transfers cost here, for the scheduling policies of serve");
   add_profile_flags(*profile_app, profile);
   profile_app->callback([&] { chosen = [&] { return run_profile(profile); }; });
+
+  SimulateOptions simulate;
+  CLI::App* simulate_app = app.add_subcommand(
+      "simulate", "The same scheduler in virtual time, on devices and models of a catalogue");
+  add_simulate_flags(*simulate_app, simulate);
+  simulate_app->callback([&] { chosen = [&] { return run_simulate(simulate); }; });
 
   std::string inspected;
   CLI::App* inspect_app = app.add_subcommand("inspect", "Describe a model file");

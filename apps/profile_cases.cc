@@ -58,11 +58,13 @@ std::vector<ProfileCase> all_cases(const CacheGeometry& g, uint32_t most_seqs, u
                                    uint32_t blocks) {
   Grid grid(g, most_seqs, longest, blocks);
   for (uint32_t rows : {1u, 2u, 3u, 4u, 6u, 8u, 12u, 16u, 24u, 32u, 48u, 64u, 96u, 128u, 192u, 256u}) {
-    for (uint32_t history : {0u, 64u, 256u, 1024u, 4096u, 8192u - rows}) grid.add(0, 0, rows, history);
+    for (uint32_t history : {0u, 64u, 256u, 1024u}) grid.add(0, 0, rows, history);
+    grid.add(0, 0, rows, rows <= 64 ? 8192 - rows : 4096);
   }
-  for (uint32_t rows : {384u, 512u, 768u, 1024u, 1536u, 2048u}) {
-    for (uint32_t history : {0u, 512u, 4096u}) grid.add(0, 0, rows, history);
+  for (uint32_t rows : {384u, 512u, 768u, 1024u}) {
+    for (uint32_t history : {0u, 512u}) grid.add(0, 0, rows, history);
   }
+  for (uint32_t rows : {1536u, 2048u}) grid.add(0, 0, rows, 0);
   for (uint32_t batch : {1u, 2u, 3u, 4u, 6u, 8u, 12u, 16u, 24u, 32u, 48u, 64u}) {
     for (uint32_t context : {16u, 64u, 160u, 256u, 1024u, 4096u}) grid.add(batch, context, 0, 0);
     if (!g.has(Form::kX) || (batch != 1 && batch != 4 && batch != 16)) continue;

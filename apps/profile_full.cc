@@ -8,12 +8,6 @@
 namespace kvasir {
 namespace {
 
-double percentile(std::vector<double> values, double share) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  return values[static_cast<size_t>(share * static_cast<double>(values.size() - 1) + 0.5)];
-}
-
 void print_error(const char* of, const FitError& e) {
   fmt::print("{:<40} mean {:.1f} %, 95 % within {:.1f} %, worst {:.1f} % ({})\n", of, 100 * e.mean,
              100 * e.p95, 100 * e.worst, e.observations);
@@ -69,14 +63,14 @@ void fit_host_device(const std::vector<ProfiledStep>& grid, const ServedLoad& se
   fit_engine(served.gaps, tables);
   // What a simulated request's first step has of the engine already.
   device.request_s =
-      std::max(0.0, percentile(served.request_s, 0.5) - tables.engine_step_s - tables.engine_sequence_s);
+      std::max(0.0, quantile(served.request_s, 0.5) - tables.engine_step_s - tables.engine_sequence_s);
   device.tables = std::move(tables);
   const MeasuredTimes times(device.tables);
   fmt::print("{:<40} {:>5} {:>10} {:>9} {:>10} {:>8}\n", "step", "runs", "median ms", "80 % in", "fitted ms",
              "error");
   for (const ProfiledStep& s : grid) {
     const double fitted = times.executor_seconds(s.load), median = s.median();
-    const double spread = percentile(s.seconds, 0.9) - percentile(s.seconds, 0.1);
+    const double spread = quantile(s.seconds, 0.9) - quantile(s.seconds, 0.1);
     fmt::print("{:<40} {:>5} {:>10.3f} {:>8.1f}% {:>10.3f} {:>+7.1f}%\n", s.what, s.seconds.size(),
                1e3 * median, 100 * spread / median, 1e3 * fitted, 100 * (fitted / median - 1));
   }

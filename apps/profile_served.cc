@@ -120,8 +120,7 @@ class WatchedServer {
     KV_ASSIGN_OR_RETURN(Tokenizer tokenizer, Tokenizer::create(std::move(data)));
     tokenizer_ = std::make_unique<Tokenizer>(std::move(tokenizer));
     KV_ASSIGN_OR_RETURN(std::unique_ptr<Policy> policy, make_policy(options.scheduling_policy));
-    EngineOptions engine;
-    engine.limits = {options.max_num_seqs, batched_tokens(options), options.long_prefill_token_threshold};
+    EngineOptions engine = engine_options(options);
     engine.cache.geometry = layout;
     engine.cache.prefix_caching = false;
     engine.cache.numerics_id = numerics_of(model, decoder.activation, decoder.kv_type);

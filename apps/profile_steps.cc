@@ -5,8 +5,6 @@
 #include "apps/profile_machine.h"
 #include "apps/runtime_parts.h"
 #include "apps/step_machine.h"
-#include "apps/tier_sizes.h"
-#include "base/random.h"
 #include "base/units.h"
 
 namespace kvasir {

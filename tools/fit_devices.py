@@ -56,6 +56,16 @@ def solve(seconds, held_out, branches, launch, weights=None, units=None):
     return KernelFit(seconds, np.where(held_out, 0.0, weights), branches, launch, units)
 
 
+def points(fit, held_out, shape, count=6):
+    """Some points that the fit did not see, from fast to slow: shape, measured and fitted seconds."""
+    order = np.flatnonzero(held_out)
+    order = order[np.argsort(fit.seconds[order], kind="stable")]
+    chosen = order[np.linspace(0, len(order) - 1, count + 2).astype(int)[1:-1]]
+    return [{**{key: float(values[i]) for key, values in shape.items()},
+             "measured_s": float(f"{fit.seconds[i]:.6g}"), "fitted_s": float(f"{fit.predicted[i]:.6g}")}
+            for i in chosen]
+
+
 def kernel_data(fit, names):
     """The coefficients of a kernel as the catalogue holds them."""
     out = {"launch_s": float(f"{fit.launch:.5g}"), "unit_s": float(f"{fit.unit:.5g}"), "sharpness": SHARPNESS}
@@ -89,7 +99,7 @@ def fit_gemm(table, device, flops, bandwidth):
         t["latency_ms"] * 1e-3, held_out,
         [Branch(2 * m * n * k, 0.6 * flops, rates), Branch(BYTES * (m * n + n * k + m * k), 0.8 * bandwidth, reads)],
         2e-6, np.where(n * k >= 2**20, 1.0, 0.3))
-    return fit, summary(fit, held_out)
+    return fit, {**summary(fit, held_out), "examples": points(fit, held_out, {"m": m, "n": n, "k": k})}
 
 
 def gemm_seconds(fit, m, n, k):
@@ -141,10 +151,11 @@ def fit_prefill(table, device, flops):
     fit = solve(
         t["latency_ms"] * 1e-3, held_out,
         [Branch(4 * HEAD * heads * rows * (rows + 1) / 2, 0.5 * flops,
-                [Curve("rows", np.log2(rows), np.arange(4, 15), 0.8, -1),
-                 Curve("elements", np.log2(heads * rows), np.arange(4, 22), 0.3, -1)])],
+                [Curve("rows", np.log2(rows), np.arange(4, 15), 0.7, -1),
+                 Curve("elements", np.log2(heads * rows), np.arange(4, 22), 0.25, -1)])],
         1e-5, units=heads)
-    return fit, summary(fit, held_out)
+    shape = {key: t[key] for key in ("q_heads", "kv_heads", "batch", "prompt_len")}
+    return fit, {**summary(fit, held_out), "examples": points(fit, held_out, shape)}
 
 
 def attention_ceiling(fit):
@@ -171,7 +182,8 @@ def fit_decode(table, device, bandwidth, grouped):
     held_out = every_fifth(t["q_heads"], t["kv_heads"], t["batch"])
     fit = solve(t["latency_ms"] * 1e-3, held_out,
                 [Branch(2 * BYTES * HEAD * heads * length, 0.8 * bandwidth, curves)], 1e-5, units=heads)
-    return fit, summary(fit, held_out)
+    shape = {key: t[key] for key in ("q_heads", "kv_heads", "batch", "kv_len")}
+    return fit, {**summary(fit, held_out), "examples": points(fit, held_out, shape)}
 
 
 def fit_elementwise(mlp, device, bandwidth):
@@ -211,6 +223,12 @@ def all_reduce_tables(collectives, device):
     return out
 
 
+def eager_all_reduce(collectives, device):
+    """What a small all-reduce takes that the host launches itself, without a graph."""
+    t = where(collectives, (collectives["device"] == device) & (collectives["library"] == "vllm_eager"))
+    return float(f"{np.median(t['latency_ms'][t['elements_2B'] * BYTES <= 2**16]) * 1e-3:.4g}")
+
+
 def paired_all_reduce_tables(folder, pair_below):
     """A100 PCIe with NVLink between pairs; small ones of a pair as in a graph. Eight: four scaled."""
     t = read(folder, "vidur_all_reduce_ms.csv.gz")
@@ -243,6 +261,8 @@ def assumed_send(bytes_per_s, latency_s):
 def scaled(data, factors):
     """Coefficients of a device whose rates differ by factors: {kernel: {rate: factor}}."""
     out = json.loads(json.dumps(data))
+    for kernel in factors:  # the examples are of the device that was measured
+        out["fit"].get(kernel, {}).pop("examples", None)
     for kernel, rates in factors.items():
         for rate, factor in rates.items():
             level = next(iter(out[kernel][rate].values()))  # the first curve carries the level
@@ -302,6 +322,7 @@ class Devices:
             "decode_attention_single": kernel_data(single, ["byte_rate"]),
             "elementwise": kernel_data(elementwise, ["byte_rate"]),
             "all_reduce": all_reduce_tables(self.collectives, profile),
+            "eager_all_reduce_s": eager_all_reduce(self.collectives, profile),
             "fit": {"gemm": gemm_error, "prefill_attention": prefill_error, "prefix": self.prefix_error,
                     "decode_attention_grouped": decode_error, "decode_attention_single": single_error,
                     "elementwise": elementwise_error},
@@ -331,10 +352,12 @@ def overheads(folder):
         python[str(tp)] = {"step_s": float(f"{step:.4g}"), "sequence_s": float(f"{per_sequence:.4g}"),
                            "fit_mean_percent": round(100 * float(np.abs(found / (total * 1e-3) - 1).mean()), 1)}
     return {
-        "python": {"by_tensor": python, "source": "schedule, inputs, sampler, outputs and Ray of a Python engine: "
+        "python": {"by_tensor": python, "eager": True, "source": "schedule, inputs, sampler, outputs and Ray of a Python engine: "
                    f"{VIDUR_CPU}, cpu_overheads; A100, tensor 8 from A40"},
         "kvasir": {"by_tensor": {"1": {"step_s": 60e-6, "sequence_s": 0.3e-6}},
                    "source": "bench/engine_steps, docs/performance.md"},
+        "eager": {"by_tensor": {"1": {"step_s": 0.0, "sequence_s": 0.0}}, "eager": True,
+                  "source": "kernels alone, launched by the host without graphs"},
         "none": {"by_tensor": {"1": {"step_s": 0.0, "sequence_s": 0.0}}, "source": "kernels alone"},
     }
 

@@ -26,6 +26,8 @@ std::string_view metric_key(Metric metric);
 double arrival_shape(const BenchOptions& options);
 
 struct BenchConfig {
+  std::string backend = "openai";                           // what answered, as result files say it
+  std::vector<std::pair<std::string, std::string>> system;  // what else they say of it: key and value
   BenchOptions options;  // as given; num_prompts is resolved when the dataset is read
   HttpTarget target;
   bool chat = false;        // the endpoint is the chat form

@@ -24,8 +24,8 @@ using Figures = std::vector<Figure>;
 Figures figures_of(const Summary& summary, const BenchConfig& config);
 
 struct MeanFigure {
-  Figure figure;      // value: the mean over the runs that have one, if any has
-  Interval interval;  // of those values
+  Figure figure;          // value: the mean over the runs that have one, if any has
+  MeanInterval interval;  // of those values
 };
 
 // REQUIRES: runs is not empty, and all have the same keys

@@ -54,6 +54,7 @@ bool has_goal(const std::vector<Goal>& goals, Goal::Key key) {
 Slo slo_of(const std::vector<Goal>& goals) {
   Slo slo;
   for (const Goal& goal : goals) {
+    if (goal.millis == kOwnBound) continue;  // of no request yet
     uint32_t& millis = slo.*kNames[static_cast<size_t>(goal.key)].sent;
     const auto asked =
         static_cast<uint32_t>(std::clamp(std::ceil(goal.millis), 1.0, static_cast<double>(kMaxSloMillis)));

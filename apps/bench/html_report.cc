@@ -126,7 +126,7 @@ std::string readable(double value, int digits) {
 
 std::string cell(const std::vector<double>& values) {
   if (values.empty()) return "&ndash;";
-  const Interval interval = mean_interval(values);
+  const MeanInterval interval = mean_interval(values);
   const std::string mean = readable(interval.mean, 4);
   return values.size() < 2 ? mean : fmt::format("{} &plusmn; {}", mean, readable(interval.half_width, 2));
 }
@@ -167,7 +167,7 @@ Chart over_rate(const std::vector<ReportSeries>& series, const std::set<double>&
     for (double rate : rates) {
       const std::vector<double> values = values_of(runs_at(series[i], rate), key);
       if (values.empty()) continue;
-      const Interval interval = mean_interval(values);
+      const MeanInterval interval = mean_interval(values);
       line.x.push_back(rate);
       line.y.push_back(interval.mean);
       line.half.push_back(interval.half_width);
@@ -254,8 +254,8 @@ void add_engine_charts(const std::vector<ReportSeries>& series, double rate, std
     if (runs.empty()) continue;
     const Curves& curves = runs.front()->curves;
     for (const EngineLine& line : curves.engine) {
-      auto chart = std::find_if(charts.begin(), charts.end(),
-                                [&](const Chart& c) { return c.title == line.chart; });
+      auto chart =
+          std::find_if(charts.begin(), charts.end(), [&](const Chart& c) { return c.title == line.chart; });
       if (chart == charts.end()) {
         charts.push_back({line.chart, "seconds", "", false, 0, {}});
         chart = charts.end() - 1;

@@ -57,12 +57,13 @@ void add_own_bounds(Json* json, const BenchConfig& config) {
   }
 }
 
-void add_configuration(Json* json, const BenchConfig& config, const std::string& model, std::time_t date) {
+void add_configuration(Json* json, const BenchConfig& config, const std::string& model,
+                       std::optional<std::time_t> date) {
   const BenchOptions& o = config.options;
   Json& j = *json;
-  j["date"] = date_text(date);
+  if (date) j["date"] = date_text(*date);
   j["label"] = o.label;
-  j["backend"] = config.chat ? "openai-chat" : "openai";
+  j["backend"] = config.chat ? "openai-chat" : config.backend;
   j["model_id"] = model;
   j["dataset_name"] = o.dataset_name;
   if (!o.dataset_path.empty()) j["dataset_path"] = o.dataset_path;
@@ -91,6 +92,7 @@ void add_configuration(Json* json, const BenchConfig& config, const std::string&
   add_own_bounds(json, config);
   j["slo_ms"] = Json::object();
   for (const auto& [key, millis] : config.slo_ms) j["slo_ms"][key] = millis;
+  for (const auto& [key, value] : config.system) j["system"][key] = value;
 }
 
 Json value_json(const Figure& figure) {
@@ -186,7 +188,7 @@ std::vector<PointResult> points_of(const std::vector<RunResult>& runs) {
 }
 
 std::string result_json(const std::vector<RunResult>& runs, const BenchConfig& config,
-                        const std::string& model, std::time_t date) {
+                        const std::string& model, std::optional<std::time_t> date) {
   Json json;
   add_configuration(&json, config, model, date);
   if (runs.size() == 1) {

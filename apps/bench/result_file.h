@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ctime>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,14 +21,14 @@ struct RunResult {
   LoadOutcome outcome;  // its records are needed with options.save_detailed only
 };
 
-// The settings, and the figures of the runs: of the only one at the top, or of each in "runs" with the means
-// of each rate in "points" (and at the top, when there is one rate) and their 95 % intervals in "intervals".
-// With options.save_detailed a run has also one entry per request in ttfts, itls, latencies, start_times
-// (seconds; start_times from the beginning of the load, and -1 for a request never sent), input_lens,
-// output_lens, generated_texts and errors (empty when it completed). REQUIRES: runs is not empty; those of a
-// rate follow each other
+// date: nothing: not said. The settings, and the figures of the runs: of the only one at the top, or of each
+// in "runs" with the means of each rate in "points" (and at the top, when there is one rate) and their 95 %
+// intervals in "intervals". With options.save_detailed a run has also one entry per request in ttfts, itls,
+// latencies, start_times (seconds; start_times from the beginning of the load, and -1 for a request never
+// sent), input_lens, output_lens, generated_texts and errors (empty when it completed). REQUIRES: runs is not
+// empty; those of a rate follow each other
 std::string result_json(const std::vector<RunResult>& runs, const BenchConfig& config,
-                        const std::string& model, std::time_t date);
+                        const std::string& model, std::optional<std::time_t> date);
 
 // The runs by rate, in their order.
 std::vector<PointResult> points_of(const std::vector<RunResult>& runs);

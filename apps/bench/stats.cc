@@ -32,8 +32,8 @@ double student_t975(size_t freedom) {
   return z + (z * z * z + z) / (4 * n) + (5 * std::pow(z, 5) + 16 * z * z * z + 3 * z) / (96 * n * n);
 }
 
-Interval mean_interval(const std::vector<double>& values) {
-  Interval interval;
+MeanInterval mean_interval(const std::vector<double>& values) {
+  MeanInterval interval;
   if (values.empty()) return interval;
   const double n = static_cast<double>(values.size());
   interval.mean = std::accumulate(values.begin(), values.end(), 0.0) / n;

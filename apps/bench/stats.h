@@ -18,11 +18,11 @@ struct Distribution {
 };
 
 // The mean of some runs, and how far from it the true mean is likely to be.
-struct Interval {
+struct MeanInterval {
   double mean = 0;
   double half_width = 0;  // of the 95 % interval by Student's t; 0 for fewer than two values
 };
-Interval mean_interval(const std::vector<double>& values);
+MeanInterval mean_interval(const std::vector<double>& values);
 
 // The 0.975 quantile of Student's t with so many degrees of freedom, to three digits. REQUIRES: freedom >= 1
 double student_t975(size_t freedom);

@@ -1,13 +1,11 @@
 #include "simulate/host_device.h"
 
-#include <unistd.h>
-
 #include <cmath>
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
+#include <span>
 #include <stdexcept>
+
+#include "base/file.h"
 
 namespace kvasir {
 namespace {
@@ -157,15 +155,13 @@ HostDevice device_from(const json& j) {
 }  // namespace
 
 Result<HostDevice> load_host_device(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) {
-    return error(ErrorCode::kNotFound,
-                 "{}: there is no such file; `kvasir profile --full --truth` writes one", path);
+  const Result<std::string> text = read_file(path);
+  if (!text.ok()) {
+    return error(text.status().code(), "{}; `kvasir profile --full --truth` writes such a file",
+                 text.status().message());
   }
-  std::ostringstream text;
-  text << in.rdbuf();
   try {
-    return device_from(json::parse(text.str()));
+    return device_from(json::parse(*text));
   } catch (const std::exception&) {
     return error(ErrorCode::kCorrupt,
                  "{}: not the truth about a machine: let `kvasir profile --full --truth` write it anew",
@@ -192,20 +188,8 @@ Status save_host_device(const HostDevice& d, const std::string& path) {
                   {"held_out_error", to_json(d.held_out)},
                   {"engine_steps_error", to_json(d.engine_steps)},
                   {"tail", to_json(d.tail)}};
-  const std::string beside = fmt::format("{}.{}.new", path, getpid());
-  std::error_code failed;
-  {
-    std::ofstream out(beside, std::ios::binary | std::ios::trunc);
-    if (!(out << j.dump(1, ' ', false, json::error_handler_t::replace) << "\n").flush()) {
-      std::filesystem::remove(beside, failed);
-      return error(ErrorCode::kIo, "{}: cannot be written; does its folder exist, and is there room?", path);
-    }
-  }
-  std::filesystem::rename(beside, path, failed);
-  if (!failed) return {};
-  const std::string why = failed.message();
-  std::filesystem::remove(beside, failed);
-  return error(ErrorCode::kIo, "{}: {}", path, why);
+  const std::string text = j.dump(1, ' ', false, json::error_handler_t::replace) + "\n";
+  return replace_file(path, std::as_bytes(std::span(text)));
 }
 
 }  // namespace kvasir

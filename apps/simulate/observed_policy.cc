@@ -1,8 +1,9 @@
-#include "apps/simulate/observed_policy.h"
+#include "simulate/observed_policy.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/units.h"
 
@@ -11,20 +12,51 @@ namespace {
 
 constexpr size_t kMostSamples = 4096;
 
-// Requests wait, and the next one cannot run.
-bool at_limit(const View& view) {
-  if (view.waiting.empty()) return false;
-  if (view.running.size() >= view.limits.max_num_seqs) return true;
-  const SeqView& next = view.waiting.front();
-  const uint32_t blocks = view.geometry.blocks_for(next.known_tokens);
-  const int64_t cells =
-      int64_t{blocks} * view.geometry.groups() - next.cached_resident_cells - next.kv_cells(Tier::kDevice);
-  return view.device.available_cells() < cells;
-}
-
 const SeqView* find(const std::vector<SeqView>& seqs, SeqId id) {
   const auto found = std::find_if(seqs.begin(), seqs.end(), [&](const SeqView& s) { return s.id == id; });
   return found == seqs.end() ? nullptr : &*found;
+}
+
+struct Planned {
+  std::vector<SeqId> sequences;  // that have rows, each once, ascending
+  uint32_t rows = 0;
+  uint32_t decodes = 0;
+};
+
+Planned planned(const StepPlan& plan) {
+  Planned out;
+  for (const Rows& r : plan.rows) {
+    out.rows += r.tokens.size();
+    if (r.kind == RowKind::kDecode) ++out.decodes;
+    out.sequences.push_back(r.seq);
+  }
+  std::sort(out.sequences.begin(), out.sequences.end());
+  out.sequences.erase(std::unique(out.sequences.begin(), out.sequences.end()), out.sequences.end());
+  return out;
+}
+
+// After the plan.
+size_t running_after(const View& view, const StepPlan& plan, const Planned& planned) {
+  size_t out = view.running.size() - plan.preemptions.size();
+  for (const Failure& f : plan.failures) {
+    if (find(view.running, f.seq)) --out;
+  }
+  size_t running = 0;  // of those that have rows
+  for (const SeqView& seq : view.running) {
+    if (std::binary_search(planned.sequences.begin(), planned.sequences.end(), seq.id)) ++running;
+  }
+  return out + planned.sequences.size() - running;
+}
+
+// The plan lets somebody wait, or wait again, though its tokens would allow more.
+bool at_limit(const View& view, const StepPlan& plan, const Planned& planned, bool whole_prompts) {
+  if (!plan.preemptions.empty()) return true;
+  for (const SeqView& seq : view.waiting) {
+    if (std::binary_search(planned.sequences.begin(), planned.sequences.end(), seq.id)) continue;
+    const uint32_t least = whole_prompts ? seq.tokens_to_compute() : 1;
+    return planned.rows + least <= view.limits.max_num_batched_tokens;
+  }
+  return false;
 }
 
 std::string seconds(Nanos t) {
@@ -39,20 +71,18 @@ StepPlan ObservedPolicy::plan(const View& view) {
     const double passed = to_seconds(view.now - last_);
     sums_.seconds += passed;
     if (was_limited_) sums_.seconds_at_limit += passed;
-    sums_.running_seconds += passed * static_cast<double>(view.running.size());
+    sums_.running_seconds += passed * static_cast<double>(were_running_);
   }
   last_ = view.now;
-  was_limited_ = at_limit(view);
-  uint32_t rows = 0, decodes = 0;
-  for (const Rows& r : plan.rows) {
-    rows += r.tokens.size();
-    if (r.kind == RowKind::kDecode) ++decodes;
-  }
+  const Planned now = planned(plan);
+  were_running_ = running_after(view, plan, now);
+  was_limited_ = at_limit(view, plan, now, whole_prompts_);
   if (explained_) explain(view, plan);
-  if (rows > 0) ++sums_.plans;
-  sums_.rows += rows;
-  sums_.decodes += decodes;
-  if (seen_++ % stride_ == 0) sample(view, rows, decodes);
+  if (now.rows > 0) ++sums_.plans;
+  if (plan.failures.size() + plan.preemptions.size() + plan.copies.size() + plan.rows.size() > 0) ++changes_;
+  sums_.rows += now.rows;
+  sums_.decodes += now.decodes;
+  if (seen_++ % stride_ == 0) sample(view, now.rows, now.decodes);
   return plan;
 }
 

@@ -28,7 +28,7 @@ struct EngineSample {
 // Sums over a run. Seconds are of virtual time, until the next plan.
 struct EngineSums {
   double seconds = 0;
-  // Requests waited, and no more could run: for want of memory for the next one's prompt, or of a place among
+  // Requests waited though the step's tokens would have allowed more: for want of memory, or of a place among
   // those that may run at once.
   double seconds_at_limit = 0;
   double running_seconds = 0;  // running requests times time
@@ -39,7 +39,9 @@ struct EngineSums {
 
 class ObservedPolicy final : public Policy {
  public:
-  explicit ObservedPolicy(std::unique_ptr<Policy> inner) : inner_(std::move(inner)) {}
+  // whole_prompts: it takes prompts whole (sched/registry.h).
+  ObservedPolicy(std::unique_ptr<Policy> inner, bool whole_prompts)
+      : inner_(std::move(inner)), whole_prompts_(whole_prompts) {}
 
   // From now on the life of this sequence is told.
   void explain(SeqId seq) { explained_ = seq; }
@@ -51,6 +53,8 @@ class ObservedPolicy final : public Policy {
   // Not more than some thousands, evenly spread over the plans.
   const std::vector<EngineSample>& samples() const { return samples_; }
   const EngineSums& sums() const { return sums_; }
+  // Plans after which another may find more to do at once: all but those with nothing, or promises alone.
+  uint64_t changes() const { return changes_; }
   // One line for each turn in it.
   std::vector<std::string> life();
 
@@ -70,13 +74,16 @@ class ObservedPolicy final : public Policy {
   void end_stretch();
 
   const std::unique_ptr<Policy> inner_;
+  const bool whole_prompts_;
   std::optional<SeqId> explained_;
   EngineSums sums_;
   std::vector<EngineSample> samples_;
   uint64_t stride_ = 1;  // plans from one sample to the next
   uint64_t seen_ = 0;
-  Nanos last_ = -1;  // of the plan before
-  bool was_limited_ = false;
+  uint64_t changes_ = 0;
+  Nanos last_ = -1;           // of the plan before
+  bool was_limited_ = false;  // after it; running likewise
+  size_t were_running_ = 0;
 
   std::vector<std::string> life_;
   std::optional<Stretch> stretch_;

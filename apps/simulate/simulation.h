@@ -2,18 +2,21 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "apps/simulate/observed_policy.h"
 #include "bench/load_runner.h"
 #include "contract/cost_model.h"
 #include "contract/slo.h"
 #include "engine/engine.h"
 #include "exec/sim/sim_link.h"
 #include "exec/sim/step_load.h"
+#include "sched/registry.h"
+#include "simulate/observed_policy.h"
 
 namespace kvasir {
 
@@ -25,11 +28,13 @@ struct SimulatedRequest {
   uint32_t max_tokens = 0;
   uint32_t told_output_tokens = 0;  // what predictors are told that the output will have; 0: nothing
   Slo slo;
+  std::vector<Goal> own;  // see RequestRecord
 };
 
 struct SimulationSetup {
   EngineOptions engine;
   std::string policy;
+  std::function<Result<std::unique_ptr<Policy>>(std::string_view name)> policies = make_policy;
   // Truth.
   std::shared_ptr<const StepTimes> times;
   double noise = 0;  // SimExecutor::Options::noise
@@ -54,18 +59,22 @@ struct SimulationOutcome {
   LinkStats link;
   bool has_link = false;
   uint64_t steps = 0;
+  double busy_s = 0;  // in steps
   uint64_t preemptions = 0;
   uint64_t preemptions_swapped = 0;
   uint64_t tokens_projected = 0;
   uint64_t tokens_computed_again = 0;
   uint64_t rows_deferred = 0;
   double seconds_stalled = 0;
-  double cost_error = 0;  // of belief, as EngineMetrics::cost_error
+  double mean_queue_s = 0;    // of the requests that began to run, from their arrival until then
+  double mean_prefill_s = 0;  // from there to their first token
+  // Of belief, as EngineMetrics::cost_error; nothing where it does not learn.
+  std::optional<double> cost_error;
   std::vector<std::string> life;
 };
 
-// REQUIRES: arrivals ascend; the policy exists; engine.max_model_len fits (Engine). A request that cannot fit
-// fails, and its record says why. kNotFound, kInvalidArgument: the predictor.
+// REQUIRES: arrivals ascend; engine.max_model_len fits (Engine). A request that cannot fit fails, and its
+// record says why. kNotFound, kInvalidArgument: the policy or the predictor.
 Result<SimulationOutcome> simulate(const SimulationSetup& setup,
                                    const std::vector<SimulatedRequest>& requests);
 

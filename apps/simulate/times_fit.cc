@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "base/check.h"
+#include "sched/beliefs/cost_fit.h"
 #include "sched/beliefs/normal_equations.h"
 
 namespace kvasir {
@@ -14,11 +16,6 @@ constexpr double kEnough = 1e-12;  // of the largest change in a sweep, in units
 constexpr double kIdleFactor = 20;
 
 // Of sorted values; 0 of none.
-double percentile(const std::vector<double>& sorted, double share) {
-  if (sorted.empty()) return 0;
-  const auto at = static_cast<size_t>(share * static_cast<double>(sorted.size() - 1) + 0.5);
-  return sorted[at];
-}
 
 bool usable(const TimedLoad& o) {
   return o.seconds > 0 && std::isfinite(o.seconds) && o.weight > 0;
@@ -60,18 +57,6 @@ class Sums {
   const size_t n_;
   std::vector<double> a_, b_;
 };
-
-FitError summary(std::vector<double> errors) {
-  if (errors.empty()) return {};
-  std::sort(errors.begin(), errors.end());
-  FitError out;
-  out.observations = errors.size();
-  for (double e : errors) out.mean += e / static_cast<double>(errors.size());
-  const auto rank = static_cast<size_t>(std::ceil(0.95 * static_cast<double>(errors.size())));
-  out.p95 = errors[std::max<size_t>(rank, 1) - 1];
-  out.worst = errors.back();
-  return out;
-}
 
 TimeCurve curve_up_to(std::vector<double> knots, double most) {
   while (knots.size() > 1 && knots.back() >= most) knots.pop_back();
@@ -121,7 +106,13 @@ FitError error_of(const MeasuredTables& tables, const std::vector<TimedLoad>& se
   for (const TimedLoad& o : seen) {
     if (usable(o)) errors.push_back(std::abs(times.executor_seconds(o.load) - o.seconds) / o.seconds);
   }
-  return summary(std::move(errors));
+  return summary_of(std::move(errors));
+}
+
+double quantile(std::vector<double> values, double share) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  return values[static_cast<size_t>(std::lround(share * static_cast<double>(values.size() - 1)))];
 }
 
 FitError held_out_error(const std::vector<TimedLoad>& seen) {
@@ -144,12 +135,11 @@ TimeNoise noise_of(const MeasuredTables& tables, const std::vector<TimedLoad>& s
     fitted += expected;
   }
   if (logs.empty()) return {};
-  std::sort(logs.begin(), logs.end());
   TimeNoise out;
   out.mean = took / fitted;
   // A normal distribution has 80 % within 1.2816 deviations.
-  out.deviation = (percentile(logs, 0.9) - percentile(logs, 0.1)) / (2 * 1.2816);
-  out.p99 = std::exp(percentile(logs, 0.99) - percentile(logs, 0.5));
+  out.deviation = (quantile(logs, 0.9) - quantile(logs, 0.1)) / (2 * 1.2816);
+  out.p99 = std::exp(quantile(logs, 0.99) - quantile(logs, 0.5));
   out.expected_p99 = std::exp(2.3263 * out.deviation);
   return out;
 }
@@ -161,10 +151,9 @@ void scale_times(MeasuredTables& tables, double factor) {
 }
 
 void fit_engine(const std::vector<EngineGap>& gaps, MeasuredTables& tables) {
-  std::vector<double> sorted;
-  for (const EngineGap& g : gaps) sorted.push_back(g.seconds);
-  std::sort(sorted.begin(), sorted.end());
-  const double longest = kIdleFactor * percentile(sorted, 0.5);
+  std::vector<double> all;
+  for (const EngineGap& g : gaps) all.push_back(g.seconds);
+  const double longest = kIdleFactor * quantile(std::move(all), 0.5);
   NormalEquations<2> sums;
   for (const EngineGap& g : gaps) {
     if (g.seconds <= longest) sums.add({1, g.sequences}, g.seconds, 1);

@@ -28,6 +28,9 @@ FitError error_of(const MeasuredTables& tables, const std::vector<TimedLoad>& se
 // Every fifth observation is kept from a fit of the others: how far that is from those.
 FitError held_out_error(const std::vector<TimedLoad>& seen);
 
+// The value of the nearest rank: 0.5 is the median. 0 for no values.
+double quantile(std::vector<double> values, double share);
+
 // What steps take beyond what is fitted to their load.
 struct TimeNoise {
   double mean = 1;       // sum of what they took, over the sum of what was fitted

@@ -56,6 +56,9 @@ class CostBeliefs {
   // The latest model, if there is another one than at the last call that gave one.
   bool take_latest(CostModel& costs);
 
+  // Whether what is seen changes what is believed.
+  bool learning() const { return learns_ != Learns::kNever; }
+
   // Any thread.
   CostModel latest() const {
     const std::lock_guard lock(mutex_);

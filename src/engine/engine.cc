@@ -344,7 +344,7 @@ StepPlan Engine::make_plan() {
   if (link_) {
     const LinkStats stats = link_->stats();
     view_.link = {stats.bytes_per_s, stats.latency_s, stats.queued_bytes};
-    if (beliefs_.costs) set_measured_links(stats, view_.costs);
+    if (beliefs_.costs && beliefs_.costs->learning()) set_measured_links(stats, view_.costs);
   }
   view_.steps_in_flight = static_cast<uint32_t>(in_flight_.size());
 

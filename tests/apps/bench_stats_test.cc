@@ -45,7 +45,7 @@ TEST(Stats, NoValuesGiveZeros) {
 
 TEST(Stats, IntervalOfThreeRunsByHand) {
   // Mean 4, sample deviation 2, standard error 2 / sqrt(3) = 1.1547; t of two degrees of freedom is 4.303.
-  const Interval interval = mean_interval({2, 4, 6});
+  const MeanInterval interval = mean_interval({2, 4, 6});
   EXPECT_DOUBLE_EQ(interval.mean, 4);
   EXPECT_NEAR(interval.half_width, 4.9686, 1e-3);
   EXPECT_EQ(mean_interval({5}).mean, 5);

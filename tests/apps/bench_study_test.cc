@@ -274,7 +274,8 @@ TEST(Html, ThePageIsWholeAndEscaped) {
   }
   size_t charts = 0;
   for (size_t at = page.find("<svg"); at != std::string::npos; at = page.find("<svg", at + 1)) ++charts;
-  EXPECT_EQ(charts, 6u + 2 * 5u);  // over the rate; and three distributions and two timelines for each rate
+  EXPECT_EQ(charts, 7u + 2 * 5u);  // over the rate, preemptions among them; and three distributions and two
+                                   // timelines for each rate
 }
 
 TEST(Html, OneRunHasNoCurvesOverTheRate) {

@@ -77,11 +77,11 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Torture,
                                           testing::Bool()),
                          name_of);
 // What these ask of the engine, those above ask too: fewer shapes will do.
-INSTANTIATE_TEST_SUITE_P(More, Torture,
-                         testing::Combine(testing::Values("fastgen", "orca", "priority", "random-promises"),
-                                          testing::Values(1, 2), testing::Values(3u),
-                                          testing::Values(16u, 64u), testing::Bool()),
-                         name_of);
+INSTANTIATE_TEST_SUITE_P(
+    More, Torture,
+    testing::Combine(testing::Values("fastgen", "orca", "priority", "random-promises", "vllm-random"),
+                     testing::Values(1, 2), testing::Values(3u), testing::Values(16u, 64u), testing::Bool()),
+    name_of);
 
 // A device tier of 128 tokens, which most requests outgrow, a host tier of three times that, and a ring.
 TortureConfig tiers(std::string policy, int depth, uint32_t layers_per_group) {
@@ -193,8 +193,8 @@ INSTANTIATE_TEST_SUITE_P(Shapes, FormTorture,
 
 // Who adds a policy adds it to the lists above: "fcfs" is another name of "vllm".
 TEST(Torture, RunsEveryPolicyThatThereIs) {
-  const std::vector<std::string> run = {"fastgen", "fcfs", "orca",     "priority",
-                                        "sarathi", "vllm", "vllm-swap"};
+  const std::vector<std::string> run = {"fastgen", "fcfs", "orca",        "priority",
+                                        "sarathi", "vllm", "vllm-random", "vllm-swap"};
   EXPECT_EQ(policy_names(), run);
 }
 

@@ -36,33 +36,6 @@ class RigSink final : public OutputSink {
   RigOutput& out_;
 };
 
-EngineOptions engine_options(const ModelFile& file, const RigOptions& options) {
-  const ModelConfig& c = file.config();
-  EngineOptions engine;
-  CacheGeometry& g = engine.cache.geometry;
-  g.block_tokens = options.block_tokens;
-  g.layers = static_cast<uint32_t>(c.layers);
-  g.layers_per_group = options.layers_per_group == 0 ? g.layers : options.layers_per_group;
-  g.kv_plane_bytes_per_token_layer = c.kv_plane_bytes_per_token_layer(options.kv_type);
-  if (options.forms) {
-    const FormBytes forms = form_bytes(c, x_type_of(file.weights(), options.activation));
-    g.x_bytes_per_token_layer = forms.x_per_token_layer;
-    g.h_bytes_per_token = forms.h_per_token;
-  }
-  engine.cache.device_bytes = g.kv_block_bytes() * options.blocks;
-  engine.cache.host_bytes = g.kv_block_bytes() * options.host_blocks;
-  engine.cache.disk_bytes = g.cell_stride(Form::kKv, Tier::kDisk) * g.groups() * options.disk_blocks;
-  engine.cache.stage_bytes = g.largest_piece_bytes() * options.stage_blocks;
-  engine.scratch_tokens = options.scratch_tokens;
-  engine.cache.prefix_caching = options.prefix_caching;
-  engine.cache.numerics_id = "test";
-  engine.limits = options.limits;
-  engine.max_decode_stall = options.max_decode_stall;
-  engine.max_model_len = std::min(Engine::longest_fit(engine.cache), static_cast<uint32_t>(c.context_length));
-  engine.check_integrity = options.check_integrity;
-  return engine;
-}
-
 // A whole engine, built from the ground, and the link as a test drives it.
 class Rig {
  public:
@@ -143,7 +116,7 @@ Rig::Rig(const ModelFile& file, const RigOptions& options, RigRun& result)
   });
   engine_ = std::make_unique<Engine>(
       settings_, std::make_unique<CountingPolicy>(std::move(policy).value(), result.plans), *executor_,
-      clock(), nullptr, link());
+      clock(), options.log, link());
 }
 
 void Rig::make_link() {
@@ -252,6 +225,33 @@ bool same(const RigOutput& expected, const RigOutput& got) {
 }
 
 }  // namespace
+
+EngineOptions engine_options(const ModelFile& file, const RigOptions& options) {
+  const ModelConfig& c = file.config();
+  EngineOptions engine;
+  CacheGeometry& g = engine.cache.geometry;
+  g.block_tokens = options.block_tokens;
+  g.layers = static_cast<uint32_t>(c.layers);
+  g.layers_per_group = options.layers_per_group == 0 ? g.layers : options.layers_per_group;
+  g.kv_plane_bytes_per_token_layer = c.kv_plane_bytes_per_token_layer(options.kv_type);
+  if (options.forms) {
+    const FormBytes forms = form_bytes(c, x_type_of(file.weights(), options.activation));
+    g.x_bytes_per_token_layer = forms.x_per_token_layer;
+    g.h_bytes_per_token = forms.h_per_token;
+  }
+  engine.cache.device_bytes = g.kv_block_bytes() * options.blocks;
+  engine.cache.host_bytes = g.kv_block_bytes() * options.host_blocks;
+  engine.cache.disk_bytes = g.cell_stride(Form::kKv, Tier::kDisk) * g.groups() * options.disk_blocks;
+  engine.cache.stage_bytes = g.largest_piece_bytes() * options.stage_blocks;
+  engine.scratch_tokens = options.scratch_tokens;
+  engine.cache.prefix_caching = options.prefix_caching;
+  engine.cache.numerics_id = "test";
+  engine.limits = options.limits;
+  engine.max_decode_stall = options.max_decode_stall;
+  engine.max_model_len = std::min(Engine::longest_fit(engine.cache), static_cast<uint32_t>(c.context_length));
+  engine.check_integrity = options.check_integrity;
+  return engine;
+}
 
 RigRun run(const ModelFile& file, const RigOptions& options, const std::vector<RigRequest>& requests) {
   constexpr int kStuck = 200'000;  // turns without a step

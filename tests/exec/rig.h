@@ -48,7 +48,11 @@ struct RigOptions {
   double failing_transfers = 0;  // share of the transfers that fail,
   double moved = 0.5;            // share of the turns in which some end without being waited for
   uint64_t seed = 1;
+  PlanLog* log = nullptr;  // outlives the run
 };
+
+// Of the engine that runs so.
+EngineOptions engine_options(const ModelFile& file, const RigOptions& options);
 
 struct RigRequest {
   std::vector<Token> prompt;

@@ -1,4 +1,4 @@
-#include "apps/simulate/catalog/catalog.h"
+#include "simulate/catalog/catalog.h"
 
 #include <algorithm>
 #include <cctype>
@@ -6,8 +6,9 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "apps/simulate/catalog/catalog_files.h"
+#include "base/file.h"
 #include "model/model_file.h"
+#include "simulate/catalog/catalog_files.h"
 
 namespace kvasir {
 namespace {
@@ -98,7 +99,7 @@ Result<DeviceSpec> find_device(const std::string& name_or_path) {
     return error(ErrorCode::kNotFound, "device '{}': unknown, and no such file; take one of: {}",
                  name_or_path, joined(device_names()));
   }
-  KV_ASSIGN_OR_RETURN(const std::string text, read_text(name_or_path));
+  KV_ASSIGN_OR_RETURN(const std::string text, read_file(name_or_path));
   return parse_device(text, name_or_path);
 }
 
@@ -115,7 +116,7 @@ Result<ModelShape> find_model(const std::string& name_or_path) {
                  name_or_path, joined(model_names()));
   }
   if (lower(path).ends_with(".gguf")) return shape_of_gguf(path);
-  KV_ASSIGN_OR_RETURN(const std::string text, read_text(path));
+  KV_ASSIGN_OR_RETURN(const std::string text, read_file(path));
   return parse_model(text, path);
 }
 
@@ -130,6 +131,7 @@ Result<EngineOverhead> find_overhead(const std::string& name, uint32_t tensor) {
   uint32_t best = 0;
   EngineOverhead out;
   out.source = it->value("source", "");
+  out.eager = it->value("eager", false);
   for (const auto& [cards, cost] : it->at("by_tensor").items()) {
     const auto n = static_cast<uint32_t>(std::stoul(cards));
     if (n > tensor || n < best) continue;

@@ -23,7 +23,4 @@ Result<DeviceSpec> parse_device(std::string_view text, const std::string& origin
 // kCorrupt: no JSON, or a size is missing.
 Result<ModelShape> parse_model(std::string_view text, const std::string& origin);
 
-// A whole file. kNotFound, kIo.
-Result<std::string> read_text(const std::string& path);
-
 }  // namespace kvasir

@@ -1,12 +1,10 @@
 // Devices as JSON.
 #include <cmath>
 #include <exception>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <stdexcept>
 
-#include "apps/simulate/catalog/catalog_files.h"
+#include "simulate/catalog/catalog_files.h"
 
 namespace kvasir {
 namespace {
@@ -71,6 +69,7 @@ DeviceSpec device_of(const Json& json) {
   for (const auto& [cards, curve] : json.at("all_reduce").items()) {
     out.all_reduce[static_cast<uint32_t>(std::stoul(cards))] = curve_of(curve);
   }
+  out.eager_all_reduce_s = json.at("eager_all_reduce_s").get<double>();
   out.send_recv = curve_of(json.at("send_recv"));
   return out;
 }
@@ -84,15 +83,6 @@ Result<DeviceSpec> parse_device(std::string_view text, const std::string& origin
     return error(ErrorCode::kCorrupt, "{}: no device as tools/fit_devices.py writes it: {}", origin,
                  e.what());
   }
-}
-
-Result<std::string> read_text(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return error(ErrorCode::kNotFound, "{}: cannot be opened", path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (file.bad()) return error(ErrorCode::kIo, "{}: cannot be read", path);
-  return text.str();
 }
 
 }  // namespace kvasir

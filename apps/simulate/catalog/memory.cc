@@ -1,15 +1,16 @@
 // What fits into a card.
 #include <algorithm>
 
-#include "apps/simulate/catalog/catalog.h"
 #include "base/units.h"
+#include "simulate/catalog/catalog.h"
 
 namespace kvasir {
 namespace {
 
-// Driver, context, workspaces of libraries and fragments. Set by one row of a published table (OPT-13B on one
-// A100-80G: 66,144 tokens at about 100 %); docs/simulator-truth.md has the others.
-constexpr double kSystemShare = 0.06;
+// What the driver keeps of a card, and a process's context with its libraries: assumed.
+// docs/simulator-truth.md compares the result with a published table.
+constexpr double kDriverShare = 0.01;
+constexpr double kContextBytes = 0.5 * kGiB;
 // Rows and sampled rows of the largest step, for which activations and logits have room.
 constexpr double kStepRows = 8192;
 constexpr double kSampledRows = 256;
@@ -42,7 +43,8 @@ Result<DeviceMemory> memory_of(const ModelShape& model, const DeviceSpec& device
       (layer * layers + (p.pipeline > 1 ? embedding : embeddings)) / p.tensor * model.weight_element_bytes;
   const double wide = static_cast<double>((model.gated_mlp ? 3 : 2) * uint64_t{model.ffn}) / p.tensor;
   const double activations = kStepRows * 2 * (4.0 * model.hidden + wide) + kSampledRows * 4 * model.vocab;
-  const double reserve = kSystemShare * static_cast<double>(device.memory_bytes) + activations;
+  const double reserve =
+      kDriverShare * static_cast<double>(device.memory_bytes) + kContextBytes + activations;
   const double usable = utilisation * static_cast<double>(device.memory_bytes);
   const double left = usable - weights - reserve;
   // At least one block's worth of tokens, else nothing can run.

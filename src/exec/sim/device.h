@@ -98,6 +98,7 @@ struct DeviceSpec {
   KernelCoefficients decode_single;  // the same where each query head has its own KV head
   KernelCoefficients elementwise;    // all of a layer: norms, rotation, activation, additions; log2 of bytes
   std::map<uint32_t, Curve> all_reduce;  // by cards: log2 of seconds over log2 of bytes
+  double eager_all_reduce_s = 0;         // the least that one takes which the host launches without a graph
   Curve send_recv;                       // between two cards: log2 of seconds over log2 of bytes
 };
 
@@ -112,6 +113,7 @@ struct Parallelism {
 struct EngineOverhead {
   double step_s = 0;
   double sequence_s = 0;  // for each sequence that has rows in the step
+  bool eager = false;     // launches kernels one by one, without graphs
   std::string source;
 };
 

@@ -94,6 +94,13 @@ const std::vector<double>& RowTable::grid() {
   return rows;
 }
 
+RowTable::RowTable(const std::function<double(double)>& seconds) {
+  for (const double rows : grid()) {
+    const double value = rows > 0 ? seconds(rows) : 0.0;
+    values_.push_back(values_.empty() ? value : std::max(value, values_.back()));
+  }
+}
+
 double RowTable::at(double rows) const {
   if (rows <= 0) return 0;
   const std::vector<double>& at = grid();
@@ -208,7 +215,8 @@ double DeviceTimes::output_layer(double sampled) const {
 
 double DeviceTimes::all_reduce_seconds(double bytes) const {
   if (parallelism_.tensor == 1) return 0;
-  return table_seconds(table_of(device_.all_reduce, parallelism_.tensor), bytes);
+  const double seconds = table_seconds(table_of(device_.all_reduce, parallelism_.tensor), bytes);
+  return overhead_.eager ? std::max(seconds, device_.eager_all_reduce_s) : seconds;
 }
 
 double DeviceTimes::send_seconds(double rows) const {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "base/status.h"
@@ -45,14 +46,7 @@ class GridCurve {
 class RowTable {
  public:
   RowTable() = default;
-  template <typename Function>
-  explicit RowTable(Function&& seconds) {
-    const std::vector<double>& rows = grid();
-    for (const double r : rows) {
-      const double value = r > 0 ? seconds(r) : 0.0;
-      values_.push_back(values_.empty() || value > values_.back() ? value : values_.back());
-    }
-  }
+  explicit RowTable(const std::function<double(double)>& seconds);
   // Less than a row, but some: as one.
   double at(double rows) const;
 

@@ -9,7 +9,13 @@
 namespace kvasir {
 namespace {
 
-FitError summary(std::vector<double> errors) {
+bool usable(const StepObservation& o) {
+  return o.seconds > 0 && std::isfinite(o.seconds) && !o.work.empty();
+}
+
+}  // namespace
+
+FitError summary_of(std::vector<double> errors) {
   if (errors.empty()) return {};
   std::sort(errors.begin(), errors.end());
   FitError out;
@@ -21,12 +27,6 @@ FitError summary(std::vector<double> errors) {
   out.worst = errors.back();
   return out;
 }
-
-bool usable(const StepObservation& o) {
-  return o.seconds > 0 && std::isfinite(o.seconds) && !o.work.empty();
-}
-
-}  // namespace
 
 StepTerms terms_of(const StepWork& work) {
   return {
@@ -66,7 +66,7 @@ FitError fit_link(std::span<const TransferObservation> observations, LinkCost& c
   for (const TransferObservation& o : observations) {
     if (o.seconds > 0) errors.push_back(std::abs(cost.seconds(o.bytes) - o.seconds) / o.seconds);
   }
-  return summary(std::move(errors));
+  return summary_of(std::move(errors));
 }
 
 FitError error_of(const CostModel& costs, std::span<const StepObservation> observations) {
@@ -74,7 +74,7 @@ FitError error_of(const CostModel& costs, std::span<const StepObservation> obser
   for (const StepObservation& o : observations) {
     if (usable(o)) errors.push_back(std::abs(costs.step_seconds(o.work) - o.seconds) / o.seconds);
   }
-  return summary(std::move(errors));
+  return summary_of(std::move(errors));
 }
 
 }  // namespace kvasir

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstddef>
 #include <span>
+#include <vector>
 
 #include "contract/cost_model.h"
 
@@ -36,6 +37,8 @@ struct FitError {
   double worst = 0;
   size_t observations = 0;
 };
+
+FitError summary_of(std::vector<double> errors);
 
 // The step coefficients that fit best; `costs` keeps the rest of what it has. Observations of no work or of
 // no time are left out. What nothing was observed of becomes 0.

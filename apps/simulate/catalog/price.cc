@@ -1,4 +1,4 @@
-#include "apps/simulate/price.h"
+#include "simulate/catalog/price.h"
 
 #include <algorithm>
 #include <array>
@@ -8,7 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "apps/simulate/catalog/catalog_files.h"
+#include "base/file.h"
+#include "simulate/catalog/catalog_files.h"
 
 namespace kvasir {
 namespace {
@@ -141,7 +142,7 @@ Result<std::string> price_text(const std::string& text, const std::string& origi
 }
 
 Result<std::string> price_steps(const std::string& csv_path, const DeviceTimes& times) {
-  KV_ASSIGN_OR_RETURN(const std::string text, read_text(csv_path));
+  KV_ASSIGN_OR_RETURN(const std::string text, read_file(csv_path));
   return price_text(text, csv_path, times);
 }
 

@@ -1,0 +1,202 @@
+#include "simulate/answer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <ostream>
+#include <utility>
+
+#include "bench/html_report.h"
+#include "bench/report.h"
+#include "bench/result_reader.h"
+#include "simulate/table.h"
+
+namespace kvasir {
+namespace {
+
+// A bar that is drawn over, on a terminal.
+class Bar {
+ public:
+  Bar(const Console& console, bool shown, std::string name)
+      : err_(console.err), shown_(shown && console.terminal), name_(std::move(name)) {}
+  ~Bar() {
+    if (shown_) err_ << "\r\x1b[K" << std::flush;
+  }
+  Bar(const Bar&) = delete;
+  Bar& operator=(const Bar&) = delete;
+
+  StudyProgress progress() {
+    return [this](size_t done, size_t all) {
+      if (!shown_) return;
+      constexpr size_t kWidth = 40;
+      const size_t filled = all == 0 ? 0 : kWidth * done / all;
+      err_ << fmt::format("\r\x1b[K{} [{:<40}] {}/{} runs", name_, std::string(filled, '#'), done, all)
+           << std::flush;
+    };
+  }
+
+ private:
+  std::ostream& err_;
+  const bool shown_;
+  const std::string name_;
+};
+
+// The result files of several policies lie beside each other.
+std::string with_policy(const std::string& filename, const std::string& policy) {
+  const std::filesystem::path path(filename);
+  std::filesystem::path out = path.parent_path() / path.stem();
+  out += "-" + policy;
+  out += path.extension();
+  return out.string();
+}
+
+BenchConfig named(const Study& study, const SimulateOptions& options, const std::string& policy) {
+  BenchConfig config = study.config();
+  config.backend = "simulation";
+  BenchOptions& o = config.options;
+  o.label = o.label.empty() ? policy : o.label + ", " + policy;
+  config.system = {{"policy", policy},
+                   {"device", study.system().device},
+                   {"memory", study.system().memory},
+                   {"capacity", fmt::format("{:.4g} requests/s", study.capacity())},
+                   {"engine_overhead", options.engine_overhead},
+                   {"length_predictor", options.length_predictor},
+                   {"belief_scale", fmt::format("{}", options.belief_scale)},
+                   {"belief_learns", options.belief_learns ? "true" : "false"}};
+  if (o.result_filename.empty()) o.result_filename = fmt::format("simulation-{}.json", policy);
+  return config;
+}
+
+Status save(const Study& study, const SimulateOptions& options, const std::vector<PolicyRuns>& all,
+            std::ostream& out) {
+  const BenchOptions& o = options.bench;
+  if (!o.save_result && o.html.empty()) return {};
+  std::vector<ReportSeries> series;
+  for (const PolicyRuns& runs : all) {
+    BenchConfig config = named(study, options, runs.policy);
+    if (all.size() > 1 && !o.result_filename.empty()) {
+      config.options.result_filename = with_policy(o.result_filename, runs.policy);
+    }
+    const std::string json = result_json(runs.runs, config, study.system().model, std::nullopt);
+    if (o.save_result) {
+      const std::string path = result_path(config, study.system().model, 0);
+      KV_RETURN_IF_ERROR(write_text(path, json, "--result-dir"));
+      out << fmt::format("Result written to {}\n", path);
+    }
+    KV_ASSIGN_OR_RETURN(ReportSeries one, read_result(json, runs.policy));
+    series.push_back(std::move(one));
+  }
+  if (o.html.empty()) return {};
+  KV_RETURN_IF_ERROR(write_text(
+      o.html,
+      html_report(series, "kvasir simulate: " + study.system().model + " on " + study.system().device),
+      "--html"));
+  out << fmt::format("Report written to {}\n", o.html);
+  return {};
+}
+
+// What cannot be asked together, before anything runs.
+Status check_questions(const SimulateOptions& o) {
+  if (!o.bench.compare.empty()) {
+    return error(ErrorCode::kInvalidArgument,
+                 "--compare: kvasir bench compares result files, simulated ones too");
+  }
+  for (const std::string& policy : o.policies) {
+    if (std::count(o.policies.begin(), o.policies.end(), policy) > 1) {
+      return error(ErrorCode::kInvalidArgument, "--scheduling-policy: '{}' is given twice", policy);
+    }
+  }
+  if (o.find_effective_throughput == 0) return {};
+  if (o.bench.goodput.empty() && o.bench.slo.empty() && o.bench.slo_classes.empty() &&
+      o.bench.relative_slo.empty()) {
+    return error(ErrorCode::kInvalidArgument,
+                 "--find-effective-throughput: --goodput must say which bounds requests have to meet");
+  }
+  if (!o.bench.relative_slo.empty() && o.bench.slo_reference.empty()) {
+    return error(
+        ErrorCode::kInvalidArgument,
+        "--relative-slo: with --find-effective-throughput there is no first pass; give --slo-reference");
+  }
+  if (o.bench.save_result || !o.bench.html.empty() || o.explain >= 0 || !o.runtime.log_plans.empty()) {
+    return error(
+        ErrorCode::kInvalidArgument,
+        "--find-effective-throughput: prints rates; --save-result, --html, --explain and --log-plans are of "
+        "runs at a --request-rate");
+  }
+  return {};
+}
+
+// The runs of --explain and --log-plans are one run.
+Status check_single_run(const Study& study, const SimulateOptions& options) {
+  if (options.explain < 0 && options.runtime.log_plans.empty()) return {};
+  const char* flag = options.explain >= 0 ? "--explain" : "--log-plans";
+  if (options.policies.size() != 1 || study.config().rate_specs.size() != 1 || options.bench.seeds != 1) {
+    return error(ErrorCode::kInvalidArgument, "{}: needs one policy, one --request-rate and one seed", flag);
+  }
+  if (options.explain >= study.dataset().num_prompts()) {
+    return error(ErrorCode::kInvalidArgument, "--explain {}: the run has the requests 0 to {}",
+                 options.explain, study.dataset().num_prompts() - 1);
+  }
+  return {};
+}
+
+Status single_run(const Study& study, const SimulateOptions& options, std::ostream& out) {
+  if (options.explain < 0 && options.runtime.log_plans.empty()) return {};
+  std::unique_ptr<PlanLog> log;
+  if (!options.runtime.log_plans.empty()) {
+    KV_ASSIGN_OR_RETURN(log, PlanLog::create(options.runtime.log_plans, options.policies.front()));
+  }
+  const std::optional<size_t> request =
+      options.explain >= 0 ? std::optional(static_cast<size_t>(options.explain)) : std::nullopt;
+  KV_ASSIGN_OR_RETURN(const SimulationOutcome outcome,
+                      study.run(options.policies.front(), {study.rates().front(), options.bench.seed, 0},
+                                request, log.get()));
+  if (!request) return {};
+  out << fmt::format("\nRequest {} under {}:\n", *request, options.policies.front());
+  for (const std::string& line : outcome.life) out << line << '\n';
+  out << end_of_life(outcome.load.records[*request], outcome.load.start);
+  return {};
+}
+
+}  // namespace
+
+Result<Answer> answer(const SimulateOptions& options, const Console& console) {
+  KV_RETURN_IF_ERROR(check_questions(options));
+  KV_ASSIGN_OR_RETURN(Study study, Study::make(options));
+  KV_RETURN_IF_ERROR(check_single_run(study, options));
+  console.out << study.describe();
+  Answer out;
+  KV_ASSIGN_OR_RETURN(const Capacity capacity, study.measure_capacity());
+  out.capacity = capacity.rate;
+  console.out << fmt::format(
+      "capacity for this workload: {:.4g} requests/s ({}, a crowd of {} that is there at once)\n",
+      capacity.rate, Study::kCapacityPolicy, capacity.requests);
+  if (capacity.failed > 0) {
+    console.out << fmt::format("of those {} failed, and count in nothing, such as: {}\n", capacity.failed,
+                               capacity.why);
+  }
+  console.out << std::flush;
+  KV_RETURN_IF_ERROR(study.use_capacity(out.capacity));
+  out.config = study.config();
+  if (options.find_effective_throughput > 0) {
+    Bar bar(console, options.bench.progress, "searching");
+    KV_ASSIGN_OR_RETURN(out.effective,
+                        study.effective_throughput(options.find_effective_throughput, bar.progress()));
+    console.out << effective_table(out.effective, options.find_effective_throughput, out.capacity);
+    return out;
+  }
+  {
+    Bar bar(console, options.bench.progress, "simulating");
+    KV_ASSIGN_OR_RETURN(out.policies, study.sweep(bar.progress()));
+  }
+  if (out.policies.size() == 1 && study.rates().size() == 1) {
+    console.out << printed_block(points_of(out.policies.front().runs).front(), study.config());
+  }
+  console.out << study_table(out.policies, study.config(), out.capacity) << std::flush;
+  KV_RETURN_IF_ERROR(single_run(study, options, console.out));
+  KV_RETURN_IF_ERROR(save(study, options, out.policies, console.out));
+  return out;
+}
+
+}  // namespace kvasir

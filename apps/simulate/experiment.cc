@@ -1,0 +1,162 @@
+#include "simulate/experiment.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <ostream>
+#include <utility>
+
+#include "base/file.h"
+#include "bench/figures.h"
+#include "bench/stats.h"
+
+namespace kvasir {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr const char* kEffectiveKey = "effective_throughput";
+
+// The member if it is of the kind that is wanted; `fallback` if there is none.
+Result<std::string> text_of(const Json& object, const char* key, const std::string& where, bool needed) {
+  const auto found = object.find(key);
+  if (found != object.end() && found->is_string()) return found->get<std::string>();
+  if (found == object.end() && !needed) return std::string();
+  return error(ErrorCode::kInvalidArgument, "{}: '{}' must be a text", where, key);
+}
+
+Result<PaperFigure> paper_figure(const Json& entry, const std::string& where) {
+  if (!entry.is_object()) return error(ErrorCode::kInvalidArgument, "{}: no object", where);
+  PaperFigure out;
+  KV_ASSIGN_OR_RETURN(out.policy, text_of(entry, "policy", where, true));
+  KV_ASSIGN_OR_RETURN(out.key, text_of(entry, "key", where, true));
+  for (auto [key, value, needed] :
+       {std::tuple{"rate", &out.rate, false}, std::tuple{"value", &out.value, true}}) {
+    const auto found = entry.find(key);
+    if (found != entry.end() && found->is_number()) {
+      *value = found->get<double>();
+    } else if (needed || found != entry.end()) {
+      return error(ErrorCode::kInvalidArgument, "{}: '{}' must be a number", where, key);
+    }
+  }
+  return out;
+}
+
+Result<ExperimentRun> run_of(const Json& entry, const std::string& where) {
+  if (!entry.is_object()) return error(ErrorCode::kInvalidArgument, "{}: no object", where);
+  ExperimentRun out;
+  KV_ASSIGN_OR_RETURN(out.name, text_of(entry, "name", where, true));
+  const auto args = entry.find("args");
+  if (args == entry.end() || !args->is_array()) {
+    return error(ErrorCode::kInvalidArgument, "{}: 'args' must be a list of flags", where);
+  }
+  for (const Json& arg : *args) {
+    if (!arg.is_string()) return error(ErrorCode::kInvalidArgument, "{}: a flag that is no text", where);
+    out.args.push_back(arg.get<std::string>());
+  }
+  const auto paper = entry.find("paper");
+  if (paper == entry.end()) return out;
+  if (!paper->is_array()) return error(ErrorCode::kInvalidArgument, "{}: 'paper' must be a list", where);
+  for (size_t i = 0; i < paper->size(); ++i) {
+    KV_ASSIGN_OR_RETURN(PaperFigure figure,
+                        paper_figure((*paper)[i], fmt::format("{}, paper[{}]", where, i)));
+    out.paper.push_back(std::move(figure));
+  }
+  return out;
+}
+
+Result<SimulateOptions> options_of(const ExperimentRun& run, const SimulateOptions& outer) {
+  SimulateOptions options;
+  CLI::App app("", "kvasir simulate");
+  add_simulate_flags(app, options);
+  std::vector<std::string> reversed(run.args.rbegin(), run.args.rend());
+  try {
+    app.parse(reversed);
+  } catch (const CLI::ParseError& e) {
+    return error(ErrorCode::kInvalidArgument, "{}: run '{}': {}", outer.experiment, run.name, e.what());
+  }
+  options.jobs = outer.jobs;
+  BenchOptions& o = options.bench;
+  o.progress = outer.bench.progress;
+  if (outer.bench.num_prompts > 0) o.num_prompts = outer.bench.num_prompts;
+  if (options.find_effective_throughput > 0) return options;  // it writes no results
+  o.save_result = outer.bench.save_result;
+  o.save_detailed = outer.bench.save_detailed;
+  o.result_dir = outer.bench.result_dir;
+  if (o.save_result) o.result_filename = run.name + ".json";
+  if (!outer.bench.html.empty()) {
+    const std::filesystem::path html(outer.bench.html);
+    o.html = (html.parent_path() / html.stem()).string() + "-" + run.name + html.extension().string();
+  }
+  return options;
+}
+
+// Ours, beside a figure of the paper; nothing where the run has none such.
+std::optional<double> ours(const PaperFigure& paper, const Answer& answer) {
+  if (paper.key == kEffectiveKey) {
+    for (const EffectiveThroughput& f : answer.effective) {
+      if (f.policy == paper.policy) return f.rate;
+    }
+    return std::nullopt;
+  }
+  std::vector<double> values;
+  for (const PolicyRuns& runs : answer.policies) {
+    if (runs.policy != paper.policy) continue;
+    for (const RunResult& run : runs.runs) {
+      if (paper.rate > 0 && std::abs(run.key.rate / paper.rate - 1) > 1e-6) continue;
+      for (const Figure& f : figures_of(run.summary, answer.config)) {
+        if (f.key == paper.key && f.value) values.push_back(*f.value);
+      }
+    }
+  }
+  if (values.empty()) return std::nullopt;
+  return mean_interval(values).mean;
+}
+
+}  // namespace
+
+Result<Experiment> parse_experiment(const std::string& text, const std::string& name) {
+  const Json json = Json::parse(text, nullptr, false);
+  if (!json.is_object() || !json.contains("runs") || !json["runs"].is_array() || json["runs"].empty()) {
+    return error(ErrorCode::kInvalidArgument, "{}: no JSON object with a list of 'runs'", name);
+  }
+  Experiment out;
+  KV_ASSIGN_OR_RETURN(out.title, text_of(json, "title", name, true));
+  KV_ASSIGN_OR_RETURN(out.source, text_of(json, "source", name, false));
+  KV_ASSIGN_OR_RETURN(out.note, text_of(json, "note", name, false));
+  for (size_t i = 0; i < json["runs"].size(); ++i) {
+    KV_ASSIGN_OR_RETURN(ExperimentRun run, run_of(json["runs"][i], fmt::format("{}: runs[{}]", name, i)));
+    out.runs.push_back(std::move(run));
+  }
+  return out;
+}
+
+Status run_experiment(const SimulateOptions& options, const Console& console) {
+  KV_ASSIGN_OR_RETURN(const std::string text, read_file(options.experiment));
+  KV_ASSIGN_OR_RETURN(const Experiment experiment, parse_experiment(text, options.experiment));
+  console.out << experiment.title << '\n';
+  if (!experiment.source.empty()) console.out << experiment.source << '\n';
+  if (!experiment.note.empty()) console.out << experiment.note << '\n';
+  std::string table;
+  for (const ExperimentRun& run : experiment.runs) {
+    KV_ASSIGN_OR_RETURN(const SimulateOptions own, options_of(run, options));
+    console.out << "\n== " << run.name << '\n';
+    KV_ASSIGN_OR_RETURN(const Answer got, answer(own, console));
+    for (const PaperFigure& paper : run.paper) {
+      const std::optional<double> value = ours(paper, got);
+      table += fmt::format("| {} | {} | {} | {} | {:.4g} | {} |\n", run.name, paper.policy,
+                           paper.rate > 0 ? fmt::format("{:g}", paper.rate) : "-", paper.key, paper.value,
+                           value ? fmt::format("{:.4g}", *value) : "-");
+    }
+  }
+  if (table.empty()) return {};
+  console.out << "\n| run | policy | rate | figure | paper | ours |\n|---|---|---|---|---|---|\n" << table;
+  return {};
+}
+
+}  // namespace kvasir

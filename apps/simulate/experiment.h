@@ -1,0 +1,45 @@
+// The runs of a figure, described in a file: what to run, and what the paper says came of it.
+//
+// JSON: {"title": "...", "source": "...", "note": "...",
+//        "runs": [{"name": "...", "args": ["--model", "opt-13b", ...],
+//                  "paper": [{"policy": "vllm", "rate": 2.6, "key": "attainment_joint", "value": 90}, ...]}]}
+// `args` are flags of `kvasir simulate`. A figure of the paper is compared with that of the run with the same
+// policy and rate (left out where there is one), under a key of the JSON result, or
+// "effective_throughput" where the run asks for that.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "simulate/answer.h"
+#include "simulate/simulate.h"
+
+namespace kvasir {
+
+struct PaperFigure {
+  std::string policy;
+  double rate = 0;  // requests per second; 0: the only one
+  std::string key;
+  double value = 0;
+};
+
+struct ExperimentRun {
+  std::string name;
+  std::vector<std::string> args;
+  std::vector<PaperFigure> paper;
+};
+
+struct Experiment {
+  std::string title, source, note;
+  std::vector<ExperimentRun> runs;
+};
+
+// kInvalidArgument names the file and the entry.
+Result<Experiment> parse_experiment(const std::string& text, const std::string& name);
+
+// Runs options.experiment. Of the other options it takes those that say how, not what: jobs, files, progress;
+// and --num-prompts, for a quick look. Prints every run, and then a table of the paper's figures beside ours.
+Status run_experiment(const SimulateOptions& options, const Console& console);
+
+}  // namespace kvasir

@@ -1,0 +1,100 @@
+#include "bench/flags.h"
+
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
+
+#include "apps/flags.h"
+#include "sched/registry.h"
+#include "simulate/catalog/catalog.h"
+#include "simulate/simulate.h"
+
+namespace kvasir {
+namespace {
+
+void add_system_flags(CLI::App& app, SimulateOptions& o) {
+  app.add_option(
+      "model,-m,--model", o.model,
+      fmt::format("{}; or a file: a Hugging Face config.json, or a GGUF", fmt::join(model_names(), ", ")));
+  app.add_option(
+      "--device", o.device,
+      fmt::format("{}; or a file that kvasir profile --full has written", fmt::join(device_names(), ", ")));
+  app.add_option("--tensor-parallel-size", o.tensor_parallel, "Devices that share each layer")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 8));
+  app.add_option("--pipeline-parallel-size", o.pipeline_parallel, "Groups of devices that share the layers")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 64));
+  app.add_option("--gpu-memory-utilization", o.memory_utilisation,
+                 "Share of a device's memory for weights, KV cache and activations")
+      ->capture_default_str()
+      ->check(CLI::Range(0.01, 1.0));
+  app.add_option("--engine-overhead", o.engine_overhead,
+                 "What the engine takes beside the device: kvasir, python (as one in Python does), none")
+      ->capture_default_str();
+  app.add_option("--noise", o.noise,
+                 "Deviation of the logarithm of a step's time (default: what the device's truth says, 0 for "
+                 "those of the catalogue)")
+      ->check(CLI::Range(0.0, 2.0));
+}
+
+void add_question_flags(CLI::App& app, SimulateOptions& o) {
+  app.add_option(
+         "--scheduling-policy", o.policies,
+         fmt::format("What runs next, one or several, as vllm,sarathi: {}", fmt::join(policy_names(), ", ")))
+      ->delimiter(',')
+      ->capture_default_str();
+  app.add_option(
+         "--find-effective-throughput", o.find_effective_throughput,
+         "Instead of rates: the highest one at which so many percent of the requests meet the bounds of "
+         "--goodput")
+      ->type_name("PERCENT")
+      ->check(CLI::Range(0.1, 100.0));
+  app.add_option("--explain", o.explain, "Tell the life of the request with this index, from 0")
+      ->type_name("REQUEST");
+  app.add_option("--experiment", o.experiment,
+                 "File that describes the runs of a figure. Beside it count --jobs, --num-prompts, and where "
+                 "results go");
+  app.add_option(
+      "--price", o.price,
+      "CSV file of steps (columns prefill_rows, history, decode_rows, decode_context, sampled, projected, "
+      "remote_queries, remote_tokens): print what each takes, and simulate nothing");
+  app.add_option("-j,--jobs", o.jobs, "Runs at once (default: one for each core)")
+      ->check(CLI::Range(0, 4096));
+}
+
+void add_belief_flags(CLI::App& app, SimulateOptions& o) {
+  app.add_option("--belief-scale", o.belief_scale,
+                 "Policies believe costs of a device that takes so many times as long: a wrong belief")
+      ->capture_default_str()
+      ->check(CLI::Range(1e-3, 1e3));
+  app.add_flag("--belief-learns,!--no-belief-learns", o.belief_learns,
+               "Belief is refined by the steps that run (default: on)");
+  add_length_predictor_flag(app, o.length_predictor);
+}
+
+}  // namespace
+
+void add_simulate_flags(CLI::App& app, SimulateOptions& o) {
+  app.footer(
+      "Every run first prints the capacity of the system for the workload; --request-rate takes multiples of "
+      "it "
+      "too, as 0.5x:1.3x:0.1x. The same flags give the same bytes.");
+  add_system_flags(app, o);
+  add_question_flags(app, o);
+  add_cache_flags(app, o.runtime);
+  add_batch_flags(app, o.runtime);
+  add_belief_flags(app, o);
+  add_dataset_flags(app, o.bench);
+  add_load_flags(app, o.bench);
+  add_result_flags(app, o.bench);
+  app.add_option("--max-tokens", o.bench.max_tokens,
+                 "Output tokens that requests ask for at the most, beside their own lengths (default: none, "
+                 "as far as "
+                 "the model goes)")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 30));
+  app.add_option("--log-plans", o.runtime.log_plans,
+                 "File that gets one line of JSON per step, of a single run (default: none)");
+}
+
+}  // namespace kvasir

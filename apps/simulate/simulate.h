@@ -1,0 +1,62 @@
+// `kvasir simulate`: the engine of `serve` in virtual time, on devices and models that one does not have.
+#pragma once
+
+#include <cstdint>
+#include <iosfwd>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "apps/runtime.h"
+#include "bench/bench.h"
+
+namespace CLI {
+class App;
+}
+
+namespace kvasir {
+
+// As written on the command line; run_simulate checks it.
+struct SimulateOptions {
+  // What is simulated.
+  std::string model;   // a name of the catalogue, a config.json or a GGUF file
+  std::string device;  // likewise, or a truth that `kvasir profile --full` has written
+  uint32_t tensor_parallel = 1;
+  uint32_t pipeline_parallel = 1;
+  double memory_utilisation = 0.9;  // share of a device's memory for weights, KV cache and activations
+  std::string engine_overhead = "kvasir";
+  double noise = -1;  // deviation of the logarithm of a step's time; below 0: the device's own
+
+  std::vector<std::string> policies = {"sarathi"};
+  RuntimeOptions runtime;  // tiers, blocks, batches and queues; see the flags
+
+  // What policies believe.
+  double belief_scale = 1;  // costs as of a device that takes so many times as long
+  bool belief_learns = true;
+  std::string length_predictor = "online";
+
+  BenchOptions bench;  // load, bounds and results
+
+  // What is asked.
+  double find_effective_throughput = 0;  // percent of the requests; 0: not asked
+  int64_t explain = -1;                  // the index of a request; below 0: none
+  std::string experiment;                // a file
+  std::string price;                     // a file of steps to price
+  int jobs = 0;                          // runs at once; 0: one for each core
+
+  SimulateOptions() {
+    runtime.block_size = 16;
+    runtime.max_decode_stall_ms = 0;
+    bench.force_output_lengths = true;  // always: there are no other ends
+    bench.dataset_name = "sharegpt";
+  }
+};
+
+void add_simulate_flags(CLI::App& app, SimulateOptions& options);
+
+// Returns the process's exit code: 0, or 1 when something is wrong (one line on `err` says what). What is
+// printed and written depends on the options alone, not on time or the number of cores.
+int run_simulate(const SimulateOptions& options);
+int run_simulate(const SimulateOptions& options, std::ostream& out, std::ostream& err, bool terminal = false);
+
+}  // namespace kvasir

@@ -1,0 +1,111 @@
+// What one command simulates: a system under a load, with some policies, rates and seeds.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "bench/config.h"
+#include "bench/dataset.h"
+#include "bench/result_file.h"
+#include "simulate/simulate.h"
+#include "simulate/simulation.h"
+#include "simulate/system.h"
+
+namespace kvasir {
+
+// Of one policy, the runs by rate and then by seed.
+struct PolicyRuns {
+  std::string policy;
+  std::vector<RunResult> runs;
+};
+
+// Requests per second.
+struct EffectiveThroughput {
+  std::string policy;
+  double rate = 0;      // the highest that was found to attain what is asked; 0: none does
+  bool more = false;    // it still does at the highest rate that is tried
+  double attained = 0;  // percent, at that rate
+};
+
+struct Capacity {
+  double rate = 0;      // requests per second
+  size_t requests = 0;  // of the crowd that it was measured by
+  size_t failed = 0;    // of those, such as what is too long for the model
+  std::string why;      // one of them did
+};
+
+// Called with what is done and what there is to do, by one thread at a time.
+using StudyProgress = std::function<void(size_t done, size_t all)>;
+
+class Study {
+ public:
+  // One line names what is wrong.
+  static Result<Study> make(const SimulateOptions& options);
+
+  const SimulatedSystem& system() const { return system_; }
+  const BenchConfig& config() const { return config_; }
+  const Dataset& dataset() const { return dataset_; }
+  // For people: the memory, and how many mean requests it holds.
+  std::string describe() const;
+
+  // Requests per second that the system serves of this workload when more never stop waiting, under
+  // kCapacityPolicy: of the first seed's requests, over and over and all there from the start, those that end
+  // between the first and the last fifth, and the time that these take.
+  Result<Capacity> measure_capacity() const;
+  static constexpr const char* kCapacityPolicy = "vllm";
+  // Once, before the calls below. kInvalidArgument: two rates are one, or too low.
+  Status use_capacity(double capacity);
+  double capacity() const { return capacity_; }
+  const std::vector<double>& rates() const { return config_.rates; }
+
+  // Every policy at every rate with every seed. With relative bounds this goes over them twice, the first
+  // time for the means to which they are relative.
+  Result<std::vector<PolicyRuns>> sweep(const StudyProgress& progress);
+
+  // The highest rate at which `percent` of the requests attain all bounds, between a fiftieth and eight times
+  // the capacity, to within 1 %.
+  Result<std::vector<EffectiveThroughput>> effective_throughput(double percent,
+                                                                const StudyProgress& progress);
+
+  // One run. `log` may be null.
+  Result<SimulationOutcome> run(const std::string& policy, const RunKey& key, std::optional<size_t> explain,
+                                PlanLog* log) const;
+
+ private:
+  Study(const SimulateOptions& options, BenchConfig config, SimulatedSystem system, Dataset dataset)
+      : options_(options),
+        config_(std::move(config)),
+        system_(std::move(system)),
+        dataset_(std::move(dataset)) {}
+  struct Job {
+    std::string policy;
+    RunKey key;
+  };
+  void measure_lengths();
+  Status check_rates() const;
+  double kv_tokens() const;    // that one device's memory holds, of its share of the model
+  double mean_tokens() const;  // of a request, prompt and output
+  Result<SimulationSetup> setup_of(const SimulateOptions& options, const std::string& policy,
+                                   uint64_t seed) const;
+  std::vector<SimulatedRequest> crowd() const;
+  Status run_all(const std::vector<Job>& jobs, const StudyProgress& progress,
+                 const std::function<void(size_t, SimulationOutcome)>& take) const;
+  std::vector<SimulatedRequest> requests(const RunKey& key) const;
+  Status find_reference(const std::vector<Job>& jobs, const StudyProgress& progress);
+  // Mean percent of the requests that attain all bounds, over the seeds.
+  Result<double> attained(const std::string& policy, double rate) const;
+  Result<EffectiveThroughput> search(const std::string& policy, double percent) const;
+
+  SimulateOptions options_;
+  BenchConfig config_;
+  SimulatedSystem system_;
+  Dataset dataset_;
+  double mean_prompt_ = 0, mean_output_ = 0;  // tokens
+  double capacity_ = 0;
+};
+
+}  // namespace kvasir

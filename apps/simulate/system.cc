@@ -1,0 +1,227 @@
+#include "simulate/system.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <filesystem>
+#include <utility>
+#include <vector>
+
+#include "apps/runtime_parts.h"
+#include "apps/tier_sizes.h"
+#include "base/units.h"
+#include "sched/beliefs/cost_fit.h"
+#include "sched/registry.h"
+#include "simulate/catalog/catalog.h"
+#include "simulate/host_device.h"
+
+namespace kvasir {
+namespace {
+
+constexpr double kLinkLatency = 10e-6;  // of one transfer over PCIe: assumed, no profile has it
+// Of a disk beside the devices of the catalogue: a local one of these days, assumed.
+constexpr double kDiskBytesPerS = 3e9;
+
+SimLink::Costs link_of(double bytes_per_s) {
+  SimLink::Costs out{};
+  const LinkCost pcie = {kLinkLatency, 1 / bytes_per_s};
+  const LinkCost disk = {100e-6, 1 / std::min(bytes_per_s, kDiskBytesPerS)};
+  out[index_of(Tier::kDevice)][index_of(Tier::kHost)] = pcie;
+  out[index_of(Tier::kHost)][index_of(Tier::kDevice)] = pcie;
+  for (Tier memory : {Tier::kDevice, Tier::kHost}) {
+    out[index_of(memory)][index_of(Tier::kDisk)] = disk;
+    out[index_of(Tier::kDisk)][index_of(memory)] = disk;
+  }
+  return out;
+}
+
+StepWork work_of(const StepLoad& load) {
+  StepWork w;
+  for (const StepLoad::Chunk& c : load.chunks) w.add_prefill(c.history, c.rows);
+  w.decode_rows = load.decode_rows;
+  w.decode_context = load.decode_context;
+  w.projected_tokens = load.projected;
+  return w;
+}
+
+Result<SimulatedSystem> catalogued(const SimulateOptions& o) {
+  KV_ASSIGN_OR_RETURN(const DeviceTimes times, device_times(o));
+  const ModelShape& model = times.model();
+  const DeviceSpec& device = times.device();
+  const Parallelism& parallel = times.parallelism();
+  KV_ASSIGN_OR_RETURN(const DeviceMemory memory, memory_of(model, device, parallel, o.memory_utilisation));
+  SimulatedSystem out;
+  out.model = model.name;
+  out.device = device.name;
+  if (parallel.cards() > 1) {
+    out.device +=
+        fmt::format(" x {} (tensor {}, pipeline {})", parallel.cards(), parallel.tensor, parallel.pipeline);
+  }
+  out.noise = std::max(0.0, o.noise);
+  out.link =
+      link_of(o.runtime.link_gbytes_per_s > 0 ? o.runtime.link_gbytes_per_s * 1e9 : device.pcie.usable());
+  // What one card holds of a layer's K and V. With pipeline stages a card has fewer layers: the memory for
+  // all of them is that of the stages together.
+  out.layers = model.layers;
+  const double kv_heads = std::max(1.0, static_cast<double>(model.kv_heads) / parallel.tensor);
+  out.kv_plane_bytes_per_token_layer =
+      static_cast<uint64_t>(std::llround(kv_heads * model.head_dim * model.kv_element_bytes));
+  // Whoever asks for more has stretched the model, as papers do.
+  out.context = std::max(model.max_positions, o.runtime.max_model_len);
+  if (out.context == 0) {
+    return error(ErrorCode::kInvalidArgument,
+                 "{} does not say how long a context it takes: give --max-model-len", o.model);
+  }
+  // The fullest stage decides how many tokens there is room for.
+  const uint64_t token_bytes = 2 * out.layers * out.kv_plane_bytes_per_token_layer;
+  out.kv_cache_bytes = memory.kv_tokens(model, parallel) * token_bytes;
+  if (o.runtime.kv_cache_memory_bytes > out.kv_cache_bytes) {
+    return error(ErrorCode::kExhausted, "--kv-cache-memory-bytes {}: beside the weights there is room for {}",
+                 format_bytes(o.runtime.kv_cache_memory_bytes), format_bytes(out.kv_cache_bytes));
+  }
+  if (o.runtime.kv_cache_memory_bytes > 0) out.kv_cache_bytes = o.runtime.kv_cache_memory_bytes;
+  out.memory =
+      fmt::format("memory of a device: weights {}, KV cache {}, activations and the rest {}",
+                  format_bytes(memory.weights), format_bytes(memory.kv_cache), format_bytes(memory.reserve));
+  out.times = std::make_shared<DeviceTimes>(times);
+  out.costs = believed_costs(*out.times, out.context);
+  return out;
+}
+
+Result<SimulatedSystem> measured(const SimulateOptions& o) {
+  KV_ASSIGN_OR_RETURN(const HostDevice host, load_host_device(o.device));
+  if (!o.model.empty() && o.model != host.model) {
+    return error(ErrorCode::kInvalidArgument,
+                 "--model {}: {} is the truth of {}; leave --model out, or profile the other one", o.model,
+                 o.device, host.model);
+  }
+  if (o.tensor_parallel * o.pipeline_parallel > 1) {
+    return error(
+        ErrorCode::kInvalidArgument,
+        "--tensor-parallel-size and --pipeline-parallel-size: {} is a machine, of which there is one",
+        o.device);
+  }
+  if (o.runtime.kv_cache_memory_bytes == 0) {
+    return error(ErrorCode::kInvalidArgument, "--device {}: give --kv-cache-memory-bytes, as to serve",
+                 o.device);
+  }
+  SimulatedSystem out;
+  out.link = o.runtime.link_gbytes_per_s > 0 ? link_of(o.runtime.link_gbytes_per_s * 1e9) : host.links;
+  for (Tier slower : {Tier::kHost, Tier::kDisk}) {
+    const uint64_t bytes =
+        slower == Tier::kHost ? o.runtime.kv_offloading_bytes : o.runtime.kv_offloading_disk_bytes;
+    // What goes there comes back.
+    const bool measured_both_ways =
+        out.link[index_of(slower)][index_of(Tier::kDevice)].seconds_per_byte > 0 &&
+        out.link[index_of(Tier::kDevice)][index_of(slower)].seconds_per_byte > 0;
+    if (bytes == 0 || measured_both_ways) continue;
+    return error(
+        ErrorCode::kInvalidArgument,
+        "--device {}: its link to the {} was not measured; give --link-gbytes-per-s, or profile again with "
+        "the same tiers",
+        o.device, name(slower));
+  }
+  out.model = host.model;
+  out.device = std::filesystem::path(o.device).filename().string();
+  out.noise = o.noise >= 0 ? o.noise : host.noise;
+  out.request_overhead = from_seconds(host.request_s);
+  out.layers = host.geometry.layers;
+  out.kv_plane_bytes_per_token_layer = host.geometry.kv_plane_bytes_per_token_layer;
+  out.context = host.max_model_len;
+  out.kv_cache_bytes = o.runtime.kv_cache_memory_bytes;
+  out.memory = fmt::format("memory: KV cache {}", format_bytes(out.kv_cache_bytes));
+  out.times = host.times;
+  out.costs = believed_costs(*out.times, out.context);
+  return out;
+}
+
+}  // namespace
+
+bool names_host_device(const std::string& device) {
+  std::error_code ignored;
+  return std::filesystem::is_regular_file(device, ignored) && !find_device(device).ok();
+}
+
+CostModel believed_costs(const StepTimes& times, uint32_t context) {
+  std::vector<StepObservation> seen;
+  const auto see = [&](const StepLoad& load) { seen.push_back({work_of(load), times.seconds(load)}); };
+  const double most = context;
+  for (double rows : {16., 64., 256., 512., 1024., 2048., 4096.}) {
+    for (double history : {0., 512., 2048., 8192.}) {
+      if (rows + history > most) continue;
+      StepLoad load;
+      load.chunks.push_back({rows, history});
+      load.sampled = 1;
+      see(load);
+      load.decode_rows = 16;
+      load.decode_context = 16 * std::min(512., most);
+      load.sampled = 17;
+      see(load);
+    }
+  }
+  for (double batch : {1., 4., 16., 32., 64., 128., 256.}) {
+    for (double length : {64., 256., 1024., 4096., 16384.}) {
+      if (length > most) continue;
+      StepLoad load;
+      load.decode_rows = load.sampled = batch;
+      load.decode_context = batch * length;
+      see(load);
+    }
+  }
+  for (double projected : {1e3, 1e4, 1e5}) {
+    StepLoad load;
+    load.decode_rows = load.sampled = 16;
+    load.decode_context = 16 * std::min(512., most);
+    load.projected = projected;
+    see(load);
+  }
+  CostModel out;
+  fit_steps(seen, out);
+  return out;
+}
+
+Result<DeviceTimes> device_times(const SimulateOptions& o) {
+  if (o.model.empty()) {
+    return error(ErrorCode::kInvalidArgument, "--model: there are {}; or give a config.json or a GGUF file",
+                 fmt::join(model_names(), ", "));
+  }
+  if (o.device.empty()) {
+    return error(ErrorCode::kInvalidArgument,
+                 "--device: there are {}; or give a file that kvasir profile --full has written",
+                 fmt::join(device_names(), ", "));
+  }
+  KV_ASSIGN_OR_RETURN(const ModelShape model, find_model(o.model));
+  KV_ASSIGN_OR_RETURN(const DeviceSpec device, find_device(o.device));
+  const Parallelism parallel{o.tensor_parallel, o.pipeline_parallel};
+  KV_RETURN_IF_ERROR(DeviceTimes::check(model, device, parallel));
+  KV_ASSIGN_OR_RETURN(const EngineOverhead overhead, find_overhead(o.engine_overhead, parallel.tensor));
+  return DeviceTimes(model, device, parallel, overhead);
+}
+
+Result<SimulatedSystem> make_system(const SimulateOptions& options) {
+  KV_ASSIGN_OR_RETURN(SimulatedSystem out,
+                      names_host_device(options.device) ? measured(options) : catalogued(options));
+  out.costs.links = out.link;
+  out.costs = out.costs.scaled(options.belief_scale);
+  return out;
+}
+
+Result<EngineOptions> engine_of(const SimulateOptions& o, const SimulatedSystem& system,
+                                const std::string& policy) {
+  KV_RETURN_IF_ERROR(make_policy(policy).status());
+  RuntimeOptions runtime = o.runtime;
+  runtime.scheduling_policy = policy;
+  if (runtime.kv_cache_memory_bytes == 0) runtime.kv_cache_memory_bytes = system.kv_cache_bytes;
+  KV_RETURN_IF_ERROR(check_limits(runtime));
+  EngineOptions engine = engine_options(runtime);
+  KV_ASSIGN_OR_RETURN(engine.cache.geometry,
+                      make_geometry(runtime, system.layers, system.kv_plane_bytes_per_token_layer));
+  engine.cache.numerics_id = "simulation";
+  constexpr uint64_t kNoBound = uint64_t{1} << 60;
+  KV_RETURN_IF_ERROR(size_tiers(runtime, system.context, kNoBound, engine));
+  return engine;
+}
+
+}  // namespace kvasir

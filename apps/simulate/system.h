@@ -1,0 +1,57 @@
+// A model on a device, as the simulator needs them: what steps truly take, what memory there is, and what
+// policies believe of both.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/status.h"
+#include "contract/cost_model.h"
+#include "engine/engine.h"
+#include "exec/sim/device_times.h"
+#include "exec/sim/sim_link.h"
+#include "exec/sim/step_load.h"
+#include "simulate/simulate.h"
+
+namespace kvasir {
+
+// The model on the catalogue's device that the flags name. One line names the flag at fault and lists what
+// there is.
+Result<DeviceTimes> device_times(const SimulateOptions& options);
+
+struct SimulatedSystem {
+  std::string model;
+  std::string device;  // with its parallelism
+  // Truth.
+  std::shared_ptr<const StepTimes> times;
+  double noise = 0;
+  SimLink::Costs link{};
+  Nanos request_overhead = 0;
+  // Belief.
+  CostModel costs;
+  // The model's shape, for one device.
+  uint32_t layers = 0;
+  uint64_t kv_plane_bytes_per_token_layer = 0;
+  uint32_t context = 0;  // tokens that the model was trained for
+  // Of one device.
+  uint64_t kv_cache_bytes = 0;
+  std::string memory;  // for people
+};
+
+// Whether --device names a file that is no device of the catalogue's kind: one that profile --full has
+// written, or damaged.
+bool names_host_device(const std::string& device);
+
+// One line names the flag at fault, lists what there is, or says by how much something does not fit.
+Result<SimulatedSystem> make_system(const SimulateOptions& options);
+
+// The engine for one policy. As above.
+Result<EngineOptions> engine_of(const SimulateOptions& options, const SimulatedSystem& system,
+                                const std::string& policy);
+
+// What a short profile of the device would believe: the cost model's terms fitted to what `times` says of a
+// grid of steps, without noise. Context is bounded by `context` tokens.
+CostModel believed_costs(const StepTimes& times, uint32_t context);
+
+}  // namespace kvasir

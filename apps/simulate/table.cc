@@ -1,0 +1,133 @@
+#include "simulate/table.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <iterator>
+#include <map>
+
+#include "bench/attainment.h"
+#include "bench/figures.h"
+
+namespace kvasir {
+namespace {
+
+struct Column {
+  const char* key;
+  const char* title;
+};
+constexpr std::array<Column, 12> kColumns = {{{"request_throughput", "req/s"},
+                                              {"output_throughput", "tok/s"},
+                                              {"request_goodput", "goodput"},
+                                              {"attainment_joint", "all met %"},
+                                              {"mean_ttft_ms", "mean TTFT"},
+                                              {"p99_ttft_ms", "p99 TTFT"},
+                                              {"mean_tpot_ms", "mean TPOT"},
+                                              {"p99_itl_ms", "p99 TBT"},
+                                              {"p99_e2el_ms", "p99 E2EL"},
+                                              {"time_at_batch_limit", "at limit %"},
+                                              {"preemptions", "preempt."},
+                                              {"unserved", "unserved"}}};
+
+std::string number(double v) {
+  return std::abs(v) >= 1e4 ? fmt::format("{:.0f}", v) : fmt::format("{:.4g}", v);
+}
+
+std::string cell(const MeanFigure* f, size_t runs) {
+  if (f == nullptr || !f->figure.value.has_value()) return "-";
+  if (runs < 2) return number(*f->figure.value);
+  return fmt::format("{}+-{}", number(f->interval.mean), number(f->interval.half_width));
+}
+
+// Why requests failed or were refused, over all runs.
+std::string failures(const std::vector<PolicyRuns>& all) {
+  std::map<std::string, int64_t> errors;
+  for (const PolicyRuns& runs : all) {
+    for (const RunResult& run : runs.runs) {
+      for (const auto& [what, count] : run.summary.errors) errors[what] += count;
+    }
+  }
+  constexpr size_t kShown = 3;
+  std::string out;
+  size_t shown = 0;
+  for (const auto& [what, count] : errors) {
+    if (++shown > kShown) {
+      return out + fmt::format("... and {} other kinds of failures\n", errors.size() - kShown);
+    }
+    fmt::format_to(std::back_inserter(out), "{} requests failed: {}\n", count, what);
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string study_table(const std::vector<PolicyRuns>& all, const BenchConfig& config, double capacity) {
+  std::vector<std::vector<std::string>> rows(1, {"policy", "rate", "x capacity"});
+  for (const Column& column : kColumns) rows.front().emplace_back(column.title);
+  for (const PolicyRuns& runs : all) {
+    for (const PointResult& point : points_of(runs.runs)) {
+      std::vector<Figures> figures;
+      for (const Summary& s : point.runs) figures.push_back(figures_of(s, config));
+      const std::vector<MeanFigure> means = mean_figures(figures);
+      const bool finite = std::isfinite(point.rate);
+      rows.push_back({runs.policy, finite ? number(point.rate) : "as given",
+                      finite ? fmt::format("{:.2f}", point.rate / capacity) : "-"});
+      for (const Column& column : kColumns) {
+        rows.back().push_back(cell(find_figure(means, column.key), point.runs.size()));
+      }
+    }
+  }
+  std::string out;
+  for (const std::vector<std::string>& row : rows) {
+    for (size_t c = 0; c < row.size(); ++c) {
+      size_t width = 0;
+      for (const auto& r : rows) width = std::max(width, r[c].size());
+      out += c == 0 ? fmt::format("{:<{}}", row[c], width) : fmt::format("  {:>{}}", row[c], width);
+    }
+    out += '\n';
+  }
+  return out + "Times in ms. Rates in requests/s.\n" + failures(all);
+}
+
+std::string effective_table(const std::vector<EffectiveThroughput>& found, double percent, double capacity) {
+  std::string out = fmt::format("highest rate at which {:g} % of the requests meet all bounds:\n", percent);
+  for (const EffectiveThroughput& f : found) {
+    if (f.more) {
+      fmt::format_to(std::back_inserter(out),
+                     "{:<12} never saturates: {:.1f} % meet them at {:.4g} requests/s, {:g} x the capacity; "
+                     "tighten --goodput or give more --num-prompts\n",
+                     f.policy, f.attained, f.rate, f.rate / capacity);
+    } else if (f.rate == 0) {
+      fmt::format_to(std::back_inserter(out),
+                     "{:<12} none: not even at a fiftieth of the capacity; loosen --goodput\n", f.policy);
+    } else {
+      fmt::format_to(std::back_inserter(out),
+                     "{:<12} {:.4g} requests/s, {:.2f} x the capacity ({:.1f} % meet them)\n", f.policy,
+                     f.rate, f.rate / capacity, f.attained);
+    }
+  }
+  return out;
+}
+
+std::string end_of_life(const RequestRecord& record, Nanos start) {
+  switch (record.state) {
+    case RequestRecord::State::kCompleted: {
+      Nanos longest = 0;
+      for (Nanos gap : record.gaps) longest = std::max(longest, gap);
+      return fmt::format(
+          "{:10.3f} s  has ended with {} tokens: TTFT {:.1f} ms, mean TPOT {:.1f} ms, longest TBT {:.1f} ms, "
+          "E2EL {:.1f} ms\n",
+          to_seconds(record.end - start), record.output_tokens, ttft_ms(record), tpot_ms(record),
+          to_millis(longest), e2el_ms(record));
+    }
+    case RequestRecord::State::kFailed:
+      return fmt::format("{:10.3f} s  {}: {}\n", to_seconds(record.end - start),
+                         record.refused ? "is refused" : "has failed", record.error);
+    default:
+      return "            had not ended when the run did\n";
+  }
+}
+
+}  // namespace kvasir

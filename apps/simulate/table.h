@@ -1,0 +1,20 @@
+// What a simulation prints.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "simulate/study.h"
+
+namespace kvasir {
+
+// One line for each policy and rate: the rate as a multiple of the capacity, throughput, goodput, attainment,
+// tails and preemptions. With several seeds the means and half their 95 % intervals.
+std::string study_table(const std::vector<PolicyRuns>& all, const BenchConfig& config, double capacity);
+
+std::string effective_table(const std::vector<EffectiveThroughput>& found, double percent, double capacity);
+
+// The last line of a request's life: how it ended, and its latencies.
+std::string end_of_life(const RequestRecord& record, Nanos start);
+
+}  // namespace kvasir

@@ -1,0 +1,155 @@
+// The catalogue: names, files, what fits.
+#include "simulate/catalog/catalog.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "simulate/catalog/catalog_files.h"
+#include "support/tiny_llama.h"
+
+namespace kvasir::test {
+namespace {
+
+ModelShape model(const std::string& name) {
+  return find_model(name).value();
+}
+DeviceSpec device(const std::string& name) {
+  return find_device(name).value();
+}
+
+TEST(CatalogTest, HasTheDevicesAndModelsThatThePapersUse) {
+  EXPECT_EQ(fmt::format("{}", fmt::join(device_names(), " ")),
+            "a100-40g a100-80g a100-80g-pcie h100 h200 l20 l20-pcie-pair l40s");
+  EXPECT_EQ(fmt::format("{}", fmt::join(model_names(), " ")),
+            "codellama-34b llama-2-13b llama-2-70b llama-2-7b llama-3-8b llama-3.1-70b opt-13b opt-175b "
+            "opt-30b opt-66b "
+            "smollm2-135m yi-34b-200k yi-6b");
+  EXPECT_EQ(fmt::format("{}", fmt::join(overhead_names(), " ")), "eager kvasir none python");
+}
+
+TEST(CatalogTest, ShapesHaveTheirModelsParameters) {
+  // In thousand millions, as their authors publish them.
+  const std::pair<const char*, double> kPublished[] = {
+      {"llama-2-7b", 6.74},     {"llama-2-13b", 13.02}, {"llama-2-70b", 68.98}, {"llama-3-8b", 8.03},
+      {"llama-3.1-70b", 70.55}, {"opt-13b", 12.85},     {"opt-30b", 29.97},     {"opt-66b", 65.72},
+      {"opt-175b", 174.6},      {"yi-6b", 6.06},        {"yi-34b-200k", 34.39}, {"codellama-34b", 33.74},
+      {"smollm2-135m", 0.1345}};
+  for (const auto& [name, billions] : kPublished) {
+    EXPECT_NEAR(static_cast<double>(model(name).parameters()) / (billions * 1e9), 1, 0.005) << name;
+  }
+  EXPECT_EQ(model("Llama-2-70B").kv_bytes_per_token(), 327680u);
+  EXPECT_FALSE(model("opt-13b").gated_mlp);
+  EXPECT_TRUE(model("opt-13b").tied_embeddings);
+}
+
+TEST(CatalogTest, AnUnknownNameListsWhatThereIs) {
+  const Status d = find_device("a1000").status();
+  EXPECT_EQ(d.code(), ErrorCode::kNotFound);
+  EXPECT_EQ(d.message(),
+            "device 'a1000': unknown, and no such file; take one of: a100-40g, a100-80g, a100-80g-pcie, "
+            "h100, h200, l20, "
+            "l20-pcie-pair, l40s");
+  const Status m = find_model("gpt-9").status();
+  EXPECT_EQ(m.code(), ErrorCode::kNotFound);
+  EXPECT_NE(m.message().find("codellama-34b, "), std::string::npos);
+  EXPECT_EQ(m.message().find('\n'), std::string::npos);
+  EXPECT_NE(find_overhead("java").status().message().find("eager, kvasir, none, python"), std::string::npos);
+}
+
+TEST(CatalogTest, OverheadsAreOfAsManyCardsOrFewer) {
+  EXPECT_GT(find_overhead("python", 4)->step_s, find_overhead("python", 1)->step_s);
+  EXPECT_EQ(find_overhead("python", 3)->step_s, find_overhead("python", 2)->step_s);
+  EXPECT_TRUE(find_overhead("python")->eager);
+  EXPECT_DOUBLE_EQ(find_overhead("Kvasir", 8)->step_s, 60e-6);
+  EXPECT_FALSE(find_overhead("kvasir")->eager);
+  EXPECT_EQ(find_overhead("none")->step_s, 0);
+}
+
+TEST(CatalogTest, ReadsConfigFilesOfOtherFamilies) {
+  const ModelShape gpt =
+      parse_model(
+          R"({"model_type":"gpt2","n_layer":12,"n_embd":768,"n_head":12,"vocab_size":50257,"n_positions":1024,
+                      "n_inner":null})",
+          "some/gpt2/config.json")
+          .value();
+  EXPECT_EQ(gpt.name, "gpt2");
+  EXPECT_EQ(gpt.ffn, 3072u);
+  EXPECT_EQ(gpt.head_dim, 64u);
+  EXPECT_EQ(gpt.kv_heads, 12u);
+  EXPECT_FALSE(gpt.gated_mlp);
+  const ModelShape inner =
+      parse_model(R"({"text_config":{"model_type":"x","num_hidden_layers":2,"hidden_size":64,
+      "num_attention_heads":4,"num_key_value_heads":2,"head_dim":32,"intermediate_size":100,"vocab_size":10}})",
+                  "a.json")
+          .value();
+  EXPECT_EQ(inner.head_dim, 32u);
+  EXPECT_EQ(inner.name, "a");
+  EXPECT_EQ(parse_model("{", "a.json").status().code(), ErrorCode::kCorrupt);
+  EXPECT_EQ(parse_model("{}", "a.json").status().code(), ErrorCode::kCorrupt);
+  EXPECT_EQ(parse_model(R"({"num_hidden_layers":"2"})", "a.json").status().code(), ErrorCode::kCorrupt);
+  EXPECT_EQ(parse_model(R"({"num_local_experts":8})", "a.json").status().code(), ErrorCode::kUnsupported);
+}
+
+TEST(CatalogTest, AFolderWithAConfigIsAModelAndAFileADevice) {
+  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "kvasir_catalog_test";
+  std::filesystem::create_directories(folder);
+  for (const CatalogFile& file : catalog_files()) {
+    if (file.path == "models/yi-6b.json") std::ofstream(folder / "config.json") << file.text;
+    if (file.path == "devices/h100.json") std::ofstream(folder / "mine.json") << file.text;
+  }
+  EXPECT_EQ(model(folder.string()).parameters(), model("yi-6b").parameters());
+  EXPECT_EQ(device((folder / "mine.json").string()).memory_bytes, device("H100").memory_bytes);
+  std::ofstream(folder / "mine.json") << "{\"name\": \"x\"}";
+  const Status bad = find_device((folder / "mine.json").string()).status();
+  EXPECT_EQ(bad.code(), ErrorCode::kCorrupt);
+  EXPECT_NE(bad.message().find("memory_bytes"), std::string::npos);
+  std::ofstream(folder / "broken.gguf") << "GGUF";
+  EXPECT_FALSE(find_model((folder / "broken.gguf").string()).ok());
+  std::filesystem::remove_all(folder);
+}
+
+TEST(CatalogTest, AGgufFileIsAModelWithTheWeightsThatItHas) {
+  const TinyLlamaShape shape = tiny_gqa();
+  const std::vector<std::byte> bytes = make_tiny_llama(shape, ops::WeightType::kQ8_0, 1);
+  const std::filesystem::path path = std::filesystem::path(testing::TempDir()) / "kvasir_catalog_test.GGUF";
+  std::ofstream(path, std::ios::binary)
+      .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+  const Result<ModelShape> found = find_model(path.string());
+  std::filesystem::remove(path);
+  ASSERT_TRUE(found.ok()) << found.status().message();
+  EXPECT_EQ(found->layers, 3u);
+  EXPECT_EQ(found->hidden, 128u);
+  EXPECT_EQ(found->heads, 4u);
+  EXPECT_EQ(found->kv_heads, 2u);
+  EXPECT_NEAR(static_cast<double>(found->weight_bytes()), static_cast<double>(bytes.size()), 2);
+}
+
+TEST(CatalogTest, MemoryHoldsWhatAPublishedTableSays) {
+  // OPT-13B on A100-80G, in tokens of KV at about 100 % of memory; our reserve is assumed, and a little
+  // small.
+  const std::tuple<Parallelism, uint64_t> kRows[] = {
+      {{1, 1}, 66144}, {{1, 2}, 163008}, {{2, 1}, 163008}, {{4, 1}, 356736}, {{8, 1}, 744208}};
+  for (const auto& [p, tokens] : kRows) {
+    const DeviceMemory m = memory_of(model("opt-13b"), device("a100-80g"), p, 1).value();
+    EXPECT_NEAR(static_cast<double>(m.kv_tokens(model("opt-13b"), p)) / static_cast<double>(tokens), 1.04,
+                0.035)
+        << p.tensor << " " << p.pipeline;
+    EXPECT_LE(m.weights + m.kv_cache + m.reserve, device("a100-80g").memory_bytes);
+  }
+}
+
+TEST(CatalogTest, WhatDoesNotFitSaysByHowMuch) {
+  const Status s = memory_of(model("opt-66b"), device("a100-80g"), {1, 1}, 0.9).status();
+  EXPECT_EQ(s.code(), ErrorCode::kExhausted);
+  EXPECT_EQ(s.message().find("opt-66b does not fit 1 x a100-80g at 90 %"), 0u) << s.message();
+  EXPECT_NE(s.message().find("GiB more"), std::string::npos);
+  EXPECT_TRUE(memory_of(model("opt-66b"), device("a100-80g"), {2, 1}, 0.95).ok());
+  EXPECT_EQ(memory_of(model("opt-13b"), device("h100"), {}, 0).status().code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(memory_of(model("opt-13b"), device("h100"), {}, 1.1).status().code(),
+            ErrorCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace kvasir::test
