@@ -14,6 +14,7 @@
 #include "base/file.h"
 #include "base/fnv1a.h"
 #include "ops/cpu/isa.h"
+#include "simulate/link_costs_json.h"
 
 namespace kvasir {
 namespace {
@@ -38,53 +39,25 @@ FitError error_from(const json& j) {
           j.at("observations").get<size_t>()};
 }
 
-// A coefficient: finite, not negative.
-double cost_from(const json& j) {
-  const double value = j.get<double>();
-  if (!std::isfinite(value) || value < 0) throw std::out_of_range("a cost is " + j.dump());
-  return value;
-}
-
 json to_json(const CostModel& c) {
-  json links = json::array();
-  for (Tier from : kAllTiers) {
-    for (Tier to : kAllTiers) {
-      const LinkCost& link = c.links[index_of(from)][index_of(to)];
-      if (link == LinkCost{}) continue;
-      links.push_back({{"from", name(from)},
-                       {"to", name(to)},
-                       {"latency_s", link.latency_s},
-                       {"seconds_per_byte", link.seconds_per_byte}});
-    }
-  }
   return {{"step_s", c.step_s},
           {"prefill_row_s", c.prefill_row_s},
           {"pair_s", c.pair_s},
           {"decode_row_s", c.decode_row_s},
           {"context_s", c.context_s},
           {"projected_token_s", c.projected_token_s},
-          {"links", links}};
-}
-
-Tier tier_from(const json& j) {
-  for (Tier tier : kAllTiers) {
-    if (j.get_ref<const std::string&>() == name(tier)) return tier;
-  }
-  throw std::out_of_range("no tier " + j.dump());
+          {"links", links_to_json(c.links)}};
 }
 
 CostModel costs_from(const json& j) {
   CostModel c;
-  c.step_s = cost_from(j.at("step_s"));
-  c.prefill_row_s = cost_from(j.at("prefill_row_s"));
-  c.pair_s = cost_from(j.at("pair_s"));
-  c.decode_row_s = cost_from(j.at("decode_row_s"));
-  c.context_s = cost_from(j.at("context_s"));
-  c.projected_token_s = cost_from(j.at("projected_token_s"));
-  for (const json& link : j.at("links")) {
-    c.links[index_of(tier_from(link.at("from")))][index_of(tier_from(link.at("to")))] = {
-        cost_from(link.at("latency_s")), cost_from(link.at("seconds_per_byte"))};
-  }
+  c.step_s = amount_from_json(j.at("step_s"));
+  c.prefill_row_s = amount_from_json(j.at("prefill_row_s"));
+  c.pair_s = amount_from_json(j.at("pair_s"));
+  c.decode_row_s = amount_from_json(j.at("decode_row_s"));
+  c.context_s = amount_from_json(j.at("context_s"));
+  c.projected_token_s = amount_from_json(j.at("projected_token_s"));
+  c.links = links_from_json(j.at("links"));
   return c;
 }
 

@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "base/file.h"
+#include "simulate/link_costs_json.h"
 
 namespace kvasir {
 namespace {
@@ -14,13 +15,6 @@ using nlohmann::json;
 
 constexpr int kFormat = 1;
 constexpr char kKind[] = "kvasir_host_device";
-
-// A time or another number that is finite and not negative.
-double amount_from(const json& j) {
-  const double value = j.get<double>();
-  if (!std::isfinite(value) || value < 0) throw std::out_of_range("an amount is " + j.dump());
-  return value;
-}
 
 template <typename T>
 T whole_from(const json& j, T least, T most) {
@@ -37,11 +31,11 @@ json to_json(const TimeCurve& c) {
 TimeCurve curve_from(const json& j) {
   TimeCurve c;
   for (const json& knot : j.at("knots")) {
-    c.knots.push_back(amount_from(knot));
+    c.knots.push_back(amount_from_json(knot));
     const size_t n = c.knots.size();
     if (n == 1 ? c.knots[0] != 0 : c.knots[n - 1] <= c.knots[n - 2]) throw std::out_of_range("knots");
   }
-  for (const json& slope : j.at("slopes_s")) c.slopes.push_back(amount_from(slope));
+  for (const json& slope : j.at("slopes_s")) c.slopes.push_back(amount_from_json(slope));
   if (c.knots.size() != c.slopes.size()) throw std::out_of_range("knots and slopes");
   return c;
 }
@@ -53,10 +47,10 @@ json to_json(const MeasuredTables& t) {
 }
 MeasuredTables tables_from(const json& j) {
   MeasuredTables t;
-  t.step_s = amount_from(j.at("step_s"));
-  t.chunk_s = amount_from(j.at("chunk_s"));
-  t.decode_s = amount_from(j.at("decode_s"));
-  t.projected_s = amount_from(j.at("projected_s"));
+  t.step_s = amount_from_json(j.at("step_s"));
+  t.chunk_s = amount_from_json(j.at("chunk_s"));
+  t.decode_s = amount_from_json(j.at("decode_s"));
+  t.projected_s = amount_from_json(j.at("projected_s"));
   t.rows = curve_from(j.at("rows"));
   t.sampled = curve_from(j.at("sampled"));
   t.pairs = curve_from(j.at("pairs"));
@@ -91,7 +85,7 @@ json to_json(const FitError& e) {
   return {{"mean", e.mean}, {"p95", e.p95}, {"worst", e.worst}, {"observations", e.observations}};
 }
 FitError error_from(const json& j) {
-  return {amount_from(j.at("mean")), amount_from(j.at("p95")), amount_from(j.at("worst")),
+  return {amount_from_json(j.at("mean")), amount_from_json(j.at("p95")), amount_from_json(j.at("worst")),
           j.at("observations").get<size_t>()};
 }
 
@@ -99,30 +93,8 @@ json to_json(const TimeNoise& n) {
   return {{"mean", n.mean}, {"deviation", n.deviation}, {"p99", n.p99}, {"lognormal_p99", n.expected_p99}};
 }
 TimeNoise noise_from(const json& j) {
-  return {amount_from(j.at("mean")), amount_from(j.at("deviation")), amount_from(j.at("p99")),
-          amount_from(j.at("lognormal_p99"))};
-}
-
-Tier tier_from(const json& j) {
-  for (Tier tier : kAllTiers) {
-    if (j.get_ref<const std::string&>() == name(tier)) return tier;
-  }
-  throw std::out_of_range("no tier " + j.dump());
-}
-
-json links_to_json(const HostDevice& d) {
-  json links = json::array();
-  for (Tier from : kAllTiers) {
-    for (Tier to : kAllTiers) {
-      const LinkCost& link = d.links[index_of(from)][index_of(to)];
-      if (link == LinkCost{}) continue;
-      links.push_back({{"from", name(from)},
-                       {"to", name(to)},
-                       {"latency_s", link.latency_s},
-                       {"seconds_per_byte", link.seconds_per_byte}});
-    }
-  }
-  return links;
+  return {amount_from_json(j.at("mean")), amount_from_json(j.at("deviation")), amount_from_json(j.at("p99")),
+          amount_from_json(j.at("lognormal_p99"))};
 }
 
 HostDevice device_from(const json& j) {
@@ -136,14 +108,11 @@ HostDevice device_from(const json& j) {
   d.vocab_size = whole_from(j.at("vocab_size"), 2, INT32_MAX);
   d.geometry = geometry_from(j.at("geometry"));
   d.tables = tables_from(j.at("times"));
-  d.tables.engine_step_s = amount_from(j.at("engine_step_s"));
-  d.tables.engine_sequence_s = amount_from(j.at("engine_sequence_s"));
-  d.request_s = amount_from(j.at("request_s"));
-  d.noise = amount_from(j.at("noise"));
-  for (const json& link : j.at("links")) {
-    d.links[index_of(tier_from(link.at("from")))][index_of(tier_from(link.at("to")))] = {
-        amount_from(link.at("latency_s")), amount_from(link.at("seconds_per_byte"))};
-  }
+  d.tables.engine_step_s = amount_from_json(j.at("engine_step_s"));
+  d.tables.engine_sequence_s = amount_from_json(j.at("engine_sequence_s"));
+  d.request_s = amount_from_json(j.at("request_s"));
+  d.noise = amount_from_json(j.at("noise"));
+  d.links = links_from_json(j.at("links"));
   d.fit = error_from(j.at("fit_error"));
   d.held_out = error_from(j.at("held_out_error"));
   d.engine_steps = error_from(j.at("engine_steps_error"));
@@ -183,7 +152,7 @@ Status save_host_device(const HostDevice& d, const std::string& path) {
                   {"engine_sequence_s", d.tables.engine_sequence_s},
                   {"request_s", d.request_s},
                   {"noise", d.noise},
-                  {"links", links_to_json(d)},
+                  {"links", links_to_json(d.links)},
                   {"fit_error", to_json(d.fit)},
                   {"held_out_error", to_json(d.held_out)},
                   {"engine_steps_error", to_json(d.engine_steps)},

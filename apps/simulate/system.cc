@@ -60,10 +60,11 @@ Result<SimulatedSystem> catalogued(const SimulateOptions& o) {
         fmt::format(" x {} (tensor {}, pipeline {})", parallel.cards(), parallel.tensor, parallel.pipeline);
   }
   out.noise = std::max(0.0, o.noise);
-  out.link =
-      link_of(o.runtime.link_gbytes_per_s > 0 ? o.runtime.link_gbytes_per_s * 1e9 : device.pcie.usable());
-  // What one card holds of a layer's K and V. With pipeline stages a card has fewer layers: the memory for
-  // all of them is that of the stages together.
+  const double link =
+      o.runtime.link_gbytes_per_s > 0 ? o.runtime.link_gbytes_per_s * 1e9 : device.pcie.usable();
+  // What one card holds of a layer's K and V. With pipeline stages a card has fewer layers: memory and links
+  // for all of them are those of the stages together.
+  out.link = link_of(link * parallel.pipeline);
   out.layers = model.layers;
   const double kv_heads = std::max(1.0, static_cast<double>(model.kv_heads) / parallel.tensor);
   out.kv_plane_bytes_per_token_layer =

@@ -253,6 +253,9 @@ TEST_P(CardsTest, ShareTheMemoryOfTheKvCache) {
   const uint64_t token = 2 * system->layers * system->kv_plane_bytes_per_token_layer;
   EXPECT_EQ(system->kv_cache_bytes % token, 0u);
   EXPECT_EQ(system->kv_cache_bytes / token, memory.kv_tokens(model, cards));
+  // Each stage moves its own layers over a link of its own.
+  const double link = find_device("a100-80g").value().pcie.usable() * pipeline;
+  EXPECT_DOUBLE_EQ(system->link[index_of(Tier::kHost)][index_of(Tier::kDevice)].seconds_per_byte, 1 / link);
 
   const auto with = [&](uint64_t bytes) {
     return make_system(options_of(args + Args{"--kv-cache-memory-bytes", fmt::format("{}", bytes)}));
