@@ -244,9 +244,9 @@ Status CpuRuntime::load(const RuntimeOptions& options) {
 }
 
 void CpuRuntime::log_start(const RuntimeOptions& options) const {
-  if (options.scheduling_policy == "vllm-swap" && !link_) {
-    log_warning(
-        "--scheduling-policy vllm-swap recomputes where it would swap: give --kv-offloading-size, too");
+  if (policy_offloads(options.scheduling_policy) && !link_) {
+    log_warning("--scheduling-policy {} has nowhere to move keys and values: give --kv-offloading-size, too",
+                options.scheduling_policy);
   }
   log_info("{}: {} layers, numerics {}, {} kernels{}, {} threads{}, policy {}{}", options.model_path,
            file_->config().layers, engine_->options().cache.numerics_id, ops::isa_name(ops::detect_isa()),

@@ -12,41 +12,59 @@
 #include "sched/policies/vllm.h"
 #include "sched/policies/vllm_random.h"
 #include "sched/policies/vllm_swap.h"
+#include "sched/policy_settings.h"
 
 namespace kvasir {
 namespace {
 
 struct Entry {
   std::string_view name;
-  std::unique_ptr<Policy> (*make)();
+  std::unique_ptr<Policy> (*make)(PolicySettings&);
   bool reads_priority = false;
   bool whole_prompts = false;
+  bool offloads = false;
+  bool stages = false;
 };
 
+// Of a policy without settings.
+template <std::unique_ptr<Policy> (*kMake)()>
+std::unique_ptr<Policy> plain(PolicySettings&) {
+  return kMake();
+}
+
 constexpr std::array kPolicies = {
-    Entry{.name = "fastgen", .make = make_fastgen_policy},
-    Entry{
-        .name = "fcfs", .make = make_vllm_policy, .whole_prompts = true},  // the name that users of vLLM know
-    Entry{.name = "orca", .make = make_orca_policy},
-    Entry{.name = "priority", .make = [] { return make_priority_policy(); }, .reads_priority = true},
-    Entry{.name = "sarathi", .make = make_sarathi_policy},
-    Entry{.name = "vllm", .make = make_vllm_policy, .whole_prompts = true},
-    Entry{.name = "vllm-random", .make = [] { return make_vllm_random_policy(); }, .whole_prompts = true},
-    Entry{.name = "vllm-swap", .make = make_vllm_swap_policy, .whole_prompts = true},
+    Entry{.name = "fastgen", .make = plain<make_fastgen_policy>},
+    // The name that users of vLLM know.
+    Entry{.name = "fcfs", .make = plain<make_vllm_policy>, .whole_prompts = true},
+    Entry{.name = "orca", .make = plain<make_orca_policy>},
+    Entry{.name = "priority",
+          .make = [](PolicySettings&) { return make_priority_policy(); },
+          .reads_priority = true},
+    Entry{.name = "sarathi", .make = plain<make_sarathi_policy>},
+    Entry{.name = "vllm", .make = plain<make_vllm_policy>, .whole_prompts = true},
+    Entry{.name = "vllm-random",
+          .make = [](PolicySettings&) { return make_vllm_random_policy(); },
+          .whole_prompts = true},
+    Entry{.name = "vllm-swap", .make = plain<make_vllm_swap_policy>, .whole_prompts = true, .offloads = true},
 };
 
 bool any_named(std::string_view policy_name, bool Entry::*trait) {
+  const std::string_view name = policy_base_name(policy_name);
   return std::any_of(kPolicies.begin(), kPolicies.end(),
-                     [&](const Entry& entry) { return entry.name == policy_name && entry.*trait; });
+                     [&](const Entry& entry) { return entry.name == name && entry.*trait; });
 }
 
 }  // namespace
 
 Result<std::unique_ptr<Policy>> make_policy(std::string_view policy_name) {
+  PolicySettings settings(policy_name);
   for (const Entry& entry : kPolicies) {
-    if (entry.name == policy_name) return entry.make();
+    if (entry.name != settings.policy()) continue;
+    std::unique_ptr<Policy> policy = entry.make(settings);
+    KV_RETURN_IF_ERROR(settings.status());
+    return policy;
   }
-  return error(ErrorCode::kNotFound, "no scheduling policy '{}': there are {}", policy_name,
+  return error(ErrorCode::kNotFound, "no scheduling policy '{}': there are {}", settings.policy(),
                fmt::join(policy_names(), ", "));
 }
 
@@ -56,6 +74,14 @@ bool policy_reads_priority(std::string_view policy_name) {
 
 bool policy_takes_whole_prompts(std::string_view policy_name) {
   return any_named(policy_name, &Entry::whole_prompts);
+}
+
+bool policy_offloads(std::string_view policy_name) {
+  return any_named(policy_name, &Entry::offloads);
+}
+
+bool policy_stages(std::string_view policy_name) {
+  return any_named(policy_name, &Entry::stages);
 }
 
 std::vector<std::string> policy_names() {

@@ -11,7 +11,8 @@
 
 namespace kvasir {
 
-// kNotFound names the policies that there are.
+// By its name, with settings of its own behind it if need be: "layerkv:slo=off" (sched/policy_settings.h).
+// kNotFound names the policies that there are, kInvalidArgument the settings.
 Result<std::unique_ptr<Policy>> make_policy(std::string_view policy_name);
 
 // Whether SeqView::priority changes what it plans.
@@ -19,6 +20,13 @@ bool policy_reads_priority(std::string_view policy_name);
 
 // Whether it takes prompts whole: then a budget of tokens below a usual prompt makes each go alone.
 bool policy_takes_whole_prompts(std::string_view policy_name);
+
+// Whether it is nothing of its own without a tier behind the device.
+bool policy_offloads(std::string_view policy_name);
+
+// Whether it reads history through the stage ring though the device could hold it: then there is to be a
+// ring.
+bool policy_stages(std::string_view policy_name);
 
 // With their aliases, in alphabetical order.
 std::vector<std::string> policy_names();

@@ -1,0 +1,52 @@
+// What may follow a policy's name: "layerkv:slo=off:stages=8".
+#pragma once
+
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+
+namespace kvasir {
+
+// A policy asks for each of its settings once, with the default; what was given and nobody asked for is an
+// error. The first problem is kept: a policy made with it is not to be used.
+class PolicySettings {
+ public:
+  // `text`: NAME[:KEY=VALUE]...
+  explicit PolicySettings(std::string_view text);
+
+  const std::string& policy() const { return policy_; }
+
+  // "on" or "off".
+  bool flag(std::string_view key, bool otherwise);
+  // In [least, most].
+  double number(std::string_view key, double otherwise, double least, double most);
+  // One of `known`.
+  std::string word(std::string_view key, std::string_view otherwise,
+                   std::initializer_list<std::string_view> known);
+
+  // kInvalidArgument names the setting, and what the policy takes. Call it when the policy has been made.
+  Status status() const;
+
+ private:
+  struct Given {
+    std::string key;
+    std::string value;
+    bool taken = false;
+  };
+  // What was given for the key; null: nothing.
+  const std::string* take(std::string_view key);
+  void refuse(std::string_view key, std::string_view value, std::string_view wanted);
+
+  std::string policy_;
+  std::vector<Given> given_;
+  std::vector<std::string> keys_;  // that the policy has asked for
+  Status problem_;
+};
+
+// The name without its settings.
+std::string_view policy_base_name(std::string_view text);
+
+}  // namespace kvasir
