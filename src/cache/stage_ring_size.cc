@@ -12,7 +12,7 @@ constexpr uint64_t kFewestSlots = 4;
 }  // namespace
 
 uint64_t stage_ring_bytes(const CacheGeometry& geometry, uint64_t device_bytes, uint64_t slower_bytes,
-                          uint32_t longest_tokens) {
+                          uint32_t longest_tokens, bool anything_staged) {
   const uint64_t cell = geometry.kv_cell_bytes();
   if (slower_bytes < cell) return 0;
   const uint64_t slot = geometry.largest_piece_bytes();
@@ -28,7 +28,8 @@ uint64_t stage_ring_bytes(const CacheGeometry& geometry, uint64_t device_bytes, 
   const uint64_t room = device_bytes > frames ? (device_bytes - frames) / slot : 0;
   const uint64_t fewest = std::min(kFewestSlots, room);
   const uint64_t wanted = std::clamp(2 * longest(0, UINT32_MAX), fewest, room);
-  const uint64_t slots = longest(wanted * slot, wanted) > longest(fewest * slot, fewest) ? wanted : fewest;
+  const bool longer = longest(wanted * slot, wanted) > longest(fewest * slot, fewest);
+  const uint64_t slots = longer || anything_staged ? wanted : fewest;
   return slots * slot;
 }
 

@@ -14,8 +14,9 @@ namespace kvasir {
 // Two layers of the longest request that the tiers could hold, so that one is staged while the one before is
 // attended; at least 4 slots, and at most half of the device tier, or what two blocks of frames leave of it:
 // less than those, and nothing can be staged. It is no more than 4 slots where a larger one lets no request
-// be longer, since then nothing of that length has to pass it. 0 without such a tier.
+// be longer, since then nothing of that length has to pass it, unless `anything_staged`: a policy stages also
+// what the device could hold. 0 without such a tier.
 uint64_t stage_ring_bytes(const CacheGeometry& geometry, uint64_t device_bytes, uint64_t slower_bytes,
-                          uint32_t longest_tokens);
+                          uint32_t longest_tokens, bool anything_staged = false);
 
 }  // namespace kvasir
