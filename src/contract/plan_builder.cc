@@ -109,6 +109,16 @@ uint32_t PlanBuilder::blocks_asked(const SeqView& seq, const AdmitOptions& optio
   return view_.geometry.blocks_for(std::max(seq.known_tokens, options.total_tokens));
 }
 
+// What is to be computed behind so many blocks, where full ones stay on the device in some layer groups only.
+PlanBuilder::FreshCells PlanBuilder::fresh_cells(const SeqView& seq, const AdmitOptions& options,
+                                                 uint32_t blocks) const {
+  const uint32_t tokens = std::max(seq.known_tokens, options.total_tokens);
+  const uint32_t full = tokens / view_.geometry.block_tokens;
+  const uint32_t fresh = full - std::min(full, blocks);
+  const uint32_t last = view_.geometry.blocks_for(tokens) > std::max(full, blocks) ? groups_ : 0;
+  return {fresh * options.kv->count() + last, fresh * (groups_ - options.kv->count())};
+}
+
 bool PlanBuilder::admit(const SeqView& seq, const AdmitOptions& options) {
   if (running_seqs_ >= view_.limits.max_num_seqs) return false;
   // A promise without rows would be kept from others for nothing.
@@ -130,18 +140,21 @@ bool PlanBuilder::admit_with(const SeqView& seq, uint32_t adopted, const AdmitOp
   const uint32_t elsewhere = adopted * groups_ - there;
   // X that comes over a link passes the ring on its way to become KV.
   const bool x = elsewhere > 0 && view_.geometry.has(Form::kX) && view_.total_cells(slower_) > 0;
-  const uint32_t through_ring = (where.streams && elsewhere > 0 ? adopted : 0) + (x ? adopted : 0);
+  const bool partial = options.kv && !where.streams;
+  const bool stays_elsewhere = where.streams || partial;
+  const uint32_t through_ring = (stays_elsewhere && elsewhere > 0 ? adopted : 0) + (x ? adopted : 0);
   if (through_ring > 0 && staged_blocks_ + through_ring > view_.stage_blocks) return false;
   // One that streams needs no more at a time than the block that it ends in, and the one where it began,
   // beside what it adopts; it is asked for and not kept.
   const uint32_t asked = where.streams ? 2 * groups_ + blocks * where.kept_groups : 0;
-  const uint32_t whole = where.streams ? 0 : blocks * groups_ - there;
+  const FreshCells some = partial ? fresh_cells(seq, options, adopted) : FreshCells{};
+  const uint32_t whole = partial ? some.device : (where.streams ? 0 : blocks * groups_ - there);
   const uint32_t fresh = whole > promised ? whole - promised : 0;
-  const uint32_t on_slower = slower_cells_to_come(seq);
+  const uint32_t on_slower = partial ? some.slower : slower_cells_to_come(seq);
   std::array<CellLedger, kTiers> after = ledgers_;
   after[index_of(Tier::kDevice)].take(fresh);
   after[index_of(slower_)].take(on_slower);
-  if (!where.streams) after[index_of(Tier::kDevice)].find(elsewhere);
+  if (!stays_elsewhere) after[index_of(Tier::kDevice)].find(elsewhere);
   if (adopted > 0) {
     const auto kv = seq.cached_idle[index_of(Form::kKv)];
     const auto x_idle = seq.cached_idle[index_of(Form::kX)];
@@ -168,7 +181,7 @@ bool PlanBuilder::admit_with(const SeqView& seq, uint32_t adopted, const AdmitOp
   if (adopted > 0) plan_.adoptions.push_back({seq.id, t.ready_tokens});
   promise(seq, t, Tier::kDevice, fresh);
   promise(seq, t, slower_, on_slower);
-  if (elsewhere > 0 && where.streams) {
+  if (elsewhere > 0 && stays_elsewhere) {
     t.resident = 0;
     t.device_groups = {};
   } else if (elsewhere > 0) {
@@ -184,17 +197,19 @@ bool PlanBuilder::admit_with(const SeqView& seq, uint32_t adopted, const AdmitOp
 // Admits a sequence that still holds cells: on the device, elsewhere, or some here and some there.
 bool PlanBuilder::bring_back(const SeqView& seq, const AdmitOptions& options) {
   const uint32_t b = view_.geometry.block_tokens;
-  const bool long_one = residence(seq).streams;
+  const bool partial = options.kv && !residence(seq).streams;
+  const bool long_one = partial || residence(seq).streams;
   const Interval back = {long_one ? seq.ready_tokens / b * b : 0, seq.ready_tokens};
   const uint32_t held = seq.kv_cells(Tier::kDevice);
   const bool adds = !back.empty() && (held < seq.blocks * groups_ || seq.leaving_cells > 0);
   const uint32_t missing =
       adds ? cells_to_add(view_.geometry, seq, seq.blocks, back, all_layers_, Tier::kDevice, /*tail=*/true)
            : 0;
-  const uint32_t known = long_one ? 0 : blocks_asked(seq, options) * groups_;
-  const uint32_t covered = held + missing + promised(seq);
+  const FreshCells some = partial ? fresh_cells(seq, options, seq.blocks) : FreshCells{};
+  const uint32_t known = partial ? some.device : (long_one ? 0 : blocks_asked(seq, options) * groups_);
+  const uint32_t covered = promised(seq) + (partial ? 0 : held + missing);
   const uint32_t more = known > covered ? known - covered : 0;
-  const uint32_t on_slower = slower_cells_to_come(seq);
+  const uint32_t on_slower = partial ? some.slower : slower_cells_to_come(seq);
   // One that streams may begin a block in its next step.
   const uint32_t asked = long_one ? groups_ : 0;
   std::array<CellLedger, kTiers> after = ledgers_;

@@ -33,6 +33,10 @@ struct RowOptions {
 struct AdmitOptions {
   uint32_t spare_blocks = 0;  // that it leaves to others
   uint32_t total_tokens = 0;  // the length that room is promised for; at least what is known is
+  // The layer groups of which it is promised room for full blocks on the device, as its rows are to be
+  // planned (RowOptions::kv); for the others it is promised room on the slower tier. What is cached or held
+  // there stays there then, and is staged. Default: all, or what streaming leaves on the device.
+  std::optional<LayerSet> kv{};
 };
 
 // Lives for one call of Policy::plan(). The View must outlive it.
@@ -46,12 +50,17 @@ class PlanBuilder {
  public:
   explicit PlanBuilder(const View& view);
 
-  // Blocks, of all layer groups, that nobody holds, is promised, or was given by this plan.
-  int64_t available_blocks() const { return ledger(Tier::kDevice).available() / groups_; }
+  // Cells of KV that nobody holds, is promised, or was given by this plan.
+  int64_t available_cells(Tier tier = Tier::kDevice) const { return ledger(tier).available(); }
+  // Blocks of them, of all layer groups.
+  int64_t available_blocks() const { return available_cells() / groups_; }
   // Blocks, given up by this plan or before, that come free when the steps and transfers in flight, and those
   // of this plan, have ended: who needs one may wait for it instead of preempting.
-  int64_t coming_blocks() const { return ledger(Tier::kDevice).coming() / groups_; }
+  int64_t coming_cells() const { return ledger(Tier::kDevice).coming(); }
+  int64_t coming_blocks() const { return coming_cells() / groups_; }
   uint32_t planned_tokens() const { return planned_tokens_; }
+  // Blocks of a layer for which the stage ring has room beside the rows so far.
+  uint32_t stage_room() const { return view_.stage_blocks - std::min(view_.stage_blocks, staged_blocks_); }
   // What the rows so far do: view.costs.step_seconds(work()) is what they are believed to take.
   const StepWork& work() const { return work_; }
   // Sequences that will run when this plan has been applied.
@@ -184,6 +193,11 @@ class PlanBuilder {
   bool admit_with(const SeqView& seq, uint32_t adopted, const AdmitOptions& options);
   bool bring_back(const SeqView& seq, const AdmitOptions& options);
   uint32_t blocks_asked(const SeqView& seq, const AdmitOptions& options) const;
+  struct FreshCells {
+    uint32_t device = 0;
+    uint32_t slower = 0;
+  };
+  FreshCells fresh_cells(const SeqView& seq, const AdmitOptions& options, uint32_t blocks) const;
   void promise(const SeqView& seq, Touched& t, Tier tier, uint32_t cells);
   void end_own_promises(const SeqView& seq, Touched& t);
   Touched& party(const SeqView& seq);
@@ -193,6 +207,7 @@ class PlanBuilder {
   uint32_t scratch_room(const SeqView& seq) const;
   uint32_t stage_blocks(const SeqView& seq, const Touched& t) const;
   uint32_t slower_cells_to_come(const SeqView& seq) const;
+  bool covers_history(const Interval& tokens, const Touched& t) const;
   void copy_change(const SeqView& seq, Verb verb, Interval tokens, const LayerSet& layers, Form form,
                    Tier tier, Trigger trigger);
   Placement placement(const SeqView& seq, const RowOptions& options) const;

@@ -101,7 +101,22 @@ bool PlanBuilder::add_copies(const SeqView& seq, Interval tokens, const LayerSet
     return false;
   }
   copy_change(seq, Verb::kAdd, tokens, layers, form, tier, trigger);
+  Touched& t = state(seq);
+  // What rows wait for is not staged beside it.
+  if (trigger == Trigger::kBeforeLayer && !t.has_rows && covers_history(tokens, t)) {
+    t.device_groups |= layers;
+    if (t.device_groups == all_layers_) {
+      if (seq.x_elsewhere()) t.x_elsewhere = t.blocks - t.resident;
+      t.resident = t.blocks;
+    }
+  }
   return true;
+}
+
+// With the block that is not full, which is on the device.
+bool PlanBuilder::covers_history(const Interval& tokens, const Touched& t) const {
+  const uint32_t full = t.ready_tokens - t.ready_tokens % view_.geometry.block_tokens;
+  return tokens.begin == 0 && tokens.end >= full && t.tail_resident;
 }
 
 void PlanBuilder::release(const SeqView& seq, Interval tokens, const LayerSet& layers, Tier tier, Form form) {

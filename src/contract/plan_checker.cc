@@ -277,7 +277,9 @@ class Checker {
     }
     take(s, c.tier, cells);
     if (c.tier == Tier::kDevice && c.trigger == Trigger::kBeforeLayer) {
-      if (c.tokens == Interval{0, s.ready}) {
+      const uint32_t full =
+          s.tail_resident ? s.ready / view_.geometry.block_tokens * view_.geometry.block_tokens : s.ready;
+      if (c.tokens.begin == 0 && c.tokens.end >= full) {
         s.covered |= c.layers;
         if (s.covered == all_) {
           if (s.view->x_elsewhere()) s.x_elsewhere = s.blocks - s.resident;
