@@ -6,6 +6,7 @@
 #include <array>
 
 #include "sched/policies/fastgen.h"
+#include "sched/policies/layerkv.h"
 #include "sched/policies/orca.h"
 #include "sched/policies/priority.h"
 #include "sched/policies/sarathi.h"
@@ -36,6 +37,11 @@ constexpr std::array kPolicies = {
     Entry{.name = "fastgen", .make = plain<make_fastgen_policy>},
     // The name that users of vLLM know.
     Entry{.name = "fcfs", .make = plain<make_vllm_policy>, .whole_prompts = true},
+    Entry{.name = "layerkv",
+          .make = make_layerkv_policy,
+          .whole_prompts = true,
+          .offloads = true,
+          .stages = true},
     Entry{.name = "orca", .make = plain<make_orca_policy>},
     Entry{.name = "priority",
           .make = [](PolicySettings&) { return make_priority_policy(); },

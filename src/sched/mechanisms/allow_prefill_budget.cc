@@ -1,0 +1,63 @@
+#include "sched/mechanisms/allow_prefill_budget.h"
+
+#include <algorithm>
+
+namespace kvasir {
+namespace {
+
+uint32_t output_tokens(const SeqView& seq) {
+  return seq.known_tokens - std::min(seq.known_tokens, seq.prompt_tokens);
+}
+
+// What is left of a whole output, of which `so_far` tokens are there.
+uint32_t left_of(uint32_t whole, uint32_t so_far) {
+  return whole > so_far ? whole - so_far : 1;
+}
+
+uint32_t least_output(const SeqView& seq, const std::vector<LengthClass>& classes) {
+  if (seq.predicted.output_tokens == 0 || seq.predicted.length_class >= classes.size()) return 0;
+  return classes[seq.predicted.length_class].low;
+}
+
+double seconds_of(uint32_t millis) {
+  return millis / 1e3;
+}
+
+}  // namespace
+
+uint32_t least_future_tokens(const SeqView& seq, const std::vector<LengthClass>& classes) {
+  return left_of(least_output(seq, classes), output_tokens(seq));
+}
+
+uint32_t predicted_future_tokens(const SeqView& seq) {
+  return left_of(seq.predicted.output_tokens, output_tokens(seq));
+}
+
+PrefillAllowance allowed_prefill(const SeqView& seq, const std::vector<LengthClass>& classes, Nanos now,
+                                 double step_s) {
+  PrefillAllowance out;
+  const auto narrow = [&](double left, double whole) {
+    out.seconds = std::min(out.seconds, std::max(left, 0.0));
+    out.share = std::min(out.share, std::max(left, 0.0) / whole);
+  };
+  if (seq.slo.tpot_ms > 0) {
+    const double bound = seconds_of(seq.slo.tpot_ms);
+    const double n_past = output_tokens(seq) - 1.0;
+    const double t_past = to_seconds(now - seq.first_token_time);
+    const auto slack = [&](double n_future) {
+      return bound * (n_past + n_future) - (t_past + n_future * step_s);
+    };
+    const double n_future = least_future_tokens(seq, classes);
+    if (slack(n_future) < 0 && slack(predicted_future_tokens(seq)) < 0) return {slack(n_future), 0};
+    narrow(slack(n_future), bound * (n_past + n_future));
+  }
+  if (seq.slo.tbt_ms > 0) {
+    const double bound = seconds_of(seq.slo.tbt_ms);
+    const double left = bound - to_seconds(now - seq.last_token_time);
+    if (left < 0) return {left, 0};
+    narrow(left - step_s, bound);
+  }
+  return out;
+}
+
+}  // namespace kvasir

@@ -1,0 +1,47 @@
+// For how long prefills may keep requests from decoding.
+//
+// Source: LayerKV, Section 3.1, Equation 1,
+//
+//   T_allow_prefill^i = T_tpot^i * (N_past^i + N_future^i) - (T_past^i + T_future^i),
+//
+// and its minimum over the requests that decode, the right side of Equation 2.
+//
+//   symbol     here                                                                           unit
+//   T_tpot     Slo::tpot_ms                                                                   ms
+//   N_past     output tokens after the first                                                  tokens
+//   N_future   lower bound of the predicted class less the output so far, at least 1          tokens
+//   T_past     since the first token, all waiting included                                    s
+//   T_future   N_future * `step_s`, the time of the current decode steps                      s
+//
+// Read so: TPOT is the mean over the tokens after the first, so N counts those. A request that has missed its
+// bound, since even its predicted length does not make up for what has passed, would block every prefill
+// until it ends: it is left out. One that only the lower bound counts as missed allows nothing, until it has
+// caught up. Where nothing decodes, or nothing that does has a bound, there is none.
+//
+// Beyond the paper, a bound on the time between any two tokens allows what is left of the gap that has begun,
+// less the step that ends it.
+#pragma once
+
+#include <limits>
+
+#include "contract/view.h"
+
+namespace kvasir {
+
+constexpr double kNoLimit = std::numeric_limits<double>::infinity();
+
+struct PrefillAllowance {
+  double seconds = kNoLimit;  // kNoLimit without a bound, negative when it has missed what it has
+  double share = 1;           // of all the time that its bounds give: what is left
+  bool missed() const { return seconds < 0; }
+};
+
+// Of one request that decodes, at `now`. REQUIRES: seq.first_token_time > 0
+PrefillAllowance allowed_prefill(const SeqView& seq, const std::vector<LengthClass>& classes, Nanos now,
+                                 double step_s);
+
+// Output tokens that are still to come: the class's lower bound, or the predicted length itself.
+uint32_t least_future_tokens(const SeqView& seq, const std::vector<LengthClass>& classes);
+uint32_t predicted_future_tokens(const SeqView& seq);
+
+}  // namespace kvasir

@@ -1,0 +1,60 @@
+#include "sched/mechanisms/availability_forecast.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace kvasir {
+namespace {
+
+// Decode steps until its end, by the median of its class; 0: nobody knows.
+uint32_t steps_left(const View& view, const SeqView& seq) {
+  const uint32_t bound = seq.max_total_tokens - std::min(seq.max_total_tokens, seq.known_tokens);
+  if (seq.predicted.output_tokens == 0 || seq.predicted.length_class >= view.length_classes.size()) return 0;
+  const LengthClass& c = view.length_classes[seq.predicted.length_class];
+  const uint32_t median = c.median_tokens > 0 ? c.median_tokens : seq.predicted.output_tokens;
+  const uint32_t whole = seq.prompt_tokens + median;
+  return whole > seq.known_tokens ? std::min(whole - seq.known_tokens, std::max(bound, 1u)) : 0;
+}
+
+}  // namespace
+
+AvailabilityForecast::AvailabilityForecast(const View& view, const PlanBuilder& builder, uint32_t stages)
+    : available_(stages + 1) {
+  KV_CHECK(stages > 0, "stages={}", stages);
+  const CacheGeometry& g = view.geometry;
+  const uint32_t groups = g.groups();
+  // Differences, of the blocks allocated and the cells released before each stage.
+  std::vector<int64_t> change(stages + 1);
+  change[0] = builder.available_cells() + builder.coming_cells();
+  for (const SeqView& seq : view.running) {
+    // Only those on the device decode in every step.
+    if (!seq.resident()) continue;
+    const uint32_t left = steps_left(view, seq);
+    const uint32_t ends_in = left == 0 ? UINT32_MAX : ceil_div(left, g.block_tokens);
+    const uint32_t grows_until = std::min(ends_in, stages);
+    const uint32_t most = g.blocks_for(std::max(seq.max_total_tokens, seq.known_tokens));
+    uint32_t has = seq.blocks + seq.promised(Tier::kDevice) / groups;
+    int64_t grown = 0;
+    for (uint32_t t = 1; t <= grows_until; ++t) {
+      const uint32_t length = seq.known_tokens + t * g.block_tokens;
+      const uint32_t needs = std::min(g.blocks_for(length), most);
+      if (needs <= has) continue;
+      change[t] -= int64_t{needs - has} * groups;
+      grown += int64_t{needs - has} * groups;
+      has = needs;
+    }
+    if (ends_in <= stages) {
+      const uint32_t own = seq.own_kv_cells(Tier::kDevice);
+      change[ends_in] += own - std::min(own, seq.leaving_cells) + seq.promised(Tier::kDevice) + grown;
+    }
+  }
+  int64_t sum = 0;
+  for (uint32_t t = 0; t <= stages; ++t) available_[t] = sum += change[t];
+}
+
+int64_t AvailabilityForecast::least() const {
+  return *std::min_element(available_.begin(), available_.end());
+}
+
+}  // namespace kvasir

@@ -1,0 +1,42 @@
+// How many cells of the device will be free over the coming stages.
+//
+// Source: LayerKV, Section 3.1.1, Equation 5,
+//
+//   Avail(t + 1) = Avail(t) + Released(t) - Allocated(t).
+//
+//   symbol      here                                                                                 unit
+//   t           a stage: as many decode steps as a block has tokens                                   -
+//   Avail(0)    available now, and coming when what is in flight has ended                            cells
+//   Released    what requests hold alone that are expected to end: at the median of the predicted
+//               class; who has outlived that is not expected to end                                   cells
+//   Allocated   the blocks that those on the device begin, by their lengths                           cells
+//
+// Read so: the paper takes a block for each sequence and stage. With stages of a block's tokens that is what
+// a sequence that decodes in every step needs on average; counted here by each one's own length, so that it
+// is exact. Prefills are what the caller decides on, and are not in it. A cell is a block of one layer group.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "contract/plan_builder.h"
+#include "contract/view.h"
+
+namespace kvasir {
+
+class AvailabilityForecast {
+ public:
+  // stages: how far it looks; at least 1.
+  AvailabilityForecast(const View& view, const PlanBuilder& builder, uint32_t stages);
+
+  // Cells free at the beginning of stage t; negative: so many are lacking.
+  // REQUIRES: t is at most the stages that it looks ahead
+  int64_t available(uint32_t t) const { return available_[t]; }
+  // The least of all stages: what nobody needs who is there.
+  int64_t least() const;
+
+ private:
+  std::vector<int64_t> available_;
+};
+
+}  // namespace kvasir

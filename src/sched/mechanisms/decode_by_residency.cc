@@ -1,0 +1,129 @@
+#include "sched/mechanisms/decode_by_residency.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "sched/mechanisms/allow_prefill_budget.h"
+#include "sched/mechanisms/offload_newest.h"
+#include "sched/mechanisms/retained_layers.h"
+
+namespace kvasir {
+namespace {
+
+// Of the link, in seconds; the first user of an empty step goes beyond it.
+class LinkBudget {
+ public:
+  LinkBudget(const View& view, double share, const PlanBuilder& builder)
+      : left_(share * view.costs.step_seconds(builder.work())), first_goes_(builder.work().empty()) {}
+  bool allows(double seconds) const { return seconds <= left_ || first_goes_; }
+  double left() const { return std::max(left_, 0.0); }
+  void spend(double seconds) {
+    left_ -= seconds;
+    first_goes_ = false;
+  }
+
+ private:
+  double left_;
+  bool first_goes_;
+};
+
+LayerSet groups_away(const View& view, const SeqView& seq) {
+  return LayerSet::all(view.geometry.groups()) - seq.device_groups;
+}
+
+// Brings layers back, as many as there are cells and time on the link for; they come while the step computes,
+// and the next token when all are there. Returns the cells that it took.
+uint32_t bring_back(const View& view, const SeqView& seq, int64_t spare_cells, LinkBudget& link,
+                    PlanBuilder& builder) {
+  const uint32_t away = cells_away(view, seq);
+  const double seconds = link_seconds(view, seq);
+  const double room = static_cast<double>(std::max<int64_t>(spare_cells, 0)) / away;
+  const double time = link.allows(seconds) ? 1 : link.left() / seconds;
+  const LayerSet all = groups_away(view, seq);
+  const LayerSet layers =
+      spread_evenly(all, static_cast<uint32_t>(std::min({room, time, 1.0}) * all.count()));
+  if (layers.empty() || seq.tail_busy) return 0;
+  if (!builder.add_copies(seq, {0, seq.ready_tokens}, layers, Tier::kDevice, Trigger::kNow)) return 0;
+  const uint32_t cells = std::min(away, layers.count() * seq.blocks);
+  link.spend(seconds * cells / away);
+  return cells;
+}
+
+// The next token, with the layers that are away read through the stage ring.
+void serve(const View& view, const SeqView& seq, LinkBudget& link, PlanBuilder& builder) {
+  const double seconds = link_seconds(view, seq);
+  if (!link.allows(seconds) || !builder.can_run(seq) || !builder.decode(seq)) return;
+  link.spend(seconds);
+}
+
+}  // namespace
+
+uint32_t cells_away(const View& view, const SeqView& seq) {
+  const uint32_t all = seq.blocks * view.geometry.groups();
+  return all - std::min(all, seq.kv_cells(Tier::kDevice));
+}
+
+double link_seconds(const View& view, const SeqView& seq) {
+  const uint32_t away = cells_away(view, seq);
+  if (away == 0) return 0;
+  const double bytes = static_cast<double>(view.geometry.kv_cell_bytes()) * away;
+  return view.costs.transfer_seconds(view.slower_tier(), Tier::kDevice, bytes);
+}
+
+uint32_t decode_resident(const View& view, const std::vector<const SeqView*>& running, PlanBuilder& builder) {
+  const uint32_t groups = view.geometry.groups();
+  uint32_t preempted = 0;
+  int64_t awaited = 0;          // cells, of those that come when steps and copies end
+  size_t end = running.size();  // those from here on are preempted
+  for (size_t i = 0; i < end; ++i) {
+    const SeqView& seq = *running[i];
+    if (!seq.decoding() || !seq.resident() || !builder.can_run(seq)) continue;
+    while (i < end && !builder.decode(seq)) {
+      const std::vector<const SeqView*> left(running.begin(), running.begin() + static_cast<ptrdiff_t>(end));
+      if (builder.coming_cells() >= awaited + groups || offload_newest(view, left, groups, builder) > 0) {
+        awaited += groups;
+        break;
+      }
+      if (end == 1 || !builder.can_stop(*running[end - 1])) break;
+      const SeqView& last = *running[--end];
+      if (!builder.preempt_and_offload(last)) builder.preempt_and_drop(last);
+      ++preempted;
+    }
+  }
+  return preempted;
+}
+
+void decode_away(const View& view, const std::vector<const SeqView*>& running, const AwayOptions& options,
+                 PlanBuilder& builder) {
+  std::vector<const SeqView*> away;
+  for (const SeqView* seq : running) {
+    if (seq->decoding() && !seq->resident() && !builder.preempted(seq->id)) away.push_back(seq);
+  }
+  if (away.empty()) return;
+  LinkBudget link(view, options.link_share, builder);
+  int64_t spare_cells = options.spare_cells;
+  for (const SeqView* seq : away) {
+    if (builder.residence(*seq).streams) continue;
+    const uint32_t taken = bring_back(view, *seq, spare_cells, link, builder);
+    if (taken == 0) break;
+    spare_cells -= taken;
+  }
+  std::vector<std::pair<double, const SeqView*>> urgent;
+  for (const SeqView* seq : away) {
+    const PrefillAllowance a = allowed_prefill(*seq, view.length_classes, view.now, options.step_s);
+    if (!a.missed() && a.share <= options.urgent_share) urgent.push_back({a.seconds, seq});
+  }
+  std::stable_sort(urgent.begin(), urgent.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (const auto& [seconds, seq] : urgent) serve(view, *seq, link, builder);
+  // Those larger than the device are never on it.
+  for (const SeqView* seq : away) {
+    if (builder.residence(*seq).streams && !builder.has_rows(seq->id)) serve(view, *seq, link, builder);
+  }
+  for (const SeqView* seq : away) {
+    if (!builder.work().empty()) break;
+    serve(view, *seq, link, builder);
+  }
+}
+
+}  // namespace kvasir

@@ -1,0 +1,46 @@
+// Which requests decode when not all of their layers are on the device, and which layers come back.
+//
+// Source: LayerKV, Section 3.1.2 and Section 4: in the decode phase offloaded layers come from the host layer
+// by layer. The paper does not say which requests decode while others' layers are away. A step that stages
+// everything takes as long as the link needs for it (16k tokens of a 7B model: 8.6 GB, a third of a second),
+// so here the link's time is a budget: what comes during a step is to hide behind what the step computes.
+//
+//   - Those whose layers are all on the device decode in every step.
+//   - Free cells bring layers back for good, in order of arrival.
+//   - What is left of the budget stages layers for those of whose bounds little is left (Equation 1), the
+//   most urgent
+//     first. Nobody else is served so: a token for someone who is far from having his layers back takes time
+//     from those who are about to end.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "contract/plan_builder.h"
+#include "contract/view.h"
+
+namespace kvasir {
+
+// Cells of its history that are not on the device, nor on their way to it.
+uint32_t cells_away(const View& view, const SeqView& seq);
+// What the link takes to bring them.
+double link_seconds(const View& view, const SeqView& seq);
+
+// Decodes those of `running` (by arrival) that are on the device. Where there is no cell for one, and none
+// coming, layers of the last of `running` are offloaded, or, where there is nothing to offload, the last is
+// preempted, until there is. Returns how many were preempted.
+uint32_t decode_resident(const View& view, const std::vector<const SeqView*>& running, PlanBuilder& builder);
+
+struct AwayOptions {
+  int64_t spare_cells = 0;  // that may be filled with layers that come back
+  double link_share = 1;  // of the link's time: seconds for each second that the step is believed to compute
+  double urgent_share =
+      0;  // who has no more than this share of his bounds left is served from where his layers are
+  double step_s = 0;  // Equation 1's current TPOT
+};
+
+// Decodes others of `running`. If the step is empty so far, one goes in any case.
+void decode_away(const View& view, const std::vector<const SeqView*>& running, const AwayOptions& options,
+                 PlanBuilder& builder);
+
+}  // namespace kvasir

@@ -1,0 +1,37 @@
+// How many layers of a prompt's keys and values stay on the device, and which.
+//
+// Source: LayerKV, Section 3.1.1, Equation 4, and Section 3.1.2. L - x layers are offloaded in
+//
+//   T_offload = beta * seqlen * 2 (L - x) * d_heads * n_heads * f_precision / PCIe bandwidth,
+//
+// and x is the least for which that hides behind the prefill: T_offload <= T_prefill.
+//
+//   symbol                                 here                                                     unit
+//   2 * d_heads * n_heads * f_precision    bytes a token and layer of the cache, which has KV
+//                                          heads only, of this device's share under tensor
+//                                          parallelism, as it is stored                             bytes
+//   PCIe bandwidth                         the believed or measured link's, as this device gets it  seconds a
+//   byte L, x                                   layer groups                                             -
+//   beta                                   `beta`                                                   a factor
+//
+// x is almost never above 0; what a request keeps is the most that memory allows (Section 3.1.2), and at
+// least x.
+#pragma once
+
+#include <cstdint>
+
+#include "contract/cost_model.h"
+#include "contract/geometry.h"
+#include "contract/layer_set.h"
+
+namespace kvasir {
+
+// Equation 4's x, in layer groups, for a prompt of so many tokens whose prefill takes `prefill_s`.
+uint32_t least_retained_groups(const CacheGeometry& geometry, const LinkCost& link, uint32_t tokens,
+                               double prefill_s, double beta);
+
+// `count` groups of `among`, spread evenly from the second on: of eight, four are 1, 3, 5 and 7, so that what
+// is in between can come while the others are computed. REQUIRES: count <= among.count()
+LayerSet spread_evenly(const LayerSet& among, uint32_t count);
+
+}  // namespace kvasir

@@ -1,0 +1,205 @@
+#include "sched/policies/layerkv.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "contract/plan_builder.h"
+#include "sched/mechanisms/admit_prompts.h"
+#include "sched/mechanisms/allow_prefill_budget.h"
+#include "sched/mechanisms/availability_forecast.h"
+#include "sched/mechanisms/break_standstill.h"
+#include "sched/mechanisms/decode_by_residency.h"
+#include "sched/mechanisms/decode_or_preempt.h"
+#include "sched/mechanisms/offload_newest.h"
+#include "sched/mechanisms/retained_layers.h"
+#include "sched/mechanisms/swap_in.h"
+#include "sched/mechanisms/turn_alone.h"
+
+namespace kvasir {
+namespace {
+
+constexpr uint32_t kMostStages = 64;
+
+// One step's plan.
+class LayerKvStep {
+ public:
+  LayerKvStep(const View& view, const LayerKvOptions& options, PlanBuilder& builder)
+      : view_(view),
+        options_(options),
+        builder_(builder),
+        groups_(view.geometry.groups()),
+        running_(by_arrival(view.running)),
+        threshold_(static_cast<int64_t>(options.threshold * view.total_cells(Tier::kDevice))) {
+    StepWork decodes;
+    for (const SeqView* seq : running_) {
+      if (!seq->decoding()) continue;
+      if (seq->resident()) {
+        decodes.add_decode(seq->known_tokens);
+      } else {
+        away_cells_ += cells_away(view, *seq);
+      }
+    }
+    step_s_ = view.costs.step_seconds(decodes);
+    spare_cells_ = AvailabilityForecast(view, builder, options.stages).least() - threshold_;
+    for (const SeqView* seq : running_) allow(*seq);
+  }
+
+  void plan() {
+    if (spare_cells_ < 0) offload_newest(view_, running_, -spare_cells_, builder_);
+    const bool swapped = anyone_swapped_out(view_);
+    if (!options_.mixed && !swapped && !anyone_cut_short() && admit()) return;
+    const uint32_t preempted = decode_resident(view_, running_, builder_);
+    prefill_on();
+    if (options_.mixed && !swapped && preempted == 0) admit();
+    decode_away(view_, running_,
+                {preempted > 0 ? 0 : spare_cells_, options_.link_share, options_.urgent_share, step_s_},
+                builder_);
+    if (swapped && preempted == 0)
+      swap_in(view_, admission_watermark(view_) + blocks_wanted(view_, builder_), builder_);
+    break_standstill(view_, running_, builder_);
+  }
+
+ private:
+  // The minimum in Equation 2.
+  void allow(const SeqView& seq) {
+    if (!options_.slo || !seq.decoding() || !seq.slo.any()) return;
+    const PrefillAllowance a = allowed_prefill(seq, view_.length_classes, view_.now, step_s_);
+    if (!a.missed()) allowed_s_ = std::min(allowed_s_, a.seconds);
+    if (seq.slo.tbt_ms > 0) least_gap_s_ = std::min(least_gap_s_, seq.slo.tbt_ms / 1e3);
+  }
+
+  bool anyone_cut_short() const {
+    return std::any_of(running_.begin(), running_.end(),
+                       [](const SeqView* s) { return !s->decoding() && !s->stalled; });
+  }
+
+  // Algorithm 1: the longest prefix of the queue for whose prefills there is time. True if there are any.
+  bool admit() {
+    // The decodes of this step are in what it takes, and were taken off what may pass before them.
+    const double beside_s = builder_.work().empty() ? 0 : step_s_;
+    const double limit = allowed_s_ + beside_s;
+    double published_s = beside_s;
+    for (const SeqView& seq : view_.waiting) {
+      const uint32_t cached = seq.cached_tokens;
+      const uint32_t rows = seq.known_tokens - cached;
+      const bool first = admitted_ == 0;
+      if (!first && builder_.planned_tokens() + rows > view_.limits.max_num_batched_tokens) break;
+      StepWork work = builder_.work();
+      work.add_prefill(cached, rows);
+      published_s += options_.published.seconds(rows);
+      const double prefill_s = options_.published.used() ? published_s : view_.costs.step_seconds(work);
+      uint32_t chunk = rows;
+      if (!(prefill_s < limit)) chunk = first ? cut_to_allowed(cached, rows) : 0;
+      if (chunk == 0 || !admit(seq, rows, chunk)) break;
+      ++admitted_;
+      if (chunk < rows) break;
+    }
+    return admitted_ > 0;
+  }
+
+  // A prompt that takes longer than any gap between two tokens may be is cut to what the present gaps allow,
+  // unless that is less than half of what they would allow at another time.
+  uint32_t cut_to_allowed(uint32_t history, uint32_t rows) const {
+    if (least_gap_s_ == kNoLimit) return 0;
+    const auto within = [&](double seconds) {
+      return prefill_rows_within(view_.costs, builder_.work(), seconds, history, rows);
+    };
+    const uint32_t ever = within(least_gap_s_ - step_s_);
+    const uint32_t now = within(allowed_s_ + (builder_.work().empty() ? 0 : step_s_));
+    if (ever >= rows || now < ever / 2) return 0;
+    const uint32_t b = view_.geometry.block_tokens;
+    return now / b * b;
+  }
+
+  bool admit(const SeqView& seq, uint32_t rows, uint32_t chunk) {
+    const bool alone = builder_.running_seqs() == 0;
+    AdmitOptions into{.spare_blocks =
+                          alone ? 0 : admission_watermark(view_) + blocks_wanted(view_, builder_)};
+    RowOptions write;
+    const uint32_t b = view_.geometry.block_tokens;
+    const uint32_t full = seq.known_tokens / b;
+    uint32_t keeps = groups_;
+    if (!builder_.residence(seq).streams && view_.total_cells(view_.slower_tier()) > 0) {
+      const int64_t room = spare_cells_ - away_cells_ - groups_;
+      if (!alone && full > 0) keeps = static_cast<uint32_t>(std::clamp<int64_t>(room / full, 0, groups_));
+      const double prefill_s = view_.costs.prefill_seconds(rows, seq.cached_tokens);
+      const LinkCost& link = view_.costs.links[index_of(Tier::kDevice)][index_of(view_.slower_tier())];
+      if (keeps < least_retained_groups(view_.geometry, link, rows, prefill_s, options_.beta)) return false;
+      if (keeps < groups_) write.kv = into.kv = spread_evenly(LayerSet::all(groups_), keeps);
+    }
+    if (!builder_.admit(seq, into)) return false;
+    if (builder_.prefill(seq, chunk, write) == 0) return false;
+    spare_cells_ -= full * keeps + groups_;
+    away_cells_ += full * (groups_ - keeps);
+    return true;
+  }
+
+  // Goes on with prompts that were cut short, beside the decodes.
+  void prefill_on() {
+    for (const SeqView* seq : running_) {
+      if (seq->decoding() || builder_.has_rows(seq->id) || builder_.preempted(seq->id)) continue;
+      uint32_t rows = seq->tokens_to_compute();
+      if (allowed_s_ < kNoLimit && !builder_.work().empty()) {
+        const uint32_t cut =
+            prefill_rows_within(view_.costs, builder_.work(), allowed_s_ + step_s_, seq->ready_tokens, rows);
+        if (cut < rows) rows = cut / view_.geometry.block_tokens * view_.geometry.block_tokens;
+      }
+      RowOptions write;
+      if (!seq->resident() && !builder_.residence(*seq).streams) write.kv = seq->device_groups;
+      if (rows > 0) builder_.prefill(*seq, rows, write);
+    }
+  }
+
+  const View& view_;
+  const LayerKvOptions& options_;
+  PlanBuilder& builder_;
+  const uint32_t groups_;
+  const std::vector<const SeqView*> running_;  // by arrival
+  const int64_t threshold_;
+  int64_t away_cells_ = 0;   // of those that run, not on the device
+  int64_t spare_cells_ = 0;  // that the coming stages do not need
+  uint32_t admitted_ = 0;
+  double step_s_ = 0;  // a step of all that are on the device: the current TPOT
+  double allowed_s_ = kNoLimit;
+  double least_gap_s_ = kNoLimit;
+};
+
+class LayerKvPolicy final : public Policy {
+ public:
+  explicit LayerKvPolicy(const LayerKvOptions& options) : options_(options) {}
+
+  StepPlan plan(const View& view) override {
+    PlanBuilder builder(view);
+    if (take_turn_alone(view, builder)) return builder.take();
+    LayerKvStep(view, options_, builder).plan();
+    return builder.take();
+  }
+
+ private:
+  const LayerKvOptions options_;
+};
+
+}  // namespace
+
+std::unique_ptr<Policy> make_layerkv_policy(const LayerKvOptions& options) {
+  return std::make_unique<LayerKvPolicy>(options);
+}
+
+std::unique_ptr<Policy> make_layerkv_policy(PolicySettings& settings) {
+  LayerKvOptions o;
+  o.slo = settings.flag("slo", o.slo);
+  o.mixed = settings.flag("mixed", o.mixed);
+  o.threshold = settings.number("threshold", o.threshold, 0, 0.5);
+  o.stages = static_cast<uint32_t>(settings.number("stages", o.stages, 1, kMostStages));
+  o.link_share = settings.number("link-share", o.link_share, 0, 10);
+  o.urgent_share = settings.number("urgent", o.urgent_share, 0, 1);
+  o.beta = settings.number("beta", o.beta, 0, 1000);
+  o.published.parameters = settings.number("n-param", 0, 0, 1e15);
+  o.published.hidden = settings.number("n-hidden", 0, 0, 1e9);
+  o.published.flops_per_s = settings.number("flops", 1, 1, 1e20);
+  o.published.alpha = settings.number("alpha", 1, 0, 1e6);
+  return make_layerkv_policy(o);
+}
+
+}  // namespace kvasir
