@@ -9,13 +9,13 @@ dataset says (--force-output-lengths, which no scheduler sees) and arrive as a P
 --mean-requests mean requests. The study measures, in this order:
 
 1. unloaded: one request at a time on the baseline policy. Its mean TTFT and TPOT and the 99th percentile of its TBT, times
-   fixed multiples, are the SLOs of all that follows, for every policy alike.
+   fixed multiples, are the SLOs of all that follows, for every policy alike; or those that --slos names.
 2. capacity: requests per second of the baseline policy with --closed requests at once, always.
 3. the sweep: each policy at each multiple of that capacity with each seed, on a server of its own. The policies' order turns
    from point to point, so that a machine that slows down favours none.
 
 Each policy is served as it is meant to be: those that cut prompts into chunks with the budget that the bound on TBT allows
-(chunk_tokens), vllm-swap with a host tier, all without a bound on decode stalls of the server's own.
+(chunk_tokens), vllm-swap and layerkv with a host tier, all without a bound on decode stalls of the server's own.
 
 DIR gets a JSON result of each point, study.json with 1 and 2, table.md and report.html. What is in DIR already is not
 run again: delete a file to measure it again. Settings that differ from DIR's are refused. --overload, after the sweep's
@@ -45,11 +45,11 @@ MEAN_PROMPT, MEAN_OUTPUT, LONGEST_OUTPUT, LONGEST_TOTAL = 161.31, 337.99, 991, 2
 T975 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
         2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042)
 CHUNKED = ("sarathi", "fastgen", "priority")  # policies that cut prompts into chunks
-SWAPPING = ("vllm-swap",)  # those that are nothing of their own without a host tier
+SWAPPING = ("vllm-swap", "layerkv")  # those that are nothing of their own without a host tier
 UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 COLUMNS = (("mean_ttft_ms", "TTFT mean, ms"), ("p99_ttft_ms", "TTFT p99, ms"), ("p99_itl_ms", "TBT p99, ms"),
            ("attainment_ttft", "TTFT met, %"), ("attainment_tpot", "mean TPOT met, %"),
-           ("attainment_p99_tbt", "P99 TBT met, %"), ("attainment_max_tbt", "every TBT met, %"),
+           ("mean_e2el_ms", "E2EL mean, ms"), ("output_throughput", "tokens/s"), ("attainment_p99_tbt", "P99 TBT met, %"), ("attainment_max_tbt", "every TBT met, %"),
            ("attainment_e2el", "E2EL met, %"), ("attainment_joint", "all met, %"), ("request_goodput", "goodput, req/s"),
            ("preemptions", "preemptions"), ("unserved_percent", "unserved, %"))
 
@@ -75,7 +75,9 @@ def kv_budget(bytes_per_token, mean_requests, length_scale, block_size):
 
 
 def slos_of(unloaded, o):
-    """Milliseconds, from the unloaded run: multiples of what one request alone gets."""
+    """Milliseconds: --slos, or, from the unloaded run, multiples of what one request alone gets."""
+    if o.slos:
+        return dict(o.slos)
     ttft, tpot, tbt, e2el = (unloaded[key] for key in ("mean_ttft_ms", "mean_tpot_ms", "p99_itl_ms", "p99_e2el_ms"))
     bounds = {"ttft": ttft * o.slo_ttft, "tpot": tpot * o.slo_tpot, "tbt": tbt * o.slo_tbt, "e2el": e2el * o.slo_e2el}
     return {key: math.ceil(value) for key, value in bounds.items()}  # what a server takes is whole
@@ -164,16 +166,19 @@ def chunk_tokens(unloaded, slos, mean_prompt, fewest):
     """The budget of a step for policies that cut prompts into chunks, as Sarathi-Serve derives it: what may go beside decodes
     within the bound on TBT. A row takes what the unloaded TTFT says, and half of the bound is left to the decodes."""
     row_ms = unloaded["mean_ttft_ms"] / mean_prompt
-    return max(fewest, int(slos["tbt"] / 2 / row_ms) // 32 * 32)
+    tbt = slos.get("tbt", math.inf)
+    return max(fewest, 512 if tbt == math.inf else int(tbt / 2 / row_ms) // 32 * 32)
 
 
 def policy_flags(o, policy, study):
     """What makes the policy what it is meant to be, and --policy-flag POLICY=WORD, which comes last and so wins."""
     own = []
-    if policy in CHUNKED and study:
+    system = policy.split(":")[0]  # without its settings
+    if system in CHUNKED and study:
         own.append(f"--max-num-batched-tokens={study['chunk_tokens']}")
-    named = [word for name, word in (flag.split("=", 1) for flag in o.policy_flag) if name == policy]
-    if policy in SWAPPING and not any(word.startswith("--kv-offloading-size") for word in named):
+    split = (flag.split("=--", 1) for flag in o.policy_flag)  # a name may have settings, with a = of their own
+    named = ["--" + word for name, word in split if name in (policy, system)]
+    if system in SWAPPING and not any(word.startswith("--kv-offloading-size") for word in named):
         own.append("--kv-offloading-size=128MiB")
     given = {word.split("=")[0] for word in named}
     return [word for word in own if word.split("=")[0] not in given] + named
@@ -269,7 +274,7 @@ def prepare(o):
     """Steps 1 and 2, or what DIR has of them."""
     path = Path(o.out, "study.json")
     settings = {key: getattr(o, key) for key in ("length_scale", "mean_requests", "kv_cache_dtype", "block_size", "baseline",
-                                                 "slo_ttft", "slo_tpot", "slo_tbt", "slo_e2el", "send_slo", "seconds", "max_num_seqs",
+                                                 "slos", "slo_ttft", "slo_tpot", "slo_tbt", "slo_e2el", "send_slo", "seconds", "max_num_seqs",
                                                  "drain_timeout", "closed", "closed_prompts", "unloaded_prompts", "serve_flag", "policy_flag", "bench_flag")}
     settings["model"] = Path(o.model).name
     if path.exists():
@@ -356,12 +361,14 @@ def report(o, study):
 
 def describe(study):
     s, slos = study["settings"], study["slos_ms"]
+    names = {"ttft": "TTFT", "tpot": "mean TPOT", "tbt": "every TBT", "e2el": "E2EL"}
+    times = {"ttft": "mean", "tpot": "mean", "tbt": "p99", "e2el": "p99"}
+    bounds = ", ".join(f"{names[key]} {value:.0f} ms" + ("" if s["slos"] else f" ({s['slo_' + key]:g} × {times[key]})")
+                       for key, value in slos.items())
     return (f"{s['model']}, {study['cpus']} CPUs; ShareGPT's lengths × {s['length_scale']:g}; KV cache "
             f"{study['kv_bytes'] / (1 << 20):.1f} MiB ({s['mean_requests']:g} mean requests); capacity of {s['baseline']} "
-            f"{study['capacity']:.4g} req/s. SLOs from the unloaded latencies: TTFT {slos['ttft']:.0f} ms "
-            f"({s['slo_ttft']:g} × mean), mean TPOT {slos['tpot']:.1f} ms ({s['slo_tpot']:g} × mean), TBT {slos['tbt']:.1f} ms "
-            f"({s['slo_tbt']:g} × p99), E2EL {slos['e2el']:.0f} ms ({s['slo_e2el']:g} × p99). \"All met\" and goodput take "
-            f"TTFT, mean TPOT, every TBT and E2EL together.\n")
+            f"{study['capacity']:.4g} req/s. SLOs{'' if s['slos'] else ' from the unloaded latencies'}: {bounds}. "
+            f"\"All met\" and goodput take them together.\n")
 
 
 # --- Overload -------------------------------------------------------------------------------------------------------
@@ -442,6 +449,16 @@ def numbers(text):
     return [float(part) for part in text.split(",") if part]
 
 
+def bounds(text):
+    out = {}
+    for part in names(text):
+        key, _, value = part.partition(":")
+        if key not in ("ttft", "tpot", "tbt", "e2el") or not value.isdigit() or int(value) == 0:
+            raise argparse.ArgumentTypeError(f"{part} is none of ttft:MS, tpot:MS, tbt:MS, e2el:MS")
+        out[key] = int(value)
+    return out
+
+
 def names(text):
     return [part for part in text.split(",") if part]
 
@@ -467,6 +484,8 @@ def parse(arguments):
     add("--unloaded-prompts", type=int, default=40, help="requests, one at a time (40)")
     add("--closed", type=int, default=64, help="requests at once for the capacity (64)")
     add("--closed-prompts", type=int, default=256, help="requests for the capacity (256)")
+    add("--slos", type=bounds, default={}, metavar="KEY:MS,…", help="bounds that are taken as they are, of ttft, tpot, tbt "
+        "and e2el, and no others; without it all four, as below")
     add("--slo-ttft", type=float, default=20, help="times the unloaded mean TTFT (20)")
     add("--slo-tpot", type=float, default=6, help="times the unloaded mean TPOT (6)")
     add("--slo-tbt", type=float, default=20, help="times the unloaded 99th percentile of TBT (20)")
@@ -476,7 +495,7 @@ def parse(arguments):
     add("--overload-rate", type=float, default=10, help="times the capacity (10)")
     add("--overload-seconds", type=float, default=180)
     add("--serve-flag", action="append", default=[], help="one more word for kvasir serve, as --serve-flag=--threads=2")
-    add("--policy-flag", action="append", default=[], metavar="POLICY=WORD",
+    add("--policy-flag", action="append", default=[], metavar="POLICY=--FLAG",
         help="one more word for kvasir serve with that policy, as sarathi=--max-num-batched-tokens=128")
     add("--bench-flag", action="append", default=[], help="one more word for kvasir bench")
     add("--allow-other-lengths", action="store_true", help="go on where outputs have not the forced lengths")
@@ -485,8 +504,8 @@ def parse(arguments):
 
 def main():
     o = parse(None)
-    if any("=" not in flag for flag in o.policy_flag):
-        sys.exit("--policy-flag takes POLICY=WORD")
+    if any("=--" not in flag for flag in o.policy_flag):
+        sys.exit("--policy-flag takes POLICY=--FLAG")
     if not o.policies or not o.rates or o.seeds < 1:
         sys.exit("--policies, --rates and --seeds must name at least one")
     Path(o.out).mkdir(parents=True, exist_ok=True)

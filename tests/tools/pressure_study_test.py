@@ -1,5 +1,6 @@
 """bench/pressure_study.py: its arithmetic by hand, and a whole study with a program that says fixed figures."""
 
+import argparse
 import importlib.util
 import json
 import pathlib
@@ -69,6 +70,12 @@ class Arithmetic(unittest.TestCase):
         alone = {"mean_ttft_ms": 10, "mean_tpot_ms": 2, "p99_itl_ms": 3, "p99_e2el_ms": 100}
         self.assertEqual(study.slos_of(alone, o), {"ttft": 200, "tpot": 12, "tbt": 15, "e2el": 600})
 
+        o = study.parse(["--model", "m", "--out", "x", "--slos", "ttft:2000,tbt:500"])
+        self.assertEqual(study.slos_of(alone, o), {"ttft": 2000, "tbt": 500})
+        for wrong in ("ttft", "ttft:0", "itl:5", "ttft:1.5"):
+            with self.assertRaises(argparse.ArgumentTypeError):
+                study.bounds(wrong)
+
     def test_policies_are_what_they_are_meant_to_be(self):
         alone = {"mean_ttft_ms": 10}
         # A row takes 0.25 ms, so 30 ms have room for 120: 96 in whole 32s. No fewer than sequences run.
@@ -81,8 +88,11 @@ class Arithmetic(unittest.TestCase):
         self.assertEqual(study.policy_flags(o, "sarathi", plan), ["--max-num-batched-tokens=96"])
         self.assertEqual(study.policy_flags(o, "fastgen", plan), ["--max-num-batched-tokens=7"])
         self.assertEqual(study.policy_flags(o, "vllm-swap", plan), ["--kv-offloading-size=1MiB"])
-        o = study.parse(["--model", "m", "--out", "x"])
+        o = study.parse(["--model", "m", "--out", "x", "--policy-flag", "layerkv:slo=off=--threads=1"])
+        self.assertEqual(study.policy_flags(o, "layerkv:slo=off", plan), ["--kv-offloading-size=128MiB", "--threads=1"])
         self.assertEqual(study.policy_flags(o, "vllm-swap", plan), ["--kv-offloading-size=128MiB"])
+        self.assertEqual(study.policy_flags(o, "layerkv", plan), ["--kv-offloading-size=128MiB"])
+        self.assertEqual(study.policy_flags(o, "layerkv:slo=on", plan), ["--kv-offloading-size=128MiB"])
 
     def test_slos_can_be_kept_from_the_server(self):
         slos = {"ttft": 100, "tbt": 15}
