@@ -131,13 +131,14 @@ def growth_per_minute(samples):
 
 def table(points, policies):
     """Markdown. `points`: {(policy, multiple): [results of the seeds]}."""
-    lines = ["| rate, × capacity | policy | seeds | " + " | ".join(title for _, title in COLUMNS) + " |",
-             "|---|---|---|" + "---|" * len(COLUMNS)]
+    there = [(key, title) for key, title in COLUMNS if any(r.get(key) is not None for results in points.values() for r in results)]
+    lines = ["| rate, × capacity | policy | seeds | " + " | ".join(title for _, title in there) + " |",
+             "|---|---|---|" + "---|" * len(there)]
     for multiple in sorted({m for _, m in points}):
         for policy in policies:
             results = points.get((policy, multiple), [])
             if results:
-                cells = " | ".join(cell(results, key) for key, _ in COLUMNS)
+                cells = " | ".join(cell(results, key) for key, _ in there)
                 lines.append(f"| {multiple:g} | {policy} | {len(results)} | {cells} |")
     return "\n".join(lines) + "\n"
 
