@@ -422,6 +422,11 @@ bool PlanBuilder::has_rows(SeqId id) const {
   return it != touched_.end() && it->second.has_rows;
 }
 
+bool PlanBuilder::releases(SeqId id) const {
+  auto it = touched_.find(id);
+  return it != touched_.end() && it->second.releases;
+}
+
 bool PlanBuilder::preempted(SeqId id) const {
   auto it = touched_.find(id);
   return it != touched_.end() && it->second.gone;

@@ -157,6 +157,8 @@ class PlanBuilder {
   bool idle() const;
   bool has_rows(SeqId id) const;
   bool preempted(SeqId id) const;
+  // It gives up copies as soon as others are ready.
+  bool releases(SeqId id) const;
 
   // The plan. Admissions that got no rows are not in it: what they were promised would be kept from others
   // for nothing.
@@ -175,6 +177,7 @@ class PlanBuilder {
     bool admitted = false;
     bool has_rows = false;
     bool gone = false;
+    bool releases = false;
   };
   // What the rows of a sequence leave behind, every default filled in.
   struct Placement {

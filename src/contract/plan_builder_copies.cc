@@ -122,6 +122,7 @@ bool PlanBuilder::covers_history(const Interval& tokens, const Touched& t) const
 void PlanBuilder::release(const SeqView& seq, Interval tokens, const LayerSet& layers, Tier tier, Form form) {
   const uint32_t named = view_.geometry.blocks_for(tokens.size()) * layers.count();
   ledger(tier).give_up_later(std::min(named, seq.own(form, tier)), form);
+  state(seq).releases = true;
   copy_change(seq, Verb::kDrop, tokens, layers, form, tier, Trigger::kWhenReady);
 }
 

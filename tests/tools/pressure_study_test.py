@@ -145,7 +145,7 @@ class WholeStudy(unittest.TestCase):
         done = self.study()
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("| 0.5 | other | 2 | 10 ± 0 | 20 ± 0 | 3 ± 0 |", done.stdout)
-        self.assertIn("| 1.5 ± 0 | – | ", done.stdout)
+        self.assertIn("| 1.5 ± 0 | 10 ± 0 |", done.stdout)
         self.assertEqual((self.root / "out" / "report.html").read_text(), "page")
         serves = self.calls("serve")
         policies = [c[c.index("--scheduling-policy") + 1] for c in serves]

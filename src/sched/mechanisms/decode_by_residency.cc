@@ -36,13 +36,14 @@ LayerSet groups_away(const View& view, const SeqView& seq) {
 uint32_t bring_back(const View& view, const SeqView& seq, int64_t spare_cells, LinkBudget& link,
                     PlanBuilder& builder) {
   const uint32_t away = cells_away(view, seq);
+  if (away == 0 || seq.tail_busy) return 0;
   const double seconds = link_seconds(view, seq);
   const double room = static_cast<double>(std::max<int64_t>(spare_cells, 0)) / away;
   const double time = link.allows(seconds) ? 1 : link.left() / seconds;
   const LayerSet all = groups_away(view, seq);
   const LayerSet layers =
       spread_evenly(all, static_cast<uint32_t>(std::min({room, time, 1.0}) * all.count()));
-  if (layers.empty() || seq.tail_busy) return 0;
+  if (layers.empty()) return 0;
   if (!builder.add_copies(seq, {0, seq.ready_tokens}, layers, Tier::kDevice, Trigger::kNow)) return 0;
   const uint32_t cells = std::min(away, layers.count() * seq.blocks);
   link.spend(seconds * cells / away);
@@ -100,6 +101,10 @@ void decode_away(const View& view, const std::vector<const SeqView*>& running, c
     if (seq->decoding() && !seq->resident() && !builder.preempted(seq->id)) away.push_back(seq);
   }
   if (away.empty()) return;
+  // Those larger than the device are never on it: no policy can spare them the link.
+  for (const SeqView* seq : away) {
+    if (builder.residence(*seq).streams && builder.can_run(*seq)) builder.decode(*seq);
+  }
   LinkBudget link(view, options.link_share, builder);
   int64_t spare_cells = options.spare_cells;
   for (const SeqView* seq : away) {
@@ -111,15 +116,12 @@ void decode_away(const View& view, const std::vector<const SeqView*>& running, c
   std::vector<std::pair<double, const SeqView*>> urgent;
   for (const SeqView* seq : away) {
     const PrefillAllowance a = allowed_prefill(*seq, view.length_classes, view.now, options.step_s);
-    if (!a.missed() && a.share <= options.urgent_share) urgent.push_back({a.seconds, seq});
+    if (!builder.has_rows(seq->id) && !a.missed() && a.share <= options.urgent_share)
+      urgent.push_back({a.seconds, seq});
   }
   std::stable_sort(urgent.begin(), urgent.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
   for (const auto& [seconds, seq] : urgent) serve(view, *seq, link, builder);
-  // Those larger than the device are never on it.
-  for (const SeqView* seq : away) {
-    if (builder.residence(*seq).streams && !builder.has_rows(seq->id)) serve(view, *seq, link, builder);
-  }
   for (const SeqView* seq : away) {
     if (!builder.work().empty()) break;
     serve(view, *seq, link, builder);

@@ -41,7 +41,7 @@ int64_t offload_newest(const View& view, const std::vector<const SeqView*>& runn
   for (size_t i = running.size(); i-- > 1;) {
     const SeqView& seq = *running[i];
     // What leaves already is counted as coming.
-    if (seq.leaving_cells > 0 || retained_cells(view, seq) == 0 || builder.has_rows(seq.id)) continue;
+    if (seq.leaving_cells > 0 || builder.releases(seq.id) || retained_cells(view, seq) == 0 || builder.has_rows(seq.id)) continue;
     if (builder.preempted(seq.id) || builder.residence(seq).streams) continue;
     const LayerSet some = seq.device_groups;
     candidates.push_back({&seq, some.empty() ? LayerSet::all(view.geometry.groups()) : some});
