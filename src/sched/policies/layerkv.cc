@@ -20,6 +20,8 @@ namespace kvasir {
 namespace {
 
 constexpr uint32_t kMostStages = 64;
+// Of the least bound on the time between two tokens: what a prefill may take at the most, since beliefs err.
+constexpr double kShareOfGap = 0.5;
 
 // One step's plan.
 class LayerKvStep {
@@ -66,7 +68,9 @@ class LayerKvStep {
     if (!options_.slo || !seq.decoding() || !seq.slo.any()) return;
     const PrefillAllowance a = allowed_prefill(seq, view_.length_classes, view_.now, step_s_);
     if (!a.missed()) allowed_s_ = std::min(allowed_s_, a.seconds);
-    if (seq.slo.tbt_ms > 0) least_gap_s_ = std::min(least_gap_s_, seq.slo.tbt_ms / 1e3);
+    if (seq.slo.tbt_ms == 0) return;
+    longest_s_ = std::min(longest_s_, kShareOfGap * seq.slo.tbt_ms / 1e3);
+    allowed_s_ = std::min(allowed_s_, longest_s_);
   }
 
   bool anyone_cut_short() const {
@@ -98,15 +102,16 @@ class LayerKvStep {
     return admitted_ > 0;
   }
 
-  // A prompt that takes longer than any gap between two tokens may be is cut to what the present gaps allow,
+  // A prompt that takes longer than a gap between two tokens ever allows is cut to what the gaps allow now,
   // unless that is less than half of what they would allow at another time.
   uint32_t cut_to_allowed(uint32_t history, uint32_t rows) const {
-    if (least_gap_s_ == kNoLimit) return 0;
+    if (longest_s_ == kNoLimit) return 0;
+    const double beside_s = builder_.work().empty() ? 0 : step_s_;
     const auto within = [&](double seconds) {
       return prefill_rows_within(view_.costs, builder_.work(), seconds, history, rows);
     };
-    const uint32_t ever = within(least_gap_s_ - step_s_);
-    const uint32_t now = within(allowed_s_ + (builder_.work().empty() ? 0 : step_s_));
+    const uint32_t ever = within(longest_s_ + beside_s);
+    const uint32_t now = within(allowed_s_ + beside_s);
     if (ever >= rows || now < ever / 2) return 0;
     const uint32_t b = view_.geometry.block_tokens;
     return now / b * b;
@@ -162,7 +167,7 @@ class LayerKvStep {
   uint32_t admitted_ = 0;
   double step_s_ = 0;  // a step of all that are on the device: the current TPOT
   double allowed_s_ = kNoLimit;
-  double least_gap_s_ = kNoLimit;
+  double longest_s_ = kNoLimit;  // that a prefill may ever take
 };
 
 class LayerKvPolicy final : public Policy {
