@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <string>
+#include <string_view>
 
 namespace kvasir {
 namespace {
@@ -31,6 +33,68 @@ TEST(Registry, APolicyWithoutStateSavesNoneAndRefusesSome) {
   EXPECT_EQ(policy->save_state(), "");
   EXPECT_TRUE(policy->restore_state("").ok());
   EXPECT_FALSE(policy->restore_state("7").ok());
+}
+
+// ---------------------------------------------------------------- settings
+
+std::string refusal(std::string_view name) {
+  const auto policy = make_policy(name);
+  EXPECT_FALSE(policy.ok()) << name;
+  if (policy.ok()) return {};
+  EXPECT_EQ(policy.status().code(), ErrorCode::kInvalidArgument) << name;
+  return std::string(policy.status().message());
+}
+
+TEST(Registry, SettingsBehindTheName) {
+  for (const char* name :
+       {"layerkv:slo=off", "layerkv:mixed=off:stages=64", "layerkv:threshold=0:beta=1000:urgent=1",
+        "layerkv:link-share=10", "layerkv:n-param=6.74e9:n-hidden=4096:flops=119.5e12:alpha=1.1"}) {
+    const auto policy = make_policy(name);
+    EXPECT_TRUE(policy.ok()) << policy.status().message();
+  }
+}
+
+TEST(Registry, WhatAPolicyDoesNotTakeIsRefusedByName) {
+  const std::string nope = refusal("layerkv:nope=1");
+  for (const char* named : {"layerkv", "'nope'", "slo", "mixed", "threshold", "stages", "link-share",
+                            "urgent", "beta", "n-param", "n-hidden", "flops", "alpha"}) {
+    EXPECT_NE(nope.find(named), std::string::npos) << named << ": " << nope;
+  }
+  EXPECT_EQ(refusal("vllm:slo=off"), "policy vllm has no settings, and 'slo=off' is one");
+  EXPECT_EQ(refusal("layerkv:slo=1"), "policy layerkv: slo=1: it is to be one of on, off");
+  EXPECT_EQ(refusal("layerkv:stages=0"), "policy layerkv: stages=0: it is to be a number from 1 to 64");
+  EXPECT_EQ(refusal("layerkv:threshold=0.6"),
+            "policy layerkv: threshold=0.6: it is to be a number from 0 to 0.5");
+}
+
+TEST(Registry, AnUnknownPolicyIsUnknownWithSettings) {
+  const auto policy = make_policy("lifo:slo=off");
+  ASSERT_FALSE(policy.ok());
+  EXPECT_EQ(policy.status().code(), ErrorCode::kNotFound);
+  EXPECT_NE(policy.status().message().find("'lifo'"), std::string::npos);
+}
+
+TEST(Registry, TraitsAreOfTheNameWithoutItsSettings) {
+  struct Case {
+    const char* name;
+    bool whole, offloads, stages, priority;
+  };
+  for (const Case& c :
+       {Case{"layerkv", true, true, true, false}, Case{"vllm-swap", true, true, false, false},
+        Case{"vllm", true, false, false, false}, Case{"fcfs", true, false, false, false},
+        Case{"sarathi", false, false, false, false}, Case{"priority", false, false, false, true},
+        Case{"lifo", false, false, false, false}, Case{"", false, false, false, false}}) {
+    for (const char* settings : {"", ":slo=off", ":slo=off:stages=8"}) {
+      const std::string name = std::string(c.name) + settings;
+      EXPECT_EQ(policy_takes_whole_prompts(name), c.whole) << name;
+      EXPECT_EQ(policy_offloads(name), c.offloads) << name;
+      EXPECT_EQ(policy_stages(name), c.stages) << name;
+      EXPECT_EQ(policy_reads_priority(name), c.priority) << name;
+    }
+  }
+  // A name is not the beginning of another.
+  EXPECT_FALSE(policy_offloads("layer"));
+  EXPECT_FALSE(policy_offloads("layerkv2"));
 }
 
 }  // namespace
