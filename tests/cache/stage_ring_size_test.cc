@@ -15,8 +15,10 @@ constexpr CacheGeometry kFiveGroups = {16, 10, 2, 8};
 constexpr uint64_t kSlot = 256;
 constexpr uint64_t kBlock = 2560;
 
-uint64_t slots(const CacheGeometry& g, uint64_t device_blocks, uint64_t host_blocks, uint32_t tokens) {
-  const uint64_t bytes = stage_ring_bytes(g, device_blocks * kBlock, host_blocks * kBlock, tokens);
+uint64_t slots(const CacheGeometry& g, uint64_t device_blocks, uint64_t host_blocks, uint32_t tokens,
+               bool anything_staged = false) {
+  const uint64_t bytes =
+      stage_ring_bytes(g, device_blocks * kBlock, host_blocks * kBlock, tokens, anything_staged);
   EXPECT_EQ(bytes % kSlot, 0u);
   return bytes / kSlot;
 }
@@ -60,6 +62,32 @@ TEST(StageRingSize, ASmallDeviceKeepsTheTwoBlocksWithoutWhichNothingStreams) {
   EXPECT_EQ(slots(kOneGroup, 2, 50, 100'000), 0u);
   EXPECT_EQ(stage_ring_bytes(kOneGroup, kSlot, 50 * kBlock, 100'000), 0u);
   EXPECT_EQ(stage_ring_bytes(kOneGroup, 0, 50 * kBlock, 100'000), 0u);
+}
+
+// For a policy that stages what the device could hold.
+TEST(StageRingSize, TwoLayersOfTheLongestRequestThoughNoneStreams) {
+  // 19 blocks fit on the device, which has 20: nothing streams, and two layers of them are 38 slots.
+  EXPECT_EQ(slots(kOneGroup, 20, 50, 19 * 16, true), 38u);
+  EXPECT_EQ(slots(kOneGroup, 20, 50, 19 * 16, false), 4u);
+  // The host holds none that the device does not: of any length, the longest has the device's 20 blocks.
+  EXPECT_EQ(slots(kOneGroup, 20, 10, 100'000, true), 40u);
+}
+
+TEST(StageRingSize, AnythingStagedHasTheSameBounds) {
+  EXPECT_EQ(slots(kOneGroup, 20, 0, 100'000, true), 0u) << "there is nowhere to stage from";
+  EXPECT_EQ(slots(kOneGroup, 20, 50, 16, true), 4u) << "at least 4, though a block needs two";
+  // Half of ten blocks of ten layers; the longest of 500 on the host would need 1,000.
+  EXPECT_EQ(slots(kOneGroup, 10, 500, 100'000, true), 50u);
+  // Ten blocks again, all of the request: 20 slots.
+  EXPECT_EQ(slots(kOneGroup, 10, 500, 10 * 16, true), 20u);
+  // Two of the three blocks are kept for frames.
+  EXPECT_EQ(slots(kOneGroup, 3, 50, 100'000, true), 10u);
+  EXPECT_EQ(slots(kOneGroup, 2, 50, 100'000, true), 0u);
+}
+
+TEST(StageRingSize, WhereSomethingStreamsTheRingIsTheSameEitherWay) {
+  EXPECT_EQ(slots(kOneGroup, 20, 50, 100'000, true), slots(kOneGroup, 20, 50, 100'000, false));
+  EXPECT_EQ(slots(kFiveGroups, 20, 10, 100'000, true), slots(kFiveGroups, 20, 10, 100'000, false));
 }
 
 TEST(StageRingSize, WhatItPassesIsWhatTheCacheCounts) {
