@@ -40,10 +40,11 @@ PrefillAllowance allowed_prefill(const SeqView& seq, const std::vector<LengthCla
     out.seconds = std::min(out.seconds, std::max(left, 0.0));
     out.share = std::min(out.share, std::max(left, 0.0) / whole);
   };
+  const auto since = [&](Nanos time) { return time > 0 ? to_seconds(now - time) : 0; };
   if (seq.slo.tpot_ms > 0) {
     const double bound = seconds_of(seq.slo.tpot_ms);
     const double n_past = output_tokens(seq) - 1.0;
-    const double t_past = to_seconds(now - seq.first_token_time);
+    const double t_past = since(seq.first_token_time);
     const auto slack = [&](double n_future) {
       return bound * (n_past + n_future) - (t_past + n_future * step_s);
     };
@@ -53,7 +54,7 @@ PrefillAllowance allowed_prefill(const SeqView& seq, const std::vector<LengthCla
   }
   if (seq.slo.tbt_ms > 0) {
     const double bound = seconds_of(seq.slo.tbt_ms);
-    const double left = bound - to_seconds(now - seq.last_token_time);
+    const double left = bound - since(seq.last_token_time);
     if (left < 0) return {left, 0};
     narrow(left - step_s, bound);
   }

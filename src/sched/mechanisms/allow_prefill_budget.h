@@ -36,7 +36,8 @@ struct PrefillAllowance {
   bool missed() const { return seconds < 0; }
 };
 
-// Of one request that decodes, at `now`. REQUIRES: seq.first_token_time > 0
+// Of one request that decodes, at `now`. Of one whose first token a step in flight samples the time begins
+// now.
 PrefillAllowance allowed_prefill(const SeqView& seq, const std::vector<LengthClass>& classes, Nanos now,
                                  double step_s);
 
