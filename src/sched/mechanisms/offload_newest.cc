@@ -18,6 +18,7 @@ uint32_t retained_cells(const View& view, const SeqView& seq) {
 struct Candidate {
   const SeqView* seq;
   LayerSet layers;  // still there
+  uint32_t own;     // cells that come free at the most
 };
 
 int64_t offload(const View& view, Candidate& c, uint32_t groups, PlanBuilder& builder) {
@@ -25,11 +26,14 @@ int64_t offload(const View& view, Candidate& c, uint32_t groups, PlanBuilder& bu
   const uint32_t b = view.geometry.block_tokens;
   const Interval full = {0, c.seq->ready_tokens / b * b};
   const Tier slower = view.slower_tier();
-  const bool clean = c.seq->kv_cells(slower) >= c.seq->kv_cells(Tier::kDevice);
+  // All of its full blocks are there already: what it holds there may be other layers than these.
+  const bool clean = c.seq->kv_cells(slower) >= full.size() / b * view.geometry.groups();
   if (!builder.add_copies(*c.seq, full, out, slower, Trigger::kNow) && !clean) return 0;
   builder.release(*c.seq, full, out, Tier::kDevice);
   c.layers = c.layers - out;
-  return std::min(c.seq->own_kv_cells(Tier::kDevice), full.size() / b * out.count());
+  const uint32_t freed = std::min(c.own, full.size() / b * out.count());
+  c.own -= freed;
+  return freed;
 }
 
 }  // namespace
@@ -44,7 +48,11 @@ int64_t offload_newest(const View& view, const std::vector<const SeqView*>& runn
     if (seq.leaving_cells > 0 || builder.releases(seq.id) || retained_cells(view, seq) == 0 || builder.has_rows(seq.id)) continue;
     if (builder.preempted(seq.id) || builder.residence(seq).streams) continue;
     const LayerSet some = seq.device_groups;
-    candidates.push_back({&seq, some.empty() ? LayerSet::all(view.geometry.groups()) : some});
+    // The block that is not full is nobody else's, and stays.
+    const uint32_t tail = seq.ready_tokens % view.geometry.block_tokens == 0 ? 0 : view.geometry.groups();
+    const uint32_t own = seq.own_kv_cells(Tier::kDevice);
+    candidates.push_back(
+        {&seq, some.empty() ? LayerSet::all(view.geometry.groups()) : some, own - std::min(own, tail)});
   }
   int64_t coming = 0;
   for (Candidate& c : candidates) {
