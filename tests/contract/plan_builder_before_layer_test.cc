@@ -206,6 +206,22 @@ TEST(BeforeLayerTail, IsBroughtFirst) {
   expect_broken(view, mutated, "2 of 4 layer groups are neither on the device nor staged");
 }
 
+TEST(BeforeLayerTail, WhatIsBroughtAheadOfItIsStagedToo) {
+  // As above, but for the order: while the block that is not full is away, no group is all there.
+  View view = layered_view(12, 0);
+  view.waiting = {layered_swapped(1, 20, 40, 39)};
+  PlanBuilder b(view);
+  ASSERT_TRUE(b.add_copies(view.waiting[0], {0, 39}, layers({1, 3}), Tier::kDevice, Trigger::kBeforeLayer));
+  AdmitOptions options;
+  options.kv = layers({1, 3});
+  ASSERT_TRUE(b.admit(view.waiting[0], options));
+  EXPECT_EQ(b.available_cells(), 4);
+  ASSERT_TRUE(b.decode(view.waiting[0]));
+  EXPECT_EQ(checked(view, b),
+            "add 1 [0, 32) kv device x2 before_layer\nadd 1 [32, 39) kv device x4 before_layer\n"
+            "stage 1 [0, 39) kv device x4 before_layer\ndecode 1 [39, 40) samples\n");
+}
+
 TEST(BeforeLayerTail, WithAllGroupsNothingIsStaged) {
   View view = layered_view(12, 0);
   set_ring(view, 0);
