@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "contract/plan_checker.h"
@@ -189,6 +190,19 @@ TEST_F(ComeBack, AsManyAsThereAreSpareCellsFor) {
   EXPECT_EQ(plan(100, 1), kDecode9);
   EXPECT_EQ(plan(100, 0), kDecode9);
   EXPECT_EQ(plan(100, -5), kDecode9);
+}
+
+TEST(DecodeAway, NobodyOvertakes) {
+  // Of 1 a group is five cells, of 2 two. Three are spare: not enough for one of 1's, and 2 waits behind it.
+  View view = slow_view(100, 100, 100);
+  view.running = {layered_resident(9, 20, 40), layered_seq(1, 20, 88, layers({1, 3})), half_away(2)};
+  for (const auto& [spare, expected] :
+       {std::pair<int64_t, std::string>{3, ""}, {5, "add 1 [0, 80) kv device x1 now\n"}}) {
+    PlanBuilder b(view);
+    ASSERT_TRUE(b.decode(view.running[0]));
+    decode_away(view, by_arrival(view.running), {.spare_cells = spare}, b);
+    EXPECT_EQ(checked(view, b), expected + kDecode9);
+  }
 }
 
 TEST(DecodeAway, NobodyPreemptedByThePlanComesBack) {
