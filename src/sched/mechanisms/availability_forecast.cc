@@ -19,6 +19,13 @@ uint32_t steps_left(const View& view, const SeqView& seq) {
 
 }  // namespace
 
+uint32_t cells_begun(const View& view, const SeqView& seq, uint32_t stages) {
+  const CacheGeometry& g = view.geometry;
+  const uint32_t most = g.blocks_for(std::max(seq.max_total_tokens, seq.known_tokens));
+  const uint32_t needs = std::min(g.blocks_for(seq.known_tokens + stages * g.block_tokens), most);
+  return (needs - std::min(needs, seq.blocks)) * g.groups();
+}
+
 AvailabilityForecast::AvailabilityForecast(const View& view, const PlanBuilder& builder, uint32_t stages)
     : available_(stages + 1) {
   KV_CHECK(stages > 0, "stages={}", stages);
@@ -28,8 +35,11 @@ AvailabilityForecast::AvailabilityForecast(const View& view, const PlanBuilder& 
   std::vector<int64_t> change(stages + 1);
   change[0] = builder.available_cells() + builder.coming_cells();
   for (const SeqView& seq : view.running) {
-    // Only those on the device decode in every step.
-    if (!seq.resident()) continue;
+    // Only those on the device decode in every step, and those that never are: one block at a time is theirs.
+    if (!seq.resident()) {
+      if (builder.residence(seq).streams) change[1] -= std::min(groups, cells_begun(view, seq, stages));
+      continue;
+    }
     const uint32_t left = steps_left(view, seq);
     const uint32_t ends_in = left == 0 ? UINT32_MAX : ceil_div(left, g.block_tokens);
     const uint32_t grows_until = std::min(ends_in, stages);

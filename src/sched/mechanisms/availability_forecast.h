@@ -9,7 +9,8 @@
 //   Avail(0)    available now, and coming when what is in flight has ended                            cells
 //   Released    what requests hold alone that are expected to end: at the median of the predicted
 //               class; who has outlived that is not expected to end                                   cells
-//   Allocated   the blocks that those on the device begin, by their lengths                           cells
+//   Allocated   the blocks that those on the device begin, by their lengths; of one that is larger
+//               than the device and decodes from the slower tier one block, whichever it is in     cells
 //
 // Read so: the paper takes a block for each sequence and stage. With stages of a block's tokens that is what
 // a sequence that decodes in every step needs on average; counted here by each one's own length, so that it
@@ -23,6 +24,9 @@
 #include "contract/view.h"
 
 namespace kvasir {
+
+// Cells of the blocks that a sequence on the device begins within so many stages, if it goes on for so long.
+uint32_t cells_begun(const View& view, const SeqView& seq, uint32_t stages);
 
 class AvailabilityForecast {
  public:

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "sched/mechanisms/allow_prefill_budget.h"
-#include "sched/mechanisms/offload_newest.h"
+#include "sched/mechanisms/availability_forecast.h"
 #include "sched/mechanisms/retained_layers.h"
 
 namespace kvasir {
@@ -32,13 +32,15 @@ LayerSet groups_away(const View& view, const SeqView& seq) {
 }
 
 // Brings layers back, as many as there are cells and time on the link for; they come while the step computes,
-// and the next token when all are there. Returns the cells that it took.
-uint32_t bring_back(const View& view, const SeqView& seq, int64_t spare_cells, LinkBudget& link,
-                    PlanBuilder& builder) {
+// and the next token when all are there. The last of them come only if there is room for what the sequence
+// begins then, or they would have to go again for it. Returns the cells that it took.
+uint32_t bring_back(const View& view, const SeqView& seq, int64_t spare_cells, uint32_t stages,
+                    LinkBudget& link, PlanBuilder& builder) {
   const uint32_t away = cells_away(view, seq);
   if (away == 0 || seq.tail_busy) return 0;
+  const uint32_t begins = cells_begun(view, seq, stages);
   const double seconds = link_seconds(view, seq);
-  const double room = static_cast<double>(std::max<int64_t>(spare_cells, 0)) / away;
+  const double room = static_cast<double>(std::max<int64_t>(spare_cells - begins, 0)) / away;
   const double time = link.allows(seconds) ? 1 : link.left() / seconds;
   const LayerSet all = groups_away(view, seq);
   const LayerSet layers =
@@ -47,7 +49,7 @@ uint32_t bring_back(const View& view, const SeqView& seq, int64_t spare_cells, L
   if (!builder.add_copies(seq, {0, seq.ready_tokens}, layers, Tier::kDevice, Trigger::kNow)) return 0;
   const uint32_t cells = std::min(away, layers.count() * seq.blocks);
   link.spend(seconds * cells / away);
-  return cells;
+  return cells + (layers == all ? begins : 0);
 }
 
 // The next token, with the layers that are away read through the stage ring.
@@ -71,7 +73,8 @@ double link_seconds(const View& view, const SeqView& seq) {
   return view.costs.transfer_seconds(view.slower_tier(), Tier::kDevice, bytes);
 }
 
-uint32_t decode_resident(const View& view, const std::vector<const SeqView*>& running, PlanBuilder& builder) {
+uint32_t decode_resident(const View& view, const std::vector<const SeqView*>& running, bool offloads,
+                         PlanBuilder& builder) {
   const uint32_t groups = view.geometry.groups();
   uint32_t preempted = 0;
   int64_t awaited = 0;          // cells, of those that come when steps and copies end
@@ -80,8 +83,7 @@ uint32_t decode_resident(const View& view, const std::vector<const SeqView*>& ru
     const SeqView& seq = *running[i];
     if (!seq.decoding() || !seq.resident() || !builder.can_run(seq)) continue;
     while (i < end && !builder.decode(seq)) {
-      const std::vector<const SeqView*> left(running.begin(), running.begin() + static_cast<ptrdiff_t>(end));
-      if (builder.coming_cells() >= awaited + groups || offload_newest(view, left, groups, builder) > 0) {
+      if (offloads || builder.coming_cells() >= awaited + groups) {
         awaited += groups;
         break;
       }
@@ -109,7 +111,7 @@ void decode_away(const View& view, const std::vector<const SeqView*>& running, c
   int64_t spare_cells = options.spare_cells;
   for (const SeqView* seq : away) {
     if (builder.residence(*seq).streams) continue;
-    const uint32_t taken = bring_back(view, *seq, spare_cells, link, builder);
+    const uint32_t taken = bring_back(view, *seq, spare_cells, options.stages, link, builder);
     if (taken == 0) break;
     spare_cells -= taken;
   }

@@ -27,16 +27,18 @@ uint32_t cells_away(const View& view, const SeqView& seq);
 double link_seconds(const View& view, const SeqView& seq);
 
 // Decodes those of `running` (by arrival) that are on the device. Where there is no cell for one, and none
-// coming, layers of the last of `running` are offloaded, or, where there is nothing to offload, the last is
-// preempted, until there is. Returns how many were preempted.
-uint32_t decode_resident(const View& view, const std::vector<const SeqView*>& running, PlanBuilder& builder);
+// coming, the last of `running` is preempted, until there is. `offloads`: this plan offloads layers, after
+// which there may be cells for all: then nobody is preempted. Returns how many were.
+uint32_t decode_resident(const View& view, const std::vector<const SeqView*>& running, bool offloads,
+                         PlanBuilder& builder);
 
 struct AwayOptions {
   int64_t spare_cells = 0;  // that may be filled with layers that come back
   double link_share = 1;  // of the link's time: seconds for each second that the step is believed to compute
   double urgent_share =
       0;  // who has no more than this share of his bounds left is served from where his layers are
-  double step_s = 0;  // Equation 1's current TPOT
+  double step_s = 0;    // Equation 1's current TPOT
+  uint32_t stages = 1;  // Equation 5's: who comes back finds room for what he begins within them
 };
 
 // Decodes others of `running`. If the step is empty so far, one goes in any case.

@@ -48,14 +48,15 @@ class LayerKvStep {
   }
 
   void plan() {
-    if (spare_cells_ < 0) offload_newest(view_, running_, -spare_cells_, builder_);
+    const bool offloads = spare_cells_ < 0 && offload_newest(view_, running_, -spare_cells_, builder_) > 0;
     const bool swapped = anyone_swapped_out(view_);
     if (!options_.mixed && !swapped && !anyone_cut_short() && admit()) return;
-    const uint32_t preempted = decode_resident(view_, running_, builder_);
+    const uint32_t preempted = decode_resident(view_, running_, offloads, builder_);
     prefill_on();
     if (options_.mixed && !swapped && preempted == 0) admit();
     decode_away(view_, running_,
-                {preempted > 0 ? 0 : spare_cells_, options_.link_share, options_.urgent_share, step_s_},
+                {preempted > 0 ? 0 : spare_cells_, options_.link_share, options_.urgent_share, step_s_,
+                 options_.stages},
                 builder_);
     if (swapped && preempted == 0)
       swap_in(view_, admission_watermark(view_) + blocks_wanted(view_, builder_), builder_);
