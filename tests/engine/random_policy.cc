@@ -52,8 +52,12 @@ class RandomPolicy final : public Policy {
       const double r = random_.unit();
       if (seq->blocks > 0 && r < 0.15) {
         builder.drop_waiting(*seq);
-      } else if (r < 0.6 && builder.admit(*seq, {static_cast<uint32_t>(random_.below(2)), length(*seq)})) {
-        moved |= run(view, *seq, builder);
+      } else if (r < 0.6) {
+        AdmitOptions into{static_cast<uint32_t>(random_.below(2)), length(*seq)};
+        if (!forms_ && view.total_cells(view.slower_tier()) > 0 && random_.unit() < 0.4) {
+          into.kv = random_layers(view);
+        }
+        if (builder.admit(*seq, into)) moved |= run(view, *seq, builder, /*plainly=*/false, into.kv);
       }
     }
     if (!moved && view.steps_in_flight == 0 && view.transfers_in_flight == 0) return move_on(view);
@@ -131,9 +135,12 @@ class RandomPolicy final : public Policy {
     if (view.total_cells(Tier::kHost) == 0 || seq.ready_tokens < b || layers.empty()) return;
     const auto first = static_cast<uint32_t>(random_.below(seq.ready_tokens / b));
     const auto count = static_cast<uint32_t>(1 + random_.below(seq.ready_tokens / b - first));
-    const Interval tokens = {first * b, (first + count) * b};
+    Interval tokens = {first * b, (first + count) * b};
     const double r = random_.unit();
     const Trigger later = r < 0.2 ? Trigger::kNow : Trigger::kBackground;
+    // All of the history, with or without the block that is not full: rows that follow stage none of it.
+    if (r >= 0.55 && r < 0.7)
+      tokens = {0, random_.unit() < 0.5 ? seq.ready_tokens : seq.ready_tokens / b * b};
     if (r < 0.5) {
       if (builder.add_copies(seq, tokens, layers, Tier::kHost, later) && random_.unit() < 0.7) {
         builder.release(seq, tokens, layers, Tier::kDevice);
@@ -223,11 +230,13 @@ class RandomPolicy final : public Policy {
     return options;
   }
 
-  // plainly: as who has no room for anything else.
-  bool run(const View& view, const SeqView& seq, PlanBuilder& builder, bool plainly = false) {
+  // plainly: as who has no room for anything else. promised: what it was admitted with room for.
+  bool run(const View& view, const SeqView& seq, PlanBuilder& builder, bool plainly = false,
+           const std::optional<LayerSet>& promised = {}) {
     if (!builder.can_run(seq)) return false;
     RowOptions keep;
     if (!plainly && view.stage_blocks > 0 && random_.unit() < 0.3) keep.kv = random_layers(view);
+    if (promised) keep.kv = promised;
     if (!plainly && forms_) keep = forms_of(view, seq);
     if (seq.decoding()) return builder.decode(seq, keep);
     return builder.prefill(seq, static_cast<uint32_t>(random_.between(1, 48)), keep) > 0;

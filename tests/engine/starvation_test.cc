@@ -13,6 +13,7 @@
 #include "engine/collecting_sink.h"
 #include "engine/engine.h"
 #include "engine/engine_fixture.h"
+#include "fakes/fake_link.h"
 #include "fakes/scripted_executor.h"
 #include "sched/policies/priority.h"
 #include "sched/registry.h"
@@ -33,6 +34,7 @@ constexpr Nanos kTurn = kNanosPerSecond;
 // What the adversary sends, with priority 0, beside one long request of priority 5 after the other.
 enum class Stream {
   kOneToken,  // short prompts that end with their first token
+  kOneBlock,  // prompts and outputs of one block
   kMixed,     // up to 60 tokens in and 30 out, many more than there is memory for
 };
 
@@ -55,14 +57,17 @@ struct Outcome {
   uint32_t longest_life = 0;
   uint64_t done = 0;
   uint64_t preemptions = 0;
+  uint64_t transfers = 0;
 };
 
 GenerationRequest next_of(Stream stream, Random& random) {
   if (stream == Stream::kOneToken) return request(static_cast<uint32_t>(random.between(1, 15)), 1);
+  if (stream == Stream::kOneBlock) return request(4, 12);
   return request(static_cast<uint32_t>(random.between(1, 60)), static_cast<uint32_t>(random.between(1, 30)));
 }
 
-Outcome run(std::unique_ptr<Policy> policy, Stream stream, int depth) {
+// With a host tier of four times the device's size, if `host`; transfers take as long as a step.
+Outcome run(std::unique_ptr<Policy> policy, Stream stream, int depth, bool host = false) {
   struct Sent {
     std::shared_ptr<CollectingSink> sink;
     uint32_t at;
@@ -74,9 +79,13 @@ Outcome run(std::unique_ptr<Policy> policy, Stream stream, int depth) {
   o.check_integrity = false;
   o.limits.max_num_batched_tokens = kBudget;
   o.limits.max_num_seqs = kSeqs;
+  const uint64_t block = o.cache.geometry.kv_block_bytes();
+  o.cache.host_bytes = host ? 4 * kBlocks * block : 0;
+  o.cache.stage_bytes = host ? kBlocks * block : 0;
   VirtualClock clock;
   ScriptedExecutor executor(clock, depth, kTurn);
-  Engine engine(o, std::move(policy), executor, clock);
+  FakeLink link(clock);
+  Engine engine(o, std::move(policy), executor, clock, nullptr, host ? &link : nullptr);
   Random random(7);
   std::vector<Sent> live;
   Outcome out;
@@ -93,6 +102,7 @@ Outcome run(std::unique_ptr<Policy> policy, Stream stream, int depth) {
     }
     while (live.size() < kLive) send(next_of(stream, random), false);
     engine.step();
+    link.complete_all();
     std::erase_if(live, [&](Sent& s) {
       const uint32_t age = turn + 1 - s.at;
       if (!s.first_seen) out.longest_to_first_token = std::max(out.longest_to_first_token, age);
@@ -103,19 +113,23 @@ Outcome run(std::unique_ptr<Policy> policy, Stream stream, int depth) {
     });
   }
   out.preemptions = engine.metrics().num_preemptions;
+  out.transfers = link.stats().transfers;
   return out;
 }
 
 void report(const std::string& policy, Stream stream, int depth, const Outcome& o) {
   std::printf("%s, %s, depth %d: %u turns to a first token, %u to an end; %llu done, %llu preempted\n",
-              policy.c_str(), stream == Stream::kOneToken ? "one token" : "mixed", depth,
-              o.longest_to_first_token, o.longest_life, static_cast<unsigned long long>(o.done),
+              policy.c_str(),
+              stream == Stream::kOneToken   ? "one token"
+              : stream == Stream::kOneBlock ? "one block"
+                                            : "mixed",
+              depth, o.longest_to_first_token, o.longest_life, static_cast<unsigned long long>(o.done),
               static_cast<unsigned long long>(o.preemptions));
 }
 
 TEST(Starvation, NobodyStarvesWhereThatIsPromised) {
   ASSERT_LT(kAgeingTurns + kBound, kTurns) << "or the bound would be kept by whoever starves";
-  for (const std::string policy : {"fastgen", "orca", "priority", "sarathi"}) {
+  for (const std::string policy : {"fastgen", "layerkv", "orca", "priority", "sarathi"}) {
     for (Stream stream : {Stream::kOneToken, Stream::kMixed}) {
       for (int depth : {1, 2}) {
         const Outcome o = run(make_policy(policy).value(), stream, depth);
@@ -131,6 +145,31 @@ TEST(Starvation, NobodyStarvesWhereThatIsPromised) {
   }
 }
 
+// Whose layers are on the host waits until they are back, and they come when others end.
+TEST(Starvation, WhoseLayersAreAwayComesBackWhenOthersEnd) {
+  for (Stream stream : {Stream::kOneToken, Stream::kMixed}) {
+    for (int depth : {1, 2}) {
+      const Outcome o = run(make_policy("layerkv").value(), stream, depth, /*host=*/true);
+      report("layerkv with a host", stream, depth, o);
+      EXPECT_LE(o.longest_life, kBound);
+      EXPECT_GT(o.done, kTurns / 20);
+      if (stream == Stream::kMixed) {
+        EXPECT_GT(o.transfers, 0u);
+      }
+    }
+  }
+}
+
+// Unless there are always newcomers whose prompts fit into what is free, since those that decode are all on
+// the device, and who has no bound is not served from the host: the prompt's first token is all that is
+// promised.
+TEST(Starvation, NewcomersStarveThoseWhoseLayersAreAway) {
+  const Outcome o = run(make_policy("layerkv").value(), Stream::kOneBlock, 1, /*host=*/true);
+  report("layerkv with a host", Stream::kOneBlock, 1, o);
+  EXPECT_GT(o.longest_life, 2 * kBound);
+  EXPECT_LE(o.longest_to_first_token, kBound) << "but nobody is overtaken in the queue";
+}
+
 TEST(Starvation, WithoutAgeingTheLowestNeverRuns) {
   for (Stream stream : {Stream::kOneToken, Stream::kMixed}) {
     const Outcome o = run(make_priority_policy(/*per_level=*/0), stream, 1);
@@ -142,7 +181,7 @@ TEST(Starvation, WithoutAgeingTheLowestNeverRuns) {
 // Prompts go before decodes: a stream of prompts that need no second step keeps those who have their first
 // token from ever getting the next.
 TEST(Starvation, PromptsBeforeDecodesStarveDecodes) {
-  for (const std::string policy : {"vllm", "vllm-swap"}) {
+  for (const std::string policy : {"vllm", "vllm-swap", "layerkv:mixed=off"}) {
     const Outcome o = run(make_policy(policy).value(), Stream::kOneToken, 1);
     report(policy, Stream::kOneToken, 1, o);
     EXPECT_EQ(o.longest_life, kTurns) << policy;

@@ -77,11 +77,12 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Torture,
                                           testing::Bool()),
                          name_of);
 // What these ask of the engine, those above ask too: fewer shapes will do.
-INSTANTIATE_TEST_SUITE_P(
-    More, Torture,
-    testing::Combine(testing::Values("fastgen", "orca", "priority", "random-promises", "vllm-random"),
-                     testing::Values(1, 2), testing::Values(3u), testing::Values(16u, 64u), testing::Bool()),
-    name_of);
+INSTANTIATE_TEST_SUITE_P(More, Torture,
+                         testing::Combine(testing::Values("fastgen", "layerkv", "orca", "priority",
+                                                          "random-promises", "vllm-random"),
+                                          testing::Values(1, 2), testing::Values(3u),
+                                          testing::Values(16u, 64u), testing::Bool()),
+                         name_of);
 
 // A device tier of 128 tokens, which most requests outgrow, a host tier of three times that, and a ring.
 TortureConfig tiers(std::string policy, int depth, uint32_t layers_per_group) {
@@ -119,8 +120,8 @@ TEST_P(TierTorture, EveryOutputIsWhatItsTokensSay) {
   if (policy == "vllm-swap" || policy == "random") {
     EXPECT_GT(out.swapped, 0u);
   }
-  if (policy == "random" && layers_per_group < 6) {
-    EXPECT_GT(out.partial_steps, out.steps / 20);
+  if ((policy == "random" || policy == "layerkv") && layers_per_group < 6) {
+    EXPECT_GT(out.partial_steps, out.steps / (policy == "random" ? 20 : 40));
   }
 }
 
@@ -132,7 +133,7 @@ std::string tier_name_of(const testing::TestParamInfo<TierCase>& c) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, TierTorture,
-                         testing::Combine(testing::Values("vllm", "vllm-swap", "sarathi", "random",
+                         testing::Combine(testing::Values("layerkv", "vllm", "vllm-swap", "sarathi", "random",
                                                           "random-promises"),
                                           testing::Values(1, 2), testing::Values(1u, 2u, 4u, 6u)),
                          tier_name_of);
@@ -193,13 +194,13 @@ INSTANTIATE_TEST_SUITE_P(Shapes, FormTorture,
 
 // Who adds a policy adds it to the lists above: "fcfs" is another name of "vllm".
 TEST(Torture, RunsEveryPolicyThatThereIs) {
-  const std::vector<std::string> run = {"fastgen", "fcfs", "orca",        "priority",
+  const std::vector<std::string> run = {"fastgen", "fcfs", "layerkv",     "orca",     "priority",
                                         "sarathi", "vllm", "vllm-random", "vllm-swap"};
   EXPECT_EQ(policy_names(), run);
 }
 
 TEST(Torture, StepsThatFailEndOnlyTheirRequests) {
-  for (const char* policy : {"vllm", "sarathi", "fastgen", "orca", "priority", "random"}) {
+  for (const char* policy : {"vllm", "sarathi", "fastgen", "layerkv", "orca", "priority", "random"}) {
     for (int depth : {1, 2}) {
       TortureConfig config;
       config.policy = policy;
@@ -215,7 +216,7 @@ TEST(Torture, StepsThatFailEndOnlyTheirRequests) {
 }
 
 TEST(Torture, AmpleMemoryPreemptsNobody) {
-  for (const char* policy : {"vllm", "sarathi", "fastgen", "orca"}) {
+  for (const char* policy : {"vllm", "sarathi", "fastgen", "layerkv", "orca"}) {
     TortureConfig config;
     config.policy = policy;
     config.total_blocks = 400;
