@@ -11,6 +11,7 @@
 #include "contract/plan_checker.h"
 #include "fakes/layered_views.h"
 #include "sched/mechanisms/decode_or_preempt.h"
+#include "sched/mechanisms/offload_newest.h"
 
 namespace kvasir::test {
 namespace {
@@ -56,7 +57,7 @@ TEST(DecodeResident, ThoseThatAreAllOnTheDevice) {
   View view = slow_view(0, 100);
   view.running = {layered_resident(1, 20, 40), half_away(2), layered_resident(3, 20, 40)};
   PlanBuilder b(view);
-  EXPECT_EQ(decode_resident(view, by_arrival(view.running), b), 0u);
+  EXPECT_EQ(decode_resident(view, by_arrival(view.running), /*offloads=*/false, b), 0u);
   EXPECT_EQ(checked(view, b), "decode 1 [39, 40) samples\ndecode 3 [39, 40) samples\n");
 }
 
@@ -66,7 +67,8 @@ TEST(DecodeResident, WhereABlockIsLackingTheNewestOffloads) {
   View view = slow_view(0, 100);
   view.running = {layered_resident(1, 20, 33), layered_resident(2, 20, 40), layered_resident(3, 20, 40)};
   PlanBuilder b(view);
-  EXPECT_EQ(decode_resident(view, by_arrival(view.running), b), 0u);
+  EXPECT_EQ(offload_newest(view, by_arrival(view.running), 4, b), 4);
+  EXPECT_EQ(decode_resident(view, by_arrival(view.running), /*offloads=*/true, b), 0u);
   EXPECT_FALSE(b.has_rows(SeqId{1}));
   EXPECT_EQ(checked(view, b),
             "add 3 [0, 32) kv host x2 now\ndrop 3 [0, 32) kv device x2 when_ready\n"
@@ -78,7 +80,8 @@ TEST(DecodeResident, ForTwoThatWaitTheOtherHalfAsWell) {
   View view = slow_view(0, 100);
   view.running = {layered_resident(1, 20, 33), layered_resident(2, 20, 33), layered_resident(3, 20, 40)};
   PlanBuilder b(view);
-  EXPECT_EQ(decode_resident(view, by_arrival(view.running), b), 0u);
+  EXPECT_EQ(offload_newest(view, by_arrival(view.running), 8, b), 8);
+  EXPECT_EQ(decode_resident(view, by_arrival(view.running), /*offloads=*/true, b), 0u);
   EXPECT_EQ(b.coming_cells(), 8);
   EXPECT_FALSE(b.has_rows(SeqId{1}));
   EXPECT_FALSE(b.has_rows(SeqId{2}));
@@ -92,11 +95,12 @@ TEST(DecodeResident, WhatIsComingIsWaitedForOnce) {
   view.transfers_in_flight = 1;
   view.running = {layered_resident(1, 20, 33), layered_resident(2, 20, 40), layered_resident(3, 20, 40)};
   PlanBuilder one(view);
-  EXPECT_EQ(decode_resident(view, by_arrival(view.running), one), 0u);
+  EXPECT_EQ(decode_resident(view, by_arrival(view.running), /*offloads=*/false, one), 0u);
   EXPECT_EQ(checked(view, one), "decode 2 [39, 40) samples\ndecode 3 [39, 40) samples\n");
   view.running[1] = layered_resident(2, 20, 33);
   PlanBuilder two(view);
-  EXPECT_EQ(decode_resident(view, by_arrival(view.running), two), 0u);
+  EXPECT_EQ(offload_newest(view, by_arrival(view.running), 4, two), 4);
+  EXPECT_EQ(decode_resident(view, by_arrival(view.running), /*offloads=*/true, two), 0u);
   EXPECT_EQ(checked(view, two),
             "add 3 [0, 32) kv host x2 now\ndrop 3 [0, 32) kv device x2 when_ready\n"
             "decode 3 [39, 40) samples\n");
@@ -107,7 +111,7 @@ TEST(DecodeResident, WithNothingToOffloadTheLastIsPreempted) {
   View view = slow_view(0, 0);
   view.running = {layered_resident(1, 20, 33), layered_resident(2, 20, 40), layered_resident(3, 20, 40)};
   PlanBuilder b(view);
-  EXPECT_EQ(decode_resident(view, by_arrival(view.running), b), 1u);
+  EXPECT_EQ(decode_resident(view, by_arrival(view.running), /*offloads=*/false, b), 1u);
   EXPECT_EQ(checked(view, b),
             "preempt 3\ndrop 3 [0, 40) kv device x4 now\n"
             "decode 1 [32, 33) samples\ndecode 2 [39, 40) samples\n");
@@ -119,7 +123,7 @@ TEST(DecodeResident, ItIsPreemptedToTheHostWhereThatHasRoomForAllOfIt) {
   View view = slow_view(0, 4);
   view.running = {layered_resident(1, 20, 33), layered_resident(2, 10, 16)};
   PlanBuilder b(view);
-  EXPECT_EQ(decode_resident(view, by_arrival(view.running), b), 1u);
+  EXPECT_EQ(decode_resident(view, by_arrival(view.running), /*offloads=*/false, b), 1u);
   EXPECT_EQ(checked(view, b),
             "preempt 2\nadd 2 [0, 15) kv host x4 now\ndrop 2 [0, 15) kv device x4 when_ready\n");
 }
@@ -129,7 +133,7 @@ TEST(DecodeResident, TheFirstIsNeverPreempted) {
   view.transfers_in_flight = 1;
   view.running = {layered_resident(1, 20, 33)};
   PlanBuilder b(view);
-  EXPECT_EQ(decode_resident(view, by_arrival(view.running), b), 0u);
+  EXPECT_EQ(decode_resident(view, by_arrival(view.running), /*offloads=*/false, b), 0u);
   EXPECT_EQ(checked(view, b), "");
 }
 
@@ -144,7 +148,7 @@ class ComeBack : public testing::Test {
     view.running = {layered_resident(9, 20, 40), half_away(2), half_away(1)};
     PlanBuilder b(view);
     const auto running = by_arrival(view.running);
-    decode_resident(view, running, b);
+    decode_resident(view, running, /*offloads=*/false, b);
     AwayOptions options;
     options.spare_cells = spare;
     options.link_share = link_share;
@@ -193,11 +197,12 @@ TEST_F(ComeBack, AsManyAsThereAreSpareCellsFor) {
 }
 
 TEST(DecodeAway, NobodyOvertakes) {
-  // Of 1 a group is five cells, of 2 two. Three are spare: not enough for one of 1's, and 2 waits behind it.
+  // Of 1 a group is five cells, of 2 two, and either begins a block, four cells, in the next stage. Eight are
+  // spare: not enough for one group of 1's beside that, and 2 waits behind it.
   View view = slow_view(100, 100, 100);
   view.running = {layered_resident(9, 20, 40), layered_seq(1, 20, 88, layers({1, 3})), half_away(2)};
   for (const auto& [spare, expected] :
-       {std::pair<int64_t, std::string>{3, ""}, {5, "add 1 [0, 80) kv device x1 now\n"}}) {
+       {std::pair<int64_t, std::string>{8, ""}, {9, "add 1 [0, 80) kv device x1 now\n"}}) {
     PlanBuilder b(view);
     ASSERT_TRUE(b.decode(view.running[0]));
     decode_away(view, by_arrival(view.running), {.spare_cells = spare}, b);
@@ -236,7 +241,7 @@ class Urgent : public testing::Test {
     for (const SeqView& s : away) view.running.push_back(s);
     PlanBuilder b(view);
     const auto running = by_arrival(view.running);
-    decode_resident(view, running, b);
+    decode_resident(view, running, /*offloads=*/false, b);
     AwayOptions options;
     options.urgent_share = urgent_share;
     decode_away(view, running, options, b);

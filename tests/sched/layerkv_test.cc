@@ -176,16 +176,17 @@ TEST(LayerKvPolicy, WithoutMixedAStepIsPrefillsOrDecodes) {
   EXPECT_EQ(plan(view, ":mixed=off:slo=off"), "decode 1 [21, 22) samples\nprefill 3 [16, 40) samples\n");
 }
 
-// In a gap of 500 ms fits a step with 23 rows, and in what is left of it after 250 ms one with seven.
+// Half of a gap of a second is for 31 rows; of what is left of it after 750 ms, less a step, there is time
+// for seven.
 TEST(LayerKvPolicy, APromptLongerThanAnyGapIsCut) {
   View view = make_view(50, 50);
   set_host(view, 50, 50);
   set_costs(view);
-  view.running = {timed(decoding_seq(1, 20, 22), {.tbt_ms = 500})};
+  view.running = {timed(decoding_seq(1, 20, 22), {.tbt_ms = 1000})};
   view.waiting = {waiting_seq(2, 100), waiting_seq(3, 1)};
   EXPECT_EQ(plan(view), "promise 2 14 cells on device\ndecode 1 [21, 22) samples\nprefill 2 [0, 16)\n")
       << "to whole blocks";
-  view.running[0].last_token_time = kNow - kNanosPerSecond / 4;
+  view.running[0].last_token_time = kNow - 3 * kNanosPerSecond / 4;
   EXPECT_EQ(plan(view), "decode 1 [21, 22) samples\n") << "another time";
   view.running[0].last_token_time = kNow;
   view.running.push_back(running_seq(2, 100, 100, 16));
