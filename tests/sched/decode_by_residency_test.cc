@@ -186,12 +186,13 @@ TEST_F(ComeBack, AsManyAsTheLinkHasTimeFor) {
 }
 
 TEST_F(ComeBack, AsManyAsThereAreSpareCellsFor) {
-  EXPECT_EQ(plan(100, 8), plan(8, 100));
-  // Four, and three are none of a whole group more than one.
-  EXPECT_EQ(plan(100, 4), std::string("add 1 [0, 32) kv device x2 now\n") + kDecode9);
-  EXPECT_EQ(plan(100, 3), std::string("add 1 [0, 32) kv device x1 now\n") + kDecode9);
+  // Beside its four cells each has four to spare: for the block that it begins in the next stage.
+  EXPECT_EQ(plan(100, 16), plan(8, 100));
+  // One, and three are none of a whole group more than one.
+  EXPECT_EQ(plan(100, 8), std::string("add 1 [0, 32) kv device x2 now\n") + kDecode9);
+  EXPECT_EQ(plan(100, 7), std::string("add 1 [0, 32) kv device x1 now\n") + kDecode9);
   // Nobody overtakes, and nothing comes into what is lacking.
-  EXPECT_EQ(plan(100, 1), kDecode9);
+  EXPECT_EQ(plan(100, 5), kDecode9);
   EXPECT_EQ(plan(100, 0), kDecode9);
   EXPECT_EQ(plan(100, -5), kDecode9);
 }

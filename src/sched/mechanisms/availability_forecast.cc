@@ -31,13 +31,12 @@ AvailabilityForecast::AvailabilityForecast(const View& view, const PlanBuilder& 
   KV_CHECK(stages > 0, "stages={}", stages);
   const CacheGeometry& g = view.geometry;
   const uint32_t groups = g.groups();
-  // Differences, of the blocks allocated and the cells released before each stage.
-  std::vector<int64_t> change(stages + 1);
-  change[0] = builder.available_cells() + builder.coming_cells();
+  // In the stage that ends before each t.
+  std::vector<int64_t> allocated(stages + 1), released(stages + 1);
   for (const SeqView& seq : view.running) {
     // Only those on the device decode in every step, and those that never are: one block at a time is theirs.
     if (!seq.resident()) {
-      if (builder.residence(seq).streams) change[1] -= std::min(groups, cells_begun(view, seq, stages));
+      if (builder.residence(seq).streams) allocated[1] += std::min(groups, cells_begun(view, seq, stages));
       continue;
     }
     const uint32_t left = steps_left(view, seq);
@@ -50,21 +49,21 @@ AvailabilityForecast::AvailabilityForecast(const View& view, const PlanBuilder& 
       const uint32_t length = seq.known_tokens + t * g.block_tokens;
       const uint32_t needs = std::min(g.blocks_for(length), most);
       if (needs <= has) continue;
-      change[t] -= int64_t{needs - has} * groups;
+      allocated[t] += int64_t{needs - has} * groups;
       grown += int64_t{needs - has} * groups;
       has = needs;
     }
     if (ends_in <= stages) {
       const uint32_t own = seq.own_kv_cells(Tier::kDevice);
-      change[ends_in] += own - std::min(own, seq.leaving_cells) + seq.promised(Tier::kDevice) + grown;
+      released[ends_in] += own - std::min(own, seq.leaving_cells) + seq.promised(Tier::kDevice) + grown;
     }
   }
-  int64_t sum = 0;
-  for (uint32_t t = 0; t <= stages; ++t) available_[t] = sum += change[t];
-}
-
-int64_t AvailabilityForecast::least() const {
-  return *std::min_element(available_.begin(), available_.end());
+  available_[0] = least_ = builder.available_cells() + builder.coming_cells();
+  for (uint32_t t = 1; t <= stages; ++t) {
+    const int64_t before_released = available_[t - 1] - allocated[t];
+    least_ = std::min(least_, before_released);
+    available_[t] = before_released + released[t];
+  }
 }
 
 }  // namespace kvasir
