@@ -1,6 +1,8 @@
 // Every seeded fault must turn the bit tests red: proof that they can fail.
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "base/mutant.h"
 #include "exec/scenarios.h"
 #include "exec/tier_torture.h"
@@ -121,6 +123,21 @@ TEST(Mutants, EachFaultOfTheTiersTurnsTheTortureRed) {
     options.policy = c.policy;
     options.late_waits = 0.03;
     EXPECT_TRUE(shows(torture, options, c.mutant)) << "the fault was not noticed";
+  }
+}
+
+// The same where layers are offloaded.
+TEST(Mutants, EachFaultOfTheTiersTurnsTheTortureOfLayersRed) {
+  const TierTorture torture(torture_gqa(), ops::WeightType::kF32, ops::KvType::kBf16, 24, 50);
+  for (const auto& [mutant, name] :
+       {std::pair{Mutant::kSkippedTransferWait, "skipped wait for a transfer"},
+        {Mutant::kStagedWrongLayer, "staged planes of the next layer"},
+        {Mutant::kStagedWrongBlock, "staged blocks change places"},
+        {Mutant::kTransferSourceFreedEarly, "source of a transfer freed early"}}) {
+    SCOPED_TRACE(name);
+    RigOptions options = torture.layers(1);
+    options.late_waits = 0.03;
+    EXPECT_TRUE(shows(torture, options, mutant)) << "the fault was not noticed";
   }
 }
 

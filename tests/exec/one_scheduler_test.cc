@@ -139,7 +139,7 @@ size_t first_difference(const std::vector<Record>& records, const RigOptions& op
 
 class OneScheduler : public testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Policies, OneScheduler,
-                         testing::Values("vllm", "sarathi", "fastgen", "orca", "priority"));
+                         testing::Values("vllm", "sarathi", "fastgen", "orca", "priority", "layerkv"));
 
 TEST_P(OneScheduler, PlansOfARealEngineComeAgain) {
   const RigOptions options = rig_options(GetParam());

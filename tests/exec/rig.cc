@@ -156,6 +156,7 @@ bool Rig::submit(const RigRequest& request) {
   r.prompt = request.prompt;
   r.max_tokens = request.max_tokens;
   r.sampling = request.sampling;
+  r.slo = options_.slo;
   auto id = engine_->submit(std::move(r), std::make_shared<RigSink>(result_.outputs[ids_.size()]));
   EXPECT_TRUE(id.ok()) << id.status().message();
   if (!id.ok()) return false;

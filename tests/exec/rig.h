@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "contract/slo.h"
 #include "contract/view.h"
 #include "engine/counting_policy.h"
 #include "engine/engine.h"
@@ -48,6 +49,7 @@ struct RigOptions {
   double failing_transfers = 0;  // share of the transfers that fail,
   double moved = 0.5;            // share of the turns in which some end without being waited for
   uint64_t seed = 1;
+  Slo slo{};               // of every request
   PlanLog* log = nullptr;  // outlives the run
 };
 

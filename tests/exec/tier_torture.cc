@@ -82,6 +82,15 @@ RigOptions TierTorture::tiers(uint32_t layers_per_group) const {
   return options;
 }
 
+RigOptions TierTorture::layers(uint32_t layers_per_group) const {
+  RigOptions options = tiers(layers_per_group);
+  options.policy = "layerkv:urgent=1";
+  options.slo.tpot_ms = kMaxSloMillis;  // nobody misses it
+  options.blocks = 26;
+  options.stage_blocks = 60;
+  return options;
+}
+
 RigOptions TierTorture::forms(uint32_t layers_per_group) const {
   RigOptions options = tiers(layers_per_group);
   options.policy = "random-forms";

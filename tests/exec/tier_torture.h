@@ -31,7 +31,10 @@ class TierTorture {
   // Device tier and stage ring of a few blocks of 16 tokens, a host tier of several times that, the random
   // policy.
   RigOptions tiers(uint32_t layers_per_group) const;
-  // The same with a disk tier, cells in every form, and the policy that makes use of both.
+  // The same under LayerKV, on a device that holds most requests, though not several: all are in a hurry, so
+  // that they are served from where their layers are.
+  RigOptions layers(uint32_t layers_per_group) const;
+  // tiers() with a disk tier, cells in every form, and the policy that makes use of both.
   RigOptions forms(uint32_t layers_per_group) const;
   // Runs the requests, some of which are cancelled on their way.
   TierTortureOutcome torture(const RigOptions& options) const;

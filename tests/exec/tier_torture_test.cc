@@ -75,13 +75,15 @@ bool thorough() {
 }
 
 // One round: every size of layer groups and every link, for two kinds of arithmetic.
-void torture_once(const TinyLlamaShape& shape, uint64_t round, Sums& sums) {
+using OptionsOf = RigOptions (TierTorture::*)(uint32_t) const;
+
+void torture_once(const TinyLlamaShape& shape, OptionsOf options_of, uint64_t round, Sums& sums) {
   for (const auto& [weights, kv] :
        {std::pair{ops::WeightType::kF32, ops::KvType::kBf16}, {ops::WeightType::kQ4_1, ops::KvType::kQ8_0}}) {
     const TierTorture torture(shape, weights, kv, 16, 50 + round);
     for (uint32_t layers_per_group = 1; layers_per_group <= 2; ++layers_per_group) {
       for (uint64_t way = 0; way < 3; ++way) {
-        RigOptions options = torture.tiers(layers_per_group);
+        RigOptions options = (torture.*options_of)(layers_per_group);
         choose_link(way, options);
         options.seed += 1000 * way;
         SCOPED_TRACE(std::string(ops::weight_type_name(weights)) + ", groups of " +
@@ -99,7 +101,7 @@ void torture_long(const TinyLlamaShape& shape) {
   const uint64_t least_steps = thorough() ? 60'000 : 2'000;
   Sums sums;
   for (uint64_t round = 0; sums.steps < least_steps && !testing::Test::HasFailure(); ++round) {
-    torture_once(shape, round, sums);
+    torture_once(shape, &TierTorture::tiers, round, sums);
   }
   sums.print();
   EXPECT_GE(sums.share(sums.plans.staged_decode_steps), 0.2);
@@ -118,6 +120,27 @@ TEST(TierTorture, OwnKeysForEachHead) {
 }
 TEST(TierTorture, SharedKeys) {
   torture_long(torture_gqa());
+}
+
+// LayerKV offloads by layers: in many steps some sequence that has rows is on the device in part.
+TEST(TierTorture, LayersOffloaded) {
+  const uint64_t least_steps = thorough() ? 60'000 : 2'000;
+  for (const TinyLlamaShape& shape : {torture_mha(), torture_gqa()}) {
+    Sums sums;
+    for (uint64_t round = 0; sums.steps < least_steps && !HasFailure(); ++round) {
+      torture_once(shape, &TierTorture::layers, round, sums);
+    }
+    sums.print();
+    const double share = static_cast<double>(sums.plans.partial_steps) / static_cast<double>(sums.steps);
+    std::printf("in %.0f %% of the steps a sequence has rows whose layers are on the device in part\n",
+                100 * share);
+    EXPECT_GE(share, 0.2);
+    EXPECT_GE(sums.share(sums.plans.staged_decode_steps), 0.2);
+    EXPECT_GT(sums.deferred, 0u);
+    EXPECT_GT(sums.cancelled, 0u);
+    EXPECT_GT(sums.failed, 0u);
+    EXPECT_GT(sums.cached_tokens, 0u);
+  }
 }
 
 }  // namespace
