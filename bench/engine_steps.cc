@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <cstdio>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -54,6 +56,38 @@ class NullExecutor final : public Executor {
   StepResult result_;
 };
 
+// Moves nothing, and is done before the next step.
+class NullLink final : public Link {
+ public:
+  void start(Transfer transfer) override { done_.push_back({transfer.id, {}, 0, 0}); }
+  void cancel(TransferId) override {}
+  TransferState wait(TransferId, Nanos) override { return TransferState::kDone; }
+  std::vector<TransferDone> completed() override { return std::exchange(done_, {}); }
+  void set_wake(std::function<void()>) override {}
+  LinkStats stats() const override { return {}; }
+
+ private:
+  std::vector<TransferDone> done_;
+};
+
+// Looks once at how many of those that run are not on the device as a whole.
+class CountingPolicy final : public Policy {
+ public:
+  CountingPolicy(std::unique_ptr<Policy> policy, uint64_t& away) : policy_(std::move(policy)), away_(away) {}
+  StepPlan plan(const View& view) override {
+    if (away_ == kLook) {
+      away_ = static_cast<uint64_t>(std::count_if(view.running.begin(), view.running.end(),
+                                                  [](const SeqView& s) { return !s.resident(); }));
+    }
+    return policy_->plan(view);
+  }
+  static constexpr uint64_t kLook = UINT64_MAX;
+
+ private:
+  const std::unique_ptr<Policy> policy_;
+  uint64_t& away_;
+};
+
 class NullSink final : public OutputSink {
  public:
   void on_output(OutputEvent) override {}
@@ -61,14 +95,29 @@ class NullSink final : public OutputSink {
 
 struct Phases {
   double plan = 0, commit = 0, publish = 0;
+  uint64_t away = 0;  // sequences with layers on the host, at the end
 };
 
 Phases phases(const EngineMetrics& m) {
-  return {m.seconds_plan, m.seconds_commit, m.seconds_publish};
+  return {m.seconds_plan, m.seconds_commit, m.seconds_publish, 0};
 }
 
-// Microseconds per step, once all sequences decode.
-Phases measure(const Options& o, const std::string& policy, uint32_t layers_per_group, bool check) {
+// What steps are believed to take: of a large accelerator, and a link of 25 GB/s.
+CostModel believed_costs() {
+  CostModel costs;
+  costs.step_s = 20e-3;
+  costs.prefill_row_s = 1e-5;
+  costs.decode_row_s = 1e-5;
+  for (const auto& [from, to] : {std::pair{Tier::kDevice, Tier::kHost}, {Tier::kHost, Tier::kDevice}}) {
+    costs.links[index_of(from)][index_of(to)].seconds_per_byte = 1 / 25e9;
+  }
+  return costs;
+}
+
+// Microseconds per step, once all sequences run. `scarce`: the device has room for four fifths of them, there
+// is a host tier, and every request has a bound and a prediction.
+Phases measure(const Options& o, const std::string& policy, uint32_t layers_per_group, bool check,
+               bool scarce = false) {
   EngineOptions options;
   CacheGeometry& g = options.cache.geometry;
   g = {64, 32, layers_per_group, 1024};
@@ -81,18 +130,34 @@ Phases measure(const Options& o, const std::string& policy, uint32_t layers_per_
   options.limits.max_num_batched_tokens = 1u << 30;
   options.max_num_queued_reqs = o.seqs;
   options.check_plans = check;
+  if (scarce) {
+    options.cache.host_bytes = options.cache.device_bytes;
+    options.cache.device_bytes = g.kv_block_bytes() * o.seqs * g.blocks_for(o.tokens) / 5 * 4;
+    options.cache.stage_bytes = 2048 * g.largest_piece_bytes();
+  }
   const MonotonicClock clock;
   NullExecutor executor(clock);
-  Engine engine(options, make_policy(policy).value(), executor, clock);
+  NullLink link;
+  uint64_t away = 0;
+  CostLearnerOptions fixed;
+  fixed.refit_every = UINT32_MAX;
+  CostBeliefs costs(CostLearner(believed_costs(), fixed), CostBeliefs::Learns::kNever);
+  const auto lengths = make_length_predictor("online").value();
+  Engine engine(options, std::make_unique<CountingPolicy>(make_policy(policy).value(), away), executor, clock,
+                nullptr, scarce ? &link : nullptr, scarce ? Beliefs{&costs, lengths.get()} : Beliefs{});
   const auto sink = std::make_shared<NullSink>();
   for (uint32_t i = 0; i < o.seqs; ++i) {
     GenerationRequest request;
     request.prompt.assign(o.tokens, static_cast<Token>(i));
     request.max_tokens = 2 * o.steps + 32;
+    if (scarce) request.slo.tpot_ms = 100;
     request.priority = static_cast<int32_t>(i % 7);  // read by one policy: its order is not that of arrival
     (void)engine.submit(std::move(request), sink).value();
   }
-  while (engine.metrics().generation_tokens < 2ull * o.seqs) engine.step();
+  while (engine.metrics().generation_tokens < (scarce ? 1ull : 2ull) * o.seqs ||
+         engine.metrics().num_requests_running < o.seqs) {
+    engine.step();
+  }
   Phases best;
   for (uint32_t w = 0; w < o.windows; ++w) {
     const Phases before = phases(engine.metrics());
@@ -101,10 +166,13 @@ Phases measure(const Options& o, const std::string& policy, uint32_t layers_per_
     const Phases after = phases(engine.metrics());
     const double us = 1e6 / static_cast<double>(engine.metrics().steps - first);
     const Phases here = {us * (after.plan - before.plan), us * (after.commit - before.commit),
-                         us * (after.publish - before.publish)};
+                         us * (after.publish - before.publish), 0};
     // The window in which plan and commit together took least.
     if (w == 0 || here.plan + here.commit < best.plan + best.commit) best = here;
   }
+  away = CountingPolicy::kLook;
+  engine.step();
+  best.away = away;
   return best;
 }
 
@@ -169,17 +237,25 @@ void measure_beliefs(const Options& o) {
 int run(const Options& o) {
   fmt::print("{} sequences of {} tokens decode; microseconds of the engine's thread per step\n", o.seqs,
              o.tokens);
-  fmt::print("{:<12} {:>8} {:>10} {:>10} {:>14} {:>12} {:>10}\n", "policy", "groups", "plan", "with check",
+  fmt::print("{:<16} {:>8} {:>10} {:>10} {:>14} {:>12} {:>10}\n", "policy", "groups", "plan", "with check",
              "commit", "plan+commit", "publish");
-  for (const std::string& policy : policy_names()) {
-    if (policy == "fcfs" || (!o.policy.empty() && policy != o.policy)) continue;  // fcfs is vllm
+  const auto report = [&](const std::string& policy, bool scarce) {
     for (uint32_t layers_per_group : {32u, 4u, 1u}) {
-      const Phases checked = measure(o, policy, layers_per_group, true);
-      const Phases plain = measure(o, policy, layers_per_group, false);
-      fmt::print("{:<12} {:>8} {:>10.0f} {:>10.0f} {:>14.0f} {:>12.0f} {:>10.0f}\n", policy,
+      const Phases checked = measure(o, policy, layers_per_group, true, scarce);
+      const Phases plain = measure(o, policy, layers_per_group, false, scarce);
+      fmt::print("{:<16} {:>8} {:>10.0f} {:>10.0f} {:>14.0f} {:>12.0f} {:>10.0f}", policy,
                  32 / layers_per_group, plain.plan, checked.plan, plain.commit, plain.plan + plain.commit,
                  plain.publish);
+      fmt::print("{}\n", scarce ? fmt::format("  with a host, {} away", plain.away) : "");
+      std::fflush(stdout);
     }
+  };
+  for (const std::string& policy : policy_names()) {
+    if (policy == "fcfs" || (!o.policy.empty() && policy != o.policy)) continue;  // fcfs is vllm
+    report(policy, false);
+    if (policy != "layerkv") continue;
+    report(policy, true);
+    report(policy + ":urgent=1", true);
   }
   measure_beliefs(o);
   return 0;
