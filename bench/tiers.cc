@@ -1,17 +1,22 @@
 // What K and V on the host cost on a real model: how well their transfer hides behind a step's own work, and
 // how a history that is larger than the device tier runs beside one that fits.
 //
-//   tiers --model FILE [overlap|history] [--threads N] [--history N] [--chunk N] [--device-tokens N]
+//   tiers --model FILE [overlap|offload|history] [--threads N] [--history N] [--chunk N] [--device-tokens N]
 //
 // overlap: one sequence, of which the whole history is on the host and staged in every step, over an emulated
 // link that is set so that transfer : compute is 1:2, 1:1 and 2:1.
+//
+// offload: one prompt, prefilled in one step, of which every layer goes to the host as it is written and none
+// stays, over an emulated link on which that takes 0.3 and 0.8 of what the prefill takes.
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -108,6 +113,25 @@ class Overlap {
   }
   // One chunk on top of it, whose own K and V stay on the device.
   StepResult step() { return run(o_.chunk, all()); }
+
+  // The whole history in one step, of a sequence that is new each time.
+  struct Whole {
+    double step_ms = 0;
+    double moved_ms = 0;  // until all of it is where it is to be
+  };
+  Whole whole() {
+    if (at_ > 0) {
+      cache_.remove_sequence(kSeq);
+      cache_.add_sequence(kSeq, prompt_of(o_.history + o_.chunk), "");
+      at_ = 0;
+    }
+    const StepResult r = run(o_.history, staged_ ? LayerSet() : all());
+    while (cache_.transfers_in_flight() > 0) {
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+      committer_.drain_transfers();
+    }
+    return {to_millis(r.ended - r.started), to_millis(machine_.clock.now() - r.started)};
+  }
 
   uint64_t staged_bytes() const {
     return uint64_t{o_.history} * 2 * cache_options_.geometry.kv_plane_bytes_per_token_layer *
@@ -215,6 +239,39 @@ void overlap(const Options& o, const Model& model) {
   }
 }
 
+void offload(const Options& o, const Model& model) {
+  Overlap resident(o, model, false, 0);
+  std::vector<double> first;
+  resident.whole();
+  for (int i = 0; i < o.repeats; ++i) first.push_back(resident.whole().step_ms);
+  const double bytes = static_cast<double>(resident.staged_bytes());
+  fmt::print(
+      "a prompt of {} tokens in one step, every layer written through to the host, {} compute threads; "
+      "EMULATED link\n",
+      o.history, o.threads);
+  fmt::print("{:>16} {:>12} {:>12} {:>12} {:>10} {:>10} {:>14}\n", "offload/prefill", "prefill ms",
+             "offload ms", "step ms", "GB/s", "overlap", "moved after ms");
+  for (double ratio : {0.3, 0.8}) {
+    const double rate = bytes / (median(first) * ratio * 1e-3);
+    Overlap offloaded(o, model, true, rate);
+    offloaded.whole();
+    // Beside each other: what the machine gives changes from minute to minute.
+    std::vector<double> without, with, more, after;
+    for (int i = 0; i < o.repeats; ++i) {
+      without.push_back(resident.whole().step_ms);
+      const Overlap::Whole w = offloaded.whole();
+      with.push_back(w.step_ms);
+      more.push_back(w.step_ms - without.back());
+      after.push_back(w.moved_ms - w.step_ms);
+    }
+    const double offload_ms = 1e3 * bytes / rate;
+    fmt::print("{:>16.1f} {:>12.1f} {:>12.1f} {:>12.1f} {:>10.2f} {:>10.3f} {:>14.1f}\n", ratio,
+               median(without), offload_ms, median(with), rate * 1e-9, 1 - median(more) / offload_ms,
+               median(after));
+    std::fflush(stdout);
+  }
+}
+
 // ---------------------------------------------------------------- a history larger than the device tier
 
 struct Answer {
@@ -317,6 +374,8 @@ int run(const Options& o) {
       PackedModel::make(*model.file, static_cast<uint32_t>(model.file->config().context_length)).value();
   if (o.what == "overlap") {
     overlap(o, model);
+  } else if (o.what == "offload") {
+    offload(o, model);
   } else {
     history(o, model);
   }
@@ -329,7 +388,8 @@ int run(const Options& o) {
 int main(int argc, char** argv) {
   kvasir::bench::Options options;
   CLI::App app("K and V on the host: what staging them costs");
-  app.add_option("what", options.what, "overlap or history")->check(CLI::IsMember({"overlap", "history"}));
+  app.add_option("what", options.what, "overlap, offload or history")
+      ->check(CLI::IsMember({"overlap", "offload", "history"}));
   app.add_option("-m,--model", options.model, "a GGUF file")->required();
   app.add_option("-t,--threads", options.threads, "compute threads");
   app.add_option("--history", options.history, "tokens before the measured ones");
@@ -337,7 +397,7 @@ int main(int argc, char** argv) {
   app.add_option("--device-tokens", options.device_tokens, "size of the limited device tier (history)");
   app.add_option("--output", options.output, "tokens to decode (history)");
   app.add_option("--kv-layer-group", options.layers_per_group, "layers per frame");
-  app.add_option("--repeats", options.repeats, "steps to measure (overlap)");
+  app.add_option("--repeats", options.repeats, "steps to measure (overlap, offload)");
   CLI11_PARSE(app, argc, argv);
   return kvasir::bench::run(options);
 }
