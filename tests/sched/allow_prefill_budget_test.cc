@@ -34,6 +34,23 @@ TEST(FutureTokens, AreTheLowerBoundLessTheOutputSoFar) {
   EXPECT_EQ(predicted_future_tokens(s), 39u) << "50 - 11";
 }
 
+TEST(FutureTokens, WhatAFewOfTheClassHadIsTheLowerBoundIfItIsLess) {
+  // Predicted are 40; one in twenty had at least 25 fewer: 15, of which 11 are there.
+  std::vector<LengthClass> classes = kClasses;
+  classes[1].finished = 100;
+  classes[1].residuals.fill(0);
+  classes[1].residuals[0] = -30;
+  classes[1].residuals[1] = -25;  // at 0.05
+  SeqView s = decoding_seq(1, 20, 31);
+  s.predicted = {.output_tokens = 40, .length_class = 1};
+  EXPECT_EQ(least_future_tokens(s, classes), 4u);
+  // Never more than the class's bound, and never below nothing.
+  classes[1].residuals.fill(5);
+  EXPECT_EQ(least_future_tokens(s, classes), 20u) << "31 - 11";
+  classes[1].residuals.fill(-100);
+  EXPECT_EQ(least_future_tokens(s, classes), 1u);
+}
+
 TEST(FutureTokens, AreAtLeastOne) {
   SeqView s = eleven_tokens();
   s.predicted.length_class = 0;

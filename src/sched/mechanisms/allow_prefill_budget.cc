@@ -5,6 +5,8 @@
 namespace kvasir {
 namespace {
 
+constexpr double kLeastQuantile = 0.05;
+
 uint32_t output_tokens(const SeqView& seq) {
   return seq.known_tokens - std::min(seq.known_tokens, seq.prompt_tokens);
 }
@@ -16,7 +18,11 @@ uint32_t left_of(uint32_t whole, uint32_t so_far) {
 
 uint32_t least_output(const SeqView& seq, const std::vector<LengthClass>& classes) {
   if (seq.predicted.output_tokens == 0 || seq.predicted.length_class >= classes.size()) return 0;
-  return classes[seq.predicted.length_class].low;
+  const LengthClass& c = classes[seq.predicted.length_class];
+  if (c.finished == 0) return c.low;
+  // A class is of points; what those had who were predicted so may be less.
+  const double least = seq.predicted.output_tokens + c.residual(kLeastQuantile);
+  return static_cast<uint32_t>(std::clamp(least, 0.0, static_cast<double>(c.low)));
 }
 
 double seconds_of(uint32_t millis) {

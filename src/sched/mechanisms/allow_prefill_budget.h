@@ -9,7 +9,8 @@
 //   symbol     here                                                                           unit
 //   T_tpot     Slo::tpot_ms                                                                   ms
 //   N_past     output tokens after the first                                                  tokens
-//   N_future   lower bound of the predicted class less the output so far, at least 1          tokens
+//   N_future   lower bound of the predicted class, or what one in twenty of it had less
+//              than, less the output so far; at least 1                                       tokens
 //   T_past     since the first token, all waiting included                                    s
 //   T_future   N_future * `step_s`, the time of the current decode steps                      s
 //
