@@ -250,6 +250,7 @@ int run(const Options& o) {
       std::fflush(stdout);
     }
   };
+  if (o.policy.find(':') != std::string::npos) report(o.policy, true);  // with settings of its own
   for (const std::string& policy : policy_names()) {
     if (policy == "fcfs" || (!o.policy.empty() && policy != o.policy)) continue;  // fcfs is vllm
     report(policy, false);
