@@ -9,6 +9,9 @@ namespace kvasir::test {
 
 void ScriptedExecutor::submit(Step step) {
   KV_CHECK(pending_.size() < static_cast<size_t>(depth_), "{} steps are in flight", pending_.size());
+  for (const Firing& f : step.firings) {
+    if (link) link->start(f.transfer);
+  }
   pending_.push_back(steps_.size());
   steps_.push_back(std::move(step));
 }

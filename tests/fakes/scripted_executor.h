@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "contract/executor.h"
+#include "contract/link.h"
 
 namespace kvasir::test {
 
@@ -29,6 +30,8 @@ class ScriptedExecutor final : public Executor {
   std::function<Token(SeqId, uint32_t)> sample = [](SeqId, uint32_t position) {
     return static_cast<Token>(position);
   };
+  // Where the transfers of a step are started when it is submitted; without it they never are.
+  Link* link = nullptr;
   // The nth step from the first (1, 2, ...) fails with this message.
   void fail_step(uint64_t nth, std::string message) { failures_[nth] = std::move(message); }
 

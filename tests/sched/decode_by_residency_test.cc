@@ -189,12 +189,19 @@ TEST_F(ComeBack, AsManyAsThereAreSpareCellsFor) {
   // Beside its four cells each has four to spare: for the block that it begins in the next stage.
   EXPECT_EQ(plan(100, 16), plan(8, 100));
   // One, and three are none of a whole group more than one.
-  EXPECT_EQ(plan(100, 8), std::string("add 1 [0, 32) kv device x2 now\n") + kDecode9);
-  EXPECT_EQ(plan(100, 7), std::string("add 1 [0, 32) kv device x1 now\n") + kDecode9);
-  // Nobody overtakes, and nothing comes into what is lacking.
-  EXPECT_EQ(plan(100, 5), kDecode9);
-  EXPECT_EQ(plan(100, 0), kDecode9);
-  EXPECT_EQ(plan(100, -5), kDecode9);
+  const auto served = [](const std::string& id) {
+    return std::pair("stage " + id + " [0, 39) kv device x2 before_layer\n",
+                     "decode " + id + " [39, 40) samples\n");
+  };
+  const auto [stage2, decode2] = served("2");
+  EXPECT_EQ(plan(100, 8), "add 1 [0, 32) kv device x2 now\n" + stage2 + kDecode9 + decode2);
+  EXPECT_EQ(plan(100, 7), "add 1 [0, 32) kv device x1 now\n" + stage2 + kDecode9 + decode2);
+  // Nobody overtakes, and nothing comes into what is lacking: the first is served from the host.
+  const auto [stage1, decode1] = served("1");
+  for (int64_t spare : {5, 0, -5}) EXPECT_EQ(plan(100, spare), stage1 + kDecode9 + decode1) << spare;
+  // Where the link has time for him: four cells.
+  EXPECT_EQ(plan(4, 0), stage1 + kDecode9 + decode1);
+  EXPECT_EQ(plan(3, 0), kDecode9);
 }
 
 TEST(DecodeAway, NobodyOvertakes) {
@@ -202,13 +209,16 @@ TEST(DecodeAway, NobodyOvertakes) {
   // spare: not enough for one group of 1's beside that, and 2 waits behind it.
   View view = slow_view(100, 100, 100);
   view.running = {layered_resident(9, 20, 40), layered_seq(1, 20, 88, layers({1, 3})), half_away(2)};
-  for (const auto& [spare, expected] :
-       {std::pair<int64_t, std::string>{8, ""}, {9, "add 1 [0, 80) kv device x1 now\n"}}) {
+  const auto plan = [&](int64_t spare) {
     PlanBuilder b(view);
-    ASSERT_TRUE(b.decode(view.running[0]));
+    EXPECT_TRUE(b.decode(view.running[0]));
     decode_away(view, by_arrival(view.running), {.spare_cells = spare}, b);
-    EXPECT_EQ(checked(view, b), expected + kDecode9);
-  }
+    return checked(view, b);
+  };
+  EXPECT_EQ(plan(8), "stage 1 [0, 87) kv device x2 before_layer\n" + std::string(kDecode9) +
+                         "decode 1 [87, 88) samples\n");
+  EXPECT_EQ(plan(9), "add 1 [0, 80) kv device x1 now\nstage 2 [0, 39) kv device x2 before_layer\n" +
+                         std::string(kDecode9) + "decode 2 [39, 40) samples\n");
 }
 
 TEST(DecodeAway, NobodyPreemptedByThePlanComesBack) {
@@ -266,12 +276,14 @@ TEST_F(Urgent, WhoHasLeastLeftIsStagedFirst) {
   EXPECT_EQ(plan(3, 0.3, {bounded(1, 10, 7), bounded(2, 10, 9)}), decoded(9));
 }
 
-TEST_F(Urgent, NobodyElseIs) {
-  // 4 of 10 s are left to 3, and 4 has missed its bound by 1 s. 5 has none.
-  EXPECT_EQ(plan(100, 0.3, {bounded(3, 10, 6)}), decoded(9));
-  EXPECT_EQ(plan(100, 0.4, {bounded(3, 10, 6)}), staged(3) + decoded(9) + decoded(3));
-  EXPECT_EQ(plan(100, 0.3, {bounded(4, 10, 11)}), decoded(9));
-  EXPECT_EQ(plan(100, 0.9, {half_away(5)}), decoded(9));
+TEST_F(Urgent, NobodyElseIsButTheFirst) {
+  // 4 of 10 s are left to 3, and 4 has missed its bound by 1 s. 1, 2 and 5 have none; 1 is the first.
+  const std::string first = staged(1) + decoded(9) + decoded(1);
+  EXPECT_EQ(plan(100, 0.3, {half_away(1), half_away(2), bounded(3, 10, 6)}), first);
+  EXPECT_EQ(plan(100, 0.4, {half_away(1), half_away(2), bounded(3, 10, 6)}),
+            staged(3) + staged(1) + decoded(9) + decoded(3) + decoded(1));
+  EXPECT_EQ(plan(100, 0.3, {half_away(1), bounded(4, 10, 11)}), first);
+  EXPECT_EQ(plan(100, 0.9, {half_away(1), half_away(5)}), first);
 }
 
 // ---------------------------------------------------------------- an empty step

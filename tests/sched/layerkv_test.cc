@@ -316,12 +316,16 @@ TEST(LayerKvPolicy, WhoHasLittleTimeLeftIsServedFromWhereHisLayersAre) {
   view.running = {decoding_seq(1, 20, 30), timed(partial_seq(2, 60, 70, group(1)), {.tbt_ms = 1000}),
                   timed(partial_seq(3, 60, 70, {}), {.tbt_ms = 1000})};
   const std::string decode = "decode 1 [29, 30) samples\n";
-  EXPECT_EQ(plan(view), decode) << "0.875 of a second are left";
+  // 2 goes as the first of those whose layers do not come back.
+  const std::string two =
+      "stage 2 [0, 69) kv device x1 before_layer\n" + decode + "decode 2 [69, 70) samples\n";
+  EXPECT_EQ(plan(view), two) << "3 has 0.875 of a second left";
   view.running[2].last_token_time = kNow - 5 * kNanosPerSecond / 8;  // 0.25
   const std::string three = "stage 3 [0, 69) kv device x2 before_layer\n";
   EXPECT_EQ(plan(view), three + decode + "decode 3 [69, 70) samples\n");
-  EXPECT_EQ(plan(view, ":urgent=0.2"), decode);
-  EXPECT_EQ(plan(view, ":link-share=0.9"), decode) << "the link has no time";
+  EXPECT_EQ(plan(view, ":urgent=0.2"), two);
+  EXPECT_EQ(plan(view, ":link-share=0.9"), two) << "the link has no time for 3";
+  EXPECT_EQ(plan(view, ":link-share=0.4"), decode) << "nor for 2";
   // 2 has less left than 3, and takes half of the link's time.
   view.running[1].last_token_time = kNow - 3 * kNanosPerSecond / 4;
   EXPECT_EQ(plan(view),

@@ -108,22 +108,24 @@ void decode_away(const View& view, const std::vector<const SeqView*>& running, c
     if (builder.residence(*seq).streams && builder.can_run(*seq)) builder.decode(*seq);
   }
   LinkBudget link(view, options.link_share, builder);
+  std::erase_if(away, [&](const SeqView* seq) { return builder.residence(*seq).streams; });
   int64_t spare_cells = options.spare_cells;
-  for (const SeqView* seq : away) {
-    if (builder.residence(*seq).streams) continue;
-    const uint32_t taken = bring_back(view, *seq, spare_cells, options.stages, link, builder);
+  size_t first = 0;  // for whom nothing comes back
+  for (; first < away.size(); ++first) {
+    const uint32_t taken = bring_back(view, *away[first], spare_cells, options.stages, link, builder);
     if (taken == 0) break;
     spare_cells -= taken;
   }
   std::vector<std::pair<double, const SeqView*>> urgent;
   for (const SeqView* seq : away) {
     const PrefillAllowance a = allowed_prefill(*seq, view.length_classes, view.now, options.step_s);
-    if (!builder.has_rows(seq->id) && !a.missed() && a.share <= options.urgent_share)
-      urgent.push_back({a.seconds, seq});
+    if (!a.missed() && a.share <= options.urgent_share) urgent.push_back({a.seconds, seq});
   }
   std::stable_sort(urgent.begin(), urgent.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
   for (const auto& [seconds, seq] : urgent) serve(view, *seq, link, builder);
+  // The next one whose layers will come, so that he does not starve while newcomers fill what is free.
+  if (first < away.size() && !builder.has_rows(away[first]->id)) serve(view, *away[first], link, builder);
   for (const SeqView* seq : away) {
     if (!builder.work().empty()) break;
     serve(view, *seq, link, builder);

@@ -8,9 +8,11 @@
 //   - Those whose layers are all on the device decode in every step.
 //   - Free cells bring layers back for good, in order of arrival.
 //   - What is left of the budget stages layers for those of whose bounds little is left (Equation 1), the
-//   most urgent
-//     first. Nobody else is served so: a token for someone who is far from having his layers back takes time
-//     from those who are about to end.
+//   most
+//     urgent first, and then for the first of those for whom no layer comes back.
+//
+// Nobody else is served from where his layers are: a token for someone who is far from having them back takes
+// time from those who are about to end.
 #pragma once
 
 #include <cstdint>
