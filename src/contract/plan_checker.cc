@@ -17,7 +17,8 @@ struct SeqState {
   uint32_t ready = 0;
   uint32_t blocks = 0;
   uint32_t resident = 0;
-  LayerSet covered;  // layer groups whose history rows may read: on the device, staged or coming
+  LayerSet covered;    // layer groups whose history rows may read: on the device, staged or coming
+  LayerSet on_device;  // those of them that are not staged
   bool tail_resident = true;
   std::array<uint32_t, kTiers> promised{};
   std::array<std::array<bool, kTiers>, kForms> dropped{};
@@ -103,7 +104,7 @@ class Checker {
     state.ready = s.ready_tokens;
     state.blocks = s.blocks;
     state.resident = s.resident_blocks;
-    state.covered = s.resident() ? all_ : s.device_groups;
+    state.covered = state.on_device = s.resident() ? all_ : s.device_groups;
     state.tail_resident = s.tail_resident;
     state.promised = s.promised_cells;
     seqs_.emplace(s.id, state);
@@ -203,7 +204,7 @@ class Checker {
     if (anything) return {};
     s->ready = 0;
     s->blocks = s->resident = 0;
-    s->covered = all_;
+    s->covered = s->on_device = all_;
     s->tail_resident = true;
     return {};
   }
@@ -281,7 +282,8 @@ class Checker {
           s.tail_resident ? s.ready / view_.geometry.block_tokens * view_.geometry.block_tokens : s.ready;
       if (c.tokens.begin == 0 && c.tokens.end >= full) {
         s.covered |= c.layers;
-        if (s.covered == all_) {
+        s.on_device |= c.layers;
+        if (s.on_device == all_) {
           if (s.view->x_elsewhere()) s.x_elsewhere = s.blocks - s.resident;
           s.resident = s.blocks;
         }
@@ -307,13 +309,13 @@ class Checker {
     }
     s->ready = a.tokens;
     s->blocks = s->resident = a.tokens / view_.geometry.block_tokens;
-    s->covered = all_;
+    s->covered = s->on_device = all_;
     const uint32_t there = s->view->cached_resident_cells;
     const uint32_t elsewhere = s->blocks * groups_ - there;
     s->adopted = there;
     if (elsewhere > 0) {
       s->resident = 0;
-      s->covered = {};
+      s->covered = s->on_device = {};
       if (view_.geometry.has(Form::kX) && view_.total_cells(view_.slower_tier()) > 0)
         s->x_elsewhere = s->blocks;
     }

@@ -64,6 +64,27 @@ double PolicySettings::number(std::string_view key, double otherwise, double lea
   return value;
 }
 
+uint32_t PolicySettings::whole(std::string_view key, uint32_t otherwise, uint32_t least, uint32_t most) {
+  const double value = number(key, otherwise, least, most);
+  const auto out = static_cast<uint32_t>(value);
+  if (out != value) refuse(key, fmt::format("{}", value), "a whole number");
+  return out;
+}
+
+bool PolicySettings::given(std::string_view key) const {
+  return std::any_of(given_.begin(), given_.end(), [&](const Given& g) { return g.key == key; });
+}
+
+void PolicySettings::needs(std::string_view key, std::initializer_list<std::string_view> others) {
+  if (!given(key) || !problem_.ok()) return;
+  for (std::string_view other : others) {
+    if (given(other)) continue;
+    problem_ = error(ErrorCode::kInvalidArgument, "policy {}: {} says nothing without {}: give both", policy_,
+                     key, other);
+    return;
+  }
+}
+
 std::string PolicySettings::word(std::string_view key, std::string_view otherwise,
                                  std::initializer_list<std::string_view> known) {
   const std::string* text = take(key);

@@ -1,6 +1,7 @@
 // What may follow a policy's name: "layerkv:slo=off:stages=8".
 #pragma once
 
+#include <cstdint>
 #include <initializer_list>
 #include <string>
 #include <string_view>
@@ -23,9 +24,13 @@ class PolicySettings {
   bool flag(std::string_view key, bool otherwise);
   // In [least, most].
   double number(std::string_view key, double otherwise, double least, double most);
+  uint32_t whole(std::string_view key, uint32_t otherwise, uint32_t least, uint32_t most);
   // One of `known`.
   std::string word(std::string_view key, std::string_view otherwise,
                    std::initializer_list<std::string_view> known);
+
+  // The first is of use only with the others: refused if it is given and one of them is not.
+  void needs(std::string_view key, std::initializer_list<std::string_view> others);
 
   // kInvalidArgument names the setting, and what the policy takes. Call it when the policy has been made.
   Status status() const;
@@ -36,6 +41,7 @@ class PolicySettings {
     std::string value;
     bool taken = false;
   };
+  bool given(std::string_view key) const;
   // What was given for the key; null: nothing.
   const std::string* take(std::string_view key);
   void refuse(std::string_view key, std::string_view value, std::string_view wanted);

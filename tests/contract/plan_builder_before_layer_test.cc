@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "contract/plan_builder.h"
 #include "contract/plan_checker.h"
@@ -52,6 +53,18 @@ TEST_F(BeforeLayer, AllThatIsAwayComesAndNothingIsStaged) {
   ASSERT_TRUE(b.decode(seq()));
   EXPECT_EQ(b.stage_room(), 20u) << "the ring is not charged";
   EXPECT_EQ(checked(view_, b), "add 1 [0, 32) kv device x3 before_layer\ndecode 1 [39, 40) samples\n");
+}
+
+TEST_F(BeforeLayer, WhatIsStagedIsChargedWhicheverComesFirst) {
+  PlanBuilder b(view_);
+  ASSERT_TRUE(bring(b, layers({1, 2})));
+  ASSERT_TRUE(b.decode(seq()));
+  StepPlan plan = b.take();
+  ASSERT_EQ(plan.copies.size(), 2u);
+  std::swap(plan.copies[0], plan.copies[1]);
+  EXPECT_TRUE(check_plan(view_, plan).ok());
+  set_ring(view_, 1);
+  expect_broken(view_, plan, "stages 2 blocks of a layer, the ring has room for 1");
 }
 
 TEST_F(BeforeLayer, ThenItRunsWithoutARing) {

@@ -145,6 +145,7 @@ void submit_one(Engine& engine, Random& random, const TortureConfig& config, uin
                 std::vector<Live>& live) {
   Live next;
   next.request = random_request(random);
+  next.request.slo = config.slo;
   if (random_unit(config.seed, 11, index) < config.forced_ends) {
     force_end(next.request, random_bits(config.seed, 12, index));
   }

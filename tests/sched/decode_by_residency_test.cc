@@ -194,10 +194,11 @@ TEST_F(ComeBack, AsManyAsThereAreSpareCellsFor) {
                      "decode " + id + " [39, 40) samples\n");
   };
   const auto [stage2, decode2] = served("2");
-  EXPECT_EQ(plan(100, 8), "add 1 [0, 32) kv device x2 now\n" + stage2 + kDecode9 + decode2);
-  EXPECT_EQ(plan(100, 7), "add 1 [0, 32) kv device x1 now\n" + stage2 + kDecode9 + decode2);
-  // Nobody overtakes, and nothing comes into what is lacking: the first is served from the host.
   const auto [stage1, decode1] = served("1");
+  EXPECT_EQ(plan(100, 8), "add 1 [0, 32) kv device x2 now\n" + stage2 + kDecode9 + decode2);
+  // While some of them come it waits for the others.
+  EXPECT_EQ(plan(100, 7), std::string("add 1 [0, 32) kv device x1 now\n") + kDecode9);
+  // Nobody overtakes, and nothing comes into what is lacking.
   for (int64_t spare : {5, 0, -5}) EXPECT_EQ(plan(100, spare), stage1 + kDecode9 + decode1) << spare;
   // Where the link has time for him: four cells.
   EXPECT_EQ(plan(4, 0), stage1 + kDecode9 + decode1);
@@ -217,8 +218,7 @@ TEST(DecodeAway, NobodyOvertakes) {
   };
   EXPECT_EQ(plan(8), "stage 1 [0, 87) kv device x2 before_layer\n" + std::string(kDecode9) +
                          "decode 1 [87, 88) samples\n");
-  EXPECT_EQ(plan(9), "add 1 [0, 80) kv device x1 now\nstage 2 [0, 39) kv device x2 before_layer\n" +
-                         std::string(kDecode9) + "decode 2 [39, 40) samples\n");
+  EXPECT_EQ(plan(9), "add 1 [0, 80) kv device x1 now\n" + std::string(kDecode9));
 }
 
 TEST(DecodeAway, NobodyPreemptedByThePlanComesBack) {
@@ -284,6 +284,21 @@ TEST_F(Urgent, NobodyElseIsButTheFirst) {
             staged(3) + staged(1) + decoded(9) + decoded(3) + decoded(1));
   EXPECT_EQ(plan(100, 0.3, {half_away(1), bounded(4, 10, 11)}), first);
   EXPECT_EQ(plan(100, 0.9, {half_away(1), half_away(5)}), first);
+}
+
+TEST(DecodeAway, WhoNeedsMoreOfTheLinkThanAStepGoesOnTheCreditOfWaiting) {
+  // Four cells take the link 4 s, and the step computes for 3. After 200 s it has a credit of 4.
+  for (const auto& [waited, goes] : {std::pair{199, false}, {200, true}}) {
+    View view = slow_view(100, 100, 3);
+    view.now = 1000 * kSecond;
+    SeqView away = half_away(1);
+    away.last_token_time = (1000 - waited) * kSecond;
+    view.running = {layered_resident(9, 20, 40), away};
+    PlanBuilder b(view);
+    ASSERT_TRUE(b.decode(view.running[0]));
+    decode_away(view, by_arrival(view.running), {}, b);
+    EXPECT_EQ(checked(view, b), goes ? staged(1) + decoded(9) + decoded(1) : decoded(9));
+  }
 }
 
 // ---------------------------------------------------------------- an empty step

@@ -45,13 +45,14 @@ class OffloadNewest : public testing::Test {
   int64_t coming_ = 0;
 };
 
-const LayerSet kFirstHalf = layers({1, 3});
-const LayerSet kSecondHalf = layers({0, 2});
+// What stays is spread as at admission: 1 and 3.
+const LayerSet kHalf = layers({0, 2});
+const LayerSet kAll = layers({0, 1, 2, 3});
 
 TEST_F(OffloadNewest, HalfOfTheNewest) {
   EXPECT_EQ(offload(1), 4);
   EXPECT_EQ(plan_.copies.size(), 2u);
-  expect_pair(0, 3, kFirstHalf);
+  expect_pair(0, 3, kHalf);
   EXPECT_EQ(coming_, 4);
   EXPECT_EQ(offload(4), 4);
   EXPECT_EQ(plan_.copies.size(), 2u);
@@ -59,20 +60,21 @@ TEST_F(OffloadNewest, HalfOfTheNewest) {
 
 TEST_F(OffloadNewest, ThenAllOfIt) {
   EXPECT_EQ(offload(5), 8);
-  EXPECT_EQ(plan_.copies.size(), 4u);
-  expect_pair(0, 3, kFirstHalf);
-  expect_pair(1, 3, kSecondHalf);
+  EXPECT_EQ(plan_.copies.size(), 2u);
+  expect_pair(0, 3, kAll);
+  EXPECT_EQ(coming_, 8);
 }
 
 TEST_F(OffloadNewest, ThenTheOneBefore) {
   EXPECT_EQ(offload(9), 12);
-  EXPECT_EQ(plan_.copies.size(), 6u);
-  expect_pair(2, 2, kFirstHalf);
+  EXPECT_EQ(plan_.copies.size(), 4u);
+  expect_pair(0, 3, kAll);
+  expect_pair(1, 2, kHalf);
 }
 
 TEST_F(OffloadNewest, NeverTheFirst) {
   EXPECT_EQ(offload(1000), 16);
-  EXPECT_EQ(plan_.copies.size(), 8u);
+  EXPECT_EQ(plan_.copies.size(), 4u);
   for (const CopyChange& c : plan_.copies) EXPECT_NE(c.seq, SeqId{1});
   view_.running.resize(1);
   PlanBuilder b(view_);
@@ -87,13 +89,14 @@ TEST_F(OffloadNewest, NothingWhereNothingIsLacking) {
 }
 
 TEST_F(OffloadNewest, HalfOfWhatIsRetained) {
-  // Of three groups two leave and then one; the fourth is away already. Of {0, 1, 3} two are the second and
-  // the third.
+  // Of three groups two leave, and the last of them stays; or all. The fourth is away already.
   view_.running[2] = layered_seq(3, 20, 40, layers({0, 1, 3}));
+  EXPECT_EQ(offload(4), 4);
+  EXPECT_EQ(plan_.copies.size(), 2u);
+  expect_pair(0, 3, layers({0, 1}));
   EXPECT_EQ(offload(5), 6);
-  EXPECT_EQ(plan_.copies.size(), 4u);
-  expect_pair(0, 3, layers({1, 3}));
-  expect_pair(1, 3, layers({0}));
+  EXPECT_EQ(plan_.copies.size(), 2u);
+  expect_pair(0, 3, layers({0, 1, 3}));
   EXPECT_EQ(coming_, 6);
 }
 
@@ -105,16 +108,15 @@ TEST_F(OffloadNewest, OneGroupLeavesAtOnce) {
   // Who retains nothing but the block that is not full is passed over.
   view_.running[2] = layered_seq(3, 20, 40, {});
   EXPECT_EQ(offload(1), 4);
-  expect_pair(0, 2, kFirstHalf);
+  expect_pair(0, 2, kHalf);
 }
 
 TEST_F(OffloadNewest, WhatLeavesAlreadyIsLeftAlone) {
   view_.running[2].leaving_cells = 4;
   view_.device.coming[0] = 4;
   EXPECT_EQ(offload(8), 8);
-  EXPECT_EQ(plan_.copies.size(), 4u);
-  expect_pair(0, 2, kFirstHalf);
-  expect_pair(1, 2, kSecondHalf);
+  EXPECT_EQ(plan_.copies.size(), 2u);
+  expect_pair(0, 2, kAll);
 }
 
 TEST_F(OffloadNewest, WhoHasRowsOrIsPreemptedIsLeftAlone) {
@@ -123,14 +125,14 @@ TEST_F(OffloadNewest, WhoHasRowsOrIsPreemptedIsLeftAlone) {
   ASSERT_TRUE(b.decode(view_.running[2]));
   EXPECT_EQ(offload_newest(view_, by_arrival(view_.running), 1, b), 4);
   plan_ = b.take();
-  expect_pair(0, 2, kFirstHalf);
+  expect_pair(0, 2, kHalf);
   EXPECT_TRUE(check_plan(view_, plan_).ok());
 
   PlanBuilder c(view_);
   c.preempt_and_keep(view_.running[2]);
   EXPECT_EQ(offload_newest(view_, by_arrival(view_.running), 1, c), 4);
   plan_ = c.take();
-  expect_pair(0, 2, kFirstHalf);
+  expect_pair(0, 2, kHalf);
 }
 
 // ---------------------------------------------------------------- the host
@@ -139,7 +141,7 @@ TEST_F(OffloadNewest, AsFarAsTheHostHasRoom) {
   view_.host.spare_slabs = 4;
   EXPECT_EQ(offload(1000), 4);
   EXPECT_EQ(plan_.copies.size(), 2u);
-  expect_pair(0, 3, kFirstHalf);
+  expect_pair(0, 3, kHalf);
   view_.host.spare_slabs = 3;
   PlanBuilder b(view_);
   EXPECT_EQ(offload_newest(view_, by_arrival(view_.running), 1000, b), 0);
@@ -159,8 +161,7 @@ TEST_F(OffloadNewest, WhatIsOnAFullHostAlreadyIsOnlyReleased) {
   view_.host.spare_slabs = 0;
   set_cells(view_.running[2], Tier::kHost, 8);
   EXPECT_EQ(offload(1000), 8);
-  EXPECT_EQ(to_string(plan_),
-            "drop 3 [0, 32) kv device x2 when_ready\ndrop 3 [0, 32) kv device x2 when_ready\n");
+  EXPECT_EQ(to_string(plan_), "drop 3 [0, 32) kv device x4 when_ready\n");
 }
 
 TEST_F(OffloadNewest, OtherLayersOnAFullHostAreNoCopiesOfThese) {
@@ -177,14 +178,21 @@ TEST_F(OffloadNewest, OtherLayersOnAFullHostAreNoCopiesOfThese) {
 // ---------------------------------------------------------------- shared blocks
 
 TEST_F(OffloadNewest, OfSharedBlocksOnlyWhatItHoldsAloneComes) {
-  // Of its 12 cells the block that is not full and two more are its own: the first half brings those, the
-  // second nothing, and the one before brings its half.
+  // Of its 12 cells the block that is not full and two more are its own: those come, and the one before
+  // brings its half.
   view_.running[2].own_cells[0][0] = 6;
   EXPECT_EQ(offload(3), 6);
-  EXPECT_EQ(plan_.copies.size(), 6u);
-  expect_pair(0, 3, kFirstHalf);
-  expect_pair(1, 3, kSecondHalf);
-  expect_pair(2, 2, kFirstHalf);
+  EXPECT_EQ(plan_.copies.size(), 4u);
+  expect_pair(0, 3, kAll);
+  expect_pair(1, 2, kHalf);
+}
+
+TEST_F(OffloadNewest, WhoHoldsNothingAloneIsPassedOver) {
+  // All its full blocks are shared, or transfers still use them: nothing would come free.
+  view_.running[2].own_cells[0][0] = 4;
+  EXPECT_EQ(offload(1), 4);
+  EXPECT_EQ(plan_.copies.size(), 2u);
+  expect_pair(0, 2, kHalf);
 }
 
 }  // namespace

@@ -55,13 +55,13 @@ PrefillAllowance allowed_prefill(const SeqView& seq, const std::vector<LengthCla
       return bound * (n_past + n_future) - (t_past + n_future * step_s);
     };
     const double n_future = least_future_tokens(seq, classes);
-    if (slack(n_future) < 0 && slack(predicted_future_tokens(seq)) < 0) return {slack(n_future), 0};
+    if (slack(n_future) < 0 && slack(predicted_future_tokens(seq)) < 0) return {0, 0, true};
     narrow(slack(n_future), bound * (n_past + n_future));
   }
   if (seq.slo.tbt_ms > 0) {
     const double bound = seconds_of(seq.slo.tbt_ms);
     const double left = bound - since(seq.last_token_time);
-    if (left < 0) return {left, 0};
+    if (left < 0 || bound <= step_s) return {0, 0, true};
     narrow(left - step_s, bound);
   }
   return out;

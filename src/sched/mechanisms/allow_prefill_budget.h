@@ -17,10 +17,11 @@
 // Read so: TPOT is the mean over the tokens after the first, so N counts those. A request that has missed its
 // bound, since even its predicted length does not make up for what has passed, would block every prefill
 // until it ends: it is left out. One that only the lower bound counts as missed allows nothing, until it has
-// caught up. Where nothing decodes, or nothing that does has a bound, there is none.
+// caught up. Where nothing decodes, or nothing that does has a bound, there is none. While a step is in
+// flight N_past counts its token and T_past not its time.
 //
 // Beyond the paper, a bound on the time between any two tokens allows what is left of the gap that has begun,
-// less the step that ends it.
+// less the step that ends it. A bound shorter than a step cannot be met, and counts as missed.
 #pragma once
 
 #include <limits>
@@ -32,9 +33,9 @@ namespace kvasir {
 constexpr double kNoLimit = std::numeric_limits<double>::infinity();
 
 struct PrefillAllowance {
-  double seconds = kNoLimit;  // kNoLimit without a bound, negative when it has missed what it has
+  double seconds = kNoLimit;  // kNoLimit without a bound
   double share = 1;           // of all the time that its bounds give: what is left
-  bool missed() const { return seconds < 0; }
+  bool missed = false;        // a bound is missed, or cannot be met
 };
 
 // Of one request that decodes, at `now`. Of one whose first token a step in flight samples the time begins

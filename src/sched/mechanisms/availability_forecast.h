@@ -36,8 +36,8 @@ class AvailabilityForecast {
   // Cells free at the beginning of stage t; negative: so many are lacking.
   // REQUIRES: t is at most the stages that it looks ahead
   int64_t available(uint32_t t) const { return available_[t]; }
-  // The least of all stages: what nobody needs who is there. What is released in a stage may come too late for
-  // what is allocated in it.
+  // The least of all stages: what nobody needs who is there. What is released in a stage may come too late
+  // for what is allocated in it.
   int64_t least() const { return least_; }
 
  private:

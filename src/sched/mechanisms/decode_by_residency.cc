@@ -10,11 +10,15 @@
 namespace kvasir {
 namespace {
 
+// Of the time that a request has waited: the link's, once, for one that needs more than a step's time.
+constexpr double kCreditShare = 0.02;
+
 // Of the link, in seconds; the first user of an empty step goes beyond it.
 class LinkBudget {
  public:
-  LinkBudget(const View& view, double share, const PlanBuilder& builder)
-      : left_(share * view.costs.step_seconds(builder.work())), first_goes_(builder.work().empty()) {}
+  LinkBudget(const View& view, double share, double used_s, const PlanBuilder& builder)
+      : left_(share * view.costs.step_seconds(builder.work()) - used_s),
+        first_goes_(builder.work().empty()) {}
   bool allows(double seconds) const { return seconds <= left_ || first_goes_; }
   double left() const { return std::max(left_, 0.0); }
   void spend(double seconds) {
@@ -52,10 +56,12 @@ uint32_t bring_back(const View& view, const SeqView& seq, int64_t spare_cells, u
   return cells + (layers == all ? begins : 0);
 }
 
-// The next token, with the layers that are away read through the stage ring.
-void serve(const View& view, const SeqView& seq, LinkBudget& link, PlanBuilder& builder) {
+// The next token, with the layers that are away read through the stage ring. credit_s: time on the link that
+// it has beyond the step's.
+void serve(const View& view, const SeqView& seq, double credit_s, LinkBudget& link, PlanBuilder& builder) {
   const double seconds = link_seconds(view, seq);
-  if (!link.allows(seconds) || !builder.can_run(seq) || !builder.decode(seq)) return;
+  if (!link.allows(seconds) && seconds > credit_s) return;
+  if (builder.has_rows(seq.id) || !builder.can_run(seq) || !builder.decode(seq)) return;
   link.spend(seconds);
 }
 
@@ -87,7 +93,7 @@ uint32_t decode_resident(const View& view, const std::vector<const SeqView*>& ru
         awaited += groups;
         break;
       }
-      if (end == 1 || !builder.can_stop(*running[end - 1])) break;
+      if (end == 1 || !builder.can_stop(*running[end - 1]) || builder.releases(running[end - 1]->id)) break;
       const SeqView& last = *running[--end];
       if (!builder.preempt_and_offload(last)) builder.preempt_and_drop(last);
       ++preempted;
@@ -104,31 +110,40 @@ void decode_away(const View& view, const std::vector<const SeqView*>& running, c
   }
   if (away.empty()) return;
   // Those larger than the device are never on it: no policy can spare them the link.
+  double used_s = options.link_used_s;
   for (const SeqView* seq : away) {
-    if (builder.residence(*seq).streams && builder.can_run(*seq)) builder.decode(*seq);
+    if (!builder.residence(*seq).streams || !builder.can_run(*seq) || !builder.decode(*seq)) continue;
+    used_s += link_seconds(view, *seq);
   }
-  LinkBudget link(view, options.link_share, builder);
+  LinkBudget link(view, options.link_share, used_s, builder);
   std::erase_if(away, [&](const SeqView* seq) { return builder.residence(*seq).streams; });
   int64_t spare_cells = options.spare_cells;
-  size_t first = 0;  // for whom nothing comes back
+  size_t first = 0;  // of those of which not all comes back
+  bool none_comes = true;
   for (; first < away.size(); ++first) {
     const uint32_t taken = bring_back(view, *away[first], spare_cells, options.stages, link, builder);
-    if (taken == 0) break;
+    none_comes = taken == 0;
+    if (taken < cells_away(view, *away[first])) break;
     spare_cells -= taken;
   }
   std::vector<std::pair<double, const SeqView*>> urgent;
-  for (const SeqView* seq : away) {
-    const PrefillAllowance a = allowed_prefill(*seq, view.length_classes, view.now, options.step_s);
-    if (!a.missed() && a.share <= options.urgent_share) urgent.push_back({a.seconds, seq});
+  for (size_t i = first; i < away.size(); ++i) {
+    const PrefillAllowance a = allowed_prefill(*away[i], view.length_classes, view.now, options.step_s);
+    if (!a.missed && a.share <= options.urgent_share) urgent.push_back({a.seconds, away[i]});
   }
   std::stable_sort(urgent.begin(), urgent.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
-  for (const auto& [seconds, seq] : urgent) serve(view, *seq, link, builder);
-  // The next one whose layers will come, so that he does not starve while newcomers fill what is free.
-  if (first < away.size() && !builder.has_rows(away[first]->id)) serve(view, *away[first], link, builder);
+  for (const auto& [seconds, seq] : urgent) serve(view, *seq, 0, link, builder);
+  // The first of them does not starve while newcomers fill what is free: where the link needs longer than a
+  // step, it has a small share of the time that the request has waited.
+  if (first < away.size() && none_comes) {
+    const SeqView& seq = *away[first];
+    const double waited_s = seq.last_token_time > 0 ? to_seconds(view.now - seq.last_token_time) : 0;
+    serve(view, seq, kCreditShare * options.link_share * waited_s, link, builder);
+  }
   for (const SeqView* seq : away) {
     if (!builder.work().empty()) break;
-    serve(view, *seq, link, builder);
+    serve(view, *seq, 0, link, builder);
   }
 }
 

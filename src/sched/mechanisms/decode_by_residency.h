@@ -9,7 +9,9 @@
 //   - Free cells bring layers back for good, in order of arrival.
 //   - What is left of the budget stages layers for those of whose bounds little is left (Equation 1), the
 //   most
-//     urgent first, and then for the first of those for whom no layer comes back.
+//     urgent first, and then for the first of those for whom no layer comes back. That one may take a
+//     fiftieth of the time that it has waited as well, so that a request for which a step is too short goes
+//     on, too.
 //
 // Nobody else is served from where his layers are: a token for someone who is far from having them back takes
 // time from those who are about to end.
@@ -39,8 +41,9 @@ struct AwayOptions {
   double link_share = 1;  // of the link's time: seconds for each second that the step is believed to compute
   double urgent_share =
       0;  // who has no more than this share of his bounds left is served from where his layers are
-  double step_s = 0;    // Equation 1's current TPOT
-  uint32_t stages = 1;  // Equation 5's: who comes back finds room for what he begins within them
+  double step_s = 0;       // Equation 1's current TPOT
+  double link_used_s = 0;  // what other rows of this plan already take of the link
+  uint32_t stages = 1;     // Equation 5's: who comes back finds room for what he begins within them
 };
 
 // Decodes others of `running`. If the step is empty so far, one goes in any case.

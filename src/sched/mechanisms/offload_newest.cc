@@ -14,30 +14,19 @@ uint32_t retained(const View& view, const SeqView& seq, uint32_t cells) {
   return cells - std::min(cells, seq.leaving_cells + tail);
 }
 
-struct Candidate {
-  const SeqView* seq;
-  LayerSet layers;   // still there
-  bool whole;        // every block of each of them is
-  uint32_t retains;  // cells
-  uint32_t owns;     // of those that come free
-};
-
-int64_t offload(const View& view, Candidate& c, uint32_t groups, PlanBuilder& builder) {
-  const LayerSet out = spread_evenly(c.layers, groups);
+// Copies full blocks of so many layer groups of `from` to the slower tier, and gives them up here. False if
+// that tier has no room. What stays is spread evenly, as where a prompt is admitted.
+bool offload(const View& view, const SeqView& seq, const LayerSet& from, uint32_t groups,
+             PlanBuilder& builder) {
+  const LayerSet out = from - spread_evenly(from, from.count() - groups);
   const uint32_t b = view.geometry.block_tokens;
-  const Interval full = {0, c.seq->ready_tokens / b * b};
+  const Interval full = {0, seq.ready_tokens / b * b};
   const Tier slower = view.slower_tier();
   // All of its full blocks are there already: what it holds there may be other layers than these.
-  const bool clean = c.seq->kv_cells(slower) >= full.size() / b * view.geometry.groups();
-  if (!builder.add_copies(*c.seq, full, out, slower, Trigger::kNow) && !clean) return 0;
-  builder.release(*c.seq, full, out, Tier::kDevice);
-  c.layers = c.layers - out;
-  // No more than there is: who waits for what does not come waits for ever.
-  const uint32_t gone = std::min(c.retains, full.size() / b * out.count());
-  const uint32_t come = std::min(gone, c.owns);
-  c.retains -= gone;
-  c.owns -= come;
-  return come;
+  const bool clean = seq.kv_cells(slower) >= full.size() / b * view.geometry.groups();
+  if (!builder.add_copies(seq, full, out, slower, Trigger::kNow) && !clean) return false;
+  builder.release(seq, full, out, Tier::kDevice);
+  return true;
 }
 
 }  // namespace
@@ -45,26 +34,27 @@ int64_t offload(const View& view, Candidate& c, uint32_t groups, PlanBuilder& bu
 int64_t offload_newest(const View& view, const std::vector<const SeqView*>& running, int64_t cells,
                        PlanBuilder& builder) {
   if (view.total_cells(view.slower_tier()) == 0) return 0;
-  std::vector<Candidate> candidates;
-  for (size_t i = running.size(); i-- > 1;) {
+  int64_t coming = 0;
+  for (size_t i = running.size(); i-- > 1 && coming < cells;) {
     const SeqView& seq = *running[i];
-    const uint32_t retains = retained(view, seq, seq.kv_cells(Tier::kDevice));
     // What leaves already is counted as coming.
-    if (seq.leaving_cells > 0 || builder.releases(seq.id)) continue;
-    if (retains == 0 || builder.has_rows(seq.id)) continue;
+    if (seq.leaving_cells > 0 || builder.releases(seq.id) || builder.has_rows(seq.id)) continue;
     if (builder.preempted(seq.id) || builder.residence(seq).streams) continue;
+    // Only what it holds alone comes free, and nothing while a transfer uses it.
+    const uint32_t owns = retained(view, seq, seq.own_kv_cells(Tier::kDevice));
+    if (owns == 0) continue;
     // Where copies were lost no layer may be whole, and which have blocks is not known.
     const bool whole = !seq.device_groups.empty();
-    candidates.push_back({&seq, whole ? seq.device_groups : LayerSet::all(view.geometry.groups()), whole,
-                          retains, retained(view, seq, seq.own_kv_cells(Tier::kDevice))});
-  }
-  int64_t coming = 0;
-  for (Candidate& c : candidates) {
-    const uint32_t all = c.layers.count();
-    const uint32_t half = c.whole ? (all + 1) / 2 : all;
-    for (const uint32_t groups : {half, all - half}) {
-      if (coming >= cells) return coming;
-      if (groups > 0) coming += offload(view, c, groups, builder);
+    const LayerSet from = whole ? seq.device_groups : LayerSet::all(view.geometry.groups());
+    const uint32_t all = from.count();
+    const uint32_t half = (all + 1) / 2;
+    const uint32_t blocks = seq.ready_tokens / view.geometry.block_tokens;
+    const uint32_t of_half = std::min(owns, blocks * half);
+    const bool half_will_do = whole && coming + of_half >= cells;
+    if (!half_will_do && offload(view, seq, from, all, builder)) {
+      coming += std::min(owns, blocks * all);
+    } else if (whole && offload(view, seq, from, half, builder)) {
+      coming += of_half;
     }
   }
   return coming;

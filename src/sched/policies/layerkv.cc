@@ -52,12 +52,17 @@ class LayerKvStep {
     const bool swapped = anyone_swapped_out(view_);
     if (!options_.mixed && !swapped && !anyone_cut_short() && admit()) return;
     const uint32_t preempted = decode_resident(view_, running_, offloads, builder_);
+    decodes_s_ = view_.costs.step_seconds(builder_.work());
     prefill_on();
     if (options_.mixed && !swapped && preempted == 0) admit();
-    decode_away(view_, running_,
-                {preempted > 0 ? 0 : spare_cells_, options_.link_share, options_.urgent_share, step_s_,
-                 options_.stages},
-                builder_);
+    AwayOptions away;
+    away.spare_cells = preempted > 0 ? 0 : spare_cells_;
+    away.link_share = options_.link_share;
+    away.urgent_share = options_.urgent_share;
+    away.step_s = step_s_;
+    away.link_used_s = link_used_s_;
+    away.stages = options_.stages;
+    decode_away(view_, running_, away, builder_);
     if (swapped && preempted == 0)
       swap_in(view_, admission_watermark(view_) + blocks_wanted(view_, builder_), builder_);
     break_standstill(view_, running_, builder_);
@@ -68,7 +73,8 @@ class LayerKvStep {
   void allow(const SeqView& seq) {
     if (!options_.slo || !seq.decoding() || !seq.slo.any()) return;
     const PrefillAllowance a = allowed_prefill(seq, view_.length_classes, view_.now, step_s_);
-    if (!a.missed()) allowed_s_ = std::min(allowed_s_, a.seconds);
+    if (a.missed) return;
+    allowed_s_ = std::min(allowed_s_, a.seconds);
     if (seq.slo.tbt_ms == 0) return;
     longest_s_ = std::min(longest_s_, kShareOfGap * seq.slo.tbt_ms / 1e3);
     allowed_s_ = std::min(allowed_s_, longest_s_);
@@ -81,10 +87,7 @@ class LayerKvStep {
 
   // Algorithm 1: the longest prefix of the queue for whose prefills there is time. True if there are any.
   bool admit() {
-    // The decodes of this step are in what it takes, and were taken off what may pass before them.
-    const double beside_s = builder_.work().empty() ? 0 : step_s_;
-    const double limit = allowed_s_ + beside_s;
-    double published_s = beside_s;
+    double published_s = decodes_s_;
     for (const SeqView& seq : view_.waiting) {
       const uint32_t cached = seq.cached_tokens;
       const uint32_t rows = seq.known_tokens - cached;
@@ -95,8 +98,8 @@ class LayerKvStep {
       published_s += options_.published.seconds(rows);
       const double prefill_s = options_.published.used() ? published_s : view_.costs.step_seconds(work);
       uint32_t chunk = rows;
-      if (!(prefill_s < limit)) chunk = first ? cut_to_allowed(cached, rows) : 0;
-      if (chunk == 0 || !admit(seq, rows, chunk)) break;
+      if (!(prefill_s < allowed_s_ + decodes_s_)) chunk = first ? cut_to_allowed(cached, rows) : 0;
+      if (chunk == 0 || !admit_one(seq, rows, chunk)) break;
       ++admitted_;
       if (chunk < rows) break;
     }
@@ -107,24 +110,30 @@ class LayerKvStep {
   // unless that is less than half of what they would allow at another time.
   uint32_t cut_to_allowed(uint32_t history, uint32_t rows) const {
     if (longest_s_ == kNoLimit) return 0;
-    const double beside_s = builder_.work().empty() ? 0 : step_s_;
-    const auto within = [&](double seconds) {
-      return prefill_rows_within(view_.costs, builder_.work(), seconds, history, rows);
-    };
-    const uint32_t ever = within(longest_s_ + beside_s);
-    const uint32_t now = within(allowed_s_ + beside_s);
-    if (ever >= rows || now < ever / 2) return 0;
-    const uint32_t b = view_.geometry.block_tokens;
-    return now / b * b;
+    const uint32_t ever = rows_within(longest_s_, history, rows);
+    const uint32_t now = rows_within(allowed_s_, history, rows);
+    return ever < rows && now >= ever / 2 ? in_blocks(now) : 0;
   }
 
-  bool admit(const SeqView& seq, uint32_t rows, uint32_t chunk) {
+  // Rows that may go beside the decodes so that these wait for no longer.
+  uint32_t rows_within(double seconds, uint32_t history, uint32_t most) const {
+    return prefill_rows_within(view_.costs, builder_.work(), seconds + decodes_s_, history, most);
+  }
+
+  // A piece of a prompt ends with a block, so that none has to stay on the device in all layers, if it has
+  // one.
+  uint32_t in_blocks(uint32_t rows) const {
+    const uint32_t b = view_.geometry.block_tokens;
+    return rows < b ? rows : rows / b * b;
+  }
+
+  bool admit_one(const SeqView& seq, uint32_t rows, uint32_t chunk) {
     const bool alone = builder_.running_seqs() == 0;
     AdmitOptions into{.spare_blocks =
                           alone ? 0 : admission_watermark(view_) + blocks_wanted(view_, builder_)};
     RowOptions write;
     const uint32_t b = view_.geometry.block_tokens;
-    const uint32_t full = seq.known_tokens / b;
+    const uint32_t full = (seq.known_tokens - seq.cached_tokens) / b;
     uint32_t keeps = groups_;
     if (!builder_.residence(seq).streams && view_.total_cells(view_.slower_tier()) > 0) {
       const int64_t room = spare_cells_ - away_cells_ - groups_;
@@ -147,14 +156,29 @@ class LayerKvStep {
       if (seq->decoding() || builder_.has_rows(seq->id) || builder_.preempted(seq->id)) continue;
       uint32_t rows = seq->tokens_to_compute();
       if (allowed_s_ < kNoLimit && !builder_.work().empty()) {
-        const uint32_t cut =
-            prefill_rows_within(view_.costs, builder_.work(), allowed_s_ + step_s_, seq->ready_tokens, rows);
-        if (cut < rows) rows = cut / view_.geometry.block_tokens * view_.geometry.block_tokens;
+        const uint32_t cut = rows_within(allowed_s_, seq->ready_tokens, rows);
+        if (cut < rows) rows = in_blocks(cut);
       }
-      RowOptions write;
-      if (!seq->resident() && !builder_.residence(*seq).streams) write.kv = seq->device_groups;
-      if (rows > 0) builder_.prefill(*seq, rows, write);
+      if (rows == 0) continue;
+      // Where the slower tier is full it goes on as the device has room.
+      if (builder_.prefill(*seq, rows, writes_on(*seq)) > 0 || builder_.prefill(*seq, rows) > 0) {
+        link_used_s_ += link_seconds(view_, *seq);
+      }
     }
+  }
+
+  // The layers that it was admitted with: what is left of its promise says how many.
+  RowOptions writes_on(const SeqView& seq) const {
+    RowOptions out;
+    if (builder_.residence(seq).streams || view_.total_cells(view_.slower_tier()) == 0) return out;
+    const uint32_t b = view_.geometry.block_tokens;
+    const uint32_t full = seq.known_tokens / b - std::min(seq.known_tokens / b, seq.blocks);
+    const uint32_t last = view_.geometry.blocks_for(seq.known_tokens) > seq.blocks + full ? groups_ : 0;
+    const uint32_t promised = builder_.promised(seq);
+    if (full == 0 || promised >= full * groups_ + last) return out;
+    const uint32_t keeps = (promised - std::min(promised, last)) / full;
+    out.kv = spread_evenly(LayerSet::all(groups_), std::min(keeps, groups_));
+    return out;
   }
 
   const View& view_;
@@ -166,7 +190,9 @@ class LayerKvStep {
   int64_t away_cells_ = 0;   // of those that run, not on the device
   int64_t spare_cells_ = 0;  // that the coming stages do not need
   uint32_t admitted_ = 0;
-  double step_s_ = 0;  // a step of all that are on the device: the current TPOT
+  double step_s_ = 0;     // a step of all that are on the device: the current TPOT
+  double decodes_s_ = 0;  // what the decodes of this step take, of those planned before prefills
+  double link_used_s_ = 0;
   double allowed_s_ = kNoLimit;
   double longest_s_ = kNoLimit;  // that a prefill may ever take
 };
@@ -197,14 +223,16 @@ std::unique_ptr<Policy> make_layerkv_policy(PolicySettings& settings) {
   o.slo = settings.flag("slo", o.slo);
   o.mixed = settings.flag("mixed", o.mixed);
   o.threshold = settings.number("threshold", o.threshold, 0, 0.5);
-  o.stages = static_cast<uint32_t>(settings.number("stages", o.stages, 1, kMostStages));
-  o.link_share = settings.number("link-share", o.link_share, 0, 10);
+  o.stages = settings.whole("stages", o.stages, 1, kMostStages);
+  o.link_share = settings.number("link-share", o.link_share, 0.01, 10);
   o.urgent_share = settings.number("urgent", o.urgent_share, 0, 1);
   o.beta = settings.number("beta", o.beta, 0, 1000);
   o.published.parameters = settings.number("n-param", 0, 0, 1e15);
   o.published.hidden = settings.number("n-hidden", 0, 0, 1e9);
   o.published.flops_per_s = settings.number("flops", 1, 1, 1e20);
   o.published.alpha = settings.number("alpha", 1, 0, 1e6);
+  settings.needs("n-param", {"n-hidden", "flops"});
+  for (const char* key : {"n-hidden", "flops", "alpha"}) settings.needs(key, {"n-param"});
   return make_layerkv_policy(o);
 }
 
