@@ -47,9 +47,13 @@ T975 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2
 CHUNKED = ("sarathi", "fastgen", "priority")  # policies that cut prompts into chunks
 SWAPPING = ("vllm-swap", "layerkv")  # those that are nothing of their own without a host tier
 UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+SETTINGS = ("length_scale", "mean_requests", "kv_cache_dtype", "block_size", "baseline", "slos", "slo_ttft", "slo_tpot",
+            "slo_tbt", "slo_e2el", "send_slo", "seconds", "max_num_seqs", "drain_timeout", "closed", "closed_prompts",
+            "unloaded_prompts", "serve_flag", "policy_flag", "bench_flag")  # of a study: the same in all its runs
 COLUMNS = (("mean_ttft_ms", "TTFT mean, ms"), ("p99_ttft_ms", "TTFT p99, ms"), ("p99_itl_ms", "TBT p99, ms"),
            ("attainment_ttft", "TTFT met, %"), ("attainment_tpot", "mean TPOT met, %"),
-           ("mean_e2el_ms", "E2EL mean, ms"), ("output_throughput", "tokens/s"), ("attainment_p99_tbt", "P99 TBT met, %"), ("attainment_max_tbt", "every TBT met, %"),
+           ("mean_e2el_ms", "E2EL mean, ms"), ("output_throughput", "tokens/s"),
+           ("attainment_p99_tbt", "P99 TBT met, %"), ("attainment_max_tbt", "every TBT met, %"),
            ("attainment_e2el", "E2EL met, %"), ("attainment_joint", "all met, %"), ("request_goodput", "goodput, req/s"),
            ("preemptions", "preemptions"), ("unserved_percent", "unserved, %"))
 
@@ -131,7 +135,8 @@ def growth_per_minute(samples):
 
 def table(points, policies):
     """Markdown. `points`: {(policy, multiple): [results of the seeds]}."""
-    there = [(key, title) for key, title in COLUMNS if any(r.get(key) is not None for results in points.values() for r in results)]
+    results = [r for seeds in points.values() for r in seeds]
+    there = [(key, title) for key, title in COLUMNS if any(r.get(key) is not None for r in results)]
     lines = ["| rate, × capacity | policy | seeds | " + " | ".join(title for _, title in there) + " |",
              "|---|---|---|" + "---|" * len(there)]
     for multiple in sorted({m for _, m in points}):
@@ -274,9 +279,7 @@ def slo_flags(o, slos):
 def prepare(o):
     """Steps 1 and 2, or what DIR has of them."""
     path = Path(o.out, "study.json")
-    settings = {key: getattr(o, key) for key in ("length_scale", "mean_requests", "kv_cache_dtype", "block_size", "baseline",
-                                                 "slos", "slo_ttft", "slo_tpot", "slo_tbt", "slo_e2el", "send_slo", "seconds", "max_num_seqs",
-                                                 "drain_timeout", "closed", "closed_prompts", "unloaded_prompts", "serve_flag", "policy_flag", "bench_flag")}
+    settings = {key: getattr(o, key) for key in SETTINGS}
     settings["model"] = Path(o.model).name
     if path.exists():
         study = json.loads(path.read_text())

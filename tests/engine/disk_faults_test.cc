@@ -312,7 +312,8 @@ TEST(DiskFaultsTest, RequestsStreamFromADiskThatFails) {
                 disk);
     Requests requests(world, 9);
     requests.run(scaled(15), [](Random&) {});
-    EXPECT_GT(requests.complete(), 5u);  // the slower the turns, the more are cancelled
+    // The slower the turns, the more are cancelled: with layers, more copies are under way in each.
+    EXPECT_GT(requests.complete(), std::string(policy) == "layerkv" ? 5u : 10u);
     EXPECT_GT(world.metrics().steps_staged, 0u);
     EXPECT_GT(world.disk().read_errors + world.disk().checksum_mismatches, 0u);
     expect_nothing_left(world);

@@ -74,9 +74,9 @@ bool thorough() {
   return value && std::string(value) == "1";
 }
 
-// One round: every size of layer groups and every link, for two kinds of arithmetic.
 using OptionsOf = RigOptions (TierTorture::*)(uint32_t) const;
 
+// One round: every size of layer groups and every link, for two kinds of arithmetic.
 void torture_once(const TinyLlamaShape& shape, OptionsOf options_of, uint64_t round, Sums& sums) {
   for (const auto& [weights, kv] :
        {std::pair{ops::WeightType::kF32, ops::KvType::kBf16}, {ops::WeightType::kQ4_1, ops::KvType::kQ8_0}}) {

@@ -6,13 +6,12 @@
 //
 // and x is the least for which that hides behind the prefill: T_offload <= T_prefill.
 //
-//   symbol                                 here                                                     unit
-//   2 * d_heads * n_heads * f_precision    bytes a token and layer of the cache, which has KV
-//                                          heads only, of this device's share under tensor
-//                                          parallelism, as it is stored                             bytes
-//   PCIe bandwidth                         the believed or measured link's, as this device gets it  seconds a
-//   byte L, x                                   layer groups                                             -
-//   beta                                   `beta`                                                   a factor
+//   symbol               here                                                              unit
+//   2 * d_heads * ...    of the cache as it is stored, per token and layer: KV heads       bytes
+//                        only, and one device's share under tensor parallelism
+//   PCIe bandwidth       the believed or measured link's, as this device gets it           s a byte
+//   L, x                 layer groups                                                      -
+//   beta                 `beta`                                                            a factor
 //
 // x is almost never above 0; what a request keeps is the most that memory allows (Section 3.1.2), and at
 // least x.
