@@ -1,7 +1,6 @@
 #include "sched/policies/layerkv.h"
 
 #include <algorithm>
-#include <cmath>
 #include <vector>
 
 #include "contract/plan_builder.h"
