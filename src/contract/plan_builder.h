@@ -54,8 +54,8 @@ class PlanBuilder {
   int64_t available_cells(Tier tier = Tier::kDevice) const { return ledger(tier).available(); }
   // Blocks of them, of all layer groups.
   int64_t available_blocks() const { return available_cells() / groups_; }
-  // Cells of the device, given up by this plan or before, that come free when the steps and transfers in flight,
-  // and those of this plan, have ended: who needs some may wait for them instead of preempting.
+  // Cells of the device, given up by this plan or before, that come free when the steps and transfers in
+  // flight, and those of this plan, have ended: who needs some may wait for them instead of preempting.
   int64_t coming_cells() const { return ledger(Tier::kDevice).coming(); }
   int64_t coming_blocks() const { return coming_cells() / groups_; }
   uint32_t planned_tokens() const { return planned_tokens_; }

@@ -1,4 +1,4 @@
-// What may follow a policy's name: "layerkv:slo=off:stages=8".
+// What may follow a policy's name: NAME:KEY=VALUE:KEY=VALUE.
 #pragma once
 
 #include <cstdint>

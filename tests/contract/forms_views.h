@@ -8,6 +8,7 @@
 
 #include "contract/plan_builder.h"
 #include "contract/plan_checker.h"
+#include "fakes/plan_checks.h"
 #include "fakes/views.h"
 
 namespace kvasir::test {
@@ -50,12 +51,6 @@ inline std::string checked(const View& view, PlanBuilder& builder) {
   const Status status = check_plan(view, plan);
   EXPECT_TRUE(status.ok()) << status.message() << "\n" << to_string(plan);
   return to_string(plan);
-}
-
-inline void expect_broken(const View& view, const StepPlan& plan, const std::string& message) {
-  const Status status = check_plan(view, plan);
-  ASSERT_FALSE(status.ok()) << to_string(plan);
-  EXPECT_NE(status.message().find(message), std::string::npos) << status.message();
 }
 
 inline LayerSet group(uint32_t g) {

@@ -2,25 +2,11 @@
 // have 16 tokens and four cells.
 #include <gtest/gtest.h>
 
-#include "contract/plan_builder.h"
-#include "contract/plan_checker.h"
 #include "fakes/layered_views.h"
+#include "fakes/plan_checks.h"
 
 namespace kvasir::test {
 namespace {
-
-std::string checked(const View& view, PlanBuilder& builder) {
-  const StepPlan plan = builder.take();
-  const Status status = check_plan(view, plan);
-  EXPECT_TRUE(status.ok()) << status.message();
-  return to_string(plan);
-}
-
-void expect_broken(const View& view, const StepPlan& plan, const std::string& message) {
-  const Status status = check_plan(view, plan);
-  ASSERT_FALSE(status.ok()) << to_string(plan);
-  EXPECT_NE(status.message().find(message), std::string::npos) << status.message();
-}
 
 const LayerSet kKept = layers({3});
 

@@ -4,17 +4,11 @@
 
 #include "contract/plan_builder.h"
 #include "contract/plan_checker.h"
+#include "fakes/plan_checks.h"
 #include "fakes/views.h"
 
 namespace kvasir::test {
 namespace {
-
-std::string checked(const View& view, PlanBuilder& builder) {
-  const StepPlan plan = builder.take();
-  const Status status = check_plan(view, plan);
-  EXPECT_TRUE(status.ok()) << status.message();
-  return to_string(plan);
-}
 
 // ---------------------------------------------------------------- out and back
 

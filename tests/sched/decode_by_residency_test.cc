@@ -10,6 +10,7 @@
 
 #include "contract/plan_checker.h"
 #include "fakes/layered_views.h"
+#include "fakes/plan_checks.h"
 #include "sched/mechanisms/decode_or_preempt.h"
 #include "sched/mechanisms/offload_newest.h"
 
@@ -23,13 +24,6 @@ View slow_view(uint32_t device_free, uint32_t host_free, double decode_s = 0) {
   view.costs.decode_row_s = decode_s;
   view.costs.links[index_of(Tier::kHost)][index_of(Tier::kDevice)] = {0, 1.0 / 512};
   return view;
-}
-
-std::string checked(const View& view, PlanBuilder& builder) {
-  const StepPlan plan = builder.take();
-  const Status status = check_plan(view, plan);
-  EXPECT_TRUE(status.ok()) << status.message();
-  return to_string(plan);
 }
 
 // Two full blocks in groups 1 and 3 on the device, and 2 x 2 = 4 cells on the host.
