@@ -68,6 +68,10 @@ class PlanBuilder {
 
   // Where the K and V of a sequence live if the policy does not say otherwise.
   Residence residence(const SeqView& seq) const;
+  // The ring can pass all of its history, however long it becomes: it may be without frames on the device.
+  bool passes_ring(const SeqView& seq) const {
+    return view_.geometry.blocks_for(seq.max_total_tokens) <= view_.stage_blocks;
+  }
   // Nothing but memory keeps rows of a running sequence out of this step. Otherwise it waits for a transfer,
   // or the stage ring is taken: preempting others would not help it.
   bool can_run(const SeqView& seq) const;

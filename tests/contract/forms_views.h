@@ -46,13 +46,6 @@ inline SeqView dropped_seq(uint64_t id, uint32_t first = 0) {
   return s;
 }
 
-inline std::string checked(const View& view, PlanBuilder& builder) {
-  const StepPlan plan = builder.take();
-  const Status status = check_plan(view, plan);
-  EXPECT_TRUE(status.ok()) << status.message() << "\n" << to_string(plan);
-  return to_string(plan);
-}
-
 inline LayerSet group(uint32_t g) {
   LayerSet set;
   set.add(g);

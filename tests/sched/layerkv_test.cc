@@ -216,6 +216,7 @@ TEST(LayerKvPolicy, WhereNobodyDecodesThereIsNoBound) {
 TEST(LayerKvPolicy, WhoIsOutComesBackBeforeAnyPrompt) {
   View view = make_view(20, 3);
   set_host(view, 10, 8);
+  set_ring(view, 20);
   view.running = {decoding_seq(1, 20, 34), decoding_seq(2, 20, 50)};
   view.waiting = {swapped_seq(3, 20, 30, 29), waiting_seq(4, 4)};
   EXPECT_EQ(plan(view),
@@ -228,11 +229,27 @@ TEST(LayerKvPolicy, WhoIsOutComesBackBeforeAnyPrompt) {
             "decode 1 [33, 34) samples\ndecode 2 [49, 50) samples\n");
 }
 
+// What cannot be read through the ring is not to be elsewhere: it goes as a whole, and comes back as a whole.
+TEST(LayerKvPolicy, WithoutARingNoLayersLeave) {
+  View view = make_view(20, 3);
+  set_host(view, 40, 40);
+  view.running = {decoding_seq(1, 20, 33), decoding_seq(2, 20, 48)};
+  view.waiting = {waiting_seq(3, 40)};
+  for (uint32_t ring : {0u, 3u}) {
+    set_ring(view, ring);
+    const StepPlan plan = make_policy("layerkv").value()->plan(view);
+    EXPECT_TRUE(check_plan(view, plan).ok()) << check_plan(view, plan).message();
+    EXPECT_TRUE(plan.copies.empty()) << to_string(plan);
+    for (const Rows& r : plan.rows) EXPECT_EQ(r.writes.kv, LayerSet::all(kViewGroups));
+  }
+}
+
 TEST(LayerKvPolicy, LayersOfTheNewestMakeRoom) {
   // They begin 2, 2 and 1 blocks within 16 tokens: 10 cells. Of 3 go the four blocks of one layer, those of
   // the other, and of 2 the three of one. 1 and 2 wait for them; 3 has its token in a block that it has.
   View view = make_view(20, 0);
   set_host(view, 20, 20);
+  set_ring(view, 20);
   view.running = {decoding_seq(1, 20, 33), decoding_seq(2, 20, 49), decoding_seq(3, 20, 80)};
   EXPECT_EQ(plan(view),
             "add 3 [0, 64) kv host x2 now\ndrop 3 [0, 64) kv device x2 when_ready\n"
@@ -249,6 +266,7 @@ TEST(LayerKvPolicy, WhatIsOffloadedIsNotOffloadedTwiceNorPreempted) {
   // They will want six cells, and the newest has two.
   View view = make_view(20, 0);
   set_host(view, 20, 20);
+  set_ring(view, 20);
   view.running = {decoding_seq(1, 20, 33), decoding_seq(2, 10, 17)};
   EXPECT_EQ(plan(view), "add 2 [0, 16) kv host x2 now\ndrop 2 [0, 16) kv device x2 when_ready\n");
 }
@@ -258,6 +276,7 @@ TEST(LayerKvPolicy, NoMoreIsOffloadedThanThereIs) {
   // it gives one cell, and 2 is asked, too.
   View view = make_view(20, 0);
   set_host(view, 20, 20);
+  set_ring(view, 20);
   SeqView three = partial_seq(3, 60, 70, {});
   set_cells(three, Tier::kDevice, kViewGroups + 1);
   set_cells(three, Tier::kHost, 7);

@@ -134,7 +134,7 @@ class LayerKvStep {
     const uint32_t b = view_.geometry.block_tokens;
     const uint32_t full = (seq.known_tokens - seq.cached_tokens) / b;
     uint32_t keeps = groups_;
-    if (!builder_.residence(seq).streams && view_.total_cells(view_.slower_tier()) > 0) {
+    if (may_be_away(seq)) {
       const int64_t room = spare_cells_ - away_cells_ - groups_;
       if (!alone && full > 0) keeps = static_cast<uint32_t>(std::clamp<int64_t>(room / full, 0, groups_));
       const double prefill_s = view_.costs.prefill_seconds(rows, seq.cached_tokens);
@@ -147,6 +147,12 @@ class LayerKvStep {
     spare_cells_ -= full * keeps + groups_;
     away_cells_ += full * (groups_ - keeps);
     return true;
+  }
+
+  // Layers of it can be elsewhere: there is where, and a ring through which they are read.
+  bool may_be_away(const SeqView& seq) const {
+    return !builder_.residence(seq).streams && builder_.passes_ring(seq) &&
+           view_.total_cells(view_.slower_tier()) > 0;
   }
 
   // Goes on with prompts that were cut short, beside the decodes.
@@ -169,7 +175,7 @@ class LayerKvStep {
   // The layers that it was admitted with: what is left of its promise says how many.
   RowOptions writes_on(const SeqView& seq) const {
     RowOptions out;
-    if (builder_.residence(seq).streams || view_.total_cells(view_.slower_tier()) == 0) return out;
+    if (!may_be_away(seq)) return out;
     const uint32_t b = view_.geometry.block_tokens;
     const uint32_t full = seq.known_tokens / b - std::min(seq.known_tokens / b, seq.blocks);
     const uint32_t last = view_.geometry.blocks_for(seq.known_tokens) > seq.blocks + full ? groups_ : 0;
