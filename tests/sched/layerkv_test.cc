@@ -286,7 +286,8 @@ TEST(LayerKvPolicy, NoMoreIsOffloadedThanThereIs) {
   EXPECT_EQ(plan(view),
             "add 3 [0, 64) kv host x2 now\ndrop 3 [0, 64) kv device x2 when_ready\n"
             "add 2 [0, 48) kv host x1 now\ndrop 2 [0, 48) kv device x1 when_ready\n"
-            "decode 1 [29, 30) samples\ndecode 2 [61, 62) samples\n");
+            "stage 3 [0, 69) kv device x2 before_layer\n"
+            "decode 1 [29, 30) samples\ndecode 2 [61, 62) samples\ndecode 3 [69, 70) samples\n");
 }
 
 // A cell takes a 64th of a second, and the step an eighth: eight cells.
