@@ -109,7 +109,7 @@ void add_batch_flags(CLI::App& app, RuntimeOptions& o) {
 
 void add_policy_flag(CLI::App& app, std::string& policy) {
   app.add_option("--scheduling-policy", policy,
-                 fmt::format("What runs next: {}; settings of its own behind it, as layerkv:slo=off",
+                 fmt::format("What runs next: {}; settings of its own go behind it, as NAME:KEY=VALUE",
                              fmt::join(policy_names(), ", ")))
       ->capture_default_str();
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cache/committer.h"
+#include "instant_link.h"
 
 namespace kvasir::bench {
 namespace {
@@ -15,19 +16,6 @@ constexpr uint32_t kLayers = 32;
 constexpr uint32_t kBlock = 64;
 constexpr uint32_t kTokens = 4096;
 constexpr SeqId kSeq{1};
-
-class InstantLink final : public Link {
- public:
-  void start(Transfer transfer) override { done_.push_back({transfer.id, Status(), 0, 0}); }
-  void cancel(TransferId) override {}
-  TransferState wait(TransferId, Nanos) override { return TransferState::kDone; }
-  std::vector<TransferDone> completed() override { return std::exchange(done_, {}); }
-  void set_wake(std::function<void()>) override {}
-  LinkStats stats() const override { return {}; }
-
- private:
-  std::vector<TransferDone> done_;
-};
 
 struct World {
   explicit World(uint32_t layers_per_group) : cache(options(layers_per_group)), committer(cache, &link) {

@@ -18,6 +18,7 @@
 
 #include "base/random.h"
 #include "engine/engine.h"
+#include "instant_link.h"
 #include "sched/beliefs/length_predictors.h"
 #include "sched/registry.h"
 
@@ -54,20 +55,6 @@ class NullExecutor final : public Executor {
  private:
   const Clock& clock_;
   StepResult result_;
-};
-
-// Moves nothing, and is done before the next step.
-class NullLink final : public Link {
- public:
-  void start(Transfer transfer) override { done_.push_back({transfer.id, {}, 0, 0}); }
-  void cancel(TransferId) override {}
-  TransferState wait(TransferId, Nanos) override { return TransferState::kDone; }
-  std::vector<TransferDone> completed() override { return std::exchange(done_, {}); }
-  void set_wake(std::function<void()>) override {}
-  LinkStats stats() const override { return {}; }
-
- private:
-  std::vector<TransferDone> done_;
 };
 
 // Looks once at how many of those that run are not on the device as a whole.
@@ -137,7 +124,7 @@ Phases measure(const Options& o, const std::string& policy, uint32_t layers_per_
   }
   const MonotonicClock clock;
   NullExecutor executor(clock);
-  NullLink link;
+  InstantLink link;
   uint64_t away = 0;
   CostLearnerOptions fixed;
   fixed.refit_every = UINT32_MAX;

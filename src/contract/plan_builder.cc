@@ -73,7 +73,7 @@ bool PlanBuilder::can_run(const SeqView& seq) const {
   Touched as_it_is;
   as_it_is.blocks = seq.blocks;
   as_it_is.resident = seq.resident_blocks;
-  return stage_blocks(seq, as_it_is) + staged_blocks_ <= view_.stage_blocks && scratch_room(seq) > 0;
+  return stage_blocks(seq, as_it_is) <= stage_room() && scratch_room(seq) > 0;
 }
 
 PlanBuilder::Placement PlanBuilder::placement(const SeqView& seq, const RowOptions& options) const {
@@ -143,7 +143,7 @@ bool PlanBuilder::admit_with(const SeqView& seq, uint32_t adopted, const AdmitOp
   const bool partial = options.kv && !where.streams;
   const bool stays_elsewhere = where.streams || partial;
   const uint32_t through_ring = (stays_elsewhere && elsewhere > 0 ? adopted : 0) + (x ? adopted : 0);
-  if (through_ring > 0 && staged_blocks_ + through_ring > view_.stage_blocks) return false;
+  if (through_ring > stage_room()) return false;
   // One that streams needs no more at a time than the block that it ends in, and the one where it began,
   // beside what it adopts; it is asked for and not kept.
   const uint32_t asked = where.streams ? 2 * groups_ + blocks * where.kept_groups : 0;
@@ -250,7 +250,7 @@ bool PlanBuilder::add_rows(const SeqView& seq, uint32_t end, RowKind kind, const
   const RowNeeds needs(view_.geometry, t.blocks, t.resident, end, place.writes, place.slower);
   const uint32_t history = t.blocks - t.resident;
   const uint32_t staged = needs.stage_blocks - history + stage_blocks(seq, t);
-  if (staged > 0 && staged_blocks_ + staged > view_.stage_blocks) return false;
+  if (staged > stage_room()) return false;
   if (end - t.ready_tokens > scratch_room(seq)) return false;
   if (waits_too_long_for(seq)) return false;
   const uint32_t b = view_.geometry.block_tokens;
@@ -382,7 +382,7 @@ uint32_t PlanBuilder::prefill(const SeqView& seq, uint32_t max_tokens, const Row
   } else {
     // Through the ring pass what is staged and the full blocks of this chunk; of those some groups are kept,
     // and all of the block in which it ends.
-    int64_t room = int64_t{view_.stage_blocks} - staged_blocks_ - stage_blocks(seq, t);
+    int64_t room = int64_t{stage_room()} - stage_blocks(seq, t);
     if (!kept.empty()) room = std::min(room, (device_cells - groups_) / kept.count());
     end = std::min(end, (t.blocks + std::max<int64_t>(room, 0) + 1) * b - 1);
   }

@@ -38,12 +38,14 @@ uint32_t decode_resident(const View& view, const std::vector<const SeqView*>& ru
 
 struct AwayOptions {
   int64_t spare_cells = 0;  // that may be filled with layers that come back
-  double link_share = 1;  // of the link's time: seconds for each second that the step is believed to compute
-  double urgent_share =
-      0;  // who has no more than this share of his bounds left is served from where his layers are
+  // Of the link's time: seconds for each second that the step is believed to compute.
+  double link_share = 1;
+  // Of a request's bounds: with no more left it is served from where its layers are.
+  double urgent_share = 0;
   double step_s = 0;       // Equation 1's current TPOT
   double link_used_s = 0;  // what other rows of this plan already take of the link
-  uint32_t stages = 1;     // Equation 5's: who comes back finds room for what he begins within them
+  // Equation 5's: a request that comes back finds room for what it begins within them.
+  uint32_t stages = 1;
 };
 
 // Decodes others of `running`. If the step is empty so far, one goes in any case.
