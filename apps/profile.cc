@@ -104,7 +104,7 @@ Result<Subject> open_subject(const RuntimeOptions& runtime) {
   KV_ASSIGN_OR_RETURN(s.file, ModelFile::open(runtime.model_path));
   KV_ASSIGN_OR_RETURN(s.decoder.kv_type, kv_type_from(runtime.kv_cache_dtype));
   KV_ASSIGN_OR_RETURN(s.decoder.activation, activation_from(runtime.activation_type));
-  KV_ASSIGN_OR_RETURN(s.layout, make_geometry(runtime, s.file->config(), s.decoder.kv_type));
+  KV_ASSIGN_OR_RETURN(s.layout, make_geometry(runtime, *s.file, s.decoder));
   KV_ASSIGN_OR_RETURN(s.model,
                       PackedModel::make(*s.file, static_cast<uint32_t>(s.file->config().context_length)));
   s.file->release_pages();

@@ -16,6 +16,7 @@
 #include "cache/disk_file.h"
 #include "cache/memory_link.h"
 #include "exec/cpu/cpu_executor.h"
+#include "model/form_bytes.h"
 #include "model/model_file.h"
 #include "model/packed_model.h"
 #include "model/tokenizer_gguf.h"
@@ -86,7 +87,17 @@ class CpuRuntime final : public Runtime {
   std::unique_ptr<CostBeliefs> costs_;        // null: nor of costs
   std::unique_ptr<Engine> engine_;
   std::string link_report_;
+  std::string hidden_report_;
 };
+
+// What a policy that keeps X has of it.
+std::string describe_hidden_cache(const ModelFile& model, const Decoder::Options& decoder) {
+  const FormBytes forms = form_bytes(model.config(), x_type_of(model.weights(), decoder.activation));
+  const double ratio = x_to_kv(model.config(), forms, decoder.kv_type);
+  return fmt::format(", hidden cache: X ({}) takes {:.2f} of what K and V take{}",
+                     ops::activation_type_name(forms.x_type), ratio,
+                     ratio < 1 ? "" : ", so it is never chosen");
+}
 
 Status CpuRuntime::load_text(const RuntimeOptions& options) {
   KV_ASSIGN_OR_RETURN(TokenizerData data, read_tokenizer_data(file_->gguf()));
@@ -225,7 +236,8 @@ Status CpuRuntime::load(const RuntimeOptions& options) {
   KV_ASSIGN_OR_RETURN(std::unique_ptr<Policy> policy, make_policy(options.scheduling_policy));
   KV_RETURN_IF_ERROR(check_limits(options));
   EngineOptions engine = engine_options(options);
-  KV_ASSIGN_OR_RETURN(engine.cache.geometry, make_geometry(options, file_->config(), decoder.kv_type));
+  KV_ASSIGN_OR_RETURN(engine.cache.geometry, make_geometry(options, *file_, decoder));
+  if (policy_keeps_x(options.scheduling_policy)) hidden_report_ = describe_hidden_cache(*file_, decoder);
 
   KV_RETURN_IF_ERROR(load_weights(decoder, engine));
   const auto context = static_cast<uint64_t>(file_->config().context_length);
@@ -266,7 +278,7 @@ std::string CpuRuntime::memory_report() const {
   };
   std::string report = fmt::format("memory: weights {} (packed), KV cache {}", format_bytes(packed_->bytes()),
                                    tier(cache.device_bytes));
-  if (link_) {
+  if (cache.stage_bytes > 0) {
     report += fmt::format(", stage ring {} = {} blocks of one layer", format_bytes(cache.stage_bytes),
                           cache.stage_blocks());
   }
@@ -278,6 +290,7 @@ std::string CpuRuntime::memory_report() const {
                           format_bytes(DiskFile::checksum_bytes(cache.disk_bytes)),
                           format_bytes(disk_->buffer_bytes()));
   }
+  report += hidden_report_;
   return report + fmt::format(", activations {} for steps of {} tokens, longest request {} tokens",
                               format_bytes(executor_->scratch_bytes()), engine.limits.max_num_batched_tokens,
                               engine.max_model_len);

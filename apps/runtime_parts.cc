@@ -4,6 +4,7 @@
 
 #include "base/units.h"
 #include "contract/numerics_id.h"
+#include "model/form_bytes.h"
 #include "sched/registry.h"
 
 namespace kvasir {
@@ -39,7 +40,8 @@ Result<ops::ActivationMode> activation_from(const std::string& text) {
 }
 
 Result<CacheGeometry> make_geometry(const RuntimeOptions& options, uint32_t layers,
-                                    uint64_t kv_plane_bytes_per_token_layer) {
+                                    uint64_t kv_plane_bytes_per_token_layer,
+                                    uint64_t x_bytes_per_token_layer) {
   CacheGeometry geometry;
   geometry.block_tokens = options.block_size;
   if (options.block_size < 16 || options.block_size % 16 != 0 || 256 % options.block_size != 0) {
@@ -57,14 +59,22 @@ Result<CacheGeometry> make_geometry(const RuntimeOptions& options, uint32_t laye
                  options.kv_layer_group, geometry.layers, kMaxLayerGroups);
   }
   geometry.kv_plane_bytes_per_token_layer = kv_plane_bytes_per_token_layer;
-  // No policy that can be named keeps X or H, so tiers have no frames for them.
-  return geometry;
+  // No policy that can be named keeps H.
+  return policy_keeps_x(options.scheduling_policy) ? with_x(geometry, x_bytes_per_token_layer) : geometry;
 }
 
-Result<CacheGeometry> make_geometry(const RuntimeOptions& options, const ModelConfig& config,
-                                    ops::KvType kv_type) {
+CacheGeometry with_x(CacheGeometry layout, uint64_t x_bytes_per_token_layer) {
+  const uint64_t kv = 2 * layout.kv_plane_bytes_per_token_layer;
+  layout.x_bytes_per_token_layer = x_bytes_per_token_layer < kv ? x_bytes_per_token_layer : 0;
+  return layout;
+}
+
+Result<CacheGeometry> make_geometry(const RuntimeOptions& options, const ModelFile& model,
+                                    const Decoder::Options& decoder) {
+  const ModelConfig& config = model.config();
   return make_geometry(options, static_cast<uint32_t>(config.layers),
-                       config.kv_plane_bytes_per_token_layer(kv_type));
+                       config.kv_plane_bytes_per_token_layer(decoder.kv_type),
+                       form_bytes(config, x_type_of(model.weights(), decoder.activation)).x_per_token_layer);
 }
 
 std::string geometry_name(const CacheGeometry& g) {

@@ -32,11 +32,7 @@ uint64_t ring_bytes(const CacheGeometry& g, uint32_t blocks) {
 
 CacheGeometry with_x(CacheGeometry layout, const PackedModel& model, const Decoder::Options& decoder) {
   const int64_t x_bytes = ops::x_row_bytes(model.x_type(decoder.activation), model.config().dim);
-  // X that is no smaller than K and V is of no use to anyone.
-  if (static_cast<uint64_t>(x_bytes) < 2 * layout.kv_plane_bytes_per_token_layer) {
-    layout.x_bytes_per_token_layer = static_cast<uint64_t>(x_bytes);
-  }
-  return layout;
+  return with_x(layout, static_cast<uint64_t>(x_bytes));
 }
 
 Result<std::unique_ptr<StepMachine>> StepMachine::make(const RuntimeOptions& options,

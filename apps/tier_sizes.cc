@@ -69,8 +69,10 @@ Status divide_memory(const RuntimeOptions& options, uint64_t context, uint64_t a
   if (device == 0) device = static_cast<uint64_t>(static_cast<double>(available) * kDefaultKvShare);
   const uint64_t longest = options.max_model_len > 0 ? options.max_model_len : context;
   const uint64_t slower = cache.cells(cache.slower_tier()) * cache.geometry.kv_cell_bytes();
-  cache.stage_bytes = stage_ring_bytes(cache.geometry, device, slower, static_cast<uint32_t>(longest),
-                                       policy_stages(options.scheduling_policy));
+  cache.stage_bytes =
+      std::max(stage_ring_bytes(cache.geometry, device, slower, static_cast<uint32_t>(longest),
+                                policy_stages(options.scheduling_policy)),
+               projection_ring_bytes(cache.geometry, device, static_cast<uint32_t>(longest)));
   // The ring begins where the frames end: at a cache line.
   const uint64_t odd = cache.stage_bytes > 0 ? (device - cache.stage_bytes) % 64 : 0;
   cache.stage_bytes += odd;

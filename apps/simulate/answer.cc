@@ -61,6 +61,7 @@ BenchConfig named(const Study& study, const SimulateOptions& options, const std:
                    {"memory", study.system().memory},
                    {"capacity", fmt::format("{:.4g} requests/s", study.capacity())},
                    {"engine_overhead", options.engine_overhead},
+                   {"hidden_cache_dtype", options.hidden_cache_dtype},
                    {"length_predictor", options.length_predictor},
                    {"belief_scale", fmt::format("{}", options.belief_scale)},
                    {"belief_learns", options.belief_learns ? "true" : "false"}};

@@ -29,6 +29,11 @@ void add_system_flags(CLI::App& app, SimulateOptions& o) {
                  "Share of a device's memory for weights, KV cache and activations")
       ->capture_default_str()
       ->check(CLI::Range(0.01, 1.0));
+  app.add_option("--hidden-cache-dtype", o.hidden_cache_dtype,
+                 "what policies that keep X keep it as, on a device of the catalogue: f16, as the model "
+                 "computes, or int8, with a scale for each 32 values")
+      ->check(CLI::IsMember({"f16", "int8"}))
+      ->capture_default_str();
   app.add_option("--engine-overhead", o.engine_overhead,
                  "What the engine takes beside the device: kvasir, python (as one in Python does), none")
       ->capture_default_str();

@@ -23,6 +23,10 @@ namespace {
 constexpr double kLinkLatency = 10e-6;  // of one transfer over PCIe: assumed, no profile has it
 // Of a disk beside the devices of the catalogue: a local one of these days, assumed.
 constexpr double kDiskBytesPerS = 3e9;
+// Of an element of X: as most models compute; and in eight bits, with a scale in two bytes for each group of
+// 32, as this engine's own kernels do.
+constexpr double kF16Bytes = 2;
+constexpr double kInt8Bytes = 1 + 2.0 / 32;
 
 SimLink::Costs link_of(double bytes_per_s) {
   SimLink::Costs out{};
@@ -69,6 +73,11 @@ Result<SimulatedSystem> catalogued(const SimulateOptions& o) {
   const double kv_heads = std::max(1.0, static_cast<double>(model.kv_heads) / parallel.tensor);
   out.kv_plane_bytes_per_token_layer =
       static_cast<uint64_t>(std::llround(kv_heads * model.head_dim * model.kv_element_bytes));
+  // The operand of the projection. Over several cards each keeps its share of it: what gathering it costs is
+  // left out.
+  const double x_bytes = model.hidden * (o.hidden_cache_dtype == "int8" ? kInt8Bytes : kF16Bytes);
+  out.x_bytes_per_token_layer =
+      round_up(static_cast<uint64_t>(std::ceil(x_bytes / parallel.tensor)), uint64_t{4});
   // Whoever asks for more has stretched the model, as papers do.
   out.context = std::max(model.max_positions, o.runtime.max_model_len);
   if (out.context == 0) {
@@ -130,6 +139,7 @@ Result<SimulatedSystem> measured(const SimulateOptions& o) {
   out.request_overhead = from_seconds(host.request_s);
   out.layers = host.geometry.layers;
   out.kv_plane_bytes_per_token_layer = host.geometry.kv_plane_bytes_per_token_layer;
+  out.x_bytes_per_token_layer = host.geometry.x_bytes_per_token_layer;
   out.context = host.max_model_len;
   out.kv_cache_bytes = o.runtime.kv_cache_memory_bytes;
   out.memory = fmt::format("memory: KV cache {}", format_bytes(out.kv_cache_bytes));
@@ -218,7 +228,8 @@ Result<EngineOptions> engine_of(const SimulateOptions& o, const SimulatedSystem&
   KV_RETURN_IF_ERROR(check_limits(runtime));
   EngineOptions engine = engine_options(runtime);
   KV_ASSIGN_OR_RETURN(engine.cache.geometry,
-                      make_geometry(runtime, system.layers, system.kv_plane_bytes_per_token_layer));
+                      make_geometry(runtime, system.layers, system.kv_plane_bytes_per_token_layer,
+                                    system.x_bytes_per_token_layer));
   engine.cache.numerics_id = "simulation";
   constexpr uint64_t kNoBound = uint64_t{1} << 60;
   KV_RETURN_IF_ERROR(size_tiers(runtime, system.context, kNoBound, engine));

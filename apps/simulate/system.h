@@ -33,6 +33,7 @@ struct SimulatedSystem {
   // The model's shape, for one device.
   uint32_t layers = 0;
   uint64_t kv_plane_bytes_per_token_layer = 0;
+  uint64_t x_bytes_per_token_layer = 0;
   uint32_t context = 0;  // tokens that the model was trained for
   // Of one device.
   uint64_t kv_cache_bytes = 0;

@@ -33,4 +33,13 @@ uint64_t stage_ring_bytes(const CacheGeometry& geometry, uint64_t device_bytes, 
   return slots * slot;
 }
 
+uint64_t projection_ring_bytes(const CacheGeometry& geometry, uint64_t device_bytes,
+                               uint32_t longest_tokens) {
+  if (!geometry.has(Form::kX)) return 0;
+  const uint64_t slot = geometry.largest_piece_bytes();
+  const uint64_t fit = device_bytes / geometry.kv_block_bytes();
+  const uint64_t longest = std::min<uint64_t>(geometry.blocks_for(longest_tokens), fit);
+  return std::min(2 * longest, device_bytes / 8 / slot) * slot;
+}
+
 }  // namespace kvasir

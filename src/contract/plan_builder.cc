@@ -109,14 +109,15 @@ uint32_t PlanBuilder::blocks_asked(const SeqView& seq, const AdmitOptions& optio
   return view_.geometry.blocks_for(std::max(seq.known_tokens, options.total_tokens));
 }
 
-// What is to be computed behind so many blocks, where full ones stay on the device in some layer groups only.
+// What is to be computed behind so many blocks, where the K and V of full ones stay on the device in some
+// layer groups only.
 PlanBuilder::FreshCells PlanBuilder::fresh_cells(const SeqView& seq, const AdmitOptions& options,
                                                  uint32_t blocks) const {
   const uint32_t tokens = std::max(seq.known_tokens, options.total_tokens);
   const uint32_t full = tokens / view_.geometry.block_tokens;
   const uint32_t fresh = full - std::min(full, blocks);
   const uint32_t last = view_.geometry.blocks_for(tokens) > std::max(full, blocks) ? groups_ : 0;
-  return {fresh * options.kv->count() + last, fresh * (groups_ - options.kv->count())};
+  return {fresh * options.kv->count() + last, fresh * (all_layers_ - *options.kv - options.x).count()};
 }
 
 bool PlanBuilder::admit(const SeqView& seq, const AdmitOptions& options) {

@@ -37,6 +37,9 @@ struct AdmitOptions {
   // planned (RowOptions::kv); for the others it is promised room on the slower tier. What is cached or held
   // there stays there then, and is staged. Default: all, or what streaming leaves on the device.
   std::optional<LayerSet> kv{};
+  // Those of which X is to be kept instead of K and V (RowOptions::x): no room for them is promised anywhere,
+  // since there are no promises of X. What is cached in these groups stays in the form that it has.
+  LayerSet x{};
 };
 
 // Lives for one call of Policy::plan(). The View must outlive it.
@@ -50,8 +53,10 @@ class PlanBuilder {
  public:
   explicit PlanBuilder(const View& view);
 
-  // Cells of KV that nobody holds, is promised, or was given by this plan.
-  int64_t available_cells(Tier tier = Tier::kDevice) const { return ledger(tier).available(); }
+  // Cells of a form that nobody holds, is promised, or was given by this plan.
+  int64_t available_cells(Tier tier = Tier::kDevice, Form form = Form::kKv) const {
+    return ledger(tier).available(form);
+  }
   // Blocks of them, of all layer groups.
   int64_t available_blocks() const { return available_cells() / groups_; }
   // Cells of the device, given up by this plan or before, that come free when the steps and transfers in

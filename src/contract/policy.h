@@ -18,6 +18,10 @@ class Policy {
 
   virtual StepPlan plan(const View& view) = 0;
 
+  // Whether it keeps copies in a form: then there are to be frames for them, and for X a ring through which
+  // it is read.
+  virtual bool keeps(Form form) const { return form == Form::kKv; }
+
   // All that plan() depends on beside the view; goes into the plan log. "" when there is nothing.
   virtual std::string save_state() const { return {}; }
   virtual Status restore_state(std::string_view state) {

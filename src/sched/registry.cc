@@ -90,6 +90,11 @@ bool policy_stages(std::string_view policy_name) {
   return any_named(policy_name, &Entry::stages);
 }
 
+bool policy_keeps_x(std::string_view policy_name) {
+  const auto policy = make_policy(policy_name);
+  return policy.ok() && (*policy)->keeps(Form::kX);
+}
+
 std::vector<std::string> policy_names() {
   std::vector<std::string> out;
   for (const Entry& entry : kPolicies) out.emplace_back(entry.name);

@@ -28,6 +28,9 @@ bool policy_offloads(std::string_view policy_name);
 // ring.
 bool policy_stages(std::string_view policy_name);
 
+// Whether it keeps copies in form X (Policy::keeps()): its settings may say that it does not.
+bool policy_keeps_x(std::string_view policy_name);
+
 // With their aliases, in alphabetical order.
 std::vector<std::string> policy_names();
 
