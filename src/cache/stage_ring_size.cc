@@ -39,7 +39,7 @@ uint64_t projection_ring_bytes(const CacheGeometry& geometry, uint64_t device_by
   const uint64_t slot = geometry.largest_piece_bytes();
   const uint64_t fit = device_bytes / geometry.kv_block_bytes();
   const uint64_t longest = std::min<uint64_t>(geometry.blocks_for(longest_tokens), fit);
-  return std::min(2 * longest, device_bytes / 8 / slot) * slot;
+  return std::min(longest, device_bytes / 16 / slot) * slot;
 }
 
 }  // namespace kvasir

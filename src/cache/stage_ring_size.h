@@ -19,8 +19,8 @@ namespace kvasir {
 uint64_t stage_ring_bytes(const CacheGeometry& geometry, uint64_t device_bytes, uint64_t slower_bytes,
                           uint32_t longest_tokens, bool anything_staged = false);
 
-// Bytes of a ring through which K and V made from X pass: a layer of two requests of `longest_tokens`, at
-// most an eighth of the device tier. 0 without X.
+// Bytes of a ring through which K and V made from X pass: a layer of a request of `longest_tokens`, at most a
+// sixteenth of the device tier. 0 without X.
 uint64_t projection_ring_bytes(const CacheGeometry& geometry, uint64_t device_bytes, uint32_t longest_tokens);
 
 }  // namespace kvasir

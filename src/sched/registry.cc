@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include "sched/policies/apt_serve.h"
 #include "sched/policies/fastgen.h"
 #include "sched/policies/layerkv.h"
 #include "sched/policies/orca.h"
@@ -34,9 +35,11 @@ std::unique_ptr<Policy> plain(PolicySettings&) {
 }
 
 constexpr std::array kPolicies = {
+    Entry{.name = "apt-serve", .make = make_apt_serve_policy, .whole_prompts = true},
+    Entry{.name = "apt-serve-s", .make = make_apt_serve_s_policy},
     Entry{.name = "fastgen", .make = plain<make_fastgen_policy>},
     // The name that users of vLLM know.
-    Entry{.name = "fcfs", .make = plain<make_vllm_policy>, .whole_prompts = true},
+    Entry{.name = "fcfs", .make = make_vllm_policy, .whole_prompts = true},
     Entry{.name = "layerkv",
           .make = make_layerkv_policy,
           .whole_prompts = true,
@@ -47,7 +50,7 @@ constexpr std::array kPolicies = {
           .make = [](PolicySettings&) { return make_priority_policy(); },
           .reads_priority = true},
     Entry{.name = "sarathi", .make = plain<make_sarathi_policy>},
-    Entry{.name = "vllm", .make = plain<make_vllm_policy>, .whole_prompts = true},
+    Entry{.name = "vllm", .make = make_vllm_policy, .whole_prompts = true},
     Entry{.name = "vllm-random",
           .make = [](PolicySettings&) { return make_vllm_random_policy(); },
           .whole_prompts = true},

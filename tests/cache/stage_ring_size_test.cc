@@ -23,6 +23,17 @@ uint64_t slots(const CacheGeometry& g, uint64_t device_blocks, uint64_t host_blo
   return bytes / kSlot;
 }
 
+// What is projected passes a ring also where there is no tier behind the device.
+TEST(StageRingSize, ALayerOfTheLongestRequestThatIsProjected) {
+  CacheGeometry g = kOneGroup;
+  EXPECT_EQ(projection_ring_bytes(g, 1000 * kBlock, 160), 0u) << "no X";
+  g.x_bytes_per_token_layer = 4;
+  EXPECT_EQ(projection_ring_bytes(g, 1000 * kBlock, 160), 10 * kSlot);
+  EXPECT_EQ(projection_ring_bytes(g, 1000 * kBlock, 159), 10 * kSlot);
+  EXPECT_EQ(projection_ring_bytes(g, 16 * 5 * kSlot, 1'000'000), 5 * kSlot) << "a sixteenth of the device";
+  EXPECT_EQ(projection_ring_bytes(g, 0, 160), 0u);
+}
+
 TEST(StageRingSize, NothingWithoutAHostTier) {
   EXPECT_EQ(slots(kOneGroup, 100, 0, 100'000), 0u);
   EXPECT_EQ(stage_ring_bytes(kOneGroup, 100 * kBlock, kBlock - 1, 100'000), 0u);

@@ -72,7 +72,7 @@ INSTANTIATE_TEST_SUITE_P(Factors, BeliefTorture,
                            return std::get<1>(c.param) + "_depth" + std::to_string(std::get<0>(c.param));
                          });
 
-// Of the published policies the one that reads costs, bounds and predictions.
+// Of the published policies those that read costs, bounds and predictions.
 TEST_P(BeliefTorture, SoAreThoseOfLayerKv) {
   const auto& [depth, belief] = GetParam();
   const CostModel truth = shadow_costs();
@@ -89,6 +89,25 @@ TEST_P(BeliefTorture, SoAreThoseOfLayerKv) {
     const TortureOutcome out = torture(config);
     expect_right(config, out);
     EXPECT_GT(out.partial_steps, 0u);
+  }
+}
+
+TEST_P(BeliefTorture, SoAreThoseOfAptServe) {
+  const auto& [depth, belief] = GetParam();
+  const CostModel truth = shadow_costs();
+  for (const char* policy : {"apt-serve", "apt-serve-s:decay=0.4"}) {
+    SCOPED_TRACE(policy);
+    TortureConfig config = believer(belief == "hundredth"     ? truth.scaled(0.01)
+                                    : belief == "hundredfold" ? truth.scaled(100)
+                                    : belief == "unknown"     ? CostModel{}
+                                                              : truth);
+    config.policy = policy;
+    config.depth = depth;
+    config.slo = {.ttft_ms = 1, .tbt_ms = 2};
+    config.x_bytes = 4;
+    const TortureOutcome out = torture(config);
+    expect_right(config, out);
+    EXPECT_GT(out.preemptions, 0u);
   }
 }
 

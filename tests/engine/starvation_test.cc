@@ -191,5 +191,15 @@ TEST(Starvation, PromptsBeforeDecodesStarveDecodes) {
   }
 }
 
+// Whoever has no room is passed by while others have: a prompt that never finds all its blocks free at once
+// waits for as long as short ones come.
+TEST(Starvation, WhoeverFitsPassesWhoDoesNot) {
+  for (const std::string policy : {"apt-serve", "apt-serve-s"}) {
+    const Outcome o = run(make_policy(policy).value(), Stream::kOneToken, 2);
+    report(policy, Stream::kOneToken, 2, o);
+    EXPECT_GT(o.longest_to_first_token, kBound) << policy;
+  }
+}
+
 }  // namespace
 }  // namespace kvasir::test

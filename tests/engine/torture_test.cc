@@ -78,8 +78,9 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Torture,
                          name_of);
 // What these ask of the engine, those above ask too: fewer shapes will do.
 INSTANTIATE_TEST_SUITE_P(More, Torture,
-                         testing::Combine(testing::Values("fastgen", "layerkv", "orca", "priority",
-                                                          "random-promises", "vllm-random"),
+                         testing::Combine(testing::Values("apt-serve", "apt-serve-s", "fastgen", "layerkv",
+                                                          "orca", "priority", "random-promises",
+                                                          "vllm-random"),
                                           testing::Values(1, 2), testing::Values(3u),
                                           testing::Values(16u, 64u), testing::Bool()),
                          name_of);
@@ -133,8 +134,8 @@ std::string tier_name_of(const testing::TestParamInfo<TierCase>& c) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, TierTorture,
-                         testing::Combine(testing::Values("layerkv", "vllm", "vllm-swap", "sarathi", "random",
-                                                          "random-promises"),
+                         testing::Combine(testing::Values("apt-serve", "layerkv", "vllm", "vllm-swap",
+                                                          "sarathi", "random", "random-promises"),
                                           testing::Values(1, 2), testing::Values(1u, 2u, 4u, 6u)),
                          tier_name_of);
 INSTANTIATE_TEST_SUITE_P(More, TierTorture,
@@ -192,15 +193,61 @@ INSTANTIATE_TEST_SUITE_P(Shapes, FormTorture,
                                   (std::get<2>(c.param) ? "_faults" : "_calm");
                          });
 
+// Histories kept as X where there is no tier but the device, upgraded, preempted and prefilled again.
+using HiddenCase = std::tuple<std::string, int, uint32_t, bool>;
+class HiddenTorture : public testing::TestWithParam<HiddenCase> {};
+
+TEST_P(HiddenTorture, EveryOutputIsWhatItsTokensSay) {
+  const auto& [policy, depth, layers_per_group, costly] = GetParam();
+  TortureConfig config;
+  config.policy = policy + ":hidden-share=1";
+  config.depth = depth;
+  config.layers_per_group = layers_per_group;
+  config.layers = 6;
+  config.x_bytes = 4;  // a quarter of K and V
+  config.stage_blocks = 40;
+  config.max_num_batched_tokens = 400;
+  config.requests = scaled(150);
+  config.failing_steps = 0.01;
+  config.seed = 31 + layers_per_group;
+  if (costly) {  // in the microseconds of the clock: who is kept as X sits out for some steps
+    config.costs.prefill_row_s = 1e-6;
+    config.costs.projected_token_s = 0.01e-6;
+    config.slo = {.ttft_ms = 1, .tbt_ms = 2};
+  }
+  const TortureOutcome out = torture(config);
+  expect_right(config, out);
+  const PlanCounts& c = out.counts;
+  std::printf("%llu steps, %llu with decodes, of those %llu over X; %llu preemptions\n",
+              static_cast<unsigned long long>(out.steps), static_cast<unsigned long long>(c.decode_steps),
+              static_cast<unsigned long long>(c.x_decode_steps),
+              static_cast<unsigned long long>(out.preemptions));
+  EXPECT_GT(c.x_decode_steps, c.decode_steps / (costly ? 50 : 5));
+  EXPECT_GT(out.preemptions, 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, HiddenTorture,
+                         testing::Combine(testing::Values("apt-serve", "apt-serve-s"), testing::Values(1, 2),
+                                          testing::Values(1u, 4u, 6u), testing::Bool()),
+                         [](const auto& c) {
+                           return (std::get<0>(c.param) == "apt-serve" ? std::string("Types_depth")
+                                                                       : std::string("Chunks_depth")) +
+                                  std::to_string(std::get<1>(c.param)) + "_f" +
+                                  std::to_string(std::get<2>(c.param)) +
+                                  (std::get<3>(c.param) ? "_costly" : "_free");
+                         });
+
 // Who adds a policy adds it to the lists above: "fcfs" is another name of "vllm".
 TEST(Torture, RunsEveryPolicyThatThereIs) {
-  const std::vector<std::string> run = {"fastgen", "fcfs", "layerkv",     "orca",     "priority",
-                                        "sarathi", "vllm", "vllm-random", "vllm-swap"};
+  const std::vector<std::string> run = {"apt-serve", "apt-serve-s", "fastgen",  "fcfs",
+                                        "layerkv",   "orca",        "priority", "sarathi",
+                                        "vllm",      "vllm-random", "vllm-swap"};
   EXPECT_EQ(policy_names(), run);
 }
 
 TEST(Torture, StepsThatFailEndOnlyTheirRequests) {
-  for (const char* policy : {"vllm", "sarathi", "fastgen", "layerkv", "orca", "priority", "random"}) {
+  for (const char* policy :
+       {"vllm", "apt-serve", "sarathi", "fastgen", "layerkv", "orca", "priority", "random"}) {
     for (int depth : {1, 2}) {
       TortureConfig config;
       config.policy = policy;
@@ -216,7 +263,7 @@ TEST(Torture, StepsThatFailEndOnlyTheirRequests) {
 }
 
 TEST(Torture, AmpleMemoryPreemptsNobody) {
-  for (const char* policy : {"vllm", "sarathi", "fastgen", "layerkv", "orca"}) {
+  for (const char* policy : {"vllm", "apt-serve", "apt-serve-s", "sarathi", "fastgen", "layerkv", "orca"}) {
     TortureConfig config;
     config.policy = policy;
     config.total_blocks = 400;

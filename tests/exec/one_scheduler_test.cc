@@ -139,7 +139,8 @@ size_t first_difference(const std::vector<Record>& records, const RigOptions& op
 
 class OneScheduler : public testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Policies, OneScheduler,
-                         testing::Values("vllm", "sarathi", "fastgen", "orca", "priority", "layerkv"));
+                         testing::Values("vllm", "sarathi", "fastgen", "orca", "priority", "layerkv",
+                                         "apt-serve", "apt-serve-s"));
 
 TEST_P(OneScheduler, PlansOfARealEngineComeAgain) {
   const RigOptions options = rig_options(GetParam());

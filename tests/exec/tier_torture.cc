@@ -91,6 +91,18 @@ RigOptions TierTorture::layers(uint32_t layers_per_group) const {
   return options;
 }
 
+RigOptions TierTorture::hidden(uint32_t layers_per_group) const {
+  RigOptions options = tiers(layers_per_group);
+  options.policy = "apt-serve:hidden-share=1";
+  options.forms = true;
+  options.blocks = 36;
+  options.host_blocks = 0;
+  options.stage_blocks = 60;
+  options.limits.max_num_seqs = 12;
+  options.limits.max_num_batched_tokens = 400;
+  return options;
+}
+
 RigOptions TierTorture::forms(uint32_t layers_per_group) const {
   RigOptions options = tiers(layers_per_group);
   options.policy = "random-forms";

@@ -34,6 +34,8 @@ class TierTorture {
   // The same under LayerKV, on a device that holds most requests, though not several: all are in a hurry, so
   // that they are served from where their layers are.
   RigOptions layers(uint32_t layers_per_group) const;
+  // No tier but the device, and histories kept as X where it is short, with all the room that it has.
+  RigOptions hidden(uint32_t layers_per_group) const;
   // tiers() with a disk tier, cells in every form, and the policy that makes use of both.
   RigOptions forms(uint32_t layers_per_group) const;
   // Runs the requests, some of which are cancelled on their way.

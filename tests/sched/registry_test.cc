@@ -60,7 +60,7 @@ TEST(Registry, WhatAPolicyDoesNotTakeIsRefusedByName) {
                             "urgent", "beta", "n-param", "n-hidden", "flops", "alpha"}) {
     EXPECT_NE(nope.find(named), std::string::npos) << named << ": " << nope;
   }
-  EXPECT_EQ(refusal("vllm:slo=off"), "policy vllm has no settings, and 'slo=off' is one");
+  EXPECT_EQ(refusal("orca:slo=off"), "policy orca has no settings, and 'slo=off' is one");
   EXPECT_EQ(refusal("layerkv:slo=1"), "policy layerkv: slo=1: it is to be one of on, off");
   EXPECT_EQ(refusal("layerkv:stages=0"), "policy layerkv: stages=0: it is to be a number from 1 to 64");
   EXPECT_EQ(refusal("layerkv:threshold=0.6"),

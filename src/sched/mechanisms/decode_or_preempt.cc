@@ -34,12 +34,17 @@ uint32_t blocks_wanted(const View& view, const PlanBuilder& builder) {
 }
 
 uint32_t decode_or_preempt(const std::vector<const SeqView*>& running, PlanBuilder& builder, PreemptBy by) {
+  return decode_or_preempt(running, builder, by, [&](const SeqView& seq) { return builder.decode(seq); });
+}
+
+uint32_t decode_or_preempt(const std::vector<const SeqView*>& running, PlanBuilder& builder, PreemptBy by,
+                           const std::function<bool(const SeqView&)>& decode) {
   uint32_t preempted = 0;
   int64_t awaited = 0;          // blocks, of those that come when the steps in flight end
   size_t end = running.size();  // those from here on are preempted
   for (size_t i = 0; i < end; ++i) {
     if (!running[i]->decoding() || !builder.can_run(*running[i])) continue;
-    while (i < end && !builder.decode(*running[i])) {
+    while (i < end && !decode(*running[i])) {
       if (builder.coming_blocks() > awaited) {
         ++awaited;
         break;

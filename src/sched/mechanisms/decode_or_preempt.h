@@ -4,6 +4,7 @@
 // latest is preempted first. Used by every policy that preempts so.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "contract/plan_builder.h"
@@ -37,5 +38,9 @@ enum class PreemptBy {
 // yet because they shared them, it has them in the next step.
 uint32_t decode_or_preempt(const std::vector<const SeqView*>& running, PlanBuilder& builder,
                            PreemptBy by = PreemptBy::kRecompute);
+
+// Likewise, with `decode` to plan a decode: false, and nothing is planned, if there is no room for it.
+uint32_t decode_or_preempt(const std::vector<const SeqView*>& running, PlanBuilder& builder, PreemptBy by,
+                           const std::function<bool(const SeqView&)>& decode);
 
 }  // namespace kvasir

@@ -1,11 +1,14 @@
 #include "sched/policies/vllm.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "contract/plan_builder.h"
 #include "sched/mechanisms/admit_prompts.h"
 #include "sched/mechanisms/break_standstill.h"
 #include "sched/mechanisms/continue_running.h"
+#include "sched/mechanisms/decode_or_preempt.h"
+#include "sched/mechanisms/pending_time.h"
 #include "sched/mechanisms/turn_alone.h"
 
 namespace kvasir {
@@ -15,21 +18,38 @@ namespace {
 // decodes may wait, has cut short is finished beside the decodes before another is admitted.
 class VllmPolicy final : public Policy {
  public:
+  explicit VllmPolicy(bool demote) : demote_(demote) {}
+
   StepPlan plan(const View& view) override {
     PlanBuilder builder(view);
     if (take_turn_alone(view, builder)) return builder.take();
-    if (anyone_prefilling(view) || !admit_prompts(view, builder)) {
+    if (anyone_prefilling(view) || !admit(view, builder)) {
       continue_running(view, builder, PreemptBy::kRecompute);
     }
     break_standstill(view, builder);
     return builder.take();
   }
+
+ private:
+  bool admit(const View& view, PlanBuilder& builder) const {
+    if (!demote_) return admit_prompts(view, builder);
+    std::vector<const SeqView*> waiting = by_arrival(view.waiting);
+    std::stable_partition(waiting.begin(), waiting.end(),
+                          [&](const SeqView* seq) { return !pends_too_long(*seq, view.now); });
+    return admit_prompts(view, waiting, builder);
+  }
+
+  const bool demote_;
 };
 
 }  // namespace
 
-std::unique_ptr<Policy> make_vllm_policy() {
-  return std::make_unique<VllmPolicy>();
+std::unique_ptr<Policy> make_vllm_policy(bool demote) {
+  return std::make_unique<VllmPolicy>(demote);
+}
+
+std::unique_ptr<Policy> make_vllm_policy(PolicySettings& settings) {
+  return make_vllm_policy(settings.flag("demote", false));
 }
 
 }  // namespace kvasir

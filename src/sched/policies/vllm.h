@@ -4,7 +4,13 @@
 #include <memory>
 
 #include "contract/policy.h"
+#include "sched/policy_settings.h"
 
 namespace kvasir {
-std::unique_ptr<Policy> make_vllm_policy();
-}
+
+// demote: whoever waits beyond a bound comes behind all that do not; not vLLM's, but what a comparison with
+// policies that give up on such requests needs beside it.
+std::unique_ptr<Policy> make_vllm_policy(bool demote = false);
+std::unique_ptr<Policy> make_vllm_policy(PolicySettings& settings);
+
+}  // namespace kvasir

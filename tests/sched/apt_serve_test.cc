@@ -1,0 +1,197 @@
+// Plans of the Apt-Serve policy, worked by hand. Blocks have 16 tokens and two cells; one of K and V takes
+// 1,024 bytes, one of X half of that.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "contract/forms_views.h"
+#include "sched/plans.h"
+
+namespace kvasir::test {
+namespace {
+
+constexpr Nanos kNow = 100 * kNanosPerSecond;
+
+std::string plan(const View& view, const std::string& policy = "apt-serve") {
+  return plan_of(policy.c_str(), view);
+}
+
+SeqView waits(uint64_t id, uint32_t prompt, double seconds, Slo slo = {}) {
+  SeqView s = waiting_seq(id, prompt);
+  s.arrival = kNow - from_seconds(seconds);
+  s.slo = slo;
+  return s;
+}
+SeqView timed(SeqView s, double since_last_token, Slo slo = {}) {
+  s.arrival = 1;
+  s.first_token_time = 2;
+  s.last_token_time = kNow - from_seconds(since_last_token);
+  s.slo = slo;
+  return s;
+}
+// Decodes, with X of all its blocks and K and V of the last one, which is not full.
+SeqView hidden(uint64_t id, uint32_t known, double since_last_token, Slo slo = {}) {
+  SeqView s = timed(decoding_seq(id, 10, known), since_last_token, slo);
+  set_cells(s, Tier::kDevice, kViewGroups);
+  hold(s, Form::kX, Tier::kDevice, s.blocks * kViewGroups);
+  s.resident_blocks = 1;
+  s.device_groups = {};
+  return s;
+}
+
+View view_of(uint32_t total_blocks, uint32_t free_blocks, uint32_t ring = 8) {
+  View view = forms_view(total_blocks, free_blocks, ring);
+  view.now = kNow;
+  view.limits.max_num_batched_tokens = 1000;
+  return view;
+}
+
+// By pending seconds a block: 6 / 3, 1 / 1, 2 / 1.
+TEST(AptServePolicy, WhoHasWaitedForTheLongestByTheByteIsFirst) {
+  View view = view_of(50, 50);
+  view.waiting = {waits(1, 48, 5.9), waits(2, 16, 1), waits(3, 16, 2)};
+  EXPECT_EQ(plan(view),
+            "promise 3 2 cells on device\npromise 1 6 cells on device\npromise 2 2 cells on device\n"
+            "prefill 3 [0, 16) samples\nprefill 1 [0, 48) samples\nprefill 2 [0, 16) samples\n");
+  EXPECT_EQ(plan(view, "apt-serve:order=fcfs"),
+            "promise 1 6 cells on device\npromise 2 2 cells on device\npromise 3 2 cells on device\n"
+            "prefill 1 [0, 48) samples\nprefill 2 [0, 16) samples\nprefill 3 [0, 16) samples\n");
+}
+
+TEST(AptServePolicy, WhoeverIsBeyondItsBoundComesBehindAllOthers) {
+  View view = view_of(50, 50);
+  view.waiting = {waits(1, 16, 9, {.ttft_ms = 8999}), waits(2, 16, 1, {.ttft_ms = 2000}),
+                  waits(3, 48, 9, {.ttft_ms = 8999})};
+  const std::string order =
+      "prefill 2 [0, 16) samples\nprefill 1 [0, 16) samples\nprefill 3 [0, 48) samples\n";
+  const std::string promises =
+      "promise 2 2 cells on device\npromise 1 2 cells on device\npromise 3 6 cells on device\n";
+  EXPECT_EQ(plan(view), promises + order);
+  // With four tenths of their value, 3.6 against 1 and 1.2 a block against 1.
+  EXPECT_EQ(plan(view, "apt-serve:decay=0.4"),
+            "promise 1 2 cells on device\npromise 3 6 cells on device\npromise 2 2 cells on device\n"
+            "prefill 1 [0, 16) samples\nprefill 3 [0, 48) samples\nprefill 2 [0, 16) samples\n");
+  EXPECT_EQ(plan(view, "vllm:demote=on"), promises + order);
+  EXPECT_EQ(plan(view, "vllm").substr(0, 28), "promise 1 2 cells on device\n");
+}
+
+TEST(AptServePolicy, TheGreaterSumOfPendingTimesDecidesWhatAStepIs) {
+  View view = view_of(50, 40);
+  view.running = {timed(decoding_seq(1, 20, 30), 2)};
+  view.waiting = {waits(2, 16, 1.5)};
+  EXPECT_EQ(plan(view), "decode 1 [29, 30) samples\n");
+  EXPECT_EQ(plan(view, "apt-serve:order=fcfs"), "promise 2 2 cells on device\nprefill 2 [0, 16) samples\n");
+  view.waiting[0].arrival -= kNanosPerSecond;
+  EXPECT_EQ(plan(view), "promise 2 2 cells on device\nprefill 2 [0, 16) samples\n");
+  // Nothing can be prefilled.
+  view.waiting[0].prompt_tokens = view.waiting[0].known_tokens = 16 * 41;
+  EXPECT_EQ(plan(view), "decode 1 [29, 30) samples\n");
+  view.waiting[0].prompt_tokens = view.waiting[0].known_tokens = 16;
+  EXPECT_EQ(plan(view, "apt-serve-s"),
+            "promise 2 2 cells on device\ndecode 1 [29, 30) samples\nprefill 2 [0, 16) samples\n");
+}
+
+// Three blocks of K and V, or two of X and one of both, for which there is room beside what decodes.
+TEST(AptServePolicy, WhereMemoryIsShortAPromptIsKeptAsX) {
+  View view = view_of(50, 3, 10);
+  view.waiting = {waits(1, 48, 4)};
+  view.running = {timed(decoding_seq(2, 20, 30), 0.1)};
+  EXPECT_EQ(plan(view), "promise 1 6 cells on device\nprefill 1 [0, 48) samples\n");
+  view.device.spare_slabs = 5;
+  EXPECT_EQ(plan(view), "prefill 1 [0, 48) samples x2 keeps kv x0 x x2 h x0\n");
+  EXPECT_EQ(plan(view, "apt-serve:hidden=off"), "decode 2 [29, 30) samples\n");
+  EXPECT_EQ(plan(view, "apt-serve:hidden-share=0"), "decode 2 [29, 30) samples\n");
+  EXPECT_EQ(plan(view, "apt-serve:hidden-share=0.05"), "decode 2 [29, 30) samples\n") << "2.5 blocks";
+  EXPECT_EQ(plan(view, "apt-serve:hidden-share=0.06"),
+            "prefill 1 [0, 48) samples x2 keeps kv x0 x x2 h x0\n");
+  // Two requests, a step of 48 tokens and four layers: 2 x 192 x rho against four seconds.
+  view.costs.projected_token_s = 4.0 / (2 * 192);
+  EXPECT_EQ(plan(view), "decode 2 [29, 30) samples\n") << "worth nothing as X";
+  view.costs.projected_token_s *= 0.99;
+  EXPECT_EQ(plan(view), "prefill 1 [0, 48) samples x2 keeps kv x0 x x2 h x0\n");
+}
+
+TEST(AptServePolicy, NobodyIsKeptAsXForWhomThatIsOfNoUse) {
+  View view = view_of(50, 0, 10);
+  view.device.spare_slabs = 5;
+  view.running = {timed(decoding_seq(2, 20, 30), 0.1)};
+  const auto expect_waits = [&](const SeqView& s) {
+    view.waiting = {s};
+    EXPECT_EQ(plan(view), "decode 2 [29, 30) samples\n");
+  };
+  view.waiting = {waits(1, 48, 4)};
+  ASSERT_NE(plan(view), "decode 2 [29, 30) samples\n");
+  expect_waits(waits(1, 48, 4, {.ttft_ms = 3999}));  // its bound is missed
+  SeqView preempted = waits(1, 48, 4);
+  preempted.known_tokens = 50;
+  preempted.first_token_time = preempted.last_token_time = kNow - from_seconds(4);
+  expect_waits(preempted);
+  view.stage_blocks = 3;
+  expect_waits(waits(1, 48, 4));  // the ring passes no block that it begins
+  view.stage_blocks = 10;
+  // A step projects 0.26 s, and half of half of a second is allowed.
+  view.costs.projected_token_s = 0.26 / 192;
+  expect_waits(waits(1, 48, 4, {.ttft_ms = 9000, .tbt_ms = 1000}));
+  view.geometry.x_bytes_per_token_layer = 0;
+  view.device.per_slab[index_of(Form::kX)] = 0;
+  expect_waits(waits(1, 48, 4));
+}
+
+// rho of a 39-token history in four layers, times two requests: 0.5 s.
+TEST(AptServePolicy, OneKeptAsXSitsOutWhileItsTokenCostsMoreThanItHasWaited) {
+  View view = view_of(50, 0);
+  view.costs.projected_token_s = 0.5 / (2 * 4 * 40);
+  const auto with = [&](double waited, Slo slo = {}) {
+    view.running = {hidden(1, 40, waited, slo), timed(decoding_seq(2, 20, 30), 0.1)};
+    return plan(view);
+  };
+  const std::string both =
+      "stage 1 [0, 39) kv device x2 before_layer\ndecode 1 [39, 40) samples x2 keeps kv x0 x x2 h x0\n";
+  EXPECT_EQ(with(0.49), "decode 2 [29, 30) samples\n");
+  EXPECT_NE(with(0.51).find("decode 1"), std::string::npos);
+  EXPECT_NE(with(0.49, {.tbt_ms = 900}).find("decode 1"), std::string::npos) << "half of its gap is over";
+  view.running = {hidden(1, 40, 0.01)};
+  EXPECT_EQ(plan(view), both) << "nobody else runs";
+}
+
+TEST(AptServePolicy, AsSoonAsThereIsRoomItHasItsKv) {
+  View view = view_of(50, 4);
+  view.running = {hidden(1, 40, 0.1), timed(decoding_seq(2, 20, 30), 0.1)};
+  const std::string upgrade =
+      "add 1 [0, 32) kv device x2 before_layer\ndrop 1 [0, 39) x device x2 when_ready\n";
+  EXPECT_NE(plan(view).find(upgrade), std::string::npos) << plan(view);
+  EXPECT_NE(plan(view, "apt-serve-s").find(upgrade), std::string::npos);
+  view.device.spare_slabs = 2 * 2;
+  EXPECT_EQ(plan(view).find(upgrade), std::string::npos) << "two blocks and one that it may begin";
+  // A prompt of three blocks is worth less by the byte than the projections that an upgrade spares.
+  view.device.spare_slabs = 2 * 4;
+  view.costs.projected_token_s = 1.0 / (3 * 4 * 40);
+  view.waiting = {waits(3, 48, 0.9)};
+  EXPECT_NE(plan(view).find(upgrade), std::string::npos) << plan(view);
+  EXPECT_EQ(plan(view).find("prefill 3"), std::string::npos);
+}
+
+TEST(AptServePolicy, WhereBlocksRunOutTheLeastValueByTheByteIsPreempted) {
+  View view = view_of(20, 0);
+  // Of one, four and two blocks; the first and the last begin one.
+  view.running = {timed(decoding_seq(1, 10, 17), 0.1), timed(decoding_seq(2, 10, 60), 0.1),
+                  timed(decoding_seq(3, 10, 33), 0.1)};
+  const std::string out = plan(view);
+  EXPECT_EQ(out.substr(0, 10), "preempt 2\n") << out;
+  EXPECT_NE(out.find("decode 1 [16, 17)"), std::string::npos);
+  EXPECT_NE(out.find("decode 3 [32, 33)"), std::string::npos);
+  // The latest, first come, first served.
+  view.running[2].arrival = 5;
+  EXPECT_EQ(plan(view, "apt-serve:order=fcfs").substr(0, 10), "preempt 3\n");
+}
+
+TEST(AptServePolicy, ItKeepsXUnlessItsSettingsSayOtherwise) {
+  EXPECT_TRUE(policy_keeps_x("apt-serve"));
+  EXPECT_TRUE(policy_keeps_x("apt-serve-s:decay=0.4"));
+  EXPECT_FALSE(policy_keeps_x("apt-serve:hidden=off"));
+  EXPECT_FALSE(policy_keeps_x("vllm"));
+  EXPECT_FALSE(policy_keeps_x("apt-serve:hidden=perhaps"));
+}
+
+}  // namespace
+}  // namespace kvasir::test

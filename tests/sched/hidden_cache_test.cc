@@ -1,0 +1,131 @@
+// What a sequence takes as X, and how it becomes one of K and V. Blocks have 16 tokens and two cells; one of
+// K and V takes 1,024 bytes, one of X half of that.
+#include "sched/mechanisms/hidden_cache.h"
+
+#include <gtest/gtest.h>
+
+#include "contract/forms_views.h"
+
+namespace kvasir::test {
+namespace {
+
+// Decodes, with X of all its blocks and K and V of the last one, if that is not full.
+SeqView hidden_seq(uint64_t id, uint32_t known) {
+  SeqView s = decoding_seq(id, 10, known);
+  const uint32_t tail = s.ready_tokens % kViewBlock == 0 ? 0 : 1;
+  set_cells(s, Tier::kDevice, tail * kViewGroups);
+  hold(s, Form::kX, Tier::kDevice, s.blocks * kViewGroups);
+  s.resident_blocks = tail;
+  if (s.blocks > tail) s.device_groups = {};
+  return s;
+}
+
+TEST(HiddenCache, BytesOfTheTwoForms) {
+  const View view = forms_view(10, 10, 4);
+  SeqView s = waiting_seq(1, 40);
+  EXPECT_EQ(bytes_as_kv(view.geometry, s), 3 * 1024u);
+  EXPECT_EQ(bytes_as_x(view.geometry, s), 3 * 512u + 1024) << "the last block has both";
+  s.known_tokens = 48;
+  EXPECT_EQ(bytes_as_x(view.geometry, s), 3 * 512u);
+}
+
+TEST(HiddenCache, FreeBytesAreThoseOfAllForms) {
+  View view = forms_view(10, 3, 4);
+  EXPECT_EQ(free_bytes(view), 3 * 1024u);
+  view.device.loose = {1, 3, 7};
+  EXPECT_EQ(free_bytes(view), 3 * 1024u + 512 + 3 * 256);
+  view.device.promised[0] = 2;
+  EXPECT_EQ(free_bytes(view), 3 * 1024u + 512 + 3 * 256 - 2 * 512);
+  view.device.promised[0] = 100;
+  EXPECT_EQ(free_bytes(view), 0u);
+}
+
+TEST(HiddenCache, WhatAProjectionTakes) {
+  View view = forms_view(10, 3, 4);
+  const SeqView s = waiting_seq(1, 40);
+  EXPECT_EQ(projection_seconds(view, s), 0) << "nothing is believed";
+  view.costs.prefill_row_s = 0.6;
+  EXPECT_DOUBLE_EQ(projection_seconds(view, s), 4);
+  view.costs.projected_token_s = 0.01;
+  EXPECT_DOUBLE_EQ(projection_seconds(view, s), 0.01 * 4 * 40) << "four layers";
+}
+
+TEST(HiddenCache, APromptKeptAsXLeavesItsLastBlockAsKv) {
+  View view = forms_view(10, 4, 4);
+  view.waiting = {waiting_seq(1, 40)};
+  PlanBuilder b(view);
+  ASSERT_TRUE(b.admit(view.waiting[0], admission_as_x(view, 0)));
+  EXPECT_EQ(b.prefill(view.waiting[0], 1000, rows_as_x(view)), 40u);
+  EXPECT_EQ(b.available_cells(Tier::kDevice, Form::kX), 4 * 4 - 4 - 6) << "two cells of KV and six of X";
+  EXPECT_EQ(checked(view, b),
+            "promise 1 2 cells on device\nprefill 1 [0, 40) samples x2 keeps kv x0 x x2 h x0\n");
+}
+
+TEST(HiddenCache, TwoBlocksAreNotPromisedThatXWillTake) {
+  View view = forms_view(10, 1, 4);
+  view.device.loose[index_of(Form::kX)] = 6;
+  view.waiting = {waiting_seq(1, 40)};
+  PlanBuilder b(view);
+  EXPECT_FALSE(b.admit(view.waiting[0]));
+  ASSERT_TRUE(b.admit(view.waiting[0], admission_as_x(view, 0)));
+  EXPECT_EQ(b.prefill(view.waiting[0], 1000, rows_as_x(view)), 40u);
+  checked(view, b);
+}
+
+TEST(HiddenCache, UpgradedByTheRowsThatProjectItAnyway) {
+  View view = forms_view(10, 4, 4);
+  view.running = {hidden_seq(1, 40)};
+  ASSERT_TRUE(held_as_x(view.running[0]));
+  for (uint32_t spare : {0u, 1u, 2u}) {
+    PlanBuilder b(view);
+    // Two blocks of the four, and one more that its rows may begin.
+    ASSERT_EQ(upgrade_to_kv(view, view.running[0], spare, b), spare < 2) << spare;
+    if (spare == 2) {
+      EXPECT_TRUE(b.idle());
+      continue;
+    }
+    ASSERT_TRUE(b.decode(view.running[0]));
+    EXPECT_EQ(checked(view, b),
+              "add 1 [0, 32) kv device x2 before_layer\ndrop 1 [0, 39) x device x2 when_ready\n"
+              "decode 1 [39, 40) samples\n");
+  }
+}
+
+TEST(HiddenCache, OneThatWaitsForATransferIsNotUpgraded) {
+  View view = forms_view(10, 4, 4);
+  view.running = {hidden_seq(1, 40)};
+  view.running[0].stalled = true;
+  PlanBuilder b(view);
+  EXPECT_FALSE(upgrade_to_kv(view, view.running[0], 0, b));
+}
+
+TEST(HiddenCache, ABlockThatDecodesHaveFilledGivesUpItsKv) {
+  View view = forms_view(10, 4, 4);
+  SeqView s = hidden_seq(1, 49);  // three full blocks
+  set_cells(s, Tier::kDevice, kViewGroups);
+  s.resident_blocks = 1;
+  view.running = {s};
+  PlanBuilder b(view);
+  ASSERT_TRUE(b.decode(view.running[0], rows_as_x(view)));
+  give_up_kv_beside_x(view, view.running[0], b);
+  EXPECT_EQ(checked(view, b),
+            "stage 1 [0, 48) kv device x2 before_layer\ndrop 1 [0, 48) kv device x2 when_ready\n"
+            "decode 1 [48, 49) samples x2 keeps kv x0 x x2 h x0\n");
+  // On its way already; nothing but the last block; another's block of which there is no X.
+  view.running[0].leaving_cells = kViewGroups;
+  PlanBuilder leaving(view);
+  give_up_kv_beside_x(view, view.running[0], leaving);
+  EXPECT_TRUE(leaving.take().copies.empty());
+  view.running = {hidden_seq(2, 40)};
+  PlanBuilder tail(view);
+  give_up_kv_beside_x(view, view.running[0], tail);
+  EXPECT_TRUE(tail.take().copies.empty());
+  set_cells(view.running[0], Tier::kDevice, 2 * kViewGroups);
+  hold(view.running[0], Form::kX, Tier::kDevice, 2 * kViewGroups);
+  PlanBuilder adopted(view);
+  give_up_kv_beside_x(view, view.running[0], adopted);
+  EXPECT_TRUE(adopted.take().copies.empty());
+}
+
+}  // namespace
+}  // namespace kvasir::test
