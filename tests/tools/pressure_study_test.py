@@ -70,6 +70,11 @@ class Arithmetic(unittest.TestCase):
         alone = {"mean_ttft_ms": 10, "mean_tpot_ms": 2, "p99_itl_ms": 3, "p99_e2el_ms": 100}
         self.assertEqual(study.slos_of(alone, o), {"ttft": 200, "tpot": 12, "tbt": 15, "e2el": 600})
 
+        o = study.parse(["--model", "m", "--out", "x", "--slo-tbt", "5", "--slo-kinds", "ttft,tbt"])
+        self.assertEqual(study.slos_of(alone, o), {"ttft": 200, "tbt": 15})
+        with self.assertRaises(argparse.ArgumentTypeError):
+            study.kinds("ttft,itl")
+
         o = study.parse(["--model", "m", "--out", "x", "--slos", "ttft:2000,tbt:500"])
         self.assertEqual(study.slos_of(alone, o), {"ttft": 2000, "tbt": 500})
         for wrong in ("ttft", "ttft:0", "itl:5", "ttft:1.5"):
@@ -100,6 +105,10 @@ class Arithmetic(unittest.TestCase):
         self.assertEqual(study.slo_flags(o, slos), ["--slo", "ttft:100", "tbt:15"])
         o = study.parse(["--model", "m", "--out", "x", "--no-send-slo"])
         self.assertEqual(study.slo_flags(o, slos), ["--goodput", "ttft:100", "max_tbt:15"])
+        o = study.parse(["--model", "m", "--out", "x", "--p99-tbt"])
+        self.assertEqual(study.slo_flags(o, slos), ["--slo", "ttft:100", "tbt:15", "--goodput", "ttft:100", "p99_tbt:15"])
+        o = study.parse(["--model", "m", "--out", "x", "--p99-tbt", "--no-send-slo"])
+        self.assertEqual(study.slo_flags(o, slos), ["--goodput", "ttft:100", "p99_tbt:15"])
 
     def test_order_turns(self):
         self.assertEqual(study.turned(["a", "b", "c"], 0), ["a", "b", "c"])
