@@ -42,9 +42,9 @@ Status check_metrics(BenchConfig* config) {
   }
   for (std::string_view text : split_commas(config->options.metric_percentiles)) {
     const auto value = parse_number(text);
-    if (!value.has_value() || *value <= 0 || *value >= 100) {
-      return error(ErrorCode::kInvalidArgument, "--metric-percentiles: '{}' is no number between 0 and 100",
-                   text);
+    if (!value.has_value() || *value <= 0 || *value > 100) {
+      return error(ErrorCode::kInvalidArgument,
+                   "--metric-percentiles: '{}' is no number above 0, at most 100", text);
     }
     config->percentiles.push_back(*value);
     config->percentile_names.push_back(fmt::format("{}", *value));

@@ -215,7 +215,7 @@ TEST(BenchConfig, AMistakeIsRefusedByItsName) {
       {"--timeout", [](BenchOptions& o) { o.timeout_s = 0; }},
       {"--temperature", [](BenchOptions& o) { o.temperature = -1; }},
       {"--percentile-metrics: 'tbt'", [](BenchOptions& o) { o.percentile_metrics = "ttft,tbt"; }},
-      {"--metric-percentiles: '100'", [](BenchOptions& o) { o.metric_percentiles = "50,100"; }},
+      {"--metric-percentiles: '101'", [](BenchOptions& o) { o.metric_percentiles = "50,101"; }},
       {"--metric-percentiles: 'x'", [](BenchOptions& o) { o.metric_percentiles = "x"; }},
       {"--goodput: 'ttft'", [](BenchOptions& o) { o.goodput = {"ttft"}; }},
       {"--goodput: 'itl:5'", [](BenchOptions& o) { o.goodput = {"itl:5"}; }},
