@@ -121,6 +121,7 @@ PlanBuilder::FreshCells PlanBuilder::fresh_cells(const SeqView& seq, const Admit
 }
 
 bool PlanBuilder::admit(const SeqView& seq, const AdmitOptions& options) {
+  KV_CHECK(options.x.empty() || (options.kv && (*options.kv & options.x).empty()), "seq={}", raw(seq.id));
   if (running_seqs_ >= view_.limits.max_num_seqs) return false;
   // A promise without rows would be kept from others for nothing.
   if (seq.stalled || seq.tail_busy || (!seq.decoding() && prefill_room() == 0)) return false;

@@ -39,6 +39,7 @@ struct AdmitOptions {
   std::optional<LayerSet> kv{};
   // Those of which X is to be kept instead of K and V (RowOptions::x): no room for them is promised anywhere,
   // since there are no promises of X. What is cached in these groups stays in the form that it has.
+  // REQUIRES: `kv` is given, and has none of them
   LayerSet x{};
 };
 

@@ -39,7 +39,7 @@ SeqView hidden(uint64_t id, uint32_t known, double since_last_token, Slo slo = {
   return s;
 }
 
-View view_of(uint32_t total_blocks, uint32_t free_blocks, uint32_t ring = 8) {
+View view_of(uint32_t total_blocks, uint32_t free_blocks, uint32_t ring = 16) {
   View view = forms_view(total_blocks, free_blocks, ring);
   view.now = kNow;
   view.limits.max_num_batched_tokens = 1000;
@@ -126,8 +126,8 @@ TEST(AptServePolicy, NobodyIsKeptAsXForWhomThatIsOfNoUse) {
   preempted.known_tokens = 50;
   preempted.first_token_time = preempted.last_token_time = kNow - from_seconds(4);
   expect_waits(preempted);
-  view.stage_blocks = 3;
-  expect_waits(waits(1, 48, 4));  // the ring passes no block that it begins
+  view.stage_blocks = 9;
+  expect_waits(waits(1, 48, 4));  // it may become 148 tokens
   view.stage_blocks = 10;
   // A step projects 0.26 s, and half of half of a second is allowed.
   view.costs.projected_token_s = 0.26 / 192;
@@ -183,6 +183,53 @@ TEST(AptServePolicy, WhereBlocksRunOutTheLeastValueByTheByteIsPreempted) {
   // The latest, first come, first served.
   view.running[2].arrival = 5;
   EXPECT_EQ(plan(view, "apt-serve:order=fcfs").substr(0, 10), "preempt 3\n");
+}
+
+// Five blocks each, and a ring of ten. There is room for three of them as X, and two blocks are spared.
+TEST(AptServePolicy, NoMoreThanTheRingPassesAreKeptAsXInAStep) {
+  View view = view_of(200, 10, 10);
+  view.waiting = {waits(1, 80, 4), waits(2, 80, 4), waits(3, 80, 4)};
+  view.running = {timed(decoding_seq(9, 20, 30), 0.1)};
+  for (SeqView& s : view.waiting) s.max_total_tokens = 100;
+  EXPECT_EQ(plan(view, "apt-serve:hidden-share=1"),
+            "prefill 1 [0, 80) samples x2 keeps kv x0 x x2 h x0\n"
+            "prefill 2 [0, 80) samples x2 keeps kv x0 x x2 h x0\n");
+  // And no more than the share of the device allows, or than X has cells for.
+  EXPECT_EQ(plan(view, "apt-serve:hidden-share=0.03"),
+            "prefill 1 [0, 80) samples x2 keeps kv x0 x x2 h x0\n");
+}
+
+TEST(AptServePolicy, AnUpgradeNeedsNoRing) {
+  View view = view_of(50, 4, 1);
+  view.running = {hidden(1, 40, 0.1), timed(decoding_seq(2, 20, 30), 0.1)};
+  EXPECT_NE(plan(view).find("add 1 [0, 32) kv device x2 before_layer\n"), std::string::npos) << plan(view);
+}
+
+// What it adopts as X becomes K and V, and then it is no longer kept as X.
+TEST(AptServePolicy, WhoHasRoomForKvGivesUpTheXThatItAdopts) {
+  View view = view_of(50, 50);
+  SeqView s = waits(1, 100, 1);
+  s.cached_tokens = 64;
+  s.cached_resident_cells = 0;
+  s.cached_idle[index_of(Form::kX)][index_of(Tier::kDevice)] = 8;
+  view.waiting = {s};
+  view.device.loose[index_of(Form::kX)] = 8;
+  const std::string out = plan(view);
+  EXPECT_NE(out.find("add 1 [0, 64) kv device x2 before_layer\n"), std::string::npos) << out;
+  EXPECT_NE(out.find("drop 1 [0, 64) x device x2 when_ready\n"), std::string::npos) << out;
+}
+
+// Three decode with a prefix of 40 blocks in common, and nothing is free: their cells count on both sides.
+TEST(AptServePolicy, SharedCellsAreNotMissing) {
+  View view = view_of(50, 3);
+  for (uint64_t id = 1; id <= 3; ++id) {
+    SeqView s = timed(decoding_seq(id, 640, 650), 0.1);
+    s.own_cells[index_of(Form::kKv)][index_of(Tier::kDevice)] = kViewGroups;
+    view.running.push_back(s);
+  }
+  SeqView waiting_to_be_kv = hidden(4, 40, 0.1);
+  view.running.push_back(waiting_to_be_kv);
+  EXPECT_NE(plan(view).find("add 4 [0, 32) kv device x2 before_layer\n"), std::string::npos) << plan(view);
 }
 
 TEST(AptServePolicy, ItKeepsXUnlessItsSettingsSayOtherwise) {

@@ -29,15 +29,20 @@ TEST(HiddenCache, BytesOfTheTwoForms) {
   EXPECT_EQ(bytes_as_x(view.geometry, s), 3 * 512u);
 }
 
-TEST(HiddenCache, FreeBytesAreThoseOfAllForms) {
+TEST(HiddenCache, WhatIsCachedStaysInItsForm) {
+  const View view = forms_view(10, 10, 4);
+  const SeqView s = waiting_seq(1, 100, 64, 1);  // four of seven blocks; of one of them nobody makes use
+  EXPECT_EQ(bytes_as_kv(view.geometry, s), (7 - 3) * 1024u);
+  EXPECT_EQ(bytes_as_x(view.geometry, s), 3 * 512u + 1024 + 1024) << "the last block, and the idle one";
+}
+
+TEST(HiddenCache, FreeBytesAreThatOfKv) {
   View view = forms_view(10, 3, 4);
-  EXPECT_EQ(free_bytes(view), 3 * 1024u);
-  view.device.loose = {1, 3, 7};
-  EXPECT_EQ(free_bytes(view), 3 * 1024u + 512 + 3 * 256);
-  view.device.promised[0] = 2;
-  EXPECT_EQ(free_bytes(view), 3 * 1024u + 512 + 3 * 256 - 2 * 512);
+  EXPECT_EQ(free_bytes(view, PlanBuilder(view)), 6 * 512u);
+  view.device.loose = {1, 3, 7};  // of other forms they are of no use to it
+  EXPECT_EQ(free_bytes(view, PlanBuilder(view)), 7 * 512u);
   view.device.promised[0] = 100;
-  EXPECT_EQ(free_bytes(view), 0u);
+  EXPECT_EQ(free_bytes(view, PlanBuilder(view)), 0u);
 }
 
 TEST(HiddenCache, WhatAProjectionTakes) {
@@ -109,7 +114,7 @@ TEST(HiddenCache, ABlockThatDecodesHaveFilledGivesUpItsKv) {
   ASSERT_TRUE(b.decode(view.running[0], rows_as_x(view)));
   give_up_kv_beside_x(view, view.running[0], b);
   EXPECT_EQ(checked(view, b),
-            "stage 1 [0, 48) kv device x2 before_layer\ndrop 1 [0, 48) kv device x2 when_ready\n"
+            "stage 1 [0, 48) kv device x2 before_layer\ndrop 1 [32, 48) kv device x2 when_ready\n"
             "decode 1 [48, 49) samples x2 keeps kv x0 x x2 h x0\n");
   // On its way already; nothing but the last block; another's block of which there is no X.
   view.running[0].leaving_cells = kViewGroups;

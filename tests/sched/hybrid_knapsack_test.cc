@@ -134,6 +134,26 @@ TEST(HybridKnapsack, OfEqualsTheEarlierComesFirst) {
   EXPECT_EQ(choice.forms, (std::vector{kKv, kX, kX, kX, kX}));
 }
 
+// Where X, its upgrade and K and V are equally dense the quotients differ by their rounding only.
+TEST(HybridKnapsack, AnUpgradeNeverComesBeforeItsX) {
+  Random random(5);
+  for (int n = 0; n < 20'000; ++n) {
+    const auto kv = static_cast<uint64_t>(random.between(2, 1 << 20));
+    const auto x = static_cast<uint64_t>(random.between(1, static_cast<int64_t>(kv) - 1));
+    const double value = random.unit() + 0.01;
+    const double penalty = value * (1 - static_cast<double>(x) / static_cast<double>(kv));
+    EXPECT_EQ(choose_batch(Candidates{{value, penalty, kv, x}}, kv).forms, (std::vector{kKv}));
+  }
+}
+
+TEST(HybridKnapsack, BesideTheFirstMisfitTheOthersAsTheyFit) {
+  const Candidates all = {{2, 0, 1, 0}, {10, 0, 9, 0}, {1, 0, 1, 0}};  // 2 + 1 of 10, or 10 and one of them
+  const HybridChoice choice = choose_batch(all, 9);
+  EXPECT_EQ(choice.forms, (std::vector{kNone, kKv, kNone}));
+  const Candidates more = {{2, 0, 2, 0}, {8, 0, 9, 0}, {0.5, 0, 1, 0}};
+  EXPECT_EQ(choose_batch(more, 10).forms, (std::vector{kNone, kKv, kKv}));
+}
+
 TEST(HybridKnapsack, NobodyOrNoRoom) {
   EXPECT_TRUE(choose_batch({}, 10).order.empty());
   EXPECT_EQ(choose_batch(Candidates{{1, 0, 1, 0}}, 0).forms, (std::vector{kNone}));

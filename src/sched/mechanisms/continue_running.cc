@@ -10,7 +10,10 @@ bool anyone_prefilling(const View& view) {
 }
 
 uint32_t continue_running(const View& view, PlanBuilder& builder, PreemptBy by) {
-  const auto running = by_arrival(view.running);
+  return continue_running(by_arrival(view.running), builder, by);
+}
+
+uint32_t continue_running(const std::vector<const SeqView*>& running, PlanBuilder& builder, PreemptBy by) {
   const uint32_t preempted = decode_or_preempt(running, builder, by);
   for (const SeqView* seq : running) {
     if (seq->decoding() || builder.has_rows(seq->id) || builder.preempted(seq->id)) continue;

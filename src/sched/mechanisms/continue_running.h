@@ -2,6 +2,8 @@
 // was cut short.
 #pragma once
 
+#include <vector>
+
 #include "contract/plan_builder.h"
 #include "contract/view.h"
 #include "sched/mechanisms/decode_or_preempt.h"
@@ -14,5 +16,7 @@ bool anyone_prefilling(const View& view);
 // Decodes, preempting as decode_or_preempt() does, and then prefills in order of arrival. Returns how many
 // were preempted.
 uint32_t continue_running(const View& view, PlanBuilder& builder, PreemptBy by);
+// Likewise in this order, the last of which is preempted first.
+uint32_t continue_running(const std::vector<const SeqView*>& running, PlanBuilder& builder, PreemptBy by);
 
 }  // namespace kvasir

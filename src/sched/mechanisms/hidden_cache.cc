@@ -11,6 +11,11 @@ uint64_t block_bytes(const CacheGeometry& g, Form form) {
   return g.cell_bytes(form) * g.groups();
 }
 
+// Of the K and V on the device that it would adopt, those that nobody uses.
+uint32_t idle_cells(const SeqView& seq) {
+  return std::min(seq.cached_resident_cells, seq.cached_idle[index_of(Form::kKv)][index_of(Tier::kDevice)]);
+}
+
 Interval full_blocks(const View& view, const SeqView& seq) {
   return {0, seq.ready_tokens - seq.ready_tokens % view.geometry.block_tokens};
 }
@@ -22,24 +27,20 @@ bool held_as_x(const SeqView& seq) {
 }
 
 uint64_t bytes_as_kv(const CacheGeometry& geometry, const SeqView& seq) {
-  return geometry.blocks_for(seq.known_tokens) * block_bytes(geometry, Form::kKv);
+  const uint32_t shared = seq.cached_resident_cells - idle_cells(seq);
+  return geometry.blocks_for(seq.known_tokens) * block_bytes(geometry, Form::kKv) -
+         shared * geometry.kv_cell_bytes();
 }
 
 uint64_t bytes_as_x(const CacheGeometry& geometry, const SeqView& seq) {
   const uint64_t tail = seq.known_tokens % geometry.block_tokens == 0 ? 0 : block_bytes(geometry, Form::kKv);
-  return geometry.blocks_for(seq.known_tokens) * block_bytes(geometry, Form::kX) + tail;
+  const uint32_t fresh = geometry.blocks_for(seq.known_tokens) - seq.cached_tokens / geometry.block_tokens;
+  return fresh * block_bytes(geometry, Form::kX) + tail + idle_cells(seq) * geometry.kv_cell_bytes();
 }
 
-uint64_t free_bytes(const View& view) {
-  const FrameBudget& device = view.device;
-  int64_t cells_of_slab = device.per_slab[index_of(Form::kKv)];
-  int64_t bytes =
-      int64_t{device.spare_slabs} * cells_of_slab * static_cast<int64_t>(view.geometry.cell_bytes(Form::kKv));
-  for (Form form : {Form::kKv, Form::kX}) {
-    const int64_t cells = int64_t{device.loose[index_of(form)]} - device.promised[index_of(form)];
-    bytes += cells * static_cast<int64_t>(view.geometry.cell_bytes(form));
-  }
-  return static_cast<uint64_t>(std::max<int64_t>(bytes, 0));
+uint64_t free_bytes(const View& view, const PlanBuilder& builder) {
+  return static_cast<uint64_t>(std::max<int64_t>(builder.available_cells(), 0)) *
+         view.geometry.kv_cell_bytes();
 }
 
 double projection_seconds(const View& view, const SeqView& seq) {
@@ -72,18 +73,25 @@ void give_up_kv_beside_x(const View& view, const SeqView& seq, PlanBuilder& buil
   const uint32_t tail = full.end < seq.ready_tokens && seq.tail_resident ? groups : 0;
   const uint32_t kv = seq.kv_cells(Tier::kDevice) - std::min(seq.kv_cells(Tier::kDevice), seq.leaving_cells);
   const uint32_t of_full = kv - std::min(kv, tail);
-  const bool both = of_full + seq.held(Form::kX, Tier::kDevice) > seq.blocks * groups;
-  if (full.empty() || of_full == 0 || !both) return;
-  builder.release(seq, full, LayerSet::all(groups), Tier::kDevice, Form::kKv);
+  const uint32_t all = seq.blocks * groups, has = of_full + seq.held(Form::kX, Tier::kDevice);
+  if (full.empty() || has <= all) return;
+  // Those that have both are the newest.
+  const uint32_t both = ceil_div(has - all, groups) * view.geometry.block_tokens;
+  builder.release(seq, {full.end - std::min(full.end, both), full.end}, LayerSet::all(groups), Tier::kDevice,
+                  Form::kKv);
+}
+
+uint32_t cells_to_upgrade(const View& view, const SeqView& seq) {
+  const uint32_t groups = view.geometry.groups();
+  return groups + cells_to_add(view.geometry, seq, seq.blocks, full_blocks(view, seq), LayerSet::all(groups),
+                               Tier::kDevice, /*tail=*/false);
 }
 
 bool upgrade_to_kv(const View& view, const SeqView& seq, uint32_t spare_blocks, PlanBuilder& builder) {
-  if (!builder.can_run(seq)) return false;
+  if (seq.stalled || seq.tail_busy) return false;
   const LayerSet all = LayerSet::all(view.geometry.groups());
-  const uint32_t missing = cells_to_add(view.geometry, seq, seq.blocks, full_blocks(view, seq), all,
-                                        Tier::kDevice, /*tail=*/false);
-  const int64_t others = (int64_t{spare_blocks} + 1) * view.geometry.groups();
-  if (builder.available_cells() < missing + others) return false;
+  const int64_t others = int64_t{spare_blocks} * view.geometry.groups();
+  if (builder.available_cells() < cells_to_upgrade(view, seq) + others) return false;
   if (!builder.add_copies(seq, {0, seq.ready_tokens}, all, Tier::kDevice, Trigger::kBeforeLayer))
     return false;
   builder.release(seq, {0, seq.ready_tokens}, all, Tier::kDevice, Form::kX);

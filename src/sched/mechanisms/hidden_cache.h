@@ -19,12 +19,13 @@ namespace kvasir {
 // It holds X on the device: rows go on writing it.
 bool held_as_x(const SeqView& seq);
 
-// Bytes that a sequence takes with all its known tokens in either form.
+// Bytes that a sequence takes with all its known tokens in either form, beside what it adopts: cached blocks
+// that others use take none, and K and V that are cached stay so.
 uint64_t bytes_as_kv(const CacheGeometry& geometry, const SeqView& seq);
 uint64_t bytes_as_x(const CacheGeometry& geometry, const SeqView& seq);
 
-// Bytes of the device for cells of whatever form that nobody needs, less what is promised.
-uint64_t free_bytes(const View& view);
+// Bytes for K and V, of what this plan has left.
+uint64_t free_bytes(const View& view, const PlanBuilder& builder);
 
 // Seconds that projecting all its known tokens adds to a step (rho * m). Where nothing is believed of
 // projections yet: a sixth of what its prefill would take, which is their share of the products of a layer
@@ -38,9 +39,12 @@ AdmitOptions admission_as_x(const View& view, uint32_t spare_blocks);
 // Gives up the K and V of blocks of which there is X: a block that decodes have filled had both.
 void give_up_kv_beside_x(const View& view, const SeqView& seq, PlanBuilder& builder);
 
+// Cells that its K and V need beside what it has of them, with the block that its next row may begin.
+uint32_t cells_to_upgrade(const View& view, const SeqView& seq);
+
 // Makes K and V of all that it has as X, by the projections of this plan's rows, which the caller plans next
-// (without X), and gives up X. False, and nothing is planned, where that leaves fewer blocks to others than
-// `spare_blocks`, and one for those rows.
+// (without X), and gives up X. False, and nothing is planned, where that leaves others fewer blocks than
+// `spare_blocks`, or it waits for a transfer.
 // REQUIRES: held_as_x(seq), it runs and has no rows in this plan.
 bool upgrade_to_kv(const View& view, const SeqView& seq, uint32_t spare_blocks, PlanBuilder& builder);
 

@@ -30,10 +30,13 @@ std::vector<Addition> additions_of(std::span<const HybridCandidate> candidates, 
     const bool x_fits = as_x > 0 && c.x_bytes > 0 && c.x_bytes < c.kv_bytes && c.x_bytes <= room;
     const double whole = by_the_byte(c.value, c.kv_bytes);
     if (x_fits && (!kv_fits || by_the_byte(as_x, c.x_bytes) >= whole)) {
-      out.push_back({by_the_byte(as_x, c.x_bytes), as_x, c.x_bytes, i, HybridForm::kX, HybridForm::kNone});
+      const double density = by_the_byte(as_x, c.x_bytes);
+      out.push_back({density, as_x, c.x_bytes, i, HybridForm::kX, HybridForm::kNone});
       if (!kv_fits) continue;
       const uint64_t more = c.kv_bytes - c.x_bytes;
-      out.push_back({by_the_byte(c.penalty, more), c.penalty, more, i, HybridForm::kKv, HybridForm::kX});
+      // Never before what it builds on, however the quotients are rounded.
+      const double of_more = std::min(density, by_the_byte(c.penalty, more));
+      out.push_back({of_more, c.penalty, more, i, HybridForm::kKv, HybridForm::kX});
     } else if (kv_fits) {
       out.push_back({whole, c.value, c.kv_bytes, i, HybridForm::kKv, HybridForm::kNone});
     }
@@ -44,34 +47,43 @@ std::vector<Addition> additions_of(std::span<const HybridCandidate> candidates, 
   return out;
 }
 
-}  // namespace
-
-HybridChoice choose_batch(std::span<const HybridCandidate> candidates, uint64_t room) {
-  HybridChoice out;
-  out.forms.resize(candidates.size(), HybridForm::kNone);
-  uint64_t left = room;
+// Takes what fits into `left`, in order. The candidate of the first addition that does not fit, if there is
+// one.
+std::optional<uint32_t> fill(const std::vector<Addition>& additions, uint64_t left, HybridChoice& choice) {
   std::optional<uint32_t> misfit;
-  for (const Addition& a : additions_of(candidates, room)) {
-    HybridForm& form = out.forms[a.candidate];
-    if (form != a.from) continue;  // what it builds on did not fit
+  for (const Addition& a : additions) {
+    HybridForm& form = choice.forms[a.candidate];
+    if (form != a.from) continue;  // what it builds on did not fit, or it is there
     if (a.bytes > left) {
       if (!misfit) misfit = a.candidate;
       continue;
     }
     left -= a.bytes;
-    out.value += a.value;
+    choice.value += a.value;
     form = a.form;
-    if (a.from == HybridForm::kNone) out.order.push_back(a.candidate);
+    if (a.from == HybridForm::kNone) choice.order.push_back(a.candidate);
   }
-  if (!misfit) return out;
+  return misfit;
+}
+
+}  // namespace
+
+HybridChoice choose_batch(std::span<const HybridCandidate> candidates, uint64_t room) {
+  const std::vector<Addition> additions = additions_of(candidates, room);
+  HybridChoice by_density;
+  by_density.forms.resize(candidates.size(), HybridForm::kNone);
+  const std::optional<uint32_t> misfit = fill(additions, room, by_density);
+  if (!misfit) return by_density;
   const HybridCandidate& c = candidates[*misfit];
   const bool as_kv = c.kv_bytes <= room;
   const double alone = as_kv ? c.value : c.value - c.penalty;
-  if (alone <= out.value) return out;
-  std::fill(out.forms.begin(), out.forms.end(), HybridForm::kNone);
+  if (alone <= by_density.value) return by_density;
+  HybridChoice out;
+  out.forms.resize(candidates.size(), HybridForm::kNone);
   out.forms[*misfit] = as_kv ? HybridForm::kKv : HybridForm::kX;
   out.order = {*misfit};
   out.value = alone;
+  fill(additions, room - (as_kv ? c.kv_bytes : c.x_bytes), out);
   return out;
 }
 

@@ -4,17 +4,18 @@
 // two forms in place of m and m / 2.
 //
 //   symbol          here                    unit
-//   p_i             Candidate::value        s: what it adds if it is taken, as K and V
-//   U * rho * m_i   Candidate::penalty      s: so much less if it is taken as X
-//   m_i             Candidate::kv_bytes     bytes
-//   m_i / 2         Candidate::x_bytes      bytes; 0: it cannot be kept as X
-//   M               `room`                  bytes
+//   p_i             HybridCandidate::value      s: what it adds if it is taken, as K and V
+//   U * rho * m_i   HybridCandidate::penalty    s, at least 0: so much less if it is taken as X
+//   m_i             HybridCandidate::kv_bytes   bytes
+//   m_i / 2         HybridCandidate::x_bytes    bytes; 0: it cannot be kept as X
+//   M               `room`                      bytes
 //
 // Each candidate is a chain of additions of falling density (value a byte): X with (p - penalty) / x and then
 // the upgrade to K and V with penalty / (kv - x); or, where X is no better than K and V by the byte, K and V
 // at once with p / kv. With x = h kv the first is so where penalty <= (1 - h) p. Additions are taken by
 // falling density while there is room, also behind one that does not fit. If the first that does not fit
-// belongs to a candidate that alone is worth more than everything that was taken, it is taken alone instead.
+// belongs to a candidate that alone is worth more than everything that was taken, it is taken first instead,
+// and the others as they fit beside it.
 //
 // That gives at least half of the best value, because what does not fit into all of `room` by itself is left
 // out beforehand: up to the first misfit additions of the greatest density were taken, so the best is at most

@@ -3,6 +3,7 @@
 namespace kvasir {
 
 double pending_seconds(const SeqView& seq, Nanos now) {
+  if (seq.in_flight > 0) return 0;
   return to_seconds(now - (seq.last_token_time > 0 ? seq.last_token_time : seq.arrival));
 }
 

@@ -14,13 +14,14 @@
 
 namespace kvasir {
 
+// Of one whose rows are in flight, 0: its next token is on its way.
 double pending_seconds(const SeqView& seq, Nanos now);
 
 // Its pending time is beyond its bound: on the first token while there is none, on the gap between two tokens
 // from then on. Without such a bound, never.
 bool pends_too_long(const SeqView& seq, Nanos now);
 
-// Those that wait pend for longer, together, than those that decode.
+// Those that wait pend for no less time, together, than those that decode.
 bool waiting_is_more_urgent(const View& view);
 
 }  // namespace kvasir

@@ -1,8 +1,8 @@
 #include "sched/policies/apt_serve.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
-#include <set>
 #include <vector>
 
 #include "contract/plan_builder.h"
@@ -21,12 +21,16 @@ namespace {
 
 // Of the least value by the byte that anyone else could have: what one beyond its bound has.
 constexpr double kNextToNothing = 1e-4;
-// Of who has arrived this very moment.
+// Seconds, of who has arrived this very moment or has a token on its way.
 constexpr double kLeastPending = 1e-6;
 // Of a bound on the gap between two tokens: when a token is due, and what projections may take of a step.
 constexpr double kShareOfGap = 0.5;
+// And what projecting all who are kept as X may take: then each can have its token in time.
+constexpr double kShareForAll = 0.25;
 
-// One step's plan.
+// One step's plan. Where it goes beyond the paper, docs/policies/apt-serve.md says why: who is kept as X sits
+// out while its token is too dear, and its upgrade competes with the queue for room; no more are kept so than
+// `hidden_share` allows, and nobody who had a token before.
 class AptServeStep {
  public:
   AptServeStep(const View& view, const AptServeOptions& options, PlanBuilder& builder)
@@ -34,6 +38,7 @@ class AptServeStep {
         options_(options),
         builder_(builder),
         block_bytes_(view.geometry.kv_block_bytes()),
+        running_(by_arrival(view.running)),
         requests_(static_cast<double>(view.waiting.size() + view.running.size())),
         floor_(lowest_value_by_the_byte()) {
     for (const SeqView& seq : view.running) {
@@ -55,7 +60,8 @@ class AptServeStep {
       decode();
       prefill_on();
     }
-    break_standstill(view_, builder_);
+    if (builder_.idle()) decode_anyone_as_x();
+    break_standstill(view_, running_, builder_);
   }
 
  private:
@@ -63,6 +69,8 @@ class AptServeStep {
 
   // ---------------------------------------------------------------- values
 
+  // A power of two, so that the value of any size by the byte is this one exactly, and who is late keeps the
+  // order of arrival.
   double lowest_value_by_the_byte() const {
     double least = 1;
     for (const auto* all : {&view_.waiting, &view_.running}) {
@@ -70,18 +78,14 @@ class AptServeStep {
         if (!pends_too_long(seq, view_.now)) least = std::min(least, pending(seq));
       }
     }
-    return kNextToNothing * least / static_cast<double>(std::max<uint64_t>(device_bytes(), 1));
+    const auto bytes = static_cast<double>(std::max<uint64_t>(device_bytes(), 1));
+    return std::ldexp(1.0, std::ilogb(kNextToNothing * least / bytes));
   }
   uint64_t device_bytes() const {
     return uint64_t{view_.total_cells(Tier::kDevice)} * view_.geometry.kv_cell_bytes();
   }
   double pending(const SeqView& seq) const {
     return std::max(kLeastPending, pending_seconds(seq, view_.now));
-  }
-
-  void count_hidden(const SeqView& seq) {
-    hidden_claims_ += bytes_as_kv(view_.geometry, seq);
-    hidden_s_ += projection_seconds(view_, seq);
   }
 
   // Equation 8. x_bytes: 0 if it cannot be kept as X.
@@ -93,58 +97,70 @@ class AptServeStep {
       c.penalty *= options_.decay;
     } else {
       c.value = floor_ * static_cast<double>(kv_bytes);
-      c.penalty = c.value;  // so that X is not for it, unless it has it
+      c.penalty = c.value;  // as X it is worth nothing
     }
     return c;
   }
 
-  // It has no token yet, a step can project it, all that are kept as X can be projected often enough for
-  // their bounds, and there will be room for their K and V before long.
+  void count_hidden(const SeqView& seq) {
+    hidden_claims_ += kv_bytes_of(seq);
+    hidden_s_ += projection_seconds(view_, seq);
+  }
+  uint64_t kv_bytes_of(const SeqView& seq) const {
+    return view_.geometry.blocks_for(seq.known_tokens) * block_bytes_;
+  }
+
+  // It has no token yet, a step can project it however long it becomes, all that are kept as X can be
+  // projected often enough for their bounds, and there will be room for their K and V before long.
   bool may_be_hidden(const SeqView& seq) const {
-    if (!options_.hidden || !view_.geometry.has(Form::kX) || builder_.residence(seq).streams) return false;
-    if (seq.first_token_time > 0) return false;
-    const auto claims = static_cast<double>(hidden_claims_ + bytes_as_kv(view_.geometry, seq));
+    if (!options_.hidden || !view_.geometry.has(Form::kX) || seq.first_token_time > 0) return false;
+    const auto claims = static_cast<double>(hidden_claims_ + kv_bytes_of(seq));
     return claims <= options_.hidden_share * static_cast<double>(device_bytes()) &&
-           view_.geometry.blocks_for(seq.known_tokens) < view_.stage_blocks &&
-           hidden_s_ + projection_seconds(view_, seq) <= kShareOfGap * kShareOfGap * least_gap_s_;
+           hidden_s_ + projection_seconds(view_, seq) <= kShareForAll * least_gap_s_ &&
+           builder_.passes_ring(seq) && !builder_.residence(seq).streams;
   }
 
   // ---------------------------------------------------------------- prefills
 
   // Who waits, and the order and the forms in which they are to come.
   HybridChoice choose_waiting() const {
+    uint64_t kept = spare_blocks() * block_bytes_;
     std::vector<HybridCandidate> candidates;
-    candidates.reserve(view_.waiting.size());
+    candidates.reserve(view_.waiting.size() + view_.running.size());
+    const uint64_t free = free_bytes(view_, builder_);
     for (const SeqView& seq : view_.waiting) {
-      const uint64_t kv = bytes_as_kv(view_.geometry, seq) - shared_bytes(seq);
-      // One that streams needs next to nothing at a time.
-      const uint64_t needs = builder_.residence(seq).streams ? std::min(kv, 2 * block_bytes_) : kv;
+      const uint64_t kv = bytes_as_kv(view_.geometry, seq);
       const uint64_t x = may_be_hidden(seq) ? bytes_as_x(view_.geometry, seq) : 0;
-      candidates.push_back(candidate(seq, needs, x));
+      // One that streams takes what there is.
+      candidates.push_back(candidate(seq, builder_.residence(seq).streams ? std::min(kv, free) : kv, x));
     }
-    // Whoever is kept as X is to have its K and V before those that are worth less.
     for (const SeqView& seq : view_.running) {
-      if (!held_as_x(seq) || !seq.decoding()) continue;
-      HybridCandidate c = candidate(seq, bytes_as_kv(view_.geometry, seq), 0);
-      c.value = c.penalty;
-      candidates.push_back(c);
+      if (!held_as_x(seq) || builder_.preempted(seq.id)) continue;
+      if (seq.decoding()) {
+        // Whoever is kept as X is to have its K and V before those that are worth less.
+        if (builder_.has_rows(seq.id)) continue;
+        HybridCandidate c = candidate(seq, upgrade_bytes(seq), 0);
+        c.value = c.penalty;
+        candidates.push_back(c);
+      } else {
+        // Nobody promised it the rest of its prompt's X.
+        const uint64_t rest = bytes_as_x(view_.geometry, seq);
+        kept += rest - std::min(rest, held_bytes(seq));
+      }
     }
-    const uint64_t free = free_bytes(view_), kept = spare_blocks() * block_bytes_;
     return choose_batch(candidates, free - std::min(free, kept));
   }
-  // Of what is cached, that which others use: adopting it takes no room.
-  uint64_t shared_bytes(const SeqView& seq) const {
-    const uint32_t idle = seq.cached_idle[index_of(Form::kKv)][index_of(Tier::kDevice)];
-    const uint32_t shared = seq.cached_resident_cells - std::min(seq.cached_resident_cells, idle);
-    return shared * view_.geometry.kv_cell_bytes();
+  uint64_t upgrade_bytes(const SeqView& seq) const {
+    return cells_to_upgrade(view_, seq) * view_.geometry.kv_cell_bytes();
   }
   uint32_t spare_blocks() const {
-    return builder_.running_seqs() == 0 ? 0 : admission_watermark(view_) + blocks_wanted(view_, builder_);
+    return builder_.running_seqs() == 0 ? 0 : admission_watermark(view_) + wanted_;
   }
 
   // True if anyone is prefilled.
   bool admit() {
     const uint32_t before = builder_.planned_tokens();
+    wanted_ = blocks_wanted(view_, builder_);
     if (options_.adaptive) {
       const HybridChoice choice = choose_waiting();
       for (uint32_t i : choice.order) {
@@ -152,102 +168,133 @@ class AptServeStep {
       }
     } else {
       for (const SeqView& seq : view_.waiting) {
-        if (!admit_one(seq, /*as_x=*/false) && !admit_one(seq, /*as_x=*/true)) break;
+        if (admit_one(seq, /*as_x=*/false) || admit_one(seq, /*as_x=*/true)) continue;
+        break;
       }
     }
     return builder_.planned_tokens() > before;
   }
 
+  // False, and nothing is planned, where there is no room for it. One that is admitted and gets no rows is
+  // not in the plan (PlanBuilder::take()).
   bool admit_one(const SeqView& seq, bool as_x) {
-    as_x = as_x && may_be_hidden(seq);
-    uint32_t rows = seq.known_tokens - seq.cached_tokens;
-    if (options_.coalesce) {
-      rows = std::min(rows, chunk_room(view_, builder_, view_.limits.long_prefill_token_threshold));
-    } else if (builder_.planned_tokens() > 0 &&
-               builder_.planned_tokens() + rows > view_.limits.max_num_batched_tokens) {
-      return false;
-    }
+    if (as_x && !may_be_hidden(seq)) return false;
+    const uint32_t left = seq.known_tokens - seq.cached_tokens;
+    const uint32_t rows = options_.coalesce ? chunk(left, as_x) : left;
     if (rows == 0) return false;
-    const uint32_t spare = spare_blocks();
-    if (!builder_.admit(seq, as_x ? admission_as_x(view_, spare) : AdmitOptions{.spare_blocks = spare})) {
+    if (!options_.coalesce && builder_.planned_tokens() > 0 &&
+        builder_.planned_tokens() + rows > view_.limits.max_num_batched_tokens) {
       return false;
     }
-    if (as_x) count_hidden(seq);
-    return builder_.prefill(seq, rows, as_x ? rows_as_x(view_) : RowOptions{}) > 0;
+    const AdmitOptions into =
+        as_x ? admission_as_x(view_, spare_blocks()) : AdmitOptions{.spare_blocks = spare_blocks()};
+    if (as_x && !has_room_for_x(seq, rows)) return false;
+    if (!builder_.admit(seq, into)) return false;
+    if (builder_.prefill(seq, rows, as_x ? rows_as_x(view_) : RowOptions{}) == 0) return true;
+    if (as_x) {
+      count_hidden(seq);
+    } else if (seq.cached_tokens > 0 && view_.geometry.has(Form::kX)) {
+      // Of what is cached as X it has K and V now.
+      builder_.release(seq, {0, seq.cached_tokens}, LayerSet::all(view_.geometry.groups()), Tier::kDevice,
+                       Form::kX);
+    }
+    return true;
+  }
+
+  // Rows that the budget of a step leaves; of one kept as X they end with a block, which would have both
+  // forms otherwise.
+  uint32_t chunk(uint32_t left, bool as_x) const {
+    const uint32_t room = chunk_room(view_, builder_, view_.limits.long_prefill_token_threshold);
+    if (left <= room) return left;
+    return as_x ? room / view_.geometry.block_tokens * view_.geometry.block_tokens : room;
+  }
+
+  // In the cells that the rows write, and in the ring through which they pass.
+  bool has_room_for_x(const SeqView& seq, uint32_t rows) const {
+    const uint32_t history = seq.ready_tokens > 0 ? seq.blocks : view_.geometry.blocks_for(seq.cached_tokens);
+    const uint32_t blocks = view_.geometry.blocks_for(rows);
+    return blocks + history <= builder_.stage_room() &&
+           int64_t{blocks} * view_.geometry.groups() <= builder_.available_cells(Tier::kDevice, Form::kX);
   }
 
   // Goes on with prompts that were cut short.
   void prefill_on() {
-    for (const SeqView& seq : view_.running) {
-      if (seq.decoding() || builder_.has_rows(seq.id) || builder_.preempted(seq.id)) continue;
-      const uint32_t room = options_.coalesce
-                                ? chunk_room(view_, builder_, view_.limits.long_prefill_token_threshold)
-                                : seq.tokens_to_compute();
-      if (room == 0) break;
-      builder_.prefill(seq, room, held_as_x(seq) ? rows_as_x(view_) : RowOptions{});
+    for (const SeqView* seq : running_) {
+      if (seq->decoding() || builder_.has_rows(seq->id) || builder_.preempted(seq->id)) continue;
+      const bool as_x = held_as_x(*seq);
+      const uint32_t left = seq->tokens_to_compute();
+      const uint32_t rows = options_.coalesce ? chunk(left, as_x) : left;
+      if (rows > 0) builder_.prefill(*seq, rows, as_x ? rows_as_x(view_) : RowOptions{});
     }
   }
 
   // ---------------------------------------------------------------- decodes
 
-  // Returns how many were preempted.
+  // Upgrades, and then the others by falling value. Those without a value of their own, and behind them
+  // prompts that are not done, are the first to be preempted. Returns how many were.
   uint32_t decode() {
-    const std::vector<const SeqView*> running = by_arrival(view_.running);
     std::vector<const SeqView*> decoding, order;
-    for (const SeqView* seq : running) {
+    for (const SeqView* seq : running_) {
       if (seq->decoding()) decoding.push_back(seq);
     }
     const HybridChoice choice = choose_running(decoding);
-    order.reserve(running.size());
-    if (options_.adaptive) {
-      for (uint32_t i : choice.order) order.push_back(decoding[i]);
-    }
-    for (uint32_t i = 0; i < decoding.size(); ++i) {
-      if (!options_.adaptive || choice.forms[i] == HybridForm::kNone) order.push_back(decoding[i]);
-      if (choice.forms[i] == HybridForm::kKv && held_as_x(*decoding[i])) upgrades_.insert(decoding[i]->id);
-    }
-    for (const SeqView* seq : running) {
-      if (!seq->decoding()) order.push_back(seq);
-    }
-    const uint32_t preempted = decode_or_preempt(order, builder_, PreemptBy::kRecompute,
-                                                 [&](const SeqView& seq) { return decode_one(seq); });
-    if (builder_.idle()) {
-      // Better at its price than nobody.
-      for (const SeqView* seq : order) {
-        if (seq->decoding() && held_as_x(*seq) && builder_.can_run(*seq) && decode_as_x(*seq)) break;
+    wanted_ = blocks_wanted(view_, builder_);
+    order.reserve(running_.size());
+    for (uint32_t i : choice.order) {
+      if (choice.forms[i] == HybridForm::kKv && held_as_x(*decoding[i]) && upgrade(*decoding[i])) {
+        order.push_back(decoding[i]);
       }
     }
-    return preempted;
+    for (uint32_t i : choice.order) {
+      if (options_.adaptive && !builder_.has_rows(decoding[i]->id)) order.push_back(decoding[i]);
+    }
+    for (uint32_t i = 0; i < decoding.size(); ++i) {
+      const bool chosen = options_.adaptive && choice.forms[i] != HybridForm::kNone;
+      if (!chosen && !builder_.has_rows(decoding[i]->id)) order.push_back(decoding[i]);
+    }
+    for (const SeqView* seq : running_) {
+      if (!seq->decoding()) order.push_back(seq);
+    }
+    return decode_or_preempt(order, builder_, PreemptBy::kRecompute,
+                             [&](const SeqView& seq) { return decode_one(seq); });
   }
 
+  // Cells that several hold count for each of them, as they do in what each needs.
   HybridChoice choose_running(const std::vector<const SeqView*>& decoding) const {
     std::vector<HybridCandidate> candidates;
     candidates.reserve(decoding.size());
-    uint64_t room = free_bytes(view_);
+    uint64_t room = free_bytes(view_, builder_);
     for (const SeqView* seq : decoding) {
       room += held_bytes(*seq);
       const uint64_t x = held_as_x(*seq) ? bytes_as_x(view_.geometry, *seq) : 0;
-      candidates.push_back(candidate(*seq, bytes_as_kv(view_.geometry, *seq), x));
+      candidates.push_back(candidate(*seq, kv_bytes_of(*seq), x));
     }
     return choose_batch(candidates, room);
   }
   uint64_t held_bytes(const SeqView& seq) const {
-    return uint64_t{seq.own_kv_cells(Tier::kDevice)} * view_.geometry.kv_cell_bytes() +
-           uint64_t{seq.own(Form::kX, Tier::kDevice)} * view_.geometry.cell_bytes(Form::kX);
+    return uint64_t{seq.kv_cells(Tier::kDevice)} * view_.geometry.kv_cell_bytes() +
+           uint64_t{seq.held(Form::kX, Tier::kDevice)} * view_.geometry.cell_bytes(Form::kX);
   }
 
+  // Within what projections may take of a step; one of them in any case.
+  bool may_be_projected(const SeqView& seq) const {
+    return projected_s_ == 0 || projected_s_ + projection_seconds(view_, seq) <= kShareOfGap * least_gap_s_;
+  }
+
+  bool upgrade(const SeqView& seq) {
+    if (!may_be_projected(seq) || !upgrade_to_kv(view_, seq, spare_blocks(), builder_)) return false;
+    projected_s_ += projection_seconds(view_, seq);
+    return builder_.decode(seq);
+  }
+
+  // False: there is no block for it.
   bool decode_one(const SeqView& seq) {
+    if (builder_.has_rows(seq.id)) return true;
     if (!held_as_x(seq)) return builder_.decode(seq);
-    const double projection_s = projection_seconds(view_, seq);
-    if (projected_s_ > 0 && projected_s_ + projection_s > kShareOfGap * least_gap_s_) return true;
-    if (upgrades_.contains(seq.id) && upgrade_to_kv(view_, seq, spare_blocks(), builder_)) {
-      projected_s_ += projection_s;
-      return builder_.decode(seq);
-    }
     // It sits out while its token would cost the others more than it has waited.
     const double waited = pending(seq);
     const bool due = seq.slo.tbt_ms > 0 && waited > kShareOfGap * seq.slo.tbt_ms / 1e3;
-    if (!due && waited < requests_ * projection_s) return true;
+    if (!may_be_projected(seq) || (!due && waited < requests_ * projection_seconds(view_, seq))) return true;
     return decode_as_x(seq);
   }
 
@@ -258,17 +305,25 @@ class AptServeStep {
     return true;
   }
 
+  // At its price better than nobody.
+  void decode_anyone_as_x() {
+    for (const SeqView* seq : running_) {
+      if (seq->decoding() && held_as_x(*seq) && builder_.can_run(*seq) && decode_as_x(*seq)) return;
+    }
+  }
+
   const View& view_;
   const AptServeOptions& options_;
   PlanBuilder& builder_;
   const uint64_t block_bytes_;
-  const double requests_;       // |W| + |R|
-  const double floor_;          // s a byte: of one beyond its bound
-  uint64_t hidden_claims_ = 0;  // of all that are kept as X: bytes of their K and V,
-  double hidden_s_ = 0;         // and what projecting them takes
-  double projected_s_ = 0;      // and those of this step
+  const std::vector<const SeqView*> running_;  // by arrival
+  const double requests_;                      // |W| + |R|
+  const double floor_;                         // s a byte: of one beyond its bound
+  uint32_t wanted_ = 0;                        // blocks that decodes are about to begin
+  uint64_t hidden_claims_ = 0;                 // of all that are kept as X: bytes of their K and V,
+  double hidden_s_ = 0;                        // and what projecting them takes
+  double projected_s_ = 0;                     // and those of this step
   double least_gap_s_ = std::numeric_limits<double>::infinity();  // between two tokens, that anyone allows
-  std::set<SeqId> upgrades_;
 };
 
 class AptServePolicy final : public Policy {

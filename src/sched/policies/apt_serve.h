@@ -16,7 +16,7 @@ struct AptServeOptions {
   // without it a step is prefills or decodes.
   bool coalesce = false;
   bool hidden = true;  // X is used; without it K and V only
-  // Of the device, for the K and V of all that are kept as X: no more are than could have them before long.
+  // The largest share of the device that the K and V of all requests kept as X would take.
   double hidden_share = 0.2;
   bool adaptive = true;  // by value; without it first come, first served, and nobody is put last
   // What is left of the value of a request that pends beyond its bound (Section 6.6); 0: next to nothing.

@@ -24,7 +24,7 @@ class VllmPolicy final : public Policy {
     PlanBuilder builder(view);
     if (take_turn_alone(view, builder)) return builder.take();
     if (anyone_prefilling(view) || !admit(view, builder)) {
-      continue_running(view, builder, PreemptBy::kRecompute);
+      continue_running(in_order(view, view.running), builder, PreemptBy::kRecompute);
     }
     break_standstill(view, builder);
     return builder.take();
@@ -33,10 +33,17 @@ class VllmPolicy final : public Policy {
  private:
   bool admit(const View& view, PlanBuilder& builder) const {
     if (!demote_) return admit_prompts(view, builder);
-    std::vector<const SeqView*> waiting = by_arrival(view.waiting);
-    std::stable_partition(waiting.begin(), waiting.end(),
-                          [&](const SeqView* seq) { return !pends_too_long(*seq, view.now); });
-    return admit_prompts(view, waiting, builder);
+    return admit_prompts(view, in_order(view, view.waiting), builder);
+  }
+
+  // By arrival; those that are late behind all others if they are demoted.
+  std::vector<const SeqView*> in_order(const View& view, const std::vector<SeqView>& sequences) const {
+    std::vector<const SeqView*> out = by_arrival(sequences);
+    if (demote_) {
+      std::stable_partition(out.begin(), out.end(),
+                            [&](const SeqView* seq) { return !pends_too_long(*seq, view.now); });
+    }
+    return out;
   }
 
   const bool demote_;
