@@ -89,7 +89,7 @@ void add_cache(std::string& out, const ModelFile& model) {
   std::string verdict;
   if (!pays.empty()) verdict += fmt::format("X pays: with K and V in {}", pays);
   if (!not_pays.empty()) {
-    verdict += fmt::format("{}X does not pay: it takes no less than K and V in {}",
+    verdict += fmt::format("{}X does not pay, and is never chosen: it takes no less than K and V in {}",
                            verdict.empty() ? "" : "; ", not_pays);
   }
   add_line(out, "hidden cache", "{}", verdict);

@@ -30,7 +30,7 @@ class Cli(unittest.TestCase):
         self.assertEqual(lines["KV per token, bf16"], "22.50 KiB")
         self.assertEqual(lines["H per token"], "2.25 KiB a checkpoint (f32)")
         self.assertEqual(lines["hidden cache"], "X pays: with K and V in f32 or bf16; "
-                         "X does not pay: it takes no less than K and V in q8_0")
+                         "X does not pay, and is never chosen: it takes no less than K and V in q8_0")
         bad = run("inspect", __file__)
         self.assertEqual(bad.returncode, 1)
         self.assertEqual(len(bad.stderr.splitlines()), 1)
@@ -45,6 +45,16 @@ class Cli(unittest.TestCase):
             answer = json.loads(server.ask("POST", "/v1/chat/completions", {
                 "messages": [{"role": "user", "content": question}], "max_tokens": 16, "temperature": 0})[2])
         self.assertEqual(result.stdout, answer["choices"][0]["message"]["content"] + "\n")
+
+    def test_the_start_says_what_a_hidden_cache_takes(self):
+        for flags, said in (((), "X (int8) takes 0.80 of what K and V take,"),
+                            (("--kv-cache-dtype", "q8_0"), "X (int8) takes 1.55 of what K and V take, so it is never chosen,")):
+            with Server("--scheduling-policy", "apt-serve", *flags) as server:
+                report = next(line for line in server.log if line.startswith("memory: "))
+                self.assertIn(f"hidden cache: {said}", report)
+                self.assertEqual("stage ring" in report, not flags)
+        with Server("--scheduling-policy", "apt-serve:hidden=off") as server:
+            self.assertNotIn("hidden cache", next(line for line in server.log if line.startswith("memory: ")))
 
     def test_generate_with_seed_stop_and_logprobs(self):
         common = ("generate", model_path(), *MEMORY, "--prompt", "One, two, three,", "--max-tokens", "8")

@@ -113,8 +113,9 @@ TEST(FormBytes, InspectSaysWhereXPays) {
   EXPECT_THAT(smol, HasSubstr("H per token:          2.25 KiB a checkpoint (f32)\n"));
   EXPECT_THAT(
       text(512, 8, 1, WeightType::kQ8_0),
-      HasSubstr("hidden cache:         X does not pay: it takes no less than K and V in f32 or bf16 or "
-                "q8_0\n"));
+      HasSubstr(
+          "hidden cache:         X does not pay, and is never chosen: it takes no less than K and V in f32 "
+          "or bf16 or q8_0\n"));
   EXPECT_THAT(text(256, 4, 4, WeightType::kF32), HasSubstr("(f32: 0.50 of f32, 1.00 of bf16, 1.94 of q8_0)"));
 }
 

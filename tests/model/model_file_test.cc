@@ -333,8 +333,8 @@ TEST(ModelFile, DescribesItself) {
         "KV per token, bf16:   768", "KV per token, q8_0:   408",
         "X per token:          408 B (int8: 0.27 of f32, 0.53 of bf16, 1.00 of q8_0)",
         "H per token:          512 B a checkpoint (f32)",
-        "hidden cache:         X pays: with K and V in f32 or bf16; X does not pay: it takes no less than K "
-        "and V in q8_0",
+        "hidden cache:         X pays: with K and V in f32 or bf16; X does not pay, and is never chosen: "
+        "it takes no less than K and V in q8_0",
         "Q4_1", "F32", "512 tokens, 253 merges, model 'gpt2', pre 'smollm'", "chat template:        yes",
         "its own", "fingerprint:"}) {
     EXPECT_THAT(text, HasSubstr(part));

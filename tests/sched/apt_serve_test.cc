@@ -137,10 +137,10 @@ TEST(AptServePolicy, NobodyIsKeptAsXForWhomThatIsOfNoUse) {
   expect_waits(waits(1, 48, 4));
 }
 
-// rho of a 39-token history in four layers, times two requests: 0.5 s.
+// rho of the 24 tokens without K and V in four layers, times two requests: 0.5 s.
 TEST(AptServePolicy, OneKeptAsXSitsOutWhileItsTokenCostsMoreThanItHasWaited) {
   View view = view_of(50, 0);
-  view.costs.projected_token_s = 0.5 / (2 * 4 * 40);
+  view.costs.projected_token_s = 0.5 / (2 * 4 * 24);
   const auto with = [&](double waited, Slo slo = {}) {
     view.running = {hidden(1, 40, waited, slo), timed(decoding_seq(2, 20, 30), 0.1)};
     return plan(view);
@@ -157,15 +157,14 @@ TEST(AptServePolicy, OneKeptAsXSitsOutWhileItsTokenCostsMoreThanItHasWaited) {
 TEST(AptServePolicy, AsSoonAsThereIsRoomItHasItsKv) {
   View view = view_of(50, 4);
   view.running = {hidden(1, 40, 0.1), timed(decoding_seq(2, 20, 30), 0.1)};
-  const std::string upgrade =
-      "add 1 [0, 32) kv device x2 before_layer\ndrop 1 [0, 39) x device x2 when_ready\n";
+  const std::string upgrade = "add 1 [0, 32) kv device x2 before_layer\n";
   EXPECT_NE(plan(view).find(upgrade), std::string::npos) << plan(view);
   EXPECT_NE(plan(view, "apt-serve-s").find(upgrade), std::string::npos);
   view.device.spare_slabs = 2 * 2;
   EXPECT_EQ(plan(view).find(upgrade), std::string::npos) << "two blocks and one that it may begin";
   // A prompt of three blocks is worth less by the byte than the projections that an upgrade spares.
   view.device.spare_slabs = 2 * 4;
-  view.costs.projected_token_s = 1.0 / (3 * 4 * 40);
+  view.costs.projected_token_s = 1.0 / (3 * 4 * 24);
   view.waiting = {waits(3, 48, 0.9)};
   EXPECT_NE(plan(view).find(upgrade), std::string::npos) << plan(view);
   EXPECT_EQ(plan(view).find("prefill 3"), std::string::npos);
@@ -205,18 +204,31 @@ TEST(AptServePolicy, AnUpgradeNeedsNoRing) {
   EXPECT_NE(plan(view).find("add 1 [0, 32) kv device x2 before_layer\n"), std::string::npos) << plan(view);
 }
 
-// What it adopts as X becomes K and V, and then it is no longer kept as X.
-TEST(AptServePolicy, WhoHasRoomForKvGivesUpTheXThatItAdopts) {
+// Whether it was upgraded or has adopted X that became K and V: it is no longer kept as X.
+TEST(AptServePolicy, WhoHasItsKvGivesUpItsX) {
   View view = view_of(50, 50);
-  SeqView s = waits(1, 100, 1);
-  s.cached_tokens = 64;
-  s.cached_resident_cells = 0;
-  s.cached_idle[index_of(Form::kX)][index_of(Tier::kDevice)] = 8;
-  view.waiting = {s};
-  view.device.loose[index_of(Form::kX)] = 8;
+  SeqView s = timed(decoding_seq(1, 10, 40), 0.1);
+  hold(s, Form::kX, Tier::kDevice, 6);
+  view.running = {s};
+  EXPECT_EQ(plan(view), "drop 1 [0, 39) x device x2 when_ready\ndecode 1 [39, 40) samples\n");
+  s = running_seq(1, 100, 100, 40);
+  s.arrival = 1;
+  hold(s, Form::kX, Tier::kDevice, 6);
+  view.running = {s};
+  EXPECT_EQ(plan(view), "drop 1 [0, 40) x device x2 when_ready\nprefill 1 [40, 100) samples\n");
+}
+
+// One larger than the device is worth by the byte what its whole length says, and needs two blocks.
+TEST(AptServePolicy, OneThatStreamsIsAdmittedBesideOthers) {
+  View view = view_of(200, 20, 400);
+  with_host(view, 1000, 1000);
+  view.running = {timed(decoding_seq(9, 20, 30), 0.1)};
+  view.waiting = {waits(1, 16 * 210, 4), waits(2, 16, 1)};
+  view.limits.max_num_batched_tokens = 4000;
   const std::string out = plan(view);
-  EXPECT_NE(out.find("add 1 [0, 64) kv device x2 before_layer\n"), std::string::npos) << out;
-  EXPECT_NE(out.find("drop 1 [0, 64) x device x2 when_ready\n"), std::string::npos) << out;
+  EXPECT_NE(out.find("prefill 2 [0, 16)"), std::string::npos) << out;
+  EXPECT_NE(out.find("prefill 1 [0, "), std::string::npos) << out;
+  EXPECT_LT(out.find("prefill 2 [0, 16)"), out.find("prefill 1 [0, ")) << out;
 }
 
 // Three decode with a prefix of 40 blocks in common, and nothing is free: their cells count on both sides.

@@ -53,6 +53,8 @@ TEST(HiddenCache, WhatAProjectionTakes) {
   EXPECT_DOUBLE_EQ(projection_seconds(view, s), 4);
   view.costs.projected_token_s = 0.01;
   EXPECT_DOUBLE_EQ(projection_seconds(view, s), 0.01 * 4 * 40) << "four layers";
+  EXPECT_DOUBLE_EQ(projection_seconds(view, waiting_seq(1, 100, 64)), 0.01 * 4 * 36) << "adopted K and V";
+  EXPECT_DOUBLE_EQ(projection_seconds(view, hidden_seq(1, 40)), 0.01 * 4 * 24) << "and those of its last block";
 }
 
 TEST(HiddenCache, APromptKeptAsXLeavesItsLastBlockAsKv) {
@@ -91,17 +93,42 @@ TEST(HiddenCache, UpgradedByTheRowsThatProjectItAnyway) {
     }
     ASSERT_TRUE(b.decode(view.running[0]));
     EXPECT_EQ(checked(view, b),
-              "add 1 [0, 32) kv device x2 before_layer\ndrop 1 [0, 39) x device x2 when_ready\n"
-              "decode 1 [39, 40) samples\n");
+              "add 1 [0, 32) kv device x2 before_layer\ndecode 1 [39, 40) samples\n");
   }
+}
+
+// What a step makes is there when it has ended: only then X can be given up for it.
+TEST(HiddenCache, XGoesWhenItsKvIsThere) {
+  View view = forms_view(10, 4, 4);
+  view.running = {hidden_seq(1, 40)};
+  PlanBuilder before(view);
+  give_up_needless_x(view, view.running[0], before);
+  EXPECT_TRUE(before.take().copies.empty());
+  set_cells(view.running[0], Tier::kDevice, 6);
+  view.running[0].resident_blocks = 3;
+  view.running[0].device_groups = LayerSet::all(2);
+  EXPECT_FALSE(held_as_x(view.running[0]));
+  PlanBuilder after(view);
+  ASSERT_TRUE(after.decode(view.running[0]));
+  give_up_needless_x(view, view.running[0], after);
+  EXPECT_EQ(checked(view, after),
+            "drop 1 [0, 39) x device x2 when_ready\ndecode 1 [39, 40) samples\n");
 }
 
 TEST(HiddenCache, OneThatWaitsForATransferIsNotUpgraded) {
   View view = forms_view(10, 4, 4);
   view.running = {hidden_seq(1, 40)};
   view.running[0].stalled = true;
-  PlanBuilder b(view);
-  EXPECT_FALSE(upgrade_to_kv(view, view.running[0], 0, b));
+  {
+    PlanBuilder b(view);
+    EXPECT_FALSE(upgrade_to_kv(view, view.running[0], 0, b));
+  }
+  view.running[0].stalled = false;
+  view.running[0].in_flight = 1;  // a step may be making them
+  {
+    PlanBuilder b(view);
+    EXPECT_FALSE(upgrade_to_kv(view, view.running[0], 0, b));
+  }
 }
 
 TEST(HiddenCache, ABlockThatDecodesHaveFilledGivesUpItsKv) {
@@ -114,7 +141,7 @@ TEST(HiddenCache, ABlockThatDecodesHaveFilledGivesUpItsKv) {
   ASSERT_TRUE(b.decode(view.running[0], rows_as_x(view)));
   give_up_kv_beside_x(view, view.running[0], b);
   EXPECT_EQ(checked(view, b),
-            "stage 1 [0, 48) kv device x2 before_layer\ndrop 1 [32, 48) kv device x2 when_ready\n"
+            "stage 1 [0, 48) kv device x2 before_layer\ndrop 1 [0, 48) kv device x2 when_ready\n"
             "decode 1 [48, 49) samples x2 keeps kv x0 x x2 h x0\n");
   // On its way already; nothing but the last block; another's block of which there is no X.
   view.running[0].leaving_cells = kViewGroups;

@@ -16,6 +16,10 @@ uint32_t idle_cells(const SeqView& seq) {
   return std::min(seq.cached_resident_cells, seq.cached_idle[index_of(Form::kKv)][index_of(Tier::kDevice)]);
 }
 
+uint64_t idle_x_bytes(const CacheGeometry& geometry, const SeqView& seq) {
+  return seq.cached_idle[index_of(Form::kX)][index_of(Tier::kDevice)] * geometry.cell_bytes(Form::kX);
+}
+
 Interval full_blocks(const View& view, const SeqView& seq) {
   return {0, seq.ready_tokens - seq.ready_tokens % view.geometry.block_tokens};
 }
@@ -23,19 +27,20 @@ Interval full_blocks(const View& view, const SeqView& seq) {
 }  // namespace
 
 bool held_as_x(const SeqView& seq) {
-  return seq.held(Form::kX, Tier::kDevice) > 0;
+  return seq.held(Form::kX, Tier::kDevice) > 0 && !seq.resident();
 }
 
 uint64_t bytes_as_kv(const CacheGeometry& geometry, const SeqView& seq) {
   const uint32_t shared = seq.cached_resident_cells - idle_cells(seq);
   return geometry.blocks_for(seq.known_tokens) * block_bytes(geometry, Form::kKv) -
-         shared * geometry.kv_cell_bytes();
+         shared * geometry.kv_cell_bytes() + idle_x_bytes(geometry, seq);
 }
 
 uint64_t bytes_as_x(const CacheGeometry& geometry, const SeqView& seq) {
   const uint64_t tail = seq.known_tokens % geometry.block_tokens == 0 ? 0 : block_bytes(geometry, Form::kKv);
   const uint32_t fresh = geometry.blocks_for(seq.known_tokens) - seq.cached_tokens / geometry.block_tokens;
-  return fresh * block_bytes(geometry, Form::kX) + tail + idle_cells(seq) * geometry.kv_cell_bytes();
+  return fresh * block_bytes(geometry, Form::kX) + tail + idle_cells(seq) * geometry.kv_cell_bytes() +
+         idle_x_bytes(geometry, seq);
 }
 
 uint64_t free_bytes(const View& view, const PlanBuilder& builder) {
@@ -44,11 +49,12 @@ uint64_t free_bytes(const View& view, const PlanBuilder& builder) {
 }
 
 double projection_seconds(const View& view, const SeqView& seq) {
+  const uint32_t kv = seq.blocks == 0 ? seq.cached_resident_cells : seq.kv_cells(Tier::kDevice);
+  const uint32_t there = kv / view.geometry.groups() * view.geometry.block_tokens;
+  const double tokens = seq.known_tokens - std::min(seq.known_tokens, there);
   const CostModel& costs = view.costs;
-  if (costs.projected_token_s > 0) {
-    return costs.projected_token_s * view.geometry.layers * seq.known_tokens;
-  }
-  return kProjectionShare * costs.prefill_row_s * seq.known_tokens;
+  if (costs.projected_token_s > 0) return costs.projected_token_s * view.geometry.layers * tokens;
+  return kProjectionShare * costs.prefill_row_s * tokens;
 }
 
 RowOptions rows_as_x(const View& view) {
@@ -75,10 +81,12 @@ void give_up_kv_beside_x(const View& view, const SeqView& seq, PlanBuilder& buil
   const uint32_t of_full = kv - std::min(kv, tail);
   const uint32_t all = seq.blocks * groups, has = of_full + seq.held(Form::kX, Tier::kDevice);
   if (full.empty() || has <= all) return;
-  // Those that have both are the newest.
-  const uint32_t both = ceil_div(has - all, groups) * view.geometry.block_tokens;
-  builder.release(seq, {full.end - std::min(full.end, both), full.end}, LayerSet::all(groups), Tier::kDevice,
-                  Form::kKv);
+  builder.release(seq, full, LayerSet::all(groups), Tier::kDevice, Form::kKv);
+}
+
+void give_up_needless_x(const View& view, const SeqView& seq, PlanBuilder& builder) {
+  if (seq.held(Form::kX, Tier::kDevice) == 0 || !seq.resident()) return;
+  builder.release(seq, {0, seq.ready_tokens}, LayerSet::all(view.geometry.groups()), Tier::kDevice, Form::kX);
 }
 
 uint32_t cells_to_upgrade(const View& view, const SeqView& seq) {
@@ -88,13 +96,12 @@ uint32_t cells_to_upgrade(const View& view, const SeqView& seq) {
 }
 
 bool upgrade_to_kv(const View& view, const SeqView& seq, uint32_t spare_blocks, PlanBuilder& builder) {
-  if (seq.stalled || seq.tail_busy) return false;
+  if (seq.stalled || seq.tail_busy || seq.in_flight > 0) return false;
   const LayerSet all = LayerSet::all(view.geometry.groups());
   const int64_t others = int64_t{spare_blocks} * view.geometry.groups();
   if (builder.available_cells() < cells_to_upgrade(view, seq) + others) return false;
   if (!builder.add_copies(seq, {0, seq.ready_tokens}, all, Tier::kDevice, Trigger::kBeforeLayer))
     return false;
-  builder.release(seq, {0, seq.ready_tokens}, all, Tier::kDevice, Form::kX);
   return true;
 }
 

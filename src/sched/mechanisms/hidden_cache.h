@@ -16,7 +16,7 @@
 
 namespace kvasir {
 
-// It holds X on the device: rows go on writing it.
+// It holds X on the device and needs it: not all of its K and V are there. Rows go on writing X.
 bool held_as_x(const SeqView& seq);
 
 // Bytes that a sequence takes with all its known tokens in either form, beside what it adopts: cached blocks
@@ -27,14 +27,17 @@ uint64_t bytes_as_x(const CacheGeometry& geometry, const SeqView& seq);
 // Bytes for K and V, of what this plan has left.
 uint64_t free_bytes(const View& view, const PlanBuilder& builder);
 
-// Seconds that projecting all its known tokens adds to a step (rho * m). Where nothing is believed of
-// projections yet: a sixth of what its prefill would take, which is their share of the products of a layer
-// with as many heads of K and V as of Q and a feed-forward network four times as wide.
+// Seconds that projecting all its tokens of which there is no K and V adds to a step (rho * m). Where nothing
+// is believed of projections yet: a sixth of what its prefill would take, which is their share of the
+// products of a layer with as many heads of K and V as of Q and a feed-forward network four times as wide.
 double projection_seconds(const View& view, const SeqView& seq);
 
 // What rows write of one that is kept as X, and what its admission asks for.
 RowOptions rows_as_x(const View& view);
 AdmitOptions admission_as_x(const View& view, uint32_t spare_blocks);
+
+// Gives up the X of one that has all its K and V: its rows write none.
+void give_up_needless_x(const View& view, const SeqView& seq, PlanBuilder& builder);
 
 // Gives up the K and V of blocks of which there is X: a block that decodes have filled had both.
 void give_up_kv_beside_x(const View& view, const SeqView& seq, PlanBuilder& builder);
@@ -43,9 +46,10 @@ void give_up_kv_beside_x(const View& view, const SeqView& seq, PlanBuilder& buil
 uint32_t cells_to_upgrade(const View& view, const SeqView& seq);
 
 // Makes K and V of all that it has as X, by the projections of this plan's rows, which the caller plans next
-// (without X), and gives up X. False, and nothing is planned, where that leaves others fewer blocks than
-// `spare_blocks`, or it waits for a transfer.
-// REQUIRES: held_as_x(seq), it runs and has no rows in this plan.
+// (without X). They are there when the step has ended: give_up_needless_x() then takes X away. False, and
+// nothing is planned, where that leaves others fewer blocks than `spare_blocks`, where it waits for a
+// transfer, or where a step in flight may be doing it. REQUIRES: held_as_x(seq), it runs and has no rows in
+// this plan.
 bool upgrade_to_kv(const View& view, const SeqView& seq, uint32_t spare_blocks, PlanBuilder& builder);
 
 }  // namespace kvasir

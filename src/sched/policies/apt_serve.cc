@@ -127,12 +127,17 @@ class AptServeStep {
     uint64_t kept = spare_blocks() * block_bytes_;
     std::vector<HybridCandidate> candidates;
     candidates.reserve(view_.waiting.size() + view_.running.size());
-    const uint64_t free = free_bytes(view_, builder_);
     for (const SeqView& seq : view_.waiting) {
       const uint64_t kv = bytes_as_kv(view_.geometry, seq);
-      const uint64_t x = may_be_hidden(seq) ? bytes_as_x(view_.geometry, seq) : 0;
-      // One that streams takes what there is.
-      candidates.push_back(candidate(seq, builder_.residence(seq).streams ? std::min(kv, free) : kv, x));
+      if (builder_.residence(seq).streams) {
+        // It needs two blocks at a time, and is worth no more by the byte for that.
+        HybridCandidate c = candidate(seq, kv, 0);
+        c.kv_bytes = std::min(kv, 2 * block_bytes_);
+        c.value *= static_cast<double>(c.kv_bytes) / static_cast<double>(std::max<uint64_t>(kv, 1));
+        candidates.push_back(c);
+        continue;
+      }
+      candidates.push_back(candidate(seq, kv, may_be_hidden(seq) ? bytes_as_x(view_.geometry, seq) : 0));
     }
     for (const SeqView& seq : view_.running) {
       if (!held_as_x(seq) || builder_.preempted(seq.id)) continue;
@@ -148,6 +153,7 @@ class AptServeStep {
         kept += rest - std::min(rest, held_bytes(seq));
       }
     }
+    const uint64_t free = free_bytes(view_, builder_);
     return choose_batch(candidates, free - std::min(free, kept));
   }
   uint64_t upgrade_bytes(const SeqView& seq) const {
@@ -191,13 +197,7 @@ class AptServeStep {
     if (as_x && !has_room_for_x(seq, rows)) return false;
     if (!builder_.admit(seq, into)) return false;
     if (builder_.prefill(seq, rows, as_x ? rows_as_x(view_) : RowOptions{}) == 0) return true;
-    if (as_x) {
-      count_hidden(seq);
-    } else if (seq.cached_tokens > 0 && view_.geometry.has(Form::kX)) {
-      // Of what is cached as X it has K and V now.
-      builder_.release(seq, {0, seq.cached_tokens}, LayerSet::all(view_.geometry.groups()), Tier::kDevice,
-                       Form::kX);
-    }
+    if (as_x) count_hidden(seq);
     return true;
   }
 
@@ -209,29 +209,43 @@ class AptServeStep {
     return as_x ? room / view_.geometry.block_tokens * view_.geometry.block_tokens : room;
   }
 
-  // In the cells that the rows write, and in the ring through which they pass.
+  // For what the rows write and the block that they end in, beside what others are left, and in the ring
+  // through which they pass.
   bool has_room_for_x(const SeqView& seq, uint32_t rows) const {
-    const uint32_t history = seq.ready_tokens > 0 ? seq.blocks : view_.geometry.blocks_for(seq.cached_tokens);
     const uint32_t blocks = view_.geometry.blocks_for(rows);
-    return blocks + history <= builder_.stage_room() &&
-           int64_t{blocks} * view_.geometry.groups() <= builder_.available_cells(Tier::kDevice, Form::kX);
+    const uint64_t x = blocks * view_.geometry.cell_bytes(Form::kX) * view_.geometry.groups();
+    return blocks + view_.geometry.blocks_for(seq.cached_tokens) <= builder_.stage_room() &&
+           x + (1 + spare_blocks()) * block_bytes_ <= free_bytes(view_, builder_);
   }
 
   // Goes on with prompts that were cut short.
   void prefill_on() {
     for (const SeqView* seq : running_) {
       if (seq->decoding() || builder_.has_rows(seq->id) || builder_.preempted(seq->id)) continue;
-      const bool as_x = held_as_x(*seq);
-      const uint32_t left = seq->tokens_to_compute();
-      const uint32_t rows = options_.coalesce ? chunk(left, as_x) : left;
-      if (rows > 0) builder_.prefill(*seq, rows, as_x ? rows_as_x(view_) : RowOptions{});
+      const bool as_x = goes_on_as_x(*seq);
+      uint32_t rows = seq->tokens_to_compute();
+      if (options_.coalesce) rows = chunk(rows, as_x);
+      if (as_x) rows = std::min(rows, x_rows(*seq));
+      if (rows == 0) continue;
+      builder_.prefill(*seq, rows, as_x ? rows_as_x(view_) : RowOptions{});
+      if (!as_x) give_up_needless_x(view_, *seq, builder_);
     }
+  }
+  // Not one that has adopted X without having been admitted so: it may stream, or be too long for the ring.
+  bool goes_on_as_x(const SeqView& seq) const {
+    return held_as_x(seq) && builder_.passes_ring(seq) && !builder_.residence(seq).streams;
+  }
+  // Rows for which X has cells.
+  uint32_t x_rows(const SeqView& seq) const {
+    const int64_t cells = std::max<int64_t>(builder_.available_cells(Tier::kDevice, Form::kX), 0);
+    const int64_t end = (seq.blocks + cells / view_.geometry.groups()) * view_.geometry.block_tokens;
+    return static_cast<uint32_t>(std::max<int64_t>(end - seq.ready_tokens, 0));
   }
 
   // ---------------------------------------------------------------- decodes
 
-  // Upgrades, and then the others by falling value. Those without a value of their own, and behind them
-  // prompts that are not done, are the first to be preempted. Returns how many were.
+  // Upgrades, and then the others by falling value by the byte. Prompts that are not done, and then those for
+  // which the solution has no room, are the first to be preempted. Returns how many were.
   uint32_t decode() {
     std::vector<const SeqView*> decoding, order;
     for (const SeqView* seq : running_) {
@@ -282,7 +296,9 @@ class AptServeStep {
   }
 
   bool upgrade(const SeqView& seq) {
-    if (!may_be_projected(seq) || !upgrade_to_kv(view_, seq, spare_blocks(), builder_)) return false;
+    const bool memory = view_.scratch_tokens == 0 || builder_.planned_tokens() < view_.scratch_tokens;
+    const uint32_t spare = builder_.running_seqs() == 1 ? 0 : spare_blocks() - wants_block(view_, seq);
+    if (!memory || !may_be_projected(seq) || !upgrade_to_kv(view_, seq, spare, builder_)) return false;
     projected_s_ += projection_seconds(view_, seq);
     return builder_.decode(seq);
   }
@@ -290,7 +306,11 @@ class AptServeStep {
   // False: there is no block for it.
   bool decode_one(const SeqView& seq) {
     if (builder_.has_rows(seq.id)) return true;
-    if (!held_as_x(seq)) return builder_.decode(seq);
+    if (!held_as_x(seq)) {
+      if (!builder_.decode(seq)) return false;
+      give_up_needless_x(view_, seq, builder_);
+      return true;
+    }
     // It sits out while its token would cost the others more than it has waited.
     const double waited = pending(seq);
     const bool due = seq.slo.tbt_ms > 0 && waited > kShareOfGap * seq.slo.tbt_ms / 1e3;

@@ -8,8 +8,8 @@
 
 namespace kvasir {
 
-// demote: whoever pends beyond a bound comes behind all that do not, and is preempted first; not vLLM's, but what a comparison with
-// policies that give up on such requests needs beside it.
+// demote: whoever pends beyond a bound comes behind all that do not, and is preempted first; not vLLM's, but
+// what a comparison with policies that give up on such requests needs beside it.
 std::unique_ptr<Policy> make_vllm_policy(bool demote = false);
 std::unique_ptr<Policy> make_vllm_policy(PolicySettings& settings);
 
