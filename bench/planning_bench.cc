@@ -1,5 +1,6 @@
-// What a policy takes to plan a step, by the number of requests: all of them decoding, or all but a few
-// waiting for memory; and the choice of a batch alone.
+// What a policy takes to plan a step, by the number of requests: all of them decoding, a quarter of them kept
+// as X if the policy does that; or all but a few waiting, for memory or with enough of it; and the choice of
+// a batch alone.
 #include <benchmark/benchmark.h>
 
 #include <cstdint>
@@ -58,15 +59,27 @@ SeqView decoding(uint64_t id, Random& random) {
   return s;
 }
 
+// With X of all its blocks, and K and V of the last one.
+SeqView hidden(uint64_t id, Random& random) {
+  SeqView s = decoding(id, random);
+  for (auto* cells : {&s.cells, &s.own_cells}) {
+    (*cells)[index_of(Form::kX)][index_of(Tier::kDevice)] = s.blocks;
+    (*cells)[index_of(Form::kKv)][index_of(Tier::kDevice)] = 1;
+  }
+  s.resident_blocks = 1;
+  s.device_groups = {};
+  return s;
+}
+
 void plan(benchmark::State& state, const std::string& policy_name, const View& view) {
   const auto policy = make_policy(policy_name).value();
   for (auto _ : state) benchmark::DoNotOptimize(policy->plan(view));
 }
 
-// `range` requests, of which 24 run and the others wait; a few of them find room.
-void waiting(benchmark::State& state, const std::string& policy) {
+// `range` requests, of which 24 run and the others wait.
+void waiting(benchmark::State& state, const std::string& policy, uint32_t free_blocks) {
   Random random(3);
-  View view = view_of(1000, 40);
+  View view = view_of(1000 + free_blocks, free_blocks);
   const auto n = static_cast<uint64_t>(state.range(0));
   for (uint64_t i = 0; i < 24; ++i) view.running.push_back(decoding(i + 1, random));
   for (uint64_t i = 24; i < n; ++i) view.waiting.push_back(request(i + 1, random));
@@ -76,8 +89,9 @@ void waiting(benchmark::State& state, const std::string& policy) {
 void running(benchmark::State& state, const std::string& policy) {
   Random random(3);
   View view = view_of(200'000, 50'000);
-  for (int64_t i = 0; i < state.range(0); ++i) {
-    view.running.push_back(decoding(static_cast<uint64_t>(i) + 1, random));
+  const bool keeps_x = policy_keeps_x(policy);
+  for (uint64_t i = 0; i < static_cast<uint64_t>(state.range(0)); ++i) {
+    view.running.push_back(keeps_x && i % 4 == 0 ? hidden(i + 1, random) : decoding(i + 1, random));
   }
   plan(state, policy, view);
 }
@@ -98,9 +112,10 @@ void choose(benchmark::State& state) {
 #define KVASIR_COUNTS \
   Arg(50)->Arg(100)->Arg(200)->Arg(400)->Arg(800)->Arg(1600)->Unit(benchmark::kMicrosecond)
 BENCHMARK(choose)->KVASIR_COUNTS;
-BENCHMARK_CAPTURE(waiting, apt_serve, "apt-serve")->KVASIR_COUNTS;
-BENCHMARK_CAPTURE(waiting, apt_serve_s, "apt-serve-s")->KVASIR_COUNTS;
-BENCHMARK_CAPTURE(waiting, vllm, "vllm")->KVASIR_COUNTS;
+BENCHMARK_CAPTURE(waiting, apt_serve, "apt-serve", 40)->KVASIR_COUNTS;
+BENCHMARK_CAPTURE(waiting, apt_serve_ample, "apt-serve", 100'000)->KVASIR_COUNTS;
+BENCHMARK_CAPTURE(waiting, apt_serve_s, "apt-serve-s", 40)->KVASIR_COUNTS;
+BENCHMARK_CAPTURE(waiting, vllm, "vllm", 40)->KVASIR_COUNTS;
 BENCHMARK_CAPTURE(running, apt_serve, "apt-serve")->KVASIR_COUNTS;
 BENCHMARK_CAPTURE(running, apt_serve_s, "apt-serve-s")->KVASIR_COUNTS;
 BENCHMARK_CAPTURE(running, vllm, "vllm")->KVASIR_COUNTS;

@@ -73,41 +73,42 @@ INSTANTIATE_TEST_SUITE_P(Factors, BeliefTorture,
                          });
 
 // Of the published policies those that read costs, bounds and predictions.
+TortureOutcome torture_published(const char* policy, int depth, const std::string& belief,
+                                 const TortureConfig& with) {
+  const CostModel truth = shadow_costs();
+  TortureConfig config = believer(belief == "hundredth"     ? truth.scaled(0.01)
+                                  : belief == "hundredfold" ? truth.scaled(100)
+                                  : belief == "unknown"     ? CostModel{}
+                                                            : truth);
+  config.policy = policy;
+  config.depth = depth;
+  config.slo = with.slo;
+  config.groups = with.groups;
+  config.x_bytes = with.x_bytes;
+  const TortureOutcome out = torture(config);
+  expect_right(config, out);
+  return out;
+}
+
 TEST_P(BeliefTorture, SoAreThoseOfLayerKv) {
   const auto& [depth, belief] = GetParam();
-  const CostModel truth = shadow_costs();
+  TortureConfig with;
+  with.slo = {.tpot_ms = 1, .tbt_ms = 2};
+  with.groups = 4;
   for (const char* policy : {"layerkv", "layerkv:mixed=off:urgent=1"}) {
     SCOPED_TRACE(policy);
-    TortureConfig config = believer(belief == "hundredth"     ? truth.scaled(0.01)
-                                    : belief == "hundredfold" ? truth.scaled(100)
-                                    : belief == "unknown"     ? CostModel{}
-                                                              : truth);
-    config.policy = policy;
-    config.depth = depth;
-    config.slo = {.tpot_ms = 1, .tbt_ms = 2};
-    config.groups = 4;
-    const TortureOutcome out = torture(config);
-    expect_right(config, out);
-    EXPECT_GT(out.partial_steps, 0u);
+    EXPECT_GT(torture_published(policy, depth, belief, with).partial_steps, 0u);
   }
 }
 
 TEST_P(BeliefTorture, SoAreThoseOfAptServe) {
   const auto& [depth, belief] = GetParam();
-  const CostModel truth = shadow_costs();
+  TortureConfig with;
+  with.slo = {.ttft_ms = 1, .tbt_ms = 2};
+  with.x_bytes = 4;
   for (const char* policy : {"apt-serve", "apt-serve-s:decay=0.4"}) {
     SCOPED_TRACE(policy);
-    TortureConfig config = believer(belief == "hundredth"     ? truth.scaled(0.01)
-                                    : belief == "hundredfold" ? truth.scaled(100)
-                                    : belief == "unknown"     ? CostModel{}
-                                                              : truth);
-    config.policy = policy;
-    config.depth = depth;
-    config.slo = {.ttft_ms = 1, .tbt_ms = 2};
-    config.x_bytes = 4;
-    const TortureOutcome out = torture(config);
-    expect_right(config, out);
-    EXPECT_GT(out.preemptions, 0u);
+    EXPECT_GT(torture_published(policy, depth, belief, with).preemptions, 0u);
   }
 }
 
