@@ -306,7 +306,7 @@ class AptServeStep {
   // False: there is no block for it.
   bool decode_one(const SeqView& seq) {
     if (builder_.has_rows(seq.id)) return true;
-    if (!held_as_x(seq)) {
+    if (!goes_on_as_x(seq)) {
       if (!builder_.decode(seq)) return false;
       give_up_needless_x(view_, seq, builder_);
       return true;
