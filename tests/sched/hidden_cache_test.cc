@@ -54,7 +54,8 @@ TEST(HiddenCache, WhatAProjectionTakes) {
   view.costs.projected_token_s = 0.01;
   EXPECT_DOUBLE_EQ(projection_seconds(view, s), 0.01 * 4 * 40) << "four layers";
   EXPECT_DOUBLE_EQ(projection_seconds(view, waiting_seq(1, 100, 64)), 0.01 * 4 * 36) << "adopted K and V";
-  EXPECT_DOUBLE_EQ(projection_seconds(view, hidden_seq(1, 40)), 0.01 * 4 * 24) << "and those of its last block";
+  EXPECT_DOUBLE_EQ(projection_seconds(view, hidden_seq(1, 40)), 0.01 * 4 * 24)
+      << "and those of its last block";
 }
 
 TEST(HiddenCache, APromptKeptAsXLeavesItsLastBlockAsKv) {
@@ -92,8 +93,7 @@ TEST(HiddenCache, UpgradedByTheRowsThatProjectItAnyway) {
       continue;
     }
     ASSERT_TRUE(b.decode(view.running[0]));
-    EXPECT_EQ(checked(view, b),
-              "add 1 [0, 32) kv device x2 before_layer\ndecode 1 [39, 40) samples\n");
+    EXPECT_EQ(checked(view, b), "add 1 [0, 32) kv device x2 before_layer\ndecode 1 [39, 40) samples\n");
   }
 }
 
@@ -111,8 +111,7 @@ TEST(HiddenCache, XGoesWhenItsKvIsThere) {
   PlanBuilder after(view);
   ASSERT_TRUE(after.decode(view.running[0]));
   give_up_needless_x(view, view.running[0], after);
-  EXPECT_EQ(checked(view, after),
-            "drop 1 [0, 39) x device x2 when_ready\ndecode 1 [39, 40) samples\n");
+  EXPECT_EQ(checked(view, after), "drop 1 [0, 39) x device x2 when_ready\ndecode 1 [39, 40) samples\n");
 }
 
 TEST(HiddenCache, OneThatWaitsForATransferIsNotUpgraded) {
