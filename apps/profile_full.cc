@@ -8,7 +8,7 @@
 namespace kvasir {
 namespace {
 
-void print_error(const char* of, const FitError& e) {
+void print_fit_error(const char* of, const FitError& e) {
   fmt::print("{:<40} mean {:.1f} %, 95 % within {:.1f} %, worst {:.1f} % ({})\n", of, 100 * e.mean,
              100 * e.p95, 100 * e.worst, e.observations);
 }
@@ -31,9 +31,9 @@ void print_device(const HostDevice& d) {
   print_curve("contexts", t.contexts);
   fmt::print("engine: {:.1f} us a step, {:.2f} us a sequence; a request beside its steps: {:.2f} ms\n",
              1e6 * t.engine_step_s, 1e6 * t.engine_sequence_s, 1e3 * d.request_s);
-  print_error("error, medians of made steps:", d.fit);
-  print_error("error, a fifth of these held out:", d.held_out);
-  print_error("error, single steps of an engine:", d.engine_steps);
+  print_fit_error("error, medians of made steps:", d.fit);
+  print_fit_error("error, a fifth of these held out:", d.held_out);
+  print_fit_error("error, single steps of an engine:", d.engine_steps);
   fmt::print(
       "steps of the engine took {:.3f} times what made ones say; noise {:.3f}, its 99th percentile "
       "{:.2f} times the median (a lognormal has {:.2f})\n",

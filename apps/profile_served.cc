@@ -20,7 +20,7 @@ namespace kvasir {
 namespace {
 
 constexpr uint64_t kCacheBytes = 1 * kGiB;
-constexpr Nanos kPatience = 30 * kNanosPerSecond;
+constexpr Nanos kServedPatience = 30 * kNanosPerSecond;
 constexpr double kShareOfAlone = 0.1;  // of a policy's seconds
 
 struct Phase {
@@ -89,7 +89,7 @@ class WatchedServer {
     plan.prompts = random_prompts(spec, 0, 100'000);
     plan.arrivals.resize(plan.prompts.size());
     plan.max_concurrency = phase.concurrency;
-    plan.timeout = kPatience + from_seconds(seconds);
+    plan.timeout = kServedPatience + from_seconds(seconds);
     plan.drain_timeout = from_seconds(seconds);
     KV_ASSIGN_OR_RETURN(LoadOutcome outcome, run_load(plan));
     if (outcome.interrupted) return error(ErrorCode::kUnavailable, "interrupted");
@@ -99,7 +99,7 @@ class WatchedServer {
         return error(ErrorCode::kUnavailable, "a request of the profile's own failed: {}", r.error);
       }
     }
-    if (!engine_->wait_idle(kPatience)) return error(ErrorCode::kUnavailable, "requests do not end");
+    if (!engine_->wait_idle(kServedPatience)) return error(ErrorCode::kUnavailable, "requests do not end");
     return outcome;
   }
 

@@ -10,7 +10,7 @@
 namespace kvasir {
 namespace {
 
-constexpr uint64_t kMostMemory = 512 * kMiB;
+constexpr uint64_t kMostStepMemory = 512 * kMiB;
 constexpr uint32_t kMixedContext = 256;
 
 ProfileCase prefill(uint32_t rows, uint32_t history) {
@@ -80,7 +80,7 @@ Result<std::vector<ProfiledStep>> measure_steps(const RuntimeOptions& options, c
                                                 const MonotonicClock& clock, Nanos deadline) {
   const CacheGeometry g = with_x(layout, model, decoder);
   KV_ASSIGN_OR_RETURN(const std::unique_ptr<StepMachine> machine,
-                      StepMachine::make(options, model, g, decoder, kMostMemory, clock));
+                      StepMachine::make(options, model, g, decoder, kMostStepMemory, clock));
   const auto longest = static_cast<uint32_t>(model.config().context_length);
   std::vector<ProfileCase> all = cases(options, g, longest, machine->blocks());
   if (all.empty()) return error(ErrorCode::kExhausted, "there is no memory to run a single step in");

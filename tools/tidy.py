@@ -1,4 +1,5 @@
-"""Runs clang-tidy over src/ and apps/, in parallel, skipping what passed before.
+"""Runs clang-tidy over src/ and apps/, in parallel, skipping what passed before. Where the build compiles several
+sources together, they are checked together: most of the time goes into the headers that they share.
 
 A file that passed is remembered by the hash of all that its result depends on: itself, the project's headers
 that it reaches, its compile command and the settings. Every other file is checked, those of the last commit
@@ -31,6 +32,11 @@ def git(*arguments):
     return done.stdout if done.returncode == 0 else ""
 
 
+def is_checked(file):
+    """Whether a compiled file is a source of src/ or apps/, or several of them together."""
+    return re.match(r"(build/[^/]+/)?(src|apps)/", str(pathlib.Path(file).relative_to(ROOT))) is not None
+
+
 def reached_files(source):
     """The source and every header of the project that it includes, however far."""
     seen, todo = set(), [source]
@@ -58,14 +64,18 @@ def fingerprint(entry):
 
 def entries_to_check(build):
     commands = json.loads((build / "compile_commands.json").read_text())
-    wanted = (str(ROOT / "src") + os.sep, str(ROOT / "apps") + os.sep)
-    return [entry for entry in commands if entry["file"].startswith(wanted)]
+    return [entry for entry in commands if is_checked(entry["file"])]
 
 
 def in_order(entries):
-    recent = set(git("diff", "--name-only", "HEAD~1").split())
-    names = {entry["file"]: str(pathlib.Path(entry["file"]).relative_to(ROOT)) for entry in entries}
-    return sorted(entries, key=lambda entry: (names[entry["file"]] not in recent, names[entry["file"]]))
+    recent = {ROOT / name for name in git("diff", "--name-only", "HEAD~1").split()}
+
+    def is_old(entry):
+        file = pathlib.Path(entry["file"])
+        together = map(pathlib.Path, INCLUDE.findall(file.read_text(errors="replace")))
+        return recent.isdisjoint([file, *together])
+
+    return sorted(entries, key=lambda entry: (is_old(entry), entry["file"]))
 
 
 def check(build, entry, deadline, passed):
@@ -75,6 +85,8 @@ def check(build, entry, deadline, passed):
     # The compile commands are g++'s, whose warning flags clang need not know.
     command = ["clang-tidy-14", "-p", str(build), "--quiet", "--extra-arg=-Wno-unknown-warning-option",
                "--extra-arg=-Wno-ignored-optimization-argument", entry["file"]]
+    if pathlib.Path(entry["file"]).is_relative_to(build.resolve()):  # it includes sources, as it is meant to
+        command.insert(1, "--checks=-bugprone-suspicious-include")
     try:
         done = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True,
                               timeout=FILE_LIMIT_SECONDS, check=False)

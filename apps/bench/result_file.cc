@@ -11,7 +11,7 @@
 namespace kvasir {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 std::string date_text(std::time_t date) {
   std::tm parts{};
@@ -30,24 +30,26 @@ std::string rate_text(const std::vector<double>& rates) {
   return text;
 }
 
-Json rate_json(double rate) {
-  return std::isinf(rate) ? Json("inf") : Json(rate);
+OrderedJson rate_json(double rate) {
+  return std::isinf(rate) ? OrderedJson("inf") : OrderedJson(rate);
 }
 
-void add_bound(Json* json, const Goal& goal) {
-  (*json)[std::string(goal_key(goal.key))] = goal.millis == kOwnBound ? Json("own") : Json(goal.millis);
+void add_bound(OrderedJson* json, const Goal& goal) {
+  (*json)[std::string(goal_key(goal.key))] =
+      goal.millis == kOwnBound ? OrderedJson("own") : OrderedJson(goal.millis);
 }
 
 // Only where requests have bounds of their own.
-void add_own_bounds(Json* json, const BenchConfig& config) {
-  Json& j = *json;
-  if (!config.classes.empty()) j["slo_classes"] = Json::array();
+void add_own_bounds(OrderedJson* json, const BenchConfig& config) {
+  OrderedJson& j = *json;
+  if (!config.classes.empty()) j["slo_classes"] = OrderedJson::array();
   for (const SloClass& one : config.classes) {
-    Json bounds = Json::object();
+    OrderedJson bounds = OrderedJson::object();
     for (const Goal& goal : one.goals) add_bound(&bounds, goal);
-    j["slo_classes"].push_back({{"name", one.name},
-                                {"share", one.share.has_value() ? Json(*one.share) : Json(nullptr)},
-                                {"bounds_ms", std::move(bounds)}});
+    j["slo_classes"].push_back(
+        {{"name", one.name},
+         {"share", one.share.has_value() ? OrderedJson(*one.share) : OrderedJson(nullptr)},
+         {"bounds_ms", std::move(bounds)}});
   }
   if (config.relative.has_value()) j["relative_slo"] = {config.relative->low, config.relative->high};
   if (config.reference.has_value()) {
@@ -57,10 +59,10 @@ void add_own_bounds(Json* json, const BenchConfig& config) {
   }
 }
 
-void add_configuration(Json* json, const BenchConfig& config, const std::string& model,
+void add_configuration(OrderedJson* json, const BenchConfig& config, const std::string& model,
                        std::optional<std::time_t> date) {
   const BenchOptions& o = config.options;
-  Json& j = *json;
+  OrderedJson& j = *json;
   if (date) j["date"] = date_text(*date);
   j["label"] = o.label;
   j["backend"] = config.chat ? "openai-chat" : config.backend;
@@ -79,37 +81,37 @@ void add_configuration(Json* json, const BenchConfig& config, const std::string&
   j["seeds"] = o.seeds;
   j["request_rate"] = rate_json(config.rates.front());
   j["burstiness"] = arrival_shape(o);
-  j["max_concurrency"] = o.max_concurrency > 0 ? Json(o.max_concurrency) : Json(nullptr);
-  j["drain_timeout"] = std::isinf(o.drain_timeout_s) ? Json(nullptr) : Json(o.drain_timeout_s);
+  j["max_concurrency"] = o.max_concurrency > 0 ? OrderedJson(o.max_concurrency) : OrderedJson(nullptr);
+  j["drain_timeout"] = std::isinf(o.drain_timeout_s) ? OrderedJson(nullptr) : OrderedJson(o.drain_timeout_s);
   j["ignore_eos"] = o.ignore_eos;
   j["force_output_lengths"] = o.force_output_lengths;
   j["tell_output_lengths"] = o.tell_output_lengths;
   j["temperature"] = o.temperature;
-  j["goodput_bounds_ms"] = Json::object();
+  j["goodput_bounds_ms"] = OrderedJson::object();
   for (const Goal& goal : config.goals) add_bound(&j["goodput_bounds_ms"], goal);
-  j["attainment_bounds_ms"] = Json::object();
+  j["attainment_bounds_ms"] = OrderedJson::object();
   for (const Goal& bound : config.bounds) add_bound(&j["attainment_bounds_ms"], bound);
   add_own_bounds(json, config);
-  j["slo_ms"] = Json::object();
+  j["slo_ms"] = OrderedJson::object();
   for (const auto& [key, millis] : config.slo_ms) j["slo_ms"][key] = millis;
   for (const auto& [key, value] : config.system) j["system"][key] = value;
 }
 
-Json value_json(const Figure& figure) {
+OrderedJson value_json(const Figure& figure) {
   if (!figure.value.has_value()) return nullptr;
   const double value = *figure.value;
   if (figure.whole && value == std::floor(value)) return static_cast<int64_t>(value);
   return value;
 }
 
-Json rounded(const std::vector<double>& values) {
-  Json list = Json::array();
+OrderedJson rounded(const std::vector<double>& values) {
+  OrderedJson list = OrderedJson::array();
   for (double v : values) list.push_back(std::round(v * 1000) / 1000);
   return list;
 }
 
-void add_curves(Json* json, const Curves& c) {
-  Json& j = *json;
+void add_curves(OrderedJson* json, const Curves& c) {
+  OrderedJson& j = *json;
   j["quantiles_ms"] = {
       {"ttft", rounded(c.ttft_ms)}, {"tbt", rounded(c.tbt_ms)}, {"e2el", rounded(c.e2el_ms)}};
   j["timeline"] = {{"bin_s", c.bin_s},
@@ -122,16 +124,18 @@ void add_curves(Json* json, const Curves& c) {
   }
 }
 
-void add_details(Json* json, const LoadOutcome& outcome) {
-  Json ttfts = Json::array(), itls = Json::array(), latencies = Json::array(), starts = Json::array();
-  Json inputs = Json::array(), outputs = Json::array(), texts = Json::array(), errors = Json::array();
+void add_details(OrderedJson* json, const LoadOutcome& outcome) {
+  OrderedJson ttfts = OrderedJson::array(), itls = OrderedJson::array(), latencies = OrderedJson::array(),
+              starts = OrderedJson::array();
+  OrderedJson inputs = OrderedJson::array(), outputs = OrderedJson::array(), texts = OrderedJson::array(),
+              errors = OrderedJson::array();
   for (const RequestRecord& r : outcome.records) {
     const bool completed = r.state == RequestRecord::State::kCompleted;
     const bool sent = r.state != RequestRecord::State::kWaiting && r.state != RequestRecord::State::kHeld;
     ttfts.push_back(completed ? to_seconds(r.first - r.start) : 0.0);
     latencies.push_back(completed ? to_seconds(r.last - r.start) : 0.0);
     starts.push_back(sent ? to_seconds(r.start - outcome.start) : -1.0);
-    Json gaps = Json::array();
+    OrderedJson gaps = OrderedJson::array();
     for (Nanos gap : r.gaps) gaps.push_back(to_seconds(gap));
     itls.push_back(std::move(gaps));
     inputs.push_back(completed ? r.prompt_tokens : 0);
@@ -142,7 +146,7 @@ void add_details(Json* json, const LoadOutcome& outcome) {
                      : outcome.drained_out ? "not ended at the drain timeout"
                                            : "interrupted");
   }
-  Json& j = *json;
+  OrderedJson& j = *json;
   j["input_lens"] = std::move(inputs);
   j["output_lens"] = std::move(outputs);
   j["ttfts"] = std::move(ttfts);
@@ -153,7 +157,7 @@ void add_details(Json* json, const LoadOutcome& outcome) {
   j["errors"] = std::move(errors);
 }
 
-void add_run(Json* json, const RunResult& run, const BenchConfig& config) {
+void add_run(OrderedJson* json, const RunResult& run, const BenchConfig& config) {
   for (const Figure& figure : figures_of(run.summary, config)) (*json)[figure.key] = value_json(figure);
   (*json)["interrupted"] = run.summary.interrupted;
   (*json)["drained_out"] = run.summary.drained_out;
@@ -162,10 +166,10 @@ void add_run(Json* json, const RunResult& run, const BenchConfig& config) {
 }
 
 // The means of a rate, and their intervals.
-void add_point(Json* json, const PointResult& point, const BenchConfig& config) {
+void add_point(OrderedJson* json, const PointResult& point, const BenchConfig& config) {
   std::vector<Figures> runs;
   for (const Summary& s : point.runs) runs.push_back(figures_of(s, config));
-  Json intervals = Json::object();
+  OrderedJson intervals = OrderedJson::object();
   for (const MeanFigure& mean : mean_figures(runs)) {
     (*json)[mean.figure.key] = value_json(mean.figure);
     if (!mean.figure.value.has_value() || point.runs.size() < 2) continue;
@@ -189,27 +193,27 @@ std::vector<PointResult> points_of(const std::vector<RunResult>& runs) {
 
 std::string result_json(const std::vector<RunResult>& runs, const BenchConfig& config,
                         const std::string& model, std::optional<std::time_t> date) {
-  Json json;
+  OrderedJson json;
   add_configuration(&json, config, model, date);
   if (runs.size() == 1) {
     add_run(&json, runs.front(), config);
   } else {
     const std::vector<PointResult> points = points_of(runs);
     if (points.size() == 1) add_point(&json, points.front(), config);
-    json["points"] = Json::array();
+    json["points"] = OrderedJson::array();
     for (const PointResult& point : points) {
-      Json entry = {{"request_rate", rate_json(point.rate)}};
+      OrderedJson entry = {{"request_rate", rate_json(point.rate)}};
       add_point(&entry, point, config);
       json["points"].push_back(std::move(entry));
     }
-    json["runs"] = Json::array();
+    json["runs"] = OrderedJson::array();
     for (const RunResult& run : runs) {
-      Json entry = {{"request_rate", rate_json(run.key.rate)}, {"seed", run.key.seed}};
+      OrderedJson entry = {{"request_rate", rate_json(run.key.rate)}, {"seed", run.key.seed}};
       add_run(&entry, run, config);
       json["runs"].push_back(std::move(entry));
     }
   }
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
 
 std::string result_path(const BenchConfig& config, const std::string& model, std::time_t date) {

@@ -12,18 +12,18 @@ namespace {
 
 constexpr int64_t kMaxTraceLength = 10'000'000;
 constexpr double kMostSeconds = 1e9;
-constexpr size_t kMaxClasses = 100;
+constexpr size_t kMostTraceClasses = 100;
 
-enum Column { kArrival, kPrompt, kOutput, kClass, kColumns };
+enum TraceColumn { kArrival, kPrompt, kOutput, kClass, kTraceColumns };
 struct ColumnName {
   std::string_view name, other;
   bool needed;
 };
-constexpr std::array<ColumnName, kColumns> kNames = {{{"arrival", "arrival_s", false},
-                                                      {"prompt", "prompt_tokens", true},
-                                                      {"output", "output_tokens", true},
-                                                      {"class", "slo_class", false}}};
-using Columns = std::array<std::optional<size_t>, kColumns>;  // which field of a line each is
+constexpr std::array<ColumnName, kTraceColumns> kColumnNames = {{{"arrival", "arrival_s", false},
+                                                                 {"prompt", "prompt_tokens", true},
+                                                                 {"output", "output_tokens", true},
+                                                                 {"class", "slo_class", false}}};
+using Columns = std::array<std::optional<size_t>, kTraceColumns>;  // which field of a line each is
 
 std::vector<std::string_view> fields_of(std::string_view line) {
   std::vector<std::string_view> fields;
@@ -43,16 +43,16 @@ Result<Columns> columns_of(std::string_view header, const std::string& name) {
   if (header.starts_with("\xef\xbb\xbf")) header.remove_prefix(3);
   const std::vector<std::string_view> fields = fields_of(header);
   Columns columns{};
-  for (size_t c = 0; c < kColumns; ++c) {
+  for (size_t c = 0; c < kTraceColumns; ++c) {
     const auto found = std::find_if(fields.begin(), fields.end(), [&](std::string_view field) {
-      return field == kNames[c].name || field == kNames[c].other;
+      return field == kColumnNames[c].name || field == kColumnNames[c].other;
     });
     if (found != fields.end()) {
       columns[c] = static_cast<size_t>(found - fields.begin());
-    } else if (kNames[c].needed) {
+    } else if (kColumnNames[c].needed) {
       return error(ErrorCode::kInvalidArgument,
                    "{}:1: no column '{}' (or '{}'); the first line must name the columns", name,
-                   kNames[c].name, kNames[c].other);
+                   kColumnNames[c].name, kColumnNames[c].other);
     }
   }
   return columns;
@@ -65,11 +65,11 @@ class Line {
       : fields_(fields_of(text)), name_(name), number_(number) {}
 
   // kInvalidArgument: the line ends before it, or it is empty.
-  Result<std::string_view> field(Column column, const Columns& columns) const {
+  Result<std::string_view> field(TraceColumn column, const Columns& columns) const {
     const size_t index = *columns[column];
     if (index < fields_.size() && !fields_[index].empty()) return fields_[index];
     return error(ErrorCode::kInvalidArgument, "{}:{}: the {} is missing", name_, number_,
-                 kNames[column].name);
+                 kColumnNames[column].name);
   }
 
   Result<double> arrival(const Columns& columns) const {
@@ -83,7 +83,7 @@ class Line {
                  kMostSeconds, text.substr(0, 40));
   }
 
-  Result<int64_t> length(Column column, const Columns& columns) const {
+  Result<int64_t> length(TraceColumn column, const Columns& columns) const {
     KV_ASSIGN_OR_RETURN(const std::string_view text, field(column, columns));
     int64_t tokens = 0;
     const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), tokens);
@@ -92,7 +92,7 @@ class Line {
       return tokens;
     return error(ErrorCode::kInvalidArgument,
                  "{}:{}: the {} must be a whole number of 1 to {} tokens, not '{}'", name_, number_,
-                 kNames[column].name, kMaxTraceLength, text.substr(0, 40));
+                 kColumnNames[column].name, kMaxTraceLength, text.substr(0, 40));
   }
 
   // The index of the class that the line names, which is added when it is new.
@@ -101,8 +101,9 @@ class Line {
     const auto found =
         std::find_if(classes->begin(), classes->end(), [&](const Trace::Class& c) { return c.name == text; });
     if (found != classes->end()) return static_cast<uint32_t>(found - classes->begin());
-    if (classes->size() == kMaxClasses) {
-      return error(ErrorCode::kInvalidArgument, "{}:{}: more than {} classes", name_, number_, kMaxClasses);
+    if (classes->size() == kMostTraceClasses) {
+      return error(ErrorCode::kInvalidArgument, "{}:{}: more than {} classes", name_, number_,
+                   kMostTraceClasses);
     }
     classes->push_back({std::string(text), number_});
     return static_cast<uint32_t>(classes->size() - 1);

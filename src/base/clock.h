@@ -11,6 +11,7 @@ namespace kvasir {
 // Nanoseconds since an arbitrary start; never goes back.
 using Nanos = int64_t;
 
+constexpr Nanos kNanosPerMicro = 1'000;
 constexpr Nanos kNanosPerMilli = 1'000'000;
 constexpr Nanos kNanosPerSecond = 1'000'000'000;
 constexpr double to_seconds(Nanos t) {

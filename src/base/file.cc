@@ -13,10 +13,6 @@
 namespace kvasir {
 namespace {
 
-std::string reason(int error_number) {
-  return std::generic_category().message(error_number);
-}
-
 bool write_all(int fd, std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     const ssize_t n = ::write(fd, bytes.data(), bytes.size());
@@ -43,10 +39,14 @@ Status flush_folder_of(const std::string& path) {
   const FileDescriptor opened(
       ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (opened.get() >= 0 && ::fsync(opened.get()) == 0) return {};
-  return error(ErrorCode::kIo, "{}: its folder cannot be flushed: {}", path, reason(errno));
+  return error(ErrorCode::kIo, "{}: its folder cannot be flushed: {}", path, system_reason(errno));
 }
 
 }  // namespace
+
+std::string system_reason(int error_number) {
+  return std::generic_category().message(error_number);
+}
 
 FileDescriptor::~FileDescriptor() {
   if (fd_ >= 0) ::close(fd_);
@@ -71,13 +71,13 @@ Status replace_file(const std::string& path, std::span<const std::byte> bytes, u
       const int why = errno;
       if (file.get() >= 0) ::unlink(beside.c_str());
       return error(ErrorCode::kIo, "{}: cannot be written: {}; is its folder there, and is there room?", path,
-                   reason(why));
+                   system_reason(why));
     }
   }
   if (::rename(beside.c_str(), path.c_str()) != 0) {
     const int why = errno;
     ::unlink(beside.c_str());
-    return error(ErrorCode::kIo, "{}: cannot be replaced: {}", path, reason(why));
+    return error(ErrorCode::kIo, "{}: cannot be replaced: {}", path, system_reason(why));
   }
   return flush_folder_of(path);
 }

@@ -22,6 +22,9 @@ class FileDescriptor {
   int fd_;
 };
 
+// What the system calls an errno.
+std::string system_reason(int error_number);
+
 // All that is in a file. kNotFound: it cannot be opened. kIo: it cannot be read.
 Result<std::string> read_file(const std::string& path);
 

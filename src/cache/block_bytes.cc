@@ -11,12 +11,6 @@ namespace {
 
 constexpr size_t kDeviceKvIndex = index_of(kDeviceKv);
 
-LayerSet only(uint32_t group) {
-  LayerSet set;
-  set.add(group);
-  return set;
-}
-
 }  // namespace
 
 void BlockMap::add_filler(BlockId id, Place place, uint32_t group, TransferId filler) {
@@ -37,8 +31,8 @@ void BlockMap::drop_copy(BlockId id, Place place, uint32_t group) {
   copies.current.remove(group);
   copies.by_group[group].tokens = 0;
   for (Owner& o : b.owners) {
-    set_wants(o, place, o.at(place) - only(group));
-    set_leaving(o, place, o.leaving[index_of(place)] - only(group));
+    set_wants(o, place, o.at(place) - LayerSet::one(group));
+    set_leaving(o, place, o.leaving[index_of(place)] - LayerSet::one(group));
     touched_.push_back(o.who->seq);
   }
 }
@@ -83,7 +77,7 @@ void BlockMap::pin(BlockId id, Place place, uint32_t group) {
   copies.pinned.add(group);
   const bool first = b.pins++ == 0;
   if (copies.idle.contains(group)) {
-    set_idle(b, index_of(place), copies.idle - only(group));
+    set_idle(b, index_of(place), copies.idle - LayerSet::one(group));
     list_idle(id);
     recount(b);
     if (b.published) update_published(id);

@@ -6,16 +6,6 @@
 #include "base/mutant.h"
 
 namespace kvasir {
-namespace {
-
-LayerSet only(uint32_t group) {
-  LayerSet set;
-  set.add(group);
-  return set;
-}
-
-}  // namespace
-
 TierShape TierShape::of(const CacheGeometry& geometry, Tier tier, uint64_t bytes) {
   // Fewer slabs than this, and the forms would be in each other's way for want of a free one.
   constexpr uint64_t kFewestSlabs = 8;
@@ -359,7 +349,7 @@ void BlockMap::attach(BlockId id, Holdings& who, Place place, uint32_t group, ui
     }
   }
   Owner& o = owner_of(b, who);
-  set_wants(o, place, o.at(place) | only(group));
+  set_wants(o, place, o.at(place) | LayerSet::one(group));
   for (Owner& each : b.owners) settle_leaving(b, each);
   recount(b);
   settle(id);

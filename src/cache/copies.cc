@@ -29,12 +29,6 @@ bool is_pinned_by_transfer(const KvCache::Use& use) {
   return !mutant(Mutant::kTransferSourceFreedEarly) || use.fills || use.place.tier != Tier::kDevice;
 }
 
-LayerSet only(uint32_t group) {
-  LayerSet set;
-  set.add(group);
-  return set;
-}
-
 }  // namespace
 
 bool KvCache::being_written(const BlockMap::Block& block) const {
@@ -123,7 +117,7 @@ bool KvCache::add_copy(Sequence& seq, BlockId id, uint32_t g, Place to, std::opt
   // Also where it is there already: nobody may have needed it.
   const bool wanted = map_.owner(id, seq.holds).at(to).contains(g);
   if (!wanted && to.form == Form::kKv) draw(seq, to.tier, 1);
-  map_.want(id, seq.holds, to, only(g), near);
+  map_.want(id, seq.holds, to, LayerSet::one(g), near);
   if (there) return true;
   const BlockMap::Copy& has = source->by_group[g];
   move_cell(block, g, from, to.tier, out);
@@ -146,7 +140,7 @@ std::vector<KvCache::Cell> KvCache::write_through(const CopyChange& change) {
       const BlockMap::Block& block = map_.block(seq.table[i]);
       if (block.tokens < b || block.at(to).present.contains(g)) continue;
       draw(seq, to.tier, 1);
-      map_.want(seq.table[i], seq.holds, to, only(g), near);
+      map_.want(seq.table[i], seq.holds, to, LayerSet::one(g), near);
       out.push_back({i, g});
     }
   });

@@ -14,6 +14,7 @@
 #include <system_error>
 
 #include "base/check.h"
+#include "base/file.h"
 #include "base/log.h"
 
 namespace kvasir {
@@ -21,10 +22,6 @@ namespace {
 
 constexpr const char* kDataName = "kvasir-kv.data";
 constexpr const char* kIndexName = "kvasir-kv.index";
-
-std::string reason(int error_number) {
-  return std::generic_category().message(error_number);
-}
 
 DiskFileOptions rounded(DiskFileOptions options) {
   options.bytes -= options.bytes % kDiskAlign;
@@ -102,7 +99,8 @@ Status DiskFile::open_file() {
     return error(ErrorCode::kNotFound, "{}: there is no such directory; create it, or name another",
                  options_.directory);
   }
-  if (fd_ < 0) return error(ErrorCode::kIo, "{}: cannot open the disk tier's file: {}", path_, reason(errno));
+  if (fd_ < 0)
+    return error(ErrorCode::kIo, "{}: cannot open the disk tier's file: {}", path_, system_reason(errno));
   // Held as long as the file is open, however the server ends.
   if (::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
     return error(ErrorCode::kUnavailable,
@@ -151,7 +149,7 @@ Status DiskFile::check_room() const {
   struct stat info = {};
   struct statvfs system = {};
   if (::fstat(fd_, &info) != 0 || ::fstatvfs(fd_, &system) != 0) {
-    return error(ErrorCode::kIo, "{}: cannot ask for its size: {}", path_, reason(errno));
+    return error(ErrorCode::kIo, "{}: cannot ask for its size: {}", path_, system_reason(errno));
   }
   const uint64_t available = system.f_bavail * system.f_frsize + static_cast<uint64_t>(info.st_blocks) * 512;
   // Some systems know no sizes.
@@ -167,7 +165,7 @@ Status DiskFile::no_room(uint64_t available) const {
 Status DiskFile::allocate() {
   struct stat info = {};
   if (::fstat(fd_, &info) != 0) {
-    return error(ErrorCode::kIo, "{}: cannot ask for its size: {}", path_, reason(errno));
+    return error(ErrorCode::kIo, "{}: cannot ask for its size: {}", path_, system_reason(errno));
   }
   const auto length = static_cast<off_t>(file_bytes());
   int result = 0;
@@ -184,7 +182,8 @@ Status DiskFile::allocate() {
   struct statvfs system = {};
   [[maybe_unused]] const int undone = ::ftruncate(fd_, info.st_size) + ::fstatvfs(fd_, &system);
   if (why == ENOSPC || why == EDQUOT || why == EFBIG) return no_room(system.f_bavail * system.f_frsize);
-  return error(ErrorCode::kIo, "{}: cannot reserve {}: {}", path_, format_bytes(file_bytes()), reason(why));
+  return error(ErrorCode::kIo, "{}: cannot reserve {}: {}", path_, format_bytes(file_bytes()),
+               system_reason(why));
 }
 
 Status DiskFile::write_header(bool clean) {
@@ -216,7 +215,7 @@ Status DiskFile::write_block(std::span<const std::byte> block) {
   }
   if (n == static_cast<ssize_t>(block.size()) && ::fdatasync(fd_) == 0) return {};
   return error(ErrorCode::kIo, "{}: cannot write the header: {}", path_,
-               n >= 0 && n < static_cast<ssize_t>(block.size()) ? "the disk is full" : reason(errno));
+               n >= 0 && n < static_cast<ssize_t>(block.size()) ? "the disk is full" : system_reason(errno));
 }
 
 Status DiskFile::save(std::span<const DiskEntry> entries) {
@@ -227,7 +226,8 @@ Status DiskFile::save(std::span<const DiskEntry> entries) {
   }
   if (clean_) KV_RETURN_IF_ERROR(write_header(false));
   // The pieces are on the disk before an index names them, and the index before the header trusts it.
-  if (::fdatasync(fd_) != 0) return error(ErrorCode::kIo, "{}: cannot flush: {}", path_, reason(errno));
+  if (::fdatasync(fd_) != 0)
+    return error(ErrorCode::kIo, "{}: cannot flush: {}", path_, system_reason(errno));
   KV_RETURN_IF_ERROR(write_disk_index(index_path_, generation_, kept, sums_));
   return write_header(true);
 }
@@ -265,9 +265,9 @@ Status DiskFile::end_write(uint64_t offset, uint64_t checksum, uint64_t bytes, i
     return {};
   }
   ++counters_.write_errors;
-  return error(ErrorCode::kUnavailable, "{}: writing {} bytes at {} failed: {}", path_, padded,
-               place_of(offset),
-               result < 0 ? reason(static_cast<int>(-result)) : fmt::format("only {} were written", result));
+  return error(
+      ErrorCode::kUnavailable, "{}: writing {} bytes at {} failed: {}", path_, padded, place_of(offset),
+      result < 0 ? system_reason(static_cast<int>(-result)) : fmt::format("only {} were written", result));
 }
 
 Status DiskFile::end_read(uint64_t offset, std::span<const std::byte> piece, int64_t result) {
@@ -275,7 +275,7 @@ Status DiskFile::end_read(uint64_t offset, std::span<const std::byte> piece, int
   if (result < 0) {
     ++counters_.read_errors;
     return error(ErrorCode::kCorrupt, "{}: reading {} bytes at {} failed: {}", path_, padded,
-                 place_of(offset), reason(static_cast<int>(-result)));
+                 place_of(offset), system_reason(static_cast<int>(-result)));
   }
   if (static_cast<uint64_t>(result) < padded) {
     ++counters_.short_reads;

@@ -25,10 +25,6 @@ constexpr size_t kIndexFixedBytes = 5 * 8 + 8;  // before the entries, and the c
 
 using Bytes = std::vector<std::byte>;
 
-std::string reason(int error_number) {
-  return std::generic_category().message(error_number);
-}
-
 template <typename T>
 void put(Bytes& out, T value) {
   const size_t at = out.size();
@@ -81,7 +77,7 @@ Result<Bytes> read_whole(const std::string& path, uint64_t at_most) {
   const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (file.get() < 0) {
     return error(errno == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo, "{}: cannot open the index: {}",
-                 path, reason(errno));
+                 path, system_reason(errno));
   }
   struct stat info = {};
   if (::fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode) ||
@@ -92,7 +88,7 @@ Result<Bytes> read_whole(const std::string& path, uint64_t at_most) {
   for (size_t have = 0; have < bytes.size();) {
     const ssize_t n = ::read(file.get(), bytes.data() + have, bytes.size() - have);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return error(ErrorCode::kIo, "{}: cannot read the index: {}", path, reason(errno));
+    if (n < 0) return error(ErrorCode::kIo, "{}: cannot read the index: {}", path, system_reason(errno));
     if (n == 0) return error(ErrorCode::kCorrupt, "{}: the index was cut short while it was read", path);
     have += static_cast<size_t>(n);
   }

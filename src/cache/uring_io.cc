@@ -10,6 +10,7 @@
 #include <system_error>
 
 #include "base/check.h"
+#include "base/file.h"
 #include "cache/disk_io.h"
 
 namespace kvasir {
@@ -17,10 +18,6 @@ namespace {
 
 // No request has it: the tag of the poll that wake() ends.
 constexpr uint64_t kWakeTag = UINT64_MAX;
-
-std::string reason(int error_number) {
-  return std::generic_category().message(error_number);
-}
 
 class UringIo final : public DiskIo {
  public:
@@ -94,7 +91,7 @@ class UringIo final : public DiskIo {
       const int result = io_uring_submit_and_wait(&ring_, wait_for);
       if (result >= 0) return;
       KV_CHECK(result == -EINTR || result == -EAGAIN || result == -EBUSY, "io_uring_submit: {}",
-               reason(-result));
+               system_reason(-result));
     }
   }
 
@@ -120,14 +117,14 @@ Result<std::unique_ptr<DiskIo>> make_uring_io(int file, int depth) {
         ErrorCode::kUnsupported,
         "the disk tier: the kernel refuses io_uring ({}): allow it (kernel.io_uring_disabled=0, and a "
         "seccomp profile of the container that permits io_uring_setup), or do without a disk tier",
-        reason(-failed));
+        system_reason(-failed));
   }
   const int wake = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (wake < 0) {
     const int why = errno;
     io_uring_queue_exit(&ring);
     return error(ErrorCode::kExhausted, "the disk tier: no eventfd ({}): raise the limit of open files",
-                 reason(why));
+                 system_reason(why));
   }
   return std::unique_ptr<DiskIo>(std::make_unique<UringIo>(file, depth, ring, wake));
 }

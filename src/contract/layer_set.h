@@ -20,6 +20,11 @@ class LayerSet {
     for (uint32_t g = 0; g < groups; ++g) s.add(g);
     return s;
   }
+  static LayerSet one(uint32_t group) {
+    LayerSet s;
+    s.add(group);
+    return s;
+  }
 
   void add(uint32_t group) {
     KV_CHECK(group < kMaxLayerGroups, "group={}", group);

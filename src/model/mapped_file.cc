@@ -11,44 +11,23 @@
 #include <system_error>
 #include <utility>
 
+#include "base/file.h"
 #include "base/units.h"
 
 namespace kvasir {
-namespace {
-
-// Closes the descriptor on every way out; the mapping does not need it.
-class FileDescriptor {
- public:
-  explicit FileDescriptor(int fd) : fd_(fd) {}
-  ~FileDescriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  FileDescriptor(const FileDescriptor&) = delete;
-  FileDescriptor& operator=(const FileDescriptor&) = delete;
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
-
-std::string reason(int error_number) {
-  return std::generic_category().message(error_number);
-}
-
-}  // namespace
-
 Result<MappedFile> MappedFile::open(const std::string& path) {
   // O_NONBLOCK: opening a named pipe must not wait for its writer.
+  // The mapping does not need it once it is made.
   FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (fd.get() < 0) {
     if (errno == ENOENT || errno == ENOTDIR) {
       return error(ErrorCode::kNotFound, "{}: no such file; check the path of the model", path);
     }
-    return error(ErrorCode::kIo, "{}: cannot open the file: {}", path, reason(errno));
+    return error(ErrorCode::kIo, "{}: cannot open the file: {}", path, system_reason(errno));
   }
   struct stat info = {};
   if (::fstat(fd.get(), &info) != 0) {
-    return error(ErrorCode::kIo, "{}: cannot read the size of the file: {}", path, reason(errno));
+    return error(ErrorCode::kIo, "{}: cannot read the size of the file: {}", path, system_reason(errno));
   }
   if (S_ISDIR(info.st_mode)) {
     return error(ErrorCode::kInvalidArgument, "{}: this is a directory; name the .gguf file inside it", path);
@@ -62,7 +41,7 @@ Result<MappedFile> MappedFile::open(const std::string& path) {
   auto size = static_cast<size_t>(info.st_size);
   void* data = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, fd.get(), 0);
   if (data == MAP_FAILED) {
-    return error(ErrorCode::kIo, "{}: cannot map the file into memory: {}", path, reason(errno));
+    return error(ErrorCode::kIo, "{}: cannot map the file into memory: {}", path, system_reason(errno));
   }
   return MappedFile(static_cast<const std::byte*>(data), size);
 }

@@ -15,6 +15,7 @@
 #include "bench/dataset.h"
 #include "bench/report.h"
 #include "bench/result_file.h"
+#include "bench_numbers.h"
 
 namespace kvasir {
 namespace {
@@ -23,9 +24,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Json = nlohmann::json;
 using Key = Goal::Key;
-
-constexpr Nanos kMs = kNanosPerMilli;
-constexpr double kInf = std::numeric_limits<double>::infinity();
 
 RequestRecord completed(Nanos ttft, std::vector<Nanos> gaps, std::vector<Goal> own) {
   RequestRecord r;

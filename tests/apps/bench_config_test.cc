@@ -18,7 +18,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-BenchOptions parse(std::vector<std::string> arguments) {
+BenchOptions parse_flags(std::vector<std::string> arguments) {
   CLI::App app;
   BenchOptions options;
   add_bench_flags(app, options);
@@ -28,7 +28,7 @@ BenchOptions parse(std::vector<std::string> arguments) {
 }
 
 TEST(BenchFlags, DefaultsAreThoseOfTheConventions) {
-  const BenchOptions o = parse({});
+  const BenchOptions o = parse_flags({});
   EXPECT_EQ(o.base_url, "http://127.0.0.1:8000");
   EXPECT_EQ(o.endpoint, "/v1/completions");
   EXPECT_TRUE(o.request_rate.empty());
@@ -41,56 +41,56 @@ TEST(BenchFlags, DefaultsAreThoseOfTheConventions) {
 }
 
 TEST(BenchFlags, EveryFlagIsTaken) {
-  const BenchOptions o = parse({"--base-url",
-                                "http://h:1/x/",
-                                "--endpoint",
-                                "/v1/chat/completions",
-                                "--model",
-                                "m",
-                                "--api-key",
-                                "k",
-                                "--timeout",
-                                "2.5",
-                                "--dataset-name",
-                                "custom",
-                                "--dataset-path",
-                                "p",
-                                "--num-prompts",
-                                "5",
-                                "--random-input-len",
-                                "6",
-                                "--random-output-len",
-                                "7",
-                                "--random-range-ratio",
-                                "0.5",
-                                "--custom-output-len",
-                                "8",
-                                "--seed",
-                                "18446744073709551615",
-                                "--request-rate",
-                                "inf",
-                                "--burstiness",
-                                "0.5",
-                                "--max-concurrency",
-                                "9",
-                                "--num-warmups",
-                                "10",
-                                "--ignore-eos",
-                                "--temperature",
-                                "0.7",
-                                "--percentile-metrics",
-                                "itl,ttft",
-                                "--metric-percentiles",
-                                "99.9",
-                                "--goodput",
-                                "ttft:500",
-                                "p99_tbt:50.5",
-                                "--save-result",
-                                "--save-detailed",
-                                "--result-dir",
-                                "d",
-                                "--result-filename",
-                                "f"});
+  const BenchOptions o = parse_flags({"--base-url",
+                                      "http://h:1/x/",
+                                      "--endpoint",
+                                      "/v1/chat/completions",
+                                      "--model",
+                                      "m",
+                                      "--api-key",
+                                      "k",
+                                      "--timeout",
+                                      "2.5",
+                                      "--dataset-name",
+                                      "custom",
+                                      "--dataset-path",
+                                      "p",
+                                      "--num-prompts",
+                                      "5",
+                                      "--random-input-len",
+                                      "6",
+                                      "--random-output-len",
+                                      "7",
+                                      "--random-range-ratio",
+                                      "0.5",
+                                      "--custom-output-len",
+                                      "8",
+                                      "--seed",
+                                      "18446744073709551615",
+                                      "--request-rate",
+                                      "inf",
+                                      "--burstiness",
+                                      "0.5",
+                                      "--max-concurrency",
+                                      "9",
+                                      "--num-warmups",
+                                      "10",
+                                      "--ignore-eos",
+                                      "--temperature",
+                                      "0.7",
+                                      "--percentile-metrics",
+                                      "itl,ttft",
+                                      "--metric-percentiles",
+                                      "99.9",
+                                      "--goodput",
+                                      "ttft:500",
+                                      "p99_tbt:50.5",
+                                      "--save-result",
+                                      "--save-detailed",
+                                      "--result-dir",
+                                      "d",
+                                      "--result-filename",
+                                      "f"});
   const auto config = check_options(o);
   ASSERT_TRUE(config.ok()) << config.status().message();
   EXPECT_EQ(config->target.host, "h");
@@ -126,8 +126,8 @@ TEST(BenchFlags, EveryFlagIsTaken) {
 }
 
 TEST(BenchFlags, AWorkloadIsADatasetByAnotherName) {
-  EXPECT_EQ(parse({"--workload", "alpaca"}).dataset_name, "alpaca");
-  EXPECT_EQ(parse({"--dataset-name", "alpaca"}).dataset_name, "alpaca");
+  EXPECT_EQ(parse_flags({"--workload", "alpaca"}).dataset_name, "alpaca");
+  EXPECT_EQ(parse_flags({"--dataset-name", "alpaca"}).dataset_name, "alpaca");
 }
 
 TEST(BenchFlags, TheLoadsPartsStandAlone) {
@@ -158,7 +158,7 @@ TEST(BenchFlags, TheLoadsPartsStandAlone) {
 }
 
 TEST(BenchFlags, ABooleanCanBeTakenBack) {
-  EXPECT_FALSE(parse({"--ignore-eos", "--no-ignore-eos"}).ignore_eos);
+  EXPECT_FALSE(parse_flags({"--ignore-eos", "--no-ignore-eos"}).ignore_eos);
 }
 
 struct Refusal {

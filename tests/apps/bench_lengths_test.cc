@@ -15,14 +15,13 @@
 #include "bench/sharegpt_file.h"
 #include "bench/trace_file.h"
 #include "bench/workloads.h"
+#include "bench_numbers.h"
 
 namespace kvasir {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-constexpr double kInf = std::numeric_limits<double>::infinity();
 
 Result<Trace> trace(const std::string& text) {
   std::istringstream in(text);

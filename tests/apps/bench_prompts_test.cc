@@ -14,7 +14,7 @@ int64_t words_of(const std::string& text) {
   return 1 + std::count(text.begin(), text.end(), ' ');
 }
 
-Result<std::vector<Prompt>> parse(const std::string& text) {
+Result<std::vector<Prompt>> parse_prompts(const std::string& text) {
   std::istringstream in(text);
   return parse_custom_prompts(in, "p.jsonl", 256);
 }
@@ -61,7 +61,7 @@ TEST(Prompts, APromptDependsOnSeedAndNumberAlone) {
 }
 
 TEST(Prompts, CustomLinesAreReadInOrder) {
-  const auto prompts = parse(
+  const auto prompts = parse_prompts(
       "{\"prompt\": \"one two\", \"max_tokens\": 5}\r\n\n"
       "{\"prompt\": \" a\\tb \\n c\", \"output_tokens\": 6}\n"
       "{\"prompt\": \"\\u00e9\", \"max_tokens\": null, \"extra\": []}");
@@ -80,7 +80,7 @@ TEST(Prompts, AMistakeNamesItsLine) {
   const std::string good = "{\"prompt\": \"x\"}\n\n";
   for (const char* bad : {"{\"prompt\": 3}", "{}", "[1]", "{\"prompt\": \"x\"",
                           "{\"prompt\":\"x\",\"max_tokens\":0}", "{\"prompt\":\"x\",\"max_tokens\":\"9\"}"}) {
-    const auto prompts = parse(good + bad + "\n");
+    const auto prompts = parse_prompts(good + bad + "\n");
     ASSERT_FALSE(prompts.ok()) << bad;
     EXPECT_EQ(prompts.status().code(), ErrorCode::kInvalidArgument);
     EXPECT_TRUE(prompts.status().message().starts_with("p.jsonl:3: ")) << prompts.status().message();
@@ -88,7 +88,7 @@ TEST(Prompts, AMistakeNamesItsLine) {
 }
 
 TEST(Prompts, AnEmptyOrMissingFileIsAnError) {
-  EXPECT_EQ(parse("\n \n").status().code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(parse_prompts("\n \n").status().code(), ErrorCode::kInvalidArgument);
   EXPECT_EQ(load_custom_prompts("no/such/file.jsonl", 1).status().code(), ErrorCode::kNotFound);
 }
 

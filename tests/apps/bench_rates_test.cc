@@ -5,14 +5,13 @@
 #include <limits>
 
 #include "bench/rates.h"
+#include "bench_numbers.h"
 
 namespace kvasir {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-constexpr double kInf = std::numeric_limits<double>::infinity();
 
 std::vector<RateSpec> parsed(std::string_view text) {
   const auto rates = parse_rates("--request-rate", text);

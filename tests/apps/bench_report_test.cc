@@ -11,6 +11,7 @@
 #include "bench/attainment.h"
 #include "bench/report.h"
 #include "bench/result_file.h"
+#include "bench_numbers.h"
 
 namespace kvasir {
 namespace {
@@ -20,7 +21,6 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using Json = nlohmann::json;
 
-constexpr Nanos kMs = kNanosPerMilli;
 constexpr Nanos kStart = 5000 * kMs;
 
 // Two that complete, one that fails, over two seconds.
@@ -94,15 +94,17 @@ TEST(Report, GoalsAreMetAtTheBoundAndNotAbove) {
   const LoadOutcome load = small_load();
   const RequestRecord& a = load.records[0];
   const RequestRecord& b = load.records[1];
-  using Key = Goal::Key;
-  const std::vector<std::pair<Key, double>> values = {
-      {Key::kTtft, 100}, {Key::kTpot, 100}, {Key::kMaxTbt, 200}, {Key::kP99Tbt, 199}, {Key::kE2el, 400}};
+  const std::vector<std::pair<Goal::Key, double>> values = {{Goal::Key::kTtft, 100},
+                                                            {Goal::Key::kTpot, 100},
+                                                            {Goal::Key::kMaxTbt, 200},
+                                                            {Goal::Key::kP99Tbt, 199},
+                                                            {Goal::Key::kE2el, 400}};
   for (const auto& [key, value] : values) {
     EXPECT_TRUE(attains_all(a, {{key, value + 1e-9}}));
     EXPECT_FALSE(attains_all(a, {{key, value - 0.001}}));
   }
-  EXPECT_TRUE(attains_all(b, {{Key::kTpot, 0}, {Key::kMaxTbt, 0}, {Key::kP99Tbt, 0}}));
-  EXPECT_FALSE(attains_all(a, {{Key::kTtft, 100}, {Key::kE2el, 399}}));
+  EXPECT_TRUE(attains_all(b, {{Goal::Key::kTpot, 0}, {Goal::Key::kMaxTbt, 0}, {Goal::Key::kP99Tbt, 0}}));
+  EXPECT_FALSE(attains_all(a, {{Goal::Key::kTtft, 100}, {Goal::Key::kE2el, 399}}));
   BenchOptions options;
   options.goodput = {"ttft:60"};
   EXPECT_EQ(summarise(load, config_of(options)).good, 1);

@@ -15,6 +15,7 @@
 #include "bench/result_reader.h"
 #include "bench/server_metrics.h"
 #include "bench/svg_chart.h"
+#include "bench_numbers.h"
 
 namespace kvasir {
 namespace {
@@ -25,10 +26,7 @@ using ::testing::Not;
 using Json = nlohmann::json;
 using State = RequestRecord::State;
 
-constexpr Nanos kMs = kNanosPerMilli;
-constexpr double kInf = std::numeric_limits<double>::infinity();
-
-BenchConfig config_of(const BenchOptions& options) {
+BenchConfig study_config(const BenchOptions& options) {
   Result<BenchConfig> config = check_options(options);
   EXPECT_TRUE(config.ok()) << config.status().message();
   return std::move(config).value();
@@ -90,7 +88,7 @@ LoadOutcome mixed_load() {
 TEST(Attainment, KindsAreCountedApart) {
   BenchOptions options;
   options.slo = {"ttft:100", "tpot:20", "tbt:50", "e2el:300"};
-  const BenchConfig config = config_of(options);
+  const BenchConfig config = study_config(options);
   const Summary s = summarise(mixed_load(), config);
   EXPECT_EQ(s.submitted, 9);
   EXPECT_EQ(s.completed, 4);
@@ -114,7 +112,7 @@ TEST(Attainment, GoodputsBoundsGoBeforeThoseOfTheSlo) {
   BenchOptions options;
   options.goodput = {"p99_tbt:7"};
   options.slo = {"tbt:50", "ttft:9"};
-  const BenchConfig config = config_of(options);
+  const BenchConfig config = study_config(options);
   ASSERT_EQ(config.goals.size(), 1u);
   ASSERT_EQ(config.bounds.size(), 3u);
   EXPECT_EQ(config.bounds[0].key, Goal::Key::kTtft);
@@ -214,7 +212,7 @@ BenchOptions two_rates() {
 }
 
 TEST(SeveralRuns, MeansAndIntervalsByHand) {
-  const BenchConfig config = config_of(two_rates());
+  const BenchConfig config = study_config(two_rates());
   const std::vector<RunResult> runs = four_runs(config);
   const std::vector<PointResult> points = points_of(runs);
   ASSERT_EQ(points.size(), 2u);
@@ -228,7 +226,7 @@ TEST(SeveralRuns, MeansAndIntervalsByHand) {
 }
 
 TEST(SeveralRuns, TheFileHasRunsPointsAndIntervals) {
-  const BenchConfig config = config_of(two_rates());
+  const BenchConfig config = study_config(two_rates());
   const Json j = Json::parse(result_json(four_runs(config), config, "m", 0));
   EXPECT_FALSE(j.contains("completed"));
   ASSERT_EQ(j["runs"].size(), 4u);
@@ -246,7 +244,7 @@ TEST(SeveralRuns, TheFileHasRunsPointsAndIntervals) {
 
   BenchOptions one_rate = two_rates();
   one_rate.request_rate = "1";
-  const BenchConfig one = config_of(one_rate);
+  const BenchConfig one = study_config(one_rate);
   std::vector<RunResult> first = four_runs(config);
   first.resize(2);
   const Json k = Json::parse(result_json(first, one, "m", 0));
@@ -255,7 +253,7 @@ TEST(SeveralRuns, TheFileHasRunsPointsAndIntervals) {
 }
 
 TEST(Html, ThePageIsWholeAndEscaped) {
-  const BenchConfig config = config_of(two_rates());
+  const BenchConfig config = study_config(two_rates());
   const auto a = read_result(result_json(four_runs(config), config, "m", 0), "a");
   ASSERT_TRUE(a.ok()) << a.status().message();
   EXPECT_EQ(a->label, "<b>&\"x\"");
@@ -279,7 +277,7 @@ TEST(Html, ThePageIsWholeAndEscaped) {
 }
 
 TEST(Html, OneRunHasNoCurvesOverTheRate) {
-  const BenchConfig config = config_of({});
+  const BenchConfig config = study_config({});
   LoadOutcome o;
   o.duration = kNanosPerSecond;
   o.records = {completed(5 * kMs, {})};

@@ -14,7 +14,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr int64_t kDraws = 40'000;
+constexpr int64_t kLengthDraws = 40'000;
 
 struct Sample {
   explicit Sample(std::vector<int64_t> lengths) : sorted(std::move(lengths)) {
@@ -51,7 +51,7 @@ Both draw(const std::string& name, uint64_t seed = 7) {
   const Result<Workload> workload = find_workload(name);
   EXPECT_TRUE(workload.ok()) << name;
   std::vector<int64_t> prompts, outputs, totals;
-  for (int64_t i = 0; i < kDraws; ++i) {
+  for (int64_t i = 0; i < kLengthDraws; ++i) {
     const Lengths l = workload->draw(seed, i);
     prompts.push_back(l.prompt);
     outputs.push_back(l.output);
@@ -133,7 +133,8 @@ TEST(Workloads, MixesHaveTheirShareOfLongContexts) {
                          Mix{16, 240'000, .30}, Mix{5, 600'000, .01}, Mix{18, 950'000, .30}}) {
     SCOPED_TRACE(mix.id);
     const Both b = draw(fmt::format("infinite-llm-mix-{}", mix.id));
-    EXPECT_NEAR(b.total.above(mix.normal), mix.share, 4 * std::sqrt(mix.share * (1 - mix.share) / kDraws));
+    EXPECT_NEAR(b.total.above(mix.normal), mix.share,
+                4 * std::sqrt(mix.share * (1 - mix.share) / kLengthDraws));
     EXPECT_LE(b.total.sorted.back(), 2 * mix.normal);
     EXPECT_GT(b.total.sorted.back(), 1.9 * static_cast<double>(mix.normal));
     const double normal = static_cast<double>(mix.normal);

@@ -10,8 +10,8 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-const Args kSystem = {"--model", "opt-13b", "--device", "a100-40g"};
-const Args kLoad = lengths(20, 10, 20);
+const Args kRefusedSystem = {"--model", "opt-13b", "--device", "a100-40g"};
+const Args kRefusedLoad = lengths(20, 10, 20);
 
 struct Refused {
   Args args;
@@ -26,32 +26,34 @@ TEST_F(RefusalTest, OfSystems) {
       {{"--model", "opt-13b"}, {"--device: there are ", "a100-40g", "profile --full"}},
       {{"--model", "opt-14b", "--device", "a100-40g"}, {"'opt-14b'", "opt-13b"}},
       {{"--model", "opt-13b", "--device", "a100"}, {"'a100'", "a100-40g"}},
-      {kSystem + Args{"--engine-overhead", "rust"}, {"'rust'", "kvasir"}},
-      {kSystem + Args{"--scheduling-policy", "lifo"}, {"'lifo'", "sarathi"}},
-      {kSystem + Args{"--scheduling-policy", "vllm,lifo"}, {"'lifo'"}},
-      {kSystem + Args{"--scheduling-policy", "vllm,sarathi,vllm"},
+      {kRefusedSystem + Args{"--engine-overhead", "rust"}, {"'rust'", "kvasir"}},
+      {kRefusedSystem + Args{"--scheduling-policy", "lifo"}, {"'lifo'", "sarathi"}},
+      {kRefusedSystem + Args{"--scheduling-policy", "vllm,lifo"}, {"'lifo'"}},
+      {kRefusedSystem + Args{"--scheduling-policy", "vllm,sarathi,vllm"},
        {"--scheduling-policy", "'vllm'", "twice"}},
-      {kSystem + Args{"--length-predictor", "tarot"}, {"tarot", "oracle"}},
+      {kRefusedSystem + Args{"--length-predictor", "tarot"}, {"tarot", "oracle"}},
       {{"--model", "opt-66b", "--device", "a100-40g"}, {"opt-66b does not fit 1 x a100-40g", " more "}},
-      {kSystem + Args{"--gpu-memory-utilization", "0.3"}, {"opt-13b does not fit", "30 % of its memory"}},
-      {kSystem + Args{"--tensor-parallel-size", "3"}, {"tensor"}},
-      {kSystem + Args{"--pipeline-parallel-size", "41"}, {"pipeline"}},
-      {kSystem + Args{"--kv-cache-memory-bytes", "39GiB"}, {"--kv-cache-memory-bytes 39.00 GiB", "room for"}},
-      {kSystem + Args{"--kv-cache-memory-bytes", "1MiB"},
+      {kRefusedSystem + Args{"--gpu-memory-utilization", "0.3"},
+       {"opt-13b does not fit", "30 % of its memory"}},
+      {kRefusedSystem + Args{"--tensor-parallel-size", "3"}, {"tensor"}},
+      {kRefusedSystem + Args{"--pipeline-parallel-size", "41"}, {"pipeline"}},
+      {kRefusedSystem + Args{"--kv-cache-memory-bytes", "39GiB"},
+       {"--kv-cache-memory-bytes 39.00 GiB", "room for"}},
+      {kRefusedSystem + Args{"--kv-cache-memory-bytes", "1MiB"},
        {"--kv-cache-memory-bytes 1.00 MiB", "--block-size"}},
-      {kSystem + Args{"--max-num-seqs", "4000"}, {"--max-num-batched-tokens", "--max-num-seqs 4000"}},
-      {kSystem + Args{"--max-model-len", "100000"}, {"--max-model-len 100000"}},
-      {kSystem + Args{"--link-gbytes-per-s", "20"}, {"--link-gbytes-per-s", "--kv-offloading-size"}},
-      {kSystem + Args{"--compare", "x.json", "--html", "x.html"}, {"--compare: kvasir bench"}},
+      {kRefusedSystem + Args{"--max-num-seqs", "4000"}, {"--max-num-batched-tokens", "--max-num-seqs 4000"}},
+      {kRefusedSystem + Args{"--max-model-len", "100000"}, {"--max-model-len 100000"}},
+      {kRefusedSystem + Args{"--link-gbytes-per-s", "20"}, {"--link-gbytes-per-s", "--kv-offloading-size"}},
+      {kRefusedSystem + Args{"--compare", "x.json", "--html", "x.html"}, {"--compare: kvasir bench"}},
   };
   for (const Refused& c : cases) {
-    const std::string line = refusal(c.args + kLoad);
+    const std::string line = refusal(c.args + kRefusedLoad);
     for (const std::string& text : c.says) EXPECT_THAT(line, HasSubstr(text));
   }
 }
 
 TEST_F(RefusalTest, OfQuestions) {
-  const Args system = kSystem + kLoad;
+  const Args system = kRefusedSystem + kRefusedLoad;
   const std::vector<Refused> cases = {
       {{"--request-rate", "1", "--explain", "20"}, {"--explain 20", "requests 0 to 19"}},
       {{"--request-rate", "1,2", "--explain", "2"}, {"--explain: needs one policy"}},
@@ -83,7 +85,7 @@ TEST_F(RefusalTest, BeforeAnythingHasRun) {
         Args{"--scheduling-policy", "vllm,lifo"}, Args{"--num-prompts", "20000001"},
         Args{"--find-effective-throughput", "90"}, Args{"--request-rate", "1,1"},
         Args{"--request-rate", "1e-6", "--num-prompts", "100000"}, Args{"--length-predictor", "laplace:0"}}) {
-    const Ran ran = command(kSystem + kLoad + wrong);
+    const Ran ran = command(kRefusedSystem + kRefusedLoad + wrong);
     EXPECT_EQ(ran.code, 1);
     EXPECT_EQ(ran.out, "") << ran.err;
   }
@@ -91,10 +93,11 @@ TEST_F(RefusalTest, BeforeAnythingHasRun) {
 
 TEST_F(RefusalTest, OfTraces) {
   const auto refused = [&](const std::string& text, const Args& more = {}) {
-    return refusal(kSystem + Args{"--workload", "trace", "--dataset-path", write("trace.csv", text)} + more);
+    return refusal(kRefusedSystem + Args{"--workload", "trace", "--dataset-path", write("trace.csv", text)} +
+                   more);
   };
-  EXPECT_THAT(refusal(kSystem + Args{"--workload", "trace"}), HasSubstr("--dataset-path"));
-  EXPECT_THAT(refusal(kSystem + Args{"--workload", "trace", "--dataset-path", in_folder("none.csv")}),
+  EXPECT_THAT(refusal(kRefusedSystem + Args{"--workload", "trace"}), HasSubstr("--dataset-path"));
+  EXPECT_THAT(refusal(kRefusedSystem + Args{"--workload", "trace", "--dataset-path", in_folder("none.csv")}),
               HasSubstr("none.csv"));
   EXPECT_THAT(refused("arrival,prompt,output\n0,10,10\n1,,10\n"),
               HasSubstr("trace.csv:3: the prompt is missing"));
@@ -116,12 +119,12 @@ TEST_F(RefusalTest, OfTraces) {
 TEST_F(RefusalTest, OfMachines) {
   HostDevice device = clockwork(tables(0.010));
   device.links[index_of(Tier::kDevice)][index_of(Tier::kHost)] = {1e-5, 1e-10};
-  const Args whole = host(device, 256) + kLoad;
+  const Args whole = host(device, 256) + kRefusedLoad;
   const std::string path = whole[1];
   const auto refused = [&](const Args& more) { return refusal(whole + more); };
   EXPECT_EQ(command(whole).code, 0);
   EXPECT_EQ(command(whole + Args{"--model", "clockwork"}).code, 0);
-  EXPECT_THAT(refusal(Args{"--device", path} + kLoad),
+  EXPECT_THAT(refusal(Args{"--device", path} + kRefusedLoad),
               AllOf(HasSubstr(path), HasSubstr("--kv-cache-memory-bytes")));
   EXPECT_THAT(refused({"--model", "opt-13b"}), AllOf(HasSubstr("--model opt-13b"), HasSubstr("clockwork")));
   EXPECT_THAT(refused({"--tensor-parallel-size", "2"}), HasSubstr("--tensor-parallel-size"));
@@ -150,19 +153,21 @@ TEST_F(RefusalTest, OfMachines) {
 TEST_F(RefusalTest, OfFoldersInPlaceOfFiles) {
   const std::string folder = folder_.string();
   EXPECT_EQ(refusal({"--experiment", folder}), folder + ": cannot be read");
-  EXPECT_EQ(refusal(kSystem + Args{"--price", folder}), folder + ": cannot be read");
+  EXPECT_EQ(refusal(kRefusedSystem + Args{"--price", folder}), folder + ": cannot be read");
   EXPECT_THAT(refusal({"--model", "opt-13b", "--device", folder}), HasSubstr(folder));
   EXPECT_THAT(refusal({"--model", folder, "--device", "a100-40g"}), HasSubstr(folder));
-  EXPECT_THAT(refusal(kSystem + Args{"--workload", "trace", "--dataset-path", folder}), HasSubstr(folder));
-  EXPECT_THAT(refusal(kSystem + Args{"--workload", "sharegpt", "--dataset-path", folder}), HasSubstr(folder));
+  EXPECT_THAT(refusal(kRefusedSystem + Args{"--workload", "trace", "--dataset-path", folder}),
+              HasSubstr(folder));
+  EXPECT_THAT(refusal(kRefusedSystem + Args{"--workload", "sharegpt", "--dataset-path", folder}),
+              HasSubstr(folder));
 }
 
 TEST_F(RefusalTest, OfAMachineThatTakesNoTime) {
-  EXPECT_THAT(refusal(host(tables(0), 256) + kLoad), HasSubstr("truth.json"));
+  EXPECT_THAT(refusal(host(tables(0), 256) + kRefusedLoad), HasSubstr("truth.json"));
 }
 
 TEST_F(RefusalTest, OfPrices) {
-  const Args price = kSystem + Args{"--price", in_folder("steps.csv")};
+  const Args price = kRefusedSystem + Args{"--price", in_folder("steps.csv")};
   EXPECT_THAT(refusal(price), HasSubstr("steps.csv"));
   write("steps.csv", "rows\n1\n");
   EXPECT_THAT(refusal(price), HasSubstr("steps.csv:1: column 'rows'"));

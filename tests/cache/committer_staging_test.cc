@@ -16,7 +16,7 @@ using testing::Each;
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-constexpr SeqId kA{1};
+constexpr SeqId kStaged{1};
 constexpr uint32_t kLayers = 4;
 constexpr uint64_t kPlane = 16 * 8;  // of one layer
 
@@ -55,14 +55,14 @@ class CommitterStaging : public testing::TestWithParam<uint32_t> {
 
   Rows rows(uint32_t begin, uint32_t end, const LayerSet& keep) const {
     Rows r;
-    r.seq = kA;
+    r.seq = kStaged;
     r.tokens = {begin, end};
     r.layers = all_;
     r.writes.kv = keep;
     return r;
   }
   CopyChange change(Verb verb, Interval tokens, const LayerSet& layers, Tier tier, Trigger trigger) const {
-    return {verb, kA, tokens, layers, Form::kKv, tier, trigger};
+    return {verb, kStaged, tokens, layers, Form::kKv, tier, trigger};
   }
 
   // [0, 40) was written through: two full blocks on the host alone, a tail on the device. Four of the ring's
@@ -70,7 +70,7 @@ class CommitterStaging : public testing::TestWithParam<uint32_t> {
   void write_through_40() {
     std::vector<Token> tokens(60);
     std::iota(tokens.begin(), tokens.end(), 0);
-    cache_.add_sequence(kA, tokens, "");
+    cache_.add_sequence(kStaged, tokens, "");
     StepPlan plan;
     plan.copies = {change(Verb::kAdd, {0, 32}, all_, Tier::kHost, Trigger::kAfterLayerWrites)};
     plan.rows = {rows(0, 40, {})};
@@ -97,7 +97,7 @@ class CommitterStaging : public testing::TestWithParam<uint32_t> {
   }
   // Where K of one layer of a block is on the host.
   uint64_t on_host(uint32_t block, uint32_t layer) const {
-    const BlockMap::Block& b = cache_.block(cache_.blocks_of(kA)[block]);
+    const BlockMap::Block& b = cache_.block(cache_.blocks_of(kStaged)[block]);
     return b.at({Form::kKv, Tier::kHost}).by_group[group(layer)].at +
            cache_.geometry().layer_in_group(layer) * 2 * kPlane;
   }
@@ -142,7 +142,7 @@ TEST_P(CommitterStaging, WhatRowsWriteGoesThroughTheRingWhenItsLayerIsWritten) {
   for (const TransferWait& w : written_.waits) waits.emplace_back(w.layer, w.transfer);
   const TransferId first = written_.firings[0].transfer.id, second = written_.firings[1].transfer.id;
   EXPECT_THAT(waits, ElementsAre(std::pair(2u, first), std::pair(3u, second)));
-  const KvCache::Summary s = cache_.summary(kA);
+  const KvCache::Summary s = cache_.summary(kStaged);
   EXPECT_EQ(s.cells[index_of(Tier::kHost)], 2 * groups());
   EXPECT_EQ(s.cells[index_of(Tier::kDevice)], groups());
   EXPECT_EQ(s.resident_blocks, 1u);
@@ -188,7 +188,7 @@ TEST_P(CommitterStaging, AHistoryIsStagedLayerByLayerAsSlotsComeFree) {
 
 TEST_P(CommitterStaging, GroupsThatAreKeptNeedNoRing) {
   std::vector<Token> tokens(60);
-  cache_.add_sequence(kA, tokens, "");
+  cache_.add_sequence(kStaged, tokens, "");
   LayerSet keep;  // no interval where there are four groups
   for (uint32_t g = 0; g < groups(); g += 2) keep.add(g);
   StepPlan plan;
@@ -213,7 +213,7 @@ TEST_P(CommitterStaging, GroupsThatAreKeptNeedNoRing) {
 
 TEST_P(CommitterStaging, WhatIsWrittenIntoFramesLeavesAsAWholeWhenItsGroupIsWritten) {
   std::vector<Token> tokens(60);
-  cache_.add_sequence(kA, tokens, "");
+  cache_.add_sequence(kStaged, tokens, "");
   StepPlan plan;
   plan.copies = {change(Verb::kAdd, {0, 32}, all_, Tier::kHost, Trigger::kAfterLayerWrites)};
   plan.rows = {rows(0, 40, all_)};
@@ -229,8 +229,8 @@ TEST_P(CommitterStaging, WhatIsWrittenIntoFramesLeavesAsAWholeWhenItsGroupIsWrit
   }
   for (const Firing& f : step.firings) link_.end(f.transfer.id);
   end_step(step.id);
-  EXPECT_EQ(cache_.summary(kA).resident_blocks, 3u);
-  EXPECT_EQ(cache_.summary(kA).cells[index_of(Tier::kHost)], 2 * groups());
+  EXPECT_EQ(cache_.summary(kStaged).resident_blocks, 3u);
+  EXPECT_EQ(cache_.summary(kStaged).cells[index_of(Tier::kHost)], 2 * groups());
 }
 
 TEST_P(CommitterStaging, RowsWaitForTheGroupsThatAreBroughtBack) {
@@ -257,12 +257,12 @@ TEST_P(CommitterStaging, RowsWaitForTheGroupsThatAreBroughtBack) {
   plan.rows = {rows(46, 47, all_)};
   EXPECT_THAT(committer_.apply(plan, StepId{4}).waits, IsEmpty());
   for (uint64_t id : {2, 3, 4}) end_step(StepId{id});
-  EXPECT_EQ(cache_.summary(kA).resident_blocks, 3u);
+  EXPECT_EQ(cache_.summary(kStaged).resident_blocks, 3u);
 }
 
 TEST_P(CommitterStaging, WhatIsStagedNeedsWhatBringsItToTheHost) {
   std::vector<Token> tokens(60);
-  cache_.add_sequence(kA, tokens, "");
+  cache_.add_sequence(kStaged, tokens, "");
   StepPlan plan;
   plan.copies = {change(Verb::kAdd, {0, 32}, all_, Tier::kHost, Trigger::kAfterLayerWrites)};
   plan.rows = {rows(0, 40, {})};
@@ -283,15 +283,15 @@ TEST_P(CommitterStaging, WhatIsStagedNeedsWhatBringsItToTheHost) {
   // One of them fails: the sequence is cut back to where its cells are all there.
   link_.done.push_back({out.firings[1].transfer.id, error(ErrorCode::kUnavailable, "lost"), 0, 0});
   committer_.drain_transfers();
-  EXPECT_EQ(cache_.summary(kA).ready_tokens, 0u);
-  EXPECT_THAT(cache_.take_cut_back(), ElementsAre(kA));
+  EXPECT_EQ(cache_.summary(kStaged).ready_tokens, 0u);
+  EXPECT_THAT(cache_.take_cut_back(), ElementsAre(kStaged));
   for (const Firing& f : out.firings) {
     if (f.transfer.id != out.firings[1].transfer.id) link_.end(f.transfer.id);
   }
   for (const Firing& f : in.firings) link_.end(f.transfer.id);
   StepResult result;
   result.id = StepId{2};
-  EXPECT_THAT(committer_.step_ended(result), ElementsAre(kA)) << "what it read is gone";
+  EXPECT_THAT(committer_.step_ended(result), ElementsAre(kStaged)) << "what it read is gone";
 }
 
 INSTANTIATE_TEST_SUITE_P(LayersPerGroup, CommitterStaging, testing::Values(1, 2, 4));

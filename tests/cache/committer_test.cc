@@ -9,7 +9,7 @@
 namespace kvasir {
 namespace {
 
-constexpr SeqId kA{1}, kB{2};
+constexpr SeqId kFirst{1}, kSecond{2};
 
 class CommitterTest : public testing::Test {
  protected:
@@ -37,11 +37,11 @@ class CommitterTest : public testing::Test {
 };
 
 TEST_F(CommitterTest, ResolvesRowsToTokensAndFrames) {
-  cache_.add_sequence(kA, {10, 11, 12}, "");
-  cache_.add_sequence(kB, std::vector<Token>(20, 7), "");
+  cache_.add_sequence(kFirst, {10, 11, 12}, "");
+  cache_.add_sequence(kSecond, std::vector<Token>(20, 7), "");
   StepPlan plan;
-  plan.promises = {{kB, 4, Tier::kDevice, Promise::Kind::kOwn}};
-  plan.rows = {rows(kA, 0, 3, true), rows(kB, 0, 18, false)};
+  plan.promises = {{kSecond, 4, Tier::kDevice, Promise::Kind::kOwn}};
+  plan.rows = {rows(kFirst, 0, 3, true), rows(kSecond, 0, 18, false)};
   const Step step = committer_.apply(plan, StepId{1});
   EXPECT_EQ(step.id, StepId{1});
   EXPECT_EQ(step.groups, 2u);
@@ -60,70 +60,70 @@ TEST_F(CommitterTest, ResolvesRowsToTokensAndFrames) {
     }
   }
   EXPECT_EQ(offsets.size(), 3u * 2 * 2) << "3 blocks of 2 groups of 2 planes, none twice";
-  EXPECT_EQ(cache_.summary(kB).promised_cells[0], 0u);
+  EXPECT_EQ(cache_.summary(kSecond).promised_cells[0], 0u);
   EXPECT_TRUE(step.staged.empty());
   EXPECT_TRUE(step.firings.empty());
   EXPECT_TRUE(step.waits.empty());
 }
 
 TEST_F(CommitterTest, ATokenThatIsStillBeingSampledIsNamedByReference) {
-  cache_.add_sequence(kA, {10, 11, 12}, "");
+  cache_.add_sequence(kFirst, {10, 11, 12}, "");
   StepPlan plan;
-  plan.rows = {rows(kA, 0, 3, true)};
+  plan.rows = {rows(kFirst, 0, 3, true)};
   committer_.apply(plan, StepId{1});
-  plan.rows = {rows(kA, 3, 4, true)};
+  plan.rows = {rows(kFirst, 3, 4, true)};
   const Step step = committer_.apply(plan, StepId{2});
   EXPECT_TRUE(step.slices[0].last_token_by_reference);
   EXPECT_EQ(step.token_ids, std::vector<Token>{-1});
   cache_.step_ended(StepId{1}, true, {});
-  cache_.append_token(kA, 42);
-  cache_.append_token(kA, 43);
-  plan.rows = {rows(kA, 4, 5, true)};
+  cache_.append_token(kFirst, 42);
+  cache_.append_token(kFirst, 43);
+  plan.rows = {rows(kFirst, 4, 5, true)};
   const Step known = committer_.apply(plan, StepId{3});
   EXPECT_FALSE(known.slices[0].last_token_by_reference);
   EXPECT_EQ(known.token_ids, std::vector<Token>{43});
 }
 
 TEST_F(CommitterTest, DropsBeforeItAdoptsAndAdoptsBeforeItAllocates) {
-  cache_.add_sequence(kA, std::vector<Token>(40, 1), "");
+  cache_.add_sequence(kFirst, std::vector<Token>(40, 1), "");
   StepPlan plan;
-  plan.rows = {rows(kA, 0, 40, true)};
+  plan.rows = {rows(kFirst, 0, 40, true)};
   committer_.apply(plan, StepId{1});
   cache_.step_ended(StepId{1}, true, {});
-  cache_.add_sequence(kB, std::vector<Token>(120, 1), "");
-  ASSERT_EQ(cache_.summary(kB).cached.matched, 2u);
+  cache_.add_sequence(kSecond, std::vector<Token>(120, 1), "");
+  ASSERT_EQ(cache_.summary(kSecond).cached.matched, 2u);
   // B needs all 8 blocks: 2 that it adopts, and 6 of which one is what A drops.
   plan = {};
-  plan.preemptions = {{kA}};
+  plan.preemptions = {{kFirst}};
   CopyChange drop;
-  drop.seq = kA;
+  drop.seq = kFirst;
   drop.tokens = {0, 41};  // beyond its history: all of it
   drop.layers = LayerSet::all(2);
   drop.trigger = Trigger::kNow;
   plan.copies = {drop};
-  plan.adoptions = {{kB, 32}};
-  plan.promises = {{kB, 12, Tier::kDevice, Promise::Kind::kOwn}};
-  plan.rows = {rows(kB, 32, 120, true)};
+  plan.adoptions = {{kSecond, 32}};
+  plan.promises = {{kSecond, 12, Tier::kDevice, Promise::Kind::kOwn}};
+  plan.rows = {rows(kSecond, 32, 120, true)};
   const Step step = committer_.apply(plan, StepId{2});
   EXPECT_EQ(step.slices[0].blocks, 8u);
-  EXPECT_EQ(cache_.summary(kA).ready_tokens, 0u);
+  EXPECT_EQ(cache_.summary(kFirst).ready_tokens, 0u);
   cache_.step_ended(StepId{2}, true, {});
 }
 
 TEST_F(CommitterTest, APreemptionEndsAPromiseAndKeepsCellsThatNobodyDrops) {
-  cache_.add_sequence(kA, std::vector<Token>(60, 1), "");
+  cache_.add_sequence(kFirst, std::vector<Token>(60, 1), "");
   StepPlan plan;
-  plan.promises = {{kA, 8, Tier::kDevice, Promise::Kind::kOwn}};
-  plan.rows = {rows(kA, 0, 20, false)};
+  plan.promises = {{kFirst, 8, Tier::kDevice, Promise::Kind::kOwn}};
+  plan.rows = {rows(kFirst, 0, 20, false)};
   committer_.apply(plan, StepId{1});
   cache_.step_ended(StepId{1}, true, {});
   plan = {};
-  plan.preemptions = {{kA}};
+  plan.preemptions = {{kFirst}};
   const Step step = committer_.apply(plan, StepId{2});
   EXPECT_TRUE(step.slices.empty());
-  EXPECT_EQ(cache_.summary(kA).promised_cells[0], 0u);
-  EXPECT_EQ(cache_.summary(kA).ready_tokens, 20u);
-  EXPECT_EQ(cache_.summary(kA).cells[0], 4u);
+  EXPECT_EQ(cache_.summary(kFirst).promised_cells[0], 0u);
+  EXPECT_EQ(cache_.summary(kFirst).ready_tokens, 20u);
+  EXPECT_EQ(cache_.summary(kFirst).cells[0], 4u);
 }
 
 }  // namespace

@@ -13,12 +13,12 @@ namespace {
 constexpr CacheGeometry kOneGroup = {16, 10, 10, 8};
 constexpr CacheGeometry kFiveGroups = {16, 10, 2, 8};
 constexpr uint64_t kSlot = 256;
-constexpr uint64_t kBlock = 2560;
+constexpr uint64_t kBlockBytes = 2560;
 
 uint64_t slots(const CacheGeometry& g, uint64_t device_blocks, uint64_t host_blocks, uint32_t tokens,
                bool anything_staged = false) {
   const uint64_t bytes =
-      stage_ring_bytes(g, device_blocks * kBlock, host_blocks * kBlock, tokens, anything_staged);
+      stage_ring_bytes(g, device_blocks * kBlockBytes, host_blocks * kBlockBytes, tokens, anything_staged);
   EXPECT_EQ(bytes % kSlot, 0u);
   return bytes / kSlot;
 }
@@ -26,17 +26,17 @@ uint64_t slots(const CacheGeometry& g, uint64_t device_blocks, uint64_t host_blo
 // What is projected passes a ring also where there is no tier behind the device.
 TEST(StageRingSize, ALayerOfTheLongestRequestThatIsProjected) {
   CacheGeometry g = kOneGroup;
-  EXPECT_EQ(projection_ring_bytes(g, 1000 * kBlock, 160), 0u) << "no X";
+  EXPECT_EQ(projection_ring_bytes(g, 1000 * kBlockBytes, 160), 0u) << "no X";
   g.x_bytes_per_token_layer = 4;
-  EXPECT_EQ(projection_ring_bytes(g, 1000 * kBlock, 160), 10 * kSlot);
-  EXPECT_EQ(projection_ring_bytes(g, 1000 * kBlock, 159), 10 * kSlot);
+  EXPECT_EQ(projection_ring_bytes(g, 1000 * kBlockBytes, 160), 10 * kSlot);
+  EXPECT_EQ(projection_ring_bytes(g, 1000 * kBlockBytes, 159), 10 * kSlot);
   EXPECT_EQ(projection_ring_bytes(g, 16 * 5 * kSlot, 1'000'000), 5 * kSlot) << "a sixteenth of the device";
   EXPECT_EQ(projection_ring_bytes(g, 0, 160), 0u);
 }
 
 TEST(StageRingSize, NothingWithoutAHostTier) {
   EXPECT_EQ(slots(kOneGroup, 100, 0, 100'000), 0u);
-  EXPECT_EQ(stage_ring_bytes(kOneGroup, 100 * kBlock, kBlock - 1, 100'000), 0u);
+  EXPECT_EQ(stage_ring_bytes(kOneGroup, 100 * kBlockBytes, kBlockBytes - 1, 100'000), 0u);
 }
 
 TEST(StageRingSize, TwoLayersOfTheLongestRequestThatTheHostCanHold) {
@@ -69,10 +69,10 @@ TEST(StageRingSize, WithLayerGroupsTheTiersAddUp) {
 TEST(StageRingSize, ASmallDeviceKeepsTheTwoBlocksWithoutWhichNothingStreams) {
   EXPECT_EQ(slots(kOneGroup, 4, 50, 100'000), 20u);
   EXPECT_EQ(slots(kOneGroup, 3, 50, 100'000), 10u);
-  EXPECT_EQ(stage_ring_bytes(kOneGroup, 2 * kBlock + 3 * kSlot, 50 * kBlock, 100'000), 3 * kSlot);
+  EXPECT_EQ(stage_ring_bytes(kOneGroup, 2 * kBlockBytes + 3 * kSlot, 50 * kBlockBytes, 100'000), 3 * kSlot);
   EXPECT_EQ(slots(kOneGroup, 2, 50, 100'000), 0u);
-  EXPECT_EQ(stage_ring_bytes(kOneGroup, kSlot, 50 * kBlock, 100'000), 0u);
-  EXPECT_EQ(stage_ring_bytes(kOneGroup, 0, 50 * kBlock, 100'000), 0u);
+  EXPECT_EQ(stage_ring_bytes(kOneGroup, kSlot, 50 * kBlockBytes, 100'000), 0u);
+  EXPECT_EQ(stage_ring_bytes(kOneGroup, 0, 50 * kBlockBytes, 100'000), 0u);
 }
 
 // For a policy that stages what the device could hold.
@@ -104,7 +104,7 @@ TEST(StageRingSize, WhereSomethingStreamsTheRingIsTheSameEitherWay) {
 TEST(StageRingSize, WhatItPassesIsWhatTheCacheCounts) {
   CacheOptions cache;
   cache.geometry = kOneGroup;
-  cache.stage_bytes = stage_ring_bytes(kOneGroup, 40 * kBlock, 50 * kBlock, 100'000);
+  cache.stage_bytes = stage_ring_bytes(kOneGroup, 40 * kBlockBytes, 50 * kBlockBytes, 100'000);
   EXPECT_EQ(cache.stage_blocks(), 100u);
 }
 

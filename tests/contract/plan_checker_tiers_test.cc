@@ -7,7 +7,7 @@
 namespace kvasir::test {
 namespace {
 
-constexpr SeqId kRun{1}, kOut{2}, kNew{3};
+constexpr SeqId kIn{1}, kOut{2}, kNew{3};
 
 // Sequence 1 decodes, 3 blocks on the device. Sequence 2 was swapped out, 3 blocks on the host. Sequence 3 is
 // new. On the device 6 blocks are free, on the host 4.
@@ -44,8 +44,8 @@ class PlanCheckerTiers : public testing::Test {
   }
   // One change of sequence 1, which decodes beside it.
   void change_running(Verb verb, Interval tokens, Tier tier, Trigger trigger) {
-    plan_.rows = {rows(kRun, 39, 40, RowKind::kDecode)};
-    plan_.copies = {change(verb, kRun, tokens, tier, trigger)};
+    plan_.rows = {rows(kIn, 39, 40, RowKind::kDecode)};
+    plan_.copies = {change(verb, kIn, tokens, tier, trigger)};
   }
 
   View view_;
@@ -94,9 +94,9 @@ TEST_F(PlanCheckerTiers, EveryVerbHasItsTriggers) {
 TEST_F(PlanCheckerTiers, OnlyWhatIsThereCanBeCopied) {
   plan_.copies = {change(Verb::kAdd, kNew, {0, 32}, Tier::kHost, Trigger::kNow)};
   expect_broken("copies cells of sequence 3, which has none");
-  plan_.preemptions = {{kRun}};
-  plan_.copies = {change(Verb::kDrop, kRun, {0, 40}, Tier::kDevice, Trigger::kNow),
-                  change(Verb::kAdd, kRun, {0, 39}, Tier::kHost, Trigger::kNow)};
+  plan_.preemptions = {{kIn}};
+  plan_.copies = {change(Verb::kDrop, kIn, {0, 40}, Tier::kDevice, Trigger::kNow),
+                  change(Verb::kAdd, kIn, {0, 39}, Tier::kHost, Trigger::kNow)};
   expect_broken("copies cells of sequence 1, which has none");
 }
 
@@ -117,7 +117,7 @@ TEST_F(PlanCheckerTiers, TheTailOfARunningSequenceIsNotCopied) {
   change_running(Verb::kAdd, {0, 39}, Tier::kHost, Trigger::kNow);
   expect_fine();
   plan_.rows.clear();
-  plan_.preemptions = {{kRun}};
+  plan_.preemptions = {{kIn}};
   expect_broken("takes 2 cells of kv more than are free, idle or given up on the host tier");
 }
 
@@ -142,7 +142,7 @@ TEST_F(PlanCheckerTiers, WhatLeavesWhenReadyIsNotFreeYet) {
 }
 
 TEST_F(PlanCheckerTiers, PromisesAreOfCellsThatThereAre) {
-  plan_.rows = {rows(kRun, 39, 40, RowKind::kDecode)};
+  plan_.rows = {rows(kIn, 39, 40, RowKind::kDecode)};
   plan_.promises = {{kNew, 1, Tier::kDisk, Promise::Kind::kOwn}};
   expect_broken("takes 1 cells of kv more than are free, idle or given up on the disk tier");
 }
@@ -173,7 +173,7 @@ TEST_F(PlanCheckerTiers, RowsGoOnInABlockThatIsOnTheDeviceAndAtRest) {
                       change(Verb::kAdd, kOut, {32, 39}, Tier::kDevice, Trigger::kBeforeLayer));
   expect_fine();
   view_.running[0].tail_busy = true;
-  plan_.rows = {rows(kRun, 39, 40, RowKind::kDecode)};
+  plan_.rows = {rows(kIn, 39, 40, RowKind::kDecode)};
   plan_.copies.clear();
   expect_broken("sequence 1: rows write into a block that is being copied");
 }
@@ -221,7 +221,7 @@ TEST_F(PlanCheckerTiers, ATransferInFlightIsAReasonToWait) {
   view_.transfers_in_flight = 1;
   expect_fine();
   view_.transfers_in_flight = 0;
-  plan_.copies = {change(Verb::kAdd, kRun, {0, 32}, Tier::kHost, Trigger::kBackground)};
+  plan_.copies = {change(Verb::kAdd, kIn, {0, 32}, Tier::kHost, Trigger::kBackground)};
   expect_fine();
 }
 

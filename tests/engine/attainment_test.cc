@@ -8,11 +8,9 @@
 namespace kvasir::test {
 namespace {
 
-constexpr Nanos kMs = kNanosPerMilli;
-
 TEST(Attainment, EachKindHasItsOwnMeaning) {
   // 200 gaps; the decode took 4 s, so 20 ms on average.
-  RequestLatency r = {100 * kMs, 4100 * kMs, 4000 * kMs, 200, 2};
+  RequestLatency r = {100 * kNanosPerMilli, 4100 * kNanosPerMilli, 4000 * kNanosPerMilli, 200, 2};
   const Slo slo = {100, 20, 50, 4100};
   for (SloKind kind : kSloKinds) EXPECT_EQ(attained(kind, slo, r), kind != SloKind::kEveryTbt) << name(kind);
   r.late_gaps = 3;
@@ -27,7 +25,7 @@ TEST(Attainment, EachKindHasItsOwnMeaning) {
   r.decoding += 200;
   EXPECT_EQ(attained(SloKind::kMeanTpot, slo, r), false);
   for (SloKind kind : kSloKinds) EXPECT_EQ(attained(kind, Slo{}, r), std::nullopt);
-  const RequestLatency one_token = {100 * kMs, 100 * kMs, 0, 0, 0};
+  const RequestLatency one_token = {100 * kNanosPerMilli, 100 * kNanosPerMilli, 0, 0, 0};
   for (SloKind kind : kSloKinds) EXPECT_EQ(attained(kind, slo, one_token), true);
 }
 

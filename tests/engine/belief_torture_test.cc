@@ -33,7 +33,7 @@ TortureConfig believer(const CostModel& costs) {
   return config;
 }
 
-void expect_right(const TortureConfig& config, const TortureOutcome& out) {
+void expect_all_right(const TortureConfig& config, const TortureOutcome& out) {
   EXPECT_EQ(out.wrong, 0u) << out.first_wrong;
   EXPECT_EQ(out.complete + out.aborted + out.failed, config.requests) << "every request ends";
   EXPECT_EQ(out.used_blocks_left + out.host_bytes_left + out.transfers_left, 0u);
@@ -41,8 +41,8 @@ void expect_right(const TortureConfig& config, const TortureOutcome& out) {
   EXPECT_EQ(out.integrity, "");
 }
 
-using Case = std::tuple<int, std::string>;
-class BeliefTorture : public testing::TestWithParam<Case> {};
+using BeliefCase = std::tuple<int, std::string>;
+class BeliefTorture : public testing::TestWithParam<BeliefCase> {};
 
 TEST_P(BeliefTorture, OutputsAreTheSameHoweverWrongBeliefIs) {
   const auto& [depth, belief] = GetParam();
@@ -57,7 +57,7 @@ TEST_P(BeliefTorture, OutputsAreTheSameHoweverWrongBeliefIs) {
     config.predictor = predictor;
     const TortureOutcome out = torture(config);
     SCOPED_TRACE(predictor);
-    expect_right(config, out);
+    expect_all_right(config, out);
     EXPECT_GT(out.preemptions, 0u);
     std::printf("%-16s %llu steps, %llu preemptions, %llu swapped\n", predictor,
                 static_cast<unsigned long long>(out.steps), static_cast<unsigned long long>(out.preemptions),
@@ -86,7 +86,7 @@ TortureOutcome torture_published(const char* policy, int depth, const std::strin
   config.groups = with.groups;
   config.x_bytes = with.x_bytes;
   const TortureOutcome out = torture(config);
-  expect_right(config, out);
+  expect_all_right(config, out);
   return out;
 }
 
@@ -127,7 +127,7 @@ TEST(BeliefTorture, RealStepsMendWrongBelief) {
     config.learns_costs = true;
     config.requests = 300;
     const TortureOutcome out = torture(config);
-    expect_right(config, out);
+    expect_all_right(config, out);
     StepWork w;
     w.add_prefill(0, 30);
     for (int i = 0; i < 5; ++i) w.add_decode(100);

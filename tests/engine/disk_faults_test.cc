@@ -24,11 +24,11 @@
 namespace kvasir::test {
 namespace {
 
-constexpr uint32_t kMaxModelLen = 300;
+constexpr uint32_t kLongest = 300;
 constexpr uint32_t kLayers = 6;
 
 // KVASIR_LONG=1 makes everything here twenty times longer.
-uint32_t scaled(uint32_t requests) {
+uint32_t scaled_faults(uint32_t requests) {
   const char* value = std::getenv("KVASIR_LONG");
   return value && std::string(value) == "1" ? 20 * requests : requests;
 }
@@ -56,7 +56,7 @@ EngineOptions engine_options(const WorldOptions& options) {
   o.max_decode_stall = 2 * kNanosPerMilli;
   o.limits.max_num_seqs = 8;
   o.limits.max_num_batched_tokens = 64;
-  o.max_model_len = kMaxModelLen;
+  o.max_model_len = kLongest;
   o.check_integrity = true;
   return o;
 }
@@ -218,7 +218,7 @@ TEST_P(DiskFaults, OutputsAreRight) {
   FakeDisk disk;
   World world({.layers_per_group = layers_per_group}, directory, disk);
   Requests requests(world, 11 + layers_per_group);
-  requests.run(scaled(40), [&](Random& random) {
+  requests.run(scaled_faults(40), [&](Random& random) {
     if (random.unit() < 0.2) disk.fail_next(fault.op, fault.fault);
   });
   EXPECT_GT(requests.complete(), 25u);
@@ -264,7 +264,7 @@ TEST(DiskFaultsTest, BytesThatComeLateDeferRowsAndNobodyElse) {
     }
   });
   Requests requests(world, 5);
-  requests.run(scaled(50), [](Random&) {});
+  requests.run(scaled_faults(50), [](Random&) {});
   done = true;
   holder.join();
   EXPECT_GT(requests.complete(), 30u);
@@ -286,7 +286,7 @@ TEST(DiskFaultsTest, WhatIsKeptOverARestartIsRightOrNoticed) {
       World world({.layers_per_group = layers_per_group}, directory, disk);
       EXPECT_EQ(world.restored() > 0, kept > 0);
       Requests requests(world, 20 + life);
-      requests.run(scaled(20), [](Random&) {});
+      requests.run(scaled_faults(20), [](Random&) {});
       EXPECT_GT(requests.complete(), 10u);
       const auto& by_tier = world.metrics().prefix_cache_hits_by_tier;
       EXPECT_EQ(by_tier[0] + by_tier[1] + by_tier[2], world.metrics().prefix_cache_hits);
@@ -311,7 +311,7 @@ TEST(DiskFaultsTest, RequestsStreamFromADiskThatFails) {
     World world({.policy = policy, .layers_per_group = 1, .device_blocks = 10, .host_blocks = 0}, directory,
                 disk);
     Requests requests(world, 9);
-    requests.run(scaled(15), [](Random&) {});
+    requests.run(scaled_faults(15), [](Random&) {});
     // The slower the turns, the more are cancelled: with layers, more copies are under way in each.
     EXPECT_GT(requests.complete(), std::string(policy) == "layerkv" ? 5u : 10u);
     EXPECT_GT(world.metrics().steps_staged, 0u);

@@ -20,7 +20,7 @@ namespace {
 
 constexpr uint32_t kBlockTokens = 16;
 constexpr CacheGeometry kGeometry = {kBlockTokens, 4, 2, 8};
-constexpr Nanos kBudget = 50 * kNanosPerMilli;
+constexpr Nanos kStallBudget = 50 * kNanosPerMilli;
 constexpr Nanos kStandstill = 5 * kNanosPerSecond;
 
 void sleep_for(Nanos t) {
@@ -95,13 +95,13 @@ class TimedSink final : public OutputSink {
   std::optional<FinishReason> finish_;
 };
 
-EngineOptions options() {
+EngineOptions stalling_options() {
   EngineOptions o;
   o.cache.geometry = kGeometry;
   o.cache.device_bytes = 110 * kGeometry.kv_block_bytes();
   o.cache.host_bytes = 300 * kGeometry.kv_block_bytes();
   o.cache.stage_bytes = uint64_t{2} * 260 * 2 * kGeometry.layer_plane_bytes();
-  o.max_decode_stall = kBudget;
+  o.max_decode_stall = kStallBudget;
   o.limits.max_num_batched_tokens = 256;
   o.max_model_len = Engine::longest_fit(o.cache);
   return o;
@@ -109,11 +109,11 @@ EngineOptions options() {
 
 struct Rig {
   explicit Rig(const char* policy)
-      : device(options().cache.device_bytes + options().cache.stage_bytes),
-        host(options().cache.host_bytes),
+      : device(stalling_options().cache.device_bytes + stalling_options().cache.stage_bytes),
+        host(stalling_options().cache.host_bytes),
         link(link_options(), clock),
         executor(device, clock, &link),
-        engine(options(), make_policy(policy).value(), executor, clock, nullptr, &link) {}
+        engine(stalling_options(), make_policy(policy).value(), executor, clock, nullptr, &link) {}
 
   MemoryLinkOptions link_options() {
     MemoryLinkOptions o;

@@ -8,20 +8,18 @@
 namespace kvasir::test {
 namespace {
 
-constexpr Nanos kMs = kNanosPerMilli;
-
 TEST(QueuePace, AWaitIsTheQueueTimesTheMeanGap) {
   QueuePace pace;
   Nanos now = 0;
   pace.came(now, 1);
-  for (int i = 0; i < 15; ++i) pace.began(now += 10 * kMs);
+  for (int i = 0; i < 15; ++i) pace.began(now += 10 * kNanosPerMilli);
   EXPECT_EQ(pace.wait(100), 0) << "too few were seen";
-  pace.began(now += 10 * kMs);
-  EXPECT_EQ(pace.wait(100), 1000 * kMs);
+  pace.began(now += 10 * kNanosPerMilli);
+  EXPECT_EQ(pace.wait(100), 1000 * kNanosPerMilli);
   EXPECT_EQ(pace.wait(0), 0);
   // Two at a time, at twice the distance.
-  for (int i = 0; i < 400; ++i) pace.began(i % 2 == 0 ? now += 20 * kMs : now);
-  EXPECT_NEAR(static_cast<double>(pace.wait(100)) / kMs, 1000, 20);
+  for (int i = 0; i < 400; ++i) pace.began(i % 2 == 0 ? now += 20 * kNanosPerMilli : now);
+  EXPECT_NEAR(static_cast<double>(pace.wait(100)) / kNanosPerMilli, 1000, 20);
 }
 
 TEST(QueuePace, TimeInWhichNobodyWaitsIsNoGap) {
@@ -30,9 +28,9 @@ TEST(QueuePace, TimeInWhichNobodyWaitsIsNoGap) {
   for (int i = 0; i < 50; ++i) {
     now += 3600 * kNanosPerSecond;
     pace.came(now, 1);
-    pace.began(now += kMs);
+    pace.began(now += kNanosPerMilli);
   }
-  EXPECT_EQ(pace.wait(10), 10 * kMs);
+  EXPECT_EQ(pace.wait(10), 10 * kNanosPerMilli);
 }
 
 // One runs at a time, for five steps: the queue moves once in 50 ms.

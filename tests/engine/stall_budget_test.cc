@@ -8,8 +8,6 @@
 namespace kvasir {
 namespace {
 
-constexpr Nanos kMs = kNanosPerMilli;
-
 // A step with a slice of each of these sequences, in which the slices `waits` wait for a transfer.
 Step step_of(std::initializer_list<uint64_t> seqs, std::initializer_list<uint32_t> waits) {
   Step step;
@@ -32,58 +30,58 @@ TEST(AllWait, AWaitOfOneSliceIsItsSequencesWhereverTheOthersAre) {
 }
 
 TEST(StallBudget, KnowsNothingBeforeAStepWasMeasured) {
-  StallBudget budget(50 * kMs);
-  EXPECT_EQ(budget.most(), 50 * kMs);
+  StallBudget budget(50 * kNanosPerMilli);
+  EXPECT_EQ(budget.most(), 50 * kNanosPerMilli);
   EXPECT_EQ(budget.prefill_rows(), 0u);
-  budget.observe(0, 4, 10 * kMs);
+  budget.observe(0, 4, 10 * kNanosPerMilli);
   EXPECT_EQ(budget.prefill_rows(), 0u) << "a row of prefill was not measured yet";
 }
 
 TEST(StallBudget, WithoutABoundThereIsNone) {
   StallBudget budget(0);
-  budget.observe(100, 0, 100 * kMs);
+  budget.observe(100, 0, 100 * kNanosPerMilli);
   EXPECT_EQ(budget.prefill_rows(), 0u);
 }
 
 TEST(StallBudget, GivesPrefillWhatDecodesLeave) {
-  StallBudget budget(50 * kMs);
-  budget.observe(100, 0, 100 * kMs);  // a row takes 1 ms
+  StallBudget budget(50 * kNanosPerMilli);
+  budget.observe(100, 0, 100 * kNanosPerMilli);  // a row takes 1 ms
   EXPECT_EQ(budget.prefill_rows(), 50u);
-  budget.observe(0, 8, 10 * kMs);
+  budget.observe(0, 8, 10 * kNanosPerMilli);
   EXPECT_EQ(budget.prefill_rows(), 40u);
   // 90 ms, of which the decodes beside them take 10: 1 ms a row as before.
-  budget.observe(80, 8, 90 * kMs);
+  budget.observe(80, 8, 90 * kNanosPerMilli);
   EXPECT_EQ(budget.prefill_rows(), 40u);
 }
 
 TEST(StallBudget, FollowsWhatIsMeasuredByAnEighth) {
-  StallBudget budget(80 * kMs);
-  budget.observe(10, 0, 10 * kMs);
-  budget.observe(10, 0, 90 * kMs);  // 9 ms a row: the mean rises from 1 to 2
+  StallBudget budget(80 * kNanosPerMilli);
+  budget.observe(10, 0, 10 * kNanosPerMilli);
+  budget.observe(10, 0, 90 * kNanosPerMilli);  // 9 ms a row: the mean rises from 1 to 2
   EXPECT_EQ(budget.prefill_rows(), 40u);
-  for (int i = 0; i < 100; ++i) budget.observe(10, 0, 20 * kMs);
+  for (int i = 0; i < 100; ++i) budget.observe(10, 0, 20 * kNanosPerMilli);
   EXPECT_NEAR(budget.prefill_rows(), 40u, 1u);
 }
 
 TEST(StallBudget, ARowTakesATenthOfItsShareAtLeast) {
-  StallBudget budget(20 * kMs);
-  budget.observe(0, 8, 10 * kMs);
-  budget.observe(10, 8, 5 * kMs);  // faster than the decodes alone: 0.5 ms for ten rows
+  StallBudget budget(20 * kNanosPerMilli);
+  budget.observe(0, 8, 10 * kNanosPerMilli);
+  budget.observe(10, 8, 5 * kNanosPerMilli);  // faster than the decodes alone: 0.5 ms for ten rows
   EXPECT_EQ(budget.prefill_rows(), 200u);
 }
 
 TEST(StallBudget, AFewRowsAlwaysGoSoThatPromptsDoNotStarve) {
-  StallBudget budget(5 * kMs);
-  budget.observe(10, 0, 100 * kMs);
+  StallBudget budget(5 * kNanosPerMilli);
+  budget.observe(10, 0, 100 * kNanosPerMilli);
   EXPECT_EQ(budget.prefill_rows(), 16u);
-  budget.observe(0, 8, 50 * kMs);
+  budget.observe(0, 8, 50 * kNanosPerMilli);
   EXPECT_EQ(budget.prefill_rows(), 16u) << "the decodes alone take longer than the budget";
 }
 
 TEST(StallBudget, AnEmptyStepSaysNothing) {
-  StallBudget budget(50 * kMs);
-  budget.observe(100, 0, 100 * kMs);
-  budget.observe(0, 0, 40 * kMs);
+  StallBudget budget(50 * kNanosPerMilli);
+  budget.observe(100, 0, 100 * kNanosPerMilli);
+  budget.observe(0, 0, 40 * kNanosPerMilli);
   EXPECT_EQ(budget.prefill_rows(), 50u);
 }
 

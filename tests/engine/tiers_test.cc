@@ -14,12 +14,12 @@
 namespace kvasir::test {
 namespace {
 
-constexpr uint32_t kLayers = 4;
+constexpr uint32_t kTieredLayers = 4;
 
 // An engine over the shadow executor, whose link moves when the test lets it.
-class World {
+class TieredWorld {
  public:
-  World(const std::string& policy, int depth, uint32_t device_blocks, uint32_t max_num_seqs = 8)
+  TieredWorld(const std::string& policy, int depth, uint32_t device_blocks, uint32_t max_num_seqs = 8)
       : options_(options(device_blocks, max_num_seqs)),
         device_(options_.cache.device_bytes + options_.cache.stage_bytes),
         host_(options_.cache.host_bytes),
@@ -40,7 +40,7 @@ class World {
   }
   void expect_right(const CollectingSink& sink, const std::vector<Token>& prompt, uint32_t max_tokens) {
     EXPECT_EQ(sink.finish, FinishReason::kLength) << sink.error;
-    EXPECT_EQ(sink.tokens, shadow_output(kLayers, prompt, 0, max_tokens, {}));
+    EXPECT_EQ(sink.tokens, shadow_output(kTieredLayers, prompt, 0, max_tokens, {}));
   }
   FakeLink& link() { return link_; }
   const EngineMetrics& metrics() const { return engine_.metrics(); }
@@ -48,7 +48,7 @@ class World {
  private:
   static EngineOptions options(uint32_t device_blocks, uint32_t max_num_seqs) {
     EngineOptions o;
-    o.cache.geometry = {16, kLayers, 1, 8};
+    o.cache.geometry = {16, kTieredLayers, 1, 8};
     o.cache.device_bytes = o.cache.geometry.kv_block_bytes() * device_blocks;
     o.cache.host_bytes = o.cache.geometry.kv_block_bytes() * 64;
     o.cache.stage_bytes = 2 * o.cache.geometry.layer_plane_bytes() * 40;
@@ -80,7 +80,7 @@ TEST(Tiers, ARequestThatStreamsDoesNotStandOnItsOwnPrefix) {
   for (const char* policy : {"apt-serve", "layerkv", "sarathi", "vllm", "vllm-swap"}) {
     for (uint32_t device_blocks : {12u, 14u, 16u}) {
       SCOPED_TRACE(std::string(policy) + " " + std::to_string(device_blocks));
-      World world(policy, 1, device_blocks);
+      TieredWorld world(policy, 1, device_blocks);
       const std::vector<Token> prefix = tokens(std::min(192u, 16 * (device_blocks - 1)), 1);
       world.submit(prefix, 1);
       world.run(1000);
@@ -102,7 +102,7 @@ TEST(Tiers, ARequestThatStreamsDoesNotStandOnItsOwnPrefix) {
 
 // A sequence whose last row is deferred goes on running, though its place may have been given to another.
 TEST(Tiers, ALastRowThatIsDeferredKeepsItsPlace) {
-  World world("sarathi", 2, 8, /*max_num_seqs=*/1);
+  TieredWorld world("sarathi", 2, 8, /*max_num_seqs=*/1);
   const std::vector<Token> a = tokens(200, 3), b = tokens(20, 9);
   const auto first = world.submit(a, 6);
   const auto second = world.submit(b, 4);

@@ -7,17 +7,12 @@
 #include "base/random.h"
 #include "ops/cpu/isa.h"
 #include "ops/x_layout.h"
+#include "support/take.h"
 
 namespace kvasir::test {
 namespace {
 
 constexpr int kNothing = 0xff;  // what memory holds that is not written: not a number
-
-template <typename T>
-T take(Result<T> result) {
-  KV_CHECK(result.ok(), "{}", result.status().message());
-  return std::move(result).value();
-}
 
 CacheGeometry geometry_of(const FormsModel& model, uint32_t layers_per_group) {
   const ModelConfig& c = model.file->config();

@@ -11,12 +11,12 @@
 namespace kvasir::test {
 namespace {
 
-struct Arithmetic {
+struct HiddenArithmetic {
   ops::WeightType weights;
   ops::KvType kv;
 };
 
-void torture(const TinyLlamaShape& shape, const Arithmetic& arithmetic) {
+void torture(const TinyLlamaShape& shape, const HiddenArithmetic& arithmetic) {
   PlanCounts plans;
   uint64_t steps = 0, preemptions = 0, cached = 0;
   for (uint64_t round = 0; round < 2 && !testing::Test::HasFailure(); ++round) {
@@ -49,8 +49,8 @@ void torture(const TinyLlamaShape& shape, const Arithmetic& arithmetic) {
 }
 
 TEST(HiddenTorture, OwnKeysForEachHead) {
-  for (const Arithmetic& a : {Arithmetic{ops::WeightType::kF32, ops::KvType::kF32},
-                              Arithmetic{ops::WeightType::kQ4_1, ops::KvType::kBf16}}) {
+  for (const HiddenArithmetic& a : {HiddenArithmetic{ops::WeightType::kF32, ops::KvType::kF32},
+                                    HiddenArithmetic{ops::WeightType::kQ4_1, ops::KvType::kBf16}}) {
     torture(torture_mha(), a);
   }
 }

@@ -9,8 +9,6 @@
 namespace kvasir::test {
 namespace {
 
-constexpr Nanos kMicro = 1000;
-
 // Four layers; sums are exact in a double.
 class SimDurationTest : public testing::Test {
  protected:
@@ -36,7 +34,7 @@ class SimDurationTest : public testing::Test {
     Step step;
     step.slices = std::move(slices);
     step.projections = std::move(projections);
-    return executor_.duration(step) / kMicro - 100;
+    return executor_.duration(step) / kNanosPerMicro - 100;
   }
 
   VirtualClock clock_;

@@ -10,8 +10,6 @@
 namespace kvasir::test {
 namespace {
 
-constexpr Nanos kMicro = 1000;
-
 // To the device 1 us a byte and 10 us a transfer, from it twice that; the disk 4 us a byte.
 SimLink::Costs costs() {
   SimLink::Costs c{};
@@ -40,7 +38,7 @@ class SimLinkTest : public testing::Test {
   std::map<uint64_t, std::pair<Nanos, Nanos>> completed() {
     std::map<uint64_t, std::pair<Nanos, Nanos>> out;
     for (const TransferDone& d : link_.completed()) {
-      if (d.status.ok()) out[raw(d.id)] = {d.started / kMicro, d.ended / kMicro};
+      if (d.status.ok()) out[raw(d.id)] = {d.started / kNanosPerMicro, d.ended / kNanosPerMicro};
     }
     return out;
   }
@@ -57,10 +55,10 @@ TEST_F(SimLinkTest, DirectionsRunBesideEachOtherAndTransfersOfOneInTurn) {
   link_.start(transfer(4, Tier::kDevice, Tier::kDisk, 100));
   link_.start(transfer(5, Tier::kDisk, Tier::kDevice, 10));  // the disk has one lane for both ways
   EXPECT_EQ(link_.stats().queued_bytes, 280u);
-  EXPECT_EQ(link_.next_end(), 100 * kMicro);
-  clock_.advance(120 * kMicro);
+  EXPECT_EQ(link_.next_end(), 100 * kNanosPerMicro);
+  clock_.advance(120 * kNanosPerMicro);
   EXPECT_EQ(completed(), (Times{{1, {0, 100}}, {3, {0, 100}}}));
-  clock_.advance(1000 * kMicro);
+  clock_.advance(1000 * kNanosPerMicro);
   EXPECT_EQ(completed(), (Times{{2, {100, 150}}, {4, {0, 400}}, {5, {400, 440}}}));
   EXPECT_EQ(link_.next_end(), std::nullopt);
   const LinkStats stats = link_.stats();
@@ -74,10 +72,10 @@ TEST_F(SimLinkTest, DirectionsRunBesideEachOtherAndTransfersOfOneInTurn) {
 TEST_F(SimLinkTest, AnUrgentOneGoesFirstAndNothingThatWasMovedIsLost) {
   link_.start(in(1, 90, TransferPriority::kOffload));
   link_.start(in(2, 20, TransferPriority::kPrefetch));
-  clock_.advance(5 * kMicro);
+  clock_.advance(5 * kNanosPerMicro);
   EXPECT_EQ(completed(), Times{});
   link_.start(in(3, 10, TransferPriority::kNeededNow));
-  clock_.advance(1000 * kMicro);
+  clock_.advance(1000 * kNanosPerMicro);
   // 2 took the lane at once; 3 took it at 5 us, for 20 us; 2 had 25 us left; then 1 its whole 100 us.
   EXPECT_EQ(completed(), (Times{{3, {5, 25}}, {2, {0, 50}}, {1, {0, 150}}}));
 }
@@ -91,15 +89,15 @@ TEST_F(SimLinkTest, OneComesAfterAnotherAndFailsWithWhatItNeeds) {
   link_.start(transfer(4, Tier::kDevice, Tier::kHost, 40));
   link_.start(second);
   link_.start(third);
-  clock_.advance(50 * kMicro);
+  clock_.advance(50 * kNanosPerMicro);
   link_.cancel(TransferId{4});
   link_.cancel(TransferId{1});  // moves already
   EXPECT_EQ(link_.wait(TransferId{3}, 0), TransferState::kFailed);
   EXPECT_EQ(link_.wait(TransferId{4}, 0), TransferState::kFailed);
-  EXPECT_EQ(link_.wait(TransferId{2}, 60 * kMicro), TransferState::kPending);
-  EXPECT_EQ(clock_.now(), 110 * kMicro) << "the whole timeout";
-  EXPECT_EQ(link_.wait(TransferId{2}, 60 * kMicro), TransferState::kDone);
-  EXPECT_EQ(clock_.now(), 120 * kMicro) << "no longer than needed";
+  EXPECT_EQ(link_.wait(TransferId{2}, 60 * kNanosPerMicro), TransferState::kPending);
+  EXPECT_EQ(clock_.now(), 110 * kNanosPerMicro) << "the whole timeout";
+  EXPECT_EQ(link_.wait(TransferId{2}, 60 * kNanosPerMicro), TransferState::kDone);
+  EXPECT_EQ(clock_.now(), 120 * kNanosPerMicro) << "no longer than needed";
   EXPECT_EQ(completed(), (Times{{1, {0, 100}}, {2, {100, 120}}}));
   Transfer late = in(5, 10);
   late.needs = {TransferId{4}};
@@ -114,8 +112,8 @@ TEST_F(SimLinkTest, ACancelledOneEndsWhenThoseBeforeItHave) {
   link_.start(in(1, 90));
   link_.start(second);
   link_.cancel(TransferId{2});
-  EXPECT_EQ(link_.wait(TransferId{2}, 99 * kMicro), TransferState::kPending);
-  EXPECT_EQ(link_.wait(TransferId{2}, 1 * kMicro), TransferState::kFailed);
+  EXPECT_EQ(link_.wait(TransferId{2}, 99 * kNanosPerMicro), TransferState::kPending);
+  EXPECT_EQ(link_.wait(TransferId{2}, 1 * kNanosPerMicro), TransferState::kFailed);
 }
 
 TEST_F(SimLinkTest, WhateverIsAskedOfItEveryTransferEndsOnceAndLanesNeverMoveTwoAtOnce) {
@@ -138,8 +136,8 @@ TEST_F(SimLinkTest, WhateverIsAskedOfItEveryTransferEndsOnceAndLanesNeverMoveTwo
       needed_s += 10e-6 + static_cast<double>(t.bytes()) * 1e-6;
       if (count > 4 && random.below(3) == 0) t.after = {TransferId{count - 1 - random.below(4)}};
       link.start(std::move(t));
-      if (random.below(2) == 0) clock.advance(static_cast<Nanos>(random.below(150)) * kMicro);
-      if (random.below(5) == 0) (void)link.wait(TransferId{1 + random.below(count)}, 40 * kMicro);
+      if (random.below(2) == 0) clock.advance(static_cast<Nanos>(random.below(150)) * kNanosPerMicro);
+      if (random.below(5) == 0) (void)link.wait(TransferId{1 + random.below(count)}, 40 * kNanosPerMicro);
       if (random.below(3) == 0) take();
     }
     while (link.next_end()) clock.advance(std::max<Nanos>(0, *link.next_end() - clock.now())), take();

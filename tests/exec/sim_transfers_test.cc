@@ -10,8 +10,6 @@
 namespace kvasir::test {
 namespace {
 
-constexpr Nanos kMicro = 1000;
-
 // Steps of 400 us over four layers.
 class SimTransfersTest : public testing::Test {
  protected:
@@ -48,7 +46,7 @@ class SimTransfersTest : public testing::Test {
     link_.stall(false);
     link_.complete_all();
     std::map<uint64_t, Nanos> out;
-    for (const TransferDone& d : link_.completed()) out[raw(d.id)] = d.started / kMicro;
+    for (const TransferDone& d : link_.completed()) out[raw(d.id)] = d.started / kNanosPerMicro;
     return out;
   }
 
@@ -67,7 +65,7 @@ TEST_F(SimTransfersTest, MomentsAreSpreadOverTheStep) {
   step.waits = {{1, 0, TransferId{1}}};
   executor.submit(std::move(step));
   const StepResult result = executor.wait();
-  EXPECT_EQ(result.ended, 400 * kMicro);
+  EXPECT_EQ(result.ended, 400 * kNanosPerMicro);
   EXPECT_EQ(result.sampled.size(), 1u);
   EXPECT_EQ(started(), (std::map<uint64_t, Nanos>{{1, 0}, {2, 50}, {3, 100}, {4, 350}, {5, 400}}));
 }
@@ -78,13 +76,13 @@ TEST_F(SimTransfersTest, AWaitMakesTheStepLongerAndDefersWhatDidNotCome) {
   fire(step, kStepBegins, 1);
   fire(step, layer_attended(3), 2);
   step.waits = {{2, 1, TransferId{1}}};
-  step.max_stall = 30 * kMicro;
+  step.max_stall = 30 * kNanosPerMicro;
   link_.stall(true);
   executor.submit(std::move(step));
   const StepResult result = executor.wait();
-  EXPECT_EQ(result.stalled, 30 * kMicro);
-  EXPECT_EQ(result.ended, 430 * kMicro);
-  EXPECT_EQ(clock_.now(), 430 * kMicro);
+  EXPECT_EQ(result.stalled, 30 * kNanosPerMicro);
+  EXPECT_EQ(result.ended, 430 * kNanosPerMicro);
+  EXPECT_EQ(clock_.now(), 430 * kNanosPerMicro);
   EXPECT_EQ(result.deferred, std::vector<SeqId>{SeqId{2}});
   ASSERT_EQ(result.sampled.size(), 1u);
   EXPECT_EQ(result.sampled[0].seq, SeqId{1});
@@ -97,11 +95,11 @@ TEST_F(SimTransfersTest, AStepThatAllHaveLeftEndsAtOnce) {
   fire(step, kStepBegins, 1);
   fire(step, layer_attended(3), 2);
   step.waits = {{2, 0, TransferId{1}}};
-  step.max_stall = 30 * kMicro;
+  step.max_stall = 30 * kNanosPerMicro;
   link_.stall(true);
   executor.submit(std::move(step));
   const StepResult result = executor.wait();
-  EXPECT_EQ(result.ended, 230 * kMicro);
+  EXPECT_EQ(result.ended, 230 * kNanosPerMicro);
   EXPECT_TRUE(result.sampled.empty());
   EXPECT_EQ(started().at(2), 230);
 }
@@ -119,14 +117,14 @@ TEST_F(SimTransfersTest, TheSecondOfTwoStepsBeginsWhenTheFirstHasEnded) {
   EXPECT_EQ(executor.wait().deferred, std::vector<SeqId>{SeqId{1}});
   executor.submit(step_of(3, {1, 2}));
   const StepResult result = executor.wait();
-  EXPECT_EQ(result.started, 400 * kMicro);
-  EXPECT_EQ(result.ended, 800 * kMicro);
+  EXPECT_EQ(result.started, 400 * kNanosPerMicro);
+  EXPECT_EQ(result.ended, 800 * kNanosPerMicro);
   EXPECT_EQ(result.deferred, std::vector<SeqId>{SeqId{1}});
   EXPECT_EQ(result.sampled.size(), 1u);
   EXPECT_EQ(started().at(2), 400);
   const StepResult last = executor.wait();
   EXPECT_TRUE(last.deferred.empty());
-  EXPECT_EQ(last.ended, 1200 * kMicro);
+  EXPECT_EQ(last.ended, 1200 * kNanosPerMicro);
 }
 
 }  // namespace

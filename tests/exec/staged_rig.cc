@@ -6,17 +6,12 @@
 #include "base/check.h"
 #include "base/random.h"
 #include "ops/cpu/isa.h"
+#include "support/take.h"
 
 namespace kvasir::test {
 namespace {
 
-constexpr int kNothing = 0xff;  // what unwritten memory holds: not a number
-
-template <typename T>
-T take(Result<T> result) {
-  KV_CHECK(result.ok(), "{}", result.status().message());
-  return std::move(result).value();
-}
+constexpr int kUnwritten = 0xff;  // what unwritten memory holds: not a number
 
 CacheGeometry geometry_of(const ModelConfig& config, uint32_t layers_per_group) {
   CacheGeometry g;
@@ -43,8 +38,8 @@ StagedRig::StagedRig(const Options& options)
       ring_layers_(options.ring_layers),
       frames_bytes_(geometry_.kv_block_bytes() * kBlocks * kSequences),
       device_(frames_bytes_ + ring_layers_ * kSequences * kBlocks * 2 * geometry_.layer_plane_bytes(),
-              std::byte{kNothing}),
-      host_(frames_bytes_, std::byte{kNothing}) {
+              std::byte{kUnwritten}),
+      host_(frames_bytes_, std::byte{kUnwritten}) {
   link_ = std::make_unique<FakeLink>(clock_, FakeLink::Memories{std::span(device_), std::span(host_), {}});
   Decoder::Options decoder;
   decoder.tap_all_rows = options.tap_all_rows;
@@ -77,7 +72,7 @@ void StagedRig::move_to_host(uint32_t seq, const std::vector<uint32_t>& blocks) 
   for (uint32_t block : blocks) {
     const uint64_t at = home(seq, block, 0).k, bytes = geometry_.kv_block_bytes();
     std::memcpy(host_.data() + at, device_.data() + at, bytes);
-    std::memset(device_.data() + at, kNothing, bytes);
+    std::memset(device_.data() + at, kUnwritten, bytes);
   }
 }
 
@@ -86,7 +81,7 @@ bool StagedRig::untouched(uint32_t seq, uint32_t block, uint32_t layer) const {
   const auto all_nothing = [&](uint64_t at) {
     return std::all_of(device_.begin() + static_cast<std::ptrdiff_t>(at),
                        device_.begin() + static_cast<std::ptrdiff_t>(at + geometry_.layer_plane_bytes()),
-                       [](std::byte b) { return b == std::byte{kNothing}; });
+                       [](std::byte b) { return b == std::byte{kUnwritten}; });
   };
   return all_nothing(planes.k) && all_nothing(planes.v);
 }

@@ -11,7 +11,7 @@ namespace kvasir::test {
 namespace {
 
 // Of all runs together.
-struct Sums {
+struct TierSums {
   uint64_t steps = 0;
   uint64_t requests = 0;
   uint64_t preemptions = 0;
@@ -54,7 +54,7 @@ struct Sums {
 };
 
 // The ways of a link.
-void choose_link(uint64_t way, RigOptions& options) {
+void choose_tier_link(uint64_t way, RigOptions& options) {
   switch (way % 3) {
     case 0:  // as fast as the machine
       return;
@@ -77,14 +77,14 @@ bool thorough() {
 using OptionsOf = RigOptions (TierTorture::*)(uint32_t) const;
 
 // One round: every size of layer groups and every link, for two kinds of arithmetic.
-void torture_once(const TinyLlamaShape& shape, OptionsOf options_of, uint64_t round, Sums& sums) {
+void torture_once(const TinyLlamaShape& shape, OptionsOf options_of, uint64_t round, TierSums& sums) {
   for (const auto& [weights, kv] :
        {std::pair{ops::WeightType::kF32, ops::KvType::kBf16}, {ops::WeightType::kQ4_1, ops::KvType::kQ8_0}}) {
     const TierTorture torture(shape, weights, kv, 16, 50 + round);
     for (uint32_t layers_per_group = 1; layers_per_group <= 2; ++layers_per_group) {
       for (uint64_t way = 0; way < 3; ++way) {
         RigOptions options = (torture.*options_of)(layers_per_group);
-        choose_link(way, options);
+        choose_tier_link(way, options);
         options.seed += 1000 * way;
         SCOPED_TRACE(std::string(ops::weight_type_name(weights)) + ", groups of " +
                      std::to_string(layers_per_group) + ", link " + std::to_string(way) + ", round " +
@@ -97,9 +97,9 @@ void torture_once(const TinyLlamaShape& shape, OptionsOf options_of, uint64_t ro
   }
 }
 
-void torture_long(const TinyLlamaShape& shape) {
+void torture_tiers(const TinyLlamaShape& shape) {
   const uint64_t least_steps = thorough() ? 60'000 : 2'000;
-  Sums sums;
+  TierSums sums;
   for (uint64_t round = 0; sums.steps < least_steps && !testing::Test::HasFailure(); ++round) {
     torture_once(shape, &TierTorture::tiers, round, sums);
   }
@@ -116,17 +116,17 @@ void torture_long(const TinyLlamaShape& shape) {
 }
 
 TEST(TierTorture, OwnKeysForEachHead) {
-  torture_long(torture_mha());
+  torture_tiers(torture_mha());
 }
 TEST(TierTorture, SharedKeys) {
-  torture_long(torture_gqa());
+  torture_tiers(torture_gqa());
 }
 
 // LayerKV offloads by layers: in many steps some sequence that has rows is on the device in part.
 TEST(TierTorture, LayersOffloaded) {
   const uint64_t least_steps = thorough() ? 60'000 : 2'000;
   for (const TinyLlamaShape& shape : {torture_mha(), torture_gqa()}) {
-    Sums sums;
+    TierSums sums;
     for (uint64_t round = 0; sums.steps < least_steps && !HasFailure(); ++round) {
       torture_once(shape, &TierTorture::layers, round, sums);
     }

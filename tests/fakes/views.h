@@ -23,6 +23,13 @@ inline View make_view(uint32_t total_blocks, uint32_t free_blocks) {
   return view;
 }
 
+// Of a device of 50 blocks, for steps of so many tokens.
+inline View view_with_budget(uint32_t tokens, uint32_t free_blocks) {
+  View view = make_view(50, free_blocks);
+  view.limits.max_num_batched_tokens = tokens;
+  return view;
+}
+
 // So many blocks more can be had, by evicting them.
 inline void set_idle(View& view, uint32_t blocks) {
   view.device.spare_slabs += blocks * kViewGroups;

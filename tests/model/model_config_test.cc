@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-GgufBuilder tiny() {
+GgufBuilder tiny_header() {
   return test::tiny_llama_builder(test::tiny_gqa(), ops::WeightType::kQ4_1, 3);
 }
 
@@ -36,7 +36,7 @@ void expect_refused(const GgufBuilder& builder, ErrorCode code, const std::strin
 }
 
 TEST(ModelConfig, ReadsAShape) {
-  auto config = config_of(tiny());
+  auto config = config_of(tiny_header());
   ASSERT_TRUE(config.ok()) << config.status().message();
   EXPECT_EQ(config->architecture, "llama");
   EXPECT_EQ(config->name, "tiny llama of random weights");
@@ -87,7 +87,7 @@ TEST(ModelConfig, SeesUntiedEmbeddingsAndRopeFactors) {
 }
 
 TEST(ModelConfig, NamesAnotherArchitecture) {
-  GgufBuilder b = tiny();
+  GgufBuilder b = tiny_header();
   b.set_string("general.architecture", "qwen2");
   expect_refused(b, ErrorCode::kUnsupported, "'qwen2' is not supported, only 'llama'");
   b.remove("general.architecture");
@@ -97,7 +97,7 @@ TEST(ModelConfig, NamesAnotherArchitecture) {
 TEST(ModelConfig, NamesAMissingOrImpossibleCount) {
   for (const char* key : {"llama.block_count", "llama.context_length", "llama.embedding_length",
                           "llama.feed_forward_length", "llama.attention.head_count"}) {
-    GgufBuilder b = tiny();
+    GgufBuilder b = tiny_header();
     b.set_u32(key, 0);
     expect_refused(b, ErrorCode::kCorrupt, key);
     b.set_u32(key, 1U << 31);
@@ -110,31 +110,31 @@ TEST(ModelConfig, NamesAMissingOrImpossibleCount) {
 }
 
 TEST(ModelConfig, ChecksTheHeads) {
-  GgufBuilder b = tiny();
+  GgufBuilder b = tiny_header();
   b.set_u32("llama.attention.head_count_kv", 3);
   expect_refused(b, ErrorCode::kCorrupt, "do not divide evenly among 3 KV heads");
 
-  b = tiny();
+  b = tiny_header();
   b.set_u32("llama.attention.head_count_kv", 8);
   expect_refused(b, ErrorCode::kCorrupt, "4 query heads");
 
-  b = tiny();
+  b = tiny_header();
   b.set_u32("llama.embedding_length", 126);
   b.remove("llama.attention.key_length");
   expect_refused(b, ErrorCode::kCorrupt, "width 126");
 
-  b = tiny();
+  b = tiny_header();
   b.set_u32("llama.attention.value_length", 16);
   expect_refused(b, ErrorCode::kUnsupported, "32 values a head and values 16");
 
-  b = tiny();
+  b = tiny_header();
   for (const char* key :
        {"llama.attention.key_length", "llama.attention.value_length", "llama.rope.dimension_count"}) {
     b.set_u32(key, 31);
   }
   expect_refused(b, ErrorCode::kUnsupported, "31");
 
-  b = tiny();
+  b = tiny_header();
   b.set_u32("llama.rope.dimension_count", 16);
   expect_refused(b, ErrorCode::kUnsupported, "16 of the 32");
 }
@@ -164,44 +164,44 @@ TEST(ModelConfig, ChecksRealNumbers) {
   for (const char* key :
        {"llama.rope.freq_base", "llama.attention.layer_norm_rms_epsilon", "llama.rope.scaling.factor"}) {
     for (float value : {-1.0F, kNan, kInf}) {
-      GgufBuilder b = tiny();
+      GgufBuilder b = tiny_header();
       b.set_f32(key, value);
       expect_refused(b, ErrorCode::kCorrupt, key);
     }
   }
-  GgufBuilder b = tiny();
+  GgufBuilder b = tiny_header();
   b.remove("llama.attention.layer_norm_rms_epsilon");
   expect_refused(b, ErrorCode::kNotFound, "layer_norm_rms_epsilon");
 }
 
 TEST(ModelConfig, ComparesTheVocabularyWithTheEmbedding) {
-  GgufBuilder b = tiny();
+  GgufBuilder b = tiny_header();
   b.set_u32("llama.vocab_size", 511);
   expect_refused(b, ErrorCode::kCorrupt, "511 tokens");
 
-  b = tiny();
+  b = tiny_header();
   b.set_strings("tokenizer.ggml.tokens", {"one", "two"});
   expect_refused(b, ErrorCode::kCorrupt, "2 tokens and the embedding 512 rows");
 
-  b = tiny();
+  b = tiny_header();
   b.remove_tensor("token_embd.weight");
   expect_refused(b, ErrorCode::kCorrupt, "token_embd.weight");
 }
 
 TEST(ModelConfig, RefusesVariantsThatItWouldComputeWrongly) {
   for (const char* key : {"llama.expert_count", "llama.attention.sliding_window"}) {
-    GgufBuilder b = tiny();
+    GgufBuilder b = tiny_header();
     b.set_u32(key, 0);
     EXPECT_TRUE(config_of(b).ok());
     b.set_u32(key, 8);
     expect_refused(b, ErrorCode::kUnsupported, key);
   }
   for (const char* key : {"llama.logit_scale", "llama.attention.scale", "llama.rope.scaling.attn_factor"}) {
-    GgufBuilder b = tiny();
+    GgufBuilder b = tiny_header();
     b.set_f32(key, 0.5F);
     expect_refused(b, ErrorCode::kUnsupported, key);
   }
-  GgufBuilder b = tiny();
+  GgufBuilder b = tiny_header();
   b.set_bool("llama.attention.causal", false);
   expect_refused(b, ErrorCode::kUnsupported, "not causal");
 }

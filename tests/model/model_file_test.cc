@@ -38,7 +38,7 @@ Result<std::unique_ptr<ModelFile>> load(const GgufBuilder& builder) {
   return ModelFile::from_bytes(builder.build(), "model.gguf");
 }
 
-void expect_refused(const GgufBuilder& builder, ErrorCode code, const std::string& part) {
+void expect_file_refused(const GgufBuilder& builder, ErrorCode code, const std::string& part) {
   const Status status = load(builder).status();
   ASSERT_FALSE(status.ok()) << part;
   EXPECT_EQ(status.code(), code) << status.message();
@@ -127,7 +127,7 @@ TEST(ModelFile, ReadsRopeFactors) {
   EXPECT_EQ((*model)->weights().rope_factors[2], 1.5F);
   const float zero = 0;
   std::memcpy(b.tensor("rope_freqs.weight").data.data() + 4, &zero, sizeof(zero));
-  expect_refused(b, ErrorCode::kCorrupt, "rope_freqs.weight");
+  expect_file_refused(b, ErrorCode::kCorrupt, "rope_freqs.weight");
 }
 
 TEST(ModelFile, ReadsTheBiasesOfQKV) {
@@ -153,20 +153,20 @@ TEST(ModelFile, ReadsTheBiasesOfQKV) {
 
   b = whole;
   b.tensor("blk.1.attn_q.bias").shape = {64, 2};
-  expect_refused(b, ErrorCode::kCorrupt, "'blk.1.attn_q.bias' is 64 x 2 x 1 x 1");
+  expect_file_refused(b, ErrorCode::kCorrupt, "'blk.1.attn_q.bias' is 64 x 2 x 1 x 1");
   b = whole;
   b.remove_tensor("blk.1.attn_k.bias");
   b.add_tensor("blk.1.attn_k.bias", {128}, test::gguf_type_id(WeightType::kF32),
                test::quantize(WeightType::kF32, std::vector<float>(128), 128));
-  expect_refused(b, ErrorCode::kCorrupt, "'blk.1.attn_k.bias' is 128 x 1 x 1 x 1");
+  expect_file_refused(b, ErrorCode::kCorrupt, "'blk.1.attn_k.bias' is 128 x 1 x 1 x 1");
   b = whole;
   b.tensor("blk.0.attn_q.bias").type = test::gguf_type_id(WeightType::kQ8_0);
   b.tensor("blk.0.attn_q.bias").data = test::quantize(WeightType::kQ8_0, std::vector<float>(128, 1.0F), 128);
-  expect_refused(b, ErrorCode::kUnsupported, "'blk.0.attn_q.bias' is of type Q8_0");
+  expect_file_refused(b, ErrorCode::kUnsupported, "'blk.0.attn_q.bias' is of type Q8_0");
   b = whole;
   const float value = std::numeric_limits<float>::quiet_NaN();
   std::memcpy(b.tensor("blk.0.attn_v.bias").data.data() + 4, &value, sizeof(value));
-  expect_refused(b, ErrorCode::kCorrupt, "value 1 of the tensor 'blk.0.attn_v.bias' is not finite");
+  expect_file_refused(b, ErrorCode::kCorrupt, "value 1 of the tensor 'blk.0.attn_v.bias' is not finite");
 }
 
 TEST(ModelFile, NamesAMissingTensor) {
@@ -176,29 +176,29 @@ TEST(ModelFile, NamesAMissingTensor) {
         "blk.0.ffn_gate.weight", "blk.0.ffn_up.weight", "blk.2.ffn_down.weight"}) {
     GgufBuilder b = tiny();
     b.remove_tensor(name);
-    expect_refused(b, ErrorCode::kCorrupt, fmt::format("'{}' is missing", name));
+    expect_file_refused(b, ErrorCode::kCorrupt, fmt::format("'{}' is missing", name));
   }
 }
 
 TEST(ModelFile, ChecksShapes) {
   GgufBuilder b = tiny(WeightType::kF32);
   b.tensor("blk.1.attn_k.weight").shape = {64, 128};  // transposed: the same number of values
-  expect_refused(b, ErrorCode::kCorrupt,
-                 "'blk.1.attn_k.weight' is 64 x 128 x 1 x 1 where the metadata asks for 128 x 64");
+  expect_file_refused(b, ErrorCode::kCorrupt,
+                      "'blk.1.attn_k.weight' is 64 x 128 x 1 x 1 where the metadata asks for 128 x 64");
 
   for (std::vector<uint64_t> smaller : {std::vector<uint64_t>{64, 192}, {128, 96}}) {
     b = tiny(WeightType::kF32);
     b.tensor("blk.0.ffn_up.weight").shape = smaller;
-    expect_refused(b, ErrorCode::kCorrupt, "where the metadata asks for 128 x 192");
+    expect_file_refused(b, ErrorCode::kCorrupt, "where the metadata asks for 128 x 192");
   }
 
   b = tiny(WeightType::kF32);
   b.tensor("blk.0.ffn_up.weight").shape = {128, 96, 2};
-  expect_refused(b, ErrorCode::kCorrupt, "blk.0.ffn_up.weight");
+  expect_file_refused(b, ErrorCode::kCorrupt, "blk.0.ffn_up.weight");
 
   b = tiny(WeightType::kF32);
   b.tensor("output_norm.weight").shape = {64, 2};
-  expect_refused(b, ErrorCode::kCorrupt, "output_norm.weight");
+  expect_file_refused(b, ErrorCode::kCorrupt, "output_norm.weight");
 }
 
 TEST(ModelFile, NamesATypeThatNoKernelReads) {
@@ -206,7 +206,7 @@ TEST(ModelFile, NamesATypeThatNoKernelReads) {
   auto& tensor = b.tensor("blk.1.ffn_gate.weight");
   tensor.type = 6;  // Q5_0
   tensor.data.resize(192 * 128 / 32 * 22);
-  expect_refused(b, ErrorCode::kUnsupported, "'blk.1.ffn_gate.weight' is of type Q5_0");
+  expect_file_refused(b, ErrorCode::kUnsupported, "'blk.1.ffn_gate.weight' is of type Q5_0");
 }
 
 TEST(ModelFile, ConvertsNorms) {
@@ -225,14 +225,14 @@ TEST(ModelFile, ConvertsNorms) {
   auto& tensor = b.tensor("blk.1.ffn_norm.weight");
   tensor.type = test::gguf_type_id(WeightType::kQ8_0);
   tensor.data = test::quantize(WeightType::kQ8_0, std::vector<float>(128, 1.0F), 128);
-  expect_refused(b, ErrorCode::kUnsupported, "where F32, F16 or BF16 is needed");
+  expect_file_refused(b, ErrorCode::kUnsupported, "where F32, F16 or BF16 is needed");
 }
 
 TEST(ModelFile, RefusesNormsThatAreNotFinite) {
   GgufBuilder b = tiny();
   const float value = std::numeric_limits<float>::infinity();
   std::memcpy(b.tensor("output_norm.weight").data.data() + 8, &value, sizeof(value));
-  expect_refused(b, ErrorCode::kCorrupt, "value 2 of the tensor 'output_norm.weight' is not finite");
+  expect_file_refused(b, ErrorCode::kCorrupt, "value 2 of the tensor 'output_norm.weight' is not finite");
 }
 
 TEST(ModelFile, WarnsOfHarmlessExtrasAndRefusesOthers) {
@@ -247,10 +247,10 @@ TEST(ModelFile, WarnsOfHarmlessExtrasAndRefusesOthers) {
   EXPECT_THAT((*model)->warnings()[0], HasSubstr("'blk.0.attn_rot_embd.weight' is not used"));
   for (const char* name : {"blk.0.attn_output.bias", "output.bias", "blk.1.attn_q_norm.weight",
                            "blk.0.ffn_gate_inp.weight", "blk.0.ffn_up_exps.weight", "blk.2.ffn_down.scale"}) {
-    expect_refused(with(name), ErrorCode::kUnsupported,
-                   fmt::format("'{}' changes what the model computes", name));
+    expect_file_refused(with(name), ErrorCode::kUnsupported,
+                        fmt::format("'{}' changes what the model computes", name));
   }
-  expect_refused(with("blk.3.anything.weight"), ErrorCode::kUnsupported, "beyond the model's 3 layers");
+  expect_file_refused(with("blk.3.anything.weight"), ErrorCode::kUnsupported, "beyond the model's 3 layers");
 }
 
 TEST(ModelFile, OpensFilesAndNamesWhatItCannotOpen) {

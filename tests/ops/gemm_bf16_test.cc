@@ -15,7 +15,7 @@
 namespace kvasir::ops {
 namespace {
 
-constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 struct Rounded {
@@ -27,8 +27,8 @@ struct Rounded {
   Bf16Rows view;
 };
 
-struct Packed {
-  Packed(const std::vector<uint8_t>& raw, int64_t n, int64_t k)
+struct PackedBf16 {
+  PackedBf16(const std::vector<uint8_t>& raw, int64_t n, int64_t k)
       : bytes(packed_bytes(WeightType::kBf16, n, k)),
         view(pack_matrix(WeightType::kBf16, raw.data(), n, k, bytes.data())) {}
   AlignedBytes bytes;
@@ -72,7 +72,7 @@ void expect_product(const std::vector<uint8_t>& raw, const std::vector<float>& x
   SCOPED_TRACE("n=" + std::to_string(n) + " k=" + std::to_string(k));
   set_flush_to_zero();
   const auto want = naive_product(raw, x, most, n, k);
-  const Packed w(raw, n, k);
+  const PackedBf16 w(raw, n, k);
   for_each_isa([&](const Kernels& kernels) {
     for (int64_t m = 1; m <= most; ++m) {
       const Rounded a(kernels, x, m, k);
@@ -101,7 +101,7 @@ TEST(GemmBf16, BlocksOfKAndOfRowsChangeNothing) {
   const auto x = wide_floats(random, m * k);
   set_flush_to_zero();
   const auto want = naive_product(raw, x, m, n, k);
-  const Packed w(raw, n, k);
+  const PackedBf16 w(raw, n, k);
   for_each_isa([&](const Kernels& kernels) {
     const Rounded a(kernels, x, m, k);
     std::vector<float> c(static_cast<size_t>(m * n));
@@ -131,12 +131,12 @@ TEST(GemmBf16, InfinitiesAndNotANumberStayInTheirRowsAndColumns) {
   const int64_t m = 14, n = 40, k = 20;
   auto x = random_floats(random, m * k);
   auto w = random_floats(random, n * k);
-  x[3 * k + 1] = kInf;
+  x[3 * k + 1] = kInfinity;
   x[5 * k + 2] = kNan;
-  x[7 * k + 19] = -kInf;
+  x[7 * k + 19] = -kInfinity;
   x[9 * k + 4] = 3.4e38f;  // rounds to infinity
   w[6 * k + 1] = 0.0f;     // times infinity
-  w[8 * k + 2] = -kInf;
+  w[8 * k + 2] = -kInfinity;
   w[33 * k + 7] = kNan;
   expect_product(weights_of(w), x, m, n, k);
 }
@@ -155,7 +155,7 @@ TEST(GemmBf16, PartsAddUpAndAccumulateIsOneAddition) {
       want[static_cast<size_t>(r * ldc + j)] += product[static_cast<size_t>(r * n + j)];
     }
   }
-  const Packed w(raw, n, k);
+  const PackedBf16 w(raw, n, k);
   for_each_isa([&](const Kernels& kernels) {
     const Rounded a(kernels, x, m, k);
     std::vector<float> c = old;
@@ -170,7 +170,7 @@ TEST(GemmBf16, PartsAddUpAndAccumulateIsOneAddition) {
 
 TEST(GemmBf16, RowsAreRoundedAsOneElementIs) {
   Random random(6);
-  std::vector<float> x = {0.0f, -0.0f, kInf, -kInf, kNan, -kNan, 3.4e38f, 1e-39f, -1e-45f};
+  std::vector<float> x = {0.0f, -0.0f, kInfinity, -kInfinity, kNan, -kNan, 3.4e38f, 1e-39f, -1e-45f};
   x.push_back(std::bit_cast<float>(0x7F800001u));  // a signalling one
   x.push_back(std::bit_cast<float>(0xFFFFFFFFu));
   for (uint32_t high : {0x3F80u, 0x3F81u, 0xC2F0u, 0x007Fu, 0x7F7Fu}) {
@@ -290,7 +290,7 @@ TEST(GemmBf16Mutants, AreSeenInLoneRowsOnly) {
   Random random(10);
   const auto raw = wide_weights(random, n, k);
   const auto x = wide_floats(random, 2 * k);
-  const Packed w(raw, n, k);
+  const PackedBf16 w(raw, n, k);
   const auto product = [&](const Kernels& kernels, int64_t rows) {
     const Rounded a(kernels, x, rows, k);
     std::vector<float> c(static_cast<size_t>(rows * n));

@@ -12,7 +12,7 @@ namespace {
 
 constexpr Nanos kNow = 100 * kNanosPerSecond;
 
-std::string plan(const View& view, const std::string& policy = "apt-serve") {
+std::string apt_serve_plan(const View& view, const std::string& policy = "apt-serve") {
   return plan_of(policy.c_str(), view);
 }
 
@@ -50,10 +50,10 @@ View view_of(uint32_t total_blocks, uint32_t free_blocks, uint32_t ring = 16) {
 TEST(AptServePolicy, WhoHasWaitedForTheLongestByTheByteIsFirst) {
   View view = view_of(50, 50);
   view.waiting = {waits(1, 48, 5.9), waits(2, 16, 1), waits(3, 16, 2)};
-  EXPECT_EQ(plan(view),
+  EXPECT_EQ(apt_serve_plan(view),
             "promise 3 2 cells on device\npromise 1 6 cells on device\npromise 2 2 cells on device\n"
             "prefill 3 [0, 16) samples\nprefill 1 [0, 48) samples\nprefill 2 [0, 16) samples\n");
-  EXPECT_EQ(plan(view, "apt-serve:order=fcfs"),
+  EXPECT_EQ(apt_serve_plan(view, "apt-serve:order=fcfs"),
             "promise 1 6 cells on device\npromise 2 2 cells on device\npromise 3 2 cells on device\n"
             "prefill 1 [0, 48) samples\nprefill 2 [0, 16) samples\nprefill 3 [0, 16) samples\n");
 }
@@ -66,28 +66,29 @@ TEST(AptServePolicy, WhoeverIsBeyondItsBoundComesBehindAllOthers) {
       "prefill 2 [0, 16) samples\nprefill 1 [0, 16) samples\nprefill 3 [0, 48) samples\n";
   const std::string promises =
       "promise 2 2 cells on device\npromise 1 2 cells on device\npromise 3 6 cells on device\n";
-  EXPECT_EQ(plan(view), promises + order);
+  EXPECT_EQ(apt_serve_plan(view), promises + order);
   // With four tenths of their value, 3.6 against 1 and 1.2 a block against 1.
-  EXPECT_EQ(plan(view, "apt-serve:decay=0.4"),
+  EXPECT_EQ(apt_serve_plan(view, "apt-serve:decay=0.4"),
             "promise 1 2 cells on device\npromise 3 6 cells on device\npromise 2 2 cells on device\n"
             "prefill 1 [0, 16) samples\nprefill 3 [0, 48) samples\nprefill 2 [0, 16) samples\n");
-  EXPECT_EQ(plan(view, "vllm:demote=on"), promises + order);
-  EXPECT_EQ(plan(view, "vllm").substr(0, 28), "promise 1 2 cells on device\n");
+  EXPECT_EQ(apt_serve_plan(view, "vllm:demote=on"), promises + order);
+  EXPECT_EQ(apt_serve_plan(view, "vllm").substr(0, 28), "promise 1 2 cells on device\n");
 }
 
 TEST(AptServePolicy, TheGreaterSumOfPendingTimesDecidesWhatAStepIs) {
   View view = view_of(50, 40);
   view.running = {timed(decoding_seq(1, 20, 30), 2)};
   view.waiting = {waits(2, 16, 1.5)};
-  EXPECT_EQ(plan(view), "decode 1 [29, 30) samples\n");
-  EXPECT_EQ(plan(view, "apt-serve:order=fcfs"), "promise 2 2 cells on device\nprefill 2 [0, 16) samples\n");
+  EXPECT_EQ(apt_serve_plan(view), "decode 1 [29, 30) samples\n");
+  EXPECT_EQ(apt_serve_plan(view, "apt-serve:order=fcfs"),
+            "promise 2 2 cells on device\nprefill 2 [0, 16) samples\n");
   view.waiting[0].arrival -= kNanosPerSecond;
-  EXPECT_EQ(plan(view), "promise 2 2 cells on device\nprefill 2 [0, 16) samples\n");
+  EXPECT_EQ(apt_serve_plan(view), "promise 2 2 cells on device\nprefill 2 [0, 16) samples\n");
   // Nothing can be prefilled.
   view.waiting[0].prompt_tokens = view.waiting[0].known_tokens = 16 * 41;
-  EXPECT_EQ(plan(view), "decode 1 [29, 30) samples\n");
+  EXPECT_EQ(apt_serve_plan(view), "decode 1 [29, 30) samples\n");
   view.waiting[0].prompt_tokens = view.waiting[0].known_tokens = 16;
-  EXPECT_EQ(plan(view, "apt-serve-s"),
+  EXPECT_EQ(apt_serve_plan(view, "apt-serve-s"),
             "promise 2 2 cells on device\ndecode 1 [29, 30) samples\nprefill 2 [0, 16) samples\n");
 }
 
@@ -96,19 +97,20 @@ TEST(AptServePolicy, WhereMemoryIsShortAPromptIsKeptAsX) {
   View view = view_of(50, 3, 10);
   view.waiting = {waits(1, 48, 4)};
   view.running = {timed(decoding_seq(2, 20, 30), 0.1)};
-  EXPECT_EQ(plan(view), "promise 1 6 cells on device\nprefill 1 [0, 48) samples\n");
+  EXPECT_EQ(apt_serve_plan(view), "promise 1 6 cells on device\nprefill 1 [0, 48) samples\n");
   view.device.spare_slabs = 5;
-  EXPECT_EQ(plan(view), "prefill 1 [0, 48) samples x2 keeps kv x0 x x2 h x0\n");
-  EXPECT_EQ(plan(view, "apt-serve:hidden=off"), "decode 2 [29, 30) samples\n");
-  EXPECT_EQ(plan(view, "apt-serve:hidden-share=0"), "decode 2 [29, 30) samples\n");
-  EXPECT_EQ(plan(view, "apt-serve:hidden-share=0.05"), "decode 2 [29, 30) samples\n") << "2.5 blocks";
-  EXPECT_EQ(plan(view, "apt-serve:hidden-share=0.06"),
+  EXPECT_EQ(apt_serve_plan(view), "prefill 1 [0, 48) samples x2 keeps kv x0 x x2 h x0\n");
+  EXPECT_EQ(apt_serve_plan(view, "apt-serve:hidden=off"), "decode 2 [29, 30) samples\n");
+  EXPECT_EQ(apt_serve_plan(view, "apt-serve:hidden-share=0"), "decode 2 [29, 30) samples\n");
+  EXPECT_EQ(apt_serve_plan(view, "apt-serve:hidden-share=0.05"), "decode 2 [29, 30) samples\n")
+      << "2.5 blocks";
+  EXPECT_EQ(apt_serve_plan(view, "apt-serve:hidden-share=0.06"),
             "prefill 1 [0, 48) samples x2 keeps kv x0 x x2 h x0\n");
   // Two requests, a step of 48 tokens and four layers: 2 x 192 x rho against four seconds.
   view.costs.projected_token_s = 4.0 / (2 * 192);
-  EXPECT_EQ(plan(view), "decode 2 [29, 30) samples\n") << "worth nothing as X";
+  EXPECT_EQ(apt_serve_plan(view), "decode 2 [29, 30) samples\n") << "worth nothing as X";
   view.costs.projected_token_s *= 0.99;
-  EXPECT_EQ(plan(view), "prefill 1 [0, 48) samples x2 keeps kv x0 x x2 h x0\n");
+  EXPECT_EQ(apt_serve_plan(view), "prefill 1 [0, 48) samples x2 keeps kv x0 x x2 h x0\n");
 }
 
 TEST(AptServePolicy, NobodyIsKeptAsXForWhomThatIsOfNoUse) {
@@ -117,10 +119,10 @@ TEST(AptServePolicy, NobodyIsKeptAsXForWhomThatIsOfNoUse) {
   view.running = {timed(decoding_seq(2, 20, 30), 0.1)};
   const auto expect_waits = [&](const SeqView& s) {
     view.waiting = {s};
-    EXPECT_EQ(plan(view), "decode 2 [29, 30) samples\n");
+    EXPECT_EQ(apt_serve_plan(view), "decode 2 [29, 30) samples\n");
   };
   view.waiting = {waits(1, 48, 4)};
-  ASSERT_NE(plan(view), "decode 2 [29, 30) samples\n");
+  ASSERT_NE(apt_serve_plan(view), "decode 2 [29, 30) samples\n");
   expect_waits(waits(1, 48, 4, {.ttft_ms = 3999}));  // its bound is missed
   SeqView preempted = waits(1, 48, 4);
   preempted.known_tokens = 50;
@@ -143,7 +145,7 @@ TEST(AptServePolicy, OneKeptAsXSitsOutWhileItsTokenCostsMoreThanItHasWaited) {
   view.costs.projected_token_s = 0.5 / (2 * 4 * 24);
   const auto with = [&](double waited, Slo slo = {}) {
     view.running = {hidden(1, 40, waited, slo), timed(decoding_seq(2, 20, 30), 0.1)};
-    return plan(view);
+    return apt_serve_plan(view);
   };
   const std::string both =
       "stage 1 [0, 39) kv device x2 before_layer\ndecode 1 [39, 40) samples x2 keeps kv x0 x x2 h x0\n";
@@ -151,23 +153,23 @@ TEST(AptServePolicy, OneKeptAsXSitsOutWhileItsTokenCostsMoreThanItHasWaited) {
   EXPECT_NE(with(0.51).find("decode 1"), std::string::npos);
   EXPECT_NE(with(0.49, {.tbt_ms = 900}).find("decode 1"), std::string::npos) << "half of its gap is over";
   view.running = {hidden(1, 40, 0.01)};
-  EXPECT_EQ(plan(view), both) << "nobody else runs";
+  EXPECT_EQ(apt_serve_plan(view), both) << "nobody else runs";
 }
 
 TEST(AptServePolicy, AsSoonAsThereIsRoomItHasItsKv) {
   View view = view_of(50, 4);
   view.running = {hidden(1, 40, 0.1), timed(decoding_seq(2, 20, 30), 0.1)};
   const std::string upgrade = "add 1 [0, 32) kv device x2 before_layer\n";
-  EXPECT_NE(plan(view).find(upgrade), std::string::npos) << plan(view);
-  EXPECT_NE(plan(view, "apt-serve-s").find(upgrade), std::string::npos);
+  EXPECT_NE(apt_serve_plan(view).find(upgrade), std::string::npos) << apt_serve_plan(view);
+  EXPECT_NE(apt_serve_plan(view, "apt-serve-s").find(upgrade), std::string::npos);
   view.device.spare_slabs = 2 * 2;
-  EXPECT_EQ(plan(view).find(upgrade), std::string::npos) << "two blocks and one that it may begin";
+  EXPECT_EQ(apt_serve_plan(view).find(upgrade), std::string::npos) << "two blocks and one that it may begin";
   // A prompt of three blocks is worth less by the byte than the projections that an upgrade spares.
   view.device.spare_slabs = 2 * 4;
   view.costs.projected_token_s = 1.0 / (3 * 4 * 24);
   view.waiting = {waits(3, 48, 0.9)};
-  EXPECT_NE(plan(view).find(upgrade), std::string::npos) << plan(view);
-  EXPECT_EQ(plan(view).find("prefill 3"), std::string::npos);
+  EXPECT_NE(apt_serve_plan(view).find(upgrade), std::string::npos) << apt_serve_plan(view);
+  EXPECT_EQ(apt_serve_plan(view).find("prefill 3"), std::string::npos);
 }
 
 TEST(AptServePolicy, WhereBlocksRunOutTheLeastValueByTheByteIsPreempted) {
@@ -175,13 +177,13 @@ TEST(AptServePolicy, WhereBlocksRunOutTheLeastValueByTheByteIsPreempted) {
   // Of one, four and two blocks; the first and the last begin one.
   view.running = {timed(decoding_seq(1, 10, 17), 0.1), timed(decoding_seq(2, 10, 60), 0.1),
                   timed(decoding_seq(3, 10, 33), 0.1)};
-  const std::string out = plan(view);
+  const std::string out = apt_serve_plan(view);
   EXPECT_EQ(out.substr(0, 10), "preempt 2\n") << out;
   EXPECT_NE(out.find("decode 1 [16, 17)"), std::string::npos);
   EXPECT_NE(out.find("decode 3 [32, 33)"), std::string::npos);
   // The latest, first come, first served.
   view.running[2].arrival = 5;
-  EXPECT_EQ(plan(view, "apt-serve:order=fcfs").substr(0, 10), "preempt 3\n");
+  EXPECT_EQ(apt_serve_plan(view, "apt-serve:order=fcfs").substr(0, 10), "preempt 3\n");
 }
 
 // Five blocks each, and a ring of ten. There is room for three of them as X, and two blocks are spared.
@@ -190,18 +192,19 @@ TEST(AptServePolicy, NoMoreThanTheRingPassesAreKeptAsXInAStep) {
   view.waiting = {waits(1, 80, 4), waits(2, 80, 4), waits(3, 80, 4)};
   view.running = {timed(decoding_seq(9, 20, 30), 0.1)};
   for (SeqView& s : view.waiting) s.max_total_tokens = 100;
-  EXPECT_EQ(plan(view, "apt-serve:hidden-share=1"),
+  EXPECT_EQ(apt_serve_plan(view, "apt-serve:hidden-share=1"),
             "prefill 1 [0, 80) samples x2 keeps kv x0 x x2 h x0\n"
             "prefill 2 [0, 80) samples x2 keeps kv x0 x x2 h x0\n");
   // And no more than the share of the device allows, or than X has cells for.
-  EXPECT_EQ(plan(view, "apt-serve:hidden-share=0.03"),
+  EXPECT_EQ(apt_serve_plan(view, "apt-serve:hidden-share=0.03"),
             "prefill 1 [0, 80) samples x2 keeps kv x0 x x2 h x0\n");
 }
 
 TEST(AptServePolicy, AnUpgradeNeedsNoRing) {
   View view = view_of(50, 4, 1);
   view.running = {hidden(1, 40, 0.1), timed(decoding_seq(2, 20, 30), 0.1)};
-  EXPECT_NE(plan(view).find("add 1 [0, 32) kv device x2 before_layer\n"), std::string::npos) << plan(view);
+  EXPECT_NE(apt_serve_plan(view).find("add 1 [0, 32) kv device x2 before_layer\n"), std::string::npos)
+      << apt_serve_plan(view);
 }
 
 // Whether it was upgraded or has adopted X that became K and V: it is no longer kept as X.
@@ -210,12 +213,12 @@ TEST(AptServePolicy, WhoHasItsKvGivesUpItsX) {
   SeqView s = timed(decoding_seq(1, 10, 40), 0.1);
   hold(s, Form::kX, Tier::kDevice, 6);
   view.running = {s};
-  EXPECT_EQ(plan(view), "drop 1 [0, 39) x device x2 when_ready\ndecode 1 [39, 40) samples\n");
+  EXPECT_EQ(apt_serve_plan(view), "drop 1 [0, 39) x device x2 when_ready\ndecode 1 [39, 40) samples\n");
   s = running_seq(1, 100, 100, 40);
   s.arrival = 1;
   hold(s, Form::kX, Tier::kDevice, 6);
   view.running = {s};
-  EXPECT_EQ(plan(view), "drop 1 [0, 40) x device x2 when_ready\nprefill 1 [40, 100) samples\n");
+  EXPECT_EQ(apt_serve_plan(view), "drop 1 [0, 40) x device x2 when_ready\nprefill 1 [40, 100) samples\n");
 }
 
 // One larger than the device is worth by the byte what its whole length says, and needs two blocks.
@@ -225,7 +228,7 @@ TEST(AptServePolicy, OneThatStreamsIsAdmittedBesideOthers) {
   view.running = {timed(decoding_seq(9, 20, 30), 0.1)};
   view.waiting = {waits(1, 16 * 210, 4), waits(2, 16, 1)};
   view.limits.max_num_batched_tokens = 4000;
-  const std::string out = plan(view);
+  const std::string out = apt_serve_plan(view);
   EXPECT_NE(out.find("prefill 2 [0, 16)"), std::string::npos) << out;
   EXPECT_NE(out.find("prefill 1 [0, "), std::string::npos) << out;
   EXPECT_LT(out.find("prefill 2 [0, 16)"), out.find("prefill 1 [0, ")) << out;
@@ -241,7 +244,8 @@ TEST(AptServePolicy, SharedCellsAreNotMissing) {
   }
   SeqView waiting_to_be_kv = hidden(4, 40, 0.1);
   view.running.push_back(waiting_to_be_kv);
-  EXPECT_NE(plan(view).find("add 4 [0, 32) kv device x2 before_layer\n"), std::string::npos) << plan(view);
+  EXPECT_NE(apt_serve_plan(view).find("add 4 [0, 32) kv device x2 before_layer\n"), std::string::npos)
+      << apt_serve_plan(view);
 }
 
 TEST(AptServePolicy, ItKeepsXUnlessItsSettingsSayOtherwise) {

@@ -7,21 +7,15 @@
 namespace kvasir::test {
 namespace {
 
-std::string plan(const View& view) {
+std::string fastgen_plan(const View& view) {
   return plan_of("fastgen", view);
-}
-
-View view_with_budget(uint32_t tokens, uint32_t free_blocks) {
-  View view = make_view(50, free_blocks);
-  view.limits.max_num_batched_tokens = tokens;
-  return view;
 }
 
 TEST(FastgenPolicy, ShortPromptsAreComposedToFillTheStepExactly) {
   View view = view_with_budget(64, 30);
   view.running = {decoding_seq(2, 20, 30), decoding_seq(1, 20, 30)};
   view.waiting = {waiting_seq(3, 20), waiting_seq(4, 20), waiting_seq(5, 40), waiting_seq(6, 1)};
-  EXPECT_EQ(plan(view),
+  EXPECT_EQ(fastgen_plan(view),
             "promise 3 4 cells on device\npromise 4 4 cells on device\npromise 5 6 cells on device\n"
             "decode 1 [29, 30) samples\ndecode 2 [29, 30) samples\n"
             "prefill 3 [0, 20) samples\nprefill 4 [0, 20) samples\nprefill 5 [0, 22)\n")
@@ -35,9 +29,11 @@ TEST(FastgenPolicy, ALongPromptIsSplitAndGoesOnBeforeNewOnes) {
   set_promised(view, 3);
   view.running = {half};
   view.waiting = {waiting_seq(2, 50)};
-  EXPECT_EQ(plan(view), "promise 2 8 cells on device\nprefill 1 [64, 100) samples\nprefill 2 [0, 28)\n");
+  EXPECT_EQ(fastgen_plan(view),
+            "promise 2 8 cells on device\nprefill 1 [64, 100) samples\nprefill 2 [0, 28)\n");
   view.limits.long_prefill_token_threshold = 10;
-  EXPECT_EQ(plan(view), "promise 2 8 cells on device\nprefill 1 [64, 100) samples\nprefill 2 [0, 28)\n")
+  EXPECT_EQ(fastgen_plan(view),
+            "promise 2 8 cells on device\nprefill 1 [64, 100) samples\nprefill 2 [0, 28)\n")
       << "a bound on one chunk would leave the step unfilled";
 }
 
@@ -45,28 +41,29 @@ TEST(FastgenPolicy, OneWithoutABlockIsLeftOutAndNobodyPays) {
   View view = view_with_budget(64, 0);
   view.running = {decoding_seq(1, 20, 33), decoding_seq(2, 20, 30), decoding_seq(3, 20, 30)};
   view.waiting = {waiting_seq(4, 4)};
-  EXPECT_EQ(plan(view), "decode 2 [29, 30) samples\ndecode 3 [29, 30) samples\n");
+  EXPECT_EQ(fastgen_plan(view), "decode 2 [29, 30) samples\ndecode 3 [29, 30) samples\n");
 }
 
 TEST(FastgenPolicy, TheFirstThatWasLeftOutHasTheFirstBlock) {
   View view = view_with_budget(64, 1);
   view.running = {decoding_seq(2, 20, 33), decoding_seq(1, 20, 33), decoding_seq(3, 20, 30)};
   view.waiting = {waiting_seq(4, 4)};
-  EXPECT_EQ(plan(view), "decode 1 [32, 33) samples\ndecode 3 [29, 30) samples\n");
+  EXPECT_EQ(fastgen_plan(view), "decode 1 [32, 33) samples\ndecode 3 [29, 30) samples\n");
 }
 
 TEST(FastgenPolicy, WhereNobodyCanGoOnTheLatestStartsAgain) {
   View view = view_with_budget(64, 0);
   view.running = {decoding_seq(3, 20, 33), decoding_seq(1, 20, 33), decoding_seq(2, 20, 49)};
-  EXPECT_EQ(plan(view), "preempt 3\ndrop 3 [0, 33) kv device x2 now\n");
+  EXPECT_EQ(fastgen_plan(view), "preempt 3\ndrop 3 [0, 33) kv device x2 now\n");
   view.steps_in_flight = 1;
-  EXPECT_EQ(plan(view), "") << "what is in flight may bring a block";
+  EXPECT_EQ(fastgen_plan(view), "") << "what is in flight may bring a block";
 }
 
 TEST(FastgenPolicy, AdmitsInOrderWhileTheWholePromptFits) {
   View view = view_with_budget(64, 4);
   view.waiting = {waiting_seq(1, 40), waiting_seq(2, 32), waiting_seq(3, 1)};
-  EXPECT_EQ(plan(view), "promise 1 6 cells on device\nprefill 1 [0, 40) samples\n") << "nobody overtakes";
+  EXPECT_EQ(fastgen_plan(view), "promise 1 6 cells on device\nprefill 1 [0, 40) samples\n")
+      << "nobody overtakes";
 }
 
 TEST(FastgenPolicy, RunsNoMoreThanTheLimit) {
@@ -74,7 +71,8 @@ TEST(FastgenPolicy, RunsNoMoreThanTheLimit) {
   view.limits.max_num_seqs = 2;
   view.running = {decoding_seq(1, 20, 30)};
   view.waiting = {waiting_seq(2, 5), waiting_seq(3, 5)};
-  EXPECT_EQ(plan(view), "promise 2 2 cells on device\ndecode 1 [29, 30) samples\nprefill 2 [0, 5) samples\n");
+  EXPECT_EQ(fastgen_plan(view),
+            "promise 2 2 cells on device\ndecode 1 [29, 30) samples\nprefill 2 [0, 5) samples\n");
 }
 
 }  // namespace

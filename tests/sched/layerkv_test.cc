@@ -11,23 +11,23 @@
 namespace kvasir::test {
 namespace {
 
-constexpr Nanos kNow = 10 * kNanosPerSecond;
+constexpr Nanos kLayerkvNow = 10 * kNanosPerSecond;
 
-std::string plan(const View& view, const char* settings = "") {
+std::string layerkv_plan(const View& view, const char* settings = "") {
   return plan_of((std::string("layerkv") + settings).c_str(), view);
 }
 
 // Decodes, and what it had was sampled just now.
 SeqView timed(SeqView s, Slo slo) {
   s.slo = slo;
-  s.first_token_time = kNow;
-  s.last_token_time = kNow;
+  s.first_token_time = kLayerkvNow;
+  s.last_token_time = kLayerkvNow;
   return s;
 }
 
 // A step takes an eighth of a second, and a 64th more for each row of a prompt: sums of these are exact.
 void set_costs(View& view) {
-  view.now = kNow;
+  view.now = kLayerkvNow;
   view.costs.step_s = 0.125;
   view.costs.prefill_row_s = 1.0 / 64;
 }
@@ -63,7 +63,7 @@ TEST(LayerKvPolicy, APromptIsAdmittedWholeWhileThereIsRoom) {
   view.limits.max_num_batched_tokens = 101;
   view.running = {decoding_seq(4, 20, 30)};
   view.waiting = {waiting_seq(1, 40), waiting_seq(2, 60), waiting_seq(3, 1)};
-  EXPECT_EQ(plan(view),
+  EXPECT_EQ(layerkv_plan(view),
             "promise 1 6 cells on device\npromise 2 8 cells on device\n"
             "decode 4 [29, 30) samples\nprefill 1 [0, 40) samples\nprefill 2 [0, 60) samples\n")
       << "1 + 40 + 60 rows are the budget";
@@ -101,7 +101,7 @@ TEST(LayerKvPolicy, WhereThereIsNotTheLayersThatStayAreSpread) {
     EXPECT_EQ(plan.copies[0].layers, LayerSet::all(8) - kept);
     EXPECT_EQ(plan.copies[0].trigger, Trigger::kAfterLayerWrites);
   }
-  EXPECT_EQ(plan(view),
+  EXPECT_EQ(layerkv_plan(view),
             "add 2 [0, 160) kv host x8 after_layer_writes\npromise 2 80 cells on host\n"
             "decode 1 [24, 25) samples\nprefill 2 [0, 160) samples x8 keeps kv x0 x x0 h x0\n");
   // Those whose layers are away have the first claim to free cells: 64 of their own and the prompt's.
@@ -129,20 +129,21 @@ TEST(LayerKvPolicy, TheLongestPrefixForWhichThereIsTime) {
   const std::string one = "promise 2 2 cells on device\n", two = "promise 3 2 cells on device\n",
                     three = "promise 4 2 cells on device\n", decode = "decode 1 [21, 22) samples\n",
                     first = "prefill 2 [0, 8) samples\n", last = "prefill 4 [0, 1) samples\n";
-  EXPECT_EQ(plan(view), one + two + decode + first + "prefill 3 [0, 15) samples\n") << "23 rows, and not 24";
+  EXPECT_EQ(layerkv_plan(view), one + two + decode + first + "prefill 3 [0, 15) samples\n")
+      << "23 rows, and not 24";
   view.waiting[1] = waiting_seq(3, 16);
-  EXPECT_EQ(plan(view), one + decode + first) << "nobody overtakes";
+  EXPECT_EQ(layerkv_plan(view), one + decode + first) << "nobody overtakes";
   const std::string all = one + two + three + decode + first + "prefill 3 [0, 16) samples\n" + last;
-  EXPECT_EQ(plan(view, ":slo=off"), all);
+  EXPECT_EQ(layerkv_plan(view, ":slo=off"), all);
   // A second ago: what is left of its bound is less than nothing, whatever comes.
-  view.running[0].first_token_time = kNow - kNanosPerSecond;
-  EXPECT_EQ(plan(view), all) << "who has missed his bound holds nobody up";
+  view.running[0].first_token_time = kLayerkvNow - kNanosPerSecond;
+  EXPECT_EQ(layerkv_plan(view), all) << "who has missed his bound holds nobody up";
   // With 20 tokens predicted there is time in the end, but not by the lower bound of the class.
   view.running[0].predicted = {.output_tokens = 20};
   view.length_classes = {{.low = 4, .high = 32}};
-  EXPECT_EQ(plan(view), decode) << "4 tokens of which 2 are there: 0.25 * 3 - 1 - 2 * 0.125 s";
+  EXPECT_EQ(layerkv_plan(view), decode) << "4 tokens of which 2 are there: 0.25 * 3 - 1 - 2 * 0.125 s";
   view.length_classes[0].low = 12;  // 0.25 * 11 - 1 - 10 * 0.125 s: 32 rows
-  EXPECT_EQ(plan(view), all);
+  EXPECT_EQ(layerkv_plan(view), all);
 }
 
 TEST(LayerKvPolicy, TheLeastOfAllBoundsCounts) {
@@ -153,7 +154,7 @@ TEST(LayerKvPolicy, TheLeastOfAllBoundsCounts) {
                   timed(decoding_seq(2, 20, 22), {.tbt_ms = 250}), decoding_seq(3, 20, 22)};
   // Of the second: a gap of 250 ms, of which the step takes 125: eight rows.
   view.waiting = {waiting_seq(4, 7), waiting_seq(5, 1)};
-  EXPECT_EQ(plan(view),
+  EXPECT_EQ(layerkv_plan(view),
             "promise 4 2 cells on device\ndecode 1 [21, 22) samples\ndecode 2 [21, 22) samples\n"
             "decode 3 [21, 22) samples\nprefill 4 [0, 7) samples\n");
 }
@@ -165,16 +166,18 @@ TEST(LayerKvPolicy, WithoutMixedAStepIsPrefillsOrDecodes) {
   set_costs(view);
   view.running = {timed(decoding_seq(1, 20, 22), {.tpot_ms = 250})};
   view.waiting = {waiting_seq(2, 8), waiting_seq(3, 7), waiting_seq(4, 1)};
-  EXPECT_EQ(plan(view, ":mixed=off"),
+  EXPECT_EQ(layerkv_plan(view, ":mixed=off"),
             "promise 2 2 cells on device\npromise 3 2 cells on device\n"
             "prefill 2 [0, 8) samples\nprefill 3 [0, 7) samples\n");
   view.waiting = {waiting_seq(2, 16)};
-  EXPECT_EQ(plan(view, ":mixed=off"), "decode 1 [21, 22) samples\n");
-  EXPECT_EQ(plan(view, ":mixed=off:slo=off"), "promise 2 2 cells on device\nprefill 2 [0, 16) samples\n");
+  EXPECT_EQ(layerkv_plan(view, ":mixed=off"), "decode 1 [21, 22) samples\n");
+  EXPECT_EQ(layerkv_plan(view, ":mixed=off:slo=off"),
+            "promise 2 2 cells on device\nprefill 2 [0, 16) samples\n");
   // What was cut short goes on beside decodes, and nobody is admitted before it has come to its end.
   view.running.push_back(running_seq(3, 40, 40, 16));
   view.running.back().promised_cells[0] = 2 * kViewGroups;
-  EXPECT_EQ(plan(view, ":mixed=off:slo=off"), "decode 1 [21, 22) samples\nprefill 3 [16, 40) samples\n");
+  EXPECT_EQ(layerkv_plan(view, ":mixed=off:slo=off"),
+            "decode 1 [21, 22) samples\nprefill 3 [16, 40) samples\n");
 }
 
 // Half of a gap of a second is for 31 rows; of what is left of it after 750 ms, less a step, there is time
@@ -185,19 +188,20 @@ TEST(LayerKvPolicy, APromptLongerThanAnyGapIsCut) {
   set_costs(view);
   view.running = {timed(decoding_seq(1, 20, 22), {.tbt_ms = 1000})};
   view.waiting = {waiting_seq(2, 100), waiting_seq(3, 1)};
-  EXPECT_EQ(plan(view), "promise 2 14 cells on device\ndecode 1 [21, 22) samples\nprefill 2 [0, 16)\n")
+  EXPECT_EQ(layerkv_plan(view),
+            "promise 2 14 cells on device\ndecode 1 [21, 22) samples\nprefill 2 [0, 16)\n")
       << "to whole blocks";
-  view.running[0].last_token_time = kNow - 3 * kNanosPerSecond / 4;
-  EXPECT_EQ(plan(view), "decode 1 [21, 22) samples\n") << "another time";
-  view.running[0].last_token_time = kNow;
+  view.running[0].last_token_time = kLayerkvNow - 3 * kNanosPerSecond / 4;
+  EXPECT_EQ(layerkv_plan(view), "decode 1 [21, 22) samples\n") << "another time";
+  view.running[0].last_token_time = kLayerkvNow;
   view.running.push_back(running_seq(2, 100, 100, 16));
   view.running.back().promised_cells[0] = 6 * kViewGroups;
   view.waiting.clear();
-  EXPECT_EQ(plan(view), "decode 1 [21, 22) samples\nprefill 2 [16, 32)\n");
+  EXPECT_EQ(layerkv_plan(view), "decode 1 [21, 22) samples\nprefill 2 [16, 32)\n");
   // A bound on the mean does not cut: it is waited for.
   view.running = {timed(decoding_seq(1, 20, 22), {.tpot_ms = 250})};
   view.waiting = {waiting_seq(2, 100)};
-  EXPECT_EQ(plan(view), "decode 1 [21, 22) samples\n");
+  EXPECT_EQ(layerkv_plan(view), "decode 1 [21, 22) samples\n");
 }
 
 TEST(LayerKvPolicy, WhereNobodyDecodesThereIsNoBound) {
@@ -208,9 +212,10 @@ TEST(LayerKvPolicy, WhereNobodyDecodesThereIsNoBound) {
   for (SeqView& s : view.waiting) s.slo = {.tpot_ms = 1, .tbt_ms = 1};
   const std::string promises = "promise 1 38 cells on device\npromise 2 14 cells on device\n";
   const std::string prefills = "prefill 1 [0, 300) samples\nprefill 2 [0, 100) samples\n";
-  EXPECT_EQ(plan(view), promises + prefills);
+  EXPECT_EQ(layerkv_plan(view), promises + prefills);
   view.running = {timed(decoding_seq(3, 20, 22), {.ttft_ms = 1})};
-  EXPECT_EQ(plan(view), promises + "decode 3 [21, 22) samples\n" + prefills) << "nor with none of theirs";
+  EXPECT_EQ(layerkv_plan(view), promises + "decode 3 [21, 22) samples\n" + prefills)
+      << "nor with none of theirs";
 }
 
 TEST(LayerKvPolicy, WhoIsOutComesBackBeforeAnyPrompt) {
@@ -219,12 +224,12 @@ TEST(LayerKvPolicy, WhoIsOutComesBackBeforeAnyPrompt) {
   set_ring(view, 20);
   view.running = {decoding_seq(1, 20, 34), decoding_seq(2, 20, 50)};
   view.waiting = {swapped_seq(3, 20, 30, 29), waiting_seq(4, 4)};
-  EXPECT_EQ(plan(view),
+  EXPECT_EQ(layerkv_plan(view),
             "add 3 [0, 29) kv device x2 before_layer\n"
             "decode 1 [33, 34) samples\ndecode 2 [49, 50) samples\ndecode 3 [29, 30) samples\n");
   // Of two cells, 1 and 2 will want four: 2 gives those of a layer, and 4 is not let in before 3.
   view.device.spare_slabs = kViewGroups;
-  EXPECT_EQ(plan(view),
+  EXPECT_EQ(layerkv_plan(view),
             "add 2 [0, 48) kv host x1 now\ndrop 2 [0, 48) kv device x1 when_ready\n"
             "decode 1 [33, 34) samples\ndecode 2 [49, 50) samples\n");
 }
@@ -251,13 +256,13 @@ TEST(LayerKvPolicy, LayersOfTheNewestMakeRoom) {
   set_host(view, 20, 20);
   set_ring(view, 20);
   view.running = {decoding_seq(1, 20, 33), decoding_seq(2, 20, 49), decoding_seq(3, 20, 80)};
-  EXPECT_EQ(plan(view),
+  EXPECT_EQ(layerkv_plan(view),
             "add 3 [0, 64) kv host x2 now\ndrop 3 [0, 64) kv device x2 when_ready\n"
             "add 2 [0, 48) kv host x1 now\ndrop 2 [0, 48) kv device x1 when_ready\n"
             "decode 3 [79, 80) samples\n");
   // Without room there it is as if there were no host.
   set_host(view, 20, 0);
-  EXPECT_EQ(plan(view),
+  EXPECT_EQ(layerkv_plan(view),
             "preempt 3\ndrop 3 [0, 80) kv device x2 now\n"
             "decode 1 [32, 33) samples\ndecode 2 [48, 49) samples\n");
 }
@@ -268,7 +273,7 @@ TEST(LayerKvPolicy, WhatIsOffloadedIsNotOffloadedTwiceNorPreempted) {
   set_host(view, 20, 20);
   set_ring(view, 20);
   view.running = {decoding_seq(1, 20, 33), decoding_seq(2, 10, 17)};
-  EXPECT_EQ(plan(view), "add 2 [0, 16) kv host x2 now\ndrop 2 [0, 16) kv device x2 when_ready\n");
+  EXPECT_EQ(layerkv_plan(view), "add 2 [0, 16) kv host x2 now\ndrop 2 [0, 16) kv device x2 when_ready\n");
 }
 
 TEST(LayerKvPolicy, NoMoreIsOffloadedThanThereIs) {
@@ -283,7 +288,7 @@ TEST(LayerKvPolicy, NoMoreIsOffloadedThanThereIs) {
   view.running = {decoding_seq(1, 20, 30), decoding_seq(2, 60, 62), three};
   view.running[0].max_total_tokens = 32;
   view.running[1].max_total_tokens = 80;  // two cells
-  EXPECT_EQ(plan(view),
+  EXPECT_EQ(layerkv_plan(view),
             "add 3 [0, 64) kv host x2 now\ndrop 3 [0, 64) kv device x2 when_ready\n"
             "add 2 [0, 48) kv host x1 now\ndrop 2 [0, 48) kv device x1 when_ready\n"
             "stage 3 [0, 69) kv device x2 before_layer\n"
@@ -299,16 +304,17 @@ TEST(LayerKvPolicy, LayersComeBackIntoFreeCellsInOrderOfArrival) {
   view.running = {decoding_seq(1, 20, 30), partial_seq(2, 60, 70, group(1)), partial_seq(3, 60, 70, {})};
   const std::string decode = "decode 1 [29, 30) samples\n";
   const std::string two = "add 2 [0, 64) kv device x1 now\n";
-  EXPECT_EQ(plan(view), two + "add 3 [0, 64) kv device x2 now\n" + decode)
+  EXPECT_EQ(layerkv_plan(view), two + "add 3 [0, 64) kv device x2 now\n" + decode)
       << "the link is believed to be free";
   set_link(view, 1.0 / 64);
-  EXPECT_EQ(plan(view), two + "add 3 [0, 64) kv device x1 now\n" + decode) << "4 and 4 cells of 4 and 8";
-  EXPECT_EQ(plan(view, ":link-share=0.5"), two + decode);
-  EXPECT_EQ(plan(view, ":link-share=0.25"), decode) << "a half of a layer is none";
-  EXPECT_EQ(plan(view, ":link-share=1.5"), two + "add 3 [0, 64) kv device x2 now\n" + decode);
+  EXPECT_EQ(layerkv_plan(view), two + "add 3 [0, 64) kv device x1 now\n" + decode)
+      << "4 and 4 cells of 4 and 8";
+  EXPECT_EQ(layerkv_plan(view, ":link-share=0.5"), two + decode);
+  EXPECT_EQ(layerkv_plan(view, ":link-share=0.25"), decode) << "a half of a layer is none";
+  EXPECT_EQ(layerkv_plan(view, ":link-share=1.5"), two + "add 3 [0, 64) kv device x2 now\n" + decode);
   // Where nothing else is to be done one goes beyond it.
   view.running.erase(view.running.begin());
-  EXPECT_EQ(plan(view, ":link-share=0.01"), two);
+  EXPECT_EQ(layerkv_plan(view, ":link-share=0.01"), two);
 }
 
 // Of what is free, a cell is the threshold, two are for 1's next block, and two for the block that 2 begins
@@ -318,9 +324,9 @@ TEST(LayerKvPolicy, WhoComesBackFindsRoomForHisNextBlock) {
   set_host(view, 50, 30);
   view.running = {decoding_seq(1, 20, 30), partial_seq(2, 60, 70, group(1))};
   view.device.spare_slabs = 9;
-  EXPECT_EQ(plan(view), "add 2 [0, 64) kv device x1 now\ndecode 1 [29, 30) samples\n");
+  EXPECT_EQ(layerkv_plan(view), "add 2 [0, 64) kv device x1 now\ndecode 1 [29, 30) samples\n");
   view.device.spare_slabs = 8;
-  EXPECT_EQ(plan(view), "decode 1 [29, 30) samples\n");
+  EXPECT_EQ(layerkv_plan(view), "decode 1 [29, 30) samples\n");
 }
 
 // Three cells are free: the threshold and 1's next block. 2 lacks four cells, and 3 eight, which take the
@@ -338,20 +344,20 @@ TEST(LayerKvPolicy, WhoHasLittleTimeLeftIsServedFromWhereHisLayersAre) {
   // 2 goes as the first of those whose layers do not come back.
   const std::string two =
       "stage 2 [0, 69) kv device x1 before_layer\n" + decode + "decode 2 [69, 70) samples\n";
-  EXPECT_EQ(plan(view), two) << "3 has 0.875 of a second left";
-  view.running[2].last_token_time = kNow - 5 * kNanosPerSecond / 8;  // 0.25
+  EXPECT_EQ(layerkv_plan(view), two) << "3 has 0.875 of a second left";
+  view.running[2].last_token_time = kLayerkvNow - 5 * kNanosPerSecond / 8;  // 0.25
   const std::string three = "stage 3 [0, 69) kv device x2 before_layer\n";
-  EXPECT_EQ(plan(view), three + decode + "decode 3 [69, 70) samples\n");
-  EXPECT_EQ(plan(view, ":urgent=0.2"), two);
-  EXPECT_EQ(plan(view, ":link-share=0.9"), two) << "the link has no time for 3";
-  EXPECT_EQ(plan(view, ":link-share=0.4"), decode) << "nor for 2";
+  EXPECT_EQ(layerkv_plan(view), three + decode + "decode 3 [69, 70) samples\n");
+  EXPECT_EQ(layerkv_plan(view, ":urgent=0.2"), two);
+  EXPECT_EQ(layerkv_plan(view, ":link-share=0.9"), two) << "the link has no time for 3";
+  EXPECT_EQ(layerkv_plan(view, ":link-share=0.4"), decode) << "nor for 2";
   // 2 has less left than 3, and takes half of the link's time.
-  view.running[1].last_token_time = kNow - 3 * kNanosPerSecond / 4;
-  EXPECT_EQ(plan(view),
+  view.running[1].last_token_time = kLayerkvNow - 3 * kNanosPerSecond / 4;
+  EXPECT_EQ(layerkv_plan(view),
             "stage 2 [0, 69) kv device x1 before_layer\n" + decode + "decode 2 [69, 70) samples\n");
   // Who has missed his bound is not urgent any more.
-  view.running[1].last_token_time = kNow - 2 * kNanosPerSecond;
-  EXPECT_EQ(plan(view), three + decode + "decode 3 [69, 70) samples\n");
+  view.running[1].last_token_time = kLayerkvNow - 2 * kNanosPerSecond;
+  EXPECT_EQ(layerkv_plan(view), three + decode + "decode 3 [69, 70) samples\n");
 }
 
 TEST(LayerKvPolicy, SettingsAreChecked) {

@@ -8,7 +8,7 @@
 namespace kvasir::test {
 namespace {
 
-constexpr Nanos kNow = 10 * kNanosPerSecond;
+constexpr Nanos kPendingNow = 10 * kNanosPerSecond;
 
 SeqView waits(Nanos arrival, uint32_t ttft_ms = 0) {
   SeqView s = waiting_seq(1, 20);
@@ -26,22 +26,23 @@ SeqView decodes(Nanos last_token, uint32_t tbt_ms = 0) {
 }
 
 TEST(PendingTime, SinceTheArrivalAndThenSinceTheLastToken) {
-  EXPECT_DOUBLE_EQ(pending_seconds(waits(7 * kNanosPerSecond), kNow), 3);
-  EXPECT_DOUBLE_EQ(pending_seconds(decodes(9 * kNanosPerSecond), kNow), 1);
+  EXPECT_DOUBLE_EQ(pending_seconds(waits(7 * kNanosPerSecond), kPendingNow), 3);
+  EXPECT_DOUBLE_EQ(pending_seconds(decodes(9 * kNanosPerSecond), kPendingNow), 1);
 }
 
 TEST(PendingTime, BeyondTheBoundThatHoldsNow) {
-  EXPECT_TRUE(pends_too_long(waits(7 * kNanosPerSecond, 2999), kNow));
-  EXPECT_FALSE(pends_too_long(waits(7 * kNanosPerSecond, 3000), kNow));
-  EXPECT_FALSE(pends_too_long(waits(0), kNow)) << "no bound";
-  EXPECT_TRUE(pends_too_long(decodes(9 * kNanosPerSecond, 999), kNow));
-  EXPECT_FALSE(pends_too_long(decodes(9 * kNanosPerSecond, 1000), kNow)) << "its first token's is behind it";
-  EXPECT_FALSE(pends_too_long(decodes(9 * kNanosPerSecond), kNow));
+  EXPECT_TRUE(pends_too_long(waits(7 * kNanosPerSecond, 2999), kPendingNow));
+  EXPECT_FALSE(pends_too_long(waits(7 * kNanosPerSecond, 3000), kPendingNow));
+  EXPECT_FALSE(pends_too_long(waits(0), kPendingNow)) << "no bound";
+  EXPECT_TRUE(pends_too_long(decodes(9 * kNanosPerSecond, 999), kPendingNow));
+  EXPECT_FALSE(pends_too_long(decodes(9 * kNanosPerSecond, 1000), kPendingNow))
+      << "its first token's is behind it";
+  EXPECT_FALSE(pends_too_long(decodes(9 * kNanosPerSecond), kPendingNow));
 }
 
 TEST(PendingTime, TheGreaterSumDecides) {
   View view = make_view(10, 10);
-  view.now = kNow;
+  view.now = kPendingNow;
   view.waiting = {waits(9 * kNanosPerSecond), waits(8 * kNanosPerSecond, 1)};  // 1 + 2, one beyond its bound
   view.running = {decodes(8 * kNanosPerSecond)};
   EXPECT_TRUE(waiting_is_more_urgent(view));

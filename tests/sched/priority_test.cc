@@ -10,7 +10,7 @@
 namespace kvasir::test {
 namespace {
 
-std::string plan(const View& view, Nanos per_level = kAgeingPerLevel) {
+std::string priority_plan(const View& view, Nanos per_level = kAgeingPerLevel) {
   return plan_of(*make_priority_policy(per_level), view);
 }
 
@@ -57,12 +57,12 @@ TEST(AgedPriority, TheQueueGivesThemInOrder) {
 TEST(PriorityPolicy, TheLowerValueGoesFirstAndTiesByArrival) {
   View view = make_view(50, 4);
   view.waiting = {with(waiting_seq(1, 32), 1), waiting_seq(2, 16), waiting_seq(3, 16)};
-  EXPECT_EQ(plan(view),
+  EXPECT_EQ(priority_plan(view),
             "promise 2 2 cells on device\npromise 3 2 cells on device\npromise 1 4 cells on device\n"
             "prefill 2 [0, 16) samples\nprefill 3 [0, 16) samples\nprefill 1 [0, 32) samples\n");
   view.device.spare_slabs = 3 * kViewGroups;
   view.waiting.push_back(with(waiting_seq(4, 1), 2));
-  EXPECT_EQ(plan(view),
+  EXPECT_EQ(priority_plan(view),
             "promise 2 2 cells on device\npromise 3 2 cells on device\n"
             "prefill 2 [0, 16) samples\nprefill 3 [0, 16) samples\n")
       << "one block is not two, and 4 does not overtake 1";
@@ -71,16 +71,19 @@ TEST(PriorityPolicy, TheLowerValueGoesFirstAndTiesByArrival) {
 TEST(PriorityPolicy, WhoHasWaitedALevelsTimeLongerGoesFirst) {
   View view = make_view(50, 2);
   view.waiting = {with(waiting_seq(100, 32), 1), waiting_seq(300, 32)};
-  EXPECT_EQ(plan(view, /*per_level=*/250), "promise 300 4 cells on device\nprefill 300 [0, 32) samples\n");
-  EXPECT_EQ(plan(view, /*per_level=*/150), "promise 100 4 cells on device\nprefill 100 [0, 32) samples\n");
-  EXPECT_EQ(plan(view, /*per_level=*/0), "promise 300 4 cells on device\nprefill 300 [0, 32) samples\n");
+  EXPECT_EQ(priority_plan(view, /*per_level=*/250),
+            "promise 300 4 cells on device\nprefill 300 [0, 32) samples\n");
+  EXPECT_EQ(priority_plan(view, /*per_level=*/150),
+            "promise 100 4 cells on device\nprefill 100 [0, 32) samples\n");
+  EXPECT_EQ(priority_plan(view, /*per_level=*/0),
+            "promise 300 4 cells on device\nprefill 300 [0, 32) samples\n");
 }
 
 TEST(PriorityPolicy, TheLowestIsPreemptedForADecodeWhateverItsArrival) {
   // 2 and 3 need a block each. 1 came first, and has the highest value.
   View view = make_view(20, 0);
   view.running = {with(decoding_seq(1, 20, 30), 1), decoding_seq(2, 20, 33), decoding_seq(3, 20, 49)};
-  EXPECT_EQ(plan(view),
+  EXPECT_EQ(priority_plan(view),
             "preempt 1\ndrop 1 [0, 30) kv device x2 now\n"
             "decode 2 [32, 33) samples\ndecode 3 [48, 49) samples\n");
 }
@@ -88,7 +91,7 @@ TEST(PriorityPolicy, TheLowestIsPreemptedForADecodeWhateverItsArrival) {
 TEST(PriorityPolicy, OfEqualOnesTheLatestArrivalIsPreempted) {
   View view = make_view(20, 0);
   view.running = {decoding_seq(3, 20, 30), decoding_seq(1, 20, 33), decoding_seq(2, 20, 49)};
-  EXPECT_EQ(plan(view),
+  EXPECT_EQ(priority_plan(view),
             "preempt 3\ndrop 3 [0, 30) kv device x2 now\n"
             "decode 1 [32, 33) samples\ndecode 2 [48, 49) samples\n");
 }
@@ -98,12 +101,13 @@ TEST(PriorityPolicy, AnUrgentPromptDisplacesTheLowestThatRuns) {
   view.running = {with(decoding_seq(1, 20, 30), 1), with(decoding_seq(2, 20, 30), 2),
                   with(decoding_seq(3, 20, 30), 1)};
   view.waiting = {with(waiting_seq(4, 30), 0), with(waiting_seq(5, 1), 0)};
-  EXPECT_EQ(plan(view),
+  EXPECT_EQ(priority_plan(view),
             "preempt 2\ndrop 2 [0, 30) kv device x2 now\npromise 4 4 cells on device\n"
             "decode 1 [29, 30) samples\ndecode 3 [29, 30) samples\nprefill 4 [0, 30) samples\n")
       << "three blocks are free then; 5 waits, since the step preempts";
   view.waiting[0].priority = view.waiting[1].priority = 2;
-  EXPECT_EQ(plan(view), "decode 1 [29, 30) samples\ndecode 3 [29, 30) samples\ndecode 2 [29, 30) samples\n")
+  EXPECT_EQ(priority_plan(view),
+            "decode 1 [29, 30) samples\ndecode 3 [29, 30) samples\ndecode 2 [29, 30) samples\n")
       << "nobody is displaced for one that is not before him";
 }
 
@@ -111,9 +115,10 @@ TEST(PriorityPolicy, NobodyIsDisplacedInVain) {
   View view = make_view(20, 1);
   view.running = {decoding_seq(1, 20, 30), with(decoding_seq(2, 20, 30), 2)};
   view.waiting = {with(waiting_seq(4, 64), 0)};
-  EXPECT_EQ(plan(view), "decode 1 [29, 30) samples\ndecode 2 [29, 30) samples\n") << "three are not four";
+  EXPECT_EQ(priority_plan(view), "decode 1 [29, 30) samples\ndecode 2 [29, 30) samples\n")
+      << "three are not four";
   view.waiting = {with(waiting_seq(4, 48), 0)};
-  EXPECT_EQ(plan(view),
+  EXPECT_EQ(priority_plan(view),
             "preempt 2\ndrop 2 [0, 30) kv device x2 now\npromise 4 6 cells on device\n"
             "decode 1 [29, 30) samples\nprefill 4 [0, 48) samples\n");
 }
@@ -123,9 +128,9 @@ TEST(PriorityPolicy, WhoComesBeforeTheDisplacerKeepsTheBlockThatItNeeds) {
   View view = make_view(20, 1);
   view.running = {with(decoding_seq(1, 20, 33), -1), with(decoding_seq(2, 20, 30), 2)};
   view.waiting = {with(waiting_seq(4, 48), 0)};
-  EXPECT_EQ(plan(view), "decode 1 [32, 33) samples\ndecode 2 [29, 30) samples\n");
+  EXPECT_EQ(priority_plan(view), "decode 1 [32, 33) samples\ndecode 2 [29, 30) samples\n");
   view.waiting = {with(waiting_seq(4, 32), 0)};
-  EXPECT_EQ(plan(view),
+  EXPECT_EQ(priority_plan(view),
             "preempt 2\ndrop 2 [0, 30) kv device x2 now\npromise 4 4 cells on device\n"
             "decode 1 [32, 33) samples\nprefill 4 [0, 32) samples\n");
 }
@@ -135,7 +140,7 @@ TEST(PriorityPolicy, ASlotIsMadeFreeToo) {
   view.limits.max_num_seqs = 2;
   view.running = {decoding_seq(1, 20, 30), with(decoding_seq(2, 20, 30), 2)};
   view.waiting = {with(waiting_seq(4, 5), 0)};
-  EXPECT_EQ(plan(view),
+  EXPECT_EQ(priority_plan(view),
             "preempt 2\ndrop 2 [0, 30) kv device x2 now\npromise 4 2 cells on device\n"
             "decode 1 [29, 30) samples\nprefill 4 [0, 5) samples\n");
 }
@@ -146,12 +151,13 @@ TEST(PriorityPolicy, WithAStepInFlightTheDisplacerComesWhenTheBlocksDo) {
   view.running = {decoding_seq(1, 20, 30), with(decoding_seq(2, 20, 30), 2),
                   with(decoding_seq(3, 20, 30), 3)};
   view.waiting = {with(waiting_seq(4, 5), 0)};
-  EXPECT_EQ(plan(view),
+  EXPECT_EQ(priority_plan(view),
             "preempt 3\ndrop 3 [0, 30) kv device x2 now\n"
             "decode 1 [29, 30) samples\ndecode 2 [29, 30) samples\n");
   set_pinned(view, 2);
   view.running.pop_back();
-  EXPECT_EQ(plan(view), "decode 1 [29, 30) samples\ndecode 2 [29, 30) samples\n") << "and no other is";
+  EXPECT_EQ(priority_plan(view), "decode 1 [29, 30) samples\ndecode 2 [29, 30) samples\n")
+      << "and no other is";
 }
 
 TEST(PriorityPolicy, ChunksGoByRankToo) {
@@ -162,10 +168,11 @@ TEST(PriorityPolicy, ChunksGoByRankToo) {
   set_promised(view, 5);
   view.running = {half};
   view.waiting = {with(waiting_seq(2, 40), 2), with(waiting_seq(3, 40), 0)};
-  EXPECT_EQ(plan(view), "promise 3 6 cells on device\nprefill 3 [0, 40) samples\nprefill 1 [32, 56)\n")
+  EXPECT_EQ(priority_plan(view),
+            "promise 3 6 cells on device\nprefill 3 [0, 40) samples\nprefill 1 [32, 56)\n")
       << "the urgent prompt does not wait for the long one's last chunk";
   view.limits.long_prefill_token_threshold = 20;
-  EXPECT_EQ(plan(view),
+  EXPECT_EQ(priority_plan(view),
             "promise 3 6 cells on device\npromise 2 6 cells on device\n"
             "prefill 3 [0, 20)\nprefill 1 [32, 52)\nprefill 2 [0, 20)\n");
 }
@@ -174,16 +181,16 @@ TEST(PriorityPolicy, KeepsAWatermarkOfOnePercent) {
   View view = make_view(300, 4);
   view.running = {decoding_seq(1, 20, 30)};
   view.waiting = {waiting_seq(2, 17)};  // 2 blocks, and 3 of 300 are to stay
-  EXPECT_EQ(plan(view), "decode 1 [29, 30) samples\n");
+  EXPECT_EQ(priority_plan(view), "decode 1 [29, 30) samples\n");
   view.device.spare_slabs = 5 * kViewGroups;
-  EXPECT_EQ(plan(view),
+  EXPECT_EQ(priority_plan(view),
             "promise 2 4 cells on device\ndecode 1 [29, 30) samples\nprefill 2 [0, 17) samples\n");
 }
 
 TEST(PriorityPolicy, AtAStandstillTheLowestGivesWay) {
   View view = make_view(8, 0);
   view.running = {with(running_seq(1, 100, 100, 64), 1), running_seq(2, 100, 100, 64)};
-  EXPECT_EQ(plan(view), "preempt 1\ndrop 1 [0, 100) kv device x2 now\n");
+  EXPECT_EQ(priority_plan(view), "preempt 1\ndrop 1 [0, 100) kv device x2 now\n");
 }
 
 }  // namespace

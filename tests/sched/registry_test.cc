@@ -37,7 +37,7 @@ TEST(Registry, APolicyWithoutStateSavesNoneAndRefusesSome) {
 
 // ---------------------------------------------------------------- settings
 
-std::string refusal(std::string_view name) {
+std::string refused_name(std::string_view name) {
   const auto policy = make_policy(name);
   EXPECT_FALSE(policy.ok()) << name;
   if (policy.ok()) return {};
@@ -55,15 +55,15 @@ TEST(Registry, SettingsBehindTheName) {
 }
 
 TEST(Registry, WhatAPolicyDoesNotTakeIsRefusedByName) {
-  const std::string nope = refusal("layerkv:nope=1");
+  const std::string nope = refused_name("layerkv:nope=1");
   for (const char* named : {"layerkv", "'nope'", "slo", "mixed", "threshold", "stages", "link-share",
                             "urgent", "beta", "n-param", "n-hidden", "flops", "alpha"}) {
     EXPECT_NE(nope.find(named), std::string::npos) << named << ": " << nope;
   }
-  EXPECT_EQ(refusal("orca:slo=off"), "policy orca has no settings, and 'slo=off' is one");
-  EXPECT_EQ(refusal("layerkv:slo=1"), "policy layerkv: slo=1: it is to be one of on, off");
-  EXPECT_EQ(refusal("layerkv:stages=0"), "policy layerkv: stages=0: it is to be a number from 1 to 64");
-  EXPECT_EQ(refusal("layerkv:threshold=0.6"),
+  EXPECT_EQ(refused_name("orca:slo=off"), "policy orca has no settings, and 'slo=off' is one");
+  EXPECT_EQ(refused_name("layerkv:slo=1"), "policy layerkv: slo=1: it is to be one of on, off");
+  EXPECT_EQ(refused_name("layerkv:stages=0"), "policy layerkv: stages=0: it is to be a number from 1 to 64");
+  EXPECT_EQ(refused_name("layerkv:threshold=0.6"),
             "policy layerkv: threshold=0.6: it is to be a number from 0 to 0.5");
 }
 

@@ -7,14 +7,8 @@
 namespace kvasir::test {
 namespace {
 
-std::string plan(const View& view) {
+std::string sarathi_plan(const View& view) {
   return plan_of("sarathi", view);
-}
-
-View view_with_budget(uint32_t tokens, uint32_t free_blocks) {
-  View view = make_view(50, free_blocks);
-  view.limits.max_num_batched_tokens = tokens;
-  return view;
 }
 
 TEST(SarathiPolicy, DecodesFirstAndGivesTheRestToChunks) {
@@ -24,9 +18,9 @@ TEST(SarathiPolicy, DecodesFirstAndGivesTheRestToChunks) {
   set_promised(view, 4);
   view.running = {half, decoding_seq(3, 20, 30), decoding_seq(1, 20, 30)};
   view.waiting = {waiting_seq(4, 50)};
-  EXPECT_EQ(plan(view), "decode 1 [29, 30) samples\ndecode 3 [29, 30) samples\nprefill 2 [40, 70)\n");
+  EXPECT_EQ(sarathi_plan(view), "decode 1 [29, 30) samples\ndecode 3 [29, 30) samples\nprefill 2 [40, 70)\n");
   view.limits.max_num_batched_tokens = 72;
-  EXPECT_EQ(plan(view),
+  EXPECT_EQ(sarathi_plan(view),
             "promise 4 8 cells on device\n"
             "decode 1 [29, 30) samples\ndecode 3 [29, 30) samples\n"
             "prefill 2 [40, 100) samples\nprefill 4 [0, 10)\n");
@@ -35,14 +29,14 @@ TEST(SarathiPolicy, DecodesFirstAndGivesTheRestToChunks) {
 TEST(SarathiPolicy, ChunksALongPromptAndStopsAtTheBudget) {
   View view = view_with_budget(64, 30);
   view.waiting = {waiting_seq(1, 200), waiting_seq(2, 5)};
-  EXPECT_EQ(plan(view), "promise 1 26 cells on device\nprefill 1 [0, 64)\n");
+  EXPECT_EQ(sarathi_plan(view), "promise 1 26 cells on device\nprefill 1 [0, 64)\n");
 }
 
 TEST(SarathiPolicy, TheThresholdBoundsTheChunkOfOneSequence) {
   View view = view_with_budget(64, 30);
   view.limits.long_prefill_token_threshold = 24;
   view.waiting = {waiting_seq(1, 200), waiting_seq(2, 100), waiting_seq(3, 100)};
-  EXPECT_EQ(plan(view),
+  EXPECT_EQ(sarathi_plan(view),
             "promise 1 26 cells on device\npromise 2 14 cells on device\npromise 3 14 cells on device\n"
             "prefill 1 [0, 24)\nprefill 2 [0, 24)\nprefill 3 [0, 16)\n");
 }
@@ -50,27 +44,29 @@ TEST(SarathiPolicy, TheThresholdBoundsTheChunkOfOneSequence) {
 TEST(SarathiPolicy, AdmitsInOrderWhileTheWholePromptsBlocksAreFree) {
   View view = view_with_budget(64, 4);
   view.waiting = {waiting_seq(1, 40), waiting_seq(2, 32), waiting_seq(3, 1)};
-  EXPECT_EQ(plan(view), "promise 1 6 cells on device\nprefill 1 [0, 40) samples\n") << "nobody overtakes";
+  EXPECT_EQ(sarathi_plan(view), "promise 1 6 cells on device\nprefill 1 [0, 40) samples\n")
+      << "nobody overtakes";
 }
 
 TEST(SarathiPolicy, KeepsAWatermarkOfOnePercent) {
   View view = make_view(300, 4);
   view.running = {decoding_seq(1, 20, 30)};
   view.waiting = {waiting_seq(2, 17)};  // 2 blocks, and 3 of 300 are to stay
-  EXPECT_EQ(plan(view), "decode 1 [29, 30) samples\n");
+  EXPECT_EQ(sarathi_plan(view), "decode 1 [29, 30) samples\n");
   view.device.spare_slabs = 5 * kViewGroups;
-  EXPECT_EQ(plan(view),
+  EXPECT_EQ(sarathi_plan(view),
             "promise 2 4 cells on device\ndecode 1 [29, 30) samples\nprefill 2 [0, 17) samples\n");
   view = make_view(300, 2);
   view.waiting = {waiting_seq(2, 17)};
-  EXPECT_EQ(plan(view), "promise 2 4 cells on device\nprefill 2 [0, 17) samples\n") << "no watermark alone";
+  EXPECT_EQ(sarathi_plan(view), "promise 2 4 cells on device\nprefill 2 [0, 17) samples\n")
+      << "no watermark alone";
 }
 
 TEST(SarathiPolicy, DecodesAreNotCutByTheBudget) {
   View view = view_with_budget(1, 4);
   view.running = {decoding_seq(1, 20, 30), decoding_seq(2, 20, 30)};
   view.waiting = {waiting_seq(3, 4)};
-  EXPECT_EQ(plan(view), "decode 1 [29, 30) samples\ndecode 2 [29, 30) samples\n");
+  EXPECT_EQ(sarathi_plan(view), "decode 1 [29, 30) samples\ndecode 2 [29, 30) samples\n");
 }
 
 TEST(SarathiPolicy, NobodyIsAdmittedAfterAPreemption) {
@@ -78,7 +74,7 @@ TEST(SarathiPolicy, NobodyIsAdmittedAfterAPreemption) {
   View view = view_with_budget(64, 0);
   view.running = {decoding_seq(1, 20, 33), decoding_seq(2, 20, 30), decoding_seq(3, 20, 30)};
   view.waiting = {waiting_seq(4, 4)};
-  EXPECT_EQ(plan(view),
+  EXPECT_EQ(sarathi_plan(view),
             "preempt 3\ndrop 3 [0, 30) kv device x2 now\n"
             "decode 1 [32, 33) samples\ndecode 2 [29, 30) samples\n");
 }
@@ -86,7 +82,7 @@ TEST(SarathiPolicy, NobodyIsAdmittedAfterAPreemption) {
 TEST(SarathiPolicy, APrefillThatIsTheLatestArrivalIsPreemptedToo) {
   View view = view_with_budget(64, 0);
   view.running = {decoding_seq(1, 20, 33), running_seq(2, 100, 100, 40)};
-  EXPECT_EQ(plan(view), "preempt 2\ndrop 2 [0, 100) kv device x2 now\ndecode 1 [32, 33) samples\n");
+  EXPECT_EQ(sarathi_plan(view), "preempt 2\ndrop 2 [0, 100) kv device x2 now\ndecode 1 [32, 33) samples\n");
 }
 
 TEST(SarathiPolicy, AResumedSequenceComputesItsOutputAgainInChunks) {
@@ -94,19 +90,19 @@ TEST(SarathiPolicy, AResumedSequenceComputesItsOutputAgainInChunks) {
   SeqView resumed = waiting_seq(1, 20);
   resumed.known_tokens = 50;
   view.waiting = {resumed};
-  EXPECT_EQ(plan(view), "promise 1 8 cells on device\nprefill 1 [0, 32)\n");
+  EXPECT_EQ(sarathi_plan(view), "promise 1 8 cells on device\nprefill 1 [0, 32)\n");
   SeqView going_on = running_seq(1, 20, 50, 32);
   going_on.promised_cells[0] = 4;
   set_promised(view, 2);
   view.waiting.clear();
   view.running = {going_on};
-  EXPECT_EQ(plan(view), "recompute 1 [32, 50) samples\n");
+  EXPECT_EQ(sarathi_plan(view), "recompute 1 [32, 50) samples\n");
 }
 
 TEST(SarathiPolicy, ACachedPrefixIsAdopted) {
   View view = view_with_budget(8, 10);
   view.waiting = {waiting_seq(1, 50, 32)};
-  EXPECT_EQ(plan(view), "adopt 1 [0, 32)\npromise 1 4 cells on device\nprefill 1 [32, 40)\n");
+  EXPECT_EQ(sarathi_plan(view), "adopt 1 [0, 32)\npromise 1 4 cells on device\nprefill 1 [32, 40)\n");
 }
 
 TEST(SarathiPolicy, WaitsForBlocksThatAStepInFlightStillUses) {
@@ -114,7 +110,7 @@ TEST(SarathiPolicy, WaitsForBlocksThatAStepInFlightStillUses) {
   view.steps_in_flight = 1;
   set_pinned(view, 1);
   view.running = {decoding_seq(1, 20, 33), decoding_seq(2, 20, 30)};
-  EXPECT_EQ(plan(view), "decode 2 [29, 30) samples\n");
+  EXPECT_EQ(sarathi_plan(view), "decode 2 [29, 30) samples\n");
 }
 
 }  // namespace

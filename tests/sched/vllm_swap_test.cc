@@ -7,7 +7,7 @@
 namespace kvasir::test {
 namespace {
 
-std::string plan(const View& view) {
+std::string swap_plan(const View& view) {
   return plan_of("vllm-swap", view);
 }
 
@@ -17,7 +17,7 @@ TEST(VllmSwapPolicy, AdmitsAsVllmDoesWhileNobodyIsOut) {
   view.limits.max_num_batched_tokens = 100;
   view.running = {decoding_seq(4, 20, 30)};
   view.waiting = {waiting_seq(1, 40), waiting_seq(2, 60), waiting_seq(3, 1)};
-  EXPECT_EQ(plan(view),
+  EXPECT_EQ(swap_plan(view),
             "promise 1 6 cells on device\npromise 2 8 cells on device\n"
             "prefill 1 [0, 40) samples\nprefill 2 [0, 60) samples\n");
 }
@@ -29,7 +29,8 @@ TEST(VllmSwapPolicy, ASequenceGoesOutWaitsAndComesBackBeforeAnyPrompt) {
   set_host(view, 10, 10);
   view.running = {decoding_seq(1, 20, 33), decoding_seq(2, 20, 49), decoding_seq(3, 20, 30)};
   view.waiting = {waiting_seq(4, 4)};
-  EXPECT_EQ(plan(view), "preempt 3\nadd 3 [0, 29) kv host x2 now\ndrop 3 [0, 29) kv device x2 when_ready\n");
+  EXPECT_EQ(swap_plan(view),
+            "preempt 3\nadd 3 [0, 29) kv host x2 now\ndrop 3 [0, 29) kv device x2 when_ready\n");
 
   // They are on their way: everyone waits, and 3 is not brought back into them.
   SeqView out = decoding_seq(3, 20, 30);
@@ -42,23 +43,23 @@ TEST(VllmSwapPolicy, ASequenceGoesOutWaitsAndComesBackBeforeAnyPrompt) {
   view.transfers_in_flight = 2;
   set_host(view, 10, 8);
   set_pinned(view, 2);
-  EXPECT_EQ(plan(view), "");
+  EXPECT_EQ(swap_plan(view), "");
 
   // They have come: 1 and 2 have their blocks, and nothing is left for 3.
   view = make_view(20, 2);
   set_host(view, 10, 8);
   view.running = {decoding_seq(1, 20, 33), decoding_seq(2, 20, 49)};
   view.waiting = {swapped_seq(3, 20, 30, 29), waiting_seq(4, 4)};
-  EXPECT_EQ(plan(view), "decode 1 [32, 33) samples\ndecode 2 [48, 49) samples\n");
+  EXPECT_EQ(swap_plan(view), "decode 1 [32, 33) samples\ndecode 2 [48, 49) samples\n");
 
   // One block is not two, and the prompt of one block does not overtake.
   view.running = {decoding_seq(1, 20, 34), decoding_seq(2, 20, 50)};
   view.device.spare_slabs = kViewGroups;
-  EXPECT_EQ(plan(view), "decode 1 [33, 34) samples\ndecode 2 [49, 50) samples\n");
+  EXPECT_EQ(swap_plan(view), "decode 1 [33, 34) samples\ndecode 2 [49, 50) samples\n");
 
   // There is room: it comes back, and the prompt waits still.
   view.device.spare_slabs = 3 * kViewGroups;
-  EXPECT_EQ(plan(view),
+  EXPECT_EQ(swap_plan(view),
             "add 3 [0, 29) kv device x2 before_layer\n"
             "decode 1 [33, 34) samples\ndecode 2 [49, 50) samples\ndecode 3 [29, 30) samples\n");
 
@@ -66,18 +67,18 @@ TEST(VllmSwapPolicy, ASequenceGoesOutWaitsAndComesBackBeforeAnyPrompt) {
   view = make_view(20, 1);
   view.running = {decoding_seq(1, 20, 35), decoding_seq(2, 20, 51), decoding_seq(3, 20, 31)};
   view.waiting = {waiting_seq(4, 4)};
-  EXPECT_EQ(plan(view), "promise 4 2 cells on device\nprefill 4 [0, 4) samples\n");
+  EXPECT_EQ(swap_plan(view), "promise 4 2 cells on device\nprefill 4 [0, 4) samples\n");
 }
 
 TEST(VllmSwapPolicy, WhereTheHostIsFullItIsRecomputed) {
   View view = make_view(20, 0);
   set_host(view, 10, 1);
   view.running = {decoding_seq(1, 20, 33), decoding_seq(2, 20, 49), decoding_seq(3, 20, 30)};
-  EXPECT_EQ(plan(view),
+  EXPECT_EQ(swap_plan(view),
             "preempt 3\ndrop 3 [0, 30) kv device x2 now\n"
             "decode 1 [32, 33) samples\ndecode 2 [48, 49) samples\n");
   view.host = {};
-  EXPECT_EQ(plan(view),
+  EXPECT_EQ(swap_plan(view),
             "preempt 3\ndrop 3 [0, 30) kv device x2 now\n"
             "decode 1 [32, 33) samples\ndecode 2 [48, 49) samples\n");
 }
@@ -88,7 +89,7 @@ TEST(VllmSwapPolicy, NobodyComesBackInAStepThatPreempts) {
   set_host(view, 10, 0);
   view.running = {decoding_seq(1, 20, 33), decoding_seq(5, 20, 40)};
   view.waiting = {swapped_seq(4, 10, 12, 11)};
-  EXPECT_EQ(plan(view), "preempt 5\ndrop 5 [0, 40) kv device x2 now\ndecode 1 [32, 33) samples\n");
+  EXPECT_EQ(swap_plan(view), "preempt 5\ndrop 5 [0, 40) kv device x2 now\ndecode 1 [32, 33) samples\n");
 }
 
 TEST(VllmSwapPolicy, ComingBackLeavesTheWatermarkAndWhatDecodesAreAfter) {
@@ -96,14 +97,14 @@ TEST(VllmSwapPolicy, ComingBackLeavesTheWatermarkAndWhatDecodesAreAfter) {
   set_host(view, 10, 0);
   view.running = {decoding_seq(1, 20, 30)};
   view.waiting = {swapped_seq(4, 20, 40, 39)};
-  EXPECT_EQ(plan(view), "decode 1 [29, 30) samples\n");
+  EXPECT_EQ(swap_plan(view), "decode 1 [29, 30) samples\n");
   view.device.spare_slabs = 6 * kViewGroups;
   EXPECT_EQ(
-      plan(view),
+      swap_plan(view),
       "add 4 [0, 39) kv device x2 before_layer\ndecode 1 [29, 30) samples\ndecode 4 [39, 40) samples\n");
   view.running.clear();
   view.device.spare_slabs = 3 * kViewGroups;
-  EXPECT_EQ(plan(view), "add 4 [0, 39) kv device x2 before_layer\ndecode 4 [39, 40) samples\n")
+  EXPECT_EQ(swap_plan(view), "add 4 [0, 39) kv device x2 before_layer\ndecode 4 [39, 40) samples\n")
       << "alone there is no watermark";
 }
 
@@ -114,7 +115,7 @@ TEST(VllmSwapPolicy, TheBlockThatADecodeHasGotIsNotKeptTwice) {
   view.running = {decoding_seq(1, 20, 33)};
   view.waiting = {swapped_seq(4, 20, 40, 39)};
   EXPECT_EQ(
-      plan(view),
+      swap_plan(view),
       "add 4 [0, 39) kv device x2 before_layer\ndecode 1 [32, 33) samples\ndecode 4 [39, 40) samples\n");
 }
 
@@ -124,11 +125,11 @@ TEST(VllmSwapPolicy, AloneAndWithoutRoomOthersGiveUpWhatTheyHold) {
   set_host(view, 10, 0);
   SeqView two = decoding_seq(2, 20, 40), three = decoding_seq(3, 20, 40);
   view.waiting = {swapped_seq(1, 20, 40, 39), two, three};
-  EXPECT_EQ(plan(view), "drop 3 [0, 40) kv device x2 now\n") << "the last of them";
+  EXPECT_EQ(swap_plan(view), "drop 3 [0, 40) kv device x2 now\n") << "the last of them";
   for (bool step : {true, false}) {
     view.steps_in_flight = step ? 1 : 0;
     view.transfers_in_flight = step ? 0 : 1;
-    EXPECT_EQ(plan(view), "") << "what is in flight may bring room";
+    EXPECT_EQ(swap_plan(view), "") << "what is in flight may bring room";
   }
 }
 
@@ -146,7 +147,7 @@ TEST(VllmSwapPolicy, AloneWithItsOwnCellsInTheWayItStartsAgain) {
   s.tail_resident = false;
   set_ring(view, 7);
   view.waiting = {s};
-  EXPECT_EQ(plan(view), "drop 1 [0, 110) kv device x2 now\ndrop 1 [0, 110) kv host x2 now\n");
+  EXPECT_EQ(swap_plan(view), "drop 1 [0, 110) kv device x2 now\ndrop 1 [0, 110) kv host x2 now\n");
 }
 
 TEST(VllmSwapPolicy, ARequestLargerThanTheDeviceStreams) {
@@ -155,14 +156,14 @@ TEST(VllmSwapPolicy, ARequestLargerThanTheDeviceStreams) {
   set_ring(view, 13);
   view.waiting = {waiting_seq(1, 100), waiting_seq(2, 20)};
   view.waiting[1].max_total_tokens = 40;
-  EXPECT_EQ(plan(view),
+  EXPECT_EQ(swap_plan(view),
             "add 1 [0, 96) kv host x2 after_layer_writes\n"
             "promise 1 24 cells on host\npromise 2 4 cells on device\n"
             "prefill 1 [0, 100) samples x2 keeps kv x0 x x0 h x0\nprefill 2 [0, 20) samples\n");
   view.waiting.clear();
   view.running = {streaming_seq(1, 100, 121, 120), decoding_seq(2, 20, 30)};
   view.running[1].max_total_tokens = 40;
-  EXPECT_EQ(plan(view),
+  EXPECT_EQ(swap_plan(view),
             "stage 1 [0, 120) kv device x2 before_layer\n"
             "decode 1 [120, 121) samples x2 keeps kv x0 x x0 h x0\ndecode 2 [29, 30) samples\n");
 }
@@ -173,9 +174,9 @@ TEST(VllmSwapPolicy, OneThatWasDeferredTooOftenRunsAlone) {
   set_ring(view, 13);
   view.running = {streaming_seq(1, 100, 121, 120), decoding_seq(2, 20, 30)};
   view.running[0].deferrals = 4;
-  EXPECT_EQ(plan(view), "stage 1 [0, 120) kv device x2 before_layer\ndecode 1 [120, 121) samples\n");
+  EXPECT_EQ(swap_plan(view), "stage 1 [0, 120) kv device x2 before_layer\ndecode 1 [120, 121) samples\n");
   view.running[0].stalled = true;
-  EXPECT_EQ(plan(view), "decode 2 [29, 30) samples\n") << "it would be waiting again";
+  EXPECT_EQ(swap_plan(view), "decode 2 [29, 30) samples\n") << "it would be waiting again";
 }
 
 }  // namespace

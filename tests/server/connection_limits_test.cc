@@ -18,11 +18,10 @@ using test::FakeBackend;
 using test::get;
 using test::HttpAnswer;
 using test::HttpClient;
+using test::kChatPath;
 using test::post;
 using test::RunningServer;
 using test::say;
-
-constexpr const char* kChatPath = "/v1/chat/completions";
 
 bool metric_becomes(RunningServer& server, const std::string& line) {
   for (int i = 0; i < 2000; ++i) {

@@ -16,11 +16,10 @@ using test::FakeBackend;
 using test::get;
 using test::HttpAnswer;
 using test::HttpClient;
+using test::kChatPath;
 using test::post;
 using test::RunningServer;
 using test::say;
-
-constexpr const char* kChatPath = "/v1/chat/completions";
 
 TEST(Connection, KeepsAliveAndEchoesTheRequestId) {
   RunningServer server(say("Hello"));

@@ -52,6 +52,8 @@ class RunningServer {
   std::unique_ptr<Server> server_;
 };
 
+constexpr const char* kChatPath = "/v1/chat/completions";
+
 inline std::string chat_body(const std::string& fields = "") {
   return R"({"messages":[{"role":"user","content":"hi"}])" + (fields.empty() ? "" : "," + fields) + "}";
 }

@@ -17,12 +17,11 @@ using test::FakeBackend;
 using test::get;
 using test::HttpAnswer;
 using test::HttpClient;
+using test::kChatPath;
 using test::post;
 using test::RunningServer;
 using test::say;
 using test::test_options;
-
-constexpr const char* kChatPath = "/v1/chat/completions";
 
 json error_of(const HttpAnswer& answer) {
   const json body = json::parse(answer.body);

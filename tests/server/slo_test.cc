@@ -11,8 +11,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kChatPath = "/v1/chat/completions";
-
 FakeBackend::Script one_token() {
   return [](const GenerationRequest& r, size_t) { return r.stop_tokens.front(); };
 }

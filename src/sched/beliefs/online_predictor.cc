@@ -23,7 +23,7 @@ constexpr double kLargestError = 2;   // logarithms that one request can teach
 constexpr double kLargestWeight = 50;
 constexpr double kLeastVariance = 0.01;  // of what it was at first
 constexpr double kLeastNoise = 0.05;     // of log lengths, squared
-constexpr double kMostTokens = 1e6;
+constexpr double kMostOutput = 1e6;
 constexpr double kMostFinished = 1e15;  // counted exactly
 // A direction is told where its odds are those, after so many requests, and while those told hold so often.
 constexpr double kTellFrom = 0.65;
@@ -117,7 +117,7 @@ double OnlinePredictor::correction() const {
 }
 
 double OnlinePredictor::log_point(double linear) const {
-  return std::clamp(sums_.log_length.value + gain() * linear, 0.0, std::log(kMostTokens));
+  return std::clamp(sums_.log_length.value + gain() * linear, 0.0, std::log(kMostOutput));
 }
 
 Deviation OnlinePredictor::told_direction(double z) const {
@@ -132,7 +132,7 @@ LengthPrediction OnlinePredictor::predict(const PromptFeatures& features) {
   if (sums_.log_length.count == 0) return out;
   const std::vector<Feature>& x = read(features);
   const double tokens = std::exp(log_point(length_.of(x))) * correction();
-  out.output_tokens = static_cast<uint32_t>(std::lround(std::clamp(tokens, 1.0, kMostTokens)));
+  out.output_tokens = static_cast<uint32_t>(std::lround(std::clamp(tokens, 1.0, kMostOutput)));
   out.length_class = classes_.class_of(out.output_tokens);
   if (sums_.direction_held.value >= kMustHold) out.deviation = told_direction(direction_.of(x));
   return out;
@@ -140,7 +140,7 @@ LengthPrediction OnlinePredictor::predict(const PromptFeatures& features) {
 
 void OnlinePredictor::learn(const PromptFeatures& features, const LengthPrediction& predicted,
                             uint32_t output_tokens) {
-  const double tokens = std::clamp(static_cast<double>(output_tokens), 1.0, kMostTokens);
+  const double tokens = std::clamp(static_cast<double>(output_tokens), 1.0, kMostOutput);
   const double y = std::log(tokens);
   const std::vector<Feature>& x = read(features);
   const double linear = length_.of(x);
@@ -248,7 +248,7 @@ Status OnlinePredictor::load(std::string_view text) {
     }
   }
   const Mean& y = loaded.sums_.log_length;
-  if (y.value < 0 || y.value > std::log(kMostTokens)) return corrupt();
+  if (y.value < 0 || y.value > std::log(kMostOutput)) return corrupt();
   if (!load_linear(in, "length", loaded.length_) || !load_linear(in, "direction", loaded.direction_) ||
       !loaded.classes_.load(in) || !in.at_end()) {
     return corrupt();

@@ -24,7 +24,7 @@ constexpr double kNextToNothing = 1e-4;
 // Seconds, of who has arrived this very moment or has a token on its way.
 constexpr double kLeastPending = 1e-6;
 // Of a bound on the gap between two tokens: when a token is due, and what projections may take of a step.
-constexpr double kShareOfGap = 0.5;
+constexpr double kShareOfTbt = 0.5;
 // And what projecting all who are kept as X may take: then each can have its token in time.
 constexpr double kShareForAll = 0.25;
 
@@ -292,7 +292,7 @@ class AptServeStep {
 
   // Within what projections may take of a step; one of them in any case.
   bool may_be_projected(const SeqView& seq) const {
-    return projected_s_ == 0 || projected_s_ + projection_seconds(view_, seq) <= kShareOfGap * least_gap_s_;
+    return projected_s_ == 0 || projected_s_ + projection_seconds(view_, seq) <= kShareOfTbt * least_gap_s_;
   }
 
   bool upgrade(const SeqView& seq) {
@@ -313,7 +313,7 @@ class AptServeStep {
     }
     // It sits out while its token would cost the others more than it has waited.
     const double waited = pending(seq);
-    const bool due = seq.slo.tbt_ms > 0 && waited > kShareOfGap * seq.slo.tbt_ms / 1e3;
+    const bool due = seq.slo.tbt_ms > 0 && waited > kShareOfTbt * seq.slo.tbt_ms / 1e3;
     if (!may_be_projected(seq) || (!due && waited < requests_ * projection_seconds(view_, seq))) return true;
     return decode_as_x(seq);
   }
