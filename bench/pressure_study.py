@@ -44,8 +44,8 @@ START_LIMIT_S = 600
 MEAN_PROMPT, MEAN_OUTPUT, LONGEST_OUTPUT, LONGEST_TOTAL = 161.31, 337.99, 991, 2048
 T975 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
         2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042)
-CHUNKED = ("sarathi", "fastgen", "priority", "apt-serve-s")  # policies that cut prompts into chunks
-SWAPPING = ("vllm-swap", "layerkv")  # those that are nothing of their own without a host tier
+CHUNKED = ("sarathi", "fastgen", "priority", "apt-serve-s", "cacheopt")  # policies that cut prompts into chunks
+SWAPPING = ("vllm-swap", "layerkv", "s3")  # those that are nothing of their own without a host tier
 SLO_KINDS = ("ttft", "tpot", "tbt", "e2el")
 UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 SETTINGS = ("length_scale", "mean_requests", "kv_cache_dtype", "block_size", "baseline", "slos", "slo_ttft", "slo_tpot",

@@ -152,10 +152,16 @@ class PlanBuilder {
   // REQUIRES: both run, or were admitted by this plan; due_tokens > host.known_tokens
   bool lend(const SeqView& host, const SeqView& guest, uint32_t cells, uint32_t due_tokens,
             Tier tier = Tier::kDevice);
+  // Lends so to a sequence that waits, and admits it with that. False, and nothing is planned, where either
+  // cannot be. REQUIRES: the host runs, or was admitted by this plan; as for lend() and admit()
+  bool admit_guest(const SeqView& host, const SeqView& guest, uint32_t cells, uint32_t due_tokens,
+                   const AdmitOptions& options = {});
   // Of what comes free when `of` ends or is preempted.
   void promise_release(const SeqView& of, const SeqView& seq, uint32_t cells, Tier tier = Tier::kDevice);
   // This plan may still preempt it, drop it or let it fail: it has no rows and no promises with others in it.
   bool can_stop(const SeqView& seq) const;
+  // Blocks that its table names, with those that rows of this plan begin.
+  uint32_t blocks(const SeqView& seq) const;
   // What is left of the promises to a sequence, those of this plan included.
   uint32_t promised(const SeqView& seq, Tier tier = Tier::kDevice) const;
 

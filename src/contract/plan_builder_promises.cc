@@ -11,6 +11,11 @@ uint32_t PlanBuilder::promised(const SeqView& seq, Tier tier) const {
   return (it == touched_.end() ? seq.promised_cells : it->second.promised)[index_of(tier)];
 }
 
+uint32_t PlanBuilder::blocks(const SeqView& seq) const {
+  const auto it = touched_.find(seq.id);
+  return it == touched_.end() ? seq.blocks : it->second.blocks;
+}
+
 bool PlanBuilder::can_stop(const SeqView& seq) const {
   const auto it = touched_.find(seq.id);
   return it == touched_.end() || (!it->second.in_promises && !it->second.has_rows && !it->second.gone);
@@ -79,6 +84,23 @@ bool PlanBuilder::lend(const SeqView& host, const SeqView& guest, uint32_t cells
   party(guest).promised[index_of(tier)] += cells;
   plan_.promises.push_back({guest.id, cells, tier, Promise::Kind::kLoan, host.id, due_tokens});
   return true;
+}
+
+bool PlanBuilder::admit_guest(const SeqView& host, const SeqView& guest, uint32_t cells, uint32_t due_tokens,
+                              const AdmitOptions& options) {
+  const bool host_bound = state(host).in_promises;
+  const bool guest_bound = state(guest).in_promises;
+  if (!lend(host, guest, cells, due_tokens)) return false;
+  if (admit(guest, options)) return true;
+  if (cells > 0) plan_.promises.pop_back();
+  const size_t device = index_of(Tier::kDevice);
+  Touched& of = state(host);
+  of.promised[device] += cells;
+  of.in_promises = host_bound;
+  Touched& to = state(guest);
+  to.promised[device] -= cells;
+  to.in_promises = guest_bound;
+  return false;
 }
 
 void PlanBuilder::promise_release(const SeqView& of, const SeqView& seq, uint32_t cells, Tier tier) {

@@ -6,10 +6,13 @@
 #include <array>
 
 #include "sched/policies/apt_serve.h"
+#include "sched/policies/cacheopt.h"
 #include "sched/policies/fastgen.h"
 #include "sched/policies/layerkv.h"
 #include "sched/policies/orca.h"
 #include "sched/policies/priority.h"
+#include "sched/policies/rlp.h"
+#include "sched/policies/s3.h"
 #include "sched/policies/sarathi.h"
 #include "sched/policies/vllm.h"
 #include "sched/policies/vllm_random.h"
@@ -37,6 +40,7 @@ std::unique_ptr<Policy> plain(PolicySettings&) {
 constexpr std::array kPolicies = {
     Entry{.name = "apt-serve", .make = make_apt_serve_policy, .whole_prompts = true},
     Entry{.name = "apt-serve-s", .make = make_apt_serve_s_policy},
+    Entry{.name = "cacheopt", .make = make_cacheopt_policy, .offloads = true},
     Entry{.name = "fastgen", .make = plain<make_fastgen_policy>},
     // The name that users of vLLM know.
     Entry{.name = "fcfs", .make = make_vllm_policy, .whole_prompts = true},
@@ -49,6 +53,8 @@ constexpr std::array kPolicies = {
     Entry{.name = "priority",
           .make = [](PolicySettings&) { return make_priority_policy(); },
           .reads_priority = true},
+    Entry{.name = "rlp", .make = make_rlp_policy, .whole_prompts = true},
+    Entry{.name = "s3", .make = make_s3_policy, .whole_prompts = true, .offloads = true},
     Entry{.name = "sarathi", .make = plain<make_sarathi_policy>},
     Entry{.name = "vllm", .make = make_vllm_policy, .whole_prompts = true},
     Entry{.name = "vllm-random",

@@ -102,6 +102,29 @@ TEST(Promises, ALoanMovesWhatTheHostWasPromised) {
             "decode 1 [29, 30) samples\ndecode 2 [29, 30) samples\n");
 }
 
+TEST(Promises, AGuestThatCannotBeAdmittedBorrowsNothing) {
+  View view = bargaining_view();
+  view.waiting = {waiting_seq(3, 40)};
+  view.limits.max_num_seqs = 2;
+  {
+    PlanBuilder b(view);
+    EXPECT_FALSE(b.admit_guest(view.running[0], view.waiting[0], 6, 40)) << "two run already";
+    EXPECT_FALSE(b.admit_guest(view.running[0], view.waiting[0], 7, 40)) << "more than the host has";
+    EXPECT_EQ(b.promised(view.running[0]), 6u);
+    EXPECT_EQ(b.promised(view.waiting[0]), 0u);
+    EXPECT_TRUE(b.can_stop(view.running[0])) << "it is no party to anything";
+    decode_all(view, b);
+    EXPECT_TRUE(checked(view, b).promises.empty());
+  }
+  view.limits.max_num_seqs = 3;
+  PlanBuilder b(view);
+  ASSERT_TRUE(b.admit_guest(view.running[0], view.waiting[0], 6, 40));
+  EXPECT_FALSE(b.can_stop(view.running[0]));
+  EXPECT_EQ(b.prefill(view.waiting[0], kPlenty), 40u);
+  decode_all(view, b);
+  EXPECT_EQ(checked(view, b).promises.size(), 1u);
+}
+
 TEST(Promises, ALoanToWhoIsAdmittedInVainIsNone) {
   View view = bargaining_view();
   view.waiting = {waiting_seq(3, 40)};

@@ -85,6 +85,7 @@ TortureOutcome torture_published(const char* policy, int depth, const std::strin
   config.slo = with.slo;
   config.groups = with.groups;
   config.x_bytes = with.x_bytes;
+  if (!with.predictor.empty()) config.predictor = with.predictor;
   const TortureOutcome out = torture(config);
   expect_all_right(config, out);
   return out;
@@ -110,6 +111,25 @@ TEST_P(BeliefTorture, SoAreThoseOfAptServe) {
     SCOPED_TRACE(policy);
     EXPECT_GT(torture_published(policy, depth, belief, with).preemptions, 0u);
   }
+}
+
+TEST_P(BeliefTorture, SoAreThoseOfCacheOptAndWhatItComparesWith) {
+  const auto& [depth, belief] = GetParam();
+  TortureConfig with;
+  with.slo = {.ttft_ms = 1, .tbt_ms = 2};
+  with.predictor = "constant:12";  // most have more
+  PlanCounts all;
+  uint64_t preemptions = 0;
+  for (const char* policy :
+       {"cacheopt", "cacheopt:padding=hoeffding:embed=always:preempt-for=all:late=first:preempt=swap",
+        "cacheopt:select=fcfs:victim=fcfs:confidence=0.5", "rlp:padding=5", "s3:bucket=8"}) {
+    SCOPED_TRACE(policy);
+    const TortureOutcome out = torture_published(policy, depth, belief, with);
+    all += out.counts;
+    preemptions += out.preemptions;
+  }
+  EXPECT_GT(preemptions, 0u);
+  for (uint64_t count : all.promises) EXPECT_GT(count, 0u) << "of every kind";
 }
 
 TEST(BeliefTorture, BeliefDecides) {

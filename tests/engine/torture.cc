@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "base/random.h"
@@ -157,6 +159,16 @@ void submit_one(Engine& engine, Random& random, const TortureConfig& config, uin
 }
 
 }  // namespace
+
+uint32_t scaled(uint32_t requests) {
+  const char* value = std::getenv("KVASIR_LONG");
+  if (value && std::string(value) == "1") return 30 * requests;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  return (requests + 1) / 2;
+#else
+  return requests;
+#endif
+}
 
 TortureOutcome torture(const TortureConfig& config) {
   const auto start = std::chrono::steady_clock::now();

@@ -75,4 +75,8 @@ struct TortureOutcome {
 
 TortureOutcome torture(const TortureConfig& config);
 
+// How many requests a run of so many is to have: with KVASIR_LONG=1 thirty times as many, otherwise under a
+// sanitizer, where each takes ten times as long, half.
+uint32_t scaled(uint32_t requests);
+
 }  // namespace kvasir::test

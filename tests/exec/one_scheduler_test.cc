@@ -142,7 +142,8 @@ INSTANTIATE_TEST_SUITE_P(Policies, OneScheduler,
                          // In order of arrival: values follow the moment of a request's arrival, which the
                          // log rounds to that of a view.
                          testing::Values("vllm", "sarathi", "fastgen", "orca", "priority", "layerkv",
-                                         "apt-serve:order=fcfs", "apt-serve-s:order=fcfs"));
+                                         "apt-serve:order=fcfs", "apt-serve-s:order=fcfs", "rlp", "s3",
+                                         "cacheopt:select=fcfs:confidence=0.9"));
 
 TEST_P(OneScheduler, PlansOfARealEngineComeAgain) {
   const RigOptions options = rig_options(GetParam());
@@ -152,7 +153,8 @@ TEST_P(OneScheduler, PlansOfARealEngineComeAgain) {
     const std::vector<Record> records = real_log(options, requests, preemptions);
     ASSERT_GT(records.size(), 20u);
     const std::string policy = GetParam();
-    const bool spares_blocks = policy == "orca" || policy == "fastgen" || policy == "apt-serve:order=fcfs";
+    const bool spares_blocks = policy == "orca" || policy == "fastgen" || policy == "apt-serve:order=fcfs" ||
+                               policy == "rlp" || policy == "s3" || policy.starts_with("cacheopt");
     EXPECT_TRUE(preemptions > 0 || spares_blocks);
     EXPECT_EQ(first_difference(records, options, requests, make_policy(GetParam()).value()), 0u)
         << "line, seed " << seed;

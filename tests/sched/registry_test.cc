@@ -48,7 +48,10 @@ std::string refused_name(std::string_view name) {
 TEST(Registry, SettingsBehindTheName) {
   for (const char* name :
        {"layerkv:slo=off", "layerkv:mixed=off:stages=64", "layerkv:threshold=0:beta=1000:urgent=1",
-        "layerkv:link-share=10", "layerkv:n-param=6.74e9:n-hidden=4096:flops=119.5e12:alpha=1.1"}) {
+        "layerkv:link-share=10", "rlp:padding=0", "s3:bucket=16", "cacheopt:padding=hoeffding:confidence=0.9",
+        "cacheopt:alpha=8:beta=100:embed=always:preempt-for=all:late=first",
+        "cacheopt:padding=share:share=0.1:select=fcfs:proactive=0:reserve=0:victim=fcfs:preempt=recompute",
+        "layerkv:n-param=6.74e9:n-hidden=4096:flops=119.5e12:alpha=1.1"}) {
     const auto policy = make_policy(name);
     EXPECT_TRUE(policy.ok()) << policy.status().message();
   }

@@ -5,7 +5,7 @@ namespace kvasir {
 bool take_turn_alone(const View& view, PlanBuilder& builder) {
   const SeqView* most = nullptr;
   for (const SeqView& seq : view.running) {
-    if (seq.deferrals < kDeferralsBeforeTurn || !builder.can_run(seq)) continue;
+    if (seq.deferrals < kDeferralsBeforeTurn || builder.preempted(seq.id) || !builder.can_run(seq)) continue;
     if (!most || seq.deferrals > most->deferrals) most = &seq;
   }
   if (!most) return false;

@@ -1,0 +1,60 @@
+// How fast requests arrive, as a share of what the device can serve.
+//
+// Source: CacheOpt, Section 3.2, Equation 4: confidence falls as the rate of arrivals grows,
+//
+//   c = alpha / (1 + beta lambda).
+//
+// Its lambda is in requests a second, so that its beta means something on one device and one load only; here
+// it is divided by the capacity, which is what the beliefs say that the device serves of such requests:
+//
+//   symbol    here                          unit
+//   lambda    ArrivalLoad::rate()           requests a second, over the last half minute or so
+//   capacity  ArrivalLoad::capacity()       requests a second: as many at once as memory holds of the mean
+//   one alpha     ConfidenceOptions::most       (0, 1) beta      ConfidenceOptions::falling    of lambda /
+//   capacity
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+#include "contract/view.h"
+
+namespace kvasir {
+
+struct ConfidenceOptions {
+  double fixed = 0;  // used as it is, if it is above 0
+  double most = 0.9;
+  double falling = 0.1;
+};
+
+// Equation 4. `load`: arrivals by the capacity. Within [0, 0.999].
+double confidence_at(double load, const ConfidenceOptions& options);
+
+// Watches the waiting queue. Deterministic in the views that it has seen.
+class ArrivalLoad {
+ public:
+  // Once for each plan.
+  void observe(const View& view);
+  double rate() const;
+  // 0: the beliefs say nothing, or nobody has come yet.
+  double capacity(const View& view) const;
+  // rate() by capacity(); 0 where that is 0.
+  double load(const View& view) const;
+
+  std::string save() const;
+  Status restore(std::string_view text);
+
+ private:
+  void decay_to(Nanos now);
+
+  uint64_t newest_ = 0;  // of the ids seen
+  Nanos first_ = 0;      // 0: nobody has come yet
+  Nanos last_ = 0;
+  double arrivals_ = 0;  // each counts for less as time goes by, and so do its lengths
+  double prompt_tokens_ = 0;
+  double output_tokens_ = 0;
+};
+
+}  // namespace kvasir

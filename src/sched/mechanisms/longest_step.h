@@ -1,0 +1,36 @@
+// The longest step that was seen.
+//
+// Source: CacheOpt, Section 3.3.2: T_I^max, the maximum iteration latency historically observed. One step
+// that something else has held up would count for ever, so that here it is the longest of the last 256 to
+// 512.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/clock.h"
+#include "base/status.h"
+
+namespace kvasir {
+
+// Takes the time from one plan with rows to the next for what a step takes. Deterministic in the calls.
+class LongestStep {
+ public:
+  // When a plan is made at `now`. Where nothing runs, the last step may have ended long ago.
+  void begin(Nanos now, bool anyone_runs);
+  // What it is: whether it has rows.
+  void end(Nanos now, bool rows);
+  Nanos longest() const { return now_ > before_ ? now_ : before_; }
+
+  std::string save() const;
+  Status restore(std::string_view text);
+
+ private:
+  Nanos since_ = 0;   // when the last plan was made, if it had rows; 0: it had none
+  Nanos now_ = 0;     // the longest of the steps that are being counted,
+  Nanos before_ = 0;  // and of the 256 before
+  uint32_t counted_ = 0;
+};
+
+}  // namespace kvasir

@@ -1,0 +1,49 @@
+// How much output to keep room for: a prediction, padded so that it holds with a stated confidence.
+//
+// Source: CacheOpt, Section 3.2. With residuals X - X^ of requests that were predicted alike
+// (View::length_classes), and the direction in which the truth is believed to lie:
+//
+//   symbol    here                                unit
+//   X^_i      LengthPrediction::output_tokens     tokens
+//   c         `confidence`                        [0, 1): the share of requests that the estimate suffices
+//   for b - a     the residuals' 5 % to 95 % range    tokens t_i       hoeffding_padding() tokens (Equation
+//   3) B         PaddingOptions::least               tokens
+//
+// The quantile takes the c-quantile of the residuals on the side where the truth is believed to lie, so that
+// a share c of the requests has no more than the estimate on either side. To the letter, Equation 3 is added
+// where the truth lies beyond the prediction and subtracted where it lies below: then what is kept for the
+// second kind suffices with a probability of 1 - c at the most.
+#pragma once
+
+#include <cstdint>
+
+#include "contract/length_predictor.h"
+#include "contract/view.h"
+
+namespace kvasir {
+
+enum class Padding : uint8_t {
+  kQuantile,   // of the residuals, at the confidence
+  kHoeffding,  // Equation 3
+  kShare,      // a fixed share of the prediction
+};
+
+struct PaddingOptions {
+  Padding padding = Padding::kQuantile;
+  double share = 0.1;  // kShare's; also where nothing has finished that was predicted alike
+  uint32_t least = 8;  // no estimate is below this, and who has had it all is expected to need so much more
+};
+
+// Equation 3, capped at the range, from where on it says nothing. REQUIRES: confidence in [0, 1)
+double hoeffding_padding(const LengthClass& alike, double confidence);
+
+// Tokens of output that room is to be kept for, in all; of one for which nothing is predicted, those that it
+// has and PaddingOptions::least.
+uint32_t estimated_output(const View& view, const SeqView& seq, double confidence,
+                          const PaddingOptions& options);
+
+// Likewise from now on; at least one.
+uint32_t estimated_rest(const View& view, const SeqView& seq, double confidence,
+                        const PaddingOptions& options);
+
+}  // namespace kvasir

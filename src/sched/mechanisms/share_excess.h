@@ -1,0 +1,30 @@
+// Who gets how much where all together want more than there is.
+//
+// Source: CacheOpt, Section 3.3.2, the third case. The paper calls w the weight of the *cut* and then gives
+// A_i = A' w_i / sum w, which gives most to whom it wants to cut most. Here the excess is what is shared:
+//
+//   A_i = M_i - E w_i / sum w,  E = sum M - A',  w_i = (RT_i / sum RT) (s_i / sum s),
+//
+// within [least_i, M_i]: what one cannot be cut by, the others are.
+//
+//   symbol   here                      unit
+//   M_i      MemoryDemand::wanted      cells
+//   A'       `available`               cells
+//   w_i      MemoryDemand::weight      any, the same for all: slack times expected output
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace kvasir {
+
+struct MemoryDemand {
+  uint32_t wanted = 0;
+  uint32_t least = 0;  // no more than `wanted`
+  double weight = 0;   // not below 0; where all that can be cut have 0, they are cut alike
+};
+
+// A_i of each, in order. Their sum is at most `available`, unless the least ones exceed it: then these.
+std::vector<uint32_t> share_excess(const std::vector<MemoryDemand>& demands, uint64_t available);
+
+}  // namespace kvasir

@@ -1,0 +1,30 @@
+#include "sched/mechanisms/swap_or_recompute.h"
+
+#include <limits>
+
+namespace kvasir {
+
+double swap_seconds(const View& view, const SeqView& seq) {
+  constexpr double kNever = std::numeric_limits<double>::infinity();
+  const Tier to = view.slower_tier();
+  if (view.total_cells(to) == 0) return kNever;
+  const LinkCost& out = view.costs.links[index_of(Tier::kDevice)][index_of(to)];
+  const LinkCost& in = view.costs.links[index_of(to)][index_of(Tier::kDevice)];
+  if (out.seconds_per_byte <= 0 || in.seconds_per_byte <= 0) return kNever;
+  const auto bytes =
+      static_cast<double>(uint64_t{seq.own_kv_cells(Tier::kDevice)} * view.geometry.kv_cell_bytes());
+  return out.seconds(bytes) + in.seconds(bytes);
+}
+
+double recompute_seconds(const View& view, const SeqView& seq) {
+  return view.costs.known() ? view.costs.prefill_seconds(seq.ready_tokens) : 0;
+}
+
+void preempt_by(PreemptionStrategy strategy, const View& view, const SeqView& seq, PlanBuilder& builder) {
+  const bool swap =
+      strategy == PreemptionStrategy::kSwap ||
+      (strategy == PreemptionStrategy::kCheaper && swap_seconds(view, seq) < recompute_seconds(view, seq));
+  if (!swap || !builder.preempt_and_offload(seq)) builder.preempt_and_drop(seq);
+}
+
+}  // namespace kvasir

@@ -1,0 +1,72 @@
+#include "sched/policies/rlp.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "contract/plan_builder.h"
+#include "sched/mechanisms/admit_by_demand.h"
+#include "sched/mechanisms/break_standstill.h"
+#include "sched/mechanisms/turn_alone.h"
+
+namespace kvasir {
+namespace {
+
+// What its predictor was taught to round lengths up to.
+constexpr uint32_t kBucketTokens = 50;
+
+// A request keeps room for its prompt, the predicted output and a padding. Whoever needs more is preempted,
+// to be recomputed when there is room for it as for a new one. The first of the queue is admitted with those
+// behind it whose lengths are the most like its own.
+class RlpPolicy final : public Policy {
+ public:
+  explicit RlpPolicy(uint32_t padding) : padding_(padding) {}
+
+  StepPlan plan(const View& view) override {
+    PlanBuilder builder(view);
+    if (take_turn_alone(view, builder)) return builder.take();
+    for (const SeqView* seq : overrun(view, builder)) builder.preempt_and_drop(*seq);
+    admit_or_go_on(
+        view, {similar_first(view), [this](const SeqView& seq) { return demand(seq); }, /*first_fit=*/false},
+        builder);
+    break_standstill(view, builder);
+    return builder.take();
+  }
+
+ private:
+  uint32_t demand(const SeqView& seq) const {
+    const uint32_t predicted = seq.prompt_tokens + seq.predicted.output_tokens;
+    return std::min(seq.max_total_tokens, std::max(seq.known_tokens, predicted) + padding_);
+  }
+
+  static uint32_t bucket(const SeqView& seq) {
+    return (seq.predicted.output_tokens + kBucketTokens - 1) / kBucketTokens;
+  }
+  static std::vector<const SeqView*> similar_first(const View& view) {
+    std::vector<const SeqView*> out;
+    out.reserve(view.waiting.size());
+    for (const SeqView& seq : view.waiting) out.push_back(&seq);
+    if (out.size() < 3) return out;
+    const uint32_t of_first = bucket(*out.front());
+    const auto distance = [&](const SeqView* seq) {
+      const uint32_t b = bucket(*seq);
+      return b > of_first ? b - of_first : of_first - b;
+    };
+    std::stable_sort(out.begin() + 1, out.end(),
+                     [&](const SeqView* a, const SeqView* b) { return distance(a) < distance(b); });
+    return out;
+  }
+
+  const uint32_t padding_;
+};
+
+}  // namespace
+
+std::unique_ptr<Policy> make_rlp_policy(uint32_t padding) {
+  return std::make_unique<RlpPolicy>(padding);
+}
+
+std::unique_ptr<Policy> make_rlp_policy(PolicySettings& settings) {
+  return make_rlp_policy(settings.whole("padding", 100, 0, 100'000));
+}
+
+}  // namespace kvasir

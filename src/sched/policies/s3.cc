@@ -1,0 +1,69 @@
+#include "sched/policies/s3.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "contract/plan_builder.h"
+#include "sched/mechanisms/admit_by_demand.h"
+#include "sched/mechanisms/break_standstill.h"
+#include "sched/mechanisms/turn_alone.h"
+
+namespace kvasir {
+namespace {
+
+// Decreasing first fit: of those that wait, whoever needs most and fits. Where there is no slower tier, who
+// has overrun its room is recomputed.
+class S3Policy final : public Policy {
+ public:
+  explicit S3Policy(uint32_t bucket) : bucket_(bucket) {}
+
+  StepPlan plan(const View& view) override {
+    PlanBuilder builder(view);
+    if (take_turn_alone(view, builder)) return builder.take();
+    for (const SeqView* seq : overrun(view, builder)) {
+      if (!builder.preempt_and_offload(*seq)) builder.preempt_and_drop(*seq);
+    }
+    admit_or_go_on(
+        view, {largest_first(view), [this](const SeqView& seq) { return demand(seq); }, /*first_fit=*/true},
+        builder);
+    break_standstill(view, builder);
+    return builder.take();
+  }
+
+ private:
+  // Twice as much each time that it was not enough.
+  uint32_t demand(const SeqView& seq) const {
+    const uint32_t buckets = std::max(1u, (seq.predicted.output_tokens + bucket_ - 1) / bucket_);
+    const uint64_t generated = seq.known_tokens - std::min(seq.known_tokens, seq.prompt_tokens);
+    uint64_t output = uint64_t{buckets} * bucket_;
+    while (output <= generated) output *= 2;
+    return static_cast<uint32_t>(std::min<uint64_t>(seq.max_total_tokens, seq.prompt_tokens + output));
+  }
+
+  std::vector<const SeqView*> largest_first(const View& view) const {
+    std::vector<std::pair<uint32_t, const SeqView*>> by_demand;
+    by_demand.reserve(view.waiting.size());
+    for (const SeqView& seq : view.waiting) by_demand.emplace_back(demand(seq), &seq);
+    std::stable_sort(by_demand.begin(), by_demand.end(),
+                     [](const auto& a, const auto& b) { return a.first > b.first; });
+    std::vector<const SeqView*> out;
+    out.reserve(by_demand.size());
+    for (const auto& [tokens, seq] : by_demand) out.push_back(seq);
+    return out;
+  }
+
+  const uint32_t bucket_;
+};
+
+}  // namespace
+
+std::unique_ptr<Policy> make_s3_policy(uint32_t bucket) {
+  return std::make_unique<S3Policy>(bucket);
+}
+
+std::unique_ptr<Policy> make_s3_policy(PolicySettings& settings) {
+  return make_s3_policy(settings.whole("bucket", 50, 1, 100'000));
+}
+
+}  // namespace kvasir

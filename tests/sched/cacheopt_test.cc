@@ -1,0 +1,219 @@
+// Plans of CacheOpt, worked by hand. Blocks have 16 tokens, two cells each; the unit of allocation is 8
+// tokens.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "fakes/views.h"
+#include "sched/mechanisms/embed.h"
+#include "sched/plans.h"
+
+namespace kvasir::test {
+namespace {
+
+constexpr Nanos kCacheOptNow = 100 * kNanosPerSecond;
+
+// Without a reserve unless it is what the test is about, and with the prediction as it is.
+std::string cacheopt_plan(const View& view, const std::string& settings = ":reserve=0") {
+  return plan_of(("cacheopt:padding=share:share=0" + settings).c_str(), view);
+}
+
+View cacheopt_view(uint32_t free_blocks) {
+  View view = view_with_budget(512, free_blocks);
+  view.now = kCacheOptNow;
+  return view;
+}
+
+SeqView arrived(SeqView s, double seconds_ago, uint32_t output, uint32_t ttft_ms = 0) {
+  s.arrival = kCacheOptNow - from_seconds(seconds_ago);
+  s.predicted.output_tokens = output;
+  s.max_total_tokens = s.prompt_tokens + 1000;
+  s.slo.ttft_ms = ttft_ms;
+  return s;
+}
+
+// Decodes; its last token is so old.
+SeqView decoding_since(SeqView s, double seconds_ago, uint32_t output, uint32_t tbt_ms = 0) {
+  s = arrived(s, 50 + 1.0 / static_cast<double>(raw(s.id)), output);
+  s.first_token_time = kCacheOptNow - from_seconds(40);
+  s.last_token_time = kCacheOptNow - from_seconds(seconds_ago);
+  s.slo.tbt_ms = tbt_ms;
+  return s;
+}
+
+void promise_blocks(View& view, SeqView& s, uint32_t blocks) {
+  s.promised_cells[0] = blocks * kViewGroups;
+  view.device.promised[0] += blocks * kViewGroups;
+}
+
+TEST(CacheOptPolicy, EachGetsItsDemandWhereThereIsRoom) {
+  View view = cacheopt_view(50);
+  view.waiting = {arrived(waiting_seq(1, 20), 2, 40), arrived(waiting_seq(2, 20), 1, 100)};
+  EXPECT_EQ(cacheopt_plan(view),
+            "promise 1 8 cells on device\npromise 2 16 cells on device\n"
+            "prefill 1 [0, 20) samples\nprefill 2 [0, 20) samples\n");
+}
+
+TEST(CacheOptPolicy, WhoHasTheLeastTimeLeftGoesFirst) {
+  View view = cacheopt_view(8);
+  view.waiting = {arrived(waiting_seq(1, 100), 2, 20), arrived(waiting_seq(2, 100), 1, 20, 1500)};
+  EXPECT_EQ(cacheopt_plan(view), "promise 2 16 cells on device\nprefill 2 [0, 100) samples\n");
+  // First come, first served.
+  EXPECT_EQ(cacheopt_plan(view, ":reserve=0:select=fcfs"),
+            "promise 1 16 cells on device\nprefill 1 [0, 100) samples\n");
+}
+
+TEST(CacheOptPolicy, WhoIsLateGoesLastOrFirst) {
+  View view = cacheopt_view(8);
+  view.waiting = {arrived(waiting_seq(1, 100), 2, 20, 1500), arrived(waiting_seq(2, 100), 1, 20, 1500)};
+  EXPECT_EQ(cacheopt_plan(view), "promise 2 16 cells on device\nprefill 2 [0, 100) samples\n");
+  EXPECT_EQ(cacheopt_plan(view, ":reserve=0:late=first"),
+            "promise 1 16 cells on device\nprefill 1 [0, 100) samples\n");
+}
+
+TEST(CacheOptPolicy, WhereThereIsTooLittleWhoHasTimeAndMuchToComeIsCut) {
+  View view = cacheopt_view(10);
+  // Basic needs of 28 tokens, 2 blocks each; demands of 4 and 12 blocks: 6 too many. Slack 1 s and 5 s,
+  // output 40 and 160: the second is cut by 20/21 of 12 cells, to 12 of its 24, and a block is what is given.
+  view.waiting = {arrived(waiting_seq(1, 20), 1, 40, 2000), arrived(waiting_seq(2, 20), 1, 160, 6000)};
+  EXPECT_EQ(cacheopt_plan(view),
+            "promise 1 6 cells on device\npromise 2 12 cells on device\n"
+            "prefill 1 [0, 20) samples\nprefill 2 [0, 20) samples\n");
+}
+
+TEST(CacheOptPolicy, AGuestHasTheEndOfWhatItsHostHasNotComeTo) {
+  View view = cacheopt_view(0);
+  SeqView host = decoding_since(decoding_seq(1, 20, 30), 0, 300);
+  promise_blocks(view, host, 18);
+  view.device.spare_slabs = 18 * kViewGroups;
+  view.running = {host};
+  // 20 + 40 tokens: 4 blocks. What is left to the host ends at (2 + 14) * 16.
+  view.waiting = {arrived(waiting_seq(2, 20), 1, 40)};
+  EXPECT_EQ(cacheopt_plan(view),
+            "lend 2 8 cells on device of 1, due at 256\ndecode 1 [29, 30) samples\n"
+            "prefill 2 [0, 20) samples\n");
+  EXPECT_EQ(cacheopt_plan(view, ":reserve=0:embed=off"), "decode 1 [29, 30) samples\n");
+}
+
+TEST(Embed, TheTightestHostInWhichItFits) {
+  View view = cacheopt_view(0);
+  SeqView small = decoding_since(decoding_seq(1, 20, 30), 0, 300);
+  SeqView large = decoding_since(decoding_seq(2, 20, 30), 0, 300);
+  promise_blocks(view, small, 6);
+  promise_blocks(view, large, 9);
+  view.device.spare_slabs = 15 * kViewGroups;
+  view.running = {large, small};
+  const SeqView guest = arrived(waiting_seq(3, 20), 1, 40);
+  PlanBuilder builder(view);
+  // a - (u + s + b) >= cells: 4 blocks of 6 leave 64 tokens, and 30 + s + 8 is to be within them.
+  EXPECT_EQ(find_host(view, builder, guest, 8, 26, 8).seq, &view.running[1]);
+  EXPECT_EQ(find_host(view, builder, guest, 8, 26, 8).due_tokens, 64u);
+  EXPECT_EQ(find_host(view, builder, guest, 8, 27, 8).seq, &view.running[0]);
+  EXPECT_EQ(find_host(view, builder, guest, 8, 27, 8).due_tokens, 112u);
+  EXPECT_EQ(find_host(view, builder, guest, 8, 75, 8).seq, nullptr);
+  EXPECT_EQ(find_host(view, builder, guest, 20, 1, 8).seq, nullptr) << "more than either has";
+}
+
+TEST(CacheOptPolicy, WhoHasUsedUpItsRoomDrawsOnTheReserve) {
+  View view = cacheopt_view(4);
+  view.reserved_cells[0] = 8;
+  view.device.promised[0] = 8;
+  view.running = {decoding_since(decoding_seq(1, 20, 33), 0, 100)};  // two blocks, and needs a third
+  EXPECT_EQ(cacheopt_plan(view, ""),
+            "promise 1 2 cells on device of the reserve\ndecode 1 [32, 33) samples\n");
+}
+
+TEST(CacheOptPolicy, AReserveOfSixtyFourTokensIsKept) {
+  View view = cacheopt_view(20);
+  view.running = {decoding_since(decoding_seq(1, 20, 24), 0, 10)};
+  EXPECT_EQ(cacheopt_plan(view, ""), "reserve 8 cells on device\ndecode 1 [23, 24) samples\n");
+  EXPECT_EQ(cacheopt_plan(view, ":reserve=0:reserve-share=0.1"),
+            "reserve 10 cells on device\ndecode 1 [23, 24) samples\n");
+  EXPECT_EQ(cacheopt_plan(view, ":reserve=0"), "decode 1 [23, 24) samples\n");
+}
+
+TEST(CacheOptPolicy, RoomIsGivenBeforeItRunsOut) {
+  View view = cacheopt_view(20);
+  view.running = {decoding_since(decoding_seq(1, 20, 29), 0, 100)};
+  EXPECT_EQ(cacheopt_plan(view), "decode 1 [28, 29) samples\n") << "it has room for three more";
+  view.running = {decoding_since(decoding_seq(1, 20, 30), 0, 100)};
+  EXPECT_EQ(cacheopt_plan(view), "promise 1 12 cells on device\ndecode 1 [29, 30) samples\n");
+  EXPECT_EQ(cacheopt_plan(view, ":reserve=0:proactive=0"), "decode 1 [29, 30) samples\n");
+}
+
+// A policy that has seen steps of 50 ms.
+std::string critical_plan(const View& view, const std::string& settings = "") {
+  const auto policy = make_policy("cacheopt:padding=share:share=0:reserve=0" + settings).value();
+  EXPECT_TRUE(policy->restore_state("0 0 0 0 0 0; 0 50000000 0 1").ok());
+  return plan_of(*policy, view);
+}
+
+TEST(CacheOptPolicy, WhoMustRunHasRoomMadeForItByWhoHasTime) {
+  View view = cacheopt_view(0);
+  // The first needs a block, and has 20 ms for it. Of the others the second has a tight bound, the third a
+  // loose one, and the fourth as loose a one and more to come.
+  view.running = {decoding_since(decoding_seq(1, 20, 33), 0.18, 100, 200),
+                  decoding_since(decoding_seq(2, 20, 30), 0.01, 10, 150),
+                  decoding_since(decoding_seq(3, 20, 30), 0.01, 10, 1000),
+                  decoding_since(decoding_seq(4, 20, 30), 0.01, 400, 1000)};
+  EXPECT_EQ(
+      critical_plan(view),
+      "preempt 4\ndrop 4 [0, 30) kv device x2 now\npromise 1 2 cells on device\npromise 1 2 cells on device\n"
+      "decode 1 [32, 33) samples\ndecode 2 [29, 30) samples\ndecode 3 [29, 30) samples\n");
+  EXPECT_EQ(critical_plan(view, ":victim=fcfs"), critical_plan(view)) << "it is the latest, too";
+  // It has time: it sits out.
+  view.running[0].last_token_time = kCacheOptNow - from_seconds(0.05);
+  EXPECT_EQ(critical_plan(view),
+            "decode 2 [29, 30) samples\ndecode 3 [29, 30) samples\ndecode 4 [29, 30) samples\n");
+  // It is late: nobody pays for that.
+  view.running[0].last_token_time = kCacheOptNow - from_seconds(0.3);
+  EXPECT_EQ(critical_plan(view),
+            "decode 2 [29, 30) samples\ndecode 3 [29, 30) samples\ndecode 4 [29, 30) samples\n");
+}
+
+TEST(CacheOptPolicy, WhoeverElseMustRunIsNotPreempted) {
+  View view = cacheopt_view(0);
+  view.running = {decoding_since(decoding_seq(1, 20, 33), 0.18, 100, 200),
+                  decoding_since(decoding_seq(2, 20, 30), 0.98, 400, 1000)};
+  EXPECT_EQ(critical_plan(view), "decode 2 [29, 30) samples\n");
+}
+
+TEST(CacheOptPolicy, ForWhoWaitsNobodyIsPreemptedUnlessThatIsAskedFor) {
+  View view = cacheopt_view(0);
+  view.running = {decoding_since(decoding_seq(1, 20, 30), 0.01, 400, 1000)};
+  view.waiting = {arrived(waiting_seq(2, 20), 0.98, 10, 1000)};
+  EXPECT_EQ(critical_plan(view), "decode 1 [29, 30) samples\n");
+  EXPECT_EQ(
+      critical_plan(view, ":preempt-for=all"),
+      "preempt 1\ndrop 1 [0, 30) kv device x2 now\npromise 2 4 cells on device\nprefill 2 [0, 20) samples\n");
+}
+
+TEST(CacheOptPolicy, WhatIsLackingIsClaimedOfWhoEndsInTime) {
+  View view = cacheopt_view(1);
+  // One block for the first, which wants four more; the others end in 4 and in 12 steps, and 15 are left to
+  // it.
+  view.running = {
+      decoding_since(decoding_seq(1, 20, 33), 0, 80), decoding_since(decoding_seq(2, 90, 100), 0, 14),
+      decoding_since(decoding_seq(3, 90, 100), 0, 22), decoding_since(decoding_seq(4, 90, 100), 0, 90)};
+  EXPECT_EQ(cacheopt_plan(view, ":reserve=0:proactive=0"),
+            "promise 1 2 cells on device\npromise 1 8 cells on device when 3 releases them\n"
+            "decode 2 [99, 100) samples\ndecode 3 [99, 100) samples\ndecode 4 [99, 100) samples\n"
+            "decode 1 [32, 33) samples\n");
+}
+
+TEST(CacheOptPolicy, ItsStateComesBack) {
+  const auto policy = make_policy("cacheopt").value();
+  View view = cacheopt_view(20);
+  view.waiting = {arrived(waiting_seq(7, 20), 0.5, 10, 1000)};
+  policy->plan(view);
+  const std::string state = policy->save_state();
+  const auto other = make_policy("cacheopt").value();
+  EXPECT_NE(other->save_state(), state);
+  ASSERT_TRUE(other->restore_state(state).ok());
+  EXPECT_EQ(other->save_state(), state);
+  EXPECT_FALSE(other->restore_state("1 2 3").ok());
+  EXPECT_FALSE(other->restore_state("1 2 3; 4").ok());
+}
+
+}  // namespace
+}  // namespace kvasir::test

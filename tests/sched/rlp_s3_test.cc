@@ -1,0 +1,84 @@
+// Plans of the policies that keep room by a prediction, worked by hand. Blocks have 16 tokens, two cells
+// each.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "fakes/views.h"
+#include "sched/plans.h"
+
+namespace kvasir::test {
+namespace {
+
+SeqView predicted(SeqView s, uint32_t output, uint32_t max_output = 400) {
+  s.predicted.output_tokens = output;
+  s.max_total_tokens = s.prompt_tokens + max_output;
+  return s;
+}
+
+SeqView with_promise(SeqView s, uint32_t blocks, View& view) {
+  s.promised_cells[0] = blocks * kViewGroups;
+  view.device.promised[0] += blocks * kViewGroups;
+  return s;
+}
+
+TEST(RlpPolicy, KeepsRoomForThePredictionAndAHundredTokens) {
+  View view = view_with_budget(512, 50);
+  view.waiting = {predicted(waiting_seq(1, 20), 40)};  // 160 tokens
+  EXPECT_EQ(plan_of("rlp", view), "promise 1 20 cells on device\nprefill 1 [0, 20) samples\n");
+  EXPECT_EQ(plan_of("rlp:padding=0", view), "promise 1 8 cells on device\nprefill 1 [0, 20) samples\n");
+  view.waiting[0].max_total_tokens = 100;
+  EXPECT_EQ(plan_of("rlp", view), "promise 1 14 cells on device\nprefill 1 [0, 20) samples\n");
+}
+
+TEST(RlpPolicy, TheFirstAndThenThoseLikeIt) {
+  View view = view_with_budget(60, 50);
+  view.waiting = {predicted(waiting_seq(1, 20), 40), predicted(waiting_seq(2, 20), 390),
+                  predicted(waiting_seq(3, 20), 120), predicted(waiting_seq(4, 20), 45)};
+  EXPECT_EQ(plan_of("rlp", view),
+            "promise 1 20 cells on device\npromise 4 22 cells on device\npromise 3 30 cells on device\n"
+            "prefill 1 [0, 20) samples\nprefill 4 [0, 20) samples\nprefill 3 [0, 20) samples\n");
+}
+
+TEST(RlpPolicy, WhoNeedsMoreThanItWasPromisedIsRecomputedWhenThereIsRoom) {
+  View view = view_with_budget(512, 4);
+  view.running = {predicted(decoding_seq(1, 20, 33), 10),
+                  with_promise(predicted(decoding_seq(2, 20, 33), 100), 1, view)};
+  view.device.spare_slabs = 2;
+  EXPECT_EQ(plan_of("rlp", view), "preempt 1\ndrop 1 [0, 33) kv device x2 now\ndecode 2 [32, 33) samples\n");
+  // 33 tokens and a hundred: nine blocks.
+  view = view_with_budget(512, 9);
+  view.waiting = {predicted(waiting_seq(1, 20), 10)};
+  view.waiting[0].known_tokens = 33;
+  EXPECT_EQ(plan_of("rlp", view), "promise 1 18 cells on device\nprefill 1 [0, 33) samples\n");
+}
+
+TEST(S3Policy, KeepsTheUpperEndOfTheBucketAndPacksTheLargestFirst) {
+  View view = view_with_budget(512, 14);
+  view.waiting = {predicted(waiting_seq(1, 20), 40), predicted(waiting_seq(2, 20), 120),
+                  predicted(waiting_seq(3, 20), 51)};
+  // 70, 170 and 120 tokens: 5, 11 and 8 blocks. Beside the largest the second has no room, and the smallest
+  // neither; where it has, it passes by.
+  EXPECT_EQ(plan_of("s3", view), "promise 2 22 cells on device\nprefill 2 [0, 20) samples\n");
+  view = view_with_budget(512, 16);
+  view.waiting = {predicted(waiting_seq(1, 20), 40), predicted(waiting_seq(2, 20), 120),
+                  predicted(waiting_seq(3, 20), 51)};
+  EXPECT_EQ(plan_of("s3", view),
+            "promise 2 22 cells on device\npromise 1 10 cells on device\n"
+            "prefill 2 [0, 20) samples\nprefill 1 [0, 20) samples\n");
+}
+
+TEST(S3Policy, WhoOverrunsIsSwappedOutAndAsksForTwiceAsMuch) {
+  View view = view_with_budget(512, 4);
+  set_host(view, 20, 20);
+  view.running = {predicted(decoding_seq(1, 20, 81), 30)};  // 61 generated: the 50 are used up
+  EXPECT_EQ(plan_of("s3", view),
+            "preempt 1\nadd 1 [0, 80) kv host x2 now\ndrop 1 [0, 80) kv device x2 when_ready\n");
+  view = view_with_budget(512, 9);
+  view.waiting = {predicted(waiting_seq(1, 20), 30)};
+  view.waiting[0].known_tokens = 81;  // 20 and a hundred
+  EXPECT_EQ(plan_of("s3", view), "promise 1 16 cells on device\nprefill 1 [0, 81) samples\n");
+}
+
+}  // namespace
+}  // namespace kvasir::test
