@@ -130,7 +130,8 @@ void report(const std::string& policy, Stream stream, int depth, const Outcome& 
 
 TEST(Starvation, NobodyStarvesWhereThatIsPromised) {
   ASSERT_LT(kAgeingTurns + kBound, kTurns) << "or the bound would be kept by whoever starves";
-  for (const std::string policy : {"cacheopt:late=first", "fastgen", "layerkv", "orca", "priority", "sarathi"}) {
+  for (const std::string policy :
+       {"cacheopt:late=first", "fastgen", "layerkv", "orca", "priority", "sarathi"}) {
     for (Stream stream : {Stream::kOneToken, Stream::kMixed}) {
       for (int depth : {1, 2}) {
         const Outcome o = run(make_policy(policy).value(), stream, depth);

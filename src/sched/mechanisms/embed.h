@@ -11,8 +11,8 @@
 //   b            `buffer_tokens`                        tokens
 //
 // It fits if a_j - (u_j + s_o + b) >= s_p + s_o. In a paged pool this is a loan of promised cells that is due
-// when the host has used up what is left to it; a guest may lend in its turn what it has not come to, for as long
-// as its own loan lasts.
+// when the host has used up what is left to it; a guest may lend in its turn what it has not come to, for as
+// long as its own loan lasts.
 #pragma once
 
 #include <cstdint>
