@@ -11,7 +11,6 @@
 #include <cerrno>
 #include <cstring>
 #include <new>
-#include <system_error>
 
 #include "base/check.h"
 #include "base/file.h"

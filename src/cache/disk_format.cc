@@ -8,7 +8,6 @@
 #include <cerrno>
 #include <cstring>
 #include <string_view>
-#include <system_error>
 
 #include "base/file.h"
 

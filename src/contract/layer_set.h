@@ -20,6 +20,7 @@ class LayerSet {
     for (uint32_t g = 0; g < groups; ++g) s.add(g);
     return s;
   }
+  // That group alone. REQUIRES: group < kMaxLayerGroups
   static LayerSet one(uint32_t group) {
     LayerSet s;
     s.add(group);

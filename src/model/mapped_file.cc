@@ -8,16 +8,15 @@
 
 #include <cerrno>
 #include <cstdint>
-#include <system_error>
 #include <utility>
 
 #include "base/file.h"
 #include "base/units.h"
 
 namespace kvasir {
+
 Result<MappedFile> MappedFile::open(const std::string& path) {
-  // O_NONBLOCK: opening a named pipe must not wait for its writer.
-  // The mapping does not need it once it is made.
+  // O_NONBLOCK: opening a named pipe must not wait for its writer. The mapping outlives the descriptor.
   FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (fd.get() < 0) {
     if (errno == ENOENT || errno == ENOTDIR) {

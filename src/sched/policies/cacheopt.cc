@@ -14,6 +14,7 @@
 #include "sched/mechanisms/decode_or_preempt.h"
 #include "sched/mechanisms/embed.h"
 #include "sched/mechanisms/longest_step.h"
+#include "sched/mechanisms/pending_time.h"
 #include "sched/mechanisms/preemption_order.h"
 #include "sched/mechanisms/prefill_time.h"
 #include "sched/mechanisms/recall_loans.h"
@@ -96,10 +97,7 @@ class CacheOptStep {
   // It must be in the next step, or its bound is missed. What is late cannot be saved.
   bool critical(Nanos left) const { return left >= 0 && left < longest_step_; }
   // Without a bound nobody is late.
-  bool late(const Request& r) const {
-    const bool bound = r.seq->first_token_time == 0 ? r.seq->slo.ttft_ms > 0 : r.seq->slo.tbt_ms > 0;
-    return bound && r.left < 0;
-  }
+  bool late(const Request& r) const { return pends_too_long(*r.seq, view_.now); }
 
   void in_order(std::vector<Request>& requests) const {
     const auto key = [&](const Request& r) {
