@@ -67,12 +67,17 @@ Result<std::unique_ptr<LengthPredictor>> load_predictor(const BeliefOptions& opt
   return predictor;
 }
 
+Status write_predictor(const LengthPredictor& predictor, const std::string& vocabulary,
+                       const std::string& path) {
+  const std::string learnt = predictor.save();
+  if (learnt.empty()) return {};  // one that keeps nothing
+  const std::string text = head_of(vocabulary) + learnt;
+  return replace_file(path, std::as_bytes(std::span(text)));
+}
+
 void save_predictor(const LengthPredictor& predictor, const std::string& vocabulary,
                     const std::string& path) {
-  const std::string learnt = predictor.save();
-  if (learnt.empty()) return;  // one that keeps nothing
-  const std::string text = head_of(vocabulary) + learnt;
-  if (const Status status = replace_file(path, std::as_bytes(std::span(text))); !status.ok()) {
+  if (const Status status = write_predictor(predictor, vocabulary, path); !status.ok()) {
     log_warning("what was learnt of output lengths is lost: --length-predictor-file {}", status.message());
   }
 }

@@ -18,7 +18,9 @@ std::string vocabulary_id(const Tokenizer& tokenizer);
 // file is of another vocabulary, or damaged.
 Result<std::unique_ptr<LengthPredictor>> load_predictor(const BeliefOptions& options,
                                                         const std::string& vocabulary);
-// A line in the log says what went wrong, if something did.
+Status write_predictor(const LengthPredictor& predictor, const std::string& vocabulary,
+                       const std::string& path);
+// Likewise; a line in the log says what went wrong, if something did.
 void save_predictor(const LengthPredictor& predictor, const std::string& vocabulary, const std::string& path);
 
 // The profile that is named, or that of the fingerprint; a model that knows nothing where there is none. Says

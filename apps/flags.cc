@@ -153,10 +153,12 @@ void add_runtime_flags(CLI::App& app, RuntimeOptions& o) {
 void add_length_predictor_flag(CLI::App& app, std::string& predictor) {
   app.add_option(
          "--length-predictor", predictor,
-         "Who predicts output lengths: online (learns from those that end), constant:N tokens, or oracle "
-         "(believes what requests say). For experiments, what requests say made worse: laplace:N (an error "
-         "of "
-         "N tokens in the mean), bucket:N (rounded up to a multiple of N)")
+         "Who predicts output lengths: online (learns from those that end), hidden (likewise, and from what "
+         "the "
+         "model itself makes of a prompt; see train-predictor), constant:N tokens, or oracle (believes what "
+         "requests say). For experiments, what requests say made worse: laplace:N (an error of N tokens in "
+         "the "
+         "mean), bucket:N (rounded up to a multiple of N)")
       ->capture_default_str();
 }
 

@@ -13,6 +13,7 @@
 #include "apps/profile.h"
 #include "apps/replay.h"
 #include "apps/serve.h"
+#include "apps/train_predictor.h"
 #include "bench/bench.h"
 #include "simulate/simulate.h"
 
@@ -66,12 +67,18 @@ int run(int argc, char** argv) {
   add_simulate_flags(*simulate_app, simulate);
   simulate_app->callback([&] { chosen = [&] { return run_simulate(simulate); }; });
 
+  TrainPredictorOptions train;
+  CLI::App* train_app = app.add_subcommand(
+      "train-predictor", "Train --length-predictor hidden on requests and the lengths of their answers");
+  add_train_predictor_flags(*train_app, train);
+  train_app->callback([&] { chosen = [&] { return run_train_predictor(train); }; });
+
   std::string inspected;
   CLI::App* inspect_app = app.add_subcommand("inspect", "Describe a model file");
   add_model_flag(*inspect_app, inspected);
   inspect_app->callback([&] { chosen = [&] { return run_inspect(inspected); }; });
 
-  for (CLI::App* subcommand : {serve_app, generate_app, profile_app}) {
+  for (CLI::App* subcommand : {serve_app, generate_app, profile_app, train_app}) {
     add_environment(*subcommand);
     subcommand->footer(
         "Each flag may also be given by the environment: --max-num-seqs as KVASIR_MAX_NUM_SEQS.");

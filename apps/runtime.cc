@@ -206,8 +206,10 @@ CpuRuntime::~CpuRuntime() {
 }
 
 Status CpuRuntime::make_beliefs(const RuntimeOptions& options, const std::string& numerics_id) {
-  KV_ASSIGN_OR_RETURN(lengths_, load_predictor(options.beliefs, vocabulary_id(*tokenizer_)));
-  lengths_file_ = options.beliefs.length_predictor_file;
+  if (options.beliefs.given == nullptr) {
+    KV_ASSIGN_OR_RETURN(lengths_, load_predictor(options.beliefs, vocabulary_id(*tokenizer_)));
+    lengths_file_ = options.beliefs.length_predictor_file;
+  }
   const CostFingerprint here = cost_fingerprint(options, *packed_, numerics_id);
   KV_ASSIGN_OR_RETURN(const CostModel costs, costs_to_begin_with(options.beliefs, here));
   costs_ = std::make_unique<CostBeliefs>(CostLearner(costs), CostBeliefs::Learns::kOnThread,
@@ -248,8 +250,9 @@ Status CpuRuntime::load(const RuntimeOptions& options) {
   KV_RETURN_IF_ERROR(map_tiers(options, engine.cache));
   KV_RETURN_IF_ERROR(make_executor(options, decoder, engine.cache.geometry));
   if (options.beliefs.used) KV_RETURN_IF_ERROR(make_beliefs(options, engine.cache.numerics_id));
-  engine_ = std::make_unique<Engine>(engine, std::move(policy), *executor_, clock_, plan_log_.get(),
-                                     link_.get(), Beliefs{costs_.get(), lengths_.get()});
+  engine_ = std::make_unique<Engine>(
+      engine, std::move(policy), *executor_, clock_, plan_log_.get(), link_.get(),
+      Beliefs{costs_.get(), options.beliefs.given ? options.beliefs.given : lengths_.get()});
   log_start(options);
   if (disk_) restore_prefixes();
   return {};

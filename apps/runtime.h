@@ -7,6 +7,7 @@
 
 #include "base/affinity.h"
 #include "base/status.h"
+#include "contract/length_predictor.h"
 #include "engine/engine.h"
 #include "exec/cpu/decoder.h"
 #include "model/chat_template.h"
@@ -20,6 +21,7 @@ struct BeliefOptions {
   std::string cost_profile;                 // a file; empty: that of the machine, model and settings
   std::string length_predictor = "online";  // see sched/beliefs/length_predictors.h
   std::string length_predictor_file;        // loaded at the start, saved at the end; empty: none
+  LengthPredictor* given = nullptr;         // in place of both; it outlives the runtime
 };
 
 struct RuntimeOptions {

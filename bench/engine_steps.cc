@@ -163,25 +163,32 @@ Phases measure(const Options& o, const std::string& policy, uint32_t layers_per_
   return best;
 }
 
-// A prediction and the lesson of its end, on the engine's thread.
-void measure_lengths() {
-  const auto predictor = make_length_predictor("online").value();
+// A prediction and the lesson of its end, on the engine's thread; with a hidden row of so many elements there
+// are two predictions.
+void measure_lengths(const char* name, size_t width) {
+  const auto predictor = make_length_predictor(name).value();
   Random random(1);
   constexpr int kRequests = 20'000;
   std::vector<Token> prompt(160);
+  std::vector<float> row(width);
   Nanos took = 0;
   const MonotonicClock clock;
   for (int i = 0; i < kRequests; ++i) {
     for (Token& t : prompt) t = static_cast<Token>(random.below(50'000));
     PromptFeatures features;
     features.prompt = prompt;
+    for (float& element : row) element = static_cast<float>(random.unit() - 0.5);
     const auto tokens = static_cast<uint32_t>(1 + random.below(500));
     const Nanos begin = clock.now();
-    predictor->learn(features, predictor->predict(features), tokens);
+    LengthPrediction predicted = predictor->predict(features);
+    features.hidden = row;
+    if (width > 0) predicted = predictor->predict(features);
+    predictor->learn(features, predicted, tokens);
     took += clock.now() - begin;
   }
-  fmt::print("lengths: {:.1f} microseconds a request, for its prediction and its lesson\n",
-             1e-3 * static_cast<double>(took) / kRequests);
+  fmt::print(
+      "lengths, {} with rows of {}: {:.1f} microseconds a request, for its predictions and its lesson\n",
+      name, width, 1e-3 * static_cast<double>(took) / kRequests);
 }
 
 // What learning costs adds to a step of the engine's thread: pushing what a step took and asking for the
@@ -218,7 +225,8 @@ void measure_beliefs(const Options& o) {
   };
   report("beliefs: push what a step took, take the latest model", learning);
   report("beliefs: the work of all slices", adding);
-  measure_lengths();
+  measure_lengths("online", 0);
+  for (size_t width : {576, 4096}) measure_lengths("hidden", width);
 }
 
 int run(const Options& o) {

@@ -37,7 +37,8 @@ enum class Mutant {
   kXWrongPosition,      // K made of X is rotated by its place in the block, not by its true position
   kXOtherRounding,      // X holds the operand, rounded another way than the product's
   kXBiasMissing,        // K and V made of X are without their bias
-  kWrongCheckpoint,     // H holds the residual stream after a group's first layer, not before it
+  kHiddenOfBatch,    // the hidden row that a predictor is told of is that of the batch's first sampling row
+  kWrongCheckpoint,  // H holds the residual stream after a group's first layer, not before it
 
   kStaleCopy,            // a copy on the host counts as current though its block has grown since
   kStagedWrongBlock,     // of what is staged for a layer, two blocks change places

@@ -13,7 +13,7 @@
 
 namespace kvasir {
 
-// What is known of a request when it arrives. What ends its output is not: neither max_tokens, which a client
+// What is known of a request. What ends its output is not: neither max_tokens, which a client
 // may have set to the length that it wants, nor a length that it forces (SamplingParams::forced_end).
 struct PromptFeatures {
   std::span<const Token> prompt;
@@ -21,6 +21,9 @@ struct PromptFeatures {
   float top_p = 1.0f;
   // What the client itself says that the output will have; 0: nothing. Only an oracle reads it.
   uint32_t output_tokens_hint = 0;
+  // SampledToken::hidden of the prompt's last token; empty until its prefill has been done, and where nobody
+  // asked for it.
+  std::span<const float> hidden;
 };
 
 // Which way the truth is likely to lie from the point.
@@ -64,8 +67,12 @@ class LengthPredictor {
  public:
   virtual ~LengthPredictor() = default;
 
+  // When a request arrives, and again when its hidden row is there.
   virtual LengthPrediction predict(const PromptFeatures& features) = 0;
-  // A request that was predicted so has ended by itself after so many tokens. Must return in microseconds.
+  // Whether it wants PromptFeatures::hidden.
+  virtual bool reads_hidden() const { return false; }
+  // A request that was predicted so at last has ended by itself after so many tokens. Must return in
+  // microseconds.
   virtual void learn(const PromptFeatures& features, const LengthPrediction& predicted,
                      uint32_t output_tokens) = 0;
   // It was cut after so many tokens: it would have had more. What is not known then is not learnt.

@@ -60,6 +60,7 @@ struct StepSlice {
   uint32_t first_layer = 0;
   uint32_t end_layer = UINT32_MAX;  // at the most all there are
   bool samples = false;
+  bool wants_hidden = false;  // SampledToken::hidden; only of one that samples
   // The id of the last row's token is the one that the sequence's latest sampling row chose.
   bool last_token_by_reference = false;
   uint32_t first_token = 0;  // token_ids[first_token .. + tokens.size())
@@ -172,6 +173,9 @@ struct SampledToken {
   Token token = 0;
   float logprob = 0;              // only if asked for
   std::vector<TokenLogprob> top;  // most likely first; only if asked for
+  // The row that the output layer read, [dim]: of the residual stream behind the last norm. Only if asked
+  // for, and only of an executor that has one.
+  std::vector<float> hidden;
 };
 
 struct StepResult {

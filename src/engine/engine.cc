@@ -296,6 +296,7 @@ bool Engine::submit_next() {
     add_work(slice, options_.cache.geometry.layers, work);
     LiveRequest& live = *requests_.find(slice.seq);
     slice.sampling = live.sampling;
+    slice.wants_hidden = wants_hidden(live, slice);
     // Such rows are not the sequence's progress, only work.
     if (cache_.computes_again(slice.seq, slice.tokens)) {
       rows_again += slice.tokens.size();

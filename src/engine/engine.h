@@ -142,6 +142,7 @@ class Engine {
   void observe(const Submitted& step, const StepResult& result);
   PromptFeatures features_of(const LiveRequest& live) const;
   void predict_length(LiveRequest& live);
+  bool wants_hidden(const LiveRequest& live, const StepSlice& slice) const;
   void learn_length(const LiveRequest& live, FinishReason reason);
   void learn_costs(const Submitted& step, const StepResult& result);
   void refresh_costs();

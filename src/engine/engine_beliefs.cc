@@ -16,11 +16,18 @@ PromptFeatures Engine::features_of(const LiveRequest& live) const {
   out.temperature = live.sampling.temperature;
   out.top_p = live.sampling.top_p;
   out.output_tokens_hint = live.output_tokens_hint;
+  out.hidden = live.hidden;
   return out;
 }
 
 void Engine::predict_length(LiveRequest& live) {
   if (beliefs_.lengths) live.predicted = beliefs_.lengths->predict(features_of(live));
+}
+
+// The prompt's last row, once.
+bool Engine::wants_hidden(const LiveRequest& live, const StepSlice& slice) const {
+  return beliefs_.lengths != nullptr && slice.samples && slice.tokens.end == live.prompt_tokens &&
+         live.hidden.empty() && beliefs_.lengths->reads_hidden();
 }
 
 // An output that its limit has cut would have been longer, nobody knows by how much. What a client has given

@@ -27,6 +27,7 @@ struct LiveRequest {
   Slo slo;
   uint32_t output_tokens_hint = 0;
   LengthPrediction predicted;
+  std::vector<float> hidden;  // PromptFeatures::hidden
   Nanos arrival = 0;
   bool queued = true;  // it has never run
   Nanos first_run = 0;

@@ -70,6 +70,10 @@ void Engine::observe(const Submitted& step, const StepResult& result) {
 void Engine::publish_token(LiveRequest& live, SampledToken& sampled, Nanos now) {
   ++live.generated;
   ++metrics_.generation_tokens;
+  if (!sampled.hidden.empty()) {
+    live.hidden = std::move(sampled.hidden);
+    predict_length(live);
+  }
   cache_.append_token(live.id, sampled.token);
   if (live.generated == 1) {
     live.first_token = now;

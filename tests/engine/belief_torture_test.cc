@@ -51,7 +51,7 @@ TEST_P(BeliefTorture, OutputsAreTheSameHoweverWrongBeliefIs) {
                              : belief == "hundredfold" ? truth.scaled(100)
                              : belief == "unknown"     ? CostModel{}
                                                        : truth;
-  for (const char* predictor : {"online", "constant:1", "constant:100000", ""}) {
+  for (const char* predictor : {"online", "hidden", "constant:1", "constant:100000", ""}) {
     TortureConfig config = believer(believed);
     config.depth = depth;
     config.predictor = predictor;
@@ -129,6 +129,16 @@ TEST_P(BeliefTorture, SoAreThoseOfCacheOptAndWhatItComparesWith) {
     preemptions += out.preemptions;
   }
   EXPECT_GT(preemptions, 0u);
+  // Predictions that err either way: a guest that has more than was believed, in a host that has as much.
+  with.predictor = "online";
+  for (const char* policy :
+       {"cacheopt:embed=always:confidence=0.3:unit=1:buffer=0", "cacheopt:embed=always:late=first"}) {
+    SCOPED_TRACE(policy);
+    all += torture_published(policy, depth, belief, with).counts;
+  }
+  EXPECT_GT(all.claims_called, 0u);
+  // Two steps deep, guests happen to end in time.
+  if (depth == 1) EXPECT_GT(all.loans_due, 0u);
   for (uint64_t count : all.promises) EXPECT_GT(count, 0u) << "of every kind";
 }
 
@@ -166,6 +176,25 @@ TEST(BeliefTorture, ALogOfBeliefsReplays) {
   const auto replay = replay_plan_log(file.path(), make_test_policy);
   ASSERT_TRUE(replay.ok()) << replay.status().message();
   EXPECT_EQ(replay->first_difference, 0u) << replay->expected << "\n" << replay->got;
+}
+
+// It keeps the load and the longest steps, which its plans depend on.
+TEST(BeliefTorture, ALogOfCacheOptReplays) {
+  for (const char* policy : {"cacheopt", "cacheopt:embed=always:preempt-for=all:late=first"}) {
+    SCOPED_TRACE(policy);
+    const TempFile file({});
+    auto log = PlanLog::create(file.path(), policy).value();
+    TortureConfig config = believer(shadow_costs());
+    config.policy = policy;
+    config.slo = {.ttft_ms = 1, .tbt_ms = 2};
+    config.requests = 60;
+    config.log = log.get();
+    EXPECT_EQ(torture(config).wrong, 0u);
+    const auto replay = replay_plan_log(file.path(), make_test_policy);
+    ASSERT_TRUE(replay.ok()) << replay.status().message();
+    EXPECT_GT(replay->steps, 100u);
+    EXPECT_EQ(replay->first_difference, 0u) << replay->expected << "\n" << replay->got;
+  }
 }
 
 }  // namespace

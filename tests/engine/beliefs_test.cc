@@ -242,6 +242,92 @@ TEST(LengthsInTheLoop, OnlyWhatEndedByItselfIsATruth) {
   EXPECT_EQ(m.over_tokens, 2.0);
 }
 
+// Predicts one more each time that it is asked, and notes the rows.
+class RowListener final : public LengthPredictor {
+ public:
+  LengthPrediction predict(const PromptFeatures& f) override {
+    rows.emplace_back(f.hidden.begin(), f.hidden.end());
+    return {.output_tokens = f.hidden.empty() ? 5u : 50u};
+  }
+  bool reads_hidden() const override { return reads; }
+  void learn(const PromptFeatures& f, const LengthPrediction& p, uint32_t) override {
+    learnt.emplace_back(f.hidden.begin(), f.hidden.end());
+    EXPECT_EQ(p.output_tokens, reads ? 50u : 5u);
+  }
+  const std::vector<LengthClass>& classes() const override { return classes_; }
+
+  bool reads = true;
+  std::vector<std::vector<float>> rows, learnt;
+
+ private:
+  std::vector<LengthClass> classes_{{1, UINT32_MAX}};
+};
+
+// Four requests of 100 tokens, and of 60 more, on a device of 512: somebody is preempted and computed again.
+void run_with(RowListener& predictor, int depth, const std::function<void(const View&)>& look,
+              std::vector<Step>& steps) {
+  VirtualClock clock;
+  ScriptedExecutor executor(clock, depth, kStep);
+  auto policy = std::make_unique<FunctionPolicy>(
+      [&, inner = std::shared_ptr<Policy>(make_policy("vllm").value())](const View& view) {
+        look(view);
+        return inner->plan(view);
+      });
+  Engine engine(small_options(), std::move(policy), executor, clock, nullptr, nullptr, {nullptr, &predictor});
+  for (int i = 0; i < 4; ++i) {
+    GenerationRequest r = request(100, 200);
+    r.stop_tokens = {160};  // the scripted executor samples positions
+    ASSERT_TRUE(engine.submit(std::move(r), std::make_shared<CollectingSink>()).ok());
+  }
+  while (engine.step()) {
+  }
+  EXPECT_GT(engine.metrics().num_preemptions, 0u) << "nobody was computed again";
+  steps = executor.steps();
+}
+
+TEST(LengthsInTheLoop, TheHiddenRowIsAskedForOnceAndPredictedFrom) {
+  for (int depth : {1, 2}) {
+    RowListener predictor;
+    std::vector<Step> steps;
+    run_with(
+        predictor, depth,
+        [](const View& view) {
+          for (const SeqView& s : view.running) {
+            EXPECT_EQ(s.predicted.output_tokens, s.first_token_time > 0 ? 50u : 5u);
+          }
+        },
+        steps);
+    std::vector<uint64_t> asked;
+    for (const Step& step : steps) {
+      for (const StepSlice& s : step.slices) {
+        if (!s.wants_hidden) continue;
+        asked.push_back(raw(s.seq));
+        EXPECT_TRUE(s.samples);
+        EXPECT_EQ(s.tokens.end, 100u);
+      }
+    }
+    std::sort(asked.begin(), asked.end());
+    EXPECT_EQ(asked, (std::vector<uint64_t>{1, 2, 3, 4}));
+    const auto with_row = [](const std::vector<float>& row) { return !row.empty(); };
+    EXPECT_EQ(std::count_if(predictor.rows.begin(), predictor.rows.end(), with_row), 4);
+    EXPECT_EQ(predictor.rows.size(), 8u);
+    ASSERT_EQ(predictor.learnt.size(), 4u);
+    for (const auto& row : predictor.learnt) EXPECT_EQ(row.at(1), 100.0f);
+  }
+}
+
+TEST(LengthsInTheLoop, NoRowIsAskedForWhereNobodyReadsIt) {
+  RowListener predictor;
+  predictor.reads = false;
+  std::vector<Step> steps;
+  run_with(
+      predictor, 1, [](const View&) {}, steps);
+  for (const Step& step : steps) {
+    for (const StepSlice& s : step.slices) EXPECT_FALSE(s.wants_hidden);
+  }
+  EXPECT_EQ(predictor.rows.size(), 4u);
+}
+
 // ---------------------------------------------------------------- costs
 
 TEST(CostsInTheLoop, TheSimulatorsTruthIsFound) {

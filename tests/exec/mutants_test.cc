@@ -33,6 +33,7 @@ constexpr Case kCases[] = {
     {Mutant::kStaleFrame, "stale frame", "preemption, sarathi"},
     {Mutant::kKTailDropped, "last K group dropped", "alone"},
     {Mutant::kBatchScale, "scale of the batch", "among 32, sarathi"},
+    {Mutant::kHiddenOfBatch, "hidden row of the batch's first", "among 32, sarathi"},
     {Mutant::kScaleUnrounded, "scale unrounded", "among 32, sarathi"},
     {Mutant::kSamplerSeedByStep, "draws by step", "among 32, sarathi"},
     {Mutant::kPrefixWrongBlock, "wrong prefix block", "prefix reuse, sarathi", ops::WeightType::kF32},

@@ -271,7 +271,8 @@ std::vector<float> ReferenceDecoder::step(Token token) {
     for (size_t i = 0; i < x.size(); ++i) x[i] = x[i] + down[i];
   }
   ++position_;
-  return multiply(w.output_matrix(), norm(x, w.output_norm));
+  hidden_ = norm(x, w.output_norm);
+  return multiply(w.output_matrix(), hidden_);
 }
 
 }  // namespace kvasir::test

@@ -22,6 +22,8 @@ class ReferenceDecoder {
 
   // Runs the next token of the sequence and returns its logits [vocab].
   std::vector<float> step(Token token);
+  // What the last logits were made of [dim].
+  const std::vector<float>& hidden() const { return hidden_; }
 
  private:
   struct Quantized {
@@ -47,6 +49,7 @@ class ReferenceDecoder {
   const ops::ActivationMode activation_;
   const ops::KvType kv_type_;
   uint32_t position_ = 0;
+  std::vector<float> hidden_;
   std::vector<std::vector<float>> qkv_bias_;       // [layer][q, k, v]; empty: none
   std::vector<float> cos_, sin_;                   // [context][head_dim / 2]
   std::vector<std::vector<KvRow>> keys_, values_;  // [layer][position]

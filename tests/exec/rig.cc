@@ -36,6 +36,26 @@ class RigSink final : public OutputSink {
   RigOutput& out_;
 };
 
+// Predicts nothing and notes the hidden rows: the hint says of which request, from 1 on.
+class RowNotes final : public LengthPredictor {
+ public:
+  explicit RowNotes(std::vector<RigOutput>& outputs) : outputs_(outputs) {}
+  LengthPrediction predict(const PromptFeatures& f) override {
+    if (f.hidden.empty()) return {};
+    RigOutput& out = outputs_[f.output_tokens_hint - 1];
+    out.repeated |= !out.hidden.empty();
+    out.hidden.assign(f.hidden.begin(), f.hidden.end());
+    return {};
+  }
+  bool reads_hidden() const override { return true; }
+  void learn(const PromptFeatures&, const LengthPrediction&, uint32_t) override {}
+  const std::vector<LengthClass>& classes() const override { return classes_; }
+
+ private:
+  std::vector<RigOutput>& outputs_;
+  std::vector<LengthClass> classes_;
+};
+
 // A whole engine, built from the ground, and the link as a test drives it.
 class Rig {
  public:
@@ -74,6 +94,7 @@ class Rig {
   std::unique_ptr<FakeLink> fake_;
   std::unique_ptr<MemoryLink> real_;
   std::unique_ptr<CpuExecutor> executor_;
+  RowNotes rows_;
   std::unique_ptr<Engine> engine_;
   std::vector<RequestId> ids_;  // of those submitted
   std::map<SeqId, size_t> request_of_;
@@ -92,7 +113,8 @@ Rig::Rig(const ModelFile& file, const RigOptions& options, RigRun& result)
     : options_(options),
       settings_(engine_options(file, options)),
       result_(result),
-      moving_(options.seed + 2) {
+      moving_(options.seed + 2),
+      rows_(result.outputs) {
   auto packed = PackedModel::make(file, static_cast<uint32_t>(file.config().context_length));
   auto policy =
       options.policy.starts_with("random")
@@ -116,7 +138,7 @@ Rig::Rig(const ModelFile& file, const RigOptions& options, RigRun& result)
   });
   engine_ = std::make_unique<Engine>(
       settings_, std::make_unique<CountingPolicy>(std::move(policy).value(), result.plans), *executor_,
-      clock(), options.log, link());
+      clock(), options.log, link(), Beliefs{nullptr, &rows_});
 }
 
 void Rig::make_link() {
@@ -157,6 +179,7 @@ bool Rig::submit(const RigRequest& request) {
   r.max_tokens = request.max_tokens;
   r.sampling = request.sampling;
   r.slo = options_.slo;
+  r.output_tokens_hint = static_cast<uint32_t>(ids_.size() + 1);
   auto id = engine_->submit(std::move(r), std::make_shared<RigSink>(result_.outputs[ids_.size()]));
   EXPECT_TRUE(id.ok()) << id.status().message();
   if (!id.ok()) return false;
@@ -211,6 +234,10 @@ void Rig::report() {
   EXPECT_TRUE(engine_->check_integrity().ok()) << engine_->check_integrity().message();
 }
 
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
 // Whether what came is what had to come, or, of a cancelled request, the beginning of it.
 bool same(const RigOutput& expected, const RigOutput& got) {
   if (got.repeated || got.tokens.size() > expected.tokens.size()) return false;
@@ -218,10 +245,10 @@ bool same(const RigOutput& expected, const RigOutput& got) {
   const bool whole = !got.cancelled || got.finish == FinishReason::kLength;
   if (whole && got.tokens.size() < expected.tokens.size()) return false;
   if (whole && got.logits.size() < expected.logits.size()) return false;
+  if (!got.tokens.empty() && !same_bits(expected.hidden, got.hidden)) return false;
   return std::all_of(got.logits.begin(), got.logits.end(), [&](const auto& entry) {
     const auto it = expected.logits.find(entry.first);
-    return it != expected.logits.end() && it->second.size() == entry.second.size() &&
-           std::memcmp(it->second.data(), entry.second.data(), entry.second.size() * sizeof(float)) == 0;
+    return it != expected.logits.end() && same_bits(it->second, entry.second);
   });
 }
 
@@ -289,6 +316,7 @@ std::vector<RigOutput> run_reference(const ModelFile& file, const RigOptions& op
     ReferenceDecoder decoder(file, options.activation, options.kv_type);
     std::vector<float> logits;
     for (Token t : r.prompt) logits = decoder.step(t);
+    out.hidden = decoder.hidden();
     auto position = static_cast<uint32_t>(r.prompt.size()) - 1;
     for (;;) {
       out.logits[position] = logits;

@@ -67,6 +67,7 @@ struct RigRequest {
 struct RigOutput {
   std::vector<Token> tokens;
   std::map<uint32_t, std::vector<float>> logits;  // by the position of the row, as they came first
+  std::vector<float> hidden;                      // of the prompt's last token, as a predictor is told
   bool repeated = false;                          // some came twice: nothing is sampled twice
   bool cancelled = false;                         // what there is, is a beginning
   FinishReason finish = FinishReason::kAbort;
@@ -88,8 +89,8 @@ struct RigRun {
 // or requests are left.
 RigRun run(const ModelFile& file, const RigOptions& options, const std::vector<RigRequest>& requests);
 
-// How many requests have other tokens, or other bits in any logit. Of those that were cancelled in `got`,
-// what there is counts.
+// How many requests have other tokens, or other bits in any logit or in the hidden row. Of those that were
+// cancelled in `got`, what there is counts.
 int differences(const std::vector<RigOutput>& expected, const std::vector<RigOutput>& got);
 
 // The same requests by the scalar reference.

@@ -35,6 +35,7 @@ StepResult ScriptedExecutor::wait() {
     SampledToken sampled;
     sampled.seq = s.seq;
     sampled.token = with_forced_end(s.sampling, s.tokens.end, sample(s.seq, s.tokens.end), INT32_MAX);
+    if (s.wants_hidden) sampled.hidden = {static_cast<float>(raw(s.seq)), static_cast<float>(s.tokens.end)};
     result.sampled.push_back(std::move(sampled));
   }
   return result;

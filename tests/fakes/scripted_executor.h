@@ -32,6 +32,8 @@ class ScriptedExecutor final : public Executor {
   };
   // Where the transfers of a step are started when it is submitted; without it they never are.
   Link* link = nullptr;
+  // A hidden row that is asked for is {the sequence, the length after which it was sampled}.
+
   // The nth step from the first (1, 2, ...) fails with this message.
   void fail_step(uint64_t nth, std::string message) { failures_[nth] = std::move(message); }
 

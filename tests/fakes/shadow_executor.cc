@@ -343,6 +343,7 @@ void ShadowExecutor::sample(const Step& step, StepResult& result) {
         with_forced_end(slice.sampling, slice.tokens.end,
                         ShadowModel::sample(h, slice.sampling.seed, slice.tokens.end), kShadowVocab);
     last_sample_[slice.seq] = sampled.token;
+    if (slice.wants_hidden) sampled.hidden = {static_cast<float>(h % 1021), static_cast<float>(h % 1019)};
     result.sampled.push_back(std::move(sampled));
   }
 }

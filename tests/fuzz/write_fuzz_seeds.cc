@@ -10,7 +10,9 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
+#include "sched/beliefs/length_predictors.h"
 #include "support/tiny_llama.h"
 
 namespace {
@@ -77,6 +79,20 @@ void write_bodies(const std::filesystem::path& folder) {
   for (size_t i = 0; i < std::size(kBodies); ++i) write(folder / ("body-" + std::to_string(i)), kBodies[i]);
 }
 
+// Of few prompts, and rows of four elements.
+void write_predictors(const std::filesystem::path& folder) {
+  for (const char* name : {"online", "hidden"}) {
+    const auto predictor = kvasir::make_length_predictor(name).value();
+    for (uint32_t i = 0; i < 120; ++i) {
+      const std::vector<kvasir::Token> prompt = {1, static_cast<kvasir::Token>(i % 5)};
+      const std::vector<float> row = {1, static_cast<float>(i % 5), static_cast<float>(i % 3), 0};
+      const kvasir::PromptFeatures features{prompt, 1, 1, 0, row};
+      predictor->learn(features, predictor->predict(features), 10 + 7 * (i % 5));
+    }
+    write(folder / name, predictor->save());
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -88,6 +104,12 @@ int main(int argc, char** argv) {
     const std::filesystem::path root = argv[1];
     write_models(root / "gguf");
     write_bodies(root / "http_body");
+    write_predictors(root / "length_predictor");
+    write(
+        root / "length_trace" / "both",
+        R"({"messages": [{"role": "user", "content": "a"}], "temperature": 0.7, "output_tokens": 9, "again": [3]})"
+        "\n"
+        R"({"prompt": "b", "top_p": 0.5, "finish_reason": "length", "kind": {"c": 1}})");
     std::ifstream golden(argv[2]);
     if (!golden) throw std::runtime_error(std::string(argv[2]) + ": cannot be read");
     write_templates(root / "template", json::parse(golden));

@@ -342,6 +342,10 @@ void Decoder::sample_rows(const Step& step, const ThreadPool::Worker& worker) {
       const size_t place = next_sampled++;
       if (i % worker.count != worker.index) continue;
       sampled_[place] = sample(kernels_, logits, slice.sampling, row.position + 1, slice.seq);
+      if (!slice.wants_hidden) continue;
+      const int64_t from = mutant(Mutant::kHiddenOfBatch) ? 0 : i;
+      const float* hidden = shared_.rows.data() + from * row_stride(c.dim);
+      sampled_[place].hidden.assign(hidden, hidden + c.dim);
     }
     worker.barrier.wait();
   }

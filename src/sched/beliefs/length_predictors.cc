@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/random.h"
+#include "sched/beliefs/hidden_predictor.h"
 #include "sched/beliefs/length_classes.h"
 #include "sched/beliefs/online_predictor.h"
 
@@ -117,6 +118,8 @@ Result<std::unique_ptr<LengthPredictor>> make_length_predictor(std::string_view 
     out = std::make_unique<FixedPredictor>(kOracleWithoutHint, /*reads_hints=*/true);
   } else if (spec == "online") {
     out = std::make_unique<OnlinePredictor>();
+  } else if (spec == "hidden") {
+    out = std::make_unique<HiddenPredictor>();
   } else if (spec.starts_with("constant:")) {
     KV_ASSIGN_OR_RETURN(const uint32_t tokens, number_of(spec));
     out = std::make_unique<FixedPredictor>(tokens, /*reads_hints=*/false);
@@ -127,9 +130,10 @@ Result<std::unique_ptr<LengthPredictor>> make_length_predictor(std::string_view 
     KV_ASSIGN_OR_RETURN(const uint32_t width, number_of(spec));
     out = std::make_unique<BucketPredictor>(width);
   } else {
-    return error(ErrorCode::kNotFound,
-                 "no length predictor '{}': there are online, constant:N, oracle, laplace:N and bucket:N",
-                 spec);
+    return error(
+        ErrorCode::kNotFound,
+        "no length predictor '{}': there are online, hidden, constant:N, oracle, laplace:N and bucket:N",
+        spec);
   }
   return out;
 }

@@ -7,6 +7,7 @@
 //                  (their number, and up to 256 at each end) and the hint alone
 //   bucket:N       as the oracle, rounded up to a multiple of N
 //   online         learns from each request that ends (sched/beliefs/online_predictor.h)
+//   hidden         likewise, and from the served model's own hidden row (sched/beliefs/hidden_predictor.h)
 //
 // All of them keep the residuals of what has finished, by class of the point (LengthClasses).
 #pragma once

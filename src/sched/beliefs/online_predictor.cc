@@ -9,26 +9,15 @@
 #include <utility>
 
 #include "base/random.h"
+#include "sched/beliefs/predictor_text.h"
 
 namespace kvasir {
 namespace {
 
-constexpr std::string_view kHead = "kvasir-length-predictor";
-constexpr std::string_view kKind = "online";
-constexpr uint64_t kVersion = 1;
+constexpr std::string_view kOnline = "online";
 
-constexpr double kMemory = 2000;      // requests, of the means
-constexpr double kShortMemory = 250;  // of the correction, which must follow what is predicted now
-constexpr double kLargestError = 2;   // logarithms that one request can teach
 constexpr double kLargestWeight = 50;
 constexpr double kLeastVariance = 0.01;  // of what it was at first
-constexpr double kLeastNoise = 0.05;     // of log lengths, squared
-constexpr double kMostOutput = 1e6;
-constexpr double kMostFinished = 1e15;  // counted exactly
-// A direction is told where its odds are those, after so many requests, and while those told hold so often.
-constexpr double kTellFrom = 0.65;
-constexpr double kFewest = 100;
-constexpr double kMustHold = 0.6;
 
 constexpr size_t kPlaces = 8;  // first and last tokens that count by place
 constexpr size_t kBag = 64;    // and as a set
@@ -41,15 +30,6 @@ constexpr float kBagVariance = 0.1f;
 
 OnlinePredictor::OnlinePredictor() {
   scratch_.reserve(2 * (kPlaces + kBag) + kPlain);
-}
-
-double OnlinePredictor::squash(double z) {
-  return 1 / (1 + std::exp(-z));
-}
-
-void OnlinePredictor::Mean::add(double x, double memory) {
-  count = std::min(count + 1, memory);
-  value += (x - value) / count;
 }
 
 double OnlinePredictor::Linear::of(const std::vector<Feature>& x) const {
@@ -106,65 +86,27 @@ const std::vector<OnlinePredictor::Feature>& OnlinePredictor::read(const PromptF
   return x;
 }
 
-double OnlinePredictor::gain() const {
-  const double scale = sums_.linear_by_linear.value;
-  return scale > 0 ? std::clamp(sums_.linear_by_rest.value / scale, 0.0, 1.0) : 0;
-}
-
-double OnlinePredictor::correction() const {
-  if (!(sums_.uncorrected.value > 0)) return 1;
-  return std::clamp(sums_.length.value / sums_.uncorrected.value, 0.1, 10.0);
-}
-
-double OnlinePredictor::log_point(double linear) const {
-  return std::clamp(sums_.log_length.value + gain() * linear, 0.0, std::log(kMostOutput));
-}
-
-Deviation OnlinePredictor::told_direction(double z) const {
-  if (sums_.finished < kFewest) return Deviation::kUnknown;
-  const double longer = squash(z);
-  if (longer >= kTellFrom) return Deviation::kLonger;
-  return longer <= 1 - kTellFrom ? Deviation::kShorter : Deviation::kUnknown;
-}
-
 LengthPrediction OnlinePredictor::predict(const PromptFeatures& features) {
   LengthPrediction out;
-  if (sums_.log_length.count == 0) return out;
+  if (!point_.known()) return out;
   const std::vector<Feature>& x = read(features);
-  const double tokens = std::exp(log_point(length_.of(x))) * correction();
-  out.output_tokens = static_cast<uint32_t>(std::lround(std::clamp(tokens, 1.0, kMostOutput)));
+  out.output_tokens = point_.tokens(length_.of(x));
   out.length_class = classes_.class_of(out.output_tokens);
-  if (sums_.direction_held.value >= kMustHold) out.deviation = told_direction(direction_.of(x));
+  out.deviation = point_.direction(direction_.of(x));
   return out;
 }
 
 void OnlinePredictor::learn(const PromptFeatures& features, const LengthPrediction& predicted,
                             uint32_t output_tokens) {
-  const double tokens = std::clamp(static_cast<double>(output_tokens), 1.0, kMostOutput);
-  const double y = std::log(tokens);
   const std::vector<Feature>& x = read(features);
-  const double linear = length_.of(x);
-  // First what the weights are worth on a request that they do not know.
-  if (sums_.log_length.count > 0) {
-    const double rest = y - sums_.log_length.value;
-    sums_.length.add(tokens, kShortMemory);
-    sums_.uncorrected.add(std::exp(log_point(linear)), kShortMemory);
-    sums_.square_rest.add((rest - linear) * (rest - linear), kShortMemory);
-    sums_.linear_by_rest.add(linear * rest, kMemory);
-    sums_.linear_by_linear.add(linear * linear, kMemory);
-  }
-  sums_.log_length.add(y, kMemory);
-  sums_.finished = std::min(sums_.finished + 1, kMostFinished);
-  const double error = std::clamp(y - sums_.log_length.value - linear, -kLargestError, kLargestError);
-  length_.correct(x, error, std::max(sums_.square_rest.value, kLeastNoise));
+  const double error = point_.finished(length_.of(x), output_tokens);
+  length_.correct(x, error, point_.noise());
   if (predicted.output_tokens == 0) return;
   classes_.learn(predicted.output_tokens, output_tokens);
   if (output_tokens == predicted.output_tokens) return;
   const bool longer = output_tokens > predicted.output_tokens;
   const double z = direction_.of(x);
-  if (const Deviation told = told_direction(z); told != Deviation::kUnknown) {
-    sums_.direction_held.add((told == Deviation::kLonger) == longer ? 1 : 0, kMemory / 10);
-  }
+  point_.direction_was(z, longer);
   learn_direction(x, z, longer);
 }
 
@@ -181,7 +123,7 @@ void OnlinePredictor::learn_at_least(const PromptFeatures& features, const Lengt
   const std::vector<Feature>& x = read(features);
   const double beyond =
       std::log(static_cast<double>(output_tokens)) - std::log(static_cast<double>(predicted.output_tokens));
-  length_.correct(x, std::min(beyond, kLargestError), std::max(sums_.square_rest.value, kLeastNoise));
+  length_.correct(x, std::min(beyond, LengthPoint::kLargestError), point_.noise());
   learn_direction(x, direction_.of(x), /*longer=*/true);
 }
 
@@ -212,46 +154,30 @@ bool OnlinePredictor::load_linear(TextFields& in, std::string_view name, Linear&
   return true;
 }
 
-std::string OnlinePredictor::save() const {
-  std::string out = fmt::format("{} {} {}\n", kHead, kKind, kVersion);
-  Sums sums = sums_;
-  fmt::format_to(std::back_inserter(out), "finished {}\n", sums.finished);
-  for (const Mean* mean : sums.means()) {
-    fmt::format_to(std::back_inserter(out), "mean {} {}\n", mean->value, mean->count);
-  }
+void OnlinePredictor::save_fields(std::string& out) const {
+  point_.save(out);
   save_linear("length", length_, out);
   save_linear("direction", direction_, out);
   classes_.save(out);
+}
+
+bool OnlinePredictor::load_fields(TextFields& in) {
+  return point_.load(in) && load_linear(in, "length", length_) && load_linear(in, "direction", direction_) &&
+         classes_.load(in);
+}
+
+std::string OnlinePredictor::save() const {
+  std::string out = predictor_head(kOnline);
+  save_fields(out);
   return out;
 }
 
 Status OnlinePredictor::load(std::string_view text) {
-  const auto corrupt = [] {
-    return error(ErrorCode::kCorrupt,
-                 "not what the length predictor '{}' has saved: remove the file, or name "
-                 "another",
-                 kKind);
-  };
   TextFields in(text);
-  uint64_t version = 0;
-  if (!in.word(kHead) || !in.word(kKind) || !in.number(UINT64_MAX, version) || version != kVersion) {
-    return corrupt();
-  }
   // Nothing is taken over before all of it is read.
   OnlinePredictor loaded;
-  if (!in.word("finished") || !in.real(kMostFinished, loaded.sums_.finished) || loaded.sums_.finished < 0) {
-    return corrupt();
-  }
-  for (Mean* mean : loaded.sums_.means()) {
-    if (!in.word("mean") || !in.real(1e9, mean->value) || !in.real(kMemory, mean->count) || mean->count < 0) {
-      return corrupt();
-    }
-  }
-  const Mean& y = loaded.sums_.log_length;
-  if (y.value < 0 || y.value > std::log(kMostOutput)) return corrupt();
-  if (!load_linear(in, "length", loaded.length_) || !load_linear(in, "direction", loaded.direction_) ||
-      !loaded.classes_.load(in) || !in.at_end()) {
-    return corrupt();
+  if (!read_predictor_head(kOnline, in) || !loaded.load_fields(in) || !in.at_end()) {
+    return not_of_predictor(kOnline);
   }
   *this = std::move(loaded);
   return {};

@@ -1,0 +1,254 @@
+// Runs each request on the model: for its hidden row, and for its answer where the trace has none. Then
+// trains, and reports.
+#include "apps/train_predictor.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <condition_variable>
+#include <mutex>
+#include <span>
+
+#include "apps/beliefs.h"
+#include "apps/flags.h"
+#include "apps/serve.h"
+#include "base/file.h"
+#include "base/random.h"
+#include "predictor/length_trace.h"
+#include "predictor/predictor_study.h"
+#include "server/prompt.h"
+
+namespace kvasir {
+namespace {
+
+constexpr size_t kFewestRequests = 100;
+constexpr size_t kAtOnce = 256;
+constexpr uint64_t kAnswerStream = uint64_t{1} << 40;
+
+// Predicts nothing and keeps the rows: output_tokens_hint says whose, from 1 on.
+class RowKeeper final : public LengthPredictor {
+ public:
+  explicit RowKeeper(std::vector<LengthExample>& examples) : examples_(examples) {}
+  LengthPrediction predict(const PromptFeatures& features) override {
+    const size_t number = features.output_tokens_hint;
+    if (number >= 1 && number <= examples_.size() && !features.hidden.empty()) {
+      examples_[number - 1].hidden.assign(features.hidden.begin(), features.hidden.end());
+    }
+    return {};
+  }
+  bool reads_hidden() const override { return true; }
+  void learn(const PromptFeatures&, const LengthPrediction&, uint32_t) override {}
+  const std::vector<LengthClass>& classes() const override { return classes_; }
+
+ private:
+  std::vector<LengthExample>& examples_;
+  std::vector<LengthClass> classes_;
+};
+
+struct Answer {
+  uint32_t tokens = 0;
+  FinishReason reason = FinishReason::kError;
+  std::string error;
+};
+
+// How many are under way, for the thread that submits.
+class UnderWay {
+ public:
+  void enter() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return count_ < kAtOnce; });
+    ++count_;
+  }
+  void leave() {
+    const std::lock_guard lock(mutex_);
+    --count_;
+    changed_.notify_all();
+  }
+  void wait_for_all() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return count_ == 0; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  size_t count_ = 0;
+};
+
+class AnswerSink final : public OutputSink {
+ public:
+  AnswerSink(UnderWay& under_way, Answer& answer) : under_way_(under_way), answer_(answer) {}
+  void on_output(OutputEvent event) override {
+    answer_.tokens += static_cast<uint32_t>(event.tokens.size());
+    if (!event.finish) return;
+    answer_.reason = *event.finish;
+    answer_.error = std::move(event.error);
+    under_way_.leave();
+  }
+
+ private:
+  UnderWay& under_way_;
+  Answer& answer_;
+};
+
+class Trainer {
+ public:
+  explicit Trainer(const TrainPredictorOptions& options) : options_(options) {}
+
+  Status run() {
+    KV_ASSIGN_OR_RETURN(trace_, load_length_trace(options_.trace));
+    if (trace_.size() < kFewestRequests) {
+      return error(ErrorCode::kInvalidArgument, "{}: {} requests say too little; give {} at the least",
+                   options_.trace, trace_.size(), kFewestRequests);
+    }
+    examples_.resize(trace_.size());
+    RowKeeper keeper(examples_);
+    KV_RETURN_IF_ERROR(answer_all(keeper));
+    if (!options_.save_trace.empty()) {
+      const std::string text = length_trace_text(trace_);
+      KV_RETURN_IF_ERROR(replace_file(options_.save_trace, std::as_bytes(std::span(text))));
+    }
+    uint32_t limit = 1;
+    for (size_t i = 0; i < trace_.size(); ++i) {
+      LengthExample& e = examples_[i];
+      if (e.hidden.empty())
+        return error(ErrorCode::kUnavailable, "request {}: the executor gives no hidden row", i + 1);
+      e.temperature = static_cast<float>(trace_[i].temperature);
+      e.top_p = static_cast<float>(trace_[i].top_p);
+      e.output_tokens = trace_[i].output_tokens;
+      e.cut = trace_[i].cut;
+      e.again = trace_[i].again;
+      limit = std::max(limit, e.output_tokens);
+      for (const uint32_t tokens : e.again) limit = std::max(limit, tokens);
+    }
+    fmt::print("{}", predictor_report(examples_, limit));
+    return keep();
+  }
+
+ private:
+  Status answer_all(RowKeeper& keeper) {
+    RuntimeOptions runtime_options = options_.runtime;
+    runtime_options.beliefs.used = true;
+    runtime_options.beliefs.given = &keeper;
+    KV_ASSIGN_OR_RETURN(const std::unique_ptr<Runtime> runtime, load_runtime(runtime_options));
+    vocabulary_ = vocabulary_id(runtime->tokenizer());
+    const std::unique_ptr<Backend> backend = make_engine_backend(runtime->engine());
+    const ModelService service = make_service(*runtime, *backend);
+    runtime->engine().start();
+    const Status status = submit_all(service);
+    under_way_.wait_for_all();
+    runtime->engine().stop();
+    KV_RETURN_IF_ERROR(status);
+    return take_answers();
+  }
+
+  Status submit_all(const ModelService& service) {
+    const auto first_of_test = static_cast<size_t>(kTrainingShare * static_cast<double>(trace_.size()));
+    answers_.resize(trace_.size() * (1 + options_.resample));
+    for (size_t i = 0; i < trace_.size(); ++i) {
+      const bool known = trace_[i].output_tokens > 0;
+      KV_RETURN_IF_ERROR(submit(service, i, 0, known ? 1 : options_.max_tokens));
+      const bool again =
+          i >= first_of_test && i - first_of_test < options_.resampled && trace_[i].again.empty();
+      for (uint32_t k = 0; again && k < options_.resample; ++k) {
+        KV_RETURN_IF_ERROR(submit(service, i, 1 + k, options_.max_tokens));
+      }
+    }
+    return {};
+  }
+
+  // Answer `which` to request i.
+  Status submit(const ModelService& service, size_t i, uint32_t which, uint32_t max_tokens) {
+    const TracedRequest& traced = trace_[i];
+    ApiRequest api;
+    api.kind = traced.messages.empty() ? ApiKind::kCompletion : ApiKind::kChat;
+    for (const auto& [role, content] : traced.messages) api.messages.push_back({role, content});
+    if (traced.messages.empty()) api.prompts.emplace_back(traced.prompt);
+    api.sampling.temperature = static_cast<float>(traced.temperature);
+    api.sampling.top_p = static_cast<float>(traced.top_p);
+    api.seed = random_bits(options_.seed, kAnswerStream + which, i);
+    api.max_tokens = max_tokens;
+    api.output_tokens_hint = which == 0 ? static_cast<uint32_t>(i + 1) : 0;
+    auto outcome = prepare_request(service, std::move(api));
+    if (const auto* e = std::get_if<ApiError>(&outcome)) {
+      return error(ErrorCode::kInvalidArgument, "{}: request {}: {}", options_.trace, i + 1, e->message);
+    }
+    GenerationRequest request = std::move(std::get<PreparedRequest>(outcome).generations.front());
+    if (which == 0) examples_[i].prompt = request.prompt;
+    under_way_.enter();
+    const Result<RequestId> id = service.backend->submit(
+        std::move(request), std::make_shared<AnswerSink>(under_way_, answer_of(i, which)));
+    if (!id.ok()) under_way_.leave();
+    return id.status();
+  }
+
+  Answer& answer_of(size_t i, uint32_t which) { return answers_[i * (1 + options_.resample) + which]; }
+
+  Status take_answers() {
+    for (size_t i = 0; i < trace_.size(); ++i) {
+      TracedRequest& r = trace_[i];
+      const Answer& first = answer_of(i, 0);
+      if (first.reason == FinishReason::kError) return Status(ErrorCode::kUnavailable, first.error);
+      if (r.output_tokens == 0) {
+        r.output_tokens = first.tokens;
+        r.cut = first.reason == FinishReason::kLength;
+      }
+      for (uint32_t k = 0; k < options_.resample; ++k) {
+        if (const Answer& more = answer_of(i, 1 + k); more.tokens > 0) r.again.push_back(more.tokens);
+      }
+    }
+    return {};
+  }
+
+  // Of all requests, those of the test as well.
+  Status keep() const {
+    if (options_.output.empty()) return {};
+    HiddenPredictor predictor;
+    train_in_two_steps(predictor, examples_);
+    KV_RETURN_IF_ERROR(write_predictor(predictor, vocabulary_, options_.output));
+    fmt::print(
+        "\nwritten to {}; `kvasir serve --length-predictor hidden --length-predictor-file {}` begins with "
+        "it\n",
+        options_.output, options_.output);
+    return {};
+  }
+
+  const TrainPredictorOptions& options_;
+  std::vector<TracedRequest> trace_;
+  std::vector<LengthExample> examples_;
+  std::vector<Answer> answers_;
+  UnderWay under_way_;
+  std::string vocabulary_;
+};
+
+}  // namespace
+
+void add_train_predictor_flags(CLI::App& app, TrainPredictorOptions& o) {
+  add_runtime_flags(app, o.runtime);
+  app.add_option("--trace", o.trace,
+                 "JSON lines of requests in the order of their arrival: {\"messages\": [...]} or "
+                 "{\"prompt\": ...}, with "
+                 "\"temperature\", \"output_tokens\" and \"finish_reason\". One without output_tokens is "
+                 "answered first")
+      ->required();
+  app.add_option("--output", o.output, "File for serve's --length-predictor-file (default: only the report)");
+  app.add_option("--save-trace", o.save_trace,
+                 "File that gets the requests with the lengths of their answers (default: none)");
+  app.add_option("--max-tokens", o.max_tokens, "Of an answer that the trace has not")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 100'000));
+  app.add_option("--resample", o.resample,
+                 "Answers more to each of some requests of the test, for what no predictor can know")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 100));
+  app.add_option("--resampled", o.resampled, "How many requests of the test that are")->capture_default_str();
+  app.add_option("--seed", o.seed, "Of the answers")->capture_default_str();
+}
+
+int run_train_predictor(const TrainPredictorOptions& options) {
+  const Status status = Trainer(options).run();
+  return status.ok() ? 0 : report_failure("train-predictor", status.message());
+}
+
+}  // namespace kvasir

@@ -1,0 +1,84 @@
+#include "sched/beliefs/least_squares.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <numeric>
+
+namespace kvasir {
+namespace {
+
+constexpr double kWeightBound = 1000;
+constexpr double kVarianceFloor = 0.01;  // in the mean, of what it was at first
+
+}  // namespace
+
+RecursiveLeastSquares::RecursiveLeastSquares(size_t size, double variance)
+    : variance_(variance), weights_(size), covariance_(size * size), gain_(size) {
+  for (size_t i = 0; i < size; ++i) covariance_[i * size + i] = variance;
+}
+
+double RecursiveLeastSquares::of(std::span<const double> x) const {
+  return std::inner_product(x.begin(), x.end(), weights_.begin(), 0.0);
+}
+
+void RecursiveLeastSquares::correct(std::span<const double> x, double error, double noise) {
+  const size_t n = size();
+  std::fill(gain_.begin(), gain_.end(), 0.0);
+  for (size_t i = 0; i < n; ++i) {
+    const double* row = covariance_.data() + i * n;
+    for (size_t k = 0; k < n; ++k) gain_[k] += x[i] * row[k];
+  }
+  const double spread = std::inner_product(x.begin(), x.end(), gain_.begin(), 0.0);
+  const double total = noise + std::max(0.0, spread);
+  double trace = 0;
+  for (size_t i = 0; i < n; ++i) {
+    weights_[i] = std::clamp(weights_[i] + gain_[i] * error / total, -kWeightBound, kWeightBound);
+    double* row = covariance_.data() + i * n;
+    for (size_t k = 0; k < n; ++k) row[k] -= gain_[i] * gain_[k] / total;  // symmetric to the last bit
+    trace += row[i];
+  }
+  // The weights are believed to wander as much as keeps the variances from falling further. What is added to
+  // the diagonal keeps the matrix definite, too.
+  const double least = kVarianceFloor * variance_ * static_cast<double>(n);
+  if (trace >= least) return;
+  const double more = (least - trace) / static_cast<double>(n);
+  for (size_t i = 0; i < n; ++i) covariance_[i * n + i] += more;
+}
+
+void RecursiveLeastSquares::save(std::string& out) const {
+  const size_t n = size();
+  fmt::format_to(std::back_inserter(out), "weights {}\n", n);
+  for (const double w : weights_) fmt::format_to(std::back_inserter(out), "{}\n", w);
+  for (size_t i = 0; i < n; ++i) {
+    for (size_t k = 0; k <= i; ++k) {
+      fmt::format_to(std::back_inserter(out), "{}{}", covariance_[i * n + k], k < i ? ' ' : '\n');
+    }
+  }
+}
+
+bool RecursiveLeastSquares::load(TextFields& in) {
+  const size_t n = size();
+  uint64_t count = 0;
+  RecursiveLeastSquares loaded(n, variance_);
+  if (!in.word("weights") || !in.number(n, count) || count != n) return false;
+  for (double& w : loaded.weights_) {
+    if (!in.real(kWeightBound, w)) return false;
+  }
+  // Covariances cannot be larger than variances, nor these than at first (but for the floor that lifts all of
+  // them).
+  const double most = variance_ * static_cast<double>(std::max<size_t>(n, 1));
+  for (size_t i = 0; i < n; ++i) {
+    for (size_t k = 0; k <= i; ++k) {
+      double value = 0;
+      if (!in.real(most, value) || (i == k && !(value > 0))) return false;
+      loaded.covariance_[i * n + k] = loaded.covariance_[k * n + i] = value;
+    }
+  }
+  *this = std::move(loaded);
+  return true;
+}
+
+}  // namespace kvasir
