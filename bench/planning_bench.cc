@@ -1,15 +1,21 @@
 // What a policy takes to plan a step, by the number of requests: all of them decoding, a quarter of them kept
 // as X if the policy does that; or all but a few waiting, for memory or with enough of it; and the choice of
-// a batch alone.
+// a batch alone. And where room is promised by predictions: the same, and with many who must run at once.
 #include <benchmark/benchmark.h>
+#include <fmt/format.h>
 
+#include <array>
+#include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/random.h"
 #include "contract/policy.h"
 #include "sched/mechanisms/hybrid_knapsack.h"
+#include "sched/policy_settings.h"
 #include "sched/registry.h"
 
 namespace kvasir {
@@ -109,6 +115,135 @@ void choose(benchmark::State& state) {
   for (auto _ : state) benchmark::DoNotOptimize(choose_batch(candidates, bytes / 3));
 }
 
+// ---------------------------------------------------------------- promises by predictions
+
+// Of a Laplace distribution of 58 tokens around the point.
+std::vector<LengthClass> laplace_classes() {
+  std::vector<LengthClass> classes(8);
+  for (uint32_t i = 0; i < classes.size(); ++i) {
+    LengthClass& c = classes[i];
+    c.low = 64 * i;
+    c.high = 64 * (i + 1);
+    c.finished = 1000;
+    for (size_t k = 0; k < c.residuals.size(); ++k) {
+      const double p = LengthClass::kQuantiles[k];
+      c.residuals[k] = static_cast<float>(p < 0.5 ? 58 * std::log(2 * p) : -58 * std::log(2 * (1 - p)));
+    }
+  }
+  return classes;
+}
+
+void predict(SeqView& s, Random& random) {
+  const auto tokens = static_cast<uint32_t>(random.between(1, 500));
+  s.predicted = {tokens, static_cast<uint8_t>(tokens / 64), static_cast<Deviation>(random.between(-1, 1))};
+}
+
+enum class Running : uint8_t { kAll, kHalf, kFew };  // the others wait
+
+struct Crowd {
+  const char* name;
+  Running running;
+  uint32_t free_blocks;        // beside those that are promised
+  uint64_t critical_each = 0;  // of those that run; if it is not 0, all that wait are critical, too
+
+  uint64_t runs(uint64_t requests) const {
+    return running == Running::kAll ? requests : running == Running::kHalf ? requests / 2 : 24;
+  }
+};
+constexpr uint32_t kAmple = 100'000, kShort = 40;
+constexpr std::array kCrowds = {
+    Crowd{"running_ample", Running::kAll, kAmple}, Crowd{"running_short", Running::kAll, kShort},
+    Crowd{"waiting_ample", Running::kFew, kAmple}, Crowd{"waiting_short", Running::kFew, kShort},
+    Crowd{"critical", Running::kHalf, kShort, 4},  Crowd{"all_critical", Running::kHalf, kShort, 1},
+};
+
+// Within a step of being late.
+Nanos nearly_late(Random& random) {
+  return kNow - from_seconds(0.96 + 0.03 * random.unit());
+}
+
+// Decodes, a sixteenth of all at the end of a block. Half have nothing left of what they were promised;
+// whoever is critical has not, and is at the end of a block.
+SeqView promised_decode(uint64_t id, bool critical, Random& random) {
+  SeqView s = decoding(id, random);
+  predict(s, random);
+  if (critical) {
+    s.known_tokens = s.blocks * kBlock + 1;
+    s.ready_tokens = s.known_tokens - 1;
+    s.last_token_time = nearly_late(random);
+  } else if (id % 2 == 0) {
+    s.promised_cells[0] = static_cast<uint32_t>(random.between(1, 30));
+  }
+  return s;
+}
+
+// Of every eight that run one is the guest of another, and one waits for what another releases.
+std::vector<Claim> claims_among(const std::vector<SeqView>& running) {
+  std::vector<Claim> claims;
+  for (size_t i = 0; i + 3 < running.size(); i += 8) {
+    claims.push_back({running[i].id, running[i + 1].id, 4, running[i + 1].known_tokens + 100});
+    claims.push_back({running[i + 2].id, running[i + 3].id, 4});
+  }
+  return claims;
+}
+
+View view_of(const Crowd& crowd, uint64_t requests) {
+  Random random(3);
+  View view = view_of(0, 0);
+  uint32_t held = 0;
+  while (view.running.size() < crowd.runs(requests)) {
+    const uint64_t i = view.running.size();
+    const bool critical = crowd.critical_each > 0 && i % crowd.critical_each == 0;
+    const SeqView& s = view.running.emplace_back(promised_decode(i + 1, critical, random));
+    held += s.blocks;
+    view.device.promised[0] += s.promised_cells[0];
+  }
+  for (uint64_t id = view.running.size() + 1; id <= requests; ++id) {
+    SeqView& s = view.waiting.emplace_back(request(id, random));
+    predict(s, random);
+    if (crowd.critical_each > 0) s.arrival = nearly_late(random);
+  }
+  view.device.spare_slabs = view.device.promised[0] + crowd.free_blocks;
+  view.device.slabs = held + view.device.spare_slabs;
+  view.claims = claims_among(view.running);
+  view.length_classes = laplace_classes();
+  view.host.per_slab = {1, 2, 0};
+  view.host.slabs = view.host.spare_slabs = 100'000;
+  for (const auto& [from, to] : {std::pair{Tier::kDevice, Tier::kHost}, {Tier::kHost, Tier::kDevice}}) {
+    view.costs.links[index_of(from)][index_of(to)] = {1e-5, 4e-11};
+  }
+  return view;
+}
+
+void plan_crowd(benchmark::State& state, const std::string& policy_name, const Crowd& crowd) {
+  const View view = view_of(crowd, static_cast<uint64_t>(state.range(0)));
+  const auto policy = make_policy(policy_name).value();
+  // The longest step that it has seen took 50 ms.
+  const bool reads_steps = policy_base_name(policy_name) == "cacheopt";
+  if (reads_steps && !policy->restore_state("0 0 0 0 0 0; 0 50000000 0 1").ok()) std::abort();
+  for (auto _ : state) benchmark::DoNotOptimize(policy->plan(view));
+}
+
+auto* register_crowd(const Crowd& crowd, const std::string& policy) {
+  const std::string name = fmt::format("{}/{}", crowd.name, policy);
+  const auto run = [crowd, policy](benchmark::State& state) { plan_crowd(state, policy, crowd); };
+  return benchmark::RegisterBenchmark(name.c_str(), run)->Unit(benchmark::kMicrosecond);
+}
+
+void register_crowds() {
+  for (const Crowd& crowd : kCrowds) {
+    for (const char* policy : {"sarathi", "rlp", "s3", "cacheopt"}) {
+      register_crowd(crowd, policy)->Arg(50)->Arg(100)->Arg(200)->Arg(400)->Arg(800)->Arg(1600);
+    }
+    // Without one component each; and to the letter of the paper.
+    for (const char* settings :
+         {"padding=share", "select=fcfs", "proactive=0", "reserve=0", "victim=fcfs", "preempt=recompute",
+          "embed=off", "embed=always:preempt-for=all:late=first"}) {
+      register_crowd(crowd, fmt::format("cacheopt:{}", settings))->Arg(1600);
+    }
+  }
+}
+
 #define KVASIR_COUNTS \
   Arg(50)->Arg(100)->Arg(200)->Arg(400)->Arg(800)->Arg(1600)->Unit(benchmark::kMicrosecond)
 BENCHMARK(choose)->KVASIR_COUNTS;
@@ -123,4 +258,10 @@ BENCHMARK_CAPTURE(running, vllm, "vllm")->KVASIR_COUNTS;
 }  // namespace
 }  // namespace kvasir
 
-BENCHMARK_MAIN();
+int main(int argc, char** argv) {
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  kvasir::register_crowds();
+  benchmark::RunSpecifiedBenchmarks();
+  benchmark::Shutdown();
+}

@@ -15,7 +15,10 @@
 // long as its own loan lasts.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <utility>
+#include <vector>
 
 #include "contract/plan_builder.h"
 #include "contract/view.h"
@@ -27,7 +30,38 @@ struct Host {
   uint32_t due_tokens = 0;       // its own length when it needs them back
 };
 
-// Of the running sequences in whose promise the guest fits, the one that has least of it left.
+// The running sequences that may lend, by what is left of their promises.
+class Hosts {
+ public:
+  // Both must outlive it.
+  Hosts(const View& view, const PlanBuilder& builder);
+
+  // Of the running sequences in whose promise the guest fits, the one that has least of it left.
+  // REQUIRES: cells > 0, and update() was called for all that the plan has changed
+  Host find(const SeqView& guest, uint32_t cells, uint32_t rest_tokens, uint32_t buffer_tokens) const;
+  // The plan has given it rows, preempted it, or changed what is promised to it. REQUIRES: it is one of
+  // View::running
+  void update(const SeqView& seq);
+
+ private:
+  struct Region {
+    uint32_t promised = 0;     // cells that are left
+    int64_t spare_tokens = 0;  // of its blocks, beside what is known; below 0 where that needs more
+    int64_t loan_steps = 0;    // until a loan of its own may be due
+  };
+  using Place = std::pair<uint32_t, size_t>;  // cells left, and the index into View::running
+
+  // True if the cells that are left are others than before.
+  bool read(size_t index);
+
+  const View& view_;
+  const PlanBuilder& builder_;
+  std::vector<Region> regions_;  // as View::running
+  std::vector<Place> order_;     // ascending; of those that were promised something before this plan
+  int64_t most_spare_ = 0;       // no region has more
+};
+
+// The same for one guest.
 Host find_host(const View& view, const PlanBuilder& builder, const SeqView& guest, uint32_t cells,
                uint32_t rest_tokens, uint32_t buffer_tokens);
 

@@ -1,6 +1,7 @@
 #include "sched/mechanisms/output_estimate.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 namespace kvasir {
@@ -21,25 +22,15 @@ double share_below(const LengthClass& alike) {
   return 1;
 }
 
-double quantile_estimate(const LengthClass& alike, const LengthPrediction& predicted, double confidence) {
-  const double below = share_below(alike);
-  double p = confidence;
-  if (predicted.deviation == Deviation::kLonger) p = below + confidence * (1 - below);
-  if (predicted.deviation == Deviation::kShorter) p = confidence * below;
-  return predicted.output_tokens + alike.residual(p);
+size_t side_of(Deviation deviation) {
+  return static_cast<size_t>(static_cast<int>(deviation) + 1);
 }
 
-double padded(const View& view, const LengthPrediction& predicted, double confidence,
-              const PaddingOptions& options) {
-  const double point = predicted.output_tokens;
-  const double fixed = point * (1 + options.share);
-  if (options.padding == Padding::kShare || predicted.length_class >= view.length_classes.size())
-    return fixed;
-  const LengthClass& alike = view.length_classes[predicted.length_class];
-  if (alike.finished < kFewest) return fixed;
-  if (options.padding == Padding::kQuantile) return quantile_estimate(alike, predicted, confidence);
-  const double t = hoeffding_padding(alike, confidence);
-  return predicted.deviation == Deviation::kShorter ? point - t : point + t;
+// By side_of().
+std::array<double, 3> quantile_paddings(const LengthClass& alike, double confidence) {
+  const double below = share_below(alike);
+  return {alike.residual(confidence * below), alike.residual(confidence),
+          alike.residual(below + confidence * (1 - below))};
 }
 
 uint32_t generated(const SeqView& seq) {
@@ -53,24 +44,55 @@ double hoeffding_padding(const LengthClass& alike, double confidence) {
   return std::min(range, std::sqrt(-range * range / 2 * std::log1p(-confidence)));
 }
 
-uint32_t estimated_output(const View& view, const SeqView& seq, double confidence,
-                          const PaddingOptions& options) {
+OutputEstimate::OutputEstimate(const View& view, double confidence, const PaddingOptions& options)
+    : options_(options) {
+  if (options.padding == Padding::kShare) return;
+  padding_.reserve(view.length_classes.size());
+  for (const LengthClass& alike : view.length_classes) {
+    if (alike.finished < kFewest) {
+      padding_.emplace_back();
+    } else if (options.padding == Padding::kQuantile) {
+      padding_.emplace_back(quantile_paddings(alike, confidence));
+    } else {
+      const double t = hoeffding_padding(alike, confidence);
+      padding_.push_back({{-t, t, t}});
+    }
+  }
+}
+
+double OutputEstimate::padded(const LengthPrediction& predicted) const {
+  const double point = predicted.output_tokens;
+  const size_t alike = predicted.length_class;
+  if (alike >= padding_.size() || !padding_[alike]) return point * (1 + options_.share);
+  return point + (*padding_[alike])[side_of(predicted.deviation)];
+}
+
+uint32_t OutputEstimate::output(const SeqView& seq) const {
   const uint32_t most = seq.max_total_tokens - std::min(seq.max_total_tokens, seq.prompt_tokens);
   double tokens = 0;
   if (seq.predicted.output_tokens > 0) {
     // Without what rounding has added to a whole number.
-    const double padded_tokens = padded(view, seq.predicted, confidence, options) - 1e-6;
-    tokens = std::ceil(std::max<double>(padded_tokens, options.least));
+    const double padded_tokens = padded(seq.predicted) - 1e-6;
+    tokens = std::ceil(std::max<double>(padded_tokens, options_.least));
   }
   // It has outlived the estimate, or there is none.
-  if (tokens <= generated(seq)) tokens = static_cast<double>(generated(seq)) + options.least;
+  if (tokens <= generated(seq)) tokens = static_cast<double>(generated(seq)) + options_.least;
   return static_cast<uint32_t>(std::min<double>(tokens, most));
+}
+
+uint32_t OutputEstimate::rest(const SeqView& seq) const {
+  const uint32_t all = output(seq);
+  return std::max(1u, all - std::min(all, generated(seq)));
+}
+
+uint32_t estimated_output(const View& view, const SeqView& seq, double confidence,
+                          const PaddingOptions& options) {
+  return OutputEstimate(view, confidence, options).output(seq);
 }
 
 uint32_t estimated_rest(const View& view, const SeqView& seq, double confidence,
                         const PaddingOptions& options) {
-  const uint32_t all = estimated_output(view, seq, confidence, options);
-  return std::max(1u, all - std::min(all, generated(seq)));
+  return OutputEstimate(view, confidence, options).rest(seq);
 }
 
 }  // namespace kvasir

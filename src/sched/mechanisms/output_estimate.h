@@ -15,7 +15,10 @@
 // second kind suffices with a probability of 1 - c at the most.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <optional>
+#include <vector>
 
 #include "contract/length_predictor.h"
 #include "contract/view.h"
@@ -37,12 +40,30 @@ struct PaddingOptions {
 // Equation 3, capped at the range, from where on it says nothing. REQUIRES: confidence in [0, 1)
 double hoeffding_padding(const LengthClass& alike, double confidence);
 
-// Tokens of output that room is to be kept for, in all; of one for which nothing is predicted, those that it
-// has and PaddingOptions::least.
+// For all the sequences of a view: what is added to a prediction depends on its class and side alone. The
+// view may go.
+class OutputEstimate {
+ public:
+  OutputEstimate(const View& view, double confidence, const PaddingOptions& options);
+
+  // Tokens of output that room is to be kept for, in all; of one for which nothing is predicted, those that
+  // it has and PaddingOptions::least.
+  uint32_t output(const SeqView& seq) const;
+  // Likewise from now on; at least one.
+  uint32_t rest(const SeqView& seq) const;
+
+ private:
+  double padded(const LengthPrediction& predicted) const;
+
+  PaddingOptions options_;
+  // By class, and then where the truth lies below the point, anywhere and beyond it: tokens that are added.
+  // None where too few have finished.
+  std::vector<std::optional<std::array<double, 3>>> padding_;
+};
+
+// Of one sequence.
 uint32_t estimated_output(const View& view, const SeqView& seq, double confidence,
                           const PaddingOptions& options);
-
-// Likewise from now on; at least one.
 uint32_t estimated_rest(const View& view, const SeqView& seq, double confidence,
                         const PaddingOptions& options);
 

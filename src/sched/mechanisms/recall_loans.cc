@@ -1,21 +1,17 @@
 #include "sched/mechanisms/recall_loans.h"
 
-#include <algorithm>
+#include "sched/mechanisms/loan_parties.h"
 
 namespace kvasir {
 
 uint32_t recall_loans(const View& view, PlanBuilder& builder) {
   uint32_t preempted = 0;
-  const auto running = [&](SeqId id) {
-    return std::find_if(view.running.begin(), view.running.end(),
-                        [&](const SeqView& s) { return s.id == id; });
-  };
+  const LoanParties parties(view);
   for (const Claim& claim : view.claims) {
-    if (claim.due_tokens == 0 || claim.called || builder.preempted(claim.debtor)) continue;
-    const auto guest = running(claim.debtor);
-    const auto host = running(claim.creditor);
-    if (guest == view.running.end() || host == view.running.end()) continue;
-    if (host->known_tokens < claim.due_tokens) continue;
+    if (!is_open_loan(claim) || builder.preempted(claim.debtor)) continue;
+    const SeqView* guest = parties.find(claim.debtor);
+    const SeqView* host = parties.find(claim.creditor);
+    if (guest == nullptr || host == nullptr || host->known_tokens < claim.due_tokens) continue;
     builder.preempt_and_drop(*guest);
     ++preempted;
   }

@@ -1,6 +1,9 @@
 #include "sched/mechanisms/share_excess.h"
 
+#include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <numeric>
 
 namespace kvasir {
 
@@ -12,35 +15,36 @@ std::vector<uint32_t> share_excess(const std::vector<MemoryDemand>& demands, uin
     given.push_back(d.wanted);
     wanted += d.wanted;
   }
+  if (wanted <= available) return given;
   // In each round whoever would fall below its least is set to it, and the others bear the rest.
-  std::vector<bool> settled(demands.size(), false);
-  for (bool again = wanted > available; again;) {
-    again = false;
+  std::vector<size_t> open(demands.size());
+  std::iota(open.begin(), open.end(), size_t{0});
+  uint64_t fixed = 0;
+  for (bool again = true; again && !open.empty();) {
     double weights = 0;
-    uint64_t open = 0, open_wanted = 0, fixed = 0;
-    for (size_t i = 0; i < demands.size(); ++i) {
-      if (settled[i]) {
-        fixed += given[i];
-        continue;
-      }
+    uint64_t open_wanted = 0;
+    for (size_t i : open) {
       weights += demands[i].weight;
       open_wanted += demands[i].wanted;
-      ++open;
     }
-    if (open == 0) break;
     const double left = available > fixed ? static_cast<double>(available - fixed) : 0;
-    const double excess = static_cast<double>(open_wanted) - left;
-    for (size_t i = 0; i < demands.size(); ++i) {
-      if (settled[i]) continue;
-      const double share = weights > 0 ? demands[i].weight / weights : 1 / static_cast<double>(open);
-      const double amount = std::floor(demands[i].wanted - std::max(0.0, excess) * share);
-      if (amount < demands[i].least) {
-        given[i] = demands[i].least;
-        settled[i] = again = true;
+    const double excess = std::max(0.0, static_cast<double>(open_wanted) - left);
+    const double alike = 1 / static_cast<double>(open.size());
+    size_t kept = 0;
+    for (size_t i : open) {
+      const MemoryDemand& d = demands[i];
+      const double share = weights > 0 ? d.weight / weights : alike;
+      const double amount = std::floor(d.wanted - excess * share);
+      if (amount < d.least) {
+        given[i] = d.least;
+        fixed += d.least;
       } else {
         given[i] = static_cast<uint32_t>(amount);
+        open[kept++] = i;
       }
     }
+    again = kept < open.size();
+    open.resize(kept);
   }
   return given;
 }

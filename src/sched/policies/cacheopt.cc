@@ -4,7 +4,8 @@
 
 #include <algorithm>
 #include <limits>
-#include <tuple>
+#include <optional>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -35,7 +36,7 @@ class CacheOptStep {
                PlanBuilder& builder)
       : view_(view),
         options_(options),
-        confidence_(confidence),
+        estimate_(view, confidence, options.padding),
         longest_step_(longest_step),
         builder_(builder),
         groups_(view.geometry.groups()) {
@@ -45,6 +46,7 @@ class CacheOptStep {
     for (const SeqView& seq : view.waiting) waiting_.push_back(request(seq, true));
     for (auto* all : {&returned_, &going_on_, &waiting_}) in_order(*all);
     for (const SeqView& seq : view.running) decodes_ += seq.decoding();
+    for (const Claim& claim : view.claims) owed_[claim.creditor] += claim.cells;
   }
 
   void plan() {
@@ -54,7 +56,9 @@ class CacheOptStep {
       serve_returned_in_order();
     }
     for (const Request& r : going_on_) {
-      if (r.seq->decoding() && !builder_.preempted(r.seq->id)) builder_.decode(*r.seq);
+      if (r.seq->decoding() && !builder_.preempted(r.seq->id) && builder_.decode(*r.seq)) {
+        promise_changed(*r.seq);
+      }
     }
     for (const Request& r : going_on_) prefill_on(*r.seq);
     keep_reserve();
@@ -70,6 +74,7 @@ class CacheOptStep {
   struct Request {
     const SeqView* seq;
     bool waits;
+    bool late;        // its bound cannot be kept any more; without one nobody is late
     Nanos left;       // RT: until its next token is due; below 0 where that is past
     uint32_t demand;  // M: tokens of prompt and estimated output
   };
@@ -77,12 +82,10 @@ class CacheOptStep {
   // ---------------------------------------------------------------- requests
 
   Request request(const SeqView& seq, bool waits) const {
-    const uint32_t output = estimated_output(view_, seq, confidence_, options_.padding);
-    return {&seq, waits, time_left(seq), seq.prompt_tokens + output};
+    return {&seq, waits, pends_too_long(seq, view_.now), time_left(seq),
+            seq.prompt_tokens + estimate_.output(seq)};
   }
-  uint32_t rest_of(const SeqView& seq) const {
-    return estimated_rest(view_, seq, confidence_, options_.padding);
-  }
+  uint32_t rest_of(const SeqView& seq) const { return estimate_.rest(seq); }
   // Of one that was preempted, the bound on the gap between two tokens holds.
   Nanos time_left(const SeqView& seq) const {
     if (seq.in_flight > 0) return from_millis(bound_of(seq.slo.tbt_ms, kDefaultTbtMs));
@@ -96,17 +99,16 @@ class CacheOptStep {
 
   // It must be in the next step, or its bound is missed. What is late cannot be saved.
   bool critical(Nanos left) const { return left >= 0 && left < longest_step_; }
-  // Without a bound nobody is late.
-  bool late(const Request& r) const { return pends_too_long(*r.seq, view_.now); }
 
   void in_order(std::vector<Request>& requests) const {
-    const auto key = [&](const Request& r) {
-      const bool behind = options_.select_by_slo && !options_.late_first && late(r);
-      return std::tuple(behind, options_.select_by_slo ? r.left : r.seq->arrival, r.seq->arrival,
-                        raw(r.seq->id));
-    };
-    std::sort(requests.begin(), requests.end(),
-              [&](const Request& a, const Request& b) { return key(a) < key(b); });
+    const auto behind = [&](const Request& r) { return r.late && !options_.late_first; };
+    std::sort(requests.begin(), requests.end(), [&](const Request& a, const Request& b) {
+      if (options_.select_by_slo) {
+        if (behind(a) != behind(b)) return behind(b);
+        if (a.left != b.left) return a.left < b.left;
+      }
+      return std::pair(a.seq->arrival, raw(a.seq->id)) < std::pair(b.seq->arrival, raw(b.seq->id));
+    });
   }
 
   // ---------------------------------------------------------------- memory
@@ -133,9 +135,8 @@ class CacheOptStep {
   // What is missing to its demand, beside what others owe it: lent, or to be released.
   uint32_t unfulfilled(const Request& r) const {
     const uint32_t cells = missing(r, r.demand);
-    uint32_t owed = 0;
-    for (const Claim& claim : view_.claims) owed += claim.creditor == r.seq->id ? claim.cells : 0;
-    return cells - std::min(cells, owed);
+    const auto owed = owed_.find(r.seq->id);
+    return owed == owed_.end() ? cells : cells - std::min(cells, owed->second);
   }
   // Tokens that one that runs can have before it needs more.
   uint32_t room_left(const Request& r) const {
@@ -199,7 +200,8 @@ class CacheOptStep {
     if (cells == 0 || (options_.embed == Embedding::kWhenShort && free_cells() >= cells)) return false;
     const uint32_t rows = r.waits ? chunk_for(seq, urgent) : 1;
     if (rows == 0 || (!r.waits && !builder_.can_run(seq))) return false;
-    const Host host = find_host(view_, builder_, seq, cells, rest_of(seq), options_.buffer_tokens);
+    if (!hosts_) hosts_.emplace(view_, builder_);
+    const Host host = hosts_->find(seq, cells, rest_of(seq), options_.buffer_tokens);
     if (host.seq == nullptr) return false;
     if (r.waits) {
       if (!builder_.admit_guest(*host.seq, seq, cells, host.due_tokens)) return false;
@@ -207,8 +209,15 @@ class CacheOptStep {
     } else {
       if (!builder_.lend(*host.seq, seq, cells, host.due_tokens)) return false;
       builder_.decode(seq);
+      promise_changed(seq);
     }
+    promise_changed(*host.seq);
     return true;
+  }
+
+  // Of one that runs.
+  void promise_changed(const SeqView& seq) {
+    if (hosts_) hosts_->update(seq);
   }
 
   // Of one that this plan has admitted.
@@ -233,6 +242,7 @@ class CacheOptStep {
     for (const auto& [cells, r] : by_need) {
       if (builder_.preempted(r->seq->id) || embed(*r, /*urgent=*/true)) continue;
       serve_basic(*r, /*may_preempt=*/!r->waits || options_.preempt_for_waiting);
+      if (!r->waits) promise_changed(*r->seq);
     }
   }
 
@@ -251,7 +261,7 @@ class CacheOptStep {
       builder_.decode(seq);
       return;
     }
-    if (short_of_it && may_preempt) make_room_for(seq, cells);
+    if (short_of_it && may_preempt) make_room_for(r, cells);
     if (r.waits) {
       if (builder_.admit(seq, {.total_tokens = basic_tokens(seq)})) start(seq, rows);
     } else if (builder_.promise_own(seq, cells) || builder_.available_cells() >= groups_) {
@@ -261,45 +271,62 @@ class CacheOptStep {
 
   // Preempts those that have time, in order, until so many cells are free, or come: nobody where all of them
   // together would not make enough.
-  void make_room_for(const SeqView& seq, uint32_t cells) {
+  void make_room_for(const Request& r, uint32_t cells) {
     // What is coming is there for one of those that wait for it.
     const auto room = [&] { return builder_.available_cells() + builder_.coming_cells() - awaited_; };
-    std::vector<const SeqView*> victims;
-    int64_t most = room();
-    for (const SeqView* victim : victims_in_order()) {
-      if (most >= cells) break;
-      if (victim->id == seq.id) {
-        // By arrival nobody pays for who has come later.
-        if (!options_.victim_by_slo) break;
-        continue;
+    const int64_t lacking = cells - room();
+    if (lacking > 0) {
+      const std::vector<const SeqView*> victims = victims_for(r, lacking);
+      if (victims.empty()) return;
+      for (const SeqView* victim : victims) {
+        if (room() >= cells) break;
+        preempt_by(options_.strategy, view_, *victim, builder_);
+        promise_changed(*victim);
       }
-      if (!builder_.can_stop(*victim) || critical(time_left(*victim))) continue;
-      const uint32_t gives = victim->own_kv_cells(Tier::kDevice) + builder_.promised(*victim);
-      if (gives == 0) continue;
-      victims.push_back(victim);
-      most += gives;
-    }
-    if (most < cells) return;
-    for (const SeqView* victim : victims) {
-      if (room() >= cells) break;
-      preempt_by(options_.strategy, view_, *victim, builder_);
     }
     if (builder_.available_cells() < cells) awaited_ += cells;
   }
 
-  const std::vector<const SeqView*>& victims_in_order() {
-    if (victims_.empty()) {
-      if (options_.victim_by_slo) {
-        victims_ = preemption_order(view_, [&](const SeqView& s) { return rest_of(s); });
-      } else {
-        victims_ = by_arrival(view_.running);
-        std::reverse(victims_.begin(), victims_.end());
-      }
+  // Who is to give up that many cells; nobody where all together have not as many.
+  std::vector<const SeqView*> victims_for(const Request& r, int64_t cells) {
+    if (!victims_known_) list_victims();
+    std::vector<const SeqView*> chosen;
+    auto kept = victims_.begin();
+    auto it = kept;
+    for (; cells > 0 && it != victims_.end(); ++it) {
+      const SeqView* victim = *it;
+      // By arrival nobody pays for who has come later.
+      if (!options_.victim_by_slo && !r.waits && !came_after(*victim, *r.seq)) break;
+      if (!builder_.can_stop(*victim)) continue;  // nor later in this plan
+      *kept++ = victim;
+      const uint32_t gives = victim->own_kv_cells(Tier::kDevice) + builder_.promised(*victim);
+      if (gives == 0 || victim->id == r.seq->id) continue;
+      chosen.push_back(victim);
+      cells -= gives;
     }
-    return victims_;
+    victims_.erase(kept, it);
+    return cells > 0 ? std::vector<const SeqView*>() : chosen;
+  }
+  static bool came_after(const SeqView& a, const SeqView& b) {
+    return std::pair(a.arrival, raw(a.id)) > std::pair(b.arrival, raw(b.id));
+  }
+
+  // The running sequences, who is to be preempted first at the front.
+  std::vector<const SeqView*> in_order_of_preemption() const {
+    if (options_.victim_by_slo) {
+      return preemption_order(view_, [&](const SeqView& s) { return rest_of(s); });
+    }
+    std::vector<const SeqView*> out = by_arrival(view_.running);
+    std::reverse(out.begin(), out.end());
+    return out;
+  }
+  void list_victims() {
+    victims_known_ = true;
+    victims_ = in_order_of_preemption();
+    std::erase_if(victims_, [&](const SeqView* s) { return critical(time_left(*s)); });
   }
   std::vector<const SeqView*> last_to_give_way_last() {
-    std::vector<const SeqView*> out = victims_in_order();
+    std::vector<const SeqView*> out = in_order_of_preemption();
     std::reverse(out.begin(), out.end());
     return out;
   }
@@ -309,7 +336,7 @@ class CacheOptStep {
   void prefill_on(const SeqView& seq) {
     if (seq.decoding() || builder_.has_rows(seq.id) || builder_.preempted(seq.id)) return;
     const uint32_t rows = chunk_for(seq, /*urgent=*/false);
-    if (rows > 0) builder_.prefill(seq, rows);
+    if (rows > 0 && builder_.prefill(seq, rows) > 0) promise_changed(seq);
   }
 
   // What was drawn of the reserve comes back as room becomes free.
@@ -348,6 +375,7 @@ class CacheOptStep {
           join(r, least);
         } else if (builder_.draw_reserve(seq, groups_)) {
           builder_.decode(seq);
+          promise_changed(seq);
         } else {
           short_of_room = true;
         }
@@ -393,7 +421,7 @@ class CacheOptStep {
   // Slack times expected output: who can wait and has much to come is cut most. Who is late may wait for as
   // long as one without a bound, unless it is to come first.
   double weight_of(const Request& r) const {
-    const Nanos slack = late(r) && !options_.late_first ? from_millis(kDefaultTtftMs) : r.left;
+    const Nanos slack = r.late && !options_.late_first ? from_millis(kDefaultTtftMs) : r.left;
     return std::max(0.0, to_seconds(slack)) * static_cast<double>(rest_of(*r.seq));
   }
 
@@ -418,27 +446,28 @@ class CacheOptStep {
   void claim_release(const Request& r, uint32_t cells) {
     if (!ends_known_) list_ends();
     const auto after = std::upper_bound(ends_.begin(), ends_.end(), room_left(r),
-                                        [](uint32_t steps, const auto& end) { return steps < end.first; });
+                                        [](uint32_t steps, const End& end) { return steps < end.steps; });
     for (auto it = after; it != ends_.begin();) {
-      const SeqView* other = (--it)->second;
-      if (other == nullptr || other->id == r.seq->id || builder_.preempted(other->id)) continue;
-      if (other->own_kv_cells(Tier::kDevice) < cells) continue;
-      builder_.promise_release(*other, *r.seq, cells);
-      it->second = nullptr;  // promised to somebody
+      End& end = *--it;
+      if (end.cells < cells || end.seq->id == r.seq->id) continue;
+      builder_.promise_release(*end.seq, *r.seq, cells);
+      end.cells = 0;  // promised to somebody
       return;
     }
   }
+  // Nobody is preempted after that.
   void list_ends() {
     ends_known_ = true;
     std::vector<SeqId> owing;
     for (const Claim& claim : view_.claims) owing.push_back(claim.debtor);
     std::sort(owing.begin(), owing.end());
     for (const SeqView& seq : view_.running) {
-      if (!seq.decoding() || std::binary_search(owing.begin(), owing.end(), seq.id)) continue;
-      ends_.emplace_back(rest_of(seq), &seq);
+      if (!seq.decoding() || builder_.preempted(seq.id)) continue;
+      if (std::binary_search(owing.begin(), owing.end(), seq.id)) continue;
+      ends_.push_back({rest_of(seq), seq.own_kv_cells(Tier::kDevice), &seq});
     }
     std::stable_sort(ends_.begin(), ends_.end(),
-                     [](const auto& a, const auto& b) { return a.first < b.first; });
+                     [](const End& a, const End& b) { return a.steps < b.steps; });
   }
 
   // ---------------------------------------------------------------- without a choice by bounds (/RSA)
@@ -461,19 +490,28 @@ class CacheOptStep {
 
   static constexpr Nanos kNotCounted = -1;
 
+  struct End {
+    uint32_t steps;  // until then, as it is believed
+    uint32_t cells;  // that it frees
+    const SeqView* seq;
+  };
+
   const View& view_;
   const CacheOptOptions& options_;
-  const double confidence_;
+  const OutputEstimate estimate_;
   const Nanos longest_step_;
   PlanBuilder& builder_;
   const uint32_t groups_;
-  std::vector<Request> returned_;  // running, and have used up what they had: N_r and N_r'
-  std::vector<Request> going_on_;  // running, with room
-  std::vector<Request> waiting_;   // N_w, N_w' and those behind
-  std::vector<const SeqView*> victims_;
+  std::vector<Request> returned_;             // running, and have used up what they had: N_r and N_r'
+  std::vector<Request> going_on_;             // running, with room
+  std::vector<Request> waiting_;              // N_w, N_w' and those behind
+  std::unordered_map<SeqId, uint32_t> owed_;  // cells of claims, by creditor
+  std::optional<Hosts> hosts_;                // as the plan is now, if somebody has asked
+  bool victims_known_ = false;
+  std::vector<const SeqView*> victims_;  // in order; without those that are known not to be preempted
   bool ends_known_ = false;
-  std::vector<std::pair<uint32_t, const SeqView*>> ends_;  // who is believed to end, by the steps until then
-  int64_t awaited_ = 0;  // cells, of those that are coming, that somebody waits for
+  std::vector<End> ends_;  // of those that decode and owe nobody, the first to end at the front
+  int64_t awaited_ = 0;    // cells, of those that are coming, that somebody waits for
   uint32_t decodes_ = 0;
   mutable Nanos tightest_ = kNotCounted;
 };
