@@ -49,7 +49,8 @@ SWAPPING = ("vllm-swap", "layerkv", "s3")  # those that are nothing of their own
 SLO_KINDS = ("ttft", "tpot", "tbt", "e2el")
 UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 SETTINGS = ("length_scale", "mean_requests", "kv_cache_dtype", "block_size", "baseline", "slos", "slo_ttft", "slo_tpot",
-            "slo_tbt", "slo_e2el", "slo_kinds", "p99_tbt", "send_slo", "seconds", "max_num_seqs", "drain_timeout", "closed", "closed_prompts",
+            "slo_tbt", "slo_e2el", "slo_kinds", "p99_tbt", "relative_slo", "slo_reference",
+            "send_slo", "seconds", "max_num_seqs", "drain_timeout", "closed", "closed_prompts",
             "unloaded_prompts", "serve_flag", "policy_flag", "bench_flag")  # of a study: the same in all its runs
 COLUMNS = (("mean_ttft_ms", "TTFT mean, ms"), ("p99_ttft_ms", "TTFT p99, ms"), ("p100_ttft_ms", "TTFT largest, ms"),
            ("p99_itl_ms", "TBT p99, ms"),
@@ -273,7 +274,10 @@ def known(path):
 
 def slo_flags(o, slos):
     """Sent to the server and counted, or only counted. Of a bound on TBT every gap counts, or the 99th percentile of a
-    request's own."""
+    request's own. With --relative-slo each request has bounds of its own."""
+    if o.relative_slo:
+        return ["--relative-slo", o.relative_slo, "--slo-reference", o.slo_reference]
+
     def flag(name, tbt):
         return [name, *(f"{tbt if key == 'tbt' else key}:{value}" for key, value in slos.items())]
 
@@ -511,6 +515,9 @@ def parse(arguments):
         "(ttft,tpot,tbt,e2el)")
     add("--p99-tbt", action="store_true", help="a request meets its bound on TBT with the 99th percentile of its gaps, in "
         "place of every gap")
+    add("--relative-slo", metavar="LOW:HIGH", help="bounds of each request's own in the sweep, as kvasir bench draws them, in "
+        "place of the same ones for all; needs --slo-reference")
+    add("--slo-reference", metavar="ttft:MS,tbt:MS", help="the means that they are multiples of")
     add("--no-send-slo", dest="send_slo", action="store_false", help="keep the SLOs from the server")
     add("--overload", action="store_true", help="ten times the capacity in place of the sweep")
     add("--overload-rate", type=float, default=10, help="times the capacity (10)")
@@ -527,6 +534,8 @@ def main():
     o = parse(None)
     if any("=--" not in flag for flag in o.policy_flag):
         sys.exit("--policy-flag takes POLICY=--FLAG")
+    if bool(o.relative_slo) != bool(o.slo_reference):
+        sys.exit("--relative-slo and --slo-reference need each other")
     if not o.policies or not o.rates or o.seeds < 1:
         sys.exit("--policies, --rates and --seeds must name at least one")
     Path(o.out).mkdir(parents=True, exist_ok=True)

@@ -78,12 +78,45 @@ StepPlan ObservedPolicy::plan(const View& view) {
   were_running_ = running_after(view, plan, now);
   was_limited_ = at_limit(view, plan, now, whole_prompts_);
   if (explained_) explain(view, plan);
-  if (now.rows > 0) ++sums_.plans;
+  if (now.rows > 0) {
+    ++sums_.plans;
+    count_memory(view);
+  }
+  count_pauses(view.now, plan, now.sequences);
   if (plan.failures.size() + plan.preemptions.size() + plan.copies.size() + plan.rows.size() > 0) ++changes_;
   sums_.rows += now.rows;
   sums_.decodes += now.decodes;
   if (seen_++ % stride_ == 0) sample(view, now.rows, now.decodes);
   return plan;
+}
+
+void ObservedPolicy::count_memory(const View& view) {
+  const auto total = static_cast<double>(view.device.total_cells());
+  if (total == 0) return;
+  const auto available = static_cast<double>(std::max<int64_t>(0, view.device.available_cells()));
+  sums_.allocated += 1 - available / total;
+  sums_.promised += static_cast<double>(view.device.promised[index_of(Form::kKv)]) / total;
+}
+
+void ObservedPolicy::count_pauses(Nanos now, const StepPlan& plan, const std::vector<SeqId>& with_rows) {
+  for (size_t i = 0; paused_ > 0 && i < with_rows.size(); ++i) {
+    const auto found = pauses_.find(with_rows[i]);
+    if (found == pauses_.end() || found->second.since < 0) continue;
+    found->second.seconds += to_seconds(now - found->second.since);
+    found->second.since = -1;
+    --paused_;
+  }
+  for (const Preemption& p : plan.preemptions) {
+    pauses_[p.seq].since = now;
+    ++paused_;
+  }
+}
+
+std::vector<double> ObservedPolicy::preempted_seconds() const {
+  std::vector<double> out;
+  for (const auto& [seq, pauses] : pauses_) out.push_back(pauses.seconds);
+  std::sort(out.begin(), out.end());
+  return out;
 }
 
 void ObservedPolicy::sample(const View& view, uint32_t rows, uint32_t decodes) {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "base/clock.h"
@@ -35,6 +36,10 @@ struct EngineSums {
   uint64_t plans = 0;          // with rows
   uint64_t rows = 0;
   uint64_t decodes = 0;
+  // Shares of the device's memory for KV that nobody else could take when a step with rows was planned, and
+  // of it what was promised and not used: summed over those plans.
+  double allocated = 0;
+  double promised = 0;
 };
 
 class ObservedPolicy final : public Policy {
@@ -53,6 +58,8 @@ class ObservedPolicy final : public Policy {
   // Not more than some thousands, evenly spread over the plans.
   const std::vector<EngineSample>& samples() const { return samples_; }
   const EngineSums& sums() const { return sums_; }
+  // Of each sequence that was preempted and ran again: the time from every preemption to its next rows.
+  std::vector<double> preempted_seconds() const;
   // Plans after which another may find more to do at once: all but those with nothing, or promises alone.
   uint64_t changes() const { return changes_; }
   // One line for each turn in it.
@@ -67,6 +74,14 @@ class ObservedPolicy final : public Policy {
     uint32_t steps = 0;
   };
 
+  // The preemptions of a sequence so far.
+  struct Pauses {
+    Nanos since = -1;  // of the one that has not ended; -1: none
+    double seconds = 0;
+  };
+
+  void count_memory(const View& view);
+  void count_pauses(Nanos now, const StepPlan& plan, const std::vector<SeqId>& with_rows);
   void sample(const View& view, uint32_t rows, uint32_t decodes);
   void explain(const View& view, const StepPlan& plan);
   void tell(Nanos at, const std::string& what);
@@ -84,6 +99,8 @@ class ObservedPolicy final : public Policy {
   Nanos last_ = -1;           // of the plan before
   bool was_limited_ = false;  // after it; running likewise
   size_t were_running_ = 0;
+  std::unordered_map<SeqId, Pauses> pauses_;
+  size_t paused_ = 0;  // sequences of which a pause has not ended
 
   std::vector<std::string> life_;
   std::optional<Stretch> stretch_;

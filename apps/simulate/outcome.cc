@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "base/units.h"
+#include "bench/attainment.h"
+#include "bench/stats.h"
 
 namespace kvasir {
 namespace {
@@ -16,17 +18,43 @@ uint64_t moved(const LinkStats& link, Tier from, Tier to) {
   return link.bytes[index_of(from)][index_of(to)];
 }
 
+// Over all requests: who was never preempted counts as none.
+Distribution preempted_ms(const SimulationOutcome& o) {
+  std::vector<double> values(std::max(o.load.records.size(), o.preempted_s.size()), 0);
+  std::transform(o.preempted_s.begin(), o.preempted_s.end(), values.begin(),
+                 [](double seconds) { return 1e3 * seconds; });
+  return describe(std::move(values), {99});
+}
+
+// From sending to the last token, divided by the tokens, in the mean of the completed requests: what the
+// literature calls the normalised latency.
+double normalised_latency_ms(const SimulationOutcome& o) {
+  double sum = 0, count = 0;
+  for (const RequestRecord& r : o.load.records) {
+    if (r.state != RequestRecord::State::kCompleted || r.output_tokens == 0) continue;
+    sum += e2el_ms(r) / static_cast<double>(r.output_tokens);
+    ++count;
+  }
+  return share(sum, count);
+}
+
 std::vector<EngineFigure> engine_figures(const SimulationOutcome& o) {
   const EngineSums& s = o.sums;
   const auto plans = static_cast<double>(s.plans);
+  const Distribution preempted = preempted_ms(o);
   std::vector<EngineFigure> out = {
       {"mean_queue_ms", "Mean time in the queue (ms):", 1e3 * o.mean_queue_s},
       {"mean_prefill_ms", "Mean time from there to the first token (ms):", 1e3 * o.mean_prefill_s},
+      {"mean_preempted_ms", "Mean time preempted (ms):", preempted.mean},
+      {"p99_preempted_ms", "P99 time preempted (ms):", preempted.percentiles.front()},
+      {"mean_normalised_latency_ms", "Mean E2EL / output token (ms):", normalised_latency_ms(o)},
       {"steps", "Steps:", static_cast<double>(o.steps), true},
       {"mean_step_tokens", "Mean tokens of a step:", share(static_cast<double>(s.rows), plans)},
       {"mean_decode_batch", "Mean decodes of a step:", share(static_cast<double>(s.decodes), plans)},
       {"mean_running_requests", "Mean running requests:", share(s.running_seconds, s.seconds)},
       {"time_at_batch_limit", "Time at the batch limit (%):", 100 * share(s.seconds_at_limit, s.seconds)},
+      {"mean_kv_allocated", "Mean KV memory allocated (%):", 100 * share(s.allocated, plans)},
+      {"mean_kv_promised", "Of it promised, not used (%):", 100 * share(s.promised, plans)},
       {"preemptions_swapped", "Preemptions by swapping:", static_cast<double>(o.preemptions_swapped), true},
       {"computed_again_tokens", "Tokens computed again:", static_cast<double>(o.tokens_computed_again), true},
       {"projected_tokens", "", static_cast<double>(o.tokens_projected), true},

@@ -255,6 +255,7 @@ SimulationOutcome Run::run() {
   out.load.max_concurrent = most_in_flight_;
   out.sums = policy_->sums();
   out.samples = policy_->samples();
+  out.preempted_s = policy_->preempted_seconds();
   out.life = policy_->life();
   out.link = link_.stats();
   out.has_link = has_link(setup_);

@@ -66,8 +66,9 @@ struct SimulationOutcome {
   uint64_t tokens_computed_again = 0;
   uint64_t rows_deferred = 0;
   double seconds_stalled = 0;
-  double mean_queue_s = 0;    // of the requests that began to run, from their arrival until then
-  double mean_prefill_s = 0;  // from there to their first token
+  double mean_queue_s = 0;          // of the requests that began to run, from their arrival until then
+  double mean_prefill_s = 0;        // from there to their first token
+  std::vector<double> preempted_s;  // ObservedPolicy::preempted_seconds
   // Of belief, as EngineMetrics::cost_error; nothing where it does not learn.
   std::optional<double> cost_error;
   std::vector<std::string> life;

@@ -46,7 +46,14 @@ Result<Study> Study::make(const SimulateOptions& options) {
   for (const std::string& policy : options.policies) {
     KV_RETURN_IF_ERROR(engine_of(options, system, policy).status());
   }
-  KV_RETURN_IF_ERROR(make_length_predictor(options.length_predictor).status());
+  KV_ASSIGN_OR_RETURN(const auto predictor, make_length_predictor(options.length_predictor));
+  if (predictor->reads_hidden()) {
+    return error(ErrorCode::kInvalidArgument,
+                 "--length-predictor {}: a simulated model has no hidden rows; take online, or one of a "
+                 "stated quality, "
+                 "such as laplace:58",
+                 options.length_predictor);
+  }
   KV_ASSIGN_OR_RETURN(Dataset dataset, Dataset::open(options.bench, Dataset::Use::kLengths));
   config.options.num_prompts = dataset.num_prompts();
   Study study(options, std::move(config), std::move(system), std::move(dataset));

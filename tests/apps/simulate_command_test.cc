@@ -114,6 +114,10 @@ TEST_F(CommandTest, SavesAResultForEachPolicy) {
             "loaded_gib", "link_busy", "stalled_s"}) {
         EXPECT_EQ(run.figures.count(key), 1u) << key;
       }
+      for (const char* key : {"mean_preempted_ms", "p99_preempted_ms", "mean_normalised_latency_ms",
+                              "mean_kv_allocated", "mean_kv_promised"}) {
+        EXPECT_EQ(run.figures.count(key), 1u) << key;
+      }
       EXPECT_EQ(run.figures.at("completed"), 40);
       std::set<std::string> charts;
       for (const EngineLine& line : run.curves.engine) {

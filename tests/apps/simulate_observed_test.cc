@@ -2,6 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
 
 #include "apps/simulated_world.h"
 #include "simulate/observed_policy.h"
@@ -92,8 +95,61 @@ TEST(ObservedPolicy, TellsALife) {
       "     0.021 s  prefills tokens 0 to 32 in 2 steps, the last at 0.022 s",
       "     0.023 s  decodes tokens 32 to 39 in 7 steps, the last at 0.029 s"};
   EXPECT_EQ(out.life, expected);
+  ASSERT_EQ(out.preempted_s.size(), 1u);
+  EXPECT_NEAR(out.preempted_s[0], 0.007, 1e-12) << "from 14 ms to 21 ms";
   EXPECT_EQ(out.load.records[0].end, 21 * kMilli);
   EXPECT_EQ(out.load.records[1].end, 30 * kMilli);
+}
+
+// What it plans at which moment.
+struct Turn {
+  Nanos at = 0;
+  std::vector<SeqId> run, preempt;
+};
+
+class ScriptedPolicy final : public Policy {
+ public:
+  explicit ScriptedPolicy(std::vector<Turn> turns) : turns_(std::move(turns)) {}
+  StepPlan plan(const View& view) override {
+    StepPlan plan;
+    for (const Turn& turn : turns_) {
+      if (turn.at != view.now) continue;
+      for (SeqId seq : turn.preempt) plan.preemptions.push_back({seq});
+      for (SeqId seq : turn.run) {
+        Rows rows;
+        rows.seq = seq;
+        rows.tokens = {0, 1};
+        plan.rows.push_back(rows);
+      }
+    }
+    return plan;
+  }
+
+ private:
+  const std::vector<Turn> turns_;
+};
+
+// The first for 3 and for 5 ns, and once more without an end; the second for 4 ns.
+TEST(ObservedPolicy, AddsUpTheTimePreempted) {
+  constexpr SeqId kFirst{1}, kSecond{2};
+  const std::vector<Turn> turns = {{0, {kFirst, kSecond}, {}}, {10, {kSecond}, {kFirst}},
+                                   {13, {kFirst}, {kSecond}},  {17, {kFirst, kSecond}, {}},
+                                   {20, {}, {kFirst}},         {25, {kFirst}, {}},
+                                   {30, {}, {kFirst}}};
+  ObservedPolicy policy(std::make_unique<ScriptedPolicy>(turns), true);
+  View view;
+  view.geometry = {16, 2, 1, 8};
+  view.running.resize(2);
+  view.running[0].id = kFirst;
+  view.running[1].id = kSecond;
+  for (const Turn& turn : turns) {
+    view.now = turn.at;
+    policy.plan(view);
+  }
+  const std::vector<double> seconds = policy.preempted_seconds();
+  ASSERT_EQ(seconds.size(), 2u);
+  EXPECT_NEAR(seconds[0], 4e-9, 1e-18);
+  EXPECT_NEAR(seconds[1], 8e-9, 1e-18);
 }
 
 class EmptyPolicy final : public Policy {
@@ -143,6 +199,12 @@ TEST(ObservedPolicy, ASampleCountsBytesAndRows) {
   view.geometry = {16, 2, 1, 8};  // a cell of KV has 256 bytes, of X 64
   view.geometry.x_bytes_per_token_layer = 4;
   view.link.queued_bytes = 99;
+  // Of 20 cells 9 are needed by nobody, and 3 of these are promised.
+  view.device.slabs = 10;
+  view.device.spare_slabs = 4;
+  view.device.per_slab[index_of(Form::kKv)] = 2;
+  view.device.loose[index_of(Form::kKv)] = 1;
+  view.device.promised[index_of(Form::kKv)] = 3;
   SeqView running, waiting;
   running.id = SeqId{1};
   running.cells[index_of(Form::kKv)][index_of(Tier::kDevice)] = 4;
@@ -164,6 +226,8 @@ TEST(ObservedPolicy, ASampleCountsBytesAndRows) {
   const std::array<std::array<uint64_t, kTiers>, kForms> bytes = {
       {{5 * 256, 0, 2 * 256}, {0, 3 * 64, 0}, {}}};
   EXPECT_EQ(s.bytes, bytes);
+  EXPECT_NEAR(policy.sums().allocated, 14.0 / 20, 1e-12);
+  EXPECT_NEAR(policy.sums().promised, 3.0 / 20, 1e-12);
 }
 
 }  // namespace

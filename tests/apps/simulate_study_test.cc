@@ -197,6 +197,8 @@ TEST_F(CommandTest, FiguresAndCurvesOfARun) {
   for (const EngineFigure& f : run.summary.engine) figures[f.key] = f.value;
   EXPECT_NEAR(figures.at("mean_queue_ms"), 0, 1e-9);
   EXPECT_NEAR(figures.at("mean_prefill_ms"), 10, 1e-9);
+  EXPECT_EQ(figures.at("mean_preempted_ms"), 0);
+  EXPECT_NEAR(figures.at("mean_normalised_latency_ms"), 100.0 / 10, 1e-9);
   EXPECT_EQ(figures.at("steps"), 10);
   EXPECT_DOUBLE_EQ(figures.at("mean_step_tokens"), 2.9);
   EXPECT_DOUBLE_EQ(figures.at("mean_decode_batch"), 0.9);
