@@ -25,8 +25,8 @@ std::string age_of(int64_t measured_at) {
 
 // The file's first line: token ids mean nothing to another vocabulary.
 constexpr std::string_view kHead = "kvasir output lengths, vocabulary ";
-std::string head_of(const std::string& vocabulary) {
-  return fmt::format("{}{}\n", kHead, vocabulary);
+std::string head_of(const std::string& learnt_of) {
+  return fmt::format("{}{}\n", kHead, learnt_of);
 }
 
 }  // namespace
@@ -40,8 +40,15 @@ std::string vocabulary_id(const Tokenizer& tokenizer) {
   return fmt::format("{}-{:016x}", tokenizer.vocab_size(), hash.value());
 }
 
+std::string learnt_of(const LengthPredictor& predictor, const Tokenizer& tokenizer,
+                      const std::string& model_id) {
+  const std::string vocabulary = vocabulary_id(tokenizer);
+  return predictor.reads_hidden() ? fmt::format("{}, model {}", vocabulary, model_id) : vocabulary;
+}
+
 Result<std::unique_ptr<LengthPredictor>> load_predictor(const BeliefOptions& options,
-                                                        const std::string& vocabulary) {
+                                                        const Tokenizer& tokenizer,
+                                                        const std::string& model_id) {
   auto made = make_length_predictor(options.length_predictor);
   if (!made.ok()) {
     return error(made.status().code(), "--length-predictor: {}", made.status().message());
@@ -55,10 +62,12 @@ Result<std::unique_ptr<LengthPredictor>> load_predictor(const BeliefOptions& opt
     return error(ErrorCode::kIo, "--length-predictor-file {}: cannot be read", path);
   }
   const std::string whole = text.str();
-  const std::string head = head_of(vocabulary);
+  const std::string head = head_of(learnt_of(*predictor, tokenizer, model_id));
   if (whole.starts_with(kHead) && !whole.starts_with(head)) {
-    return error(ErrorCode::kUnsupported,
-                 "--length-predictor-file {}: of a model with another vocabulary; name another file", path);
+    return error(
+        ErrorCode::kUnsupported,
+        "--length-predictor-file {}: of another model, or of a predictor of another kind; name another file",
+        path);
   }
   const Status status = whole.starts_with(head)
                             ? predictor->load(std::string_view(whole).substr(head.size()))
@@ -67,17 +76,16 @@ Result<std::unique_ptr<LengthPredictor>> load_predictor(const BeliefOptions& opt
   return predictor;
 }
 
-Status write_predictor(const LengthPredictor& predictor, const std::string& vocabulary,
+Status write_predictor(const LengthPredictor& predictor, const std::string& learnt_of,
                        const std::string& path) {
   const std::string learnt = predictor.save();
   if (learnt.empty()) return {};  // one that keeps nothing
-  const std::string text = head_of(vocabulary) + learnt;
+  const std::string text = head_of(learnt_of) + learnt;
   return replace_file(path, std::as_bytes(std::span(text)));
 }
 
-void save_predictor(const LengthPredictor& predictor, const std::string& vocabulary,
-                    const std::string& path) {
-  if (const Status status = write_predictor(predictor, vocabulary, path); !status.ok()) {
+void save_predictor(const LengthPredictor& predictor, const std::string& learnt_of, const std::string& path) {
+  if (const Status status = write_predictor(predictor, learnt_of, path); !status.ok()) {
     log_warning("what was learnt of output lengths is lost: --length-predictor-file {}", status.message());
   }
 }

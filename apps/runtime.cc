@@ -56,6 +56,7 @@ class CpuRuntime final : public Runtime {
   const Tokenizer& tokenizer() const override { return *tokenizer_; }
   const ChatTemplate* chat_template() const override { return chat_template_.get(); }
   uint32_t max_model_len() const override { return engine_->options().max_model_len; }
+  std::string model_id() const override { return to_hex(file_->fingerprint()); }
   std::string memory_report() const override;
 
   Status load(const RuntimeOptions& options);
@@ -185,7 +186,7 @@ void CpuRuntime::restore_prefixes() {
 CpuRuntime::~CpuRuntime() {
   if (engine_ && lengths_ && !lengths_file_.empty()) {
     engine_->stop();
-    save_predictor(*lengths_, vocabulary_id(*tokenizer_), lengths_file_);
+    save_predictor(*lengths_, learnt_of(*lengths_, *tokenizer_, model_id()), lengths_file_);
   }
   if (!disk_) return;
   std::vector<DiskEntry> entries = disk_->load();  // where the start failed, those from before
@@ -207,7 +208,7 @@ CpuRuntime::~CpuRuntime() {
 
 Status CpuRuntime::make_beliefs(const RuntimeOptions& options, const std::string& numerics_id) {
   if (options.beliefs.given == nullptr) {
-    KV_ASSIGN_OR_RETURN(lengths_, load_predictor(options.beliefs, vocabulary_id(*tokenizer_)));
+    KV_ASSIGN_OR_RETURN(lengths_, load_predictor(options.beliefs, *tokenizer_, model_id()));
     lengths_file_ = options.beliefs.length_predictor_file;
   }
   const CostFingerprint here = cost_fingerprint(options, *packed_, numerics_id);

@@ -74,6 +74,7 @@ class Runtime {
   virtual const Tokenizer& tokenizer() const = 0;
   virtual const ChatTemplate* chat_template() const = 0;  // null: the model has none
   virtual uint32_t max_model_len() const = 0;             // tokens
+  virtual std::string model_id() const = 0;               // the same for the same file
   // Every tier and buffer with its bytes, for people.
   virtual std::string memory_report() const = 0;
 };

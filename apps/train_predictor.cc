@@ -23,7 +23,8 @@ namespace kvasir {
 namespace {
 
 constexpr size_t kFewestRequests = 100;
-constexpr size_t kAtOnce = 256;
+constexpr uint32_t kAtOnce = 256;
+constexpr uint32_t kNoLimit = 1'000'000;  // where nothing was cut
 constexpr uint64_t kAnswerStream = uint64_t{1} << 40;
 
 // Predicts nothing and keeps the rows: output_tokens_hint says whose, from 1 on.
@@ -104,25 +105,25 @@ class Trainer {
     }
     examples_.resize(trace_.size());
     RowKeeper keeper(examples_);
-    KV_RETURN_IF_ERROR(answer_all(keeper));
+    const Status answered = answer_all(keeper);
+    // Also what there is of answers before something went wrong.
     if (!options_.save_trace.empty()) {
       const std::string text = length_trace_text(trace_);
       KV_RETURN_IF_ERROR(replace_file(options_.save_trace, std::as_bytes(std::span(text))));
     }
-    uint32_t limit = 1;
+    KV_RETURN_IF_ERROR(answered);
+    uint32_t limit = 0;
     for (size_t i = 0; i < trace_.size(); ++i) {
       LengthExample& e = examples_[i];
-      if (e.hidden.empty())
-        return error(ErrorCode::kUnavailable, "request {}: the executor gives no hidden row", i + 1);
+      if (e.hidden.empty()) return failed(ErrorCode::kUnavailable, i, "the executor gave no hidden row");
       e.temperature = static_cast<float>(trace_[i].temperature);
       e.top_p = static_cast<float>(trace_[i].top_p);
       e.output_tokens = trace_[i].output_tokens;
       e.cut = trace_[i].cut;
       e.again = trace_[i].again;
-      limit = std::max(limit, e.output_tokens);
-      for (const uint32_t tokens : e.again) limit = std::max(limit, tokens);
+      if (e.cut) limit = std::max(limit, e.output_tokens);
     }
-    fmt::print("{}", predictor_report(examples_, limit));
+    fmt::print("{}", predictor_report(examples_, limit > 0 ? limit : kNoLimit));
     return keep();
   }
 
@@ -131,19 +132,35 @@ class Trainer {
     RuntimeOptions runtime_options = options_.runtime;
     runtime_options.beliefs.used = true;
     runtime_options.beliefs.given = &keeper;
+    runtime_options.max_num_queued_reqs = kAtOnce;
+    runtime_options.max_num_queued_tokens = 0;
     KV_ASSIGN_OR_RETURN(const std::unique_ptr<Runtime> runtime, load_runtime(runtime_options));
-    vocabulary_ = vocabulary_id(runtime->tokenizer());
+    subject_ = learnt_of(HiddenPredictor(), runtime->tokenizer(), runtime->model_id());
     const std::unique_ptr<Backend> backend = make_engine_backend(runtime->engine());
     const ModelService service = make_service(*runtime, *backend);
     runtime->engine().start();
     const Status status = submit_all(service);
     under_way_.wait_for_all();
     runtime->engine().stop();
-    KV_RETURN_IF_ERROR(status);
-    return take_answers();
+    const Status taken = take_answers();
+    return status.ok() ? taken : status;
+  }
+
+  Status failed(ErrorCode code, size_t i, std::string_view why) const {
+    return error(code, "{}: request {}: {}", options_.trace, i + 1, why);
+  }
+
+  // Whatever is wrong with one of the requests is said before the first is answered.
+  Status prepare_all(const ModelService& service) {
+    for (size_t i = 0; i < trace_.size(); ++i) {
+      KV_ASSIGN_OR_RETURN(GenerationRequest request, prepare(service, i, 0, options_.max_tokens));
+      examples_[i].prompt = std::move(request.prompt);
+    }
+    return {};
   }
 
   Status submit_all(const ModelService& service) {
+    KV_RETURN_IF_ERROR(prepare_all(service));
     const auto first_of_test = static_cast<size_t>(kTrainingShare * static_cast<double>(trace_.size()));
     answers_.resize(trace_.size() * (1 + options_.resample));
     for (size_t i = 0; i < trace_.size(); ++i) {
@@ -158,8 +175,9 @@ class Trainer {
     return {};
   }
 
-  // Answer `which` to request i.
-  Status submit(const ModelService& service, size_t i, uint32_t which, uint32_t max_tokens) {
+  // For answer `which` to request i.
+  Result<GenerationRequest> prepare(const ModelService& service, size_t i, uint32_t which,
+                                    uint32_t max_tokens) const {
     const TracedRequest& traced = trace_[i];
     ApiRequest api;
     api.kind = traced.messages.empty() ? ApiKind::kCompletion : ApiKind::kChat;
@@ -172,10 +190,13 @@ class Trainer {
     api.output_tokens_hint = which == 0 ? static_cast<uint32_t>(i + 1) : 0;
     auto outcome = prepare_request(service, std::move(api));
     if (const auto* e = std::get_if<ApiError>(&outcome)) {
-      return error(ErrorCode::kInvalidArgument, "{}: request {}: {}", options_.trace, i + 1, e->message);
+      return failed(ErrorCode::kInvalidArgument, i, e->message);
     }
-    GenerationRequest request = std::move(std::get<PreparedRequest>(outcome).generations.front());
-    if (which == 0) examples_[i].prompt = request.prompt;
+    return std::move(std::get<PreparedRequest>(outcome).generations.front());
+  }
+
+  Status submit(const ModelService& service, size_t i, uint32_t which, uint32_t max_tokens) {
+    KV_ASSIGN_OR_RETURN(GenerationRequest request, prepare(service, i, which, max_tokens));
     under_way_.enter();
     const Result<RequestId> id = service.backend->submit(
         std::move(request), std::make_shared<AnswerSink>(under_way_, answer_of(i, which)));
@@ -185,20 +206,29 @@ class Trainer {
 
   Answer& answer_of(size_t i, uint32_t which) { return answers_[i * (1 + options_.resample) + which]; }
 
+  // Those that ended by themselves or by their limit. The first that did not is an error.
   Status take_answers() {
-    for (size_t i = 0; i < trace_.size(); ++i) {
+    Status status;
+    const auto whole = [](const Answer& a) {
+      return a.tokens > 0 && (a.reason == FinishReason::kStop || a.reason == FinishReason::kLength);
+    };
+    for (size_t i = 0; i < answers_.size() / (1 + options_.resample); ++i) {
       TracedRequest& r = trace_[i];
       const Answer& first = answer_of(i, 0);
-      if (first.reason == FinishReason::kError) return Status(ErrorCode::kUnavailable, first.error);
+      if (!whole(first)) {
+        if (status.ok())
+          status = failed(ErrorCode::kUnavailable, i, first.error.empty() ? "no answer" : first.error);
+        continue;
+      }
       if (r.output_tokens == 0) {
         r.output_tokens = first.tokens;
         r.cut = first.reason == FinishReason::kLength;
       }
       for (uint32_t k = 0; k < options_.resample; ++k) {
-        if (const Answer& more = answer_of(i, 1 + k); more.tokens > 0) r.again.push_back(more.tokens);
+        if (whole(answer_of(i, 1 + k))) r.again.push_back(answer_of(i, 1 + k).tokens);
       }
     }
-    return {};
+    return status;
   }
 
   // Of all requests, those of the test as well.
@@ -206,7 +236,7 @@ class Trainer {
     if (options_.output.empty()) return {};
     HiddenPredictor predictor;
     train_in_two_steps(predictor, examples_);
-    KV_RETURN_IF_ERROR(write_predictor(predictor, vocabulary_, options_.output));
+    KV_RETURN_IF_ERROR(write_predictor(predictor, subject_, options_.output));
     fmt::print(
         "\nwritten to {}; `kvasir serve --length-predictor hidden --length-predictor-file {}` begins with "
         "it\n",
@@ -219,7 +249,7 @@ class Trainer {
   std::vector<LengthExample> examples_;
   std::vector<Answer> answers_;
   UnderWay under_way_;
-  std::string vocabulary_;
+  std::string subject_;
 };
 
 }  // namespace

@@ -11,6 +11,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr uint32_t kLongestOutput = 1'000'000;
+constexpr int kDeepest = 16;
 
 // Takes fields from a line's object; the first that is not what it should be is named.
 class TraceLine {
@@ -88,7 +89,15 @@ class TraceLine {
 };
 
 Result<TracedRequest> parse_traced(const std::string& text, const std::string& where) {
-  Json object = Json::parse(text, nullptr, false);
+  bool deep = false;
+  Json object = Json::parse(
+      text,
+      [&deep](int depth, Json::parse_event_t, Json&) {
+        deep = deep || depth > kDeepest;
+        return true;
+      },
+      false);
+  if (deep) return error(ErrorCode::kInvalidArgument, "{}: nested deeper than {} levels", where, kDeepest);
   if (!object.is_object()) {
     return error(ErrorCode::kInvalidArgument, "{}: not a JSON object; write one request per line", where);
   }

@@ -6,7 +6,7 @@
 // "prompt", a text, in place of "messages"; everything else may be missing: temperature and top_p are 1 then,
 // and a request without "output_tokens" has not been answered yet. "finish_reason" is "stop" or, of an output
 // that its limit has cut, "length"; "again" has the lengths of further answers to the same request. Other
-// fields are kept as they are.
+// fields of a line are kept as they are.
 #pragma once
 
 #include <cstdint>

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <functional>
 #include <iterator>
+#include <set>
 
 #include "contract/view.h"
 
@@ -26,10 +27,11 @@ double pinball(double length, double said) {
   return length > said ? kPinball * (length - said) : (1 - kPinball) * (said - length);
 }
 
-// The value at probability p of those, which are put in order.
+// The smallest value that a share p of those does not exceed: no constant has a smaller pinball loss.
 double quantile(std::vector<double> values, double p) {
   std::sort(values.begin(), values.end());
-  return values[static_cast<size_t>(p * static_cast<double>(values.size() - 1) + 0.5)];
+  const double place = std::ceil(p * static_cast<double>(values.size())) - 1;
+  return values[static_cast<size_t>(std::max(0.0, place))];
 }
 
 std::vector<double> lengths_of(LengthExamples examples) {
@@ -131,7 +133,8 @@ double error_of_other_answers(LengthExamples examples) {
     for (size_t i = 0; i < answers.size(); ++i) {
       std::vector<double> others = answers;
       others.erase(others.begin() + static_cast<ptrdiff_t>(i));
-      sum += std::abs(answers[i] - quantile(others, 0.5));
+      // Of an even number the mean of the two in the middle.
+      sum += std::abs(answers[i] - (quantile(others, 0.5) + quantile(others, 0.5 + 1e-9)) / 2);
       ++count;
     }
   }
@@ -209,8 +212,17 @@ class Report {
     const auto n = static_cast<double>(all_.size());
     line("{} requests, in time: {} for training, then {} for the test", all_.size(), training_.size(),
          test_.size());
-    line("outputs: mean {:.1f}, median {:.0f}, 90 % within {:.0f} tokens; {:.1f} % were cut at {}", sum / n,
-         quantile(lengths, 0.5), quantile(lengths, 0.9), 100 * static_cast<double>(cut) / n, limit_);
+    line(
+        "outputs: mean {:.1f}, median {:.0f}, 90 % within {:.0f} tokens; {:.1f} % were cut, at {} at the "
+        "most",
+        sum / n, quantile(lengths, 0.5), quantile(lengths, 0.9), 100 * static_cast<double>(cut) / n, limit_);
+    std::set<std::vector<Token>> asked;
+    for (const LengthExample& e : training_) asked.insert(e.prompt);
+    for (size_t i = 0; i < test_.size(); ++i) {
+      if (asked.count(test_[i].prompt) == 0) new_.push_back(i);
+    }
+    line("{} prompts of the test are in the training word for word; the {} others are \"new\"",
+         test_.size() - new_.size(), new_.size());
   }
 
   void row(std::string_view name, const LengthErrors& e, const LengthErrors& constant) {
@@ -219,28 +231,46 @@ class Report {
          1 - e.pinball_90 / constant.pinball_90, 100 * e.told, 100 * e.held);
   }
 
+  template <typename T>
+  std::vector<T> of_new(std::span<const T> all) const {
+    std::vector<T> out;
+    for (const size_t i : new_) out.push_back(all[i]);
+    return out;
+  }
+
   void compare() {
-    line("\n{:<34} {:>6} {:>6} {:>7} {:>7} {:>6} {:>6} {:>6}", "on the test", "MAE", "skill", "in 50,%",
-         "pinball", "skill", "told,%", "held,%");
+    line("\n{:<34} {:>6} {:>6} {:>7} {:>7} {:>6} {:>6} {:>6}   {:>6} {:>6}", "on the test", "MAE", "skill",
+         "in 50,%", "pinball", "skill", "told,%", "held,%", "new", "skill");
+    const std::vector<LengthExample> new_test = of_new(test_);
     const LengthErrors constant = errors_of_best_constant(test_);
     row("the best constant of the test", constant, constant);
-    const auto measure = [&](std::string_view name, LengthPredictor& predictor, bool learning) {
-      const std::vector<LengthForecast> said = forecast(predictor, test_, learning);
+    const auto show = [&](std::string_view name, const std::vector<LengthForecast>& said) {
       row(name, errors_of(said, test_, limit_), constant);
-      return said;
+      if (new_.empty()) return;
+      out_.pop_back();
+      const LengthErrors e = errors_of(of_new(std::span<const LengthForecast>(said)), new_test, limit_);
+      line("   {:>6.1f} {:>6.2f}", e.mean_absolute,
+           1 - e.mean_absolute / errors_of_best_constant(new_test).mean_absolute);
     };
     OnlinePredictor cheap;
     teach(cheap, training_);
-    measure("online, which has seen the rest", cheap, true);
+    show("online, which has seen the rest", forecast(cheap, test_, false));
+    show("online, and learning on", forecast(cheap, test_, true));
     HiddenPredictor from_nothing;
     teach(from_nothing, training_);
-    measure("hidden, likewise", from_nothing, true);
+    show("hidden, which has seen the rest", forecast(from_nothing, test_, false));
+    show("hidden, and learning on", forecast(from_nothing, test_, true));
     HiddenPredictor trained;
     train_in_two_steps(trained, training_);
-    before_ = before_prefill(trained);
-    row("hidden, trained, before prefill", errors_of(before_, test_, limit_), constant);
-    said_ = measure("hidden, trained", trained, false);
-    measure("hidden, trained, and learning on", trained, true);
+    show("hidden, trained, before prefill", before_prefill(trained));
+    said_ = forecast(trained, test_, false);
+    show("hidden, trained", said_);
+    show("hidden, trained, and learning on", forecast(trained, test_, true));
+    const auto from_row = std::count_if(said_.begin(), said_.end(), [&](const LengthForecast& f) {
+      return f.predicted.length_class >= trained.classes().size() / 2;
+    });
+    line("\"hidden, trained\", of which all that follows is, said {:.0f} % from the row",
+         100 * static_cast<double>(from_row) / static_cast<double>(said_.size()));
   }
 
   // What it says of a request that waits.
@@ -285,28 +315,44 @@ class Report {
     }
   }
 
+  // Of the tokens by which some of `kept` are off.
+  std::string spread(const std::vector<uint32_t>& kept, double sign) const {
+    std::vector<double> off;
+    for (size_t i = 0; i < test_.size(); ++i) {
+      const double more = sign * (static_cast<double>(kept[i]) - truth(test_[i]));
+      if (more > 0) off.push_back(more);
+    }
+    if (off.empty()) return "-";
+    return fmt::format("{:.0f} {:.0f} {:.0f}", quantile(off, 0.1), quantile(off, 0.5), quantile(off, 0.9));
+  }
+
   void provide() {
-    line("\n{:<34} {:>7} {:>8} {:>8} {:>8} {:>8}", "kept for an output", "mean", "over, %", "by", "under, %",
-         "by");
+    line("\n{:<32} {:>6} {:>7} {:>6} {:>14} {:>8} {:>6} {:>14}", "kept for an output", "mean", "over, %",
+         "by", "10 50 90 %", "under, %", "by", "10 50 90 %");
     const auto provide_row = [&](std::string_view name, const std::vector<uint32_t>& kept) {
       const Provision p = provision_of(kept, test_);
-      line("{:<34} {:>7.1f} {:>8.1f} {:>8.1f} {:>8.1f} {:>8.1f}", name, p.kept, 100 * p.over, p.over_tokens,
-           100 * (1 - p.covered), p.under_tokens);
+      line("{:<32} {:>6.1f} {:>7.1f} {:>6.1f} {:>14} {:>8.1f} {:>6.1f} {:>14}", name, p.kept, 100 * p.over,
+           p.over_tokens, spread(kept, 1), 100 * (1 - p.covered), p.under_tokens, spread(kept, -1));
     };
     std::vector<uint32_t> rlp, s3;
     for (const LengthForecast& f : said_) {
       rlp.push_back(std::min(limit_, f.predicted.output_tokens + kRlpPadding));
       s3.push_back(std::min(limit_, (f.predicted.output_tokens + kS3Bucket - 1) / kS3Bucket * kS3Bucket));
     }
-    provide_row("rlp: 100 tokens more", rlp);
-    provide_row("s3: the upper end of its bucket", s3);
-    for (const double c : {.5, .8, .9, .95})
-      provide_row(fmt::format("cacheopt: confidence {} %", 100 * c), padded(c, Padding::kQuantile));
+    provide_row("100 tokens more (rlp)", rlp);
+    provide_row("the upper end of a bucket (s3)", s3);
+    for (const double c : {.5, .8, .9, .95}) {
+      provide_row(fmt::format("quantile, {:.0f} %", 100 * c), padded(c, Padding::kQuantile));
+    }
+    for (const double c : {.5, .8, .9}) {
+      provide_row(fmt::format("Equation 3, {:.0f} %", 100 * c), padded(c, Padding::kHoeffding));
+    }
   }
 
   const uint32_t limit_;
   LengthExamples all_, training_, test_;
-  std::vector<LengthForecast> before_, said_;
+  std::vector<size_t> new_;  // of test_
+  std::vector<LengthForecast> said_;
   std::string out_;
 };
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <optional>
 
 #include "contract/interval.h"
 #include "contract/step_plan.h"
@@ -33,39 +34,35 @@ class CellLedger {
       needs[f] -= std::max<int64_t>(0, given_up_[f] - adopted_in_use_[f]);
       // Each idle cell may lie in a spare slab of its own, of which the rest is then loose: good for its own
       // form alone.
-      const auto slabs = std::min(idle_[f], left.spare_slabs);
+      const auto slabs = static_cast<uint32_t>(std::min<int64_t>(idle_[f], left.spare_slabs));
       left.spare_slabs -= slabs;
       left.loose[f] += slabs * left.per_slab[f];
     }
     return left.available_beside(needs, form);
   }
   bool fits() const {
-    for (size_t f = 0; f < kForms; ++f) {
-      // Of a form that the tier does not have there are none, and none are needed.
-      if (budget_.per_slab[f] == 0 && needs_[f] <= 0) continue;
-      if (available(static_cast<Form>(f)) < 0) return false;
-    }
-    return true;
+    if (!fits_) fits_ = every_form_fits();
+    return *fits_;
   }
   // Cells of KV that come free when steps and transfers in flight, and those of this plan, have ended.
   int64_t coming() const { return coming_; }
 
   // Allocates cells, or keeps them for a promise.
-  void take(uint32_t cells, Form form = Form::kKv) { needs_[index_of(form)] += cells; }
+  void take(uint32_t cells, Form form = Form::kKv) { add(needs_[index_of(form)], cells); }
   // So many of the cells that are taken may turn out to be there already, idle.
-  void find(uint32_t cells, Form form = Form::kKv) { idle_[index_of(form)] += cells; }
+  void find(uint32_t cells, Form form = Form::kKv) { add(idle_[index_of(form)], cells); }
   // A promise of so many cells ends unused.
-  void end_promise(uint32_t cells) { needs_[index_of(Form::kKv)] -= cells; }
+  void end_promise(uint32_t cells) { add(needs_[index_of(Form::kKv)], -int64_t{cells}); }
   // A sequence names cached blocks of so many cells, of which `idle` were referenced by nobody.
   void adopt(uint32_t cells, uint32_t idle, Form form = Form::kKv) {
     take(idle, form);
     find(idle, form);
-    adopted_in_use_[index_of(form)] += cells - std::min(cells, idle);
+    add(adopted_in_use_[index_of(form)], cells - std::min(cells, idle));
   }
   // A sequence gives up cells, of which it alone references `own`.
   void give_up(uint32_t own, Form form = Form::kKv) {
     if (reusable_at_once_) {
-      given_up_[index_of(form)] += own;
+      add(given_up_[index_of(form)], own);
     } else {
       give_up_later(own, form);
     }
@@ -76,11 +73,27 @@ class CellLedger {
   }
 
  private:
+  void add(int64_t& sum, int64_t cells) {
+    if (cells == 0) return;
+    sum += cells;
+    fits_.reset();
+  }
+  bool every_form_fits() const {
+    for (size_t f = 0; f < kForms; ++f) {
+      // Of a form that the tier does not have there are none, and none are needed.
+      if (budget_.per_slab[f] == 0 && needs_[f] <= 0) continue;
+      if (available(static_cast<Form>(f)) < 0) return false;
+    }
+    return true;
+  }
+
   FrameBudget budget_;
   std::array<int64_t, kForms> needs_{};
   std::array<int64_t, kForms> given_up_{};
   std::array<int64_t, kForms> adopted_in_use_{};
-  std::array<uint32_t, kForms> idle_{};
+  std::array<int64_t, kForms> idle_{};
+  // What fits() has said of it as it is: most rows take nothing.
+  mutable std::optional<bool> fits_;
   int64_t coming_;
   bool reusable_at_once_;
 };
@@ -114,6 +127,8 @@ struct RowNeeds {
            const Writes& writes, const LayerSet& through) {
     const uint32_t covered = geometry.blocks_for(end);
     new_blocks = covered > blocks ? covered - blocks : 0;
+    stage_blocks = blocks - resident;
+    if (new_blocks == 0) return;
     full_blocks =
         std::min(new_blocks, end / geometry.block_tokens - std::min(end / geometry.block_tokens, blocks));
     const uint32_t groups = geometry.groups();
@@ -121,7 +136,7 @@ struct RowNeeds {
     slow_cells = full_blocks * through.count();
     x_cells = new_blocks * writes.x.count();
     h_cells = new_blocks * writes.h.count();
-    stage_blocks = blocks - resident + (writes.kv.count() < groups ? full_blocks : 0);
+    if (writes.kv.count() < groups) stage_blocks += full_blocks;
   }
 };
 

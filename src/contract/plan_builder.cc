@@ -267,9 +267,13 @@ bool PlanBuilder::add_rows(const SeqView& seq, uint32_t end, RowKind kind, const
   CellLedger& device = ledger(Tier::kDevice);
   bool fits = take(t, Tier::kDevice, needs.device_cells + tail_cells) && take(t, slower_, needs.slow_cells);
   device.find(tail_cells);
-  device.take(again_blocks * place.restore.kv.count());
-  device.take(needs.x_cells + again_blocks * place.restore.x.count(), Form::kX);
-  device.take(needs.h_cells + again_blocks * place.restore.h.count(), Form::kH);
+  device.take(needs.x_cells, Form::kX);
+  device.take(needs.h_cells, Form::kH);
+  if (again) {
+    device.take(again_blocks * place.restore.kv.count());
+    device.take(again_blocks * place.restore.x.count(), Form::kX);
+    device.take(again_blocks * place.restore.h.count(), Form::kH);
+  }
   fits = fits && device.fits() && ledger(slower_).fits();
   if (!fits) {
     t.promised = promised;

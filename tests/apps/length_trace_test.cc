@@ -52,6 +52,8 @@ TEST(LengthTrace, NamesTheLineAndTheFieldThatAreWrong) {
            {"[]", "not a JSON object"},
            {"{", "not a JSON object"},
            {"{}", "\"prompt\" is missing"},
+           {R"({"prompt": "a", "x": )" + std::string(100'000, '[') + std::string(100'000, ']') + "}",
+            "nested deeper"},
            {R"({"prompt": 3})", "\"prompt\""},
            {R"({"messages": []})", "\"messages\""},
            {R"({"messages": [{"role": "user"}]})", "\"messages\""},

@@ -127,7 +127,7 @@ class Profile(unittest.TestCase):
         path.write_text("kvasir output lengths, vocabulary 7-0123456789abcdef\n" + rest)
         result = run("serve", self.model, "--port", "0", "--length-predictor-file", str(path))
         self.assertEqual(result.returncode, 1)
-        self.assertIn("another vocabulary", result.stderr.splitlines()[-1])
+        self.assertIn("of another model", result.stderr.splitlines()[-1])
         path.write_text("nonsense")
         result = run("serve", self.model, "--port", "0", "--length-predictor-file", str(path))
         self.assertEqual(result.returncode, 1)

@@ -24,6 +24,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     predictor->learn(features, predicted, 100);
     predictor->learn_at_least(features, predicted, 1'000'000);
     KV_CHECK(predictor->predict(features).length_class < predictor->classes().size(), "after learning");
+    KV_CHECK(predictor->load(predictor->save()).ok(), "{}: what it has learnt cannot be read", name);
   }
   return 0;
 }

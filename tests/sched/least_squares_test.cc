@@ -73,6 +73,7 @@ TEST(LeastSquares, AreThoseOfARidgeRegressionOverAllThatWasSeen) {
 }
 
 // Or a machine that serves for a year would learn nothing in the end.
+// Also where two features never vary.
 TEST(LeastSquares, FollowWhatChangesAfterManyObservations) {
   constexpr size_t n = 8;
   Random random(4);
@@ -80,16 +81,16 @@ TEST(LeastSquares, FollowWhatChangesAfterManyObservations) {
   const auto learn = [&](int count, double weight) {
     for (int k = 0; k < count; ++k) {
       Vector x(n);
-      for (double& e : x) e = draw_normal(random);
+      for (size_t i = 0; i + 2 < n; ++i) x[i] = draw_normal(random);
       squares.correct(x, weight * x[0] + 0.3 * draw_normal(random) - squares.of(x), 0.09);
     }
   };
   Vector first(n);
   first[0] = 1;
   learn(20'000, 1);
-  EXPECT_NEAR(squares.of(first), 1, 0.1);
+  EXPECT_NEAR(squares.of(first), 1, 0.3);
   learn(200, -1);
-  EXPECT_NEAR(squares.of(first), -1, 0.15);
+  EXPECT_NEAR(squares.of(first), -1, 0.3);
 }
 
 TEST(LeastSquares, GoOnAsIfTheyHadNeverBeenSaved) {
@@ -116,7 +117,7 @@ TEST(LeastSquares, TakeNothingThatTheyHaveNotSaved) {
   for (const std::string text :
        {"", "weights 2\n1\n", "weights 3\n1\n1\n1\n1\n0 1\n0 0 1\n", "weights 2\n1\n1\n1\n0 0\n",
         "weights 2\n1\n1\n-1\n0 1\n", "weights 2\n1\nnan\n1\n0 1\n", "weights 2\n1\n1e9\n1\n0 1\n",
-        "weights 2\n1\n1\n1\n1e9 1\n"}) {
+        "weights 2\n1\n1\n1\n1e9 1\n", "weights 2\n1\n1\n1\n1.5 1\n"}) {
     TextFields in(text);
     EXPECT_FALSE(squares.load(in)) << text;
   }

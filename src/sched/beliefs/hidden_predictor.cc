@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <numeric>
 #include <utility>
 
 #include "base/random.h"
@@ -17,9 +18,10 @@ constexpr std::string_view kHidden = "hidden";
 
 constexpr uint64_t kSignStream = 7;
 constexpr uint64_t kWidestRow = 1 << 20;
-constexpr double kMostOfElement = 1e9;
-constexpr double kFarthest = 5;  // deviations from the mean
-constexpr double kLeastDeviation = 1e-6;
+constexpr double kMostOfElement = 1e15;
+constexpr double kFarthest = 5;       // deviations from the mean
+constexpr double kLeastShare = 1e-4;  // of the mean variance of all elements
+constexpr float kLargestElement = 1e6;
 constexpr double kComparedMemory = 500;  // requests, of the errors that are compared
 constexpr double kFewestErrors = 20;     // of them before the row is believed
 constexpr double kLengthVariance =
@@ -56,13 +58,32 @@ void HiddenPredictor::begin(size_t width) {
   x_.assign(features + 1, 0);
 }
 
+// A row that equals the one before says nothing of how rows differ, and one that is not of numbers nothing at
+// all.
 void HiddenPredictor::add_to_scale(std::span<const float> row) {
+  if (std::any_of(row.begin(), row.end(), [](float e) { return !(std::abs(e) <= kLargestElement); })) return;
   if (scale_.mean.empty()) begin(row.size());
+  const auto same = [&] {
+    return std::equal(row.begin(), row.end(), scale_.last.begin(), scale_.last.end());
+  };
+  if (same()) return;
+  scale_.last.assign(row.begin(), row.end());
   ++scale_.rows;
   for (size_t i = 0; i < row.size(); ++i) {
     const double from_mean = double{row[i]} - scale_.mean[i];
     scale_.mean[i] += from_mean / static_cast<double>(scale_.rows);
     scale_.square[i] += from_mean * (double{row[i]} - scale_.mean[i]);
+  }
+  if (scale_.rows == kRowsToScale) scale_.finish();
+}
+
+// An element that hardly differed is not believed to be as precise as it looked.
+void HiddenPredictor::Scale::finish() {
+  const double all = std::accumulate(square.begin(), square.end(), 0.0) / static_cast<double>(square.size());
+  inverse.clear();
+  for (const double s : square) {
+    const double variance = std::max(s, kLeastShare * all) / static_cast<double>(kRowsToScale);
+    inverse.push_back(variance > 0 ? 1 / std::sqrt(variance) : 0);
   }
 }
 
@@ -70,8 +91,7 @@ std::span<double> HiddenPredictor::read(const PromptFeatures& features) {
   const size_t directions = length_.size() - kPlain;
   std::fill_n(x_.begin(), directions, 0.0);
   for (size_t i = 0; i < scale_.mean.size(); ++i) {
-    const double deviation = std::sqrt(scale_.square[i] / static_cast<double>(kRowsToScale));
-    double z = (double{features.hidden[i]} - scale_.mean[i]) / std::max(deviation, kLeastDeviation);
+    double z = (double{features.hidden[i]} - scale_.mean[i]) * scale_.inverse[i];
     z = std::isfinite(z) ? std::clamp(z, -kFarthest, kFarthest) : 0;
     if (signs_.empty()) {
       x_[i] = z;
@@ -118,24 +138,17 @@ void HiddenPredictor::learn_length(const PromptFeatures& features, uint32_t outp
   length_.correct(x, point_.finished(length_.of(x), output_tokens), point_.noise());
 }
 
-void HiddenPredictor::learn(const PromptFeatures& features, const LengthPrediction&, uint32_t output_tokens) {
-  const LengthPrediction cheap = before_.predict(features);
-  before_.learn(features, cheap, output_tokens);
-  if (!reads(features)) return gather_classes();
-  if (!scale_.known()) {
-    add_to_scale(features.hidden);
-    return gather_classes();
-  }
+void HiddenPredictor::compare(double error_before, double error_row) {
+  error_before_.add(error_before, kComparedMemory);
+  error_row_.add(error_row, kComparedMemory);
+}
+
+void HiddenPredictor::learn_from_row(const PromptFeatures& features, uint32_t output_tokens) {
   const std::span<double> x = read(features);
   const std::span<const double> row = x.first(length_.size());
   const double linear = length_.of(row);
   if (point_.known()) {
     const LengthPrediction mine = from_row(x);
-    const auto error = [&](const LengthPrediction& p) {
-      return std::abs(static_cast<double>(p.output_tokens) - static_cast<double>(output_tokens));
-    };
-    error_row_.add(error(mine), kComparedMemory);
-    if (cheap.output_tokens > 0) error_before_.add(error(cheap), kComparedMemory);
     classes_.learn(mine.output_tokens, output_tokens);
     if (mine.output_tokens != output_tokens) {
       const bool longer = output_tokens > mine.output_tokens;
@@ -144,20 +157,39 @@ void HiddenPredictor::learn(const PromptFeatures& features, const LengthPredicti
     }
   }
   length_.correct(row, point_.finished(linear, output_tokens), point_.noise());
+}
+
+void HiddenPredictor::learn(const PromptFeatures& features, const LengthPrediction&, uint32_t output_tokens) {
+  const LengthPrediction cheap = before_.predict(features);
+  if (reads(features) && !scale_.known()) {
+    add_to_scale(features.hidden);
+  } else if (reads(features)) {
+    if (point_.known() && cheap.output_tokens > 0) {
+      const auto error = [&](const LengthPrediction& p) {
+        return std::abs(static_cast<double>(p.output_tokens) - static_cast<double>(output_tokens));
+      };
+      compare(error(cheap), error(from_row(read(features))));
+    }
+    learn_from_row(features, output_tokens);
+  }
+  before_.learn(features, cheap, output_tokens);
   gather_classes();
 }
 
 void HiddenPredictor::learn_at_least(const PromptFeatures& features, const LengthPrediction&,
                                      uint32_t output_tokens) {
-  before_.learn_at_least(features, before_.predict(features), output_tokens);
+  const LengthPrediction cheap = before_.predict(features);
+  before_.learn_at_least(features, cheap, output_tokens);
   if (!reads(features) || !scale_.known() || !point_.known()) return;
-  const std::span<double> x = read(features);
-  const LengthPrediction mine = from_row(x);
+  const LengthPrediction mine = from_row(read(features));
+  // At the least. Without it whoever predicts too little would look the better one.
+  const auto error = [&](const LengthPrediction& p) {
+    return std::max(0.0, static_cast<double>(output_tokens) - static_cast<double>(p.output_tokens));
+  };
+  if (cheap.output_tokens > 0) compare(error(cheap), error(mine));
   if (output_tokens <= mine.output_tokens) return;
-  const double beyond =
-      std::log(static_cast<double>(output_tokens)) - std::log(static_cast<double>(mine.output_tokens));
-  length_.correct(x.first(length_.size()), std::min(beyond, LengthPoint::kLargestError), point_.noise());
-  learn_direction(x, /*longer=*/true);
+  learn_from_row(features, output_tokens);
+  gather_classes();
 }
 
 // One step of Newton's towards the more likely odds.
@@ -199,15 +231,20 @@ Status HiddenPredictor::load(std::string_view text) {
   if (!read_predictor_head(kHidden, in) || !loaded.before_.load_fields(in)) return corrupt();
   uint64_t width = 0, rows = 0;
   if (!in.word("row") || !in.number(kWidestRow, width) || !in.number(kRowsToScale, rows)) return corrupt();
-  // Each element of it takes some bytes: a width that the text has no room for costs no memory.
-  if (width > text.size() || (width == 0) != (rows == 0)) return corrupt();
-  if (width > 0) loaded.begin(width);
-  loaded.scale_.rows = rows;
+  if ((width == 0) != (rows == 0)) return corrupt();
+  std::vector<double> means, squares;  // a width that the text has no room for costs no memory
   for (size_t i = 0; i < width; ++i) {
-    if (!in.real(kMostOfElement, loaded.scale_.mean[i]) ||
-        !in.real(kMostOfElement * kMostOfElement, loaded.scale_.square[i]) || loaded.scale_.square[i] < 0) {
-      return corrupt();
-    }
+    double mean = 0, square = 0;
+    if (!in.real(kMostOfElement, mean) || !in.real(kMostOfElement, square) || square < 0) return corrupt();
+    means.push_back(mean);
+    squares.push_back(square);
+  }
+  if (width > 0) {
+    loaded.begin(width);
+    loaded.scale_.mean = std::move(means);
+    loaded.scale_.square = std::move(squares);
+    loaded.scale_.rows = rows;
+    if (rows == kRowsToScale) loaded.scale_.finish();
   }
   if (!loaded.length_.load(in) || !loaded.direction_.load(in) || !loaded.point_.load(in) ||
       !loaded.classes_.load(in)) {

@@ -7,10 +7,15 @@
 // two steps: the length first (learn_length), then, on predictions of requests that the first had not seen,
 // the direction (learn). Here:
 //
-//   z        the row's elements, centred and scaled by what the first 64 rows had, within 5
-//   x        z on kDirections fixed random directions (all of z where it is no longer), log prompt length,
-//   temperature, top_p length   w . x of y - m (LengthPoint), by recursive least squares longer   the
-//   log-odds v . (x, w . x), likewise, by Newton's steps
+//   z       the row's elements, centred and scaled by what the first 64 rows had that were not all the same,
+//           within 5 deviations
+//
+//   x       z on kDirections fixed random directions (all of z where it is no longer), log prompt length,
+//           temperature, top_p
+//
+//   length  w . x of y - m (LengthPoint), by recursive least squares
+//
+//   longer  the log-odds v . (x, w . x), likewise, by Newton's steps
 //
 // The row is that of the last token alone, and not a mean over the prompt, so that it is the same bit for bit
 // in every batch, in chunks or not, with a prefix found in the cache or computed. Whether the row says more
@@ -33,7 +38,7 @@ namespace kvasir {
 
 class HiddenPredictor final : public LengthPredictor {
  public:
-  static constexpr size_t kDirections = 128;
+  static constexpr size_t kDirections = 256;
 
   HiddenPredictor();
 
@@ -43,6 +48,7 @@ class HiddenPredictor final : public LengthPredictor {
   // each request.
   void learn(const PromptFeatures& features, const LengthPrediction& predicted,
              uint32_t output_tokens) override;
+  // Of a length that was cut beyond the point, what there was of it counts as the truth, which is no less.
   void learn_at_least(const PromptFeatures& features, const LengthPrediction& predicted,
                       uint32_t output_tokens) override;
   // Those of OnlinePredictor, and behind them those of the row.
@@ -61,9 +67,12 @@ class HiddenPredictor final : public LengthPredictor {
   // Of each element of the row: sums of the first rows, and then what they come to.
   struct Scale {
     std::vector<double> mean;
-    std::vector<double> square;  // sum of squares about the mean
+    std::vector<double> square;   // sum of squares about the mean
+    std::vector<float> last;      // row; not saved
+    std::vector<double> inverse;  // of the deviations; empty until the rows are there
     uint64_t rows = 0;
-    bool known() const { return rows == kRowsToScale; }
+    bool known() const { return !inverse.empty(); }
+    void finish();
   };
 
   // True: the row is of the width that is known, or the first one.
@@ -77,6 +86,9 @@ class HiddenPredictor final : public LengthPredictor {
   bool row_is_better() const;
   LengthPrediction from_row(std::span<double> x) const;
   void learn_direction(std::span<const double> x, bool longer);
+  // Of one whose row is read: what it became, or of which it is known that it is no less.
+  void learn_from_row(const PromptFeatures& features, uint32_t output_tokens);
+  void compare(double error_before, double error_row);
   void gather_classes();
 
   OnlinePredictor before_;

@@ -11,7 +11,20 @@ namespace kvasir {
 namespace {
 
 constexpr double kWeightBound = 1000;
-constexpr double kVarianceFloor = 0.01;  // in the mean, of what it was at first
+constexpr double kVarianceFloor = 0.01;  // of what it was at first
+
+// By Cholesky's decomposition. matrix: [n][n], symmetric
+bool positive_definite(std::vector<double> matrix, size_t n) {
+  for (size_t i = 0; i < n; ++i) {
+    for (size_t k = 0; k <= i; ++k) {
+      double rest = matrix[i * n + k];
+      for (size_t j = 0; j < k; ++j) rest -= matrix[i * n + j] * matrix[k * n + j];
+      if (i == k && !(rest > 0)) return false;
+      matrix[i * n + k] = i == k ? std::sqrt(rest) : rest / matrix[k * n + k];
+    }
+  }
+  return true;
+}
 
 }  // namespace
 
@@ -33,19 +46,15 @@ void RecursiveLeastSquares::correct(std::span<const double> x, double error, dou
   }
   const double spread = std::inner_product(x.begin(), x.end(), gain_.begin(), 0.0);
   const double total = noise + std::max(0.0, spread);
-  double trace = 0;
+  const double least = kVarianceFloor * variance_;
   for (size_t i = 0; i < n; ++i) {
     weights_[i] = std::clamp(weights_[i] + gain_[i] * error / total, -kWeightBound, kWeightBound);
     double* row = covariance_.data() + i * n;
     for (size_t k = 0; k < n; ++k) row[k] -= gain_[i] * gain_[k] / total;  // symmetric to the last bit
-    trace += row[i];
+    // The weight is believed to wander as much as keeps its variance from falling further. A matrix with more
+    // on its diagonal stays definite.
+    row[i] = std::max(row[i], least);
   }
-  // The weights are believed to wander as much as keeps the variances from falling further. What is added to
-  // the diagonal keeps the matrix definite, too.
-  const double least = kVarianceFloor * variance_ * static_cast<double>(n);
-  if (trace >= least) return;
-  const double more = (least - trace) / static_cast<double>(n);
-  for (size_t i = 0; i < n; ++i) covariance_[i * n + i] += more;
 }
 
 void RecursiveLeastSquares::save(std::string& out) const {
@@ -77,6 +86,7 @@ bool RecursiveLeastSquares::load(TextFields& in) {
       loaded.covariance_[i * n + k] = loaded.covariance_[k * n + i] = value;
     }
   }
+  if (!positive_definite(loaded.covariance_, n)) return false;
   *this = std::move(loaded);
   return true;
 }

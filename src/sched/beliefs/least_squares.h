@@ -12,7 +12,7 @@
 namespace kvasir {
 
 // After n observations the weights are those of a ridge regression over all n (ridge: noise / variance at
-// first), until the covariances have fallen to a floor: from there on weights are believed to wander, and old
+// first), until the variances have fallen to a floor: from there on weights are believed to wander, and old
 // observations fade. Used by one thread.
 class RecursiveLeastSquares {
  public:
