@@ -83,7 +83,7 @@ class TrainPredictor(unittest.TestCase):
 
     def test_what_is_wrong_is_one_line(self):
         for text, said in (("{}\n", "\"prompt\" is missing"), ('{"prompt": "a"}\n' * 5, "5 requests say too little"),
-                           ('{"prompt": ""}\n' * 120, "request 1"), ("[" * 100, "not a JSON object")):
+                           ('{"prompt": ""}\n' * 120, "request 1"), ("[1]\n" * 120, "not a JSON object")):
             bad = self.root / "bad.jsonl"
             bad.write_text(text)
             result = self.train("--trace", str(bad))
