@@ -23,7 +23,8 @@ double share_below(const LengthClass& alike) {
 }
 
 size_t side_of(Deviation deviation) {
-  return static_cast<size_t>(static_cast<int>(deviation) + 1);
+  if (deviation == Deviation::kUnknown) return 1;
+  return deviation == Deviation::kShorter ? 0 : 2;
 }
 
 // By side_of().
