@@ -31,6 +31,7 @@ struct RuntimeOptions {
   // Of the device tier, stage ring included. 0: half of the memory that is available once the model is
   // loaded.
   uint64_t kv_cache_memory_bytes = 0;
+  uint64_t stage_ring_bytes = 0;     // of the former, for the stage ring; 0: as the policy and the tiers need
   uint64_t kv_offloading_bytes = 0;  // of the host tier; 0: there is none
   // Of the disk tier: both, or neither.
   std::string kv_offloading_dir;

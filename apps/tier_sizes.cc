@@ -73,6 +73,19 @@ Status divide_memory(const RuntimeOptions& options, uint64_t context, uint64_t a
       std::max(stage_ring_bytes(cache.geometry, device, slower, static_cast<uint32_t>(longest),
                                 policy_stages(options.scheduling_policy)),
                projection_ring_bytes(cache.geometry, device, static_cast<uint32_t>(longest)));
+  if (policy_drops(options.scheduling_policy)) {
+    cache.stage_bytes = std::max(cache.stage_bytes, shared_ring_bytes(cache.geometry, device));
+  }
+  if (options.stage_ring_bytes > 0) {
+    const uint64_t slot = cache.geometry.largest_piece_bytes();
+    cache.stage_bytes = options.stage_ring_bytes / slot * slot;
+    if (cache.stage_bytes + cache.geometry.kv_block_bytes() > device) {
+      return error(ErrorCode::kInvalidArgument,
+                   "--kv-stage-ring-size {}: of --kv-cache-memory-bytes {} it leaves less than a block of {}",
+                   format_bytes(options.stage_ring_bytes), format_bytes(device),
+                   format_bytes(cache.geometry.kv_block_bytes()));
+    }
+  }
   // The ring begins where the frames end: at a cache line.
   const uint64_t odd = cache.stage_bytes > 0 ? (device - cache.stage_bytes) % 64 : 0;
   cache.stage_bytes += odd;

@@ -35,6 +35,7 @@ Result<PaperFigure> paper_figure(const Json& entry, const std::string& where) {
   PaperFigure out;
   KV_ASSIGN_OR_RETURN(out.policy, text_of(entry, "policy", where, true));
   KV_ASSIGN_OR_RETURN(out.key, text_of(entry, "key", where, true));
+  KV_ASSIGN_OR_RETURN(out.over, text_of(entry, "over", where, false));
   for (auto [key, value, needed] :
        {std::tuple{"rate", &out.rate, false}, std::tuple{"value", &out.value, true}}) {
     const auto found = entry.find(key);
@@ -96,17 +97,17 @@ Result<SimulateOptions> options_of(const ExperimentRun& run, const SimulateOptio
   return options;
 }
 
-// Ours, beside a figure of the paper; nothing where the run has none such.
-std::optional<double> ours(const PaperFigure& paper, const Answer& answer) {
+// A policy's under the key and rate of a figure of the paper; nothing where the run has none such.
+std::optional<double> figure_of(const std::string& policy, const PaperFigure& paper, const Answer& answer) {
   if (paper.key == kEffectiveKey) {
     for (const EffectiveThroughput& f : answer.effective) {
-      if (f.policy == paper.policy) return f.rate;
+      if (f.policy == policy) return f.rate;
     }
     return std::nullopt;
   }
   std::vector<double> values;
   for (const PolicyRuns& runs : answer.policies) {
-    if (runs.policy != paper.policy) continue;
+    if (runs.policy != policy) continue;
     for (const RunResult& run : runs.runs) {
       if (paper.rate > 0 && std::abs(run.key.rate / paper.rate - 1) > 1e-6) continue;
       for (const Figure& f : figures_of(run.summary, answer.config)) {
@@ -116,6 +117,15 @@ std::optional<double> ours(const PaperFigure& paper, const Answer& answer) {
   }
   if (values.empty()) return std::nullopt;
   return mean_interval(values).mean;
+}
+
+// Ours, beside a figure of the paper.
+std::optional<double> ours(const PaperFigure& paper, const Answer& answer) {
+  const std::optional<double> value = figure_of(paper.policy, paper, answer);
+  if (paper.over.empty()) return value;
+  const std::optional<double> base = figure_of(paper.over, paper, answer);
+  if (!value || !base || *base == 0) return std::nullopt;
+  return *value / *base;
 }
 
 }  // namespace
@@ -149,7 +159,9 @@ Status run_experiment(const SimulateOptions& options, const Console& console) {
     KV_ASSIGN_OR_RETURN(const Answer got, answer(own, console));
     for (const PaperFigure& paper : run.paper) {
       const std::optional<double> value = ours(paper, got);
-      table += fmt::format("| {} | {} | {} | {} | {:.4g} | {} |\n", run.name, paper.policy,
+      const std::string policy =
+          paper.over.empty() ? paper.policy : fmt::format("{} / {}", paper.policy, paper.over);
+      table += fmt::format("| {} | {} | {} | {} | {:.4g} | {} |\n", run.name, policy,
                            paper.rate > 0 ? fmt::format("{:g}", paper.rate) : "-", paper.key, paper.value,
                            value ? fmt::format("{:.4g}", *value) : "-");
     }

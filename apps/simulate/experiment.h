@@ -2,10 +2,12 @@
 //
 // JSON: {"title": "...", "source": "...", "note": "...",
 //        "runs": [{"name": "...", "args": ["--model", "opt-13b", ...],
-//                  "paper": [{"policy": "vllm", "rate": 2.6, "key": "attainment_joint", "value": 90}, ...]}]}
+//                  "paper": [{"policy": "vllm", "rate": 2.6, "key": "attainment_joint", "value": 90},
+//                            {"policy": "ellm", "over": "vllm", "key": "output_throughput", "value": 2.6},
+//                            ...]}]}
 // `args` are flags of `kvasir simulate`. A figure of the paper is compared with that of the run with the same
 // policy and rate (left out where there is one), under a key of the JSON result, or
-// "effective_throughput" where the run asks for that.
+// "effective_throughput" where the run asks for that. With `over` it is the policy's over that policy's.
 #pragma once
 
 #include <string>
@@ -19,7 +21,8 @@ namespace kvasir {
 
 struct PaperFigure {
   std::string policy;
-  double rate = 0;  // requests per second; 0: the only one
+  std::string over;  // the policy whose figure it is a multiple of; empty: none, it is the figure itself
+  double rate = 0;   // requests per second; 0: the only one
   std::string key;
   double value = 0;
 };

@@ -31,6 +31,7 @@ Step Committer::apply(const StepPlan& plan, StepId id) {
   Step step;
   step.id = id;
   step.groups = cache_.geometry().groups();
+  step.hints = plan.hints;
   step.slices.reserve(plan.rows.size());
   for (const Rows& rows : plan.rows) add_slice(rows, step);
   const std::unordered_set<SeqId> elsewhere = written_elsewhere(plan);

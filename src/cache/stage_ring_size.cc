@@ -33,6 +33,13 @@ uint64_t stage_ring_bytes(const CacheGeometry& geometry, uint64_t device_bytes, 
   return slots * slot;
 }
 
+uint64_t shared_ring_bytes(const CacheGeometry& geometry, uint64_t device_bytes) {
+  const uint64_t slot = geometry.largest_piece_bytes();
+  const uint64_t frames = 2 * geometry.kv_block_bytes();
+  const uint64_t room = device_bytes > frames ? (device_bytes - frames) / slot : 0;
+  return std::min(room, std::max(kFewestSlots, device_bytes / 32 / slot)) * slot;
+}
+
 uint64_t projection_ring_bytes(const CacheGeometry& geometry, uint64_t device_bytes,
                                uint32_t longest_tokens) {
   if (!geometry.has(Form::kX)) return 0;

@@ -130,7 +130,7 @@ void StepStager::take_slot_for_rows(Step& step, const SeqScratch& s, uint32_t la
   const StageRing::Slot slot = ring_.take(layer);
   at = slot.at;
   const bool taken = cache_.in_flight(slot.after);
-  if (taken) wait_once(step, {layer, s.slice, slot.after});
+  if (taken) wait_once(step, {layer, s.slice, slot.after, /*over=*/true});
   if (!s.to_slower[block].contains(group)) return;
   const Place to = {Form::kKv, cache_.options().slower_tier()};
   const uint64_t target = cache_.block(s.blocks[block]).at(to).by_group[group].at +
@@ -176,7 +176,7 @@ void StepStager::read_block(Step& step, const SeqScratch& s, uint32_t layer, uin
   const StageRing::Slot slot = ring_.take(layer);
   at = slot.at;
   if (from.form == Form::kKv) return bring(step, s, layer, block, from, slot, in);
-  if (cache_.in_flight(slot.after)) wait_once(step, {layer, s.slice, slot.after});
+  if (cache_.in_flight(slot.after)) wait_once(step, {layer, s.slice, slot.after, /*over=*/true});
   project(step, s, layer, block, from, slot.at, in);
 }
 
@@ -202,8 +202,11 @@ void StepStager::bring(Step& step, const SeqScratch& s, uint32_t layer, uint32_t
   const CacheGeometry& g = cache_.geometry();
   const uint32_t group = g.group_of(layer);
   const BlockMap::Copy& copy = cache_.block(s.blocks[block]).at(from).by_group[group];
-  if (slot.free_from != in.moment) flush(step, s, layer, in);
-  in.moment = slot.free_from;
+  // Without overlap not before the layer before is done.
+  const StepMoment earliest = step.hints.overlap || layer == 0 ? kStepBegins : layer_attended(layer - 1);
+  const StepMoment moment = std::max(slot.free_from, earliest);
+  if (moment != in.moment) flush(step, s, layer, in);
+  in.moment = moment;
   const uint64_t piece = from.form == Form::kH ? 0 : g.layer_in_group(layer);
   uint64_t source = copy.at + piece * g.piece_stride(from.form, from.tier);
   if (mutant(Mutant::kDiskPlacesMixed) && from.tier == Tier::kDisk) {

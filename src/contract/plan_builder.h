@@ -112,9 +112,11 @@ class PlanBuilder {
   void preempt_and_keep_x(const SeqView& seq);
 
   // The sequence goes back to waiting; its cells are copied to the slower tier where they are not there
-  // already, and leave the device as they are. False, and nothing is planned, if that tier has no room.
-  // REQUIRES: as for preempt_and_drop().
-  bool preempt_and_offload(const SeqView& seq);
+  // already, and leave the device as they are. Full blocks go as X in the layer groups `as_x`, and as K and V
+  // in the others; X of a block that is not full stays where it is. False, and nothing is planned, if that
+  // tier has no room. REQUIRES: as for preempt_and_drop(); it holds X of every block in `as_x`, of the last
+  // ones on the device and of those before in the slower tier
+  bool preempt_and_offload(const SeqView& seq, const LayerSet& as_x = {});
 
   // A waiting sequence gives up the cells that it kept, on every tier, with its promise.
   // REQUIRES: it waits, and this plan has not named it yet.
@@ -168,6 +170,8 @@ class PlanBuilder {
   // The sequence ends with an error for its client. REQUIRES: it has no rows and no copies in this plan, and
   // no promises with others (can_stop()).
   void fail(const SeqView& seq, std::string reason);
+
+  void set_hints(const ExecutionHints& hints) { plan_.hints = hints; }
 
   // Nothing is planned that moves the work forward.
   bool idle() const;

@@ -1,6 +1,7 @@
 // PlanBuilder: preemption, and copies that come and go.
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "contract/plan_builder.h"
 
@@ -48,23 +49,50 @@ void PlanBuilder::preempt_and_keep_x(const SeqView& seq) {
   keep_for_creditors(seq);
 }
 
-bool PlanBuilder::preempt_and_offload(const SeqView& seq) {
-  const uint32_t missing = cells_to_add(view_.geometry, seq, seq.blocks, {0, seq.ready_tokens}, all_layers_,
-                                        slower_, /*tail=*/true);
+bool PlanBuilder::preempt_and_offload(const SeqView& seq, const LayerSet& as_x) {
+  const uint32_t b = view_.geometry.block_tokens;
+  const uint32_t full = seq.ready_tokens / b;
+  struct Part {
+    Interval tokens;
+    LayerSet layers;
+    Form form = Form::kKv;
+    uint32_t missing = 0;  // cells
+  };
+  std::vector<Part> parts = {{{0, seq.ready_tokens}, all_layers_ - as_x}};
+  const uint32_t x_here = seq.held(Form::kX, Tier::kDevice);
+  const uint32_t x_of_tail = full * b < seq.ready_tokens ? std::min(x_here, as_x.count()) : 0;
+  const uint32_t fresh = as_x.empty() ? 0 : std::min(full, ceil_div(x_here - x_of_tail, as_x.count()));
+  const Interval here = {(full - fresh) * b, full * b};
+  parts.push_back({{full * b, seq.ready_tokens}, as_x});
+  parts.push_back({here, as_x, Form::kX});
+  std::erase_if(parts, [](const Part& p) { return p.tokens.empty() || p.layers.empty(); });
+  const auto take_parts = [&](CellLedger& of) {
+    for (const Part& p : parts) {
+      of.take(p.missing, p.form);
+      of.find(p.missing, p.form);
+    }
+  };
+  for (Part& p : parts) {
+    p.missing =
+        cells_to_add(view_.geometry, seq, seq.blocks, p.tokens, p.layers, slower_, /*tail=*/true, p.form);
+  }
   CellLedger after = ledger(slower_);
   after.end_promise(state(seq).promised[index_of(slower_)]);
-  after.take(missing);
-  after.find(missing);
+  take_parts(after);
   if (!after.fits()) return false;
   leave_running(seq);
   keep_for_creditors(seq);
   if (seq.blocks == 0) return true;
-  ledger(slower_).take(missing);
-  ledger(slower_).find(missing);
-  copy_change(seq, Verb::kAdd, {0, seq.ready_tokens}, all_layers_, Form::kKv, slower_, Trigger::kNow);
+  take_parts(ledger(slower_));
+  for (const Part& p : parts) {
+    copy_change(seq, Verb::kAdd, p.tokens, p.layers, p.form, slower_, Trigger::kNow);
+  }
+  // Where there is X on the device K and V need not wait for it to leave.
   copy_change(seq, Verb::kDrop, {0, seq.ready_tokens}, all_layers_, Form::kKv, Tier::kDevice,
               Trigger::kWhenReady);
   ledger(Tier::kDevice).give_up_later(seq.own_kv_cells(Tier::kDevice));
+  // All of it: in what is on its way to the slower tier K and V that leave take an interest again.
+  if (full > 0 && !as_x.empty()) release(seq, {0, full * b}, as_x, Tier::kDevice, Form::kX);
   return true;
 }
 

@@ -99,6 +99,8 @@ struct TransferWait {
   uint32_t layer = 0;
   uint32_t slice = 0;
   TransferId transfer{};
+  // Its place is used again: that it has ended is enough, however it did.
+  bool over = false;
   friend bool operator==(const TransferWait&, const TransferWait&) = default;
 };
 
@@ -145,6 +147,7 @@ struct Step {
   std::vector<FormWrite> form_writes;  // in the order of their groups
   std::vector<Restart> restarts;
   std::vector<KvProjection> projections;  // in the order of their layers
+  ExecutionHints hints;
   // How long the step may wait for transfers in all.
   Nanos max_stall = INT64_MAX;
 

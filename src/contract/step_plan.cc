@@ -103,6 +103,9 @@ std::string to_string(const StepPlan& plan) {
     }
     fmt::format_to(line, "\n");
   }
+  if (const ExecutionHints& h = plan.hints; h != ExecutionHints{}) {
+    fmt::format_to(line, "hints: overlap {} fuse {} again_threads {}\n", h.overlap, h.fuse, h.again_threads);
+  }
   return out;
 }
 

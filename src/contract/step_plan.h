@@ -132,6 +132,18 @@ struct Failure {
   friend bool operator==(const Failure&, const Failure&) = default;
 };
 
+// How a step may be executed. None of it changes what is computed, nor a bit of it: executors may ignore it.
+struct ExecutionHints {
+  // What a layer stages may come while earlier layers compute. If not, it comes when the layer before it has
+  // attended.
+  bool overlap = true;
+  // Rows that compute dropped cells again pass the weights together with the others.
+  bool fuse = true;
+  // Of 1024 threads, those for rows that compute again; 0: no preference.
+  uint16_t again_threads = 0;
+  friend bool operator==(const ExecutionHints&, const ExecutionHints&) = default;
+};
+
 // The committer applies the lists in the order in which they stand here, but for copies: what stopped
 // sequences give up goes first, and what rows may still read goes last.
 struct StepPlan {
@@ -141,6 +153,7 @@ struct StepPlan {
   std::vector<CopyChange> copies;
   std::vector<Promise> promises;
   std::vector<Rows> rows;  // a waiting sequence that has rows starts to run
+  ExecutionHints hints;
 
   friend bool operator==(const StepPlan&, const StepPlan&) = default;
 };

@@ -283,6 +283,7 @@ bool Engine::submit_next() {
   if (in_flight_.size() >= static_cast<size_t>(executor_.depth())) return false;
   if (view_.running.empty() && view_.waiting.empty()) return false;
   const StepPlan plan = make_plan();
+  count_partial_histories(plan);
 
   PhaseTimer timer(clock_, metrics_.seconds_commit);
   Step step = committer_.apply(plan, view_.next_step);
@@ -325,6 +326,30 @@ void Engine::set_patience(Step& step) const {
   const double expected = link_ ? expected_seconds(link_->stats(), step.firings) : 0;
   step.max_stall = kLinkPatience + from_seconds(std::min(kPatienceFactor * expected, 3600.0));
   if (!all_wait(step) && stall_.most() > 0) step.max_stall = std::min(step.max_stall, stall_.most());
+}
+
+// What of their histories those that decode do not keep on the device.
+void Engine::count_partial_histories(const StepPlan& plan) {
+  const bool decodes = std::any_of(plan.rows.begin(), plan.rows.end(),
+                                   [](const Rows& r) { return r.kind == RowKind::kDecode; });
+  if (!decodes) return;
+  const uint32_t block = view_.geometry.block_tokens;
+  uint64_t all = 0, away = 0, again = 0;
+  for (const SeqView& s : view_.running) {
+    if (!s.decoding()) continue;
+    all += s.known_tokens;
+    away += uint64_t{s.blocks - s.resident_blocks} * block;
+    again += s.dropped.size();
+  }
+  EngineMetrics::PartialHistories& m = metrics_.partial;
+  if (away == 0) {
+    ++m.steps_none;
+    return;
+  }
+  ++m.steps_some;
+  m.ratio_sum += static_cast<double>(away) / static_cast<double>(all);
+  m.tokens_again += again;
+  m.tokens_staged += away - std::min(away, again);
 }
 
 StepPlan Engine::make_plan() {

@@ -148,6 +148,7 @@ class Engine {
   void refresh_costs();
   void void_cut_back();
   void set_patience(Step& step) const;
+  void count_partial_histories(const StepPlan& plan);
   void wait_for_transfer();
   void update_gauges();
 

@@ -98,6 +98,12 @@ struct EngineMetrics {
   std::atomic<uint64_t> standstills{0};    // plans that did nothing though there was work: a request failed
   std::atomic<uint64_t> deferred_rows{0};  // slices of steps that waited for a transfer in vain
   std::atomic<uint64_t> steps_staged{0};   // that read something through the stage ring
+  // Of the histories of all that decode, in steps that decode: what is not kept on the device.
+  struct PartialHistories {
+    std::atomic<uint64_t> steps_some{0}, steps_none{0};       // steps with and without such
+    std::atomic<double> ratio_sum{0};                         // over the former: their share of all tokens
+    std::atomic<uint64_t> tokens_staged{0}, tokens_again{0};  // summed over steps
+  } partial;
   std::atomic<uint64_t> prefix_cache_queries{0};  // tokens
   std::atomic<uint64_t> prefix_cache_hits{0};     // tokens
   // Of those, by the slowest tier on which a layer group of their block lay.

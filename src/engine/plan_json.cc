@@ -285,6 +285,9 @@ json plan_to_json(const StepPlan& plan) {
   for (const auto& a : plan.adoptions) j["adoptions"].push_back({{"seq", raw(a.seq)}, {"tokens", a.tokens}});
   for (const auto& p : plan.promises) j["promises"].push_back(promise_to_json(p));
   for (const auto& r : plan.rows) j["rows"].push_back(rows_to_json(r));
+  if (const ExecutionHints& h = plan.hints; h != ExecutionHints{}) {
+    j["hints"] = {{"overlap", h.overlap}, {"fuse", h.fuse}, {"again_threads", h.again_threads}};
+  }
   return j;
 }
 
@@ -298,6 +301,11 @@ StepPlan plan_from_json(const json& j) {
     plan.adoptions.push_back({seq_from(a), a.at("tokens").get<uint32_t>()});
   for (const json& p : j.at("promises")) plan.promises.push_back(promise_from_json(p));
   for (const json& r : j.at("rows")) plan.rows.push_back(rows_from_json(r));
+  if (j.contains("hints")) {
+    const json& h = j.at("hints");
+    plan.hints = {h.at("overlap").get<bool>(), h.at("fuse").get<bool>(),
+                  h.at("again_threads").get<uint16_t>()};
+  }
   return plan;
 }
 

@@ -64,7 +64,9 @@ bool StepTransfers::wait_before(uint32_t layer) {
   if (mutant(Mutant::kSkippedTransferWait)) return false;
   const size_t deferred_before = deferred_count_;
   for (const TransferWait& wait : waits_of(layer)) {
-    if (deferred(wait.slice) || wait_for(wait.transfer) == TransferState::kDone) continue;
+    if (deferred(wait.slice)) continue;
+    const TransferState state = wait_for(wait.transfer);
+    if (state == TransferState::kDone || (wait.over && state == TransferState::kFailed)) continue;
     const SeqId seq = step_->slices[wait.slice].seq;
     defer(seq);
     deferred_here_.push_back(seq);

@@ -7,7 +7,9 @@
 
 #include "sched/policies/apt_serve.h"
 #include "sched/policies/cacheopt.h"
+#include "sched/policies/ellm.h"
 #include "sched/policies/fastgen.h"
+#include "sched/policies/hcache.h"
 #include "sched/policies/layerkv.h"
 #include "sched/policies/orca.h"
 #include "sched/policies/priority.h"
@@ -29,6 +31,7 @@ struct Entry {
   bool whole_prompts = false;
   bool offloads = false;
   bool stages = false;
+  bool drops = false;
 };
 
 // Of a policy without settings.
@@ -41,9 +44,11 @@ constexpr std::array kPolicies = {
     Entry{.name = "apt-serve", .make = make_apt_serve_policy, .whole_prompts = true},
     Entry{.name = "apt-serve-s", .make = make_apt_serve_s_policy},
     Entry{.name = "cacheopt", .make = make_cacheopt_policy, .offloads = true},
+    Entry{.name = "ellm", .make = make_ellm_policy, .whole_prompts = true, .drops = true},
     Entry{.name = "fastgen", .make = plain<make_fastgen_policy>},
     // The name that users of vLLM know.
     Entry{.name = "fcfs", .make = make_vllm_policy, .whole_prompts = true},
+    Entry{.name = "hcache", .make = make_hcache_policy, .whole_prompts = true, .offloads = true},
     Entry{.name = "layerkv",
           .make = make_layerkv_policy,
           .whole_prompts = true,
@@ -60,7 +65,7 @@ constexpr std::array kPolicies = {
     Entry{.name = "vllm-random",
           .make = [](PolicySettings&) { return make_vllm_random_policy(); },
           .whole_prompts = true},
-    Entry{.name = "vllm-swap", .make = plain<make_vllm_swap_policy>, .whole_prompts = true, .offloads = true},
+    Entry{.name = "vllm-swap", .make = make_vllm_swap_policy, .whole_prompts = true, .offloads = true},
 };
 
 bool any_named(std::string_view policy_name, bool Entry::*trait) {
@@ -97,6 +102,10 @@ bool policy_offloads(std::string_view policy_name) {
 
 bool policy_stages(std::string_view policy_name) {
   return any_named(policy_name, &Entry::stages);
+}
+
+bool policy_drops(std::string_view policy_name) {
+  return any_named(policy_name, &Entry::drops);
 }
 
 bool policy_keeps_x(std::string_view policy_name) {

@@ -28,6 +28,10 @@ bool policy_offloads(std::string_view policy_name);
 // ring.
 bool policy_stages(std::string_view policy_name);
 
+// Whether it keeps parts of many histories nowhere on the device, and has them pass the stage ring in each
+// step: then there is to be one for all of them, also without a tier behind the device.
+bool policy_drops(std::string_view policy_name);
+
 // Whether it keeps copies in form X (Policy::keeps()): its settings may say that it does not.
 bool policy_keeps_x(std::string_view policy_name);
 

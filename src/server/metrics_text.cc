@@ -225,6 +225,17 @@ void add_counters(Page& page, const EngineMetrics& m) {
   page.counter("engine_steps_total", m.steps.load(), "Steps of the engine.");
   page.counter("engine_steps_staged_total", m.steps_staged.load(),
                "Of those, steps that read keys and values through the stage ring.");
+  page.head(
+      "partial_history_steps_total", "counter",
+      "Steps that decode, with some of a decoding request's history not kept on the device, and with none.");
+  page.sample("partial_history_steps_total", m.partial.steps_some.load(), ",ratio=\"some\"");
+  page.sample("partial_history_steps_total", m.partial.steps_none.load(), ",ratio=\"zero\"");
+  page.counter("partial_history_ratio_sum_total", m.partial.ratio_sum.load(),
+               "Of the former: the share of all their tokens that is not kept, summed over steps.");
+  page.head("partial_history_tokens_total", "counter",
+            "Tokens of decoding requests that are not kept, summed over steps: staged, or computed again.");
+  page.sample("partial_history_tokens_total", m.partial.tokens_staged.load(), ",by=\"staged\"");
+  page.sample("partial_history_tokens_total", m.partial.tokens_again.load(), ",by=\"again\"");
   page.counter("engine_deferred_rows_total", m.deferred_rows.load(),
                "Times a request's rows left a step because their transfers did not end in time.");
   page.counter("engine_standstills_total", m.standstills.load(),

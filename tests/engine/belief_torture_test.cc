@@ -75,7 +75,8 @@ INSTANTIATE_TEST_SUITE_P(Factors, BeliefTorture,
 // Of the published policies those that read costs, bounds and predictions.
 TortureOutcome torture_published(const char* policy, int depth, const std::string& belief,
                                  const TortureConfig& with) {
-  const CostModel truth = shadow_costs();
+  CostModel truth = shadow_costs();
+  truth.projected_token_s = with.costs.projected_token_s;
   TortureConfig config = believer(belief == "hundredth"     ? truth.scaled(0.01)
                                   : belief == "hundredfold" ? truth.scaled(100)
                                   : belief == "unknown"     ? CostModel{}
@@ -110,6 +111,22 @@ TEST_P(BeliefTorture, SoAreThoseOfAptServe) {
   for (const char* policy : {"apt-serve", "apt-serve-s:decay=0.4"}) {
     SCOPED_TRACE(policy);
     EXPECT_GT(torture_published(policy, depth, belief, with).preemptions, 0u);
+  }
+}
+
+// It decides once by what it believes, and those that began before go on as they were.
+TEST_P(BeliefTorture, SoAreThoseOfHcache) {
+  const auto& [depth, belief] = GetParam();
+  TortureConfig with;
+  with.slo = {.tpot_ms = 2};
+  with.groups = 4;
+  with.x_bytes = 8;
+  with.costs.projected_token_s = 2e-9;
+  for (const char* policy : {"hcache", "hcache:batch=tpot", "vllm-swap:batch=tpot"}) {
+    SCOPED_TRACE(policy);
+    const TortureOutcome out = torture_published(policy, depth, belief, with);
+    EXPECT_GT(out.swapped, 0u);
+    EXPECT_EQ(out.counts.x_restores > 0, std::string(policy).starts_with("hcache"));
   }
 }
 

@@ -24,6 +24,7 @@ PlanCounts& PlanCounts::operator+=(const PlanCounts& other) {
   disk_decode_steps += other.disk_decode_steps;
   again_decode_steps += other.again_decode_steps;
   h_decode_steps += other.h_decode_steps;
+  x_restores += other.x_restores;
   for (size_t k = 0; k < promises.size(); ++k) promises[k] += other.promises[k];
   claims_called += other.claims_called;
   loans_due += other.loans_due;
@@ -43,6 +44,10 @@ StepPlan CountingPolicy::plan(const View& view) {
                                    [](const Rows& r) { return r.kind == RowKind::kDecode; });
   const bool stages = std::any_of(plan.copies.begin(), plan.copies.end(),
                                   [](const CopyChange& c) { return c.verb == Verb::kStage; });
+  for (const SeqView& s : view.waiting) {
+    const uint32_t kv = s.kv_cells(Tier::kDevice) + s.kv_cells(Tier::kHost) + s.kv_cells(Tier::kDisk);
+    counts_.x_restores += has_rows(s) && s.x_elsewhere() && kv + s.bare_cells < s.blocks * groups;
+  }
   bool x = false, disk = false, again = false, h = false;
   for (const Rows& r : plan.rows) {
     for (const auto* list : {&view.running, &view.waiting}) {

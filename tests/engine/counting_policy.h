@@ -24,6 +24,8 @@ struct PlanCounts {
   uint64_t disk_decode_steps = 0;
   uint64_t again_decode_steps = 0;
   uint64_t h_decode_steps = 0;
+  // Sequences that came back from waiting with X on a slower tier, and no K and V anywhere, of some cell.
+  uint64_t x_restores = 0;
   std::array<uint64_t, 5> promises{};  // by Promise::Kind
   uint64_t claims_called = 0;          // that a view showed
   uint64_t loans_due = 0;              // that a view showed, of a guest that runs

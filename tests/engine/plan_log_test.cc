@@ -56,6 +56,31 @@ TEST(PlanLog, ARunReplaysToTheSamePlans) {
   }
 }
 
+// It decides on its way, and its plans follow from that.
+TEST(PlanLog, APolicyThatDecidesOnceReplays) {
+  const TempFile file({});
+  auto log = PlanLog::create(file.path(), "hcache").value();
+  TortureConfig config;
+  config.policy = "hcache";
+  config.groups = 4;
+  config.host_blocks = 60;
+  config.stage_blocks = 40;
+  config.x_bytes = 8;
+  config.requests = 60;
+  config.prefix_caching = false;
+  config.costs.prefill_row_s = config.costs.decode_row_s = 1e-6;
+  config.costs.projected_token_s = 2e-9;
+  config.costs.links[0][1] = config.costs.links[1][0] = {1e-6, 1e-10};  // two layer groups of four
+  config.log = log.get();
+  const TortureOutcome run = torture(config);
+  log.reset();
+  EXPECT_EQ(run.wrong, 0u) << run.first_wrong;
+  EXPECT_GT(run.counts.x_restores, 0u);
+  const auto replay = replay_plan_log(file.path(), make_test_policy);
+  ASSERT_TRUE(replay.ok()) << replay.status().message();
+  EXPECT_EQ(replay->first_difference, 0u) << replay->expected << "\n" << replay->got;
+}
+
 TEST(PlanLog, ATamperedPlanIsFoundByItsLine) {
   const TempFile file({});
   logged_run(file.path(), "sarathi");

@@ -74,8 +74,8 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Torture,
 // What these ask of the engine, those above ask too: fewer shapes will do.
 INSTANTIATE_TEST_SUITE_P(More, Torture,
                          testing::Combine(testing::Values("apt-serve", "apt-serve-s", "cacheopt", "fastgen",
-                                                          "layerkv", "orca", "priority", "random-promises",
-                                                          "rlp", "s3", "vllm-random"),
+                                                          "hcache", "layerkv", "orca", "priority",
+                                                          "random-promises", "rlp", "s3", "vllm-random"),
                                           testing::Values(1, 2), testing::Values(3u),
                                           testing::Values(16u, 64u), testing::Bool()),
                          name_of);
@@ -113,7 +113,7 @@ TEST_P(TierTorture, EveryOutputIsWhatItsTokensSay) {
               static_cast<unsigned long long>(out.transfers));
   EXPECT_GT(out.staged_steps, 0u);
   EXPECT_GT(out.deferred, 0u);
-  if (policy == "vllm-swap" || policy == "random") {
+  if (policy == "hcache" || policy == "vllm-swap" || policy == "random") {
     EXPECT_GT(out.swapped, 0u);
   }
   if ((policy == "random" || policy == "layerkv") && layers_per_group < 6) {
@@ -134,8 +134,8 @@ INSTANTIATE_TEST_SUITE_P(Shapes, TierTorture,
                                           testing::Values(1, 2), testing::Values(1u, 2u, 4u, 6u)),
                          tier_name_of);
 INSTANTIATE_TEST_SUITE_P(More, TierTorture,
-                         testing::Combine(testing::Values("cacheopt", "fastgen", "orca", "priority", "rlp",
-                                                          "s3"),
+                         testing::Combine(testing::Values("cacheopt", "fastgen", "hcache", "orca", "priority",
+                                                          "rlp", "s3"),
                                           testing::Values(1, 2), testing::Values(1u, 4u)),
                          tier_name_of);
 
@@ -233,17 +233,55 @@ INSTANTIATE_TEST_SUITE_P(Shapes, HiddenTorture,
                                   (std::get<3>(c.param) ? "_costly" : "_free");
                          });
 
+// Histories that wait as X in some layers and as K and V in the others, and come back, on a link that is late
+// and fails.
+using RestoreCase = std::tuple<std::string, int, uint32_t, bool>;
+class RestoreTorture : public testing::TestWithParam<RestoreCase> {};
+
+TEST_P(RestoreTorture, EveryOutputIsWhatItsTokensSay) {
+  const auto& [policy, depth, layers_per_group, faults] = GetParam();
+  TortureConfig config = tiers(policy, depth, layers_per_group);
+  config.total_blocks = 14;
+  config.x_bytes = 8;  // half of K and V
+  config.seed = 79;
+  config.max_num_batched_tokens = 400;
+  config.requests = scaled(150);
+  config.prefix_caching = layers_per_group == 2;
+  if (!faults) config.late_waits = config.failing_transfers = config.max_decode_stall = 0;
+  if (faults) config.failing_steps = 0.01;
+  const TortureOutcome out = torture(config);
+  expect_right(config, out);
+  std::printf("%llu steps, %llu preemptions, %llu swapped, %llu restored from X, %llu deferred\n",
+              static_cast<unsigned long long>(out.steps), static_cast<unsigned long long>(out.preemptions),
+              static_cast<unsigned long long>(out.swapped),
+              static_cast<unsigned long long>(out.counts.x_restores),
+              static_cast<unsigned long long>(out.deferred));
+  // The others stream, have adopted a prefix, or have lost X of some block.
+  EXPECT_GT(out.counts.x_restores, out.swapped / (config.prefix_caching ? 20 : 6));
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, RestoreTorture,
+                         testing::Combine(testing::Values("hcache", "hcache:x-share=0.5"),
+                                          testing::Values(1, 2), testing::Values(1u, 2u), testing::Bool()),
+                         [](const auto& c) {
+                           return (std::get<0>(c.param) == "hcache" ? std::string("All_depth")
+                                                                    : std::string("Half_depth")) +
+                                  std::to_string(std::get<1>(c.param)) + "_f" +
+                                  std::to_string(std::get<2>(c.param)) +
+                                  (std::get<3>(c.param) ? "_faults" : "_calm");
+                         });
+
 // Who adds a policy adds it to the lists above: "fcfs" is another name of "vllm".
 TEST(Torture, RunsEveryPolicyThatThereIs) {
-  const std::vector<std::string> run = {"apt-serve", "apt-serve-s", "cacheopt",    "fastgen",  "fcfs",
-                                        "layerkv",   "orca",        "priority",    "rlp",      "s3",
-                                        "sarathi",   "vllm",        "vllm-random", "vllm-swap"};
+  const std::vector<std::string> run = {"apt-serve", "apt-serve-s", "cacheopt", "fastgen",     "fcfs",
+                                        "hcache",    "layerkv",     "orca",     "priority",    "rlp",
+                                        "s3",        "sarathi",     "vllm",     "vllm-random", "vllm-swap"};
   EXPECT_EQ(policy_names(), run);
 }
 
 TEST(Torture, StepsThatFailEndOnlyTheirRequests) {
-  for (const char* policy : {"vllm", "apt-serve", "cacheopt", "s3", "sarathi", "fastgen", "layerkv", "orca",
-                             "priority", "random"}) {
+  for (const char* policy : {"vllm", "apt-serve", "cacheopt", "s3", "sarathi", "fastgen", "hcache", "layerkv",
+                             "orca", "priority", "random"}) {
     for (int depth : {1, 2}) {
       TortureConfig config;
       config.policy = policy;
@@ -260,7 +298,7 @@ TEST(Torture, StepsThatFailEndOnlyTheirRequests) {
 
 TEST(Torture, AmpleMemoryPreemptsNobody) {
   for (const char* policy :
-       {"vllm", "apt-serve", "apt-serve-s", "cacheopt", "sarathi", "fastgen", "layerkv", "orca"}) {
+       {"vllm", "apt-serve", "apt-serve-s", "cacheopt", "sarathi", "fastgen", "hcache", "layerkv", "orca"}) {
     TortureConfig config;
     config.policy = policy;
     config.total_blocks = 400;

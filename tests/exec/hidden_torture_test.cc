@@ -48,6 +48,26 @@ void torture(const TinyLlamaShape& shape, const HiddenArithmetic& arithmetic) {
   EXPECT_GT(cached, 0u);
 }
 
+// Preempted, they wait on the host as X in some layers and as K and V in the others.
+TEST(HiddenTorture, RestoredFromTheHost) {
+  uint64_t restores = 0;
+  const TierTorture torture(torture_mha(), ops::WeightType::kQ4_1, ops::KvType::kBf16, 24, 81);
+  for (const char* policy : {"hcache", "hcache:x-share=0.5"}) {
+    for (uint32_t layers_per_group : {1u, 2u}) {
+      SCOPED_TRACE(std::string(policy) + ", groups of " + std::to_string(layers_per_group));
+      RigOptions options = torture.hidden(layers_per_group);
+      options.policy = policy;
+      options.prefix_caching = false;
+      options.host_blocks = 90;
+      const TierTortureOutcome out = torture.torture(options);
+      EXPECT_EQ(out.wrong, 0u);
+      restores += out.run.plans.x_restores;
+    }
+  }
+  std::printf("%llu restored from X\n", static_cast<unsigned long long>(restores));
+  EXPECT_GT(restores, 0u);
+}
+
 TEST(HiddenTorture, OwnKeysForEachHead) {
   for (const HiddenArithmetic& a : {HiddenArithmetic{ops::WeightType::kF32, ops::KvType::kF32},
                                     HiddenArithmetic{ops::WeightType::kQ4_1, ops::KvType::kBf16}}) {

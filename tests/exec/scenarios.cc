@@ -1,5 +1,6 @@
 #include "exec/scenarios.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -111,6 +112,48 @@ void add_streams(Scenarios& to) {
   });
 }
 
+// Of each history a share is not kept on the device: dropped and computed again in each step, or staged from
+// the host, by tokens or by layers.
+void add_partial_histories(Scenarios& to) {
+  const auto partial = [&](const std::string& policy, const Change& change) {
+    to.add(policy, [&](Scenario& s) {
+      s.options.policy = policy;
+      s.options.blocks = 120;
+      s.options.host_blocks = 120;
+      s.options.stage_blocks = 120;
+      s.options.block_tokens = 16;
+      s.options.layers_per_group = 1;
+      s.expects_again = true;
+      change(s);
+    });
+  };
+  for (const char* ratio : {"0.1", "0.3", "0.5", "0.7", "0.9"}) {
+    for (const char* mix : {"again=0.5", "again=0.5:mix=layers"}) {
+      partial(fmt::format("ellm:ratio={}:{}", ratio, mix), [](Scenario& s) { s.expects_staging = true; });
+    }
+  }
+  partial("ellm:ratio=0", [](Scenario& s) { s.expects_again = false; });
+  partial("ellm:ratio=0.6:again=0:overlap=off", [](Scenario& s) {
+    s.expects_again = false;
+    s.expects_staging = true;
+    s.options.threads = 3;
+  });
+  partial("ellm:ratio=0.6:again=1", [](Scenario& s) {
+    s.options.host_blocks = 0;
+    s.options.layers_per_group = 2;
+  });
+  partial("ellm:ratio=0.8:again=0.3:fusion=off", [](Scenario& s) {
+    s.options.blocks = 64;
+    s.options.prefix_caching = true;
+    s.expects_preemptions = s.expects_reuse = s.expects_staging = true;
+  });
+  partial("ellm", [](Scenario& s) {
+    s.options.blocks = 58;
+    s.expects_again = false;
+    s.expects_preemptions = true;
+  });
+}
+
 }  // namespace
 
 std::vector<Scenario> scenarios() {
@@ -160,6 +203,7 @@ std::vector<Scenario> scenarios() {
   }
   add_swaps(to);
   add_streams(to);
+  add_partial_histories(to);
   return std::move(to.all);
 }
 
@@ -180,6 +224,9 @@ std::vector<RigOutput> run_scenario(const Workload& work, const Scenario& scenar
   }
   if (scenario.expects_staging) {
     EXPECT_GT(result.staged_steps, 0u) << "the scenario is void";
+  }
+  if (scenario.expects_again) {
+    EXPECT_GT(result.plans.again_decode_steps, result.plans.decode_steps / 10) << "the scenario is void";
   }
   if (scenario.expects_partial) {
     EXPECT_GT(result.plans.partial_steps, 0u) << "the scenario is void";

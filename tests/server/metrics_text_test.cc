@@ -243,6 +243,11 @@ TEST(MetricsText, PreemptionsByKindAndWhatTransfersCost) {
   m.num_preemptions_swapped = 3;
   m.num_preemptions_recomputed = 2;
   m.steps_staged = 7;
+  m.partial.steps_some = 3;
+  m.partial.steps_none = 9;
+  m.partial.ratio_sum = 1.5;
+  m.partial.tokens_staged = 100;
+  m.partial.tokens_again = 50;
   m.deferred_rows = 4;
   m.seconds_stalled = 0.75;
   const std::string text = page(m, http);
@@ -250,6 +255,11 @@ TEST(MetricsText, PreemptionsByKindAndWhatTransfersCost) {
   EXPECT_TRUE(has_line(text, "kvasir:preemptions_by_kind_total{model_name=\"m\",kind=\"swap\"} 3"));
   EXPECT_TRUE(has_line(text, "kvasir:preemptions_by_kind_total{model_name=\"m\",kind=\"recompute\"} 2"));
   EXPECT_TRUE(has_line(text, "kvasir:engine_steps_staged_total{model_name=\"m\"} 7"));
+  EXPECT_TRUE(has_line(text, "kvasir:partial_history_steps_total{model_name=\"m\",ratio=\"some\"} 3"));
+  EXPECT_TRUE(has_line(text, "kvasir:partial_history_steps_total{model_name=\"m\",ratio=\"zero\"} 9"));
+  EXPECT_TRUE(has_line(text, "kvasir:partial_history_ratio_sum_total{model_name=\"m\"} 1.5"));
+  EXPECT_TRUE(has_line(text, "kvasir:partial_history_tokens_total{model_name=\"m\",by=\"staged\"} 100"));
+  EXPECT_TRUE(has_line(text, "kvasir:partial_history_tokens_total{model_name=\"m\",by=\"again\"} 50"));
   EXPECT_TRUE(has_line(text, "kvasir:engine_deferred_rows_total{model_name=\"m\"} 4"));
   EXPECT_TRUE(has_line(text, "kvasir:engine_stalled_seconds_total{model_name=\"m\"} 0.75"));
 }

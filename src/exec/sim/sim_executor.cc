@@ -24,7 +24,14 @@ Token SimExecutor::token(SeqId seq, uint32_t position) const {
 }
 
 Nanos SimExecutor::duration(const Step& step) const {
-  double seconds = options_.times->seconds(load_of(step, options_.layers));
+  StepLoad load = load_of(step, options_.layers);
+  double seconds = 0;
+  if (!step.hints.fuse) {
+    // They pass the weights on their own, in the same step of the engine.
+    const StepLoad again = take_again(load);
+    if (!again.chunks.empty()) seconds = options_.times->seconds(again) - options_.times->seconds({});
+  }
+  seconds += options_.times->seconds(load);
   if (options_.noise > 0) {
     uint64_t counter = 0;
     const double z = normal_draw(options_.seed, kNoiseStream + raw(step.id), &counter);

@@ -18,10 +18,21 @@ StepLoad load_of(const Step& step, uint32_t layers) {
     StepLoad::Chunk chunk{static_cast<double>(s.tokens.size()), static_cast<double>(s.tokens.begin)};
     chunk.passed = passed / layers;
     chunk.attended = (end < layers ? passed - 1 : passed) / layers;
+    // Rows that go on from a history are of the kind, too, and end with the sequence: nothing follows them.
+    chunk.again = s.kind == RowKind::kRecompute && !s.samples;
     out.chunks.push_back(chunk);
   }
   for (const KvProjection& p : step.projections) out.projected += p.tokens;
   return out;
+}
+
+StepLoad take_again(StepLoad& load) {
+  StepLoad again;
+  const auto rest = std::stable_partition(load.chunks.begin(), load.chunks.end(),
+                                          [](const StepLoad::Chunk& c) { return !c.again; });
+  again.chunks.assign(rest, load.chunks.end());
+  load.chunks.erase(rest, load.chunks.end());
+  return again;
 }
 
 double LinearTimes::seconds(const StepLoad& load) const {

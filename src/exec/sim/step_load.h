@@ -19,6 +19,7 @@ struct StepLoad {
     double history = 0;  // tokens before the first row
     double passed = 1;
     double attended = 1;
+    bool again = false;  // dropped cells are computed again
 
     // Pairs of a row and a position that it attends to, in one layer.
     double pairs() const { return rows * history + rows * (rows + 1) / 2; }
@@ -32,6 +33,9 @@ struct StepLoad {
 
 // REQUIRES: layers > 0, and slices pass some of them
 StepLoad load_of(const Step& step, uint32_t layers);
+
+// What `load` has of rows that compute dropped cells again, which is taken out of it.
+StepLoad take_again(StepLoad& load);
 
 // Immutable, so that any thread may ask.
 class StepTimes {

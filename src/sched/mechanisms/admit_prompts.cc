@@ -5,13 +5,6 @@
 namespace kvasir {
 namespace {
 
-// With a step in flight, or transfers, the blocks of a preempted sequence come later than the decode that
-// they are for: without this, the sequence would be admitted into them again.
-uint32_t awaited_blocks(const View& view) {
-  const bool late = view.steps_in_flight > 0 || view.total_cells(Tier::kHost) > 0;
-  return late ? blocks_wanted(view) : 0;
-}
-
 // False: nobody after it is admitted either.
 bool admit_prompt(const View& view, const SeqView& seq, uint32_t awaited, PlanBuilder& builder) {
   const uint32_t tokens = seq.known_tokens - seq.cached_tokens;
@@ -28,6 +21,11 @@ bool admit_prompt(const View& view, const SeqView& seq, uint32_t awaited, PlanBu
 
 uint32_t admission_watermark(const View& view) {
   return view.total_cells(Tier::kDevice) / view.geometry.groups() / 100;
+}
+
+uint32_t awaited_blocks(const View& view) {
+  const bool late = view.steps_in_flight > 0 || view.total_cells(Tier::kHost) > 0;
+  return late ? blocks_wanted(view) : 0;
 }
 
 bool admit_prompts(const View& view, PlanBuilder& builder) {

@@ -15,6 +15,10 @@ namespace kvasir {
 // Blocks, a hundredth of all, that are left free by an admission, which would otherwise cause preemption at
 // once.
 uint32_t admission_watermark(const View& view);
+// Blocks that the decodes of the running sequences wait for. With a step in flight, or transfers, those of a
+// preempted sequence come later than the decode that they are for: without this, the sequence would be
+// admitted into them again.
+uint32_t awaited_blocks(const View& view);
 
 // Plans whole prompts of sequences that wait and hold nothing, in order, within the token budget (a prompt
 // larger than that goes alone). True if any was planned: a step is either prefills or decodes.

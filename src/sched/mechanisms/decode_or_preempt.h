@@ -42,5 +42,9 @@ uint32_t decode_or_preempt(const std::vector<const SeqView*>& running, PlanBuild
 // Likewise, with `decode` to plan a decode: false, and nothing is planned, if there is no room for it.
 uint32_t decode_or_preempt(const std::vector<const SeqView*>& running, PlanBuilder& builder, PreemptBy by,
                            const std::function<bool(const SeqView&)>& decode);
+// And with `preempt` to preempt one.
+uint32_t decode_or_preempt(const std::vector<const SeqView*>& running, PlanBuilder& builder,
+                           const std::function<void(const SeqView&)>& preempt,
+                           const std::function<bool(const SeqView&)>& decode);
 
 }  // namespace kvasir

@@ -1,6 +1,7 @@
 #include "sched/policies/vllm.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "contract/plan_builder.h"
@@ -18,7 +19,7 @@ namespace {
 // decodes may wait, has cut short is finished beside the decodes before another is admitted.
 class VllmPolicy final : public Policy {
  public:
-  explicit VllmPolicy(bool demote) : demote_(demote) {}
+  VllmPolicy(bool demote, BatchRule batch) : demote_(demote), batch_(batch) {}
 
   StepPlan plan(const View& view) override {
     PlanBuilder builder(view);
@@ -32,8 +33,10 @@ class VllmPolicy final : public Policy {
 
  private:
   bool admit(const View& view, PlanBuilder& builder) const {
-    if (!demote_) return admit_prompts(view, builder);
-    return admit_prompts(view, in_order(view, view.waiting), builder);
+    if (!demote_ && batch_ == BatchRule::kFree) return admit_prompts(view, builder);
+    std::vector<const SeqView*> waiting = in_order(view, view.waiting);
+    if (batch_ == BatchRule::kWithinTpot) waiting = batch_within_tpot(view, std::move(waiting));
+    return admit_prompts(view, waiting, builder);
   }
 
   // By arrival; those that are late behind all others if they are demoted.
@@ -47,16 +50,18 @@ class VllmPolicy final : public Policy {
   }
 
   const bool demote_;
+  const BatchRule batch_;
 };
 
 }  // namespace
 
-std::unique_ptr<Policy> make_vllm_policy(bool demote) {
-  return std::make_unique<VllmPolicy>(demote);
+std::unique_ptr<Policy> make_vllm_policy(bool demote, BatchRule batch) {
+  return std::make_unique<VllmPolicy>(demote, batch);
 }
 
 std::unique_ptr<Policy> make_vllm_policy(PolicySettings& settings) {
-  return make_vllm_policy(settings.flag("demote", false));
+  const bool demote = settings.flag("demote", false);
+  return make_vllm_policy(demote, batch_rule(settings));
 }
 
 }  // namespace kvasir

@@ -1,5 +1,8 @@
 #include "sched/policies/vllm_swap.h"
 
+#include <utility>
+#include <vector>
+
 #include "contract/plan_builder.h"
 #include "sched/mechanisms/admit_prompts.h"
 #include "sched/mechanisms/break_standstill.h"
@@ -15,24 +18,45 @@ namespace {
 // admitted, and none comes back in a step that preempts.
 class VllmSwapPolicy final : public Policy {
  public:
+  explicit VllmSwapPolicy(BatchRule batch) : batch_(batch) {}
+
   StepPlan plan(const View& view) override {
     PlanBuilder builder(view);
     if (take_turn_alone(view, builder)) return builder.take();
     const bool swapped = anyone_swapped_out(view);
-    if (!swapped && !anyone_prefilling(view) && admit_prompts(view, builder)) return builder.take();
+    if (!swapped && !anyone_prefilling(view) && admit_prompts(view, may_join(view, swapped), builder)) {
+      return builder.take();
+    }
     const uint32_t preempted = continue_running(view, builder, PreemptBy::kSwap);
     if (swapped && preempted == 0) {
-      swap_in(view, admission_watermark(view) + blocks_wanted(view, builder), builder);
+      swap_in(view, may_join(view, swapped), admission_watermark(view) + blocks_wanted(view, builder),
+              builder);
     }
     break_standstill(view, builder);
     return builder.take();
   }
+
+ private:
+  // Of those that are out, while anyone is, and else of all that wait.
+  std::vector<const SeqView*> may_join(const View& view, bool swapped) const {
+    std::vector<const SeqView*> waiting;
+    for (const SeqView& seq : view.waiting) {
+      if (!swapped || seq.blocks > 0) waiting.push_back(&seq);
+    }
+    return batch_ == BatchRule::kFree ? waiting : batch_within_tpot(view, std::move(waiting));
+  }
+
+  const BatchRule batch_;
 };
 
 }  // namespace
 
-std::unique_ptr<Policy> make_vllm_swap_policy() {
-  return std::make_unique<VllmSwapPolicy>();
+std::unique_ptr<Policy> make_vllm_swap_policy(BatchRule batch) {
+  return std::make_unique<VllmSwapPolicy>(batch);
+}
+
+std::unique_ptr<Policy> make_vllm_swap_policy(PolicySettings& settings) {
+  return make_vllm_swap_policy(batch_rule(settings));
 }
 
 }  // namespace kvasir

@@ -4,7 +4,12 @@
 #include <memory>
 
 #include "contract/policy.h"
+#include "sched/mechanisms/batch_bound.h"
+#include "sched/policy_settings.h"
 
 namespace kvasir {
-std::unique_ptr<Policy> make_vllm_swap_policy();
-}
+
+std::unique_ptr<Policy> make_vllm_swap_policy(BatchRule batch = BatchRule::kFree);
+std::unique_ptr<Policy> make_vllm_swap_policy(PolicySettings& settings);
+
+}  // namespace kvasir

@@ -1,0 +1,49 @@
+#include "sched/mechanisms/batch_bound.h"
+
+#include <algorithm>
+
+namespace kvasir {
+namespace {
+
+double bound_s(const SeqView& seq) {
+  return seq.slo.tpot_ms > 0 ? seq.slo.tpot_ms / 1e3 : std::numeric_limits<double>::infinity();
+}
+
+}  // namespace
+
+BatchRule batch_rule(PolicySettings& settings) {
+  const std::string rule = settings.word("batch", "free", {"free", "tpot"});
+  return rule == "tpot" ? BatchRule::kWithinTpot : BatchRule::kFree;
+}
+
+BatchBound::BatchBound(const View& view)
+    : cost_(BatchCost::believed(view.costs)), known_(view.costs.known()) {
+  for (const SeqView& seq : view.running) {
+    load_.requests += 1;
+    load_.context += seq.known_tokens;
+    least_s_ = std::min(least_s_, bound_s(seq));
+    if (!seq.decoding() || seq.last_token_time == 0) continue;
+    longest_wait_s_ = std::max(longest_wait_s_, to_seconds(view.now - seq.last_token_time));
+  }
+}
+
+bool BatchBound::join(const SeqView& seq) {
+  BatchLoad with = load_;
+  with.requests += 1;
+  with.context += seq.known_tokens;
+  const double least = std::min(least_s_, bound_s(seq));
+  if (known_ && load_.requests > 0 && cost_.seconds(with) + longest_wait_s_ > least) return false;
+  load_ = with;
+  least_s_ = least;
+  return true;
+}
+
+std::vector<const SeqView*> batch_within_tpot(const View& view, std::vector<const SeqView*> waiting) {
+  BatchBound bound(view);
+  const auto refused =
+      std::find_if(waiting.begin(), waiting.end(), [&](const SeqView* seq) { return !bound.join(*seq); });
+  waiting.erase(refused, waiting.end());
+  return waiting;
+}
+
+}  // namespace kvasir

@@ -1,0 +1,51 @@
+// How what is not kept on the device is divided between computing it again and bringing it over the link.
+//
+// Source: eLLM, Section 4.3.1, Equations 6 and 7: of each l1 + l2 layers of the tokens that are not kept, l1
+// are swapped in and l2 computed again, l1 <= 3 and l2 <= 2; of the six the one with the least bubble
+//
+//   | T_swap(l1) - T_rec(l2) |,   T_swap = (alpha k + beta) l1 / L,   T_rec = V_rec(r) (l2 / L) / FLOPS
+//
+// Read so: Equation 7's output layer does not belong to it. What is computed again in layer i needs its own
+// result of layer i - 1, so swapped layers cannot lie between: here they are a share of the tokens (the
+// oldest are computed again in all layers) or of the layers (the first ones are computed again, from token
+// ids). Checkpoints of the residual stream before each run of computed layers would be a third way; they are
+// as large as K and V of a layer under multi-head attention and larger under grouped-query attention, and
+// come over the same link (checkpoint_bytes()).
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace kvasir {
+
+// Of l1 + l2 layers: swapped in, computed again.
+struct OverlapConfig {
+  uint8_t swapped = 0;
+  uint8_t again = 1;
+  double again_share() const { return static_cast<double>(again) / (swapped + again); }
+  friend bool operator==(const OverlapConfig&, const OverlapConfig&) = default;
+};
+
+// The published six, and, for the choice by least time, all or nothing.
+constexpr std::array<OverlapConfig, 6> kPublishedOverlaps = {
+    {{1, 1}, {2, 1}, {3, 1}, {1, 2}, {2, 2}, {3, 2}}};
+constexpr std::array<OverlapConfig, 8> kOverlaps = {
+    {{1, 0}, {1, 1}, {2, 1}, {3, 1}, {1, 2}, {2, 2}, {3, 2}, {0, 1}}};
+
+// Of all layers: seconds that the link, and that the computation would take for all that is not kept.
+struct OverlapTimes {
+  double layers = 1;   // L
+  double swap_s = 0;   // alpha k + beta
+  double again_s = 0;  // V_rec / FLOPS without the output layer
+};
+
+// Equations 6 and 7: seconds in which one waits for the other.
+double bubble_seconds(const OverlapTimes& times, OverlapConfig config);
+// The one of the published six with the least; the first of equals.
+OverlapConfig least_bubble(const OverlapTimes& times);
+
+// Of one group of l1 + l2 layers, with a checkpoint before those that are computed again: bytes over the link
+// for each token. kv_bytes: of a layer; hidden_bytes: of the residual stream.
+double checkpoint_bytes(OverlapConfig config, double kv_bytes, double hidden_bytes);
+
+}  // namespace kvasir

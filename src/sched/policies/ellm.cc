@@ -1,0 +1,437 @@
+#include "sched/policies/ellm.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "contract/plan_builder.h"
+#include "sched/mechanisms/admit_prompts.h"
+#include "sched/mechanisms/break_standstill.h"
+#include "sched/mechanisms/cache_ratio.h"
+#include "sched/mechanisms/compute_shares.h"
+#include "sched/mechanisms/continue_running.h"
+#include "sched/mechanisms/decode_or_preempt.h"
+#include "sched/mechanisms/overlap_search.h"
+#include "sched/mechanisms/partial_history.h"
+#include "sched/mechanisms/step_correction.h"
+#include "sched/mechanisms/swap_in.h"
+#include "sched/mechanisms/swap_or_recompute.h"
+#include "sched/mechanisms/turn_alone.h"
+
+namespace kvasir {
+namespace {
+
+// By how much a batch with r > 0 is to be better than the best one without: beliefs err, and to come there
+// costs.
+constexpr double kLeastGain = 1.02;
+// Waiting requests that are looked at beyond those that run.
+constexpr size_t kLookAhead = 64;
+// Of the device's blocks: what stays free when histories come back to it.
+constexpr double kSlack = 0.05;
+
+// What is decided for a step: Equation 1's b and r, and Section 4.3.1's division.
+struct Decision {
+  RatioChoice batch;
+  OverlapConfig overlap;
+};
+
+BatchCost cost_of(const EllmOptions& o, const View& view) {
+  switch (o.cost) {
+    case EllmOptions::Cost::kCorrected:
+      return BatchCost::corrected(o.shape);
+    case EllmOptions::Cost::kLetter:
+      return BatchCost::letter(o.shape);
+    case EllmOptions::Cost::kBelief:
+      break;
+  }
+  return BatchCost::believed(view.costs);
+}
+
+// One step's plan.
+class EllmStep {
+ public:
+  EllmStep(const View& view, const EllmOptions& options, double correction, PlanBuilder& builder)
+      : view_(view),
+        options_(options),
+        builder_(builder),
+        block_(view.geometry.block_tokens),
+        groups_(view.geometry.groups()),
+        watermark_(admission_watermark(view)),
+        cost_(cost_of(options, view)),
+        running_(by_arrival(view.running)),
+        decision_(decide(correction)) {}
+
+  void plan() {
+    keep_less_of_all();
+    const bool swapped = anyone_swapped_out(view_);
+    if (swapped || anyone_prefilling(view_) || !admit()) {
+      const uint32_t preempted = decode();
+      prefill_on();
+      if (swapped && preempted == 0) come_back();
+    }
+    break_standstill(view_, running_, builder_);
+    builder_.set_hints(hints());
+  }
+
+  // What the step was foretold; 0 if it is not one of decodes alone.
+  double foretold_s() const { return decodes_alone_ && load_.requests > 0 ? cost_.seconds(load_) : 0; }
+
+ private:
+  // ---------------------------------------------------------------- b and r
+
+  Decision decide(double correction) const {
+    if (options_.ratio >= 0) {
+      Decision forced;
+      forced.batch.requests = view_.limits.max_num_seqs;
+      forced.batch.ratio = options_.ratio;
+      return forced;
+    }
+    RatioProblem problem = all_requests();
+    problem.most_seconds = seconds_left() / correction;
+    problem.greatest_ratio = view_.stage_blocks > 0 ? 1 : 0;
+    Decision best = options_.least_bubble ? by_least_bubble(problem) : by_least_time(problem);
+    if (best.batch.requests > 0) return best;
+    // The bound on time cannot be met: what runs goes on, within its memory, and nobody joins it.
+    problem.most_seconds = kUnbounded;
+    problem.lengths.resize(running_.size());
+    problem.held_back.resize(running_.size());
+    best = options_.least_bubble ? by_least_bubble(problem) : by_least_time(problem);
+    best.batch.requests = std::max<uint32_t>(1, std::min<uint32_t>(best.batch.requests, running()));
+    return best;
+  }
+
+  // Those that run, and then those that wait, with the room that each needs: its blocks with the one that its
+  // next token may begin, of which the last stays on the device. Who comes is prefilled there, whole.
+  RatioProblem all_requests() const {
+    RatioProblem p;
+    p.cost = cost_;
+    const size_t most = std::min<size_t>(view_.limits.max_num_seqs, running_.size() + kLookAhead);
+    for (const SeqView* seq : running_) add(*seq, 1, p);
+    for (const SeqView& seq : view_.waiting) {
+      if (p.lengths.size() >= most) break;
+      add(seq, view_.geometry.blocks_for(seq.known_tokens + 1), p);
+    }
+    uint32_t held_by_others = 0;  // that wait
+    uint32_t on_slower = 0;
+    for (const SeqView& seq : view_.waiting) held_by_others += seq.own_kv_cells(Tier::kDevice);
+    for (const SeqView* seq : running_) on_slower += seq->own_kv_cells(view_.slower_tier());
+    const uint32_t device = view_.total_cells(Tier::kDevice);
+    p.device_tokens = tokens_of(device - std::min(device, held_by_others)) - watermark_ * block_;
+    const int64_t slower = builder_.available_cells(view_.slower_tier()) + on_slower;
+    p.slower_tokens = tokens_of(static_cast<double>(std::max<int64_t>(slower, 0)));
+    const double bytes_per_token = static_cast<double>(view_.geometry.kv_block_bytes()) / block_;
+    const LinkCost& link = view_.costs.links[index_of(view_.slower_tier())][index_of(Tier::kDevice)];
+    p.staged_token_s = bytes_per_token * link.seconds_per_byte;
+    p.staging_s = link.latency_s;
+    if (view_.scratch_tokens > 0)
+      p.again_tokens = view_.scratch_tokens - std::min(view_.scratch_tokens, running());
+    return p;
+  }
+  void add(const SeqView& seq, uint32_t held_back_blocks, RatioProblem& p) const {
+    const uint32_t blocks = view_.geometry.blocks_for(seq.known_tokens + 1);
+    p.lengths.push_back(blocks * block_);
+    p.held_back.push_back(std::min(blocks, held_back_blocks) * block_);
+  }
+  double tokens_of(double cells) const { return cells / groups_ * block_; }
+  uint32_t running() const { return static_cast<uint32_t>(running_.size()); }
+
+  // SLO - WT_max.
+  double seconds_left() const {
+    double left = kUnbounded;
+    const auto bound = [&](const SeqView& seq) {
+      if (seq.slo.tpot_ms > 0) left = std::min(left, seq.slo.tpot_ms / 1e3);
+    };
+    double waited = 0;
+    for (const SeqView* seq : running_) {
+      bound(*seq);
+      if (seq->decoding() && seq->last_token_time > 0) {
+        waited = std::max(waited, to_seconds(view_.now - seq->last_token_time));
+      }
+    }
+    if (!view_.waiting.empty()) bound(view_.waiting.front());
+    return left - waited;
+  }
+
+  RatioChoice solve(const RatioProblem& p) const {
+    return options_.slsqp ? choose_ratio_slsqp(p) : choose_ratio(p);
+  }
+
+  // Of what is not kept the division into computed again and staged, with what the ring then passes: two
+  // layers at a time, so that one comes while the other is attended, or one where nothing comes. This is
+  // M_o's feedback.
+  bool set_overlap(OverlapConfig c, RatioProblem& p) const {
+    if (c.swapped > 0 && view_.total_cells(view_.slower_tier()) == 0) return false;
+    p.again_share = c.again_share();
+    p.passing_tokens = static_cast<double>(view_.stage_blocks) * block_ / (c.swapped > 0 ? 2 : 1);
+    return true;
+  }
+
+  static bool better(const RatioChoice& a, const RatioChoice& b, double by = 1) {
+    return a.requests > 0 && (b.requests == 0 || a.requests * b.seconds > by * b.requests * a.seconds);
+  }
+
+  // Without anything that is not kept, and with each division: the best.
+  Decision by_least_time(RatioProblem p) const {
+    Decision whole = all_kept(p);
+    Decision best;
+    for (OverlapConfig c : kOverlaps) {
+      if (!set_overlap(c, p)) continue;
+      const RatioChoice choice = solve(p);
+      if (choice.ratio > 0 && better(choice, best.batch)) best = {choice, c};
+    }
+    return better(best.batch, whole.batch, kLeastGain) ? best : whole;
+  }
+
+  // Section 4.3.1, the published way: M_o at its greatest, then what the best of six leaves of it.
+  Decision by_least_bubble(RatioProblem p) const {
+    Decision whole = all_kept(p);
+    Decision best;
+    if (!set_overlap(kPublishedOverlaps.back(), p)) {
+      best.overlap = {0, 1};
+      set_overlap(best.overlap, p);
+      best.batch = solve(p);
+    } else {
+      best = {solve(p), kPublishedOverlaps.back()};
+      if (best.batch.requests > 0) {
+        best.overlap = least_bubble(overlap_times(p, best.batch));
+        set_overlap(best.overlap, p);
+        best.batch = solve(p);
+      }
+    }
+    return better(best.batch, whole.batch, kLeastGain) ? best : whole;
+  }
+
+  Decision all_kept(RatioProblem p) const {
+    p.greatest_ratio = 0;
+    return {choose_ratio(p), {}};
+  }
+
+  static OverlapTimes overlap_times(const RatioProblem& p, const RatioChoice& choice, double layers = 1) {
+    BatchLoad load;
+    double tokens = 0;
+    for (uint32_t i = 0; i < choice.requests; ++i) {
+      const double away = choice.ratio * (p.lengths[i] - p.held_back[i]);
+      tokens += away;
+      load.again_squares += away * away;
+    }
+    load.again_tokens = tokens;
+    return {layers, p.staging_s + tokens * p.staged_token_s, p.cost.compute.again(load)};
+  }
+
+  // ---------------------------------------------------------------- rows
+
+  // Whole prompts, in order, while the batch has room. True if any was planned.
+  bool admit() {
+    const uint32_t awaited =
+        view_.steps_in_flight > 0 || view_.total_cells(Tier::kHost) > 0 ? blocks_wanted(view_) : 0;
+    for (const SeqView& seq : view_.waiting) {
+      const uint32_t tokens = seq.known_tokens - seq.cached_tokens;
+      const bool alone = builder_.running_seqs() == 0;
+      if (!alone && builder_.running_seqs() >= decision_.batch.requests) break;
+      if (builder_.planned_tokens() > 0 &&
+          builder_.planned_tokens() + tokens > view_.limits.max_num_batched_tokens) {
+        break;
+      }
+      if (!builder_.admit(seq, {.spare_blocks = (alone ? 0 : watermark_) + awaited})) break;
+      builder_.prefill(seq, tokens);
+    }
+    decodes_alone_ = builder_.planned_tokens() == 0;
+    return !decodes_alone_;
+  }
+
+  // Returns how many were preempted: the latest, where there is no block and none comes free.
+  uint32_t decode() {
+    uint32_t preempted = 0;
+    int64_t awaited = 0;  // blocks, of those that come when this step and its transfers have ended
+    size_t end = running_.size();
+    for (size_t i = 0; i < end; ++i) {
+      const SeqView& seq = *running_[i];
+      if (!seq.decoding() || !builder_.can_run(seq)) continue;
+      while (i < end && !decode_one(seq)) {
+        if (builder_.coming_blocks() > awaited) {
+          ++awaited;
+          break;
+        }
+        if (end == 1 || !builder_.can_stop(*running_[end - 1]) || gives_up(*running_[end - 1])) break;
+        preempt_by(PreemptionStrategy::kCheaper, view_, *running_[--end], builder_);
+        ++preempted;
+      }
+    }
+    return preempted;
+  }
+
+  // This plan has copies of it.
+  bool gives_up(const SeqView& seq) const {
+    return std::find(giving_up_.begin(), giving_up_.end(), seq.id) != giving_up_.end();
+  }
+
+  bool decode_one(const SeqView& seq) {
+    RowOptions rows;
+    if (!gives_up(seq) && comes_back(seq)) {
+      const int64_t slack = spare_blocks_beside_slack();
+      if (slack > 0) keep_more(view_, seq, static_cast<uint32_t>(slack), builder_, &rows.restore);
+    }
+    if (!builder_.decode(seq, rows) && !(rows.restore.kv.count() > 0 && builder_.decode(seq))) return false;
+    load_.requests += 1;
+    load_.context += seq.known_tokens;
+    const auto again =
+        static_cast<double>(seq.dropped.size()) * (seq.dropped_end_group - seq.restart_group) / groups_;
+    load_.again_tokens += again;
+    load_.again_squares += again * seq.dropped.size();
+    return true;
+  }
+
+  // More of it is not kept than is to be.
+  bool comes_back(const SeqView& seq) const {
+    return options_.ratio < 0 && may_be_partial(seq, builder_) &&
+           partial_history(seq, view_.geometry).blocks() > blocks_away(seq);
+  }
+  int64_t spare_blocks_beside_slack() const {
+    const auto slack = static_cast<int64_t>(kSlack * view_.total_cells(Tier::kDevice) / groups_);
+    return builder_.available_blocks() - std::max<int64_t>(slack, running());
+  }
+
+  void prefill_on() {
+    for (const SeqView* seq : running_) {
+      if (seq->decoding() || builder_.has_rows(seq->id) || builder_.preempted(seq->id)) continue;
+      if (builder_.prefill(*seq, seq->tokens_to_compute()) > 0) decodes_alone_ = false;
+    }
+  }
+
+  // Those that were preempted and kept their cells, before any new prompt.
+  void come_back() {
+    if (builder_.running_seqs() > 0 && builder_.running_seqs() >= decision_.batch.requests) return;
+    if (swap_in(view_, watermark_ + blocks_wanted(view_, builder_), builder_) > 0) decodes_alone_ = false;
+  }
+
+  // ---------------------------------------------------------------- histories
+
+  // Full blocks of it that are not to be kept.
+  uint32_t blocks_away(const SeqView& seq) const {
+    const uint32_t full = seq.ready_tokens / block_;
+    return std::min(full, static_cast<uint32_t>(std::ceil(decision_.batch.ratio * full - 1e-9)));
+  }
+
+  // Oldest tokens first, of each request its share, as far as the ring passes them. What they give up comes
+  // free when this step has ended: whoever needs a block may wait for that.
+  void keep_less_of_all() {
+    if (decision_.batch.ratio <= 0) return;
+    const double again = options_.again >= 0 ? options_.again : decision_.overlap.again_share();
+    const bool host = view_.total_cells(view_.slower_tier()) > 0;
+    uint32_t ring = view_.stage_blocks / (again < 1 && host && options_.ratio < 0 ? 2 : 1);
+    for (const SeqView* seq : running_) {
+      ring -= std::min(ring, partial_history(*seq, view_.geometry).blocks());
+    }
+    for (const SeqView* seq : running_) {
+      if (!seq->decoding() || builder_.preempted(seq->id) || !may_be_partial(*seq, builder_)) continue;
+      const uint32_t now = partial_history(*seq, view_.geometry).blocks();
+      const uint32_t away = std::min(blocks_away(*seq), now + ring);
+      if (away <= now) continue;
+      const auto dropped = static_cast<uint32_t>(std::lround((host ? again : 1) * away));
+      ring -=
+          keep_less(view_, *seq, {dropped, away - dropped}, dropped_groups(*seq, host ? again : 1), builder_);
+      giving_up_.push_back(seq->id);
+    }
+  }
+
+  // By layers: those in which what is not kept is dropped, as they were before for this request.
+  uint32_t dropped_groups(const SeqView& seq, double again) const {
+    if (!options_.by_layers) return 0;
+    if (!seq.dropped.empty()) return seq.dropped_end_group;
+    return std::clamp<uint32_t>(static_cast<uint32_t>(std::lround(again * groups_)), 1, groups_);
+  }
+
+  ExecutionHints hints() const {
+    ExecutionHints h;
+    h.overlap = options_.overlap;
+    h.fuse = options_.fuse;
+    if (load_.again_tokens <= 0) return h;
+    BatchLoad decodes = load_;
+    decodes.again_tokens = decodes.again_squares = 0;
+    h.again_threads =
+        static_cast<uint16_t>(again_threads(cost_.compute.again(load_), cost_.compute.of(decodes)));
+    return h;
+  }
+
+  const View& view_;
+  const EllmOptions& options_;
+  PlanBuilder& builder_;
+  const uint32_t block_;
+  const uint32_t groups_;
+  const uint32_t watermark_;
+  const BatchCost cost_;
+  const std::vector<const SeqView*> running_;  // by arrival
+  const Decision decision_;
+  std::vector<SeqId> giving_up_;
+  bool decodes_alone_ = true;
+  BatchLoad load_;  // of the decodes planned so far
+};
+
+class EllmPolicy final : public Policy {
+ public:
+  explicit EllmPolicy(const EllmOptions& options) : options_(options) {}
+
+  StepPlan plan(const View& view) override {
+    PlanBuilder builder(view);
+    correction_.begin(view.now);
+    if (take_turn_alone(view, builder)) {
+      correction_.end(view.now, 0);
+      return builder.take();
+    }
+    EllmStep step(view, options_, options_.measured ? correction_.factor() : 1, builder);
+    step.plan();
+    correction_.end(view.now, step.foretold_s());
+    return builder.take();
+  }
+
+  std::string save_state() const override { return correction_.save(); }
+  Status restore_state(std::string_view state) override { return correction_.restore(state); }
+
+ private:
+  const EllmOptions options_;
+  StepCorrection correction_;
+};
+
+}  // namespace
+
+std::unique_ptr<Policy> make_ellm_policy(const EllmOptions& options) {
+  return std::make_unique<EllmPolicy>(options);
+}
+
+std::unique_ptr<Policy> make_ellm_policy(PolicySettings& settings) {
+  EllmOptions o;
+  const std::string cost = settings.word("cost", "belief", {"belief", "corrected", "letter"});
+  o.cost = cost == "letter"
+               ? EllmOptions::Cost::kLetter
+               : (cost == "corrected" ? EllmOptions::Cost::kCorrected : EllmOptions::Cost::kBelief);
+  PublishedShape& shape = o.shape;
+  shape.hidden = settings.number("hidden", 0, 0, 1e6);
+  shape.layers = settings.number("layers", 0, 0, 1e4);
+  shape.vocabulary = settings.number("vocabulary", 0, 0, 1e7);
+  shape.feed_forward = settings.number("feed-forward", 0, 0, 1e7);
+  shape.kv_hidden = settings.number("kv-hidden", 0, 0, 1e6);
+  shape.flops_per_s = settings.number("flops", 1, 1, 1e20);
+  shape.bytes_per_s = settings.number("bandwidth", 0, 0, 1e16);
+  shape.weight_bytes = settings.number("weight-bytes", 0, 0, 1e15);
+  shape.kv_bytes_per_token = settings.number("kv-bytes", 0, 0, 1e12);
+  for (const char* key : {"hidden", "layers", "vocabulary", "flops"}) {
+    if (o.cost != EllmOptions::Cost::kBelief) settings.needs("cost", {key});
+    settings.needs(key, {"cost"});
+  }
+  for (const char* key : {"feed-forward", "kv-hidden", "weight-bytes", "kv-bytes", "bandwidth"}) {
+    settings.needs(key, {"cost"});
+  }
+  o.least_bubble = settings.word("divide", "time", {"time", "bubble"}) == "bubble";
+  o.slsqp = settings.word("solver", "scan", {"scan", "slsqp"}) == "slsqp";
+  o.by_layers = settings.word("mix", "tokens", {"tokens", "layers"}) == "layers";
+  o.measured = settings.flag("measured", o.measured);
+  o.overlap = settings.flag("overlap", o.overlap);
+  o.fuse = settings.flag("fusion", o.fuse);
+  o.ratio = settings.number("ratio", o.ratio, 0, 1);
+  o.again = settings.number("again", o.again, 0, 1);
+  settings.needs("again", {"ratio"});
+  return make_ellm_policy(o);
+}
+
+}  // namespace kvasir
