@@ -37,7 +37,8 @@ uint64_t shared_ring_bytes(const CacheGeometry& geometry, uint64_t device_bytes)
   const uint64_t slot = geometry.largest_piece_bytes();
   const uint64_t frames = 2 * geometry.kv_block_bytes();
   const uint64_t room = device_bytes > frames ? (device_bytes - frames) / slot : 0;
-  return std::min(room, std::max(kFewestSlots, device_bytes / 32 / slot)) * slot;
+  const uint64_t two_layers = 2 * (device_bytes / geometry.kv_block_bytes()) / 5;
+  return std::min(room, std::max(kFewestSlots, std::min(two_layers, device_bytes / 16 / slot))) * slot;
 }
 
 uint64_t projection_ring_bytes(const CacheGeometry& geometry, uint64_t device_bytes,

@@ -19,9 +19,9 @@ namespace kvasir {
 uint64_t stage_ring_bytes(const CacheGeometry& geometry, uint64_t device_bytes, uint64_t slower_bytes,
                           uint32_t longest_tokens, bool anything_staged = false);
 
-// Bytes of a ring through which parts of many histories pass, with or without a tier behind the device: a
-// thirty-second of the device tier, at least 4 slots, and no more than what two blocks of frames leave of it.
-// (Of L layers that is one layer of L / 32 of what the device holds.)
+// Bytes of a ring through which parts of many histories pass, with or without a tier behind the device: two
+// layers of a fifth of what the device holds, at most a sixteenth of it, at least 4 slots, and no more than
+// what two blocks of frames leave.
 uint64_t shared_ring_bytes(const CacheGeometry& geometry, uint64_t device_bytes);
 
 // Bytes of a ring through which K and V made from X pass: a layer of a request of `longest_tokens`, at most a

@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <sstream>
-#include <utility>
 
 namespace kvasir {
 namespace {
 
 constexpr double kNewest = 0.1;
+constexpr double kForgotten = 0.001;  // of a step without partial histories
 // One step that something else has held up, or a clock that stands, says nothing.
 constexpr double kLeastFactor = 0.25, kGreatestFactor = 4;
 
@@ -17,25 +17,36 @@ constexpr double kLeastFactor = 0.25, kGreatestFactor = 4;
 
 void StepCorrection::begin(Nanos now) {
   if (foretold_s_ <= 0 || now <= since_) return;
+  auto& [whole, partial] = factors_;
   const double measured = std::clamp(to_seconds(now - since_) / foretold_s_, kLeastFactor, kGreatestFactor);
-  factor_ += kNewest * (measured - factor_);
+  if (kind_ == StepKind::kPartial) {
+    partial += kNewest * (measured - partial);
+    return;
+  }
+  whole += kNewest * (measured - whole);
+  partial += kForgotten * (whole - partial);
 }
 
-void StepCorrection::end(Nanos now, double foretold_s) {
+void StepCorrection::end(Nanos now, StepKind kind, double foretold_s) {
   since_ = now;
+  kind_ = kind;
   foretold_s_ = foretold_s;
 }
 
 std::string StepCorrection::save() const {
-  return fmt::format("{} {} {}", since_, foretold_s_, factor_);
+  return fmt::format("{} {} {} {} {}", since_, kind_ == StepKind::kPartial ? 1 : 0, foretold_s_, factors_[0],
+                     factors_[1]);
 }
 
 Status StepCorrection::restore(std::string_view text) {
   std::istringstream in{std::string(text)};
   StepCorrection read;
-  if (!(in >> read.since_ >> read.foretold_s_ >> read.factor_)) {
+  int partial = 0;
+  if (!(in >> read.since_ >> partial >> read.foretold_s_ >> read.factors_[0] >> read.factors_[1]) ||
+      partial < 0 || partial > 1) {
     return error(ErrorCode::kCorrupt, "not the state of a step's correction: '{}'", text);
   }
+  read.kind_ = partial == 1 ? StepKind::kPartial : StepKind::kWhole;
   *this = read;
   return {};
 }

@@ -2,9 +2,13 @@
 //
 // Source: eLLM, Sections 3.1 and 6.6: a closed loop refines what is chosen by what is measured. The paper
 // does not say how. Here the foretold time of a step is multiplied by the mean of measured over foretold, of
-// which the last step counts a tenth.
+// which the last step counts a tenth: one mean for steps whose histories are whole on the device, and one for
+// the others, since what staging and recomputing truly take differs from belief in another way than what
+// decoding takes. The latter drifts to the former while there are no such steps, so that they are tried
+// again.
 #pragma once
 
+#include <array>
 #include <string>
 #include <string_view>
 
@@ -13,6 +17,8 @@
 
 namespace kvasir {
 
+enum class StepKind : uint8_t { kWhole, kPartial };
+
 // Takes the time from a plan to the next for what a step takes, as LongestStep does. Deterministic in the
 // calls.
 class StepCorrection {
@@ -20,16 +26,17 @@ class StepCorrection {
   // When a plan is made at `now`.
   void begin(Nanos now);
   // What it was foretold; 0: nothing, or it has no rows.
-  void end(Nanos now, double foretold_s);
-  double factor() const { return factor_; }
+  void end(Nanos now, StepKind kind, double foretold_s);
+  double factor(StepKind kind) const { return factors_[static_cast<size_t>(kind)]; }
 
   std::string save() const;
   Status restore(std::string_view text);
 
  private:
   Nanos since_ = 0;
+  StepKind kind_ = StepKind::kWhole;
   double foretold_s_ = 0;
-  double factor_ = 1;
+  std::array<double, 2> factors_ = {1, 1};
 };
 
 }  // namespace kvasir

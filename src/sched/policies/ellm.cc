@@ -24,9 +24,11 @@ namespace {
 
 // By how much a batch with r > 0 is to be better than the best one without: beliefs err, and to come there
 // costs.
-constexpr double kLeastGain = 1.02;
+constexpr double kLeastGain = 1.05;
 // Waiting requests that are looked at beyond those that run.
 constexpr size_t kLookAhead = 64;
+// Tokens ahead of what is known for which a request is to find room: what is given up comes free steps later.
+constexpr uint32_t kAhead = 4;
 // Of the device's blocks: what stays free when histories come back to it.
 constexpr double kSlack = 0.05;
 
@@ -51,7 +53,8 @@ BatchCost cost_of(const EllmOptions& o, const View& view) {
 // One step's plan.
 class EllmStep {
  public:
-  EllmStep(const View& view, const EllmOptions& options, double correction, PlanBuilder& builder)
+  EllmStep(const View& view, const EllmOptions& options, const StepCorrection& correction,
+           PlanBuilder& builder)
       : view_(view),
         options_(options),
         builder_(builder),
@@ -60,7 +63,10 @@ class EllmStep {
         watermark_(admission_watermark(view)),
         cost_(cost_of(options, view)),
         running_(by_arrival(view.running)),
-        decision_(decide(correction)) {}
+        whole_factor_(options.measured ? correction.factor(StepKind::kWhole) : 1),
+        partial_factor_(options.measured ? correction.factor(StepKind::kPartial) : 1),
+        link_(view.costs.links[index_of(view.slower_tier())][index_of(Tier::kDevice)]),
+        decision_(decide()) {}
 
   void plan() {
     keep_less_of_all();
@@ -75,12 +81,20 @@ class EllmStep {
   }
 
   // What the step was foretold; 0 if it is not one of decodes alone.
-  double foretold_s() const { return decodes_alone_ && load_.requests > 0 ? cost_.seconds(load_) : 0; }
+  double foretold_s() const {
+    if (!decodes_alone_ || load_.requests <= 0) return 0;
+    const double link_s =
+        staged_tokens_ > 0 ? groups_ * link_.latency_s + staged_tokens_ * staged_token_s() : 0;
+    return std::max(cost_.seconds(load_), link_s);
+  }
+  StepKind kind() const {
+    return load_.again_tokens + staged_tokens_ > 0 ? StepKind::kPartial : StepKind::kWhole;
+  }
 
  private:
   // ---------------------------------------------------------------- b and r
 
-  Decision decide(double correction) const {
+  Decision decide() const {
     if (options_.ratio >= 0) {
       Decision forced;
       forced.batch.requests = view_.limits.max_num_seqs;
@@ -88,7 +102,7 @@ class EllmStep {
       return forced;
     }
     RatioProblem problem = all_requests();
-    problem.most_seconds = seconds_left() / correction;
+    problem.most_seconds = seconds_left();
     problem.greatest_ratio = view_.stage_blocks > 0 ? 1 : 0;
     Decision best = options_.least_bubble ? by_least_bubble(problem) : by_least_time(problem);
     if (best.batch.requests > 0) return best;
@@ -110,7 +124,7 @@ class EllmStep {
     for (const SeqView* seq : running_) add(*seq, 1, p);
     for (const SeqView& seq : view_.waiting) {
       if (p.lengths.size() >= most) break;
-      add(seq, view_.geometry.blocks_for(seq.known_tokens + 1), p);
+      add(seq, view_.geometry.blocks_for(seq.known_tokens + kAhead), p);
     }
     uint32_t held_by_others = 0;  // that wait
     uint32_t on_slower = 0;
@@ -120,18 +134,19 @@ class EllmStep {
     p.device_tokens = tokens_of(device - std::min(device, held_by_others)) - watermark_ * block_;
     const int64_t slower = builder_.available_cells(view_.slower_tier()) + on_slower;
     p.slower_tokens = tokens_of(static_cast<double>(std::max<int64_t>(slower, 0)));
-    const double bytes_per_token = static_cast<double>(view_.geometry.kv_block_bytes()) / block_;
-    const LinkCost& link = view_.costs.links[index_of(view_.slower_tier())][index_of(Tier::kDevice)];
-    p.staged_token_s = bytes_per_token * link.seconds_per_byte;
-    p.staging_s = link.latency_s;
+    p.staged_token_s = staged_token_s();
+    p.staging_s = groups_ * link_.latency_s;  // a transfer for each layer group waits for its beginning
     if (view_.scratch_tokens > 0)
       p.again_tokens = view_.scratch_tokens - std::min(view_.scratch_tokens, running());
     return p;
   }
   void add(const SeqView& seq, uint32_t held_back_blocks, RatioProblem& p) const {
-    const uint32_t blocks = view_.geometry.blocks_for(seq.known_tokens + 1);
+    const uint32_t blocks = view_.geometry.blocks_for(seq.known_tokens + kAhead);
     p.lengths.push_back(blocks * block_);
     p.held_back.push_back(std::min(blocks, held_back_blocks) * block_);
+  }
+  double staged_token_s() const {
+    return static_cast<double>(view_.geometry.kv_block_bytes()) / block_ * link_.seconds_per_byte;
   }
   double tokens_of(double cells) const { return cells / groups_ * block_; }
   uint32_t running() const { return static_cast<uint32_t>(running_.size()); }
@@ -153,8 +168,12 @@ class EllmStep {
     return left - waited;
   }
 
-  RatioChoice solve(const RatioProblem& p) const {
-    return options_.slsqp ? choose_ratio_slsqp(p) : choose_ratio(p);
+  // Of batches of which something is not kept, with the times that such steps were measured to take.
+  RatioChoice solve(RatioProblem p) const {
+    p.most_seconds /= partial_factor_;
+    RatioChoice choice = options_.slsqp ? choose_ratio_slsqp(p) : choose_ratio(p);
+    choice.seconds *= partial_factor_;
+    return choice;
   }
 
   // Of what is not kept the division into computed again and staged, with what the ring then passes: two
@@ -204,7 +223,10 @@ class EllmStep {
 
   Decision all_kept(RatioProblem p) const {
     p.greatest_ratio = 0;
-    return {choose_ratio(p), {}};
+    p.most_seconds /= whole_factor_;
+    RatioChoice choice = choose_ratio(p);
+    choice.seconds *= whole_factor_;
+    return {choice, {}};
   }
 
   static OverlapTimes overlap_times(const RatioProblem& p, const RatioChoice& choice, double layers = 1) {
@@ -253,6 +275,9 @@ class EllmStep {
           ++awaited;
           break;
         }
+        // Where the batch is to be as large as it is, r makes room in a step or two: the latest wait for it.
+        if (!builder_.work().empty() && decision_.batch.ratio > 0 && decision_.batch.requests >= running())
+          break;
         if (end == 1 || !builder_.can_stop(*running_[end - 1]) || gives_up(*running_[end - 1])) break;
         preempt_by(PreemptionStrategy::kCheaper, view_, *running_[--end], builder_);
         ++preempted;
@@ -279,6 +304,8 @@ class EllmStep {
         static_cast<double>(seq.dropped.size()) * (seq.dropped_end_group - seq.restart_group) / groups_;
     load_.again_tokens += again;
     load_.again_squares += again * seq.dropped.size();
+    const double away = static_cast<double>(seq.blocks - seq.resident_blocks) * block_;
+    staged_tokens_ += std::max(0.0, away - again);
     return true;
   }
 
@@ -362,10 +389,14 @@ class EllmStep {
   const uint32_t watermark_;
   const BatchCost cost_;
   const std::vector<const SeqView*> running_;  // by arrival
+  const double whole_factor_;                  // by which steps take longer than is believed
+  const double partial_factor_;                // and those of which something is not kept
+  const LinkCost link_;                        // to the device
   const Decision decision_;
   std::vector<SeqId> giving_up_;
   bool decodes_alone_ = true;
   BatchLoad load_;  // of the decodes planned so far
+  double staged_tokens_ = 0;
 };
 
 class EllmPolicy final : public Policy {
@@ -376,12 +407,12 @@ class EllmPolicy final : public Policy {
     PlanBuilder builder(view);
     correction_.begin(view.now);
     if (take_turn_alone(view, builder)) {
-      correction_.end(view.now, 0);
+      correction_.end(view.now, StepKind::kWhole, 0);
       return builder.take();
     }
-    EllmStep step(view, options_, options_.measured ? correction_.factor() : 1, builder);
+    EllmStep step(view, options_, correction_, builder);
     step.plan();
-    correction_.end(view.now, step.foretold_s());
+    correction_.end(view.now, step.kind(), step.foretold_s());
     return builder.take();
   }
 
