@@ -329,6 +329,10 @@ TEST(Experiments, AreWhatTheCommandTakes) {
       for (const PaperFigure& figure : run.paper) {
         EXPECT_EQ(std::count(options.policies.begin(), options.policies.end(), figure.policy), 1)
             << run.name << ": " << figure.policy;
+        if (figure.over.empty()) continue;
+        EXPECT_EQ(std::count(options.policies.begin(), options.policies.end(), figure.over), 1)
+            << run.name << ": " << figure.over;
+        EXPECT_NE(figure.over, figure.policy) << run.name;
       }
     }
   }
@@ -352,9 +356,17 @@ TEST_F(CommandTest, RunsAFigureOfAPaper) {
 
 TEST_F(CommandTest, PutsThePapersFiguresBesideOurs) {
   Json run = {{"name", "one"}, {"paper", Json::array()}};
-  run["args"] = host(tables(0.010), 512) + lengths(20, 6, 20) +
-                Args{"--request-rate", "1,2", "--scheduling-policy", "vllm", "--goodput", "ttft:1000"};
+  run["args"] = host(tables(0.010), 512) + lengths(20, 6, 20) + Args{"--request-rate", "1,2"} +
+                Args{"--scheduling-policy", "vllm,sarathi"} + Args{"--goodput", "ttft:1000"};
+  const auto ratio = [](const char* over, double value) {
+    Json entry = {{"policy", "vllm"}, {"rate", 2}, {"key", "attainment_joint"}};
+    entry["over"] = over;
+    entry["value"] = value;
+    return entry;
+  };
   run["paper"].push_back({{"policy", "vllm"}, {"rate", 2}, {"key", "attainment_joint"}, {"value", 90}});
+  run["paper"].push_back(ratio("sarathi", 2));
+  run["paper"].push_back(ratio("orca", 3));
   run["paper"].push_back({{"policy", "vllm"}, {"rate", 3}, {"key", "attainment_joint"}, {"value", 80}});
   run["paper"].push_back({{"policy", "vllm"}, {"key", "effective_throughput"}, {"value", 7}});
   Json search = run;
@@ -369,6 +381,8 @@ TEST_F(CommandTest, PutsThePapersFiguresBesideOurs) {
   EXPECT_THAT(ran.out,
               HasSubstr("\n| run | policy | rate | figure | paper | ours |\n|---|---|---|---|---|---|\n"
                         "| one | vllm | 2 | attainment_joint | 90 | 100 |\n"
+                        "| one | vllm / sarathi | 2 | attainment_joint | 2 | 1 |\n"
+                        "| one | vllm / orca | 2 | attainment_joint | 3 | - |\n"
                         "| one | vllm | 3 | attainment_joint | 80 | - |\n"
                         "| one | vllm | - | effective_throughput | 7 | - |\n"
                         "| two | vllm | - | effective_throughput | 7 | "));

@@ -130,6 +130,17 @@ TEST_P(BeliefTorture, SoAreThoseOfHcache) {
   }
 }
 
+TEST_P(BeliefTorture, SoAreThoseOfEllm) {
+  const auto& [depth, belief] = GetParam();
+  TortureConfig with;
+  with.slo = {.tpot_ms = 2};
+  with.groups = 4;
+  for (const char* policy : {"ellm", "ellm:solver=slsqp:divide=bubble:mix=layers", "ellm:measured=off"}) {
+    SCOPED_TRACE(policy);
+    torture_published(policy, depth, belief, with);
+  }
+}
+
 TEST_P(BeliefTorture, SoAreThoseOfCacheOptAndWhatItComparesWith) {
   const auto& [depth, belief] = GetParam();
   TortureConfig with;
@@ -192,6 +203,24 @@ TEST(BeliefTorture, ALogOfBeliefsReplays) {
   EXPECT_EQ(torture(config).wrong, 0u);
   const auto replay = replay_plan_log(file.path(), make_test_policy);
   ASSERT_TRUE(replay.ok()) << replay.status().message();
+  EXPECT_EQ(replay->first_difference, 0u) << replay->expected << "\n" << replay->got;
+}
+
+// It keeps how long steps took, which b and r depend on.
+TEST(BeliefTorture, ALogOfEllmReplays) {
+  const TempFile file({});
+  auto log = PlanLog::create(file.path(), "ellm").value();
+  TortureConfig config = believer(shadow_costs());
+  config.policy = "ellm";
+  config.costs.step_s = 1e-3;
+  config.slo = {.tpot_ms = 20};
+  config.stage_blocks = 30;
+  config.requests = 60;
+  config.log = log.get();
+  EXPECT_EQ(torture(config).wrong, 0u);
+  const auto replay = replay_plan_log(file.path(), make_test_policy);
+  ASSERT_TRUE(replay.ok()) << replay.status().message();
+  EXPECT_GT(replay->steps, 100u);
   EXPECT_EQ(replay->first_difference, 0u) << replay->expected << "\n" << replay->got;
 }
 

@@ -73,8 +73,8 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Torture,
                          name_of);
 // What these ask of the engine, those above ask too: fewer shapes will do.
 INSTANTIATE_TEST_SUITE_P(More, Torture,
-                         testing::Combine(testing::Values("apt-serve", "apt-serve-s", "cacheopt", "fastgen",
-                                                          "hcache", "layerkv", "orca", "priority",
+                         testing::Combine(testing::Values("apt-serve", "apt-serve-s", "cacheopt", "ellm",
+                                                          "fastgen", "hcache", "layerkv", "orca", "priority",
                                                           "random-promises", "rlp", "s3", "vllm-random"),
                                           testing::Values(1, 2), testing::Values(3u),
                                           testing::Values(16u, 64u), testing::Bool()),
@@ -134,8 +134,8 @@ INSTANTIATE_TEST_SUITE_P(Shapes, TierTorture,
                                           testing::Values(1, 2), testing::Values(1u, 2u, 4u, 6u)),
                          tier_name_of);
 INSTANTIATE_TEST_SUITE_P(More, TierTorture,
-                         testing::Combine(testing::Values("cacheopt", "fastgen", "hcache", "orca", "priority",
-                                                          "rlp", "s3"),
+                         testing::Combine(testing::Values("cacheopt", "ellm", "fastgen", "hcache", "orca",
+                                                          "priority", "rlp", "s3"),
                                           testing::Values(1, 2), testing::Values(1u, 4u)),
                          tier_name_of);
 
@@ -273,15 +273,15 @@ INSTANTIATE_TEST_SUITE_P(Shapes, RestoreTorture,
 
 // Who adds a policy adds it to the lists above: "fcfs" is another name of "vllm".
 TEST(Torture, RunsEveryPolicyThatThereIs) {
-  const std::vector<std::string> run = {"apt-serve", "apt-serve-s", "cacheopt", "fastgen",     "fcfs",
-                                        "hcache",    "layerkv",     "orca",     "priority",    "rlp",
-                                        "s3",        "sarathi",     "vllm",     "vllm-random", "vllm-swap"};
+  const std::vector<std::string> run = {
+      "apt-serve", "apt-serve-s", "cacheopt", "ellm", "fastgen", "fcfs", "hcache",      "layerkv",
+      "orca",      "priority",    "rlp",      "s3",   "sarathi", "vllm", "vllm-random", "vllm-swap"};
   EXPECT_EQ(policy_names(), run);
 }
 
 TEST(Torture, StepsThatFailEndOnlyTheirRequests) {
-  for (const char* policy : {"vllm", "apt-serve", "cacheopt", "s3", "sarathi", "fastgen", "hcache", "layerkv",
-                             "orca", "priority", "random"}) {
+  for (const char* policy : {"vllm", "apt-serve", "cacheopt", "ellm", "ellm:ratio=0.5", "s3", "sarathi",
+                             "fastgen", "hcache", "layerkv", "orca", "priority", "random"}) {
     for (int depth : {1, 2}) {
       TortureConfig config;
       config.policy = policy;
@@ -297,8 +297,8 @@ TEST(Torture, StepsThatFailEndOnlyTheirRequests) {
 }
 
 TEST(Torture, AmpleMemoryPreemptsNobody) {
-  for (const char* policy :
-       {"vllm", "apt-serve", "apt-serve-s", "cacheopt", "sarathi", "fastgen", "hcache", "layerkv", "orca"}) {
+  for (const char* policy : {"vllm", "apt-serve", "apt-serve-s", "cacheopt", "ellm", "sarathi", "fastgen",
+                             "hcache", "layerkv", "orca"}) {
     TortureConfig config;
     config.policy = policy;
     config.total_blocks = 400;

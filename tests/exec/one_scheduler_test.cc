@@ -142,8 +142,9 @@ INSTANTIATE_TEST_SUITE_P(Policies, OneScheduler,
                          // In order of arrival: values follow the moment of a request's arrival, which the
                          // log rounds to that of a view.
                          testing::Values("vllm", "sarathi", "fastgen", "orca", "priority", "hcache",
-                                         "layerkv", "apt-serve:order=fcfs", "apt-serve-s:order=fcfs", "rlp",
-                                         "s3", "cacheopt:select=fcfs:confidence=0.9"));
+                                         "ellm:measured=off", "ellm:ratio=0.4:again=0.5", "layerkv",
+                                         "apt-serve:order=fcfs", "apt-serve-s:order=fcfs", "rlp", "s3",
+                                         "cacheopt:select=fcfs:confidence=0.9"));
 
 TEST_P(OneScheduler, PlansOfARealEngineComeAgain) {
   const RigOptions options = rig_options(GetParam());

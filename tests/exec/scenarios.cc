@@ -145,7 +145,7 @@ void add_partial_histories(Scenarios& to) {
   partial("ellm:ratio=0.8:again=0.3:fusion=off", [](Scenario& s) {
     s.options.blocks = 64;
     s.options.prefix_caching = true;
-    s.expects_preemptions = s.expects_reuse = s.expects_staging = true;
+    s.expects_reuse = s.expects_staging = true;
   });
   partial("ellm", [](Scenario& s) {
     s.options.blocks = 58;

@@ -48,8 +48,11 @@ std::string refused_name(std::string_view name) {
 TEST(Registry, SettingsBehindTheName) {
   for (const char* name :
        {"layerkv:slo=off", "layerkv:mixed=off:stages=64", "layerkv:threshold=0:beta=1000:urgent=1",
-        "layerkv:link-share=10", "hcache:x-share=0.5:batch=tpot", "vllm:demote=on:batch=tpot",
-        "vllm-swap:batch=free", "rlp:padding=0", "s3:bucket=16", "cacheopt:padding=hoeffding:confidence=0.9",
+        "layerkv:link-share=10", "ellm:ratio=0.5:again=0.25:mix=layers",
+        "ellm:divide=bubble:solver=slsqp:overlap=off:fusion=off",
+        "ellm:cost=letter:hidden=5120:layers=40:vocabulary=32000:flops=312e12",
+        "hcache:x-share=0.5:batch=tpot", "vllm:demote=on:batch=tpot", "vllm-swap:batch=free", "rlp:padding=0",
+        "s3:bucket=16", "cacheopt:padding=hoeffding:confidence=0.9",
         "cacheopt:alpha=8:beta=100:embed=always:preempt-for=all:late=first",
         "cacheopt:padding=share:share=0.1:select=fcfs:proactive=0:reserve=0:victim=fcfs:preempt=recompute",
         "layerkv:n-param=6.74e9:n-hidden=4096:flops=119.5e12:alpha=1.1"}) {
@@ -67,6 +70,9 @@ TEST(Registry, WhatAPolicyDoesNotTakeIsRefusedByName) {
   EXPECT_EQ(refused_name("orca:slo=off"), "policy orca has no settings, and 'slo=off' is one");
   EXPECT_EQ(refused_name("layerkv:slo=1"), "policy layerkv: slo=1: it is to be one of on, off");
   EXPECT_EQ(refused_name("layerkv:stages=0"), "policy layerkv: stages=0: it is to be a number from 1 to 64");
+  EXPECT_EQ(refused_name("ellm:cost=letter:hidden=5120"),
+            "policy ellm: cost says nothing without layers: give both");
+  EXPECT_EQ(refused_name("ellm:again=0.5"), "policy ellm: again says nothing without ratio: give both");
   EXPECT_EQ(refused_name("layerkv:threshold=0.6"),
             "policy layerkv: threshold=0.6: it is to be a number from 0 to 0.5");
 }
@@ -83,11 +89,12 @@ TEST(Registry, TraitsAreOfTheNameWithoutItsSettings) {
     const char* name;
     bool whole, offloads, stages, priority;
   };
-  for (const Case& c : {Case{"layerkv", true, true, true, false}, Case{"vllm-swap", true, true, false, false},
-                        Case{"hcache", true, true, false, false}, Case{"vllm", true, false, false, false},
-                        Case{"fcfs", true, false, false, false}, Case{"sarathi", false, false, false, false},
-                        Case{"priority", false, false, false, true}, Case{"lifo", false, false, false, false},
-                        Case{"", false, false, false, false}}) {
+  for (const Case& c :
+       {Case{"layerkv", true, true, true, false}, Case{"vllm-swap", true, true, false, false},
+        Case{"hcache", true, true, false, false}, Case{"ellm", true, false, false, false},
+        Case{"vllm", true, false, false, false}, Case{"fcfs", true, false, false, false},
+        Case{"sarathi", false, false, false, false}, Case{"priority", false, false, false, true},
+        Case{"lifo", false, false, false, false}, Case{"", false, false, false, false}}) {
     for (const char* settings : {"", ":slo=off", ":slo=off:stages=8"}) {
       const std::string name = std::string(c.name) + settings;
       EXPECT_EQ(policy_takes_whole_prompts(name), c.whole) << name;
@@ -96,6 +103,8 @@ TEST(Registry, TraitsAreOfTheNameWithoutItsSettings) {
       EXPECT_EQ(policy_reads_priority(name), c.priority) << name;
     }
   }
+  EXPECT_TRUE(policy_drops("ellm:mix=layers"));
+  EXPECT_FALSE(policy_drops("layerkv"));
   EXPECT_TRUE(policy_keeps_x("hcache"));
   EXPECT_FALSE(policy_keeps_x("hcache:x-share=0"));
   EXPECT_FALSE(policy_keeps_x("vllm-swap:batch=tpot"));

@@ -25,7 +25,7 @@ PartialHistory partial_history(const SeqView& seq, const CacheGeometry& geometry
 
 bool may_be_partial(const SeqView& seq, const PlanBuilder& builder) {
   return !seq.stalled && !seq.tail_busy && seq.transfers == 0 && seq.leaving_cells == 0 &&
-         !builder.residence(seq).streams && builder.passes_ring(seq) && !builder.releases(seq.id);
+         !builder.residence(seq).streams && !builder.releases(seq.id);
 }
 
 uint32_t keep_less(const View& view, const SeqView& seq, PartialHistory wanted, uint32_t dropped_groups,

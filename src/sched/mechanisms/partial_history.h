@@ -29,8 +29,8 @@ struct PartialHistory {
 // count as dropped.
 PartialHistory partial_history(const SeqView& seq, const CacheGeometry& geometry);
 
-// It may be kept in part: nothing of it is on its way, it is not larger than the device anyhow, and the ring
-// passes it.
+// It may be kept in part, or in a larger part: nothing of it is on its way, and it is not larger than the
+// device anyhow. How much of it the ring passes is the caller's concern.
 bool may_be_partial(const SeqView& seq, const PlanBuilder& builder);
 
 // Gives up full blocks on the device until `wanted` of them are not kept, of which `wanted.dropped` are

@@ -1,0 +1,146 @@
+// Plans of the eLLM policy, worked by hand. Blocks have 16 tokens, in two layer groups.
+#include <gtest/gtest.h>
+
+#include "fakes/views.h"
+#include "sched/plans.h"
+
+namespace kvasir::test {
+namespace {
+
+// A step takes long whatever it does, a row little, and the link a microsecond a token.
+View view_where_batches_pay(uint32_t total_blocks, uint32_t free_blocks) {
+  View view = make_view(total_blocks, free_blocks);
+  view.now = 1'000'000'000;
+  view.costs.step_s = 10e-3;
+  view.costs.decode_row_s = view.costs.prefill_row_s = 1e-5;
+  for (auto& row : view.costs.links) {
+    for (LinkCost& link : row) link = {0, 1e-9};
+  }
+  return view;
+}
+
+TEST(EllmPolicy, WithRoomForAllItKeepsAll) {
+  View view = view_where_batches_pay(50, 40);
+  set_ring(view, 20);
+  view.running = {decoding_seq(1, 40, 50)};
+  view.waiting = {waiting_seq(2, 30), waiting_seq(3, 20)};
+  EXPECT_EQ(plan_of("ellm", view),
+            "promise 2 4 cells on device\npromise 3 4 cells on device\n"
+            "prefill 2 [0, 30) samples\nprefill 3 [0, 20) samples\n");
+  view.waiting.clear();
+  EXPECT_EQ(plan_of("ellm", view), "decode 1 [49, 50) samples\n");
+}
+
+// Ten blocks, all taken by two requests of five, and a third waits for two: without a host their oldest
+// blocks are dropped, and computed again from the next step on.
+TEST(EllmPolicy, MakesRoomForWhoWaitsByDroppingTheOldest) {
+  View view = view_where_batches_pay(10, 0);
+  set_ring(view, 20);
+  view.running = {decoding_seq(1, 60, 75), decoding_seq(2, 60, 75)};
+  view.waiting = {waiting_seq(3, 20)};
+  EXPECT_EQ(plan_of("ellm", view),
+            "drop 1 [0, 16) kv device x2 now\ndrop 2 [0, 16) kv device x2 now\n"
+            "decode 1 [74, 75) samples\ndecode 2 [74, 75) samples\n");
+
+  // They are free now: it is admitted.
+  view.device.spare_slabs = 2 * kViewGroups;
+  for (SeqView& seq : view.running) {
+    seq.dropped = {0, 16};
+    seq.dropped_end_group = kViewGroups;
+    seq.bare_cells = kViewGroups;
+    seq.resident_blocks = 4;
+    seq.device_groups = {};
+    set_cells(seq, Tier::kDevice, 4 * kViewGroups);
+  }
+  EXPECT_EQ(plan_of("ellm", view), "promise 3 4 cells on device\nprefill 3 [0, 20) samples\n");
+
+  // Nobody waits, and there is room: what is computed again is kept.
+  view.waiting.clear();
+  view.device.spare_slabs = 9 * kViewGroups;
+  view.device.slabs = 17 * kViewGroups;
+  const std::string plan = plan_of("ellm", view);
+  EXPECT_NE(plan.find("recompute 1 [0, 16)"), std::string::npos) << plan;
+  EXPECT_EQ(plan.find("drop"), std::string::npos) << plan;
+  EXPECT_EQ(plan, plan_of("ellm:fusion=on", view));
+}
+
+// Where computing again is dear and the link is fast, they go to the host.
+TEST(EllmPolicy, StagesWhereTheLinkIsFaster) {
+  View view = view_where_batches_pay(10, 0);
+  view.costs.prefill_row_s = 1e-3;
+  set_host(view, 20, 20);
+  set_ring(view, 20);
+  view.running = {decoding_seq(1, 60, 75), decoding_seq(2, 60, 75)};
+  view.waiting = {waiting_seq(3, 20)};
+  EXPECT_EQ(plan_of("ellm", view),
+            "add 1 [0, 16) kv host x2 now\ndrop 1 [0, 16) kv device x2 when_ready\n"
+            "add 2 [0, 16) kv host x2 now\ndrop 2 [0, 16) kv device x2 when_ready\n"
+            "decode 1 [74, 75) samples\ndecode 2 [74, 75) samples\n");
+}
+
+// A larger batch would not pay: nobody gives anything up, and who waits waits.
+TEST(EllmPolicy, KnowsWhenNotTo) {
+  View view = view_where_batches_pay(10, 0);
+  view.costs.step_s = 0;
+  view.costs.decode_row_s = view.costs.prefill_row_s = 1e-3;
+  set_ring(view, 20);
+  view.running = {decoding_seq(1, 60, 75), decoding_seq(2, 60, 75)};
+  view.waiting = {waiting_seq(3, 20)};
+  EXPECT_EQ(plan_of("ellm", view), "decode 1 [74, 75) samples\ndecode 2 [74, 75) samples\n");
+}
+
+// It would pay, but the bound on TPOT has no time for it.
+TEST(EllmPolicy, TheBoundOnTpotHoldsBackTheBatch) {
+  View view = view_where_batches_pay(50, 40);
+  set_ring(view, 20);
+  view.running = {decoding_seq(1, 40, 50)};
+  view.running[0].slo.tpot_ms = 10;
+  view.running[0].last_token_time = view.now;
+  view.waiting = {waiting_seq(2, 30)};
+  EXPECT_EQ(plan_of("ellm", view), "decode 1 [49, 50) samples\n") << "a step takes 10.01 ms of its 10";
+  view.running[0].slo.tpot_ms = 11;
+  EXPECT_EQ(plan_of("ellm", view), "promise 2 4 cells on device\nprefill 2 [0, 30) samples\n");
+  // Of which nine have passed since its last token: first it has the next.
+  view.running[0].last_token_time = view.now - 9'000'000;
+  EXPECT_EQ(plan_of("ellm", view), "decode 1 [49, 50) samples\n");
+}
+
+TEST(EllmPolicy, AForcedRatioIsOfEachRequestAndAsFarAsTheRingPasses) {
+  View view = view_where_batches_pay(50, 40);
+  set_host(view, 20, 20);
+  set_ring(view, 5);
+  view.running = {decoding_seq(1, 60, 75), decoding_seq(2, 60, 90), decoding_seq(3, 10, 20)};
+  EXPECT_EQ(plan_of("ellm:ratio=0.5:again=0.5", view),
+            "add 1 [16, 32) kv host x2 now\ndrop 1 [16, 32) kv device x2 when_ready\ndrop 1 [0, 16) kv "
+            "device x2 now\n"
+            "add 2 [32, 48) kv host x2 now\ndrop 2 [32, 48) kv device x2 when_ready\ndrop 2 [0, 32) kv "
+            "device x2 now\n"
+            "decode 1 [74, 75) samples\ndecode 2 [89, 90) samples\ndecode 3 [19, 20) samples\n");
+  EXPECT_EQ(plan_of("ellm:ratio=0.5:again=0.5:mix=layers", view),
+            "add 1 [0, 32) kv host x1 now\ndrop 1 [0, 32) kv device x1 when_ready\ndrop 1 [0, 32) kv device "
+            "x1 now\n"
+            "add 2 [0, 48) kv host x1 now\ndrop 2 [0, 48) kv device x1 when_ready\ndrop 2 [0, 48) kv device "
+            "x1 now\n"
+            "decode 1 [74, 75) samples\ndecode 2 [89, 90) samples\ndecode 3 [19, 20) samples\n");
+}
+
+TEST(EllmPolicy, HintsSayHowTheStepMayBeRun) {
+  View view = view_where_batches_pay(50, 40);
+  set_ring(view, 20);
+  view.running = {decoding_seq(1, 60, 75)};
+  view.running[0].dropped = {0, 32};
+  view.running[0].dropped_end_group = kViewGroups;
+  view.running[0].bare_cells = 2 * kViewGroups;
+  view.running[0].resident_blocks = 3;
+  view.running[0].device_groups = {};
+  set_cells(view.running[0], Tier::kDevice, 3 * kViewGroups);
+  auto policy = make_policy("ellm:ratio=0.4:overlap=off:fusion=off").value();
+  const ExecutionHints hints = policy->plan(view).hints;
+  EXPECT_FALSE(hints.overlap);
+  EXPECT_FALSE(hints.fuse);
+  // 32 rows of 10 us beside a step of 10.01 ms.
+  EXPECT_EQ(hints.again_threads, 32);
+}
+
+}  // namespace
+}  // namespace kvasir::test
