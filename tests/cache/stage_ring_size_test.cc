@@ -34,6 +34,17 @@ TEST(StageRingSize, ALayerOfTheLongestRequestThatIsProjected) {
   EXPECT_EQ(projection_ring_bytes(g, 0, 160), 0u);
 }
 
+// Parts of many histories pass one, with or without a tier behind the device.
+TEST(StageRingSize, TwoLayersOfAFifthOfWhatTheDeviceHolds) {
+  EXPECT_EQ(shared_ring_bytes(kOneGroup, 100 * kBlockBytes), 40 * kSlot);
+  EXPECT_EQ(shared_ring_bytes(kFiveGroups, 100 * kBlockBytes), 40 * kSlot);
+  constexpr CacheGeometry kFourLayers = {16, 4, 4, 8};
+  EXPECT_EQ(shared_ring_bytes(kFourLayers, 160 * 4 * kSlot), 40 * kSlot) << "a sixteenth, and not 64 slots";
+  EXPECT_EQ(shared_ring_bytes(kOneGroup, 9 * kBlockBytes), 4 * kSlot) << "at least four";
+  EXPECT_EQ(shared_ring_bytes(kOneGroup, 2 * kBlockBytes + 3 * kSlot), 3 * kSlot) << "what two blocks leave";
+  EXPECT_EQ(shared_ring_bytes(kOneGroup, kBlockBytes), 0u);
+}
+
 TEST(StageRingSize, NothingWithoutAHostTier) {
   EXPECT_EQ(slots(kOneGroup, 100, 0, 100'000), 0u);
   EXPECT_EQ(stage_ring_bytes(kOneGroup, 100 * kBlockBytes, kBlockBytes - 1, 100'000), 0u);

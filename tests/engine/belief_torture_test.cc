@@ -208,20 +208,23 @@ TEST(BeliefTorture, ALogOfBeliefsReplays) {
 
 // It keeps how long steps took, which b and r depend on.
 TEST(BeliefTorture, ALogOfEllmReplays) {
-  const TempFile file({});
-  auto log = PlanLog::create(file.path(), "ellm").value();
-  TortureConfig config = believer(shadow_costs());
-  config.policy = "ellm";
-  config.costs.step_s = 1e-3;
-  config.slo = {.tpot_ms = 20};
-  config.stage_blocks = 30;
-  config.requests = 60;
-  config.log = log.get();
-  EXPECT_EQ(torture(config).wrong, 0u);
-  const auto replay = replay_plan_log(file.path(), make_test_policy);
-  ASSERT_TRUE(replay.ok()) << replay.status().message();
-  EXPECT_GT(replay->steps, 100u);
-  EXPECT_EQ(replay->first_difference, 0u) << replay->expected << "\n" << replay->got;
+  for (const char* policy : {"ellm", "ellm:ratio=0.5:overlap=off:fusion=off"}) {
+    SCOPED_TRACE(policy);
+    const TempFile file({});
+    auto log = PlanLog::create(file.path(), policy).value();
+    TortureConfig config = believer(shadow_costs());
+    config.policy = policy;
+    config.costs.step_s = 1e-3;
+    config.slo = {.tpot_ms = 20};
+    config.stage_blocks = 30;
+    config.requests = 60;
+    config.log = log.get();
+    EXPECT_EQ(torture(config).wrong, 0u);
+    const auto replay = replay_plan_log(file.path(), make_test_policy);
+    ASSERT_TRUE(replay.ok()) << replay.status().message();
+    EXPECT_GT(replay->steps, 100u);
+    EXPECT_EQ(replay->first_difference, 0u) << replay->expected << "\n" << replay->got;
+  }
 }
 
 // It keeps the load and the longest steps, which its plans depend on.

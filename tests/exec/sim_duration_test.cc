@@ -54,6 +54,26 @@ TEST_F(SimDurationTest, RowsTakeTheShareOfTheLayersThatTheyPass) {
   EXPECT_EQ(micros({slice(1, rows, kind, 1, 3), slice(1, {8, 9}, RowKind::kDecode)}), 64 + 16 + 3);
 }
 
+// An engine's 10 us, and 40 us for reading the weights.
+struct TimesOfWeights final : StepTimes {
+  double seconds(const StepLoad& load) const override {
+    return 1e-6 * (10 + (load.chunks.empty() && load.decode_rows == 0 ? 0 : 40));
+  }
+};
+
+TEST_F(SimDurationTest, RowsThatComputeAgainMayPassTheWeightsOnTheirOwn) {
+  SimExecutor::Options o = options();
+  o.times = std::make_shared<TimesOfWeights>();
+  const SimExecutor executor(o, clock_);
+  Step step;
+  step.slices = {slice(1, {0, 16}, RowKind::kRecompute), slice(1, {40, 41}, RowKind::kDecode)};
+  EXPECT_EQ(executor.duration(step), 50 * kNanosPerMicro);
+  step.hints.fuse = false;
+  EXPECT_EQ(executor.duration(step), 90 * kNanosPerMicro);
+  step.slices.erase(step.slices.begin());
+  EXPECT_EQ(executor.duration(step), 50 * kNanosPerMicro) << "there are none";
+}
+
 TEST_F(SimDurationTest, ProjectionsCountByTokenAndFormWritesDoNot) {
   KvProjection whole, part;
   whole.tokens = 16;

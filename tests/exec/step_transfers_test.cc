@@ -141,6 +141,22 @@ TEST_F(StepTransfersTest, ADeferredSliceIsNotWaitedForAgainAndTheOthersAre) {
   EXPECT_EQ(end().deferred, seqs({1}));
 }
 
+// Whose place is used again need only be over: one that was cancelled is.
+TEST_F(StepTransfersTest, APlaceIsFreeHoweverItsLastTransferEnded) {
+  for (const bool over : {true, false}) {
+    Transfer transfer;
+    transfer.id = TransferId{over ? 1u : 2u};
+    link_.start(transfer);
+    link_.cancel(transfer.id);
+    link_.complete_all();
+    Step step = step_of(1);
+    step.waits = {{1, 0, transfer.id, over}};
+    transfers_.begin(step);
+    EXPECT_EQ(transfers_.wait_before(1), !over);
+    EXPECT_EQ(end().deferred, over ? seqs({}) : seqs({1}));
+  }
+}
+
 TEST_F(StepTransfersTest, ASequenceLeavesWithAllItsSlices) {
   Step step = step_of(5);
   step.slices[2].seq = step.slices[4].seq = SeqId{1};
