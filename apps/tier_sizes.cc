@@ -78,6 +78,11 @@ Status divide_memory(const RuntimeOptions& options, uint64_t context, uint64_t a
   }
   if (options.stage_ring_bytes > 0) {
     const uint64_t slot = cache.geometry.largest_piece_bytes();
+    if (options.stage_ring_bytes < slot) {
+      return error(ErrorCode::kInvalidArgument,
+                   "--kv-stage-ring-size {}: one layer of a block takes {}; give more",
+                   format_bytes(options.stage_ring_bytes), format_bytes(slot));
+    }
     cache.stage_bytes = options.stage_ring_bytes / slot * slot;
     if (cache.stage_bytes + cache.geometry.kv_block_bytes() > device) {
       return error(ErrorCode::kInvalidArgument,

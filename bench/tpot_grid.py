@@ -54,11 +54,11 @@ ROOT = Path(__file__).resolve().parents[1]
 POLICIES = "vllm:batch=tpot,vllm-swap:batch=tpot,hcache:batch=tpot,ellm"
 # The grid: 54 points. A decode step alone takes some 11 tokens' time here, and some 120 on the A100: 0.02 is the link of
 # which a step moves as many tokens as there.
-SLICES = ("mha:prefix=32,128:slo=1.5,4:memory=4:link=1,0.23,0.05,0.02",
-          "mha:prefix=512:slo=1.5,4:memory=4:link=1,0.23,0.05",
-          "mha:prefix=32,128:slo=1.5,4:memory=12:link=1,0.23,0.05",
-          "gqa:prefix=32,128:slo=1.5,4:memory=4:link=1,0.23,0.05",
-          "smollm2:prefix=32,128:slo=1.5,4:memory=4:link=0.23,0.05")
+SLICES = ("mha:prefix=32,128:slo=2,4:memory=4:link=1,0.23,0.05,0.02",
+          "mha:prefix=512:slo=2,4:memory=4:link=0.23,0.05,0.02",
+          "mha:prefix=32,128:slo=2,4:memory=12:link=0.23,0.05",
+          "gqa:prefix=32,128:slo=2,4:memory=4:link=0.23,0.05,0.02",
+          "smollm2:prefix=32:slo=2,4:memory=4:link=0.23,0.05,0.02")
 QUICK = ("mha:prefix=32:slo=1.5,4:memory=4:link=0.05",)
 MADE = {  # flags of tools/make_model.py
     "mha": "--layers 6 --dim 512 --heads 8 --ffn 1408 --vocab 4096 --context 2048 --weights q8_0",
@@ -686,7 +686,7 @@ def parse(arguments):
     add("--model", type=named_file, action="append", default=[], metavar="NAME=FILE",
         help="a GGUF file for a slice's model")
     add("--seeds", type=int, default=3)
-    add("--seconds", type=float, default=3.5, help="of load in each run, as the reference would serve it (3.5)")
+    add("--seconds", type=float, default=2.5, help="of load in each run, as the reference would serve it (2.5)")
     add("--drain-timeout", type=float, default=20, help="seconds after which a run ends and what is left is unserved (20)")
     add("--output", type=int, default=48, help="tokens of an output, in the mean (48)")
     add("--range-ratio", type=float, default=0.33, help="by which lengths differ from the mean at the most (0.33)")

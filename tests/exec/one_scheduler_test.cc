@@ -155,7 +155,8 @@ TEST_P(OneScheduler, PlansOfARealEngineComeAgain) {
     ASSERT_GT(records.size(), 20u);
     const std::string policy = GetParam();
     const bool spares_blocks = policy == "orca" || policy == "fastgen" || policy == "apt-serve:order=fcfs" ||
-                               policy == "rlp" || policy == "s3" || policy.starts_with("cacheopt");
+                               policy == "rlp" || policy == "s3" || policy.starts_with("cacheopt") ||
+                               policy.starts_with("ellm");
     EXPECT_TRUE(preemptions > 0 || spares_blocks);
     EXPECT_EQ(first_difference(records, options, requests, make_policy(GetParam()).value()), 0u)
         << "line, seed " << seed;

@@ -207,7 +207,7 @@ class WholeGrid(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("2 points × 3 policies × 2 seeds: 12 runs to make", done.stderr)
         # 10.4 ms × 1.5 and × 4; 1 KiB a token of 1 ms in 0.05 of that.
-        self.assertIn("| mha | 32 | 1.5 | 16 | 4 | 0.05 | 22 | 2 ± 0 | 2 ± 0 | 3 ± 0 | 1.5 ± 0 | vllm:batch=tpot | 25 |",
+        self.assertIn("| mha | 32 | 1.5 | 16 | 4 | 0.05 | 16 | 2 ± 0 | 2 ± 0 | 3 ± 0 | 1.5 ± 0 | vllm:batch=tpot | 25 |",
                       done.stdout)
         self.assertIn("| mha | 32 | 4 | 42 |", done.stdout)
         serves = self.calls("serve")
