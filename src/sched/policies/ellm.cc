@@ -24,7 +24,7 @@ namespace {
 
 // By how much a batch with r > 0 is to be better than the best one without: beliefs err, and to come there
 // costs.
-constexpr double kLeastGain = 1.05;
+constexpr double kLeastGain = 1.10;
 // Waiting requests that are looked at beyond those that run.
 constexpr size_t kLookAhead = 64;
 // Tokens ahead of what is known for which a request is to find room: what is given up comes free steps later.
@@ -36,6 +36,8 @@ constexpr double kSlack = 0.05;
 struct Decision {
   RatioChoice batch;
   OverlapConfig overlap;
+  // How many may run. With r = 0 as many as the bound on time allows: memory is asked when they come.
+  uint32_t most_requests = 0;
 };
 
 BatchCost cost_of(const EllmOptions& o, const View& view) {
@@ -97,7 +99,7 @@ class EllmStep {
   Decision decide() const {
     if (options_.ratio >= 0) {
       Decision forced;
-      forced.batch.requests = view_.limits.max_num_seqs;
+      forced.batch.requests = forced.most_requests = view_.limits.max_num_seqs;
       forced.batch.ratio = options_.ratio;
       return forced;
     }
@@ -112,6 +114,7 @@ class EllmStep {
     problem.held_back.resize(running_.size());
     best = options_.least_bubble ? by_least_bubble(problem) : by_least_time(problem);
     best.batch.requests = std::max<uint32_t>(1, std::min<uint32_t>(best.batch.requests, running()));
+    best.most_requests = running();
     return best;
   }
 
@@ -199,7 +202,7 @@ class EllmStep {
       const RatioChoice choice = solve(p);
       if (choice.ratio > 0 && better(choice, best.batch)) best = {choice, c};
     }
-    return better(best.batch, whole.batch, kLeastGain) ? best : whole;
+    return the_better(best, whole);
   }
 
   // Section 4.3.1, the published way: M_o at its greatest, then what the best of six leaves of it.
@@ -218,7 +221,12 @@ class EllmStep {
         best.batch = solve(p);
       }
     }
-    return better(best.batch, whole.batch, kLeastGain) ? best : whole;
+    return the_better(best, whole);
+  }
+
+  static Decision the_better(Decision partial, const Decision& whole) {
+    partial.most_requests = partial.batch.requests;
+    return partial.batch.ratio > 0 && better(partial.batch, whole.batch, kLeastGain) ? partial : whole;
   }
 
   Decision all_kept(RatioProblem p) const {
@@ -226,7 +234,8 @@ class EllmStep {
     p.most_seconds /= whole_factor_;
     RatioChoice choice = choose_ratio(p);
     choice.seconds *= whole_factor_;
-    return {choice, {}};
+    p.device_tokens = kUnbounded;
+    return {choice, {}, choose_ratio(p).requests};
   }
 
   static OverlapTimes overlap_times(const RatioProblem& p, const RatioChoice& choice, double layers = 1) {
@@ -250,7 +259,7 @@ class EllmStep {
     for (const SeqView& seq : view_.waiting) {
       const uint32_t tokens = seq.known_tokens - seq.cached_tokens;
       const bool alone = builder_.running_seqs() == 0;
-      if (!alone && builder_.running_seqs() >= decision_.batch.requests) break;
+      if (!alone && builder_.running_seqs() >= decision_.most_requests) break;
       if (builder_.planned_tokens() > 0 &&
           builder_.planned_tokens() + tokens > view_.limits.max_num_batched_tokens) {
         break;
@@ -294,8 +303,9 @@ class EllmStep {
   bool decode_one(const SeqView& seq) {
     RowOptions rows;
     if (!gives_up(seq) && comes_back(seq)) {
-      const int64_t slack = spare_blocks_beside_slack();
-      if (slack > 0) keep_more(view_, seq, static_cast<uint32_t>(slack), builder_, &rows.restore);
+      const int64_t room = std::min<int64_t>(excess_blocks_, spare_blocks_beside_slack());
+      if (room > 0)
+        excess_blocks_ -= keep_more(view_, seq, static_cast<uint32_t>(room), builder_, &rows.restore);
     }
     if (!builder_.decode(seq, rows) && !(rows.restore.kv.count() > 0 && builder_.decode(seq))) return false;
     load_.requests += 1;
@@ -309,10 +319,10 @@ class EllmStep {
     return true;
   }
 
-  // More of it is not kept than is to be.
+  // More is not kept than is to be, and some of it is this one's.
   bool comes_back(const SeqView& seq) const {
-    return options_.ratio < 0 && may_be_partial(seq, builder_) &&
-           partial_history(seq, view_.geometry).blocks() > blocks_away(seq);
+    return options_.ratio < 0 && excess_blocks_ > 0 && may_be_partial(seq, builder_) &&
+           partial_history(seq, view_.geometry).blocks() > 0;
   }
   int64_t spare_blocks_beside_slack() const {
     const auto slack = static_cast<int64_t>(kSlack * view_.total_cells(Tier::kDevice) / groups_);
@@ -328,35 +338,46 @@ class EllmStep {
 
   // Those that were preempted and kept their cells, before any new prompt.
   void come_back() {
-    if (builder_.running_seqs() > 0 && builder_.running_seqs() >= decision_.batch.requests) return;
+    if (builder_.running_seqs() > 0 && builder_.running_seqs() >= decision_.most_requests) return;
     if (swap_in(view_, watermark_ + blocks_wanted(view_, builder_), builder_) > 0) decodes_alone_ = false;
   }
 
   // ---------------------------------------------------------------- histories
 
-  // Full blocks of it that are not to be kept.
-  uint32_t blocks_away(const SeqView& seq) const {
-    const uint32_t full = seq.ready_tokens / block_;
+  // Of full blocks: the share that r is of them.
+  uint32_t share_of(uint32_t full) const {
     return std::min(full, static_cast<uint32_t>(std::ceil(decision_.batch.ratio * full - 1e-9)));
   }
 
-  // Oldest tokens first, of each request its share, as far as the ring passes them. What they give up comes
-  // free when this step has ended: whoever needs a block may wait for that.
+  // Oldest tokens first, of each request its share, until all together have given up r of what they have (a
+  // block of each would be far more than that where histories are short), and as far as the ring passes them.
+  // What they give up comes free when this step has ended: whoever needs a block may wait for that.
   void keep_less_of_all() {
-    if (decision_.batch.ratio <= 0) return;
+    const bool forced = options_.ratio >= 0;
     const double again = options_.again >= 0 ? options_.again : decision_.overlap.again_share();
     const bool host = view_.total_cells(view_.slower_tier()) > 0;
-    uint32_t ring = view_.stage_blocks / (again < 1 && host && options_.ratio < 0 ? 2 : 1);
+    uint32_t full = 0, now = 0, passing = 0;
     for (const SeqView* seq : running_) {
-      ring -= std::min(ring, partial_history(*seq, view_.geometry).blocks());
+      const uint32_t away = partial_history(*seq, view_.geometry).blocks();
+      passing += away;
+      if (!seq->decoding() || builder_.residence(*seq).streams) continue;
+      full += seq->ready_tokens / block_;
+      now += away;
     }
+    const uint32_t wanted = share_of(full);
+    excess_blocks_ = forced ? 0 : now - std::min(now, wanted);
+    if (decision_.batch.ratio <= 0 || (!forced && wanted <= now)) return;
+    uint32_t left = view_.stage_blocks / (again < 1 && host && !forced ? 2 : 1);
+    left -= std::min(left, passing);
+    if (!forced) left = std::min(left, wanted - now);
     for (const SeqView* seq : running_) {
-      if (!seq->decoding() || builder_.preempted(seq->id) || !may_be_partial(*seq, builder_)) continue;
-      const uint32_t now = partial_history(*seq, view_.geometry).blocks();
-      const uint32_t away = std::min(blocks_away(*seq), now + ring);
-      if (away <= now) continue;
+      if (left == 0) return;
+      if (!seq->decoding() || !may_be_partial(*seq, builder_)) continue;
+      const uint32_t before = partial_history(*seq, view_.geometry).blocks();
+      const uint32_t away = std::min(share_of(seq->ready_tokens / block_), before + left);
+      if (away <= before) continue;
       const auto dropped = static_cast<uint32_t>(std::lround((host ? again : 1) * away));
-      ring -=
+      left -=
           keep_less(view_, *seq, {dropped, away - dropped}, dropped_groups(*seq, host ? again : 1), builder_);
       giving_up_.push_back(seq->id);
     }
@@ -394,6 +415,7 @@ class EllmStep {
   const LinkCost link_;                        // to the device
   const Decision decision_;
   std::vector<SeqId> giving_up_;
+  uint32_t excess_blocks_ = 0;  // that are not kept beyond what is to be
   bool decodes_alone_ = true;
   BatchLoad load_;  // of the decodes planned so far
   double staged_tokens_ = 0;
