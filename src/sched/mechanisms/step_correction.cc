@@ -13,10 +13,14 @@ constexpr double kForgotten = 0.001;  // of a step without partial histories
 // One step that something else has held up, or a clock that stands, says nothing.
 constexpr double kLeastFactor = 0.25, kGreatestFactor = 4;
 
+bool plausible(double factor) {
+  return factor >= kLeastFactor && factor <= kGreatestFactor;
+}
+
 }  // namespace
 
-void StepCorrection::begin(Nanos now) {
-  if (foretold_s_ <= 0 || now <= since_) return;
+void StepCorrection::begin(Nanos now, bool anyone_runs) {
+  if (foretold_s_ <= 0 || now <= since_ || !anyone_runs) return;
   auto& [whole, partial] = factors_;
   const double measured = std::clamp(to_seconds(now - since_) / foretold_s_, kLeastFactor, kGreatestFactor);
   if (kind_ == StepKind::kPartial) {
@@ -43,7 +47,7 @@ Status StepCorrection::restore(std::string_view text) {
   StepCorrection read;
   int partial = 0;
   if (!(in >> read.since_ >> partial >> read.foretold_s_ >> read.factors_[0] >> read.factors_[1]) ||
-      partial < 0 || partial > 1) {
+      partial < 0 || partial > 1 || !plausible(read.factors_[0]) || !plausible(read.factors_[1])) {
     return error(ErrorCode::kCorrupt, "not the state of a step's correction: '{}'", text);
   }
   read.kind_ = partial == 1 ? StepKind::kPartial : StepKind::kWhole;

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -23,8 +24,8 @@ enum class StepKind : uint8_t { kWhole, kPartial };
 // calls.
 class StepCorrection {
  public:
-  // When a plan is made at `now`.
-  void begin(Nanos now);
+  // When a plan is made at `now`. Where nothing runs, the last step may have ended long ago.
+  void begin(Nanos now, bool anyone_runs);
   // What it was foretold; 0: nothing, or it has no rows.
   void end(Nanos now, StepKind kind, double foretold_s);
   double factor(StepKind kind) const { return factors_[static_cast<size_t>(kind)]; }

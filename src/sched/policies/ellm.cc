@@ -68,6 +68,8 @@ class EllmStep {
         whole_factor_(options.measured ? correction.factor(StepKind::kWhole) : 1),
         partial_factor_(options.measured ? correction.factor(StepKind::kPartial) : 1),
         link_(view.costs.links[index_of(view.slower_tier())][index_of(Tier::kDevice)]),
+        anyone_partial_(std::any_of(running_.begin(), running_.end(),
+                                    [](const SeqView* s) { return s->resident_blocks < s->blocks; })),
         decision_(decide()) {}
 
   void plan() {
@@ -108,45 +110,60 @@ class EllmStep {
     problem.greatest_ratio = view_.stage_blocks > 0 ? 1 : 0;
     Decision best = options_.least_bubble ? by_least_bubble(problem) : by_least_time(problem);
     if (best.batch.requests > 0) return best;
-    // The bound on time cannot be met: what runs goes on, within its memory, and nobody joins it.
+    // A bound cannot be met: what runs goes on, within its memory, and nobody joins it, unless memory was the
+    // bound.
+    const uint32_t in_time = all_kept(problem).most_requests;
     problem.most_seconds = kUnbounded;
     problem.lengths.resize(running_.size());
     problem.held_back.resize(running_.size());
     best = options_.least_bubble ? by_least_bubble(problem) : by_least_time(problem);
     best.batch.requests = std::max<uint32_t>(1, std::min<uint32_t>(best.batch.requests, running()));
-    best.most_requests = running();
+    best.most_requests = std::max(in_time, running());
     return best;
   }
 
   // Those that run, and then those that wait, with the room that each needs: its blocks with the one that its
-  // next token may begin, of which the last stays on the device. Who comes is prefilled there, whole.
+  // next tokens may begin. Of who decodes, full blocks may be given up, if nobody shares them; who comes is
+  // prefilled on the device, whole. Blocks that several hold are counted for each of them, in what they need
+  // and in what there is; of one that streams, what is elsewhere.
   RatioProblem all_requests() const {
     RatioProblem p;
     p.cost = cost_;
     const size_t most = std::min<size_t>(view_.limits.max_num_seqs, running_.size() + kLookAhead);
-    for (const SeqView* seq : running_) add(*seq, 1, p);
+    double cells = static_cast<double>(builder_.available_cells() + builder_.coming_cells());
+    uint32_t on_slower = 0;
+    for (const SeqView* seq : running_) {
+      const uint32_t held = seq->kv_cells(Tier::kDevice);
+      const bool gives = seq->decoding() && owns_all(*seq) && !builder_.residence(*seq).streams;
+      add(*seq, gives ? seq->ready_tokens / block_ : 0, p);
+      cells += builder_.residence(*seq).streams ? p.lengths.back() / block_ * groups_
+                                                : held + seq->promised(Tier::kDevice);
+      on_slower += seq->own_kv_cells(view_.slower_tier());
+    }
     for (const SeqView& seq : view_.waiting) {
       if (p.lengths.size() >= most) break;
-      add(seq, view_.geometry.blocks_for(seq.known_tokens + kAhead), p);
+      add(seq, 0, p);
     }
-    uint32_t held_by_others = 0;  // that wait
-    uint32_t on_slower = 0;
-    for (const SeqView& seq : view_.waiting) held_by_others += seq.own_kv_cells(Tier::kDevice);
-    for (const SeqView* seq : running_) on_slower += seq->own_kv_cells(view_.slower_tier());
-    const uint32_t device = view_.total_cells(Tier::kDevice);
-    p.device_tokens = tokens_of(device - std::min(device, held_by_others)) - watermark_ * block_;
+    p.device_tokens = tokens_of(cells) - watermark_ * block_;
     const int64_t slower = builder_.available_cells(view_.slower_tier()) + on_slower;
     p.slower_tokens = tokens_of(static_cast<double>(std::max<int64_t>(slower, 0)));
     p.staged_token_s = staged_token_s();
     p.staging_s = groups_ * link_.latency_s;  // a transfer for each layer group waits for its beginning
-    if (view_.scratch_tokens > 0)
+    if (view_.scratch_tokens > 0) {
       p.again_tokens = view_.scratch_tokens - std::min(view_.scratch_tokens, running());
+    }
+    if (const uint32_t beside = view_.limits.max_prefill_beside_decodes; beside > 0) {
+      p.again_tokens = std::min<double>(p.again_tokens, beside);
+    }
     return p;
   }
-  void add(const SeqView& seq, uint32_t held_back_blocks, RatioProblem& p) const {
+  void add(const SeqView& seq, uint32_t free_blocks, RatioProblem& p) const {
     const uint32_t blocks = view_.geometry.blocks_for(seq.known_tokens + kAhead);
     p.lengths.push_back(blocks * block_);
-    p.held_back.push_back(std::min(blocks, held_back_blocks) * block_);
+    p.held_back.push_back((blocks - free_blocks) * block_);
+  }
+  static bool owns_all(const SeqView& seq) {
+    return seq.own_kv_cells(Tier::kDevice) == seq.kv_cells(Tier::kDevice);
   }
   double staged_token_s() const {
     return static_cast<double>(view_.geometry.kv_block_bytes()) / block_ * link_.seconds_per_byte;
@@ -183,7 +200,8 @@ class EllmStep {
   // layers at a time, so that one comes while the other is attended, or one where nothing comes. This is
   // M_o's feedback.
   bool set_overlap(OverlapConfig c, RatioProblem& p) const {
-    if (c.swapped > 0 && view_.total_cells(view_.slower_tier()) == 0) return false;
+    if (c.swapped > 0 && (view_.total_cells(view_.slower_tier()) == 0 || link_.seconds_per_byte <= 0))
+      return false;
     p.again_share = c.again_share();
     p.passing_tokens = static_cast<double>(view_.stage_blocks) * block_ / (c.swapped > 0 ? 2 : 1);
     return true;
@@ -224,9 +242,11 @@ class EllmStep {
     return the_better(best, whole);
   }
 
-  static Decision the_better(Decision partial, const Decision& whole) {
+  Decision the_better(Decision partial, const Decision& whole) const {
     partial.most_requests = partial.batch.requests;
-    return partial.batch.ratio > 0 && better(partial.batch, whole.batch, kLeastGain) ? partial : whole;
+    // Who is there stays while it is no worse: to go to and fro costs more than it brings.
+    const double gain = anyone_partial_ ? 1.05 : kLeastGain;
+    return partial.batch.ratio > 0 && better(partial.batch, whole.batch, gain) ? partial : whole;
   }
 
   Decision all_kept(RatioProblem p) const {
@@ -254,8 +274,8 @@ class EllmStep {
 
   // Whole prompts, in order, while the batch has room. True if any was planned.
   bool admit() {
-    const uint32_t awaited =
-        view_.steps_in_flight > 0 || view_.total_cells(Tier::kHost) > 0 ? blocks_wanted(view_) : 0;
+    // What is given up comes a step later: it is not to be a newcomer's before those have it who wait for it.
+    const uint32_t awaited = anyone_partial_ ? blocks_wanted(view_) : awaited_blocks(view_);
     for (const SeqView& seq : view_.waiting) {
       const uint32_t tokens = seq.known_tokens - seq.cached_tokens;
       const bool alone = builder_.running_seqs() == 0;
@@ -285,8 +305,7 @@ class EllmStep {
           break;
         }
         // Where the batch is to be as large as it is, r makes room in a step or two: the latest wait for it.
-        if (!builder_.work().empty() && decision_.batch.ratio > 0 && decision_.batch.requests >= running())
-          break;
+        if (!giving_up_.empty() && !builder_.work().empty() && decision_.batch.requests >= running()) break;
         if (end == 1 || !builder_.can_stop(*running_[end - 1]) || gives_up(*running_[end - 1])) break;
         preempt_by(PreemptionStrategy::kCheaper, view_, *running_[--end], builder_);
         ++preempted;
@@ -372,7 +391,7 @@ class EllmStep {
     if (!forced) left = std::min(left, wanted - now);
     for (const SeqView* seq : running_) {
       if (left == 0) return;
-      if (!seq->decoding() || !may_be_partial(*seq, builder_)) continue;
+      if (!seq->decoding() || !may_be_partial(*seq, builder_) || (!forced && !owns_all(*seq))) continue;
       const uint32_t before = partial_history(*seq, view_.geometry).blocks();
       const uint32_t away = std::min(share_of(seq->ready_tokens / block_), before + left);
       if (away <= before) continue;
@@ -383,11 +402,12 @@ class EllmStep {
     }
   }
 
-  // By layers: those in which what is not kept is dropped, as they were before for this request.
+  // By layers: those in which what is not kept is dropped, as they were before for this request. 0: by
+  // tokens.
   uint32_t dropped_groups(const SeqView& seq, double again) const {
     if (!options_.by_layers) return 0;
     if (!seq.dropped.empty()) return seq.dropped_end_group;
-    return std::clamp<uint32_t>(static_cast<uint32_t>(std::lround(again * groups_)), 1, groups_);
+    return std::min(groups_, static_cast<uint32_t>(std::lround(again * groups_)));
   }
 
   ExecutionHints hints() const {
@@ -413,6 +433,7 @@ class EllmStep {
   const double whole_factor_;                  // by which steps take longer than is believed
   const double partial_factor_;                // and those of which something is not kept
   const LinkCost link_;                        // to the device
+  const bool anyone_partial_;                  // of those that run
   const Decision decision_;
   std::vector<SeqId> giving_up_;
   uint32_t excess_blocks_ = 0;  // that are not kept beyond what is to be
@@ -427,7 +448,7 @@ class EllmPolicy final : public Policy {
 
   StepPlan plan(const View& view) override {
     PlanBuilder builder(view);
-    correction_.begin(view.now);
+    correction_.begin(view.now, !view.running.empty());
     if (take_turn_alone(view, builder)) {
       correction_.end(view.now, StepKind::kWhole, 0);
       return builder.take();
@@ -459,9 +480,9 @@ std::unique_ptr<Policy> make_ellm_policy(PolicySettings& settings) {
                ? EllmOptions::Cost::kLetter
                : (cost == "corrected" ? EllmOptions::Cost::kCorrected : EllmOptions::Cost::kBelief);
   PublishedShape& shape = o.shape;
-  shape.hidden = settings.number("hidden", 0, 0, 1e6);
-  shape.layers = settings.number("layers", 0, 0, 1e4);
-  shape.vocabulary = settings.number("vocabulary", 0, 0, 1e7);
+  shape.hidden = settings.number("hidden", 1, 1, 1e6);
+  shape.layers = settings.number("layers", 1, 1, 1e4);
+  shape.vocabulary = settings.number("vocabulary", 1, 1, 1e7);
   shape.feed_forward = settings.number("feed-forward", 0, 0, 1e7);
   shape.kv_hidden = settings.number("kv-hidden", 0, 0, 1e6);
   shape.flops_per_s = settings.number("flops", 1, 1, 1e20);
