@@ -6,7 +6,8 @@ namespace kvasir {
 
 StepLoad load_of(const Step& step, uint32_t layers) {
   StepLoad out;
-  for (const StepSlice& s : step.slices) {
+  for (size_t i = 0; i < step.slices.size(); ++i) {
+    const StepSlice& s = step.slices[i];
     if (s.samples) out.sampled += 1;
     if (s.kind == RowKind::kDecode) {
       out.decode_rows += 1;
@@ -18,8 +19,10 @@ StepLoad load_of(const Step& step, uint32_t layers) {
     StepLoad::Chunk chunk{static_cast<double>(s.tokens.size()), static_cast<double>(s.tokens.begin)};
     chunk.passed = passed / layers;
     chunk.attended = (end < layers ? passed - 1 : passed) / layers;
-    // Rows that go on from a history are of the kind, too, and end with the sequence: nothing follows them.
-    chunk.again = s.kind == RowKind::kRecompute && !s.samples;
+    // Rows that go on from a history are of the kind, too: behind those that compute it again come those that
+    // read it.
+    chunk.again =
+        s.kind == RowKind::kRecompute && i + 1 < step.slices.size() && step.slices[i + 1].seq == s.seq;
     out.chunks.push_back(chunk);
   }
   for (const KvProjection& p : step.projections) out.projected += p.tokens;

@@ -293,7 +293,8 @@ class HcachePolicy final : public Policy {
  private:
   void decide(const View& view) {
     if (options_.x_share >= 0) {
-      x_ = {true, static_cast<uint32_t>(std::lround(options_.x_share * view.geometry.groups())), 0};
+      const auto share = static_cast<uint32_t>(std::lround(options_.x_share * view.geometry.groups()));
+      x_ = {true, options_.x_share > 0 ? std::max(1u, share) : 0, 0};
       return;
     }
     RestoreCost cost;
