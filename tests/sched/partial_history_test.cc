@@ -108,7 +108,7 @@ TEST(PartialHistory, NotOfOneOfWhichSomethingIsOnItsWay) {
     if (i == 1) seq.transfers = 1;
     if (i == 2) seq.leaving_cells = 2;
     if (i == 3) seq.stalled = true;
-        if (i == 4) seq.max_total_tokens = 21 * kViewBlock;  // it streams: the device has 20
+    if (i == 4) seq.max_total_tokens = 21 * kViewBlock;  // it streams: the device has 20
     const View view = view_of(seq, 20);
     EXPECT_EQ(may_be_partial(view.running[0], PlanBuilder(view)), i == 0) << i;
   }
