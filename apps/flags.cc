@@ -51,8 +51,7 @@ void add_tier_flags(CLI::App& app, RuntimeOptions& o) {
       "model is loaded)");
   add_bytes(app, "--kv-stage-ring-size", o.stage_ring_bytes,
             "Of that memory, what is the stage ring: scratch for keys and values that are read from another "
-            "tier or "
-            "computed again in each step (default: as the policy and the tiers need)");
+            "tier or computed again in each step (default: as the policy and the tiers need)");
   add_gib(app, "--kv-offloading-size", o.kv_offloading_bytes,
           "Memory of the host tier, to which keys and values go that the first has no room for, in GiB, as 4 "
           "or 0.5, or with a suffix, as 512MiB (default: 0, none)");

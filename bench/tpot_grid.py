@@ -597,7 +597,7 @@ def one_run(o, server, p, own, policy, seed):
 def run_grid(o, settled, points):
     """Runs what is missing. Servers live for all points that differ in their SLO only."""
     number, begin, made = 0, time.monotonic(), 0
-    todo = missing(o, points)
+    pending = missing(o, points)
     for _, group in itertools.groupby(points, key=lambda p: p._replace(slo=None)):
         group = list(group)
         wanted = missing(o, group)
@@ -625,7 +625,7 @@ def run_grid(o, settled, points):
                             made += 1
                     number += 1
         spent = time.monotonic() - begin
-        say(f"{made} of {len(todo)} runs, {spent / 60:.1f} min; some {spent / made * (len(todo) - made) / 60:.0f} min more")
+        say(f"{made} of {len(pending)} runs, {spent / 60:.1f} min; some {spent / made * (len(pending) - made) / 60:.0f} min more")
 
 
 def report(o, settled, points):

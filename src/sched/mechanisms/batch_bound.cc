@@ -1,6 +1,7 @@
 #include "sched/mechanisms/batch_bound.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace kvasir {
 namespace {
@@ -44,6 +45,14 @@ std::vector<const SeqView*> batch_within_tpot(const View& view, std::vector<cons
       std::find_if(waiting.begin(), waiting.end(), [&](const SeqView* seq) { return !bound.join(*seq); });
   waiting.erase(refused, waiting.end());
   return waiting;
+}
+
+std::vector<const SeqView*> may_join(const View& view, bool swapped, BatchRule rule) {
+  std::vector<const SeqView*> waiting;
+  for (const SeqView& seq : view.waiting) {
+    if (!swapped || seq.blocks > 0) waiting.push_back(&seq);
+  }
+  return rule == BatchRule::kFree ? waiting : batch_within_tpot(view, std::move(waiting));
 }
 
 }  // namespace kvasir

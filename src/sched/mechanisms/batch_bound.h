@@ -49,4 +49,8 @@ class BatchBound {
 // not join.
 std::vector<const SeqView*> batch_within_tpot(const View& view, std::vector<const SeqView*> waiting);
 
+// Who may be admitted next, in order: of those that were preempted and kept their cells (`swapped`: there are
+// such), or of all that wait, as far as the rule allows.
+std::vector<const SeqView*> may_join(const View& view, bool swapped, BatchRule rule);
+
 }  // namespace kvasir

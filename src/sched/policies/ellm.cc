@@ -25,6 +25,8 @@ namespace {
 // By how much a batch with r > 0 is to be better than the best one without: beliefs err, and to come there
 // costs.
 constexpr double kLeastGain = 1.10;
+// And where something is not kept already: to go to and fro costs more than it brings.
+constexpr double kLeastGainToStay = 1.05;
 // Waiting requests that are looked at beyond those that run.
 constexpr size_t kLookAhead = 64;
 // Tokens ahead of what is known for which a request is to find room: what is given up comes free steps later.
@@ -244,8 +246,7 @@ class EllmStep {
 
   Decision the_better(Decision partial, const Decision& whole) const {
     partial.most_requests = partial.batch.requests;
-    // Who is there stays while it is no worse: to go to and fro costs more than it brings.
-    const double gain = anyone_partial_ ? 1.05 : kLeastGain;
+    const double gain = anyone_partial_ ? kLeastGainToStay : kLeastGain;
     return partial.batch.ratio > 0 && better(partial.batch, whole.batch, gain) ? partial : whole;
   }
 
@@ -258,7 +259,7 @@ class EllmStep {
     return {choice, {}, choose_ratio(p).requests};
   }
 
-  static OverlapTimes overlap_times(const RatioProblem& p, const RatioChoice& choice, double layers = 1) {
+  static OverlapTimes overlap_times(const RatioProblem& p, const RatioChoice& choice) {
     BatchLoad load;
     double tokens = 0;
     for (uint32_t i = 0; i < choice.requests; ++i) {
@@ -267,7 +268,7 @@ class EllmStep {
       load.again_squares += away * away;
     }
     load.again_tokens = tokens;
-    return {layers, p.staging_s + tokens * p.staged_token_s, p.cost.compute.again(load)};
+    return {/*layers=*/1, p.staging_s + tokens * p.staged_token_s, p.cost.compute.again(load)};
   }
 
   // ---------------------------------------------------------------- rows

@@ -69,7 +69,8 @@ class HcacheStep {
         [&](const SeqView& seq) { return decode(seq); });
     prefill_on();
     if (swapped && preempted == 0) {
-      swap_in(view_, may_join(swapped), admission_watermark(view_) + blocks_wanted(view_, builder_), builder_,
+      swap_in(view_, may_join(view_, swapped, options_.batch),
+              admission_watermark(view_) + blocks_wanted(view_, builder_), builder_,
               [&](const SeqView& seq) { return writes_of(seq); });
     }
     save_x();
@@ -77,15 +78,6 @@ class HcacheStep {
   }
 
  private:
-  // Of those that are out, while anyone is, and else of all that wait.
-  std::vector<const SeqView*> may_join(bool swapped) const {
-    std::vector<const SeqView*> waiting;
-    for (const SeqView& seq : view_.waiting) {
-      if (!swapped || seq.blocks > 0) waiting.push_back(&seq);
-    }
-    return options_.batch == BatchRule::kFree ? waiting : batch_within_tpot(view_, std::move(waiting));
-  }
-
   // ---------------------------------------------------------------- X
 
   bool can_be_x(const SeqView& seq) const {
@@ -140,7 +132,7 @@ class HcacheStep {
 
   bool admit() {
     const uint32_t awaited = awaited_blocks(view_);
-    for (const SeqView* seq : may_join(/*swapped=*/false)) {
+    for (const SeqView* seq : may_join(view_, /*swapped=*/false, options_.batch)) {
       if (!admit_one(*seq, awaited)) break;
     }
     return builder_.planned_tokens() > 0;

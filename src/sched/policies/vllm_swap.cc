@@ -1,8 +1,5 @@
 #include "sched/policies/vllm_swap.h"
 
-#include <utility>
-#include <vector>
-
 #include "contract/plan_builder.h"
 #include "sched/mechanisms/admit_prompts.h"
 #include "sched/mechanisms/break_standstill.h"
@@ -24,12 +21,13 @@ class VllmSwapPolicy final : public Policy {
     PlanBuilder builder(view);
     if (take_turn_alone(view, builder)) return builder.take();
     const bool swapped = anyone_swapped_out(view);
-    if (!swapped && !anyone_prefilling(view) && admit_prompts(view, may_join(view, swapped), builder)) {
+    if (!swapped && !anyone_prefilling(view) &&
+        admit_prompts(view, may_join(view, swapped, batch_), builder)) {
       return builder.take();
     }
     const uint32_t preempted = continue_running(view, builder, PreemptBy::kSwap);
     if (swapped && preempted == 0) {
-      swap_in(view, may_join(view, swapped), admission_watermark(view) + blocks_wanted(view, builder),
+      swap_in(view, may_join(view, swapped, batch_), admission_watermark(view) + blocks_wanted(view, builder),
               builder);
     }
     break_standstill(view, builder);
@@ -37,15 +35,6 @@ class VllmSwapPolicy final : public Policy {
   }
 
  private:
-  // Of those that are out, while anyone is, and else of all that wait.
-  std::vector<const SeqView*> may_join(const View& view, bool swapped) const {
-    std::vector<const SeqView*> waiting;
-    for (const SeqView& seq : view.waiting) {
-      if (!swapped || seq.blocks > 0) waiting.push_back(&seq);
-    }
-    return batch_ == BatchRule::kFree ? waiting : batch_within_tpot(view, std::move(waiting));
-  }
-
   const BatchRule batch_;
 };
 
