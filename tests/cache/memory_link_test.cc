@@ -413,8 +413,9 @@ constexpr double kMostCpu = 0.5;
 constexpr double kMostCpu = 0.05;
 #endif
 
-// A busy machine may hold up the last wake-ups, and nothing then makes up for them: so one attempt of several
-// has to keep the rate. Faster than it should be the link is in none, and its thread sleeps in all.
+// A busy machine may hold up the last wake-ups, and nothing then makes up for them, and time that a
+// hypervisor takes away counts as the thread's: so one attempt of several has to keep the rate and to take
+// next to no CPU time. Faster than it should be the link is in none, nor does its thread spin in any.
 TEST_F(MemoryLinkTest, AnEmulatedLinkKeepsItsRateAndSleeps) {
   constexpr double kRate = 50e6;
   constexpr uint64_t kTransfers = 24;
@@ -433,11 +434,11 @@ TEST_F(MemoryLinkTest, AnEmulatedLinkKeepsItsRateAndSleeps) {
     EXPECT_LE(rate, kRate);
     EXPECT_TRUE(stats.emulated);
     EXPECT_GT(stats.cpu_s, 0);
-    EXPECT_LT(stats.cpu_s, kMostCpu * seconds);
+    EXPECT_LT(stats.cpu_s, 0.6 * seconds);
     EXPECT_LE(stats.busy_s, seconds);
     EXPECT_GT(stats.latency_s, 0);
-    kept = rate > 0.98 * kRate && stats.busy_s > 0.98 * seconds && stats.latency_s < 0.02 * seconds &&
-           std::abs(stats.bytes_per_s - kRate) < 0.1 * kRate;
+    kept = stats.cpu_s < kMostCpu * seconds && rate > 0.98 * kRate && stats.busy_s > 0.98 * seconds &&
+           stats.latency_s < 0.02 * seconds && std::abs(stats.bytes_per_s - kRate) < 0.1 * kRate;
   }
   EXPECT_TRUE(kept);
 }
