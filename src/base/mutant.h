@@ -53,6 +53,21 @@ enum class Mutant {
   kDeferredFill,       // a frame counts as filled though its rows left the step
   kStaleX,             // X counts as current though its block has grown since
   kCorruptKept,        // a copy stays though what was read of it was not what had been written
+  kLostCellKept,       // a copy stays though the peer that had it is gone
+  kRemoteFillSkipped,  // what is on its way to a peer is attended there before it has come
+  kStaleReplyMerged,   // a peer's late reply counts for whatever waits for one of its size
+  kPeerSubtreeOrder,   // of the partial results of peers, two subtrees of one size change places
+
+  kRemotePeaksSwapped,  // of what a peer answers for a run of leaves, the first two subtrees change places
+  kStaleRemoteAnswer,   // the answer of an earlier layer is merged
+  kRemoteRunDropped,    // leaves at a peer are attended to by nobody
+
+  kStaleEpochTaken,     // a message to or from a former life of an instance counts
+  kPinnedFrameFreed,    // lent memory is taken back while it is being read
+  kFrozenReturned,      // blocks of a frozen contract are returned
+  kRefuserRecommended,  // an instance that has just refused to lend is recommended again
+  kOldTermObeyed,       // an instance obeys a leader that is none any more
+  kLateGrantKept,       // blocks granted to a request that has ended are neither used nor returned
 };
 
 #if defined(KVASIR_MUTANTS)

@@ -55,7 +55,7 @@ FrameBudget BlockMap::budget(Tier tier) const {
   budget.spare_slabs = pool.spare_slabs();
   for (size_t f = 0; f < kForms; ++f) {
     budget.loose[f] = pool.loose_free(f) + pool.loose_idle(f);
-    budget.per_slab[f] = pool.slabs() == 0 ? 0 : pool.frames_per_slab(f);
+    budget.per_slab[f] = pool.capacity() == 0 ? 0 : pool.frames_per_slab(f);
     budget.coming[f] = coming_[index_of(Place{static_cast<Form>(f), tier})];
   }
   return budget;

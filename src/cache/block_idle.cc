@@ -5,6 +5,18 @@
 #include "cache/block_map.h"
 
 namespace kvasir {
+namespace {
+
+// What is in a slab that is to go would be idle for nobody.
+LayerSet in_closed_slabs(const SlabPool& pool, const BlockMap::Copies& copies, const LayerSet& groups) {
+  LayerSet closed;
+  groups.for_each([&](uint32_t g) {
+    if (pool.is_closed(static_cast<uint32_t>(copies.by_group[g].at / pool.slab_bytes()))) closed.add(g);
+  });
+  return closed;
+}
+
+}  // namespace
 
 LayerSet BlockMap::wanted(const Block& b, size_t place) const {
   LayerSet sum;
@@ -23,6 +35,8 @@ void BlockMap::settle(BlockId id) {
       const Place place = place_at(p);
       LayerSet unused = copies.present - wanted(b, p) - copies.pinned;
       LayerSet keep = b.published && p < kPlacesOfKv ? unused & copies.usable() : LayerSet();
+      if (place.tier == Tier::kHost)
+        keep = keep - in_closed_slabs(pools_[index_of(place.tier)], copies, keep);
       // A step in flight may still read what is on the device, but for what is idle already.
       if (place.tier == Tier::kDevice && b.step_pins > 0) unused = unused & copies.idle;
       keep = keep & unused;
@@ -121,6 +135,22 @@ void BlockMap::evict(BlockId id, Tier tier) {
   }
   recount(b);
   settle(id);
+}
+
+void BlockMap::close_host_slabs(std::span<const uint32_t> slabs) {
+  SlabPool& pool = pools_[index_of(Tier::kHost)];
+  std::set<uint32_t> closed(slabs.begin(), slabs.end());
+  for (uint32_t slab : closed) pool.close(slab);
+  // What is idle there counts as free, and no one would ever ask for it again.
+  const std::list<BlockId> idle = lru_[index_of(Tier::kHost)];
+  for (BlockId id : idle) {
+    const Copies& copies = block(id).at({Form::kKv, Tier::kHost});
+    bool there = false;
+    copies.idle.for_each([&](uint32_t g) {
+      there |= closed.contains(static_cast<uint32_t>(copies.by_group[g].at / pool.slab_bytes()));
+    });
+    if (there) evict(id, Tier::kHost);
+  }
 }
 
 void BlockMap::free_block(BlockId id) {

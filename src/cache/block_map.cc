@@ -52,7 +52,7 @@ BlockMap::BlockMap(const CacheGeometry& geometry, const std::array<uint64_t, kTi
       has_slower_tier_(tier_bytes[1] + tier_bytes[2] > 0) {
   for (size_t p = 0; p < kPlaces; ++p) {
     const Place place = place_at(p);
-    if (pools_[index_of(place.tier)].slabs() > 0 && exists(place)) existing_.push_back(p);
+    if (pools_[index_of(place.tier)].capacity() > 0 && exists(place)) existing_.push_back(p);
   }
 }
 

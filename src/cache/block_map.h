@@ -180,6 +180,16 @@ class BlockMap {
   // where there is no other tier.
   std::vector<BlockId> take_newly_idle() { return std::exchange(newly_idle_, {}); }
 
+  // Slabs of the host tier that come and go (SlabPool).
+  void open_host_slab(uint32_t slab) { pools_[index_of(Tier::kHost)].open(slab); }
+  bool host_slab_is_open(uint32_t slab) const {
+    return !pools_[index_of(Tier::kHost)].is_absent(slab) && !pools_[index_of(Tier::kHost)].is_closed(slab);
+  }
+  bool host_slab_is_empty(uint32_t slab) const { return pools_[index_of(Tier::kHost)].is_empty(slab); }
+  // They are given to nobody any more, and are gone as soon as nobody needs what lies there.
+  void close_host_slabs(std::span<const uint32_t> slabs);
+  std::vector<uint32_t> take_departed_host_slabs() { return pools_[index_of(Tier::kHost)].take_departed(); }
+
   // Published blocks with idle copies there, the longest idle first.
   const std::list<BlockId>& idle(Tier tier) const { return lru_[index_of(tier)]; }
 

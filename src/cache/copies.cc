@@ -180,6 +180,43 @@ TransferId KvCache::begin_transfer(SeqId id, const std::vector<Use>& uses, bool 
   return transfer;
 }
 
+// Sequences that lose an interest: if it was their last one in the cell, it has to be computed again.
+void KvCache::note_losers(const Use& use, std::vector<Loser>& losers) const {
+  if (use.place.form == Form::kH) return;
+  for (const BlockMap::Owner& o : map_.block(use.block).owners) {
+    if (o.at(use.place).contains(use.group)) losers.push_back({use, o.who->seq});
+  }
+}
+
+// Of those, the ones that have nothing else from which K and V of the cell can be had.
+std::vector<std::pair<SeqId, BlockId>> KvCache::lost_by(std::span<const Loser> losers) const {
+  std::vector<std::pair<SeqId, BlockId>> lost;
+  for (const auto& [use, seq] : losers) {
+    const BlockMap::Block& block = map_.block(use.block);
+    for (const BlockMap::Owner& o : block.owners) {
+      LayerSet held;
+      for (size_t p = 0; p < kPlacesOfKv; ++p) {
+        // Of a block that is not full there is nothing but KV.
+        if (place_at(p).form == Form::kX && block.tokens < block_tokens()) continue;
+        held |= o.wants[p] & block.on[p].current;
+      }
+      if (o.who->seq == seq && !held.contains(use.group)) lost.emplace_back(seq, use.block);
+    }
+  }
+  return lost;
+}
+
+void KvCache::discard_copies(std::span<const Use> copies) {
+  std::vector<Loser> losers;
+  for (const Use& use : copies) {
+    note_losers(use, losers);
+    // What leaves the device now may still be read by a step in flight.
+    pin_for_newest_step(use.block);
+    map_.discard(use.block, use.place, use.group);
+  }
+  for (const auto& [seq, block] : lost_by(losers)) lose(seq, block);
+}
+
 void KvCache::transfer_ended(TransferId id, const Status& status) {
   auto it = transfers_.find(id);
   KV_CHECK(it != transfers_.end(), "transfer={}", raw(id));
@@ -190,39 +227,20 @@ void KvCache::transfer_ended(TransferId id, const Status& status) {
     --seq->second.transfers;
     touched_.push_back(record.seq);
   }
-  // Sequences that lose an interest now: if it was their last one in the cell, it has to be computed again.
-  std::vector<std::pair<const Use*, SeqId>> lose_one;
-  const auto note = [&](const Use& use) {
-    if (use.place.form == Form::kH) return;
-    for (const BlockMap::Owner& o : map_.block(use.block).owners) {
-      if (o.at(use.place).contains(use.group)) lose_one.emplace_back(&use, o.who->seq);
-    }
-  };
+  std::vector<Loser> losers;
   const bool lost_source = !status.ok() && status.code() == ErrorCode::kCorrupt;
   for (const Use& use : record.uses) {
     if (use.fills) {
-      if (!status.ok()) note(use);
+      if (!status.ok()) note_losers(use, losers);
       // What leaves the device now may still be read by a step in flight.
       pin_for_newest_step(use.block);
       map_.filler_ended(use.block, use.place, use.group, id, status.ok());
     } else if (lost_source && use.place.tier == Tier::kDisk && !mutant(Mutant::kCorruptKept)) {
-      note(use);
+      note_losers(use, losers);
       map_.discard(use.block, use.place, use.group);
     }
   }
-  std::vector<std::pair<SeqId, BlockId>> lost;
-  for (const auto& [use, seq] : lose_one) {
-    const BlockMap::Block& block = map_.block(use->block);
-    for (const BlockMap::Owner& o : block.owners) {
-      LayerSet held;
-      for (size_t p = 0; p < kPlacesOfKv; ++p) {
-        // Of a block that is not full there is nothing but KV.
-        if (place_at(p).form == Form::kX && block.tokens < block_tokens()) continue;
-        held |= o.wants[p] & block.on[p].current;
-      }
-      if (o.who->seq == seq && !held.contains(use->group)) lost.emplace_back(seq, use->block);
-    }
-  }
+  const std::vector<std::pair<SeqId, BlockId>> lost = lost_by(losers);
   for (const Use& use : record.uses) {
     if (is_pinned_by_transfer(use)) map_.unpin(use.block, use.place, use.group);
   }

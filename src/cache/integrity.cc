@@ -111,7 +111,9 @@ Status BlockMap::check_integrity(const std::array<uint32_t, kPlaces>& loose_fram
 }
 
 Status KvCache::check_integrity() const {
-  KV_RETURN_IF_ERROR(map_.check_integrity(frames_in_steps()));
+  std::array<uint32_t, kPlaces> loose = frames_in_steps();
+  for (Tier tier : kAllTiers) loose[index_of(Place{Form::kKv, tier})] += lent_[index_of(tier)];
+  KV_RETURN_IF_ERROR(map_.check_integrity(loose));
 
   std::map<uint32_t, std::multiset<uint64_t>> owners;  // as the tables have them
   std::array<uint32_t, kTiers> promised = reserved_cells_;

@@ -1,6 +1,7 @@
 #include "cache/kv_cache.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "base/check.h"
@@ -10,10 +11,17 @@ namespace kvasir {
 
 KvCache::KvCache(const CacheOptions& options)
     : options_(options),
-      map_(options.geometry, {options.device_bytes, options.host_bytes, options.disk_bytes}, index_) {
+      map_(options.geometry, {options.device_bytes, options.tier_bytes(Tier::kHost), options.disk_bytes},
+           index_) {
   const CacheGeometry& g = options.geometry;
   KV_CHECK(g.block_tokens % 16 == 0 && g.block_tokens > 0 && 256 % g.block_tokens == 0, "block_tokens={}",
            g.block_tokens);
+  KV_CHECK(options.borrowed_bytes == 0 || (!g.has(Form::kX) && !g.has(Form::kH)), "borrowed={}",
+           options.borrowed_bytes);
+  std::vector<uint32_t> borrowed(options.borrowable_cells());
+  std::iota(borrowed.begin(), borrowed.end(), options.own_host_cells());
+  map_.close_host_slabs(borrowed);
+  map_.take_departed_host_slabs();
   KV_CHECK(g.groups() > 0 && g.groups() <= kMaxLayerGroups, "groups={}", g.groups());
 }
 
@@ -137,8 +145,16 @@ void KvCache::lose(SeqId id, BlockId block) {
   Sequence& seq = at(id);
   const auto found = std::find(seq.table.begin(), seq.table.end(), block);
   if (found == seq.table.end()) return;  // cut off already
-  const auto place = found - seq.table.begin();
-  cut_back(seq, static_cast<uint32_t>(place) * block_tokens());
+  auto whole = static_cast<uint32_t>(found - seq.table.begin()) * block_tokens();
+  // What steps in flight write does not count from now on, whether they end well or leave their rows out:
+  // also where it lies before the loss.
+  for (const StepRecord& record : in_flight_) {
+    for (const StepRecord::Part& part : record.parts) {
+      const bool counts = part.seq == id && part.generation == seq.generation && !part.spoilt && !part.again;
+      if (counts) whole = std::min(whole, part.rows.begin);
+    }
+  }
+  cut_back(seq, whole);
   spoil_steps_in_flight(id);
   touched_.push_back(id);
 }
@@ -183,6 +199,8 @@ KvCache::Summary KvCache::summary(SeqId id) const {
     s.tail_resident = !tail || map_.owner(seq.table.back(), seq.holds).at(kDeviceKv) == all;
   }
   if (seq.holds.bare > 0) find_dropped(seq, s);
+  if (options_.borrowed_bytes > 0 && seq.holds.bare == 0 && s.resident_blocks < s.blocks)
+    s.peer_blocks = blocks_at_peers(seq);
   s.tail_busy = tail_busy(seq);
   s.transfers = seq.transfers;
   s.cached = index_.match(id);
@@ -373,6 +391,7 @@ void KvCache::step_submitted(StepId step, std::span<const StepSlice> slices) {
     record.parts.back().again = computes_again(s.seq, s.tokens);
   }
   record.fills = std::exchange(next_fills_, {});
+  record.reads = std::exchange(next_reads_, {});
   in_flight_.push_back(std::move(record));
 }
 
@@ -405,6 +424,7 @@ KvCache::StepOutcome KvCache::step_ended(StepId step, bool ok, std::span<const S
     end_fill(fill, ok && (!lost || mutant(Mutant::kDeferredFill)));
   }
   for (BlockId id : record.pinned) map_.unpin_for_step(id);
+  for (TransferId id : record.reads) transfer_ended(id, {});
   outcome.transfers = std::move(record.transfers);
   return outcome;
 }

@@ -28,6 +28,7 @@
 #include "contract/link.h"
 #include "contract/step.h"
 #include "contract/step_plan.h"
+#include "contract/view.h"
 
 namespace kvasir {
 
@@ -36,6 +37,9 @@ struct CacheOptions {
   uint64_t device_bytes = 0;  // of cells on the device tier
   uint64_t host_bytes = 0;    // of the host tier; 0: there is none
   uint64_t disk_bytes = 0;    // of the disk tier; 0: there is none
+  // The most that may be borrowed from peers: behind its own memory, the host tier has it as long as it is
+  // lent.
+  uint64_t borrowed_bytes = 0;
   // Of the stage ring, in the device's memory behind its frames; 0: there is none.
   uint64_t stage_bytes = 0;
   bool prefix_caching = true;
@@ -46,11 +50,22 @@ struct CacheOptions {
     return static_cast<uint32_t>(stage_bytes / geometry.largest_piece_bytes());
   }
   uint64_t tier_bytes(Tier tier) const {
-    return tier == Tier::kDevice ? device_bytes : (tier == Tier::kHost ? host_bytes : disk_bytes);
+    return tier == Tier::kDevice ? device_bytes
+                                 : (tier == Tier::kHost ? host_and_borrowed_bytes() : disk_bytes);
   }
   // Cells of KV that a tier holds in all.
   uint32_t cells(Tier tier) const { return TierShape::of(geometry, tier, tier_bytes(tier)).cells(Form::kKv); }
-  Tier slower_tier() const { return host_bytes > 0 ? Tier::kHost : Tier::kDisk; }
+  uint64_t host_and_borrowed_bytes() const {
+    return borrowed_bytes == 0 ? host_bytes : borrowed_begin() + borrowed_bytes;
+  }
+  Tier slower_tier() const { return tier_bytes(Tier::kHost) > 0 ? Tier::kHost : Tier::kDisk; }
+  // Cells of the host tier that are its own, and the byte of the tier at which borrowed ones begin. There is
+  // nothing but KV where memory is borrowed, so that a cell is a slab.
+  uint32_t own_host_cells() const { return static_cast<uint32_t>(host_bytes / geometry.kv_cell_bytes()); }
+  uint32_t borrowable_cells() const {
+    return static_cast<uint32_t>(borrowed_bytes / geometry.kv_cell_bytes());
+  }
+  uint64_t borrowed_begin() const { return own_host_cells() * geometry.kv_cell_bytes(); }
 };
 
 // Each once, in ascending order.
@@ -73,6 +88,7 @@ class KvCache {
     uint32_t leaving_cells = 0;
     LayerSet device_groups;
     uint32_t resident_blocks = 0;
+    uint32_t peer_blocks = 0;
     Interval dropped;
     uint32_t bare_cells = 0;
     uint8_t dropped_first_group = 0;
@@ -161,6 +177,11 @@ class KvCache {
     bool fills = false;
   };
   TransferId begin_transfer(SeqId id, const std::vector<Use>& uses, bool cancellable);
+  // The step in the making reads these copies where they are: they are in use until it has ended. Nothing
+  // moves: no sequence has a transfer more.
+  void begin_read(const std::vector<Use>& uses) {
+    next_reads_.push_back(begin_transfer(SeqId{}, uses, /*cancellable=*/false));
+  }
   // One transfer in the making.
   struct Addition {
     Transfer transfer;
@@ -179,6 +200,37 @@ class KvCache {
   // Sequences that since the last call lost the last copy of a cell, or rows that were deferred: what they
   // computed from there on is gone, and their rows in steps in flight will count for nothing.
   std::vector<SeqId> take_cut_back() { return std::exchange(cut_back_, {}); }
+
+  // --- Memory of peers. Borrowed cells of KV are numbered from 0 and lie behind the host tier's own, one
+  // after the other. Those that are not there are given to nobody.
+  void add_borrowed(std::span<const uint32_t> cells);
+  // Their peer wants them back, or we give them back: nothing new is put there, and each is gone as soon as
+  // nobody needs what lies in it. Of some it is true already; no cell is an error.
+  void close_borrowed(std::span<const uint32_t> cells);
+  // Their bytes are gone: whoever has lost his last copy of something is cut back. Then as close_borrowed().
+  void lose_borrowed(std::span<const uint32_t> cells);
+  // Those that are gone since the last call.
+  std::vector<uint32_t> take_departed();
+  bool is_borrowed(Place place, uint64_t at) const {
+    return place.tier == Tier::kHost && options_.borrowed_bytes > 0 && at >= options_.borrowed_begin();
+  }
+  // Borrowed cells that are there, those that are to go left out; and those.
+  uint32_t borrowed_cells() const { return borrowed_; }
+  uint32_t closed_borrowed_cells() const { return closed_borrowed_; }
+  // What of sequences lies in closed ones.
+  std::vector<PeersView::Recalled> in_closed_borrowed() const;
+  // So many of those in which nothing lies, or fewer.
+  std::vector<uint32_t> empty_borrowed(uint32_t cells) const;
+  // The frames of up to so many cells of KV on a tier that nobody needs, for peers: the bytes where they
+  // begin.
+  std::vector<uint64_t> lend(Tier tier, uint32_t cells);
+  void take_back(Tier tier, std::span<const uint64_t> frames);
+  uint32_t lent_cells(Tier tier) const { return lent_[index_of(tier)]; }
+  // Leaf `leaf` of a sequence's history (ops/attention_tree.h) can be attended where it lies in a layer
+  // group: its blocks are full, KV of each is on borrowed memory, or will be when what is in flight has
+  // ended, and not on the device.
+  bool lies_at_peers(const Holdings& who, std::span<const BlockId> table, uint32_t leaf,
+                     uint32_t group) const;
 
   // --- What outlives its sequences.
   // Transfers that copy blocks that came to be needed by nobody to slower tiers, in the background, so that
@@ -251,6 +303,7 @@ class KvCache {
     std::vector<Part> parts;
     std::vector<BlockId> pinned;      // given up, or less wanted, while this was the newest step
     std::vector<Transfer> transfers;  // to be started when it has ended
+    std::vector<TransferId> reads;    // of borrowed memory, by this step, which end with it
     std::vector<Fill> fills;
   };
   struct TransferRecord {
@@ -265,6 +318,14 @@ class KvCache {
   uint32_t block_tokens() const {
     return options_.geometry.block_tokens;
   }
+  struct Loser {
+    Use use;
+    SeqId seq;
+  };
+  void note_losers(const Use& use, std::vector<Loser>& losers) const;
+  std::vector<std::pair<SeqId, BlockId>> lost_by(std::span<const Loser> losers) const;
+  // These copies are none any more; who has lost his last one is cut back.
+  void discard_copies(std::span<const Use> copies);
   // False: of a cell there is nothing that can be copied to that place.
   bool add_copy(Sequence& seq, BlockId id, uint32_t group, Place to, std::optional<uint64_t>& near,
                 Addition& out);
@@ -272,10 +333,13 @@ class KvCache {
                                     uint32_t group, Place& from) const;
   void end_fill(const Fill& fill, bool ok);
   void find_dropped(const Sequence& seq, Summary& s) const;
+  uint32_t blocks_at_peers(const Sequence& seq) const;
   std::array<uint32_t, kPlaces> frames_in_steps() const;
   bool being_written(const BlockMap::Block& block) const;
   void pass_on_loans(SeqId id);
   void draw(Sequence& seq, Tier tier, uint32_t cells);
+  // Of promises for which there is no room any more, those of the latest sequences are not kept.
+  void break_promises(Tier tier);
   void pin_for_newest_step(BlockId id);
   void give_up_blocks(Sequence& seq);
   bool has_kv(const Sequence& seq, BlockId id) const;
@@ -302,9 +366,13 @@ class KvCache {
   std::array<uint32_t, kTiers> promised_cells_{};
   std::array<uint32_t, kTiers> reserved_cells_{};
   std::vector<Claim> claims_;
-  std::vector<Fill> next_fills_;     // of the step in the making
+  std::vector<Fill> next_fills_;  // of the step in the making
+  std::vector<TransferId> next_reads_;
   std::deque<BlockId> to_be_saved_;  // when fewer are
   uint32_t saves_in_flight_ = 0;
+  std::array<uint32_t, kTiers> lent_{};
+  uint32_t borrowed_ = 0;
+  uint32_t closed_borrowed_ = 0;
 };
 
 }  // namespace kvasir

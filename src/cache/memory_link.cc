@@ -40,13 +40,14 @@ bool overlaps_itself(const Segment& s) {
 
 }  // namespace
 
-std::vector<Segment> coalesce(std::vector<Segment> segments) {
+std::vector<Segment> coalesce(std::vector<Segment> segments, uint64_t borrowed_begin) {
+  const auto borrowed = [&](MemoryAddress a) { return a.tier == Tier::kHost && a.offset >= borrowed_begin; };
   size_t kept = 0;
   for (const Segment& s : segments) {
     if (s.bytes == 0) continue;
     Segment* last = kept > 0 ? &segments[kept - 1] : nullptr;
-    if (last && !touches_disk(s) && s.from == end_of(last->from, last->bytes) &&
-        s.to == end_of(last->to, last->bytes)) {
+    if (last && !touches_disk(s) && !borrowed(s.from) && !borrowed(s.to) &&
+        s.from == end_of(last->from, last->bytes) && s.to == end_of(last->to, last->bytes)) {
       last->bytes += s.bytes;
     } else {
       segments[kept++] = s;
@@ -57,7 +58,9 @@ std::vector<Segment> coalesce(std::vector<Segment> segments) {
 }
 
 MemoryLink::MemoryLink(MemoryLinkOptions options, const MonotonicClock& clock)
-    : options_(std::move(options)), clock_(clock), running_(options_.threads + (options_.disk ? 1 : 0)) {
+    : options_(std::move(options)),
+      clock_(clock),
+      running_(options_.threads + (options_.disk ? 1 : 0) + (options_.peers ? 1 : 0)) {
   KV_CHECK(options_.threads > 0 && options_.unit_bytes > 0 && options_.emulated_bytes_per_s >= 0,
            "threads={} unit_bytes={} emulated_bytes_per_s={}", options_.threads, options_.unit_bytes,
            options_.emulated_bytes_per_s);
@@ -72,6 +75,7 @@ MemoryLink::MemoryLink(MemoryLinkOptions options, const MonotonicClock& clock)
   if (options_.disk) disk_ = std::make_unique<DiskLane>(*options_.disk);
   for (int i = 0; i < options_.threads; ++i) threads_.emplace_back([this] { run(); });
   if (disk_) threads_.emplace_back([this] { run_disk(); });
+  if (options_.peers) threads_.emplace_back([this] { run_peers(); });
 }
 
 MemoryLink::~MemoryLink() {
@@ -80,6 +84,7 @@ MemoryLink::~MemoryLink() {
     stopping_ = true;
     work_.notify_all();
     stopped_.notify_all();
+    peer_work_.notify_all();
     if (disk_) disk_->wake();
   }
   for (std::thread& t : threads_) t.join();
@@ -97,6 +102,14 @@ void MemoryLink::check(const Transfer& transfer) const {
                  address.offset, options_.disk ? options_.disk->bytes() : 0);
         continue;
       }
+      if (is_borrowed(address)) {
+        const uint64_t at = address.offset - options_.borrowed_begin;
+        KV_CHECK(at <= options_.borrowed_bytes && s.bytes <= options_.borrowed_bytes - at &&
+                     (s.from.tier == Tier::kDevice || s.to.tier == Tier::kDevice),
+                 "transfer {}: {} bytes at {} of {} borrowed", raw(transfer.id), s.bytes, at,
+                 options_.borrowed_bytes);
+        continue;
+      }
       const uint64_t size = options_.memory[index(address.tier)].size();
       KV_CHECK(address.offset <= size && s.bytes <= size - address.offset,
                "transfer {}: {} bytes at {} of the {} tier's {}", raw(transfer.id), s.bytes, address.offset,
@@ -110,7 +123,8 @@ void MemoryLink::check(const Transfer& transfer) const {
 }
 
 void MemoryLink::start(Transfer transfer) {
-  transfer.segments = coalesce(std::move(transfer.segments));
+  transfer.segments =
+      coalesce(std::move(transfer.segments), options_.peers ? options_.borrowed_begin : UINT64_MAX);
   check(transfer);
   auto active = std::make_shared<Active>();
   active->transfer = std::move(transfer);
@@ -249,7 +263,9 @@ void MemoryLink::make_ready(Active& active) {
 
 MemoryLink::Lane MemoryLink::lane_of(const Active& active) const {
   const std::vector<Segment>& segments = active.transfer.segments;
-  return active.segment < segments.size() && touches_disk(segments[active.segment]) ? kDiskLane : kMemoryLane;
+  if (active.segment == segments.size()) return kMemoryLane;
+  if (touches_disk(segments[active.segment])) return kDiskLane;
+  return touches_peer(segments[active.segment]) ? kPeerLane : kMemoryLane;
 }
 
 void MemoryLink::queue(Active& active) {
@@ -258,6 +274,8 @@ void MemoryLink::queue(Active& active) {
   ready_[lane].emplace(turn(active), &active);
   if (lane == kDiskLane) {
     wake_disk();
+  } else if (lane == kPeerLane) {
+    peer_work_.notify_one();
   } else {
     work_.notify_one();
   }
@@ -271,6 +289,7 @@ void MemoryLink::begin(Active& active, Nanos now) {
 void MemoryLink::resume() {
   backlog_since_ = clock_.now();
   work_.notify_all();
+  peer_work_.notify_all();
   wake_disk();
 }
 
@@ -297,6 +316,7 @@ MemoryLink::Unit MemoryLink::take() {
   if (active.segment < segments.size()) ready_[lane_of(active)].emplace(turn(active), &active);
   if (!ready.empty()) work_.notify_one();  // another thread finds work, too
   if (!ready_[kDiskLane].empty()) wake_disk();
+  if (!ready_[kPeerLane].empty()) peer_work_.notify_one();
   unit.backlog_since = backlog_since_;
   if (bucket_) unit.through = bucket_->pass(unit.bytes, backlog_since_);
   return unit;

@@ -1,5 +1,6 @@
-// The link between memories, and between them and the disk: moves bytes of device and host by memcpy, in
-// units, and pieces to and from the disk's file, the most urgent first.
+// The link between memories, between them and the disk, and between the device and what peers have lent:
+// moves bytes of device and host by memcpy, in units, pieces to and from the disk's file, and cells or pieces
+// of them to and from peers, the most urgent first.
 #pragma once
 
 #include <array>
@@ -23,6 +24,7 @@
 #include "cache/link_arbiter.h"
 #include "cache/token_bucket.h"
 #include "contract/link.h"
+#include "contract/peer_memory.h"
 
 namespace kvasir {
 
@@ -38,11 +40,18 @@ struct MemoryLinkOptions {
   std::vector<int> cpus;           // to which its threads keep; empty: any
   LinkArbiter* arbiter = nullptr;  // outlives the link
   DiskFile* disk = nullptr;        // outlives the link, which alone begins and ends pieces; null: no disk
+  PeerMemory* peers = nullptr;     // outlives the link; null: nothing is borrowed
+  // Where the host tier's own memory ends and `borrowed_bytes` of peers' begin, in bytes of the tier.
+  uint64_t borrowed_begin = 0;
+  uint64_t borrowed_bytes = 0;
+  // So many pieces are on their way to or from peers at once, at the most.
+  size_t peer_depth = 64;
 };
 
 // Segments whose neighbour in the list goes on where they end, at both ends of the link, become one; empty
-// ones go. One with an end on the disk stays as it is: it is a piece.
-std::vector<Segment> coalesce(std::vector<Segment> segments);
+// ones go. One with an end on the disk stays as it is: it is a piece. So does one with an end in borrowed
+// memory, which begins at that byte of the host tier: neighbours there may be different peers'.
+std::vector<Segment> coalesce(std::vector<Segment> segments, uint64_t borrowed_begin = UINT64_MAX);
 
 // Queues by priority, and first come, first served within one; what waits for others (`after`) holds up
 // nobody behind it, and what has begun ends before another of its priority begins. Threads share the units of
@@ -56,6 +65,9 @@ std::vector<Segment> coalesce(std::vector<Segment> segments);
 // and a queue of the same kind, so that neither the disk nor the memories hold up each other; as many are
 // with the device as the file's queue depth says. What is there cannot be overtaken. A piece that cannot be
 // read or written, or is not what was written, fails its transfer with the file's Status, and nothing else.
+//
+// A segment with an end in borrowed memory lies in one cell, its other end is on the device, and it goes by
+// the PeerMemory, which ends it in any case: those have a queue of the same kind, too.
 //
 // stats(): busy_s is time in which some unit was in hand, or, on an emulated link, in which there was
 // something to move. bytes_per_s is a mean over about the last 32 units, of bytes per such time. latency_s is
@@ -86,7 +98,7 @@ class MemoryLink final : public Link {
  private:
   using Moved = std::array<std::array<uint64_t, kTiers>, kTiers>;  // bytes, [from][to]
   using Turn = std::tuple<TransferPriority, bool, uint64_t>;       // the smallest is next
-  enum Lane : size_t { kMemoryLane, kDiskLane };
+  enum Lane : size_t { kMemoryLane, kDiskLane, kPeerLane };
 
   // A transfer that has not ended.
   struct Active {
@@ -136,9 +148,22 @@ class MemoryLink final : public Link {
     Nanos sampled = 0;
   };
 
+  // What is on its way to or from a peer.
+  struct PeerPiece {
+    Active* of = nullptr;
+    size_t segment = 0;
+  };
+
   void check(const Transfer& transfer) const;
   void run();
   void run_disk();
+  void run_peers();
+  void begin_piece(const PeerPiece& piece);
+  void finish_piece(const PeerPiece& piece, Status status);
+  bool is_borrowed(MemoryAddress a) const {
+    return options_.peers && a.tier == Tier::kHost && a.offset >= options_.borrowed_begin;
+  }
+  bool touches_peer(const Segment& s) const { return is_borrowed(s.from) || is_borrowed(s.to); }
   void copy(Unit& unit) const;
   std::byte* at(MemoryAddress address) const;
   // These with mutex_ held.
@@ -154,6 +179,8 @@ class MemoryLink final : public Link {
   void wake_disk();
   Unit take();
   DiskJob take_piece();
+  PeerPiece take_peer_piece();
+  void fail(Active& active, Status status);
   void sleep_until_through(std::unique_lock<std::mutex>& lock, Unit& unit);
   void finish(const Unit& unit);
   void finish_piece(DiskLane::Ended& ended, Nanos now);
@@ -170,13 +197,14 @@ class MemoryLink final : public Link {
   std::mutex wake_mutex_;  // guards wake_; taken without mutex_
   std::function<void()> wake_;
 
-  mutable std::mutex mutex_;         // guards what follows
-  std::condition_variable work_;     // there is something for a thread to do
-  std::condition_variable stopped_;  // ends the sleep of an emulated link
-  std::condition_variable ended_;    // a transfer, or the last call of wait()
+  mutable std::mutex mutex_;           // guards what follows
+  std::condition_variable work_;       // there is something for a thread to do
+  std::condition_variable peer_work_;  // for that of the peers
+  std::condition_variable stopped_;    // ends the sleep of an emulated link
+  std::condition_variable ended_;      // a transfer, or the last call of wait()
   std::map<TransferId, std::shared_ptr<Active>> live_;
   // Those of live_ with bytes that no unit or piece took, whose `after` are over; by Lane.
-  std::array<std::map<Turn, Active*>, 2> ready_;
+  std::array<std::map<Turn, Active*>, 3> ready_;
   std::vector<TransferDone> done_;
   std::unordered_set<TransferId> failed_;
   std::deque<TransferId> failed_order_;
@@ -191,6 +219,7 @@ class MemoryLink final : public Link {
   Nanos busy_until_ = 0;
   Nanos disk_busy_until_ = 0;
   bool disk_waits_ = false;  // its thread could begin more
+  size_t at_peers_ = 0;      // pieces
   LinkStats stats_;
   RecentMean bytes_per_s_;
   RecentMean latency_s_;

@@ -66,14 +66,18 @@ void MemoryLink::finish_piece(DiskLane::Ended& ended, Nanos now) {
     const Segment& s = active.transfer.segments[job.segment];
     stats_.bytes[static_cast<size_t>(s.from.tier)][static_cast<size_t>(s.to.tier)] += job.bytes;
     disk_bytes_per_s_.add(static_cast<double>(job.bytes), to_seconds(busy));
-  } else if (active.failure.ok()) {
-    active.failure = std::move(ended.status);
-    if (active.segment < active.transfer.segments.size()) {
-      ready_[lane_of(active)].erase(turn(active));
-      active.segment = active.transfer.segments.size();  // the rest of it is of no use
-    }
+  } else {
+    fail(active, std::move(ended.status));
   }
   put_down(active);
+}
+
+void MemoryLink::fail(Active& active, Status status) {
+  if (!active.failure.ok()) return;
+  active.failure = std::move(status);
+  if (active.segment == active.transfer.segments.size()) return;
+  ready_[lane_of(active)].erase(turn(active));
+  active.segment = active.transfer.segments.size();  // the rest of it is of no use
 }
 
 }  // namespace kvasir

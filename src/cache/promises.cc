@@ -79,4 +79,28 @@ std::vector<SeqId> KvCache::settle_claims() {
   return settled;
 }
 
+void KvCache::break_promises(Tier tier) {
+  const size_t t = index_of(tier);
+  const auto lacking = [&] {
+    return static_cast<uint32_t>(std::max<int64_t>(0, -budget(tier).available_cells()));
+  };
+  const auto lower = [&](uint32_t& promised) {
+    const uint32_t by = std::min(promised, lacking());
+    promised -= by;
+    promised_cells_[t] -= by;
+    return by > 0;
+  };
+  lower(reserved_cells_[t]);
+  if (lacking() == 0) return;
+  std::vector<SeqId> latest;
+  for (const auto& [id, seq] : sequences_) {
+    if (seq.promised[t] > 0) latest.push_back(id);
+  }
+  std::sort(latest.begin(), latest.end(), [](SeqId a, SeqId b) { return raw(a) > raw(b); });
+  for (SeqId id : latest) {
+    if (lacking() == 0) return;
+    if (lower(at(id).promised[t])) touched_.push_back(id);
+  }
+}
+
 }  // namespace kvasir

@@ -16,7 +16,7 @@ uint32_t count_bits(uint64_t mask) {
 SlabPool::SlabPool(uint64_t capacity_bytes, uint64_t slab_bytes, std::span<const uint64_t> frame_bytes)
     : slab_bytes_(slab_bytes), empty_(capacity_bytes, slab_bytes) {
   slabs_.resize(empty_.units());
-  spare_ = slabs();
+  spare_ = capacity();
   for (uint64_t bytes : frame_bytes) {
     KV_CHECK(bytes <= slab_bytes && (bytes == 0 || slab_bytes / bytes <= 64), "frame={} slab={}", bytes,
              slab_bytes);
@@ -49,6 +49,31 @@ void SlabPool::count(uint32_t index, int sign) {
   } else {
     list.erase(index);
   }
+}
+
+void SlabPool::open(uint32_t index) {
+  Slab& slab = slabs_[index];
+  KV_CHECK(slab.absent, "slab={} is there", index);
+  slab.absent = false;
+  empty_.release(index * slab_bytes_);
+  ++spare_;
+  --absent_;
+}
+
+void SlabPool::close(uint32_t index) {
+  Slab& slab = slabs_[index];
+  KV_CHECK(!slab.absent && !slab.closed, "slab={} absent={}", index, slab.absent);
+  slab.closed = true;
+  if (slab.frame_class == kEmpty) depart(index);
+}
+
+void SlabPool::depart(uint32_t index) {
+  KV_CHECK(empty_.claim(index * slab_bytes_), "slab={}", index);
+  slabs_[index].absent = true;
+  slabs_[index].closed = false;
+  --spare_;
+  ++absent_;
+  departed_.push_back(index);
 }
 
 uint64_t SlabPool::take(uint32_t index, uint32_t frame) {
@@ -97,6 +122,7 @@ bool SlabPool::claim(size_t frame_class, uint64_t offset) {
   const auto frame = static_cast<uint32_t>(offset % slab_bytes_ / c.frame_bytes);
   Slab& slab = slabs_[index];
   if (frame >= c.per_slab) return false;
+  if (slab.absent) return false;
   if (slab.frame_class == kEmpty) {
     KV_CHECK(empty_.claim(index * slab_bytes_), "slab={}", index);
     carve(static_cast<uint32_t>(index), frame_class);
@@ -124,6 +150,7 @@ void SlabPool::release(size_t frame_class, uint64_t offset) {
     empty_.release(index * slab_bytes_);
   }
   count(index, 1);
+  if (slab.used == 0 && slab.closed) depart(index);
 }
 
 void SlabPool::set_idle(size_t frame_class, uint64_t offset, bool idle) {
@@ -142,8 +169,15 @@ Status SlabPool::check_integrity() const {
   std::vector<Class> counted(classes_.size());
   uint32_t spare = 0;
   uint32_t empty = 0;
+  uint32_t absent = 0;
   for (uint32_t i = 0; i < slabs_.size(); ++i) {
     const Slab& slab = slabs_[i];
+    if (slab.absent) {
+      if (slab.frame_class != kEmpty || slab.closed)
+        return error(ErrorCode::kCorrupt, "slab {} is absent and in use", i);
+      ++absent;
+      continue;
+    }
     if (slab.needed() == 0) ++spare;
     if ((slab.frame_class == kEmpty) != (slab.used == 0) || (slab.idle & ~slab.used) != 0) {
       return error(ErrorCode::kCorrupt, "slab {}: class and use disagree", i);
@@ -166,6 +200,8 @@ Status SlabPool::check_integrity() const {
     sum.loose_free += loose ? c.per_slab - taken : 0;
     sum.loose_idle += loose ? count_bits(slab.idle) : 0;
   }
+  if (absent != absent_)
+    return error(ErrorCode::kCorrupt, "{} slabs are absent, counted {}", absent, absent_);
   if (spare != spare_ || empty != empty_slabs()) {
     return error(ErrorCode::kCorrupt, "{} spare and {} empty slabs, counted {} and {}", spare, empty, spare_,
                  empty_slabs());

@@ -11,6 +11,7 @@
 #include <optional>
 #include <set>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -36,7 +37,20 @@ class SlabPool {
   void release(size_t frame_class, uint64_t offset);
   void set_idle(size_t frame_class, uint64_t offset, bool idle);
 
-  uint32_t slabs() const { return static_cast<uint32_t>(slabs_.size()); }
+  // Memory that comes and goes: a slab that is absent is given to nobody, and counted nowhere but in
+  // capacity(). All are there at first. close() makes one absent as soon as it is empty; open() brings it
+  // back. REQUIRES, of open(): it is absent; of close(): it is not, nor closed.
+  void open(uint32_t slab);
+  void close(uint32_t slab);
+  bool is_absent(uint32_t slab) const { return slabs_[slab].absent; }
+  bool is_empty(uint32_t slab) const { return slabs_[slab].used == 0; }
+  bool is_closed(uint32_t slab) const { return slabs_[slab].closed; }
+  // Those that have become absent since the last call.
+  std::vector<uint32_t> take_departed() { return std::exchange(departed_, {}); }
+
+  uint32_t slabs() const { return capacity() - absent_; }
+  uint32_t capacity() const { return static_cast<uint32_t>(slabs_.size()); }
+  uint64_t slab_bytes() const { return slab_bytes_; }
   uint32_t empty_slabs() const { return empty_.free_units(); }
   // Empty ones, and those of which all that is taken is idle.
   uint32_t spare_slabs() const { return spare_; }
@@ -57,6 +71,8 @@ class SlabPool {
     size_t frame_class = kEmpty;
     uint64_t used = 0;  // bit i: frame i is taken
     uint64_t idle = 0;  // of those: nobody needs it
+    bool absent = false;
+    bool closed = false;
     uint64_t needed() const { return used & ~idle; }
   };
   struct Class {
@@ -71,6 +87,7 @@ class SlabPool {
     std::set<uint32_t> partial_spare;
   };
 
+  void depart(uint32_t index);
   // What the counts and lists say of a carved slab, put in or taken out; sign: 1 or -1.
   void count(uint32_t index, int sign);
   uint64_t take(uint32_t index, uint32_t frame);
@@ -81,6 +98,8 @@ class SlabPool {
   std::vector<Class> classes_;
   ExtentPool empty_;
   uint32_t spare_ = 0;
+  uint32_t absent_ = 0;
+  std::vector<uint32_t> departed_;
 };
 
 }  // namespace kvasir

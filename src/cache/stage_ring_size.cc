@@ -41,6 +41,19 @@ uint64_t shared_ring_bytes(const CacheGeometry& geometry, uint64_t device_bytes)
   return std::min(room, std::max(kFewestSlots, std::min(two_layers, device_bytes / 16 / slot))) * slot;
 }
 
+uint64_t peers_ring_bytes(const CacheGeometry& geometry, uint64_t device_bytes, uint64_t own_host_cells) {
+  const uint64_t slot = geometry.largest_piece_bytes();
+  const uint64_t frames = std::max(device_bytes / 2, 2 * geometry.kv_block_bytes());
+  const uint64_t room = device_bytes > frames ? (device_bytes - frames) / slot : 0;
+  const CellCapacity capacity = {.groups = geometry.groups(),
+                                 .device_cells = 0,
+                                 .slower_cells = static_cast<uint32_t>(own_host_cells),
+                                 .stage_blocks = 0,
+                                 .borrowed_cells = 1,
+                                 .leaf_blocks = geometry.blocks_per_leaf()};
+  return std::min(room, 2 * capacity.passing(UINT32_MAX)) * slot;
+}
+
 uint64_t projection_ring_bytes(const CacheGeometry& geometry, uint64_t device_bytes,
                                uint32_t longest_tokens) {
   if (!geometry.has(Form::kX)) return 0;

@@ -24,6 +24,10 @@ uint64_t stage_ring_bytes(const CacheGeometry& geometry, uint64_t device_bytes, 
 // what two blocks of frames leave.
 uint64_t shared_ring_bytes(const CacheGeometry& geometry, uint64_t device_bytes);
 
+// Bytes of a ring for leaves of which some blocks are at peers and some here, beside which the next layer's
+// are staged: of histories with so many cells on the host tier's own memory. At most half of the device tier.
+uint64_t peers_ring_bytes(const CacheGeometry& geometry, uint64_t device_bytes, uint64_t own_host_cells);
+
 // Bytes of a ring through which K and V made from X pass: a layer of a request of `longest_tokens`, at most a
 // sixteenth of the device tier. 0 without X.
 uint64_t projection_ring_bytes(const CacheGeometry& geometry, uint64_t device_bytes, uint32_t longest_tokens);

@@ -65,7 +65,10 @@ void StepStager::stage_layer(Step& step, const SeqScratch& s, uint32_t layer) {
   Incoming in;
   Batch out;
   restart_rows(step, s, layer, in);
+  std::vector<bool> at_peers(s.blocks.size());
+  leave_at_peers(step, s, layer, at_peers);
   for (uint32_t b = 0; b < s.blocks.size(); ++b) {
+    if (at_peers[b]) continue;
     const bool computed = s.computed[b].contains(group);
     if (!computed && !s.lacking[b].contains(group)) continue;
     if (computed || s.fresh[b]) {
@@ -85,6 +88,51 @@ void StepStager::stage_layer(Step& step, const SeqScratch& s, uint32_t layer) {
     };
     if (comes(0) && comes(1)) std::swap(staged(step, s, layer, 0), staged(step, s, layer, 1));
   }
+}
+
+void StepStager::leave_at_peers(Step& step, const SeqScratch& s, uint32_t layer,
+                                std::vector<bool>& at_peers) {
+  const CacheGeometry& g = cache_.geometry();
+  if (cache_.options().borrowed_bytes == 0 || !s.others.empty()) return;
+  const uint32_t group = g.group_of(layer);
+  const Place place = {Form::kKv, Tier::kHost};
+  const StepSlice& slice = step.slices[s.slice];
+  const Holdings& holdings = cache_.holdings(slice.seq);
+  const uint32_t per_leaf = g.blocks_per_leaf();
+  std::vector<KvCache::Use> uses;
+  std::vector<TransferId> fillers;
+  // Every row sees all of such a leaf.
+  const uint32_t leaves = slice.tokens.begin / kLeafTokens;
+  for (uint32_t leaf = 0; leaf < leaves; ++leaf) {
+    const uint32_t first = leaf * per_leaf;
+    bool there = cache_.lies_at_peers(holdings, s.blocks, leaf, group);
+    for (uint32_t b = first; there && b < first + per_leaf; ++b) {
+      there =
+          s.lacking[b].contains(group) && !s.computed[b].contains(group) && !s.fresh[b] && !s.fills(b, group);
+    }
+    if (!there) continue;
+    const bool goes_on = !step.remote.empty() && step.remote.back().layer == layer &&
+                         step.remote.back().slice == s.slice && step.remote.back().end_leaf == leaf;
+    if (goes_on) {
+      ++step.remote.back().end_leaf;
+    } else {
+      const auto first_piece = static_cast<uint32_t>(step.remote_pieces.size());
+      step.remote.push_back({layer, s.slice, leaf, leaf + 1, first_piece});
+    }
+    for (uint32_t b = first; b < first + per_leaf; ++b) {
+      const BlockMap::Copy& copy = cache_.block(s.blocks[b]).at(place).by_group[group];
+      step.remote_pieces.push_back(copy.at - cache_.options().borrowed_begin() +
+                                   g.layer_in_group(layer) * g.piece_bytes(Form::kKv));
+      if (!mutant(Mutant::kRemoteFillSkipped)) {
+        fillers.insert(fillers.end(), copy.fillers.begin(), copy.fillers.end());
+      }
+      if (g.layer_in_group(layer) == 0) uses.push_back({s.blocks[b], place, group, false});
+      at_peers[b] = true;
+    }
+  }
+  sort_once(fillers);
+  for (TransferId filler : fillers) step.waits.push_back({layer, s.slice, filler});
+  if (!uses.empty()) cache_.begin_read(uses);
 }
 
 // Rows that begin with H find it on the device, or in a slot.

@@ -55,6 +55,8 @@ class StepStager {
   void share_table(Step& step, const SeqScratch& s) const;
   void restart_rows(Step& step, const SeqScratch& s, uint32_t layer, Incoming& in);
   void stage_layer(Step& step, const SeqScratch& s, uint32_t layer);
+  // Where whole leaves of the history lie at peers, they are attended there.
+  void leave_at_peers(Step& step, const SeqScratch& s, uint32_t layer, std::vector<bool>& at_peers);
   void take_slot_for_rows(Step& step, const SeqScratch& s, uint32_t layer, uint32_t block, Batch& out);
   void read_block(Step& step, const SeqScratch& s, uint32_t layer, uint32_t block, Incoming& in);
   void project(Step& step, const SeqScratch& s, uint32_t layer, uint32_t block, Place from, KvPlanes to,

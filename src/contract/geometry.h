@@ -11,8 +11,13 @@
 #include "base/check.h"
 #include "base/units.h"
 #include "contract/ids.h"
+#include "contract/interval.h"
 
 namespace kvasir {
+
+// Positions of a leaf of attention, aligned (ops/attention_tree.h): what can be attended elsewhere than in
+// its step is whole leaves.
+constexpr uint32_t kLeafTokens = 256;
 
 struct CacheGeometry {
   uint32_t block_tokens = 64;  // a multiple of 16 that divides 256
@@ -69,6 +74,11 @@ struct CacheGeometry {
   uint64_t cell_stride(Form form, Tier tier) const { return piece_stride(form, tier) * pieces(form); }
 
   uint32_t blocks_for(uint32_t tokens) const { return ceil_div(tokens, block_tokens); }
+  uint32_t blocks_per_leaf() const { return kLeafTokens / block_tokens; }
+  // Blocks of the leaves of which some lies in these tokens.
+  uint32_t blocks_of_leaves(Interval tokens) const {
+    return (ceil_div(tokens.end, kLeafTokens) - tokens.begin / kLeafTokens) * blocks_per_leaf();
+  }
   uint32_t block_of(uint32_t position) const { return position / block_tokens; }
 };
 

@@ -28,8 +28,23 @@ class PeerTransport {
  public:
   virtual ~PeerTransport() = default;
 
+  // Where others reach this endpoint, for their introduce().
+  virtual std::string address() const = 0;
+
+  // From now on this endpoint is its instance's life of that epoch: peers must be introduced anew, and what
+  // an earlier life was sent, or was told of, is gone. Before it, and with epoch 0, it is nobody: nothing is
+  // received, and nothing can be sent.
+  virtual void begin_life(uint64_t epoch) = 0;
+
+  // Says where a peer is reached; an earlier life of the instance is forgotten. Never blocks: whether it can
+  // be reached shows later, by lost(). Of a peer that was not introduced nothing is received.
+  virtual void introduce(const PeerId& peer, const std::string& address) = 0;
+  // The peer is nothing to us any more: nothing is sent to it, received from it or told of it from now on.
+  virtual void forget(const PeerId& peer) = 0;
+
   // Sends a message; messages to one peer arrive in order or not at all. kUnavailable: the peer is known to
-  // be dead, or of another epoch. Success does not mean that it arrives: callers keep deadlines.
+  // be dead, of another epoch, or was not introduced. Success does not mean that it arrives: callers keep
+  // deadlines.
   virtual Status send(const PeerId& to, std::vector<std::byte> bytes) = 0;
 
   // What has arrived since the last call. Never blocks.
@@ -37,6 +52,12 @@ class PeerTransport {
 
   // Peers that have been found dead since the last call; each is told once.
   virtual std::vector<PeerId> lost() = 0;
+
+  // Waits until there is something for receive() or lost(), until wake() or for `timeout`, whichever is
+  // first.
+  virtual void wait(Nanos timeout) = 0;
+  // Ends a wait() of now, or the next one. From any thread.
+  virtual void wake() = 0;
 };
 
 }  // namespace kvasir

@@ -25,6 +25,7 @@ PlanBuilder::Touched& PlanBuilder::state(const SeqView& seq) {
     t.ready_tokens = seq.ready_tokens;
     t.blocks = seq.blocks;
     t.resident = seq.resident_blocks;
+    t.peer_blocks = seq.peer_blocks;
     t.device_groups = seq.device_groups;
     t.tail_resident = seq.tail_resident;
     t.promised = seq.promised_cells;
@@ -49,14 +50,13 @@ bool PlanBuilder::take(Touched& t, Tier tier, uint32_t cells) {
 }
 
 Residence PlanBuilder::residence(const SeqView& seq) const {
-  return Residence::of(
-      view_.geometry.blocks_for(seq.max_total_tokens),
-      {groups_, view_.total_cells(Tier::kDevice), view_.total_cells(slower_), view_.stage_blocks});
+  return Residence::of(view_.geometry.blocks_for(seq.max_total_tokens), view_.capacity(seq.blocks > 0));
 }
 
 // Blocks of each layer that pass the ring when rows of the sequence run.
 uint32_t PlanBuilder::stage_blocks(const SeqView& seq, const Touched& t) const {
-  const uint32_t lacking = t.blocks - t.resident;
+  const uint32_t away = t.blocks - t.resident;
+  const uint32_t lacking = away - std::min(away, t.peer_blocks);
   const uint32_t x_elsewhere = seq.x_elsewhere() ? std::max(lacking, t.x_elsewhere) : t.x_elsewhere;
   return history_stage_blocks(view_.geometry, seq, lacking, x_elsewhere);
 }
@@ -73,6 +73,7 @@ bool PlanBuilder::can_run(const SeqView& seq) const {
   Touched as_it_is;
   as_it_is.blocks = seq.blocks;
   as_it_is.resident = seq.resident_blocks;
+  as_it_is.peer_blocks = seq.peer_blocks;
   return stage_blocks(seq, as_it_is) <= stage_room() && scratch_room(seq) > 0;
 }
 
@@ -95,8 +96,6 @@ void PlanBuilder::copy_change(const SeqView& seq, Verb verb, Interval tokens, co
 
 // ---------------------------------------------------------------- admission
 
-// What a sequence that streams may still need on the slower tier: at its greatest length all but the last
-// block.
 uint32_t PlanBuilder::slower_cells_to_come(const SeqView& seq) const {
   const Residence where = residence(seq);
   if (!where.streams) return 0;

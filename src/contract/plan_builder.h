@@ -76,7 +76,7 @@ class PlanBuilder {
   Residence residence(const SeqView& seq) const;
   // The ring can pass all of its history, however long it becomes: it may be without frames on the device.
   bool passes_ring(const SeqView& seq) const {
-    return view_.geometry.blocks_for(seq.max_total_tokens) <= view_.stage_blocks;
+    return view_.capacity().passing(view_.geometry.blocks_for(seq.max_total_tokens)) <= view_.stage_blocks;
   }
   // Nothing but memory keeps rows of a running sequence out of this step. Otherwise it waits for a transfer,
   // or the stage ring is taken: preempting others would not help it.
@@ -171,6 +171,14 @@ class PlanBuilder {
   // no promises with others (can_stop()).
   void fail(const SeqView& seq, std::string reason);
 
+  // --- Memory of peers.
+  void borrow(uint32_t cells) { plan_.borrow_cells += cells; }
+  bool borrows() const { return plan_.borrow_cells > 0; }
+  void give_back(uint32_t cells) { plan_.return_cells += cells; }
+  // Cells of the slower tier that it may still need beside those that it holds or is promised: of a sequence
+  // that streams, at its greatest length all but the last block.
+  uint32_t slower_cells_to_come(const SeqView& seq) const;
+
   void set_hints(const ExecutionHints& hints) { plan_.hints = hints; }
 
   // Nothing is planned that moves the work forward.
@@ -188,7 +196,8 @@ class PlanBuilder {
   struct Touched {
     uint32_t ready_tokens = 0;
     uint32_t blocks = 0;
-    uint32_t resident = 0;  // blocks on the device in every group
+    uint32_t resident = 0;     // blocks on the device in every group
+    uint32_t peer_blocks = 0;  // of the others, those that need no staging
     LayerSet device_groups;
     bool tail_resident = true;
     uint32_t x_elsewhere = 0;  // blocks of which X comes over a link if rows are planned
@@ -229,7 +238,6 @@ class PlanBuilder {
   bool waits_too_long_for(const SeqView& seq) const;
   uint32_t scratch_room(const SeqView& seq) const;
   uint32_t stage_blocks(const SeqView& seq, const Touched& t) const;
-  uint32_t slower_cells_to_come(const SeqView& seq) const;
   bool covers_history(const Interval& tokens, const Touched& t) const;
   void copy_change(const SeqView& seq, Verb verb, Interval tokens, const LayerSet& layers, Form form,
                    Tier tier, Trigger trigger);

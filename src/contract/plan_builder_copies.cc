@@ -112,6 +112,9 @@ bool PlanBuilder::add_copies(const SeqView& seq, Interval tokens, const LayerSet
   tokens.end = std::min(tokens.end, state(seq).has_rows ? seq.ready_tokens : state(seq).ready_tokens);
   tokens.end -= tokens.end % view_.geometry.block_tokens;
   if (tokens.empty() || layers.empty()) return true;
+  // Of a leaf of which some is to be on the device the rest is staged.
+  const bool breaks_leaves = tier == Tier::kDevice && form == Form::kKv && state(seq).peer_blocks > 0;
+  if (breaks_leaves && state(seq).has_rows) return false;
   const uint32_t cells =
       cells_to_add(view_.geometry, seq, state(seq).blocks, tokens, layers, tier, /*tail=*/false, form);
   const CellLedger before = ledger(tier);
@@ -130,6 +133,7 @@ bool PlanBuilder::add_copies(const SeqView& seq, Interval tokens, const LayerSet
   }
   copy_change(seq, Verb::kAdd, tokens, layers, form, tier, trigger);
   Touched& t = state(seq);
+  if (breaks_leaves) t.peer_blocks -= std::min(t.peer_blocks, view_.geometry.blocks_of_leaves(tokens));
   // What rows wait for is not staged beside it.
   if (trigger == Trigger::kBeforeLayer && !t.has_rows && covers_history(tokens, t)) {
     t.device_groups |= layers;

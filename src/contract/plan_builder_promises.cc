@@ -18,7 +18,10 @@ uint32_t PlanBuilder::blocks(const SeqView& seq) const {
 
 bool PlanBuilder::can_stop(const SeqView& seq) const {
   const auto it = touched_.find(seq.id);
-  return it == touched_.end() || (!it->second.in_promises && !it->second.has_rows && !it->second.gone);
+  if (it == touched_.end()) return true;
+  const Touched& t = it->second;
+  // What it gives up as soon as it has been copied would be given up twice.
+  return !t.in_promises && !t.has_rows && !t.gone && !t.releases;
 }
 
 // The sequence as a party to a promise that involves others, which this plan is then not to end.

@@ -17,6 +17,7 @@ struct SeqState {
   uint32_t ready = 0;
   uint32_t blocks = 0;
   uint32_t resident = 0;
+  uint32_t peer_blocks = 0;
   LayerSet covered;    // layer groups whose history rows may read: on the device, staged or coming
   LayerSet on_device;  // those of them that are not staged
   bool tail_resident = true;
@@ -104,6 +105,7 @@ class Checker {
     state.ready = s.ready_tokens;
     state.blocks = s.blocks;
     state.resident = s.resident_blocks;
+    state.peer_blocks = s.peer_blocks;
     state.covered = state.on_device = s.resident() ? all_ : s.device_groups;
     state.tail_resident = s.tail_resident;
     state.promised = s.promised_cells;
@@ -203,7 +205,7 @@ class Checker {
     s->cells_dropped = anything;
     if (anything) return {};
     s->ready = 0;
-    s->blocks = s->resident = 0;
+    s->blocks = s->resident = s->peer_blocks = 0;
     s->covered = s->on_device = all_;
     s->tail_resident = true;
     return {};
@@ -277,6 +279,9 @@ class Checker {
       return {};
     }
     take(s, c.tier, cells);
+    if (c.tier == Tier::kDevice && c.tokens.begin < s.ready - s.ready % view_.geometry.block_tokens) {
+      s.peer_blocks -= std::min(s.peer_blocks, view_.geometry.blocks_of_leaves(c.tokens));
+    }
     if (c.tier == Tier::kDevice && c.trigger == Trigger::kBeforeLayer) {
       const uint32_t full =
           s.tail_resident ? s.ready / view_.geometry.block_tokens * view_.geometry.block_tokens : s.ready;
@@ -453,10 +458,11 @@ class Checker {
     take(*s, view_.slower_tier(), needs.slow_cells);
     ledger(Tier::kDevice).take(needs.x_cells, Form::kX);
     ledger(Tier::kDevice).take(needs.h_cells, Form::kH);
-    const uint32_t lacking = s->blocks - s->resident;
+    const uint32_t away = s->blocks - s->resident;
+    const uint32_t lacking = away - std::min(away, s->peer_blocks);
     const uint32_t x_elsewhere = s->view->x_elsewhere() ? std::max(lacking, s->x_elsewhere) : s->x_elsewhere;
     staged_blocks_ +=
-        needs.stage_blocks - lacking + history_stage_blocks(view_.geometry, *s->view, lacking, x_elsewhere);
+        needs.stage_blocks - away + history_stage_blocks(view_.geometry, *s->view, lacking, x_elsewhere);
     s->blocks += needs.new_blocks;
     s->resident += needs.new_blocks - (r.writes.kv == all_ ? 0 : needs.full_blocks);
     s->ready = r.tokens.end;
@@ -554,6 +560,10 @@ class Checker {
 
 }  // namespace
 
+bool comes_back(const View& view) {
+  return view.peers.lent > 0 && (!view.running.empty() || !view.peers.nobody_lends);
+}
+
 // Preemptions, copies and drops move the work forward too: they cannot be repeated for ever, and blocks that
 // two sequences shared and gave up are counted as free only in the next view.
 bool stands_still(const View& view, const StepPlan& plan) {
@@ -562,6 +572,9 @@ bool stands_still(const View& view, const StepPlan& plan) {
   for (const Promise& p : plan.promises) {
     if (p.kind == Promise::Kind::kReserve && p.cells < view.reserved_cells[index_of(p.tier)]) return false;
   }
+  // A peer may still lend what is lacking, or give back what it has on loan.
+  if (comes_back(view)) return false;
+  if (view.peers.asked > 0 || (plan.borrow_cells > 0 && !view.peers.nobody_lends)) return false;
   return work && view.steps_in_flight == 0 && view.transfers_in_flight == 0 && plan.rows.empty() &&
          plan.failures.empty() && plan.preemptions.empty() && plan.copies.empty();
 }

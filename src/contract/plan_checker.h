@@ -27,6 +27,10 @@ namespace kvasir {
 // Otherwise the error names the first rule that is broken, with its numbers.
 Status check_plan(const View& view, const StepPlan& plan);
 
+// Whether what was lent to peers may come back and let the work go on: not where requests wait that nothing
+// runs beside, and that nobody lends to. Each of several such instances would wait for the others.
+bool comes_back(const View& view);
+
 // There is work, nothing is in flight, and the plan does nothing: it would be so for ever.
 bool stands_still(const View& view, const StepPlan& plan);
 

@@ -136,6 +136,19 @@ struct KvProjection {
   friend bool operator==(const KvProjection&, const KvProjection&) = default;
 };
 
+// Leaves of the history of a slice whose K and V lie at peers, in one layer: they are attended there, and the
+// slice's planes of their blocks are never asked for. Every row of the slice sees all of them. A slice may
+// have several such runs in a layer; they share no leaf.
+struct RemoteLeaves {
+  uint32_t layer = 0;
+  uint32_t slice = 0;
+  uint32_t first_leaf = 0;
+  uint32_t end_leaf = 0;
+  // Step::remote_pieces[first_piece ...): the layer's piece of each block of the leaves.
+  uint32_t first_piece = 0;
+  friend bool operator==(const RemoteLeaves&, const RemoteLeaves&) = default;
+};
+
 struct Step {
   StepId id{};
   uint32_t groups = 0;
@@ -147,8 +160,10 @@ struct Step {
   std::vector<FormWrite> form_writes;  // in the order of their groups
   std::vector<Restart> restarts;
   std::vector<KvProjection> projections;  // in the order of their layers
+  std::vector<RemoteLeaves> remote;       // in the order of layers, then slices, then leaves
+  std::vector<uint64_t> remote_pieces;    // bytes of borrowed memory (PeerMemory): V right behind K
   ExecutionHints hints;
-  // How long the step may wait for transfers in all.
+  // How long the step may wait for transfers and for peers in all.
   Nanos max_stall = INT64_MAX;
 
   uint32_t row_count() const { return static_cast<uint32_t>(token_ids.size()); }
@@ -189,7 +204,10 @@ struct StepResult {
   // Sequences whose rows left the step: none of what they should have written can be used, and nothing was
   // sampled for them.
   std::vector<SeqId> deferred;
-  Nanos stalled = 0;  // waiting for transfers
+  // Those of them for which a peer did not do what it was asked: what lies there cannot be counted on. Who
+  // was deferred because an answer was late is not among them.
+  std::vector<SeqId> lost_remote;
+  Nanos stalled = 0;  // waiting for transfers and peers
   Nanos started = 0;
   Nanos ended = 0;
 };

@@ -103,6 +103,8 @@ std::string to_string(const StepPlan& plan) {
     }
     fmt::format_to(line, "\n");
   }
+  if (plan.borrow_cells > 0) fmt::format_to(line, "borrow {} cells\n", plan.borrow_cells);
+  if (plan.return_cells > 0) fmt::format_to(line, "return {} cells\n", plan.return_cells);
   if (const ExecutionHints& h = plan.hints; h != ExecutionHints{}) {
     fmt::format_to(line, "hints: overlap {} fuse {} again_threads {}\n", h.overlap, h.fuse, h.again_threads);
   }

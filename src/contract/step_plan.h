@@ -154,6 +154,10 @@ struct StepPlan {
   std::vector<Promise> promises;
   std::vector<Rows> rows;  // a waiting sequence that has rows starts to run
   ExecutionHints hints;
+  // Cells of KV to be borrowed from peers beside those that are there or asked for, and borrowed ones to be
+  // given back, of those that nobody needs. What comes of it a later view tells (View::peers).
+  uint32_t borrow_cells = 0;
+  uint32_t return_cells = 0;
 
   friend bool operator==(const StepPlan&, const StepPlan&) = default;
 };

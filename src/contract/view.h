@@ -1,6 +1,7 @@
 // What a policy sees. Kept up to date by deltas; never rebuilt from the cells.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "contract/interval.h"
 #include "contract/layer_set.h"
 #include "contract/length_predictor.h"
+#include "contract/residence.h"
 #include "contract/slo.h"
 #include "contract/step_plan.h"
 
@@ -77,9 +79,13 @@ struct SeqView {
   std::array<std::array<uint32_t, kTiers>, 2> cached_idle{};  // [KV, X]
   // Cells that promises still hold for it, by tier.
   std::array<uint32_t, kTiers> promised_cells{};
-  uint32_t preemptions = 0;
+  // Of the blocks that are not on the device in the layer group that has fewest there, those that need no
+  // staging: they are whole leaves of attention and lie at peers, where they are attended. None of a sequence
+  // with cells dropped.
+  uint32_t peer_blocks = 0;
+  uint16_t preemptions = 0;  // no more are counted
   // Steps in flight that hold rows of this sequence.
-  uint32_t in_flight = 0;
+  uint16_t in_flight = 0;
 
   uint32_t held(Form form, Tier tier) const { return cells[index_of(form)][index_of(tier)]; }
   uint32_t own(Form form, Tier tier) const { return own_cells[index_of(form)][index_of(tier)]; }
@@ -113,6 +119,28 @@ struct LinkView {
   uint64_t queued_bytes = 0;
 };
 
+// Memory of other instances. Cells are of KV; what is borrowed is part of the host tier.
+struct PeersView {
+  uint32_t most_borrowed = 0;  // cells that may be borrowed in all; 0: this instance borrows nothing
+  uint32_t out_of_reach = 0;   // of those: nobody lent them when it came to it
+  uint32_t borrowed = 0;       // there now, without those that are to go back
+
+  uint32_t asked = 0;         // wanted by plans so far; the answer is still to come
+  uint32_t recalled = 0;      // to go back: nobody can have them, and each is gone when nobody needs it
+  uint32_t lent = 0;          // of this instance's own, to others
+  bool nobody_lends = false;  // whoever was asked has refused for so long that waiting is of no use
+  Nanos recalled_by = 0;      // when the first of them is taken back by force; 0: none is
+  // What lies in those, of sequences: so many blocks from `block` on, in one layer group.
+  struct Recalled {
+    SeqId seq{};
+    uint32_t block = 0;
+    uint32_t blocks = 0;
+    uint32_t group = 0;
+    friend bool operator==(const Recalled&, const Recalled&) = default;
+  };
+  std::vector<Recalled> in_recalled;
+};
+
 struct View {
   Nanos now = 0;
   StepId next_step{};
@@ -123,6 +151,7 @@ struct View {
   FrameBudget disk;
   // Blocks of which the stage ring holds one layer; 0: there is no ring.
   uint32_t stage_blocks = 0;
+  PeersView peers;
   // Rows of a step for whose activations there is memory; 0: it grows with the step. Rows that compute
   // dropped cells again count as all others do, but not against max_num_batched_tokens.
   uint32_t scratch_tokens = 0;
@@ -146,7 +175,20 @@ struct View {
   // Cells of KV that a tier has in all.
   uint32_t total_cells(Tier tier) const { return budget(tier).total_cells(); }
   // Where what has no room on the device goes if a policy does not say.
-  Tier slower_tier() const { return total_cells(Tier::kHost) > 0 ? Tier::kHost : Tier::kDisk; }
+  Tier slower_tier() const {
+    return total_cells(Tier::kHost) > 0 || peers.most_borrowed > 0 ? Tier::kHost : Tier::kDisk;
+  }
+  // What there is in all, for one sequence that is alone: once all has been borrowed that peers may lend, or,
+  // before it is admitted and while nobody lends, what is there.
+  CellCapacity capacity(bool admitted = true) const {
+    const uint32_t reach = peers.most_borrowed - std::min(peers.most_borrowed, peers.out_of_reach);
+    const uint32_t borrowable =
+        admitted ? reach : (peers.nobody_lends ? peers.borrowed : peers.most_borrowed);
+    const uint32_t slower = total_cells(slower_tier());
+    const uint32_t own = slower - std::min(slower, peers.borrowed + peers.recalled);
+    return {geometry.groups(), total_cells(Tier::kDevice), own, stage_blocks,
+            borrowable,        geometry.blocks_per_leaf()};
+  }
 
   std::vector<SeqView> running;  // in the order of admission
   std::vector<SeqView> waiting;  // by arrival; a preempted sequence takes its old place again

@@ -32,6 +32,7 @@ void StepTransfers::begin(Step& step, bool submitted_early) {
   deferred_.assign(step.slices.size(), 0);
   deferred_count_ = 0;
   stalled_ = 0;
+  lost_.clear();
   const std::vector<SeqId> before = std::exchange(deferred_here_, {});
   if (submitted_early) std::for_each(before.begin(), before.end(), [&](SeqId seq) { defer(seq); });
   pass(kStepBegins);
@@ -65,21 +66,32 @@ bool StepTransfers::wait_before(uint32_t layer) {
   const size_t deferred_before = deferred_count_;
   for (const TransferWait& wait : waits_of(layer)) {
     if (deferred(wait.slice)) continue;
-    const TransferState state = wait_for(wait.transfer);
-    if (state == TransferState::kDone || (wait.over && state == TransferState::kFailed)) continue;
-    const SeqId seq = step_->slices[wait.slice].seq;
-    defer(seq);
-    deferred_here_.push_back(seq);
+    const bool there = wait_for([&](Nanos patience) {
+      const TransferState state = link_->wait(wait.transfer, patience);
+      return state == TransferState::kDone || (wait.over && state == TransferState::kFailed);
+    });
+    if (!there) leave(wait.slice, /*lost=*/false);
   }
   return deferred_count_ > deferred_before;
 }
 
-TransferState StepTransfers::wait_for(TransferId transfer) {
-  const Nanos left = step_->max_stall == INT64_MAX ? INT64_MAX : step_->max_stall - stalled_;
+Nanos StepTransfers::patience() const {
+  if (!patient_) return 0;
+  return step_->max_stall == INT64_MAX ? INT64_MAX : std::max<Nanos>(0, step_->max_stall - stalled_);
+}
+
+bool StepTransfers::wait_for(const std::function<bool(Nanos patience)>& wait) {
   const Nanos start = clock_.now();
-  const TransferState state = link_->wait(transfer, patient_ ? std::max<Nanos>(0, left) : 0);
+  const bool there = wait(patience());
   stalled_ += clock_.now() - start;
-  return state;
+  return there;
+}
+
+void StepTransfers::leave(uint32_t slice, bool lost) {
+  const SeqId seq = step_->slices[slice].seq;
+  defer(seq);
+  deferred_here_.push_back(seq);
+  if (lost) lost_.push_back(seq);
 }
 
 void StepTransfers::defer(SeqId seq) {
@@ -102,6 +114,7 @@ void StepTransfers::end(StepResult& result) {
         std::find(result.deferred.begin(), result.deferred.end(), seq) != result.deferred.end();
     if (deferred(s) && !named) result.deferred.push_back(seq);
   }
+  result.lost_remote = lost_;
   result.stalled = stalled_;
   step_ = nullptr;
 }

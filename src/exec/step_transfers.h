@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -36,6 +37,13 @@ class StepTransfers {
   // others of their sequences. True: some did.
   bool wait_before(uint32_t layer);
 
+  // Waits for what is no transfer, within the bounds of the step and counted like one: `wait` blocks no
+  // longer than it is told, and says whether the thing has come. Returns that.
+  bool wait_for(const std::function<bool(Nanos patience)>& wait);
+  // The slice leaves the step in the middle of a layer, and with it all others of its sequence. lost: see
+  // StepResult::lost_remote.
+  void leave(uint32_t slice, bool lost);
+
   // From now on nothing is waited for: see Executor::give_up_waiting(). Any thread.
   void give_up_waiting() { patient_ = false; }
 
@@ -53,7 +61,8 @@ class StepTransfers {
  private:
   void fire(StepMoment moment);
   std::span<const TransferWait> waits_of(uint32_t layer) const;
-  TransferState wait_for(TransferId transfer);
+  // What is left of the time that the step may wait.
+  Nanos patience() const;
   // All slices of a sequence.
   void defer(SeqId seq);
 
@@ -68,6 +77,7 @@ class StepTransfers {
   std::vector<uint8_t> deferred_;  // by slice
   size_t deferred_count_ = 0;
   Nanos stalled_ = 0;
+  std::vector<SeqId> lost_;
   // Sequences that the step at hand deferred of its own accord, and begin() reads for the next step.
   std::vector<SeqId> deferred_here_;
 };

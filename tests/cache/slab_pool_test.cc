@@ -3,11 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <iterator>
 #include <map>
 #include <optional>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "base/random.h"
@@ -142,6 +144,148 @@ TEST(SlabPool, ClaimsWhatIsFreeAndNothingElse) {
   EXPECT_TRUE(pool.check_integrity().ok());
   pool.release(1, 120);
   EXPECT_TRUE(pool.claim(0, 140));
+}
+
+// ---------------------------------------------------------------- slabs that come and go
+
+TEST(SlabPool, AnAbsentSlabIsGivenToNobodyAndCountedNowhere) {
+  const std::array<uint64_t, 1> frames = {50};
+  SlabPool pool(500, 100, frames);
+  for (uint32_t slab : {1, 3, 4}) pool.close(slab);
+  EXPECT_EQ(pool.take_departed(), (std::vector<uint32_t>{1, 3, 4})) << "they were empty";
+  EXPECT_TRUE(pool.take_departed().empty());
+  EXPECT_EQ(pool.slabs(), 2u);
+  EXPECT_EQ(pool.capacity(), 5u);
+  EXPECT_EQ(pool.empty_slabs(), 2u);
+  EXPECT_EQ(pool.spare_slabs(), 2u);
+  EXPECT_TRUE(pool.is_absent(3));
+  EXPECT_FALSE(pool.is_absent(2));
+  EXPECT_FALSE(pool.claim(0, 150));
+  EXPECT_EQ(pool.check_integrity().message(), "");
+  std::set<uint64_t> got;
+  while (auto offset = pool.allocate(0, 50)) got.insert(*offset);
+  EXPECT_EQ(got, (std::set<uint64_t>{0, 50, 200, 250}));
+  pool.open(3);
+  EXPECT_EQ(pool.slabs(), 3u);
+  EXPECT_EQ(pool.spare_slabs(), 1u);
+  EXPECT_EQ(pool.check_integrity().message(), "");
+  EXPECT_EQ(pool.allocate(0), 300u);
+  EXPECT_TRUE(pool.claim(0, 350));
+  EXPECT_EQ(pool.check_integrity().message(), "");
+}
+
+TEST(SlabPool, AClosedSlabGoesWhenItIsEmpty) {
+  const std::array<uint64_t, 1> frames = {50};
+  SlabPool pool(200, 100, frames);
+  for (uint64_t offset : {0, 50, 100}) ASSERT_TRUE(pool.claim(0, offset));
+  pool.set_idle(0, 50, true);
+  pool.close(0);
+  EXPECT_TRUE(pool.is_closed(0));
+  EXPECT_FALSE(pool.is_absent(0));
+  EXPECT_FALSE(pool.is_empty(0));
+  EXPECT_EQ(pool.slabs(), 2u) << "it is there until then";
+  EXPECT_EQ(pool.check_integrity().message(), "");
+  pool.release(0, 0);
+  EXPECT_TRUE(pool.take_departed().empty()) << "what is idle is still there";
+  EXPECT_EQ(pool.check_integrity().message(), "");
+  pool.release(0, 50);
+  EXPECT_EQ(pool.take_departed(), std::vector<uint32_t>{0});
+  EXPECT_TRUE(pool.is_absent(0));
+  EXPECT_FALSE(pool.is_closed(0));
+  EXPECT_EQ(pool.slabs(), 1u);
+  EXPECT_EQ(pool.spare_slabs(), 0u);
+  EXPECT_EQ(pool.check_integrity().message(), "");
+  pool.open(0);
+  pool.release(0, 100);
+  EXPECT_TRUE(pool.take_departed().empty()) << "nobody closed these";
+  EXPECT_EQ(pool.empty_slabs(), 2u);
+}
+
+TEST(SlabPoolDeathTest, WhatIsThereIsNotOpenedNorClosedTwice) {
+  const std::array<uint64_t, 1> frames = {100};
+  SlabPool pool(300, 100, frames);
+  ASSERT_TRUE(pool.claim(0, 100));
+  pool.close(0);
+  pool.close(1);
+  EXPECT_DEATH(pool.close(0), "slab=0");
+  EXPECT_DEATH(pool.close(1), "slab=1");
+  EXPECT_DEATH(pool.open(1), "slab=1 is there");
+  EXPECT_DEATH(pool.open(2), "slab=2 is there");
+}
+
+TEST(SlabPool, SlabsComeAndGoAtRandom) {
+  constexpr uint32_t kSlabs = 10;
+  constexpr uint64_t kSlab = 100;
+  const std::array<uint64_t, 2> frames = {100, 30};
+  struct Slab {
+    bool absent = false, closed = false;
+    std::map<uint64_t, bool> out;  // frames by offset: idle
+    size_t frame_class = 0;
+  };
+  SlabPool pool(kSlabs * kSlab, kSlab, frames);
+  std::array<Slab, kSlabs> slabs;
+  std::vector<uint32_t> departed;
+  Random random(9);
+  const auto settle = [&](uint32_t i) {
+    if (!slabs[i].closed || !slabs[i].out.empty()) return;
+    slabs[i] = {};
+    slabs[i].absent = true;
+    departed.push_back(i);
+  };
+  uint32_t went = 0;
+  for (int step = 0; step < 20000; ++step) {
+    const double r = random.unit();
+    const auto i = static_cast<uint32_t>(random.below(kSlabs));
+    Slab& slab = slabs[i];
+    if (r < 0.4) {
+      const auto c = static_cast<size_t>(random.below(2));
+      bool room = false;
+      for (const Slab& s : slabs) {
+        const bool carved = !s.out.empty() && s.frame_class == c && s.out.size() < kSlab / frames[c];
+        room |= !s.absent && (s.out.empty() || carved);
+      }
+      const auto offset = pool.allocate(c);
+      ASSERT_EQ(offset.has_value(), room) << step;
+      if (!offset) continue;
+      Slab& taken = slabs[*offset / kSlab];
+      ASSERT_FALSE(taken.absent) << step;
+      ASSERT_TRUE(taken.out.emplace(*offset, false).second);
+      taken.frame_class = c;
+    } else if (r < 0.85 && !slab.out.empty()) {
+      const auto it = std::next(slab.out.begin(), static_cast<ptrdiff_t>(random.below(slab.out.size())));
+      if (random.unit() < 0.3) {
+        pool.set_idle(slab.frame_class, it->first, it->second = !it->second);
+      } else {
+        pool.release(slab.frame_class, it->first);
+        slab.out.erase(it);
+        settle(i);
+      }
+    } else if (r > 0.92 && slab.absent) {
+      pool.open(i);
+      slab.absent = false;
+    } else if (r > 0.96 && !slab.closed && !slab.absent) {
+      pool.close(i);
+      slab.closed = true;
+      settle(i);
+    }
+    uint32_t there = 0, spare = 0, empty = 0;
+    for (uint32_t n = 0; n < kSlabs; ++n) {
+      const Slab& s = slabs[n];
+      ASSERT_EQ(pool.is_absent(n), s.absent);
+      ASSERT_EQ(pool.is_closed(n), s.closed);
+      if (s.absent) continue;
+      ++there;
+      empty += s.out.empty() ? 1 : 0;
+      spare += std::all_of(s.out.begin(), s.out.end(), [](const auto& f) { return f.second; }) ? 1 : 0;
+    }
+    ASSERT_EQ(pool.slabs(), there);
+    ASSERT_EQ(pool.spare_slabs(), spare);
+    ASSERT_EQ(pool.empty_slabs(), empty);
+    ASSERT_EQ(pool.check_integrity().message(), "");
+    went += static_cast<uint32_t>(departed.size());
+    ASSERT_EQ(pool.take_departed(), std::exchange(departed, {}));
+  }
+  EXPECT_GT(went, 100u);
 }
 
 // ---------------------------------------------------------------- at random

@@ -45,6 +45,24 @@ TEST(StageRingSize, TwoLayersOfAFifthOfWhatTheDeviceHolds) {
   EXPECT_EQ(shared_ring_bytes(kOneGroup, kBlockBytes), 0u);
 }
 
+// Of a history at peers the leaves pass that part at its two ends, and those that a cell of the own host
+// parts; beside them the next layer's are staged. A leaf has 16 blocks.
+TEST(StageRingSize, TwoLayersOfTheLeavesThatPartBetweenPeersAndHere) {
+  constexpr uint64_t kDevice = 100 * kBlockBytes;  // half of it: 500 slots
+  for (const CacheGeometry& g : {kOneGroup, kFiveGroups}) {
+    EXPECT_EQ(peers_ring_bytes(g, kDevice, 0), 2 * 2 * 16 * kSlot);
+    EXPECT_EQ(peers_ring_bytes(g, kDevice, 3), 2 * (3 + 2) * 16 * kSlot);
+    EXPECT_EQ(peers_ring_bytes(g, kDevice, 13), 2 * (13 + 2) * 16 * kSlot);
+    EXPECT_EQ(peers_ring_bytes(g, kDevice, 14), 500 * kSlot) << "half of the device, and not 512";
+    EXPECT_EQ(peers_ring_bytes(g, kDevice, UINT32_MAX), 500 * kSlot);
+    EXPECT_EQ(peers_ring_bytes(g, 2 * kBlockBytes + 3 * kSlot, 0), 3 * kSlot) << "what two blocks leave";
+    EXPECT_EQ(peers_ring_bytes(g, kBlockBytes, 0), 0u);
+  }
+  constexpr CacheGeometry kLongBlocks = {64, 10, 2,
+                                         8};  // four to a leaf; a slot is as long as four of those above
+  EXPECT_EQ(peers_ring_bytes(kLongBlocks, kDevice, 0), 2 * 2 * 4 * 4 * kSlot);
+}
+
 TEST(StageRingSize, NothingWithoutAHostTier) {
   EXPECT_EQ(slots(kOneGroup, 100, 0, 100'000), 0u);
   EXPECT_EQ(stage_ring_bytes(kOneGroup, 100 * kBlockBytes, kBlockBytes - 1, 100'000), 0u);

@@ -36,6 +36,10 @@ class RandomPlans {
       fill(v, v.disk, under(40));
     }
     if (chance(0.7)) set_ring(v, under(30));
+    if (v.host.slabs > 0 && chance(0.4)) {
+      v.peers.most_borrowed = 1 + under(200);
+      v.peers.borrowed = under(v.total_cells(Tier::kHost) + 1);
+    }
     if (chance(0.3)) v.scratch_tokens = under(120) + 20;
     v.steps_in_flight = under(2);
     v.limits.max_num_seqs = static_cast<uint32_t>(random_.between(3, 8));
@@ -105,6 +109,8 @@ class RandomPlans {
         s.own_cells[index_of(form)][t] = under(s.cells[index_of(form)][t] + 1);
       }
     }
+    const uint32_t away = s.blocks - s.resident_blocks;
+    if (v.peers.most_borrowed > 0 && s.bare_cells == 0 && !s.x_elsewhere()) s.peer_blocks = under(away + 1);
     s.stalled = chance(0.05);
     s.tail_busy = chance(0.05);
     s.transfers = under(3);
@@ -282,7 +288,7 @@ class RandomPlans {
 // What the plans had in them, so that the test can say that it saw it.
 struct Seen {
   uint32_t staged = 0, brought_back = 0, written_through = 0, again = 0, restarted = 0, restored = 0,
-           forms = 0, dropped = 0, adopted_elsewhere = 0;
+           forms = 0, dropped = 0, adopted_elsewhere = 0, at_peers = 0;
 
   void look(const View& view, const StepPlan& plan) {
     for (const CopyChange& c : plan.copies) {
@@ -290,6 +296,12 @@ struct Seen {
       brought_back += c.verb == Verb::kAdd && c.trigger == Trigger::kBeforeLayer ? 1 : 0;
       written_through += c.trigger == Trigger::kAfterLayerWrites ? 1 : 0;
       dropped += c.verb == Verb::kDrop && c.trigger == Trigger::kNow ? 1 : 0;
+    }
+    for (const SeqView& s : view.running) {
+      const bool runs =
+          std::any_of(plan.rows.begin(), plan.rows.end(), [&](const Rows& r) { return r.seq == s.id; });
+      // It would not have passed the ring.
+      at_peers += runs && s.blocks - s.resident_blocks > view.stage_blocks && s.peer_blocks > 0 ? 1 : 0;
     }
     for (const Rows& r : plan.rows) {
       const bool dropped_rows = r.layers != LayerSet::all(kViewGroups) ||
@@ -336,6 +348,7 @@ TEST(PlanBuilder, WhatItBuildsAtRandomTheCheckerAccepts) {
   EXPECT_GT(seen.forms, 1000u);
   EXPECT_GT(seen.dropped, 1000u);
   EXPECT_GT(seen.adopted_elsewhere, 300u);
+  EXPECT_GT(seen.at_peers, 100u);
 }
 
 }  // namespace

@@ -67,6 +67,100 @@ TEST(Residence, IsThePlainRuleAndTheLongestThatFitsIsTheLongest) {
   EXPECT_EQ(Residence::longest({}), 0u);
 }
 
+// ---------------------------------------------------------------- with cells of peers
+
+TEST(Residence, WhatIsBorrowedTakesWhatTheHostCannot) {
+  // Ten blocks of four groups, 40 cells; a leaf has four blocks.
+  struct Case {
+    CellCapacity c;
+    bool streams;
+    uint32_t kept;
+    const char* why;
+  };
+  for (const Case& k : {
+           Case{{4, 30, 0, 8, 40, 4}, true, 0, "all of it at peers, two leaves pass the ring"},
+           Case{{4, 30, 0, 7, 40, 4}, false, 0, "of the leaves that part at both ends not all pass"},
+           Case{{4, 30, 1, 8, 40, 4}, false, 0, "a cell of its own parts one leaf more"},
+           Case{{4, 30, 1, 10, 40, 4}, true, 0, "the ring passes all of it"},
+           Case{{4, 30, 10, 10, 30, 4}, true, 0, "half here, half there"},
+           Case{{4, 30, 10, 10, 29, 4}, true, 1, "one cell too few: a group stays"},
+           Case{{4, 30, 40, 10, 0, 4}, true, 0, "nothing borrowed"},
+           Case{{4, 30, 40, 9, 0, 4}, false, 0, "then leaves are of no use"},
+           Case{{4, 30, 0, 10, 0, 4}, false, 0, "nor is there anything"},
+           Case{{4, 8, 0, 8, 40, 4}, true, 0, "room for a block that ends and one that begins"},
+           Case{{4, 7, 0, 8, 40, 4}, false, 0, "none for that"},
+       }) {
+    const Residence r = Residence::of(10, k.c);
+    EXPECT_EQ(r.fits, k.streams) << k.why;
+    EXPECT_EQ(r.streams, k.streams) << k.why;
+    EXPECT_EQ(r.kept_groups, k.kept) << k.why;
+  }
+  // A short ring is enough for any length.
+  EXPECT_TRUE(Residence::of(10000, {1, 2, 0, 8, 10000, 4}).streams);
+  EXPECT_FALSE(Residence::of(10001, {1, 2, 0, 8, 10000, 4}).fits);
+  EXPECT_EQ(Residence::longest({1, 2, 0, 8, 10000, 4}), 10000u);
+}
+
+TEST(Residence, TheLongestThatFitsIsTheLongestWithBorrowedCellsToo) {
+  uint32_t streaming = 0;
+  for (uint32_t groups = 1; groups <= 3; ++groups) {
+    for (uint32_t device = 0; device <= 14; device += 2) {
+      for (uint32_t host = 0; host <= 6; ++host) {
+        for (uint32_t stage = 0; stage <= 20; stage += 4) {
+          for (uint32_t borrowed : {0u, 1u, 9u, 40u, 71u}) {
+            const CellCapacity c{groups, device, host, stage, borrowed, 4};
+            uint32_t longest = 0;
+            for (uint32_t blocks = 1; blocks <= 92; ++blocks) {
+              if (!Residence::of(blocks, c).fits) continue;
+              ASSERT_EQ(longest + 1, blocks) << "a shorter one did not fit";
+              longest = blocks;
+              streaming += Residence::of(blocks, c).streams ? 1 : 0;
+            }
+            ASSERT_EQ(Residence::longest(c), longest)
+                << groups << " " << device << " " << host << " " << stage << " " << borrowed;
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(streaming, 1000u);
+}
+
+TEST(Residence, HalfOfTheDeviceIsFilledBeforePeersAre) {
+  // Thirty blocks of four groups, 120 cells, of a device with 80: its half, without the room for two blocks,
+  // has 32 cells.
+  EXPECT_EQ(Residence::of(30, {4, 80, 0, 8, 200, 4}).kept_groups, 1u);
+  EXPECT_EQ(Residence::of(30, {4, 75, 0, 8, 200, 4}).kept_groups, 0u) << "there it has 29";
+  EXPECT_EQ(Residence::of(32, {4, 80, 0, 8, 200, 4}).kept_groups, 1u);
+  EXPECT_EQ(Residence::of(33, {4, 80, 0, 8, 200, 4}).kept_groups, 0u);
+  EXPECT_EQ(Residence::of(30, {4, 80, 0, 8, 60, 4}).kept_groups, 2u) << "more, where peers take no more";
+  EXPECT_EQ(Residence::of(30, {4, 80, 200, 30, 0, 4}).kept_groups, 0u) << "the own host costs no peer";
+  EXPECT_EQ(Residence::of(30, {4, 80, 200, 30, 1, 4}).kept_groups, 1u);
+  EXPECT_EQ(Residence::kept_from_peers(1, {4, 80, 0, 8, 200, 4}), 3u) << "never all, or it would not stream";
+  EXPECT_EQ(Residence::kept_from_peers(1, {4, 15, 0, 8, 200, 4}), 0u) << "half of it is no two blocks";
+  EXPECT_EQ(Residence::kept_from_peers(30, {1, 80, 0, 8, 200, 4}), 0u) << "of one group none can stay";
+}
+
+// What stays leaves the room that one who streams needs, and does not change what fits.
+TEST(Residence, WhatIsKeptFromPeersHasItsRoom) {
+  uint32_t kept = 0;
+  for (uint32_t groups = 2; groups <= 5; ++groups) {
+    for (uint32_t device = 4; device <= 120; device += 4) {
+      for (uint32_t blocks = device / groups + 1; blocks <= 60; ++blocks) {
+        const CellCapacity c{groups, device, 0, 8, 1000, 4};
+        const Residence r = Residence::of(blocks, c);
+        ASSERT_EQ(r.fits, 2 * groups <= device) << groups << " " << device << " " << blocks;
+        if (!r.fits) continue;
+        ASSERT_LT(r.kept_groups, groups);
+        if (r.kept_groups == 0) continue;
+        ASSERT_LE(r.kept_groups * blocks + 2 * groups, device / 2);
+        ++kept;
+      }
+    }
+  }
+  EXPECT_GT(kept, 100u);
+}
+
 TEST(Residence, KeptGroupsAreSpreadEvenly) {
   const auto list = [](uint32_t count, uint32_t groups) {
     std::vector<uint32_t> out;

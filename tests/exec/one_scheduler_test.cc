@@ -141,7 +141,7 @@ class OneScheduler : public testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Policies, OneScheduler,
                          // In order of arrival: values follow the moment of a request's arrival, which the
                          // log rounds to that of a view.
-                         testing::Values("vllm", "sarathi", "fastgen", "orca", "priority", "hcache",
+                         testing::Values("vllm", "sarathi", "fastgen", "orca", "priority", "distkv", "hcache",
                                          "ellm:measured=off", "ellm:ratio=0.4:again=0.5", "layerkv",
                                          "apt-serve:order=fcfs", "apt-serve-s:order=fcfs", "rlp", "s3",
                                          "cacheopt:select=fcfs:confidence=0.9"));

@@ -54,6 +54,29 @@ TEST_F(SimDurationTest, RowsTakeTheShareOfTheLayersThatTheyPass) {
   EXPECT_EQ(micros({slice(1, rows, kind, 1, 3), slice(1, {8, 9}, RowKind::kDecode)}), 64 + 16 + 3);
 }
 
+TEST_F(SimDurationTest, WhatPeersAttendToIsNoWorkHere) {
+  Step step;
+  step.slices = {slice(1, {1024, 1026}, RowKind::kRecompute), slice(2, {2047, 2048}, RowKind::kDecode),
+                 slice(3, {1024, 1025}, RowKind::kRecompute, 2, 4)};
+  // Of the first slice 512 tokens in two of four layers, of the second 1024 in one, of the third 768 in its
+  // two.
+  step.remote = {{0, 0, 1, 2, 0}, {0, 0, 3, 4, 0}, {1, 0, 0, 2, 0},
+                 {1, 1, 0, 4, 0}, {2, 2, 0, 3, 0}, {3, 2, 1, 4, 0}};
+  const StepLoad load = load_of(step, 4);
+  ASSERT_EQ(load.chunks.size(), 2u);
+  EXPECT_EQ(load.chunks[0].remote, 256);
+  EXPECT_EQ(load.chunks[0].history, 1024 - 256);
+  EXPECT_EQ(load.chunks[0].pairs(), 2 * (1024 - 256) + 3);
+  EXPECT_EQ(load.chunks[1].remote, 768);
+  EXPECT_EQ(load.chunks[1].history, 256);
+  EXPECT_EQ(load.decode_remote, 256);
+  EXPECT_EQ(load.decode_context, 2048 - 256);
+  const Nanos with_peers = executor_.duration(step);
+  step.remote.clear();
+  // 0.25 us for each pair: 2 * 256 of the chunk, 256 of the decode, half of 768 of the last.
+  EXPECT_EQ(executor_.duration(step) - with_peers, (512 + 256 + 384) / 4 * kNanosPerMicro);
+}
+
 // An engine's 10 us, and 40 us for reading the weights.
 struct TimesOfWeights final : StepTimes {
   double seconds(const StepLoad& load) const override {

@@ -145,6 +145,11 @@ void FakeLink::fail(TransferId id) {
   to_fail_.insert(id);
 }
 
+void FakeLink::set_lost(std::function<bool(MemoryAddress)> lost) {
+  std::lock_guard lock(mutex_);
+  lost_ = std::move(lost);
+}
+
 void FakeLink::fail_share(double share, uint64_t seed) {
   std::lock_guard lock(mutex_);
   failing_share_ = share;
@@ -234,6 +239,11 @@ void FakeLink::end(std::vector<Queued>::iterator queued, Status status) {
                                    [&](TransferId before) { return failed_.contains(before); });
   if (status.ok() && in_vain) {
     status = error(ErrorCode::kUnavailable, "what transfer {} needs failed", raw(transfer.id));
+  }
+  const bool lost = lost_ && std::any_of(transfer.segments.begin(), transfer.segments.end(),
+                                         [&](const Segment& s) { return lost_(s.from) || lost_(s.to); });
+  if (status.ok() && lost) {
+    status = error(ErrorCode::kUnavailable, "what transfer {} moves is gone", raw(transfer.id));
   }
   if ((status.ok() || status.code() == ErrorCode::kIo) && reads_corrupt(transfer)) {
     status = error(ErrorCode::kCorrupt, "what transfer {} read is not what was written", raw(transfer.id));

@@ -54,6 +54,8 @@ class FakeLink final : public Link {
   void be_late(double share, uint64_t seed);
   // This transfer fails when its turn comes.
   void fail(TransferId id);
+  // Transfers with an end where this says so fail: what was there is gone.
+  void set_lost(std::function<bool(MemoryAddress)> lost);
   // From now on a share of the transfers fails: for good, if they read the disk. What they should have read
   // cannot be read before it is written again (kCorrupt).
   void fail_share(double share, uint64_t seed);
@@ -93,6 +95,7 @@ class FakeLink final : public Link {
   double late_share_ = 0;
   Random late_{0};
   double failing_share_ = 0;
+  std::function<bool(MemoryAddress)> lost_;
   Random failing_{0};
 };
 

@@ -231,6 +231,7 @@ void ShadowExecutor::run(const Step& step) {
     }
     project(step, layer);
     transfers_.pass(layer_written(layer));
+    ask_peers(step, layer);
     for (size_t s = 0; s < step.slices.size(); ++s) {
       const bool done = layer + 1 == end_layer(step.slices[s]) && layer + 1 < geometry_.layers;
       if (passes(step, s, layer) && !done) attend(step, step.slices[s], layer);
@@ -314,6 +315,54 @@ void ShadowExecutor::project(const Step& step, uint32_t layer) {
   }
 }
 
+void ShadowExecutor::set_peers(std::span<const std::byte> memory, double lost_share, uint64_t seed,
+                               std::function<bool(uint64_t at)> gone) {
+  gone_ = std::move(gone);
+  peers_ = memory;
+  lost_share_ = lost_share;
+  lost_ = Random(seed);
+}
+
+// Of every run of leaves at peers an answer is expected; slices for which one does not come leave the step.
+void ShadowExecutor::ask_peers(const Step& step, uint32_t layer) {
+  for (const RemoteLeaves& r : step.remote) {
+    if (r.layer != layer || !passes(step, r.slice, layer)) continue;
+    KV_CHECK(r.first_leaf < r.end_leaf && r.end_leaf * kLeafTokens <= step.slices[r.slice].tokens.begin,
+             "step {}: leaves [{}, {}) are not in the past of all rows", raw(step.id), r.first_leaf,
+             r.end_leaf);
+    const uint32_t blocks = (r.end_leaf - r.first_leaf) * (kLeafTokens / geometry_.block_tokens);
+    const auto pieces = std::span(step.remote_pieces).subspan(r.first_piece, blocks);
+    const bool gone = gone_ && std::any_of(pieces.begin(), pieces.end(), gone_);
+    if (gone || (lost_share_ > 0 && lost_.unit() < lost_share_)) transfers_.leave(r.slice, /*lost=*/true);
+  }
+}
+
+// The sum over what lies at peers, of whose blocks `there` says so.
+uint64_t ShadowExecutor::attend_at_peers(const Step& step, const StepSlice& slice, uint32_t layer,
+                                         std::vector<bool>& there) {
+  const uint64_t plane = geometry_.layer_plane_bytes();
+  const uint32_t per_leaf = kLeafTokens / geometry_.block_tokens;
+  uint64_t a = 0;
+  for (const RemoteLeaves& r : step.remote) {
+    if (r.layer != layer || &step.slices[r.slice] != &slice) continue;
+    for (uint32_t i = 0; i < (r.end_leaf - r.first_leaf) * per_leaf; ++i) {
+      const uint32_t block = r.first_leaf * per_leaf + i;
+      const uint64_t at = step.remote_pieces[r.first_piece + i];
+      KV_CHECK(at % 8 == 0 && at <= peers_.size() && 2 * plane <= peers_.size() - at, "{} of {}", at,
+               peers_.size());
+      for (uint32_t t = 0; t < geometry_.block_tokens; ++t) {
+        const uint32_t position = block * geometry_.block_tokens + t;
+        for (uint32_t p = 0; p < 2; ++p) {
+          a += ShadowModel::term(load(peers_.data() + at + p * plane + 8 * t), position, layer, p);
+        }
+      }
+      there[block] = true;
+    }
+    remote_leaves_ += r.end_leaf - r.first_leaf;
+  }
+  return a;
+}
+
 void ShadowExecutor::attend(const Step& step, const StepSlice& slice, uint32_t layer) {
   const bool wrong = mutant(Mutant::kStagedWrongLayer);
   uint64_t a = 0;
@@ -322,7 +371,14 @@ void ShadowExecutor::attend(const Step& step, const StepSlice& slice, uint32_t l
     a += ShadowModel::term(load(v), position, layer, 1);
   };
   // What all rows see is summed once.
-  visit_slots(step, slice, layer, {0, slice.tokens.begin}, read, wrong);
+  std::vector<bool> at_peers(geometry_.blocks_for(slice.tokens.end));
+  if (!step.remote.empty()) a += attend_at_peers(step, slice, layer, at_peers);
+  for (uint32_t b = 0; b < geometry_.blocks_for(slice.tokens.begin); ++b) {
+    if (at_peers[b]) continue;
+    const uint32_t first = b * geometry_.block_tokens;
+    const uint32_t end = std::min(first + geometry_.block_tokens, slice.tokens.begin);
+    visit_slots(step, slice, layer, {first, end}, read, wrong);
+  }
   uint64_t* h = h_.data() + slice.first_token;
   const auto read_own = [&](uint32_t position, const std::byte* k, const std::byte* v) {
     read(position, k, v);

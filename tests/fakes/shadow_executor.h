@@ -8,11 +8,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <span>
 #include <unordered_map>
 #include <vector>
 
 #include "base/clock.h"
+#include "base/random.h"
 #include "contract/executor.h"
 #include "contract/geometry.h"
 #include "exec/step_transfers.h"
@@ -44,6 +46,13 @@ class ShadowExecutor final : public Executor {
   void submit(Step step) override;
   StepResult wait() override;
 
+  // What leaves at peers are read from, from now on; it outlives the executor. A share of the answers does
+  // not come: their slices leave the step.
+  // Nor do those for what lies at bytes that are gone.
+  void set_peers(std::span<const std::byte> memory, double lost_share = 0, uint64_t seed = 1,
+                 std::function<bool(uint64_t at)> gone = {});
+  uint64_t remote_leaves() const { return remote_leaves_; }  // attended so far, times layers
+
   // The step that is submitted next fails: it computes nothing.
   void fail_next() { fail_next_ = true; }
 
@@ -67,6 +76,9 @@ class ShadowExecutor final : public Executor {
   void write_forms(const Step& step, uint32_t layer);
   void write(const Step& step, const StepSlice& slice, uint32_t layer);
   void project(const Step& step, uint32_t layer);
+  void ask_peers(const Step& step, uint32_t layer);
+  uint64_t attend_at_peers(const Step& step, const StepSlice& slice, uint32_t layer,
+                           std::vector<bool>& there);
   void attend(const Step& step, const StepSlice& slice, uint32_t layer);
   void sample(const Step& step, StepResult& result);
   // Calls visit(position, K slot, V slot) for some positions of a slice, in a layer. wrong_layer: takes
@@ -89,6 +101,11 @@ class ShadowExecutor final : public Executor {
   std::deque<Pending> pending_;
   uint64_t submitted_ = 0;
   bool fail_next_ = false;
+  std::span<const std::byte> peers_;
+  double lost_share_ = 0;
+  std::function<bool(uint64_t)> gone_;
+  Random lost_{1};
+  uint64_t remote_leaves_ = 0;
 };
 
 }  // namespace kvasir::test

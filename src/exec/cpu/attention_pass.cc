@@ -1,11 +1,12 @@
 #include "exec/cpu/attention_pass.h"
 
 #include <algorithm>
-#include <bit>
 #include <new>
 
+#include "base/check.h"
 #include "base/mutant.h"
 #include "exec/cpu/faults.h"
+#include "exec/cpu/leaf_run.h"
 
 namespace kvasir {
 
@@ -25,74 +26,45 @@ Status AttentionPass::prepare(std::span<const StepRow> rows) {
   rows_ = rows;
   next_piece_ = 0;
   try {
-    add_tiles();
-    cut_tiles();
-    make_room();
+    work_.lay_out(rows, config_.kv_heads);
   } catch (const std::bad_alloc&) {
     return error(ErrorCode::kExhausted, "no memory for the attention of a step of {} tokens", rows.size());
   }
-  for (size_t t = 0; t < tiles_.size(); ++t) open_pieces_[t] = tiles_[t].pieces;
+  return cut({});
+}
+
+Status AttentionPass::prepare_layer(std::span<const RemoteLeaves> runs) {
+  return work_.is_cut_for(runs) ? Status() : cut(runs);
+}
+
+Status AttentionPass::cut(std::span<const RemoteLeaves> runs) {
+  try {
+    work_.cut(runs, static_cast<int>(locals_.size()));
+    make_room();
+  } catch (const std::bad_alloc&) {
+    return error(ErrorCode::kExhausted, "no memory for the attention of a step of {} tokens", rows_.size());
+  }
+  for (size_t t = 0; t < work_.tiles().size(); ++t) open_pieces_[t] = work_.tiles()[t].pieces;
   return {};
-}
-
-void AttentionPass::add_tiles() {
-  tiles_.clear();
-  const auto count = static_cast<int64_t>(rows_.size());
-  for (int64_t first = 0; first < count;) {
-    const uint32_t slice = rows_[static_cast<size_t>(first)].slice;
-    int64_t end = first + 1;
-    while (end < std::min(count, first + kTileRows) && rows_[static_cast<size_t>(end)].slice == slice) ++end;
-    const int64_t leaves = rows_[static_cast<size_t>(end - 1)].position / ops::kLeafTokens + 1;
-    for (int64_t h = 0; h < config_.kv_heads; ++h) {
-      tiles_.push_back({slice, first, end - first, h, leaves, 0, 0});
-    }
-    first = end;
-  }
-}
-
-void AttentionPass::cut_tiles() {
-  int64_t work = 0;
-  for (const Tile& tile : tiles_) work += tile.rows * tile.leaves;
-  const auto threads = static_cast<int64_t>(locals_.size());
-  const int64_t share = threads == 1 ? work : work / (kPiecesPerThread * threads);
-  pieces_.clear();
-  for (Tile& tile : tiles_) {
-    // All of it, or the largest subtree that is no more than a share of the work, and at least a leaf.
-    const int64_t fitting = std::max<int64_t>(1, share / tile.rows);
-    const int64_t span = fitting >= tile.leaves
-                             ? tile.leaves
-                             : static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(fitting)));
-    tile.first_piece = pieces_.size();
-    for (int64_t leaf = 0; leaf < tile.leaves; leaf += span) {
-      pieces_.push_back(
-          {static_cast<size_t>(&tile - tiles_.data()), leaf, std::min(leaf + span, tile.leaves)});
-    }
-    tile.pieces = pieces_.size() - tile.first_piece;
-  }
 }
 
 void AttentionPass::make_room() {
   const auto at_least = [](auto& buffer, int64_t size) {
     if (buffer.size() < static_cast<size_t>(size)) buffer.resize(static_cast<size_t>(size));
   };
-  at_least(piece_trees_, static_cast<int64_t>(pieces_.size()));
-  if (open_pieces_.size() < tiles_.size()) open_pieces_ = std::vector<std::atomic<size_t>>(tiles_.size());
+  const std::span<const Tile> tiles = work_.tiles();
+  if (open_pieces_.size() < tiles.size()) open_pieces_ = std::vector<std::atomic<size_t>>(tiles.size());
+  at_least(kept_, work_.kept_records() * record_floats());
   int64_t most_floats = 0;
-  for (const Tile& tile : tiles_) most_floats = std::max(most_floats, tree_floats(tile, tile.leaves));
+  for (const Tile& tile : tiles) most_floats = std::max(most_floats, tree_floats(tile, tile.leaves));
   for (Local& local : locals_) {
     at_least(local.trees.storage, most_floats);
     local.trees.rows.reserve(kTileRows);
-    at_least(local.partials, kTileRows * ops::partial_floats(config_.queries_per_kv(), config_.head_dim));
-    for (LeafTiles& tiles : local.tiles) {
-      tiles.k.reserve(static_cast<size_t>(ops::kLeafTokens / geometry_.block_tokens));
-      tiles.v.reserve(static_cast<size_t>(ops::kLeafTokens / geometry_.block_tokens));
+    at_least(local.partials, kTileRows * record_floats());
+    for (LeafTiles& leaf : local.tiles) {
+      leaf.k.reserve(static_cast<size_t>(ops::kLeafTokens / geometry_.block_tokens));
+      leaf.v.reserve(static_cast<size_t>(ops::kLeafTokens / geometry_.block_tokens));
     }
-  }
-  for (size_t i = 0; i < pieces_.size(); ++i) {
-    const Tile& tile = tiles_[pieces_[i].tile];
-    if (tile.pieces == 1) continue;
-    at_least(piece_trees_[i].storage, tree_floats(tile, pieces_[i].leaf_end - pieces_[i].leaf_begin));
-    piece_trees_[i].rows.reserve(kTileRows);
   }
 }
 
@@ -100,13 +72,16 @@ int64_t AttentionPass::tree_floats(const Tile& tile, int64_t leaves) const {
   return tile.rows * ops::AttentionTree::storage_floats(leaves, config_.queries_per_kv(), config_.head_dim);
 }
 
+int64_t AttentionPass::end_leaf(const Tile& tile, int64_t row) const {
+  return rows_[static_cast<size_t>(tile.first_row + row)].position / ops::kLeafTokens + 1;
+}
+
 void AttentionPass::leave_out(uint32_t slice) {
-  for (Tile& tile : tiles_) tile.left_out = tile.left_out || tile.slice == slice;
+  work_.leave_out(slice);
 }
 
 uint64_t AttentionPass::scratch_bytes() const {
-  uint64_t floats = 0;
-  for (const Trees& trees : piece_trees_) floats += trees.storage.size();
+  uint64_t floats = kept_.size();
   for (const Local& local : locals_) floats += local.trees.storage.size() + local.partials.size();
   return floats * sizeof(float);
 }
@@ -116,29 +91,47 @@ uint64_t AttentionPass::scratch_bytes() const {
 void AttentionPass::run(const Step& step, uint32_t layer, const float* qkv, float* out, int64_t out_stride,
                         const ThreadPool::Worker& worker) {
   Local& local = locals_[static_cast<size_t>(worker.index)];
-  for (size_t i = next_piece_.fetch_add(1); i < pieces_.size(); i = next_piece_.fetch_add(1)) {
-    run_piece({step, layer, qkv, out, out_stride}, i, local);
+  const size_t pieces = work_.pieces().size();
+  for (size_t i = next_piece_.fetch_add(1); i < pieces; i = next_piece_.fetch_add(1)) {
+    run_piece({step, layer, qkv, {out, out_stride}}, i, local);
   }
   worker.barrier.wait();
   if (worker.index == 0) next_piece_ = 0;  // read again only after the next barrier
 }
 
 void AttentionPass::run_piece(const Layer& layer, size_t index, Local& local) {
-  const Piece& piece = pieces_[index];
-  const Tile& tile = tiles_[piece.tile];
+  const Piece& piece = work_.pieces()[index];
+  const Tile& tile = work_.tiles()[piece.tile];
   if (tile.left_out) return;
-  Trees& trees = tile.pieces == 1 ? local.trees : piece_trees_[index];
-  plant(trees, tile, piece.leaf_begin, piece.leaf_end - piece.leaf_begin);
+  plant(local.trees, tile, piece.leaf_begin, piece.leaf_end - piece.leaf_begin);
   for (int64_t leaf = piece.leaf_begin; leaf < piece.leaf_end; ++leaf) {
-    attend_leaf(layer, tile, piece, leaf, trees, local);
+    attend_leaf(layer, tile, piece, leaf, local.trees, local);
   }
-  if (tile.pieces == 1) {
-    store(layer, tile, trees);
-  } else if (open_pieces_[piece.tile].fetch_sub(1, std::memory_order_acq_rel) == 1) {
+  if (tile.whole()) {
+    store(layer.out, tile, local.trees);
+    return;
+  }
+  keep(tile, piece, local.trees);
+  if (tile.remote()) return;
+  if (open_pieces_[piece.tile].fetch_sub(1, std::memory_order_acq_rel) == 1) {
     open_pieces_[piece.tile].store(tile.pieces, std::memory_order_relaxed);  // for the next layer
-    merge_pieces(tile, local.trees);
-    store(layer, tile, local.trees);
+    merge(tile, nullptr, local);
+    store(layer.out, tile, local.trees);
   }
+}
+
+void AttentionPass::merge_answers(const RemoteAttention& answers, float* out, int64_t out_stride,
+                                  const ThreadPool::Worker& worker) {
+  Local& local = locals_[static_cast<size_t>(worker.index)];
+  const std::span<const size_t> remote = work_.remote_tiles();
+  const Share mine = share_of(static_cast<int64_t>(remote.size()), worker);
+  for (int64_t i = mine.begin; i < mine.end; ++i) {
+    const Tile& tile = work_.tiles()[remote[static_cast<size_t>(i)]];
+    if (tile.left_out) continue;
+    merge(tile, &answers, local);
+    store({out, out_stride}, tile, local.trees);
+  }
+  worker.barrier.wait();
 }
 
 void AttentionPass::plant(Trees& trees, const Tile& tile, int64_t leaf_begin, int64_t leaves) const {
@@ -172,7 +165,7 @@ void AttentionPass::find_tiles(const Layer& layer, const Tile& tile, int64_t lea
 void AttentionPass::attend_leaf(const Layer& layer, const Tile& tile, const Piece& piece, int64_t leaf,
                                 Trees& trees, Local& local) {
   const int64_t heads = config_.queries_per_kv();
-  const int64_t record = ops::partial_floats(heads, config_.head_dim);
+  const int64_t record = record_floats();
   // Rows are in order of position: those before `skip` do not reach this leaf.
   int32_t valid[kTileRows];
   int64_t skip = 0;
@@ -228,28 +221,75 @@ void AttentionPass::unround_own(const Layer& layer, const Tile& tile, int64_t le
 
 // ---------------------------------------------------------------- merge
 
-// A piece's subtrees are those that one tree over the whole history would hold, so pushing them in order
-// gives that tree.
-void AttentionPass::merge_pieces(const Tile& tile, Trees& merged) {
-  plant(merged, tile, 0, tile.leaves);
+void AttentionPass::keep(const Tile& tile, const Piece& piece, const Trees& trees) {
+  const int64_t record = record_floats();
+  for (int64_t i = 0; i < tile.rows; ++i) {
+    const ops::AttentionTree& tree = trees.rows[static_cast<size_t>(i)];
+    float* to = kept_.data() + (piece.kept + i * piece.peaks) * record;
+    KV_CHECK(tree.peak_count() <= piece.peaks, "{} peaks of leaves [{}, {})", tree.peak_count(),
+             piece.leaf_begin, piece.leaf_end);
+    for (int k = 0; k < tree.peak_count(); ++k) std::copy_n(tree.peak(k).partial, record, to + k * record);
+  }
+}
+
+// The subtrees of a piece, and those that a peer answers for, are those that one tree over the whole history
+// would hold, so pushing them in order gives that tree.
+void AttentionPass::merge(const Tile& tile, const RemoteAttention* answers, Local& local) {
+  plant(local.trees, tile, 0, tile.leaves);
   const size_t there = mutant(Mutant::kMergedEarly) ? tile.pieces - 1 : tile.pieces;
+  size_t run = tile.first_run;
   for (size_t p = 0; p < there; ++p) {
-    const bool swapped = mutant(Mutant::kPieceOrder) && p < 2 && tile.pieces > 2;
-    const size_t index = tile.first_piece + (swapped ? 1 - p : p);
-    for (size_t i = 0; i < merged.rows.size(); ++i) {
-      const ops::AttentionTree& part = piece_trees_[index].rows[i];
-      for (int k = 0; k < part.peak_count(); ++k)
-        merged.rows[i].push(part.peak(k).partial, part.peak(k).level);
+    const size_t piece = tile.first_piece + p;
+    // Of every row at least its own leaf is local: no run is behind the last piece.
+    for (; run < tile.end_run && work_.runs()[run].first_leaf < work_.pieces()[piece].leaf_begin; ++run) {
+      push_answer(tile, run, *answers, local);
+    }
+    const bool swapped = mutant(Mutant::kPieceOrder) && p < 2 && tile.pieces > 2 && !tile.remote();
+    push_piece(tile, piece, swapped ? tile.first_piece + 1 - p : piece, local.trees);
+  }
+}
+
+// kept_of: the piece itself, but under the mutant.
+void AttentionPass::push_piece(const Tile& tile, size_t piece, size_t kept_of, Trees& merged) const {
+  const Piece& range = work_.pieces()[piece];
+  const Piece& kept = work_.pieces()[kept_of];
+  for (int64_t i = 0; i < tile.rows; ++i) {
+    const float* peak = kept_.data() + (kept.kept + i * kept.peaks) * record_floats();
+    const int64_t end = std::min(range.leaf_end, end_leaf(tile, i));
+    for (int64_t leaf = range.leaf_begin; leaf < end; peak += record_floats()) {
+      const int level = peak_level(leaf, end);
+      merged.rows[static_cast<size_t>(i)].push(peak, level);
+      leaf += int64_t{1} << level;
     }
   }
 }
 
-void AttentionPass::store(const Layer& layer, const Tile& tile, Trees& trees) const {
+void AttentionPass::push_answer(const Tile& tile, size_t run, const RemoteAttention& answers,
+                                Local& local) const {
+  const RemoteLeaves& range = work_.runs()[run];
+  const int64_t peaks = peak_count(range.first_leaf, range.end_leaf);
+  if (mutant(Mutant::kRemoteRunDropped)) {
+    nothing_attended(config_.queries_per_kv(), config_.head_dim, local.partials.data());
+  }
+  for (int64_t i = 0; i < tile.rows; ++i) {
+    const float* records = answers.peaks(run, tile.first_row + i, tile.kv_head);
+    int64_t leaf = range.first_leaf;
+    for (int64_t k = 0; k < peaks; ++k) {
+      const int level = peak_level(leaf, range.end_leaf);
+      const int64_t from = mutant(Mutant::kRemotePeaksSwapped) && peaks > 1 && k < 2 ? 1 - k : k;
+      const float* peak =
+          mutant(Mutant::kRemoteRunDropped) ? local.partials.data() : records + from * record_floats();
+      local.trees.rows[static_cast<size_t>(i)].push(peak, level);
+      leaf += int64_t{1} << level;
+    }
+  }
+}
+
+void AttentionPass::store(const Output& out, const Tile& tile, Trees& trees) const {
   const int64_t heads = config_.queries_per_kv();
   for (int64_t i = 0; i < tile.rows; ++i) {
-    float* out =
-        layer.out + (tile.first_row + i) * layer.out_stride + tile.kv_head * heads * config_.head_dim;
-    kernels_.finalize(trees.rows[static_cast<size_t>(i)].finish(), heads, config_.head_dim, out);
+    float* row = out.rows + (tile.first_row + i) * out.stride + tile.kv_head * heads * config_.head_dim;
+    kernels_.finalize(trees.rows[static_cast<size_t>(i)].finish(), heads, config_.head_dim, row);
   }
 }
 

@@ -4,6 +4,9 @@
 // beside the rest of the step is cut into pieces, aligned subtrees of its leaves, so that one long sequence
 // keeps every thread busy. Threads claim pieces; whoever ends a tile's last piece merges them. Leaves and
 // tree are fixed by position (ops/attention_tree.h), hence neither cut nor claim changes a bit.
+//
+// Leaves that lie at peers are no work here. A tile that has some keeps what its pieces gave until the
+// answers have come, and all merge together then, by the same tree.
 #pragma once
 
 #include <atomic>
@@ -14,6 +17,8 @@
 
 #include "contract/geometry.h"
 #include "contract/step.h"
+#include "exec/cpu/attention_tiles.h"
+#include "exec/cpu/remote_attention.h"
 #include "exec/cpu/row_sets.h"
 #include "exec/cpu/thread_pool.h"
 #include "model/model_config.h"
@@ -30,9 +35,12 @@ class AttentionPass {
                 const ops::KvShape& frame, std::byte* device_memory, int threads);
 
   // Shares out rows of a step, grouped by slice and in order of position; they stay where they are until the
-  // next call. By one thread, while none is in run(). kExhausted: there is no memory for the partial results.
-  // For rows for which it was called before it asks for none.
+  // next call. All leaves are local. By one thread, while none is in run(). kExhausted: there is no memory
+  // for the partial results. For rows for which it was called before it asks for none.
   Status prepare(std::span<const StepRow> rows);
+  // In the layers to come these leaves lie at peers, in the order of slices and leaves, and no others. Until
+  // prepare() is called, or this for other leaves. When, and what it returns, as prepare().
+  Status prepare_layer(std::span<const RemoteLeaves> runs);
 
   // The slice is left out from now on: nothing of its history is read, and its rows of `out` stay as they
   // are. By one thread, while none is in run().
@@ -42,33 +50,31 @@ class AttentionPass {
   uint64_t scratch_bytes() const;
 
   // One layer; every thread of the team calls it, and it meets at the end. qkv: [rows][q, k, v], queries
-  // rotated and scaled, K and V already in their frames. out: [rows][q_dim], out_stride floats apart.
+  // rotated and scaled, K and V already in their frames. out: [rows][q_dim], out_stride floats apart. Rows
+  // that have leaves at peers are not in `out` before merge_answers().
   void run(const Step& step, uint32_t layer, const float* qkv, float* out, int64_t out_stride,
            const ThreadPool::Worker& worker);
 
+  // True if some rows have leaves at peers in the layer at hand.
+  bool awaits_answers() const { return !work_.remote_tiles().empty(); }
+  // After run(), when the answers have come for all that are not left out: the rest of the layer. Every
+  // thread calls it, and it meets at the end.
+  void merge_answers(const RemoteAttention& answers, float* out, int64_t out_stride,
+                     const ThreadPool::Worker& worker);
+
  private:
-  struct Tile {
-    uint32_t slice;
-    int64_t first_row;
-    int64_t rows;
-    int64_t kv_head;
-    int64_t leaves;
-    size_t first_piece;
-    size_t pieces;
-    bool left_out = false;
-  };
-  struct Piece {
-    size_t tile;
-    int64_t leaf_begin;
-    int64_t leaf_end;
+  using Tile = AttentionTiles::Tile;
+  using Piece = AttentionTiles::Piece;
+  struct Output {
+    float* rows;
+    int64_t stride;
   };
   // What a call for one layer needs, beside the tile.
   struct Layer {
     const Step& step;
     uint32_t index;
     const float* qkv;
-    float* out;
-    int64_t out_stride;
+    Output out;
   };
   // A tree for each row of a tile, over the leaves of one piece.
   struct Trees {
@@ -86,24 +92,28 @@ class AttentionPass {
     LeafTiles tiles[2];  // of this leaf and of the next one
   };
 
-  static constexpr int64_t kTileRows = 16;
-  // At least so many pieces for each thread, if the tiles are fewer: no thread waits long for the last one,
-  // and a piece is mostly of several leaves, each of which fetches the next one's K.
-  static constexpr int64_t kPiecesPerThread = 4;
+  static constexpr int64_t kTileRows = AttentionTiles::kTileRows;
 
-  void add_tiles();
-  void cut_tiles();
+  Status cut(std::span<const RemoteLeaves> runs);
   void make_room();
   void run_piece(const Layer& layer, size_t index, Local& local);
   void find_tiles(const Layer& layer, const Tile& tile, int64_t leaf, LeafTiles& out) const;
   void attend_leaf(const Layer& layer, const Tile& tile, const Piece& piece, int64_t leaf, Trees& trees,
                    Local& local);
   void unround_own(const Layer& layer, const Tile& tile, int64_t leaf, const ops::AttentionLeafArgs& args);
-  void merge_pieces(const Tile& tile, Trees& merged);
+  // Puts the peaks of a piece's trees where they are kept.
+  void keep(const Tile& tile, const Piece& piece, const Trees& trees);
+  // All subtrees of a tile, in order of leaves. answers: null if it has no leaves at peers.
+  void merge(const Tile& tile, const RemoteAttention* answers, Local& local);
+  void push_piece(const Tile& tile, size_t piece, size_t kept_of, Trees& merged) const;
+  void push_answer(const Tile& tile, size_t run, const RemoteAttention& answers, Local& local) const;
   // Empty trees for the tile's rows, over `leaves` leaves from leaf_begin on.
   void plant(Trees& trees, const Tile& tile, int64_t leaf_begin, int64_t leaves) const;
-  void store(const Layer& layer, const Tile& tile, Trees& trees) const;
+  void store(const Output& out, const Tile& tile, Trees& trees) const;
   int64_t tree_floats(const Tile& tile, int64_t leaves) const;
+  int64_t record_floats() const { return ops::partial_floats(config_.queries_per_kv(), config_.head_dim); }
+  // Where the leaves that a row of a tile attends to end.
+  int64_t end_leaf(const Tile& tile, int64_t row) const;
   int64_t row_width() const { return config_.q_dim() + 2 * config_.kv_dim(); }
 
   const ModelConfig& config_;
@@ -114,9 +124,8 @@ class AttentionPass {
 
   // Of the step at hand.
   std::span<const StepRow> rows_;
-  std::vector<Tile> tiles_;
-  std::vector<Piece> pieces_;
-  std::vector<Trees> piece_trees_;                // by piece, for those of tiles with several
+  AttentionTiles work_;
+  std::vector<float> kept_;                       // records of AttentionTiles::Piece::kept
   std::vector<std::atomic<size_t>> open_pieces_;  // by tile: pieces that have not ended in this layer
   std::atomic<size_t> next_piece_{0};
   std::vector<Local> locals_;

@@ -34,6 +34,7 @@ Decoder::Decoder(const PackedModel& model, const ops::Kernels& kernels, const Ca
       device_memory_(device_memory),
       query_scale_(1.0f / std::sqrt(static_cast<float>(model.config().head_dim))),
       attention_(model.config(), kernels, geometry_, frame_, device_memory, threads),
+      remote_(options.peers, model.config(), geometry_),
       forms_(geometry_, model.config().dim, model.x_type(options.activation), device_memory),
       projector_(model, kernels, geometry_, frame_, options.activation, device_memory, threads) {
   own_.resize(static_cast<size_t>(threads));
@@ -51,6 +52,7 @@ Decoder::Decoder(const PackedModel& model, const ops::Kernels& kernels, const Ca
 
 Status Decoder::prepare(const Step& step) {
   KV_RETURN_IF_ERROR(reserve(step.row_count()));
+  KV_RETURN_IF_ERROR(remote_.prepare(step));
   try {
     lay_out(step);
   } catch (const std::bad_alloc&) {
@@ -60,6 +62,9 @@ Status Decoder::prepare(const Step& step) {
   for (size_t i = sets_.count(); i-- > 0;) {
     rows_ = sets_.set(i).rows;
     KV_RETURN_IF_ERROR(attention_.prepare(rows_));
+    for (uint32_t layer = geometry_.layers; layer-- > 0 && !step.remote.empty();) {
+      KV_RETURN_IF_ERROR(attention_.prepare_layer(remote_of(step, layer)));
+    }
   }
   return {};
 }
@@ -110,6 +115,7 @@ uint64_t Decoder::scratch_bytes() const {
   const size_t floats = x_.size() + qkv_.size() + attended_.size() + gate_up_.size() + logits_.size();
   uint64_t bytes =
       floats * sizeof(float) + attention_.scratch_bytes() + projector_.scratch_bytes() + shared_.bytes();
+  bytes += remote_.scratch_bytes();
   for (const OperandBuffers& own : own_) bytes += own.bytes();
   return bytes;
 }
@@ -136,10 +142,10 @@ void Decoder::run(const Step& step, StepTransfers& transfers, const ThreadPool::
     multiply(weights.qkv, normed, row_count(), qkv_.data(), weights.qkv.n, false, worker);
     if (!waits_first && !await_transfers(step, layer, transfers, worker)) break;
     const bool early = mutant(Mutant::kAttendBeforeWrite) && !sets_.leaves(layer);
-    if (early) attend(step, layer, transfers, worker);
+    if (early && !attend(step, layer, transfers, worker)) break;
     write(step, layer, normed, transfers, worker, place);
     if (sets_.leaves(layer)) next_set(step, layer, transfers, worker, place);
-    if (!early) attend(step, layer, transfers, worker);
+    if (!early && !attend(step, layer, transfers, worker)) break;
     const Operand attended = take_rows(weights.attn_output, attended_.data(), worker);
     multiply(weights.attn_output, attended, row_count(), x_.data(), c.dim, true, worker);
     feed_forward(weights, worker);
@@ -163,6 +169,7 @@ void Decoder::next_set(const Step& step, uint32_t layer, const StepTransfers& tr
     rows_ = set.rows;
     const Status status = attention_.prepare(rows_);
     KV_CHECK(status.ok(), "{}", status.message());
+    prepare_attention(step, layer);
     leave_out_of_attention(step, transfers);
   }
   worker.barrier.wait();
@@ -259,14 +266,30 @@ void Decoder::leave_out_of_attention(const Step& step, const StepTransfers& tran
   }
 }
 
-void Decoder::attend(const Step& step, uint32_t layer, StepTransfers& transfers,
+void Decoder::prepare_attention(const Step& step, uint32_t layer) {
+  const Status status = attention_.prepare_layer(remote_of(step, layer));
+  KV_CHECK(status.ok(), "{}", status.message());
+}
+
+bool Decoder::attend(const Step& step, uint32_t layer, StepTransfers& transfers,
                      const ThreadPool::Worker& worker) {
-  attention_.run(step, layer, qkv_.data(), attended_.data(), row_stride(model_.config().q_dim()), worker);
+  const int64_t stride = row_stride(model_.config().q_dim());
+  const bool remote = attention_.awaits_answers();
+  // The others begin with what is local.
+  if (remote && worker.index == 0) remote_.ask(step, layer, rows_, qkv_.data(), transfers);
+  attention_.run(step, layer, qkv_.data(), attended_.data(), stride, worker);
+  if (remote) {
+    if (worker.index == 0 && remote_.wait(transfers)) leave_out_deferred(step, transfers);
+    worker.barrier.wait();
+    attention_.merge_answers(remote_, attended_.data(), stride, worker);
+  }
   if (worker.index == 0) transfers.pass(layer_attended(layer));
+  return !transfers.all_deferred();
 }
 
 void Decoder::write(const Step& step, uint32_t layer, const Operand& normed, StepTransfers& transfers,
                     const ThreadPool::Worker& worker, const Place& place) {
+  if (worker.index == 0 && !sets_.leaves(layer)) prepare_attention(step, layer);
   const Share mine = share_of(row_count(), worker);
   const bool some_deferred = transfers.any_deferred();
   for (int64_t r = mine.begin; r < mine.end; ++r) {

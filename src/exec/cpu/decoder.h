@@ -9,6 +9,7 @@
 // Threads split independent outputs only (rows, panels of columns, subtrees of attention), and meet at a
 // barrier between the phases. No thread ever adds to what another computes, so their number changes no bit.
 // Where K and V are staged for the step, the team also meets before each layer that waits for its transfers.
+// What lies at peers is asked for before the team begins with the local leaves, and merged when it has come.
 #pragma once
 
 #include <cstddef>
@@ -23,6 +24,7 @@
 #include "exec/cpu/form_rows.h"
 #include "exec/cpu/kv_projection.h"
 #include "exec/cpu/operand.h"
+#include "exec/cpu/remote_attention.h"
 #include "exec/cpu/row_sets.h"
 #include "exec/cpu/thread_pool.h"
 #include "exec/step_transfers.h"
@@ -43,6 +45,8 @@ class Decoder {
     // Calls the tap for every row that passes the last layer, not only for those that sample, and computes
     // all logits.
     bool tap_all_rows = false;
+    // Where leaves at peers are attended to; outlives the decoder. Null: steps must have none.
+    PeerMemory* peers = nullptr;
   };
 
   // The model, the kernels and the memory of the device tier outlive the decoder. `threads` is the team's
@@ -110,7 +114,10 @@ class Decoder {
   // out[row] (+)= input[row] x p, for `rows` rows. Meets at the end.
   void multiply(const Projection& p, const Operand& input, int64_t rows, float* out, int64_t ldo,
                 bool accumulate, const ThreadPool::Worker& worker);
-  void attend(const Step& step, uint32_t layer, StepTransfers& transfers, const ThreadPool::Worker& worker);
+  // Meets at the end. False: nobody is left.
+  bool attend(const Step& step, uint32_t layer, StepTransfers& transfers, const ThreadPool::Worker& worker);
+  // Attention makes ready for a layer, by the rows at hand. By one thread, before the team meets.
+  void prepare_attention(const Step& step, uint32_t layer);
   // All that the layer's rows leave behind, and K and V of what lies in form X. normed: the operand of its
   // QKV product. Meets at the end.
   void write(const Step& step, uint32_t layer, const Operand& normed, StepTransfers& transfers,
@@ -127,6 +134,7 @@ class Decoder {
   std::byte* const device_memory_;
   const float query_scale_;  // 1 / sqrt(head_dim)
   AttentionPass attention_;
+  RemoteAttention remote_;
   const FormRows forms_;
   KvProjector projector_;
   LogitsTap tap_;

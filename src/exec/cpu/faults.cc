@@ -31,6 +31,11 @@ void attend_own_unrounded(const ops::Kernels& kernels, ops::AttentionLeafArgs ar
   kernels.merge(args.out, own.data(), args.heads, args.head_dim, args.out);
 }
 
+void nothing_attended(int64_t heads, int64_t head_dim, float* record) {
+  std::fill_n(record, ops::partial_floats(heads, head_dim), 0.0f);
+  std::fill_n(record, heads, -1e30f);  // the maximum; not -inf, of which two make no number
+}
+
 KvPlanes planes_of_next_layer(const Step& step, const CacheGeometry& geometry, const StepSlice& slice,
                               uint32_t block, uint32_t layer) {
   const bool staged = slice.first_staged != StepSlice::kNothingStaged &&

@@ -15,6 +15,9 @@ namespace kvasir {
 void attend_own_unrounded(const ops::Kernels& kernels, ops::AttentionLeafArgs args, const float* k,
                           const float* v);
 
+// A partial record as if no position had been attended to: what it is merged with stays as it is.
+void nothing_attended(int64_t heads, int64_t head_dim, float* record);
+
 // The planes of a block in a layer; of one that is staged, those of the layer after it.
 KvPlanes planes_of_next_layer(const Step& step, const CacheGeometry& geometry, const StepSlice& slice,
                               uint32_t block, uint32_t layer);

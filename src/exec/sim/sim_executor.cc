@@ -58,7 +58,9 @@ void SimExecutor::move_to(Nanos time) {
 }
 
 Nanos SimExecutor::run(const Step& step, Nanos started) {
-  const Nanos time = duration(step);
+  const Nanos time = duration(step) + (peers_ ? peers_->take_served(started) : 0);
+  const std::vector<Nanos> answers =
+      peers_ && !step.remote.empty() ? peers_->ask(step, started) : std::vector<Nanos>();
   // What was waited for before a moment moves it.
   const auto reach = [&](StepMoment moment) {
     move_to(started + transfers_.stalled() + time * moment / (2 * static_cast<Nanos>(options_.layers)));
@@ -69,6 +71,13 @@ Nanos SimExecutor::run(const Step& step, Nanos started) {
     if (transfers_.all_deferred()) return clock_.now();
     reach(layer_written(layer));
     transfers_.pass(layer_written(layer));
+    if (!answers.empty() && answers[layer] > 0) {
+      // Counted like a transfer's, but a simulated peer is never given up.
+      transfers_.wait_for([&](Nanos) {
+        clock_.advance(answers[layer]);
+        return true;
+      });
+    }
     reach(layer_attended(layer));
     transfers_.pass(layer_attended(layer));
   }

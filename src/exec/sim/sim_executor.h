@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "contract/executor.h"
+#include "exec/sim/sim_peers.h"
 #include "exec/sim/step_load.h"
 #include "exec/step_transfers.h"
 
@@ -27,10 +28,11 @@ class SimExecutor final : public Executor {
     uint64_t seed = 0;    // of tokens and noise
     uint32_t layers = 1;  // a step's time is spread over them evenly, and its moments with it
   };
-  // The clock and the link outlive the executor. Nobody else moves the clock, except the link in its wait().
-  // link: null where there is none; steps then fire and wait for nothing.
-  SimExecutor(const Options& options, VirtualClock& clock, Link* link = nullptr)
-      : options_(options), clock_(clock), transfers_(link, clock) {}
+  // The clock, the link and the peers outlive the executor. Nobody else moves the clock, except the link in
+  // its wait(). link: null where there is none; steps then fire and wait for nothing. peers: null where there
+  // are none, or what they do takes no time.
+  SimExecutor(const Options& options, VirtualClock& clock, Link* link = nullptr, SimPeers* peers = nullptr)
+      : options_(options), clock_(clock), peers_(peers), transfers_(link, clock) {}
 
   int depth() const override { return options_.depth; }
   void submit(Step step) override;
@@ -38,7 +40,7 @@ class SimExecutor final : public Executor {
 
   // The token that it samples for a position of a sequence where no end is forced.
   Token token(SeqId seq, uint32_t position) const;
-  // The truth about one step, without what it waits for transfers.
+  // The truth about one step, without what it waits for transfers and peers.
   Nanos duration(const Step& step) const;
 
  private:
@@ -47,12 +49,13 @@ class SimExecutor final : public Executor {
     Nanos submitted;
   };
 
-  // Takes the clock and the transfers through the step's layers; the time at which it ends.
+  // Takes the clock, the transfers and the peers through the step's layers; the time at which it ends.
   Nanos run(const Step& step, Nanos started);
   void move_to(Nanos time);
 
   const Options options_;
   VirtualClock& clock_;
+  SimPeers* const peers_;
   StepTransfers transfers_;  // of the oldest pending step
   Nanos free_at_ = 0;        // when the step before that one ended
   std::deque<Pending> pending_;

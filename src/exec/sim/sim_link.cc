@@ -7,9 +7,17 @@
 
 namespace kvasir {
 
-SimLink::Lane SimLink::lane_of(const Transfer& transfer) {
+LinkCost SimLink::cost_of(const Segment& s) const {
+  if (is_borrowed(s.from)) return borrowed_.peers->path(s.from.offset - borrowed_.begin);
+  if (is_borrowed(s.to)) return borrowed_.peers->path(s.to.offset - borrowed_.begin);
+  return costs_[index_of(s.from.tier)][index_of(s.to.tier)];
+}
+
+SimLink::Lane SimLink::lane_of(const Transfer& transfer) const {
   if (transfer.segments.empty()) return kToDevice;
   const Segment& s = transfer.segments.front();
+  if (is_borrowed(s.from)) return kFromPeers;
+  if (is_borrowed(s.to)) return kToPeers;
   if (s.from.tier == Tier::kDisk || s.to.tier == Tier::kDisk) return kDisk;
   return s.to.tier == Tier::kDevice ? kToDevice : kFromDevice;
 }
@@ -21,14 +29,12 @@ void SimLink::start(Transfer transfer) {
   Job job;
   job.lane = lane_of(transfer);
   job.number = ++started_;
-  double seconds = 0;
+  for (const Segment& s : transfer.segments) job.latency_s = std::max(job.latency_s, cost_of(s).latency_s);
+  double seconds = job.latency_s;
   for (const Segment& s : transfer.segments) {
-    const LinkCost& cost = costs_[index_of(s.from.tier)][index_of(s.to.tier)];
-    seconds = std::max(seconds, cost.latency_s);
-  }
-  for (const Segment& s : transfer.segments) {
-    seconds +=
-        static_cast<double>(s.bytes) * costs_[index_of(s.from.tier)][index_of(s.to.tier)].seconds_per_byte;
+    const double moving = static_cast<double>(s.bytes) * cost_of(s).seconds_per_byte;
+    seconds += moving;
+    job.moving_s += moving;
   }
   job.left = std::llround(seconds * static_cast<double>(kNanosPerSecond));
   stats_.queued_bytes += transfer.bytes();
@@ -121,12 +127,10 @@ void SimLink::end(TransferId id, Nanos time) {
 void SimLink::count(const Job& job) {
   uint64_t& reads = stats_.disk.read_bytes;
   uint64_t& writes = stats_.disk.written_bytes;
-  double seconds = 0, latency = 0;
+  const double seconds = job.moving_s, latency = job.latency_s;
   for (const Segment& s : job.transfer.segments) {
-    const LinkCost& cost = costs_[index_of(s.from.tier)][index_of(s.to.tier)];
     stats_.bytes[index_of(s.from.tier)][index_of(s.to.tier)] += s.bytes;
-    seconds += static_cast<double>(s.bytes) * cost.seconds_per_byte;
-    latency = std::max(latency, cost.latency_s);
+    if (job.lane == kFromPeers || job.lane == kToPeers) peer_bytes_ += s.bytes;
     if (s.from.tier == Tier::kDisk) reads += s.bytes;
     if (s.to.tier == Tier::kDisk) writes += s.bytes;
   }

@@ -1,9 +1,10 @@
 // A link in virtual time: moves no bytes, and says when they would have come.
 //
-// Three lanes run beside each other: to the device, from the device, and the disk's, in both directions. A
-// lane moves one transfer at a time, the most urgent that may begin, and of those the first; a more urgent
-// one goes first as soon as it may begin, and what was moved of the other is not lost. A transfer takes its
-// direction's latency and its bytes times seconds_per_byte.
+// Five lanes run beside each other: to the device, from the device, the disk's, in both directions, to peers
+// and from peers. A lane moves one transfer at a time, the most urgent that may begin, and of those the
+// first; a more urgent one goes first as soon as it may begin, and what was moved of the other is not lost. A
+// transfer takes its direction's latency and its bytes times seconds_per_byte; what has an end in borrowed
+// memory goes by the network, and at its costs.
 #pragma once
 
 #include <array>
@@ -18,6 +19,7 @@
 
 #include "contract/cost_model.h"
 #include "contract/link.h"
+#include "exec/sim/sim_peers.h"
 
 namespace kvasir {
 
@@ -27,8 +29,18 @@ class SimLink final : public Link {
   // [from][to], by tier.
   using Costs = std::array<std::array<LinkCost, kTiers>, kTiers>;
 
+  // The host tier's bytes from `begin` on are borrowed.
+  struct Borrowed {
+    uint64_t begin = UINT64_MAX;
+    const SimPeers* peers = nullptr;  // outlives the link; null: nothing is borrowed
+  };
+
   // The clock outlives the link, which moves it in wait() only.
-  SimLink(const Costs& costs, VirtualClock& clock) : costs_(costs), clock_(clock) { stats_.emulated = true; }
+  SimLink(const Costs& costs, VirtualClock& clock) : SimLink(costs, clock, Borrowed()) {}
+  SimLink(const Costs& costs, VirtualClock& clock, const Borrowed& borrowed)
+      : costs_(costs), borrowed_(borrowed), clock_(clock) {
+    stats_.emulated = true;
+  }
 
   void start(Transfer transfer) override;
   void cancel(TransferId id) override;
@@ -37,12 +49,14 @@ class SimLink final : public Link {
   void set_wake(std::function<void()> wake) override { wake_ = std::move(wake); }
   // As of the last of the calls above.
   LinkStats stats() const override { return stats_; }
+  // Of what the stats count between the device and the host: to and from peers.
+  uint64_t peer_bytes() const { return peer_bytes_; }
 
   // When the next transfer ends, if nothing is started before; nothing where none moves.
   std::optional<Nanos> next_end() const;
 
  private:
-  enum Lane : uint8_t { kToDevice, kFromDevice, kDisk, kLanes };
+  enum Lane : uint8_t { kToDevice, kFromDevice, kDisk, kFromPeers, kToPeers, kLanes };
   // Of transfers that may begin: by priority, then in the order of start().
   using Turn = std::pair<std::pair<TransferPriority, uint64_t>, TransferId>;
 
@@ -54,6 +68,8 @@ class SimLink final : public Link {
     Nanos began = -1;     // -1: it has not
     uint32_t waits = 0;   // transfers before it that have not ended
     bool doomed = false;  // it fails as soon as it may begin: cancelled, or what it needs has failed
+    double latency_s = 0;
+    double moving_s = 0;  // its bytes
   };
   struct LaneState {
     std::set<Turn> ready;  // the one that moves included
@@ -61,7 +77,11 @@ class SimLink final : public Link {
     Nanos since = 0;  // when what moves began to
   };
 
-  static Lane lane_of(const Transfer& transfer);
+  bool is_borrowed(MemoryAddress a) const {
+    return borrowed_.peers && a.tier == Tier::kHost && a.offset >= borrowed_.begin;
+  }
+  LinkCost cost_of(const Segment& s) const;
+  Lane lane_of(const Transfer& transfer) const;
   Turn turn_of(const Job& job) const { return {{job.transfer.priority, job.number}, job.transfer.id}; }
   // Time passes on every lane; transfers end.
   void run_until(Nanos time);
@@ -71,6 +91,7 @@ class SimLink final : public Link {
   void count(const Job& job);
 
   const Costs costs_;
+  const Borrowed borrowed_;
   VirtualClock& clock_;
   std::function<void()> wake_;
   std::unordered_map<TransferId, Job> jobs_;
@@ -79,6 +100,7 @@ class SimLink final : public Link {
   std::array<LaneState, kLanes> lanes_;
   std::vector<TransferDone> done_;
   LinkStats stats_;
+  uint64_t peer_bytes_ = 0;
   uint64_t started_ = 0;
 };
 

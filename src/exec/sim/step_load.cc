@@ -2,16 +2,35 @@
 
 #include <algorithm>
 
+#include "ops/numerics.h"
+
 namespace kvasir {
+namespace {
+
+// Tokens times layers that a slice attends to at peers, by slice; empty if nobody does.
+std::vector<double> remote_tokens(const Step& step) {
+  std::vector<double> out;
+  if (step.remote.empty()) return out;
+  out.resize(step.slices.size());
+  for (const RemoteLeaves& run : step.remote) {
+    out[run.slice] += static_cast<double>(run.end_leaf - run.first_leaf) * ops::kLeafTokens;
+  }
+  return out;
+}
+
+}  // namespace
 
 StepLoad load_of(const Step& step, uint32_t layers) {
   StepLoad out;
+  const std::vector<double> remote = remote_tokens(step);
   for (size_t i = 0; i < step.slices.size(); ++i) {
     const StepSlice& s = step.slices[i];
     if (s.samples) out.sampled += 1;
     if (s.kind == RowKind::kDecode) {
       out.decode_rows += 1;
-      out.decode_context += s.tokens.end;
+      const double elsewhere = remote.empty() ? 0 : remote[i] / layers;
+      out.decode_context += s.tokens.end - elsewhere;
+      out.decode_remote += elsewhere;
       continue;
     }
     const uint32_t end = std::min(s.end_layer, layers);
@@ -19,6 +38,10 @@ StepLoad load_of(const Step& step, uint32_t layers) {
     StepLoad::Chunk chunk{static_cast<double>(s.tokens.size()), static_cast<double>(s.tokens.begin)};
     chunk.passed = passed / layers;
     chunk.attended = (end < layers ? passed - 1 : passed) / layers;
+    if (!remote.empty() && chunk.attended > 0) {
+      chunk.remote = remote[i] / (chunk.attended * layers);
+      chunk.history -= chunk.remote;
+    }
     // Rows that go on from a history are of the kind, too: behind those that compute it again come those that
     // read it.
     chunk.again =

@@ -16,17 +16,19 @@ struct StepLoad {
   // recomputation passes it only writes K and V).
   struct Chunk {
     double rows = 0;
-    double history = 0;  // tokens before the first row
+    double history = 0;  // tokens before the first row that are attended to here
     double passed = 1;
     double attended = 1;
     bool again = false;  // dropped cells are computed again
+    double remote = 0;   // tokens before the first row that are attended to at peers: a mean over the layers
 
-    // Pairs of a row and a position that it attends to, in one layer.
+    // Pairs of a row and a position that it attends to here, in one layer.
     double pairs() const { return rows * history + rows * (rows + 1) / 2; }
   };
   std::vector<Chunk> chunks;
   double decode_rows = 0;
-  double decode_context = 0;  // tokens that those attend to, their own included
+  double decode_context = 0;  // tokens that those attend to here, their own included
+  double decode_remote = 0;   // tokens that those attend to at peers: a mean over the layers
   double sampled = 0;         // rows that pass the output layer
   double projected = 0;       // tokens times layers of which K and V are made from X
 };
@@ -41,7 +43,7 @@ StepLoad take_again(StepLoad& load);
 class StepTimes {
  public:
   virtual ~StepTimes() = default;
-  // Without what the step waits for transfers.
+  // Without what the step waits for transfers or for peers: how long those take, who has them must say.
   virtual double seconds(const StepLoad& load) const = 0;
 };
 

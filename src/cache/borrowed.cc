@@ -1,0 +1,153 @@
+// KvCache: memory that peers have lent to it, and memory that it has lent to peers.
+#include <algorithm>
+#include <tuple>
+#include <unordered_set>
+
+#include "base/check.h"
+#include "base/mutant.h"
+#include "cache/kv_cache.h"
+
+namespace kvasir {
+namespace {
+
+constexpr Place kHostKv = {Form::kKv, Tier::kHost};
+}  // namespace
+
+// ---------------------------------------------------------------- as a debtor
+
+void KvCache::add_borrowed(std::span<const uint32_t> cells) {
+  for (uint32_t cell : cells) map_.open_host_slab(options_.own_host_cells() + cell);
+  borrowed_ += static_cast<uint32_t>(cells.size());
+}
+
+void KvCache::close_borrowed(std::span<const uint32_t> cells) {
+  std::vector<uint32_t> slabs;
+  for (uint32_t cell : cells) {
+    const uint32_t slab = options_.own_host_cells() + cell;
+    if (map_.host_slab_is_open(slab)) slabs.push_back(slab);
+  }
+  std::sort(slabs.begin(), slabs.end());
+  slabs.erase(std::unique(slabs.begin(), slabs.end()), slabs.end());
+
+  map_.close_host_slabs(slabs);
+  borrowed_ -= static_cast<uint32_t>(slabs.size());
+  closed_borrowed_ += static_cast<uint32_t>(slabs.size());
+  if (!slabs.empty()) break_promises(Tier::kHost);
+}
+
+void KvCache::lose_borrowed(std::span<const uint32_t> cells) {
+  std::unordered_set<uint64_t> lost;
+  for (uint32_t cell : cells) {
+    lost.insert(options_.borrowed_begin() + cell * options_.geometry.kv_cell_bytes());
+  }
+  // As it does where a disk gave back other bytes than it was given: the copies go, and then whoever has
+  // nothing else of a cell has it to compute again.
+  std::vector<Use> copies;
+  for (uint32_t i = 0; i < map_.blocks().size(); ++i) {
+    const BlockMap::Copies& host = map_.blocks()[i].at(kHostKv);
+    if (!map_.blocks()[i].used) continue;
+    host.present.for_each([&](uint32_t g) {
+      if (lost.contains(host.by_group[g].at)) copies.push_back({static_cast<BlockId>(i), kHostKv, g});
+    });
+  }
+  if (!mutant(Mutant::kLostCellKept)) discard_copies(copies);
+  close_borrowed(cells);
+}
+
+std::vector<uint32_t> KvCache::take_departed() {
+  std::vector<uint32_t> cells = map_.take_departed_host_slabs();
+
+  for (uint32_t& slab : cells) slab -= options_.own_host_cells();
+  closed_borrowed_ -= static_cast<uint32_t>(cells.size());
+  return cells;
+}
+
+std::vector<PeersView::Recalled> KvCache::in_closed_borrowed() const {
+  std::vector<PeersView::Recalled> runs;
+  if (closed_borrowed_ == 0) return runs;
+  const uint64_t cell = options_.geometry.kv_cell_bytes();
+  for (const auto& [id, seq] : sequences_) {
+    for (uint32_t g = 0; g < options_.geometry.groups(); ++g) {
+      for (uint32_t b = 0; b < seq.table.size(); ++b) {
+        const BlockMap::Copies& host = map_.block(seq.table[b]).at(kHostKv);
+        if (!map_.owner(seq.table[b], seq.holds).at(kHostKv).contains(g)) continue;
+        const uint64_t at = host.by_group[g].at;
+        if (!is_borrowed(kHostKv, at) || map_.host_slab_is_open(static_cast<uint32_t>(at / cell))) continue;
+        PeersView::Recalled* last = runs.empty() ? nullptr : &runs.back();
+        if (last && last->seq == id && last->group == g && last->block + last->blocks == b) {
+          ++last->blocks;
+        } else {
+          runs.push_back({id, b, 1, g});
+        }
+      }
+    }
+  }
+  // The map of sequences has no order that a plan could count on.
+  std::sort(runs.begin(), runs.end(), [](const auto& a, const auto& b) {
+    return std::tuple(raw(a.seq), a.group, a.block) < std::tuple(raw(b.seq), b.group, b.block);
+  });
+  return runs;
+}
+
+std::vector<uint32_t> KvCache::empty_borrowed(uint32_t cells) const {
+  std::vector<uint32_t> empty;
+  for (uint32_t cell = options_.borrowable_cells(); cell-- > 0 && empty.size() < cells;) {
+    const uint32_t slab = options_.own_host_cells() + cell;
+    if (map_.host_slab_is_open(slab) && map_.host_slab_is_empty(slab)) empty.push_back(cell);
+  }
+  return empty;
+}
+
+bool KvCache::lies_at_peers(const Holdings& who, std::span<const BlockId> table, uint32_t leaf,
+                            uint32_t group) const {
+  const uint32_t per_leaf = options_.geometry.blocks_per_leaf();
+  if ((leaf + 1) * per_leaf > table.size()) return false;
+  for (BlockId id : table.subspan(leaf * per_leaf, per_leaf)) {
+    const BlockMap::Block& b = map_.block(id);
+    const BlockMap::Owner& owner = map_.owner(id, who);
+    const BlockMap::Copies& host = b.at(kHostKv);
+    const bool there = (owner.at(kHostKv) & host.present & host.current).contains(group) &&
+                       is_borrowed(kHostKv, host.by_group[group].at);
+    if (b.tokens < block_tokens() || !there || owner.at(kDeviceKv).contains(group)) return false;
+  }
+  return true;
+}
+
+// Blocks that pass no ring, since they are attended where they lie: in the layer group that has fewest.
+uint32_t KvCache::blocks_at_peers(const Sequence& seq) const {
+  const uint32_t per_leaf = options_.geometry.blocks_per_leaf();
+  const auto leaves = static_cast<uint32_t>(seq.table.size() / per_leaf);
+  const auto blocks = static_cast<uint32_t>(seq.table.size());
+  uint32_t most_staged = 0, most_lacking = 0;
+  for (uint32_t g = 0; g < options_.geometry.groups(); ++g) {
+    const uint32_t on_device = seq.holds.device_in_group.empty() ? 0 : seq.holds.device_in_group[g];
+    uint32_t at_peers = 0;
+    for (uint32_t leaf = 0; leaf < leaves && on_device < blocks; ++leaf) {
+      if (lies_at_peers(seq.holds, seq.table, leaf, g)) at_peers += per_leaf;
+    }
+    most_staged = std::max(most_staged, blocks - on_device - at_peers);
+    most_lacking = std::max(most_lacking, blocks - on_device);
+  }
+  return most_lacking - most_staged;
+}
+
+// ---------------------------------------------------------------- as a creditor
+
+std::vector<uint64_t> KvCache::lend(Tier tier, uint32_t cells) {
+  const int64_t free = std::max<int64_t>(0, budget(tier).available_cells());
+  std::vector<uint64_t> frames;
+  for (uint32_t n = static_cast<uint32_t>(std::min<int64_t>(cells, free)); n > 0; --n) {
+    frames.push_back(map_.take_frame({Form::kKv, tier}));
+  }
+  lent_[index_of(tier)] += static_cast<uint32_t>(frames.size());
+  return frames;
+}
+
+void KvCache::take_back(Tier tier, std::span<const uint64_t> frames) {
+  KV_CHECK(frames.size() <= lent_[index_of(tier)], "{} of {} lent frames", frames.size(),
+           lent_[index_of(tier)]);
+  for (uint64_t at : frames) map_.give_back_frame({Form::kKv, tier}, at);
+  lent_[index_of(tier)] -= static_cast<uint32_t>(frames.size());
+}
+
+}  // namespace kvasir

@@ -1,0 +1,51 @@
+// Memory that an instance has borrowed from its peers: the tier Tier::kPeer. Bytes go there and come back,
+// and attention over K and V that lie there is computed there.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+
+namespace kvasir {
+
+// Attention of some rows of one sequence over a run of leaves of its history (ops/attention_tree.h), in one
+// layer, all KV heads. Every row sees all of every leaf.
+struct RemoteQuery {
+  uint32_t first_leaf = 0;
+  uint32_t end_leaf = 0;
+  uint32_t rows = 0;
+  // Queries, rotated and scaled: [rows][q_dim], q_stride floats apart. Read before attend() returns.
+  const float* q = nullptr;
+  int64_t q_stride = 0;
+  // Where the layer's K and V of each block of the leaves begin: V right behind K. They may lie at several
+  // peers, also those of one leaf. Read before attend() returns.
+  std::span<const uint64_t> pieces;
+};
+
+// Thread-safe. An operation may outlive the thread that began it, never the PeerMemory.
+class PeerMemory {
+ public:
+  virtual ~PeerMemory() = default;
+
+  // Called once when the operation has ended, on any thread, also while it is begun. Not ok: kUnavailable if
+  // the peer is dead, does not answer within its deadline, or has taken the memory back; of a read nothing is
+  // there.
+  using Done = std::function<void(Status)>;
+
+  // Copies bytes to byte `at`, or from there. They lie in one cell. The memory must stay as it is
+  // until `done` is called.
+  virtual void write(uint64_t at, std::span<const std::byte> from, Done done) = 0;
+  virtual void read(uint64_t at, std::span<std::byte> to, Done done) = 0;
+
+  // Partial results, one for each maximal aligned subtree of [first_leaf, end_leaf), left to right:
+  // partials[(row * kv_heads + kv head) * peaks + peak][ops::partial_floats()]. `partials` stays until
+  // `done`.
+  virtual void attend(const RemoteQuery& query, std::span<float> partials, Done done) = 0;
+};
+
+}  // namespace kvasir

@@ -1,0 +1,85 @@
+// What the attention of a step is made of, in one layer: tiles, and the pieces into which their local leaves
+// are cut.
+//
+//   leaves of a tile   0   1   2   3   4   5   6   7   8   9
+//                     |piece 0| at a peer |  piece 1  |piece 2|     runs that lie at peers are no work here
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "contract/step.h"
+#include "exec/cpu/row_sets.h"
+
+namespace kvasir {
+
+// One thread changes it; others read while it does not.
+class AttentionTiles {
+ public:
+  static constexpr int64_t kTileRows = 16;
+
+  // Consecutive rows of one slice with one KV head.
+  struct Tile {
+    uint32_t slice;
+    int64_t first_row;
+    int64_t rows;
+    int64_t kv_head;
+    int64_t leaves;  // of the last row, wherever they are
+    // Those at peers: runs()[first_run .. end_run).
+    size_t first_run = 0;
+    size_t end_run = 0;
+    size_t first_piece = 0;  // pieces()[first_piece .. + pieces), in order of leaves
+    size_t pieces = 0;
+    bool left_out = false;
+
+    bool remote() const { return first_run < end_run; }
+    // One piece is all there is.
+    bool whole() const { return pieces == 1 && !remote(); }
+  };
+  struct Piece {
+    size_t tile;
+    int64_t leaf_begin;
+    int64_t leaf_end;
+    // Where the peaks of each row are kept until they are merged, if the tile is not whole: records
+    // [row of the tile][peaks], from record `kept` on.
+    int64_t kept = 0;
+    int64_t peaks = 0;  // of a row at the most
+  };
+
+  // Tiles of rows, grouped by slice and in order of position. They have no pieces before they are cut.
+  void lay_out(std::span<const StepRow> rows, int64_t kv_heads);
+  // All leaves are local but those of the runs, which are in the order of slices and leaves, and in the past
+  // of every row of their slices.
+  void cut(std::span<const RemoteLeaves> runs, int threads);
+  // True if that has been done for just these runs.
+  bool is_cut_for(std::span<const RemoteLeaves> runs) const;
+
+  void leave_out(uint32_t slice);
+
+  std::span<const Tile> tiles() const { return tiles_; }
+  std::span<const Piece> pieces() const { return pieces_; }
+  std::span<const RemoteLeaves> runs() const { return runs_; }
+  // Tiles that have leaves at peers.
+  std::span<const size_t> remote_tiles() const { return remote_tiles_; }
+  int64_t kept_records() const { return kept_records_; }
+
+ private:
+  // At least so many pieces for each thread, if the tiles are fewer: no thread waits long for the last one,
+  // and a piece is mostly of several leaves, each of which fetches the next one's K.
+  static constexpr int64_t kPiecesPerThread = 4;
+
+  void assign_runs(Tile& tile) const;
+  int64_t local_leaves(const Tile& tile) const;
+  void cut_tile(size_t index, int64_t span);
+  void add_pieces(size_t tile, int64_t begin, int64_t end, int64_t span);
+
+  std::vector<Tile> tiles_;
+  std::vector<Piece> pieces_;
+  std::vector<RemoteLeaves> runs_;
+  std::vector<size_t> remote_tiles_;
+  int64_t kept_records_ = 0;
+};
+
+}  // namespace kvasir

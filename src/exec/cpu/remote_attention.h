@@ -1,0 +1,88 @@
+// Leaves of a step that lie at peers: asks for their partial results when a layer's queries are ready, waits
+// for the answers, and holds them until they are merged.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "contract/geometry.h"
+#include "contract/peer_memory.h"
+#include "contract/step.h"
+#include "exec/cpu/row_sets.h"
+#include "exec/step_transfers.h"
+#include "model/model_config.h"
+
+namespace kvasir {
+
+// What a step attends at peers in one layer, in the order of slices and leaves.
+std::span<const RemoteLeaves> remote_of(const Step& step, uint32_t layer);
+
+// One thread of the team makes the calls. Others read answers while it makes none, such as between two
+// barriers.
+class RemoteAttention {
+ public:
+  // peers: null where there are none. All that is given outlives this object.
+  RemoteAttention(PeerMemory* peers, const ModelConfig& config, const CacheGeometry& geometry);
+  // Waits for the end of what nobody waited for.
+  ~RemoteAttention();
+  RemoteAttention(const RemoteAttention&) = delete;
+  RemoteAttention& operator=(const RemoteAttention&) = delete;
+
+  // Makes room for the step's answers. kUnsupported: it has leaves at peers, but there are no peers.
+  // kExhausted: there is no memory.
+  Status prepare(const Step& step);
+
+  // Asks for the layer's leaves, for all rows of their slices that are at hand and have not left the step.
+  // qkv: [rows][q, k, v], queries rotated and scaled.
+  void ask(const Step& step, uint32_t layer, std::span<const StepRow> rows, const float* qkv,
+           const StepTransfers& transfers);
+  // Waits for the answers. Slices for which one does not come in time, or says that the peer has failed,
+  // leave the step, and with them all others of their sequences. True: some did.
+  bool wait(StepTransfers& transfers);
+
+  // The answer for a run (its index among those of the layer): the subtrees of its leaves, left to right, for
+  // a row (its index among those at hand) with a KV head. REQUIRES: it has come
+  const float* peaks(size_t run, int64_t row, int64_t kv_head) const;
+
+  // Bytes of the answers' buffers now; they never shrink.
+  uint64_t scratch_bytes() const;
+
+ private:
+  // A buffer for one answer. What nobody waits for any more keeps its buffer until it has ended.
+  struct Answer {
+    std::vector<float> partials;
+    bool pending = false;  // guarded by mutex_, as is `status`
+    Status status;
+  };
+  // One run of the layer at hand.
+  struct Asked {
+    uint32_t slice = 0;
+    int64_t first_row = 0;
+    int64_t rows = 0;          // 0: nothing was asked
+    Answer* answer = nullptr;  // null: there was no memory for it
+    int64_t row_floats = 0;    // of a row with one KV head
+  };
+
+  void check(const Step& step) const;
+  int64_t row_floats(const RemoteLeaves& run) const;
+  // The next buffer from `next` on that is free, with room for so many floats. Null: no memory.
+  Answer* take(size_t& next, int64_t floats);
+  void ended(Answer& answer, Status status);
+  // False: it has not ended in that time.
+  bool await(const Answer& answer, Nanos patience);
+
+  PeerMemory* const peers_;
+  const ModelConfig& config_;
+  const CacheGeometry geometry_;
+  std::vector<std::unique_ptr<Answer>> answers_;
+  std::vector<Asked> asked_;  // by run of the layer at hand
+  std::mutex mutex_;
+  std::condition_variable some_ended_;
+};
+
+}  // namespace kvasir
