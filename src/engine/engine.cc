@@ -32,19 +32,25 @@ double expected_seconds(const LinkStats& link, const std::vector<Firing>& firing
 }  // namespace
 
 uint32_t Engine::longest_fit(const CacheOptions& cache) {
-  const CellCapacity capacity = {cache.geometry.groups(), cache.cells(Tier::kDevice),
-                                 cache.cells(cache.slower_tier()), cache.stage_blocks()};
+  const uint32_t borrowable = cache.borrowable_cells();
+  const CellCapacity capacity = {cache.geometry.groups(),
+                                 cache.cells(Tier::kDevice),
+                                 cache.cells(cache.slower_tier()) - borrowable,
+                                 cache.stage_blocks(),
+                                 borrowable,
+                                 cache.geometry.blocks_per_leaf()};
   return Residence::longest(capacity) * cache.geometry.block_tokens;
 }
 
 Engine::Engine(const EngineOptions& options, std::unique_ptr<Policy> policy, Executor& executor,
-               const Clock& clock, PlanLog* log, Link* link, const Beliefs& beliefs)
+               const Clock& clock, PlanLog* log, Link* link, const Beliefs& beliefs, Lending* lending)
     : options_(options),
       policy_(std::move(policy)),
       executor_(executor),
       clock_(clock),
       log_(log),
       link_(link),
+      lending_(lending),
       beliefs_(beliefs),
       cache_(options.cache),
       committer_(cache_, link),
@@ -59,6 +65,9 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Policy> policy, Exe
   view_.limits = options.limits;
   view_.stage_blocks = options.cache.stage_blocks();
   view_.scratch_tokens = options.scratch_tokens;
+  view_.peers.most_borrowed = options.cache.borrowable_cells();
+  KV_CHECK(lending_ || view_.peers.most_borrowed == 0, "borrows {} cells of nobody",
+           view_.peers.most_borrowed);
   if (beliefs_.lengths) view_.length_classes = beliefs_.lengths->classes();
   metrics_.kv_blocks_total = options.cache.cells(Tier::kDevice) / options.cache.geometry.groups();
   metrics_.kv_block_bytes = options.cache.geometry.kv_block_bytes();
@@ -69,6 +78,14 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Policy> policy, Exe
     link_->set_wake([this] {
       std::lock_guard lock(mutex_);
       ++transfers_ended_;
+      wake_.notify_one();
+    });
+  }
+  if (lending_) {
+    metrics_.peers.present = true;
+    lending_->set_wake([this] {
+      std::lock_guard lock(mutex_);
+      ++peers_called_;
       wake_.notify_one();
     });
   }
@@ -167,6 +184,7 @@ void Engine::stop() {
   // What is left, also where the caller brought the thread.
   while (!in_flight_.empty()) publish(executor_.wait());
   if (link_) link_->set_wake({});
+  if (lending_) lending_->set_wake({});
   drain_inbox();
   for (SeqId id : requests_.ids()) finish(*requests_.find(id), FinishReason::kAbort, {}, "");
   update_gauges();
@@ -201,7 +219,7 @@ void Engine::run() {
       // The end of a transfer that outlived its request is one more thing to hear of: its frames come free.
       wake_.wait(lock, [&] {
         return stopping_ || !arrivals_.empty() || !cancels_.empty() || !requests_.empty() ||
-               !in_flight_.empty() || transfers_ended_ != transfers_seen_;
+               !in_flight_.empty() || transfers_ended_ != transfers_seen_ || peers_called_ != peers_heard_;
       });
       if (stopping_) return;
     }
@@ -215,7 +233,8 @@ void Engine::wait_for_transfer() {
   std::unique_lock lock(mutex_);
   const uint64_t seen = transfers_seen_;
   wake_.wait_for(lock, std::chrono::milliseconds(100), [&] {
-    return stopping_ || !arrivals_.empty() || !cancels_.empty() || transfers_ended_ != seen;
+    return stopping_ || !arrivals_.empty() || !cancels_.empty() || transfers_ended_ != seen ||
+           peers_called_ != peers_heard_;
   });
 }
 
@@ -232,7 +251,9 @@ bool Engine::step() {
     publish(std::move(result));
   }
   committer_.save_idle();
-  turned_idle_ = !submitted && in_flight_.empty() && !requests_.empty() && cache_.transfers_in_flight() > 0;
+  turned_idle_ = !submitted && in_flight_.empty() && !requests_.empty() &&
+                 (cache_.transfers_in_flight() > 0 || view_.peers.asked > 0 || borrow_next_ > 0 ||
+                  recall_next_ > 0 || ask_again_at_ > 0);
   update_gauges();
   if (options_.check_integrity) {
     const Status status = cache_.check_integrity();
@@ -251,6 +272,7 @@ void Engine::drain_inbox() {
     arrivals.swap(arrivals_);
     cancels.swap(cancels_);
     transfers_seen_ = transfers_ended_;
+    peers_heard_ = peers_called_;
   }
   for (Arrival& a : arrivals) {
     auto live = std::make_unique<LiveRequest>();
@@ -276,6 +298,7 @@ void Engine::drain_inbox() {
   }
   committer_.drain_transfers();
   void_cut_back();
+  deal_with_peers();
 }
 
 // Plans and submits the next step if the executor takes one more. False: nothing was submitted.
@@ -289,6 +312,7 @@ bool Engine::submit_next() {
   Step step = committer_.apply(plan, view_.next_step);
   apply_failures(plan);
   apply_states(plan);
+  ask_peers(plan);
   if (step.slices.empty()) return false;
   std::vector<Member> members;
   uint32_t rows_again = 0;
@@ -316,13 +340,14 @@ bool Engine::submit_next() {
   in_flight_.push_back({std::move(members), rows_again, work});
   ++next_step_;
   executor_.submit(std::move(step));
+  stuck_since_ = 0;
   return true;
 }
 
 // Where rows that need no transfer are in the step too, they wait no longer than the stall budget in all;
 // where every row waits for its own, as long as a link that moves can take for them.
 void Engine::set_patience(Step& step) const {
-  if (step.waits.empty()) return;
+  if (step.waits.empty() && step.remote.empty()) return;
   const double expected = link_ ? expected_seconds(link_->stats(), step.firings) : 0;
   step.max_stall = kLinkPatience + from_seconds(std::min(kPatienceFactor * expected, 3600.0));
   if (!all_wait(step) && stall_.most() > 0) step.max_stall = std::min(step.max_stall, stall_.most());
@@ -378,8 +403,10 @@ StepPlan Engine::make_plan() {
   const std::string state = log_ ? policy_->save_state() : std::string();
   StepPlan plan = policy_->plan(view_);
   if (log_) log_->append(view_, state, plan);
-  if (stands_still(view_, plan)) fail_head(plan);
-  if (options_.check_plans) {
+  const bool still = stands_still(view_, plan);
+  const bool waits = still && waits_for_peers();
+  if (still && !waits) fail_head(plan);
+  if (options_.check_plans && !waits) {
     const Status status = check_plan(view_, plan);
     KV_CHECK(status.ok(), "{}\n{}", status.message(), to_string(plan));
   }

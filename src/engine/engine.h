@@ -17,6 +17,7 @@
 #include "base/status.h"
 #include "cache/committer.h"
 #include "contract/executor.h"
+#include "contract/lending.h"
 #include "contract/policy.h"
 #include "contract/view.h"
 #include "engine/beliefs.h"
@@ -44,6 +45,13 @@ struct EngineOptions {
   // Rows of a step for whose activations the executor has memory; 0: it grows with the step, as the CPU's
   // does (a policy may let a long prompt pass at once).
   uint32_t scratch_tokens = 0;
+  // How long requests wait for memory that no peer lends before the first of them makes do with what is
+  // there, or fails.
+  Nanos borrow_patience = 3 * kNanosPerSecond;
+  // And how long before it fails. Meanwhile it gives back what is too little, so that others that wait for
+  // the same memory can have it, and asks again.
+  Nanos borrow_timeout = 120 * kNanosPerSecond;
+
   // Judges every plan by its view; a plan that breaks a rule is our bug and ends the process.
   bool check_plans = true;
   // Counts the whole map again after every step: slow, for tests.
@@ -56,11 +64,12 @@ class Engine {
   // tokens.
   static uint32_t longest_fit(const CacheOptions& cache);
 
-  // The executor, the link, the clock and the log outlive the engine; `log` may be null, and `link` where
-  // there is no tier but the device's. REQUIRES: 0 < max_model_len <= longest_fit(options.cache); the
-  // executor's depth is 1 or 2.
+  // All that is given but the policy outlives the engine; `log` may be null, `link` where there is no tier
+  // but the device's, and `lending` where no peer is dealt with. REQUIRES: 0 < max_model_len <=
+  // longest_fit(options.cache); the executor's depth is 1 or 2.
   Engine(const EngineOptions& options, std::unique_ptr<Policy> policy, Executor& executor, const Clock& clock,
-         PlanLog* log = nullptr, Link* link = nullptr, const Beliefs& beliefs = {});
+         PlanLog* log = nullptr, Link* link = nullptr, const Beliefs& beliefs = {},
+         Lending* lending = nullptr);
   // Stops.
   ~Engine();
 
@@ -122,8 +131,25 @@ class Engine {
     StepWork work;
   };
 
+  // Its own frames, for peers.
+  class OwnCells final : public LendableCells {
+   public:
+    explicit OwnCells(KvCache& cache) : cache_(cache) {}
+    std::vector<Frame> take(uint32_t cells) override;
+    void give_back(std::span<const Frame> frames) override;
+    uint32_t free_cells() const override;
+    uint32_t total_cells() const override;
+
+   private:
+    KvCache& cache_;
+  };
+
   void run();
   void drain_inbox();
+  void deal_with_peers();
+  bool waits_for_peers();
+  uint32_t cells_to_recall(const StepPlan& plan);
+  void ask_peers(const StepPlan& plan);
   bool submit_next();
   void publish(StepResult result);
 
@@ -158,6 +184,7 @@ class Engine {
   const Clock& clock_;
   PlanLog* const log_;
   Link* const link_;
+  Lending* const lending_;
   const Beliefs beliefs_;
   EngineMetrics metrics_;
   std::mutex link_metrics_mutex_;  // so that no counter of metrics_.link goes back
@@ -174,6 +201,7 @@ class Engine {
   QueuePace pace_;                // at which they begin to run
   uint64_t live_reqs_ = 0;        // accepted and not finished
   uint64_t transfers_ended_ = 0;  // the link has told of so many
+  uint64_t peers_called_ = 0;     // that a turn has something to do
   bool draining_ = false;
   bool stopping_ = false;
 
@@ -183,8 +211,16 @@ class Engine {
   LiveRequests requests_;
   View view_;
   StallBudget stall_;
-  bool turned_idle_ = false;     // the last turn did nothing but wait for transfers
+  bool turned_idle_ = false;     // the last turn did nothing but wait for transfers, or for peers
   uint64_t transfers_seen_ = 0;  // of transfers_ended_, before the last turn
+  uint64_t peers_heard_ = 0;     // of peers_called_, likewise
+  uint32_t borrow_next_ = 0;     // cells that the last plan wants to borrow
+  uint32_t recall_next_ = 0;     // of those lent, that it lacks
+  Nanos refused_since_ = 0;      // peers lend nothing; 0: they do, or were not asked
+  Nanos stuck_since_ = 0;        // the first request waits for peers' memory alone; 0: it does not
+  Nanos lent_at_ = 0;            // the newest loan
+  Nanos ask_again_at_ = 0;       // of peers, who are asked for nothing before; 0: they may be
+
   uint64_t next_step_ = 1;
   std::deque<Submitted> in_flight_;  // steps
 

@@ -88,6 +88,13 @@ struct EngineMetrics {
   std::atomic<uint64_t> stage_ring_bytes{0};       // of the device's memory, beside its tier
   LinkMetrics link;
   std::atomic<uint64_t> transfers_in_flight{0};
+  // Cells of KV: now borrowed, to be returned, and lent; and in all granted by peers, refused, and lost.
+  struct Peers {
+    std::atomic<bool> present{false};  // it is in a cluster
+
+    std::atomic<uint64_t> borrowed_cells{0}, recalled_cells{0}, lent_cells{0};
+    std::atomic<uint64_t> granted{0}, refused{0}, lost{0};
+  } peers;
 
   std::atomic<uint64_t> prompt_tokens{0};
   std::atomic<uint64_t> prompt_tokens_cached{0};

@@ -79,6 +79,29 @@ void from_json(const nlohmann::json& j, CostModel& c) {
   j.at(7).get_to(c.steps_seen);
 }
 
+void to_json(nlohmann::json& j, const PeersView& p) {
+  auto recalled = nlohmann::json::array();
+  for (const PeersView::Recalled& r : p.in_recalled) {
+    recalled.push_back({raw(r.seq), r.block, r.blocks, r.group});
+  }
+  j = nlohmann::json::array({p.most_borrowed, p.borrowed, p.asked, p.recalled, p.lent, p.nobody_lends,
+                             p.recalled_by, std::move(recalled), p.out_of_reach});
+}
+void from_json(const nlohmann::json& j, PeersView& p) {
+  j.at(0).get_to(p.most_borrowed);
+  j.at(1).get_to(p.borrowed);
+  j.at(2).get_to(p.asked);
+  j.at(3).get_to(p.recalled);
+  j.at(4).get_to(p.lent);
+  j.at(5).get_to(p.nobody_lends);
+  j.at(6).get_to(p.recalled_by);
+  j.at(8).get_to(p.out_of_reach);
+  for (const nlohmann::json& r : j.at(7)) {
+    p.in_recalled.push_back({SeqId{r.at(0).get<uint64_t>()}, r.at(1).get<uint32_t>(), r.at(2).get<uint32_t>(),
+                             r.at(3).get<uint32_t>()});
+  }
+}
+
 namespace {
 
 using nlohmann::json;
@@ -115,6 +138,7 @@ void seq_fields(Archive&& field, Seq& s) {
   field("cached_resident_cells", s.cached_resident_cells);
   field("cached_idle", s.cached_idle);
   field("promised_cells", s.promised_cells);
+  field("peer_blocks", s.peer_blocks);
   field("preemptions", s.preemptions);
   field("in_flight", s.in_flight);
   field("predicted", s.predicted);
@@ -139,6 +163,7 @@ void view_fields(Archive&& field, V& v) {
   field("disk", v.disk);
   field("scratch_tokens", v.scratch_tokens);
   field("stage_blocks", v.stage_blocks);
+  field("peers", v.peers);
   field("transfers_in_flight", v.transfers_in_flight);
   field("link_bytes_per_s", v.link.bytes_per_s);
   field("link_latency_s", v.link.latency_s);
@@ -285,6 +310,8 @@ json plan_to_json(const StepPlan& plan) {
   for (const auto& a : plan.adoptions) j["adoptions"].push_back({{"seq", raw(a.seq)}, {"tokens", a.tokens}});
   for (const auto& p : plan.promises) j["promises"].push_back(promise_to_json(p));
   for (const auto& r : plan.rows) j["rows"].push_back(rows_to_json(r));
+  if (plan.borrow_cells > 0) j["borrow_cells"] = plan.borrow_cells;
+  if (plan.return_cells > 0) j["return_cells"] = plan.return_cells;
   if (const ExecutionHints& h = plan.hints; h != ExecutionHints{}) {
     j["hints"] = {{"overlap", h.overlap}, {"fuse", h.fuse}, {"again_threads", h.again_threads}};
   }
@@ -301,6 +328,8 @@ StepPlan plan_from_json(const json& j) {
     plan.adoptions.push_back({seq_from(a), a.at("tokens").get<uint32_t>()});
   for (const json& p : j.at("promises")) plan.promises.push_back(promise_from_json(p));
   for (const json& r : j.at("rows")) plan.rows.push_back(rows_from_json(r));
+  plan.borrow_cells = j.value("borrow_cells", 0u);
+  plan.return_cells = j.value("return_cells", 0u);
   if (j.contains("hints")) {
     const json& h = j.at("hints");
     plan.hints = {h.at("overlap").get<bool>(), h.at("fuse").get<bool>(),

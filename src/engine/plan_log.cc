@@ -13,7 +13,7 @@
 namespace kvasir {
 namespace {
 
-constexpr int kFormat = 4;
+constexpr int kFormat = 5;
 
 }  // namespace
 

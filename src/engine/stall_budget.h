@@ -10,11 +10,12 @@
 
 namespace kvasir {
 
-// Every sequence of the step waits for a transfer. A wait of one of its slices is all of its sequence's: they
-// leave the step together.
+// Every sequence of the step waits for a transfer, or for a peer. A wait of one of its slices is all of its
+// sequence's: they leave the step together.
 inline bool all_wait(const Step& step) {
   std::unordered_set<SeqId> waiting;
   for (const TransferWait& w : step.waits) waiting.insert(step.slices[w.slice].seq);
+  for (const RemoteLeaves& r : step.remote) waiting.insert(step.slices[r.slice].seq);
   return std::all_of(step.slices.begin(), step.slices.end(),
                      [&](const StepSlice& s) { return waiting.contains(s.seq); });
 }

@@ -142,8 +142,9 @@ void Engine::refresh(LiveRequest& live, SeqView& view) const {
   view.stalled = live.deferrals > 0 && cells.transfers > 0;
   view.cached_tokens = cells.cached.matched * cache_.geometry().block_tokens;
   view.cached_resident_cells = cells.cached.what.cells[index_of(kDeviceKv)];
-  view.preemptions = live.preemptions;
-  view.in_flight = live.in_flight;
+  view.peer_blocks = cells.peer_blocks;
+  view.preemptions = static_cast<uint16_t>(std::min<uint32_t>(live.preemptions, UINT16_MAX));
+  view.in_flight = static_cast<uint16_t>(live.in_flight);
 }
 
 void Engine::update_gauges() {

@@ -7,6 +7,7 @@
 
 #include "sched/policies/apt_serve.h"
 #include "sched/policies/cacheopt.h"
+#include "sched/policies/distkv.h"
 #include "sched/policies/ellm.h"
 #include "sched/policies/fastgen.h"
 #include "sched/policies/hcache.h"
@@ -32,6 +33,7 @@ struct Entry {
   bool offloads = false;
   bool stages = false;
   bool drops = false;
+  bool borrows = false;
 };
 
 // Of a policy without settings.
@@ -44,6 +46,7 @@ constexpr std::array kPolicies = {
     Entry{.name = "apt-serve", .make = make_apt_serve_policy, .whole_prompts = true},
     Entry{.name = "apt-serve-s", .make = make_apt_serve_s_policy},
     Entry{.name = "cacheopt", .make = make_cacheopt_policy, .offloads = true},
+    Entry{.name = "distkv", .make = make_distkv_policy, .whole_prompts = true, .borrows = true},
     Entry{.name = "ellm", .make = make_ellm_policy, .whole_prompts = true, .drops = true},
     Entry{.name = "fastgen", .make = plain<make_fastgen_policy>},
     // The name that users of vLLM know.
@@ -106,6 +109,10 @@ bool policy_stages(std::string_view policy_name) {
 
 bool policy_drops(std::string_view policy_name) {
   return any_named(policy_name, &Entry::drops);
+}
+
+bool policy_borrows(std::string_view policy_name) {
+  return any_named(policy_name, &Entry::borrows);
 }
 
 bool policy_keeps_x(std::string_view policy_name) {

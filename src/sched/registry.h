@@ -32,6 +32,9 @@ bool policy_stages(std::string_view policy_name);
 // step: then there is to be one for all of them, also without a tier behind the device.
 bool policy_drops(std::string_view policy_name);
 
+// Whether it asks peers for memory: of use where there are any.
+bool policy_borrows(std::string_view policy_name);
+
 // Whether it keeps copies in form X (Policy::keeps()): its settings may say that it does not.
 bool policy_keeps_x(std::string_view policy_name);
 

@@ -26,7 +26,8 @@ HttpResponse metrics(const ServerContext& context) {
   response.body = metrics_text(
       service ? &service->backend->metrics() : nullptr, *context.counters,
       context.options.model_names.front(),
-      service ? service->backend->cache_config() : std::vector<std::pair<std::string, std::string>>());
+      service ? service->backend->cache_config() : std::vector<std::pair<std::string, std::string>>(),
+      service && service->outside_metrics ? service->outside_metrics() : std::vector<OutsideMetric>());
   return response;
 }
 

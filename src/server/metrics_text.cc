@@ -116,6 +116,21 @@ void add_tiers(Page& page, const EngineMetrics& m) {
              "Memory of the device through which layers pass that have no place in its tier.");
 }
 
+// Nothing where it is in no cluster.
+void add_peers(Page& page, const EngineMetrics& m) {
+  if (!m.peers.present) return;
+  page.head("peer_cells", "gauge",
+            "Blocks of one layer group: borrowed of peers, of those to be returned, and lent to peers.");
+  page.sample("peer_cells", m.peers.borrowed_cells.load(), ",state=\"borrowed\"");
+  page.sample("peer_cells", m.peers.recalled_cells.load(), ",state=\"recalled\"");
+  page.sample("peer_cells", m.peers.lent_cells.load(), ",state=\"lent\"");
+  page.head("peer_cells_total", "counter",
+            "Of those asked for, what peers granted and refused; what was lost.");
+  page.sample("peer_cells_total", m.peers.granted.load(), ",event=\"granted\"");
+  page.sample("peer_cells_total", m.peers.refused.load(), ",event=\"refused\"");
+  page.sample("peer_cells_total", m.peers.lost.load(), ",event=\"lost\"");
+}
+
 void add_slos(Page& page, const EngineMetrics& m) {
   page.head(
       "slo_requests_total", "counter",
@@ -303,13 +318,15 @@ void add_http(Page& page, const HttpCounters& http) {
 }  // namespace
 
 std::string metrics_text(const EngineMetrics* engine, const HttpCounters& http, const std::string& model_name,
-                         const std::vector<std::pair<std::string, std::string>>& cache_config) {
+                         const std::vector<std::pair<std::string, std::string>>& cache_config,
+                         const std::vector<OutsideMetric>& outside) {
   Page page(model_name);
   if (engine != nullptr) {
     add_gauges(page, *engine);
     add_tiers(page, *engine);
     add_slos(page, *engine);
     add_link(page, *engine);
+    add_peers(page, *engine);
     add_disk(page, *engine);
     page.head("cache_config_info", "gauge", "How the cache is set up.");
     std::string labels;
@@ -320,6 +337,10 @@ std::string metrics_text(const EngineMetrics* engine, const HttpCounters& http, 
     add_counters(page, *engine);
     add_beliefs(page, *engine);
     add_histograms(page, *engine);
+  }
+  for (const OutsideMetric& m : outside) {
+    page.head(m.name, m.type, m.help);
+    page.sample(m.name, m.value);
   }
   add_http(page, http);
   return page.take();

@@ -10,8 +10,17 @@
 
 namespace kvasir {
 
+// One that the engine does not know of, without labels of its own.
+struct OutsideMetric {
+  const char* name;  // without the prefix
+  const char* type;  // gauge, counter
+  double value = 0;
+  const char* help;
+};
+
 // Thread-safe: reads counters that others write. `engine` is null while the model loads.
 std::string metrics_text(const EngineMetrics* engine, const HttpCounters& http, const std::string& model_name,
-                         const std::vector<std::pair<std::string, std::string>>& cache_config);
+                         const std::vector<std::pair<std::string, std::string>>& cache_config,
+                         const std::vector<OutsideMetric>& outside = {});
 
 }  // namespace kvasir

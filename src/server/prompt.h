@@ -14,6 +14,7 @@
 #include "server/api_error.h"
 #include "server/api_request.h"
 #include "server/backend.h"
+#include "server/metrics_text.h"
 
 namespace kvasir {
 
@@ -24,6 +25,8 @@ struct ModelService {
   // Renders the messages, ending where the assistant is to speak. Thread-safe; empty: the model has no chat
   // template.
   std::function<Result<std::string>(std::span<const ApiMessage>)> render_chat;
+  // What /metrics shows beside the engine's. Thread-safe; may be empty.
+  std::function<std::vector<OutsideMetric>()> outside_metrics = {};
 };
 
 struct PreparedRequest {

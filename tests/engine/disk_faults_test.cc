@@ -303,8 +303,8 @@ TEST(DiskFaultsTest, WhatIsKeptOverARestartIsRightOrNoticed) {
 
 // Where the disk is the only slower tier, requests that are longer than the device pass through it.
 TEST(DiskFaultsTest, RequestsStreamFromADiskThatFails) {
-  for (const char* policy : {"apt-serve", "cacheopt", "ellm:ratio=0.5:again=0.3", "hcache", "layerkv", "s3",
-                             "sarathi", "vllm", "vllm-swap"}) {
+  for (const char* policy : {"apt-serve", "cacheopt", "distkv", "ellm:ratio=0.5:again=0.3", "hcache",
+                             "layerkv", "s3", "sarathi", "vllm", "vllm-swap"}) {
     SCOPED_TRACE(policy);
     TestDirectory directory;
     FakeDisk disk;

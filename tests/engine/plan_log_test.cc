@@ -139,9 +139,9 @@ TEST(PlanLog, AHeadThatIsNoneIsRefused) {
   EXPECT_EQ(replay_plan_log(file.path(), make_test_policy).status().code(), ErrorCode::kCorrupt);
   write_lines(file.path(), {R"({"kvasir_plan_log":2,"policy":"vllm"})"});
   EXPECT_EQ(replay_plan_log(file.path(), make_test_policy).status().code(), ErrorCode::kUnsupported);
-  write_lines(file.path(), {R"({"kvasir_plan_log":4,"policy":"lifo"})"});
+  write_lines(file.path(), {R"({"kvasir_plan_log":5,"policy":"lifo"})"});
   EXPECT_EQ(replay_plan_log(file.path(), make_test_policy).status().code(), ErrorCode::kNotFound);
-  write_lines(file.path(), {R"({"kvasir_plan_log":4,"policy":"vllm"})"});
+  write_lines(file.path(), {R"({"kvasir_plan_log":5,"policy":"vllm"})"});
   EXPECT_EQ(replay_plan_log(file.path(), make_test_policy)->steps, 0u);
   EXPECT_EQ(replay_plan_log("no/such/file", make_test_policy).status().code(), ErrorCode::kIo);
 }
@@ -214,6 +214,8 @@ TEST(PlanJson, EveryFieldSurvives) {
   r.writes.h.add(3);
   r.samples = true;
   plan.rows.push_back(r);
+  plan.borrow_cells = 17;
+  plan.return_cells = 4;
   EXPECT_EQ(plan_from_json(nlohmann::json::parse(plan_to_json(plan).dump())), plan);
 
   View view;
@@ -230,6 +232,10 @@ TEST(PlanJson, EveryFieldSurvives) {
   view.host.slabs = 12;
   view.link.bytes_per_s = 2.5e9;
   view.running[0].priority = -3;
+  view.running[0].peer_blocks = 32;
+  view.running[0].preemptions = UINT16_MAX;
+  view.peers = {
+      100, 30, 40, 5, 6, 7, true, 1234567890123, {{SeqId{2}, 3, 4, 1}, {SeqId{UINT64_MAX}, 0, 1, 0}}};
   const auto j = view_to_json(view);
   EXPECT_EQ(view_to_json(view_from_json(nlohmann::json::parse(j.dump()))), j);
   EXPECT_EQ(view_from_json(j).device.coming[0], 8u);
@@ -237,6 +243,18 @@ TEST(PlanJson, EveryFieldSurvives) {
   EXPECT_TRUE(view_from_json(j).running[0].device_groups.contains(70));
   EXPECT_EQ(view_from_json(j).host.slabs, 12u);
   EXPECT_EQ(view_from_json(j).link.bytes_per_s, 2.5e9);
+  EXPECT_EQ(view_from_json(j).running[0].peer_blocks, 32u);
+  EXPECT_EQ(view_from_json(j).running[0].preemptions, UINT16_MAX);
+  const PeersView peers = view_from_json(j).peers;
+  EXPECT_EQ(peers.most_borrowed, 100u);
+  EXPECT_EQ(peers.out_of_reach, 30u);
+  EXPECT_EQ(peers.borrowed, 40u);
+  EXPECT_EQ(peers.asked, 5u);
+  EXPECT_EQ(peers.recalled, 6u);
+  EXPECT_EQ(peers.lent, 7u);
+  EXPECT_TRUE(peers.nobody_lends);
+  EXPECT_EQ(peers.recalled_by, 1234567890123);
+  EXPECT_EQ(peers.in_recalled, view.peers.in_recalled);
 }
 
 }  // namespace

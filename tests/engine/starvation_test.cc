@@ -184,7 +184,7 @@ TEST(Starvation, WithoutAgeingTheLowestNeverRuns) {
 // Prompts go before decodes: a stream of prompts that need no second step keeps those who have their first
 // token from ever getting the next.
 TEST(Starvation, PromptsBeforeDecodesStarveDecodes) {
-  for (const std::string policy : {"vllm", "vllm-swap", "hcache", "ellm", "layerkv:mixed=off"}) {
+  for (const std::string policy : {"vllm", "vllm-swap", "distkv", "hcache", "ellm", "layerkv:mixed=off"}) {
     const Outcome o = run(make_policy(policy).value(), Stream::kOneToken, 1);
     report(policy, Stream::kOneToken, 1, o);
     EXPECT_EQ(o.longest_life, kTurns) << policy;

@@ -77,8 +77,8 @@ std::vector<Token> tokens(uint32_t count, Token first) {
 
 // Its own prefix is cached in frames that its rows would need: 12 blocks of 16, beside a sequence that grows.
 TEST(Tiers, ARequestThatStreamsDoesNotStandOnItsOwnPrefix) {
-  for (const char* policy : {"apt-serve", "cacheopt", "ellm", "ellm:ratio=0.5", "hcache", "layerkv", "rlp",
-                             "s3", "sarathi", "vllm", "vllm-swap"}) {
+  for (const char* policy : {"apt-serve", "cacheopt", "distkv", "ellm", "ellm:ratio=0.5", "hcache", "layerkv",
+                             "rlp", "s3", "sarathi", "vllm", "vllm-swap"}) {
     for (uint32_t device_blocks : {12u, 14u, 16u}) {
       SCOPED_TRACE(std::string(policy) + " " + std::to_string(device_blocks));
       TieredWorld world(policy, 1, device_blocks);

@@ -15,14 +15,13 @@
 #include "engine/counting_policy.h"
 #include "engine/engine.h"
 #include "engine/random_policy.h"
+#include "fakes/fake_lending.h"
 #include "fakes/fake_link.h"
 #include "fakes/shadow_executor.h"
 #include "sched/beliefs/length_predictors.h"
 
 namespace kvasir::test {
 namespace {
-
-constexpr uint32_t kMaxModelLen = 400;
 
 struct Live {
   RequestId id{};
@@ -33,24 +32,24 @@ struct Live {
 };
 
 // A prompt that often begins as another does.
-std::vector<Token> random_prompt(Random& random) {
+std::vector<Token> random_prompt(Random& random, uint32_t longest) {
   std::vector<Token> prompt;
   const uint64_t family = random.below(4);
   if (random.unit() < 0.6) {
-    const auto shared = static_cast<uint32_t>(random.between(1, 200));
+    const auto shared = static_cast<uint32_t>(random.between(1, longest / 2));
     for (uint32_t i = 0; i < shared; ++i) {
       prompt.push_back(static_cast<Token>(random_bits(family, 7, i) % kShadowVocab));
     }
   }
-  const auto rest = random.unit() < 0.3 ? random.between(1, 4) : random.between(1, 100);
+  const auto rest = random.unit() < 0.3 ? random.between(1, 4) : random.between(1, longest / 4);
   for (int64_t i = 0; i < rest; ++i) prompt.push_back(static_cast<Token>(random.below(kShadowVocab)));
   return prompt;
 }
 
-GenerationRequest random_request(Random& random) {
+GenerationRequest random_request(Random& random, uint32_t longest) {
   GenerationRequest r;
-  r.prompt = random_prompt(random);
-  const uint32_t room = kMaxModelLen - static_cast<uint32_t>(r.prompt.size());
+  r.prompt = random_prompt(random, longest);
+  const uint32_t room = longest - static_cast<uint32_t>(r.prompt.size());
   r.max_tokens = static_cast<uint32_t>(random.between(1, std::min<int64_t>(room, 60)));
   if (random.unit() < 0.02) r.max_tokens = 0;
   r.sampling.seed = random.below(3);
@@ -73,12 +72,11 @@ void force_end(GenerationRequest& r, uint64_t length) {
 }
 
 // "" if a request's output is what its tokens say.
-std::string judge(const Live& live, uint32_t layers) {
+std::string judge(const Live& live, uint32_t layers, uint32_t longest) {
   const GenerationRequest& r = live.request;
   const CollectingSink& sink = *live.sink;
   if (!sink.finish || sink.events_after_finish > 0) return "no end, or more than one";
-  const uint32_t limit =
-      r.max_tokens > 0 ? r.max_tokens : kMaxModelLen - static_cast<uint32_t>(r.prompt.size());
+  const uint32_t limit = r.max_tokens > 0 ? r.max_tokens : longest - static_cast<uint32_t>(r.prompt.size());
   const auto want = shadow_output(layers, r.prompt, r.sampling, limit, r.stop_tokens);
   if (sink.tokens.size() > want.size() || !std::equal(sink.tokens.begin(), sink.tokens.end(), want.begin())) {
     return fmt::format("tokens {} instead of {}", fmt::join(sink.tokens, " "), fmt::join(want, " "));
@@ -99,7 +97,7 @@ std::string judge(const Live& live, uint32_t layers) {
 }
 
 void settle(const Live& live, const TortureConfig& config, TortureOutcome& out) {
-  const std::string wrong = judge(live, layers_of(config));
+  const std::string wrong = judge(live, layers_of(config), config.longest);
   if (!wrong.empty() && out.wrong++ == 0) {
     out.first_wrong = fmt::format("request {} (prompt of {} tokens, seed {}): {}", raw(live.id),
                                   live.request.prompt.size(), live.request.sampling.seed, wrong);
@@ -124,12 +122,13 @@ EngineOptions engine_options(const TortureConfig& config) {
   o.cache.disk_bytes =
       o.cache.geometry.cell_stride(Form::kKv, Tier::kDisk) * o.cache.geometry.groups() * config.disk_blocks;
   o.cache.stage_bytes = o.cache.geometry.largest_piece_bytes() * config.stage_blocks;
+  o.cache.borrowed_bytes = o.cache.geometry.kv_block_bytes() * config.borrowed_blocks;
   o.scratch_tokens = config.scratch_tokens;
   o.max_decode_stall = config.max_decode_stall;
   o.cache.prefix_caching = config.prefix_caching;
   o.limits.max_num_seqs = config.max_num_seqs;
   o.limits.max_num_batched_tokens = config.max_num_batched_tokens;
-  o.max_model_len = kMaxModelLen;
+  o.max_model_len = config.longest;
   o.check_plans = config.check;
   o.check_integrity = config.check;
   return o;
@@ -146,7 +145,7 @@ CostLearnerOptions never() {
 void submit_one(Engine& engine, Random& random, const TortureConfig& config, uint64_t turn, uint32_t index,
                 std::vector<Live>& live) {
   Live next;
-  next.request = random_request(random);
+  next.request = random_request(random, config.longest);
   next.request.slo = config.slo;
   if (random_unit(config.seed, 11, index) < config.forced_ends) {
     force_end(next.request, random_bits(config.seed, 12, index));
@@ -175,13 +174,30 @@ TortureOutcome torture(const TortureConfig& config) {
   const EngineOptions options = engine_options(config);
   VirtualClock clock;
   std::vector<std::byte> device(options.cache.device_bytes + options.cache.stage_bytes);
-  std::vector<std::byte> host(options.cache.host_bytes);
+  std::vector<std::byte> host(options.cache.host_and_borrowed_bytes());
   std::vector<std::byte> disk(options.cache.disk_bytes);
   FakeLink link(clock, {device, host, disk});
   link.be_late(config.late_waits, config.seed);
   link.fail_share(config.failing_transfers, config.seed + 1);
-  Link* const used_link = config.host_blocks + config.disk_blocks > 0 ? &link : nullptr;
+  Link* const used_link =
+      config.host_blocks + config.borrowed_blocks + config.disk_blocks > 0 ? &link : nullptr;
+  const std::span<std::byte> borrowed = std::span(host).subspan(options.cache.borrowed_begin());
+  FakeLending lending({.cells = options.cache.borrowable_cells(),
+                       .seed = config.seed + 3,
+                       .refusals = config.refusals,
+                       .recalls = config.recalls,
+                       .losses = config.losses,
+                       .own = config.own_lent},
+                      borrowed);
   ShadowExecutor executor(options.cache.geometry, device, config.depth, clock, used_link);
+  executor.set_peers(borrowed, config.lost_answers, config.seed + 4,
+                     [&](uint64_t at) { return lending.lost_at(at); });
+  if (config.borrowed_blocks > 0) {
+    link.set_lost([&](MemoryAddress a) {
+      return a.tier == Tier::kHost && a.offset >= options.cache.borrowed_begin() &&
+             lending.lost_at(a.offset - options.cache.borrowed_begin());
+    });
+  }
   PlanCounts counts;
   auto policy = std::make_unique<CountingPolicy>(make_test_policy(config.policy).value(), counts);
   CostBeliefs costs(CostLearner(config.costs), CostBeliefs::Learns::kAtOnce);
@@ -190,7 +206,8 @@ TortureOutcome torture(const TortureConfig& config) {
   const bool believes = config.costs.known() || config.learns_costs;
   CostBeliefs fixed(CostLearner(config.costs, never()), CostBeliefs::Learns::kAtOnce);
   const Beliefs beliefs = {!believes ? nullptr : (config.learns_costs ? &costs : &fixed), lengths.get()};
-  Engine engine(options, std::move(policy), executor, clock, config.log, used_link, beliefs);
+  Engine engine(options, std::move(policy), executor, clock, config.log, used_link, beliefs,
+                config.borrowed_blocks > 0 || config.own_lent > 0 ? &lending : nullptr);
   Random random(config.seed);
   Random moving(config.seed + 2);
   TortureOutcome out;
@@ -218,6 +235,7 @@ TortureOutcome torture(const TortureConfig& config) {
   }
   for (const Live& l : live) engine.cancel(l.id);
   out.wrong += live.size();
+  lending.end();
   while (engine.step() || link.queued() > 0) link.complete_all();
   engine.step();
   out.steps = engine.metrics().steps;
@@ -233,6 +251,11 @@ TortureOutcome torture(const TortureConfig& config) {
   out.partial_steps = counts.partial_steps;
   out.deferred = engine.metrics().deferred_rows;
   out.transfers = link.stats().transfers;
+  out.remote_leaves = executor.remote_leaves();
+  out.granted = lending.granted();
+  out.recalled = lending.recalled();
+  out.lost = lending.lost();
+  out.lent = lending.lent();
   out.standstills = engine.metrics().standstills;
   out.believed = costs.latest();
   out.integrity = engine.check_integrity().message();

@@ -22,6 +22,13 @@ struct TortureConfig {
   uint32_t x_bytes = 0;        // of X, per token and layer; 0: no such copies
   uint32_t h_bytes = 0;        // of H, per token
   uint32_t scratch_tokens = 0;
+  uint32_t borrowed_blocks = 0;  // that may be borrowed from peers; 0: there are none
+  double recalls = 0;            // shares of the turns in which peers recall, lose and borrow something
+  double losses = 0;
+  double own_lent = 0;
+  double refusals = 0;
+  double lost_answers = 0;    // share of the answers of peers that do not come
+  uint32_t longest = 400;     // a request, in tokens
   uint32_t stage_blocks = 0;  // of which the stage ring holds one layer
   uint32_t layers_per_group = 2;
   uint32_t layers = 0;           // 0: of whole groups
@@ -66,6 +73,8 @@ struct TortureOutcome {
   uint64_t staged_steps = 0;   // steps that read through the ring
   uint64_t partial_steps = 0;  // steps with a sequence of which some layer groups, not all, are on the device
   uint64_t deferred = 0;       // rows that left a step
+  uint64_t remote_leaves = 0;  // attended at peers, times layers
+  uint64_t granted = 0, recalled = 0, lost = 0, lent = 0;  // cells of peers, and to them
   uint64_t transfers = 0;
   uint64_t standstills = 0;
   std::string integrity;  // "" or what the map says at the end

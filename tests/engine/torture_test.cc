@@ -73,9 +73,10 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Torture,
                          name_of);
 // What these ask of the engine, those above ask too: fewer shapes will do.
 INSTANTIATE_TEST_SUITE_P(More, Torture,
-                         testing::Combine(testing::Values("apt-serve", "apt-serve-s", "cacheopt", "ellm",
-                                                          "fastgen", "hcache", "layerkv", "orca", "priority",
-                                                          "random-promises", "rlp", "s3", "vllm-random"),
+                         testing::Combine(testing::Values("apt-serve", "apt-serve-s", "cacheopt", "distkv",
+                                                          "ellm", "fastgen", "hcache", "layerkv", "orca",
+                                                          "priority", "random-promises", "rlp", "s3",
+                                                          "vllm-random"),
                                           testing::Values(1, 2), testing::Values(3u),
                                           testing::Values(16u, 64u), testing::Bool()),
                          name_of);
@@ -273,15 +274,16 @@ INSTANTIATE_TEST_SUITE_P(Shapes, RestoreTorture,
 
 // Who adds a policy adds it to the lists above: "fcfs" is another name of "vllm".
 TEST(Torture, RunsEveryPolicyThatThereIs) {
-  const std::vector<std::string> run = {
-      "apt-serve", "apt-serve-s", "cacheopt", "ellm", "fastgen", "fcfs", "hcache",      "layerkv",
-      "orca",      "priority",    "rlp",      "s3",   "sarathi", "vllm", "vllm-random", "vllm-swap"};
+  const std::vector<std::string> run = {"apt-serve",   "apt-serve-s", "cacheopt", "distkv",  "ellm",
+                                        "fastgen",     "fcfs",        "hcache",   "layerkv", "orca",
+                                        "priority",    "rlp",         "s3",       "sarathi", "vllm",
+                                        "vllm-random", "vllm-swap"};
   EXPECT_EQ(policy_names(), run);
 }
 
 TEST(Torture, StepsThatFailEndOnlyTheirRequests) {
-  for (const char* policy : {"vllm", "apt-serve", "cacheopt", "ellm", "ellm:ratio=0.5", "s3", "sarathi",
-                             "fastgen", "hcache", "layerkv", "orca", "priority", "random"}) {
+  for (const char* policy : {"vllm", "apt-serve", "cacheopt", "distkv", "ellm", "ellm:ratio=0.5", "s3",
+                             "sarathi", "fastgen", "hcache", "layerkv", "orca", "priority", "random"}) {
     for (int depth : {1, 2}) {
       TortureConfig config;
       config.policy = policy;
@@ -297,8 +299,8 @@ TEST(Torture, StepsThatFailEndOnlyTheirRequests) {
 }
 
 TEST(Torture, AmpleMemoryPreemptsNobody) {
-  for (const char* policy : {"vllm", "apt-serve", "apt-serve-s", "cacheopt", "ellm", "sarathi", "fastgen",
-                             "hcache", "layerkv", "orca"}) {
+  for (const char* policy : {"vllm", "apt-serve", "apt-serve-s", "cacheopt", "distkv", "ellm", "sarathi",
+                             "fastgen", "hcache", "layerkv", "orca"}) {
     TortureConfig config;
     config.policy = policy;
     config.total_blocks = 400;

@@ -55,7 +55,7 @@ TEST(Registry, SettingsBehindTheName) {
         "s3:bucket=16", "cacheopt:padding=hoeffding:confidence=0.9",
         "cacheopt:alpha=8:beta=100:embed=always:preempt-for=all:late=first",
         "cacheopt:padding=share:share=0.1:select=fcfs:proactive=0:reserve=0:victim=fcfs:preempt=recompute",
-        "layerkv:n-param=6.74e9:n-hidden=4096:flops=119.5e12:alpha=1.1"}) {
+        "distkv:ahead=0:spill=off", "layerkv:n-param=6.74e9:n-hidden=4096:flops=119.5e12:alpha=1.1"}) {
     const auto policy = make_policy(name);
     EXPECT_TRUE(policy.ok()) << policy.status().message();
   }
@@ -68,6 +68,7 @@ TEST(Registry, WhatAPolicyDoesNotTakeIsRefusedByName) {
     EXPECT_NE(nope.find(named), std::string::npos) << named << ": " << nope;
   }
   EXPECT_EQ(refused_name("orca:slo=off"), "policy orca has no settings, and 'slo=off' is one");
+  EXPECT_EQ(refused_name("distkv:spill=1"), "policy distkv: spill=1: it is to be one of on, off");
   EXPECT_EQ(refused_name("layerkv:slo=1"), "policy layerkv: slo=1: it is to be one of on, off");
   EXPECT_EQ(refused_name("layerkv:stages=0"), "policy layerkv: stages=0: it is to be a number from 1 to 64");
   EXPECT_EQ(refused_name("ellm:cost=letter:hidden=5120"),
@@ -89,12 +90,12 @@ TEST(Registry, TraitsAreOfTheNameWithoutItsSettings) {
     const char* name;
     bool whole, offloads, stages, priority;
   };
-  for (const Case& c :
-       {Case{"layerkv", true, true, true, false}, Case{"vllm-swap", true, true, false, false},
-        Case{"hcache", true, true, false, false}, Case{"ellm", true, false, false, false},
-        Case{"vllm", true, false, false, false}, Case{"fcfs", true, false, false, false},
-        Case{"sarathi", false, false, false, false}, Case{"priority", false, false, false, true},
-        Case{"lifo", false, false, false, false}, Case{"", false, false, false, false}}) {
+  for (const Case& c : {Case{"layerkv", true, true, true, false}, Case{"vllm-swap", true, true, false, false},
+                        Case{"hcache", true, true, false, false}, Case{"ellm", true, false, false, false},
+                        Case{"vllm", true, false, false, false}, Case{"distkv", true, false, false, false},
+                        Case{"fcfs", true, false, false, false}, Case{"sarathi", false, false, false, false},
+                        Case{"priority", false, false, false, true}, Case{"lifo", false, false, false, false},
+                        Case{"", false, false, false, false}}) {
     for (const char* settings : {"", ":slo=off", ":slo=off:stages=8"}) {
       const std::string name = std::string(c.name) + settings;
       EXPECT_EQ(policy_takes_whole_prompts(name), c.whole) << name;
@@ -105,6 +106,11 @@ TEST(Registry, TraitsAreOfTheNameWithoutItsSettings) {
   }
   EXPECT_TRUE(policy_drops("ellm:mix=layers"));
   EXPECT_FALSE(policy_drops("layerkv"));
+  EXPECT_TRUE(policy_borrows("distkv"));
+  EXPECT_TRUE(policy_borrows("distkv:spill=off"));
+  EXPECT_FALSE(policy_borrows("vllm"));
+  EXPECT_FALSE(policy_borrows("vllm-swap"));
+  EXPECT_FALSE(policy_borrows("distkv2"));
   EXPECT_TRUE(policy_keeps_x("hcache"));
   EXPECT_FALSE(policy_keeps_x("hcache:x-share=0"));
   EXPECT_FALSE(policy_keeps_x("vllm-swap:batch=tpot"));

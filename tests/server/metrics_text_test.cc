@@ -132,8 +132,54 @@ TEST(MetricsText, BeliefsShowHowWrongTheyAre) {
   }
 }
 
+TEST(MetricsText, PeersAreShownToAMemberOfACluster) {
+  EngineMetrics m;
+  const HttpCounters http;
+  EXPECT_EQ(page(m, http).find("kvasir:peer_"), std::string::npos);
+  m.peers.present = true;
+  m.peers.borrowed_cells = 11;
+  m.peers.recalled_cells = 12;
+  m.peers.lent_cells = 13;
+  m.peers.granted = 14;
+  m.peers.refused = 15;
+  m.peers.lost = 16;
+  const std::string text = page(m, http);
+  for (const char* line : {"# TYPE kvasir:peer_cells gauge", "# TYPE kvasir:peer_cells_total counter",
+                           "kvasir:peer_cells{model_name=\"m\",state=\"borrowed\"} 11",
+                           "kvasir:peer_cells{model_name=\"m\",state=\"recalled\"} 12",
+                           "kvasir:peer_cells{model_name=\"m\",state=\"lent\"} 13",
+                           "kvasir:peer_cells_total{model_name=\"m\",event=\"granted\"} 14",
+                           "kvasir:peer_cells_total{model_name=\"m\",event=\"refused\"} 15",
+                           "kvasir:peer_cells_total{model_name=\"m\",event=\"lost\"} 16"}) {
+    EXPECT_TRUE(has_line(text, line)) << line << "\n" << text;
+  }
+}
+
+TEST(MetricsText, WhatTheEngineDoesNotKnowOfIsTakenFromOutside) {
+  const EngineMetrics m;
+  const HttpCounters http;
+  const std::vector<OutsideMetric> outside = {
+      {"cluster_peers", "gauge", 2, "Members with which it can share memory."},
+      {"remote_written_bytes_total", "counter", 3e12, "Bytes written to peers."},
+      {"cluster_directory_down_seconds", "gauge", 0.25, "For how long etcd has not answered."}};
+  const EngineMetrics* const loading = nullptr;
+  for (const EngineMetrics* engine : {&m, loading}) {
+    const std::string text = metrics_text(engine, http, "m", {}, outside);
+    for (const char* line : {"# HELP kvasir:cluster_peers Members with which it can share memory.",
+                             "# TYPE kvasir:cluster_peers gauge", "kvasir:cluster_peers{model_name=\"m\"} 2",
+                             "# TYPE kvasir:remote_written_bytes_total counter",
+                             "kvasir:cluster_directory_down_seconds{model_name=\"m\"} 0.25"}) {
+      EXPECT_TRUE(has_line(text, line)) << line << "\n" << text;
+    }
+    const size_t at = text.find("\nkvasir:remote_written_bytes_total{model_name=\"m\"} ");
+    ASSERT_NE(at, std::string::npos);
+    EXPECT_DOUBLE_EQ(std::stod(text.substr(text.find("} ", at) + 2)), 3e12);
+  }
+}
+
 TEST(MetricsText, EachSampleIsUniqueAndWellFormed) {
   EngineMetrics m;
+  m.peers.present = true;
   LinkStats link;
   link.has_disk = true;
   m.link.set(link);

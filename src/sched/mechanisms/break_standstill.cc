@@ -1,5 +1,6 @@
 #include "sched/mechanisms/break_standstill.h"
 
+#include "contract/plan_checker.h"
 #include "sched/mechanisms/decode_or_preempt.h"
 
 namespace kvasir {
@@ -7,7 +8,10 @@ namespace kvasir {
 namespace {
 
 bool stuck(const View& view, const PlanBuilder& builder) {
-  return view.steps_in_flight == 0 && view.transfers_in_flight == 0 && builder.idle();
+  // A peer may still lend what is lacking, or give back what it has on loan.
+  const bool may_borrow =
+      view.peers.asked > 0 || comes_back(view) || (builder.borrows() && !view.peers.nobody_lends);
+  return view.steps_in_flight == 0 && view.transfers_in_flight == 0 && builder.idle() && !may_borrow;
 }
 
 }  // namespace

@@ -93,7 +93,7 @@ uint32_t decode_resident(const View& view, const std::vector<const SeqView*>& ru
         awaited += groups;
         break;
       }
-      if (end == 1 || !builder.can_stop(*running[end - 1]) || builder.releases(running[end - 1]->id)) break;
+      if (end == 1 || !builder.can_stop(*running[end - 1])) break;
       const SeqView& last = *running[--end];
       if (!builder.preempt_and_offload(last)) builder.preempt_and_drop(last);
       ++preempted;

@@ -1,0 +1,117 @@
+// Histories that lie at peers, who lend, recall, die and borrow as they like.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <tuple>
+
+#include "base/mutant.h"
+#include "engine/torture.h"
+
+namespace kvasir::test {
+namespace {
+
+void expect_right_with_peers(const TortureConfig& config, const TortureOutcome& out) {
+  EXPECT_EQ(out.wrong, 0u) << out.first_wrong;
+  EXPECT_EQ(out.used_blocks_left, 0u);
+  EXPECT_EQ(out.host_bytes_left, 0u);
+  EXPECT_EQ(out.transfers_left, 0u);
+  EXPECT_EQ(out.integrity, "");
+  EXPECT_EQ(out.complete + out.aborted + out.failed, config.requests);
+}
+
+// A device tier of 512 tokens, requests of up to 2,000, and as much as that at peers three times; or one in
+// which each of them fits, but not several.
+TortureConfig peers(const std::string& policy, int depth, uint32_t layers_per_group,
+                    uint32_t device_blocks = 8) {
+  TortureConfig config;
+  config.policy = policy;
+  config.depth = depth;
+  config.layers = 6;
+  config.layers_per_group = layers_per_group;
+  config.block_tokens = 64;
+  config.total_blocks = device_blocks;
+  config.borrowed_blocks = 90;
+  config.stage_blocks = 12;
+  config.longest = 2000;
+  config.max_num_batched_tokens = 256;
+  config.requests = scaled(device_blocks < 32 ? 40 : 80);
+  config.at_once = device_blocks < 32 ? 6 : 12;
+  config.most_steps = 4000 * uint64_t{config.requests};
+  config.seed = 5 + layers_per_group + 100 * static_cast<uint64_t>(depth);
+  return config;
+}
+
+using PeersCase = std::tuple<std::string, int, uint32_t, bool, uint32_t>;
+class PeersTorture : public testing::TestWithParam<PeersCase> {};
+
+TEST_P(PeersTorture, EveryOutputIsWhatItsTokensSay) {
+  const auto& [policy, depth, layers_per_group, faults, device_blocks] = GetParam();
+  TortureConfig config = peers(policy, depth, layers_per_group, device_blocks);
+  if (faults) {
+    config.recalls = 0.02;
+    config.losses = 0.005;
+    config.own_lent = 0.05;
+    config.refusals = 0.1;
+    config.lost_answers = 0.001;
+    config.late_waits = 0.02;
+    config.failing_transfers = 0.01;
+  }
+  const TortureOutcome out = torture(config);
+  expect_right_with_peers(config, out);
+  std::printf(
+      "%llu steps, %llu leaves at peers, %llu preemptions, %llu deferred, %llu granted, %llu recalled, "
+      "%llu lost, %llu lent\n",
+      static_cast<unsigned long long>(out.steps), static_cast<unsigned long long>(out.remote_leaves),
+      static_cast<unsigned long long>(out.preemptions), static_cast<unsigned long long>(out.deferred),
+      static_cast<unsigned long long>(out.granted), static_cast<unsigned long long>(out.recalled),
+      static_cast<unsigned long long>(out.lost), static_cast<unsigned long long>(out.lent));
+  EXPECT_GT(out.granted, 0u);
+  // Where all of each fits on the device only what is spilt lies elsewhere.
+  EXPECT_GT(out.remote_leaves, device_blocks < 32 ? out.steps / 2 : 50);
+  if (faults) {
+    EXPECT_GT(out.recalled, 0u);
+    EXPECT_GT(out.lost, 0u);
+  }
+}
+
+std::string peers_name_of(const testing::TestParamInfo<PeersCase>& c) {
+  const auto& [policy, depth, layers_per_group, faults, device_blocks] = c.param;
+  std::string name = policy;
+  name = name.substr(0, name.find(':'));
+  return name + "_depth" + std::to_string(depth) + "_f" + std::to_string(layers_per_group) + "_device" +
+         std::to_string(device_blocks) + (faults ? "_faults" : "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Streaming, PeersTorture,
+                         testing::Combine(testing::Values("distkv"), testing::Values(1, 2),
+                                          testing::Values(1u, 4u), testing::Bool(), testing::Values(8u)),
+                         peers_name_of);
+INSTANTIATE_TEST_SUITE_P(Spilling, PeersTorture,
+                         testing::Combine(testing::Values("distkv:ahead=600"), testing::Values(1, 2),
+                                          testing::Values(1u, 4u), testing::Bool(), testing::Values(40u)),
+                         peers_name_of);
+
+#if defined(KVASIR_MUTANTS)
+uint64_t wrong_at_peers(Mutant fault, TortureConfig config) {
+  config.check = false;
+  config.requests = 40;  // with fewer, where a build is slow, the fault need not meet a step that shows it
+  expect_right_with_peers(config, torture(config));
+  const ScopedMutant on(fault);
+  return torture(config).wrong;
+}
+
+TEST(PeersTortureMutants, LostCellKeptIsFound) {
+  TortureConfig config = peers("distkv", 1, 1);
+  config.losses = 0.02;
+  EXPECT_GT(wrong_at_peers(Mutant::kLostCellKept, config), 0u);
+}
+TEST(PeersTortureMutants, RemoteFillSkippedIsFound) {
+  TortureConfig config = peers("distkv", 1, 1);
+  config.moved = 0.1;
+  EXPECT_GT(wrong_at_peers(Mutant::kRemoteFillSkipped, config), 0u);
+}
+#endif
+
+}  // namespace
+}  // namespace kvasir::test
