@@ -37,6 +37,9 @@ if(KVASIR_FUZZERS)
   target_link_options(kvasir_flags INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 
+# What must have been built before a source can be read: the static checks need it, a build sees to it.
+add_custom_target(generated_headers)
+
 # kvasir_library(base SOURCES a.cc b.cc DEPS contract fmt::fmt PRIVATE_DEPS ICU::uc)
 # makes the static library kvasir_base, one for each folder of src/. DEPS without "::" are folders of src/.
 # Sources of one target are compiled together (CMakePresets.json), so names in anonymous namespaces differ within a

@@ -33,7 +33,9 @@ def git(*arguments):
 
 
 def is_checked(file):
-    """Whether a compiled file is a source of src/ or apps/, or several of them together."""
+    """Whether a compiled file is a source of src/ or apps/, or several of them together, and no tool has made it."""
+    if str(file).endswith(".pb.cc"):
+        return False
     return re.match(r"(build/[^/]+/)?(src|apps)/", str(pathlib.Path(file).relative_to(ROOT))) is not None
 
 

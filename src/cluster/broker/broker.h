@@ -1,0 +1,111 @@
+// Between an engine, which counts cells, and the protocol, which counts blocks of contracts: asks for what
+// the engine wants, numbers what it is lent, and gives the engine's free frames to peers.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "cluster/broker/borrowed_cells.h"
+#include "cluster/broker/lent_frames.h"
+#include "cluster/protocol/control_plane.h"
+#include "contract/lending.h"
+#include "contract/peer_transport.h"
+
+namespace kvasir::cluster {
+
+// Is told where borrowed cells lie, and where they lie no more. Calls nothing back.
+class CellPlaces {
+ public:
+  virtual ~CellPlaces() = default;
+  // Cells [first_cell, + count) are slots [first_slot, + count) of the contract.
+  virtual void map(const ContractRef& contract, uint32_t first_slot, uint32_t first_cell, uint32_t count) = 0;
+  virtual void unmap(const ContractRef& contract, uint32_t slot) = 0;
+  virtual void unmap(const ContractRef& contract) = 0;
+};
+
+struct BrokerOptions {
+  ProtocolSettings protocol;
+  uint32_t borrowable_cells = 0;  // in all
+  uint32_t cells_at_a_time = 64;  // asked of one creditor
+};
+
+// Not thread-safe; owns no thread, no clock and no socket. It acts in turns of the engine: begin_turn(), then
+// what has been heard since the turn before, then end_turn().
+class Broker {
+ public:
+  // What is given by reference outlives it.
+  Broker(BrokerOptions options, PeerTransport& transport, CellPlaces& places)
+      : options_(std::move(options)),
+        transport_(transport),
+        places_(places),
+        cells_(options_.borrowable_cells) {}
+  Broker(const Broker&) = delete;
+  Broker& operator=(const Broker&) = delete;
+
+  void begin_turn(LendableCells& own);
+  LendingEvents end_turn(const LendingRequest& request, Nanos now);
+
+  // Deadlines of the protocol, between two turns: nothing is lent meanwhile.
+  void tick(Nanos now);
+
+  // These within a turn, or, if nothing is to be lent, between two. Between two lives the instance is nobody:
+  // it borrows nothing and is not heard.
+  void begin_life(const PeerId& self);
+  // All that it had borrowed or lent is so no more. REQUIRES: nothing that was lent is pinned
+  void end_life();
+  void handle(const PeerMessage& message, Nanos now);
+  void joined(const PeerId& peer, Nanos now);
+  void lost(const PeerId& peer, Nanos now);
+  void leader(const PeerId& peer, uint64_t term, Nanos now);
+  void directory(bool reached);
+
+  // From the next turn on it lends and borrows no more, calls in what it has lent, and has the engine return
+  // what it has borrowed. gone(): that is done.
+  void begin_to_leave() { leaving_ = true; }
+  bool gone() const;
+  bool leaving() const { return leaving_; }
+
+  // When a turn is due though nothing was heard: INT64_MAX if never.
+  Nanos next_deadline() const;
+
+  // null between two lives. Those of the data plane pin by it.
+  ControlPlane* control() { return life_ ? &life_->control : nullptr; }
+  const ControlPlane* control() const { return life_ ? &life_->control : nullptr; }
+  const LentFrames& frames() const { return frames_; }
+
+ private:
+  struct Life {
+    Life(const BrokerOptions& options, PeerTransport& transport, const PeerId& self, LentFrames& frames)
+        : control(options.protocol, transport, self, frames, {}) {}
+    ControlPlane control;
+    bool told_to_leave = false;
+  };
+  struct Wish {
+    uint64_t request = 0;
+    uint32_t cells = 0;
+  };
+
+  void take_returned(const LendingRequest& request, Nanos now);
+  void wish(uint32_t cells, Nanos now);
+  void refuse(uint32_t cells, Nanos now);
+  void heed(const BorrowEvent& event, Nanos now);
+
+  const BrokerOptions options_;
+  PeerTransport& transport_;
+  CellPlaces& places_;
+  LentFrames frames_;
+  BorrowedCells cells_;
+  std::unique_ptr<Life> life_;
+  std::vector<Wish> wishes_;
+  // Cells that the engine is to be told nobody lends, and when: who is told at once asks again at once, and
+  // nobody's room is known to be another before the next heartbeat.
+  std::vector<std::pair<Nanos, uint32_t>> refused_;
+  LendingEvents events_;  // of the turn at hand
+  bool leaving_ = false;
+};
+
+}  // namespace kvasir::cluster

@@ -1,0 +1,41 @@
+// The frames of this instance that peers have, as blocks of the protocol.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "cluster/protocol/lender.h"
+#include "contract/lending.h"
+
+namespace kvasir::cluster {
+
+// Frames come from the engine, and can be had only during its turn; what comes back at another time waits for
+// the next one. Not thread-safe.
+class LentFrames final : public LendableMemory {
+ public:
+  // A turn of the engine's begins: what has come back meanwhile goes back to it.
+  void begin_turn(LendableCells& own);
+  void end_turn();
+
+  std::optional<std::vector<uint32_t>> take(uint32_t blocks) override;
+  void give_back(std::span<const uint32_t> blocks) override;
+  uint32_t free_blocks() const override { return free_; }
+  uint32_t total_blocks() const override { return total_; }
+
+  // REQUIRES: take() gave the block, and it has not come back.
+  const LendableCells::Frame& frame(uint32_t block) const { return *frames_[block]; }
+  bool empty() const { return lent_ == 0 && returned_.empty(); }
+
+ private:
+  std::vector<std::optional<LendableCells::Frame>> frames_;  // by block
+  std::vector<uint32_t> unused_;                             // numbers
+  std::vector<LendableCells::Frame> returned_;
+  LendableCells* own_ = nullptr;  // during a turn
+  uint32_t lent_ = 0;
+  uint32_t free_ = 0;  // as of the last turn
+  uint32_t total_ = 0;
+};
+
+}  // namespace kvasir::cluster

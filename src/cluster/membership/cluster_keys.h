@@ -1,0 +1,64 @@
+// What a cluster has in the directory:
+//
+//   kvasir/<cluster>/members/<instance>   the member as JSON; its lease is the epoch
+//   kvasir/<cluster>/leader               the leader's name; its lease is the epoch, the revision that made
+//   it the term
+//   kvasir/<cluster>/status/<instance>    what the member has published, under its lease
+//
+// Who follows the cluster reads the first two alone: all statuses together may be more than one answer holds.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "cluster/membership/etcd_address.h"
+#include "cluster/membership/etcd_types.h"
+#include "cluster/membership/membership.h"
+
+namespace kvasir {
+
+struct ClusterKeys {
+  explicit ClusterKeys(const std::string& cluster)
+      : all("kvasir/" + cluster + "/"),
+        members(all + "members/"),
+        leader(all + "leader"),
+        statuses(all + "status/"),
+        followed{all, statuses} {}
+
+  std::string member(const std::string& instance) const { return members + instance; }
+  std::string status(const std::string& instance) const { return statuses + instance; }
+  // The name behind a member's key; empty: it is none.
+  std::string instance_of(const std::string& key) const {
+    return key.starts_with(members) ? key.substr(members.size()) : std::string();
+  }
+
+  // Prefixes, but for `leader`.
+  const std::string all;
+  const std::string members;
+  const std::string leader;
+  const std::string statuses;
+  // The leader and the members; statuses sort behind them.
+  const EtcdKeyRange followed;
+};
+
+struct ClusterContents {
+  std::vector<Member> members;  // by name
+  std::optional<Leader> leader;
+  std::map<std::string, std::string> statuses;  // by instance, of the members that have published one
+};
+
+// What an entry says; nothing for other keys, and, with a warning, for what is damaged.
+std::optional<Member> member_of(const ClusterKeys& keys, const EtcdKeyValue& entry);
+std::optional<Leader> leader_of(const ClusterKeys& keys, const EtcdKeyValue& entry);
+// All but the statuses.
+ClusterContents contents_of(const ClusterKeys& keys, const EtcdSnapshot& snapshot);
+
+// Who is there now, and what they have published, for someone who is no member. `timeout` is that of one
+// endpoint for one of its calls, one for each member and one more. Errors as EtcdClient.
+Result<ClusterContents> read_cluster(const EtcdAddress& address, Nanos timeout);
+
+}  // namespace kvasir

@@ -1,0 +1,32 @@
+// Where the directory is: "etcd://host:2379[,host:2379][/cluster]".
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+
+namespace kvasir {
+
+struct HostPort {
+  std::string host;  // a name or an address; IPv6 without brackets
+  uint16_t port = 0;
+  // "host:port", "[::1]:port"
+  std::string to_string() const;
+  friend bool operator==(const HostPort&, const HostPort&) = default;
+};
+
+struct EtcdAddress {
+  std::vector<HostPort> endpoints;  // at least one; members of one etcd cluster
+  std::string cluster;              // "default" where the text names none
+};
+
+// A port that is not given is 2379. kInvalidArgument: it is no such address.
+Result<EtcdAddress> parse_etcd_address(std::string_view text);
+
+// Whether it may name a cluster or an instance: 1 to 64 letters, digits, '.', '_', '-'.
+bool is_cluster_name(std::string_view name);
+
+}  // namespace kvasir

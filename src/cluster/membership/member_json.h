@@ -1,0 +1,22 @@
+// A member as the directory keeps it.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+#include "cluster/membership/membership.h"
+
+namespace kvasir {
+
+// Longer texts are refused.
+constexpr size_t kMaxMemberJsonBytes = 16 << 10;
+
+// One JSON object, without the name and the epoch: its key and its lease say them.
+std::string member_to_json(const Member& member);
+
+// kCorrupt: it is not such an object, or is longer than any. Fields that this version does not know are
+// skipped.
+Result<Member> member_from_json(std::string_view text, PeerId id);
+
+}  // namespace kvasir

@@ -1,0 +1,102 @@
+// The messages between a debtor and its creditor about bytes that are lent: a fixed header, a small body, and
+// the payload (K and V, queries or partial records) as it is in memory, so that it is copied once on each
+// side.
+//
+//   header (48 bytes) | write, read: a CellSpan | attend: layer, rows, counts, leaf runs, cells | payload
+//
+// Numbers are little-endian. A parser reads nothing that the bytes do not have, whatever they are; what it
+// returns points into them. Pure functions.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/units.h"
+#include "cluster/memory/memory_shape.h"
+
+namespace kvasir {
+
+// A query beyond these is malformed.
+constexpr uint32_t kMaxQueryRows = 4096;
+constexpr uint32_t kMaxQueryLeaves = 65536;
+constexpr uint64_t kMaxReplyBytes = 64 * kMiB;
+
+enum class DataKind : uint8_t { kWrite = 1, kRead = 2, kAttend = 3, kReply = 4 };
+
+enum class DataCode : uint8_t {
+  kOk = 0,
+  kMalformed = 1,   // contradicts itself or our shape
+  kStaleEpoch = 2,  // meant for, or sent by, another life of an instance
+  kNoCell = 3,      // the contract does not lend such a cell, or not any more
+  kBusy = 4,        // a query: no compute is given now, so fetch; a copy: too much waits, so ask again
+  kTooLate = 5,     // waited longer than the debtor would
+};
+constexpr DataCode kLastDataCode = DataCode::kTooLate;
+
+struct DataHeader {
+  DataKind kind = DataKind::kReply;
+  DataCode code = DataCode::kOk;  // of a reply
+  uint64_t sequence = 0;          // the debtor's; a reply repeats it
+  uint64_t debtor_epoch = 0;
+  uint64_t creditor_epoch = 0;
+  // Of a request: how long the debtor waits for the reply. Of a reply: how long the creditor worked on it.
+  uint64_t span_ns = 0;
+  uint64_t waited_ns = 0;  // of a reply: in the creditor's queue
+};
+constexpr size_t kDataHeaderBytes = 48;
+
+// Bytes [offset, offset + bytes) of a cell.
+struct CellSpan {
+  uint64_t contract = 0;
+  uint32_t index = 0;
+  uint64_t offset = 0;
+  uint64_t bytes = 0;
+};
+constexpr size_t kCellSpanBytes = 32;
+
+// The cells first, first + stride, ... of a contract; modulo 2^32, so that runs may also go down.
+struct CellRun {
+  uint64_t contract = 0;
+  uint32_t first = 0;
+  uint32_t stride = 0;
+  uint32_t count = 0;
+  friend bool operator==(const CellRun&, const CellRun&) = default;
+};
+
+// Appends a cell to a list of runs, to the last one if it goes on where that ends.
+void append_cell(std::vector<CellRun>& runs, uint64_t contract, uint32_t index);
+
+struct AttendBody {
+  uint32_t layer = 0;  // in the cells' group
+  uint32_t rows = 0;
+  std::vector<LeafRun> runs;   // ascending
+  std::vector<CellRun> cells;  // of the runs' leaves, block by block
+};
+// Without the queries. A long run of cells takes 24 bytes, others 4 a cell and 16 for all in a row that are
+// of one contract.
+size_t attend_body_bytes(const AttendBody& body);
+
+// A message of header and body, with memory set aside for the payload, which the caller appends.
+std::vector<std::byte> make_copy_message(const DataHeader& header, const CellSpan& at,
+                                         uint64_t payload_bytes);
+std::vector<std::byte> make_attend_message(const DataHeader& header, const AttendBody& body,
+                                           uint64_t payload_bytes);
+std::vector<std::byte> make_reply(const DataHeader& header, uint64_t payload_bytes);
+
+// Null: too short, of another format, or with a kind or code that there is not.
+std::optional<DataHeader> parse_header(std::span<const std::byte> message);
+// Overwrites the header of a message that was made here.
+void set_header(std::vector<std::byte>& message, const DataHeader& header);
+void append_bytes(std::vector<std::byte>& message, std::span<const std::byte> payload);
+// Whether a message is for BorrowedMemory::handle(); else it is for LentMemory::handle().
+bool is_reply(std::span<const std::byte> message);
+
+// What stands behind the header; `payload` is what stands behind the body. False: cut short. No number in
+// them is checked, save that the lists are there.
+bool parse_copy(std::span<const std::byte> message, CellSpan& at, std::span<const std::byte>& payload);
+bool parse_attend(std::span<const std::byte> message, AttendBody& body, std::span<const std::byte>& payload);
+
+}  // namespace kvasir

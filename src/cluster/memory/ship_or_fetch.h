@@ -1,0 +1,83 @@
+// Attention over a run of leaves that lies at a peer: ship the query there, or fetch K and V? By measured
+// cost.
+//
+//   symbol    unit    what
+//   a, b      s, B/s  the path's latency there and back, and its bandwidth
+//   w         s       what a query waits at the creditor before it is computed
+//   r, c      s       attention over one leaf with one row, all KV heads of a layer: at the creditor, and
+//   here N, R      -       leaves of the run; rows
+//
+//   ship  = a + (bytes of q + bytes of m, l, o) / b + w + r N R
+//   fetch = a +  bytes of K and V               / b     + c N R
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "cluster/memory/memory_shape.h"
+
+namespace kvasir {
+
+struct PeerCost {
+  double latency_s = 0;
+  double bytes_per_s = 0;
+  double wait_s = 0;
+  double attend_s = 0;  // one leaf, one row
+};
+
+// One layer of a run and rows that see all of it.
+struct RemoteRun {
+  uint32_t leaves = 0;
+  uint32_t rows = 0;
+  uint64_t query_bytes = 0;
+  uint64_t partial_bytes = 0;
+  uint64_t kv_bytes = 0;
+};
+RemoteRun remote_run(const MemoryShape& shape, LeafRun run, uint32_t rows);
+// The same for several runs: of so many leaves and subtrees in all.
+RemoteRun remote_run(const MemoryShape& shape, uint32_t leaves, uint32_t peaks, uint32_t rows);
+
+struct ShipOrFetch {
+  double ship_s = 0;
+  double fetch_s = 0;
+  bool ship() const { return ship_s <= fetch_s; }
+};
+// own_attend_s: c above. REQUIRES: peer.bytes_per_s > 0
+ShipOrFetch ship_or_fetch(const RemoteRun& run, const PeerCost& peer, double own_attend_s);
+
+// A mean over about the last `last` observations.
+class RunningMean {
+ public:
+  explicit RunningMean(double last = 32) : last_(last) {}
+  // `of` observations whose sum is `value`.
+  void add(double value, double of = 1);
+  bool empty() const { return weight_ <= 0; }
+  double get() const { return empty() ? 0 : sum_ / weight_; }
+
+ private:
+  double last_;
+  double sum_ = 0;
+  double weight_ = 0;
+};
+
+// What a peer costs, learnt from operations as they end. Latency and bandwidth are the line of least squares
+// through (bytes, seconds) of about the last 64 of them: so operations of different sizes are needed to tell
+// the two apart. Owned by one thread.
+class PeerCostEstimate {
+ public:
+  // An operation that had the path to itself: its bytes, there and back, and the time from sending to the
+  // reply, without what the creditor waited and worked.
+  void moved(uint64_t bytes, double seconds);
+  // A query over leaves x rows.
+  void attended(double leaf_rows, double worked_s, double waited_s);
+
+  // Null until both were measured. Where all operations had about one size, or larger ones were no slower,
+  // what they took counts as bandwidth alone.
+  std::optional<PeerCost> cost() const;
+
+ private:
+  RunningMean bytes_{64}, seconds_{64}, bytes_squared_{64}, bytes_seconds_{64};
+  RunningMean attend_, wait_;
+};
+
+}  // namespace kvasir

@@ -1,0 +1,422 @@
+#include "cluster/node/cluster_node.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "cluster/memory/data_wire.h"
+#include "cluster/node/pinned_cells.h"
+
+namespace kvasir::cluster {
+namespace {
+
+// A message's first byte: whose it is.
+enum class Plane : uint8_t { kControl = 1, kData = 2 };
+
+// The dispatcher looks after deadlines so often, where nothing else wakes it.
+constexpr Nanos kDispatchPeriod = 20 * kNanosPerMilli;
+// So long after its last turn the engine is in a long step.
+constexpr Nanos kEngineIsBusy = 100 * kNanosPerMilli;
+
+std::vector<std::byte> tagged(Plane plane, std::span<const std::byte> bytes) {
+  std::vector<std::byte> out;
+  out.reserve(bytes.size() + 1);
+  out.push_back(static_cast<std::byte>(plane));
+  out.insert(out.end(), bytes.begin(), bytes.end());
+  return out;
+}
+
+Status no_member() {
+  return error(ErrorCode::kUnavailable, "this instance is no member of its cluster now");
+}
+
+}  // namespace
+
+struct ClusterNode::Data {
+  Data(ClusterNode& node, const NodeMemory& memory, PeerId id)
+      : self(std::move(id)),
+        pins(node.mutex_, node.broker_, self, memory.tiers),
+        borrowed(std::make_shared<BorrowedMemory>(options_of(node, memory), self, memory.shape, node.kernels_,
+                                                  node.clock_, sender(node))),
+        lent(std::make_unique<LentMemory>(memory.lent, self, memory.shape, node.kernels_, pins, node.clock_,
+                                          sender(node))) {}
+
+  static BorrowedMemoryOptions options_of(const ClusterNode& node, const NodeMemory& memory) {
+    BorrowedMemoryOptions options = memory.borrowed;
+    options.cells = node.options_.broker.borrowable_cells;
+    return options;
+  }
+  static SendData sender(ClusterNode& node) {
+    return [&transport = *node.transport_](const PeerId& to, std::vector<std::byte> message) {
+      return transport.send(to, tagged(Plane::kData, message));
+    };
+  }
+
+  const PeerId self;
+  PinnedCells pins;
+  const std::shared_ptr<BorrowedMemory> borrowed;
+  const std::unique_ptr<LentMemory> lent;
+};
+
+// ---------------------------------------------------------------- what is borrowed, in whichever life
+
+std::shared_ptr<BorrowedMemory> ClusterNode::AnyLife::now() const {
+  const std::shared_ptr<Data> data = node_.data();
+  return data ? data->borrowed : nullptr;
+}
+
+void ClusterNode::AnyLife::write(uint64_t at, std::span<const std::byte> from, Done done) {
+  const auto memory = now();
+  if (!memory) return done(no_member());
+  memory->write(at, from, std::move(done));
+}
+
+void ClusterNode::AnyLife::read(uint64_t at, std::span<std::byte> to, Done done) {
+  const auto memory = now();
+  if (!memory) return done(no_member());
+  memory->read(at, to, std::move(done));
+}
+
+void ClusterNode::AnyLife::attend(const RemoteQuery& query, std::span<float> partials, Done done) {
+  const auto memory = now();
+  if (!memory) return done(no_member());
+  memory->attend(query, partials, std::move(done));
+}
+
+std::shared_ptr<BorrowedMemory> ClusterNode::Places::now() const {
+  const std::shared_ptr<Data> data = node_.data();
+  const ControlPlane* control = node_.broker_.control();
+  return data && control && control->post().self() == data->self ? data->borrowed : nullptr;
+}
+
+void ClusterNode::Places::map(const ContractRef& contract, uint32_t first_slot, uint32_t first_cell,
+                              uint32_t count) {
+  if (const auto memory = now()) memory->map(contract.creditor, contract.id, first_slot, first_cell, count);
+}
+
+void ClusterNode::Places::unmap(const ContractRef& contract, uint32_t slot) {
+  if (const auto memory = now()) memory->unmap(contract.creditor, contract.id, slot, 1);
+}
+
+void ClusterNode::Places::unmap(const ContractRef& contract) {
+  if (const auto memory = now()) memory->unmap(contract.creditor, contract.id);
+}
+
+Status ClusterNode::ControlChannel::send(const PeerId& to, std::vector<std::byte> bytes) {
+  return transport_.send(to, tagged(Plane::kControl, bytes));
+}
+
+// ---------------------------------------------------------------- begin and end
+
+Result<std::unique_ptr<ClusterNode>> ClusterNode::join(NodeOptions options,
+                                                       std::unique_ptr<PeerTransport> transport,
+                                                       std::unique_ptr<Membership> membership,
+                                                       const ops::Kernels& kernels, const Clock& clock) {
+  options.self.transport_address = transport->address();
+  std::unique_ptr<ClusterNode> node(
+      new ClusterNode(std::move(options), std::move(transport), std::move(membership), kernels, clock));
+  node->membership_->notify([n = node.get()] { n->transport_->wake(); });
+  const Result<uint64_t> epoch = node->membership_->join(node->options_.self);
+  if (!epoch.ok()) return epoch.status();
+  if (node->options_.leads) node->membership_->campaign();
+  node->begin_life(epoch.value());
+  node->inbox_.emplace_back(MembershipEvent(Rejoined{{node->options_.self.id.instance, epoch.value()}}));
+  node->dispatcher_ = std::thread([n = node.get()] { n->dispatch(); });
+  return node;
+}
+
+ClusterNode::ClusterNode(NodeOptions options, std::unique_ptr<PeerTransport> transport,
+                         std::unique_ptr<Membership> membership, const ops::Kernels& kernels,
+                         const Clock& clock)
+    : options_(std::move(options)),
+      transport_(std::move(transport)),
+      membership_(std::move(membership)),
+      kernels_(kernels),
+      clock_(clock),
+      channel_(*transport_),
+      places_(*this),
+      memory_(*this),
+      broker_(options_.broker, channel_, places_) {}
+
+ClusterNode::~ClusterNode() {
+  stopping_ = true;
+  transport_->wake();
+  if (dispatcher_.joinable()) dispatcher_.join();
+  membership_->notify({});
+  membership_->leave();
+  if (data_) end_life();
+}
+
+void ClusterNode::begin_to_leave() {
+  {
+    std::lock_guard lock(mutex_);
+    broker_.begin_to_leave();
+  }
+  membership_->resign();
+  due_ = 0;
+  transport_->wake();
+}
+
+// ---------------------------------------------------------------- lives
+
+std::shared_ptr<ClusterNode::Data> ClusterNode::data() const {
+  std::lock_guard lock(data_mutex_);
+  return data_;
+}
+
+void ClusterNode::begin_life(uint64_t epoch) {
+  transport_->begin_life(epoch);
+  if (!options_.memory) return;
+  auto data = std::make_shared<Data>(*this, *options_.memory, PeerId{options_.self.id.instance, epoch});
+  std::lock_guard lock(data_mutex_);
+  data_ = std::move(data);
+}
+
+// From now on nothing is sent or served in this life's name, and what is under way with others' memory fails.
+// What it had lent is not read any more when this returns.
+void ClusterNode::end_life() {
+  transport_->begin_life(0);
+  std::shared_ptr<Data> data;
+  {
+    std::lock_guard lock(data_mutex_);
+    data.swap(data_);
+  }
+  if (!data) return;
+  data->borrowed->lost_all();
+  data->lent->stop();
+}
+
+// ---------------------------------------------------------------- the dispatcher's thread
+
+void ClusterNode::dispatch() {
+  Nanos wait = 0;
+  Nanos publish_at = 0;
+  while (!stopping_) {
+    transport_->wait(wait);
+    dispatch_once(wait);
+    if (const Nanos now = clock_.now(); now >= publish_at) {
+      membership_->publish(to_json(status()));
+      publish_at = now + options_.publish_every;
+    }
+  }
+}
+
+void ClusterNode::dispatch_once(Nanos& wait) {
+  wait = kDispatchPeriod;
+  std::vector<Control> heard;
+  for (MembershipEvent& event : membership_->poll()) {
+    if (std::holds_alternative<EpochLost>(event)) end_life();
+    if (const auto* again = std::get_if<Rejoined>(&event)) begin_life(again->id.epoch);
+    heard.emplace_back(std::move(event));
+  }
+  const std::shared_ptr<Data> data = this->data();
+  for (PeerMessage& message : transport_->receive()) route(std::move(message), data, heard);
+  for (const PeerId& peer : transport_->lost()) {
+    if (data) {
+      data->borrowed->lost(peer);
+      data->lent->lost(peer);
+    }
+    heard.emplace_back(PeerDied{peer});
+  }
+  const Nanos now = clock_.now();
+  if (data) wait = std::clamp<Nanos>(data->borrowed->tick() - now, 0, wait);
+  bool something = false;
+  {
+    std::lock_guard lock(data_mutex_);
+    for (Control& c : heard) inbox_.push_back(std::move(c));
+    something = !inbox_.empty();
+  }
+  if (!something && now < due_) return;
+  // An engine in a long step comes when it has ended: peers are not to take the instance for dead meanwhile.
+  if (woken_ && now - last_turn_ >= kEngineIsBusy) return act_without_engine(now);
+  std::lock_guard lock(wake_mutex_);
+  if (wake_ && !woken_.exchange(true)) wake_();
+}
+
+void ClusterNode::route(PeerMessage message, const std::shared_ptr<Data>& data, std::vector<Control>& heard) {
+  if (message.bytes.empty()) return;
+  const auto bytes = std::span<const std::byte>(message.bytes).subspan(1);
+  switch (static_cast<Plane>(message.bytes.front())) {
+    case Plane::kControl:
+      message.bytes.erase(message.bytes.begin());
+      heard.emplace_back(std::move(message));
+      return;
+    case Plane::kData:
+      if (!data) return;
+      if (is_reply(bytes)) {
+        data->borrowed->handle(message.from, bytes);
+      } else {
+        data->lent->handle(message.from, bytes);
+      }
+      return;
+  }
+  log_warning("a message of {} is of no kind that there is", name_of(message.from));
+}
+
+void ClusterNode::set_wake(std::function<void()> wake) {
+  std::lock_guard lock(wake_mutex_);
+  wake_ = std::move(wake);
+}
+
+// What needs frames of the engine is refused; what it is to be told waits for its turn.
+void ClusterNode::act_without_engine(Nanos now) {
+  std::lock_guard lock(mutex_);
+  hear_all(now);
+  broker_.tick(now);
+  set_due();
+}
+
+// ---------------------------------------------------------------- the engine's turn
+
+LendingEvents ClusterNode::turn(const LendingRequest& request, LendableCells& own) {
+  woken_ = false;
+  const Nanos now = clock_.now();
+  last_turn_ = now;
+  std::lock_guard lock(mutex_);
+  broker_.begin_turn(own);
+  hear_all(now);
+  LendingEvents events = broker_.end_turn(request, now);
+  set_due();
+  gone_ = broker_.gone();
+  return events;
+}
+
+void ClusterNode::hear_all(Nanos now) {
+  std::vector<Control> heard;
+  {
+    std::lock_guard inner(data_mutex_);
+    heard.swap(inbox_);
+  }
+  for (const Control& c : heard) hear(c, now);
+  meet_those_due(now);
+}
+
+void ClusterNode::set_due() {
+  Nanos due = broker_.next_deadline();
+  for (const auto& [instance, m] : meetings_) {
+    if (m.due) due = std::min(due, m.at);
+  }
+  due_ = due;
+}
+
+void ClusterNode::hear(const Control& control, Nanos now) {
+  if (const auto* event = std::get_if<MembershipEvent>(&control)) return hear(*event, now);
+  if (const auto* message = std::get_if<PeerMessage>(&control)) return broker_.handle(*message, now);
+  const PeerId& peer = std::get<PeerDied>(control).peer;
+  broker_.lost(peer, now);
+  Meeting& m = meetings_[peer.instance];
+  const bool soon = m.pause > 0 && now - m.at < 2 * m.pause;
+  m.pause = soon ? std::min(2 * m.pause, options_.meet_again_most) : options_.meet_again;
+  m.at = now + m.pause;
+  m.due = true;
+}
+
+void ClusterNode::hear(const MembershipEvent& event, Nanos now) {
+  if (const auto* joined = std::get_if<MemberJoined>(&event)) {
+    meetings_[joined->member.id.instance] = {now + options_.meet_first, 0, true};
+  } else if (const auto* left = std::get_if<MemberLeft>(&event)) {
+    transport_->forget(left->id);
+    if (const std::shared_ptr<Data> data = this->data()) {
+      data->borrowed->lost(left->id);
+      data->lent->lost(left->id);
+    }
+    broker_.lost(left->id, now);
+    not_compatible_.erase(left->id.instance);
+    meetings_.erase(left->id.instance);
+  } else if (const auto* elected = std::get_if<LeaderElected>(&event)) {
+    broker_.leader(elected->leader.id, elected->leader.term, now);
+  } else if (std::holds_alternative<DirectoryDown>(event)) {
+    broker_.directory(false);
+  } else if (std::holds_alternative<DirectoryUp>(event)) {
+    broker_.directory(true);
+  } else if (std::holds_alternative<EpochLost>(event)) {
+    broker_.end_life();
+    meetings_.clear();
+  } else if (const auto* again = std::get_if<Rejoined>(&event)) {
+    broker_.begin_life(again->id);
+    for (const Member& m : membership_->members()) meet(m, now);
+    if (const auto leader = membership_->leader()) broker_.leader(leader->id, leader->term, now);
+  }
+}
+
+// Who computes other bits, or speaks another language, is not dealt with.
+void ClusterNode::meet(const Member& member, Nanos now) {
+  const Status fits = check_compatible(options_.self, member);
+  if (!fits.ok()) {
+    if (not_compatible_[member.id.instance] != fits.message()) log_warning("{}", fits.message());
+    not_compatible_[member.id.instance] = fits.message();
+    return;
+  }
+  transport_->introduce(member.id, member.transport_address);
+  broker_.joined(member.id, now);
+}
+
+void ClusterNode::meet_those_due(Nanos now) {
+  const auto is_due = [&](const auto& meeting) { return meeting.second.due && meeting.second.at <= now; };
+  if (std::none_of(meetings_.begin(), meetings_.end(), is_due)) return;
+  for (const Member& member : membership_->members()) {
+    const auto it = meetings_.find(member.id.instance);
+    if (it != meetings_.end() && is_due(*it)) meet(member, now);
+  }
+  for (auto& meeting : meetings_) {
+    if (is_due(meeting)) meeting.second = {now, meeting.second.pause, false};
+  }
+}
+
+// ---------------------------------------------------------------- for people
+
+NodeStatus ClusterNode::status() const {
+  NodeStatus s;
+  const std::vector<Member> members = membership_->members();
+  if (const auto leader = membership_->leader()) {
+    s.leader = leader->id.instance;
+    s.term = leader->term;
+  }
+  const Nanos now = clock_.now();
+  if (const auto since = membership_->down_since()) {
+    s.directory_down_s = static_cast<double>(now - *since) / static_cast<double>(kNanosPerSecond);
+  }
+  s.self = {options_.self.id.instance, 0};
+  s.location = options_.broker.protocol.location;
+  s.lend_cap = options_.broker.protocol.lend_cap;
+  s.borrowable_cells = options_.broker.borrowable_cells;
+  if (options_.memory) s.cell_bytes = options_.memory->shape.geometry.kv_cell_bytes();
+  const std::shared_ptr<Data> data = this->data();
+  if (data) {
+    s.borrowed = data->borrowed->stats();
+    s.lent = data->lent->stats();
+  }
+  std::lock_guard lock(mutex_);
+  s.not_compatible = not_compatible_;
+  s.free_cells = broker_.frames().free_blocks();
+  s.total_cells = broker_.frames().total_blocks();
+  const ControlPlane* control = broker_.control();
+  if (!control) return s;
+  s.self = control->post().self();
+  const RManager& rmanager = control->rmanager();
+  s.leaving = broker_.leaving();
+  s.room = rmanager.lender().room();
+  s.frozen = rmanager.frozen();
+  const auto lent = rmanager.lender().by_debtor();
+  const auto borrowed = rmanager.borrower().by_creditor();
+  for (const Member& m : members) {
+    if (!control->post().knows(m.id)) continue;
+    PeerLink link;
+    link.peer = m.id;
+    link.address = m.transport_address;
+    if (const auto it = lent.find(m.id); it != lent.end()) link.lent = it->second;
+    if (const auto it = borrowed.find(m.id); it != borrowed.end()) link.borrowed = it->second;
+    if (data) link.cost = data->borrowed->cost(m.id);
+    s.links.push_back(std::move(link));
+  }
+  const GManager& gmanager = control->gmanager();
+  if (!gmanager.leads()) return s;
+  s.counts = gmanager.counts();
+  for (const PeerId& id : gmanager.ledger().instances()) {
+    const LedgerEntry& e = *gmanager.ledger().find(id);
+    s.ledger.push_back({id, e.figures, now - e.heard, e.refused});
+  }
+  return s;
+}
+
+}  // namespace kvasir::cluster

@@ -1,0 +1,190 @@
+// One instance's place in a cluster: membership, messages, contracts and the bytes behind them, as one thing
+// that an engine lends and borrows by.
+//
+//   transport ──> dispatcher's thread ──┬─ data ────> BorrowedMemory, LentMemory (threads of their own)
+//   membership ─>                       └─ control ─> waits for the engine's next turn() ──> Broker
+//
+// The protocol runs in the engine's turns, so that what is lent is decided where it is known what is free;
+// during a long step the dispatcher goes on with what needs no frames. The bytes never wait for a turn.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "cluster/broker/broker.h"
+#include "cluster/membership/membership.h"
+#include "cluster/memory/borrowed_memory.h"
+#include "cluster/memory/lent_memory.h"
+#include "cluster/node/node_status.h"
+#include "contract/lending.h"
+#include "contract/peer_memory.h"
+#include "contract/peer_transport.h"
+
+namespace kvasir::cluster {
+
+// An instance that runs a model.
+struct NodeMemory {
+  MemoryShape shape;
+  // Its own, of which it lends.
+  std::array<std::span<std::byte>, kTiers> tiers;
+  LentMemoryOptions lent;
+  BorrowedMemoryOptions borrowed;  // its cells: those that the broker may borrow
+};
+
+struct NodeOptions {
+  // What the directory is told; the epoch and the transport's address are filled in.
+  Member self;
+  BrokerOptions broker;
+  std::optional<NodeMemory> memory;       // none: it only stands for gManager
+  bool leads = true;                      // stands for election
+  Nanos publish_every = kNanosPerSecond;  // its status, in the directory
+                                          // A new member, which is in the directory a moment before it
+                                          // listens; one whose connection broke.
+  Nanos meet_first = 50 * kNanosPerMilli;
+  Nanos meet_again = 200 * kNanosPerMilli;  // twice as long each time, if it breaks again soon
+  Nanos meet_again_most = 2 * kNanosPerSecond;
+};
+
+class ClusterNode final : public Lending {
+ public:
+  // All that is given by reference outlives it. The transport, which has begun no life, and the directory are
+  // its own. An error is that of joining; then nothing runs.
+  static Result<std::unique_ptr<ClusterNode>> join(NodeOptions options,
+                                                   std::unique_ptr<PeerTransport> transport,
+                                                   std::unique_ptr<Membership> membership,
+                                                   const ops::Kernels& kernels, const Clock& clock);
+  // Leaves the cluster at once; what is lent and borrowed is lost. After the engine's last turn, and when
+  // nothing uses memory() any more.
+  ~ClusterNode() override;
+
+  // What it has borrowed. It stays the same over the lives of the instance.
+  PeerMemory& memory() { return memory_; }
+
+  LendingEvents turn(const LendingRequest& request, LendableCells& own) override;
+  void set_wake(std::function<void()> wake) override;
+
+  // From now on it lends and borrows no more, calls in what it has lent, and has the engine return what it
+  // has borrowed. gone(): that is done. Any thread.
+  void begin_to_leave();
+  bool gone() const { return gone_; }
+
+  NodeStatus status() const;
+
+ private:
+  // What there is of the bytes in one life of the instance. Between two there is none.
+  struct Data;
+  // The borrowed memory of the life at hand.
+  class AnyLife final : public PeerMemory {
+   public:
+    explicit AnyLife(const ClusterNode& node) : node_(node) {}
+    void write(uint64_t at, std::span<const std::byte> from, Done done) override;
+    void read(uint64_t at, std::span<std::byte> to, Done done) override;
+    void attend(const RemoteQuery& query, std::span<float> partials, Done done) override;
+
+   private:
+    std::shared_ptr<BorrowedMemory> now() const;
+    const ClusterNode& node_;
+  };
+  // The broker's word for where cells lie, if it speaks of the life at hand.
+  class Places final : public CellPlaces {
+   public:
+    explicit Places(ClusterNode& node) : node_(node) {}
+    void map(const ContractRef& contract, uint32_t first_slot, uint32_t first_cell, uint32_t count) override;
+    void unmap(const ContractRef& contract, uint32_t slot) override;
+    void unmap(const ContractRef& contract) override;
+
+   private:
+    std::shared_ptr<BorrowedMemory> now() const;
+    ClusterNode& node_;
+  };
+  // What the control plane sends by the transport, marked as its own; the dispatcher receives.
+  class ControlChannel final : public PeerTransport {
+   public:
+    explicit ControlChannel(PeerTransport& transport) : transport_(transport) {}
+    std::string address() const override { return transport_.address(); }
+    void begin_life(uint64_t) override {}
+    void introduce(const PeerId&, const std::string&) override {}
+    void forget(const PeerId&) override {}
+    Status send(const PeerId& to, std::vector<std::byte> bytes) override;
+    std::vector<PeerMessage> receive() override { return {}; }
+    std::vector<PeerId> lost() override { return {}; }
+    void wait(Nanos) override {}
+    void wake() override {}
+
+   private:
+    PeerTransport& transport_;
+  };
+  // When a member is to be met, or was; and how long after the next break it is to be met again.
+  struct Meeting {
+    Nanos at = 0;
+    Nanos pause = 0;
+    bool due = true;
+  };
+  struct PeerDied {
+    PeerId peer;
+  };
+  using Control = std::variant<PeerMessage, MembershipEvent, PeerDied>;
+
+  ClusterNode(NodeOptions options, std::unique_ptr<PeerTransport> transport,
+              std::unique_ptr<Membership> membership, const ops::Kernels& kernels, const Clock& clock);
+
+  void dispatch();
+  void dispatch_once(Nanos& wait);
+  void route(PeerMessage message, const std::shared_ptr<Data>& data, std::vector<Control>& heard);
+  void begin_life(uint64_t epoch);
+  void end_life();
+  std::shared_ptr<Data> data() const;
+  void act_without_engine(Nanos now);
+  // These with mutex_ held: in a turn, or without one.
+  void hear_all(Nanos now);
+  void set_due();
+
+  void hear(const Control& control, Nanos now);
+  void hear(const MembershipEvent& event, Nanos now);
+  void meet(const Member& member, Nanos now);
+  void meet_those_due(Nanos now);
+
+  const NodeOptions options_;
+  const std::unique_ptr<PeerTransport> transport_;
+  const std::unique_ptr<Membership> membership_;
+  const ops::Kernels& kernels_;
+  const Clock& clock_;
+  ControlChannel channel_;
+  Places places_;
+  AnyLife memory_;
+
+  std::mutex wake_mutex_;  // guards wake_
+  std::function<void()> wake_;
+
+  mutable std::mutex data_mutex_;  // guards data_, inbox_; taken with mutex_ held, never the other way round
+  std::shared_ptr<Data> data_;
+  std::vector<Control> inbox_;
+
+  mutable std::mutex mutex_;  // guards broker_ and what follows
+  Broker broker_;
+  std::map<std::string, std::string> not_compatible_;  // by instance, why
+  std::map<std::string, Meeting> meetings_;            // by instance
+  std::atomic<Nanos> due_{0};
+  std::atomic<Nanos> last_turn_{0};
+  std::atomic<bool> woken_{false};
+  std::atomic<bool> gone_{false};
+  std::atomic<bool> stopping_{false};
+
+  std::thread dispatcher_;
+};
+
+}  // namespace kvasir::cluster

@@ -1,0 +1,58 @@
+// How an instance stands in its cluster, for people.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "cluster/memory/borrowed_memory.h"
+#include "cluster/memory/lent_memory.h"
+#include "cluster/protocol/gmanager.h"
+#include "contract/peer_transport.h"
+
+namespace kvasir::cluster {
+
+// One line of the leader's ledger.
+struct LedgerLine {
+  PeerId id;
+  InstanceFigures figures;
+  Nanos heard_ago = 0;
+  bool refused = false;
+};
+
+struct PeerLink {
+  PeerId peer;
+  std::string address;
+  uint32_t lent = 0;             // cells, to it
+  uint32_t borrowed = 0;         // cells, of it
+  std::optional<PeerCost> cost;  // as measured
+};
+
+struct NodeStatus {
+  PeerId self;  // epoch 0: it is no member now
+  std::string leader;
+  uint64_t term = 0;
+  double directory_down_s = 0;  // 0: it answers
+  bool leaving = false;
+  std::string location;
+  uint32_t free_cells = 0, total_cells = 0, lend_cap = 0, room = 0;
+  uint64_t cell_bytes = 0;  // 0: it runs no model
+  uint32_t borrowable_cells = 0;
+  bool frozen = false;                                // a cycle of debts is being settled
+  std::vector<PeerLink> links;                        // to each member with which it deals
+  std::map<std::string, std::string> not_compatible;  // members with which it does not, and why
+  BorrowedMemoryStats borrowed;
+  LentMemoryStats lent;
+  // If it leads.
+  std::vector<LedgerLine> ledger;
+  GManagerCounts counts;
+};
+
+// One object; README and docs/cluster.md name its fields.
+std::string to_json(const NodeStatus& status);
+
+}  // namespace kvasir::cluster

@@ -1,0 +1,152 @@
+#include "cluster/protocol/control_plane.h"
+
+#include <algorithm>
+
+#include "cluster/protocol/cluster.pb.h"
+
+namespace kvasir::cluster {
+
+ControlPlane::ControlPlane(ProtocolSettings settings, PeerTransport& transport, PeerId self,
+                           LendableMemory& memory, OnData on_data)
+    : settings_(std::move(settings)),
+      post_(transport, std::move(self)),
+      rmanager_(settings_, memory, post_),
+      gmanager_(settings_, post_),
+      on_data_(std::move(on_data)) {
+  const Status fine = check(settings_);
+  KV_CHECK(fine.ok(), "{}", fine.message());
+}
+
+void ControlPlane::handle(const PeerMessage& message, Nanos now) {
+  dispatch(post_.open(message), now);
+  finish(now);
+}
+
+void ControlPlane::dispatch(Post::Outcome outcome, Nanos now) {
+  if (const auto* over = std::get_if<Post::LifeOver>(&outcome)) return lost(over->peer, now);
+  const auto* opened = std::get_if<Post::Opened>(&outcome);
+  if (!opened) return;
+  const Status status = deliver(opened->from, *opened->message, now);
+  if (!status.ok()) post_.malformed(opened->from, status);
+}
+
+Status ControlPlane::deliver(const PeerId& from, const wire::Envelope& message, Nanos now) {
+  using Body = wire::Envelope::BodyCase;
+  Lender& lender = rmanager_.lender();
+  Borrower& borrower = rmanager_.borrower();
+  switch (message.body_case()) {
+    case Body::kData:
+      if (on_data_) on_data_(from, std::as_bytes(std::span(message.data())));
+      return {};
+    case Body::kHeartbeat:
+      return gmanager_.handle(from, message.heartbeat(), now);
+    case Body::kQuery:
+      return gmanager_.handle(from, message.query(), now);
+    case Body::kDenied:
+      return gmanager_.handle(from, message.denied(), now);
+    case Body::kFrozen:
+      return gmanager_.handle(from, message.frozen(), now);
+    case Body::kSettled:
+      return gmanager_.handle(from, message.settled(), now);
+    case Body::kBorrow:
+      return lender.handle(from, message.borrow(), now);
+    case Body::kGiveBack:
+      return lender.handle(from, message.give_back(), now);
+    case Body::kAskStatement:
+      return lender.handle(from, message.ask_statement(), now);
+    case Body::kAdvice:
+      return borrower.handle(from, message.advice(), now);
+    case Body::kGranted:
+      return borrower.handle(from, message.granted(), now);
+    case Body::kRefused:
+      return borrower.handle(from, message.refused(), now);
+    case Body::kStatement:
+      return borrower.handle(from, message.statement(), now);
+    case Body::kFreeze:
+      return rmanager_.handle(from, message.freeze(), now);
+    case Body::kSettle:
+      return rmanager_.handle(from, message.settle(), now);
+    case Body::kUnfreeze:
+      return rmanager_.handle(from, message.unfreeze(), now);
+    case Body::kWrongEpoch:
+    case Body::BODY_NOT_SET:
+      break;
+  }
+  KV_CHECK(false, "the post opens no message of kind {}", static_cast<int>(message.body_case()));
+}
+
+void ControlPlane::finish(Nanos now) {
+  // A message of the next leader may be faster than the news of its election.
+  if (gmanager_.leads() && rmanager_.term() > gmanager_.term()) gmanager_.step_down();
+  rmanager_.after(now);
+  while (true) {
+    Post::Outcome own = post_.open_own();
+    if (std::holds_alternative<Post::Dropped>(own)) return;
+    dispatch(std::move(own), now);
+    rmanager_.after(now);
+  }
+}
+
+void ControlPlane::joined(const PeerId& peer, Nanos now) {
+  if (peer.instance == post_.self().instance || post_.knows(peer)) return;
+  if (const std::optional<PeerId> earlier = post_.current(peer.instance)) lost(*earlier, now);
+  post_.joined(peer);
+}
+
+void ControlPlane::lost(const PeerId& peer, Nanos now) {
+  if (peer == post_.self() || !post_.knows(peer)) return;
+  post_.lost(peer);
+  rmanager_.lost(peer, now);
+  gmanager_.lost(peer, now);
+  finish(now);
+}
+
+void ControlPlane::leader(const PeerId& peer, uint64_t term, Nanos now) {
+  if (peer == post_.self() && term >= rmanager_.term()) gmanager_.lead(term, now);
+  rmanager_.leader(peer, term, now);
+  finish(now);
+}
+
+void ControlPlane::directory_down() {
+  rmanager_.directory(false);
+  gmanager_.directory(false);
+}
+
+void ControlPlane::directory_up() {
+  rmanager_.directory(true);
+  gmanager_.directory(true);
+}
+
+void ControlPlane::tick(Nanos now) {
+  rmanager_.tick(now);
+  gmanager_.tick(now);
+  finish(now);
+}
+
+Nanos ControlPlane::next_deadline() const {
+  return std::min(rmanager_.next_deadline(), gmanager_.next_deadline());
+}
+
+uint64_t ControlPlane::borrow(uint32_t blocks, Nanos now) {
+  const uint64_t request = rmanager_.borrower().borrow(blocks, now);
+  finish(now);
+  return request;
+}
+
+void ControlPlane::give_back(const ContractRef& contract, std::span<const uint32_t> slots, Nanos now) {
+  rmanager_.borrower().give_back(contract, slots);
+  finish(now);
+}
+
+uint32_t ControlPlane::recall(uint32_t blocks, Nanos now) {
+  const uint32_t coming = rmanager_.lender().recall(blocks, now);
+  finish(now);
+  return coming;
+}
+
+void ControlPlane::leave(Nanos now) {
+  rmanager_.leave(now);
+  finish(now);
+}
+
+}  // namespace kvasir::cluster

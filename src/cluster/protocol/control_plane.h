@@ -1,0 +1,72 @@
+// The control plane of one instance: it opens what arrives and hands it to whom it is for.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+
+#include "cluster/protocol/gmanager.h"
+#include "cluster/protocol/rmanager.h"
+
+namespace kvasir::cluster {
+
+// Not thread-safe; owns no thread, no clock and no socket. A driver loop: wait on the transport until
+// next_deadline(); lost() for its lost(), handle() for its receive(), membership as it comes; tick(); then
+// the borrower's events. A peer whose connection broke though it is a member still is lost here, and joins
+// again when it has been introduced to the transport anew.
+class ControlPlane {
+ public:
+  // Gets each message of the data plane, from a life of a peer that is current.
+  using OnData = std::function<void(const PeerId& from, std::span<const std::byte> bytes)>;
+
+  // What is given by reference outlives it. REQUIRES: check(settings).ok()
+  ControlPlane(ProtocolSettings settings, PeerTransport& transport, PeerId self, LendableMemory& memory,
+               OnData on_data);
+  ControlPlane(const ControlPlane&) = delete;
+  ControlPlane& operator=(const ControlPlane&) = delete;
+
+  void handle(const PeerMessage& message, Nanos now);
+
+  // Membership. An earlier life of an instance that joins is lost; joining twice is joining once.
+  void joined(const PeerId& peer, Nanos now);
+  void lost(const PeerId& peer, Nanos now);
+  // Whoever was elected, this instance perhaps. Older terms are ignored.
+  void leader(const PeerId& peer, uint64_t term, Nanos now);
+  void directory_down();
+  void directory_up();
+
+  void tick(Nanos now);
+  // INT64_MAX: nothing is due.
+  Nanos next_deadline() const;
+
+  // What the instance wants of its peers. Each sends what it has to at once.
+  uint64_t borrow(uint32_t blocks, Nanos now);
+  void give_back(const ContractRef& contract, std::span<const uint32_t> slots, Nanos now);
+  uint32_t recall(uint32_t blocks, Nanos now);
+  void leave(Nanos now);
+  // Data-plane messages to a current life of a peer.
+  Status send_data(const PeerId& to, std::span<const std::byte> bytes) { return post_.send_data(to, bytes); }
+
+  std::vector<BorrowEvent> take_events() { return rmanager_.borrower().take_events(); }
+  Post& post() { return post_; }
+  const Post& post() const { return post_; }
+  RManager& rmanager() { return rmanager_; }
+  const RManager& rmanager() const { return rmanager_; }
+  GManager& gmanager() { return gmanager_; }
+  const GManager& gmanager() const { return gmanager_; }
+  // Of all that decides what happens next; equal states have equal descriptions.
+  std::string describe() const { return post_.describe() + rmanager_.describe() + gmanager_.describe(); }
+
+ private:
+  void dispatch(Post::Outcome outcome, Nanos now);
+  Status deliver(const PeerId& from, const wire::Envelope& message, Nanos now);
+  void finish(Nanos now);
+
+  const ProtocolSettings settings_;
+  Post post_;
+  RManager rmanager_;
+  GManager gmanager_;
+  const OnData on_data_;
+};
+
+}  // namespace kvasir::cluster

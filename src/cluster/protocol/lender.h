@@ -1,0 +1,121 @@
+// What an instance lends: contracts with its debtors, made first come, first served, and ended by them or by
+// it. The creditor alone rules over its blocks.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "cluster/protocol/post.h"
+#include "cluster/protocol/settings.h"
+
+namespace kvasir::wire {
+class AskStatement;
+class Borrow;
+class GiveBack;
+}  // namespace kvasir::wire
+
+namespace kvasir::cluster {
+
+// The memory that may be lent, in blocks of one size, which have numbers.
+class LendableMemory {
+ public:
+  virtual ~LendableMemory() = default;
+  // That many blocks, or none.
+  virtual std::optional<std::vector<uint32_t>> take(uint32_t blocks) = 0;
+  virtual void give_back(std::span<const uint32_t> blocks) = 0;
+  virtual uint32_t free_blocks() const = 0;
+  virtual uint32_t total_blocks() const = 0;
+};
+
+// A loan, as its creditor has it. The debtor names the blocks by slots, from 0 on.
+struct Contract {
+  static constexpr uint32_t kGone = UINT32_MAX;
+
+  uint64_t id = 0;
+  PeerId debtor;
+  uint64_t attempt = 0;          // the debtor's word for what it asked
+  std::vector<uint32_t> blocks;  // by slot; kGone: given back, for good
+  uint32_t lent = 0;             // slots that are not gone
+  std::optional<uint32_t> keep;  // recalled: that many may stay
+  Nanos revoke_at = INT64_MAX;   // of a recall for the creditor's own need
+  bool frozen = false;
+};
+
+// Not thread-safe.
+class Lender {
+ public:
+  // What is given outlives it.
+  Lender(const ProtocolSettings& settings, LendableMemory& memory, Post& post)
+      : settings_(settings), memory_(memory), post_(post) {}
+
+  Status handle(const PeerId& from, const wire::Borrow& message, Nanos now);
+  Status handle(const PeerId& from, const wire::GiveBack& message, Nanos now);
+  Status handle(const PeerId& from, const wire::AskStatement& message, Nanos now);
+  // Its blocks come back at once, but for those that are being read.
+  void debtor_lost(const PeerId& debtor);
+  // Statements that are due, and revocations: a debtor that has not heeded a recall in time loses the
+  // contract.
+  void tick(Nanos now);
+  Nanos next_deadline() const;
+
+  // Whether new contracts are made.
+  void set_lending(bool lending) { lending_ = lending; }
+  // From now on at least so many blocks are on their way back; what was recalled before counts. Returns how
+  // many are: fewer where contracts are frozen (ask again later) or less is lent. Newest contracts first.
+  // Nothing is lent until they are back.
+  uint32_t recall(uint32_t blocks, Nanos now);
+
+  // null: there is no such contract with this life of the debtor.
+  const Contract* lent(const PeerId& debtor, uint64_t contract) const;
+  // The blocks behind some slots, which stay as they are until unpin() of the same, whatever becomes of the
+  // contract. kUnavailable: they are not lent to this life of the debtor, or no longer.
+  Result<std::vector<uint32_t>> pin(const PeerId& debtor, uint64_t contract, std::span<const uint32_t> slots);
+  void unpin(std::span<const uint32_t> blocks);
+
+  // Blocks that a peer would be lent now.
+  uint32_t room() const;
+  // Blocks of contracts, and blocks whose contract has ended while they were pinned.
+  uint32_t lent_blocks() const { return lent_; }
+  uint32_t pinned_leftovers() const { return static_cast<uint32_t>(doomed_.size()); }
+  const std::map<uint64_t, Contract>& contracts() const { return contracts_; }
+  std::map<PeerId, uint32_t, ByPeer> by_debtor() const;
+
+  // For a settlement: freezes the contracts with a debtor and says how many blocks they are; 0, and nothing
+  // frozen: there are none, or some are being recalled.
+  uint32_t freeze(const PeerId& debtor);
+  // Recalls so many of the frozen blocks, or what there is; the contracts are not revoked for it. `within` is
+  // what the debtor is told.
+  void settle(uint32_t blocks, Nanos within, Nanos now);
+  // What was to be settled is back.
+  bool settled() const;
+  // Nothing is frozen any more; recalls of a settlement are off.
+  void thaw(Nanos now);
+
+  std::string describe() const;
+
+ private:
+  Contract* find(const PeerId& debtor, uint64_t contract);
+  void release(Contract& contract, uint32_t slot);
+  void end(uint64_t contract);
+  void state(const PeerId& debtor, Nanos now);
+
+  const ProtocolSettings& settings_;
+  LendableMemory& memory_;
+  Post& post_;
+  bool lending_ = true;
+  uint64_t last_contract_ = 0;
+  uint32_t lent_ = 0;
+  std::map<uint64_t, Contract> contracts_;
+  std::map<uint32_t, uint32_t> pins_;  // by block
+  std::set<uint32_t> doomed_;          // to be given back when no longer pinned
+  Nanos next_statement_ = 0;
+};
+
+}  // namespace kvasir::cluster

@@ -1,0 +1,92 @@
+// One instance's part in pooling memory: it lends, borrows, tells the leader how it stands, and holds still
+// while a cycle of debts is settled.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "cluster/protocol/borrower.h"
+#include "cluster/protocol/lender.h"
+
+namespace kvasir::wire {
+class Freeze;
+class Settle;
+class Unfreeze;
+}  // namespace kvasir::wire
+
+namespace kvasir::cluster {
+
+// Not thread-safe; owns no thread and no clock. Whoever drives it hands it messages and membership, calls
+// tick() no later than next_deadline(), and heeds the borrower's events.
+class RManager {
+ public:
+  // What is given outlives it.
+  RManager(const ProtocolSettings& settings, LendableMemory& memory, Post& post)
+      : settings_(settings),
+        memory_(memory),
+        post_(post),
+        lender_(settings, memory, post),
+        borrower_(settings, post) {}
+  RManager(const RManager&) = delete;
+  RManager& operator=(const RManager&) = delete;
+
+  Lender& lender() { return lender_; }
+  const Lender& lender() const { return lender_; }
+  Borrower& borrower() { return borrower_; }
+  const Borrower& borrower() const { return borrower_; }
+
+  Status handle(const PeerId& from, const wire::Freeze& message, Nanos now);
+  Status handle(const PeerId& from, const wire::Settle& message, Nanos now);
+  Status handle(const PeerId& from, const wire::Unfreeze& message, Nanos now);
+  void lost(const PeerId& peer, Nanos now);
+  // Who leads. An older term than the one that is known is ignored; a new one ends what an older one had
+  // frozen.
+  void leader(const PeerId& peer, uint64_t term, Nanos now);
+  // The directory of members cannot be reached: no new contracts until it is back; the old ones go on.
+  void directory(bool reached);
+  // Lends and borrows no more, calls in what it has lent, and tells the owner of borrowed cells to give them
+  // back.
+  void leave(Nanos now);
+  // After leave(): nothing is lent, borrowed or read any more.
+  bool gone() const;
+
+  void tick(Nanos now);
+  Nanos next_deadline() const;
+  // To be called after anything has been handled: reports a settlement that is done.
+  void after(Nanos now);
+
+  uint64_t term() const { return term_; }
+  bool frozen() const { return freezing_.has_value(); }
+  std::string describe() const;
+
+ private:
+  struct Freezing {
+    uint64_t settlement = 0;
+    PeerId debtor;
+    PeerId creditor;
+    bool settling = false;
+    bool reported = false;
+    Nanos until = 0;
+  };
+
+  bool obeys(const PeerId& from, uint64_t term, Nanos now);
+  void thaw(Nanos now);
+  void report(bool done);
+  void heartbeat(Nanos now);
+  void allow_contracts();
+
+  const ProtocolSettings& settings_;
+  LendableMemory& memory_;
+  Post& post_;
+  Lender lender_;
+  Borrower borrower_;
+  PeerId leader_;
+  uint64_t term_ = 0;  // 0: there is no leader yet
+  bool directory_ = true;
+  bool leaving_ = false;
+  Nanos next_heartbeat_ = INT64_MAX;
+  std::optional<Freezing> freezing_;
+};
+
+}  // namespace kvasir::cluster

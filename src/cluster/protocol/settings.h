@@ -1,0 +1,31 @@
+// What the instances of a cluster are told about lending memory to each other.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/clock.h"
+#include "base/status.h"
+
+namespace kvasir::cluster {
+
+struct ProtocolSettings {
+  // Where the instance is, from the outside in: "zone/rack/host". Peers that share more of it are nearer.
+  std::string location;
+  bool device = false;                      // what it lends is memory of its device, not of its host
+  uint32_t lend_cap = 0;                    // blocks that may be lent at once
+  Nanos heartbeat = kNanosPerSecond / 4;    // between heartbeats, and between statements to a debtor
+  Nanos answer = kNanosPerSecond / 2;       // how long an answer of the leader or of a creditor may take
+  Nanos recall = 2 * kNanosPerSecond;       // how long a debtor has to give back what is recalled
+  Nanos silence = 5 * kNanosPerSecond;      // a creditor not heard of for so long has lost its contracts
+  Nanos entry_lives = 2 * kNanosPerSecond;  // the leader forgets an instance after so long without heartbeat
+  int rounds = 3;                           // how often a debtor asks the leader for one request
+  Nanos settle_period = 5 * kNanosPerSecond;  // between searches for cycles of debts
+  Nanos settle_limit = 4 * kNanosPerSecond;   // how long the contracts of a cycle may stay frozen
+  uint32_t settle_min = 8;                    // debts of fewer blocks are not settled
+};
+
+// kInvalidArgument names the first figure that makes no sense.
+Status check(const ProtocolSettings& settings);
+
+}  // namespace kvasir::cluster

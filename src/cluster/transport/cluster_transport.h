@@ -1,0 +1,121 @@
+// What the transports share: who is introduced, what has arrived, who is lost. A transport adds the links.
+//
+// A *link* carries frames one way, from introduce() to forget() or loss; acknowledgements (FrameKind::kTaken)
+// come back along it. Whether a peer lives is judged by the link to it alone, never by the one from it: that
+// one also ends when the peer forgets us.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "cluster/transport/frame.h"
+#include "cluster/transport/transport_options.h"
+#include "contract/peer_transport.h"
+
+namespace kvasir {
+
+// kInvalidArgument: an option that no transport can work with.
+Status check_options(const TransportOptions& options);
+
+class ClusterTransport : public PeerTransport {
+ public:
+  std::string address() const final { return address_; }
+  // The links of others to an earlier life end too, so that they find it lost.
+  void begin_life(uint64_t epoch) final;
+  // To be called again after a loss tries again. An address that cannot be read is a peer that is lost. Does
+  // nothing while the epoch is 0.
+  void introduce(const PeerId& peer, const std::string& address) final;
+  void forget(const PeerId& peer) final;
+  // Beyond the interface: kInvalidArgument for a message over max_message_bytes, kExhausted while
+  // max_waiting_bytes wait for this peer.
+  Status send(const PeerId& to, std::vector<std::byte> bytes) final;
+  std::vector<PeerMessage> receive() final;
+  std::vector<PeerId> lost() final;
+  void wait(Nanos timeout) final;
+  void wake() final;
+
+  TransportStats stats() const;
+  // The library, its version and ours. Instances that differ in it must not be introduced to each other.
+  virtual std::string wire() const = 0;
+
+ protected:
+  using LinkId = uint64_t;
+
+  // REQUIRES: check_options(options).ok()
+  explicit ClusterTransport(TransportOptions options);
+
+  // What a transport implements. These are called in the order of the events, under a lock: they must not
+  // block, and must not call back. A link is of one life of ours, and so are all its frames: what the thread
+  // that carries them sends late must not pass for the next life's.
+  virtual void open_link(LinkId link, uint64_t life, const PeerId& peer, const std::string& address) = 0;
+  virtual void close_link(LinkId link) = 0;
+  virtual void post(LinkId link, std::vector<std::byte> message) = 0;
+
+  // What a transport tells, from any thread, holding no lock that the calls above take.
+  // A frame that arrived: its header if it is of this cluster and for this life, else it is counted.
+  Result<FrameHeader> admit(std::span<const std::byte> header, uint64_t payload_bytes);
+  // A message that arrived for that life of ours, in its turn. An error: the sender must be cut off, because
+  // too much waits (kExhausted) or that life is over (kUnavailable).
+  Status deliver(const PeerId& from, uint64_t life, std::vector<std::byte> message);
+  // The link has ended by itself.
+  void link_lost(LinkId link, const std::string& why);
+  // A message of the link has left the queue.
+  void settled(LinkId link, size_t bytes);
+  void count_rejected();
+  void count_refused();
+
+  // Of a frame that the life of ours sends.
+  std::vector<std::byte> header(FrameKind kind, uint64_t life, const PeerId& to, uint64_t sequence,
+                                uint64_t payload_bytes = 0, uint64_t message_bytes = 0) const;
+  // Once, before anyone else knows of the transport.
+  void set_address(std::string address) { address_ = std::move(address); }
+  const TransportOptions& options() const { return options_; }
+  // Our epoch; 0: nobody. None comes twice, so that a link of another one is of a life that is over: the
+  // transport cuts off others' links to it.
+  uint64_t life() const { return life_; }
+  Nanos now() const { return clock_.now(); }
+  // How often the links are looked after, and what of it counts as run time at most.
+  Nanos tick() const { return tick_; }
+  Nanos stride() const { return 3 * tick_; }
+
+ private:
+  struct Peer {
+    uint64_t epoch = 0;
+    std::string address;
+    LinkId link = 0;  // 0: lost
+    size_t waiting_bytes = 0;
+  };
+  void drop_locked(const std::string& instance);
+  // kUnavailable: it is not the life of now.
+  Status check_life(const PeerId& from, uint64_t life) const;
+
+  const TransportOptions options_;
+  const TokenDigest token_;
+  const Nanos tick_;
+  const MonotonicClock clock_;
+  std::string address_;  // constant after construction
+
+  std::atomic<uint64_t> life_;  // written under the lock
+
+  mutable std::mutex mutex_;  // guards what follows
+  std::condition_variable changed_;
+  std::map<std::string, Peer> peers_;  // by instance
+  std::unordered_map<LinkId, std::string> linked_;
+  LinkId next_link_ = 1;
+  std::vector<PeerMessage> inbox_;
+  size_t inbox_bytes_ = 0;
+  std::vector<PeerId> lost_;
+  bool woken_ = false;
+  TransportStats stats_;
+};
+
+}  // namespace kvasir

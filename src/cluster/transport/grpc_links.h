@@ -1,0 +1,75 @@
+// The gRPC transport's insides: its links and their lives. Users include grpc_transport.h.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "cluster/transport/cluster_transport.h"
+#include "cluster/transport/link_state.h"
+#include "cluster/transport/peer_stream.grpc.pb.h"
+
+namespace kvasir {
+
+class GrpcTransport final : public ClusterTransport {
+ public:
+  // REQUIRES: check_options(options).ok()
+  explicit GrpcTransport(TransportOptions options);
+  ~GrpcTransport() override;
+  // Listens and begins the thread. Once, before anything else.
+  Status start();
+  std::string wire() const override;
+
+ protected:
+  void open_link(LinkId link, uint64_t life, const PeerId& peer, const std::string& address) override;
+  void close_link(LinkId link) override;
+  void post(LinkId link, std::vector<std::byte> message) override;
+
+ private:
+  using Frame = cluster::PeerFrame;
+  class Link;     // a link of ours: to a peer
+  class Arrival;  // a link of someone else: from a peer, or whoever
+  class Service;
+
+  // gRPC has ended the link. On gRPC's threads, which must not release its channel: with the last channel
+  // gRPC's threads end, and one would wait for itself.
+  void link_done(LinkId id, std::shared_ptr<Link> link, const std::string& why);
+  // gRPC has ended the call.
+  void arrival_done(Arrival* arrival);
+  grpc::ServerBidiReactor<Frame, Frame>* make_arrival(grpc::CallbackServerContext& context);
+  Result<std::shared_ptr<Link>> make_link(LinkId id, uint64_t life, const PeerId& peer,
+                                          const std::string& address);
+  Frame frame(FrameKind kind, uint64_t life, const PeerId& to, uint64_t sequence,
+              const std::vector<std::byte>& message) const;
+  void run();
+
+  std::unique_ptr<Service> service_;
+  std::unique_ptr<grpc::Server> server_;
+  std::thread thread_;
+
+  // Taken inside ClusterTransport's lock, never the other way round; a link's own lock is taken inside this
+  // one.
+  mutable std::mutex links_mutex_;  // guards what follows
+  std::condition_variable changed_;
+  std::map<LinkId, std::shared_ptr<Link>> links_;
+  std::set<Arrival*> arrivals_;              // each deletes itself when gRPC has ended it
+  size_t living_links_ = 0;                  // of ours, that gRPC has not ended
+  std::vector<std::shared_ptr<Link>> done_;  // to be released by a thread of ours, under no lock
+  std::vector<std::pair<LinkId, std::string>> unreachable_;  // links that could not even begin, and why
+  bool stop_ = false;
+
+  RunTime run_time_;  // of the thread
+  std::atomic<Nanos> run_now_{0};
+};
+
+}  // namespace kvasir

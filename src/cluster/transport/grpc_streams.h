@@ -1,0 +1,106 @@
+// The two ends of one gRPC stream. Users include grpc_transport.h.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "cluster/transport/grpc_links.h"
+#include "cluster/transport/socket_address.h"
+
+namespace kvasir {
+
+// A socket that connects meanwhile; that it cannot shows when it is used. kIo: there are too many.
+Result<int> connecting_socket(const SocketAddress& at);
+// Takes a duplicate of the socket. kIo: there are too many.
+Result<std::shared_ptr<grpc::Channel>> channel_over(int socket_fd);
+
+// Thread-safe. Lives until gRPC has ended the call, which is soon after end().
+class GrpcTransport::Link final : public grpc::ClientBidiReactor<Frame, Frame> {
+ public:
+  // `socket_fd` connects, or has connected, to the peer, and is the link's from now on.
+  Link(GrpcTransport& transport, LinkId id, uint64_t life, PeerId peer, int socket_fd,
+       const std::shared_ptr<grpc::Channel>& channel);
+  ~Link() override;
+  // Once. `self` is what keeps it alive.
+  void begin(std::shared_ptr<Link> self);
+  void push(FrameKind kind, std::vector<std::byte> message);
+  // The link is over, for the reason given; empty: the one that gRPC gives.
+  void end(const std::string& why);
+  // Ends the link if the far end takes nothing.
+  void check(Nanos run_now);
+
+  void OnReadDone(bool ok) override;
+  void OnWriteDone(bool ok) override;
+  void OnDone(const grpc::Status& status) override;
+
+ private:
+  void write_locked();
+
+  GrpcTransport& transport_;
+  const LinkId id_;
+  const uint64_t life_;  // of ours
+  const PeerId peer_;
+  // The connection, which is gRPC's, too. gRPC ends no call while a write waits for a peer that hangs;
+  // cutting the connection ends the write.
+  const int socket_;
+  const std::unique_ptr<cluster::PeerStream::Stub> stub_;
+  grpc::ClientContext context_;
+  std::shared_ptr<Link> self_;
+  Frame incoming_;  // of the read under way
+
+  std::mutex mutex_;  // guards what follows
+  struct Waiting {
+    FrameKind kind;
+    std::vector<std::byte> message;
+  };
+  std::deque<Waiting> queue_;
+  Frame outgoing_;  // of the write under way
+  size_t outgoing_bytes_ = 0;
+  bool writing_ = false;
+  bool ended_ = false;
+  std::string why_;
+  SendProgress progress_;
+};
+
+// Thread-safe. Deletes itself when gRPC has ended the call.
+class GrpcTransport::Arrival final : public grpc::ServerBidiReactor<Frame, Frame> {
+ public:
+  // The context is gRPC's, and outlives it.
+  Arrival(GrpcTransport& transport, grpc::CallbackServerContext& context)
+      : transport_(transport), context_(context) {}
+  void begin() { StartRead(&incoming_); }
+  // Tells the sender what was taken, if it does not know; cuts it off if the life that it knows is over.
+  void look_after();
+
+  void OnReadDone(bool ok) override;
+  void OnWriteDone(bool ok) override;
+  void OnDone() override;
+
+ private:
+  // Takes what was read. Not ok: it is refused.
+  grpc::Status take();
+  void finish(const grpc::Status& status);
+
+  GrpcTransport& transport_;
+  grpc::CallbackServerContext& context_;
+  Frame incoming_;  // of the read under way
+  PeerId from_;     // written by reads alone, before the first report
+  uint64_t next_ = 0;
+
+  std::mutex mutex_;  // guards what follows
+  // Of ours, to which it sends; 0: nothing has arrived yet. Written by reads alone, which read it without the
+  // lock.
+  uint64_t life_ = 0;
+  TakenReports reports_;
+  Frame outgoing_;
+  bool writing_ = false;
+  bool finished_ = false;
+  grpc::Status last_word_;
+};
+
+}  // namespace kvasir

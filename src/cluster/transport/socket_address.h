@@ -1,0 +1,36 @@
+// Addresses as people write them, and as sockets take them.
+#pragma once
+
+#include <sys/socket.h>
+
+#include <cstdint>
+#include <string>
+
+#include "base/status.h"
+
+namespace kvasir {
+
+struct SocketAddress {
+  sockaddr_storage storage{};
+  socklen_t length = 0;
+
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
+  uint16_t port() const;
+  // The numeric host, without brackets.
+  std::string host() const;
+  // True of 0.0.0.0 and [::], which nobody can send to.
+  bool is_any() const;
+};
+
+enum class Names { kNumeric, kLookUp };  // looking up a name may take seconds
+
+// "host:port" or "[IPv6]:port". kInvalidArgument: not of that form, or the host is unknown.
+Result<SocketAddress> parse_address(const std::string& text, Names names);
+
+// The reverse, with brackets around an IPv6 host.
+std::string join_address(const std::string& host, uint16_t port);
+
+// The network device that has the address, or "" where none does.
+std::string device_of(const SocketAddress& address);
+
+}  // namespace kvasir

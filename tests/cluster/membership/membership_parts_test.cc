@@ -1,0 +1,247 @@
+// What membership is made of, without a directory: the handshake, addresses, texts, and the view.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/random.h"
+#include "cluster/membership/base64.h"
+#include "cluster/membership/cluster_view.h"
+#include "cluster/membership/etcd_address.h"
+#include "cluster/membership/etcd_json.h"
+#include "cluster/membership/member_json.h"
+#include "cluster/membership/members.h"
+#include "cluster/membership/membership.h"
+
+namespace kvasir::test {
+namespace {
+
+TEST(CheckCompatible, NamesWhatDiffersAndWhatToDo) {
+  const Member self = some_member("a");
+  EXPECT_TRUE(check_compatible(self, some_member("b")).ok());
+  struct Case {
+    std::function<void(Member&)> change;
+    std::vector<std::string> said;
+  };
+  const std::vector<Case> cases = {
+      {[](Member& m) { m.wire_version = 2; },
+       {"version of the cluster's messages is '1' here and '2' there"}},
+      {[](Member& m) { m.kvasir_version = "0.2.0"; }, {"Kvasir version is '0.1.0' here and '0.2.0' there"}},
+      {[](Member& m) { m.transport = "grpc"; },
+       {"transport is 'ucx' here and 'grpc' there", "same transport"}},
+      {[](Member& m) { m.transport_version = "1.22.0"; }, {"ucx version is '1.13.1' here", "same library"}},
+      {[](Member& m) { m.numerics_id = "kvasir-1"; },
+       {"numerics id is", "'kvasir-1' there", "same model file"}},
+      {[](Member& m) { m.geometry = "cafe"; }, {"blocks is 'f00d' here and 'cafe' there", "block size"}},
+  };
+  for (const Case& c : cases) {
+    Member other = some_member("b");
+    c.change(other);
+    const Status status = check_compatible(self, other);
+    ASSERT_FALSE(status.ok()) << c.said[0];
+    EXPECT_EQ(status.code(), ErrorCode::kUnsupported);
+    for (const std::string& part : c.said)
+      EXPECT_NE(status.message().find(part), std::string::npos) << status.message();
+    EXPECT_NE(status.message().find("'a' and 'b'"), std::string::npos) << status.message();
+  }
+}
+
+TEST(CheckCompatible, AManagerWithoutAModelFitsEveryModelButNotEveryVersion) {
+  Member manager = some_member("manager");
+  manager.numerics_id = manager.geometry = "";
+  EXPECT_TRUE(check_compatible(some_member("a"), manager).ok());
+  EXPECT_TRUE(check_compatible(manager, some_member("a")).ok());
+  manager.wire_version = 2;
+  EXPECT_FALSE(check_compatible(some_member("a"), manager).ok());
+}
+
+TEST(Base64, KnownTextsBothWays) {
+  for (const auto& [bytes, text] :
+       std::vector<std::pair<std::string, std::string>>{{"", ""},
+                                                        {"f", "Zg=="},
+                                                        {"fo", "Zm8="},
+                                                        {"foo", "Zm9v"},
+                                                        {"foob", "Zm9vYg=="},
+                                                        {"\xff\xfe\xfb", "//77"}}) {
+    EXPECT_EQ(to_base64(bytes), text);
+    EXPECT_EQ(from_base64(text), bytes);
+  }
+  std::string all;
+  for (int i = 0; i < 256; ++i) all += static_cast<char>(i);
+  for (size_t n = 0; n <= all.size(); ++n)
+    EXPECT_EQ(from_base64(to_base64(all.substr(0, n))), all.substr(0, n));
+}
+
+TEST(Base64, RefusesWhatIsNone) {
+  for (const char* text : {"Z", "Zg", "Zg=", "Zg==Zg==", "Zm8=Zm8=", "=", "====", "Z===", "Zg=g", "Zm 9",
+                           "Zm9-", "Zh==", "Zm9="}) {
+    EXPECT_EQ(from_base64(text), std::nullopt) << text;
+  }
+}
+
+TEST(EtcdAddress, HostsPortsAndName) {
+  const auto one = parse_etcd_address("etcd://node-1");
+  ASSERT_TRUE(one.ok());
+  EXPECT_EQ(one->endpoints, (std::vector<HostPort>{{"node-1", 2379}}));
+  EXPECT_EQ(one->cluster, "default");
+  const auto three = parse_etcd_address("etcd://10.0.0.1:1,[::1]:2,c.local/blue");
+  ASSERT_TRUE(three.ok()) << three.status().message();
+  EXPECT_EQ(three->endpoints, (std::vector<HostPort>{{"10.0.0.1", 1}, {"::1", 2}, {"c.local", 2379}}));
+  EXPECT_EQ(three->cluster, "blue");
+  EXPECT_EQ(three->endpoints[1].to_string(), "[::1]:2");
+}
+
+TEST(EtcdAddress, RefusesWithTheFormToWrite) {
+  for (const char* text :
+       {"", "etcd:/", "etcd://", "http://a:1", "etcd://a:", "etcd://a:0", "etcd://a:65536", "etcd://a:1x",
+        "etcd://a,,b", "etcd://a,", "etcd://a b", "etcd://::1", "etcd://[::1", "etcd://[]", "etcd://[::1]x",
+        "etcd://a/", "etcd://a/b/c", "etcd://a/b c", "etcd://a@b"}) {
+    const auto parsed = parse_etcd_address(text);
+    ASSERT_FALSE(parsed.ok()) << text;
+    EXPECT_NE(parsed.status().message().find("etcd://host:2379[,host:2379]"), std::string::npos);
+  }
+}
+
+TEST(MemberJson, ComesBackAsItWas) {
+  Member member = some_member("a");
+  member.id.epoch = 7;
+  member.http_address = "http://\xc3\xa9:1 \"quoted\"";
+  const auto back = member_from_json(member_to_json(member), member.id);
+  ASSERT_TRUE(back.ok()) << back.status().message();
+  EXPECT_EQ(*back, member);
+}
+
+TEST(MemberJson, RefusesAnyFieldThatIsMissingOrOfAnotherKind) {
+  const std::string whole = member_to_json(some_member("a"));
+  for (const char* field : {"transport", "transport_version", "transport_address", "wire_version",
+                            "kvasir_version", "numerics_id", "geometry", "lends_memory", "http_address"}) {
+    std::string without = whole, other = whole;
+    const size_t at = without.find('"' + std::string(field) + '"');
+    ASSERT_NE(at, std::string::npos) << field;
+    without.replace(at + 1, 1, "#");
+    EXPECT_FALSE(member_from_json(without, {"a", 1}).ok()) << field;
+    const size_t value = other.find(':', at) + 1;
+    const size_t end =
+        other[value] == '"' ? other.find('"', value + 1) + 1 : other.find_first_of(",}", value);
+    other.replace(value, end - value, "[]");
+    EXPECT_FALSE(member_from_json(other, {"a", 1}).ok()) << other;
+  }
+  for (const std::string& text :
+       {std::string(), std::string("7"), std::string("{"), std::string(1 << 20, '[')}) {
+    EXPECT_EQ(member_from_json(text, {"a", 1}).status().code(), ErrorCode::kCorrupt);
+  }
+}
+
+const char* const kRange =
+    R"({"header":{"revision":"5"},"kvs":[{"key":"Zm9v","create_revision":"2","mod_revision":"3","version":"1",)"
+    R"("value":"YmFy","lease":"77"}],"count":"1"})";
+const char* const kTxn =
+    R"({"header":{"revision":"5"},"responses":[{"response_range":{"header":{"revision":"5"},"kvs":[{"key":"Zm9v",)"
+    R"("create_revision":"2","mod_revision":"2","version":"1","value":"YmFy","lease":"77"}],"count":"1"}}]})";
+const char* const kWatch =
+    R"({"result":{"header":{"revision":"3"},"events":[{"kv":{"key":"Zm9v","create_revision":"2","mod_revision":"2",)"
+    R"("version":"1","value":"YmFy","lease":"77"}},{"type":"DELETE","kv":{"key":"Zm9v","mod_revision":"3"}}]}})";
+const char* const kKeepAlive = R"({"result":{"header":{"revision":"1"},"ID":"77","TTL":"3"}})";
+
+TEST(EtcdJson, ReadsWhatEtcdAnswers) {
+  const auto range = etcd::read_range(kRange);
+  ASSERT_TRUE(range.ok());
+  EXPECT_EQ(range->revision, 5);
+  ASSERT_EQ(range->entries.size(), 1u);
+  EXPECT_EQ(range->entries[0].key + "=" + range->entries[0].value, "foo=bar");
+  EXPECT_EQ(range->entries[0].lease, 77);
+  EXPECT_EQ(range->entries[0].mod_revision, 3);
+  const auto txn = etcd::read_txn(kTxn);
+  ASSERT_TRUE(txn.ok());
+  EXPECT_FALSE(txn->done);
+  EXPECT_EQ(txn->found.create_revision, 2);
+  const auto watch = etcd::read_watch(kWatch);
+  ASSERT_TRUE(watch.ok());
+  ASSERT_EQ(watch->events.size(), 2u);
+  EXPECT_FALSE(watch->events[0].deleted);
+  EXPECT_TRUE(watch->events[1].deleted);
+  EXPECT_EQ(etcd::read_keep_alive(kKeepAlive)->ttl_s, 3);
+  EXPECT_EQ(etcd::read_keep_alive(R"({"result":{"ID":"77"}})")->ttl_s, 0);
+  EXPECT_TRUE(etcd::read_watch(R"({"result":{"canceled":true,"compact_revision":"3"}})")->cancelled);
+  EXPECT_TRUE(etcd::read_watch(R"({"error":{"message":"no leader"}})")->cancelled);
+}
+
+TEST(EtcdJson, RefusesAnswersThatAreNone) {
+  for (const char* text :
+       {"", "null", "[]", "{}", "{", "\"x\"", R"({"header":7})", R"({"header":{"revision":"x"}})",
+        R"({"header":{"revision":"5"},"kvs":7})", R"({"header":{"revision":"5"},"kvs":[7]})",
+        R"({"header":{"revision":"5"},"kvs":[{"key":"*"}]})", R"({"result":[]})",
+        R"({"result":{"events":[{"type":"MAYBE","kv":{"key":"Zm9v","mod_revision":"2"}}]}})",
+        R"({"result":{"events":[{}]}})"}) {
+    EXPECT_FALSE(etcd::read_range(text).ok()) << text;
+    EXPECT_FALSE(etcd::read_txn(text).ok()) << text;
+    EXPECT_FALSE(etcd::read_lease(text).ok()) << text;
+    EXPECT_FALSE(etcd::read_keep_alive(text).ok()) << text;
+    EXPECT_FALSE(etcd::read_watch(text).ok()) << text;
+  }
+}
+
+// Damage of every kind ends in a value or an error; the sanitizers see what does not.
+TEST(EtcdJson, DamagedAnswersEndInAValueOrAnError) {
+  Random random(1);
+  int refused = 0, rounds = 0;
+  for (const std::string whole : {kRange, kTxn, kWatch, kKeepAlive}) {
+    for (int i = 0; i < 500; ++i, ++rounds) {
+      std::string text = whole;
+      for (uint64_t edits = 1 + random.below(3); edits > 0; --edits) {
+        const size_t at = random.below(text.size());
+        switch (random.below(3)) {
+          case 0:
+            text[at] = static_cast<char>(random.below(256));
+            break;
+          case 1:
+            text.erase(at, 1 + random.below(8));
+            break;
+          default:
+            text.insert(at, text.substr(random.below(text.size()), random.below(12)));
+            break;
+        }
+        if (text.empty()) text = "x";
+      }
+      if (!etcd::read_range(text).ok() && !etcd::read_txn(text).ok() && !etcd::read_watch(text).ok() &&
+          !etcd::read_keep_alive(text).ok()) {
+        ++refused;
+      }
+      EXPECT_FALSE(etcd::read_refusal("e", 500, text).ok());
+    }
+  }
+  EXPECT_GT(refused, rounds / 4);
+  EXPECT_LT(refused, rounds);
+}
+
+TEST(ClusterView, EventsLeadFromOneViewToTheNext) {
+  ClusterView view("me");
+  std::vector<MembershipEvent> events;
+  const auto member = [](const char* name, uint64_t epoch) {
+    Member m = some_member(name);
+    m.id.epoch = epoch;
+    return m;
+  };
+  const Leader leader{{"me", 1}, 5};
+  view.replace({member("me", 1), member("a", 2), member("b", 3)}, leader, events);
+  EXPECT_EQ(describe(events), "+a/2 +b/3 leader=me/1@5");
+  events.clear();
+  view.replace({member("a", 2), member("b", 3), member("me", 1)}, leader, events);
+  EXPECT_EQ(describe(events), "");
+  view.put(member("b", 3), events);
+  view.remove("c", events);
+  view.lead(leader, events);
+  EXPECT_EQ(describe(events), "");
+  view.put(member("b", 4), events);
+  view.put(member("me", 9), events);
+  EXPECT_EQ(describe(events), "-b/3 +b/4");
+  events.clear();
+  view.replace({member("b", 5), member("c", 6)}, std::nullopt, events);
+  EXPECT_EQ(describe(events), "-a/2 -b/4 +b/5 +c/6 leader=none");
+  ASSERT_EQ(view.members().size(), 2u);
+  EXPECT_EQ(view.members()[0].id, (PeerId{"b", 5}));
+}
+
+}  // namespace
+}  // namespace kvasir::test

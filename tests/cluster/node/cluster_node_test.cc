@@ -1,0 +1,238 @@
+// One instance's place in a cluster: borrowing, lending, dying, coming back, leaving.
+#include "cluster/node/cluster_node.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "cluster/node/node_rig.h"
+#include "support/take.h"
+
+namespace kvasir::cluster::test {
+namespace {
+
+std::vector<std::byte> pattern(Cluster& cluster, uint8_t value) {
+  return std::vector<std::byte>(cluster.cell_bytes(), std::byte{value});
+}
+
+// Has it borrow so many cells and waits for them. Where it is refused it asks again, as engines do.
+void borrow(Cluster& cluster, Instance& instance, uint32_t cells) {
+  const size_t wanted = instance.held.size() + cells;
+  instance.refused = 0;
+  instance.next.borrow = cells;
+  ASSERT_TRUE(cluster.until([&] {
+    instance.next.borrow += std::exchange(instance.refused, 0);
+    return instance.held.size() == wanted;
+  }));
+  instance.refused = 0;
+}
+
+TEST(ClusterNode, WhatIsBorrowedHoldsBytesAndGoesBack) {
+  Cluster cluster;
+  Instance& a = cluster.start("a");
+  Instance& b = cluster.start("b");
+  ASSERT_TRUE(cluster.has_leader());
+  borrow(cluster, a, 20);
+  EXPECT_EQ(cluster.disagreement(), "");
+  EXPECT_EQ(b.frames->free_cells(), 20u);
+  uint8_t value = 1;
+  for (uint32_t cell : a.held) {
+    EXPECT_TRUE(write_cell(cluster, a, cell, pattern(cluster, value++)).ok());
+  }
+  value = 1;
+  for (uint32_t cell : a.held) {
+    EXPECT_EQ(kvasir::test::take(read_cell(cluster, a, cell)), pattern(cluster, value++));
+  }
+  a.next.borrow = 1;
+  EXPECT_TRUE(cluster.until([&] { return a.refused == 1; })) << "b lends half of what it has";
+  const uint32_t one = *a.held.begin();
+  a.give_back_all();
+  EXPECT_TRUE(cluster.until([&] { return b.frames->free_cells() == Cluster::kCells; }));
+  EXPECT_FALSE(read_cell(cluster, a, one).ok()) << "it is not borrowed any more";
+  EXPECT_EQ(cluster.disagreement(), "");
+}
+
+TEST(ClusterNode, AWishGoesToSeveralCreditors) {
+  Cluster cluster;
+  Instance& a = cluster.start("a");
+  cluster.start("b");
+  cluster.start("c");
+  cluster.start("d");
+  ASSERT_TRUE(cluster.has_leader());
+  a.next.borrow = 70;
+  ASSERT_TRUE(cluster.until([&] { return a.held.size() == 60 && a.refused == 10; })) << a.held.size();
+  EXPECT_EQ(cluster.disagreement(), "");
+}
+
+TEST(ClusterNode, WhatTheCreditorNeedsComesBack) {
+  Cluster cluster;
+  Instance& a = cluster.start("a");
+  Instance& b = cluster.start("b");
+  ASSERT_TRUE(cluster.has_leader());
+  borrow(cluster, a, 16);
+  b.next.recall = 10;
+  ASSERT_TRUE(cluster.until([&] { return a.recalled.size() >= 10; }));
+  const std::set<uint32_t> recalled = a.recalled;
+  for (uint32_t cell : recalled) a.give_back(cell);
+  EXPECT_TRUE(cluster.until([&] { return b.frames->free_cells() >= 34; }));
+  EXPECT_EQ(cluster.disagreement(), "");
+  b.next.recall = 6;
+  EXPECT_TRUE(cluster.until([&] { return a.held.empty(); })) << "who does not give back loses it";
+  EXPECT_TRUE(cluster.until([&] { return b.frames->free_cells() == Cluster::kCells; }));
+  a.give_back_all();
+  cluster.run_for(kNanosPerSecond);
+  EXPECT_EQ(cluster.disagreement(), "");
+}
+
+TEST(ClusterNode, ADeadCreditorIsALoss) {
+  for (bool silently : {false, true}) {
+    Cluster cluster;
+    Instance& a = cluster.start("a");
+    cluster.start("b");
+    ASSERT_TRUE(cluster.has_leader());
+    borrow(cluster, a, 10);
+    cluster.kill("b", silently);
+    ASSERT_TRUE(cluster.until([&] { return a.held.empty() && a.lost.size() == 10; }));
+    EXPECT_FALSE(read_cell(cluster, a, *a.lost.begin()).ok());
+    a.give_back_all();
+    cluster.run_for(2 * Cluster::kTtl);  // the name is taken as long as the lease
+    cluster.start("b");
+    ASSERT_TRUE(cluster.has_leader());
+    borrow(cluster, a, 10);
+    EXPECT_TRUE(write_cell(cluster, a, *a.held.begin(), pattern(cluster, 7)).ok());
+    EXPECT_EQ(cluster.disagreement(), "");
+  }
+}
+
+TEST(ClusterNode, ADeadDebtorGivesItAllBack) {
+  Cluster cluster;
+  Instance& b = cluster.start("b");
+  Instance& a = cluster.start("a");
+  ASSERT_TRUE(cluster.has_leader());
+  borrow(cluster, a, 10);
+  cluster.kill("a");
+  EXPECT_TRUE(cluster.until([&] { return b.frames->free_cells() == Cluster::kCells; }));
+}
+
+TEST(ClusterNode, AfterALostLeaseItBeginsAnew) {
+  Cluster cluster;
+  Instance& a = cluster.start("a");
+  Instance& b = cluster.start("b");
+  Instance& c = cluster.start("c");
+  ASSERT_TRUE(cluster.has_leader());
+  borrow(cluster, a, 24);
+  borrow(cluster, b, 8);
+  const uint64_t before = b.node->status().self.epoch;
+  cluster.directory.partition("b");
+  cluster.run_for(2 * Cluster::kTtl);
+  cluster.directory.heal("b");
+  ASSERT_TRUE(cluster.until([&] {
+    const uint64_t now = b.node->status().self.epoch;
+    return now != 0 && now != before;
+  }));
+  EXPECT_TRUE(b.held.empty()) << "what it had borrowed went with its former life";
+  EXPECT_EQ(b.lost.size(), 8u);
+  b.give_back_all();
+  a.give_back_all();
+  ASSERT_TRUE(cluster.until([&] { return b.frames->free_cells() + c.frames->free_cells() == 80; }));
+  cluster.run_for(kNanosPerSecond);
+  EXPECT_EQ(cluster.disagreement(), "");
+  borrow(cluster, b, 8);
+  borrow(cluster, a, 16);
+  EXPECT_TRUE(write_cell(cluster, b, *b.held.begin(), pattern(cluster, 1)).ok());
+  EXPECT_EQ(cluster.disagreement(), "");
+}
+
+TEST(ClusterNode, WithoutItsDirectoryTheOldContractsGoOn) {
+  Cluster cluster;
+  Instance& a = cluster.start("a");
+  cluster.start("b");
+  ASSERT_TRUE(cluster.has_leader());
+  borrow(cluster, a, 4);
+  cluster.directory.go_down();
+  cluster.run_for(3 * Cluster::kTtl);
+  EXPECT_GT(a.node->status().directory_down_s, 0);
+  EXPECT_TRUE(write_cell(cluster, a, *a.held.begin(), pattern(cluster, 3)).ok());
+  a.next.borrow = 2;
+  EXPECT_TRUE(cluster.until([&] { return a.refused == 2; })) << "no new contracts meanwhile";
+  cluster.directory.come_up();
+  ASSERT_TRUE(cluster.until([&] { return a.node->status().directory_down_s == 0; }));
+  borrow(cluster, a, 2);
+  EXPECT_EQ(a.held.size(), 6u);
+  EXPECT_EQ(cluster.disagreement(), "");
+}
+
+TEST(ClusterNode, WhoLeavesReturnsAndCallsInFirst) {
+  Cluster cluster;
+  Instance& a = cluster.start("a");
+  Instance& b = cluster.start("b");
+  cluster.start("c");
+  ASSERT_TRUE(cluster.has_leader());
+  borrow(cluster, a, 24);
+  borrow(cluster, b, 4);
+  EXPECT_FALSE(b.node->gone());
+  b.node->begin_to_leave();
+  ASSERT_TRUE(cluster.until([&] { return b.recalled.size() == 4 && !a.recalled.empty(); }));
+  b.give_back_all();
+  const std::set<uint32_t> recalled = a.recalled;
+  for (uint32_t cell : recalled) a.give_back(cell);
+  ASSERT_TRUE(cluster.until([&] { return b.node->gone(); }));
+  EXPECT_EQ(b.frames->free_cells(), Cluster::kCells);
+  EXPECT_TRUE(a.lost.empty()) << "nobody has lost anything";
+  b.next.borrow = 1;
+  EXPECT_TRUE(cluster.until([&] { return b.refused == 1; }));
+  EXPECT_EQ(cluster.disagreement(), "");
+}
+
+TEST(ClusterNode, ALongStepIsNoDeath) {
+  Cluster cluster;
+  Instance& a = cluster.start("a");
+  Instance& b = cluster.start("b");
+  ASSERT_TRUE(cluster.has_leader());
+  borrow(cluster, a, 10);
+  b.busy = true;
+  // Longer than who is silent is taken for dead.
+  cluster.run_for(2 * ProtocolSettings().silence);
+  EXPECT_EQ(a.held.size(), 10u);
+  EXPECT_TRUE(a.lost.empty());
+  EXPECT_TRUE(write_cell(cluster, a, *a.held.begin(), pattern(cluster, 9)).ok());
+  a.next.borrow = 1;
+  EXPECT_TRUE(cluster.until([&] { return a.refused == 1; })) << "what is free there is not known now";
+  a.give_back_all();
+  cluster.run_for(kNanosPerSecond);
+  EXPECT_EQ(b.frames->free_cells(), Cluster::kCells - 10) << "frames go back in a turn";
+  b.busy = false;
+  ASSERT_TRUE(cluster.until([&] { return b.frames->free_cells() == Cluster::kCells; }));
+  EXPECT_EQ(cluster.disagreement(), "");
+}
+
+TEST(ClusterNode, WhoComputesOtherBitsIsNotDealtWith) {
+  Cluster cluster;
+  Instance& a = cluster.start("a");
+  cluster.start("b", "other numerics");
+  cluster.run_for(kNanosPerSecond);
+  a.next.borrow = 1;
+  ASSERT_TRUE(cluster.until([&] { return a.refused == 1; }));
+  const NodeStatus s = a.node->status();
+  EXPECT_TRUE(s.links.empty());
+  ASSERT_TRUE(s.not_compatible.contains("b"));
+  EXPECT_NE(s.not_compatible.at("b").find("numerics id"), std::string::npos);
+}
+
+TEST(ClusterNode, ItsStatusIsPublished) {
+  Cluster cluster;
+  Instance& a = cluster.start("a");
+  cluster.start("b");
+  ASSERT_TRUE(cluster.has_leader());
+  borrow(cluster, a, 5);
+  ASSERT_TRUE(cluster.until([&] {
+    const std::string text = cluster.directory.status("a").value_or("{}");
+    return text.find("\"borrowed_cells\":5") != std::string::npos;
+  }));
+  const auto json = nlohmann::json::parse(cluster.directory.status("a").value_or("{}"));
+  EXPECT_EQ(json.at("instance"), "a");
+  EXPECT_EQ(json.at("links").at(0).at("peer"), "b");
+}
+
+}  // namespace
+}  // namespace kvasir::cluster::test

@@ -1,0 +1,134 @@
+// The protocol in every order that can be thought of: nothing that must not happen does, all comes to rest,
+// and a seeded fault does not stay hidden.
+#include "cluster/protocol/explorer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+
+#include "base/mutant.h"
+
+namespace kvasir::cluster::test {
+namespace {
+
+using Kind = Choice::Kind;
+
+void report(const std::string& what, const Exploration& found, std::chrono::steady_clock::time_point since) {
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - since).count();
+  const World::Counts& c = found.counts;
+  fmt::print(
+      "{}: {} steps in {:.2f} s ({:.0f} a second), {} different states seen, {} rests; {} messages, {} "
+      "stale, {} "
+      "granted, {} refused, {} recalled, {} lost, {} frozen, {} settled, {} reads, {} reads refused, {} "
+      "left\n",
+      what, found.steps, seconds, static_cast<double>(found.steps) / seconds, found.states, found.runs,
+      c.messages, c.stale, c.granted, c.refused, c.recalled, c.lost, c.frozen, c.settlements, c.reads,
+      c.reads_refused, c.leaves);
+}
+
+TEST(Explorer, AtRandomWithAllFaults) {
+  const auto start = std::chrono::steady_clock::now();
+  const Exploration found = wander({}, 1, scaled(150), 400);
+  report("at random", found, start);
+  EXPECT_EQ(found.violation, "") << found.where;
+  for (size_t kind = 0; kind < Choice::kKinds; ++kind) {
+    EXPECT_GT(found.counts.choices.at(static_cast<Kind>(kind)), 20u) << "kind " << kind;
+  }
+  for (const uint64_t count : {found.counts.granted, found.counts.refused, found.counts.recalled,
+                               found.counts.lost, found.counts.frozen, found.counts.reads,
+                               found.counts.reads_refused, found.counts.settlements, found.counts.leaves}) {
+    EXPECT_GT(count, 5u);
+  }
+}
+
+// Everybody owes everybody, and little goes wrong: cycles are there to be settled.
+WorldConfig calm() {
+  WorldConfig config;
+  config.blocks = 6;
+  config.lend_cap = 6;
+  config.kills = 1;
+  config.cuts = 1;
+  config.losses = 3;
+  config.elections = 4;
+  config.leaves = 0;
+  config.outages = 0;
+  config.recalls = 2;
+  return config;
+}
+
+TEST(Explorer, AtRandomWhereDebtsHaveCycles) {
+  const auto start = std::chrono::steady_clock::now();
+  const Exploration found = wander(calm(), 1, scaled(80), 400);
+  report("cycles", found, start);
+  EXPECT_EQ(found.violation, "") << found.where;
+  EXPECT_GT(found.counts.settlements, 20u);
+}
+
+// Every order of what two instances can do in some steps, with a loan, a recall, a death, a loss and an
+// election.
+TEST(Explorer, EveryOrderOfSomeSteps) {
+  WorldConfig config;
+  config.instances = 2;
+  config.blocks = 1;
+  config.lend_cap = 1;
+  config.own_use = false;
+  config.kills = 1;
+  config.cuts = 0;
+  config.losses = 1;
+  config.elections = 1;
+  config.leaves = 0;
+  config.outages = 0;
+  config.borrows = 1;
+  config.recalls = 1;
+  struct Case {
+    Start start;
+    const char* name;
+    size_t depth;
+  };
+  for (const auto& [start, name, least] :
+       {Case{Start::kFresh, "fresh", 5}, {Start::kLent, "lent", 3}, {Start::kSettling, "settling", 3}}) {
+    config.start = start;
+    const size_t depth = scaled(1) > 1 ? least + 2 : least;
+    const auto since = std::chrono::steady_clock::now();
+    const Exploration found = exhaust(config, depth, UINT64_MAX, 64);
+    report(fmt::format("every order of {} steps, {}", depth, name), found, since);
+    EXPECT_EQ(found.violation, "") << found.where;
+    EXPECT_GT(found.states, 1000u);
+  }
+}
+
+#if defined(KVASIR_MUTANTS)
+
+struct Fault {
+  Mutant mutant;
+  const char* name;
+  bool calm;
+  const char* says;  // what is found
+};
+
+class ExplorerFinds : public testing::TestWithParam<Fault> {};
+
+TEST_P(ExplorerFinds, TheFault) {
+  const auto start = std::chrono::steady_clock::now();
+  ScopedMutant on(GetParam().mutant);
+  const Exploration found = wander(GetParam().calm ? calm() : WorldConfig{}, 1, 400, 400);
+  report(GetParam().name, found, start);
+  EXPECT_THAT(found.violation, testing::HasSubstr(GetParam().says));
+  fmt::print("{}: {}: {}\n", GetParam().name, found.where, found.violation);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Seeded, ExplorerFinds,
+    testing::Values(Fault{Mutant::kStaleEpochTaken, "stale_epoch", false, ", which holds 0"},
+                    Fault{Mutant::kPinnedFrameFreed, "pinned_frame", false, "is freed while it is read"},
+                    Fault{Mutant::kFrozenReturned, "frozen_returned", true, ", which is frozen"},
+                    Fault{Mutant::kRefuserRecommended, "refuser_recommended", false, ", which has refused"},
+                    Fault{Mutant::kOldTermObeyed, "old_term", false, " obeys term "},
+                    Fault{Mutant::kLateGrantKept, "late_grant", false, ", which holds 0"}),
+    [](const auto& fault) { return std::string(fault.param.name); });
+
+#endif
+
+}  // namespace
+}  // namespace kvasir::cluster::test

@@ -1,0 +1,142 @@
+// Some instances with their control planes on the network in memory, in a time that is moved by hand.
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cluster/protocol/control_plane.h"
+#include "fakes/fake_network.h"
+
+namespace kvasir::cluster::test {
+
+using kvasir::test::FakeNetwork;
+
+class CountedMemory final : public LendableMemory {
+ public:
+  explicit CountedMemory(uint32_t blocks) : total_(blocks), free_(blocks) {
+    std::iota(free_.rbegin(), free_.rend(), 0u);
+  }
+  std::optional<std::vector<uint32_t>> take(uint32_t blocks) override {
+    if (blocks > free_.size()) return std::nullopt;
+    std::vector<uint32_t> out(free_.end() - blocks, free_.end());
+    free_.resize(free_.size() - blocks);
+    return out;
+  }
+  void give_back(std::span<const uint32_t> blocks) override {
+    free_.insert(free_.end(), blocks.begin(), blocks.end());
+  }
+  uint32_t free_blocks() const override { return static_cast<uint32_t>(free_.size()); }
+  uint32_t total_blocks() const override { return total_; }
+
+ private:
+  const uint32_t total_;
+  std::vector<uint32_t> free_;
+};
+
+// Instances "a", "b", .. of epoch 1, which know each other; "a" leads in term 1. Settled debts: 4 blocks and
+// more.
+class Instances {
+ public:
+  explicit Instances(const std::vector<uint32_t>& blocks) : network_(clock_) {
+    for (const uint32_t of_it : blocks) start(of_it);
+    for (One& one : all_) {
+      for (const One& other : all_) one.plane->joined(other.id, 0);
+    }
+    for (One& one : all_) one.plane->leader(all_[0].id, 1, 0);
+    run(kNanosPerSecond);
+  }
+
+  ControlPlane& at(size_t which) { return *all_[which].plane; }
+  CountedMemory& memory(size_t which) { return *all_[which].memory; }
+  const PeerId& id(size_t which) const { return all_[which].id; }
+  PeerTransport& transport(size_t which) { return *all_[which].transport; }
+  Lender& lender(size_t which) { return at(which).rmanager().lender(); }
+  Borrower& borrower(size_t which) { return at(which).rmanager().borrower(); }
+  FakeNetwork& network() { return network_; }
+  Nanos now() const { return clock_.now(); }
+
+  // What happens in so much time; events are kept for events().
+  void run(Nanos time) {
+    const Nanos end = now() + time;
+    while (true) {
+      Nanos next = end;
+      for (One& one : all_) {
+        if (!one.dead) next = std::min(next, one.plane->next_deadline());
+      }
+      clock_.advance(std::max<Nanos>(next - now(), 0));
+      for (One& one : all_) {
+        if (!one.dead && one.plane->next_deadline() <= now()) one.plane->tick(now());
+      }
+      deliver();
+      if (now() >= end) return;
+    }
+  }
+  // What has been sent arrives, and the answers.
+  void deliver() {
+    for (bool more = true; more;) {
+      more = false;
+      for (One& one : all_) {
+        if (one.dead) continue;
+        for (const PeerMessage& message : one.transport->receive()) {
+          one.plane->handle(message, now());
+          more = true;
+        }
+      }
+    }
+  }
+  void kill(size_t which) {
+    all_[which].dead = true;
+    network_.kill(id(which).instance);
+    for (One& one : all_) {
+      if (!one.dead) one.plane->lost(id(which), now());
+    }
+  }
+
+  // Those since the last call, of one kind or of all.
+  std::vector<BorrowEvent> events(size_t which, std::optional<BorrowEvent::Kind> kind = std::nullopt) {
+    std::vector<BorrowEvent> out;
+    for (BorrowEvent& event : at(which).take_events()) {
+      if (!kind || event.kind == *kind) out.push_back(std::move(event));
+    }
+    return out;
+  }
+  // Borrows, and expects that it succeeds.
+  ContractRef borrow(size_t which, uint32_t blocks) {
+    at(which).borrow(blocks, now());
+    run(kNanosPerMilli);
+    const auto granted = events(which, BorrowEvent::Kind::kGranted);
+    KV_CHECK(granted.size() == 1, "{} grants: {}", granted.size(), at(which).describe());
+    return granted[0].contract;
+  }
+
+ private:
+  struct One {
+    PeerId id;
+    std::unique_ptr<PeerTransport> transport;
+    std::unique_ptr<CountedMemory> memory;
+    std::unique_ptr<ControlPlane> plane;
+    bool dead = false;
+  };
+
+  void start(uint32_t blocks) {
+    ProtocolSettings settings;
+    settings.lend_cap = blocks;
+    settings.settle_min = 4;
+    One one;
+    one.id = {std::string(1, static_cast<char>('a' + all_.size())), 1};
+    one.transport = network_.join(one.id);
+    one.memory = std::make_unique<CountedMemory>(blocks);
+    one.plane = std::make_unique<ControlPlane>(settings, *one.transport, one.id, *one.memory, nullptr);
+    all_.push_back(std::move(one));
+  }
+
+  VirtualClock clock_;
+  FakeNetwork network_;
+  std::vector<One> all_;
+};
+
+}  // namespace kvasir::cluster::test

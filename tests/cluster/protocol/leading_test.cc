@@ -1,0 +1,160 @@
+// Who leads, who is obeyed, and cycles of debts that are settled.
+#include <gtest/gtest.h>
+
+#include "cluster/protocol/cluster.pb.h"
+#include "cluster/protocol/instances.h"
+
+namespace kvasir::cluster::test {
+namespace {
+
+using Event = BorrowEvent::Kind;
+
+// `which` borrows of `creditor`.
+ContractRef borrow_of(Instances& all, size_t which, size_t creditor, uint32_t blocks) {
+  for (size_t i = 0; i < 3; ++i) all.lender(i).set_lending(i == creditor);
+  all.run(kNanosPerSecond);
+  const ContractRef loan = all.borrow(which, blocks);
+  KV_CHECK(loan.creditor == all.id(creditor), "{}", name_of(loan.creditor));
+  for (size_t i = 0; i < 3; ++i) all.lender(i).set_lending(true);
+  return loan;
+}
+
+// 0 owes 1 six blocks, 1 owes 2 five, 2 owes 0 seven; when the contracts are frozen by the leader.
+struct Circle {
+  Instances all{{8, 8, 8}};
+  std::vector<ContractRef> loans;
+  Circle() {
+    loans = {borrow_of(all, 0, 1, 6), borrow_of(all, 1, 2, 5), borrow_of(all, 2, 0, 7)};
+    while (!all.at(0).rmanager().frozen()) all.run(kNanosPerMilli);
+    all.deliver();
+  }
+};
+
+TEST(Settling, EachCallsBackTheSmallestDebt) {
+  Circle circle;
+  Instances& all = circle.all;
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_TRUE(all.at(i).rmanager().frozen());
+    const auto events = all.events(i);
+    ASSERT_EQ(events.size(), 2u);
+    EXPECT_EQ(events[0].kind, Event::kFrozen);
+    EXPECT_EQ(events[1].kind, Event::kRecalled);
+    EXPECT_EQ(events[1].blocks, 5u);
+  }
+  // More than is recalled is returned when the contract thaws.
+  const uint32_t six[] = {0, 1, 2, 3, 4, 5};
+  all.at(0).give_back(circle.loans[0], six, all.now());
+  all.deliver();
+  EXPECT_EQ(all.lender(1).lent_blocks(), 1u);
+  const uint32_t five[] = {0, 1, 2, 3, 4};
+  all.at(1).give_back(circle.loans[1], five, all.now());
+  all.at(2).give_back(circle.loans[2], five, all.now());
+  all.deliver();
+  for (size_t i = 0; i < 3; ++i) EXPECT_FALSE(all.at(i).rmanager().frozen());
+  EXPECT_EQ(all.lender(0).lent_blocks(), 2u);
+  EXPECT_EQ(all.lender(1).lent_blocks(), 0u);
+  EXPECT_EQ(all.lender(2).lent_blocks(), 0u);
+  EXPECT_EQ(all.at(0).gmanager().counts().settlements, 1u);
+  EXPECT_EQ(all.at(0).gmanager().counts().settled_blocks, 15u);
+}
+
+TEST(Settling, WhatIsFrozenIsNeitherReturnedNorRecalled) {
+  Circle circle;
+  Instances& all = circle.all;
+  EXPECT_EQ(all.at(1).recall(6, all.now()), 0u);
+  // A contract that is not of the cycle is as free as ever.
+  const ContractRef other = borrow_of(all, 0, 2, 2);
+  const uint32_t both[] = {0, 1};
+  all.at(0).give_back(other, both, all.now());
+  all.deliver();
+  EXPECT_EQ(all.borrower(0).held(other), nullptr);
+}
+
+TEST(Settling, TooLateAndAllThaw) {
+  Circle circle;
+  Instances& all = circle.all;
+  for (size_t i = 0; i < 3; ++i) all.events(i);
+  all.run(5 * kNanosPerSecond - kNanosPerMilli * 500);
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_FALSE(all.at(i).rmanager().frozen());
+    EXPECT_TRUE(all.events(i, Event::kLost).empty()) << "nobody needs the memory: nothing is revoked";
+  }
+  EXPECT_EQ(all.at(0).gmanager().counts().settlements_failed, 1u);
+  EXPECT_EQ(all.lender(0).lent_blocks(), 7u);
+}
+
+TEST(Settling, ADeathInTheCycleThawsTheOthers) {
+  Circle circle;
+  circle.all.kill(2);
+  circle.all.deliver();
+  EXPECT_FALSE(circle.all.at(0).rmanager().frozen());
+  EXPECT_FALSE(circle.all.at(1).rmanager().frozen());
+}
+
+TEST(Settling, ANewLeaderThawsAndTheOldOneIsIgnored) {
+  Circle circle;
+  Instances& all = circle.all;
+  all.at(1).leader(all.id(1), 2, all.now());
+  all.at(2).leader(all.id(1), 2, all.now());
+  EXPECT_FALSE(all.at(1).rmanager().frozen());
+  EXPECT_FALSE(all.at(2).rmanager().frozen());
+  // The old leader does not know yet.
+  EXPECT_TRUE(all.at(0).gmanager().leads());
+  wire::Envelope late;
+  late.mutable_freeze()->set_term(1);
+  late.mutable_freeze()->set_settlement(99);
+  put(all.id(0), late.mutable_freeze()->mutable_debtor());
+  put(all.id(2), late.mutable_freeze()->mutable_creditor());
+  ASSERT_TRUE(all.at(0).post().send(all.id(1), late).ok());
+  all.deliver();
+  EXPECT_FALSE(all.at(1).rmanager().frozen());
+  EXPECT_EQ(all.at(1).rmanager().term(), 2u);
+  // It stops when it hears of the new term, from whomever.
+  all.at(0).leader(all.id(1), 2, all.now());
+  EXPECT_FALSE(all.at(0).gmanager().leads());
+  EXPECT_FALSE(all.at(0).rmanager().frozen());
+}
+
+TEST(Leading, ANewLeaderKnowsTheLedgerFromHeartbeats) {
+  Instances all({8, 8, 8});
+  const ContractRef loan = all.borrow(0, 3);
+  for (size_t i = 0; i < 3; ++i) all.at(i).leader(all.id(2), 2, all.now());
+  // Asked before it knows anything, it answers when it does.
+  all.at(0).borrow(8, all.now());
+  all.run(kNanosPerSecond / 2);
+  EXPECT_EQ(all.events(0, Event::kGranted).size(), 1u);
+  all.run(kNanosPerSecond);
+  const LedgerEntry* entry = all.at(2).gmanager().ledger().find(loan.creditor);
+  ASSERT_NE(entry, nullptr);
+  EXPECT_EQ(entry->figures.lent.at(all.id(0)), 3u);
+  EXPECT_EQ(all.at(0).gmanager().ledger().size(), 0u);
+}
+
+TEST(Leading, AQuestionToADeadLeaderIsPutToTheNext) {
+  Instances all({8, 8, 8});
+  all.kill(0);
+  all.at(1).borrow(8, all.now());
+  all.at(1).leader(all.id(2), 2, all.now());
+  all.at(2).leader(all.id(2), 2, all.now());
+  all.run(kNanosPerSecond / 2);
+  EXPECT_EQ(all.events(1, Event::kGranted).size(), 1u) << all.at(1).describe() << all.at(2).describe();
+}
+
+TEST(Leading, WithoutAnyLeaderARequestIsRefusedInTime) {
+  Instances all({8, 8});
+  all.kill(0);
+  all.at(1).borrow(1, all.now());
+  all.run(3 * kNanosPerSecond);
+  EXPECT_EQ(all.events(1, Event::kRefused).size(), 1u);
+}
+
+TEST(Leading, WhoIsSilentLeavesTheLedger) {
+  Instances all({8, 8, 8});
+  EXPECT_EQ(all.at(0).gmanager().ledger().size(), 3u);
+  all.network().cut("a", "c", true);
+  all.run(3 * kNanosPerSecond);
+  EXPECT_EQ(all.at(0).gmanager().ledger().find(all.id(2)), nullptr);
+}
+
+}  // namespace
+}  // namespace kvasir::cluster::test

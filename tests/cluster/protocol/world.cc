@@ -1,0 +1,405 @@
+// What may happen, and what is done when it does.
+#include "cluster/protocol/world.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/fnv1a.h"
+#include "cluster/protocol/cluster.pb.h"
+#include "cluster/protocol/world_memory.h"
+
+namespace kvasir::cluster::test {
+namespace {
+
+// A message of the data plane: read a slot of a contract, with the life of the creditor that is meant.
+struct ReadOrder {
+  uint64_t creditor_epoch = 0;
+  uint64_t contract = 0;
+  uint32_t slot = 0;
+};
+
+ProtocolSettings settings_of(const WorldConfig& config, size_t which) {
+  ProtocolSettings settings;
+  settings.location = "zone/rack" + std::to_string(which % 2) + "/" + std::to_string(which);
+  settings.lend_cap = config.lend_cap;
+  settings.settle_min = config.settle_min;
+  settings.rounds = 2;
+  // Many settlements and revocations in a short run.
+  settings.settle_period = kNanosPerSecond;
+  settings.settle_limit = 2 * kNanosPerSecond;
+  settings.recall = kNanosPerSecond / 2;
+  return settings;
+}
+
+}  // namespace
+
+World::World(const WorldConfig& config) : config_(config), network_(clock_) {
+  network_.hold();
+  network_.spy([this](const FakeNetwork::Held& pair, const auto& bytes) { on_sent(pair, bytes); });
+  using Kind = Choice::Kind;
+  left_ = {{Kind::kKill, config.kills},      {Kind::kCut, config.cuts},      {Kind::kLose, config.losses},
+           {Kind::kElect, config.elections}, {Kind::kLeave, config.leaves},  {Kind::kOutage, config.outages},
+           {Kind::kBorrow, config.borrows},  {Kind::kRecall, config.recalls}};
+  instances_.resize(config.instances);
+  for (size_t i = 0; i < instances_.size(); ++i) start(i);
+  elect(0);
+  // Everybody has heard of everybody, and the leader of everyone's room.
+  for (Instance& instance : instances_) {
+    while (!instance.news.empty()) {
+      hear(instance, instance.news.front());
+      instance.news.pop_front();
+    }
+  }
+  begin();
+  check_now();
+}
+
+void World::deliver_all() {
+  while (!network_.held().empty()) deliver(0);
+}
+
+void World::begin() {
+  deliver_all();
+  if (config_.start == Start::kFresh) return;
+  for (size_t i = 0; i < instances_.size(); ++i) {
+    ControlPlane& creditor = *instances_[i].plane;
+    ControlPlane& debtor = *instances_[(i + 1) % instances_.size()].plane;
+    // Straight to the creditor that is to be, whomever the leader would recommend.
+    for (Instance& other : instances_) {
+      other.plane->rmanager().lender().set_lending(other.plane.get() == &creditor);
+      tick_at(other, clock_.now() + kNanosPerSecond / 2);
+    }
+    deliver_all();
+    instances_[(i + 1) % instances_.size()].requests.insert(debtor.borrow(1, clock_.now()));
+    deliver_all();
+    heed_events(instances_[(i + 1) % instances_.size()]);
+    KV_CHECK(creditor.rmanager().lender().lent_blocks() == 1, "{}", describe());
+  }
+  for (Instance& instance : instances_) instance.plane->rmanager().lender().set_lending(true);
+  while (config_.start == Start::kSettling && !instances_[0].plane->gmanager().settling()) {
+    deliver_all();
+    size_t next = 0;
+    for (size_t i = 1; i < instances_.size(); ++i) {
+      if (instances_[i].plane->next_deadline() < instances_[next].plane->next_deadline()) next = i;
+    }
+    tick(next);
+  }
+}
+
+void World::tick_at(Instance& instance, Nanos time) {
+  if (time > clock_.now()) clock_.advance(time - clock_.now());
+  instance.plane->tick(clock_.now());
+}
+
+World::~World() = default;
+
+void World::start(size_t which) {
+  Instance& instance = instances_[which];
+  instance = Instance{};
+  instance.id = {std::string(1, static_cast<char>('a' + which)), ++last_epoch_};
+  instance.alive = true;
+  instance.transport = network_.join(instance.id);
+  instance.memory =
+      std::make_unique<Memory>(config_.blocks, [this](std::string what) { fail(std::move(what)); });
+  instance.plane = std::make_unique<ControlPlane>(
+      settings_of(config_, which), *instance.transport, instance.id, *instance.memory,
+      [this, which](const PeerId& from, std::span<const std::byte> bytes) {
+        on_data(instances_[which], from, bytes);
+      });
+  for (const Instance& other : instances_) {
+    if (other.alive && other.id != instance.id) instance.news.push_back({News::Kind::kJoined, other.id});
+  }
+  if (leader_) instance.news.push_back({News::Kind::kLeader, *leader_, term_});
+  tell_all({News::Kind::kJoined, instance.id}, which);
+}
+
+void World::kill(size_t which) {
+  Instance& instance = instances_[which];
+  instance.alive = false;
+  network_.kill(instance.id.instance);
+  instance.plane.reset();
+  if (leader_ == instance.id) leader_.reset();
+  tell_all({News::Kind::kLost, instance.id}, which);
+}
+
+void World::elect(size_t which) {
+  leader_ = instances_[which].id;
+  ++term_;
+  tell_all({News::Kind::kLeader, *leader_, term_}, instances_.size());
+}
+
+void World::tell_all(const News& news, size_t but) {
+  for (size_t i = 0; i < instances_.size(); ++i) {
+    if (i != but && instances_[i].alive) instances_[i].news.push_back(news);
+  }
+}
+
+void World::hear(Instance& instance, const News& news) {
+  ControlPlane& plane = *instance.plane;
+  switch (news.kind) {
+    case News::Kind::kJoined:
+      plane.joined(news.peer, clock_.now());
+      break;
+    case News::Kind::kLost:
+      plane.lost(news.peer, clock_.now());
+      break;
+    case News::Kind::kLeader:
+      plane.leader(news.peer, news.term, clock_.now());
+      break;
+  }
+}
+
+std::vector<std::pair<ContractRef, const HeldContract*>> World::contracts_of(const Instance& instance) const {
+  std::vector<std::pair<ContractRef, const HeldContract*>> out;
+  for (const auto& [creditor, contracts] : instance.plane->rmanager().borrower().contracts()) {
+    for (const auto& [id, contract] : contracts) out.push_back({{creditor, id}, &contract});
+  }
+  return out;
+}
+
+std::vector<Choice> World::choices() const {
+  using Kind = Choice::Kind;
+  std::vector<Choice> out;
+  const auto may = [&](Kind kind) {
+    const auto it = left_.find(kind);
+    return it == left_.end() || it->second > 0;
+  };
+  const size_t held = network_.held().size();
+  for (size_t i = 0; i < held; ++i) out.push_back({Kind::kDeliver, i});
+  for (size_t i = 0; i < held && may(Kind::kLose); ++i) out.push_back({Kind::kLose, i});
+  Nanos next = INT64_MAX;
+  for (const Instance& instance : instances_) {
+    if (instance.alive) next = std::min(next, instance.plane->next_deadline());
+  }
+  if (next != INT64_MAX && next > clock_.now()) out.push_back({Kind::kLate});
+  for (size_t i = 0; i < instances_.size(); ++i) {
+    const Instance& instance = instances_[i];
+    if (!instance.alive) {
+      out.push_back({Kind::kRejoin, i});
+      continue;
+    }
+    if (!instance.news.empty()) out.push_back({Kind::kNews, i});
+    const Nanos due = instance.plane->next_deadline();
+    if (due != INT64_MAX && due <= std::max(clock_.now(), next)) out.push_back({Kind::kTick, i});
+    const Lender& lender = instance.plane->rmanager().lender();
+    if (instance.requests.size() < 2 && may(Kind::kBorrow)) {
+      for (uint32_t n = 1; n <= std::min(2u, config_.lend_cap); ++n) out.push_back({Kind::kBorrow, i, 0, n});
+    }
+    const auto contracts = contracts_of(instance);
+    for (size_t c = 0; c < contracts.size(); ++c) {
+      const HeldContract& contract = *contracts[c].second;
+      const auto there = static_cast<uint32_t>(contract.held.size() - contract.vacated.size());
+      if (there > 0) out.push_back({Kind::kReturn, i, c, 1});
+      if (there > 1) out.push_back({Kind::kReturn, i, c, there});
+      if (there > 0) out.push_back({Kind::kRead, i, c});
+    }
+    if (lender.lent_blocks() > 0 && may(Kind::kRecall)) {
+      out.push_back({Kind::kRecall, i, 0, 1});
+      out.push_back({Kind::kRecall, i, 0, lender.lent_blocks()});
+    }
+    if (config_.own_use && instance.memory->free_blocks() > 0) out.push_back({Kind::kUse, i});
+    if (instance.memory->used() > 0) out.push_back({Kind::kDisuse, i});
+    if (!instance.readings.empty()) out.push_back({Kind::kEndRead, i});
+    if (may(Kind::kKill)) out.push_back({Kind::kKill, i});
+    if (may(Kind::kElect)) out.push_back({Kind::kElect, i});
+    if (may(Kind::kLeave) && !instance.leaving) out.push_back({Kind::kLeave, i});
+    if (!instance.directory) {
+      out.push_back({Kind::kBack, i});
+    } else if (may(Kind::kOutage)) {
+      out.push_back({Kind::kOutage, i});
+    }
+    for (size_t j = i + 1; j < instances_.size(); ++j) {
+      if (cuts_.contains({i, j})) {
+        out.push_back({Kind::kHeal, i, j});
+      } else if (may(Kind::kCut)) {
+        out.push_back({Kind::kCut, i, j});
+      }
+    }
+  }
+  return out;
+}
+
+void World::apply(const Choice& choice) {
+  using Kind = Choice::Kind;
+  ++counts_.choices[choice.kind];
+  if (const auto it = left_.find(choice.kind); it != left_.end()) --it->second;
+  Instance& instance = instances_[choice.kind == Kind::kDeliver || choice.kind == Kind::kLose ? 0 : choice.a];
+  const Nanos now = clock_.now();
+  switch (choice.kind) {
+    case Kind::kDeliver:
+      deliver(choice.a);
+      break;
+    case Kind::kLose:
+      network_.lose(network_.held().at(choice.a));
+      break;
+    case Kind::kNews: {
+      const News news = instance.news.front();
+      instance.news.pop_front();
+      hear(instance, news);
+      break;
+    }
+    case Kind::kTick:
+      tick(choice.a);
+      break;
+    case Kind::kLate: {
+      Nanos next = INT64_MAX;
+      for (const Instance& other : instances_) {
+        if (other.alive) next = std::min(next, other.plane->next_deadline());
+      }
+      clock_.advance(next - now);
+      break;
+    }
+    case Kind::kBorrow:
+      instance.requests.insert(instance.plane->borrow(choice.n, now));
+      break;
+    case Kind::kReturn: {
+      const auto [ref, contract] = contracts_of(instance).at(choice.b);
+      std::vector<uint32_t> slots;
+      for (const uint32_t slot : contract->held) {
+        if (slots.size() < choice.n && !contract->vacated.contains(slot)) slots.push_back(slot);
+      }
+      instance.plane->give_back(ref, slots, now);
+      break;
+    }
+    case Kind::kRecall:
+      instance.plane->recall(choice.n, now);
+      break;
+    case Kind::kUse:
+      instance.memory->use();
+      break;
+    case Kind::kDisuse:
+      instance.memory->disuse();
+      break;
+    case Kind::kRead: {
+      const auto [ref, contract] = contracts_of(instance).at(choice.b);
+      const ReadOrder order{ref.creditor.epoch, ref.id, *contract->held.begin()};
+      (void)instance.plane->send_data(ref.creditor, std::as_bytes(std::span(&order, 1)));
+      break;
+    }
+    case Kind::kEndRead:
+      end_read(instance);
+      break;
+    case Kind::kKill:
+      kill(choice.a);
+      break;
+    case Kind::kRejoin:
+      start(choice.a);
+      break;
+    case Kind::kCut:
+    case Kind::kHeal:
+      if (choice.kind == Kind::kCut) {
+        cuts_.insert({choice.a, choice.b});
+      } else {
+        cuts_.erase({choice.a, choice.b});
+      }
+      network_.cut(instance.id.instance, instances_[choice.b].id.instance, choice.kind == Kind::kCut);
+      break;
+    case Kind::kElect:
+      elect(choice.a);
+      break;
+    case Kind::kLeave:
+      instance.leaving = true;
+      instance.plane->leave(now);
+      break;
+    case Kind::kOutage:
+      instance.directory = false;
+      instance.plane->directory_down();
+      break;
+    case Kind::kBack:
+      instance.directory = true;
+      instance.plane->directory_up();
+      break;
+  }
+  check_now();
+}
+
+void World::tick(size_t which) {
+  tick_at(instances_[which], instances_[which].plane->next_deadline());
+}
+
+void World::deliver(size_t index) {
+  const FakeNetwork::Held pair = network_.held().at(index);
+  wire::Envelope message;
+  const std::vector<std::byte> bytes = network_.held_of(pair).front();
+  message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()));
+  network_.deliver(pair);
+  Instance& to = instances_[index_of(pair.to.instance)];
+  if (!to.alive) return;
+  ++counts_.messages;
+  RManager& rmanager = to.plane->rmanager();
+  const uint64_t told = message.has_freeze()     ? message.freeze().term()
+                        : message.has_settle()   ? message.settle().term()
+                        : message.has_unfreeze() ? message.unfreeze().term()
+                                                 : UINT64_MAX;
+  const std::string before = told < rmanager.term() ? rmanager.describe() : "";
+  const uint64_t leads = to.plane->gmanager().term();
+  // What the leader is told of who lends is what it must go by. Of itself it tells itself, unseen.
+  const bool heard =
+      leads != 0 && to.plane->post().knows(pair.from) && message.receiver_epoch() == to.id.epoch;
+  if (heard && message.has_denied() && message.denied().term() == leads) {
+    const PeerId refuser = get(message.denied().creditor());
+    if (refuser != to.id && to.plane->gmanager().ledger().find(refuser)) refusers_.insert({leads, refuser});
+  }
+  // A heartbeat that is not heard would have been news all the same: then less is checked.
+  if (leads != 0 && message.has_heartbeat()) refusers_.erase({leads, pair.from});
+  for (const PeerMessage& arrived : to.transport->receive()) to.plane->handle(arrived, clock_.now());
+  if (told < rmanager.term() && rmanager.describe() != before) {
+    fail(fmt::format("{} obeys term {} in term {}", name_of(to.id), told, rmanager.term()));
+  }
+}
+
+void World::on_sent(const FakeNetwork::Held& pair, const std::vector<std::byte>& bytes) {
+  wire::Envelope message;
+  if (!message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) fail("a message is malformed");
+  const Instance* sender = live(pair.from);
+  if (message.has_give_back() && sender && sender->plane) {
+    const ContractRef ref{pair.to, message.give_back().contract()};
+    const HeldContract* held = sender->plane->rmanager().borrower().held(ref);
+    const auto frozen = frozen_.find({pair.from, ref.creditor, ref.id});
+    // Slots that went back before may go back again.
+    if (held && held->frozen && !held->keep && frozen != frozen_.end() &&
+        held->held.size() < frozen->second) {
+      fail(fmt::format("{} returns of contract {} of {}, which is frozen", name_of(pair.from), ref.id,
+                       name_of(pair.to)));
+    }
+  }
+  for (const wire::Peer& peer : message.advice().creditors()) {
+    if (!refusers_.contains({message.advice().term(), get(peer)})) continue;
+    fail(fmt::format("{} recommends {}, which has refused", name_of(pair.from), name_of(get(peer))));
+  }
+}
+
+void World::on_data(Instance& instance, const PeerId& from, std::span<const std::byte> bytes) {
+  ReadOrder order;
+  if (bytes.size() != sizeof order) return fail("an order is cut short");
+  std::memcpy(&order, bytes.data(), sizeof order);
+  const auto blocks = instance.plane->rmanager().lender().pin(from, order.contract, {&order.slot, 1});
+  if (!blocks.ok()) {
+    ++counts_.reads_refused;
+    return;
+  }
+  ++counts_.reads;
+  const uint32_t block = blocks.value().front();
+  instance.readings.push_back({order.contract, block});
+  instance.memory->begin_read(block);
+  const auto truth = truth_.find({order.contract, instance.id});
+  if (order.creditor_epoch != instance.id.epoch || truth == truth_.end() || truth->second != from) {
+    fail(fmt::format("{} reads contract {} of life {} at {}", name_of(from), order.contract,
+                     order.creditor_epoch, name_of(instance.id)));
+  }
+}
+
+void World::end_read(Instance& instance) {
+  const uint32_t block = instance.readings.front().block;
+  instance.readings.pop_front();
+  instance.memory->end_read(block);
+  instance.plane->rmanager().lender().unpin({&block, 1});
+}
+
+uint64_t World::hash() const {
+  Fnv1a hash;
+  hash.add(describe());
+  return hash.value();
+}
+
+}  // namespace kvasir::cluster::test

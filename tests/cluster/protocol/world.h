@@ -1,0 +1,194 @@
+// A cluster in one thread, on the network in memory and a clock that stands still: a test picks what happens
+// next, and after each thing that has happened the world is checked.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "cluster/protocol/control_plane.h"
+#include "fakes/fake_network.h"
+
+namespace kvasir::cluster::test {
+
+using kvasir::test::FakeNetwork;
+
+// Where a run begins; everybody knows everybody, and instance 0 leads.
+enum class Start {
+  kFresh,     // nothing is lent
+  kLent,      // each owes the one before it a block, and the first the last
+  kSettling,  // and that is being settled: the first messages are under way
+};
+
+struct WorldConfig {
+  Start start = Start::kFresh;
+  uint32_t instances = 3;
+  uint32_t blocks = 4;  // of each instance
+  uint32_t lend_cap = 3;
+  uint32_t settle_min = 1;
+  bool own_use = true;  // the instances use blocks themselves
+  // How often each may happen in a run.
+  int kills = 1000000;
+  int cuts = 1000000;
+  int losses = 1000000;
+  int elections = 1000000;
+  int leaves = 1;
+  int outages = 1000000;  // of the directory
+  int borrows = 1000000;
+  int recalls = 1000000;
+};
+
+struct Choice {
+  enum class Kind {
+    kDeliver,  // the next message of pair `a` of held()
+    kLose,     // it vanishes
+    kNews,     // instance `a` learns the next thing about membership
+    kTick,     // instance `a` ticks; if nobody's time has come, it comes first
+    kLate,     // time goes on, and nobody ticks
+    kBorrow,   // instance `a` borrows `n`
+    kReturn,   // instance `a` returns `n` slots of its contract number `b`
+    kRecall,   // instance `a` wants `n` blocks back
+    kUse,      // instance `a` takes one of its own blocks
+    kDisuse,   // and gives it back
+    kRead,     // instance `a` reads the first slot of its contract number `b`
+    kEndRead,  // the oldest reading at instance `a` ends
+    kKill,     // instance `a` dies
+    kRejoin,   // and begins a new life
+    kCut,      // instances `a` and `b` do not hear each other
+    kHeal,     // and do again
+    kElect,    // instance `a` leads
+    kLeave,    // instance `a` wants to leave
+    kOutage,   // instance `a` loses its directory
+    kBack,     // and finds it again
+  };
+  static constexpr size_t kKinds = 20;
+  Kind kind = Kind::kDeliver;
+  size_t a = 0;
+  size_t b = 0;
+  uint32_t n = 0;
+};
+
+// Not thread-safe.
+class World {
+ public:
+  explicit World(const WorldConfig& config);
+  ~World();
+
+  // In a fixed order; never empty.
+  std::vector<Choice> choices() const;
+  void apply(const Choice& choice);
+  std::string violation() const { return violation_; }  // the first; empty: none
+
+  // No more faults: everybody who lives hears everything, gives back what is recalled, and a time passes in
+  // which everything must come to rest. Then all must agree.
+  void settle_down();
+
+  // Two worlds of one configuration with the same value go on alike.
+  uint64_t hash() const;
+  std::string describe() const;
+
+  struct Counts {
+    std::map<Choice::Kind, uint64_t> choices;
+    uint64_t granted = 0;
+    uint64_t refused = 0;
+    uint64_t recalled = 0;
+    uint64_t lost = 0;
+    uint64_t frozen = 0;
+    uint64_t reads = 0;
+    uint64_t reads_refused = 0;
+    uint64_t settlements = 0;
+    uint64_t leaves = 0;
+    uint64_t stale = 0;
+    uint64_t messages = 0;
+    void add(const Counts& other);
+  };
+  const Counts& counts() const { return counts_; }
+
+ private:
+  class Memory;
+  struct Reading {
+    uint64_t contract;
+    uint32_t block;
+  };
+  struct News {
+    enum class Kind { kJoined, kLost, kLeader } kind;
+    PeerId peer;
+    uint64_t term = 0;
+  };
+  struct Instance {
+    PeerId id;
+    bool alive = false;
+    bool leaving = false;
+    bool directory = true;
+    std::unique_ptr<PeerTransport> transport;
+    std::unique_ptr<Memory> memory;
+    std::unique_ptr<ControlPlane> plane;
+    std::deque<News> news;
+    std::deque<Reading> readings;
+    std::set<uint64_t> requests;  // not answered
+  };
+  struct FrozenName {
+    PeerId debtor;
+    PeerId creditor;
+    uint64_t contract;
+  };
+  struct ByFrozenName {
+    bool operator()(const FrozenName& a, const FrozenName& b) const {
+      if (a.contract != b.contract) return a.contract < b.contract;
+      return a.debtor == b.debtor ? ByPeer{}(a.creditor, b.creditor) : ByPeer{}(a.debtor, b.debtor);
+    }
+  };
+
+  struct ByTerm {
+    bool operator()(const std::pair<uint64_t, PeerId>& a, const std::pair<uint64_t, PeerId>& b) const {
+      return a.first == b.first ? ByPeer{}(a.second, b.second) : a.first < b.first;
+    }
+  };
+
+  void start(size_t which);
+  void begin();
+  void deliver_all();
+  void kill(size_t which);
+  void elect(size_t which);
+  void tell_all(const News& news, size_t but);
+  void hear(Instance& instance, const News& news);
+  void deliver(size_t pair);
+  void tick(size_t which);
+  void tick_at(Instance& instance, Nanos time);
+  void on_data(Instance& instance, const PeerId& from, std::span<const std::byte> bytes);
+  void on_sent(const FakeNetwork::Held& pair, const std::vector<std::byte>& bytes);
+  void end_read(Instance& instance);
+  void heed_events(Instance& instance);
+  void give_back_recalled(Instance& instance);
+  std::vector<std::pair<ContractRef, const HeldContract*>> contracts_of(const Instance& instance) const;
+  size_t index_of(const std::string& instance) const;
+  Instance* live(const PeerId& id);
+  const Instance* live(const PeerId& id) const;
+  void fail(std::string what);
+  void check_now();
+  void note_frozen();
+  void check_rest();
+
+  const WorldConfig config_;
+  VirtualClock clock_;
+  FakeNetwork network_;
+  std::vector<Instance> instances_;
+  std::set<std::pair<size_t, size_t>> cuts_;
+  std::optional<PeerId> leader_;
+  uint64_t term_ = 0;
+  uint64_t last_epoch_ = 0;
+  std::map<Choice::Kind, int> left_;
+  // What must be so, kept apart from the classes that are tested.
+  std::map<std::pair<uint64_t, PeerId>, PeerId, ByTerm> truth_;  // contract and creditor -> its debtor
+  std::map<FrozenName, size_t, ByFrozenName> frozen_;       // what is frozen and not recalled -> slots held
+  std::set<std::pair<uint64_t, PeerId>, ByTerm> refusers_;  // as the leader of that term has been told
+  std::string violation_;
+  Counts counts_;
+};
+
+}  // namespace kvasir::cluster::test

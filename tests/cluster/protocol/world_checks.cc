@@ -1,0 +1,243 @@
+// What must be so after each thing that happens, and when all has come to rest.
+#include <algorithm>
+
+#include "cluster/protocol/world.h"
+#include "cluster/protocol/world_memory.h"
+
+namespace kvasir::cluster::test {
+
+void World::Counts::add(const Counts& other) {
+  for (const auto& [kind, count] : other.choices) choices[kind] += count;
+  granted += other.granted;
+  refused += other.refused;
+  recalled += other.recalled;
+  lost += other.lost;
+  frozen += other.frozen;
+  reads += other.reads;
+  reads_refused += other.reads_refused;
+  settlements += other.settlements;
+  leaves += other.leaves;
+  stale += other.stale;
+  messages += other.messages;
+}
+
+void World::fail(std::string what) {
+  if (violation_.empty()) violation_ = std::move(what);
+}
+
+size_t World::index_of(const std::string& instance) const {
+  return static_cast<size_t>(instance.front() - 'a');
+}
+
+const World::Instance* World::live(const PeerId& id) const {
+  const Instance& instance = instances_[index_of(id.instance)];
+  return instance.alive && instance.id == id ? &instance : nullptr;
+}
+
+World::Instance* World::live(const PeerId& id) {
+  return const_cast<Instance*>(std::as_const(*this).live(id));
+}
+
+void World::heed_events(Instance& instance) {
+  for (const BorrowEvent& event : instance.plane->take_events()) {
+    using Kind = BorrowEvent::Kind;
+    if (event.kind == Kind::kGranted || event.kind == Kind::kRefused) {
+      ++(event.kind == Kind::kGranted ? counts_.granted : counts_.refused);
+      if (instance.requests.erase(event.request) == 0) {
+        fail(fmt::format("request {} of {} is answered twice", event.request, name_of(instance.id)));
+      }
+    }
+    counts_.recalled += event.kind == Kind::kRecalled ? 1 : 0;
+    counts_.lost += event.kind == Kind::kLost ? 1 : 0;
+    counts_.frozen += event.kind == Kind::kFrozen ? 1 : 0;
+  }
+}
+
+void World::check_now() {
+  for (Instance& instance : instances_) {
+    if (!instance.alive) continue;
+    const Lender& lender = instance.plane->rmanager().lender();
+    std::set<uint32_t> lent;
+    uint32_t count = 0;
+    for (const auto& [id, contract] : lender.contracts()) {
+      truth_.emplace(std::pair(id, instance.id), contract.debtor);
+      uint32_t there = 0;
+      for (const uint32_t block : contract.blocks) {
+        if (block == Contract::kGone) continue;
+        ++there;
+        if (!lent.insert(block).second)
+          fail(fmt::format("{} lends block {} twice", name_of(instance.id), block));
+      }
+      if (there != contract.lent || there == 0) {
+        fail(fmt::format("contract {} of {} has {} blocks and says {}", id, name_of(instance.id), there,
+                         contract.lent));
+      }
+      count += there;
+    }
+    if (count != lender.lent_blocks()) {
+      fail(fmt::format("{} lends {} and says {}", name_of(instance.id), count, lender.lent_blocks()));
+    }
+    const Memory& memory = *instance.memory;
+    if (memory.taken().size() != count + lender.pinned_leftovers() ||
+        !std::includes(memory.taken().begin(), memory.taken().end(), lent.begin(), lent.end())) {
+      fail(fmt::format("{} has taken {} blocks and lends {}", name_of(instance.id), memory.taken().size(),
+                       count));
+    }
+    if (memory.free_blocks() + memory.used() + memory.taken().size() != memory.total_blocks()) {
+      fail(fmt::format("blocks of {} are not conserved", name_of(instance.id)));
+    }
+    if (memory.taken().size() > config_.lend_cap) {
+      fail(fmt::format("{} lends more than its cap", name_of(instance.id)));
+    }
+    // What the debtor holds the creditor lends, as long as it knows the contract.
+    for (const auto& [ref, held] : contracts_of(instance)) {
+      const Instance* creditor = live(ref.creditor);
+      const Contract* contract =
+          creditor ? creditor->plane->rmanager().lender().lent(instance.id, ref.id) : nullptr;
+      if (!contract) continue;
+      for (const uint32_t slot : held->held) {
+        if (contract->blocks.at(slot) != Contract::kGone) continue;
+        fail(fmt::format("{} holds slot {} of contract {}, which {} has back", name_of(instance.id), slot,
+                         ref.id, name_of(ref.creditor)));
+      }
+    }
+    heed_events(instance);
+  }
+  note_frozen();
+}
+
+// Remembers what is frozen and not recalled; on_sent() sees that it stays as it is.
+void World::note_frozen() {
+  frozen_.clear();
+  for (const Instance& instance : instances_) {
+    if (!instance.alive) continue;
+    for (const auto& [ref, held] : contracts_of(instance)) {
+      if (held->frozen && !held->keep) frozen_[{instance.id, ref.creditor, ref.id}] = held->held.size();
+    }
+  }
+}
+
+void World::give_back_recalled(Instance& instance) {
+  for (const auto& [ref, held] : contracts_of(instance)) {
+    const auto there = static_cast<uint32_t>(held->held.size());
+    const uint32_t keep = instance.leaving ? 0 : held->keep.value_or(there);
+    std::vector<uint32_t> slots;
+    for (const uint32_t slot : held->held) {
+      if (slots.size() + keep < there) slots.push_back(slot);
+    }
+    if (!slots.empty()) instance.plane->give_back(ref, slots, clock_.now());
+  }
+}
+
+void World::settle_down() {
+  for (const auto& [a, b] : cuts_) network_.cut(instances_[a].id.instance, instances_[b].id.instance, false);
+  cuts_.clear();
+  for (size_t i = 0; i < instances_.size(); ++i) {
+    if (!instances_[i].alive) start(i);
+    if (!instances_[i].directory) instances_[i].plane->directory_up();
+    instances_[i].directory = true;
+    while (!instances_[i].readings.empty()) end_read(instances_[i]);
+  }
+  if (!leader_) elect(0);
+  const Nanos end = clock_.now() + 60 * kNanosPerSecond;
+  while (violation_.empty()) {
+    bool moved = false;
+    for (Instance& instance : instances_) {
+      while (!instance.news.empty()) {
+        hear(instance, instance.news.front());
+        instance.news.pop_front();
+        moved = true;
+      }
+    }
+    while (!network_.held().empty()) {
+      deliver(0);
+      moved = true;
+    }
+    for (Instance& instance : instances_) {
+      while (!instance.readings.empty()) end_read(instance);
+      give_back_recalled(instance);
+    }
+    check_now();
+    if (moved || !network_.held().empty()) continue;
+    size_t next = 0;
+    for (size_t i = 1; i < instances_.size(); ++i) {
+      if (instances_[i].plane->next_deadline() < instances_[next].plane->next_deadline()) next = i;
+    }
+    // A settlement that is under way may end.
+    if (clock_.now() >= end && !instances_[index_of(leader_->instance)].plane->gmanager().settling()) break;
+    tick(next);
+  }
+  if (violation_.empty()) check_rest();
+}
+
+void World::check_rest() {
+  const ControlPlane& leader = *instances_[index_of(leader_->instance)].plane;
+  for (const Instance& instance : instances_) {
+    const RManager& rmanager = instance.plane->rmanager();
+    const std::string name = name_of(instance.id);
+    if (!instance.requests.empty())
+      fail(fmt::format("{} of {}'s requests unanswered", instance.requests.size(), name));
+    if (rmanager.frozen()) fail(fmt::format("{} is frozen", name));
+    if (rmanager.lender().pinned_leftovers() > 0) fail(fmt::format("{} waits for readers", name));
+    if (instance.leaving && !rmanager.gone()) fail(fmt::format("{} cannot leave", name));
+    counts_.leaves += instance.leaving ? 1 : 0;
+    counts_.stale += instance.plane->post().counts().stale;
+    if (instance.plane->post().counts().malformed > 0)
+      fail(fmt::format("{} was sent malformed messages", name));
+    for (const auto& [id, contract] : rmanager.lender().contracts()) {
+      if (contract.frozen || contract.keep)
+        fail(fmt::format("contract {} of {} is frozen or recalled", id, name));
+      const Instance* debtor = live(contract.debtor);
+      const HeldContract* held =
+          debtor ? debtor->plane->rmanager().borrower().held({instance.id, id}) : nullptr;
+      if (!held || held->held.size() != contract.lent || !held->vacated.empty()) {
+        fail(fmt::format("{} lends {} blocks by contract {} to {}, which holds {}", name, contract.lent, id,
+                         name_of(contract.debtor), held ? held->held.size() : 0));
+      }
+    }
+    for (const auto& [ref, held] : contracts_of(instance)) {
+      const Instance* creditor = live(ref.creditor);
+      if (!creditor || !creditor->plane->rmanager().lender().lent(instance.id, ref.id)) {
+        fail(fmt::format("{} holds contract {} of {}, which does not", name, ref.id, name_of(ref.creditor)));
+      }
+    }
+    const LedgerEntry* entry = leader.gmanager().ledger().find(instance.id);
+    if (!entry || entry->figures.lent != rmanager.lender().by_debtor() ||
+        entry->figures.owed != rmanager.borrower().by_creditor()) {
+      fail(fmt::format("the ledger is wrong about {}", name));
+    }
+  }
+  counts_.settlements += leader.gmanager().counts().settlements;
+  const auto debts = leader.gmanager().ledger().debts();
+  if (!plan_settlements(config_.instances, debts, config_.settle_min).empty())
+    fail("a cycle of debts is left");
+}
+
+std::string World::describe() const {
+  std::string out = fmt::format("at {}, term {}\n", clock_.now(), term_);
+  for (const Instance& instance : instances_) {
+    out += fmt::format("{} {}{}\n", name_of(instance.id), instance.alive ? "lives" : "is dead",
+                       instance.directory ? "" : ", no directory");
+    if (!instance.alive) continue;
+    for (const News& news : instance.news) {
+      out += fmt::format("  news {} {} {}\n", static_cast<int>(news.kind), name_of(news.peer), news.term);
+    }
+    out += fmt::format("  uses {}, reads", instance.memory->used());
+    for (const Reading& reading : instance.readings)
+      out += fmt::format(" {}:{}", reading.contract, reading.block);
+    out += "\n" + instance.plane->describe();
+  }
+  for (const FakeNetwork::Held& pair : network_.held()) {
+    out += fmt::format("{} to {}:", name_of(pair.from), name_of(pair.to));
+    for (const auto& bytes : network_.held_of(pair)) {
+      out += " ";
+      out.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    }
+    out += "\n";
+  }
+  for (const auto& [a, b] : cuts_) out += fmt::format("cut {} {}\n", a, b);
+  for (const auto& [kind, left] : left_) out += fmt::format("{}:{} ", static_cast<int>(kind), left);
+  return out;
+}
+
+}  // namespace kvasir::cluster::test

@@ -1,0 +1,60 @@
+// The memory of an instance of the world: it sees what is done to it that must not be.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "cluster/protocol/world.h"
+
+namespace kvasir::cluster::test {
+
+class World::Memory final : public LendableMemory {
+ public:
+  Memory(uint32_t total, std::function<void(std::string)> fail) : total_(total), fail_(std::move(fail)) {
+    for (uint32_t block = 0; block < total; ++block) free_.insert(block);
+  }
+
+  std::optional<std::vector<uint32_t>> take(uint32_t blocks) override {
+    if (blocks > free_.size()) return std::nullopt;
+    std::vector<uint32_t> out(free_.begin(), std::next(free_.begin(), blocks));
+    for (const uint32_t block : out) free_.erase(block);
+    taken_.insert(out.begin(), out.end());
+    return out;
+  }
+  void give_back(std::span<const uint32_t> blocks) override {
+    for (const uint32_t block : blocks) {
+      if (readers_[block] > 0) fail_(fmt::format("block {} is freed while it is read", block));
+      if (taken_.erase(block) == 0) fail_(fmt::format("block {} is freed, which was not lent", block));
+      free_.insert(block);
+    }
+  }
+  uint32_t free_blocks() const override { return static_cast<uint32_t>(free_.size()); }
+  uint32_t total_blocks() const override { return total_; }
+
+  // The instance's own use. REQUIRES: a block is free, or used
+  void use() {
+    used_.push_back(*free_.begin());
+    free_.erase(free_.begin());
+  }
+  void disuse() {
+    free_.insert(used_.back());
+    used_.pop_back();
+  }
+  size_t used() const { return used_.size(); }
+  const std::set<uint32_t>& taken() const { return taken_; }
+  void begin_read(uint32_t block) { ++readers_[block]; }
+  void end_read(uint32_t block) { --readers_[block]; }
+
+ private:
+  const uint32_t total_;
+  const std::function<void(std::string)> fail_;
+  std::set<uint32_t> free_;
+  std::set<uint32_t> taken_;
+  std::vector<uint32_t> used_;
+  std::map<uint32_t, int> readers_;
+};
+
+}  // namespace kvasir::cluster::test

@@ -1,0 +1,128 @@
+#include "cluster/transport/link_state.h"
+
+#include <gtest/gtest.h>
+
+#include "cluster/transport/socket_address.h"
+
+namespace kvasir {
+namespace {
+
+TEST(RunTime, LeavesOutWhatTheProcessDidNotRun) {
+  RunTime time(100);
+  EXPECT_EQ(time.at(5'000), 0);
+  EXPECT_EQ(time.at(5'060), 60);
+  EXPECT_EQ(time.at(9'000'000), 160);  // stopped in between
+  EXPECT_EQ(time.at(9'000'010), 170);
+}
+
+TEST(SendProgress, IsOverdueOnlyWhileSomethingIsNotTaken) {
+  SendProgress progress;
+  EXPECT_FALSE(progress.overdue(1'000'000, 10));
+  progress.sent(100);
+  progress.sent(105);
+  EXPECT_FALSE(progress.overdue(110, 10));
+  EXPECT_TRUE(progress.overdue(111, 10));
+  EXPECT_TRUE(progress.taken(1, 111));  // it moves
+  EXPECT_FALSE(progress.overdue(121, 10));
+  EXPECT_TRUE(progress.overdue(122, 10));
+  EXPECT_TRUE(progress.taken(1, 122));  // no news is no progress
+  EXPECT_TRUE(progress.overdue(122, 10));
+  EXPECT_TRUE(progress.taken(2, 123));
+  EXPECT_FALSE(progress.overdue(1'000'000, 10));
+  progress.sent(1'000'000);  // begins anew
+  EXPECT_FALSE(progress.overdue(1'000'010, 10));
+}
+
+TEST(SendProgress, RefusesReportsThatCannotBe) {
+  SendProgress progress;
+  progress.sent(0);
+  progress.sent(0);
+  EXPECT_FALSE(progress.taken(3, 1));
+  EXPECT_TRUE(progress.taken(2, 1));
+  EXPECT_FALSE(progress.taken(1, 1));
+}
+
+TEST(TakenReports, TellsEachNumberOnce) {
+  TakenReports reports;
+  EXPECT_EQ(reports.due(), 0u);
+  reports.took();
+  reports.took();
+  EXPECT_EQ(reports.due(), 2u);
+  EXPECT_EQ(reports.due(), 0u);
+  reports.took();
+  EXPECT_EQ(reports.due(), 3u);
+}
+
+MessagePart part_of(size_t bytes) {
+  return {bytes, std::vector<std::byte>(bytes)};
+}
+
+TEST(Reorder, HoldsWhatCameEarly) {
+  Reorder order;
+  EXPECT_TRUE(order.hold(2, part_of(102)));
+  EXPECT_TRUE(order.hold(1, part_of(101)));
+  EXPECT_TRUE(order.hold(4, part_of(104)));
+  EXPECT_EQ(order.held_parts(), 3u);
+  EXPECT_EQ(order.held_bytes(), 307u);
+  EXPECT_FALSE(order.hold(4, part_of(1)));  // is here
+  EXPECT_TRUE(order.is_next(0));
+  const auto due = order.pass();
+  ASSERT_EQ(due.size(), 2u);
+  EXPECT_EQ(due[0].bytes.size(), 101u);
+  EXPECT_EQ(due[1].message_bytes, 102u);
+  EXPECT_EQ(order.held_bytes(), 104u);
+  EXPECT_FALSE(order.hold(1, part_of(1)));  // had its turn
+  EXPECT_FALSE(order.is_next(4));
+  ASSERT_TRUE(order.is_next(3));
+  EXPECT_EQ(order.pass().size(), 1u);
+  EXPECT_TRUE(order.is_next(5));
+  EXPECT_EQ(order.held_bytes(), 0u);
+  EXPECT_EQ(order.held_parts(), 0u);
+}
+
+TEST(Assembly, MakesMessagesOfParts) {
+  const std::vector<std::byte> text{std::byte{1}, std::byte{2}, std::byte{3}};
+  const std::span all(text);
+  Assembly assembly;
+  EXPECT_FALSE(assembly.whole());
+  EXPECT_TRUE(assembly.add(3, all.first(2)));
+  EXPECT_FALSE(assembly.whole());
+  EXPECT_TRUE(assembly.add(3, all.last(1)));
+  ASSERT_TRUE(assembly.whole());
+  EXPECT_EQ(assembly.take(), text);
+  EXPECT_FALSE(assembly.whole());
+  EXPECT_TRUE(assembly.add(0, {}));  // an empty message
+  ASSERT_TRUE(assembly.whole());
+  EXPECT_TRUE(assembly.take().empty());
+}
+
+TEST(Assembly, RefusesPartsThatDoNotFit) {
+  const std::vector<std::byte> text(5);
+  const std::span all(text);
+  for (const auto& [message_bytes, part_bytes] : {std::pair{4, 1}, {5, 4}, {5, 0}}) {
+    Assembly assembly;
+    ASSERT_TRUE(assembly.add(5, all.first(2)));
+    EXPECT_FALSE(assembly.add(message_bytes, all.first(part_bytes))) << message_bytes << " " << part_bytes;
+  }
+}
+
+TEST(SocketAddress, IsReadAndWritten) {
+  const auto v4 = parse_address("127.0.0.1:80", Names::kNumeric);
+  ASSERT_TRUE(v4.ok()) << v4.status().message();
+  EXPECT_EQ(v4->host(), "127.0.0.1");
+  EXPECT_EQ(v4->port(), 80);
+  EXPECT_FALSE(v4->is_any());
+  EXPECT_EQ(device_of(*v4), "lo");
+  const auto v6 = parse_address("[::1]:65535", Names::kNumeric);
+  ASSERT_TRUE(v6.ok()) << v6.status().message();
+  EXPECT_EQ(join_address(v6->host(), v6->port()), "[::1]:65535");
+  EXPECT_TRUE(parse_address("0.0.0.0:1", Names::kNumeric)->is_any());
+  EXPECT_TRUE(parse_address("[::]:1", Names::kNumeric)->is_any());
+  for (const char* bad : {"", ":", "127.0.0.1", "127.0.0.1:", ":80", "127.0.0.1:65536", "127.0.0.1:-1",
+                          "::1:80", "127.0.0.1:8o", "[]:80", "name:80"}) {
+    EXPECT_FALSE(parse_address(bad, Names::kNumeric).ok()) << bad;
+  }
+}
+
+}  // namespace
+}  // namespace kvasir

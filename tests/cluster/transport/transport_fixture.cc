@@ -1,0 +1,100 @@
+#include "cluster/transport/transport_fixture.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+
+#include "cluster/transport/peer_process.h"
+#include "support/take.h"
+
+namespace kvasir::test {
+
+void PrintTo(const TransportKind& kind, std::ostream* out) {
+  *out << kind.name;
+}
+
+TransportOptions options_of(const TransportKind& kind, const PeerId& self) {
+  TransportOptions options;
+  options.self = self;
+  options.token = "one cluster";
+  options.ucx_transports = kind.ucx_transports;
+  return options;
+}
+
+std::vector<PeerMessage> take_messages(PeerTransport& from, size_t count) {
+  std::vector<PeerMessage> all;
+  const MonotonicClock clock;
+  const Nanos until = clock.now() + kPatience;
+  while (all.size() < count && clock.now() < until) {
+    from.wait(100 * kNanosPerMilli);
+    for (PeerMessage& message : from.receive()) all.push_back(std::move(message));
+  }
+  return all;
+}
+
+std::vector<PeerId> take_lost(PeerTransport& from, Nanos patience) {
+  const MonotonicClock clock;
+  const Nanos until = clock.now() + patience;
+  for (;;) {
+    std::vector<PeerId> lost = from.lost();
+    if (!lost.empty() || clock.now() >= until) return lost;
+    from.wait(std::min(until - clock.now(), 10 * kNanosPerMilli));
+  }
+}
+
+bool eventually(const std::function<bool()>& done) {
+  const MonotonicClock clock;
+  const Nanos until = clock.now() + kPatience;
+  while (!done()) {
+    if (clock.now() >= until) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  return true;
+}
+
+std::vector<std::byte> numbered(uint32_t number, size_t bytes) {
+  std::vector<std::byte> message(bytes);
+  uint32_t state = number * 2'654'435'761u + static_cast<uint32_t>(bytes);
+  for (size_t i = 0; i < bytes; ++i) {
+    if (i % 64 == 0) state = state * 1'664'525u + 1'013'904'223u;
+    message[i] = static_cast<std::byte>((state >> 24) + i);
+  }
+  if (bytes >= sizeof(number)) std::memcpy(message.data(), &number, sizeof(number));
+  return message;
+}
+
+bool is_numbered(const std::vector<std::byte>& message, uint32_t number, size_t bytes) {
+  return message == numbered(number, bytes);
+}
+
+std::unique_ptr<ClusterTransport> TransportTest::make_with(const TransportOptions& options) const {
+  return take(GetParam().make(options));
+}
+
+void TransportPairTest::SetUp() {
+  left_ = make(left_id_);
+  right_ = make(right_id_);
+  left_->introduce(right_id_, right_->address());
+  right_->introduce(left_id_, left_->address());
+}
+
+}  // namespace kvasir::test
+
+// Before gtest_main's: a program of this suite is also the peers that its tests start.
+int main(int argc, char** argv) {
+#if defined(__SANITIZE_THREAD__)
+  // UCX's hooks in memory calls crash under ThreadSanitizer. It reads this before main() begins.
+  if (!std::getenv("UCX_MEM_EVENTS")) {
+    setenv("UCX_MEM_EVENTS", "n", 1);
+    execv("/proc/self/exe", argv);
+  }
+#endif
+  if (argc > 1 && std::strcmp(argv[1], kvasir::test::kPeerFlag) == 0)
+    return kvasir::test::run_peer(argc, argv);
+  testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}
