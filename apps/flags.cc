@@ -27,23 +27,6 @@ void add_bytes(CLI::App& app, const char* flag, uint64_t& bytes, const char* hel
       ->type_name("BYTES");
 }
 
-// A bare number is GiB here, as with the peers.
-void add_gib(CLI::App& app, const char* flag, uint64_t& bytes, const char* help) {
-  app.add_option_function<std::string>(
-         flag,
-         [&bytes, flag](const std::string& text) {
-           Result<uint64_t> parsed = parse_bytes(text + "GiB");
-           if (!parsed.ok()) parsed = parse_bytes(text);
-           if (!parsed.ok()) {
-             throw CLI::ValidationError(
-                 flag, fmt::format("'{}' is not a size: write GiB, such as 4 or 0.5, or 512MiB", text));
-           }
-           bytes = *parsed;
-         },
-         help)
-      ->type_name("GIB");
-}
-
 void add_tier_flags(CLI::App& app, RuntimeOptions& o) {
   add_bytes(
       app, "--kv-cache-memory-bytes", o.kv_cache_memory_bytes,
@@ -68,6 +51,22 @@ void add_tier_flags(CLI::App& app, RuntimeOptions& o) {
 }
 
 }  // namespace
+
+void add_gib(CLI::App& app, const char* flag, uint64_t& bytes, const char* help) {
+  app.add_option_function<std::string>(
+         flag,
+         [&bytes, flag](const std::string& text) {
+           Result<uint64_t> parsed = parse_bytes(text + "GiB");
+           if (!parsed.ok()) parsed = parse_bytes(text);
+           if (!parsed.ok()) {
+             throw CLI::ValidationError(
+                 flag, fmt::format("'{}' is not a size: write GiB, such as 4 or 0.5, or 512MiB", text));
+           }
+           bytes = *parsed;
+         },
+         help)
+      ->type_name("GIB");
+}
 
 void add_cache_flags(CLI::App& app, RuntimeOptions& o) {
   add_tier_flags(app, o);

@@ -14,6 +14,9 @@ namespace kvasir {
 // MODEL, or -m / --model.
 void add_model_flag(CLI::App& app, std::string& path);
 
+// A size where a bare number is GiB, as with the peers.
+void add_gib(CLI::App& app, const char* flag, uint64_t& bytes, const char* help);
+
 // --pin-threads auto|on|off
 void add_pinning_flag(CLI::App& app, Pinning& pinning);
 // Of those below, what the simulator takes, too: tiers and blocks; batches and queues; which policy.

@@ -6,6 +6,8 @@
 #include <exception>
 #include <functional>
 
+#include "apps/cluster.h"
+#include "apps/cluster_status.h"
 #include "apps/eval.h"
 #include "apps/flags.h"
 #include "apps/generate.h"
@@ -33,6 +35,20 @@ int run(int argc, char** argv) {
   CLI::App* serve_app = app.add_subcommand("serve", "Serve a model over HTTP, as OpenAI's interface does");
   add_serve_flags(*serve_app, serve);
   serve_app->callback([&] { chosen = [&] { return run_serve(serve); }; });
+
+  ClusterFlags gmanager;
+  CLI::App* gmanager_app = app.add_subcommand(
+      "gmanager", "Manage a cluster's memory, without a model; an instance of serve can, too");
+  add_member_flags(*gmanager_app, gmanager, /*required=*/true);
+  gmanager_app->callback([&] { chosen = [&] { return run_gmanager(gmanager); }; });
+
+  ClusterStatusOptions cluster_status;
+  CLI::App* cluster_app = app.add_subcommand("cluster", "Look at a cluster from the outside");
+  cluster_app->require_subcommand(1);
+  CLI::App* cluster_status_app = cluster_app->add_subcommand(
+      "status", "Who is in a cluster, who leads it, and who has how much of whose memory");
+  add_cluster_status_flags(*cluster_status_app, cluster_status);
+  cluster_status_app->callback([&] { chosen = [&] { return run_cluster_status(cluster_status); }; });
 
   GenerateOptions generate;
   CLI::App* generate_app = app.add_subcommand("generate", "Generate from one prompt, to standard output");
@@ -78,7 +94,8 @@ int run(int argc, char** argv) {
   add_model_flag(*inspect_app, inspected);
   inspect_app->callback([&] { chosen = [&] { return run_inspect(inspected); }; });
 
-  for (CLI::App* subcommand : {serve_app, generate_app, profile_app, train_app}) {
+  for (CLI::App* subcommand :
+       {serve_app, gmanager_app, cluster_status_app, generate_app, profile_app, train_app}) {
     add_environment(*subcommand);
     subcommand->footer(
         "Each flag may also be given by the environment: --max-num-seqs as KVASIR_MAX_NUM_SEQS.");

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "apps/beliefs.h"
+#include "apps/cluster.h"
 #include "apps/runtime_parts.h"
 #include "apps/tier_sizes.h"
 #include "base/file.h"
@@ -58,6 +59,7 @@ class CpuRuntime final : public Runtime {
   uint32_t max_model_len() const override { return engine_->options().max_model_len; }
   std::string model_id() const override { return to_hex(file_->fingerprint()); }
   std::string memory_report() const override;
+  cluster::ClusterNode* node() override { return node_.get(); }
 
   Status load(const RuntimeOptions& options);
 
@@ -65,6 +67,9 @@ class CpuRuntime final : public Runtime {
   Status load_text(const RuntimeOptions& options);
   Status load_weights(const Decoder::Options& decoder, EngineOptions& engine);
   Status map_tiers(const RuntimeOptions& options, const CacheOptions& cache);
+  Status join(const RuntimeOptions& options, const Decoder::Options& decoder, const CacheOptions& cache);
+  void make_link(const RuntimeOptions& options, const CacheOptions& cache);
+
   Status open_disk(const RuntimeOptions& options, const CacheOptions& cache);
   void restore_prefixes();
   Status make_beliefs(const RuntimeOptions& options, const std::string& numerics_id);
@@ -79,7 +84,9 @@ class CpuRuntime final : public Runtime {
   Arena device_;
   Arena host_;
   MonotonicClock clock_;
-  std::unique_ptr<DiskFile> disk_;    // null: there is no disk tier
+  std::unique_ptr<cluster::ClusterNode> node_;  // null: it is in no cluster
+  std::unique_ptr<DiskFile> disk_;              // null: there is no disk tier
+
   std::unique_ptr<MemoryLink> link_;  // null: there is no tier but the device's
   std::unique_ptr<CpuExecutor> executor_;
   std::unique_ptr<PlanLog> plan_log_;
@@ -136,24 +143,57 @@ Status CpuRuntime::load_weights(const Decoder::Options& decoder, EngineOptions& 
   return {};
 }
 
-// The memory of each tier, and the link between them.
+// The memory of each tier.
 Status CpuRuntime::map_tiers(const RuntimeOptions& options, const CacheOptions& cache) {
   KV_ASSIGN_OR_RETURN(
       device_, Arena::map(cache.device_bytes + cache.stage_bytes, "the KV cache (--kv-cache-memory-bytes)"));
-  if (cache.host_bytes + cache.disk_bytes == 0) return {};
   if (cache.host_bytes > 0) {
     KV_ASSIGN_OR_RETURN(host_, Arena::map(cache.host_bytes, "the host tier (--kv-offloading-size)"));
   }
   if (cache.disk_bytes > 0) KV_RETURN_IF_ERROR(open_disk(options, cache));
+  return {};
+}
+
+// Its name among the instances that lend each other memory.
+Status CpuRuntime::join(const RuntimeOptions& options, const Decoder::Options& decoder,
+                        const CacheOptions& cache) {
+  const ModelConfig& config = file_->config();
+  ClusterModel model;
+  model.numerics_id = cache.numerics_id;
+  MemoryShape& shape = model.memory.shape;
+  shape.geometry = cache.geometry;
+  shape.kv = {1, config.kv_heads, config.head_dim, cache.geometry.block_tokens, decoder.kv_type};
+  shape.queries_per_kv = config.heads / config.kv_heads;
+  model.geometry = fmt::format("{} kv_heads={} head_dim={} queries_per_kv={}", geometry_name(cache.geometry),
+                               config.kv_heads, config.head_dim, shape.queries_per_kv);
+  model.memory.tiers[index_of(Tier::kDevice)] = {device_.data(), cache.device_bytes};
+  model.memory.tiers[index_of(Tier::kHost)] = {host_.data(), cache.host_bytes};
+  model.borrowable_cells = cache.borrowable_cells();
+  const uint64_t own = cache.device_bytes + (cache.borrowed_bytes > 0 ? 0 : cache.host_bytes);
+  const uint64_t lent =
+      options.cluster.lend_bytes == UINT64_MAX ? own / 2 : std::min(options.cluster.lend_bytes, own);
+
+  model.lend_cap_cells = static_cast<uint32_t>(lent / cache.geometry.kv_cell_bytes());
+  KV_ASSIGN_OR_RETURN(node_, join_cluster(options.cluster, &model, clock_));
+  return {};
+}
+
+// Between the tiers, and to what is borrowed.
+void CpuRuntime::make_link(const RuntimeOptions& options, const CacheOptions& cache) {
+  if (cache.host_bytes + cache.disk_bytes + cache.borrowed_bytes == 0) return;
   MemoryLinkOptions link;
   link.memory[static_cast<size_t>(Tier::kDevice)] = {device_.data(), cache.device_bytes + cache.stage_bytes};
   link.memory[static_cast<size_t>(Tier::kHost)] = {host_.data(), cache.host_bytes};
   link.disk = disk_.get();
   link.emulated_bytes_per_s = options.link_gbytes_per_s * 1e9;
   link.cpus = cpu_shares(options).others;
+  if (cache.borrowed_bytes > 0) {
+    link.peers = &node_->memory();
+    link.borrowed_begin = cache.borrowed_begin();
+    link.borrowed_bytes = cache.borrowed_bytes;
+  }
   link_ = std::make_unique<MemoryLink>(std::move(link), clock_);
   link_report_ = link_report(options);
-  return {};
 }
 
 Status CpuRuntime::open_disk(const RuntimeOptions& options, const CacheOptions& cache) {
@@ -249,11 +289,17 @@ Status CpuRuntime::load(const RuntimeOptions& options) {
     KV_ASSIGN_OR_RETURN(plan_log_, PlanLog::create(options.log_plans, options.scheduling_policy));
   }
   KV_RETURN_IF_ERROR(map_tiers(options, engine.cache));
+  if (options.cluster.on()) {
+    KV_RETURN_IF_ERROR(join(options, decoder, engine.cache));
+    decoder.peers = &node_->memory();
+  }
+  make_link(options, engine.cache);
+
   KV_RETURN_IF_ERROR(make_executor(options, decoder, engine.cache.geometry));
   if (options.beliefs.used) KV_RETURN_IF_ERROR(make_beliefs(options, engine.cache.numerics_id));
   engine_ = std::make_unique<Engine>(
       engine, std::move(policy), *executor_, clock_, plan_log_.get(), link_.get(),
-      Beliefs{costs_.get(), options.beliefs.given ? options.beliefs.given : lengths_.get()});
+      Beliefs{costs_.get(), options.beliefs.given ? options.beliefs.given : lengths_.get()}, node_.get());
   log_start(options);
   if (disk_) restore_prefixes();
   return {};
@@ -287,6 +333,7 @@ std::string CpuRuntime::memory_report() const {
                           cache.stage_blocks());
   }
   if (cache.host_bytes > 0) report += fmt::format(", host tier {}{}", tier(cache.host_bytes), link_report_);
+  if (cache.borrowed_bytes > 0) report += fmt::format(", of peers up to {}", tier(cache.borrowed_bytes));
   if (disk_) {
     report += fmt::format(", disk tier {} in {}{} with {} of memory for checksums and {} for buffers",
                           tier(cache.disk_bytes, Tier::kDisk), disk_->path(),

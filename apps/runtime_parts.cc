@@ -14,6 +14,11 @@ uint32_t batched_tokens(const RuntimeOptions& options) {
   return policy_takes_whole_prompts(options.scheduling_policy) ? 2048 : 512;
 }
 
+bool borrows(const RuntimeOptions& options) {
+  return options.cluster.on() && options.cluster.borrow_bytes > 0 &&
+         policy_borrows(options.scheduling_policy);
+}
+
 EngineOptions engine_options(const RuntimeOptions& options) {
   EngineOptions engine;
   engine.limits = {options.max_num_seqs, batched_tokens(options), options.long_prefill_token_threshold};
@@ -50,7 +55,8 @@ Result<CacheGeometry> make_geometry(const RuntimeOptions& options, uint32_t laye
   }
   geometry.layers = layers;
   // Copies move by layer groups: with a second tier, a layer each.
-  const bool tiers = options.kv_offloading_bytes + options.kv_offloading_disk_bytes > 0;
+  const bool tiers =
+      options.kv_offloading_bytes + options.kv_offloading_disk_bytes > 0 || options.cluster.on();
   const uint32_t usual = tiers ? 1 : geometry.layers;
   geometry.layers_per_group = options.kv_layer_group == 0 ? usual : options.kv_layer_group;
   if (geometry.layers_per_group > geometry.layers || geometry.groups() > kMaxLayerGroups) {
@@ -98,6 +104,12 @@ Status check_limits(const RuntimeOptions& options) {
     return error(ErrorCode::kInvalidArgument,
                  "--link-gbytes-per-s {}: there is no host tier to link; give --kv-offloading-size, too",
                  options.link_gbytes_per_s);
+  }
+  if (borrows(options) && options.kv_offloading_disk_bytes > 0) {
+    return error(
+        ErrorCode::kInvalidArgument,
+        "--cluster and --kv-offloading-disk-size: where memory is borrowed of peers there is no disk tier; "
+        "leave one of them out, or give --cluster-borrow-size 0");
   }
   if (options.kv_offloading_dir.empty() != (options.kv_offloading_disk_bytes == 0)) {
     return error(ErrorCode::kInvalidArgument,

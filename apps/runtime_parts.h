@@ -30,6 +30,8 @@ CacheGeometry with_x(CacheGeometry layout, uint64_t x_bytes_per_token_layer);
 // The budget of a step's tokens: as asked for, else 512, or 2,048 where the policy takes whole prompts (vLLM
 // 0.5's default for them is the greater of that and the model's length; a longer prompt goes alone here).
 uint32_t batched_tokens(const RuntimeOptions& options);
+// Whether peers' memory is used: it is in a cluster, and its policy asks for it.
+bool borrows(const RuntimeOptions& options);
 // All but the geometry, the tiers' sizes, and what follows from them.
 EngineOptions engine_options(const RuntimeOptions& options);
 

@@ -6,10 +6,13 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
+#include "apps/cluster.h"
 #include "apps/flags.h"
 #include "apps/signals.h"
 #include "apps/slo_flag.h"
@@ -82,14 +85,21 @@ void print_welcome(const ServeOptions& options, const Server& server, const Runt
   std::fflush(stdout);
 }
 
-void shut_down(double timeout_s, Server& server, Engine& engine, Signals& signals) {
+// An instance of a cluster gives back what it has borrowed, and calls in what it has lent, before it goes.
+void shut_down(double timeout_s, Server& server, Engine& engine, cluster::ClusterNode* node,
+               Signals& signals) {
   log_info("shutting down: requests that run have {} s; a second signal ends them at once", timeout_s);
   server.drain();
+  if (node) node->begin_to_leave();
   const MonotonicClock clock;
   const Nanos end = clock.now() + from_seconds(timeout_s);
   bool idle = false;
   while (!(idle = server.wait_idle(50 * kNanosPerMilli)) && signals.count() < 2 && clock.now() < end) {
   }
+  while (node && !node->gone() && signals.count() < 2 && clock.now() < end) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  if (node && !node->gone()) log_warning("peers lose what they have here, and have it to compute again");
   if (!idle) log_warning("requests are left; they are told that the server stops");
   engine.stop();
   server.stop(kFlushTimeout);
@@ -106,6 +116,7 @@ Status serve(ServeOptions& options) {
   // A port that is taken is known before a large model is loaded.
   KV_ASSIGN_OR_RETURN(const std::unique_ptr<Server> server, Server::start(options.server));
   if (!shares.others.empty()) keep_on_cpus(all_cpus);
+  options.runtime.cluster.http_address = server->url();
   KV_ASSIGN_OR_RETURN(const std::unique_ptr<Runtime> runtime, load_runtime(options.runtime));
   const std::unique_ptr<Backend> backend = make_engine_backend(runtime->engine());
   runtime->engine().start();
@@ -113,7 +124,7 @@ Status serve(ServeOptions& options) {
   print_welcome(options, *server, *runtime);
   signals.ready();
   signals.wait();
-  shut_down(options.shutdown_timeout_s, *server, runtime->engine(), signals);
+  shut_down(options.shutdown_timeout_s, *server, runtime->engine(), runtime->node(), signals);
   return {};
 }
 
@@ -122,6 +133,8 @@ Status serve(ServeOptions& options) {
 void add_serve_flags(CLI::App& app, ServeOptions& options) {
   add_runtime_flags(app, options.runtime);
   add_belief_flags(app, options.runtime.beliefs);
+  add_cluster_flags(app, options.runtime.cluster);
+
   ServerOptions& server = options.server;
   app.add_option("--host", server.host, "Address to listen on; 0.0.0.0: every one")->capture_default_str();
   app.add_option("--port", server.port, "Port to listen on; 0: any free one")->capture_default_str();
@@ -153,6 +166,9 @@ ModelService make_service(Runtime& runtime, Backend& backend) {
   ModelService service;
   service.backend = &backend;
   service.tokenizer = &runtime.tokenizer();
+  if (const cluster::ClusterNode* node = runtime.node()) {
+    service.outside_metrics = [node] { return cluster_metrics(*node); };
+  }
   const ChatTemplate* chat = runtime.chat_template();
   if (chat == nullptr) return service;
   const Tokenizer& tokenizer = runtime.tokenizer();

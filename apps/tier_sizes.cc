@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "apps/runtime_parts.h"
 #include "base/units.h"
 #include "cache/disk_file.h"
 #include "cache/stage_ring_size.h"
@@ -19,6 +20,10 @@ namespace {
 // The share of the memory that is available after loading, the host tier's aside, which the device tier gets
 // by default.
 constexpr double kDefaultKvShare = 0.5;
+
+// What may be borrowed by default, as a multiple of the device tier; and what the bookkeeping is made for.
+constexpr uint64_t kDefaultBorrowed = 4;
+constexpr uint64_t kMostBorrowedCells = uint64_t{1} << 22;
 
 // The number in a file of the control group; nothing where there is none, or it says "max".
 std::optional<uint64_t> cgroup_number(const char* file) {
@@ -67,12 +72,24 @@ Status divide_memory(const RuntimeOptions& options, uint64_t context, uint64_t a
                  cache.host_bytes > 0 ? " beside --kv-offloading-size" : "");
   }
   if (device == 0) device = static_cast<uint64_t>(static_cast<double>(available) * kDefaultKvShare);
+  if (borrows(options)) {
+    const uint64_t cell = cache.geometry.kv_cell_bytes();
+    const uint64_t wanted =
+        options.cluster.borrow_bytes == UINT64_MAX ? kDefaultBorrowed * device : options.cluster.borrow_bytes;
+    cache.borrowed_bytes = std::min<uint64_t>(wanted / cell, kMostBorrowedCells) * cell;
+  }
   const uint64_t longest = options.max_model_len > 0 ? options.max_model_len : context;
-  const uint64_t slower = cache.cells(cache.slower_tier()) * cache.geometry.kv_cell_bytes();
+  // What lies at peers is attended there, and passes no ring.
+  const uint64_t slower =
+      (cache.cells(cache.slower_tier()) - cache.borrowable_cells()) * cache.geometry.kv_cell_bytes();
   cache.stage_bytes =
       std::max(stage_ring_bytes(cache.geometry, device, slower, static_cast<uint32_t>(longest),
                                 policy_stages(options.scheduling_policy)),
                projection_ring_bytes(cache.geometry, device, static_cast<uint32_t>(longest)));
+  if (cache.borrowed_bytes > 0) {
+    cache.stage_bytes =
+        std::max(cache.stage_bytes, peers_ring_bytes(cache.geometry, device, cache.own_host_cells()));
+  }
   if (policy_drops(options.scheduling_policy)) {
     cache.stage_bytes = std::max(cache.stage_bytes, shared_ring_bytes(cache.geometry, device));
   }

@@ -172,7 +172,7 @@ Result<Answer> answer(const SimulateOptions& options, const Console& console) {
   out.capacity = capacity.rate;
   console.out << fmt::format(
       "capacity for this workload: {:.4g} requests/s ({}, a crowd of {} that is there at once)\n",
-      capacity.rate, Study::kCapacityPolicy, capacity.requests);
+      capacity.rate, capacity.policy, capacity.requests);
   if (capacity.failed > 0) {
     console.out << fmt::format("of those {} failed, and count in nothing, such as: {}\n", capacity.failed,
                                capacity.why);

@@ -43,6 +43,31 @@ void add_system_flags(CLI::App& app, SimulateOptions& o) {
       ->check(CLI::Range(0.0, 2.0));
 }
 
+void add_cluster_flags(CLI::App& app, SimulateOptions& o) {
+  app.add_option("--instances", o.instances,
+                 "Instances of the system. A policy that borrows (distkv) lets them lend each other memory; "
+                 "under any other they know nothing of each other")
+      ->capture_default_str();
+  app.add_option(
+         "--network", o.network,
+         fmt::format("Between the nodes of instances: {}; or a file", fmt::join(network_names(), ", ")))
+      ->capture_default_str();
+  app.add_option("--node-network", o.node_network, "Between the instances of a node, likewise")
+      ->capture_default_str();
+  app.add_option("--gpus-per-node", o.gpus_per_node, "Devices of a node, which its instances share")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1024));
+  app.add_option("--lend-share", o.lend_share, "Share of its KV memory that an instance lends at the most")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1.0));
+  app.add_option("--recall-timeout", o.recall_s,
+                 "Seconds that a debtor has to give back what is called back, before it is taken")
+      ->capture_default_str()
+      ->check(CLI::Range(0.001, 1e6));
+  app.add_flag("--settle-debts,!--no-settle-debts", o.settle_debts,
+               "Cycles of debts between instances are settled (default: on)");
+}
+
 void add_question_flags(CLI::App& app, SimulateOptions& o) {
   app.add_option(
          "--scheduling-policy", o.policies,
@@ -86,6 +111,7 @@ void add_simulate_flags(CLI::App& app, SimulateOptions& o) {
       "it "
       "too, as 0.5x:1.3x:0.1x. The same flags give the same bytes.");
   add_system_flags(app, o);
+  add_cluster_flags(app, o);
   add_question_flags(app, o);
   add_cache_flags(app, o.runtime);
   add_batch_flags(app, o.runtime);

@@ -38,6 +38,26 @@ double normalised_latency_ms(const SimulationOutcome& o) {
   return share(sum, count);
 }
 
+void add_peer_figures(const SimulationOutcome& o, std::vector<EngineFigure>& out) {
+  const SimulationOutcome::Peers& p = *o.peers;
+  const PeerSums& s = p.sums;
+  const double gib = static_cast<double>(p.cell_bytes) / static_cast<double>(kGiB);
+  const auto bytes = [](uint64_t count) { return static_cast<double>(count) / static_cast<double>(kGiB); };
+  const double device_s = o.instances * to_seconds(o.load.duration);
+  out.push_back({"borrowed_gib", "Borrowed at the most (GiB):", gib * s.most_borrowed});
+  out.push_back({"granted_gib", "Borrowed in all (GiB):", gib * static_cast<double>(s.granted)});
+  out.push_back({"recalled_gib", "Called back (GiB):", gib * static_cast<double>(s.recalled)});
+  out.push_back({"lost_gib", "Lost at peers (GiB):", gib * static_cast<double>(s.lost)});
+  out.push_back({"copied_gib", "K and V copied between peers (GiB):", bytes(p.copied_bytes)});
+  out.push_back({"shipped_gib", "Queries and answers (GiB):", bytes(s.shipped_bytes)});
+  out.push_back({"fetched_gib", "Fetched instead (GiB):", bytes(s.fetched_bytes)});
+  out.push_back(
+      {"answers_waited", "Time that steps wait for answers (%):", 100 * share(s.waited_s, device_s)});
+  out.push_back({"served", "Device time for peers (%):", 100 * share(s.served_s, device_s)});
+  out.push_back({"settlements", "Cycles of debts settled:", static_cast<double>(p.settlements), true});
+  out.push_back({"messages", "", static_cast<double>(p.messages), true});
+}
+
 std::vector<EngineFigure> engine_figures(const SimulationOutcome& o) {
   const EngineSums& s = o.sums;
   const auto plans = static_cast<double>(s.plans);
@@ -61,6 +81,7 @@ std::vector<EngineFigure> engine_figures(const SimulationOutcome& o) {
       {"deferred_rows", "", static_cast<double>(o.rows_deferred), true},
   };
   if (o.cost_error) out.push_back({"cost_error_ratio", "", *o.cost_error});
+  if (o.peers) add_peer_figures(o, out);
   if (!o.has_link) return out;
   constexpr double kGib = static_cast<double>(kGiB);
   const auto offloaded = static_cast<double>(moved(o.link, Tier::kDevice, Tier::kHost) +
@@ -70,8 +91,8 @@ std::vector<EngineFigure> engine_figures(const SimulationOutcome& o) {
   out.push_back({"offloaded_gib", "Offloaded (GiB):", offloaded / kGib});
   out.push_back({"loaded_gib", "Loaded back (GiB):", loaded / kGib});
   // Of both directions together, each of which can be busy all the time.
-  out.push_back(
-      {"link_busy", "Link busy (% of both ways):", 50 * share(o.link.busy_s, to_seconds(o.load.duration))});
+  out.push_back({"link_busy", "Link busy (% of both ways):",
+                 50 * share(o.link.busy_s, o.instances * to_seconds(o.load.duration))});
   out.push_back({"stalled_s", "Steps waited for the link (s):", o.seconds_stalled});
   return out;
 }

@@ -29,6 +29,15 @@ struct SimulateOptions {
   std::string hidden_cache_dtype = "f16";
   double noise = -1;  // deviation of the logarithm of a step's time; below 0: the device's own
 
+  // Instances of that system.
+  uint32_t instances = 1;
+  std::string network = "infiniband";   // between nodes: a name of the catalogue or a file
+  std::string node_network = "nvlink";  // inside a node
+  uint32_t gpus_per_node = 8;
+  double lend_share = 1;     // of an instance's KV memory, that it lends at the most
+  double recall_s = 3600;    // what is called back is given back by then, or lost
+  bool settle_debts = true;  // cycles of them
+
   std::vector<std::string> policies = {"sarathi"};
   RuntimeOptions runtime;  // tiers, blocks, batches and queues; see the flags
 

@@ -1,4 +1,5 @@
-// One run in virtual time: the engine of `serve`, over the simulated executor and link.
+// One run in virtual time: the engine of `serve`, over the simulated executor and link; or several of them,
+// on instances that lend each other memory, or know nothing of each other.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +18,7 @@
 #include "exec/sim/step_load.h"
 #include "sched/registry.h"
 #include "simulate/observed_policy.h"
+#include "simulate/sim_cluster.h"
 
 namespace kvasir {
 
@@ -45,13 +47,18 @@ struct SimulationSetup {
   CostModel costs;
   bool costs_learn = true;
   std::string length_predictor = "online";
+  // Instances of that engine. A request goes to the one that was sent the fewest prompt tokens so far; where
+  // they lend each other memory, what none can hold goes to the first one.
+  uint32_t instances = 1;
+  std::optional<ClusterSetup> cluster;  // where they lend each other memory
   // Load.
-  int64_t max_concurrency = 0;         // 0: no bound
+  int64_t max_concurrency = 0;         // of each instance; 0: no bound
   std::optional<Nanos> drain_timeout;  // after the last arrival
   std::optional<size_t> explain;       // the index of a request whose life is told
-  PlanLog* log = nullptr;              // outlives the run
+  PlanLog* log = nullptr;              // outlives the run; of one instance
 };
 
+// Over all instances: what is a mean or a share is that of one of them.
 struct SimulationOutcome {
   LoadOutcome load;
   EngineSums sums;
@@ -72,6 +79,17 @@ struct SimulationOutcome {
   // Of belief, as EngineMetrics::cost_error; nothing where it does not learn.
   std::optional<double> cost_error;
   std::vector<std::string> life;
+  uint32_t instances = 1;
+  // Where they lend each other memory.
+  struct Peers {
+    PeerSums sums;
+    uint64_t cell_bytes = 0;
+    uint64_t messages = 0;
+    uint64_t copied_bytes = 0;  // K and V, to peers and back
+    uint64_t settlements = 0;   // of cycles of debts
+    Status ledgers;             // SimCluster::check_ledgers(), when all is quiet
+  };
+  std::optional<Peers> peers;
 };
 
 // REQUIRES: arrivals ascend; engine.max_model_len fits (Engine). A request that cannot fit fails, and its

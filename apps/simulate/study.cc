@@ -9,6 +9,7 @@
 #include "bench/goals.h"
 #include "bench/stats.h"
 #include "sched/beliefs/length_predictors.h"
+#include "simulate/cluster_system.h"
 #include "simulate/outcome.h"
 #include "simulate/parallel.h"
 
@@ -42,6 +43,7 @@ Status first_failure(const std::vector<Status>& statuses) {
 
 Result<Study> Study::make(const SimulateOptions& options) {
   KV_ASSIGN_OR_RETURN(BenchConfig config, check_load_options(options.bench));
+  KV_RETURN_IF_ERROR(check_cluster(options));
   KV_ASSIGN_OR_RETURN(SimulatedSystem system, make_system(options));
   for (const std::string& policy : options.policies) {
     KV_RETURN_IF_ERROR(engine_of(options, system, policy).status());
@@ -109,6 +111,8 @@ Result<SimulationSetup> Study::setup_of(const SimulateOptions& options, const st
   SimulationSetup setup;
   KV_ASSIGN_OR_RETURN(setup.engine, engine_of(options, system_, policy));
   setup.policy = policy;
+  setup.instances = options.instances;
+  KV_ASSIGN_OR_RETURN(setup.cluster, cluster_of(options, system_, setup.engine, policy));
   setup.times = system_.times;
   setup.noise = system_.noise;
   setup.link = system_.link;
@@ -132,12 +136,16 @@ Result<SimulationOutcome> Study::run(const std::string& policy, const RunKey& ke
   return simulate(setup, requests(key));
 }
 
+std::vector<SimulatedRequest> Study::once() const {
+  return requests({std::numeric_limits<double>::infinity(), config_.options.seed, 0});
+}
+
 // The first seed's requests over and over, all there from the start: so many that those which run at once are
 // a small part of them.
 std::vector<SimulatedRequest> Study::crowd() const {
-  const std::vector<SimulatedRequest> once =
-      requests({std::numeric_limits<double>::infinity(), config_.options.seed, 0});
-  const double at_once = std::min<double>(options_.runtime.max_num_seqs, kv_tokens() / mean_tokens());
+  const std::vector<SimulatedRequest> once = this->once();
+  const uint64_t most = uint64_t{options_.instances} * options_.runtime.max_num_seqs;
+  const double at_once = std::min(static_cast<double>(most), kv_tokens() / mean_tokens());
   const size_t count = std::min(kMostInCrowd, std::max(once.size(), static_cast<size_t>(kTurns * at_once)));
   std::vector<SimulatedRequest> out;
   for (size_t i = 0; i < count; ++i) {
@@ -148,15 +156,26 @@ std::vector<SimulatedRequest> Study::crowd() const {
 }
 
 Result<Capacity> Study::measure_capacity() const {
+  Result<Capacity> out = measure_capacity(kCapacityPolicy);
+  for (const std::string& policy : options_.policies) {
+    // Instances on their own hold none of the requests.
+    if (!out.ok() && lends(options_, policy)) return measure_capacity(policy);
+  }
+  return out;
+}
+
+Result<Capacity> Study::measure_capacity(const std::string& policy) const {
   SimulateOptions options = options_;
   options.runtime.max_num_queued_reqs = UINT32_MAX;
   options.runtime.max_num_queued_tokens = 0;
   options.runtime.refuse_late = false;
-  KV_ASSIGN_OR_RETURN(SimulationSetup setup, setup_of(options, kCapacityPolicy, config_.options.seed));
+  KV_ASSIGN_OR_RETURN(SimulationSetup setup, setup_of(options, policy, config_.options.seed));
   setup.max_concurrency = 0;
   setup.drain_timeout.reset();
-  KV_ASSIGN_OR_RETURN(const SimulationOutcome outcome, simulate(setup, crowd()));
+  KV_ASSIGN_OR_RETURN(const SimulationOutcome outcome,
+                      simulate(setup, policy == kCapacityPolicy ? crowd() : once()));
   Capacity out;
+  out.policy = policy;
   out.requests = outcome.load.records.size();
   std::vector<Nanos> ends;
   for (const RequestRecord& r : outcome.load.records) {
@@ -335,7 +354,7 @@ Result<std::vector<EffectiveThroughput>> Study::effective_throughput(double perc
 }
 
 double Study::kv_tokens() const {
-  return static_cast<double>(system_.kv_cache_bytes) /
+  return options_.instances * static_cast<double>(system_.kv_cache_bytes) /
          (2.0 * static_cast<double>(system_.kv_plane_bytes_per_token_layer) * system_.layers);
 }
 
@@ -345,10 +364,10 @@ double Study::mean_tokens() const {
 
 std::string Study::describe() const {
   return fmt::format(
-      "{} on {}\n{}\n{} requests of {}: mean prompt {:.1f}, mean output {:.1f} tokens; the KV cache of "
+      "{} on {}\n{}{}\n{} requests of {}: mean prompt {:.1f}, mean output {:.1f} tokens; the KV cache of "
       "{:.0f} "
       "tokens holds {:.1f} whole mean requests\n",
-      system_.model, system_.device, system_.memory, config_.options.num_prompts,
+      system_.model, system_.device, describe_cluster(options_), system_.memory, config_.options.num_prompts,
       config_.options.dataset_name, mean_prompt_, mean_output_, kv_tokens(), kv_tokens() / mean_tokens());
 }
 

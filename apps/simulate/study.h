@@ -32,6 +32,7 @@ struct EffectiveThroughput {
 };
 
 struct Capacity {
+  std::string policy;
   double rate = 0;      // requests per second
   size_t requests = 0;  // of the crowd that it was measured by
   size_t failed = 0;    // of those, such as what is too long for the model
@@ -53,7 +54,8 @@ class Study {
   std::string describe() const;
 
   // Requests per second that the system serves of this workload when more never stop waiting, under
-  // kCapacityPolicy: of the first seed's requests, over and over and all there from the start, those that end
+  // kCapacityPolicy (or, where instances on their own hold no request, the policy by which they lend each
+  // other memory): of the first seed's requests, over and over and all there from the start, those that end
   // between the first and the last fifth, and the time that these take.
   Result<Capacity> measure_capacity() const;
   static constexpr const char* kCapacityPolicy = "vllm";
@@ -86,11 +88,13 @@ class Study {
     RunKey key;
   };
   void measure_lengths();
+  Result<Capacity> measure_capacity(const std::string& policy) const;
   Status check_rates() const;
-  double kv_tokens() const;    // that one device's memory holds, of its share of the model
+  double kv_tokens() const;    // that one device's memory holds, of its share of the model; of all instances
   double mean_tokens() const;  // of a request, prompt and output
   Result<SimulationSetup> setup_of(const SimulateOptions& options, const std::string& policy,
                                    uint64_t seed) const;
+  std::vector<SimulatedRequest> once() const;  // the first seed's, all there at the start
   std::vector<SimulatedRequest> crowd() const;
   Status run_all(const std::vector<Job>& jobs, const StudyProgress& progress,
                  const std::function<void(size_t, SimulationOutcome)>& take) const;

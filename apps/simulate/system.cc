@@ -12,9 +12,11 @@
 #include "apps/runtime_parts.h"
 #include "apps/tier_sizes.h"
 #include "base/units.h"
+#include "cache/stage_ring_size.h"
 #include "sched/beliefs/cost_fit.h"
 #include "sched/registry.h"
 #include "simulate/catalog/catalog.h"
+#include "simulate/cluster_system.h"
 #include "simulate/host_device.h"
 
 namespace kvasir {
@@ -23,6 +25,8 @@ namespace {
 constexpr double kLinkLatency = 10e-6;  // of one transfer over PCIe: assumed, no profile has it
 // Of a disk beside the devices of the catalogue: a local one of these days, assumed.
 constexpr double kDiskBytesPerS = 3e9;
+// Of a request that waits until peers have room: it queues, as one that waits for its own instance's memory.
+constexpr Nanos kBorrowTimeout = 3600 * kNanosPerSecond;
 // Of an element of X: as most models compute; and in eight bits, with a scale in two bytes for each group of
 // 32, as this engine's own kernels do.
 constexpr double kF16Bytes = 2;
@@ -71,6 +75,9 @@ Result<SimulatedSystem> catalogued(const SimulateOptions& o) {
   out.link = link_of(link * parallel.pipeline);
   out.layers = model.layers;
   const double kv_heads = std::max(1.0, static_cast<double>(model.kv_heads) / parallel.tensor);
+  out.kv_heads = static_cast<uint32_t>(kv_heads);
+  out.head_dim = model.head_dim;
+  out.queries_per_kv = std::max(1u, model.heads / parallel.tensor / out.kv_heads);
   out.kv_plane_bytes_per_token_layer =
       static_cast<uint64_t>(std::llround(kv_heads * model.head_dim * model.kv_element_bytes));
   // The operand of the projection. Over several cards each keeps its share of it: what gathering it costs is
@@ -138,6 +145,8 @@ Result<SimulatedSystem> measured(const SimulateOptions& o) {
   out.noise = o.noise >= 0 ? o.noise : host.noise;
   out.request_overhead = from_seconds(host.request_s);
   out.layers = host.geometry.layers;
+  out.head_dim =
+      static_cast<uint32_t>(std::max<uint64_t>(1, host.geometry.kv_plane_bytes_per_token_layer / 2));
   out.kv_plane_bytes_per_token_layer = host.geometry.kv_plane_bytes_per_token_layer;
   out.x_bytes_per_token_layer = host.geometry.x_bytes_per_token_layer;
   out.context = host.max_model_len;
@@ -225,14 +234,30 @@ Result<EngineOptions> engine_of(const SimulateOptions& o, const SimulatedSystem&
   RuntimeOptions runtime = o.runtime;
   runtime.scheduling_policy = policy;
   if (runtime.kv_cache_memory_bytes == 0) runtime.kv_cache_memory_bytes = system.kv_cache_bytes;
+  if (lends(o, policy)) {
+    runtime.cluster.directory = "simulated";
+  } else if (o.instances > 1) {
+    runtime.max_model_len = 0;
+  }
   KV_RETURN_IF_ERROR(check_limits(runtime));
   EngineOptions engine = engine_options(runtime);
   KV_ASSIGN_OR_RETURN(engine.cache.geometry,
                       make_geometry(runtime, system.layers, system.kv_plane_bytes_per_token_layer,
                                     system.x_bytes_per_token_layer));
+  if (lends(o, policy)) {
+    // What the others have beside their rings.
+    const CacheGeometry& g = engine.cache.geometry;
+    const uint64_t memory = runtime.kv_cache_memory_bytes;
+    const uint64_t ring =
+        runtime.stage_ring_bytes > 0 ? runtime.stage_ring_bytes : peers_ring_bytes(g, memory, 0);
+    const uint64_t cells = (memory - std::min(memory, ring)) / g.kv_cell_bytes();
+    const auto lent = static_cast<uint64_t>(o.lend_share * static_cast<double>(cells));
+    runtime.cluster.borrow_bytes = (o.instances - 1) * lent * g.kv_cell_bytes();
+  }
   engine.cache.numerics_id = "simulation";
   constexpr uint64_t kNoBound = uint64_t{1} << 60;
   KV_RETURN_IF_ERROR(size_tiers(runtime, system.context, kNoBound, engine));
+  if (lends(o, policy)) engine.borrow_timeout = kBorrowTimeout;
   return engine;
 }
 

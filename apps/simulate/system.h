@@ -35,6 +35,10 @@ struct SimulatedSystem {
   uint64_t kv_plane_bytes_per_token_layer = 0;
   uint64_t x_bytes_per_token_layer = 0;
   uint32_t context = 0;  // tokens that the model was trained for
+  // Of attention, for one device; what a machine's file does not say is one head as wide as its K.
+  uint32_t kv_heads = 1;
+  uint32_t head_dim = 1;
+  uint32_t queries_per_kv = 1;
   // Of one device.
   uint64_t kv_cache_bytes = 0;
   std::string memory;  // for people
@@ -47,7 +51,8 @@ bool names_host_device(const std::string& device);
 // One line names the flag at fault, lists what there is, or says by how much something does not fit.
 Result<SimulatedSystem> make_system(const SimulateOptions& options);
 
-// The engine for one policy. As above.
+// The engine of an instance for one policy. Of several instances that do not lend, it takes requests as long
+// as it can hold, whatever --max-model-len says. As above.
 Result<EngineOptions> engine_of(const SimulateOptions& options, const SimulatedSystem& system,
                                 const std::string& policy);
 

@@ -44,16 +44,21 @@ class Server:
     """`kvasir serve` on a free port; ready when the constructor returns."""
 
     def __init__(self, *flags, environment=None, memory="256MiB"):
-        command = [binary(), "serve", model_path(), "--port", "0", "--kv-cache-memory-bytes", memory, *flags]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                                        env=clean_environment(**(environment or {})))
+        self.start([binary(), "serve", model_path(), "--port", "0", "--kv-cache-memory-bytes", memory, *flags],
+                   env=clean_environment(**(environment or {})))
+        self.wait_ready()
+
+    def start(self, command, **popen):
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **popen)
         self.log = []
         self.readers = [threading.Thread(target=self._read, args=(stream,), daemon=True)
                         for stream in (self.process.stdout, self.process.stderr)]
         for reader in self.readers:
             reader.start()
         self.port = None
-        end = time.monotonic() + 60
+
+    def wait_ready(self, seconds=60):
+        end = time.monotonic() + seconds
         while not self.tries():
             if self.process.poll() is not None or time.monotonic() > end:
                 self.process.kill()
@@ -75,9 +80,12 @@ class Server:
     def url(self):
         return f"http://127.0.0.1:{self.port}"
 
+    def connection(self, timeout):
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+
     def ask(self, method, path, body=None, headers=None, timeout=120):
         """(status, headers, body) of one request over a connection of its own."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+        connection = self.connection(timeout)
         data = body if body is None or isinstance(body, (str, bytes)) else json.dumps(body)
         connection.request(method, path, body=data, headers=headers or {})
         response = connection.getresponse()

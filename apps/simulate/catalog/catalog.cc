@@ -83,6 +83,9 @@ std::vector<std::string> device_names() {
 std::vector<std::string> model_names() {
   return names_in("models/");
 }
+std::vector<std::string> network_names() {
+  return names_in("networks/");
+}
 std::vector<std::string> overhead_names() {
   std::vector<std::string> out;
   if (const Result<Json> json = overheads(); json.ok()) {
@@ -101,6 +104,18 @@ Result<DeviceSpec> find_device(const std::string& name_or_path) {
   }
   KV_ASSIGN_OR_RETURN(const std::string text, read_file(name_or_path));
   return parse_device(text, name_or_path);
+}
+
+Result<NetworkSpec> find_network(const std::string& name_or_path) {
+  if (const CatalogFile* file = file_of("networks/" + lower(name_or_path) + ".json")) {
+    return parse_network(file->text, std::string(file->path));
+  }
+  if (!is_file(name_or_path)) {
+    return error(ErrorCode::kNotFound, "network '{}': unknown, and no such file; take one of: {}",
+                 name_or_path, joined(network_names()));
+  }
+  KV_ASSIGN_OR_RETURN(const std::string text, read_file(name_or_path));
+  return parse_network(text, name_or_path);
 }
 
 Result<ModelShape> find_model(const std::string& name_or_path) {

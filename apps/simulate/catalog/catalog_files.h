@@ -7,6 +7,7 @@
 
 #include "base/status.h"
 #include "exec/sim/device.h"
+#include "simulate/catalog/network.h"
 
 namespace kvasir {
 
@@ -22,5 +23,8 @@ Result<DeviceSpec> parse_device(std::string_view text, const std::string& origin
 // Reads a Hugging Face config.json; weights take two bytes an element. kUnsupported: mixtures of experts.
 // kCorrupt: no JSON, or a size is missing.
 Result<ModelShape> parse_model(std::string_view text, const std::string& origin);
+
+// Reads a network (network.h). kCorrupt.
+Result<NetworkSpec> parse_network(std::string_view text, const std::string& origin);
 
 }  // namespace kvasir

@@ -1,0 +1,30 @@
+// What the command line says of the cluster that an instance is a member of.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace kvasir {
+
+struct ClusterFlags {
+  std::string directory;  // "etcd://host:2379[/cluster]"; empty: it is in no cluster
+  std::string name;       // of this instance; empty: host name and process
+  std::string token;
+  std::string token_file;
+  std::string transport = "ucx";
+  std::string listen = "127.0.0.1:0";
+  std::string advertise_host;
+  std::string ucx_transports = "tcp";
+  std::string ucx_devices;
+  std::string location;  // "zone/rack/host"; empty: the host's name
+  int64_t ttl_s = 5;
+  uint64_t lend_bytes = UINT64_MAX;    // UINT64_MAX: half of the KV cache's memory
+  uint64_t borrow_bytes = UINT64_MAX;  // UINT64_MAX: four times the KV cache's memory
+  double lend_compute = 0.5;
+  std::string fetch = "cost";  // never | cost | always
+
+  std::string http_address;  // filled in by the server
+  bool on() const { return !directory.empty(); }
+};
+
+}  // namespace kvasir

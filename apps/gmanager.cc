@@ -1,0 +1,61 @@
+// `kvasir gmanager`: stands for election, and lends and borrows nothing.
+#include <fmt/format.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdio>
+#include <mutex>
+
+#include "apps/cluster.h"
+#include "apps/flags.h"
+#include "apps/signals.h"
+
+namespace kvasir {
+namespace {
+
+// The leader's work is due within milliseconds; a signal within this.
+constexpr auto kLookForSignals = std::chrono::milliseconds(50);
+
+class NoCells final : public LendableCells {
+ public:
+  std::vector<Frame> take(uint32_t) override { return {}; }
+  void give_back(std::span<const Frame>) override {}
+  uint32_t free_cells() const override { return 0; }
+  uint32_t total_cells() const override { return 0; }
+};
+
+Status manage(const ClusterFlags& flags) {
+  Signals signals;
+  const MonotonicClock clock;
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool woken = false;
+  KV_ASSIGN_OR_RETURN(const std::unique_ptr<cluster::ClusterNode> node,
+                      join_cluster(flags, /*model=*/nullptr, clock));
+  node->set_wake([&] {
+    std::lock_guard lock(mutex);
+    woken = true;
+    changed.notify_one();
+  });
+  fmt::print("stands for gManager of {} as '{}'\n", flags.directory, node->status().self.instance);
+  std::fflush(stdout);
+  signals.ready();
+  NoCells cells;
+  while (signals.count() == 0) {
+    node->turn({}, cells);
+    std::unique_lock lock(mutex);
+    changed.wait_for(lock, kLookForSignals, [&] { return woken; });
+    woken = false;
+  }
+  node->set_wake({});
+  return {};
+}
+
+}  // namespace
+
+int run_gmanager(const ClusterFlags& flags) {
+  const Status status = manage(flags);
+  return status.ok() ? 0 : report_failure("gmanager", status.message());
+}
+
+}  // namespace kvasir

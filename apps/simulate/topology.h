@@ -1,0 +1,24 @@
+// Where simulated instances stand, and what the ways between them take.
+#pragma once
+
+#include <cstdint>
+
+#include "simulate/catalog/network.h"
+
+namespace kvasir {
+
+// Instances are numbered from 0; those of a node are neighbours.
+struct Topology {
+  uint32_t instances = 1;
+  uint32_t per_node = 1;  // instances on one node
+  uint32_t ways = 1;    // that an instance has beside each other: its stages', each of which sends its layers
+  NetworkSpec inside;   // a node
+  NetworkSpec between;  // nodes
+
+  uint32_t node_of(uint32_t instance) const { return instance / per_node; }
+  const NetworkSpec& way(uint32_t a, uint32_t b) const { return node_of(a) == node_of(b) ? inside : between; }
+  double bytes_per_s(uint32_t a, uint32_t b) const { return ways * way(a, b).usable(); }
+  double latency_s(uint32_t a, uint32_t b) const { return way(a, b).latency_s; }
+};
+
+}  // namespace kvasir

@@ -1,0 +1,258 @@
+// Several instances that lend each other memory, over simulated networks.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include "apps/simulate_command.h"
+#include "cluster/memory/ship_or_fetch.h"
+#include "simulate/catalog/network.h"
+#include "simulate/cluster_system.h"
+#include "simulate/sim_cluster.h"
+#include "simulate/sim_network.h"
+#include "simulate/simulation.h"
+
+namespace kvasir::test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+// Whole leaves are blocks, and each layer is a group. An instance holds 2,048 tokens beside its ring.
+class ClusterTest : public CommandTest {
+ protected:
+  Args instances(int count, const std::string& policy) const {
+    MeasuredTables t = tables(0.010, 0.001);
+    return host(t, 2048 + 1024) + Args{"--block-size",
+                                       "256",
+                                       "--kv-layer-group",
+                                       "1",
+                                       "--instances",
+                                       fmt::format("{}", count),
+                                       "--kv-stage-ring-size",
+                                       "32KiB",
+                                       "--no-enable-prefix-caching",
+                                       "--scheduling-policy",
+                                       policy};
+  }
+  SimulationOutcome outcome(const Args& args, const std::vector<SimulatedRequest>& requests) const {
+    const SimulateOptions options = options_of(args);
+    const std::string& policy = options.policies.front();
+    const Result<SimulatedSystem> system = make_system(options);
+    EXPECT_TRUE(system.ok()) << system.status().message();
+    const Result<EngineOptions> engine = engine_of(options, *system, policy);
+    EXPECT_TRUE(engine.ok()) << engine.status().message();
+    SimulationSetup setup;
+    setup.engine = *engine;
+    setup.policy = policy;
+    setup.instances = options.instances;
+    setup.cluster = cluster_of(options, *system, *engine, policy).value();
+    setup.times = system->times;
+    setup.link = system->link;
+    setup.costs = system->costs;
+    setup.seed = 1;
+    Result<SimulationOutcome> out = simulate(setup, requests);
+    EXPECT_TRUE(out.ok()) << out.status().message();
+    return *std::move(out);
+  }
+};
+
+// One that no instance can hold, and short ones beside it.
+std::vector<SimulatedRequest> one_long(uint32_t tokens = 3000) {
+  std::vector<SimulatedRequest> out;
+  SimulatedRequest r;
+  r.prompt_tokens = tokens;
+  r.output_tokens = r.max_tokens = 40;
+  out.push_back(r);
+  for (int i = 0; i < 6; ++i) {
+    r.arrival = kNanosPerSecond * (i + 1) / 2;
+    r.prompt_tokens = 100 + 50 * static_cast<uint32_t>(i);
+    out.push_back(r);
+  }
+  return out;
+}
+
+TEST_F(ClusterTest, WhatNoInstanceCanHoldRunsOnBorrowedMemory) {
+  const SimulationOutcome out = outcome(instances(3, "distkv"), one_long());
+  ASSERT_TRUE(out.peers);
+  for (const RequestRecord& r : out.load.records) {
+    EXPECT_EQ(r.state, RequestRecord::State::kCompleted) << r.error;
+    EXPECT_EQ(r.output_tokens, 40);
+  }
+  EXPECT_GT(out.peers->sums.most_borrowed, 0u);
+  EXPECT_EQ(out.peers->sums.lost, 0u);
+  EXPECT_GT(out.peers->sums.queries, 0u);
+  EXPECT_GT(out.peers->copied_bytes, 0u) << "K and V went there";
+  EXPECT_GT(out.peers->messages, 0u);
+  EXPECT_TRUE(out.peers->ledgers.ok()) << out.peers->ledgers.message();
+}
+
+TEST_F(ClusterTest, WhoDoesNotBorrowRefusesIt) {
+  const SimulationOutcome out = outcome(instances(3, "vllm"), one_long());
+  EXPECT_FALSE(out.peers);
+  EXPECT_EQ(out.load.records.front().state, RequestRecord::State::kFailed);
+  EXPECT_THAT(out.load.records.front().error, HasSubstr("fits is 2048 tokens"));
+  for (size_t i = 1; i < out.load.records.size(); ++i) {
+    EXPECT_EQ(out.load.records[i].state, RequestRecord::State::kCompleted);
+  }
+}
+
+// Where nobody lends, two instances are two simulations of one.
+TEST_F(ClusterTest, InstancesThatDoNotLendAreAsIfAlone) {
+  std::vector<SimulatedRequest> all = one_long(400), mine[2];
+  // As they are sent: to whom the fewest prompt tokens went.
+  uint64_t sent[2] = {0, 0};
+  std::vector<int> where;
+  for (const SimulatedRequest& r : all) {
+    const int to = sent[1] < sent[0] ? 1 : 0;
+    sent[to] += r.prompt_tokens;
+    mine[to].push_back(r);
+    where.push_back(to);
+  }
+  const SimulationOutcome both = outcome(instances(2, "sarathi"), all);
+  size_t next[2] = {0, 0};
+  const SimulationOutcome alone[2] = {outcome(instances(1, "sarathi"), mine[0]),
+                                      outcome(instances(1, "sarathi"), mine[1])};
+  for (size_t i = 0; i < all.size(); ++i) {
+    const RequestRecord& r = alone[where[i]].load.records[next[where[i]]++];
+    EXPECT_EQ(both.load.records[i].start, r.start);
+    EXPECT_EQ(both.load.records[i].first, r.first);
+    EXPECT_EQ(both.load.records[i].gaps, r.gaps);
+  }
+  EXPECT_EQ(both.steps, alone[0].steps + alone[1].steps);
+  EXPECT_EQ(both.load.duration, std::max(alone[0].load.duration, alone[1].load.duration));
+}
+
+TEST_F(ClusterTest, OneInstanceIsThePlainSimulation) {
+  const Args load = lengths(300, 40, 10) + Args{"--request-rate", "5", "--seed", "3"};
+  const Args with = instances(1, "distkv") + load;
+  const Args network = {"--network", "ethernet", "--settle-debts"};
+  EXPECT_EQ(command(with).out, command(with + network).out);
+  EXPECT_THAT(command(with).out, Not(HasSubstr("instances")));
+}
+
+TEST_F(ClusterTest, TheSameFlagsGiveTheSameBytes) {
+  const Args args = instances(3, "distkv") + lengths(1500, 40, 9) +
+                    Args{"--request-rate", "20", "--seeds", "2", "--jobs", "2", "--max-tokens", "40"};
+  const Ran first = command(args), again = command(args);
+  EXPECT_EQ(first.code, 0) << first.err;
+  EXPECT_EQ(first.out, again.out);
+  EXPECT_THAT(first.out, AllOf(HasSubstr("3 instances"), HasSubstr("infiniband")));
+}
+
+// A network like InfiniBand's, but so many times as slow.
+TEST_F(ClusterTest, ASlowerNetworkCostsMore) {
+  const auto network = [&](double times) {
+    return write(fmt::format("network-{}.json", times),
+                 fmt::format(R"({{"name":"n","bytes_per_s":{},"efficiency":1,"latency_s":{},"source":[]}})",
+                             25e9 / times, 1e-3 * times));
+  };
+  const auto seconds = [&](double times) {
+    const SimulationOutcome out =
+        outcome(instances(2, "distkv") + Args{"--node-network", network(times)}, one_long());
+    EXPECT_EQ(out.load.records.front().state, RequestRecord::State::kCompleted);
+    return std::pair(to_seconds(out.load.records.front().end), out.peers->sums.waited_s);
+  };
+  const auto [fast, fast_waits] = seconds(1);
+  const auto [slow, slow_waits] = seconds(2);
+  EXPECT_GT(slow, fast);
+  EXPECT_GT(slow_waits, 1.5 * fast_waits);
+  // Each of the 39 decodes waits for two messages, in the layer of which something lies at a peer, or in
+  // both.
+  EXPECT_GT(fast_waits, 39 * 2e-3);
+}
+
+// A device that takes time for histories, and a creditor's share of it.
+TEST_F(ClusterTest, ACreditorPaysWithItsDevicesTime) {
+  auto times = std::make_shared<LinearTimes>();
+  times->history_token_us = 1;
+  SimulateOptions options = options_of(instances(2, "distkv"));
+  SimulatedSystem system = make_system(options).value();
+  const EngineOptions engine = engine_of(options, system, "distkv").value();
+  ClusterSetup setup = *cluster_of(options, system, engine, "distkv").value();
+  VirtualClock clocks[2];
+  SimCluster cluster(setup, times, {&clocks[0], &clocks[1]});
+  // 512 tokens in each of two layers, all of it at number 0 (no cell was mapped to another): half of a
+  // token's microsecond for each layer.
+  Step step;
+  step.slices.resize(1);
+  step.slices[0].kind = RowKind::kDecode;
+  step.slices[0].tokens = {512, 513};
+  for (uint32_t layer = 0; layer < 2; ++layer) {
+    step.remote.push_back({layer, 0, 0, 2, 2 * layer});
+    for (int leaf = 0; leaf < 2; ++leaf) step.remote_pieces.push_back(0);
+  }
+  step.token_ids.resize(1);
+  const std::vector<Nanos> waits = cluster.peer(0).ask(step, 0);
+  ASSERT_EQ(waits.size(), 2u);
+  const double work_us = 512 * 1.0 / 2, own_us = 0.5;
+  const RemoteRun asked = remote_run(setup.shape, 2, 1, 1);
+  const double bytes_us =
+      1e6 * static_cast<double>(asked.query_bytes + asked.partial_bytes) / setup.topology.bytes_per_s(0, 0);
+  const double by_hand_us = 2 * 8.0 + bytes_us + work_us - own_us;
+  EXPECT_NEAR(static_cast<double>(waits[0]), 1e3 * by_hand_us, 2);
+  EXPECT_EQ(waits[0], waits[1]);
+  EXPECT_NEAR(static_cast<double>(cluster.peer(0).take_served(0)), 1e3 * 512, 2);
+  EXPECT_EQ(cluster.peer(0).take_served(512 * kNanosPerMicro), 0) << "it had the time";
+  EXPECT_EQ(cluster.peer(1).take_served(0), 0);
+}
+
+TEST_F(ClusterTest, MessagesComeInOrderAndWhenTheirWaySays) {
+  Topology topology;
+  topology.instances = 3;
+  topology.per_node = 2;
+  topology.inside = {"in", 1e9, 1, 1e-6, {}};
+  topology.between = {"out", 1e9, 1, 1e-3, {}};
+  SimNetwork network(topology);
+  VirtualClock clock;
+  PeerTransport& from = network.open(0, clock);
+  const auto send = [&](uint32_t to, size_t bytes) {
+    EXPECT_TRUE(from.send(SimNetwork::id_of(to), std::vector<std::byte>(bytes)).ok());
+  };
+  send(1, 1000);
+  send(1, 0);  // does not overtake
+  send(2, 0);
+  send(3, 0);  // who runs no model is on a node of its own
+  EXPECT_EQ(network.next_arrival(0), INT64_MAX);
+  EXPECT_EQ(network.next_arrival(1), 2 * kNanosPerMicro);
+  EXPECT_EQ(network.next_arrival(2), kNanosPerMilli);
+  EXPECT_EQ(network.next_arrival(3), kNanosPerMilli);
+  EXPECT_TRUE(network.receive(1, 1999).empty());
+  const std::vector<PeerMessage> got = network.receive(1, 2000);
+  ASSERT_EQ(got.size(), 2u);
+  EXPECT_EQ(got[0].bytes.size(), 1000u);
+  EXPECT_EQ(got[0].from, SimNetwork::id_of(0));
+  EXPECT_EQ(network.messages(), 4u);
+}
+
+TEST_F(ClusterTest, NetworksAreData) {
+  EXPECT_THAT(network_names(), testing::ElementsAre("ethernet", "infiniband", "nvlink"));
+  double before = 0;
+  for (const char* name : {"ethernet", "infiniband", "NVLink"}) {
+    const NetworkSpec network = find_network(name).value();
+    EXPECT_GT(network.usable(), before);
+    EXPECT_GT(network.latency_s, 0);
+    EXPECT_FALSE(network.source.empty());
+    before = network.usable();
+  }
+  const std::string broken = write("broken.json", R"({"name": "x"})");
+  EXPECT_THAT(find_network(broken).status().message(), HasSubstr("broken.json"));
+}
+
+TEST_F(ClusterTest, Refusals) {
+  const Args load = lengths(20, 10, 20) + Args{"--request-rate", "1"};
+  const std::vector<std::pair<Args, std::vector<std::string>>> cases = {
+      {{"--instances", "0"}, {"--instances 0", "1 to 32"}},
+      {{"--instances", "33"}, {"--instances 33", "1 to 32"}},
+      {{"--instances", "2", "--network", "token-ring"}, {"'token-ring'", "ethernet, infiniband, nvlink"}},
+      {{"--node-network", "token-ring"}, {"'token-ring'", "nvlink"}},
+      {{"--instances", "2", "--max-concurrency", "3"}, {"--max-concurrency"}},
+      {{"--instances", "2", "--log-plans", in_folder("plans")}, {"--log-plans", "one instance"}},
+      {{"--instances", "2", "--kv-offloading-size", "1"}, {"--kv-offloading-size"}},
+  };
+  for (const auto& [args, says] : cases) {
+    const std::string line = refusal(instances(1, "distkv") + load + args);
+    for (const std::string& text : says) EXPECT_THAT(line, HasSubstr(text));
+  }
+}
+
+}  // namespace
+}  // namespace kvasir::test
