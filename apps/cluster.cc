@@ -4,13 +4,12 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <array>
-#include <filesystem>
 #include <utility>
 
 #include "apps/flags.h"
 #include "base/file.h"
-#include "base/units.h"
 #include "cluster/membership/etcd_membership.h"
 #include "cluster/transport/grpc_transport.h"
 #include "cluster/transport/socket_address.h"
@@ -26,19 +25,14 @@ constexpr int kWireVersion = 1;
 // that.
 constexpr uint32_t kBlocksAtATime = 8;
 constexpr uint32_t kFewestCellsAtATime = 64;
+constexpr size_t kMaxLocationBytes = 256;
 
 std::string host_name() {
   std::array<char, 256> name{};
   return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
 }
 
-Status complete(ClusterFlags& flags) {
-  if (flags.name.empty()) flags.name = fmt::format("{}-{}", host_name(), getpid());
-  if (!is_cluster_name(flags.name)) {
-    return error(ErrorCode::kInvalidArgument,
-                 "--cluster-name '{}': 1 to 64 letters, digits, '.', '_' and '-' make a name", flags.name);
-  }
-  if (flags.location.empty()) flags.location = host_name();
+Status read_token(ClusterFlags& flags) {
   if (!flags.token_file.empty()) {
     Result<std::string> text = read_file(flags.token_file);
     if (!text.ok()) return error(ErrorCode::kIo, "--cluster-token-file: {}", text.status().message());
@@ -49,13 +43,46 @@ Status complete(ClusterFlags& flags) {
                    flags.token_file);
     }
   }
-  if (flags.token.empty()) {
+  if (!flags.token.empty()) return {};
+  return error(
+      ErrorCode::kInvalidArgument,
+      "--cluster needs a secret that all instances share, or whoever reaches one could read and write its "
+      "memory: give --cluster-token-file, too");
+}
+
+// Names are looked up here: at a peer they may mean something else, or nothing.
+Status complete_host(ClusterFlags& flags) {
+  const Result<SocketAddress> listen = parse_address(flags.listen, Names::kLookUp);
+  if (!listen.ok()) return error(listen.status().code(), "--cluster-listen: {}", listen.status().message());
+  std::string& host = flags.advertise_host;
+  if (host.empty()) {
+    if (listen->is_any()) {
+      return error(
+          ErrorCode::kInvalidArgument,
+          "--cluster-listen {} is no address that peers can reach: give --cluster-advertise-host, too",
+          flags.listen);
+    }
+    host = listen->host();
+    return {};
+  }
+  // What listens on an IPv4 address is not reached by IPv6.
+  const int family = listen->storage.ss_family == AF_INET ? AF_INET : AF_UNSPEC;
+  const auto found =
+      parse_address(host.front() == '[' ? host + ":0" : join_address(host, 0), Names::kLookUp, family);
+  if (!found.ok() || found->is_any()) {
     return error(
         ErrorCode::kInvalidArgument,
-        "--cluster needs a secret that all instances share, or whoever reaches one could read and write its "
-        "memory: give --cluster-token-file, too");
+        "--cluster-advertise-host '{}' is no host that peers can reach: give its {} or a name that is "
+        "known here, without a port",
+        host, family == AF_INET ? "IPv4 address" : "address");
   }
+  host = found->host();
   return {};
+}
+
+bool is_location(const std::string& text) {
+  return text.size() <= kMaxLocationBytes &&
+         std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c < 127; });
 }
 
 Result<std::unique_ptr<ClusterTransport>> make_transport(const ClusterFlags& flags) {
@@ -66,10 +93,7 @@ Result<std::unique_ptr<ClusterTransport>> make_transport(const ClusterFlags& fla
   options.advertise_host = flags.advertise_host;
   options.ucx_transports = flags.ucx_transports;
   options.ucx_devices = flags.ucx_devices;
-  Result<std::unique_ptr<ClusterTransport>> made =
-      flags.transport == "grpc" ? make_grpc_transport(options) : make_ucx_transport(options);
-  if (made.ok()) return made;
-  return error(made.status().code(), "--cluster-listen {}: {}", flags.listen, made.status().message());
+  return flags.transport == "grpc" ? make_grpc_transport(options) : make_ucx_transport(options);
 }
 
 Member member_of(const ClusterFlags& flags, const ClusterTransport& transport, const ClusterModel* model) {
@@ -106,8 +130,10 @@ void add_member_flags(CLI::App& app, ClusterFlags& flags, bool required) {
       ->capture_default_str();
   app.add_option("--cluster-listen", flags.listen, "HOST:PORT for peers; port 0: any free one")
       ->capture_default_str();
-  app.add_option("--cluster-advertise-host", flags.advertise_host,
-                 "Host by which peers reach it (default: that of --cluster-listen)");
+  app.add_option(
+      "--cluster-advertise-host", flags.advertise_host,
+      "Address or name of this host by which peers reach it; names are looked up here (default: that "
+      "of --cluster-listen)");
   app.add_option("--cluster-ucx-tls", flags.ucx_transports,
                  "What UCX may use: tcp, or shm,tcp where instances share a machine and its namespaces")
       ->capture_default_str();
@@ -140,8 +166,28 @@ void add_cluster_flags(CLI::App& app, ClusterFlags& flags) {
       ->capture_default_str();
 }
 
-std::vector<OutsideMetric> cluster_metrics(const cluster::ClusterNode& node) {
-  const cluster::NodeStatus s = node.status();
+Status complete_cluster_flags(ClusterFlags& flags) {
+  const Result<EtcdAddress> directory = parse_etcd_address(flags.directory);
+  if (!directory.ok()) return error(directory.status().code(), "--cluster: {}", directory.status().message());
+  if (flags.name.empty()) flags.name = fmt::format("{}-{}", host_name(), getpid());
+  if (!is_cluster_name(flags.name)) {
+    return error(ErrorCode::kInvalidArgument,
+                 "--cluster-name '{}': 1 to 64 letters, digits, '.', '_' and '-' make a name", flags.name);
+  }
+  if (flags.location.empty()) flags.location = host_name();
+  if (!is_location(flags.location)) {
+    return error(ErrorCode::kInvalidArgument,
+                 "--cluster-location '{}': at most {} printable ASCII characters without spaces make one, as "
+                 "ZONE/RACK/HOST",
+                 flags.location, kMaxLocationBytes);
+  }
+  KV_RETURN_IF_ERROR(read_token(flags));
+  return complete_host(flags);
+}
+
+std::vector<OutsideMetric> cluster_metrics(const JoinedCluster& joined) {
+  const cluster::NodeStatus s = joined.node->status();
+  const TransportStats transport = joined.transport->stats();
   const auto d = [](uint64_t n) { return static_cast<double>(n); };
   return {
       {"cluster_member", "gauge", s.self.epoch != 0 ? 1.0 : 0.0,
@@ -149,6 +195,10 @@ std::vector<OutsideMetric> cluster_metrics(const cluster::ClusterNode& node) {
       {"cluster_peers", "gauge", d(s.links.size()), "Members with which it can share memory."},
       {"cluster_leads", "gauge", s.leader == s.self.instance ? 1.0 : 0.0, "Whether it is the gManager."},
       {"cluster_directory_down_seconds", "gauge", s.directory_down_s, "For how long etcd has not answered."},
+      {"cluster_rejected_frames_total", "counter", d(transport.rejected_frames),
+       "What came with another token, for another life, or damaged."},
+      {"cluster_refused_links_total", "counter", d(transport.refused_links),
+       "Connections that were cut for what came along them, or for want of room."},
       {"remote_queries_total", "counter", d(s.borrowed.queries), "Queries answered by peers."},
       {"remote_query_bytes_total", "counter", d(s.borrowed.query_bytes + s.borrowed.query_extra_bytes),
        "Bytes of queries sent to peers."},
@@ -166,14 +216,10 @@ std::vector<OutsideMetric> cluster_metrics(const cluster::ClusterNode& node) {
   };
 }
 
-Result<std::unique_ptr<cluster::ClusterNode>> join_cluster(ClusterFlags flags, const ClusterModel* model,
-                                                           const Clock& clock) {
-  KV_RETURN_IF_ERROR(complete(flags));
-  Result<EtcdAddress> address = parse_etcd_address(flags.directory);
-  if (!address.ok()) return error(address.status().code(), "--cluster: {}", address.status().message());
-  KV_ASSIGN_OR_RETURN(std::unique_ptr<ClusterTransport> transport, make_transport(flags));
+Result<JoinedCluster> join_cluster(const ClusterFlags& flags, const ClusterModel* model, const Clock& clock) {
   EtcdMembershipSettings settings;
-  settings.address = *std::move(address);
+  KV_ASSIGN_OR_RETURN(settings.address, parse_etcd_address(flags.directory));
+  KV_ASSIGN_OR_RETURN(std::unique_ptr<ClusterTransport> transport, make_transport(flags));
   settings.ttl_s = flags.ttl_s;
 
   cluster::NodeOptions options;
@@ -191,11 +237,12 @@ Result<std::unique_ptr<cluster::ClusterNode>> join_cluster(ClusterFlags flags, c
                                      : flags.fetch == "always" ? Fetch::kAlways
                                                                : Fetch::kByCost;
   }
-  auto joined = cluster::ClusterNode::join(std::move(options), std::move(transport),
-                                           std::make_unique<EtcdMembership>(std::move(settings)),
-                                           ops::kernels_for(ops::detect_isa()), clock);
-  if (joined.ok()) return joined;
-  return error(joined.status().code(), "--cluster {}: {}", flags.directory, joined.status().message());
+  const ClusterTransport* const its_transport = transport.get();
+  auto node = cluster::ClusterNode::join(std::move(options), std::move(transport),
+                                         std::make_unique<EtcdMembership>(std::move(settings)),
+                                         ops::kernels_for(ops::detect_isa()), clock);
+  if (node.ok()) return JoinedCluster{*std::move(node), its_transport};
+  return error(node.status().code(), "--cluster {}: {}", flags.directory, node.status().message());
 }
 
 }  // namespace kvasir

@@ -13,7 +13,7 @@ struct ClusterFlags {
   std::string token_file;
   std::string transport = "ucx";
   std::string listen = "127.0.0.1:0";
-  std::string advertise_host;
+  std::string advertise_host;  // empty: that of `listen`
   std::string ucx_transports = "tcp";
   std::string ucx_devices;
   std::string location;  // "zone/rack/host"; empty: the host's name
@@ -23,7 +23,7 @@ struct ClusterFlags {
   double lend_compute = 0.5;
   std::string fetch = "cost";  // never | cost | always
 
-  std::string http_address;  // filled in by the server
+  std::string http_address;  // where clients reach it; filled in by the server
   bool on() const { return !directory.empty(); }
 };
 

@@ -1,5 +1,7 @@
 #include "apps/cluster_report.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <stdexcept>

@@ -24,14 +24,15 @@ class NoCells final : public LendableCells {
   uint32_t total_cells() const override { return 0; }
 };
 
-Status manage(const ClusterFlags& flags) {
+Status manage(ClusterFlags flags) {
+  KV_RETURN_IF_ERROR(complete_cluster_flags(flags));
   Signals signals;
   const MonotonicClock clock;
   std::mutex mutex;
   std::condition_variable changed;
   bool woken = false;
-  KV_ASSIGN_OR_RETURN(const std::unique_ptr<cluster::ClusterNode> node,
-                      join_cluster(flags, /*model=*/nullptr, clock));
+  KV_ASSIGN_OR_RETURN(const JoinedCluster joined, join_cluster(flags, /*model=*/nullptr, clock));
+  cluster::ClusterNode* const node = joined.node.get();
   node->set_wake([&] {
     std::lock_guard lock(mutex);
     woken = true;

@@ -59,7 +59,7 @@ class CpuRuntime final : public Runtime {
   uint32_t max_model_len() const override { return engine_->options().max_model_len; }
   std::string model_id() const override { return to_hex(file_->fingerprint()); }
   std::string memory_report() const override;
-  cluster::ClusterNode* node() override { return node_.get(); }
+  const JoinedCluster& joined() const override { return joined_; }
 
   Status load(const RuntimeOptions& options);
 
@@ -84,8 +84,8 @@ class CpuRuntime final : public Runtime {
   Arena device_;
   Arena host_;
   MonotonicClock clock_;
-  std::unique_ptr<cluster::ClusterNode> node_;  // null: it is in no cluster
-  std::unique_ptr<DiskFile> disk_;              // null: there is no disk tier
+  JoinedCluster joined_;
+  std::unique_ptr<DiskFile> disk_;  // null: there is no disk tier
 
   std::unique_ptr<MemoryLink> link_;  // null: there is no tier but the device's
   std::unique_ptr<CpuExecutor> executor_;
@@ -174,7 +174,7 @@ Status CpuRuntime::join(const RuntimeOptions& options, const Decoder::Options& d
       options.cluster.lend_bytes == UINT64_MAX ? own / 2 : std::min(options.cluster.lend_bytes, own);
 
   model.lend_cap_cells = static_cast<uint32_t>(lent / cache.geometry.kv_cell_bytes());
-  KV_ASSIGN_OR_RETURN(node_, join_cluster(options.cluster, &model, clock_));
+  KV_ASSIGN_OR_RETURN(joined_, join_cluster(options.cluster, &model, clock_));
   return {};
 }
 
@@ -188,7 +188,7 @@ void CpuRuntime::make_link(const RuntimeOptions& options, const CacheOptions& ca
   link.emulated_bytes_per_s = options.link_gbytes_per_s * 1e9;
   link.cpus = cpu_shares(options).others;
   if (cache.borrowed_bytes > 0) {
-    link.peers = &node_->memory();
+    link.peers = &joined_.node->memory();
     link.borrowed_begin = cache.borrowed_begin();
     link.borrowed_bytes = cache.borrowed_bytes;
   }
@@ -291,7 +291,7 @@ Status CpuRuntime::load(const RuntimeOptions& options) {
   KV_RETURN_IF_ERROR(map_tiers(options, engine.cache));
   if (options.cluster.on()) {
     KV_RETURN_IF_ERROR(join(options, decoder, engine.cache));
-    decoder.peers = &node_->memory();
+    decoder.peers = &joined_.node->memory();
   }
   make_link(options, engine.cache);
 
@@ -299,7 +299,8 @@ Status CpuRuntime::load(const RuntimeOptions& options) {
   if (options.beliefs.used) KV_RETURN_IF_ERROR(make_beliefs(options, engine.cache.numerics_id));
   engine_ = std::make_unique<Engine>(
       engine, std::move(policy), *executor_, clock_, plan_log_.get(), link_.get(),
-      Beliefs{costs_.get(), options.beliefs.given ? options.beliefs.given : lengths_.get()}, node_.get());
+      Beliefs{costs_.get(), options.beliefs.given ? options.beliefs.given : lengths_.get()},
+      joined_.node.get());
   log_start(options);
   if (disk_) restore_prefixes();
   return {};

@@ -16,9 +16,7 @@
 
 namespace kvasir {
 
-namespace cluster {
-class ClusterNode;
-}
+struct JoinedCluster;
 
 // What policies are told of costs and lengths.
 struct BeliefOptions {
@@ -60,7 +58,7 @@ struct RuntimeOptions {
   std::string chat_template_path;        // empty: the model's own
 
   BeliefOptions beliefs;
-  ClusterFlags cluster;
+  ClusterFlags cluster;  // if on(), as complete_cluster_flags() leaves them
 
   // Evaluation only: sees logits, of every row if `tap_all_rows`, on a thread of the executor's.
   LogitsTap tap;
@@ -82,10 +80,11 @@ class Runtime {
   virtual const ChatTemplate* chat_template() const = 0;  // null: the model has none
   virtual uint32_t max_model_len() const = 0;             // tokens
   virtual std::string model_id() const = 0;               // the same for the same file
-                                                          // Every tier and buffer with its bytes, for people.
+
+  // Every tier and buffer with its bytes, for people.
   virtual std::string memory_report() const = 0;
-  // Null: it is in no cluster.
-  virtual cluster::ClusterNode* node() = 0;
+  // Without a node: it is in none.
+  virtual const JoinedCluster& joined() const = 0;
 };
 
 // One line names what is wrong: the file, the flag, or the memory that is missing.

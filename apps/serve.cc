@@ -18,6 +18,7 @@
 #include "apps/slo_flag.h"
 #include "base/affinity.h"
 #include "base/log.h"
+#include "cluster/transport/socket_address.h"
 #include "sched/registry.h"
 
 namespace kvasir {
@@ -64,16 +65,21 @@ Status complete_options(ServeOptions& options) {
   KV_ASSIGN_OR_RETURN(server.slo.tightest, parse_slo("--tightest-slo", options.tightest_slo));
   server.reads_priority = policy_reads_priority(options.runtime.scheduling_policy);
   server.version = KVASIR_VERSION;
+  if (options.runtime.cluster.on()) return complete_cluster_flags(options.runtime.cluster);
   return {};
 }
 
-void print_welcome(const ServeOptions& options, const Server& server, const Runtime& runtime) {
+// An address to listen on everywhere is none to connect to: then that of `host`.
+std::string url_at(const Server& server, const std::string& host) {
   std::string url = server.url();
-  // An address to listen on everywhere is none to connect to.
-  for (const char* any : {"0.0.0.0", "[::]"}) {
-    const size_t at = url.find(any);
-    if (at != std::string::npos) url.replace(at, std::string_view(any).size(), "127.0.0.1");
+  for (const char* any : {"//0.0.0.0:", "//[::]:"}) {
+    if (url.find(any) != std::string::npos) return "http://" + join_address(host, server.port());
   }
+  return url;
+}
+
+void print_welcome(const ServeOptions& options, const Server& server, const Runtime& runtime) {
+  const std::string url = url_at(server, "127.0.0.1");
   const bool chat = runtime.chat_template() != nullptr;
   fmt::print("{}\n", runtime.memory_report());
   fmt::print("listening on {} (model '{}')\n", server.url(), options.server.model_names.front());
@@ -83,6 +89,11 @@ void print_welcome(const ServeOptions& options, const Server& server, const Runt
              chat ? R"({"messages":[{"role":"user","content":"What is a raven?"}],"max_tokens":64})"
                   : R"({"prompt":"A raven is","max_tokens":64})");
   std::fflush(stdout);
+}
+
+bool lends(const cluster::ClusterNode& node) {
+  const std::vector<cluster::PeerLink> links = node.status().links;
+  return std::any_of(links.begin(), links.end(), [](const cluster::PeerLink& link) { return link.lent > 0; });
 }
 
 // An instance of a cluster gives back what it has borrowed, and calls in what it has lent, before it goes.
@@ -99,7 +110,7 @@ void shut_down(double timeout_s, Server& server, Engine& engine, cluster::Cluste
   while (node && !node->gone() && signals.count() < 2 && clock.now() < end) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
-  if (node && !node->gone()) log_warning("peers lose what they have here, and have it to compute again");
+  if (node && lends(*node)) log_warning("peers lose what they have here, and have it to compute again");
   if (!idle) log_warning("requests are left; they are told that the server stops");
   engine.stop();
   server.stop(kFlushTimeout);
@@ -116,7 +127,8 @@ Status serve(ServeOptions& options) {
   // A port that is taken is known before a large model is loaded.
   KV_ASSIGN_OR_RETURN(const std::unique_ptr<Server> server, Server::start(options.server));
   if (!shares.others.empty()) keep_on_cpus(all_cpus);
-  options.runtime.cluster.http_address = server->url();
+  ClusterFlags& flags = options.runtime.cluster;
+  if (flags.on()) flags.http_address = url_at(*server, flags.advertise_host);
   KV_ASSIGN_OR_RETURN(const std::unique_ptr<Runtime> runtime, load_runtime(options.runtime));
   const std::unique_ptr<Backend> backend = make_engine_backend(runtime->engine());
   runtime->engine().start();
@@ -124,7 +136,7 @@ Status serve(ServeOptions& options) {
   print_welcome(options, *server, *runtime);
   signals.ready();
   signals.wait();
-  shut_down(options.shutdown_timeout_s, *server, runtime->engine(), runtime->node(), signals);
+  shut_down(options.shutdown_timeout_s, *server, runtime->engine(), runtime->joined().node.get(), signals);
   return {};
 }
 
@@ -166,8 +178,8 @@ ModelService make_service(Runtime& runtime, Backend& backend) {
   ModelService service;
   service.backend = &backend;
   service.tokenizer = &runtime.tokenizer();
-  if (const cluster::ClusterNode* node = runtime.node()) {
-    service.outside_metrics = [node] { return cluster_metrics(*node); };
+  if (const JoinedCluster& joined = runtime.joined(); joined.node) {
+    service.outside_metrics = [&joined] { return cluster_metrics(joined); };
   }
   const ChatTemplate* chat = runtime.chat_template();
   if (chat == nullptr) return service;

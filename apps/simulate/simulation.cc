@@ -14,19 +14,12 @@ namespace {
 // After the last request, for what is still on its way: heartbeats go on for ever.
 constexpr Nanos kQuiet = 20 * kNanosPerSecond;
 
-// Where each request goes, by its index: to the instance that was sent the fewest prompt tokens so far. What
-// none can hold goes to the first one, if it can borrow: two that each lack more than the other has would
-// wait for each other.
-std::vector<uint32_t> distribute(const SimulationSetup& setup,
-                                 const std::vector<SimulatedRequest>& requests) {
-  const CacheOptions& cache = setup.engine.cache;
-  const uint64_t own_tokens =
-      uint64_t{cache.cells(Tier::kDevice) / cache.geometry.groups()} * cache.geometry.block_tokens;
-  std::vector<uint64_t> sent(setup.instances, 0);
+// Where each request goes, by its index: to the instance that was sent the fewest prompt tokens so far.
+std::vector<uint32_t> distribute(uint32_t instances, const std::vector<SimulatedRequest>& requests) {
+  std::vector<uint64_t> sent(instances, 0);
   std::vector<uint32_t> out;
   for (const SimulatedRequest& r : requests) {
-    const bool too_long = uint64_t{r.prompt_tokens} + r.output_tokens > own_tokens;
-    const auto least = setup.cluster && too_long ? sent.begin() : std::min_element(sent.begin(), sent.end());
+    const auto least = std::min_element(sent.begin(), sent.end());
     *least += r.prompt_tokens;
     out.push_back(static_cast<uint32_t>(least - sent.begin()));
   }
@@ -37,7 +30,7 @@ std::vector<uint32_t> distribute(const SimulationSetup& setup,
 class Run {
  public:
   Run(const SimulationSetup& setup, const std::vector<SimulatedRequest>& requests)
-      : setup_(setup), goes_to_(distribute(setup, requests)) {}
+      : setup_(setup), goes_to_(distribute(setup.instances, requests)) {}
 
   Status start(const std::vector<SimulatedRequest>& requests);
   SimulationOutcome run();

@@ -47,8 +47,7 @@ struct SimulationSetup {
   CostModel costs;
   bool costs_learn = true;
   std::string length_predictor = "online";
-  // Instances of that engine. A request goes to the one that was sent the fewest prompt tokens so far; where
-  // they lend each other memory, what none can hold goes to the first one.
+  // Instances of that engine. A request goes to the one that was sent the fewest prompt tokens so far.
   uint32_t instances = 1;
   std::optional<ClusterSetup> cluster;  // where they lend each other memory
   // Load.

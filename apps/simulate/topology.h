@@ -11,7 +11,8 @@ namespace kvasir {
 struct Topology {
   uint32_t instances = 1;
   uint32_t per_node = 1;  // instances on one node
-  uint32_t ways = 1;    // that an instance has beside each other: its stages', each of which sends its layers
+  // An instance's links, which send at the same time: one for each of its stages, for that stage's layers.
+  uint32_t ways = 1;
   NetworkSpec inside;   // a node
   NetworkSpec between;  // nodes
 

@@ -54,6 +54,7 @@ enum class Mutant {
   kStaleX,             // X counts as current though its block has grown since
   kCorruptKept,        // a copy stays though what was read of it was not what had been written
   kLostCellKept,       // a copy stays though the peer that had it is gone
+  kOlderRobbed,        // what is called back is called back from older requests, too
   kRemoteFillSkipped,  // what is on its way to a peer is attended there before it has come
   kStaleReplyMerged,   // a peer's late reply counts for whatever waits for one of its size
   kPeerSubtreeOrder,   // of the partial results of peers, two subtrees of one size change places

@@ -188,6 +188,13 @@ class BlockMap {
   bool host_slab_is_empty(uint32_t slab) const { return pools_[index_of(Tier::kHost)].is_empty(slab); }
   // They are given to nobody any more, and are gone as soon as nobody needs what lies there.
   void close_host_slabs(std::span<const uint32_t> slabs);
+  // Undoes it for one that is not gone; false: it is gone, or was not closed.
+  bool keep_host_slab(uint32_t slab) {
+    SlabPool& pool = pools_[index_of(Tier::kHost)];
+    if (!pool.is_closed(slab)) return false;
+    pool.keep(slab);
+    return true;
+  }
   std::vector<uint32_t> take_departed_host_slabs() { return pools_[index_of(Tier::kHost)].take_departed(); }
 
   // Published blocks with idle copies there, the longest idle first.

@@ -35,6 +35,14 @@ void KvCache::close_borrowed(std::span<const uint32_t> cells) {
   if (!slabs.empty()) break_promises(Tier::kHost);
 }
 
+void KvCache::keep_borrowed(std::span<const uint32_t> cells) {
+  for (uint32_t cell : cells) {
+    if (!map_.keep_host_slab(options_.own_host_cells() + cell)) continue;
+    ++borrowed_;
+    --closed_borrowed_;
+  }
+}
+
 void KvCache::lose_borrowed(std::span<const uint32_t> cells) {
   std::unordered_set<uint64_t> lost;
   for (uint32_t cell : cells) {

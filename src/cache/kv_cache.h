@@ -217,6 +217,8 @@ class KvCache {
   // Borrowed cells that are there, those that are to go left out; and those.
   uint32_t borrowed_cells() const { return borrowed_; }
   uint32_t closed_borrowed_cells() const { return closed_borrowed_; }
+  // Closed cells that may stay: those in which something lies are open again.
+  void keep_borrowed(std::span<const uint32_t> cells);
   // What of sequences lies in closed ones.
   std::vector<PeersView::Recalled> in_closed_borrowed() const;
   // So many of those in which nothing lies, or fewer.

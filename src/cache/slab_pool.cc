@@ -67,6 +67,10 @@ void SlabPool::close(uint32_t index) {
   if (slab.frame_class == kEmpty) depart(index);
 }
 
+void SlabPool::keep(uint32_t index) {
+  slabs_[index].closed = false;
+}
+
 void SlabPool::depart(uint32_t index) {
   KV_CHECK(empty_.claim(index * slab_bytes_), "slab={}", index);
   slabs_[index].absent = true;

@@ -42,6 +42,8 @@ class SlabPool {
   // back. REQUIRES, of open(): it is absent; of close(): it is not, nor closed.
   void open(uint32_t slab);
   void close(uint32_t slab);
+  // What was closed and is not absent yet is as if it never had been.
+  void keep(uint32_t slab);
   bool is_absent(uint32_t slab) const { return slabs_[slab].absent; }
   bool is_empty(uint32_t slab) const { return slabs_[slab].used == 0; }
   bool is_closed(uint32_t slab) const { return slabs_[slab].closed; }

@@ -30,21 +30,36 @@ class LendableCells {
   virtual uint32_t total_cells() const = 0;
 };
 
+// Memory that a request waits for. Of two requests the one that came earlier goes first, wherever it is.
+struct MemoryClaim {
+  uint32_t cells = 0;       // 0: nobody waits
+  Nanos since = INT64_MIN;  // when the request came, by this instance's clock
+};
+
 // What the engine has to say in a turn. Borrowed cells are numbered from 0. A number may be granted again
 // when the engine has returned it, which it does in any case, also with what was recalled or lost.
 struct LendingRequest {
   uint32_t borrow = 0;             // cells, beside those that were asked for before
   std::vector<uint32_t> returned;  // borrowed cells in which nothing lies any more
-  uint32_t recall = 0;             // of its own cells that are lent: so many are needed here
+  uint32_t recall =
+      0;  // of its own cells that are lent: so many are needed here, for a request as old as `own`
+  // What a request of its own needs of its own cells: no later one of a peer is lent them.
+  MemoryClaim own;
+  // What a request of its own lacks of its peers' cells, in all; `borrow` is for it.
+  MemoryClaim lacking;
 };
 
 // What has happened since the turn before.
 struct LendingEvents {
   std::vector<uint32_t> granted;   // borrowed cells that are there from now on
   std::vector<uint32_t> recalled;  // that are to be returned
+  std::vector<uint32_t> kept;      // that were recalled, and may stay
   std::vector<uint32_t> lost;      // that are not there any more: their bytes are gone
   uint32_t refused = 0;            // of the cells asked for: nobody lends them
   Nanos recalled_by = 0;           // when the first of those recalled now is taken back by force
+  // What the first of the requests of peers lacks, as far as this instance may lend it, and since when: what came
+  // here after that goes behind it. So in each turn.
+  MemoryClaim awaited = {0, INT64_MAX};
 };
 
 // Used by the engine's thread, but for set_wake().

@@ -132,6 +132,10 @@ bool PlanBuilder::admit(const SeqView& seq, const AdmitOptions& options) {
   return cached > 0 && admit_with(seq, 0, options);
 }
 
+int64_t PlanBuilder::spare_cells(const SeqView& seq, const AdmitOptions& options) const {
+  return int64_t{options.spare_blocks} * groups_ + view_.peers.left_to_older(seq.arrival);
+}
+
 // Admits a sequence that holds nothing, and adopts so many blocks: all that are cached, or none.
 bool PlanBuilder::admit_with(const SeqView& seq, uint32_t adopted, const AdmitOptions& options) {
   const Residence where = residence(seq);
@@ -166,8 +170,7 @@ bool PlanBuilder::admit_with(const SeqView& seq, uint32_t adopted, const AdmitOp
         after[index_of(tier)].adopt(elsewhere, x_idle[index_of(tier)], Form::kX);
     }
   }
-  if (after[index_of(Tier::kDevice)].available() < int64_t{options.spare_blocks} * groups_ + asked)
-    return false;
+  if (after[index_of(Tier::kDevice)].available() < spare_cells(seq, options) + asked) return false;
   for (const CellLedger& tier : after) {
     if (!tier.fits()) return false;
   }
@@ -218,7 +221,7 @@ bool PlanBuilder::bring_back(const SeqView& seq, const AdmitOptions& options) {
   device.take(missing + more);
   device.find(missing);
   after[index_of(slower_)].take(on_slower);
-  if (device.available() - asked < int64_t{options.spare_blocks} * groups_) return false;
+  if (device.available() - asked < spare_cells(seq, options)) return false;
   if (!device.fits() || !after[index_of(slower_)].fits()) return false;
 
   Touched& t = touch(seq);

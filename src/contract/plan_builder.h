@@ -224,6 +224,8 @@ class PlanBuilder {
   void drop_cells(const SeqView& seq, bool keep_x);
   bool admit_with(const SeqView& seq, uint32_t adopted, const AdmitOptions& options);
   bool bring_back(const SeqView& seq, const AdmitOptions& options);
+  // Of the device, beside what the admission takes itself.
+  int64_t spare_cells(const SeqView& seq, const AdmitOptions& options) const;
   uint32_t blocks_asked(const SeqView& seq, const AdmitOptions& options) const;
   struct FreshCells {
     uint32_t device = 0;

@@ -564,6 +564,12 @@ bool comes_back(const View& view) {
   return view.peers.lent > 0 && (!view.running.empty() || !view.peers.nobody_lends);
 }
 
+bool yields_to_peer(const View& view) {
+  return view.running.empty() && !view.waiting.empty() &&
+         std::all_of(view.waiting.begin(), view.waiting.end(),
+                     [&](const SeqView& s) { return view.peers.left_to_older(s.arrival) > 0; });
+}
+
 // Preemptions, copies and drops move the work forward too: they cannot be repeated for ever, and blocks that
 // two sequences shared and gave up are counted as free only in the next view.
 bool stands_still(const View& view, const StepPlan& plan) {
@@ -573,7 +579,7 @@ bool stands_still(const View& view, const StepPlan& plan) {
     if (p.kind == Promise::Kind::kReserve && p.cells < view.reserved_cells[index_of(p.tier)]) return false;
   }
   // A peer may still lend what is lacking, or give back what it has on loan.
-  if (comes_back(view)) return false;
+  if (comes_back(view) || yields_to_peer(view)) return false;
   if (view.peers.asked > 0 || (plan.borrow_cells > 0 && !view.peers.nobody_lends)) return false;
   return work && view.steps_in_flight == 0 && view.transfers_in_flight == 0 && plan.rows.empty() &&
          plan.failures.empty() && plan.preemptions.empty() && plan.copies.empty();

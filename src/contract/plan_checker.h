@@ -31,6 +31,9 @@ Status check_plan(const View& view, const StepPlan& plan);
 // runs beside, and that nobody lends to. Each of several such instances would wait for the others.
 bool comes_back(const View& view);
 
+// Whether all that wait leave the memory that they need to an older request of a peer, and nothing runs here.
+bool yields_to_peer(const View& view);
+
 // There is work, nothing is in flight, and the plan does nothing: it would be so for ever.
 bool stands_still(const View& view, const StepPlan& plan);
 

@@ -119,17 +119,20 @@ struct LinkView {
   uint64_t queued_bytes = 0;
 };
 
-// Memory of other instances. Cells are of KV; what is borrowed is part of the host tier.
+// Memory of other instances, and what they want of this one's. Cells are of KV; what is borrowed is part of
+// the host tier.
 struct PeersView {
   uint32_t most_borrowed = 0;  // cells that may be borrowed in all; 0: this instance borrows nothing
   uint32_t out_of_reach = 0;   // of those: nobody lent them when it came to it
   uint32_t borrowed = 0;       // there now, without those that are to go back
 
-  uint32_t asked = 0;         // wanted by plans so far; the answer is still to come
-  uint32_t recalled = 0;      // to go back: nobody can have them, and each is gone when nobody needs it
-  uint32_t lent = 0;          // of this instance's own, to others
-  bool nobody_lends = false;  // whoever was asked has refused for so long that waiting is of no use
-  Nanos recalled_by = 0;      // when the first of them is taken back by force; 0: none is
+  uint32_t asked = 0;               // wanted by plans so far; the answer is still to come
+  uint32_t recalled = 0;            // to go back: nobody can have them, and each is gone when nobody needs it
+  uint32_t lent = 0;                // of this instance's own, to others
+  bool nobody_lends = false;        // whoever was asked has refused for so long that waiting is of no use
+  uint32_t awaited = 0;             // of this instance's own: what a request of a peer lacks
+  Nanos awaited_since = INT64_MAX;  // when that came: no later one is admitted in what it awaits
+  Nanos recalled_by = 0;            // when the first of them is taken back by force; 0: none is
   // What lies in those, of sequences: so many blocks from `block` on, in one layer group.
   struct Recalled {
     SeqId seq{};
@@ -139,6 +142,9 @@ struct PeersView {
     friend bool operator==(const Recalled&, const Recalled&) = default;
   };
   std::vector<Recalled> in_recalled;
+
+  // Cells that a request which came then leaves to an older one of a peer.
+  uint32_t left_to_older(Nanos arrival) const { return arrival > awaited_since ? awaited : 0; }
 };
 
 struct View {

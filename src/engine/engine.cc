@@ -15,6 +15,8 @@ namespace {
 // A link that has moved nothing for so long, beyond a few times what it should take, stands still.
 constexpr Nanos kLinkPatience = 2 * kNanosPerSecond;
 constexpr double kPatienceFactor = 4;
+// What peers have not answered of a layer by then they will not: that is their operations' deadline.
+constexpr Nanos kPeersPatience = 2 * kNanosPerSecond;
 // Of a disk that has moved nothing yet: a slow one's.
 constexpr double kUnknownDiskBytesPerS = 50e6;
 
@@ -253,7 +255,7 @@ bool Engine::step() {
   committer_.save_idle();
   turned_idle_ = !submitted && in_flight_.empty() && !requests_.empty() &&
                  (cache_.transfers_in_flight() > 0 || view_.peers.asked > 0 || borrow_next_ > 0 ||
-                  recall_next_ > 0 || ask_again_at_ > 0);
+                  recall_next_ > 0 || ask_again_at_ > 0 || yields_to_peer(view_));
   update_gauges();
   if (options_.check_integrity) {
     const Status status = cache_.check_integrity();
@@ -350,6 +352,9 @@ void Engine::set_patience(Step& step) const {
   if (step.waits.empty() && step.remote.empty()) return;
   const double expected = link_ ? expected_seconds(link_->stats(), step.firings) : 0;
   step.max_stall = kLinkPatience + from_seconds(std::min(kPatienceFactor * expected, 3600.0));
+  for (size_t i = 0; i < step.remote.size(); ++i) {
+    if (i == 0 || step.remote[i].layer != step.remote[i - 1].layer) step.max_stall += kPeersPatience;
+  }
   if (!all_wait(step) && stall_.most() > 0) step.max_stall = std::min(step.max_stall, stall_.most());
 }
 

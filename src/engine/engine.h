@@ -148,7 +148,7 @@ class Engine {
   void drain_inbox();
   void deal_with_peers();
   bool waits_for_peers();
-  uint32_t cells_to_recall(const StepPlan& plan);
+  MemoryClaim claim_own(const StepPlan& plan);
   void ask_peers(const StepPlan& plan);
   bool submit_next();
   void publish(StepResult result);
@@ -159,7 +159,8 @@ class Engine {
   void apply_states(const StepPlan& plan);
   void count_hits(const Adoption& adoption);
   void publish_token(LiveRequest& live, SampledToken& sampled, Nanos now);
-  void finish(LiveRequest& live, FinishReason reason, std::vector<OutputToken> tokens, std::string why);
+  void finish(LiveRequest& live, FinishReason reason, std::vector<OutputToken> tokens, std::string why,
+              bool try_again = false);
   void count_attainment(const LiveRequest& live, FinishReason reason, Nanos now);
   void began_to_run();
   void leave_queue(LiveRequest& live);
@@ -217,8 +218,10 @@ class Engine {
   uint32_t borrow_next_ = 0;     // cells that the last plan wants to borrow
   uint32_t recall_next_ = 0;     // of those lent, that it lacks
   Nanos refused_since_ = 0;      // peers lend nothing; 0: they do, or were not asked
-  Nanos stuck_since_ = 0;        // the first request waits for peers' memory alone; 0: it does not
-  Nanos lent_at_ = 0;            // the newest loan
+  SeqId stuck_{};                // the first request, which waits for peers' memory alone
+  Nanos stuck_since_ = 0;        // since when; 0: it does not
+  MemoryClaim own_claim_;        // what a request needs of what is, or could be, lent
+  MemoryClaim lacking_;          // what one lacks of peers' memory
   Nanos ask_again_at_ = 0;       // of peers, who are asked for nothing before; 0: they may be
 
   uint64_t next_step_ = 1;

@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 #include "base/random.h"
+#include "contract/residence.h"
 #include "engine/engine.h"
 
 namespace kvasir {
@@ -45,12 +46,15 @@ void Engine::deal_with_peers() {
   if (!lending_) return;
   if (view_.running.empty() && view_.waiting.empty()) {
     refused_since_ = 0;
+    own_claim_ = lacking_ = {};
     cache_.close_borrowed(cache_.empty_borrowed(cache_.borrowed_cells()));
   }
   LendingRequest request;
   request.borrow = std::exchange(borrow_next_, 0);
   request.returned = cache_.take_departed();
   request.recall = std::exchange(recall_next_, 0);
+  request.own = own_claim_;
+  request.lacking = lacking_;
   PeersView& view = view_.peers;
   view.asked += request.borrow;
   OwnCells own(cache_);
@@ -64,6 +68,7 @@ void Engine::deal_with_peers() {
   cache_.add_borrowed(events.granted);
   // What a peer wants back may be needed here: it is gone when that has ended, or at the latest when the peer
   // takes it.
+  cache_.keep_borrowed(events.kept);
   cache_.close_borrowed(events.recalled);
   cache_.lose_borrowed(events.lost);
   const auto granted = static_cast<uint32_t>(events.granted.size());
@@ -72,9 +77,10 @@ void Engine::deal_with_peers() {
   if (events.refused > 0 && refused_since_ == 0) refused_since_ = now;
   view.borrowed = cache_.borrowed_cells();
   view.recalled = cache_.closed_borrowed_cells();
-  const uint32_t lent = cache_.lent_cells(Tier::kDevice) + cache_.lent_cells(Tier::kHost);
-  if (lent > view.lent) lent_at_ = now;
-  view.lent = lent;
+  lacking_.cells -= std::min(lacking_.cells, granted);
+  view.lent = cache_.lent_cells(Tier::kDevice) + cache_.lent_cells(Tier::kHost);
+  view.awaited = events.awaited.cells;
+  view.awaited_since = events.awaited.since;
   if (!events.recalled.empty() && (view.recalled_by == 0 || events.recalled_by < view.recalled_by)) {
     view.recalled_by = events.recalled_by;
   }
@@ -94,44 +100,59 @@ void Engine::deal_with_peers() {
   void_cut_back();
 }
 
-// Instead of failing the first request: others may give back what it needs. What it has of peers is too
-// little and goes back, or each of several that wait would keep what another lacks; then it asks again, each
-// after another while.
+// Instead of failing the first request: others may give back what it needs. Where an older one waits
+// somewhere, what this one has of peers is too little and goes back, or each would keep what the other lacks;
+// then it asks again, after a while of its own. The oldest keeps what it has, and asks on.
 bool Engine::waits_for_peers() {
   if (view_.peers.most_borrowed == 0 || !view_.running.empty()) return false;
   const Nanos now = clock_.now();
   if (ask_again_at_ > 0) return true;
-  if (stuck_since_ == 0) stuck_since_ = now;
+  const SeqId head = view_.waiting.front().id;
+  if (stuck_since_ == 0 || stuck_ != head) {
+    stuck_ = head;
+    stuck_since_ = now;
+  }
   if (now - stuck_since_ >= options_.borrow_timeout) {
     stuck_since_ = 0;
     return false;
   }
-  cache_.close_borrowed(cache_.empty_borrowed(cache_.borrowed_cells()));
-  const double part = random_unit(static_cast<uint64_t>(now), raw(view_.waiting.front().id), 0);
+  double part = 0;
+  if (view_.waiting.front().arrival > view_.peers.awaited_since) {
+    cache_.close_borrowed(cache_.empty_borrowed(cache_.borrowed_cells()));
+    part = random_unit(static_cast<uint64_t>(now), raw(head), 0);
+  }
   ask_again_at_ = now + options_.borrow_patience / 4 +
                   static_cast<Nanos>(part * static_cast<double>(options_.borrow_patience));
   return true;
 }
 
-// Of what is lent, what its own requests need: those that were preempted, the last one that runs and has
-// nobody to stop, and the first that waits, if nothing runs here or the loan came after it. Not for one that
-// needs peers in any case: each of several would call back what another has gathered.
-uint32_t Engine::cells_to_recall(const StepPlan& plan) {
+// Of its own memory, what its own requests need: those that were preempted, the last one that runs and has
+// nobody to stop, and the first that waits.
+MemoryClaim Engine::claim_own(const StepPlan& plan) {
   const CacheGeometry& g = view_.geometry;
+  MemoryClaim claim = {0, INT64_MAX};
+  const auto add = [&](Nanos arrival, uint32_t cells) {
+    claim.cells += std::min(cells, view_.total_cells(Tier::kDevice));
+    claim.since = std::min(claim.since, arrival);
+  };
   const auto cells = [&](uint32_t tokens) { return g.blocks_for(tokens) * g.groups(); };
-  uint32_t needed = 0;
-  for (const Preemption& p : plan.preemptions) needed += cells(requests_.find(p.seq)->known_tokens());
+  for (const Preemption& p : plan.preemptions) {
+    const LiveRequest& preempted = *requests_.find(p.seq);
+    add(preempted.arrival, cells(preempted.known_tokens()));
+  }
   const bool nothing_moves =
       plan.rows.empty() && plan.copies.empty() && in_flight_.empty() && cache_.transfers_in_flight() == 0;
-  if (nothing_moves && !view_.running.empty()) needed += cells(view_.running.front().known_tokens);
-  if (view_.waiting.empty()) return needed;
+  if (nothing_moves && !view_.running.empty()) {
+    add(view_.running.front().arrival, cells(view_.running.front().known_tokens));
+  }
+  if (view_.waiting.empty()) return claim;
   const SeqView& head = view_.waiting.front();
-  const bool runs =
-      std::any_of(plan.rows.begin(), plan.rows.end(), [&](const Rows& r) { return r.seq == head.id; });
-  const bool alone = cells(head.max_total_tokens) <= view_.total_cells(Tier::kDevice);
-  if (!runs && alone && (view_.running.empty() || head.arrival < lent_at_))
-    needed += cells(head.known_tokens);
-  return needed;
+  const auto its_own = [&](const Rows& r) { return r.seq == head.id; };
+  if (std::any_of(plan.rows.begin(), plan.rows.end(), its_own)) return claim;
+  const uint32_t blocks = g.blocks_for(head.max_total_tokens);
+  const Residence where = Residence::of(blocks, view_.capacity());
+  add(head.arrival, where.streams ? blocks * where.kept_groups + 2 * g.groups() : cells(head.known_tokens));
+  return claim;
 }
 
 // What a plan wants of peers, for the next turn.
@@ -141,7 +162,15 @@ void Engine::ask_peers(const StepPlan& plan) {
       view_.peers.most_borrowed -
       std::min(view_.peers.most_borrowed, view_.peers.borrowed + view_.peers.recalled + view_.peers.asked);
   borrow_next_ = std::min(plan.borrow_cells, room);
-  if (view_.peers.lent > 0) recall_next_ = std::min(view_.peers.lent, cells_to_recall(plan));
+  own_claim_ = claim_own(plan);
+  const auto free = static_cast<uint32_t>(std::max<int64_t>(0, view_.device.available_cells()));
+  recall_next_ = std::min(view_.peers.lent, own_claim_.cells - std::min(own_claim_.cells, free));
+  // While it asks for nothing for a while it lacks what it lacked.
+  if (ask_again_at_ == 0) {
+    const std::vector<SeqView>& oldest = view_.waiting.empty() ? view_.running : view_.waiting;
+    lacking_.cells = view_.peers.asked + borrow_next_;
+    lacking_.since = oldest.empty() ? view_.now : oldest.front().arrival;
+  }
 
   // Who needs nothing has nothing to be refused; who waits makes do with what is there.
   const bool makes_do = view_.peers.nobody_lends && !view_.waiting.empty();

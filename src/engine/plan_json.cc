@@ -85,7 +85,7 @@ void to_json(nlohmann::json& j, const PeersView& p) {
     recalled.push_back({raw(r.seq), r.block, r.blocks, r.group});
   }
   j = nlohmann::json::array({p.most_borrowed, p.borrowed, p.asked, p.recalled, p.lent, p.nobody_lends,
-                             p.recalled_by, std::move(recalled), p.out_of_reach});
+                             p.recalled_by, std::move(recalled), p.out_of_reach, p.awaited, p.awaited_since});
 }
 void from_json(const nlohmann::json& j, PeersView& p) {
   j.at(0).get_to(p.most_borrowed);
@@ -96,6 +96,8 @@ void from_json(const nlohmann::json& j, PeersView& p) {
   j.at(5).get_to(p.nobody_lends);
   j.at(6).get_to(p.recalled_by);
   j.at(8).get_to(p.out_of_reach);
+  j.at(9).get_to(p.awaited);
+  j.at(10).get_to(p.awaited_since);
   for (const nlohmann::json& r : j.at(7)) {
     p.in_recalled.push_back({SeqId{r.at(0).get<uint64_t>()}, r.at(1).get<uint32_t>(), r.at(2).get<uint32_t>(),
                              r.at(3).get<uint32_t>()});

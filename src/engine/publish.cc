@@ -125,13 +125,14 @@ void Engine::count_attainment(const LiveRequest& live, FinishReason reason, Nano
   if (good) ++metrics_.goodput.attained;
 }
 
-void Engine::finish(LiveRequest& live, FinishReason reason, std::vector<OutputToken> tokens,
-                    std::string why) {
+void Engine::finish(LiveRequest& live, FinishReason reason, std::vector<OutputToken> tokens, std::string why,
+                    bool try_again) {
   const Nanos now = clock_.now();
   OutputEvent event;
   event.tokens = std::move(tokens);
   event.finish = reason;
   event.error = std::move(why);
+  event.try_again = try_again;
   event.cached_prompt_tokens = live.cached_prompt_tokens;
   ++metrics_.finished[static_cast<size_t>(reason)];
   metrics_.request_generation_tokens.observe(live.generated);

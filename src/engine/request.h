@@ -47,6 +47,7 @@ struct OutputEvent {
   std::vector<OutputToken> tokens;
   std::optional<FinishReason> finish;
   std::string error;                  // one line for the client, with kError
+  bool try_again = false;             // with kError: for want of memory, which there may be later
   uint32_t cached_prompt_tokens = 0;  // prompt tokens whose K and V were there already
 };
 

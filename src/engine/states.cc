@@ -19,7 +19,9 @@ void Engine::fail_head(StepPlan& plan) {
 }
 
 void Engine::apply_failures(const StepPlan& plan) {
-  for (const Failure& f : plan.failures) finish(*requests_.find(f.seq), FinishReason::kError, {}, f.reason);
+  for (const Failure& f : plan.failures) {
+    finish(*requests_.find(f.seq), FinishReason::kError, {}, f.reason, /*try_again=*/true);
+  }
 }
 
 // Moves requests between waiting and running, and counts what the plan means for them.

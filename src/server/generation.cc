@@ -117,6 +117,7 @@ void Generation::apply(Choice& choice, OutputEvent& event) {
       return fail(unavailable("the server stopped before the answer was complete; try again", "aborted", 5));
     case FinishReason::kError: {
       choice.finished = true;
+      if (event.try_again) return fail(unavailable(std::move(event.error), "overloaded", 1));
       ApiError e;
       e.status = 500;
       e.message = event.error.empty() ? "the generation failed" : event.error;

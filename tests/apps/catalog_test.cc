@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <tuple>
 
 #include "simulate/catalog/catalog_files.h"
 #include "support/tiny_llama.h"
@@ -42,6 +43,23 @@ TEST(CatalogTest, ShapesHaveTheirModelsParameters) {
   EXPECT_EQ(model("Llama-2-70B").kv_bytes_per_token(), 327680u);
   EXPECT_FALSE(model("opt-13b").gated_mlp);
   EXPECT_TRUE(model("opt-13b").tied_embeddings);
+}
+
+TEST(CatalogTest, ANetworkIsFastEfficientAndLate) {
+  const auto network = [](double bytes_per_s, double efficiency, double latency_s) {
+    return parse_network(
+        fmt::format(R"({{"name":"n","bytes_per_s":{},"efficiency":{},"latency_s":{},"source":[]}})",
+                    bytes_per_s, efficiency, latency_s),
+        "n.json");
+  };
+  EXPECT_TRUE(network(1e9, 1, 0).ok());
+  for (const auto& [bytes_per_s, efficiency, latency_s] :
+       {std::tuple{0., 1., 0.}, {1e9, 0., 0.}, {-1e9, -1., 0.}, {1e9, 1.1, 0.}, {1e9, 1., -1e-6}}) {
+    const auto bad = network(bytes_per_s, efficiency, latency_s);
+    ASSERT_FALSE(bad.ok()) << bytes_per_s << ' ' << efficiency << ' ' << latency_s;
+    EXPECT_EQ(bad.status().code(), ErrorCode::kCorrupt);
+    EXPECT_NE(bad.status().message().find("n.json"), std::string::npos);
+  }
 }
 
 TEST(CatalogTest, AnUnknownNameListsWhatThereIs) {

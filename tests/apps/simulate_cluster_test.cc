@@ -85,6 +85,26 @@ TEST_F(ClusterTest, WhatNoInstanceCanHoldRunsOnBorrowedMemory) {
   EXPECT_TRUE(out.peers->ledgers.ok()) << out.peers->ledgers.message();
 }
 
+// At each instance: each lacks what another one would need, and short ones never end.
+TEST_F(ClusterTest, LongOnesEndAmongEachOtherAndAmongShortOnes) {
+  std::vector<SimulatedRequest> requests;
+  SimulatedRequest r;
+  for (uint32_t i = 0; i < 60; ++i) {
+    r.arrival = kNanosPerSecond * i / 4;
+    r.prompt_tokens = i % 5 == 0 ? 2400 + 37 * i : 300 + 20 * i;
+    r.output_tokens = r.max_tokens = 60;
+    requests.push_back(r);
+  }
+  const SimulationOutcome out = outcome(instances(3, "distkv"), requests);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const RequestRecord& record = out.load.records[i];
+    EXPECT_EQ(record.state, RequestRecord::State::kCompleted) << i << ": " << record.error;
+    EXPECT_LT(to_seconds(record.end - record.start), 60) << i;
+  }
+  EXPECT_GT(out.peers->sums.most_borrowed, 0u);
+  EXPECT_TRUE(out.peers->ledgers.ok()) << out.peers->ledgers.message();
+}
+
 TEST_F(ClusterTest, WhoDoesNotBorrowRefusesIt) {
   const SimulationOutcome out = outcome(instances(3, "vllm"), one_long());
   EXPECT_FALSE(out.peers);

@@ -179,6 +179,28 @@ TEST_F(Borrowed, AClosedCellGoesWhenNobodyNeedsWhatLiesThere) {
   EXPECT_EQ(cache_.map().idle(Tier::kHost).size(), 3u) << "of blocks 0, 2 and 3 something is kept";
 }
 
+TEST_F(Borrowed, AClosedCellThatMayStayIsOpenAgain) {
+  cache_.add_borrowed(numbers(0, 8));
+  computed(kFar, 2 * kQuarter);
+  offload(kFar);
+  EXPECT_EQ(room(), 4);
+  const uint32_t in_use = cell_of(kFar, 0, 0);
+  const uint32_t empty = cache_.empty_borrowed(1).at(0);
+  cache_.close_borrowed(std::vector<uint32_t>{in_use, empty});
+  check();
+  EXPECT_THAT(cache_.take_departed(), ElementsAre(empty));
+  EXPECT_EQ(cache_.closed_borrowed_cells(), 1u);
+  // One that is gone, and one that never was closed, are as they are.
+  cache_.keep_borrowed(std::vector<uint32_t>{in_use, empty, cell_of(kFar, 1, 1)});
+  check();
+  EXPECT_EQ(cache_.closed_borrowed_cells(), 0u);
+  EXPECT_EQ(cache_.borrowed_cells(), 7u);
+  EXPECT_THAT(cache_.in_closed_borrowed(), IsEmpty());
+  cache_.remove_sequence(kFar);
+  check();
+  EXPECT_THAT(cache_.take_departed(), IsEmpty());
+}
+
 TEST_F(Borrowed, WhatIsIdleInAClosedCellIsGivenUp) {
   cache_.add_borrowed(numbers(0, 8));
   computed(kFar, 4 * kQuarter);

@@ -18,6 +18,7 @@ import sys
 import tempfile
 import threading
 import time
+import unittest
 
 from support import SKIPPED, Server, binary, clean_environment
 
@@ -29,20 +30,33 @@ CLONE_NEWNET = 0x40000000
 PR_SET_PDEATHSIG = 1
 
 
-def need(network=False):
-    """What the test cannot do without, or its end as skipped."""
+def lacking(network):
+    """What there is not on this machine, or None; network: that hosts need, too."""
     missing = [program for program in ("etcd", "ip")[:2 if network else 1] if not shutil.which(program)]
     if missing:
-        print(f"skipped: {' and '.join(missing)} not found: apt-get install etcd-server iproute2")
-        sys.exit(SKIPPED)
+        return f"{' and '.join(missing)} not found: apt-get install etcd-server iproute2"
     if network and os.geteuid() != 0:
-        print("skipped: network namespaces need root")
-        sys.exit(SKIPPED)
+        return "network namespaces need root"
     if network and subprocess.run(["ip", "netns", "add", prefix() + "try"], capture_output=True).returncode != 0:
-        print("skipped: no network namespace can be made here")
-        sys.exit(SKIPPED)
+        return "no network namespace can be made here"
     if network:
         ip("netns", "del", prefix() + "try")
+    return None
+
+
+def need(network=False):
+    """The end of a test, as skipped, that cannot run here."""
+    wrong = lacking(network)
+    if wrong:
+        raise unittest.SkipTest(wrong)
+
+
+def need_etcd():
+    """The end of the program, as CTest's skipped, that cannot run here."""
+    wrong = lacking(network=False)
+    if wrong:
+        print(f"skipped: {wrong}")
+        sys.exit(SKIPPED)
 
 
 def make_model(path, *options):
@@ -299,6 +313,7 @@ class Cluster:
         self.network = self.etcd = self.gmanager = None
         self.flags = ["-t", str(threads), "--kv-cache-memory-bytes", memory, "--scheduling-policy", policy, *flags]
         self.model = model
+        self.caches = "--no-enable-prefix-caching" not in flags
         try:
             self.network = Network() if hosts else None
             self.etcd = Etcd(self.network, self.directory)
@@ -386,6 +401,8 @@ class Cluster:
         if wrong:
             return wrong
         statuses = self.statuses()
+        if self.caches:
+            return self.words_of_loans()
         for name, s in statuses.items():
             if s["free_cells"] != s["total_cells"]:
                 return f"{name} has {s['free_cells']} of {s['total_cells']} cells free; {self.held()}"
@@ -399,6 +416,13 @@ class Cluster:
                 return f"ledger: {line}"
         if not any("ledger" in s for s in statuses.values()):
             return "nobody has a ledger"
+        return None
+
+    def words_of_loans(self):
+        """As disagreement(), where histories are kept for reuse, at peers too: who differs about what is lent."""
+        wrong = {pair: words for pair, words in self.debts().items() if words[0] != words[1]}
+        if wrong:
+            return f"{wrong}; {self.held()}"
         return None
 
     def held(self):
@@ -445,6 +469,7 @@ class Cluster:
         print("\n".join(self.crashed()), end="")
         for instance in self.instances.values():
             process = getattr(instance, "process", None)
+            instance.killed = True
             if process and process.poll() is None:
                 process.send_signal(signal.SIGCONT)
                 process.kill()

@@ -19,12 +19,14 @@ class CollectingSink final : public OutputSink {
     for (const OutputToken& t : event.tokens) tokens.push_back(t.id);
     if (event.finish) finish = event.finish;
     if (!event.error.empty()) error = std::move(event.error);
+    try_again = event.try_again;
     cached_prompt_tokens = event.cached_prompt_tokens;
   }
 
   std::vector<Token> tokens;
   std::optional<FinishReason> finish;
   std::string error;
+  bool try_again = false;
   uint32_t cached_prompt_tokens = 0;
   int events = 0;
   int events_after_finish = 0;

@@ -338,6 +338,7 @@ TEST(Engine, APolicyThatFindsNothingToDoEndsTheFirstRequest) {
   h.finish();
   EXPECT_EQ(first->finish, FinishReason::kError);
   EXPECT_NE(first->error.find("no memory for this request"), std::string::npos) << first->error;
+  EXPECT_TRUE(first->try_again);
   EXPECT_EQ(second->finish, FinishReason::kLength);
   EXPECT_EQ(h.engine.metrics().standstills, 1u);
 }

@@ -235,7 +235,7 @@ TEST(PlanJson, EveryFieldSurvives) {
   view.running[0].peer_blocks = 32;
   view.running[0].preemptions = UINT16_MAX;
   view.peers = {
-      100, 30, 40, 5, 6, 7, true, 1234567890123, {{SeqId{2}, 3, 4, 1}, {SeqId{UINT64_MAX}, 0, 1, 0}}};
+      100, 30, 40, 5, 6, 7, true, 8, 9, 1234567890123, {{SeqId{2}, 3, 4, 1}, {SeqId{UINT64_MAX}, 0, 1, 0}}};
   const auto j = view_to_json(view);
   EXPECT_EQ(view_to_json(view_from_json(nlohmann::json::parse(j.dump()))), j);
   EXPECT_EQ(view_from_json(j).device.coming[0], 8u);
@@ -253,6 +253,8 @@ TEST(PlanJson, EveryFieldSurvives) {
   EXPECT_EQ(peers.recalled, 6u);
   EXPECT_EQ(peers.lent, 7u);
   EXPECT_TRUE(peers.nobody_lends);
+  EXPECT_EQ(peers.awaited, 8u);
+  EXPECT_EQ(peers.awaited_since, 9);
   EXPECT_EQ(peers.recalled_by, 1234567890123);
   EXPECT_EQ(peers.in_recalled, view.peers.in_recalled);
 }

@@ -85,6 +85,14 @@ LendingEvents FakeLending::turn(const LendingRequest& request, LendableCells& ow
       ++recalled_;
     }
   }
+  if (random_.unit() < options_.recalls) {
+    for (uint32_t cell : some(State::kRecalled, 0.5)) {
+      cells_[cell] = State::kGranted;
+      due_.erase(cell);
+      events.kept.push_back(cell);
+      std::erase(events.recalled, cell);
+    }
+  }
   std::vector<uint32_t> overdue;
   for (const auto& [cell, turn] : due_) {
     if (turn <= turn_) overdue.push_back(cell);

@@ -93,11 +93,12 @@ class GenerationTest : public ::testing::Test {
     return api;
   }
   void emit(const std::string& text, std::optional<FinishReason> finish = {}, size_t choice = 0,
-            const std::string& error_text = "") {
+            const std::string& error_text = "", bool try_again = false) {
     OutputEvent event;
     for (const char c : text) event.tokens.push_back({test::token_of(c), -0.25f, {}});
     event.finish = finish;
     event.error = error_text;
+    event.try_again = try_again;
     event.cached_prompt_tokens = 2;
     backend_.sinks.at(choice)->on_output(std::move(event));
   }
@@ -175,6 +176,26 @@ TEST_F(GenerationTest, ErrorInsideAStream) {
   ASSERT_EQ(got.size(), 4u);
   EXPECT_EQ(json::parse(got[2])["error"]["message"], "the disk is gone");
   EXPECT_EQ(got[3], "[DONE]");
+}
+
+TEST_F(GenerationTest, WhatThereIsNoMemoryForMayBeTriedAgain) {
+  const auto generation = start(ApiRequest{});
+  emit("a");
+  emit("", FinishReason::kError, 0, "there is no memory", /*try_again=*/true);
+  ASSERT_EQ(channel_.responses.size(), 1u);
+  EXPECT_EQ(channel_.responses[0].status, 503);
+  EXPECT_GT(channel_.responses[0].retry_after_s, 0);
+  const json error = json::parse(channel_.responses[0].body)["error"];
+  EXPECT_EQ(error["code"], "overloaded");
+  EXPECT_EQ(error["message"], "there is no memory");
+}
+
+TEST_F(GenerationTest, WhatHasFailedIsTheServersFault) {
+  const auto generation = start(ApiRequest{});
+  emit("", FinishReason::kError, 0, "the disk is gone");
+  ASSERT_EQ(channel_.responses.size(), 1u);
+  EXPECT_EQ(channel_.responses[0].status, 500);
+  EXPECT_EQ(channel_.responses[0].retry_after_s, 0);
 }
 
 TEST_F(GenerationTest, AbortByTheEngine) {

@@ -16,8 +16,9 @@ Result<NetworkSpec> parse_network(std::string_view text, const std::string& orig
     out.efficiency = json.at("efficiency").get<double>();
     out.latency_s = json.at("latency_s").get<double>();
     out.source = json.at("source").get<std::vector<std::string>>();
-    if (!(out.usable() > 0) || !(out.efficiency <= 1) || !(out.latency_s >= 0)) {
-      throw std::runtime_error("bytes_per_s must be above 0, efficiency at most 1, latency_s not negative");
+    if (!(out.bytes_per_s > 0) || !(out.efficiency > 0 && out.efficiency <= 1) || !(out.latency_s >= 0)) {
+      throw std::runtime_error(
+          "bytes_per_s must be above 0, efficiency above 0 and at most 1, latency_s not negative");
     }
     return out;
   } catch (const std::exception& e) {

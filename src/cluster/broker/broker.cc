@@ -1,6 +1,7 @@
 #include "cluster/broker/broker.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "base/check.h"
@@ -20,10 +21,14 @@ LendingEvents Broker::end_turn(const LendingRequest& request, Nanos now) {
   if (life_) {
     ControlPlane& control = life_->control;
     if (leaving_ && !std::exchange(life_->told_to_leave, true)) control.leave(now);
-    if (request.recall > 0) control.recall(request.recall, now);
-    wish(request.borrow, now);
+    control.rmanager().lender().keep_for_own(request.own.cells, request.own.since);
+    if (request.recall > 0) control.recall(request.recall, now, request.own.since);
+    control.wait_for(leaving_ ? 0 : request.lacking.cells, now, request.lacking.since);
+    wish(request.borrow, now, request.lacking.cells > 0 ? request.lacking.since : now);
     control.tick(now);
     for (const BorrowEvent& event : control.take_events()) heed(event, now);
+    const Lender::Claim awaited = control.rmanager().lender().awaited();
+    events_.awaited = {awaited.blocks, awaited.since};
     std::erase_if(refused_, [&](const auto& refused) {
       if (refused.first > now) return false;
       events_.refused += refused.second;
@@ -120,7 +125,7 @@ void Broker::take_returned(const LendingRequest& request, Nanos now) {
 }
 
 // A large wish is asked for in parts: a contract has one creditor.
-void Broker::wish(uint32_t cells, Nanos now) {
+void Broker::wish(uint32_t cells, Nanos now, Nanos since) {
   if (cells == 0) return;
   uint32_t wished = 0;
   for (const Wish& w : wishes_) wished += w.cells;
@@ -129,7 +134,7 @@ void Broker::wish(uint32_t cells, Nanos now) {
   refuse(cells - asked, now);
   for (uint32_t left = asked; left > 0;) {
     const uint32_t part = std::min(left, options_.cells_at_a_time);
-    wishes_.push_back({life_->control.borrow(part, now), part});
+    wishes_.push_back({life_->control.borrow(part, now, since), part, since});
     left -= part;
   }
 }
@@ -159,7 +164,7 @@ void Broker::heed(const BorrowEvent& event, Nanos now) {
       if (less == 0) {
         wishes_.erase(wish);
       } else {
-        *wish = {life_->control.borrow(less, now), less};
+        *wish = {life_->control.borrow(less, now, wish->since), less, wish->since};
       }
       return;
     }
@@ -167,12 +172,17 @@ void Broker::heed(const BorrowEvent& event, Nanos now) {
     case BorrowEvent::Kind::kVacate: {
       const bool vacate = event.kind == BorrowEvent::Kind::kVacate;
       std::vector<uint32_t> cells = cells_.of(event.contract);
+      if (!vacate && event.blocks == 0) {
+        const std::set<uint32_t> kept(cells.begin(), cells.end());
+        std::erase_if(events_.recalled, [&](uint32_t cell) { return kept.contains(cell); });
+        events_.kept.insert(events_.kept.end(), cells.begin(), cells.end());
+        return;
+      }
       if (!vacate && event.blocks < cells.size()) cells.resize(event.blocks);
       // Another statement of the same turn may have said so, too.
       std::erase_if(cells, [&](uint32_t cell) {
         return std::find(events_.recalled.begin(), events_.recalled.end(), cell) != events_.recalled.end();
       });
-      // That nothing is wanted back any more changes nothing: the engine has begun to move out.
       if (cells.empty()) return;
       const Nanos by = vacate ? INT64_MAX : event.by;
       events_.recalled_by = events_.recalled.empty() ? by : std::min(events_.recalled_by, by);

@@ -87,10 +87,11 @@ class Broker {
   struct Wish {
     uint64_t request = 0;
     uint32_t cells = 0;
+    Nanos since = 0;
   };
 
   void take_returned(const LendingRequest& request, Nanos now);
-  void wish(uint32_t cells, Nanos now);
+  void wish(uint32_t cells, Nanos now, Nanos since);
   void refuse(uint32_t cells, Nanos now);
   void heed(const BorrowEvent& event, Nanos now);
 

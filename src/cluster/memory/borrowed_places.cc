@@ -14,7 +14,11 @@ std::optional<uint32_t> BorrowedMemory::find(const PeerId& id) const {
 }
 
 uint32_t BorrowedMemory::creditor_of(const PeerId& id) {
-  if (const auto found = find(id)) return *found;
+  for (uint32_t c = 0; c < creditors_.size(); ++c) {
+    if (creditors_[c].id != id) continue;
+    creditors_[c].there = true;  // a life that was taken for dead
+    return c;
+  }
   creditors_.emplace_back();
   creditors_.back().id = id;
   return static_cast<uint32_t>(creditors_.size() - 1);

@@ -361,6 +361,7 @@ DataCode LentMemory::attend_pinned(Request& request, std::span<const std::byte* 
     if (may_pause && budget_.ready_at(now) > now) {
       pause(lock, request);
       since = clock_.now();
+      request.waited += since - now;
     }
     code = verdict(request, since);
     return code == DataCode::kOk;

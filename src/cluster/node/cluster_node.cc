@@ -228,9 +228,12 @@ void ClusterNode::dispatch_once(Nanos& wait) {
   }
   if (!something && now < due_) return;
   // An engine in a long step comes when it has ended: peers are not to take the instance for dead meanwhile.
-  if (woken_ && now - last_turn_ >= kEngineIsBusy) return act_without_engine(now);
+  if (woken_ && now - woken_at_ >= kEngineIsBusy) return act_without_engine(now);
   std::lock_guard lock(wake_mutex_);
-  if (wake_ && !woken_.exchange(true)) wake_();
+  if (!wake_ || woken_) return;
+  woken_at_ = now;
+  woken_ = true;
+  wake_();
 }
 
 void ClusterNode::route(PeerMessage message, const std::shared_ptr<Data>& data, std::vector<Control>& heard) {
@@ -271,7 +274,6 @@ void ClusterNode::act_without_engine(Nanos now) {
 LendingEvents ClusterNode::turn(const LendingRequest& request, LendableCells& own) {
   woken_ = false;
   const Nanos now = clock_.now();
-  last_turn_ = now;
   std::lock_guard lock(mutex_);
   broker_.begin_turn(own);
   hear_all(now);
@@ -304,7 +306,9 @@ void ClusterNode::hear(const Control& control, Nanos now) {
   if (const auto* message = std::get_if<PeerMessage>(&control)) return broker_.handle(*message, now);
   const PeerId& peer = std::get<PeerDied>(control).peer;
   broker_.lost(peer, now);
-  Meeting& m = meetings_[peer.instance];
+  const auto found = meetings_.find(peer.instance);
+  if (found == meetings_.end()) return;  // a member no more
+  Meeting& m = found->second;
   const bool soon = m.pause > 0 && now - m.at < 2 * m.pause;
   m.pause = soon ? std::min(2 * m.pause, options_.meet_again_most) : options_.meet_again;
   m.at = now + m.pause;

@@ -179,7 +179,7 @@ class ClusterNode final : public Lending {
   std::map<std::string, std::string> not_compatible_;  // by instance, why
   std::map<std::string, Meeting> meetings_;            // by instance
   std::atomic<Nanos> due_{0};
-  std::atomic<Nanos> last_turn_{0};
+  std::atomic<Nanos> woken_at_{0};
   std::atomic<bool> woken_{false};
   std::atomic<bool> gone_{false};
   std::atomic<bool> stopping_{false};

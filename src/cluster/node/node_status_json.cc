@@ -54,6 +54,11 @@ Json lent_json(const LentMemoryStats& l) {
           {"read_bytes", l.read_bytes}};
 }
 
+// What is no UTF-8, as a peer's word may be, is replaced: the library would throw.
+std::string text_of(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
 }  // namespace
 
 std::string to_json(const NodeStatus& s) {
@@ -76,7 +81,7 @@ std::string to_json(const NodeStatus& s) {
   out["not_compatible"] = s.not_compatible;
   out["borrowed"] = borrowed_json(s.borrowed);
   out["lent"] = lent_json(s.lent);
-  if (s.leader != s.self.instance || s.ledger.empty()) return out.dump();
+  if (s.leader != s.self.instance || s.ledger.empty()) return text_of(out);
   Json& ledger = out["ledger"] = Json::array();
   for (const LedgerLine& line : s.ledger) {
     ledger.push_back({{"instance", line.id.instance},
@@ -96,7 +101,7 @@ std::string to_json(const NodeStatus& s) {
                      {"settlements", s.counts.settlements},
                      {"settlements_failed", s.counts.settlements_failed},
                      {"settled_blocks", s.counts.settled_blocks}};
-  return out.dump();
+  return text_of(out);
 }
 
 }  // namespace kvasir::cluster

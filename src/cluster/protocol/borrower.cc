@@ -9,10 +9,11 @@
 
 namespace kvasir::cluster {
 
-uint64_t Borrower::borrow(uint32_t blocks, Nanos now) {
+uint64_t Borrower::borrow(uint32_t blocks, Nanos now, Nanos since) {
   KV_CHECK(blocks > 0, "a request for no blocks");
   const auto it = requests_.emplace(++last_request_, Request{}).first;
   it->second.blocks = blocks;
+  it->second.since = since;
   if (borrowing_) {
     ask(it, now);
   } else {
@@ -45,6 +46,8 @@ void Borrower::try_creditor(Requests::iterator it, Nanos now) {
     wire::Envelope message;
     message.mutable_borrow()->set_attempt(request.attempt);
     message.mutable_borrow()->set_blocks(request.blocks);
+    message.mutable_borrow()->set_since_ns(request.since);
+    message.mutable_borrow()->set_now_ns(now);
     const PeerId& creditor = request.creditors[request.next];
     if (creditor != post_.self() && post_.send(creditor, message).ok()) return;
   }

@@ -67,7 +67,8 @@ class Borrower {
 
   // Asks for so many blocks, of one creditor. The request's answer is one event, kGranted or kRefused, within
   // rounds * (1 + 3) answer times. REQUIRES: blocks > 0
-  uint64_t borrow(uint32_t blocks, Nanos now);
+  // `since`: when the request came that they are for; who came earlier is served first.
+  uint64_t borrow(uint32_t blocks, Nanos now, Nanos since);
   // Gives back slots that are empty: at once, or as soon as the contract is not frozen any more. Of a
   // contract that is lost, and of slots that are not held, nothing happens.
   void give_back(const ContractRef& contract, std::span<const uint32_t> slots);
@@ -104,6 +105,7 @@ class Borrower {
  private:
   struct Request {
     uint32_t blocks = 0;
+    Nanos since = 0;
     int round = 0;
     uint64_t attempt = 0;  // of which the answer is awaited
     bool asking = true;    // the leader; otherwise creditors[next]

@@ -49,11 +49,13 @@ Status ControlPlane::deliver(const PeerId& from, const wire::Envelope& message, 
     case Body::kSettled:
       return gmanager_.handle(from, message.settled(), now);
     case Body::kBorrow:
-      return lender.handle(from, message.borrow(), now);
+      return rmanager_.handle(from, message.borrow(), now);
     case Body::kGiveBack:
       return lender.handle(from, message.give_back(), now);
     case Body::kAskStatement:
       return lender.handle(from, message.ask_statement(), now);
+    case Body::kWaiting:
+      return lender.handle(from, message.waiting(), now);
     case Body::kAdvice:
       return borrower.handle(from, message.advice(), now);
     case Body::kGranted:
@@ -127,10 +129,15 @@ Nanos ControlPlane::next_deadline() const {
   return std::min(rmanager_.next_deadline(), gmanager_.next_deadline());
 }
 
-uint64_t ControlPlane::borrow(uint32_t blocks, Nanos now) {
-  const uint64_t request = rmanager_.borrower().borrow(blocks, now);
+uint64_t ControlPlane::borrow(uint32_t blocks, Nanos now, Nanos since) {
+  const uint64_t request = rmanager_.borrower().borrow(blocks, now, since);
   finish(now);
   return request;
+}
+
+void ControlPlane::wait_for(uint32_t blocks, Nanos now, Nanos since) {
+  rmanager_.wait_for(blocks, now, since);
+  finish(now);
 }
 
 void ControlPlane::give_back(const ContractRef& contract, std::span<const uint32_t> slots, Nanos now) {
@@ -138,8 +145,8 @@ void ControlPlane::give_back(const ContractRef& contract, std::span<const uint32
   finish(now);
 }
 
-uint32_t ControlPlane::recall(uint32_t blocks, Nanos now) {
-  const uint32_t coming = rmanager_.lender().recall(blocks, now);
+uint32_t ControlPlane::recall(uint32_t blocks, Nanos now, Nanos since) {
+  const uint32_t coming = rmanager_.lender().recall(blocks, now, since);
   finish(now);
   return coming;
 }

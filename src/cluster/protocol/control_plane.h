@@ -40,9 +40,13 @@ class ControlPlane {
   Nanos next_deadline() const;
 
   // What the instance wants of its peers. Each sends what it has to at once.
-  uint64_t borrow(uint32_t blocks, Nanos now);
+  uint64_t borrow(uint32_t blocks, Nanos now) { return borrow(blocks, now, now); }
+  // `since`: when the request came that it is for.
+  uint64_t borrow(uint32_t blocks, Nanos now, Nanos since);
+  // What a request lacks that came then; 0 blocks: none does. Peers keep it from later ones.
+  void wait_for(uint32_t blocks, Nanos now, Nanos since);
   void give_back(const ContractRef& contract, std::span<const uint32_t> slots, Nanos now);
-  uint32_t recall(uint32_t blocks, Nanos now);
+  uint32_t recall(uint32_t blocks, Nanos now, Nanos since = INT64_MIN);
   void leave(Nanos now);
   // Data-plane messages to a current life of a peer.
   Status send_data(const PeerId& to, std::span<const std::byte> bytes) { return post_.send_data(to, bytes); }

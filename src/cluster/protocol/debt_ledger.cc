@@ -94,7 +94,7 @@ void DebtLedger::sort() {
   sorted_ = order_.size();
 }
 
-Recommendation DebtLedger::recommend(const PeerId& debtor, uint32_t blocks) {
+Recommendation DebtLedger::recommend(const PeerId& debtor, uint32_t blocks, bool to_creditors) {
   const LedgerEntry* asker = find(debtor);
   const std::string nowhere;
   const std::string& here = asker ? asker->figures.location : nowhere;
@@ -108,6 +108,7 @@ Recommendation DebtLedger::recommend(const PeerId& debtor, uint32_t blocks) {
     if (it == entries_.end() || id.instance == debtor.instance) return false;
     const LedgerEntry& entry = it->second;
     if (entry.refused && !mutant(Mutant::kRefuserRecommended)) return false;
+    if (!to_creditors && entry.figures.owed.contains(debtor)) return false;
     const uint32_t room = entry.figures.room - std::min(entry.figures.room, entry.sent_blocks);
     out.largest_room = std::max(out.largest_room, room);
     if (room < blocks) return true;

@@ -61,8 +61,9 @@ class DebtLedger {
 
   // Where a debtor may borrow so many blocks: at most three, of those to whom the fewest others were sent
   // since they were last heard of the nearest first, then device before host memory, then most room.
-  // Remembers that the debtor was sent to the first of them.
-  Recommendation recommend(const PeerId& debtor, uint32_t blocks);
+  // Remembers that the debtor was sent to the first of them. Without `to_creditors` nobody is recommended
+  // that owes the debtor something itself.
+  Recommendation recommend(const PeerId& debtor, uint32_t blocks, bool to_creditors = true);
   // It is not recommended any more until update() shows room.
   void refused(const PeerId& creditor);
 

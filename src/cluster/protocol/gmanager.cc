@@ -5,6 +5,11 @@
 #include "cluster/protocol/cluster.pb.h"
 
 namespace kvasir::cluster {
+namespace {
+
+constexpr size_t kMostEarly = 4096;  // questions kept until the ledger is known
+
+}  // namespace
 
 void GManager::lead(uint64_t term, Nanos now) {
   if (term <= last_term_) return;
@@ -49,7 +54,8 @@ Status GManager::handle(const PeerId& from, const wire::Query& message, Nanos no
   if (message.blocks() == 0) return error(ErrorCode::kCorrupt, "it wants to borrow 0 blocks");
   const Question question{from, message.attempt(), message.blocks()};
   if (now < answers_from_) {
-    early_.push_back(question);
+    // Who is not heard asks again.
+    if (early_.size() < kMostEarly) early_.push_back(question);
   } else {
     answer(question);
   }
@@ -58,7 +64,8 @@ Status GManager::handle(const PeerId& from, const wire::Query& message, Nanos no
 
 void GManager::answer(const Question& question) {
   ++counts_.queries;
-  const Recommendation recommendation = ledger_.recommend(question.from, question.blocks);
+  const Recommendation recommendation =
+      ledger_.recommend(question.from, question.blocks, settings_.lend_to_creditors);
   wire::Envelope message;
   wire::Advice* advice = message.mutable_advice();
   advice->set_term(term_);

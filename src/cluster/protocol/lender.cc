@@ -1,12 +1,24 @@
 #include "cluster/protocol/lender.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <utility>
 
 #include "base/check.h"
 #include "base/mutant.h"
 #include "cluster/protocol/cluster.pb.h"
 
 namespace kvasir::cluster {
+namespace {
+
+// Far from where sums of two of them end: peers may say anything.
+constexpr Nanos kMostTime = INT64_MAX / 4;
+
+Nanos time_of(int64_t told) {
+  return std::clamp<Nanos>(told, -kMostTime, kMostTime);
+}
+
+}  // namespace
 
 Contract* Lender::find(const PeerId& debtor, uint64_t contract) {
   const auto it = contracts_.find(contract);
@@ -21,21 +33,74 @@ const Contract* Lender::lent(const PeerId& debtor, uint64_t contract) const {
 uint32_t Lender::room() const {
   if (!lending_) return 0;
   for (const auto& [id, contract] : contracts_) {
-    if (contract.keep && !contract.frozen) return 0;
+    if (contract.keep) return 0;
   }
+  return std::min(memory_.free_blocks(), under_cap());
+}
+
+uint32_t Lender::under_cap() const {
   const uint32_t taken = lent_ + pinned_leftovers();
-  return std::min(memory_.free_blocks(), settings_.lend_cap - std::min(settings_.lend_cap, taken));
+  return settings_.lend_cap - std::min(settings_.lend_cap, taken);
+}
+
+// A message comes as much later by our clock as it was on its way, or lay here unread: the quickest one says
+// most.
+void Lender::hear_clock(const PeerId& peer, int64_t told, Nanos now) {
+  const Nanos behind = now - time_of(told);
+  const auto [it, first] = behind_.emplace(peer, behind);
+  if (!first) it->second = std::min(it->second, behind);
+}
+
+// By our clock.
+Nanos Lender::came(const PeerId& peer, Nanos since) const {
+  const auto it = behind_.find(peer);
+  return it == behind_.end() ? since : since + it->second;
+}
+
+// Who came earlier. Of requests of two peers that came within a heartbeat of each other, which is more than
+// is not known of clocks, the one of the lower name goes first, so that all think the same of them.
+bool Lender::goes_first(const PeerId& a, Nanos a_since, const PeerId& b, Nanos b_since) const {
+  const Nanos sooner = came(b, b_since) - came(a, a_since);
+  return std::abs(sooner) > settings_.heartbeat ? sooner > 0 : ByPeer()(a, b);
+}
+
+// A time such that a request of this instance goes behind that of the peer if it came after it.
+Nanos Lender::by_own_order(const PeerId& peer, Nanos since) const {
+  const Nanos came = this->came(peer, since);
+  return ByPeer()(peer, post_.self()) ? came - settings_.heartbeat - 1 : came + settings_.heartbeat;
+}
+
+// First come, first served: what older requests wait for, here or at other peers, is not for this one.
+uint32_t Lender::room_for(const PeerId& debtor, Nanos since) const {
+  uint64_t kept = own_.since <= by_own_order(debtor, since) ? own_.blocks : 0;
+  for (const auto& [peer, waiting] : waiting_) {
+    if (peer != debtor && goes_first(peer, waiting.lacks.since, debtor, since)) kept += waiting.lacks.blocks;
+  }
+  const uint32_t room = this->room();
+  const uint32_t free = memory_.free_blocks();
+  return std::min<uint32_t>(room, free - std::min<uint64_t>(free, kept));
+}
+
+Lender::Claim Lender::awaited() const {
+  auto first = waiting_.end();
+  for (auto it = waiting_.begin(); it != waiting_.end(); ++it) {
+    const bool sooner = first == waiting_.end() || goes_first(it->first, it->second.lacks.since, first->first,
+                                                              first->second.lacks.since);
+    if (sooner) first = it;
+  }
+  if (first == waiting_.end()) return {0, INT64_MAX};
+  const Claim& lacks = first->second.lacks;
+  return {lending_ ? std::min(lacks.blocks, under_cap()) : 0, by_own_order(first->first, lacks.since)};
 }
 
 Status Lender::handle(const PeerId& from, const wire::Borrow& message, Nanos now) {
   if (message.blocks() == 0) return error(ErrorCode::kCorrupt, "it asks for 0 blocks");
-  wire::Envelope answer;
   std::optional<std::vector<uint32_t>> blocks;
-  if (message.blocks() <= room()) blocks = memory_.take(message.blocks());
+  hear_clock(from, message.now_ns(), now);
+  const Nanos since = time_of(message.since_ns());
+  if (message.blocks() <= room_for(from, since)) blocks = memory_.take(message.blocks());
   if (!blocks) {
-    answer.mutable_refused()->set_attempt(message.attempt());
-    // Whoever does not hear it has deadlines.
-    (void)post_.send(from, answer);
+    refuse(from, message.attempt());
     return {};
   }
   KV_CHECK(blocks->size() == message.blocks(), "{} of {} blocks", blocks->size(), message.blocks());
@@ -44,14 +109,23 @@ Status Lender::handle(const PeerId& from, const wire::Borrow& message, Nanos now
   contract.id = last_contract_;
   contract.debtor = from;
   contract.attempt = message.attempt();
+  contract.since = since;
   contract.lent = message.blocks();
   contract.blocks = *std::move(blocks);
   lent_ += contract.lent;
+  wire::Envelope answer;
   answer.mutable_granted()->set_attempt(message.attempt());
   answer.mutable_granted()->set_contract(contract.id);
   answer.mutable_granted()->set_blocks(contract.lent);
   (void)post_.send(from, answer);
   return {};
+}
+
+void Lender::refuse(const PeerId& from, uint64_t attempt) {
+  wire::Envelope answer;
+  answer.mutable_refused()->set_attempt(attempt);
+  // Whoever does not hear it has deadlines.
+  (void)post_.send(from, answer);
 }
 
 Status Lender::handle(const PeerId& from, const wire::GiveBack& message, Nanos) {
@@ -82,6 +156,16 @@ Status Lender::handle(const PeerId& from, const wire::AskStatement&, Nanos now) 
   return {};
 }
 
+Status Lender::handle(const PeerId& from, const wire::Waiting& message, Nanos now) {
+  hear_clock(from, message.now_ns(), now);
+  if (message.blocks() == 0) {
+    waiting_.erase(from);
+  } else {
+    waiting_[from] = {{message.blocks(), time_of(message.since_ns())}, now + settings_.entry_lives};
+  }
+  return {};
+}
+
 void Lender::release(Contract& contract, uint32_t slot) {
   const uint32_t block = contract.blocks[slot];
   if (block == Contract::kGone) return;
@@ -102,6 +186,8 @@ void Lender::end(uint64_t id) {
 }
 
 void Lender::debtor_lost(const PeerId& debtor) {
+  waiting_.erase(debtor);
+  behind_.erase(debtor);
   std::vector<uint64_t> ended;
   for (const auto& [id, contract] : contracts_) {
     if (contract.debtor == debtor) ended.push_back(id);
@@ -135,18 +221,24 @@ void Lender::unpin(std::span<const uint32_t> blocks) {
   }
 }
 
-uint32_t Lender::recall(uint32_t blocks, Nanos now) {
+uint32_t Lender::recall(uint32_t blocks, Nanos now, Nanos since) {
   uint32_t coming = pinned_leftovers();
-  for (const auto& [id, contract] : contracts_) {
+  std::vector<Contract*> latest;
+  for (auto& [id, contract] : contracts_) {
     if (contract.keep && !contract.frozen) coming += contract.lent - std::min(contract.lent, *contract.keep);
+    const bool later = by_own_order(contract.debtor, contract.since) >= since || mutant(Mutant::kOlderRobbed);
+    if (!contract.frozen && later) latest.push_back(&contract);
   }
+  std::sort(latest.begin(), latest.end(), [&](const Contract* a, const Contract* b) {
+    return std::pair(came(a->debtor, a->since), a->id) > std::pair(came(b->debtor, b->since), b->id);
+  });
   std::set<PeerId, ByPeer> told;
   // Who is asked for more later has no more time for it: so those that have not been asked come first.
   for (const bool again : {false, true}) {
-    for (auto newest = contracts_.rbegin(); newest != contracts_.rend(); ++newest) {
-      Contract& contract = newest->second;
+    for (Contract* each : latest) {
+      Contract& contract = *each;
       if (coming >= blocks) break;
-      if (contract.frozen || contract.keep.has_value() != again) continue;
+      if (contract.keep.has_value() != again) continue;
       const uint32_t kept = std::min(contract.keep.value_or(contract.lent), contract.lent);
       const uint32_t take = std::min(kept, blocks - coming);
       if (take == 0) continue;
@@ -189,6 +281,7 @@ void Lender::tick(Nanos now) {
     }
   }
   for (const uint64_t id : revoked) end(id);
+  std::erase_if(waiting_, [&](const auto& entry) { return now >= entry.second.until; });
   if (now >= next_statement_) {
     next_statement_ = now + settings_.heartbeat;
     for (const auto& [id, contract] : contracts_) told.insert(contract.debtor);
@@ -197,8 +290,8 @@ void Lender::tick(Nanos now) {
 }
 
 Nanos Lender::next_deadline() const {
-  if (contracts_.empty()) return INT64_MAX;
-  Nanos next = next_statement_;
+  Nanos next = contracts_.empty() ? INT64_MAX : next_statement_;
+  for (const auto& [peer, waiting] : waiting_) next = std::min(next, waiting.until);
   for (const auto& [id, contract] : contracts_) {
     if (contract.keep && !contract.frozen) next = std::min(next, contract.revoke_at);
   }
@@ -262,13 +355,20 @@ std::string Lender::describe() const {
   std::string out = fmt::format("lends {}, statement {}, last {}{}\n", lent_, next_statement_, last_contract_,
                                 lending_ ? "" : ", no more");
   for (const auto& [id, contract] : contracts_) {
-    out += fmt::format("  {} to {} for {}:", id, name_of(contract.debtor), contract.attempt);
+    out += fmt::format("  {} to {} for {} since {}:", id, name_of(contract.debtor), contract.attempt,
+                       contract.since);
     for (const uint32_t block : contract.blocks) {
       out += block == Contract::kGone ? std::string(" -") : fmt::format(" {}", block);
     }
     if (contract.keep) out += fmt::format(" keep {} by {}", *contract.keep, contract.revoke_at);
     out += contract.frozen ? " frozen\n" : "\n";
   }
+  for (const auto& [peer, behind] : behind_) out += fmt::format("  {} is {} behind\n", name_of(peer), behind);
+  for (const auto& [peer, waiting] : waiting_) {
+    out += fmt::format("  {} lacks {} since {} until {}\n", name_of(peer), waiting.lacks.blocks,
+                       waiting.lacks.since, waiting.until);
+  }
+  if (own_.blocks > 0) out += fmt::format("  keeps {} since {}\n", own_.blocks, own_.since);
   for (const auto& [block, count] : pins_) out += fmt::format("  block {} pinned {}\n", block, count);
   for (const uint32_t block : doomed_) out += fmt::format("  block {} comes back\n", block);
   return out;

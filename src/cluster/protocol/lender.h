@@ -19,6 +19,7 @@ namespace kvasir::wire {
 class AskStatement;
 class Borrow;
 class GiveBack;
+class Waiting;
 }  // namespace kvasir::wire
 
 namespace kvasir::cluster {
@@ -41,6 +42,7 @@ struct Contract {
   uint64_t id = 0;
   PeerId debtor;
   uint64_t attempt = 0;          // the debtor's word for what it asked
+  Nanos since = 0;               // when the request came that it is for, by the debtor's clock
   std::vector<uint32_t> blocks;  // by slot; kGone: given back, for good
   uint32_t lent = 0;             // slots that are not gone
   std::optional<uint32_t> keep;  // recalled: that many may stay
@@ -56,8 +58,10 @@ class Lender {
       : settings_(settings), memory_(memory), post_(post) {}
 
   Status handle(const PeerId& from, const wire::Borrow& message, Nanos now);
+  void refuse(const PeerId& from, uint64_t attempt);
   Status handle(const PeerId& from, const wire::GiveBack& message, Nanos now);
   Status handle(const PeerId& from, const wire::AskStatement& message, Nanos now);
+  Status handle(const PeerId& from, const wire::Waiting& message, Nanos now);
   // Its blocks come back at once, but for those that are being read.
   void debtor_lost(const PeerId& debtor);
   // Statements that are due, and revocations: a debtor that has not heeded a recall in time loses the
@@ -67,10 +71,19 @@ class Lender {
 
   // Whether new contracts are made.
   void set_lending(bool lending) { lending_ = lending; }
-  // From now on at least so many blocks are on their way back; what was recalled before counts. Returns how
-  // many are: fewer where contracts are frozen (ask again later) or less is lent. Newest contracts first.
-  // Nothing is lent until they are back.
-  uint32_t recall(uint32_t blocks, Nanos now);
+  // From now on at least so many blocks are on their way back, of contracts for requests that came after
+  // `since`; what was recalled before counts. Returns how many are: fewer where contracts are frozen (ask
+  // again later) or less is lent. Those of the latest requests first. Nothing is lent until they are back.
+  uint32_t recall(uint32_t blocks, Nanos now, Nanos since = INT64_MIN);
+  // What a request of this instance needs of its blocks: no request of a peer is lent them that came later.
+  void keep_for_own(uint32_t blocks, Nanos since) { own_ = {blocks, since}; }
+  // The request of a peer that goes first, and blocks of what it lacks that this instance may lend; a request
+  // of this instance that came after `since` goes behind it. None waits: INT64_MAX.
+  struct Claim {
+    uint32_t blocks = 0;
+    Nanos since = INT64_MIN;
+  };
+  Claim awaited() const;
 
   // null: there is no such contract with this life of the debtor.
   const Contract* lent(const PeerId& debtor, uint64_t contract) const;
@@ -79,7 +92,7 @@ class Lender {
   Result<std::vector<uint32_t>> pin(const PeerId& debtor, uint64_t contract, std::span<const uint32_t> slots);
   void unpin(std::span<const uint32_t> blocks);
 
-  // Blocks that a peer would be lent now.
+  // Blocks that a peer would be lent now, for a request that is older than all others.
   uint32_t room() const;
   // Blocks of contracts, and blocks whose contract has ended while they were pinned.
   uint32_t lent_blocks() const { return lent_; }
@@ -101,7 +114,18 @@ class Lender {
   std::string describe() const;
 
  private:
+  struct WaitingPeer {
+    Claim lacks;      // since when by its clock
+    Nanos until = 0;  // unless it says so again
+  };
+
   Contract* find(const PeerId& debtor, uint64_t contract);
+  uint32_t under_cap() const;
+  uint32_t room_for(const PeerId& debtor, Nanos since) const;
+  void hear_clock(const PeerId& peer, int64_t told, Nanos now);
+  Nanos came(const PeerId& peer, Nanos since) const;
+  bool goes_first(const PeerId& a, Nanos a_since, const PeerId& b, Nanos b_since) const;
+  Nanos by_own_order(const PeerId& peer, Nanos since) const;
   void release(Contract& contract, uint32_t slot);
   void end(uint64_t contract);
   void state(const PeerId& debtor, Nanos now);
@@ -116,6 +140,10 @@ class Lender {
   std::map<uint32_t, uint32_t> pins_;  // by block
   std::set<uint32_t> doomed_;          // to be given back when no longer pinned
   Nanos next_statement_ = 0;
+  Claim own_;
+  std::map<PeerId, WaitingPeer, ByPeer> waiting_;
+  // Of those that have said what time it is, what our clock is ahead of theirs at the most.
+  std::map<PeerId, Nanos, ByPeer> behind_;
 };
 
 }  // namespace kvasir::cluster

@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "base/status.h"
 #include "contract/peer_transport.h"
@@ -57,6 +58,9 @@ class Post {
   bool knows(const PeerId& peer) const;
   // The life of an instance that is known; none: it is no member.
   std::optional<PeerId> current(const std::string& instance) const;
+
+  // The lives that are known of all others.
+  std::vector<PeerId> peers() const;
 
   // Fills in the envelope and sends it. That it did not go is no news to protocols with deadlines;
   // kUnavailable as of the transport, or because the peer is not known.

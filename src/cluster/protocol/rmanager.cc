@@ -23,6 +23,13 @@ void RManager::leader(const PeerId& peer, uint64_t term, Nanos now) {
   borrower_.leader(peer, term, now);
 }
 
+Status RManager::handle(const PeerId& from, const wire::Borrow& message, Nanos now) {
+  if (settings_.lend_to_creditors || !borrower_.contracts().contains(from))
+    return lender_.handle(from, message, now);
+  lender_.refuse(from, message.attempt());
+  return {};
+}
+
 Status RManager::handle(const PeerId& from, const wire::Freeze& message, Nanos now) {
   if (!obeys(from, message.term(), now)) return {};
   if (freezing_ && freezing_->settlement == message.settlement()) return {};
@@ -111,6 +118,7 @@ void RManager::leave(Nanos now) {
   leaving_ = true;
   allow_contracts();
   borrower_.vacate_all();
+  wait_for(0, now, 0);
   lender_.recall(UINT32_MAX, now);
 }
 
@@ -119,8 +127,26 @@ bool RManager::gone() const {
          borrower_.contracts().empty();
 }
 
+void RManager::wait_for(uint32_t blocks, Nanos now, Nanos since) {
+  const bool begins_or_ends = (blocks > 0) != (lacking_.blocks > 0);
+  lacking_ = {blocks, blocks > 0 ? since : 0};
+  if (begins_or_ends) say_who_waits(now);
+}
+
+void RManager::say_who_waits(Nanos now) {
+  for (const PeerId& peer : post_.peers()) {
+    wire::Envelope message;
+    message.mutable_waiting()->set_blocks(lacking_.blocks);
+    message.mutable_waiting()->set_since_ns(lacking_.since);
+    message.mutable_waiting()->set_now_ns(now);
+    // The next one says it again, and who hears none forgets it.
+    (void)post_.send(peer, message);
+  }
+}
+
 void RManager::heartbeat(Nanos now) {
   next_heartbeat_ = now + settings_.heartbeat;
+  if (lacking_.blocks > 0) say_who_waits(now);
   wire::Envelope message;
   wire::Heartbeat* body = message.mutable_heartbeat();
   body->set_term(term_);
@@ -166,6 +192,7 @@ std::string RManager::describe() const {
                        freezing_->settling ? " settling" : "", freezing_->reported ? " reported" : "",
                        freezing_->until);
   }
+  if (lacking_.blocks > 0) out += fmt::format("  lacks {} since {}\n", lacking_.blocks, lacking_.since);
   return out + lender_.describe() + borrower_.describe();
 }
 

@@ -10,6 +10,7 @@
 #include "cluster/protocol/lender.h"
 
 namespace kvasir::wire {
+class Borrow;
 class Freeze;
 class Settle;
 class Unfreeze;
@@ -36,6 +37,7 @@ class RManager {
   Borrower& borrower() { return borrower_; }
   const Borrower& borrower() const { return borrower_; }
 
+  Status handle(const PeerId& from, const wire::Borrow& message, Nanos now);
   Status handle(const PeerId& from, const wire::Freeze& message, Nanos now);
   Status handle(const PeerId& from, const wire::Settle& message, Nanos now);
   Status handle(const PeerId& from, const wire::Unfreeze& message, Nanos now);
@@ -45,6 +47,8 @@ class RManager {
   void leader(const PeerId& peer, uint64_t term, Nanos now);
   // The directory of members cannot be reached: no new contracts until it is back; the old ones go on.
   void directory(bool reached);
+  // What a request of this instance lacks of its peers' blocks, and when it came; they are told.
+  void wait_for(uint32_t blocks, Nanos now, Nanos since);
   // Lends and borrows no more, calls in what it has lent, and tells the owner of borrowed cells to give them
   // back.
   void leave(Nanos now);
@@ -74,6 +78,7 @@ class RManager {
   void thaw(Nanos now);
   void report(bool done);
   void heartbeat(Nanos now);
+  void say_who_waits(Nanos now);
   void allow_contracts();
 
   const ProtocolSettings& settings_;
@@ -86,6 +91,7 @@ class RManager {
   bool directory_ = true;
   bool leaving_ = false;
   Nanos next_heartbeat_ = INT64_MAX;
+  Lender::Claim lacking_{0, 0};
   std::optional<Freezing> freezing_;
 };
 

@@ -19,7 +19,10 @@ struct ProtocolSettings {
   Nanos recall = 2 * kNanosPerSecond;       // how long a debtor has to give back what is recalled
   Nanos silence = 5 * kNanosPerSecond;      // a creditor not heard of for so long has lost its contracts
   Nanos entry_lives = 2 * kNanosPerSecond;  // the leader forgets an instance after so long without heartbeat
-  int rounds = 3;                           // how often a debtor asks the leader for one request
+  // Whether an instance lends to those that it borrows of itself. That is of use to nobody: each could keep
+  // its own.
+  bool lend_to_creditors = false;
+  int rounds = 3;                             // how often a debtor asks the leader for one request
   Nanos settle_period = 5 * kNanosPerSecond;  // between searches for cycles of debts
   Nanos settle_limit = 4 * kNanosPerSecond;   // how long the contracts of a cycle may stay frozen
   uint32_t settle_min = 8;                    // debts of fewer blocks are not settled

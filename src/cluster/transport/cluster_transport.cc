@@ -148,6 +148,7 @@ TransportStats ClusterTransport::stats() const {
 
 Result<FrameHeader> ClusterTransport::admit(std::span<const std::byte> header, uint64_t payload_bytes) {
   Result<FrameHeader> frame = parse_header(header, token_, options_.max_message_bytes);
+  if (!frame.ok() && frame.status().code() == ErrorCode::kInvalidArgument) tell_of_token(header);
   if (frame.ok() && frame->payload_bytes != payload_bytes) {
     frame = error(ErrorCode::kCorrupt, "a frame of {} announces {} bytes and brings {}", frame->from.instance,
                   frame->payload_bytes, payload_bytes);
@@ -158,6 +159,21 @@ Result<FrameHeader> ClusterTransport::admit(std::span<const std::byte> header, u
   }
   if (!frame.ok()) count_rejected();
   return frame;
+}
+
+void ClusterTransport::tell_of_token(std::span<const std::byte> header) {
+  if (told_of_token_.exchange(true)) return;
+  // Whoever sends could call itself anything: only a peer's name says more.
+  std::string sender = "a stranger";
+  {
+    std::lock_guard lock(mutex_);
+    const auto known = peers_.find(std::string(sender_named(header)));
+    if (known != peers_.end()) sender = fmt::format("instance {} at {}", known->first, known->second.address);
+  }
+  log_warning(
+      "cluster: {} sends with another token and is not heard: give every instance the same "
+      "--cluster-token-file (this is said once; /metrics counts what is rejected)",
+      sender);
 }
 
 Status ClusterTransport::check_life(const PeerId& from, uint64_t life) const {

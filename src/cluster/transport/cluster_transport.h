@@ -95,6 +95,8 @@ class ClusterTransport : public PeerTransport {
     size_t waiting_bytes = 0;
   };
   void drop_locked(const std::string& instance);
+  // A frame's token is another one: one line in the log, the first time.
+  void tell_of_token(std::span<const std::byte> header);
   // kUnavailable: it is not the life of now.
   Status check_life(const PeerId& from, uint64_t life) const;
 
@@ -105,6 +107,7 @@ class ClusterTransport : public PeerTransport {
   std::string address_;  // constant after construction
 
   std::atomic<uint64_t> life_;  // written under the lock
+  std::atomic<bool> told_of_token_{false};
 
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;

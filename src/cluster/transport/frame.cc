@@ -63,6 +63,11 @@ std::vector<std::byte> encode_header(const FrameHeader& header, const TokenDiges
   return out;
 }
 
+std::string_view sender_named(std::span<const std::byte> header) {
+  if (header.size() <= kFrameFixedBytes) return {};
+  return {reinterpret_cast<const char*>(header.data()) + kFrameFixedBytes, header.size() - kFrameFixedBytes};
+}
+
 Result<FrameHeader> parse_header(std::span<const std::byte> bytes, const TokenDigest& token,
                                  uint64_t max_message_bytes) {
   if (bytes.size() < kFrameFixedBytes || get_number<uint32_t>(bytes, 0) != kFrameMagic) {
@@ -96,7 +101,7 @@ Result<FrameHeader> parse_header(std::span<const std::byte> bytes, const TokenDi
   header.from.epoch = get_number<uint64_t>(bytes, kFromEpochAt);
   header.to_epoch = get_number<uint64_t>(bytes, kToEpochAt);
   header.sequence = get_number<uint64_t>(bytes, kSequenceAt);
-  header.from.instance.assign(reinterpret_cast<const char*>(bytes.data()) + kFrameFixedBytes, name_bytes);
+  header.from.instance = sender_named(bytes);
   return header;
 }
 

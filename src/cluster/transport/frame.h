@@ -53,6 +53,9 @@ TokenDigest digest_token(std::string_view token);
 // REQUIRES: the sender's name has 1 to kMaxInstanceBytes bytes.
 std::vector<std::byte> encode_header(const FrameHeader& header, const TokenDigest& token);
 
+// The name that whoever sent a header gives himself, whatever his token is; empty: none can be told.
+std::string_view sender_named(std::span<const std::byte> header);
+
 // kCorrupt: no header of ours, cut short, or announcing more than max_message_bytes; kUnsupported: another
 // wire version; kInvalidArgument: another token. Allocates no more than the sender's name.
 Result<FrameHeader> parse_header(std::span<const std::byte> bytes, const TokenDigest& token,

@@ -51,7 +51,8 @@ Status GrpcTransport::start() {
   KV_ASSIGN_OR_RETURN(const SocketAddress at, parse_address(this->options().listen, Names::kLookUp));
   if (at.is_any() && options().advertise_host.empty()) {
     return error(ErrorCode::kInvalidArgument,
-                 "{} is no address that others can reach: name the host to advertise", options().listen);
+                 "--cluster-listen {} is no address that peers can reach: give --cluster-advertise-host",
+                 options().listen);
   }
   service_ = std::make_unique<Service>(*this);
   grpc::ServerBuilder builder;
@@ -62,7 +63,9 @@ Status GrpcTransport::start() {
   // Else two instances could listen on one port, and each get half of the connections.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   server_ = builder.BuildAndStart();
-  if (!server_ || port == 0) return error(ErrorCode::kIo, "cannot listen on {}", options().listen);
+  if (!server_ || port == 0)
+    return error(ErrorCode::kIo, "--cluster-listen: cannot listen on {}; choose another host or port",
+                 options().listen);
   const std::string host = options().advertise_host.empty() ? at.host() : options().advertise_host;
   set_address(join_address(host, static_cast<uint16_t>(port)));
   thread_ = std::thread([this] { run(); });

@@ -40,7 +40,7 @@ bool SocketAddress::is_any() const {
   return as_v4(storage).sin_addr.s_addr == htonl(INADDR_ANY);
 }
 
-Result<SocketAddress> parse_address(const std::string& text, Names names) {
+Result<SocketAddress> parse_address(const std::string& text, Names names, int family) {
   const Status bad = error(ErrorCode::kInvalidArgument, "'{}' is no address: write host:port", text);
   const size_t colon = text.rfind(':');
   if (colon == std::string::npos || colon == 0) return bad;
@@ -55,7 +55,7 @@ Result<SocketAddress> parse_address(const std::string& text, Names names) {
   const auto [end, code] = std::from_chars(port.data(), port.data() + port.size(), number);
   if (host.empty() || code != std::errc() || end != port.data() + port.size()) return bad;
   addrinfo hints{};
-  hints.ai_family = AF_UNSPEC;
+  hints.ai_family = family;
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_NUMERICSERV | AI_PASSIVE | (names == Names::kNumeric ? AI_NUMERICHOST : 0);
   addrinfo* found = nullptr;

@@ -24,8 +24,9 @@ struct SocketAddress {
 
 enum class Names { kNumeric, kLookUp };  // looking up a name may take seconds
 
-// "host:port" or "[IPv6]:port". kInvalidArgument: not of that form, or the host is unknown.
-Result<SocketAddress> parse_address(const std::string& text, Names names);
+// "host:port" or "[IPv6]:port". `family`: AF_INET where IPv6 is of no use. kInvalidArgument: not of that
+// form, or the host is unknown.
+Result<SocketAddress> parse_address(const std::string& text, Names names, int family = AF_UNSPEC);
 
 // The reverse, with brackets around an IPv6 host.
 std::string join_address(const std::string& host, uint16_t port);

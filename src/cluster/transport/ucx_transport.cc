@@ -34,7 +34,8 @@ Status UcxTransport::start() {
   KV_ASSIGN_OR_RETURN(const SocketAddress at, parse_address(options().listen, Names::kLookUp));
   if (at.is_any() && options().advertise_host.empty()) {
     return error(ErrorCode::kInvalidArgument,
-                 "{} is no address that others can reach: name the host to advertise", options().listen);
+                 "--cluster-listen {} is no address that peers can reach: give --cluster-advertise-host",
+                 options().listen);
   }
   KV_ASSIGN_OR_RETURN(worker_, UcxWorker::make(options(), at));
   KV_RETURN_IF_ERROR(worker_->set_handler(kFrameId, &on_frame, this));

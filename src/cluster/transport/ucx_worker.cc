@@ -101,8 +101,10 @@ Result<std::unique_ptr<UcxWorker>> UcxWorker::make(const TransportOptions& optio
   params.field_mask = UCP_PARAM_FIELD_FEATURES;
   params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
   if (const auto status = ucp_init(&params, config.get(), &made->context_); status != UCS_OK) {
-    return error(ErrorCode::kIo, "UCX: transports '{}' on devices '{}': {}", options.ucx_transports, devices,
-                 ucs_status_string(status));
+    return error(ErrorCode::kIo,
+                 "UCX: transports '{}' on devices '{}': {}: give others by --cluster-ucx-tls or "
+                 "--cluster-ucx-devices",
+                 options.ucx_transports, devices, ucs_status_string(status));
   }
   ucp_worker_params_t worker{};
   worker.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
@@ -129,8 +131,8 @@ Result<uint16_t> UcxWorker::listen(const SocketAddress& at, ucp_listener_conn_ca
   params.sockaddr = {.addr = at.get(), .addrlen = at.length};
   params.conn_handler = {.cb = accept, .arg = argument};
   if (const auto status = ucp_listener_create(worker_, &params, &listener_); status != UCS_OK) {
-    return error(ErrorCode::kIo, "cannot listen on {}: {}", join_address(at.host(), at.port()),
-                 ucs_status_string(status));
+    return error(ErrorCode::kIo, "--cluster-listen: cannot listen on {}: {}; choose another host or port",
+                 join_address(at.host(), at.port()), ucs_status_string(status));
   }
   ucp_listener_attr_t attributes{};
   attributes.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR;

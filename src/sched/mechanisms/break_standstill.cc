@@ -9,8 +9,8 @@ namespace {
 
 bool stuck(const View& view, const PlanBuilder& builder) {
   // A peer may still lend what is lacking, or give back what it has on loan.
-  const bool may_borrow =
-      view.peers.asked > 0 || comes_back(view) || (builder.borrows() && !view.peers.nobody_lends);
+  const bool asks = view.peers.asked > 0 || builder.borrows();
+  const bool may_borrow = comes_back(view) || yields_to_peer(view) || (asks && !view.peers.nobody_lends);
   return view.steps_in_flight == 0 && view.transfers_in_flight == 0 && builder.idle() && !may_borrow;
 }
 

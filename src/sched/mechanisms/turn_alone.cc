@@ -1,5 +1,7 @@
 #include "sched/mechanisms/turn_alone.h"
 
+#include <algorithm>
+
 namespace kvasir {
 
 bool take_turn_alone(const View& view, PlanBuilder& builder) {
@@ -10,7 +12,10 @@ bool take_turn_alone(const View& view, PlanBuilder& builder) {
   }
   if (!most) return false;
   if (most->decoding()) return builder.decode(*most);
-  return builder.prefill(*most, view.limits.max_num_batched_tokens) > 0;
+  // A chunk that was too long for what its peers do in time is too long the next time.
+  const uint32_t again = std::min<uint32_t>(most->deferrals - kDeferralsBeforeTurn, 16);
+  const uint32_t rows = view.limits.max_num_batched_tokens >> again;
+  return builder.prefill(*most, std::max(rows, view.geometry.block_tokens)) > 0;
 }
 
 }  // namespace kvasir

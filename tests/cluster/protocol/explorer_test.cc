@@ -125,7 +125,9 @@ INSTANTIATE_TEST_SUITE_P(
                     Fault{Mutant::kFrozenReturned, "frozen_returned", true, ", which is frozen"},
                     Fault{Mutant::kRefuserRecommended, "refuser_recommended", false, ", which has refused"},
                     Fault{Mutant::kOldTermObeyed, "old_term", false, " obeys term "},
-                    Fault{Mutant::kLateGrantKept, "late_grant", false, ", which holds 0"}),
+                    Fault{Mutant::kLateGrantKept, "late_grant", false, ", which holds 0"},
+                    Fault{Mutant::kOlderRobbed, "older_robbed", false,
+                          " is called back for a later request"}),
     [](const auto& fault) { return std::string(fault.param.name); });
 
 #endif

@@ -41,7 +41,8 @@ class CountedMemory final : public LendableMemory {
 // more.
 class Instances {
  public:
-  explicit Instances(const std::vector<uint32_t>& blocks) : network_(clock_) {
+  explicit Instances(const std::vector<uint32_t>& blocks, bool lend_to_creditors = true)
+      : network_(clock_), lend_to_creditors_(lend_to_creditors) {
     for (const uint32_t of_it : blocks) start(of_it);
     for (One& one : all_) {
       for (const One& other : all_) one.plane->joined(other.id, 0);
@@ -126,6 +127,7 @@ class Instances {
     ProtocolSettings settings;
     settings.lend_cap = blocks;
     settings.settle_min = 4;
+    settings.lend_to_creditors = lend_to_creditors_;
     One one;
     one.id = {std::string(1, static_cast<char>('a' + all_.size())), 1};
     one.transport = network_.join(one.id);
@@ -136,6 +138,7 @@ class Instances {
 
   VirtualClock clock_;
   FakeNetwork network_;
+  const bool lend_to_creditors_;
   std::vector<One> all_;
 };
 

@@ -118,6 +118,110 @@ TEST(Lending, ARecallThatIsNotHeededIsARevocation) {
   EXPECT_EQ(all.memory(1).free_blocks(), 8u);
 }
 
+// A minute after the start two of its peers borrow, for requests that came 30 and 10 s before.
+TEST(Lending, WhatIsCalledBackIsOfLaterRequests) {
+  Instances all({0, 8, 0});
+  all.run(60 * kNanosPerSecond);
+  const auto borrow = [&](size_t which, Nanos age) {
+    all.at(which).borrow(3, all.now(), all.now() - age);
+    all.run(kNanosPerMilli);
+    return all.events(which, Event::kGranted).at(0).contract;
+  };
+  const ContractRef later = borrow(0, 10 * kNanosPerSecond);
+  const ContractRef earlier = borrow(2, 30 * kNanosPerSecond);
+  const Nanos now = all.now();
+  EXPECT_EQ(all.at(1).recall(8, now, now), 0u) << "a request that came now takes nothing";
+  EXPECT_EQ(all.at(1).recall(8, now, now - 10 * kNanosPerSecond), 0u)
+      << "where they came at one time, the lower name goes first";
+  EXPECT_EQ(all.at(1).recall(8, now, now - 20 * kNanosPerSecond), 3u);
+  all.deliver();
+  EXPECT_TRUE(all.events(2).empty());
+  EXPECT_EQ(all.events(0, Event::kRecalled).at(0).contract, later);
+  EXPECT_EQ(all.at(1).recall(8, now, now - 40 * kNanosPerSecond), 6u);
+  all.deliver();
+  EXPECT_EQ(all.events(2, Event::kRecalled).at(0).contract, earlier);
+}
+
+TEST(Lending, WhatAnOlderRequestLacksIsNotLentToALaterOne) {
+  Instances all({0, 8, 0});
+  all.run(60 * kNanosPerSecond);
+  const Nanos came = all.now() - 30 * kNanosPerSecond;
+  all.at(2).wait_for(6, all.now(), came);
+  all.run(kNanosPerMilli);
+  EXPECT_EQ(all.lender(1).awaited().blocks, 6u);
+  EXPECT_GT(all.lender(1).awaited().since, came);
+  EXPECT_LT(all.lender(1).awaited().since, came + kNanosPerSecond);
+  all.at(0).borrow(3, all.now(), came + kNanosPerSecond);
+  all.run(kNanosPerMilli);
+  EXPECT_EQ(all.events(0, Event::kGranted).size(), 0u) << "of 8 blocks 6 are awaited";
+  all.at(0).borrow(3, all.now(), came - kNanosPerSecond);
+  all.run(kNanosPerMilli);
+  EXPECT_EQ(all.events(0, Event::kGranted).size(), 1u) << "that one is older still";
+  all.at(2).borrow(5, all.now(), came);
+  all.run(kNanosPerMilli);
+  EXPECT_EQ(all.events(2, Event::kGranted).size(), 1u);
+  EXPECT_EQ(all.lender(1).awaited().blocks, 0u) << "no more is to be had here";
+}
+
+TEST(Lending, WhoSaysNoMoreThatItWaitsIsForgotten) {
+  Instances all({0, 8, 0});
+  all.at(2).wait_for(6, all.now(), all.now());
+  all.run(10 * kNanosPerSecond);
+  EXPECT_EQ(all.lender(1).awaited().blocks, 6u) << "it is said with each heartbeat";
+  all.at(2).wait_for(0, all.now(), 0);
+  all.deliver();
+  EXPECT_EQ(all.lender(1).awaited().since, INT64_MAX);
+  all.at(2).wait_for(6, all.now(), all.now());
+  all.deliver();
+  all.network().cut("c", "b", true);
+  all.run(3 * kNanosPerSecond);
+  EXPECT_EQ(all.lender(1).awaited().since, INT64_MAX);
+  all.network().cut("c", "b", false);
+  all.run(kNanosPerSecond);
+  EXPECT_EQ(all.lender(1).awaited().blocks, 6u);
+  all.kill(2);
+  EXPECT_EQ(all.lender(1).awaited().since, INT64_MAX);
+}
+
+TEST(Lending, NobodyLendsToItsCreditors) {
+  Instances all({8, 8, 8}, /*lend_to_creditors=*/false);
+  for (size_t i : {0, 2}) all.lender(i).set_lending(false);
+  all.run(kNanosPerSecond);
+  all.borrow(0, 3);
+  for (size_t i : {0, 2}) all.lender(i).set_lending(true);
+  all.run(kNanosPerSecond);
+  for (int more = 0; more < 2; ++more) {
+    all.at(1).borrow(4, all.now());
+    all.deliver();
+  }
+  const auto granted = all.events(1, Event::kGranted);
+  ASSERT_EQ(granted.size(), 2u);
+  for (const BorrowEvent& event : granted) EXPECT_EQ(event.contract.creditor, all.id(2));
+  EXPECT_EQ(all.at(0).gmanager().counts().denied, 0u) << "the leader knows it";
+  all.at(1).borrow(4, all.now());
+  all.deliver();
+  EXPECT_EQ(all.events(1, Event::kRefused).size(), 1u);
+  // Nor where the leader does not know it yet.
+  Instances young({8, 8}, /*lend_to_creditors=*/false);
+  young.at(0).borrow(3, young.now());
+  young.at(1).borrow(3, young.now());
+  young.deliver();
+  EXPECT_EQ(young.lender(0).lent_blocks() + young.lender(1).lent_blocks(), 3u);
+}
+
+TEST(Lending, WhatOnesOwnRequestNeedsIsNotLentToALaterOne) {
+  Instances all({0, 8});
+  all.run(60 * kNanosPerSecond);
+  const Nanos came = all.now() - 30 * kNanosPerSecond;
+  all.lender(1).keep_for_own(6, came);
+  all.at(0).borrow(3, all.now(), came + kNanosPerSecond);
+  all.run(kNanosPerMilli);
+  EXPECT_EQ(all.events(0, Event::kGranted).size(), 0u);
+  all.at(0).borrow(3, all.now(), came - kNanosPerSecond);
+  all.run(kNanosPerMilli);
+  EXPECT_EQ(all.events(0, Event::kGranted).size(), 1u);
+}
+
 TEST(Lending, ADeathEndsItOnTheOtherSide) {
   Instances all({0, 8, 0});
   const ContractRef first = all.borrow(0, 3);

@@ -24,6 +24,7 @@ ProtocolSettings settings_of(const WorldConfig& config, size_t which) {
   settings.lend_cap = config.lend_cap;
   settings.settle_min = config.settle_min;
   settings.rounds = 2;
+  settings.lend_to_creditors = true;  // so that there are cycles of two
   // Many settlements and revocations in a short run.
   settings.settle_period = kNanosPerSecond;
   settings.settle_limit = 2 * kNanosPerSecond;
@@ -250,6 +251,7 @@ void World::apply(const Choice& choice) {
       break;
     }
     case Kind::kBorrow:
+      instance.plane->wait_for(choice.n, now, now);
       instance.requests.insert(instance.plane->borrow(choice.n, now));
       break;
     case Kind::kReturn: {
@@ -259,10 +261,11 @@ void World::apply(const Choice& choice) {
         if (slots.size() < choice.n && !contract->vacated.contains(slot)) slots.push_back(slot);
       }
       instance.plane->give_back(ref, slots, now);
+      instance.plane->wait_for(0, now, 0);
       break;
     }
     case Kind::kRecall:
-      instance.plane->recall(choice.n, now);
+      recall(instance, choice.n);
       break;
     case Kind::kUse:
       instance.memory->use();

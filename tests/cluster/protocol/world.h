@@ -164,6 +164,7 @@ class World {
   void on_sent(const FakeNetwork::Held& pair, const std::vector<std::byte>& bytes);
   void end_read(Instance& instance);
   void heed_events(Instance& instance);
+  void recall(Instance& instance, uint32_t blocks);
   void give_back_recalled(Instance& instance);
   std::vector<std::pair<ContractRef, const HeldContract*>> contracts_of(const Instance& instance) const;
   size_t index_of(const std::string& instance) const;

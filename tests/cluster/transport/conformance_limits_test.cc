@@ -49,14 +49,23 @@ TEST_P(TransportLimits, OfAStrangerNothingIsReceived) {
 TEST_P(TransportLimits, AnotherClustersTokenIsRefused) {
   TransportOptions options = options_of(GetParam(), left_id_);
   options.token = "another cluster";
+  testing::internal::CaptureStderr();
   const auto left = make_with(options), right = make(right_id_);
   right->introduce(left_id_, left->address());
-  left->introduce(right_id_, right->address());
-  for (uint32_t i = 0; i < 3; ++i) {
-    if (!left->send(right_id_, numbered(i, 100)).ok()) break;  // it knows already
+  for (uint64_t time = 1; time <= 2; ++time) {
+    left->introduce(right_id_, right->address());
+    for (uint32_t i = 0; i < 3; ++i) {
+      if (!left->send(right_id_, numbered(i, 100)).ok()) break;  // it knows already
+    }
+    EXPECT_EQ(take_lost(*left), (std::vector<PeerId>{right_id_}));
+    EXPECT_TRUE(eventually([&] { return right->stats().refused_links >= time; }));
+    EXPECT_GE(right->stats().rejected_frames, time);
   }
-  EXPECT_EQ(take_lost(*left), (std::vector<PeerId>{right_id_}));
-  EXPECT_GE(right->stats().rejected_frames, 1u);
+  const std::string log = testing::internal::GetCapturedStderr();
+  const std::string line = "instance left at " + left->address() + " sends with another token";
+  EXPECT_NE(log.find(line), std::string::npos) << log;
+  EXPECT_EQ(log.find(line), log.rfind(line)) << log;
+  EXPECT_NE(log.find("--cluster-token-file"), std::string::npos) << log;
   EXPECT_TRUE(right->receive().empty());
   EXPECT_EQ(right->stats().unknown_frames, 0u);
 }
