@@ -99,7 +99,11 @@ void PlanBuilder::copy_change(const SeqView& seq, Verb verb, Interval tokens, co
 uint32_t PlanBuilder::slower_cells_to_come(const SeqView& seq) const {
   const Residence where = residence(seq);
   if (!where.streams) return 0;
-  const uint32_t most = (view_.geometry.blocks_for(seq.max_total_tokens) - 1) * (groups_ - where.kept_groups);
+  // The block in which it ends stays on the device. Residence counts it, too: had peers lent so much less,
+  // and no more were to be had, it would take the sequence for one that does not fit.
+  const uint32_t at_its_end = view_.peers.most_borrowed > 0 ? 0 : 1;
+  const uint32_t blocks = view_.geometry.blocks_for(seq.max_total_tokens) - at_its_end;
+  const uint32_t most = blocks * (groups_ - where.kept_groups);
   return most - std::min(most, seq.kv_cells(slower_) + seq.promised(slower_));
 }
 

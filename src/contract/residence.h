@@ -41,9 +41,8 @@ struct Residence {
     // The ring passes its history and, beside that, a block that is being written. The device has room for
     // the block in which it ends and the one in which a chunk of it begins.
     if (c.stage_blocks < c.passing(blocks) || c.slower() == 0) return {};
-    // The block in which it ends never leaves the device.
-    const uint64_t away = std::min<uint64_t>(c.groups, blocks > 1 ? c.slower() / (blocks - 1) : 0);
-    const auto beyond = c.groups - static_cast<uint32_t>(away);
+    const auto beyond =
+        static_cast<uint32_t>((cells - std::min<uint64_t>(cells, c.slower()) + blocks - 1) / blocks);
     const bool fits = beyond < c.groups && uint64_t{blocks} * beyond + 2 * c.groups <= c.device_cells;
     return {fits, fits, fits ? std::max(beyond, kept_from_peers(blocks, c)) : 0};
   }

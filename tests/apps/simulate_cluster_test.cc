@@ -91,7 +91,7 @@ TEST_F(ClusterTest, LongOnesEndAmongEachOtherAndAmongShortOnes) {
   SimulatedRequest r;
   for (uint32_t i = 0; i < 60; ++i) {
     r.arrival = kNanosPerSecond * i / 4;
-    r.prompt_tokens = i % 5 == 0 ? 2400 + 37 * i : 300 + 20 * i;
+    r.prompt_tokens = i % 5 == 0 ? 2400 + 25 * i : 300 + 20 * i;
     r.output_tokens = r.max_tokens = 60;
     requests.push_back(r);
   }

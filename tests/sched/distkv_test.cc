@@ -87,9 +87,9 @@ TEST(BorrowAhead, TheFirstThatWaitsHasItsPlaceBeforeItRuns) {
   View view = make_view(10, 10);
   set_ring(view, 40);
   view.peers.most_borrowed = 200;
-  view.waiting = {waiting_seq(1, 500), waiting_seq(2, 500)};  // up to 600 tokens: 38 blocks, 37 of them there
-  EXPECT_EQ(borrowing_of(view, {256}), (Borrowing{74, 0}));
-  view.peers.asked = 70;
+  view.waiting = {waiting_seq(1, 500), waiting_seq(2, 500)};  // up to 600 tokens: 38 blocks
+  EXPECT_EQ(borrowing_of(view, {256}), (Borrowing{76, 0}));
+  view.peers.asked = 72;
   EXPECT_EQ(borrowing_of(view, {256}), (Borrowing{4, 0}));
   view.waiting[0].max_total_tokens = 150;
   view.peers.asked = 0;
@@ -285,6 +285,8 @@ TEST(BreakStandstill, WaitsForWhatAPeerMayStillDo) {
   view.peers.nobody_lends = true;
   EXPECT_TRUE(broken(1));
   view.peers.asked = 1;
+  EXPECT_TRUE(broken(0)) << "it will be refused, too";
+  view.peers.nobody_lends = false;
   EXPECT_FALSE(broken(0));
   view.peers.asked = 0;
   view.peers.lent = 1;

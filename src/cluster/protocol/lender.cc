@@ -33,9 +33,10 @@ const Contract* Lender::lent(const PeerId& debtor, uint64_t contract) const {
 uint32_t Lender::room() const {
   if (!lending_) return 0;
   for (const auto& [id, contract] : contracts_) {
-    if (contract.keep) return 0;
+    if (contract.keep && !contract.frozen) return 0;
   }
-  return std::min(memory_.free_blocks(), under_cap());
+  const uint32_t free = memory_.free_blocks();
+  return std::min(free - std::min(free, settled_), under_cap());
 }
 
 uint32_t Lender::under_cap() const {
@@ -172,6 +173,7 @@ void Lender::release(Contract& contract, uint32_t slot) {
   contract.blocks[slot] = Contract::kGone;
   --contract.lent;
   --lent_;
+  if (contract.frozen && contract.keep) ++settled_;
   if (pins_.contains(block) && !mutant(Mutant::kPinnedFrameFreed)) {
     doomed_.insert(block);
   } else {
@@ -339,6 +341,7 @@ bool Lender::settled() const {
 }
 
 void Lender::thaw(Nanos now) {
+  settled_ = 0;
   std::set<PeerId, ByPeer> told;
   for (auto& [id, contract] : contracts_) {
     if (!contract.frozen) continue;

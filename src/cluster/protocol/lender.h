@@ -140,6 +140,7 @@ class Lender {
   std::map<uint32_t, uint32_t> pins_;  // by block
   std::set<uint32_t> doomed_;          // to be given back when no longer pinned
   Nanos next_statement_ = 0;
+  uint32_t settled_ = 0;  // blocks that came back by a settlement that goes on: they are not for others
   Claim own_;
   std::map<PeerId, WaitingPeer, ByPeer> waiting_;
   // Of those that have said what time it is, what our clock is ahead of theirs at the most.

@@ -147,19 +147,18 @@ TEST(Lending, WhatAnOlderRequestLacksIsNotLentToALaterOne) {
   all.run(60 * kNanosPerSecond);
   const Nanos came = all.now() - 30 * kNanosPerSecond;
   all.at(2).wait_for(6, all.now(), came);
-  all.run(kNanosPerMilli);
+  all.run(kNanosPerSecond);
   EXPECT_EQ(all.lender(1).awaited().blocks, 6u);
   EXPECT_GT(all.lender(1).awaited().since, came);
   EXPECT_LT(all.lender(1).awaited().since, came + kNanosPerSecond);
-  all.at(0).borrow(3, all.now(), came + kNanosPerSecond);
-  all.run(kNanosPerMilli);
-  EXPECT_EQ(all.events(0, Event::kGranted).size(), 0u) << "of 8 blocks 6 are awaited";
-  all.at(0).borrow(3, all.now(), came - kNanosPerSecond);
-  all.run(kNanosPerMilli);
-  EXPECT_EQ(all.events(0, Event::kGranted).size(), 1u) << "that one is older still";
-  all.at(2).borrow(5, all.now(), came);
-  all.run(kNanosPerMilli);
-  EXPECT_EQ(all.events(2, Event::kGranted).size(), 1u);
+  const auto borrows = [&](size_t which, uint32_t blocks, Nanos since) {
+    all.at(which).borrow(blocks, all.now(), since);
+    all.run(3 * kNanosPerSecond);
+    return all.events(which, Event::kGranted).size();
+  };
+  EXPECT_EQ(borrows(0, 3, came + kNanosPerSecond), 0u) << "of 8 blocks 6 are awaited";
+  EXPECT_EQ(borrows(0, 3, came - kNanosPerSecond), 1u) << "that one is older still";
+  EXPECT_EQ(borrows(2, 5, came), 1u);
   EXPECT_EQ(all.lender(1).awaited().blocks, 0u) << "no more is to be had here";
 }
 
@@ -215,10 +214,10 @@ TEST(Lending, WhatOnesOwnRequestNeedsIsNotLentToALaterOne) {
   const Nanos came = all.now() - 30 * kNanosPerSecond;
   all.lender(1).keep_for_own(6, came);
   all.at(0).borrow(3, all.now(), came + kNanosPerSecond);
-  all.run(kNanosPerMilli);
+  all.run(3 * kNanosPerSecond);
   EXPECT_EQ(all.events(0, Event::kGranted).size(), 0u);
   all.at(0).borrow(3, all.now(), came - kNanosPerSecond);
-  all.run(kNanosPerMilli);
+  all.run(3 * kNanosPerSecond);
   EXPECT_EQ(all.events(0, Event::kGranted).size(), 1u);
 }
 
