@@ -186,6 +186,7 @@ class BlockMap {
     return !pools_[index_of(Tier::kHost)].is_absent(slab) && !pools_[index_of(Tier::kHost)].is_closed(slab);
   }
   bool host_slab_is_empty(uint32_t slab) const { return pools_[index_of(Tier::kHost)].is_empty(slab); }
+  bool host_slab_is_needed(uint32_t slab) const { return pools_[index_of(Tier::kHost)].is_needed(slab); }
   // They are given to nobody any more, and are gone as soon as nobody needs what lies there.
   void close_host_slabs(std::span<const uint32_t> slabs);
   // Undoes it for one that is not gone; false: it is gone, or was not closed.

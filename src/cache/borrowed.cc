@@ -106,6 +106,17 @@ std::vector<uint32_t> KvCache::empty_borrowed(uint32_t cells) const {
   return empty;
 }
 
+std::vector<uint32_t> KvCache::idle_borrowed() const {
+  std::vector<uint32_t> idle;
+  for (uint32_t cell = 0; cell < options_.borrowable_cells(); ++cell) {
+    const uint32_t slab = options_.own_host_cells() + cell;
+    if (map_.host_slab_is_open(slab) && !map_.host_slab_is_empty(slab) && !map_.host_slab_is_needed(slab)) {
+      idle.push_back(cell);
+    }
+  }
+  return idle;
+}
+
 bool KvCache::lies_at_peers(const Holdings& who, std::span<const BlockId> table, uint32_t leaf,
                             uint32_t group) const {
   const uint32_t per_leaf = options_.geometry.blocks_per_leaf();

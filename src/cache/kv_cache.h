@@ -223,6 +223,8 @@ class KvCache {
   std::vector<PeersView::Recalled> in_closed_borrowed() const;
   // So many of those in which nothing lies, or fewer.
   std::vector<uint32_t> empty_borrowed(uint32_t cells) const;
+  // Those in which something lies that nobody needs.
+  std::vector<uint32_t> idle_borrowed() const;
   // The frames of up to so many cells of KV on a tier that nobody needs, for peers: the bytes where they
   // begin.
   std::vector<uint64_t> lend(Tier tier, uint32_t cells);

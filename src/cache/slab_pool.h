@@ -46,6 +46,7 @@ class SlabPool {
   void keep(uint32_t slab);
   bool is_absent(uint32_t slab) const { return slabs_[slab].absent; }
   bool is_empty(uint32_t slab) const { return slabs_[slab].used == 0; }
+  bool is_needed(uint32_t slab) const { return slabs_[slab].needed() != 0; }
   bool is_closed(uint32_t slab) const { return slabs_[slab].closed; }
   // Those that have become absent since the last call.
   std::vector<uint32_t> take_departed() { return std::exchange(departed_, {}); }

@@ -47,6 +47,8 @@ struct LendingRequest {
   MemoryClaim own;
   // What a request of its own lacks of its peers' cells, in all; `borrow` is for it.
   MemoryClaim lacking;
+  // When the oldest request came that may need what is borrowed; INT64_MAX: there is none.
+  Nanos needed_since = INT64_MAX;
 };
 
 // What has happened since the turn before.

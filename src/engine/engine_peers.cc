@@ -55,6 +55,9 @@ void Engine::deal_with_peers() {
   request.recall = std::exchange(recall_next_, 0);
   request.own = own_claim_;
   request.lacking = lacking_;
+  // Any that runs may need it yet, and the first that waits is what it may be borrowed for.
+  if (!view_.waiting.empty()) request.needed_since = view_.waiting.front().arrival;
+  for (const SeqView& seq : view_.running) request.needed_since = std::min(request.needed_since, seq.arrival);
   PeersView& view = view_.peers;
   view.asked += request.borrow;
   OwnCells own(cache_);
@@ -71,6 +74,11 @@ void Engine::deal_with_peers() {
   cache_.keep_borrowed(events.kept);
   cache_.close_borrowed(events.recalled);
   cache_.lose_borrowed(events.lost);
+  view.awaited = events.awaited.cells;
+  view.awaited_since = events.awaited.since;
+  // What is only kept is of use to the request that waits elsewhere, if none that came before it waits here.
+  const bool later = view_.waiting.empty() || view_.waiting.front().arrival > view.awaited_since;
+  if (view.awaited_since != INT64_MAX && later) cache_.close_borrowed(cache_.idle_borrowed());
   const auto granted = static_cast<uint32_t>(events.granted.size());
   view.asked -= std::min(view.asked, granted + events.refused);
   if (granted > 0) refused_since_ = 0;
@@ -79,8 +87,6 @@ void Engine::deal_with_peers() {
   view.recalled = cache_.closed_borrowed_cells();
   lacking_.cells -= std::min(lacking_.cells, granted);
   view.lent = cache_.lent_cells(Tier::kDevice) + cache_.lent_cells(Tier::kHost);
-  view.awaited = events.awaited.cells;
-  view.awaited_since = events.awaited.since;
   if (!events.recalled.empty() && (view.recalled_by == 0 || events.recalled_by < view.recalled_by)) {
     view.recalled_by = events.recalled_by;
   }

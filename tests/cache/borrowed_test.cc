@@ -153,6 +153,7 @@ TEST_F(Borrowed, AClosedCellGoesWhenNobodyNeedsWhatLiesThere) {
   cache_.add_borrowed(numbers(0, 8));
   computed(kFar, 4 * kQuarter);
   offload(kFar);
+  EXPECT_THAT(cache_.idle_borrowed(), IsEmpty());
   EXPECT_EQ(room(), 0);
   EXPECT_THAT(cache_.in_closed_borrowed(), IsEmpty());
   const std::vector<uint32_t> wanted = {cell_of(kFar, 1, 1), cell_of(kFar, 2, 1), cell_of(kFar, 0, 0),
@@ -208,6 +209,8 @@ TEST_F(Borrowed, WhatIsIdleInAClosedCellIsGivenUp) {
   const uint32_t wanted = cell_of(kFar, 2, 0);
   cache_.remove_sequence(kFar);
   EXPECT_EQ(cache_.map().idle(Tier::kHost).size(), 4u);
+  EXPECT_EQ(cache_.idle_borrowed().size(), 8u);
+  EXPECT_THAT(cache_.idle_borrowed(), testing::Contains(wanted));
   cache_.close_borrowed(std::vector<uint32_t>{wanted});
   check();
   EXPECT_THAT(cache_.take_departed(), ElementsAre(wanted));

@@ -135,8 +135,8 @@ uint64_t ControlPlane::borrow(uint32_t blocks, Nanos now, Nanos since) {
   return request;
 }
 
-void ControlPlane::wait_for(uint32_t blocks, Nanos now, Nanos since) {
-  rmanager_.wait_for(blocks, now, since);
+void ControlPlane::wait_for(uint32_t blocks, Nanos now, Nanos since, Nanos needed_since) {
+  rmanager_.wait_for(blocks, now, since, needed_since);
   finish(now);
 }
 

@@ -44,7 +44,8 @@ class ControlPlane {
   // `since`: when the request came that it is for.
   uint64_t borrow(uint32_t blocks, Nanos now, Nanos since);
   // What a request lacks that came then; 0 blocks: none does. Peers keep it from later ones.
-  void wait_for(uint32_t blocks, Nanos now, Nanos since);
+  // `needed_since`: when the oldest request came that needs what is borrowed, INT64_MAX: none does.
+  void wait_for(uint32_t blocks, Nanos now, Nanos since, Nanos needed_since = INT64_MAX);
   void give_back(const ContractRef& contract, std::span<const uint32_t> slots, Nanos now);
   uint32_t recall(uint32_t blocks, Nanos now, Nanos since = INT64_MIN);
   void leave(Nanos now);

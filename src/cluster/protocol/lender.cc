@@ -58,6 +58,11 @@ Nanos Lender::came(const PeerId& peer, Nanos since) const {
   return it == behind_.end() ? since : since + it->second;
 }
 
+Nanos Lender::since(const Contract& contract) const {
+  const auto it = needed_since_.find(contract.debtor);
+  return it == needed_since_.end() ? contract.since : std::max(contract.since, it->second);
+}
+
 // Who came earlier. Of requests of two peers that came within a heartbeat of each other, which is more than
 // is not known of clocks, the one of the lower name goes first, so that all think the same of them.
 bool Lender::goes_first(const PeerId& a, Nanos a_since, const PeerId& b, Nanos b_since) const {
@@ -159,6 +164,7 @@ Status Lender::handle(const PeerId& from, const wire::AskStatement&, Nanos now) 
 
 Status Lender::handle(const PeerId& from, const wire::Waiting& message, Nanos now) {
   hear_clock(from, message.now_ns(), now);
+  needed_since_[from] = time_of(message.needed_since_ns());
   if (message.blocks() == 0) {
     waiting_.erase(from);
   } else {
@@ -190,6 +196,7 @@ void Lender::end(uint64_t id) {
 void Lender::debtor_lost(const PeerId& debtor) {
   waiting_.erase(debtor);
   behind_.erase(debtor);
+  needed_since_.erase(debtor);
   std::vector<uint64_t> ended;
   for (const auto& [id, contract] : contracts_) {
     if (contract.debtor == debtor) ended.push_back(id);
@@ -228,11 +235,13 @@ uint32_t Lender::recall(uint32_t blocks, Nanos now, Nanos since) {
   std::vector<Contract*> latest;
   for (auto& [id, contract] : contracts_) {
     if (contract.keep && !contract.frozen) coming += contract.lent - std::min(contract.lent, *contract.keep);
-    const bool later = by_own_order(contract.debtor, contract.since) >= since || mutant(Mutant::kOlderRobbed);
+    const bool later =
+        by_own_order(contract.debtor, this->since(contract)) >= since || mutant(Mutant::kOlderRobbed);
     if (!contract.frozen && later) latest.push_back(&contract);
   }
   std::sort(latest.begin(), latest.end(), [&](const Contract* a, const Contract* b) {
-    return std::pair(came(a->debtor, a->since), a->id) > std::pair(came(b->debtor, b->since), b->id);
+    return std::pair(came(a->debtor, this->since(*a)), a->id) >
+           std::pair(came(b->debtor, this->since(*b)), b->id);
   });
   std::set<PeerId, ByPeer> told;
   // Who is asked for more later has no more time for it: so those that have not been asked come first.
@@ -367,6 +376,9 @@ std::string Lender::describe() const {
     out += contract.frozen ? " frozen\n" : "\n";
   }
   for (const auto& [peer, behind] : behind_) out += fmt::format("  {} is {} behind\n", name_of(peer), behind);
+  for (const auto& [peer, since] : needed_since_) {
+    out += fmt::format("  {} needs what it has since {}\n", name_of(peer), since);
+  }
   for (const auto& [peer, waiting] : waiting_) {
     out += fmt::format("  {} lacks {} since {} until {}\n", name_of(peer), waiting.lacks.blocks,
                        waiting.lacks.since, waiting.until);

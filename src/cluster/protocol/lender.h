@@ -124,6 +124,7 @@ class Lender {
   uint32_t room_for(const PeerId& debtor, Nanos since) const;
   void hear_clock(const PeerId& peer, int64_t told, Nanos now);
   Nanos came(const PeerId& peer, Nanos since) const;
+  Nanos since(const Contract& contract) const;
   bool goes_first(const PeerId& a, Nanos a_since, const PeerId& b, Nanos b_since) const;
   Nanos by_own_order(const PeerId& peer, Nanos since) const;
   void release(Contract& contract, uint32_t slot);
@@ -145,6 +146,9 @@ class Lender {
   std::map<PeerId, WaitingPeer, ByPeer> waiting_;
   // Of those that have said what time it is, what our clock is ahead of theirs at the most.
   std::map<PeerId, Nanos, ByPeer> behind_;
+  // When the oldest request came that needs what a debtor has, by its clock. A contract may outlive what it
+  // was made for.
+  std::map<PeerId, Nanos, ByPeer> needed_since_;
 };
 
 }  // namespace kvasir::cluster

@@ -127,9 +127,10 @@ bool RManager::gone() const {
          borrower_.contracts().empty();
 }
 
-void RManager::wait_for(uint32_t blocks, Nanos now, Nanos since) {
+void RManager::wait_for(uint32_t blocks, Nanos now, Nanos since, Nanos needed_since) {
   const bool begins_or_ends = (blocks > 0) != (lacking_.blocks > 0);
   lacking_ = {blocks, blocks > 0 ? since : 0};
+  needed_since_ = needed_since;
   if (begins_or_ends) say_who_waits(now);
 }
 
@@ -139,6 +140,7 @@ void RManager::say_who_waits(Nanos now) {
     message.mutable_waiting()->set_blocks(lacking_.blocks);
     message.mutable_waiting()->set_since_ns(lacking_.since);
     message.mutable_waiting()->set_now_ns(now);
+    message.mutable_waiting()->set_needed_since_ns(needed_since_);
     // The next one says it again, and who hears none forgets it.
     (void)post_.send(peer, message);
   }
@@ -146,7 +148,7 @@ void RManager::say_who_waits(Nanos now) {
 
 void RManager::heartbeat(Nanos now) {
   next_heartbeat_ = now + settings_.heartbeat;
-  if (lacking_.blocks > 0) say_who_waits(now);
+  if (lacking_.blocks > 0 || !borrower_.contracts().empty()) say_who_waits(now);
   wire::Envelope message;
   wire::Heartbeat* body = message.mutable_heartbeat();
   body->set_term(term_);
@@ -192,6 +194,7 @@ std::string RManager::describe() const {
                        freezing_->settling ? " settling" : "", freezing_->reported ? " reported" : "",
                        freezing_->until);
   }
+  out += fmt::format("  needs what it has since {}\n", needed_since_);
   if (lacking_.blocks > 0) out += fmt::format("  lacks {} since {}\n", lacking_.blocks, lacking_.since);
   return out + lender_.describe() + borrower_.describe();
 }

@@ -48,7 +48,7 @@ class RManager {
   // The directory of members cannot be reached: no new contracts until it is back; the old ones go on.
   void directory(bool reached);
   // What a request of this instance lacks of its peers' blocks, and when it came; they are told.
-  void wait_for(uint32_t blocks, Nanos now, Nanos since);
+  void wait_for(uint32_t blocks, Nanos now, Nanos since, Nanos needed_since = INT64_MAX);
   // Lends and borrows no more, calls in what it has lent, and tells the owner of borrowed cells to give them
   // back.
   void leave(Nanos now);
@@ -92,6 +92,7 @@ class RManager {
   bool leaving_ = false;
   Nanos next_heartbeat_ = INT64_MAX;
   Lender::Claim lacking_{0, 0};
+  Nanos needed_since_ = INT64_MAX;
   std::optional<Freezing> freezing_;
 };
 

@@ -142,6 +142,25 @@ TEST(Lending, WhatIsCalledBackIsOfLaterRequests) {
   EXPECT_EQ(all.events(2, Event::kRecalled).at(0).contract, earlier);
 }
 
+// A contract that outlives its request is as old as the oldest request that needs it still.
+TEST(Lending, WhatNobodyNeedsAnyMoreIsCalledBackForAnyone) {
+  Instances all({0, 8});
+  all.run(60 * kNanosPerSecond);
+  const Nanos came = all.now() - 30 * kNanosPerSecond;
+  all.at(0).borrow(3, all.now(), came);
+  all.run(kNanosPerMilli);
+  all.at(0).wait_for(0, all.now(), 0, came);
+  all.run(kNanosPerSecond);
+  EXPECT_EQ(all.at(1).recall(3, all.now(), came + kNanosPerSecond), 0u);
+  all.at(0).wait_for(0, all.now(), 0, came + 5 * kNanosPerSecond);
+  all.run(kNanosPerSecond);
+  EXPECT_EQ(all.at(1).recall(1, all.now(), came + kNanosPerSecond), 1u);
+  EXPECT_EQ(all.at(1).recall(2, all.now(), came + 10 * kNanosPerSecond), 1u);
+  all.at(0).wait_for(0, all.now(), 0);
+  all.run(kNanosPerSecond);
+  EXPECT_EQ(all.at(1).recall(2, all.now(), came + 10 * kNanosPerSecond), 2u);
+}
+
 TEST(Lending, WhatAnOlderRequestLacksIsNotLentToALaterOne) {
   Instances all({0, 8, 0});
   all.run(60 * kNanosPerSecond);
