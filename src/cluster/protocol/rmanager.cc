@@ -118,7 +118,7 @@ void RManager::leave(Nanos now) {
   leaving_ = true;
   allow_contracts();
   borrower_.vacate_all();
-  wait_for(0, now, 0);
+  wait_for(0, now, 0, needed_since_);
   lender_.recall(UINT32_MAX, now);
 }
 

@@ -107,6 +107,7 @@ void World::start(size_t which) {
       [this, which](const PeerId& from, std::span<const std::byte> bytes) {
         on_data(instances_[which], from, bytes);
       });
+  instance.plane->wait_for(0, clock_.now(), 0, /*needed_since=*/0);  // whatever it holds it needs
   for (const Instance& other : instances_) {
     if (other.alive && other.id != instance.id) instance.news.push_back({News::Kind::kJoined, other.id});
   }
@@ -251,7 +252,7 @@ void World::apply(const Choice& choice) {
       break;
     }
     case Kind::kBorrow:
-      instance.plane->wait_for(choice.n, now, now);
+      instance.plane->wait_for(choice.n, now, now, 0);
       instance.requests.insert(instance.plane->borrow(choice.n, now));
       break;
     case Kind::kReturn: {
@@ -261,7 +262,7 @@ void World::apply(const Choice& choice) {
         if (slots.size() < choice.n && !contract->vacated.contains(slot)) slots.push_back(slot);
       }
       instance.plane->give_back(ref, slots, now);
-      instance.plane->wait_for(0, now, 0);
+      instance.plane->wait_for(0, now, 0, 0);
       break;
     }
     case Kind::kRecall:
