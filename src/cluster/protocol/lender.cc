@@ -58,9 +58,10 @@ Nanos Lender::came(const PeerId& peer, Nanos since) const {
   return it == behind_.end() ? since : since + it->second;
 }
 
-Nanos Lender::since(const Contract& contract) const {
+Nanos Lender::came(const Contract& contract) const {
   const auto it = needed_since_.find(contract.debtor);
-  return it == needed_since_.end() ? contract.since : std::max(contract.since, it->second);
+  const Nanos needed_since = it == needed_since_.end() ? INT64_MIN : it->second;
+  return came(contract.debtor, std::max(contract.since, needed_since));
 }
 
 // Who came earlier. Of requests of two peers that came within a heartbeat of each other, which is more than
@@ -70,15 +71,15 @@ bool Lender::goes_first(const PeerId& a, Nanos a_since, const PeerId& b, Nanos b
   return std::abs(sooner) > settings_.heartbeat ? sooner > 0 : ByPeer()(a, b);
 }
 
-// A time such that a request of this instance goes behind that of the peer if it came after it.
-Nanos Lender::by_own_order(const PeerId& peer, Nanos since) const {
-  const Nanos came = this->came(peer, since);
+// A time such that a request of this instance goes behind that of the peer, which came then by our clock, if
+// it came after it.
+Nanos Lender::by_own_order(const PeerId& peer, Nanos came) const {
   return ByPeer()(peer, post_.self()) ? came - settings_.heartbeat - 1 : came + settings_.heartbeat;
 }
 
 // First come, first served: what older requests wait for, here or at other peers, is not for this one.
 uint32_t Lender::room_for(const PeerId& debtor, Nanos since) const {
-  uint64_t kept = own_.since <= by_own_order(debtor, since) ? own_.blocks : 0;
+  uint64_t kept = own_.since <= by_own_order(debtor, came(debtor, since)) ? own_.blocks : 0;
   for (const auto& [peer, waiting] : waiting_) {
     if (peer != debtor && goes_first(peer, waiting.lacks.since, debtor, since)) kept += waiting.lacks.blocks;
   }
@@ -96,7 +97,8 @@ Lender::Claim Lender::awaited() const {
   }
   if (first == waiting_.end()) return {0, INT64_MAX};
   const Claim& lacks = first->second.lacks;
-  return {lending_ ? std::min(lacks.blocks, under_cap()) : 0, by_own_order(first->first, lacks.since)};
+  return {lending_ ? std::min(lacks.blocks, under_cap()) : 0,
+          by_own_order(first->first, came(first->first, lacks.since))};
 }
 
 Status Lender::handle(const PeerId& from, const wire::Borrow& message, Nanos now) {
@@ -235,13 +237,11 @@ uint32_t Lender::recall(uint32_t blocks, Nanos now, Nanos since) {
   std::vector<Contract*> latest;
   for (auto& [id, contract] : contracts_) {
     if (contract.keep && !contract.frozen) coming += contract.lent - std::min(contract.lent, *contract.keep);
-    const bool later =
-        by_own_order(contract.debtor, this->since(contract)) >= since || mutant(Mutant::kOlderRobbed);
+    const bool later = by_own_order(contract.debtor, came(contract)) >= since || mutant(Mutant::kOlderRobbed);
     if (!contract.frozen && later) latest.push_back(&contract);
   }
   std::sort(latest.begin(), latest.end(), [&](const Contract* a, const Contract* b) {
-    return std::pair(came(a->debtor, this->since(*a)), a->id) >
-           std::pair(came(b->debtor, this->since(*b)), b->id);
+    return std::pair(came(*a), a->id) > std::pair(came(*b), b->id);
   });
   std::set<PeerId, ByPeer> told;
   // Who is asked for more later has no more time for it: so those that have not been asked come first.

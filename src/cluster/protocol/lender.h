@@ -85,6 +85,8 @@ class Lender {
   };
   Claim awaited() const;
 
+  // When the oldest request came that may need what the contract lends, by our clock, as far as it is known.
+  Nanos came(const Contract& contract) const;
   // null: there is no such contract with this life of the debtor.
   const Contract* lent(const PeerId& debtor, uint64_t contract) const;
   // The blocks behind some slots, which stay as they are until unpin() of the same, whatever becomes of the
@@ -124,9 +126,8 @@ class Lender {
   uint32_t room_for(const PeerId& debtor, Nanos since) const;
   void hear_clock(const PeerId& peer, int64_t told, Nanos now);
   Nanos came(const PeerId& peer, Nanos since) const;
-  Nanos since(const Contract& contract) const;
   bool goes_first(const PeerId& a, Nanos a_since, const PeerId& b, Nanos b_since) const;
-  Nanos by_own_order(const PeerId& peer, Nanos since) const;
+  Nanos by_own_order(const PeerId& peer, Nanos came) const;
   void release(Contract& contract, uint32_t slot);
   void end(uint64_t contract);
   void state(const PeerId& debtor, Nanos now);

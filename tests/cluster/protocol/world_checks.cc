@@ -110,12 +110,13 @@ void World::check_now() {
 // earlier ones. Or for one that is older than all.
 void World::recall(Instance& instance, uint32_t blocks) {
   Lender& lender = instance.plane->rmanager().lender();
-  const Nanos since =
-      blocks % 2 == 1 || lender.contracts().empty() ? INT64_MIN : lender.contracts().rbegin()->second.since;
+  const Nanos since = blocks % 2 == 1 || lender.contracts().empty()
+                          ? INT64_MIN
+                          : lender.came(lender.contracts().rbegin()->second);
   const std::map<uint64_t, Contract> before = lender.contracts();
   instance.plane->recall(blocks, clock_.now(), since);
   for (const auto& [id, contract] : lender.contracts()) {
-    const bool earlier = contract.since + ProtocolSettings().heartbeat < since;
+    const bool earlier = lender.came(contract) + ProtocolSettings().heartbeat < since;
     if (earlier && contract.keep != before.at(id).keep) {
       fail(fmt::format("contract {} of {} is called back for a later request", id, name_of(instance.id)));
     }
