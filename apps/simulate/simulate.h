@@ -35,7 +35,7 @@ struct SimulateOptions {
   std::string node_network = "nvlink";  // inside a node
   uint32_t gpus_per_node = 8;
   double lend_share = 1;     // of an instance's KV memory, that it lends at the most
-  double recall_s = 120;    // what is called back is given back by then, or lost
+  double recall_s = 120;     // what is called back is given back by then, or lost
   bool settle_debts = true;  // cycles of them
 
   std::vector<std::string> policies = {"sarathi"};

@@ -59,8 +59,8 @@ struct LendingEvents {
   std::vector<uint32_t> lost;      // that are not there any more: their bytes are gone
   uint32_t refused = 0;            // of the cells asked for: nobody lends them
   Nanos recalled_by = 0;           // when the first of those recalled now is taken back by force
-  // What the first of the requests of peers lacks, as far as this instance may lend it, and since when: what came
-  // here after that goes behind it. So in each turn.
+  // What the first of the requests of peers lacks, as far as this instance may lend it, and since when: what
+  // came here after that goes behind it. So in each turn.
   MemoryClaim awaited = {0, INT64_MAX};
 };
 
