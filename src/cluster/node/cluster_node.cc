@@ -306,9 +306,10 @@ void ClusterNode::hear(const Control& control, Nanos now) {
   if (const auto* message = std::get_if<PeerMessage>(&control)) return broker_.handle(*message, now);
   const PeerId& peer = std::get<PeerDied>(control).peer;
   broker_.lost(peer, now);
-  const auto found = meetings_.find(peer.instance);
-  if (found == meetings_.end()) return;  // a member no more
-  Meeting& m = found->second;
+  const std::vector<Member> members = membership_->members();
+  const auto is_meant = [&](const Member& member) { return member.id.instance == peer.instance; };
+  if (std::none_of(members.begin(), members.end(), is_meant)) return;
+  Meeting& m = meetings_[peer.instance];
   const bool soon = m.pause > 0 && now - m.at < 2 * m.pause;
   m.pause = soon ? std::min(2 * m.pause, options_.meet_again_most) : options_.meet_again;
   m.at = now + m.pause;
