@@ -1,4 +1,4 @@
-"""Attention of one query over KV at a peer: the query goes there, or K and V come here (Infinite-LLM, Fig. 12).
+"""Attention of one query over KV at a peer: the query goes there, or K and V come here.
 
 Device times are those of `kvasir simulate --price`, networks those of the simulator's catalogue. Prints microseconds
 per layer as a table in Markdown.

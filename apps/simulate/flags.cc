@@ -45,7 +45,7 @@ void add_system_flags(CLI::App& app, SimulateOptions& o) {
 
 void add_cluster_flags(CLI::App& app, SimulateOptions& o) {
   app.add_option("--instances", o.instances,
-                 "Instances of the system. A policy that borrows (distkv) lets them lend each other memory; "
+                 "Instances of the system. A policy that borrows lets them lend each other memory; "
                  "under any other they know nothing of each other")
       ->capture_default_str();
   app.add_option(

@@ -108,11 +108,12 @@ std::vector<uint32_t> KvCache::empty_borrowed(uint32_t cells) const {
 
 std::vector<uint32_t> KvCache::idle_borrowed() const {
   std::vector<uint32_t> idle;
-  for (uint32_t cell = 0; cell < options_.borrowable_cells(); ++cell) {
+  uint32_t left = borrowed_;
+  for (uint32_t cell = 0; left > 0 && cell < options_.borrowable_cells(); ++cell) {
     const uint32_t slab = options_.own_host_cells() + cell;
-    if (map_.host_slab_is_open(slab) && !map_.host_slab_is_empty(slab) && !map_.host_slab_is_needed(slab)) {
-      idle.push_back(cell);
-    }
+    if (!map_.host_slab_is_open(slab)) continue;
+    --left;
+    if (!map_.host_slab_is_empty(slab) && !map_.host_slab_is_needed(slab)) idle.push_back(cell);
   }
   return idle;
 }

@@ -41,8 +41,8 @@ struct MemoryClaim {
 struct LendingRequest {
   uint32_t borrow = 0;             // cells, beside those that were asked for before
   std::vector<uint32_t> returned;  // borrowed cells in which nothing lies any more
-  uint32_t recall =
-      0;  // of its own cells that are lent: so many are needed here, for a request as old as `own`
+  // Of its own cells that are lent: so many are needed here, for a request as old as `own`.
+  uint32_t recall = 0;
   // What a request of its own needs of its own cells: no later one of a peer is lent them.
   MemoryClaim own;
   // What a request of its own lacks of its peers' cells, in all; `borrow` is for it.

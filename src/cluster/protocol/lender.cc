@@ -11,8 +11,8 @@
 namespace kvasir::cluster {
 namespace {
 
-// Far from where sums of two of them end: peers may say anything.
-constexpr Nanos kMostTime = INT64_MAX / 4;
+// Far from where sums and differences of a few of them end: peers may say anything.
+constexpr Nanos kMostTime = INT64_MAX / 8;
 
 Nanos time_of(int64_t told) {
   return std::clamp<Nanos>(told, -kMostTime, kMostTime);
@@ -103,8 +103,8 @@ Lender::Claim Lender::awaited() const {
 
 Status Lender::handle(const PeerId& from, const wire::Borrow& message, Nanos now) {
   if (message.blocks() == 0) return error(ErrorCode::kCorrupt, "it asks for 0 blocks");
-  std::optional<std::vector<uint32_t>> blocks;
   hear_clock(from, message.now_ns(), now);
+  std::optional<std::vector<uint32_t>> blocks;
   const Nanos since = time_of(message.since_ns());
   if (message.blocks() <= room_for(from, since)) blocks = memory_.take(message.blocks());
   if (!blocks) {

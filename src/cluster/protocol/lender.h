@@ -58,6 +58,7 @@ class Lender {
       : settings_(settings), memory_(memory), post_(post) {}
 
   Status handle(const PeerId& from, const wire::Borrow& message, Nanos now);
+  // Answers a Borrow that is not for this lender to judge.
   void refuse(const PeerId& from, uint64_t attempt);
   Status handle(const PeerId& from, const wire::GiveBack& message, Nanos now);
   Status handle(const PeerId& from, const wire::AskStatement& message, Nanos now);
@@ -77,12 +78,12 @@ class Lender {
   uint32_t recall(uint32_t blocks, Nanos now, Nanos since = INT64_MIN);
   // What a request of this instance needs of its blocks: no request of a peer is lent them that came later.
   void keep_for_own(uint32_t blocks, Nanos since) { own_ = {blocks, since}; }
-  // The request of a peer that goes first, and blocks of what it lacks that this instance may lend; a request
-  // of this instance that came after `since` goes behind it. None waits: INT64_MAX.
   struct Claim {
     uint32_t blocks = 0;
     Nanos since = INT64_MIN;
   };
+  // The request of a peer that goes first, and blocks of what it lacks that this instance may lend; a request
+  // of this instance that came after `since` goes behind it. None waits: INT64_MAX.
   Claim awaited() const;
 
   // When the oldest request came that may need what the contract lends, by our clock, as far as it is known.

@@ -13,9 +13,8 @@ namespace kvasir {
 
 // Settings:
 //   ahead  tokens of every running sequence for which there is to be room before it is needed: 256
-//   spill  off: only what can never fit on the device goes to peers; on: also the oldest of long histories
-//   when the
-//          device fills up, before anyone is preempted (on)
+//   spill  off: only what can never fit on the device goes to peers; on: also the oldest of long histories,
+//          when the device fills up, before anyone is preempted (on)
 std::unique_ptr<Policy> make_distkv_policy(PolicySettings& settings);
 
 }  // namespace kvasir
