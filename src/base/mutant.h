@@ -57,6 +57,7 @@ enum class Mutant {
   kOlderRobbed,        // what is called back is called back from older requests, too
   kRemoteFillSkipped,  // what is on its way to a peer is attended there before it has come
   kStaleReplyMerged,   // a peer's late reply counts for whatever waits for one of its size
+  kCellTableReused,    // a list of cells that was told a peer gets other cells under its number
   kPeerSubtreeOrder,   // of the partial results of peers, two subtrees of one size change places
 
   kRemotePeaksSwapped,  // of what a peer answers for a run of leaves, the first two subtrees change places

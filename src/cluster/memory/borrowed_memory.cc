@@ -211,6 +211,7 @@ bool BorrowedMemory::ships(const LeafShare& share, uint32_t rows) {
 
 void BorrowedMemory::ship(const OperationPtr& operation, uint32_t s, After& after) {
   const LeafShare& share = operation->shares.shares[s];
+  // At most: a creditor that knows the cells is not told them again.
   const uint64_t body = attend_body_bytes({operation->layer, 0, share.runs, share.cells});
   const uint64_t row_bytes = std::max(shape_.query_bytes(1), shape_.partial_bytes(1, share.peaks));
   const uint64_t limit = std::min(options_.max_message_bytes, kMaxReplyBytes);
@@ -279,10 +280,14 @@ void BorrowedMemory::send_next(uint32_t c, After& after) {
     message = first_queued(creditor);
     // Who is sending now comes here again.
     if (!message || creditor.sending || clock_.now() < creditor.resume_at) return;
-    const uint64_t bytes = message->flight_bytes();
     message->alone = creditor.in_flight_bytes == 0;
-    if (!message->alone && creditor.in_flight_bytes + bytes > options_.max_in_flight_bytes) return;
+    if (!message->alone &&
+        creditor.in_flight_bytes + message->flight_bytes() > options_.max_in_flight_bytes) {
+      return;
+    }
     creditor.queue.pop_front();
+    if (message->is_query()) name_cells(*message);
+    const uint64_t bytes = message->flight_bytes();
     creditor.in_flight_bytes += bytes;
     creditor.sending = true;
     stats_.in_flight_bytes += bytes;
@@ -308,6 +313,15 @@ void BorrowedMemory::send_next(uint32_t c, After& after) {
   after.creditors.push_back(c);
 }
 
+void BorrowedMemory::name_cells(Message& message) {
+  const Operation& operation = *message.operation;
+  const LeafShare& share = operation.shares.shares[message.share];
+  message.body = {operation.layer, message.rows, share.runs, share.cells};
+  creditors_[message.creditor].tables.shorten(message.body);
+  message.request_bytes =
+      kDataHeaderBytes + attend_body_bytes(message.body) + shape_.query_bytes(message.rows);
+}
+
 Status BorrowedMemory::send(Message& message) {
   std::vector<std::byte> bytes = make_request(message);
   const Nanos left = std::max<Nanos>(message.operation->deadline - message.sent_at, 0);
@@ -328,12 +342,10 @@ std::vector<std::byte> BorrowedMemory::make_request(const Message& message) cons
     append_bytes(bytes, payload);
     return bytes;
   }
-  const LeafShare& share = operation.shares.shares[message.share];
   const auto q_dim = static_cast<size_t>(shape_.q_dim());
   const auto q =
       std::as_bytes(std::span(operation.q).subspan(message.first_row * q_dim, message.rows * q_dim));
-  auto bytes = make_attend_message({.kind = message.kind},
-                                   {operation.layer, message.rows, share.runs, share.cells}, q.size());
+  auto bytes = make_attend_message({.kind = message.kind}, message.body, q.size());
   append_bytes(bytes, q);
   return bytes;
 }

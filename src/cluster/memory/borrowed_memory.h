@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "base/units.h"
+#include "cluster/memory/cell_tables.h"
 #include "cluster/memory/data_wire.h"
 #include "cluster/memory/fetched_share.h"
 #include "cluster/memory/leaf_shares.h"
@@ -82,13 +83,15 @@ struct BorrowedMemoryStats {
   uint64_t failed = 0;         // operations
   uint64_t deadlines = 0;      // of these, for want of an answer
   uint64_t busy = 0;           // messages that a creditor refused for want of compute or of room
+  uint64_t retold = 0;         // queries that were sent again with all of their cells
   uint64_t late_replies = 0;   // and those that came twice: dropped
   uint64_t wrong_replies = 0;  // of another life, not of the expected size, or no replies at all: dropped
   uint64_t in_flight_bytes = 0;
   uint64_t queued = 0;  // messages that wait to be sent
 };
 
-// A request is sent again only if its creditor refused it, having no room; a reply counts only for the
+// A request is sent again only if its creditor refused it, having no room or not knowing a list of cells that
+// the query named; a reply counts only for the
 // operation that asked, while that waits for it. All failures are kUnavailable. Thread-safe.
 class BorrowedMemory final : public PeerMemory {
  public:
@@ -150,6 +153,7 @@ class BorrowedMemory final : public PeerMemory {
     bool sending = false;     // some thread is: messages leave in the order of the queue
     Nanos resume_at = 0;      // it had no room: nothing is sent before
     uint32_t cheap_here = 0;  // shares that would have been cheaper to fetch, so far
+    CellTables tables;        // what it was told, by queries that were sent
     PeerCostEstimate estimate;
   };
   // Cells that are no more: of a creditor, of one contract, or a range of that.
@@ -223,6 +227,7 @@ class BorrowedMemory final : public PeerMemory {
     uint32_t window = 0;
     uint32_t first_row = 0;
     uint32_t rows = 0;
+    AttendBody body;  // as it was sent
 
     bool is_query() const { return kind == DataKind::kAttend; }
     uint64_t flight_bytes() const { return request_bytes + kDataHeaderBytes + reply_payload; }
@@ -268,6 +273,10 @@ class BorrowedMemory final : public PeerMemory {
   MessagePtr match(const PeerId& from, const DataHeader& header, uint64_t payload_bytes) const;
   void learn(const Message& message, const DataHeader& reply);
   void refused(const MessagePtr& message, After& after);
+  // Says it again, with all of its cells.
+  void tell_again(const MessagePtr& message, After& after);
+  // How a query names its cells when it is sent now.
+  void name_cells(Message& message);
   void answered(const Message& message, After& after);
   void query_answered(const OperationPtr& operation, uint32_t share, After& after);
   void remove(const Message& message, After& after);

@@ -27,6 +27,7 @@ Status refusal(const PeerId& peer, DataCode code, Nanos deadline) {
     case DataCode::kOk:
     case DataCode::kBusy:
     case DataCode::kMalformed:
+    case DataCode::kNoTable:
       break;
   }
   return error(ErrorCode::kUnavailable, "peer {} takes us for malformed; are its build and model ours?",
@@ -60,6 +61,8 @@ void BorrowedMemory::handle(const PeerId& from, std::span<const std::byte> bytes
     const OperationPtr& operation = message->operation;
     if (header->code == DataCode::kBusy) {
       refused(message, after);
+    } else if (header->code == DataCode::kNoTable && message->body.known > 0) {
+      tell_again(message, after);
     } else if (header->code != DataCode::kOk) {
       fail(operation, refusal(from, header->code, options_.deadline), after);
     } else if (payload.size() != message->reply_payload) {
@@ -112,6 +115,13 @@ void BorrowedMemory::refused(const MessagePtr& message, After& after) {
     --state.open;
   }
   query_answered(operation, message->share, after);
+}
+
+void BorrowedMemory::tell_again(const MessagePtr& message, After& after) {
+  ++stats_.retold;
+  creditors_[message->creditor].tables.forget(message->body.table);
+  remove(*message, after);
+  enqueue(std::make_shared<Message>(*message), after);
 }
 
 void BorrowedMemory::answered(const Message& message, After& after) {

@@ -10,8 +10,8 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "numbers are copied as they are");
 
-constexpr uint32_t kDataMagic = 0x3144564b;  // "KVD1"
-constexpr size_t kAttendFixedBytes = 16;
+constexpr uint32_t kDataMagic = 0x3244564b;  // "KVD2"
+constexpr size_t kAttendFixedBytes = 32;
 constexpr size_t kLeafRunBytes = 8;
 // Cells on the wire: contract, count, form; then first and stride, or each by itself.
 constexpr size_t kCellGroupBytes = 16;
@@ -140,12 +140,16 @@ void append_cell(std::vector<CellRun>& runs, uint64_t contract, uint32_t index) 
   runs.push_back({contract, index, 0, 1});
 }
 
-size_t attend_body_bytes(const AttendBody& body) {
-  size_t bytes = kAttendFixedBytes + body.runs.size() * kLeafRunBytes;
-  for_each_group(body.cells, [&](std::span<const CellRun> group, uint32_t cells) {
-    bytes += kCellGroupBytes + (is_listed(group) ? cells * kListedBytes : kSteppedBytes);
+size_t cell_list_bytes(std::span<const CellRun> cells) {
+  size_t bytes = 0;
+  for_each_group(cells, [&](std::span<const CellRun> group, uint32_t count) {
+    bytes += kCellGroupBytes + (is_listed(group) ? count * kListedBytes : kSteppedBytes);
   });
   return bytes;
+}
+
+size_t attend_body_bytes(const AttendBody& body) {
+  return kAttendFixedBytes + body.runs.size() * kLeafRunBytes + cell_list_bytes(body.cells);
 }
 
 std::vector<std::byte> make_copy_message(const DataHeader& header, const CellSpan& at,
@@ -170,6 +174,9 @@ std::vector<std::byte> make_attend_message(const DataHeader& header, const Atten
   uint32_t groups = 0;
   for_each_group(body.cells, [&](std::span<const CellRun>, uint32_t) { ++groups; });
   out.put(groups);
+  out.put(body.table);
+  out.put(body.known);
+  out.put(uint32_t{0});
   for (const LeafRun& run : body.runs) {
     out.put(run.first);
     out.put(run.end);
@@ -241,6 +248,9 @@ bool parse_attend(std::span<const std::byte> message, AttendBody& body, std::spa
   body.rows = in.get<uint32_t>();
   const auto runs = in.get<uint32_t>();
   const auto groups = in.get<uint32_t>();
+  body.table = in.get<uint64_t>();
+  body.known = in.get<uint32_t>();
+  if (in.get<uint32_t>() != 0) return false;
   if (in.left() < uint64_t{runs} * kLeafRunBytes + uint64_t{groups} * kCellGroupBytes) return false;
   body.runs.resize(runs);
   for (LeafRun& run : body.runs) {

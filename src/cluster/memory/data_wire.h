@@ -2,7 +2,7 @@
 // the payload (K and V, queries or partial records) as it is in memory, so that it is copied once on each
 // side.
 //
-//   header (48 bytes) | write, read: a CellSpan | attend: layer, rows, counts, leaf runs, cells | payload
+//   header (48 bytes) | write, read: a CellSpan | attend: layer, rows, table, leaf runs, cells | payload
 //
 // Numbers are little-endian. A parser reads nothing that the bytes do not have, whatever they are; what it
 // returns points into them. Pure functions.
@@ -33,8 +33,9 @@ enum class DataCode : uint8_t {
   kNoCell = 3,      // the contract does not lend such a cell, or not any more
   kBusy = 4,        // a query: no compute is given now, so fetch; a copy: too much waits, so ask again
   kTooLate = 5,     // waited longer than the debtor would
+  kNoTable = 6,     // a query knows more of a table of cells than is here: tell it the cells
 };
-constexpr DataCode kLastDataCode = DataCode::kTooLate;
+constexpr DataCode kLastDataCode = DataCode::kNoTable;
 
 struct DataHeader {
   DataKind kind = DataKind::kReply;
@@ -73,10 +74,14 @@ struct AttendBody {
   uint32_t layer = 0;  // in the cells' group
   uint32_t rows = 0;
   std::vector<LeafRun> runs;   // ascending
-  std::vector<CellRun> cells;  // of the runs' leaves, block by block
+  std::vector<CellRun> cells;  // of the runs' leaves, block by block, but for those that the table names
+  // The first `known` cells are those of this table (cell_tables.h); 0: none is used.
+  uint64_t table = 0;
+  uint32_t known = 0;
 };
-// Without the queries. A long run of cells takes 24 bytes, others 4 a cell and 16 for all in a row that are
-// of one contract.
+// A long run of cells takes 24 bytes, others 4 a cell and 16 for all in a row that are of one contract.
+size_t cell_list_bytes(std::span<const CellRun> cells);
+// Without the queries.
 size_t attend_body_bytes(const AttendBody& body);
 
 // A message of header and body, with memory set aside for the payload, which the caller appends.

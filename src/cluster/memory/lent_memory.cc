@@ -103,6 +103,10 @@ void LentMemory::handle(const PeerId& from, std::span<const std::byte> message) 
   {
     std::lock_guard lock(mutex_);
     if (stopping_) return;
+    // Told is told, also by a query that is refused.
+    if (code == DataCode::kOk && request.body.table != 0 && !tables_[life_of(from)].complete(request.body)) {
+      code = DataCode::kNoTable;
+    }
     if (code == DataCode::kOk) {
       request.debtor = debtor_of(from);
       const Debtor& debtor = *request.debtor;
@@ -150,9 +154,9 @@ DataCode LentMemory::parse_query(std::span<const std::byte> message, Request& re
     request.leaves += run.leaves();
   }
   if (request.leaves == 0 || request.leaves > kMaxQueryLeaves) return DataCode::kMalformed;
-  uint64_t cells = 0;
-  for (const CellRun& run : body.cells) cells += run.count;
-  if (cells != request.leaves * shape_.blocks_per_leaf()) return DataCode::kMalformed;
+  if (body.table == 0 && body.known > 0) return DataCode::kMalformed;
+  if (body.known + count_cells(body.cells) != request.leaves * shape_.blocks_per_leaf())
+    return DataCode::kMalformed;
   if (shape_.partial_bytes(body.rows, peaks_of(body.runs)) > kMaxReplyBytes) return DataCode::kMalformed;
   request.q.resize(q.size() / sizeof(float));
   std::memcpy(request.q.data(), q.data(), q.size());
@@ -161,6 +165,7 @@ DataCode LentMemory::parse_query(std::span<const std::byte> message, Request& re
 
 void LentMemory::lost(const PeerId& id) {
   std::lock_guard lock(mutex_);
+  tables_.erase(life_of(id));
   const auto found = debtors_.find(life_of(id));
   if (found == debtors_.end()) return;
   const std::shared_ptr<Debtor> debtor = found->second;
@@ -431,6 +436,9 @@ void LentMemory::count_error(DataCode code) {
       break;
     case DataCode::kNoCell:
       ++stats_.no_cell;
+      break;
+    case DataCode::kNoTable:
+      ++stats_.no_table;
       break;
     case DataCode::kBusy:
       ++stats_.busy;

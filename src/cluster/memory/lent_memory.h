@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "base/units.h"
+#include "cluster/memory/cell_tables.h"
 #include "cluster/memory/compute_budget.h"
 #include "cluster/memory/data_wire.h"
 #include "cluster/memory/memory_shape.h"
@@ -64,6 +65,7 @@ struct LentMemoryStats {
   uint64_t malformed = 0;    // messages, answered or not
   uint64_t stale_epoch = 0;  // for, or from, another life
   uint64_t no_cell = 0;
+  uint64_t no_table = 0;  // queries whose cells were to be told again
   uint64_t writes = 0;
   uint64_t reads = 0;
   uint64_t written_bytes = 0;
@@ -171,6 +173,7 @@ class LentMemory {
   bool stopping_ = false;
   ComputeBudget budget_;
   std::map<std::pair<std::string, uint64_t>, std::shared_ptr<Debtor>> debtors_;
+  std::map<std::pair<std::string, uint64_t>, CellTables> tables_;  // that debtors told us
   std::deque<std::shared_ptr<Debtor>> turns_;  // those with something in their queue, the next one first
   double open_leaf_rows_ = 0;                  // of queries that have not ended
   uint64_t queued_bytes_ = 0;

@@ -11,7 +11,7 @@ namespace kvasir {
 namespace {
 
 AttendBody wire_body() {
-  AttendBody body{3, 2, {{4, 6}, {8, 11}}, {}};
+  AttendBody body{3, 2, {{4, 6}, {8, 11}}, {}, 1ull << 40, 9};
   for (uint32_t i = 0; i < 12; ++i) append_cell(body.cells, 5, 100 - 2 * i);
   for (uint32_t i = 0; i < 8; ++i) append_cell(body.cells, 6, 7 + i);
   for (uint32_t i : {90, 3, 4, 77, 5, 5, 9}) append_cell(body.cells, 6, i);
@@ -62,6 +62,8 @@ TEST(DataWire, BodiesComeOutAsTheyWentIn) {
   EXPECT_EQ(out.rows, 2u);
   EXPECT_EQ(out.runs, in.runs);
   EXPECT_EQ(out.cells, in.cells);
+  EXPECT_EQ(out.table, in.table);
+  EXPECT_EQ(out.known, in.known);
   EXPECT_TRUE(std::equal(rest.begin(), rest.end(), payload.begin(), payload.end()));
 }
 
@@ -139,7 +141,7 @@ TEST(DataWire, AnythingMayCome) {
     const bool whole = parse_attend(bytes, body, rest);
     accepted += whole;
     if (whole) {
-      EXPECT_LE(kDataHeaderBytes + 16 + 8 * body.runs.size() + rest.size(), bytes.size());
+      EXPECT_LE(kDataHeaderBytes + 32 + 8 * body.runs.size() + rest.size(), bytes.size());
     }
     if (parse_copy(bytes, at, rest)) {
       EXPECT_EQ(kDataHeaderBytes + kCellSpanBytes + rest.size(), bytes.size());
@@ -154,7 +156,7 @@ TEST(DataWire, AnythingMayCome) {
 TEST(DataWire, OtherFormatsAreNoHeaders) {
   auto reply = make_reply({}, 0);
   EXPECT_TRUE(is_reply(reply));
-  for (const auto& [at, value] : {std::pair{0, 0x4c}, {4, 0}, {4, 5}, {5, 6}, {6, 1}, {7, 1}}) {
+  for (const auto& [at, value] : {std::pair{0, 0x4c}, {4, 0}, {4, 5}, {5, 7}, {6, 1}, {7, 1}}) {
     auto other = reply;
     other[static_cast<size_t>(at)] = static_cast<std::byte>(value);
     EXPECT_FALSE(parse_header(other)) << at;

@@ -137,10 +137,10 @@ TEST_F(LentMemoryTest, WhatIsWrongIsAnsweredWithAnError) {
   EXPECT_EQ(code_of(debtor, message), DataCode::kStaleEpoch);
   EXPECT_EQ(memory->stats().stale_epoch, 2u);
   // Queries.
-  const auto asked = [&](uint32_t layer, uint32_t rows, std::vector<LeafRun> runs,
-                         std::vector<CellRun> where) {
-    auto made =
-        make_attend_message(header(DataKind::kAttend), {layer, rows, std::move(runs), std::move(where)}, 0);
+  const auto asked = [&](uint32_t layer, uint32_t rows, std::vector<LeafRun> runs, std::vector<CellRun> where,
+                         uint64_t table = 0, uint32_t known = 0) {
+    auto made = make_attend_message(header(DataKind::kAttend),
+                                    {layer, rows, std::move(runs), std::move(where), table, known}, 0);
     made.resize(made.size() + shape.query_bytes(rows));
     return code_of(debtor, made);
   };
@@ -156,6 +156,16 @@ TEST_F(LentMemoryTest, WhatIsWrongIsAnsweredWithAnError) {
   EXPECT_EQ(asked(0, 1, {{0, 2}}, {{1, 1, 1, 8}}), DataCode::kNoCell);
   EXPECT_EQ(asked(0, 1, {{0, 2}}, {{1, 0, 0x40000000, 8}}), DataCode::kNoCell);
   EXPECT_EQ(asked(0, 1, {{0, 2}}, {{2, 0, 1, 8}}), DataCode::kNoCell);
+  // Tables.
+  EXPECT_EQ(asked(0, 1, {{0, 2}}, {}, 5, 8), DataCode::kNoTable);
+  EXPECT_EQ(asked(0, 1, {{0, 2}}, {}, 0, 8), DataCode::kMalformed);
+  EXPECT_EQ(asked(0, 1, {{0, 1}}, {{1, 0, 1, 4}}, 5, 0), DataCode::kOk);
+  EXPECT_EQ(asked(0, 1, {{0, 2}}, {}, 5, 8), DataCode::kNoTable);
+  EXPECT_EQ(asked(0, 1, {{0, 2}}, {{1, 4, 1, 4}}, 5, 4), DataCode::kOk);
+  EXPECT_EQ(asked(0, 1, {{0, 2}}, {}, 5, 8), DataCode::kOk);
+  EXPECT_EQ(asked(0, 1, {{0, 2}}, {}, 5, 7), DataCode::kMalformed);
+  EXPECT_EQ(asked(0, 1, {{0, 2}}, {{1, 7, 1, 1}}, 5, 7), DataCode::kOk);
+  EXPECT_EQ(asked(0, 1, {{0, 2}}, {{1, 0, 1, 9}}, 5, UINT32_MAX), DataCode::kMalformed);
   EXPECT_EQ(cells.pinned(), 0u);
   // Neither requests nor answerable.
   const uint64_t malformed = memory->stats().malformed;
@@ -168,12 +178,16 @@ TEST_F(LentMemoryTest, WhatIsWrongIsAnsweredWithAnError) {
 TEST_F(LentMemoryTest, AnythingMayCome) {
   Random random(5);
   const std::vector<std::byte> bytes(40);
-  const std::vector<std::vector<std::byte>> good = {query(), query(1, 3, 1), write(1, 2, bytes),
-                                                    read(2, 3, 50)};
+  std::vector<std::vector<std::byte>> good = {query(), query(1, 3, 1), write(1, 2, bytes), read(2, 3, 50)};
+  for (const AttendBody& body :
+       {AttendBody{0, 1, {{0, 1}}, {{1, 0, 1, 4}}, 5, 0}, AttendBody{0, 1, {{0, 1}}, {}, 5, 4}}) {
+    good.push_back(make_attend_message(header(DataKind::kAttend), body, 0));
+    good.back().resize(good.back().size() + shape.query_bytes(1));
+  }
   std::map<DataCode, int> codes;
   for (int round = 0; round < 20000; ++round) {
     std::vector<std::byte> message = good[random.below(good.size())];
-    const size_t list = std::min<size_t>(message.size(), kDataHeaderBytes + 48);
+    const size_t list = std::min<size_t>(message.size(), kDataHeaderBytes + 64);
     for (uint64_t i = 1 + random.below(3); i > 0; --i) {
       message[4 + random.below(list - 4)] =
           static_cast<std::byte>(random.below(2) ? random.below(256) : random.below(4));
@@ -188,7 +202,7 @@ TEST_F(LentMemoryTest, AnythingMayCome) {
   EXPECT_EQ(cells.pinned(), 0u);
   EXPECT_EQ(memory->stats().queued, 0u);
   for (const DataCode seen :
-       {DataCode::kOk, DataCode::kMalformed, DataCode::kStaleEpoch, DataCode::kNoCell}) {
+       {DataCode::kOk, DataCode::kMalformed, DataCode::kStaleEpoch, DataCode::kNoCell, DataCode::kNoTable}) {
     EXPECT_GT(codes[seen], 100) << static_cast<int>(seen);
   }
 }
