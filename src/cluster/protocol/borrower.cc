@@ -46,8 +46,8 @@ void Borrower::try_creditor(Requests::iterator it, Nanos now) {
     wire::Envelope message;
     message.mutable_borrow()->set_attempt(request.attempt);
     message.mutable_borrow()->set_blocks(request.blocks);
-    message.mutable_borrow()->set_since_ns(request.since);
-    message.mutable_borrow()->set_now_ns(now);
+    message.mutable_borrow()->set_since_ns(clock_.of(request.since));
+    message.mutable_borrow()->set_now_ns(clock_.of(now));
     const PeerId& creditor = request.creditors[request.next];
     if (creditor != post_.self() && post_.send(creditor, message).ok()) return;
   }

@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "cluster/protocol/cluster_clock.h"
 #include "cluster/protocol/post.h"
 #include "cluster/protocol/settings.h"
 
@@ -63,7 +64,8 @@ struct HeldContract {
 class Borrower {
  public:
   // What is given outlives it.
-  Borrower(const ProtocolSettings& settings, Post& post) : settings_(settings), post_(post) {}
+  Borrower(const ProtocolSettings& settings, Post& post, const ClusterClock& clock)
+      : settings_(settings), post_(post), clock_(clock) {}
 
   // Asks for so many blocks, of one creditor. The request's answer is one event, kGranted or kRefused, within
   // rounds * (1 + 3) answer times. REQUIRES: blocks > 0
@@ -134,6 +136,7 @@ class Borrower {
 
   const ProtocolSettings& settings_;
   Post& post_;
+  const ClusterClock& clock_;
   bool borrowing_ = true;
   PeerId leader_;
   uint64_t term_ = 0;  // 0: there is no leader yet

@@ -11,11 +11,10 @@
 namespace kvasir::cluster {
 namespace {
 
-// Far from where sums and differences of a few of them end: peers may say anything.
-constexpr Nanos kMostTime = INT64_MAX / 8;
-
-Nanos time_of(int64_t told) {
-  return std::clamp<Nanos>(told, -kMostTime, kMostTime);
+// Who came earlier; of two that came at one time the one of the lower name, so that all think the same of
+// them.
+bool goes_first(const PeerId& a, Nanos a_since, const PeerId& b, Nanos b_since) {
+  return a_since != b_since ? a_since < b_since : ByPeer()(a, b);
 }
 
 }  // namespace
@@ -44,42 +43,19 @@ uint32_t Lender::under_cap() const {
   return settings_.lend_cap - std::min(settings_.lend_cap, taken);
 }
 
-// A message comes as much later by our clock as it was on its way, or lay here unread: the quickest one says
-// most.
-void Lender::hear_clock(const PeerId& peer, int64_t told, Nanos now) {
-  const Nanos behind = now - time_of(told);
-  const auto [it, first] = behind_.emplace(peer, behind);
-  if (!first) it->second = std::min(it->second, behind);
-}
-
-// By our clock.
-Nanos Lender::came(const PeerId& peer, Nanos since) const {
-  const auto it = behind_.find(peer);
-  return it == behind_.end() ? since : since + it->second;
+// As old as the oldest request that needs it still.
+Nanos Lender::stamp(const Contract& contract) const {
+  const auto it = needed_since_.find(contract.debtor);
+  return it == needed_since_.end() ? contract.since : std::max(contract.since, it->second);
 }
 
 Nanos Lender::came(const Contract& contract) const {
-  const auto it = needed_since_.find(contract.debtor);
-  const Nanos needed_since = it == needed_since_.end() ? INT64_MIN : it->second;
-  return came(contract.debtor, std::max(contract.since, needed_since));
-}
-
-// Who came earlier. Of requests of two peers that came within a heartbeat of each other, which is more than
-// is not known of clocks, the one of the lower name goes first, so that all think the same of them.
-bool Lender::goes_first(const PeerId& a, Nanos a_since, const PeerId& b, Nanos b_since) const {
-  const Nanos sooner = came(b, b_since) - came(a, a_since);
-  return std::abs(sooner) > settings_.heartbeat ? sooner > 0 : ByPeer()(a, b);
-}
-
-// A time such that a request of this instance goes behind that of the peer, which came then by our clock, if
-// it came after it.
-Nanos Lender::by_own_order(const PeerId& peer, Nanos came) const {
-  return ByPeer()(peer, post_.self()) ? came - settings_.heartbeat - 1 : came + settings_.heartbeat;
+  return clock_.own(stamp(contract));
 }
 
 // First come, first served: what older requests wait for, here or at other peers, is not for this one.
 uint32_t Lender::room_for(const PeerId& debtor, Nanos since) const {
-  uint64_t kept = own_.since <= by_own_order(debtor, came(debtor, since)) ? own_.blocks : 0;
+  uint64_t kept = goes_first(post_.self(), clock_.of(own_.since), debtor, since) ? own_.blocks : 0;
   for (const auto& [peer, waiting] : waiting_) {
     if (peer != debtor && goes_first(peer, waiting.lacks.since, debtor, since)) kept += waiting.lacks.blocks;
   }
@@ -97,15 +73,16 @@ Lender::Claim Lender::awaited() const {
   }
   if (first == waiting_.end()) return {0, INT64_MAX};
   const Claim& lacks = first->second.lacks;
-  return {lending_ ? std::min(lacks.blocks, under_cap()) : 0,
-          by_own_order(first->first, came(first->first, lacks.since))};
+  // Of this instance's requests those that came after it go behind it, or at its time if its name is lower.
+  const Nanos behind = clock_.own(lacks.since) - (ByPeer()(first->first, post_.self()) ? 1 : 0);
+  return {lending_ ? std::min(lacks.blocks, under_cap()) : 0, behind};
 }
 
 Status Lender::handle(const PeerId& from, const wire::Borrow& message, Nanos now) {
   if (message.blocks() == 0) return error(ErrorCode::kCorrupt, "it asks for 0 blocks");
-  hear_clock(from, message.now_ns(), now);
+  clock_.hear(message.now_ns(), now);
   std::optional<std::vector<uint32_t>> blocks;
-  const Nanos since = time_of(message.since_ns());
+  const Nanos since = ClusterClock::time_of(message.since_ns());
   if (message.blocks() <= room_for(from, since)) blocks = memory_.take(message.blocks());
   if (!blocks) {
     refuse(from, message.attempt());
@@ -165,12 +142,13 @@ Status Lender::handle(const PeerId& from, const wire::AskStatement&, Nanos now) 
 }
 
 Status Lender::handle(const PeerId& from, const wire::Waiting& message, Nanos now) {
-  hear_clock(from, message.now_ns(), now);
-  needed_since_[from] = time_of(message.needed_since_ns());
+  clock_.hear(message.now_ns(), now);
+  needed_since_[from] = ClusterClock::time_of(message.needed_since_ns());
   if (message.blocks() == 0) {
     waiting_.erase(from);
   } else {
-    waiting_[from] = {{message.blocks(), time_of(message.since_ns())}, now + settings_.entry_lives};
+    waiting_[from] = {{message.blocks(), ClusterClock::time_of(message.since_ns())},
+                      now + settings_.entry_lives};
   }
   return {};
 }
@@ -197,7 +175,6 @@ void Lender::end(uint64_t id) {
 
 void Lender::debtor_lost(const PeerId& debtor) {
   waiting_.erase(debtor);
-  behind_.erase(debtor);
   needed_since_.erase(debtor);
   std::vector<uint64_t> ended;
   for (const auto& [id, contract] : contracts_) {
@@ -237,11 +214,12 @@ uint32_t Lender::recall(uint32_t blocks, Nanos now, Nanos since) {
   std::vector<Contract*> latest;
   for (auto& [id, contract] : contracts_) {
     if (contract.keep && !contract.frozen) coming += contract.lent - std::min(contract.lent, *contract.keep);
-    const bool later = by_own_order(contract.debtor, came(contract)) >= since || mutant(Mutant::kOlderRobbed);
+    const bool later = goes_first(post_.self(), clock_.of(since), contract.debtor, stamp(contract)) ||
+                       mutant(Mutant::kOlderRobbed);
     if (!contract.frozen && later) latest.push_back(&contract);
   }
   std::sort(latest.begin(), latest.end(), [&](const Contract* a, const Contract* b) {
-    return std::pair(came(*a), a->id) > std::pair(came(*b), b->id);
+    return std::pair(stamp(*a), a->id) > std::pair(stamp(*b), b->id);
   });
   std::set<PeerId, ByPeer> told;
   // Who is asked for more later has no more time for it: so those that have not been asked come first.
@@ -375,7 +353,6 @@ std::string Lender::describe() const {
     if (contract.keep) out += fmt::format(" keep {} by {}", *contract.keep, contract.revoke_at);
     out += contract.frozen ? " frozen\n" : "\n";
   }
-  for (const auto& [peer, behind] : behind_) out += fmt::format("  {} is {} behind\n", name_of(peer), behind);
   for (const auto& [peer, since] : needed_since_) {
     out += fmt::format("  {} needs what it has since {}\n", name_of(peer), since);
   }

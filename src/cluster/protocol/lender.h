@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "cluster/protocol/cluster_clock.h"
 #include "cluster/protocol/post.h"
 #include "cluster/protocol/settings.h"
 
@@ -42,7 +43,7 @@ struct Contract {
   uint64_t id = 0;
   PeerId debtor;
   uint64_t attempt = 0;          // the debtor's word for what it asked
-  Nanos since = 0;               // when the request came that it is for, by the debtor's clock
+  Nanos since = 0;               // when the request came that it is for, by the cluster's clock
   std::vector<uint32_t> blocks;  // by slot; kGone: given back, for good
   uint32_t lent = 0;             // slots that are not gone
   std::optional<uint32_t> keep;  // recalled: that many may stay
@@ -54,8 +55,8 @@ struct Contract {
 class Lender {
  public:
   // What is given outlives it.
-  Lender(const ProtocolSettings& settings, LendableMemory& memory, Post& post)
-      : settings_(settings), memory_(memory), post_(post) {}
+  Lender(const ProtocolSettings& settings, LendableMemory& memory, Post& post, ClusterClock& clock)
+      : settings_(settings), memory_(memory), post_(post), clock_(clock) {}
 
   Status handle(const PeerId& from, const wire::Borrow& message, Nanos now);
   // Answers a Borrow that is not for this lender to judge.
@@ -77,6 +78,7 @@ class Lender {
   // again later) or less is lent. Those of the latest requests first. Nothing is lent until they are back.
   uint32_t recall(uint32_t blocks, Nanos now, Nanos since = INT64_MIN);
   // What a request of this instance needs of its blocks: no request of a peer is lent them that came later.
+  // Times of this interface are this instance's.
   void keep_for_own(uint32_t blocks, Nanos since) { own_ = {blocks, since}; }
   struct Claim {
     uint32_t blocks = 0;
@@ -118,17 +120,14 @@ class Lender {
 
  private:
   struct WaitingPeer {
-    Claim lacks;      // since when by its clock
+    Claim lacks;      // since when by the cluster's clock
     Nanos until = 0;  // unless it says so again
   };
 
   Contract* find(const PeerId& debtor, uint64_t contract);
   uint32_t under_cap() const;
   uint32_t room_for(const PeerId& debtor, Nanos since) const;
-  void hear_clock(const PeerId& peer, int64_t told, Nanos now);
-  Nanos came(const PeerId& peer, Nanos since) const;
-  bool goes_first(const PeerId& a, Nanos a_since, const PeerId& b, Nanos b_since) const;
-  Nanos by_own_order(const PeerId& peer, Nanos came) const;
+  Nanos stamp(const Contract& contract) const;
   void release(Contract& contract, uint32_t slot);
   void end(uint64_t contract);
   void state(const PeerId& debtor, Nanos now);
@@ -136,6 +135,7 @@ class Lender {
   const ProtocolSettings& settings_;
   LendableMemory& memory_;
   Post& post_;
+  ClusterClock& clock_;
   bool lending_ = true;
   uint64_t last_contract_ = 0;
   uint32_t lent_ = 0;
@@ -144,12 +144,10 @@ class Lender {
   std::set<uint32_t> doomed_;          // to be given back when no longer pinned
   Nanos next_statement_ = 0;
   uint32_t settled_ = 0;  // blocks that came back by a settlement that goes on: they are not for others
-  Claim own_;
+  Claim own_;             // since when by our clock
   std::map<PeerId, WaitingPeer, ByPeer> waiting_;
-  // Of those that have said what time it is, what our clock is ahead of theirs at the most.
-  std::map<PeerId, Nanos, ByPeer> behind_;
-  // When the oldest request came that needs what a debtor has, by its clock. A contract may outlive what it
-  // was made for.
+  // When the oldest request came that needs what a debtor has, by the cluster's clock. A contract may outlive
+  // what it was made for.
   std::map<PeerId, Nanos, ByPeer> needed_since_;
 };
 

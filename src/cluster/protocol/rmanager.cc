@@ -138,9 +138,9 @@ void RManager::say_who_waits(Nanos now) {
   for (const PeerId& peer : post_.peers()) {
     wire::Envelope message;
     message.mutable_waiting()->set_blocks(lacking_.blocks);
-    message.mutable_waiting()->set_since_ns(lacking_.since);
-    message.mutable_waiting()->set_now_ns(now);
-    message.mutable_waiting()->set_needed_since_ns(needed_since_);
+    message.mutable_waiting()->set_since_ns(clock_.of(lacking_.since));
+    message.mutable_waiting()->set_now_ns(clock_.of(now));
+    message.mutable_waiting()->set_needed_since_ns(clock_.of(needed_since_));
     // The next one says it again, and who hears none forgets it.
     (void)post_.send(peer, message);
   }
@@ -194,6 +194,7 @@ std::string RManager::describe() const {
                        freezing_->settling ? " settling" : "", freezing_->reported ? " reported" : "",
                        freezing_->until);
   }
+  if (clock_.ahead() > 0) out += fmt::format("  its clock is {} behind\n", clock_.ahead());
   out += fmt::format("  needs what it has since {}\n", needed_since_);
   if (lacking_.blocks > 0) out += fmt::format("  lacks {} since {}\n", lacking_.blocks, lacking_.since);
   return out + lender_.describe() + borrower_.describe();

@@ -27,8 +27,8 @@ class RManager {
       : settings_(settings),
         memory_(memory),
         post_(post),
-        lender_(settings, memory, post),
-        borrower_(settings, post) {}
+        lender_(settings, memory, post, clock_),
+        borrower_(settings, post, clock_) {}
   RManager(const RManager&) = delete;
   RManager& operator=(const RManager&) = delete;
 
@@ -84,6 +84,7 @@ class RManager {
   const ProtocolSettings& settings_;
   LendableMemory& memory_;
   Post& post_;
+  ClusterClock clock_;
   Lender lender_;
   Borrower borrower_;
   PeerId leader_;

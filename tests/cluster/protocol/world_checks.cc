@@ -116,7 +116,7 @@ void World::recall(Instance& instance, uint32_t blocks) {
   const std::map<uint64_t, Contract> before = lender.contracts();
   instance.plane->recall(blocks, clock_.now(), since);
   for (const auto& [id, contract] : lender.contracts()) {
-    const bool earlier = lender.came(contract) + ProtocolSettings().heartbeat < since;
+    const bool earlier = lender.came(contract) < since;
     if (earlier && contract.keep != before.at(id).keep) {
       fail(fmt::format("contract {} of {} is called back for a later request", id, name_of(instance.id)));
     }
