@@ -151,6 +151,11 @@ uint32_t KvCache::blocks_at_peers(const Sequence& seq) const {
   return most_lacking - most_staged;
 }
 
+uint32_t KvCache::first_device_block(const Sequence& seq) const {
+  const auto here = [&](BlockId id) { return !map_.owner(id, seq.holds).at(kDeviceKv).empty(); };
+  return static_cast<uint32_t>(std::find_if(seq.table.begin(), seq.table.end(), here) - seq.table.begin());
+}
+
 // ---------------------------------------------------------------- as a creditor
 
 std::vector<uint64_t> KvCache::lend(Tier tier, uint32_t cells) {

@@ -199,8 +199,10 @@ KvCache::Summary KvCache::summary(SeqId id) const {
     s.tail_resident = !tail || map_.owner(seq.table.back(), seq.holds).at(kDeviceKv) == all;
   }
   if (seq.holds.bare > 0) find_dropped(seq, s);
-  if (options_.borrowed_bytes > 0 && seq.holds.bare == 0 && s.resident_blocks < s.blocks)
-    s.peer_blocks = blocks_at_peers(seq);
+  if (options_.borrowed_bytes > 0 && s.resident_blocks < s.blocks) {
+    s.first_device_block = first_device_block(seq);
+    if (seq.holds.bare == 0) s.peer_blocks = blocks_at_peers(seq);
+  }
   s.tail_busy = tail_busy(seq);
   s.transfers = seq.transfers;
   s.cached = index_.match(id);

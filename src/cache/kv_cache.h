@@ -88,6 +88,7 @@ class KvCache {
     uint32_t leaving_cells = 0;
     LayerSet device_groups;
     uint32_t resident_blocks = 0;
+    uint32_t first_device_block = 0;
     uint32_t peer_blocks = 0;
     Interval dropped;
     uint32_t bare_cells = 0;
@@ -337,6 +338,7 @@ class KvCache {
                                     uint32_t group, Place& from) const;
   void end_fill(const Fill& fill, bool ok);
   void find_dropped(const Sequence& seq, Summary& s) const;
+  uint32_t first_device_block(const Sequence& seq) const;
   uint32_t blocks_at_peers(const Sequence& seq) const;
   std::array<uint32_t, kPlaces> frames_in_steps() const;
   bool being_written(const BlockMap::Block& block) const;

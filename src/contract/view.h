@@ -51,6 +51,9 @@ struct SeqView {
   // there: of the group that has fewest, so many are to be staged when its rows run.
   LayerSet device_groups;
   uint32_t resident_blocks = 0;
+  // Where something is borrowed: the first block of which K and V of some layer group are on the device; its
+  // block count if there is none.
+  uint32_t first_device_block = 0;
   // The smallest rectangle, tokens x layer groups [first, end), that holds the cells dropped: of which there
   // is neither K and V nor X. `bare_cells` of its cells are. To compute it again rows begin with H at the
   // group `restart_group`, or, if that is 0, with token ids.
@@ -65,10 +68,13 @@ struct SeqView {
   bool tail_busy = false;
   // It was deferred, and transfers that it waited for have not ended: running it would be waiting again.
   bool stalled = false;
-  // How often in a row its rows were deferred.
-  uint16_t deferrals = 0;
-  // Transfers in flight for its copies.
-  uint32_t transfers = 0;
+  // How often in a row its rows were deferred; no more are counted.
+  uint8_t deferrals = 0;
+  // Steps in flight that hold rows of this sequence.
+  uint8_t in_flight = 0;
+  // Transfers in flight for its copies; no more are counted.
+  uint16_t transfers = 0;
+  uint16_t preemptions = 0;  // likewise
   // A waiting sequence may adopt [0, cached_tokens) from blocks that exist already: whole blocks, on any tier
   // and in any form that K and V can be had from, and never the last known token, whose logits are needed.
   // `cached_resident_cells` of their cells are KV on the device. Of the copies that it would take an interest
@@ -83,9 +89,6 @@ struct SeqView {
   // staging: they are whole leaves of attention and lie at peers, where they are attended. None of a sequence
   // with cells dropped.
   uint32_t peer_blocks = 0;
-  uint16_t preemptions = 0;  // no more are counted
-  // Steps in flight that hold rows of this sequence.
-  uint16_t in_flight = 0;
 
   uint32_t held(Form form, Tier tier) const { return cells[index_of(form)][index_of(tier)]; }
   uint32_t own(Form form, Tier tier) const { return own_cells[index_of(form)][index_of(tier)]; }

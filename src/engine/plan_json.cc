@@ -126,6 +126,7 @@ void seq_fields(Archive&& field, Seq& s) {
   field("leaving_cells", s.leaving_cells);
   field("device_groups", s.device_groups);
   field("resident_blocks", s.resident_blocks);
+  field("first_device_block", s.first_device_block);
   field("dropped", s.dropped);
   field("bare_cells", s.bare_cells);
   field("dropped_first_group", s.dropped_first_group);

@@ -1,11 +1,21 @@
 // What plans and steps mean for the requests: their states, their lines in the view, and the gauges.
 #include <algorithm>
+#include <limits>
 
 #include "base/check.h"
 #include "base/log.h"
 #include "engine/engine.h"
 
 namespace kvasir {
+namespace {
+
+// As many as the type holds, at the most.
+template <typename T>
+T counted(uint32_t count) {
+  return static_cast<T>(std::min<uint32_t>(count, std::numeric_limits<T>::max()));
+}
+
+}  // namespace
 
 // The policy has found nothing to do though there is work: rather than stand still, the request that is first
 // ends.
@@ -132,6 +142,7 @@ void Engine::refresh(LiveRequest& live, SeqView& view) const {
   view.leaving_cells = cells.leaving_cells;
   view.device_groups = cells.device_groups;
   view.resident_blocks = cells.resident_blocks;
+  view.first_device_block = cells.first_device_block;
   view.dropped = cells.dropped;
   view.bare_cells = cells.bare_cells;
   view.dropped_first_group = cells.dropped_first_group;
@@ -139,14 +150,14 @@ void Engine::refresh(LiveRequest& live, SeqView& view) const {
   view.restart_group = cells.restart_group;
   view.tail_resident = cells.tail_resident;
   view.tail_busy = cells.tail_busy;
-  view.transfers = cells.transfers;
-  view.deferrals = live.deferrals;
+  view.transfers = counted<uint16_t>(cells.transfers);
+  view.deferrals = counted<uint8_t>(live.deferrals);
   view.stalled = live.deferrals > 0 && cells.transfers > 0;
   view.cached_tokens = cells.cached.matched * cache_.geometry().block_tokens;
   view.cached_resident_cells = cells.cached.what.cells[index_of(kDeviceKv)];
   view.peer_blocks = cells.peer_blocks;
-  view.preemptions = static_cast<uint16_t>(std::min<uint32_t>(live.preemptions, UINT16_MAX));
-  view.in_flight = static_cast<uint16_t>(live.in_flight);
+  view.preemptions = counted<uint16_t>(live.preemptions);
+  view.in_flight = counted<uint8_t>(live.in_flight);
 }
 
 void Engine::update_gauges() {

@@ -385,12 +385,14 @@ TEST_F(Borrowed, WholeLeavesAtPeersNeedNoStaging) {
     EXPECT_FALSE(at_peers(kFar, 2, g)) << "it is no whole leaf";
   }
   EXPECT_EQ(cache_.summary(kFar).peer_blocks, 8u);
+  EXPECT_EQ(cache_.summary(kFar).first_device_block, 10u);
   // Of group 0 a block of the first leaf is on the device: the other three are staged, and block 8 and 9.
   finish(add(kFar, {kQuarter, 2 * kQuarter}, Tier::kDevice, LayerSet::one(0)));
   EXPECT_FALSE(at_peers(kFar, 0, 0));
   EXPECT_TRUE(at_peers(kFar, 0, 1));
   KvCache::Summary s = cache_.summary(kFar);
   EXPECT_EQ(s.blocks - s.resident_blocks - s.peer_blocks, 5u);
+  EXPECT_EQ(s.first_device_block, 1u);
   // With the whole leaf there, group 1 passes more blocks than group 0: 8 and 9.
   finish(add(kFar, {0, 4 * kQuarter}, Tier::kDevice, LayerSet::one(0)));
   s = cache_.summary(kFar);

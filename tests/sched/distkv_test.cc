@@ -162,6 +162,7 @@ TEST(SpillToPeers, GoesOnWhereItStopped) {
   View view = two_long_ones();
   SeqView& s = view.running[1];
   s.resident_blocks -= 16;
+  s.first_device_block = 16;
   s.peer_blocks = 16;
   s.device_groups = {};
   set_cells(s, Tier::kDevice, s.resident_blocks * 2);
@@ -169,6 +170,20 @@ TEST(SpillToPeers, GoesOnWhereItStopped) {
   EXPECT_EQ(spilt(view, 10000).plan, leaf_moves(2, 256) + leaf_moves(1, 0));
   s.leaving_cells = 3;
   EXPECT_EQ(spilt(view, 10000).plan, leaf_moves(1, 0)) << "of that one some leaves still";
+}
+
+// Of what had gone, some cells were called back and are on the device again, in one layer group.
+TEST(SpillToPeers, WhatCameHomeInPartGoesAgain) {
+  View view = two_long_ones();
+  SeqView& s = view.running[1];
+  s.resident_blocks = s.blocks - 32;
+  s.first_device_block = 5;
+  s.device_groups = {};
+  set_cells(s, Tier::kDevice, s.resident_blocks * 2 + 3);
+  set_cells(s, Tier::kHost, 61);
+  EXPECT_EQ(spilt(view, 1).plan, leaf_moves(2, 0));
+  s.first_device_block = 63;
+  EXPECT_EQ(spilt(view, 10000).plan, leaf_moves(1, 0)) << "of the other one the newest leaf is left";
 }
 
 TEST(SpillToPeers, NeverOfOneThatStreamsNorOfOneThatCouldNotRun) {

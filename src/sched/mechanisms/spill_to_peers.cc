@@ -7,11 +7,10 @@
 namespace kvasir {
 namespace {
 
-// Blocks at the begin of a history that are not on the device any more, in whole leaves: what was spilt
-// before.
+// Blocks at the begin of a history of which nothing is on the device any more, in whole leaves. Behind them some may
+// have gone, too, and come home in part.
 uint32_t spilt_blocks(const View& view, const SeqView& seq) {
-  return ceil_div(seq.blocks - seq.resident_blocks, view.geometry.blocks_per_leaf()) *
-         view.geometry.blocks_per_leaf();
+  return seq.first_device_block - seq.first_device_block % view.geometry.blocks_per_leaf();
 }
 
 }  // namespace
