@@ -101,12 +101,18 @@ void shut_down(double timeout_s, Server& server, Engine& engine, cluster::Cluste
                Signals& signals) {
   log_info("shutting down: requests that run have {} s; a second signal ends them at once", timeout_s);
   server.drain();
-  if (node) node->begin_to_leave();
   const MonotonicClock clock;
-  const Nanos end = clock.now() + from_seconds(timeout_s);
-  bool idle = false;
-  while (!(idle = server.wait_idle(50 * kNanosPerMilli)) && signals.count() < 2 && clock.now() < end) {
+  const Nanos begin = clock.now(), end = begin + from_seconds(timeout_s);
+  // Requests that run may need to borrow until they end.
+  const Nanos leaves_at = begin + (end - begin) / 2;
+  bool idle = false, leaves = false;
+  while (!idle && signals.count() < 2 && clock.now() < end) {
+    idle = server.wait_idle(50 * kNanosPerMilli);
+    if (!node || leaves || (!idle && clock.now() < leaves_at)) continue;
+    node->begin_to_leave();
+    leaves = true;
   }
+  if (node && !leaves) node->begin_to_leave();
   while (node && !node->gone() && signals.count() < 2 && clock.now() < end) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }

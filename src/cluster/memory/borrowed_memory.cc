@@ -211,8 +211,6 @@ bool BorrowedMemory::ships(const LeafShare& share, uint32_t rows) {
 
 void BorrowedMemory::ship(const OperationPtr& operation, uint32_t s, After& after) {
   const LeafShare& share = operation->shares.shares[s];
-  // At most: a creditor that knows the cells is not told them again.
-  const uint64_t body = attend_body_bytes({operation->layer, 0, share.runs, share.cells});
   const uint64_t row_bytes = std::max(shape_.query_bytes(1), shape_.partial_bytes(1, share.peaks));
   const uint64_t limit = std::min(options_.max_message_bytes, kMaxReplyBytes);
   const auto rows = static_cast<uint32_t>(
@@ -225,7 +223,7 @@ void BorrowedMemory::ship(const OperationPtr& operation, uint32_t s, After& afte
     message->share = s;
     message->first_row = first;
     message->rows = std::min(rows, operation->rows - first);
-    message->request_bytes = kDataHeaderBytes + body + shape_.query_bytes(message->rows);
+    name_all_cells(*message);
     message->reply_payload = shape_.partial_bytes(message->rows, share.peaks);
     ++operation->states[s].open;
     enqueue(message, after);
@@ -313,10 +311,15 @@ void BorrowedMemory::send_next(uint32_t c, After& after) {
   after.creditors.push_back(c);
 }
 
-void BorrowedMemory::name_cells(Message& message) {
+void BorrowedMemory::name_all_cells(Message& message) const {
   const Operation& operation = *message.operation;
   const LeafShare& share = operation.shares.shares[message.share];
   message.body = {operation.layer, message.rows, share.runs, share.cells};
+  message.request_bytes =
+      kDataHeaderBytes + attend_body_bytes(message.body) + shape_.query_bytes(message.rows);
+}
+
+void BorrowedMemory::name_cells(Message& message) {
   creditors_[message.creditor].tables.shorten(message.body);
   message.request_bytes =
       kDataHeaderBytes + attend_body_bytes(message.body) + shape_.query_bytes(message.rows);

@@ -275,7 +275,9 @@ class BorrowedMemory final : public PeerMemory {
   void refused(const MessagePtr& message, After& after);
   // Says it again, with all of its cells.
   void tell_again(const MessagePtr& message, After& after);
-  // How a query names its cells when it is sent now.
+  // How a query names its cells: one by one, which is the most that it takes, or as its creditor knows them
+  // when it is sent.
+  void name_all_cells(Message& message) const;
   void name_cells(Message& message);
   void answered(const Message& message, After& after);
   void query_answered(const OperationPtr& operation, uint32_t share, After& after);

@@ -132,6 +132,7 @@ void BorrowedMemory::lose(uint32_t creditor, After& after) {
            error(ErrorCode::kUnavailable, "peer {} is dead; recompute what lay there", lost.id.instance),
            after);
   lost.there = false;
+  lost.tables.forget_all();
 }
 
 bool BorrowedMemory::Gone::has(const CellPlace& place) const {

@@ -121,7 +121,9 @@ void BorrowedMemory::tell_again(const MessagePtr& message, After& after) {
   ++stats_.retold;
   creditors_[message->creditor].tables.forget(message->body.table);
   remove(*message, after);
-  enqueue(std::make_shared<Message>(*message), after);
+  const auto again = std::make_shared<Message>(*message);
+  name_all_cells(*again);
+  enqueue(again, after);
 }
 
 void BorrowedMemory::answered(const Message& message, After& after) {

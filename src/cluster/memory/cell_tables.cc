@@ -98,28 +98,32 @@ CellTables::Place CellTables::find_like(std::span<const CellRun> cells) {
 }
 
 void CellTables::add(uint64_t id, std::span<const CellRun> cells) {
-  tables_.push_front({id, {cells.begin(), cells.end()}, count_cells(cells)});
+  const Cell first = {cells.front().contract, cells.front().first};
+  tables_.push_front({id, first, {cells.begin(), cells.end()}, count_cells(cells)});
   const Place at = tables_.begin();
   by_id_.emplace(id, at);
-  by_first_cell_.emplace(Cell{cells.front().contract, cells.front().first}, at);
+  by_first_cell_.emplace(first, at);
   runs_ += cells.size();
   make_room();
 }
 
 void CellTables::grow(Place at, std::span<const CellRun> cells) {
   runs_ += cells.size() - at->cells.size();
-  at->cells.assign(cells.begin(), cells.end());
+  at->cells = std::vector<CellRun>(cells.begin(), cells.end());  // of no more memory than it needs
   at->count = count_cells(cells);
   make_room();
 }
 
 void CellTables::erase(Place at) {
-  const CellRun& first = at->cells.front();
-  const auto [begin, end] = by_first_cell_.equal_range({first.contract, first.first});
+  const auto [begin, end] = by_first_cell_.equal_range(at->first);
   by_first_cell_.erase(std::find_if(begin, end, [&](const auto& entry) { return entry.second == at; }));
   by_id_.erase(at->id);
   runs_ -= at->cells.size();
   tables_.erase(at);
+}
+
+void CellTables::forget_all() {
+  while (!tables_.empty()) erase(tables_.begin());
 }
 
 void CellTables::make_room() {

@@ -31,6 +31,13 @@ class CellTables {
   static constexpr size_t kMaxTables = 1024;
   static constexpr size_t kMaxRuns = size_t{1} << 20;  // of all tables, 24 MiB
 
+  CellTables() = default;
+  // They hold places in their own lists.
+  CellTables(const CellTables&) = delete;
+  CellTables& operator=(const CellTables&) = delete;
+  CellTables(CellTables&&) = default;
+  CellTables& operator=(CellTables&&) = default;
+
   // At the debtor, right before a query is sent: names a table instead of what the creditor was told of it.
   // body.cells: all of them before, those to be told afterwards.
   void shorten(AttendBody& body);
@@ -38,6 +45,8 @@ class CellTables {
   bool complete(AttendBody& body);
   // At the debtor: the creditor has too little of it.
   void forget(uint64_t table);
+  // At the debtor: the creditor is gone. If it is back it is told all anew, by other numbers.
+  void forget_all();
 
   size_t tables() const { return tables_.size(); }
   size_t runs() const { return runs_; }
@@ -46,6 +55,7 @@ class CellTables {
   using Cell = std::pair<uint64_t, uint32_t>;  // contract, index
   struct Table {
     uint64_t id;
+    Cell first;  // as by_first_cell_ has it
     std::vector<CellRun> cells;
     uint64_t count;
   };

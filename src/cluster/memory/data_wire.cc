@@ -107,6 +107,7 @@ bool get_group(DataReader& in, std::vector<CellRun>& cells) {
   const auto contract = in.get<uint64_t>();
   const auto count = in.get<uint32_t>();
   const auto form = in.get<uint32_t>();
+  if (count == 0) return false;
   if (form == kStepped) {
     if (in.left() < kSteppedBytes) return false;
     const auto first = in.get<uint32_t>();

@@ -228,7 +228,7 @@ void ClusterNode::dispatch_once(Nanos& wait) {
   }
   if (!something && now < due_) return;
   // An engine in a long step comes when it has ended: peers are not to take the instance for dead meanwhile.
-  if (woken_ && now - woken_at_ >= kEngineIsBusy) return act_without_engine(now);
+  if (woken_ && now - woken_at_ >= kEngineIsBusy) return act_without_engine();
   std::lock_guard lock(wake_mutex_);
   if (!wake_ || woken_) return;
   woken_at_ = now;
@@ -262,10 +262,9 @@ void ClusterNode::set_wake(std::function<void()> wake) {
 }
 
 // What needs frames of the engine is refused; what it is to be told waits for its turn.
-void ClusterNode::act_without_engine(Nanos now) {
+void ClusterNode::act_without_engine() {
   std::lock_guard lock(mutex_);
-  hear_all(now);
-  broker_.tick(now);
+  broker_.tick(hear_all());
   set_due();
 }
 
@@ -273,24 +272,26 @@ void ClusterNode::act_without_engine(Nanos now) {
 
 LendingEvents ClusterNode::turn(const LendingRequest& request, LendableCells& own) {
   woken_ = false;
-  const Nanos now = clock_.now();
   std::lock_guard lock(mutex_);
   broker_.begin_turn(own);
-  hear_all(now);
+  const Nanos now = hear_all();
   LendingEvents events = broker_.end_turn(request, now);
   set_due();
   gone_ = broker_.gone();
   return events;
 }
 
-void ClusterNode::hear_all(Nanos now) {
+// Nothing is heard that was said after the time that is returned.
+Nanos ClusterNode::hear_all() {
   std::vector<Control> heard;
   {
     std::lock_guard inner(data_mutex_);
     heard.swap(inbox_);
   }
+  const Nanos now = clock_.now();
   for (const Control& c : heard) hear(c, now);
   meet_those_due(now);
+  return now;
 }
 
 void ClusterNode::set_due() {

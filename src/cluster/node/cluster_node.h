@@ -148,9 +148,9 @@ class ClusterNode final : public Lending {
   void begin_life(uint64_t epoch);
   void end_life();
   std::shared_ptr<Data> data() const;
-  void act_without_engine(Nanos now);
+  void act_without_engine();
   // These with mutex_ held: in a turn, or without one.
-  void hear_all(Nanos now);
+  Nanos hear_all();
   void set_due();
 
   void hear(const Control& control, Nanos now);

@@ -98,6 +98,7 @@ Status Borrower::handle(const PeerId& from, const wire::Advice& message, Nanos n
 }
 
 Status Borrower::handle(const PeerId& from, const wire::Refused& message, Nanos now) {
+  clock_.hear(message.now_ns(), now);
   const auto it = find_attempt(message.attempt());
   if (it == requests_.end() || it->second.asking || it->second.creditors[it->second.next] != from) return {};
   next_creditor(it, now);
@@ -105,6 +106,7 @@ Status Borrower::handle(const PeerId& from, const wire::Refused& message, Nanos 
 }
 
 Status Borrower::handle(const PeerId& from, const wire::Granted& message, Nanos now) {
+  clock_.hear(message.now_ns(), now);
   if (find(from, message.contract())) return {};  // a statement was faster
   const auto it = find_attempt(message.attempt());
   if (it == requests_.end() || it->second.asking || it->second.creditors[it->second.next] != from) {

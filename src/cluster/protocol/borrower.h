@@ -64,7 +64,7 @@ struct HeldContract {
 class Borrower {
  public:
   // What is given outlives it.
-  Borrower(const ProtocolSettings& settings, Post& post, const ClusterClock& clock)
+  Borrower(const ProtocolSettings& settings, Post& post, ClusterClock& clock)
       : settings_(settings), post_(post), clock_(clock) {}
 
   // Asks for so many blocks, of one creditor. The request's answer is one event, kGranted or kRefused, within
@@ -136,7 +136,7 @@ class Borrower {
 
   const ProtocolSettings& settings_;
   Post& post_;
-  const ClusterClock& clock_;
+  ClusterClock& clock_;
   bool borrowing_ = true;
   PeerId leader_;
   uint64_t term_ = 0;  // 0: there is no leader yet

@@ -92,6 +92,7 @@ void Borrower::lose(const PeerId& creditor, uint64_t id) {
 }
 
 Status Borrower::handle(const PeerId& from, const wire::Statement& message, Nanos now) {
+  clock_.hear(message.now_ns(), now);
   std::set<uint64_t> lent;
   for (const wire::Statement::Line& line : message.lines()) {
     const HeldContract* contract = find(from, line.contract());

@@ -17,8 +17,10 @@ class ClusterClock {
   static constexpr Nanos kMostTime = INT64_MAX / 8;
   static Nanos time_of(int64_t told) { return std::clamp<Nanos>(told, -kMostTime, kMostTime); }
 
-  // A peer says that it is `told` now.
-  void hear(int64_t told, Nanos now) { ahead_ = std::clamp(time_of(told) - time_of(now), ahead_, kMostTime); }
+  // A peer says that it is `told` now. No clock shows a time that is out of all reason: it is not followed.
+  void hear(int64_t told, Nanos now) {
+    if (told > -kMostTime / 2 && told < kMostTime / 2) ahead_ = std::max(ahead_, told - time_of(now));
+  }
   // The cluster's time when this instance's clock shows `own`, and the other way round.
   Nanos of(Nanos own) const { return time_of(own) + ahead_; }
   Nanos own(Nanos time) const { return time - ahead_; }

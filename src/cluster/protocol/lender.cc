@@ -85,7 +85,7 @@ Status Lender::handle(const PeerId& from, const wire::Borrow& message, Nanos now
   const Nanos since = ClusterClock::time_of(message.since_ns());
   if (message.blocks() <= room_for(from, since)) blocks = memory_.take(message.blocks());
   if (!blocks) {
-    refuse(from, message.attempt());
+    refuse(from, message.attempt(), now);
     return {};
   }
   KV_CHECK(blocks->size() == message.blocks(), "{} of {} blocks", blocks->size(), message.blocks());
@@ -102,13 +102,15 @@ Status Lender::handle(const PeerId& from, const wire::Borrow& message, Nanos now
   answer.mutable_granted()->set_attempt(message.attempt());
   answer.mutable_granted()->set_contract(contract.id);
   answer.mutable_granted()->set_blocks(contract.lent);
+  answer.mutable_granted()->set_now_ns(clock_.of(now));
   (void)post_.send(from, answer);
   return {};
 }
 
-void Lender::refuse(const PeerId& from, uint64_t attempt) {
+void Lender::refuse(const PeerId& from, uint64_t attempt, Nanos now) {
   wire::Envelope answer;
   answer.mutable_refused()->set_attempt(attempt);
+  answer.mutable_refused()->set_now_ns(clock_.of(now));
   // Whoever does not hear it has deadlines.
   (void)post_.send(from, answer);
 }
@@ -214,7 +216,8 @@ uint32_t Lender::recall(uint32_t blocks, Nanos now, Nanos since) {
   std::vector<Contract*> latest;
   for (auto& [id, contract] : contracts_) {
     if (contract.keep && !contract.frozen) coming += contract.lent - std::min(contract.lent, *contract.keep);
-    const bool later = goes_first(post_.self(), clock_.of(since), contract.debtor, stamp(contract)) ||
+    const bool later = since == INT64_MIN ||
+                       goes_first(post_.self(), clock_.of(since), contract.debtor, stamp(contract)) ||
                        mutant(Mutant::kOlderRobbed);
     if (!contract.frozen && later) latest.push_back(&contract);
   }
@@ -244,6 +247,7 @@ uint32_t Lender::recall(uint32_t blocks, Nanos now, Nanos since) {
 void Lender::state(const PeerId& debtor, Nanos now) {
   wire::Envelope message;
   wire::Statement* statement = message.mutable_statement();
+  statement->set_now_ns(clock_.of(now));
   for (const auto& [id, contract] : contracts_) {
     if (contract.debtor != debtor) continue;
     wire::Statement::Line* line = statement->add_lines();

@@ -60,7 +60,7 @@ class Lender {
 
   Status handle(const PeerId& from, const wire::Borrow& message, Nanos now);
   // Answers a Borrow that is not for this lender to judge.
-  void refuse(const PeerId& from, uint64_t attempt);
+  void refuse(const PeerId& from, uint64_t attempt, Nanos now);
   Status handle(const PeerId& from, const wire::GiveBack& message, Nanos now);
   Status handle(const PeerId& from, const wire::AskStatement& message, Nanos now);
   Status handle(const PeerId& from, const wire::Waiting& message, Nanos now);

@@ -26,7 +26,7 @@ void RManager::leader(const PeerId& peer, uint64_t term, Nanos now) {
 Status RManager::handle(const PeerId& from, const wire::Borrow& message, Nanos now) {
   if (settings_.lend_to_creditors || !borrower_.contracts().contains(from))
     return lender_.handle(from, message, now);
-  lender_.refuse(from, message.attempt());
+  lender_.refuse(from, message.attempt(), now);
   return {};
 }
 

@@ -24,7 +24,7 @@
 namespace kvasir {
 
 constexpr uint32_t kFrameMagic = 0x5256'534b;  // "KSVR"
-constexpr uint16_t kWireVersion = 1;
+constexpr uint16_t kWireVersion = 2;
 constexpr size_t kFrameFixedBytes = 80;
 constexpr size_t kMaxInstanceBytes = 255;
 constexpr size_t kMaxHeaderBytes = kFrameFixedBytes + kMaxInstanceBytes;

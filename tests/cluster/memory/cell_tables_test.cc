@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <type_traits>
 
 #include "base/mutant.h"
 #include "base/random.h"
@@ -80,6 +81,25 @@ TEST(CellTables, FewCellsAndThoseInStepAreSpeltOut) {
     EXPECT_EQ(named_by(body), cells);
   }
   EXPECT_EQ(creditor.tables(), 0u);
+}
+
+// As they do in a list of creditors that grows.
+TEST(CellTables, TheyMoveWithAllThatTheyKnow) {
+  static_assert(!std::is_copy_constructible_v<CellTables>);
+  Random random(7);
+  std::vector<CellTables> debtors(1);
+  std::vector<NamedCells> lists;
+  for (int i = 0; i < 20; ++i) {
+    lists.push_back(scattered(random, 50));
+    AttendBody body = naming(lists.back());
+    debtors[0].shorten(body);
+    debtors.emplace_back();
+    for (const NamedCells& cells : lists) {
+      body = naming(cells);
+      debtors[0].shorten(body);
+      EXPECT_EQ(body.known, 50u);
+    }
+  }
 }
 
 TEST(CellTables, WhoHasTooLittleSaysSo) {
