@@ -7,8 +7,8 @@
 namespace kvasir {
 namespace {
 
-// Blocks at the begin of a history of which nothing is on the device any more, in whole leaves. Behind them some may
-// have gone, too, and come home in part.
+// Blocks at the begin of a history of which nothing is on the device any more, in whole leaves. Behind them
+// some may have gone, too, and come home in part.
 uint32_t spilt_blocks(const View& view, const SeqView& seq) {
   return seq.first_device_block - seq.first_device_block % view.geometry.blocks_per_leaf();
 }
