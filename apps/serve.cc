@@ -103,16 +103,17 @@ void shut_down(double timeout_s, Server& server, Engine& engine, cluster::Cluste
   server.drain();
   const MonotonicClock clock;
   const Nanos begin = clock.now(), end = begin + from_seconds(timeout_s);
-  // Requests that run may need to borrow until they end.
-  const Nanos leaves_at = begin + (end - begin) / 2;
-  bool idle = false, leaves = false;
-  while (!idle && signals.count() < 2 && clock.now() < end) {
-    idle = server.wait_idle(50 * kNanosPerMilli);
-    if (!node || leaves || (!idle && clock.now() < leaves_at)) continue;
+  bool idle = false;
+  const auto wait_idle = [&](Nanos until) {
+    while (!(idle = server.wait_idle(50 * kNanosPerMilli)) && signals.count() < 2 && clock.now() < until) {
+    }
+  };
+  if (node) {
+    // Requests that run may need to borrow until they end.
+    wait_idle(begin + (end - begin) / 2);
     node->begin_to_leave();
-    leaves = true;
   }
-  if (node && !leaves) node->begin_to_leave();
+  wait_idle(end);
   while (node && !node->gone() && signals.count() < 2 && clock.now() < end) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }

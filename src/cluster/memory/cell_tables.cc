@@ -75,9 +75,14 @@ bool CellTables::complete(AttendBody& body) {
   if (table->count < body.known) return false;
   used(table);
   std::vector<CellRun> all;
-  append_cells(all, table->cells, 0, body.known);
+  if (body.known == table->count) {
+    all = table->cells;
+  } else {
+    append_cells(all, table->cells, 0, body.known);
+  }
+  const bool grows = body.known + count_cells(body.cells) > table->count;
   append_cells(all, body.cells, 0, UINT64_MAX);
-  if (count_cells(all) > table->count) grow(table, all);
+  if (grows) grow(table, all);
   body.cells = std::move(all);
   return true;
 }

@@ -51,7 +51,7 @@ struct Contract {
   bool frozen = false;
 };
 
-// Not thread-safe.
+// Times are this instance's, unless it is said otherwise. Not thread-safe.
 class Lender {
  public:
   // What is given outlives it.
@@ -78,7 +78,6 @@ class Lender {
   // again later) or less is lent. Those of the latest requests first. Nothing is lent until they are back.
   uint32_t recall(uint32_t blocks, Nanos now, Nanos since = INT64_MIN);
   // What a request of this instance needs of its blocks: no request of a peer is lent them that came later.
-  // Times of this interface are this instance's.
   void keep_for_own(uint32_t blocks, Nanos since) { own_ = {blocks, since}; }
   struct Claim {
     uint32_t blocks = 0;

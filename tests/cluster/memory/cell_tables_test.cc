@@ -102,6 +102,40 @@ TEST(CellTables, TheyMoveWithAllThatTheyKnow) {
   }
 }
 
+// A creditor may be told another list by a number that it knows: it harms nobody but who says so.
+TEST(CellTables, WhatATableIsToldAnewGoesAsItCame) {
+  Random random(8);
+  CellTables creditor;
+  for (const size_t count : {30u, 60u}) {
+    AttendBody body = naming(scattered(random, count));
+    body.table = 7;
+    ASSERT_TRUE(creditor.complete(body));
+  }
+  for (uint64_t i = 0; i < CellTables::kMaxTables; ++i) {
+    AttendBody body = naming(scattered(random, 30));
+    body.table = 100 + i;
+    ASSERT_TRUE(creditor.complete(body));
+  }
+  EXPECT_EQ(creditor.tables(), CellTables::kMaxTables);
+  AttendBody body;
+  body.table = 7;
+  body.known = 1;
+  EXPECT_FALSE(creditor.complete(body)) << "it went first";
+}
+
+TEST(CellTables, WhoseCreditorIsGoneTellsAllAnewByOtherNumbers) {
+  Random random(9);
+  CellTables debtor;
+  const NamedCells cells = scattered(random, 40);
+  AttendBody before = naming(cells), after = naming(cells);
+  debtor.shorten(before);
+  debtor.forget_all();
+  EXPECT_EQ(debtor.runs(), 0u);
+  debtor.shorten(after);
+  EXPECT_EQ(after.known, 0u);
+  EXPECT_NE(after.table, before.table);
+}
+
 TEST(CellTables, WhoHasTooLittleSaysSo) {
   Random random(2);
   CellTables debtor, creditor;

@@ -90,5 +90,29 @@ TEST(ClusterClock, APeersRequestIsAsOldHereAsThere) {
   EXPECT_EQ(all.lender(0).awaited().since, all.now() - 10 * kNanosPerSecond);
 }
 
+// An instance that only lends says so in its answers, or requests of others would be older than all of its
+// own.
+TEST(ClusterClock, WhoOnlyLendsIsHeard) {
+  constexpr Nanos kAhead = 3600 * kNanosPerSecond;
+  Instances all({0, 8, 0});
+  all.run(60 * kNanosPerSecond);
+  wire::Waiting of_a_fast_clock;
+  of_a_fast_clock.set_now_ns(all.now() + kAhead);
+  ASSERT_TRUE(all.lender(1).handle(all.id(2), of_a_fast_clock, all.now()).ok());
+  all.borrow(0, 3);
+  all.at(0).wait_for(2, all.now(), all.now() - 5 * kNanosPerSecond);
+  all.deliver();
+  // At one time the lower name goes first.
+  EXPECT_EQ(all.lender(1).awaited().since, all.now() - 5 * kNanosPerSecond - 1);
+}
+
+TEST(ClusterClock, ARecallOfAllIsOneWhateverADebtorSays) {
+  Instances all({0, 8});
+  all.run(kNanosPerSecond);
+  all.at(0).borrow(3, all.now(), INT64_MIN);
+  all.deliver();
+  EXPECT_EQ(all.at(1).recall(UINT32_MAX, all.now()), 3u);
+}
+
 }  // namespace
 }  // namespace kvasir::cluster::test
