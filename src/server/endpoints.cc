@@ -32,7 +32,7 @@ HttpResponse metrics(const ServerContext& context) {
 }
 
 // What a client sent, short enough to be quoted back.
-std::string_view quoted(std::string_view text) {
+std::string_view clipped(std::string_view text) {
   return text.substr(0, 100);
 }
 
@@ -60,7 +60,7 @@ std::optional<ApiError> unknown_model(const ServerContext& context, const std::s
   const auto& names = context.options.model_names;
   if (model.empty() || std::find(names.begin(), names.end(), model) != names.end()) return std::nullopt;
   ApiError e = bad_field("model", fmt::format("the model '{}' does not exist here; this server has '{}'",
-                                              quoted(model), names.front()));
+                                              clipped(model), names.front()));
   e.status = 404;
   e.code = "model_not_found";
   return e;
@@ -83,18 +83,18 @@ HttpResponse simple_answer(const ServerContext& context, const Route& route, std
       return json_response(version_json(context.options.version));
     case Endpoint::kWrongMethod: {
       HttpResponse response = refused(
-          405, fmt::format("{} is not allowed for {}; use {}", quoted(method), quoted(target), route.allow),
+          405, fmt::format("{} is not allowed for {}; use {}", clipped(method), clipped(target), route.allow),
           "method_not_allowed");
       response.allow = route.allow;
       return response;
     }
     case Endpoint::kOff:
-      return refused(501, fmt::format("{} is not offered by this server", quoted(target)), "not_implemented");
+      return refused(501, fmt::format("{} is not offered by this server", clipped(target)), "not_implemented");
     case Endpoint::kUnknown:
       return refused(404,
                      fmt::format("there is nothing at {}; see /v1/chat/completions, /v1/completions, "
                                  "/v1/models, /health and /metrics",
-                                 quoted(target)),
+                                 clipped(target)),
                      "not_found");
     case Endpoint::kChat:
     case Endpoint::kCompletions:

@@ -407,7 +407,7 @@ TEST_F(MemoryLinkTest, WhatIsQueuedWhenTheLinkEndsFails) {
 }
 
 // ThreadSanitizer's memcpy is some fifty times slower; a thread that spins would take all of its time.
-#if defined(__SANITIZE_THREAD__)
+#if defined(KVASIR_SANITIZED_THREAD)
 constexpr double kMostCpu = 0.5;
 #else
 constexpr double kMostCpu = 0.05;

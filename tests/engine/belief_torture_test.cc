@@ -7,6 +7,7 @@
 #include "engine/plan_log.h"
 #include "engine/random_policy.h"
 #include "engine/torture.h"
+#include "support/levels.h"
 #include "support/temp_file.h"
 
 namespace kvasir::test {
@@ -25,7 +26,7 @@ TortureConfig believer(const CostModel& costs) {
   config.policy = "belief";
   config.costs = costs;
   config.predictor = "online";
-  config.requests = 150;
+  config.requests = scaled(150);
   config.forced_ends = 0.5;
   config.total_blocks = 25;
   config.host_blocks = 60;
@@ -65,12 +66,10 @@ TEST_P(BeliefTorture, OutputsAreTheSameHoweverWrongBeliefIs) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Factors, BeliefTorture,
-                         testing::Combine(testing::Values(1, 2),
-                                          testing::Values("right", "hundredth", "hundredfold", "unknown")),
-                         [](const auto& c) {
-                           return std::get<1>(c.param) + "_depth" + std::to_string(std::get<0>(c.param));
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Factors, BeliefTorture,
+    testing::ValuesIn(shapes<int, std::string>(8, {1, 2}, {"right", "hundredth", "hundredfold", "unknown"})),
+    [](const auto& c) { return std::get<1>(c.param) + "_depth" + std::to_string(std::get<0>(c.param)); });
 
 // Of the published policies those that read costs, bounds and predictions.
 TortureOutcome torture_published(const char* policy, int depth, const std::string& belief,

@@ -20,6 +20,7 @@
 #include "engine/random_policy.h"
 #include "fakes/fake_disk_io.h"
 #include "fakes/shadow_executor.h"
+#include "support/levels.h"
 
 namespace kvasir::test {
 namespace {
@@ -29,8 +30,7 @@ constexpr uint32_t kLayers = 6;
 
 // KVASIR_LONG=1 makes everything here twenty times longer.
 uint32_t scaled_faults(uint32_t requests) {
-  const char* value = std::getenv("KVASIR_LONG");
-  return value && std::string(value) == "1" ? 20 * requests : requests;
+  return at_long_level() ? 20 * requests : requests;
 }
 
 struct WorldOptions {
@@ -213,7 +213,8 @@ struct FaultCase {
 class DiskFaults : public testing::TestWithParam<std::tuple<FaultCase, uint32_t>> {};
 
 TEST_P(DiskFaults, OutputsAreRight) {
-  const auto& [fault, layers_per_group] = GetParam();
+  const FaultCase& fault = std::get<0>(GetParam());
+  const uint32_t layers_per_group = std::get<1>(GetParam());
   TestDirectory directory;
   FakeDisk disk;
   World world({.layers_per_group = layers_per_group}, directory, disk);
@@ -234,17 +235,17 @@ TEST_P(DiskFaults, OutputsAreRight) {
 
 INSTANTIATE_TEST_SUITE_P(
     Kinds, DiskFaults,
-    testing::Combine(
-        testing::Values(
-            FaultCase{"read_error", kRead, DiskFault::kError, &DiskStats::read_errors},
-            FaultCase{"read_short", kRead, DiskFault::kShort, &DiskStats::short_reads},
-            FaultCase{"read_other_bytes", kRead, DiskFault::kOtherBytes, &DiskStats::checksum_mismatches},
-            FaultCase{"read_elsewhere", kRead, DiskFault::kElsewhere, &DiskStats::checksum_mismatches},
-            FaultCase{"write_full", kWrite, DiskFault::kFull, &DiskStats::write_errors},
-            FaultCase{"write_short", kWrite, DiskFault::kShort, &DiskStats::write_errors},
-            FaultCase{"write_lost", kWrite, DiskFault::kLost, &DiskStats::checksum_mismatches},
-            FaultCase{"write_elsewhere", kWrite, DiskFault::kElsewhere, &DiskStats::checksum_mismatches}),
-        testing::Values(1u, 2u, 6u)),
+    testing::ValuesIn(shapes<FaultCase, uint32_t>(
+        9,
+        {FaultCase{"read_error", kRead, DiskFault::kError, &DiskStats::read_errors},
+         FaultCase{"read_short", kRead, DiskFault::kShort, &DiskStats::short_reads},
+         FaultCase{"read_other_bytes", kRead, DiskFault::kOtherBytes, &DiskStats::checksum_mismatches},
+         FaultCase{"read_elsewhere", kRead, DiskFault::kElsewhere, &DiskStats::checksum_mismatches},
+         FaultCase{"write_full", kWrite, DiskFault::kFull, &DiskStats::write_errors},
+         FaultCase{"write_short", kWrite, DiskFault::kShort, &DiskStats::write_errors},
+         FaultCase{"write_lost", kWrite, DiskFault::kLost, &DiskStats::checksum_mismatches},
+         FaultCase{"write_elsewhere", kWrite, DiskFault::kElsewhere, &DiskStats::checksum_mismatches}},
+        {1, 2, 6})),
     [](const auto& c) {
       return std::string(std::get<0>(c.param).name) + "_f" + std::to_string(std::get<1>(c.param));
     });

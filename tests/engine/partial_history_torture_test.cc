@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "engine/torture.h"
+#include "support/levels.h"
 
 namespace kvasir::test {
 namespace {
@@ -63,10 +64,11 @@ TEST_P(ForcedRatioTorture, EveryOutputIsWhatItsTokensSay) {
 
 INSTANTIATE_TEST_SUITE_P(
     Shapes, ForcedRatioTorture,
-    testing::Combine(testing::Values("ratio=0.5:again=0:mix=tokens", "ratio=0.5:again=0.5:mix=tokens",
-                                     "ratio=0.5:again=0.5:mix=layers", "ratio=0.9:again=1:mix=tokens",
-                                     "ratio=0.9:again=0.3:mix=layers:overlap=off:fusion=off"),
-                     testing::Values(1, 2), testing::Values(1u, 4u), testing::Bool()),
+    testing::ValuesIn(shapes<std::string, int, uint32_t, bool>(
+        6,
+        {"ratio=0.5:again=0:mix=tokens", "ratio=0.5:again=0.5:mix=tokens", "ratio=0.5:again=0.5:mix=layers",
+         "ratio=0.9:again=1:mix=tokens", "ratio=0.9:again=0.3:mix=layers:overlap=off:fusion=off"},
+        {1, 2}, {1, 4}, {false, true})),
     [](const auto& c) {
       return "n" + std::to_string(c.index) + "_depth" + std::to_string(std::get<1>(c.param)) + "_f" +
              std::to_string(std::get<2>(c.param)) + (std::get<3>(c.param) ? "_host" : "_alone");
@@ -101,9 +103,9 @@ TEST_P(ChosenRatioTorture, EveryOutputIsWhatItsTokensSay) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, ChosenRatioTorture,
-                         testing::Combine(testing::Values("", ":divide=bubble", ":mix=layers",
-                                                          ":solver=slsqp", ":measured=off"),
-                                          testing::Values(1, 2), testing::Bool()),
+                         testing::ValuesIn(shapes<std::string, int, bool>(
+                             7, {"", ":divide=bubble", ":mix=layers", ":solver=slsqp", ":measured=off"},
+                             {1, 2}, {false, true})),
                          [](const auto& c) {
                            return "n" + std::to_string(c.index) + "_depth" +
                                   std::to_string(std::get<1>(c.param)) +

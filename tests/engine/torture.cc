@@ -19,6 +19,7 @@
 #include "fakes/fake_link.h"
 #include "fakes/shadow_executor.h"
 #include "sched/beliefs/length_predictors.h"
+#include "support/levels.h"
 
 namespace kvasir::test {
 namespace {
@@ -160,9 +161,8 @@ void submit_one(Engine& engine, Random& random, const TortureConfig& config, uin
 }  // namespace
 
 uint32_t scaled(uint32_t requests) {
-  const char* value = std::getenv("KVASIR_LONG");
-  if (value && std::string(value) == "1") return 30 * requests;
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  if (at_long_level()) return 30 * requests;
+#if defined(KVASIR_SANITIZED)
   return (requests + 1) / 2;
 #else
   return requests;

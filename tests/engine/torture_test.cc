@@ -12,6 +12,7 @@
 
 #include "base/mutant.h"
 #include "sched/registry.h"
+#include "support/levels.h"
 
 namespace kvasir::test {
 namespace {
@@ -67,18 +68,12 @@ std::string name_of(const testing::TestParamInfo<Case>& c) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, Torture,
-                         testing::Combine(testing::Values("vllm", "sarathi", "random"), testing::Values(1, 2),
-                                          testing::Values(1u, 3u), testing::Values(16u, 32u, 64u),
-                                          testing::Bool()),
-                         name_of);
-// What these ask of the engine, those above ask too: fewer shapes will do.
-INSTANTIATE_TEST_SUITE_P(More, Torture,
-                         testing::Combine(testing::Values("apt-serve", "apt-serve-s", "cacheopt", "distkv",
-                                                          "ellm", "fastgen", "hcache", "layerkv", "orca",
-                                                          "priority", "random-promises", "rlp", "s3",
-                                                          "vllm-random"),
-                                          testing::Values(1, 2), testing::Values(3u),
-                                          testing::Values(16u, 64u), testing::Bool()),
+                         testing::ValuesIn(shapes<std::string, int, uint32_t, uint32_t, bool>(
+                             1,
+                             {"apt-serve", "apt-serve-s", "cacheopt", "distkv", "ellm", "fastgen", "hcache",
+                              "layerkv", "orca", "priority", "random", "random-promises", "rlp", "s3",
+                              "sarathi", "vllm", "vllm-random"},
+                             {1, 2}, {1, 3}, {16, 32, 64}, {false, true})),
                          name_of);
 
 // A device tier of 128 tokens, which most requests outgrow, a host tier of three times that, and a ring.
@@ -130,14 +125,12 @@ std::string tier_name_of(const testing::TestParamInfo<TierCase>& c) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, TierTorture,
-                         testing::Combine(testing::Values("apt-serve", "layerkv", "vllm", "vllm-swap",
-                                                          "sarathi", "random", "random-promises"),
-                                          testing::Values(1, 2), testing::Values(1u, 2u, 4u, 6u)),
-                         tier_name_of);
-INSTANTIATE_TEST_SUITE_P(More, TierTorture,
-                         testing::Combine(testing::Values("cacheopt", "ellm", "fastgen", "hcache", "orca",
-                                                          "priority", "rlp", "s3"),
-                                          testing::Values(1, 2), testing::Values(1u, 4u)),
+                         testing::ValuesIn(shapes<std::string, int, uint32_t>(
+                             2,
+                             {"apt-serve", "cacheopt", "ellm", "fastgen", "hcache", "layerkv", "orca",
+                              "priority", "random", "random-promises", "rlp", "s3", "sarathi", "vllm",
+                              "vllm-swap"},
+                             {1, 2}, {1, 2, 4, 6})),
                          tier_name_of);
 
 // Every form on every tier, in any mixture, down to nothing: pieces of X and H of odd sizes.
@@ -182,8 +175,8 @@ TEST_P(FormTorture, EveryOutputIsWhatItsTokensSay) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, FormTorture,
-                         testing::Combine(testing::Values(1, 2), testing::Values(1u, 2u, 4u, 6u),
-                                          testing::Bool()),
+                         testing::ValuesIn(shapes<int, uint32_t, bool>(3, {1, 2}, {1, 2, 4, 6},
+                                                                       {false, true})),
                          [](const auto& c) {
                            return "depth" + std::to_string(std::get<0>(c.param)) + "_f" +
                                   std::to_string(std::get<1>(c.param)) +
@@ -224,8 +217,8 @@ TEST_P(HiddenTorture, EveryOutputIsWhatItsTokensSay) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, HiddenTorture,
-                         testing::Combine(testing::Values("apt-serve", "apt-serve-s"), testing::Values(1, 2),
-                                          testing::Values(1u, 4u, 6u), testing::Bool()),
+                         testing::ValuesIn(shapes<std::string, int, uint32_t, bool>(
+                             4, {"apt-serve", "apt-serve-s"}, {1, 2}, {1, 4, 6}, {false, true})),
                          [](const auto& c) {
                            return (std::get<0>(c.param) == "apt-serve" ? std::string("Types_depth")
                                                                        : std::string("Chunks_depth")) +
@@ -261,18 +254,17 @@ TEST_P(RestoreTorture, EveryOutputIsWhatItsTokensSay) {
   EXPECT_GT(out.counts.x_restores, out.swapped / (config.prefix_caching ? 20 : 6));
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, RestoreTorture,
-                         testing::Combine(testing::Values("hcache", "hcache:x-share=0.5"),
-                                          testing::Values(1, 2), testing::Values(1u, 2u), testing::Bool()),
-                         [](const auto& c) {
-                           return (std::get<0>(c.param) == "hcache" ? std::string("All_depth")
-                                                                    : std::string("Half_depth")) +
-                                  std::to_string(std::get<1>(c.param)) + "_f" +
-                                  std::to_string(std::get<2>(c.param)) +
-                                  (std::get<3>(c.param) ? "_faults" : "_calm");
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, RestoreTorture,
+    testing::ValuesIn(shapes<std::string, int, uint32_t, bool>(5, {"hcache", "hcache:x-share=0.5"}, {1, 2},
+                                                               {1, 2}, {false, true})),
+    [](const auto& c) {
+      return (std::get<0>(c.param) == "hcache" ? std::string("All_depth") : std::string("Half_depth")) +
+             std::to_string(std::get<1>(c.param)) + "_f" + std::to_string(std::get<2>(c.param)) +
+             (std::get<3>(c.param) ? "_faults" : "_calm");
+    });
 
-// Who adds a policy adds it to the lists above: "fcfs" is another name of "vllm".
+// A new policy is added to the lists above: "fcfs" is another name of "vllm".
 TEST(Torture, RunsEveryPolicyThatThereIs) {
   const std::vector<std::string> run = {"apt-serve",   "apt-serve-s", "cacheopt", "distkv",  "ellm",
                                         "fastgen",     "fcfs",        "hcache",   "layerkv", "orca",

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "exec/tier_torture.h"
+#include "support/levels.h"
 
 namespace kvasir::test {
 namespace {
@@ -121,9 +122,7 @@ void torture_once(TinyLlamaShape shape, uint64_t round, Sums& sums) {
 }
 
 void torture_long(const TinyLlamaShape& shape) {
-  const char* value = std::getenv("KVASIR_LONG");
-  const bool thorough = value && std::string(value) == "1";
-  const uint64_t least_steps = thorough ? 55'000 : 1;
+  const uint64_t least_steps = at_long_level() ? 55'000 : 1;
   Sums sums;
   for (uint64_t round = 0; sums.steps < least_steps && !testing::Test::HasFailure(); ++round) {
     torture_once(shape, round, sums);

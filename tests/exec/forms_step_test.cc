@@ -7,6 +7,7 @@
 #include "base/mutant.h"
 #include "exec/forms_rig.h"
 #include "exec/reference_decoder.h"
+#include "support/levels.h"
 
 namespace kvasir::test {
 namespace {
@@ -215,8 +216,8 @@ std::string case_name(const testing::TestParamInfo<Case>& instance) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Groups, FormsStep,
-                         testing::Combine(testing::Values(0, 1), testing::Values(1, 2, 3),
-                                          testing::Values(1, 2, 3), testing::Bool()),
+                         testing::ValuesIn(shapes<int, uint32_t, int, bool>(1, {0, 1}, {1, 2, 3}, {1, 2, 3},
+                                                                       {false, true})),
                          case_name);
 INSTANTIATE_TEST_SUITE_P(Types, FormsStep,
                          testing::Combine(testing::Values(2, 3, 4, 5, 6), testing::Values(1),

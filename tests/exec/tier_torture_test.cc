@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <string>
 
+#include "support/levels.h"
+
 namespace kvasir::test {
 namespace {
 
@@ -69,11 +71,6 @@ void choose_tier_link(uint64_t way, RigOptions& options) {
   }
 }
 
-bool thorough() {
-  const char* value = std::getenv("KVASIR_LONG");
-  return value && std::string(value) == "1";
-}
-
 using OptionsOf = RigOptions (TierTorture::*)(uint32_t) const;
 
 // One round: every size of layer groups and every link, for two kinds of arithmetic.
@@ -98,7 +95,7 @@ void torture_once(const TinyLlamaShape& shape, OptionsOf options_of, uint64_t ro
 }
 
 void torture_tiers(const TinyLlamaShape& shape) {
-  const uint64_t least_steps = thorough() ? 60'000 : 2'000;
+  const uint64_t least_steps = at_long_level() ? 60'000 : 2'000;
   TierSums sums;
   for (uint64_t round = 0; sums.steps < least_steps && !testing::Test::HasFailure(); ++round) {
     torture_once(shape, &TierTorture::tiers, round, sums);
@@ -124,7 +121,7 @@ TEST(TierTorture, SharedKeys) {
 
 // LayerKV offloads by layers: in many steps some sequence that has rows is on the device in part.
 TEST(TierTorture, LayersOffloaded) {
-  const uint64_t least_steps = thorough() ? 60'000 : 2'000;
+  const uint64_t least_steps = at_long_level() ? 60'000 : 2'000;
   for (const TinyLlamaShape& shape : {torture_mha(), torture_gqa()}) {
     TierSums sums;
     for (uint64_t round = 0; sums.steps < least_steps && !HasFailure(); ++round) {

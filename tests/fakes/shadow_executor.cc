@@ -14,7 +14,7 @@ namespace {
 // Spoiling does not wait for a slot's last transfer, on purpose: with the threads of a real link that is a
 // race, in which nobody else has a part.
 constexpr bool kRacesAreFound =
-#if defined(__SANITIZE_THREAD__)
+#if defined(KVASIR_SANITIZED_THREAD)
     true;
 #else
     false;

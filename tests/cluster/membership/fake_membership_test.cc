@@ -24,8 +24,8 @@ struct FakeWorld {
 };
 
 TEST(FakeMembership, JoiningLeavingAndNames) {
+  int called = 0;  // outlives the world, which tells of its end, too
   FakeWorld w;
-  int called = 0;
   w.a->notify([&] { ++called; });
   EXPECT_EQ(take(w.a->join(some_member("a"))), 1u);
   EXPECT_EQ(w.a->poll().size(), 0u);
@@ -46,6 +46,7 @@ TEST(FakeMembership, JoiningLeavingAndNames) {
 }
 
 TEST(FakeMembership, TheDeadAreGoneWhenTheirLeaseEnds) {
+  int called = 0;  // outlives the world
   FakeWorld w;
   w.join_all();
   w.a->campaign();
@@ -56,7 +57,6 @@ TEST(FakeMembership, TheDeadAreGoneWhenTheirLeaseEnds) {
   EXPECT_EQ(describe(w.b->poll()), "");
   auto again = w.directory.handle();
   EXPECT_FALSE(again->join(some_member("a")).ok());
-  int called = 0;
   w.b->notify([&] { ++called; });
   w.directory.tick();
   EXPECT_EQ(called, 0);

@@ -6,6 +6,7 @@
 
 #include "base/random.h"
 #include "cluster/node/node_rig.h"
+#include "support/levels.h"
 
 namespace kvasir::cluster::test {
 namespace {
@@ -132,8 +133,7 @@ void stress(uint64_t seed, int actions) {
 }
 
 TEST(NodeStress, WhatIsReadWasWrittenAndAllAgreeInTheEnd) {
-  const char* value = std::getenv("KVASIR_LONG");
-  const bool is_long = value && std::string(value) == "1";
+  const bool is_long = kvasir::test::at_long_level();
   for (uint64_t seed = 1; seed <= (is_long ? 100 : 4); ++seed) stress(seed, is_long ? 120 : 60);
 }
 

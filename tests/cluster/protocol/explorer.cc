@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "base/random.h"
+#include "support/levels.h"
 
 namespace kvasir::cluster::test {
 namespace {
@@ -71,8 +72,7 @@ Choice pick(const std::vector<Choice>& choices, Random& random) {
 }  // namespace
 
 uint64_t scaled(uint64_t n) {
-  const char* value = std::getenv("KVASIR_LONG");
-  return value && value[0] == '1' ? 30 * n : n;
+  return kvasir::test::at_long_level() ? 30 * n : n;
 }
 
 Exploration wander(const WorldConfig& config, uint64_t seed, uint64_t runs, uint64_t choices) {

@@ -31,7 +31,7 @@ class TransportFailures : public TransportTest {
   }
 
   const PeerId id_{"near", 5};
-  const MonotonicClock clock_;
+  const MonotonicClock clock_{};
   std::unique_ptr<ClusterTransport> transport_;
   std::optional<PeerProcess> peer_;
 };

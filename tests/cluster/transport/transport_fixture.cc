@@ -86,7 +86,7 @@ void TransportPairTest::SetUp() {
 
 // Before gtest_main's: a program of this suite is also the peers that its tests start.
 int main(int argc, char** argv) {
-#if defined(__SANITIZE_THREAD__)
+#if defined(KVASIR_SANITIZED_THREAD)
   // UCX's hooks in memory calls crash under ThreadSanitizer. It reads this before main() begins.
   if (!std::getenv("UCX_MEM_EVENTS")) {
     setenv("UCX_MEM_EVENTS", "n", 1);
