@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "base/random.h"
-#include "exec/cpu/leaf_run.h"
+#include "ops/leaf_run.h"
 #include "ops/numerics.h"
 
 namespace kvasir {
@@ -76,7 +76,7 @@ TEST(AttentionTiles, PiecesAreTheLocalLeaves) {
         const AttentionTiles::Piece& piece = work.pieces()[p];
         ASSERT_EQ(piece.kept, kept);
         for (int64_t end = std::max(piece.leaf_begin, piece.leaf_end - 1); end <= piece.leaf_end; ++end) {
-          ASSERT_GE(piece.peaks, peak_count(piece.leaf_begin, end));
+          ASSERT_GE(piece.peaks, ops::subtrees_of(piece.before(end)));
         }
         kept += tile.rows * piece.peaks;
       }

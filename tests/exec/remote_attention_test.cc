@@ -11,7 +11,6 @@
 
 #include "base/mutant.h"
 #include "base/random.h"
-#include "exec/cpu/leaf_run.h"
 #include "exec/remote_rig.h"
 #include "ops/attention_tree.h"
 #include "ops/cpu/isa.h"
@@ -307,29 +306,6 @@ TEST(RemoteAttention, AnExecutorEndsWhenNobodyWritesToItsMemoryAnyMore) {
   four.rig.end_executor();
   EXPECT_TRUE(answers);
   peer.join();
-}
-
-// ---------------------------------------------------------------- runs of leaves
-
-TEST(LeafRun, PeaksAreThoseOfATree) {
-  const ops::Kernels& kernels = ops::kernels_for(ops::detect_isa());
-  const std::vector<float> record(static_cast<size_t>(ops::partial_floats(1, 16)), 1.0f);
-  for (int64_t begin = 0; begin < 20; ++begin) {
-    for (int64_t end = begin + 1; end < begin + 40; ++end) {
-      std::vector<float> storage(static_cast<size_t>(ops::AttentionTree::storage_floats(end - begin, 1, 16)));
-      ops::AttentionTree tree(kernels, 1, 16, storage.data(), end - begin, begin);
-      for (int64_t leaf = begin; leaf < end; ++leaf) tree.push(record.data());
-      ASSERT_EQ(peak_count(begin, end), tree.peak_count());
-      int64_t leaf = begin;
-      for (int k = 0; k < tree.peak_count(); ++k) {
-        ASSERT_EQ(tree.peak(k).first_leaf, leaf);
-        ASSERT_EQ(tree.peak(k).level, peak_level(leaf, end)) << begin << " " << end;
-        leaf += int64_t{1} << peak_level(leaf, end);
-      }
-      ASSERT_EQ(leaf, end);
-    }
-  }
-  EXPECT_EQ(peak_count(3, 3), 0);
 }
 
 // ---------------------------------------------------------------- seeded faults

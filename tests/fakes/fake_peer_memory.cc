@@ -5,8 +5,7 @@
 
 #include "base/check.h"
 #include "base/random.h"
-#include "exec/cpu/leaf_run.h"
-#include "ops/cpu/isa.h"
+#include "ops/leaf_attention.h"
 
 namespace kvasir::test {
 
@@ -71,28 +70,20 @@ void FakePeerMemory::attend(const RemoteQuery& query, std::span<float> partials,
 void FakePeerMemory::attend_here(const RemoteQuery& query, std::span<const float> q,
                                  std::span<const uint64_t> pieces, std::span<float> partials,
                                  bool swap) const {
-  const ops::FlushToZero mode;
   std::vector<const std::byte*> at;
   for (uint64_t offset : pieces) {
     KV_CHECK(offset + 2 * ops::kv_plane_bytes(shape_) <= memory_.size(), "piece at {}", offset);
     at.push_back(memory_.data() + offset);
   }
-  LeafRun run;
-  run.shape = shape_;
-  run.queries_per_kv = queries_per_kv_;
-  run.first_leaf = query.first_leaf;
-  run.end_leaf = query.end_leaf;
-  run.rows = query.rows;
-  run.q = q.data();
-  run.q_stride = query.q_stride;
-  run.pieces = at;
-  KV_CHECK(static_cast<int64_t>(partials.size()) == answer_floats(run), "room for {} floats of {}",
-           partials.size(), answer_floats(run));
-  attend_leaf_run(kernels_, run, partials);
-  const int64_t peaks = peak_count(run.first_leaf, run.end_leaf);
+  const ops::LeafRun run{query.first_leaf, query.end_leaf};
+  const int64_t peaks = ops::subtrees_of(run), record = ops::partial_floats(queries_per_kv_, shape_.head_dim);
+  KV_CHECK(static_cast<int64_t>(partials.size()) == query.rows * shape_.kv_heads * peaks * record,
+           "room for {} floats", partials.size());
+  const ops::LeafQuery leaves{shape_,     queries_per_kv_, {&run, 1}, at, /*layer_offset=*/0,
+                              query.rows, q.data()};
+  ops::attend_leaves(kernels_, leaves, std::as_writable_bytes(partials), [] { return true; });
   if (!swap || peaks < 2) return;
-  const int64_t record = ops::partial_floats(queries_per_kv_, shape_.head_dim);
-  for (int64_t i = 0; i < run.rows * shape_.kv_heads; ++i) {
+  for (int64_t i = 0; i < query.rows * shape_.kv_heads; ++i) {
     float* first = partials.data() + i * peaks * record;
     std::swap_ranges(first, first + record, first + record);
   }

@@ -1,5 +1,5 @@
-// A PeerMemory in memory, for tests: one peer, whose memory the test fills, that attends as the reference
-// does and answers when and how the test says.
+// A PeerMemory in memory, for tests: one peer, whose memory the test fills, that attends with the
+// code of a lender and answers when and how the test says.
 #pragma once
 
 #include <chrono>

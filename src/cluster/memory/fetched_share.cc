@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "base/check.h"
-#include "cluster/memory/lent_attention.h"
 #include "ops/cpu/isa.h"
 
 namespace kvasir {
@@ -47,12 +46,12 @@ FetchedShare::FetchedShare(const MemoryShape& shape, const ops::Kernels& kernels
 bool FetchedShare::attend(size_t window, std::span<const std::byte> kv, const std::function<bool()>& go_on) {
   const ops::FlushToZero mode;
   const std::span<const LeafRun> runs = windows_[window];
-  const uint32_t peaks = peaks_of(runs);
+  const uint32_t peaks = subtrees_of(runs);
   std::vector<const std::byte*> pieces(kv.size() / shape_.piece_bytes());
   for (size_t b = 0; b < pieces.size(); ++b) pieces[b] = kv.data() + b * shape_.piece_bytes();
   records_.resize(shape_.partial_bytes(rows_, peaks) / sizeof(float));
-  const LentQuery query{/*layer=*/0, rows_, runs, pieces, q_};
-  if (!attend_lent(shape_, kernels_, query, std::as_writable_bytes(std::span(records_)), go_on)) return false;
+  const ops::LeafQuery query = shape_.leaf_query(/*layer=*/0, rows_, runs, pieces, q_);
+  if (!ops::attend_leaves(kernels_, query, std::as_writable_bytes(std::span(records_)), go_on)) return false;
   uint32_t first_peak = 0;
   for (const LeafRun& run : runs) {
     push({run, first_peak, peaks});
@@ -90,7 +89,7 @@ void FetchedShare::plant(LeafRun run) {
 
 void FetchedShare::take_peaks() {
   const auto record = static_cast<size_t>(shape_.record_floats());
-  const uint32_t all = peaks_of(runs_);
+  const uint32_t all = subtrees_of(runs_);
   for (size_t i = 0; i < trees_.size(); ++i) {
     float* to = out_ + (i * all + peaks_done_) * record;
     for (int p = 0; p < trees_[i].peak_count(); ++p, to += record) {

@@ -6,7 +6,6 @@
 #include <new>
 
 #include "base/check.h"
-#include "cluster/memory/lent_attention.h"
 #include "ops/cpu/isa.h"
 
 namespace kvasir {
@@ -157,7 +156,7 @@ DataCode LentMemory::parse_query(std::span<const std::byte> message, Request& re
   if (body.table == 0 && body.known > 0) return DataCode::kMalformed;
   if (body.known + count_cells(body.cells) != request.leaves * shape_.blocks_per_leaf())
     return DataCode::kMalformed;
-  if (shape_.partial_bytes(body.rows, peaks_of(body.runs)) > kMaxReplyBytes) return DataCode::kMalformed;
+  if (shape_.partial_bytes(body.rows, subtrees_of(body.runs)) > kMaxReplyBytes) return DataCode::kMalformed;
   request.q.resize(q.size() / sizeof(float));
   std::memcpy(request.q.data(), q.data(), q.size());
   return DataCode::kOk;
@@ -351,7 +350,7 @@ DataCode LentMemory::attend(Request& request, std::vector<std::byte>& reply, boo
 DataCode LentMemory::attend_pinned(Request& request, std::span<const std::byte* const> cells,
                                    std::vector<std::byte>& reply, bool may_pause) {
   const AttendBody& body = request.body;
-  const uint64_t bytes = shape_.partial_bytes(body.rows, peaks_of(body.runs));
+  const uint64_t bytes = shape_.partial_bytes(body.rows, subtrees_of(body.runs));
   reply = make_reply(reply_header(request), bytes);
   reply.resize(kDataHeaderBytes + bytes);
   DataCode code = DataCode::kOk;
@@ -371,8 +370,8 @@ DataCode LentMemory::attend_pinned(Request& request, std::span<const std::byte* 
     code = verdict(request, since);
     return code == DataCode::kOk;
   };
-  const LentQuery query{body.layer, body.rows, body.runs, cells, request.q.data()};
-  attend_lent(shape_, kernels_, query, std::span(reply).subspan(kDataHeaderBytes), go_on);
+  const ops::LeafQuery query = shape_.leaf_query(body.layer, body.rows, body.runs, cells, request.q.data());
+  ops::attend_leaves(kernels_, query, std::span(reply).subspan(kDataHeaderBytes), go_on);
   return code;
 }
 

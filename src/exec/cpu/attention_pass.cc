@@ -6,7 +6,7 @@
 #include "base/check.h"
 #include "base/mutant.h"
 #include "exec/cpu/faults.h"
-#include "exec/cpu/leaf_run.h"
+#include "ops/leaf_run.h"
 
 namespace kvasir {
 
@@ -256,32 +256,32 @@ void AttentionPass::push_piece(const Tile& tile, size_t piece, size_t kept_of, T
   for (int64_t i = 0; i < tile.rows; ++i) {
     const float* peak = kept_.data() + (kept.kept + i * kept.peaks) * record_floats();
     const int64_t end = std::min(range.leaf_end, end_leaf(tile, i));
-    for (int64_t leaf = range.leaf_begin; leaf < end; peak += record_floats()) {
-      const int level = peak_level(leaf, end);
+    if (range.leaf_begin >= end) continue;
+    ops::for_each_subtree(range.before(end), [&](int level, uint32_t) {
       merged.rows[static_cast<size_t>(i)].push(peak, level);
-      leaf += int64_t{1} << level;
-    }
+      peak += record_floats();
+    });
   }
 }
 
 void AttentionPass::push_answer(const Tile& tile, size_t run, const RemoteAttention& answers,
                                 Local& local) const {
   const RemoteLeaves& range = work_.runs()[run];
-  const int64_t peaks = peak_count(range.first_leaf, range.end_leaf);
+  const ops::LeafRun leaves{range.first_leaf, range.end_leaf};
+  const int64_t peaks = ops::subtrees_of(leaves);
   if (mutant(Mutant::kRemoteRunDropped)) {
     nothing_attended(config_.queries_per_kv(), config_.head_dim, local.partials.data());
   }
   for (int64_t i = 0; i < tile.rows; ++i) {
     const float* records = answers.peaks(run, tile.first_row + i, tile.kv_head);
-    int64_t leaf = range.first_leaf;
-    for (int64_t k = 0; k < peaks; ++k) {
-      const int level = peak_level(leaf, range.end_leaf);
+    int64_t k = 0;
+    ops::for_each_subtree(leaves, [&](int level, uint32_t) {
       const int64_t from = mutant(Mutant::kRemotePeaksSwapped) && peaks > 1 && k < 2 ? 1 - k : k;
       const float* peak =
           mutant(Mutant::kRemoteRunDropped) ? local.partials.data() : records + from * record_floats();
       local.trees.rows[static_cast<size_t>(i)].push(peak, level);
-      leaf += int64_t{1} << level;
-    }
+      ++k;
+    });
   }
 }
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 
-#include "exec/cpu/leaf_run.h"
 #include "ops/numerics.h"
 
 namespace kvasir {
@@ -83,8 +82,8 @@ void AttentionTiles::cut_tile(size_t index, int64_t span) {
   for (size_t p = tile.first_piece; p < pieces_.size(); ++p) {
     Piece& piece = pieces_[p];
     // The first rows may end a leaf before the last ones.
-    piece.peaks = std::max(peak_count(piece.leaf_begin, piece.leaf_end),
-                           peak_count(piece.leaf_begin, piece.leaf_end - 1));
+    piece.peaks = std::max(ops::subtrees_of(piece.before(piece.leaf_end)),
+                           ops::subtrees_of(piece.before(piece.leaf_end - 1)));
     piece.kept = kept_records_;
     kept_records_ += tile.rows * piece.peaks;
   }

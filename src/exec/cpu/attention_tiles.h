@@ -12,6 +12,7 @@
 
 #include "contract/step.h"
 #include "exec/cpu/row_sets.h"
+#include "ops/leaf_run.h"
 
 namespace kvasir {
 
@@ -42,6 +43,10 @@ class AttentionTiles {
     size_t tile;
     int64_t leaf_begin;
     int64_t leaf_end;
+    // Its leaves before `end`. REQUIRES: leaf_begin <= end
+    ops::LeafRun before(int64_t end) const {
+      return {static_cast<uint32_t>(leaf_begin), static_cast<uint32_t>(end)};
+    }
     // Where the peaks of each row are kept until they are merged, if the tile is not whole: records
     // [row of the tile][peaks], from record `kept` on.
     int64_t kept = 0;

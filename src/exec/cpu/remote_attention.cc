@@ -8,7 +8,8 @@
 
 #include "base/check.h"
 #include "base/mutant.h"
-#include "exec/cpu/leaf_run.h"
+#include "ops/cpu/kernels.h"
+#include "ops/leaf_run.h"
 
 namespace kvasir {
 namespace {
@@ -88,7 +89,7 @@ void RemoteAttention::check(const Step& step) const {
 }
 
 int64_t RemoteAttention::row_floats(const RemoteLeaves& run) const {
-  return peak_count(run.first_leaf, run.end_leaf) *
+  return ops::subtrees_of({run.first_leaf, run.end_leaf}) *
          ops::partial_floats(config_.queries_per_kv(), config_.head_dim);
 }
 
