@@ -248,8 +248,12 @@ void MemoryLink::make_ready(Active& active) {
   if (active.cancelled) {
     status = error(ErrorCode::kUnavailable, "transfer {} was cancelled before it began", raw(id));
   }
+  const bool given_up = active.cancelled;
   for (TransferId before : active.transfer.needs) {
-    if (!failed_.contains(before)) continue;
+    const auto failed = failed_.find(before);
+    if (failed == failed_.end()) continue;
+    // Giving up a transfer gives up what was to move its bytes on; a failure among the others is a failure.
+    active.cancelled = given_up || (failed->second && (active.cancelled || status.ok()));
     status =
         error(ErrorCode::kUnavailable, "transfer {} failed, which transfer {} needs", raw(before), raw(id));
   }
@@ -383,8 +387,8 @@ void MemoryLink::end(Active& active, Status status) {
   stats_.queued_bytes -= active.transfer.bytes();
   active.state = status.ok() ? TransferState::kDone : TransferState::kFailed;
   if (!status.ok()) {
-    ++stats_.failed;
-    failed_.insert(id);
+    ++(active.cancelled ? stats_.cancelled : stats_.failed);
+    failed_.emplace(id, active.cancelled);
     failed_order_.push_back(id);
     if (failed_order_.size() > kFailedRemembered) {
       failed_.erase(failed_order_.front());

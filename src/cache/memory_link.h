@@ -15,7 +15,7 @@
 #include <span>
 #include <thread>
 #include <tuple>
-#include <unordered_set>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -113,7 +113,7 @@ class MemoryLink final : public Link {
     Nanos started = 0;
     Nanos to_first_byte = 0;
     TransferState state = TransferState::kPending;
-    bool cancelled = false;  // before it began
+    bool cancelled = false;  // before it began, or what it needs was
     Status failure;          // the first of its pieces'
   };
   // What a thread moves at a time.
@@ -206,7 +206,7 @@ class MemoryLink final : public Link {
   // Those of live_ with bytes that no unit or piece took, whose `after` are over; by Lane.
   std::array<std::map<Turn, Active*>, 3> ready_;
   std::vector<TransferDone> done_;
-  std::unordered_set<TransferId> failed_;
+  std::unordered_map<TransferId, bool> failed_;  // true: because it was cancelled, or what it needs was
   std::deque<TransferId> failed_order_;
   std::optional<TokenBucket> bucket_;
   uint64_t started_ = 0;  // transfers

@@ -77,8 +77,10 @@ struct DiskStats {
 struct LinkStats {
   // Bytes that were moved, [from][to].
   std::array<std::array<uint64_t, kTiers>, kTiers> bytes{};
-  uint64_t transfers = 0;     // that have ended
-  uint64_t failed = 0;        // of those, cancelled ones included
+  uint64_t transfers = 0;  // that have ended
+  uint64_t failed = 0;     // of those: a device, a peer or a disk did not do it, or what they need failed
+  uint64_t cancelled =
+      0;  // of those: given up before they began, or what they need was; none of them is in failed
   uint64_t queued_bytes = 0;  // started and not ended
   double busy_s = 0;          // moving bytes, or waiting for an emulated link
   double cpu_s = 0;           // of the link's threads

@@ -27,7 +27,7 @@ struct LinkMetrics {
   std::atomic<bool> present{false};  // there is a link; else all of this is 0
   std::atomic<bool> emulated{false};
   std::array<std::array<std::atomic<uint64_t>, kTiers>, kTiers> bytes{};  // [from][to]
-  std::atomic<uint64_t> transfers{0}, failed{0}, queued_bytes{0};
+  std::atomic<uint64_t> transfers{0}, failed{0}, cancelled{0}, queued_bytes{0};
   std::atomic<double> busy_s{0}, cpu_s{0}, bytes_per_s{0}, latency_s{0};
   struct Disk {
     std::atomic<bool> present{false};  // there is a disk tier; else all of this is 0
@@ -44,6 +44,7 @@ struct LinkMetrics {
     }
     transfers = stats.transfers;
     failed = stats.failed;
+    cancelled = stats.cancelled;
     queued_bytes = stats.queued_bytes;
     busy_s = stats.busy_s;
     cpu_s = stats.cpu_s;

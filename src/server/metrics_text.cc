@@ -176,7 +176,11 @@ void add_link(Page& page, const EngineMetrics& m) {
   sample("link_cpu_seconds_total", "counter", link.cpu_s.load(), "CPU time of the link's threads.");
   sample("link_transfers_total", "counter", link.transfers.load(), "Transfers that have ended.");
   sample("link_transfers_failed_total", "counter", link.failed.load(),
-         "Of those, failed ones, cancelled ones included.");
+         "Of those, transfers that a disk or a peer failed, or that needed one of these.");
+  sample(
+      "link_transfers_cancelled_total", "counter", link.cancelled.load(),
+      "Of those, transfers that were given up before they began, or that needed one of these; not among the "
+      "failed ones.");
   sample("link_transfers_in_flight", "gauge", m.transfers_in_flight.load(),
          "Transfers that are planned or under way.");
   sample("link_queued_bytes", "gauge", link.queued_bytes.load(), "Bytes that wait to be moved.");

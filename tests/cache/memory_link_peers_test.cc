@@ -238,7 +238,8 @@ TEST_F(MemoryLinkPeers, AFailureEndsItsTransferAndNoOther) {
     EXPECT_THAT(d.status.message(), testing::HasSubstr("the peer is dead"));
   }
   const LinkStats stats = link.stats();
-  EXPECT_EQ(stats.failed, 2u);
+  EXPECT_EQ(stats.failed, 2u) << "the one, and the one that needed it";
+  EXPECT_EQ(stats.cancelled, 0u);
   EXPECT_EQ(stats.queued_bytes, 0u);
   EXPECT_EQ(stats.bytes[index_of(Tier::kDevice)][index_of(Tier::kHost)], 3 * 64u) << "what arrived";
 }

@@ -268,9 +268,28 @@ TEST_F(MemoryLinkTest, ACancelledTransferFailsAndMovesNothing) {
   EXPECT_TRUE(std::equal(before.begin() + 128, before.begin() + 256, device_.begin() + 128));
   const LinkStats stats = link.stats();
   EXPECT_EQ(stats.transfers, 4);
-  EXPECT_EQ(stats.failed, 2);
+  EXPECT_EQ(stats.failed, 0);
+  EXPECT_EQ(stats.cancelled, 2);
   EXPECT_EQ(stats.queued_bytes, 0);
   EXPECT_EQ(stats.bytes[size_t(Tier::kHost)][size_t(Tier::kDevice)], 128);
+}
+
+TEST_F(MemoryLinkTest, WhatNeedsACancelledTransferCountsAsCancelled) {
+  MemoryLink link(options(), clock_);
+  link.stand_still(true);
+  link.start(small(1, kNow));
+  Transfer needs = small(2, kNow);
+  needs.needs = {id(1)};
+  link.start(needs);
+  link.cancel(id(1));
+  Transfer late = small(3, kNow);
+  late.needs = {id(2)};
+  link.start(late);
+  link.stand_still(false);
+  EXPECT_EQ(link.wait(id(2), kLong), TransferState::kFailed);
+  EXPECT_EQ(link.wait(id(3), kLong), TransferState::kFailed);
+  EXPECT_EQ(link.stats().cancelled, 3);
+  EXPECT_EQ(link.stats().failed, 0);
 }
 
 TEST_F(MemoryLinkTest, WaitingEndsWithTheTransferOrTheTime) {

@@ -47,9 +47,10 @@ void FakeLink::cancel(TransferId id) {
         std::find_if(queue_.begin(), queue_.end(), [&](const Queued& q) { return q.transfer.id == id; });
     if (it == queue_.end()) return;
     if (it->waits_for > 0) {
-      cancelled_.insert(id);
+      to_cancel_.insert(id);
       return;
     }
+    cancelled_.insert(id);
     end(it, error(ErrorCode::kUnavailable, "transfer {} was cancelled", raw(id)));
   }
   wake();
@@ -224,7 +225,8 @@ void FakeLink::end(std::vector<Queued>::iterator queued, Status status) {
   const Transfer transfer = std::move(queued->transfer);
   const Nanos started = queued->started;
   queue_.erase(queued);
-  if (cancelled_.erase(transfer.id) > 0) {
+  if (to_cancel_.erase(transfer.id) > 0) {
+    cancelled_.insert(transfer.id);
     status = error(ErrorCode::kUnavailable, "transfer {} was cancelled", raw(transfer.id));
   }
   const bool told = to_fail_.erase(transfer.id) > 0;
@@ -238,6 +240,10 @@ void FakeLink::end(std::vector<Queued>::iterator queued, Status status) {
   const bool in_vain = std::any_of(transfer.needs.begin(), transfer.needs.end(),
                                    [&](TransferId before) { return failed_.contains(before); });
   if (status.ok() && in_vain) {
+    const bool given_up = std::all_of(transfer.needs.begin(), transfer.needs.end(), [&](TransferId before) {
+      return !failed_.contains(before) || cancelled_.contains(before);
+    });
+    if (given_up) cancelled_.insert(transfer.id);
     status = error(ErrorCode::kUnavailable, "what transfer {} needs failed", raw(transfer.id));
   }
   const bool lost = lost_ && std::any_of(transfer.segments.begin(), transfer.segments.end(),
@@ -252,7 +258,7 @@ void FakeLink::end(std::vector<Queued>::iterator queued, Status status) {
     move(transfer);
   } else {
     failed_.insert(transfer.id);
-    ++stats_.failed;
+    ++(cancelled_.contains(transfer.id) ? stats_.cancelled : stats_.failed);
   }
   ++stats_.transfers;
   stats_.queued_bytes -= transfer.bytes();

@@ -88,7 +88,8 @@ class FakeLink final : public Link {
   std::vector<TransferDone> done_;
   std::set<TransferId> failed_;
   std::set<TransferId> to_fail_;
-  std::set<TransferId> cancelled_;  // before they could begin
+  std::set<TransferId> to_cancel_;  // as soon as they may begin
+  std::set<TransferId> cancelled_;  // of failed_: given up, or what they need was
   std::set<uint64_t> corrupt_;      // pieces of the disk, until they are written again
   LinkStats stats_;
   bool stalled_ = false;

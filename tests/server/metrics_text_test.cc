@@ -257,6 +257,7 @@ TEST(MetricsText, TheLinkSaysWhetherItIsEmulated) {
   stats.bytes[static_cast<size_t>(Tier::kHost)][static_cast<size_t>(Tier::kDevice)] = 12;
   stats.transfers = 9;
   stats.failed = 2;
+  stats.cancelled = 4;
   stats.queued_bytes = 77;
   stats.busy_s = 1.5;
   stats.cpu_s = 0.25;
@@ -274,9 +275,10 @@ TEST(MetricsText, TheLinkSaysWhetherItIsEmulated) {
     for (const std::string& expected :
          {line("bytes_total", "11", "from=\"device\",to=\"host\","),
           line("bytes_total", "12", "from=\"host\",to=\"device\","), line("transfers_total", "9"),
-          line("transfers_failed_total", "2"), line("transfers_in_flight", "3"), line("queued_bytes", "77"),
-          line("busy_seconds_total", "1.5"), line("cpu_seconds_total", "0.25"),
-          line("bytes_per_second", "4000000000"), line("latency_seconds", "0.5")}) {
+          line("transfers_failed_total", "2"), line("transfers_cancelled_total", "4"),
+          line("transfers_in_flight", "3"), line("queued_bytes", "77"), line("busy_seconds_total", "1.5"),
+          line("cpu_seconds_total", "0.25"), line("bytes_per_second", "4000000000"),
+          line("latency_seconds", "0.5")}) {
       EXPECT_TRUE(has_line(text, expected)) << expected << "\n" << text;
     }
   }
