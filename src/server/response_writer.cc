@@ -167,7 +167,10 @@ std::string ResponseWriter::role_chunk(size_t choice) const {
 
 std::string ResponseWriter::delta_chunk(size_t choice, const TextDelta& delta,
                                         const std::string& finish_reason) const {
-  const std::string logprobs = delta.logprobs.empty() ? "null" : logprobs_json(delta);
+  // The last chunk has the lists though they be empty: an output without a token is then the same, streamed
+  // or not.
+  const bool none = delta.logprobs.empty() && finish_reason.empty();
+  const std::string logprobs = none ? "null" : logprobs_json(delta);
   const char* usage = include_usage_ ? R"(,"usage":null)" : "";
   if (kind_ == ApiKind::kCompletion) {
     return fmt::format(R"({}"choices":[{{"index":{},"text":{},"logprobs":{},"finish_reason":{}}}]{}}})",

@@ -310,5 +310,45 @@ TEST_F(GenerationTest, CompletionLogprobs) {
   EXPECT_EQ(logprobs["text_offset"], json({0, 1}));
 }
 
+// Streamed or not, a client that joins the pieces has the same log-probabilities; of an empty output, empty
+// lists.
+TEST_F(GenerationTest, AStreamAndAWholeAnswerAgreeOnLogprobs) {
+  for (const ApiKind kind : {ApiKind::kChat, ApiKind::kCompletion}) {
+    for (const std::string text : {"", "ab"}) {
+      json whole, joined;
+      for (const bool stream : {false, true}) {
+        ApiRequest api = streaming(kind);
+        api.stream = stream;
+        api.sampling.logprobs = 0;
+        channel_ = {};
+        backend_.sinks.clear();
+        const auto generation = start(api);
+        emit(text);
+        OutputEvent end;
+        end.tokens.push_back({test::kEndToken, -0.25f, {}});
+        end.finish = FinishReason::kStop;
+        backend_.sinks.at(0)->on_output(std::move(end));
+        if (!stream) {
+          whole = json::parse(channel_.responses.at(0).body)["choices"][0]["logprobs"];
+          continue;
+        }
+        for (const std::string& event : events(channel_.text)) {
+          if (event == "[DONE]") continue;
+          const json piece = json::parse(event)["choices"][0]["logprobs"];
+          if (piece.is_null()) continue;
+          if (joined.is_null())
+            joined = piece;
+          else
+            for (const auto& [key, value] : piece.items()) {
+              if (value.is_array()) joined[key].insert(joined[key].end(), value.begin(), value.end());
+            }
+        }
+      }
+      EXPECT_FALSE(whole.is_null());
+      EXPECT_EQ(joined, whole) << (kind == ApiKind::kChat ? "chat" : "completion") << " of '" << text << "'";
+    }
+  }
+}
+
 }  // namespace
 }  // namespace kvasir
