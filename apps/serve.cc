@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <thread>
+#include <utility>
 
 #include "apps/cluster.h"
 #include "apps/flags.h"
@@ -26,12 +27,23 @@ namespace {
 
 constexpr Nanos kFlushTimeout = 2 * kNanosPerSecond;
 
-// A connection is a descriptor, and the usual soft limit is lower than the hard one.
-void raise_descriptor_limit() {
+// A connection is a descriptor, and the usual soft limit is lower than the hard one. Connections that there
+// are no descriptors for would not be refused but left waiting, whatever their address: so there are no more
+// than fit.
+void fit_descriptors(uint32_t& max_connections) {
   rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
-  limit.rlim_cur = limit.rlim_max;
-  if (setrlimit(RLIMIT_NOFILE, &limit) != 0) log_warning("the limit on open files could not be raised");
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  const rlim_t soft = std::exchange(limit.rlim_cur, limit.rlim_max);
+  if (soft != limit.rlim_max && setrlimit(RLIMIT_NOFILE, &limit) != 0) {
+    log_warning("the limit on open files could not be raised");
+    limit.rlim_cur = soft;
+  }
+  // Files, peers, and connections that are only told that they are refused need some, too.
+  const rlim_t others = std::min<rlim_t>(256, limit.rlim_cur / 2);
+  if (max_connections <= limit.rlim_cur - others) return;
+  log_warning("--max-connections is {}, not {}: the limit on open files is {}", limit.rlim_cur - others,
+              max_connections, limit.rlim_cur);
+  max_connections = static_cast<uint32_t>(limit.rlim_cur - others);
 }
 
 Result<std::vector<std::string>> read_keys(const std::string& path) {
@@ -61,6 +73,7 @@ Status complete_options(ServeOptions& options) {
   if (server.model_names.empty()) {
     server.model_names = {std::filesystem::path(options.runtime.model_path).stem().string()};
   }
+  server.limits.body_grace = from_seconds(options.body_grace_s);
   KV_ASSIGN_OR_RETURN(server.slo.otherwise, parse_slo("--default-slo", options.default_slo));
   KV_ASSIGN_OR_RETURN(server.slo.tightest, parse_slo("--tightest-slo", options.tightest_slo));
   server.reads_priority = policy_reads_priority(options.runtime.scheduling_policy);
@@ -125,7 +138,7 @@ void shut_down(double timeout_s, Server& server, Engine& engine, cluster::Cluste
 
 Status serve(ServeOptions& options) {
   KV_RETURN_IF_ERROR(complete_options(options));
-  raise_descriptor_limit();
+  fit_descriptors(options.server.limits.max_connections);
   Signals signals;
   // The server's threads start on the CPUs that this one may use, and keep off those that compute.
   const std::vector<int> all_cpus = allowed_cpus();
@@ -145,6 +158,27 @@ Status serve(ServeOptions& options) {
   signals.wait();
   shut_down(options.shutdown_timeout_s, *server, runtime->engine(), runtime->joined().node.get(), signals);
   return {};
+}
+
+void add_connection_flags(CLI::App& app, ServeOptions& options) {
+  HttpLimits& limits = options.server.limits;
+  app.add_option("--max-connections", limits.max_connections,
+                 "Connections that may be open; others get a 503")
+      ->capture_default_str()
+      ->check(CLI::Range(1u, 1'000'000u));
+  app.add_option(
+      "--max-connections-per-address", limits.max_connections_per_address,
+      "Of those, from one IPv4 address or one IPv6 /64 network; others get a 429. Behind a proxy, which is "
+      "one address, as many as --max-connections (default: 0, three quarters of --max-connections)");
+  app.add_option(
+         "--min-body-rate", limits.min_body_bytes_per_s,
+         "Bytes per second that a request's body must come with in each --body-grace-period, or it gets a "
+         "408; 0: any")
+      ->capture_default_str();
+  app.add_option("--body-grace-period", options.body_grace_s,
+                 "Seconds over which --min-body-rate is measured")
+      ->capture_default_str()
+      ->check(CLI::Range(0.1, 120.0));
 }
 
 }  // namespace
@@ -170,6 +204,7 @@ void add_serve_flags(CLI::App& app, ServeOptions& options) {
       "ttft, tpot, tbt, e2el; default: none)");
   app.add_option("--tightest-slo", options.tightest_slo,
                  "The tightest bounds that a request may ask for; tighter ones become these (default: any)");
+  add_connection_flags(app, options);
   app.add_option("--shutdown-timeout", options.shutdown_timeout_s,
                  "Seconds that running requests have after SIGTERM or SIGINT")
       ->capture_default_str()

@@ -19,6 +19,7 @@ struct ServeOptions {
   std::string default_slo;  // as on the command line
   std::string tightest_slo;
   double shutdown_timeout_s = 30;
+  double body_grace_s = 10;
 };
 
 void add_serve_flags(CLI::App& app, ServeOptions& options);

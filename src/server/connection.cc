@@ -48,12 +48,11 @@ void Connection::start() {
   });
 }
 
-void Connection::refuse() {
-  guarded([this] {
+void Connection::refuse(const ApiError& error) {
+  guarded([&] {
     reset_request();
     info_.request_id = request_id_or_new("");
-    const ApiError e = unavailable("too many connections are open; try again", "overloaded", 1);
-    refuse_by_head(error_response(e));
+    refuse_by_head(error_response(error));
     read_more();
   });
 }
@@ -217,7 +216,10 @@ void Connection::on_head() {
     send("HTTP/1.1 100 Continue\r\n\r\n");
   }
   parser_->eager(true);
-  set_deadline(context_->options.limits.body_timeout);
+  body_ends_ =
+      std::chrono::steady_clock::now() + std::chrono::nanoseconds(context_->options.limits.body_timeout);
+  body_seen_ = 0;
+  arm_body_deadline();
 }
 
 // What the header alone decides, so that nobody sends a body for nothing.
@@ -308,9 +310,30 @@ void Connection::set_deadline(Nanos timeout) {
   });
 }
 
+// The body's end, or the next look at its rate.
+void Connection::arm_body_deadline() {
+  const HttpLimits& limits = context_->options.limits;
+  const Nanos left = std::chrono::nanoseconds(body_ends_ - std::chrono::steady_clock::now()).count();
+  const bool rated = limits.min_body_bytes_per_s > 0 && limits.body_grace > 0;
+  set_deadline(std::max<Nanos>(0, rated ? std::min(left, limits.body_grace) : left));
+}
+
+void Connection::on_body_deadline() {
+  const HttpLimits& limits = context_->options.limits;
+  if (std::chrono::steady_clock::now() >= body_ends_) return fail(408, "the request took too long to arrive");
+  const uint64_t arrived = parser_->get().body().size();
+  const double rate = static_cast<double>(arrived - body_seen_) / to_seconds(limits.body_grace);
+  if (rate < static_cast<double>(limits.min_body_bytes_per_s)) {
+    return fail(408, fmt::format("the body came with fewer than {} bytes per second; send it faster",
+                                 limits.min_body_bytes_per_s));
+  }
+  body_seen_ = arrived;
+  arm_body_deadline();
+}
+
 void Connection::on_deadline() {
-  const bool in_request = (phase_ == Phase::kHead && head_begun_) || phase_ == Phase::kBody;
-  if (in_request) return fail(408, "the request took too long to arrive");
+  if (phase_ == Phase::kBody) return on_body_deadline();
+  if (phase_ == Phase::kHead && head_begun_) return fail(408, "the request took too long to arrive");
   if (phase_ == Phase::kHead || phase_ == Phase::kLinger) close();
 }
 

@@ -34,8 +34,8 @@ class Connection final : public ResponseChannel, public std::enable_shared_from_
   Connection(boost::asio::ip::tcp::socket socket, ServerContext* context);
 
   void start();
-  // Answers 503 and closes: too many connections.
-  void refuse();
+  // Answers with the error and closes: there is no place for it.
+  void refuse(const ApiError& error);
   // Closes now if no answer is on its way, else after it.
   void close_when_done();
   void close();
@@ -95,6 +95,8 @@ class Connection final : public ResponseChannel, public std::enable_shared_from_
 
   void set_deadline(Nanos timeout);
   void on_deadline();
+  void arm_body_deadline();
+  void on_body_deadline();
   void arm_ping();
   void ping();
 
@@ -120,9 +122,11 @@ class Connection final : public ResponseChannel, public std::enable_shared_from_
   ExchangeInfo info_;
   Slo header_slo_;  // what the headers ask for
   Answer answer_ = Answer::kNone;
-  BodyReservation body_;     // until a job takes it over
-  bool counted_ = false;     // among the requests that wait_idle() waits for
-  bool generating_ = false;  // from the body's end until the answer is complete
+  BodyReservation body_;                             // until a job takes it over
+  std::chrono::steady_clock::time_point body_ends_;  // at the latest
+  uint64_t body_seen_ = 0;                           // bytes of it, when its rate was last looked at
+  bool counted_ = false;                             // among the requests that wait_idle() waits for
+  bool generating_ = false;                          // from the body's end until the answer is complete
   std::shared_ptr<Job> job_;
   std::shared_ptr<Generation> generation_;
   std::chrono::steady_clock::time_point last_stream_write_;

@@ -52,6 +52,8 @@ const char* reason_phrase(int status) {
       return "Content Too Large";
     case 417:
       return "Expectation Failed";
+    case 429:
+      return "Too Many Requests";
     case 431:
       return "Request Header Fields Too Large";
     case 500:

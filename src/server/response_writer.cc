@@ -21,6 +21,8 @@ const char* error_type(int status) {
   switch (status) {
     case 401:
       return "authentication_error";
+    case 429:
+      return "rate_limit_error";
     case 500:
       return "server_error";
     case 501:

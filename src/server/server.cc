@@ -16,6 +16,7 @@
 
 #include "base/log.h"
 #include "server/connection.h"
+#include "server/connection_quota.h"
 #include "server/server_context.h"
 
 namespace kvasir {
@@ -33,6 +34,30 @@ std::string host_for_url(const std::string& host) {
   return host.find(':') == std::string::npos ? host : "[" + host + "]";
 }
 
+// The key by which connections are counted. An IPv6 client usually has a whole /64 network to itself, so its
+// addresses there count as one.
+std::string client_key(asio::ip::address address) {
+  if (address.is_v6() && address.to_v6().is_v4_mapped()) {
+    address = asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6());
+  }
+  if (address.is_v4()) {
+    const auto bytes = address.to_v4().to_bytes();
+    return {bytes.begin(), bytes.end()};
+  }
+  const auto bytes = address.to_v6().to_bytes();
+  return {bytes.begin(), bytes.begin() + 8};
+}
+
+ApiError refusal(ConnectionQuota::Verdict verdict) {
+  if (verdict == ConnectionQuota::Verdict::kFull) {
+    return unavailable("too many connections are open; try again", "overloaded", 1);
+  }
+  ApiError e = unavailable("too many connections are open from this address; close some and try again",
+                           "too_many_connections", 1);
+  e.status = 429;
+  return e;
+}
+
 }  // namespace
 
 class Server::Impl final : public ServerContext {
@@ -42,7 +67,8 @@ class Server::Impl final : public ServerContext {
         io_(std::make_shared<asio::io_context>(1)),
         work_(io_->get_executor()),
         acceptor_(*io_),
-        accept_retry_(*io_) {
+        accept_retry_(*io_),
+        quota_(options.limits.max_connections, options.limits.max_connections_per_address) {
     created = static_cast<int64_t>(std::time(nullptr));
     // Sinks may call this when the server is gone: they share the queue, which then never runs.
     post = [io = io_](std::function<void()> f) { asio::post(*io, std::move(f)); };
@@ -118,8 +144,13 @@ class Server::Impl final : public ServerContext {
   void forget(Connection* connection) override {
     const auto it = connections_.find(connection);
     if (it == connections_.end()) return;
+    if (it->second.admitted) {
+      quota_.release(it->second.client);
+    } else {
+      --refusing_;
+    }
     // Its own handler may be what runs now.
-    asio::post(*io_, [gone = std::move(it->second)] {});
+    asio::post(*io_, [gone = std::move(it->second.connection)] {});
     connections_.erase(it);
     if (connections_.empty() && on_empty_) std::exchange(on_empty_, nullptr)();
   }
@@ -142,16 +173,23 @@ class Server::Impl final : public ServerContext {
   }
 
   void welcome(tcp::socket socket) {
-    const size_t limit = options.limits.max_connections;
-    if (connections_.size() >= limit) counters->connections_refused.fetch_add(1, std::memory_order_relaxed);
-    if (connections_.size() >= limit + kMaxRefusing) return;  // the socket closes here
+    error_code ec;
+    const tcp::endpoint remote = socket.remote_endpoint(ec);
+    if (ec) return;  // it has left already
+    std::string client = client_key(remote.address());
+    const ConnectionQuota::Verdict verdict = quota_.admit(client);
+    const bool admitted = verdict == ConnectionQuota::Verdict::kAdmitted;
+    if (!admitted) {
+      counters->connections_refused.fetch_add(1, std::memory_order_relaxed);
+      if (refusing_ >= kMaxRefusing) return;  // the socket closes here
+      ++refusing_;
+    }
     auto connection = std::make_shared<Connection>(std::move(socket), this);
-    const bool full = connections_.size() >= limit;
-    connections_.emplace(connection.get(), connection);
-    if (full) {
-      connection->refuse();
-    } else {
+    connections_.emplace(connection.get(), Held{connection, std::move(client), admitted});
+    if (admitted) {
       connection->start();
+    } else {
+      connection->refuse(refusal(verdict));
     }
   }
 
@@ -165,6 +203,12 @@ class Server::Impl final : public ServerContext {
     done.get_future().wait();
   }
 
+  struct Held {
+    std::shared_ptr<Connection> connection;
+    std::string client;
+    bool admitted;  // it has a place of the quota; else it is only told that there is none
+  };
+
   const std::shared_ptr<asio::io_context> io_;
   asio::executor_work_guard<asio::io_context::executor_type> work_;
   tcp::acceptor acceptor_;
@@ -173,7 +217,9 @@ class Server::Impl final : public ServerContext {
   std::thread thread_;
 
   // Owned by the I/O thread.
-  std::unordered_map<Connection*, std::shared_ptr<Connection>> connections_;
+  std::unordered_map<Connection*, Held> connections_;
+  ConnectionQuota quota_;
+  size_t refusing_ = 0;  // of connections_, those without a place
   std::function<void()> on_empty_;
   bool stopping_ = false;
 
@@ -193,14 +239,14 @@ void Server::Impl::stop(Nanos flush_timeout) {
     accept_retry_.cancel();
     on_empty_ = [&] { empty.set_value(); };
     auto all = connections_;
-    for (auto& [connection, owner] : all) connection->close_when_done();
+    for (auto& [connection, held] : all) connection->close_when_done();
     if (connections_.empty() && on_empty_) std::exchange(on_empty_, nullptr)();
   });
   empty.get_future().wait_for(std::chrono::nanoseconds(flush_timeout));
   run_on_io([&] {
     on_empty_ = nullptr;
     auto all = connections_;
-    for (auto& [connection, owner] : all) connection->close();
+    for (auto& [connection, held] : all) connection->close();
   });
   stop_workers();
   // What the workers and the closed connections have posted runs out; nothing new comes.

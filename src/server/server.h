@@ -19,7 +19,10 @@
 namespace kvasir {
 
 struct HttpLimits {
-  uint32_t max_connections = 1000;
+  uint32_t max_connections = 2000;
+  // From one IPv4 address or one IPv6 network of 64 bits; 0: three quarters of max_connections, so that no
+  // client alone keeps the others out.
+  uint32_t max_connections_per_address = 0;
   uint32_t max_header_bytes = 32 * 1024;
   uint64_t max_body_bytes = 16ull * 1024 * 1024;
   uint64_t max_bodies_bytes =
@@ -28,7 +31,11 @@ struct HttpLimits {
   uint64_t long_body_bytes = 64 * 1024;         // from here on a body goes to the worker for long ones
   Nanos idle_timeout = 75 * kNanosPerSecond;    // between two requests of a connection
   Nanos header_timeout = 10 * kNanosPerSecond;  // from the first byte to the end of the header
-  Nanos body_timeout = 120 * kNanosPerSecond;
+  Nanos body_timeout = 120 * kNanosPerSecond;   // from the end of the header to that of the body
+  // In each period of body_grace a body must bring so many bytes per second, or the request ends with 408; 0:
+  // any.
+  uint64_t min_body_bytes_per_s = 1024;
+  Nanos body_grace = 10 * kNanosPerSecond;
   Nanos write_timeout = 30 * kNanosPerSecond;  // without the client taking a byte
   Nanos linger_timeout = 2 * kNanosPerSecond;  // to read what a refused client still sends
   Nanos ping_interval = 15 * kNanosPerSecond;  // a comment in a stream that was silent for so long

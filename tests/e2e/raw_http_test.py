@@ -1,10 +1,13 @@
 """Plain HTTP against the server with a real model: disconnects, keep-alive, overload, metrics."""
 
+import http.client
 import json
+import re
+import resource
 import time
 import unittest
 
-from support import Server
+from support import Server, binary, clean_environment, model_path
 
 CHAT = "/v1/chat/completions"
 
@@ -94,6 +97,59 @@ class RawHttp(unittest.TestCase):
         self.assertEqual(self.server.metric("generation_tokens_total"), before + 9)
         self.assertEqual(self.server.metric("request_success_total", finished_reason="length"), stops + 1)
         self.assertGreater(self.server.metric("time_to_first_token_seconds_count"), 0)
+
+
+class SlowClients(unittest.TestCase):
+    def ask_from(self, server, address, method, path, payload=None):
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60, source_address=(address, 0))
+        connection.request(method, path, body=payload and json.dumps(payload))
+        response = connection.getresponse()
+        answer = response.status, response.read().decode()
+        connection.close()
+        return answer
+
+    def test_one_address_leaves_room_for_others_and_slow_bodies_end(self):
+        with Server("--max-connections", "300", "--max-connections-per-address", "200", "--min-body-rate", "20000",
+                    "--body-grace-period", "2") as server:
+            slow = [server.socket() for _ in range(400)]
+            for s in slow:
+                try:
+                    s.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 8000000\r\n\r\n"
+                              + b" " * 20000)
+                except OSError:
+                    pass  # refused
+            began = time.monotonic()
+            self.assertEqual(self.ask_from(server, "127.0.0.2", "GET", "/health")[0], 200)
+            self.assertEqual(self.ask_from(server, "127.0.0.2", "POST", CHAT, body())[0], 200)
+            metrics = self.ask_from(server, "127.0.0.2", "GET", "/metrics")[1]
+            refused = re.search(r"kvasir:http_connections_refused_total\{.*\} (\d+)", metrics)
+            self.assertEqual(int(refused.group(1)), 200)
+            # Their own address is served again when they are gone, at a second look at their rate at the latest.
+            status = 0
+            while status != 200 and time.monotonic() < began + 30:
+                try:
+                    status = self.ask_from(server, "127.0.0.1", "GET", "/health")[0]
+                except OSError:
+                    pass
+                time.sleep(0.05)
+            self.assertEqual(status, 200)
+            metrics = self.ask_from(server, "127.0.0.2", "GET", "/metrics")[1]
+            self.assertRegex(metrics, r'http_requests_total\{.*status="408"\} [1-9]')
+            for s in slow:
+                s.close()
+
+    def test_open_files_bound_the_connections(self):
+        server = Server.__new__(Server)
+        server.start([binary(), "serve", model_path(), "--port", "0", "--kv-cache-memory-bytes", "64MiB"],
+                     env=clean_environment(),
+                     preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (300, 300)))
+        server.wait_ready()
+        with server:
+            self.assertTrue(any("--max-connections is 150, not 2000" in line for line in server.log), server.log)
+            idle = [server.socket() for _ in range(200)]
+            self.assertEqual(self.ask_from(server, "127.0.0.2", "GET", "/health")[0], 200)
+            for s in idle:
+                s.close()
 
 
 if __name__ == "__main__":

@@ -16,11 +16,17 @@
 
 namespace kvasir::test {
 
-HttpClient::HttpClient(uint16_t port, int receive_buffer_bytes) {
+HttpClient::HttpClient(uint16_t port, int receive_buffer_bytes, const char* from) {
   fd_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   KV_CHECK(fd_ >= 0, "no socket");
   if (receive_buffer_bytes > 0) {
     ::setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &receive_buffer_bytes, sizeof(receive_buffer_bytes));
+  }
+  if (from != nullptr) {
+    sockaddr_in local{};
+    local.sin_family = AF_INET;
+    KV_CHECK(::inet_pton(AF_INET, from, &local.sin_addr) == 1, "{} is no address", from);
+    KV_CHECK(::bind(fd_, reinterpret_cast<sockaddr*>(&local), sizeof(local)) == 0, "cannot bind {}", from);
   }
   sockaddr_in address{};
   address.sin_family = AF_INET;

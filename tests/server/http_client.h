@@ -19,7 +19,8 @@ struct HttpAnswer {
 // Every read gives up after 10 s. Not thread-safe.
 class HttpClient {
  public:
-  explicit HttpClient(uint16_t port, int receive_buffer_bytes = 0);
+  // From 127.0.0.1, or another address of this machine.
+  explicit HttpClient(uint16_t port, int receive_buffer_bytes = 0, const char* from = nullptr);
   ~HttpClient();
   HttpClient(const HttpClient&) = delete;
   HttpClient& operator=(const HttpClient&) = delete;

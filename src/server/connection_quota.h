@@ -1,0 +1,42 @@
+// How many connections are open, in all and from each client, and whether there is a place for one more.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <unordered_map>
+
+namespace kvasir {
+
+// A client is named by a key, which the caller makes of its address. Not thread-safe.
+class ConnectionQuota {
+ public:
+  enum class Verdict { kAdmitted, kFull, kClientFull };
+
+  // At most `most` in all, and `most_per_client` of one client (0: three quarters of `most`, rounded up).
+  ConnectionQuota(size_t most, size_t most_per_client)
+      : most_(most), most_per_client_(most_per_client > 0 ? most_per_client : most - most / 4) {}
+
+  // Takes a place if the verdict is kAdmitted. kFull where both bounds are reached.
+  Verdict admit(const std::string& client) {
+    if (open_ >= most_) return Verdict::kFull;
+    const auto held = by_client_.find(client);
+    if (held != by_client_.end() && held->second >= most_per_client_) return Verdict::kClientFull;
+    ++open_;
+    ++by_client_[client];
+    return Verdict::kAdmitted;
+  }
+  // Gives a place back. REQUIRES: admit() gave this client one.
+  void release(const std::string& client) {
+    const auto held = by_client_.find(client);
+    --open_;
+    if (--held->second == 0) by_client_.erase(held);
+  }
+
+ private:
+  const size_t most_;
+  const size_t most_per_client_;
+  size_t open_ = 0;
+  std::unordered_map<std::string, size_t> by_client_;  // none is 0
+};
+
+}  // namespace kvasir
