@@ -52,6 +52,8 @@ ApiRequest to_api_request(const GenerateOptions& options) {
   api.max_tokens_field = "--max-tokens";
   api.stop = options.stop;
   api.ignore_eos = options.ignore_eos;
+  // A prompt on the command line is the user's own, control tokens included; a message is text.
+  api.parse_special = !options.chat;
   return api;
 }
 
@@ -115,7 +117,9 @@ Status generate(const GenerateOptions& options) {
 
 void add_generate_flags(CLI::App& app, GenerateOptions& o) {
   add_runtime_flags(app, o.runtime);
-  app.add_option("-p,--prompt", o.prompt, "The text to go on from, or the user's message with --chat")
+  app.add_option("-p,--prompt", o.prompt,
+                 "The text to go on from, in which control tokens such as <|im_end|> are recognised; with "
+                 "--chat the user's message, in which they are ordinary text")
       ->required();
   app.add_flag("--chat", o.chat, "Put the prompt into the model's chat template (default: off)");
   app.add_option("--system", o.system, "System message, with --chat (default: none)");

@@ -152,7 +152,9 @@ Status serve(ServeOptions& options) {
   KV_ASSIGN_OR_RETURN(const std::unique_ptr<Runtime> runtime, load_runtime(options.runtime));
   const std::unique_ptr<Backend> backend = make_engine_backend(runtime->engine());
   runtime->engine().start();
-  server->serve(make_service(*runtime, *backend));
+  ModelService service = make_service(*runtime, *backend);
+  service.parse_special = options.parse_special;
+  server->serve(std::move(service));
   print_welcome(options, *server, *runtime);
   signals.ready();
   signals.wait();
@@ -204,6 +206,11 @@ void add_serve_flags(CLI::App& app, ServeOptions& options) {
       "ttft, tpot, tbt, e2el; default: none)");
   app.add_option("--tightest-slo", options.tightest_slo,
                  "The tightest bounds that a request may ask for; tighter ones become these (default: any)");
+  app.add_flag(
+      "--parse-special,!--no-parse-special", options.parse_special,
+      "Recognise control tokens such as <|im_end|> in the text of messages and prompts, for requests that do "
+      "not set 'parse_special'; a message can then forge turns (default: off, only those that the chat "
+      "template writes)");
   add_connection_flags(app, options);
   app.add_option("--shutdown-timeout", options.shutdown_timeout_s,
                  "Seconds that running requests have after SIGTERM or SIGINT")

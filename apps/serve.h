@@ -20,6 +20,7 @@ struct ServeOptions {
   std::string tightest_slo;
   double shutdown_timeout_s = 30;
   double body_grace_s = 10;
+  bool parse_special = false;
 };
 
 void add_serve_flags(CLI::App& app, ServeOptions& options);

@@ -70,6 +70,8 @@ enum class Mutant {
   kRefuserRecommended,  // an instance that has just refused to lend is recommended again
   kOldTermObeyed,       // an instance obeys a leader that is none any more
   kLateGrantKept,       // blocks granted to a request that has ended are neither used nor returned
+
+  kTextMakesControl,  // text that a client wrote becomes control tokens
 };
 
 #if defined(KVASIR_MUTANTS)

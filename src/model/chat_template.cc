@@ -1,6 +1,9 @@
 // The variables that Hugging Face gives a template; tools and documents are there, and none.
 #include "model/chat_template.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "model/jinja/interpreter.h"
 #include "model/jinja/parser.h"
 #include "model/utf8.h"
@@ -13,6 +16,10 @@ struct ChatTemplate::Tree {
 
 namespace {
 
+jinja::Value trusted_token(const std::string& text) {
+  return jinja::Value(MarkedText::trusted(replace_invalid_utf8(text)));
+}
+
 jinja::Value to_value(const TemplateScalar& scalar) {
   if (const auto* boolean = std::get_if<bool>(&scalar)) return jinja::Value(*boolean);
   if (const auto* integer = std::get_if<int64_t>(&scalar)) return jinja::Value(*integer);
@@ -21,11 +28,18 @@ jinja::Value to_value(const TemplateScalar& scalar) {
   return jinja::Value::none();
 }
 
+// An unknown role is whatever a client wrote.
+MarkedText marked_role(const std::string& role) {
+  constexpr std::string_view kRoles[] = {"system", "developer", "user", "assistant", "tool", "function"};
+  const bool known = std::find(std::begin(kRoles), std::end(kRoles), role) != std::end(kRoles);
+  return known ? MarkedText::trusted(role) : MarkedText(replace_invalid_utf8(role));
+}
+
 Result<jinja::Value> make_messages(std::span<const ChatMessage> messages, jinja::Environment* env) {
   std::vector<jinja::Value> items;
   items.reserve(messages.size());
   for (const ChatMessage& message : messages) {
-    KV_ASSIGN_OR_RETURN(jinja::Value role, env->make_string(replace_invalid_utf8(message.role)));
+    KV_ASSIGN_OR_RETURN(jinja::Value role, env->make_string(marked_role(message.role)));
     KV_ASSIGN_OR_RETURN(jinja::Value content, env->make_string(replace_invalid_utf8(message.content)));
     KV_ASSIGN_OR_RETURN(jinja::Value item,
                         env->make_dict({{"role", std::move(role)}, {"content", std::move(content)}}));
@@ -45,7 +59,7 @@ Result<ChatTemplate> ChatTemplate::parse(std::string_view source) {
   return ChatTemplate(std::move(tree));
 }
 
-Result<std::string> ChatTemplate::render(const ChatTemplateInputs& inputs) const {
+Result<MarkedText> ChatTemplate::render(const ChatTemplateInputs& inputs) const {
   jinja::Environment env(jinja::Limits{}, inputs.now_seconds);
   jinja::Variables variables;
   KV_ASSIGN_OR_RETURN(jinja::Value messages, make_messages(inputs.messages, &env));
@@ -53,10 +67,8 @@ Result<std::string> ChatTemplate::render(const ChatTemplateInputs& inputs) const
   variables.emplace_back("tools", jinja::Value::none());
   variables.emplace_back("documents", jinja::Value::none());
   variables.emplace_back("add_generation_prompt", jinja::Value(inputs.add_generation_prompt));
-  if (inputs.bos_token)
-    variables.emplace_back("bos_token", jinja::Value(replace_invalid_utf8(*inputs.bos_token)));
-  if (inputs.eos_token)
-    variables.emplace_back("eos_token", jinja::Value(replace_invalid_utf8(*inputs.eos_token)));
+  if (inputs.bos_token) variables.emplace_back("bos_token", trusted_token(*inputs.bos_token));
+  if (inputs.eos_token) variables.emplace_back("eos_token", trusted_token(*inputs.eos_token));
   for (const auto& [name, scalar] : inputs.variables) variables.emplace_back(name, to_value(scalar));
   return jinja::render(tree_->block, variables, &env);
 }

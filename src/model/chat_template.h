@@ -12,21 +12,25 @@
 #include <vector>
 
 #include "base/status.h"
+#include "model/marked_text.h"
 
 namespace kvasir {
 
+// Plain text, except that a role which the interface defines (system, developer, user, assistant, tool,
+// function) is no text of the client but a choice among these; templates build control tokens of it.
 struct ChatMessage {
   std::string role;
   std::string content;
 };
 
-// A further variable for the template, such as a client's chat_template_kwargs; monostate is none.
+// A further variable for the template, plain where it is text, such as a client's chat_template_kwargs;
+// monostate is none.
 using TemplateScalar = std::variant<std::monostate, bool, int64_t, double, std::string>;
 
 struct ChatTemplateInputs {
   std::span<const ChatMessage> messages;
   bool add_generation_prompt = true;
-  // The tokens as text; a template sees those that are missing as undefined.
+  // The tokens as text, trusted; a template sees those that are missing as undefined.
   std::optional<std::string> bos_token;
   std::optional<std::string> eos_token;
   std::vector<std::pair<std::string, TemplateScalar>> variables;  // later ones win, also over the above
@@ -45,7 +49,9 @@ class ChatTemplate {
 
   // kInvalidArgument: the template refused the messages (raise_exception, whose message this is) or could not
   // handle them. kExhausted: a bound was hit. Ill-formed UTF-8 in the inputs counts as U+FFFD.
-  Result<std::string> render(const ChatTemplateInputs& inputs) const;
+  // The result is UTF-8. Trusted in it is what the template spells out itself, and the tokens above; all that
+  // is made of messages and variables is plain, whatever the template does with it.
+  Result<MarkedText> render(const ChatTemplateInputs& inputs) const;
 
  private:
   struct Tree;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "model/marked_text.h"
 #include "model/pretokenizer.h"
 
 namespace kvasir {
@@ -53,11 +54,15 @@ class Tokenizer {
   Tokenizer& operator=(const Tokenizer&) = delete;
 
   // Never adds a beginning-of-sequence token: see add_bos(). With `parse_special`, the text of control and
-  // unknown tokens becomes these tokens, which is what a rendered chat template needs; without it they are
-  // ordinary text. User-defined tokens are always found. Ill-formed UTF-8 counts as U+FFFD. A byte that the
-  // vocabulary has no token for is dropped and its neighbours become adjacent, as in the original.
-  // O(n log n) in the longest word. REQUIRES: text.size() < 2^30.
+  // unknown tokens becomes these tokens; without it they are ordinary text. User-defined tokens are always
+  // found. Ill-formed UTF-8 counts as U+FFFD. A byte that the vocabulary has no token for is dropped and its
+  // neighbours become adjacent, as in the original. O(n log n) in the longest word. REQUIRES: text.size() <
+  // 2^30.
   std::vector<int32_t> encode(std::string_view text, bool parse_special) const;
+  // A rendered chat template: control and unknown tokens are found where all their text is trusted, and
+  // nowhere else. Marks change nothing but that: text without such tokens gives the same ids whatever is
+  // trusted in it. In ill-formed UTF-8 nothing is trusted.
+  std::vector<int32_t> encode(const MarkedText& text) const;
 
   // The bytes that a token stands for; valid as long as the tokenizer. They need not be whole characters.
   // kInvalidArgument: an id outside the vocabulary.
@@ -123,7 +128,8 @@ class Tokenizer {
   Status load_merges(const std::vector<std::string>& merges);
   Status check_ids() const;
   void add_to_trie(int32_t id);
-  SpecialMatch match_special(std::string_view text, size_t position, bool parse_special) const;
+  std::vector<int32_t> encode_ranges(std::string_view text, std::span<const Interval> trusted) const;
+  SpecialMatch match_special(std::string_view text, size_t position, size_t trusted_end) const;
   void encode_plain(std::string_view text, Scratch* scratch, std::vector<int32_t>* out) const;
   void encode_word(std::string_view word, Scratch* scratch, std::vector<int32_t>* out) const;
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/mutant.h"
 #include "model/tokenizer.h"
 #include "model/utf8.h"
 
@@ -34,11 +35,27 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, bool parse_special
     mended = replace_invalid_utf8(text);
     text = mended;
   }
+  const Interval all{0, static_cast<uint32_t>(text.size())};
+  return encode_ranges(text, parse_special ? std::span(&all, 1) : std::span<const Interval>());
+}
+
+std::vector<int32_t> Tokenizer::encode(const MarkedText& text) const {
+  if (!is_valid_utf8(text.text())) return encode(text.text(), /*parse_special=*/false);
+  KV_CHECK(text.size() < size_t{1} << 30, "a text of {} bytes", text.size());
+  if (mutant(Mutant::kTextMakesControl)) return encode(text.text(), /*parse_special=*/true);
+  return encode_ranges(text.text(), text.trusted_ranges());
+}
+
+// `trusted`: where control and unknown tokens are looked for; ascending ranges of bytes that do not touch.
+std::vector<int32_t> Tokenizer::encode_ranges(std::string_view text,
+                                              std::span<const Interval> trusted) const {
   std::vector<int32_t> out;
   Scratch scratch;
   size_t plain_begin = 0;
   for (size_t i = 0; i < text.size();) {
-    const SpecialMatch match = match_special(text, i, parse_special);
+    while (!trusted.empty() && trusted.front().end <= i) trusted = trusted.subspan(1);
+    const bool here = !trusted.empty() && trusted.front().begin <= i;
+    const SpecialMatch match = match_special(text, i, here ? trusted.front().end : i);
     if (match.token < 0) {
       ++i;
       continue;
@@ -52,9 +69,10 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, bool parse_special
   return out;
 }
 
-// The longest special token that begins at `position`.
+// The longest special token that begins at `position`: control and unknown ones only if they end by
+// `trusted_end`.
 Tokenizer::SpecialMatch Tokenizer::match_special(std::string_view text, size_t position,
-                                                 bool parse_special) const {
+                                                 size_t trusted_end) const {
   SpecialMatch best;
   size_t node = 0;
   for (size_t i = position; i < text.size(); ++i) {
@@ -65,7 +83,7 @@ Tokenizer::SpecialMatch Tokenizer::match_special(std::string_view text, size_t p
     if (child == children.end()) break;
     node = static_cast<size_t>(child->second);
     const int32_t token = trie_[node].token;
-    if (token >= 0 && (parse_special || !is_special(token))) best = {token, i + 1 - position};
+    if (token >= 0 && (i < trusted_end || !is_special(token))) best = {token, i + 1 - position};
   }
   return best;
 }

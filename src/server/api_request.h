@@ -37,6 +37,8 @@ struct ApiRequest {
   std::vector<std::string> stop;                // none of them is empty
   std::vector<Token> stop_token_ids;
   bool ignore_eos = false;
+  std::optional<bool>
+      parse_special;  // messages and prompts may spell control tokens; none: as the server does
   std::string cache_salt;
   int32_t priority = 0;               // lower runs first
   Slo slo;                            // as asked

@@ -46,15 +46,19 @@ const char* prompt_field(ApiKind kind) {
 // Turns the prompts of one request into tokens.
 class Encoder {
  public:
-  Encoder(const ModelService& service, ApiKind kind, const std::atomic<bool>* abandoned)
-      : service_(service), tokenizer_(*service.tokenizer), kind_(kind), abandoned_(abandoned) {}
+  Encoder(const ModelService& service, const ApiRequest& request, const std::atomic<bool>* abandoned)
+      : service_(service),
+        tokenizer_(*service.tokenizer),
+        kind_(request.kind),
+        parse_special_(request.parse_special.value_or(service.parse_special)),
+        abandoned_(abandoned) {}
 
   std::variant<std::vector<Token>, ApiError> chat(const std::vector<ApiMessage>& messages) const {
     if (!service_.render_chat) {
       return bad_field("messages", "this model has no chat template; use /v1/completions");
     }
     if (auto e = left()) return *std::move(e);
-    Result<std::string> text = service_.render_chat(messages);
+    const Result<MarkedText> text = service_.render_chat(messages);
     // Whatever it is, also a bound of the interpreter, the same messages will not do better the next time.
     if (!text.ok()) return bad_field("messages", text.status().message());
     return encode(*text, {});
@@ -67,26 +71,26 @@ class Encoder {
     }
     std::vector<Token> tokens;
     if (tokenizer_.add_bos() && tokenizer_.bos()) tokens.push_back(*tokenizer_.bos());
-    return encode(std::get<std::string>(prompt), std::move(tokens));
+    return encode(MarkedText(std::get<std::string>(std::move(prompt))), std::move(tokens));
   }
 
  private:
   // Below so many bytes for each token that fits, counting the exact tokens is cheap enough.
   static constexpr size_t kCheapBytesPerToken = 8;
 
-  std::variant<std::vector<Token>, ApiError> encode(const std::string& text,
-                                                    std::vector<Token> tokens) const {
+  std::variant<std::vector<Token>, ApiError> encode(const MarkedText& text, std::vector<Token> tokens) const {
     if (auto e = left()) return *std::move(e);
     const uint32_t max_model_len = service_.backend->max_model_len();
     if (text.size() / kCheapBytesPerToken >= max_model_len) {
-      const size_t least = tokens.size() + least_tokens(tokenizer_, text);
+      const size_t least = tokens.size() + least_tokens(tokenizer_, text.text());
       if (least >= max_model_len) {
         ApiError e = too_long(least, true, max_model_len);
         e.param = prompt_field(kind_);
         return e;
       }
     }
-    const std::vector<Token> encoded = tokenizer_.encode(text, /*parse_special=*/true);
+    const std::vector<Token> encoded =
+        parse_special_ ? tokenizer_.encode(text.text(), /*parse_special=*/true) : tokenizer_.encode(text);
     tokens.insert(tokens.end(), encoded.begin(), encoded.end());
     return tokens;
   }
@@ -102,6 +106,7 @@ class Encoder {
   const ModelService& service_;
   const Tokenizer& tokenizer_;
   const ApiKind kind_;
+  const bool parse_special_;
   const std::atomic<bool>* const abandoned_;
 };
 
@@ -195,7 +200,7 @@ std::variant<PreparedRequest, ApiError> prepare_request(const ModelService& serv
   if (auto e = check_ids(request.stop_token_ids, tokenizer, "stop_token_ids")) return *std::move(e);
   const uint32_t max_model_len = service.backend->max_model_len();
   const GenerationRequest base = base_generation(tokenizer, request);
-  const Encoder encoder(service, request.kind, abandoned);
+  const Encoder encoder(service, request, abandoned);
   PreparedRequest prepared;
   const auto add = [&](std::variant<std::vector<Token>, ApiError> tokens) -> std::optional<ApiError> {
     if (auto* e = std::get_if<ApiError>(&tokens)) return std::move(*e);

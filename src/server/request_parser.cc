@@ -108,6 +108,7 @@ void read_common(JsonFields& fields, ApiRequest& request) {
   read_sampling(fields, request);
   read_stop(fields, request);
   request.ignore_eos = fields.boolean("ignore_eos", false);
+  if (fields.find("parse_special") != nullptr) request.parse_special = fields.boolean("parse_special", false);
   request.cache_salt = fields.string("cache_salt").value_or("");
   if (request.cache_salt.size() > kMaxSaltBytes) {
     fields.fail("cache_salt", fmt::format("'cache_salt' must be at most {} bytes long", kMaxSaltBytes));

@@ -24,6 +24,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   inputs.bos_token = "<s>";
   inputs.now_seconds = 1'700'000'000;
   const auto text = parsed->render(inputs);
-  KV_CHECK(!text.ok() || kvasir::is_valid_utf8(*text), "a prompt that is not UTF-8");
+  if (text.ok()) {
+    uint32_t end = 0;
+    for (const kvasir::Interval& range : text->trusted_ranges()) {
+      KV_CHECK(!range.empty() && range.begin >= end && range.end <= text->size(), "begin={} end={}",
+               range.begin, range.end);
+      end = range.end + 1;  // ranges that touch are one
+    }
+  }
+  KV_CHECK(!text.ok() || kvasir::is_valid_utf8(text->text()), "a prompt that is not UTF-8");
   return 0;
 }

@@ -35,7 +35,8 @@ Result<std::string> render(const std::string& source, const Json& conversation, 
   inputs.bos_token = "<s>";
   inputs.eos_token = "</s>";
   inputs.now_seconds = now;
-  return chat_template.render(inputs);
+  KV_ASSIGN_OR_RETURN(const MarkedText text, chat_template.render(inputs));
+  return text.text();
 }
 
 // The same text; or the same words of raise_exception(); or some error where Python has one.

@@ -17,7 +17,8 @@ using ::testing::HasSubstr;
 
 Result<std::string> render(const std::string& source, ChatTemplateInputs inputs = {}) {
   KV_ASSIGN_OR_RETURN(const ChatTemplate chat_template, ChatTemplate::parse(source));
-  return chat_template.render(inputs);
+  KV_ASSIGN_OR_RETURN(const MarkedText text, chat_template.render(inputs));
+  return text.text();
 }
 
 std::string repeat(const std::string& unit, int times) {

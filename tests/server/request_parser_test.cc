@@ -54,6 +54,7 @@ TEST(RequestParser, ChatDefaults) {
   EXPECT_FALSE(r.max_tokens);
   EXPECT_TRUE(r.stop.empty());
   EXPECT_FALSE(r.ignore_eos);
+  EXPECT_FALSE(r.parse_special) << "the server decides";
 }
 
 TEST(RequestParser, EveryChatFieldIsRead) {
@@ -62,7 +63,7 @@ TEST(RequestParser, EveryChatFieldIsRead) {
       chat(R"("stream":true,"stream_options":{"include_usage":true},"temperature":0.5,"top_p":0.25,"top_k":7,
       "seed":-3,"stop":["a","bc"],"stop_token_ids":[5,6],"max_completion_tokens":9,"ignore_eos":true,
       "logprobs":true,"top_logprobs":4,"priority":0,"cache_salt":"s","user":"u","metadata":{"a":"b"},
-      "store":false,"service_tier":"auto","parallel_tool_calls":true,"never_heard_of":[1])"));
+      "store":false,"service_tier":"auto","parallel_tool_calls":true,"parse_special":true,"never_heard_of":[1])"));
   EXPECT_TRUE(r.stream);
   EXPECT_TRUE(r.include_usage);
   EXPECT_EQ(r.sampling.temperature, 0.5f);
@@ -76,6 +77,9 @@ TEST(RequestParser, EveryChatFieldIsRead) {
   EXPECT_EQ(r.max_tokens_field, "max_completion_tokens");
   EXPECT_TRUE(r.ignore_eos);
   EXPECT_EQ(r.cache_salt, "s");
+  EXPECT_EQ(r.parse_special, std::optional(true));
+  EXPECT_EQ(accepted(ApiKind::kCompletion, completion(R"("parse_special":false)")).parse_special,
+            std::optional(false));
 }
 
 TEST(RequestParser, TheCacheSaltIsAnyShortText) {
@@ -197,6 +201,7 @@ INSTANTIATE_TEST_SUITE_P(
         RefusedField{kChat, R"("ignore_eos":1)", "ignore_eos"},
         RefusedField{kText, R"("logprobs":21)", "logprobs"},
         RefusedField{kText, R"("logprobs":true)", "logprobs"},
+        RefusedField{kText, R"("parse_special":1)", "parse_special"},
         RefusedField{kText, R"("prompt":[])", "prompt"}, RefusedField{kText, R"("prompt":null)", "prompt"},
         RefusedField{kText, R"("prompt":[1,"a"])", "prompt"},
         RefusedField{kText, R"("prompt":["a",1])", "prompt"},

@@ -30,7 +30,7 @@ FakeBackend::Script repeat(std::string text) {
   };
 }
 
-Result<std::string> render_test_chat(std::span<const ApiMessage> messages) {
+Result<MarkedText> render_test_chat(std::span<const ApiMessage> messages) {
   std::string text;
   for (const ApiMessage& m : messages) {
     if (m.content == "forbidden")
@@ -38,7 +38,7 @@ Result<std::string> render_test_chat(std::span<const ApiMessage> messages) {
     if (m.content == "explode") throw std::runtime_error("a fault of ours");
     text += m.role + ": " + m.content + "|";
   }
-  return text + "assistant:";
+  return MarkedText(text + "assistant:");
 }
 
 }  // namespace kvasir::test

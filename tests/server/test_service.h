@@ -26,7 +26,7 @@ FakeBackend::Script say(std::string text);
 FakeBackend::Script repeat(std::string text);
 
 // "user: hello|assistant:", or an error if a message says "forbidden".
-Result<std::string> render_test_chat(std::span<const ApiMessage> messages);
+Result<MarkedText> render_test_chat(std::span<const ApiMessage> messages);
 
 struct TestService {
   explicit TestService(FakeBackend::Script script, uint32_t max_model_len = 4096)

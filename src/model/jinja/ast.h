@@ -48,7 +48,7 @@ struct Stmt;
 using Block = std::vector<std::unique_ptr<Stmt>>;
 
 enum class StmtKind {
-  kText,      // text
+  kText,      // text, all of it trusted
   kOutput,    // expr
   kIf,        // branches; the last may have a null condition
   kFor,       // targets in expr [if condition]; body; otherwise
@@ -68,7 +68,7 @@ struct Branch {
 struct Stmt {
   StmtKind kind = StmtKind::kText;
   int line = 0;
-  std::string text;
+  MarkedText text;
   std::string name;
   std::string attribute;
   std::vector<std::string> targets;

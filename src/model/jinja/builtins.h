@@ -39,6 +39,10 @@ Result<Value> call_method(Environment* env, std::string_view name, const Value& 
                           const Arguments& arguments);
 Result<Value> call_function(Environment* env, std::string_view name, const Arguments& arguments);
 
+// What became of all the bytes of `from` together, such as their upper case: trusted if every one of them
+// was.
+MarkedText marked_as_whole(std::string text, const MarkedText& from);
+
 struct JsonStyle {
   bool ascii = false;   // escape all other characters
   int64_t indent = -1;  // spaces per level; negative: all on one line

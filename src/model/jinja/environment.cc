@@ -38,8 +38,8 @@ Status Environment::spend_bytes(uint64_t bytes) {
   return spend(1 + bytes / 64);
 }
 
-Result<Value> Environment::make_string(std::string text) {
-  KV_RETURN_IF_ERROR(spend_bytes(text.size() + 32));
+Result<Value> Environment::make_string(MarkedText text) {
+  KV_RETURN_IF_ERROR(spend_bytes(text.size() + text.mark_bytes() + 32));
   return Value(std::move(text));
 }
 

@@ -33,7 +33,7 @@ class Environment {
 
   // A string, list or dict on the budget. kInvalidArgument: nested too deep, or holding a namespace (which
   // could then hold itself).
-  Result<Value> make_string(std::string text);
+  Result<Value> make_string(MarkedText text);
   Result<Value> make_list(std::vector<Value> items, bool tuple = false);
   Result<Value> make_dict(std::vector<std::pair<std::string, Value>> items);
 

@@ -33,7 +33,7 @@ Result<Value> text_filter(Environment* env, std::string_view name, const Value& 
   if (name == "title") {
     KV_RETURN_IF_ERROR(arguments.bind(name, {}, 0).status());
     KV_RETURN_IF_ERROR(env->spend(text.weight() * 16));
-    return env->make_string(title_words(text.as_string()));
+    return env->make_string(marked_as_whole(title_words(text.as_string()), text.as_marked()));
   }
   if (name != "replace") return call_method(env, name, text, arguments);
   KV_ASSIGN_OR_RETURN(auto bound, arguments.bind(name, {"old", "new", "count"}, 2));
@@ -81,8 +81,8 @@ Result<Value> join_filter(Environment* env, std::string_view name, const Value& 
   KV_ASSIGN_OR_RETURN(const auto bound, arguments.bind(name, {"d", "attribute"}, 0));
   KV_ASSIGN_OR_RETURN(const auto list, iterate(env, input));
   KV_ASSIGN_OR_RETURN(const Value separator_text, as_text(env, bound[0]));
-  const std::string& separator = separator_text.as_string();
-  std::string out;
+  const MarkedText& separator = separator_text.as_marked();
+  MarkedText out;
   for (size_t i = 0; i < list->items.size(); ++i) {
     Value item = list->items[i];
     if (bound[1].is_string()) {
@@ -90,8 +90,8 @@ Result<Value> join_filter(Environment* env, std::string_view name, const Value& 
     }
     KV_ASSIGN_OR_RETURN(const Value text, as_text(env, item));
     KV_RETURN_IF_ERROR(env->spend_bytes(text.as_string().size() + separator.size()));
-    if (i > 0) out += separator;
-    out += text.as_string();
+    if (i > 0) out.append(separator);
+    out.append(text.as_marked());
   }
   return env->make_string(std::move(out));
 }

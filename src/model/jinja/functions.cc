@@ -66,7 +66,7 @@ Result<Value> format_now(Environment* env, const Arguments& arguments) {
   // an empty result and for one that does not fit; the buffer is larger than any format can fill.
   char buffer[8192];
   const size_t size = std::strftime(buffer, sizeof(buffer), bound[0].as_string().c_str(), &utc);
-  return env->make_string(std::string(buffer, size));
+  return env->make_string(marked_as_whole(std::string(buffer, size), bound[0].as_marked()));
 }
 
 }  // namespace

@@ -8,25 +8,26 @@
 
 namespace kvasir::jinja {
 
-Result<std::string> render(const Block& block, const Variables& variables, Environment* env) {
+Result<MarkedText> render(const Block& block, const Variables& variables, Environment* env) {
   return Interpreter(env).run(block, variables);
 }
 
-Result<std::string> Interpreter::run(const Block& block, const Variables& variables) {
+Result<MarkedText> Interpreter::run(const Block& block, const Variables& variables) {
   for (const auto& [name, value] : variables) global_.names[name] = value;
-  std::string out;
+  MarkedText out;
   out_ = &out;
   KV_RETURN_IF_ERROR(execute(block, &global_).status());
   return out;
 }
 
-Status Interpreter::write(std::string_view text) {
+Status Interpreter::write(const MarkedText& text) {
   if (text.size() > env_->limits().output_bytes - out_->size()) {
     return error(ErrorCode::kExhausted,
                  "the chat template writes more than {} bytes; send a shorter conversation",
                  env_->limits().output_bytes);
   }
   out_->append(text);
+  KV_RETURN_IF_ERROR(env_->spend_bytes(text.mark_bytes()));
   return env_->spend(text.size() / 64);
 }
 
@@ -53,7 +54,7 @@ Result<Interpreter::Flow> Interpreter::execute_one(const Stmt& statement, Scope*
     case StmtKind::kOutput: {
       KV_ASSIGN_OR_RETURN(const Value value, evaluate(*statement.expr, scope));
       if (value.is_string()) {
-        KV_RETURN_IF_ERROR(write(value.as_string()));
+        KV_RETURN_IF_ERROR(write(value.as_marked()));
         return Flow::kNext;
       }
       KV_RETURN_IF_ERROR(env_->spend(value.weight()));
@@ -174,8 +175,8 @@ Status Interpreter::assign_attribute(const Stmt& statement, Value value, Scope* 
 }
 
 Result<Interpreter::Flow> Interpreter::execute_set_block(const Stmt& statement, Scope* scope) {
-  std::string text;
-  std::string* const out = std::exchange(out_, &text);
+  MarkedText text;
+  MarkedText* const out = std::exchange(out_, &text);
   Scope inner(scope);
   auto flow = execute(statement.body, &inner);
   out_ = out;
@@ -224,8 +225,8 @@ Result<Value> Interpreter::call_macro(const Stmt& macro, const Arguments& argume
     return error(ErrorCode::kInvalidArgument, "the macro '{}' does not take an argument of that name",
                  macro.name);
   }
-  std::string text;
-  std::string* const out = std::exchange(out_, &text);
+  MarkedText text;
+  MarkedText* const out = std::exchange(out_, &text);
   const auto flow = execute(macro.body, &inner);
   out_ = out;
   KV_RETURN_IF_ERROR(flow.status());

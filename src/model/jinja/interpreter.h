@@ -1,4 +1,4 @@
-// Walks a syntax tree and writes the text.
+// Walks a syntax tree and writes the text, with marks at what the template itself has spelled out.
 #pragma once
 
 #include <string>
@@ -15,6 +15,6 @@ using Variables = std::vector<std::pair<std::string, Value>>;
 
 // One rendering of `block` with `variables`. kInvalidArgument: what raise_exception() says, word for word, or
 // an operation that does not fit its values, with the line. kExhausted: a bound of the environment.
-Result<std::string> render(const Block& block, const Variables& variables, Environment* env);
+Result<MarkedText> render(const Block& block, const Variables& variables, Environment* env);
 
 }  // namespace kvasir::jinja

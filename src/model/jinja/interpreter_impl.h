@@ -31,7 +31,7 @@ struct Scope {
 class Interpreter {
  public:
   explicit Interpreter(Environment* env) : env_(env), global_(nullptr) {}
-  Result<std::string> run(const Block& block, const Variables& variables);
+  Result<MarkedText> run(const Block& block, const Variables& variables);
 
  private:
   enum class Flow { kNext, kBreak, kContinue };
@@ -46,7 +46,7 @@ class Interpreter {
   Result<Flow> execute_set_block(const Stmt& statement, Scope* scope);
   Result<std::vector<Value>> loop_items(const Stmt& statement, Scope* scope);
   Status bind_targets(const Stmt& statement, const Value& value, Scope* scope);
-  Status write(std::string_view text);
+  Status write(const MarkedText& text);
   Result<Value> loop_value(const LoopState& loop);
 
   // Every error but raise_exception()'s gets the line of the innermost expression.
@@ -67,7 +67,7 @@ class Interpreter {
 
   Environment* const env_;
   Scope global_;
-  std::string* out_ = nullptr;  // where text goes: the result, or what a macro or a set block collects
+  MarkedText* out_ = nullptr;  // where text goes: the result, or what a macro or a set block collects
   int depth_ = 0;
   bool raised_ = false;  // the error under way is raise_exception()'s
 };

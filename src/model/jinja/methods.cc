@@ -22,11 +22,13 @@ Result<int64_t> integer_or(const Value& value, int64_t missing, std::string_view
   return value.as_int();
 }
 
-Result<Value> make_strings(Environment* env, const std::vector<std::string_view>& parts) {
-  KV_RETURN_IF_ERROR(env->spend_bytes(parts.size() * 64));
+// Of parts of `text`.
+Result<Value> make_strings(Environment* env, const MarkedText& text,
+                           const std::vector<std::string_view>& parts) {
+  KV_RETURN_IF_ERROR(env->spend_bytes(parts.size() * 96 + text.mark_bytes()));
   std::vector<Value> items;
   items.reserve(parts.size());
-  for (const std::string_view part : parts) items.emplace_back(part);
+  for (const std::string_view part : parts) items.emplace_back(text.slice(part));
   return env->make_list(std::move(items));
 }
 
@@ -39,11 +41,11 @@ Result<Value> strip_method(Environment* env, std::string_view name, const Value&
   if (bound[0].is_string()) {
     const std::string& characters = bound[0].as_string();
     KV_RETURN_IF_ERROR(env->spend(text.size() * (1 + characters.size() / 16)));
-    return env->make_string(std::string(strip_characters(text, characters, left, right)));
+    return env->make_string(object.as_marked().slice(strip_characters(text, characters, left, right)));
   }
   if (!bound[0].is_undefined() && !bound[0].is_none()) return needs(name, "a string");
   KV_RETURN_IF_ERROR(env->spend(object.weight()));
-  return env->make_string(std::string(strip(text, left, right)));
+  return env->make_string(object.as_marked().slice(strip(text, left, right)));
 }
 
 Result<Value> affix_test(Environment* env, std::string_view name, const Value& object,
@@ -71,10 +73,10 @@ Result<Value> split_method(Environment* env, std::string_view name, const Value&
   KV_RETURN_IF_ERROR(env->spend(text.size() / 4));
   const bool right = name == "rsplit";
   if (bound[0].is_undefined() || bound[0].is_none())
-    return make_strings(env, split_space(text, limit, right));
+    return make_strings(env, object.as_marked(), split_space(text, limit, right));
   if (!bound[0].is_string() || bound[0].as_string().empty())
     return needs(name, "a separator that is not empty");
-  return make_strings(env, split(text, bound[0].as_string(), limit, right));
+  return make_strings(env, object.as_marked(), split(text, bound[0].as_string(), limit, right));
 }
 
 Result<Value> splitlines_method(Environment* env, std::string_view name, const Value& object,
@@ -82,7 +84,7 @@ Result<Value> splitlines_method(Environment* env, std::string_view name, const V
   KV_ASSIGN_OR_RETURN(const auto bound, arguments.bind(name, {"keepends"}, 0));
   const std::string& text = object.as_string();
   KV_RETURN_IF_ERROR(env->spend(text.size() / 4));
-  return make_strings(env, split_lines(text, bound[0].truthy()));
+  return make_strings(env, object.as_marked(), split_lines(text, bound[0].truthy()));
 }
 
 Result<Value> case_method(Environment* env, std::string_view name, const Value& object,
@@ -90,10 +92,11 @@ Result<Value> case_method(Environment* env, std::string_view name, const Value& 
   KV_RETURN_IF_ERROR(arguments.bind(name, {}, 0).status());
   const std::string& text = object.as_string();
   KV_RETURN_IF_ERROR(env->spend(object.weight() * 8));
-  if (name == "upper") return env->make_string(to_upper(text));
-  if (name == "lower") return env->make_string(to_lower(text));
-  if (name == "title") return env->make_string(title(text));
-  return env->make_string(capitalize(text));
+  std::string mapped = name == "upper"   ? to_upper(text)
+                       : name == "lower" ? to_lower(text)
+                       : name == "title" ? title(text)
+                                         : capitalize(text);
+  return env->make_string(marked_as_whole(std::move(mapped), object.as_marked()));
 }
 
 Result<Value> replace_method(Environment* env, std::string_view name, const Value& object,
@@ -103,14 +106,15 @@ Result<Value> replace_method(Environment* env, std::string_view name, const Valu
   if (!bound[0].is_string() || !bound[1].is_string()) return needs(name, "two strings");
   const std::string& text = object.as_string();
   const std::string& from = bound[0].as_string();
-  const std::string& to = bound[1].as_string();
+  const MarkedText& to = bound[1].as_marked();
   // Paid for before it is made: a short text can become very long.
   KV_RETURN_IF_ERROR(env->spend(text.size() * (from.empty() ? 1 : 2)));
   const auto found = static_cast<uint64_t>(count_of(text, from));
   const uint64_t count = limit < 0 ? found : std::min(found, static_cast<uint64_t>(limit));
-  if (count > 0 && to.size() > env->limits().bytes / count) return needs(name, "a shorter replacement");
-  KV_RETURN_IF_ERROR(env->spend_bytes(text.size() + count * to.size()));
-  return env->make_string(replace(text, from, to, limit));
+  if (count > 0 && to.size() + to.mark_bytes() > env->limits().bytes / count)
+    return needs(name, "a shorter replacement");
+  KV_RETURN_IF_ERROR(env->spend_bytes(text.size() + count * (to.size() + to.mark_bytes())));
+  return env->make_string(replace(object.as_marked(), from, to, limit));
 }
 
 Result<Value> find_method(Environment* env, std::string_view name, const Value& object,
@@ -134,19 +138,19 @@ Result<Value> remove_affix(Environment* env, std::string_view name, const Value&
   const std::string& affix = bound[0].as_string();
   if (name == "removeprefix" && text.starts_with(affix)) text.remove_prefix(affix.size());
   if (name == "removesuffix" && text.ends_with(affix)) text.remove_suffix(affix.size());
-  return env->make_string(std::string(text));
+  return env->make_string(object.as_marked().slice(text));
 }
 
 Result<Value> join_method(Environment* env, std::string_view name, const Value& object,
                           const Arguments& arguments) {
   KV_ASSIGN_OR_RETURN(const auto bound, arguments.bind(name, {"iterable"}, 1));
   KV_ASSIGN_OR_RETURN(const auto list, iterate(env, bound[0]));
-  std::string out;
+  MarkedText out;
   for (size_t i = 0; i < list->items.size(); ++i) {
     if (!list->items[i].is_string()) return needs(name, "strings");
     KV_RETURN_IF_ERROR(env->spend_bytes(list->items[i].as_string().size() + object.as_string().size()));
-    if (i > 0) out += object.as_string();
-    out += list->items[i].as_string();
+    if (i > 0) out.append(object.as_marked());
+    out.append(list->items[i].as_marked());
   }
   return env->make_string(std::move(out));
 }
@@ -199,6 +203,10 @@ constexpr NamedMethod kMethods[] = {
 };
 
 }  // namespace
+
+MarkedText marked_as_whole(std::string text, const MarkedText& from) {
+  return from.all_trusted() ? MarkedText::trusted(std::move(text)) : MarkedText(std::move(text));
+}
 
 bool is_known_method(std::string_view name) {
   return std::any_of(std::begin(kMethods), std::end(kMethods),

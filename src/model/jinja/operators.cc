@@ -59,15 +59,14 @@ Result<Value> float_arithmetic(std::string_view op, double a, double b) {
   return Value(op == "%" ? remainder : std::floor((a - remainder) / b));
 }
 
-Result<Value> repeat(Environment* env, const std::string& text, int64_t times) {
+Result<Value> repeat(Environment* env, const MarkedText& text, int64_t times) {
   const auto count = static_cast<uint64_t>(std::max<int64_t>(times, 0));
   if (count > 0 && text.size() > env->limits().bytes / count) {
     return wrong("a string of {} bytes cannot be repeated {} times", text.size(), times);
   }
-  KV_RETURN_IF_ERROR(env->spend_bytes(text.size() * count));
-  std::string out;
-  out.reserve(text.size() * count);
-  for (uint64_t i = 0; i < count && !text.empty(); ++i) out += text;
+  KV_RETURN_IF_ERROR(env->spend_bytes((text.size() + text.mark_bytes()) * count));
+  MarkedText out;
+  for (uint64_t i = 0; i < count && text.size() > 0; ++i) out.append(text);
   return env->make_string(std::move(out));
 }
 
@@ -170,21 +169,24 @@ Status reading_undefined(std::string_view what) {
 Result<Value> apply_binary(Environment* env, std::string_view op, const Value& a, const Value& b) {
   if (op == "~") {
     KV_RETURN_IF_ERROR(env->spend(add_weights(a.weight(), b.weight())));
-    std::string text = to_text(a);
-    append_text(b, &text);
+    MarkedText text = to_marked(a);
+    text.append(to_marked(b));
     return env->make_string(std::move(text));
   }
   if (a.is_integral() && b.is_integral()) return integer_arithmetic(op, a.as_int(), b.as_int());
   if (a.is_number() && b.is_number()) return float_arithmetic(op, a.as_float(), b.as_float());
   if (op == "+" && a.is_string() && b.is_string()) {
     KV_RETURN_IF_ERROR(env->spend_bytes(a.as_string().size() + b.as_string().size()));
-    return Value(a.as_string() + b.as_string());
+    MarkedText text = a.as_marked();
+    text.append(b.as_marked());
+    KV_RETURN_IF_ERROR(env->spend_bytes(text.mark_bytes()));
+    return Value(std::move(text));
   }
   if (op == "+" && a.is_list() && b.is_list() && a.as_list().tuple == b.as_list().tuple) {
     return concatenate_lists(env, a.as_list(), b.as_list());
   }
-  if (op == "*" && a.is_string() && b.is_integral()) return repeat(env, a.as_string(), b.as_int());
-  if (op == "*" && a.is_integral() && b.is_string()) return repeat(env, b.as_string(), a.as_int());
+  if (op == "*" && a.is_string() && b.is_integral()) return repeat(env, a.as_marked(), b.as_int());
+  if (op == "*" && a.is_integral() && b.is_string()) return repeat(env, b.as_marked(), a.as_int());
   return wrong("'{}' does not work on '{}' and '{}'", op, a.type_name(), b.type_name());
 }
 
@@ -240,7 +242,8 @@ Result<Value> get_item(Environment* env, const Value& object, const Value& key) 
     if (at < 0) return Value();
     size_t begin = 0;
     for (; at > 0; --at) begin += decode_utf8(text, begin).length;
-    return env->make_string(text.substr(begin, decode_utf8(text, begin).length));
+    const std::string_view character = std::string_view(text).substr(begin, decode_utf8(text, begin).length);
+    return env->make_string(object.as_marked().slice(character));
   }
   return Value();
 }
@@ -262,10 +265,10 @@ Result<Value> get_slice(Environment* env, const Value& object, const Value& begi
     const std::vector<size_t> offsets = offsets_of(text);
     const auto size = static_cast<int64_t>(offsets.size() - 1);
     KV_ASSIGN_OR_RETURN(const SliceRange range, slice_range(size, begin, end, step));
-    std::string out;
+    MarkedText out;
     for (const int64_t i : slice_indices(range, size)) {
       const auto at = static_cast<size_t>(i);
-      out.append(text, offsets[at], offsets[at + 1] - offsets[at]);
+      out.append(object.as_marked(), offsets[at], offsets[at + 1]);
     }
     return env->make_string(std::move(out));
   }
@@ -281,10 +284,10 @@ Result<std::shared_ptr<const List>> iterate(Environment* env, const Value& value
   }
   if (value.is_string()) {
     const std::string& text = value.as_string();
-    KV_RETURN_IF_ERROR(env->spend_bytes(text.size() * (sizeof(Value) + 48)));
+    KV_RETURN_IF_ERROR(env->spend_bytes(text.size() * (sizeof(Value) + 112)));
     for (size_t i = 0; i < text.size();) {
       const size_t length = decode_utf8(text, i).length;
-      items.emplace_back(text.substr(i, length));
+      items.emplace_back(value.as_marked().slice(std::string_view(text).substr(i, length)));
       i += length;
     }
   } else if (value.is_dict()) {

@@ -40,7 +40,7 @@ Result<Block> Parser::parse_block(const std::vector<std::string_view>& ends) {
     auto statement = std::make_unique<Stmt>();
     statement->line = peek().line;
     if (peek().kind == TokenKind::kText) {
-      statement->text = take().text;
+      statement->text = MarkedText::trusted(take().text);
     } else if (peek().kind == TokenKind::kOutputBegin) {
       take();
       statement->kind = StmtKind::kOutput;

@@ -234,7 +234,7 @@ Result<ExprPtr> Parser::parse_primary() {
   if (token.kind == TokenKind::kString) {
     std::string text;
     while (peek().kind == TokenKind::kString) text += take().text;
-    node->value = Value(std::move(text));
+    node->value = Value(MarkedText::trusted(std::move(text)));
     return node;
   }
   if (token.kind == TokenKind::kInteger || token.kind == TokenKind::kFloat) {

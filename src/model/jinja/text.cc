@@ -213,25 +213,27 @@ std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends)
   return out;
 }
 
-std::string replace(std::string_view text, std::string_view from, std::string_view to, int64_t limit) {
-  std::string out;
+MarkedText replace(const MarkedText& text, std::string_view from, const MarkedText& to, int64_t limit) {
+  MarkedText out;
   size_t begin = 0;
   for (int64_t done = 0; limit < 0 || done < limit; ++done) {
     if (from.empty()) {
       // Python puts `to` before every character and at the end.
       out.append(to);
       if (begin >= text.size()) return out;
-      const size_t length = decode_utf8(text, begin).length;
-      out.append(text.substr(begin, length));
+      const size_t length = decode_utf8(text.text(), begin).length;
+      out.append(text, begin, begin + length);
       begin += length;
       continue;
     }
-    const size_t at = text.find(from, begin);
-    if (at == std::string_view::npos) break;
-    out.append(text.substr(begin, at - begin)).append(to);
+    const size_t at = text.text().find(from, begin);
+    if (at == std::string::npos) break;
+    out.append(text, begin, at);
+    out.append(to);
     begin = at + from.size();
   }
-  return out.append(text.substr(begin));
+  out.append(text, begin, text.size());
+  return out;
 }
 
 int64_t count_of(std::string_view text, std::string_view what) {

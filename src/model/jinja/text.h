@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "model/marked_text.h"
+
 namespace kvasir::jinja {
 
 // str.isspace: Unicode's white space and the four separators U+001C to U+001F.
@@ -36,8 +38,9 @@ std::vector<std::string_view> split(std::string_view text, std::string_view sepa
                                     bool from_right);
 std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends);
 
-// The first `limit` occurrences (negative: all).
-std::string replace(std::string_view text, std::string_view from, std::string_view to, int64_t limit);
+// The first `limit` occurrences (negative: all). What stays keeps its marks, and what is put in brings its
+// own.
+MarkedText replace(const MarkedText& text, std::string_view from, const MarkedText& to, int64_t limit);
 
 // Occurrences that do not overlap; one more than the length for an empty `what`.
 int64_t count_of(std::string_view text, std::string_view what);

@@ -218,4 +218,8 @@ std::string to_text(const Value& value) {
   return out;
 }
 
+MarkedText to_marked(const Value& value) {
+  return value.is_string() ? value.as_marked() : MarkedText(to_text(value));
+}
+
 }  // namespace kvasir::jinja

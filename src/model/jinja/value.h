@@ -9,6 +9,8 @@
 #include <variant>
 #include <vector>
 
+#include "model/marked_text.h"
+
 namespace kvasir::jinja {
 
 class Value;
@@ -42,11 +44,12 @@ struct Macro {
   const Stmt* definition;
 };
 
-// A small handle; strings, lists and dicts are shared and never change. Not thread-safe only in that a
-// Namespace is not.
+// A small handle; strings, lists and dicts are shared and never change. A string is plain unless it is made
+// of a MarkedText: only what a template spells out itself is trusted, and what is made of it byte for byte.
+// Not thread-safe only in that a Namespace is not.
 class Value {
  public:
-  using Text = std::shared_ptr<const std::string>;
+  using Text = std::shared_ptr<const MarkedText>;
   using ListPtr = std::shared_ptr<const List>;
   using DictPtr = std::shared_ptr<const Dict>;
   using NamespacePtr = std::shared_ptr<Namespace>;
@@ -55,7 +58,8 @@ class Value {
   Value(bool value) : data_(value) {}
   Value(int64_t value) : data_(value) {}
   Value(double value) : data_(value) {}
-  Value(std::string value) : data_(std::make_shared<const std::string>(std::move(value))) {}
+  Value(MarkedText value) : data_(std::make_shared<const MarkedText>(std::move(value))) {}
+  Value(std::string value) : Value(MarkedText(std::move(value))) {}
   Value(std::string_view value) : Value(std::string(value)) {}
   Value(const char* value) : Value(std::string(value)) {}
   Value(ListPtr value) : data_(std::move(value)) {}
@@ -87,7 +91,8 @@ class Value {
   bool as_bool() const { return std::get<bool>(data_); }
   int64_t as_int() const { return is_bool() ? int64_t{as_bool()} : std::get<int64_t>(data_); }
   double as_float() const { return is_float() ? std::get<double>(data_) : static_cast<double>(as_int()); }
-  const std::string& as_string() const { return *std::get<Text>(data_); }
+  const MarkedText& as_marked() const { return *std::get<Text>(data_); }  // a string with its marks
+  const std::string& as_string() const { return as_marked().text(); }
   const List& as_list() const { return *std::get<ListPtr>(data_); }
   const ListPtr& list_pointer() const { return std::get<ListPtr>(data_); }
   const Dict& as_dict() const { return *std::get<DictPtr>(data_); }
@@ -126,5 +131,7 @@ std::string format_float(double value);
 // Appends what {{ value }} prints.
 void append_text(const Value& value, std::string* out);
 std::string to_text(const Value& value);
+// The same with its marks: those of a string; what anything else prints is plain.
+MarkedText to_marked(const Value& value);
 
 }  // namespace kvasir::jinja
