@@ -2,9 +2,8 @@
 sources together, they are checked together: most of the time goes into the headers that they share.
 
 A file that passed is remembered by the hash of all that its result depends on: itself, the project's headers
-that it reaches, its compile command and the settings. Every other file is checked, those of the last commit
-first. A file that the time of --seconds did not suffice for counts as a failure; those that passed until then
-are remembered, so that the next run goes on from there.
+that it reaches, its compile command and the settings. Every other file is checked, or with --changed-since those
+that differ from a commit.
 """
 
 import argparse
@@ -16,7 +15,6 @@ import pathlib
 import re
 import subprocess
 import sys
-import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
@@ -69,21 +67,31 @@ def entries_to_check(build):
     return [entry for entry in commands if is_checked(entry["file"])]
 
 
-def in_order(entries):
-    recent = {ROOT / name for name in git("diff", "--name-only", "HEAD~1").split()}
-
-    def is_old(entry):
-        file = pathlib.Path(entry["file"])
-        together = map(pathlib.Path, INCLUDE.findall(file.read_text(errors="replace")))
-        return recent.isdisjoint([file, *together])
-
-    return sorted(entries, key=lambda entry: (is_old(entry), entry["file"]))
+def changed_files(base):
+    """What differs from a commit, the work tree's own changes and new files included."""
+    names = git("diff", "--name-only", base).splitlines()
+    names += git("ls-files", "--others", "--exclude-standard").splitlines()
+    return {ROOT / name for name in names}
 
 
-def check(build, entry, deadline, passed):
-    """None when the time was up, else whether the file is clean."""
-    if time.monotonic() > deadline:
-        return None
+def entries_of(changed, entries):
+    """Those that compile a changed source; and for each changed header that they do not reach one that does."""
+    chosen, left = [], {file for file in changed if file.suffix == ".h" and is_checked(file) and file.is_file()}
+    reached = {entry["file"]: set(reached_files(pathlib.Path(entry["file"]))) for entry in entries}
+    for entry in entries:
+        sources = {file for file in reached[entry["file"]] if file.suffix == ".cc"}
+        if sources & changed:
+            chosen.append(entry)
+            left -= reached[entry["file"]]
+    for entry in sorted(entries, key=lambda entry: len(reached[entry["file"]])):
+        if left & reached[entry["file"]]:
+            chosen.append(entry)
+            left -= reached[entry["file"]]
+    return chosen
+
+
+def check(build, entry, passed):
+    """Whether the file is clean."""
     # The compile commands are g++'s, whose warning flags clang need not know.
     command = ["clang-tidy-14", "-p", str(build), "--quiet", "--extra-arg=-Wno-unknown-warning-option",
                "--extra-arg=-Wno-ignored-optimization-argument", entry["file"]]
@@ -113,27 +121,26 @@ def report(text, said=set()):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", type=pathlib.Path, required=True, help="a configured build folder")
-    parser.add_argument("--seconds", type=float, default=float("inf"),
-                        help="start no file after this, and fail if one is left (default: no limit)")
+    parser.add_argument("--changed-since", metavar="COMMIT",
+                        help="check only what differs from this commit (default: everything)")
     options = parser.parse_args()
-    deadline = time.monotonic() + options.seconds
 
     memory = ROOT / "build" / "tidy"
     memory.mkdir(parents=True, exist_ok=True)
     entries = entries_to_check(options.build)
     if not entries:
         sys.exit(f"tidy: {options.build}/compile_commands.json names no file of src/ or apps/")
-    todo = [(entry, memory / fingerprint(entry)) for entry in in_order(entries)]
+    if options.changed_since:
+        entries = entries_of(changed_files(options.changed_since), entries)
+    todo = [(entry, memory / fingerprint(entry)) for entry in entries]
     todo = [(entry, passed) for entry, passed in todo if not passed.exists()]
 
     with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        results = list(pool.map(lambda item: check(options.build, item[0], deadline, item[1]), todo))
-    failed, late = results.count(False), results.count(None)
+        results = list(pool.map(lambda item: check(options.build, *item), todo))
+    failed = results.count(False)
     print(f"tidy: {len(entries)} files: {len(entries) - len(todo)} unchanged since they passed, "
           f"{results.count(True)} clean, {failed} with findings")
-    if late:
-        print(f"tidy: {late} files were not checked in {options.seconds:.0f} s: ./dev lint checks all that are left")
-    sys.exit(1 if failed or late else 0)
+    sys.exit(1 if failed else 0)
 
 
 if __name__ == "__main__":

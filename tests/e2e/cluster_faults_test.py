@@ -13,8 +13,9 @@ import unittest
 from typing import NamedTuple
 
 from cluster import Cluster, Load, alone, ask, make_model, need, need_etcd, prompt_of
+from support import shard
 
-SCHEDULES = int(os.environ.get("KVASIR_FAULT_SCHEDULES", "4"))
+SCHEDULES = int(os.environ.get("KVASIR_FAULT_SCHEDULES", "2"))
 SEED = int(os.environ.get("KVASIR_FAULT_SEED", "1"))
 LONG = SCHEDULES >= 10
 TTL = 3  # seconds until who is silent is dead
@@ -308,6 +309,9 @@ class Faults(unittest.TestCase):
             event()
         cluster.add(*(i.name for i in cluster.instances.values() if i.killed))
         return ", ".join(said)
+
+
+load_tests = shard
 
 
 if __name__ == "__main__":

@@ -2,6 +2,10 @@
 // prefix reuse, threads, layer groups, block size or instruction set; and they are those of the rules.
 #include <gtest/gtest.h>
 
+#include <string>
+#include <tuple>
+#include <vector>
+
 #include "exec/scenarios.h"
 
 namespace kvasir::test {
@@ -11,24 +15,32 @@ using ops::IsaClass;
 using ops::KvType;
 using ops::WeightType;
 
-TEST(Bits, EveryScenarioGivesWhatTheReferenceGives) {
-  // Rounding to int8 hides most changes of a last bit, so every kind of arithmetic is needed.
-  for (const auto& [type, kv] : {std::pair{WeightType::kQ4_1, KvType::kBf16},
-                                 {WeightType::kF32, KvType::kBf16},
-                                 {WeightType::kF32, KvType::kQ8_0},
-                                 {WeightType::kBf16, KvType::kBf16}}) {
-    const Workload work = make_workload(type);
-    RigOptions options;
-    options.kv_type = kv;
-    const std::vector<RigOutput> expected = run_reference(*work.file, options, work.requests);
-    for (Scenario scenario : scenarios()) {
-      scenario.options.kv_type = kv;
-      SCOPED_TRACE(std::string(ops::weight_type_name(type)) + " " + ops::kv_type_name(kv) + " " +
-                   scenario.name);
-      EXPECT_EQ(differences(expected, run_scenario(work, scenario)), 0);
-    }
+using Arithmetic = std::tuple<WeightType, KvType>;
+class Scenarios : public testing::TestWithParam<Arithmetic> {};
+
+TEST_P(Scenarios, GiveWhatTheReferenceGives) {
+  const auto [type, kv] = GetParam();
+  const Workload work = make_workload(type);
+  RigOptions options;
+  options.kv_type = kv;
+  const std::vector<RigOutput> expected = run_reference(*work.file, options, work.requests);
+  for (Scenario scenario : scenarios()) {
+    scenario.options.kv_type = kv;
+    SCOPED_TRACE(scenario.name);
+    EXPECT_EQ(differences(expected, run_scenario(work, scenario)), 0);
   }
 }
+
+// Rounding to int8 hides most changes of a last bit, so every kind of arithmetic is needed.
+INSTANTIATE_TEST_SUITE_P(Bits, Scenarios,
+                         testing::Values(Arithmetic{WeightType::kQ4_1, KvType::kBf16},
+                                         Arithmetic{WeightType::kF32, KvType::kBf16},
+                                         Arithmetic{WeightType::kF32, KvType::kQ8_0},
+                                         Arithmetic{WeightType::kBf16, KvType::kBf16}),
+                         [](const auto& c) {
+                           return std::string(ops::weight_type_name(std::get<0>(c.param))) + "_" +
+                                  ops::kv_type_name(std::get<1>(c.param));
+                         });
 
 TEST(Bits, EveryWeightTypeMatchesTheReference) {
   for (WeightType type : {WeightType::kF32, WeightType::kF16, WeightType::kBf16, WeightType::kQ8_0,
