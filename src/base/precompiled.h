@@ -1,5 +1,5 @@
-// Precompiled for the libraries of src/ and apps/ where KVASIR_PRECOMPILE is on (cmake/kvasir.cmake). No source relies on
-// it: ./dev test --full builds without it.
+// Precompiled for the libraries of src/ and apps/ where KVASIR_PRECOMPILE is on (cmake/kvasir.cmake). No
+// source relies on it: ./dev test --full builds without it.
 #pragma once
 
 #include <fmt/format.h>

@@ -1,4 +1,5 @@
-// Precompiled for the libraries that talk to the outside: sockets, JSON, the command line (cmake/kvasir.cmake).
+// Precompiled for the libraries that talk to the outside: sockets, JSON, the command line
+// (cmake/kvasir.cmake).
 #pragma once
 
 #include <CLI/CLI.hpp>
