@@ -361,9 +361,14 @@ void PlanBuilder::plan_copies_of_rows(const SeqView& seq, const Touched& before,
   const uint32_t tail = before.ready_tokens % b == 0 ? 0 : groups_;
   const uint32_t staying =
       seq.blocks == 0 ? before.resident * groups_ : seq.kv_cells(Tier::kDevice) - seq.leaving_cells;
-  if (!full.empty() && staying > tail &&
-      add_copies(seq, full, all_layers_ - place.writes.kv, slower_, Trigger::kBackground)) {
-    release(seq, full, all_layers_ - place.writes.kv, Tier::kDevice);
+  if (full.empty() || staying <= tail) return;
+  // How many copies are there already is known of the sequence as a whole only, so a long interval may seem
+  // to take more than there is room for. Then its end: what came before has mostly been copied before.
+  const LayerSet leaving = all_layers_ - place.writes.kv;
+  for (Interval some = full; !some.empty(); some.begin = some.end - some.size() / b / 2 * b) {
+    if (!add_copies(seq, some, leaving, slower_, Trigger::kBackground)) continue;
+    release(seq, some, leaving, Tier::kDevice);
+    return;
   }
 }
 

@@ -411,6 +411,7 @@ StepPlan Engine::make_plan() {
   const bool still = stands_still(view_, plan);
   const bool waits = still && waits_for_peers();
   if (still && !waits) fail_head(plan);
+  break_cycle(plan);
   if (options_.check_plans && !waits) {
     const Status status = check_plan(view_, plan);
     KV_CHECK(status.ok(), "{}\n{}", status.message(), to_string(plan));

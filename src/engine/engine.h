@@ -30,6 +30,11 @@
 
 namespace kvasir {
 
+// So many preemptions of one request in a row, between which no request came further than it ever was, are a
+// standstill. Policies preempt one request for another, which then makes progress; so two or three in a row
+// would be many.
+constexpr uint32_t kPreemptionsInVain = 8;
+
 struct EngineOptions {
   CacheOptions cache;
   PlanLimits limits;
@@ -155,6 +160,9 @@ class Engine {
 
   StepPlan make_plan();
   void fail_head(StepPlan& plan);
+  void break_cycle(StepPlan& plan);
+  void count_in_vain(LiveRequest& live);
+  void note_progress(LiveRequest& live);
   void apply_failures(const StepPlan& plan);
   void apply_states(const StepPlan& plan);
   void count_hits(const Adoption& adoption);
@@ -225,6 +233,7 @@ class Engine {
   Nanos ask_again_at_ = 0;       // of peers, who are asked for nothing before; 0: they may be
 
   uint64_t next_step_ = 1;
+  uint64_t progress_ = 0;            // times that a request came further than it ever was
   std::deque<Submitted> in_flight_;  // steps
 
   std::thread thread_;  // touched by start() and stop() only

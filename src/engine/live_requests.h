@@ -40,7 +40,10 @@ struct LiveRequest {
   uint32_t sampling_in_flight = 0;  // sampling rows in steps that have not ended
   uint32_t in_flight = 0;           // steps in flight with rows of it
   uint32_t preemptions = 0;
-  uint16_t deferrals = 0;  // in a row
+  uint32_t furthest = 0;               // the most tokens whose rows were computed at any time
+  uint64_t preempted_at_progress = 0;  // Engine::progress_ when it was last preempted
+  uint32_t preempted_in_vain = 0;      // times in a row, in which no request made progress
+  uint16_t deferrals = 0;              // in a row
   uint32_t cached_prompt_tokens = 0;
 
   uint32_t known_tokens() const { return prompt_tokens + generated + sampling_in_flight; }

@@ -42,6 +42,7 @@ void Engine::publish(StepResult result) {
     if (!live) continue;
     if (std::find(void_rows.begin(), void_rows.end(), m.seq) == void_rows.end()) {
       live->deferrals = 0;
+      note_progress(*live);
       continue;
     }
     // Its rows left the step: they will be planned again.

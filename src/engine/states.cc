@@ -28,6 +28,34 @@ void Engine::fail_head(StepPlan& plan) {
   plan.failures.push_back({head.id, "there is no memory for this request: try again later, or send less"});
 }
 
+// A policy that preempts one request again and again, and in between no request comes further than it ever
+// was, would do so for ever: that request ends.
+void Engine::break_cycle(StepPlan& plan) {
+  for (const Preemption& p : plan.preemptions) {
+    const LiveRequest& live = *requests_.find(p.seq);
+    if (live.preempted_at_progress != progress_ || live.preempted_in_vain < kPreemptionsInVain) continue;
+    log_error("the scheduling policy has preempted request {} {} times and no request has made progress",
+              raw(p.seq), live.preempted_in_vain);
+    ++metrics_.standstills;
+    plan = StepPlan{};
+    plan.failures.push_back({live.id, "there is no memory for this request: try again later, or send less"});
+    return;
+  }
+}
+
+void Engine::count_in_vain(LiveRequest& live) {
+  live.preempted_in_vain = live.preempted_at_progress == progress_ ? live.preempted_in_vain + 1 : 1;
+  live.preempted_at_progress = progress_;
+}
+
+// Computing again what was lost is no progress; a sampled token is, for its row was computed.
+void Engine::note_progress(LiveRequest& live) {
+  const uint32_t ready = cache_.ready_tokens(live.id);
+  if (ready <= live.furthest) return;
+  live.furthest = ready;
+  ++progress_;
+}
+
 void Engine::apply_failures(const StepPlan& plan) {
   for (const Failure& f : plan.failures) {
     finish(*requests_.find(f.seq), FinishReason::kError, {}, f.reason, /*try_again=*/true);
@@ -40,6 +68,7 @@ void Engine::apply_states(const StepPlan& plan) {
     LiveRequest& live = *requests_.find(p.seq);
     requests_.set_state(live, LiveRequest::State::kWaiting);
     ++live.preemptions;
+    count_in_vain(live);
     ++metrics_.num_preemptions;
     for (const CopyChange& c : plan.copies) {
       if (c.seq != p.seq || c.verb != Verb::kDrop || c.tier != Tier::kDevice || c.form != Form::kKv) continue;

@@ -89,7 +89,8 @@ HttpResponse simple_answer(const ServerContext& context, const Route& route, std
       return response;
     }
     case Endpoint::kOff:
-      return refused(501, fmt::format("{} is not offered by this server", clipped(target)), "not_implemented");
+      return refused(501, fmt::format("{} is not offered by this server", clipped(target)),
+                     "not_implemented");
     case Endpoint::kUnknown:
       return refused(404,
                      fmt::format("there is nothing at {}; see /v1/chat/completions, /v1/completions, "

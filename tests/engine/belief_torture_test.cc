@@ -26,7 +26,7 @@ TortureConfig believer(const CostModel& costs) {
   config.policy = "belief";
   config.costs = costs;
   config.predictor = "online";
-  config.requests = scaled(150);
+  config.requests = 150;
   config.forced_ends = 0.5;
   config.total_blocks = 25;
   config.host_blocks = 60;

@@ -15,8 +15,8 @@ using ops::IsaClass;
 using ops::KvType;
 using ops::WeightType;
 
-using Arithmetic = std::tuple<WeightType, KvType>;
-class Scenarios : public testing::TestWithParam<Arithmetic> {};
+using BitsArithmetic = std::tuple<WeightType, KvType>;
+class Scenarios : public testing::TestWithParam<BitsArithmetic> {};
 
 TEST_P(Scenarios, GiveWhatTheReferenceGives) {
   const auto [type, kv] = GetParam();
@@ -33,10 +33,10 @@ TEST_P(Scenarios, GiveWhatTheReferenceGives) {
 
 // Rounding to int8 hides most changes of a last bit, so every kind of arithmetic is needed.
 INSTANTIATE_TEST_SUITE_P(Bits, Scenarios,
-                         testing::Values(Arithmetic{WeightType::kQ4_1, KvType::kBf16},
-                                         Arithmetic{WeightType::kF32, KvType::kBf16},
-                                         Arithmetic{WeightType::kF32, KvType::kQ8_0},
-                                         Arithmetic{WeightType::kBf16, KvType::kBf16}),
+                         testing::Values(BitsArithmetic{WeightType::kQ4_1, KvType::kBf16},
+                                         BitsArithmetic{WeightType::kF32, KvType::kBf16},
+                                         BitsArithmetic{WeightType::kF32, KvType::kQ8_0},
+                                         BitsArithmetic{WeightType::kBf16, KvType::kBf16}),
                          [](const auto& c) {
                            return std::string(ops::weight_type_name(std::get<0>(c.param))) + "_" +
                                   ops::kv_type_name(std::get<1>(c.param));

@@ -217,7 +217,7 @@ std::string case_name(const testing::TestParamInfo<Case>& instance) {
 
 INSTANTIATE_TEST_SUITE_P(Groups, FormsStep,
                          testing::ValuesIn(shapes<int, uint32_t, int, bool>(1, {0, 1}, {1, 2, 3}, {1, 2, 3},
-                                                                       {false, true})),
+                                                                            {false, true})),
                          case_name);
 INSTANTIATE_TEST_SUITE_P(Types, FormsStep,
                          testing::Combine(testing::Values(2, 3, 4, 5, 6), testing::Values(1),

@@ -1,5 +1,5 @@
-// Precompiled for all test programs (tests/CMakeLists.txt). A test includes what it uses all the same: builds without
-// precompiled headers see to that.
+// Precompiled for all test programs (tests/CMakeLists.txt). A test includes what it uses all the same: builds
+// without precompiled headers see to that.
 #pragma once
 
 #include <fmt/format.h>

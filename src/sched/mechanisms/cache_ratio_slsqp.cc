@@ -95,10 +95,9 @@ class RelaxedRatio {
   static constexpr size_t kMostBounds = 5;
   enum : size_t { kRequest, kLength, kFree, kFreeSquare, kSums };
 
-  // The solver may try a point that is not a number: then one request, whose value is finite, and it turns back.
-  double b_of(const double* x) const {
-    return std::isnan(x[0]) ? 1.0 : std::clamp(x[0] * all(), 1.0, all());
-  }
+  // The solver may try a point that is not a number: then one request, whose value is finite, and it turns
+  // back.
+  double b_of(const double* x) const { return std::isnan(x[0]) ? 1.0 : std::clamp(x[0] * all(), 1.0, all()); }
   void write(Slope slope, double* gradient) const {
     if (gradient == nullptr) return;
     gradient[0] = slope.by_b * all();

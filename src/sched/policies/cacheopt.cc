@@ -55,18 +55,14 @@ class CacheOptStep {
     } else {
       serve_returned_in_order();
     }
-    for (const Request& r : going_on_) {
-      if (r.seq->decoding() && !builder_.preempted(r.seq->id) && builder_.decode(*r.seq)) {
-        promise_changed(*r.seq);
-      }
-    }
-    for (const Request& r : going_on_) prefill_on(*r.seq);
+    go_on();
     keep_reserve();
     if (options_.select_by_slo) {
       share_what_is_left();
     } else {
       admit_in_order();
     }
+    if (builder_.idle()) give_up_reserve();
     if (builder_.idle()) break_standstill(view_, last_to_give_way_last(), builder_);
   }
 
@@ -333,6 +329,15 @@ class CacheOptStep {
 
   // ---------------------------------------------------------------- everyone else
 
+  void go_on() {
+    for (const Request& r : going_on_) {
+      if (r.seq->decoding() && !builder_.preempted(r.seq->id) && builder_.decode(*r.seq)) {
+        promise_changed(*r.seq);
+      }
+    }
+    for (const Request& r : going_on_) prefill_on(*r.seq);
+  }
+
   void prefill_on(const SeqView& seq) {
     if (seq.decoding() || builder_.has_rows(seq.id) || builder_.preempted(seq.id)) return;
     const uint32_t rows = chunk_for(seq, /*urgent=*/false);
@@ -346,6 +351,17 @@ class CacheOptStep {
         (options_.reserve_tokens > 0 ? cells_for(options_.reserve_tokens) : 0) + static_cast<uint32_t>(share);
     // Where nobody runs it would only keep the first one out.
     builder_.set_reserve(builder_.running_seqs() == 0 ? 0 : std::min(wanted, most_reserved()));
+  }
+  // Nothing can go on and nothing is under way: a running request that lacks what the reserve holds has had
+  // an allocation failure, for which the reserve is there (Section 3.3.3). It is filled again as room becomes
+  // free.
+  void give_up_reserve() {
+    if (view_.steps_in_flight > 0 || view_.transfers_in_flight > 0 || builder_.reserve() == 0) return;
+    builder_.set_reserve(0);
+    go_on();
+    for (const Request& r : returned_) {
+      if (!builder_.preempted(r.seq->id)) serve_basic(r, /*may_preempt=*/false);
+    }
   }
   uint32_t most_reserved() const { return view_.total_cells(Tier::kDevice) / 4; }
 
