@@ -6,6 +6,11 @@ target_compile_options(kvasir_flags INTERFACE
   -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Werror
   # A product and a sum are fused only where the code says fma: the bits of every output depend on it.
   -ffp-contract=off -fno-fast-math)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  set(KVASIR_X86_64 ON)
+  # Counting bits is then one instruction. src/base/cpu_floor.h says so on a CPU that has less.
+  target_compile_options(kvasir_flags INTERFACE -march=x86-64-v2)
+endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # At -O3, GCC 12 takes "x" + std::string for an overlapping copy (its bug 105651).
   target_compile_options(kvasir_flags INTERFACE -Wno-restrict)

@@ -67,6 +67,95 @@ def without_comments(text):
     return COMMENT_OR_STRING.sub(blank, text)
 
 
+# What the scan for definitions must not trip over: comments, strings (raw ones too), characters (but not the ' within a
+# number) and preprocessor lines.
+NOT_CODE = re.compile(r'//[^\n]*|/\*.*?\*/|R"([^(\s]*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"'
+                      r"|(?<![0-9A-Za-z_])'(?:\\.|[^'\\\n])+'|^[ \t]*#(?:\\\n|[^\n])*", re.DOTALL | re.MULTILINE)
+NAMESPACE = re.compile(r"(?:inline\s+)?namespace\s*([\w:]*)$")
+TYPE = re.compile(r"(?:typedef\s+)?(?:class|struct|union|enum(?:\s+(?:class|struct))?)\s+(?:\[\[[^]]*\]\]\s*|alignas\([^)]*\)\s*)*"
+                  r"([\w:]+(?:\s*<.*>)?)\s*(?:final\s*)?(?::(?!:).*)?$", re.DOTALL)
+FUNCTION = re.compile(r"([\w:~]+|operator\s*\S+)\s*(\(.*\))[\w\s]*(?:->.*)?$", re.DOTALL)
+CONSTANT = re.compile(r"(?:inline\s+|static\s+|constexpr\s+|const\s+)+[^(=]*?\b(\w+)\s*(?:\[[^=]*\]\s*)*(?:=.*)?$", re.DOTALL)
+ALIAS = re.compile(r"using\s+(\w+)\s*=")
+
+
+def without_template_heads(head):
+    """`head` without the template<…> that it begins with, of which there may be several."""
+    while match := re.match(r"template\s*<", head):
+        depth, at = 1, match.end()
+        while depth and at < len(head):
+            depth += {"<": 1, ">": -1}.get(head[at], 0)
+            at += 1
+        head = head[at:].lstrip()
+    return head
+
+
+def definitions(text, header):
+    """(qualified name, offset) of what `text` defines at the scope of namespaces with a name: types anywhere; in a header
+    also functions, with their parameters, constants and aliases. Definitions elsewhere are the linker's to compare."""
+    text = NOT_CODE.sub(lambda match: re.sub(r"[^\n]", " ", match.group(0)), text)
+    scopes = []  # of each open namespace: its name, or None for one that has none
+    begin = 0    # of the declaration that is being read
+
+    def named(name):
+        return "::".join([scope for scope in scopes if scope] + [name])
+
+    def after_braces(at):
+        depth = 0
+        while at < len(text):
+            depth += {"{": 1, "}": -1}.get(text[at], 0)
+            at += 1
+            if depth == 0:
+                return at
+        return at
+
+    at = 0
+    while at < len(text):
+        mark = text[at]
+        if mark not in "{};":
+            at += 1
+            continue
+        head = without_template_heads(text[begin:at].strip())
+        start = begin + len(text[begin:at]) - len(text[begin:at].lstrip())
+        visible = None not in scopes
+        at += 1
+        if mark == "}":
+            if scopes:
+                scopes.pop()
+        elif mark == "{" and (match := NAMESPACE.match(head)):
+            scopes.append(match.group(1) or None)
+        elif mark == "{" and re.match(r'extern\s*$', head):
+            scopes.append("")  # extern "C"
+        else:
+            if mark == "{":
+                at = after_braces(at - 1)
+            found = TYPE.match(head) if mark == "{" else None
+            name = found and re.sub(r"\s+", "", found.group(1))
+            if not name and header:
+                if match := ALIAS.match(head):
+                    name = match.group(1)
+                elif (match := CONSTANT.match(head)) and "(" not in head.split("=")[0]:
+                    name = match.group(1)
+                elif mark == "{" and "=" not in head and (match := FUNCTION.search(head)) and "::" not in match.group(1):
+                    name = match.group(1) + re.sub(r"\s+", " ", match.group(2))
+            if name and visible:
+                yield named(name), start
+        begin = at
+
+
+def check_definitions(root):
+    """Two types, or two inline functions or constants of headers, that share a qualified name: where both are in one
+    program it has undefined behaviour, and no compiler sees it."""
+    seen = {}
+    for path, inside in sources(root, "src", "apps", "tests", "bench"):
+        text = read(path)
+        for name, offset in definitions(text, path.suffix in {".h", ".cuh"}):
+            where = f"{inside}:{line_of(text, offset)}"
+            if name in seen and not seen[name].startswith(inside + ":"):
+                yield f"{where}: {name} is defined in {seen[name]}, too; a name has one definition"
+            seen.setdefault(name, where)
+
+
 def check_includes(root):
     for path, inside in sources(root, "src", "apps"):
         layer = layer_of(inside)
@@ -136,7 +225,7 @@ def check_words(root):
             yield f"{inside}:{line_of(text, match.start())}: '{match.group(0)}': finish it, or leave it out"
 
 
-CHECKS = [check_includes, check_system_names, check_lengths, check_pragma_once, check_words]
+CHECKS = [check_includes, check_definitions, check_system_names, check_lengths, check_pragma_once, check_words]
 
 
 def breaches(root):
@@ -199,6 +288,39 @@ class SelfTest(unittest.TestCase):
         self.include("src/engine/a.cc", "thing.h")
         self.include("src/engine/b.cc", "../cache/thing.h")
         self.assert_breaches("a path from src/", "a path from src/")
+
+    def test_a_name_with_two_definitions(self):
+        before, after = "namespace kvasir {\nnamespace ops {\n", "}  // namespace ops\n}\n"
+        for first, second in [("struct Run { int a; };", "struct Run final : Base { int a[10'000]; };"),
+                              ("class Run {};", "enum class Run : char { kA };"),
+                              ("template <class T> struct Run { T a; };", "template <class T, class U = Set<T>> class Run {};"),
+                              ("struct Other { struct Run {}; } x; struct Run {};", 'auto s = R"(})"; char c = \'{\'; union Run {};')]:
+            self.write("src/base/a.cc", before + first + after)
+            self.write("src/engine/b.cc", "namespace kvasir::ops {\n" + second + "\n}\n")
+            self.assert_breaches("src/engine/b.cc:2: kvasir::ops::Run is defined in src/base/a.cc:3, too")
+        for first, second in [("inline int f(int a) { return a; }", "inline long f(int  a) { return a + 1; }"),
+                              ("constexpr int kSize = 1;", "inline constexpr long kSize{2};"),
+                              ("constexpr int kSizes[] = {1, 2};", "constexpr std::array<int, 2> kSizes = {1, 2};"),
+                              ("using Row = int;", "struct Row {};")]:
+            self.write("src/base/a.cc", "")
+            self.write("src/engine/b.cc", "")
+            self.write("src/base/a.h", "#pragma once\n" + before + first + after)
+            self.write("src/engine/b.h", "#pragma once\n" + before + second + after)
+            self.assert_breaches("is defined in src/base/a.h:4, too; a name has one definition")
+
+    def test_what_only_looks_like_two_definitions(self):
+        self.write("src/base/a.h", "#pragma once\nnamespace kvasir {\nstruct Run { int a; };\ninline int f(int a) { return a; }\n"
+                   "constexpr int kSize = 1;\nint g(Run run);\n}\n")
+        for text in ["namespace kvasir {\nnamespace {\nstruct Run {};\n}\n}\n",
+                     "namespace kvasir {\nstruct Run;\nstruct Other { struct Run {}; };\n"
+                     "struct Run make() { struct Run run{}; return run; }\n}\n",
+                     "namespace kvasir::ops {\nstruct Run {};\nconstexpr int kSize = 2;\n}\n",
+                     "// struct Run {};\n#define RUN struct Run {\\\n  int a; };\nconst char* s = \"struct Run {};\";\n",
+                     "namespace kvasir {\ninline int f(long a) { constexpr int kSize = 1; return kSize; }\n"
+                     "int g(Run run) { return 1; }\n}\n",
+                     "namespace kvasir {\ntemplate <> struct Run<int> {};\ntemplate <> struct Run<long> {};\n}\n"]:
+            self.write("src/engine/b.h", "#pragma once\n" + text)
+            self.assert_breaches()
 
     def test_a_mechanism_does_not_include_a_policy(self):
         self.write("src/sched/policies/p.h", "#pragma once\n")

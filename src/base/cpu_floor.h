@@ -1,0 +1,26 @@
+// The least CPU that this program is compiled for. On x86-64 that is the level x86-64-v2 of the System V ABI
+// (Intel's Nehalem of 2009, AMD's Jaguar of 2013); kernels for wider instruction sets are chosen at run time
+// (ops/cpu/isa.h). A program that links kvasir_cpu_floor ends on a lesser CPU with a message, not with an
+// illegal instruction.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+namespace kvasir {
+
+// ECX of the leaves of CPUID that name the features of x86-64-v2.
+struct CpuidWords {
+  uint32_t basic;     // of leaf 1
+  uint32_t extended;  // of leaf 0x80000001
+};
+
+// The features of x86-64-v2 that a CPU with these words lacks, separated by spaces, as a string in `out`.
+// Returns its length, 0 where nothing is lacking. REQUIRES: size > 0; names that have no room are left out.
+size_t missing_cpu_features(const CpuidWords& words, char* out, size_t size);
+
+// Ends the process with exit code 1 and a message on standard error that names what is missing, if anything
+// is. It runs by itself before the constructors of static objects.
+void require_cpu_floor(const CpuidWords& words);
+
+}  // namespace kvasir
