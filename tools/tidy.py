@@ -69,6 +69,8 @@ def entries_to_check(build):
 
 def changed_files(base):
     """What differs from a commit, the work tree's own changes and new files included."""
+    if not git("rev-parse", "--verify", base):
+        sys.exit(f"tidy: git knows no commit {base}")
     names = git("diff", "--name-only", base).splitlines()
     names += git("ls-files", "--others", "--exclude-standard").splitlines()
     return {ROOT / name for name in names}

@@ -561,9 +561,10 @@ class Load:
     said: it is asked again, and counted.
     """
 
-    def __init__(self, cluster, questions, answers, patience=240):
-        """questions: {instance: [(prompt, max_tokens)]}; answers: likewise."""
-        self.cluster, self.patience = cluster, patience
+    def __init__(self, cluster, questions, answers, patience=240, pause=0.03):
+        """questions: {instance: [(prompt, max_tokens)]}; answers: likewise; pause: seconds between questions, without which
+        the answers take all of the machine's time."""
+        self.cluster, self.patience, self.pause = cluster, patience, pause
         self.good = {name: 0 for name in questions}
         self.wrong, self.excused, self.refused = [], 0, 0
         self.begun_after = {name: 0.0 for name in questions}  # when the last good answer was asked for
@@ -581,6 +582,7 @@ class Load:
                 continue
             done = self._one(self.cluster[name], *questions[i % len(questions)], answers[i % len(questions)])
             i += 1 if done else 0
+            time.sleep(self.pause)
 
     def _one(self, instance, prompt, max_tokens, want):
         begun, life = time.monotonic(), instance.started

@@ -95,7 +95,7 @@ class Faults(unittest.TestCase):
         return cluster
 
     def load(self, cluster):
-        load = Load(cluster, ASKED, self.answers)
+        load = Load(cluster, ASKED, self.answers, **({"pause": 0} if LONG else {}))
         self.addCleanup(setattr, load, "stopping", True)
         load.wait_answers()
         return load

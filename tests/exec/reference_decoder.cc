@@ -11,10 +11,12 @@
 namespace kvasir::test {
 namespace {
 
-// The portable exp: its error and its exact values have tests of their own.
+// The engine's own exp: its error, its exact values and that all instruction sets agree have tests of their
+// own. It takes sixteen lanes for one value, so the quickest set it is.
 float exp_of(float x) {
+  static const ops::Kernels& kernels = ops::kernels_for(ops::detect_isa());
   float out = 0;
-  ops::kernels_for(ops::IsaClass::kPortable).exp_shifted(&x, 0.0f, 1, &out);
+  kernels.exp_shifted(&x, 0.0f, 1, &out);
   return out;
 }
 

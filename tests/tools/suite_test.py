@@ -1,0 +1,103 @@
+"""What tools/suite.py runs again, in a small build whose programs are shell scripts."""
+
+import contextlib
+import io
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
+import suite  # noqa: E402
+
+
+class SuiteTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = pathlib.Path(folder.name)
+        self.build = self.root / "build" / "asan"
+        self.build.mkdir(parents=True)
+        (self.root / ".gitignore").write_text("build\n")
+        (self.root / "data.json").write_text("{}")
+        (self.root / "source.cc").write_text("int a;")
+        subprocess.run(["git", "init", "-q"], cwd=self.root, check=True)
+        self.addCleanup(setattr, suite, "ROOT", suite.ROOT)
+        suite.ROOT = self.root
+        self.addCleanup(os.environ.pop, "KVASIR_SUITE_TEST", None)
+        self.entries = ""
+        self.program("gtest", "echo '[==========] 12 tests from 3 test suites ran. (5 ms total)'")
+        self.program("python", "echo; echo Ran 4 tests in 0.1s")
+        self.program("rules", "true", label="lint")
+
+    def program(self, name, line, label="unit"):
+        path = self.build / name
+        path.write_text(f"#!/bin/sh\necho {name} >> {self.build}/ran\n{line}\n")
+        path.chmod(0o755)
+        if f"add_test({name} " not in self.entries:
+            self.entries += f'add_test({name} "{path}")\nset_tests_properties({name} PROPERTIES LABELS "{label}")\n'
+        (self.build / "CTestTestfile.cmake").write_text(self.entries)
+
+    def run_suite(self, *flags, again=False):
+        """The exit code, and the names of what ran."""
+        (self.build / "ran").write_text("")
+        with contextlib.redirect_stdout(io.StringIO()):
+            done = suite.run(self.build, ["-j", "1", "--quiet", *flags], again)
+        return done, (self.build / "ran").read_text().split()
+
+    def test_what_passed_runs_again_only_when_an_input_has_changed(self):
+        everything = (0, ["gtest", "python", "rules"])
+        self.assertEqual(self.run_suite(), everything)
+        self.assertEqual(self.run_suite(), (0, ["rules"]))
+        self.assertEqual(self.run_suite(again=True), everything)
+        (self.root / "source.cc").write_text("int b;")
+        self.assertEqual(self.run_suite(), (0, ["rules"]))
+        self.program("gtest", "true")
+        self.assertEqual(self.run_suite(), (0, ["gtest", "rules"]))
+        (self.root / "data.json").write_text("[]")
+        self.assertEqual(self.run_suite(), everything)
+        (self.root / "new.json").write_text("[]")
+        self.assertEqual(self.run_suite(), everything)
+        os.environ["KVASIR_SUITE_TEST"] = "1"
+        self.assertEqual(self.run_suite(), everything)
+        self.assertEqual(self.run_suite("-L", "^unit$"), (0, []))
+
+    def test_what_failed_runs_again(self):
+        self.program("gtest", "exit 1")
+        for _ in range(2):
+            result, ran = self.run_suite("-L", "^unit$")
+            self.assertNotEqual(result, 0)
+            self.assertIn("gtest", ran)
+        self.program("gtest", "exit 0")
+        self.assertEqual(self.run_suite("-L", "^unit$"), (0, ["gtest"]))
+        # A failure forgets that it passed.
+        self.program("gtest", "exit 1")
+        self.assertNotEqual(self.run_suite("-L", "^unit$")[0], 0)
+        self.assertNotEqual(self.run_suite("-L", "^unit$")[0], 0)
+
+    def test_a_program_that_is_missing_is_no_success(self):
+        (self.build / "gtest").unlink()
+        self.assertNotEqual(self.run_suite()[0], 0)
+        self.assertNotEqual(self.run_suite()[0], 0)
+
+    def test_no_test_at_all_is_no_success(self):
+        self.assertNotEqual(self.run_suite("-L", "^none$")[0], 0)
+
+    def test_without_git_everything_runs(self):
+        subprocess.run(["rm", "-r", self.root / ".git"], check=True)
+        os.environ["GIT_CEILING_DIRECTORIES"] = str(self.root.parent)
+        self.addCleanup(os.environ.pop, "GIT_CEILING_DIRECTORIES")
+        for _ in range(2):
+            self.assertEqual(self.run_suite(), (0, ["gtest", "python", "rules"]))
+
+    def test_cases_are_counted(self):
+        script = pathlib.Path(suite.__file__)
+        text = subprocess.run([sys.executable, script, "--build", self.build, "-R", "gtest|python"], capture_output=True,
+                              text=True, check=True).stdout
+        self.assertIn("== test cases that ran: 16\n", text)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,114 @@
+"""Runs those tests of a build that have not passed as they are now, and says how many cases ran.
+
+suite.py --build build/asan [--again] [flags of ctest...]
+
+A test that passed is remembered by a digest of what its result depends on: its program and other files that its command or
+its environment names, the variables KVASIR_..., and all files of the project that are no C++ source and no documentation.
+Tests with the label lint read the sources themselves and run always.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+NOT_READ_BY_TESTS = {".cc", ".h", ".cu", ".cuh", ".md"}
+# What GoogleTest and unittest print at their end.
+CASES = re.compile(r"(\d+) tests? from \d+ test suites? ran|^Ran (\d+) tests? in", re.MULTILINE)
+
+
+def digest_of(path):
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").digest()
+
+
+def digest_of_project(root):
+    """Of the files that tests may read while they run; None where git does not know them."""
+    listed = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=root,
+                            capture_output=True, check=False)
+    if listed.returncode != 0:
+        return None
+    digest = hashlib.sha256()
+    for name in sorted(listed.stdout.decode().split("\0")):
+        if name and pathlib.Path(name).suffix not in NOT_READ_BY_TESTS and (root / name).is_file():
+            digest.update(name.encode() + b"\0" + digest_of(root / name))
+    installed = root / ".venv" / "installed.txt"
+    if installed.is_file():
+        digest.update(digest_of(installed))
+    return digest.digest()
+
+
+def tests_of(build, flags):
+    listed = subprocess.run(["ctest", "--test-dir", build, "--show-only=json-v1", *flags], capture_output=True, text=True,
+                            check=True)
+    return json.loads(listed.stdout)["tests"]
+
+
+def property_of(test, name):
+    return next((p["value"] for p in test["properties"] if p["name"] == name), [])
+
+
+def digest_of_test(test, project):
+    digest = hashlib.sha256(project)
+    variables = [f"{name}={value}" for name, value in os.environ.items() if name.startswith(("KVASIR_", "GTEST_"))]
+    words = [*test["command"], *sorted(variables), *property_of(test, "ENVIRONMENT")]
+    for word in words:
+        digest.update(word.encode() + b"\0")
+        file = pathlib.Path(word.split("=", 1)[-1])
+        if file.is_absolute() and file.is_file():
+            digest.update(digest_of(file))
+    return digest.hexdigest()
+
+
+def is_remembered(test):
+    # A test whose program is not built has no command.
+    return bool(test.get("command")) and "lint" not in property_of(test, "LABELS")
+
+
+def run(build, flags, again):
+    memory = build / "passed"
+    memory.mkdir(exist_ok=True)
+    tests = tests_of(build, flags)
+    project = digest_of_project(ROOT)
+    digests = {t["name"]: digest_of_test(t, project) for t in tests if project and is_remembered(t)}
+    passed = [name for name, digest in digests.items()
+              if not again and (memory / name).is_file() and (memory / name).read_text() == digest]
+    if passed:
+        print(f"{len(passed)} of {len(tests)} passed before as they are now: {' '.join(passed)}", flush=True)
+    result, cases = 0, 0
+    if len(passed) < len(tests) or not tests:
+        report = build / "suite.xml"
+        report.unlink(missing_ok=True)
+        left_out = ["-E", "^(" + "|".join(map(re.escape, passed)) + ")$"] if passed else []
+        # Whole outputs, since their ends have the counts.
+        result = subprocess.run(["ctest", "--test-dir", build, "--output-on-failure", "--no-tests=error", "--output-junit",
+                                 report.absolute(), "--test-output-size-passed", "10000000",
+                                 "--test-output-size-failed", "10000000", *flags, *left_out], check=False).returncode
+        for case in xml.etree.ElementTree.parse(report).getroot().iter("testcase"):
+            output = case.findtext("system-out") or ""
+            cases += sum(int(a or b) for a, b in CASES.findall(output))
+            name = case.get("name")
+            if case.get("status") == "run" and name in digests:
+                (memory / name).write_text(digests[name])
+            else:
+                (memory / name).unlink(missing_ok=True)
+    print(f"== test cases that ran: {cases}")
+    return result
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
+    parser.add_argument("--build", type=pathlib.Path, required=True, help="a build folder with tests")
+    parser.add_argument("--again", action="store_true", help="run those that have passed, too")
+    options, flags = parser.parse_known_args()
+    sys.exit(run(options.build, flags, options.again))
+
+
+if __name__ == "__main__":
+    main()
