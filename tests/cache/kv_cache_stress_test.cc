@@ -1,12 +1,14 @@
 // Map, builder, checker and committer together at random: on one tier and on several, with a link that fails,
 // and with cells in every form.
 #include "cache/stress.h"
+#include "support/levels.h"
 
 namespace kvasir::test {
 namespace {
 
-Stress::Seen stress(const StressOptions& options, int operations = 3000, uint64_t seeds = 3) {
+Stress::Seen stress(const StressOptions& options, int operations = 3000) {
   Stress::Seen sum;
+  const uint64_t seeds = at_full_level() ? 3 : 1;
   for (uint64_t seed = 1; seed <= seeds && !testing::Test::HasFailure(); ++seed) {
     Stress s(seed, options);
     s.run(operations);
@@ -32,8 +34,8 @@ TEST(KvCacheStress, OnTheDeviceAlone) {
   o.host_blocks = o.ring_blocks = 0;
   for (o.depth = 1; o.depth <= 2; ++o.depth) {
     const auto seen = stress(o);
-    EXPECT_GT(seen.rows, 1000u);
-    EXPECT_GT(seen.adopted, 20u);
+    EXPECT_GT(seen.rows, 300u);
+    EXPECT_GT(seen.adopted, 5u);
     EXPECT_EQ(seen.staged, 0u);
   }
 }
@@ -44,12 +46,12 @@ TEST(KvCacheStress, WithAHostTier) {
     o.layers_per_group = per_group;
     for (o.depth = 1; o.depth <= 2; ++o.depth) {
       const auto seen = stress(o);
-      EXPECT_GT(seen.rows, 1000u);
-      EXPECT_GT(seen.adopted, 20u);
-      EXPECT_GT(seen.staged, 100u);
-      EXPECT_GT(seen.written_through, 20u);
-      EXPECT_GT(seen.swapped, 10u);
-      EXPECT_GT(seen.brought_back, 10u);
+      EXPECT_GT(seen.rows, 300u);
+      EXPECT_GT(seen.adopted, 5u);
+      EXPECT_GT(seen.staged, 30u);
+      EXPECT_GT(seen.written_through, 5u);
+      EXPECT_GT(seen.swapped, 3u);
+      EXPECT_GT(seen.brought_back, 3u);
       EXPECT_LT(seen.deferred, 5u) << "where a transfer that was cancelled with its sequence was counted on";
     }
   }
@@ -61,7 +63,7 @@ TEST(KvCacheStress, WithALinkThatFailsAndIsLate) {
     o.layers_per_group = per_group;
     o.failures = 0.03;
     o.impatience = 0.1;
-    for (o.depth = 1; o.depth <= 2; ++o.depth) EXPECT_GT(stress(o).deferred, 50u);
+    for (o.depth = 1; o.depth <= 2; ++o.depth) EXPECT_GT(stress(o).deferred, 15u);
   }
 }
 
@@ -72,7 +74,7 @@ TEST(KvCacheStress, WithAnUnevenLastGroupAndLittleOfEverything) {
   o.host_blocks = 9;
   o.ring_blocks = 9;
   o.failures = 0.02;
-  for (o.depth = 1; o.depth <= 2; ++o.depth) EXPECT_GT(stress(o).staged, 20u);
+  for (o.depth = 1; o.depth <= 2; ++o.depth) EXPECT_GT(stress(o).staged, 5u);
 }
 
 TEST(KvCacheStress, WithADiskBehindTheHostThatLosesThings) {
@@ -83,8 +85,8 @@ TEST(KvCacheStress, WithADiskBehindTheHostThatLosesThings) {
   o.corrupt = 0.02;
   for (o.depth = 1; o.depth <= 2; ++o.depth) {
     const auto seen = stress(o);
-    EXPECT_GT(seen.staged, 20u);
-    EXPECT_GT(seen.saved, 10u);
+    EXPECT_GT(seen.staged, 5u);
+    EXPECT_GT(seen.saved, 3u);
   }
 }
 
@@ -92,7 +94,7 @@ TEST(KvCacheStress, WithADiskAlone) {
   StressOptions o;
   o.host_blocks = 0;
   o.disk_blocks = 40;
-  for (o.depth = 1; o.depth <= 2; ++o.depth) EXPECT_GT(stress(o).staged, 20u);
+  for (o.depth = 1; o.depth <= 2; ++o.depth) EXPECT_GT(stress(o).staged, 5u);
 }
 
 TEST(KvCacheStress, WithXAndHAndCellsThatAreDropped) {
@@ -104,10 +106,10 @@ TEST(KvCacheStress, WithXAndHAndCellsThatAreDropped) {
     o.ring_blocks = 24;
     for (o.depth = 1; o.depth <= 2; ++o.depth) {
       const auto seen = stress(o);
-      EXPECT_GT(seen.projected, 20u);
-      EXPECT_GT(seen.again, 20u);
+      EXPECT_GT(seen.projected, 5u);
+      EXPECT_GT(seen.again, 5u);
       if (per_group < 4) {  // with one group there is nothing to begin with H
-        EXPECT_GT(seen.restarted, 5u);
+        EXPECT_GT(seen.restarted, 1u);
       }
       EXPECT_LT(seen.deferred, 5u);
     }
@@ -127,9 +129,9 @@ TEST(KvCacheStress, WithEverythingAndALinkThatFails) {
   o.impatience = 0.05;
   for (o.depth = 1; o.depth <= 2; ++o.depth) {
     const auto seen = stress(o);
-    EXPECT_GT(seen.deferred, 20u);
-    EXPECT_GT(seen.projected, 20u);
-    EXPECT_GT(seen.again, 20u);
+    EXPECT_GT(seen.deferred, 5u);
+    EXPECT_GT(seen.projected, 5u);
+    EXPECT_GT(seen.again, 5u);
   }
 }
 
@@ -138,7 +140,7 @@ TEST(KvCacheStress, WhatIsDroppedOnTheDeviceAlone) {
   o.host_blocks = 0;
   o.x = o.h = true;
   o.drops = 0.5;
-  for (o.depth = 1; o.depth <= 2; ++o.depth) EXPECT_GT(stress(o).again, 20u);
+  for (o.depth = 1; o.depth <= 2; ++o.depth) EXPECT_GT(stress(o).again, 5u);
 }
 
 }  // namespace
