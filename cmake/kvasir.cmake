@@ -115,10 +115,10 @@ endfunction()
 # kvasir_test(cache SOURCES pool_test.cc DEPS cache LABELS unit SHARDS 2)
 # makes the GoogleTest program cache_test. It is one CTest entry, cache, or one for each of its shards, so that no case
 # costs a process. Tests themselves are not optimised, which halves their build; what they drive is: the libraries, and
-# the sources that do not end in _test.cc. The labels name the builds in which ./dev test runs it (CONTRIBUTING.md); the target tests_LABEL
-# builds all programs with a label.
+# the sources that do not end in _test.cc. The labels name the builds in which ./dev test runs it (CONTRIBUTING.md); the
+# target tests_LABEL builds all programs with a label. SLOTS: it keeps so many cores busy (1).
 function(kvasir_test name)
-  cmake_parse_arguments(ARG "" "TIMEOUT;SHARDS" "SOURCES;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "" "TIMEOUT;SHARDS;SLOTS" "SOURCES;DEPS;LABELS" ${ARGN})
   set(target ${name}_test)
   set(tests ${ARG_SOURCES})
   list(FILTER tests INCLUDE REGEX "_test\\.cc$")
@@ -162,5 +162,23 @@ function(kvasir_test name)
     endif()
     add_test(NAME ${entry} COMMAND ${target} --gtest_brief=1)
     set_tests_properties(${entry} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT} ENVIRONMENT "${environment}")
+    if(ARG_SLOTS)
+      set_tests_properties(${entry} PROPERTIES PROCESSORS ${ARG_SLOTS})
+    endif()
   endforeach()
+endfunction()
+
+# kvasir_mutants(exec "Mutants.*")
+# These cases of the program exec_test seed faults, so they run where faults are compiled in; a program whose label has its
+# home in the release build has an entry of its own for them, exec.mutants, with the label mutants.
+function(kvasir_mutants name filter)
+  if(NOT KVASIR_MUTANTS)
+    return()
+  endif()
+  add_test(NAME ${name}.mutants COMMAND ${name}_test --gtest_brief=1 --gtest_filter=${filter})
+  set_tests_properties(${name}.mutants PROPERTIES LABELS mutants TIMEOUT 600)
+  if(NOT TARGET tests_mutants)
+    add_custom_target(tests_mutants)
+  endif()
+  add_dependencies(tests_mutants ${name}_test)
 endfunction()

@@ -11,7 +11,7 @@ import time
 import unittest
 
 from cluster import PUBLISHED_EVERY, Cluster, alone, ask, ask_all, make_model, need, need_etcd, prompt_of
-from support import model_path
+from support import model_path, shard
 
 LONG = os.environ.get("KVASIR_CLUSTER_LONG") == "1"
 BLOCKS = ("--block-size", "16")
@@ -186,6 +186,9 @@ class Exactness(unittest.TestCase):
                     asks += [(f"n{i}", prompt_of(own // 4 * (i - 1), i), 32) for i in (2, 3, 4)]
                     self.check(cluster, model, asks, "512MiB", 1200)
                     self.check_end(cluster)
+
+
+load_tests = shard
 
 
 if __name__ == "__main__":

@@ -97,57 +97,74 @@ ReferenceDecoder::Quantized ReferenceDecoder::quantize(const std::vector<float>&
   return out;
 }
 
+const std::vector<float>& ReferenceDecoder::columns_of(const WeightMatrix& w) const {
+  std::vector<float>& columns = columns_[w.data];
+  if (!columns.empty()) return columns;
+  const auto n = static_cast<size_t>(w.rows), k = static_cast<size_t>(w.columns);
+  columns.resize(n * k);
+  std::vector<float> row(k);
+  for (size_t i = 0; i < n; ++i) {
+    ops::dequantize_row(w.type, w.data + i * w.row_bytes(), w.columns, row.data());
+    for (size_t c = 0; c < k; ++c) columns[c * n + i] = row[c];
+  }
+  return columns;
+}
+
 std::vector<float> ReferenceDecoder::multiply(const WeightMatrix& w, const std::vector<float>& x) const {
-  std::vector<float> out(static_cast<size_t>(w.rows));
+  std::vector<float> out(static_cast<size_t>(w.rows), 0.0f);
   const bool rounded = activation_ == ops::ActivationMode::kAuto;
-  const bool int8 = rounded && ops::is_quantized(w.type);
-  const bool bf16 = rounded && w.type == ops::WeightType::kBf16;
-  const Quantized a = int8 ? quantize(x) : Quantized{};
-  std::vector<float> row(x.size());
-  for (size_t n = 0; n < out.size(); ++n) {
-    const std::byte* data = w.data + n * w.row_bytes();
-    float acc = 0;
-    if (bf16) {
-      // The odd element of each pair comes first; an odd length ends in a pair with +0.
-      ops::dequantize_row(w.type, data, w.columns, row.data());
-      for (size_t k = 0; k < x.size(); k += 2) {
-        const bool whole = k + 1 < x.size();
-        acc = std::fma(whole ? to_bf16(x[k + 1]) : 0.0f, whole ? row[k + 1] : 0.0f, acc);
-        acc = std::fma(to_bf16(x[k]), row[k], acc);
-      }
-      out[n] = acc;
-      continue;
+  if (rounded && ops::is_quantized(w.type)) {
+    const Quantized a = quantize(x);
+    for (size_t n = 0; n < out.size(); ++n) out[n] = multiply_int8(w, n, a);
+    return out;
+  }
+  // Each output is one chain of fma over the columns.
+  const float* columns = columns_of(w).data();
+  const auto add = [&](float value, size_t column) {
+    const float* weights = columns + column * out.size();
+    for (size_t n = 0; n < out.size(); ++n) out[n] = std::fma(value, weights[n], out[n]);
+  };
+  if (!rounded || w.type != ops::WeightType::kBf16) {
+    for (size_t k = 0; k < x.size(); ++k) add(x[k], k);
+    return out;
+  }
+  // The odd element of each pair comes first; an odd length ends in a pair with +0, which changes no sum but -0.
+  for (size_t k = 0; k < x.size(); k += 2) {
+    if (k + 1 < x.size()) {
+      add(to_bf16(x[k + 1]), k + 1);
+    } else {
+      for (float& sum : out) sum = std::fma(0.0f, 0.0f, sum);
     }
-    if (!int8) {
-      ops::dequantize_row(w.type, data, w.columns, row.data());
-      for (size_t k = 0; k < x.size(); ++k) acc = std::fma(x[k], row[k], acc);
-      out[n] = acc;
-      continue;
-    }
-    const size_t block = w.type == ops::WeightType::kQ8_0 ? 34 : w.type == ops::WeightType::kQ4_0 ? 18 : 20;
-    for (size_t g = 0; g < a.d.size(); ++g) {
-      const std::byte* p = data + g * block;
-      const float d = ops::f16_to_f32(u16(p));
-      int32_t dot = 0;
-      for (size_t i = 0; i < 32; ++i) {
-        int32_t q = 0;
-        if (w.type == ops::WeightType::kQ8_0) {
-          q = static_cast<int8_t>(p[2 + i]);
-        } else {
-          const std::byte* nibbles = p + (w.type == ops::WeightType::kQ4_0 ? 2 : 4);
-          const int byte = static_cast<int>(nibbles[i % 16]);
-          q = (i < 16 ? byte & 15 : byte >> 4) - (w.type == ops::WeightType::kQ4_0 ? 8 : 0);
-        }
-        dot += q * a.q[g * 32 + i];
-      }
-      acc = std::fma(d * a.d[g], static_cast<float>(dot), acc);
-      if (w.type == ops::WeightType::kQ4_1) {
-        acc = std::fma(ops::f16_to_f32(u16(p + 2)), a.d[g] * static_cast<float>(a.sums[g]), acc);
-      }
-    }
-    out[n] = acc;
+    add(to_bf16(x[k]), k);
   }
   return out;
+}
+
+float ReferenceDecoder::multiply_int8(const WeightMatrix& w, size_t row, const Quantized& x) {
+  const size_t block = w.type == ops::WeightType::kQ8_0 ? 34 : w.type == ops::WeightType::kQ4_0 ? 18 : 20;
+  const std::byte* data = w.data + row * w.row_bytes();
+  float acc = 0;
+  for (size_t g = 0; g < x.d.size(); ++g) {
+    const std::byte* p = data + g * block;
+    const float d = ops::f16_to_f32(u16(p));
+    int32_t dot = 0;
+    for (size_t i = 0; i < 32; ++i) {
+      int32_t q = 0;
+      if (w.type == ops::WeightType::kQ8_0) {
+        q = static_cast<int8_t>(p[2 + i]);
+      } else {
+        const std::byte* nibbles = p + (w.type == ops::WeightType::kQ4_0 ? 2 : 4);
+        const int byte = static_cast<int>(nibbles[i % 16]);
+        q = (i < 16 ? byte & 15 : byte >> 4) - (w.type == ops::WeightType::kQ4_0 ? 8 : 0);
+      }
+      dot += q * x.q[g * 32 + i];
+    }
+    acc = std::fma(d * x.d[g], static_cast<float>(dot), acc);
+    if (w.type == ops::WeightType::kQ4_1) {
+      acc = std::fma(ops::f16_to_f32(u16(p + 2)), x.d[g] * static_cast<float>(x.sums[g]), acc);
+    }
+  }
+  return acc;
 }
 
 std::vector<float> ReferenceDecoder::norm(const std::vector<float>& x,

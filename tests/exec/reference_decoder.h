@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -32,7 +33,10 @@ class ReferenceDecoder {
     std::vector<int32_t> sums;
   };
   static Quantized quantize(const std::vector<float>& x);
+  // The weights as floats, column by column: [columns][rows].
+  const std::vector<float>& columns_of(const WeightMatrix& w) const;
   std::vector<float> multiply(const WeightMatrix& w, const std::vector<float>& x) const;
+  static float multiply_int8(const WeightMatrix& w, size_t row, const Quantized& x);
   std::vector<float> norm(const std::vector<float>& x, const std::vector<float>& weight) const;
   // The values of a layer's bias from `first` on; nothing where there is none.
   void add_bias(size_t layer, size_t first, std::vector<float>& values) const;
@@ -48,6 +52,7 @@ class ReferenceDecoder {
   const ModelFile& file_;
   const ops::ActivationMode activation_;
   const ops::KvType kv_type_;
+  mutable std::map<const std::byte*, std::vector<float>> columns_;  // by where the weights lie
   uint32_t position_ = 0;
   std::vector<float> hidden_;
   std::vector<std::vector<float>> qkv_bias_;       // [layer][q, k, v]; empty: none
