@@ -74,7 +74,8 @@ NOT_CODE = re.compile(r'//[^\n]*|/\*.*?\*/|R"([^(\s]*)\(.*?\)\1"|"(?:\\.|[^"\\\n
 NAMESPACE = re.compile(r"(?:inline\s+)?namespace\s*([\w:]*)$")
 TYPE = re.compile(r"(?:typedef\s+)?(?:class|struct|union|enum(?:\s+(?:class|struct))?)\s+(?:\[\[[^]]*\]\]\s*|alignas\([^)]*\)\s*)*"
                   r"([\w:]+(?:\s*<.*>)?)\s*(?:final\s*)?(?::(?!:).*)?$", re.DOTALL)
-FUNCTION = re.compile(r"([\w:~]+|operator\s*\S+)\s*(\(.*\))[\w\s]*(?:->.*)?$", re.DOTALL)
+FUNCTION = re.compile(r"(\boperator\s*(?:\(\)|[^\s\w(]+|[\w:]+)|[\w:~]+)\s*(\(.*\))[\w\s]*(?:->.*)?$", re.DOTALL)
+BUILT_IN = {"int", "long", "short", "char", "unsigned", "float", "double", "bool", "size_t", "const"}
 CONSTANT = re.compile(r"(?:inline\s+|static\s+|constexpr\s+|const\s+)+[^(=]*?\b(\w+)\s*(?:\[[^=]*\]\s*)*(?:=.*)?$", re.DOTALL)
 ALIAS = re.compile(r"using\s+(\w+)\s*=")
 
@@ -90,9 +91,29 @@ def without_template_heads(head):
     return head
 
 
+def without_names(parameters):
+    """The types of the parameters `(…)`, without their names and defaults."""
+    parts, depth, part = [], 0, ""
+    for mark in parameters.strip()[1:-1] + ",":
+        depth += {"<": 1, "(": 1, "{": 1, "[": 1, ">": -1, ")": -1, "}": -1, "]": -1}.get(mark, 0)
+        if mark == "," and depth == 0:
+            parts.append(part)
+            part = ""
+        else:
+            part += mark
+    types = []
+    for part in parts:
+        words = re.findall(r"[\w:]+(?:<.*>)?|[^\s\w]", part.split("=")[0])
+        if len(words) > 1 and re.fullmatch(r"\w+", words[-1]) and words[-2] != "const" and words[-1] not in BUILT_IN:
+            words.pop()
+        types.append(" ".join(words))
+    return f"({', '.join(types)})"
+
+
 def definitions(text, header):
     """(qualified name, offset) of what `text` defines at the scope of namespaces with a name: types anywhere; in a header
-    also functions, with their parameters, constants and aliases. Definitions elsewhere are the linker's to compare."""
+    also functions, with their parameters, constants and aliases. Of functions in sources the linker sees two definitions, but
+    not of inline ones and templates."""
     text = NOT_CODE.sub(lambda match: re.sub(r"[^\n]", " ", match.group(0)), text)
     scopes = []  # of each open namespace: its name, or None for one that has none
     begin = 0    # of the declaration that is being read
@@ -134,10 +155,11 @@ def definitions(text, header):
             if not name and header:
                 if match := ALIAS.match(head):
                     name = match.group(1)
-                elif (match := CONSTANT.match(head)) and "(" not in head.split("=")[0]:
+                elif (match := CONSTANT.match(head)) and not re.search(r"\(|\boperator\b", head.split("=")[0]):
                     name = match.group(1)
-                elif mark == "{" and "=" not in head and (match := FUNCTION.search(head)) and "::" not in match.group(1):
-                    name = match.group(1) + re.sub(r"\s+", " ", match.group(2))
+                elif (mark == "{" and (match := FUNCTION.search(head)) and "::" not in match.group(1)
+                      and "=" not in head[:match.start()]):
+                    name = re.sub(r"\s+", "", match.group(1)) + without_names(match.group(2))
             if name and visible:
                 yield named(name), start
         begin = at
@@ -298,7 +320,11 @@ class SelfTest(unittest.TestCase):
             self.write("src/base/a.cc", before + first + after)
             self.write("src/engine/b.cc", "namespace kvasir::ops {\n" + second + "\n}\n")
             self.assert_breaches("src/engine/b.cc:2: kvasir::ops::Run is defined in src/base/a.cc:3, too")
-        for first, second in [("inline int f(int a) { return a; }", "inline long f(int  a) { return a + 1; }"),
+        for first, second in [("inline int f(int a) { return a; }", "inline long f(int  b) { return b + 1; }"),
+                              ("inline int f(const Set<int, 2>& a, int b = 1) { return b; }",
+                               "inline int f(const Set<int, 2>& x, int) { return 2; }"),
+                              ("inline bool operator==(const A& x, const A& y) { return true; }",
+                               "inline bool operator == (const A& a, const A& b) { return false; }"),
                               ("constexpr int kSize = 1;", "inline constexpr long kSize{2};"),
                               ("constexpr int kSizes[] = {1, 2};", "constexpr std::array<int, 2> kSizes = {1, 2};"),
                               ("using Row = int;", "struct Row {};")]:
@@ -310,12 +336,16 @@ class SelfTest(unittest.TestCase):
 
     def test_what_only_looks_like_two_definitions(self):
         self.write("src/base/a.h", "#pragma once\nnamespace kvasir {\nstruct Run { int a; };\ninline int f(int a) { return a; }\n"
+                   "inline bool operator==(const A& x, const A& y) { return true; }\n"
                    "constexpr int kSize = 1;\nint g(Run run);\n}\n")
         for text in ["namespace kvasir {\nnamespace {\nstruct Run {};\n}\n}\n",
                      "namespace kvasir {\nstruct Run;\nstruct Other { struct Run {}; };\n"
                      "struct Run make() { struct Run run{}; return run; }\n}\n",
                      "namespace kvasir::ops {\nstruct Run {};\nconstexpr int kSize = 2;\n}\n",
                      "// struct Run {};\n#define RUN struct Run {\\\n  int a; };\nconst char* s = \"struct Run {};\";\n",
+                     "namespace kvasir {\ninline bool operator==(const C& x, const C& y) { return true; }\n"
+                     "inline bool operator<(const A& x, const A& y) { return true; }\n}\n",
+                     "namespace kvasir {\ninline int f(unsigned long) { return 1; }\ninline int f(int* a) { return *a; }\n}\n",
                      "namespace kvasir {\ninline int f(long a) { constexpr int kSize = 1; return kSize; }\n"
                      "int g(Run run) { return 1; }\n}\n",
                      "namespace kvasir {\ntemplate <> struct Run<int> {};\ntemplate <> struct Run<long> {};\n}\n"]:

@@ -3,8 +3,9 @@
 suite.py --build build/asan [--again] [flags of ctest...]
 
 A test that passed is remembered by a digest of what its result depends on: its program and other files that its command or
-its environment names, the variables KVASIR_..., and all files of the project that are no C++ source and no documentation.
-Tests with the label lint read the sources themselves and run always.
+its environment names, the variables that programs read (VARIABLES), all files of the project that are no C++ source and no
+documentation, and the machine: its processor, its packages, and whether we are root, since some tests skip what they cannot
+do. Tests with the label lint read the sources themselves and run always.
 """
 
 import argparse
@@ -12,6 +13,7 @@ import hashlib
 import json
 import os
 import pathlib
+import platform
 import re
 import subprocess
 import sys
@@ -19,8 +21,10 @@ import xml.etree.ElementTree
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 NOT_READ_BY_TESTS = {".cc", ".h", ".cu", ".cuh", ".md"}
+VARIABLES = ("KVASIR_", "GTEST_", "ASAN_", "LSAN_", "TSAN_", "UBSAN_", "UCX_", "PATH")
 # What GoogleTest and unittest print at their end.
 CASES = re.compile(r"(\d+) tests? from \d+ test suites? ran|^Ran (\d+) tests? in", re.MULTILINE)
+SKIPPED = re.compile(r"^\[  SKIPPED \] (\d+) tests?[,.]|\bskipped=(\d+)", re.MULTILINE)
 
 
 def digest_of(path):
@@ -44,6 +48,16 @@ def digest_of_project(root):
     return digest.digest()
 
 
+def digest_of_machine():
+    digest = hashlib.sha256(f"{os.getuid()} {platform.release()}".encode())
+    status = pathlib.Path("/var/lib/dpkg/status")
+    if status.is_file():
+        digest.update(digest_of(status))
+    with open("/proc/cpuinfo", encoding="utf-8") as file:
+        digest.update(next((line for line in file if line.startswith("flags")), "").encode())
+    return digest.digest()
+
+
 def tests_of(build, flags):
     listed = subprocess.run(["ctest", "--test-dir", build, "--show-only=json-v1", *flags], capture_output=True, text=True,
                             check=True)
@@ -54,9 +68,9 @@ def property_of(test, name):
     return next((p["value"] for p in test["properties"] if p["name"] == name), [])
 
 
-def digest_of_test(test, project):
-    digest = hashlib.sha256(project)
-    variables = [f"{name}={value}" for name, value in os.environ.items() if name.startswith(("KVASIR_", "GTEST_"))]
+def digest_of_test(test, surroundings):
+    digest = hashlib.sha256(surroundings)
+    variables = [f"{name}={value}" for name, value in os.environ.items() if name.startswith(VARIABLES)]
     words = [*test["command"], *sorted(variables), *property_of(test, "ENVIRONMENT")]
     for word in words:
         digest.update(word.encode() + b"\0")
@@ -76,7 +90,8 @@ def run(build, flags, again):
     memory.mkdir(exist_ok=True)
     tests = tests_of(build, flags)
     project = digest_of_project(ROOT)
-    digests = {t["name"]: digest_of_test(t, project) for t in tests if project and is_remembered(t)}
+    surroundings = project and project + digest_of_machine()
+    digests = {t["name"]: digest_of_test(t, surroundings) for t in tests if project and is_remembered(t)}
     passed = [name for name, digest in digests.items()
               if not again and (memory / name).is_file() and (memory / name).read_text() == digest]
     if passed:
@@ -92,12 +107,16 @@ def run(build, flags, again):
                                  "--test-output-size-failed", "10000000", *flags, *left_out], check=False).returncode
         for case in xml.etree.ElementTree.parse(report).getroot().iter("testcase"):
             output = case.findtext("system-out") or ""
-            cases += sum(int(a or b) for a, b in CASES.findall(output))
             name = case.get("name")
-            if case.get("status") == "run" and name in digests:
+            there = CASES.findall(output)
+            cases += sum(int(a or b) for a, b in there) - sum(int(a or b) for a, b in SKIPPED.findall(output))
+            if there and not any(int(a or b) for a, b in there):
+                print(f"{name}: FAILED: its filter leaves no case")
+                result = result or 1
+            elif case.get("status") == "run" and name in digests:
                 (memory / name).write_text(digests[name])
-            else:
-                (memory / name).unlink(missing_ok=True)
+                continue
+            (memory / name).unlink(missing_ok=True)
     print(f"== test cases that ran: {cases}")
     return result
 

@@ -69,7 +69,7 @@ def entries_to_check(build):
 
 def changed_files(base):
     """What differs from a commit, the work tree's own changes and new files included."""
-    if not git("rev-parse", "--verify", base):
+    if not git("rev-parse", "--verify", base + "^{tree}"):
         sys.exit(f"tidy: git knows no commit {base}")
     names = git("diff", "--name-only", base).splitlines()
     names += git("ls-files", "--others", "--exclude-standard").splitlines()
@@ -78,6 +78,8 @@ def changed_files(base):
 
 def entries_of(changed, entries):
     """Those that compile a changed source; and for each changed header that they do not reach one that does."""
+    if any(file.name == ".clang-tidy" for file in changed):
+        return entries
     chosen, left = [], {file for file in changed if file.suffix == ".h" and is_checked(file) and file.is_file()}
     reached = {entry["file"]: set(reached_files(pathlib.Path(entry["file"]))) for entry in entries}
     for entry in entries:
@@ -94,8 +96,9 @@ def entries_of(changed, entries):
 
 def check(build, entry, passed):
     """Whether the file is clean."""
-    # The compile commands are g++'s, whose warning flags clang need not know.
+    # The compile commands are g++'s, whose warning flags clang need not know. Seeded faults are read, too.
     command = ["clang-tidy-14", "-p", str(build), "--quiet", "--extra-arg=-Wno-unknown-warning-option",
+               "--extra-arg=-DKVASIR_MUTANTS=1",
                "--extra-arg=-Wno-ignored-optimization-argument", entry["file"]]
     if pathlib.Path(entry["file"]).is_relative_to(build.resolve()):  # it includes sources, as it is meant to
         command.insert(1, "--checks=-bugprone-suspicious-include")

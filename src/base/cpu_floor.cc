@@ -70,7 +70,7 @@ void require_cpu_floor(const CpuidWords& words) {
   if (length == 0) return;
   say("kvasir: this CPU lacks ");
   say(missing, length);
-  say(": Kvasir needs the level x86-64-v2 (Intel since 2009, AMD since 2013; in a virtual machine, choose a "
+  say(": Kvasir needs the level x86-64-v2 (Intel since 2009, AMD since 2011; in a virtual machine, choose a "
       "CPU model that "
       "has it, such as the host's)\n");
   _exit(1);

@@ -1,7 +1,7 @@
 // The least CPU that this program is compiled for. On x86-64 that is the level x86-64-v2 of the System V ABI
-// (Intel's Nehalem of 2009, AMD's Jaguar of 2013); kernels for wider instruction sets are chosen at run time
-// (ops/cpu/isa.h). A program that links kvasir_cpu_floor ends on a lesser CPU with a message, not with an
-// illegal instruction.
+// (Intel's Nehalem of 2009, AMD's Bulldozer of 2011); kernels for wider instruction sets are chosen at run
+// time (ops/cpu/isa.h). A program that links kvasir_cpu_floor ends on a lesser CPU with a message, not with
+// an illegal instruction.
 #pragma once
 
 #include <stddef.h>

@@ -362,8 +362,9 @@ void PlanBuilder::plan_copies_of_rows(const SeqView& seq, const Touched& before,
   const uint32_t staying =
       seq.blocks == 0 ? before.resident * groups_ : seq.kv_cells(Tier::kDevice) - seq.leaving_cells;
   if (full.empty() || staying <= tail) return;
-  // How many copies are there already is known of the sequence as a whole only, so a long interval may seem
-  // to take more than there is room for. Then its end: what came before has mostly been copied before.
+  // How many copies exist already is known only of the sequence as a whole, so a long interval may seem to
+  // take more than there is room for. Then the later half of it is tried, and so on: steps before this one
+  // have copied most of what comes first.
   const LayerSet leaving = all_layers_ - place.writes.kv;
   for (Interval some = full; !some.empty(); some.begin = some.end - some.size() / b / 2 * b) {
     if (!add_copies(seq, some, leaving, slower_, Trigger::kBackground)) continue;

@@ -32,13 +32,14 @@ void Engine::fail_head(StepPlan& plan) {
 // was, would do so for ever: that request ends.
 void Engine::break_cycle(StepPlan& plan) {
   for (const Preemption& p : plan.preemptions) {
-    const LiveRequest& live = *requests_.find(p.seq);
-    if (live.preempted_at_progress != progress_ || live.preempted_in_vain < kPreemptionsInVain) continue;
+    const LiveRequest* live = requests_.find(p.seq);
+    if (!live) continue;  // the checker of plans says so
+    if (live->preempted_at_progress != progress_ || live->preempted_in_vain < kPreemptionsInVain) continue;
     log_error("the scheduling policy has preempted request {} {} times and no request has made progress",
-              raw(p.seq), live.preempted_in_vain);
+              raw(p.seq), live->preempted_in_vain);
     ++metrics_.standstills;
     plan = StepPlan{};
-    plan.failures.push_back({live.id, "there is no memory for this request: try again later, or send less"});
+    plan.failures.push_back({live->id, "there is no memory for this request: try again later, or send less"});
     return;
   }
 }

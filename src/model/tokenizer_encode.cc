@@ -69,8 +69,8 @@ std::vector<int32_t> Tokenizer::encode_ranges(std::string_view text,
   return out;
 }
 
-// The longest special token that begins at `position`: control and unknown ones only if they end by
-// `trusted_end`.
+// The longest special token that begins at `position`: control and unknown ones, and those that end an output
+// (which some files call user-defined), only if they end by `trusted_end`.
 Tokenizer::SpecialMatch Tokenizer::match_special(std::string_view text, size_t position,
                                                  size_t trusted_end) const {
   SpecialMatch best;
@@ -83,7 +83,8 @@ Tokenizer::SpecialMatch Tokenizer::match_special(std::string_view text, size_t p
     if (child == children.end()) break;
     node = static_cast<size_t>(child->second);
     const int32_t token = trie_[node].token;
-    if (token >= 0 && (i < trusted_end || !is_special(token))) best = {token, i + 1 - position};
+    const bool plain = token >= 0 && !is_special(token) && !is_end(token);
+    if (token >= 0 && (i < trusted_end || plain)) best = {token, i + 1 - position};
   }
   return best;
 }

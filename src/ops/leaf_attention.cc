@@ -12,7 +12,7 @@
 namespace kvasir::ops {
 namespace {
 
-// Rows that share a pass over K and V, as in the pass at home. It changes no bit.
+// Rows that share a pass over K and V, as in the executor's own pass. It changes no bit.
 constexpr int64_t kTileRows = 16;
 
 struct LeafTile {

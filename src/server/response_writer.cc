@@ -169,7 +169,7 @@ std::string ResponseWriter::role_chunk(size_t choice) const {
 
 std::string ResponseWriter::delta_chunk(size_t choice, const TextDelta& delta,
                                         const std::string& finish_reason) const {
-  // The last chunk has the lists though they be empty: an output without a token is then the same, streamed
+  // The last chunk has the lists even if they are empty: an output without a token is then the same, streamed
   // or not.
   const bool none = delta.logprobs.empty() && finish_reason.empty();
   const std::string logprobs = none ? "null" : logprobs_json(delta);

@@ -229,7 +229,7 @@ TEST(Load, TheBoundOnConcurrencyHoldsAndItsWaitIsInNoLatency) {
 
 TEST(Load, SlowAnswersDoNotDelayArrivals) {
   FakeServer server([](const FakeRequest&, FakeConnection& c) {
-    sleep_ms(800);
+    sleep_ms(2500);
     stream_plainly(c, 2);
   });
   LoadPlan plan = plan_for(server, 20);
@@ -238,7 +238,7 @@ TEST(Load, SlowAnswersDoNotDelayArrivals) {
   for (size_t i = 0; i < plan.arrivals.size(); ++i) {
     const Nanos late = outcome.records[i].start - outcome.start - plan.arrivals[i];
     EXPECT_GE(late, 0) << i;
-    EXPECT_LT(to_millis(late), 500) << i;
+    EXPECT_LT(to_millis(late), 2000) << i;
   }
   // All were sent within about 0.4 s, before the first answer.
   EXPECT_EQ(outcome.max_concurrent, 20);

@@ -128,7 +128,8 @@ std::vector<float> ReferenceDecoder::multiply(const WeightMatrix& w, const std::
     for (size_t k = 0; k < x.size(); ++k) add(x[k], k);
     return out;
   }
-  // The odd element of each pair comes first; an odd length ends in a pair with +0, which changes no sum but -0.
+  // The odd element of each pair comes first; an odd length ends in a pair with +0, which changes no sum but
+  // -0.
   for (size_t k = 0; k < x.size(); k += 2) {
     if (k + 1 < x.size()) {
       add(to_bf16(x[k + 1]), k + 1);

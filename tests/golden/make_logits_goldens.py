@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes tests/golden/logits_*.txt: what Hugging Face's transformers computes for the tiny models of the tests.
 
-    build/test/tests/golden/write_tiny_models FOLDER
+    build/release/tests/golden/write_tiny_models FOLDER
     python3 make_logits_goldens.py FOLDER [OUTPUT_FOLDER]
 
 Needs numpy, torch and transformers; runs on the CPU in float32. Each model's weights are read as the float32

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -22,7 +23,7 @@ constexpr int32_t kUserDefined = 259;
 const std::vector<std::string> kControl = {"<|im_start|>", "<|im_end|>", "<|im_end|>!"};
 
 // The bytes as tokens 0 to 255, the special tokens above, and a few words.
-Tokenizer make_tokenizer() {
+Tokenizer make_tokenizer(const std::function<void(TokenizerData&)>& change = {}) {
   TokenizerData data;
   char32_t next = 0x100;
   const auto add = [&](const std::string& token, int32_t type) {
@@ -39,6 +40,7 @@ Tokenizer make_tokenizer() {
   add("[x]", 4);
   for (const char* word : {"us", "er", "user", "im", "<|", "|>"}) add(word, 1);
   data.merges = {"u s", "e r", "us er", "i m", "< |", "| >"};
+  if (change) change(data);
   auto tokenizer = Tokenizer::create(std::move(data));
   EXPECT_TRUE(tokenizer.ok()) << tokenizer.status().message();
   return std::move(tokenizer).value();
@@ -74,6 +76,17 @@ TEST(MarkedText, KeepsRangesJoinedAndInOrder) {
   EXPECT_FALSE(text.all_trusted());
   EXPECT_TRUE(MarkedText().all_trusted());
   EXPECT_FALSE(MarkedText("x").all_trusted());
+}
+
+// Some files give the token that ends a turn the type of user-defined ones, which plain text may spell.
+TEST(MarkedTokens, WhatEndsAnOutputIsReadInTrustedTextAlone) {
+  for (bool turn : {false, true}) {
+    const Tokenizer tokenizer =
+        make_tokenizer([&](TokenizerData& data) { (turn ? data.eot : data.eos) = kUserDefined; });
+    EXPECT_EQ(count(tokenizer.encode(MarkedText("a[x]b")), kUserDefined), 0u);
+    EXPECT_EQ(count(tokenizer.encode(MarkedText::trusted("a[x]b")), kUserDefined), 1u);
+  }
+  EXPECT_EQ(count(make_tokenizer().encode(MarkedText("a[x]b")), kUserDefined), 1u);
 }
 
 TEST(MarkedTokens, ATokenIsReadWhereAllOfItIsTrusted) {

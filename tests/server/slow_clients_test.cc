@@ -92,16 +92,16 @@ TEST(SlowClients, ABodyThatComesTooSlowlyEndsWith408) {
 TEST(SlowClients, ABodyThatKeepsTheRateIsTakenHoweverLongItTakes) {
   ServerOptions options = test_options();
   options.limits.min_body_bytes_per_s = 1000;
-  options.limits.body_grace = 200 * kNanosPerMilli;
+  options.limits.body_grace = kNanosPerSecond;
   RunningServer server(say("Hello"), options);
-  const std::string request = post(kChatPath, chat_body() + std::string(20'000, ' '));
+  const std::string request = post(kChatPath, chat_body() + std::string(25'000, ' '));
   HttpClient client(server.port());
   size_t sent = 0;
-  while (sent < request.size()) {  // 20 kB/s
+  while (sent < request.size()) {  // ten times the rate, for more than two graces
     const size_t piece = std::min<size_t>(1000, request.size() - sent);
     ASSERT_TRUE(client.send(request.substr(sent, piece)));
     sent += piece;
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
   }
   EXPECT_EQ(client.receive().value_or(HttpAnswer{}).status, 200);
 }

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
 import suite  # noqa: E402
@@ -92,11 +93,30 @@ class SuiteTest(unittest.TestCase):
         for _ in range(2):
             self.assertEqual(self.run_suite(), (0, ["gtest", "python", "rules"]))
 
-    def test_cases_are_counted(self):
+    def test_a_filter_that_leaves_no_case_is_no_success(self):
+        self.program("gtest", "echo '[==========] 0 tests from 0 test suites ran. (0 ms total)'")
+        for _ in range(2):
+            self.assertNotEqual(self.run_suite("-R", "gtest")[0], 0)
+
+    def test_what_it_ran_on_counts(self):
+        self.assertEqual(self.run_suite("-R", "gtest"), (0, ["gtest"]))
+        self.assertEqual(self.run_suite("-R", "gtest"), (0, []))
+        with unittest.mock.patch.object(os, "getuid", return_value=4321):
+            self.assertEqual(self.run_suite("-R", "gtest"), (0, ["gtest"]))
+
+    def test_cases_that_were_skipped_are_not_counted(self):
+        self.program("gtest", "echo '[==========] 12 tests from 3 test suites ran. (5 ms total)'; "
+                     "echo '[  SKIPPED ] 2 tests, listed below:'")
+        self.program("python", "echo; echo Ran 4 tests in 0.1s; echo; echo 'OK (skipped=1)'")
+        self.assertIn("== test cases that ran: 13\n", self.said("gtest|python"))
+
+    def said(self, names):
         script = pathlib.Path(suite.__file__)
-        text = subprocess.run([sys.executable, script, "--build", self.build, "-R", "gtest|python"], capture_output=True,
-                              text=True, check=True).stdout
-        self.assertIn("== test cases that ran: 16\n", text)
+        return subprocess.run([sys.executable, script, "--build", self.build, "-R", names], capture_output=True, text=True,
+                              check=True).stdout
+
+    def test_cases_are_counted(self):
+        self.assertIn("== test cases that ran: 16\n", self.said("gtest|python"))
 
 
 if __name__ == "__main__":
