@@ -319,7 +319,7 @@ TEST(RestartFromHost, AProjectionOfADeferredSliceIsSkipped) {
 
 #if defined(KVASIR_MUTANTS)
 
-struct FaultCase {
+struct FormsFaultCase {
   Mutant mutant;
   const FormsModel& (*model)();
   HeldCell held;
@@ -327,16 +327,16 @@ struct FaultCase {
 
 TEST(FormsMutants, EachTurnsTheBitsRed) {
   constexpr HeldCell kHOnly{false, false, true};
-  for (const FaultCase& c : {
-           FaultCase{Mutant::kXWrongPosition, mha_int8, kXOnly},
-           FaultCase{Mutant::kXWrongPosition, gqa_int8, kXOnly},
-           FaultCase{Mutant::kXOtherRounding, mha_int8, kXOnly},
-           FaultCase{Mutant::kXOtherRounding, gqa_bf16, kXOnly},
-           FaultCase{Mutant::kXOtherRounding, mha_f32, kXOnly},
-           FaultCase{Mutant::kXBiasMissing, mha_int8, kXOnly},
-           FaultCase{Mutant::kWrongCheckpoint, mha_int8, kHOnly},
-           FaultCase{Mutant::kWrongCheckpoint, mha_f32, kHOnly},
-           FaultCase{Mutant::kMergedEarly, mha_f32, kKvOnly},
+  for (const FormsFaultCase& c : {
+           FormsFaultCase{Mutant::kXWrongPosition, mha_int8, kXOnly},
+           FormsFaultCase{Mutant::kXWrongPosition, gqa_int8, kXOnly},
+           FormsFaultCase{Mutant::kXOtherRounding, mha_int8, kXOnly},
+           FormsFaultCase{Mutant::kXOtherRounding, gqa_bf16, kXOnly},
+           FormsFaultCase{Mutant::kXOtherRounding, mha_f32, kXOnly},
+           FormsFaultCase{Mutant::kXBiasMissing, mha_int8, kXOnly},
+           FormsFaultCase{Mutant::kWrongCheckpoint, mha_int8, kHOnly},
+           FormsFaultCase{Mutant::kWrongCheckpoint, mha_f32, kHOnly},
+           FormsFaultCase{Mutant::kMergedEarly, mha_f32, kKvOnly},
        }) {
     for (uint32_t group : {1u, 2u}) {
       // A group of all layers begins where H is the embedding.
