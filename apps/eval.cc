@@ -8,7 +8,8 @@
 #include <iterator>
 #include <mutex>
 
-#include "apps/flags.h"
+#include "apps/flags/command_line.h"
+#include "apps/flags/runtime_flags.h"
 #include "base/clock.h"
 #include "base/random.h"
 
@@ -89,7 +90,7 @@ struct Agreement {
 };
 
 RuntimeOptions with_tap(RuntimeOptions options, Logits& logits) {
-  options.enable_prefix_caching = false;  // every position is to be computed
+  options.enable_prefix_caching = false;  // so that every position is computed
   options.tap_all_rows = true;
   options.tap = [&logits](SeqId, uint32_t position, std::span<const float> row) {
     logits.rows.resize(std::max<size_t>(logits.rows.size(), position + 1));
@@ -175,29 +176,31 @@ void add_eval_flags(CLI::App& app, EvalOptions& options) {
   RuntimeOptions& r = options.runtime;
   app.add_option("model,-m,--model", r.model_path, "GGUF file")->required();
   app.add_option("--text", options.texts,
-                 "text files on which the configuration is compared with f32 arithmetic");
-  app.add_option("--chunk-tokens", options.chunk_tokens, "tokens of a text that are run together (512)")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--kv-cache-dtype", r.kv_cache_dtype, "bf16, f32 or q8_0 (bf16)");
+                 "Text files on which the configuration is compared with f32 arithmetic");
+  app.add_option("--chunk-tokens", options.chunk_tokens, "Tokens of a text that run together (default: 512)")
+      ->check(between(1, 1'000'000'000));
+  app.add_option("--kv-cache-dtype", r.kv_cache_dtype, "bf16, f32 or q8_0 (default: bf16)");
   app.add_option("--activation-type", r.activation_type,
-                 "auto (int8 for quantised weights, bf16 for BF16 ones) or f32 (auto)");
-  app.add_option("-t,--threads", r.threads,
-                 "compute threads (one per core; with more than two cores one is left out)");
-  add_pinning_flag(app, r.pinning);
-  app.add_option("--max-num-batched-tokens", r.max_num_batched_tokens, "rows of a step (512)");
-  app.add_flag("--speed", options.speed,
-               "measure the prefill and decode of one request alone, in tokens per second");
-  app.add_option("--prefill-tokens", options.prefill_tokens, "prompt length for --speed (512)")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--decode-tokens", options.decode_tokens, "tokens decoded for --speed (128)")
-      ->check(CLI::PositiveNumber);
+                 "auto (int8 for quantised weights, bf16 for BF16 ones) or f32 (default: auto)");
   app.add_option(
-         "--context-tokens", options.context_tokens,
-         "length of the random prompt after which the decoded tokens of --speed come; its own time is "
-         "not counted (16)")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--repetitions", options.repetitions, "runs for --speed, whose median is printed (3)")
-      ->check(CLI::PositiveNumber);
+      "-t,--threads", r.threads,
+      "Compute threads (default: one per core, except that with more than two cores one is left out)");
+  add_pinning_flag(app, r.pinning);
+  app.add_option("--max-num-batched-tokens", r.max_num_batched_tokens,
+                 "Most tokens of one step (default: 512)");
+  app.add_flag("--speed", options.speed,
+               "Measure the prefill and decode of one request alone, in tokens per second");
+  app.add_option("--prefill-tokens", options.prefill_tokens, "Prompt length for --speed (default: 512)")
+      ->check(between(1, 1'000'000'000));
+  app.add_option("--decode-tokens", options.decode_tokens, "Tokens decoded for --speed (default: 128)")
+      ->check(between(1, 1'000'000'000));
+  app.add_option("--context-tokens", options.context_tokens,
+                 "Length of the random prompt before the decoded tokens of --speed; its own time does not "
+                 "count (default: 16)")
+      ->check(between(1, 1'000'000'000));
+  app.add_option("--repetitions", options.repetitions,
+                 "Runs for --speed, of which the median is printed (default: 3)")
+      ->check(between(1, 1'000'000'000));
   r.kv_cache_memory_bytes = 512 * 1024 * 1024;
 }
 
@@ -208,9 +211,7 @@ int run_eval(const EvalOptions& options) {
   }
   if (status.ok() && options.speed) status = measure_speed(options);
   if (status.ok() && !options.texts.empty()) status = compare_texts(options);
-  if (status.ok()) return 0;
-  fmt::print(stderr, "kvasir eval: {}\n", status.message());
-  return 1;
+  return status.ok() ? 0 : report_failure("eval", status.message());
 }
 
 }  // namespace kvasir

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "apps/runtime.h"
+#include "runtime/runtime.h"
 
 namespace CLI {
 class App;

@@ -1,4 +1,4 @@
-// One request through the engine, as the server would make it, printed as it comes.
+// Runs one request through the engine, as the server would, and prints its output as it comes.
 #include "apps/generate.h"
 
 #include <fmt/format.h>
@@ -9,9 +9,10 @@
 #include <deque>
 #include <mutex>
 
-#include "apps/flags.h"
-#include "apps/serve.h"
+#include "apps/flags/command_line.h"
+#include "apps/flags/runtime_flags.h"
 #include "base/clock.h"
+#include "runtime/model_service.h"
 #include "server/choice_stream.h"
 
 namespace kvasir {
@@ -42,7 +43,6 @@ class EventQueue final : public OutputSink {
 ApiRequest to_api_request(const GenerateOptions& options) {
   ApiRequest api;
   api.stream = true;  // printed as it comes
-  api.kind = options.chat ? ApiKind::kChat : ApiKind::kCompletion;
   if (options.chat && !options.system.empty()) api.messages.push_back({"system", options.system});
   if (options.chat) api.messages.push_back({"user", options.prompt});
   if (!options.chat) api.prompts.push_back(options.prompt);
@@ -116,30 +116,31 @@ Status generate(const GenerateOptions& options) {
 }  // namespace
 
 void add_generate_flags(CLI::App& app, GenerateOptions& o) {
-  add_runtime_flags(app, o.runtime);
   app.add_option("-p,--prompt", o.prompt,
-                 "The text to go on from, in which control tokens such as <|im_end|> are recognised; with "
+                 "The text to continue, in which control tokens such as <|im_end|> are recognised; with "
                  "--chat the user's message, in which they are ordinary text")
       ->required();
   app.add_flag("--chat", o.chat, "Put the prompt into the model's chat template (default: off)");
   app.add_option("--system", o.system, "System message, with --chat (default: none)");
-  app.add_option("--max-tokens", o.max_tokens, "Tokens to generate, at the most")->capture_default_str();
+  app.add_option("--max-tokens", o.max_tokens, "Most tokens to generate")->capture_default_str();
   app.add_option("--temperature", o.sampling.temperature, "0: always the most likely token")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 2.0));
-  app.add_option("--top-p", o.sampling.top_p, "Of the most likely tokens, those that make up this share")
+      ->check(between(0.0, 2.0));
+  app.add_option("--top-p", o.sampling.top_p,
+                 "Draw from the most likely tokens that together have this probability")
       ->capture_default_str()
-      ->check(CLI::Range(1e-6, 1.0));
-  app.add_option("--top-k", o.sampling.top_k, "Of the most likely tokens, this many; 0: all")
+      ->check(between(1e-6, 1.0));
+  app.add_option("--top-k", o.sampling.top_k, "Draw from this many of the most likely tokens; 0: all")
       ->capture_default_str();
-  app.add_option("--seed", o.seed, "Of the random choices (default: another one each time)");
+  app.add_option("--seed", o.seed, "Seed of the random choices (default: another one each time)");
   app.add_option("--stop", o.stop, "Text that ends the output; may be given again")->allow_extra_args(false);
-  app.add_flag("--ignore-eos", o.ignore_eos, "Go on after the model's end token (default: off)");
+  app.add_flag("--ignore-eos", o.ignore_eos, "Continue after the model's end token (default: off)");
   app.add_option(
          "--logprobs", o.sampling.logprobs,
          "Print, in place of the text, a line per token: log-probability, id, token, and this many of the "
          "most likely ones (default: off)")
-      ->check(CLI::Range(0, 20));
+      ->check(between(0, 20));
+  add_runtime_flags(app, o.runtime);
 }
 
 int run_generate(const GenerateOptions& options) {

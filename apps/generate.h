@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "apps/runtime.h"
+#include "runtime/runtime.h"
 
 namespace CLI {
 class App;

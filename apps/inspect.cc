@@ -3,9 +3,9 @@
 
 #include <fmt/format.h>
 
-#include "apps/flags.h"
-#include "model/inspect.h"
-#include "model/model_file.h"
+#include "apps/flags/runtime_flags.h"
+#include "model/files/inspect.h"
+#include "model/files/model_file.h"
 
 namespace kvasir {
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/status.h"
-#include "model/model_file.h"
+#include "model/files/model_file.h"
 #include "support/tiny_llama.h"
 
 namespace kvasir::bench {

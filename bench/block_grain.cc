@@ -34,13 +34,13 @@
 #include "base/random.h"
 #include "base/units.h"
 #include "bench_model.h"
-#include "cache/committer.h"
-#include "cache/memory_link.h"
+#include "cache/commit/committer.h"
+#include "cache/tiers/memory_link.h"
 #include "cpu_clock.h"
 #include "decode_batch.h"
 #include "exec/cpu/cpu_executor.h"
+#include "exec/cpu/packed_model.h"
 #include "instant_link.h"
-#include "model/packed_model.h"
 #include "ops/cpu/isa.h"
 
 namespace kvasir::bench {
@@ -94,7 +94,7 @@ class MapOnly {
     const Nanos begin = clock_.now();
     Step step = batch_.apply(plan);
     const Nanos made = clock_.now();
-    for (Firing& f : step.firings) link_.start(std::move(f.transfer));
+    for (StepTransfer& f : step.transfers) link_.start(std::move(f.transfer));
     const Nanos fired = clock_.now();
     finish(step);
     return 1e-3 * static_cast<double>(made - begin + clock_.now() - fired);
@@ -102,7 +102,7 @@ class MapOnly {
 
  private:
   void end(Step step) {
-    for (Firing& f : step.firings) link_.start(std::move(f.transfer));
+    for (StepTransfer& f : step.transfers) link_.start(std::move(f.transfer));
     finish(step);
   }
   void finish(const Step& step) {

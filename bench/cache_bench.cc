@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "cache/committer.h"
+#include "cache/commit/committer.h"
 #include "instant_link.h"
 
 namespace kvasir::bench {
@@ -42,7 +42,7 @@ struct World {
     rows.writes.kv = all();
     plan.rows = {rows};
     Step made = committer.apply(plan, StepId{++steps});
-    for (Firing& f : made.firings) link.start(std::move(f.transfer));
+    for (StepTransfer& f : made.transfers) link.start(std::move(f.transfer));
     StepResult result;
     result.id = StepId{steps};
     committer.step_ended(result);

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "cache/committer.h"
+#include "cache/commit/committer.h"
 
 namespace kvasir::bench {
 
@@ -73,7 +73,7 @@ class DecodeBatch {
     for (uint32_t s = 1; s <= sequences_; ++s) {
       change(plan, Verb::kStage, s, {dropped_, away_}, Tier::kDevice, Trigger::kBeforeLayer);
       if (dropped_ > 0) {
-        plan.rows.push_back(rows(s, {0, dropped_}, RowKind::kRecompute));
+        plan.rows.push_back(rows(s, {0, dropped_}, RowKind::kRestore));
         plan.rows.back().writes = {};
       }
       const uint32_t end = cache_->ready_tokens(SeqId{s});

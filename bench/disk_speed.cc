@@ -22,7 +22,7 @@
 #include "base/check.h"
 #include "base/random.h"
 #include "base/units.h"
-#include "cache/memory_link.h"
+#include "cache/tiers/memory_link.h"
 
 namespace kvasir::bench {
 namespace {

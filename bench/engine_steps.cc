@@ -1,7 +1,8 @@
 // What the engine's thread costs per step beside the executor: plan, check, commit and publish for many
 // sequences that decode, over an executor that computes nothing.
 //
-//   engine_steps [--seqs N] [--tokens N] [--steps N] [--windows N] [--policy NAME]
+//   engine_steps [--seqs N] [--tokens N] [--steps N] [--windows N] [--policy NAME] [--device-share S]
+//                [--ring-blocks N] [--clock wall|cpu]
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
@@ -17,8 +18,10 @@
 #include <vector>
 
 #include "base/random.h"
+#include "cpu_clock.h"
 #include "engine/engine.h"
 #include "instant_link.h"
+#include "sched/beliefs/cost_beliefs.h"
 #include "sched/beliefs/length_predictors.h"
 #include "sched/registry.h"
 
@@ -31,6 +34,11 @@ struct Options {
   uint32_t steps = 200;
   uint32_t windows = 1;  // into which the steps are divided; the quickest counts
   std::string policy;    // "": all
+  // Where there is a host tier: the share of the prompts that the device has room for, and blocks of which
+  // the stage ring holds one layer.
+  double device_share = 0.8;
+  uint32_t ring_blocks = 2048;
+  std::string clock = "wall";  // or cpu: what the thread itself has run, where others use its core
 };
 
 // Samples at once, and takes no time.
@@ -101,8 +109,8 @@ CostModel believed_costs() {
   return costs;
 }
 
-// Microseconds per step, once all sequences run. `scarce`: the device has room for four fifths of them, there
-// is a host tier, and every request has a bound and a prediction.
+// Microseconds per step, once all sequences run. `scarce`: the device has room for a share of them, there is
+// a host tier, and every request has a bound and a prediction.
 Phases measure(const Options& o, const std::string& policy, uint32_t layers_per_group, bool check,
                bool scarce = false) {
   EngineOptions options;
@@ -119,10 +127,13 @@ Phases measure(const Options& o, const std::string& policy, uint32_t layers_per_
   options.check_plans = check;
   if (scarce) {
     options.cache.host_bytes = options.cache.device_bytes;
-    options.cache.device_bytes = g.kv_block_bytes() * o.seqs * g.blocks_for(o.tokens) / 5 * 4;
-    options.cache.stage_bytes = 2048 * g.largest_piece_bytes();
+    const double prompts = o.seqs * g.blocks_for(o.tokens);
+    options.cache.device_bytes = g.kv_block_bytes() * static_cast<uint64_t>(prompts * o.device_share);
+    options.cache.stage_bytes = o.ring_blocks * g.largest_piece_bytes();
   }
-  const MonotonicClock clock;
+  const MonotonicClock wall;
+  const CpuClock cpu(CpuClock::Of::kThread);
+  const Clock& clock = o.clock == "cpu" ? static_cast<const Clock&>(cpu) : wall;
   NullExecutor executor(clock);
   InstantLink link;
   uint64_t away = 0;
@@ -269,6 +280,12 @@ int main(int argc, char** argv) {
   app.add_option("--windows", options.windows, "windows of these steps, of which the quickest counts")
       ->check(CLI::PositiveNumber);
   app.add_option("--policy", options.policy, "only this one");
+  app.add_option("--device-share", options.device_share,
+                 "share of the prompts that the device has room for where there is a host tier")
+      ->check(CLI::Range(0.1, 1.0));
+  app.add_option("--clock", options.clock, "wall or cpu: of the engine's thread")
+      ->check(CLI::IsMember({"wall", "cpu"}));
+  app.add_option("--ring-blocks", options.ring_blocks, "blocks of which the stage ring holds one layer");
   CLI11_PARSE(app, argc, argv);
   return kvasir::bench::run(options);
 }

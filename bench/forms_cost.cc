@@ -23,9 +23,9 @@
 #include "base/units.h"
 #include "exec/cpu/cpu_executor.h"
 #include "exec/cpu/kv_projection.h"
+#include "exec/cpu/packed_model.h"
 #include "exec/cpu/thread_pool.h"
-#include "model/model_file.h"
-#include "model/packed_model.h"
+#include "model/files/model_file.h"
 #include "ops/cpu/isa.h"
 #include "ops/x_layout.h"
 #include "support/tiny_llama.h"
@@ -80,8 +80,9 @@ class Machine {
     const uint32_t slice = add_slice(0, {0, o.history}, Held{}, step);
     step.slices[slice].samples = true;
     for (uint32_t b = 0; b < blocks_ && b * o.block_tokens < o.history; ++b) {
-      step.form_writes.push_back({0, slice, b, Form::kX, x_at(0, b)});
+      step.x_writes.push_back({0, slice, b, x_at(0, b)});
     }
+    step.index_by_layer();
     run(step);
     const uint64_t bytes = blocks_ * block_bytes_;
     for (uint32_t s = 1; s < o.sequences; ++s) {
@@ -98,7 +99,7 @@ class Machine {
       if (held.dropped > 0) {
         const uint32_t slice =
             add_slice(s, {0, std::min(o_.history, held.dropped * o_.block_tokens)}, held, step);
-        step.slices[slice].kind = RowKind::kRecompute;
+        step.slices[slice].kind = RowKind::kRestore;
       }
       const uint32_t slice = add_slice(s, {o_.history, o_.history + 1}, held, step);
       step.slices[slice].kind = RowKind::kDecode;
@@ -110,8 +111,7 @@ class Machine {
         }
       }
     }
-    std::stable_sort(step.projections.begin(), step.projections.end(),
-                     [](const KvProjection& a, const KvProjection& b) { return a.layer < b.layer; });
+    step.index_by_layer();
     return step;
   }
 
@@ -185,10 +185,11 @@ class Machine {
     slice.first_token = step.row_count();
     slice.blocks = geometry_.blocks_for(tokens.end);
     slice.sampling.temperature = 0;
-    slice.first_staged = static_cast<uint32_t>(step.staged.size());
+    step.add_staged(slice, {0, slice.blocks}, geometry_.layers);
     for (uint32_t layer = 0; layer < geometry_.layers; ++layer) {
       for (uint32_t b = 0; b < slice.blocks; ++b) {
-        step.staged.push_back(b < held.dropped + held.x ? in_ring(seq, b) : home(seq, b, layer));
+        step.staged_planes(slice, b, layer) =
+            b < held.dropped + held.x ? in_ring(seq, b) : home(seq, b, layer);
       }
     }
     for (uint32_t p = tokens.begin; p < tokens.end; ++p) {

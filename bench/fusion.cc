@@ -33,7 +33,7 @@
 #include "bench_model.h"
 #include "cpu_clock.h"
 #include "exec/cpu/cpu_executor.h"
-#include "model/packed_model.h"
+#include "exec/cpu/packed_model.h"
 #include "ops/cpu/isa.h"
 
 namespace kvasir::bench {
@@ -95,7 +95,7 @@ class Machine {
     Step step = empty_step();
     for (uint32_t s = 0; s < sequences; ++s) {
       if (how == Dropped::kInOnePass || how == Dropped::kFirstPass) {
-        add_slice(s, {0, dropped}, RowKind::kRecompute, how, dropped, step);
+        add_slice(s, {0, dropped}, RowKind::kRestore, how, dropped, step);
       }
       if (how == Dropped::kFirstPass) continue;
       add_slice(s, {o_.history, o_.history + 1}, RowKind::kDecode, how, dropped, step);
@@ -148,11 +148,11 @@ class Machine {
     slice.first_token = step.row_count();
     slice.blocks = geometry_.blocks_for(tokens.end);
     slice.sampling.temperature = 0;
-    slice.first_staged = static_cast<uint32_t>(step.staged.size());
+    step.add_staged(slice, {0, slice.blocks}, geometry_.layers);
     for (uint32_t layer = 0; layer < geometry_.layers; ++layer) {
       for (uint32_t b = 0; b < slice.blocks; ++b) {
         const bool away = b * o_.block_tokens < dropped;
-        step.staged.push_back(planes(seq, b, layer, away ? how : Dropped::kNever));
+        step.staged_planes(slice, b, layer) = planes(seq, b, layer, away ? how : Dropped::kNever);
       }
     }
     for (uint32_t p = tokens.begin; p < tokens.end; ++p) {

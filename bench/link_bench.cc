@@ -17,7 +17,7 @@
 
 #include "base/random.h"
 #include "base/units.h"
-#include "cache/memory_link.h"
+#include "cache/tiers/memory_link.h"
 #include "shares.h"
 
 namespace kvasir {

@@ -30,7 +30,7 @@ View view_of(uint32_t blocks, uint32_t free_blocks) {
   view.now = kNow;
   view.next_step = StepId{1};
   view.geometry = {kBlock, 40, 40, 10'240, 10'240};
-  view.device.per_slab = {1, 2, 0};
+  view.device.per_slab = {1, 2};
   view.device.slabs = blocks;
   view.device.spare_slabs = free_blocks;
   view.stage_blocks = 128;
@@ -95,7 +95,7 @@ void waiting(benchmark::State& state, const std::string& policy, uint32_t free_b
 void running(benchmark::State& state, const std::string& policy) {
   Random random(3);
   View view = view_of(200'000, 50'000);
-  const bool keeps_x = policy_keeps_x(policy);
+  const bool keeps_x = policy_traits(policy).keeps_x;
   for (uint64_t i = 0; i < static_cast<uint64_t>(state.range(0)); ++i) {
     view.running.push_back(keeps_x && i % 4 == 0 ? hidden(i + 1, random) : decoding(i + 1, random));
   }
@@ -207,7 +207,7 @@ View view_of(const Crowd& crowd, uint64_t requests) {
   view.device.slabs = held + view.device.spare_slabs;
   view.claims = claims_among(view.running);
   view.length_classes = laplace_classes();
-  view.host.per_slab = {1, 2, 0};
+  view.host.per_slab = {1, 2};
   view.host.slabs = view.host.spare_slabs = 100'000;
   for (const auto& [from, to] : {std::pair{Tier::kDevice, Tier::kHost}, {Tier::kHost, Tier::kDevice}}) {
     view.costs.links[index_of(from)][index_of(to)] = {1e-5, 4e-11};

@@ -1,4 +1,4 @@
-#include "bench/arrivals.h"
+#include "apps/bench/arrivals.h"
 
 #include <cmath>
 

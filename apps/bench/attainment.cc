@@ -1,9 +1,9 @@
-#include "bench/attainment.h"
+#include "apps/bench/attainment.h"
 
 #include <algorithm>
 
+#include "apps/bench/stats.h"
 #include "base/check.h"
-#include "bench/stats.h"
 
 namespace kvasir {
 

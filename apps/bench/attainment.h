@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "bench/completion_stream.h"
-#include "bench/config.h"
+#include "apps/bench/completion_stream.h"
+#include "apps/bench/config.h"
 
 namespace kvasir {
 

@@ -1,4 +1,4 @@
-#include "bench/bench.h"
+#include "apps/bench/bench.h"
 
 #include <sys/resource.h>
 #include <unistd.h>
@@ -10,16 +10,16 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "bench/config.h"
-#include "bench/curves.h"
-#include "bench/dataset.h"
-#include "bench/html_report.h"
-#include "bench/load_runner.h"
-#include "bench/progress.h"
-#include "bench/report.h"
-#include "bench/result_file.h"
-#include "bench/result_reader.h"
-#include "bench/server_metrics.h"
+#include "apps/bench/config.h"
+#include "apps/bench/curves.h"
+#include "apps/bench/dataset.h"
+#include "apps/bench/html_report.h"
+#include "apps/bench/load_runner.h"
+#include "apps/bench/progress.h"
+#include "apps/bench/report.h"
+#include "apps/bench/result_file.h"
+#include "apps/bench/result_reader.h"
+#include "apps/bench/server_metrics.h"
 
 namespace kvasir {
 namespace {
@@ -50,6 +50,12 @@ Result<std::string> find_model(const BenchConfig& config) {
                  reply.status().message(), o.base_url);
   }
   if (!o.model.empty()) return o.model;
+  if (reply->status == 401) {
+    return error(ErrorCode::kUnavailable, "GET {}: HTTP 401: {}; {}", config.models_path,
+                 error_message_of(reply->body),
+                 o.api_key.empty() ? "the server wants a key: give --api-key KEY, or set KVASIR_API_KEY"
+                                   : "the server refuses the key of --api-key or KVASIR_API_KEY");
+  }
   if (reply->status != 200) {
     return error(ErrorCode::kUnavailable, "GET {}: HTTP {}: {}; name the model by --model",
                  config.models_path, reply->status, error_message_of(reply->body));

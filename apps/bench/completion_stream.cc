@@ -1,4 +1,4 @@
-#include "bench/completion_stream.h"
+#include "apps/bench/completion_stream.h"
 
 #include <algorithm>
 #include <cctype>

@@ -7,10 +7,10 @@
 #include <utility>
 #include <vector>
 
+#include "apps/bench/prompts.h"
+#include "apps/bench/sse.h"
 #include "base/clock.h"
 #include "base/status.h"
-#include "bench/prompts.h"
-#include "bench/sse.h"
 
 namespace kvasir {
 

@@ -1,4 +1,4 @@
-#include "bench/config.h"
+#include "apps/bench/config.h"
 
 #include <fmt/ranges.h>
 
@@ -8,8 +8,8 @@
 #include <optional>
 #include <utility>
 
-#include "bench/parse_text.h"
-#include "bench/workloads.h"
+#include "apps/bench/parse_text.h"
+#include "apps/bench/workloads.h"
 
 namespace kvasir {
 namespace {

@@ -8,12 +8,12 @@
 #include <utility>
 #include <vector>
 
+#include "apps/bench/bench.h"
+#include "apps/bench/goals.h"
+#include "apps/bench/http_loop.h"
+#include "apps/bench/rates.h"
+#include "apps/bench/slo_classes.h"
 #include "base/status.h"
-#include "bench/bench.h"
-#include "bench/goals.h"
-#include "bench/http_loop.h"
-#include "bench/rates.h"
-#include "bench/slo_classes.h"
 
 namespace kvasir {
 

@@ -1,10 +1,10 @@
-#include "bench/curves.h"
+#include "apps/bench/curves.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "bench/attainment.h"
-#include "bench/stats.h"
+#include "apps/bench/attainment.h"
+#include "apps/bench/stats.h"
 
 namespace kvasir {
 namespace {

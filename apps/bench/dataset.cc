@@ -1,13 +1,13 @@
-#include "bench/dataset.h"
+#include "apps/bench/dataset.h"
 
 #include <algorithm>
 #include <numeric>
 #include <utility>
 
+#include "apps/bench/arrivals.h"
+#include "apps/bench/config.h"
+#include "apps/bench/sharegpt_file.h"
 #include "base/random.h"
-#include "bench/arrivals.h"
-#include "bench/config.h"
-#include "bench/sharegpt_file.h"
 
 namespace kvasir {
 namespace {

@@ -5,14 +5,14 @@
 #include <optional>
 #include <vector>
 
+#include "apps/bench/bench.h"
+#include "apps/bench/lengths.h"
+#include "apps/bench/prompts.h"
+#include "apps/bench/slo_classes.h"
+#include "apps/bench/trace_file.h"
+#include "apps/bench/workloads.h"
 #include "base/clock.h"
 #include "base/status.h"
-#include "bench/bench.h"
-#include "bench/lengths.h"
-#include "bench/prompts.h"
-#include "bench/slo_classes.h"
-#include "bench/trace_file.h"
-#include "bench/workloads.h"
 
 namespace kvasir {
 

@@ -1,4 +1,4 @@
-#include "bench/figures.h"
+#include "apps/bench/figures.h"
 
 #include <algorithm>
 #include <utility>

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "bench/config.h"
-#include "bench/report.h"
-#include "bench/stats.h"
+#include "apps/bench/config.h"
+#include "apps/bench/report.h"
+#include "apps/bench/stats.h"
 
 namespace kvasir {
 

@@ -1,11 +1,11 @@
 // The command line of `kvasir bench`.
-#include "bench/flags.h"
+#include "apps/bench/flags.h"
 
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 
-#include "bench/workloads.h"
+#include "apps/bench/workloads.h"
 
 namespace kvasir {
 namespace {
@@ -49,16 +49,13 @@ void add_dataset_flags(CLI::App& app, BenchOptions& o) {
       ->capture_default_str();
   app.add_option(
       "--dataset-path", o.dataset_path,
-      "For custom: one {\"prompt\": ..., \"max_tokens\": N} per line; \"output_tokens\" is another name "
-      "for \"max_tokens\". Sent in the order of the file. For trace: CSV with the columns prompt and output "
+      "For custom: one {\"prompt\": ..., \"max_tokens\": N} per line; \"output_tokens\" is another name for "
+      "\"max_tokens\". Sent in the order of the file. For trace: CSV with the columns prompt and output "
       "(tokens) and, if it has them, arrival (seconds) and class. For sharegpt: the JSON list of "
-      "conversations; an answer's length is then "
-      "its "
-      "words, which is approximate");
+      "conversations; an answer's length is then its words, which is approximate");
   app.add_option("--num-prompts", o.num_prompts,
                  "Requests to measure (default: 1000, or every line of a custom file or trace); a shorter "
-                 "custom file is "
-                 "sent again from its beginning");
+                 "custom file is sent again from its beginning");
   app.add_option(
          "--random-input-len", o.random_input_len,
          "Length of a random prompt in common English words, nearly always one token each; the result "
@@ -123,12 +120,10 @@ void add_result_flags(CLI::App& app, BenchOptions& o) {
       "--slo", o.slo,
       "KEY:MILLISECONDS ..., keys ttft, tpot, tbt, e2el: sent to the server with each request as slo, and "
       "counted as attained or not; without --goodput they are its bounds too, tbt as max_tbt");
-  app.add_option(
-      "--slo-class", o.slo_classes,
-      "NAME:SHARE,KEY:MILLISECONDS,... with --goodput's keys, once for each class: a request has the bounds "
-      "of "
-      "its class, by its share or by the trace's column class (then no share is needed). Sent to the server "
-      "as slo");
+  app.add_option("--slo-class", o.slo_classes,
+                 "NAME:SHARE,KEY:MILLISECONDS,... with --goodput's keys, once for each class: a request has "
+                 "the bounds of its class, by its share or by the trace's column class (then no share is "
+                 "needed). Sent to the server as slo");
   app.add_option("--relative-slo", o.relative_slo,
                  "LOW:HIGH: a request's bounds are a draw between them times the reference's mean TTFT (and "
                  "the number of its prompt's chunks), and times its mean TBT, which every gap must meet");
@@ -150,10 +145,8 @@ void add_result_flags(CLI::App& app, BenchOptions& o) {
 void add_bench_flags(CLI::App& app, BenchOptions& options) {
   app.footer(
       "Times are measured as vLLM's benchmark does it, from when a request is sent, which includes opening "
-      "its "
-      "connection: TTFT to the first chunk with content, E2EL to the last chunk, ITL between chunks with "
-      "content, "
-      "TPOT = (last chunk - first chunk) / (tokens - 1).");
+      "its connection: TTFT to the first chunk with content, E2EL to the last chunk, ITL between chunks with "
+      "content, TPOT = (last chunk - first chunk) / (tokens - 1).");
   add_server_flags(app, options);
   add_dataset_flags(app, options);
   add_load_flags(app, options);

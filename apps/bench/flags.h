@@ -1,7 +1,7 @@
 // The command line's parts, for the commands that put load on something.
 #pragma once
 
-#include "bench/bench.h"
+#include "apps/bench/bench.h"
 
 namespace kvasir {
 

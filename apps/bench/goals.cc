@@ -1,4 +1,4 @@
-#include "bench/goals.h"
+#include "apps/bench/goals.h"
 
 #include <fmt/ranges.h>
 
@@ -6,7 +6,7 @@
 #include <array>
 #include <cmath>
 
-#include "bench/parse_text.h"
+#include "apps/bench/parse_text.h"
 
 namespace kvasir {
 namespace {

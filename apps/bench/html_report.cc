@@ -1,4 +1,4 @@
-#include "bench/html_report.h"
+#include "apps/bench/html_report.h"
 
 #include <fmt/format.h>
 
@@ -8,8 +8,8 @@
 #include <iterator>
 #include <set>
 
-#include "bench/stats.h"
-#include "bench/svg_chart.h"
+#include "apps/bench/stats.h"
+#include "apps/bench/svg_chart.h"
 
 namespace kvasir {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/result_reader.h"
+#include "apps/bench/result_reader.h"
 
 namespace kvasir {
 

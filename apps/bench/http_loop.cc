@@ -1,4 +1,4 @@
-#include "bench/http_loop.h"
+#include "apps/bench/http_loop.h"
 
 #include <array>
 #include <boost/asio/awaitable.hpp>

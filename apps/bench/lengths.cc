@@ -1,4 +1,4 @@
-#include "bench/lengths.h"
+#include "apps/bench/lengths.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "bench/load_runner.h"
+#include "apps/bench/load_runner.h"
 
 #include <algorithm>
 #include <memory>

@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "apps/bench/completion_stream.h"
+#include "apps/bench/http_loop.h"
+#include "apps/bench/prompts.h"
 #include "base/clock.h"
 #include "base/status.h"
-#include "bench/completion_stream.h"
-#include "bench/http_loop.h"
-#include "bench/prompts.h"
 
 namespace kvasir {
 

@@ -1,4 +1,4 @@
-#include "bench/parse_text.h"
+#include "apps/bench/parse_text.h"
 
 #include <charconv>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "bench/progress.h"
+#include "apps/bench/progress.h"
 
 #include <fmt/format.h>
 

@@ -4,7 +4,7 @@
 #include <iosfwd>
 #include <string>
 
-#include "bench/load_runner.h"
+#include "apps/bench/load_runner.h"
 
 namespace kvasir {
 

@@ -1,4 +1,4 @@
-#include "bench/prompts.h"
+#include "apps/bench/prompts.h"
 
 #include <algorithm>
 #include <array>

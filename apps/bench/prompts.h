@@ -8,9 +8,9 @@
 #include <string_view>
 #include <vector>
 
+#include "apps/bench/goals.h"
+#include "apps/bench/lengths.h"
 #include "base/status.h"
-#include "bench/goals.h"
-#include "bench/lengths.h"
 
 namespace kvasir {
 

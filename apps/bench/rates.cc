@@ -1,9 +1,9 @@
-#include "bench/rates.h"
+#include "apps/bench/rates.h"
 
 #include <array>
 #include <cmath>
 
-#include "bench/parse_text.h"
+#include "apps/bench/parse_text.h"
 
 namespace kvasir {
 namespace {

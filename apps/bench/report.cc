@@ -1,4 +1,4 @@
-#include "bench/report.h"
+#include "apps/bench/report.h"
 
 #include <fmt/format.h>
 
@@ -8,8 +8,9 @@
 #include <iterator>
 #include <map>
 
-#include "bench/attainment.h"
-#include "bench/figures.h"
+#include "apps/bench/attainment.h"
+#include "apps/bench/figures.h"
+#include "base/units.h"
 
 namespace kvasir {
 namespace {
@@ -86,9 +87,10 @@ void add_line(std::string* out, const std::string& label, const std::string& val
 // Notes on one run; `name` begins them where there are several.
 void add_notes(std::string* out, const Summary& s, const std::string& name) {
   auto to = std::back_inserter(*out);
-  if (s.interrupted) fmt::format_to(to, "{}Interrupted: {} requests had not ended.\n", name, s.unfinished);
+  const std::string unfinished = count_of(static_cast<uint64_t>(s.unfinished), "request");
+  if (s.interrupted) fmt::format_to(to, "{}Interrupted: {} had not ended.\n", name, unfinished);
   if (s.drained_out && s.unfinished > 0) {
-    fmt::format_to(to, "{}The drain timeout came: {} requests had not ended.\n", name, s.unfinished);
+    fmt::format_to(to, "{}The drain timeout came: {} had not ended.\n", name, unfinished);
   }
   if (s.length_mismatches > 0) {
     fmt::format_to(to,
@@ -99,11 +101,11 @@ void add_notes(std::string* out, const Summary& s, const std::string& name) {
   if (s.completed > 0 && s.without_usage == 0) {
     fmt::format_to(to, "{}Token counts: the server's usage, for all {} requests.\n", name, s.completed);
   } else if (s.without_usage > 0) {
-    fmt::format_to(
-        to,
-        "{}Token counts: the server's usage for {} requests; {} came without usage and are counted by "
-        "words of the prompt and chunks of the stream.\n",
-        name, s.completed - s.without_usage, s.without_usage);
+    fmt::format_to(to,
+                   "{}Token counts: the server's usage for {}; {} came without usage and are counted by "
+                   "words of the prompt and chunks of the stream.\n",
+                   name, count_of(static_cast<uint64_t>(s.completed - s.without_usage), "request"),
+                   s.without_usage);
   }
   if (s.errors.empty()) return;
   fmt::format_to(to, "{}Failures:\n", name);

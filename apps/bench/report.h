@@ -7,10 +7,10 @@
 #include <utility>
 #include <vector>
 
-#include "bench/completion_stream.h"
-#include "bench/config.h"
-#include "bench/load_runner.h"
-#include "bench/stats.h"
+#include "apps/bench/completion_stream.h"
+#include "apps/bench/config.h"
+#include "apps/bench/load_runner.h"
+#include "apps/bench/stats.h"
 
 namespace kvasir {
 

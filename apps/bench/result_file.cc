@@ -1,4 +1,4 @@
-#include "bench/result_file.h"
+#include "apps/bench/result_file.h"
 
 #include <array>
 #include <cmath>
@@ -6,7 +6,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "bench/figures.h"
+#include "apps/bench/figures.h"
 
 namespace kvasir {
 namespace {

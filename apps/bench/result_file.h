@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "apps/bench/curves.h"
+#include "apps/bench/dataset.h"
+#include "apps/bench/report.h"
 #include "base/status.h"
-#include "bench/curves.h"
-#include "bench/dataset.h"
-#include "bench/report.h"
 
 namespace kvasir {
 

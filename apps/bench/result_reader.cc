@@ -1,4 +1,4 @@
-#include "bench/result_reader.h"
+#include "apps/bench/result_reader.h"
 
 #include <filesystem>
 #include <limits>

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "apps/bench/curves.h"
 #include "base/status.h"
-#include "bench/curves.h"
 
 namespace kvasir {
 

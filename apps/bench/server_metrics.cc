@@ -1,4 +1,4 @@
-#include "bench/server_metrics.h"
+#include "apps/bench/server_metrics.h"
 
 #include <charconv>
 #include <cmath>

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "bench/http_loop.h"
+#include "apps/bench/http_loop.h"
 
 namespace kvasir {
 

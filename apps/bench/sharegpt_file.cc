@@ -1,4 +1,4 @@
-#include "bench/sharegpt_file.h"
+#include "apps/bench/sharegpt_file.h"
 
 #include <fstream>
 #include <nlohmann/json.hpp>

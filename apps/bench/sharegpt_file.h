@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "apps/bench/prompts.h"
 #include "base/status.h"
-#include "bench/prompts.h"
 
 namespace kvasir {
 

@@ -1,11 +1,11 @@
-#include "bench/slo_classes.h"
+#include "apps/bench/slo_classes.h"
 
 #include <algorithm>
 #include <cmath>
 
+#include "apps/bench/parse_text.h"
 #include "base/check.h"
 #include "base/random.h"
-#include "bench/parse_text.h"
 
 namespace kvasir {
 namespace {

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "apps/bench/goals.h"
 #include "base/status.h"
-#include "bench/goals.h"
 
 namespace kvasir {
 

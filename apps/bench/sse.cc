@@ -1,4 +1,4 @@
-#include "bench/sse.h"
+#include "apps/bench/sse.h"
 
 namespace kvasir {
 

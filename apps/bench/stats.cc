@@ -1,4 +1,4 @@
-#include "bench/stats.h"
+#include "apps/bench/stats.h"
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include "bench/svg_chart.h"
+#include "apps/bench/svg_chart.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "bench/trace_file.h"
+#include "apps/bench/trace_file.h"
 
 #include <algorithm>
 #include <array>

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "apps/bench/lengths.h"
 #include "base/status.h"
-#include "bench/lengths.h"
 
 namespace kvasir {
 

@@ -1,7 +1,7 @@
 // Every figure below is one that the named paper states, or that was counted in the named public data, or is
 // called assumed. Parameters of lognormals are solved so that the mean of what is left after the cuts (and,
 // for arXiv, the median too) is the stated one; knots so that min, median, mean and max are.
-#include "bench/workloads.h"
+#include "apps/bench/workloads.h"
 
 #include <fmt/ranges.h>
 

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "apps/bench/lengths.h"
 #include "base/status.h"
-#include "bench/lengths.h"
 
 namespace kvasir {
 

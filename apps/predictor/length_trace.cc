@@ -1,4 +1,4 @@
-#include "predictor/length_trace.h"
+#include "apps/predictor/length_trace.h"
 
 #include <fmt/format.h>
 

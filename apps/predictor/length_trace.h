@@ -1,12 +1,12 @@
-// Requests and how long their outputs became, as JSON lines.
+// Requests and the lengths of their outputs, as JSON lines.
 //
 //   {"messages": [{"role": "user", "content": "What is a raven?"}], "temperature": 0.7, "output_tokens": 57,
 //    "finish_reason": "stop", "again": [61, 44]}
 //
-// "prompt", a text, in place of "messages"; everything else may be missing: temperature and top_p are 1 then,
-// and a request without "output_tokens" has not been answered yet. "finish_reason" is "stop" or, of an output
-// that its limit has cut, "length"; "again" has the lengths of further answers to the same request. Other
-// fields of a line are kept as they are.
+// "prompt", a text, may take the place of "messages". All other fields may be missing: temperature and top_p
+// are then 1, and a request without "output_tokens" has not been answered yet. "finish_reason" is "stop", or
+// "length" for an output that its limit has cut; "again" has the lengths of further answers to the same
+// request. Unknown fields of a line are kept as they are.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,7 @@ Result<std::vector<TracedRequest>> parse_length_trace(std::istream& in, const st
 // As above, of a file; kNotFound or kIo where it cannot be read.
 Result<std::vector<TracedRequest>> load_length_trace(const std::string& path);
 
-// One line each, as they are read.
+// One line for each, in the format above.
 std::string length_trace_text(const std::vector<TracedRequest>& requests);
 
 }  // namespace kvasir

@@ -1,4 +1,4 @@
-#include "predictor/predictor_study.h"
+#include "apps/predictor/predictor_study.h"
 
 #include <fmt/format.h>
 

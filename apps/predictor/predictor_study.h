@@ -25,53 +25,53 @@ struct LengthExample {
 };
 using LengthExamples = std::span<const LengthExample>;
 
-// As a server would: predicts, and then hears the truth.
+// Predicts and then learns the true length, as in a server.
 void teach(LengthPredictor& predictor, LengthExamples examples);
-// The two steps: the lengths of the first 70 %, then directions and residuals on the rest, which the first
-// step has not seen. In the first an output that was cut counts as having ended there.
+// Trains the lengths on the first 70 % of the examples, then directions and residuals on the others, which
+// the first step has not seen. In the first step an output that was cut counts as if it had ended there.
 void train_in_two_steps(HiddenPredictor& predictor, LengthExamples examples);
 
-// What a request is worth to whoever is to keep room for it.
+// All that a policy knows of an output's length when it reserves memory for it.
 struct LengthForecast {
   LengthPrediction predicted;
-  // Of the class that was predicted, then.
-  LengthClass alike;
+  LengthClass alike;  // the predicted class, as it was at that time
 };
-// One for each example. learning: it hears of each afterwards, as when it serves.
+// One for each example. learning: the predictor learns from each example afterwards, as in a server.
 std::vector<LengthForecast> forecast(LengthPredictor& predictor, LengthExamples examples, bool learning);
 
-// Tokens of output that cacheopt keeps room for at a confidence, no more than `limit`.
+// The tokens of output, at most `limit`, that cacheopt reserves at a confidence.
 uint32_t padded_length(const LengthForecast& forecast, double confidence, Padding padding, uint32_t limit);
 
-// Means over examples, in tokens. `limit`: no output is longer, so no prediction is taken to be.
+// Means over the examples, in tokens. `limit`: no output is longer, so predictions are cut to it.
 struct LengthErrors {
   double mean_absolute = 0;
   double within_50 = 0;  // a share
-  double pinball_90 =
-      0;  // of the length that is padded to 90 %: 0.9 a token that is missing, 0.1 one that is too many
+  // Of the length that is padded to 90 %: 0.9 for each token too few, 0.1 for each token too many.
+  double pinball_90 = 0;
   double bias = 0;  // prediction - truth
-  double told = 0;  // the share of which a direction was told, and of those
-  double held = 0;  // the share that it held of
+  double told = 0;  // share of the examples with a predicted direction of the error
+  double held = 0;  // share of these whose direction was right
 };
 LengthErrors errors_of(const std::vector<LengthForecast>& forecasts, LengthExamples examples, uint32_t limit);
-// Of the constants that are the best ones for these very examples.
+// The errors of the constants that are best for these very examples.
 LengthErrors errors_of_best_constant(LengthExamples examples);
-// Of who has seen the other answers to the same request and says their median; only examples with `again`
-// count. resampling_spread: the mean difference of two answers.
+// The mean absolute error of predicting the median of the other answers to the same request. Only examples
+// with `again` count.
 double error_of_other_answers(LengthExamples examples);
+// The mean difference in length between two answers to the same request.
 double resampling_spread(LengthExamples examples);
 
-// Tokens kept for an output, against those that it has.
+// Tokens reserved for outputs, against the outputs' lengths.
 struct Provision {
-  double covered = 0;       // share of outputs that have room
-  double over_tokens = 0;   // in the mean over those that have more than they need
-  double under_tokens = 0;  // and over those that have less
-  double over = 0;          // their share
-  double kept = 0;          // in the mean
+  double covered = 0;       // share of outputs that fit
+  double over_tokens = 0;   // mean surplus of the outputs that have one
+  double under_tokens = 0;  // mean lack of the outputs that have one
+  double over = 0;          // share of the outputs that have a surplus
+  double kept = 0;          // mean of the tokens reserved
 };
 Provision provision_of(const std::vector<uint32_t>& kept, LengthExamples examples);
 
-// All of it as text: the first kTrainingShare of the examples is for training, the others are the test.
+// The whole study as text: the first kTrainingShare of the examples is for training, the others are the test.
 inline constexpr double kTrainingShare = 0.8;
 std::string predictor_report(LengthExamples examples, uint32_t limit);
 

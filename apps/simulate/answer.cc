@@ -1,4 +1,4 @@
-#include "simulate/answer.h"
+#include "apps/simulate/answer.h"
 
 #include <fmt/format.h>
 
@@ -7,10 +7,10 @@
 #include <ostream>
 #include <utility>
 
-#include "bench/html_report.h"
-#include "bench/report.h"
-#include "bench/result_reader.h"
-#include "simulate/table.h"
+#include "apps/bench/html_report.h"
+#include "apps/bench/report.h"
+#include "apps/bench/result_reader.h"
+#include "apps/simulate/table.h"
 
 namespace kvasir {
 namespace {

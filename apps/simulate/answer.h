@@ -1,26 +1,26 @@
-// One command's question, from its options to what is printed and written.
+// The answer to one `kvasir simulate` command, from its options to what is printed and written.
 #pragma once
 
 #include <iosfwd>
 #include <vector>
 
+#include "apps/simulate/simulate.h"
+#include "apps/simulate/study.h"
 #include "base/status.h"
-#include "simulate/simulate.h"
-#include "simulate/study.h"
 
 namespace kvasir {
 
 struct Console {
   std::ostream& out;
   std::ostream& err;
-  bool terminal;  // `err` is one, and shows a bar that is drawn over
+  bool terminal;  // `err` is a terminal, on which a progress bar can be redrawn
 };
 
 struct Answer {
   double capacity = 0;  // requests per second
   BenchConfig config;
   std::vector<PolicyRuns> policies;
-  std::vector<EffectiveThroughput> effective;  // where that was asked instead
+  std::vector<EffectiveThroughput> effective;  // if that was asked for
 };
 
 // An error is one line.

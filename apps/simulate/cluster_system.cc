@@ -1,11 +1,11 @@
-#include "simulate/cluster_system.h"
+#include "apps/simulate/cluster_system.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
+#include "apps/simulate/catalog/network.h"
 #include "sched/registry.h"
-#include "simulate/catalog/network.h"
 
 namespace kvasir {
 namespace {
@@ -23,7 +23,7 @@ uint32_t per_node(const SimulateOptions& o) {
 }  // namespace
 
 bool lends(const SimulateOptions& options, const std::string& policy) {
-  return options.instances > 1 && policy_borrows(policy);
+  return options.instances > 1 && policy_traits(policy).borrows;
 }
 
 Status check_cluster(const SimulateOptions& o) {

@@ -1,28 +1,28 @@
-// Several instances of a simulated system, as the flags say.
+// From flags to several instances of a simulated system.
 #pragma once
 
 #include <optional>
 #include <string>
 
+#include "apps/simulate/sim_cluster.h"
+#include "apps/simulate/simulate.h"
+#include "apps/simulate/system.h"
 #include "base/status.h"
 #include "engine/engine.h"
-#include "simulate/sim_cluster.h"
-#include "simulate/simulate.h"
-#include "simulate/system.h"
 
 namespace kvasir {
 
-// Whether under this policy instances lend each other memory: there are several, and it asks for it.
+// Whether instances lend each other memory: there are several, and the policy borrows.
 bool lends(const SimulateOptions& options, const std::string& policy);
 
-// One line names the flag at fault, or lists the networks that there are.
+// An error is one line that names the flag at fault, or lists the known networks.
 Status check_cluster(const SimulateOptions& options);
 
-// Nothing where they do not lend. `engine` is that of engine_of() for the policy. As above.
+// Nothing if instances do not lend. `engine`: the result of engine_of() for the policy. Errors as above.
 Result<std::optional<ClusterSetup>> cluster_of(const SimulateOptions& options, const SimulatedSystem& system,
                                                const EngineOptions& engine, const std::string& policy);
 
-// For people: how many there are and how they stand; empty where there is one.
+// For people: the number of instances and their networks; empty for one instance.
 std::string describe_cluster(const SimulateOptions& options);
 
 }  // namespace kvasir

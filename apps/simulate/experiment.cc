@@ -1,4 +1,4 @@
-#include "simulate/experiment.h"
+#include "apps/simulate/experiment.h"
 
 #include <fmt/format.h>
 
@@ -11,9 +11,9 @@
 #include <ostream>
 #include <utility>
 
+#include "apps/bench/figures.h"
+#include "apps/bench/stats.h"
 #include "base/file.h"
-#include "bench/figures.h"
-#include "bench/stats.h"
 
 namespace kvasir {
 namespace {

@@ -1,4 +1,4 @@
-// The runs of a figure, described in a file: what to run, and what the paper says came of it.
+// The runs of a paper's figure, described in a file: what to run, and the paper's own results.
 //
 // JSON: {"title": "...", "source": "...", "note": "...",
 //        "runs": [{"name": "...", "args": ["--model", "opt-13b", ...],
@@ -13,9 +13,9 @@
 #include <string>
 #include <vector>
 
+#include "apps/simulate/answer.h"
+#include "apps/simulate/simulate.h"
 #include "base/status.h"
-#include "simulate/answer.h"
-#include "simulate/simulate.h"
 
 namespace kvasir {
 
@@ -41,8 +41,8 @@ struct Experiment {
 // kInvalidArgument names the file and the entry.
 Result<Experiment> parse_experiment(const std::string& text, const std::string& name);
 
-// Runs options.experiment. Of the other options it takes those that say how, not what: jobs, files, progress;
-// and --num-prompts, for a quick look. Prints every run, and then a table of the paper's figures beside ours.
+// Runs options.experiment. Of the other options it takes those about how to run: jobs, files, progress; and,
+// for a quick look, --num-prompts. Prints every run, and then a table of the paper's figures beside ours.
 Status run_experiment(const SimulateOptions& options, const Console& console);
 
 }  // namespace kvasir

@@ -1,13 +1,14 @@
-#include "bench/flags.h"
+#include "apps/bench/flags.h"
 
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 
-#include "apps/flags.h"
+#include "apps/flags/command_line.h"
+#include "apps/flags/runtime_flags.h"
+#include "apps/simulate/catalog/catalog.h"
+#include "apps/simulate/simulate.h"
 #include "sched/registry.h"
-#include "simulate/catalog/catalog.h"
-#include "simulate/simulate.h"
 
 namespace kvasir {
 namespace {
@@ -21,14 +22,14 @@ void add_system_flags(CLI::App& app, SimulateOptions& o) {
       fmt::format("{}; or a file that kvasir profile --full has written", fmt::join(device_names(), ", ")));
   app.add_option("--tensor-parallel-size", o.tensor_parallel, "Devices that share each layer")
       ->capture_default_str()
-      ->check(CLI::Range(1, 8));
+      ->check(between(1, 8));
   app.add_option("--pipeline-parallel-size", o.pipeline_parallel, "Groups of devices that share the layers")
       ->capture_default_str()
-      ->check(CLI::Range(1, 64));
+      ->check(between(1, 64));
   app.add_option("--gpu-memory-utilization", o.memory_utilisation,
                  "Share of a device's memory for weights, KV cache and activations")
       ->capture_default_str()
-      ->check(CLI::Range(0.01, 1.0));
+      ->check(between(0.01, 1.0));
   app.add_option("--hidden-cache-dtype", o.hidden_cache_dtype,
                  "what policies that keep X keep it as, on a device of the catalogue: f16, as the model "
                  "computes, or int8, with a scale for each 32 values")
@@ -40,7 +41,7 @@ void add_system_flags(CLI::App& app, SimulateOptions& o) {
   app.add_option("--noise", o.noise,
                  "Deviation of the logarithm of a step's time (default: what the device's truth says, 0 for "
                  "those of the catalogue)")
-      ->check(CLI::Range(0.0, 2.0));
+      ->check(between(0.0, 2.0));
 }
 
 void add_cluster_flags(CLI::App& app, SimulateOptions& o) {
@@ -56,14 +57,14 @@ void add_cluster_flags(CLI::App& app, SimulateOptions& o) {
       ->capture_default_str();
   app.add_option("--gpus-per-node", o.gpus_per_node, "Devices of a node, which its instances share")
       ->capture_default_str()
-      ->check(CLI::Range(1, 1024));
+      ->check(between(1, 1024));
   app.add_option("--lend-share", o.lend_share, "Share of its KV memory that an instance lends at the most")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 1.0));
+      ->check(between(0.0, 1.0));
   app.add_option("--recall-timeout", o.recall_s,
                  "Seconds that a debtor has to give back what is called back, before it is taken")
       ->capture_default_str()
-      ->check(CLI::Range(0.001, 1e6));
+      ->check(between(0.001, 1e6));
   app.add_flag("--settle-debts,!--no-settle-debts", o.settle_debts,
                "Cycles of debts between instances are settled (default: on)");
 }
@@ -79,7 +80,7 @@ void add_question_flags(CLI::App& app, SimulateOptions& o) {
          "Instead of rates: the highest one at which so many percent of the requests meet the bounds of "
          "--goodput")
       ->type_name("PERCENT")
-      ->check(CLI::Range(0.1, 100.0));
+      ->check(between(0.1, 100.0));
   app.add_option("--explain", o.explain, "Tell the life of the request with this index, from 0")
       ->type_name("REQUEST");
   app.add_option("--experiment", o.experiment,
@@ -89,15 +90,14 @@ void add_question_flags(CLI::App& app, SimulateOptions& o) {
       "--price", o.price,
       "CSV file of steps (columns prefill_rows, history, decode_rows, decode_context, sampled, projected, "
       "remote_queries, remote_tokens): print what each takes, and simulate nothing");
-  app.add_option("-j,--jobs", o.jobs, "Runs at once (default: one for each core)")
-      ->check(CLI::Range(0, 4096));
+  app.add_option("-j,--jobs", o.jobs, "Runs at once (default: one for each core)")->check(between(0, 4096));
 }
 
 void add_belief_flags(CLI::App& app, SimulateOptions& o) {
   app.add_option("--belief-scale", o.belief_scale,
                  "Policies believe costs of a device that takes so many times as long: a wrong belief")
       ->capture_default_str()
-      ->check(CLI::Range(1e-3, 1e3));
+      ->check(between(1e-3, 1e3));
   app.add_flag("--belief-learns,!--no-belief-learns", o.belief_learns,
                "Belief is refined by the steps that run (default: on)");
   add_length_predictor_flag(app, o.length_predictor);
@@ -108,8 +108,7 @@ void add_belief_flags(CLI::App& app, SimulateOptions& o) {
 void add_simulate_flags(CLI::App& app, SimulateOptions& o) {
   app.footer(
       "Every run first prints the capacity of the system for the workload; --request-rate takes multiples of "
-      "it "
-      "too, as 0.5x:1.3x:0.1x. The same flags give the same bytes.");
+      "it too, as 0.5x:1.3x:0.1x. The same flags give the same bytes.");
   add_system_flags(app, o);
   add_cluster_flags(app, o);
   add_question_flags(app, o);
@@ -121,9 +120,8 @@ void add_simulate_flags(CLI::App& app, SimulateOptions& o) {
   add_result_flags(app, o.bench);
   app.add_option("--max-tokens", o.bench.max_tokens,
                  "Output tokens that requests ask for at the most, beside their own lengths (default: none, "
-                 "as far as "
-                 "the model goes)")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 30));
+                 "as far as the model goes)")
+      ->check(between(int64_t{0}, int64_t{1} << 30));
   app.add_option("--log-plans", o.runtime.log_plans,
                  "File that gets one line of JSON per step, of a single run (default: none)");
 }

@@ -1,4 +1,4 @@
-#include "simulate/host_device.h"
+#include "apps/simulate/host_device.h"
 
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -6,7 +6,7 @@
 #include <stdexcept>
 
 #include "base/file.h"
-#include "simulate/link_costs_json.h"
+#include "runtime/link_costs_json.h"
 
 namespace kvasir {
 namespace {
@@ -64,8 +64,7 @@ json to_json(const CacheGeometry& g) {
           {"layers", g.layers},
           {"layers_per_group", g.layers_per_group},
           {"kv_plane_bytes_per_token_layer", g.kv_plane_bytes_per_token_layer},
-          {"x_bytes_per_token_layer", g.x_bytes_per_token_layer},
-          {"h_bytes_per_token", g.h_bytes_per_token}};
+          {"x_bytes_per_token_layer", g.x_bytes_per_token_layer}};
 }
 CacheGeometry geometry_from(const json& j) {
   constexpr uint64_t kMostBytes = uint64_t{1} << 30;
@@ -77,7 +76,6 @@ CacheGeometry geometry_from(const json& j) {
   g.kv_plane_bytes_per_token_layer =
       whole_from(j.at("kv_plane_bytes_per_token_layer"), uint64_t{1}, kMostBytes);
   g.x_bytes_per_token_layer = whole_from(j.at("x_bytes_per_token_layer"), uint64_t{0}, kMostBytes);
-  g.h_bytes_per_token = whole_from(j.at("h_bytes_per_token"), uint64_t{0}, kMostBytes);
   return g;
 }
 

@@ -1,4 +1,4 @@
-// "This machine" as a device of the simulator: what `kvasir profile --full` measured of it, as a file.
+// This machine as a device of the simulator: the file that `kvasir profile --full` writes.
 #pragma once
 
 #include <array>
@@ -6,16 +6,16 @@
 #include <memory>
 #include <string>
 
+#include "apps/simulate/times_fit.h"
 #include "base/status.h"
 #include "contract/cost_model.h"
 #include "contract/geometry.h"
 #include "exec/sim/measured_times.h"
 #include "sched/beliefs/cost_fit.h"
-#include "simulate/times_fit.h"
 
 namespace kvasir {
 
-// Of one machine, model and settings.
+// The measured times of one machine, model and settings.
 struct HostDevice {
   std::string model;        // as people call it
   std::string fingerprint;  // of machine, model and settings, as cost profiles have it
@@ -25,7 +25,7 @@ struct HostDevice {
   MeasuredTables tables;
   std::shared_ptr<const StepTimes> times;  // of the tables; save_host_device() does not look at it
   double noise = 0;                        // SimExecutor::Options::noise
-  // What a request takes beside its steps, from its sending to its first token: HTTP, tokenisation.
+  // Time of a request outside its steps, from sending it to its first token: HTTP, tokenisation.
   double request_s = 0;
 
   CacheGeometry geometry;
@@ -40,9 +40,9 @@ struct HostDevice {
   TimeNoise tail;
 };
 
-// kNotFound: there is no such file. kCorrupt: not what save_host_device() writes.
+// kNotFound: there is no such file. kCorrupt: save_host_device() did not write it.
 Result<HostDevice> load_host_device(const std::string& path);
-// The file is replaced at once or not at all. kIo.
+// Replaces the file atomically. kIo.
 Status save_host_device(const HostDevice& device, const std::string& path);
 
 }  // namespace kvasir

@@ -1,4 +1,4 @@
-#include "simulate/instance.h"
+#include "apps/simulate/instance.h"
 
 #include <algorithm>
 #include <utility>
@@ -46,7 +46,7 @@ SimExecutor::Options SimulatedInstance::executor_options() const {
 
 std::unique_ptr<Policy> SimulatedInstance::observed(std::unique_ptr<Policy> policy) {
   auto observer =
-      std::make_unique<ObservedPolicy>(std::move(policy), policy_takes_whole_prompts(setup_.policy));
+      std::make_unique<ObservedPolicy>(std::move(policy), policy_traits(setup_.policy).whole_prompts);
   policy_ = observer.get();
   return observer;
 }

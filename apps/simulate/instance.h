@@ -7,17 +7,17 @@
 #include <optional>
 #include <vector>
 
-#include "engine/beliefs.h"
+#include "apps/simulate/observed_policy.h"
+#include "apps/simulate/sim_cluster.h"
+#include "apps/simulate/simulation.h"
 #include "engine/engine.h"
 #include "exec/sim/sim_executor.h"
 #include "exec/sim/sim_link.h"
-#include "simulate/observed_policy.h"
-#include "simulate/sim_cluster.h"
-#include "simulate/simulation.h"
+#include "sched/beliefs/cost_beliefs.h"
 
 namespace kvasir {
 
-// Of a run, what one of its instances serves.
+// The part of a run that one instance serves.
 struct InstanceSetup {
   uint32_t number = 0;
   std::vector<SimulatedRequest> requests;  // in the order of their arrivals
@@ -25,12 +25,12 @@ struct InstanceSetup {
   Nanos last_arrival = 0;                  // of the run
 };
 
-// Goes from turn to turn of its engine: whoever has several takes those of each in the order of next_turn().
-// So a turn knows all that has happened before it, on whatever instance, though its step takes it ahead of
-// the others.
+// Runs one turn of its engine at a time. With several instances the caller always runs the one whose
+// next_turn() is earliest, so that a turn sees all that happened before it on any instance, although its step
+// ends later.
 class SimulatedInstance {
  public:
-  // All that is given outlives it. peer: null where there is nobody to lend or borrow.
+  // All arguments outlive the instance. peer: null if the instance neither lends nor borrows.
   SimulatedInstance(const SimulationSetup& setup, InstanceSetup own, std::unique_ptr<Policy> policy,
                     LengthPredictor* lengths, VirtualClock& clock, SimPeer* peer);
 
@@ -38,7 +38,7 @@ class SimulatedInstance {
   Nanos next_turn() const;
   // REQUIRES: at >= its clock
   void take_turn(Nanos at);
-  // Requests of its own that have not ended, unless their client gave up.
+  // Requests that have not ended, without those whose client gave up.
   size_t left() const { return gave_up_ ? 0 : left_; }
 
   // K and V, to peers and back.
@@ -90,7 +90,7 @@ class SimulatedInstance {
   int64_t in_flight_ = 0;
   int64_t most_in_flight_ = 0;
   size_t left_;  // have not ended
-  // When the client gave up what was left; what comes later nobody hears.
+  // When the client gave up the remaining requests; later output is dropped.
   std::optional<Nanos> gave_up_;
   std::optional<Nanos> ended_at_;  // when the last request did
   int idle_turns_ = 0;             // one after the other; time has not passed

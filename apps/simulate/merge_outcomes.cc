@@ -1,4 +1,4 @@
-#include "simulate/merge_outcomes.h"
+#include "apps/simulate/merge_outcomes.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "simulate/observed_policy.h"
+#include "apps/simulate/observed_policy.h"
 
 #include <fmt/format.h>
 
@@ -128,7 +128,7 @@ void ObservedPolicy::sample(const View& view, uint32_t rows, uint32_t decodes) {
   s.decodes = decodes;
   for (const std::vector<SeqView>* seqs : {&view.running, &view.waiting}) {
     for (const SeqView& seq : *seqs) {
-      for (Form form : {Form::kKv, Form::kX, Form::kH}) {
+      for (Form form : kAllForms) {
         for (Tier tier : kAllTiers) {
           s.bytes[index_of(form)][index_of(tier)] += seq.held(form, tier) * view.geometry.cell_bytes(form);
         }
@@ -212,6 +212,10 @@ void ObservedPolicy::explain(const View& view, const StepPlan& plan) {
   }
   for (const CopyChange& c : plan.copies) {
     if (c.seq != *explained_) continue;
+    if (c.verb == Verb::kDropAll) {
+      tell(view.now, fmt::format("copies: drop all {} on the {}", name(c.form), name(c.tier)));
+      continue;
+    }
     tell(view.now, fmt::format("copies: {} {} of tokens {} to {}, {} layer groups, on the {}", name(c.verb),
                                name(c.form), c.tokens.begin, c.tokens.end, c.layers.count(), name(c.tier)));
   }

@@ -1,11 +1,11 @@
-#include "simulate/outcome.h"
+#include "apps/simulate/outcome.h"
 
 #include <algorithm>
 #include <utility>
 
+#include "apps/bench/attainment.h"
+#include "apps/bench/stats.h"
 #include "base/units.h"
-#include "bench/attainment.h"
-#include "bench/stats.h"
 
 namespace kvasir {
 namespace {
@@ -128,7 +128,7 @@ std::vector<EngineLine> engine_lines(const SimulationOutcome& o) {
   add("Requests in the engine", "waiting", [](const EngineSample& s) { return double(s.waiting); });
   add("Tokens of a step", "all", [](const EngineSample& s) { return double(s.rows); });
   add("Tokens of a step", "decodes", [](const EngineSample& s) { return double(s.decodes); });
-  for (Form form : {Form::kKv, Form::kX, Form::kH}) {
+  for (Form form : kAllForms) {
     for (Tier tier : kAllTiers) {
       add(
           "Memory held by requests, GiB", fmt::format("{} on the {}", name(form), name(tier)),

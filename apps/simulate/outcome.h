@@ -1,10 +1,10 @@
-// A simulated run as `kvasir bench` knows runs: the same figures, curves and files, and what only the engine
-// can tell beside them.
+// A simulated run in the form of `kvasir bench`: the same figures, curves and files, with further ones that
+// only the engine can know.
 #pragma once
 
-#include "bench/config.h"
-#include "bench/result_file.h"
-#include "simulate/simulation.h"
+#include "apps/bench/config.h"
+#include "apps/bench/result_file.h"
+#include "apps/simulate/simulation.h"
 
 namespace kvasir {
 

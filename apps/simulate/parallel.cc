@@ -1,4 +1,4 @@
-#include "simulate/parallel.h"
+#include "apps/simulate/parallel.h"
 
 #include <algorithm>
 #include <atomic>

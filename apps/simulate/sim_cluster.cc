@@ -1,4 +1,4 @@
-#include "simulate/sim_cluster.h"
+#include "apps/simulate/sim_cluster.h"
 
 #include <fmt/format.h>
 
@@ -198,20 +198,17 @@ std::vector<Nanos> SimPeer::ask(const Step& step, Nanos now) {
   const CacheGeometry& g = all_.setup().shape.geometry;
   std::vector<Nanos> out(g.layers, 0);
   const double attended_here_s = history_seconds(all_.times(), load_of(step, g.layers)) / g.layers;
-  for (size_t i = 0; i < step.remote.size();) {
-    const uint32_t layer = step.remote[i].layer;
-    size_t end = i;
-    while (end < step.remote.size() && step.remote[end].layer == layer) ++end;
+  for (uint32_t layer = 0; layer < g.layers; ++layer) {
+    const std::span<const RemoteLeaves> runs = step.remote_in(layer);
+    if (runs.empty()) continue;
     // The layers of a group lie together.
     if (g.layer_in_group(layer) > 0) {
       out[layer] = out[layer - 1];
     } else {
       const uint32_t layers = std::min(g.layers_per_group, g.layers - layer);
-      out[layer] =
-          nanos(ask_layer(step, std::span(step.remote).subspan(i, end - i), attended_here_s, now, layers));
+      out[layer] = nanos(ask_layer(step, runs, attended_here_s, now, layers));
     }
     sums_.waited_s += to_seconds(out[layer]);
-    i = end;
   }
   return out;
 }

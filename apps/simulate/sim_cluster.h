@@ -12,14 +12,14 @@
 #include <memory>
 #include <vector>
 
+#include "apps/simulate/sim_network.h"
+#include "apps/simulate/topology.h"
 #include "base/clock.h"
 #include "cluster/broker/broker.h"
 #include "cluster/memory/memory_shape.h"
 #include "contract/lending.h"
 #include "exec/sim/sim_peers.h"
 #include "exec/sim/step_load.h"
-#include "simulate/sim_network.h"
-#include "simulate/topology.h"
 
 namespace kvasir {
 

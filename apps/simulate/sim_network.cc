@@ -1,4 +1,4 @@
-#include "simulate/sim_network.h"
+#include "apps/simulate/sim_network.h"
 
 #include <fmt/format.h>
 

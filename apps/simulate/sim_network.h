@@ -1,4 +1,4 @@
-// Messages between simulated instances: nothing is lost, and each takes the time of its way.
+// Messages between simulated instances. None is lost, and each takes the time of its path.
 #pragma once
 
 #include <deque>
@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
+#include "apps/simulate/topology.h"
 #include "base/clock.h"
 #include "contract/peer_transport.h"
-#include "simulate/topology.h"
 
 namespace kvasir {
 
@@ -25,12 +25,13 @@ class SimNetwork {
   // REQUIRES: id_of() made it
   static uint32_t number_of(const PeerId& id);
 
-  // What an instance sends by. It is sent at the time that the clock shows, which outlives it. Once for each.
+  // The transport of an instance, once for each. A message leaves at the time of the clock, which outlives
+  // the transport.
   PeerTransport& open(uint32_t number, const Clock& clock);
 
-  // What has come by then, in the order in which it came.
+  // The messages that have arrived by then, in order of arrival.
   std::vector<PeerMessage> receive(uint32_t number, Nanos by);
-  // When the next message comes that has been sent; INT64_MAX: none has.
+  // When the next message on its way arrives; INT64_MAX: there is none.
   Nanos next_arrival(uint32_t number) const;
 
   uint64_t messages() const { return messages_; }
@@ -44,11 +45,11 @@ class SimNetwork {
   const Topology topology_;
   std::vector<Inbox> inboxes_;
   std::deque<Endpoint> endpoints_;
-  std::map<std::pair<uint32_t, uint32_t>, Nanos> last_;  // nothing overtakes what was sent before
+  std::map<std::pair<uint32_t, uint32_t>, Nanos> last_;  // no message overtakes an earlier one
   uint64_t messages_ = 0;
 };
 
-// What the messages of one instance go by; the rest of the seam is not asked of it.
+// The transport of one instance. Only sending is used here; the rest of the interface is not.
 class SimNetwork::Endpoint final : public PeerTransport {
  public:
   Endpoint(SimNetwork& network, uint32_t number, const Clock& clock)

@@ -1,14 +1,14 @@
-#include "simulate/simulate.h"
+#include "apps/simulate/simulate.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <iostream>
 
-#include "simulate/answer.h"
-#include "simulate/catalog/price.h"
-#include "simulate/experiment.h"
-#include "simulate/system.h"
+#include "apps/simulate/answer.h"
+#include "apps/simulate/catalog/price.h"
+#include "apps/simulate/experiment.h"
+#include "apps/simulate/system.h"
 
 namespace kvasir {
 namespace {

@@ -1,4 +1,4 @@
-// `kvasir simulate`: the engine of `serve` in virtual time, on devices and models that one does not have.
+// `kvasir simulate`: the engine of `serve` in virtual time, on devices that need not be there.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "apps/runtime.h"
-#include "bench/bench.h"
+#include "apps/bench/bench.h"
+#include "runtime/runtime.h"
 
 namespace CLI {
 class App;

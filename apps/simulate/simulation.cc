@@ -1,12 +1,12 @@
-#include "simulate/simulation.h"
+#include "apps/simulate/simulation.h"
 
 #include <algorithm>
 #include <utility>
 
+#include "apps/simulate/instance.h"
+#include "apps/simulate/merge_outcomes.h"
 #include "base/check.h"
 #include "sched/beliefs/length_predictors.h"
-#include "simulate/instance.h"
-#include "simulate/merge_outcomes.h"
 
 namespace kvasir {
 namespace {

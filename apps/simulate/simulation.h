@@ -10,15 +10,15 @@
 #include <string_view>
 #include <vector>
 
-#include "bench/load_runner.h"
+#include "apps/bench/load_runner.h"
+#include "apps/simulate/observed_policy.h"
+#include "apps/simulate/sim_cluster.h"
 #include "contract/cost_model.h"
 #include "contract/slo.h"
 #include "engine/engine.h"
 #include "exec/sim/sim_link.h"
 #include "exec/sim/step_load.h"
 #include "sched/registry.h"
-#include "simulate/observed_policy.h"
-#include "simulate/sim_cluster.h"
 
 namespace kvasir {
 

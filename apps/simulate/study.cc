@@ -1,17 +1,17 @@
-#include "simulate/study.h"
+#include "apps/simulate/study.h"
 
 #include <algorithm>
 #include <cmath>
 #include <mutex>
 #include <utility>
 
-#include "bench/attainment.h"
-#include "bench/goals.h"
-#include "bench/stats.h"
+#include "apps/bench/attainment.h"
+#include "apps/bench/goals.h"
+#include "apps/bench/stats.h"
+#include "apps/simulate/cluster_system.h"
+#include "apps/simulate/outcome.h"
+#include "apps/simulate/parallel.h"
 #include "sched/beliefs/length_predictors.h"
-#include "simulate/cluster_system.h"
-#include "simulate/outcome.h"
-#include "simulate/parallel.h"
 
 namespace kvasir {
 namespace {
@@ -52,8 +52,7 @@ Result<Study> Study::make(const SimulateOptions& options) {
   if (predictor->reads_hidden()) {
     return error(ErrorCode::kInvalidArgument,
                  "--length-predictor {}: a simulated model has no hidden rows; take online, or one of a "
-                 "stated quality, "
-                 "such as laplace:58",
+                 "stated quality, such as laplace:58",
                  options.length_predictor);
   }
   KV_ASSIGN_OR_RETURN(Dataset dataset, Dataset::open(options.bench, Dataset::Use::kLengths));
@@ -365,8 +364,7 @@ double Study::mean_tokens() const {
 std::string Study::describe() const {
   return fmt::format(
       "{} on {}\n{}{}\n{} requests of {}: mean prompt {:.1f}, mean output {:.1f} tokens; the KV cache of "
-      "{:.0f} "
-      "tokens holds {:.1f} whole mean requests\n",
+      "{:.0f} tokens holds {:.1f} whole mean requests\n",
       system_.model, system_.device, describe_cluster(options_), system_.memory, config_.options.num_prompts,
       config_.options.dataset_name, mean_prompt_, mean_output_, kv_tokens(), kv_tokens() / mean_tokens());
 }

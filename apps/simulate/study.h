@@ -1,4 +1,4 @@
-// What one command simulates: a system under a load, with some policies, rates and seeds.
+// What one command simulates: a system under a load, for some policies, rates and seeds.
 #pragma once
 
 #include <functional>
@@ -7,13 +7,13 @@
 #include <string>
 #include <vector>
 
+#include "apps/bench/config.h"
+#include "apps/bench/dataset.h"
+#include "apps/bench/result_file.h"
+#include "apps/simulate/simulate.h"
+#include "apps/simulate/simulation.h"
+#include "apps/simulate/system.h"
 #include "base/status.h"
-#include "bench/config.h"
-#include "bench/dataset.h"
-#include "bench/result_file.h"
-#include "simulate/simulate.h"
-#include "simulate/simulation.h"
-#include "simulate/system.h"
 
 namespace kvasir {
 
@@ -39,12 +39,12 @@ struct Capacity {
   std::string why;      // one of them did
 };
 
-// Called with what is done and what there is to do, by one thread at a time.
+// Called with the number of runs done and of all runs, by one thread at a time.
 using StudyProgress = std::function<void(size_t done, size_t all)>;
 
 class Study {
  public:
-  // One line names what is wrong.
+  // An error is one line.
   static Result<Study> make(const SimulateOptions& options);
 
   const SimulatedSystem& system() const { return system_; }
@@ -53,10 +53,10 @@ class Study {
   // For people: the memory, and how many mean requests it holds.
   std::string describe() const;
 
-  // Requests per second that the system serves of this workload when more never stop waiting, under
-  // kCapacityPolicy (or, where instances on their own hold no request, the policy by which they lend each
-  // other memory): of the first seed's requests, over and over and all there from the start, those that end
-  // between the first and the last fifth, and the time that these take.
+  // The capacity: requests per second of this workload that the system serves while requests are always
+  // waiting. The first seed's requests, repeated, all arrive at the start and run under kCapacityPolicy (or,
+  // if no instance alone can hold a request, under the policy by which instances lend each other memory). It
+  // counts those that end after the first fifth and before the last, and the time between.
   Result<Capacity> measure_capacity() const;
   static constexpr const char* kCapacityPolicy = "vllm";
   // Once, before the calls below. kInvalidArgument: two rates are one, or too low.

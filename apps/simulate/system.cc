@@ -1,4 +1,4 @@
-#include "simulate/system.h"
+#include "apps/simulate/system.h"
 
 #include <fmt/ranges.h>
 
@@ -9,15 +9,15 @@
 #include <utility>
 #include <vector>
 
-#include "apps/runtime_parts.h"
-#include "apps/tier_sizes.h"
+#include "apps/simulate/catalog/catalog.h"
+#include "apps/simulate/cluster_system.h"
+#include "apps/simulate/host_device.h"
 #include "base/units.h"
-#include "cache/stage_ring_size.h"
+#include "cache/commit/stage_ring_size.h"
+#include "runtime/engine_options.h"
+#include "runtime/tier_sizes.h"
 #include "sched/beliefs/cost_fit.h"
 #include "sched/registry.h"
-#include "simulate/catalog/catalog.h"
-#include "simulate/cluster_system.h"
-#include "simulate/host_device.h"
 
 namespace kvasir {
 namespace {

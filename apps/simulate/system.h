@@ -1,18 +1,18 @@
-// A model on a device, as the simulator needs them: what steps truly take, what memory there is, and what
-// policies believe of both.
+// A model on a device for the simulator: the true times of steps, the memory, and the policies' beliefs about
+// both.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <string>
 
+#include "apps/simulate/simulate.h"
 #include "base/status.h"
 #include "contract/cost_model.h"
 #include "engine/engine.h"
 #include "exec/sim/device_times.h"
 #include "exec/sim/sim_link.h"
 #include "exec/sim/step_load.h"
-#include "simulate/simulate.h"
 
 namespace kvasir {
 
@@ -51,13 +51,13 @@ bool names_host_device(const std::string& device);
 // One line names the flag at fault, lists what there is, or says by how much something does not fit.
 Result<SimulatedSystem> make_system(const SimulateOptions& options);
 
-// The engine of an instance for one policy. Of several instances that do not lend, it takes requests as long
-// as it can hold, whatever --max-model-len says. As above.
+// The engine of an instance for one policy. One of several instances that do not lend takes requests as long
+// as it can hold, whatever --max-model-len says. Errors as above.
 Result<EngineOptions> engine_of(const SimulateOptions& options, const SimulatedSystem& system,
                                 const std::string& policy);
 
-// What a short profile of the device would believe: the cost model's terms fitted to what `times` says of a
-// grid of steps, without noise. Context is bounded by `context` tokens.
+// The costs that a short profile of the device would find: the cost model fitted to the times of a grid of
+// steps, without noise. No step has more than `context` tokens of context.
 CostModel believed_costs(const StepTimes& times, uint32_t context);
 
 }  // namespace kvasir

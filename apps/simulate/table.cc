@@ -1,4 +1,4 @@
-#include "simulate/table.h"
+#include "apps/simulate/table.h"
 
 #include <fmt/format.h>
 
@@ -8,8 +8,9 @@
 #include <iterator>
 #include <map>
 
-#include "bench/attainment.h"
-#include "bench/figures.h"
+#include "apps/bench/attainment.h"
+#include "apps/bench/figures.h"
+#include "base/units.h"
 
 namespace kvasir {
 namespace {
@@ -56,7 +57,8 @@ std::string failures(const std::vector<PolicyRuns>& all) {
     if (++shown > kShown) {
       return out + fmt::format("... and {} other kinds of failures\n", errors.size() - kShown);
     }
-    fmt::format_to(std::back_inserter(out), "{} requests failed: {}\n", count, what);
+    fmt::format_to(std::back_inserter(out), "{} failed: {}\n",
+                   count_of(static_cast<uint64_t>(count), "request"), what);
   }
   return out;
 }

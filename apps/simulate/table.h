@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "simulate/study.h"
+#include "apps/simulate/study.h"
 
 namespace kvasir {
 

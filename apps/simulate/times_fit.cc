@@ -1,4 +1,4 @@
-#include "simulate/times_fit.h"
+#include "apps/simulate/times_fit.h"
 
 #include <algorithm>
 #include <cmath>

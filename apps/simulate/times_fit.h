@@ -1,4 +1,4 @@
-// Fits the truth about a measured device to what its steps took.
+// Fits the times of a device to measured steps.
 #pragma once
 
 #include <vector>
@@ -14,24 +14,24 @@ struct TimedLoad {
   double weight = 1;   // of its relative error
 };
 
-// Curves with knots where the steps of a CPU were seen to bend, and nothing known: no knot beyond what was
-// observed.
+// Curves without values, with knots where the times of steps on a CPU were found to bend, as far as there are
+// observations.
 MeasuredTables tables_to_fit(const std::vector<TimedLoad>& seen);
 
-// The coefficients, none of them negative, for which the weighted squares of the relative errors are fewest;
-// knots and the engine's share stay. What nothing was observed of is 0. Observations of no time are left out.
+// Finds the coefficients, none of them negative, with the least weighted squares of relative errors. Knots
+// and the engine's times stay. A coefficient without observations is 0. Observations of no time are left out.
 void fit_times(const std::vector<TimedLoad>& seen, MeasuredTables& tables);
 
 // Of the executor's time.
 FitError error_of(const MeasuredTables& tables, const std::vector<TimedLoad>& seen);
 
-// Every fifth observation is kept from a fit of the others: how far that is from those.
+// The error on every fifth observation of a fit to the others.
 FitError held_out_error(const std::vector<TimedLoad>& seen);
 
 // The value of the nearest rank: 0.5 is the median. 0 for no values.
 double quantile(std::vector<double> values, double share);
 
-// What steps take beyond what is fitted to their load.
+// How the times of steps differ from what is fitted to their load.
 struct TimeNoise {
   double mean = 1;       // sum of what they took, over the sum of what was fitted
   double deviation = 0;  // of the logarithm of one over the other, by the 10th and 90th percentile
@@ -41,7 +41,7 @@ struct TimeNoise {
 };
 TimeNoise noise_of(const MeasuredTables& tables, const std::vector<TimedLoad>& seen);
 
-// All times multiplied; not the engine's.
+// Multiplies all times but the engine's.
 void scale_times(MeasuredTables& tables, double factor);
 
 // Between two steps of a busy engine.

@@ -1,9 +1,9 @@
-// Where simulated instances stand, and what the ways between them take.
+// The nodes of simulated instances and the networks between them.
 #pragma once
 
 #include <cstdint>
 
-#include "simulate/catalog/network.h"
+#include "apps/simulate/catalog/network.h"
 
 namespace kvasir {
 

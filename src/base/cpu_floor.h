@@ -15,8 +15,8 @@ struct CpuidWords {
   uint32_t extended;  // of leaf 0x80000001
 };
 
-// The features of x86-64-v2 that a CPU with these words lacks, separated by spaces, as a string in `out`.
-// Returns its length, 0 where nothing is lacking. REQUIRES: size > 0; names that have no room are left out.
+// Writes to `out` the x86-64-v2 features missing from a CPU with these words, separated by spaces.
+// Returns its length, 0 if none is missing. REQUIRES: size > 0; names that have no room are left out.
 size_t missing_cpu_features(const CpuidWords& words, char* out, size_t size);
 
 // Ends the process with exit code 1 and a message on standard error that names what is missing, if anything

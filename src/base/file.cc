@@ -23,12 +23,12 @@ bool write_all(int fd, std::span<const std::byte> bytes) {
   return true;
 }
 
-// A file that nobody else has, with a name beside `path`.
+// A new file of its own, in the same directory as `path`.
 int create_beside(const std::string& path, unsigned mode, std::string& name) {
   for (int n = 0;; ++n) {
     name = fmt::format("{}.{}.new", path, n);
     const int fd = ::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
-    // It is another's, who writes it now or did not come to its end.
+    // The file belongs to another writer, which is still writing or did not finish.
     if (fd >= 0 || errno != EEXIST) return fd;
   }
 }

@@ -1,4 +1,4 @@
-// Files as a whole: read, and replaced at once or not at all.
+// Reads whole files and replaces them atomically.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace kvasir {
 
-// Closes the descriptor on every way out. One below 0 is none.
+// Closes the descriptor in its destructor. A negative value means no descriptor.
 class FileDescriptor {
  public:
   explicit FileDescriptor(int fd) : fd_(fd) {}
@@ -22,19 +22,18 @@ class FileDescriptor {
   int fd_;
 };
 
-// What the system calls an errno.
+// The system's message for an errno.
 std::string system_reason(int error_number);
 
-// All that is in a file. kNotFound: it cannot be opened. kIo: it cannot be read.
+// The content of a file. kNotFound: it cannot be opened. kIo: it cannot be read.
 Result<std::string> read_file(const std::string& path);
 
-// The file at `path` becomes `bytes`: whoever opens it finds all that was there before or all of these, and
-// the same after a crash. They are written to a file of their own beside it and flushed; that file then takes
-// the name, and the folder is flushed. `mode` is that of open(), less the umask. Thread-safe; of several at
-// once the last one stays.
-// A process that dies meanwhile leaves what it has written beside it, as path.N.new.
-// kIo: the file is as it was, and nothing is left beside it (if the folder cannot be flushed, it is
-// replaced).
+// Replaces the file at `path` by `bytes` atomically: a reader finds either all the old bytes or all the new
+// ones, also after a crash. The bytes are written to a temporary file in the same folder and flushed; that
+// file is renamed to `path`, and the folder is flushed. `mode` is that of open(), less the umask.
+// Thread-safe; of several concurrent calls the last one wins. A process that dies during the call leaves the
+// temporary file, path.N.new. kIo: the file is unchanged and no temporary file is left (if the folder cannot
+// be flushed, the file is replaced).
 Status replace_file(const std::string& path, std::span<const std::byte> bytes, unsigned mode = 0666);
 
 }  // namespace kvasir

@@ -1,4 +1,4 @@
-// The 64-bit FNV-1a hash: for names and for telling things apart, not against people who want a collision.
+// The 64-bit FNV-1a hash: for names and for distinguishing values. It does not resist deliberate collisions.
 #pragma once
 
 #include <cstdint>

@@ -37,8 +37,7 @@ enum class Mutant {
   kXWrongPosition,      // K made of X is rotated by its place in the block, not by its true position
   kXOtherRounding,      // X holds the operand, rounded another way than the product's
   kXBiasMissing,        // K and V made of X are without their bias
-  kHiddenOfBatch,    // the hidden row that a predictor is told of is that of the batch's first sampling row
-  kWrongCheckpoint,  // H holds the residual stream after a group's first layer, not before it
+  kHiddenOfBatch,  // the hidden row that a predictor is told of is that of the batch's first sampling row
 
   kStaleCopy,            // a copy on the host counts as current though its block has grown since
   kStagedWrongBlock,     // of what is staged for a layer, two blocks change places
@@ -62,13 +61,13 @@ enum class Mutant {
 
   kRemotePeaksSwapped,  // of what a peer answers for a run of leaves, the first two subtrees change places
   kStaleRemoteAnswer,   // the answer of an earlier layer is merged
-  kRemoteRunDropped,    // leaves at a peer are attended to by nobody
+  kRemoteRunDropped,    // no instance attends to leaves at a peer
 
   kStaleEpochTaken,     // a message to or from a former life of an instance counts
   kPinnedFrameFreed,    // lent memory is taken back while it is being read
   kFrozenReturned,      // blocks of a frozen contract are returned
   kRefuserRecommended,  // an instance that has just refused to lend is recommended again
-  kOldTermObeyed,       // an instance obeys a leader that is none any more
+  kOldTermObeyed,       // an instance obeys a former leader
   kLateGrantKept,       // blocks granted to a request that has ended are neither used nor returned
 
   kTextMakesControl,  // text that a client wrote becomes control tokens

@@ -41,4 +41,9 @@ std::string format_bytes(uint64_t bytes) {
   return fmt::format("{:.2f} {}", value, kNames[i]);
 }
 
+std::string count_of(uint64_t count, std::string_view one, std::string_view many) {
+  if (count == 1) return fmt::format("1 {}", one);
+  return many.empty() ? fmt::format("{} {}s", count, one) : fmt::format("{} {}", count, many);
+}
+
 }  // namespace kvasir

@@ -1,4 +1,4 @@
-// Bytes as people write them.
+// Bytes and counts as people write them.
 #pragma once
 
 #include <cstdint>
@@ -27,5 +27,8 @@ Result<uint64_t> parse_bytes(std::string_view text);
 
 // "1.50 GiB"; exact bytes below 1 KiB.
 std::string format_bytes(uint64_t bytes);
+
+// "1 thread", "2 threads"; `many` for nouns that take more than an s.
+std::string count_of(uint64_t count, std::string_view one, std::string_view many = {});
 
 }  // namespace kvasir

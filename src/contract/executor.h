@@ -5,14 +5,14 @@
 
 namespace kvasir {
 
-// Called by the engine's thread only, but for give_up_waiting().
+// Called by the engine's thread only, except give_up_waiting().
 //
 // A step begins when those before it have ended; its transfers are fired as it passes through its moments.
-// Whatever becomes of a step, also if it fails, each of its firings has been started when wait() returns it.
+// Each transfer of a step has been started when wait() returns the step, even if the step failed.
 //
-// Slices whose transfers do not end in time are deferred. Rows of the same sequence in steps that were
-// submitted before wait() told so lack their history, so the executor defers them of its own accord, and
-// their results say so.
+// Slices whose transfers do not end in time are deferred. Later steps that were submitted before wait()
+// reported this may hold rows of the same sequence. Their history is missing, so the executor defers them as
+// well and reports this in their results.
 class Executor {
  public:
   virtual ~Executor() = default;
@@ -26,8 +26,8 @@ class Executor {
   // Blocks until the oldest submitted step ends. REQUIRES: one is in flight.
   virtual StepResult wait() = 0;
 
-  // The engine stops: from now on steps wait for transfers no longer, but for the one wait at hand, and defer
-  // what would. Any thread.
+  // The engine stops: after the current wait, steps no longer wait for transfers and defer the slices that
+  // would. Thread-safe.
   virtual void give_up_waiting() {}
 };
 

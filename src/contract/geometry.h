@@ -1,6 +1,6 @@
 // The shape of the grid, token block x layer group, and what a cell of it takes as bytes.
 //
-// A frame holds one copy of a cell in one form: KV, X or H of `block_tokens` tokens x `layers_per_group`
+// A frame holds one copy of a cell in one form: KV or X of `block_tokens` tokens x `layers_per_group`
 // consecutive layers. Where the layers do not divide evenly, the last group is shorter and leaves the end of
 // its frame unused, so that all frames of a form are equal.
 #pragma once
@@ -9,15 +9,12 @@
 #include <cstdint>
 
 #include "base/check.h"
+#include "base/leaf_tokens.h"
 #include "base/units.h"
 #include "contract/ids.h"
 #include "contract/interval.h"
 
 namespace kvasir {
-
-// Positions of a leaf of attention, aligned (ops/attention_tree.h): what can be attended elsewhere than in
-// its step is whole leaves.
-constexpr uint32_t kLeafTokens = 256;
 
 struct CacheGeometry {
   uint32_t block_tokens = 64;  // a multiple of 16 that divides 256
@@ -28,8 +25,6 @@ struct CacheGeometry {
   uint64_t kv_plane_bytes_per_token_layer = 0;
   // Of X, the operand of the QKV projection, scales included; a multiple of 4 bytes. 0: no copies in form X.
   uint64_t x_bytes_per_token_layer = 0;
-  // Of H, the residual stream before a group's first layer. 0: no copies in form H.
-  uint64_t h_bytes_per_token = 0;
 
   uint32_t groups() const { return ceil_div(layers, layers_per_group); }
   uint32_t group_of(uint32_t layer) const { return layer / layers_per_group; }
@@ -39,27 +34,16 @@ struct CacheGeometry {
   // K (or V) of one layer of a block.
   uint64_t layer_plane_bytes() const { return kv_plane_bytes_per_token_layer * block_tokens; }
   bool has(Form form) const { return piece_bytes(form) > 0; }
-  // What a cell has of one layer, contiguous: K and then V, or X. Of H a cell has one such piece in all.
+  // A cell is one piece for each layer of its group, one behind the other, in the order of the layers. A
+  // piece is contiguous: K and then V, or X.
   uint64_t piece_bytes(Form form) const {
-    switch (form) {
-      case Form::kKv:
-        return 2 * layer_plane_bytes();
-      case Form::kX:
-        return x_bytes_per_token_layer * block_tokens;
-      case Form::kH:
-        return h_bytes_per_token * block_tokens;
-    }
-    return 0;
+    return form == Form::kKv ? 2 * layer_plane_bytes() : x_bytes_per_token_layer * block_tokens;
   }
-  // Pieces of a cell, one behind the other, that of the group's first layer first.
-  uint32_t pieces(Form form) const { return form == Form::kH ? 1 : layers_per_group; }
-  uint64_t cell_bytes(Form form) const { return piece_bytes(form) * pieces(form); }
+  uint64_t cell_bytes(Form form) const { return piece_bytes(form) * layers_per_group; }
   uint64_t kv_cell_bytes() const { return cell_bytes(Form::kKv); }
   uint64_t kv_block_bytes() const { return kv_cell_bytes() * groups(); }
-  // The largest piece of any form that there is: what a slot of the stage ring has to hold.
-  uint64_t largest_piece_bytes() const {
-    return std::max({piece_bytes(Form::kKv), piece_bytes(Form::kX), piece_bytes(Form::kH)});
-  }
+  // The largest piece of any form: what a slot of the stage ring has to hold.
+  uint64_t largest_piece_bytes() const { return std::max(piece_bytes(Form::kKv), piece_bytes(Form::kX)); }
   // Layers of a group: as many as layers_per_group, but for the last one.
   uint32_t layers_in(uint32_t group) const {
     return std::min(layers_per_group, layers - group * layers_per_group);
@@ -71,7 +55,7 @@ struct CacheGeometry {
   uint64_t piece_stride(Form form, Tier tier) const {
     return tier == Tier::kDisk ? round_up(piece_bytes(form), kDiskAlignment) : piece_bytes(form);
   }
-  uint64_t cell_stride(Form form, Tier tier) const { return piece_stride(form, tier) * pieces(form); }
+  uint64_t cell_stride(Form form, Tier tier) const { return piece_stride(form, tier) * layers_per_group; }
 
   uint32_t blocks_for(uint32_t tokens) const { return ceil_div(tokens, block_tokens); }
   uint32_t blocks_per_leaf() const { return kLeafTokens / block_tokens; }

@@ -20,8 +20,6 @@ const char* name(Form form) {
       return "kv";
     case Form::kX:
       return "x";
-    case Form::kH:
-      return "h";
   }
   return "?";
 }

@@ -31,10 +31,10 @@ enum class Tier : uint8_t { kDevice, kHost, kDisk };
 constexpr int kTiers = 3;
 inline constexpr std::array kAllTiers = {Tier::kDevice, Tier::kHost, Tier::kDisk};
 
-// What a copy holds: K and V; X, the exact operand of the QKV projection; H, the residual stream at the
-// first layer of a group.
-enum class Form : uint8_t { kKv, kX, kH };
-constexpr int kForms = 3;
+// What a copy holds: K and V; or X, the exact operand of the QKV projection.
+enum class Form : uint8_t { kKv, kX };
+constexpr int kForms = 2;
+inline constexpr std::array kAllForms = {Form::kKv, Form::kX};
 
 constexpr size_t index_of(Tier tier) {
   return static_cast<size_t>(tier);

@@ -21,8 +21,8 @@ struct PromptFeatures {
   float top_p = 1.0f;
   // What the client itself says that the output will have; 0: nothing. Only an oracle reads it.
   uint32_t output_tokens_hint = 0;
-  // SampledToken::hidden of the prompt's last token; empty until its prefill has been done, and where nobody
-  // asked for it.
+  // SampledToken::hidden of the prompt's last token; empty until its prefill has ended, and if it was not
+  // requested.
   std::span<const float> hidden;
 };
 
@@ -37,7 +37,7 @@ struct LengthPrediction {
   friend bool operator==(const LengthPrediction&, const LengthPrediction&) = default;
 };
 
-// Requests whose point lies in [low, high), and how far from it those were that have finished.
+// Requests with a predicted length in [low, high), and the prediction errors of those that have finished.
 struct LengthClass {
   // The probabilities of `residuals`.
   static constexpr std::array kQuantiles = {.01, .05, .1, .2, .3, .4, .5, .6, .7, .8, .9, .95, .99};

@@ -1,4 +1,4 @@
-// A link moves bytes between tiers, on threads of its own, never on the engine's.
+// A link moves bytes between tiers on its own threads, never on the engine's thread.
 #pragma once
 
 #include <array>
@@ -17,18 +17,19 @@ constexpr uint64_t raw(TransferId id) {
   return static_cast<uint64_t>(id);
 }
 
-// What a layer of this step waits for goes before what a later step will want, and that before what leaves.
+// In order of urgency: bytes that a layer of this step waits for, bytes for a later step, bytes that leave
+// the device.
 enum class TransferPriority : uint8_t { kNeededNow, kPrefetch, kOffload };
 constexpr int kTransferPriorities = 3;
 
-// A byte of a tier's memory.
+// The address of a byte in a tier's memory.
 struct MemoryAddress {
   uint64_t offset = 0;
   Tier tier = Tier::kDevice;
   friend bool operator==(const MemoryAddress&, const MemoryAddress&) = default;
 };
 
-// A run of bytes, from one tier to another.
+// A contiguous range of bytes to copy from one tier to another.
 struct Segment {
   MemoryAddress from;
   MemoryAddress to;
@@ -38,11 +39,11 @@ struct Segment {
 struct Transfer {
   TransferId id{};
   TransferPriority priority = TransferPriority::kPrefetch;
-  // Begins when these have ended, in whatever way: they use the same memory. REQUIRES, of these and those
-  // below: start() was called for each before.
+  // The transfer begins when these have ended, successfully or not: they use the same memory. REQUIRES, for
+  // `after` and `needs`: start() was called for each of them before.
   std::vector<TransferId> after;
   std::vector<Segment> segments;
-  // Begins when these have ended, and fails if one of them has failed: they bring what it moves on.
+  // The transfer begins when these have ended, and fails if one of them failed: they supply its input.
   std::vector<TransferId> needs{};
 
   uint64_t bytes() const {
@@ -54,44 +55,43 @@ struct Transfer {
 
 struct TransferDone {
   TransferId id{};
-  Status status;  // not ok: the destination holds nothing that can be used
+  Status status;  // not ok: the bytes at the destination are unusable
   Nanos started = 0;
   Nanos ended = 0;
 };
 
 enum class TransferState : uint8_t { kPending, kDone, kFailed };
 
-// What a disk tier has done so far.
+// Counters of a disk tier.
 struct DiskStats {
-  uint64_t reads = 0;  // that have ended well; `writes` likewise
+  uint64_t reads = 0;  // that succeeded; `writes` likewise
   uint64_t writes = 0;
   uint64_t read_bytes = 0;  // without padding
   uint64_t written_bytes = 0;
-  uint64_t read_errors = 0;  // the device or the system said no
-  uint64_t short_reads = 0;  // the file ended early: somebody truncated it
+  uint64_t read_errors = 0;  // the device or the operating system reported an error
+  uint64_t short_reads = 0;  // the file ended early: it was truncated
   uint64_t checksum_mismatches = 0;
-  uint64_t write_errors = 0;  // short ones included
+  uint64_t write_errors = 0;  // including short writes
 };
 
-// What a link has done so far, and what it was measured to do.
+// Counters of a link and its measured performance.
 struct LinkStats {
-  // Bytes that were moved, [from][to].
+  // Bytes moved, [from][to].
   std::array<std::array<uint64_t, kTiers>, kTiers> bytes{};
-  uint64_t transfers = 0;  // that have ended
-  uint64_t failed = 0;     // of those: a device, a peer or a disk did not do it, or what they need failed
-  uint64_t cancelled =
-      0;  // of those: given up before they began, or what they need was; none of them is in failed
-  uint64_t queued_bytes = 0;  // started and not ended
-  double busy_s = 0;          // moving bytes, or waiting for an emulated link
-  double cpu_s = 0;           // of the link's threads
-  double bytes_per_s = 0;     // while moving; 0: nothing was moved yet
-  double latency_s = 0;       // of one transfer, beside its bytes
-  bool emulated = false;      // its speed is set, not the machine's
+  uint64_t transfers = 0;     // that have ended
+  uint64_t failed = 0;        // of those: a device, a peer or a disk failed, or a needed transfer failed
+  uint64_t cancelled = 0;     // of those: they or a needed transfer were cancelled; not in `failed`
+  uint64_t queued_bytes = 0;  // of transfers that were started and have not ended
+  double busy_s = 0;          // time spent moving bytes or waiting for an emulated link
+  double cpu_s = 0;           // CPU time of the link's threads
+  double bytes_per_s = 0;     // while moving; 0: nothing has been moved yet
+  double latency_s = 0;       // of one transfer, excluding the time for its bytes
+  bool emulated = false;      // its speed is configured, not the machine's
   bool has_disk = false;
   DiskStats disk;
-  // Of the disk, to which busy_s, bytes_per_s, latency_s and emulated do not refer.
-  double disk_busy_s = 0;       // some of its pieces were on their way
-  double disk_bytes_per_s = 0;  // in that time; 0: nothing was moved yet
+  // The same for the disk. busy_s, bytes_per_s, latency_s and emulated exclude the disk.
+  double disk_busy_s = 0;       // time with at least one disk operation in flight
+  double disk_bytes_per_s = 0;  // in that time; 0: nothing has been moved yet
 };
 
 // Thread-safe.
@@ -99,22 +99,22 @@ class Link {
  public:
   virtual ~Link() = default;
 
-  // Queues a transfer. Never blocks: what can be queued is bounded by the frames that it names.
+  // Queues a transfer. Never blocks: the frames that transfers name bound the length of the queue.
   virtual void start(Transfer transfer) = 0;
 
-  // Gives up a transfer that has not begun: it ends, failed, as soon as those that it comes after have ended
-  // (who comes after it counts on that). One that moves already, or has ended, does not notice.
+  // Cancels a transfer that has not begun: it ends as failed once the transfers that it waits for have ended
+  // (later transfers rely on that order). No effect on a transfer that has begun or ended.
   virtual void cancel(TransferId id) = 0;
 
-  // Waits until a transfer has ended, or for `timeout` (0: asks). A transfer whose end completed() has told,
-  // or that nobody started, counts as done, unless it failed.
+  // Waits until a transfer has ended, for `timeout` at most (0: returns at once). A transfer that completed()
+  // has already reported, or that was never started, counts as done unless it failed.
   virtual TransferState wait(TransferId id, Nanos timeout) = 0;
 
-  // Transfers that have ended since the last call, in the order in which they ended. Never blocks.
+  // Returns the transfers that have ended since the last call, in order of their ends. Never blocks.
   virtual std::vector<TransferDone> completed() = 0;
 
-  // `wake` is called whenever a transfer has ended, on a thread of the link's, and returns at once.
-  // Before the first start(); an empty one ends it.
+  // `wake` is called on a thread of the link whenever a transfer has ended. REQUIRES: `wake` returns at once,
+  // and set_wake() is called before the first start(). An empty function ends the calls.
   virtual void set_wake(std::function<void()> wake) = 0;
 
   virtual LinkStats stats() const = 0;

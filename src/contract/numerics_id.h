@@ -9,7 +9,7 @@ namespace kvasir {
 constexpr int kNumericsVersion = 2;
 
 struct NumericsId {
-  std::string arithmetic;       // "fma": the portable, AVX2 and AVX-512 kernels agree bit for bit
+  std::string arithmetic;       // "fma", see ops/numerics.h
   std::string weight_types;     // sorted and joined, such as "q4_1+q8_0"
   std::string activation_type;  // the rows that products take: "int8", "bf16", "bf16+int8", "f32"
   std::string kv_type;

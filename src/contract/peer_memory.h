@@ -1,5 +1,6 @@
-// Memory that an instance has borrowed from its peers: the tier Tier::kPeer. Bytes go there and come back,
-// and attention over K and V that lie there is computed there.
+// Memory that an instance has borrowed from its peers. In addresses it follows the host tier's own memory,
+// but its bytes lie at peers: bytes are copied there and back, and attention over K and V that lie there is
+// computed there.
 #pragma once
 
 #include <cstddef>
@@ -22,8 +23,8 @@ struct RemoteQuery {
   // Queries, rotated and scaled: [rows][q_dim], q_stride floats apart. Read before attend() returns.
   const float* q = nullptr;
   int64_t q_stride = 0;
-  // Where the layer's K and V of each block of the leaves begin: V right behind K. They may lie at several
-  // peers, also those of one leaf. Read before attend() returns.
+  // Where the layer's K and V of each block of the leaves begin: V right behind K. The blocks may lie at
+  // several peers, even those of one leaf. Read before attend() returns.
   std::span<const uint64_t> pieces;
 };
 
@@ -32,9 +33,9 @@ class PeerMemory {
  public:
   virtual ~PeerMemory() = default;
 
-  // Called once when the operation has ended, on any thread, also while it is begun. Not ok: kUnavailable if
-  // the peer is dead, does not answer within its deadline, or has taken the memory back; of a read nothing is
-  // there.
+  // Called once when the operation has ended, on any thread, possibly before the call that began it returns.
+  // Not ok: kUnavailable if the peer is dead, does not answer within its deadline, or has taken the memory
+  // back; a failed read delivers nothing.
   using Done = std::function<void(Status)>;
 
   // Copies bytes to byte `at`, or from there. They lie in one cell. The memory must stay as it is

@@ -32,14 +32,14 @@ class PeerTransport {
   virtual std::string address() const = 0;
 
   // From now on this endpoint is its instance's life of that epoch: peers must be introduced anew, and what
-  // an earlier life was sent, or was told of, is gone. Before it, and with epoch 0, it is nobody: nothing is
-  // received, and nothing can be sent.
+  // an earlier life was sent, or was told of, is gone. Before the call, and with epoch 0, the endpoint has no
+  // identity: it receives nothing and cannot send.
   virtual void begin_life(uint64_t epoch) = 0;
 
   // Says where a peer is reached; an earlier life of the instance is forgotten. Never blocks: whether it can
   // be reached shows later, by lost(). Of a peer that was not introduced nothing is received.
   virtual void introduce(const PeerId& peer, const std::string& address) = 0;
-  // The peer is nothing to us any more: nothing is sent to it, received from it or told of it from now on.
+  // Removes the peer: from now on nothing is sent to it, received from it or reported about it.
   virtual void forget(const PeerId& peer) = 0;
 
   // Sends a message; messages to one peer arrive in order or not at all. kUnavailable: the peer is known to

@@ -11,16 +11,13 @@
 namespace kvasir {
 
 // Deterministic in the views it has seen and in its saved state. It owns no memory of the cache, starts
-// nothing and blocks on nothing. Called by one thread.
+// nothing and blocks on nothing. Called by one thread. Those of sched/ derive from BatchPolicy
+// (sched/batch_policy.h).
 class Policy {
  public:
   virtual ~Policy() = default;
 
   virtual StepPlan plan(const View& view) = 0;
-
-  // Whether it keeps copies in a form: then there are to be frames for them, and for X a ring through which
-  // it is read.
-  virtual bool keeps(Form form) const { return form == Form::kKv; }
 
   // All that plan() depends on beside the view; goes into the plan log. "" when there is nothing.
   virtual std::string save_state() const { return {}; }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "base/clock.h"
@@ -12,6 +13,7 @@
 #include "contract/interval.h"
 #include "contract/layer_set.h"
 #include "contract/link.h"
+#include "contract/list_index.h"
 #include "contract/step_plan.h"
 
 namespace kvasir {
@@ -23,15 +25,15 @@ struct SamplingParams {
   int32_t top_k = 0;         // 0: all
   uint64_t seed = 0;
   // The token that will have index forced_end in its sequence is end_token, and none before it is. 0: nothing
-  // is forced. For experiments that replay outputs of given lengths: read by the sampler and by nobody else.
+  // is forced. For experiments that replay outputs of given lengths; only the sampler reads it.
   uint32_t forced_end = 0;
   Token end_token = 0;
   // -1: no log-probabilities; n >= 0: that of the chosen token, and of the n most likely ones.
   int32_t logprobs = -1;
 };
 
-// Where the K and V of one layer of a block begin in the device's memory, in bytes: V right behind K. A
-// frame's are those of its group's first layer; the next layer's come behind them.
+// Where K and V of one layer of a block begin in the device's memory, in bytes; V lies right behind K. For a
+// frame they are those of its group's first layer, and those of the next layers follow.
 struct KvPlanes {
   static constexpr uint64_t kAbsent = UINT64_MAX;
   uint64_t k = kAbsent;
@@ -41,91 +43,78 @@ struct KvPlanes {
   friend bool operator==(const KvPlanes&, const KvPlanes&) = default;
 };
 
-// The frames of a sequence's blocks on the device: [block * groups + group]; absent where there is none. One
-// table serves every step until it changes, so that a step costs nothing for a history that stays.
+// The frames of a sequence's blocks on the device: [block * groups + group]; absent where there is none.
+// Steps share the table until it changes, so that an unchanged history costs a step nothing.
 using BlockTable = std::vector<KvPlanes>;
 
-// Rows of one sequence, with consecutive positions. Indices point into the Step's flat arrays. A sequence may
-// have several slices: those that compute dropped cells again come before those that read them, and if one is
-// deferred, all of them are.
+// Rows of one sequence, with consecutive positions. A sequence may have several slices: those that restore
+// dropped cells come before those that read them, and if one of them is deferred, all are.
 struct StepSlice {
-  static constexpr uint32_t kNothingStaged = UINT32_MAX;
-
   SeqId seq{};
   Interval tokens;
   RowKind kind = RowKind::kPrefill;
-  // The layers that the rows pass: [first_layer, end_layer). Those that begin later than the first take the
-  // residual stream from H (Step::restarts). Those that end before the last are done when they have written
-  // their K and V of layer end_layer - 1.
-  uint32_t first_layer = 0;
-  uint32_t end_layer = UINT32_MAX;  // at the most all there are
+  // The rows pass through layers [0, end_layer), or through all layers if there are fewer. Rows that end
+  // before the last layer are done when they have written their K and V of layer end_layer - 1.
+  uint32_t end_layer = UINT32_MAX;
   bool samples = false;
-  bool wants_hidden = false;  // SampledToken::hidden; only of one that samples
+  bool wants_hidden = false;  // SampledToken::hidden; only of a slice that samples
   // The id of the last row's token is the one that the sequence's latest sampling row chose.
   bool last_token_by_reference = false;
-  uint32_t first_token = 0;  // token_ids[first_token .. + tokens.size())
+  uint32_t first_token = 0;  // Step::token_ids[first_token .. + tokens.size())
   uint32_t blocks = 0;       // cover [0, tokens.end)
   std::shared_ptr<const BlockTable> table;
-  // staged[first_staged + layer * blocks + block], if anything of the sequence lies in the stage ring.
-  uint32_t first_staged = kNothingStaged;
+  // Blocks whose places for this step are in Step::staged, by layer, from first_staged on: see
+  // Step::add_staged(). Empty: nothing of the sequence lies in the stage ring.
+  Interval staged_blocks;
+  uint32_t first_staged = 0;
   SamplingParams sampling;
 };
 
-// A point in a step's passage through the layers, at which transfers are fired. Moments are ordered.
-using StepMoment = uint32_t;
-constexpr StepMoment kStepBegins = 0;
+// A point in a step's way through the layers, at which transfers start. Points are ordered.
+using StepPoint = uint32_t;
+constexpr StepPoint kStepBegins = 0;
 // All rows have written their K and V of the layer.
-constexpr StepMoment layer_written(uint32_t layer) {
+constexpr StepPoint layer_written(uint32_t layer) {
   return 1 + 2 * layer;
 }
-// All rows have attended in the layer: nobody reads its K and V again in this step.
-constexpr StepMoment layer_attended(uint32_t layer) {
+// All rows have attended in the layer: its K and V are not read again in this step.
+constexpr StepPoint layer_attended(uint32_t layer) {
   return 2 + 2 * layer;
 }
 
-// A transfer that the executor starts when the step has come to `moment`.
-struct Firing {
+// A transfer that the executor starts when the step has come to `start_at`.
+struct StepTransfer {
   static constexpr uint32_t kAnySlice = UINT32_MAX;
 
-  StepMoment moment = kStepBegins;
+  StepPoint start_at = kStepBegins;
   Transfer transfer;
-  // It stages something for this slice, and nobody needs it if the slice has left the step.
+  // The one slice that reads what it brings: it is cancelled if that slice leaves the step.
   uint32_t only_for = kAnySlice;
 };
 
-// Before a layer writes or attends, the rows of a slice wait for the end of a transfer. If that does not come
-// in time, or the transfer has failed, the slice leaves the step: it is deferred.
+// Before a layer writes or attends, the rows of a slice wait for the end of a transfer. If it does not end in
+// time, or fails, the slice leaves the step: it is deferred.
 struct TransferWait {
   uint32_t layer = 0;
   uint32_t slice = 0;
   TransferId transfer{};
-  // Its place is used again: that it has ended is enough, however it did.
-  bool over = false;
+  // The slice uses the transfer's memory again, not its bytes: the end of a failed transfer will do, too.
+  bool any_end = false;
   friend bool operator==(const TransferWait&, const TransferWait&) = default;
 };
 
-// Where else rows of a slice leave what they compute: X of every layer of a group (the operand of its QKV
-// projection, a piece of the cell for each layer), or H before the group's first layer. It concerns the rows
-// of the slice in that block; the slice passes the whole group.
-struct FormWrite {
+// Rows of a slice leave X (the operand of the QKV projection) of every layer of a group in a cell: those rows
+// of the slice that are in the block. The slice passes through the whole group.
+struct XWrite {
   uint32_t group = 0;
   uint32_t slice = 0;
   uint32_t block = 0;  // of the sequence
-  Form form = Form::kX;
-  uint64_t to = 0;  // the cell, in the device's memory
-  friend bool operator==(const FormWrite&, const FormWrite&) = default;
+  uint64_t to = 0;     // the cell, in the device's memory
+  friend bool operator==(const XWrite&, const XWrite&) = default;
 };
 
-// The residual stream before slice.first_layer, of all tokens of a block: a piece of form H.
-struct Restart {
-  uint32_t slice = 0;
-  uint32_t block = 0;
-  uint64_t from = 0;  // in the device's memory
-  friend bool operator==(const Restart&, const Restart&) = default;
-};
-
-// K and V of a block in one layer are made of its X, before the layer is attended: positions
-// [first_position, first_position + tokens), for the rows of a slice. A deferred slice needs it no more.
+// K and V of a block in one layer are computed from its X before the layer attends: positions
+// [first_position, first_position + tokens), for the rows of a slice. Not needed if the slice is deferred.
 struct KvProjection {
   uint32_t layer = 0;
   uint32_t slice = 0;
@@ -136,8 +125,8 @@ struct KvProjection {
   friend bool operator==(const KvProjection&, const KvProjection&) = default;
 };
 
-// Leaves of the history of a slice whose K and V lie at peers, in one layer: they are attended there, and the
-// slice's planes of their blocks are never asked for. Every row of the slice sees all of them. A slice may
+// Leaves of a slice's history with K and V at peers, in one layer: the peers compute the attention to them,
+// and the slice's planes of their blocks are not read. Every row of the slice sees all of them. A slice may
 // have several such runs in a layer; they share no leaf.
 struct RemoteLeaves {
   uint32_t layer = 0;
@@ -149,36 +138,92 @@ struct RemoteLeaves {
   friend bool operator==(const RemoteLeaves&, const RemoteLeaves&) = default;
 };
 
+// The lists are plain data, filled in any order of layers. index_by_layer() then sorts each by layer, and
+// from there on a reader asks for what a layer needs: waits_before(layer), projections_in(layer), ...
+// Executors take only indexed steps.
 struct Step {
   StepId id{};
   uint32_t groups = 0;
   std::vector<StepSlice> slices;
   std::vector<Token> token_ids;
-  std::vector<KvPlanes> staged;        // one layer's planes each; absent: in the slice's table
-  std::vector<Firing> firings;         // in the order of their moments
-  std::vector<TransferWait> waits;     // in the order of their layers
-  std::vector<FormWrite> form_writes;  // in the order of their groups
-  std::vector<Restart> restarts;
-  std::vector<KvProjection> projections;  // in the order of their layers
-  std::vector<RemoteLeaves> remote;       // in the order of layers, then slices, then leaves
-  std::vector<uint64_t> remote_pieces;    // bytes of borrowed memory (PeerMemory): V right behind K
+  std::vector<KvPlanes> staged;  // one layer's planes each; absent: those in the slice's table
+  std::vector<StepTransfer> transfers;
+  std::vector<TransferWait> waits;
+  std::vector<XWrite> x_writes;
+  std::vector<KvProjection> projections;
+  std::vector<RemoteLeaves> remote;     // within a layer in the order of slices, then leaves
+  std::vector<uint64_t> remote_pieces;  // bytes of borrowed memory (PeerMemory): V right behind K
   ExecutionHints hints;
-  // How long the step may wait for transfers and for peers in all.
+  // The total time that the step may wait for transfers and peers.
   Nanos max_stall = INT64_MAX;
 
   uint32_t row_count() const { return static_cast<uint32_t>(token_ids.size()); }
 
+  // --- By layer.
+  // Sorts the lists by layer (group, or point) and indexes them. Entries of one layer keep their order. Once,
+  // when the lists are complete; after a later change of a list it must be called again.
+  void index_by_layer() {
+    by_point_.sort(transfers, [](const StepTransfer& t) { return t.start_at; });
+    waits_by_layer_.sort(waits, [](const TransferWait& w) { return w.layer; });
+    x_by_group_.sort(x_writes, [](const XWrite& w) { return w.group; });
+    projections_by_layer_.sort(projections, [](const KvProjection& p) { return p.layer; });
+    remote_by_layer_.sort(remote, [](const RemoteLeaves& r) { return r.layer; });
+  }
+  // False: a list has grown or shrunk since.
+  bool is_indexed() const {
+    return by_point_.size() == transfers.size() && waits_by_layer_.size() == waits.size() &&
+           x_by_group_.size() == x_writes.size() && projections_by_layer_.size() == projections.size() &&
+           remote_by_layer_.size() == remote.size();
+  }
+  // REQUIRES, of these: is_indexed().
+  // How many of the transfers start at this point or before: they are the first ones.
+  uint32_t transfers_until(StepPoint point) const { return by_point_.count_until(point); }
+  std::span<const TransferWait> waits_before(uint32_t layer) const {
+    return part(waits, waits_by_layer_.of(layer));
+  }
+  std::span<const XWrite> x_writes_in(uint32_t group) const { return part(x_writes, x_by_group_.of(group)); }
+  std::span<const KvProjection> projections_in(uint32_t layer) const {
+    return part(projections, projections_by_layer_.of(layer));
+  }
+  std::span<const RemoteLeaves> remote_in(uint32_t layer) const {
+    return part(remote, remote_by_layer_.of(layer));
+  }
+
+  // --- Where K and V of a block lie.
+  // Gives these blocks of the slice places in `staged` for all layers; each is absent until it is set. Other
+  // slices of the sequence share them: they take over staged_blocks and first_staged.
+  void add_staged(StepSlice& slice, Interval blocks, uint32_t layers) {
+    slice.staged_blocks = blocks;
+    slice.first_staged = static_cast<uint32_t>(staged.size());
+    staged.resize(staged.size() + size_t{layers} * blocks.size());
+  }
+  // REQUIRES: the slice's staged_blocks contain the block.
+  KvPlanes& staged_planes(const StepSlice& slice, uint32_t block, uint32_t layer) {
+    return staged[staged_index(slice, block, layer)];
+  }
+  bool is_staged(const StepSlice& slice, uint32_t block, uint32_t layer) const {
+    return slice.staged_blocks.contains(block) && staged[staged_index(slice, block, layer)].present();
+  }
   // The planes of one layer of a block, staged or in a frame.
   KvPlanes planes(const CacheGeometry& geometry, const StepSlice& slice, uint32_t block,
                   uint32_t layer) const {
-    if (slice.first_staged != StepSlice::kNothingStaged) {
-      const KvPlanes& p = staged[slice.first_staged + layer * slice.blocks + block];
-      if (p.present()) return p;
-    }
+    if (is_staged(slice, block, layer)) return staged[staged_index(slice, block, layer)];
     const KvPlanes& frame = (*slice.table)[block * groups + geometry.group_of(layer)];
     const uint64_t offset = geometry.layer_in_group(layer) * geometry.piece_bytes(Form::kKv);
     return {frame.k + offset, frame.v + offset};
   }
+
+ private:
+  static size_t staged_index(const StepSlice& slice, uint32_t block, uint32_t layer) {
+    return slice.first_staged + size_t{layer} * slice.staged_blocks.size() + block -
+           slice.staged_blocks.begin;
+  }
+  template <typename Entry>
+  static std::span<const Entry> part(const std::vector<Entry>& list, Interval entries) {
+    return std::span(list).subspan(entries.begin, entries.size());
+  }
+
+  ListIndex by_point_, waits_by_layer_, x_by_group_, projections_by_layer_, remote_by_layer_;
 };
 
 struct TokenLogprob {
@@ -191,21 +236,21 @@ struct SampledToken {
   Token token = 0;
   float logprob = 0;              // only if asked for
   std::vector<TokenLogprob> top;  // most likely first; only if asked for
-  // The row that the output layer read, [dim]: of the residual stream behind the last norm. Only if asked
-  // for, and only of an executor that has one.
+  // The row that the output layer read, [dim]: the residual stream after the last norm. Only if asked for,
+  // and only from an executor that computes it.
   std::vector<float> hidden;
 };
 
 struct StepResult {
   StepId id{};
-  // Not ok: nothing that the step should have written can be used.
+  // Not ok: nothing that the step was to write can be used.
   Status status;
   std::vector<SampledToken> sampled;  // in the order of the sampling slices that were not deferred
-  // Sequences whose rows left the step: none of what they should have written can be used, and nothing was
-  // sampled for them.
+  // Sequences whose rows left the step: nothing that they were to write can be used, and nothing was sampled
+  // for them.
   std::vector<SeqId> deferred;
-  // Those of them for which a peer did not do what it was asked: what lies there cannot be counted on. Who
-  // was deferred because an answer was late is not among them.
+  // Those of them for which a peer failed to do what it was asked: their K and V there count as lost. A
+  // sequence that was deferred because an answer was late is not among them.
   std::vector<SeqId> lost_remote;
   Nanos stalled = 0;  // waiting for transfers and peers
   Nanos started = 0;

@@ -14,6 +14,8 @@ const char* name(RowKind kind) {
       return "decode";
     case RowKind::kRecompute:
       return "recompute";
+    case RowKind::kRestore:
+      return "restore";
   }
   return "?";
 }
@@ -24,6 +26,8 @@ const char* name(Verb verb) {
       return "add";
     case Verb::kDrop:
       return "drop";
+    case Verb::kDropAll:
+      return "drop_all";
     case Verb::kStage:
       return "stage";
   }
@@ -90,6 +94,10 @@ std::string to_string(const StepPlan& plan) {
   for (const auto& p : plan.preemptions) fmt::format_to(line, "preempt {}\n", raw(p.seq));
   for (const auto& a : plan.adoptions) fmt::format_to(line, "adopt {} [0, {})\n", raw(a.seq), a.tokens);
   for (const auto& c : plan.copies) {
+    if (c.verb == Verb::kDropAll) {
+      fmt::format_to(line, "{} {} {} {}\n", name(c.verb), raw(c.seq), name(c.form), name(c.tier));
+      continue;
+    }
     fmt::format_to(line, "{} {} [{}, {}) {} {} x{} {}\n", name(c.verb), raw(c.seq), c.tokens.begin,
                    c.tokens.end, name(c.form), name(c.tier), c.layers.count(), name(c.trigger));
   }
@@ -97,16 +105,16 @@ std::string to_string(const StepPlan& plan) {
   for (const auto& r : plan.rows) {
     fmt::format_to(line, "{} {} [{}, {}){}", name(r.kind), raw(r.seq), r.tokens.begin, r.tokens.end,
                    r.samples ? " samples" : "");
-    if (r.writes != Writes{r.layers, {}, {}}) {
-      fmt::format_to(line, " x{} keeps kv x{} x x{} h x{}", r.layers.count(), r.writes.kv.count(),
-                     r.writes.x.count(), r.writes.h.count());
+    if (r.writes != Writes{r.layers, {}}) {
+      fmt::format_to(line, " x{} keeps kv x{} x x{}", r.layers.count(), r.writes.kv.count(),
+                     r.writes.x.count());
     }
     fmt::format_to(line, "\n");
   }
   if (plan.borrow_cells > 0) fmt::format_to(line, "borrow {} cells\n", plan.borrow_cells);
   if (plan.return_cells > 0) fmt::format_to(line, "return {} cells\n", plan.return_cells);
   if (const ExecutionHints& h = plan.hints; h != ExecutionHints{}) {
-    fmt::format_to(line, "hints: overlap {} fuse {} again_threads {}\n", h.overlap, h.fuse, h.again_threads);
+    fmt::format_to(line, "hints: overlap {} fuse {}\n", h.overlap, h.fuse);
   }
   return out;
 }

@@ -1,4 +1,4 @@
-// Whether a finished request met what was asked of its latency.
+// Whether a finished request met the bounds on its latency.
 #pragma once
 
 #include <array>
@@ -10,8 +10,9 @@
 
 namespace kvasir {
 
-// The papers mean different things by "SLO attainment", so each has its name: beside the TTFT, a bound is on
-// the mean TPOT, the 99th percentile of a request's own gaps, or every gap (docs/benchmarking.md: whose).
+// The papers mean different things by "SLO attainment", so each has its name: beside the TTFT, the bound is
+// on the mean TPOT, on the 99th percentile of a request's own gaps, or on every gap (docs/benchmarking.md
+// says which paper means which).
 enum class SloKind : uint8_t { kTtft, kMeanTpot, kP99Tbt, kEveryTbt, kE2el };
 inline constexpr std::array kSloKinds = {SloKind::kTtft, SloKind::kMeanTpot, SloKind::kP99Tbt,
                                          SloKind::kEveryTbt, SloKind::kE2el};
@@ -32,17 +33,17 @@ constexpr const char* name(SloKind kind) {
   return "?";
 }
 
-// Of one request. A gap is the time between two of its tokens, as the engine published them.
+// One request's latency. A gap is the time between two of its tokens, as the engine published them.
 struct RequestLatency {
   Nanos ttft = 0;
   Nanos e2el = 0;
   Nanos decoding = 0;  // from the first token to the last
   uint32_t gaps = 0;
-  uint32_t late_gaps = 0;  // longer than the request's TBT bound
+  uint32_t late_gaps = 0;  // gaps longer than the request's bound on TBT
 };
 
-// Nothing: no such bound was asked for. A request without gaps meets every bound on them. The 99th percentile
-// is within the bound where at most one gap in a hundred is late.
+// No value: the request has no such bound. A request without gaps meets every bound on them. The 99th
+// percentile is within the bound if at most one gap in a hundred is late.
 inline std::optional<bool> attained(SloKind kind, const Slo& slo, const RequestLatency& r) {
   const auto within = [](Nanos time, uint32_t millis) {
     return millis == 0 ? std::nullopt : std::optional(time <= Nanos{millis} * kNanosPerMilli);

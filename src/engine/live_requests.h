@@ -1,4 +1,4 @@
-// The requests that the loop knows, and their places in the view's two lists.
+// The requests that the loop knows, and their places in the two lists of the View.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@ struct LiveRequest {
   enum class State : uint8_t {
     kWaiting,
     kRunning,
-    kEnding,  // its last token is being sampled: no policy needs to see it
+    kEnding,  // its last token is being sampled: it is in no list, for a policy has nothing to decide
   };
 
   SeqId id{};
@@ -36,37 +36,40 @@ struct LiveRequest {
   uint32_t prompt_tokens = 0;
   uint32_t max_total_tokens = 0;
   uint32_t generated = 0;
-  uint32_t late_gaps = 0;           // between its tokens, beyond its bound on them
-  uint32_t sampling_in_flight = 0;  // sampling rows in steps that have not ended
+  uint32_t late_gaps = 0;           // gaps between its tokens that were longer than slo.tbt_ms
+  uint32_t sampling_in_flight = 0;  // its sampling rows in steps that have not ended
   uint32_t in_flight = 0;           // steps in flight with rows of it
   uint32_t preemptions = 0;
-  uint32_t furthest = 0;               // the most tokens whose rows were computed at any time
-  uint64_t preempted_at_progress = 0;  // Engine::progress_ when it was last preempted
-  uint32_t preempted_in_vain = 0;      // times in a row, in which no request made progress
-  uint16_t deferrals = 0;              // in a row
+  uint16_t deferrals = 0;  // in a row
   uint32_t cached_prompt_tokens = 0;
+  struct Progress {                    // see StandstillWatch
+    uint32_t furthest_tokens = 0;      // the most that were ready at any time
+    uint64_t when_preempted = 0;       // the progress of all requests when it was last preempted
+    uint32_t preemptions_in_vain = 0;  // in a row, without progress of any request between them
+  } progress;
 
   uint32_t known_tokens() const { return prompt_tokens + generated + sampling_in_flight; }
 };
 
-// Keeps view.running in the order of admission and view.waiting by (arrival, id). Used by one thread.
+// Keeps view.running in the order in which requests began to run and view.waiting by (arrival, id). Used by
+// the engine's thread.
 class LiveRequests {
  public:
-  // The view outlives this.
+  // The view outlives it. Nothing else adds or removes entries of the two lists.
   explicit LiveRequests(View& view) : view_(view) {}
 
   LiveRequest& add(std::unique_ptr<LiveRequest> live);
   void remove(LiveRequest& live);
-  // null: no such request.
+  // Null: there is no such request.
   LiveRequest* find(SeqId id);
   bool empty() const { return by_id_.empty(); }
   size_t size() const { return by_id_.size(); }
-  std::vector<SeqId> ids() const;
+  std::vector<SeqId> ids() const;  // ascending
 
-  // Moves a request between the lists.
+  // Moves a request to the list of its new state, where its entry has only id and arrival.
   void set_state(LiveRequest& live, LiveRequest::State state);
 
-  // The request's line in the view. REQUIRES: it waits or runs.
+  // The request's entry in the view. REQUIRES: it waits or runs.
   SeqView& view_of(LiveRequest& live);
   // The request of view.running[i].
   LiveRequest& running(size_t i) { return *running_[i]; }
@@ -78,7 +81,7 @@ class LiveRequests {
 
   View& view_;
   std::unordered_map<SeqId, std::unique_ptr<LiveRequest>> by_id_;
-  std::vector<LiveRequest*> running_;  // beside view_.running
+  std::vector<LiveRequest*> running_;  // in the order of view_.running
 };
 
 }  // namespace kvasir

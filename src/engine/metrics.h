@@ -1,4 +1,4 @@
-// What the engine counts. Written by the engine's thread, read by whoever shows it.
+// What the engine counts. Written by the engine's thread (but for `link` and `refused_late`), read by any.
 #pragma once
 
 #include <array>
@@ -22,15 +22,15 @@ inline constexpr double kIterationBuckets[] = {1,   8,    16,   32,   64,   128,
 inline constexpr double kRequestTokenBuckets[] = {1,   2,    5,    10,   20,    50,    100,   200,
                                                   500, 1000, 2000, 5000, 10000, 20000, 50000, 100000};
 
-// What LinkStats said when Engine::observe_link() was last called.
+// LinkStats when Engine::observe_link() was last called.
 struct LinkMetrics {
-  std::atomic<bool> present{false};  // there is a link; else all of this is 0
+  std::atomic<bool> present{false};  // there is a link; if not, all of this is 0
   std::atomic<bool> emulated{false};
   std::array<std::array<std::atomic<uint64_t>, kTiers>, kTiers> bytes{};  // [from][to]
   std::atomic<uint64_t> transfers{0}, failed{0}, cancelled{0}, queued_bytes{0};
   std::atomic<double> busy_s{0}, cpu_s{0}, bytes_per_s{0}, latency_s{0};
   struct Disk {
-    std::atomic<bool> present{false};  // there is a disk tier; else all of this is 0
+    std::atomic<bool> present{false};  // there is a disk tier; if not, all of this is 0
     std::atomic<uint64_t> reads{0}, writes{0}, read_bytes{0}, written_bytes{0}, read_errors{0},
         short_reads{0}, checksum_mismatches{0}, write_errors{0};
     std::atomic<double> busy_s{0}, bytes_per_s{0};
@@ -69,7 +69,7 @@ struct LinkMetrics {
   }
 };
 
-// Times in seconds, lengths in tokens. Names follow the metrics that they feed.
+// Times are in seconds, lengths in tokens. Names follow the metrics that they feed.
 struct EngineMetrics {
   std::atomic<uint64_t> num_requests_running{0};
   std::atomic<uint64_t> num_requests_waiting{0};
@@ -80,71 +80,70 @@ struct EngineMetrics {
   struct TierBytes {
     std::atomic<uint64_t> bytes_total{0};
     std::atomic<uint64_t> bytes_used{0};     // held by sequences, or in use by what is in flight
-    std::atomic<uint64_t> blocks_cached{0};  // needed by nobody, with a copy there that can be found
+    std::atomic<uint64_t> blocks_cached{0};  // referenced by no sequence, with a copy there that can be found
   };
-  // What cells cost that are held as X, or not at all.
+  // The cost of cells that are held as X, and of those that were dropped.
   std::atomic<uint64_t> tokens_projected{0};       // times layers: K and V made from X
-  std::atomic<uint64_t> tokens_computed_again{0};  // rows of dropped cells
+  std::atomic<uint64_t> tokens_computed_again{0};  // rows that compute dropped cells again
   std::array<TierBytes, kTiers> tiers;             // device, host, disk
   std::atomic<uint64_t> stage_ring_bytes{0};       // of the device's memory, beside its tier
   LinkMetrics link;
   std::atomic<uint64_t> transfers_in_flight{0};
-  // Cells of KV: now borrowed, to be returned, and lent; and in all granted by peers, refused, and lost.
+  // Cells of KV that are lent between instances.
   struct Peers {
-    std::atomic<bool> present{false};  // it is in a cluster
+    std::atomic<bool> present{false};  // the instance has peers
 
-    std::atomic<uint64_t> borrowed_cells{0}, recalled_cells{0}, lent_cells{0};
-    std::atomic<uint64_t> granted{0}, refused{0}, lost{0};
+    std::atomic<uint64_t> borrowed_cells{0}, recalled_cells{0}, lent_cells{0};  // now
+    std::atomic<uint64_t> granted{0}, refused{0}, lost{0};                      // by peers, so far
   } peers;
 
   std::atomic<uint64_t> prompt_tokens{0};
   std::atomic<uint64_t> prompt_tokens_cached{0};
   std::atomic<uint64_t> generation_tokens{0};
   std::atomic<uint64_t> num_preemptions{0};
-  std::atomic<uint64_t> num_preemptions_swapped{0};     // of those: copied to the host
-  std::atomic<uint64_t> num_preemptions_recomputed{0};  // of those: gave up what they had
-  std::atomic<uint64_t> standstills{0};    // plans that did nothing though there was work: a request failed
-  std::atomic<uint64_t> deferred_rows{0};  // slices of steps that waited for a transfer in vain
-  std::atomic<uint64_t> steps_staged{0};   // that read something through the stage ring
-  // Of the histories of all that decode, in steps that decode: what is not kept on the device.
+  std::atomic<uint64_t> num_preemptions_swapped{0};     // of those, copied to the host
+  std::atomic<uint64_t> num_preemptions_recomputed{0};  // of those, that gave up what they had
+  std::atomic<uint64_t> standstills{0};                 // requests that failed: see StandstillWatch
+  std::atomic<uint64_t> deferred_rows{0};  // times that a request left a step, for a transfer was late
+  std::atomic<uint64_t> steps_staged{0};   // steps that read something through the stage ring
+  // In steps that decode: tokens of the decoding sequences' histories that are not kept on the device.
   struct PartialHistories {
-    std::atomic<uint64_t> steps_some{0}, steps_none{0};       // steps with and without such
+    std::atomic<uint64_t> steps_some{0}, steps_none{0};       // steps with and without such tokens
     std::atomic<double> ratio_sum{0};                         // over the former: their share of all tokens
     std::atomic<uint64_t> tokens_staged{0}, tokens_again{0};  // summed over steps
   } partial;
   std::atomic<uint64_t> prefix_cache_queries{0};  // tokens
   std::atomic<uint64_t> prefix_cache_hits{0};     // tokens
-  // Of those, by the slowest tier on which a layer group of their block lay.
+  // The hits by the slowest tier on which a layer group of the block lay.
   std::array<std::atomic<uint64_t>, kTiers> prefix_cache_hits_by_tier{};
-  // Requests that ended with such a bound, by SloKind, and those of them that met it; those with any, and
-  // those that met all they had. One that failed met none; of one that its client cancelled only what it had
-  // missed by then counts. Those that were refused are not here.
+  // Ended requests that had a bound, and those of them that met it: by SloKind; and, as goodput, those that
+  // had any bound and met all they had. A failed request met none. A cancelled one counts only for the bounds
+  // that it had missed by then. Refused requests are not here.
   struct Attainment {
     std::atomic<uint64_t> requests{0}, attained{0};
   };
   std::array<Attainment, kSloKinds.size()> slo;
   Attainment goodput;
-  std::atomic<uint64_t> refused_late{0};  // before they were queued: see EngineOptions::refuse_late
+  std::atomic<uint64_t> refused_late{0};  // requests: see EngineOptions::refuse_late
   std::atomic<uint64_t> steps{0};
   std::array<std::atomic<uint64_t>, 4> finished{};  // by FinishReason
   // Seconds that the engine's thread spent in each phase of its loop.
   std::atomic<double> seconds_drain{0}, seconds_plan{0}, seconds_commit{0}, seconds_execute{0},
       seconds_publish{0};
-  std::atomic<double> seconds_stalled{0};  // of execution: waiting for transfers
+  std::atomic<double> seconds_stalled{0};  // of execution, waiting for transfers and peers
 
-  // Of outputs that ended by themselves and had been predicted. In tokens; `over`: too many.
+  // Predicted outputs that ended by themselves. Tokens; `over`: predicted beyond the true length.
   struct Predictions {
     std::atomic<uint64_t> finished{0}, within_50{0};
     std::atomic<double> error_tokens{0}, over_tokens{0};  // sums
   } predictions;
-  // What is believed of costs: |believed - real| / real of late, steps learnt from, and steps of which the
-  // learner did not hear.
+  // CostEstimator::error(), observed() and dropped().
   std::atomic<double> cost_error{0};
   std::atomic<uint64_t> cost_steps{0}, cost_steps_dropped{0};
 
   Histogram time_to_first_token{kTtftBuckets};
   Histogram inter_token_latency{kTokenLatencyBuckets};
-  Histogram time_per_output_token{kTokenLatencyBuckets};  // per request: its mean after the first token
+  Histogram time_per_output_token{kTokenLatencyBuckets};  // a request's mean, after its first token
   Histogram e2e_request_latency{kRequestLatencyBuckets};
   Histogram request_queue_time{kRequestLatencyBuckets};
   Histogram request_prefill_time{kRequestLatencyBuckets};

@@ -7,7 +7,7 @@
 
 namespace kvasir {
 
-// Adds the time until its end to a counter of seconds.
+// Adds the seconds of its lifetime to a counter.
 class PhaseTimer {
  public:
   PhaseTimer(const Clock& clock, std::atomic<double>& seconds)

@@ -128,10 +128,9 @@ void seq_fields(Archive&& field, Seq& s) {
   field("resident_blocks", s.resident_blocks);
   field("first_device_block", s.first_device_block);
   field("dropped", s.dropped);
-  field("bare_cells", s.bare_cells);
+  field("dropped_cells", s.dropped_cells);
   field("dropped_first_group", s.dropped_first_group);
   field("dropped_end_group", s.dropped_end_group);
-  field("restart_group", s.restart_group);
   field("tail_resident", s.tail_resident);
   field("tail_busy", s.tail_busy);
   field("stalled", s.stalled);
@@ -156,7 +155,6 @@ void view_fields(Archive&& field, V& v) {
   field("layers_per_group", v.geometry.layers_per_group);
   field("kv_plane_bytes_per_token_layer", v.geometry.kv_plane_bytes_per_token_layer);
   field("x_bytes_per_token_layer", v.geometry.x_bytes_per_token_layer);
-  field("h_bytes_per_token", v.geometry.h_bytes_per_token);
   field("max_num_seqs", v.limits.max_num_seqs);
   field("max_num_batched_tokens", v.limits.max_num_batched_tokens);
   field("long_prefill_token_threshold", v.limits.long_prefill_token_threshold);
@@ -224,7 +222,7 @@ json copy_to_json(const CopyChange& c) {
 }
 CopyChange copy_from_json(const json& j) {
   CopyChange c;
-  c.verb = enum_from<Verb>(j.at("verb"), 3);
+  c.verb = enum_from<Verb>(j.at("verb"), 4);
   c.seq = seq_from(j);
   c.tokens = j.at("tokens").get<Interval>();
   c.layers = j.at("layers").get<LayerSet>();
@@ -258,19 +256,18 @@ Promise promise_from_json(const json& j) {
 }
 
 json rows_to_json(const Rows& r) {
-  return {{"seq", raw(r.seq)},           {"tokens", json(r.tokens)},      {"layers", json(r.layers)},
-          {"kind", name(r.kind)},        {"write_kv", json(r.writes.kv)}, {"write_x", json(r.writes.x)},
-          {"write_h", json(r.writes.h)}, {"samples", r.samples}};
+  return {{"seq", raw(r.seq)},    {"tokens", json(r.tokens)},      {"layers", json(r.layers)},
+          {"kind", name(r.kind)}, {"write_kv", json(r.writes.kv)}, {"write_x", json(r.writes.x)},
+          {"samples", r.samples}};
 }
 Rows rows_from_json(const json& j) {
   Rows r;
   r.seq = seq_from(j);
   r.tokens = j.at("tokens").get<Interval>();
   r.layers = j.at("layers").get<LayerSet>();
-  r.kind = enum_from<RowKind>(j.at("kind"), 3);
+  r.kind = enum_from<RowKind>(j.at("kind"), 4);
   r.writes.kv = j.at("write_kv").get<LayerSet>();
   r.writes.x = j.at("write_x").get<LayerSet>();
-  r.writes.h = j.at("write_h").get<LayerSet>();
   r.samples = j.at("samples").get<bool>();
   return r;
 }
@@ -316,7 +313,7 @@ json plan_to_json(const StepPlan& plan) {
   if (plan.borrow_cells > 0) j["borrow_cells"] = plan.borrow_cells;
   if (plan.return_cells > 0) j["return_cells"] = plan.return_cells;
   if (const ExecutionHints& h = plan.hints; h != ExecutionHints{}) {
-    j["hints"] = {{"overlap", h.overlap}, {"fuse", h.fuse}, {"again_threads", h.again_threads}};
+    j["hints"] = {{"overlap", h.overlap}, {"fuse", h.fuse}};
   }
   return j;
 }
@@ -335,8 +332,7 @@ StepPlan plan_from_json(const json& j) {
   plan.return_cells = j.value("return_cells", 0u);
   if (j.contains("hints")) {
     const json& h = j.at("hints");
-    plan.hints = {h.at("overlap").get<bool>(), h.at("fuse").get<bool>(),
-                  h.at("again_threads").get<uint16_t>()};
+    plan.hints = {h.at("overlap").get<bool>(), h.at("fuse").get<bool>()};
   }
   return plan;
 }

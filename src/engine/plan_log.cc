@@ -13,7 +13,7 @@
 namespace kvasir {
 namespace {
 
-constexpr int kFormat = 5;
+constexpr int kFormat = 6;
 
 }  // namespace
 
@@ -33,7 +33,7 @@ PlanLog::~PlanLog() {
 void PlanLog::append(const View& view, const std::string& policy_state, const StepPlan& plan) {
   if (!file_) return;
   nlohmann::json seen = view_to_json(view);
-  // They change when an output ends, and are longer than all the rest.
+  // The classes change only when an output ends, and are longer than all the rest.
   if (view.length_classes == logged_classes_) {
     seen.erase("length_classes");
   } else {
@@ -45,7 +45,7 @@ void PlanLog::append(const View& view, const std::string& policy_state, const St
 }
 
 void PlanLog::write_line(const std::string& line) {
-  // Flushed line by line: a log is wanted most after a crash.
+  // Flushed line by line: a log is needed most after a crash.
   if (std::fwrite(line.data(), 1, line.size(), file_) == line.size() && std::fputc('\n', file_) != EOF &&
       std::fflush(file_) == 0) {
     return;

@@ -1,7 +1,7 @@
-// The plan log: for every step, what the policy saw and what it said, as JSON lines; and its replay.
+// The plan log: for every step what the policy saw and what it planned, as JSON lines; and its replay.
 //
-// A record holds the view, the policy's state before it planned, and the plan. Times are in nanoseconds. The
-// classes of predicted lengths are in the records in which they have changed.
+// A record holds the view, the policy's state before it planned, and the plan. Times are in nanoseconds. A
+// record has the classes of predicted lengths only if they have changed.
 #pragma once
 
 #include <cstdio>
@@ -25,7 +25,7 @@ class PlanLog {
   PlanLog(const PlanLog&) = delete;
   PlanLog& operator=(const PlanLog&) = delete;
 
-  // A write that fails (a full disk) ends the log with a warning; the engine goes on.
+  // A failed write (a full disk) ends the log with a warning; the engine goes on.
   void append(const View& view, const std::string& policy_state, const StepPlan& plan);
 
  private:
@@ -38,14 +38,14 @@ class PlanLog {
 };
 
 struct Replay {
-  std::string policy;             // as the log's first line names it
-  uint64_t steps = 0;             // compared
+  std::string policy;             // its name, from the log's first line
+  uint64_t steps = 0;             // plans compared
   uint64_t first_difference = 0;  // the line number of the first plan that differs; 0: none does
-  std::string expected;           // that plan, and the policy's, for people
-  std::string got;
+  std::string expected;           // that plan as logged, for people
+  std::string got;                // and as the policy plans it now
 };
 
-// Makes the policy that `make` knows under the log's name plan every logged view from its logged state.
+// Makes the policy of the log's name (`make` makes it) plan every logged view again, from its logged state.
 // kCorrupt names the line that cannot be read.
 Result<Replay> replay_plan_log(const std::string& path,
                                Result<std::unique_ptr<Policy>> (*make)(std::string_view policy_name));

@@ -1,4 +1,4 @@
-// What a client asks of the engine, and what it hears back.
+// What a client asks of the engine, and what it gets back.
 #pragma once
 
 #include <cstdint>
@@ -20,12 +20,12 @@ constexpr uint64_t raw(RequestId id) {
 struct GenerationRequest {
   std::vector<Token> prompt;  // at least one token
   SamplingParams sampling;
-  uint32_t max_tokens = 0;         // generated at the most; 0: until the model's length
+  uint32_t max_tokens = 0;         // the most to generate; 0: up to the model's length
   std::vector<Token> stop_tokens;  // generation ends with any of these (it is reported like any token)
   int32_t priority = 0;            // lower runs first, under a policy that reads it
   std::string cache_salt;          // prefixes are shared only between requests with the same salt
   Slo slo;
-  uint32_t output_tokens_hint = 0;  // what the client says that the output will have; 0: nothing
+  uint32_t output_tokens_hint = 0;  // the length of the output, says the client; 0: it says nothing
 };
 
 enum class FinishReason : uint8_t {
@@ -42,13 +42,13 @@ struct OutputToken {
   std::vector<TokenLogprob> top;  // sampling.logprobs of them
 };
 
-// One event carries the tokens of one step; the last one has `finish`, and there is exactly one such.
+// One event carries the tokens of one step. Exactly one event, the last, has `finish`.
 struct OutputEvent {
   std::vector<OutputToken> tokens;
   std::optional<FinishReason> finish;
   std::string error;                  // one line for the client, with kError
-  bool try_again = false;             // with kError: for want of memory, which there may be later
-  uint32_t cached_prompt_tokens = 0;  // prompt tokens whose K and V were there already
+  bool try_again = false;             // with kError: memory was missing; there may be some later
+  uint32_t cached_prompt_tokens = 0;  // prompt tokens whose K and V were cached
 };
 
 // Called on the engine's thread: must return at once (hand the event to another thread), and must not call

@@ -7,28 +7,13 @@
 #include "base/mutant.h"
 
 namespace kvasir {
-namespace {
-
-struct ByLayer {
-  bool operator()(const TransferWait& wait, uint32_t layer) const { return wait.layer < layer; }
-  bool operator()(uint32_t layer, const TransferWait& wait) const { return layer < wait.layer; }
-};
-
-}  // namespace
-
 void StepTransfers::begin(Step& step, bool submitted_early) {
   KV_CHECK(step_ == nullptr, "step {} has not ended", raw(step_->id));
-  KV_CHECK(link_ || (step.firings.empty() && step.waits.empty()),
+  KV_CHECK(step.is_indexed(), "step {}: its lists are not indexed by layer", raw(step.id));
+  KV_CHECK(link_ || (step.transfers.empty() && step.waits.empty()),
            "step {} has transfers, but there is no link", raw(step.id));
-  KV_CHECK(std::is_sorted(step.firings.begin(), step.firings.end(),
-                          [](const Firing& a, const Firing& b) { return a.moment < b.moment; }),
-           "step {}: firings are not in the order of their moments", raw(step.id));
-  KV_CHECK(std::is_sorted(step.waits.begin(), step.waits.end(),
-                          [](const TransferWait& a, const TransferWait& b) { return a.layer < b.layer; }),
-           "step {}: waits are not in the order of their layers", raw(step.id));
   step_ = &step;
-  firings_ = std::move(step.firings);
-  next_firing_ = 0;
+  started_ = 0;
   deferred_.assign(step.slices.size(), 0);
   deferred_count_ = 0;
   stalled_ = 0;
@@ -38,37 +23,28 @@ void StepTransfers::begin(Step& step, bool submitted_early) {
   pass(kStepBegins);
 }
 
-void StepTransfers::pass(StepMoment moment) {
-  // What waits for the end of a layer's attention is fired when the layer is written.
-  fire(mutant(Mutant::kRingReusedEarly) ? moment + moment % 2 : moment);
+void StepTransfers::pass(StepPoint point) {
+  // The fault: what waits for the end of a layer's attention starts when the layer is written.
+  start_first(step_->transfers_until(mutant(Mutant::kRingReusedEarly) ? point + point % 2 : point));
 }
 
-void StepTransfers::fire(StepMoment moment) {
-  for (; next_firing_ < firings_.size() && firings_[next_firing_].moment <= moment; ++next_firing_) {
-    const uint32_t slice = firings_[next_firing_].only_for;
-    const TransferId id = firings_[next_firing_].transfer.id;
-    link_->start(std::move(firings_[next_firing_].transfer));
-    if (slice != Firing::kAnySlice && deferred(slice)) link_->cancel(id);
+void StepTransfers::start_first(size_t count) {
+  for (; started_ < count; ++started_) {
+    StepTransfer& t = step_->transfers[started_];
+    const TransferId id = t.transfer.id;
+    link_->start(std::move(t.transfer));
+    if (t.only_for != StepTransfer::kAnySlice && deferred(t.only_for)) link_->cancel(id);
   }
-}
-
-std::span<const TransferWait> StepTransfers::waits_of(uint32_t layer) const {
-  const auto [begin, end] = std::equal_range(step_->waits.begin(), step_->waits.end(), layer, ByLayer());
-  return {begin, end};
-}
-
-bool StepTransfers::waits_before(uint32_t layer) const {
-  return !step_->waits.empty() && !waits_of(layer).empty();
 }
 
 bool StepTransfers::wait_before(uint32_t layer) {
   if (mutant(Mutant::kSkippedTransferWait)) return false;
   const size_t deferred_before = deferred_count_;
-  for (const TransferWait& wait : waits_of(layer)) {
+  for (const TransferWait& wait : step_->waits_before(layer)) {
     if (deferred(wait.slice)) continue;
     const bool there = wait_for([&](Nanos patience) {
       const TransferState state = link_->wait(wait.transfer, patience);
-      return state == TransferState::kDone || (wait.over && state == TransferState::kFailed);
+      return state == TransferState::kDone || (wait.any_end && state == TransferState::kFailed);
     });
     if (!there) leave(wait.slice, /*lost=*/false);
   }
@@ -99,15 +75,14 @@ void StepTransfers::defer(SeqId seq) {
     if (step_->slices[s].seq != seq || deferred(s)) continue;
     deferred_[s] = 1;
     ++deferred_count_;
-    for (size_t i = 0; i < next_firing_; ++i) {
-      if (firings_[i].only_for == s) link_->cancel(firings_[i].transfer.id);
+    for (size_t i = 0; i < started_; ++i) {
+      if (step_->transfers[i].only_for == s) link_->cancel(step_->transfers[i].transfer.id);
     }
   }
 }
 
 void StepTransfers::end(StepResult& result) {
-  fire(UINT32_MAX);
-  firings_.clear();
+  start_first(step_->transfers.size());
   for (size_t s = 0; s < deferred_.size(); ++s) {
     const SeqId seq = step_->slices[s].seq;
     const bool named =

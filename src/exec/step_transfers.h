@@ -1,13 +1,12 @@
-// The transfers of a step on its passage through the layers: fires what is due, waits for what a layer needs,
-// and knows which slices have left the step because theirs did not end in time. What runs steps, on whatever
-// device, goes through these calls in the order of the moments.
+// The transfers of a step on its way through the layers: starts them when the step comes to their points,
+// waits for those that a layer needs, and knows which slices have left the step because theirs did not end in
+// time. Every executor makes these calls, in the order of the points.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <span>
 #include <vector>
 
 #include "base/clock.h"
@@ -16,32 +15,33 @@
 
 namespace kvasir {
 
-// One step at a time, by one thread. Others of its team may ask what is const while that thread changes
-// nothing, such as between two barriers.
+// One step at a time, by one thread. Other threads of its team may call const functions while that thread
+// changes nothing, such as between two barriers.
 class StepTransfers {
  public:
-  // Both outlive this object. link: null where there is none; steps then fire and wait for nothing.
+  // Both outlive this object. link: null where there is none; steps then have no transfers and no waits.
   StepTransfers(Link* link, const Clock& clock) : link_(link), clock_(clock) {}
 
-  // A step begins: takes its firings and starts those of kStepBegins. The step stays where it is until end().
-  // submitted_early: it was submitted before the result of the step before it was known. What that one
-  // deferred is then deferred here too, since its history is not there.
+  // A step begins: starts its transfers of kStepBegins. Until end() the step stays where it is, and its
+  // transfers are moved out of it as they start. submitted_early: it was submitted before the result of the
+  // step before it was known. Sequences that that step deferred are deferred here too, since their history is
+  // incomplete. REQUIRES: the step is indexed.
   void begin(Step& step, bool submitted_early = false);
 
-  // The step has come to a moment: fires what is due.
-  void pass(StepMoment moment);
+  // The step has come to a point: starts the transfers that are due.
+  void pass(StepPoint point);
 
   // True if rows wait for transfers before this layer.
-  bool waits_before(uint32_t layer) const;
+  bool waits_before(uint32_t layer) const { return !step_->waits_before(layer).empty(); }
   // Waits for them. Slices whose transfers do not end in time, or fail, leave the step, and with them all
-  // others of their sequences. True: some did.
+  // other slices of their sequences. True: some did.
   bool wait_before(uint32_t layer);
 
-  // Waits for what is no transfer, within the bounds of the step and counted like one: `wait` blocks no
-  // longer than it is told, and says whether the thing has come. Returns that.
+  // Waits for something other than a transfer, within the step's patience and counted like one: `wait` blocks
+  // no longer than it is told, and returns whether the thing has come. Returns that.
   bool wait_for(const std::function<bool(Nanos patience)>& wait);
-  // The slice leaves the step in the middle of a layer, and with it all others of its sequence. lost: see
-  // StepResult::lost_remote.
+  // The slice leaves the step in the middle of a layer, and with it all other slices of its sequence. lost:
+  // see StepResult::lost_remote.
   void leave(uint32_t slice, bool lost);
 
   // From now on nothing is waited for: see Executor::give_up_waiting(). Any thread.
@@ -51,16 +51,16 @@ class StepTransfers {
   bool all_deferred() const { return any_deferred() && deferred_count_ == deferred_.size(); }
   bool deferred(size_t slice) const { return deferred_[slice] != 0; }
 
-  // So long it has waited.
+  // The time that the step has waited so far.
   Nanos stalled() const { return stalled_; }
 
-  // The step has ended, in whatever way: fires what is left, since the map counts on the end of each, and
-  // reports.
+  // The step has ended, well or not: starts what is left, since the cache counts on the end of each transfer,
+  // and fills in the result.
   void end(StepResult& result);
 
  private:
-  void fire(StepMoment moment);
-  std::span<const TransferWait> waits_of(uint32_t layer) const;
+  // Starts those of the first `count` transfers that have not been started.
+  void start_first(size_t count);
   // What is left of the time that the step may wait.
   Nanos patience() const;
   // All slices of a sequence.
@@ -71,14 +71,13 @@ class StepTransfers {
   std::atomic<bool> patient_{true};
 
   // Of the step at hand.
-  const Step* step_ = nullptr;
-  std::vector<Firing> firings_;
-  size_t next_firing_ = 0;
+  Step* step_ = nullptr;
+  size_t started_ = 0;             // of its transfers, the first so many
   std::vector<uint8_t> deferred_;  // by slice
   size_t deferred_count_ = 0;
   Nanos stalled_ = 0;
   std::vector<SeqId> lost_;
-  // Sequences that the step at hand deferred of its own accord, and begin() reads for the next step.
+  // Sequences that the step at hand deferred of its own accord; begin() reads them for the next step.
   std::vector<SeqId> deferred_here_;
 };
 

@@ -5,7 +5,7 @@
 //              +-------+       |     |      peaks of 7 leaves: [0,4) [4,6) [6,7),
 //                  |           |     |      folded left to right by finish()
 // The shape depends on the leaf indices alone, so threads, blocks and peers may each own a range of leaves
-// and hand over its peaks (at most about 2 log2 of its length); whoever pushes them in order gets the same
+// and hand over its peaks (at most about 2 log2 of its length); pushing them in order gives the same
 // bits.
 #pragma once
 

@@ -1,5 +1,5 @@
-// Attention over runs of whole leaves, of which every row sees every position: what is computed for a query
-// from another instance where its K and V lie, and for K and V that were fetched from there.
+// Attention over runs of whole leaves, where every row sees every position. An instance computes it for a
+// query of another instance over the K and V that it holds, and for K and V fetched from another instance.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +31,7 @@ uint32_t subtrees_of(std::span<const LeafRun> runs);
 
 // out: [rows][kv_heads][subtrees_of(runs)] records of partial_floats(queries_per_kv, head_dim), as they are
 // in memory. The bits are those that these leaves get in the pass over a whole history. Between any two
-// leaves `go_on` is asked; where it says false the call ends and returns false. Flushes subnormals to zero
+// leaves `go_on` is called; if it returns false, the call ends and returns false. Flushes subnormals to zero
 // itself. Thread-safe; allocates. REQUIRES: room for all records.
 bool attend_leaves(const Kernels& kernels, const LeafQuery& query, std::span<std::byte> out,
                    const std::function<bool()>& go_on);

@@ -1,6 +1,6 @@
-// A run of whole leaves of a history, and the subtrees of which an AttentionTree over it consists. Whoever
-// attends to a run anywhere (a thread, an instance that lent the memory) hands over one partial record for
-// each of these subtrees.
+// A run of whole leaves of a history, and the subtrees that make up an AttentionTree over it. Each executor
+// of attention over a run (a thread, or an instance that lent the memory) returns one partial record per
+// subtree.
 #pragma once
 
 #include <algorithm>
@@ -34,7 +34,7 @@ void for_each_subtree(LeafRun run, Visit visit) {
   }
 }
 
-// How many they are; 0 of no leaves.
+// The number of these subtrees; 0 if the run has no leaves.
 inline uint32_t subtrees_of(LeafRun run) {
   uint32_t count = 0;
   for_each_subtree(run, [&](int, uint32_t) { ++count; });

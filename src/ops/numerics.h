@@ -7,12 +7,18 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/leaf_tokens.h"
+
 namespace kvasir::ops {
+
+// The name of the arithmetic that all instruction sets share: every product is added by a fused multiply-add,
+// so that the portable, AVX2 and AVX-512 kernels agree bit for bit. Part of the numerics id.
+constexpr const char* kArithmetic = "fma";
 
 // Elements of K that share one quantisation scale, in weights and in activations.
 constexpr int64_t kGroup = 32;
-// Positions in one attention leaf.
-constexpr int64_t kLeafTokens = 256;
+// Positions in one attention leaf, as the kernels count them.
+constexpr int64_t kLeafTokens = kvasir::kLeafTokens;
 // Partial sums of every reduction: element i belongs to partial i mod 16.
 constexpr int64_t kLanes = 16;
 // Output columns in one panel of a packed matrix.

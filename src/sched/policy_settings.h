@@ -1,4 +1,4 @@
-// What may follow a policy's name: NAME:KEY=VALUE:KEY=VALUE.
+// The settings that may follow a policy's name: NAME:KEY=VALUE:KEY=VALUE.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace kvasir {
 
-// A policy asks for each of its settings once, with the default; what was given and nobody asked for is an
-// error. The first problem is kept: a policy made with it is not to be used.
+// A policy asks for each of its settings once, with the default; a setting that was given and not asked for
+// is an error. The first problem is kept; a policy made despite one must not be used.
 class PolicySettings {
  public:
   // `text`: NAME[:KEY=VALUE]...
@@ -29,10 +29,11 @@ class PolicySettings {
   std::string word(std::string_view key, std::string_view otherwise,
                    std::initializer_list<std::string_view> known);
 
-  // The first is of use only with the others: refused if it is given and one of them is not.
+  // `key` means something only together with `others`: refused if it is given and one of them is not.
   void needs(std::string_view key, std::initializer_list<std::string_view> others);
 
-  // kInvalidArgument names the setting, and what the policy takes. Call it when the policy has been made.
+  // Call it when the policy has been made. kInvalidArgument names the setting, and those that the policy
+  // takes.
   Status status() const;
 
  private:

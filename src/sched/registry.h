@@ -1,4 +1,4 @@
-// The policies by name.
+// The policies by name. To add one, write policies/NAME.cc and add a line to the list in registry.cc.
 #pragma once
 
 #include <memory>
@@ -11,32 +11,32 @@
 
 namespace kvasir {
 
-// By its name, with settings of its own behind it if need be: "layerkv:slo=off" (sched/policy_settings.h).
-// kNotFound names the policies that there are, kInvalidArgument the settings.
+// What the parts around a policy have to know of it: they size tiers and rings, set defaults and warn by
+// these. All are false of a name that there is not.
+struct PolicyTraits {
+  // SeqView::priority changes what it plans.
+  bool reads_priority = false;
+  // It prefills a prompt in one step: with a token budget below a usual prompt each prompt goes alone.
+  bool whole_prompts = false;
+  // It moves KV to the tier behind the device: without one it is not what its name says.
+  bool offloads = false;
+  // It reads history through the stage ring even where the device could hold it: it needs a ring.
+  bool stages = false;
+  // It keeps parts of many histories off the device, and in each step they pass the stage ring: it needs a
+  // ring for all of them, also without a tier behind the device.
+  bool drops = false;
+  // It asks peers for memory: it gains where there are any.
+  bool borrows = false;
+  // It keeps copies in form X: it needs frames for them, and a ring through which they are read. Depends on
+  // its settings, and is false where they are refused.
+  bool keeps_x = false;
+};
+
+// `policy_name` may have settings behind it: "layerkv:slo=off" (sched/policy_settings.h). kNotFound names the
+// policies that there are, kInvalidArgument the settings.
 Result<std::unique_ptr<Policy>> make_policy(std::string_view policy_name);
 
-// Whether SeqView::priority changes what it plans.
-bool policy_reads_priority(std::string_view policy_name);
-
-// Whether it takes prompts whole: then a budget of tokens below a usual prompt makes each go alone.
-bool policy_takes_whole_prompts(std::string_view policy_name);
-
-// Whether it is nothing of its own without a tier behind the device.
-bool policy_offloads(std::string_view policy_name);
-
-// Whether it reads history through the stage ring though the device could hold it: then there is to be a
-// ring.
-bool policy_stages(std::string_view policy_name);
-
-// Whether it keeps parts of many histories nowhere on the device, and has them pass the stage ring in each
-// step: then there is to be one for all of them, also without a tier behind the device.
-bool policy_drops(std::string_view policy_name);
-
-// Whether it asks peers for memory: of use where there are any.
-bool policy_borrows(std::string_view policy_name);
-
-// Whether it keeps copies in form X (Policy::keeps()): its settings may say that it does not.
-bool policy_keeps_x(std::string_view policy_name);
+PolicyTraits policy_traits(std::string_view policy_name);
 
 // With their aliases, in alphabetical order.
 std::vector<std::string> policy_names();

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "base/status.h"
@@ -13,7 +14,7 @@ namespace kvasir {
 struct ApiError {
   int status = 400;     // of HTTP
   std::string message;  // one line: what is wrong and what to do
-  std::string param;    // the field at fault; empty: null
+  std::string param;    // the wrong field; empty: null
   std::string code;     // for programs; empty: null
   // Only where the prompt is too long for the model.
   std::optional<uint64_t> n_prompt_tokens;
@@ -39,34 +40,15 @@ inline ApiError unavailable(std::string message, std::string code, int retry_aft
   return e;
 }
 
-// What the engine or the template said, as HTTP says it. REQUIRES: !status.ok()
-inline ApiError api_error(const Status& status) {
-  ApiError e;
-  e.message = status.message();
-  switch (status.code()) {
-    case ErrorCode::kInvalidArgument:
-    case ErrorCode::kUnsupported:
-      e.status = 400;
-      break;
-    case ErrorCode::kNotFound:
-      e.status = 404;
-      break;
-    case ErrorCode::kExhausted:
-      e.status = 503;
-      e.code = "overloaded";
-      e.retry_after_s = 1;
-      break;
-    case ErrorCode::kUnavailable:
-      e.status = 503;
-      e.code = "unavailable";
-      e.retry_after_s = 5;
-      break;
-    case ErrorCode::kCorrupt:
-    case ErrorCode::kIo:
-      e.status = 500;
-      break;
-  }
-  return e;
+// An error of the engine or the template as HTTP expresses it. REQUIRES: !status.ok()
+ApiError api_error(const Status& status);
+
+// {"error": {...}}
+std::string error_json(const ApiError& error);
+
+// The beginning of what a client sent, short enough to be quoted in a message.
+inline std::string_view clipped(std::string_view text) {
+  return text.substr(0, 100);
 }
 
 }  // namespace kvasir

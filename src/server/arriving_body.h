@@ -1,4 +1,4 @@
-// The body of a request that is being received: its bytes, and the room they take. Internal to src/server.
+// The body of a request that is being received. Internal to src/server.
 #pragma once
 
 #include <boost/asio/buffer.hpp>
@@ -11,7 +11,8 @@
 
 namespace kvasir {
 
-// A Body of Beast. Unlike its string_body it takes memory as bytes arrive, not as a header announces them.
+// A Body of Beast. Unlike Beast's string_body it allocates for bytes that have arrived, not for the length
+// that the head announces.
 struct ArrivingBody {
   using value_type = std::string;
   static uint64_t size(const value_type& body) { return body.size(); }

@@ -1,4 +1,4 @@
-// Comparison of API keys in constant time.
+// Compares API keys in constant time.
 #include "server/auth.h"
 
 #include <cstddef>

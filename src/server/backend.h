@@ -1,4 +1,4 @@
-// What the HTTP server needs of whoever generates tokens: the engine, or a scripted fake in tests.
+// What generates tokens for the HTTP server: the engine, or a scripted fake in tests.
 #pragma once
 
 #include <cstdint>
@@ -15,17 +15,17 @@ namespace kvasir {
 
 class Engine;
 
-// Thread-safe; nothing here waits for a step.
+// Thread-safe. No function waits for a step.
 class Backend {
  public:
   virtual ~Backend() = default;
 
-  // Queues a request. The sink hears of it until its event with `finish`, exactly one of which comes.
+  // Queues a request. The sink gets its events, of which exactly the last has `finish`.
   // kInvalidArgument: it can never fit. kExhausted: the queue is full. kUnavailable: draining.
   virtual Result<RequestId> submit(GenerationRequest request, std::shared_ptr<OutputSink> sink) = 0;
 
-  // Ends a request soon, and reports `reason`: kAbort, or kStop where a stop string was found in the text.
-  // Unknown or finished requests are ignored.
+  // Ends a request soon with `reason`: kAbort, or kStop if a stop string was found in the text. Unknown and
+  // finished requests are ignored.
   virtual void cancel(RequestId id, FinishReason reason) = 0;
 
   virtual uint32_t max_model_len() const = 0;  // prompt and output of one request, in tokens

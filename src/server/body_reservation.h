@@ -1,4 +1,4 @@
-// A share of the bytes that all bodies being received or prepared may take.
+// A reservation from the memory for bodies that are being received or prepared.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,11 @@
 
 namespace kvasir {
 
-// Gives its share back when it ends, on whatever thread: the count is atomic, and shared so that it outlives
+// Releases its bytes when it is destroyed, on any thread: the count is atomic, and shared so that it outlives
 // every reservation. A reservation itself is used by one thread at a time.
 class BodyReservation {
  public:
-  // At most `limit` bytes are held by all the reservations that share the counters.
+  // All reservations that share the counters hold at most `limit` bytes.
   BodyReservation(std::shared_ptr<HttpCounters> counters, uint64_t limit)
       : counters_(std::move(counters)), limit_(limit) {}
   ~BodyReservation() { reset(); }
@@ -21,7 +21,7 @@ class BodyReservation {
       : counters_(other.counters_), limit_(other.limit_), bytes_(std::exchange(other.bytes_, 0)) {}
   BodyReservation& operator=(BodyReservation&&) = delete;
 
-  // Holds `bytes` in all; false, and nothing changes, if there is no room. Never shrinks.
+  // Grows to `bytes` in all; never shrinks. False, and nothing changes, if there is no room.
   bool grow_to(uint64_t bytes) {
     if (bytes <= bytes_) return true;
     const uint64_t more = bytes - bytes_;

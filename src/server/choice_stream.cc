@@ -1,4 +1,4 @@
-// Detokeniser, stop strings and log-probabilities, kept in step.
+// Detokenises, looks for stop strings, and releases log-probabilities with their text.
 #include "server/choice_stream.h"
 
 #include <algorithm>
@@ -26,7 +26,8 @@ void ChoiceStream::release(const std::string& text, TextDelta& delta) {
   const std::string visible = matcher_.push(text);
   released_ += visible.size();
   delta.text += visible;
-  // A token is shown once some of its text is, and never if all of it belongs to a stop string.
+  // A token becomes visible with the first byte of its text. If all of its text belongs to a stop string it
+  // never does.
   auto end = std::find_if(waiting_.begin(), waiting_.end(),
                           [this](const LogprobEntry& e) { return e.byte_offset >= released_; });
   std::move(waiting_.begin(), end, std::back_inserter(delta.logprobs));

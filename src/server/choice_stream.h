@@ -1,4 +1,4 @@
-// From the tokens of one choice to the text that its client may see.
+// From the tokens of one choice to the text that its client sees.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,9 @@
 
 #include "base/status.h"
 #include "engine/request.h"
-#include "model/detokenizer.h"
-#include "model/stop_matcher.h"
-#include "model/tokenizer.h"
+#include "model/tokenizers/detokenizer.h"
+#include "model/tokenizers/stop_matcher.h"
+#include "model/tokenizers/tokenizer.h"
 
 namespace kvasir {
 
@@ -17,7 +17,7 @@ struct LogprobEntry {
   Token id = 0;
   float logprob = 0;
   std::vector<TokenLogprob> top;
-  uint64_t byte_offset = 0;  // where its text begins in the choice's text
+  uint64_t byte_offset = 0;  // of its text in the text of the choice
   uint64_t char_offset = 0;  // the same in code points
 };
 
@@ -27,23 +27,23 @@ struct TextDelta {
   bool empty() const { return text.empty() && logprobs.empty(); }
 };
 
-// One per choice, used by one thread. Text comes in whole characters; what may still become a stop string is
-// held back; a stop token has no text.
+// One per choice, used by one thread. Text comes in whole characters. Text that may still become a stop
+// string is held back. A stop token has no text.
 class ChoiceStream {
  public:
   // kInvalidArgument: an empty stop string. REQUIRES: the tokenizer outlives this.
   static Result<ChoiceStream> create(const Tokenizer* tokenizer, std::vector<std::string> stops,
                                      std::vector<Token> stop_tokens, bool want_logprobs);
 
-  // Adds what the token makes visible to `delta`. After a stop string has matched, tokens are ignored.
+  // Adds to `delta` the text that becomes visible by the token. After a stop string tokens are ignored.
   // kInvalidArgument: an id outside the vocabulary.
   Status push(const OutputToken& token, TextDelta& delta);
 
-  // The end: what was held back becomes visible, unless a stop string has matched.
+  // The end of the output: text that was held back becomes visible, unless a stop string has matched.
   void finish(TextDelta& delta);
 
   bool stopped_by_string() const { return matcher_.matched().has_value(); }
-  // Tokens so far, up to and with the one that completed a stop string.
+  // Tokens so far, including the one that completed a stop string.
   uint32_t completion_tokens() const { return completion_tokens_; }
 
  private:
@@ -63,7 +63,7 @@ class ChoiceStream {
   std::vector<LogprobEntry> waiting_;  // their text is still held back
   uint64_t bytes_ = 0;                 // of detokenised text
   uint64_t chars_ = 0;
-  uint64_t released_ = 0;  // bytes that the client may see
+  uint64_t released_ = 0;  // bytes that are visible
   uint32_t completion_tokens_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// Reading requests, and refusing those that their head or their size decides.
+// Reading requests, and refusing them by their head or size.
 #include "server/connection.h"
 
 #include <algorithm>
@@ -9,7 +9,6 @@
 
 #include "base/log.h"
 #include "server/auth.h"
-#include "server/endpoints.h"
 #include "server/slo_fields.h"
 
 namespace kvasir {
@@ -21,7 +20,7 @@ using boost::system::error_code;
 
 constexpr size_t kReadBytes = 16 * 1024;
 constexpr size_t kBodyReadBytes = 64 * 1024;
-constexpr size_t kPipelineBytes = 64 * 1024;  // read ahead while an answer is being made
+constexpr size_t kPipelineBytes = 64 * 1024;  // of later requests, while an answer is being made
 
 std::string_view view(boost::beast::string_view text) {
   return {text.data(), text.size()};
@@ -52,7 +51,8 @@ void Connection::refuse(const ApiError& error) {
   guarded([&] {
     reset_request();
     info_.request_id = request_id_or_new("");
-    refuse_by_head(error_response(error));
+    close_if_body_unread();
+    respond(error_response(error));
     read_more();
   });
 }
@@ -60,11 +60,11 @@ void Connection::refuse(const ApiError& error) {
 void Connection::on_exception(const char* what) {
   log_error("a request failed unexpectedly: {}", what);
   try {
-    drop_generation();
+    stop_work();
     if (phase_ != Phase::kClosed && answer_ == Answer::kNone)
       return fail(500, "the request failed unexpectedly");
   } catch (const std::exception&) {
-    // Memory is short: the connection goes.
+    // There is no memory for an answer, so the connection is closed.
   }
   close();
 }
@@ -78,7 +78,7 @@ void Connection::close_when_done() {
 void Connection::close() {
   if (phase_ == Phase::kClosed) return;
   phase_ = Phase::kClosed;
-  drop_generation();
+  stop_work();
   end_exchange();
   error_code ignored;
   socket_.close(ignored);
@@ -94,7 +94,7 @@ void Connection::close() {
 void Connection::read_more() {
   if (reading_ || end_of_input_ || phase_ == Phase::kClosed) return;
   if (phase_ == Phase::kBusy && buffer_.size() >= kPipelineBytes) {
-    if (generating_) refuse_read_ahead();
+    if (working_) refuse_read_ahead();
     return;
   }
   reading_ = true;
@@ -104,7 +104,7 @@ void Connection::read_more() {
   });
 }
 
-// Whoever waits for a generation must stay readable, or nobody would notice that its client has left.
+// The socket of an exchange that is being worked on must stay readable, so that a disconnect is noticed.
 void Connection::refuse_read_ahead() {
   if (answer_ != Answer::kNone) return close();
   fail(400, fmt::format("more than {} bytes came before the answer; wait for it", kPipelineBytes));
@@ -120,11 +120,11 @@ void Connection::on_read(error_code ec, size_t bytes) {
   read_more();
 }
 
-// A client that has said all and still reads the answer looks the same as one that has left. Answers that
-// are ready are still sent; whoever waits for a generation is taken to have left.
+// A client that has only shut down its sending side looks the same as one that has disconnected. An answer
+// that is ready is still sent. A request that is being worked on is taken to be abandoned.
 void Connection::on_end_of_input() {
   end_of_input_ = true;
-  if (phase_ != Phase::kBusy || generating_) return close();
+  if (phase_ != Phase::kBusy || working_) return close();
 }
 
 void Connection::advance() {
@@ -185,32 +185,80 @@ bool Connection::parse_body() {
       return true;
     }
   }
-  dispatch();
+  if (end_of_input_) {
+    close();  // as in on_end_of_input()
+  } else {
+    run_handler();
+  }
   return true;
 }
 
-// Room for what is about to be added to the body. Only bytes that are here count: a length that is merely
-// announced takes nothing from anybody.
+// Reserves room for the bytes that are about to be added to the body. Only bytes that have arrived count, so
+// an announced length takes no room from other requests.
 bool Connection::reserve_arrived() {
-  const uint64_t end = parser_->content_length().value_or(context_->options.limits.max_body_bytes);
+  const uint64_t end = parser_->content_length().value_or(body_limit());
   const uint64_t bytes = std::min<uint64_t>(parser_->get().body().size() + buffer_.size(), end);
   return bytes <= context_->options.limits.small_body_bytes || body_.grow_to(bytes);
 }
 
 void Connection::on_head() {
-  const auto& request = parser_->get();
-  const bool old = request.version() < 11;
-  info_.request_id = request_id_or_new(view(request["X-Request-Id"]));
-  info_.keep_alive = request.keep_alive() && !context_->draining;
-  info_.head_only = request.method() == http::verb::head;
-  info_.chunked = !old;
-  route_ = route(view(request.method_string()), view(request.target()));
+  const auto& head = parser_->get();
+  info_.request_id = request_id_or_new(view(head["X-Request-Id"]));
+  info_.keep_alive = head.keep_alive() && !context_->draining;
+  info_.head_only = head.method() == http::verb::head;
+  info_.chunked = head.version() >= 11;
   phase_ = Phase::kBody;
-  if (request.version() != 10 && request.version() != 11) return fail(505, "use HTTP/1.1");
-  if (early_refusal()) return;
-  const std::string_view expect = view(request[http::field::expect]);
+  if (head.version() != 10 && head.version() != 11) return fail(505, "use HTTP/1.1");
+  request_.method = view(head.method_string());
+  request_.target = view(head.target());
+  for (const auto& header : head) {
+    request_.headers.emplace_back(view(header.name_string()), view(header.value()));
+  }
+  Route route = find_route(context_->endpoints, request_.method, request_.target);
+  request_.parameter = std::move(route.parameter);
+  endpoint_ = route.endpoint;
+  if (const std::optional<HttpResponse> refusal = refusal_by_head(route)) {
+    close_if_body_unread();
+    return respond(*refusal);
+  }
+  if (endpoint_->max_body_bytes == Endpoint::kNoBody) {
+    close_if_body_unread();
+    return run_handler();
+  }
+  expect_body();
+}
+
+// What the head alone decides, so that a client does not send a body in vain.
+std::optional<HttpResponse> Connection::refusal_by_head(const Route& route) {
+  if (route.needs_key && !is_authorized(request_.header("Authorization"), context_->options.api_keys)) {
+    ApiError e;
+    e.status = 401;
+    e.message = "a valid API key is needed: send the header 'Authorization: Bearer KEY'";
+    e.code = "invalid_api_key";
+    return error_response(e);
+  }
+  if (route.endpoint == nullptr) return route.refusal;
+  if (endpoint_->model == Endpoint::Model::kNoModel) return std::nullopt;
+  if (auto e = refusal_if_not_ready()) return error_response(*e);
+  for (const auto& [name, value] : request_.headers) {
+    if (auto wrong = read_slo_header(name, value, request_.slo)) return error_response(*wrong);
+  }
+  return std::nullopt;
+}
+
+// After a body that was not read the connection cannot be used for another request.
+void Connection::close_if_body_unread() {
+  if (!parser_->is_header_done() || parser_->chunked() || parser_->content_length().value_or(0) > 0) {
+    info_.keep_alive = false;
+  }
+}
+
+void Connection::expect_body() {
+  if (parser_->content_length().value_or(0) > body_limit()) return fail_parse(http::error::body_limit);
+  parser_->body_limit(body_limit());
+  const auto expect = parser_->get()[http::field::expect];
   if (!expect.empty() && !parser_->is_done()) {
-    if (!boost::beast::iequals(request[http::field::expect], "100-continue")) {
+    if (!boost::beast::iequals(expect, "100-continue")) {
       return fail(417, "the only expectation that is met is 100-continue");
     }
     send("HTTP/1.1 100 Continue\r\n\r\n");
@@ -222,50 +270,17 @@ void Connection::on_head() {
   arm_body_deadline();
 }
 
-// What the header alone decides, so that nobody sends a body for nothing.
-bool Connection::early_refusal() {
-  const auto& request = parser_->get();
-  std::optional<HttpResponse> answer;
-  const bool generates = route_.endpoint == Endpoint::kChat || route_.endpoint == Endpoint::kCompletions;
-  if (route_.needs_key &&
-      !is_authorized(view(request[http::field::authorization]), context_->options.api_keys)) {
-    ApiError e;
-    e.status = 401;
-    e.message = "a valid API key is needed: send the header 'Authorization: Bearer KEY'";
-    e.code = "invalid_api_key";
-    answer = error_response(e);
-  } else if (!generates) {
-    answer = simple_answer(*context_, route_, view(request.method_string()), view(request.target()));
-  } else if (auto e = not_ready(*context_)) {
-    context_->counters->requests_refused.fetch_add(1, std::memory_order_relaxed);
-    answer = error_response(*e);
-  } else {
-    header_slo_ = {};
-    for (const auto& header : request) {
-      if (auto wrong = read_slo_header(view(header.name_string()), view(header.value()), header_slo_)) {
-        answer = error_response(*wrong);
-        break;
-      }
-    }
-  }
-  if (!answer) return false;
-  refuse_by_head(*answer);
-  return true;
-}
-
-// Answers without having read the body. If there is one, the connection cannot be used any further.
-void Connection::refuse_by_head(const HttpResponse& response) {
-  if (!parser_->is_header_done() || parser_->chunked() || parser_->content_length().value_or(0) > 0) {
-    info_.keep_alive = false;
-  }
-  respond(response);
+// Until the endpoint is known, the server's limit.
+uint64_t Connection::body_limit() const {
+  const uint64_t most = context_->options.limits.max_body_bytes;
+  return endpoint_ == nullptr ? most : std::min(most, endpoint_->max_body_bytes);
 }
 
 void Connection::fail_parse(error_code ec) {
   const HttpLimits& limits = context_->options.limits;
   if (parser_->is_header_done()) info_.request_id = request_id_or_new(view(parser_->get()["X-Request-Id"]));
   if (ec == http::error::body_limit) {
-    return fail(413, fmt::format("the body is larger than {} bytes", limits.max_body_bytes));
+    return fail(413, fmt::format("the body is larger than {} bytes", body_limit()));
   }
   if (ec == http::error::header_limit || ec == http::error::buffer_overflow) {
     return fail(431, fmt::format("the header is larger than {} bytes", limits.max_header_bytes));
@@ -290,6 +305,8 @@ void Connection::reset_request() {
   parser_->body_limit(context_->options.limits.max_body_bytes);
   head_begun_ = false;
   info_ = {};
+  request_ = {};
+  endpoint_ = nullptr;
   answer_ = Answer::kNone;
   phase_ = Phase::kHead;
   set_deadline(context_->options.limits.idle_timeout);
@@ -310,7 +327,7 @@ void Connection::set_deadline(Nanos timeout) {
   });
 }
 
-// The body's end, or the next look at its rate.
+// Until the body's deadline, or the next check of its rate.
 void Connection::arm_body_deadline() {
   const HttpLimits& limits = context_->options.limits;
   const Nanos left = std::chrono::nanoseconds(body_ends_ - std::chrono::steady_clock::now()).count();

@@ -1,11 +1,12 @@
 // One TCP connection: requests in, answers out, one at a time. Internal to src/server, and with server.cc the
-// only place that knows Asio and Beast.
+// only place that uses Asio and Beast. It finds the endpoint of a request in the table (endpoints.h) and
+// knows no endpoint itself.
 //
-//   kHead --header complete--> kBody --body complete--> kBusy --answer sent--> kHead (keep-alive) or kLinger
+//   kHead --head complete--> kBody --body complete--> kBusy --answer sent--> kHead (keep-alive) or kLinger
 //
-// One read is always outstanding, also while an answer is being made: that is how a client that leaves is
-// noticed. What a client pipelines meanwhile waits in the buffer; beyond a bound it gets 400 instead of its
-// answer, or the end of its stream.
+// A read is always outstanding, also while an answer is being made, so that a disconnect is noticed. Bytes
+// that a client pipelines meanwhile wait in the buffer. If they exceed a bound, the client gets 400 in place
+// of its answer, or its stream is closed.
 #pragma once
 
 #include <boost/asio/ip/tcp.hpp>
@@ -17,28 +18,32 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <variant>
 
-#include "contract/slo.h"
 #include "server/arriving_body.h"
-#include "server/generation.h"
+#include "server/body_reservation.h"
+#include "server/exchange.h"
 #include "server/http_message.h"
 #include "server/router.h"
 #include "server/server_context.h"
 
 namespace kvasir {
 
-// Used on the I/O thread. The context keeps it alive until forget(), and its handlers do after that.
-class Connection final : public ResponseChannel, public std::enable_shared_from_this<Connection> {
+// Used on the I/O thread. The context owns it until forget(); then its pending completion handlers do.
+class Connection final : public Exchange, public std::enable_shared_from_this<Connection> {
  public:
   Connection(boost::asio::ip::tcp::socket socket, ServerContext* context);
 
   void start();
-  // Answers with the error and closes: there is no place for it.
+  // Answers with the error and closes, because too many connections are open.
   void refuse(const ApiError& error);
-  // Closes now if no answer is on its way, else after it.
+  // Closes now, or after the answer that is on its way.
   void close_when_done();
   void close();
+
+  const Request& request() const override { return request_; }
+  const ServerContext& server() const override { return *context_; }
+  void run_on_worker(Work work) override;
+  void attach(std::shared_ptr<Activity> activity) override;
 
   void respond(const HttpResponse& response) override;
   void begin_stream() override;
@@ -52,10 +57,9 @@ class Connection final : public ResponseChannel, public std::enable_shared_from_
   enum class Phase { kHead, kBody, kBusy, kLinger, kClosed };
   enum class Answer { kNone, kStreaming, kComplete };
   using Parser = boost::beast::http::request_parser<ArrivingBody>;
-  using Outcome = std::variant<PreparedRequest, ApiError>;
-  struct Job;  // what a worker does for this connection
+  struct Job;  // work on a worker's thread
 
-  // Runs a step of this connection; an exception ends its request, and nothing else.
+  // Runs a step of this connection. An exception ends only its request.
   template <typename F>
   void guarded(F step) {
     try {
@@ -75,16 +79,23 @@ class Connection final : public ResponseChannel, public std::enable_shared_from_
   bool parse_body();
   bool reserve_arrived();
   void on_head();
-  void refuse_by_head(const HttpResponse& response);
+  void expect_body();
+  std::optional<HttpResponse> refusal_by_head(const Route& route);
+  void close_if_body_unread();
+  uint64_t body_limit() const;
   void fail_parse(boost::system::error_code ec);
   void fail(int status, std::string message);
-  bool early_refusal();
-  void dispatch();
-  void generate();
-  void on_prepared(Job& job);
   void reset_request();
   void next_request();
-  void drop_generation();
+
+  void run_handler();
+  std::optional<ApiError> refusal_if_not_ready() const;
+  // The answer is being made by a worker or an activity from now on.
+  void begin_work();
+  void on_work_done(Job& job);
+  // The answer is complete or not wanted any more: aborts what makes it.
+  void stop_work();
+  // The answer was sent, or the connection is closed: releases what the request holds.
   void end_exchange();
 
   void send(std::string_view bytes);
@@ -115,20 +126,20 @@ class Connection final : public ResponseChannel, public std::enable_shared_from_
   bool reading_ = false;
   bool head_begun_ = false;
   bool end_of_input_ = false;
-  bool closing_ = false;  // the server stops
+  bool closing_ = false;  // the server is stopping
 
   // The exchange in progress.
-  Route route_;
+  const Endpoint* endpoint_ = nullptr;  // null until the head is complete
+  Request request_;
   ExchangeInfo info_;
-  Slo header_slo_;  // what the headers ask for
   Answer answer_ = Answer::kNone;
-  BodyReservation body_;                             // until a job takes it over
-  std::chrono::steady_clock::time_point body_ends_;  // at the latest
-  uint64_t body_seen_ = 0;                           // bytes of it, when its rate was last looked at
-  bool counted_ = false;                             // among the requests that wait_idle() waits for
-  bool generating_ = false;                          // from the body's end until the answer is complete
-  std::shared_ptr<Job> job_;
-  std::shared_ptr<Generation> generation_;
+  BodyReservation body_;                             // until a job takes it
+  std::chrono::steady_clock::time_point body_ends_;  // the deadline of the whole body
+  uint64_t body_seen_ = 0;                           // its bytes when its rate was last checked
+  bool counted_ = false;                             // wait_idle() waits for this exchange
+  bool working_ = false;                             // a worker or an activity makes the answer
+  std::shared_ptr<Job> job_;                         // the worker's part, null if it is done
+  std::shared_ptr<Activity> activity_;
   std::chrono::steady_clock::time_point last_stream_write_;
 
   // Writing.
@@ -136,7 +147,7 @@ class Connection final : public ResponseChannel, public std::enable_shared_from_
   std::string in_flight_;
   size_t in_flight_sent_ = 0;
   bool writing_ = false;
-  uint64_t writes_ = 0;  // begun or ended so far: tells a timer whether its own write still waits
+  uint64_t writes_ = 0;  // begun or ended so far, by which a timer knows whether its write is pending
 };
 
 }  // namespace kvasir

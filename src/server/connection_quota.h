@@ -1,4 +1,4 @@
-// How many connections are open, in all and from each client, and whether there is a place for one more.
+// Bounds the open connections, in all and of each client.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace kvasir {
 
-// A client is named by a key, which the caller makes of its address. Not thread-safe.
+// A client is identified by a key, which the caller makes of its address. Not thread-safe.
 class ConnectionQuota {
  public:
   enum class Verdict { kAdmitted, kFull, kClientFull };
@@ -16,7 +16,7 @@ class ConnectionQuota {
   ConnectionQuota(size_t most, size_t most_per_client)
       : most_(most), most_per_client_(most_per_client > 0 ? most_per_client : most - most / 4) {}
 
-  // Takes a place if the verdict is kAdmitted. kFull where both bounds are reached.
+  // Counts the connection if the verdict is kAdmitted. kFull if both bounds are reached.
   Verdict admit(const std::string& client) {
     if (open_ >= most_) return Verdict::kFull;
     const auto held = by_client_.find(client);
@@ -25,7 +25,7 @@ class ConnectionQuota {
     ++by_client_[client];
     return Verdict::kAdmitted;
   }
-  // Gives a place back. REQUIRES: admit() gave this client one.
+  // REQUIRES: admit() admitted a connection of this client that was not released.
   void release(const std::string& client) {
     const auto held = by_client_.find(client);
     --open_;
@@ -36,7 +36,7 @@ class ConnectionQuota {
   const size_t most_;
   const size_t most_per_client_;
   size_t open_ = 0;
-  std::unordered_map<std::string, size_t> by_client_;  // none is 0
+  std::unordered_map<std::string, size_t> by_client_;  // without zeros
 };
 
 }  // namespace kvasir

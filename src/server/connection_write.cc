@@ -1,4 +1,4 @@
-// Writing answers, with bounds for clients that do not read.
+// Writing answers, with bounds on clients that do not read.
 #include <boost/asio/buffer.hpp>
 #include <utility>
 
@@ -12,13 +12,13 @@ void Connection::respond(const HttpResponse& response) {
   if (phase_ == Phase::kClosed) return;
   phase_ = Phase::kBusy;
   answer_ = Answer::kComplete;
-  if (response.status == 503 && generating_) {
+  if (response.status == 503 && working_) {
     context_->counters->requests_refused.fetch_add(1, std::memory_order_relaxed);
   }
   context_->counters->count(response.status);
   if (context_->draining) info_.keep_alive = false;
   deadline_.cancel();
-  drop_generation();
+  stop_work();
   send(format_response(response, info_));
 }
 
@@ -43,7 +43,7 @@ void Connection::end_stream() {
   ping_timer_.cancel();
   answer_ = Answer::kComplete;
   context_->counters->count(200);
-  drop_generation();
+  stop_work();
   if (info_.chunked) {
     send(kLastChunk);
   } else if (!writing_) {
@@ -70,7 +70,7 @@ void Connection::start_write() {
   }
   writing_ = true;
   write_deadline_.expires_after(std::chrono::nanoseconds(context_->options.limits.write_timeout));
-  // Once the timer has fired its handler cannot be cancelled, and the write may end before it runs.
+  // A timer that has fired cannot be cancelled, and the write may end before its handler runs.
   write_deadline_.async_wait([self = shared_from_this(), write = ++writes_](error_code ec) {
     if (ec || self->writes_ != write) return;
     self->guarded([&] { self->abandon_slow_reader(); });
@@ -97,7 +97,7 @@ void Connection::on_written(error_code ec, size_t bytes) {
 
 void Connection::on_sent_all() {
   if (phase_ != Phase::kBusy) return;
-  if (const std::shared_ptr<Generation> generation = generation_) generation->on_drained();
+  if (const std::shared_ptr<Activity> activity = activity_) activity->on_drained();
   if (phase_ != Phase::kBusy || answer_ != Answer::kComplete || unsent_bytes() > 0) return;
   if (info_.keep_alive) {
     next_request();
@@ -106,8 +106,8 @@ void Connection::on_sent_all() {
   }
 }
 
-// Says that nothing more comes, and reads what the client still sends: closing at once would make the kernel
-// throw away an answer that the client has not read yet.
+// Shuts down the sending side, and reads what the client still sends. If the socket were closed at once, the
+// kernel would discard the part of the answer that the client has not read.
 void Connection::linger() {
   end_exchange();
   if (end_of_input_ || closing_) return close();
@@ -133,7 +133,7 @@ void Connection::ping() {
   const auto now = std::chrono::steady_clock::now();
   if (now - last_stream_write_ >= interval) {
     last_stream_write_ = now;
-    // A client that has not read the last bytes needs no more of them.
+    // A client that has not read the last bytes needs no ping.
     if (unsent_bytes() == 0) stream(": ping\n\n");
   }
   arm_ping();

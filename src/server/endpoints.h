@@ -1,23 +1,33 @@
-// The endpoints that answer at once. Internal to src/server.
+// The endpoints that the server has. endpoints.def is the table.
 #pragma once
 
-#include <optional>
+#include <cstdint>
+#include <span>
 #include <string_view>
 
-#include "server/http_message.h"
-#include "server/router.h"
-#include "server/server_context.h"
+#include "server/exchange.h"
 
 namespace kvasir {
 
-// REQUIRES: the route is not kChat or kCompletions.
-HttpResponse simple_answer(const ServerContext& context, const Route& route, std::string_view method,
-                           std::string_view target);
+struct Endpoint {
+  enum class Key { kNoKey, kNeedsKey };
+  enum class Model { kNoModel, kNeedsModel };
+  // Limits of a body. Without a body the handler runs as soon as the head is complete; a body that comes all
+  // the same is not read, and the connection closes.
+  static constexpr uint64_t kNoBody = 0;
+  static constexpr uint64_t kServerLimit = UINT64_MAX;  // HttpLimits::max_body_bytes, the most for any
 
-// Why a request that generates cannot be taken now: loading or draining.
-std::optional<ApiError> not_ready(const ServerContext& context);
+  std::string_view method;  // "GET" takes HEAD as well
+  std::string_view path;    // exact; a '*' at its end stands for one or more characters
+  Key key = Key::kNeedsKey;
+  uint64_t max_body_bytes = kNoBody;
+  // kNeedsModel: 503 while the model loads or the server drains, and 400 for a wrong x-slo-* header, both
+  // before the body is read.
+  Model model = Model::kNoModel;
+  void (*handler)(Exchange& exchange) = nullptr;
+};
 
-// 404 unless `model` is empty or one of those that are served.
-std::optional<ApiError> unknown_model(const ServerContext& context, const std::string& model);
+// All of endpoints.def, in its order.
+std::span<const Endpoint> all_endpoints();
 
 }  // namespace kvasir

@@ -34,7 +34,7 @@ class EngineBackend final : public Backend {
   std::vector<std::pair<std::string, std::string>> cache_config() const override {
     const CacheOptions& cache = engine_.options().cache;
     const std::string blocks = std::to_string(engine_.metrics().kv_blocks_total.load());
-    // num_gpu_blocks is what dashboards of the peers ask for, whatever the device is.
+    // Dashboards made for vLLM read num_gpu_blocks, whatever the device is.
     return {{"block_size", std::to_string(cache.geometry.block_tokens)},
             {"cache_dtype", cache_dtype(cache.numerics_id)},
             {"num_gpu_blocks", blocks},

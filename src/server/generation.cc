@@ -1,8 +1,7 @@
-// Events of the engine in, answer out.
+// From the events of the engine to an answer.
 #include "server/generation.h"
 
 #include <algorithm>
-#include <ctime>
 #include <exception>
 #include <utility>
 
@@ -10,7 +9,7 @@
 
 namespace kvasir {
 
-// Called on the engine's thread; hands everything to the I/O thread.
+// Used on the engine's thread; posts every event to the I/O thread.
 class Generation::Sink final : public OutputSink {
  public:
   Sink(std::weak_ptr<Generation> generation, size_t choice, PostToIo post)
@@ -28,17 +27,15 @@ class Generation::Sink final : public OutputSink {
   const PostToIo post_;
 };
 
-Generation::Generation(const ModelService& service, PreparedRequest request, std::string model, PostToIo post,
-                       const StreamLimits& limits, ResponseChannel* channel)
+Generation::Generation(const ModelService& service, PreparedRequest request,
+                       std::unique_ptr<AnswerWriter> writer, PostToIo post, const StreamLimits& limits,
+                       ResponseChannel* channel)
     : service_(service),
       request_(std::move(request)),
       post_(std::move(post)),
       limits_(limits),
       stream_(request_.api.stream),
-      writer_(service.tokenizer, request_.api.kind,
-              (request_.api.kind == ApiKind::kChat ? "chatcmpl-" : "cmpl-") + random_hex_id(),
-              static_cast<int64_t>(std::time(nullptr)), std::move(model), request_.api.sampling.logprobs >= 0,
-              request_.api.include_usage),
+      writer_(std::move(writer)),
       channel_(channel) {}
 
 Status Generation::add_choices() {
@@ -58,7 +55,7 @@ void Generation::start() {
     Result<RequestId> id = service_.backend->submit(std::move(request_.generations[i]),
                                                     std::make_shared<Sink>(weak_from_this(), i, post_));
     if (!id.ok()) {
-      // What was not submitted has nothing to cancel.
+      // Choices that were not submitted need no cancel().
       for (size_t rest = i; rest < choices_.size(); ++rest) choices_[rest].finished = true;
       return fail(api_error(id.status()));
     }
@@ -67,11 +64,10 @@ void Generation::start() {
   request_.generations.clear();
   if (!stream_) return;
   channel_->begin_stream();
-  if (request_.api.kind != ApiKind::kChat) return;
-  for (size_t i = 0; i < choices_.size() && channel_ != nullptr; ++i) send_event(writer_.role_chunk(i));
+  for (size_t i = 0; i < choices_.size() && channel_ != nullptr; ++i) send(writer_->first_event(i));
 }
 
-// Comes straight from the I/O thread's queue: nobody further up would know whose fault an exception is.
+// Called from the queue of the I/O thread, where an exception could not be traced to its exchange.
 void Generation::receive(size_t index, OutputEvent event) {
   ResponseChannel* channel = channel_;
   try {
@@ -128,7 +124,7 @@ void Generation::apply(Choice& choice, OutputEvent& event) {
 
 void Generation::finish_choice(Choice& choice, const char* reason) {
   choice.text.finish(choice.delta);
-  // A stop string may complete in what the end of the text made certain.
+  // The end of the text may have completed a stop string.
   choice.finish_reason = choice.text.stopped_by_string() ? "stop" : reason;
   choice.finished = true;
 }
@@ -144,8 +140,8 @@ void Generation::fail(const ApiError& error) {
     abort();
     return channel->respond(error_response(error));
   }
-  send_event(error_json(error));
-  channel->stream("data: [DONE]\n\n");
+  send(writer_->error_event(error));
+  send(writer_->last_event());
   abort();
   channel->end_stream();
 }
@@ -176,7 +172,7 @@ void Generation::flush() {
     Choice& choice = choices_[i];
     const bool report = choice.finished && !choice.reported;
     if (choice.delta.empty() && !report) continue;
-    send_event(writer_.delta_chunk(i, choice.delta, choice.finish_reason));
+    send(writer_->delta_event(i, choice.delta, choice.finish_reason));
     choice.delta = {};
     choice.reported = choice.finished;
   }
@@ -188,24 +184,24 @@ void Generation::maybe_finish() {
   }
   ResponseChannel* channel = channel_;
   if (stream_) {
-    if (request_.api.include_usage) send_event(writer_.usage_chunk(usage()));
-    channel->stream("data: [DONE]\n\n");
+    send(writer_->usage_event(usage()));
+    send(writer_->last_event());
     abort();
     return channel->end_stream();
   }
   std::vector<FinishedChoice> finished;
   for (Choice& choice : choices_) finished.push_back({std::move(choice.delta), choice.finish_reason});
   abort();
-  channel->respond(json_response(writer_.full(finished, usage())));
+  channel->respond(json_response(writer_->whole(finished, usage())));
 }
 
-void Generation::send_event(const std::string& json) {
-  channel_->stream("data: " + json + "\n\n");
+void Generation::send(const std::string& event) {
+  if (channel_ != nullptr && !event.empty()) channel_->stream(event);
 }
 
 size_t Generation::gathered_bytes() const {
   size_t bytes = 0;
-  // A log-probability is about this large once written.
+  // About the size of a log-probability in an event.
   constexpr size_t kLogprobBytes = 64;
   for (const Choice& choice : choices_) {
     bytes += choice.delta.text.size();

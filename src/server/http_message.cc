@@ -8,7 +8,6 @@
 #include <random>
 
 #include "base/check.h"
-#include "server/response_writer.h"
 
 namespace kvasir {
 namespace {
@@ -96,7 +95,7 @@ std::string format_response(const HttpResponse& response, const ExchangeInfo& in
 
 std::string format_stream_head(const ExchangeInfo& info) {
   std::string out = common_head(200, "text/event-stream; charset=utf-8", info);
-  // The second one asks a proxy in between not to collect the events.
+  // X-Accel-Buffering asks a proxy not to collect the events.
   out += "Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n";
   out += info.chunked ? "Transfer-Encoding: chunked\r\n\r\n" : "\r\n";
   return out;
@@ -105,6 +104,10 @@ std::string format_stream_head(const ExchangeInfo& info) {
 std::string format_chunk(std::string_view data) {
   KV_CHECK(!data.empty(), "an empty chunk would end the body");
   return fmt::format("{:x}\r\n{}\r\n", data.size(), data);
+}
+
+std::string server_sent_event(std::string_view data) {
+  return fmt::format("data: {}\n\n", data);
 }
 
 std::string request_id_or_new(std::string_view given) {

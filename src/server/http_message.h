@@ -1,4 +1,4 @@
-// The bytes of an HTTP/1.1 answer.
+// Answers, and their bytes in HTTP/1.1.
 #pragma once
 
 #include <string>
@@ -19,7 +19,7 @@ struct HttpResponse {
 HttpResponse json_response(std::string body);
 HttpResponse error_response(const ApiError& error);
 
-// What the answer must know of its request.
+// What the bytes of an answer depend on beside the answer.
 struct ExchangeInfo {
   std::string request_id;  // visible ASCII
   bool keep_alive = false;
@@ -29,13 +29,15 @@ struct ExchangeInfo {
 
 const char* reason_phrase(int status);
 std::string format_response(const HttpResponse& response, const ExchangeInfo& info);
-// The head of an event stream; its body follows by format_chunk().
+// The head of an event stream. The body follows, by format_chunk() if `chunked`.
 std::string format_stream_head(const ExchangeInfo& info);
 // One chunk of the chunked transfer encoding. REQUIRES: !data.empty(): an empty one ends the body.
 std::string format_chunk(std::string_view data);
 inline constexpr std::string_view kLastChunk = "0\r\n\r\n";
+// An event of a stream that has only data. REQUIRES: data has no line break.
+std::string server_sent_event(std::string_view data);
 
-// `given` if it can be passed on in a header (visible ASCII, at most 128 bytes), else a new one.
+// `given` if it may stand in a header (visible ASCII, at most 128 bytes), else a new id.
 std::string request_id_or_new(std::string_view given);
 // 24 random hexadecimal digits.
 std::string random_hex_id();

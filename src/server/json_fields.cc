@@ -1,6 +1,7 @@
-// Checked access to the fields of a JSON object.
+// Bounds before parsing; checks after it.
 #include "server/json_fields.h"
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -17,7 +18,8 @@ ApiError bad_body(std::string message) {
   return e;
 }
 
-// Before the parser builds anything: a few bytes of brackets must not become gigabytes of values.
+// Checks the bounds before the parser builds anything, since a body of brackets makes far more values than
+// bytes.
 std::optional<ApiError> check_shape(std::string_view body) {
   size_t depth = 0, values = 0;
   bool in_string = false;
@@ -61,6 +63,10 @@ std::optional<ApiError> check_shape(std::string_view body) {
 
 }  // namespace
 
+std::string dump_json(const json& value) {
+  return value.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
 std::optional<int64_t> whole_number(const json& value) {
   if (value.is_number_unsigned()) {
     const uint64_t u = value.get<uint64_t>();
@@ -81,7 +87,7 @@ std::variant<json, ApiError> parse_json_object(std::string_view body) {
   try {
     root = json::parse(body.begin(), body.end());
   } catch (const json::parse_error& e) {
-    // Its text may quote the whole body, so only the place is passed on.
+    // The text of the exception may quote the whole body, so the answer has only the position.
     return bad_body(fmt::format("the body is not valid JSON in UTF-8 (near byte {})", e.byte));
   } catch (const json::exception&) {
     return bad_body("the body has a number that is out of range");
@@ -90,7 +96,12 @@ std::variant<json, ApiError> parse_json_object(std::string_view body) {
   return root;
 }
 
+bool JsonFields::was_read(std::string_view field) const {
+  return std::any_of(read_.begin(), read_.end(), [&](const char* name) { return field == name; });
+}
+
 const json* JsonFields::find(const char* field) const {
+  read_.push_back(field);
   const auto it = object_.find(field);
   return it == object_.end() || it->is_null() ? nullptr : &*it;
 }

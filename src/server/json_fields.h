@@ -1,5 +1,4 @@
-// Reads the fields of one JSON object with checks of type and range; the first fault is kept.
-// Internal to src/server.
+// JSON in and out: the fields of an object, checked for type and range. Internal to src/server.
 #pragma once
 
 #include <cstdint>
@@ -9,22 +8,27 @@
 #include <string>
 #include <string_view>
 #include <variant>
+#include <vector>
 
 #include "server/api_error.h"
 
 namespace kvasir {
 
-// A whole number, whether written 5 or 5.0. Nothing for anything else, or beyond int64.
+// JSON text in one line. Bytes that are not UTF-8 are replaced.
+std::string dump_json(const nlohmann::json& value);
+
+// A whole number, written as 5 or 5.0. Nothing for anything else, or beyond int64.
 std::optional<int64_t> whole_number(const nlohmann::json& value);
 
-// Bounds on what a body may make the parser build: depth of nesting, and number of values.
+// Bounds on what the parser builds for a body: depth of nesting, and number of values.
 inline constexpr size_t kMaxJsonDepth = 64;
 inline constexpr size_t kMaxJsonValues = 1'000'000;
 
 // The object in `body`. 400: not JSON, not UTF-8, not an object, or beyond the bounds above.
 std::variant<nlohmann::json, ApiError> parse_json_object(std::string_view body);
 
-// A field that is absent or null counts as not given. Not thread-safe. REQUIRES: the object outlives this.
+// Keeps the first error. A field that is absent or null counts as not given. Not thread-safe. REQUIRES: the
+// object outlives this.
 class JsonFields {
  public:
   explicit JsonFields(const nlohmann::json& object) : object_(object) {}
@@ -38,12 +42,16 @@ class JsonFields {
   std::optional<int64_t> integer(const char* field, int64_t low, int64_t high);
   std::optional<std::string> string(const char* field);
 
+  // Some call above asked for it.
+  bool was_read(std::string_view field) const;
+
   void fail(const char* field, std::string message);
   void fail(ApiError error);
   const std::optional<ApiError>& error() const { return error_; }
 
  private:
   const nlohmann::json& object_;
+  mutable std::vector<const char*> read_;
   std::optional<ApiError> error_;
 };
 

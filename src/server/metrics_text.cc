@@ -1,4 +1,4 @@
-// The page that Prometheus scrapes.
+// Writes the page.
 #include "server/metrics_text.h"
 
 #include <fmt/format.h>
@@ -116,7 +116,7 @@ void add_tiers(Page& page, const EngineMetrics& m) {
              "Memory of the device through which layers pass that have no place in its tier.");
 }
 
-// Nothing where it is in no cluster.
+// Adds nothing outside a cluster.
 void add_peers(Page& page, const EngineMetrics& m) {
   if (!m.peers.present) return;
   page.head("peer_cells", "gauge",
@@ -152,7 +152,7 @@ void add_slos(Page& page, const EngineMetrics& m) {
                "Those of them that met all they had; its rate is the goodput.");
 }
 
-// Nothing where there is no link.
+// Adds nothing if there is no link.
 void add_link(Page& page, const EngineMetrics& m) {
   const LinkMetrics& link = m.link;
   if (!link.present) return;
@@ -165,7 +165,7 @@ void add_link(Page& page, const EngineMetrics& m) {
   for (size_t from = 0; from < m.tiers.size(); ++from) {
     for (size_t to = 0; to < m.tiers.size(); ++to) {
       if (from == to) continue;
-      // The disk has its own speed always.
+      // The speed of the disk is never emulated.
       const bool disk = std::max(from, to) == index_of(Tier::kDisk);
       page.sample("link_bytes_total", link.bytes[from][to].load(),
                   fmt::format(",from=\"{}\",to=\"{}\"{}", tier_label(from), tier_label(to),
@@ -190,7 +190,7 @@ void add_link(Page& page, const EngineMetrics& m) {
          "Time that a transfer takes beside its bytes, as measured of late.");
 }
 
-// Nothing where there is no disk tier.
+// Adds nothing if there is no disk tier.
 void add_disk(Page& page, const EngineMetrics& m) {
   const LinkMetrics::Disk& disk = m.link.disk;
   if (!disk.present) return;

@@ -1,4 +1,4 @@
-// Metrics in the text format of Prometheus, under vLLM's names with our prefix.
+// The page /metrics: the text format of Prometheus, and vLLM's names with our prefix.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace kvasir {
 
-// One that the engine does not know of, without labels of its own.
+// A metric of another source than the engine and the HTTP server. It has no labels of its own.
 struct OutsideMetric {
   const char* name;  // without the prefix
   const char* type;  // gauge, counter
@@ -18,7 +18,7 @@ struct OutsideMetric {
   const char* help;
 };
 
-// Thread-safe: reads counters that others write. `engine` is null while the model loads.
+// Thread-safe: reads counters while other threads write them. `engine` is null while the model loads.
 std::string metrics_text(const EngineMetrics* engine, const HttpCounters& http, const std::string& model_name,
                          const std::vector<std::pair<std::string, std::string>>& cache_config,
                          const std::vector<OutsideMetric>& outside = {});

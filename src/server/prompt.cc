@@ -26,7 +26,7 @@ std::optional<ApiError> check_ids(const std::vector<Token>& ids, const Tokenizer
   return std::nullopt;
 }
 
-// `least`: it has at least so many tokens.
+// `least`: prompt_tokens is a lower bound.
 ApiError too_long(size_t prompt_tokens, bool least, uint32_t max_model_len) {
   ApiError e;
   e.message = fmt::format(
@@ -39,8 +39,9 @@ ApiError too_long(size_t prompt_tokens, bool least, uint32_t max_model_len) {
   return e;
 }
 
-const char* prompt_field(ApiKind kind) {
-  return kind == ApiKind::kChat ? "messages" : "prompt";
+// The field that an error of the prompt is about.
+const char* prompt_field(const ApiRequest& request) {
+  return request.messages.empty() ? "prompt" : "messages";
 }
 
 // Turns the prompts of one request into tokens.
@@ -49,7 +50,7 @@ class Encoder {
   Encoder(const ModelService& service, const ApiRequest& request, const std::atomic<bool>* abandoned)
       : service_(service),
         tokenizer_(*service.tokenizer),
-        kind_(request.kind),
+        field_(prompt_field(request)),
         parse_special_(request.parse_special.value_or(service.parse_special)),
         abandoned_(abandoned) {}
 
@@ -57,9 +58,9 @@ class Encoder {
     if (!service_.render_chat) {
       return bad_field("messages", "this model has no chat template; use /v1/completions");
     }
-    if (auto e = left()) return *std::move(e);
+    if (auto e = client_left()) return *std::move(e);
     const Result<MarkedText> text = service_.render_chat(messages);
-    // Whatever it is, also a bound of the interpreter, the same messages will not do better the next time.
+    // Whatever the error is, the same messages would cause it again, so it is the client's.
     if (!text.ok()) return bad_field("messages", text.status().message());
     return encode(*text, {});
   }
@@ -75,17 +76,17 @@ class Encoder {
   }
 
  private:
-  // Below so many bytes for each token that fits, counting the exact tokens is cheap enough.
+  // A text with fewer bytes for each token that fits is cheap enough to tokenise.
   static constexpr size_t kCheapBytesPerToken = 8;
 
   std::variant<std::vector<Token>, ApiError> encode(const MarkedText& text, std::vector<Token> tokens) const {
-    if (auto e = left()) return *std::move(e);
+    if (auto e = client_left()) return *std::move(e);
     const uint32_t max_model_len = service_.backend->max_model_len();
     if (text.size() / kCheapBytesPerToken >= max_model_len) {
       const size_t least = tokens.size() + least_tokens(tokenizer_, text.text());
       if (least >= max_model_len) {
         ApiError e = too_long(least, true, max_model_len);
-        e.param = prompt_field(kind_);
+        e.param = field_;
         return e;
       }
     }
@@ -95,7 +96,7 @@ class Encoder {
     return tokens;
   }
 
-  std::optional<ApiError> left() const {
+  std::optional<ApiError> client_left() const {
     if (abandoned_ == nullptr || !abandoned_->load(std::memory_order_relaxed)) return std::nullopt;
     ApiError e;
     e.status = 499;
@@ -105,12 +106,12 @@ class Encoder {
 
   const ModelService& service_;
   const Tokenizer& tokenizer_;
-  const ApiKind kind_;
+  const char* const field_;
   const bool parse_special_;
   const std::atomic<bool>* const abandoned_;
 };
 
-// Everything of a generation but its prompt, its seed and its length.
+// A generation without its prompt, seed and length.
 GenerationRequest base_generation(const Tokenizer& tokenizer, const ApiRequest& request) {
   GenerationRequest g;
   g.sampling = request.sampling;
@@ -126,7 +127,8 @@ GenerationRequest base_generation(const Tokenizer& tokenizer, const ApiRequest& 
   return g;
 }
 
-// The sampler alone ends the output: for all others it ends by itself, some day.
+// Only the sampler knows the forced length: it draws the end token there. To the rest of the engine the
+// output ends like any other.
 std::optional<ApiError> force_length(const Tokenizer& tokenizer, const ApiRequest& request, uint32_t room,
                                      GenerationRequest& g) {
   const uint32_t tokens = request.forced_output_tokens;
@@ -149,7 +151,7 @@ std::optional<ApiError> force_length(const Tokenizer& tokenizer, const ApiReques
 std::optional<ApiError> add_generation(const Tokenizer& tokenizer, const ApiRequest& request,
                                        const GenerationRequest& base, std::vector<Token> prompt,
                                        uint32_t max_model_len, std::vector<GenerationRequest>& out) {
-  const char* field = prompt_field(request.kind);
+  const char* field = prompt_field(request);
   if (prompt.empty()) return bad_field(field, "the prompt is empty");
   if (prompt.size() >= max_model_len) {
     ApiError e = too_long(prompt.size(), false, max_model_len);
@@ -172,7 +174,7 @@ std::optional<ApiError> add_generation(const Tokenizer& tokenizer, const ApiRequ
   g.prompt = std::move(prompt);
   g.max_tokens = std::min(room, request.max_tokens.value_or(request.default_max_tokens));
   if (auto e = force_length(tokenizer, request, room, g)) return e;
-  // Choices of one request differ, unless their client wants to see the same again.
+  // Choices of one request differ, unless the client gives a seed.
   g.sampling.seed = request.seed ? *request.seed : random_seed();
   out.push_back(std::move(g));
   return std::nullopt;
@@ -207,12 +209,11 @@ std::variant<PreparedRequest, ApiError> prepare_request(const ModelService& serv
     return add_generation(tokenizer, request, base, std::get<std::vector<Token>>(std::move(tokens)),
                           max_model_len, prepared.generations);
   };
-  if (request.kind == ApiKind::kChat) {
+  if (!request.messages.empty()) {
     if (auto e = add(encoder.chat(request.messages))) return *std::move(e);
-  } else {
-    for (PromptInput& prompt : request.prompts) {
-      if (auto e = add(encoder.completion(prompt))) return *std::move(e);
-    }
+  }
+  for (PromptInput& prompt : request.prompts) {
+    if (auto e = add(encoder.completion(prompt))) return *std::move(e);
   }
   if (auto e = check_logprobs(request, prepared.generations)) return *std::move(e);
   request.messages = {};

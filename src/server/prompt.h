@@ -1,4 +1,4 @@
-// From a checked request to what the engine takes: template, tokens, lengths.
+// From a checked request to requests for the engine: template, tokens, lengths.
 #pragma once
 
 #include <atomic>
@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "base/status.h"
-#include "model/marked_text.h"
-#include "model/tokenizer.h"
+#include "model/tokenizers/marked_text.h"
+#include "model/tokenizers/tokenizer.h"
 #include "server/api_error.h"
 #include "server/api_request.h"
 #include "server/backend.h"
@@ -19,36 +19,35 @@
 
 namespace kvasir {
 
-// What a server that is ready serves. The pointers outlive the server.
+// What a server serves once the model is loaded. The pointees outlive the server.
 struct ModelService {
   Backend* backend = nullptr;
   const Tokenizer* tokenizer = nullptr;
-  // Renders the messages, ending where the assistant is to speak; what the messages say is plain in it.
-  // Thread-safe; empty: the model has no chat template.
+  // Renders the messages and the beginning of the assistant's turn. The text of the messages is marked as
+  // plain. Thread-safe; empty: the model has no chat template.
   std::function<Result<MarkedText>(std::span<const ApiMessage>)> render_chat;
-  // What /metrics shows beside the engine's. Thread-safe; may be empty.
+  // Further metrics for /metrics. Thread-safe; may be empty.
   std::function<std::vector<OutsideMetric>()> outside_metrics = {};
-  // What requests that do not say `parse_special` mean.
+  // The default of ApiRequest::parse_special.
   bool parse_special = false;
 };
 
 struct PreparedRequest {
-  ApiRequest api;                              // its messages and prompts are gone
+  ApiRequest api;                              // without its messages and prompts
   std::vector<GenerationRequest> generations;  // one per prompt, each a choice
 };
 
-// Templates and tokenises. Messages and prompts are text: where they spell a control token, that is text,
-// too, unless the request asks for `parse_special`; control tokens come from the chat template alone. Time
-// linear in the text, so never on the I/O thread. Thread-safe. 400: a prompt that is empty or too long, a
-// template that refuses the messages, ids beyond the vocabulary, more log-probabilities than an answer in one
-// piece may have. A text that is too long whatever its tokens are is refused before it is tokenised, and
-// n_prompt_tokens is then what it has at the least. Once `abandoned` (may be null) is true it ends soon, with
-// an error that nobody reads.
+// Applies the chat template and tokenises. Only the template's own text may become control tokens, unless the
+// request asks for `parse_special`. Takes time linear in the text, so it does not run on the I/O thread.
+// Thread-safe. 400: a prompt that is empty or too long, a template that refuses the messages, ids beyond the
+// vocabulary, more log-probabilities than an answer that is not streamed may have. A text that is too long
+// whatever its tokens are is refused before it is tokenised; n_prompt_tokens is then a lower bound. Once
+// `abandoned` (may be null) is true it ends soon, with an error that is not sent.
 std::variant<PreparedRequest, ApiError> prepare_request(const ModelService& service, ApiRequest request,
                                                         const std::atomic<bool>* abandoned = nullptr);
 
-// Log-probabilities of an answer that is not streamed, and so held and written as a whole: the alternatives
-// of a token and the token itself, over all tokens that may come and all prompts.
+// The most log-probabilities of an answer that is not streamed, because it is held in memory: for each prompt
+// and each token that may be generated, the token's own and those of its alternatives.
 inline constexpr uint64_t kMaxHeldLogprobs = 512 * 1024;
 
 }  // namespace kvasir

@@ -1,4 +1,4 @@
-// The bytes of a text over the bytes of the longest token.
+// Divides the bytes of a text by those of the longest token.
 #include "server/prompt_bound.h"
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 namespace kvasir {
 
 size_t least_tokens(const Tokenizer& tokenizer, std::string_view text) {
-  // A byte without a token of its own may be dropped, so only the others need one that covers them.
+  // encode() may drop a byte that has no token of its own, so only the other bytes are counted.
   std::array<uint8_t, 256> counts{};
   size_t longest = 1;
   for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {

@@ -1,15 +1,15 @@
-// How few tokens a text can possibly have: refuses what is far too long without tokenising it.
+// A lower bound of the tokens of a text, to refuse far too long ones without tokenising them.
 #pragma once
 
 #include <cstddef>
 #include <string_view>
 
-#include "model/tokenizer.h"
+#include "model/tokenizers/tokenizer.h"
 
 namespace kvasir {
 
-// At most the number of tokens that encode() makes of `text`, special ones parsed or not. Linear in the text
-// and the vocabulary, and about a hundred times as fast as encode(). Thread-safe.
+// At most the number of tokens that encode() makes of `text`, whether or not it parses special tokens. Linear
+// in the text and the vocabulary; about a hundred times as fast as encode(). Thread-safe.
 size_t least_tokens(const Tokenizer& tokenizer, std::string_view text);
 
 }  // namespace kvasir

@@ -1,9 +1,15 @@
-// Paths and methods.
+// Matches paths and methods.
 #include "server/router.h"
+
+#include <fmt/format.h>
+
+#include <optional>
+#include <utility>
 
 namespace kvasir {
 namespace {
 
+// Paths that other servers with this interface have, and this one has not.
 constexpr std::string_view kOffPaths[] = {
     "/v1/embeddings", "/v1/responses",  "/v1/audio",   "/v1/images", "/v1/moderations",
     "/v1/files",      "/v1/batches",    "/v1/uploads", "/v1/rerank", "/v1/fine_tuning",
@@ -35,43 +41,65 @@ std::string percent_decode(std::string_view text) {
   return out;
 }
 
+// What stands for the '*' of the pattern, empty if it has none; nothing if the path does not match.
+std::optional<std::string_view> match(std::string_view path, std::string_view pattern) {
+  if (!pattern.ends_with('*')) return path == pattern ? std::optional(std::string_view()) : std::nullopt;
+  pattern.remove_suffix(1);
+  if (path.size() <= pattern.size() || !path.starts_with(pattern)) return std::nullopt;
+  return path.substr(pattern.size());
+}
+
+bool allows(const Endpoint& endpoint, std::string_view method) {
+  return method == endpoint.method || (method == "HEAD" && endpoint.method == "GET");
+}
+
+HttpResponse refuse(int status, std::string message, std::string code) {
+  ApiError e;
+  e.status = status;
+  e.message = std::move(message);
+  e.code = std::move(code);
+  return error_response(e);
+}
+
 }  // namespace
 
-Route route(std::string_view method, std::string_view target) {
+Route find_route(std::span<const Endpoint> table, std::string_view method, std::string_view target) {
   const std::string_view path = target.substr(0, target.find_first_of("?#"));
-  Route found;
-  found.needs_key = is_under(path, "/v1");
-  const auto get = [&](Endpoint endpoint) {
-    const bool allowed = method == "GET" || method == "HEAD";
-    found.endpoint = allowed ? endpoint : Endpoint::kWrongMethod;
-    found.allow = "GET, HEAD";
-  };
-  const auto post = [&](Endpoint endpoint) {
-    found.endpoint = method == "POST" ? endpoint : Endpoint::kWrongMethod;
-    found.allow = "POST";
-  };
-  constexpr std::string_view kModelPrefix = "/v1/models/";
-  if (path == "/v1/chat/completions") {
-    post(Endpoint::kChat);
-  } else if (path == "/v1/completions") {
-    post(Endpoint::kCompletions);
-  } else if (path == "/v1/models") {
-    get(Endpoint::kModels);
-  } else if (path.starts_with(kModelPrefix) && path.size() > kModelPrefix.size()) {
-    found.model_id = percent_decode(path.substr(kModelPrefix.size()));
-    get(Endpoint::kModel);
-  } else if (path == "/health") {
-    get(Endpoint::kHealth);
-  } else if (path == "/metrics") {
-    get(Endpoint::kMetrics);
-  } else if (path == "/version") {
-    get(Endpoint::kVersion);
-  } else {
-    for (const std::string_view off : kOffPaths) {
-      if (is_under(path, off)) found.endpoint = Endpoint::kOff;
+  Route route;
+  std::string allowed;
+  for (const Endpoint& endpoint : table) {
+    const std::optional<std::string_view> parameter = match(path, endpoint.path);
+    if (!parameter) continue;
+    route.needs_key = endpoint.key == Endpoint::Key::kNeedsKey;
+    if (allows(endpoint, method)) {
+      route.endpoint = &endpoint;
+      route.parameter = percent_decode(*parameter);
+      return route;
     }
+    if (!allowed.empty()) allowed += ", ";
+    allowed += endpoint.method == "GET" ? "GET, HEAD" : endpoint.method;
   }
-  return found;
+  const std::string_view shown = clipped(target);
+  if (!allowed.empty()) {
+    route.refusal =
+        refuse(405, fmt::format("{} is not allowed for {}; use {}", clipped(method), shown, allowed),
+               "method_not_allowed");
+    route.refusal.allow = std::move(allowed);
+    return route;
+  }
+  route.needs_key = is_under(path, "/v1");
+  for (const std::string_view off : kOffPaths) {
+    if (!is_under(path, off)) continue;
+    route.refusal = refuse(501, fmt::format("{} is not offered by this server", shown), "not_implemented");
+    return route;
+  }
+  route.refusal =
+      refuse(404,
+             fmt::format("there is nothing at {}; see /v1/chat/completions, /v1/completions, /v1/models, "
+                         "/health and /metrics",
+                         shown),
+             "not_found");
+  return route;
 }
 
 }  // namespace kvasir

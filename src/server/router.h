@@ -1,32 +1,23 @@
-// Which endpoint a request is for.
+// Finds the endpoint of a request by its method and path.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 
+#include "server/endpoints.h"
+#include "server/http_message.h"
+
 namespace kvasir {
 
-enum class Endpoint {
-  kChat,         // POST /v1/chat/completions
-  kCompletions,  // POST /v1/completions
-  kModels,       // GET /v1/models
-  kModel,        // GET /v1/models/{id}
-  kHealth,       // GET /health
-  kMetrics,      // GET /metrics
-  kVersion,      // GET /version
-  kWrongMethod,  // 405
-  kOff,          // 501: known elsewhere, not here
-  kUnknown,      // 404
-};
-
 struct Route {
-  Endpoint endpoint = Endpoint::kUnknown;
-  std::string model_id;    // kModel: as in the path, percent-decoded
-  const char* allow = "";  // kWrongMethod: the methods that are allowed
-  bool needs_key = false;  // under /v1
+  const Endpoint* endpoint = nullptr;  // in the table; null: `refusal` is the answer
+  std::string parameter;               // for Request::parameter
+  HttpResponse refusal;                // 404, 405 with Allow, or 501 for what other servers offer
+  bool needs_key = false;              // also for the refusal
 };
 
-// `target` may have a query, which is ignored. Pure.
-Route route(std::string_view method, std::string_view target);
+// `target` may have a query, which is ignored. Pure. REQUIRES: the table outlives the route.
+Route find_route(std::span<const Endpoint> table, std::string_view method, std::string_view target);
 
 }  // namespace kvasir

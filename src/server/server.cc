@@ -1,4 +1,4 @@
-// Listening, states, shutdown.
+// Listening, accepting, shutdown.
 #include "server/server.h"
 
 #include <atomic>
@@ -27,15 +27,15 @@ using asio::ip::tcp;
 using boost::system::error_code;
 
 constexpr auto kAcceptRetry = std::chrono::milliseconds(100);
-// Connections over the limit that are told so; beyond these they are just closed.
+// The connections over the limit that get an answer. Further ones are only closed.
 constexpr size_t kMaxRefusing = 64;
 
 std::string host_for_url(const std::string& host) {
   return host.find(':') == std::string::npos ? host : "[" + host + "]";
 }
 
-// The key by which connections are counted. An IPv6 client usually has a whole /64 network to itself, so its
-// addresses there count as one.
+// The key by which connections are counted. An IPv6 client usually has a whole /64 network, whose addresses
+// count as one.
 std::string client_key(asio::ip::address address) {
   if (address.is_v6() && address.to_v6().is_v4_mapped()) {
     address = asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6());
@@ -70,7 +70,7 @@ class Server::Impl final : public ServerContext {
         accept_retry_(*io_),
         quota_(options.limits.max_connections, options.limits.max_connections_per_address) {
     created = static_cast<int64_t>(std::time(nullptr));
-    // Sinks may call this when the server is gone: they share the queue, which then never runs.
+    // Sinks may call this after the server has been destroyed. They share the queue, which then does not run.
     post = [io = io_](std::function<void()> f) { asio::post(*io, std::move(f)); };
   }
 
@@ -100,7 +100,7 @@ class Server::Impl final : public ServerContext {
   void run() {
     accept();
     thread_ = std::thread([this] {
-      // Handlers catch what their own request throws; this is for what is left, such as no memory for a
+      // A connection catches what its own request throws. This is for the rest, such as no memory for a
       // timer.
       for (;;) {
         try {
@@ -121,7 +121,7 @@ class Server::Impl final : public ServerContext {
   }
   bool wait_idle(Nanos timeout) {
     if (!thread_.joinable()) return true;
-    // Behind everything that was posted before, a drain() among it.
+    // Waits for what was posted before, such as a drain().
     run_on_io([] {});
     std::unique_lock lock(active_mutex_);
     return active_changed_.wait_for(lock, std::chrono::nanoseconds(timeout), [this] { return active_ == 0; });
@@ -149,7 +149,7 @@ class Server::Impl final : public ServerContext {
     } else {
       --refusing_;
     }
-    // Its own handler may be what runs now.
+    // Destroyed later, because one of its completion handlers may be running.
     asio::post(*io_, [gone = std::move(it->second.connection)] {});
     connections_.erase(it);
     if (connections_.empty() && on_empty_) std::exchange(on_empty_, nullptr)();
@@ -160,7 +160,7 @@ class Server::Impl final : public ServerContext {
     acceptor_.async_accept([this](error_code ec, tcp::socket socket) {
       if (stopping_ || ec == asio::error::operation_aborted) return;
       if (ec) {
-        // Out of descriptors, most likely: those that are open must close first.
+        // Most likely there are no descriptors left, until a connection closes.
         accept_retry_.expires_after(kAcceptRetry);
         accept_retry_.async_wait([this](error_code aborted) {
           if (!aborted) accept();
@@ -175,7 +175,7 @@ class Server::Impl final : public ServerContext {
   void welcome(tcp::socket socket) {
     error_code ec;
     const tcp::endpoint remote = socket.remote_endpoint(ec);
-    if (ec) return;  // it has left already
+    if (ec) return;  // it has disconnected already
     std::string client = client_key(remote.address());
     const ConnectionQuota::Verdict verdict = quota_.admit(client);
     const bool admitted = verdict == ConnectionQuota::Verdict::kAdmitted;
@@ -193,7 +193,7 @@ class Server::Impl final : public ServerContext {
     }
   }
 
-  // Runs `f` on the I/O thread and waits for it. REQUIRES: called from another thread, which is running.
+  // Runs `f` on the I/O thread and waits for it. REQUIRES: called from another thread; the I/O thread runs.
   void run_on_io(std::function<void()> f) {
     std::promise<void> done;
     asio::post(*io_, [&] {
@@ -206,7 +206,7 @@ class Server::Impl final : public ServerContext {
   struct Held {
     std::shared_ptr<Connection> connection;
     std::string client;
-    bool admitted;  // it has a place of the quota; else it is only told that there is none
+    bool admitted;  // counted by the quota; false: it only gets a refusal
   };
 
   const std::shared_ptr<asio::io_context> io_;
@@ -219,7 +219,7 @@ class Server::Impl final : public ServerContext {
   // Owned by the I/O thread.
   std::unordered_map<Connection*, Held> connections_;
   ConnectionQuota quota_;
-  size_t refusing_ = 0;  // of connections_, those without a place
+  size_t refusing_ = 0;  // those of connections_ that are not admitted
   std::function<void()> on_empty_;
   bool stopping_ = false;
 
@@ -249,7 +249,7 @@ void Server::Impl::stop(Nanos flush_timeout) {
     for (auto& [connection, held] : all) connection->close();
   });
   stop_workers();
-  // What the workers and the closed connections have posted runs out; nothing new comes.
+  // The I/O thread ends after what the workers and the closed connections have posted.
   work_.reset();
   thread_.join();
 }

@@ -1,8 +1,8 @@
-// The HTTP server: OpenAI's interface, health and metrics, over one I/O thread.
+// The HTTP server: OpenAI's interface, health and metrics (endpoints.def has the endpoints).
 //
-// Threads: the I/O thread owns every connection and request. Two workers parse, template and tokenise, one
-// for short bodies and one for long ones, so that a huge prompt delays neither streams nor short requests.
-// The engine's thread only posts events.
+// Threads: one I/O thread owns every connection and request. Two workers parse bodies, apply the chat
+// template and tokenise, one for short bodies and one for long ones, so that a long prompt delays neither
+// streams nor short requests. The engine's thread only posts events to the I/O thread.
 #pragma once
 
 #include <cstdint>
@@ -20,36 +20,35 @@ namespace kvasir {
 
 struct HttpLimits {
   uint32_t max_connections = 2000;
-  // From one IPv4 address or one IPv6 network of 64 bits; 0: three quarters of max_connections, so that no
-  // client alone keeps the others out.
+  // From one IPv4 address or one IPv6 network of 64 bits; 0: three quarters of max_connections, so that one
+  // client cannot keep all others out.
   uint32_t max_connections_per_address = 0;
   uint32_t max_header_bytes = 32 * 1024;
   uint64_t max_body_bytes = 16ull * 1024 * 1024;
-  uint64_t max_bodies_bytes =
-      256ull * 1024 * 1024;                     // of all requests being received or prepared, as they arrive
-  uint64_t small_body_bytes = 64 * 1024;        // a body up to here does not count among those
-  uint64_t long_body_bytes = 64 * 1024;         // from here on a body goes to the worker for long ones
+  // Of all requests that are being received or prepared. Bytes count when they arrive.
+  uint64_t max_bodies_bytes = 256ull * 1024 * 1024;
+  uint64_t small_body_bytes = 64 * 1024;        // up to this size a body does not count there
+  uint64_t long_body_bytes = 64 * 1024;         // from this size on a body goes to the worker for long ones
   Nanos idle_timeout = 75 * kNanosPerSecond;    // between two requests of a connection
   Nanos header_timeout = 10 * kNanosPerSecond;  // from the first byte to the end of the header
   Nanos body_timeout = 120 * kNanosPerSecond;   // from the end of the header to that of the body
-  // In each period of body_grace a body must bring so many bytes per second, or the request ends with 408; 0:
-  // any.
+  // The least rate of a body in each period of body_grace; a slower request ends with 408. 0: no least rate.
   uint64_t min_body_bytes_per_s = 1024;
   Nanos body_grace = 10 * kNanosPerSecond;
-  Nanos write_timeout = 30 * kNanosPerSecond;  // without the client taking a byte
-  Nanos linger_timeout = 2 * kNanosPerSecond;  // to read what a refused client still sends
-  Nanos ping_interval = 15 * kNanosPerSecond;  // a comment in a stream that was silent for so long
+  Nanos write_timeout = 30 * kNanosPerSecond;  // in which the client takes no byte
+  Nanos linger_timeout = 2 * kNanosPerSecond;  // for reading what a refused client still sends
+  Nanos ping_interval = 15 * kNanosPerSecond;  // after so long a silence a stream has a comment
   StreamLimits stream;
 };
 
 struct ServerOptions {
   std::string host = "127.0.0.1";
   uint16_t port = 8000;                  // 0: any free one
-  std::vector<std::string> model_names;  // at least one; answers carry the first
-  std::vector<std::string> api_keys;     // empty: no key is asked for
+  std::vector<std::string> model_names;  // at least one; answers name the first
+  std::vector<std::string> api_keys;     // empty: no key is needed
   std::string version;
   SloPolicy slo;
-  bool reads_priority = false;  // the scheduling policy does; else a request that has one is refused
+  bool reads_priority = false;  // of the scheduling policy; if not, a request with a priority is refused
   HttpLimits limits;
 };
 
@@ -61,19 +60,20 @@ class Server {
   // As stop(0).
   ~Server();
 
-  // From now on requests are served. Once only. The service's objects outlive stop() and every sink.
+  // Serves requests from now on. The service's objects outlive stop() and every sink.
+  // REQUIRES: called once.
   void serve(ModelService service);
 
   uint16_t port() const;
   std::string url() const;  // http://host:port
 
-  // /health and new requests get 503 from now on; those that run go on.
+  // From now on /health and new requests get 503. Requests that run go on.
   void drain();
-  // Waits until every request that generates has ended and its answer is sent, or for `timeout`; true when
-  // so.
+  // Waits for at most `timeout` until every request that generates has ended and its answer is sent. False:
+  // it timed out.
   bool wait_idle(Nanos timeout);
-  // Waits for answers that are on their way, for `flush_timeout` at the most, closes every connection and
-  // ends the threads. Whoever generates must have ended its requests, or they are cancelled here.
+  // Waits for answers that are on their way, at most for `flush_timeout`, closes every connection and ends
+  // the threads. Requests that still run are cancelled.
   void stop(Nanos flush_timeout);
 
  private:

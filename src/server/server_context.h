@@ -5,18 +5,23 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
+#include <string>
 
-#include "server/body_reservation.h"
+#include "server/api_error.h"
+#include "server/endpoints.h"
 #include "server/generation.h"
+#include "server/http_counters.h"
 #include "server/prompt.h"
 #include "server/server.h"
+#include "server/unknown_fields.h"
 #include "server/worker.h"
 
 namespace kvasir {
 
 class Connection;
 
-// Used on the I/O thread, except where it says otherwise.
+// Used on the I/O thread. Workers may read `options`.
 class ServerContext {
  public:
   explicit ServerContext(ServerOptions server_options)
@@ -24,15 +29,25 @@ class ServerContext {
   virtual ~ServerContext() = default;
 
   const ServerOptions options;
-  const std::shared_ptr<HttpCounters> counters;
-  PostToIo post;        // set before the first connection
-  int64_t created = 0;  // seconds since 1970, when the server started
-  bool draining = false;
+  const std::shared_ptr<HttpCounters> counters;  // thread-safe
 
+  // Set before the first connection.
+  std::span<const Endpoint> endpoints = all_endpoints();
+  PostToIo post;
+  int64_t created = 0;  // seconds since 1970, when the server started
+
+  bool draining = false;
+  // Thread-safe.
+  mutable UnknownFields unknown_fields;
   // Null while the model loads. The pointee never changes; a worker may keep the pointer.
   std::shared_ptr<const ModelService> service;
 
-  // On a worker's thread, soon; `bytes` decides which one. The job must not throw.
+  // 503 while the model loads or the server drains.
+  std::optional<ApiError> not_ready() const;
+  // 404 unless `model` is empty or one of those that are served. Thread-safe.
+  std::optional<ApiError> unknown_model(const std::string& model) const;
+
+  // Runs the job on a worker's thread, which `bytes`, the size of its input, decides. The job must not throw.
   void run_on_worker(uint64_t bytes, std::function<void()> job) {
     (bytes >= options.limits.long_body_bytes ? long_worker_ : short_worker_).post(std::move(job));
   }
@@ -41,10 +56,10 @@ class ServerContext {
     long_worker_.stop();
   }
 
-  // Requests that generate, until their answers are sent, for wait_idle().
+  // The requests that wait_idle() waits for: from the start of their work until their answers are sent.
   virtual void request_started() = 0;
   virtual void request_ended() = 0;
-  // The connection is closed; it may be destroyed once its handlers have run.
+  // The connection is closed; it may be destroyed once its completion handlers have run.
   virtual void forget(Connection* connection) = 0;
 
  private:

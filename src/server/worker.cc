@@ -1,4 +1,4 @@
-// One thread that runs jobs in order.
+// The queue and its thread.
 #include "server/worker.h"
 
 #include <utility>

@@ -1,4 +1,4 @@
-// One thread that runs jobs in order.
+// A thread that runs jobs in order.
 #pragma once
 
 #include <condition_variable>
@@ -19,7 +19,7 @@ class Worker {
 
   // After stop() the job is dropped.
   void post(std::function<void()> job);
-  // Finishes the job that runs, and drops those that wait.
+  // Waits for the job that runs, and drops the others.
   void stop();
 
  private:

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <limits>
 
+#include "apps/bench/arrivals.h"
 #include "base/draws.h"
-#include "bench/arrivals.h"
 
 namespace kvasir {
 namespace {

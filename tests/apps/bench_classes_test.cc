@@ -10,11 +10,11 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "bench/attainment.h"
-#include "bench/config.h"
-#include "bench/dataset.h"
-#include "bench/report.h"
-#include "bench/result_file.h"
+#include "apps/bench/attainment.h"
+#include "apps/bench/config.h"
+#include "apps/bench/dataset.h"
+#include "apps/bench/report.h"
+#include "apps/bench/result_file.h"
 #include "bench_numbers.h"
 
 namespace kvasir {

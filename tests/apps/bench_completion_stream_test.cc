@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "bench/completion_stream.h"
+#include "apps/bench/completion_stream.h"
 
 namespace kvasir {
 namespace {

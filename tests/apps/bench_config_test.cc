@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "bench/config.h"
-#include "bench/flags.h"
+#include "apps/bench/config.h"
+#include "apps/bench/flags.h"
 
 namespace kvasir {
 namespace {

@@ -9,12 +9,12 @@
 #include <limits>
 #include <sstream>
 
-#include "bench/arrivals.h"
-#include "bench/dataset.h"
-#include "bench/lengths.h"
-#include "bench/sharegpt_file.h"
-#include "bench/trace_file.h"
-#include "bench/workloads.h"
+#include "apps/bench/arrivals.h"
+#include "apps/bench/dataset.h"
+#include "apps/bench/lengths.h"
+#include "apps/bench/sharegpt_file.h"
+#include "apps/bench/trace_file.h"
+#include "apps/bench/workloads.h"
 #include "bench_numbers.h"
 
 namespace kvasir {

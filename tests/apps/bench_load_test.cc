@@ -8,9 +8,9 @@
 #include <mutex>
 #include <thread>
 
+#include "apps/bench/arrivals.h"
+#include "apps/bench/load_runner.h"
 #include "apps/fake_server.h"
-#include "bench/arrivals.h"
-#include "bench/load_runner.h"
 
 namespace kvasir {
 namespace {

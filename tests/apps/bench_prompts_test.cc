@@ -5,7 +5,7 @@
 #include <set>
 #include <sstream>
 
-#include "bench/prompts.h"
+#include "apps/bench/prompts.h"
 
 namespace kvasir {
 namespace {

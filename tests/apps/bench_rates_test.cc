@@ -4,7 +4,7 @@
 
 #include <limits>
 
-#include "bench/rates.h"
+#include "apps/bench/rates.h"
 #include "bench_numbers.h"
 
 namespace kvasir {

@@ -8,9 +8,9 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "bench/attainment.h"
-#include "bench/report.h"
-#include "bench/result_file.h"
+#include "apps/bench/attainment.h"
+#include "apps/bench/report.h"
+#include "apps/bench/result_file.h"
 #include "bench_numbers.h"
 
 namespace kvasir {
@@ -176,8 +176,8 @@ TEST(Report, MissingUsageAndAnInterruptAreSaid) {
   load.records[2].state = RequestRecord::State::kSent;
   const BenchConfig config = config_of({});
   const std::string block = block_of(load, config);
-  EXPECT_THAT(block, HasSubstr("Interrupted: 1 requests had not ended."));
-  EXPECT_THAT(block, HasSubstr("the server's usage for 1 requests; 1 came without usage"));
+  EXPECT_THAT(block, HasSubstr("Interrupted: 1 request had not ended."));
+  EXPECT_THAT(block, HasSubstr("the server's usage for 1 request; 1 came without usage"));
   EXPECT_THAT(block, Not(HasSubstr("Failures")));
 }
 

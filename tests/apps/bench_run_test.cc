@@ -14,9 +14,9 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "apps/bench/bench.h"
+#include "apps/bench/prompts.h"
 #include "apps/fake_server.h"
-#include "bench/bench.h"
-#include "bench/prompts.h"
 
 namespace kvasir {
 namespace {
@@ -202,6 +202,18 @@ TEST(Bench, TheModelsListMayBeMissingWhenTheModelIsNamed) {
   EXPECT_EQ(unnamed.err, "kvasir bench: GET /v1/models: HTTP 404: no such page; name the model by --model\n");
   options.model = "m";
   EXPECT_EQ(bench(options).code, 0);
+}
+
+TEST(Bench, AServerThatWantsAKeyIsSaid) {
+  FakeServer server([](const FakeRequest&, FakeConnection& c) { c.answer(401, "text/plain", "who is it?"); },
+                    true);
+  BenchOptions options = options_for(server);
+  EXPECT_EQ(
+      bench(options).err,
+      "kvasir bench: GET /v1/models: HTTP 401: who is it?; the server wants a key: give --api-key KEY, or "
+      "set KVASIR_API_KEY\n");
+  options.api_key = "wrong";
+  EXPECT_THAT(bench(options).err, HasSubstr("the server refuses the key of --api-key or KVASIR_API_KEY"));
 }
 
 TEST(Bench, AModelsListWithoutModelsIsSaid) {

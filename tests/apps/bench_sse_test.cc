@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "bench/sse.h"
+#include "apps/bench/sse.h"
 
 namespace kvasir {
 namespace {

@@ -1,7 +1,7 @@
 // Statistics against numbers worked by hand.
 #include <gtest/gtest.h>
 
-#include "bench/stats.h"
+#include "apps/bench/stats.h"
 
 namespace kvasir {
 namespace {

@@ -8,13 +8,13 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "bench/curves.h"
-#include "bench/html_report.h"
-#include "bench/progress.h"
-#include "bench/result_file.h"
-#include "bench/result_reader.h"
-#include "bench/server_metrics.h"
-#include "bench/svg_chart.h"
+#include "apps/bench/curves.h"
+#include "apps/bench/html_report.h"
+#include "apps/bench/progress.h"
+#include "apps/bench/result_file.h"
+#include "apps/bench/result_reader.h"
+#include "apps/bench/server_metrics.h"
+#include "apps/bench/svg_chart.h"
 #include "bench_numbers.h"
 
 namespace kvasir {

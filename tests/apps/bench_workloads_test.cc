@@ -6,8 +6,8 @@
 #include <cmath>
 #include <vector>
 
-#include "bench/dataset.h"
-#include "bench/workloads.h"
+#include "apps/bench/dataset.h"
+#include "apps/bench/workloads.h"
 
 namespace kvasir {
 namespace {

@@ -1,5 +1,5 @@
 // The catalogue: names, files, what fits.
-#include "simulate/catalog/catalog.h"
+#include "apps/simulate/catalog/catalog.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <fstream>
 #include <tuple>
 
-#include "simulate/catalog/catalog_files.h"
+#include "apps/simulate/catalog/catalog_files.h"
 #include "support/tiny_llama.h"
 
 namespace kvasir::test {

@@ -1,13 +1,12 @@
 // What people are shown of a cluster, from what instances truly publish, and from what nobody should have
 // written.
-#include "apps/cluster_report.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "apps/cluster/report.h"
 #include "cluster/membership/members.h"
 #include "cluster/node/node_status.h"
 

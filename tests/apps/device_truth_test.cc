@@ -5,9 +5,9 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "apps/simulate/catalog/catalog.h"
+#include "apps/simulate/catalog/catalog_files.h"
 #include "exec/sim/device_times.h"
-#include "simulate/catalog/catalog.h"
-#include "simulate/catalog/catalog_files.h"
 
 namespace kvasir::test {
 namespace {

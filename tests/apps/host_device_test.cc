@@ -1,5 +1,5 @@
 // "This machine": the fit finds a truth that it can express, and the file keeps what it is given.
-#include "simulate/host_device.h"
+#include "apps/simulate/host_device.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -9,8 +9,8 @@
 #include <fstream>
 #include <sstream>
 
+#include "apps/simulate/times_fit.h"
 #include "base/draws.h"
-#include "simulate/times_fit.h"
 
 namespace kvasir {
 namespace {
@@ -144,7 +144,7 @@ class HostDeviceFile : public testing::Test {
     d.tables = truth();
     d.noise = 0.04;
     d.request_s = 2e-3;
-    d.geometry = {64, 30, 4, 384, 612, 2304};
+    d.geometry = {64, 30, 4, 384, 612};
     d.max_model_len = 8192;
     d.vocab_size = 49'152;
     d.links[index_of(Tier::kHost)][index_of(Tier::kDevice)] = {1e-5, 2e-10};
@@ -181,7 +181,6 @@ TEST_F(HostDeviceFile, KeepsWhatItIsGiven) {
   EXPECT_EQ(again->geometry.groups(), 8u);
   EXPECT_EQ(again->geometry.kv_plane_bytes_per_token_layer, 384u);
   EXPECT_EQ(again->geometry.x_bytes_per_token_layer, 612u);
-  EXPECT_EQ(again->geometry.h_bytes_per_token, 2304u);
   EXPECT_EQ(again->max_model_len, 8192u);
   EXPECT_EQ(again->vocab_size, 49'152);
   EXPECT_EQ(again->fit.worst, 0.03);

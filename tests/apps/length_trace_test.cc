@@ -1,5 +1,5 @@
 // Files of requests with the lengths of their outputs: what is read, what is kept, and what is refused.
-#include "predictor/length_trace.h"
+#include "apps/predictor/length_trace.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // What is said of a predictor, against figures worked out by hand.
-#include "predictor/predictor_study.h"
+#include "apps/predictor/predictor_study.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Tables of steps, priced.
-#include "simulate/catalog/price.h"
+#include "apps/simulate/catalog/price.h"
 
 #include <gtest/gtest.h>
 

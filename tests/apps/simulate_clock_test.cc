@@ -12,6 +12,7 @@
 #include "base/random.h"
 #include "engine/collecting_sink.h"
 #include "exec/sim/sim_executor.h"
+#include "support/policies.h"
 #include "support/temp_file.h"
 
 namespace kvasir::test {
@@ -150,15 +151,8 @@ class ForgetfulPolicy final : public Policy {
   int left_;
 };
 
-// A real clock makes no two runs alike for a policy whose order follows how long requests have waited: of
-// such, the order of arrival.
-std::string in_order_of_arrival(const std::string& policy) {
-  if (policy == "cacheopt") return policy + ":select=fcfs:confidence=0.9";
-  return policy.starts_with("apt-serve") ? policy + ":order=fcfs" : policy;
-}
-
 class TwoClocks : public testing::TestWithParam<std::string> {};
-INSTANTIATE_TEST_SUITE_P(Policies, TwoClocks, testing::ValuesIn(policies()), name_of_policy);
+INSTANTIATE_TEST_SUITE_P(Policies, TwoClocks, testing::ValuesIn(every_policy()), name_of_policy);
 
 TEST_P(TwoClocks, GiveTheSamePlans) {
   const std::vector<Due> requests = script();

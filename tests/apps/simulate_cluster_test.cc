@@ -2,13 +2,13 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include "apps/simulate/catalog/network.h"
+#include "apps/simulate/cluster_system.h"
+#include "apps/simulate/sim_cluster.h"
+#include "apps/simulate/sim_network.h"
+#include "apps/simulate/simulation.h"
 #include "apps/simulate_command.h"
 #include "cluster/memory/ship_or_fetch.h"
-#include "simulate/catalog/network.h"
-#include "simulate/cluster_system.h"
-#include "simulate/sim_cluster.h"
-#include "simulate/sim_network.h"
-#include "simulate/simulation.h"
 
 namespace kvasir::test {
 namespace {
@@ -201,6 +201,7 @@ TEST_F(ClusterTest, ACreditorPaysWithItsDevicesTime) {
     for (int leaf = 0; leaf < 2; ++leaf) step.remote_pieces.push_back(0);
   }
   step.token_ids.resize(1);
+  step.index_by_layer();
   const std::vector<Nanos> waits = cluster.peer(0).ask(step, 0);
   ASSERT_EQ(waits.size(), 2u);
   const double work_us = 512 * 1.0 / 2, own_us = 0.5;

@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "simulate/answer.h"
-#include "simulate/host_device.h"
-#include "simulate/simulate.h"
-#include "simulate/study.h"
+#include "apps/simulate/answer.h"
+#include "apps/simulate/host_device.h"
+#include "apps/simulate/simulate.h"
+#include "apps/simulate/study.h"
 
 namespace kvasir::test {
 

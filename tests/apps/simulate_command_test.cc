@@ -12,10 +12,10 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "apps/bench/attainment.h"
+#include "apps/bench/result_reader.h"
+#include "apps/simulate/experiment.h"
 #include "base/file.h"
-#include "bench/attainment.h"
-#include "bench/result_reader.h"
-#include "simulate/experiment.h"
 
 namespace kvasir::test {
 namespace {

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "apps/simulate/observed_policy.h"
 #include "apps/simulated_world.h"
-#include "simulate/observed_policy.h"
 
 namespace kvasir::test {
 namespace {
@@ -90,7 +90,7 @@ TEST(ObservedPolicy, TellsALife) {
       "     0.003 s  decodes tokens 20 to 31 in 11 steps, the last at 0.013 s",
       "     0.014 s  is preempted at 32 tokens, 31 of them computed; 1 run, 0 % of the device's memory can "
       "be had",
-      "     0.014 s  copies: drop kv of tokens 0 to 32, 2 layer groups, on the device",
+      "     0.014 s  copies: drop all kv on the device",
       "     0.021 s  runs again 7.0 ms after it gave its last token; 0 run beside it",
       "     0.021 s  prefills tokens 0 to 32 in 2 steps, the last at 0.022 s",
       "     0.023 s  decodes tokens 32 to 39 in 7 steps, the last at 0.029 s"};
@@ -223,8 +223,7 @@ TEST(ObservedPolicy, ASampleCountsBytesAndRows) {
   EXPECT_EQ(s.rows, 8u);
   EXPECT_EQ(s.decodes, 1u);
   EXPECT_EQ(s.link_queue_bytes, 99u);
-  const std::array<std::array<uint64_t, kTiers>, kForms> bytes = {
-      {{5 * 256, 0, 2 * 256}, {0, 3 * 64, 0}, {}}};
+  const std::array<std::array<uint64_t, kTiers>, kForms> bytes = {{{5 * 256, 0, 2 * 256}, {0, 3 * 64, 0}}};
   EXPECT_EQ(s.bytes, bytes);
   EXPECT_NEAR(policy.sums().allocated, 14.0 / 20, 1e-12);
   EXPECT_NEAR(policy.sums().promised, 3.0 / 20, 1e-12);

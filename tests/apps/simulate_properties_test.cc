@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "apps/simulated_world.h"
+#include "support/policies.h"
 
 namespace kvasir::test {
 namespace {
@@ -13,7 +14,7 @@ constexpr uint64_t kRunsEach = 120;
 
 class SimulateProperties : public testing::TestWithParam<std::string> {};
 
-INSTANTIATE_TEST_SUITE_P(Policies, SimulateProperties, testing::ValuesIn(policies()), name_of_policy);
+INSTANTIATE_TEST_SUITE_P(Policies, SimulateProperties, testing::ValuesIn(every_policy()), name_of_policy);
 
 TEST_P(SimulateProperties, HoldInRandomRuns) {
   uint64_t completed = 0, failed = 0, refused = 0, unfinished = 0, preempted = 0, linked = 0;

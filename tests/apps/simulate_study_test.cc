@@ -7,11 +7,11 @@
 #include <map>
 #include <new>
 
+#include "apps/bench/attainment.h"
+#include "apps/bench/report.h"
+#include "apps/simulate/catalog/catalog.h"
+#include "apps/simulate/parallel.h"
 #include "apps/simulate_command.h"
-#include "bench/attainment.h"
-#include "bench/report.h"
-#include "simulate/catalog/catalog.h"
-#include "simulate/parallel.h"
 
 namespace kvasir::test {
 namespace {

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "base/random.h"
-#include "sched/registry.h"
 
 namespace kvasir::test {
 namespace {
@@ -290,12 +289,6 @@ bool same(const SimulationOutcome& a, const SimulationOutcome& b) {
          a.sums.rows == b.sums.rows && a.sums.seconds_at_limit == b.sums.seconds_at_limit &&
          a.samples.size() == b.samples.size() && a.cost_error == b.cost_error &&
          a.link.transfers == b.link.transfers && a.link.busy_s == b.link.busy_s && a.life == b.life;
-}
-
-std::vector<std::string> policies() {
-  std::vector<std::string> out = policy_names();
-  std::erase(out, "fcfs");  // vllm
-  return out;
 }
 
 std::string name_of_policy(const testing::TestParamInfo<std::string>& info) {

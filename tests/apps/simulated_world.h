@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "apps/simulate/simulation.h"
 #include "contract/policy.h"
-#include "simulate/simulation.h"
 
 namespace kvasir::test {
 
@@ -71,8 +71,6 @@ std::string judge(const World& world, const WorldRun& run);
 bool same(const RequestRecord& a, const RequestRecord& b);
 bool same(const SimulationOutcome& a, const SimulationOutcome& b);
 
-// Those that are no other name for another.
-std::vector<std::string> policies();
 // For the names of tests.
 std::string name_of_policy(const testing::TestParamInfo<std::string>& info);
 

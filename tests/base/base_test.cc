@@ -34,6 +34,13 @@ TEST(Units, FormatsSizes) {
   EXPECT_EQ(format_bytes(3 * kGiB), "3.00 GiB");
 }
 
+TEST(Units, Counts) {
+  EXPECT_EQ(count_of(1, "thread"), "1 thread");
+  EXPECT_EQ(count_of(0, "thread"), "0 threads");
+  EXPECT_EQ(count_of(2, "copy", "copies"), "2 copies");
+  EXPECT_EQ(count_of(1, "copy", "copies"), "1 copy");
+}
+
 // From the authors' list of test vectors.
 TEST(Fnv1a, IsThePublishedHash) {
   const auto hash = [](std::string_view text) {

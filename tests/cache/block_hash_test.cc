@@ -1,5 +1,5 @@
 // Block hashes keep apart what must not be shared.
-#include "cache/block_hash.h"
+#include "cache/blocks/block_hash.h"
 
 #include <gtest/gtest.h>
 

@@ -7,25 +7,22 @@
 #include <vector>
 
 #include "base/random.h"
-#include "cache/block_map.h"
-#include "contract/cell_ledger.h"
+#include "cache/blocks/block_map.h"
+#include "plan/cell_ledger.h"
 
 namespace kvasir {
 namespace {
 
 constexpr uint32_t kBlock = 16;
-constexpr std::array kForms3 = {Form::kKv, Form::kX, Form::kH};
 
 CacheGeometry random_geometry(Random& random) {
   constexpr std::array<uint64_t, 6> kX = {0, 4, 8, 12, 20, 40};
-  constexpr std::array<uint64_t, 5> kH = {0, 8, 24, 40, 72};
   CacheGeometry g;
   g.block_tokens = kBlock;
   g.layers = 4;
   g.layers_per_group = random.below(2) == 0 ? 1 : 2;
   g.kv_plane_bytes_per_token_layer = 8;
   g.x_bytes_per_token_layer = kX[random.below(kX.size())];
-  g.h_bytes_per_token = kH[random.below(kH.size())];
   return g;
 }
 
@@ -56,7 +53,7 @@ class RandomMap {
     const std::array<CellLedger, 2> before = ledgers;
     const std::vector<BlockId> adopted = some_published();
     const Adoptable what = match(adopted);
-    for (size_t p = 0; p < kPlacesOfKv; ++p) {
+    for (size_t p = 0; p < kPlaces; ++p) {
       const Place place = place_at(p);
       if (place.tier != Tier::kDisk)
         ledgers[index_of(place.tier)].adopt(what.cells[p], what.idle[p], place.form);
@@ -67,19 +64,18 @@ class RandomMap {
     if (fits && !adopted.empty()) {
       Holdings& who = holdings_.emplace_back();
       for (BlockId id : adopted) map_.add_owner(id, who);
-      for (size_t p = 0; p < kPlacesOfKv; ++p) ASSERT_EQ(who.cells[p], what.cells[p]);
-      ASSERT_EQ(who.bare, 0u);
+      for (size_t p = 0; p < kPlaces; ++p) ASSERT_EQ(who.cells[p], what.cells[p]);
+      ASSERT_EQ(who.dropped, 0u);
       ++adoptions;
     }
     const std::vector<Found> found = find_some(ledgers);
     const std::vector<Place> wanted = choose(ledgers);
     for (const Found& f : found) {
-      std::optional<uint64_t> near;
-      map_.want(f.block, *owned_.at(f.block), f.place, f.groups, near);
+      map_.want(f.block, *owned_.at(f.block), f.place, f.groups);
       f.groups.for_each([&](uint32_t g) {
         if (map_.block(f.block).at(f.place).ready.contains(g)) return;
-        map_.add_filler(f.block, f.place, g, TransferId{2});
-        map_.filler_ended(f.block, f.place, g, TransferId{2}, true);
+        map_.add_filler(f.block, f.place, LayerSet::one(g), TransferId{2});
+        map_.filler_ended(f.block, f.place, LayerSet::one(g), TransferId{2}, true);
       });
       ++wants;
     }
@@ -90,7 +86,7 @@ class RandomMap {
     }
     check();
     for (const Tier tier : {Tier::kDevice, Tier::kHost}) {
-      for (Form form : kForms3) ASSERT_GE(map_.budget(tier).available_cells(form), 0);
+      for (Form form : kAllForms) ASSERT_GE(map_.budget(tier).available_cells(form), 0);
     }
   }
 
@@ -127,7 +123,7 @@ class RandomMap {
   }
   bool fits(Tier tier, const std::array<int64_t, kForms>& needs) const {
     const FrameBudget budget = map_.budget(tier);
-    return std::all_of(kForms3.begin(), kForms3.end(),
+    return std::all_of(kAllForms.begin(), kAllForms.end(),
                        [&](Form form) { return budget.available_beside(needs, form) >= 0; });
   }
 
@@ -135,25 +131,23 @@ class RandomMap {
     Writes writes;
     writes.kv = chance(0.5) ? map_.all_groups() : some_groups();
     if (exists({Form::kX, Tier::kDevice})) writes.x = some_groups();
-    if (exists({Form::kH, Tier::kDevice})) writes.h = some_groups();
-    if (!fits(Tier::kDevice, {writes.kv.count(), writes.x.count(), writes.h.count()})) return;
+    if (!fits(Tier::kDevice, {writes.kv.count(), writes.x.count()})) return;
     Holdings& who = holdings_.emplace_back();
     const BlockId id = map_.create(who, writes);
     map_.set_written(id, kBlock, writes, StepId{1});
     owned_[id] = &who;
     const BlockHash hash = {{++next_, ~next_}};
-    for (Form form : kForms3) {
+    for (Form form : kAllForms) {
       const Place to = {form, Tier::kHost};
       const LayerSet groups = some_groups();
       if (chance(0.5) || !exists(to)) continue;
       std::array<int64_t, kForms> needs{};
       needs[index_of(form)] = groups.count();
       if (!fits(Tier::kHost, needs)) continue;
-      std::optional<uint64_t> near;
-      map_.want(id, who, to, groups, near);
+      map_.want(id, who, to, groups);
       groups.for_each([&](uint32_t g) {
-        map_.add_filler(id, to, g, TransferId{1});
-        map_.filler_ended(id, to, g, TransferId{1}, true);
+        map_.add_filler(id, to, LayerSet::one(g), TransferId{1});
+        map_.filler_ended(id, to, LayerSet::one(g), TransferId{1}, true);
       });
     }
     map_.seal(id, &hash);
@@ -198,7 +192,8 @@ class RandomMap {
   std::vector<Found> find_some(std::array<CellLedger, 2>& ledgers) {
     std::vector<Found> out;
     for (const auto& [id, who] : owned_) {
-      const Place place = {kForms3[random_.below(3)], random_.below(2) == 0 ? Tier::kDevice : Tier::kHost};
+      const Place place = {kAllForms[random_.below(kForms)],
+                           random_.below(2) == 0 ? Tier::kDevice : Tier::kHost};
       if (!exists(place) || chance(0.5)) continue;
       const LayerSet groups = some_groups() - map_.owner(id, *who).at(place);
       std::array<CellLedger, 2> after = ledgers;
@@ -215,7 +210,8 @@ class RandomMap {
   std::vector<Place> choose(std::array<CellLedger, 2>& ledgers) {
     std::vector<Place> wanted;
     for (int tries = 0; tries < 12; ++tries) {
-      const Place place = {kForms3[random_.below(3)], random_.below(2) == 0 ? Tier::kDevice : Tier::kHost};
+      const Place place = {kAllForms[random_.below(kForms)],
+                           random_.below(2) == 0 ? Tier::kDevice : Tier::kHost};
       if (!exists(place)) continue;
       CellLedger& ledger = ledgers[index_of(place.tier)];
       const int64_t room = ledger.available(place.form);

@@ -8,7 +8,7 @@
 #include <set>
 #include <vector>
 
-#include "cache/kv_cache.h"
+#include "cache/sequences/kv_cache.h"
 
 namespace kvasir {
 namespace {
@@ -47,7 +47,7 @@ class Borrowed : public testing::Test {
     StepSlice slice;
     slice.seq = seq;
     slice.tokens = {cache_.summary(seq).ready_tokens, end};
-    cache_.extend(seq, end, {LayerSet::all(2), {}, {}}, StepId{++step_});
+    cache_.extend(seq, end, {LayerSet::all(2), {}}, StepId{++step_});
     cache_.step_submitted(StepId{step_}, {&slice, 1});
   }
   KvCache::StepOutcome end_step() { return cache_.step_ended(StepId{ended_ += 1}, true, {}); }
@@ -71,7 +71,7 @@ class Borrowed : public testing::Test {
     }
   }
   void leave(SeqId seq, Interval range, Tier tier, const LayerSet& layers = LayerSet::all(2)) {
-    cache_.leave({Verb::kDrop, seq, range, layers, Form::kKv, tier, Trigger::kWhenReady});
+    cache_.release({Verb::kDrop, seq, range, layers, Form::kKv, tier, Trigger::kWhenReady});
     check();
   }
   // All of it is on the host tier, and nothing on the device.
@@ -220,7 +220,7 @@ TEST_F(Borrowed, WhatIsIdleInAClosedCellIsGivenUp) {
   std::vector<Token> same(4 * kQuarter + 1);
   std::iota(same.begin(), same.end(), static_cast<Token>(raw(kFar) * 10000));
   cache_.add_sequence(kNear, same, "");
-  EXPECT_EQ(cache_.summary(kNear).cached.matched, 2u) << "the block is found no more";
+  EXPECT_EQ(cache_.cached(kNear).matched, 2u) << "the block is found no more";
 }
 
 TEST_F(Borrowed, ACellThatIsBeingFilledGoesWhenThatHasEnded) {
@@ -266,7 +266,7 @@ TEST_F(Borrowed, WhoHasNothingElseOfALostCellIsCutBack) {
   EXPECT_THAT(cache_.take_cut_back(), ElementsAre(kFar));
   EXPECT_EQ(cache_.summary(kFar).ready_tokens, 2 * kQuarter);
   EXPECT_EQ(cache_.summary(kNear).ready_tokens, 5 * kQuarter);
-  EXPECT_EQ(cache_.summary(kNear).cells[index_of(Tier::kHost)], 9u);
+  EXPECT_EQ(cache_.summary(kNear).kv_cells(Tier::kHost), 9u);
   EXPECT_THAT(cache_.take_changed(), testing::IsSupersetOf({kFar, kNear}));
   EXPECT_EQ(cache_.take_departed().size(), 2u);
   EXPECT_EQ(cache_.borrowed_cells(), 18u);
@@ -286,8 +286,8 @@ TEST_F(Borrowed, ALostCellIsNoCopyWhateverFillsIt) {
   EXPECT_THAT(cache_.take_departed(), ElementsAre(lost));
   EXPECT_THAT(cache_.take_cut_back(), IsEmpty()) << "on the device it was still there";
   EXPECT_EQ(cache_.summary(kFar).ready_tokens, kQuarter);
-  EXPECT_EQ(cache_.summary(kFar).cells[index_of(Tier::kDevice)], 1u) << "where it stays in that group";
-  EXPECT_EQ(cache_.summary(kFar).cells[index_of(Tier::kHost)], 1u);
+  EXPECT_EQ(cache_.summary(kFar).kv_cells(Tier::kDevice), 1u) << "where it stays in that group";
+  EXPECT_EQ(cache_.summary(kFar).kv_cells(Tier::kHost), 1u);
 }
 
 TEST_F(Borrowed, ALostCellThatIsOnItsWayHomeIsLost) {
@@ -318,7 +318,8 @@ TEST_F(Borrowed, AStepThatReadsALostCellIsSpoilt) {
   offload(kFar);
   std::vector<KvCache::Use> uses;
   for (uint32_t block = 0; block < 4; ++block) {
-    for (uint32_t g = 0; g < 2; ++g) uses.push_back({cache_.blocks_of(kFar)[block], kAtHost, g, false});
+    for (uint32_t g = 0; g < 2; ++g)
+      uses.push_back({cache_.blocks_of(kFar)[block], kAtHost, LayerSet::one(g), false});
   }
   cache_.begin_read(uses);
   submit(kFar, 4 * kQuarter + 1);
@@ -390,7 +391,7 @@ TEST_F(Borrowed, WholeLeavesAtPeersNeedNoStaging) {
   finish(add(kFar, {kQuarter, 2 * kQuarter}, Tier::kDevice, LayerSet::one(0)));
   EXPECT_FALSE(at_peers(kFar, 0, 0));
   EXPECT_TRUE(at_peers(kFar, 0, 1));
-  KvCache::Summary s = cache_.summary(kFar);
+  SequenceCells s = cache_.summary(kFar);
   EXPECT_EQ(s.blocks - s.resident_blocks - s.peer_blocks, 5u);
   EXPECT_EQ(s.first_device_block, 1u);
   // With the whole leaf there, group 1 passes more blocks than group 0: 8 and 9.
@@ -423,7 +424,7 @@ TEST_F(Borrowed, ABlockThatIsNotFullIsNotAttendedAtPeers) {
   cache_.add_borrowed(numbers(0, 40));
   computed(kFar, 8 * kQuarter - 5);
   offload(kFar);
-  EXPECT_EQ(cache_.summary(kFar).cells[index_of(Tier::kHost)], 16u);
+  EXPECT_EQ(cache_.summary(kFar).kv_cells(Tier::kHost), 16u);
   EXPECT_TRUE(at_peers(kFar, 0, 0));
   EXPECT_FALSE(at_peers(kFar, 1, 0));
   EXPECT_EQ(cache_.summary(kFar).peer_blocks, 4u);
@@ -442,7 +443,7 @@ TEST_F(Borrowed, WhatHasCellsDroppedIsNotAttendedAtPeers) {
                Tier::kHost,
                Trigger::kNow});
   check();
-  EXPECT_EQ(cache_.summary(kFar).bare_cells, 1u);
+  EXPECT_EQ(cache_.summary(kFar).dropped_cells, 1u);
   EXPECT_EQ(cache_.summary(kFar).peer_blocks, 0u);
   EXPECT_FALSE(at_peers(kFar, 1, 1));
   EXPECT_TRUE(at_peers(kFar, 1, 0));

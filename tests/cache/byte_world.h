@@ -1,8 +1,8 @@
 // A link, and an executor of one line per row, over real bytes: what the map and the committer arrange is
 // carried out in any order that the contract allows, and every slot that a row reads is looked at.
 //
-// A slot is 8 bytes, of one token: in one plane of one layer, in X of one layer, or in H before a layer. So
-// kv_plane_bytes_per_token_layer is 8, and those of X and H are 8 or 0.
+// A slot is 8 bytes, of one token: in one plane of one layer, or in X of one layer. So
+// kv_plane_bytes_per_token_layer is 8, and that of X is 8 or 0.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "base/random.h"
-#include "cache/kv_cache.h"
+#include "cache/sequences/kv_cache.h"
 #include "contract/link.h"
 #include "contract/step.h"
 
@@ -32,10 +32,8 @@ class ByteWorld final : public Link {
     memory_[2].resize(options.disk_bytes / kSlot, kSpoilt);
   }
 
-  // What a row of a sequence writes at a position: K and V are planes 0 and 1, X is 2, and H before the layer
-  // is 3.
+  // What a row of a sequence writes at a position: K and V are planes 0 and 1, X is 2.
   static constexpr uint32_t kPlaneX = 2;
-  static constexpr uint32_t kPlaneH = 3;
   using SlotOf = std::function<uint64_t(SeqId, uint32_t position, uint32_t layer, uint32_t plane)>;
 
   double failures = 0;    // the share of transfers that fail
@@ -87,8 +85,8 @@ class ByteWorld final : public Link {
       if (!frame.present() || at.k < frame.k || at.k >= frame.k + geometry_.cell_bytes(Form::kKv)) return;
       for (uint32_t plane = 0; plane < 2; ++plane) slot(at, position, plane) = kSpoilt;
     });
-    for (const FormWrite& w : step.form_writes) {
-      for_each_slot(step, w, [&](uint64_t& to, uint32_t, uint32_t, uint32_t) { to = kSpoilt; });
+    for (const XWrite& w : step.x_writes) {
+      for_each_slot(step, w, [&](uint64_t& to, uint32_t, uint32_t) { to = kSpoilt; });
     }
   }
 
@@ -96,12 +94,13 @@ class ByteWorld final : public Link {
   Outcome execute(const Step& step, const SlotOf& slot_of, std::set<SeqId> deferred = {}) {
     Outcome out;
     out.result.id = step.id;
-    auto firing = step.firings.begin();
-    StepMoment last = kStepBegins;
-    const auto fire = [&](StepMoment moment) {
-      EXPECT_TRUE(firing == step.firings.end() || firing->moment >= last) << "not in order";
-      for (; firing != step.firings.end() && firing->moment <= moment; ++firing) start(firing->transfer);
-      last = moment;
+    auto transfer = step.transfers.begin();
+    StepPoint last = kStepBegins;
+    const auto fire = [&](StepPoint point) {
+      EXPECT_TRUE(transfer == step.transfers.end() || transfer->start_at >= last) << "not in order";
+      for (; transfer != step.transfers.end() && transfer->start_at <= point; ++transfer)
+        start(transfer->transfer);
+      last = point;
       for (uint64_t n = random_.below(3); n > 0; --n) progress();
     };
     fire(kStepBegins);
@@ -115,7 +114,6 @@ class ByteWorld final : public Link {
       }
       for (const StepSlice& slice : step.slices) {
         if (deferred.contains(slice.seq) || !passes(slice, layer)) continue;
-        if (!restart(step, slice, layer, slot_of)) out.misread.insert(slice.seq);
         write_rows(step, slice, layer, slot_of);
       }
       for (const KvProjection& p : step.projections) {
@@ -130,7 +128,7 @@ class ByteWorld final : public Link {
       }
       fire(layer_attended(layer));
     }
-    EXPECT_TRUE(firing == step.firings.end() && wait_at == step.waits.end());
+    EXPECT_TRUE(transfer == step.transfers.end() && wait_at == step.waits.end());
     for (const StepSlice& slice : step.slices) {
       const auto& told = out.result.deferred;
       if (deferred.contains(slice.seq) && std::find(told.begin(), told.end(), slice.seq) == told.end())
@@ -220,40 +218,24 @@ class ByteWorld final : public Link {
   }
 
   bool passes(const StepSlice& slice, uint32_t layer) const {
-    return slice.first_layer <= layer && layer < std::min(slice.end_layer, geometry_.layers);
+    return layer < std::min(slice.end_layer, geometry_.layers);
   }
   // A slice that computes dropped cells again is done when it has written its last layer.
   bool ends_early(const StepSlice& slice, uint32_t layer) const {
     return layer + 1 == slice.end_layer && slice.end_layer < geometry_.layers;
   }
 
-  // f(slot, position, layer, plane) for what a form write leaves behind.
+  // f(slot, position, layer) for the X that a write leaves behind.
   template <typename F>
-  void for_each_slot(const Step& step, const FormWrite& w, F&& f) {
+  void for_each_slot(const Step& step, const XWrite& w, F&& f) {
     const Interval rows = step.slices[w.slice].tokens;
     const uint32_t b = geometry_.block_tokens;
     const uint32_t first = w.group * geometry_.layers_per_group;
-    const uint32_t pieces = w.form == Form::kH ? 1 : geometry_.layers_in(w.group);
-    for (uint32_t i = 0; i < pieces; ++i) {
-      const MemoryAddress piece = {w.to + i * geometry_.piece_bytes(w.form), Tier::kDevice};
+    for (uint32_t i = 0; i < geometry_.layers_in(w.group); ++i) {
+      const MemoryAddress piece = {w.to + i * geometry_.piece_bytes(Form::kX), Tier::kDevice};
       for (uint32_t p = std::max(rows.begin, w.block * b); p < std::min(rows.end, (w.block + 1) * b); ++p)
-        f(word(piece, p % b), p, first + i, w.form == Form::kH ? kPlaneH : kPlaneX);
+        f(word(piece, p % b), p, first + i);
     }
-  }
-
-  // What the rows of a slice begin with, if that is not token ids.
-  bool restart(const Step& step, const StepSlice& slice, uint32_t layer, const SlotOf& slot_of) {
-    if (slice.first_layer != layer || layer == 0) return true;
-    uint32_t blocks = 0;
-    for (const Restart& r : step.restarts) {
-      if (&step.slices[r.slice] != &slice) continue;
-      ++blocks;
-      for (uint32_t i = 0; i < geometry_.block_tokens; ++i) {
-        const uint32_t p = r.block * geometry_.block_tokens + i;
-        if (word({r.from, Tier::kDevice}, i) != slot_of(slice.seq, p, layer, kPlaneH)) return false;
-      }
-    }
-    return blocks == geometry_.blocks_for(slice.tokens.size());
   }
 
   // K and V of what is X.
@@ -268,10 +250,10 @@ class ByteWorld final : public Link {
   }
 
   void write_rows(const Step& step, const StepSlice& slice, uint32_t layer, const SlotOf& slot_of) {
-    for (const FormWrite& w : step.form_writes) {
+    for (const XWrite& w : step.x_writes) {
       if (&step.slices[w.slice] != &slice) continue;
-      for_each_slot(step, w, [&](uint64_t& to, uint32_t p, uint32_t l, uint32_t plane) {
-        if (l == layer) to = slot_of(slice.seq, p, l, plane);
+      for_each_slot(step, w, [&](uint64_t& to, uint32_t p, uint32_t l) {
+        if (l == layer) to = slot_of(slice.seq, p, l, kPlaneX);
       });
     }
     for (uint32_t p = slice.tokens.begin; p < slice.tokens.end; ++p) {

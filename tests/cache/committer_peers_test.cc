@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "cache/committer.h"
+#include "cache/commit/committer.h"
 
 namespace kvasir {
 namespace {
@@ -87,7 +87,7 @@ class CommitterPeers : public testing::TestWithParam<uint32_t> {
     EXPECT_THAT(committer_.step_ended(result), IsEmpty());
   }
   void end_transfers(const Step& step) {
-    for (const Firing& f : step.firings) link_.end(f.transfer.id);
+    for (const StepTransfer& f : step.transfers) link_.end(f.transfer.id);
     committer_.drain_transfers();
   }
   Step ran(uint32_t begin, uint32_t end) {
@@ -114,11 +114,8 @@ class CommitterPeers : public testing::TestWithParam<uint32_t> {
   // In the ring, or in a frame.
   bool has_planes(const Step& step, uint32_t block, uint32_t layer) const {
     const StepSlice& slice = step.slices[0];
-    if (slice.first_staged != StepSlice::kNothingStaged &&
-        step.staged[slice.first_staged + layer * slice.blocks + block].present()) {
-      return true;
-    }
-    return (*slice.table)[block * step.groups + g().group_of(layer)].present();
+    return step.is_staged(slice, block, layer) ||
+           (*slice.table)[block * step.groups + g().group_of(layer)].present();
   }
   // The slots of the ring that the planes of a step name, in the order of layers and blocks.
   std::vector<uint64_t> slots(const Step& step) const {
@@ -158,7 +155,7 @@ TEST_P(CommitterPeers, WholeLeavesAreAttendedWhereTheyLieAndTakeNoSlot) {
     }
   }
   EXPECT_EQ(slots(second), round_the_ring(16, 16)) << "only what is written passes the ring";
-  for (const Firing& f : second.firings) EXPECT_EQ(f.transfer.segments.front().to.tier, Tier::kHost);
+  for (const StepTransfer& f : second.transfers) EXPECT_EQ(f.transfer.segments.front().to.tier, Tier::kHost);
   // With a tail two leaves become one run. The block behind them is no leaf, and is staged.
   ran(512, 600);
   const Step last = run(600, 610);
@@ -167,9 +164,9 @@ TEST_P(CommitterPeers, WholeLeavesAreAttendedWhereTheyLieAndTakeNoSlot) {
     EXPECT_EQ(last.remote[layer], (RemoteLeaves{layer, 0, 0, 2, 8 * layer}));
     EXPECT_EQ(pieces_of(last, last.remote[layer]), pieces(0, 8, layer));
   }
-  ASSERT_EQ(last.firings.size(), kAllLayers);
+  ASSERT_EQ(last.transfers.size(), kAllLayers);
   for (uint32_t layer = 0; layer < kAllLayers; ++layer) {
-    const Transfer& in = last.firings[layer].transfer;
+    const Transfer& in = last.transfers[layer].transfer;
     ASSERT_EQ(in.segments.size(), 1u);
     EXPECT_EQ(in.segments[0].from, (MemoryAddress{piece(8, layer), Tier::kHost}));
   }
@@ -213,7 +210,7 @@ TEST_P(CommitterPeers, ALeafOfWhichABlockIsHereParts) {
                                .transfers) {
     cache_.transfer_ended(t.id, {});
   }
-  const KvCache::Summary s = cache_.summary(kRemote);
+  const SequenceCells s = cache_.summary(kRemote);
   EXPECT_EQ(s.blocks - s.resident_blocks - s.peer_blocks, 3u);
   const Step step = run(790, 792);
   std::vector<RemoteLeaves> expected;
@@ -248,12 +245,12 @@ TEST_P(CommitterPeers, RowsWaitForWhatIsStillOnItsWayThere) {
   for (uint32_t layer = 0; layer < kAllLayers; ++layer) {
     for (uint32_t l = 0; l < kAllLayers; ++l) {
       if (g().group_of(l) == g().group_of(layer))
-        expected.push_back({layer, 0, first.firings[l].transfer.id});
+        expected.push_back({layer, 0, first.transfers[l].transfer.id});
     }
   }
   std::vector<TransferWait> waits;
   for (const TransferWait& w : second.waits) {
-    if (!w.over) waits.push_back(w);
+    if (!w.any_end) waits.push_back(w);
   }
   EXPECT_EQ(waits, expected);
   for (uint32_t i = 1; i < second.waits.size(); ++i) {
@@ -263,8 +260,8 @@ TEST_P(CommitterPeers, RowsWaitForWhatIsStillOnItsWayThere) {
   end_transfers(first);
   const Step third = run(512, 513);
   for (const TransferWait& w : third.waits) {
-    const bool of_first = std::any_of(first.firings.begin(), first.firings.end(),
-                                      [&](const Firing& f) { return f.transfer.id == w.transfer; });
+    const bool of_first = std::any_of(first.transfers.begin(), first.transfers.end(),
+                                      [&](const StepTransfer& f) { return f.transfer.id == w.transfer; });
     EXPECT_FALSE(of_first) << "that has ended";
   }
   EXPECT_EQ(third.remote.front().end_leaf, 2u);

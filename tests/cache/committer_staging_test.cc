@@ -1,12 +1,12 @@
-// What the committer arranges around the stage ring, worked by hand: planes, firings at their moments, waits.
-// Blocks have 16 tokens; there are four layers, in groups of one, two or all of them.
+// What the committer arranges around the stage ring, worked by hand: planes, transfers and where they start,
+// waits. Blocks have 16 tokens; there are four layers, in groups of one, two or all of them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <numeric>
 #include <vector>
 
-#include "cache/committer.h"
+#include "cache/commit/committer.h"
 
 namespace kvasir {
 namespace {
@@ -75,7 +75,7 @@ class CommitterStaging : public testing::TestWithParam<uint32_t> {
     plan.copies = {change(Verb::kAdd, {0, 32}, all_, Tier::kHost, Trigger::kAfterLayerWrites)};
     plan.rows = {rows(0, 40, {})};
     written_ = committer_.apply(plan, StepId{1});
-    for (const Firing& f : written_.firings) link_.end(f.transfer.id);
+    for (const StepTransfer& f : written_.transfers) link_.end(f.transfer.id);
     end_step(written_.id);
   }
   void end_step(StepId id) {
@@ -90,9 +90,21 @@ class CommitterStaging : public testing::TestWithParam<uint32_t> {
     plan.rows = {rows(40, 44, all_)};
     return committer_.apply(plan, StepId{2});
   }
-  static std::vector<StepMoment> moments(const Step& step) {
-    std::vector<StepMoment> out;
-    for (const Firing& f : step.firings) out.push_back(f.moment);
+  static std::vector<StepPoint> start_points(const Step& step) {
+    std::vector<StepPoint> out;
+    for (const StepTransfer& f : step.transfers) out.push_back(f.start_at);
+    return out;
+  }
+  // K and V of a block each, also where those of several lie in a row and make one segment.
+  static std::vector<Segment> by_block(const Transfer& transfer) {
+    std::vector<Segment> out;
+    for (Segment s : transfer.segments) {
+      for (uint64_t left = s.bytes; left > 0; left -= 2 * kPlane) {
+        out.push_back({s.from, s.to, 2 * kPlane});
+        s.from.offset += 2 * kPlane;
+        s.to.offset += 2 * kPlane;
+      }
+    }
     return out;
   }
   // Where K of one layer of a block is on the host.
@@ -112,39 +124,38 @@ class CommitterStaging : public testing::TestWithParam<uint32_t> {
 TEST_P(CommitterStaging, WhatRowsWriteGoesThroughTheRingWhenItsLayerIsWritten) {
   write_through_40();
   // Two slots for each layer; the ring of four is used up after layer 1 and goes round.
-  EXPECT_THAT(moments(written_),
+  EXPECT_THAT(start_points(written_),
               ElementsAre(layer_written(0), layer_written(1), layer_written(2), layer_written(3)));
   const StepSlice& slice = written_.slices[0];
   ASSERT_EQ(slice.blocks, 3u);
-  ASSERT_EQ(slice.first_staged, 0u);
-  ASSERT_EQ(written_.staged.size(), kLayers * 3u);
+  ASSERT_EQ(slice.staged_blocks, (Interval{0, 2})) << "the last block has a frame";
+  ASSERT_EQ(written_.staged.size(), kLayers * 2u);
   for (uint32_t layer = 0; layer < kLayers; ++layer) {
-    const Transfer& out = written_.firings[layer].transfer;
+    const Transfer& out = written_.transfers[layer].transfer;
     EXPECT_EQ(out.priority, TransferPriority::kPrefetch);
     // Behind the one that had the slots before, also if the rows should not have waited for that.
     if (layer < 2) {
       EXPECT_THAT(out.after, IsEmpty());
     } else {
-      EXPECT_THAT(out.after, ElementsAre(written_.firings[layer - 2].transfer.id));
+      EXPECT_THAT(out.after, ElementsAre(written_.transfers[layer - 2].transfer.id));
     }
-    ASSERT_EQ(out.segments.size(), 2u);
+    const std::vector<Segment> segments = by_block(out);
+    ASSERT_EQ(segments.size(), 2u);
     for (uint32_t block = 0; block < 2; ++block) {
       const uint64_t slot = ring((2 * layer + block) % 4);
       EXPECT_EQ(written_.planes(cache_.geometry(), slice, block, layer), (KvPlanes{slot, slot + kPlane}));
-      EXPECT_EQ(out.segments[block].from, (MemoryAddress{slot, Tier::kDevice}));
-      EXPECT_EQ(out.segments[block].to, (MemoryAddress{on_host(block, layer), Tier::kHost}));
-      EXPECT_EQ(out.segments[block].bytes, 2 * kPlane) << "K and V together";
+      EXPECT_EQ(segments[block].from, (MemoryAddress{slot, Tier::kDevice}));
+      EXPECT_EQ(segments[block].to, (MemoryAddress{on_host(block, layer), Tier::kHost}));
     }
-    EXPECT_FALSE(written_.staged[layer * 3 + 2].present()) << "the last block has a frame";
   }
   // Who writes into a slot waits until the bytes before have left it.
   std::vector<std::pair<uint32_t, TransferId>> waits;
   for (const TransferWait& w : written_.waits) waits.emplace_back(w.layer, w.transfer);
-  const TransferId first = written_.firings[0].transfer.id, second = written_.firings[1].transfer.id;
+  const TransferId first = written_.transfers[0].transfer.id, second = written_.transfers[1].transfer.id;
   EXPECT_THAT(waits, ElementsAre(std::pair(2u, first), std::pair(3u, second)));
-  const KvCache::Summary s = cache_.summary(kStaged);
-  EXPECT_EQ(s.cells[index_of(Tier::kHost)], 2 * groups());
-  EXPECT_EQ(s.cells[index_of(Tier::kDevice)], groups());
+  const SequenceCells s = cache_.summary(kStaged);
+  EXPECT_EQ(s.kv_cells(Tier::kHost), 2 * groups());
+  EXPECT_EQ(s.kv_cells(Tier::kDevice), groups());
   EXPECT_EQ(s.resident_blocks, 1u);
 }
 
@@ -153,24 +164,25 @@ TEST_P(CommitterStaging, AHistoryIsStagedLayerByLayerAsSlotsComeFree) {
   const Step step = staged_step();
   // The ring has room for two layers of two blocks: the first two come at once, the others when one of those
   // has attended.
-  EXPECT_THAT(moments(step), ElementsAre(kStepBegins, kStepBegins, layer_attended(0), layer_attended(1)));
+  EXPECT_THAT(start_points(step),
+              ElementsAre(kStepBegins, kStepBegins, layer_attended(0), layer_attended(1)));
   ASSERT_EQ(step.waits.size(), kLayers);
   for (uint32_t layer = 0; layer < kLayers; ++layer) {
-    const Transfer& in = step.firings[layer].transfer;
+    const Transfer& in = step.transfers[layer].transfer;
     EXPECT_EQ(in.priority, TransferPriority::kNeededNow);
     EXPECT_EQ(step.waits[layer].layer, layer);
     EXPECT_EQ(step.waits[layer].slice, 0u);
     EXPECT_EQ(step.waits[layer].transfer, in.id);
-    ASSERT_EQ(in.segments.size(), 2u);
+    const std::vector<Segment> segments = by_block(in);
+    ASSERT_EQ(segments.size(), 2u);
     for (uint32_t block = 0; block < 2; ++block) {
       const KvPlanes at = step.planes(cache_.geometry(), step.slices[0], block, layer);
-      EXPECT_EQ(in.segments[block].from, (MemoryAddress{on_host(block, layer), Tier::kHost}));
-      EXPECT_EQ(in.segments[block].to, (MemoryAddress{at.k, Tier::kDevice}));
-      EXPECT_EQ(in.segments[block].bytes, 2 * kPlane);
+      EXPECT_EQ(segments[block].from, (MemoryAddress{on_host(block, layer), Tier::kHost}));
+      EXPECT_EQ(segments[block].to, (MemoryAddress{at.k, Tier::kDevice}));
       EXPECT_EQ(at.v, at.k + kPlane);
     }
     if (layer >= 2) {
-      EXPECT_THAT(in.after, ElementsAre(step.firings[layer - 2].transfer.id));
+      EXPECT_THAT(in.after, ElementsAre(step.transfers[layer - 2].transfer.id));
     }
   }
   // What a younger step stages waits for the older one's transfers into the same slots.
@@ -178,10 +190,10 @@ TEST_P(CommitterStaging, AHistoryIsStagedLayerByLayerAsSlotsComeFree) {
   plan.copies = {change(Verb::kStage, {0, 44}, all_, Tier::kDevice, Trigger::kBeforeLayer)};
   plan.rows = {rows(44, 48, all_)};
   const Step next = committer_.apply(plan, StepId{3});
-  EXPECT_THAT(next.firings[0].transfer.after, ElementsAre(step.firings[2].transfer.id));
-  EXPECT_EQ(next.firings[0].moment, kStepBegins);
+  EXPECT_THAT(next.transfers[0].transfer.after, ElementsAre(step.transfers[2].transfer.id));
+  EXPECT_EQ(next.transfers[0].start_at, kStepBegins);
   for (const Step* s : {&step, &next}) {
-    for (const Firing& f : s->firings) link_.end(f.transfer.id);
+    for (const StepTransfer& f : s->transfers) link_.end(f.transfer.id);
     end_step(s->id);
   }
 }
@@ -196,7 +208,7 @@ TEST_P(CommitterStaging, GroupsThatAreKeptNeedNoRing) {
   if (keep == all_) plan.copies.clear();
   plan.rows = {rows(0, 40, keep)};
   const Step step = committer_.apply(plan, StepId{1});
-  std::vector<StepMoment> expected;
+  std::vector<StepPoint> expected;
   for (uint32_t layer = 0; layer < kLayers; ++layer) {
     const bool kept = keep.contains(group(layer));
     if (!kept) expected.push_back(layer_written(layer));
@@ -205,9 +217,9 @@ TEST_P(CommitterStaging, GroupsThatAreKeptNeedNoRing) {
       EXPECT_EQ(at.k >= cache_.options().device_bytes, !kept && block < 2) << layer << " " << block;
     }
   }
-  EXPECT_EQ(moments(step), expected);
+  EXPECT_EQ(start_points(step), expected);
   EXPECT_EQ(step.staged.empty(), keep == all_);
-  for (const Firing& f : step.firings) link_.end(f.transfer.id);
+  for (const StepTransfer& f : step.transfers) link_.end(f.transfer.id);
   end_step(step.id);
 }
 
@@ -220,17 +232,17 @@ TEST_P(CommitterStaging, WhatIsWrittenIntoFramesLeavesAsAWholeWhenItsGroupIsWrit
   const Step step = committer_.apply(plan, StepId{1});
   EXPECT_TRUE(step.staged.empty());
   EXPECT_THAT(step.waits, IsEmpty());
-  ASSERT_EQ(step.firings.size(), groups());
+  ASSERT_EQ(step.transfers.size(), groups());
   for (uint32_t g = 0; g < groups(); ++g) {
-    EXPECT_EQ(step.firings[g].moment, layer_written((g + 1) * GetParam() - 1));
-    EXPECT_EQ(step.firings[g].transfer.priority, TransferPriority::kOffload);
-    EXPECT_EQ(step.firings[g].transfer.segments.size(), 2u);
-    EXPECT_EQ(step.firings[g].transfer.bytes(), 4 * kPlane * GetParam());
+    EXPECT_EQ(step.transfers[g].start_at, layer_written((g + 1) * GetParam() - 1));
+    EXPECT_EQ(step.transfers[g].transfer.priority, TransferPriority::kOffload);
+    EXPECT_EQ(step.transfers[g].transfer.segments.size(), 2u);
+    EXPECT_EQ(step.transfers[g].transfer.bytes(), 4 * kPlane * GetParam());
   }
-  for (const Firing& f : step.firings) link_.end(f.transfer.id);
+  for (const StepTransfer& f : step.transfers) link_.end(f.transfer.id);
   end_step(step.id);
   EXPECT_EQ(cache_.summary(kStaged).resident_blocks, 3u);
-  EXPECT_EQ(cache_.summary(kStaged).cells[index_of(Tier::kHost)], 2 * groups());
+  EXPECT_EQ(cache_.summary(kStaged).kv_cells(Tier::kHost), 2 * groups());
 }
 
 TEST_P(CommitterStaging, RowsWaitForTheGroupsThatAreBroughtBack) {
@@ -240,7 +252,7 @@ TEST_P(CommitterStaging, RowsWaitForTheGroupsThatAreBroughtBack) {
   plan.rows = {rows(40, 44, all_)};
   const Step step = committer_.apply(plan, StepId{2});
   EXPECT_TRUE(step.staged.empty());
-  EXPECT_THAT(step.firings, IsEmpty()) << "they have begun";
+  EXPECT_THAT(step.transfers, IsEmpty()) << "they have begun";
   ASSERT_EQ(link_.started.size(), groups());
   ASSERT_EQ(step.waits.size(), groups());
   for (uint32_t g = 0; g < groups(); ++g) {
@@ -271,24 +283,24 @@ TEST_P(CommitterStaging, WhatIsStagedNeedsWhatBringsItToTheHost) {
   plan.copies = {change(Verb::kStage, {0, 40}, all_, Tier::kDevice, Trigger::kBeforeLayer)};
   plan.rows = {rows(40, 44, all_)};
   const Step in = committer_.apply(plan, StepId{2});
-  ASSERT_EQ(in.firings.size(), kLayers);
+  ASSERT_EQ(in.transfers.size(), kLayers);
   for (uint32_t layer = 0; layer < kLayers; ++layer) {
     // A cell is ready when every layer of its group has come.
     std::vector<TransferId> bring;
     for (uint32_t l = 0; l < kLayers; ++l) {
-      if (group(l) == group(layer)) bring.push_back(out.firings[l].transfer.id);
+      if (group(l) == group(layer)) bring.push_back(out.transfers[l].transfer.id);
     }
-    EXPECT_EQ(in.firings[layer].transfer.needs, bring) << layer;
+    EXPECT_EQ(in.transfers[layer].transfer.needs, bring) << layer;
   }
   // One of them fails: the sequence is cut back to where its cells are all there.
-  link_.done.push_back({out.firings[1].transfer.id, error(ErrorCode::kUnavailable, "lost"), 0, 0});
+  link_.done.push_back({out.transfers[1].transfer.id, error(ErrorCode::kUnavailable, "lost"), 0, 0});
   committer_.drain_transfers();
   EXPECT_EQ(cache_.summary(kStaged).ready_tokens, 0u);
   EXPECT_THAT(cache_.take_cut_back(), ElementsAre(kStaged));
-  for (const Firing& f : out.firings) {
-    if (f.transfer.id != out.firings[1].transfer.id) link_.end(f.transfer.id);
+  for (const StepTransfer& f : out.transfers) {
+    if (f.transfer.id != out.transfers[1].transfer.id) link_.end(f.transfer.id);
   }
-  for (const Firing& f : in.firings) link_.end(f.transfer.id);
+  for (const StepTransfer& f : in.transfers) link_.end(f.transfer.id);
   StepResult result;
   result.id = StepId{2};
   EXPECT_THAT(committer_.step_ended(result), ElementsAre(kStaged)) << "what it read is gone";

@@ -1,5 +1,5 @@
 // Plans made concrete: frames, token ids and references to tokens that are still being sampled.
-#include "cache/committer.h"
+#include "cache/commit/committer.h"
 
 #include <gtest/gtest.h>
 
@@ -62,7 +62,7 @@ TEST_F(CommitterTest, ResolvesRowsToTokensAndFrames) {
   EXPECT_EQ(offsets.size(), 3u * 2 * 2) << "3 blocks of 2 groups of 2 planes, none twice";
   EXPECT_EQ(cache_.summary(kSecond).promised_cells[0], 0u);
   EXPECT_TRUE(step.staged.empty());
-  EXPECT_TRUE(step.firings.empty());
+  EXPECT_TRUE(step.transfers.empty());
   EXPECT_TRUE(step.waits.empty());
 }
 
@@ -91,16 +91,11 @@ TEST_F(CommitterTest, DropsBeforeItAdoptsAndAdoptsBeforeItAllocates) {
   committer_.apply(plan, StepId{1});
   cache_.step_ended(StepId{1}, true, {});
   cache_.add_sequence(kSecond, std::vector<Token>(120, 1), "");
-  ASSERT_EQ(cache_.summary(kSecond).cached.matched, 2u);
+  ASSERT_EQ(cache_.cached(kSecond).matched, 2u);
   // B needs all 8 blocks: 2 that it adopts, and 6 of which one is what A drops.
   plan = {};
   plan.preemptions = {{kFirst}};
-  CopyChange drop;
-  drop.seq = kFirst;
-  drop.tokens = {0, 41};  // beyond its history: all of it
-  drop.layers = LayerSet::all(2);
-  drop.trigger = Trigger::kNow;
-  plan.copies = {drop};
+  plan.copies = {{Verb::kDropAll, kFirst, {}, {}, Form::kKv, Tier::kDevice, Trigger::kNow}};
   plan.adoptions = {{kSecond, 32}};
   plan.promises = {{kSecond, 12, Tier::kDevice, Promise::Kind::kOwn}};
   plan.rows = {rows(kSecond, 32, 120, true)};
@@ -123,7 +118,7 @@ TEST_F(CommitterTest, APreemptionEndsAPromiseAndKeepsCellsThatNobodyDrops) {
   EXPECT_TRUE(step.slices.empty());
   EXPECT_EQ(cache_.summary(kFirst).promised_cells[0], 0u);
   EXPECT_EQ(cache_.summary(kFirst).ready_tokens, 20u);
-  EXPECT_EQ(cache_.summary(kFirst).cells[0], 4u);
+  EXPECT_EQ(cache_.summary(kFirst).kv_cells(Tier::kDevice), 4u);
 }
 
 }  // namespace

@@ -18,10 +18,10 @@ TEST_F(CopiesTest, AFailedCopyLeavesTheOtherWhereItIs) {
   leave(kA, {0, 32}, Tier::kDevice);
   finish(out[0], /*ok=*/false);
   finish(out[1]);
-  KvCache::Summary s = cache_.summary(kA);
+  SequenceCells s = cache_.summary(kA);
   EXPECT_EQ(s.leaving_cells, 0u);
-  EXPECT_EQ(s.cells[kHost], 2u);
-  EXPECT_EQ(s.cells[kDevice], 4u) << "a group of two full blocks, and the last block";
+  EXPECT_EQ(s.cells[0][kHost], 2u);
+  EXPECT_EQ(s.cells[0][kDevice], 4u) << "a group of two full blocks, and the last block";
   EXPECT_EQ(s.ready_tokens, 40u);
   EXPECT_EQ(available(Tier::kHost), 14);
 
@@ -32,7 +32,7 @@ TEST_F(CopiesTest, AFailedCopyLeavesTheOtherWhereItIs) {
   finish(back, /*ok=*/false);
   s = cache_.summary(kA);
   EXPECT_EQ(s.ready_tokens, 40u) << "the host has it still";
-  EXPECT_EQ(s.cells[kDevice], 4u);
+  EXPECT_EQ(s.cells[0][kDevice], 4u);
   EXPECT_EQ(available(Tier::kDevice), 12);
 }
 
@@ -44,7 +44,7 @@ TEST_F(CopiesTest, ALostCellCutsTheSequenceBack) {
       {Verb::kAdd, kA, {0, 48}, LayerSet::all(2), Form::kKv, Tier::kHost, Trigger::kAfterLayerWrites});
   ASSERT_EQ(written.size(), 6u);
   const auto fills = [&](uint32_t block, uint32_t g) {
-    return cache_.begin_transfer(kA, {{cache_.blocks_of(kA)[block], kHostKv, g, true}}, false);
+    return cache_.begin_transfer(kA, {{cache_.blocks_of(kA)[block], kHostKv, LayerSet::one(g), true}}, false);
   };
   std::vector<TransferId> ids;
   for (const auto& w : written) ids.push_back(fills(w.block, w.group));
@@ -54,10 +54,10 @@ TEST_F(CopiesTest, ALostCellCutsTheSequenceBack) {
     cache_.transfer_ended(ids[i], status(!second));
     check();
   }
-  KvCache::Summary s = cache_.summary(kA);
+  SequenceCells s = cache_.summary(kA);
   EXPECT_EQ(s.ready_tokens, 0u) << "the step that computes it has not ended: all of its rows are void";
   EXPECT_EQ(s.blocks, 0u);
-  EXPECT_EQ(s.cells[kHost], 0u);
+  EXPECT_EQ(s.cells[0][kHost], 0u);
   EXPECT_THAT(end(1).void_rows, ElementsAre(kA));
   EXPECT_EQ(available(Tier::kHost), 16);
   EXPECT_EQ(available(Tier::kDevice), 16);
@@ -82,8 +82,8 @@ TEST_F(CopiesTest, WhatIsComputedInFlightOnALostCellIsVoid) {
       {Verb::kAdd, kA, {0, 32}, LayerSet::all(2), Form::kKv, Tier::kHost, Trigger::kAfterLayerWrites});
   std::vector<TransferId> ids;
   for (const auto& w : written) {
-    ids.push_back(
-        cache_.begin_transfer(kA, {{cache_.blocks_of(kA)[w.block], kHostKv, w.group, true}}, false));
+    ids.push_back(cache_.begin_transfer(
+        kA, {{cache_.blocks_of(kA)[w.block], kHostKv, LayerSet::one(w.group), true}}, false));
   }
   submit(2, kA, 60);
   EXPECT_THAT(end(1).void_rows, IsEmpty());
@@ -140,8 +140,8 @@ TEST_F(CopiesTest, NobodyWaitsForTransfersOfASequenceThatHasGone) {
   computed(kB, 40, 500);
   const std::vector<Transfer> a = add(kA, {0, 32}, Tier::kHost);
   const std::vector<Transfer> b = add(kB, {0, 32}, Tier::kHost);
-  const TransferId firing =
-      cache_.begin_transfer(kA, {{cache_.blocks_of(kA)[0], kDeviceKv, 0, false}}, /*cancellable=*/false);
+  const TransferId firing = cache_.begin_transfer(
+      kA, {{cache_.blocks_of(kA)[0], kDeviceKv, LayerSet::one(0), false}}, /*cancellable=*/false);
   cache_.remove_sequence(kA);
   check();
   EXPECT_THAT(cache_.take_cancelled(), UnorderedElementsAre(a[0].id, a[1].id));
@@ -163,7 +163,7 @@ TEST_F(CopiesTest, ABlockIsFoundWhileKvCanBeHadInEveryGroup) {
   finish(add(kA, {0, 32}, Tier::kHost));
   EXPECT_EQ(cached(kB), 32u);
   leave(kA, {16, 32}, Tier::kDevice, group(1));
-  const auto what = [&]() { return cache_.summary(kB).cached.what; };
+  const auto what = [&]() { return cache_.cached(kB).what; };
   EXPECT_EQ(cached(kB), 32u);
   EXPECT_EQ(what().cells[kDevice], 4u) << "nobody needs it there, but it is there still";
   EXPECT_EQ(what().idle[kDevice], 1u);
@@ -195,13 +195,13 @@ TEST_F(CopiesTest, OfTwoWithTheSameHashTheFirstIsFoundWhereverItIs) {
   computed(kB, 20);
   cache_.add_sequence(kC, tokens(20), "");
   EXPECT_EQ(cached(kC), 16u);
-  EXPECT_EQ(cache_.summary(kC).cached.what.cells[kHost], 2u);
+  EXPECT_EQ(cache_.cached(kC).what.cells[kHost], 2u);
   cache_.remove_sequence(kB);
-  EXPECT_EQ(cache_.summary(kC).cached.what.cells[kHost], 2u) << "B's was never published, and is not kept";
+  EXPECT_EQ(cache_.cached(kC).what.cells[kHost], 2u) << "B's was never published, and is not kept";
   cache_.remove_sequence(kA);
   check();
   EXPECT_EQ(cache_.map().idle_blocks(Tier::kHost), 1u);
-  EXPECT_EQ(cache_.summary(kC).cached.what.idle[kHost], 2u);
+  EXPECT_EQ(cache_.cached(kC).what.idle[kHost], 2u);
 }
 
 }  // namespace

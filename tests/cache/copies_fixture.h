@@ -7,7 +7,7 @@
 #include <numeric>
 #include <vector>
 
-#include "cache/kv_cache.h"
+#include "cache/sequences/kv_cache.h"
 
 namespace kvasir::test {
 
@@ -47,7 +47,7 @@ class CopiesTest : public testing::Test {
     StepSlice slice;
     slice.seq = seq;
     slice.tokens = {cache_.summary(seq).ready_tokens, end};
-    cache_.extend(seq, end, {keep, {}, {}}, StepId{step});
+    cache_.extend(seq, end, {keep, {}}, StepId{step});
     cache_.step_submitted(StepId{step}, {&slice, 1});
   }
   KvCache::StepOutcome end(uint64_t step, std::vector<SeqId> deferred = {}) {
@@ -70,7 +70,7 @@ class CopiesTest : public testing::Test {
     return transfers;
   }
   void leave(SeqId seq, Interval range, Tier tier, const LayerSet& layers = LayerSet::all(2)) {
-    cache_.leave({Verb::kDrop, seq, range, layers, Form::kKv, tier, Trigger::kWhenReady});
+    cache_.release({Verb::kDrop, seq, range, layers, Form::kKv, tier, Trigger::kWhenReady});
     check();
   }
   void finish(const Transfer& transfer, bool ok = true) {
@@ -100,8 +100,8 @@ class CopiesTest : public testing::Test {
     cache_.remove_sequence(other);
   }
 
-  uint32_t cached(SeqId seq) const { return cache_.summary(seq).cached.matched * 16; }
-  uint32_t cells(SeqId seq, size_t tier) const { return cache_.summary(seq).cells[tier]; }
+  uint32_t cached(SeqId seq) const { return cache_.summary(seq).cached_tokens; }
+  uint32_t cells(SeqId seq, size_t tier) const { return cache_.summary(seq).cells[0][tier]; }
   int64_t available(Tier tier) const { return cache_.budget(tier).available_cells(); }
   int64_t coming() const { return cache_.budget(Tier::kDevice).coming[0]; }
 

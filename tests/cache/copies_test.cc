@@ -31,10 +31,10 @@ TEST_F(CopiesTest, OneTransferForEachLayerGroupMovesRunsOfFullBlocks) {
       }
     }
   }
-  KvCache::Summary s = cache_.summary(kA);
-  EXPECT_EQ(s.cells[kHost], 4u);
-  EXPECT_EQ(s.cells[kDevice], 6u);
-  EXPECT_EQ(s.own_cells[kHost], 0u) << "transfers use them";
+  SequenceCells s = cache_.summary(kA);
+  EXPECT_EQ(s.cells[0][kHost], 4u);
+  EXPECT_EQ(s.cells[0][kDevice], 6u);
+  EXPECT_EQ(s.own_cells[0][kHost], 0u) << "transfers use them";
   EXPECT_EQ(s.transfers, 2u);
   EXPECT_EQ(cache_.transfers_in_flight(), 2u);
   EXPECT_EQ(available(Tier::kHost), 12);
@@ -42,8 +42,8 @@ TEST_F(CopiesTest, OneTransferForEachLayerGroupMovesRunsOfFullBlocks) {
 
   finish(transfers);
   s = cache_.summary(kA);
-  EXPECT_EQ(s.own_cells[kHost], 4u);
-  EXPECT_EQ(s.own_cells[kDevice], 6u);
+  EXPECT_EQ(s.own_cells[0][kHost], 4u);
+  EXPECT_EQ(s.own_cells[0][kDevice], 6u);
   EXPECT_EQ(s.transfers, 0u);
   EXPECT_TRUE(s.tail_resident);
   EXPECT_THAT(add(kA, {0, 40}, Tier::kHost), IsEmpty()) << "they are there";
@@ -79,8 +79,8 @@ TEST_F(CopiesTest, WhatIsCleanIsEvictedForNothing) {
   EXPECT_EQ(available(Tier::kDevice), 10);
   leave(kA, {0, 32}, Tier::kDevice);
   EXPECT_EQ(available(Tier::kDevice), 14) << "at once";
-  const KvCache::Summary s = cache_.summary(kA);
-  EXPECT_EQ(s.cells[kDevice], 2u);
+  const SequenceCells s = cache_.summary(kA);
+  EXPECT_EQ(s.cells[0][kDevice], 2u);
   EXPECT_EQ(s.leaving_cells, 0u);
   EXPECT_EQ(s.resident_blocks, 1u);
   EXPECT_TRUE(s.device_groups.empty());
@@ -147,12 +147,12 @@ TEST_F(CopiesTest, ASharedBlockStaysForItsOtherOwner) {
   computed(kA, 40);
   cache_.add_sequence(kB, tokens(40), "");
   cache_.adopt(kB, 32);
-  EXPECT_EQ(cache_.summary(kB).own_cells[kDevice], 0u);
+  EXPECT_EQ(cache_.summary(kB).own_cells[0][kDevice], 0u);
   finish(add(kA, {0, 32}, Tier::kHost));
   leave(kA, {0, 32}, Tier::kDevice);
   EXPECT_EQ(cells(kA, kDevice), 2u);
   EXPECT_EQ(available(Tier::kDevice), 10) << "B has them still";
-  EXPECT_EQ(cache_.summary(kB).own_cells[kDevice], 4u) << "and alone";
+  EXPECT_EQ(cache_.summary(kB).own_cells[0][kDevice], 4u) << "and alone";
   EXPECT_FALSE((*cache_.table(kA))[0].present() && cache_.summary(kA).resident_blocks == 3);
   cache_.add_sequence(kC, tokens(40), "");
   EXPECT_EQ(cached(kC), 32u) << "they can be found still";
@@ -219,14 +219,14 @@ TEST_F(CopiesTest, WithoutItsTailASequenceCanComeBackInPart) {
       add(kA, {32, 40}, Tier::kDevice, /*tail=*/true, LayerSet::all(2), Trigger::kBeforeLayer);
   ASSERT_EQ(transfers.size(), 2u);
   EXPECT_EQ(transfers[0].priority, TransferPriority::kNeededNow);
-  KvCache::Summary s = cache_.summary(kA);
+  SequenceCells s = cache_.summary(kA);
   EXPECT_TRUE(s.tail_resident);
   EXPECT_FALSE(s.tail_busy) << "it is being filled, which rows wait for";
   EXPECT_EQ(cache_.holdings(kA).filling, 2u);
   finish(transfers);
   s = cache_.summary(kA);
   EXPECT_EQ(s.resident_blocks, 1u);
-  EXPECT_EQ(s.cells[kHost], 6u) << "the host keeps its copies until they are given up";
+  EXPECT_EQ(s.cells[0][kHost], 6u) << "the host keeps its copies until they are given up";
   EXPECT_EQ(cache_.holdings(kA).filling, 0u);
 }
 

@@ -6,8 +6,8 @@
 #include <fstream>
 #include <functional>
 
-#include "cache/disk_file.h"
 #include "cache/disk_world.h"
+#include "cache/tiers/disk_file.h"
 
 namespace kvasir {
 namespace {
@@ -48,7 +48,7 @@ class DiskFileStartTest : public testing::Test {
       EXPECT_TRUE(write_piece(file, offset, piece(i)).ok());
       if (i % 2 != 0) continue;
       entries.push_back({{{7, static_cast<uint64_t>(i)}},
-                         static_cast<Form>(i % 3),
+                         static_cast<Form>(i % kForms),
                          static_cast<uint32_t>(i) * 1000,
                          offset});
     }
@@ -139,7 +139,8 @@ TEST_F(DiskFileStartTest, AFileOfAnotherKindStartsEmpty) {
   const std::pair<std::function<void(DiskFileOptions&)>, std::string> cases[] = {
       {[](DiskFileOptions& o) { o.model = "another"; }, "another model"},
       {[](DiskFileOptions& o) { o.numerics_id = "kvasir-3/test"; }, "its numerics id is 'kvasir-2/test'"},
-      {[](DiskFileOptions& o) { o.geometry += "!"; }, "another shape"},
+      {[](DiskFileOptions& o) { o.geometry += "!"; },
+       "another shape (" + options().geometry + "; now " + options().geometry + "!)"},
       {[](DiskFileOptions& o) { o.bytes = 3 * kMiB; }, "its size was 4.00 MiB"},
       {[](DiskFileOptions& o) { o.bytes = 5 * kMiB; }, "its size was 4.00 MiB"},
   };

@@ -1,5 +1,5 @@
 // The disk tier's file: its pieces, and what can happen to them while it is open.
-#include "cache/disk_file.h"
+#include "cache/tiers/disk_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -144,26 +144,15 @@ TEST_F(DiskLinkTest, ALateDiskDoesNotHoldUpMemoryNorMemoryTheDisk) {
   EXPECT_EQ(link.wait(id(0), 0), TransferState::kPending);
 }
 
-TEST_F(DiskLinkTest, NothingBeginsWhileTheLinkIsClaimedOrStandsStill) {
+TEST_F(DiskLinkTest, NothingBeginsWhileTheLinkStandsStill) {
   open(true, 4);
-  LinkArbiter arbiter;
-  MemoryLinkOptions o = options();
-  o.arbiter = &arbiter;
-  MemoryLink link(o, clock_);
-  arbiter.claim();
+  MemoryLink link(options(), clock_);
   link.stand_still(true);
   link.start(out(1, kNow));
-  EXPECT_EQ(link.wait(id(1), 20 * kNanosPerMilli), TransferState::kPending);
-  arbiter.release();
   EXPECT_EQ(link.wait(id(1), 20 * kNanosPerMilli), TransferState::kPending);
   EXPECT_TRUE(fake_.queued().empty());
   link.stand_still(false);
   EXPECT_EQ(link.wait(id(1), kLong), TransferState::kDone);
-  arbiter.claim();
-  link.start(out(2, kNow));
-  EXPECT_EQ(link.wait(id(2), 20 * kNanosPerMilli), TransferState::kPending);
-  arbiter.release();
-  EXPECT_EQ(link.wait(id(2), kLong), TransferState::kDone);
 }
 
 TEST_F(DiskLinkTest, WhenTheLinkEndsWhatIsWithTheDeviceEndsFirst) {

@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "cache/disk_world.h"
-#include "cache/memory_link.h"
+#include "cache/tiers/memory_link.h"
 #include "fakes/fake_disk_io.h"
 
 namespace kvasir::test {

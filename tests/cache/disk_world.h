@@ -15,7 +15,7 @@
 
 #include "base/random.h"
 #include "base/units.h"
-#include "cache/disk_lane.h"
+#include "cache/tiers/disk_lane.h"
 
 namespace kvasir::test {
 

@@ -1,5 +1,5 @@
 // The host's pool against a naive model, and the growth of extents.
-#include "cache/extent_pool.h"
+#include "cache/tiers/extent_pool.h"
 
 #include <gtest/gtest.h>
 

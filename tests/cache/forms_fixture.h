@@ -1,5 +1,5 @@
-// A map with cells of KV, X and H on three tiers: blocks of 16 tokens, two layer groups. A slab has room for
-// a cell of KV, two of X or four of H.
+// A map with cells of KV and X on three tiers: blocks of 16 tokens, two layer groups. A slab has room for a
+// cell of KV or two of X.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "cache/kv_cache.h"
+#include "cache/sequences/kv_cache.h"
 
 namespace kvasir::test {
 
@@ -21,15 +21,13 @@ class FormsTest : public testing::Test {
   static constexpr Place kDeviceX = {Form::kX, Tier::kDevice};
   static constexpr Place kHostX = {Form::kX, Tier::kHost};
   static constexpr Place kDiskX = {Form::kX, Tier::kDisk};
-  static constexpr Place kDeviceH = {Form::kH, Tier::kDevice};
-  static constexpr Place kHostH = {Form::kH, Tier::kHost};
 
   FormsTest() : cache_(options()) {}
   ~FormsTest() override { check(); }
 
   static CacheOptions options() {
     CacheOptions o;
-    o.geometry = {16, 4, 2, 8, 8, 8};
+    o.geometry = {16, 4, 2, 8, 8};
     o.device_bytes = o.geometry.kv_block_bytes() * 12;
     o.host_bytes = o.geometry.kv_block_bytes() * 8;
     o.disk_bytes = o.geometry.cell_stride(Form::kKv, Tier::kDisk) * 2 * 8;
@@ -91,7 +89,7 @@ class FormsTest : public testing::Test {
     finish(add(seq, range, to, layers));
   }
   void leave(SeqId seq, Interval range, Place from, const LayerSet& layers = all()) {
-    cache_.leave({Verb::kDrop, seq, range, layers, from.form, from.tier, Trigger::kWhenReady});
+    cache_.release({Verb::kDrop, seq, range, layers, from.form, from.tier, Trigger::kWhenReady});
     check();
   }
   void drop(SeqId seq, Interval range, Place from, const LayerSet& layers = all()) {
@@ -103,19 +101,19 @@ class FormsTest : public testing::Test {
     const SeqId other{99};
     const auto room = static_cast<uint32_t>(available(kDeviceKv));
     cache_.add_sequence(other, tokens(room / 2 * 16 + 16, 9000), "");
-    submit(++step_, other, room / 2 * 16, {all(), {}, {}});
+    submit(++step_, other, room / 2 * 16, {all(), {}});
     end(step_);
     if (room % 2 != 0) {
-      submit(++step_, other, room / 2 * 16 + 16, {group(0), {}, {}});
+      submit(++step_, other, room / 2 * 16 + 16, {group(0), {}});
       end(step_);
     }
     cache_.remove_sequence(other);
     check();
   }
 
-  uint32_t cells(SeqId seq, Place place) const { return cache_.summary(seq).cells[index_of(place)]; }
+  uint32_t cells(SeqId seq, Place place) const { return cache_.summary(seq).held(place.form, place.tier); }
   int64_t available(Place place) const { return cache_.budget(place.tier).available_cells(place.form); }
-  PrefixIndex::Match cached(SeqId seq) const { return cache_.summary(seq).cached; }
+  PrefixIndex::Match cached(SeqId seq) const { return cache_.cached(seq); }
   uint32_t cached(SeqId seq, Place place) const { return cached(seq).what.cells[index_of(place)]; }
   uint32_t cached_idle(SeqId seq, Place place) const { return cached(seq).what.idle[index_of(place)]; }
 

@@ -1,5 +1,5 @@
 // The map of copies, one rule at a time. Blocks have 16 tokens.
-#include "cache/kv_cache.h"
+#include "cache/sequences/kv_cache.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ class KvCacheTest : public testing::Test {
     StepSlice slice;
     slice.seq = seq;
     slice.tokens = {cache_.summary(seq).ready_tokens, end};
-    cache_.extend(seq, end, {LayerSet::all(2), {}, {}}, StepId{step});
+    cache_.extend(seq, end, {LayerSet::all(2), {}}, StepId{step});
     cache_.step_submitted(StepId{step}, {&slice, 1});
     ASSERT_EQ(cache_.check_integrity().message(), "");
   }
@@ -48,13 +48,11 @@ class KvCacheTest : public testing::Test {
   int64_t pinned() const { return cache_.budget(Tier::kDevice).coming[0] / 2; }
   uint32_t used() const { return cache_.map().used_cells(Tier::kDevice) / 2; }
   uint32_t idle() const { return cache_.map().idle_blocks(); }
-  uint32_t own(SeqId seq) const { return cache_.summary(seq).own_cells[0] / 2; }
+  uint32_t own(SeqId seq) const { return cache_.summary(seq).own_kv_cells(Tier::kDevice) / 2; }
 
-  uint32_t cached(SeqId seq) const { return cache_.summary(seq).cached.matched * 16; }
+  uint32_t cached(SeqId seq) const { return cache_.summary(seq).cached_tokens; }
   // Blocks of those that nobody needs.
-  uint32_t cached_idle(SeqId seq) const {
-    return cache_.summary(seq).cached.what.idle[index_of(kDeviceKv)] / 2;
-  }
+  uint32_t cached_idle(SeqId seq) const { return cache_.cached(seq).what.idle[index_of(kDeviceKv)] / 2; }
 
   KvCache cache_;
 };
@@ -288,11 +286,11 @@ TEST(KvCache, WithoutPrefixCachingNothingIsFoundOrKept) {
   StepSlice slice;
   slice.seq = kA;
   slice.tokens = {0, 40};
-  cache.extend(kA, 40, {LayerSet::all(2), {}, {}}, StepId{1});
+  cache.extend(kA, 40, {LayerSet::all(2), {}}, StepId{1});
   cache.step_submitted(StepId{1}, {&slice, 1});
   cache.step_ended(StepId{1}, true, {});
   cache.add_sequence(kB, tokens(40), "");
-  EXPECT_EQ(cache.summary(kB).cached.matched, 0u);
+  EXPECT_EQ(cache.cached(kB).matched, 0u);
   cache.remove_sequence(kA);
   EXPECT_EQ(cache.map().idle_blocks(), 0u);
   EXPECT_EQ(cache.check_integrity().message(), "");
@@ -301,7 +299,7 @@ TEST(KvCache, WithoutPrefixCachingNothingIsFoundOrKept) {
 TEST(KvCacheDeathTest, APlanThatTakesTooMuchIsOurBug) {
   KvCache cache(options(2));
   cache.add_sequence(kA, tokens(40), "");
-  EXPECT_DEATH(cache.extend(kA, 40, {LayerSet::all(2), {}, {}}, StepId{1}), "took more than there is");
+  EXPECT_DEATH(cache.extend(kA, 40, {LayerSet::all(2), {}}, StepId{1}), "took more than there is");
 }
 
 }  // namespace

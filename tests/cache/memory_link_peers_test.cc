@@ -19,7 +19,7 @@
 
 #include "base/check.h"
 #include "base/random.h"
-#include "cache/memory_link.h"
+#include "cache/tiers/memory_link.h"
 
 namespace kvasir {
 namespace {

@@ -1,5 +1,5 @@
 // The link between memories: its bytes, its order, its ends and its speed.
-#include "cache/memory_link.h"
+#include "cache/tiers/memory_link.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -363,32 +363,6 @@ TEST_F(MemoryLinkTest, EveryEndIsToldOnAThreadOfTheLink) {
   EXPECT_EQ(told.size(), 201);
 }
 
-TEST_F(MemoryLinkTest, NothingMovesWhileTheLinkIsClaimed) {
-  LinkArbiter arbiter;
-  MemoryLinkOptions o = slow();
-  o.arbiter = &arbiter;
-  MemoryLink link(o, clock_);
-  link.start(whole(1));
-  wait_until_it_moves(link);
-  const auto moved = [&] { return link.stats().bytes[0][1]; };
-  arbiter.claim();
-  arbiter.claim();
-  // What is in hand moves to its end.
-  for (uint64_t before = 0; before != moved(); std::this_thread::sleep_for(std::chrono::milliseconds(20))) {
-    before = moved();
-  }
-  arbiter.release();
-  const uint64_t standing = moved();
-  EXPECT_LT(standing, kMiB);
-  link.start(small(2, kNow));
-  EXPECT_EQ(link.wait(id(2), 20 * kNanosPerMilli), TransferState::kPending);
-  EXPECT_EQ(moved(), standing);
-  arbiter.release();
-  EXPECT_EQ(link.wait(id(2), kLong), TransferState::kDone);
-  EXPECT_EQ(link.wait(id(1), kLong), TransferState::kDone);
-  arbiter.claim();  // a link that stands still can end
-}
-
 TEST_F(MemoryLinkTest, WhatIsQueuedWhenTheLinkEndsFails) {
   for (int threads : {1, 2}) {
     std::vector<TransferDone> told;
@@ -488,25 +462,14 @@ TEST_F(MemoryLinkTest, AnEmulatedLinkMakesUpForALateThread) {
 
 // What was queued while an emulated link stood still takes its time afterwards.
 TEST_F(MemoryLinkTest, StandingStillIsNotMadeUpFor) {
-  LinkArbiter arbiter;
-  MemoryLinkOptions o = slow();
-  o.arbiter = &arbiter;
-  MemoryLink link(o, clock_);
-  const auto takes = [&](uint64_t n, auto hold, auto let_go) {
-    hold();
-    link.start({id(n), kNow, {}, {{device(0), host(0), 200'000}}});  // 20 ms
-    std::this_thread::sleep_for(std::chrono::milliseconds(25));
-    const Nanos begin = clock_.now();
-    let_go();
-    EXPECT_EQ(link.wait(id(n), kLong), TransferState::kDone);
-    return clock_.now() - begin;
-  };
-  EXPECT_GE(takes(
-                1, [&] { link.stand_still(true); }, [&] { link.stand_still(false); }),
-            20 * kNanosPerMilli);
-  EXPECT_GE(takes(
-                2, [&] { arbiter.claim(); }, [&] { arbiter.release(); }),
-            20 * kNanosPerMilli);
+  MemoryLink link(slow(), clock_);
+  link.stand_still(true);
+  link.start({id(1), kNow, {}, {{device(0), host(0), 200'000}}});  // 20 ms
+  std::this_thread::sleep_for(std::chrono::milliseconds(25));
+  const Nanos begin = clock_.now();
+  link.stand_still(false);
+  EXPECT_EQ(link.wait(id(1), kLong), TransferState::kDone);
+  EXPECT_GE(clock_.now() - begin, 20 * kNanosPerMilli);
 }
 
 TEST_F(MemoryLinkTest, AnEmptyTransferEnds) {

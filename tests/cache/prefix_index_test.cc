@@ -1,5 +1,5 @@
 // The index against a model that looks every chain up again.
-#include "cache/prefix_index.h"
+#include "cache/blocks/prefix_index.h"
 
 #include <gtest/gtest.h>
 
@@ -38,7 +38,7 @@ TEST(PrefixIndex, FollowsAWatchedChain) {
   EXPECT_EQ(index.take_changed(), std::vector<SeqId>{SeqId{1}});
   EXPECT_FALSE(index.publish(hash(1), BlockId{11}, on_device(false))) << "one block for each hash";
   EXPECT_EQ(index.find(hash(1)), BlockId{10});
-  index.update(hash(2), on_device(true));
+  index.update(BlockId{20}, on_device(true));
   EXPECT_EQ(index.match(SeqId{1}).what.idle[index_of(kDeviceKv)], 2u);
   index.unpublish(hash(1));
   EXPECT_EQ(index.match(SeqId{1}).matched, 0u);
@@ -104,7 +104,7 @@ void compare(PrefixIndex& index, IndexModel& model) {
 // Cells at any places, some of them idle.
 Adoptable random_copies(Random& random) {
   Adoptable what;
-  for (size_t p = 0; p < kPlacesOfKv; ++p) {
+  for (size_t p = 0; p < kPlaces; ++p) {
     what.cells[p] = random.unit() < 0.5 ? 0 : static_cast<uint32_t>(random.below(4));
     what.idle[p] = static_cast<uint32_t>(random.below(what.cells[p] + 1));
   }
@@ -138,8 +138,8 @@ void change_published(PrefixIndex& index, IndexModel& model, Random& random, uin
   auto it = std::next(model.published.begin(), static_cast<ptrdiff_t>(random.below(model.published.size())));
   if (random.unit() < 0.5) {
     it->second.what = random_copies(random);
-    index.update(hash(it->first), it->second.what);
-    index.update(hash(it->first), it->second.what);
+    index.update(it->second.block, it->second.what);
+    index.update(it->second.block, it->second.what);
   } else {
     index.unpublish(hash(it->first));
     ASSERT_EQ(index.find(hash(it->first)), kNoBlock);

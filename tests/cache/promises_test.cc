@@ -5,7 +5,7 @@
 #include <numeric>
 #include <vector>
 
-#include "cache/kv_cache.h"
+#include "cache/sequences/kv_cache.h"
 
 namespace kvasir {
 namespace {
@@ -46,7 +46,7 @@ class CachePromises : public testing::Test {
     StepSlice slice;
     slice.seq = seq;
     slice.tokens = {cache_.summary(seq).ready_tokens, end};
-    cache_.extend(seq, end, {LayerSet::all(2), {}, {}}, StepId{++step_});
+    cache_.extend(seq, end, {LayerSet::all(2), {}}, StepId{++step_});
     cache_.step_submitted(StepId{step_}, {&slice, 1});
     check();
   }

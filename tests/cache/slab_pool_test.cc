@@ -1,5 +1,5 @@
 // The pool against a list of intervals.
-#include "cache/slab_pool.h"
+#include "cache/tiers/slab_pool.h"
 
 #include <gtest/gtest.h>
 
@@ -395,6 +395,55 @@ TEST(SlabPool, AgreesWithTheModelUnderRandomUse) {
         model.out.erase(it);
       }
       ASSERT_NO_FATAL_FAILURE(model.check(pool)) << step;
+    }
+  }
+}
+
+// Frames that are taken, marked and given back by the run are those that one by one would be.
+TEST(SlabPool, ARunIsWhatItsFramesAreOneByOne) {
+  for (uint64_t seed = 0; seed < 4; ++seed) {
+    SlabPool runs(PoolModel::kSlabs * PoolModel::kSlab, PoolModel::kSlab, PoolModel::kSizes);
+    SlabPool single(PoolModel::kSlabs * PoolModel::kSlab, PoolModel::kSlab, PoolModel::kSizes);
+    std::vector<std::pair<size_t, std::vector<uint64_t>>> held;
+    Random random(seed);
+    const auto any = [&] { return random.below(held.size()); };
+    for (int step = 0; step < 4000; ++step) {
+      const double r = random.unit();
+      if (r < 0.4) {
+        const auto c = static_cast<size_t>(random.below(3));
+        std::vector<uint64_t> run(1 + random.below(12));
+        std::optional<uint64_t> before;
+        if (!held.empty() && random.unit() < 0.5) before = held[any()].second.back();
+        std::vector<uint64_t> one_by_one;
+        std::optional<uint64_t> last = before;
+        while (one_by_one.size() < run.size() && (last = single.allocate(c, last)))
+          one_by_one.push_back(*last);
+        size_t n = 0;
+        for (size_t more = 1; more > 0 && n < run.size(); n += more) {
+          more = runs.allocate(c, n > 0 ? std::optional(run[n - 1]) : before, std::span(run).subspan(n));
+        }
+        run.resize(n);
+        ASSERT_EQ(run, one_by_one);
+        if (!run.empty()) held.emplace_back(c, std::move(run));
+      } else if (!held.empty() && r < 0.6) {
+        const auto& [c, run] = held[any()];
+        const bool idle = random.below(2) == 0;
+        runs.set_idle(c, run, idle);
+        for (uint64_t offset : run) single.set_idle(c, offset, idle);
+      } else if (!held.empty()) {
+        const size_t i = any();
+        const auto& [c, run] = held[i];
+        runs.release(c, run);
+        for (uint64_t offset : run) single.release(c, offset);
+        held.erase(held.begin() + static_cast<ptrdiff_t>(i));
+      }
+      ASSERT_EQ(runs.check_integrity().message(), "");
+      ASSERT_EQ(runs.spare_slabs(), single.spare_slabs());
+      ASSERT_EQ(runs.empty_slabs(), single.empty_slabs());
+      for (size_t c = 0; c < 3; ++c) {
+        ASSERT_EQ(runs.loose_free(c), single.loose_free(c));
+        ASSERT_EQ(runs.loose_idle(c), single.loose_idle(c));
+      }
     }
   }
 }

@@ -1,9 +1,9 @@
 // The size of the stage ring, worked by hand.
-#include "cache/stage_ring_size.h"
+#include "cache/commit/stage_ring_size.h"
 
 #include <gtest/gtest.h>
 
-#include "cache/kv_cache.h"
+#include "cache/sequences/kv_cache.h"
 
 namespace kvasir {
 namespace {

@@ -16,9 +16,9 @@
 
 #include "base/random.h"
 #include "cache/byte_world.h"
-#include "cache/committer.h"
-#include "contract/plan_builder.h"
-#include "contract/plan_checker.h"
+#include "cache/commit/committer.h"
+#include "plan/plan_builder.h"
+#include "plan/plan_checker.h"
 
 namespace kvasir::test {
 
@@ -31,8 +31,7 @@ struct StressOptions {
   uint32_t host_blocks = 40;
   uint32_t disk_blocks = 0;
   uint32_t ring_blocks = 14;
-  bool x = false;  // cells can be held as X
-  bool h = false;
+  bool x = false;      // cells can be held as X
   double drops = 0;    // of chances to, how often cells are dropped
   double corrupt = 0;  // of transfers that read the disk
   size_t depth = 1;
@@ -102,7 +101,7 @@ class Stress {
   // What happened, so that a test can say that it saw it.
   struct Seen {
     uint64_t rows = 0, staged = 0, written_through = 0, swapped = 0, brought_back = 0, deferred = 0,
-             adopted = 0, saved = 0, projected = 0, again = 0, restarted = 0;
+             adopted = 0, saved = 0, projected = 0, again = 0;
   };
   const Seen& seen() const { return seen_; }
 
@@ -113,7 +112,6 @@ class Stress {
     c.device_bytes = c.geometry.kv_block_bytes() * o.device_blocks;
     c.host_bytes = c.geometry.kv_block_bytes() * o.host_blocks;
     if (o.x) c.geometry.x_bytes_per_token_layer = 8;
-    if (o.h) c.geometry.h_bytes_per_token = 8;
     c.disk_bytes = c.geometry.cell_stride(Form::kKv, Tier::kDisk) * c.geometry.groups() * o.disk_blocks;
     c.stage_bytes = c.geometry.largest_piece_bytes() * o.ring_blocks;
     return c;
@@ -166,7 +164,8 @@ class Stress {
     for (Token t : seq.stream) seq.slots.push_back(hash = random_bits(hash, 1, static_cast<uint64_t>(t)));
     const CellCapacity capacity = {cache_.geometry().groups(), cache_.options().cells(Tier::kDevice),
                                    cache_.options().cells(cache_.options().slower_tier()), o_.ring_blocks};
-    if (!Residence::of(cache_.geometry().blocks_for(static_cast<uint32_t>(seq.stream.size())), capacity).fits)
+    if (!KvPlacement::of(cache_.geometry().blocks_for(static_cast<uint32_t>(seq.stream.size())), capacity)
+             .fits)
       return;
     cache_.add_sequence(SeqId{next_}, {seq.stream.begin(), seq.stream.begin() + seq.prompt}, "");
     seqs_.emplace(next_++, std::move(seq));
@@ -180,36 +179,14 @@ class Stress {
   // ---------------------------------------------------------------- the view, as the engine has it
 
   SeqView view_of(uint64_t id, const ModelSeq& seq) const {
-    const KvCache::Summary s = cache_.summary(SeqId{id});
     SeqView v;
+    static_cast<SequenceCells&>(v) = cache_.summary(SeqId{id});
     v.id = SeqId{id};
     v.arrival = static_cast<Nanos>(id);
     v.prompt_tokens = seq.prompt;
     v.known_tokens = static_cast<uint32_t>(cache_.tokens(SeqId{id}).size()) + seq.samples_in_flight;
     v.max_total_tokens = static_cast<uint32_t>(seq.stream.size());
-    v.ready_tokens = s.ready_tokens;
-    v.blocks = s.blocks;
-    for (size_t p = 0; p < kPlaces; ++p) {
-      const Place place = place_at(p);
-      v.cells[index_of(place.form)][index_of(place.tier)] = s.cells[p];
-      v.own_cells[index_of(place.form)][index_of(place.tier)] = s.own_cells[p];
-      if (p < kPlacesOfKv) v.cached_idle[index_of(place.form)][index_of(place.tier)] = s.cached.what.idle[p];
-    }
-    v.promised_cells = s.promised_cells;
-    v.leaving_cells = s.leaving_cells;
-    v.device_groups = s.device_groups;
-    v.resident_blocks = s.resident_blocks;
-    v.dropped = s.dropped;
-    v.bare_cells = s.bare_cells;
-    v.dropped_first_group = s.dropped_first_group;
-    v.dropped_end_group = s.dropped_end_group;
-    v.restart_group = s.restart_group;
-    v.tail_resident = s.tail_resident;
-    v.tail_busy = s.tail_busy;
-    v.transfers = s.transfers;
-    v.stalled = seq.deferrals > 0 && s.transfers > 0;
-    v.cached_tokens = s.cached.matched * kBlock;
-    v.cached_resident_cells = s.cached.what.cells[index_of(kDeviceKv)];
+    v.stalled = seq.deferrals > 0 && v.transfers > 0;
     return v;
   }
 
@@ -275,13 +252,11 @@ class Stress {
       if (o_.host_blocks + o_.disk_blocks == 0) keep.slower = LayerSet();
     }
     if (o_.x && chance(0.5)) keep.x = some_groups();
-    if (o_.h && chance(0.8)) keep.h = chance(0.7) ? LayerSet::all(cache_.geometry().groups()) : some_groups();
     if (keep.kv && chance(o_.drops)) keep.slower = some_groups() - *keep.kv;
     if (keep.slower && o_.host_blocks + o_.disk_blocks == 0) keep.slower = LayerSet();
     if (chance(0.5)) {
       keep.restore.kv = some_groups();
       if (o_.x) keep.restore.x = some_groups();
-      if (o_.h) keep.restore.h = some_groups();
     }
     if (s.decoding()) {
       (void)b.decode(s, keep);
@@ -344,7 +319,7 @@ class Stress {
     for (const Preemption& p : plan.preemptions) seqs_.at(raw(p.seq)).runs = false;
     std::set<SeqId> dropped;
     for (const CopyChange& c : plan.copies) {
-      if (c.verb == Verb::kDrop && c.trigger == Trigger::kNow && dropped.insert(c.seq).second) {
+      if (c.verb == Verb::kDropAll && dropped.insert(c.seq).second) {
         ++seqs_.at(raw(c.seq)).drops;
       }
       seen_.written_through += c.trigger == Trigger::kAfterLayerWrites ? 1 : 0;
@@ -352,7 +327,6 @@ class Stress {
     }
     seen_.adopted += plan.adoptions.size();
     seen_.projected += pending.step.projections.size();
-    seen_.restarted += pending.step.restarts.size();
     for (const Rows& rows : plan.rows) {
       ModelSeq& seq = seqs_.at(raw(rows.seq));
       seq.runs = true;

@@ -1,5 +1,5 @@
 // The rate of an emulated link, with times handed in.
-#include "cache/token_bucket.h"
+#include "cache/tiers/token_bucket.h"
 
 #include <gtest/gtest.h>
 

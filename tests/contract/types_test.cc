@@ -94,9 +94,10 @@ TEST(CacheGeometry, AFrameHasItsLayersOneBehindTheOther) {
   slice.table = table;
   EXPECT_EQ(step.planes(g, slice, 1, 2), (KvPlanes{1000, 2000}));
   EXPECT_EQ(step.planes(g, slice, 1, 3), (KvPlanes{1256, 2256})) << "K and V of a layer come together";
-  step.staged.resize(2 + 2 * g.layers);
-  slice.first_staged = 2;
-  step.staged[2 + 3 * 2 + 1] = {7, 8};
+  step.staged.resize(2);
+  step.add_staged(slice, {1, 2}, g.layers);
+  step.staged_planes(slice, 1, 3) = {7, 8};
+  EXPECT_FALSE(step.is_staged(slice, 0, 3));
   EXPECT_EQ(step.planes(g, slice, 1, 3), (KvPlanes{7, 8}));
   EXPECT_EQ(step.planes(g, slice, 1, 2), (KvPlanes{1000, 2000})) << "nothing of it is staged in this layer";
   EXPECT_LT(layer_written(2), layer_attended(2));
@@ -104,22 +105,53 @@ TEST(CacheGeometry, AFrameHasItsLayersOneBehindTheOther) {
   EXPECT_LT(kStepBegins, layer_written(0));
 }
 
+TEST(Step, ListsAreFoundByLayer) {
+  Step step;
+  EXPECT_TRUE(step.is_indexed()) << "there is nothing";
+  EXPECT_TRUE(step.waits_before(0).empty());
+  const auto starting = [](StepPoint point, uint64_t id) {
+    StepTransfer t;
+    t.start_at = point;
+    t.transfer.id = TransferId{id};
+    return t;
+  };
+  step.transfers = {starting(layer_attended(1), 1), starting(kStepBegins, 2), starting(layer_attended(1), 3)};
+  step.waits = {{3, 0, TransferId{1}}, {1, 0, TransferId{2}}, {3, 1, TransferId{3}}};
+  step.remote = {{0, 0, 0, 1, 0}, {2, 0, 0, 1, 4}};
+  EXPECT_FALSE(step.is_indexed());
+  step.index_by_layer();
+  EXPECT_TRUE(step.is_indexed());
+  EXPECT_EQ(step.waits,
+            (std::vector<TransferWait>{{1, 0, TransferId{2}}, {3, 0, TransferId{1}}, {3, 1, TransferId{3}}}))
+      << "those of one layer stay in their order";
+  const size_t waits[] = {0, 1, 0, 2, 0};
+  for (uint32_t layer = 0; layer < 5; ++layer) {
+    EXPECT_EQ(step.waits_before(layer).size(), waits[layer]) << layer;
+  }
+  EXPECT_EQ(step.waits_before(3)[1].slice, 1u);
+  EXPECT_EQ(step.remote_in(2)[0].first_piece, 4u);
+  EXPECT_TRUE(step.remote_in(1).empty() && step.projections_in(0).empty() && step.x_writes_in(0).empty());
+  EXPECT_EQ(step.transfers_until(kStepBegins), 1u);
+  EXPECT_EQ(step.transfers_until(layer_written(1)), 1u);
+  EXPECT_EQ(step.transfers_until(layer_attended(1)), 3u);
+  EXPECT_EQ(step.transfers_until(layer_attended(9)), 3u);
+  EXPECT_EQ(step.transfers[1].transfer.id, TransferId{1});
+  step.waits.pop_back();
+  EXPECT_FALSE(step.is_indexed());
+}
+
 TEST(CacheGeometry, EveryFormHasItsPieces) {
-  const CacheGeometry g{16, 5, 2, 8, 4, 12};
-  EXPECT_TRUE(g.has(Form::kX) && g.has(Form::kH));
+  const CacheGeometry g{16, 5, 2, 8, 4};
+  EXPECT_TRUE(g.has(Form::kX));
   EXPECT_FALSE((CacheGeometry{16, 5, 2, 8}.has(Form::kX)));
   EXPECT_EQ(g.piece_bytes(Form::kKv), 2u * 16 * 8);
   EXPECT_EQ(g.piece_bytes(Form::kX), 16u * 4);
-  EXPECT_EQ(g.piece_bytes(Form::kH), 16u * 12);
-  EXPECT_EQ(g.pieces(Form::kX), 2u);
-  EXPECT_EQ(g.pieces(Form::kH), 1u);
   EXPECT_EQ(g.cell_bytes(Form::kX), 2u * 64);
-  EXPECT_EQ(g.cell_bytes(Form::kH), 192u);
   EXPECT_EQ(g.largest_piece_bytes(), 256u);
-  EXPECT_EQ((CacheGeometry{16, 5, 2, 8, 4, 100}.largest_piece_bytes()), 1600u) << "of H";
+  EXPECT_EQ((CacheGeometry{16, 5, 2, 8, 20}.largest_piece_bytes()), 320u) << "of X";
   EXPECT_EQ(g.cell_stride(Form::kKv, Tier::kHost), 512u);
   EXPECT_EQ(g.cell_stride(Form::kKv, Tier::kDisk), 2u * 4096) << "on the disk each piece is aligned";
-  EXPECT_EQ(g.cell_stride(Form::kH, Tier::kDisk), 4096u);
+  EXPECT_EQ(g.cell_stride(Form::kX, Tier::kDisk), 2u * 4096);
   EXPECT_EQ(g.layers_in(1), 2u);
   EXPECT_EQ(g.layers_in(2), 1u);
 }
@@ -135,7 +167,6 @@ TEST(Names, AreToldApart) {
   EXPECT_STREQ(name(Tier::kDisk), "disk");
   EXPECT_STREQ(name(Form::kKv), "kv");
   EXPECT_STREQ(name(Form::kX), "x");
-  EXPECT_STREQ(name(Form::kH), "h");
   EXPECT_STREQ(name(Verb::kStage), "stage");
   EXPECT_STREQ(name(RowKind::kRecompute), "recompute");
   EXPECT_STREQ(name(Trigger::kAfterLayerWrites), "after_layer_writes");
@@ -167,7 +198,7 @@ TEST(StepPlan, PrintsOneLineForEachEntry) {
             "adopt 3 [0, 32)\n"
             "drop 2 [0, 40) kv device x2 when_ready\n"
             "promise 3 4 cells on host\n"
-            "prefill 3 [32, 90) samples x3 keeps kv x2 x x1 h x0\n");
+            "prefill 3 [32, 90) samples x3 keeps kv x2 x x1\n");
 }
 
 }  // namespace

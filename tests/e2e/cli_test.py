@@ -18,7 +18,35 @@ class Cli(unittest.TestCase):
             self.assertEqual(result.returncode, 0)
             self.assertIn("Usage:", result.stdout)
         self.assertEqual(run().returncode, 2)
-        self.assertEqual(run("no-such-thing").returncode, 2)
+
+    def test_mistakes_on_the_command_line(self):
+        for arguments, line in (
+                (("no-such-thing",), "kvasir: no command 'no-such-thing': there are serve, gmanager, "),
+                (("serve", "m", "--prot", "9202"), "kvasir serve: unknown flag --prot; did you mean --port?"),
+                (("serve", "m", "--port", "80000"),
+                 "kvasir serve: --port: '80000' is not a whole number from 0 to 65535"),
+                (("serve", "m", "--max-num-seqs", "many"),
+                 "kvasir serve: --max-num-seqs: 'many' is not a whole number of 0 or more")):
+            result = run(*arguments)
+            self.assertEqual(result.returncode, 2)
+            self.assertTrue(result.stderr.startswith(line), result.stderr)
+            self.assertEqual(len(result.stderr.splitlines()), 1)
+            self.assertEqual(result.stdout, "")
+
+    def test_the_flags_of_a_command_come_before_those_of_serving(self):
+        for subcommand, own in (("serve", "--port"), ("profile", "--seconds"), ("generate", "--prompt"),
+                                ("train-predictor", "--trace")):
+            text = run(subcommand, "--help").stdout
+            self.assertLess(text.index(own + " "), text.index("--kv-cache-memory-bytes "), subcommand)
+
+    def test_a_server_open_to_all_without_a_key_warns(self):
+        for flags, warned in ((("--host", "0.0.0.0"), True), (("--host", "0.0.0.0", "--api-key", "k"), False),
+                              (("--host", "localhost"), False), ((), False)):
+            with Server(*flags, "--threads", "1") as server:
+                lines = [line for line in server.log if "anyone who reaches port" in line]
+                self.assertEqual(len(lines), warned, server.log)
+                self.assertTrue(all("--api-key-file" in line for line in lines))
+                self.assertRegex("".join(server.log), r", 1 thread[ ,]")
 
     def test_inspect(self):
         result = run("inspect", model_path())
@@ -28,7 +56,6 @@ class Cli(unittest.TestCase):
         # 30 layers of 576 int8 with 18 scales, against 2 x 3 heads of 64.
         self.assertEqual(lines["X per token"], "17.93 KiB (int8: 0.40 of f32, 0.80 of bf16, 1.55 of q8_0)")
         self.assertEqual(lines["KV per token, bf16"], "22.50 KiB")
-        self.assertEqual(lines["H per token"], "2.25 KiB a checkpoint (f32)")
         self.assertEqual(lines["hidden cache"], "X pays: with K and V in f32 or bf16; "
                          "X does not pay, and is never chosen: it takes no less than K and V in q8_0")
         bad = run("inspect", __file__)

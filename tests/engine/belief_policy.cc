@@ -4,15 +4,13 @@
 #include <cmath>
 #include <vector>
 
-#include "contract/plan_builder.h"
-#include "sched/mechanisms/break_standstill.h"
-#include "sched/mechanisms/turn_alone.h"
+#include "sched/batch_policy.h"
 
 namespace kvasir::test {
 namespace {
 
 constexpr double kStepBound = 40e-6;  // seconds: forty rows of the shadow executor
-// What is believed may be nonsense: whatever it says, somebody gets so many rows.
+// What is believed may be nonsense: whatever it says, some sequence gets so many rows.
 constexpr uint32_t kFewestRows = 1;
 constexpr double kPromisedShare = 0.1;  // of what is predicted
 
@@ -27,11 +25,8 @@ double left(const View& view, const SeqView& s) {
   return std::max(1.0, std::min(end - made, static_cast<double>(s.max_total_tokens) - s.known_tokens));
 }
 
-class BeliefPolicy final : public Policy {
- public:
-  StepPlan plan(const View& view) override {
-    PlanBuilder builder(view);
-    if (take_turn_alone(view, builder)) return builder.take();
+class BeliefPolicy final : public BatchPolicy {
+  void plan_batch(const View& view, PlanBuilder& builder) override {
     std::vector<const SeqView*> running;
     for (const SeqView& s : view.running) running.push_back(&s);
     const auto shorter = [&](const SeqView* a, const SeqView* b) { return left(view, *a) < left(view, *b); };
@@ -52,11 +47,8 @@ class BeliefPolicy final : public Policy {
       if (!s->decoding() && !builder.preempted(s->id)) builder.prefill(*s, rows_in_bound(view, *s, builder));
     }
     if (!preempted) admit(view, builder);
-    break_standstill(view, builder);
-    return builder.take();
   }
 
- private:
   static void preempt(const View& view, const SeqView& s, PlanBuilder& builder) {
     const double bytes = static_cast<double>(s.own_kv_cells(Tier::kDevice)) *
                          static_cast<double>(view.geometry.cell_bytes(Form::kKv));

@@ -1,6 +1,4 @@
 // Beliefs in the engine's loop: what it learns from, what policies see, and what they must never see.
-#include "engine/beliefs.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,13 +6,14 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "base/random.h"
+#include "engine/belief_keeper.h"
 #include "engine/engine_fixture.h"
 #include "engine/plan_json.h"
 #include "exec/sim/sim_executor.h"
+#include "sched/beliefs/cost_beliefs.h"
 #include "sched/beliefs/length_predictors.h"
 
 namespace kvasir::test {
@@ -364,9 +363,8 @@ TEST(CostsInTheLoop, WorkIsWhatRowsAndLayersSay) {
   add_work(slice, 4, work);
   EXPECT_EQ(work.prefill_rows, 10);
   EXPECT_EQ(work.prefill_pairs, 10 * 100 + 55);
-  slice.kind = RowKind::kRecompute;
-  slice.first_layer = 1;
-  slice.end_layer = 2;
+  slice.kind = RowKind::kRestore;
+  slice.end_layer = 1;
   add_work(slice, 4, work);
   EXPECT_EQ(work.prefill_rows, 12.5);
   EXPECT_EQ(work.prefill_pairs, 1.25 * (10 * 100 + 55));
@@ -394,54 +392,6 @@ TEST(CostsInTheLoop, LinksAreAsTheyWereMeasured) {
   EXPECT_EQ(costs.links[1][0], (LinkCost{2e-5, 2.5e-10}));
   EXPECT_EQ(costs.links[0][2], (LinkCost{3e-4, 2e-9}));
   EXPECT_EQ(costs.links[2][1].seconds_per_byte, 2e-9);
-}
-
-TEST(CostBeliefs, AThreadLearnsTheSameAsWhoLearnsAtOnce) {
-  CostModel prior;
-  prior.step_s = 1e-3;
-  prior.decode_row_s = 1e-3;
-  CostBeliefs at_once(CostLearner(prior), CostBeliefs::Learns::kAtOnce);
-  CostBeliefs thread(CostLearner(prior), CostBeliefs::Learns::kOnThread);
-  CostModel a, b;
-  EXPECT_TRUE(at_once.take_latest(a));
-  EXPECT_TRUE(thread.take_latest(b));
-  EXPECT_EQ(a, prior);
-  EXPECT_EQ(b, prior);
-  EXPECT_FALSE(thread.take_latest(b)) << "nothing new";
-  Random random(1);
-  constexpr uint64_t kSteps = 321;
-  for (uint64_t i = 0; i < kSteps; ++i) {
-    StepWork w;
-    const auto batch = random.between(1, 9);
-    for (int64_t k = 0; k < batch; ++k) w.add_decode(50);
-    const double seconds = 2e-3 + 3e-3 * w.decode_rows;
-    at_once.observe(w, seconds);
-    thread.observe(w, seconds);
-  }
-  // The last batch is learnt when it is full.
-  while (thread.observed() < kSteps) std::this_thread::yield();
-  while (!thread.take_latest(b)) std::this_thread::yield();
-  at_once.take_latest(a);
-  EXPECT_EQ(a, b);
-  EXPECT_EQ(thread.dropped(), 0u);
-}
-
-TEST(CostBeliefs, WhatIsTooMuchIsDroppedAndCounted) {
-  CostBeliefs beliefs(CostLearner(), CostBeliefs::Learns::kOnThread);
-  StepWork w;
-  w.add_decode(1);
-  constexpr uint64_t kSteps = 200'000;
-  for (uint64_t i = 0; i < kSteps; ++i) beliefs.observe(w, 1e-3);
-  // Of those that were not dropped, all but the last that make no batch are learnt.
-  const auto settled = [&] { return kSteps - beliefs.dropped() - beliefs.observed() <= 16; };
-  while (!settled()) std::this_thread::yield();
-  EXPECT_GT(beliefs.dropped(), 0u);
-  EXPECT_GT(beliefs.observed(), 1000u);
-  CostModel costs;
-  EXPECT_TRUE(beliefs.take_latest(costs));
-  StepWork same;
-  same.add_decode(1);
-  EXPECT_NEAR(costs.step_seconds(same), 1e-3, 1e-6);
 }
 
 }  // namespace

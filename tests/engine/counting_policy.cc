@@ -23,7 +23,6 @@ PlanCounts& PlanCounts::operator+=(const PlanCounts& other) {
   x_decode_steps += other.x_decode_steps;
   disk_decode_steps += other.disk_decode_steps;
   again_decode_steps += other.again_decode_steps;
-  h_decode_steps += other.h_decode_steps;
   x_restores += other.x_restores;
   for (size_t k = 0; k < promises.size(); ++k) promises[k] += other.promises[k];
   claims_called += other.claims_called;
@@ -46,9 +45,9 @@ StepPlan CountingPolicy::plan(const View& view) {
                                   [](const CopyChange& c) { return c.verb == Verb::kStage; });
   for (const SeqView& s : view.waiting) {
     const uint32_t kv = s.kv_cells(Tier::kDevice) + s.kv_cells(Tier::kHost) + s.kv_cells(Tier::kDisk);
-    counts_.x_restores += has_rows(s) && s.x_elsewhere() && kv + s.bare_cells < s.blocks * groups;
+    counts_.x_restores += has_rows(s) && s.x_elsewhere() && kv + s.dropped_cells < s.blocks * groups;
   }
-  bool x = false, disk = false, again = false, h = false;
+  bool x = false, disk = false, again = false;
   for (const Rows& r : plan.rows) {
     for (const auto* list : {&view.running, &view.waiting}) {
       const auto it =
@@ -57,8 +56,7 @@ StepPlan CountingPolicy::plan(const View& view) {
       const bool lacks = it->blocks * groups > it->kv_cells(Tier::kDevice);
       x |= lacks && it->held(Form::kX, Tier::kDevice) > 0;
       disk |= lacks && it->kv_cells(Tier::kDisk) + it->held(Form::kX, Tier::kDisk) > 0;
-      if (r.kind != RowKind::kRecompute || r.tokens.end > it->ready_tokens) continue;
-      (r.layers.contains(0) ? again : h) = true;
+      again |= r.kind == RowKind::kRestore && r.tokens.end <= it->ready_tokens;
     }
   }
   for (const Promise& p : plan.promises) ++counts_.promises[static_cast<size_t>(p.kind)];
@@ -72,7 +70,6 @@ StepPlan CountingPolicy::plan(const View& view) {
   counts_.x_decode_steps += x;
   counts_.disk_decode_steps += disk;
   counts_.again_decode_steps += again;
-  counts_.h_decode_steps += h;
   ++counts_.plans;
   counts_.partial_steps += partial;
   counts_.decode_steps += decodes;

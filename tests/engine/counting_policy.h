@@ -19,11 +19,10 @@ struct PlanCounts {
   uint64_t staged_decode_steps = 0;   // of those: something goes through the stage ring to be read
   uint64_t partial_decode_steps = 0;  // of those: as partial_steps
   // Of those with a decode: a sequence that decodes has X and no KV on the device of some cell, has cells on
-  // the disk, computes dropped cells again from token ids, or does so from H.
+  // the disk, or computes dropped cells again.
   uint64_t x_decode_steps = 0;
   uint64_t disk_decode_steps = 0;
   uint64_t again_decode_steps = 0;
-  uint64_t h_decode_steps = 0;
   // Sequences that came back from waiting with X on a slower tier, and no K and V anywhere, of some cell.
   uint64_t x_restores = 0;
   std::array<uint64_t, 5> promises{};  // by Promise::Kind

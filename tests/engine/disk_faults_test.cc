@@ -14,13 +14,14 @@
 
 #include "base/random.h"
 #include "cache/disk_world.h"
-#include "cache/memory_link.h"
+#include "cache/tiers/memory_link.h"
 #include "engine/collecting_sink.h"
 #include "engine/engine.h"
 #include "engine/random_policy.h"
 #include "fakes/fake_disk_io.h"
 #include "fakes/shadow_executor.h"
 #include "support/levels.h"
+#include "support/policies.h"
 
 namespace kvasir::test {
 namespace {
@@ -49,7 +50,6 @@ EngineOptions engine_options(const WorldOptions& options) {
   o.cache.host_bytes = g.kv_block_bytes() * options.host_blocks;
   o.cache.disk_bytes = g.cell_stride(Form::kKv, Tier::kDisk) * g.groups() * options.disk_blocks;
   g.x_bytes_per_token_layer = 12;
-  g.h_bytes_per_token = 8;
   o.cache.stage_bytes = g.largest_piece_bytes() * 40;
   o.cache.numerics_id = "shadow";
   o.scratch_tokens = 600;
@@ -61,7 +61,7 @@ EngineOptions engine_options(const WorldOptions& options) {
   return o;
 }
 
-// The disk's file, and what a server is made of, in the order in which apps/runtime.cc makes and ends it.
+// The disk's file, and what a server is made of, in the order in which runtime/runtime.cc makes and ends it.
 class World {
  public:
   World(const WorldOptions& options, const TestDirectory& directory, FakeDisk& disk)
@@ -306,8 +306,7 @@ TEST(DiskFaultsTest, WhatIsKeptOverARestartIsRightOrNoticed) {
 // reads that takes depends on the disk's speed, so one policy alone may meet no fault.
 TEST(DiskFaultsTest, RequestsStreamFromADiskThatFails) {
   uint64_t failed_reads = 0;
-  for (const char* policy : {"apt-serve", "cacheopt", "distkv", "ellm:ratio=0.5:again=0.3", "hcache",
-                             "layerkv", "s3", "sarathi", "vllm", "vllm-swap"}) {
+  for (const std::string& policy : every_policy({"ellm:ratio=0.5:again=0.3"})) {
     SCOPED_TRACE(policy);
     TestDirectory directory;
     FakeDisk disk;
@@ -317,7 +316,7 @@ TEST(DiskFaultsTest, RequestsStreamFromADiskThatFails) {
     Requests requests(world, 9);
     requests.run(scaled_faults(15), [](Random&) {});
     // The slower the turns, the more are cancelled: with layers, more copies are under way in each.
-    EXPECT_GT(requests.complete(), std::string(policy) == "layerkv" ? 5u : 10u);
+    EXPECT_GT(requests.complete(), policy == "layerkv" ? 5u : 10u);
     EXPECT_GT(world.metrics().steps_staged, 0u);
     failed_reads += world.disk().read_errors + world.disk().checksum_mismatches;
     expect_nothing_left(world);

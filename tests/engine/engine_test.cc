@@ -4,8 +4,8 @@
 
 #include <gtest/gtest.h>
 
-#include "contract/plan_builder.h"
 #include "engine/engine_fixture.h"
+#include "plan/plan_builder.h"
 
 namespace kvasir::test {
 namespace {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/random.h"
-#include "cache/memory_link.h"
+#include "cache/tiers/memory_link.h"
 #include "engine/engine.h"
 #include "fakes/shadow_executor.h"
 #include "sched/registry.h"

@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "base/random.h"
-#include "contract/plan_builder.h"
 #include "engine/engine_fixture.h"
 #include "fakes/fake_link.h"
 #include "fakes/shadow_executor.h"
+#include "plan/plan_builder.h"
 #include "support/levels.h"
 
 namespace kvasir::test {

@@ -139,9 +139,9 @@ TEST(PlanLog, AHeadThatIsNoneIsRefused) {
   EXPECT_EQ(replay_plan_log(file.path(), make_test_policy).status().code(), ErrorCode::kCorrupt);
   write_lines(file.path(), {R"({"kvasir_plan_log":2,"policy":"vllm"})"});
   EXPECT_EQ(replay_plan_log(file.path(), make_test_policy).status().code(), ErrorCode::kUnsupported);
-  write_lines(file.path(), {R"({"kvasir_plan_log":5,"policy":"lifo"})"});
+  write_lines(file.path(), {R"({"kvasir_plan_log":6,"policy":"lifo"})"});
   EXPECT_EQ(replay_plan_log(file.path(), make_test_policy).status().code(), ErrorCode::kNotFound);
-  write_lines(file.path(), {R"({"kvasir_plan_log":5,"policy":"vllm"})"});
+  write_lines(file.path(), {R"({"kvasir_plan_log":6,"policy":"vllm"})"});
   EXPECT_EQ(replay_plan_log(file.path(), make_test_policy)->steps, 0u);
   EXPECT_EQ(replay_plan_log("no/such/file", make_test_policy).status().code(), ErrorCode::kIo);
 }
@@ -198,7 +198,7 @@ TEST(PlanJson, EveryFieldSurvives) {
   c.seq = SeqId{3};
   c.tokens = {16, 48};
   c.layers.add(127);
-  c.form = Form::kH;
+  c.form = Form::kX;
   c.tier = Tier::kDisk;
   c.trigger = Trigger::kAfterLayerWrites;
   plan.copies.push_back(c);
@@ -211,7 +211,6 @@ TEST(PlanJson, EveryFieldSurvives) {
   r.kind = RowKind::kRecompute;
   r.writes.kv.add(0);
   r.writes.x.add(64);
-  r.writes.h.add(3);
   r.samples = true;
   plan.rows.push_back(r);
   plan.borrow_cells = 17;

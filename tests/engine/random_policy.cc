@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/random.h"
-#include "contract/plan_builder.h"
 #include "engine/belief_policy.h"
+#include "plan/plan_builder.h"
 #include "sched/mechanisms/recall_loans.h"
 #include "sched/registry.h"
 
@@ -166,7 +166,7 @@ class RandomPolicy final : public Policy {
     const Form form = static_cast<Form>(random_.below(kForms));
     const Tier tier = static_cast<Tier>(random_.below(kTiers));
     if (view.budget(tier).per_slab[index_of(form)] == 0) return;
-    // Some sequences never lose their first layer group, so that H serves them.
+    // Some sequences never lose their first layer group.
     const bool keeps_first = raw(seq.id) % 4 >= 2;
     const double r = keeps_first ? random_.unit() * 0.55 + (random_.unit() < 0.6 ? 0.45 : 0) : random_.unit();
     if (r < 0.3) {
@@ -191,7 +191,7 @@ class RandomPolicy final : public Policy {
     }
   }
 
-  // Of layer groups from some group on everything but H goes: often there is H of the first of them.
+  // Of layer groups from some group on everything goes.
   void drop_from_group(const View& view, const SeqView& seq, Interval tokens, PlanBuilder& builder) {
     const uint32_t groups = view.geometry.groups();
     const bool keeps_first = raw(seq.id) % 4 >= 2 && groups > 1;
@@ -199,7 +199,7 @@ class RandomPolicy final : public Policy {
         static_cast<uint32_t>(keeps_first ? 1 + random_.below(groups - 1) : random_.below(groups));
     LayerSet layers;
     for (uint32_t g = first; g < groups; ++g) layers.add(g);
-    for (Form f : {Form::kKv, Form::kX}) {
+    for (Form f : kAllForms) {
       for (Tier t : kAllTiers) {
         if (seq.held(f, t) > 0) builder.drop(seq, tokens, layers, t, f);
       }
@@ -219,14 +219,12 @@ class RandomPolicy final : public Policy {
       return set;
     };
     if (view.geometry.has(Form::kX)) options.x = some(1);
-    if (view.geometry.has(Form::kH) && raw(seq.id) % 4 != 0) options.h = LayerSet::all(groups);
     if (random_.unit() < 0.3) {
       options.kv = random_layers(view);
       if (random_.unit() < 0.3) options.slower = random_layers(view) - *options.kv;
     }
     if (random_.unit() < 0.1) options.restore.kv = random_layers(view);
     if (random_.unit() < 0.1 && view.geometry.has(Form::kX)) options.restore.x = random_layers(view);
-    if (random_.unit() < 0.2 && view.geometry.has(Form::kH)) options.restore.h = random_layers(view);
     return options;
   }
 

@@ -15,7 +15,7 @@
 #include "engine/engine_fixture.h"
 #include "fakes/fake_link.h"
 #include "fakes/scripted_executor.h"
-#include "sched/policies/priority.h"
+#include "sched/mechanisms/aged_priority.h"
 #include "sched/registry.h"
 
 namespace kvasir::test {
@@ -50,7 +50,7 @@ constexpr uint32_t kTurnsOfTheFirst = (kLongPrompt + kLongOutput) / (kBudget - k
 // At most so many are before it, and it is one itself. Under `priority` one of the lowest value has those
 // before it, too, that come within its levels' time.
 constexpr uint32_t kBound = kLive * kTurnsOfTheFirst;
-constexpr uint32_t kAgeingTurns = kLowest * kAgeingPerLevel / kTurn;
+constexpr uint32_t kAgeingTurns = kLowest * from_seconds(kAgeingSeconds) / kTurn;
 
 struct Outcome {
   uint32_t longest_to_first_token = 0;  // turns; of one that has none yet, so far
@@ -177,7 +177,7 @@ TEST(Starvation, NewcomersDoNotStarveThoseWhoseLayersAreAway) {
 
 TEST(Starvation, WithoutAgeingTheLowestNeverRuns) {
   for (Stream stream : {Stream::kOneToken, Stream::kMixed}) {
-    const Outcome o = run(make_priority_policy(/*per_level=*/0), stream, 1);
+    const Outcome o = run(make_policy("priority:ageing=0").value(), stream, 1);
     report("priority without ageing", stream, 1, o);
     EXPECT_EQ(o.longest_to_first_token, kTurns);
   }

@@ -9,7 +9,7 @@
 #include "engine/engine.h"
 #include "fakes/fake_link.h"
 #include "fakes/shadow_executor.h"
-#include "sched/registry.h"
+#include "support/policies.h"
 
 namespace kvasir::test {
 namespace {
@@ -77,10 +77,9 @@ std::vector<Token> tokens(uint32_t count, Token first) {
 
 // Its own prefix is cached in frames that its rows would need: 12 blocks of 16, beside a sequence that grows.
 TEST(Tiers, ARequestThatStreamsDoesNotStandOnItsOwnPrefix) {
-  for (const char* policy : {"apt-serve", "cacheopt", "distkv", "ellm", "ellm:ratio=0.5", "hcache", "layerkv",
-                             "rlp", "s3", "sarathi", "vllm", "vllm-swap"}) {
+  for (const std::string& policy : every_policy({"ellm:ratio=0.5"})) {
     for (uint32_t device_blocks : {12u, 14u, 16u}) {
-      SCOPED_TRACE(std::string(policy) + " " + std::to_string(device_blocks));
+      SCOPED_TRACE(policy + " " + std::to_string(device_blocks));
       TieredWorld world(policy, 1, device_blocks);
       const std::vector<Token> prefix = tokens(std::min(192u, 16 * (device_blocks - 1)), 1);
       world.submit(prefix, 1);

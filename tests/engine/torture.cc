@@ -18,11 +18,15 @@
 #include "fakes/fake_lending.h"
 #include "fakes/fake_link.h"
 #include "fakes/shadow_executor.h"
+#include "sched/beliefs/cost_beliefs.h"
 #include "sched/beliefs/length_predictors.h"
 #include "support/levels.h"
 
 namespace kvasir::test {
 namespace {
+
+constexpr uint32_t kTriesPerPlan = 8;
+constexpr double kMutatedShare = 0.1;
 
 struct Live {
   RequestId id{};
@@ -119,7 +123,6 @@ EngineOptions engine_options(const TortureConfig& config) {
   o.cache.device_bytes = o.cache.geometry.kv_block_bytes() * config.total_blocks;
   o.cache.host_bytes = o.cache.geometry.kv_block_bytes() * config.host_blocks;
   o.cache.geometry.x_bytes_per_token_layer = config.x_bytes;
-  o.cache.geometry.h_bytes_per_token = config.h_bytes;
   o.cache.disk_bytes =
       o.cache.geometry.cell_stride(Form::kKv, Tier::kDisk) * o.cache.geometry.groups() * config.disk_blocks;
   o.cache.stage_bytes = o.cache.geometry.largest_piece_bytes() * config.stage_blocks;
@@ -199,7 +202,12 @@ TortureOutcome torture(const TortureConfig& config) {
     });
   }
   PlanCounts counts;
-  auto policy = std::make_unique<CountingPolicy>(make_test_policy(config.policy).value(), counts);
+  std::unique_ptr<Policy> policy = make_test_policy(config.policy).value();
+  if (config.mutations) {
+    policy = std::make_unique<MutatingPolicy>(std::move(policy), kTriesPerPlan, kMutatedShare,
+                                              config.seed + 5, *config.mutations);
+  }
+  policy = std::make_unique<CountingPolicy>(std::move(policy), counts);
   CostBeliefs costs(CostLearner(config.costs), CostBeliefs::Learns::kAtOnce);
   std::unique_ptr<LengthPredictor> lengths;
   if (!config.predictor.empty()) lengths = make_length_predictor(config.predictor).value();
@@ -215,6 +223,7 @@ TortureOutcome torture(const TortureConfig& config) {
   uint32_t submitted = 0;
   for (uint64_t turn = 0; submitted < config.requests || !live.empty(); ++turn) {
     if (engine.metrics().steps >= config.most_steps) break;
+    if (config.mutations && config.mutations->tried >= config.most_mutations) submitted = config.requests;
     while (submitted < config.requests && live.size() < config.at_once && random.unit() < 0.5) {
       submit_one(engine, random, config, turn, submitted, live);
       ++submitted;

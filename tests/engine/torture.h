@@ -7,6 +7,7 @@
 
 #include "contract/cost_model.h"
 #include "engine/counting_policy.h"
+#include "engine/mutating_policy.h"
 #include "engine/plan_log.h"
 
 namespace kvasir::test {
@@ -20,7 +21,6 @@ struct TortureConfig {
   uint32_t host_blocks = 0;    // of the host tier; 0: none
   uint32_t disk_blocks = 0;    // of the disk tier; 0: none
   uint32_t x_bytes = 0;        // of X, per token and layer; 0: no such copies
-  uint32_t h_bytes = 0;        // of H, per token
   uint32_t scratch_tokens = 0;
   uint32_t borrowed_blocks = 0;  // that may be borrowed from peers; 0: there are none
   double recalls = 0;            // shares of the turns in which peers recall, lose and borrow something
@@ -53,6 +53,9 @@ struct TortureConfig {
   std::string predictor;             // of lengths; "": none
   uint64_t most_steps = UINT64_MAX;  // requests that have not ended then count as wrong
   PlanLog* log = nullptr;
+  // Edited plans, and how many of them are tried before all is as without; null: none are.
+  MutationCounts* mutations = nullptr;
+  uint64_t most_mutations = 0;
 };
 
 struct TortureOutcome {

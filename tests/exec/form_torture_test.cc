@@ -23,12 +23,10 @@ struct Sums {
   uint64_t transfers = 0;
   uint64_t failed = 0;
   uint64_t cached_tokens = 0;
-  uint64_t grouped_decode_steps = 0;  // where there is more than one layer group, so that H is of use
   PlanCounts plans;
 
-  void add(const RigRun& run, bool grouped) {
+  void add(const RigRun& run) {
     ++runs;
-    if (grouped) grouped_decode_steps += run.plans.decode_steps;
     steps += run.steps;
     requests += run.outputs.size();
     preemptions += run.preemptions;
@@ -44,21 +42,17 @@ struct Sums {
   double share(uint64_t of_decodes) const {
     return static_cast<double>(of_decodes) / static_cast<double>(plans.decode_steps);
   }
-  double share_from_h() const {
-    return static_cast<double>(plans.h_decode_steps) / static_cast<double>(grouped_decode_steps);
-  }
   void print() const {
     const auto n = [](uint64_t v) { return static_cast<unsigned long long>(v); };
     std::printf(
         "%llu runs, %llu requests, %llu steps, %llu with a decode: of those %.0f %% over X, %.0f %% with "
         "cells "
-        "on the disk, %.0f %% staged, %.0f %% computed again from tokens, %.0f %% from H (%.0f %% of "
-        "those with several layer groups); %llu preemptions, "
-        "%llu deferred, %llu cancelled, %llu cached tokens, %llu transfers, %llu failed\n",
+        "on the disk, %.0f %% staged, %.0f %% computed again; %llu preemptions, %llu deferred, %llu "
+        "cancelled, %llu cached tokens, %llu transfers, %llu failed\n",
         n(runs), n(requests), n(steps), n(plans.decode_steps), 100 * share(plans.x_decode_steps),
         100 * share(plans.disk_decode_steps), 100 * share(plans.staged_decode_steps),
-        100 * share(plans.again_decode_steps), 100 * share(plans.h_decode_steps), 100 * share_from_h(),
-        n(preemptions), n(deferred), n(cancelled), n(cached_tokens), n(transfers), n(failed));
+        100 * share(plans.again_decode_steps), n(preemptions), n(deferred), n(cancelled), n(cached_tokens),
+        n(transfers), n(failed));
   }
 };
 
@@ -116,7 +110,7 @@ void torture_once(TinyLlamaShape shape, uint64_t round, Sums& sums) {
                    std::to_string(round));
       const TierTortureOutcome out = torture.torture(options);
       EXPECT_EQ(out.wrong, 0u);
-      sums.add(out.run, /*grouped=*/kGroupSizes[f] > 0);
+      sums.add(out.run);
     }
   }
 }
@@ -132,7 +126,6 @@ void torture_long(const TinyLlamaShape& shape) {
   EXPECT_GE(sums.share(sums.plans.disk_decode_steps), 0.2);
   EXPECT_GE(sums.share(sums.plans.staged_decode_steps), 0.2);
   EXPECT_GE(sums.share(sums.plans.again_decode_steps), 0.2);
-  EXPECT_GE(sums.share_from_h(), 0.2);
   EXPECT_GT(sums.preemptions, 0u);
   EXPECT_GT(sums.deferred, 0u);
   EXPECT_GT(sums.cancelled, 0u);
@@ -145,7 +138,7 @@ TEST(FormTorture, OwnKeysForEachHeadWithBias) {
 }
 TEST(FormTorture, SharedKeys) {
   TinyLlamaShape shape = torture_gqa();
-  shape.layers = 5;  // so that more groups than the first have H
+  shape.layers = 5;
   torture_long(shape);
 }
 

@@ -23,7 +23,6 @@ CacheGeometry geometry_of(const FormsModel& model, uint32_t layers_per_group) {
   g.kv_plane_bytes_per_token_layer = c.kv_plane_bytes_per_token_layer(model.kv_type);
   g.x_bytes_per_token_layer =
       static_cast<uint64_t>(ops::x_row_bytes(model.packed->x_type(ops::ActivationMode::kAuto), c.dim));
-  g.h_bytes_per_token = static_cast<uint64_t>(c.dim) * sizeof(float);
   return g;
 }
 
@@ -51,14 +50,14 @@ FormsModel::FormsModel(const TinyLlamaShape& shape, ops::WeightType weights, ops
   }
   Step step;
   CacheGeometry geometry = geometry_of(*this, 1);
-  geometry.x_bytes_per_token_layer = geometry.h_bytes_per_token = 0;
+  geometry.x_bytes_per_token_layer = 0;
   const uint64_t plane = geometry.layer_plane_bytes();
   std::vector<std::byte> device(geometry.layers * FormsRig::kBlocks * 2 * plane, std::byte{kNothing});
   StepSlice& slice = step.slices.emplace_back();
   slice.tokens = {0, kTokens};
   slice.samples = true;
   slice.blocks = FormsRig::kBlocks;
-  slice.first_staged = 0;
+  slice.staged_blocks = {0, FormsRig::kBlocks};
   for (uint64_t i = 0; i < geometry.layers * FormsRig::kBlocks; ++i) {
     step.staged.push_back({2 * i * plane, (2 * i + 1) * plane});
   }
@@ -83,8 +82,8 @@ FormsRig::FormsRig(const FormsModel& model, const Options& options)
       options_(options),
       geometry_(geometry_of(model, options.layers_per_group)),
       kv_bytes_(2 * geometry_.layer_plane_bytes() * geometry_.layers),
-      forms_bytes_(geometry_.groups() * (geometry_.cell_bytes(Form::kX) + geometry_.cell_bytes(Form::kH))),
-      block_bytes_(round_up<uint64_t>(kv_bytes_ + 2 * forms_bytes_, 64)),
+      x_bytes_(geometry_.groups() * geometry_.cell_bytes(Form::kX)),
+      block_bytes_(round_up<uint64_t>(kv_bytes_ + 2 * x_bytes_, 64)),
       device_(FormsModel::kSequences * kBlocks * (block_bytes_ + 2 * geometry_.layer_plane_bytes()),
               std::byte{kNothing}),
       host_(device_.size(), std::byte{kNothing}) {
@@ -122,11 +121,8 @@ KvPlanes FormsRig::planes(uint32_t seq, uint32_t block, uint32_t layer) const {
   return cell(seq, block, layer).kv ? home(seq, block, layer) : in_ring(seq, block);
 }
 
-uint64_t FormsRig::form_at(uint32_t seq, uint32_t block, uint32_t group, Form form) const {
-  const uint64_t x_bytes = geometry_.cell_bytes(Form::kX);
-  const uint64_t base = block_at(seq, block) + kv_bytes_;
-  if (form == Form::kX) return base + group * x_bytes;
-  return base + geometry_.groups() * x_bytes + group * geometry_.cell_bytes(Form::kH);
+uint64_t FormsRig::x_at(uint32_t seq, uint32_t block, uint32_t group) const {
+  return block_at(seq, block) + kv_bytes_ + group * geometry_.cell_bytes(Form::kX);
 }
 
 void FormsRig::forget(uint64_t at, uint64_t bytes) {
@@ -140,9 +136,7 @@ void FormsRig::hold(uint32_t seq, HeldCells cells) {
       if (!cell(seq, b, layer).kv) forget(home(seq, b, layer).k, 2 * geometry_.layer_plane_bytes());
     }
     for (uint32_t g = 0; g < geometry_.groups(); ++g) {
-      const HeldCell held = cells_[seq](b, g);
-      if (!held.x) forget(form_at(seq, b, g, Form::kX), geometry_.cell_bytes(Form::kX));
-      if (!held.h) forget(form_at(seq, b, g, Form::kH), geometry_.cell_bytes(Form::kH));
+      if (!cells_[seq](b, g).x) forget(x_at(seq, b, g), geometry_.cell_bytes(Form::kX));
     }
   }
 }
@@ -154,10 +148,7 @@ Step FormsRig::make_step(const std::vector<Part>& parts) const {
   step.id = StepId{++steps_};
   step.groups = geometry_.groups();
   for (const Part& part : parts) add_part(part, step);
-  std::stable_sort(step.form_writes.begin(), step.form_writes.end(),
-                   [](const FormWrite& a, const FormWrite& b) { return a.group < b.group; });
-  std::stable_sort(step.projections.begin(), step.projections.end(),
-                   [](const KvProjection& a, const KvProjection& b) { return a.layer < b.layer; });
+  step.index_by_layer();
   return step;
 }
 
@@ -165,7 +156,7 @@ void FormsRig::add_part(const Part& part, Step& step) const {
   add_recompute(part, step);
   const uint32_t slice = add_slice(part.seq, part.tokens, step);
   step.slices[slice].samples = true;
-  add_form_writes(part.seq, slice, /*second=*/false, step);
+  add_x_writes(part.seq, slice, /*second=*/false, step);
   add_projections(part, slice, step);
 }
 
@@ -175,9 +166,9 @@ uint32_t FormsRig::add_slice(uint32_t seq, Interval tokens, Step& step) const {
   slice.tokens = tokens;
   slice.first_token = step.row_count();
   slice.blocks = geometry_.blocks_for(tokens.end);
-  slice.first_staged = static_cast<uint32_t>(step.staged.size());
+  step.add_staged(slice, {0, slice.blocks}, geometry_.layers);
   for (uint32_t layer = 0; layer < geometry_.layers; ++layer) {
-    for (uint32_t b = 0; b < slice.blocks; ++b) step.staged.push_back(planes(seq, b, layer));
+    for (uint32_t b = 0; b < slice.blocks; ++b) step.staged_planes(slice, b, layer) = planes(seq, b, layer);
   }
   const std::vector<Token>& ids = model_.tokens[seq];
   step.token_ids.insert(step.token_ids.end(), ids.begin() + tokens.begin, ids.begin() + tokens.end);
@@ -185,77 +176,54 @@ uint32_t FormsRig::add_slice(uint32_t seq, Interval tokens, Step& step) const {
   return static_cast<uint32_t>(step.slices.size() - 1);
 }
 
-FormsRig::Passes FormsRig::passes_of(uint32_t seq, uint32_t block) const {
-  Passes passes;
-  for (uint32_t g = 0; g < geometry_.groups(); ++g) {
-    const HeldCell held = cells_[seq](block, g);
-    if (held.kv || held.x) continue;
-    uint32_t from = g;
-    while (from > 0 && !(options_.from_h && cells_[seq](block, from).h)) --from;
-    uint32_t first = from * geometry_.layers_per_group;
-    const uint32_t end = std::min((g + 1) * geometry_.layers_per_group, geometry_.layers);
-    // A pass that begins before the end of others is theirs, too.
-    while (!passes.empty() && first < passes.back().second) {
-      first = std::min(first, passes.back().first);
-      passes.pop_back();
-    }
-    passes.push_back({first, end});
+uint32_t FormsRig::layers_again(uint32_t seq, uint32_t block) const {
+  uint32_t end = 0;
+  for (uint32_t layer = 0; layer < geometry_.layers; ++layer) {
+    const HeldCell held = cell(seq, block, layer);
+    if (!held.kv && !held.x) end = layer + 1;
   }
-  return passes;
+  return end;
 }
 
 void FormsRig::add_recompute(const Part& part, Step& step) const {
   const uint32_t blocks = geometry_.blocks_for(part.tokens.begin);
   for (uint32_t b = 0; b < blocks;) {
-    const Passes passes = passes_of(part.seq, b);
+    const uint32_t end_layer = layers_again(part.seq, b);
     uint32_t end = b + 1;
-    while (end < blocks && passes_of(part.seq, end) == passes) ++end;
-    for (const auto& [first_layer, end_layer] : passes) {
+    while (end < blocks && layers_again(part.seq, end) == end_layer) ++end;
+    if (end_layer > 0) {
       const uint32_t s =
           add_slice(part.seq, {b * kBlockTokens, std::min(end * kBlockTokens, part.tokens.begin)}, step);
-      step.slices[s].kind = RowKind::kRecompute;
-      step.slices[s].first_layer = first_layer;
+      step.slices[s].kind = RowKind::kRestore;
       step.slices[s].end_layer = end_layer;
-      for (uint32_t i = b; first_layer > 0 && i < end; ++i) {
-        step.restarts.push_back({s, i, form_at(part.seq, i, geometry_.group_of(first_layer), Form::kH)});
-      }
-      if (options_.rewrite) add_form_writes(part.seq, s, /*second=*/true, step);
+      if (options_.rewrite) add_x_writes(part.seq, s, /*second=*/true, step);
     }
     b = end;
   }
 }
 
-void FormsRig::add_form_writes(uint32_t seq, uint32_t slice, bool second, Step& step) const {
+void FormsRig::add_x_writes(uint32_t seq, uint32_t slice, bool second, Step& step) const {
   const StepSlice& of = step.slices[slice];
-  const uint32_t first_group = geometry_.group_of(of.first_layer);
   const uint32_t end_group = geometry_.group_of(std::min(of.end_layer, geometry_.layers) - 1) + 1;
   for (uint32_t b = geometry_.block_of(of.tokens.begin); b < of.blocks; ++b) {
-    for (uint32_t g = first_group; g < end_group; ++g) {
-      const HeldCell held = cells_[seq](b, g);
-      for (Form form : {Form::kX, Form::kH}) {
-        if (!(form == Form::kX ? held.x : held.h)) continue;
-        step.form_writes.push_back(
-            {g, slice, b, form, second ? second_form_at(seq, b, g, form) : form_at(seq, b, g, form)});
-      }
+    for (uint32_t g = 0; g < end_group; ++g) {
+      if (!cells_[seq](b, g).x) continue;
+      step.x_writes.push_back({g, slice, b, x_at(seq, b, g) + (second ? x_bytes_ : 0)});
     }
   }
 }
 
 void FormsRig::add_projections(const Part& part, uint32_t slice, Step& step) const {
   for (uint32_t b = 0; b * kBlockTokens < part.tokens.begin; ++b) {
-    const Passes passes = passes_of(part.seq, b);
-    for (uint32_t layer = 0; layer < geometry_.layers; ++layer) {
+    for (uint32_t layer = layers_again(part.seq, b); layer < geometry_.layers; ++layer) {
       const HeldCell held = cell(part.seq, b, layer);
-      const bool passed = std::any_of(passes.begin(), passes.end(), [&](const auto& pass) {
-        return pass.first <= layer && layer < pass.second;
-      });
-      if (held.kv || !held.x || passed) continue;
+      if (held.kv || !held.x) continue;
       KvProjection p;
       p.layer = layer;
       p.slice = slice;
       p.first_position = b * kBlockTokens;
       p.tokens = std::min(kBlockTokens, part.tokens.begin - p.first_position);
-      p.x = form_at(part.seq, b, geometry_.group_of(layer), Form::kX) +
+      p.x = x_at(part.seq, b, geometry_.group_of(layer)) +
             geometry_.layer_in_group(layer) * geometry_.piece_bytes(Form::kX);
       p.to = planes(part.seq, b, layer);
       step.projections.push_back(p);
@@ -264,20 +232,19 @@ void FormsRig::add_projections(const Part& part, uint32_t slice, Step& step) con
 }
 
 StepResult FormsRig::run(Step step) {
-  const std::vector<FormWrite> writes = step.form_writes;
+  const std::vector<XWrite> writes = step.x_writes;
   const std::vector<StepSlice> slices = step.slices;
   executor_->submit(std::move(step));
   StepResult result = executor_->wait();
-  for (const FormWrite& w : writes) {
+  for (const XWrite& w : writes) {
     const auto seq = static_cast<uint32_t>(raw(slices[w.slice].seq));
     // Blocks of which all rows were written before.
-    if (slices[w.slice].kind != RowKind::kRecompute ||
+    if (slices[w.slice].kind != RowKind::kRestore ||
         (w.block + 1) * kBlockTokens > slices[w.slice].tokens.end) {
       continue;
     }
-    const uint64_t bytes = geometry_.cell_bytes(w.form);
-    const bool same =
-        std::memcmp(&device_[form_at(seq, w.block, w.group, w.form)], &device_[w.to], bytes) == 0;
+    const uint64_t bytes = geometry_.cell_bytes(Form::kX);
+    const bool same = std::memcmp(&device_[x_at(seq, w.block, w.group)], &device_[w.to], bytes) == 0;
     ++rewritten_;
     rewritten_otherwise_ += same ? 0 : 1;
     forget(w.to, bytes);

@@ -1,5 +1,5 @@
-// Hand-made steps on the CPU executor over a tiny model, whose history is held as KV, as X, as H or not at
-// all, cell by cell. What is not held is not there: its memory holds nothing that could be read in its place.
+// Hand-made steps on the CPU executor over a tiny model, whose history is held as KV, as X or not at all,
+// cell by cell. What is not held is not there: its memory holds nothing that could be read in its place.
 #pragma once
 
 #include <cstddef>
@@ -13,9 +13,9 @@
 
 #include "base/clock.h"
 #include "exec/cpu/cpu_executor.h"
+#include "exec/cpu/packed_model.h"
 #include "fakes/fake_link.h"
-#include "model/model_file.h"
-#include "model/packed_model.h"
+#include "model/files/model_file.h"
 #include "support/tiny_llama.h"
 
 namespace kvasir::test {
@@ -24,7 +24,6 @@ namespace kvasir::test {
 struct HeldCell {
   bool kv = false;
   bool x = false;
-  bool h = false;
 };
 using HeldCells = std::function<HeldCell(uint32_t block, uint32_t group)>;
 
@@ -49,8 +48,7 @@ class FormsRig {
     uint32_t layers_per_group = 1;
     int threads = 2;
     bool tap_all_rows = true;
-    bool from_h = true;  // dropped cells are computed again from the nearest H, or else from their tokens
-    // Rows that compute cells again leave X and H of them, too, beside the first ones.
+    // Rows that compute cells again leave X of them, too, beside the first.
     bool rewrite = false;
   };
   // Tokens of a sequence that run in a step, behind its history.
@@ -80,39 +78,31 @@ class FormsRig {
   uint32_t rewritten() const { return rewritten_; }
   uint32_t rewritten_otherwise() const { return rewritten_otherwise_; }
 
-  // Where a cell's X or H begins in the device's memory.
-  uint64_t form_at(uint32_t seq, uint32_t block, uint32_t group, Form form) const;
-  std::span<std::byte> device() { return device_; }
-  std::span<std::byte> host() { return host_; }
   FakeLink& link() { return *link_; }
-  const CacheGeometry& geometry() const { return geometry_; }
 
  private:
-  // Layers that a block's rows pass to compute what is dropped.
-  using Passes = std::vector<std::pair<uint32_t, uint32_t>>;
-
   uint64_t block_at(uint32_t seq, uint32_t block) const { return (seq * kBlocks + block) * block_bytes_; }
-  uint64_t second_form_at(uint32_t seq, uint32_t block, uint32_t group, Form form) const {
-    return form_at(seq, block, group, form) + forms_bytes_;
-  }
+  // Where a cell's X begins in the device's memory.
+  uint64_t x_at(uint32_t seq, uint32_t block, uint32_t group) const;
   KvPlanes home(uint32_t seq, uint32_t block, uint32_t layer) const;
   KvPlanes in_ring(uint32_t seq, uint32_t block) const;
   KvPlanes planes(uint32_t seq, uint32_t block, uint32_t layer) const;
   HeldCell cell(uint32_t seq, uint32_t block, uint32_t layer) const {
     return cells_[seq](block, geometry_.group_of(layer));
   }
-  Passes passes_of(uint32_t seq, uint32_t block) const;
+  // How many layers a block's rows pass to compute what is dropped; 0: nothing is.
+  uint32_t layers_again(uint32_t seq, uint32_t block) const;
   void add_part(const Part& part, Step& step) const;
   void add_recompute(const Part& part, Step& step) const;
   uint32_t add_slice(uint32_t seq, Interval tokens, Step& step) const;
-  void add_form_writes(uint32_t seq, uint32_t slice, bool second, Step& step) const;
+  void add_x_writes(uint32_t seq, uint32_t slice, bool second, Step& step) const;
   void add_projections(const Part& part, uint32_t slice, Step& step) const;
   void forget(uint64_t at, uint64_t bytes);
 
   const FormsModel& model_;
   const Options options_;
   CacheGeometry geometry_;
-  uint64_t kv_bytes_ = 0, forms_bytes_ = 0, block_bytes_ = 0;  // of one block
+  uint64_t kv_bytes_ = 0, x_bytes_ = 0, block_bytes_ = 0;  // of one block
   std::vector<std::byte> device_, host_;
   VirtualClock clock_;
   std::unique_ptr<FakeLink> link_;

@@ -67,7 +67,7 @@ TEST_P(Leaks, FiveHundredRealRequestsWithRandomCancels) {
   EXPECT_EQ(twice, 0);
   EXPECT_EQ(engine.metrics().kv_blocks_used, 0u);
   EXPECT_GT(engine.metrics().num_preemptions, 0u);
-  EXPECT_GT(engine.metrics().finished[static_cast<size_t>(FinishReason::kAbort)], 20u);
+  EXPECT_GT(engine.metrics().finished[static_cast<size_t>(FinishReason::kAbort)], 5u);
   const Status integrity = engine.check_integrity();
   EXPECT_TRUE(integrity.ok()) << integrity.message();
 }

@@ -155,7 +155,6 @@ constexpr FormCase kFormCases[] = {
     {Mutant::kXWrongPosition, "X at the place in its block"},
     {Mutant::kXOtherRounding, "X rounded otherwise"},
     {Mutant::kXBiasMissing, "X without a bias"},
-    {Mutant::kWrongCheckpoint, "H a layer late"},
 };
 
 TEST(Mutants, EachFaultOfTheFormsTurnsTheTortureRed) {

@@ -11,7 +11,7 @@
 #include "engine/plan_json.h"
 #include "exec/rig.h"
 #include "exec/sim/sim_executor.h"
-#include "sched/registry.h"
+#include "support/policies.h"
 #include "support/temp_file.h"
 
 namespace kvasir::test {
@@ -137,14 +137,17 @@ size_t first_difference(const std::vector<Record>& records, const RigOptions& op
   return more || again.size() > records.size() ? records.size() + 2 : 0;
 }
 
-class OneScheduler : public testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(Policies, OneScheduler,
-                         // In order of arrival: values follow the moment of a request's arrival, which the
-                         // log rounds to that of a view.
-                         testing::Values("vllm", "sarathi", "fastgen", "orca", "priority", "distkv", "hcache",
-                                         "ellm:measured=off", "ellm:ratio=0.4:again=0.5", "layerkv",
-                                         "apt-serve:order=fcfs", "apt-serve-s:order=fcfs", "rlp", "s3",
-                                         "cacheopt:select=fcfs:confidence=0.9"));
+// In order of arrival: values follow the moment of a request's arrival, which the log rounds to that of a
+// view.
+std::vector<std::string> repeatable_policies() {
+  std::vector<std::string> out = every_policy({"ellm:ratio=0.4:again=0.5"});
+  for (std::string& policy : out)
+    policy = policy == "ellm" ? "ellm:measured=off" : in_order_of_arrival(policy);
+  return out;
+}
+
+class OneScheduler : public testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Policies, OneScheduler, testing::ValuesIn(repeatable_policies()));
 
 TEST_P(OneScheduler, PlansOfARealEngineComeAgain) {
   const RigOptions options = rig_options(GetParam());

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "contract/ids.h"
-#include "model/model_file.h"
+#include "model/files/model_file.h"
 #include "ops/numerics.h"
 
 namespace kvasir::test {

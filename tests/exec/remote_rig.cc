@@ -140,6 +140,7 @@ Step RemoteRig::make_step(const std::vector<RemotePart>& parts, const std::vecto
   }
   for (const PeerRun& run : runs) move_to_peer(parts[run.part], run, step);
   move_to_ring(step, in_ring);
+  step.index_by_layer();
   return step;
 }
 
@@ -165,17 +166,16 @@ void RemoteRig::move_to_ring(Step& step, const std::set<std::pair<uint32_t, uint
     const auto staged = [&](uint32_t block) {
       return block < geometry_.block_of(slice.tokens.begin) && in_ring.contains({seq, block});
     };
-    slice.first_staged = static_cast<uint32_t>(step.staged.size());
+    step.add_staged(slice, {0, slice.blocks}, geometry_.layers);
     for (uint32_t layer = 0; layer < geometry_.layers; ++layer) {
       for (uint32_t b = 0; b < slice.blocks; ++b) {
-        KvPlanes& planes = step.staged.emplace_back();
         if (!staged(b)) continue;
         const uint64_t from = frame_of(seq, b, layer), to = frames_bytes_ + from;
         const uint64_t bytes = geometry_.piece_bytes(Form::kKv);
         // What lies at the peer is nothing here, and stays so.
         std::memcpy(device(to), device(from), bytes);
         std::memset(device(from), kNothingThere, bytes);
-        planes = {to, to + geometry_.layer_plane_bytes()};
+        step.staged_planes(slice, b, layer) = {to, to + geometry_.layer_plane_bytes()};
       }
     }
   }

@@ -12,9 +12,9 @@
 
 #include "base/clock.h"
 #include "exec/cpu/cpu_executor.h"
+#include "exec/cpu/packed_model.h"
 #include "fakes/fake_peer_memory.h"
-#include "model/model_file.h"
-#include "model/packed_model.h"
+#include "model/files/model_file.h"
 #include "support/tiny_llama.h"
 
 namespace kvasir::test {

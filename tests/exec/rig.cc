@@ -9,14 +9,14 @@
 
 #include "base/random.h"
 #include "cache/disk_world.h"
-#include "cache/memory_link.h"
+#include "cache/tiers/memory_link.h"
 #include "engine/random_policy.h"
 #include "exec/cpu/cpu_executor.h"
+#include "exec/cpu/sampler.h"
 #include "exec/reference_decoder.h"
 #include "fakes/fake_disk_io.h"
 #include "fakes/fake_link.h"
-#include "model/form_bytes.h"
-#include "model/sampler.h"
+#include "model/files/form_bytes.h"
 #include "sched/registry.h"
 
 namespace kvasir::test {
@@ -265,7 +265,6 @@ EngineOptions engine_options(const ModelFile& file, const RigOptions& options) {
   if (options.forms) {
     const FormBytes forms = form_bytes(c, x_type_of(file.weights(), options.activation));
     g.x_bytes_per_token_layer = forms.x_per_token_layer;
-    g.h_bytes_per_token = forms.h_per_token;
   }
   engine.cache.device_bytes = g.kv_block_bytes() * options.blocks;
   engine.cache.host_bytes = g.kv_block_bytes() * options.host_blocks;

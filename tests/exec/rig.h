@@ -11,7 +11,7 @@
 #include "contract/view.h"
 #include "engine/counting_policy.h"
 #include "engine/engine.h"
-#include "model/model_file.h"
+#include "model/files/model_file.h"
 #include "ops/cpu/isa.h"
 #include "ops/numerics.h"
 #include "support/tiny_llama.h"
@@ -34,7 +34,7 @@ struct RigOptions {
   uint32_t host_blocks = 0;        // of the host tier; 0: none, and no link
   uint32_t disk_blocks = 0;        // of the disk tier; 0: none. It needs a host tier
   uint32_t stage_blocks = 0;       // of which the stage ring holds one layer
-  bool forms = false;              // cells may be held as X and as H
+  bool forms = false;              // cells may be held as X
   uint32_t scratch_tokens = 0;     // rows of a step; 0: any
   uint32_t block_tokens = 64;
   uint32_t layers_per_group = 0;  // 0: all

@@ -1,4 +1,4 @@
-#include "model/sampler.h"
+#include "exec/cpu/sampler.h"
 
 #include <gtest/gtest.h>
 

@@ -19,13 +19,11 @@ class SimDurationTest : public testing::Test {
     return o;
   }
 
-  static StepSlice slice(uint64_t seq, Interval tokens, RowKind kind, uint32_t first_layer = 0,
-                         uint32_t end_layer = UINT32_MAX) {
+  static StepSlice slice(uint64_t seq, Interval tokens, RowKind kind, uint32_t end_layer = UINT32_MAX) {
     StepSlice s;
     s.seq = SeqId{seq};
     s.tokens = tokens;
     s.kind = kind;
-    s.first_layer = first_layer;
     s.end_layer = end_layer;
     return s;
   }
@@ -44,24 +42,23 @@ class SimDurationTest : public testing::Test {
 TEST_F(SimDurationTest, RowsTakeTheShareOfTheLayersThatTheyPass) {
   // Two rows, of 64 us each in four layers; they attend to 7 and 8 tokens.
   const Interval rows{6, 8};
-  const RowKind kind = RowKind::kRecompute;
+  const RowKind kind = RowKind::kRestore;
   EXPECT_EQ(micros({slice(1, rows, kind)}), 128 + 3);  // 0.25 * 15 = 3.75
-  EXPECT_EQ(micros({slice(1, rows, kind, 0, 4)}), 128 + 3);
-  EXPECT_EQ(micros({slice(1, rows, kind, 2)}), 64 + 1);  // half of 3.75
-  EXPECT_EQ(micros({slice(1, rows, kind, 0, 1)}), 32);   // K and V of a layer, and attends to nothing
-  EXPECT_EQ(micros({slice(1, rows, kind, 1, 3)}), 64);   // attends in one of four: 0.93
+  EXPECT_EQ(micros({slice(1, rows, kind, 4)}), 128 + 3);
+  EXPECT_EQ(micros({slice(1, rows, kind, 1)}), 32);  // K and V of a layer, and attends to nothing
+  EXPECT_EQ(micros({slice(1, rows, kind, 2)}), 64);  // attends in one of four: 0.93
   EXPECT_EQ(micros({slice(1, {0, 1}, RowKind::kDecode)}), 16);
-  EXPECT_EQ(micros({slice(1, rows, kind, 1, 3), slice(1, {8, 9}, RowKind::kDecode)}), 64 + 16 + 3);
+  EXPECT_EQ(micros({slice(1, rows, kind, 2), slice(1, {8, 9}, RowKind::kDecode)}), 64 + 16 + 3);
 }
 
 TEST_F(SimDurationTest, WhatPeersAttendToIsNoWorkHere) {
   Step step;
-  step.slices = {slice(1, {1024, 1026}, RowKind::kRecompute), slice(2, {2047, 2048}, RowKind::kDecode),
-                 slice(3, {1024, 1025}, RowKind::kRecompute, 2, 4)};
-  // Of the first slice 512 tokens in two of four layers, of the second 1024 in one, of the third 768 in its
-  // two.
-  step.remote = {{0, 0, 1, 2, 0}, {0, 0, 3, 4, 0}, {1, 0, 0, 2, 0},
-                 {1, 1, 0, 4, 0}, {2, 2, 0, 3, 0}, {3, 2, 1, 4, 0}};
+  step.slices = {slice(1, {1024, 1026}, RowKind::kRestore), slice(2, {2047, 2048}, RowKind::kDecode),
+                 slice(3, {1024, 1025}, RowKind::kRestore, 3)};
+  // Of the first slice 512 tokens in two of four layers, of the second 1024 in one, of the third 768 in the
+  // two in which it attends.
+  step.remote = {{0, 0, 1, 2, 0}, {0, 0, 3, 4, 0}, {0, 2, 0, 3, 0},
+                 {1, 0, 0, 2, 0}, {1, 1, 0, 4, 0}, {1, 2, 1, 4, 0}};
   const StepLoad load = load_of(step, 4);
   ASSERT_EQ(load.chunks.size(), 2u);
   EXPECT_EQ(load.chunks[0].remote, 256);
@@ -89,7 +86,7 @@ TEST_F(SimDurationTest, RowsThatComputeAgainMayPassTheWeightsOnTheirOwn) {
   o.times = std::make_shared<TimesOfWeights>();
   const SimExecutor executor(o, clock_);
   Step step;
-  step.slices = {slice(1, {0, 16}, RowKind::kRecompute), slice(1, {40, 41}, RowKind::kDecode)};
+  step.slices = {slice(1, {0, 16}, RowKind::kRestore), slice(1, {40, 41}, RowKind::kDecode)};
   EXPECT_EQ(executor.duration(step), 50 * kNanosPerMicro);
   step.hints.fuse = false;
   EXPECT_EQ(executor.duration(step), 90 * kNanosPerMicro);
@@ -97,7 +94,7 @@ TEST_F(SimDurationTest, RowsThatComputeAgainMayPassTheWeightsOnTheirOwn) {
   EXPECT_EQ(executor.duration(step), 50 * kNanosPerMicro) << "there are none";
 }
 
-TEST_F(SimDurationTest, ProjectionsCountByTokenAndFormWritesDoNot) {
+TEST_F(SimDurationTest, ProjectionsCountByTokenAndWritesOfXDoNot) {
   KvProjection whole, part;
   whole.tokens = 16;
   part.layer = 1;
@@ -106,13 +103,13 @@ TEST_F(SimDurationTest, ProjectionsCountByTokenAndFormWritesDoNot) {
   Step step;
   step.slices.push_back(slice(1, {0, 8}, RowKind::kPrefill));
   const Nanos plain = executor_.duration(step);
-  step.form_writes.resize(3);
+  step.x_writes.resize(3);
   EXPECT_EQ(executor_.duration(step), plain);
 }
 
 TEST_F(SimDurationTest, OnlyTheSliceThatSamplesSamples) {
   Step step;
-  step.slices = {slice(1, {0, 16}, RowKind::kRecompute, 0, 2), slice(1, {16, 32}, RowKind::kRecompute),
+  step.slices = {slice(1, {0, 16}, RowKind::kRestore, 2), slice(1, {16, 32}, RowKind::kRecompute),
                  slice(1, {40, 41}, RowKind::kDecode)};
   step.slices[2].samples = true;
   executor_.submit(step);
@@ -122,7 +119,7 @@ TEST_F(SimDurationTest, OnlyTheSliceThatSamplesSamples) {
   EXPECT_EQ(result.ended, executor_.duration(step));
 
   step.slices[0].samples = true;
-  EXPECT_DEATH(executor_.submit(step), "from 0 to 2 of 4");
+  EXPECT_DEATH(executor_.submit(step), "passes 2 layers of 4");
 }
 
 }  // namespace

@@ -34,11 +34,12 @@ class SimTransfersTest : public testing::Test {
     return step;
   }
 
-  static void fire(Step& step, StepMoment moment, uint64_t id) {
-    Firing f;
-    f.moment = moment;
+  static void start(Step& step, StepPoint point, uint64_t id) {
+    StepTransfer f;
+    f.start_at = point;
     f.transfer.id = TransferId{id};
-    step.firings.push_back(std::move(f));
+    step.transfers.push_back(std::move(f));
+    step.index_by_layer();
   }
 
   // When each transfer was started, in microseconds.
@@ -54,15 +55,16 @@ class SimTransfersTest : public testing::Test {
   FakeLink link_{clock_};
 };
 
-TEST_F(SimTransfersTest, MomentsAreSpreadOverTheStep) {
+TEST_F(SimTransfersTest, PointsAreSpreadOverTheStep) {
   SimExecutor executor(options(1), clock_, &link_);
   Step step = step_of(1, {1});
-  fire(step, kStepBegins, 1);
-  fire(step, layer_written(0), 2);
-  fire(step, layer_attended(0), 3);
-  fire(step, layer_written(3), 4);
-  fire(step, layer_attended(3), 5);
+  start(step, kStepBegins, 1);
+  start(step, layer_written(0), 2);
+  start(step, layer_attended(0), 3);
+  start(step, layer_written(3), 4);
+  start(step, layer_attended(3), 5);
   step.waits = {{1, 0, TransferId{1}}};
+  step.index_by_layer();
   executor.submit(std::move(step));
   const StepResult result = executor.wait();
   EXPECT_EQ(result.ended, 400 * kNanosPerMicro);
@@ -73,9 +75,10 @@ TEST_F(SimTransfersTest, MomentsAreSpreadOverTheStep) {
 TEST_F(SimTransfersTest, AWaitMakesTheStepLongerAndDefersWhatDidNotCome) {
   SimExecutor executor(options(1), clock_, &link_);
   Step step = step_of(1, {1, 2});
-  fire(step, kStepBegins, 1);
-  fire(step, layer_attended(3), 2);
+  start(step, kStepBegins, 1);
+  start(step, layer_attended(3), 2);
   step.waits = {{2, 1, TransferId{1}}};
+  step.index_by_layer();
   step.max_stall = 30 * kNanosPerMicro;
   link_.stall(true);
   executor.submit(std::move(step));
@@ -92,9 +95,10 @@ TEST_F(SimTransfersTest, AWaitMakesTheStepLongerAndDefersWhatDidNotCome) {
 TEST_F(SimTransfersTest, AStepThatAllHaveLeftEndsAtOnce) {
   SimExecutor executor(options(1), clock_, &link_);
   Step step = step_of(1, {1});
-  fire(step, kStepBegins, 1);
-  fire(step, layer_attended(3), 2);
+  start(step, kStepBegins, 1);
+  start(step, layer_attended(3), 2);
   step.waits = {{2, 0, TransferId{1}}};
+  step.index_by_layer();
   step.max_stall = 30 * kNanosPerMicro;
   link_.stall(true);
   executor.submit(std::move(step));
@@ -107,11 +111,12 @@ TEST_F(SimTransfersTest, AStepThatAllHaveLeftEndsAtOnce) {
 TEST_F(SimTransfersTest, TheSecondOfTwoStepsBeginsWhenTheFirstHasEnded) {
   SimExecutor executor(options(2), clock_, &link_);
   Step first = step_of(1, {1, 2});
-  fire(first, kStepBegins, 1);
+  start(first, kStepBegins, 1);
   first.waits = {{0, 0, TransferId{1}}};
+  first.index_by_layer();
   link_.fail(TransferId{1});
   Step second = step_of(2, {1, 2});
-  fire(second, kStepBegins, 2);
+  start(second, kStepBegins, 2);
   executor.submit(std::move(first));
   executor.submit(std::move(second));
   EXPECT_EQ(executor.wait().deferred, std::vector<SeqId>{SeqId{1}});

@@ -94,10 +94,7 @@ Step StagedRig::make_step(const std::vector<StagedPart>& parts) {
   step.groups = geometry_.groups();
   first_transfer_ = TransferId{transfers_ + 1};
   for (const StagedPart& part : parts) add_part(part, step);
-  std::stable_sort(step.firings.begin(), step.firings.end(),
-                   [](const Firing& a, const Firing& b) { return a.moment < b.moment; });
-  std::stable_sort(step.waits.begin(), step.waits.end(),
-                   [](const TransferWait& a, const TransferWait& b) { return a.layer < b.layer; });
+  step.index_by_layer();
   return step;
 }
 
@@ -126,10 +123,10 @@ void StagedRig::add_part(const StagedPart& part, Step& step) {
   }
   slice.table = std::make_shared<BlockTable>(std::move(table));
   if (std::find(staged.begin(), staged.end(), true) != staged.end()) {
-    slice.first_staged = static_cast<uint32_t>(step.staged.size());
+    step.add_staged(slice, {0, slice.blocks}, geometry_.layers);
     for (uint32_t layer = 0; layer < geometry_.layers; ++layer) {
       for (uint32_t b = 0; b < slice.blocks; ++b) {
-        step.staged.push_back(staged[b] ? in_ring(part.seq, b, layer) : KvPlanes());
+        if (staged[b]) step.staged_planes(slice, b, layer) = in_ring(part.seq, b, layer);
       }
     }
   }
@@ -152,13 +149,13 @@ void StagedRig::add_transfers(const StagedPart& part, const std::vector<uint32_t
       t.after = {from_ring, to_host};
       step.waits.push_back({layer, slice, t.id});
       const bool reuses = layer >= ring_layers_;
-      step.firings.push_back({reuses ? layer_attended(layer - ring_layers_) : kStepBegins, std::move(t)});
+      step.transfers.push_back({reuses ? layer_attended(layer - ring_layers_) : kStepBegins, std::move(t)});
     }
     if (part.write_through) {
       step.waits.push_back({layer, slice, from_ring});
       Transfer t = carry(part.seq, written, layer, Tier::kHost);
       from_ring = to_host = t.id;
-      step.firings.push_back({layer_written(layer), std::move(t)});
+      step.transfers.push_back({layer_written(layer), std::move(t)});
     }
   }
 }

@@ -1,4 +1,4 @@
-// A step's passage through its moments: what is fired when, how long is waited, and who leaves the step.
+// A step's way through its points: which transfers start when, how long is waited, and which slices leave.
 #include "exec/step_transfers.h"
 
 #include <gtest/gtest.h>
@@ -13,9 +13,9 @@ namespace {
 
 class StepTransfersTest : public testing::Test {
  protected:
-  static Firing firing(StepMoment moment, uint64_t id) {
-    Firing f;
-    f.moment = moment;
+  static StepTransfer starting(StepPoint point, uint64_t id) {
+    StepTransfer f;
+    f.start_at = point;
     f.transfer.id = TransferId{id};
     return f;
   }
@@ -44,10 +44,12 @@ class StepTransfersTest : public testing::Test {
   StepTransfers transfers_{&link_, clock_};
 };
 
-TEST_F(StepTransfersTest, FiresAtTheMomentAndNotBefore) {
+TEST_F(StepTransfersTest, StartsAtThePointAndNotBefore) {
   Step step = step_of(1);
-  step.firings = {firing(kStepBegins, 1),       firing(layer_written(0), 2),  firing(layer_written(0), 3),
-                  firing(layer_attended(0), 4), firing(layer_attended(1), 5), firing(layer_attended(7), 6)};
+  step.transfers = {starting(kStepBegins, 1),       starting(layer_written(0), 2),
+                    starting(layer_written(0), 3),  starting(layer_attended(0), 4),
+                    starting(layer_attended(1), 5), starting(layer_attended(7), 6)};
+  step.index_by_layer();
   transfers_.begin(step);
   EXPECT_EQ(link_.queued(), 1u);
   transfers_.pass(layer_written(0));
@@ -70,8 +72,9 @@ TEST_F(StepTransfersTest, FiresAtTheMomentAndNotBefore) {
 
 TEST_F(StepTransfersTest, WaitsOnlyBeforeTheLayersThatSay) {
   Step step = step_of(2);
-  step.firings = {firing(kStepBegins, 1), firing(kStepBegins, 2)};
+  step.transfers = {starting(kStepBegins, 1), starting(kStepBegins, 2)};
   step.waits = {{1, 0, TransferId{1}}, {3, 0, TransferId{2}}, {3, 1, TransferId{2}}};
+  step.index_by_layer();
   transfers_.begin(step);
   for (uint32_t layer = 0; layer < 5; ++layer) {
     EXPECT_EQ(transfers_.waits_before(layer), layer == 1 || layer == 3) << layer;
@@ -86,10 +89,11 @@ TEST_F(StepTransfersTest, WaitsOnlyBeforeTheLayersThatSay) {
 
 TEST_F(StepTransfersTest, TheStepHasOnePatienceForAllTransfers) {
   Step step = step_of(4);
-  for (uint64_t id : {1, 2, 3}) step.firings.push_back(firing(kStepBegins, id));
+  for (uint64_t id : {1, 2, 3}) step.transfers.push_back(starting(kStepBegins, id));
   step.waits = {{0, 0, TransferId{1}}, {0, 1, TransferId{1}}, {0, 2, TransferId{2}}, {1, 3, TransferId{3}}};
   step.max_stall = 50;
   link_.stall(true);
+  step.index_by_layer();
   transfers_.begin(step);
   EXPECT_TRUE(transfers_.wait_before(0));
   EXPECT_EQ(transfers_.stalled(), 50);
@@ -105,10 +109,11 @@ TEST_F(StepTransfersTest, TheStepHasOnePatienceForAllTransfers) {
 
 TEST_F(StepTransfersTest, WhoGivesUpWaitingAsksOnly) {
   Step step = step_of(2);
-  step.firings = {firing(kStepBegins, 1), firing(kStepBegins, 2)};
+  step.transfers = {starting(kStepBegins, 1), starting(kStepBegins, 2)};
   step.waits = {{0, 0, TransferId{1}}, {1, 1, TransferId{2}}};
   step.max_stall = 30;
   link_.stall(true);
+  step.index_by_layer();
   transfers_.begin(step);
   transfers_.give_up_waiting();
   EXPECT_TRUE(transfers_.wait_before(0));
@@ -119,9 +124,10 @@ TEST_F(StepTransfersTest, WhoGivesUpWaitingAsksOnly) {
 
 TEST_F(StepTransfersTest, WhatIsThereNeedsNoPatience) {
   Step step = step_of(1);
-  step.firings = {firing(kStepBegins, 1)};
+  step.transfers = {starting(kStepBegins, 1)};
   step.waits = {{0, 0, TransferId{1}}};
   step.max_stall = 0;
+  step.index_by_layer();
   transfers_.begin(step);
   link_.complete_all();
   link_.stall(true);
@@ -131,9 +137,10 @@ TEST_F(StepTransfersTest, WhatIsThereNeedsNoPatience) {
 
 TEST_F(StepTransfersTest, ADeferredSliceIsNotWaitedForAgainAndTheOthersAre) {
   Step step = step_of(2);
-  for (uint64_t id : {1, 2, 3, 4}) step.firings.push_back(firing(kStepBegins, id));
+  for (uint64_t id : {1, 2, 3, 4}) step.transfers.push_back(starting(kStepBegins, id));
   step.waits = {{0, 0, TransferId{1}}, {0, 1, TransferId{2}}, {1, 0, TransferId{4}}, {1, 1, TransferId{3}}};
   link_.fail(TransferId{1});
+  step.index_by_layer();
   transfers_.begin(step);
   EXPECT_TRUE(transfers_.wait_before(0));
   EXPECT_FALSE(transfers_.wait_before(1));
@@ -141,32 +148,34 @@ TEST_F(StepTransfersTest, ADeferredSliceIsNotWaitedForAgainAndTheOthersAre) {
   EXPECT_EQ(end().deferred, seqs({1}));
 }
 
-// Whose place is used again need only be over: one that was cancelled is.
+// If only the transfer's memory is used again, the end of a cancelled one will do.
 TEST_F(StepTransfersTest, APlaceIsFreeHoweverItsLastTransferEnded) {
-  for (const bool over : {true, false}) {
+  for (const bool any_end : {true, false}) {
     Transfer transfer;
-    transfer.id = TransferId{over ? 1u : 2u};
+    transfer.id = TransferId{any_end ? 1u : 2u};
     link_.start(transfer);
     link_.cancel(transfer.id);
     link_.complete_all();
     Step step = step_of(1);
-    step.waits = {{1, 0, transfer.id, over}};
+    step.waits = {{1, 0, transfer.id, any_end}};
+    step.index_by_layer();
     transfers_.begin(step);
-    EXPECT_EQ(transfers_.wait_before(1), !over);
-    EXPECT_EQ(end().deferred, over ? seqs({}) : seqs({1}));
+    EXPECT_EQ(transfers_.wait_before(1), !any_end);
+    EXPECT_EQ(end().deferred, any_end ? seqs({}) : seqs({1}));
   }
 }
 
 TEST_F(StepTransfersTest, ASequenceLeavesWithAllItsSlices) {
   Step step = step_of(5);
   step.slices[2].seq = step.slices[4].seq = SeqId{1};
-  for (uint64_t id : {1, 2, 3, 4}) step.firings.push_back(firing(kStepBegins, id));
-  step.firings[1].only_for = 4;
-  step.firings[2].only_for = 3;
+  for (uint64_t id : {1, 2, 3, 4}) step.transfers.push_back(starting(kStepBegins, id));
+  step.transfers[1].only_for = 4;
+  step.transfers[2].only_for = 3;
   step.waits = {{0, 2, TransferId{1}}, {1, 0, TransferId{4}}, {1, 4, TransferId{2}}};
   link_.fail(TransferId{1});
   link_.stall(true);
   step.max_stall = 0;
+  step.index_by_layer();
   transfers_.begin(step);
   EXPECT_TRUE(transfers_.wait_before(0));
   for (size_t s : {0u, 2u, 4u}) EXPECT_TRUE(transfers_.deferred(s)) << s;
@@ -182,6 +191,7 @@ TEST_F(StepTransfersTest, ASequenceLeavesWithAllItsSlices) {
 
   Step second = step_of(3);
   second.slices[2].seq = SeqId{1};
+  second.index_by_layer();
   transfers_.begin(second, /*submitted_early=*/true);
   EXPECT_TRUE(transfers_.deferred(0) && transfers_.deferred(2));
   EXPECT_FALSE(transfers_.deferred(1) || transfers_.all_deferred());
@@ -190,16 +200,18 @@ TEST_F(StepTransfersTest, ASequenceLeavesWithAllItsSlices) {
 
 TEST_F(StepTransfersTest, RowsWithoutTheirHistoryAreDeferredInTheNextStepOnly) {
   Step first = step_of(3);
-  first.firings = {firing(kStepBegins, 1)};
+  first.transfers = {starting(kStepBegins, 1)};
   first.waits = {{0, 1, TransferId{1}}};
   link_.fail(TransferId{1});
+  first.index_by_layer();
   transfers_.begin(first);
   transfers_.wait_before(0);
   EXPECT_EQ(end().deferred, seqs({2}));
 
   Step second = step_of(2);
-  second.firings = {firing(kStepBegins, 2), firing(kStepBegins, 3)};
+  second.transfers = {starting(kStepBegins, 2), starting(kStepBegins, 3)};
   second.waits = {{0, 1, TransferId{2}}};
+  second.index_by_layer();
   transfers_.begin(second, /*submitted_early=*/true);
   EXPECT_TRUE(transfers_.deferred(1));
   EXPECT_FALSE(transfers_.deferred(0));
@@ -209,19 +221,22 @@ TEST_F(StepTransfersTest, RowsWithoutTheirHistoryAreDeferredInTheNextStepOnly) {
 
   // Submitted when the engine knew of the first step's result.
   Step third = step_of(2);
+  third.index_by_layer();
   transfers_.begin(third, /*submitted_early=*/true);
   EXPECT_TRUE(end().deferred.empty());
 }
 
 TEST_F(StepTransfersTest, AStepThatIsSubmittedLaterInheritsNothing) {
   Step first = step_of(1);
-  first.firings = {firing(kStepBegins, 1)};
+  first.transfers = {starting(kStepBegins, 1)};
   first.waits = {{0, 0, TransferId{1}}};
   link_.fail(TransferId{1});
+  first.index_by_layer();
   transfers_.begin(first);
   transfers_.wait_before(0);
   EXPECT_EQ(end().deferred, seqs({1}));
   Step second = step_of(1);
+  second.index_by_layer();
   transfers_.begin(second);
   EXPECT_FALSE(transfers_.any_deferred());
   end();
@@ -232,6 +247,7 @@ TEST(StepTransfersDeathTest, TransfersNeedALink) {
   StepTransfers transfers(nullptr, clock);
   Step step;
   step.waits.push_back({0, 0, TransferId{1}});
+  step.index_by_layer();
   EXPECT_DEATH(transfers.begin(step), "there is no link");
 }
 

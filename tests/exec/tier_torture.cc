@@ -49,7 +49,7 @@ TinyLlamaShape torture_gqa() {
 
 TinyLlamaShape torture_bias() {
   TinyLlamaShape shape = torture_mha();
-  shape.layers = 6;  // so that more groups than the first have H
+  shape.layers = 6;
   shape.qkv_bias = true;
   return shape;
 }

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/random.h"
-#include "cache/disk_io.h"
+#include "cache/tiers/disk_io.h"
 
 namespace kvasir::test {
 

@@ -139,18 +139,18 @@ struct StagedShadow {
   Step step(uint64_t id, uint32_t end) {
     Step out = one_slice(id, geometry, {16, end}, kPrompt, 0, end == 18);
     StepSlice& slice = out.slices[0];
-    slice.first_staged = 0;
-    out.staged.resize(layers * slice.blocks);
+    out.add_staged(slice, {0, 1}, layers);
     for (uint32_t layer = 0; layer < layers; ++layer) {
       const uint64_t ring = frames_bytes + layer % ring_layers * 2 * plane;
-      out.staged[layer * slice.blocks] = {ring, ring + plane};
+      out.staged_planes(slice, 0, layer) = {ring, ring + plane};
       Transfer t;
       t.id = TransferId{10 * id + layer};
       t.segments.push_back({{2 * layer * plane, Tier::kHost}, {ring, Tier::kDevice}, 2 * plane});
       out.waits.push_back({layer, 0, t.id});
       const bool first = layer < ring_layers;
-      out.firings.push_back({first ? kStepBegins : layer_attended(layer - ring_layers), std::move(t)});
+      out.transfers.push_back({first ? kStepBegins : layer_attended(layer - ring_layers), std::move(t)});
     }
+    out.index_by_layer();
     return out;
   }
 
@@ -211,7 +211,8 @@ TEST(ShadowExecutor, DefersInTheStepsThatItWasGivenTooEarlyToo) {
   Step early = one_slice(3, s.geometry, {17, 18}, kPrompt, 0, true);
   Transfer offload;
   offload.id = TransferId{30};
-  early.firings.push_back({kStepBegins, offload});
+  early.transfers.push_back({kStepBegins, offload});
+  early.index_by_layer();
   s.executor.submit(early);
   EXPECT_EQ(s.link.queued(), 1u) << "the second step has not begun";
   EXPECT_EQ(s.executor.wait().deferred, std::vector<SeqId>{SeqId{1}});

@@ -5,8 +5,8 @@
 
 #include <string>
 
-#include "contract/plan_builder.h"
-#include "contract/plan_checker.h"
+#include "plan/plan_builder.h"
+#include "plan/plan_checker.h"
 
 namespace kvasir::test {
 

@@ -9,7 +9,7 @@ namespace kvasir::test {
 
 void ScriptedExecutor::submit(Step step) {
   KV_CHECK(pending_.size() < static_cast<size_t>(depth_), "{} steps are in flight", pending_.size());
-  for (const Firing& f : step.firings) {
+  for (const StepTransfer& f : step.transfers) {
     if (link) link->start(f.transfer);
   }
   pending_.push_back(steps_.size());

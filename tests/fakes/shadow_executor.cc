@@ -61,11 +61,6 @@ Word load_words(const std::byte* at, uint64_t bytes) {
   return first + damage;
 }
 
-bool is_staged(const Step& step, const StepSlice& slice, uint32_t block, uint32_t layer) {
-  return slice.first_staged != StepSlice::kNothingStaged &&
-         step.staged[slice.first_staged + layer * slice.blocks + block].present();
-}
-
 }  // namespace
 
 ShadowExecutor::ShadowExecutor(const CacheGeometry& geometry, std::span<std::byte> device_memory, int depth,
@@ -78,8 +73,7 @@ ShadowExecutor::ShadowExecutor(const CacheGeometry& geometry, std::span<std::byt
       transfers_(link, patience ? *patience : clock) {
   KV_CHECK(geometry.kv_plane_bytes_per_token_layer == sizeof(uint64_t), "bytes={}",
            geometry.kv_plane_bytes_per_token_layer);
-  KV_CHECK(geometry.x_bytes_per_token_layer % 4 == 0 && geometry.h_bytes_per_token % 8 == 0, "x={} h={}",
-           geometry.x_bytes_per_token_layer, geometry.h_bytes_per_token);
+  KV_CHECK(geometry.x_bytes_per_token_layer % 4 == 0, "x={}", geometry.x_bytes_per_token_layer);
 }
 
 std::byte* ShadowExecutor::piece_at(uint64_t offset, uint64_t bytes) {
@@ -101,40 +95,29 @@ uint32_t ShadowExecutor::end_layer(const StepSlice& slice) const {
 
 bool ShadowExecutor::passes(const Step& step, size_t slice, uint32_t layer) const {
   const StepSlice& s = step.slices[slice];
-  return !transfers_.deferred(slice) && s.first_layer <= layer && layer < end_layer(s);
+  return !transfers_.deferred(slice) && layer < end_layer(s);
 }
 
 // What step.h promises about the lists.
 void ShadowExecutor::check(const Step& step) const {
   for (const StepSlice& s : step.slices) {
-    KV_CHECK(s.first_layer < end_layer(s) && (!s.samples || end_layer(s) == geometry_.layers),
-             "step {}: a slice passes the layers from {} to {}", raw(step.id), s.first_layer, s.end_layer);
-    KV_CHECK(geometry_.layer_in_group(s.first_layer) == 0, "step {}: a slice begins at layer {}",
-             raw(step.id), s.first_layer);
+    KV_CHECK(end_layer(s) > 0 && (!s.samples || end_layer(s) == geometry_.layers),
+             "step {}: a slice passes {} layers", raw(step.id), s.end_layer);
   }
-  for (const FormWrite& w : step.form_writes) {
+  for (const XWrite& w : step.x_writes) {
     const StepSlice& s = step.slices[w.slice];
     const uint32_t first = w.group * geometry_.layers_per_group;
     const uint32_t end = std::min(first + geometry_.layers_per_group, geometry_.layers);
-    KV_CHECK(s.first_layer <= first && first < end && end <= end_layer(s) && w.form != Form::kKv &&
-                 geometry_.has(w.form),
-             "step {}: {} of group {} is written by rows that pass the layers from {} to {}", raw(step.id),
-             name(w.form), w.group, s.first_layer, s.end_layer);
-  }
-  for (const Restart& r : step.restarts) {
-    KV_CHECK(step.slices[r.slice].first_layer > 0 && geometry_.has(Form::kH),
-             "step {}: a restart of rows that begin with their tokens", raw(step.id));
+    KV_CHECK(first < end && end <= end_layer(s) && geometry_.has(Form::kX),
+             "step {}: x of group {} is written by rows that pass {} layers", raw(step.id), w.group,
+             s.end_layer);
   }
   for (const KvProjection& p : step.projections) {
     KV_CHECK(geometry_.has(Form::kX) && p.tokens > 0 && p.layer < geometry_.layers &&
                  p.first_position % geometry_.block_tokens + p.tokens <= geometry_.block_tokens,
              "step {}: a projection of {} tokens from {} on", raw(step.id), p.tokens, p.first_position);
   }
-  KV_CHECK(std::is_sorted(step.form_writes.begin(), step.form_writes.end(),
-                          [](const FormWrite& a, const FormWrite& b) { return a.group < b.group; }) &&
-               std::is_sorted(step.projections.begin(), step.projections.end(),
-                              [](const KvProjection& a, const KvProjection& b) { return a.layer < b.layer; }),
-           "step {}: form writes or projections are out of order", raw(step.id));
+  KV_CHECK(step.is_indexed(), "step {}: its lists are not indexed by layer", raw(step.id));
 }
 
 template <typename Visit>
@@ -142,7 +125,7 @@ void ShadowExecutor::visit_slots(const Step& step, const StepSlice& slice, uint3
                                  const Visit& visit, bool wrong_layer) {
   for (uint32_t p = tokens.begin; p < tokens.end;) {
     const uint32_t block = geometry_.block_of(p);
-    const bool next = wrong_layer && is_staged(step, slice, block, layer);
+    const bool next = wrong_layer && step.is_staged(slice, block, layer);
     const KvPlanes planes =
         step.planes(geometry_, slice, block, next ? (layer + 1) % geometry_.layers : layer);
     std::byte* k = plane_at(planes.k);
@@ -159,7 +142,7 @@ void ShadowExecutor::submit(Step step) {
   check(step);
   if (spoils_) {
     for (const StepSlice& slice : step.slices) spoil(step, slice);
-    for (const FormWrite& write : step.form_writes) spoil(step, write);
+    for (const XWrite& write : step.x_writes) spoil(step, write);
   }
   pending_.push_back({std::move(step), std::exchange(fail_next_, false)});
   if (pending_.size() == 1) transfers_.begin(pending_.front().step);
@@ -167,12 +150,11 @@ void ShadowExecutor::submit(Step step) {
 
 void ShadowExecutor::spoil(const Step& step, const StepSlice& slice) {
   const uint64_t spoilt = spoilt_value(submitted_);
-  const bool again =
-      slice.kind == RowKind::kRecompute || slice.first_layer > 0 || end_layer(slice) < geometry_.layers;
+  const bool again = slice.kind == RowKind::kRestore || end_layer(slice) < geometry_.layers;
   for (uint32_t p = slice.tokens.begin; p < slice.tokens.end; ++p) {
     const uint32_t block = geometry_.block_of(p);
-    for (uint32_t layer = slice.first_layer; layer < end_layer(slice); ++layer) {
-      if (is_staged(step, slice, block, layer)) continue;
+    for (uint32_t layer = 0; layer < end_layer(slice); ++layer) {
+      if (step.is_staged(slice, block, layer)) continue;
       visit_slots(step, slice, layer, {p, p + 1}, [&](uint32_t, std::byte* k, std::byte* v) {
         const bool there =
             ShadowModel::in_place(load(k), p, layer, 0) && ShadowModel::in_place(load(v), p, layer, 1);
@@ -184,12 +166,11 @@ void ShadowExecutor::spoil(const Step& step, const StepSlice& slice) {
   }
 }
 
-void ShadowExecutor::spoil(const Step& step, const FormWrite& write) {
-  const uint64_t bytes = geometry_.piece_bytes(write.form) / geometry_.block_tokens;
+void ShadowExecutor::spoil(const Step& step, const XWrite& write) {
+  const uint64_t bytes = geometry_.x_bytes_per_token_layer;
+  const uint64_t size = geometry_.piece_bytes(Form::kX);
   // The last group may have fewer layers, and leaves the rest of its cell alone.
-  const uint32_t layers = geometry_.layers - write.group * geometry_.layers_per_group;
-  for (uint32_t i = 0; i < std::min(geometry_.pieces(write.form), layers); ++i) {
-    const uint64_t size = geometry_.piece_bytes(write.form);
+  for (uint32_t i = 0; i < geometry_.layers_in(write.group); ++i) {
     std::byte* piece = piece_at(write.to + i * size, size);
     const Interval rows = rows_in(step.slices[write.slice], write.block);
     for (uint32_t p = rows.begin; p < rows.end; ++p) {
@@ -224,8 +205,7 @@ void ShadowExecutor::run(const Step& step) {
   for (uint32_t layer = 0; layer < geometry_.layers; ++layer) {
     if (transfers_.waits_before(layer)) transfers_.wait_before(layer);
     if (transfers_.all_deferred()) return;
-    restart(step, layer);
-    write_forms(step, layer);
+    write_x(step, layer);
     for (size_t s = 0; s < step.slices.size(); ++s) {
       if (passes(step, s, layer)) write(step, step.slices[s], layer);
     }
@@ -251,39 +231,17 @@ void ShadowExecutor::embed(const Step& step) {
   }
 }
 
-// Rows that begin later keep what embed() gave them, which is wrong there, if no piece of H covers them.
-void ShadowExecutor::restart(const Step& step, uint32_t layer) {
-  const uint64_t bytes = geometry_.h_bytes_per_token;
-  for (const Restart& r : step.restarts) {
-    const StepSlice& slice = step.slices[r.slice];
-    if (slice.first_layer != layer || transfers_.deferred(r.slice)) continue;
-    const std::byte* piece = piece_at(r.from, geometry_.piece_bytes(Form::kH));
-    const Interval rows = rows_in(slice, r.block);
-    for (uint32_t p = rows.begin; p < rows.end; ++p) {
-      h_[slice.first_token + p - slice.tokens.begin] =
-          load_words<uint64_t>(piece + p % geometry_.block_tokens * bytes, bytes);
-    }
-  }
-}
-
-void ShadowExecutor::write_forms(const Step& step, uint32_t layer) {
+void ShadowExecutor::write_x(const Step& step, uint32_t layer) {
   const uint32_t in_group = geometry_.layer_in_group(layer);
-  for (const FormWrite& w : step.form_writes) {
-    const bool is_x = w.form == Form::kX;
-    if (w.group != geometry_.group_of(layer) || transfers_.deferred(w.slice)) continue;
-    if (!is_x && in_group != 0) continue;
+  const uint64_t size = geometry_.piece_bytes(Form::kX), bytes = geometry_.x_bytes_per_token_layer;
+  for (const XWrite& w : step.x_writes_in(geometry_.group_of(layer))) {
+    if (transfers_.deferred(w.slice)) continue;
     const StepSlice& slice = step.slices[w.slice];
-    const uint64_t size = geometry_.piece_bytes(w.form), bytes = size / geometry_.block_tokens;
     std::byte* piece = piece_at(w.to + in_group * size, size);
     const Interval rows = rows_in(slice, w.block);
     for (uint32_t p = rows.begin; p < rows.end; ++p) {
       const uint64_t h = h_[slice.first_token + p - slice.tokens.begin];
-      std::byte* to = piece + p % geometry_.block_tokens * bytes;
-      if (is_x) {
-        store_words(to, ShadowModel::operand(h, layer), bytes);
-      } else {
-        store_words(to, h, bytes);
-      }
+      store_words(piece + p % geometry_.block_tokens * bytes, ShadowModel::operand(h, layer), bytes);
     }
   }
 }
@@ -300,8 +258,8 @@ void ShadowExecutor::write(const Step& step, const StepSlice& slice, uint32_t la
 
 void ShadowExecutor::project(const Step& step, uint32_t layer) {
   const uint64_t bytes = geometry_.x_bytes_per_token_layer;
-  for (const KvProjection& projection : step.projections) {
-    if (projection.layer != layer || transfers_.deferred(projection.slice)) continue;
+  for (const KvProjection& projection : step.projections_in(layer)) {
+    if (transfers_.deferred(projection.slice)) continue;
     const std::byte* piece = piece_at(projection.x, geometry_.piece_bytes(Form::kX));
     std::byte* k = plane_at(projection.to.k);
     std::byte* v = plane_at(projection.to.v);
@@ -325,8 +283,8 @@ void ShadowExecutor::set_peers(std::span<const std::byte> memory, double lost_sh
 
 // Of every run of leaves at peers an answer is expected; slices for which one does not come leave the step.
 void ShadowExecutor::ask_peers(const Step& step, uint32_t layer) {
-  for (const RemoteLeaves& r : step.remote) {
-    if (r.layer != layer || !passes(step, r.slice, layer)) continue;
+  for (const RemoteLeaves& r : step.remote_in(layer)) {
+    if (!passes(step, r.slice, layer)) continue;
     KV_CHECK(r.first_leaf < r.end_leaf && r.end_leaf * kLeafTokens <= step.slices[r.slice].tokens.begin,
              "step {}: leaves [{}, {}) are not in the past of all rows", raw(step.id), r.first_leaf,
              r.end_leaf);
@@ -343,8 +301,8 @@ uint64_t ShadowExecutor::attend_at_peers(const Step& step, const StepSlice& slic
   const uint64_t plane = geometry_.layer_plane_bytes();
   const uint32_t per_leaf = kLeafTokens / geometry_.block_tokens;
   uint64_t a = 0;
-  for (const RemoteLeaves& r : step.remote) {
-    if (r.layer != layer || &step.slices[r.slice] != &slice) continue;
+  for (const RemoteLeaves& r : step.remote_in(layer)) {
+    if (&step.slices[r.slice] != &slice) continue;
     for (uint32_t i = 0; i < (r.end_leaf - r.first_leaf) * per_leaf; ++i) {
       const uint32_t block = r.first_leaf * per_leaf + i;
       const uint64_t at = step.remote_pieces[r.first_piece + i];

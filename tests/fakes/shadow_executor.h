@@ -1,5 +1,5 @@
 // An Executor whose "K and V" are hashes of the history, in real bytes, for tests of everything above the
-// kernels. What it computes is fakes/shadow_model.h; a piece of X holds x(p, l), one of H holds h(p, l).
+// kernels. What it computes is fakes/shadow_model.h; a piece of X holds x(p, l).
 //
 // A wrong table, a stale or early reused frame, a wrong or partial shared block, a plane or piece read before
 // it has arrived, or where another one is, a lost write and a skipped token all change an output.
@@ -23,22 +23,21 @@
 namespace kvasir::test {
 
 // Used by one thread. Steps are executed in wait(); submit() spoils the slots in frames that a step will
-// write, and its places in pieces of X and H, so that a frame that is handed out too early is spoilt for the
+// write, and its places in pieces of X, so that a frame that is handed out too early is spoilt for the
 // older step in flight, and for a transfer that still reads it. It spoils nothing in staged planes: until the
 // step begins those may rightly be in use by the older step, and until the layer by transfers that it
 // started. What is staged too early, the link spoils (fakes/fake_link.h). Rows that are computed again pass
 // layers whose K and V may be there, for everybody, and write the same bytes: a slot that holds those of its
 // place, of whatever sequence, is not spoilt for them.
 //
-// In a layer, all slices first take the residual stream from H where they begin, then write X and H, then
-// their K and V; then K and V are projected; then all attend.
+// In a layer, all slices first write X, then their K and V; then K and V are projected; then all attend.
 class ShadowExecutor final : public Executor {
  public:
   // Every row takes a microsecond of the clock, which wait() advances. Clock, link and memory outlive the
   // executor. device_memory: all that a step's planes may name, the stage ring included. link: null where
   // there is none. patience: by which waits for transfers are measured, where the link has threads of its
-  // own; null: the clock. REQUIRES: a token takes eight bytes of a layer's plane, and a multiple of four of X
-  // and of eight of H, or none.
+  // own; null: the clock. REQUIRES: a token takes eight bytes of a layer's plane, and a multiple of four of
+  // X, or none.
   ShadowExecutor(const CacheGeometry& geometry, std::span<std::byte> device_memory, int depth,
                  VirtualClock& clock, Link* link = nullptr, const Clock* patience = nullptr);
 
@@ -69,11 +68,10 @@ class ShadowExecutor final : public Executor {
   bool passes(const Step& step, size_t slice, uint32_t layer) const;
   void check(const Step& step) const;
   void spoil(const Step& step, const StepSlice& slice);
-  void spoil(const Step& step, const FormWrite& write);
+  void spoil(const Step& step, const XWrite& write);
   void run(const Step& step);
   void embed(const Step& step);
-  void restart(const Step& step, uint32_t layer);
-  void write_forms(const Step& step, uint32_t layer);
+  void write_x(const Step& step, uint32_t layer);
   void write(const Step& step, const StepSlice& slice, uint32_t layer);
   void project(const Step& step, uint32_t layer);
   void ask_peers(const Step& step, uint32_t layer);

@@ -1,4 +1,4 @@
-// The shadow executor with other forms than K and V, and with rows that pass some of the layers: what is
+// The shadow executor with X beside K and V, and with rows that pass some of the layers: what is
 // right gives the model's output, and whatever is mixed up, stale or missing changes it.
 #include <gtest/gtest.h>
 
@@ -29,7 +29,6 @@ class World {
       const uint64_t base = take(2 * kv);
       table.push_back({base, base + kv});
       x.push_back(take(geometry.cell_bytes(Form::kX)));
-      h.push_back(take(geometry.cell_bytes(Form::kH)));
     }
   }
 
@@ -60,13 +59,12 @@ class World {
     s.sampling.seed = seed;
     return s;
   }
-  // The rows of the step's slice leave X and H of all groups.
-  void add_form_writes(Step& step, uint32_t slice) const {
+  // The rows of the step's slice leave X of all groups.
+  void add_x_writes(Step& step, uint32_t slice) const {
     const Interval rows = step.slices[slice].tokens;
     for (uint32_t g = 0; g < kGroups; ++g) {
       for (uint32_t b = rows.begin / kBlock; b * kBlock < rows.end; ++b) {
-        step.form_writes.push_back({g, slice, b, Form::kX, x[cell(b, g)]});
-        step.form_writes.push_back({g, slice, b, Form::kH, h[cell(b, g)]});
+        step.x_writes.push_back({g, slice, b, x[cell(b, g)]});
       }
     }
   }
@@ -84,12 +82,13 @@ class World {
     for (uint32_t end : cuts) {
       Step step;
       add(step, {begin, end}, RowKind::kPrefill);
-      add_form_writes(step, 0);
+      add_x_writes(step, 0);
       run(std::move(step));
       begin = end;
     }
   }
   StepResult run(Step step) {
+    step.index_by_layer();
     executor.submit(std::move(step));
     return executor.wait();
   }
@@ -123,11 +122,11 @@ class World {
   }
   void flip(uint64_t at) { device[at] ^= std::byte{0x10}; }
 
-  const CacheGeometry geometry{kBlock, kLayers, kGroup, 8, 12, 16};
+  const CacheGeometry geometry{kBlock, kLayers, kGroup, 8, 12};
   std::vector<std::byte> device = std::vector<std::byte>(256 * 1024);
   std::vector<Token> tokens;
   BlockTable table;
-  std::vector<uint64_t> x, h;  // by cell
+  std::vector<uint64_t> x;  // by cell
 
  private:
   VirtualClock clock_;
@@ -137,7 +136,7 @@ class World {
   ShadowExecutor executor;
 };
 
-TEST(ShadowForms, FormsAreWrittenBesideKAndVAndChangeNothing) {
+TEST(ShadowForms, XIsWrittenBesideKAndVAndChangesNothing) {
   for (const std::vector<uint32_t>& cuts : {std::vector<uint32_t>{}, {1}, {16}, {7, 17, 38}}) {
     World w;
     w.prefill(cuts);
@@ -151,7 +150,6 @@ TEST(ShadowForms, FormsAreWrittenBesideKAndVAndChangeNothing) {
                           whole.device.begin() + begin);
       };
       EXPECT_TRUE(same(w.x[c], w.geometry.cell_bytes(Form::kX))) << c;
-      EXPECT_TRUE(same(w.h[c], w.geometry.cell_bytes(Form::kH))) << c;
     }
   }
 }
@@ -162,7 +160,7 @@ TEST(ShadowForms, LostCellsAreComputedAgainBesideTheRowsThatReadThem) {
   w.lose(0, 2);
   EXPECT_NE(w.outputs(), w.right());
   const auto again = [&](uint32_t end_layer) {
-    return [&w, end_layer](Step& step) { w.add(step, {0, 16}, RowKind::kRecompute).end_layer = end_layer; };
+    return [&w, end_layer](Step& step) { w.add(step, {0, 16}, RowKind::kRestore).end_layer = end_layer; };
   };
   w.lose(0, 2);
   EXPECT_NE(w.outputs(again(4)), w.right()) << "the lost layer is not passed";
@@ -175,8 +173,8 @@ TEST(ShadowForms, LostCellsAreComputedAgainBesideTheRowsThatReadThem) {
   // Two slices, one of which reads what the other computes.
   for (uint32_t b : {0u, 1u}) w.lose(b, 1);
   EXPECT_EQ(w.outputs([&](Step& step) {
-    w.add(step, {0, 16}, RowKind::kRecompute).end_layer = 4;
-    w.add(step, {16, 32}, RowKind::kRecompute).end_layer = 4;
+    w.add(step, {0, 16}, RowKind::kRestore).end_layer = 4;
+    w.add(step, {16, 32}, RowKind::kRestore).end_layer = 4;
   }),
             w.right());
 }
@@ -187,14 +185,14 @@ TEST(ShadowForms, RowsThatEndEarlyLeaveTheLayersAfterAlone) {
   const std::vector<std::byte> before = w.device;
   for (uint32_t b : {0u, 1u}) w.lose(b, 1);
   Step step;
-  w.add(step, {0, 32}, RowKind::kRecompute).end_layer = 4;
+  w.add(step, {0, 32}, RowKind::kRestore).end_layer = 4;
   const StepResult result = w.run(std::move(step));
   EXPECT_TRUE(result.status.ok());
   EXPECT_TRUE(result.sampled.empty());
   EXPECT_TRUE(result.deferred.empty());
   for (uint32_t layer = 2; layer < 4; ++layer) {
     Step probe;
-    const StepSlice& s = w.add(probe, {0, 32}, RowKind::kRecompute);
+    const StepSlice& s = w.add(probe, {0, 32}, RowKind::kRestore);
     for (uint32_t b : {0u, 1u}) {
       const auto k = static_cast<int64_t>(probe.planes(w.geometry, s, b, layer).k);
       const auto plane = static_cast<int64_t>(w.geometry.layer_plane_bytes());
@@ -202,42 +200,6 @@ TEST(ShadowForms, RowsThatEndEarlyLeaveTheLayersAfterAlone) {
     }
   }
   EXPECT_EQ(w.outputs(), w.right());
-}
-
-// Group 2 of block 1 is lost; its rows restart from pieces of H.
-class ShadowRestart : public testing::Test {
- protected:
-  ShadowRestart() {
-    w_.prefill();
-    w_.lose(1, 2);
-  }
-  std::vector<Token> outputs_from(uint64_t piece, uint32_t first_layer = 4, uint32_t of_block = 1) {
-    w_.lose(1, 2);
-    return w_.outputs([&](Step& step) {
-      w_.add(step, {16, 32}, RowKind::kRecompute).first_layer = first_layer;
-      step.restarts.push_back({0, of_block, piece});
-    });
-  }
-  World w_;
-};
-
-TEST_F(ShadowRestart, TheRightPieceGivesTheRightOutput) {
-  EXPECT_NE(w_.outputs(), w_.right());
-  EXPECT_EQ(outputs_from(w_.h[World::cell(1, 2)]), w_.right());
-  EXPECT_EQ(outputs_from(w_.h[World::cell(1, 1)], 2), w_.right());
-}
-
-TEST_F(ShadowRestart, AnyOtherPieceDoesNot) {
-  EXPECT_NE(outputs_from(w_.h[World::cell(0, 2)]), w_.right()) << "of another block";
-  EXPECT_NE(outputs_from(w_.h[World::cell(1, 1)]), w_.right()) << "of another group";
-  EXPECT_NE(outputs_from(w_.h[World::cell(1, 2)], 2), w_.right()) << "of another layer than the rows' first";
-  EXPECT_NE(outputs_from(w_.h[World::cell(1, 2)], 4, 0), w_.right()) << "none for these rows";
-  for (uint64_t byte = 0; byte < w_.geometry.piece_bytes(Form::kH); ++byte) {
-    const uint64_t piece = w_.h[World::cell(1, 2)];
-    w_.flip(piece + byte);
-    EXPECT_NE(outputs_from(piece), w_.right()) << byte;
-    w_.flip(piece + byte);
-  }
 }
 
 // K and V of block 0 are lost in every layer and projected from X.
@@ -308,10 +270,9 @@ TEST_F(ShadowProjection, PlanesMayServeEveryLayerInTurn) {
   EXPECT_EQ(w_.outputs({},
                        [&](Step& step) {
                          StepSlice& s = step.slices[0];
-                         s.first_staged = 0;
-                         step.staged.resize(uint64_t{kLayers} * s.blocks);
+                         step.add_staged(s, {0, 1}, kLayers);
                          for (uint32_t l = 0; l < kLayers; ++l) {
-                           step.staged[uint64_t{l} * s.blocks] = {ring, ring + plane};
+                           step.staged_planes(s, 0, l) = {ring, ring + plane};
                          }
                          w_.add_projections(step, 0, 0);
                        }),
@@ -327,7 +288,9 @@ TEST(ShadowForms, WhatIsHandedOutTooEarlyIsSpoiltAndWhatIsRewrittenIsNot) {
     w.add_decode(first, 3);
     if (forms) w.add_projections(first, 0, 0);
     w.add(second, {0, end}, kind);
-    if (forms) w.add_form_writes(second, 0);
+    if (forms) w.add_x_writes(second, 0);
+    first.index_by_layer();
+    second.index_by_layer();
     w.executor.submit(std::move(first));
     w.executor.submit(std::move(second));
     const Token sampled = w.executor.wait().sampled.at(0).token;
@@ -335,9 +298,9 @@ TEST(ShadowForms, WhatIsHandedOutTooEarlyIsSpoiltAndWhatIsRewrittenIsNot) {
     EXPECT_EQ(w.outputs(), w.right()) << "when the rows have run";
     return sampled == w.right()[3];
   };
-  EXPECT_TRUE(first_with(RowKind::kRecompute, 32, false)) << "the same bytes are written again";
+  EXPECT_TRUE(first_with(RowKind::kRestore, 32, false)) << "the same bytes are written again";
   EXPECT_FALSE(first_with(RowKind::kPrefill, 32, false));
-  EXPECT_FALSE(first_with(RowKind::kRecompute, 16, true)) << "X is new, and an older step reads its place";
+  EXPECT_FALSE(first_with(RowKind::kRestore, 16, true)) << "X is new, and an older step reads its place";
 }
 
 TEST(ShadowForms, OneDeferredSliceTakesTheOthersOfItsSequenceAlong) {
@@ -348,13 +311,13 @@ TEST(ShadowForms, OneDeferredSliceTakesTheOthersOfItsSequenceAlong) {
   w.lose(0, 1);
   link.fail(TransferId{1});
   Step step;
-  w.add(step, {0, 16}, RowKind::kRecompute, 7);
-  w.add_decode(step, 0, 8).kind = RowKind::kRecompute;
+  w.add(step, {0, 16}, RowKind::kRestore, 7);
+  w.add_decode(step, 0, 8).kind = RowKind::kRestore;
   w.add_decode(step, 0, 7);
-  w.add_form_writes(step, 0);
+  w.add_x_writes(step, 0);
   Transfer t;
   t.id = TransferId{1};
-  step.firings.push_back({kStepBegins, std::move(t)});
+  step.transfers.push_back({kStepBegins, std::move(t)});
   step.waits = {{3, 0, TransferId{1}}};
   const std::vector<std::byte> x_before = w.device;
   const StepResult result = w.run(std::move(step));
@@ -376,19 +339,16 @@ TEST(ShadowFormsDeathTest, StepsMustKeepTheirContract) {
   World w;
   Step early;
   w.add_decode(early, 0).end_layer = 4;
-  EXPECT_DEATH(w.executor.submit(early), "passes the layers");
-  Step inside;
-  w.add(inside, {0, 16}, RowKind::kRecompute).first_layer = 1;
-  EXPECT_DEATH(w.executor.submit(inside), "begins at layer 1");
+  EXPECT_DEATH(w.executor.submit(early), "passes 4 layers");
   Step half;
-  w.add(half, {0, 16}, RowKind::kRecompute).end_layer = 1;
-  half.form_writes.push_back({0, 0, 0, Form::kX, w.x[0]});
+  w.add(half, {0, 16}, RowKind::kRestore).end_layer = 1;
+  half.x_writes.push_back({0, 0, 0, w.x[0]});
+  half.index_by_layer();
   EXPECT_DEATH(w.executor.submit(half), "x of group 0");
-  Step unordered;
-  w.add_decode(unordered, 0);
-  w.add_projections(unordered, 0, 0);
-  std::swap(unordered.projections[0], unordered.projections[1]);
-  EXPECT_DEATH(w.executor.submit(unordered), "out of order");
+  Step unindexed;
+  w.add_decode(unindexed, 0);
+  w.add_projections(unindexed, 0, 0);
+  EXPECT_DEATH(w.executor.submit(unindexed), "not indexed");
 }
 
 }  // namespace

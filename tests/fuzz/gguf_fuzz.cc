@@ -4,8 +4,8 @@
 #include <cstring>
 #include <span>
 
-#include "model/inspect.h"
-#include "model/model_file.h"
+#include "model/files/inspect.h"
+#include "model/files/model_file.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::span<const std::byte> bytes(reinterpret_cast<const std::byte*>(data), size);

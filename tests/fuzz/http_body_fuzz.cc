@@ -5,13 +5,13 @@
 #include <variant>
 
 #include "base/check.h"
-#include "server/request_parser.h"
+#include "server/handlers/openai.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace kvasir;
   const std::string_view body(reinterpret_cast<const char*>(data), size);
-  for (const ApiKind kind : {ApiKind::kChat, ApiKind::kCompletion}) {
-    const auto parsed = parse_request(kind, body);
+  for (const auto parse : {parse_chat_request, parse_completion_request}) {
+    const auto parsed = parse(body);
     if (const auto* e = std::get_if<ApiError>(&parsed)) {
       KV_CHECK(!e->message.empty() && e->status >= 400, "an error without a message");
       continue;

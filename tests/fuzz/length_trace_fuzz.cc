@@ -5,8 +5,8 @@
 #include <sstream>
 #include <string>
 
+#include "apps/predictor/length_trace.h"
 #include "base/check.h"
-#include "predictor/length_trace.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::istringstream in(std::string(reinterpret_cast<const char*>(data), size));

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/check.h"
-#include "model/chat_template.h"
-#include "model/utf8.h"
+#include "model/templates/chat_template.h"
+#include "model/tokenizers/utf8.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view input(reinterpret_cast<const char*>(data), size);

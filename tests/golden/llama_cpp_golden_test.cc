@@ -15,7 +15,7 @@
 
 #include "golden/teacher_forcing.h"
 #include "model/golden_model.h"
-#include "model/tokenizer_gguf.h"
+#include "model/tokenizers/tokenizer_gguf.h"
 
 namespace kvasir::test {
 namespace {

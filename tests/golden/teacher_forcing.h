@@ -11,8 +11,8 @@
 #include "base/clock.h"
 #include "contract/geometry.h"
 #include "exec/cpu/cpu_executor.h"
-#include "model/model_file.h"
-#include "model/packed_model.h"
+#include "exec/cpu/packed_model.h"
+#include "model/files/model_file.h"
 #include "ops/numerics.h"
 
 namespace kvasir::test {

@@ -1,5 +1,5 @@
 // What the goldens cannot say: what is refused at load, and that hostile templates end.
-#include "model/chat_template.h"
+#include "model/templates/chat_template.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "model/utf8.h"
+#include "model/tokenizers/utf8.h"
 
 namespace kvasir {
 namespace {

@@ -1,11 +1,11 @@
-// What X and H take beside K and V: numbers worked by hand.
-#include "model/form_bytes.h"
+// What X takes beside K and V: numbers worked by hand.
+#include "model/files/form_bytes.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "model/inspect.h"
-#include "model/model_file.h"
+#include "model/files/inspect.h"
+#include "model/files/model_file.h"
 #include "support/tiny_llama.h"
 
 namespace kvasir {
@@ -32,7 +32,6 @@ TEST(FormBytes, OfMultiHeadAttention) {
   const FormBytes int8 = form_bytes(c, ActivationType::kInt8);
   EXPECT_EQ(int8.x_per_token_layer, 816U);  // 768 + 24 scales of 2
   EXPECT_EQ(int8.x_per_token, 9792U);
-  EXPECT_EQ(int8.h_per_token, 3072U);
   EXPECT_DOUBLE_EQ(x_to_kv(c, int8, KvType::kBf16), 816.0 / 3072);  // 0.266
   EXPECT_DOUBLE_EQ(x_to_kv(c, int8, KvType::kF32), 816.0 / 6144);
   EXPECT_DOUBLE_EQ(x_to_kv(c, int8, KvType::kQ8_0), 816.0 / (2 * 12 * 66));  // 0.515
@@ -50,7 +49,6 @@ TEST(FormBytes, OfGroupedQueries) {
   const FormBytes forms = form_bytes(c, ActivationType::kInt8);
   EXPECT_EQ(forms.x_per_token_layer, 612U);
   EXPECT_EQ(forms.x_per_token, 18360U);
-  EXPECT_EQ(forms.h_per_token, 2304U);
   EXPECT_DOUBLE_EQ(x_to_kv(c, forms, KvType::kBf16), 612.0 / 768);  // 0.797
   EXPECT_DOUBLE_EQ(x_to_kv(c, forms, KvType::kQ8_0), 612.0 / 396);  // 1.55
 }
@@ -110,7 +108,6 @@ TEST(FormBytes, InspectSaysWhereXPays) {
   const std::string smol = text(576, 9, 3, WeightType::kQ8_0);
   EXPECT_THAT(smol,
               HasSubstr("X per token:          612 B (int8: 0.40 of f32, 0.80 of bf16, 1.55 of q8_0)\n"));
-  EXPECT_THAT(smol, HasSubstr("H per token:          2.25 KiB a checkpoint (f32)\n"));
   EXPECT_THAT(
       text(512, 8, 1, WeightType::kQ8_0),
       HasSubstr(

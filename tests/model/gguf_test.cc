@@ -1,5 +1,5 @@
 // The GGUF reader: what it reads back, what it refuses, and that damage never gets past it.
-#include "model/gguf.h"
+#include "model/files/gguf.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include <limits>
 
 #include "base/random.h"
-#include "model/model_file.h"
+#include "model/files/model_file.h"
 #include "support/gguf_builder.h"
 #include "support/tiny_llama.h"
 

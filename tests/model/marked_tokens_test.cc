@@ -8,10 +8,10 @@
 
 #include "base/mutant.h"
 #include "base/random.h"
-#include "model/chat_template.h"
-#include "model/marked_text.h"
-#include "model/tokenizer.h"
-#include "model/utf8.h"
+#include "model/templates/chat_template.h"
+#include "model/tokenizers/marked_text.h"
+#include "model/tokenizers/tokenizer.h"
+#include "model/tokenizers/utf8.h"
 
 namespace kvasir {
 namespace {

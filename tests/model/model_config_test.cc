@@ -1,5 +1,5 @@
 // Metadata to ModelConfig: defaults, bounds, and the variants that are refused by name.
-#include "model/model_config.h"
+#include "model/files/model_config.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

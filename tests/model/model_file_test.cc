@@ -1,5 +1,5 @@
 // A whole model: opening, the tensor table, the fingerprint, the pages, the description.
-#include "model/model_file.h"
+#include "model/files/model_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 #include <limits>
 #include <span>
 
-#include "model/inspect.h"
+#include "model/files/inspect.h"
 #include "support/temp_file.h"
 #include "support/tiny_llama.h"
 
@@ -332,7 +332,6 @@ TEST(ModelFile, DescribesItself) {
         "4 query heads, 2 KV heads of 32 values (GQA)", "2048 tokens", "KV per token, f32:    1.50 KiB",
         "KV per token, bf16:   768", "KV per token, q8_0:   408",
         "X per token:          408 B (int8: 0.27 of f32, 0.53 of bf16, 1.00 of q8_0)",
-        "H per token:          512 B a checkpoint (f32)",
         "hidden cache:         X pays: with K and V in f32 or bf16; X does not pay, and is never chosen: "
         "it takes no less than K and V in q8_0",
         "Q4_1", "F32", "512 tokens, 253 merges, model 'gpt2', pre 'smollm'", "chat template:        yes",

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "model/chat_template.h"
-#include "model/tokenizer.h"
-#include "model/utf8.h"
+#include "model/templates/chat_template.h"
+#include "model/tokenizers/tokenizer.h"
+#include "model/tokenizers/utf8.h"
 
 namespace kvasir {
 namespace {

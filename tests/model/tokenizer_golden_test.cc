@@ -8,13 +8,13 @@
 #include <string>
 #include <vector>
 
-#include "model/detokenizer.h"
-#include "model/gguf.h"
+#include "model/files/gguf.h"
+#include "model/files/mapped_file.h"
 #include "model/golden_model.h"
-#include "model/mapped_file.h"
-#include "model/tokenizer.h"
-#include "model/tokenizer_gguf.h"
-#include "model/utf8.h"
+#include "model/tokenizers/detokenizer.h"
+#include "model/tokenizers/tokenizer.h"
+#include "model/tokenizers/tokenizer_gguf.h"
+#include "model/tokenizers/utf8.h"
 
 namespace kvasir {
 namespace {

@@ -1,5 +1,5 @@
 // The tokenizer, the streaming detokeniser and the stop matcher on vocabularies small enough to work by hand.
-#include "model/tokenizer.h"
+#include "model/tokenizers/tokenizer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "base/random.h"
-#include "model/detokenizer.h"
-#include "model/pretokenizer.h"
-#include "model/stop_matcher.h"
-#include "model/utf8.h"
+#include "model/tokenizers/detokenizer.h"
+#include "model/tokenizers/pretokenizer.h"
+#include "model/tokenizers/stop_matcher.h"
+#include "model/tokenizers/utf8.h"
 
 namespace kvasir {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "contract/forms_views.h"
+#include "plan/forms_views.h"
 #include "sched/plans.h"
 
 namespace kvasir::test {
@@ -99,18 +99,18 @@ TEST(AptServePolicy, WhereMemoryIsShortAPromptIsKeptAsX) {
   view.running = {timed(decoding_seq(2, 20, 30), 0.1)};
   EXPECT_EQ(apt_serve_plan(view), "promise 1 6 cells on device\nprefill 1 [0, 48) samples\n");
   view.device.spare_slabs = 5;
-  EXPECT_EQ(apt_serve_plan(view), "prefill 1 [0, 48) samples x2 keeps kv x0 x x2 h x0\n");
+  EXPECT_EQ(apt_serve_plan(view), "prefill 1 [0, 48) samples x2 keeps kv x0 x x2\n");
   EXPECT_EQ(apt_serve_plan(view, "apt-serve:hidden=off"), "decode 2 [29, 30) samples\n");
   EXPECT_EQ(apt_serve_plan(view, "apt-serve:hidden-share=0"), "decode 2 [29, 30) samples\n");
   EXPECT_EQ(apt_serve_plan(view, "apt-serve:hidden-share=0.05"), "decode 2 [29, 30) samples\n")
       << "2.5 blocks";
   EXPECT_EQ(apt_serve_plan(view, "apt-serve:hidden-share=0.06"),
-            "prefill 1 [0, 48) samples x2 keeps kv x0 x x2 h x0\n");
+            "prefill 1 [0, 48) samples x2 keeps kv x0 x x2\n");
   // Two requests, a step of 48 tokens and four layers: 2 x 192 x rho against four seconds.
   view.costs.projected_token_s = 4.0 / (2 * 192);
   EXPECT_EQ(apt_serve_plan(view), "decode 2 [29, 30) samples\n") << "worth nothing as X";
   view.costs.projected_token_s *= 0.99;
-  EXPECT_EQ(apt_serve_plan(view), "prefill 1 [0, 48) samples x2 keeps kv x0 x x2 h x0\n");
+  EXPECT_EQ(apt_serve_plan(view), "prefill 1 [0, 48) samples x2 keeps kv x0 x x2\n");
 }
 
 TEST(AptServePolicy, NobodyIsKeptAsXForWhomThatIsOfNoUse) {
@@ -148,7 +148,7 @@ TEST(AptServePolicy, OneKeptAsXSitsOutWhileItsTokenCostsMoreThanItHasWaited) {
     return apt_serve_plan(view);
   };
   const std::string both =
-      "stage 1 [0, 39) kv device x2 before_layer\ndecode 1 [39, 40) samples x2 keeps kv x0 x x2 h x0\n";
+      "stage 1 [0, 39) kv device x2 before_layer\ndecode 1 [39, 40) samples x2 keeps kv x0 x x2\n";
   EXPECT_EQ(with(0.49), "decode 2 [29, 30) samples\n");
   EXPECT_NE(with(0.51).find("decode 1"), std::string::npos);
   EXPECT_NE(with(0.49, {.tbt_ms = 900}).find("decode 1"), std::string::npos) << "half of its gap is over";
@@ -193,11 +193,11 @@ TEST(AptServePolicy, NoMoreThanTheRingPassesAreKeptAsXInAStep) {
   view.running = {timed(decoding_seq(9, 20, 30), 0.1)};
   for (SeqView& s : view.waiting) s.max_total_tokens = 100;
   EXPECT_EQ(apt_serve_plan(view, "apt-serve:hidden-share=1"),
-            "prefill 1 [0, 80) samples x2 keeps kv x0 x x2 h x0\n"
-            "prefill 2 [0, 80) samples x2 keeps kv x0 x x2 h x0\n");
+            "prefill 1 [0, 80) samples x2 keeps kv x0 x x2\n"
+            "prefill 2 [0, 80) samples x2 keeps kv x0 x x2\n");
   // And no more than the share of the device allows, or than X has cells for.
   EXPECT_EQ(apt_serve_plan(view, "apt-serve:hidden-share=0.03"),
-            "prefill 1 [0, 80) samples x2 keeps kv x0 x x2 h x0\n");
+            "prefill 1 [0, 80) samples x2 keeps kv x0 x x2\n");
 }
 
 TEST(AptServePolicy, AnUpgradeNeedsNoRing) {
@@ -249,11 +249,11 @@ TEST(AptServePolicy, SharedCellsAreNotMissing) {
 }
 
 TEST(AptServePolicy, ItKeepsXUnlessItsSettingsSayOtherwise) {
-  EXPECT_TRUE(policy_keeps_x("apt-serve"));
-  EXPECT_TRUE(policy_keeps_x("apt-serve-s:decay=0.4"));
-  EXPECT_FALSE(policy_keeps_x("apt-serve:hidden=off"));
-  EXPECT_FALSE(policy_keeps_x("vllm"));
-  EXPECT_FALSE(policy_keeps_x("apt-serve:hidden=perhaps"));
+  EXPECT_TRUE(policy_traits("apt-serve").keeps_x);
+  EXPECT_TRUE(policy_traits("apt-serve-s:decay=0.4").keeps_x);
+  EXPECT_FALSE(policy_traits("apt-serve:hidden=off").keeps_x);
+  EXPECT_FALSE(policy_traits("vllm").keeps_x);
+  EXPECT_FALSE(policy_traits("apt-serve:hidden=perhaps").keeps_x);
 }
 
 }  // namespace

@@ -156,10 +156,9 @@ TEST(CacheOptPolicy, WhoMustRunHasRoomMadeForItByWhoHasTime) {
                   decoding_since(decoding_seq(2, 20, 30), 0.01, 10, 150),
                   decoding_since(decoding_seq(3, 20, 30), 0.01, 10, 1000),
                   decoding_since(decoding_seq(4, 20, 30), 0.01, 400, 1000)};
-  EXPECT_EQ(
-      critical_plan(view),
-      "preempt 4\ndrop 4 [0, 30) kv device x2 now\npromise 1 2 cells on device\npromise 1 2 cells on device\n"
-      "decode 1 [32, 33) samples\ndecode 2 [29, 30) samples\ndecode 3 [29, 30) samples\n");
+  EXPECT_EQ(critical_plan(view),
+            "preempt 4\ndrop_all 4 kv device\npromise 1 2 cells on device\npromise 1 2 cells on device\n"
+            "decode 1 [32, 33) samples\ndecode 2 [29, 30) samples\ndecode 3 [29, 30) samples\n");
   EXPECT_EQ(critical_plan(view, ":victim=fcfs"), critical_plan(view)) << "it is the latest, too";
   // It has time: it sits out.
   view.running[0].last_token_time = kCacheOptNow - from_seconds(0.05);
@@ -183,9 +182,8 @@ TEST(CacheOptPolicy, ForWhoWaitsNobodyIsPreemptedUnlessThatIsAskedFor) {
   view.running = {decoding_since(decoding_seq(1, 20, 30), 0.01, 400, 1000)};
   view.waiting = {arrived(waiting_seq(2, 20), 0.98, 10, 1000)};
   EXPECT_EQ(critical_plan(view), "decode 1 [29, 30) samples\n");
-  EXPECT_EQ(
-      critical_plan(view, ":preempt-for=all"),
-      "preempt 1\ndrop 1 [0, 30) kv device x2 now\npromise 2 4 cells on device\nprefill 2 [0, 20) samples\n");
+  EXPECT_EQ(critical_plan(view, ":preempt-for=all"),
+            "preempt 1\ndrop_all 1 kv device\npromise 2 4 cells on device\nprefill 2 [0, 20) samples\n");
 }
 
 TEST(CacheOptPolicy, WhatIsLackingIsClaimedOfWhoEndsInTime) {

@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "contract/plan_checker.h"
 #include "fakes/layered_views.h"
 #include "fakes/plan_checks.h"
+#include "plan/plan_checker.h"
 #include "sched/mechanisms/decode_or_preempt.h"
 #include "sched/mechanisms/offload_newest.h"
 
@@ -107,7 +107,7 @@ TEST(DecodeResident, WithNothingToOffloadTheLastIsPreempted) {
   PlanBuilder b(view);
   EXPECT_EQ(decode_resident(view, by_arrival(view.running), /*offloads=*/false, b), 1u);
   EXPECT_EQ(checked(view, b),
-            "preempt 3\ndrop 3 [0, 40) kv device x4 now\n"
+            "preempt 3\ndrop_all 3 kv device\n"
             "decode 1 [32, 33) samples\ndecode 2 [39, 40) samples\n");
 }
 
@@ -192,7 +192,7 @@ TEST_F(ComeBack, AsManyAsThereAreSpareCellsFor) {
   EXPECT_EQ(plan(100, 8), "add 1 [0, 32) kv device x2 now\n" + stage2 + kDecode9 + decode2);
   // While some of them come it waits for the others.
   EXPECT_EQ(plan(100, 7), std::string("add 1 [0, 32) kv device x1 now\n") + kDecode9);
-  // Nobody overtakes, and nothing comes into what is lacking.
+  // Nobody overtakes, and nothing comes into what is missing.
   for (int64_t spare : {5, 0, -5}) EXPECT_EQ(plan(100, spare), stage1 + kDecode9 + decode1) << spare;
   // Where the link has time for him: four cells.
   EXPECT_EQ(plan(4, 0), stage1 + kDecode9 + decode1);

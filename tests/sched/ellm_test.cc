@@ -47,7 +47,7 @@ TEST(EllmPolicy, MakesRoomForWhoWaitsByDroppingTheOldest) {
   for (SeqView& seq : view.running) {
     seq.dropped = {0, 16};
     seq.dropped_end_group = kViewGroups;
-    seq.bare_cells = kViewGroups;
+    seq.dropped_cells = kViewGroups;
     seq.resident_blocks = 4;
     seq.device_groups = {};
     set_cells(seq, Tier::kDevice, 4 * kViewGroups);
@@ -59,7 +59,7 @@ TEST(EllmPolicy, MakesRoomForWhoWaitsByDroppingTheOldest) {
   view.device.spare_slabs = 9 * kViewGroups;
   view.device.slabs = 17 * kViewGroups;
   const std::string plan = plan_of("ellm", view);
-  EXPECT_NE(plan.find("recompute 1 [0, 16)"), std::string::npos) << plan;
+  EXPECT_NE(plan.find("restore 1 [0, 16)"), std::string::npos) << plan;
   EXPECT_EQ(plan.find("drop"), std::string::npos) << plan;
 }
 
@@ -129,7 +129,7 @@ TEST(EllmPolicy, HintsSayHowTheStepMayBeRun) {
   view.running = {decoding_seq(1, 60, 75)};
   view.running[0].dropped = {0, 32};
   view.running[0].dropped_end_group = kViewGroups;
-  view.running[0].bare_cells = 2 * kViewGroups;
+  view.running[0].dropped_cells = 2 * kViewGroups;
   view.running[0].resident_blocks = 3;
   view.running[0].device_groups = {};
   set_cells(view.running[0], Tier::kDevice, 3 * kViewGroups);
@@ -137,8 +137,6 @@ TEST(EllmPolicy, HintsSayHowTheStepMayBeRun) {
   const ExecutionHints hints = policy->plan(view).hints;
   EXPECT_FALSE(hints.overlap);
   EXPECT_FALSE(hints.fuse);
-  // 32 rows of 10 us beside a step of 10.01 ms.
-  EXPECT_EQ(hints.again_threads, 32);
 }
 
 }  // namespace

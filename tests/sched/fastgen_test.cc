@@ -54,7 +54,7 @@ TEST(FastgenPolicy, TheFirstThatWasLeftOutHasTheFirstBlock) {
 TEST(FastgenPolicy, WhereNobodyCanGoOnTheLatestStartsAgain) {
   View view = view_with_budget(64, 0);
   view.running = {decoding_seq(3, 20, 33), decoding_seq(1, 20, 33), decoding_seq(2, 20, 49)};
-  EXPECT_EQ(fastgen_plan(view), "preempt 3\ndrop 3 [0, 33) kv device x2 now\n");
+  EXPECT_EQ(fastgen_plan(view), "preempt 3\ndrop_all 3 kv device\n");
   view.steps_in_flight = 1;
   EXPECT_EQ(fastgen_plan(view), "") << "what is in flight may bring a block";
 }

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "contract/forms_views.h"
+#include "plan/forms_views.h"
 #include "sched/plans.h"
 
 namespace kvasir::test {
@@ -39,9 +39,9 @@ TEST(HcachePolicy, RowsKeepXBesideKAndV) {
   View view = hcache_view(50, 50);
   view.waiting = {waiting_seq(1, 40)};
   EXPECT_EQ(hcache_plan(view),
-            "promise 1 6 cells on device\nprefill 1 [0, 40) samples x2 keeps kv x2 x x2 h x0\n");
+            "promise 1 6 cells on device\nprefill 1 [0, 40) samples x2 keeps kv x2 x x2\n");
   EXPECT_EQ(hcache_plan(view, "hcache:x-share=0.5"),
-            "promise 1 6 cells on device\nprefill 1 [0, 40) samples x2 keeps kv x2 x x1 h x0\n");
+            "promise 1 6 cells on device\nprefill 1 [0, 40) samples x2 keeps kv x2 x x1\n");
   EXPECT_EQ(hcache_plan(view, "hcache:x-share=0"),
             "promise 1 6 cells on device\nprefill 1 [0, 40) samples\n");
   // It may become 140 tokens, nine blocks: X of them must pass the ring.
@@ -58,7 +58,7 @@ TEST(HcachePolicy, XOfFullBlocksLeavesInTheBackground) {
   SeqView s = decoding_seq(1, 20, 50);
   hold(s, Form::kX, Tier::kDevice, 8);
   view.running = {s};
-  const std::string decode = "decode 1 [49, 50) samples x2 keeps kv x2 x x2 h x0\n";
+  const std::string decode = "decode 1 [49, 50) samples x2 keeps kv x2 x x2\n";
   EXPECT_EQ(hcache_plan(view),
             "add 1 [0, 48) x host x2 background\ndrop 1 [0, 48) x device x2 when_ready\n" + decode);
   view.running[0].transfers = 1;
@@ -71,7 +71,7 @@ TEST(HcachePolicy, XOfFullBlocksLeavesInTheBackground) {
   hold(view.running[0], Form::kX, Tier::kDevice, 6);
   EXPECT_EQ(hcache_plan(view),
             "add 1 [32, 64) x host x2 background\ndrop 1 [0, 64) x device x2 when_ready\n"
-            "decode 1 [69, 70) samples x2 keeps kv x2 x x2 h x0\n");
+            "decode 1 [69, 70) samples x2 keeps kv x2 x x2\n");
 }
 
 TEST(HcachePolicy, WhatIsNotWholeOrHasNoRoomIsGivenUp) {
@@ -84,7 +84,7 @@ TEST(HcachePolicy, WhatIsNotWholeOrHasNoRoomIsGivenUp) {
   EXPECT_EQ(hcache_plan(view), given_up + "decode 1 [49, 50) samples\n");
   hold(view.running[0], Form::kX, Tier::kDevice, 6);
   view.host.spare_slabs = 0;
-  EXPECT_EQ(hcache_plan(view), given_up + "decode 1 [49, 50) samples x2 keeps kv x2 x x2 h x0\n");
+  EXPECT_EQ(hcache_plan(view), given_up + "decode 1 [49, 50) samples x2 keeps kv x2 x x2\n");
 }
 
 // One goes out as X and comes back, before any prompt.
@@ -111,7 +111,7 @@ TEST(HcachePolicy, APreemptedSequenceWaitsAsXAndComesBack) {
   view.waiting = {waits_as_x(3, 20, 30), waiting_seq(4, 4)};
   EXPECT_EQ(hcache_plan(view),
             "add 3 [0, 29) kv device x2 before_layer\ndecode 1 [33, 34) samples\n"
-            "decode 3 [29, 30) samples x2 keeps kv x2 x x2 h x0\n");
+            "decode 3 [29, 30) samples x2 keeps kv x2 x x2\n");
   view.device.spare_slabs = 2;
   EXPECT_EQ(hcache_plan(view), "decode 1 [33, 34) samples\n") << "one block is not two";
 }
@@ -126,7 +126,7 @@ TEST(HcachePolicy, SomeLayersGoAsKAndV) {
   view.waiting = {waits_as_x(3, 20, 30, 1)};
   EXPECT_EQ(hcache_plan(view, "hcache:x-share=0.5"),
             "add 3 [0, 29) kv device x2 before_layer\n"
-            "decode 3 [29, 30) samples x2 keeps kv x2 x x1 h x0\n");
+            "decode 3 [29, 30) samples x2 keeps kv x2 x x1\n");
 }
 
 TEST(HcachePolicy, WhereTheHostIsFullItIsRecomputed) {
@@ -134,8 +134,8 @@ TEST(HcachePolicy, WhereTheHostIsFullItIsRecomputed) {
   view.host.spare_slabs = 1;
   view.running = {decoding_seq(1, 20, 33), decoding_seq(2, 20, 49), saved(decoding_seq(3, 20, 30))};
   EXPECT_EQ(hcache_plan(view),
-            "preempt 3\ndrop 3 [0, 30) kv device x2 now\ndrop 3 [0, 30) x device x2 now\n"
-            "drop 3 [0, 30) x host x2 now\ndecode 1 [32, 33) samples\ndecode 2 [48, 49) samples\n");
+            "preempt 3\ndrop_all 3 kv device\ndrop_all 3 x device\n"
+            "drop_all 3 x host\ndecode 1 [32, 33) samples\ndecode 2 [48, 49) samples\n");
 }
 
 // Three blocks of K and V, and as many of X in half of their memory.
@@ -146,7 +146,7 @@ TEST(HcachePolicy, APromptWaitsForRoomForItsX) {
   EXPECT_EQ(hcache_plan(view), "decode 1 [29, 30) samples\n");
   view.device.spare_slabs = 9;
   EXPECT_EQ(hcache_plan(view),
-            "promise 2 6 cells on device\nprefill 2 [0, 48) samples x2 keeps kv x2 x x2 h x0\n");
+            "promise 2 6 cells on device\nprefill 2 [0, 48) samples x2 keeps kv x2 x x2\n");
   // Alone it does not wait, nor where that would be in vain.
   view.device.spare_slabs = 8;
   view.running.clear();
@@ -180,7 +180,7 @@ TEST(HcachePolicy, HalfRestoredItIsRestoredAgain) {
   view.running = {s};
   EXPECT_EQ(hcache_plan(view),
             "add 3 [0, 16) kv device x2 before_layer\n"
-            "decode 3 [29, 30) samples x2 keeps kv x2 x x2 h x0\n");
+            "decode 3 [29, 30) samples x2 keeps kv x2 x x2\n");
   view.running[0].in_flight = 1;
   view.steps_in_flight = 1;
   EXPECT_EQ(hcache_plan(view), "") << "what the step in flight keeps is not known yet";
@@ -192,7 +192,7 @@ TEST(HcachePolicy, ItDecidesOnceWhatIsX) {
   EXPECT_EQ(policy->save_state(), "");
   View view = hcache_view(50, 40);
   view.running = {saved(decoding_seq(7, 20, 30))};
-  const std::string all = "decode 7 [29, 30) samples x2 keeps kv x2 x x2 h x0\n";
+  const std::string all = "decode 7 [29, 30) samples x2 keeps kv x2 x x2\n";
   EXPECT_EQ(plan_of(*policy, view), all);
   EXPECT_EQ(policy->save_state(), "") << "nothing is known";
   view.costs.links[1][0].seconds_per_byte = 1e-9;
@@ -201,8 +201,7 @@ TEST(HcachePolicy, ItDecidesOnceWhatIsX) {
   EXPECT_EQ(policy->save_state(), "1 8");
   view.costs.projected_token_s = 1e-9;
   view.waiting = {waiting_seq(8, 16)};
-  const std::string half =
-      "promise 8 2 cells on device\nprefill 8 [0, 16) samples x2 keeps kv x2 x x1 h x0\n";
+  const std::string half = "promise 8 2 cells on device\nprefill 8 [0, 16) samples x2 keeps kv x2 x x1\n";
   EXPECT_EQ(plan_of(*policy, view), half) << "decided is decided";
   const auto replayed = make_policy("hcache").value();
   ASSERT_TRUE(replayed->restore_state("1 8").ok());

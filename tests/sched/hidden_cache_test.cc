@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "contract/forms_views.h"
+#include "plan/forms_views.h"
 
 namespace kvasir::test {
 namespace {
@@ -39,7 +39,7 @@ TEST(HiddenCache, WhatIsCachedStaysInItsForm) {
 TEST(HiddenCache, FreeBytesAreThatOfKv) {
   View view = forms_view(10, 3, 4);
   EXPECT_EQ(free_bytes(view, PlanBuilder(view)), 6 * 512u);
-  view.device.loose = {1, 3, 7};  // of other forms they are of no use to it
+  view.device.loose = {1, 3};  // of the other form they are of no use to it
   EXPECT_EQ(free_bytes(view, PlanBuilder(view)), 7 * 512u);
   view.device.promised[0] = 100;
   EXPECT_EQ(free_bytes(view, PlanBuilder(view)), 0u);
@@ -65,8 +65,7 @@ TEST(HiddenCache, APromptKeptAsXLeavesItsLastBlockAsKv) {
   ASSERT_TRUE(b.admit(view.waiting[0], admission_as_x(view, 0)));
   EXPECT_EQ(b.prefill(view.waiting[0], 1000, rows_as_x(view)), 40u);
   EXPECT_EQ(b.available_cells(Tier::kDevice, Form::kX), 4 * 4 - 4 - 6) << "two cells of KV and six of X";
-  EXPECT_EQ(checked(view, b),
-            "promise 1 2 cells on device\nprefill 1 [0, 40) samples x2 keeps kv x0 x x2 h x0\n");
+  EXPECT_EQ(checked(view, b), "promise 1 2 cells on device\nprefill 1 [0, 40) samples x2 keeps kv x0 x x2\n");
 }
 
 TEST(HiddenCache, TwoBlocksAreNotPromisedThatXWillTake) {
@@ -141,7 +140,7 @@ TEST(HiddenCache, ABlockThatDecodesHaveFilledGivesUpItsKv) {
   give_up_kv_beside_x(view, view.running[0], b);
   EXPECT_EQ(checked(view, b),
             "stage 1 [0, 48) kv device x2 before_layer\ndrop 1 [0, 48) kv device x2 when_ready\n"
-            "decode 1 [48, 49) samples x2 keeps kv x0 x x2 h x0\n");
+            "decode 1 [48, 49) samples x2 keeps kv x0 x x2\n");
   // On its way already; nothing but the last block; another's block of which there is no X.
   view.running[0].leaving_cells = kViewGroups;
   PlanBuilder leaving(view);

@@ -103,7 +103,7 @@ TEST(LayerKvPolicy, WhereThereIsNotTheLayersThatStayAreSpread) {
   }
   EXPECT_EQ(layerkv_plan(view),
             "add 2 [0, 160) kv host x8 after_layer_writes\npromise 2 80 cells on host\n"
-            "decode 1 [24, 25) samples\nprefill 2 [0, 160) samples x8 keeps kv x0 x x0 h x0\n");
+            "decode 1 [24, 25) samples\nprefill 2 [0, 160) samples x8 keeps kv x0 x x0\n");
   // Those whose layers are away have the first claim to free cells: 64 of their own and the prompt's.
   SeqView away = decoding_seq(3, 20, 65);
   set_cells(away, Tier::kDevice, 0);
@@ -263,7 +263,7 @@ TEST(LayerKvPolicy, LayersOfTheNewestMakeRoom) {
   // Without room there it is as if there were no host.
   set_host(view, 20, 0);
   EXPECT_EQ(layerkv_plan(view),
-            "preempt 3\ndrop 3 [0, 80) kv device x2 now\n"
+            "preempt 3\ndrop_all 3 kv device\n"
             "decode 1 [32, 33) samples\ndecode 2 [48, 49) samples\n");
 }
 

@@ -1,9 +1,8 @@
 // The mechanisms that several policies share, one at a time. Blocks have 16 tokens.
 #include <gtest/gtest.h>
 
-#include "contract/plan_checker.h"
 #include "fakes/views.h"
-#include "sched/mechanisms/break_standstill.h"
+#include "plan/plan_checker.h"
 #include "sched/mechanisms/continue_running.h"
 #include "sched/mechanisms/decode_or_preempt.h"
 #include "sched/mechanisms/recall_loans.h"
@@ -43,26 +42,13 @@ TEST(Mechanisms, WhoIsAPartyToAPromiseIsNotPreempted) {
   EXPECT_TRUE(check_plan(view, b.take()).ok());
 }
 
-TEST(BreakStandstill, EndsTheReserveFirst) {
-  View view = make_view(20, 1);
-  view.reserved_cells[0] = 2;
-  set_promised(view, 1);
-  view.waiting = {waiting_seq(1, 10)};
-  PlanBuilder b(view);
-  EXPECT_FALSE(b.admit(view.waiting[0]));
-  break_standstill(view, b);
-  const StepPlan plan = b.take();
-  EXPECT_EQ(to_string(plan), "reserve 0 cells on device\n");
-  EXPECT_TRUE(check_plan(view, plan).ok());
-}
-
 // ---------------------------------------------------------------- swap_in
 
 TEST(SwapIn, BringsThemBackInOrderWhileThereIsRoom) {
   View view = make_view(20, 7);
   view.waiting = {swapped_seq(1, 20, 40, 39), waiting_seq(2, 10), swapped_seq(3, 20, 40, 39),
                   swapped_seq(4, 5, 6, 5)};
-  EXPECT_TRUE(anyone_swapped_out(view));
+  EXPECT_TRUE(any_swapped_out(view));
   PlanBuilder b(view);
   EXPECT_EQ(swap_in(view, 1, b), 2u) << "a third would leave none of the blocks that are to stay";
   EXPECT_EQ(b.available_blocks(), 1);
@@ -72,7 +58,7 @@ TEST(SwapIn, BringsThemBackInOrderWhileThereIsRoom) {
             "add 1 [0, 39) kv device x2 before_layer\nadd 3 [0, 39) kv device x2 before_layer\n"
             "decode 1 [39, 40) samples\ndecode 3 [39, 40) samples\n");
   view.waiting = {waiting_seq(2, 10)};
-  EXPECT_FALSE(anyone_swapped_out(view));
+  EXPECT_FALSE(any_swapped_out(view));
 }
 
 TEST(SwapIn, NobodyOvertakesButOneThatCannotRunIsPassedOver) {
@@ -147,41 +133,12 @@ TEST(TurnAlone, APromptTakesTheBudget) {
   EXPECT_EQ(b.planned_tokens(), 12u);
 }
 
-// ---------------------------------------------------------------- break_standstill
-
-TEST(BreakStandstill, TheLastArrivalGivesWayWhereNothingElseCanHappen) {
-  View view = make_view(8, 0);
-  view.running = {running_seq(2, 100, 100, 64), running_seq(1, 100, 100, 64)};
-  PlanBuilder b(view);
-  break_standstill(view, b);
-  const StepPlan plan = b.take();
-  EXPECT_TRUE(check_plan(view, plan).ok());
-  EXPECT_EQ(to_string(plan), "preempt 2\ndrop 2 [0, 100) kv device x2 now\n");
-}
-
-TEST(BreakStandstill, NotWhereSomethingHappens) {
-  for (int what = 0; what < 5; ++what) {
-    View view = make_view(8, 1);
-    view.running = {running_seq(1, 100, 100, 64), running_seq(2, 100, 100, 60)};
-    if (what == 0) view.steps_in_flight = 1;
-    if (what == 1) view.transfers_in_flight = 1;
-    if (what == 2) view.running.clear();
-    PlanBuilder b(view);
-    if (what == 3) b.prefill(view.running[0], 10);
-    if (what == 4) b.preempt_and_keep(view.running[0]);
-    break_standstill(view, b);
-    const StepPlan plan = b.take();
-    EXPECT_EQ(plan.preemptions.size(), what == 4 ? 1u : 0u) << what;
-    EXPECT_TRUE(plan.copies.empty()) << what;
-  }
-}
-
 // ---------------------------------------------------------------- continue_running
 
 TEST(ContinueRunning, DecodesFirstThenFinishesPromptsInOrderOfArrival) {
   View view = make_view(20, 3);
   view.running = {running_seq(3, 60, 60, 40), decoding_seq(4, 20, 30), running_seq(2, 60, 60, 48)};
-  EXPECT_TRUE(anyone_prefilling(view));
+  EXPECT_TRUE(any_prefilling(view));
   PlanBuilder b(view);
   EXPECT_EQ(continue_running(view, b, PreemptBy::kRecompute), 0u);
   EXPECT_EQ(to_string(b.take()),
@@ -196,7 +153,7 @@ TEST(ContinueRunning, OneThatWaitsForItsTransferSitsOutAndNobodyPaysForIt) {
   PlanBuilder b(view);
   EXPECT_EQ(continue_running(view, b, PreemptBy::kSwap), 0u);
   EXPECT_EQ(to_string(b.take()), "decode 2 [29, 30) samples\n");
-  EXPECT_FALSE(anyone_prefilling(view));
+  EXPECT_FALSE(any_prefilling(view));
 }
 
 }  // namespace

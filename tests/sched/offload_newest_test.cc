@@ -4,8 +4,8 @@
 
 #include <gtest/gtest.h>
 
-#include "contract/plan_checker.h"
 #include "fakes/layered_views.h"
+#include "plan/plan_checker.h"
 #include "sched/mechanisms/decode_or_preempt.h"
 
 namespace kvasir::test {

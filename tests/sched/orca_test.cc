@@ -84,12 +84,12 @@ TEST(OrcaPolicy, ARequestLargerThanTheDeviceStreams) {
   view.waiting = {waiting_seq(1, 100)};
   EXPECT_EQ(orca_plan(view),
             "add 1 [0, 96) kv host x2 after_layer_writes\npromise 1 24 cells on host\n"
-            "prefill 1 [0, 100) samples x2 keeps kv x0 x x0 h x0\n");
+            "prefill 1 [0, 100) samples x2 keeps kv x0 x x0\n");
   view.waiting.clear();
   view.running = {streaming_seq(1, 100, 121, 120)};
   EXPECT_EQ(orca_plan(view),
             "stage 1 [0, 120) kv device x2 before_layer\n"
-            "decode 1 [120, 121) samples x2 keeps kv x0 x x0 h x0\n");
+            "decode 1 [120, 121) samples x2 keeps kv x0 x x0\n");
 }
 
 TEST(OrcaPolicy, NobodyIsPreemptedUnlessNothingElseCanHappen) {
@@ -98,7 +98,7 @@ TEST(OrcaPolicy, NobodyIsPreemptedUnlessNothingElseCanHappen) {
   view.running = {decoding_seq(1, 20, 33), decoding_seq(2, 20, 30)};
   EXPECT_EQ(orca_plan(view), "decode 2 [29, 30) samples\n");
   view.running[1] = decoding_seq(2, 20, 33);
-  EXPECT_EQ(orca_plan(view), "preempt 2\ndrop 2 [0, 33) kv device x2 now\n");
+  EXPECT_EQ(orca_plan(view), "preempt 2\ndrop_all 2 kv device\n");
 }
 
 }  // namespace

@@ -69,16 +69,5 @@ TEST(OverlapSearch, NoneOfTheSixHasLess) {
   EXPECT_GE(seen.size(), 5U);  // 2 and 2 is 1 and 1 with twice the wait
 }
 
-TEST(OverlapSearch, ACheckpointTravelsWhereLayersOfBothKindsAlternate) {
-  // Multi-head attention: K and V of a layer are two residual streams; under groups of eight, a fourth of
-  // one.
-  EXPECT_EQ(checkpoint_bytes({2, 1}, 20'480, 10'240), 2 * 20'480 + 10'240);
-  EXPECT_EQ(checkpoint_bytes({1, 2}, 4096, 16'384), 4096 + 16'384);
-  EXPECT_EQ(checkpoint_bytes({1, 0}, 20'480, 10'240), 20'480);
-  EXPECT_EQ(checkpoint_bytes({0, 1}, 20'480, 10'240), 0);
-  // Then to swap all three layers is less than to swap two of them and the checkpoint of the third.
-  EXPECT_GT(checkpoint_bytes({2, 1}, 4096, 16'384), checkpoint_bytes({3, 0}, 4096, 16'384));
-}
-
 }  // namespace
 }  // namespace kvasir::test

@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "contract/plan_checker.h"
 #include "fakes/views.h"
+#include "plan/plan_checker.h"
 
 namespace kvasir::test {
 namespace {
@@ -13,7 +13,7 @@ SeqView partial_seq(uint32_t dropped, uint32_t staged) {
   SeqView s = decoding_seq(1, 60, 93);
   s.dropped = {0, dropped * kViewBlock};
   s.dropped_end_group = dropped > 0 ? kViewGroups : 0;
-  s.bare_cells = dropped * kViewGroups;
+  s.dropped_cells = dropped * kViewGroups;
   s.resident_blocks = s.blocks - dropped - staged;
   if (dropped + staged > 0) s.device_groups = {};
   set_cells(s, Tier::kDevice, s.resident_blocks * kViewGroups);

@@ -5,9 +5,9 @@
 
 #include <string>
 
-#include "contract/plan_checker.h"
 #include "contract/policy.h"
 #include "fakes/views.h"
+#include "plan/plan_checker.h"
 #include "sched/registry.h"
 
 namespace kvasir::test {

@@ -78,14 +78,15 @@ TEST(SwapOrRecompute, TheCheaperOfTwoCurves) {
     return std::any_of(plan.copies.begin(), plan.copies.end(),
                        [](const CopyChange& c) { return c.verb == Verb::kAdd && c.tier == Tier::kHost; });
   };
-  EXPECT_FALSE(kept(PreemptionStrategy::kCheaper, shorter));
-  EXPECT_TRUE(kept(PreemptionStrategy::kCheaper, longer));
-  EXPECT_TRUE(kept(PreemptionStrategy::kSwap, shorter));
-  EXPECT_FALSE(kept(PreemptionStrategy::kRecompute, longer));
+  EXPECT_FALSE(kept(PreemptionStrategy::kCheaper, view.running[0]));
+  EXPECT_TRUE(kept(PreemptionStrategy::kCheaper, view.running[1]));
+  EXPECT_TRUE(kept(PreemptionStrategy::kSwap, view.running[0]));
+  EXPECT_FALSE(kept(PreemptionStrategy::kRecompute, view.running[1]));
   cell_s(0.0001);
-  EXPECT_TRUE(kept(PreemptionStrategy::kCheaper, shorter)) << "no crossing: swapping is always cheaper";
+  EXPECT_TRUE(kept(PreemptionStrategy::kCheaper, view.running[0]))
+      << "no crossing: swapping is always cheaper";
   set_host(view, 4, 2);
-  EXPECT_FALSE(kept(PreemptionStrategy::kSwap, longer)) << "no room there";
+  EXPECT_FALSE(kept(PreemptionStrategy::kSwap, view.running[1])) << "no room there";
 }
 
 }  // namespace

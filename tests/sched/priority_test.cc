@@ -1,6 +1,4 @@
 // Plans of the priority policy, worked by hand. Blocks have 16 tokens; sequence n arrives at n nanoseconds.
-#include "sched/policies/priority.h"
-
 #include <gtest/gtest.h>
 
 #include "fakes/views.h"
@@ -10,8 +8,8 @@
 namespace kvasir::test {
 namespace {
 
-std::string priority_plan(const View& view, Nanos per_level = kAgeingPerLevel) {
-  return plan_of(*make_priority_policy(per_level), view);
+std::string priority_plan(const View& view, const char* policy = "priority") {
+  return plan_of(policy, view);
 }
 
 SeqView with(SeqView seq, int32_t priority) {
@@ -71,11 +69,12 @@ TEST(PriorityPolicy, TheLowerValueGoesFirstAndTiesByArrival) {
 TEST(PriorityPolicy, WhoHasWaitedALevelsTimeLongerGoesFirst) {
   View view = make_view(50, 2);
   view.waiting = {with(waiting_seq(100, 32), 1), waiting_seq(300, 32)};
-  EXPECT_EQ(priority_plan(view, /*per_level=*/250),
+  for (SeqView& seq : view.waiting) seq.arrival *= kNanosPerSecond;
+  EXPECT_EQ(priority_plan(view, "priority:ageing=250"),
             "promise 300 4 cells on device\nprefill 300 [0, 32) samples\n");
-  EXPECT_EQ(priority_plan(view, /*per_level=*/150),
+  EXPECT_EQ(priority_plan(view, "priority:ageing=150"),
             "promise 100 4 cells on device\nprefill 100 [0, 32) samples\n");
-  EXPECT_EQ(priority_plan(view, /*per_level=*/0),
+  EXPECT_EQ(priority_plan(view, "priority:ageing=0"),
             "promise 300 4 cells on device\nprefill 300 [0, 32) samples\n");
 }
 
@@ -84,7 +83,7 @@ TEST(PriorityPolicy, TheLowestIsPreemptedForADecodeWhateverItsArrival) {
   View view = make_view(20, 0);
   view.running = {with(decoding_seq(1, 20, 30), 1), decoding_seq(2, 20, 33), decoding_seq(3, 20, 49)};
   EXPECT_EQ(priority_plan(view),
-            "preempt 1\ndrop 1 [0, 30) kv device x2 now\n"
+            "preempt 1\ndrop_all 1 kv device\n"
             "decode 2 [32, 33) samples\ndecode 3 [48, 49) samples\n");
 }
 
@@ -92,7 +91,7 @@ TEST(PriorityPolicy, OfEqualOnesTheLatestArrivalIsPreempted) {
   View view = make_view(20, 0);
   view.running = {decoding_seq(3, 20, 30), decoding_seq(1, 20, 33), decoding_seq(2, 20, 49)};
   EXPECT_EQ(priority_plan(view),
-            "preempt 3\ndrop 3 [0, 30) kv device x2 now\n"
+            "preempt 3\ndrop_all 3 kv device\n"
             "decode 1 [32, 33) samples\ndecode 2 [48, 49) samples\n");
 }
 
@@ -102,7 +101,7 @@ TEST(PriorityPolicy, AnUrgentPromptDisplacesTheLowestThatRuns) {
                   with(decoding_seq(3, 20, 30), 1)};
   view.waiting = {with(waiting_seq(4, 30), 0), with(waiting_seq(5, 1), 0)};
   EXPECT_EQ(priority_plan(view),
-            "preempt 2\ndrop 2 [0, 30) kv device x2 now\npromise 4 4 cells on device\n"
+            "preempt 2\ndrop_all 2 kv device\npromise 4 4 cells on device\n"
             "decode 1 [29, 30) samples\ndecode 3 [29, 30) samples\nprefill 4 [0, 30) samples\n")
       << "three blocks are free then; 5 waits, since the step preempts";
   view.waiting[0].priority = view.waiting[1].priority = 2;
@@ -119,7 +118,7 @@ TEST(PriorityPolicy, NobodyIsDisplacedInVain) {
       << "three are not four";
   view.waiting = {with(waiting_seq(4, 48), 0)};
   EXPECT_EQ(priority_plan(view),
-            "preempt 2\ndrop 2 [0, 30) kv device x2 now\npromise 4 6 cells on device\n"
+            "preempt 2\ndrop_all 2 kv device\npromise 4 6 cells on device\n"
             "decode 1 [29, 30) samples\nprefill 4 [0, 48) samples\n");
 }
 
@@ -131,7 +130,7 @@ TEST(PriorityPolicy, WhoComesBeforeTheDisplacerKeepsTheBlockThatItNeeds) {
   EXPECT_EQ(priority_plan(view), "decode 1 [32, 33) samples\ndecode 2 [29, 30) samples\n");
   view.waiting = {with(waiting_seq(4, 32), 0)};
   EXPECT_EQ(priority_plan(view),
-            "preempt 2\ndrop 2 [0, 30) kv device x2 now\npromise 4 4 cells on device\n"
+            "preempt 2\ndrop_all 2 kv device\npromise 4 4 cells on device\n"
             "decode 1 [32, 33) samples\nprefill 4 [0, 32) samples\n");
 }
 
@@ -141,7 +140,7 @@ TEST(PriorityPolicy, ASlotIsMadeFreeToo) {
   view.running = {decoding_seq(1, 20, 30), with(decoding_seq(2, 20, 30), 2)};
   view.waiting = {with(waiting_seq(4, 5), 0)};
   EXPECT_EQ(priority_plan(view),
-            "preempt 2\ndrop 2 [0, 30) kv device x2 now\npromise 4 2 cells on device\n"
+            "preempt 2\ndrop_all 2 kv device\npromise 4 2 cells on device\n"
             "decode 1 [29, 30) samples\nprefill 4 [0, 5) samples\n");
 }
 
@@ -152,7 +151,7 @@ TEST(PriorityPolicy, WithAStepInFlightTheDisplacerComesWhenTheBlocksDo) {
                   with(decoding_seq(3, 20, 30), 3)};
   view.waiting = {with(waiting_seq(4, 5), 0)};
   EXPECT_EQ(priority_plan(view),
-            "preempt 3\ndrop 3 [0, 30) kv device x2 now\n"
+            "preempt 3\ndrop_all 3 kv device\n"
             "decode 1 [29, 30) samples\ndecode 2 [29, 30) samples\n");
   set_pinned(view, 2);
   view.running.pop_back();
@@ -190,7 +189,7 @@ TEST(PriorityPolicy, KeepsAWatermarkOfOnePercent) {
 TEST(PriorityPolicy, AtAStandstillTheLowestGivesWay) {
   View view = make_view(8, 0);
   view.running = {with(running_seq(1, 100, 100, 64), 1), running_seq(2, 100, 100, 64)};
-  EXPECT_EQ(priority_plan(view), "preempt 1\ndrop 1 [0, 100) kv device x2 now\n");
+  EXPECT_EQ(priority_plan(view), "preempt 1\ndrop_all 1 kv device\n");
 }
 
 }  // namespace

@@ -51,8 +51,9 @@ TEST(Registry, SettingsBehindTheName) {
         "layerkv:link-share=10", "ellm:ratio=0.5:again=0.25:mix=layers",
         "ellm:divide=bubble:solver=slsqp:overlap=off:fusion=off",
         "ellm:cost=letter:hidden=5120:layers=40:vocabulary=32000:flops=312e12",
-        "hcache:x-share=0.5:batch=tpot", "vllm:demote=on:batch=tpot", "vllm-swap:batch=free", "rlp:padding=0",
-        "s3:bucket=16", "cacheopt:padding=hoeffding:confidence=0.9",
+        "hcache:x-share=0.5:batch=tpot", "priority:ageing=0", "vllm-random:seed=7",
+        "vllm:demote=on:batch=tpot", "vllm-swap:batch=free", "rlp:padding=0", "s3:bucket=16",
+        "cacheopt:padding=hoeffding:confidence=0.9",
         "cacheopt:alpha=8:beta=100:embed=always:preempt-for=all:late=first",
         "cacheopt:padding=share:share=0.1:select=fcfs:proactive=0:reserve=0:victim=fcfs:preempt=recompute",
         "distkv:ahead=0:spill=off", "layerkv:n-param=6.74e9:n-hidden=4096:flops=119.5e12:alpha=1.1"}) {
@@ -98,25 +99,25 @@ TEST(Registry, TraitsAreOfTheNameWithoutItsSettings) {
                         Case{"", false, false, false, false}}) {
     for (const char* settings : {"", ":slo=off", ":slo=off:stages=8"}) {
       const std::string name = std::string(c.name) + settings;
-      EXPECT_EQ(policy_takes_whole_prompts(name), c.whole) << name;
-      EXPECT_EQ(policy_offloads(name), c.offloads) << name;
-      EXPECT_EQ(policy_stages(name), c.stages) << name;
-      EXPECT_EQ(policy_reads_priority(name), c.priority) << name;
+      EXPECT_EQ(policy_traits(name).whole_prompts, c.whole) << name;
+      EXPECT_EQ(policy_traits(name).offloads, c.offloads) << name;
+      EXPECT_EQ(policy_traits(name).stages, c.stages) << name;
+      EXPECT_EQ(policy_traits(name).reads_priority, c.priority) << name;
     }
   }
-  EXPECT_TRUE(policy_drops("ellm:mix=layers"));
-  EXPECT_FALSE(policy_drops("layerkv"));
-  EXPECT_TRUE(policy_borrows("distkv"));
-  EXPECT_TRUE(policy_borrows("distkv:spill=off"));
-  EXPECT_FALSE(policy_borrows("vllm"));
-  EXPECT_FALSE(policy_borrows("vllm-swap"));
-  EXPECT_FALSE(policy_borrows("distkv2"));
-  EXPECT_TRUE(policy_keeps_x("hcache"));
-  EXPECT_FALSE(policy_keeps_x("hcache:x-share=0"));
-  EXPECT_FALSE(policy_keeps_x("vllm-swap:batch=tpot"));
+  EXPECT_TRUE(policy_traits("ellm:mix=layers").drops);
+  EXPECT_FALSE(policy_traits("layerkv").drops);
+  EXPECT_TRUE(policy_traits("distkv").borrows);
+  EXPECT_TRUE(policy_traits("distkv:spill=off").borrows);
+  EXPECT_FALSE(policy_traits("vllm").borrows);
+  EXPECT_FALSE(policy_traits("vllm-swap").borrows);
+  EXPECT_FALSE(policy_traits("distkv2").borrows);
+  EXPECT_TRUE(policy_traits("hcache").keeps_x);
+  EXPECT_FALSE(policy_traits("hcache:x-share=0").keeps_x);
+  EXPECT_FALSE(policy_traits("vllm-swap:batch=tpot").keeps_x);
   // A name is not the beginning of another.
-  EXPECT_FALSE(policy_offloads("layer"));
-  EXPECT_FALSE(policy_offloads("layerkv2"));
+  EXPECT_FALSE(policy_traits("layer").offloads);
+  EXPECT_FALSE(policy_traits("layerkv2").offloads);
 }
 
 }  // namespace

@@ -45,7 +45,7 @@ TEST(RlpPolicy, WhoNeedsMoreThanItWasPromisedIsRecomputedWhenThereIsRoom) {
   view.running = {predicted(decoding_seq(1, 20, 33), 10),
                   with_promise(predicted(decoding_seq(2, 20, 33), 100), 1, view)};
   view.device.spare_slabs = 2;
-  EXPECT_EQ(plan_of("rlp", view), "preempt 1\ndrop 1 [0, 33) kv device x2 now\ndecode 2 [32, 33) samples\n");
+  EXPECT_EQ(plan_of("rlp", view), "preempt 1\ndrop_all 1 kv device\ndecode 2 [32, 33) samples\n");
   // 33 tokens and a hundred: nine blocks.
   view = view_with_budget(512, 9);
   view.waiting = {predicted(waiting_seq(1, 20), 10)};

@@ -75,14 +75,14 @@ TEST(SarathiPolicy, NobodyIsAdmittedAfterAPreemption) {
   view.running = {decoding_seq(1, 20, 33), decoding_seq(2, 20, 30), decoding_seq(3, 20, 30)};
   view.waiting = {waiting_seq(4, 4)};
   EXPECT_EQ(sarathi_plan(view),
-            "preempt 3\ndrop 3 [0, 30) kv device x2 now\n"
+            "preempt 3\ndrop_all 3 kv device\n"
             "decode 1 [32, 33) samples\ndecode 2 [29, 30) samples\n");
 }
 
 TEST(SarathiPolicy, APrefillThatIsTheLatestArrivalIsPreemptedToo) {
   View view = view_with_budget(64, 0);
   view.running = {decoding_seq(1, 20, 33), running_seq(2, 100, 100, 40)};
-  EXPECT_EQ(sarathi_plan(view), "preempt 2\ndrop 2 [0, 100) kv device x2 now\ndecode 1 [32, 33) samples\n");
+  EXPECT_EQ(sarathi_plan(view), "preempt 2\ndrop_all 2 kv device\ndecode 1 [32, 33) samples\n");
 }
 
 TEST(SarathiPolicy, AResumedSequenceComputesItsOutputAgainInChunks) {

@@ -1,6 +1,4 @@
 // The queue in a drawn order: everyone's turn comes, the state replays, and the rest is vLLM's.
-#include "sched/policies/vllm_random.h"
-
 #include <gtest/gtest.h>
 
 #include <map>
@@ -19,7 +17,7 @@ View five_waiting() {
 
 TEST(VllmRandomPolicy, EveryOneOfTheQueueIsFirstInItsShareOfTheSteps) {
   const View view = five_waiting();
-  const auto policy = make_vllm_random_policy(7);
+  const auto policy = make_policy("vllm-random:seed=7").value();
   std::map<uint64_t, int> first;
   for (int i = 0; i < 1000; ++i) ++first[raw(policy->plan(view).rows.front().seq)];
   ASSERT_EQ(first.size(), 5u);
@@ -28,12 +26,12 @@ TEST(VllmRandomPolicy, EveryOneOfTheQueueIsFirstInItsShareOfTheSteps) {
 
 TEST(VllmRandomPolicy, ItsStateReplays) {
   const View view = five_waiting();
-  const auto policy = make_vllm_random_policy(7);
+  const auto policy = make_policy("vllm-random:seed=7").value();
   policy->plan(view);
   const std::string state = policy->save_state();
   std::vector<std::string> plans;
   for (int i = 0; i < 20; ++i) plans.push_back(to_string(policy->plan(view)));
-  const auto again = make_vllm_random_policy(7);
+  const auto again = make_policy("vllm-random:seed=7").value();
   ASSERT_TRUE(again->restore_state(state).ok());
   for (const std::string& plan : plans) EXPECT_EQ(to_string(again->plan(view)), plan);
   EXPECT_FALSE(again->restore_state("some").ok());

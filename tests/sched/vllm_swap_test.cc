@@ -75,11 +75,11 @@ TEST(VllmSwapPolicy, WhereTheHostIsFullItIsRecomputed) {
   set_host(view, 10, 1);
   view.running = {decoding_seq(1, 20, 33), decoding_seq(2, 20, 49), decoding_seq(3, 20, 30)};
   EXPECT_EQ(swap_plan(view),
-            "preempt 3\ndrop 3 [0, 30) kv device x2 now\n"
+            "preempt 3\ndrop_all 3 kv device\n"
             "decode 1 [32, 33) samples\ndecode 2 [48, 49) samples\n");
   view.host = {};
   EXPECT_EQ(swap_plan(view),
-            "preempt 3\ndrop 3 [0, 30) kv device x2 now\n"
+            "preempt 3\ndrop_all 3 kv device\n"
             "decode 1 [32, 33) samples\ndecode 2 [48, 49) samples\n");
 }
 
@@ -89,7 +89,7 @@ TEST(VllmSwapPolicy, NobodyComesBackInAStepThatPreempts) {
   set_host(view, 10, 0);
   view.running = {decoding_seq(1, 20, 33), decoding_seq(5, 20, 40)};
   view.waiting = {swapped_seq(4, 10, 12, 11)};
-  EXPECT_EQ(swap_plan(view), "preempt 5\ndrop 5 [0, 40) kv device x2 now\ndecode 1 [32, 33) samples\n");
+  EXPECT_EQ(swap_plan(view), "preempt 5\ndrop_all 5 kv device\ndecode 1 [32, 33) samples\n");
 }
 
 TEST(VllmSwapPolicy, ComingBackLeavesTheWatermarkAndWhatDecodesAreAfter) {
@@ -125,7 +125,7 @@ TEST(VllmSwapPolicy, AloneAndWithoutRoomOthersGiveUpWhatTheyHold) {
   set_host(view, 10, 0);
   SeqView two = decoding_seq(2, 20, 40), three = decoding_seq(3, 20, 40);
   view.waiting = {swapped_seq(1, 20, 40, 39), two, three};
-  EXPECT_EQ(swap_plan(view), "drop 3 [0, 40) kv device x2 now\n") << "the last of them";
+  EXPECT_EQ(swap_plan(view), "drop_all 3 kv device\n") << "the last of them";
   for (bool step : {true, false}) {
     view.steps_in_flight = step ? 1 : 0;
     view.transfers_in_flight = step ? 0 : 1;
@@ -147,7 +147,7 @@ TEST(VllmSwapPolicy, AloneWithItsOwnCellsInTheWayItStartsAgain) {
   s.tail_resident = false;
   set_ring(view, 7);
   view.waiting = {s};
-  EXPECT_EQ(swap_plan(view), "drop 1 [0, 110) kv device x2 now\ndrop 1 [0, 110) kv host x2 now\n");
+  EXPECT_EQ(swap_plan(view), "drop_all 1 kv device\ndrop_all 1 kv host\n");
 }
 
 TEST(VllmSwapPolicy, ARequestLargerThanTheDeviceStreams) {
@@ -159,13 +159,13 @@ TEST(VllmSwapPolicy, ARequestLargerThanTheDeviceStreams) {
   EXPECT_EQ(swap_plan(view),
             "add 1 [0, 96) kv host x2 after_layer_writes\n"
             "promise 1 24 cells on host\npromise 2 4 cells on device\n"
-            "prefill 1 [0, 100) samples x2 keeps kv x0 x x0 h x0\nprefill 2 [0, 20) samples\n");
+            "prefill 1 [0, 100) samples x2 keeps kv x0 x x0\nprefill 2 [0, 20) samples\n");
   view.waiting.clear();
   view.running = {streaming_seq(1, 100, 121, 120), decoding_seq(2, 20, 30)};
   view.running[1].max_total_tokens = 40;
   EXPECT_EQ(swap_plan(view),
             "stage 1 [0, 120) kv device x2 before_layer\n"
-            "decode 1 [120, 121) samples x2 keeps kv x0 x x0 h x0\ndecode 2 [29, 30) samples\n");
+            "decode 1 [120, 121) samples x2 keeps kv x0 x x0\ndecode 2 [29, 30) samples\n");
 }
 
 TEST(VllmSwapPolicy, OneThatWasDeferredTooOftenRunsAlone) {

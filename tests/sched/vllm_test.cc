@@ -67,14 +67,14 @@ TEST(VllmPolicy, TheLatestArrivalIsPreemptedFirst) {
   View view = make_view(20, 0);
   view.running = {decoding_seq(3, 20, 30), decoding_seq(1, 20, 33), decoding_seq(2, 20, 49)};
   EXPECT_EQ(vllm_plan(view),
-            "preempt 3\ndrop 3 [0, 30) kv device x2 now\n"
+            "preempt 3\ndrop_all 3 kv device\n"
             "decode 1 [32, 33) samples\ndecode 2 [48, 49) samples\n");
 }
 
 TEST(VllmPolicy, ASequenceThatIsTheLastIsPreemptedItself) {
   View view = make_view(20, 0);
   view.running = {decoding_seq(1, 20, 30), decoding_seq(2, 20, 33)};
-  EXPECT_EQ(vllm_plan(view), "preempt 2\ndrop 2 [0, 33) kv device x2 now\ndecode 1 [29, 30) samples\n");
+  EXPECT_EQ(vllm_plan(view), "preempt 2\ndrop_all 2 kv device\ndecode 1 [29, 30) samples\n");
 }
 
 TEST(VllmPolicy, TheEarliestKeepsItsCellsWhenTheOthersSharedTheirs) {
@@ -83,15 +83,14 @@ TEST(VllmPolicy, TheEarliestKeepsItsCellsWhenTheOthersSharedTheirs) {
   view.running = {decoding_seq(1, 20, 33), decoding_seq(2, 20, 30), decoding_seq(3, 20, 30)};
   view.running[1].own_cells = {};
   view.running[2].own_cells = {};
-  EXPECT_EQ(vllm_plan(view),
-            "preempt 3\npreempt 2\ndrop 3 [0, 30) kv device x2 now\ndrop 2 [0, 30) kv device x2 now\n");
+  EXPECT_EQ(vllm_plan(view), "preempt 3\npreempt 2\ndrop_all 3 kv device\ndrop_all 2 kv device\n");
 }
 
 TEST(VllmPolicy, WaitsForBlocksThatAStepInFlightStillUses) {
   View view = make_view(20, 0);
   view.steps_in_flight = 1;
   view.running = {decoding_seq(1, 20, 33), decoding_seq(2, 20, 33), decoding_seq(3, 20, 30)};
-  EXPECT_EQ(vllm_plan(view), "preempt 3\ndrop 3 [0, 30) kv device x2 now\n") << "its two blocks are enough";
+  EXPECT_EQ(vllm_plan(view), "preempt 3\ndrop_all 3 kv device\n") << "its two blocks are enough";
   set_pinned(view, 2);
   EXPECT_EQ(vllm_plan(view), "decode 3 [29, 30) samples\n") << "nobody need be preempted";
 }
@@ -137,7 +136,7 @@ TEST(VllmPolicy, APromptThatWasCutShortIsFinishedBesideTheDecodes) {
 TEST(VllmPolicy, PromptsThatWaitForOneAnothersMemoryDoNotWaitForEver) {
   View view = make_view(8, 0);
   view.running = {running_seq(1, 100, 100, 64), running_seq(2, 100, 100, 64)};
-  EXPECT_EQ(vllm_plan(view), "preempt 2\ndrop 2 [0, 100) kv device x2 now\n");
+  EXPECT_EQ(vllm_plan(view), "preempt 2\ndrop_all 2 kv device\n");
   view.transfers_in_flight = 1;
   EXPECT_EQ(vllm_plan(view), "") << "it may end in room for one of them";
 }

@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "server/handlers/openai.h"
 #include "server/http_client.h"
 #include "server/test_service.h"
 
@@ -66,7 +67,7 @@ class RecordingChannel final : public ResponseChannel {
 
 class GenerationTest : public ::testing::Test {
  protected:
-  std::shared_ptr<Generation> start(ApiRequest api, size_t prompts = 1) {
+  std::shared_ptr<Generation> start(ApiRequest api, ApiKind kind = ApiKind::kChat, size_t prompts = 1) {
     PreparedRequest prepared;
     for (size_t i = 0; i < prompts; ++i) {
       GenerationRequest g;
@@ -76,19 +77,21 @@ class GenerationTest : public ::testing::Test {
       g.stop_tokens = {test::kEndToken};
       prepared.generations.push_back(g);
     }
+    api.model = "m";
+    auto writer =
+        kind == ApiKind::kChat ? make_chat_writer(tokenizer_, api) : make_completion_writer(tokenizer_, api);
     prepared.api = std::move(api);
     StreamLimits limits;
     limits.gather_bytes = 100;
     limits.max_gathered_bytes = 50;
     auto generation = std::make_shared<Generation>(
-        ModelService{&backend_, &tokenizer_, nullptr}, std::move(prepared), "m",
+        ModelService{&backend_, &tokenizer_, nullptr}, std::move(prepared), std::move(writer),
         [](std::function<void()> f) { f(); }, limits, &channel_);
     generation->start();
     return generation;
   }
-  static ApiRequest streaming(ApiKind kind = ApiKind::kChat) {
+  static ApiRequest streaming() {
     ApiRequest api;
-    api.kind = kind;
     api.stream = true;
     return api;
   }
@@ -141,9 +144,8 @@ TEST_F(GenerationTest, StreamsAChat) {
 
 TEST_F(GenerationTest, AStopStringCancelsAndCountsItsTokens) {
   ApiRequest api;
-  api.kind = ApiKind::kCompletion;
   api.stop = {"lo"};
-  const auto generation = start(api);
+  const auto generation = start(api, ApiKind::kCompletion);
   emit("Hel");
   emit("o and more");
   ASSERT_EQ(channel_.responses.size(), 1u);
@@ -159,7 +161,7 @@ TEST_F(GenerationTest, AStopStringCancelsAndCountsItsTokens) {
 
 TEST_F(GenerationTest, RefusalComesBeforeTheStream) {
   backend_.accept = 1;
-  const auto generation = start(streaming(ApiKind::kCompletion), 3);
+  const auto generation = start(streaming(), ApiKind::kCompletion, 3);
   EXPECT_FALSE(channel_.began);
   ASSERT_EQ(channel_.responses.size(), 1u);
   EXPECT_EQ(channel_.responses[0].status, 503);
@@ -209,7 +211,7 @@ TEST_F(GenerationTest, AbortByTheEngine) {
 }
 
 TEST_F(GenerationTest, SeveralPromptsAreChoices) {
-  const auto generation = start(streaming(ApiKind::kCompletion), 2);
+  const auto generation = start(streaming(), ApiKind::kCompletion, 2);
   emit("b", FinishReason::kLength, 1);
   emit("a", FinishReason::kStop, 0);
   EXPECT_TRUE(channel_.ended);
@@ -294,9 +296,8 @@ TEST_F(GenerationTest, ChatLogprobs) {
 
 TEST_F(GenerationTest, CompletionLogprobs) {
   ApiRequest api;
-  api.kind = ApiKind::kCompletion;
   api.sampling.logprobs = 1;
-  const auto generation = start(api);
+  const auto generation = start(api, ApiKind::kCompletion);
   OutputEvent event;
   event.tokens.push_back({test::token_of('a'), -0.5f, {{test::token_of('b'), -0.25f}}});
   event.tokens.push_back({test::token_of('\xC3'), -0.5f, {}});
@@ -317,12 +318,12 @@ TEST_F(GenerationTest, AStreamAndAWholeAnswerAgreeOnLogprobs) {
     for (const std::string text : {"", "ab"}) {
       json whole, joined;
       for (const bool stream : {false, true}) {
-        ApiRequest api = streaming(kind);
+        ApiRequest api = streaming();
         api.stream = stream;
         api.sampling.logprobs = 0;
         channel_ = {};
         backend_.sinks.clear();
-        const auto generation = start(api);
+        const auto generation = start(api, kind);
         emit(text);
         OutputEvent end;
         end.tokens.push_back({test::kEndToken, -0.25f, {}});

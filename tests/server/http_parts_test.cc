@@ -5,10 +5,11 @@
 
 #include "base/random.h"
 #include "server/auth.h"
+#include "server/handlers/openai.h"
+#include "server/http_client.h"
 #include "server/http_message.h"
 #include "server/prompt.h"
 #include "server/prompt_bound.h"
-#include "server/response_writer.h"
 #include "server/router.h"
 #include "server/test_service.h"
 
@@ -29,29 +30,47 @@ TEST(Auth, BearerTokens) {
   EXPECT_FALSE(is_authorized("Bearer ", {""}));
 }
 
+Route find(std::string_view method, std::string_view target) {
+  return find_route(all_endpoints(), method, target);
+}
+
+std::string_view path_of(const Route& route) {
+  return route.endpoint == nullptr ? "none" : route.endpoint->path;
+}
+
 TEST(Router, PathsAndMethods) {
-  EXPECT_EQ(route("POST", "/v1/chat/completions").endpoint, Endpoint::kChat);
-  EXPECT_EQ(route("POST", "/v1/completions?x=1").endpoint, Endpoint::kCompletions);
-  EXPECT_EQ(route("GET", "/v1/models").endpoint, Endpoint::kModels);
-  EXPECT_EQ(route("GET", "/v1/models/org%2Fm").model_id, "org/m");
-  EXPECT_EQ(route("GET", "/v1/models/org/m").model_id, "org/m");
-  EXPECT_EQ(route("GET", "/v1/models/%zz%4").model_id, "%zz%4");
-  EXPECT_EQ(route("HEAD", "/health").endpoint, Endpoint::kHealth);
-  EXPECT_EQ(route("GET", "/metrics").endpoint, Endpoint::kMetrics);
-  EXPECT_EQ(route("GET", "/version").endpoint, Endpoint::kVersion);
-  EXPECT_EQ(route("POST", "/v1/embeddings").endpoint, Endpoint::kOff);
-  EXPECT_EQ(route("POST", "/v1/audio/speech").endpoint, Endpoint::kOff);
+  EXPECT_EQ(path_of(find("POST", "/v1/chat/completions")), "/v1/chat/completions");
+  EXPECT_EQ(path_of(find("POST", "/v1/completions?x=1")), "/v1/completions");
+  EXPECT_EQ(path_of(find("GET", "/v1/models")), "/v1/models");
+  EXPECT_EQ(path_of(find("GET", "/v1/models/m")), "/v1/models/*");
+  EXPECT_EQ(find("GET", "/v1/models/org%2Fm").parameter, "org/m");
+  EXPECT_EQ(find("GET", "/v1/models/org/m").parameter, "org/m");
+  EXPECT_EQ(find("GET", "/v1/models/%zz%4").parameter, "%zz%4");
+  EXPECT_EQ(path_of(find("HEAD", "/health")), "/health");
+  EXPECT_EQ(path_of(find("GET", "/metrics")), "/metrics");
+  EXPECT_EQ(path_of(find("GET", "/version")), "/version");
+  EXPECT_EQ(find("POST", "/v1/embeddings").refusal.status, 501);
+  EXPECT_EQ(find("POST", "/v1/audio/speech").refusal.status, 501);
   for (const char* path :
        {"/", "", "*", "/v1", "/v1/", "/v1/nothing", "/v1/models/", "/healthy", "/v1/embeddingsx"}) {
-    EXPECT_EQ(route("GET", path).endpoint, Endpoint::kUnknown) << path;
+    EXPECT_EQ(path_of(find("GET", path)), "none") << path;
+    EXPECT_EQ(find("GET", path).refusal.status, 404) << path;
   }
-  const Route wrong = route("GET", "/v1/chat/completions");
-  EXPECT_EQ(wrong.endpoint, Endpoint::kWrongMethod);
-  EXPECT_STREQ(wrong.allow, "POST");
-  EXPECT_STREQ(route("DELETE", "/v1/models").allow, "GET, HEAD");
-  EXPECT_TRUE(route("GET", "/v1/nothing").needs_key);
-  EXPECT_FALSE(route("GET", "/metrics").needs_key);
-  EXPECT_FALSE(route("GET", "/health").needs_key);
+  const Route wrong = find("GET", "/v1/chat/completions");
+  EXPECT_EQ(path_of(wrong), "none");
+  EXPECT_EQ(wrong.refusal.status, 405);
+  EXPECT_EQ(wrong.refusal.allow, "POST");
+  EXPECT_EQ(find("DELETE", "/v1/models").refusal.allow, "GET, HEAD");
+  EXPECT_TRUE(find("GET", "/v1/nothing").needs_key);
+  EXPECT_TRUE(wrong.needs_key);
+  EXPECT_FALSE(find("GET", "/metrics").needs_key);
+  EXPECT_FALSE(find("GET", "/health").needs_key);
+}
+
+TEST(Router, OnePathWithTwoMethods) {
+  const Endpoint table[] = {{"GET", "/a", Endpoint::Key::kNoKey}, {"POST", "/a", Endpoint::Key::kNoKey}};
+  EXPECT_EQ(find_route(table, "POST", "/a").endpoint, &table[1]);
+  EXPECT_EQ(find_route(table, "PUT", "/a").refusal.allow, "GET, HEAD, POST");
 }
 
 TEST(HttpMessage, ChunksAndIds) {
@@ -75,7 +94,7 @@ TEST(HttpMessage, HeadOnly) {
   EXPECT_TRUE(text.ends_with("\r\n\r\n"));
 }
 
-TEST(ResponseWriter, Errors) {
+TEST(ApiErrors, AsJson) {
   ApiError e = bad_field("prompt", "too \"long\"");
   e.n_prompt_tokens = 7;
   e.n_ctx = 5;
@@ -88,17 +107,21 @@ TEST(ResponseWriter, Errors) {
   EXPECT_EQ(body["error"]["n_ctx"], 5);
 }
 
-TEST(ResponseWriter, AnyNameAndTextBecomeValidJson) {
+TEST(AnswerWriter, AnyNameAndTextBecomeValidJson) {
   const Tokenizer tokenizer = test::byte_tokenizer();
-  const ResponseWriter writer(&tokenizer, ApiKind::kChat, "id", 1, "a\"b\\\xff", false, true);
+  ApiRequest request;
+  request.model = "a\"b\\\xff";
+  request.include_usage = true;
+  const std::unique_ptr<AnswerWriter> writer = make_chat_writer(tokenizer, request);
+  const auto data = [](const std::string& event) { return test::events(event).at(0); };
   TextDelta delta;
   delta.text = "q\"\n\x01\xF0\x9F\x98\x80";
-  const json body = json::parse(writer.delta_chunk(0, delta, ""));
+  const json body = json::parse(data(writer->delta_event(0, delta, "")));
   EXPECT_EQ(body["choices"][0]["delta"]["content"], delta.text);
   EXPECT_EQ(body["model"], "a\"b\\\xEF\xBF\xBD");
-  EXPECT_TRUE(json::accept(writer.role_chunk(3)));
-  EXPECT_TRUE(json::accept(writer.usage_chunk({})));
-  EXPECT_TRUE(json::accept(writer.full({{delta, "stop"}, {{}, "length"}}, {})));
+  EXPECT_TRUE(json::accept(data(writer->first_event(3))));
+  EXPECT_TRUE(json::accept(data(writer->usage_event({}))));
+  EXPECT_TRUE(json::accept(writer->whole({{delta, "stop"}, {{}, "length"}}, {})));
 }
 
 class PromptTest : public ::testing::Test {
@@ -119,7 +142,6 @@ class PromptTest : public ::testing::Test {
   }
   static ApiRequest completion(PromptInput prompt) {
     ApiRequest r;
-    r.kind = ApiKind::kCompletion;
     r.prompts = {std::move(prompt)};
     return r;
   }
@@ -225,7 +247,6 @@ TEST_F(PromptTest, NothingIsRenderedForAClientThatHasLeft) {
 TEST(PromptLogprobs, AnAnswerInOnePieceHasABound) {
   test::TestService wide(test::say("x"), 100'000);
   ApiRequest r;
-  r.kind = ApiKind::kCompletion;
   for (int i = 0; i < 128; ++i) r.prompts.emplace_back("a");
   r.sampling.logprobs = 3;
   r.max_tokens = kMaxHeldLogprobs / 128 / 4;

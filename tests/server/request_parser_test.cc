@@ -1,15 +1,19 @@
 // The schema: what is accepted, what is refused, and what the refusal names.
-#include "server/request_parser.h"
-
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "server/handlers/openai.h"
+
 namespace kvasir {
 namespace {
 
 using nlohmann::json;
+
+std::variant<ApiRequest, ApiError> parse_request(ApiKind kind, const std::string& body) {
+  return kind == ApiKind::kChat ? parse_chat_request(body) : parse_completion_request(body);
+}
 
 ApiRequest accepted(ApiKind kind, const std::string& body) {
   auto parsed = parse_request(kind, body);
@@ -97,6 +101,27 @@ TEST(RequestParser, TheCacheSaltIsAnyShortText) {
     EXPECT_EQ(e.param, "cache_salt");
     EXPECT_NE(e.message.find("at most 1024 bytes"), std::string::npos) << e.message;
   }
+}
+
+TEST(RequestParser, UnknownFieldsAreNamedAndIgnored) {
+  const auto unknown = [](ApiKind kind, const std::string& body) {
+    return accepted(kind, body).unknown_fields;
+  };
+  EXPECT_EQ(unknown(ApiKind::kChat, chat(R"("max_tokenz":5,"metadata":{},"user":"u","n":1)")),
+            std::vector<std::string>{"max_tokenz"});
+  EXPECT_EQ(unknown(ApiKind::kCompletion, completion(R"("a":1,"temperature":0,"max_tokens":1)")),
+            std::vector<std::string>{"a"});
+  EXPECT_TRUE(
+      unknown(ApiKind::kChat, chat(R"("logprobs":true,"top_logprobs":2,"stop":["x"],"seed":1)")).empty());
+}
+
+TEST(RequestParser, AnUnsupportedValueIsShown) {
+  EXPECT_NE(refused(ApiKind::kChat, chat(R"("n":3)")).message.find("'n' with the value 3 is not supported"),
+            std::string::npos);
+  const std::string longer(100, 'x');
+  EXPECT_NE(
+      refused(ApiKind::kCompletion, completion(R"("suffix":")" + longer + "\"")).message.find("x... is not"),
+      std::string::npos);
 }
 
 TEST(RequestParser, NeutralValuesOfUnsupportedFieldsPass) {

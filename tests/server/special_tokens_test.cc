@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "model/chat_template.h"
+#include "model/templates/chat_template.h"
 #include "server/prompt.h"
 #include "server/test_service.h"
 #include "support/take.h"
@@ -58,14 +58,12 @@ struct TemplateService {
 
 ApiRequest chat_request(std::vector<ApiMessage> messages) {
   ApiRequest request;
-  request.kind = ApiKind::kChat;
   request.messages = std::move(messages);
   return request;
 }
 
 ApiRequest completion_request(std::string prompt) {
   ApiRequest request;
-  request.kind = ApiKind::kCompletion;
   request.prompts.emplace_back(std::move(prompt));
   return request;
 }

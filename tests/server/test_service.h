@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "model/tokenizer.h"
+#include "model/tokenizers/tokenizer.h"
 #include "server/fake_backend.h"
 #include "server/prompt.h"
 

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "model/gguf.h"
+#include "model/files/gguf.h"
 #include "ops/numerics.h"
 
 namespace kvasir::test {

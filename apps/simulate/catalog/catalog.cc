@@ -1,4 +1,4 @@
-#include "simulate/catalog/catalog.h"
+#include "apps/simulate/catalog/catalog.h"
 
 #include <algorithm>
 #include <cctype>
@@ -6,9 +6,9 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "apps/simulate/catalog/catalog_files.h"
 #include "base/file.h"
-#include "model/model_file.h"
-#include "simulate/catalog/catalog_files.h"
+#include "model/files/model_file.h"
 
 namespace kvasir {
 namespace {

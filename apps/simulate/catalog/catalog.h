@@ -21,7 +21,7 @@ Result<DeviceSpec> find_device(const std::string& name_or_path);
 // A name of the catalogue, whatever its case; a config.json of Hugging Face, or the folder that holds one; or
 // a GGUF file, of which the weights take what they take there. kNotFound lists what there is, in one line.
 Result<ModelShape> find_model(const std::string& name_or_path);
-// What an engine adds to each step over so many cards to a layer.
+// The time that an engine adds to each step, for so many cards per layer.
 Result<EngineOverhead> find_overhead(const std::string& name, uint32_t tensor = 1);
 
 // Of one card, the fullest one; they add up to the share of its memory that may be used.

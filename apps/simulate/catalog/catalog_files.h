@@ -5,9 +5,9 @@
 #include <string_view>
 #include <vector>
 
+#include "apps/simulate/catalog/network.h"
 #include "base/status.h"
 #include "exec/sim/device.h"
-#include "simulate/catalog/network.h"
 
 namespace kvasir {
 

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
-#include "simulate/catalog/catalog_files.h"
+#include "apps/simulate/catalog/catalog_files.h"
 
 namespace kvasir {
 namespace {

@@ -1,8 +1,8 @@
 // What fits into a card.
 #include <algorithm>
 
+#include "apps/simulate/catalog/catalog.h"
 #include "base/units.h"
-#include "simulate/catalog/catalog.h"
 
 namespace kvasir {
 namespace {

@@ -1,4 +1,4 @@
-#include "simulate/catalog/price.h"
+#include "apps/simulate/catalog/price.h"
 
 #include <algorithm>
 #include <array>
@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "apps/simulate/catalog/catalog_files.h"
 #include "base/file.h"
-#include "simulate/catalog/catalog_files.h"
 
 namespace kvasir {
 namespace {

@@ -1,4 +1,4 @@
-// Which of the engine's borrowed cells lie where: numbers for what contracts bring, and back.
+// Maps the engine's borrowed cells, which have numbers, to slots of contracts and back.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace kvasir::cluster {
 
-// A cell's number is taken from the moment of its grant until the engine has returned it and its contract has
-// given it up or ended. Not thread-safe.
+// A cell's number is in use from its grant until the engine has returned the cell and its contract has given
+// it up or ended. Not thread-safe.
 class BorrowedCells {
  public:
   explicit BorrowedCells(uint32_t cells) : places_(cells) {}
@@ -23,7 +23,7 @@ class BorrowedCells {
     bool returned = false;  // by the engine
     bool lost = false;
   };
-  // A run of cells, [first, first + count), which are the slots of a contract from first_slot on.
+  // A run of cells: [first, first + count) are the slots of a contract from first_slot on.
   struct Run {
     uint32_t first = 0;
     uint32_t count = 0;
@@ -31,16 +31,17 @@ class BorrowedCells {
   };
 
   uint32_t free() const;
-  // Numbers for the slots of a contract, in as few runs as may be. REQUIRES: blocks <= free()
+  // Numbers for the slots of a contract, in as few runs as possible. REQUIRES: blocks <= free()
   std::vector<Run> grant(const ContractRef& contract, uint32_t blocks);
-  // The engine returns a cell: its place, if the contract is to be told. The number is free unless it is.
+  // The engine returns a cell. Returns its place if the contract is to be told; otherwise the number is free
+  // at once.
   std::optional<Place> returned(uint32_t cell);
   // The slots have been given back to the peer: their numbers are free.
   void given_back(uint32_t cell) { places_[cell].reset(); }
-  // Those of a contract that the engine has still, the last slots first.
+  // The cells of a contract that the engine still holds, the last slots first.
   std::vector<uint32_t> of(const ContractRef& contract) const;
-  // The contract is no more. The cells that the engine has still, which are lost to it; their numbers are
-  // free when it has returned them.
+  // The contract has ended. Returns the cells that the engine still holds and has now lost; their numbers
+  // are free when it has returned them.
   std::vector<uint32_t> lose(const ContractRef& contract);
   std::vector<uint32_t> lose_all();
 

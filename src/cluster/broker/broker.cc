@@ -23,8 +23,8 @@ LendingEvents Broker::end_turn(const LendingRequest& request, Nanos now) {
     if (leaving_ && !std::exchange(life_->told_to_leave, true)) control.leave(now);
     control.rmanager().lender().keep_for_own(request.own.cells, request.own.since);
     if (request.recall > 0) control.recall(request.recall, now, request.own.since);
-    control.wait_for(leaving_ ? 0 : request.lacking.cells, now, request.lacking.since, request.needed_since);
-    wish(request.borrow, now, request.lacking.cells > 0 ? request.lacking.since : now);
+    control.wait_for(leaving_ ? 0 : request.missing.cells, now, request.missing.since, request.needed_since);
+    wish(request.borrow, now, request.missing.cells > 0 ? request.missing.since : now);
     control.tick(now);
     for (const BorrowEvent& event : control.take_events()) heed(event, now);
     const Lender::Claim awaited = control.rmanager().lender().awaited();

@@ -1,5 +1,5 @@
-// Between an engine, which counts cells, and the protocol, which counts blocks of contracts: asks for what
-// the engine wants, numbers what it is lent, and gives the engine's free frames to peers.
+// Connects an engine, which counts cells, to the protocol, which counts blocks of contracts: it borrows what
+// the engine asks for, numbers the borrowed cells, and lends the engine's free frames to peers.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 
 namespace kvasir::cluster {
 
-// Is told where borrowed cells lie, and where they lie no more. Calls nothing back.
+// Receives where borrowed cells lie, and which of them are gone. Never calls back into the broker.
 class CellPlaces {
  public:
   virtual ~CellPlaces() = default;
@@ -33,8 +33,8 @@ struct BrokerOptions {
   uint32_t cells_at_a_time = 64;  // asked of one creditor
 };
 
-// Not thread-safe; owns no thread, no clock and no socket. It acts in turns of the engine: begin_turn(), then
-// what has been heard since the turn before, then end_turn().
+// Not thread-safe; owns no thread, no clock and no socket. It acts in turns of the engine: begin_turn(),
+// then the messages and events since the turn before, then end_turn().
 class Broker {
  public:
   // What is given by reference outlives it.
@@ -49,13 +49,13 @@ class Broker {
   void begin_turn(LendableCells& own);
   LendingEvents end_turn(const LendingRequest& request, Nanos now);
 
-  // Deadlines of the protocol, between two turns: nothing is lent meanwhile.
+  // Handles deadlines of the protocol between two turns; it lends nothing meanwhile.
   void tick(Nanos now);
 
-  // These within a turn, or, if nothing is to be lent, between two. Between two lives the instance is nobody:
-  // it borrows nothing and is not heard.
+  // Call these within a turn, or, if nothing is to be lent, between two. Between two lives the instance has
+  // no identity: it borrows nothing and sends nothing.
   void begin_life(const PeerId& self);
-  // All that it had borrowed or lent is so no more. REQUIRES: nothing that was lent is pinned
+  // Ends everything that it has borrowed or lent. REQUIRES: nothing that was lent is pinned
   void end_life();
   void handle(const PeerMessage& message, Nanos now);
   void joined(const PeerId& peer, Nanos now);
@@ -64,15 +64,15 @@ class Broker {
   void directory(bool reached);
 
   // From the next turn on it lends and borrows no more, calls in what it has lent, and has the engine return
-  // what it has borrowed. gone(): that is done.
+  // what it has borrowed. gone(): this is done.
   void begin_to_leave() { leaving_ = true; }
   bool gone() const;
   bool leaving() const { return leaving_; }
 
-  // When a turn is due though nothing was heard: INT64_MAX if never.
+  // When a turn is due even if nothing arrives; INT64_MAX if never.
   Nanos next_deadline() const;
 
-  // null between two lives. Those of the data plane pin by it.
+  // null between two lives. The data plane pins cells through it.
   ControlPlane* control() { return life_ ? &life_->control : nullptr; }
   const ControlPlane* control() const { return life_ ? &life_->control : nullptr; }
   const LentFrames& frames() const { return frames_; }
@@ -102,10 +102,11 @@ class Broker {
   BorrowedCells cells_;
   std::unique_ptr<Life> life_;
   std::vector<Wish> wishes_;
-  // Cells that the engine is to be told nobody lends, and when: who is told at once asks again at once, and
-  // nobody's room is known to be another before the next heartbeat.
+  // Refusals that the engine has not been told yet: when to tell it, and how many cells. An engine that is
+  // told at once asks again at once, although no peer's room can be known to have changed before the next
+  // heartbeat.
   std::vector<std::pair<Nanos, uint32_t>> refused_;
-  LendingEvents events_;  // of the turn at hand
+  LendingEvents events_;  // of the current turn
   bool leaving_ = false;
 };
 

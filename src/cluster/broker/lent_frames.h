@@ -1,4 +1,4 @@
-// The frames of this instance that peers have, as blocks of the protocol.
+// The frames of this instance that are lent to peers, as blocks of the protocol.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,11 @@
 
 namespace kvasir::cluster {
 
-// Frames come from the engine, and can be had only during its turn; what comes back at another time waits for
-// the next one. Not thread-safe.
+// Frames come from the engine, and can be taken only during its turn; frames that come back at another time
+// wait for the next turn. Not thread-safe.
 class LentFrames final : public LendableMemory {
  public:
-  // A turn of the engine's begins: what has come back meanwhile goes back to it.
+  // A turn of the engine begins: frames that have come back meanwhile are returned to it.
   void begin_turn(LendableCells& own);
   void end_turn();
 

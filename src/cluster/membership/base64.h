@@ -1,4 +1,4 @@
-// Base64 with padding, as etcd's JSON has keys and values.
+// Base64 with padding, in which etcd's JSON encodes keys and values.
 #pragma once
 
 #include <optional>
@@ -9,7 +9,7 @@ namespace kvasir {
 
 std::string to_base64(std::string_view bytes);
 
-// Nothing if it is not base64, its padding included.
+// Nothing if it is not padded base64.
 std::optional<std::string> from_base64(std::string_view text);
 
 }  // namespace kvasir

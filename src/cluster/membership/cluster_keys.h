@@ -1,11 +1,11 @@
-// What a cluster has in the directory:
+// The keys of a cluster in the directory:
 //
 //   kvasir/<cluster>/members/<instance>   the member as JSON; its lease is the epoch
 //   kvasir/<cluster>/leader               the leader's name; its lease is the epoch, the revision that made
 //   it the term
 //   kvasir/<cluster>/status/<instance>    what the member has published, under its lease
 //
-// Who follows the cluster reads the first two alone: all statuses together may be more than one answer holds.
+// A follower of the cluster reads only the first two: all statuses together may exceed one answer.
 #pragma once
 
 #include <map>
@@ -31,12 +31,12 @@ struct ClusterKeys {
 
   std::string member(const std::string& instance) const { return members + instance; }
   std::string status(const std::string& instance) const { return statuses + instance; }
-  // The name behind a member's key; empty: it is none.
+  // The instance's name in a member's key; empty: it is no such key.
   std::string instance_of(const std::string& key) const {
     return key.starts_with(members) ? key.substr(members.size()) : std::string();
   }
 
-  // Prefixes, but for `leader`.
+  // Prefixes, except `leader`.
   const std::string all;
   const std::string members;
   const std::string leader;
@@ -51,14 +51,14 @@ struct ClusterContents {
   std::map<std::string, std::string> statuses;  // by instance, of the members that have published one
 };
 
-// What an entry says; nothing for other keys, and, with a warning, for what is damaged.
+// Parses an entry; nothing for other keys and, with a warning, for damaged values.
 std::optional<Member> member_of(const ClusterKeys& keys, const EtcdKeyValue& entry);
 std::optional<Leader> leader_of(const ClusterKeys& keys, const EtcdKeyValue& entry);
 // All but the statuses.
 ClusterContents contents_of(const ClusterKeys& keys, const EtcdSnapshot& snapshot);
 
-// Who is there now, and what they have published, for someone who is no member. `timeout` is that of one
-// endpoint for one of its calls, one for each member and one more. Errors as EtcdClient.
+// The present members and what they have published, for a reader that is not a member. `timeout` applies to
+// one endpoint for one call; there is one call for each member and one more. Errors as EtcdClient.
 Result<ClusterContents> read_cluster(const EtcdAddress& address, Nanos timeout);
 
 }  // namespace kvasir

@@ -1,4 +1,4 @@
-// The members and the leader as far as known, and the events that lead from one view to the next.
+// The known members and leader, and the events that lead from one view to the next.
 #pragma once
 
 #include <map>
@@ -10,16 +10,16 @@
 
 namespace kvasir {
 
-// Not thread-safe. Every change appends its events; what changes nothing appends none.
+// Not thread-safe. Every change appends its events; a call that changes nothing appends none.
 class ClusterView {
  public:
   // The instance of this name is no member of its own view.
   explicit ClusterView(std::string self) : self_(std::move(self)) {}
 
-  // All that is there now, of all names: what is not among it has left.
+  // The complete present state: members that are not in it have left.
   void replace(std::vector<Member> members, const std::optional<Leader>& leader,
                std::vector<MembershipEvent>& events);
-  // A member, or another life of one: the earlier one has left.
+  // A new member, or another life of a member: the earlier life has left.
   void put(Member member, std::vector<MembershipEvent>& events);
   void remove(const std::string& instance, std::vector<MembershipEvent>& events);
   void lead(const std::optional<Leader>& leader, std::vector<MembershipEvent>& events);

@@ -23,7 +23,7 @@ struct EtcdAddress {
   std::string cluster;              // "default" where the text names none
 };
 
-// A port that is not given is 2379. kInvalidArgument: it is no such address.
+// The default port is 2379. kInvalidArgument: it is not such an address.
 Result<EtcdAddress> parse_etcd_address(std::string_view text);
 
 // Whether it may name a cluster or an instance: 1 to 64 letters, digits, '.', '_', '-'.

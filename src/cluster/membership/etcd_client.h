@@ -18,10 +18,10 @@
 namespace kvasir {
 
 // Every call tries the endpoints in turn, the last good one first, for `timeout` each. Errors of all calls:
-// kUnavailable: none answers, or it is no time for it (no quorum, overloaded, cancel()). kCorrupt: what
-// answers is not etcd. kUnsupported: it wants a user. kInvalidArgument: it refuses the request. Calls may be
-// repeated by the client itself, so that a call that failed may have been done all the same. Not thread-safe
-// but for wake() and cancel(): one thread uses it.
+// kUnavailable: no endpoint answers, or etcd cannot serve the call now (no quorum, overloaded, cancel()).
+// kCorrupt: the answer is not etcd's. kUnsupported: etcd requires a user. kInvalidArgument: etcd refuses the
+// request. The client may repeat a call, and a call that failed may still have taken effect. Not thread-safe
+// except wake() and cancel(): one thread uses it.
 class EtcdClient {
  public:
   // REQUIRES: endpoints is not empty
@@ -30,9 +30,9 @@ class EtcdClient {
 
   // A lease of ttl_s seconds; etcd may give more.
   Result<EtcdLease> grant(int64_t ttl_s);
-  // Makes the lease run from its start again. ttl_s is 0 if it has ended.
+  // Renews the lease for its whole ttl. ttl_s is 0 if it has ended.
   Result<EtcdLease> keep_alive(int64_t lease);
-  // What is left of a lease, in whole seconds; below 0 if it has ended.
+  // The remaining time of a lease, in whole seconds; below 0 if it has ended.
   Result<EtcdLease> time_to_live(int64_t lease);
   // Ends the lease and deletes its keys. A lease that has ended is no error.
   Status revoke(int64_t lease);
@@ -42,28 +42,28 @@ class EtcdClient {
   Result<EtcdSnapshot> range(const EtcdKeyRange& keys);
   // All keys under a prefix that is not empty.
   Result<EtcdSnapshot> range(std::string_view prefix);
-  // Puts a key that is absent. kNotFound: no such lease.
+  // Puts a key if it is absent. kNotFound: no such lease.
   Result<EtcdTxn> create(std::string_view key, std::string_view value, int64_t lease);
   // Deletes a key if that revision has created it.
   Result<EtcdTxn> remove(std::string_view key, int64_t create_revision);
 
-  // From now on changes of these keys are collected, those of from_revision and later. One watch at a time.
+  // Collects changes of these keys from now on, those of from_revision and later. One watch at a time.
   Status watch(const EtcdKeyRange& keys, int64_t from_revision);
   Status watch(std::string_view prefix, int64_t from_revision);
   void unwatch();
   // Waits for changes: until some have come, wake(), cancel() or the timeout, whichever is first, and returns
-  // them in order; may return none early. An error: the watch has ended, or there is none, or another
-  // endpoint than its own answers calls by now. Changes may be missing, so read range() again.
+  // them in order; may return none early. An error: the watch has ended, there is none, or calls are now
+  // answered by another endpoint than the watch's. Changes may be missing, so read range() again.
   Result<std::vector<EtcdEvent>> wait(Nanos timeout);
   // Waits without a watch: until wake(), cancel() or the timeout.
   void pause(Nanos timeout);
 
-  // Ends a wait() or pause() of now, or the next one. From any thread.
+  // Ends the current wait() or pause(), or else the next one. From any thread.
   void wake();
-  // Calls of now and later ones end with kUnavailable, until resume(). From any thread.
+  // Current and later calls end with kUnavailable, until resume(). From any thread.
   void cancel();
   void resume();
-  // All calls together end within `time` from now; nothing: no such bound any more.
+  // All calls together end within `time` from now; nullopt removes the bound.
   void hurry(std::optional<Nanos> time);
 
  private:

@@ -1,4 +1,4 @@
-// HTTP/1.1 with etcd's gateway: one call at a time over a kept connection, and one answer that never ends.
+// HTTP/1.1 with etcd's gateway: one call at a time over a kept connection, and one endless answer.
 #pragma once
 
 #include <chrono>
@@ -11,7 +11,7 @@
 
 namespace kvasir {
 
-// Waits for everything that a client has under way. Not thread-safe but for wake() and cancel().
+// Waits for all operations of a client. Not thread-safe except wake() and cancel().
 class EtcdLoop {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -19,12 +19,12 @@ class EtcdLoop {
   EtcdLoop();
   ~EtcdLoop();
 
-  // Waits for something to do, and does it: until wake(), cancel() or `until` at the latest.
+  // Waits for one piece of work and does it; returns at wake(), cancel() or `until` at the latest.
   void run_one(Time until);
 
-  // Ends a run_one() of now, or the next one. From any thread.
+  // Ends the current run_one(), or else the next one. From any thread.
   void wake();
-  // Calls that wait end with kUnavailable, and so do new ones, until resume(). From any thread.
+  // Waiting and new calls end with kUnavailable, until resume(). From any thread.
   void cancel();
   void resume();
   bool cancelled() const;
@@ -41,18 +41,19 @@ struct EtcdReply {
   std::string body;
 };
 
-// Answers larger than this are refused, and so are messages of a stream.
+// Larger answers, and larger messages of a stream, are refused.
 constexpr size_t kMaxEtcdAnswerBytes = 4 << 20;
 
-// A connection to one endpoint, made when it is needed and kept. Not thread-safe; the loop outlives it.
+// A connection to one endpoint, opened when it is first needed and kept. Not thread-safe; the loop outlives
+// it.
 class EtcdConnection {
  public:
   EtcdConnection(EtcdLoop& loop, HostPort where);
   ~EtcdConnection();
 
-  // POSTs a JSON body; the answer, whatever its status. A kept connection that turns out to be closed is made
-  // anew once. kUnavailable: it cannot be reached, closes early or is too slow. kCorrupt: what answers speaks
-  // no HTTP, or answers too much. Messages are half sentences about the endpoint, such as "refuses
+  // POSTs a JSON body and returns the answer, whatever its status. A kept connection that turns out to be
+  // closed is reopened once. kUnavailable: it cannot be reached, closes early or is too slow. kCorrupt: the
+  // answer is not HTTP, or too large. Messages are half sentences about the endpoint, such as "refuses
   // connections".
   Result<EtcdReply> post(const std::string& path, const std::string& body, EtcdLoop::Time deadline);
 
@@ -61,21 +62,22 @@ class EtcdConnection {
   std::unique_ptr<Impl> impl_;
 };
 
-// An answer of lines without end. Not thread-safe; the loop outlives it.
+// An endless answer of lines. Not thread-safe; the loop outlives it.
 class EtcdStream {
  public:
   explicit EtcdStream(EtcdLoop& loop);
   ~EtcdStream();
 
-  // POSTs a body and waits for the answer's header; an earlier answer ends. Errors as EtcdConnection::post().
+  // POSTs a body and waits for the answer's header; this ends an earlier answer. Errors as
+  // EtcdConnection::post().
   Status open(const HostPort& where, const std::string& path, const std::string& body,
               EtcdLoop::Time deadline);
   void close();
   bool is_open() const;
 
-  // The next line, if one has come whole. EtcdLoop::run_one() brings more.
+  // The next line, if a whole one has arrived. EtcdLoop::run_one() brings more.
   bool next(std::string& line);
-  // Why nothing more will come; ok while something may.
+  // Why no more lines will come; ok while some may.
   Status status() const;
 
  private:

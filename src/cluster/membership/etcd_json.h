@@ -1,4 +1,5 @@
-// The bodies of etcd's HTTP/JSON gateway (etcd 3.4 and later), made and read. Nothing here trusts a byte.
+// The bodies of etcd's HTTP/JSON gateway (etcd 3.4 and later), written and parsed. The parsers trust no byte
+// of their input.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +24,7 @@ std::string create_body(std::string_view key, std::string_view value, int64_t le
 std::string remove_body(std::string_view key, int64_t create_revision);
 std::string watch_body(const EtcdKeyRange& keys, int64_t from_revision);
 
-// The readers return kCorrupt where the text is not what etcd answers to that request.
+// The readers return kCorrupt if the text is no valid answer to that request.
 Result<EtcdLease> read_lease(std::string_view text);       // grant, timetolive
 Result<EtcdLease> read_keep_alive(std::string_view text);  // the first message of the stream
 Result<int64_t> read_revision(std::string_view text);      // put, revoke: of the directory after it
@@ -31,9 +32,10 @@ Result<EtcdSnapshot> read_range(std::string_view text);
 Result<EtcdTxn> read_txn(std::string_view text);
 Result<EtcdWatchMessage> read_watch(std::string_view text);
 
-// What an answer with another HTTP status than 200 means. `who`: the endpoint, for the message. kUnavailable:
-// it may work at another endpoint, or later. kNotFound: a lease or key. kUnsupported: it wants a password, or
-// knows no such request. kInvalidArgument: anything else that it refuses.
+// The meaning of an answer with another HTTP status than 200. `who`: the endpoint, for the message.
+// kUnavailable: the call may succeed at another endpoint, or later. kNotFound: there is no such lease or
+// key. kUnsupported: etcd requires a password, or does not know the request. kInvalidArgument: it refuses
+// the request for another reason.
 Status read_refusal(std::string_view who, int http_status, std::string_view text);
 
 }  // namespace kvasir::etcd

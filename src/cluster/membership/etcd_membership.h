@@ -20,14 +20,14 @@ namespace kvasir {
 
 struct EtcdMembershipSettings {
   EtcdAddress address;
-  // How long a member that has died or is cut off is still taken for alive; it is renewed at a third of it.
-  // Whole seconds, 2 (etcd's floor) to 600.
+  // How long a member that has died or is cut off still counts as alive; the lease is renewed after a third
+  // of it. Whole seconds, 2 (etcd's floor) to 600.
   int64_t ttl_s = 5;
   // How long one endpoint may take to answer. 0: a fifth of the ttl, at least half a second.
   Nanos call_timeout = 0;
 };
 
-// One thread of its own renews the lease and follows the directory. Times are those of MonotonicClock.
+// A thread of this object renews the lease and follows the directory. Times are those of MonotonicClock.
 class EtcdMembership final : public Membership {
  public:
   explicit EtcdMembership(EtcdMembershipSettings settings);
@@ -77,19 +77,19 @@ class EtcdMembership final : public Membership {
   EtcdClient client_;  // wake() and cancel() from any
   std::string name_;
   std::string own_key_;
-  std::string json_;          // what the own key says
+  std::string json_;          // the value of the own key
   int64_t lease_ = 0;         // 0: none
-  bool entered_ = false;      // the own key is there under lease_
+  bool entered_ = false;      // the own key exists under lease_
   int64_t own_revision_ = 0;  // that made it
-  bool synced_ = false;       // the view is followed by a watch
+  bool synced_ = false;       // a watch keeps the view up to date
   Nanos renew_at_ = 0;
   Nanos enter_at_ = 0;  // while not entered_
   Nanos last_answer_ = 0;
   std::string refused_;  // why the last try to enter failed, to log it once
-  // The number of the status that is in etcd under lease_; 0: none that is known to be.
+  // The number of the status that is in etcd under lease_; 0: none, as far as known.
   uint64_t status_written_ = 0;
-  Nanos status_at_ = 0;         // writing one is not tried before
-  std::string status_refused_;  // as refused_
+  Nanos status_at_ = 0;         // no status is written before this time
+  std::string status_refused_;  // the same for the status
 
   std::thread thread_;
 

@@ -1,4 +1,4 @@
-// What etcd's answers say, for EtcdClient and for those who read them.
+// The content of etcd's answers, for EtcdClient and its users.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@ namespace kvasir {
 
 struct EtcdLease {
   int64_t id = 0;
-  int64_t ttl_s = 0;  // what is left of it; granted: all of it. 0 or less: it has ended
+  int64_t ttl_s = 0;  // remaining; of grant(): the whole. 0 or less: it has ended
 };
 
 struct EtcdKeyValue {
@@ -20,7 +20,7 @@ struct EtcdKeyValue {
   int64_t mod_revision = 0;
 };
 
-// The keys from `begin` up to `end`, which is none of them.
+// The keys from `begin` up to but not including `end`.
 struct EtcdKeyRange {
   std::string begin;
   std::string end;
@@ -32,7 +32,7 @@ struct EtcdSnapshot {
   std::vector<EtcdKeyValue> entries;
 };
 
-// Whether the own put or delete was done; if not, what was there instead (a key of revision 0: nothing).
+// Whether the put or delete took effect; if not, what was found instead (a key of revision 0: nothing).
 struct EtcdTxn {
   bool done = false;
   int64_t revision = 0;  // of the directory after it
@@ -47,7 +47,7 @@ struct EtcdEvent {
 // One message of a watch.
 struct EtcdWatchMessage {
   bool created = false;
-  // The watch is over: the revisions it asked for are compacted, or etcd has ended it.
+  // The watch has ended: its revisions are compacted, or etcd has cancelled it.
   bool cancelled = false;
   std::string cancel_reason;
   std::vector<EtcdEvent> events;

@@ -1,4 +1,4 @@
-// A member as the directory keeps it.
+// A member in the form that the directory stores.
 #pragma once
 
 #include <string>
@@ -12,11 +12,11 @@ namespace kvasir {
 // Longer texts are refused.
 constexpr size_t kMaxMemberJsonBytes = 16 << 10;
 
-// One JSON object, without the name and the epoch: its key and its lease say them.
+// One JSON object, without the name and the epoch, which are its key and its lease.
 std::string member_to_json(const Member& member);
 
-// kCorrupt: it is not such an object, or is longer than any. Fields that this version does not know are
-// skipped.
+// kCorrupt: it is not such an object, or longer than kMaxMemberJsonBytes. Fields that this version does not
+// know are skipped.
 Result<Member> member_from_json(std::string_view text, PeerId id);
 
 }  // namespace kvasir

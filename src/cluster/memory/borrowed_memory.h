@@ -1,4 +1,4 @@
-// The debtor's side of lent memory: the tier Tier::kPeer, whose cells lie at peers.
+// The debtor's side of lent memory: the cells that this instance has borrowed, which lie at peers.
 #pragma once
 
 #include <atomic>
@@ -33,86 +33,87 @@
 
 namespace kvasir {
 
-// When the K and V of leaves that lie at a peer come here to be attended to, rather than the query goes
-// there.
+// When K and V of leaves at a peer are fetched and attended to here, instead of shipping the query to the
+// peer.
 enum class Fetch : uint8_t {
-  kNever,   // only where it must be: a leaf lies at two creditors, or one gives no more compute
-  kByCost,  // and where it was measured to be cheaper
+  kNever,   // only where necessary: a leaf lies at two creditors, or its creditor gives no more compute
+  kByCost,  // also where it was measured to be cheaper
   kAlways,
 };
 
 struct BorrowedMemoryOptions {
-  // Cells of the tier: its bytes are cells x geometry.kv_cell_bytes().
+  // Cells that may be borrowed: cells x geometry.kv_cell_bytes() bytes in all.
   uint32_t cells = 0;
   // An operation that has not ended by then fails; it counts from its beginning, queueing included.
   Nanos deadline = 2 * kNanosPerSecond;
-  // Bytes of requests and of their replies that may be on their way to and from one creditor; what is more
-  // waits. A larger message goes alone.
+  // Bytes of requests and of their replies that may be in flight to and from one creditor; further messages
+  // wait. A larger message goes alone.
   uint64_t max_in_flight_bytes = 16 * kMiB;
-  // A query whose rows make a larger request or reply goes in several messages.
+  // A query whose request or reply would be larger is split by rows into several messages.
   uint64_t max_message_bytes = 4 * kMiB;
   Fetch fetch = Fetch::kByCost;
-  // Room for K and V that are fetched, from when they are asked for until they were attended to; a layer of a
-  // leaf at least. What is more waits.
+  // Room for fetched K and V, from the request for them until they have been attended to; at least one layer
+  // of a leaf. Further fetches wait.
   uint64_t max_fetch_bytes = 32 * kMiB;
-  // What was fetched is attended to on a thread that begins when it is first needed. False: by whoever calls
-  // attend_one().
+  // Attend to fetched K and V on a thread of this object, which is started when it is first needed. False:
+  // on the threads that call attend_one().
   bool own_thread = true;
 };
 
-// Bytes without the transport's own.
+// Bytes do not include the transport's own.
 struct BorrowedMemoryStats {
-  uint64_t queries = 0;  // that ended well
+  uint64_t queries = 0;  // that succeeded
   uint64_t leaf_rows = 0;
   uint64_t query_bytes = 0;          // queries (q), of all that were sent
   uint64_t query_extra_bytes = 0;    // headers and the lists of cells, of these
   uint64_t partial_bytes = 0;        // partial records (m, l, o) that came back
   uint64_t partial_extra_bytes = 0;  // their headers
-  // Of queries, what lies at one creditor: the query went there, or K and V came here and why. What was
-  // refused counts as both.
+  // Shares of queries, one for each creditor: the query was shipped, or K and V were fetched and why. A
+  // share that was shipped and refused counts as both.
   uint64_t shipped = 0;
   uint64_t fetched_cost = 0;     // it was cheaper, or Fetch::kAlways
   uint64_t fetched_busy = 0;     // the creditor gave no more compute
   uint64_t fetched_split = 0;    // leaves at several creditors; all such of a query count once
   uint64_t fetched_bytes = 0;    // K and V that came for these
   uint64_t local_leaf_rows = 0;  // attended to here
-  double local_s = 0;            // doing so
-  uint64_t scratch_bytes = 0;    // the room for K and V, as far as it was needed so far
-  uint64_t written_bytes = 0;    // by operations that ended well
+  double local_s = 0;            // seconds spent on these
+  uint64_t scratch_bytes = 0;    // memory allocated for fetched K and V so far
+  uint64_t written_bytes = 0;    // by operations that succeeded
   uint64_t read_bytes = 0;
   uint64_t failed = 0;         // operations
-  uint64_t deadlines = 0;      // of these, for want of an answer
-  uint64_t busy = 0;           // messages that a creditor refused for want of compute or of room
+  uint64_t deadlines = 0;      // of these, because no answer came in time
+  uint64_t busy = 0;           // messages that a creditor refused, having no compute or no room
   uint64_t retold = 0;         // queries that were sent again with all of their cells
-  uint64_t late_replies = 0;   // and those that came twice: dropped
-  uint64_t wrong_replies = 0;  // of another life, not of the expected size, or no replies at all: dropped
+  uint64_t late_replies = 0;   // and duplicates: dropped
+  uint64_t wrong_replies = 0;  // of another life, of an unexpected size, or not replies: dropped
   uint64_t in_flight_bytes = 0;
   uint64_t queued = 0;  // messages that wait to be sent
 };
 
-// A request is sent again only if its creditor refused it, having no room or not knowing a list of cells that
-// the query named; a reply counts only for the
-// operation that asked, while that waits for it. All failures are kUnavailable. Thread-safe.
+// A request is sent again only if its creditor refused it, having no room or not knowing a list of cells
+// that the query named. A reply counts only for the operation that sent the request, while that operation
+// waits for it. All failures are kUnavailable. Thread-safe.
 class BorrowedMemory final : public PeerMemory {
  public:
   // shape, kernels and clock outlive it. self: this life.
   BorrowedMemory(BorrowedMemoryOptions options, PeerId self, const MemoryShape& shape,
                  const ops::Kernels& kernels, const Clock& clock, SendData send);
-  // What has not ended fails. REQUIRES: nothing of it runs on a thread that is not its own.
+  // Operations that have not ended fail. REQUIRES: no call into it runs on another thread.
   ~BorrowedMemory() override;
   BorrowedMemory(const BorrowedMemory&) = delete;
   BorrowedMemory& operator=(const BorrowedMemory&) = delete;
 
-  // Cells [first_cell, + count) of the tier are from now on the creditor's [first_index, + count) of that
-  // contract. A contract may come in several parts. Another life of the creditor than the one that was known
-  // means that the former is lost. REQUIRES: the cells are within the tier and mapped nowhere; a creditor's
-  // life has no two contracts of one number.
+  // From now on the borrowed cells [first_cell, + count) are the creditor's [first_index, + count) of
+  // that contract. A contract may come in several parts. If another life of the creditor was known, that
+  // life is lost. REQUIRES: the cells are below options.cells and not mapped; no two contracts of one life
+  // of a creditor have the same number.
   void map(const PeerId& creditor, uint64_t contract, uint32_t first_index, uint32_t first_cell,
            uint32_t count);
-  // The contract has ended: its cells are nowhere, and operations that need them fail. Nothing if unknown.
+  // The contract has ended: its cells are unmapped, and operations that need them fail. An unknown
+  // contract is ignored.
   void unmap(const PeerId& creditor, uint64_t contract);
-  // The same for the creditor's [first_index, + count) of it. They, and the cells of the tier, may be mapped
-  // anew at once: no operation that began before sees what is written there after.
+  // The same for the creditor's [first_index, + count) of it. These and the borrowed cells may be mapped
+  // anew at once: no operation that began before sees what is written there afterwards.
   void unmap(const PeerId& creditor, uint64_t contract, uint32_t first_index, uint32_t count);
   // The same for all contracts with a peer, which is dead.
   void lost(const PeerId& creditor);
@@ -126,37 +127,37 @@ class BorrowedMemory final : public PeerMemory {
 
   // A message that is_reply().
   void handle(const PeerId& from, std::span<const std::byte> message);
-  // Ends what is beyond its deadline, and asks again where a creditor had no room. When to call it again: the
-  // next time of either, INT64_MAX if there is none.
+  // Fails operations that are beyond their deadline, and sends again what a creditor had no room for.
+  // Returns when to call it again: the earliest time at which either is due, INT64_MAX if none is.
   Nanos tick();
-  // Attends, on the calling thread, to the next leaves that have come here. False: there are none.
+  // Attends, on the calling thread, to the next leaves that have been fetched. False: there are none.
   bool attend_one();
 
   BorrowedMemoryStats stats() const;
-  // What the creditor's path and compute were measured to cost; null: not enough was.
+  // The measured cost of the creditor's path and compute; null: too little was measured.
   std::optional<PeerCost> cost(const PeerId& creditor) const;
 
  private:
-  // Cells of the tier, and which they are of a contract.
+  // A run of borrowed cells, and the slots of their contract.
   struct Part {
     uint32_t first_cell;
     uint32_t first_index;
     uint32_t count;
   };
-  // One life of a peer from which something is, or was, borrowed: its place is never another's.
+  // One life of a peer from which something is, or was, borrowed. Its index is never reused.
   struct Creditor {
     PeerId id;
     bool there = true;
     std::map<uint64_t, std::vector<Part>> contracts;
     std::deque<uint64_t> queue;  // of messages, by sequence
     uint64_t in_flight_bytes = 0;
-    bool sending = false;     // some thread is: messages leave in the order of the queue
-    Nanos resume_at = 0;      // it had no room: nothing is sent before
-    uint32_t cheap_here = 0;  // shares that would have been cheaper to fetch, so far
-    CellTables tables;        // what it was told, by queries that were sent
+    bool sending = false;     // a thread is sending: messages leave in the order of the queue
+    Nanos resume_at = 0;      // it had no room: nothing is sent before this time
+    uint32_t cheap_here = 0;  // shares so far that would have been cheaper to fetch
+    CellTables tables;        // the lists of cells that queries have told it
     PeerCostEstimate estimate;
   };
-  // Cells that are no more: of a creditor, of one contract, or a range of that.
+  // Cells that are no longer mapped: all of a creditor, of one contract, or of a range of a contract.
   struct Gone {
     uint32_t creditor;
     std::optional<uint64_t> contract;
@@ -170,23 +171,23 @@ class BorrowedMemory final : public PeerMemory {
     size_t open = 0;         // reads without a reply
     bool attending = false;  // a thread is reading the slot
   };
-  // How far a share of a query is.
+  // Progress of one share of a query.
   struct ShareState {
     std::vector<float> records;
     bool done = false;
     size_t open = 0;                        // messages with the query, without a reply
     Interval refused;                       // rows, by the creditor
-    std::unique_ptr<FetchedShare> fetched;  // null: it was shipped, so far
+    std::unique_ptr<FetchedShare> fetched;  // null: it is shipped, so far
     std::vector<Window> windows;            // its
-    uint32_t next = 0;                      // window to be attended to
+    uint32_t next = 0;                      // the next window to attend to
   };
   struct Operation {
     DataKind kind = DataKind::kRead;
     Done done;
-    uint64_t age = 0;  // its name among operations_
+    uint64_t age = 0;  // its key in operations_
     Nanos deadline = 0;
     Status status;
-    std::atomic<bool> failed{false};  // the same for who does not hold the lock
+    std::atomic<bool> failed{false};  // the same, readable without the lock
     std::vector<uint64_t> sequences;  // of its messages
     size_t open = 0;                  // shares that are not done; of a copy, 1
     int in_use = 0;  // threads that read or write its memory; while there are any, it does not end
@@ -233,17 +234,18 @@ class BorrowedMemory final : public PeerMemory {
     uint64_t flight_bytes() const { return request_bytes + kDataHeaderBytes + reply_payload; }
   };
   using MessagePtr = std::shared_ptr<Message>;
-  // What is to be done once the lock is given back.
+  // What is to be done after the lock is released.
   struct After {
     std::vector<OperationPtr> ended;
     std::vector<uint32_t> creditors;  // to which something may be sent
   };
 
   void copy(OperationPtr operation, uint64_t at, uint64_t bytes);
-  // Where the leaves lie, and who computes what of them. `as_of`: forgotten_ then.
+  // Finds where the leaves lie, and which side computes which of them. `as_of`: the value of forgotten_
+  // at that time.
   Status look_up(const RemoteQuery& query, Operation& operation, uint64_t& as_of) const;
   Status find_places(const RemoteQuery& query, Operation& operation, uint64_t& as_of) const;
-  // False: what was looked up may not be so any more.
+  // False: the places that were looked up may be outdated.
   bool begin(const OperationPtr& operation, uint64_t as_of);
   void drive(After after);
   void send_next(uint32_t creditor, After& after);
@@ -273,10 +275,10 @@ class BorrowedMemory final : public PeerMemory {
   MessagePtr match(const PeerId& from, const DataHeader& header, uint64_t payload_bytes) const;
   void learn(const Message& message, const DataHeader& reply);
   void refused(const MessagePtr& message, After& after);
-  // Says it again, with all of its cells.
+  // Sends the query again, naming all of its cells.
   void tell_again(const MessagePtr& message, After& after);
-  // How a query names its cells: one by one, which is the most that it takes, or as its creditor knows them
-  // when it is sent.
+  // How a query names its cells: name_all_cells() lists each of them, which is the longest form;
+  // name_cells() refers to the table that its creditor knows when the query is sent.
   void name_all_cells(Message& message) const;
   void name_cells(Message& message);
   void answered(const Message& message, After& after);

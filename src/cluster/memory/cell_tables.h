@@ -1,14 +1,14 @@
 // Lists of cells that a query names instead of spelling them out. The cells of a long history lie scattered
 // at their creditor, and are the same for each layer of a group and from step to step but for those that were
-// added: so a list is told once, later queries say "the first `known` of table t" and only what stands
-// behind.
+// added: so a list is sent once, and later queries name "the first `known` of table t" and list only the
+// cells that follow these.
 //
 //   query 1   table 7, known 0, cells a b c d      the creditor keeps 7: a b c d
 //   query 2   table 7, known 4                     a b c d
 //   query 3   table 7, known 4, cells e            the creditor keeps 7: a b c d e
 //
-// A table is never anything but longer: another list gets another number. So whatever is lost on the way, a
-// creditor either has the cells that the debtor means, or too few of them, which it says.
+// A table only ever grows: another list gets another number. So whichever message is lost, a creditor either
+// has the cells that the debtor means, or has too few of them and says so.
 #pragma once
 
 #include <cstddef>
@@ -24,28 +24,29 @@
 
 namespace kvasir {
 
-// Those of one debtor with one creditor. Both ends keep the same: what they hold is decided by the queries
-// alone, in their order. Not thread-safe.
+// The tables of one debtor with one creditor. Both ends hold the same tables, because the sequence of
+// queries alone determines them. Not thread-safe.
 class CellTables {
  public:
   static constexpr size_t kMaxTables = 1024;
   static constexpr size_t kMaxRuns = size_t{1} << 20;  // of all tables, 24 MiB
 
   CellTables() = default;
-  // They hold places in their own lists.
+  // Not copyable: the maps hold iterators into tables_.
   CellTables(const CellTables&) = delete;
   CellTables& operator=(const CellTables&) = delete;
   CellTables(CellTables&&) = default;
   CellTables& operator=(CellTables&&) = default;
 
-  // At the debtor, right before a query is sent: names a table instead of what the creditor was told of it.
-  // body.cells: all of them before, those to be told afterwards.
+  // At the debtor, right before a query is sent: refers to a table for the cells that the creditor
+  // already knows. body.cells: before, all cells; afterwards, those that the creditor does not know yet.
   void shorten(AttendBody& body);
-  // At the creditor, when it arrives: the cells that are meant. False: too little of the table is here.
+  // At the creditor, when the query arrives: fills in the cells that the query refers to. False: too
+  // little of the table is known.
   bool complete(AttendBody& body);
-  // At the debtor: the creditor has too little of it.
+  // At the debtor: the creditor has too little of the table.
   void forget(uint64_t table);
-  // At the debtor: the creditor is gone. If it is back it is told all anew, by other numbers.
+  // At the debtor: the creditor is gone. If it returns, all lists are sent again under other numbers.
   void forget_all();
 
   size_t tables() const { return tables_.size(); }
@@ -55,7 +56,7 @@ class CellTables {
   using Cell = std::pair<uint64_t, uint32_t>;  // contract, index
   struct Table {
     uint64_t id;
-    Cell first;  // as by_first_cell_ has it
+    Cell first;  // its key in by_first_cell_
     std::vector<CellRun> cells;
     uint64_t count;
   };
@@ -66,10 +67,10 @@ class CellTables {
   void grow(Place at, std::span<const CellRun> cells);
   void used(Place at) { tables_.splice(tables_.begin(), tables_, at); }
   void erase(Place at);
-  // Those used longest ago go first.
+  // Drops the least recently used tables first.
   void make_room();
 
-  std::list<Table> tables_;  // the last used one first
+  std::list<Table> tables_;  // most recently used first
   std::unordered_map<uint64_t, Place> by_id_;
   std::multimap<Cell, Place> by_first_cell_;
   size_t runs_ = 0;

@@ -1,13 +1,14 @@
-// How much of its compute a creditor gives to others: a share of the time, as a bucket of seconds.
+// How much of its compute a creditor gives to its peers: a share of the time, as a token bucket of
+// seconds.
 #pragma once
 
 #include "base/clock.h"
 
 namespace kvasir {
 
-// Fills by `share` seconds per second and thread up to `burst`, and empties by the time that is worked. Work
-// may begin while there is something in it, so one piece of work may run it into debt, which the next one
-// waits for. Not thread-safe.
+// The bucket fills by `share` seconds per second and thread up to `burst`, and the time of work drains it.
+// Work may begin while the level is above 0, so one piece of work may overdraw it; the next one waits until
+// the deficit is filled. Not thread-safe.
 class ComputeBudget {
  public:
   // share: 0 (nothing is given) .. 1 (all that the threads can do). REQUIRES: threads > 0, burst >= 0
@@ -18,7 +19,7 @@ class ComputeBudget {
   void spend(Nanos worked, Nanos now);
   // When work may begin: `now` or later; INT64_MAX if nothing is given.
   Nanos ready_at(Nanos now) const;
-  // When `work` more, behind what is owed, would be done: it passes at the share.
+  // When `work` more would be done after the work that is owed, at the rate of the share.
   Nanos done_at(Nanos work, Nanos now) const;
 
  private:

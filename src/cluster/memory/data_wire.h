@@ -1,10 +1,10 @@
 // The messages between a debtor and its creditor about bytes that are lent: a fixed header, a small body, and
-// the payload (K and V, queries or partial records) as it is in memory, so that it is copied once on each
-// side.
+// the payload (K and V, queries or partial records) in its layout in memory, so that each side copies it
+// once.
 //
 //   header (48 bytes) | write, read: a CellSpan | attend: layer, rows, table, leaf runs, cells | payload
 //
-// Numbers are little-endian. A parser reads nothing that the bytes do not have, whatever they are; what it
+// Numbers are little-endian. A parser never reads beyond the given bytes, whatever their content; what it
 // returns points into them. Pure functions.
 #pragma once
 
@@ -30,10 +30,10 @@ enum class DataCode : uint8_t {
   kOk = 0,
   kMalformed = 1,   // contradicts itself or our shape
   kStaleEpoch = 2,  // meant for, or sent by, another life of an instance
-  kNoCell = 3,      // the contract does not lend such a cell, or not any more
-  kBusy = 4,        // a query: no compute is given now, so fetch; a copy: too much waits, so ask again
+  kNoCell = 3,      // the contract lends no such cell, or not any more
+  kBusy = 4,        // a query: no compute now, so fetch; a copy: too much waits, so send it again
   kTooLate = 5,     // waited longer than the debtor would
-  kNoTable = 6,     // a query knows more of a table of cells than is here: tell it the cells
+  kNoTable = 6,     // a query refers to more of a table of cells than the creditor has: send the cells
 };
 constexpr DataCode kLastDataCode = DataCode::kNoTable;
 
@@ -58,7 +58,7 @@ struct CellSpan {
 };
 constexpr size_t kCellSpanBytes = 32;
 
-// The cells first, first + stride, ... of a contract; modulo 2^32, so that runs may also go down.
+// The cells first, first + stride, ... of a contract, modulo 2^32, so that a run may also descend.
 struct CellRun {
   uint64_t contract = 0;
   uint32_t first = 0;
@@ -67,19 +67,20 @@ struct CellRun {
   friend bool operator==(const CellRun&, const CellRun&) = default;
 };
 
-// Appends a cell to a list of runs, to the last one if it goes on where that ends.
+// Appends a cell to a list of runs; it extends the last run if it continues that run.
 void append_cell(std::vector<CellRun>& runs, uint64_t contract, uint32_t index);
 
 struct AttendBody {
   uint32_t layer = 0;  // in the cells' group
   uint32_t rows = 0;
   std::vector<LeafRun> runs;   // ascending
-  std::vector<CellRun> cells;  // of the runs' leaves, block by block, but for those that the table names
+  std::vector<CellRun> cells;  // of the runs' leaves, block by block, without those that the table names
   // The first `known` cells are those of this table (cell_tables.h); 0: none is used.
   uint64_t table = 0;
   uint32_t known = 0;
 };
-// A long run of cells takes 24 bytes, others 4 a cell and 16 for all in a row that are of one contract.
+// A long run of cells takes 24 bytes; other cells take 4 bytes each, and 16 bytes for each series of one
+// contract.
 size_t cell_list_bytes(std::span<const CellRun> cells);
 // Without the queries.
 size_t attend_body_bytes(const AttendBody& body);
@@ -91,7 +92,7 @@ std::vector<std::byte> make_attend_message(const DataHeader& header, const Atten
                                            uint64_t payload_bytes);
 std::vector<std::byte> make_reply(const DataHeader& header, uint64_t payload_bytes);
 
-// Null: too short, of another format, or with a kind or code that there is not.
+// Null: too short, of another format, or with an unknown kind or code.
 std::optional<DataHeader> parse_header(std::span<const std::byte> message);
 // Overwrites the header of a message that was made here.
 void set_header(std::vector<std::byte>& message, const DataHeader& header);
@@ -99,8 +100,8 @@ void append_bytes(std::vector<std::byte>& message, std::span<const std::byte> pa
 // Whether a message is for BorrowedMemory::handle(); else it is for LentMemory::handle().
 bool is_reply(std::span<const std::byte> message);
 
-// What stands behind the header; `payload` is what stands behind the body. False: cut short. No number in
-// them is checked, save that the lists are there.
+// Parse the body, which follows the header; `payload` is what follows the body. False: cut short. They check
+// that the lists are complete, and no other number.
 bool parse_copy(std::span<const std::byte> message, CellSpan& at, std::span<const std::byte>& payload);
 bool parse_attend(std::span<const std::byte> message, AttendBody& body, std::span<const std::byte>& payload);
 

@@ -1,10 +1,10 @@
-// Leaves that lie at peers and are attended to here: K and V of a window of them come, are attended to, and
-// make room for the next window's.
+// Leaves that lie at peers and are attended to here: K and V of one window of them are fetched and
+// attended to, and then make room for those of the next window.
 //
 //   leaves          4 5 6 7   9 10 11     runs [4, 8) and [9, 12)
 //   windows of 3    0 0 0 1   1  1  2
 //
-// A window's subtrees merge with what the tree of their run holds of the windows before.
+// A window's subtrees merge with those of earlier windows in the tree of their run.
 #pragma once
 
 #include <cstddef>
@@ -29,8 +29,8 @@ class FetchedShare {
   std::span<const LeafRun> runs(size_t window) const { return windows_[window]; }
   uint32_t rows() const { return rows_; }
 
-  // Attends to a window; `out` has what it has to have after the last one. kv: of the window's leaves, block
-  // by block, V behind K. False: go_on, which is asked between any two leaves, has ended it.
+  // Attends to a window; `out` is complete after the last one. kv: of the window's leaves, block by
+  // block, V behind K. False: go_on, which is called between any two leaves, returned false.
   // REQUIRES: called once for each window, in order.
   bool attend(size_t window, std::span<const std::byte> kv, const std::function<bool()>& go_on);
 
@@ -53,9 +53,9 @@ class FetchedShare {
   const std::vector<LeafRun> runs_;
   std::vector<std::vector<LeafRun>> windows_;
 
-  size_t run_ = 0;                         // that is under way
+  size_t run_ = 0;                         // the current run
   uint32_t peaks_done_ = 0;                // of the runs before it
-  std::vector<ops::AttentionTree> trees_;  // its, [rows][kv heads]
+  std::vector<ops::AttentionTree> trees_;  // of the current run, [rows][kv heads]
   std::vector<float> storage_;
   std::vector<float> records_;  // of the window
 };

@@ -1,12 +1,12 @@
-// Which creditor computes what of a query: the leaves are cut by where they lie, and what comes back is put
-// together again by the tree.
+// Which creditor computes which part of a query: the leaves are split by where they lie, and the tree
+// merges the partial results that come back.
 //
 //   leaves     4  5  6  7  8  9 10        creditor A has 4, 5 and 8 to 10, B has 6 and 7
 //   A          [4,6)       [8,10)[10,11)  3 records
 //   B                [6,8)                1 record
 //   asked for  [   4,8   ) [8,10)[10,11)  [4,8) is merged here of A's and B's
 //
-// A leaf whose blocks lie at several creditors none of them can compute: such leaves are a share of their
+// No creditor can compute a leaf whose blocks lie at several creditors: such leaves are a share of their
 // own.
 #pragma once
 
@@ -29,7 +29,7 @@ struct CellPlace {
   uint64_t contract = 0;
 };
 
-// What one creditor is asked, but for layer and rows.
+// What one creditor is asked to compute, without layer and rows.
 struct LeafShare {
   uint32_t creditor = 0;  // kNowhere: each of these leaves lies at several
   std::vector<LeafRun> runs;
@@ -53,7 +53,7 @@ struct LeafShares {
   std::vector<SharePeak> peaks;  // left to right
 };
 
-// places: of the blocks of the run's leaves, one after the other. kUnavailable: a cell is nowhere.
+// places: of the blocks of the run's leaves, in order. kUnavailable: a cell has no place.
 Result<LeafShares> share_leaves(LeafRun run, uint32_t blocks_per_leaf, std::span<const CellPlace> places);
 
 // Merges what came back. records[share]: of `rows` rows, [row][kv head][share.peaks] records. out:

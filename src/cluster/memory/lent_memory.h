@@ -29,28 +29,31 @@
 
 namespace kvasir {
 
-// Sends a message of this folder to a peer. Thread-safe; never calls back into who sends.
+// Sends a message of this folder to a peer. Thread-safe; never calls back into the sender.
 using SendData = std::function<Status(const PeerId& to, std::vector<std::byte> message)>;
 
-// The cells that are lent, by their owner, who alone decides. Thread-safe; outlives the LentMemory.
+// The lent cells. Their owner implements this and alone decides over them. Thread-safe; outlives the
+// LentMemory.
 class LentCells {
  public:
   virtual ~LentCells() = default;
-  // The first byte of a cell, of the geometry's kv_cell_bytes(); null: this debtor was not lent such a cell,
-  // or not any more. The memory stays what it is until as many unpin() as pin() were called for it.
+  // The first byte of a cell, of the geometry's kv_cell_bytes(); null: no such cell is lent to this debtor,
+  // or it is not lent any more. The memory keeps its use until unpin() has been called for the cell as often
+  // as pin().
   virtual std::byte* pin(const PeerId& debtor, uint64_t contract, uint32_t index) = 0;
   virtual void unpin(const PeerId& debtor, uint64_t contract, uint32_t index) = 0;
 };
 
 struct LentMemoryOptions {
-  // Threads that serve queries. 0: whoever calls serve_one().
+  // Threads that serve queries. 0: the callers of serve_one() serve them.
   int threads = 1;
-  // Of these threads' time, how much may go into attention for others: 0 (none: each query is refused) .. 1.
+  // The part of these threads' time that may go into attention for peers: 0 (none: each query is refused)
+  // .. 1.
   double share = 0.5;
-  // What of it may be saved up.
+  // The most unused time that may be saved up.
   Nanos burst = 20 * kNanosPerMilli;
-  // A query is refused as busy if those before it would take longer than that, at the share; or if so many of
-  // its debtor, or so many bytes of all, wait.
+  // A query is refused as busy if the queries before it would take longer than max_wait at the share, if
+  // max_queued requests of its debtor wait, or if max_queued_bytes of all debtors wait.
   Nanos max_wait = 500 * kNanosPerMilli;
   size_t max_queued = 64;
   uint64_t max_queued_bytes = 64 * kMiB;
@@ -60,12 +63,12 @@ struct LentMemoryStats {
   uint64_t queries = 0;      // answered with partial results
   uint64_t leaf_rows = 0;    // of these, leaves x rows
   double busy_s = 0;         // attending
-  uint64_t busy = 0;         // queries that were refused for want of compute
-  uint64_t too_late = 0;     // that had waited longer than their debtor does
+  uint64_t busy = 0;         // queries that were refused because compute was short
+  uint64_t too_late = 0;     // that had waited longer than their debtor waits
   uint64_t malformed = 0;    // messages, answered or not
-  uint64_t stale_epoch = 0;  // for, or from, another life
+  uint64_t stale_epoch = 0;  // addressed to another life, or sent by one
   uint64_t no_cell = 0;
-  uint64_t no_table = 0;  // queries whose cells were to be told again
+  uint64_t no_table = 0;  // queries whose debtor must send their cells again
   uint64_t writes = 0;
   uint64_t reads = 0;
   uint64_t written_bytes = 0;
@@ -73,26 +76,26 @@ struct LentMemoryStats {
   uint64_t queued = 0;  // now
 };
 
-// Every request gets one reply, an error if it must be, unless its header cannot be read or its sender was
-// lost. What one debtor asks takes effect in the order in which it arrives, queries and reads between two
-// writes in any; debtors take turns. A copy needs no share of compute, and is made at once: a read where its
-// debtor has no write waiting, a write where it has nothing waiting. Thread-safe.
+// Every request gets one reply, possibly an error, unless its header cannot be read or its sender was lost.
+// Requests of one debtor take effect in the order of their arrival, except that queries and reads between
+// two writes may be served in any order; debtors take turns. A copy needs no share of compute. A read is
+// served at once if its debtor has no write waiting, a write if its debtor has nothing waiting. Thread-safe.
 class LentMemory {
  public:
   // shape, kernels, cells, clock outlive it. self: this life.
   LentMemory(LentMemoryOptions options, PeerId self, const MemoryShape& shape, const ops::Kernels& kernels,
              LentCells& cells, const Clock& clock, SendData send);
-  // What waits is not answered.
+  // Waiting requests are not answered.
   ~LentMemory();
   LentMemory(const LentMemory&) = delete;
   LentMemory& operator=(const LentMemory&) = delete;
 
-  // From now on nothing is served; when this returns nothing is pinned. REQUIRES: handle() is not running
+  // Stops serving; when this returns nothing is pinned. REQUIRES: handle() is not running
   void stop();
 
   // A message that is no reply (is_reply()). Never waits for a query.
   void handle(const PeerId& from, std::span<const std::byte> message);
-  // The peer is dead: nothing of it is served or answered any more.
+  // The peer is dead: its requests are no longer served or answered.
   void lost(const PeerId& debtor);
   // share: as in the options.
   void set_share(double share);
@@ -120,7 +123,7 @@ class LentMemory {
     bool is_query() const { return header.kind == DataKind::kAttend; }
     bool is_write() const { return header.kind == DataKind::kWrite; }
     double leaf_rows() const { return static_cast<double>(leaves) * body.rows; }
-    // What it holds while it waits.
+    // Bytes that the request holds while it waits.
     uint64_t held_bytes() const { return bytes.size() + q.size() * sizeof(float) + attend_body_bytes(body); }
   };
   struct Debtor {
@@ -132,7 +135,7 @@ class LentMemory {
     std::atomic<bool> gone{false};
   };
 
-  // kOk, or what is wrong with it.
+  // kOk, or what is wrong with the message.
   DataCode parse(const PeerId& from, std::span<const std::byte> message, Request& request) const;
   DataCode parse_query(std::span<const std::byte> message, Request& request) const;
   // Serves a request that has begun, and answers it.
@@ -146,7 +149,7 @@ class LentMemory {
   void run();
   // These with mutex_ held.
   std::shared_ptr<Debtor> debtor_of(const PeerId& id);
-  // A copy that waits for nothing.
+  // Whether the request is a copy that need not wait.
   static bool at_once(const Debtor& debtor, const Request& request);
   bool too_busy(const Debtor& debtor, const Request& request, Nanos now) const;
   void queue(Request request, std::span<const std::byte> message);
@@ -155,9 +158,9 @@ class LentMemory {
   void end(const Request& request);
   void count(const Request& request, DataCode code);
   void count_error(DataCode code);
-  // Whether a query goes on, or how it ends.
+  // kOk: the query goes on; else how it ends.
   DataCode verdict(const Request& request, Nanos now) const;
-  // Until the budget allows more, or the query need not go on.
+  // Waits until the budget allows more work, or the query need not go on.
   void pause(std::unique_lock<std::mutex>& lock, const Request& request);
 
   const LentMemoryOptions options_;

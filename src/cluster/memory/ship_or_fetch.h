@@ -1,5 +1,5 @@
-// Attention over a run of leaves that lies at a peer: ship the query there, or fetch K and V? By measured
-// cost.
+// Decides, by measured cost, whether attention over a run of leaves at a peer ships the query there or
+// fetches K and V.
 //
 //   symbol    unit    what
 //   a, b      s, B/s  the path's latency there and back, and its bandwidth
@@ -34,7 +34,7 @@ struct RemoteRun {
   uint64_t kv_bytes = 0;
 };
 RemoteRun remote_run(const MemoryShape& shape, LeafRun run, uint32_t rows);
-// The same for several runs: of so many leaves and subtrees in all.
+// The same for several runs with `leaves` leaves and `peaks` subtrees in all.
 RemoteRun remote_run(const MemoryShape& shape, uint32_t leaves, uint32_t peaks, uint32_t rows);
 
 struct ShipOrFetch {
@@ -49,7 +49,7 @@ ShipOrFetch ship_or_fetch(const RemoteRun& run, const PeerCost& peer, double own
 class RunningMean {
  public:
   explicit RunningMean(double last = 32) : last_(last) {}
-  // `of` observations whose sum is `value`.
+  // Adds `of` observations with the sum `value`.
   void add(double value, double of = 1);
   bool empty() const { return weight_ <= 0; }
   double get() const { return empty() ? 0 : sum_ / weight_; }
@@ -60,19 +60,19 @@ class RunningMean {
   double weight_ = 0;
 };
 
-// What a peer costs, learnt from operations as they end. Latency and bandwidth are the line of least squares
-// through (bytes, seconds) of about the last 64 of them: so operations of different sizes are needed to tell
-// the two apart. Owned by one thread.
+// What a peer costs, learnt from operations as they end. Latency and bandwidth are the least-squares line
+// through (bytes, seconds) of about the last 64 operations; separating the two takes operations of different
+// sizes. Owned by one thread.
 class PeerCostEstimate {
  public:
-  // An operation that had the path to itself: its bytes, there and back, and the time from sending to the
-  // reply, without what the creditor waited and worked.
+  // An operation that had the path to itself: its bytes in both directions, and the time from sending to
+  // the reply, without the creditor's waiting and working time.
   void moved(uint64_t bytes, double seconds);
   // A query over leaves x rows.
   void attended(double leaf_rows, double worked_s, double waited_s);
 
-  // Null until both were measured. Where all operations had about one size, or larger ones were no slower,
-  // what they took counts as bandwidth alone.
+  // Null until both were measured. If all operations had about the same size, or larger ones were no
+  // slower, their whole time counts as bandwidth.
   std::optional<PeerCost> cost() const;
 
  private:

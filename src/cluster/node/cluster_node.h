@@ -1,11 +1,11 @@
-// One instance's place in a cluster: membership, messages, contracts and the bytes behind them, as one thing
-// that an engine lends and borrows by.
+// One instance's part in a cluster: membership, messages, contracts and the bytes behind them, behind the
+// one interface by which an engine lends and borrows.
 //
 //   transport ──> dispatcher's thread ──┬─ data ────> BorrowedMemory, LentMemory (threads of their own)
 //   membership ─>                       └─ control ─> waits for the engine's next turn() ──> Broker
 //
-// The protocol runs in the engine's turns, so that what is lent is decided where it is known what is free;
-// during a long step the dispatcher goes on with what needs no frames. The bytes never wait for a turn.
+// The protocol runs in the engine's turns, because only there is it known which frames are free to lend.
+// During a long step the dispatcher handles what needs no frames. Transfers of bytes never wait for a turn.
 #pragma once
 
 #include <array>
@@ -39,21 +39,21 @@ namespace kvasir::cluster {
 // An instance that runs a model.
 struct NodeMemory {
   MemoryShape shape;
-  // Its own, of which it lends.
+  // The instance's own memory, of which it lends.
   std::array<std::span<std::byte>, kTiers> tiers;
   LentMemoryOptions lent;
-  BorrowedMemoryOptions borrowed;  // its cells: those that the broker may borrow
+  BorrowedMemoryOptions borrowed;  // its cells are those that the broker may borrow
 };
 
 struct NodeOptions {
-  // What the directory is told; the epoch and the transport's address are filled in.
+  // What the instance registers in the directory; the epoch and the transport's address are filled in.
   Member self;
   BrokerOptions broker;
-  std::optional<NodeMemory> memory;       // none: it only stands for gManager
+  std::optional<NodeMemory> memory;       // none: it only stands for election as gManager
   bool leads = true;                      // stands for election
   Nanos publish_every = kNanosPerSecond;  // its status, in the directory
-                                          // A new member, which is in the directory a moment before it
-                                          // listens; one whose connection broke.
+  // A new member is in the directory a moment before it listens; so the first try to meet it comes later, as
+  // does the next try after its connection broke.
   Nanos meet_first = 50 * kNanosPerMilli;
   Nanos meet_again = 200 * kNanosPerMilli;  // twice as long each time, if it breaks again soon
   Nanos meet_again_most = 2 * kNanosPerSecond;
@@ -61,33 +61,33 @@ struct NodeOptions {
 
 class ClusterNode final : public Lending {
  public:
-  // All that is given by reference outlives it. The transport, which has begun no life, and the directory are
-  // its own. An error is that of joining; then nothing runs.
+  // Everything given by reference outlives the node. The node owns the transport, which has begun no life,
+  // and the directory. An error is that of joining; then nothing runs.
   static Result<std::unique_ptr<ClusterNode>> join(NodeOptions options,
                                                    std::unique_ptr<PeerTransport> transport,
                                                    std::unique_ptr<Membership> membership,
                                                    const ops::Kernels& kernels, const Clock& clock);
-  // Leaves the cluster at once; what is lent and borrowed is lost. After the engine's last turn, and when
-  // nothing uses memory() any more.
+  // Leaves the cluster at once; what is lent and borrowed is lost. REQUIRES: the engine's last turn is over,
+  // and nothing uses memory() any more
   ~ClusterNode() override;
 
-  // What it has borrowed. It stays the same over the lives of the instance.
+  // The borrowed memory. The object stays the same over the lives of the instance.
   PeerMemory& memory() { return memory_; }
 
   LendingEvents turn(const LendingRequest& request, LendableCells& own) override;
   void set_wake(std::function<void()> wake) override;
 
   // From now on it lends and borrows no more, calls in what it has lent, and has the engine return what it
-  // has borrowed. gone(): that is done. Any thread.
+  // has borrowed. gone(): this is done. Any thread.
   void begin_to_leave();
   bool gone() const { return gone_; }
 
   NodeStatus status() const;
 
  private:
-  // What there is of the bytes in one life of the instance. Between two there is none.
+  // The data plane of one life of the instance. Between two lives there is none.
   struct Data;
-  // The borrowed memory of the life at hand.
+  // The borrowed memory of the current life.
   class AnyLife final : public PeerMemory {
    public:
     explicit AnyLife(const ClusterNode& node) : node_(node) {}
@@ -99,7 +99,7 @@ class ClusterNode final : public Lending {
     std::shared_ptr<BorrowedMemory> now() const;
     const ClusterNode& node_;
   };
-  // The broker's word for where cells lie, if it speaks of the life at hand.
+  // Passes on where the broker says that cells lie, if that concerns the current life.
   class Places final : public CellPlaces {
    public:
     explicit Places(ClusterNode& node) : node_(node) {}
@@ -111,7 +111,8 @@ class ClusterNode final : public Lending {
     std::shared_ptr<BorrowedMemory> now() const;
     ClusterNode& node_;
   };
-  // What the control plane sends by the transport, marked as its own; the dispatcher receives.
+  // Sends the control plane's messages by the transport, marked as control messages; the dispatcher receives
+  // them.
   class ControlChannel final : public PeerTransport {
    public:
     explicit ControlChannel(PeerTransport& transport) : transport_(transport) {}
@@ -128,7 +129,7 @@ class ClusterNode final : public Lending {
    private:
     PeerTransport& transport_;
   };
-  // When a member is to be met, or was; and how long after the next break it is to be met again.
+  // When a member is to be introduced, or was; and how long after the next break it is introduced again.
   struct Meeting {
     Nanos at = 0;
     Nanos pause = 0;

@@ -1,4 +1,4 @@
-// How an instance stands in its cluster, for people.
+// The status of an instance in its cluster, for people to read.
 #pragma once
 
 #include <cstdint>
@@ -36,15 +36,15 @@ struct NodeStatus {
   PeerId self;  // epoch 0: it is no member now
   std::string leader;
   uint64_t term = 0;
-  double directory_down_s = 0;  // 0: it answers
+  double directory_down_s = 0;  // 0: the directory answers
   bool leaving = false;
   std::string location;
   uint32_t free_cells = 0, total_cells = 0, lend_cap = 0, room = 0;
   uint64_t cell_bytes = 0;  // 0: it runs no model
   uint32_t borrowable_cells = 0;
   bool frozen = false;                                // a cycle of debts is being settled
-  std::vector<PeerLink> links;                        // to each member with which it deals
-  std::map<std::string, std::string> not_compatible;  // members with which it does not, and why
+  std::vector<PeerLink> links;                        // to each compatible member
+  std::map<std::string, std::string> not_compatible;  // the other members, and why
   BorrowedMemoryStats borrowed;
   LentMemoryStats lent;
   // If it leads.
@@ -52,7 +52,7 @@ struct NodeStatus {
   GManagerCounts counts;
 };
 
-// One object; README and docs/cluster.md name its fields.
+// One JSON object; docs/cluster.md names its fields.
 std::string to_json(const NodeStatus& status);
 
 }  // namespace kvasir::cluster

@@ -1,4 +1,4 @@
-// The frames of this instance that peers have, as cells of the data plane.
+// The frames of this instance that are lent to peers, as cells of the data plane.
 #pragma once
 
 #include <array>
@@ -15,11 +15,11 @@
 
 namespace kvasir::cluster {
 
-// Of one life of the instance. Thread-safe by the lock of who owns the broker, which is not held when it is
-// called.
+// Belongs to one life of the instance. Thread-safe by the lock of the broker's owner, which must not be held
+// by its callers.
 class PinnedCells final : public LentCells {
  public:
-  // memory: of each tier. All that is given by reference outlives it.
+  // memory: of each tier. Everything given by reference outlives it.
   PinnedCells(std::mutex& mutex, Broker& broker, PeerId self, std::array<std::span<std::byte>, kTiers> memory)
       : mutex_(mutex), broker_(broker), self_(std::move(self)), memory_(memory) {}
 

@@ -1,5 +1,5 @@
-// What an instance borrows: it asks the leader where, then creditors one after another; what it holds it
-// gives back by itself, or when it is recalled. Results are events.
+// What an instance borrows. It asks the leader for creditors, and then asks these one after another; it
+// gives back what it holds by its own decision or on a recall. Results are events.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ class Statement_Line;
 
 namespace kvasir::cluster {
 
-// A loan's name: ids are its creditor's, in one life of it.
+// Names a loan: the creditor assigns ids, unique in one life of it.
 struct ContractRef {
   PeerId creditor;
   uint64_t id = 0;
@@ -37,12 +37,12 @@ struct ContractRef {
 struct BorrowEvent {
   enum class Kind {
     kGranted,   // of `request`: slots [0, blocks) of the contract may be used
-    kRefused,   // of `request`: nobody lends so much; `blocks`: what somebody may have room for, 0 if unknown
-    kRecalled,  // give back `blocks` of those that are held, by `by`, or all is lost; 0: never mind
-    kLost,      // the blocks are gone, and with them what was in them
+    kRefused,   // of `request`: no peer lends so much; `blocks`: the most that a peer may lend, 0: unknown
+    kRecalled,  // give back `blocks` of those held, by `by`, or all is lost; 0 blocks: the recall is off
+    kLost,      // the blocks and their content are gone
     kFrozen,    // put nothing new into the contract's blocks
     kThawed,    // its blocks may be used again
-    kVacate,    // the instance leaves: give back all of it, as soon as may be
+    kVacate,    // the instance leaves: give back all of it, as soon as possible
   };
   Kind kind = Kind::kGranted;
   uint64_t request = 0;
@@ -51,28 +51,28 @@ struct BorrowEvent {
   Nanos by = 0;
 };
 
-// A loan, as its debtor has it.
+// A loan, as its debtor knows it.
 struct HeldContract {
   uint32_t granted = 0;
   std::set<uint32_t> held;       // slots that have not been given back
-  std::set<uint32_t> vacated;    // of those, what is given back when the contract thaws
-  std::optional<uint32_t> keep;  // recalled: that many may stay
+  std::set<uint32_t> vacated;    // of these, the slots that are given back when the contract thaws
+  std::optional<uint32_t> keep;  // recalled: so many may stay
   bool frozen = false;
 };
 
 // Not thread-safe.
 class Borrower {
  public:
-  // What is given outlives it.
+  // The references outlive it.
   Borrower(const ProtocolSettings& settings, Post& post, ClusterClock& clock)
       : settings_(settings), post_(post), clock_(clock) {}
 
   // Asks for so many blocks, of one creditor. The request's answer is one event, kGranted or kRefused, within
   // rounds * (1 + 3) answer times. REQUIRES: blocks > 0
-  // `since`: when the request came that they are for; who came earlier is served first.
+  // `since`: when the request that needs them arrived; earlier requests are served first.
   uint64_t borrow(uint32_t blocks, Nanos now, Nanos since);
-  // Gives back slots that are empty: at once, or as soon as the contract is not frozen any more. Of a
-  // contract that is lost, and of slots that are not held, nothing happens.
+  // Gives back slots that are empty: at once, or as soon as the contract is no longer frozen. A contract
+  // that is lost and slots that are not held are ignored.
   void give_back(const ContractRef& contract, std::span<const uint32_t> slots);
   // null: lost, or given back.
   const HeldContract* held(const ContractRef& contract) const;
@@ -82,14 +82,14 @@ class Borrower {
   Status handle(const PeerId& from, const wire::Refused& message, Nanos now);
   Status handle(const PeerId& from, const wire::Statement& message, Nanos now);
   void creditor_lost(const PeerId& creditor, Nanos now);
-  // Who is asked from now on; questions to another leader are put again.
+  // The leader to ask from now on; questions to another leader are asked again.
   void leader(const PeerId& peer, uint64_t term, Nanos now);
   void tick(Nanos now);
   Nanos next_deadline() const;
 
-  // Whether new contracts are wanted: if not, requests are refused, those under way too.
+  // Whether new contracts are wanted: if not, all requests are refused, including those under way.
   void set_borrowing(bool borrowing);
-  // Tells the owner of what is in them to give back all contracts.
+  // Tells the owner of the borrowed blocks, by events, to give back all contracts.
   void vacate_all();
 
   std::vector<BorrowEvent> take_events() { return std::exchange(events_, {}); }
@@ -109,7 +109,7 @@ class Borrower {
     uint32_t blocks = 0;
     Nanos since = 0;
     int round = 0;
-    uint64_t attempt = 0;  // of which the answer is awaited
+    uint64_t attempt = 0;  // whose answer is awaited
     bool asking = true;    // the leader; otherwise creditors[next]
     std::vector<PeerId> creditors;
     size_t next = 0;

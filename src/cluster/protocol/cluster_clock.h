@@ -1,7 +1,7 @@
-// The time by which requests of all instances are put in order. Clocks of instances have nothing in common
-// but their pace. The fastest is taken: an instance that hears a later time than its own goes on from there.
-// So all agree, but for how long the quickest message between them is on its way; a clock that runs slower is
-// pulled along.
+// The time that orders the requests of all instances. The clocks of instances agree in nothing but their
+// pace. The latest clock counts: an instance that hears a later time than its own continues from that time.
+// So all agree to within the delay of the fastest message between them; a clock that runs slower is pulled
+// along.
 #pragma once
 
 #include <algorithm>
@@ -13,11 +13,11 @@ namespace kvasir::cluster {
 
 class ClusterClock {
  public:
-  // Far from where sums and differences of a few of them end: peers may say anything.
+  // Sums and differences of a few such times do not overflow, whatever peers send.
   static constexpr Nanos kMostTime = INT64_MAX / 8;
   static Nanos time_of(int64_t told) { return std::clamp<Nanos>(told, -kMostTime, kMostTime); }
 
-  // A peer says that it is `told` now. No clock shows a time that is out of all reason: it is not followed.
+  // A peer says that the time is `told`. An implausible time is ignored.
   void hear(int64_t told, Nanos now) {
     if (told > -kMostTime / 2 && told < kMostTime / 2) ahead_ = std::max(ahead_, told - time_of(now));
   }

@@ -1,4 +1,4 @@
-// The control plane of one instance: it opens what arrives and hands it to whom it is for.
+// The control plane of one instance: it opens incoming messages and passes each to its handler.
 #pragma once
 
 #include <functional>
@@ -12,14 +12,14 @@ namespace kvasir::cluster {
 
 // Not thread-safe; owns no thread, no clock and no socket. A driver loop: wait on the transport until
 // next_deadline(); lost() for its lost(), handle() for its receive(), membership as it comes; tick(); then
-// the borrower's events. A peer whose connection broke though it is a member still is lost here, and joins
-// again when it has been introduced to the transport anew.
+// the borrower's events. A peer whose connection broke is lost here even if it is still a member; it joins
+// again when it has been introduced to the transport again.
 class ControlPlane {
  public:
-  // Gets each message of the data plane, from a life of a peer that is current.
+  // Receives each message of the data plane that comes from the current life of a peer.
   using OnData = std::function<void(const PeerId& from, std::span<const std::byte> bytes)>;
 
-  // What is given by reference outlives it. REQUIRES: check(settings).ok()
+  // Everything given by reference outlives it. REQUIRES: check(settings).ok()
   ControlPlane(ProtocolSettings settings, PeerTransport& transport, PeerId self, LendableMemory& memory,
                OnData on_data);
   ControlPlane(const ControlPlane&) = delete;
@@ -30,7 +30,7 @@ class ControlPlane {
   // Membership. An earlier life of an instance that joins is lost; joining twice is joining once.
   void joined(const PeerId& peer, Nanos now);
   void lost(const PeerId& peer, Nanos now);
-  // Whoever was elected, this instance perhaps. Older terms are ignored.
+  // The elected leader, possibly this instance. Older terms are ignored.
   void leader(const PeerId& peer, uint64_t term, Nanos now);
   void directory_down();
   void directory_up();
@@ -39,12 +39,13 @@ class ControlPlane {
   // INT64_MAX: nothing is due.
   Nanos next_deadline() const;
 
-  // What the instance wants of its peers. Each sends what it has to at once.
+  // What the instance wants of its peers. Each call sends its messages at once.
   uint64_t borrow(uint32_t blocks, Nanos now) { return borrow(blocks, now, now); }
-  // `since`: when the request came that it is for.
+  // `since`: when the request that needs it arrived.
   uint64_t borrow(uint32_t blocks, Nanos now, Nanos since);
-  // What a request lacks that came then; 0 blocks: none does. Peers keep it from later ones.
-  // `needed_since`: when the oldest request came that needs what is borrowed, INT64_MAX: none does.
+  // What a request that arrived at `since` lacks; 0 blocks: no request lacks any. Peers withhold so much
+  // from later requests. `needed_since`: when the oldest request that needs borrowed blocks arrived;
+  // INT64_MAX: none does.
   void wait_for(uint32_t blocks, Nanos now, Nanos since, Nanos needed_since = INT64_MAX);
   void give_back(const ContractRef& contract, std::span<const uint32_t> slots, Nanos now);
   uint32_t recall(uint32_t blocks, Nanos now, Nanos since = INT64_MIN);
@@ -59,7 +60,7 @@ class ControlPlane {
   const RManager& rmanager() const { return rmanager_; }
   GManager& gmanager() { return gmanager_; }
   const GManager& gmanager() const { return gmanager_; }
-  // Of all that decides what happens next; equal states have equal descriptions.
+  // Describes all state that decides what happens next; equal states have equal descriptions.
   std::string describe() const { return post_.describe() + rmanager_.describe() + gmanager_.describe(); }
 
  private:

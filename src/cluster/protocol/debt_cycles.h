@@ -1,6 +1,6 @@
-// Cycles of debts, and what settles them: each in a cycle calls back as much as the smallest of its debts,
-// and nobody owes more than before. A test that takes the way back along an edge for no cycle is one for
-// undirected graphs: here two that owe each other are one.
+// Cycles of debts, and what settles them: each instance in a cycle calls back as much as the smallest debt
+// of the cycle, and no instance owes more than before. The graph is directed, so two instances that owe each
+// other are a cycle.
 #pragma once
 
 #include <cstdint>
@@ -17,16 +17,17 @@ struct Debt {
   friend bool operator==(const Debt&, const Debt&) = default;
 };
 
-// Instances of which each owes the next and the last owes the first; empty: there is no cycle. Three colours,
-// depth first, without recursion: linear in instances and debts. REQUIRES: every number is below `instances`.
+// A cycle: each instance owes the next and the last owes the first; empty: there is no cycle. Three colours,
+// depth first, without recursion: linear in instances and debts. REQUIRES: every number is below
+// `instances`.
 std::vector<uint32_t> find_cycle(uint32_t instances, std::span<const Debt> debts);
 
 struct Settlement {
   std::vector<uint32_t> cycle;  // as of find_cycle
-  uint32_t blocks = 0;          // each in it calls back so many of the one before it
+  uint32_t blocks = 0;          // each instance calls back so many from the one before it
 };
 
-// Settlements to be made in this order, after which there is no cycle of debts of at least `least` blocks
+// Settlements in the order to be made. After them there is no cycle of debts of at least `least` blocks
 // each; smaller debts are left alone. REQUIRES: least > 0
 std::vector<Settlement> plan_settlements(uint32_t instances, std::span<const Debt> debts, uint32_t least);
 

@@ -1,5 +1,5 @@
-// The leader's table of who has room and who owes whom. It is soft state: heartbeats fill it, silence empties
-// it, and whoever leads next fills it anew.
+// The leader's table of the room and the debts of all instances. It is soft state: heartbeats fill it,
+// entries without heartbeats expire, and the next leader rebuilds it.
 #pragma once
 
 #include <cstdint>
@@ -28,18 +28,19 @@ struct LedgerEntry {
   PeerId id;
   InstanceFigures figures;
   Nanos heard = 0;
-  // Since its last heartbeat: who was sent to it, and for how much in all.
+  // The debtors that were sent to it since its last heartbeat, and the blocks that they wanted in all.
   std::vector<PeerId> sent;
   uint32_t sent_blocks = 0;
-  bool refused = false;  // it would not lend, and has not shown room since
+  bool refused = false;  // it refused to lend, and has not reported room since
 };
 
 struct Recommendation {
   std::vector<PeerId> creditors;  // best first
-  uint32_t largest_room = 0;      // of any instance that may be asked: when there are none
+  uint32_t largest_room = 0;      // if there are none: the most of any instance that may be asked
 };
 
-// Parts of two locations, counted from the outside, that are not common to both: 0 on one host.
+// The number of parts in which two locations differ, counted from the first difference from the outside on;
+// 0 on one host.
 uint32_t distance(const std::string& a, const std::string& b);
 
 // Not thread-safe.
@@ -47,22 +48,22 @@ class DebtLedger {
  public:
   static constexpr size_t kMostCreditors = 3;
 
-  // A heartbeat. An earlier life of the instance is forgotten. It opens an instance to recommendations again
-  // only if it shows room.
+  // A heartbeat. An earlier life of the instance is forgotten. It makes an instance that refused eligible
+  // for recommendations again only if it shows room.
   void update(const PeerId& id, InstanceFigures figures, Nanos now);
   void remove(const PeerId& id);
-  // Forgets whoever was last heard of before `since`.
+  // Forgets the instances that were last heard of before `since`.
   void expire(Nanos since);
   void clear();
 
-  // Puts those with most room first. Between sorts a recommendation looks at no instance that had too little
-  // at the last sort; at those that are newer it does.
+  // Sorts instances by room, the most first. Between sorts a recommendation skips instances that had too
+  // little room at the last sort; it looks at instances that are newer.
   void sort();
 
-  // Where a debtor may borrow so many blocks: at most three, of those to whom the fewest others were sent
-  // since they were last heard of the nearest first, then device before host memory, then most room.
-  // Remembers that the debtor was sent to the first of them. Without `to_creditors` nobody is recommended
-  // that owes the debtor something itself.
+  // Where a debtor may borrow so many blocks: at most three creditors. Those to which the fewest others were
+  // sent since their last heartbeat come first; among these the nearest, then device before host memory,
+  // then the most room. Remembers that the debtor was sent to the first of them. Without `to_creditors` no
+  // instance is recommended that itself owes the debtor something.
   Recommendation recommend(const PeerId& debtor, uint32_t blocks, bool to_creditors = true);
   // It is not recommended any more until update() shows room.
   void refused(const PeerId& creditor);
@@ -72,7 +73,8 @@ class DebtLedger {
   // Instances that the last recommendation looked at.
   size_t looked_at() const { return looked_at_; }
 
-  // What is owed among the instances of the table, as creditors say. Number i of a debt is instances()[i].
+  // The debts among the instances of the table, as their creditors report them. Number i of a debt is
+  // instances()[i].
   std::vector<PeerId> instances() const;
   std::vector<Debt> debts() const;
   std::string describe() const;
@@ -80,7 +82,7 @@ class DebtLedger {
  private:
   struct ByRoom {
     PeerId id;
-    uint32_t room;  // when it was sorted
+    uint32_t room;  // at the last sort
   };
 
   std::map<PeerId, LedgerEntry, ByPeer> entries_;

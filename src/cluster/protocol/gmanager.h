@@ -1,5 +1,5 @@
-// The leader: it knows from heartbeats who has room and who owes whom, recommends creditors, and settles
-// cycles of debts. It decides nothing: whom it recommends may refuse.
+// The leader: it knows the room and the debts of all instances from heartbeats, recommends creditors, and
+// settles cycles of debts. It decides nothing: a creditor that it recommends may refuse.
 #pragma once
 
 #include <cstdint>
@@ -33,15 +33,15 @@ struct GManagerCounts {
 // Not thread-safe. Every instance has one; it does nothing unless it leads.
 class GManager {
  public:
-  // What is given outlives it.
+  // The references outlive it.
   GManager(const ProtocolSettings& settings, Post& post) : settings_(settings), post_(post) {}
   GManager(const GManager&) = delete;
   GManager& operator=(const GManager&) = delete;
 
-  // It was elected: it starts with an empty ledger and answers questions when every instance has had the time
-  // for a heartbeat. An older term than the last is ignored.
+  // It was elected: it starts with an empty ledger, and answers questions only after every instance has had
+  // time for a heartbeat. An older term than the last is ignored.
   void lead(uint64_t term, Nanos now);
-  // Another leads: all is forgotten. What is frozen thaws by the new term.
+  // Another instance leads: it forgets everything. The new term thaws frozen contracts.
   void step_down();
   bool leads() const { return term_ != 0; }
   // 0: it does not lead.
@@ -53,7 +53,7 @@ class GManager {
   Status handle(const PeerId& from, const wire::Frozen& message, Nanos now);
   Status handle(const PeerId& from, const wire::Settled& message, Nanos now);
   void lost(const PeerId& peer, Nanos now);
-  // Without its directory it settles nothing new.
+  // While the directory cannot be reached it begins no settlement.
   void directory(bool reached) { directory_ = reached; }
 
   void tick(Nanos now);

@@ -1,4 +1,5 @@
-// Envelopes: who sends to whom in which life, in what order; what is stale or malformed goes no further.
+// Envelopes name the sender, the receiver, the life of each and a sequence number. Stale and malformed
+// messages are dropped here.
 #pragma once
 
 #include <cstdint>
@@ -34,14 +35,14 @@ PeerId get(const wire::Peer& peer);
 // "instance#epoch"
 std::string name_of(const PeerId& peer);
 
-// What did not go through, since the start.
+// Messages dropped since the start.
 struct PostCounts {
   uint64_t malformed = 0;
-  uint64_t stale = 0;     // to or from a life that is over, or from nobody that is known
+  uint64_t stale = 0;     // to or from a life that is over, or from an unknown peer
   uint64_t repeated = 0;  // not above the last sequence number
 };
 
-// Not thread-safe. A message to oneself is kept and given out by open_own().
+// Not thread-safe. A message to the own instance is kept and returned by open_own().
 class Post {
  public:
   // The transport outlives the post.
@@ -51,26 +52,26 @@ class Post {
 
   const PeerId& self() const { return self_; }
 
-  // The peer may be written to and heard from now; an earlier life of it may not any more.
+  // Messages to and from the peer are accepted from now on; those of an earlier life of it are not.
   void joined(const PeerId& peer);
   void lost(const PeerId& peer);
-  // Oneself, too.
+  // True for the own instance, too.
   bool knows(const PeerId& peer) const;
-  // The life of an instance that is known; none: it is no member.
+  // The known life of an instance; none: it is no member.
   std::optional<PeerId> current(const std::string& instance) const;
 
-  // The lives that are known of all others.
+  // The known lives of all other instances.
   std::vector<PeerId> peers() const;
 
-  // Fills in the envelope and sends it. That it did not go is no news to protocols with deadlines;
-  // kUnavailable as of the transport, or because the peer is not known.
+  // Fills in the envelope and sends it. Protocols with deadlines may ignore a failure. kUnavailable: by the
+  // transport, or the peer is not known.
   Status send(const PeerId& to, wire::Envelope& message);
   Status send_data(const PeerId& to, std::span<const std::byte> bytes);
 
   // What a message turned out to be.
   struct Dropped {};
   struct LifeOver {
-    PeerId peer;  // it is dead, as another life of the instance says
+    PeerId peer;  // it is dead: another life of the instance has sent
   };
   struct Opened {
     PeerId from;
@@ -78,10 +79,10 @@ class Post {
   };
   using Outcome = std::variant<Dropped, LifeOver, Opened>;
   Outcome open(const PeerMessage& message);
-  // The next message to oneself, in order; Dropped: none.
+  // The next message to the own instance, in order; Dropped: none.
   Outcome open_own();
 
-  // Counts and logs a message that was an envelope but says what cannot be.
+  // Counts and logs a well-formed envelope with impossible content.
   void malformed(const PeerId& from, const Status& why);
   const PostCounts& counts() const { return counts_; }
   // Deterministic: equal posts have equal descriptions.
@@ -90,7 +91,7 @@ class Post {
  private:
   struct Member {
     uint64_t epoch = 0;
-    uint64_t last = 0;  // sequence heard
+    uint64_t last = 0;  // highest sequence number received
   };
 
   PeerTransport& transport_;

@@ -128,8 +128,8 @@ bool RManager::gone() const {
 }
 
 void RManager::wait_for(uint32_t blocks, Nanos now, Nanos since, Nanos needed_since) {
-  const bool begins_or_ends = (blocks > 0) != (lacking_.blocks > 0);
-  lacking_ = {blocks, blocks > 0 ? since : 0};
+  const bool begins_or_ends = (blocks > 0) != (missing_.blocks > 0);
+  missing_ = {blocks, blocks > 0 ? since : 0};
   needed_since_ = needed_since;
   if (begins_or_ends) say_who_waits(now);
 }
@@ -137,8 +137,8 @@ void RManager::wait_for(uint32_t blocks, Nanos now, Nanos since, Nanos needed_si
 void RManager::say_who_waits(Nanos now) {
   for (const PeerId& peer : post_.peers()) {
     wire::Envelope message;
-    message.mutable_waiting()->set_blocks(lacking_.blocks);
-    message.mutable_waiting()->set_since_ns(clock_.of(lacking_.since));
+    message.mutable_waiting()->set_blocks(missing_.blocks);
+    message.mutable_waiting()->set_since_ns(clock_.of(missing_.since));
     message.mutable_waiting()->set_now_ns(clock_.of(now));
     message.mutable_waiting()->set_needed_since_ns(clock_.of(needed_since_));
     // The next one says it again, and who hears none forgets it.
@@ -148,7 +148,7 @@ void RManager::say_who_waits(Nanos now) {
 
 void RManager::heartbeat(Nanos now) {
   next_heartbeat_ = now + settings_.heartbeat;
-  if (lacking_.blocks > 0 || !borrower_.contracts().empty()) say_who_waits(now);
+  if (missing_.blocks > 0 || !borrower_.contracts().empty()) say_who_waits(now);
   wire::Envelope message;
   wire::Heartbeat* body = message.mutable_heartbeat();
   body->set_term(term_);
@@ -196,7 +196,7 @@ std::string RManager::describe() const {
   }
   if (clock_.ahead() > 0) out += fmt::format("  its clock is {} behind\n", clock_.ahead());
   out += fmt::format("  needs what it has since {}\n", needed_since_);
-  if (lacking_.blocks > 0) out += fmt::format("  lacks {} since {}\n", lacking_.blocks, lacking_.since);
+  if (missing_.blocks > 0) out += fmt::format("  lacks {} since {}\n", missing_.blocks, missing_.since);
   return out + lender_.describe() + borrower_.describe();
 }
 

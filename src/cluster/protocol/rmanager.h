@@ -1,4 +1,4 @@
-// One instance's part in pooling memory: it lends, borrows, tells the leader how it stands, and holds still
+// One instance's part in pooling memory: it lends, borrows, reports to the leader, and freezes contracts
 // while a cycle of debts is settled.
 #pragma once
 
@@ -18,11 +18,11 @@ class Unfreeze;
 
 namespace kvasir::cluster {
 
-// Not thread-safe; owns no thread and no clock. Whoever drives it hands it messages and membership, calls
-// tick() no later than next_deadline(), and heeds the borrower's events.
+// Not thread-safe; owns no thread and no clock. Its driver passes it messages and membership, calls tick()
+// no later than next_deadline(), and handles the borrower's events.
 class RManager {
  public:
-  // What is given outlives it.
+  // The references outlive it.
   RManager(const ProtocolSettings& settings, LendableMemory& memory, Post& post)
       : settings_(settings),
         memory_(memory),
@@ -42,12 +42,12 @@ class RManager {
   Status handle(const PeerId& from, const wire::Settle& message, Nanos now);
   Status handle(const PeerId& from, const wire::Unfreeze& message, Nanos now);
   void lost(const PeerId& peer, Nanos now);
-  // Who leads. An older term than the one that is known is ignored; a new one ends what an older one had
-  // frozen.
+  // The leader. A term older than the known one is ignored; a new term thaws what an older one froze.
   void leader(const PeerId& peer, uint64_t term, Nanos now);
-  // The directory of members cannot be reached: no new contracts until it is back; the old ones go on.
+  // The directory of members cannot be reached: no new contracts until it is back; existing ones continue.
   void directory(bool reached);
-  // What a request of this instance lacks of its peers' blocks, and when it came; they are told.
+  // How many of the peers' blocks a request of this instance lacks, and when the request arrived; the peers
+  // are told.
   void wait_for(uint32_t blocks, Nanos now, Nanos since, Nanos needed_since = INT64_MAX);
   // Lends and borrows no more, calls in what it has lent, and tells the owner of borrowed cells to give them
   // back.
@@ -57,7 +57,7 @@ class RManager {
 
   void tick(Nanos now);
   Nanos next_deadline() const;
-  // To be called after anything has been handled: reports a settlement that is done.
+  // Call after handling anything: reports a settlement that is done.
   void after(Nanos now);
 
   uint64_t term() const { return term_; }
@@ -92,7 +92,7 @@ class RManager {
   bool directory_ = true;
   bool leaving_ = false;
   Nanos next_heartbeat_ = INT64_MAX;
-  Lender::Claim lacking_{0, 0};
+  Lender::Claim missing_{0, 0};
   Nanos needed_since_ = INT64_MAX;
   std::optional<Freezing> freezing_;
 };

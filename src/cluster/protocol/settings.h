@@ -1,4 +1,4 @@
-// What the instances of a cluster are told about lending memory to each other.
+// Settings of the protocol by which the instances of a cluster lend memory to each other.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@ struct ProtocolSettings {
   Nanos recall = 2 * kNanosPerSecond;       // how long a debtor has to give back what is recalled
   Nanos silence = 5 * kNanosPerSecond;      // a creditor not heard of for so long has lost its contracts
   Nanos entry_lives = 2 * kNanosPerSecond;  // the leader forgets an instance after so long without heartbeat
-  // Whether an instance lends to those that it borrows of itself. That is of use to nobody: each could keep
-  // its own.
+  // Whether an instance lends to instances that it borrows from. This is useless: each could keep its own
+  // blocks.
   bool lend_to_creditors = false;
   int rounds = 3;                             // how often a debtor asks the leader for one request
   Nanos settle_period = 5 * kNanosPerSecond;  // between searches for cycles of debts

@@ -1,5 +1,6 @@
-// One settlement of a cycle of debts, as its leader sees it: all in the cycle freeze the contracts concerned,
-// then each calls back the same number of blocks, then all thaw. It ends with all thawed, whatever happens.
+// One settlement of a cycle of debts, as its leader sees it: all instances in the cycle freeze the contracts
+// concerned, each calls back the same number of blocks, and all thaw. Every outcome ends with all contracts
+// thawed.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,7 @@ class SettlementRun {
  public:
   enum class State { kFreezing, kSettling, kDone, kFailed };
 
-  // Each in the cycle owes the next, the last owes the first. What is given outlives it.
+  // Each instance in the cycle owes the next, the last owes the first. The references outlive it.
   SettlementRun(const ProtocolSettings& settings, Post& post, uint64_t term, uint64_t id,
                 std::vector<PeerId> cycle, uint32_t blocks, Nanos now);
 
@@ -31,7 +32,7 @@ class SettlementRun {
 
   State state() const { return state_; }
   bool ended() const { return state_ == State::kDone || state_ == State::kFailed; }
-  // What each has called back. REQUIRES: state() == kDone
+  // What each instance has called back. REQUIRES: state() == kDone
   uint32_t blocks() const { return blocks_; }
   const std::vector<PeerId>& cycle() const { return cycle_; }
   std::string describe() const;

@@ -1,8 +1,9 @@
-// What the transports share: who is introduced, what has arrived, who is lost. A transport adds the links.
+// What the transports share: the peers that are introduced, the messages that have arrived, the peers that
+// are lost. A transport adds the links.
 //
 // A *link* carries frames one way, from introduce() to forget() or loss; acknowledgements (FrameKind::kTaken)
-// come back along it. Whether a peer lives is judged by the link to it alone, never by the one from it: that
-// one also ends when the peer forgets us.
+// come back along it. Only the link to a peer decides whether the peer is alive, never the link from it:
+// that one also ends when the peer forgets us.
 #pragma once
 
 #include <atomic>
@@ -29,10 +30,10 @@ Status check_options(const TransportOptions& options);
 class ClusterTransport : public PeerTransport {
  public:
   std::string address() const final { return address_; }
-  // The links of others to an earlier life end too, so that they find it lost.
+  // Peers' links to an earlier life end too, so that the peers find that life lost.
   void begin_life(uint64_t epoch) final;
-  // To be called again after a loss tries again. An address that cannot be read is a peer that is lost. Does
-  // nothing while the epoch is 0.
+  // A call after a loss tries again. If the address cannot be parsed, the peer is lost. Does nothing while
+  // the epoch is 0.
   void introduce(const PeerId& peer, const std::string& address) final;
   void forget(const PeerId& peer) final;
   // Beyond the interface: kInvalidArgument for a message over max_message_bytes, kExhausted while
@@ -54,17 +55,17 @@ class ClusterTransport : public PeerTransport {
   explicit ClusterTransport(TransportOptions options);
 
   // What a transport implements. These are called in the order of the events, under a lock: they must not
-  // block, and must not call back. A link is of one life of ours, and so are all its frames: what the thread
-  // that carries them sends late must not pass for the next life's.
+  // block, and must not call back. A link and all its frames belong to one life of ours: frames that its
+  // thread sends late must not be taken for those of the next life.
   virtual void open_link(LinkId link, uint64_t life, const PeerId& peer, const std::string& address) = 0;
   virtual void close_link(LinkId link) = 0;
   virtual void post(LinkId link, std::vector<std::byte> message) = 0;
 
-  // What a transport tells, from any thread, holding no lock that the calls above take.
-  // A frame that arrived: its header if it is of this cluster and for this life, else it is counted.
+  // What a transport reports, from any thread, holding no lock that the calls above take.
+  // A frame that arrived: its header if it is of this cluster and for this life; other frames are counted.
   Result<FrameHeader> admit(std::span<const std::byte> header, uint64_t payload_bytes);
-  // A message that arrived for that life of ours, in its turn. An error: the sender must be cut off, because
-  // too much waits (kExhausted) or that life is over (kUnavailable).
+  // The next message in order that arrived for that life of ours. An error: the sender must be cut off,
+  // because too much waits (kExhausted) or that life is over (kUnavailable).
   Status deliver(const PeerId& from, uint64_t life, std::vector<std::byte> message);
   // The link has ended by itself.
   void link_lost(LinkId link, const std::string& why);
@@ -73,17 +74,17 @@ class ClusterTransport : public PeerTransport {
   void count_rejected();
   void count_refused();
 
-  // Of a frame that the life of ours sends.
+  // The header of a frame that this life of ours sends.
   std::vector<std::byte> header(FrameKind kind, uint64_t life, const PeerId& to, uint64_t sequence,
                                 uint64_t payload_bytes = 0, uint64_t message_bytes = 0) const;
-  // Once, before anyone else knows of the transport.
+  // Call once, before the transport is shared.
   void set_address(std::string address) { address_ = std::move(address); }
   const TransportOptions& options() const { return options_; }
-  // Our epoch; 0: nobody. None comes twice, so that a link of another one is of a life that is over: the
-  // transport cuts off others' links to it.
+  // Our epoch; 0: none. Epochs never repeat, so a link with another epoch belongs to a life that is over:
+  // the transport cuts off peers' links to it.
   uint64_t life() const { return life_; }
   Nanos now() const { return clock_.now(); }
-  // How often the links are looked after, and what of it counts as run time at most.
+  // How often the links are checked, and how much time between two checks counts as run time at most.
   Nanos tick() const { return tick_; }
   Nanos stride() const { return 3 * tick_; }
 
@@ -95,9 +96,9 @@ class ClusterTransport : public PeerTransport {
     size_t waiting_bytes = 0;
   };
   void drop_locked(const std::string& instance);
-  // A frame's token is another one: one line in the log, the first time.
+  // A frame carries another token: logs one line, the first time.
   void tell_of_token(std::span<const std::byte> header);
-  // kUnavailable: it is not the life of now.
+  // kUnavailable: it is not the current life.
   Status check_life(const PeerId& from, uint64_t life) const;
 
   const TransportOptions options_;

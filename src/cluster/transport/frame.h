@@ -1,5 +1,5 @@
-// What every message between instances carries before its bytes: who sends, to which life of whom, and proof
-// that both are of one cluster.
+// The header of every message between instances: the sender, the life of the receiver, and proof that both
+// belong to one cluster.
 //
 //   bytes  0..3   magic            40..47  the sender's epoch
 //          4..5   wire version     48..55  the receiver's epoch
@@ -32,7 +32,7 @@ constexpr size_t kMaxHeaderBytes = kFrameFixedBytes + kMaxInstanceBytes;
 enum class FrameKind : uint8_t {
   kHello = 1,    // begins a link; no message follows
   kMessage = 2,  // a message follows, or its next part
-  kTaken = 3,    // goes back along a link: so many of its frames have been taken. No message follows
+  kTaken = 3,    // sent back along a link: the number of its frames that were taken. No message follows
 };
 
 struct FrameHeader {
@@ -53,11 +53,11 @@ TokenDigest digest_token(std::string_view token);
 // REQUIRES: the sender's name has 1 to kMaxInstanceBytes bytes.
 std::vector<std::byte> encode_header(const FrameHeader& header, const TokenDigest& token);
 
-// The name that whoever sent a header gives himself, whatever his token is; empty: none can be told.
+// The sender's name in a header, whatever the token; empty: the header holds no readable name.
 std::string_view sender_named(std::span<const std::byte> header);
 
 // kCorrupt: no header of ours, cut short, or announcing more than max_message_bytes; kUnsupported: another
-// wire version; kInvalidArgument: another token. Allocates no more than the sender's name.
+// wire version; kInvalidArgument: another token. Allocates only the sender's name.
 Result<FrameHeader> parse_header(std::span<const std::byte> bytes, const TokenDigest& token,
                                  uint64_t max_message_bytes);
 

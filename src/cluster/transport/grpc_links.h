@@ -26,7 +26,7 @@ class GrpcTransport final : public ClusterTransport {
   // REQUIRES: check_options(options).ok()
   explicit GrpcTransport(TransportOptions options);
   ~GrpcTransport() override;
-  // Listens and begins the thread. Once, before anything else.
+  // Listens and starts the thread. Call once, before anything else.
   Status start();
   std::string wire() const override;
 
@@ -38,11 +38,11 @@ class GrpcTransport final : public ClusterTransport {
  private:
   using Frame = cluster::PeerFrame;
   class Link;     // a link of ours: to a peer
-  class Arrival;  // a link of someone else: from a peer, or whoever
+  class Arrival;  // an incoming link: from a peer, or from an unknown sender
   class Service;
 
-  // gRPC has ended the link. On gRPC's threads, which must not release its channel: with the last channel
-  // gRPC's threads end, and one would wait for itself.
+  // gRPC has ended the link. Runs on gRPC's threads, which must not release its channel: releasing the last
+  // channel joins gRPC's threads, and such a thread would wait for itself.
   void link_done(LinkId id, std::shared_ptr<Link> link, const std::string& why);
   // gRPC has ended the call.
   void arrival_done(Arrival* arrival);
@@ -63,9 +63,9 @@ class GrpcTransport final : public ClusterTransport {
   std::condition_variable changed_;
   std::map<LinkId, std::shared_ptr<Link>> links_;
   std::set<Arrival*> arrivals_;              // each deletes itself when gRPC has ended it
-  size_t living_links_ = 0;                  // of ours, that gRPC has not ended
+  size_t living_links_ = 0;                  // outgoing links that gRPC has not ended
   std::vector<std::shared_ptr<Link>> done_;  // to be released by a thread of ours, under no lock
-  std::vector<std::pair<LinkId, std::string>> unreachable_;  // links that could not even begin, and why
+  std::vector<std::pair<LinkId, std::string>> unreachable_;  // links that could not begin, and why
   bool stop_ = false;
 
   RunTime run_time_;  // of the thread

@@ -14,22 +14,23 @@
 
 namespace kvasir {
 
-// A socket that connects meanwhile; that it cannot shows when it is used. kIo: there are too many.
+// A socket that connects asynchronously; a failure to connect shows when it is used. kIo: too many sockets
+// are open.
 Result<int> connecting_socket(const SocketAddress& at);
-// Takes a duplicate of the socket. kIo: there are too many.
+// Uses a duplicate of the socket. kIo: too many sockets are open.
 Result<std::shared_ptr<grpc::Channel>> channel_over(int socket_fd);
 
 // Thread-safe. Lives until gRPC has ended the call, which is soon after end().
 class GrpcTransport::Link final : public grpc::ClientBidiReactor<Frame, Frame> {
  public:
-  // `socket_fd` connects, or has connected, to the peer, and is the link's from now on.
+  // `socket_fd` is connecting or connected to the peer; the link takes ownership of it.
   Link(GrpcTransport& transport, LinkId id, uint64_t life, PeerId peer, int socket_fd,
        const std::shared_ptr<grpc::Channel>& channel);
   ~Link() override;
-  // Once. `self` is what keeps it alive.
+  // Call once. `self` keeps the link alive.
   void begin(std::shared_ptr<Link> self);
   void push(FrameKind kind, std::vector<std::byte> message);
-  // The link is over, for the reason given; empty: the one that gRPC gives.
+  // Ends the link for the given reason; empty: the reason that gRPC gives.
   void end(const std::string& why);
   // Ends the link if the far end takes nothing.
   void check(Nanos run_now);
@@ -45,8 +46,8 @@ class GrpcTransport::Link final : public grpc::ClientBidiReactor<Frame, Frame> {
   const LinkId id_;
   const uint64_t life_;  // of ours
   const PeerId peer_;
-  // The connection, which is gRPC's, too. gRPC ends no call while a write waits for a peer that hangs;
-  // cutting the connection ends the write.
+  // The connection, which gRPC uses too. gRPC ends no call while a write waits for a peer that hangs;
+  // shutting down the socket ends the write.
   const int socket_;
   const std::unique_ptr<cluster::PeerStream::Stub> stub_;
   grpc::ClientContext context_;
@@ -74,7 +75,7 @@ class GrpcTransport::Arrival final : public grpc::ServerBidiReactor<Frame, Frame
   Arrival(GrpcTransport& transport, grpc::CallbackServerContext& context)
       : transport_(transport), context_(context) {}
   void begin() { StartRead(&incoming_); }
-  // Tells the sender what was taken, if it does not know; cuts it off if the life that it knows is over.
+  // Reports newly taken frames to the sender; cuts the sender off if the life that it sends to is over.
   void look_after();
 
   void OnReadDone(bool ok) override;
@@ -82,19 +83,19 @@ class GrpcTransport::Arrival final : public grpc::ServerBidiReactor<Frame, Frame
   void OnDone() override;
 
  private:
-  // Takes what was read. Not ok: it is refused.
+  // Takes the frame that was read. Not ok: the frame is refused.
   grpc::Status take();
   void finish(const grpc::Status& status);
 
   GrpcTransport& transport_;
   grpc::CallbackServerContext& context_;
   Frame incoming_;  // of the read under way
-  PeerId from_;     // written by reads alone, before the first report
+  PeerId from_;     // only read callbacks write it, before the first report
   uint64_t next_ = 0;
 
   std::mutex mutex_;  // guards what follows
-  // Of ours, to which it sends; 0: nothing has arrived yet. Written by reads alone, which read it without the
-  // lock.
+  // The life of ours to which it sends; 0: nothing has arrived yet. Only read callbacks write it, so they
+  // read it without the lock.
   uint64_t life_ = 0;
   TakenReports reports_;
   Frame outgoing_;

@@ -1,4 +1,4 @@
-// Messages between instances by gRPC streams: slower than UCX, for networks where only HTTP/2 goes through.
+// Messages between instances by gRPC streams: slower than UCX, for networks that pass only HTTP/2.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace kvasir {
 
-// Listens, and begins a thread beside gRPC's own. What is under way when it is destroyed is dropped.
+// Listens, and starts a thread beside gRPC's own. Messages under way when it is destroyed are dropped.
 // kInvalidArgument: an option; kIo: the address cannot be listened on.
 Result<std::unique_ptr<ClusterTransport>> make_grpc_transport(TransportOptions options);
 

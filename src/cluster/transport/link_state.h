@@ -1,4 +1,4 @@
-// The bookkeeping of one link between two endpoints, apart from the library that carries it.
+// The bookkeeping of one link between two endpoints, independent of the library that carries it.
 #pragma once
 
 #include <cstddef>
@@ -11,11 +11,12 @@
 
 namespace kvasir {
 
-// Time in which this process has run: a process that was stopped, or starved, must not blame its peers.
+// Time in which this process has run: a process that was stopped or starved must not take its peers for
+// dead.
 // Not thread-safe.
 class RunTime {
  public:
-  // At most `stride` passes between two calls.
+  // At most `stride` counts between two calls.
   explicit RunTime(Nanos stride) : stride_(stride) {}
   // Takes the clock's time, returns the run time.
   Nanos at(Nanos now);
@@ -27,13 +28,13 @@ class RunTime {
   bool began_ = false;
 };
 
-// What the sender knows of the far end of a link: what it has taken, and for how long nothing. Not
-// thread-safe.
+// What the sender knows of the far end of a link: how many frames it has taken, and since when it has taken
+// none. Not thread-safe.
 class SendProgress {
  public:
   // A frame has been handed to the library.
   void sent(Nanos now);
-  // The far end has taken `total` frames. False: it cannot have, the link is broken.
+  // The far end reports that it has taken `total` frames. False: this is impossible, the link is broken.
   [[nodiscard]] bool taken(uint64_t total, Nanos now);
   // Something was sent, and nothing of it taken for longer than `deadline`.
   bool overdue(Nanos now, Nanos deadline) const { return sent_ != taken_ && now - since_ > deadline; }
@@ -45,11 +46,11 @@ class SendProgress {
   Nanos since_ = 0;
 };
 
-// What the receiver owes the sender of a link: word of the frames that it took. Not thread-safe.
+// The receiver's reports to the sender of a link: the number of frames that it took. Not thread-safe.
 class TakenReports {
  public:
   void took() { ++taken_; }
-  // The number to report, or 0 when there is nothing new. Then it counts as reported.
+  // The number to report, which then counts as reported; 0: nothing new.
   uint64_t due();
 
  private:
@@ -67,9 +68,9 @@ struct MessagePart {
 class Reorder {
  public:
   bool is_next(uint64_t sequence) const { return sequence == next_; }
-  // The next one has had its turn; returns those whose turn has come.
+  // The next part in order has been handled; returns the held parts that follow it.
   std::vector<MessagePart> pass();
-  // Keeps one that came early. False: it came before, the link is broken.
+  // Holds a part that arrived early. False: it is a duplicate, the link is broken.
   [[nodiscard]] bool hold(uint64_t sequence, MessagePart part);
   size_t held_bytes() const { return held_bytes_; }
   size_t held_parts() const { return held_.size(); }
@@ -83,10 +84,10 @@ class Reorder {
 // Puts a message together from its parts. Not thread-safe.
 class Assembly {
  public:
-  // False: the part does not fit the ones before it, the link is broken. Allocates message_bytes with the
-  // first.
+  // False: the part does not fit the ones before it, the link is broken. The first part allocates
+  // message_bytes.
   [[nodiscard]] bool add(uint64_t message_bytes, std::span<const std::byte> part);
-  // The message is whole: it is taken out, and the next part begins another.
+  // Whether the message is complete: then take() returns it, and the next part begins another.
   bool whole() const { return open_ && message_.size() == message_bytes_; }
   std::vector<std::byte> take();
 

@@ -40,6 +40,11 @@ bool SocketAddress::is_any() const {
   return as_v4(storage).sin_addr.s_addr == htonl(INADDR_ANY);
 }
 
+bool SocketAddress::is_loopback() const {
+  if (storage.ss_family == AF_INET6) return IN6_IS_ADDR_LOOPBACK(&as_v6(storage).sin6_addr) != 0;
+  return ntohl(as_v4(storage).sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+}
+
 Result<SocketAddress> parse_address(const std::string& text, Names names, int family) {
   const Status bad = error(ErrorCode::kInvalidArgument, "'{}' is no address: write host:port", text);
   const size_t colon = text.rfind(':');

@@ -1,4 +1,4 @@
-// Addresses as people write them, and as sockets take them.
+// Addresses as text and as socket addresses.
 #pragma once
 
 #include <sys/socket.h>
@@ -18,8 +18,10 @@ struct SocketAddress {
   uint16_t port() const;
   // The numeric host, without brackets.
   std::string host() const;
-  // True of 0.0.0.0 and [::], which nobody can send to.
+  // True for 0.0.0.0 and [::], which cannot be a destination.
   bool is_any() const;
+  // True for 127.0.0.0/8 and [::1], which only this machine can reach.
+  bool is_loopback() const;
 };
 
 enum class Names { kNumeric, kLookUp };  // looking up a name may take seconds
@@ -31,7 +33,7 @@ Result<SocketAddress> parse_address(const std::string& text, Names names, int fa
 // The reverse, with brackets around an IPv6 host.
 std::string join_address(const std::string& host, uint16_t port);
 
-// The network device that has the address, or "" where none does.
+// The network device that has the address, or "" if none does.
 std::string device_of(const SocketAddress& address);
 
 }  // namespace kvasir

@@ -1,4 +1,4 @@
-// What an endpoint of the cluster's network is told when it begins, and what it counts.
+// The options and counters of an endpoint of the cluster's network.
 #pragma once
 
 #include <cstddef>
@@ -11,21 +11,22 @@
 namespace kvasir {
 
 struct TransportOptions {
-  // Its first life; epoch 0: nobody, until begin_life().
+  // Its first life; epoch 0: no life until begin_life().
   PeerId self;
-  // Known to every instance of the cluster; who sends without it is not heard. It is no encryption, and
-  // travels as a digest that can be copied: the network itself must be trusted.
+  // Known to every instance of the cluster; frames without it are rejected. It does not encrypt, and is sent
+  // as a digest that can be copied: the network itself must be trusted.
   std::string token;
   // "host:port" or "[IPv6]:port"; port 0 takes any.
   std::string listen = "127.0.0.1:0";
-  // The host in address(); empty: the one that is listened on, which then must be one address.
+  // The host in address(); empty: the host of `listen`, which then must be a single address.
   std::string advertise_host;
   // Longer messages are neither sent nor received.
   size_t max_message_bytes = size_t{64} << 20;
-  // What may wait to be sent to one peer, and what may wait for receive(). A peer that sends more is cut off.
+  // The bytes that may wait to be sent to one peer, and those that may wait for receive(). A peer that sends
+  // more is cut off.
   size_t max_waiting_bytes = size_t{1} << 30;
-  // A peer that takes nothing of what was sent to it for so long is lost. It must be longer than the longest
-  // message takes.
+  // A peer that takes nothing of what was sent to it for so long is lost. Must exceed the time that the
+  // longest message takes.
   Nanos send_deadline = 5 * kNanosPerSecond;
   // How long the UCX thread looks for the next message before it sleeps.
   Nanos spin = 100 * kNanosPerMicro;
@@ -43,7 +44,7 @@ struct TransportStats {
   uint64_t bytes_received = 0;
   uint64_t rejected_frames = 0;  // damaged, of another cluster, wire version or life, or too long
   uint64_t unknown_frames = 0;   // well formed, of a peer that was not introduced
-  uint64_t refused_links = 0;    // connections beyond the bound, or cut off for what they did
+  uint64_t refused_links = 0;    // connections beyond the bound, or cut off for an error
   uint64_t lost_peers = 0;
 };
 

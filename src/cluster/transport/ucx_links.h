@@ -24,8 +24,9 @@ namespace kvasir {
 // message's own memory) abort the process in UCX 1.13.1 when the peer dies in the middle.
 constexpr size_t kPartBytes = size_t{60} << 10;
 
-// What a sender hands to UCX beyond the oldest frame that has not left: while that is under way, the far end
-// must keep what overtakes it. Both ends count on it. A message that is longer goes alone.
+// The most that a sender hands to UCX beyond the oldest frame that has not left: while that frame is under
+// way, the far end must hold the frames that overtake it. Both ends rely on this bound. A longer message
+// goes alone.
 constexpr size_t kWindowFrames = 1024;
 constexpr size_t kWindowBytes = size_t{16} << 20;
 
@@ -34,7 +35,7 @@ class UcxTransport final : public ClusterTransport {
   // REQUIRES: check_options(options).ok()
   explicit UcxTransport(TransportOptions options);
   ~UcxTransport() override;
-  // Listens and begins the thread. Once, before anything else.
+  // Listens and starts the thread. Call once, before anything else.
   Status start();
   std::string wire() const override;
 
@@ -59,12 +60,13 @@ class UcxTransport final : public ClusterTransport {
     LinkId id = 0;
     uint64_t life = 0;  // of ours
     PeerId peer;
-    // The greeting has left, so UCX has connected. UCX 1.13 aborts on what is not short if it is sent before.
+    // The greeting has left, so UCX has connected. UCX 1.13 aborts if anything but a short message is sent
+    // before.
     bool greeted = false;
     std::deque<std::shared_ptr<const std::vector<std::byte>>> queue;  // not yet with UCX
     size_t queue_offset = 0;  // of the first: where its next part begins
-    // Frames with UCX, from the oldest that has not left. Its span is bounded: while the oldest is under way,
-    // the far end keeps what overtakes it.
+    // Frames with UCX, from the oldest that has not left. Its span is bounded: while the oldest is under
+    // way, the far end holds the frames that overtake it.
     struct Slot {
       size_t bytes;
       bool left;
@@ -74,14 +76,14 @@ class UcxTransport final : public ClusterTransport {
     size_t window_bytes = 0;
     SendProgress progress;
   };
-  // A link of someone else: from a peer, or whoever.
+  // An incoming link: from a peer, or from an unknown sender.
   struct Arrival final : End {
     PeerId from;        // no instance: nothing has arrived yet
     uint64_t life = 0;  // of ours, to which it sends
     Reorder order;
     Assembly assembly;
     TakenReports reports;
-    bool greeted = false;  // the first frame, the greeting, has had its turn
+    bool greeted = false;  // the first frame, the greeting, has been handled
   };
   // One send that UCX has not ended. Its bytes stay where they are until then.
   struct Sending {
@@ -105,7 +107,7 @@ class UcxTransport final : public ClusterTransport {
 
   void enqueue(Command command);
 
-  // What follows belongs to the thread.
+  // Only the thread uses what follows.
   void run();
   bool take_commands();
   void sleep();

@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "base/units.h"
 #include "cluster/transport/ucx_links.h"
 
 namespace kvasir {
@@ -177,7 +178,8 @@ void UcxTransport::shut_down() {
   while ((!reap() || !worker_->cut_accepted()) && now() < until) {
     if (!worker_->progress()) worker_->sleep(-1, kNanosPerMilli);
   }
-  if (!graves_.empty()) log_warning("cluster: UCX has not closed {} connections in time", graves_.size());
+  if (!graves_.empty())
+    log_warning("cluster: UCX has not closed {} in time", count_of(graves_.size(), "connection"));
 }
 
 void UcxTransport::open(const Command& command) {

@@ -9,8 +9,8 @@
 
 namespace kvasir {
 
-// Listens, and begins a thread. What is under way when it is destroyed is dropped.
-// kInvalidArgument: an option; kIo: what UCX says of the address, devices or transports.
+// Listens, and starts a thread. Messages under way when it is destroyed are dropped.
+// kInvalidArgument: an option; kIo: UCX refuses the address, devices or transports.
 Result<std::unique_ptr<ClusterTransport>> make_ucx_transport(TransportOptions options);
 
 }  // namespace kvasir

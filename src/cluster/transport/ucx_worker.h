@@ -26,15 +26,14 @@ class UcxWorker {
   UcxWorker(const UcxWorker&) = delete;
   UcxWorker& operator=(const UcxWorker&) = delete;
 
-  // Calls `accept` for each connection that arrives, in progress(). Returns the port. `argument` outlives
-  // this.
+  // progress() calls `accept` for each incoming connection. Returns the port. `argument` outlives this.
   Result<uint16_t> listen(const SocketAddress& at, ucp_listener_conn_callback_t accept, void* argument);
-  // The end of a listener, which UCX 1.13.1 does not survive if a connection that has been accepted says who
-  // it is when the listener has gone. First: no connection is accepted any more. Other ends of UCX are
+  // Stops a listener in two steps, because UCX 1.13.1 crashes if an accepted connection identifies itself
+  // after the listener is gone. First step: accepts no more connections. Other endpoints of UCX are
   // untouched.
   void stop_listening();
-  // Then, until it says that none is left: cuts the connections that were accepted. They may still call
-  // `accept`.
+  // Second step: cuts the accepted connections; call it until it returns that none is left. They may still
+  // call `accept`.
   bool cut_accepted();
   void reject(ucp_conn_request_h request);
   Status set_handler(unsigned id, ucp_am_recv_callback_t handler, void* argument);

@@ -103,7 +103,7 @@ void AttentionPass::run_piece(const Layer& layer, size_t index, Local& local) {
   const Piece& piece = work_.pieces()[index];
   const Tile& tile = work_.tiles()[piece.tile];
   if (tile.left_out) return;
-  plant(local.trees, tile, piece.leaf_begin, piece.leaf_end - piece.leaf_begin);
+  start_trees(local.trees, tile, piece.leaf_begin, piece.leaf_end - piece.leaf_begin);
   for (int64_t leaf = piece.leaf_begin; leaf < piece.leaf_end; ++leaf) {
     attend_leaf(layer, tile, piece, leaf, local.trees, local);
   }
@@ -134,7 +134,7 @@ void AttentionPass::merge_answers(const RemoteAttention& answers, float* out, in
   worker.barrier.wait();
 }
 
-void AttentionPass::plant(Trees& trees, const Tile& tile, int64_t leaf_begin, int64_t leaves) const {
+void AttentionPass::start_trees(Trees& trees, const Tile& tile, int64_t leaf_begin, int64_t leaves) const {
   const int64_t floats = tree_floats(tile, leaves) / tile.rows;
   trees.rows.clear();
   for (int64_t i = 0; i < tile.rows; ++i) {
@@ -232,15 +232,15 @@ void AttentionPass::keep(const Tile& tile, const Piece& piece, const Trees& tree
   }
 }
 
-// The subtrees of a piece, and those that a peer answers for, are those that one tree over the whole history
-// would hold, so pushing them in order gives that tree.
+// The subtrees of the pieces and of the peers' answers are subtrees of the tree over the whole history, so
+// pushing them in order gives that tree.
 void AttentionPass::merge(const Tile& tile, const RemoteAttention* answers, Local& local) {
-  plant(local.trees, tile, 0, tile.leaves);
+  start_trees(local.trees, tile, 0, tile.leaves);
   const size_t there = mutant(Mutant::kMergedEarly) ? tile.pieces - 1 : tile.pieces;
   size_t run = tile.first_run;
   for (size_t p = 0; p < there; ++p) {
     const size_t piece = tile.first_piece + p;
-    // Of every row at least its own leaf is local: no run is behind the last piece.
+    // At least the row's own leaf is local, so no run comes after the last piece.
     for (; run < tile.end_run && work_.runs()[run].first_leaf < work_.pieces()[piece].leaf_begin; ++run) {
       push_answer(tile, run, *answers, local);
     }
@@ -249,7 +249,7 @@ void AttentionPass::merge(const Tile& tile, const RemoteAttention* answers, Loca
   }
 }
 
-// kept_of: the piece itself, but under the mutant.
+// kept_of: the piece itself, except under a mutant.
 void AttentionPass::push_piece(const Tile& tile, size_t piece, size_t kept_of, Trees& merged) const {
   const Piece& range = work_.pieces()[piece];
   const Piece& kept = work_.pieces()[kept_of];

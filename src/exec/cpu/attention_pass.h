@@ -1,12 +1,13 @@
-// The attention of a step: leaves of the history, shared out among the threads, and their merging.
+// The attention of a step: the leaves of the history are shared out among the threads, and merged.
 //
-// A tile is up to kTileRows consecutive rows of one sequence with one KV head. A tile whose history is long
-// beside the rest of the step is cut into pieces, aligned subtrees of its leaves, so that one long sequence
-// keeps every thread busy. Threads claim pieces; whoever ends a tile's last piece merges them. Leaves and
-// tree are fixed by position (ops/attention_tree.h), hence neither cut nor claim changes a bit.
+// A tile is up to kTileRows consecutive rows of one sequence with one KV head. If its history is long
+// compared with the rest of the step, it is cut into pieces, aligned subtrees of its leaves, so that one long
+// sequence keeps every thread busy. Threads claim pieces; the thread that ends a tile's last piece merges
+// them. Leaves and tree are fixed by position (ops/attention_tree.h), so neither the cut nor the claims
+// change a bit.
 //
-// Leaves that lie at peers are no work here. A tile that has some keeps what its pieces gave until the
-// answers have come, and all merge together then, by the same tree.
+// Leaves that lie at peers are not computed here. A tile that has some keeps the results of its pieces until
+// the answers have come; then all of them are merged by the same tree.
 #pragma once
 
 #include <atomic>
@@ -21,7 +22,7 @@
 #include "exec/cpu/remote_attention.h"
 #include "exec/cpu/row_sets.h"
 #include "exec/cpu/thread_pool.h"
-#include "model/model_config.h"
+#include "model/files/model_config.h"
 #include "ops/attention_tree.h"
 #include "ops/cpu/kernels.h"
 #include "ops/kv_layout.h"
@@ -30,35 +31,35 @@ namespace kvasir {
 
 class AttentionPass {
  public:
-  // All that is given outlives the pass. frame: the shape of one layer group's planes in device_memory.
+  // The arguments outlive the pass. frame: the shape of one layer group's planes in device_memory.
   AttentionPass(const ModelConfig& config, const ops::Kernels& kernels, const CacheGeometry& geometry,
                 const ops::KvShape& frame, std::byte* device_memory, int threads);
 
   // Shares out rows of a step, grouped by slice and in order of position; they stay where they are until the
   // next call. All leaves are local. By one thread, while none is in run(). kExhausted: there is no memory
-  // for the partial results. For rows for which it was called before it asks for none.
+  // for the partial results. A second call for the same rows allocates nothing.
   Status prepare(std::span<const StepRow> rows);
-  // In the layers to come these leaves lie at peers, in the order of slices and leaves, and no others. Until
-  // prepare() is called, or this for other leaves. When, and what it returns, as prepare().
+  // From now on just these leaves lie at peers; they are in the order of slices and leaves. Holds until the
+  // next call of this or of prepare(). Threads and errors: as prepare().
   Status prepare_layer(std::span<const RemoteLeaves> runs);
 
-  // The slice is left out from now on: nothing of its history is read, and its rows of `out` stay as they
-  // are. By one thread, while none is in run().
+  // From now on the slice is skipped: its history is not read, and its rows of `out` stay as they are. By one
+  // thread, while none is in run().
   void leave_out(uint32_t slice);
 
-  // Bytes of the partial results' buffers now; they grow with the longest history and never shrink.
+  // Bytes of the buffers for partial results; they grow with the longest history and never shrink.
   uint64_t scratch_bytes() const;
 
-  // One layer; every thread of the team calls it, and it meets at the end. qkv: [rows][q, k, v], queries
+  // One layer; every thread of the team calls it, with a barrier at the end. qkv: [rows][q, k, v], queries
   // rotated and scaled, K and V already in their frames. out: [rows][q_dim], out_stride floats apart. Rows
-  // that have leaves at peers are not in `out` before merge_answers().
+  // that have leaves at peers are in `out` only after merge_answers().
   void run(const Step& step, uint32_t layer, const float* qkv, float* out, int64_t out_stride,
            const ThreadPool::Worker& worker);
 
   // True if some rows have leaves at peers in the layer at hand.
   bool awaits_answers() const { return !work_.remote_tiles().empty(); }
-  // After run(), when the answers have come for all that are not left out: the rest of the layer. Every
-  // thread calls it, and it meets at the end.
+  // After run(), when the answers for all slices that are not left out have come: the rest of the layer.
+  // Every thread calls it, with a barrier at the end.
   void merge_answers(const RemoteAttention& answers, float* out, int64_t out_stride,
                      const ThreadPool::Worker& worker);
 
@@ -69,7 +70,7 @@ class AttentionPass {
     float* rows;
     int64_t stride;
   };
-  // What a call for one layer needs, beside the tile.
+  // The arguments of a call for one layer.
   struct Layer {
     const Step& step;
     uint32_t index;
@@ -81,7 +82,7 @@ class AttentionPass {
     std::vector<float> storage;
     std::vector<ops::AttentionTree> rows;
   };
-  // Where the blocks of a leaf lie, for one layer and KV head.
+  // K and V of the blocks of a leaf, for one layer and KV head.
   struct LeafTiles {
     std::vector<const void*> k, v;
   };
@@ -101,18 +102,18 @@ class AttentionPass {
   void attend_leaf(const Layer& layer, const Tile& tile, const Piece& piece, int64_t leaf, Trees& trees,
                    Local& local);
   void unround_own(const Layer& layer, const Tile& tile, int64_t leaf, const ops::AttentionLeafArgs& args);
-  // Puts the peaks of a piece's trees where they are kept.
+  // Stores the peaks of a piece's trees until they are merged.
   void keep(const Tile& tile, const Piece& piece, const Trees& trees);
-  // All subtrees of a tile, in order of leaves. answers: null if it has no leaves at peers.
+  // Merges all subtrees of a tile, in the order of leaves. answers: null if it has no leaves at peers.
   void merge(const Tile& tile, const RemoteAttention* answers, Local& local);
   void push_piece(const Tile& tile, size_t piece, size_t kept_of, Trees& merged) const;
   void push_answer(const Tile& tile, size_t run, const RemoteAttention& answers, Local& local) const;
-  // Empty trees for the tile's rows, over `leaves` leaves from leaf_begin on.
-  void plant(Trees& trees, const Tile& tile, int64_t leaf_begin, int64_t leaves) const;
+  // Makes empty trees for the tile's rows, over `leaves` leaves from leaf_begin on.
+  void start_trees(Trees& trees, const Tile& tile, int64_t leaf_begin, int64_t leaves) const;
   void store(const Output& out, const Tile& tile, Trees& trees) const;
   int64_t tree_floats(const Tile& tile, int64_t leaves) const;
   int64_t record_floats() const { return ops::partial_floats(config_.queries_per_kv(), config_.head_dim); }
-  // Where the leaves that a row of a tile attends to end.
+  // The leaves that a row of a tile attends to are those before this one.
   int64_t end_leaf(const Tile& tile, int64_t row) const;
   int64_t row_width() const { return config_.q_dim() + 2 * config_.kv_dim(); }
 

@@ -1,8 +1,7 @@
-// What the attention of a step is made of, in one layer: tiles, and the pieces into which their local leaves
-// are cut.
+// The attention of a step in one layer, as tiles and the pieces into which their local leaves are cut.
 //
 //   leaves of a tile   0   1   2   3   4   5   6   7   8   9
-//                     |piece 0| at a peer |  piece 1  |piece 2|     runs that lie at peers are no work here
+//                     |piece 0| at a peer |  piece 1  |piece 2|     leaves at peers are not computed here
 #pragma once
 
 #include <cstddef>
@@ -27,7 +26,7 @@ class AttentionTiles {
     int64_t first_row;
     int64_t rows;
     int64_t kv_head;
-    int64_t leaves;  // of the last row, wherever they are
+    int64_t leaves;  // of the last row, here and at peers
     // Those at peers: runs()[first_run .. end_run).
     size_t first_run = 0;
     size_t end_run = 0;
@@ -36,7 +35,7 @@ class AttentionTiles {
     bool left_out = false;
 
     bool remote() const { return first_run < end_run; }
-    // One piece is all there is.
+    // All of its leaves are in one piece.
     bool whole() const { return pieces == 1 && !remote(); }
   };
   struct Piece {
@@ -47,18 +46,18 @@ class AttentionTiles {
     ops::LeafRun before(int64_t end) const {
       return {static_cast<uint32_t>(leaf_begin), static_cast<uint32_t>(end)};
     }
-    // Where the peaks of each row are kept until they are merged, if the tile is not whole: records
+    // If the tile is not whole, the peaks of its rows are kept until they are merged: records
     // [row of the tile][peaks], from record `kept` on.
     int64_t kept = 0;
-    int64_t peaks = 0;  // of a row at the most
+    int64_t peaks = 0;  // of a row at most
   };
 
-  // Tiles of rows, grouped by slice and in order of position. They have no pieces before they are cut.
+  // Makes tiles of rows that are grouped by slice and in order of position. cut() makes their pieces.
   void lay_out(std::span<const StepRow> rows, int64_t kv_heads);
-  // All leaves are local but those of the runs, which are in the order of slices and leaves, and in the past
+  // All leaves are local except for these runs, which are in the order of slices and leaves, and in the past
   // of every row of their slices.
   void cut(std::span<const RemoteLeaves> runs, int threads);
-  // True if that has been done for just these runs.
+  // True if the last cut() was for these runs.
   bool is_cut_for(std::span<const RemoteLeaves> runs) const;
 
   void leave_out(uint32_t slice);
@@ -71,8 +70,8 @@ class AttentionTiles {
   int64_t kept_records() const { return kept_records_; }
 
  private:
-  // At least so many pieces for each thread, if the tiles are fewer: no thread waits long for the last one,
-  // and a piece is mostly of several leaves, each of which fetches the next one's K.
+  // At least so many pieces for each thread if there are fewer tiles. Then no thread waits long for the last
+  // piece, and most pieces have several leaves, each of which prefetches the next one's K.
   static constexpr int64_t kPiecesPerThread = 4;
 
   void assign_runs(Tile& tile) const;

@@ -15,12 +15,12 @@ namespace kvasir {
 class CpuExecutor final : public Executor {
  public:
   // Everything referred to outlives the executor. The thread that calls wait() is one of `threads`; `cpus` as
-  // in ThreadPool. link: null where there is none; steps then fire and wait for nothing.
+  // in ThreadPool. link: null where there is none; steps then have no transfers.
   CpuExecutor(const PackedModel& model, const ops::Kernels& kernels, const CacheGeometry& geometry,
               const Decoder::Options& options, std::byte* device_memory, int threads, const Clock& clock,
               std::vector<int> cpus = {}, Link* link = nullptr);
 
-  // Makes room for steps of so many rows, so that serving does not have to. Larger steps grow it.
+  // Makes room for steps of so many rows in advance. Larger steps still grow it.
   // kExhausted: there is no memory for it.
   Status reserve(uint32_t rows) { return decoder_.reserve(rows); }
   uint64_t scratch_bytes() const { return decoder_.scratch_bytes(); }

@@ -7,7 +7,7 @@
 
 #include "base/check.h"
 #include "base/mutant.h"
-#include "model/sampler.h"
+#include "exec/cpu/sampler.h"
 
 namespace kvasir {
 namespace {
@@ -35,7 +35,7 @@ Decoder::Decoder(const PackedModel& model, const ops::Kernels& kernels, const Ca
       query_scale_(1.0f / std::sqrt(static_cast<float>(model.config().head_dim))),
       attention_(model.config(), kernels, geometry_, frame_, device_memory, threads),
       remote_(options.peers, model.config(), geometry_),
-      forms_(geometry_, model.config().dim, model.x_type(options.activation), device_memory),
+      x_rows_(geometry_, model.config().dim, model.x_type(options.activation), device_memory),
       projector_(model, kernels, geometry_, frame_, options.activation, device_memory, threads) {
   own_.resize(static_cast<size_t>(threads));
   for (OperandBuffers& own : own_) {
@@ -63,14 +63,14 @@ Status Decoder::prepare(const Step& step) {
     rows_ = sets_.set(i).rows;
     KV_RETURN_IF_ERROR(attention_.prepare(rows_));
     for (uint32_t layer = geometry_.layers; layer-- > 0 && !step.remote.empty();) {
-      KV_RETURN_IF_ERROR(attention_.prepare_layer(remote_of(step, layer)));
+      KV_RETURN_IF_ERROR(attention_.prepare_layer(step.remote_in(layer)));
     }
   }
   return {};
 }
 
 void Decoder::lay_out(const Step& step) {
-  forms_.check(step);
+  x_rows_.check(step);
   sets_.lay_out(step, geometry_.layers, options_.tap_all_rows);
   logit_rows_.resize(sets_.last().rows.size());
   std::iota(logit_rows_.begin(), logit_rows_.end(), 0);
@@ -132,15 +132,9 @@ void Decoder::run(const Step& step, StepTransfers& transfers, const ThreadPool::
   worker.barrier.wait();
   for (uint32_t layer = 0; layer < model_.layers().size(); ++layer) {
     const PackedLayer& weights = model_.layers()[layer];
-    // Rows that join need their H; for all others the product comes first.
-    const bool waits_first = sets_.joins(layer);
-    if (waits_first) {
-      if (!await_transfers(step, layer, transfers, worker)) break;
-      next_set(step, layer, transfers, worker, place);
-    }
     const Operand normed = normed_input(weights.attn_norm, weights.qkv, worker);
     multiply(weights.qkv, normed, row_count(), qkv_.data(), weights.qkv.n, false, worker);
-    if (!waits_first && !await_transfers(step, layer, transfers, worker)) break;
+    if (!await_transfers(step, layer, transfers, worker)) break;
     const bool early = mutant(Mutant::kAttendBeforeWrite) && !sets_.leaves(layer);
     if (early && !attend(step, layer, transfers, worker)) break;
     write(step, layer, normed, transfers, worker, place);
@@ -157,14 +151,9 @@ void Decoder::next_set(const Step& step, uint32_t layer, const StepTransfers& tr
                        const ThreadPool::Worker& worker, Place& place) {
   const ModelConfig& c = model_.config();
   const RowSets::Set& set = sets_.set(++place.set);
-  const Share of_x = share_of(c.dim, worker);
-  move_rows(set, x_.data(), c.dim, of_x);
-  if (set.moves_down) {
-    const int64_t width = c.q_dim() + 2 * c.kv_dim();
-    move_rows(set, qkv_.data(), width, share_of(width, worker));
-  } else {  // rows join, before the layer's product
-    forms_.restart(step, layer, set, transfers, of_x, x_.data());
-  }
+  move_rows(set, x_.data(), c.dim, share_of(c.dim, worker));
+  const int64_t width = c.q_dim() + 2 * c.kv_dim();
+  move_rows(set, qkv_.data(), width, share_of(width, worker));
   if (worker.index == 0) {
     rows_ = set.rows;
     const Status status = attention_.prepare(rows_);
@@ -176,15 +165,12 @@ void Decoder::next_set(const Step& step, uint32_t layer, const StepTransfers& tr
 }
 
 void Decoder::move_rows(const RowSets::Set& set, float* rows, int64_t width, const Share& columns) const {
-  const auto count = static_cast<int64_t>(set.rows.size());
-  const auto move_to = [&](int64_t to) {
+  for (int64_t to = 0; to < static_cast<int64_t>(set.rows.size()); ++to) {
     const auto from = static_cast<int64_t>(set.source[static_cast<size_t>(to)]);
-    if (from == to || from == RowSets::kJoins) return;
+    if (from == to) continue;
     std::copy(rows + from * width + columns.begin, rows + from * width + columns.end,
               rows + to * width + columns.begin);
-  };
-  for (int64_t to = 0; to < count && set.moves_down; ++to) move_to(to);
-  for (int64_t to = count; to-- > 0 && !set.moves_down;) move_to(to);
+  }
 }
 
 Decoder::Preparation Decoder::preparation(const ThreadPool::Worker& worker) {
@@ -267,7 +253,7 @@ void Decoder::leave_out_of_attention(const Step& step, const StepTransfers& tran
 }
 
 void Decoder::prepare_attention(const Step& step, uint32_t layer) {
-  const Status status = attention_.prepare_layer(remote_of(step, layer));
+  const Status status = attention_.prepare_layer(step.remote_in(layer));
   KV_CHECK(status.ok(), "{}", status.message());
 }
 
@@ -296,9 +282,7 @@ void Decoder::write(const Step& step, uint32_t layer, const Operand& normed, Ste
     if (some_deferred && transfers.deferred(rows_[static_cast<size_t>(r)].slice)) continue;
     rotate_and_write(step, layer, r);
   }
-  if (!step.form_writes.empty()) {
-    forms_.write(step, layer, sets_.set(place.set), normed, x_.data(), transfers, mine);
-  }
+  if (!step.x_writes.empty()) x_rows_.write(step, layer, sets_.set(place.set), normed, transfers, mine);
   if (!step.projections.empty()) projector_.run(step, layer, transfers, worker);
   worker.barrier.wait();
   if (worker.index == 0) transfers.pass(layer_written(layer));

@@ -3,13 +3,13 @@
 //   residual x --norm, quantise--> QKV --RoPE--> K, V rounded and written to their frames
 //            --leaves and tree over the frames--> O --> x --norm, quantise--> gate, up --SiLU--> down --> x
 //
-// Rows may pass some of the layers only: see row_sets.h. What else than K and V they leave is in form_rows.h,
-// and K and V that no row writes, but X gives, in kv_projection.h.
+// Rows may pass only some of the layers: see row_sets.h. x_rows.h writes copies in form X, and
+// kv_projection.h computes K and V from such copies.
 //
-// Threads split independent outputs only (rows, panels of columns, subtrees of attention), and meet at a
-// barrier between the phases. No thread ever adds to what another computes, so their number changes no bit.
-// Where K and V are staged for the step, the team also meets before each layer that waits for its transfers.
-// What lies at peers is asked for before the team begins with the local leaves, and merged when it has come.
+// Threads split independent outputs only (rows, panels of columns, subtrees of attention), with a barrier
+// between the phases. No thread adds to what another computes, so their number changes no bit. There is also
+// a barrier before each layer that waits for transfers. Peers are asked for their part of the attention
+// before the team begins with the local leaves, and their answers are merged when they have come.
 #pragma once
 
 #include <cstddef>
@@ -21,14 +21,14 @@
 #include "contract/geometry.h"
 #include "contract/step.h"
 #include "exec/cpu/attention_pass.h"
-#include "exec/cpu/form_rows.h"
 #include "exec/cpu/kv_projection.h"
 #include "exec/cpu/operand.h"
+#include "exec/cpu/packed_model.h"
 #include "exec/cpu/remote_attention.h"
 #include "exec/cpu/row_sets.h"
 #include "exec/cpu/thread_pool.h"
+#include "exec/cpu/x_rows.h"
 #include "exec/step_transfers.h"
-#include "model/packed_model.h"
 #include "ops/cpu/kernels.h"
 #include "ops/kv_layout.h"
 
@@ -61,7 +61,7 @@ class Decoder {
   // Makes room for the step and lays out its rows. Before run(), by one thread. Not ok: the step cannot run.
   Status prepare(const Step& step);
   // Runs the step; every thread of the team calls it. Sampled tokens are in sampled() afterwards. The first
-  // thread takes `transfers`, which have begun, from moment to moment.
+  // thread takes `transfers`, which have begun, from point to point.
   void run(const Step& step, StepTransfers& transfers, const ThreadPool::Worker& worker);
 
   std::vector<SampledToken>& sampled() { return sampled_; }
@@ -70,56 +70,54 @@ class Decoder {
 
  private:
   // Up to so many rows every thread prepares all of a projection's input by itself: the same work twice
-  // costs less than one more meeting.
+  // costs less than one more barrier.
   static constexpr int64_t kSoloRows = 4;
   static constexpr int64_t kLogitRows = 32;  // rows whose logits are held at once
 
-  // Where the team is on its way through the row sets; every thread has its own.
+  // The row set at hand; every thread has its own copy.
   struct Place {
     size_t set = 0;
   };
   void lay_out(const Step& step);
-  // The rows of the next set take their places in x and, if they have them already, in qkv; those that join
-  // get their x from H. Meets at the end.
+  // Moves the rows of the next set to their places in x and in qkv. Barrier at the end.
   void next_set(const Step& step, uint32_t layer, const StepTransfers& transfers,
                 const ThreadPool::Worker& worker, Place& place);
-  // Columns of all rows that were there, to their places in the set.
+  // Moves columns of the rows to their places in the set.
   void move_rows(const RowSets::Set& set, float* rows, int64_t width, const Share& columns) const;
-  // Waits for what the layer needs, and meets at the end, if there is anything to wait for. False: nobody is
-  // left.
+  // Waits for what the layer needs, if anything, with a barrier at the end. False: all slices have left.
   bool await_transfers(const Step& step, uint32_t layer, StepTransfers& transfers,
                        const ThreadPool::Worker& worker);
-  // From now on the deferred slices write nothing, read nothing and sample nothing. Their rows go on through
-  // the products, where they disturb nobody.
+  // From now on the deferred slices write, read and sample nothing. Their rows stay in the products, where
+  // they do not affect others.
   void leave_out_deferred(const Step& step, const StepTransfers& transfers);
-  // The same for their attention alone, among the rows at hand.
+  // The same for attention alone, among the rows at hand.
   void leave_out_of_attention(const Step& step, const StepTransfers& transfers);
   int64_t row_count() const { return static_cast<int64_t>(rows_.size()); }
   bool takes_anywhere(ops::ActivationType type) const;
   int64_t widest_operand() const;
-  // Where a thread makes inputs ready, and which rows: its share of the team's, or, of a few rows, all.
+  // Where a thread prepares inputs, and which rows: its share of the team's, or all of a few rows.
   struct Preparation {
     OperandBuffers& buffers;
     Share rows;
     bool alone;
   };
   Preparation preparation(const ThreadPool::Worker& worker);
-  // The input of `next`: rows that are there, or made one by one by make_row(row, out [k]). It is good until
-  // the next call of these: after that the buffers serve the next projection.
+  // The input of `next`: the rows x, or rows made one by one by make_row(row, out [k]). Valid until the next
+  // call of these, which uses the same buffers.
   Operand take_rows(const Projection& next, const float* x, const ThreadPool::Worker& worker);
   template <typename MakeRow>
   Operand make_rows(const Projection& next, const ThreadPool::Worker& worker, const MakeRow& make_row);
   Operand normed_input(const std::vector<float>& weight, const Projection& next,
                        const ThreadPool::Worker& worker);
-  // out[row] (+)= input[row] x p, for `rows` rows. Meets at the end.
+  // out[row] (+)= input[row] x p, for `rows` rows. Barrier at the end.
   void multiply(const Projection& p, const Operand& input, int64_t rows, float* out, int64_t ldo,
                 bool accumulate, const ThreadPool::Worker& worker);
-  // Meets at the end. False: nobody is left.
+  // Barrier at the end. False: all slices have left.
   bool attend(const Step& step, uint32_t layer, StepTransfers& transfers, const ThreadPool::Worker& worker);
-  // Attention makes ready for a layer, by the rows at hand. By one thread, before the team meets.
+  // Prepares the attention of a layer for the rows at hand. By one thread, before a barrier.
   void prepare_attention(const Step& step, uint32_t layer);
-  // All that the layer's rows leave behind, and K and V of what lies in form X. normed: the operand of its
-  // QKV product. Meets at the end.
+  // Writes K, V and X of the layer's rows, and computes K and V from X. normed: the operand of its QKV
+  // product. Barrier at the end.
   void write(const Step& step, uint32_t layer, const Operand& normed, StepTransfers& transfers,
              const ThreadPool::Worker& worker, const Place& place);
   void rotate_and_write(const Step& step, uint32_t layer, int64_t row);
@@ -135,7 +133,7 @@ class Decoder {
   const float query_scale_;  // 1 / sqrt(head_dim)
   AttentionPass attention_;
   RemoteAttention remote_;
-  const FormRows forms_;
+  const XRows x_rows_;
   KvProjector projector_;
   LogitsTap tap_;
 

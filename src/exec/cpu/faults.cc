@@ -38,8 +38,7 @@ void nothing_attended(int64_t heads, int64_t head_dim, float* record) {
 
 KvPlanes planes_of_next_layer(const Step& step, const CacheGeometry& geometry, const StepSlice& slice,
                               uint32_t block, uint32_t layer) {
-  const bool staged = slice.first_staged != StepSlice::kNothingStaged &&
-                      step.staged[slice.first_staged + layer * slice.blocks + block].present();
+  const bool staged = step.is_staged(slice, block, layer);
   return step.planes(geometry, slice, block, staged ? (layer + 1) % geometry.layers : layer);
 }
 

@@ -18,13 +18,6 @@ int64_t runs_of(const KvProjection& p) {
 
 }  // namespace
 
-std::span<const KvProjection> projections_of(const Step& step, uint32_t layer) {
-  const auto by_layer = [](const KvProjection& p, uint32_t l) { return p.layer < l; };
-  const auto begin = std::lower_bound(step.projections.begin(), step.projections.end(), layer, by_layer);
-  const auto end = std::lower_bound(begin, step.projections.end(), layer + 1, by_layer);
-  return {begin, end};
-}
-
 KvProjector::KvProjector(const PackedModel& model, const ops::Kernels& kernels, const CacheGeometry& geometry,
                          const ops::KvShape& frame, ops::ActivationMode mode, std::byte* device_memory,
                          int threads)
@@ -92,7 +85,7 @@ uint64_t KvProjector::scratch_bytes() const {
 
 void KvProjector::run(const Step& step, uint32_t layer, const StepTransfers& transfers,
                       const ThreadPool::Worker& worker) {
-  const std::span<const KvProjection> all = projections_of(step, layer);
+  const std::span<const KvProjection> all = step.projections_in(layer);
   if (all.empty()) return;
   int64_t runs = 0;
   for (const KvProjection& p : all) runs += transfers.deferred(p.slice) ? 0 : runs_of(p);

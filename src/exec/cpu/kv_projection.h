@@ -1,18 +1,17 @@
-// K and V of a block in one layer, made of its X: what the rows that left the X wrote, bit for bit, since the
-// product, the bias, the rotation and the rounding are theirs.
+// K and V of a block in one layer, computed from its X. They equal what the rows that left the X wrote, bit
+// for bit: product, bias, rotation and rounding are the same.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "contract/geometry.h"
 #include "contract/step.h"
 #include "exec/cpu/operand.h"
+#include "exec/cpu/packed_model.h"
 #include "exec/cpu/thread_pool.h"
 #include "exec/step_transfers.h"
-#include "model/packed_model.h"
 #include "ops/cpu/kernels.h"
 #include "ops/kv_layout.h"
 #include "ops/x_layout.h"
@@ -21,12 +20,12 @@ namespace kvasir {
 
 class KvProjector {
  public:
-  // All that is given outlives it. Without copies in form X it takes no memory and is never run.
+  // The arguments outlive it. Without copies in form X it takes no memory and does nothing.
   KvProjector(const PackedModel& model, const ops::Kernels& kernels, const CacheGeometry& geometry,
               const ops::KvShape& frame, ops::ActivationMode mode, std::byte* device_memory, int threads);
 
-  // Those of the step's projections that are for this layer and whose slices are not deferred. Every thread
-  // of the team calls it and takes equal shares of the tokens; it does not meet.
+  // The step's projections in this layer, except for deferred slices. Every thread of the team calls it and
+  // takes an equal share of the tokens; there is no barrier.
   void run(const Step& step, uint32_t layer, const StepTransfers& transfers,
            const ThreadPool::Worker& worker);
 
@@ -43,7 +42,7 @@ class KvProjector {
     std::vector<float> out;     // [B][columns]
     std::vector<int32_t> sums;  // [B][k / 32], of X in int8
     std::vector<float> moments;
-    OperandBuffers made;  // rows that are made of X in f32
+    OperandBuffers made;  // operands made from X in f32
   };
   static Product product_of(const PackedLayer& layer, int64_t q_dim);
   // Tokens [first, first + tokens) of the block, counted in the block.
@@ -60,8 +59,5 @@ class KvProjector {
   std::vector<Product> products_;  // by layer
   std::vector<Scratch> scratch_;   // by thread
 };
-
-// Those of a list in the order of their layers that are for this layer.
-std::span<const KvProjection> projections_of(const Step& step, uint32_t layer);
 
 }  // namespace kvasir

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/status.h"
+#include "exec/cpu/packed_model.h"
 #include "exec/cpu/thread_pool.h"
-#include "model/packed_model.h"
 #include "ops/cpu/kernels.h"
 
 namespace kvasir {

@@ -17,22 +17,12 @@ namespace {
 // The longest that a condition is waited for at once: no deadline of a clock overflows.
 constexpr Nanos kLongestWait = 3600 * kNanosPerSecond;
 
-struct RemoteByLayer {
-  bool operator()(const RemoteLeaves& run, uint32_t layer) const { return run.layer < layer; }
-  bool operator()(uint32_t layer, const RemoteLeaves& run) const { return layer < run.layer; }
-};
-
 struct RowBySlice {
   bool operator()(const StepRow& row, uint32_t slice) const { return row.slice < slice; }
   bool operator()(uint32_t slice, const StepRow& row) const { return slice < row.slice; }
 };
 
 }  // namespace
-
-std::span<const RemoteLeaves> remote_of(const Step& step, uint32_t layer) {
-  const auto [begin, end] = std::equal_range(step.remote.begin(), step.remote.end(), layer, RemoteByLayer());
-  return {begin, end};
-}
 
 RemoteAttention::RemoteAttention(PeerMemory* peers, const ModelConfig& config, const CacheGeometry& geometry)
     : peers_(peers), config_(config), geometry_(geometry) {}
@@ -123,7 +113,7 @@ void RemoteAttention::ask(const Step& step, uint32_t layer, std::span<const Step
   const uint32_t blocks_per_leaf = ops::kLeafTokens / geometry_.block_tokens;
   asked_.clear();
   size_t next = 0;
-  for (const RemoteLeaves& run : remote_of(step, layer)) {
+  for (const RemoteLeaves& run : step.remote_in(layer)) {
     const auto [begin, end] = std::equal_range(rows.begin(), rows.end(), run.slice, RowBySlice());
     Asked& asked = asked_.emplace_back();
     asked.slice = run.slice;
@@ -135,7 +125,7 @@ void RemoteAttention::ask(const Step& step, uint32_t layer, std::span<const Step
     if (!asked.answer) continue;
     if (mutant(Mutant::kStaleRemoteAnswer) && layer > 0) continue;
     Answer& answer = *asked.answer;
-    answer.pending = true;  // nobody else knows of it yet
+    answer.pending = true;  // no other thread knows of it yet
     RemoteQuery query;
     query.first_leaf = run.first_leaf;
     query.end_leaf = run.end_leaf;
@@ -151,7 +141,7 @@ void RemoteAttention::ask(const Step& step, uint32_t layer, std::span<const Step
 }
 
 void RemoteAttention::ended(Answer& answer, Status status) {
-  // Notified under the lock: who waits for the last one may be about to end this object.
+  // Notified under the lock: the destructor may be waiting for this one.
   const std::scoped_lock lock(mutex_);
   answer.status = std::move(status);
   answer.pending = false;

@@ -1,5 +1,5 @@
-// Leaves of a step that lie at peers: asks for their partial results when a layer's queries are ready, waits
-// for the answers, and holds them until they are merged.
+// Attention to leaves that lie at peers: asks for their partial results when a layer's queries are ready,
+// waits for the answers, and holds them until they are merged.
 #pragma once
 
 #include <condition_variable>
@@ -15,20 +15,17 @@
 #include "contract/step.h"
 #include "exec/cpu/row_sets.h"
 #include "exec/step_transfers.h"
-#include "model/model_config.h"
+#include "model/files/model_config.h"
 
 namespace kvasir {
 
-// What a step attends at peers in one layer, in the order of slices and leaves.
-std::span<const RemoteLeaves> remote_of(const Step& step, uint32_t layer);
-
-// One thread of the team makes the calls. Others read answers while it makes none, such as between two
+// One thread of the team makes the calls. Others may read answers while it makes none, such as between two
 // barriers.
 class RemoteAttention {
  public:
-  // peers: null where there are none. All that is given outlives this object.
+  // peers: null where there are none. The arguments outlive this object.
   RemoteAttention(PeerMemory* peers, const ModelConfig& config, const CacheGeometry& geometry);
-  // Waits for the end of what nobody waited for.
+  // Waits for the end of queries whose answers wait() gave up.
   ~RemoteAttention();
   RemoteAttention(const RemoteAttention&) = delete;
   RemoteAttention& operator=(const RemoteAttention&) = delete;
@@ -37,12 +34,12 @@ class RemoteAttention {
   // kExhausted: there is no memory.
   Status prepare(const Step& step);
 
-  // Asks for the layer's leaves, for all rows of their slices that are at hand and have not left the step.
+  // Asks for the layer's leaves, for all rows at hand whose slices have not left the step.
   // qkv: [rows][q, k, v], queries rotated and scaled.
   void ask(const Step& step, uint32_t layer, std::span<const StepRow> rows, const float* qkv,
            const StepTransfers& transfers);
-  // Waits for the answers. Slices for which one does not come in time, or says that the peer has failed,
-  // leave the step, and with them all others of their sequences. True: some did.
+  // Waits for the answers. Slices whose answer does not come in time, or says that the peer has failed, leave
+  // the step, and with them all other slices of their sequences. True: some did.
   bool wait(StepTransfers& transfers);
 
   // The answer for a run (its index among those of the layer): the subtrees of its leaves, left to right, for
@@ -53,7 +50,7 @@ class RemoteAttention {
   uint64_t scratch_bytes() const;
 
  private:
-  // A buffer for one answer. What nobody waits for any more keeps its buffer until it has ended.
+  // A buffer for one answer. A query that was given up keeps its buffer until it has ended.
   struct Answer {
     std::vector<float> partials;
     bool pending = false;  // guarded by mutex_, as is `status`
@@ -73,7 +70,7 @@ class RemoteAttention {
   // The next buffer from `next` on that is free, with room for so many floats. Null: no memory.
   Answer* take(size_t& next, int64_t floats);
   void ended(Answer& answer, Status status);
-  // False: it has not ended in that time.
+  // Returns false if it has not ended in that time.
   bool await(const Answer& answer, Nanos patience);
 
   PeerMemory* const peers_;

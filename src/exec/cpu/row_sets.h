@@ -3,12 +3,11 @@
 //   layer            0           1           2           3
 //   decode           write-attend-write------attend-write-attend-write-attend -> logits
 //   recompute [0,2)  write-attend-write |
-//   from H    [2,4)                        | write-attend-write |
-//                    set 0             set 1  set 2           set 3
+//                    set 0              set 1
 //
-// A set is dense: its rows are those of every buffer and every product until the next set. It changes only
-// where rows join (before a layer) or leave (in a layer, when their K and V are written and nobody needs what
-// else the layer makes of them). In the last layer only those go on whose logits are wanted.
+// A set is dense: every buffer and every product has exactly its rows until the next set. A new set begins in
+// a layer in which rows leave, after their K and V are written, because the rest of the layer's output for
+// them is not needed. In the last layer only the rows whose logits are wanted go on.
 #pragma once
 
 #include <cstdint>
@@ -29,13 +28,11 @@ struct StepRow {
 
 class RowSets {
  public:
-  static constexpr uint32_t kJoins = UINT32_MAX;
   struct Set {
-    std::vector<StepRow> rows;     // grouped by slice, in order of position
-    std::vector<uint32_t> source;  // by row: its index in the set before, or kJoins
-    // True if rows have left: then nobody's index has grown. Otherwise nobody's has become smaller.
-    bool moves_down = false;
-    // By slice: the index of its first row. A slice is in a set as a whole while it writes.
+    std::vector<StepRow> rows;  // grouped by slice, in order of position
+    // By row: its index in the set before, which is no smaller. Empty of the first set.
+    std::vector<uint32_t> source;
+    // By slice: the index of its first row. While a slice writes K and V, all its rows are in the set.
     std::vector<uint32_t> first_row;
   };
 
@@ -43,22 +40,22 @@ class RowSets {
   // wanted. REQUIRES: slices pass at least one layer
   void lay_out(const Step& step, uint32_t layers, bool tap_all_rows);
 
-  // True if rows join before the layer, or leave in it.
-  bool joins(uint32_t layer) const { return joins_[layer] != 0; }
+  // True if rows leave in the layer.
   bool leaves(uint32_t layer) const { return leaves_[layer] != 0; }
-  // The sets in the order in which they come; the first is that of the first layer's product.
+  // The sets in order; the first one is that of the first layer's QKV product.
   size_t count() const { return count_; }
   const Set& set(size_t index) const { return sets_[index]; }
   const Set& last() const { return sets_[count_ - 1]; }
 
  private:
   static uint32_t end_of(const StepSlice& slice, uint32_t layers);
-  // Adds a set of the rows of `from` that `stays` keeps and of the slices that `joins` names.
-  template <typename Stays, typename Joins>
-  void add_set(const Step& step, uint32_t layers, bool tap_all_rows, const Stays& stays, const Joins& joins);
+  Set& new_set();
+  void add_first_set(const Step& step, uint32_t layers, bool tap_all_rows);
+  // The rows of the set before that do not leave in the layer.
+  void add_set_behind(const Step& step, uint32_t layer, uint32_t layers);
 
-  std::vector<uint8_t> joins_, leaves_;  // by layer
-  std::vector<Set> sets_;                // they keep their memory from step to step
+  std::vector<uint8_t> leaves_;  // by layer
+  std::vector<Set> sets_;        // they keep their memory from step to step
   size_t count_ = 0;
 };
 

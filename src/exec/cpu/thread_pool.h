@@ -9,9 +9,9 @@
 
 namespace kvasir {
 
-// Threads meet here between the phases of a job. Who waits spins for a few microseconds, then offers its core
-// again and again (about 50 us if nobody else wants it), then parks: cores may be shared with the HTTP
-// thread, or with strangers.
+// Threads meet here between the phases of a job. A waiting thread spins for a few microseconds, then yields
+// its core repeatedly (for about 50 us if no other thread wants it), then parks: cores may be shared with the
+// HTTP thread, or with other processes.
 class Barrier {
  public:
   explicit Barrier(int threads) : threads_(threads) {}

@@ -13,7 +13,7 @@
 namespace kvasir {
 namespace {
 
-// Of the draws; tokens have the streams of their sequences.
+// The random stream of the noise; tokens use the streams of their sequences.
 constexpr uint64_t kNoiseStream = uint64_t{1} << 63;
 
 }  // namespace
@@ -27,9 +27,9 @@ Nanos SimExecutor::duration(const Step& step) const {
   StepLoad load = load_of(step, options_.layers);
   double seconds = 0;
   if (!step.hints.fuse) {
-    // They pass the weights on their own, in the same step of the engine.
-    const StepLoad again = take_again(load);
-    if (!again.chunks.empty()) seconds = options_.times->seconds(again) - options_.times->seconds({});
+    // They run in a pass of their own, within the same step of the engine.
+    const StepLoad restores = take_restores(load);
+    if (!restores.chunks.empty()) seconds = options_.times->seconds(restores) - options_.times->seconds({});
   }
   seconds += options_.times->seconds(load);
   if (options_.noise > 0) {
@@ -42,12 +42,12 @@ Nanos SimExecutor::duration(const Step& step) const {
 
 void SimExecutor::submit(Step step) {
   KV_CHECK(pending_.size() < static_cast<size_t>(options_.depth), "{} steps are in flight", pending_.size());
-  KV_CHECK(step.waits.empty() || step.waits.back().layer < options_.layers, "layer={} layers={}",
-           step.waits.back().layer, options_.layers);
+  KV_CHECK(step.is_indexed() && (step.waits.empty() || step.waits.back().layer < options_.layers),
+           "step {}: a wait beyond {} layers, or lists that are not indexed", raw(step.id), options_.layers);
   for (const StepSlice& s : step.slices) {
     const uint32_t end = std::min(s.end_layer, options_.layers);
-    KV_CHECK(s.first_layer < end && (!s.samples || end == options_.layers),
-             "a slice passes the layers from {} to {} of {}", s.first_layer, s.end_layer, options_.layers);
+    KV_CHECK(end > 0 && (!s.samples || end == options_.layers), "a slice passes {} layers of {}", s.end_layer,
+             options_.layers);
   }
   pending_.push_back({std::move(step), clock_.now()});
   if (pending_.size() == 1) transfers_.begin(pending_.front().step);
@@ -61,9 +61,9 @@ Nanos SimExecutor::run(const Step& step, Nanos started) {
   const Nanos time = duration(step) + (peers_ ? peers_->take_served(started) : 0);
   const std::vector<Nanos> answers =
       peers_ && !step.remote.empty() ? peers_->ask(step, started) : std::vector<Nanos>();
-  // What was waited for before a moment moves it.
-  const auto reach = [&](StepMoment moment) {
-    move_to(started + transfers_.stalled() + time * moment / (2 * static_cast<Nanos>(options_.layers)));
+  // Each wait so far has put off the points after it.
+  const auto reach = [&](StepPoint point) {
+    move_to(started + transfers_.stalled() + time * point / (2 * static_cast<Nanos>(options_.layers)));
   };
   for (uint32_t layer = 0; layer < options_.layers; ++layer) {
     reach(2 * layer);
@@ -72,7 +72,7 @@ Nanos SimExecutor::run(const Step& step, Nanos started) {
     reach(layer_written(layer));
     transfers_.pass(layer_written(layer));
     if (!answers.empty() && answers[layer] > 0) {
-      // Counted like a transfer's, but a simulated peer is never given up.
+      // Counted like a wait for a transfer, but a simulated peer always answers.
       transfers_.wait_for([&](Nanos) {
         clock_.advance(answers[layer]);
         return true;

@@ -13,24 +13,24 @@
 
 namespace kvasir {
 
-// The tokens that it samples are a function of (seed, sequence, position), so they depend on no schedule.
-// Used by one thread, like any executor; moves the clock in wait().
+// Sampled tokens are a function of (seed, sequence, position), so they do not depend on the schedule. Used by
+// one thread, like any executor; moves the clock in wait().
 class SimExecutor final : public Executor {
  public:
   struct Options {
-    // What steps truly take.
+    // The true times of steps.
     std::shared_ptr<const StepTimes> times = std::make_shared<LinearTimes>();
-    // A step takes its time times a factor drawn for it: lognormal, of mean 1, whose logarithm has this
-    // deviation. Real steps of the same load differ, too.
+    // Real steps of equal load differ: a step's time is multiplied by a lognormal factor of mean 1 whose
+    // logarithm has this standard deviation.
     double noise = 0;
     int depth = 1;
     int32_t vocab_size = 1000;
     uint64_t seed = 0;    // of tokens and noise
-    uint32_t layers = 1;  // a step's time is spread over them evenly, and its moments with it
+    uint32_t layers = 1;  // a step's time is spread over them evenly, and so are its points
   };
-  // The clock, the link and the peers outlive the executor. Nobody else moves the clock, except the link in
-  // its wait(). link: null where there is none; steps then fire and wait for nothing. peers: null where there
-  // are none, or what they do takes no time.
+  // The clock, the link and the peers outlive the executor. Only the executor moves the clock, and the link
+  // in its wait(). link: null where there is none; steps then have no transfers. peers: null where there are
+  // none, or where their work takes no time.
   SimExecutor(const Options& options, VirtualClock& clock, Link* link = nullptr, SimPeers* peers = nullptr)
       : options_(options), clock_(clock), peers_(peers), transfers_(link, clock) {}
 
@@ -38,9 +38,9 @@ class SimExecutor final : public Executor {
   void submit(Step step) override;
   StepResult wait() override;
 
-  // The token that it samples for a position of a sequence where no end is forced.
+  // The token that it samples at a position of a sequence, unless an end is forced there.
   Token token(SeqId seq, uint32_t position) const;
-  // The truth about one step, without what it waits for transfers and peers.
+  // The true time of one step, without its waits for transfers and peers.
   Nanos duration(const Step& step) const;
 
  private:
@@ -49,7 +49,7 @@ class SimExecutor final : public Executor {
     Nanos submitted;
   };
 
-  // Takes the clock, the transfers and the peers through the step's layers; the time at which it ends.
+  // Takes the clock, the transfers and the peers through the step's layers. Returns the time of its end.
   Nanos run(const Step& step, Nanos started);
   void move_to(Nanos time);
 

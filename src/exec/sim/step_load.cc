@@ -7,7 +7,7 @@
 namespace kvasir {
 namespace {
 
-// Tokens times layers that a slice attends to at peers, by slice; empty if nobody does.
+// Tokens times layers whose attention is computed at peers, by slice; empty if the step has none.
 std::vector<double> remote_tokens(const Step& step) {
   std::vector<double> out;
   if (step.remote.empty()) return out;
@@ -34,7 +34,7 @@ StepLoad load_of(const Step& step, uint32_t layers) {
       continue;
     }
     const uint32_t end = std::min(s.end_layer, layers);
-    const double passed = end - s.first_layer;
+    const double passed = end;
     StepLoad::Chunk chunk{static_cast<double>(s.tokens.size()), static_cast<double>(s.tokens.begin)};
     chunk.passed = passed / layers;
     chunk.attended = (end < layers ? passed - 1 : passed) / layers;
@@ -42,23 +42,22 @@ StepLoad load_of(const Step& step, uint32_t layers) {
       chunk.remote = remote[i] / (chunk.attended * layers);
       chunk.history -= chunk.remote;
     }
-    // Rows that go on from a history are of the kind, too: behind those that compute it again come those that
-    // read it.
-    chunk.again =
-        s.kind == RowKind::kRecompute && i + 1 < step.slices.size() && step.slices[i + 1].seq == s.seq;
+    // The slice that reads the restored cells may have the same kind; it is the last of its sequence.
+    chunk.restores =
+        s.kind == RowKind::kRestore && i + 1 < step.slices.size() && step.slices[i + 1].seq == s.seq;
     out.chunks.push_back(chunk);
   }
   for (const KvProjection& p : step.projections) out.projected += p.tokens;
   return out;
 }
 
-StepLoad take_again(StepLoad& load) {
-  StepLoad again;
+StepLoad take_restores(StepLoad& load) {
+  StepLoad restores;
   const auto rest = std::stable_partition(load.chunks.begin(), load.chunks.end(),
-                                          [](const StepLoad::Chunk& c) { return !c.again; });
-  again.chunks.assign(rest, load.chunks.end());
+                                          [](const StepLoad::Chunk& c) { return !c.restores; });
+  restores.chunks.assign(rest, load.chunks.end());
   load.chunks.erase(rest, load.chunks.end());
-  return again;
+  return restores;
 }
 
 double LinearTimes::seconds(const StepLoad& load) const {

@@ -182,7 +182,7 @@ void HiddenPredictor::learn_at_least(const PromptFeatures& features, const Lengt
   before_.learn_at_least(features, cheap, output_tokens);
   if (!reads(features) || !scale_.known() || !point_.known()) return;
   const LengthPrediction mine = from_row(read(features));
-  // At the least. Without it whoever predicts too little would look the better one.
+  // At the least. Without it a predictor that predicts too little would look the better one.
   const auto error = [&](const LengthPrediction& p) {
     return std::max(0.0, static_cast<double>(output_tokens) - static_cast<double>(p.output_tokens));
   };

@@ -18,7 +18,7 @@ bool admit_one(const View& view, const SeqView& seq, uint32_t total_tokens, Plan
 }  // namespace
 
 void admit_or_go_on(const View& view, const AdmissionByDemand& admission, PlanBuilder& builder) {
-  if (!anyone_prefilling(view)) {
+  if (!any_prefilling(view)) {
     for (const SeqView* seq : admission.order) {
       if (!admit_one(view, *seq, admission.total_tokens(*seq), builder) && !admission.first_fit) break;
     }
@@ -36,7 +36,7 @@ std::vector<const SeqView*> overrun(const View& view, const PlanBuilder& builder
   for (const SeqView& seq : view.running) {
     // Rows that were deferred are planned again without what they had drawn of the promise.
     const bool deferred = seq.stalled || seq.deferrals > 0;
-    if (wants_block(view, seq) && !deferred && !builder.residence(seq).streams && builder.can_stop(seq)) {
+    if (wants_block(view, seq) && !deferred && !builder.kv_placement(seq).streams && builder.can_stop(seq)) {
       out.push_back(&seq);
     }
   }

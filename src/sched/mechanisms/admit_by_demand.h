@@ -1,29 +1,29 @@
 // Admits whole prompts, each with room for all the output that it is expected to have.
 //
 // Source: S^3 (Jin et al., NeurIPS 2023), Section 3 (packing by predicted length), and response length
-// perception (Zheng et al., NeurIPS 2023), as CacheOpt, Section 2.1, runs both. Used by every policy that
-// keeps room by a prediction and does not lend it.
+// perception (Zheng et al., NeurIPS 2023), both as CacheOpt, Section 2.1, runs them. Used by every policy
+// that keeps room by a prediction and does not lend it.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <vector>
 
-#include "contract/plan_builder.h"
 #include "contract/view.h"
+#include "plan/plan_builder.h"
 
 namespace kvasir {
 
-// How those that wait are admitted.
+// How waiting sequences are admitted.
 struct AdmissionByDemand {
   std::vector<const SeqView*> order;
-  // Of prompt and output, that room is promised for.
+  // Tokens of prompt and output for which a sequence is promised room.
   std::function<uint32_t(const SeqView&)> total_tokens;
-  bool first_fit = false;  // who does not fit is passed by; otherwise it ends the admissions
+  bool first_fit = false;  // a sequence that does not fit is passed over; otherwise it ends the admissions
 };
 
 // A step: prompts are admitted within the token budget (one larger than that goes alone), or, where none is,
-// the running sequences go on. Who kept its cells when it was preempted goes on where it was.
+// the running sequences go on. A sequence that kept its cells when it was preempted goes on where it was.
 void admit_or_go_on(const View& view, const AdmissionByDemand& admission, PlanBuilder& builder);
 
 // The running sequences that have come to the end of what they were promised and need more.

@@ -5,7 +5,7 @@
 namespace kvasir {
 namespace {
 
-// False: nobody after it is admitted either.
+// False: the sequences behind it are not admitted either.
 bool admit_prompt(const View& view, const SeqView& seq, uint32_t awaited, PlanBuilder& builder) {
   const uint32_t tokens = seq.known_tokens - seq.cached_tokens;
   const bool first = builder.planned_tokens() == 0;

@@ -1,7 +1,7 @@
-// Priorities that age, so that nobody waits for ever.
+// Priorities that age, so that no request waits for ever.
 //
-// Source: vLLM's priority scheduling orders by (priority, time of arrival), the lower value first; there,
-// whoever has a high value waits for as long as lower ones arrive. The ageing is ours: a level of priority is
+// Source: vLLM's priority scheduling orders by (priority, time of arrival), the lower value first; there, a
+// request of a high value waits for as long as lower ones arrive. The ageing is ours: a level of priority is
 // worth a fixed head start in time,
 //
 //   effective priority of i at time t = p_i - (t - a_i) / A,
@@ -14,8 +14,8 @@
 //   a_i      SeqView::arrival      ns
 //   A        `per_level`           ns a level; 0: no ageing, strict priority
 //
-// Nobody who arrives later than a_i + A * (p_i - p_least) comes before i, where p_least is the least priority
-// in use: what is before i is finite.
+// No request that arrives later than a_i + A * (p_i - p_least) comes before i, where p_least is the least
+// priority in use: what is before i is finite.
 #pragma once
 
 #include <cstdint>
@@ -27,12 +27,15 @@
 
 namespace kvasir {
 
-// Levels beyond these count as these. Without the cut one client could name a number whose head start no wait
-// makes up for; with ten seconds a level it is below three hours.
+// The default of A, in seconds.
+constexpr double kAgeingSeconds = 10;
+
+// Levels beyond these are cut to these. Otherwise one client could name a number whose head start no wait
+// makes up for; with ten seconds a level the greatest is below three hours.
 constexpr int32_t kMostLevels = 1000;
 
-// Who goes first: less comes first. Without ageing `first` is the priority itself, with it the key; then the
-// arrival decides, then the id.
+// The lesser rank goes first. `first` is the key, or without ageing the priority itself; then the arrival
+// decides, then the id.
 struct Rank {
   int64_t first = 0;
   Nanos arrival = 0;
@@ -48,11 +51,11 @@ struct RankedSeq {
   const SeqView* seq = nullptr;
 };
 
-// The sequences, first to go first.
+// The sequences in the order of their ranks.
 std::vector<const SeqView*> by_rank(const std::vector<SeqView>& sequences, Nanos per_level);
 
-// Of many sequences the first few, each in logarithmic time once it has been built in linear time. The
-// sequences outlive it.
+// Gives the first few of many sequences by rank: building it takes linear time, each pop() logarithmic time.
+// The sequences outlive it.
 class RankQueue {
  public:
   RankQueue(const std::vector<SeqView>& sequences, Nanos per_level);

@@ -20,7 +20,7 @@ uint32_t least_output(const SeqView& seq, const std::vector<LengthClass>& classe
   if (seq.predicted.output_tokens == 0 || seq.predicted.length_class >= classes.size()) return 0;
   const LengthClass& c = classes[seq.predicted.length_class];
   if (c.finished == 0) return c.low;
-  // A class is of points; what those had who were predicted so may be less.
+  // The class bounds the predictions; the true outputs of requests predicted so may be shorter.
   const double least = seq.predicted.output_tokens + c.residual(kLeastQuantile);
   return static_cast<uint32_t>(std::clamp(least, 0.0, static_cast<double>(c.low)));
 }

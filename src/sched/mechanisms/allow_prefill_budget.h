@@ -1,4 +1,4 @@
-// For how long prefills may keep requests from decoding.
+// How long prefills may keep requests from decoding.
 //
 // Source: LayerKV, Section 3.1, Equation 1,
 //
@@ -9,16 +9,16 @@
 //   symbol     here                                                                           unit
 //   T_tpot     Slo::tpot_ms                                                                   ms
 //   N_past     output tokens after the first                                                  tokens
-//   N_future   lower bound of the predicted class, or what one in twenty of it had less
-//              than, less the output so far; at least 1                                       tokens
+//   N_future   lower bound of the predicted class, or its 5 % quantile where requests of
+//              it have finished, less the output so far; at least 1                           tokens
 //   T_past     since the first token, all waiting included                                    s
 //   T_future   N_future * `step_s`, the time of the current decode steps                      s
 //
-// Read so: TPOT is the mean over the tokens after the first, so N counts those. A request that has missed its
-// bound, since even its predicted length does not make up for what has passed, would block every prefill
-// until it ends: it is left out. One that only the lower bound counts as missed allows nothing, until it has
-// caught up. Where nothing decodes, or nothing that does has a bound, there is none. While a step is in
-// flight N_past counts its token and T_past not its time.
+// Our reading: TPOT is the mean over the tokens after the first, so N counts those. A request that has missed
+// its bound, where even its predicted length does not make up for the time that has passed, would block every
+// prefill until it ends: it is left out. One that has missed it only by the lower bound allows nothing until
+// it has caught up. Where no request that decodes has a bound, there is no limit. While a step is in flight
+// N_past counts its token, and T_past does not count its time.
 //
 // Beyond the paper, a bound on the time between any two tokens allows what is left of the gap that has begun,
 // less the step that ends it. A bound shorter than a step cannot be met, and counts as missed.
@@ -38,8 +38,8 @@ struct PrefillAllowance {
   bool missed = false;        // a bound is missed, or cannot be met
 };
 
-// Of one request that decodes, at `now`. Of one whose first token a step in flight samples the time begins
-// now.
+// What one request that decodes allows at `now`. If its first token is still in a step in flight, its time
+// begins now.
 PrefillAllowance allowed_prefill(const SeqView& seq, const std::vector<LengthClass>& classes, Nanos now,
                                  double step_s);
 

@@ -30,7 +30,7 @@ void ArrivalLoad::decay_to(Nanos now) {
 
 void ArrivalLoad::observe(const View& view) {
   uint64_t newest = newest_;
-  // Those who have come since the last plan are at the end; whoever was preempted is at its old place.
+  // Requests that have arrived since the last plan are at the end; preempted ones are at their old places.
   for (size_t i = view.waiting.size(); i-- > 0;) {
     const SeqView& seq = view.waiting[i];
     if (raw(seq.id) <= newest_) break;

@@ -9,9 +9,9 @@
 //
 //   symbol    here                          unit
 //   lambda    ArrivalLoad::rate()           requests a second, over the last half minute or so
-//   capacity  ArrivalLoad::capacity()       requests a second: as many at once as memory holds of the mean
-//   one alpha     ConfidenceOptions::most       (0, 1) beta      ConfidenceOptions::falling    of lambda /
-//   capacity
+//   capacity  ArrivalLoad::capacity()       requests a second: of the mean length, as many at once as fit
+//   alpha     ConfidenceOptions::most       (0, 1)
+//   beta      ConfidenceOptions::falling    of lambda / capacity
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@
 namespace kvasir {
 
 struct ConfidenceOptions {
-  double fixed = 0;  // used as it is, if it is above 0
+  double fixed = 0;  // above 0: the confidence, at any load
   double most = 0.9;
   double falling = 0.1;
 };
@@ -38,7 +38,7 @@ class ArrivalLoad {
   // Once for each plan.
   void observe(const View& view);
   double rate() const;
-  // 0: the beliefs say nothing, or nobody has come yet.
+  // 0: the beliefs say nothing, or no request has arrived yet.
   double capacity(const View& view) const;
   // rate() by capacity(); 0 where that is 0.
   double load(const View& view) const;
@@ -50,7 +50,7 @@ class ArrivalLoad {
   void decay_to(Nanos now);
 
   uint64_t newest_ = 0;  // of the ids seen
-  Nanos first_ = 0;      // 0: nobody has come yet
+  Nanos first_ = 0;      // 0: no request has arrived yet
   Nanos last_ = 0;
   double arrivals_ = 0;  // each counts for less as time goes by, and so do its lengths
   double prompt_tokens_ = 0;

@@ -7,7 +7,7 @@
 namespace kvasir {
 namespace {
 
-// Decode steps until its end, by the median of its class; 0: nobody knows.
+// Decode steps until its end, by the median of its class; 0: not known.
 uint32_t steps_left(const View& view, const SeqView& seq) {
   const uint32_t bound = seq.max_total_tokens - std::min(seq.max_total_tokens, seq.known_tokens);
   if (seq.predicted.output_tokens == 0 || seq.predicted.length_class >= view.length_classes.size()) return 0;
@@ -34,9 +34,10 @@ AvailabilityForecast::AvailabilityForecast(const View& view, const PlanBuilder& 
   // In the stage that ends before each t.
   std::vector<int64_t> allocated(stages + 1), released(stages + 1);
   for (const SeqView& seq : view.running) {
-    // Only those on the device decode in every step, and those that never are: one block at a time is theirs.
+    // Of the sequences that are not on the device, those that stream decode too, and take one block at a
+    // time.
     if (!seq.resident()) {
-      if (builder.residence(seq).streams) allocated[1] += std::min(groups, cells_begun(view, seq, stages));
+      if (builder.kv_placement(seq).streams) allocated[1] += std::min(groups, cells_begun(view, seq, stages));
       continue;
     }
     const uint32_t left = steps_left(view, seq);

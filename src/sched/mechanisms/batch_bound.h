@@ -1,7 +1,7 @@
-// How many requests may run at once so that each still has its tokens in time.
+// How many requests may run at once so that each still gets its tokens in time.
 //
-// Source: eLLM, Section 4.2.1, Equation 5, with r = 0, which Section 6.1 gives to the systems that it
-// compares itself with: a request joins a batch that has become b requests with it only if
+// Source: eLLM, Section 4.2.1, Equation 5, with r = 0, which Section 6.1 gives to the systems that it is
+// compared with: a request joins a batch, which has b requests with it, only if
 //
 //   T(b, 0) + WT_max <= SLO
 //
@@ -29,8 +29,8 @@ enum class BatchRule : uint8_t {
 // The setting "batch": "free" (the default) or "tpot".
 BatchRule batch_rule(PolicySettings& settings);
 
-// Asked of one request after the other, each of which then counts. There is no bound while nothing runs,
-// where nobody has asked for one, and where nothing is known of costs.
+// Is asked about one request after the other; each that joins counts from then on. There is no bound while
+// nothing runs, where no request has a TPOT bound, and where the costs are not known.
 class BatchBound {
  public:
   explicit BatchBound(const View& view);
@@ -49,8 +49,8 @@ class BatchBound {
 // not join.
 std::vector<const SeqView*> batch_within_tpot(const View& view, std::vector<const SeqView*> waiting);
 
-// Who may be admitted next, in order: of those that were preempted and kept their cells (`swapped`: there are
-// such), or of all that wait, as far as the rule allows.
+// The sequences that may be admitted next, in order and as far as the rule allows: those that were preempted
+// and kept their cells, if there are any (`swapped`); otherwise all that wait.
 std::vector<const SeqView*> may_join(const View& view, bool swapped, BatchRule rule);
 
 }  // namespace kvasir

@@ -22,9 +22,9 @@ void borrow_ahead(const View& view, const BorrowAhead& rule, PlanBuilder& builde
   const int64_t there = std::max<int64_t>(0, view.host.available_cells());
   int64_t wanted = std::max<int64_t>(0, cells_needed_soon(view, rule) - std::max<int64_t>(0, here));
   if (!view.waiting.empty()) wanted += builder.slower_cells_to_come(view.waiting.front());
-  const int64_t lacking = wanted - there - view.peers.asked;
-  if (lacking > 0) {
-    builder.borrow(static_cast<uint32_t>(std::min<int64_t>(lacking, view.peers.most_borrowed)));
+  const int64_t missing = wanted - there - view.peers.asked;
+  if (missing > 0) {
+    builder.borrow(static_cast<uint32_t>(std::min<int64_t>(missing, view.peers.most_borrowed)));
     return;
   }
   // As much again as is wanted soon stays, so that nothing is given back only to be asked for in the next

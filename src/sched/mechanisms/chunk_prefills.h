@@ -1,4 +1,4 @@
-// Prompts in chunks, within a budget of tokens that decodes have drawn on first.
+// Prompts in chunks, within a budget of tokens from which the decodes were taken first.
 //
 // Source: Sarathi-Serve (Agrawal et al., OSDI 2024), section 4.2 and Algorithm 3; DeepSpeed-FastGen's Dynamic
 // SplitFuse (Holmes et al., 2024), section 3, composes a step in the same order.
@@ -12,20 +12,21 @@
 #include <cstdint>
 #include <vector>
 
-#include "contract/plan_builder.h"
 #include "contract/view.h"
+#include "plan/plan_builder.h"
 
 namespace kvasir {
 
-// The largest chunk that what is left of the budget allows; `threshold`: a bound on any one, 0: none.
+// The largest chunk for which the budget has tokens left; `threshold`: the most of any chunk, 0: no such
+// bound.
 uint32_t chunk_room(const View& view, const PlanBuilder& builder, uint32_t threshold);
 
-// Prefills that have begun take the rest of the budget, in the order of `running`.
+// Prompts that were begun take the rest of the budget in chunks, in the order of `running`.
 void continue_chunks(const View& view, const std::vector<const SeqView*>& running, uint32_t threshold,
                      PlanBuilder& builder);
 
-// Admits a waiting sequence with its first chunk. False, and nobody behind it is to be admitted, where no
-// budget is left or its blocks, those of all that it knows beside `spare_blocks`, are not free.
+// Admits a waiting sequence with its first chunk. False, and none behind it is to be admitted, where no
+// budget is left, or fewer blocks are free than all its known tokens need beside `spare_blocks`.
 bool admit_chunk(const View& view, const SeqView& seq, uint32_t threshold, uint32_t spare_blocks,
                  PlanBuilder& builder);
 

@@ -4,7 +4,7 @@
 
 namespace kvasir {
 
-bool anyone_prefilling(const View& view) {
+bool any_prefilling(const View& view) {
   return std::any_of(view.running.begin(), view.running.end(),
                      [](const SeqView& s) { return !s.decoding() && !s.stalled; });
 }

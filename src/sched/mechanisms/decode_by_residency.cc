@@ -112,11 +112,11 @@ void decode_away(const View& view, const std::vector<const SeqView*>& running, c
   // Those larger than the device are never on it: no policy can spare them the link.
   double used_s = options.link_used_s;
   for (const SeqView* seq : away) {
-    if (!builder.residence(*seq).streams || !builder.can_run(*seq) || !builder.decode(*seq)) continue;
+    if (!builder.kv_placement(*seq).streams || !builder.can_run(*seq) || !builder.decode(*seq)) continue;
     used_s += link_seconds(view, *seq);
   }
   LinkBudget link(view, options.link_share, used_s, builder);
-  std::erase_if(away, [&](const SeqView* seq) { return builder.residence(*seq).streams; });
+  std::erase_if(away, [&](const SeqView* seq) { return builder.kv_placement(*seq).streams; });
   int64_t spare_cells = options.spare_cells;
   size_t first = 0;  // of those of which not all comes back
   bool none_comes = true;

@@ -7,32 +7,30 @@
 //
 //   - Those whose layers are all on the device decode in every step.
 //   - Free cells bring layers back for good, in order of arrival.
-//   - What is left of the budget stages layers for those of whose bounds little is left (Equation 1), the
-//   most
-//     urgent first, and then for the first of those for whom no layer comes back. That one may take a
-//     fiftieth of the time that it has waited as well, so that a request for which a step is too short goes
-//     on, too.
+//   - What is left of the budget stages layers for requests of whose bounds little time is left (Equation 1),
+//     the most urgent first, and then for the first request of which no layer comes back. That one may also
+//     take a fiftieth of the time that it has waited, so that it goes on even if a step is too short for it.
 //
-// Nobody else is served from where his layers are: a token for someone who is far from having them back takes
-// time from those who are about to end.
+// No other request is served while its layers are away: a token for one that is far from having them back
+// takes time from those that are about to end.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-#include "contract/plan_builder.h"
 #include "contract/view.h"
+#include "plan/plan_builder.h"
 
 namespace kvasir {
 
 // Cells of its history that are not on the device, nor on their way to it.
 uint32_t cells_away(const View& view, const SeqView& seq);
-// What the link takes to bring them.
+// Seconds that the link takes to bring them.
 double link_seconds(const View& view, const SeqView& seq);
 
 // Decodes those of `running` (by arrival) that are on the device. Where there is no cell for one, and none
-// coming, the last of `running` is preempted, until there is. `offloads`: this plan offloads layers, after
-// which there may be cells for all: then nobody is preempted. Returns how many were.
+// coming, the last of `running` is preempted, until there is. `offloads`: this plan offloads layers, which
+// may leave cells for all, so that none is preempted. Returns how many were preempted.
 uint32_t decode_resident(const View& view, const std::vector<const SeqView*>& running, bool offloads,
                          PlanBuilder& builder);
 
@@ -40,11 +38,11 @@ struct AwayOptions {
   int64_t spare_cells = 0;  // that may be filled with layers that come back
   // Of the link's time: seconds for each second that the step is believed to compute.
   double link_share = 1;
-  // Of a request's bounds: with no more left it is served from where its layers are.
+  // A request with no more than this share of its bounds left has its layers staged.
   double urgent_share = 0;
   double step_s = 0;       // Equation 1's current TPOT
   double link_used_s = 0;  // what other rows of this plan already take of the link
-  // Equation 5's: a request that comes back finds room for what it begins within them.
+  // Equation 5's: a request that comes back finds room for the blocks that it begins within them.
   uint32_t stages = 1;
 };
 

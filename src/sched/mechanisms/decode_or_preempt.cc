@@ -12,7 +12,7 @@ std::vector<const SeqView*> by_arrival(const std::vector<SeqView>& sequences) {
   const auto earlier = [](const SeqView* a, const SeqView* b) {
     return std::tuple(a->arrival, raw(a->id)) < std::tuple(b->arrival, raw(b->id));
   };
-  // Who is admitted first come, first served, is in this order already.
+  // With first come, first served they are in this order already.
   if (!std::is_sorted(out.begin(), out.end(), earlier)) std::sort(out.begin(), out.end(), earlier);
   return out;
 }

@@ -61,7 +61,7 @@ Host Hosts::find(const SeqView& guest, uint32_t cells, uint32_t rest_tokens, uin
   const int64_t tokens = std::max<int64_t>(steps, 1);
   const uint32_t groups = view_.geometry.groups();
   const uint32_t block_tokens = view_.geometry.block_tokens;
-  // Whoever has fewer cells left has not so many tokens beside the guest.
+  // A host with fewer cells left has no room for so many tokens beside the guest.
   const int64_t beside = ceil_div(std::max<int64_t>(0, tokens - most_spare_), int64_t{block_tokens});
   const int64_t least = cells + beside * groups;
   auto it = std::lower_bound(order_.begin(), order_.end(), least,

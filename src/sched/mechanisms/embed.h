@@ -1,4 +1,4 @@
-// Who lends what it was promised and has not come to yet.
+// Embedding: one request uses the end of another's promised memory until that one needs it.
 //
 // Source: CacheOpt, Section 3.3.1 (embedding). The guest has the end of the host's region for as long as it
 // is believed to take, one step for each token of its output; by then the host has come so far as well:
@@ -10,9 +10,9 @@
 //   s_o          `rest_tokens`                          tokens, and steps
 //   b            `buffer_tokens`                        tokens
 //
-// It fits if a_j - (u_j + s_o + b) >= s_p + s_o. In a paged pool this is a loan of promised cells that is due
-// when the host has used up what is left to it; a guest may lend in its turn what it has not come to, for as
-// long as its own loan lasts.
+// It fits if a_j - (u_j + s_o + b) >= s_p + s_o. In a paged pool this is a loan of promised cells, due when
+// the host has used up the rest of its promise; a guest may itself lend what it has not used yet, for as long
+// as its own loan lasts.
 #pragma once
 
 #include <cstddef>
@@ -20,13 +20,13 @@
 #include <utility>
 #include <vector>
 
-#include "contract/plan_builder.h"
 #include "contract/view.h"
+#include "plan/plan_builder.h"
 
 namespace kvasir {
 
 struct Host {
-  const SeqView* seq = nullptr;  // null: nobody
+  const SeqView* seq = nullptr;  // null: none
   uint32_t due_tokens = 0;       // its own length when it needs them back
 };
 
@@ -36,11 +36,11 @@ class Hosts {
   // Both must outlive it.
   Hosts(const View& view, const PlanBuilder& builder);
 
-  // Of the running sequences in whose promise the guest fits, the one that has least of it left.
+  // Of the running sequences in whose promise the guest fits, the one with the least of it left.
   // REQUIRES: cells > 0, and update() was called for all that the plan has changed
   Host find(const SeqView& guest, uint32_t cells, uint32_t rest_tokens, uint32_t buffer_tokens) const;
-  // The plan has given it rows, preempted it, or changed what is promised to it. REQUIRES: it is one of
-  // View::running
+  // To be called when the plan has given a sequence rows, has preempted it, or has changed its promises.
+  // REQUIRES: it is one of View::running
   void update(const SeqView& seq);
 
  private:

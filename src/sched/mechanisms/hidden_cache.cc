@@ -11,7 +11,7 @@ uint64_t block_bytes(const CacheGeometry& g, Form form) {
   return g.cell_bytes(form) * g.groups();
 }
 
-// Of the K and V on the device that it would adopt, those that nobody uses.
+// Of the K and V on the device that it would adopt, those that no sequence uses.
 uint32_t idle_cells(const SeqView& seq) {
   return std::min(seq.cached_resident_cells, seq.cached_idle[index_of(Form::kKv)][index_of(Tier::kDevice)]);
 }

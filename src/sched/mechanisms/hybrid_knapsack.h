@@ -1,4 +1,5 @@
-// Who goes into a batch, and in which form its history is kept: the most value that memory holds.
+// Which requests form a batch, and in which form the history of each is kept: the greatest value that fits in
+// memory.
 //
 // Source: Apt-Serve, Definition 1 (Equations 7 to 9) and the greedy solution behind it, for any sizes of the
 // two forms in place of m and m / 2.
@@ -13,13 +14,14 @@
 // Each candidate is a chain of additions of falling density (value a byte): X with (p - penalty) / x and then
 // the upgrade to K and V with penalty / (kv - x); or, where X is no better than K and V by the byte, K and V
 // at once with p / kv. With x = h kv the first is so where penalty <= (1 - h) p. Additions are taken by
-// falling density while there is room, also behind one that does not fit. If the first that does not fit
-// belongs to a candidate that alone is worth more than everything that was taken, it is taken first instead,
+// falling density while there is room, also behind one that does not fit. If the first misfit belongs to a
+// candidate that alone is worth more than everything that was taken, that candidate is taken first instead,
 // and the others as they fit beside it.
 //
-// That gives at least half of the best value, because what does not fit into all of `room` by itself is left
-// out beforehand: up to the first misfit additions of the greatest density were taken, so the best is at most
-// their value and the misfit's, and each of the two can be had. Without that rule there is no such bound
+// The result has at least half of the best value, because what does not fit into all of `room` by itself is
+// left out beforehand: up to the first misfit the additions of the greatest density were taken, so the best
+// is at most the sum of their value and the misfit's, and the greater of the two is had. Without that rule
+// there is no such bound
 // ((value, bytes) = (1.1, 1), (1000, 1000), (8.9, 9) and room 10: 1.1 against 8.9).
 #pragma once
 

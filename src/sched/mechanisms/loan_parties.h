@@ -1,4 +1,4 @@
-// Who lends to whom: claims name both by their ids.
+// The running sequences that lend and borrow: claims name them by their ids.
 #pragma once
 
 #include <unordered_map>

@@ -13,8 +13,8 @@ constexpr uint32_t kStepsCounted = 256;
 
 }  // namespace
 
-void LongestStep::begin(Nanos now, bool anyone_runs) {
-  if (since_ == 0 || now <= since_ || !anyone_runs) return;
+void LongestStep::begin(Nanos now, bool any_run) {
+  if (since_ == 0 || now <= since_ || !any_run) return;
   now_ = std::max(now_, now - since_);
   if (++counted_ < kStepsCounted) return;
   before_ = std::exchange(now_, 0);

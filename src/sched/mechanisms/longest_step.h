@@ -1,8 +1,7 @@
-// The longest step that was seen.
+// The longest recent step.
 //
-// Source: CacheOpt, Section 3.3.2: T_I^max, the maximum iteration latency historically observed. One step
-// that something else has held up would count for ever, so that here it is the longest of the last 256 to
-// 512.
+// Source: CacheOpt, Section 3.3.2: T_I^max, the maximum iteration latency historically observed. A step that
+// was held up by something else would count for ever, so here it is the longest of the last 256 to 512.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +16,9 @@ namespace kvasir {
 // Takes the time from one plan with rows to the next for what a step takes. Deterministic in the calls.
 class LongestStep {
  public:
-  // When a plan is made at `now`. Where nothing runs, the last step may have ended long ago.
-  void begin(Nanos now, bool anyone_runs);
-  // What it is: whether it has rows.
+  // Called when a plan is made, at `now`. Where nothing runs, the last step may have ended long ago.
+  void begin(Nanos now, bool any_run);
+  // Called when it has been made, or again when more is known of it: whether it has rows.
   void end(Nanos now, bool rows);
   Nanos longest() const { return now_ > before_ ? now_ : before_; }
 

@@ -5,7 +5,7 @@
 namespace kvasir {
 namespace {
 
-// Cells that an admission takes of those that nobody holds.
+// Cells that an admission takes of those that no sequence holds.
 int64_t cells_needed(const View& view, const SeqView& head) {
   const uint32_t groups = view.geometry.groups();
   const uint32_t idle = head.cached_idle[index_of(Form::kKv)][index_of(Tier::kDevice)];
@@ -19,8 +19,8 @@ int64_t cells_needed(const View& view, const SeqView& head) {
 
 uint32_t make_room(const View& view, const SeqView& head, const std::vector<const SeqView*>& running,
                    size_t first, uint32_t spare_blocks, PlanBuilder& builder) {
-  // One that streams needs next to nothing of the device, and much of what is not freed by preempting.
-  if (head.stalled || head.tail_busy || builder.residence(head).streams) return 0;
+  // One that streams needs little of the device, and preempting does not free what it needs.
+  if (head.stalled || head.tail_busy || builder.kv_placement(head).streams) return 0;
   const int64_t groups = view.geometry.groups();
   const auto room = [&] { return (builder.available_blocks() + builder.coming_blocks()) * groups; };
   const int64_t wanted = cells_needed(view, head) + spare_blocks * groups;

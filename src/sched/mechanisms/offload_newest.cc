@@ -39,7 +39,7 @@ int64_t offload_newest(const View& view, const std::vector<const SeqView*>& runn
     const SeqView& seq = *running[i];
     // What leaves already is counted as coming.
     if (seq.leaving_cells > 0 || builder.releases(seq.id) || builder.has_rows(seq.id)) continue;
-    if (builder.preempted(seq.id) || builder.residence(seq).streams || !builder.passes_ring(seq)) continue;
+    if (builder.preempted(seq.id) || builder.kv_placement(seq).streams || !builder.passes_ring(seq)) continue;
     // Only what it holds alone comes free, and nothing while a transfer uses it.
     const uint32_t owns = retained(view, seq, seq.own_kv_cells(Tier::kDevice));
     if (owns == 0) continue;

@@ -19,11 +19,4 @@ OverlapConfig least_bubble(const OverlapTimes& times) {
   return best;
 }
 
-double checkpoint_bytes(OverlapConfig config, double kv_bytes, double hidden_bytes) {
-  // Where no layer is swapped, each has its input from the one before it; where none is computed, none needs
-  // it.
-  const bool checkpoint = config.again > 0 && config.swapped > 0;
-  return config.swapped * kv_bytes + (checkpoint ? hidden_bytes : 0);
-}
-
 }  // namespace kvasir

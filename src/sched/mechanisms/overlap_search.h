@@ -1,16 +1,17 @@
-// How what is not kept on the device is divided between computing it again and bringing it over the link.
+// How the part of histories that is not kept on the device is divided between computing it again and bringing
+// it over the link.
 //
 // Source: eLLM, Section 4.3.1, Equations 6 and 7: of each l1 + l2 layers of the tokens that are not kept, l1
 // are swapped in and l2 computed again, l1 <= 3 and l2 <= 2; of the six the one with the least bubble
 //
 //   | T_swap(l1) - T_rec(l2) |,   T_swap = (alpha k + beta) l1 / L,   T_rec = V_rec(r) (l2 / L) / FLOPS
 //
-// Read so: Equation 7's output layer does not belong to it. What is computed again in layer i needs its own
-// result of layer i - 1, so swapped layers cannot lie between: here they are a share of the tokens (the
+// Our reading: Equation 7's output layer does not belong to it. What is computed again in layer i needs its
+// own result of layer i - 1, so swapped layers cannot lie between: here they are a share of the tokens (the
 // oldest are computed again in all layers) or of the layers (the first ones are computed again, from token
 // ids). Checkpoints of the residual stream before each run of computed layers would be a third way; they are
 // as large as K and V of a layer under multi-head attention and larger under grouped-query attention, and
-// come over the same link (checkpoint_bytes()).
+// come over the same link.
 #pragma once
 
 #include <array>
@@ -43,9 +44,5 @@ struct OverlapTimes {
 double bubble_seconds(const OverlapTimes& times, OverlapConfig config);
 // The one of the published six with the least; the first of equals.
 OverlapConfig least_bubble(const OverlapTimes& times);
-
-// Of one group of l1 + l2 layers, with a checkpoint before those that are computed again: bytes over the link
-// for each token. kv_bytes: of a layer; hidden_bytes: of the residual stream.
-double checkpoint_bytes(OverlapConfig config, double kv_bytes, double hidden_bytes);
 
 }  // namespace kvasir

@@ -19,13 +19,13 @@ void drop_everywhere(const View& view, const SeqView& seq, Interval blocks, cons
 
 PartialHistory partial_history(const SeqView& seq, const CacheGeometry& geometry) {
   const uint32_t dropped = geometry.blocks_for(seq.dropped.end);
-  const uint32_t lacking = seq.blocks - seq.resident_blocks;
-  return {dropped, lacking - std::min(lacking, dropped)};
+  const uint32_t missing = seq.blocks - seq.resident_blocks;
+  return {dropped, missing - std::min(missing, dropped)};
 }
 
 bool may_be_partial(const SeqView& seq, const PlanBuilder& builder) {
   return !seq.stalled && !seq.tail_busy && seq.transfers == 0 && seq.leaving_cells == 0 &&
-         !builder.residence(seq).streams && !builder.releases(seq.id);
+         !builder.kv_placement(seq).streams && !builder.releases(seq.id);
 }
 
 uint32_t keep_less(const View& view, const SeqView& seq, PartialHistory wanted, uint32_t dropped_groups,

@@ -12,8 +12,8 @@
 
 #include <cstdint>
 
-#include "contract/plan_builder.h"
 #include "contract/view.h"
+#include "plan/plan_builder.h"
 
 namespace kvasir {
 
@@ -25,19 +25,19 @@ struct PartialHistory {
   friend bool operator==(const PartialHistory&, const PartialHistory&) = default;
 };
 
-// As it is, or will be when this plan's transfers have ended. By layers, blocks of which any layer is dropped
-// count as dropped.
+// As it is, or as it will be when this plan's transfers have ended. By layers, a block of which any layer is
+// dropped counts as dropped.
 PartialHistory partial_history(const SeqView& seq, const CacheGeometry& geometry);
 
-// It may be kept in part, or in a larger part: nothing of it is on its way, and it is not larger than the
-// device anyhow. How much of it the ring passes is the caller's concern.
+// Whether more or less of it may be kept: nothing of it is being transferred, and it does not stream. The
+// caller sees to it that the ring can pass the rest.
 bool may_be_partial(const SeqView& seq, const PlanBuilder& builder);
 
 // Gives up full blocks on the device until `wanted` of them are not kept, of which `wanted.dropped` are
 // dropped; never fewer than now, and no more staged than the slower tier has room for. What it gives up comes
-// free when this plan's rows have read it, or when it has been copied. dropped_groups: by layers, the groups
-// in which blocks are dropped, the first so many; 0: by tokens. Returns by how many blocks there are more of
-// them. REQUIRES: may_be_partial(seq, builder), it runs
+// free when this plan's rows have read it, or when it has been copied. dropped_groups: by layers, how many of
+// the first groups drop their blocks; 0: by tokens. Returns how many blocks more are not kept.
+// REQUIRES: may_be_partial(seq, builder), it runs
 uint32_t keep_less(const View& view, const SeqView& seq, PartialHistory wanted, uint32_t dropped_groups,
                    PlanBuilder& builder);
 

@@ -6,22 +6,22 @@
 //   symbol   here                              unit
 //   p_i      pending_seconds()                 s: now less the last token's time, before the first token less
 //                                              the arrival
-//   sum p    of the waiting against those      s; the greater one decides what kind of step is made. Those
-//            that decode                       that have missed a bound keep their weight
+//   sum p    of the waiting against those      s; the greater sum decides which kind of step is made.
+//            that decode                       Requests that have missed a bound count like others
 #pragma once
 
 #include "contract/view.h"
 
 namespace kvasir {
 
-// Of one whose rows are in flight, 0: its next token is on its way.
+// 0 while its rows are in flight: its next token is on its way.
 double pending_seconds(const SeqView& seq, Nanos now);
 
-// Its pending time is beyond its bound: on the first token while there is none, on the gap between two tokens
-// from then on. Without such a bound, never.
+// Whether its pending time is beyond its bound: that on the first token while there is none, that on the gap
+// between two tokens from then on. Never without such a bound.
 bool pends_too_long(const SeqView& seq, Nanos now);
 
-// Those that wait pend for no less time, together, than those that decode.
+// Whether the waiting requests together pend for no less time than those that decode.
 bool waiting_is_more_urgent(const View& view);
 
 }  // namespace kvasir

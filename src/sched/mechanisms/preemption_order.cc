@@ -11,7 +11,7 @@ constexpr std::array<uint32_t, 3> kTbtBounds = {200, 500, 2000};  // ms
 constexpr uint32_t kTokensOfClass = 128;
 
 struct Rank {
-  // Ascending: who comes first is preempted first.
+  // Ascending: the first is preempted first.
   std::tuple<uint32_t, uint32_t, uint32_t, Nanos, uint64_t> key;
   const SeqView* seq;
 };

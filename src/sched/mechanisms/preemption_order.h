@@ -1,13 +1,14 @@
-// Who is preempted first: a loose bound, much left to do, little memory to lose.
+// The order of preemption: first the requests with a loose bound, much left to do and little memory to lose.
 //
-// Source: CacheOpt, Section 3.4. By classes, so that what is nearly the same counts as the same:
+// Source: CacheOpt, Section 3.4. Each factor is divided into classes, so that nearly equal values count as
+// equal:
 //
 //   factor            first to be preempted   classes
 //   TBT bound         the loosest             up to 0.2 s, 0.5 s, 2 s, and beyond (or none)
 //   remaining output  the longest             of 128 tokens
 //   memory held       the least               of 128 tokens
 //
-// Ties: the latest arrival.
+// Of equals the latest arrival is preempted first.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +23,7 @@ namespace kvasir {
 uint32_t tbt_class(const Slo& slo);
 uint32_t length_class_of(uint32_t tokens);
 
-// The running sequences, the first of which is to be preempted first. `rest`: tokens of output that one is
+// The running sequences, the first to be preempted at the front. `rest`: tokens of output that a sequence is
 // believed to have before it.
 std::vector<const SeqView*> preemption_order(const View& view,
                                              const std::function<uint32_t(const SeqView&)>& rest);

@@ -5,8 +5,8 @@
 //   T_prefill = alpha * seqlen * (2 * n_param + 2 * seqlen * n_hidden) / FLOP per second of the device.
 //
 // The term in seqlen^2 lacks the number of layers, and no alpha repairs both terms
-// (docs/policies/layerkv.md), so that the belief of the View is what is used: a + b s + c s^2, fitted to
-// profiles. The equation to the letter is there for comparison.
+// (docs/policies/layerkv.md), so the belief of the View is used instead: a + b s + c s^2, fitted to profiles.
+// The published equation is there for comparison.
 //
 //   symbol                       here                         unit
 //   seqlen                       rows, behind a history        tokens
@@ -31,8 +31,8 @@ struct PublishedPrefillTime {
   }
 };
 
-// The most rows, behind `history`, that a step beside `work` may have to end within so many seconds; at most
-// `most`.
+// The most rows behind `history`, up to `most`, that a step can have beside `work` and still end within
+// `seconds`.
 uint32_t prefill_rows_within(const CostModel& costs, const StepWork& work, double seconds, uint32_t history,
                              uint32_t most);
 

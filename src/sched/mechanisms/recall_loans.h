@@ -1,11 +1,11 @@
 // Calls loans in that have come due.
 //
 // Source: CacheOpt, section 3.3.1 (embedding): a guest that is not done when its host comes to the space that
-// it lent is preempted. Used by every policy that lends.
+// it lent is preempted. Used by every policy that lends promised memory.
 #pragma once
 
-#include "contract/plan_builder.h"
 #include "contract/view.h"
+#include "plan/plan_builder.h"
 
 namespace kvasir {
 

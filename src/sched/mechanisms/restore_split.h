@@ -2,8 +2,8 @@
 //
 // Source: HCache (Gao et al., EuroSys 2025), the partition of its states. K and V of a layer kept as hidden
 // states are projected from them, which is half as much to move as K and V are (of a model with as many heads
-// of K and V as of Q) and has to be computed; those of the others are moved. Both go on beside each other, so
-// that to restore a token takes
+// of K and V as of Q) and has to be computed; those of the other layers are moved. Both overlap, so that
+// restoring a token takes
 //
 //   T(n) = max( B (n x + (L - n) kv), n p )
 //
@@ -14,8 +14,8 @@
 //   B        link_s_per_byte                          s per byte
 //   p        CostModel::projected_token_s             s per token and layer
 //
-// and n is that for which T is least. The first term falls in n and the second rises: where projecting is the
-// slower even so some layers are K and V, and where the link is, all are X.
+// and n is chosen so that T is least. The first term falls with n and the second rises: where projecting is
+// the slower of the two some layers are kept as K and V, and where the link is, all are kept as X.
 #pragma once
 
 #include <cstdint>
@@ -29,11 +29,11 @@ struct RestoreCost {
   double projected_token_s = 0;
 };
 
-// T of the first `groups` layer groups as X. Layers come in groups, of which the last may be shorter.
+// T with the first `groups` layer groups as X. The last group may have fewer layers.
 double restore_seconds(const CacheGeometry& geometry, const RestoreCost& cost, uint32_t groups);
 
-// The groups for which T is least; of several such the most: X is less to keep. 0 where X is no smaller than
-// K and V, or there is none.
+// The number of groups for which T is least; of several the greatest, since X takes less memory. 0 where X is
+// not smaller than K and V, or there is no X.
 uint32_t groups_kept_as_x(const CacheGeometry& geometry, const RestoreCost& cost);
 
 }  // namespace kvasir

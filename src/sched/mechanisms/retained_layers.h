@@ -29,8 +29,8 @@ namespace kvasir {
 uint32_t least_retained_groups(const CacheGeometry& geometry, const LinkCost& link, uint32_t tokens,
                                double prefill_s, double beta);
 
-// `count` groups of `among`, spread evenly from the second on: of eight, four are 1, 3, 5 and 7, so that what
-// is in between can come while the others are computed. REQUIRES: count <= among.count()
+// `count` groups of `among`, spread evenly from the second on: of eight, four are 1, 3, 5 and 7, so that
+// those in between can come while the others are computed. REQUIRES: count <= among.count()
 LayerSet spread_evenly(const LayerSet& among, uint32_t count);
 
 }  // namespace kvasir

@@ -16,7 +16,7 @@ std::vector<uint32_t> share_excess(const std::vector<MemoryDemand>& demands, uin
     wanted += d.wanted;
   }
   if (wanted <= available) return given;
-  // In each round whoever would fall below its least is set to it, and the others bear the rest.
+  // In each round a demand that would fall below its least is set to it, and the others bear the rest.
   std::vector<size_t> open(demands.size());
   std::iota(open.begin(), open.end(), size_t{0});
   uint64_t fixed = 0;

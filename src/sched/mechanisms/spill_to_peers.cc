@@ -22,7 +22,7 @@ uint32_t spill_to_peers(const View& view, uint32_t cells, PlanBuilder& builder) 
   for (const SeqView& seq : view.running) {
     // One at a time: what leaves already is counted as coming.
     if (seq.leaving_cells > 0 || seq.stalled || !seq.dropped.empty()) continue;
-    if (builder.preempted(seq.id) || builder.residence(seq).streams || !builder.passes_ring(seq)) continue;
+    if (builder.preempted(seq.id) || builder.kv_placement(seq).streams || !builder.passes_ring(seq)) continue;
     longest.push_back(&seq);
   }
   std::stable_sort(longest.begin(), longest.end(), [](const SeqView* a, const SeqView* b) {
@@ -55,7 +55,7 @@ void bring_home(const View& view, uint32_t spare, PlanBuilder& builder) {
     if (found == running.end() || builder.preempted(r.seq)) continue;
     const SeqView& seq = *found->second;
     // On its way already.
-    if (seq.transfers > 0 || builder.residence(seq).streams || room < int64_t{r.blocks}) continue;
+    if (seq.transfers > 0 || builder.kv_placement(seq).streams || room < int64_t{r.blocks}) continue;
     const Interval tokens = {r.block * g.block_tokens, (r.block + r.blocks) * g.block_tokens};
     // The rest of those leaves is staged: what the ring cannot pass would never run again.
     const uint32_t there =

@@ -3,14 +3,14 @@
 //
 // Source: Infinite-LLM (Lin et al., arXiv 2401.02669v1), section 4.3 (new blocks are had from peers where
 // there are none) and 4.5 (lent blocks are recalled and swapped home). The paper puts *new* blocks there;
-// here the oldest leaves of attention go instead, which are immutable, and the new blocks have their place:
-// the same cells lie there in the end, and no row ever waits for a peer to write its own K and V.
+// here the oldest leaves of attention go instead, which do not change any more, and the new blocks take their
+// place: as much lies there in the end, and no row ever waits for a peer to write its own K and V.
 #pragma once
 
 #include <cstdint>
 
-#include "contract/plan_builder.h"
 #include "contract/view.h"
+#include "plan/plan_builder.h"
 
 namespace kvasir {
 
@@ -19,8 +19,8 @@ namespace kvasir {
 // do. Before any row is planned.
 uint32_t spill_to_peers(const View& view, uint32_t cells, PlanBuilder& builder);
 
-// What lies in cells that a peer wants back is copied to the device, as far as there is room beyond `spare`
-// cells, and given up there. Before any row is planned.
+// Copies what lies in cells that a peer wants back to the device, as far as there is room beyond `spare`
+// cells, and gives those cells up. Before any row is planned.
 void bring_home(const View& view, uint32_t spare, PlanBuilder& builder);
 
 }  // namespace kvasir

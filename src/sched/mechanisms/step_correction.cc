@@ -19,10 +19,10 @@ bool plausible(double factor) {
 
 }  // namespace
 
-void StepCorrection::begin(Nanos now, bool anyone_runs) {
-  if (foretold_s_ <= 0 || now <= since_ || !anyone_runs) return;
+void StepCorrection::begin(Nanos now, bool any_run) {
+  if (predicted_s_ <= 0 || now <= since_ || !any_run) return;
   auto& [whole, partial] = factors_;
-  const double measured = std::clamp(to_seconds(now - since_) / foretold_s_, kLeastFactor, kGreatestFactor);
+  const double measured = std::clamp(to_seconds(now - since_) / predicted_s_, kLeastFactor, kGreatestFactor);
   if (kind_ == StepKind::kPartial) {
     partial += kNewest * (measured - partial);
     return;
@@ -31,14 +31,14 @@ void StepCorrection::begin(Nanos now, bool anyone_runs) {
   partial += kForgotten * (whole - partial);
 }
 
-void StepCorrection::end(Nanos now, StepKind kind, double foretold_s) {
+void StepCorrection::end(Nanos now, StepKind kind, double predicted_s) {
   since_ = now;
   kind_ = kind;
-  foretold_s_ = foretold_s;
+  predicted_s_ = predicted_s;
 }
 
 std::string StepCorrection::save() const {
-  return fmt::format("{} {} {} {} {}", since_, kind_ == StepKind::kPartial ? 1 : 0, foretold_s_, factors_[0],
+  return fmt::format("{} {} {} {} {}", since_, kind_ == StepKind::kPartial ? 1 : 0, predicted_s_, factors_[0],
                      factors_[1]);
 }
 
@@ -46,7 +46,7 @@ Status StepCorrection::restore(std::string_view text) {
   std::istringstream in{std::string(text)};
   StepCorrection read;
   int partial = 0;
-  if (!(in >> read.since_ >> partial >> read.foretold_s_ >> read.factors_[0] >> read.factors_[1]) ||
+  if (!(in >> read.since_ >> partial >> read.predicted_s_ >> read.factors_[0] >> read.factors_[1]) ||
       partial < 0 || partial > 1 || !plausible(read.factors_[0]) || !plausible(read.factors_[1])) {
     return error(ErrorCode::kCorrupt, "not the state of a step's correction: '{}'", text);
   }

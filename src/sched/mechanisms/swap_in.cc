@@ -5,9 +5,9 @@
 namespace kvasir {
 namespace {
 
-// What comes back is not staged: only one that streams depends on the ring.
+// A history that comes back to the device is not staged: only a sequence that streams depends on the ring.
 bool can_come_back(const SeqView& seq, const PlanBuilder& builder) {
-  return builder.residence(seq).streams ? builder.can_run(seq) : !seq.stalled && !seq.tail_busy;
+  return builder.kv_placement(seq).streams ? builder.can_run(seq) : !seq.stalled && !seq.tail_busy;
 }
 
 bool plan_rows(const View& view, const SeqView& seq, const RowOptions& options, PlanBuilder& builder) {
@@ -19,7 +19,7 @@ bool plan_rows(const View& view, const SeqView& seq, const RowOptions& options, 
 
 }  // namespace
 
-bool anyone_swapped_out(const View& view) {
+bool any_swapped_out(const View& view) {
   return std::any_of(view.waiting.begin(), view.waiting.end(), [](const SeqView& s) { return s.blocks > 0; });
 }
 

@@ -1,4 +1,4 @@
-// What becomes of the cells of a preempted sequence: copied away and back, or computed again.
+// What happens to the cells of a preempted sequence: they are copied away and back, or computed again.
 //
 // Source: CacheOpt, Section 3.5: two fitted curves over the length S,
 //
@@ -9,19 +9,19 @@
 // cheaper at any length, or at none. So the two are compared for each sequence.
 #pragma once
 
-#include "contract/plan_builder.h"
 #include "contract/view.h"
+#include "plan/plan_builder.h"
 
 namespace kvasir {
 
-// Infinite where there is no slower tier, or nothing is known of the way there.
+// Infinite where there is no slower tier, or the speed of the link to it is not known.
 double swap_seconds(const View& view, const SeqView& seq);
-// 0 where nothing is known.
+// 0 where the costs are not known.
 double recompute_seconds(const View& view, const SeqView& seq);
 
 enum class PreemptionStrategy : uint8_t { kCheaper, kRecompute, kSwap };
 
-// Preempts it in the way that is asked for; where the slower tier has no room it is recomputed in any case.
+// Preempts it by the strategy; where the slower tier has no room its cells are computed again in any case.
 // REQUIRES: as for PlanBuilder::preempt_and_drop()
 void preempt_by(PreemptionStrategy strategy, const View& view, const SeqView& seq, PlanBuilder& builder);
 

@@ -12,7 +12,7 @@ bool take_turn_alone(const View& view, PlanBuilder& builder) {
   }
   if (!most) return false;
   if (most->decoding()) return builder.decode(*most);
-  // A chunk that was too long for what its peers do in time is too long the next time.
+  // A chunk whose transfers came too late would be too long again: halve it with each deferral.
   const uint32_t again = std::min<uint32_t>(most->deferrals - kDeferralsBeforeTurn, 16);
   const uint32_t budget = view.limits.max_num_batched_tokens;
   return builder.prefill(*most, std::max(budget >> again, std::min(budget, view.geometry.block_tokens))) > 0;

@@ -1,36 +1,51 @@
-#include "sched/policies/apt_serve.h"
-
+// Apt-Serve (Gao et al., SIGMOD 2025): the request that has been waiting for its next token for the longest,
+// by the byte that it takes, goes first; and where memory is short a request's history is kept as X, which is
+// smaller than K and V and is projected again in each step.
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
 
-#include "contract/plan_builder.h"
+#include "sched/batch_policy.h"
 #include "sched/mechanisms/admit_prompts.h"
-#include "sched/mechanisms/break_standstill.h"
 #include "sched/mechanisms/chunk_prefills.h"
 #include "sched/mechanisms/continue_running.h"
 #include "sched/mechanisms/decode_or_preempt.h"
 #include "sched/mechanisms/hidden_cache.h"
 #include "sched/mechanisms/hybrid_knapsack.h"
 #include "sched/mechanisms/pending_time.h"
-#include "sched/mechanisms/turn_alone.h"
+#include "sched/policy_settings.h"
 
 namespace kvasir {
 namespace {
 
-// Of the least value by the byte that anyone else could have: what one beyond its bound has.
+// docs/policies/apt-serve.md has them by the names that users give them.
+struct AptServeOptions {
+  // Chunks of prompts beside the decodes of a step, within a budget of tokens (Section 6.7: Apt-Serve-S);
+  // without it a step is prefills or decodes.
+  bool coalesce = false;
+  bool hidden = true;  // X is used; without it K and V only
+  // The largest share of the device that the K and V of all requests kept as X would take.
+  double hidden_share = 0.2;
+  bool adaptive = true;  // by value; without it first come, first served; none is put last
+  // What is left of the value of a request that pends beyond its bound (Section 6.6); 0: next to nothing.
+  double decay = 0;
+};
+
+// The value by the byte of a request beyond its bound, as a share of the least that any other could have.
 constexpr double kNextToNothing = 1e-4;
-// Seconds, of who has arrived this very moment or has a token on its way.
+// Seconds: the pending time of a request that has just arrived, or has a token on its way.
 constexpr double kLeastPending = 1e-6;
-// Of a bound on the gap between two tokens: when a token is due, and what projections may take of a step.
+// Shares of a bound on the gap between two tokens: after this much of it a token is due, and no more of it
+// goes to projections in a step;
 constexpr double kShareOfTbt = 0.5;
-// And what projecting all who are kept as X may take: then each can have its token in time.
+// and this is the most that projecting all requests that are kept as X may take, so that each can have its
+// token in time.
 constexpr double kShareForAll = 0.25;
 
-// One step's plan. Where it goes beyond the paper, docs/policies/apt-serve.md says why: who is kept as X sits
-// out while its token is too dear, and its upgrade competes with the queue for room; no more are kept so than
-// `hidden_share` allows, and nobody who had a token before.
+// One step's plan. Where it goes beyond the paper, docs/policies/apt-serve.md says why: a request that is
+// kept as X sits out while its token costs too much, and its upgrade competes with the queue for room; no
+// more are kept as X than `hidden_share` allows, and none that had a token before.
 class AptServeStep {
  public:
   AptServeStep(const View& view, const AptServeOptions& options, PlanBuilder& builder)
@@ -56,12 +71,11 @@ class AptServeStep {
       const uint32_t preempted = decode();
       prefill_on();
       if (preempted == 0) admit();
-    } else if (anyone_prefilling(view_) || !prefills_first() || !admit()) {
+    } else if (any_prefilling(view_) || !prefills_first() || !admit()) {
       decode();
       prefill_on();
     }
-    if (builder_.idle()) decode_anyone_as_x();
-    break_standstill(view_, running_, builder_);
+    if (builder_.idle()) decode_one_as_x();
   }
 
  private:
@@ -69,8 +83,8 @@ class AptServeStep {
 
   // ---------------------------------------------------------------- values
 
-  // A power of two, so that the value of any size by the byte is this one exactly, and who is late keeps the
-  // order of arrival.
+  // A power of two: then the quotient of value and bytes is exactly this for any size, and late requests keep
+  // the order of arrival.
   double lowest_value_by_the_byte() const {
     double least = 1;
     for (const auto* all : {&view_.waiting, &view_.running}) {
@@ -110,27 +124,28 @@ class AptServeStep {
     return view_.geometry.blocks_for(seq.known_tokens) * block_bytes_;
   }
 
-  // It has no token yet, a step can project it however long it becomes, all that are kept as X can be
-  // projected often enough for their bounds, and there will be room for their K and V before long.
+  // Whether it may be kept as X: it has no token yet, a step can project it however long it becomes, all that
+  // are kept as X can be projected often enough for their bounds, and there will soon be room for their K and
+  // V.
   bool may_be_hidden(const SeqView& seq) const {
     if (!options_.hidden || !view_.geometry.has(Form::kX) || seq.first_token_time > 0) return false;
     const auto claims = static_cast<double>(hidden_claims_ + kv_bytes_of(seq));
     return claims <= options_.hidden_share * static_cast<double>(device_bytes()) &&
            hidden_s_ + projection_seconds(view_, seq) <= kShareForAll * least_gap_s_ &&
-           builder_.passes_ring(seq) && !builder_.residence(seq).streams;
+           builder_.passes_ring(seq) && !builder_.kv_placement(seq).streams;
   }
 
   // ---------------------------------------------------------------- prefills
 
-  // Who waits, and the order and the forms in which they are to come.
+  // The order in which waiting requests are to be admitted, and in which forms.
   HybridChoice choose_waiting() const {
     uint64_t kept = spare_blocks() * block_bytes_;
     std::vector<HybridCandidate> candidates;
     candidates.reserve(view_.waiting.size() + view_.running.size());
     for (const SeqView& seq : view_.waiting) {
       const uint64_t kv = bytes_as_kv(view_.geometry, seq);
-      if (builder_.residence(seq).streams) {
-        // It needs two blocks at a time, and is worth no more by the byte for that.
+      if (builder_.kv_placement(seq).streams) {
+        // It needs two blocks at a time, which shall not raise its value by the byte.
         HybridCandidate c = candidate(seq, kv, 0);
         c.kv_bytes = std::min(kv, 2 * block_bytes_);
         c.value *= static_cast<double>(c.kv_bytes) / static_cast<double>(std::max<uint64_t>(kv, 1));
@@ -142,13 +157,13 @@ class AptServeStep {
     for (const SeqView& seq : view_.running) {
       if (!held_as_x(seq) || builder_.preempted(seq.id)) continue;
       if (seq.decoding()) {
-        // Whoever is kept as X is to have its K and V before those that are worth less.
+        // One that is kept as X gets its K and V before those that are worth less.
         if (builder_.has_rows(seq.id)) continue;
         HybridCandidate c = candidate(seq, upgrade_bytes(seq), 0);
         c.value = c.penalty;
         candidates.push_back(c);
       } else {
-        // Nobody promised it the rest of its prompt's X.
+        // It has no promise for the rest of its prompt's X.
         const uint64_t rest = bytes_as_x(view_.geometry, seq);
         kept += rest - std::min(rest, held_bytes(seq));
       }
@@ -163,7 +178,7 @@ class AptServeStep {
     return builder_.running_seqs() == 0 ? 0 : admission_watermark(view_) + wanted_;
   }
 
-  // True if anyone is prefilled.
+  // True if any prompt is prefilled.
   bool admit() {
     const uint32_t before = builder_.planned_tokens();
     wanted_ = blocks_wanted(view_, builder_);
@@ -209,8 +224,8 @@ class AptServeStep {
     return as_x ? room / view_.geometry.block_tokens * view_.geometry.block_tokens : room;
   }
 
-  // For what the rows write and the block that they end in, beside what others are left, and in the ring
-  // through which they pass.
+  // Whether there is room for what the rows write and the block in which they end, beside the blocks that are
+  // left to others, and in the ring through which they pass.
   bool has_room_for_x(const SeqView& seq, uint32_t rows) const {
     const uint32_t blocks = view_.geometry.blocks_for(rows);
     const uint64_t x = blocks * view_.geometry.cell_bytes(Form::kX) * view_.geometry.groups();
@@ -231,9 +246,9 @@ class AptServeStep {
       if (!as_x) give_up_needless_x(view_, *seq, builder_);
     }
   }
-  // Not one that has adopted X without having been admitted so: it may stream, or be too long for the ring.
+  // Not one that has adopted X but was not admitted as X: it may stream, or be too long for the ring.
   bool goes_on_as_x(const SeqView& seq) const {
-    return held_as_x(seq) && builder_.passes_ring(seq) && !builder_.residence(seq).streams;
+    return held_as_x(seq) && builder_.passes_ring(seq) && !builder_.kv_placement(seq).streams;
   }
   // Rows for which X has cells.
   uint32_t x_rows(const SeqView& seq) const {
@@ -244,8 +259,8 @@ class AptServeStep {
 
   // ---------------------------------------------------------------- decodes
 
-  // Upgrades, and then the others by falling value by the byte. Prompts that are not done, and then those for
-  // which the solution has no room, are the first to be preempted. Returns how many were.
+  // First the upgrades, then the others by falling value by the byte. Prompts that are not done, and then
+  // requests that were not chosen, are preempted first. Returns how many were preempted.
   uint32_t decode() {
     std::vector<const SeqView*> decoding, order;
     for (const SeqView* seq : running_) {
@@ -290,7 +305,7 @@ class AptServeStep {
            uint64_t{seq.held(Form::kX, Tier::kDevice)} * view_.geometry.cell_bytes(Form::kX);
   }
 
-  // Within what projections may take of a step; one of them in any case.
+  // Whether it fits into the share of a step that projections may take; one of them always does.
   bool may_be_projected(const SeqView& seq) const {
     return projected_s_ == 0 || projected_s_ + projection_seconds(view_, seq) <= kShareOfTbt * least_gap_s_;
   }
@@ -325,8 +340,8 @@ class AptServeStep {
     return true;
   }
 
-  // At its price better than nobody.
-  void decode_anyone_as_x() {
+  // A step without rows would be worse than one that pays for a projection.
+  void decode_one_as_x() {
     for (const SeqView* seq : running_) {
       if (seq->decoding() && held_as_x(*seq) && builder_.can_run(*seq) && decode_as_x(*seq)) return;
     }
@@ -343,48 +358,41 @@ class AptServeStep {
   uint64_t hidden_claims_ = 0;                 // of all that are kept as X: bytes of their K and V,
   double hidden_s_ = 0;                        // and what projecting them takes
   double projected_s_ = 0;                     // and those of this step
-  double least_gap_s_ = std::numeric_limits<double>::infinity();  // between two tokens, that anyone allows
+  double least_gap_s_ = std::numeric_limits<double>::infinity();  // between two tokens, of all requests
 };
 
-class AptServePolicy final : public Policy {
+class AptServePolicy final : public BatchPolicy {
  public:
   explicit AptServePolicy(const AptServeOptions& options) : options_(options) {}
 
-  StepPlan plan(const View& view) override {
-    PlanBuilder builder(view);
-    if (take_turn_alone(view, builder)) return builder.take();
-    AptServeStep(view, options_, builder).plan();
-    return builder.take();
-  }
-
-  bool keeps(Form form) const override { return form == Form::kKv || (form == Form::kX && options_.hidden); }
+  bool keeps_x() const override { return options_.hidden; }
 
  private:
+  void plan_batch(const View& view, PlanBuilder& builder) override {
+    AptServeStep(view, options_, builder).plan();
+  }
+
   const AptServeOptions options_;
 };
 
-std::unique_ptr<Policy> make(PolicySettings& settings, bool coalesce) {
+std::unique_ptr<BatchPolicy> make_with(PolicySettings& settings, bool coalesce) {
   AptServeOptions o;
   o.coalesce = coalesce;
   o.hidden = settings.flag("hidden", o.hidden);
   o.adaptive = settings.word("order", "adaptive", {"adaptive", "fcfs"}) == "adaptive";
   o.hidden_share = settings.number("hidden-share", o.hidden_share, 0, 1);
   o.decay = settings.number("decay", o.decay, 0, 1);
-  return make_apt_serve_policy(o);
+  return std::make_unique<AptServePolicy>(o);
 }
 
 }  // namespace
 
-std::unique_ptr<Policy> make_apt_serve_policy(const AptServeOptions& options) {
-  return std::make_unique<AptServePolicy>(options);
+std::unique_ptr<BatchPolicy> make_apt_serve(PolicySettings& settings) {
+  return make_with(settings, /*coalesce=*/false);
 }
 
-std::unique_ptr<Policy> make_apt_serve_policy(PolicySettings& settings) {
-  return make(settings, /*coalesce=*/false);
-}
-
-std::unique_ptr<Policy> make_apt_serve_s_policy(PolicySettings& settings) {
-  return make(settings, /*coalesce=*/true);
+std::unique_ptr<BatchPolicy> make_apt_serve_s(PolicySettings& settings) {
+  return make_with(settings, /*coalesce=*/true);
 }
 
 }  // namespace kvasir

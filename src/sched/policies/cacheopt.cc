@@ -1,554 +1,23 @@
-#include "sched/policies/cacheopt.h"
-
+// CacheOpt (Shen, Sen and Tanaka, 2025): room is promised by padded predictions, lent while its owner has not
+// come to it, and given first to requests whose bounds on latency leave no time.
+//
+// Sources and readings: docs/policies/cacheopt.md.
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
-#include <optional>
-#include <unordered_map>
-#include <utility>
-#include <vector>
 
-#include "contract/plan_builder.h"
-#include "sched/mechanisms/break_standstill.h"
-#include "sched/mechanisms/chunk_prefills.h"
-#include "sched/mechanisms/decode_or_preempt.h"
-#include "sched/mechanisms/embed.h"
+#include "sched/batch_policy.h"
 #include "sched/mechanisms/longest_step.h"
-#include "sched/mechanisms/pending_time.h"
-#include "sched/mechanisms/preemption_order.h"
-#include "sched/mechanisms/prefill_time.h"
 #include "sched/mechanisms/recall_loans.h"
-#include "sched/mechanisms/share_excess.h"
-#include "sched/mechanisms/turn_alone.h"
+#include "sched/policies/cacheopt_step.h"
+#include "sched/policy_settings.h"
 
 namespace kvasir {
 namespace {
 
-// Of one without a bound: it is served before a newer one that has a tighter bound, at some time.
-constexpr uint32_t kDefaultTtftMs = 60'000;
-constexpr uint32_t kDefaultTbtMs = 2'000;
-
-// One step's plan. Lengths in tokens, memory in cells of the device.
-class CacheOptStep {
- public:
-  CacheOptStep(const View& view, const CacheOptOptions& options, double confidence, Nanos longest_step,
-               PlanBuilder& builder)
-      : view_(view),
-        options_(options),
-        estimate_(view, confidence, options.padding),
-        longest_step_(longest_step),
-        builder_(builder),
-        groups_(view.geometry.groups()) {
-    for (const SeqView& seq : view.running)
-      (needs_room(seq) ? returned_ : going_on_).push_back(request(seq, false));
-    waiting_.reserve(view.waiting.size());
-    for (const SeqView& seq : view.waiting) waiting_.push_back(request(seq, true));
-    for (auto* all : {&returned_, &going_on_, &waiting_}) in_order(*all);
-    for (const SeqView& seq : view.running) decodes_ += seq.decoding();
-    for (const Claim& claim : view.claims) owed_[claim.creditor] += claim.cells;
-  }
-
-  void plan() {
-    if (options_.select_by_slo) {
-      serve_critical();
-    } else {
-      serve_returned_in_order();
-    }
-    go_on();
-    keep_reserve();
-    if (options_.select_by_slo) {
-      share_what_is_left();
-    } else {
-      admit_in_order();
-    }
-    if (builder_.idle()) give_up_reserve();
-    if (builder_.idle()) break_standstill(view_, last_to_give_way_last(), builder_);
-  }
-
- private:
-  struct Request {
-    const SeqView* seq;
-    bool waits;
-    bool late;        // its bound cannot be kept any more; without one nobody is late
-    Nanos left;       // RT: until its next token is due; below 0 where that is past
-    uint32_t demand;  // M: tokens of prompt and estimated output
-  };
-
-  // ---------------------------------------------------------------- requests
-
-  Request request(const SeqView& seq, bool waits) const {
-    return {&seq, waits, pends_too_long(seq, view_.now), time_left(seq),
-            seq.prompt_tokens + estimate_.output(seq)};
-  }
-  uint32_t rest_of(const SeqView& seq) const { return estimate_.rest(seq); }
-  // Of one that was preempted, the bound on the gap between two tokens holds.
-  Nanos time_left(const SeqView& seq) const {
-    if (seq.in_flight > 0) return from_millis(bound_of(seq.slo.tbt_ms, kDefaultTbtMs));
-    if (seq.first_token_time == 0) {
-      return seq.arrival + from_millis(bound_of(seq.slo.ttft_ms, kDefaultTtftMs)) - view_.now;
-    }
-    return seq.last_token_time + from_millis(bound_of(seq.slo.tbt_ms, kDefaultTbtMs)) - view_.now;
-  }
-  static uint32_t bound_of(uint32_t ms, uint32_t otherwise) { return ms > 0 ? ms : otherwise; }
-  static Nanos from_millis(uint32_t ms) { return ms * kNanosPerMilli; }
-
-  // It must be in the next step, or its bound is missed. What is late cannot be saved.
-  bool critical(Nanos left) const { return left >= 0 && left < longest_step_; }
-
-  void in_order(std::vector<Request>& requests) const {
-    const auto behind = [&](const Request& r) { return r.late && !options_.late_first; };
-    std::sort(requests.begin(), requests.end(), [&](const Request& a, const Request& b) {
-      if (options_.select_by_slo) {
-        if (behind(a) != behind(b)) return behind(b);
-        if (a.left != b.left) return a.left < b.left;
-      }
-      return std::pair(a.seq->arrival, raw(a.seq->id)) < std::pair(b.seq->arrival, raw(b.seq->id));
-    });
-  }
-
-  // ---------------------------------------------------------------- memory
-
-  // One that streams has no allocation of its own to use up.
-  bool needs_room(const SeqView& seq) const {
-    return wants_block(view_, seq) && !builder_.residence(seq).streams;
-  }
-  uint32_t cells_for(uint32_t tokens) const { return view_.geometry.blocks_for(tokens) * groups_; }
-  // This plan has not admitted it yet.
-  bool outside(const Request& r) const { return r.waits && !builder_.has_rows(r.seq->id); }
-  // Held and promised. What one that waits holds elsewhere is to come back.
-  uint32_t allocated(const Request& r) const {
-    const SeqView& seq = *r.seq;
-    if (!outside(r)) return builder_.blocks(seq) * groups_ + builder_.promised(seq);
-    const uint32_t here = seq.kv_cells(Tier::kDevice);
-    return here - std::min(here, seq.leaving_cells) + builder_.promised(seq) + shared(seq);
-  }
-  // What is missing to so many tokens.
-  uint32_t missing(const Request& r, uint32_t tokens) const {
-    const uint32_t all = cells_for(tokens);
-    return all - std::min(all, allocated(r));
-  }
-  // What is missing to its demand, beside what others owe it: lent, or to be released.
-  uint32_t unfulfilled(const Request& r) const {
-    const uint32_t cells = missing(r, r.demand);
-    const auto owed = owed_.find(r.seq->id);
-    return owed == owed_.end() ? cells : cells - std::min(cells, owed->second);
-  }
-  // Tokens that one that runs can have before it needs more.
-  uint32_t room_left(const Request& r) const {
-    const uint32_t has = allocated(r) / groups_ * view_.geometry.block_tokens;
-    return has - std::min(has, r.seq->known_tokens);
-  }
-  // Cached, and in use by others: adopting them takes nothing.
-  uint32_t shared(const SeqView& seq) const {
-    const uint32_t idle = seq.cached_idle[index_of(Form::kKv)][index_of(Tier::kDevice)];
-    return seq.cached_resident_cells - std::min(seq.cached_resident_cells, idle);
-  }
-  int64_t free_cells() const { return std::max<int64_t>(0, builder_.available_cells()); }
-  // The basic need: its prompt, or what it has, and a unit beyond.
-  uint32_t basic_tokens(const SeqView& seq) const {
-    return std::min(seq.known_tokens + options_.padding.least,
-                    std::max(seq.known_tokens, seq.max_total_tokens));
-  }
-
-  static uint32_t rows_to_compute(const SeqView& seq) {
-    const uint32_t cached = seq.blocks > 0 ? 0 : seq.cached_tokens;
-    return seq.tokens_to_compute() - std::min(seq.tokens_to_compute() - 1, cached);
-  }
-  // Rows of a prompt that the step has room for beside the decodes that are still to come, and, unless it is
-  // urgent, as far as the bounds of those allow: a block at the least, or it would never end.
-  uint32_t chunk_for(const SeqView& seq, bool urgent) const {
-    const uint32_t room = chunk_room(view_, builder_, view_.limits.long_prefill_token_threshold);
-    const uint32_t rows = std::min(rows_to_compute(seq), room - std::min(room, decodes_to_come()));
-    return urgent ? rows : rows_in_time(seq.ready_tokens, rows);
-  }
-  uint32_t rows_in_time(uint32_t history, uint32_t rows) const {
-    if (!view_.costs.known() || rows == 0 || tightest_left() <= 0) return rows;
-    const double seconds = to_seconds(tightest_left());
-    const uint32_t in_time = prefill_rows_within(view_.costs, builder_.work(), seconds, history, rows);
-    return std::max(in_time, std::min(rows, view_.geometry.block_tokens));
-  }
-  uint32_t decodes_to_come() const {
-    const uint32_t planned = static_cast<uint32_t>(builder_.work().decode_rows);
-    return decodes_ - std::min(decodes_, planned);
-  }
-  // Of those that decode in this step: how long it may take. 0: nobody minds.
-  Nanos tightest_left() const {
-    if (tightest_ != kNotCounted) return tightest_;
-    Nanos least = std::numeric_limits<Nanos>::max();
-    for (const auto* all : {&going_on_, &returned_}) {
-      for (const Request& r : *all) {
-        if (r.seq->decoding() && r.seq->slo.tbt_ms > 0 && r.left > 0) least = std::min(least, r.left);
-      }
-    }
-    return tightest_ = least == std::numeric_limits<Nanos>::max() ? 0 : least;
-  }
-
-  // ---------------------------------------------------------------- embedding
-
-  // In the promise of another, if it fits there. True if that is decided: it has rows, or has been admitted
-  // in vain.
-  bool embed(const Request& r, bool urgent) {
-    const SeqView& seq = *r.seq;
-    if (options_.embed == Embedding::kOff || builder_.residence(seq).streams) return false;
-    if (r.waits && (seq.blocks > 0 || builder_.running_seqs() >= view_.limits.max_num_seqs)) return false;
-    const uint32_t cells = missing(r, r.demand);
-    if (cells == 0 || (options_.embed == Embedding::kWhenShort && free_cells() >= cells)) return false;
-    const uint32_t rows = r.waits ? chunk_for(seq, urgent) : 1;
-    if (rows == 0 || (!r.waits && !builder_.can_run(seq))) return false;
-    if (!hosts_) hosts_.emplace(view_, builder_);
-    const Host host = hosts_->find(seq, cells, rest_of(seq), options_.buffer_tokens);
-    if (host.seq == nullptr) return false;
-    if (r.waits) {
-      if (!builder_.admit_guest(*host.seq, seq, cells, host.due_tokens)) return false;
-      start(seq, rows);
-    } else {
-      if (!builder_.lend(*host.seq, seq, cells, host.due_tokens)) return false;
-      builder_.decode(seq);
-      promise_changed(seq);
-    }
-    promise_changed(*host.seq);
-    return true;
-  }
-
-  // Of one that runs.
-  void promise_changed(const SeqView& seq) {
-    if (hosts_) hosts_->update(seq);
-  }
-
-  // Of one that this plan has admitted.
-  bool start(const SeqView& seq, uint32_t rows) {
-    if (seq.decoding()) return builder_.decode(seq);
-    return builder_.prefill(seq, rows) > 0;
-  }
-
-  // ---------------------------------------------------------------- critical requests
-
-  // Basic needs, the largest first: of others' promises, of what is free, and then at the cost of those that
-  // have time.
-  void serve_critical() {
-    std::vector<std::pair<uint32_t, const Request*>> by_need;
-    for (const auto* all : {&returned_, &waiting_}) {
-      for (const Request& r : *all) {
-        if (critical(r.left)) by_need.emplace_back(missing(r, basic_tokens(*r.seq)), &r);
-      }
-    }
-    std::stable_sort(by_need.begin(), by_need.end(),
-                     [](const auto& a, const auto& b) { return a.first > b.first; });
-    for (const auto& [cells, r] : by_need) {
-      if (builder_.preempted(r->seq->id) || embed(*r, /*urgent=*/true)) continue;
-      serve_basic(*r, /*may_preempt=*/!r->waits || options_.preempt_for_waiting);
-      if (!r->waits) promise_changed(*r->seq);
-    }
-  }
-
-  void serve_basic(const Request& r, bool may_preempt) {
-    const SeqView& seq = *r.seq;
-    if (r.waits && builder_.running_seqs() >= view_.limits.max_num_seqs) return;
-    const uint32_t rows = r.waits ? chunk_for(seq, /*urgent=*/true) : 1;
-    if (rows == 0 || (!r.waits && !builder_.can_run(seq))) return;
-    if (builder_.residence(seq).streams) {
-      if (builder_.admit(seq)) start(seq, rows);
-      return;
-    }
-    const uint32_t cells = missing(r, basic_tokens(seq));
-    const bool short_of_it = free_cells() < cells;
-    if (short_of_it && !r.waits && builder_.draw_reserve(seq, groups_)) {
-      builder_.decode(seq);
-      return;
-    }
-    if (short_of_it && may_preempt) make_room_for(r, cells);
-    if (r.waits) {
-      if (builder_.admit(seq, {.total_tokens = basic_tokens(seq)})) start(seq, rows);
-    } else if (builder_.promise_own(seq, cells) || builder_.available_cells() >= groups_) {
-      builder_.decode(seq);
-    }
-  }
-
-  // Preempts those that have time, in order, until so many cells are free, or come: nobody where all of them
-  // together would not make enough.
-  void make_room_for(const Request& r, uint32_t cells) {
-    // What is coming is there for one of those that wait for it.
-    const auto room = [&] { return builder_.available_cells() + builder_.coming_cells() - awaited_; };
-    const int64_t lacking = cells - room();
-    if (lacking > 0) {
-      const std::vector<const SeqView*> victims = victims_for(r, lacking);
-      if (victims.empty()) return;
-      for (const SeqView* victim : victims) {
-        if (room() >= cells) break;
-        preempt_by(options_.strategy, view_, *victim, builder_);
-        promise_changed(*victim);
-      }
-    }
-    if (builder_.available_cells() < cells) awaited_ += cells;
-  }
-
-  // Who is to give up that many cells; nobody where all together have not as many.
-  std::vector<const SeqView*> victims_for(const Request& r, int64_t cells) {
-    if (!victims_known_) list_victims();
-    std::vector<const SeqView*> chosen;
-    auto kept = victims_.begin();
-    auto it = kept;
-    for (; cells > 0 && it != victims_.end(); ++it) {
-      const SeqView* victim = *it;
-      // By arrival nobody pays for who has come later.
-      if (!options_.victim_by_slo && !r.waits && !came_after(*victim, *r.seq)) break;
-      if (!builder_.can_stop(*victim)) continue;  // nor later in this plan
-      *kept++ = victim;
-      const uint32_t gives = victim->own_kv_cells(Tier::kDevice) + builder_.promised(*victim);
-      if (gives == 0 || victim->id == r.seq->id) continue;
-      chosen.push_back(victim);
-      cells -= gives;
-    }
-    victims_.erase(kept, it);
-    return cells > 0 ? std::vector<const SeqView*>() : chosen;
-  }
-  static bool came_after(const SeqView& a, const SeqView& b) {
-    return std::pair(a.arrival, raw(a.id)) > std::pair(b.arrival, raw(b.id));
-  }
-
-  // The running sequences, who is to be preempted first at the front.
-  std::vector<const SeqView*> in_order_of_preemption() const {
-    if (options_.victim_by_slo) {
-      return preemption_order(view_, [&](const SeqView& s) { return rest_of(s); });
-    }
-    std::vector<const SeqView*> out = by_arrival(view_.running);
-    std::reverse(out.begin(), out.end());
-    return out;
-  }
-  void list_victims() {
-    victims_known_ = true;
-    victims_ = in_order_of_preemption();
-    std::erase_if(victims_, [&](const SeqView* s) { return critical(time_left(*s)); });
-  }
-  std::vector<const SeqView*> last_to_give_way_last() {
-    std::vector<const SeqView*> out = in_order_of_preemption();
-    std::reverse(out.begin(), out.end());
-    return out;
-  }
-
-  // ---------------------------------------------------------------- everyone else
-
-  void go_on() {
-    for (const Request& r : going_on_) {
-      if (r.seq->decoding() && !builder_.preempted(r.seq->id) && builder_.decode(*r.seq)) {
-        promise_changed(*r.seq);
-      }
-    }
-    for (const Request& r : going_on_) prefill_on(*r.seq);
-  }
-
-  void prefill_on(const SeqView& seq) {
-    if (seq.decoding() || builder_.has_rows(seq.id) || builder_.preempted(seq.id)) return;
-    const uint32_t rows = chunk_for(seq, /*urgent=*/false);
-    if (rows > 0 && builder_.prefill(seq, rows) > 0) promise_changed(seq);
-  }
-
-  // What was drawn of the reserve comes back as room becomes free.
-  void keep_reserve() {
-    const double share = options_.reserve_share * view_.total_cells(Tier::kDevice);
-    const uint32_t wanted =
-        (options_.reserve_tokens > 0 ? cells_for(options_.reserve_tokens) : 0) + static_cast<uint32_t>(share);
-    // Where nobody runs it would only keep the first one out.
-    builder_.set_reserve(builder_.running_seqs() == 0 ? 0 : std::min(wanted, most_reserved()));
-  }
-  // Nothing can go on and nothing is under way: a running request that lacks what the reserve holds has had
-  // an allocation failure, for which the reserve is there (Section 3.3.3). It is filled again as room becomes
-  // free.
-  void give_up_reserve() {
-    if (view_.steps_in_flight > 0 || view_.transfers_in_flight > 0 || builder_.reserve() == 0) return;
-    builder_.set_reserve(0);
-    go_on();
-    for (const Request& r : returned_) {
-      if (!builder_.preempted(r.seq->id)) serve_basic(r, /*may_preempt=*/false);
-    }
-  }
-  uint32_t most_reserved() const { return view_.total_cells(Tier::kDevice) / 4; }
-
-  // All those who are to have of what nobody was promised: critical requests beyond their basic need, those
-  // that returned without room, those that will in a few steps, and of the waiting as many as the step has
-  // rows for.
-  void share_what_is_left() {
-    std::vector<const Request*> sharers;
-    std::vector<MemoryDemand> demands;
-    int64_t room = free_cells();
-    const auto join = [&](const Request& r, uint32_t least) {
-      const uint32_t wanted = std::max(least, unfulfilled(r));
-      if (wanted == 0) return;
-      sharers.push_back(&r);
-      demands.push_back({wanted, least, weight_of(r)});
-      room -= least;
-    };
-    bool short_of_room = false;
-    for (const Request& r : returned_) {
-      const SeqView& seq = *r.seq;
-      if (builder_.preempted(seq.id)) continue;
-      if (builder_.has_rows(seq.id)) {
-        join(r, 0);
-      } else if (builder_.can_run(seq) && !embed(r, /*urgent=*/false)) {
-        const uint32_t least = missing(r, basic_tokens(seq));
-        if (least <= room) {
-          join(r, least);
-        } else if (builder_.draw_reserve(seq, groups_)) {
-          builder_.decode(seq);
-          promise_changed(seq);
-        } else {
-          short_of_room = true;
-        }
-      }
-    }
-    for (const Request& r : going_on_) {
-      if (options_.proactive_steps == 0 || !r.seq->decoding() || builder_.preempted(r.seq->id)) continue;
-      if (!builder_.residence(*r.seq).streams && room_left(r) <= options_.proactive_steps) join(r, 0);
-    }
-    // Whoever runs and has no room goes before whoever waits.
-    const uint32_t most = chunk_room(view_, builder_, 0);
-    uint32_t rows_left = short_of_room ? 0 : rows_in_time(0, most - std::min(most, decodes_to_come()));
-    uint32_t seqs = builder_.running_seqs();
-    for (const Request& r : waiting_) {
-      const SeqView& seq = *r.seq;
-      if (builder_.has_rows(seq.id)) {
-        if (!builder_.residence(seq).streams) join(r, 0);
-        continue;
-      }
-      if (rows_left == 0 || seqs >= view_.limits.max_num_seqs) continue;
-      if (builder_.residence(seq).streams) {
-        const uint32_t rows = chunk_for(seq, /*urgent=*/false);
-        if (rows == 0 || !builder_.admit(seq)) {
-          rows_left = 0;
-          continue;
-        }
-        start(seq, rows);
-      } else if (!embed(r, /*urgent=*/false)) {
-        const uint32_t least = missing(r, basic_tokens(seq));
-        if (least > room) {
-          rows_left = 0;
-          continue;
-        }
-        join(r, least);
-      }
-      rows_left -= std::min(rows_left, rows_to_compute(seq));
-      ++seqs;
-    }
-    const std::vector<uint32_t> given = share_excess(demands, static_cast<uint64_t>(free_cells()));
-    for (size_t i = 0; i < sharers.size(); ++i) give(*sharers[i], given[i], demands[i]);
-  }
-
-  // Slack times expected output: who can wait and has much to come is cut most. Who is late may wait for as
-  // long as one without a bound, unless it is to come first.
-  double weight_of(const Request& r) const {
-    const Nanos slack = r.late && !options_.late_first ? from_millis(kDefaultTtftMs) : r.left;
-    return std::max(0.0, to_seconds(slack)) * static_cast<double>(rest_of(*r.seq));
-  }
-
-  void give(const Request& r, uint32_t share, const MemoryDemand& demand) {
-    const SeqView& seq = *r.seq;
-    // In whole blocks.
-    const uint32_t cells = std::max(share / groups_ * groups_, demand.least);
-    if (outside(r)) {
-      const uint32_t rows = chunk_for(seq, /*urgent=*/false);
-      const uint32_t blocks = (allocated(r) + cells) / groups_;
-      if (rows == 0 || !builder_.admit(seq, {.total_tokens = blocks * view_.geometry.block_tokens})) return;
-      if (!start(seq, rows)) return;
-    } else {
-      if (!builder_.promise_own(seq, cells)) return;
-      if (!builder_.has_rows(seq.id) && !builder_.decode(seq)) return;
-    }
-    if (cells < demand.wanted) claim_release(r, demand.wanted - cells);
-  }
-
-  // Somebody else is believed to end before this one has used up what it has, and to free what it lacks: of
-  // those, who ends last.
-  void claim_release(const Request& r, uint32_t cells) {
-    if (!ends_known_) list_ends();
-    const auto after = std::upper_bound(ends_.begin(), ends_.end(), room_left(r),
-                                        [](uint32_t steps, const End& end) { return steps < end.steps; });
-    for (auto it = after; it != ends_.begin();) {
-      End& end = *--it;
-      if (end.cells < cells || end.seq->id == r.seq->id) continue;
-      builder_.promise_release(*end.seq, *r.seq, cells);
-      end.cells = 0;  // promised to somebody
-      return;
-    }
-  }
-  // Nobody is preempted after that.
-  void list_ends() {
-    ends_known_ = true;
-    std::vector<SeqId> owing;
-    for (const Claim& claim : view_.claims) owing.push_back(claim.debtor);
-    std::sort(owing.begin(), owing.end());
-    for (const SeqView& seq : view_.running) {
-      if (!seq.decoding() || builder_.preempted(seq.id)) continue;
-      if (std::binary_search(owing.begin(), owing.end(), seq.id)) continue;
-      ends_.push_back({rest_of(seq), seq.own_kv_cells(Tier::kDevice), &seq});
-    }
-    std::stable_sort(ends_.begin(), ends_.end(),
-                     [](const End& a, const End& b) { return a.steps < b.steps; });
-  }
-
-  // ---------------------------------------------------------------- without a choice by bounds (/RSA)
-
-  void serve_returned_in_order() {
-    for (const Request& r : returned_) {
-      if (!builder_.preempted(r.seq->id)) serve_basic(r, /*may_preempt=*/true);
-    }
-  }
-
-  // Each with all that it is believed to need, while there is room for it.
-  void admit_in_order() {
-    for (const Request& r : waiting_) {
-      const SeqView& seq = *r.seq;
-      const uint32_t rows = chunk_for(seq, /*urgent=*/true);
-      if (rows == 0 || !builder_.admit(seq, {.total_tokens = r.demand})) return;
-      start(seq, rows);
-    }
-  }
-
-  static constexpr Nanos kNotCounted = -1;
-
-  struct End {
-    uint32_t steps;  // until then, as it is believed
-    uint32_t cells;  // that it frees
-    const SeqView* seq;
-  };
-
-  const View& view_;
-  const CacheOptOptions& options_;
-  const OutputEstimate estimate_;
-  const Nanos longest_step_;
-  PlanBuilder& builder_;
-  const uint32_t groups_;
-  std::vector<Request> returned_;             // running, and have used up what they had: N_r and N_r'
-  std::vector<Request> going_on_;             // running, with room
-  std::vector<Request> waiting_;              // N_w, N_w' and those behind
-  std::unordered_map<SeqId, uint32_t> owed_;  // cells of claims, by creditor
-  std::optional<Hosts> hosts_;                // as the plan is now, if somebody has asked
-  bool victims_known_ = false;
-  std::vector<const SeqView*> victims_;  // in order; without those that are known not to be preempted
-  bool ends_known_ = false;
-  std::vector<End> ends_;  // of those that decode and owe nobody, the first to end at the front
-  int64_t awaited_ = 0;    // cells, of those that are coming, that somebody waits for
-  uint32_t decodes_ = 0;
-  mutable Nanos tightest_ = kNotCounted;
-};
-
-class CacheOptPolicy final : public Policy {
+class CacheOptPolicy final : public BatchPolicy {
  public:
   explicit CacheOptPolicy(const CacheOptOptions& options) : options_(options) {}
-
-  StepPlan plan(const View& view) override {
-    load_.observe(view);
-    steps_.begin(view.now, !view.running.empty());
-    PlanBuilder builder(view);
-    recall_loans(view, builder);
-    if (!take_turn_alone(view, builder)) {
-      const double confidence = confidence_at(load_.load(view), options_.confidence);
-      CacheOptStep(view, options_, confidence, steps_.longest(), builder).plan();
-    }
-    StepPlan plan = builder.take();
-    steps_.end(view.now, !plan.rows.empty());
-    return plan;
-  }
 
   std::string save_state() const override { return fmt::format("{}; {}", load_.save(), steps_.save()); }
   Status restore_state(std::string_view state) override {
@@ -559,6 +28,28 @@ class CacheOptPolicy final : public Policy {
   }
 
  private:
+  void begin_step(const View& view, PlanBuilder& builder) override {
+    load_.observe(view);
+    steps_.begin(view.now, !view.running.empty());
+    steps_.end(view.now, /*rows=*/true);  // unless plan_batch() finds that it has none
+    recall_loans(view, builder);
+  }
+
+  void plan_batch(const View& view, PlanBuilder& builder) override {
+    plan_cacheopt_step(view, options_, estimate(view), steps_.longest(), builder);
+    steps_.end(view.now, builder.planned_tokens() > 0);
+  }
+
+  std::vector<const SeqView*> in_order(const View& view) const override {
+    std::vector<const SeqView*> order = cacheopt_victims(view, options_, estimate(view));
+    std::reverse(order.begin(), order.end());
+    return order;
+  }
+
+  OutputEstimate estimate(const View& view) const {
+    return {view, confidence_at(load_.load(view), options_.confidence), options_.padding};
+  }
+
   const CacheOptOptions options_;
   ArrivalLoad load_;
   LongestStep steps_;
@@ -566,11 +57,7 @@ class CacheOptPolicy final : public Policy {
 
 }  // namespace
 
-std::unique_ptr<Policy> make_cacheopt_policy(const CacheOptOptions& options) {
-  return std::make_unique<CacheOptPolicy>(options);
-}
-
-std::unique_ptr<Policy> make_cacheopt_policy(PolicySettings& settings) {
+std::unique_ptr<BatchPolicy> make_cacheopt(PolicySettings& settings) {
   CacheOptOptions o;
   const std::string padding = settings.word("padding", "quantile", {"quantile", "hoeffding", "share"});
   if (padding == "hoeffding") o.padding.padding = Padding::kHoeffding;
@@ -594,7 +81,7 @@ std::unique_ptr<Policy> make_cacheopt_policy(PolicySettings& settings) {
   const std::string strategy = settings.word("preempt", "cheaper", {"cheaper", "recompute", "swap"});
   if (strategy == "recompute") o.strategy = PreemptionStrategy::kRecompute;
   if (strategy == "swap") o.strategy = PreemptionStrategy::kSwap;
-  return make_cacheopt_policy(o);
+  return std::make_unique<CacheOptPolicy>(o);
 }
 
 }  // namespace kvasir

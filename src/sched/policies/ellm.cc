@@ -1,15 +1,14 @@
-#include "sched/policies/ellm.h"
-
+// eLLM: Chen, Lu, Xu, Ye, Xu, "High Throughput and Low Latency LLM Serving via Adaptive KV Caching", EuroSys
+// 2026. Where the rules differ and why: docs/policies/ellm.md.
 #include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
 
-#include "contract/plan_builder.h"
+#include "sched/batch_policy.h"
 #include "sched/mechanisms/admit_prompts.h"
-#include "sched/mechanisms/break_standstill.h"
+#include "sched/mechanisms/batch_cost.h"
 #include "sched/mechanisms/cache_ratio.h"
-#include "sched/mechanisms/compute_shares.h"
 #include "sched/mechanisms/continue_running.h"
 #include "sched/mechanisms/decode_or_preempt.h"
 #include "sched/mechanisms/overlap_search.h"
@@ -17,21 +16,44 @@
 #include "sched/mechanisms/step_correction.h"
 #include "sched/mechanisms/swap_in.h"
 #include "sched/mechanisms/swap_or_recompute.h"
-#include "sched/mechanisms/turn_alone.h"
+#include "sched/policy_settings.h"
 
 namespace kvasir {
 namespace {
 
-// By how much a batch with r > 0 is to be better than the best one without: beliefs err, and to come there
+struct EllmOptions {
+  // What a step is believed to take: by the fitted belief, by the paper's volumes as corrected, or to the
+  // letter.
+  enum class Cost : uint8_t { kBelief, kCorrected, kLetter };
+  Cost cost = Cost::kBelief;
+  PublishedShape shape;  // for the latter two
+  // What divides the rest between computing again and the link: the least time of eight ways, or the least
+  // bubble of the published six.
+  bool least_bubble = false;
+  bool slsqp = false;  // the paper's solver in place of the closed form
+  // Of what is not kept the first layers are computed again, in place of the oldest tokens.
+  bool by_layers = false;
+  bool measured = true;  // times are corrected by measured steps
+  // The paper's ablations: what is staged comes in its own layer only; rows that compute again pass the
+  // weights on their own (hints: executors that know no better ignore them).
+  bool overlap = true;
+  bool fuse = true;
+  // For experiments: r, and the share of it that is computed again, whatever memory has room for. Negative:
+  // chosen.
+  double ratio = -1;
+  double again = -1;
+};
+
+// By how much a batch with r > 0 must be better than the best one with r = 0: beliefs err, and the change
 // costs.
 constexpr double kLeastGain = 1.10;
-// And where something is not kept already: to go to and fro costs more than it brings.
+// The same where something is not kept already: changing to and fro costs more than it gains.
 constexpr double kLeastGainToStay = 1.05;
 // Waiting requests that are looked at beyond those that run.
 constexpr size_t kLookAhead = 64;
 // Tokens ahead of what is known for which a request is to find room: what is given up comes free steps later.
 constexpr uint32_t kAhead = 4;
-// Of the device's blocks: what stays free when histories come back to it.
+// The share of the device's blocks that stays free when histories come back to it.
 constexpr double kSlack = 0.05;
 
 // What is decided for a step: Equation 1's b and r, and Section 4.3.1's division.
@@ -70,24 +92,23 @@ class EllmStep {
         whole_factor_(options.measured ? correction.factor(StepKind::kWhole) : 1),
         partial_factor_(options.measured ? correction.factor(StepKind::kPartial) : 1),
         link_(view.costs.links[index_of(view.slower_tier())][index_of(Tier::kDevice)]),
-        anyone_partial_(std::any_of(running_.begin(), running_.end(),
-                                    [](const SeqView* s) { return s->resident_blocks < s->blocks; })),
+        any_partial_(std::any_of(running_.begin(), running_.end(),
+                                 [](const SeqView* s) { return s->resident_blocks < s->blocks; })),
         decision_(decide()) {}
 
   void plan() {
     keep_less_of_all();
-    const bool swapped = anyone_swapped_out(view_);
-    if (swapped || anyone_prefilling(view_) || !admit()) {
+    const bool swapped = any_swapped_out(view_);
+    if (swapped || any_prefilling(view_) || !admit()) {
       const uint32_t preempted = decode();
       prefill_on();
       if (swapped && preempted == 0) come_back();
     }
-    break_standstill(view_, running_, builder_);
-    builder_.set_hints(hints());
+    builder_.set_hints({.overlap = options_.overlap, .fuse = options_.fuse});
   }
 
-  // What the step was foretold; 0 if it is not one of decodes alone.
-  double foretold_s() const {
+  // The step's predicted time; 0 if it is not one of decodes alone.
+  double predicted_s() const {
     if (!decodes_alone_ || load_.requests <= 0) return 0;
     const double link_s =
         staged_tokens_ > 0 ? groups_ * link_.latency_s + staged_tokens_ * staged_token_s() : 0;
@@ -112,7 +133,7 @@ class EllmStep {
     problem.greatest_ratio = view_.stage_blocks > 0 ? 1 : 0;
     Decision best = options_.least_bubble ? by_least_bubble(problem) : by_least_time(problem);
     if (best.batch.requests > 0) return best;
-    // A bound cannot be met: what runs goes on, within its memory, and nobody joins it, unless memory was the
+    // A bound cannot be met: what runs goes on, within its memory, and none joins, unless memory was the
     // bound.
     const uint32_t in_time = all_kept(problem).most_requests;
     problem.most_seconds = kUnbounded;
@@ -125,9 +146,9 @@ class EllmStep {
   }
 
   // Those that run, and then those that wait, with the room that each needs: its blocks with the one that its
-  // next tokens may begin. Of who decodes, full blocks may be given up, if nobody shares them; who comes is
-  // prefilled on the device, whole. Blocks that several hold are counted for each of them, in what they need
-  // and in what there is; of one that streams, what is elsewhere.
+  // next tokens may begin. A request that decodes may give up full blocks, if no other shares them; one that
+  // joins is prefilled on the device, whole. Blocks that several hold are counted for each of them, in what
+  // they need and in what there is, and so are the blocks of one that streams.
   RatioProblem all_requests() const {
     RatioProblem p;
     p.cost = cost_;
@@ -136,10 +157,10 @@ class EllmStep {
     uint32_t on_slower = 0;
     for (const SeqView* seq : running_) {
       const uint32_t held = seq->kv_cells(Tier::kDevice);
-      const bool gives = seq->decoding() && owns_all(*seq) && !builder_.residence(*seq).streams;
+      const bool gives = seq->decoding() && owns_all(*seq) && !builder_.kv_placement(*seq).streams;
       add(*seq, gives ? seq->ready_tokens / block_ : 0, p);
-      cells += builder_.residence(*seq).streams ? p.lengths.back() / block_ * groups_
-                                                : held + seq->promised(Tier::kDevice);
+      cells += builder_.kv_placement(*seq).streams ? p.lengths.back() / block_ * groups_
+                                                   : held + seq->promised(Tier::kDevice);
       on_slower += seq->own_kv_cells(view_.slower_tier());
     }
     for (const SeqView& seq : view_.waiting) {
@@ -246,7 +267,7 @@ class EllmStep {
 
   Decision the_better(Decision partial, const Decision& whole) const {
     partial.most_requests = partial.batch.requests;
-    const double gain = anyone_partial_ ? kLeastGainToStay : kLeastGain;
+    const double gain = any_partial_ ? kLeastGainToStay : kLeastGain;
     return partial.batch.ratio > 0 && better(partial.batch, whole.batch, gain) ? partial : whole;
   }
 
@@ -275,8 +296,8 @@ class EllmStep {
 
   // Whole prompts, in order, while the batch has room. True if any was planned.
   bool admit() {
-    // What is given up comes a step later: it is not to be a newcomer's before those have it who wait for it.
-    const uint32_t awaited = anyone_partial_ ? blocks_wanted(view_) : awaited_blocks(view_);
+    // What is given up comes free a step later: those that wait for it have it before a newcomer does.
+    const uint32_t awaited = any_partial_ ? blocks_wanted(view_) : awaited_blocks(view_);
     for (const SeqView& seq : view_.waiting) {
       const uint32_t tokens = seq.known_tokens - seq.cached_tokens;
       const bool alone = builder_.running_seqs() == 0;
@@ -330,8 +351,7 @@ class EllmStep {
     if (!builder_.decode(seq, rows) && !(rows.restore.kv.count() > 0 && builder_.decode(seq))) return false;
     load_.requests += 1;
     load_.context += seq.known_tokens;
-    const auto again =
-        static_cast<double>(seq.dropped.size()) * (seq.dropped_end_group - seq.restart_group) / groups_;
+    const auto again = static_cast<double>(seq.dropped.size()) * seq.dropped_end_group / groups_;
     load_.again_tokens += again;
     load_.again_squares += again * seq.dropped.size();
     const double away = static_cast<double>(seq.blocks - seq.resident_blocks) * block_;
@@ -371,7 +391,7 @@ class EllmStep {
 
   // Oldest tokens first, of each request its share, until all together have given up r of what they have (a
   // block of each would be far more than that where histories are short), and as far as the ring passes them.
-  // What they give up comes free when this step has ended: whoever needs a block may wait for that.
+  // What they give up comes free when this step has ended: a request that needs a block may wait for that.
   void keep_less_of_all() {
     const bool forced = options_.ratio >= 0;
     const double again = options_.again >= 0 ? options_.again : decision_.overlap.again_share();
@@ -380,7 +400,7 @@ class EllmStep {
     for (const SeqView* seq : running_) {
       const uint32_t away = partial_history(*seq, view_.geometry).blocks();
       passing += away;
-      if (!seq->decoding() || builder_.residence(*seq).streams) continue;
+      if (!seq->decoding() || builder_.kv_placement(*seq).streams) continue;
       full += seq->ready_tokens / block_;
       now += away;
     }
@@ -411,18 +431,6 @@ class EllmStep {
     return std::min(groups_, static_cast<uint32_t>(std::lround(again * groups_)));
   }
 
-  ExecutionHints hints() const {
-    ExecutionHints h;
-    h.overlap = options_.overlap;
-    h.fuse = options_.fuse;
-    if (load_.again_tokens <= 0) return h;
-    BatchLoad decodes = load_;
-    decodes.again_tokens = decodes.again_squares = 0;
-    h.again_threads =
-        static_cast<uint16_t>(again_threads(cost_.compute.again(load_), cost_.compute.of(decodes)));
-    return h;
-  }
-
   const View& view_;
   const EllmOptions& options_;
   PlanBuilder& builder_;
@@ -434,7 +442,7 @@ class EllmStep {
   const double whole_factor_;                  // by which steps take longer than is believed
   const double partial_factor_;                // and those of which something is not kept
   const LinkCost link_;                        // to the device
-  const bool anyone_partial_;                  // of those that run
+  const bool any_partial_;                     // of those that run
   const Decision decision_;
   std::vector<SeqId> giving_up_;
   uint32_t excess_blocks_ = 0;  // that are not kept beyond what is to be
@@ -443,38 +451,33 @@ class EllmStep {
   double staged_tokens_ = 0;
 };
 
-class EllmPolicy final : public Policy {
+class EllmPolicy final : public BatchPolicy {
  public:
   explicit EllmPolicy(const EllmOptions& options) : options_(options) {}
-
-  StepPlan plan(const View& view) override {
-    PlanBuilder builder(view);
-    correction_.begin(view.now, !view.running.empty());
-    if (take_turn_alone(view, builder)) {
-      correction_.end(view.now, StepKind::kWhole, 0);
-      return builder.take();
-    }
-    EllmStep step(view, options_, correction_, builder);
-    step.plan();
-    correction_.end(view.now, step.kind(), step.foretold_s());
-    return builder.take();
-  }
 
   std::string save_state() const override { return correction_.save(); }
   Status restore_state(std::string_view state) override { return correction_.restore(state); }
 
  private:
+  // Unless plan_batch() says more, the step has no predicted time.
+  void begin_step(const View& view, PlanBuilder& /*builder*/) override {
+    correction_.begin(view.now, !view.running.empty());
+    correction_.end(view.now, StepKind::kWhole, 0);
+  }
+
+  void plan_batch(const View& view, PlanBuilder& builder) override {
+    EllmStep step(view, options_, correction_, builder);
+    step.plan();
+    correction_.end(view.now, step.kind(), step.predicted_s());
+  }
+
   const EllmOptions options_;
   StepCorrection correction_;
 };
 
 }  // namespace
 
-std::unique_ptr<Policy> make_ellm_policy(const EllmOptions& options) {
-  return std::make_unique<EllmPolicy>(options);
-}
-
-std::unique_ptr<Policy> make_ellm_policy(PolicySettings& settings) {
+std::unique_ptr<BatchPolicy> make_ellm(PolicySettings& settings) {
   EllmOptions o;
   const std::string cost = settings.word("cost", "belief", {"belief", "corrected", "letter"});
   o.cost = cost == "letter"
@@ -506,7 +509,7 @@ std::unique_ptr<Policy> make_ellm_policy(PolicySettings& settings) {
   o.ratio = settings.number("ratio", o.ratio, 0, 1);
   o.again = settings.number("again", o.again, 0, 1);
   settings.needs("again", {"ratio"});
-  return make_ellm_policy(o);
+  return std::make_unique<EllmPolicy>(o);
 }
 
 }  // namespace kvasir

@@ -1,5 +1,5 @@
-#include "sched/policies/hcache.h"
-
+// vLLM whose preempted sequences wait in the slower tier as hidden states for some layers and as K and V for
+// the others (HCache, Gao et al., EuroSys 2025, as eLLM's authors compare themselves with it).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,20 +9,29 @@
 #include <utility>
 #include <vector>
 
-#include "contract/plan_builder.h"
+#include "sched/batch_policy.h"
 #include "sched/mechanisms/admit_prompts.h"
-#include "sched/mechanisms/break_standstill.h"
+#include "sched/mechanisms/batch_bound.h"
 #include "sched/mechanisms/continue_running.h"
 #include "sched/mechanisms/decode_or_preempt.h"
 #include "sched/mechanisms/hidden_cache.h"
 #include "sched/mechanisms/restore_split.h"
 #include "sched/mechanisms/swap_in.h"
 #include "sched/mechanisms/turn_alone.h"
+#include "sched/policy_settings.h"
 
 namespace kvasir {
 namespace {
 
-// Copies in form X are of use: they are smaller, have where to go, and a ring through which they come back.
+// docs/policies/hcache.md has them by the names that users give them.
+struct HcacheOptions {
+  // Of the layer groups, the share that is kept as X; below 0: as what is believed of costs makes best.
+  double x_share = -1;
+  BatchRule batch = BatchRule::kFree;
+};
+
+// Whether copies in form X are of use: they are smaller, and there is a tier to keep them and a ring through
+// which they come back.
 bool may_keep_x(const View& view) {
   const CacheGeometry& g = view.geometry;
   const size_t x = index_of(Form::kX);
@@ -32,7 +41,7 @@ bool may_keep_x(const View& view) {
 }
 
 // The first layer groups are kept as X: while they are projected the link brings the K and V of the others.
-// Sequences older than the decision keep all of them so, since X is written as tokens are computed.
+// Sequences older than the decision keep all groups as X, since X is written as tokens are computed.
 struct XGroups {
   bool decided = false;
   uint32_t count = 0;
@@ -43,8 +52,9 @@ struct XGroups {
   }
 };
 
-// One step's plan. A sequence is *whole* while it has X of all of its blocks, in the groups kept so, on the
-// device or in the slower tier: then it can go as X. X of full blocks leaves the device in the background.
+// One step's plan. A sequence is *whole* while it has X of all of its blocks, in the groups that are kept as
+// X, on the device or in the slower tier: then it can leave as X. X of full blocks leaves the device in the
+// background.
 class HcacheStep {
  public:
   HcacheStep(const View& view, const HcacheOptions& options, const XGroups& x, PlanBuilder& builder)
@@ -58,9 +68,8 @@ class HcacheStep {
         keeps_x_(may_keep_x(view)) {}
 
   void plan() {
-    if (turn_alone()) return;
-    const bool swapped = anyone_swapped_out(view_);
-    if (!swapped && !anyone_prefilling(view_) && admit()) return save_x();
+    const bool swapped = any_swapped_out(view_);
+    if (!swapped && !any_prefilling(view_) && admit()) return save_x();
     for (const SeqView* seq : running_) {
       if (is_half_restored(*seq) && seq->in_flight == 0) restore(*seq);
     }
@@ -74,14 +83,22 @@ class HcacheStep {
               [&](const SeqView& seq) { return writes_of(seq); });
     }
     save_x();
-    break_standstill(view_, builder_);
+  }
+
+  // Gives a half restored sequence that was deferred too often a step of its own, as take_turn_alone() does
+  // for others.
+  void restore_alone() {
+    for (const SeqView* seq : running_) {
+      if (seq->deferrals < kDeferralsBeforeTurn || !is_half_restored(*seq) || seq->in_flight > 0) continue;
+      if (restore(*seq) && builder_.has_rows(seq->id)) return;
+    }
   }
 
  private:
   // ---------------------------------------------------------------- X
 
   bool can_be_x(const SeqView& seq) const {
-    return keeps_x_ && builder_.passes_ring(seq) && !builder_.residence(seq).streams;
+    return keeps_x_ && builder_.passes_ring(seq) && !builder_.kv_placement(seq).streams;
   }
   uint32_t x_elsewhere(const SeqView& seq) const {
     return seq.held(Form::kX, Tier::kHost) + seq.held(Form::kX, Tier::kDisk);
@@ -99,7 +116,7 @@ class HcacheStep {
     return rows;
   }
 
-  // Its X of full blocks goes where it can wait; what will not do for the whole sequence is given up.
+  // The X of full blocks goes to the slower tier; where there is no X of the whole sequence, it is given up.
   void save_x() {
     if (!keeps_x_) return;
     for (const SeqView* seq : running_) {
@@ -138,19 +155,19 @@ class HcacheStep {
     return builder_.planned_tokens() > 0;
   }
 
-  // False: nobody after it is admitted either.
+  // False: the requests behind it are not admitted either.
   bool admit_one(const SeqView& seq, uint32_t awaited) {
     const uint32_t tokens = seq.known_tokens - seq.cached_tokens;
     const uint32_t planned = builder_.planned_tokens();
     if (planned > 0 && planned + tokens > view_.limits.max_num_batched_tokens) return false;
     const bool alone = builder_.running_seqs() == 0;
     const uint32_t spare = (alone ? 0 : admission_watermark(view_)) + awaited;
-    // Of a prefix that it adopts it has no X.
+    // There is no X of a prefix that it adopts.
     RowOptions rows;
     if (can_be_x(seq) && seq.cached_tokens == 0) rows.x = x_.of(seq, groups_);
     const uint64_t room = uint64_t{static_cast<uint32_t>(std::max<int64_t>(builder_.available_cells(), 0))};
     if (!rows.x.empty() && cells_with_x(seq, rows.x) + spare * groups_ > room) {
-      // Its X is in the way for as long as it takes to leave: that is worth waiting for, if it ends.
+      // Its X takes room until it has left: wait for that, if there can be enough.
       if (!alone && cells_with_x(seq, rows.x) <= view_.total_cells(Tier::kDevice)) return false;
       rows.x = {};
     }
@@ -196,8 +213,8 @@ class HcacheStep {
     const RowOptions rows = writes_of(seq);
     if (builder_.decode(seq, rows)) return true;
     if (rows.x.empty()) return false;
-    if (view_.running.size() == 1) return builder_.decode(seq);  // nobody makes room
-    // Room for X comes as that of others leaves.
+    if (view_.running.size() == 1) return builder_.decode(seq);  // no other makes room
+    // Room for X comes free as the X of others leaves.
     return builder_.available_cells() >= groups_ && view_.device.coming[index_of(Form::kX)] > 0;
   }
 
@@ -205,12 +222,12 @@ class HcacheStep {
     if (!builder_.preempt_and_offload(seq, whole_groups(seq))) builder_.preempt_and_drop(seq);
   }
 
-  // It came back in a step that did not wait for it, or whose end is not known yet: there is no K and V of
-  // what is X.
+  // It came back in a step that did not wait for it, or whose end is not known yet: there are no K and V of
+  // what it has as X.
   bool is_half_restored(const SeqView& seq) const {
     return !seq.resident() && can_be_x(seq) && seq.x_elsewhere();
   }
-  // Anew. False, and nothing is planned, where there is no room.
+  // Brings it back once more. False, and nothing is planned, where there is no room.
   bool restore(const SeqView& seq) {
     if (seq.stalled || seq.tail_busy) return true;
     const bool memory = view_.scratch_tokens == 0 || builder_.planned_tokens() < view_.scratch_tokens;
@@ -229,15 +246,6 @@ class HcacheStep {
     return true;
   }
 
-  // As take_turn_alone(), of those whose X does not come in time.
-  bool turn_alone() {
-    for (const SeqView* seq : running_) {
-      if (seq->deferrals < kDeferralsBeforeTurn || !is_half_restored(*seq) || seq->in_flight > 0) continue;
-      if (restore(*seq) && builder_.has_rows(seq->id)) return true;
-    }
-    return take_turn_alone(view_, builder_);
-  }
-
   const View& view_;
   const HcacheOptions& options_;
   const XGroups& x_;
@@ -248,20 +256,11 @@ class HcacheStep {
   const bool keeps_x_;
 };
 
-class HcachePolicy final : public Policy {
+class HcachePolicy final : public BatchPolicy {
  public:
   explicit HcachePolicy(const HcacheOptions& options) : options_(options) {}
 
-  StepPlan plan(const View& view) override {
-    if (!x_.decided && may_keep_x(view)) decide(view);
-    PlanBuilder builder(view);
-    HcacheStep(view, options_, x_, builder).plan();
-    return builder.take();
-  }
-
-  bool keeps(Form form) const override {
-    return form == Form::kKv || (form == Form::kX && options_.x_share != 0);
-  }
+  bool keeps_x() const override { return options_.x_share != 0; }
 
   // How many layer groups are kept as X, and from which request on.
   std::string save_state() const override {
@@ -283,6 +282,15 @@ class HcachePolicy final : public Policy {
   }
 
  private:
+  void begin_step(const View& view, PlanBuilder& builder) override {
+    if (!x_.decided && may_keep_x(view)) decide(view);
+    HcacheStep(view, options_, x_, builder).restore_alone();
+  }
+
+  void plan_batch(const View& view, PlanBuilder& builder) override {
+    HcacheStep(view, options_, x_, builder).plan();
+  }
+
   void decide(const View& view) {
     if (options_.x_share >= 0) {
       const auto share = static_cast<uint32_t>(std::lround(options_.x_share * view.geometry.groups()));
@@ -308,15 +316,11 @@ class HcachePolicy final : public Policy {
 
 }  // namespace
 
-std::unique_ptr<Policy> make_hcache_policy(const HcacheOptions& options) {
-  return std::make_unique<HcachePolicy>(options);
-}
-
-std::unique_ptr<Policy> make_hcache_policy(PolicySettings& settings) {
+std::unique_ptr<BatchPolicy> make_hcache(PolicySettings& settings) {
   HcacheOptions o;
   o.x_share = settings.number("x-share", o.x_share, 0, 1);
   o.batch = batch_rule(settings);
-  return make_hcache_policy(o);
+  return std::make_unique<HcachePolicy>(o);
 }
 
 }  // namespace kvasir

@@ -1,26 +1,42 @@
-#include "sched/policies/layerkv.h"
-
+// LayerKV (Xiong et al., 2024): prompts are prefilled as soon as the bounds of those that decode allow, and
+// the layers of their keys and values for which the device has no room go to the host while they are
+// computed. Without a tier behind the device it admits as the device has room.
 #include <algorithm>
 #include <vector>
 
-#include "contract/plan_builder.h"
+#include "sched/batch_policy.h"
 #include "sched/mechanisms/admit_prompts.h"
 #include "sched/mechanisms/allow_prefill_budget.h"
 #include "sched/mechanisms/availability_forecast.h"
-#include "sched/mechanisms/break_standstill.h"
 #include "sched/mechanisms/decode_by_residency.h"
 #include "sched/mechanisms/decode_or_preempt.h"
 #include "sched/mechanisms/offload_newest.h"
+#include "sched/mechanisms/prefill_time.h"
 #include "sched/mechanisms/retained_layers.h"
 #include "sched/mechanisms/swap_in.h"
-#include "sched/mechanisms/turn_alone.h"
+#include "sched/policy_settings.h"
 
 namespace kvasir {
 namespace {
 
 constexpr uint32_t kMostStages = 64;
-// Of the least bound on the time between two tokens: what a prefill may take at the most, since beliefs err.
+// The share of the least bound on the time between two tokens that a prefill may take, since beliefs err.
 constexpr double kShareOfGap = 0.5;
+
+// docs/policies/layerkv.md has them by the names that users give them.
+struct LayerKvOptions {
+  // Equation 2 bounds prefills; without it they wait for memory only: the paper's ablation.
+  bool slo = true;
+  // Prompts are prefilled beside the decodes of a step; without it a step is prefills or decodes, as in vLLM
+  // 0.5.
+  bool mixed = true;
+  double threshold = 0.01;    // share of the device's cells below which layers are offloaded
+  uint32_t stages = 1;        // of a block's tokens: how far Equation 5 looks ahead
+  double link_share = 1;      // of the time that a step computes, for what the link brings meanwhile
+  double urgent_share = 0.3;  // of its bounds: with less than that left, layers are staged for its next token
+  double beta = 1;            // Equation 4
+  PublishedPrefillTime published{};  // Equation 3 to the letter
+};
 
 // One step's plan.
 class LayerKvStep {
@@ -48,8 +64,8 @@ class LayerKvStep {
 
   void plan() {
     const bool offloads = spare_cells_ < 0 && offload_newest(view_, running_, -spare_cells_, builder_) > 0;
-    const bool swapped = anyone_swapped_out(view_);
-    if (!options_.mixed && !swapped && !anyone_cut_short() && admit()) return;
+    const bool swapped = any_swapped_out(view_);
+    if (!options_.mixed && !swapped && !any_cut_short() && admit()) return;
     const uint32_t preempted = decode_resident(view_, running_, offloads, builder_);
     decodes_s_ = view_.costs.step_seconds(builder_.work());
     prefill_on();
@@ -64,7 +80,6 @@ class LayerKvStep {
     decode_away(view_, running_, away, builder_);
     if (swapped && preempted == 0)
       swap_in(view_, admission_watermark(view_) + blocks_wanted(view_, builder_), builder_);
-    break_standstill(view_, running_, builder_);
   }
 
  private:
@@ -79,12 +94,13 @@ class LayerKvStep {
     allowed_s_ = std::min(allowed_s_, longest_s_);
   }
 
-  bool anyone_cut_short() const {
+  bool any_cut_short() const {
     return std::any_of(running_.begin(), running_.end(),
                        [](const SeqView* s) { return !s->decoding() && !s->stalled; });
   }
 
-  // Algorithm 1: the longest prefix of the queue for whose prefills there is time. True if there are any.
+  // Algorithm 1: admits the longest prefix of the queue for whose prefills there is time. True if it admits
+  // any.
   bool admit() {
     double published_s = decodes_s_;
     for (const SeqView& seq : view_.waiting) {
@@ -114,13 +130,12 @@ class LayerKvStep {
     return ever < rows && now >= ever / 2 ? in_blocks(now) : 0;
   }
 
-  // Rows that may go beside the decodes so that these wait for no longer.
+  // Rows that may go beside the decodes so that these wait no longer than `seconds`.
   uint32_t rows_within(double seconds, uint32_t history, uint32_t most) const {
     return prefill_rows_within(view_.costs, builder_.work(), seconds + decodes_s_, history, most);
   }
 
-  // A piece of a prompt ends with a block, so that none has to stay on the device in all layers, if it has
-  // one.
+  // A chunk that has a full block ends with one, so that no block has to stay on the device in all layers.
   uint32_t in_blocks(uint32_t rows) const {
     const uint32_t b = view_.geometry.block_tokens;
     return rows < b ? rows : rows / b * b;
@@ -149,9 +164,9 @@ class LayerKvStep {
     return true;
   }
 
-  // Layers of it can be elsewhere: there is where, and a ring through which they are read.
+  // Whether layers of it may be elsewhere: there is a slower tier, and a ring through which they are read.
   bool may_be_away(const SeqView& seq) const {
-    return !builder_.residence(seq).streams && builder_.passes_ring(seq) &&
+    return !builder_.kv_placement(seq).streams && builder_.passes_ring(seq) &&
            view_.total_cells(view_.slower_tier()) > 0;
   }
 
@@ -172,7 +187,7 @@ class LayerKvStep {
     }
   }
 
-  // The layers that it was admitted with: what is left of its promise says how many.
+  // The layers with which it was admitted: what is left of its promise says how many.
   RowOptions writes_on(const SeqView& seq) const {
     RowOptions out;
     if (!may_be_away(seq)) return out;
@@ -193,7 +208,7 @@ class LayerKvStep {
   const std::vector<const SeqView*> running_;  // by arrival
   const int64_t threshold_;
   int64_t away_cells_ = 0;   // of those that run, not on the device
-  int64_t spare_cells_ = 0;  // that the coming stages do not need
+  int64_t spare_cells_ = 0;  // cells that the coming stages do not need
   uint32_t admitted_ = 0;
   double step_s_ = 0;     // a step of all that are on the device: the current TPOT
   double decodes_s_ = 0;  // what the decodes of this step take, of those planned before prefills
@@ -202,28 +217,21 @@ class LayerKvStep {
   double longest_s_ = kNoLimit;  // that a prefill may ever take
 };
 
-class LayerKvPolicy final : public Policy {
+class LayerKvPolicy final : public BatchPolicy {
  public:
   explicit LayerKvPolicy(const LayerKvOptions& options) : options_(options) {}
 
-  StepPlan plan(const View& view) override {
-    PlanBuilder builder(view);
-    if (take_turn_alone(view, builder)) return builder.take();
+ private:
+  void plan_batch(const View& view, PlanBuilder& builder) override {
     LayerKvStep(view, options_, builder).plan();
-    return builder.take();
   }
 
- private:
   const LayerKvOptions options_;
 };
 
 }  // namespace
 
-std::unique_ptr<Policy> make_layerkv_policy(const LayerKvOptions& options) {
-  return std::make_unique<LayerKvPolicy>(options);
-}
-
-std::unique_ptr<Policy> make_layerkv_policy(PolicySettings& settings) {
+std::unique_ptr<BatchPolicy> make_layerkv(PolicySettings& settings) {
   LayerKvOptions o;
   o.slo = settings.flag("slo", o.slo);
   o.mixed = settings.flag("mixed", o.mixed);
@@ -238,7 +246,7 @@ std::unique_ptr<Policy> make_layerkv_policy(PolicySettings& settings) {
   o.published.alpha = settings.number("alpha", 1, 0, 1e6);
   settings.needs("n-param", {"n-hidden", "flops"});
   for (const char* key : {"n-hidden", "flops", "alpha"}) settings.needs(key, {"n-param"});
-  return make_layerkv_policy(o);
+  return std::make_unique<LayerKvPolicy>(o);
 }
 
 }  // namespace kvasir

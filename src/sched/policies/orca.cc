@@ -1,22 +1,18 @@
-#include "sched/policies/orca.h"
-
-#include "contract/plan_builder.h"
-#include "sched/mechanisms/break_standstill.h"
+// Orca (Yu et al., OSDI 2022), Algorithm 1: iteration-level scheduling, with KV reserved at admission for the
+// greatest length of a request.
+#include "sched/batch_policy.h"
 #include "sched/mechanisms/decode_in_order.h"
 #include "sched/mechanisms/decode_or_preempt.h"
-#include "sched/mechanisms/turn_alone.h"
+#include "sched/policy_settings.h"
 
 namespace kvasir {
 namespace {
 
-// Orca (Yu et al., OSDI 2022), Algorithm 1: in every iteration the requests that came first, up to the batch
-// size, each of which advances by one iteration: its whole prompt, or one token. A request joins if the slots
-// for all that it may become can be reserved; otherwise nobody behind it does.
-class OrcaPolicy final : public Policy {
- public:
-  StepPlan plan(const View& view) override {
-    PlanBuilder builder(view);
-    if (take_turn_alone(view, builder)) return builder.take();
+// In every iteration the requests that came first, up to the batch size, each of which advances by one
+// iteration: its whole prompt, or one token. A request joins if the slots for all that it may become can be
+// reserved; otherwise none behind it does.
+class OrcaPolicy final : public BatchPolicy {
+  void plan_batch(const View& view, PlanBuilder& builder) override {
     const auto running = by_arrival(view.running);
     decode_in_order(running, builder);
     // The stall budget or the scratch may have cut a prompt short.
@@ -28,14 +24,12 @@ class OrcaPolicy final : public Policy {
       whole.total_tokens = seq.max_total_tokens;
       if (!builder.admit(seq, whole) || builder.prefill(seq, seq.known_tokens) == 0) break;
     }
-    break_standstill(view, builder);
-    return builder.take();
   }
 };
 
 }  // namespace
 
-std::unique_ptr<Policy> make_orca_policy() {
+std::unique_ptr<BatchPolicy> make_orca(PolicySettings&) {
   return std::make_unique<OrcaPolicy>();
 }
 

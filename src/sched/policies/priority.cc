@@ -1,41 +1,40 @@
-#include "sched/policies/priority.h"
-
+// vLLM's priority scheduling (0.6): the lower value goes first, and may displace those that run. A request
+// that waits ages; the ageing is ours.
 #include <vector>
 
-#include "base/check.h"
-#include "contract/plan_builder.h"
+#include "base/clock.h"
+#include "sched/batch_policy.h"
 #include "sched/mechanisms/admit_prompts.h"
 #include "sched/mechanisms/aged_priority.h"
-#include "sched/mechanisms/break_standstill.h"
 #include "sched/mechanisms/chunk_prefills.h"
 #include "sched/mechanisms/decode_or_preempt.h"
 #include "sched/mechanisms/make_room.h"
-#include "sched/mechanisms/turn_alone.h"
+#include "sched/policy_settings.h"
 
 namespace kvasir {
 namespace {
 
-// vLLM's priority scheduling over the step of `sarathi`: what goes by arrival there goes by aged priority
-// here, chunks of prompts too, and the first of the queue may displace those that run and come after it.
-class PriorityPolicy final : public Policy {
+// The step of `sarathi`: what goes by arrival there goes by aged priority here, chunks of prompts, too, and
+// the first of the queue may displace those that run and come after it.
+class PriorityPolicy final : public BatchPolicy {
  public:
   explicit PriorityPolicy(Nanos per_level) : per_level_(per_level) {}
 
-  StepPlan plan(const View& view) override {
-    PlanBuilder builder(view);
-    if (take_turn_alone(view, builder)) return builder.take();
+ private:
+  void plan_batch(const View& view, PlanBuilder& builder) override {
     auto running = by_rank(view.running, per_level_);
     RankQueue waiting(view.waiting, per_level_);
     const Displaced displaced = displace(view, waiting, running, builder);
     const bool preempted = decode_or_preempt(running, builder) > 0;
-    // After a preemption the blocks given up are for who caused it.
+    // After a preemption the blocks given up are for the sequence that caused it.
     const bool admits = !preempted && displaced.count == 0;
     prefill(view, running, waiting, admits, displaced.by, builder);
-    break_standstill(view, running, builder);
-    return builder.take();
   }
 
- private:
+  std::vector<const SeqView*> in_order(const View& view) const override {
+    return by_rank(view.running, per_level_);
+  }
+
   struct Displaced {
     uint32_t count = 0;
     const SeqView* by = nullptr;  // admitted, and without rows yet
@@ -95,9 +94,10 @@ class PriorityPolicy final : public Policy {
 
 }  // namespace
 
-std::unique_ptr<Policy> make_priority_policy(Nanos per_level) {
-  KV_CHECK(per_level >= 0 && per_level <= 3600 * kNanosPerSecond, "per_level={}", per_level);
-  return std::make_unique<PriorityPolicy>(per_level);
+std::unique_ptr<BatchPolicy> make_priority(PolicySettings& settings) {
+  // Without ageing (0) the order is strict, and a request of a high value may starve.
+  const double ageing = settings.number("ageing", kAgeingSeconds, 0, 3600);
+  return std::make_unique<PriorityPolicy>(from_seconds(ageing));
 }
 
 }  // namespace kvasir

@@ -1,12 +1,11 @@
-#include "sched/policies/rlp.h"
-
+// Response length perception and sequence scheduling (Zheng et al., NeurIPS 2023), as CacheOpt compares with
+// it: room for the predicted output and 100 tokens, and requests of similar length together.
 #include <algorithm>
 #include <vector>
 
-#include "contract/plan_builder.h"
+#include "sched/batch_policy.h"
 #include "sched/mechanisms/admit_by_demand.h"
-#include "sched/mechanisms/break_standstill.h"
-#include "sched/mechanisms/turn_alone.h"
+#include "sched/policy_settings.h"
 
 namespace kvasir {
 namespace {
@@ -14,25 +13,21 @@ namespace {
 // What its predictor was taught to round lengths up to.
 constexpr uint32_t kBucketTokens = 50;
 
-// A request keeps room for its prompt, the predicted output and a padding. Whoever needs more is preempted,
+// A request keeps room for its prompt, the predicted output and a padding. One that needs more is preempted,
 // to be recomputed when there is room for it as for a new one. The first of the queue is admitted with those
 // behind it whose lengths are the most like its own.
-class RlpPolicy final : public Policy {
+class RlpPolicy final : public BatchPolicy {
  public:
   explicit RlpPolicy(uint32_t padding) : padding_(padding) {}
 
-  StepPlan plan(const View& view) override {
-    PlanBuilder builder(view);
-    if (take_turn_alone(view, builder)) return builder.take();
+ private:
+  void plan_batch(const View& view, PlanBuilder& builder) override {
     for (const SeqView* seq : overrun(view, builder)) builder.preempt_and_drop(*seq);
     admit_or_go_on(
         view, {similar_first(view), [this](const SeqView& seq) { return demand(seq); }, /*first_fit=*/false},
         builder);
-    break_standstill(view, builder);
-    return builder.take();
   }
 
- private:
   uint32_t demand(const SeqView& seq) const {
     const uint32_t predicted = seq.prompt_tokens + seq.predicted.output_tokens;
     return std::min(seq.max_total_tokens, std::max(seq.known_tokens, predicted) + padding_);
@@ -61,12 +56,8 @@ class RlpPolicy final : public Policy {
 
 }  // namespace
 
-std::unique_ptr<Policy> make_rlp_policy(uint32_t padding) {
-  return std::make_unique<RlpPolicy>(padding);
-}
-
-std::unique_ptr<Policy> make_rlp_policy(PolicySettings& settings) {
-  return make_rlp_policy(settings.whole("padding", 100, 0, 100'000));
+std::unique_ptr<BatchPolicy> make_rlp(PolicySettings& settings) {
+  return std::make_unique<RlpPolicy>(settings.whole("padding", 100, 0, 100'000));
 }
 
 }  // namespace kvasir

@@ -1,37 +1,33 @@
-#include "sched/policies/s3.h"
-
+// S^3 (Jin et al., NeurIPS 2023): room for the upper end of the predicted bucket, packed the largest first; a
+// request that needs more is swapped out and asks for twice as much.
 #include <algorithm>
 #include <utility>
 #include <vector>
 
-#include "contract/plan_builder.h"
+#include "sched/batch_policy.h"
 #include "sched/mechanisms/admit_by_demand.h"
-#include "sched/mechanisms/break_standstill.h"
-#include "sched/mechanisms/turn_alone.h"
+#include "sched/policy_settings.h"
 
 namespace kvasir {
 namespace {
 
-// Decreasing first fit: of those that wait, whoever needs most and fits. Where there is no slower tier, who
-// has overrun its room is recomputed.
-class S3Policy final : public Policy {
+// Decreasing first fit: of the requests that wait, the one that needs most and fits. Where there is no slower
+// tier, a request that has overrun its room is recomputed.
+class S3Policy final : public BatchPolicy {
  public:
+  // bucket: tokens of output.
   explicit S3Policy(uint32_t bucket) : bucket_(bucket) {}
 
-  StepPlan plan(const View& view) override {
-    PlanBuilder builder(view);
-    if (take_turn_alone(view, builder)) return builder.take();
+ private:
+  void plan_batch(const View& view, PlanBuilder& builder) override {
     for (const SeqView* seq : overrun(view, builder)) {
       if (!builder.preempt_and_offload(*seq)) builder.preempt_and_drop(*seq);
     }
     admit_or_go_on(
         view, {largest_first(view), [this](const SeqView& seq) { return demand(seq); }, /*first_fit=*/true},
         builder);
-    break_standstill(view, builder);
-    return builder.take();
   }
 
- private:
   // Twice as much each time that it was not enough.
   uint32_t demand(const SeqView& seq) const {
     const uint32_t buckets = std::max(1u, (seq.predicted.output_tokens + bucket_ - 1) / bucket_);
@@ -58,12 +54,8 @@ class S3Policy final : public Policy {
 
 }  // namespace
 
-std::unique_ptr<Policy> make_s3_policy(uint32_t bucket) {
-  return std::make_unique<S3Policy>(bucket);
-}
-
-std::unique_ptr<Policy> make_s3_policy(PolicySettings& settings) {
-  return make_s3_policy(settings.whole("bucket", 50, 1, 100'000));
+std::unique_ptr<BatchPolicy> make_s3(PolicySettings& settings) {
+  return std::make_unique<S3Policy>(settings.whole("bucket", 50, 1, 100'000));
 }
 
 }  // namespace kvasir

@@ -1,46 +1,46 @@
-#include "sched/policies/vllm.h"
-
+// vLLM (Kwon et al., SOSP 2023), as of version 0.5: first come, first served; whole prompts before decodes;
+// preemption by recomputation.
 #include <algorithm>
 #include <utility>
 #include <vector>
 
-#include "contract/plan_builder.h"
+#include "sched/batch_policy.h"
 #include "sched/mechanisms/admit_prompts.h"
-#include "sched/mechanisms/break_standstill.h"
+#include "sched/mechanisms/batch_bound.h"
 #include "sched/mechanisms/continue_running.h"
 #include "sched/mechanisms/decode_or_preempt.h"
 #include "sched/mechanisms/pending_time.h"
-#include "sched/mechanisms/turn_alone.h"
+#include "sched/policy_settings.h"
 
 namespace kvasir {
 namespace {
 
 // A step is either prefills or decodes, and prefills go first. A prompt that memory, or the bound on what
 // decodes may wait, has cut short is finished beside the decodes before another is admitted.
-class VllmPolicy final : public Policy {
+//
+// Two settings are not vLLM's. With `demote` a request that pends beyond a bound comes behind all that do
+// not, and is preempted first: comparisons with policies that give up on such requests need it. `batch` is
+// what eLLM's authors gave their vLLM.
+class VllmPolicy final : public BatchPolicy {
  public:
   VllmPolicy(bool demote, BatchRule batch) : demote_(demote), batch_(batch) {}
 
-  StepPlan plan(const View& view) override {
-    PlanBuilder builder(view);
-    if (take_turn_alone(view, builder)) return builder.take();
-    if (anyone_prefilling(view) || !admit(view, builder)) {
-      continue_running(in_order(view, view.running), builder, PreemptBy::kRecompute);
+ private:
+  void plan_batch(const View& view, PlanBuilder& builder) override {
+    if (any_prefilling(view) || !admit(view, builder)) {
+      continue_running(by_lateness(view, view.running), builder, PreemptBy::kRecompute);
     }
-    break_standstill(view, builder);
-    return builder.take();
   }
 
- private:
   bool admit(const View& view, PlanBuilder& builder) const {
     if (!demote_ && batch_ == BatchRule::kFree) return admit_prompts(view, builder);
-    std::vector<const SeqView*> waiting = in_order(view, view.waiting);
+    std::vector<const SeqView*> waiting = by_lateness(view, view.waiting);
     if (batch_ == BatchRule::kWithinTpot) waiting = batch_within_tpot(view, std::move(waiting));
     return admit_prompts(view, waiting, builder);
   }
 
   // By arrival; those that are late behind all others if they are demoted.
-  std::vector<const SeqView*> in_order(const View& view, const std::vector<SeqView>& sequences) const {
+  std::vector<const SeqView*> by_lateness(const View& view, const std::vector<SeqView>& sequences) const {
     std::vector<const SeqView*> out = by_arrival(sequences);
     if (demote_) {
       std::stable_partition(out.begin(), out.end(),
@@ -55,13 +55,9 @@ class VllmPolicy final : public Policy {
 
 }  // namespace
 
-std::unique_ptr<Policy> make_vllm_policy(bool demote, BatchRule batch) {
-  return std::make_unique<VllmPolicy>(demote, batch);
-}
-
-std::unique_ptr<Policy> make_vllm_policy(PolicySettings& settings) {
+std::unique_ptr<BatchPolicy> make_vllm(PolicySettings& settings) {
   const bool demote = settings.flag("demote", false);
-  return make_vllm_policy(demote, batch_rule(settings));
+  return std::make_unique<VllmPolicy>(demote, batch_rule(settings));
 }
 
 }  // namespace kvasir

@@ -1,35 +1,23 @@
-#include "sched/policies/vllm_random.h"
-
+// As vLLM, but waiting requests are admitted in an order drawn anew for every step: the question that
+// Apt-Serve (Gao et al., SIGMOD 2025; Section 3.2, Fig. 4) asks of first come, first served.
 #include <charconv>
 #include <utility>
 #include <vector>
 
 #include "base/random.h"
-#include "contract/plan_builder.h"
+#include "sched/batch_policy.h"
 #include "sched/mechanisms/admit_prompts.h"
-#include "sched/mechanisms/break_standstill.h"
 #include "sched/mechanisms/continue_running.h"
-#include "sched/mechanisms/decode_or_preempt.h"
-#include "sched/mechanisms/turn_alone.h"
+#include "sched/policy_settings.h"
 
 namespace kvasir {
 namespace {
 
-// The paper draws who is scheduled and says no more. Here the queue alone is drawn: who runs goes on, and
-// where blocks run out the latest arrival is preempted, as in `vllm`.
-class VllmRandomPolicy final : public Policy {
+// The paper draws which requests are scheduled and says no more. Here only the queue is drawn: what runs goes
+// on, and where blocks run out the latest arrival is preempted, as in `vllm`.
+class VllmRandomPolicy final : public BatchPolicy {
  public:
   explicit VllmRandomPolicy(uint64_t seed) : random_(seed) {}
-
-  StepPlan plan(const View& view) override {
-    PlanBuilder builder(view);
-    if (take_turn_alone(view, builder)) return builder.take();
-    if (anyone_prefilling(view) || !admit_prompts(view, drawn(view.waiting), builder)) {
-      continue_running(view, builder, PreemptBy::kRecompute);
-    }
-    break_standstill(view, builder);
-    return builder.take();
-  }
 
   // How much has been drawn.
   std::string save_state() const override { return std::to_string(random_.counter()); }
@@ -44,6 +32,12 @@ class VllmRandomPolicy final : public Policy {
   }
 
  private:
+  void plan_batch(const View& view, PlanBuilder& builder) override {
+    if (any_prefilling(view) || !admit_prompts(view, drawn(view.waiting), builder)) {
+      continue_running(view, builder, PreemptBy::kRecompute);
+    }
+  }
+
   std::vector<const SeqView*> drawn(const std::vector<SeqView>& waiting) {
     std::vector<const SeqView*> order;
     for (const SeqView& seq : waiting) order.push_back(&seq);
@@ -56,8 +50,8 @@ class VllmRandomPolicy final : public Policy {
 
 }  // namespace
 
-std::unique_ptr<Policy> make_vllm_random_policy(uint64_t seed) {
-  return std::make_unique<VllmRandomPolicy>(seed);
+std::unique_ptr<BatchPolicy> make_vllm_random(PolicySettings& settings) {
+  return std::make_unique<VllmRandomPolicy>(settings.whole("seed", 0, 0, UINT32_MAX));
 }
 
 }  // namespace kvasir

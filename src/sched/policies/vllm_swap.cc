@@ -1,51 +1,41 @@
-#include "sched/policies/vllm_swap.h"
-
-#include "contract/plan_builder.h"
+// vLLM (Kwon et al., SOSP 2023), as of version 0.5, with preemption by swap: the cells of a preempted
+// sequence go to the slower tier and come back.
+#include "sched/batch_policy.h"
 #include "sched/mechanisms/admit_prompts.h"
-#include "sched/mechanisms/break_standstill.h"
+#include "sched/mechanisms/batch_bound.h"
 #include "sched/mechanisms/continue_running.h"
 #include "sched/mechanisms/decode_or_preempt.h"
 #include "sched/mechanisms/swap_in.h"
-#include "sched/mechanisms/turn_alone.h"
+#include "sched/policy_settings.h"
 
 namespace kvasir {
 namespace {
 
-// As `vllm`, but a preempted sequence keeps its cells, on the host. While any waits to come back no prompt is
-// admitted, and none comes back in a step that preempts.
-class VllmSwapPolicy final : public Policy {
+// As `vllm`, but a preempted sequence keeps its cells. While any waits to come back no prompt is admitted,
+// and none comes back in a step that preempts.
+class VllmSwapPolicy final : public BatchPolicy {
  public:
   explicit VllmSwapPolicy(BatchRule batch) : batch_(batch) {}
 
-  StepPlan plan(const View& view) override {
-    PlanBuilder builder(view);
-    if (take_turn_alone(view, builder)) return builder.take();
-    const bool swapped = anyone_swapped_out(view);
-    if (!swapped && !anyone_prefilling(view) &&
-        admit_prompts(view, may_join(view, swapped, batch_), builder)) {
-      return builder.take();
+ private:
+  void plan_batch(const View& view, PlanBuilder& builder) override {
+    const bool swapped = any_swapped_out(view);
+    if (!swapped && !any_prefilling(view) && admit_prompts(view, may_join(view, swapped, batch_), builder)) {
+      return;
     }
     const uint32_t preempted = continue_running(view, builder, PreemptBy::kSwap);
-    if (swapped && preempted == 0) {
-      swap_in(view, may_join(view, swapped, batch_), admission_watermark(view) + blocks_wanted(view, builder),
-              builder);
-    }
-    break_standstill(view, builder);
-    return builder.take();
+    if (!swapped || preempted > 0) return;
+    swap_in(view, may_join(view, swapped, batch_), admission_watermark(view) + blocks_wanted(view, builder),
+            builder);
   }
 
- private:
   const BatchRule batch_;
 };
 
 }  // namespace
 
-std::unique_ptr<Policy> make_vllm_swap_policy(BatchRule batch) {
-  return std::make_unique<VllmSwapPolicy>(batch);
-}
-
-std::unique_ptr<Policy> make_vllm_swap_policy(PolicySettings& settings) {
-  return make_vllm_swap_policy(batch_rule(settings));
+std::unique_ptr<BatchPolicy> make_vllm_swap(PolicySettings& settings) {
+  return std::make_unique<VllmSwapPolicy>(batch_rule(settings));
 }
 
 }  // namespace kvasir

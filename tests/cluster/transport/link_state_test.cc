@@ -112,10 +112,15 @@ TEST(SocketAddress, IsReadAndWritten) {
   EXPECT_EQ(v4->host(), "127.0.0.1");
   EXPECT_EQ(v4->port(), 80);
   EXPECT_FALSE(v4->is_any());
+  EXPECT_TRUE(v4->is_loopback());
   EXPECT_EQ(device_of(*v4), "lo");
   const auto v6 = parse_address("[::1]:65535", Names::kNumeric);
   ASSERT_TRUE(v6.ok()) << v6.status().message();
   EXPECT_EQ(join_address(v6->host(), v6->port()), "[::1]:65535");
+  EXPECT_TRUE(v6->is_loopback());
+  for (const char* open : {"0.0.0.0:1", "[::]:1", "10.0.0.127:1", "[fe80::1]:1"}) {
+    EXPECT_FALSE(parse_address(open, Names::kNumeric)->is_loopback()) << open;
+  }
   EXPECT_TRUE(parse_address("0.0.0.0:1", Names::kNumeric)->is_any());
   EXPECT_TRUE(parse_address("[::]:1", Names::kNumeric)->is_any());
   for (const char* bad : {"", ":", "127.0.0.1", "127.0.0.1:", ":80", "127.0.0.1:65536", "127.0.0.1:-1",

@@ -1,0 +1,64 @@
+#include "apps/flags/cluster_flags.h"
+
+#include <CLI/CLI.hpp>
+
+#include "apps/flags/command_line.h"
+#include "apps/flags/runtime_flags.h"
+
+namespace kvasir {
+
+void add_member_flags(CLI::App& app, ClusterOptions& flags, bool required) {
+  CLI::Option* directory =
+      app.add_option("--cluster", flags.directory,
+                     "Directory of the cluster, etcd://HOST:2379[,HOST:2379][/NAME]: instances that share it "
+                     "lend each other memory (default: none, no cluster)");
+  if (required) directory->required();
+  app.add_option("--cluster-name", flags.name,
+                 "Name of this instance in the cluster (default: host name and process id)");
+  app.add_option("--cluster-token", flags.token,
+                 "Secret that all instances of the cluster share; other processes can see it here");
+  app.add_option("--cluster-token-file", flags.token_file, "File with this secret");
+  app.add_option("--cluster-transport", flags.transport,
+                 "How instances talk: ucx (TCP, shared memory, InfiniBand) or grpc; the same for all of them")
+      ->check(CLI::IsMember({"ucx", "grpc"}))
+      ->capture_default_str();
+  app.add_option("--cluster-listen", flags.listen, "HOST:PORT for peers; port 0: any free one")
+      ->capture_default_str();
+  app.add_option("--cluster-advertise-host", flags.advertise_host,
+                 "Address or name by which peers reach this host; a name is looked up here (default: that of "
+                 "--cluster-listen)");
+  app.add_option(
+         "--cluster-ucx-tls", flags.ucx_transports,
+         "Transports that UCX may use: tcp, or shm,tcp if instances share a machine and its namespaces")
+      ->capture_default_str();
+  app.add_option("--cluster-ucx-devices", flags.ucx_devices,
+                 "Network devices for UCX, as eth0,eth1 (default: that of the address listened on)");
+  app.add_option("--cluster-location", flags.location,
+                 "Where this instance is, from the outside in, as ZONE/RACK/HOST: the nearest peers lend "
+                 "first (default: the host's name)");
+  app.add_option("--cluster-ttl", flags.ttl_s,
+                 "Seconds after which a silent instance counts as dead; the same for all of them")
+      ->check(between(2, 600))
+      ->capture_default_str();
+}
+
+void add_cluster_flags(CLI::App& app, ClusterOptions& flags) {
+  add_member_flags(app, flags, /*required=*/false);
+  add_gib(app, "--cluster-lend-size", flags.lend_bytes,
+          "Most of its KV cache that this instance lends at once, in GiB or with a suffix, as 512MiB "
+          "(default: half)");
+  add_gib(
+      app, "--cluster-borrow-size", flags.borrow_bytes,
+      "Most memory that it borrows at once, with a policy that borrows (default: four times its KV cache)");
+  app.add_option("--cluster-lend-compute", flags.lend_compute,
+                 "Share of one core's time for attention over what peers keep here; 0: they fetch it instead")
+      ->check(between(0.0, 1.0))
+      ->capture_default_str();
+  app.add_option("--cluster-fetch", flags.fetch,
+                 "When to fetch keys and values from a peer instead of sending it the query: never (unless "
+                 "there is no other way), cost (if that was measured to be cheaper), always")
+      ->check(CLI::IsMember({"never", "cost", "always"}))
+      ->capture_default_str();
+}
+
+}  // namespace kvasir

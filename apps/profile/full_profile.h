@@ -1,0 +1,39 @@
+// `kvasir profile --full`: measures this machine as a device for the simulator. It leaves the policies'
+// beliefs as they are.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "apps/profile/measure.h"
+#include "apps/profile/profile.h"
+#include "apps/simulate/host_device.h"
+#include "apps/simulate/times_fit.h"
+#include "model/files/model_file.h"
+
+namespace kvasir {
+
+// As measure_steps(), with many more kinds of steps.
+Result<std::vector<ProfiledStep>> measure_grid(const RuntimeOptions& options, const PackedModel& model,
+                                               const CacheGeometry& layout, const Decoder::Options& decoder,
+                                               const MonotonicClock& clock, Nanos deadline);
+
+// Measured on a server in this process, under load from this process.
+struct ServedLoad {
+  std::vector<TimedLoad> steps;
+  std::vector<EngineGap> gaps;
+  // For each request that ran alone: from sending it to its first token, without the step that made the
+  // token.
+  std::vector<double> request_s;
+};
+// Sends random prompts, one at a time and at several concurrencies, under a policy that takes whole prompts
+// and one that splits them, for so many seconds in all.
+Result<ServedLoad> measure_served(const RuntimeOptions& options, const ModelFile& file,
+                                  const PackedModel& model, const CacheGeometry& layout,
+                                  const Decoder::Options& decoder, const MonotonicClock& clock,
+                                  double seconds);
+
+// Fits the device's times to the measurements, prints the errors of the fit, and fills them in.
+void fit_host_device(const std::vector<ProfiledStep>& grid, const ServedLoad& served, HostDevice& device);
+
+}  // namespace kvasir

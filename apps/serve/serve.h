@@ -1,0 +1,32 @@
+// `kvasir serve`: the HTTP server over one model.
+#pragma once
+
+#include <string>
+
+#include "runtime/runtime.h"
+#include "server/server.h"
+
+namespace CLI {
+class App;
+}
+
+namespace kvasir {
+
+struct ServeOptions {
+  RuntimeOptions runtime;
+  ServerOptions server;
+  std::string api_key_file;
+  std::string default_slo;  // as on the command line
+  std::string tightest_slo;
+  double shutdown_timeout_s = 30;
+  double body_grace_s = 10;
+  bool parse_special = false;
+};
+
+void add_serve_flags(CLI::App& app, ServeOptions& options);
+
+// Serves until SIGTERM or SIGINT. 0, or 1 after one line on standard error. REQUIRES: no other thread runs
+// yet, so that Signals gets the signals.
+int run_serve(ServeOptions options);
+
+}  // namespace kvasir

@@ -1,0 +1,81 @@
+// A thread that takes the signals.
+#include "apps/serve/signals.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include "base/log.h"
+
+namespace kvasir {
+namespace {
+
+// What a shell reports for a process that a signal ended.
+constexpr int kExitSignalled = 128;
+
+const char* name_of(int signal) {
+  return signal == SIGTERM ? "SIGTERM" : "SIGINT";
+}
+
+// SIGUSR1 is how the thread itself is ended.
+sigset_t watched() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGTERM);
+  sigaddset(&set, SIGINT);
+  sigaddset(&set, SIGUSR1);
+  return set;
+}
+
+}  // namespace
+
+Signals::Signals() {
+  const sigset_t set = watched();
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  thread_ = std::thread([this] { run(); });
+}
+
+Signals::~Signals() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  pthread_kill(thread_.native_handle(), SIGUSR1);
+  thread_.join();
+}
+
+void Signals::ready() {
+  const std::lock_guard lock(mutex_);
+  ready_ = true;
+}
+
+void Signals::wait() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return count_ > 0; });
+}
+
+int Signals::count() const {
+  const std::lock_guard lock(mutex_);
+  return count_;
+}
+
+void Signals::run() {
+  const sigset_t set = watched();
+  for (;;) {
+    int signal = 0;
+    if (sigwait(&set, &signal) != 0) continue;
+    const std::lock_guard lock(mutex_);
+    if (stopping_) return;
+    if (signal == SIGUSR1) continue;
+    ++count_;
+    // Nothing to tidy up while the model loads, and the third signal means it.
+    if (!ready_ || count_ >= 3) {
+      log_warning("{}{}: ending at once", name_of(signal),
+                  ready_ ? ", the third signal" : " before the model was loaded");
+      _exit(kExitSignalled + signal);
+    }
+    changed_.notify_all();
+  }
+}
+
+}  // namespace kvasir

@@ -1,0 +1,37 @@
+// Waiting for SIGTERM and SIGINT.
+#pragma once
+
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+namespace kvasir {
+
+// Blocks both signals in the calling thread and in the threads that it starts later, and receives them on a
+// thread of its own. Before ready() the first signal ends the process at once, after it the third one: with a
+// line in the log, and 128 plus the signal's number as the exit code. One per process, made before any other
+// thread.
+class Signals {
+ public:
+  Signals();
+  ~Signals();
+  Signals(const Signals&) = delete;
+  Signals& operator=(const Signals&) = delete;
+
+  void ready();
+  // Until the first signal.
+  void wait();
+  int count() const;
+
+ private:
+  void run();
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  bool ready_ = false;     // guarded by mutex_
+  bool stopping_ = false;  // guarded by mutex_
+  int count_ = 0;          // guarded by mutex_
+  std::thread thread_;
+};
+
+}  // namespace kvasir

@@ -1,0 +1,101 @@
+// Finds full blocks by hash, and keeps for every waiting sequence how much of its prompt is there already.
+//
+// A watch is moved by the events that concern it (a block published, evicted, taken or given up), so that no
+// prompt is looked up as a whole at every step.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "cache/blocks/block_hash.h"
+#include "cache/blocks/place.h"
+#include "contract/ids.h"
+
+namespace kvasir {
+
+// The copies of full blocks that a sequence holds when it adopts them, one for each cell, by place; and those
+// of them that are idle until then.
+struct Adoptable {
+  std::array<uint32_t, kPlaces> cells{};
+  std::array<uint32_t, kPlaces> idle{};
+
+  void add(const Adoptable& o, uint32_t times) {
+    for (size_t p = 0; p < cells.size(); ++p) {
+      cells[p] += times * o.cells[p];
+      idle[p] += times * o.idle[p];
+    }
+  }
+  friend bool operator==(const Adoptable&, const Adoptable&) = default;
+};
+
+// Used by one thread.
+class PrefixIndex {
+ public:
+  // How much of a watched chain is there: blocks [0, matched), and what of them can be adopted.
+  struct Match {
+    uint32_t matched = 0;
+    Adoptable what;
+  };
+
+  // The block with this hash, or kNoBlock.
+  BlockId find(const BlockHash& hash) const;
+
+  // Makes a full block findable. False if another block has the hash already.
+  bool publish(const BlockHash& hash, BlockId block, const Adoptable& what);
+  // REQUIRES: published.
+  void unpublish(const BlockHash& hash);
+  // What can be adopted of a published block may have changed.
+  void update(BlockId block, const Adoptable& what);
+
+  // Watches a chain of block hashes for a sequence. REQUIRES: it is not watched.
+  void watch(SeqId seq, std::vector<BlockHash> chain);
+  // Unknown sequences are ignored.
+  void unwatch(SeqId seq);
+  // {} for a sequence that is not watched.
+  Match match(SeqId seq) const;
+
+  // Watched sequences whose match has changed since the last call, in no particular order.
+  std::vector<SeqId> take_changed();
+
+  size_t published() const { return published_; }
+
+ private:
+  struct Watcher {
+    SeqId seq{};
+    uint32_t depth = 0;
+  };
+  struct Entry {
+    BlockId block = kNoBlock;
+    std::vector<Watcher> watchers;  // those whose match reaches to this hash, or ends just before it
+  };
+  // Of a published block. Its state changes often, and mostly while no sequence watches it: then its entry,
+  // which lies anywhere in memory, is not touched.
+  struct Published {
+    Entry* entry = nullptr;
+    Adoptable what;
+    bool watched = false;
+  };
+  struct Watch {
+    std::vector<BlockHash> chain;
+    Match match;
+    std::vector<uint32_t> places;  // in the list of chain[d]: removal must not search among thousands
+  };
+
+  void extend(SeqId seq, Watch& watch);
+  void join(SeqId seq, Watch& watch, uint32_t depth);
+  void remove(Watch& watch, uint32_t depth);
+
+  // The list of the entry's watchers has changed.
+  void note_watchers(const Entry& entry);
+
+  std::unordered_map<BlockHash, Entry, BlockHashHasher> entries_;
+  std::vector<Published> blocks_;  // by block
+  std::unordered_map<SeqId, Watch> watches_;
+  std::unordered_set<SeqId> changed_;
+  size_t published_ = 0;
+};
+
+}  // namespace kvasir

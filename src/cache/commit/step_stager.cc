@@ -1,0 +1,409 @@
+#include "cache/commit/step_stager.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "base/mutant.h"
+
+namespace kvasir {
+namespace {
+
+// Adds a wait, unless it is the last one already.
+void wait_once(Step& step, const TransferWait& wait) {
+  if (step.waits.empty() || step.waits.back() != wait) step.waits.push_back(wait);
+}
+
+}  // namespace
+
+SeqScratch::Block& SeqScratch::at(uint32_t block) {
+  auto it = blocks.end();
+  if (!blocks.empty() && blocks.back().block >= block) {
+    it = std::lower_bound(blocks.begin(), blocks.end(), block,
+                          [](const Block& b, uint32_t number) { return b.block < number; });
+    if (it->block == block) return *it;
+  }
+  it = blocks.emplace(it);
+  it->block = block;
+  return *it;
+}
+
+StepStager::StepStager(KvCache& cache)
+    : cache_(cache), ring_(cache.geometry(), cache.options().device_bytes, cache.options().stage_blocks()) {}
+
+void StepStager::stage(Step& step, std::span<const SeqScratch> sequences) {
+  if (sequences.empty()) return;
+  std::vector<Work> all;
+  all.reserve(sequences.size());
+  fills_change_ = false;
+  for (const SeqScratch& s : sequences) {
+    share_table(step, s);
+    all.push_back(plan(step, s));
+    for (const SeqScratch::Block& b : s.blocks) fills_change_ = fills_change_ || !b.to_slower.empty();
+  }
+  ring_.begin_step([&](TransferId id) { return cache_.in_flight(id); });
+  for (uint32_t layer = 0; layer < cache_.geometry().layers; ++layer) {
+    for (Work& work : all) {
+      stage_layer(step, work, layer);
+      write_back_frames(step, work.of, layer);
+    }
+  }
+}
+
+// All slices of a sequence read, and write, at the same places.
+void StepStager::share_table(Step& step, const SeqScratch& s) const {
+  const auto needs_place = [](const SeqScratch::Block& b) { return b.needs_place(); };
+  const auto first = std::find_if(s.blocks.begin(), s.blocks.end(), needs_place);
+  if (first == s.blocks.end()) return;
+  const auto last = std::find_if(s.blocks.rbegin(), s.blocks.rend(), needs_place);
+  StepSlice& slice = step.slices[s.slice];
+  step.add_staged(slice, {first->block, last->block + 1}, cache_.geometry().layers);
+  for (uint32_t other : s.others) {
+    step.slices[other].staged_blocks = slice.staged_blocks;
+    step.slices[other].first_staged = slice.first_staged;
+  }
+}
+
+// ---------------------------------------------------------------- runs of cells
+
+StepStager::Work StepStager::plan(const Step& step, const SeqScratch& s) const {
+  const uint32_t per_leaf = cache_.geometry().blocks_per_leaf();
+  Work work{s, {}};
+  LayerSet peers;
+  uint32_t leaf = UINT32_MAX;
+  for (uint32_t entry = 0; entry < s.blocks.size(); ++entry) {
+    const SeqScratch::Block& b = s.blocks[entry];
+    if (b.block / per_leaf != leaf) {
+      leaf = b.block / per_leaf;
+      peers = at_peers(step, s, entry);
+    }
+    const LayerSet written = b.computed | (b.fresh ? b.missing : LayerSet());
+    const LayerSet slots = written - b.filled;
+    add_run(work, entry, written & b.filled, Way::kRowsFillFrame);
+    add_run(work, entry, slots & b.to_slower, Way::kRowsSendSlot);
+    add_run(work, entry, slots - b.to_slower, Way::kRowsFillSlot);
+    add_run(work, entry, peers, Way::kStayAtPeers);
+    plan_reads(step, entry, b.missing - written - peers, work);
+  }
+  return work;
+}
+
+void StepStager::add_run(Work& work, uint32_t entry, const LayerSet& groups, Way way, Place from) {
+  if (groups.empty()) return;
+  // Of one block there are no more runs than this.
+  const size_t recent = std::min<size_t>(work.runs.size(), 4 + 2 * kPlaces);
+  for (auto run = work.runs.rbegin(); run != work.runs.rbegin() + static_cast<ptrdiff_t>(recent); ++run) {
+    if (run->end == entry && run->groups == groups && run->way == way && run->from == from) {
+      ++run->end;
+      return;
+    }
+  }
+  work.runs.push_back({entry, entry + 1, groups, way, from, {}, false});
+}
+
+// Finds a copy to read for each of the groups of a block.
+void StepStager::plan_reads(const Step& step, uint32_t entry, LayerSet groups, Work& work) const {
+  if (groups.empty()) return;
+  const SeqScratch& s = work.of;
+  const SeqScratch::Block& block = s.blocks[entry];
+  const BlockId id = s.ids[block.block];
+  const BlockMap::Block& b = cache_.block(id);
+  const BlockMap::Owner& owner = cache_.map().owner(id, cache_.holdings(step.slices[s.slice].seq));
+  for (bool ready : {true, false}) {
+    for (bool preferred : {true, false}) {
+      for (const Place& from : kCheapestFirst) {
+        if (from == kDeviceKv || (from.form == s.preferred) != preferred) continue;
+        const BlockMap::Copies& copies = b.at(from);
+        const LayerSet there = ready ? copies.usable() : copies.present & copies.current;
+        LayerSet read = groups & there & owner.at(from);
+        // A frame that becomes KV is filled from X: KV would have been copied.
+        if (from.form == Form::kKv) read = read - block.filled;
+        groups = groups - read;
+        const bool projected = from.form == Form::kX;
+        add_run(work, entry, read & block.filled, Way::kProjectIntoFrame, from);
+        add_run(work, entry, read - block.filled, projected ? Way::kProjectIntoSlot : Way::kTransfer, from);
+        if (groups.empty()) return;
+      }
+    }
+  }
+  KV_CHECK(false, "seq={} block={}: a layer group is nowhere", raw(step.slices[s.slice].seq), block.block);
+}
+
+// `entry` is of the leaf's first block, if the leaf is attended at peers.
+LayerSet StepStager::at_peers(const Step& step, const SeqScratch& s, uint32_t entry) const {
+  if (cache_.options().borrowed_bytes == 0 || !s.others.empty()) return {};
+  const StepSlice& slice = step.slices[s.slice];
+  const uint32_t per_leaf = cache_.geometry().blocks_per_leaf();
+  const uint32_t first = s.blocks[entry].block;
+  const uint32_t leaf = first / per_leaf;
+  // Every row sees all of such a leaf.
+  if (leaf >= slice.tokens.begin / kLeafTokens || entry + per_leaf > s.blocks.size()) return {};
+  LayerSet groups = cache_.map().all_groups();
+  for (uint32_t i = 0; i < per_leaf; ++i) {
+    const SeqScratch::Block& b = s.blocks[entry + i];
+    if (b.block != leaf * per_leaf + i || b.fresh) return {};
+    groups = groups & (b.missing - b.computed - b.filled);
+  }
+  LayerSet out;
+  const Holdings& holdings = cache_.holdings(slice.seq);
+  groups.for_each([&](uint32_t group) {
+    if (cache_.lies_at_peers(holdings, s.ids, leaf, group)) out.add(group);
+  });
+  return out;
+}
+
+// ---------------------------------------------------------------- a layer
+
+void StepStager::find_sources(const SeqScratch& s, uint32_t group, Run& run) const {
+  run.sources.clear();
+  run.filling = false;
+  for (uint32_t entry = run.begin; entry < run.end; ++entry) {
+    const BlockMap::Copy& copy = copy_of(s, entry, run.from, group);
+    run.sources.push_back(copy.at);
+    run.filling = run.filling || copies_of(s, entry, run.from).filling().contains(group);
+  }
+}
+
+void StepStager::stage_layer(Step& step, Work& work, uint32_t layer) {
+  const SeqScratch& s = work.of;
+  const uint32_t group = cache_.geometry().group_of(layer);
+  Incoming in;
+  Batch out;
+  leave_at_peers(step, work, layer);
+  const bool first_of_group = cache_.geometry().layer_in_group(layer) == 0;
+  for (Run& run : work.runs) {
+    if (!run.groups.contains(group)) continue;
+    if (run.reads() && (first_of_group || fills_change_)) find_sources(s, group, run);
+    switch (run.way) {
+      case Way::kRowsFillFrame:
+        fill_frames(step, s, run, layer);
+        break;
+      case Way::kRowsFillSlot:
+      case Way::kRowsSendSlot:
+        fill_slots(step, s, run, layer, out);
+        break;
+      case Way::kTransfer:
+        bring_into_slots(step, s, run, layer, in);
+        break;
+      case Way::kProjectIntoSlot:
+      case Way::kProjectIntoFrame:
+        project(step, s, run, layer, in);
+        break;
+      case Way::kStayAtPeers:
+        break;
+    }
+  }
+  flush(step, s, layer, in);
+  // Before what merely leaves: the ring's next user waits for it.
+  if (!out.uses.empty()) add(step, layer_written(layer), s, TransferPriority::kPrefetch, out);
+  if (mutant(Mutant::kStagedWrongBlock) && layer == 1 && s.blocks.size() > 1) {
+    const auto comes = [&](uint32_t b) {
+      const SeqScratch::Block& block = s.blocks[b];
+      return block.block == b && (block.missing - block.computed).contains(group) && !block.fresh;
+    };
+    const StepSlice& slice = step.slices[s.slice];
+    if (comes(0) && comes(1)) {
+      std::swap(step.staged_planes(slice, 0, layer), step.staged_planes(slice, 1, layer));
+    }
+  }
+}
+
+void StepStager::leave_at_peers(Step& step, const Work& work, uint32_t layer) {
+  if (cache_.options().borrowed_bytes == 0) return;
+  const CacheGeometry& g = cache_.geometry();
+  const SeqScratch& s = work.of;
+  const uint32_t group = g.group_of(layer);
+  const Place place = {Form::kKv, Tier::kHost};
+  std::vector<KvCache::Use> uses;
+  std::vector<TransferId> fillers;
+  for (const Run& run : work.runs) {
+    if (run.way != Way::kStayAtPeers || !run.groups.contains(group)) continue;
+    for (uint32_t entry = run.begin; entry < run.end; ++entry) {
+      const uint32_t block = s.blocks[entry].block;
+      const uint32_t leaf = block / g.blocks_per_leaf();
+      const bool goes_on = !step.remote.empty() && step.remote.back().layer == layer &&
+                           step.remote.back().slice == s.slice && step.remote.back().end_leaf >= leaf;
+      if (goes_on) {
+        step.remote.back().end_leaf = leaf + 1;
+      } else {
+        const auto first_piece = static_cast<uint32_t>(step.remote_pieces.size());
+        step.remote.push_back({layer, s.slice, leaf, leaf + 1, first_piece});
+      }
+      const BlockMap::Copy& copy = copy_of(s, entry, place, group);
+      step.remote_pieces.push_back(copy.at - cache_.options().borrowed_begin() +
+                                   g.layer_in_group(layer) * g.piece_bytes(Form::kKv));
+      if (!mutant(Mutant::kRemoteFillSkipped)) {
+        copies_of(s, entry, place).append_fillers(group, fillers);
+      }
+      if (g.layer_in_group(layer) == 0) uses.push_back({s.ids[block], place, LayerSet::one(group), false});
+    }
+  }
+  sort_once(fillers);
+  for (TransferId filler : fillers) step.waits.push_back({layer, s.slice, filler});
+  if (!uses.empty()) cache_.begin_read(std::move(uses));
+}
+
+KvPlanes StepStager::frame_of(const SeqScratch::Block& block, uint32_t layer) const {
+  const CacheGeometry& g = cache_.geometry();
+  const uint64_t k = block.frames[g.group_of(layer)] + g.layer_in_group(layer) * g.piece_bytes(Form::kKv);
+  return {k, k + g.layer_plane_bytes()};
+}
+
+void StepStager::fill_frames(Step& step, const SeqScratch& s, const Run& run, uint32_t layer) const {
+  for (uint32_t entry = run.begin; entry < run.end; ++entry) {
+    const SeqScratch::Block& b = s.blocks[entry];
+    step.staged_planes(step.slices[s.slice], b.block, layer) = frame_of(b, layer);
+  }
+}
+
+void StepStager::fill_slots(Step& step, const SeqScratch& s, const Run& run, uint32_t layer, Batch& out) {
+  const CacheGeometry& g = cache_.geometry();
+  const uint32_t group = g.group_of(layer);
+  const Place to = {Form::kKv, cache_.options().slower_tier()};
+  for (uint32_t entry = run.begin; entry < run.end;) {
+    const StageRing::Slots slots = ring_.take(layer, run.end - entry);
+    const bool taken = slots.after != TransferId{};
+    if (taken) wait_once(step, {layer, s.slice, slots.after, /*any_end=*/true});
+    for (uint32_t i = 0; i < slots.count; ++i) {
+      const uint32_t block = s.blocks[entry + i].block;
+      step.staged_planes(step.slices[s.slice], block, layer) = slots.slot(i);
+      if (run.way != Way::kRowsSendSlot) continue;
+      const uint64_t target =
+          copy_of(s, entry + i, to, group).at + g.layer_in_group(layer) * g.piece_stride(to.form, to.tier);
+      add_segment(out.transfer, {slots.slot(i).k, Tier::kDevice}, {target, to.tier}, g.piece_bytes(to.form));
+      out.uses.push_back({s.ids[block], to, LayerSet::one(group), true});
+    }
+    entry += slots.count;
+    if (run.way != Way::kRowsSendSlot) continue;
+    out.slots.push_back(slots);
+    // Even if the rows leave the step because this one did not end in time: a later user of the slots then
+    // waits for our transfer, and so for this one.
+    if (taken) out.transfer.after.push_back(slots.after);
+  }
+}
+
+void StepStager::bring_into_slots(Step& step, const SeqScratch& s, const Run& run, uint32_t layer,
+                                  Incoming& in) {
+  for (uint32_t entry = run.begin; entry < run.end;) {
+    const StageRing::Slots slots = ring_.take(layer, run.end - entry);
+    for (uint32_t i = 0; i < slots.count; ++i) {
+      step.staged_planes(step.slices[s.slice], s.blocks[entry + i].block, layer) = slots.slot(i);
+    }
+    bring(step, s, run, entry, layer, slots, in);
+    entry += slots.count;
+  }
+}
+
+void StepStager::project(Step& step, const SeqScratch& s, const Run& run, uint32_t layer, Incoming& in) {
+  const CacheGeometry& g = cache_.geometry();
+  const uint32_t group = g.group_of(layer);
+  for (uint32_t entry = run.begin; entry < run.end; ++entry) {
+    const SeqScratch::Block& b = s.blocks[entry];
+    KvPlanes& to = step.staged_planes(step.slices[s.slice], b.block, layer);
+    if (run.way == Way::kProjectIntoFrame) {
+      to = frame_of(b, layer);
+    } else {
+      const StageRing::Slots slot = ring_.take(layer, 1);
+      to = slot.at;
+      if (slot.after != TransferId{}) wait_once(step, {layer, s.slice, slot.after, /*any_end=*/true});
+    }
+    uint64_t x = run.sources[entry - run.begin] + g.layer_in_group(layer) * g.piece_bytes(Form::kX);
+    if (run.from.tier == Tier::kDevice) {
+      std::vector<TransferId> fillers;
+      copies_of(s, entry, run.from).append_fillers(group, fillers);
+      for (TransferId filler : fillers) wait_once(step, {layer, s.slice, filler});
+    } else {
+      const StageRing::Slots slot = ring_.take(layer, 1);
+      bring(step, s, run, entry, layer, slot, in);
+      x = slot.at.k;
+    }
+    const uint32_t first_position = mutant(Mutant::kProjectedAtOrigin) ? 0 : b.block * g.block_tokens;
+    step.projections.push_back({layer, s.slice, first_position, cache_.block(s.ids[b.block]).tokens, x, to});
+  }
+}
+
+// ---------------------------------------------------------------- transfers
+
+void StepStager::bring(Step& step, const SeqScratch& s, const Run& run, uint32_t entry, uint32_t layer,
+                       const StageRing::Slots& slots, Incoming& in) {
+  const CacheGeometry& g = cache_.geometry();
+  const Place from = run.from;
+  const uint32_t group = g.group_of(layer);
+  const uint64_t stride = g.piece_stride(from.form, from.tier);
+  // Without overlap not before the layer before is done.
+  const StepPoint earliest = step.hints.overlap || layer == 0 ? kStepBegins : layer_attended(layer - 1);
+  const StepPoint start_at = std::max(slots.free_from, earliest);
+  if (start_at != in.start_at) flush(step, s, layer, in);
+  in.start_at = start_at;
+  Transfer& transfer = in.batch.transfer;
+  if (in.batch.uses.empty()) {
+    transfer.segments.reserve(run.end - entry);
+    in.batch.uses.reserve(run.end - entry);
+  }
+  const uint64_t in_cell = g.layer_in_group(layer) * stride, bytes = g.piece_bytes(from.form);
+  for (uint32_t i = 0; i < slots.count; ++i) {
+    uint64_t source = run.sources[entry + i - run.begin] + in_cell;
+    if (mutant(Mutant::kDiskPlacesMixed) && from.tier == Tier::kDisk) source -= std::min(source, stride);
+    add_segment(transfer, {source, from.tier}, {slots.slot(i).k, Tier::kDevice}, bytes);
+    in.batch.uses.push_back({s.ids[s.blocks[entry + i].block], from, LayerSet::one(group), false});
+    if (run.filling) copies_of(s, entry + i, from).append_fillers(group, transfer.needs);
+  }
+  if (slots.after != TransferId{}) transfer.after.push_back(slots.after);
+  in.batch.slots.push_back(slots);
+}
+
+// One segment for what lies in a row on both sides. On a disk and at peers a segment is one piece.
+void StepStager::add_segment(Transfer& transfer, MemoryAddress from, MemoryAddress to, uint64_t bytes) const {
+  const bool by_piece =
+      from.tier == Tier::kDisk || to.tier == Tier::kDisk || cache_.options().borrowed_bytes > 0;
+  if (!by_piece && !transfer.segments.empty()) {
+    Segment& last = transfer.segments.back();
+    if (MemoryAddress{last.from.offset + last.bytes, last.from.tier} == from &&
+        MemoryAddress{last.to.offset + last.bytes, last.to.tier} == to) {
+      last.bytes += bytes;
+      return;
+    }
+  }
+  transfer.segments.push_back({from, to, bytes});
+}
+
+void StepStager::flush(Step& step, const SeqScratch& s, uint32_t layer, Incoming& in) {
+  if (in.batch.transfer.segments.empty()) return;
+  add(step, in.start_at, s, TransferPriority::kNeededNow, in.batch);
+  step.transfers.back().only_for = s.slice;
+  step.waits.push_back({layer, s.slice, step.transfers.back().transfer.id});
+}
+
+// What rows write into frames and is bound for a slower tier as well leaves when the group's last layer is
+// written.
+void StepStager::write_back_frames(Step& step, const SeqScratch& s, uint32_t layer) {
+  const CacheGeometry& g = cache_.geometry();
+  const uint32_t group = g.group_of(layer);
+  if (layer + 1 < g.layers && g.group_of(layer + 1) == group) return;
+  const Place to = {Form::kKv, cache_.options().slower_tier()};
+  KvCache::Addition out;
+  for (const SeqScratch::Block& b : s.blocks) {
+    if (!(b.to_slower - b.missing).contains(group)) continue;
+    const BlockId id = s.ids[b.block];
+    cache_.move_cell(cache_.block(id), group, kDeviceKv, to.tier, out);
+    out.uses.push_back({id, kDeviceKv, LayerSet::one(group), false});
+    out.uses.push_back({id, to, LayerSet::one(group), true});
+  }
+  if (out.transfer.segments.empty()) return;
+  Batch batch{std::move(out.transfer), std::move(out.uses), {}};
+  add(step, layer_written(layer), s, TransferPriority::kOffload, batch);
+}
+
+void StepStager::add(Step& step, StepPoint start_at, const SeqScratch& s, TransferPriority priority,
+                     Batch& batch) {
+  sort_once(batch.transfer.after);
+  sort_once(batch.transfer.needs);
+  batch.transfer.id =
+      cache_.begin_transfer(step.slices[s.slice].seq, std::move(batch.uses), /*cancellable=*/false);
+  batch.transfer.priority = priority;
+  for (const StageRing::Slots& slots : batch.slots) ring_.set_transfer(slots, batch.transfer.id);
+  step.transfers.push_back({start_at, std::move(batch.transfer), StepTransfer::kAnySlice});
+  batch = {};
+}
+
+}  // namespace kvasir

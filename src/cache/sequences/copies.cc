@@ -1,0 +1,252 @@
+// The map's copies on the move: what is added to a tier, what is given up, and what transfers leave behind.
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/mutant.h"
+#include "cache/sequences/kv_cache.h"
+
+namespace kvasir {
+namespace {
+
+TransferPriority priority_of(const CopyChange& change) {
+  if (change.trigger == Trigger::kBeforeLayer) return TransferPriority::kNeededNow;
+  const bool soon = change.trigger == Trigger::kNow && change.tier == Tier::kDevice;
+  return soon ? TransferPriority::kPrefetch : TransferPriority::kOffload;
+}
+
+// Copies whose bytes are there, or will be.
+LayerSet alive(const BlockMap::Copies& copies) {
+  return copies.present & (copies.ready | copies.filling());
+}
+
+// What a transfer reads on the device is kept until it has ended, as all that it uses is.
+bool is_pinned_by_transfer(const KvCache::Use& use) {
+  return !mutant(Mutant::kTransferSourceFreedEarly) || use.fills || use.place.tier != Tier::kDevice;
+}
+
+}  // namespace
+
+bool KvCache::being_written(const BlockMap::Block& block) const {
+  return steps_.is_in_flight(block.last_write);
+}
+
+KvCache::Additions KvCache::add_copies(const CopyChange& change, bool tail) {
+  Sequence& seq = at(change.seq);
+  const Place to = {change.form, change.tier};
+  const uint32_t b = block_tokens();
+  const auto named = static_cast<uint32_t>(seq.table.size());
+  const bool whole_tail = tail && change.form == Form::kKv;
+  const uint32_t end = std::min(named, whole_tail ? ceil_div(change.tokens.end, b) : change.tokens.end / b);
+  std::vector<BlockAddition> parts;
+  std::vector<BlockMap::Wish> wishes;
+  uint32_t wanted_anew = 0;
+  for (uint32_t i = change.tokens.begin / b; i < end; ++i) {
+    parts.push_back(addition_of(seq, i, change.layers, to));
+    const BlockAddition& part = parts.back();
+    wanted_anew += (part.added - map_.owner(part.id, seq.holds).at(to)).count();
+    // Also where it is there already: no sequence may have needed it.
+    if (!part.added.empty()) wishes.push_back({part.id, part.added});
+  }
+  if (to.form == Form::kKv) promises_.draw(change.seq, to.tier, wanted_anew);
+  map_.want(wishes, seq.holds, to);
+
+  Additions out;
+  change.layers.for_each([&](uint32_t g) {
+    Addition added;
+    for (const BlockAddition& part : parts) {
+      if (to == kDeviceKv && part.nowhere.contains(g)) out.projected.push_back({part.number, g});
+      add_moves(part, g, to, added);
+    }
+    if (added.transfer.segments.empty()) return;
+    sort_once(added.transfer.needs);
+    added.transfer.id = begin_transfer(change.seq, std::move(added.uses), /*cancellable=*/true);
+    added.transfer.priority = priority_of(change);
+    if (steps_.keep_back(added.last_write, added.transfer)) return;
+    out.transfers.push_back(std::move(added.transfer));
+  });
+  return out;
+}
+
+// A copy of the same form is had from what is there already before what is still coming, and from the faster
+// tier before the slower one. Reading an idle copy would make it needed, which no plan has counted.
+KvCache::BlockAddition KvCache::addition_of(const Sequence& seq, uint32_t number, const LayerSet& groups,
+                                            Place to) const {
+  BlockAddition part;
+  part.number = number;
+  part.id = seq.table[number];
+  const BlockMap::Block& block = map_.block(part.id);
+  const BlockMap::Owner& owner = map_.owner(part.id, seq.holds);
+  const BlockMap::Copies& target = block.at(to);
+  // What a transfer that failed leaves behind may still be there for its readers: it is filled anew.
+  part.added = groups & target.current & alive(target);
+  part.nowhere = groups - part.added;
+  for (bool ready : {true, false}) {
+    for (Tier tier : kAllTiers) {
+      if (tier == to.tier) continue;
+      const BlockMap::Copies& copies = block.at({to.form, tier});
+      const LayerSet sources = (ready ? copies.ready : alive(copies)) & copies.current;
+      LayerSet moved = part.nowhere & ((sources & owner.at({to.form, tier})) - copies.failed);
+      // Bytes that turned out to be lost may still be read: they are written anew when nothing does.
+      if (to.tier != Tier::kDevice) moved = moved - target.pinned;
+      part.from[index_of(tier)] |= moved;
+      part.added |= moved;
+      part.nowhere = part.nowhere - moved;
+    }
+  }
+  return part;
+}
+
+// What has to move for one group of a block.
+void KvCache::add_moves(const BlockAddition& part, uint32_t group, Place to, Addition& out) const {
+  for (Tier tier : kAllTiers) {
+    if (!part.from[index_of(tier)].contains(group)) continue;
+    const BlockMap::Block& block = map_.block(part.id);
+    const Place from = {to.form, tier};
+    move_cell(block, group, from, to.tier, out);
+    block.at(from).append_fillers(group, out.transfer.needs);
+    out.uses.push_back({part.id, from, LayerSet::one(group), false});
+    out.uses.push_back({part.id, to, LayerSet::one(group), true});
+    if (being_written(block)) out.last_write = std::max(out.last_write, block.last_write);
+  }
+}
+
+// The segments and uses of copying a cell of a form to another tier.
+void KvCache::move_cell(const BlockMap::Block& block, uint32_t group, Place from, Tier to,
+                        Addition& out) const {
+  const CacheGeometry& g = options_.geometry;
+  const uint64_t source = block.at(from).by_group[group].at;
+  const uint64_t target = block.at({from.form, to}).by_group[group].at;
+  if (from.tier != Tier::kDisk && to != Tier::kDisk) {
+    out.transfer.segments.push_back({{source, from.tier}, {target, to}, g.cell_bytes(from.form)});
+    return;
+  }
+  // On the disk each piece stands for itself.
+  for (uint32_t i = 0; i < g.layers_in(group); ++i) {
+    out.transfer.segments.push_back({{source + i * g.piece_stride(from.form, from.tier), from.tier},
+                                     {target + i * g.piece_stride(from.form, to), to},
+                                     g.piece_bytes(from.form)});
+  }
+}
+
+std::vector<KvCache::Cell> KvCache::write_through(const CopyChange& change) {
+  Sequence& seq = at(change.seq);
+  const Place to = {Form::kKv, change.tier};
+  const uint32_t b = block_tokens();
+  const uint32_t end = std::min<uint32_t>(static_cast<uint32_t>(seq.table.size()), change.tokens.end / b);
+  std::vector<Cell> out;
+  std::vector<BlockMap::Wish> wishes;
+  for (uint32_t i = change.tokens.begin / b; i < end; ++i) {
+    const BlockMap::Block& block = map_.block(seq.table[i]);
+    const LayerSet groups = change.layers - block.at(to).present;
+    if (block.tokens < b || groups.empty()) continue;
+    wishes.push_back({seq.table[i], groups});
+    groups.for_each([&](uint32_t g) { out.push_back({i, g}); });
+  }
+  promises_.draw(change.seq, to.tier, static_cast<uint32_t>(out.size()));
+  map_.want(wishes, seq.holds, to);
+  return out;
+}
+
+void KvCache::release(const CopyChange& change) {
+  Sequence& seq = at(change.seq);
+  const uint32_t end = std::min<uint32_t>(static_cast<uint32_t>(seq.table.size()),
+                                          ceil_div(change.tokens.end, block_tokens()));
+  for (uint32_t i = change.tokens.begin / block_tokens(); i < end; ++i) {
+    if (change.tier == Tier::kDevice) pin_for_newest_step(seq.table[i]);
+    map_.release(seq.table[i], seq.holds, {change.form, change.tier}, change.layers);
+  }
+}
+
+void KvCache::drop(const CopyChange& change) {
+  Sequence& seq = at(change.seq);
+  const uint32_t end = std::min(static_cast<uint32_t>(seq.table.size()),
+                                std::min(change.tokens.end, seq.ready_tokens) / block_tokens());
+  for (uint32_t i = change.tokens.begin / block_tokens(); i < end; ++i) {
+    if (change.tier == Tier::kDevice) pin_for_newest_step(seq.table[i]);
+    map_.drop(seq.table[i], seq.holds, {change.form, change.tier}, change.layers);
+  }
+}
+
+// ---------------------------------------------------------------- transfers
+
+TransferId KvCache::begin_transfer(SeqId id, std::vector<Use> uses, bool cancellable) {
+  const TransferId transfer{next_transfer_++};
+  for (const Use& each : uses) use(each, transfer);
+  transfers_.emplace(transfer, TransferRecord{id, std::move(uses), cancellable});
+  if (id != SeqId{}) at(id).transfers.push_back(transfer);
+  return transfer;
+}
+
+void KvCache::use(const Use& use, TransferId transfer) {
+  if (is_pinned_by_transfer(use)) map_.pin(use.block, use.place, use.groups);
+  if (use.fills) map_.add_filler(use.block, use.place, use.groups, transfer);
+}
+
+// Sequences that lose an interest: if it was their last one in the cell, it has to be computed again.
+void KvCache::note_losers(const Use& use, std::vector<Loser>& losers) const {
+  for (const BlockMap::Owner& o : map_.block(use.block).owners) {
+    const LayerSet lost = o.at(use.place) & use.groups;
+    if (!lost.empty()) losers.push_back({use.block, lost, o.who->seq});
+  }
+}
+
+// Of those, the ones that have nothing else from which K and V of the cell can be had.
+std::vector<std::pair<SeqId, BlockId>> KvCache::lost_by(std::span<const Loser> losers) const {
+  std::vector<std::pair<SeqId, BlockId>> lost;
+  for (const auto& [id, groups, seq] : losers) {
+    const BlockMap::Block& block = map_.block(id);
+    for (const BlockMap::Owner& o : block.owners) {
+      LayerSet held;
+      for (size_t p = 0; p < kPlaces; ++p) {
+        // Of a block that is not full there is nothing but KV.
+        if (place_at(p).form == Form::kX && block.tokens < block_tokens()) continue;
+        held |= o.wants[p] & block.on[p].current;
+      }
+      if (o.who->seq == seq && !(groups - held).empty()) lost.emplace_back(seq, id);
+    }
+  }
+  return lost;
+}
+
+void KvCache::discard_copies(std::span<const Use> copies) {
+  std::vector<Loser> losers;
+  for (const Use& use : copies) {
+    note_losers(use, losers);
+    // What is given up on the device now may still be read by a step in flight.
+    pin_for_newest_step(use.block);
+    map_.discard(use.block, use.place, use.groups);
+  }
+  for (const auto& [seq, block] : lost_by(losers)) lose(seq, block);
+}
+
+void KvCache::transfer_ended(TransferId id, const Status& status) {
+  auto it = transfers_.find(id);
+  KV_CHECK(it != transfers_.end(), "transfer={}", raw(id));
+  const TransferRecord record = std::move(it->second);
+  transfers_.erase(it);
+  if (record.saves) --saves_in_flight_;
+  if (auto seq = sequences_.find(record.seq); seq != sequences_.end()) {
+    std::erase(seq->second.transfers, id);
+    touched_.push_back(record.seq);
+  }
+  std::vector<Loser> losers;
+  const bool lost_source = !status.ok() && status.code() == ErrorCode::kCorrupt;
+  for (const Use& use : record.uses) {
+    if (use.fills) {
+      if (!status.ok()) note_losers(use, losers);
+      // What is given up on the device now may still be read by a step in flight.
+      pin_for_newest_step(use.block);
+      map_.filler_ended(use.block, use.place, use.groups, id, status.ok());
+    } else if (lost_source && use.place.tier == Tier::kDisk && !mutant(Mutant::kCorruptKept)) {
+      note_losers(use, losers);
+      map_.discard(use.block, use.place, use.groups);
+    }
+  }
+  const std::vector<std::pair<SeqId, BlockId>> lost = lost_by(losers);
+  for (const Use& use : record.uses) {
+    if (is_pinned_by_transfer(use)) map_.unpin(use.block, use.place, use.groups);
+  }
+  for (const auto& [seq, block] : lost) lose(seq, block);
+}
+
+}  // namespace kvasir

@@ -1,0 +1,76 @@
+// Pieces on their way between memory and the disk: several at once, each through a buffer of its own.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "base/units.h"
+#include "cache/tiers/disk_file.h"
+
+namespace kvasir {
+
+// A piece that moves: between `memory` and the tier's byte `offset`.
+struct DiskJob {
+  DiskRequest::Op op = DiskRequest::Op::kRead;
+  uint64_t offset = 0;
+  std::byte* memory = nullptr;
+  uint64_t bytes = 0;
+  void* of = nullptr;  // this and what follows is the caller's
+  size_t segment = 0;
+  Nanos taken = 0;
+};
+
+// Memory is not aligned as the device wants it, and so bytes pass through buffers: of as many pieces as the
+// file has requests in flight. It also means that a piece is judged before any of it reaches memory.
+//
+// Used by one thread, except for wake().
+class DiskLane {
+ public:
+  struct Ended {
+    DiskJob job;
+    Status status;
+  };
+
+  // The file outlives it.
+  explicit DiskLane(DiskFile& file);
+  // REQUIRES: idle()
+  ~DiskLane();
+  DiskLane(const DiskLane&) = delete;
+  DiskLane& operator=(const DiskLane&) = delete;
+
+  size_t room() const { return free_.size(); }  // jobs that can begin
+  bool idle() const { return free_.size() == jobs_.size(); }
+
+  // A write's memory is read here and not later. REQUIRES: room() > 0; a place of the file's
+  void begin(const DiskJob& job);
+  // Waits until a job has ended or wake() was called, and appends what has ended.
+  void wait(std::vector<Ended>& ended);
+  void wake() { file_.io().wake(); }
+
+ private:
+  struct Free {
+    void operator()(std::byte* p) const { ::operator delete[](p, std::align_val_t{kBufferAlign}); }
+  };
+  struct InFlight {
+    DiskJob job;
+    uint64_t checksum = 0;  // of what is written
+  };
+  static constexpr size_t kBufferAlign = 2 * kMiB;  // so that the kernel can give large pages
+
+  std::byte* buffer(size_t slot) const { return buffers_.get() + slot * buffer_bytes_; }
+  Status end(size_t slot, int64_t result);
+
+  DiskFile& file_;
+  const uint64_t buffer_bytes_;
+  std::unique_ptr<std::byte[], Free> buffers_;
+  std::vector<InFlight> jobs_;  // by slot
+  std::vector<size_t> free_;    // slots
+  uint64_t unflushed_ = 0;      // bytes
+};
+
+}  // namespace kvasir

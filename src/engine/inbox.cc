@@ -1,0 +1,91 @@
+#include "engine/inbox.h"
+
+#include <chrono>
+
+namespace kvasir {
+
+Result<RequestId> Inbox::submit(GenerationRequest request, std::shared_ptr<OutputSink> sink) {
+  KV_RETURN_IF_ERROR(limits_.check_length(request));
+  std::lock_guard lock(mutex_);
+  if (draining_ || stopping_) {
+    return error(ErrorCode::kUnavailable, "the server is shutting down: try again later, or elsewhere");
+  }
+  KV_RETURN_IF_ERROR(limits_.check_queue(request));
+  // Read under the lock, so that requests arrive in the order of their ids.
+  const Nanos now = clock_.now();
+  limits_.joined(request.prompt.size(), now);
+  ++unfinished_;
+  const SeqId seq{next_id_++};
+  messages_.arrivals.push_back({seq, std::move(request), std::move(sink), now});
+  wake_.notify_one();
+  return RequestId{raw(seq)};
+}
+
+void Inbox::cancel(RequestId id, FinishReason reason) {
+  std::lock_guard lock(mutex_);
+  messages_.cancels.emplace_back(SeqId{raw(id)}, reason);
+  wake_.notify_one();
+}
+
+void Inbox::drain() {
+  std::lock_guard lock(mutex_);
+  draining_ = true;
+}
+
+bool Inbox::wait_idle(Nanos timeout) {
+  std::unique_lock lock(mutex_);
+  return idle_.wait_for(lock, std::chrono::nanoseconds(timeout), [&] { return unfinished_ == 0; });
+}
+
+void Inbox::stop() {
+  std::lock_guard lock(mutex_);
+  stopping_ = true;
+  wake_.notify_one();
+}
+
+bool Inbox::stopped() const {
+  std::lock_guard lock(mutex_);
+  return stopping_;
+}
+
+void Inbox::wake() {
+  std::lock_guard lock(mutex_);
+  woken_ = true;
+  wake_.notify_one();
+}
+
+Inbox::Messages Inbox::take() {
+  std::lock_guard lock(mutex_);
+  woken_ = false;
+  return std::exchange(messages_, {});
+}
+
+bool Inbox::wait(std::optional<Nanos> timeout) {
+  std::unique_lock lock(mutex_);
+  const auto news = [&] {
+    return stopping_ || woken_ || !messages_.arrivals.empty() || !messages_.cancels.empty();
+  };
+  if (!timeout) {
+    wake_.wait(lock, news);
+  } else if (*timeout > 0) {
+    wake_.wait_for(lock, std::chrono::nanoseconds(*timeout), news);
+  }
+  return !stopping_;
+}
+
+void Inbox::began(uint64_t prompt_tokens, Nanos now) {
+  std::lock_guard lock(mutex_);
+  limits_.began(prompt_tokens, now);
+}
+
+void Inbox::left_queue(uint64_t prompt_tokens) {
+  std::lock_guard lock(mutex_);
+  limits_.ended(prompt_tokens);
+}
+
+void Inbox::ended() {
+  std::lock_guard lock(mutex_);
+  if (--unfinished_ == 0) idle_.notify_all();
+}
+
+}  // namespace kvasir

@@ -1,0 +1,79 @@
+// What other threads tell the loop: requests, cancellations, and that a transfer has ended or a peer calls.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "contract/ids.h"
+#include "engine/options.h"
+#include "engine/queue_limits.h"
+#include "engine/request.h"
+
+namespace kvasir {
+
+// A request that was accepted.
+struct Arrival {
+  SeqId seq{};
+  GenerationRequest request;
+  std::shared_ptr<OutputSink> sink;
+  Nanos at = 0;
+};
+
+// Thread-safe: one mutex guards all of it.
+class Inbox {
+ public:
+  // All that is given outlives it.
+  Inbox(const EngineOptions& options, const Clock& clock, std::atomic<uint64_t>& refused_late)
+      : clock_(clock), limits_(options, refused_late) {}
+
+  // --- Any thread. See Engine for the first four.
+  Result<RequestId> submit(GenerationRequest request, std::shared_ptr<OutputSink> sink);
+  void cancel(RequestId id, FinishReason reason);
+  void drain();
+  bool wait_idle(Nanos timeout);
+  // Accepts nothing more and ends wait().
+  void stop();
+  bool stopped() const;
+  // A transfer has ended, or a peer has something to tell.
+  void wake();
+
+  // --- The loop's thread.
+  struct Messages {
+    std::vector<Arrival> arrivals;
+    std::vector<std::pair<SeqId, FinishReason>> cancels;
+  };
+  // All since the last call.
+  Messages take();
+  // Waits for a message or a call of wake() since the last take(), or for `timeout` at the most (no value: no
+  // bound). False: stop() was called.
+  bool wait(std::optional<Nanos> timeout);
+  // An accepted request runs for the first time.
+  void began(uint64_t prompt_tokens, Nanos now);
+  // An accepted request leaves the queue without having run.
+  void left_queue(uint64_t prompt_tokens);
+  // An accepted request has ended, and its sink knows.
+  void ended();
+
+ private:
+  const Clock& clock_;
+  mutable std::mutex mutex_;
+  std::condition_variable wake_;  // a message, wake() or stop()
+  std::condition_variable idle_;  // unfinished_ fell to 0
+  QueueLimits limits_;
+  Messages messages_;
+  bool woken_ = false;  // wake() was called since the last take()
+  uint64_t next_id_ = 1;
+  uint64_t unfinished_ = 0;  // accepted requests that have not ended
+  bool draining_ = false;
+  bool stopping_ = false;
+};
+
+}  // namespace kvasir

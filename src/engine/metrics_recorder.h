@@ -1,0 +1,57 @@
+// Counts for EngineMetrics what happens to requests and steps in the loop.
+#pragma once
+
+#include <cstdint>
+
+#include "base/clock.h"
+#include "cache/sequences/kv_cache.h"
+#include "contract/step.h"
+#include "contract/step_plan.h"
+#include "contract/view.h"
+#include "engine/live_requests.h"
+#include "engine/metrics.h"
+#include "engine/request.h"
+
+namespace kvasir {
+
+// Used by the engine's thread. Each function is called when its event happens, and reads of a request what
+// was known before it, unless it says otherwise.
+class MetricsRecorder {
+ public:
+  // All that is given outlives it.
+  MetricsRecorder(EngineMetrics& metrics, const KvCache& cache, const View& view,
+                  const LiveRequests& requests);
+
+  // --- Requests.
+  void arrived(const LiveRequest& live);
+  void preempted(SeqId id, const StepPlan& plan);
+  // A request adopts blocks; what the plan moves has not been moved yet.
+  void adopted(const LiveRequest& live, const Adoption& adoption);
+  // A waiting request runs; and, if it never ran before, it began, at `live.first_run`.
+  void admitted(const LiveRequest& live);
+  void began(const LiveRequest& live);
+  // A token was sampled, which `live.generated` counts already.
+  void sampled(const LiveRequest& live, Nanos now);
+  // Its rows left a step, for a transfer or a peer was late.
+  void deferred() { ++metrics_.deferred_rows; }
+  void ended(const LiveRequest& live, FinishReason reason, Nanos now);
+
+  // --- Steps.
+  void planned(const StepPlan& plan);
+  // rows_again: those of the step that compute dropped cells again.
+  void submitted(const Step& step, uint32_t rows_again);
+
+  // What is there now: requests, blocks, bytes.
+  void update_gauges();
+
+ private:
+  void count_hits(const Adoption& adoption);
+  void count_attainment(const LiveRequest& live, FinishReason reason, Nanos now);
+
+  EngineMetrics& metrics_;
+  const KvCache& cache_;
+  const View& view_;
+  const LiveRequests& requests_;
+};
+
+}  // namespace kvasir

@@ -1,0 +1,74 @@
+// The engine's side of the memory that instances lend each other: what it asks of its peers, what it does
+// with what they grant, want back or lose, and how long it waits for them.
+//
+//   turn()  tells Lending what the last plan wanted, and brings cache and view up to date
+//   ...     the policy plans
+//   ask()   keeps what that plan wants for the next turn
+#pragma once
+
+#include <cstdint>
+
+#include "base/clock.h"
+#include "cache/sequences/kv_cache.h"
+#include "contract/lending.h"
+#include "contract/step_plan.h"
+#include "contract/view.h"
+#include "engine/live_requests.h"
+#include "engine/metrics.h"
+#include "engine/options.h"
+
+namespace kvasir {
+
+// Used by the engine's thread. It alone writes View::peers (but for most_borrowed) and EngineMetrics::peers,
+// and it alone changes what the cache has borrowed and lent.
+class PeerLending {
+ public:
+  // All that is given outlives it.
+  PeerLending(const EngineOptions& options, Lending& lending, const Clock& clock, KvCache& cache, View& view,
+              LiveRequests& requests, EngineMetrics::Peers& metrics);
+
+  // Before each plan. Sequences may lose copies on memory that is gone: see KvCache::take_cut_back().
+  void turn();
+  // A plan was applied. steps_in_flight: a step that was submitted before has not ended.
+  void ask(const StepPlan& plan, bool steps_in_flight);
+  // A step runs: no request waits for peers alone.
+  void step_submitted() { stuck_since_ = 0; }
+
+  // The plan stands still (stands_still()). True: the first waiting request goes on waiting for peers'
+  // memory; false: it has no reason to, or has waited for too long, and has to fail.
+  bool keeps_waiting();
+  // A later turn may bring what no plan can move now: the loop may sleep until then.
+  bool expects_something() const;
+
+ private:
+  LendingRequest next_request();
+  void take_in(const LendingEvents& events);
+  void note_answers(const LendingEvents& events, Nanos now);
+  void show(const LendingEvents& events, Nanos now);
+  void count(const LendingEvents& events);
+  void give_back_empty(uint32_t cells);
+  MemoryClaim claim_own(const StepPlan& plan, bool steps_in_flight) const;
+
+  const Nanos patience_;  // EngineOptions::borrow_patience
+  const Nanos timeout_;   // EngineOptions::borrow_timeout
+  Lending& lending_;
+  const Clock& clock_;
+  KvCache& cache_;
+  const View& view_;
+  PeersView& peers_;  // view_.peers
+  LiveRequests& requests_;
+  EngineMetrics::Peers& metrics_;
+
+  // For the next turn; see LendingRequest.
+  uint32_t borrow_ = 0;
+  uint32_t recall_ = 0;
+  MemoryClaim own_;
+  MemoryClaim missing_;
+
+  Nanos refused_since_ = 0;  // peers have lent nothing since then; 0: they lend, or were not asked
+  Nanos ask_again_at_ = 0;   // until then the first request asks for nothing; 0: it may ask
+  SeqId stuck_{};            // the first request, which waits for peers' memory alone
+  Nanos stuck_since_ = 0;    // 0: no request does
+};
+
+}  // namespace kvasir

@@ -1,0 +1,199 @@
+#include "engine/request_lifecycle.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "base/mutant.h"
+
+namespace kvasir {
+
+void RequestLifecycle::arrive(Arrival arrival) {
+  GenerationRequest& request = arrival.request;
+  auto live = std::make_unique<LiveRequest>();
+  live->id = arrival.seq;
+  live->sampling = request.sampling;
+  live->stop_tokens = std::move(request.stop_tokens);
+  live->sink = std::move(arrival.sink);
+  live->priority = request.priority;
+  live->slo = request.slo;
+  live->output_tokens_hint = request.output_tokens_hint;
+  live->arrival = arrival.at;
+  live->prompt_tokens = static_cast<uint32_t>(request.prompt.size());
+  live->max_total_tokens =
+      request.max_tokens == 0 ? max_model_len_ : live->prompt_tokens + request.max_tokens;
+  p_.cache.add_sequence(live->id, std::move(request.prompt), request.cache_salt);
+  LiveRequest& added = p_.requests.add(std::move(live));
+  p_.beliefs.predict(added);
+  p_.view.refresh(added);
+  p_.metrics.arrived(added);
+}
+
+void RequestLifecycle::end(LiveRequest& live, FinishReason reason, std::vector<OutputToken> tokens,
+                           std::string why, bool try_again) {
+  OutputEvent event;
+  event.tokens = std::move(tokens);
+  event.finish = reason;
+  event.error = std::move(why);
+  event.try_again = try_again;
+  event.cached_prompt_tokens = live.cached_prompt_tokens;
+  p_.metrics.ended(live, reason, p_.clock.now());
+  p_.beliefs.request_ended(live, reason);
+  p_.cache.remove_sequence(live.id);
+  if (live.queued) p_.inbox.left_queue(live.prompt_tokens);
+  const std::shared_ptr<OutputSink> sink = std::move(live.sink);
+  p_.requests.remove(live);
+  p_.metrics.update_gauges();
+  // The client hears last: what it reads of the metrics after its answer is true.
+  sink->on_output(std::move(event));
+  p_.inbox.ended();
+}
+
+// ---------------------------------------------------------------- plans
+
+void RequestLifecycle::apply(const StepPlan& plan, Nanos now) {
+  for (const Failure& f : plan.failures) {
+    end(*p_.requests.find(f.seq), FinishReason::kError, {}, f.reason, /*try_again=*/true);
+  }
+  for (const Preemption& p : plan.preemptions) preempt(p.seq, plan);
+  for (const Adoption& a : plan.adoptions) adopt(a);
+  for (const Rows& rows : plan.rows) {
+    if (rows.kind != RowKind::kRestore) run(rows, now);
+  }
+  // What was given to, or taken from, a sequence that goes on waiting.
+  for (const CopyChange& c : plan.copies) p_.view.refresh_waiting(c.seq);
+  for (const Adoption& a : plan.adoptions) p_.view.refresh_waiting(a.seq);
+  for (const Promise& p : plan.promises) {
+    p_.view.refresh_waiting(p.owner);
+    p_.view.refresh_waiting(p.from);
+  }
+}
+
+void RequestLifecycle::preempt(SeqId id, const StepPlan& plan) {
+  LiveRequest& live = *p_.requests.find(id);
+  p_.requests.set_state(live, LiveRequest::State::kWaiting);
+  ++live.preemptions;
+  p_.watch.preempted(live);
+  p_.metrics.preempted(id, plan);
+  p_.view.refresh(live);
+}
+
+void RequestLifecycle::adopt(const Adoption& adoption) {
+  LiveRequest& live = *p_.requests.find(adoption.seq);
+  if (live.queued) live.cached_prompt_tokens = adoption.tokens;
+  p_.metrics.adopted(live, adoption);
+}
+
+void RequestLifecycle::run(const Rows& rows, Nanos now) {
+  LiveRequest& live = *p_.requests.find(rows.seq);
+  if (live.state == LiveRequest::State::kWaiting) {
+    p_.requests.set_state(live, LiveRequest::State::kRunning);
+    p_.metrics.admitted(live);
+  }
+  if (live.queued) {
+    live.queued = false;
+    live.first_run = now;
+    p_.inbox.began(live.prompt_tokens, now);
+    p_.metrics.began(live);
+  }
+  ++live.in_flight;
+  if (rows.samples) ++live.sampling_in_flight;
+  if (live.known_tokens() >= live.max_total_tokens && rows.samples) {
+    p_.requests.set_state(live, LiveRequest::State::kEnding);
+  }
+}
+
+// ---------------------------------------------------------------- steps
+
+void RequestLifecycle::leave_flight(const SubmittedStep& step) {
+  for (const SubmittedStep::Member& m : step.members) {
+    LiveRequest* live = p_.requests.find(m.seq);
+    if (!live) continue;
+    --live->in_flight;
+    if (m.samples) --live->sampling_in_flight;
+  }
+}
+
+void RequestLifecycle::fail(const SubmittedStep& step, const Status& status) {
+  for (const SubmittedStep::Member& m : step.members) {
+    LiveRequest* live = p_.requests.find(m.seq);
+    if (!live) continue;
+    end(*live, FinishReason::kError, {}, "the step that ran this request failed: " + status.message());
+  }
+}
+
+void RequestLifecycle::publish(const SubmittedStep& step, std::span<SampledToken> sampled,
+                               std::span<const SeqId> void_rows, Nanos now) {
+  const auto counts = [&](SeqId id) {
+    return std::find(void_rows.begin(), void_rows.end(), id) == void_rows.end();
+  };
+  for (const SubmittedStep::Member& m : step.members) {
+    LiveRequest* live = p_.requests.find(m.seq);
+    if (!live) continue;
+    if (counts(m.seq)) {
+      live->deferrals = 0;
+      p_.watch.ran(*live, p_.cache.ready_tokens(m.seq));
+    } else {
+      p_.metrics.deferred();
+      if (live->deferrals < UINT16_MAX) ++live->deferrals;
+    }
+  }
+  for (SampledToken& token : sampled) {
+    if (!counts(token.seq) && !mutant(Mutant::kDeferredSampled)) continue;
+    // A request that has ended in the meantime has no use for the token.
+    if (LiveRequest* live = p_.requests.find(token.seq)) add_token(*live, token, now);
+  }
+  // Some were preempted while the step was in flight.
+  for (const SubmittedStep::Member& m : step.members) p_.view.refresh_waiting(m.seq);
+}
+
+void RequestLifecycle::add_token(LiveRequest& live, SampledToken& sampled, Nanos now) {
+  ++live.generated;
+  if (!sampled.hidden.empty()) {
+    live.hidden = std::move(sampled.hidden);
+    p_.beliefs.predict(live);
+  }
+  p_.cache.append_token(live.id, sampled.token);
+  p_.metrics.sampled(live, now);
+  if (live.generated == 1) {
+    live.first_token = now;
+  } else {
+    const Nanos bound = Nanos{live.slo.tbt_ms} * kNanosPerMilli;
+    if (bound > 0 && now - live.last_token > bound) ++live.late_gaps;
+  }
+  live.last_token = now;
+
+  std::vector<OutputToken> tokens;
+  tokens.push_back({sampled.token, sampled.logprob, std::move(sampled.top)});
+  if (std::find(live.stop_tokens.begin(), live.stop_tokens.end(), sampled.token) != live.stop_tokens.end()) {
+    end(live, FinishReason::kStop, std::move(tokens));
+  } else if (live.prompt_tokens + live.generated >= live.max_total_tokens) {
+    end(live, FinishReason::kLength, std::move(tokens));
+  } else {
+    OutputEvent event;
+    event.tokens = std::move(tokens);
+    event.cached_prompt_tokens = live.cached_prompt_tokens;
+    live.sink->on_output(std::move(event));
+  }
+}
+
+void RequestLifecycle::cut_back(std::deque<SubmittedStep>& in_flight) {
+  for (SeqId id : p_.cache.take_cut_back()) {
+    LiveRequest* live = p_.requests.find(id);
+    if (!live) continue;
+    // A waiting request will be admitted again, with what is there then.
+    if (live->state == LiveRequest::State::kWaiting) p_.cache.end_promises(id);
+    for (SubmittedStep& step : in_flight) {
+      for (SubmittedStep::Member& m : step.members) {
+        if (m.seq != id || !m.samples) continue;
+        m.samples = false;
+        --live->sampling_in_flight;
+      }
+    }
+    if (live->state == LiveRequest::State::kEnding) {
+      p_.requests.set_state(*live, LiveRequest::State::kRunning);
+    }
+  }
+}
+
+}  // namespace kvasir

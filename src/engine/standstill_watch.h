@@ -1,0 +1,48 @@
+// Ends a request where the policy would make the engine stand still.
+#pragma once
+
+#include <cstdint>
+
+#include "contract/step_plan.h"
+#include "contract/view.h"
+#include "engine/live_requests.h"
+#include "engine/metrics.h"
+
+namespace kvasir {
+
+// So many preemptions of one request in a row are a standstill if no request makes progress between them. A
+// policy preempts one request for another, which then makes progress. With two steps in flight, where memory
+// that is given up comes a step later, policies were seen to need more than eight of them to get out of it.
+constexpr uint32_t kPreemptionsInVain = 32;
+
+// Counts the progress of all requests together: how often one of them had more tokens ready than ever before.
+// Computing again what was lost is no progress. Used by the engine's thread; counts
+// EngineMetrics::standstills.
+class StandstillWatch {
+ public:
+  // All that is given outlives it.
+  StandstillWatch(const View& view, LiveRequests& requests, EngineMetrics& metrics)
+      : view_(view), requests_(requests), metrics_(metrics) {}
+
+  // The plan does nothing though there is work, and nothing is in flight: makes it one in which the first
+  // request fails. REQUIRES: there is a request
+  void fail_head(StepPlan& plan);
+  // If the plan preempts a request once more that was preempted kPreemptionsInVain times in vain: makes it
+  // one in which that request fails.
+  void break_cycle(StepPlan& plan);
+
+  // A request was preempted.
+  void preempted(LiveRequest& live);
+  // A step in which the request had rows has ended, and so many of its tokens are ready.
+  void ran(LiveRequest& live, uint32_t ready_tokens);
+
+ private:
+  void fail(SeqId id, StepPlan& plan);
+
+  const View& view_;
+  LiveRequests& requests_;
+  EngineMetrics& metrics_;
+  uint64_t progress_ = 0;
+};
+
+}  // namespace kvasir

@@ -1,0 +1,95 @@
+// A model's weights as the CPU kernels read them; made once at load.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "model/files/model_file.h"
+#include "ops/cpu/packed_matrix.h"
+#include "ops/numerics.h"
+#include "ops/rope_table.h"
+
+namespace kvasir {
+
+// Memory that is aligned to 64 bytes and backed by huge pages where the system has them; zero at first.
+class Arena {
+ public:
+  // kExhausted: the system does not give so much address space.
+  static Result<Arena> map(uint64_t bytes, const char* purpose);
+  Arena() = default;
+  Arena(Arena&& other) noexcept;
+  Arena& operator=(Arena&& other) noexcept;
+  ~Arena();
+
+  std::byte* data() const { return data_; }
+  uint64_t size() const { return size_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  uint64_t size_ = 0;
+};
+
+// Several projections of the same input, side by side: columns [0, n) of one output row. Sources of one
+// weight type share one packed matrix.
+struct Projection {
+  struct Part {
+    ops::PackedMatrix matrix;
+    int64_t column = 0;  // where its output begins
+  };
+  std::vector<Part> parts;
+  int64_t n = 0;
+  int64_t k = 0;
+};
+
+struct PackedLayer {
+  std::vector<float> attn_norm;  // [dim]
+  Projection qkv;                // [q_dim + 2 * kv_dim][dim]: Q, K, V
+  std::vector<float> qkv_bias;   // [q_dim + 2 * kv_dim], added before RoPE; empty: none
+  Projection attn_output;        // [dim][q_dim]
+  std::vector<float> ffn_norm;   // [dim]
+  Projection gate_up;            // [2 * ffn_dim][dim]: gate, up
+  Projection ffn_down;           // [dim][ffn_dim]
+};
+
+// Immutable after make(), hence thread-safe.
+class PackedModel {
+ public:
+  // Packs everything; the file must outlive the model, which looks embeddings up in it. `max_positions` is
+  // the longest sequence that will be run, in tokens.
+  static Result<std::unique_ptr<PackedModel>> make(const ModelFile& file, uint32_t max_positions);
+
+  const ModelConfig& config() const { return file_->config(); }
+  const std::vector<PackedLayer>& layers() const { return layers_; }
+  const std::vector<float>& output_norm() const { return output_norm_; }
+  const Projection& output() const { return output_; }
+  const ops::RopeTable& rope() const { return rope_; }
+  uint64_t bytes() const { return arena_.size(); }
+  // The sorted types of all matrices, such as "q4_1+q8_0": part of the numerics id.
+  std::string weight_types() const;
+
+  // The sorted types of the rows that the matrix products take in such a mode, such as "bf16+int8": part of
+  // the numerics id.
+  std::string activation_types(ops::ActivationMode mode) const;
+
+  // What a copy in form X holds in such a mode: the rows that the products of K and V take, in every layer.
+  // If they take rows of different types, the f32 rows, of which each of the others is made again exactly.
+  ops::ActivationType x_type(ops::ActivationMode mode) const;
+
+  // The residual stream of a token before the first layer. out: [dim]. REQUIRES: 0 <= token < vocab_size
+  void embed(int32_t token, float* out) const;
+
+ private:
+  PackedModel() = default;
+
+  const ModelFile* file_ = nullptr;
+  Arena arena_;
+  std::vector<PackedLayer> layers_;
+  std::vector<float> output_norm_;
+  Projection output_;
+  ops::RopeTable rope_;
+};
+
+}  // namespace kvasir

@@ -1,0 +1,131 @@
+// The text of `kvasir inspect`.
+#include "model/files/inspect.h"
+
+#include <fmt/format.h>
+
+#include <iterator>
+#include <map>
+
+#include "base/units.h"
+#include "model/files/form_bytes.h"
+
+namespace kvasir {
+namespace {
+
+struct TypeUse {
+  uint64_t tensors = 0;
+  uint64_t values = 0;
+  uint64_t bytes = 0;
+};
+
+template <typename... Args>
+void add_line(std::string& out, std::string_view label, fmt::format_string<Args...> format, Args&&... args) {
+  fmt::format_to(std::back_inserter(out), "{:<22}", fmt::format("{}:", label));
+  fmt::format_to(std::back_inserter(out), format, std::forward<Args>(args)...);
+  out += '\n';
+}
+
+// 134515008 -> "134.5 M".
+std::string format_count(uint64_t count) {
+  const auto number = static_cast<double>(count);
+  if (number >= 1e9) return fmt::format("{:.2f} G", number * 1e-9);
+  if (number >= 1e6) return fmt::format("{:.1f} M", number * 1e-6);
+  if (number >= 1e3) return fmt::format("{:.1f} k", number * 1e-3);
+  return fmt::format("{}", count);
+}
+
+void add_shape(std::string& out, const ModelConfig& c) {
+  const std::string_view attention = c.kv_heads == c.heads ? "MHA" : (c.kv_heads == 1 ? "MQA" : "GQA");
+  add_line(out, "layers", "{}", c.layers);
+  add_line(out, "width", "{} (feed-forward {})", c.dim, c.ffn_dim);
+  add_line(out, "attention", "{} query heads, {} KV heads of {} values ({})", c.heads, c.kv_heads, c.head_dim,
+           attention);
+  add_line(out, "context", "{} tokens", c.context_length);
+  std::string scaling;
+  if (c.rope_linear_factor != 1) scaling += fmt::format(", positions divided by {}", c.rope_linear_factor);
+  if (c.rope_factors) scaling += ", a factor per frequency";
+  add_line(out, "RoPE", "base {}{}", c.rope_base, scaling);
+  add_line(out, "RMSNorm epsilon", "{}", c.rms_epsilon);
+  add_line(out, "output matrix", "{}", c.tied_embeddings ? "the embedding (tied)" : "its own");
+}
+
+void add_weights(std::string& out, const Gguf& file) {
+  std::map<std::string_view, TypeUse> by_type;
+  TypeUse all;
+  for (const GgufTensor& tensor : file.tensors()) {
+    for (TypeUse* use : {&by_type[tensor.type->name], &all}) {
+      use->tensors += 1;
+      use->values += tensor.values();
+      use->bytes += tensor.data.size();
+    }
+  }
+  add_line(out, "parameters", "{} ({})", format_count(all.values), all.values);
+  add_line(out, "weights", "{} tensors, {}", all.tensors, format_bytes(all.bytes));
+  for (const auto& [name, use] : by_type) {
+    add_line(out, fmt::format("  {}", name), "{} {}, {} values, {}", use.tensors,
+             use.tensors == 1 ? "tensor" : "tensors", format_count(use.values), format_bytes(use.bytes));
+  }
+}
+
+// What a token takes in the cache, by form, and where X is the smaller one.
+void add_cache(std::string& out, const ModelFile& model) {
+  const ModelConfig& config = model.config();
+  for (ops::KvType type : ops::kKvTypes) {
+    add_line(out, fmt::format("KV per token, {}", ops::kv_type_name(type)), "{}",
+             format_bytes(config.kv_bytes_per_token(type)));
+  }
+  const FormBytes forms = form_bytes(config, x_type_of(model.weights(), ops::ActivationMode::kAuto));
+  std::string ratios, pays, not_pays;
+  for (ops::KvType type : ops::kKvTypes) {
+    const double ratio = x_to_kv(config, forms, type);
+    const char* name = ops::kv_type_name(type);
+    ratios += fmt::format("{}{:.2f} of {}", ratios.empty() ? "" : ", ", ratio, name);
+    std::string& list = ratio < 1 ? pays : not_pays;
+    list += fmt::format("{}{}", list.empty() ? "" : " or ", name);
+  }
+  add_line(out, "X per token", "{} ({}: {})", format_bytes(forms.x_per_token),
+           ops::activation_type_name(forms.x_type), ratios);
+  std::string verdict;
+  if (!pays.empty()) verdict += fmt::format("X pays: with K and V in {}", pays);
+  if (!not_pays.empty()) {
+    verdict += fmt::format("{}X does not pay, and is never chosen: it takes no less than K and V in {}",
+                           verdict.empty() ? "" : "; ", not_pays);
+  }
+  add_line(out, "hidden cache", "{}", verdict);
+}
+
+void add_tokenizer(std::string& out, const Gguf& file) {
+  const GgufValue* tokens = file.find("tokenizer.ggml.tokens");
+  if (tokens == nullptr) {
+    add_line(out, "tokenizer", "none in the file");
+    return;
+  }
+  const auto text = [&file](std::string_view key) {
+    auto value = file.get_string(key);
+    return value.ok() ? gguf_quoted(*value) : std::string("not given");
+  };
+  const GgufValue* merges = file.find("tokenizer.ggml.merges");
+  add_line(out, "tokenizer", "{} tokens, {} merges, model {}, pre {}", tokens->count,
+           merges == nullptr ? 0 : merges->count, text("tokenizer.ggml.model"), text("tokenizer.ggml.pre"));
+  add_line(out, "chat template", "{}", file.has("tokenizer.chat_template") ? "yes" : "no");
+}
+
+}  // namespace
+
+std::string describe_model(const ModelFile& model) {
+  const ModelConfig& config = model.config();
+  std::string out;
+  add_line(out, "file", "{} ({}, GGUF version {})", model.path(), format_bytes(model.file_bytes()),
+           model.gguf().version());
+  add_line(out, "name", "{}", config.name.empty() ? "not given" : gguf_quoted(config.name));
+  add_line(out, "architecture", "{}", config.architecture);
+  add_shape(out, config);
+  add_weights(out, model.gguf());
+  add_cache(out, model);
+  add_tokenizer(out, model.gguf());
+  add_line(out, "fingerprint", "{}", to_hex(model.fingerprint()));
+  for (const std::string& warning : model.warnings()) add_line(out, "warning", "{}", warning);
+  return out;
+}
+
+}  // namespace kvasir

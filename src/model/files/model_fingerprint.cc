@@ -1,0 +1,55 @@
+// SHA-256 over the header and both ends of every tensor.
+#include <openssl/evp.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "base/units.h"
+#include "model/files/model_file.h"
+
+namespace kvasir {
+namespace {
+
+constexpr size_t kEndBytes = 4 * kKiB;
+
+class Sha256 {
+ public:
+  Sha256() : context_(EVP_MD_CTX_new(), EVP_MD_CTX_free) {
+    KV_CHECK(context_ != nullptr && EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr) == 1,
+             "libcrypto offers no SHA-256");
+  }
+  void add(std::span<const std::byte> bytes) {
+    KV_CHECK(EVP_DigestUpdate(context_.get(), bytes.data(), bytes.size()) == 1, "{} bytes", bytes.size());
+  }
+  ModelFingerprint finish() {
+    ModelFingerprint out = {};
+    unsigned int size = 0;
+    KV_CHECK(EVP_DigestFinal_ex(context_.get(), out.data(), &size) == 1 && size == out.size(), "size={}",
+             size);
+    return out;
+  }
+
+ private:
+  std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context_;
+};
+
+}  // namespace
+
+ModelFingerprint fingerprint_of(const Gguf& file) {
+  Sha256 hash;
+  hash.add(file.header());
+  for (const GgufTensor& tensor : file.tensors()) {
+    const size_t end_bytes = std::min(tensor.data.size(), kEndBytes);
+    hash.add(tensor.data.first(end_bytes));
+    hash.add(tensor.data.last(end_bytes));
+  }
+  return hash.finish();
+}
+
+std::string to_hex(const ModelFingerprint& fingerprint) {
+  std::string out;
+  for (uint8_t byte : fingerprint) out += fmt::format("{:02x}", byte);
+  return out;
+}
+
+}  // namespace kvasir

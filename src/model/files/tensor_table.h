@@ -1,0 +1,66 @@
+// The weights of a model by their role: which matrix is where, in which type, checked against the config.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "model/files/gguf.h"
+#include "model/files/model_config.h"
+#include "ops/numerics.h"
+
+namespace kvasir {
+
+// A matrix as it lies in the file: `rows` outputs of `columns` inputs each; a row is contiguous and
+// consists of whole blocks of its type. A view: the bytes belong to the mapping.
+struct WeightMatrix {
+  ops::WeightType type = ops::WeightType::kF32;
+  int64_t rows = 0;
+  int64_t columns = 0;
+  const std::byte* data = nullptr;  // aligned to the file's alignment, at least 8
+  uint64_t bytes = 0;
+
+  bool present() const { return data != nullptr; }
+  uint64_t row_bytes() const { return bytes / static_cast<uint64_t>(rows); }
+};
+
+struct LayerWeights {
+  std::vector<float> attn_norm;  // [dim]
+  WeightMatrix attn_q;           // [heads × head_dim][dim], rows ordered for RoPE on interleaved pairs
+  WeightMatrix attn_k;           // [kv_heads × head_dim][dim], likewise
+  WeightMatrix attn_v;           // [kv_heads × head_dim][dim]
+  std::vector<float> q_bias;     // [heads × head_dim], in the order of attn_q's rows; empty: none
+  std::vector<float> k_bias;     // [kv_heads × head_dim], in that of attn_k's; empty: none
+  std::vector<float> v_bias;     // [kv_heads × head_dim]; empty: none
+  WeightMatrix attn_output;      // [dim][heads × head_dim]
+  std::vector<float> ffn_norm;   // [dim]
+  WeightMatrix ffn_gate;         // [ffn_dim][dim]
+  WeightMatrix ffn_up;           // [ffn_dim][dim]
+  WeightMatrix ffn_down;         // [dim][ffn_dim]
+};
+
+// Norm weights, biases and RoPE factors are small and are copied as f32; everything else is a view.
+struct TensorTable {
+  WeightMatrix token_embedding;  // [vocab_size][dim]
+  std::vector<LayerWeights> layers;
+  std::vector<float> output_norm;  // [dim]
+  WeightMatrix output;             // [vocab_size][dim]; not present where the embeddings are tied
+  std::vector<float>
+      rope_factors;  // [head_dim / 2], or empty: each pair's frequency is divided by its factor
+  std::vector<std::string> warnings;  // one line for each tensor that nothing uses
+
+  // The matrix of the last layer: `output`, or the embedding where it is tied.
+  const WeightMatrix& output_matrix() const { return output.present() ? output : token_embedding; }
+};
+
+// kCorrupt: a tensor is missing or of the wrong shape. kUnsupported: a tensor type that no kernel reads, or a
+// tensor (another bias, a further norm, an expert) that changes the result and that this decoder does not
+// apply. REQUIRES: config is read_model_config(file).
+Result<TensorTable> read_tensor_table(const Gguf& file, const ModelConfig& config);
+
+// The kernels' type for a type of the file; kUnsupported names `tensor`.
+Result<ops::WeightType> weight_type_of(const Gguf& file, const GgufTensor& tensor);
+
+}  // namespace kvasir

@@ -1,0 +1,53 @@
+// The filters, tests, methods and functions that templates may use. Errors come without a line.
+#pragma once
+
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "model/templates/jinja/environment.h"
+#include "model/templates/jinja/value.h"
+
+namespace kvasir::jinja {
+
+struct Arguments {
+  std::vector<Value> positional;
+  std::vector<std::pair<std::string, Value>> named;
+
+  // The arguments in the order of `parameters`; undefined where none is given.
+  // kInvalidArgument: too few (below `required`), too many, unknown or given twice.
+  Result<std::vector<Value>> bind(std::string_view callee, std::initializer_list<std::string_view> parameters,
+                                  size_t required) const;
+};
+
+// The parser asks these, so that a template with an unknown name is refused when it is loaded.
+bool is_known_filter(std::string_view name);
+bool is_known_test(std::string_view name);
+bool is_known_method(std::string_view name);
+bool is_known_function(std::string_view name);
+
+// REQUIRES: the name is known, except for call_filter and call_test, which a template can also name in a
+// string (map('upper')) and which then answer kUnsupported.
+Result<Value> call_filter(Environment* env, std::string_view name, const Value& input,
+                          const Arguments& arguments);
+Result<bool> call_test(Environment* env, std::string_view name, const Value& input,
+                       const Arguments& arguments);
+Result<Value> call_method(Environment* env, std::string_view name, const Value& object,
+                          const Arguments& arguments);
+Result<Value> call_function(Environment* env, std::string_view name, const Arguments& arguments);
+
+// What became of all the bytes of `from` together, such as their upper case: trusted if every one of them
+// was.
+MarkedText marked_as_whole(std::string text, const MarkedText& from);
+
+struct JsonStyle {
+  bool ascii = false;   // escape all other characters
+  int64_t indent = -1;  // spaces per level; negative: all on one line
+};
+// json.dumps(value, ensure_ascii=style.ascii, indent=style.indent)
+Result<std::string> to_json(Environment* env, const Value& value, const JsonStyle& style);
+
+}  // namespace kvasir::jinja

@@ -1,0 +1,20 @@
+// Walks a syntax tree and writes the text, with marks at what the template itself has spelled out.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "model/templates/jinja/ast.h"
+#include "model/templates/jinja/environment.h"
+
+namespace kvasir::jinja {
+
+using Variables = std::vector<std::pair<std::string, Value>>;
+
+// One rendering of `block` with `variables`. kInvalidArgument: what raise_exception() says, word for word, or
+// an operation that does not fit its values, with the line. kExhausted: a bound of the environment.
+Result<MarkedText> render(const Block& block, const Variables& variables, Environment* env);
+
+}  // namespace kvasir::jinja

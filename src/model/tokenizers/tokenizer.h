@@ -1,0 +1,150 @@
+// Byte-level byte pair encoding, as GPT-2 has it and as Hugging Face's tokenizers runs it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "base/status.h"
+#include "model/tokenizers/marked_text.h"
+#include "model/tokenizers/pretokenizer.h"
+
+namespace kvasir {
+
+// The values of tokenizer.ggml.token_type.
+enum class TokenType : int32_t {
+  kNormal = 1,
+  kUnknown = 2,
+  kControl = 3,
+  kUserDefined = 4,
+  kUnused = 5,
+  kByte = 6,
+};
+
+// A tokenizer as a model file describes it, before anything is checked.
+struct TokenizerData {
+  std::string model = "gpt2";        // tokenizer.ggml.model; only "gpt2" is supported
+  std::string pre = "default";       // tokenizer.ggml.pre
+  std::vector<std::string> tokens;   // [vocab]: in the printable alphabet of GPT-2 unless special
+  std::vector<int32_t> token_types;  // [vocab] or empty: all normal
+  std::vector<std::string> merges;   // "left right", best first
+  std::optional<int32_t> bos;
+  std::optional<int32_t> eos;
+  std::optional<int32_t> eot;  // ends a turn, where that is not eos
+  std::optional<int32_t> unk;
+  std::optional<int32_t> pad;
+  bool add_bos = false;
+  std::optional<std::string> chat_template;
+};
+
+// Immutable after create(), and so thread-safe.
+class Tokenizer {
+ public:
+  // kUnsupported: another model or pre-tokenizer. kCorrupt: sizes, ids or merges that contradict each other.
+  static Result<Tokenizer> create(TokenizerData data);
+
+  Tokenizer(Tokenizer&&) = default;
+  Tokenizer& operator=(Tokenizer&&) = default;
+  Tokenizer(const Tokenizer&) = delete;  // token_ids_ looks into tokens_
+  Tokenizer& operator=(const Tokenizer&) = delete;
+
+  // Never adds a beginning-of-sequence token: see add_bos(). With `parse_special`, the text of control and
+  // unknown tokens becomes these tokens; without it they are ordinary text. User-defined tokens are always
+  // found. Ill-formed UTF-8 counts as U+FFFD. A byte that the vocabulary has no token for is dropped and its
+  // neighbours become adjacent, as in the original. O(n log n) in the longest word. REQUIRES: text.size() <
+  // 2^30.
+  std::vector<int32_t> encode(std::string_view text, bool parse_special) const;
+  // A rendered chat template: control and unknown tokens are found where all their text is trusted, and
+  // nowhere else. Marks change nothing but that: text without such tokens gives the same ids whatever is
+  // trusted in it. In ill-formed UTF-8 nothing is trusted.
+  std::vector<int32_t> encode(const MarkedText& text) const;
+
+  // The bytes that a token stands for; valid as long as the tokenizer. They need not be whole characters.
+  // kInvalidArgument: an id outside the vocabulary.
+  Result<std::string_view> token_bytes(int32_t id) const;
+
+  // The text of `ids`, ill-formed bytes replaced by U+FFFD. kInvalidArgument: an id outside the vocabulary.
+  Result<std::string> decode(std::span<const int32_t> ids, bool skip_special) const;
+
+  // Control and unknown tokens: what a reader does not want to see. False for ids outside the vocabulary.
+  bool is_special(int32_t id) const;
+  // Whether generation ends with this token.
+  bool is_end(int32_t id) const { return id >= 0 && (id == eos_ || id == eot_); }
+
+  int32_t vocab_size() const { return static_cast<int32_t>(tokens_.size()); }
+  std::optional<int32_t> bos() const { return bos_; }
+  std::optional<int32_t> eos() const { return eos_; }
+  std::optional<int32_t> eot() const { return eot_; }
+  std::optional<int32_t> unk() const { return unk_; }
+  std::optional<int32_t> pad() const { return pad_; }
+  // Whether the model wants bos() before a plain prompt. A chat template writes its own.
+  bool add_bos() const { return add_bos_; }
+  const std::optional<std::string>& chat_template() const { return chat_template_; }
+
+  // The token as the vocabulary spells it. REQUIRES: 0 <= id < vocab_size()
+  const std::string& token_text(int32_t id) const { return tokens_[static_cast<size_t>(id)]; }
+  std::optional<int32_t> find_token(std::string_view text) const;
+
+ private:
+  // (left, right) -> the merged token, and how early the pair is merged. Open addressing.
+  class MergeTable {
+   public:
+    struct Merge {
+      int32_t rank = -1;  // -1: this pair does not merge
+      int32_t token = -1;
+    };
+    void reserve(size_t merges);
+    void insert(int32_t left, int32_t right, Merge merge);
+    Merge find(int32_t left, int32_t right) const;
+
+   private:
+    struct Slot {
+      uint64_t key = ~uint64_t{0};
+      Merge merge;
+    };
+    size_t slot_of(uint64_t key) const;
+    std::vector<Slot> slots_;
+  };
+
+  // The special tokens as a byte trie; node 0 is the root.
+  struct TrieNode {
+    int32_t token = -1;
+    std::vector<std::pair<unsigned char, int32_t>> children;
+  };
+
+  struct Scratch;
+  struct SpecialMatch {
+    int32_t token = -1;
+    size_t length = 0;
+  };
+
+  Tokenizer() = default;
+  Status load_tokens(TokenizerData* data);
+  Status load_merges(const std::vector<std::string>& merges);
+  Status check_ids() const;
+  void add_to_trie(int32_t id);
+  std::vector<int32_t> encode_ranges(std::string_view text, std::span<const Interval> trusted) const;
+  SpecialMatch match_special(std::string_view text, size_t position, size_t trusted_end) const;
+  void encode_plain(std::string_view text, Scratch* scratch, std::vector<int32_t>* out) const;
+  void encode_word(std::string_view word, Scratch* scratch, std::vector<int32_t>* out) const;
+
+  PretokenizerKind kind_ = PretokenizerKind::kGpt2;
+  std::vector<std::string> tokens_;
+  std::vector<TokenType> types_;
+  std::unordered_map<std::string_view, int32_t> token_ids_;
+  std::string bytes_;                    // the bytes of all tokens, one after the other
+  std::vector<uint32_t> byte_begin_;     // [vocab + 1]: where a token's bytes begin in bytes_
+  std::array<int32_t, 256> byte_token_;  // the token of a single byte, or -1
+  MergeTable merges_;
+  std::vector<TrieNode> trie_;
+  std::optional<int32_t> bos_, eos_, eot_, unk_, pad_;
+  bool add_bos_ = false;
+  std::optional<std::string> chat_template_;
+};
+
+}  // namespace kvasir

@@ -1,0 +1,154 @@
+// Text to tokens: special tokens first, then words, then the merging of pairs inside a word.
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/mutant.h"
+#include "model/tokenizers/tokenizer.h"
+#include "model/tokenizers/utf8.h"
+
+namespace kvasir {
+
+// What a word needs while its pairs are merged; kept between words so that it is allocated once per text.
+struct Tokenizer::Scratch {
+  struct Symbol {
+    int32_t token;  // -1: swallowed by the symbol before it
+    int32_t previous;
+    int32_t next;  // -1: the last one
+  };
+  struct Candidate {
+    int32_t rank;
+    int32_t position;  // of the left symbol
+    int32_t token;     // what the pair becomes
+    // std::*_heap keeps the largest first: the best is the lowest rank, then the leftmost.
+    bool operator<(const Candidate& other) const {
+      return rank != other.rank ? rank > other.rank : position > other.position;
+    }
+  };
+  std::vector<Symbol> symbols;
+  std::vector<Candidate> heap;
+};
+
+std::vector<int32_t> Tokenizer::encode(std::string_view text, bool parse_special) const {
+  KV_CHECK(text.size() < size_t{1} << 30, "a text of {} bytes", text.size());
+  std::string mended;
+  if (!is_valid_utf8(text)) {
+    mended = replace_invalid_utf8(text);
+    text = mended;
+  }
+  const Interval all{0, static_cast<uint32_t>(text.size())};
+  return encode_ranges(text, parse_special ? std::span(&all, 1) : std::span<const Interval>());
+}
+
+std::vector<int32_t> Tokenizer::encode(const MarkedText& text) const {
+  if (!is_valid_utf8(text.text())) return encode(text.text(), /*parse_special=*/false);
+  KV_CHECK(text.size() < size_t{1} << 30, "a text of {} bytes", text.size());
+  if (mutant(Mutant::kTextMakesControl)) return encode(text.text(), /*parse_special=*/true);
+  return encode_ranges(text.text(), text.trusted_ranges());
+}
+
+// `trusted`: where control and unknown tokens are looked for; ascending ranges of bytes that do not touch.
+std::vector<int32_t> Tokenizer::encode_ranges(std::string_view text,
+                                              std::span<const Interval> trusted) const {
+  std::vector<int32_t> out;
+  Scratch scratch;
+  size_t plain_begin = 0;
+  for (size_t i = 0; i < text.size();) {
+    while (!trusted.empty() && trusted.front().end <= i) trusted = trusted.subspan(1);
+    const bool here = !trusted.empty() && trusted.front().begin <= i;
+    const SpecialMatch match = match_special(text, i, here ? trusted.front().end : i);
+    if (match.token < 0) {
+      ++i;
+      continue;
+    }
+    encode_plain(text.substr(plain_begin, i - plain_begin), &scratch, &out);
+    out.push_back(match.token);
+    i += match.length;
+    plain_begin = i;
+  }
+  encode_plain(text.substr(plain_begin), &scratch, &out);
+  return out;
+}
+
+// The longest special token that begins at `position`: control and unknown ones, and those that end an output
+// (which some files call user-defined), only if they end by `trusted_end`.
+Tokenizer::SpecialMatch Tokenizer::match_special(std::string_view text, size_t position,
+                                                 size_t trusted_end) const {
+  SpecialMatch best;
+  size_t node = 0;
+  for (size_t i = position; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    const auto& children = trie_[node].children;
+    const auto child =
+        std::find_if(children.begin(), children.end(), [&](const auto& x) { return x.first == byte; });
+    if (child == children.end()) break;
+    node = static_cast<size_t>(child->second);
+    const int32_t token = trie_[node].token;
+    const bool plain = token >= 0 && !is_special(token) && !is_end(token);
+    if (token >= 0 && (i < trusted_end || plain)) best = {token, i + 1 - position};
+  }
+  return best;
+}
+
+void Tokenizer::encode_plain(std::string_view text, Scratch* scratch, std::vector<int32_t>* out) const {
+  WordSplitter splitter(kind_, text);
+  std::string_view word;
+  while (splitter.next(&word)) encode_word(word, scratch, out);
+}
+
+void Tokenizer::encode_word(std::string_view word, Scratch* scratch, std::vector<int32_t>* out) const {
+  auto& symbols = scratch->symbols;
+  auto& heap = scratch->heap;
+  symbols.clear();
+  heap.clear();
+  for (const char c : word) {
+    const int32_t token = byte_token_[static_cast<unsigned char>(c)];
+    if (token < 0) continue;
+    const auto here = static_cast<int32_t>(symbols.size());
+    symbols.push_back({token, here - 1, here + 1});
+  }
+  if (symbols.empty()) return;
+  symbols.back().next = -1;
+
+  auto candidate_at = [&](int32_t left) -> Scratch::Candidate {
+    const Scratch::Symbol& a = symbols[static_cast<size_t>(left)];
+    const MergeTable::Merge merge = merges_.find(a.token, symbols[static_cast<size_t>(a.next)].token);
+    return {merge.rank, left, merge.token};
+  };
+  for (size_t i = 0; i + 1 < symbols.size(); ++i) {
+    const Scratch::Candidate candidate = candidate_at(static_cast<int32_t>(i));
+    if (candidate.rank >= 0) heap.push_back(candidate);
+  }
+  std::make_heap(heap.begin(), heap.end());
+
+  auto consider = [&](int32_t left) {
+    const Scratch::Candidate candidate = candidate_at(left);
+    if (candidate.rank < 0) return;
+    heap.push_back(candidate);
+    std::push_heap(heap.begin(), heap.end());
+  };
+  while (!heap.empty()) {
+    std::pop_heap(heap.begin(), heap.end());
+    const Scratch::Candidate best = heap.back();
+    heap.pop_back();
+    Scratch::Symbol& left = symbols[static_cast<size_t>(best.position)];
+    if (left.token < 0 || left.next < 0) continue;
+    // A candidate is out of date when its pair has changed since. The original asks only whether the pair of
+    // today makes the same token, so this does too.
+    if (candidate_at(best.position).token != best.token) continue;
+
+    Scratch::Symbol& right = symbols[static_cast<size_t>(left.next)];
+    left.token = best.token;
+    left.next = right.next;
+    right.token = -1;
+    if (left.next >= 0) {
+      symbols[static_cast<size_t>(left.next)].previous = best.position;
+      consider(best.position);
+    }
+    if (left.previous >= 0) consider(left.previous);
+  }
+  for (int32_t i = 0; i >= 0; i = symbols[static_cast<size_t>(i)].next) {
+    out->push_back(symbols[static_cast<size_t>(i)].token);
+  }
+}
+
+}  // namespace kvasir

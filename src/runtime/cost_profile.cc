@@ -1,0 +1,133 @@
+#include "runtime/cost_profile.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <sstream>
+#include <stdexcept>
+
+#include "base/file.h"
+#include "base/fnv1a.h"
+#include "ops/cpu/isa.h"
+#include "runtime/link_costs_json.h"
+
+namespace kvasir {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kFormat = 1;
+
+std::string cpu_name() {
+  std::ifstream in("/proc/cpuinfo");
+  for (std::string line; std::getline(in, line);) {
+    if (line.starts_with("model name")) return line.substr(std::min(line.find(": ") + 2, line.size()));
+  }
+  return "unknown";
+}
+
+json to_json(const FitError& e) {
+  return {{"mean", e.mean}, {"p95", e.p95}, {"worst", e.worst}, {"observations", e.observations}};
+}
+FitError error_from(const json& j) {
+  return {j.at("mean").get<double>(), j.at("p95").get<double>(), j.at("worst").get<double>(),
+          j.at("observations").get<size_t>()};
+}
+
+json to_json(const CostModel& c) {
+  return {{"step_s", c.step_s},
+          {"prefill_row_s", c.prefill_row_s},
+          {"pair_s", c.pair_s},
+          {"decode_row_s", c.decode_row_s},
+          {"context_s", c.context_s},
+          {"projected_token_s", c.projected_token_s},
+          {"links", links_to_json(c.links)}};
+}
+
+CostModel costs_from(const json& j) {
+  CostModel c;
+  c.step_s = amount_from_json(j.at("step_s"));
+  c.prefill_row_s = amount_from_json(j.at("prefill_row_s"));
+  c.pair_s = amount_from_json(j.at("pair_s"));
+  c.decode_row_s = amount_from_json(j.at("decode_row_s"));
+  c.context_s = amount_from_json(j.at("context_s"));
+  c.projected_token_s = amount_from_json(j.at("projected_token_s"));
+  c.links = links_from_json(j.at("links"));
+  return c;
+}
+
+}  // namespace
+
+// If two texts have the same name, reading the file finds that out.
+std::string CostFingerprint::name() const {
+  Fnv1a hash;
+  hash.add(text);
+  return fmt::format("{:016x}", hash.value());
+}
+
+CostFingerprint cost_fingerprint(const RuntimeOptions& options, const PackedModel& model,
+                                 const std::string& numerics_id) {
+  const ModelConfig& c = model.config();
+  const bool disk = options.kv_offloading_disk_bytes > 0;
+  return {fmt::format(
+      "cpu='{}' threads={} isa={} layers={} dim={} ffn={} heads={} kv_heads={} head_dim={} "
+      "vocab={} numerics={} block={} layer_group={} host={} link_gbytes_per_s={} disk='{}'",
+      cpu_name(), compute_threads(options), ops::isa_name(ops::detect_isa()), c.layers, c.dim, c.ffn_dim,
+      c.heads, c.kv_heads, c.head_dim, c.vocab_size, numerics_id, options.block_size, options.kv_layer_group,
+      options.kv_offloading_bytes > 0, options.link_gbytes_per_s, disk ? options.kv_offloading_dir : "")};
+}
+
+std::string default_profile_path(const CostFingerprint& fingerprint) {
+  std::string folder;
+  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache && *cache) {
+    folder = cache;
+  } else if (const char* home = std::getenv("HOME"); home && *home) {
+    folder = std::string(home) + "/.cache";
+  } else {
+    return "";
+  }
+  return folder + "/kvasir/profiles/" + fingerprint.name() + ".json";
+}
+
+Status save_profile(const CostProfile& profile, const std::string& path) {
+  json links = json::object();
+  for (const auto& [direction, fit] : profile.links) links[direction] = to_json(fit);
+  const json j = {{"kvasir_cost_profile", kFormat},           {"fingerprint", profile.fingerprint},
+                  {"measured_at", profile.measured_at},       {"costs", to_json(profile.costs)},
+                  {"step_fit_error", to_json(profile.steps)}, {"link_fit_errors", links}};
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  std::error_code failed;
+  if (!folder.empty()) std::filesystem::create_directories(folder, failed);
+  const std::string text = j.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
+  return replace_file(path, std::as_bytes(std::span(text)));
+}
+
+Result<CostProfile> load_profile(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) return error(ErrorCode::kNotFound, "{}: there is no such cost profile", path);
+  std::ostringstream text;
+  text << in.rdbuf();
+  try {
+    const json j = json::parse(text.str());
+    if (j.at("kvasir_cost_profile").get<int>() != kFormat) throw std::out_of_range("another format");
+    CostProfile profile;
+    profile.fingerprint = j.at("fingerprint").get<std::string>();
+    profile.measured_at = j.at("measured_at").get<int64_t>();
+    profile.costs = costs_from(j.at("costs"));
+    profile.steps = error_from(j.at("step_fit_error"));
+    for (const auto& [direction, fit] : j.at("link_fit_errors").items()) {
+      profile.links[direction] = error_from(fit);
+    }
+    return profile;
+  } catch (const std::exception&) {
+    return error(ErrorCode::kCorrupt,
+                 "{}: not a cost profile: remove it, or let `kvasir profile` write it anew", path);
+  }
+}
+
+}  // namespace kvasir

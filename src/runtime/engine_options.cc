@@ -1,0 +1,131 @@
+#include "runtime/engine_options.h"
+
+#include <fmt/format.h>
+
+#include "base/units.h"
+#include "contract/numerics_id.h"
+#include "model/files/form_bytes.h"
+#include "sched/registry.h"
+
+namespace kvasir {
+
+uint32_t batched_tokens(const RuntimeOptions& options) {
+  if (options.max_num_batched_tokens > 0) return options.max_num_batched_tokens;
+  return policy_traits(options.scheduling_policy).whole_prompts ? 2048 : 512;
+}
+
+bool borrows(const RuntimeOptions& options) {
+  return options.cluster.on() && options.cluster.borrow_bytes > 0 &&
+         policy_traits(options.scheduling_policy).borrows;
+}
+
+EngineOptions engine_options(const RuntimeOptions& options) {
+  EngineOptions engine;
+  engine.limits = {options.max_num_seqs, batched_tokens(options), options.long_prefill_token_threshold};
+  engine.max_decode_stall = from_seconds(options.max_decode_stall_ms / 1e3);
+  engine.max_num_queued_reqs = options.max_num_queued_reqs;
+  engine.max_num_queued_tokens = options.max_num_queued_tokens;
+  engine.refuse_late = options.refuse_late;
+  engine.cache.prefix_caching = options.enable_prefix_caching;
+  return engine;
+}
+
+Result<ops::KvType> kv_type_from(const std::string& text) {
+  for (ops::KvType type : ops::kKvTypes) {
+    if (text == ops::kv_type_name(type)) return type;
+  }
+  return error(ErrorCode::kInvalidArgument, "--kv-cache-dtype {}: there are bf16, f32 and q8_0", text);
+}
+
+Result<ops::ActivationMode> activation_from(const std::string& text) {
+  for (ops::ActivationMode mode : {ops::ActivationMode::kAuto, ops::ActivationMode::kF32}) {
+    if (text == ops::activation_mode_name(mode)) return mode;
+  }
+  return error(ErrorCode::kInvalidArgument, "--activation-type {}: there are auto and f32", text);
+}
+
+Result<CacheGeometry> make_geometry(const RuntimeOptions& options, uint32_t layers,
+                                    uint64_t kv_plane_bytes_per_token_layer,
+                                    uint64_t x_bytes_per_token_layer) {
+  CacheGeometry geometry;
+  geometry.block_tokens = options.block_size;
+  if (options.block_size < 16 || options.block_size % 16 != 0 || 256 % options.block_size != 0) {
+    return error(ErrorCode::kInvalidArgument, "--block-size {}: there are 16, 32, 64, 128 and 256",
+                 options.block_size);
+  }
+  geometry.layers = layers;
+  // Copies move by layer groups, so with a second tier a group has one layer.
+  const bool tiers =
+      options.kv_offloading_bytes + options.kv_offloading_disk_bytes > 0 || options.cluster.on();
+  const uint32_t usual = tiers ? 1 : geometry.layers;
+  geometry.layers_per_group = options.kv_layer_group == 0 ? usual : options.kv_layer_group;
+  if (geometry.layers_per_group > geometry.layers || geometry.groups() > kMaxLayerGroups) {
+    return error(ErrorCode::kInvalidArgument,
+                 "--kv-layer-group {}: the model has {} layers, and there can be {} groups",
+                 options.kv_layer_group, geometry.layers, kMaxLayerGroups);
+  }
+  geometry.kv_plane_bytes_per_token_layer = kv_plane_bytes_per_token_layer;
+  return policy_traits(options.scheduling_policy).keeps_x ? with_x(geometry, x_bytes_per_token_layer)
+                                                          : geometry;
+}
+
+CacheGeometry with_x(CacheGeometry layout, uint64_t x_bytes_per_token_layer) {
+  const uint64_t kv = 2 * layout.kv_plane_bytes_per_token_layer;
+  layout.x_bytes_per_token_layer = x_bytes_per_token_layer < kv ? x_bytes_per_token_layer : 0;
+  return layout;
+}
+
+Result<CacheGeometry> make_geometry(const RuntimeOptions& options, const ModelFile& model,
+                                    const Decoder::Options& decoder) {
+  const ModelConfig& config = model.config();
+  return make_geometry(options, static_cast<uint32_t>(config.layers),
+                       config.kv_plane_bytes_per_token_layer(decoder.kv_type),
+                       form_bytes(config, x_type_of(model.weights(), decoder.activation)).x_per_token_layer);
+}
+
+std::string geometry_name(const CacheGeometry& g) {
+  return fmt::format("block_tokens={} layers={} layers_per_group={} kv={} x={}", g.block_tokens, g.layers,
+                     g.layers_per_group, g.kv_plane_bytes_per_token_layer, g.x_bytes_per_token_layer);
+}
+
+Status check_limits(const RuntimeOptions& options) {
+  if (batched_tokens(options) < options.max_num_seqs) {
+    return error(
+        ErrorCode::kInvalidArgument,
+        "--max-num-batched-tokens {} is less than --max-num-seqs {}: every running sequence needs a token "
+        "of the budget; raise the one or lower the other",
+        batched_tokens(options), options.max_num_seqs);
+  }
+  if (options.max_num_seqs == 0 || options.max_num_queued_reqs == 0) {
+    return error(ErrorCode::kInvalidArgument, "--max-num-seqs and --max-num-queued-reqs must be at least 1");
+  }
+  if (options.kv_offloading_bytes == 0 && options.link_gbytes_per_s > 0) {
+    return error(ErrorCode::kInvalidArgument,
+                 "--link-gbytes-per-s {}: there is no host tier to link; give --kv-offloading-size, too",
+                 options.link_gbytes_per_s);
+  }
+  if (borrows(options) && options.kv_offloading_disk_bytes > 0) {
+    return error(
+        ErrorCode::kInvalidArgument,
+        "--cluster and --kv-offloading-disk-size: where memory is borrowed of peers there is no disk tier; "
+        "leave one of them out, or give --cluster-borrow-size 0");
+  }
+  if (options.kv_offloading_dir.empty() != (options.kv_offloading_disk_bytes == 0)) {
+    return error(ErrorCode::kInvalidArgument,
+                 "--kv-offloading-dir '{}' and --kv-offloading-disk-size {}: a disk tier needs both, a "
+                 "directory and a size",
+                 options.kv_offloading_dir, format_bytes(options.kv_offloading_disk_bytes));
+  }
+  return {};
+}
+
+std::string numerics_of(const PackedModel& model, ops::ActivationMode activation, ops::KvType kv_type) {
+  NumericsId numerics;
+  numerics.arithmetic = ops::kArithmetic;
+  numerics.weight_types = model.weight_types();
+  numerics.activation_type = model.activation_types(activation);
+  numerics.kv_type = ops::kv_type_name(kv_type);
+  return numerics.to_string();
+}
+
+}  // namespace kvasir

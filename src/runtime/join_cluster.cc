@@ -1,0 +1,193 @@
+#include "runtime/join_cluster.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "base/file.h"
+#include "cluster/membership/etcd_membership.h"
+#include "cluster/transport/grpc_transport.h"
+#include "cluster/transport/socket_address.h"
+#include "cluster/transport/ucx_transport.h"
+#include "ops/cpu/isa.h"
+
+namespace kvasir {
+namespace {
+
+// The version of the messages between instances; a change of any of them is a new version.
+constexpr int kWireVersion = 1;
+// How much one creditor is asked for at a time: so many blocks of all layers, but at least so many cells.
+constexpr uint32_t kBlocksAtATime = 8;
+constexpr uint32_t kFewestCellsAtATime = 64;
+constexpr size_t kMaxLocationBytes = 256;
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
+}
+
+Status read_token(ClusterOptions& flags) {
+  if (!flags.token_file.empty()) {
+    Result<std::string> text = read_file(flags.token_file);
+    if (!text.ok()) return error(ErrorCode::kIo, "--cluster-token-file: {}", text.status().message());
+    flags.token = *std::move(text);
+    flags.token.erase(flags.token.find_last_not_of(" \t\r\n") + 1);
+    if (flags.token.empty()) {
+      return error(ErrorCode::kInvalidArgument, "--cluster-token-file {}: there is no token in it",
+                   flags.token_file);
+    }
+  }
+  if (!flags.token.empty()) return {};
+  return error(
+      ErrorCode::kInvalidArgument,
+      "--cluster needs a secret that all instances share, or whoever reaches one could read and write its "
+      "memory: give --cluster-token-file, too");
+}
+
+// Looks names up here, because at a peer a name may mean another host, or none.
+Status complete_host(ClusterOptions& flags) {
+  const Result<SocketAddress> listen = parse_address(flags.listen, Names::kLookUp);
+  if (!listen.ok()) return error(listen.status().code(), "--cluster-listen: {}", listen.status().message());
+  std::string& host = flags.advertise_host;
+  if (host.empty()) {
+    if (listen->is_any()) {
+      return error(
+          ErrorCode::kInvalidArgument,
+          "--cluster-listen {} is no address that peers can reach: give --cluster-advertise-host, too",
+          flags.listen);
+    }
+    host = listen->host();
+    return {};
+  }
+  // A socket on an IPv4 address cannot be reached by IPv6.
+  const int family = listen->storage.ss_family == AF_INET ? AF_INET : AF_UNSPEC;
+  const auto found =
+      parse_address(host.front() == '[' ? host + ":0" : join_address(host, 0), Names::kLookUp, family);
+  if (!found.ok() || found->is_any()) {
+    return error(
+        ErrorCode::kInvalidArgument,
+        "--cluster-advertise-host '{}' is no host that peers can reach: give its {} or a name that is "
+        "known here, without a port",
+        host, family == AF_INET ? "IPv4 address" : "address");
+  }
+  host = found->host();
+  return {};
+}
+
+bool is_location(const std::string& text) {
+  return text.size() <= kMaxLocationBytes &&
+         std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c < 127; });
+}
+
+Result<std::unique_ptr<ClusterTransport>> make_transport(const ClusterOptions& flags) {
+  TransportOptions options;
+  options.self = {flags.name, 0};
+  options.token = flags.token;
+  options.listen = flags.listen;
+  options.advertise_host = flags.advertise_host;
+  options.ucx_transports = flags.ucx_transports;
+  options.ucx_devices = flags.ucx_devices;
+  return flags.transport == "grpc" ? make_grpc_transport(options) : make_ucx_transport(options);
+}
+
+Member member_of(const ClusterOptions& flags, const ClusterTransport& transport, const ClusterModel* model) {
+  Member m;
+  m.id.instance = flags.name;
+  m.transport = flags.transport;
+  m.transport_version = transport.wire();
+  m.wire_version = kWireVersion;
+  m.kvasir_version = KVASIR_VERSION;
+  m.http_address = flags.http_address;
+  if (model == nullptr) return m;
+  m.numerics_id = model->numerics_id;
+  m.geometry = model->geometry;
+  m.lends_memory = model->lend_cap_cells > 0;
+  return m;
+}
+
+}  // namespace
+
+Status complete_cluster_options(ClusterOptions& flags) {
+  const Result<EtcdAddress> directory = parse_etcd_address(flags.directory);
+  if (!directory.ok()) return error(directory.status().code(), "--cluster: {}", directory.status().message());
+  if (flags.name.empty()) flags.name = fmt::format("{}-{}", host_name(), getpid());
+  if (!is_cluster_name(flags.name)) {
+    return error(ErrorCode::kInvalidArgument,
+                 "--cluster-name '{}': 1 to 64 letters, digits, '.', '_' and '-' make a name", flags.name);
+  }
+  if (flags.location.empty()) flags.location = host_name();
+  if (!is_location(flags.location)) {
+    return error(ErrorCode::kInvalidArgument,
+                 "--cluster-location '{}': at most {} printable ASCII characters without spaces make one, as "
+                 "ZONE/RACK/HOST",
+                 flags.location, kMaxLocationBytes);
+  }
+  KV_RETURN_IF_ERROR(read_token(flags));
+  return complete_host(flags);
+}
+
+std::vector<OutsideMetric> cluster_metrics(const JoinedCluster& joined) {
+  const cluster::NodeStatus s = joined.node->status();
+  const TransportStats transport = joined.transport->stats();
+  const auto d = [](uint64_t n) { return static_cast<double>(n); };
+  return {
+      {"cluster_member", "gauge", s.self.epoch != 0 ? 1.0 : 0.0,
+       "Whether it is a member of its cluster now."},
+      {"cluster_peers", "gauge", d(s.links.size()), "Members with which it can share memory."},
+      {"cluster_leads", "gauge", s.leader == s.self.instance ? 1.0 : 0.0, "Whether it is the gManager."},
+      {"cluster_directory_down_seconds", "gauge", s.directory_down_s, "For how long etcd has not answered."},
+      {"cluster_rejected_frames_total", "counter", d(transport.rejected_frames),
+       "What came with another token, for another life, or damaged."},
+      {"cluster_refused_links_total", "counter", d(transport.refused_links),
+       "Connections that were cut for what came along them, or for want of room."},
+      {"remote_queries_total", "counter", d(s.borrowed.queries), "Queries answered by peers."},
+      {"remote_query_bytes_total", "counter", d(s.borrowed.query_bytes + s.borrowed.query_extra_bytes),
+       "Bytes of queries sent to peers."},
+      {"remote_partial_bytes_total", "counter", d(s.borrowed.partial_bytes + s.borrowed.partial_extra_bytes),
+       "Bytes of partial results that came back."},
+      {"remote_fetched_bytes_total", "counter", d(s.borrowed.fetched_bytes),
+       "Bytes of keys and values that came here instead of a query going there."},
+      {"remote_written_bytes_total", "counter", d(s.borrowed.written_bytes), "Bytes written to peers."},
+      {"remote_read_bytes_total", "counter", d(s.borrowed.read_bytes), "Bytes read from peers."},
+      {"remote_failed_total", "counter", d(s.borrowed.failed), "Reads, writes and queries that failed."},
+      {"lent_queries_total", "counter", d(s.lent.queries), "Queries of peers answered here."},
+      {"lent_busy_total", "counter", d(s.lent.busy), "Queries of peers refused for want of compute."},
+      {"lent_busy_seconds_total", "counter", s.lent.busy_s, "Time spent on attention for peers."},
+      {"settlements_total", "counter", d(s.counts.settlements), "Cycles of debts settled while it led."},
+  };
+}
+
+Result<JoinedCluster> join_cluster(const ClusterOptions& flags, const ClusterModel* model,
+                                   const Clock& clock) {
+  EtcdMembershipSettings settings;
+  KV_ASSIGN_OR_RETURN(settings.address, parse_etcd_address(flags.directory));
+  KV_ASSIGN_OR_RETURN(std::unique_ptr<ClusterTransport> transport, make_transport(flags));
+  settings.ttl_s = flags.ttl_s;
+
+  cluster::NodeOptions options;
+  options.self = member_of(flags, *transport, model);
+  options.broker.protocol.location = flags.location;
+  if (model != nullptr) {
+    options.broker.protocol.lend_cap = model->lend_cap_cells;
+    options.broker.protocol.device = true;
+    options.broker.borrowable_cells = model->borrowable_cells;
+    options.broker.cells_at_a_time =
+        std::max(kFewestCellsAtATime, kBlocksAtATime * model->memory.shape.geometry.groups());
+    options.memory = model->memory;
+    options.memory->lent.share = flags.lend_compute;
+    options.memory->borrowed.fetch = flags.fetch == "never"    ? Fetch::kNever
+                                     : flags.fetch == "always" ? Fetch::kAlways
+                                                               : Fetch::kByCost;
+  }
+  const ClusterTransport* const its_transport = transport.get();
+  auto node = cluster::ClusterNode::join(std::move(options), std::move(transport),
+                                         std::make_unique<EtcdMembership>(std::move(settings)),
+                                         ops::kernels_for(ops::detect_isa()), clock);
+  if (node.ok()) return JoinedCluster{*std::move(node), its_transport};
+  return error(node.status().code(), "--cluster {}: {}", flags.directory, node.status().message());
+}
+
+}  // namespace kvasir

@@ -1,0 +1,39 @@
+// The base of the policies in sched/policies/: a policy decides what the next step computes, and the base
+// keeps the two guarantees that no policy may break.
+//
+//  - A sequence whose transfers keep coming too late for the others gets a step of its own
+//    (mechanisms/turn_alone.h), so that a slow link does not starve it.
+//  - Where the policy plans nothing and nothing else will move the work forward, one sequence gives up its
+//    memory (mechanisms/break_standstill.h), so that the others can go on.
+#pragma once
+
+#include <vector>
+
+#include "contract/policy.h"
+#include "plan/plan_builder.h"
+
+namespace kvasir {
+
+class BatchPolicy : public Policy {
+ public:
+  // begin_step(); then either a step for one sequence alone or plan_batch(); then, if the plan stands still,
+  // a preemption.
+  StepPlan plan(const View& view) final;
+
+  // Whether it keeps copies in form X, with its settings (PolicyTraits::keeps_x).
+  virtual bool keeps_x() const { return false; }
+
+ private:
+  // Called first for every step. Here a policy observes the view, and plans what belongs in every step, also
+  // in one that a sequence has to itself. If it plans rows, they are the step: plan_batch() is not called.
+  virtual void begin_step(const View& /*view*/, PlanBuilder& /*builder*/) {}
+
+  // Plans the step.
+  virtual void plan_batch(const View& view, PlanBuilder& builder) = 0;
+
+  // The running sequences in the order in which the policy serves them: the last gives way first where a
+  // standstill is broken. Default: by arrival.
+  virtual std::vector<const SeqView*> in_order(const View& view) const;
+};
+
+}  // namespace kvasir

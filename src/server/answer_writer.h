@@ -1,0 +1,46 @@
+// How an endpoint that generates writes its answers.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "server/api_error.h"
+#include "server/choice_stream.h"
+
+namespace kvasir {
+
+struct Usage {
+  uint64_t prompt_tokens = 0;
+  uint64_t completion_tokens = 0;
+  uint64_t cached_tokens = 0;
+};
+
+// One choice of an answer that is not streamed.
+struct FinishedChoice {
+  TextDelta all;
+  std::string finish_reason;
+};
+
+// Writes the answer to one request, whole or as a stream. An event is ready to be sent, as
+// server_sent_event() makes it; an empty string sends nothing. Immutable, so thread-safe.
+class AnswerWriter {
+ public:
+  virtual ~AnswerWriter() = default;
+  // The body of an answer that is not streamed.
+  virtual std::string whole(const std::vector<FinishedChoice>& choices, const Usage& usage) const = 0;
+
+  // Opens a choice. Comes once for each, before all else.
+  virtual std::string first_event(size_t choice) const = 0;
+  // `finish_reason` is empty except in the choice's last delta.
+  virtual std::string delta_event(size_t choice, const TextDelta& delta,
+                                  const std::string& finish_reason) const = 0;
+  // After the last delta of the last choice.
+  virtual std::string usage_event(const Usage& usage) const = 0;
+  virtual std::string error_event(const ApiError& error) const = 0;
+  // Ends the stream, also after an error.
+  virtual std::string last_event() const = 0;
+};
+
+}  // namespace kvasir

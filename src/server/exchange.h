@@ -1,0 +1,82 @@
+// One HTTP request and the ways to answer it, as a handler sees them: no sockets, no HTTP framing.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "contract/slo.h"
+#include "server/http_message.h"
+
+namespace kvasir {
+
+class ServerContext;
+
+// The views are valid until the answer is complete. Work on another thread needs copies.
+struct Request {
+  std::string_view method;
+  std::string_view target;  // as sent, with its query
+  std::string parameter;    // what stands in the path for the '*' of the endpoint, percent-decoded
+  std::vector<std::pair<std::string_view, std::string_view>> headers;  // in the order and case as sent
+  Slo slo;           // of the x-slo-* headers; set only for endpoints that need the model
+  std::string body;  // empty once run_on_worker() has taken it
+
+  // The first header of this name, in upper or lower case; empty if there is none.
+  std::string_view header(std::string_view name) const;
+};
+
+// Where an answer goes. Used on the I/O thread.
+class ResponseChannel {
+ public:
+  virtual ~ResponseChannel() = default;
+  // The whole answer. REQUIRES: no answer has begun.
+  virtual void respond(const HttpResponse& response) = 0;
+  // Sends the head of an event stream. REQUIRES: no answer has begun.
+  virtual void begin_stream() = 0;
+  // Appends to the stream. REQUIRES: begin_stream() was called, end_stream() was not; !bytes.empty()
+  virtual void stream(std::string_view bytes) = 0;
+  virtual void end_stream() = 0;
+  // Bytes that the client has not taken yet.
+  virtual size_t unsent_bytes() const = 0;
+  // Closes the connection because the client does not read.
+  virtual void abandon_slow_reader() = 0;
+  // Ends this exchange after an internal fault, whether or not its answer has begun.
+  virtual void on_failure(const char* what) = 0;
+};
+
+// What makes an answer over time on the I/O thread, such as a Generation.
+class Activity {
+ public:
+  virtual ~Activity() = default;
+  // All bytes streamed so far were sent.
+  virtual void on_drained() = 0;
+  // The answer is complete, or the client has disconnected. The channel must not be used any more.
+  virtual void abort() = 0;
+};
+
+// Used on the I/O thread. A handler answers before it returns, or calls run_on_worker() or attach().
+class Exchange : public ResponseChannel {
+ public:
+  // The rest of the request's handling, on the I/O thread.
+  using Then = std::function<void(Exchange&)>;
+  // Runs on a worker's thread, so it must not use the exchange. `abandoned` becomes true when the client has
+  // disconnected; the work should then end soon. What it returns runs on the I/O thread, unless the exchange
+  // has ended. REQUIRES: it returns something to run. If it throws, the answer is 500.
+  using Work = std::function<Then(std::string body, const std::atomic<bool>& abandoned)>;
+
+  virtual const Request& request() const = 0;
+  virtual const ServerContext& server() const = 0;
+  // Queues `work` and gives it the body. Long bodies have a worker of their own. If the client disconnects
+  // before the work begins, the work and the body are dropped. REQUIRES: no other work is queued or running.
+  virtual void run_on_worker(Work work) = 0;
+  // Keeps `activity` until the answer is complete or the client disconnects, then aborts it.
+  // REQUIRES: nothing is attached.
+  virtual void attach(std::shared_ptr<Activity> activity) = 0;
+};
+
+}  // namespace kvasir

@@ -1,0 +1,27 @@
+// Checks of a request that need only what its connections share.
+#include "server/server_context.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace kvasir {
+
+std::optional<ApiError> ServerContext::not_ready() const {
+  constexpr int kRetryAfter = 5;  // seconds
+  if (draining) return unavailable("the server is shutting down; try another one", "draining", kRetryAfter);
+  if (!service) return unavailable("the model is still loading; try again soon", "loading", kRetryAfter);
+  return std::nullopt;
+}
+
+std::optional<ApiError> ServerContext::unknown_model(const std::string& model) const {
+  const auto& names = options.model_names;
+  if (model.empty() || std::find(names.begin(), names.end(), model) != names.end()) return std::nullopt;
+  ApiError e = bad_field("model", fmt::format("the model '{}' does not exist here; this server has '{}'",
+                                              clipped(model), names.front()));
+  e.status = 404;
+  e.code = "model_not_found";
+  return e;
+}
+
+}  // namespace kvasir

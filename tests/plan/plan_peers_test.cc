@@ -1,0 +1,279 @@
+// Plans of sequences whose history lies at peers: what of it needs no staging, and when a plan may wait for
+// what a peer lends. Blocks have 16 tokens, 16 to a leaf of attention, and two cells.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "fakes/plan_checks.h"
+#include "fakes/views.h"
+#include "plan/plan_builder.h"
+#include "plan/plan_checker.h"
+
+namespace kvasir::test {
+namespace {
+
+constexpr uint32_t kLeafBlocks = 16;
+constexpr uint32_t kLeaves = 6;
+constexpr uint32_t kBehind = 20;  // full blocks behind the leaves
+
+// Sequence 1 streams: six leaves at peers, 20 blocks more there that are no leaves or lie apart, and a block
+// that is not full on the device. The ring passes 32 blocks.
+View view_at_peers(uint32_t peer_blocks = kLeaves * kLeafBlocks) {
+  View view = make_view(20, 10);
+  set_host(view, 200, 60);
+  set_ring(view, 32);
+  view.peers.most_borrowed = 500;
+  view.peers.borrowed = 400;
+  const uint32_t ready = (kLeaves * kLeafBlocks + kBehind) * kViewBlock + 5;
+  SeqView s = streaming_seq(1, 300, ready + 1, ready);
+  s.peer_blocks = peer_blocks;
+  view.running = {s};
+  return view;
+}
+
+TEST(PlanPeers, WhatLiesAtPeersNeedsNoRing) {
+  View view = view_at_peers();
+  ASSERT_TRUE(PlanBuilder(view).kv_placement(view.running[0]).streams);
+  PlanBuilder b(view);
+  EXPECT_TRUE(b.can_run(view.running[0]));
+  ASSERT_TRUE(b.decode(view.running[0]));
+  EXPECT_EQ(b.stage_room(), 32 - kBehind);
+  EXPECT_EQ(checked(view, b),
+            "stage 1 [0, 1861) kv device x2 before_layer\n"
+            "decode 1 [1861, 1862) samples x2 keeps kv x0 x x0\n");
+  set_ring(view, kBehind);
+  EXPECT_TRUE(PlanBuilder(view).can_run(view.running[0])) << "it need not pass more";
+  set_ring(view, kBehind - 1);
+  EXPECT_FALSE(PlanBuilder(view).can_run(view.running[0]));
+}
+
+TEST(PlanPeers, WithALeafLessTheRingIsTooSmallAndTheCheckerSaysSo) {
+  const View view = view_at_peers();
+  PlanBuilder b(view);
+  ASSERT_TRUE(b.decode(view.running[0]));
+  const StepPlan plan = b.take();
+  EXPECT_TRUE(check_plan(view, plan).ok());
+  const View fewer = view_at_peers((kLeaves - 1) * kLeafBlocks);
+  expect_broken(fewer, plan, "36");
+  PlanBuilder c(fewer);
+  EXPECT_FALSE(c.can_run(fewer.running[0]));
+  EXPECT_FALSE(c.decode(fewer.running[0]));
+  EXPECT_EQ(c.stage_room(), 32u);
+}
+
+TEST(PlanPeers, ALeafOfWhichSomeComesToTheDeviceIsStaged) {
+  View view = view_at_peers();
+  const LayerSet one = LayerSet::one(1);
+  struct Case {
+    Interval blocks;
+    uint32_t staged;
+  };
+  for (const Case& c : {Case{{0, 1}, 36}, Case{{15, 16}, 36}, Case{{15, 17}, 52}, Case{{0, 32}, 52}}) {
+    for (uint32_t ring : {c.staged, c.staged - 1}) {
+      set_ring(view, ring);
+      PlanBuilder b(view);
+      const Interval tokens = {c.blocks.begin * kViewBlock, c.blocks.end * kViewBlock};
+      const bool fits = c.blocks.size() <= 20;
+      ASSERT_EQ(b.add_copies(view.running[0], tokens, one, Tier::kDevice, Trigger::kNow), fits);
+      if (!fits) {
+        ASSERT_TRUE(b.decode(view.running[0])) << "nothing was planned, and nothing taken back";
+        EXPECT_EQ(b.stage_room(), ring - kBehind);
+        continue;
+      }
+      EXPECT_EQ(b.decode(view.running[0]), ring == c.staged) << c.blocks.begin << " " << ring;
+      if (ring == c.staged) {
+        EXPECT_EQ(b.stage_room(), 0u);
+      }
+      EXPECT_TRUE(check_plan(view, b.take()).ok());
+    }
+  }
+}
+
+TEST(PlanPeers, TheCheckerCountsTheLeavesThatCopiesBreak) {
+  View view = view_at_peers();
+  PlanBuilder b(view);
+  ASSERT_TRUE(b.decode(view.running[0]));
+  StepPlan plan = b.take();
+  CopyChange home = {Verb::kAdd, SeqId{1},      {0, kViewBlock}, LayerSet::one(0),
+                     Form::kKv,  Tier::kDevice, Trigger::kNow};
+  plan.copies.push_back(home);
+  expect_broken(view, plan, "36");
+  plan.copies.back().tier = Tier::kHost;
+  EXPECT_TRUE(check_plan(view, plan).ok()) << "there it breaks none";
+  plan.copies.back() = home;
+  set_ring(view, 36);
+  EXPECT_TRUE(check_plan(view, plan).ok());
+  plan.copies.back().tokens = {(kLeafBlocks - 1) * kViewBlock, (kLeafBlocks + 1) * kViewBlock};
+  expect_broken(view, plan, "52");
+}
+
+TEST(PlanPeers, BehindItsRowsNoCopyBreaksALeaf) {
+  const View view = view_at_peers();
+  const Interval block = {0, kViewBlock};
+  PlanBuilder b(view);
+  ASSERT_TRUE(b.decode(view.running[0]));
+  EXPECT_FALSE(b.add_copies(view.running[0], block, LayerSet::one(0), Tier::kDevice, Trigger::kNow));
+  EXPECT_TRUE(b.add_copies(view.running[0], block, LayerSet::one(0), Tier::kHost, Trigger::kNow));
+  EXPECT_TRUE(check_plan(view, b.take()).ok());
+  const View none = view_at_peers(0);
+  View wide = none;
+  set_ring(wide, 200);
+  PlanBuilder c(wide);
+  ASSERT_TRUE(c.decode(wide.running[0]));
+  EXPECT_TRUE(c.add_copies(wide.running[0], block, LayerSet::one(0), Tier::kDevice, Trigger::kNow))
+      << "of what lies nowhere else none is broken";
+}
+
+TEST(PlanPeers, APrefillThatStreamsHasTheRestOfTheRing) {
+  View view = view_at_peers();
+  const uint32_t ready = (kLeaves * kLeafBlocks + kBehind) * kViewBlock;
+  SeqView s = streaming_seq(1, ready + 400, ready + 400, ready);
+  s.max_total_tokens = ready + 500;
+  s.peer_blocks = kLeaves * kLeafBlocks;
+  view.running = {s};
+  PlanBuilder b(view);
+  // Twelve full blocks pass the ring beside what is staged, and a block that is not full has frames.
+  EXPECT_EQ(b.prefill(view.running[0], 1000), 12 * kViewBlock + 15);
+  EXPECT_EQ(b.stage_room(), 0u);
+  EXPECT_TRUE(check_plan(view, b.take()).ok());
+}
+
+// ---------------------------------------------------------------- what there is
+
+TEST(PlanPeers, WhatMayBeBorrowedCountsAsThere) {
+  View view = view_at_peers();
+  view.peers.recalled = 10;
+  const CellCapacity c = view.capacity();
+  EXPECT_EQ(c.groups, 2u);
+  EXPECT_EQ(c.device_cells, 40u);
+  EXPECT_EQ(c.slower_cells, 0u) << "all of the tier is borrowed, or recalled";
+  EXPECT_EQ(c.borrowed_cells, 500u);
+  EXPECT_EQ(c.stage_blocks, 32u);
+  EXPECT_EQ(c.leaf_blocks, kLeafBlocks);
+  view.peers.borrowed = 100;
+  EXPECT_EQ(view.capacity().slower_cells, 290u);
+  View nothing = make_view(20, 10);
+  EXPECT_EQ(nothing.slower_tier(), Tier::kDisk);
+  nothing.peers.most_borrowed = 1;
+  EXPECT_EQ(nothing.slower_tier(), Tier::kHost) << "though nothing is there yet";
+  EXPECT_EQ(nothing.capacity().slower_cells, 0u);
+}
+
+TEST(PlanPeers, WhatNobodyLentIsNotCountedOn) {
+  View view = view_at_peers();
+  const auto borrowed = [&](bool admitted) { return view.capacity(admitted).borrowed_cells; };
+  EXPECT_EQ(view.capacity().borrowed_cells, borrowed(true)) << "who asks for no one in particular";
+  EXPECT_EQ(borrowed(true), 500u);
+  EXPECT_EQ(borrowed(false), 500u);
+  // While nobody lends, a request that comes makes do with what is there; one that was admitted has its word.
+  view.peers.nobody_lends = true;
+  EXPECT_EQ(borrowed(true), 500u);
+  EXPECT_EQ(borrowed(false), 400u);
+  view.peers.out_of_reach = 100;
+  EXPECT_EQ(borrowed(true), 400u);
+  EXPECT_EQ(borrowed(false), 400u);
+  // Later somebody may lend again: who comes may be admitted for it, who is there is told of what came.
+  view.peers.nobody_lends = false;
+  EXPECT_EQ(borrowed(true), 400u);
+  EXPECT_EQ(borrowed(false), 500u);
+  view.peers.out_of_reach = 501;
+  EXPECT_EQ(borrowed(true), 0u);
+  for (const bool admitted : {false, true}) {
+    EXPECT_EQ(view.capacity(admitted).slower_cells, 0u);
+    EXPECT_EQ(view.capacity(admitted).device_cells, 40u);
+    EXPECT_EQ(view.capacity(admitted).stage_blocks, 32u);
+  }
+}
+
+TEST(PlanPeers, WhatOneThatStreamsMayStillNeedElsewhere) {
+  View view = view_at_peers();
+  SeqView& s = view.running[0];
+  s.max_total_tokens = 130 * kViewBlock;
+  // 130 blocks of two cells, of which 116 are there.
+  EXPECT_EQ(PlanBuilder(view).slower_cells_to_come(s), 28u);
+  s.promised_cells[index_of(Tier::kHost)] = 7;
+  EXPECT_EQ(PlanBuilder(view).slower_cells_to_come(s), 21u);
+  s.promised_cells[index_of(Tier::kHost)] = 70;
+  EXPECT_EQ(PlanBuilder(view).slower_cells_to_come(s), 0u);
+  view.running = {decoding_seq(2, 20, 30)};
+  EXPECT_EQ(PlanBuilder(view).slower_cells_to_come(view.running[0]), 0u) << "it fits on the device";
+}
+
+TEST(PlanPeers, BlocksOfLeaves) {
+  CacheGeometry g = make_view(1, 1).geometry;
+  EXPECT_EQ(g.blocks_per_leaf(), 16u);
+  EXPECT_EQ(g.blocks_of_leaves({0, 1}), 16u);
+  EXPECT_EQ(g.blocks_of_leaves({0, 256}), 16u);
+  EXPECT_EQ(g.blocks_of_leaves({255, 257}), 32u);
+  EXPECT_EQ(g.blocks_of_leaves({256, 512}), 16u);
+  g.block_tokens = 64;
+  EXPECT_EQ(g.blocks_of_leaves({64, 600}), 12u);
+  g.block_tokens = 256;
+  EXPECT_EQ(g.blocks_of_leaves({256, 512}), 1u);
+}
+
+TEST(PlanPeers, APlanSaysWhatItBorrowsAndGivesBack) {
+  const View view = view_at_peers();
+  PlanBuilder b(view);
+  EXPECT_FALSE(b.borrows());
+  b.borrow(7);
+  b.borrow(2);
+  b.give_back(3);
+  EXPECT_TRUE(b.borrows());
+  const StepPlan plan = b.take();
+  EXPECT_EQ(plan.borrow_cells, 9u);
+  EXPECT_EQ(plan.return_cells, 3u);
+  EXPECT_EQ(to_string(plan), "borrow 9 cells\nreturn 3 cells\n");
+}
+
+// ---------------------------------------------------------------- standing still
+
+TEST(StandsStill, ButForWhatAPeerMayStillDo) {
+  struct Case {
+    uint32_t asked, lent, borrow, give_back;
+    bool nobody_lends, stands_still;
+  };
+  for (const Case& c : {
+           Case{0, 0, 0, 0, false, true}, Case{0, 0, 0, 0, true, true},
+           Case{1, 0, 0, 0, false, false},                                 // the answer is still to come
+           Case{1, 0, 0, 0, true, false}, Case{0, 1, 0, 0, false, false},  // its own comes back
+           Case{0, 1, 0, 0, true, true},    // not for one that waits for others besides
+           Case{0, 0, 1, 0, false, false},  // it asks
+           Case{0, 0, 1, 0, true, true},    // in vain
+           Case{0, 0, 0, 1, false, true},   // that is no work
+       }) {
+    View view = make_view(10, 0);
+    view.waiting = {waiting_seq(1, 20)};
+    view.peers.most_borrowed = 8;
+    view.peers.asked = c.asked;
+    view.peers.lent = c.lent;
+    view.peers.nobody_lends = c.nobody_lends;
+    StepPlan plan;
+    plan.borrow_cells = c.borrow;
+    plan.return_cells = c.give_back;
+    const std::string said = std::to_string(c.asked) + std::to_string(c.lent) + std::to_string(c.borrow) +
+                             (c.nobody_lends ? "n" : "");
+    EXPECT_EQ(stands_still(view, plan), c.stands_still) << said;
+    EXPECT_EQ(check_plan(view, plan).ok(), !c.stands_still) << said;
+    view.steps_in_flight = 1;
+    EXPECT_FALSE(stands_still(view, plan));
+    view.steps_in_flight = 0;
+    view.waiting.clear();
+    EXPECT_FALSE(stands_still(view, plan)) << "there is no work";
+  }
+}
+
+TEST(StandsStill, NotWhileItsOwnComesBackToOneThatRuns) {
+  View view = make_view(10, 0);
+  view.running = {decoding_seq(1, 20, 20)};
+  view.peers.lent = 1;
+  view.peers.nobody_lends = true;
+  EXPECT_TRUE(comes_back(view));
+  EXPECT_FALSE(stands_still(view, StepPlan()));
+  view.peers.lent = 0;
+  EXPECT_FALSE(comes_back(view));
+  EXPECT_TRUE(stands_still(view, StepPlan()));
+}
+
+}  // namespace
+}  // namespace kvasir::test
