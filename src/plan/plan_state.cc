@@ -111,7 +111,6 @@ Status PlanState::apply(const Adoption& a) {
   if (a.tokens != v.cached_tokens) {
     return broken_rule("sequence {} adopts {} of {} cached tokens", raw(a.seq), a.tokens, v.cached_tokens);
   }
-  s->adopted = true;
   s->ready_tokens = a.tokens;
   s->blocks = s->resident = a.tokens / view_.geometry.block_tokens;
   s->device_groups = all_;

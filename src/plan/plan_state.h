@@ -30,10 +30,9 @@ class PlanState {
     bool was_running;
     bool running;
     bool failed = false;
-    bool stopped = false;   // this plan fails or preempts it, or drops all its cells
-    bool bound = false;     // party to a promise of this plan with another sequence
-    bool releases = false;  // it gives up copies once other copies are ready
-    bool adopted = false;
+    bool stopped = false;    // this plan fails or preempts it, or drops all its cells
+    bool bound = false;      // party to a promise of this plan with another sequence
+    bool releases = false;   // it gives up copies once other copies are ready
     uint32_t ready_tokens;   // its history: [0, ready_tokens)
     uint32_t blocks;         // in its block table
     uint32_t resident;       // of those: on the device in every layer group
@@ -107,7 +106,6 @@ class PlanState {
   Seq* known(SeqId id);  // null: the view has no such sequence, or it failed
   void take(Seq& s, Tier tier, uint32_t cells);
   void end_promises(Seq& s);
-  Status check_rectangle(const CopyChange& c, const Seq* s) const;
   Status drop_all(const CopyChange& c, Seq& s);
   Status drop(const CopyChange& c, Seq& s);
   Status stage(const CopyChange& c, Seq& s) const;

@@ -192,7 +192,7 @@ TEST_F(ComeBack, AsManyAsThereAreSpareCellsFor) {
   EXPECT_EQ(plan(100, 8), "add 1 [0, 32) kv device x2 now\n" + stage2 + kDecode9 + decode2);
   // While some of them come it waits for the others.
   EXPECT_EQ(plan(100, 7), std::string("add 1 [0, 32) kv device x1 now\n") + kDecode9);
-  // Nobody overtakes, and nothing comes into what is missing.
+  // No sequence goes before another, and none takes the room that another lacks.
   for (int64_t spare : {5, 0, -5}) EXPECT_EQ(plan(100, spare), stage1 + kDecode9 + decode1) << spare;
   // Where the link has time for him: four cells.
   EXPECT_EQ(plan(4, 0), stage1 + kDecode9 + decode1);

@@ -13,9 +13,7 @@ class Frames {
   Frames(const BlockMap::Copies& copies, const LayerSet& groups) {
     groups.for_each([&](uint32_t g) { at_[count_++] = copies.by_group[g].at; });
   }
-  operator std::span<const uint64_t>() const {
-    return {at_.data(), count_};
-  }  // NOLINT(google-explicit-constructor)
+  operator std::span<const uint64_t>() const { return {at_.data(), count_}; }
 
  private:
   std::array<uint64_t, kMaxLayerGroups> at_;
