@@ -38,12 +38,10 @@ struct ModelChoice {
 
   Result<std::unique_ptr<ModelFile>> open() const {
     if (!file.empty()) return ModelFile::open(file);
-    for (ops::WeightType type : {ops::WeightType::kF32, ops::WeightType::kBf16, ops::WeightType::kQ8_0,
-                                 ops::WeightType::kQ4_0, ops::WeightType::kQ4_1}) {
-      if (weights != ops::weight_type_name(type)) continue;
-      return ModelFile::from_bytes(test::make_tiny_llama(shape, type, 1), "random weights");
+    if (const auto type = ops::weight_type_of_name(weights)) {
+      return ModelFile::from_bytes(test::make_tiny_llama(shape, *type, 1), "random weights");
     }
-    return error(ErrorCode::kInvalidArgument, "--weights {}: give F32, BF16, Q8_0, Q4_0 or Q4_1", weights);
+    return error(ErrorCode::kInvalidArgument, "--weights {}: give a type of GGUF, such as Q4_K", weights);
   }
 };
 

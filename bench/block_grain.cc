@@ -218,7 +218,7 @@ void measure_map(const Options& o, uint32_t block, uint32_t sequences, uint32_t 
 }
 
 void measure_map(const Options& o) {
-  fmt::print("{} layers, {} tokens of history: {:.0f} % dropped and computed again, {:.0f} % on the host\n",
+  fmt::print("{} layers, {} tokens of history: {:.0f} % dropped and recomputed, {:.0f} % on the host\n",
              o.model.shape.layers, o.history, 100 * o.dropped, 100 * o.host);
   fmt::print("{:>6} {:>6} {:>5} {:>9} {:>11} {:>13} {:>14} {:>9} {:>9} {:>7} {:>8}\n", "block", "batch", "F",
              "held, us", "growing, us", "part away, us", "least..most", "ns/piece", "find, ns", "p90",
@@ -293,7 +293,7 @@ void measure_waste(const Options& o) {
 class Machine {
  public:
   Machine(const Options& o, const PackedModel& model, uint32_t per_group, const Clock& clock)
-      : batch_(shape_of(o, o.batch.front(), o.dropped, o.host), geometry_of(o, model.config(), per_group)),
+      : batch_(shape_of(o, o.batch.front(), o.dropped, o.host), geometry_of(o, model.spec(), per_group)),
         device_(
             Arena::map(batch_.options().device_bytes + batch_.options().stage_bytes, "the device").value()),
         host_(Arena::map(batch_.options().host_bytes, "the host").value()),
@@ -326,7 +326,7 @@ class Machine {
   }
 
  private:
-  static CacheGeometry geometry_of(const Options& o, const ModelConfig& c, uint32_t per_group) {
+  static CacheGeometry geometry_of(const Options& o, const ModelSpec& c, uint32_t per_group) {
     const auto layers = static_cast<uint32_t>(c.layers);
     return {o.blocks.front(), layers, layers_per_group(per_group, layers),
             c.kv_plane_bytes_per_token_layer(ops::KvType::kBf16)};
@@ -362,8 +362,7 @@ int measure_steps(const Options& o) {
     fmt::print(stderr, "{}\n", file.status().message());
     return 1;
   }
-  const auto model =
-      PackedModel::make(**file, static_cast<uint32_t>((*file)->config().context_length)).value();
+  const auto model = PackedModel::make(**file, static_cast<uint32_t>((*file)->spec().context_length)).value();
   const MonotonicClock wall;
   const CpuClock cpu(CpuClock::Of::kProcess);
   std::vector<std::unique_ptr<Machine>> machines;
@@ -424,7 +423,7 @@ int main(int argc, char** argv) {
   app.add_option("--depths", options.depths, "layers (waste)")->delimiter(',');
   app.add_option("--history", options.history, "tokens of each (map, steps)");
   app.add_option("--population", options.population, "histories (waste)");
-  app.add_option("--dropped", options.dropped, "share of a history that is computed again");
+  app.add_option("--dropped", options.dropped, "share of a history that is recomputed");
   app.add_option("--host", options.host, "share of a history that is staged");
   app.add_option("--gone", options.gone, "share of the tokens that pass scratch (waste)");
   app.add_option("-t,--threads", options.threads, "compute threads");

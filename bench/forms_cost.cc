@@ -1,5 +1,5 @@
 // What a step costs whose history is held as X, or not at all: a decode of many sequences against the share
-// of X cells, and against the share of the history that is computed again beside it.
+// of X cells, and against the share of the history that is recomputed beside it.
 //
 //   forms_cost --model FILE | --layers N --dim N --heads N --kv-heads N --ffn N --weights TYPE
 //              [--threads N] [--sequences N] [--history N] [--repeats N]
@@ -51,7 +51,7 @@ struct Held {
 };
 
 CacheGeometry geometry_of(const Options& o, const PackedModel& model) {
-  const ModelConfig& c = model.config();
+  const ModelSpec& c = model.spec();
   CacheGeometry g;
   g.block_tokens = o.block_tokens;
   g.layers = g.layers_per_group = static_cast<uint32_t>(c.layers);
@@ -131,7 +131,7 @@ class Machine {
 
   // The step's projections and nothing else, by the same team.
   double project(const Step& step) {
-    const ops::KvShape frame{geometry_.layers_per_group, model_.config().kv_heads, model_.config().head_dim,
+    const ops::KvShape frame{geometry_.layers_per_group, model_.spec().kv_heads, model_.spec().head_dim,
                              o_.block_tokens, ops::KvType::kBf16};
     KvProjector projector(model_, ops::kernels_for(ops::detect_isa()), geometry_, frame,
                           ops::ActivationMode::kAuto, memory_.data(), o_.threads);
@@ -224,7 +224,7 @@ std::vector<double> best_of(const Options& o, Machine& machine, const std::vecto
 void compare(const Options& o, const PackedModel& model) {
   Machine machine(o, model);
   const CacheGeometry& g = machine.geometry();
-  const ModelConfig& c = model.config();
+  const ModelSpec& c = model.spec();
   const auto kv = static_cast<double>(g.piece_bytes(Form::kKv));
   const uint32_t history_blocks = o.history / o.block_tokens;
   fmt::print(
@@ -269,12 +269,10 @@ void compare(const Options& o, const PackedModel& model) {
 
 Result<std::unique_ptr<ModelFile>> open_model(const Options& o) {
   if (!o.model.empty()) return ModelFile::open(o.model);
-  for (ops::WeightType type : {ops::WeightType::kF32, ops::WeightType::kBf16, ops::WeightType::kQ8_0,
-                               ops::WeightType::kQ4_0, ops::WeightType::kQ4_1}) {
-    if (o.weights != ops::weight_type_name(type)) continue;
-    return ModelFile::from_bytes(test::make_tiny_llama(o.shape, type, 1), "random weights");
+  if (const auto type = ops::weight_type_of_name(o.weights)) {
+    return ModelFile::from_bytes(test::make_tiny_llama(o.shape, *type, 1), "random weights");
   }
-  return error(ErrorCode::kInvalidArgument, "--weights {}: give F32, BF16, Q8_0, Q4_0 or Q4_1", o.weights);
+  return error(ErrorCode::kInvalidArgument, "--weights {}: give a type of GGUF, such as Q4_K", o.weights);
 }
 
 int run(const Options& o) {

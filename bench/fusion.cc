@@ -1,4 +1,4 @@
-// What it saves to compute dropped tokens again in the pass of the decodes that read them, and not in one
+// What it saves to recompute dropped tokens in the pass of the decodes that read them, and not in one
 // before it. On a CPU that is the fusion: rows of both kinds share every reading of the weights.
 //
 //   fusion --model FILE | --layers N --dim N --heads N --kv-heads N --head-dim N --ffn N --weights TYPE
@@ -6,7 +6,7 @@
 //          [--clock wall|cpu]
 //
 // Each sequence decodes one token behind `history` tokens, the first `dropped` of which have no K and V. One
-// pass: a slice of each sequence computes them again, into scratch of one layer, beside its decode. Two
+// pass: a slice of each sequence recomputes them, into scratch of one layer, beside its decode. Two
 // passes: a step of the same slices alone, whose K and V of all layers are kept, and a step of the decodes.
 // Both are made by hand, so that no policy and no cache take part, and run in turns; of each pair the ratio
 // is taken. Before that, logits of both are compared with those of a history that was never dropped: bit by
@@ -53,7 +53,7 @@ struct Options {
   uint32_t most_dropped() const { return *std::max_element(dropped.begin(), dropped.end()); }
 };
 
-CacheGeometry geometry_of(const Options& o, const ModelConfig& c) {
+CacheGeometry geometry_of(const Options& o, const ModelSpec& c) {
   CacheGeometry g;
   g.block_tokens = o.block_tokens;
   g.layers = g.layers_per_group = static_cast<uint32_t>(c.layers);
@@ -76,7 +76,7 @@ class Machine {
  public:
   Machine(const Options& o, const PackedModel& model, const Clock& clock)
       : o_(o),
-        geometry_(geometry_of(o, model.config())),
+        geometry_(geometry_of(o, model.spec())),
         blocks_(geometry_.blocks_for(o.history + 1)),
         piece_(geometry_.piece_bytes(Form::kKv)),
         kept_(o.most_sequences() * blocks_ * piece_ * geometry_.layers),
@@ -165,7 +165,7 @@ class Machine {
   const CacheGeometry geometry_;
   const uint32_t blocks_;  // of a sequence
   const uint64_t piece_;   // K and V of one layer of a block
-  const uint64_t kept_;    // where a first pass leaves what it computes again
+  const uint64_t kept_;    // where a first pass leaves what it recomputes
   const uint64_t scratch_;
   Arena memory_;
   CpuExecutor executor_;
@@ -204,7 +204,7 @@ bool compare(const Options& o, Machine& machine, uint32_t sequences, uint32_t dr
     two_ms.push_back(first_ms.back() + second_ms.back());
   };
   for (int i = 0; i < o.repeats; ++i) {
-    // Whoever comes first has what the last pair left in the caches.
+    // The first finds in the caches what the last pair left.
     if (i % 2 == 0) run_one();
     run_two();
     if (i % 2 != 0) run_one();
@@ -239,7 +239,7 @@ int run(const Options& o) {
     return 1;
   }
   const auto model = PackedModel::make(**file, o.history + 1).value();
-  const ModelConfig& c = model->config();
+  const ModelSpec& c = model->spec();
   fmt::print(
       "{} layers x {}, {} heads over {}, weights {}; {} tokens of history, blocks of {}, {} threads, {} "
       "time\n",
@@ -263,11 +263,11 @@ int run(const Options& o) {
 
 int main(int argc, char** argv) {
   kvasir::bench::Options options;
-  CLI::App app("What it saves to compute dropped tokens again in the pass of the decodes that read them");
+  CLI::App app("What it saves to recompute dropped tokens in the pass of the decodes that read them");
   options.model.add_flags(app);
   app.add_option("-t,--threads", options.threads, "compute threads");
   app.add_option("--sequences", options.sequences, "sequences that decode")->delimiter(',');
-  app.add_option("--dropped", options.dropped, "tokens of each that are computed again")->delimiter(',');
+  app.add_option("--dropped", options.dropped, "tokens of each that are recomputed")->delimiter(',');
   app.add_option("--history", options.history, "tokens of each");
   app.add_option("--block", options.block_tokens, "tokens of a block");
   app.add_option("--repeats", options.repeats, "pairs that are run")->check(CLI::PositiveNumber);

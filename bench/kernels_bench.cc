@@ -4,6 +4,7 @@
 //
 //   kernels_bench [--benchmark_filter=...]
 #include <benchmark/benchmark.h>
+#include <fmt/format.h>
 
 #include <cstdlib>
 #include <cstring>
@@ -16,8 +17,10 @@
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/packed_matrix.h"
 #include "ops/kv_layout.h"
+#include "ops/weight_traits.h"
 #include "peers.h"
 #include "shares.h"
+#include "support/block_weights.h"
 
 namespace kvasir::ops {
 namespace {
@@ -50,24 +53,15 @@ std::vector<float> random_floats(int64_t n) {
   return v;
 }
 
-// GGUF rows whose scales and minima are small numbers and whose values are any bits.
 std::vector<uint8_t> random_weights(WeightType type, int64_t n, int64_t k) {
-  std::vector<uint8_t> bytes(static_cast<size_t>(n) * row_bytes(type, k));
   Random random(2);
-  if (!is_quantized(type)) {
-    const size_t size = row_bytes(type, 1);
-    for (size_t i = 0; i < bytes.size(); i += size) {
-      const auto x = static_cast<float>(2 * random.unit() - 1);
-      const uint16_t half = type == WeightType::kF16 ? f32_to_f16(x) : f32_to_bf16(x);
-      std::memcpy(bytes.data() + i, size == 4 ? static_cast<const void*>(&x) : &half, size);
-    }
-    return bytes;
-  }
-  for (uint8_t& b : bytes) b = static_cast<uint8_t>(random.bits());
-  const uint16_t d = f32_to_f16(0.01f);
-  for (size_t i = 0; i < bytes.size(); i += row_bytes(type, kGroup)) {
-    std::memcpy(bytes.data() + i, &d, 2);
-    if (type == WeightType::kQ4_1) std::memcpy(bytes.data() + i + 2, &d, 2);
+  if (is_quantized(type)) return test::random_blocks(random, type, n * k / block_values(type));
+  std::vector<uint8_t> bytes(static_cast<size_t>(n) * row_bytes(type, k));
+  const size_t size = row_bytes(type, 1);
+  for (size_t i = 0; i < bytes.size(); i += size) {
+    const auto x = static_cast<float>(2 * random.unit() - 1);
+    const uint16_t half = type == WeightType::kF16 ? f32_to_f16(x) : f32_to_bf16(x);
+    std::memcpy(bytes.data() + i, size == 4 ? static_cast<const void*>(&x) : &half, size);
   }
   return bytes;
 }
@@ -227,17 +221,23 @@ void register_float_products(const std::string& prefix, const Kernels& isa_kerne
 void register_for(IsaClass isa, ThreadLimits* limits) {
   const std::string prefix = std::string(isa_name(isa)) + "/";
   const Kernels& kernels = kernels_for(isa);
-  for (WeightType type : {WeightType::kQ4_1, WeightType::kQ4_0, WeightType::kQ8_0}) {
-    const std::string name = prefix + "gemm_int8/" + weight_type_name(type);
-    benchmark::RegisterBenchmark((name + "/k576_n1536").c_str(), gemm, limits, std::cref(kernels), type,
-                                 ActivationType::kInt8, int64_t{1536}, int64_t{576})
-        ->Arg(1)
-        ->Arg(8)
-        ->Arg(64)
-        ->Arg(512);
+  for (const WeightTraits& t : kWeightTraits) {
+    if (!is_quantized(t.type)) continue;
+    const std::string name = prefix + "gemm_int8/" + t.name;
+    // Rows of a multiple of 256 for the K types; the other types have both lengths.
+    for (int64_t k : {576, 768}) {
+      if (k % t.block_values != 0) continue;
+      benchmark::RegisterBenchmark(fmt::format("{}/k{}_n1536", name, k).c_str(), gemm, limits,
+                                   std::cref(kernels), t.type, ActivationType::kInt8, int64_t{1536}, k)
+          ->Arg(1)
+          ->Arg(8)
+          ->Arg(64)
+          ->Arg(512);
+    }
     // About 60 MB: larger than the caches.
-    const int64_t n = type == WeightType::kQ8_0 ? 13824 : 24576;
-    benchmark::RegisterBenchmark((name + "/60MB").c_str(), gemm, limits, std::cref(kernels), type,
+    const auto n =
+        static_cast<int64_t>(60e6 / static_cast<double>(packed_bytes(t.type, kPanel, 4096))) * kPanel;
+    benchmark::RegisterBenchmark((name + "/60MB").c_str(), gemm, limits, std::cref(kernels), t.type,
                                  ActivationType::kInt8, n, int64_t{4096})
         ->Arg(1);
   }

@@ -24,7 +24,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Short runs find the moments in which nobody else has the cores.
+// Short runs find the moments in which the cores are idle otherwise.
 constexpr double kPeakRunSeconds = 2e-3;
 constexpr double kPeakSeconds = 0.4;
 constexpr double kBandwidthSeconds = 0.25;  // for each number of streams
@@ -101,7 +101,7 @@ class Buffer {
     data_ = reinterpret_cast<std::byte*>((address + kHugePage - 1) / kHugePage * kHugePage);
     // Where the advice is not taken, huge_share shows it.
     (void)madvise(data_, bytes, pages == Pages::kHuge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
-    std::memset(data_, 1, bytes);  // a page that nobody wrote is the one page of zeros
+    std::memset(data_, 1, bytes);  // an unwritten page is the one page of zeros
   }
   ~Buffer() {
     if (mapping_ != MAP_FAILED) munmap(mapping_, mapped_bytes_);

@@ -1,6 +1,6 @@
 // What a policy takes to plan a step, by the number of requests: all of them decoding, a quarter of them kept
 // as X if the policy does that; or all but a few waiting, for memory or with enough of it; and the choice of
-// a batch alone. And where room is promised by predictions: the same, and with many who must run at once.
+// a batch alone. And where room is promised by predictions: the same, and with many that must run at once.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
@@ -163,7 +163,7 @@ Nanos nearly_late(Random& random) {
 }
 
 // Decodes, a sixteenth of all at the end of a block. Half have nothing left of what they were promised;
-// whoever is critical has not, and is at the end of a block.
+// a critical one has not, and is at the end of a block.
 SeqView promised_decode(uint64_t id, bool critical, Random& random) {
   SeqView s = decoding(id, random);
   predict(s, random);

@@ -75,7 +75,7 @@ struct Machine {
 };
 
 CacheOptions cache_options(const Options& o, const Model& model) {
-  const ModelConfig& c = model.file->config();
+  const ModelSpec& c = model.file->spec();
   CacheOptions cache;
   cache.geometry = {o.block_tokens, static_cast<uint32_t>(c.layers), o.layers_per_group,
                     c.kv_plane_bytes_per_token_layer(ops::KvType::kBf16)};
@@ -371,7 +371,7 @@ int run(const Options& o) {
   Model model;
   model.file = std::move(file).value();
   model.packed =
-      PackedModel::make(*model.file, static_cast<uint32_t>(model.file->config().context_length)).value();
+      PackedModel::make(*model.file, static_cast<uint32_t>(model.file->spec().context_length)).value();
   if (o.what == "overlap") {
     overlap(o, model);
   } else if (o.what == "offload") {

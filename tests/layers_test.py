@@ -1,4 +1,4 @@
-"""The rules of the house that a compiler does not check: who includes whom, and what files must not say.
+"""The rules that a compiler does not check: which folder includes which, and what files must not say.
 
 layers_test.py check ROOT   checks a source tree; one line per breach, exit code 1 if there is any
 layers_test.py self-test    plants one breach of each rule in a small tree and sees that it is found
@@ -209,7 +209,7 @@ def check_system_names(root):
             continue
         if layer_of(inside) not in SYSTEMS_FORBIDDEN_IN | {"sched"}:
             continue
-        text = read(path)  # with its comments: who reads them would take the code for one system's
+        text = read(path)  # with its comments: they would make the code look like one system's
         for match in SYSTEMS.finditer(text):
             yield (f"{inside}:{line_of(text, match.start())}: '{match.group(0)}': a system's name is known only "
                    f"to src/sched/policies and src/sched/mechanisms")

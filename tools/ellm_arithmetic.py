@@ -7,7 +7,7 @@ Prints Markdown tables. Times are at the peak of the device (its FLOPS and memor
 --kvasir also those of the simulated device, from `kvasir simulate --price`. docs/reproduction.md says what follows.
 
 Symbols: b requests decode, s is their mean length, r the share of it that is not kept. M: the tokens whose K and V
-the device has room for. c: seconds for a token that is computed again. w: seconds of a step that do not grow with b.
+the device has room for. c: seconds for a token that is recomputed. w: seconds of a step that do not grow with b.
 """
 
 import argparse
@@ -99,7 +99,7 @@ LOADS = (
 
 
 def letter_again(m, tokens):
-    """Equation 2 for one request, seconds: `tokens` = s r of it are computed again."""
+    """Equation 2 for one request, seconds: `tokens` = s r of it are recomputed."""
     per_token = 24 * m.hidden**2 * m.layers + 2 * m.hidden * m.vocabulary
     return (per_token * tokens + 4 * m.hidden * m.layers * tokens**2) / m.flops
 
@@ -155,7 +155,7 @@ class Simulated:
         return self.price(m, [(1, 1, 0, 0)])[0]
 
     def token(self, load, tokens):
-        """c, beside a decode step, where each request has so many computed again."""
+        """c, beside a decode step, where each request has so many recomputed."""
         chunks = max(1, min(load.requests, int(8192 / tokens)))
         plain, both = self.price(load.model, [(load.requests, load.length, 0, 0),
                                               (load.requests, load.length, chunks, tokens)])
@@ -185,7 +185,7 @@ def token_costs(simulated):
         if simulated:
             row.append(ms(simulated.token(load, tokens)))
         rows.append(row)
-    print_table("Cost of a token that is computed again (r = 0.36)",
+    print_table("Cost of a token that is recomputed (r = 0.36)",
                 ["model", "tokens of a request", "Equation 2", "corrected"] + ["simulated"] * bool(simulated), rows)
 
 
@@ -206,7 +206,7 @@ def decode_steps(simulated):
             row += [ms(step), f"{left:,.0f} ({percent(left / (b * s))})"]
         rows.append(row)
     print_table(
-        "Decode steps at r = 0, and how many tokens could be computed again beside them (share of all that attends)",
+        "Decode steps at r = 0, and how many tokens could be recomputed beside them (share of all that attends)",
         ["", "M", "s", "b", "Equation 3", "most b in the SLO by it", "corrected, compute / memory", "SLO",
          "behind the memory's time", "in the SLO"] + ["simulated", "in the SLO"] * bool(simulated), rows)
 
@@ -304,8 +304,8 @@ def forced_ratios():
             row += [ms(step), f"{b / step / rate:.3f}"]
         rows.append(row)
     print_table(f"{m.name}, {load.workload}, memory full, r forced: step, and tokens/s over those at r = 0",
-                ["r", "b", "tokens not kept", "computed again, wholly overlapped", "tokens/s",
-                 "computed again, one after the other", "tokens/s", "over the link, wholly overlapped", "tokens/s"],
+                ["r", "b", "tokens not kept", "recomputed, wholly overlapped", "tokens/s",
+                 "recomputed, one after the other", "tokens/s", "over the link, wholly overlapped", "tokens/s"],
                 rows)
 
 

@@ -37,7 +37,7 @@ def cache_folder():
 
 
 def stamp_text(model):
-    """What changes whenever somebody writes to the file."""
+    """A text that changes whenever the file is written."""
     stat = model.stat()
     return f"{SHA256} {stat.st_size} {stat.st_mtime_ns}\n"
 

@@ -5,8 +5,8 @@
 
 Each line is {"kind": ..., "messages": [...], "temperature": ...}: a question of one of the kinds below, about one of the
 subjects below, in one of several wordings, asked by one user. The order is that of arrival. What is asked changes on the way:
-each kind has a share at the first request and another one at the last, so that who learns from the past is tested on another
-mixture. The same count and seed give the same bytes.
+each kind has a share at the first request and another one at the last, so that a predictor that learns from the past is tested
+on another mixture. The same count and seed give the same bytes.
 """
 
 import argparse
@@ -50,7 +50,7 @@ def of(*wordings, **lists):
     return ask
 
 
-# A kind, its shares at the first and at the last request, and who asks.
+# A kind, its shares at the first and at the last request, and the function that asks.
 KINDS = [
     ("sum", 10, 6, sums),
     ("capital", 8, 5, of("What is the capital of {c}?", "Name the capital of {c}. One word.", "Which city is the capital of {c}?",

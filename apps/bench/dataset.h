@@ -32,7 +32,7 @@ struct RequestSpec {
   std::vector<Goal> own;   // its own bounds; none: the run's
 };
 
-// Reads the dataset's file once. Not thread-safe; const calls on one that nobody changes are.
+// Reads the dataset's file once. Not thread-safe; concurrent const calls are.
 class Dataset {
  public:
   enum class Use { kTexts, kLengths };

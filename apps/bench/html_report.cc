@@ -65,7 +65,7 @@ constexpr std::array<RateChart, 5> kEngineRateCharts = {
      {"time_at_batch_limit", "Time at the batch limit", "% of the run"},
      {"mean_running_requests", "Requests that run at once", "mean over time"},
      {"link_busy", "Link busy", "% of the run"},
-     {"computed_again_tokens", "Tokens computed again", "in the run"}}};
+     {"computed_again_tokens", "Tokens recomputed", "in the run"}}};
 
 std::string rate_name(double rate) {
   return std::isinf(rate) ? "inf" : fmt::format("{:.4g}", rate);

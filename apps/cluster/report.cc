@@ -150,7 +150,7 @@ void add_status(const std::string& text, ClusterReport::Instance& instance, Clus
     if (!led) return;
     report.ledger = std::move(led->lines);
     report.settlements = led->settlements;
-    for (const auto& [who, cells] : led->debts) report.debts[who].by_ledger = cells;
+    for (const auto& [pair, cells] : led->debts) report.debts[pair].by_ledger = cells;
   } catch (const std::exception& e) {
     instance.trouble = fmt::format("its status cannot be read: {}", e.what());
   }
@@ -207,9 +207,9 @@ Json ledger_json(const ClusterReport& report) {
 
 Json debts_json(const ClusterReport& report) {
   Json out = Json::array();
-  for (const auto& [who, debt] : report.debts) {
-    out.push_back({{"debtor", who.first},
-                   {"creditor", who.second},
+  for (const auto& [pair, debt] : report.debts) {
+    out.push_back({{"debtor", pair.first},
+                   {"creditor", pair.second},
                    {"cells", debt.cells()},
                    {"bytes", debt.bytes > 0 ? Json(debt.bytes) : Json()},
                    {"by_creditor", or_null(debt.by_creditor)},
@@ -263,8 +263,8 @@ ClusterReport report_of(const std::string& cluster, const ClusterContents& conte
     report.instances.push_back(std::move(instance));
   }
   // Both have cells of one size, or there would be no debt.
-  for (auto& [who, debt] : report.debts) {
-    debt.bytes = debt.cells() * std::max(report.cell_bytes(who.first), report.cell_bytes(who.second));
+  for (auto& [pair, debt] : report.debts) {
+    debt.bytes = debt.cells() * std::max(report.cell_bytes(pair.first), report.cell_bytes(pair.second));
   }
   add_misfits(report);
   return report;

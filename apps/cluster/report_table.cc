@@ -101,13 +101,13 @@ std::string address_table(const ClusterReport& report) {
 
 std::string debt_table(const ClusterReport& report) {
   Columns table({"DEBTOR", "CREDITOR", "CELLS", "MIB", "BY THE CREDITOR", "BY THE DEBTOR", "BY THE LEDGER"});
-  for (const auto& [who, debt] : report.debts) {
-    table.add({printable(who.first), printable(who.second), fmt::format("{}", debt.cells()),
+  for (const auto& [pair, debt] : report.debts) {
+    table.add({printable(pair.first), printable(pair.second), fmt::format("{}", debt.cells()),
                debt.bytes > 0 ? fmt::format("{:.1f}", static_cast<double>(debt.bytes) / kMiB) : "-",
                cells_or_dash(debt.by_creditor), cells_or_dash(debt.by_debtor),
                cells_or_dash(debt.by_ledger)});
   }
-  return table.text("debts: who has cells of whom");
+  return table.text("debts");
 }
 
 std::string ledger_table(const ClusterReport& report) {
@@ -133,7 +133,7 @@ std::string link_table(const ClusterReport& report) {
                fmt::format("{:.0f}", link.cost->bytes_per_s / 1e6), fmt::format("{:.0f}", link.cost->wait_us),
                fmt::format("{:.2f}", link.cost->attend_us)});
   }
-  std::string out = table.text("links, as measured by who asked");
+  std::string out = table.text("links, as measured by the asking instance");
   if (silent > 0)
     out += fmt::format("\n{} carried no query yet\n",
                        silent == 1 ? "1 link has" : fmt::format("{} links have", silent));

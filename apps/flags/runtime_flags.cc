@@ -35,7 +35,7 @@ void add_tier_flags(CLI::App& app, RuntimeOptions& o) {
       "model is loaded)");
   add_bytes(app, "--kv-stage-ring-size", o.stage_ring_bytes,
             "The part of that memory for the stage ring: scratch for keys and values that each step reads "
-            "from another tier or computes again (default: what the policy and the tiers need)");
+            "from another tier or recomputes (default: what the policy and the tiers need)");
   add_gib(app, "--kv-offloading-size", o.kv_offloading_bytes,
           "Memory of the host tier, for keys and values that do not fit in the first, in GiB, as 4 or 0.5, "
           "or with a suffix, as 512MiB (default: 0, none)");

@@ -62,7 +62,7 @@ class TraceLine {
                     found.is_null() ? "missing" : found.type_name(), wanted);
   }
   const Status& status() const { return status_; }
-  // What nobody has taken.
+  // The fields that were not taken.
   std::string rest() const {
     return object_.empty() ? "" : object_.dump(-1, ' ', false, Json::error_handler_t::replace);
   }

@@ -85,7 +85,7 @@ uint32_t padded_length(const LengthForecast& forecast, double confidence, Paddin
   seq.max_total_tokens = 1 + limit;
   seq.predicted = forecast.predicted;
   seq.predicted.length_class = 0;
-  return estimated_output(view, seq, confidence, {.padding = padding});
+  return OutputEstimate(view, confidence, {.padding = padding}).output(seq);
 }
 
 LengthErrors errors_of(const std::vector<LengthForecast>& forecasts, LengthExamples examples,

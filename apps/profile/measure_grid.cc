@@ -88,7 +88,7 @@ Result<std::vector<ProfiledStep>> measure_grid(const RuntimeOptions& options, co
   const CacheGeometry g = with_x(layout, model, decoder);
   KV_ASSIGN_OR_RETURN(const std::unique_ptr<StepMachine> machine,
                       StepMachine::make(options, model, g, decoder, kMostMemory, clock));
-  const auto longest = static_cast<uint32_t>(model.config().context_length);
+  const auto longest = static_cast<uint32_t>(model.spec().context_length);
   std::vector<ProfileCase> all = all_cases(g, options.max_num_seqs, longest, machine->blocks());
   std::vector<ProfiledStep> out;
   for (ProfileCase& c : run_cases(*machine, std::move(all), clock, deadline))

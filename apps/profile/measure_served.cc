@@ -124,7 +124,7 @@ class WatchedServer {
     engine.cache.prefix_caching = false;
     engine.cache.numerics_id = numerics_of(model, decoder.activation, decoder.kv_type);
     KV_RETURN_IF_ERROR(
-        size_tiers(options, static_cast<uint64_t>(file.config().context_length), available_memory(), engine));
+        size_tiers(options, static_cast<uint64_t>(file.spec().context_length), available_memory(), engine));
     KV_ASSIGN_OR_RETURN(memory_, Arena::map(engine.cache.device_bytes, "the profile's KV cache"));
     const CpuShares shares = cpu_shares(options);
     inner_ = std::make_unique<CpuExecutor>(model, ops::kernels_for(ops::detect_isa()), layout, decoder,

@@ -81,7 +81,7 @@ Result<std::vector<ProfiledStep>> measure_steps(const RuntimeOptions& options, c
   const CacheGeometry g = with_x(layout, model, decoder);
   KV_ASSIGN_OR_RETURN(const std::unique_ptr<StepMachine> machine,
                       StepMachine::make(options, model, g, decoder, kMostStepMemory, clock));
-  const auto longest = static_cast<uint32_t>(model.config().context_length);
+  const auto longest = static_cast<uint32_t>(model.spec().context_length);
   std::vector<ProfileCase> all = cases(options, g, longest, machine->blocks());
   if (all.empty()) return error(ErrorCode::kExhausted, "there is no memory to run a single step in");
   std::vector<ProfiledStep> out;

@@ -107,7 +107,7 @@ Result<Subject> open_subject(const RuntimeOptions& runtime) {
   KV_ASSIGN_OR_RETURN(s.decoder.activation, activation_from(runtime.activation_type));
   KV_ASSIGN_OR_RETURN(s.layout, make_geometry(runtime, *s.file, s.decoder));
   KV_ASSIGN_OR_RETURN(s.model,
-                      PackedModel::make(*s.file, static_cast<uint32_t>(s.file->config().context_length)));
+                      PackedModel::make(*s.file, static_cast<uint32_t>(s.file->spec().context_length)));
   s.file->release_pages();
   s.here =
       cost_fingerprint(runtime, *s.model, numerics_of(*s.model, s.decoder.activation, s.decoder.kv_type));
@@ -166,8 +166,8 @@ Status measure_fully(const ProfileOptions& options) {
   device.threads = compute_threads(runtime);
   device.geometry = s.layout;
   device.geometry.x_bytes_per_token_layer = with_x(s.layout, *s.model, s.decoder).x_bytes_per_token_layer;
-  device.max_model_len = static_cast<uint32_t>(s.model->config().context_length);
-  device.vocab_size = static_cast<int32_t>(s.model->config().vocab_size);
+  device.max_model_len = static_cast<uint32_t>(s.model->spec().context_length);
+  device.vocab_size = static_cast<int32_t>(s.model->spec().vocab_size);
   const MonotonicClock clock;
   const double seconds = options.seconds > 0 ? options.seconds : kFullSeconds;
   const double links_s = has_slower_tier(runtime) ? kShareOfFullLinks * seconds : 0;

@@ -31,7 +31,7 @@ uint64_t ring_bytes(const CacheGeometry& g, uint32_t blocks) {
 }  // namespace
 
 CacheGeometry with_x(CacheGeometry layout, const PackedModel& model, const Decoder::Options& decoder) {
-  const int64_t x_bytes = ops::x_row_bytes(model.x_type(decoder.activation), model.config().dim);
+  const int64_t x_bytes = ops::x_row_bytes(model.x_type(decoder.activation), model.spec().dim);
   return with_x(layout, static_cast<uint64_t>(x_bytes));
 }
 
@@ -56,7 +56,7 @@ StepMachine::StepMachine(const RuntimeOptions& options, const PackedModel& model
     : geometry_(geometry),
       blocks_(blocks),
       memory_(std::move(memory)),
-      vocab_(static_cast<uint64_t>(model.config().vocab_size)),
+      vocab_(static_cast<uint64_t>(model.spec().vocab_size)),
       executor_(model, ops::kernels_for(ops::detect_isa()), geometry, decoder, memory_.data(),
                 compute_threads(options), clock, cpu_shares(options).team) {
   std::memset(memory_.data(), kFill, memory_.size());

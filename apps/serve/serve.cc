@@ -143,7 +143,7 @@ void shut_down(double timeout_s, Server& server, Engine& engine, cluster::Cluste
   while (node && !node->gone() && signals.count() < 2 && clock.now() < end) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
-  if (node && lends(*node)) log_warning("peers lose what they have here, and have it to compute again");
+  if (node && lends(*node)) log_warning("peers lose the history that they keep here, and must recompute it");
   if (!idle) log_warning("requests are left; they are told that the server stops");
   engine.stop();
   server.stop(kFlushTimeout);

@@ -11,7 +11,7 @@ namespace kvasir {
 namespace {
 
 constexpr uint32_t kMostInstances = 32;
-// Nobody dies in a simulation: who says nothing is in a long step, in which an instance hears nobody.
+// No instance dies in a simulation: a silent one is in a long step, in which it handles no messages.
 constexpr Nanos kBusy = 3600 * kNanosPerSecond;
 constexpr Nanos kSettlement = 60 * kNanosPerSecond;
 constexpr Nanos kNever = int64_t{1} << 60;

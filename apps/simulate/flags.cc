@@ -7,6 +7,7 @@
 #include "apps/flags/command_line.h"
 #include "apps/flags/runtime_flags.h"
 #include "apps/simulate/catalog/catalog.h"
+#include "apps/simulate/catalog/network.h"
 #include "apps/simulate/simulate.h"
 #include "sched/registry.h"
 

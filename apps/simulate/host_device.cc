@@ -6,7 +6,7 @@
 #include <stdexcept>
 
 #include "base/file.h"
-#include "runtime/link_costs_json.h"
+#include "runtime/costs_json.h"
 
 namespace kvasir {
 namespace {
@@ -79,14 +79,6 @@ CacheGeometry geometry_from(const json& j) {
   return g;
 }
 
-json to_json(const FitError& e) {
-  return {{"mean", e.mean}, {"p95", e.p95}, {"worst", e.worst}, {"observations", e.observations}};
-}
-FitError error_from(const json& j) {
-  return {amount_from_json(j.at("mean")), amount_from_json(j.at("p95")), amount_from_json(j.at("worst")),
-          j.at("observations").get<size_t>()};
-}
-
 json to_json(const TimeNoise& n) {
   return {{"mean", n.mean}, {"deviation", n.deviation}, {"p99", n.p99}, {"lognormal_p99", n.expected_p99}};
 }
@@ -111,9 +103,9 @@ HostDevice device_from(const json& j) {
   d.request_s = amount_from_json(j.at("request_s"));
   d.noise = amount_from_json(j.at("noise"));
   d.links = links_from_json(j.at("links"));
-  d.fit = error_from(j.at("fit_error"));
-  d.held_out = error_from(j.at("held_out_error"));
-  d.engine_steps = error_from(j.at("engine_steps_error"));
+  d.fit = fit_error_from_json(j.at("fit_error"));
+  d.held_out = fit_error_from_json(j.at("held_out_error"));
+  d.engine_steps = fit_error_from_json(j.at("engine_steps_error"));
   d.tail = noise_from(j.at("tail"));
   d.times = std::make_shared<MeasuredTimes>(d.tables);
   return d;
@@ -151,9 +143,9 @@ Status save_host_device(const HostDevice& d, const std::string& path) {
                   {"request_s", d.request_s},
                   {"noise", d.noise},
                   {"links", links_to_json(d.links)},
-                  {"fit_error", to_json(d.fit)},
-                  {"held_out_error", to_json(d.held_out)},
-                  {"engine_steps_error", to_json(d.engine_steps)},
+                  {"fit_error", fit_error_to_json(d.fit)},
+                  {"held_out_error", fit_error_to_json(d.held_out)},
+                  {"engine_steps_error", fit_error_to_json(d.engine_steps)},
                   {"tail", to_json(d.tail)}};
   const std::string text = j.dump(1, ' ', false, json::error_handler_t::replace) + "\n";
   return replace_file(path, std::as_bytes(std::span(text)));

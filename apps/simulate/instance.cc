@@ -218,7 +218,7 @@ void SimulatedInstance::take_turn(Nanos at) {
     idle_turns_ = turns_ = 0;
     return;
   }
-  // A plan may preempt or fail somebody and run nothing: then the next one comes at once.
+  // A plan may preempt or fail a sequence and run nothing: then the next plan follows at once.
   idle_turns_ = policy_->changes() == changes ? idle_turns_ + 1 : 0;
   KV_CHECK(++turns_ < kMostTurns, "the engine hangs with {} requests left", left_);
 }

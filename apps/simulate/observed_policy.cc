@@ -48,7 +48,7 @@ size_t running_after(const View& view, const StepPlan& plan, const Planned& plan
   return out + planned.sequences.size() - running;
 }
 
-// The plan lets somebody wait, or wait again, though its tokens would allow more.
+// The plan lets a request wait, or preempts one, though its tokens would allow more.
 bool at_limit(const View& view, const StepPlan& plan, const Planned& planned, bool whole_prompts) {
   if (!plan.preemptions.empty()) return true;
   for (const SeqView& seq : view.waiting) {
@@ -205,10 +205,10 @@ void ObservedPolicy::explain(const View& view, const StepPlan& plan) {
                view.running.size()));
     }
     rows = true;
-    stretch(view.now,
-            r.kind == RowKind::kDecode ? "decodes"
-                                       : (r.kind == RowKind::kPrefill ? "prefills" : "computes again"),
-            r.tokens);
+    stretch(
+        view.now,
+        r.kind == RowKind::kDecode ? "decodes" : (r.kind == RowKind::kPrefill ? "prefills" : "recomputes"),
+        r.tokens);
   }
   for (const CopyChange& c : plan.copies) {
     if (c.seq != *explained_) continue;

@@ -36,8 +36,8 @@ struct EngineSums {
   uint64_t plans = 0;          // with rows
   uint64_t rows = 0;
   uint64_t decodes = 0;
-  // Shares of the device's memory for KV that nobody else could take when a step with rows was planned, and
-  // of it what was promised and not used: summed over those plans.
+  // Shares of the device's memory for KV that were not available when a step with rows was planned, and of
+  // these what was promised and not used: summed over those plans.
   double allocated = 0;
   double promised = 0;
 };

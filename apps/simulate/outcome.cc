@@ -18,7 +18,7 @@ uint64_t moved(const LinkStats& link, Tier from, Tier to) {
   return link.bytes[index_of(from)][index_of(to)];
 }
 
-// Over all requests: who was never preempted counts as none.
+// Over all requests: one that was never preempted counts as 0.
 Distribution preempted_ms(const SimulationOutcome& o) {
   std::vector<double> values(std::max(o.load.records.size(), o.preempted_s.size()), 0);
   std::transform(o.preempted_s.begin(), o.preempted_s.end(), values.begin(),
@@ -76,7 +76,7 @@ std::vector<EngineFigure> engine_figures(const SimulationOutcome& o) {
       {"mean_kv_allocated", "Mean KV memory allocated (%):", 100 * share(s.allocated, plans)},
       {"mean_kv_promised", "Of it promised, not used (%):", 100 * share(s.promised, plans)},
       {"preemptions_swapped", "Preemptions by swapping:", static_cast<double>(o.preemptions_swapped), true},
-      {"computed_again_tokens", "Tokens computed again:", static_cast<double>(o.tokens_computed_again), true},
+      {"computed_again_tokens", "Tokens recomputed:", static_cast<double>(o.tokens_computed_again), true},
       {"projected_tokens", "", static_cast<double>(o.tokens_projected), true},
       {"deferred_rows", "", static_cast<double>(o.rows_deferred), true},
   };

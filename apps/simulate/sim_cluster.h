@@ -54,7 +54,7 @@ class SimPeer final : public Lending, public SimPeers, private cluster::CellPlac
   // What is given by reference outlives it.
   SimPeer(SimCluster& all, uint32_t number, VirtualClock& clock);
 
-  // Lending. Nobody need be woken: next_turn() says when a turn is due.
+  // Lending. No wake-up is needed: next_turn() says when a turn is due.
   LendingEvents turn(const LendingRequest& request, LendableCells& own) override;
   void set_wake(std::function<void()>) override {}
   Nanos next_turn() const;
@@ -88,7 +88,7 @@ class SimPeer final : public Lending, public SimPeers, private cluster::CellPlac
   VirtualClock& clock_;
   cluster::Broker broker_;
   bool begun_ = false;
-  std::vector<uint32_t> creditor_;  // by borrowed cell: who has it, or had it last
+  std::vector<uint32_t> creditor_;  // by borrowed cell: its creditor, or its last one
   uint32_t borrowed_ = 0;
   Nanos served_until_ = 0;  // the queries of others
   PeerSums sums_;
@@ -115,7 +115,7 @@ class SimCluster {
   // Whether what each debtor holds is what its creditors have lent it. Only where nothing is on its way.
   Status check_ledgers() const;
 
-  // All of them, and who leads.
+  // Tells the broker of all instances, and of the leader.
   void introduce(cluster::Broker& broker, uint32_t number, Nanos now) const;
 
  private:

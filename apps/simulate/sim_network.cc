@@ -30,7 +30,7 @@ PeerTransport& SimNetwork::open(uint32_t number, const Clock& clock) {
 Status SimNetwork::send(uint32_t from, Nanos now, const PeerId& to, std::vector<std::byte> bytes) {
   const uint32_t number = number_of(to);
   KV_CHECK(number < inboxes_.size(), "there is no {}", to.instance);
-  // Whoever runs no model is on another node than all others.
+  // The leader, which runs no model, is on a node of its own.
   const bool apart = std::max(from, number) == topology_.instances;
   const NetworkSpec& way = apart ? topology_.between : topology_.way(from, number);
   const double seconds = way.latency_s + static_cast<double>(bytes.size()) / way.usable();

@@ -26,7 +26,7 @@ std::vector<uint32_t> distribute(uint32_t instances, const std::vector<Simulated
   return out;
 }
 
-// The instances of a run, and who goes next.
+// The instances of a run, and the order of their turns.
 class Run {
  public:
   Run(const SimulationSetup& setup, const std::vector<SimulatedRequest>& requests)
@@ -78,7 +78,8 @@ size_t Run::left() const {
   return left;
 }
 
-// Of whoever is first; at one time the leader, and then by number. False: nobody's is due by then.
+// Takes the earliest turn; of equal ones the leader's, and then the lowest number. False: none is due by
+// then.
 bool Run::take_next_turn(Nanos until) {
   Nanos at = cluster_ ? cluster_->next_turn() : INT64_MAX;
   SimulatedInstance* next = nullptr;

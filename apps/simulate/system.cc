@@ -85,7 +85,7 @@ Result<SimulatedSystem> catalogued(const SimulateOptions& o) {
   const double x_bytes = model.hidden * (o.hidden_cache_dtype == "int8" ? kInt8Bytes : kF16Bytes);
   out.x_bytes_per_token_layer =
       round_up(static_cast<uint64_t>(std::ceil(x_bytes / parallel.tensor)), uint64_t{4});
-  // Whoever asks for more has stretched the model, as papers do.
+  // A longer --max-model-len stretches the model, as papers do.
   out.context = std::max(model.max_positions, o.runtime.max_model_len);
   if (out.context == 0) {
     return error(ErrorCode::kInvalidArgument,

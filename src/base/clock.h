@@ -36,17 +36,17 @@ class MonotonicClock final : public Clock {
   Nanos now() const override;
 };
 
-// Stands still until someone moves it: the simulated executor or link, or a test. now() from any thread, the
+// Stands still until it is moved, by the simulated executor or link, or by a test. now() from any thread, the
 // rest from one.
 class VirtualClock final : public Clock {
  public:
   Nanos now() const override { return now_.load(std::memory_order_relaxed); }
-  // Stops on the way wherever something is to happen. REQUIRES: by >= 0; not called by an event
+  // Runs the events that are due on the way, each at its time. REQUIRES: by >= 0; not called by an event
   void advance(Nanos by);
-  // `event` happens when the clock comes to `time`, or with the next advance() where that has passed; those
-  // of one time in the order of the calls.
+  // Runs `event` when the clock reaches `time`, or at the next advance() if that is past. Events of one time
+  // run in the order of the calls.
   void at(Nanos time, std::function<void()> event);
-  // When the next event happens; INT64_MAX where none does.
+  // The time of the next event; INT64_MAX: there is none.
   Nanos next_event() const { return events_.empty() ? INT64_MAX : events_.begin()->first; }
 
  private:

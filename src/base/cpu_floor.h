@@ -19,8 +19,8 @@ struct CpuidWords {
 // Returns its length, 0 if none is missing. REQUIRES: size > 0; names that have no room are left out.
 size_t missing_cpu_features(const CpuidWords& words, char* out, size_t size);
 
-// Ends the process with exit code 1 and a message on standard error that names what is missing, if anything
-// is. It runs by itself before the constructors of static objects.
+// If features are missing, ends the process with exit code 1 and a message on standard error that names them.
+// It runs by itself before the constructors of static objects.
 void require_cpu_floor(const CpuidWords& words);
 
 }  // namespace kvasir

@@ -12,7 +12,7 @@ namespace kvasir {
 // Thread-safe without locks; a reader may see an observation in the buckets a moment before it is in the sum.
 class Histogram {
  public:
-  // Upper bounds, ascending; one more bucket takes what is above the last.
+  // Upper bounds, ascending; one more bucket counts observations above the last.
   explicit Histogram(std::span<const double> upper_bounds)
       : bounds_(upper_bounds.begin(), upper_bounds.end()),
         counts_(std::make_unique<std::atomic<uint64_t>[]>(bounds_.size() + 1)) {}

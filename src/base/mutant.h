@@ -12,7 +12,7 @@ namespace kvasir {
 enum class Mutant {
   kNone,
   kMergeOrder,          // attention partials merged left to right, not by the aligned tree
-  kPieceOrder,          // of three and more pieces of a history, the first two change places
+  kPieceOrder,          // the first two of three or more pieces of a history are swapped
   kLeafOffByOne,        // a leaf ends one position early or late
   kOwnKvUnrounded,      // a row attends to its own K and V before they are rounded to the cache type
   kAttendBeforeWrite,   // attention does not wait until this step's K and V are written
@@ -31,19 +31,24 @@ enum class Mutant {
   kResumeSkipsToken,    // a preempted request resumes one token late
   kSumOrderByChunk,     // the softmax sum starts at the chunk's first row, not at the leaf's first position
   kBf16PairSwapped,     // a lone row adds the even element of each bf16 pair before the odd one
-  kBf16RowsUnrounded,   // a lone row meets bf16 weights in f32, not rounded to bf16
-  kKScaleForV,          // a q8_0 row of V is kept with the scale of K
-  kMergedEarly,         // the pieces of a tile's history are merged when the last one is not there yet
-  kXWrongPosition,      // K made of X is rotated by its place in the block, not by its true position
-  kXOtherRounding,      // X holds the operand, rounded another way than the product's
-  kXBiasMissing,        // K and V made of X are without their bias
-  kHiddenOfBatch,  // the hidden row that a predictor is told of is that of the batch's first sampling row
+  kScaleOfNextGroup,   // a lone row meets a K type's weights with the scales of the next group in their block
+  kBf16RowsUnrounded,  // a lone row meets bf16 weights in f32, not rounded to bf16
+  kKScaleForV,         // a q8_0 row of V is kept with the scale of K
+  kMergedEarly,        // the pieces of a tile's history are merged before the last one is there
+  kXWrongPosition,     // K made of X is rotated by its place in the block, not by its true position
+  kXOtherRounding,     // X holds the operand, rounded another way than the product's
+  kXBiasMissing,       // K and V made of X are without their bias
+  kHiddenOfBatch,      // a predictor gets the hidden row of the batch's first sampling row
+  kWindowOffByOne,     // a window of attention has one position too many
+  kRopeOfOtherLayers,  // layers with a rope of their own take that of the others
+  kNormAfterRope,      // K is normalised after RoPE, not before
+  kPostNormSkipped,    // a lone row adds what attention gives without its norm
 
   kStaleCopy,            // a copy on the host counts as current though its block has grown since
-  kStagedWrongBlock,     // of what is staged for a layer, two blocks change places
+  kStagedWrongBlock,     // two of the blocks staged for a layer are swapped
   kSkippedTransferWait,  // a step does not wait for the transfers that its layers need
   kStagedWrongLayer,     // attention reads a staged block where the next layer's is
-  kRingReusedEarly,      // what overwrites a layer's staged planes begins before their last reader has ended
+  kRingReusedEarly,      // a layer's staged planes are overwritten before their last reader has ended
   kDeferredSampled,      // rows that left the step sample all the same
   // A frame that was given up is handed out while the transfer that saves its bytes still reads them.
   kTransferSourceFreedEarly,
@@ -51,15 +56,15 @@ enum class Mutant {
   kProjectedAtOrigin,  // K and V made of X are placed as if their block were the sequence's first
   kDeferredFill,       // a frame counts as filled though its rows left the step
   kStaleX,             // X counts as current though its block has grown since
-  kCorruptKept,        // a copy stays though what was read of it was not what had been written
+  kCorruptKept,        // a copy stays though other bytes were read than had been written
   kLostCellKept,       // a copy stays though the peer that had it is gone
-  kOlderRobbed,        // what is called back is called back from older requests, too
-  kRemoteFillSkipped,  // what is on its way to a peer is attended there before it has come
-  kStaleReplyMerged,   // a peer's late reply counts for whatever waits for one of its size
-  kCellTableReused,    // a list of cells that was told a peer gets other cells under its number
-  kPeerSubtreeOrder,   // of the partial results of peers, two subtrees of one size change places
+  kOlderRobbed,        // lent memory is called back from older requests, too
+  kRemoteFillSkipped,  // a peer attends to cells that are still on their way to it
+  kStaleReplyMerged,   // a peer's late reply counts for any query that waits for a reply of its size
+  kCellTableReused,    // a list of cells known to a peer gets other cells under the same number
+  kPeerSubtreeOrder,   // two subtrees of one size in the partial results of peers are swapped
 
-  kRemotePeaksSwapped,  // of what a peer answers for a run of leaves, the first two subtrees change places
+  kRemotePeaksSwapped,  // the first two subtrees in a peer's answer for a run of leaves are swapped
   kStaleRemoteAnswer,   // the answer of an earlier layer is merged
   kRemoteRunDropped,    // no instance attends to leaves at a peer
 

@@ -1,4 +1,4 @@
-// Status and Result<T>: how a function says that something which can happen has happened.
+// Status and Result<T>: how a function reports an error that a correct program can meet.
 //
 // The message is one line for the user: it names the thing and says what to do.
 #pragma once
@@ -14,13 +14,13 @@
 namespace kvasir {
 
 enum class ErrorCode {
-  kInvalidArgument,  // the caller's input is wrong, and trying again will not help
+  kInvalidArgument,  // the caller's input is wrong; a retry will not help
   kNotFound,         // a file, model or name that does not exist
-  kCorrupt,          // data that contradicts itself: a damaged file, a message cut short
-  kUnsupported,      // well formed, but something that this build does not do
+  kCorrupt,          // inconsistent data: a damaged file, a truncated message
+  kUnsupported,      // well formed, but not supported by this build
   kExhausted,        // a bound is reached (memory, queue, disk): may work later
   kUnavailable,      // loading, draining, or a peer that does not answer
-  kIo,               // the operating system said no
+  kIo,               // the operating system reported an error
 };
 
 class [[nodiscard]] Status {

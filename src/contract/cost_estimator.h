@@ -1,4 +1,4 @@
-// Belief about what work costs that real steps refine.
+// Estimates of what work costs, refined by real steps.
 #pragma once
 
 #include <cstdint>
@@ -12,17 +12,17 @@ class CostEstimator {
  public:
   virtual ~CostEstimator() = default;
 
-  // A step of this work took so many seconds, waits for transfers aside.
+  // A step of this work took `seconds`, without its waits for transfers.
   virtual void observe(const StepWork& work, double seconds) = 0;
-  // Sets `costs` to the latest model. False, and nothing changes: the caller has it already, or it is being
-  // changed at this moment.
+  // Sets `costs` to the latest model. False, and nothing changes, if the caller has it already or it is just
+  // being changed.
   virtual bool take_latest(CostModel& costs) = 0;
 
-  // Whether what is observed changes the model.
+  // Whether observations change the model.
   virtual bool learning() const = 0;
   virtual uint64_t observed() const = 0;  // steps learnt from so far
-  virtual uint64_t dropped() const = 0;   // steps that came too fast to be learnt from
-  virtual double error() const = 0;       // |believed - real| / real of late; 0: nothing was believed yet
+  virtual uint64_t dropped() const = 0;   // steps that were not learnt from: they came too fast
+  virtual double error() const = 0;       // recent |believed - real| / real; 0: no model yet
 };
 
 }  // namespace kvasir

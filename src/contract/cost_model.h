@@ -1,7 +1,7 @@
-// Belief about what work costs: what the papers' formulas need, as data.
+// Estimates of what work costs: the coefficients that the papers' formulas need, as data.
 //
-// A policy reads it in the View. It is fitted by a profile, refined by real steps, and may be wrong: a policy
-// must stay correct then, and only be slower. What a simulated device truly takes is another object.
+// A policy reads them in the View. A profile fits them and real steps refine them. They may be wrong: then a
+// policy must stay correct, and may only be slower. The true times of a simulated device are another object.
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@
 
 namespace kvasir {
 
-// What a step does. All of it adds up: the work of two slices is the sum.
+// What a step does, as sums: the work of two slices is the sum of theirs.
 struct StepWork {
   double prefill_rows = 0;
   // Pairs of a row and a position that it attends to, of rows of prefill and recomputation: a chunk of s rows
@@ -30,7 +30,7 @@ struct StepWork {
     decode_rows += 1;
     decode_context += context;
   }
-  // Of the same rows where they pass a share of the layers.
+  // The work of the same rows if they pass through this share of the layers.
   StepWork scaled(double share) const {
     return {share * prefill_rows, share * prefill_pairs, share * decode_rows, share * decode_context,
             share * projected_tokens};
@@ -56,17 +56,17 @@ struct LinkCost {
 // b = prefill_row_s + pair_s / 2, c = pair_s / 2, fitted (docs/beliefs.md: the published equation of this
 // form); a step that decodes, step_s + decode_row_s * batch + context_s * the sum of contexts.
 struct CostModel {
-  double step_s = 0;  // of any step, whatever it does: weights are read once
+  double step_s = 0;  // of any step: it reads the weights once
   double prefill_row_s = 0;
   double pair_s = 0;
   double decode_row_s = 0;
   double context_s = 0;
   double projected_token_s = 0;  // of one layer
-  // From where to where: [from][to] by tier; 0 seconds a byte where nothing is known.
+  // [from][to], by tier; 0 seconds per byte: unknown.
   std::array<std::array<LinkCost, kTiers>, kTiers> links{};
-  uint64_t steps_seen = 0;  // real ones, by which it was refined
+  uint64_t steps_seen = 0;  // real steps that refined it
 
-  // Nothing has been measured: what it says means nothing.
+  // False: nothing has been measured, and the model means nothing.
   bool known() const { return step_s + prefill_row_s + decode_row_s > 0; }
 
   double step_seconds(const StepWork& w) const {
@@ -74,7 +74,7 @@ struct CostModel {
     return step_s + prefill_row_s * w.prefill_rows + pair_s * w.prefill_pairs + decode_row_s * w.decode_rows +
            context_s * w.decode_context + projected_token_s * w.projected_tokens;
   }
-  // Of a prompt's `rows` tokens alone in a step, behind `history` that is there.
+  // The time of a step with `rows` tokens of one prompt alone, after a history of `history` tokens.
   double prefill_seconds(double rows, double history = 0) const {
     StepWork w;
     w.add_prefill(history, rows);
@@ -89,8 +89,7 @@ struct CostModel {
   double transfer_seconds(Tier from, Tier to, double bytes) const {
     return links[index_of(from)][index_of(to)].seconds(bytes);
   }
-  // As it would be on a device that takes `factor` times as long for everything: for tests of what a wrong
-  // belief does.
+  // The model of a device that takes `factor` times as long for everything: for tests of wrong estimates.
   CostModel scaled(double factor) const {
     CostModel out = *this;
     for (double* c : {&out.step_s, &out.prefill_row_s, &out.pair_s, &out.decode_row_s, &out.context_s,

@@ -1,4 +1,4 @@
-// What a forced end does to a token that was drawn without logits: for executors that compute nothing.
+// Applies a forced end to a token that was drawn without logits: for executors that compute nothing.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,9 @@
 
 namespace kvasir {
 
-// The token for `position` (the index that it will have in its sequence), where `drawn` would come if nothing
-// were forced: the end token at its place, and before it never: the next id of the vocabulary stands in for
-// it. REQUIRES: vocab_size > 1
+// The token for `position` (its index in the sequence): the end token if its place is `position`, and `drawn`
+// before. If `drawn` is itself the end token, the next id of the vocabulary replaces it. REQUIRES:
+// vocab_size > 1
 inline Token with_forced_end(const SamplingParams& params, uint32_t position, Token drawn,
                              int32_t vocab_size) {
   if (params.forced_end == 0 || position > params.forced_end) return drawn;

@@ -1,4 +1,4 @@
-// The shape of the grid, token block x layer group, and what a cell of it takes as bytes.
+// The shape of the grid, token block x layer group, and the bytes of its cells.
 //
 // A frame holds one copy of a cell in one form: KV or X of `block_tokens` tokens x `layers_per_group`
 // consecutive layers. Where the layers do not divide evenly, the last group is shorter and leaves the end of
@@ -20,10 +20,10 @@ struct CacheGeometry {
   uint32_t block_tokens = 64;  // a multiple of 16 that divides 256
   uint32_t layers = 0;
   uint32_t layers_per_group = 0;  // 1 .. layers
-  // Of K alone (V is as large), scales included where the cache type has them: kv_heads *
+  // Bytes of K alone (V is as large), including the scales of the cache type: kv_heads *
   // ops::kv_row_bytes().
   uint64_t kv_plane_bytes_per_token_layer = 0;
-  // Of X, the operand of the QKV projection, scales included; a multiple of 4 bytes. 0: no copies in form X.
+  // Bytes of X, the operand of the QKV projection, including scales; a multiple of 4. 0: no copies in form X.
   uint64_t x_bytes_per_token_layer = 0;
 
   uint32_t groups() const { return ceil_div(layers, layers_per_group); }
@@ -42,16 +42,16 @@ struct CacheGeometry {
   uint64_t cell_bytes(Form form) const { return piece_bytes(form) * layers_per_group; }
   uint64_t kv_cell_bytes() const { return cell_bytes(Form::kKv); }
   uint64_t kv_block_bytes() const { return kv_cell_bytes() * groups(); }
-  // The largest piece of any form: what a slot of the stage ring has to hold.
+  // The largest piece of any form: the size of a slot of the stage ring.
   uint64_t largest_piece_bytes() const { return std::max(piece_bytes(Form::kKv), piece_bytes(Form::kX)); }
-  // Layers of a group: as many as layers_per_group, but for the last one.
+  // Layers of a group: layers_per_group, or fewer in the last group.
   uint32_t layers_in(uint32_t group) const {
     return std::min(layers_per_group, layers - group * layers_per_group);
   }
 
   // On a disk a piece begins at a multiple of this.
   static constexpr uint64_t kDiskAlignment = 4096;
-  // From one piece of a cell to the next, and from one cell to the next, on a tier.
+  // The distance from one piece of a cell to the next, and from one cell to the next, on a tier.
   uint64_t piece_stride(Form form, Tier tier) const {
     return tier == Tier::kDisk ? round_up(piece_bytes(form), kDiskAlignment) : piece_bytes(form);
   }
@@ -59,7 +59,7 @@ struct CacheGeometry {
 
   uint32_t blocks_for(uint32_t tokens) const { return ceil_div(tokens, block_tokens); }
   uint32_t blocks_per_leaf() const { return kLeafTokens / block_tokens; }
-  // Blocks of the leaves of which some lies in these tokens.
+  // Blocks of all leaves that overlap these tokens.
   uint32_t blocks_of_leaves(Interval tokens) const {
     return (ceil_div(tokens.end, kLeafTokens) - tokens.begin / kLeafTokens) * blocks_per_leaf();
   }

@@ -1,4 +1,4 @@
-// The names of things that cross seams.
+// Ids and names that the interfaces between layers share.
 #pragma once
 
 #include <array>

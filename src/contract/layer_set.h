@@ -41,7 +41,7 @@ class LayerSet {
   uint32_t count() const {
     return static_cast<uint32_t>(std::popcount(words_[0]) + std::popcount(words_[1]));
   }
-  // The 64 groups from 64 * i on; for printing and saving.
+  // The bits of groups [64 * i, 64 * i + 64); for printing and saving.
   uint64_t word(int i) const { return words_[i]; }
   void set_word(int i, uint64_t w) { words_[i] = w; }
   // Calls f(group) for each, in ascending order.

@@ -1,4 +1,4 @@
-// Belief about how long outputs become.
+// Predictions of output lengths.
 #pragma once
 
 #include <array>
@@ -13,25 +13,25 @@
 
 namespace kvasir {
 
-// What is known of a request. What ends its output is not: neither max_tokens, which a client
-// may have set to the length that it wants, nor a length that it forces (SamplingParams::forced_end).
+// What a predictor may know of a request. It does not know what ends the output: neither max_tokens, which a
+// client may have set to the length that it wants, nor a forced length (SamplingParams::forced_end).
 struct PromptFeatures {
   std::span<const Token> prompt;
   float temperature = 1.0f;
   float top_p = 1.0f;
-  // What the client itself says that the output will have; 0: nothing. Only an oracle reads it.
+  // The output length that the client announces; 0: none. Only an oracle reads it.
   uint32_t output_tokens_hint = 0;
   // SampledToken::hidden of the prompt's last token; empty until its prefill has ended, and if it was not
   // requested.
   std::span<const float> hidden;
 };
 
-// Which way the truth is likely to lie from the point.
+// Whether the true length is likely to be below or above the point.
 enum class Deviation : int8_t { kShorter = -1, kUnknown = 0, kLonger = 1 };
 
-// Of the output of one request, in tokens.
+// The predicted output length of one request.
 struct LengthPrediction {
-  uint32_t output_tokens = 0;  // the point; 0: nothing is predicted
+  uint32_t output_tokens = 0;  // the point estimate; 0: nothing is predicted
   uint8_t length_class = 0;    // index into View::length_classes
   Deviation deviation = Deviation::kUnknown;
   friend bool operator==(const LengthPrediction&, const LengthPrediction&) = default;
@@ -45,11 +45,11 @@ struct LengthClass {
   uint32_t low = 0;
   uint32_t high = 0;
   uint32_t median_tokens = 0;  // of the true lengths
-  uint64_t finished = 0;       // those that the residuals are of; 0: nothing is known of them
+  uint64_t finished = 0;       // requests behind the residuals; 0: nothing is known
   // Quantiles of true length - point, in tokens, ascending.
   std::array<float, kQuantiles.size()> residuals{};
 
-  // The residual at probability `p` in [0, 1], linear between those kept; beyond them the outermost.
+  // The residual at probability `p` in [0, 1]: linear between the kept quantiles, constant beyond them.
   double residual(double p) const {
     if (p <= kQuantiles.front()) return residuals.front();
     for (size_t i = 1; i < kQuantiles.size(); ++i) {
@@ -67,7 +67,7 @@ class LengthPredictor {
  public:
   virtual ~LengthPredictor() = default;
 
-  // When a request arrives, and again when its hidden row is there.
+  // Called when a request arrives, and again when its hidden row is known.
   virtual LengthPrediction predict(const PromptFeatures& features) = 0;
   // Whether it wants PromptFeatures::hidden.
   virtual bool reads_hidden() const { return false; }

@@ -20,7 +20,6 @@ constexpr uint64_t raw(TransferId id) {
 // In order of urgency: bytes that a layer of this step waits for, bytes for a later step, bytes that leave
 // the device.
 enum class TransferPriority : uint8_t { kNeededNow, kPrefetch, kOffload };
-constexpr int kTransferPriorities = 3;
 
 // The address of a byte in a tier's memory.
 struct MemoryAddress {

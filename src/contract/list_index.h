@@ -1,4 +1,4 @@
-// An index over a list whose entries each have a key, such as a layer: where the entries of each key begin.
+// An index over a list whose entries have keys, such as layers: it finds the entries of a key.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@ namespace kvasir {
 // Keys are small numbers: the index has one word for each, up to the largest in the list.
 class ListIndex {
  public:
-  // Sorts the list by key, entries of one key staying in their order, and indexes it. The index is that of
-  // the list until the list changes. In time linear in entries and keys.
+  // Sorts the list by key (stable) and indexes it, in time linear in entries and keys. The index is valid
+  // until the list changes.
   template <typename Entry, typename KeyOf>
   void sort(std::vector<Entry>& list, KeyOf key_of) {
     begins_.clear();
@@ -31,7 +31,7 @@ class ListIndex {
     if (!sorted) put_in_order(list, key_of);
   }
 
-  // The places in the list of the entries with this key.
+  // The range of the entries with this key.
   Interval of(uint32_t key) const {
     return size_t{key} + 1 < begins_.size() ? Interval{begins_[key], begins_[key + 1]} : Interval{};
   }
@@ -40,7 +40,7 @@ class ListIndex {
     if (begins_.empty()) return 0;
     return size_t{key} + 1 < begins_.size() ? begins_[key + 1] : begins_.back();
   }
-  // Of how many entries it is the index.
+  // The number of entries in the index.
   size_t size() const { return begins_.empty() ? 0 : begins_.back(); }
 
  private:

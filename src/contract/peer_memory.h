@@ -1,6 +1,6 @@
-// Memory that an instance has borrowed from its peers. In addresses it follows the host tier's own memory,
-// but its bytes lie at peers: bytes are copied there and back, and attention over K and V that lie there is
-// computed there.
+// Memory that an instance has borrowed from its peers. Its addresses follow the host tier's own memory, but
+// its bytes are at the peers. The engine copies bytes there and back, and peers compute the attention over K
+// and V that they hold.
 #pragma once
 
 #include <cstddef>
@@ -38,8 +38,8 @@ class PeerMemory {
   // back; a failed read delivers nothing.
   using Done = std::function<void(Status)>;
 
-  // Copies bytes to byte `at`, or from there. They lie in one cell. The memory must stay as it is
-  // until `done` is called.
+  // Copies bytes to byte `at`, or from there, within one cell. The caller keeps the memory until `done` is
+  // called.
   virtual void write(uint64_t at, std::span<const std::byte> from, Done done) = 0;
   virtual void read(uint64_t at, std::span<std::byte> to, Done done) = 0;
 

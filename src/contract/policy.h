@@ -1,4 +1,4 @@
-// What to do next: a function from what is known now to the copies and rows wanted next.
+// The interface of policies: a function from the view of now to the plan of the next step.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@
 
 namespace kvasir {
 
-// Deterministic in the views it has seen and in its saved state. It owns no memory of the cache, starts
-// nothing and blocks on nothing. Called by one thread. Those of sched/ derive from BatchPolicy
+// A policy is deterministic in the views it has seen and in its saved state. It owns no memory of the cache,
+// starts nothing and blocks on nothing. Called by one thread. Policies in sched/ derive from BatchPolicy
 // (sched/batch_policy.h).
 class Policy {
  public:
@@ -19,7 +19,7 @@ class Policy {
 
   virtual StepPlan plan(const View& view) = 0;
 
-  // All that plan() depends on beside the view; goes into the plan log. "" when there is nothing.
+  // Everything besides the view that plan() depends on, for the plan log. "": nothing.
   virtual std::string save_state() const { return {}; }
   virtual Status restore_state(std::string_view state) {
     if (state.empty()) return {};

@@ -1,4 +1,4 @@
-// What a client asks of the latency of one request.
+// The latency bounds that a client asks for one request.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@ struct Slo {
   friend bool operator==(const Slo&, const Slo&) = default;
 };
 
-// A bound under the name that flags ("ttft:500"), headers ("x-slo-ttft-ms") and bodies ("ttft_ms") give it.
+// A bound and its name in flags ("ttft:500"), headers ("x-slo-ttft-ms") and bodies ("ttft_ms").
 struct SloKey {
   std::string_view name;
   uint32_t Slo::*millis;

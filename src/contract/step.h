@@ -1,4 +1,4 @@
-// A plan made concrete: what an executor runs, and what it gives back.
+// A step: a plan resolved to memory addresses and token ids for an executor, and its result.
 #pragma once
 
 #include <cstdint>
@@ -24,11 +24,11 @@ struct SamplingParams {
   float top_p = 1.0f;        // (0, 1]
   int32_t top_k = 0;         // 0: all
   uint64_t seed = 0;
-  // The token that will have index forced_end in its sequence is end_token, and none before it is. 0: nothing
-  // is forced. For experiments that replay outputs of given lengths; only the sampler reads it.
+  // The token at index forced_end of its sequence is end_token, and no token before it is. 0: nothing is
+  // forced. For experiments that replay outputs of given lengths; only the sampler reads it.
   uint32_t forced_end = 0;
   Token end_token = 0;
-  // -1: no log-probabilities; n >= 0: that of the chosen token, and of the n most likely ones.
+  // -1: no log-probabilities; n >= 0: those of the chosen token and of the n most likely ones.
   int32_t logprobs = -1;
 };
 
@@ -43,8 +43,8 @@ struct KvPlanes {
   friend bool operator==(const KvPlanes&, const KvPlanes&) = default;
 };
 
-// The frames of a sequence's blocks on the device: [block * groups + group]; absent where there is none.
-// Steps share the table until it changes, so that an unchanged history costs a step nothing.
+// The frames of a sequence's blocks on the device: [block * groups + group]; absent if there is none. Steps
+// share the table until it changes, so that an unchanged history costs nothing.
 using BlockTable = std::vector<KvPlanes>;
 
 // Rows of one sequence, with consecutive positions. A sequence may have several slices: those that restore
@@ -53,8 +53,8 @@ struct StepSlice {
   SeqId seq{};
   Interval tokens;
   RowKind kind = RowKind::kPrefill;
-  // The rows pass through layers [0, end_layer), or through all layers if there are fewer. Rows that end
-  // before the last layer are done when they have written their K and V of layer end_layer - 1.
+  // The rows pass through layers [0, end_layer), or all layers if there are fewer. Rows that end before the
+  // last layer are done when they have written their K and V of layer end_layer - 1.
   uint32_t end_layer = UINT32_MAX;
   bool samples = false;
   bool wants_hidden = false;  // SampledToken::hidden; only of a slice that samples
@@ -88,7 +88,7 @@ struct StepTransfer {
 
   StepPoint start_at = kStepBegins;
   Transfer transfer;
-  // The one slice that reads what it brings: it is cancelled if that slice leaves the step.
+  // The only slice that reads its bytes: the transfer is cancelled if that slice leaves the step.
   uint32_t only_for = kAnySlice;
 };
 
@@ -103,8 +103,8 @@ struct TransferWait {
   friend bool operator==(const TransferWait&, const TransferWait&) = default;
 };
 
-// Rows of a slice leave X (the operand of the QKV projection) of every layer of a group in a cell: those rows
-// of the slice that are in the block. The slice passes through the whole group.
+// The rows of a slice that are in a block write X (the operand of the QKV projection) of every layer of a
+// group to a cell. The slice passes through the whole group.
 struct XWrite {
   uint32_t group = 0;
   uint32_t slice = 0;
@@ -169,14 +169,14 @@ struct Step {
     projections_by_layer_.sort(projections, [](const KvProjection& p) { return p.layer; });
     remote_by_layer_.sort(remote, [](const RemoteLeaves& r) { return r.layer; });
   }
-  // False: a list has grown or shrunk since.
+  // False: a list has grown or shrunk since index_by_layer().
   bool is_indexed() const {
     return by_point_.size() == transfers.size() && waits_by_layer_.size() == waits.size() &&
            x_by_group_.size() == x_writes.size() && projections_by_layer_.size() == projections.size() &&
            remote_by_layer_.size() == remote.size();
   }
   // REQUIRES, of these: is_indexed().
-  // How many of the transfers start at this point or before: they are the first ones.
+  // The number of transfers that start at this point or before; they come first in the list.
   uint32_t transfers_until(StepPoint point) const { return by_point_.count_until(point); }
   std::span<const TransferWait> waits_before(uint32_t layer) const {
     return part(waits, waits_by_layer_.of(layer));
@@ -189,7 +189,7 @@ struct Step {
     return part(remote, remote_by_layer_.of(layer));
   }
 
-  // --- Where K and V of a block lie.
+  // --- The planes of blocks.
   // Gives these blocks of the slice places in `staged` for all layers; each is absent until it is set. Other
   // slices of the sequence share them: they take over staged_blocks and first_staged.
   void add_staged(StepSlice& slice, Interval blocks, uint32_t layers) {
@@ -243,16 +243,16 @@ struct SampledToken {
 
 struct StepResult {
   StepId id{};
-  // Not ok: nothing that the step was to write can be used.
+  // Not ok: nothing that the step writes can be used.
   Status status;
   std::vector<SampledToken> sampled;  // in the order of the sampling slices that were not deferred
-  // Sequences whose rows left the step: nothing that they were to write can be used, and nothing was sampled
-  // for them.
+  // Sequences whose rows left the step: nothing that these write can be used, and nothing was sampled for
+  // them.
   std::vector<SeqId> deferred;
-  // Those of them for which a peer failed to do what it was asked: their K and V there count as lost. A
-  // sequence that was deferred because an answer was late is not among them.
+  // Those of them for which a peer failed: their K and V there count as lost. A sequence that was deferred
+  // because of a late answer is not among them.
   std::vector<SeqId> lost_remote;
-  Nanos stalled = 0;  // waiting for transfers and peers
+  Nanos stalled = 0;  // time spent waiting for transfers and peers
   Nanos started = 0;
   Nanos ended = 0;
 };

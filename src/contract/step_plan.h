@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/units.h"
 #include "contract/ids.h"
 #include "contract/interval.h"
 #include "contract/layer_set.h"
@@ -90,6 +91,19 @@ struct CopyChange {
   Tier tier = Tier::kDevice;
   Trigger trigger;
   friend bool operator==(const CopyChange&, const CopyChange&) = default;
+
+  // The blocks that it names, by number: those within its tokens; `tail`: the last one also where the tokens
+  // end inside it. The plan's arithmetic and the cache both ask this.
+  Interval blocks(uint32_t block_tokens, bool tail) const {
+    return {tokens.begin / block_tokens,
+            tail ? ceil_div(tokens.end, block_tokens) : tokens.end / block_tokens};
+  }
+  // Whether adding copies includes a block that is not full: on the way to the device, where all of a history
+  // is needed, and from a sequence that stops running.
+  bool adds_tail(bool stops) const { return form == Form::kKv && (tier == Tier::kDevice || stops); }
+  // Whether giving up copies includes such a block: once another copy is ready. What is dropped at once are
+  // whole blocks.
+  bool gives_up_tail() const { return trigger == Trigger::kWhenReady; }
 };
 
 // Reserves room for KV cells (a cell is a block of one layer group) on a tier: for `owner`, until it has

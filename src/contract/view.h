@@ -138,7 +138,7 @@ struct PeersView {
   uint32_t asked = 0;               // requested by plans, not answered yet
   uint32_t recalled = 0;            // to be returned: not allocatable, and each is returned once unused
   uint32_t lent = 0;                // own cells lent to peers
-  bool nobody_lends = false;        // peers have refused for so long that waiting is useless
+  bool peers_refuse = false;        // for so long that waiting is useless
   uint32_t awaited = 0;             // own cells that a request of a peer waits for
   Nanos awaited_since = INT64_MAX;  // arrival of that request: no later one is admitted to these cells
   Nanos recalled_by = 0;            // when the first recalled cell is taken back by force; 0: never
@@ -198,7 +198,7 @@ struct View {
   CellCapacity capacity(bool admitted = true) const {
     const uint32_t reach = peers.most_borrowed - std::min(peers.most_borrowed, peers.out_of_reach);
     const uint32_t borrowable =
-        admitted ? reach : (peers.nobody_lends ? peers.borrowed : peers.most_borrowed);
+        admitted ? reach : (peers.peers_refuse ? peers.borrowed : peers.most_borrowed);
     const uint32_t slower = total_cells(slower_tier());
     const uint32_t own = slower - std::min(slower, peers.borrowed + peers.recalled);
     return {geometry.groups(), total_cells(Tier::kDevice), own, stage_blocks,

@@ -10,9 +10,9 @@
 
 namespace kvasir {
 
-// The papers mean different things by "SLO attainment", so each has its name: beside the TTFT, the bound is
-// on the mean TPOT, on the 99th percentile of a request's own gaps, or on every gap (docs/benchmarking.md
-// says which paper means which).
+// The papers define "SLO attainment" differently, so each definition has a name. Besides the TTFT, the bound
+// is on the mean TPOT, on the 99th percentile of a request's own gaps, or on every gap (docs/benchmarking.md
+// lists the papers).
 enum class SloKind : uint8_t { kTtft, kMeanTpot, kP99Tbt, kEveryTbt, kE2el };
 inline constexpr std::array kSloKinds = {SloKind::kTtft, SloKind::kMeanTpot, SloKind::kP99Tbt,
                                          SloKind::kEveryTbt, SloKind::kE2el};

@@ -1,4 +1,5 @@
-// Feeds beliefs with what happens in the loop, and shows policies what is believed.
+// Updates the cost model and the length predictor with the events of the loop, and puts their results into
+// the view.
 #pragma once
 
 #include <algorithm>
@@ -16,14 +17,14 @@
 
 namespace kvasir {
 
-// What an engine believes with; null: it believes nothing of that. Both outlive the engine.
+// The models of costs and lengths; null: there is none. Both outlive the engine.
 struct Beliefs {
   CostEstimator* costs = nullptr;
   LengthPredictor* lengths = nullptr;
 };
 
-// Adds the work of a slice's rows, as PlanBuilder::work() counts it: rows that pass some of the layers count
-// by their share.
+// Adds the work of a slice's rows, as PlanBuilder::work() counts it: rows that pass through some of the
+// layers count by their share.
 inline void add_work(const StepSlice& slice, uint32_t layers, StepWork& work) {
   StepWork rows;
   if (slice.kind == RowKind::kDecode) {
@@ -35,13 +36,13 @@ inline void add_work(const StepSlice& slice, uint32_t layers, StepWork& work) {
   work += rows.scaled(static_cast<double>(end) / layers);
 }
 
-// Replaces what was believed of links by what was measured. Where nothing was moved yet the belief stays.
+// Replaces the estimates of links by measurements. Links that have moved nothing keep their estimates.
 void set_measured_links(const LinkStats& link, CostModel& costs);
 
 // Used by the engine's thread. Writes View::costs and View::length_classes.
 class BeliefKeeper {
  public:
-  // All that is given outlives it.
+  // The arguments outlive it.
   BeliefKeeper(const Beliefs& beliefs, const KvCache& cache, View& view, EngineMetrics& metrics);
 
   // Predicts the length of a request's output: when it arrives, and when `hidden` is known.
@@ -50,10 +51,10 @@ class BeliefKeeper {
   bool wants_hidden(const LiveRequest& live, const StepSlice& slice) const;
   // A request ends. REQUIRES: the cache still has its tokens.
   void request_ended(const LiveRequest& live, FinishReason reason);
-  // A step of this work ended well.
+  // A step with this work has succeeded.
   void step_ended(const StepWork& work, const StepResult& result);
 
-  // Before a plan: shows the latest costs. link: null where there is none.
+  // Before a plan: puts the latest costs into the view. link: null if there is none.
   void show_costs(const LinkStats* link);
 
  private:

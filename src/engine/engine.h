@@ -1,4 +1,4 @@
-// The step loop: drain what has happened, plan, commit, submit, publish.
+// The step loop: drain events, plan, commit, submit, publish.
 //
 //   any thread ── Inbox ──> engine's thread: one turn after the other
 //                             drain    arrivals, cancels, transfers, peers   RequestLifecycle, PeerLending
@@ -47,12 +47,11 @@ namespace kvasir {
 
 class Engine {
  public:
-  // The longest request, in tokens, that all tiers of the cache together can hold when they hold nothing
-  // else.
+  // The longest request, in tokens, that fits in all tiers of an empty cache together.
   static uint32_t longest_fit(const CacheOptions& cache);
 
-  // All that is given but the policy outlives the engine. Null: `log` where no plans are logged, `link` where
-  // there is no tier but the device's, `lending` where there are no peers. REQUIRES: 0 < max_model_len <=
+  // All arguments except the policy outlive the engine. Null: `log` if no plans are logged, `link` if the
+  // device is the only tier, `lending` if there are no peers. REQUIRES: 0 < max_model_len <=
   // longest_fit(options.cache); the executor's depth is 1 or 2.
   Engine(const EngineOptions& options, std::unique_ptr<Policy> policy, Executor& executor, const Clock& clock,
          PlanLog* log = nullptr, Link* link = nullptr, const Beliefs& beliefs = {},
@@ -69,13 +68,13 @@ class Engine {
     return inbox_.submit(std::move(request), std::move(sink));
   }
 
-  // Ends a request soon with `reason`: kAbort, or kStop where the caller has found the end in the text.
+  // Ends a request soon with `reason`: kAbort, or kStop if the caller has found a stop string in the text.
   // Unknown or finished requests are ignored.
   void cancel(RequestId id, FinishReason reason = FinishReason::kAbort) { inbox_.cancel(id, reason); }
 
-  // Accepts no new requests from now on; those accepted go on.
+  // Accepts no new requests from now on; accepted requests continue.
   void drain() { inbox_.drain(); }
-  // Waits until every accepted request has ended, or for `timeout`; true when so.
+  // Waits until every accepted request has ended, or for `timeout`. True if all have ended.
   // REQUIRES: start() was called, or the timeout is 0.
   bool wait_idle(Nanos timeout) { return inbox_.wait_idle(timeout); }
 
@@ -88,21 +87,21 @@ class Engine {
 
   // Runs the loop on a thread of the engine's until stop().
   void start();
-  // Ends that thread, and every request that is left with kAbort.
+  // Ends that thread, and the remaining requests with kAbort.
   void stop();
 
-  // Makes the prefixes findable that a disk tier holds from an earlier run. Returns their blocks.
+  // Publishes the prefixes that a disk tier holds from an earlier run. Returns the number of their blocks.
   // REQUIRES: before start() and the first step()
   size_t restore_prefixes(std::span<const DiskEntry> cells);
-  // What the disk tier holds of prefixes. First, for `patience` at the most, copies there what no request
-  // needed any more. REQUIRES: stop() was called
+  // Copies idle blocks to the disk tier for at most `patience`, and returns the prefixes that the tier holds.
+  // REQUIRES: stop() was called
   std::vector<DiskEntry> save_prefixes(Nanos patience);
 
-  // One turn of the loop, instead of start(). False: there is nothing to do. A turn in which every request
-  // waits for a transfer does nothing, and is true.
+  // One turn of the loop, instead of start(). False: there is nothing to do. If every request waits for a
+  // transfer, the turn does nothing and returns true.
   bool step();
 
-  // For tests, between turns: no frame is lost and every reference counted.
+  // For tests, between turns: no frame is lost, and every reference is counted.
   Status check_integrity() const { return cache_.check_integrity(); }
 
  private:
@@ -132,7 +131,7 @@ class Engine {
   Lending* const lending_;
 
   EngineMetrics metrics_;
-  std::mutex link_metrics_mutex_;  // guards writes of metrics_.link, so that none of its counters goes back
+  std::mutex link_metrics_mutex_;  // guards writes of metrics_.link, so that its counters never decrease
   Inbox inbox_;
 
   // Used by the engine's thread.

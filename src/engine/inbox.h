@@ -1,4 +1,4 @@
-// What other threads tell the loop: requests, cancellations, and that a transfer has ended or a peer calls.
+// Messages of other threads to the loop: requests, cancellations, ended transfers, and wake-ups for peers.
 #pragma once
 
 #include <atomic>
@@ -30,7 +30,7 @@ struct Arrival {
 // Thread-safe: one mutex guards all of it.
 class Inbox {
  public:
-  // All that is given outlives it.
+  // The arguments outlive it.
   Inbox(const EngineOptions& options, const Clock& clock, std::atomic<uint64_t>& refused_late)
       : clock_(clock), limits_(options, refused_late) {}
 
@@ -42,7 +42,7 @@ class Inbox {
   // Accepts nothing more and ends wait().
   void stop();
   bool stopped() const;
-  // A transfer has ended, or a peer has something to tell.
+  // A transfer has ended, or Lending has events.
   void wake();
 
   // --- The loop's thread.
@@ -50,16 +50,16 @@ class Inbox {
     std::vector<Arrival> arrivals;
     std::vector<std::pair<SeqId, FinishReason>> cancels;
   };
-  // All since the last call.
+  // All messages since the last call.
   Messages take();
-  // Waits for a message or a call of wake() since the last take(), or for `timeout` at the most (no value: no
+  // Waits for a message or a call of wake() since the last take(), for at most `timeout` (no value: no
   // bound). False: stop() was called.
   bool wait(std::optional<Nanos> timeout);
   // An accepted request runs for the first time.
   void began(uint64_t prompt_tokens, Nanos now);
   // An accepted request leaves the queue without having run.
   void left_queue(uint64_t prompt_tokens);
-  // An accepted request has ended, and its sink knows.
+  // An accepted request has ended, and its sink was told.
   void ended();
 
  private:

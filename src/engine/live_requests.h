@@ -1,4 +1,4 @@
-// The requests that the loop knows, and their places in the two lists of the View.
+// The requests in the loop, and their places in the two lists of the View.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@ struct LiveRequest {
   enum class State : uint8_t {
     kWaiting,
     kRunning,
-    kEnding,  // its last token is being sampled: it is in no list, for a policy has nothing to decide
+    kEnding,  // its last token is being sampled: it is in no list, since a policy has nothing to decide
   };
 
   SeqId id{};
@@ -51,7 +51,7 @@ struct LiveRequest {
   uint32_t known_tokens() const { return prompt_tokens + generated + sampling_in_flight; }
 };
 
-// Keeps view.running in the order in which requests began to run and view.waiting by (arrival, id). Used by
+// Keeps view.running in the order in which requests began to run, and view.waiting by (arrival, id). Used by
 // the engine's thread.
 class LiveRequests {
  public:

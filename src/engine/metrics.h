@@ -1,4 +1,4 @@
-// What the engine counts. Written by the engine's thread (but for `link` and `refused_late`), read by any.
+// The engine's counters. Written by the engine's thread (except `link` and `refused_late`), read by any.
 #pragma once
 
 #include <array>
@@ -79,12 +79,12 @@ struct EngineMetrics {
   std::atomic<uint64_t> kv_block_bytes{0};
   struct TierBytes {
     std::atomic<uint64_t> bytes_total{0};
-    std::atomic<uint64_t> bytes_used{0};     // held by sequences, or in use by what is in flight
+    std::atomic<uint64_t> bytes_used{0};     // held by sequences, or in use by steps or transfers in flight
     std::atomic<uint64_t> blocks_cached{0};  // referenced by no sequence, with a copy there that can be found
   };
   // The cost of cells that are held as X, and of those that were dropped.
   std::atomic<uint64_t> tokens_projected{0};       // times layers: K and V made from X
-  std::atomic<uint64_t> tokens_computed_again{0};  // rows that compute dropped cells again
+  std::atomic<uint64_t> tokens_computed_again{0};  // rows that recompute dropped cells
   std::array<TierBytes, kTiers> tiers;             // device, host, disk
   std::atomic<uint64_t> stage_ring_bytes{0};       // of the device's memory, beside its tier
   LinkMetrics link;
@@ -102,9 +102,9 @@ struct EngineMetrics {
   std::atomic<uint64_t> generation_tokens{0};
   std::atomic<uint64_t> num_preemptions{0};
   std::atomic<uint64_t> num_preemptions_swapped{0};     // of those, copied to the host
-  std::atomic<uint64_t> num_preemptions_recomputed{0};  // of those, that gave up what they had
+  std::atomic<uint64_t> num_preemptions_recomputed{0};  // of those, that gave up their cells
   std::atomic<uint64_t> standstills{0};                 // requests that failed: see StandstillWatch
-  std::atomic<uint64_t> deferred_rows{0};  // times that a request left a step, for a transfer was late
+  std::atomic<uint64_t> deferred_rows{0};  // times that a request left a step because of a late transfer
   std::atomic<uint64_t> steps_staged{0};   // steps that read something through the stage ring
   // In steps that decode: tokens of the decoding sequences' histories that are not kept on the device.
   struct PartialHistories {
@@ -116,9 +116,9 @@ struct EngineMetrics {
   std::atomic<uint64_t> prefix_cache_hits{0};     // tokens
   // The hits by the slowest tier on which a layer group of the block lay.
   std::array<std::atomic<uint64_t>, kTiers> prefix_cache_hits_by_tier{};
-  // Ended requests that had a bound, and those of them that met it: by SloKind; and, as goodput, those that
-  // had any bound and met all they had. A failed request met none. A cancelled one counts only for the bounds
-  // that it had missed by then. Refused requests are not here.
+  // By SloKind: ended requests that had such a bound, and those that met it. As goodput: requests that had
+  // any bound, and those that met all their bounds. A failed request met none. A cancelled one counts only
+  // for the bounds that it had already missed. Refused requests are not counted.
   struct Attainment {
     std::atomic<uint64_t> requests{0}, attained{0};
   };

@@ -14,34 +14,34 @@
 
 namespace kvasir {
 
-// Used by the engine's thread. Each function is called when its event happens, and reads of a request what
-// was known before it, unless it says otherwise.
+// Used by the engine's thread. Each function is called when its event happens, and reads the request's state
+// before the event, unless it says otherwise.
 class MetricsRecorder {
  public:
-  // All that is given outlives it.
+  // The arguments outlive it.
   MetricsRecorder(EngineMetrics& metrics, const KvCache& cache, const View& view,
                   const LiveRequests& requests);
 
   // --- Requests.
   void arrived(const LiveRequest& live);
   void preempted(SeqId id, const StepPlan& plan);
-  // A request adopts blocks; what the plan moves has not been moved yet.
+  // A request adopts blocks; the plan's copies have not been made yet.
   void adopted(const LiveRequest& live, const Adoption& adoption);
   // A waiting request runs; and, if it never ran before, it began, at `live.first_run`.
   void admitted(const LiveRequest& live);
   void began(const LiveRequest& live);
-  // A token was sampled, which `live.generated` counts already.
+  // A token was sampled; `live.generated` counts it already.
   void sampled(const LiveRequest& live, Nanos now);
-  // Its rows left a step, for a transfer or a peer was late.
+  // Its rows left a step because a transfer or a peer was late.
   void deferred() { ++metrics_.deferred_rows; }
   void ended(const LiveRequest& live, FinishReason reason, Nanos now);
 
   // --- Steps.
   void planned(const StepPlan& plan);
-  // rows_again: those of the step that compute dropped cells again.
+  // rows_again: those of the step that recompute dropped cells.
   void submitted(const Step& step, uint32_t rows_again);
 
-  // What is there now: requests, blocks, bytes.
+  // The current numbers of requests, blocks and bytes.
   void update_gauges();
 
  private:

@@ -140,8 +140,8 @@ void PeerLending::show(const LendingEvents& events, Nanos now) {
   }
   if (peers_.recalled == 0) peers_.recalled_by = 0;
   peers_.in_recalled = cache_.in_closed_borrowed();
-  peers_.nobody_lends = refused_since_ > 0 && now - refused_since_ >= patience_;
-  if (peers_.nobody_lends) {
+  peers_.peers_refuse = refused_since_ > 0 && now - refused_since_ >= patience_;
+  if (peers_.peers_refuse) {
     peers_.out_of_reach = peers_.most_borrowed;
   } else if (peers_.borrowed + peers_.recalled + peers_.asked == 0) {
     peers_.out_of_reach = 0;
@@ -179,7 +179,7 @@ void PeerLending::ask(const StepPlan& plan, bool steps_in_flight) {
   }
 
   // A refusal counts while this instance asks, and while a waiting request makes do with what there is.
-  const bool makes_do = peers_.nobody_lends && !view_.waiting.empty();
+  const bool makes_do = peers_.peers_refuse && !view_.waiting.empty();
   if (plan.borrow_cells == 0 && peers_.asked == 0 && !makes_do) refused_since_ = 0;
   if (plan.return_cells > 0) give_back_empty(plan.return_cells);
 }

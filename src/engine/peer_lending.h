@@ -1,9 +1,9 @@
-// The engine's side of the memory that instances lend each other: what it asks of its peers, what it does
-// with what they grant, want back or lose, and how long it waits for them.
+// The engine's side of memory that instances lend each other: its requests to peers, its reactions to cells
+// that are granted, recalled or lost, and how long it waits.
 //
-//   turn()  tells Lending what the last plan wanted, and brings cache and view up to date
+//   turn()  passes the requests of the last plan to Lending, and updates cache and view
 //   ...     the policy plans
-//   ask()   keeps what that plan wants for the next turn
+//   ask()   stores the requests of that plan for the next turn
 #pragma once
 
 #include <cstdint>
@@ -19,25 +19,25 @@
 
 namespace kvasir {
 
-// Used by the engine's thread. It alone writes View::peers (but for most_borrowed) and EngineMetrics::peers,
-// and it alone changes what the cache has borrowed and lent.
+// Used by the engine's thread. Only this class writes View::peers (except most_borrowed) and
+// EngineMetrics::peers, and changes the borrowed and lent cells of the cache.
 class PeerLending {
  public:
-  // All that is given outlives it.
+  // The arguments outlive it.
   PeerLending(const EngineOptions& options, Lending& lending, const Clock& clock, KvCache& cache, View& view,
               LiveRequests& requests, EngineMetrics::Peers& metrics);
 
-  // Before each plan. Sequences may lose copies on memory that is gone: see KvCache::take_cut_back().
+  // Before each plan. Sequences may lose copies in lost memory: see KvCache::take_cut_back().
   void turn();
   // A plan was applied. steps_in_flight: a step that was submitted before has not ended.
   void ask(const StepPlan& plan, bool steps_in_flight);
-  // A step runs: no request waits for peers alone.
+  // A step runs: no request waits only for peers.
   void step_submitted() { stuck_since_ = 0; }
 
-  // The plan stands still (stands_still()). True: the first waiting request goes on waiting for peers'
-  // memory; false: it has no reason to, or has waited for too long, and has to fail.
+  // The plan stands still (stands_still()). True: the first waiting request keeps waiting for peers' memory.
+  // False: it has no reason to wait, or has waited for too long, and must fail.
   bool keeps_waiting();
-  // A later turn may bring what no plan can move now: the loop may sleep until then.
+  // A later turn may bring progress that no plan can make now: the loop may sleep until then.
   bool expects_something() const;
 
  private:
@@ -67,7 +67,7 @@ class PeerLending {
 
   Nanos refused_since_ = 0;  // peers have lent nothing since then; 0: they lend, or were not asked
   Nanos ask_again_at_ = 0;   // until then the first request asks for nothing; 0: it may ask
-  SeqId stuck_{};            // the first request, which waits for peers' memory alone
+  SeqId stuck_{};            // the first request, which waits only for peers' memory
   Nanos stuck_since_ = 0;    // 0: no request does
 };
 

@@ -84,7 +84,7 @@ void to_json(nlohmann::json& j, const PeersView& p) {
   for (const PeersView::Recalled& r : p.in_recalled) {
     recalled.push_back({raw(r.seq), r.block, r.blocks, r.group});
   }
-  j = nlohmann::json::array({p.most_borrowed, p.borrowed, p.asked, p.recalled, p.lent, p.nobody_lends,
+  j = nlohmann::json::array({p.most_borrowed, p.borrowed, p.asked, p.recalled, p.lent, p.peers_refuse,
                              p.recalled_by, std::move(recalled), p.out_of_reach, p.awaited, p.awaited_since});
 }
 void from_json(const nlohmann::json& j, PeersView& p) {
@@ -93,7 +93,7 @@ void from_json(const nlohmann::json& j, PeersView& p) {
   j.at(2).get_to(p.asked);
   j.at(3).get_to(p.recalled);
   j.at(4).get_to(p.lent);
-  j.at(5).get_to(p.nobody_lends);
+  j.at(5).get_to(p.peers_refuse);
   j.at(6).get_to(p.recalled_by);
   j.at(8).get_to(p.out_of_reach);
   j.at(9).get_to(p.awaited);

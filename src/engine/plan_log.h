@@ -1,7 +1,7 @@
-// The plan log: for every step what the policy saw and what it planned, as JSON lines; and its replay.
+// The plan log: the view and the plan of every step, as JSON lines; and its replay.
 //
 // A record holds the view, the policy's state before it planned, and the plan. Times are in nanoseconds. A
-// record has the classes of predicted lengths only if they have changed.
+// record contains the classes of predicted lengths only if they have changed.
 #pragma once
 
 #include <cstdio>
@@ -41,11 +41,11 @@ struct Replay {
   std::string policy;             // its name, from the log's first line
   uint64_t steps = 0;             // plans compared
   uint64_t first_difference = 0;  // the line number of the first plan that differs; 0: none does
-  std::string expected;           // that plan as logged, for people
+  std::string expected;           // that plan as logged, as text
   std::string got;                // and as the policy plans it now
 };
 
-// Makes the policy of the log's name (`make` makes it) plan every logged view again, from its logged state.
+// Makes the policy that the log names with `make`, and lets it plan every logged view from its logged state.
 // kCorrupt names the line that cannot be read.
 Result<Replay> replay_plan_log(const std::string& path,
                                Result<std::unique_ptr<Policy>> (*make)(std::string_view policy_name));

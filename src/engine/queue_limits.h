@@ -1,5 +1,5 @@
-// Which requests the engine accepts: by their length, and by the queue of accepted requests that have never
-// run.
+// Decides which requests the engine accepts: by their length, and by the queue of accepted requests that have
+// never run.
 #pragma once
 
 #include <atomic>
@@ -12,7 +12,7 @@
 
 namespace kvasir {
 
-// Used under a lock, but for check_length().
+// Used under a lock, except check_length().
 class QueueLimits {
  public:
   // Both outlive it. `refused_late` counts the requests refused for their bound on TTFT.

@@ -1,4 +1,4 @@
-// What a client asks of the engine, and what it gets back.
+// A generation request to the engine, and the events of its output.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ struct GenerationRequest {
   int32_t priority = 0;            // lower runs first, under a policy that reads it
   std::string cache_salt;          // prefixes are shared only between requests with the same salt
   Slo slo;
-  uint32_t output_tokens_hint = 0;  // the length of the output, says the client; 0: it says nothing
+  uint32_t output_tokens_hint = 0;  // the output length that the client announces; 0: none
 };
 
 enum class FinishReason : uint8_t {
@@ -47,7 +47,7 @@ struct OutputEvent {
   std::vector<OutputToken> tokens;
   std::optional<FinishReason> finish;
   std::string error;                  // one line for the client, with kError
-  bool try_again = false;             // with kError: memory was missing; there may be some later
+  bool try_again = false;             // with kError: memory was missing; a retry may succeed
   uint32_t cached_prompt_tokens = 0;  // prompt tokens whose K and V were cached
 };
 

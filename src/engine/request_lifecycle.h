@@ -1,5 +1,5 @@
-// The life of a request: it arrives, waits, runs, may be preempted, gets tokens, and ends. Its sink hears of
-// every token, and of the end once.
+// The life of a request: it arrives, waits, runs, may be preempted, gets tokens, and ends. Its sink gets
+// every token, and the end once.
 #pragma once
 
 #include <cstdint>
@@ -25,9 +25,9 @@
 
 namespace kvasir {
 
-// What the engine remembers of a step that was submitted and has not ended.
+// The engine's record of a step that was submitted and has not ended.
 struct SubmittedStep {
-  // Its rows of one sequence, but for those that compute dropped cells again: they are no progress.
+  // Its rows of one sequence, without rows that recompute dropped cells: those are no progress.
   struct Member {
     SeqId seq;
     RowKind kind;
@@ -35,15 +35,15 @@ struct SubmittedStep {
     bool samples;
   };
   std::vector<Member> members;
-  uint32_t rows_again = 0;  // rows that compute dropped cells again
+  uint32_t rows_again = 0;  // rows that recompute dropped cells
   StepWork work;
 };
 
-// Used by the engine's thread. It changes the states of requests and adds and removes their sequences in the
-// cache; what sequences hold there is the committer's.
+// Used by the engine's thread. It changes the states of requests, and adds and removes their sequences in the
+// cache. The committer changes what sequences hold there.
 class RequestLifecycle {
  public:
-  // What a request's changes concern. All of it outlives the lifecycle.
+  // The parts of the engine that it changes. They outlive it.
   struct Parts {
     const Clock& clock;
     Inbox& inbox;
@@ -57,24 +57,24 @@ class RequestLifecycle {
   RequestLifecycle(const Parts& parts, uint32_t max_model_len) : p_(parts), max_model_len_(max_model_len) {}
 
   void arrive(Arrival arrival);
-  // Ends a request and tells its sink; with tokens that the sink has not heard of. `why`, `try_again`: see
+  // Ends a request and tells its sink, with tokens that the sink did not get yet. `why`, `try_again`: see
   // OutputEvent.
   void end(LiveRequest& live, FinishReason reason, std::vector<OutputToken> tokens = {}, std::string why = {},
            bool try_again = false);
 
-  // A plan made at `now` was committed: requests fail, wait, or run as it says.
+  // A plan made at `now` was committed: applies its failures, preemptions and admissions to the requests.
   void apply(const StepPlan& plan, Nanos now);
 
-  // The oldest step has ended, and is no longer in flight.
+  // Removes the step, which has ended, from its requests' counts of steps in flight.
   void leave_flight(const SubmittedStep& step);
-  // It failed: so do its requests.
+  // The step failed: fails its requests.
   void fail(const SubmittedStep& step, const Status& status);
-  // It gave these tokens. void_rows: sequences whose rows count for nothing, and will be planned again.
+  // The step sampled these tokens. void_rows: sequences whose rows do not count, and will be planned again.
   void publish(const SubmittedStep& step, std::span<SampledToken> sampled, std::span<const SeqId> void_rows,
                Nanos now);
 
-  // Sequences have lost copies (KvCache::take_cut_back()): what the steps in flight sample of them counts for
-  // nothing. Those tokens are not known, and will be planned again.
+  // Sequences have lost copies (KvCache::take_cut_back()): tokens that steps in flight sample for them do not
+  // count, and will be planned again.
   void cut_back(std::deque<SubmittedStep>& in_flight);
 
  private:

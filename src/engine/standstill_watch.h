@@ -1,4 +1,4 @@
-// Ends a request where the policy would make the engine stand still.
+// Fails a request if the policy would make the engine stand still.
 #pragma once
 
 #include <cstdint>
@@ -10,30 +10,29 @@
 
 namespace kvasir {
 
-// So many preemptions of one request in a row are a standstill if no request makes progress between them. A
-// policy preempts one request for another, which then makes progress. With two steps in flight, where memory
-// that is given up comes a step later, policies were seen to need more than eight of them to get out of it.
+// This many preemptions of one request in a row are a standstill if no request makes progress between them. A
+// policy preempts one request for another, which then makes progress. With two steps in flight, where freed
+// memory becomes available a step later, policies were seen to need more than eight preemptions.
 constexpr uint32_t kPreemptionsInVain = 32;
 
 // Counts the progress of all requests together: how often one of them had more tokens ready than ever before.
-// Computing again what was lost is no progress. Used by the engine's thread; counts
-// EngineMetrics::standstills.
+// Recomputing lost tokens is no progress. Used by the engine's thread; counts EngineMetrics::standstills.
 class StandstillWatch {
  public:
-  // All that is given outlives it.
+  // The arguments outlive it.
   StandstillWatch(const View& view, LiveRequests& requests, EngineMetrics& metrics)
       : view_(view), requests_(requests), metrics_(metrics) {}
 
-  // The plan does nothing though there is work, and nothing is in flight: makes it one in which the first
+  // For a plan that does nothing though there is work and nothing is in flight: changes it so that the first
   // request fails. REQUIRES: there is a request
   void fail_head(StepPlan& plan);
-  // If the plan preempts a request once more that was preempted kPreemptionsInVain times in vain: makes it
-  // one in which that request fails.
+  // If the plan preempts a request that was already preempted kPreemptionsInVain times in vain, changes it so
+  // that this request fails.
   void break_cycle(StepPlan& plan);
 
   // A request was preempted.
   void preempted(LiveRequest& live);
-  // A step in which the request had rows has ended, and so many of its tokens are ready.
+  // A step with rows of the request has ended, and `ready_tokens` of its tokens are ready.
   void ran(LiveRequest& live, uint32_t ready_tokens);
 
  private:

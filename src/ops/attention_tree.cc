@@ -68,10 +68,10 @@ AttentionTree::Peak AttentionTree::peak(int i) const {
 }
 
 const float* AttentionTree::finish() {
-  KV_CHECK(count_ > 0 && range_begin_ == 0, "peaks={} range_begin={}", count_, range_begin_);
+  KV_CHECK(count_ > 0, "no leaf of a range from {} on", range_begin_);
   for (int i = 1; i < count_; ++i) kernels_.merge(slot(0), slot(i), heads_, head_dim_, slot(0));
   count_ = 0;
-  next_leaf_ = 0;
+  next_leaf_ = range_begin_;
   return slot(0);
 }
 

@@ -48,7 +48,8 @@ class AttentionTree {
   Peak peak(int i) const;
 
   // Folds the peaks left to right and returns the record, in storage; the tree is then empty and starts again
-  // at first_leaf 0. REQUIRES: at least one push, and the range began at leaf 0.
+  // where its range begins. REQUIRES: at least one push, and the range begins at the first leaf that the row
+  // attends to: 0, or where its window begins.
   const float* finish();
 
  private:

@@ -3,28 +3,25 @@
 
 #include <bit>
 #include <cstring>
+#include <iterator>
 
 #include "base/check.h"
+#include "ops/weight_blocks.h"
+#include "ops/weight_traits.h"
 
 namespace kvasir::ops {
 namespace {
 
-// Bytes of a GGUF block of 32 elements (quantised types) or of one element.
-size_t unit_bytes(WeightType type) {
-  switch (type) {
-    case WeightType::kF32:
-      return 4;
-    case WeightType::kF16:
-    case WeightType::kBf16:
-      return 2;
-    case WeightType::kQ8_0:
-      return 2 + 32;
-    case WeightType::kQ4_0:
-      return 2 + 16;
-    case WeightType::kQ4_1:
-      return 4 + 16;
+consteval bool in_order() {
+  for (size_t i = 0; i < std::size(kWeightTraits); ++i) {
+    if (static_cast<size_t>(kWeightTraits[i].type) != i) return false;
   }
-  KV_CHECK(false, "weight type {}", static_cast<int>(type));
+  return true;
+}
+static_assert(in_order(), "kWeightTraits are in the order of WeightType");
+
+const WeightTraits& traits(WeightType type) {
+  return kWeightTraits[static_cast<size_t>(type)];
 }
 
 uint16_t load_u16(const uint8_t* p) {
@@ -33,44 +30,17 @@ uint16_t load_u16(const uint8_t* p) {
   return v;
 }
 
-void dequantize_block(WeightType type, const uint8_t* block, float* out) {
-  const float d = f16_to_f32(load_u16(block));
-  if (type == WeightType::kQ8_0) {
-    for (int i = 0; i < kGroup; ++i) out[i] = d * static_cast<float>(static_cast<int8_t>(block[2 + i]));
-    return;
-  }
-  if (type == WeightType::kQ4_0) {
-    for (int i = 0; i < kGroup / 2; ++i) {
-      out[i] = d * static_cast<float>((block[2 + i] & 15) - 8);
-      out[i + 16] = d * static_cast<float>((block[2 + i] >> 4) - 8);
-    }
-    return;
-  }
-  const float m = f16_to_f32(load_u16(block + 2));
-  for (int i = 0; i < kGroup / 2; ++i) {
-    out[i] = __builtin_fmaf(d, static_cast<float>(block[4 + i] & 15), m);
-    out[i + 16] = __builtin_fmaf(d, static_cast<float>(block[4 + i] >> 4), m);
-  }
-}
-
 }  // namespace
 
 const char* weight_type_name(WeightType type) {
-  switch (type) {
-    case WeightType::kF32:
-      return "F32";
-    case WeightType::kF16:
-      return "F16";
-    case WeightType::kBf16:
-      return "BF16";
-    case WeightType::kQ8_0:
-      return "Q8_0";
-    case WeightType::kQ4_0:
-      return "Q4_0";
-    case WeightType::kQ4_1:
-      return "Q4_1";
+  return traits(type).name;
+}
+
+std::optional<WeightType> weight_type_of_name(std::string_view name) {
+  for (const WeightTraits& t : kWeightTraits) {
+    if (name == t.name) return t.type;
   }
-  return "unknown";
+  return std::nullopt;
 }
 
 const char* activation_type_name(ActivationType type) {
@@ -102,7 +72,7 @@ const char* kv_type_name(KvType type) {
 }
 
 bool is_quantized(WeightType type) {
-  return type == WeightType::kQ8_0 || type == WeightType::kQ4_0 || type == WeightType::kQ4_1;
+  return block_values(type) > 1;
 }
 
 int64_t kv_row_bytes(KvType type, int64_t head_dim) {
@@ -172,17 +142,24 @@ uint16_t f32_to_bf16(float value) {
   return static_cast<uint16_t>((bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16);
 }
 
+int64_t block_values(WeightType type) {
+  return traits(type).block_values;
+}
+
 size_t row_bytes(WeightType type, int64_t k) {
-  KV_CHECK(k >= 0 && (!is_quantized(type) || k % kGroup == 0), "type={} k={}", weight_type_name(type), k);
-  return static_cast<size_t>(is_quantized(type) ? k / kGroup : k) * unit_bytes(type);
+  const WeightTraits& t = traits(type);
+  KV_CHECK(k >= 0 && k % t.block_values == 0, "type={} k={}", t.name, k);
+  return static_cast<size_t>(k / t.block_values) * static_cast<size_t>(t.block_bytes);
 }
 
 void dequantize_row(WeightType type, const void* row, int64_t k, float* out) {
   const auto* bytes = static_cast<const uint8_t*>(row);
   if (is_quantized(type)) {
-    KV_CHECK(k % kGroup == 0, "type={} k={}", weight_type_name(type), k);
-    for (int64_t g = 0; g < k / kGroup; ++g) {
-      dequantize_block(type, bytes + static_cast<size_t>(g) * unit_bytes(type), out + g * kGroup);
+    const WeightTraits& t = traits(type);
+    KV_CHECK(k % t.block_values == 0, "type={} k={}", t.name, k);
+    for (int64_t i = 0; i < k; i += kGroup) {
+      const uint8_t* block = bytes + i / t.block_values * t.block_bytes;
+      dequantize_group(type, read_group(type, block, i % t.block_values / kGroup), out + i);
     }
     return;
   }

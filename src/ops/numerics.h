@@ -6,6 +6,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <string_view>
 
 #include "base/leaf_tokens.h"
 
@@ -24,9 +26,27 @@ constexpr int64_t kLanes = 16;
 // Output columns in one panel of a packed matrix.
 constexpr int64_t kPanel = 32;
 
-// How a weight tensor is stored. The quantised ones have GGUF's blocks of 32:
-// kQ8_0 w = d q (q int8), kQ4_0 w = d (q - 8), kQ4_1 w = d q + m (q 0..15; d and m are f16).
-enum class WeightType : uint8_t { kF32, kF16, kBf16, kQ8_0, kQ4_0, kQ4_1 };
+// How a weight tensor is stored, quantised ones in GGUF's blocks: weight_traits.h says what each is. In
+// blocks of 32, w = d (q - offset) or d q + m with d and m in f16; in blocks of 256 (K and IQ4_XS), d and m
+// are multiplied by small integers of each group of 32 (kQ2K, kQ3K, kQ6K: d by one for each 16). kIq4Nl,
+// kIq4Xs: q is a value of a table.
+enum class WeightType : uint8_t {
+  kF32,
+  kF16,
+  kBf16,
+  kQ8_0,
+  kQ4_0,
+  kQ4_1,
+  kQ5_0,
+  kQ5_1,
+  kQ2K,
+  kQ3K,
+  kQ4K,
+  kQ5K,
+  kQ6K,
+  kIq4Nl,
+  kIq4Xs,
+};
 // What a matrix product consumes: f32 rows, rows rounded to bf16, or int8 rows with one f16 scale per group
 // of 32.
 enum class ActivationType : uint8_t { kF32, kBf16, kInt8 };
@@ -37,8 +57,10 @@ enum class ActivationMode : uint8_t { kAuto, kF32 };
 enum class KvType : uint8_t { kF32, kBf16, kQ8_0 };
 constexpr KvType kKvTypes[] = {KvType::kF32, KvType::kBf16, KvType::kQ8_0};
 
-// "F32", "Q4_1" and so on, as GGUF tools write them.
+// "F32", "Q4_1", "Q4_K" and so on, as GGUF tools write them.
 const char* weight_type_name(WeightType type);
+// The type of such a name, or nothing.
+std::optional<WeightType> weight_type_of_name(std::string_view name);
 // "f32", "bf16", "int8"
 const char* activation_type_name(ActivationType type);
 // "auto", "f32"
@@ -63,10 +85,13 @@ float bf16_to_f32(uint16_t bits);
 // Rounds to nearest even; NaN stays NaN (quiet). Independent of the mode.
 uint16_t f32_to_bf16(float value);
 
-// Bytes of one row of k elements in GGUF's layout. REQUIRES: k % 32 == 0 for quantised types.
+// Values in one of GGUF's blocks of such a type: 1, 32 or 256.
+int64_t block_values(WeightType type);
+// Bytes of one row of k elements in GGUF's layout. REQUIRES: k is whole blocks.
 size_t row_bytes(WeightType type, int64_t k);
-// Values of one row in GGUF's layout, exactly those that gemm_f32 multiplies with (fma(d, q, m) for kQ4_1).
-// out: [k]. REQUIRES: k % 32 == 0 for quantised types.
+// Values of one row in GGUF's layout, exactly those that gemm_f32 multiplies with: with scale S and minimum B
+// of its group, fma(S, q, B). Where blocks have several scales, S and B are products, which f32 holds
+// exactly. out: [k]. REQUIRES: k is whole blocks.
 void dequantize_row(WeightType type, const void* row, int64_t k, float* out);
 
 }  // namespace kvasir::ops

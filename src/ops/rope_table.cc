@@ -29,8 +29,8 @@ RopeTable make_rope_table(const RopeSpec& spec) {
   for (int64_t p = 0; p < spec.max_positions; ++p) {
     const double position = static_cast<double>(p) / spec.linear_factor;
     for (double f : frequency) {
-      table.cos[out] = static_cast<float>(det_cos(position * f));
-      table.sin[out] = static_cast<float>(det_sin(position * f));
+      table.cos[out] = static_cast<float>(det_cos(position * f) * spec.attention_factor);
+      table.sin[out] = static_cast<float>(det_sin(position * f) * spec.attention_factor);
       ++out;
     }
   }

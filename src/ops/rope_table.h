@@ -13,6 +13,7 @@ struct RopeSpec {
   double freq_base = 10000.0;  // angle of pair i at position p: p * freq_base^(-2i / head_dim)
   double linear_factor = 1.0;  // positions are divided by it (GGUF: rope.scaling.factor, type linear)
   std::span<const float> freq_factors;  // empty, or [head_dim / 2]: pair i's frequency is divided by it
+  double attention_factor = 1.0;        // multiplies cosines and sines
 };
 
 // Immutable once made, so readers need no lock.

@@ -26,7 +26,7 @@ int64_t x_row_bytes(ActivationType type, int64_t k) {
   return 0;
 }
 
-QuantizedRows int8_x_rows(void* piece, int64_t block_tokens, int64_t k, int32_t* sums, float* moments) {
+QuantizedRows int8_x_rows(void* piece, int64_t block_tokens, int64_t k, int16_t* sums, float* moments) {
   check_piece(piece);
   auto* q = static_cast<int8_t*>(piece);
   return {q, reinterpret_cast<uint16_t*>(q + block_tokens * k), sums, moments, block_tokens, k};

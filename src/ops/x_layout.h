@@ -20,9 +20,9 @@ namespace kvasir::ops {
 // REQUIRES: k > 0, and k % 32 == 0 for kInt8
 int64_t x_row_bytes(ActivationType type, int64_t k);
 
-// Views of a piece: rows are the tokens of the block. sums and moments: [B][k / 32], for sum_groups to fill;
-// null where only the rows themselves are copied. REQUIRES: piece aligned to 4 bytes
-QuantizedRows int8_x_rows(void* piece, int64_t block_tokens, int64_t k, int32_t* sums, float* moments);
+// Views of a piece: rows are the tokens of the block. sums: [B][k / 16] and moments: [B][k / 32], for
+// sum_groups to fill; null where only the rows themselves are copied. REQUIRES: piece aligned to 4 bytes
+QuantizedRows int8_x_rows(void* piece, int64_t block_tokens, int64_t k, int16_t* sums, float* moments);
 Bf16Rows bf16_x_rows(void* piece, int64_t block_tokens, int64_t k);
 inline float* f32_x_rows(void* piece) {
   return static_cast<float*>(piece);

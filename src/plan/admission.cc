@@ -101,7 +101,9 @@ Admission Admission::of_held(const View& view, const PlanState::Seq& state, cons
   uint32_t missing = 0;
   if (!back.empty() && (held < seq.blocks * groups || seq.leaving_cells > 0)) {
     a.brought_back = back;
-    missing = cells_to_add(g, seq, seq.blocks, back, LayerSet::all(groups), Tier::kDevice, /*tail=*/true);
+    missing = cells_to_add(
+        g, seq, seq.blocks,
+        {Verb::kAdd, seq.id, back, LayerSet::all(groups), Form::kKv, Tier::kDevice, Trigger::kNow});
   }
   const uint32_t promised = state.promised[index_of(Tier::kDevice)];
   uint32_t more = 0;

@@ -98,18 +98,20 @@ class CellLedger {
   bool reusable_at_once_;
 };
 
-// Upper bound of the cells taken by adding copies of a rectangle to a tier. It is a bound because existing
-// copies are known only for the whole sequence and for its last block. `blocks`: current size of its block
-// table; `adopted`: cells in this form on this tier that the view does not show yet; `tail`: count a partly
-// filled block.
+// Upper bound of the cells that adding a change's copies takes. It is a bound because existing copies are
+// known only for the whole sequence and for its last block. `blocks`: current size of its block table;
+// `adopted`: cells in this form on this tier that the view does not show yet; `stops`: the sequence stops
+// running in this plan.
 inline uint32_t cells_to_add(const CacheGeometry& geometry, const SeqView& seq, uint32_t blocks,
-                             Interval tokens, const LayerSet& layers, Tier tier, bool tail,
-                             Form form = Form::kKv, uint32_t adopted = 0) {
-  const bool last_block_only = tokens.end == seq.ready_tokens && tokens.size() < geometry.block_tokens;
-  if (form == Form::kKv && tier == Tier::kDevice && last_block_only && seq.tail_resident) return 0;
-  const uint32_t meant = tail ? geometry.blocks_for(tokens.size()) : tokens.size() / geometry.block_tokens;
+                             const CopyChange& change, bool stops = false, uint32_t adopted = 0) {
+  const bool last_block_only =
+      change.tokens.end == seq.ready_tokens && change.tokens.size() < geometry.block_tokens;
+  const bool device_kv = change.form == Form::kKv && change.tier == Tier::kDevice;
+  if (device_kv && last_block_only && seq.tail_resident) return 0;
+  const uint32_t named = change.blocks(geometry.block_tokens, change.adds_tail(stops)).size();
   const uint32_t all = blocks * geometry.groups();
-  return std::min(meant * layers.count(), all - std::min(all, seq.held(form, tier) + adopted));
+  return std::min(named * change.layers.count(),
+                  all - std::min(all, seq.held(change.form, change.tier) + adopted));
 }
 
 // The cells that rows [begin, end) of a sequence take. `blocks`: size of its block table; `resident`: blocks

@@ -49,7 +49,7 @@ Status check_parties(const PlanState& state, const StepPlan& plan) {
 }  // namespace
 
 bool comes_back(const View& view) {
-  return view.peers.lent > 0 && (!view.running.empty() || !view.peers.nobody_lends);
+  return view.peers.lent > 0 && (!view.running.empty() || !view.peers.peers_refuse);
 }
 
 bool yields_to_peer(const View& view) {
@@ -61,7 +61,7 @@ bool yields_to_peer(const View& view) {
 bool help_may_come(const View& view, bool borrows) {
   if (view.steps_in_flight > 0 || view.transfers_in_flight > 0) return true;
   if (comes_back(view) || yields_to_peer(view)) return true;
-  return (view.peers.asked > 0 || borrows) && !view.peers.nobody_lends;
+  return (view.peers.asked > 0 || borrows) && !view.peers.peers_refuse;
 }
 
 // Preemptions, copies and drops are progress, too: they cannot be repeated for ever, and blocks that two

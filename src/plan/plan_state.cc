@@ -200,7 +200,7 @@ Status PlanState::lend(const Promise& p) {
 Status PlanState::check_totals() const {
   for (const auto& [id, s] : seqs_) {
     if (!s.restored.empty() && !s.has_rows)
-      return broken_rule("sequence {}: computes again what no row reads", raw(id));
+      return broken_rule("sequence {}: recomputes what no row reads", raw(id));
   }
   for (Tier tier : kAllTiers) {
     for (Form form : {Form::kKv, Form::kX}) {

@@ -78,7 +78,7 @@ Status PlanState::drop(const CopyChange& c, Seq& s) {
   } else {
     s.releases = true;
   }
-  const uint32_t named = view_.geometry.blocks_for(c.tokens.size()) * c.layers.count();
+  const uint32_t named = c.blocks(view_.geometry.block_tokens, c.gives_up_tail()).size() * c.layers.count();
   ledger(c.tier).give_up_later(std::min(named, s.view->own(c.form, c.tier)), c.form);
   return {};
 }
@@ -118,11 +118,10 @@ Status PlanState::add(const CopyChange& c, Seq& s) {
     return broken_rule("sequence {}: copies [{}, {}) of a history of {}", raw(c.seq), c.tokens.begin,
                        c.tokens.end, s.ready_tokens);
   }
-  // If the sequence stops running, its last block is copied even if it is partly filled.
-  const bool tail = c.tier == Tier::kDevice || (s.was_running && !s.running);
   const bool device_kv = c.tier == Tier::kDevice && c.form == Form::kKv;
-  const uint32_t cells = cells_to_add(view_.geometry, *s.view, s.blocks, c.tokens, c.layers, c.tier, tail,
-                                      c.form, device_kv ? s.adopted_device_cells : 0);
+  const uint32_t cells =
+      cells_to_add(view_.geometry, *s.view, s.blocks, c, /*stops=*/s.was_running && !s.running,
+                   device_kv ? s.adopted_device_cells : 0);
   ledger(c.tier).find(cells, c.form);
   if (c.form != Form::kKv) {
     ledger(c.tier).take(cells, c.form);

@@ -34,20 +34,20 @@ Status PlanState::check_writes(const Rows& r) const {
 // Rows that recompute dropped cells of the history.
 Status PlanState::restore(const Rows& r, Seq& s) {
   // The step runs them first.
-  if (s.has_rows) return broken_rule("sequence {}: computes again behind the rows that go on", raw(r.seq));
+  if (s.has_rows) return broken_rule("sequence {}: recomputes behind the rows that go on", raw(r.seq));
   const uint32_t b = view_.geometry.block_tokens;
   if (r.tokens.begin % b != 0 || r.tokens.end % b != 0 || r.tokens.end > s.ready_tokens || r.samples) {
-    return broken_rule("sequence {}: computes [{}, {}) of {} again, not whole blocks", raw(r.seq),
-                       r.tokens.begin, r.tokens.end, s.ready_tokens);
+    return broken_rule("sequence {}: recomputes [{}, {}) of {}, not whole blocks", raw(r.seq), r.tokens.begin,
+                       r.tokens.end, s.ready_tokens);
   }
   const uint32_t groups = r.layers.count();
   if (groups == 0 || r.layers != LayerSet::all(groups) || groups > groups_) {
-    return broken_rule("sequence {}: computes again {} layer groups, which are not the first ones",
-                       raw(r.seq), groups);
+    return broken_rule("sequence {}: recomputes {} layer groups, which are not the first ones", raw(r.seq),
+                       groups);
   }
-  if (!s.restored.empty()) return broken_rule("sequence {}: computes again twice", raw(r.seq));
+  if (!s.restored.empty()) return broken_rule("sequence {}: recomputes twice", raw(r.seq));
   if (!((r.writes.kv | r.writes.x) - r.layers).empty()) {
-    return broken_rule("sequence {}: keeps layer groups that are not computed again", raw(r.seq));
+    return broken_rule("sequence {}: keeps layer groups that are not recomputed", raw(r.seq));
   }
   s.restored = r.tokens;
   s.restored_groups = r.layers;
@@ -117,8 +117,8 @@ Status PlanState::check_history(const Rows& r, const Seq& s) const {
     for (uint32_t g = v.dropped_first_group; g < v.dropped_end_group; ++g)
       restored &= s.restored_groups.contains(g);
     if (!restored) {
-      return broken_rule("sequence {}: of its history [{}, {}) is dropped, and not computed again",
-                         raw(r.seq), v.dropped.begin, v.dropped.end);
+      return broken_rule("sequence {}: of its history [{}, {}) is dropped, and not recomputed", raw(r.seq),
+                         v.dropped.begin, v.dropped.end);
     }
   }
   if (!s.tail_resident) {

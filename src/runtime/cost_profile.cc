@@ -8,13 +8,12 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <span>
-#include <sstream>
 #include <stdexcept>
 
 #include "base/file.h"
 #include "base/fnv1a.h"
 #include "ops/cpu/isa.h"
-#include "runtime/link_costs_json.h"
+#include "runtime/costs_json.h"
 
 namespace kvasir {
 namespace {
@@ -29,14 +28,6 @@ std::string cpu_name() {
     if (line.starts_with("model name")) return line.substr(std::min(line.find(": ") + 2, line.size()));
   }
   return "unknown";
-}
-
-json to_json(const FitError& e) {
-  return {{"mean", e.mean}, {"p95", e.p95}, {"worst", e.worst}, {"observations", e.observations}};
-}
-FitError error_from(const json& j) {
-  return {j.at("mean").get<double>(), j.at("p95").get<double>(), j.at("worst").get<double>(),
-          j.at("observations").get<size_t>()};
 }
 
 json to_json(const CostModel& c) {
@@ -72,7 +63,7 @@ std::string CostFingerprint::name() const {
 
 CostFingerprint cost_fingerprint(const RuntimeOptions& options, const PackedModel& model,
                                  const std::string& numerics_id) {
-  const ModelConfig& c = model.config();
+  const ModelSpec& c = model.spec();
   const bool disk = options.kv_offloading_disk_bytes > 0;
   return {fmt::format(
       "cpu='{}' threads={} isa={} layers={} dim={} ffn={} heads={} kv_heads={} head_dim={} "
@@ -96,10 +87,13 @@ std::string default_profile_path(const CostFingerprint& fingerprint) {
 
 Status save_profile(const CostProfile& profile, const std::string& path) {
   json links = json::object();
-  for (const auto& [direction, fit] : profile.links) links[direction] = to_json(fit);
-  const json j = {{"kvasir_cost_profile", kFormat},           {"fingerprint", profile.fingerprint},
-                  {"measured_at", profile.measured_at},       {"costs", to_json(profile.costs)},
-                  {"step_fit_error", to_json(profile.steps)}, {"link_fit_errors", links}};
+  for (const auto& [direction, fit] : profile.links) links[direction] = fit_error_to_json(fit);
+  const json j = {{"kvasir_cost_profile", kFormat},
+                  {"fingerprint", profile.fingerprint},
+                  {"measured_at", profile.measured_at},
+                  {"costs", to_json(profile.costs)},
+                  {"step_fit_error", fit_error_to_json(profile.steps)},
+                  {"link_fit_errors", links}};
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   std::error_code failed;
   if (!folder.empty()) std::filesystem::create_directories(folder, failed);
@@ -108,20 +102,22 @@ Status save_profile(const CostProfile& profile, const std::string& path) {
 }
 
 Result<CostProfile> load_profile(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) return error(ErrorCode::kNotFound, "{}: there is no such cost profile", path);
-  std::ostringstream text;
-  text << in.rdbuf();
+  const auto read = read_file(path);
+  if (!read.ok()) {
+    return error(read.status().code(), "the cost profile {}; kvasir profile writes one",
+                 read.status().message());
+  }
+  const std::string& text = *read;
   try {
-    const json j = json::parse(text.str());
+    const json j = json::parse(text);
     if (j.at("kvasir_cost_profile").get<int>() != kFormat) throw std::out_of_range("another format");
     CostProfile profile;
     profile.fingerprint = j.at("fingerprint").get<std::string>();
     profile.measured_at = j.at("measured_at").get<int64_t>();
     profile.costs = costs_from(j.at("costs"));
-    profile.steps = error_from(j.at("step_fit_error"));
+    profile.steps = fit_error_from_json(j.at("step_fit_error"));
     for (const auto& [direction, fit] : j.at("link_fit_errors").items()) {
-      profile.links[direction] = error_from(fit);
+      profile.links[direction] = fit_error_from_json(fit);
     }
     return profile;
   } catch (const std::exception&) {

@@ -35,7 +35,7 @@ std::string default_profile_path(const CostFingerprint& fingerprint);
 
 // Makes missing folders, and replaces the file atomically. kIo.
 Status save_profile(const CostProfile& profile, const std::string& path);
-// kNotFound: there is no such file. kCorrupt: save_profile() did not write it.
+// kNotFound, kIo: the file cannot be read. kCorrupt: save_profile() did not write it.
 Result<CostProfile> load_profile(const std::string& path);
 
 }  // namespace kvasir

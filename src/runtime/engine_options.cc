@@ -77,7 +77,7 @@ CacheGeometry with_x(CacheGeometry layout, uint64_t x_bytes_per_token_layer) {
 
 Result<CacheGeometry> make_geometry(const RuntimeOptions& options, const ModelFile& model,
                                     const Decoder::Options& decoder) {
-  const ModelConfig& config = model.config();
+  const ModelSpec& config = model.spec();
   return make_geometry(options, static_cast<uint32_t>(config.layers),
                        config.kv_plane_bytes_per_token_layer(decoder.kv_type),
                        form_bytes(config, x_type_of(model.weights(), decoder.activation)).x_per_token_layer);

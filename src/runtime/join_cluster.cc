@@ -43,8 +43,8 @@ Status read_token(ClusterOptions& flags) {
   if (!flags.token.empty()) return {};
   return error(
       ErrorCode::kInvalidArgument,
-      "--cluster needs a secret that all instances share, or whoever reaches one could read and write its "
-      "memory: give --cluster-token-file, too");
+      "--cluster needs a secret that all instances share, or any client that reaches one could read and "
+      "write its memory: give --cluster-token-file, too");
 }
 
 // Looks names up here, because at a peer a name may mean another host, or none.

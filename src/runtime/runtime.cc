@@ -101,8 +101,8 @@ class CpuRuntime final : public Runtime {
 
 // For a policy that keeps X: its size beside that of K and V.
 std::string describe_hidden_cache(const ModelFile& model, const Decoder::Options& decoder) {
-  const FormBytes forms = form_bytes(model.config(), x_type_of(model.weights(), decoder.activation));
-  const double ratio = x_to_kv(model.config(), forms, decoder.kv_type);
+  const FormBytes forms = form_bytes(model.spec(), x_type_of(model.weights(), decoder.activation));
+  const double ratio = x_to_kv(model.spec(), forms, decoder.kv_type);
   return fmt::format(", hidden cache: X ({}) takes {:.2f} of what K and V take{}",
                      ops::activation_type_name(forms.x_type), ratio,
                      ratio < 1 ? "" : ", so it is never chosen");
@@ -113,10 +113,10 @@ Status CpuRuntime::load_text(const RuntimeOptions& options) {
   std::optional<std::string> source = data.chat_template;
   KV_ASSIGN_OR_RETURN(Tokenizer tokenizer, Tokenizer::create(std::move(data)));
   tokenizer_ = std::make_unique<Tokenizer>(std::move(tokenizer));
-  if (tokenizer_->vocab_size() > file_->config().vocab_size) {
+  if (tokenizer_->vocab_size() > file_->spec().vocab_size) {
     return error(ErrorCode::kCorrupt,
                  "{}: the tokenizer has {} tokens, the embedding {} rows: the file is damaged",
-                 options.model_path, tokenizer_->vocab_size(), file_->config().vocab_size);
+                 options.model_path, tokenizer_->vocab_size(), file_->spec().vocab_size);
   }
   if (!options.chat_template_path.empty()) {
     KV_ASSIGN_OR_RETURN(source, read_file(options.chat_template_path));
@@ -138,7 +138,7 @@ Status CpuRuntime::load_text(const RuntimeOptions& options) {
 // Packs the weights for the kernels, and sets the numerics id.
 Status CpuRuntime::load_weights(const Decoder::Options& decoder, EngineOptions& engine) {
   KV_ASSIGN_OR_RETURN(packed_,
-                      PackedModel::make(*file_, static_cast<uint32_t>(file_->config().context_length)));
+                      PackedModel::make(*file_, static_cast<uint32_t>(file_->spec().context_length)));
   file_->release_pages();
   engine.cache.numerics_id = numerics_of(*packed_, decoder.activation, decoder.kv_type);
   return {};
@@ -158,7 +158,14 @@ Status CpuRuntime::map_tiers(const RuntimeOptions& options, const CacheOptions& 
 // Joins the cluster of instances that lend each other memory.
 Status CpuRuntime::join(const RuntimeOptions& options, const Decoder::Options& decoder,
                         const CacheOptions& cache) {
-  const ModelConfig& config = file_->config();
+  const ModelSpec& config = file_->spec();
+  if (config.score_cap != 0 || config.has_windows()) {
+    return error(
+        ErrorCode::kUnsupported,
+        "--cluster: {} attends to windows or caps scores, which instances cannot compute for each other yet; "
+        "serve it without --cluster",
+        options.model_path);
+  }
   ClusterModel model;
   model.numerics_id = cache.numerics_id;
   MemoryShape& shape = model.memory.shape;
@@ -285,7 +292,7 @@ Status CpuRuntime::load(const RuntimeOptions& options) {
     hidden_report_ = describe_hidden_cache(*file_, decoder);
 
   KV_RETURN_IF_ERROR(load_weights(decoder, engine));
-  const auto context = static_cast<uint64_t>(file_->config().context_length);
+  const auto context = static_cast<uint64_t>(file_->spec().context_length);
   KV_RETURN_IF_ERROR(size_tiers(options, context, available_memory(), engine));
   if (!options.log_plans.empty()) {
     KV_ASSIGN_OR_RETURN(plan_log_, PlanLog::create(options.log_plans, options.scheduling_policy));
@@ -314,7 +321,7 @@ void CpuRuntime::log_start(const RuntimeOptions& options) const {
                 options.scheduling_policy);
   }
   log_info("{}: {}, numerics {}, {} kernels{}, {}{}, policy {}{}", options.model_path,
-           count_of(static_cast<uint64_t>(file_->config().layers), "layer"),
+           count_of(static_cast<uint64_t>(file_->spec().layers), "layer"),
            engine_->options().cache.numerics_id, ops::isa_name(ops::detect_isa()),
            ops::has_bf16_dot() ? " with bf16 dot products" : "",
            count_of(static_cast<uint64_t>(compute_threads(options)), "thread"),

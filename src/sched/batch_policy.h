@@ -3,8 +3,8 @@
 //
 //  - A sequence whose transfers keep coming too late for the others gets a step of its own
 //    (mechanisms/turn_alone.h), so that a slow link does not starve it.
-//  - Where the policy plans nothing and nothing else will move the work forward, one sequence gives up its
-//    memory (mechanisms/break_standstill.h), so that the others can go on.
+//  - If the policy plans nothing and no progress will come from elsewhere, one sequence gives up its memory
+//    (mechanisms/break_standstill.h), so that the others can go on.
 #pragma once
 
 #include <vector>
@@ -20,19 +20,19 @@ class BatchPolicy : public Policy {
   // a preemption.
   StepPlan plan(const View& view) final;
 
-  // Whether it keeps copies in form X, with its settings (PolicyTraits::keeps_x).
+  // Whether it keeps copies in form X under its settings (PolicyTraits::keeps_x).
   virtual bool keeps_x() const { return false; }
 
  private:
-  // Called first for every step. Here a policy observes the view, and plans what belongs in every step, also
-  // in one that a sequence has to itself. If it plans rows, they are the step: plan_batch() is not called.
+  // Called first for every step. Here a policy observes the view, and plans entries that belong in every
+  // step, even in one for a sequence alone. If it plans rows, they are the step: plan_batch() is not called.
   virtual void begin_step(const View& /*view*/, PlanBuilder& /*builder*/) {}
 
   // Plans the step.
   virtual void plan_batch(const View& view, PlanBuilder& builder) = 0;
 
-  // The running sequences in the order in which the policy serves them: the last gives way first where a
-  // standstill is broken. Default: by arrival.
+  // The running sequences in the order in which the policy serves them: to break a standstill, the last gives
+  // up its memory first. Default: by arrival.
   virtual std::vector<const SeqView*> in_order(const View& view) const;
 };
 

@@ -43,13 +43,13 @@ class PolicySettings {
     bool taken = false;
   };
   bool given(std::string_view key) const;
-  // What was given for the key; null: nothing.
+  // The value given for the key; null: none.
   const std::string* take(std::string_view key);
   void refuse(std::string_view key, std::string_view value, std::string_view wanted);
 
   std::string policy_;
   std::vector<Given> given_;
-  std::vector<std::string> keys_;  // that the policy has asked for
+  std::vector<std::string> keys_;  // keys that the policy has asked for
   Status problem_;
 };
 

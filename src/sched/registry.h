@@ -11,29 +11,29 @@
 
 namespace kvasir {
 
-// What the parts around a policy have to know of it: they size tiers and rings, set defaults and warn by
-// these. All are false of a name that there is not.
+// The properties of a policy by which other parts size tiers and rings, set defaults and warn. All are false
+// for an unknown name.
 struct PolicyTraits {
   // SeqView::priority changes what it plans.
   bool reads_priority = false;
-  // It prefills a prompt in one step: with a token budget below a usual prompt each prompt goes alone.
+  // It prefills a prompt in one step: if the token budget is below a usual prompt, each prompt runs alone.
   bool whole_prompts = false;
-  // It moves KV to the tier behind the device: without one it is not what its name says.
+  // It moves KV to a tier behind the device: without one it loses its purpose.
   bool offloads = false;
-  // It reads history through the stage ring even where the device could hold it: it needs a ring.
+  // It reads history through the stage ring even if the device could hold it: it needs a ring.
   bool stages = false;
-  // It keeps parts of many histories off the device, and in each step they pass the stage ring: it needs a
-  // ring for all of them, also without a tier behind the device.
+  // It keeps parts of many histories off the device, and these pass through the stage ring in each step: it
+  // needs a ring for all of them, even without a tier behind the device.
   bool drops = false;
-  // It asks peers for memory: it gains where there are any.
+  // It asks peers for memory: it gains if there are any.
   bool borrows = false;
   // It keeps copies in form X: it needs frames for them, and a ring through which they are read. Depends on
-  // its settings, and is false where they are refused.
+  // its settings; false if they are invalid.
   bool keeps_x = false;
 };
 
-// `policy_name` may have settings behind it: "layerkv:slo=off" (sched/policy_settings.h). kNotFound names the
-// policies that there are, kInvalidArgument the settings.
+// `policy_name` may end with settings: "layerkv:slo=off" (sched/policy_settings.h). kNotFound lists the
+// policies, kInvalidArgument the settings.
 Result<std::unique_ptr<Policy>> make_policy(std::string_view policy_name);
 
 PolicyTraits policy_traits(std::string_view policy_name);

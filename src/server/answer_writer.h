@@ -31,7 +31,7 @@ class AnswerWriter {
   // The body of an answer that is not streamed.
   virtual std::string whole(const std::vector<FinishedChoice>& choices, const Usage& usage) const = 0;
 
-  // Opens a choice. Comes once for each, before all else.
+  // Opens a choice. Called once for each, before all other events.
   virtual std::string first_event(size_t choice) const = 0;
   // `finish_reason` is empty except in the choice's last delta.
   virtual std::string delta_event(size_t choice, const TextDelta& delta,

@@ -60,7 +60,7 @@ void Connection::refuse(const ApiError& error) {
 void Connection::on_exception(const char* what) {
   log_error("a request failed unexpectedly: {}", what);
   try {
-    stop_work();
+    abandon_work();
     if (phase_ != Phase::kClosed && answer_ == Answer::kNone)
       return fail(500, "the request failed unexpectedly");
   } catch (const std::exception&) {

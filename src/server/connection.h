@@ -93,7 +93,9 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   // The answer is being made by a worker or an activity from now on.
   void begin_work();
   void on_work_done(Job& job);
-  // The answer is complete or not wanted any more: aborts what makes it.
+  // Aborts the job and the activity of the request, and releases their memory.
+  void abandon_work();
+  // Ends the work of the request. Without a complete answer it counts as status 499.
   void stop_work();
   // The answer was sent, or the connection is closed: releases what the request holds.
   void end_exchange();

@@ -110,13 +110,15 @@ void Connection::attach(std::shared_ptr<Activity> activity) {
   activity_ = std::move(activity);
 }
 
-void Connection::stop_work() {
+void Connection::abandon_work() {
   if (job_) job_->abandoned.store(true, std::memory_order_relaxed);
   job_.reset();
   if (auto activity = std::exchange(activity_, nullptr)) activity->abort();
-  if (!working_) return;
-  working_ = false;
-  if (answer_ != Answer::kComplete) context_->counters->count(499);
+}
+
+void Connection::stop_work() {
+  abandon_work();
+  if (std::exchange(working_, false) && answer_ != Answer::kComplete) context_->counters->count(499);
 }
 
 void Connection::end_exchange() {

@@ -111,7 +111,7 @@ void add_tiers(Page& page, const EngineMetrics& m) {
   page.counter("kv_tokens_projected_total", m.tokens_projected.load(),
                "Tokens, times layers, of which K and V were made from the operand of their projection.");
   page.counter("kv_tokens_computed_again_total", m.tokens_computed_again.load(),
-               "Tokens of which K and V had been dropped and were computed again.");
+               "Tokens of which K and V had been dropped and were recomputed.");
   page.gauge("kv_stage_ring_bytes", m.stage_ring_bytes.load(),
              "Memory of the device through which layers pass that have no place in its tier.");
 }
@@ -198,10 +198,9 @@ void add_disk(Page& page, const EngineMetrics& m) {
   page.counter("disk_writes_total", disk.writes.load(), "Pieces written to the disk tier.");
   page.counter("disk_read_bytes_total", disk.read_bytes.load(), "Bytes of pieces read.");
   page.counter("disk_written_bytes_total", disk.written_bytes.load(), "Bytes of pieces written.");
-  page.head(
-      "disk_read_failures_total", "counter",
-      "Pieces that were lost and computed again: the disk refused (error), the file ended early (short), "
-      "or the bytes were not those that were written (checksum).");
+  page.head("disk_read_failures_total", "counter",
+            "Pieces that were lost and recomputed: the disk refused (error), the file ended early (short), "
+            "or the bytes were not those that were written (checksum).");
   page.sample("disk_read_failures_total", disk.read_errors.load(), ",reason=\"error\"");
   page.sample("disk_read_failures_total", disk.short_reads.load(), ",reason=\"short\"");
   page.sample("disk_read_failures_total", disk.checksum_mismatches.load(), ",reason=\"checksum\"");
@@ -215,7 +214,7 @@ void add_disk(Page& page, const EngineMetrics& m) {
 void add_preemptions(Page& page, const EngineMetrics& m) {
   page.counter("num_preemptions_total", m.num_preemptions.load(), "Times a running request was preempted.");
   page.head("preemptions_by_kind_total", "counter",
-            "Of those: kept on the host (swap), or to be computed again (recompute).");
+            "Of those: kept on the host (swap), or to be recomputed (recompute).");
   page.sample("preemptions_by_kind_total", m.num_preemptions_swapped.load(), ",kind=\"swap\"");
   page.sample("preemptions_by_kind_total", m.num_preemptions_recomputed.load(), ",kind=\"recompute\"");
 }
@@ -252,7 +251,7 @@ void add_counters(Page& page, const EngineMetrics& m) {
   page.counter("partial_history_ratio_sum_total", m.partial.ratio_sum.load(),
                "Of the former: the share of all their tokens that is not kept, summed over steps.");
   page.head("partial_history_tokens_total", "counter",
-            "Tokens of decoding requests that are not kept, summed over steps: staged, or computed again.");
+            "Tokens of decoding requests that are not kept, summed over steps: staged, or recomputed.");
   page.sample("partial_history_tokens_total", m.partial.tokens_staged.load(), ",by=\"staged\"");
   page.sample("partial_history_tokens_total", m.partial.tokens_again.load(), ",by=\"again\"");
   page.counter("engine_deferred_rows_total", m.deferred_rows.load(),

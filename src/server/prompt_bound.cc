@@ -8,6 +8,7 @@
 namespace kvasir {
 
 size_t least_tokens(const Tokenizer& tokenizer, std::string_view text) {
+  if (!tokenizer.keeps_length()) return 0;
   // encode() may drop a byte that has no token of its own, so only the other bytes are counted.
   std::array<uint8_t, 256> counts{};
   size_t longest = 1;

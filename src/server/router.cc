@@ -3,8 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
 #include <utility>
+#include <vector>
 
 namespace kvasir {
 namespace {
@@ -53,6 +55,16 @@ bool allows(const Endpoint& endpoint, std::string_view method) {
   return method == endpoint.method || (method == "HEAD" && endpoint.method == "GET");
 }
 
+// The exact paths of the table, in its order, where several methods of a path stand together.
+std::string paths_of(std::span<const Endpoint> table) {
+  std::vector<std::string_view> paths;
+  for (const Endpoint& endpoint : table) {
+    if (!endpoint.path.ends_with('*')) paths.push_back(endpoint.path);
+  }
+  paths.erase(std::unique(paths.begin(), paths.end()), paths.end());
+  return fmt::format("{}", fmt::join(paths, ", "));
+}
+
 HttpResponse refuse(int status, std::string message, std::string code) {
   ApiError e;
   e.status = status;
@@ -93,12 +105,8 @@ Route find_route(std::span<const Endpoint> table, std::string_view method, std::
     route.refusal = refuse(501, fmt::format("{} is not offered by this server", shown), "not_implemented");
     return route;
   }
-  route.refusal =
-      refuse(404,
-             fmt::format("there is nothing at {}; see /v1/chat/completions, /v1/completions, /v1/models, "
-                         "/health and /metrics",
-                         shown),
-             "not_found");
+  route.refusal = refuse(
+      404, fmt::format("there is nothing at {}; the endpoints are {}", shown, paths_of(table)), "not_found");
   return route;
 }
 

@@ -1,4 +1,4 @@
-// Requests with bounds of their own: who gets which, and how they are counted and sent.
+// Requests with bounds of their own: which request gets which, and how they are counted and sent.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>

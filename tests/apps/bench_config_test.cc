@@ -144,7 +144,7 @@ TEST(BenchFlags, TheLoadsPartsStandAlone) {
                                         "--seeds",        "2"};
   std::reverse(arguments.begin(), arguments.end());
   app.parse(arguments);
-  o.base_url = "none";  // nobody asks for a server
+  o.base_url = "none";  // no server is needed
   const auto config = check_load_options(o);
   ASSERT_TRUE(config.ok()) << config.status().message();
   EXPECT_THAT(config->rate_specs, ElementsAre(RateSpec{.5, true}, RateSpec{1, true}, RateSpec{1.5, true}));

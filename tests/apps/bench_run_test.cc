@@ -205,13 +205,12 @@ TEST(Bench, TheModelsListMayBeMissingWhenTheModelIsNamed) {
 }
 
 TEST(Bench, AServerThatWantsAKeyIsSaid) {
-  FakeServer server([](const FakeRequest&, FakeConnection& c) { c.answer(401, "text/plain", "who is it?"); },
+  FakeServer server([](const FakeRequest&, FakeConnection& c) { c.answer(401, "text/plain", "no key"); },
                     true);
   BenchOptions options = options_for(server);
-  EXPECT_EQ(
-      bench(options).err,
-      "kvasir bench: GET /v1/models: HTTP 401: who is it?; the server wants a key: give --api-key KEY, or "
-      "set KVASIR_API_KEY\n");
+  EXPECT_EQ(bench(options).err,
+            "kvasir bench: GET /v1/models: HTTP 401: no key; the server wants a key: give --api-key KEY, or "
+            "set KVASIR_API_KEY\n");
   options.api_key = "wrong";
   EXPECT_THAT(bench(options).err, HasSubstr("the server refuses the key of --api-key or KVASIR_API_KEY"));
 }
@@ -308,7 +307,7 @@ TEST(Bench, AWorkloadsClassesAreSentAndCountedApart) {
   EXPECT_THAT(printed.out, HasSubstr("E2EL <= its own bound (%):               100.00"));
   const Json j = Json::parse(std::ifstream(root / "a.json"));
   ASSERT_EQ(j["runs"].size(), 2u);
-  // Both rates have the same requests; a bound of 0 ms nobody meets.
+  // Both rates have the same requests; no request meets a bound of 0 ms.
   for (const Json& run : j["runs"]) {
     EXPECT_NEAR(run["attainment_joint"].get<double>(), 100.0 * easy / 60, 1e-9);
     EXPECT_NEAR(run["attainment_ttft"].get<double>(), 100.0 * easy / 60, 1e-9);

@@ -1,4 +1,4 @@
-// What people are shown of a cluster, from what instances truly publish, and from what nobody should have
+// What people are shown of a cluster, from what instances publish, and from what none should have
 // written.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -82,7 +82,7 @@ INSTANCE  HTTP                   TRANSPORT             ADDRESS         LOCATION 
 a         http://a.example:8000  ucx 1.13.1, frames 1  a.example:7000  east/r1/a  kvasir-2/fma/q4_1/act-int8/kv-bf16/tp1
 b         http://b.example:8000  ucx 1.13.1, frames 1  b.example:7000  east/r1/b  kvasir-2/fma/q4_1/act-int8/kv-bf16/tp1
 
-debts: who has cells of whom
+debts
 DEBTOR  CREDITOR  CELLS  MIB   BY THE CREDITOR  BY THE DEBTOR  BY THE LEDGER
 b       a         40     20.0  40               38             39
 
@@ -91,7 +91,7 @@ INSTANCE  FREE           TOTAL           ROOM          MEMORY  LOCATION   HEARD 
 a         60 (30.0 MiB)  100 (50.0 MiB)  10 (5.0 MiB)  device  east/r1/a  120 ms ago  yes
 b         60 (30.0 MiB)  100 (50.0 MiB)  0 (0.0 MiB)   host    east/r1/b  80 ms ago   has refused
 
-links, as measured by who asked
+links, as measured by the asking instance
 FROM  TO  LATENCY US  MB/S  WAIT US  ATTEND US PER LEAF AND ROW
 b     a   150         2000  30       1.50
 
@@ -132,7 +132,7 @@ TEST(ClusterReport, OneDocumentForPrograms) {
   EXPECT_EQ(j["settlements"], (json{{"done", 3}, {"failed", 1}, {"cells_called_back", 96}}));
 }
 
-TEST(ClusterReport, NobodyIsThere) {
+TEST(ClusterReport, NoInstanceIsThere) {
   const ClusterReport report = report_of("west", {});
   EXPECT_EQ(to_table(report), "cluster 'west': no instances, no gManager\n");
   EXPECT_EQ(json::parse(to_json(report)),
@@ -194,7 +194,7 @@ TEST(ClusterReport, OnlyTheLeadersLedgerCounts) {
   EXPECT_FALSE(report_of("east", contents).instances[0].leads) << "another life of it does";
 }
 
-TEST(ClusterReport, WhoCannotShareMemoryIsSaidWithItsReason) {
+TEST(ClusterReport, InstancesThatCannotShareMemoryAreListedWithTheReason) {
   ClusterContents contents = Pair().contents();
   contents.members[1].numerics_id = "another";
   const ClusterReport report = report_of("east", contents);

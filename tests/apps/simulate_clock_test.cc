@@ -116,7 +116,7 @@ Course run(std::unique_ptr<Policy> policy, const std::vector<Due>& requests, boo
     }
     const uint64_t steps = engine.metrics().steps;
     if (!engine.step() && next == requests.size()) break;
-    // Everybody waits for the link.
+    // All wait for the link.
     if (engine.metrics().steps == steps && link.next_end()) {
       scripted.advance(std::max<Nanos>(0, *link.next_end() - scripted.now()));
     }

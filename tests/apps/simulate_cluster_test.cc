@@ -105,7 +105,7 @@ TEST_F(ClusterTest, LongOnesEndAmongEachOtherAndAmongShortOnes) {
   EXPECT_TRUE(out.peers->ledgers.ok()) << out.peers->ledgers.message();
 }
 
-TEST_F(ClusterTest, WhoDoesNotBorrowRefusesIt) {
+TEST_F(ClusterTest, APolicyThatDoesNotBorrowRefusesIt) {
   const SimulationOutcome out = outcome(instances(3, "vllm"), one_long());
   EXPECT_FALSE(out.peers);
   EXPECT_EQ(out.load.records.front().state, RequestRecord::State::kFailed);
@@ -115,10 +115,10 @@ TEST_F(ClusterTest, WhoDoesNotBorrowRefusesIt) {
   }
 }
 
-// Where nobody lends, two instances are two simulations of one.
+// If none lends, two instances are two simulations of one.
 TEST_F(ClusterTest, InstancesThatDoNotLendAreAsIfAlone) {
   std::vector<SimulatedRequest> all = one_long(400), mine[2];
-  // As they are sent: to whom the fewest prompt tokens went.
+  // As they are sent: to the instance with the fewest prompt tokens so far.
   uint64_t sent[2] = {0, 0};
   std::vector<int> where;
   for (const SimulatedRequest& r : all) {
@@ -231,7 +231,7 @@ TEST_F(ClusterTest, MessagesComeInOrderAndWhenTheirWaySays) {
   send(1, 1000);
   send(1, 0);  // does not overtake
   send(2, 0);
-  send(3, 0);  // who runs no model is on a node of its own
+  send(3, 0);  // the leader is on a node of its own
   EXPECT_EQ(network.next_arrival(0), INT64_MAX);
   EXPECT_EQ(network.next_arrival(1), 2 * kNanosPerMicro);
   EXPECT_EQ(network.next_arrival(2), kNanosPerMilli);

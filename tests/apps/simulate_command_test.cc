@@ -374,10 +374,10 @@ TEST_F(CommandTest, PutsThePapersFiguresBesideOurs) {
   search["args"].push_back("--find-effective-throughput");
   search["args"].push_back("90");
   search["paper"] = {{{"policy", "vllm"}, {"key", "effective_throughput"}, {"value", 7}}};
-  const Json file = {{"title", "A figure"}, {"note", "of nobody"}, {"runs", {run, search}}};
+  const Json file = {{"title", "A figure"}, {"note", "of no paper"}, {"runs", {run, search}}};
   const Ran ran = command({"--experiment", write("figure.json", file.dump())});
   ASSERT_EQ(ran.code, 0) << ran.err;
-  EXPECT_THAT(ran.out, testing::StartsWith("A figure\nof nobody\n\n== one\n"));
+  EXPECT_THAT(ran.out, testing::StartsWith("A figure\nof no paper\n\n== one\n"));
   EXPECT_THAT(ran.out,
               HasSubstr("\n| run | policy | rate | figure | paper | ours |\n|---|---|---|---|---|---|\n"
                         "| one | vllm | 2 | attainment_joint | 90 | 100 |\n"

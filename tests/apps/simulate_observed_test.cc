@@ -68,7 +68,7 @@ TEST(ObservedPolicy, TimeAtTheLimitOfMemory) {
   EXPECT_NEAR(out.sums.running_seconds, 0.008 + 2 * 0.003 + 0.001, 1e-12);
 }
 
-TEST(ObservedPolicy, NobodyIsAtTheLimitWhoIsAdmittedAtOnce) {
+TEST(ObservedPolicy, ARequestAdmittedAtOnceIsNotAtTheLimit) {
   const auto out = simulate(millisecond_steps(8), {request(0, 20, 8), request(0, 20, 8)}).value();
   EXPECT_EQ(out.sums.seconds_at_limit, 0);
   EXPECT_NEAR(out.sums.running_seconds, 2 * 0.007, 1e-12);
@@ -199,7 +199,7 @@ TEST(ObservedPolicy, ASampleCountsBytesAndRows) {
   view.geometry = {16, 2, 1, 8};  // a cell of KV has 256 bytes, of X 64
   view.geometry.x_bytes_per_token_layer = 4;
   view.link.queued_bytes = 99;
-  // Of 20 cells 9 are needed by nobody, and 3 of these are promised.
+  // Of 20 cells 9 are needed by no sequence, and 3 of these are promised.
   view.device.slabs = 10;
   view.device.spare_slabs = 4;
   view.device.per_slab[index_of(Form::kKv)] = 2;

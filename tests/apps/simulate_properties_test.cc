@@ -58,7 +58,7 @@ TEST_P(SimulateProperties, TheSameSetupGivesTheSameRunAndAnotherSeedAnother) {
   }
 }
 
-// A world in which everybody is served, on the device alone.
+// A world in which all are served, on the device alone.
 World calm_world() {
   World world;
   SimulationSetup& s = world.setup;
@@ -129,7 +129,7 @@ class LazyPolicy final : public Policy {
   int plans_ = 0;
 };
 
-TEST(SimulateJudge, FindsAPolicyThatLeavesSomebodyStanding) {
+TEST(SimulateJudge, FindsAPolicyThatLeavesARequestStanding) {
   World world = calm_world();
   world.setup.policies = [](std::string_view name) -> Result<std::unique_ptr<Policy>> {
     return std::unique_ptr<Policy>(std::make_unique<LazyPolicy>(make_policy(name).value()));
@@ -153,7 +153,7 @@ TEST(Simulate, AClientNeverSendsMoreThanItMayAtOnce) {
   EXPECT_EQ(run.outcome.load.max_concurrent, 1);
 }
 
-TEST(Simulate, WhatComesAfterTheClientHasGivenUpNobodyHears) {
+TEST(Simulate, TokensAfterTheClientHasGivenUpAreNotCounted) {
   World world = calm_world();
   world.requests.resize(2);
   world.requests[1].arrival = 0;

@@ -321,7 +321,7 @@ TEST_F(CommandTest, OnlyABeliefThatLearnsHasAnError) {
   };
   EXPECT_LT(error_of({}).value(), 0.05);
   EXPECT_LT(error_of({"--belief-scale", "1.5"}).value(), 0.2);
-  EXPECT_FALSE(error_of({"--no-belief-learns"})) << "nobody compares it with the steps";
+  EXPECT_FALSE(error_of({"--no-belief-learns"})) << "it is not compared with the steps";
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Who runs on which CPU.
+// Which thread runs on which CPU.
 #include "base/affinity.h"
 
 #include <gtest/gtest.h>

@@ -62,10 +62,10 @@ class RandomMap {
     const bool fits = ledgers[0].fits() && ledgers[1].fits();
     if (!fits) ledgers = before;
     if (fits && !adopted.empty()) {
-      Holdings& who = holdings_.emplace_back();
-      for (BlockId id : adopted) map_.add_owner(id, who);
-      for (size_t p = 0; p < kPlaces; ++p) ASSERT_EQ(who.cells[p], what.cells[p]);
-      ASSERT_EQ(who.dropped, 0u);
+      Holdings& holder = holdings_.emplace_back();
+      for (BlockId id : adopted) map_.add_owner(id, holder);
+      for (size_t p = 0; p < kPlaces; ++p) ASSERT_EQ(holder.cells[p], what.cells[p]);
+      ASSERT_EQ(holder.dropped, 0u);
       ++adoptions;
     }
     const std::vector<Found> found = find_some(ledgers);
@@ -132,10 +132,10 @@ class RandomMap {
     writes.kv = chance(0.5) ? map_.all_groups() : some_groups();
     if (exists({Form::kX, Tier::kDevice})) writes.x = some_groups();
     if (!fits(Tier::kDevice, {writes.kv.count(), writes.x.count()})) return;
-    Holdings& who = holdings_.emplace_back();
-    const BlockId id = map_.create(who, writes);
+    Holdings& holder = holdings_.emplace_back();
+    const BlockId id = map_.create(holder, writes);
     map_.set_written(id, kBlock, writes, StepId{1});
-    owned_[id] = &who;
+    owned_[id] = &holder;
     const BlockHash hash = {{++next_, ~next_}};
     for (Form form : kAllForms) {
       const Place to = {form, Tier::kHost};
@@ -144,7 +144,7 @@ class RandomMap {
       std::array<int64_t, kForms> needs{};
       needs[index_of(form)] = groups.count();
       if (!fits(Tier::kHost, needs)) continue;
-      map_.want(id, who, to, groups);
+      map_.want(id, holder, to, groups);
       groups.for_each([&](uint32_t g) {
         map_.add_filler(id, to, LayerSet::one(g), TransferId{1});
         map_.filler_ended(id, to, LayerSet::one(g), TransferId{1}, true);
@@ -191,11 +191,11 @@ class RandomMap {
   };
   std::vector<Found> find_some(std::array<CellLedger, 2>& ledgers) {
     std::vector<Found> out;
-    for (const auto& [id, who] : owned_) {
+    for (const auto& [id, holder] : owned_) {
       const Place place = {kAllForms[random_.below(kForms)],
                            random_.below(2) == 0 ? Tier::kDevice : Tier::kHost};
       if (!exists(place) || chance(0.5)) continue;
-      const LayerSet groups = some_groups() - map_.owner(id, *who).at(place);
+      const LayerSet groups = some_groups() - map_.owner(id, *holder).at(place);
       std::array<CellLedger, 2> after = ledgers;
       after[index_of(place.tier)].take(groups.count(), place.form);
       after[index_of(place.tier)].find(groups.count(), place.form);

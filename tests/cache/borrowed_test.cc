@@ -149,7 +149,7 @@ TEST_F(BorrowedBehindOwn, WhatIsBorrowedBeginsBehindItsOwn) {
   EXPECT_THAT(cache_.empty_borrowed(40), IsEmpty());
 }
 
-TEST_F(Borrowed, AClosedCellGoesWhenNobodyNeedsWhatLiesThere) {
+TEST_F(Borrowed, AClosedCellGoesWhenItsCopyIsNotNeeded) {
   cache_.add_borrowed(numbers(0, 8));
   computed(kFar, 4 * kQuarter);
   offload(kFar);
@@ -254,7 +254,7 @@ TEST_F(Borrowed, TheEmptyOnesAreFoundFromTheLastOn) {
 
 // ---------------------------------------------------------------- lost
 
-TEST_F(Borrowed, WhoHasNothingElseOfALostCellIsCutBack) {
+TEST_F(Borrowed, ASequenceWithoutAnotherCopyOfALostCellIsCutBack) {
   cache_.add_borrowed(numbers(0, 20));
   computed(kFar, 5 * kQuarter);
   computed(kNear, 5 * kQuarter);

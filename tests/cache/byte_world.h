@@ -220,7 +220,7 @@ class ByteWorld final : public Link {
   bool passes(const StepSlice& slice, uint32_t layer) const {
     return layer < std::min(slice.end_layer, geometry_.layers);
   }
-  // A slice that computes dropped cells again is done when it has written its last layer.
+  // A slice that recomputes dropped cells is done when it has written its last layer.
   bool ends_early(const StepSlice& slice, uint32_t layer) const {
     return layer + 1 == slice.end_layer && slice.end_layer < geometry_.layers;
   }

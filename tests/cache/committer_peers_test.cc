@@ -151,7 +151,7 @@ TEST_P(CommitterPeers, WholeLeavesAreAttendedWhereTheyLieAndTakeNoSlot) {
     EXPECT_EQ(second.remote[layer], (RemoteLeaves{layer, 0, 0, 1, 4 * layer}));
     EXPECT_EQ(pieces_of(second, second.remote[layer]), pieces(0, 4, layer)) << layer;
     for (uint32_t block = 0; block < 4; ++block) {
-      EXPECT_FALSE(has_planes(second, block, layer)) << "nobody asks for it";
+      EXPECT_FALSE(has_planes(second, block, layer)) << "it is not asked for";
     }
   }
   EXPECT_EQ(slots(second), round_the_ring(16, 16)) << "only what is written passes the ring";
@@ -280,7 +280,7 @@ TEST_P(CommitterPeers, WhatAStepReadsStaysUntilItHasEnded) {
   EXPECT_EQ(cache_.summary(kRemote).transfers, 0u);
   EXPECT_EQ(cache_.check_integrity().message(), "");
   cache_.remove_sequence(kRemote);
-  EXPECT_EQ(cache_.map().idle(Tier::kHost).size(), 0u) << "nobody may have it yet";
+  EXPECT_EQ(cache_.map().idle(Tier::kHost).size(), 0u) << "it may not be used yet";
   std::vector<uint32_t> cells(4 * groups());
   std::iota(cells.begin(), cells.end(), 0);
   cache_.close_borrowed(cells);

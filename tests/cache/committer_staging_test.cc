@@ -148,7 +148,7 @@ TEST_P(CommitterStaging, WhatRowsWriteGoesThroughTheRingWhenItsLayerIsWritten) {
       EXPECT_EQ(segments[block].to, (MemoryAddress{on_host(block, layer), Tier::kHost}));
     }
   }
-  // Who writes into a slot waits until the bytes before have left it.
+  // A write into a slot waits until the bytes before have left it.
   std::vector<std::pair<uint32_t, TransferId>> waits;
   for (const TransferWait& w : written_.waits) waits.emplace_back(w.layer, w.transfer);
   const TransferId first = written_.transfers[0].transfer.id, second = written_.transfers[1].transfer.id;

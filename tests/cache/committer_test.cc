@@ -105,7 +105,7 @@ TEST_F(CommitterTest, DropsBeforeItAdoptsAndAdoptsBeforeItAllocates) {
   cache_.step_ended(StepId{2}, true, {});
 }
 
-TEST_F(CommitterTest, APreemptionEndsAPromiseAndKeepsCellsThatNobodyDrops) {
+TEST_F(CommitterTest, APreemptionEndsAPromiseAndKeepsCellsThatAreNotDropped) {
   cache_.add_sequence(kFirst, std::vector<Token>(60, 1), "");
   StepPlan plan;
   plan.promises = {{kFirst, 8, Tier::kDevice, Promise::Kind::kOwn}};

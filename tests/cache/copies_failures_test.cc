@@ -63,7 +63,7 @@ TEST_F(CopiesTest, ALostCellCutsTheSequenceBack) {
   EXPECT_EQ(available(Tier::kDevice), 16);
 }
 
-TEST_F(CopiesTest, ALostCellOfASharedHistoryIsLostForThoseWhoHaveNoOther) {
+TEST_F(CopiesTest, ALostCellOfASharedHistoryIsLostForSequencesWithoutAnother) {
   computed(kA, 40);
   cache_.add_sequence(kB, tokens(40), "");
   cache_.adopt(kB, 32);
@@ -135,7 +135,7 @@ TEST_F(CopiesTest, FramesAreNotReusedBeforeTheirTransferHasEnded) {
   EXPECT_EQ(cache_.map().idle_blocks(), 2u) << "full ones can be found";
 }
 
-TEST_F(CopiesTest, NobodyWaitsForTransfersOfASequenceThatHasGone) {
+TEST_F(CopiesTest, TransfersOfARemovedSequenceAreNotWaitedFor) {
   computed(kA, 40);
   computed(kB, 40, 500);
   const std::vector<Transfer> a = add(kA, {0, 32}, Tier::kHost);
@@ -165,7 +165,7 @@ TEST_F(CopiesTest, ABlockIsFoundWhileKvCanBeHadInEveryGroup) {
   leave(kA, {16, 32}, Tier::kDevice, group(1));
   const auto what = [&]() { return cache_.cached(kB).what; };
   EXPECT_EQ(cached(kB), 32u);
-  EXPECT_EQ(what().cells[kDevice], 4u) << "nobody needs it there, but it is there still";
+  EXPECT_EQ(what().cells[kDevice], 4u) << "it is not needed there, but is there still";
   EXPECT_EQ(what().idle[kDevice], 1u);
   push_out();
   EXPECT_EQ(cached(kB), 32u);

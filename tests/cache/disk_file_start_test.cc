@@ -184,9 +184,9 @@ TEST_F(DiskFileStartTest, ADamagedHeaderStartsEmpty) {
   for (uint64_t size : {uint64_t{1}, uint64_t{4095}, uint64_t{4096}, DiskFile::place_of(4 * kMiB) - 1}) {
     put_header(header);
     std::filesystem::resize_file(directory_.data(), size);
-    expect_empty(size < 4096 ? "it has no header" : "cut it short");
+    expect_empty(size < 4096 ? "it has no header" : "it was truncated");
   }
-  put(directory_.data(), "some text that somebody keeps under this name");
+  put(directory_.data(), "some text of another program under this name");
   expect_empty("it has no header");
 }
 

@@ -1,4 +1,4 @@
-// The link and the disk: pieces that move, their order, and who holds up whom.
+// The link and the disk: pieces that move, their order, and which delay others.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -196,7 +196,7 @@ TEST_F(DiskLinkTest, WhatIsNoPieceIsABug) {
   EXPECT_DEATH(no_disk.start({id(1), kNow, {}, {{device(0), disk(0), 100}}}), "of the disk tier's");
 }
 
-// Pieces between random places of three tiers, many at once, ordered by whoever used a place before. Then
+// Pieces between random places of three tiers, many at once, ordered after the last use of a place. Then
 // every place holds what the same moves do to a model; with faults, what a transfer that ended well brought
 // is right and nothing else has changed.
 class DiskLinkStress : public DiskLinkTest, public testing::WithParamInterface<std::tuple<bool, double>> {};

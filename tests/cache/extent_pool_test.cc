@@ -39,7 +39,7 @@ TEST(ExtentPool, AnExtentGrowsWhileThereIsRoomBehindIt) {
   EXPECT_EQ(pool.allocate(a), b + 300);
   pool.release(b);
   EXPECT_EQ(pool.free_extents(), 2u);
-  EXPECT_EQ(pool.allocate(std::nullopt), b + 400) << "a hole of one is left for who needs no more";
+  EXPECT_EQ(pool.allocate(std::nullopt), b + 400) << "a hole of one is left for a request of one";
   EXPECT_EQ(pool.allocate(a), b) << "unless it is right behind";
 }
 

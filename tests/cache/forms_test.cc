@@ -63,7 +63,7 @@ TEST_F(FormsTest, FromEveryPlaceToEveryOther) {
   }
 }
 
-TEST_F(FormsTest, WhoLeavesTakesAnInterestInACopyOfAnother) {
+TEST_F(FormsTest, ReleasingACopyTakesHoldOfAnotherSequencesCopy) {
   computed(kA, 40, {all(), {}});
   copy(kA, {0, 32}, kHostKv, all());
   cache_.add_sequence(kB, tokens(40), "");
@@ -93,7 +93,7 @@ TEST_F(FormsTest, WhatIsDroppedIsARectangle) {
   EXPECT_EQ(s.dropped_end_group, 2);
   EXPECT_EQ(s.resident_blocks, 3u);
   EXPECT_EQ(s.device_groups, group(0));
-  EXPECT_EQ(cached(kB).matched, 3u) << "nobody needs the copy, but it is there";
+  EXPECT_EQ(cached(kB).matched, 3u) << "no sequence needs the copy, but it is there";
   push_out();
   EXPECT_EQ(cached(kB).matched, 1u);
 
@@ -145,7 +145,7 @@ TEST_F(FormsTest, DroppingAFormCutsOffWhatHasNoKv) {
 
 class FillTest : public FormsTest {
  protected:
-  // Cell (1, 1) was dropped; step 1 computes it again, goes on and fills a frame.
+  // Cell (1, 1) was dropped; step 1 recomputes it, goes on and fills a frame.
   void SetUp() override {
     computed(kA, 40, {all(), {}});
     drop(kA, {16, 32}, kDeviceKv, group(1));

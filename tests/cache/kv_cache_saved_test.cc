@@ -72,7 +72,7 @@ TEST_F(FormsTest, EachTierEvictsItsOwn) {
   EXPECT_EQ(cached(kB).matched, 0u);
 }
 
-TEST_F(FormsTest, WhatNobodyNeedsGoesToSlowerTiersAndOutlivesTheProcess) {
+TEST_F(FormsTest, IdleBlocksGoToSlowerTiersAndOutliveTheProcess) {
   computed(kA, 40, {all(), {}});
   EXPECT_THAT(cache_.save_idle(), IsEmpty());
   cache_.remove_sequence(kA);
@@ -128,7 +128,7 @@ TEST_F(FormsTest, WhatASlowerTierHasNoRoomForIsNotSavedAgainAndAgain) {
   }
   EXPECT_EQ(transfers, 2u * 11) << "each once to each tier";
   EXPECT_THAT(cache_.save_idle(), IsEmpty());
-  // Whoever uses one again makes it worth another.
+  // A block that was used again is saved again.
   cache_.add_sequence(kB, tokens(11 * 16 + 8), "");
   cache_.adopt(kB, 11 * 16);
   cache_.remove_sequence(kB);

@@ -51,7 +51,7 @@ class KvCacheTest : public testing::Test {
   uint32_t own(SeqId seq) const { return cache_.summary(seq).own_kv_cells(Tier::kDevice) / 2; }
 
   uint32_t cached(SeqId seq) const { return cache_.summary(seq).cached_tokens; }
-  // Blocks of those that nobody needs.
+  // Blocks that no sequence needs.
   uint32_t cached_idle(SeqId seq) const { return cache_.cached(seq).what.idle[index_of(kDeviceKv)] / 2; }
 
   KvCache cache_;
@@ -157,7 +157,7 @@ TEST_F(KvCacheTest, APinnedBlockCanBeAdopted) {
   EXPECT_THAT(cache_.take_changed(), testing::IsEmpty());
 }
 
-TEST_F(KvCacheTest, ASharedBlockIsNobodysOwn) {
+TEST_F(KvCacheTest, ASharedBlockBelongsToNoSequenceAlone) {
   cache_.add_sequence(kA, tokens(40), "");
   submit(1, kA, 40);
   end(1);

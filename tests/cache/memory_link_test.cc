@@ -104,7 +104,7 @@ TEST(Coalesce, NeighboursOnBothSidesBecomeOne) {
             (Segments{{device(0), host(0), 10}, {device(20), host(20), 5}}));
 }
 
-// Transfers of many threads, each to places of its own, from halves of the memories that nobody writes.
+// Transfers of many threads, each to places of its own, from halves of the memories that are not written.
 TEST_F(MemoryLinkTest, BytesArriveAndNoOthersChange) {
   for (int threads : {1, 3}) {
     Bytes expected_device = device_;
@@ -294,7 +294,7 @@ TEST_F(MemoryLinkTest, WhatNeedsACancelledTransferCountsAsCancelled) {
 
 TEST_F(MemoryLinkTest, WaitingEndsWithTheTransferOrTheTime) {
   MemoryLink link(options(), clock_);
-  EXPECT_EQ(link.wait(id(1), kLong), TransferState::kDone);  // nobody started it
+  EXPECT_EQ(link.wait(id(1), kLong), TransferState::kDone);  // it was not started
   link.stand_still(true);
   link.start(small(1, kNow));
   link.start(small(2, kNow));

@@ -81,7 +81,7 @@ TEST_F(CachePromises, ALoanComesBackWhenTheGuestEnds) {
   EXPECT_EQ(free_cells(), 8);
   compute(kGuest, 32);  // four cells
   EXPECT_EQ(promised(kGuest), 2u);
-  EXPECT_THAT(cache_.settle_claims(), IsEmpty()) << "nobody has called it";
+  EXPECT_THAT(cache_.settle_claims(), IsEmpty()) << "it was not called";
   cache_.drop_all(kGuest);
   EXPECT_EQ(free_cells(), 14) << "until it is settled anyone may have them";
   EXPECT_THAT(cache_.settle_claims(), ElementsAre(kHost));
@@ -115,7 +115,7 @@ TEST_F(CachePromises, AHostThatEndsIsOwedNothing) {
   EXPECT_EQ(free_cells(), 10);
 }
 
-TEST_F(CachePromises, WhatWasLentOnIsOwedToWhoLentItFirst) {
+TEST_F(CachePromises, WhatWasLentOnIsOwedToItsFirstLender) {
   cache_.promise({kHost, 16, kDev});
   cache_.promise({kGuest, 6, kDev, Kind::kLoan, kHost, 50});
   cache_.promise({kOther, 4, kDev, Kind::kLoan, kGuest, 40});
@@ -130,7 +130,7 @@ TEST_F(CachePromises, WhatWasLentOnIsOwedToWhoLentItFirst) {
   EXPECT_EQ(free_cells(), 0);
 }
 
-TEST_F(CachePromises, WhatAnotherReleasesIsForWhoWasPromisedIt) {
+TEST_F(CachePromises, ReleasedCellsGoToTheSequenceThatWasPromisedThem) {
   compute(kHost, 96);  // twelve cells
   cache_.promise({kGuest, 8, kDev, Kind::kRelease, kHost});
   EXPECT_EQ(free_cells(), 4);

@@ -148,7 +148,7 @@ TEST(SlabPool, ClaimsWhatIsFreeAndNothingElse) {
 
 // ---------------------------------------------------------------- slabs that come and go
 
-TEST(SlabPool, AnAbsentSlabIsGivenToNobodyAndCountedNowhere) {
+TEST(SlabPool, AnAbsentSlabIsNeitherAllocatedNorCounted) {
   const std::array<uint64_t, 1> frames = {50};
   SlabPool pool(500, 100, frames);
   for (uint32_t slab : {1, 3, 4}) pool.close(slab);
@@ -197,7 +197,7 @@ TEST(SlabPool, AClosedSlabGoesWhenItIsEmpty) {
   EXPECT_EQ(pool.check_integrity().message(), "");
   pool.open(0);
   pool.release(0, 100);
-  EXPECT_TRUE(pool.take_departed().empty()) << "nobody closed these";
+  EXPECT_TRUE(pool.take_departed().empty()) << "these were not closed";
   EXPECT_EQ(pool.empty_slabs(), 2u);
 }
 

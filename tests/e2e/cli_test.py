@@ -46,7 +46,7 @@ class Cli(unittest.TestCase):
                 lines = [line for line in server.log if "anyone who reaches port" in line]
                 self.assertEqual(len(lines), warned, server.log)
                 self.assertTrue(all("--api-key-file" in line for line in lines))
-                self.assertRegex("".join(server.log), r", 1 thread[ ,]")
+                self.assertTrue(server.wait_log(r", 1 thread[ ,]"), server.log)
 
     def test_inspect(self):
         result = run("inspect", model_path())

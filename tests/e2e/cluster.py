@@ -393,7 +393,7 @@ class Cluster:
                 if known.get(other) != statuses.get(other, {}).get("epoch", 0):
                     return f"{name} does not know {other}"
         leaders = {statuses[name]["leader"] for name in names}
-        return None if len(leaders) == 1 and "" not in leaders else f"who leads: {leaders}"
+        return None if len(leaders) == 1 and "" not in leaders else f"leaders: {leaders}"
 
     def disagreement(self):
         """What is wrong with the books of instances that have nothing to do, or None."""
@@ -415,11 +415,11 @@ class Cluster:
             if line["lent"] or line["owed"] or line["free"] != line["total"]:
                 return f"ledger: {line}"
         if not any("ledger" in s for s in statuses.values()):
-            return "nobody has a ledger"
+            return "no instance has a ledger"
         return None
 
     def words_of_loans(self):
-        """As disagreement(), where histories are kept for reuse, at peers too: who differs about what is lent."""
+        """As disagreement(), where histories are kept for reuse, at peers too: the instances that disagree about what is lent."""
         wrong = {pair: words for pair, words in self.debts().items() if words[0] != words[1]}
         if wrong:
             return f"{wrong}; {self.held()}"

@@ -18,8 +18,8 @@ from support import shard
 SCHEDULES = int(os.environ.get("KVASIR_FAULT_SCHEDULES", "2"))
 SEED = int(os.environ.get("KVASIR_FAULT_SEED", "1"))
 LONG = SCHEDULES >= 10
-TTL = 3  # seconds until who is silent is dead
-STOPPED = 12  # longer than anybody waits for anything
+TTL = 3  # seconds until a silent instance counts as dead
+STOPPED = 12  # longer than any wait
 BLOCKS = ("--block-size", "16")
 # An instance holds 1024 tokens: two need others' memory, two now and then their own.
 KV_HEADS = {"gqa": "2", "mha": "4"}
@@ -196,7 +196,7 @@ class Faults(unittest.TestCase):
         load = self.load(cluster)
         epochs = self.epochs(cluster)
         cluster.etcd.kill()
-        # Nothing is lent anew meanwhile. Who needs only its own memory goes on.
+        # Nothing is lent anew meanwhile. An instance that needs only its own memory goes on.
         time.sleep(TTL * 1.5)
         load.wait_answers(["n3", "n4"])
         cluster.etcd.start()

@@ -90,7 +90,7 @@ class ClusterStatus(unittest.TestCase):
             table = run("cluster", "status", "--cluster", self.etcd.url).stdout
             self.assertRegex(table, rf"^cluster '{NAME}': 2 instances, gManager [ab] \(term \d+\)\n")
             self.assertRegex(table, r"\nb +[0-9a-f]{8} +(leads|member)[a-z, ]* +\d+ \(\d+\.\d MiB\) ")
-            self.assertIn("\nlinks, as measured by who asked\n", table)
+            self.assertIn("\nlinks, as measured by the asking instance\n", table)
             client.join()
             self.assertEqual(answers[0][0], 200)
             self.wait_status(lambda s: not s["debts"], "it was not given back")

@@ -107,7 +107,7 @@ class DiskTier(unittest.TestCase):
             self.assertEqual(server.stop(), 0)
             self.check_log(server)
         with self.server() as server:
-            self.assertRegex("".join(server.log), r" \d+ tokens of prefixes from before can be reused")
+            self.assertTrue(server.wait_log(r" \d+ tokens of prefixes from before can be reused"), server.log)
             self.assertGreaterEqual(server.metric("kv_tier_cached_blocks", tier="disk"), self.reusable // 16)
             self.assertEqual(ask(server), (self.want, self.reusable, self.prompt_tokens))
             self.assertEqual(server.metric("prefix_cache_hits_by_tier_total", tier="disk"), self.reusable)
@@ -135,7 +135,7 @@ class DiskTier(unittest.TestCase):
             server.process.kill()
             server.wait()
         with self.server() as server:
-            self.assertRegex("".join(server.log), "starts empty: it was not closed in order")
+            self.assertTrue(server.wait_log("starts empty: it was not closed in order"), server.log)
             self.assertEqual(ask(server), (self.want, 0, self.prompt_tokens))
 
     def test_what_was_stored_otherwise_is_not_used(self):
@@ -145,7 +145,7 @@ class DiskTier(unittest.TestCase):
                 with Server(*BLOCK, *flags) as plain:
                     want = ask(plain)[0]
                 with self.server(*flags) as server:
-                    self.assertRegex("".join(server.log), f"the disk tier starts empty: .*{why}")
+                    self.assertTrue(server.wait_log(f"the disk tier starts empty: .*{why}"), server.log)
                     self.assertEqual(ask(server), (want, 0, self.prompt_tokens))
                 for path in glob.glob(os.path.join(self.directory, "*")):
                     os.remove(path)
@@ -192,7 +192,7 @@ class DiskTier(unittest.TestCase):
         with open(os.path.join(self.directory, "kvasir-kv.index"), "r+b") as index:
             index.truncate(100)
         with self.server() as server:
-            self.assertRegex("".join(server.log), "starts empty")
+            self.assertTrue(server.wait_log("starts empty"), server.log)
             self.assertEqual(ask(server), (self.want, 0, self.prompt_tokens))
 
     def fill_again(self):

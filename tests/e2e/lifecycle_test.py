@@ -83,7 +83,7 @@ class Lifecycle(unittest.TestCase):
         for number in (signal.SIGTERM, signal.SIGINT):
             with tempfile.TemporaryDirectory() as folder:
                 template = os.path.join(folder, "template")
-                os.mkfifo(template)  # nobody writes to it, so that loading does not end
+                os.mkfifo(template)  # nothing writes to it, so that loading does not end
                 process = subprocess.Popen(
                     [binary(), "serve", model_path(), "--port", "0", "--chat-template", template],
                     stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean_environment())

@@ -73,7 +73,7 @@ class Profile(unittest.TestCase):
 
     def test_serve_finds_it(self):
         with self.serve(*self.tiers) as server:
-            self.assertRegex("".join(server.log), r"cost profile \S+: 0 minutes old, fit error")
+            self.assertTrue(server.wait_log(r"cost profile \S+: 0 minutes old, fit error"), server.log)
             # The engine hears of what was learnt beside it when it plans its next step.
             end = time.monotonic() + 30
             while server.metric("cost_model_steps_total") == 0 and time.monotonic() < end:
@@ -86,7 +86,7 @@ class Profile(unittest.TestCase):
         with self.serve(*self.tiers) as server:
             log = "".join(server.log)
             self.assertIn("not a cost profile", log)
-            self.assertIn("costs are learnt from real steps", log, "nobody named the damaged one")
+            self.assertIn("costs are learnt from real steps", log, "the damaged one was not named")
             self.assertEqual(server.stop(), 0)
         kept.write_text(whole)
         with self.serve() as server:

@@ -88,6 +88,15 @@ class Server:
         """The curl line that the server offers, once it has."""
         return next((line for line in list(self.log) if line.startswith("try: curl ")), None)
 
+    def wait_log(self, pattern, seconds=10):
+        """Whether a line that matches has come: lines of the two streams may be read in another order than written."""
+        end = time.monotonic() + seconds
+        while not re.search(pattern, "".join(list(self.log))):
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.02)
+        return True
+
     @property
     def url(self):
         return f"http://127.0.0.1:{self.port}"

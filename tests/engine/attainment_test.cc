@@ -62,7 +62,7 @@ TEST_F(AttainmentCount, OfRequestsThatAsked) {
   expect(SloKind::kP99Tbt, 2, 1);
   expect(SloKind::kEveryTbt, 2, 1);
   EXPECT_EQ(goodput().requests, 3u);
-  EXPECT_EQ(goodput().attained, 1u) << "good is who meets all that was asked";
+  EXPECT_EQ(goodput().attained, 1u) << "a good request meets all its bounds";
 }
 
 TEST_F(AttainmentCount, OneThatFailsMeetsNothing) {

@@ -119,7 +119,7 @@ using Lines = std::vector<std::string>;
 
 TEST(BaselineTraces, Orca) {
   EXPECT_EQ(trace("orca"), (Lines{
-                               // A reserves 4 blocks and B 3; C would need 7 of the other 5, and nobody
+                               // A reserves 4 blocks and B 3; C would need 7 of the other 5, and none
                                // overtakes. 46 + 30 rows: there is no budget.
                                "A0:46* B0:30*",
                                "A46:47* B30:31*",
@@ -149,7 +149,7 @@ TEST(BaselineTraces, Vllm) {
                                // C is before D and E, and needs 7 of 5.
                                "A49:50* B33:34*",
                                "A50:51* B34:35*",  // A ends
-                               // 9 are free: prompts first, and C is computed again with what it had sampled,
+                               // 9 are free: prompts first, and C is recomputed with what it had sampled,
                                // 103 tokens, alone. It samples its fourth, and ends.
                                "C0:103*",
                                "D0:15* E0:20*",
@@ -186,7 +186,7 @@ TEST(BaselineTraces, Sarathi) {
                                   "A0:46* B0:18",              // 46 + 18 = 64
                                   "A46:47* B18:30* C0:51",     // 1 + 12 + 51 = 64; C's 7 blocks are the last
                                   "A47:48* B30:31* C51:100*",  // 13 are left of the budget, and no block
-                                  // A comes to its fourth block: C gives up its 7, and nobody is admitted.
+                                  // A comes to its fourth block: C gives up its 7, and none is admitted.
                                   "-C A48:49* B31:32*",
                                   // B comes to its third. C needs 7 of 5.
                                   "A49:50* B32:33*",

@@ -8,7 +8,7 @@
 namespace kvasir::test {
 
 // Cuts prompts so that a step is believed to take no longer than a bound; admits by predicted length, the
-// shortest first, while what is predicted fits; preempts who is predicted to stay longest, by swapping or by
+// shortest first, while what is predicted fits; preempts the one predicted to stay longest, by swapping or by
 // recomputation, whichever is believed to be cheaper. It has no state.
 std::unique_ptr<Policy> make_belief_policy();
 

@@ -73,7 +73,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 // Of the published policies those that read costs, bounds and predictions.
 TortureOutcome torture_published(const char* policy, int depth, const std::string& belief,
-                                 const TortureConfig& with) {
+                                 const TortureConfig& with, uint32_t requests = scaled(150)) {
   CostModel truth = shadow_costs();
   truth.projected_token_s = with.costs.projected_token_s;
   TortureConfig config = believer(belief == "hundredth"     ? truth.scaled(0.01)
@@ -81,6 +81,7 @@ TortureOutcome torture_published(const char* policy, int depth, const std::strin
                                   : belief == "unknown"     ? CostModel{}
                                                             : truth);
   config.policy = policy;
+  config.requests = requests;
   config.depth = depth;
   config.slo = with.slo;
   config.groups = with.groups;
@@ -144,14 +145,15 @@ TEST_P(BeliefTorture, SoAreThoseOfCacheOptAndWhatItComparesWith) {
   const auto& [depth, belief] = GetParam();
   TortureConfig with;
   with.slo = {.ttft_ms = 1, .tbt_ms = 2};
-  with.predictor = "constant:12";  // most have more
+  with.predictor = "constant:12";      // most have more
+  constexpr uint32_t kRequests = 150;  // with fewer not every kind of promise is seen
   PlanCounts all;
   uint64_t preemptions = 0;
   for (const char* policy :
        {"cacheopt", "cacheopt:padding=hoeffding:embed=always:preempt-for=all:late=first:preempt=swap",
         "cacheopt:select=fcfs:victim=fcfs:confidence=0.5", "rlp:padding=5", "s3:bucket=8"}) {
     SCOPED_TRACE(policy);
-    const TortureOutcome out = torture_published(policy, depth, belief, with);
+    const TortureOutcome out = torture_published(policy, depth, belief, with, kRequests);
     all += out.counts;
     preemptions += out.preemptions;
   }
@@ -161,7 +163,7 @@ TEST_P(BeliefTorture, SoAreThoseOfCacheOptAndWhatItComparesWith) {
   for (const char* policy :
        {"cacheopt:embed=always:confidence=0.3:unit=1:buffer=0", "cacheopt:embed=always:late=first"}) {
     SCOPED_TRACE(policy);
-    all += torture_published(policy, depth, belief, with).counts;
+    all += torture_published(policy, depth, belief, with, kRequests).counts;
   }
   EXPECT_GT(all.claims_called, 0u);
   // Two steps deep, guests happen to end in time.
@@ -216,7 +218,7 @@ TEST(BeliefTorture, ALogOfEllmReplays) {
     config.costs.step_s = 1e-3;
     config.slo = {.tpot_ms = 20};
     config.stage_blocks = 30;
-    config.requests = 60;
+    config.requests = scaled(60);
     config.log = log.get();
     EXPECT_EQ(torture(config).wrong, 0u);
     const auto replay = replay_plan_log(file.path(), make_test_policy);
@@ -235,7 +237,7 @@ TEST(BeliefTorture, ALogOfCacheOptReplays) {
     TortureConfig config = believer(shadow_costs());
     config.policy = policy;
     config.slo = {.ttft_ms = 1, .tbt_ms = 2};
-    config.requests = 60;
+    config.requests = scaled(60);
     config.log = log.get();
     EXPECT_EQ(torture(config).wrong, 0u);
     const auto replay = replay_plan_log(file.path(), make_test_policy);

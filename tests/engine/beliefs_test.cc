@@ -262,7 +262,7 @@ class RowListener final : public LengthPredictor {
   std::vector<LengthClass> classes_{{1, UINT32_MAX}};
 };
 
-// Four requests of 100 tokens, and of 60 more, on a device of 512: somebody is preempted and computed again.
+// Four requests of 100 tokens, and of 60 more, on a device of 512: one is preempted and recomputed.
 void run_with(RowListener& predictor, int depth, const std::function<void(const View&)>& look,
               std::vector<Step>& steps) {
   VirtualClock clock;
@@ -280,7 +280,7 @@ void run_with(RowListener& predictor, int depth, const std::function<void(const 
   }
   while (engine.step()) {
   }
-  EXPECT_GT(engine.metrics().num_preemptions, 0u) << "nobody was computed again";
+  EXPECT_GT(engine.metrics().num_preemptions, 0u) << "none was recomputed";
   steps = executor.steps();
 }
 
@@ -315,7 +315,7 @@ TEST(LengthsInTheLoop, TheHiddenRowIsAskedForOnceAndPredictedFrom) {
   }
 }
 
-TEST(LengthsInTheLoop, NoRowIsAskedForWhereNobodyReadsIt) {
+TEST(LengthsInTheLoop, NoRowIsAskedForIfItIsNotRead) {
   RowListener predictor;
   predictor.reads = false;
   std::vector<Step> steps;

@@ -19,7 +19,7 @@ struct PlanCounts {
   uint64_t staged_decode_steps = 0;   // of those: something goes through the stage ring to be read
   uint64_t partial_decode_steps = 0;  // of those: as partial_steps
   // Of those with a decode: a sequence that decodes has X and no KV on the device of some cell, has cells on
-  // the disk, or computes dropped cells again.
+  // the disk, or recomputes dropped cells.
   uint64_t x_decode_steps = 0;
   uint64_t disk_decode_steps = 0;
   uint64_t again_decode_steps = 0;

@@ -251,7 +251,7 @@ INSTANTIATE_TEST_SUITE_P(
     });
 
 // A disk that does nothing for longer than the stall budget, again and again.
-TEST(DiskFaultsTest, BytesThatComeLateDeferRowsAndNobodyElse) {
+TEST(DiskFaultsTest, BytesThatComeLateDeferTheirRowsOnly) {
   TestDirectory directory;
   FakeDisk disk;
   World world({}, directory, disk);

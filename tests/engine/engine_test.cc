@@ -114,7 +114,7 @@ TEST(Engine, DrainingRefusesTheNewAndFinishesTheOld) {
   EXPECT_TRUE(h.engine.wait_idle(0));
 }
 
-TEST(Engine, CancelsTheWaitingTheRunningAndNobodyElse) {
+TEST(Engine, CancelsTheWaitingTheRunningAndNoOther) {
   EngineOptions o = small_options();
   o.limits.max_num_seqs = 1;
   for (int depth : {1, 2}) {

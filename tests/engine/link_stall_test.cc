@@ -1,4 +1,4 @@
-// A link that stands still for seconds, on a real clock: who needs it waits, everyone else goes on.
+// A link that stands still for seconds, on a real clock: requests that need it wait, all others go on.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -157,7 +157,7 @@ bool wait_until(const Condition& condition) {
   return false;
 }
 
-TEST(LinkStall, WhoNeedsTheLinkWaitsAndEveryoneElseGoesOn) {
+TEST(LinkStall, RequestsThatNeedTheLinkWaitAndAllOthersGoOn) {
   Rig rig("sarathi");
   rig.executor.set_pace(20 * kNanosPerMilli);
   rig.engine.start();

@@ -251,9 +251,9 @@ const std::map<std::string, std::string>& rules_of_plans() {
       {"rows are of known tokens", "rows \\[\\d+, \\d+\\) of \\d+ known tokens"},
       {"rows keep what there is room for", "rows keep (layer groups that there are not|a form for which)"},
       {"rows restore whole blocks of the history, once, from the first layer group on, before others",
-       "computes \\[\\d+, \\d+\\) of \\d+ again, not whole blocks|computes again (behind|\\d+ layer "
-       "groups|twice)|keeps layer groups that are not computed again"},
-      {"what is restored is read", "computes again what no row reads"},
+       "recomputes \\[\\d+, \\d+\\) of \\d+, not whole blocks|recomputes (behind|\\d+ layer "
+       "groups|twice)|keeps layer groups that are not recomputed"},
+      {"what is restored is read", "recomputes what no row reads"},
       {"rows go on from the end of the history, in one part",
        "rows in two parts|rows begin at \\d+, the history"},
       {"rows pass all layers", "rows pass all layers"},
@@ -262,7 +262,7 @@ const std::map<std::string, std::string>& rules_of_plans() {
        "decodes \\d+ tokens|at \\d+, its prompt has \\d+ tokens"},
       {"what rows do not keep goes to the slower tier", "of what its rows write, \\d+ layer groups go to a"},
       {"the history of rows is covered",
-       "are neither on the device nor staged|is dropped, and not computed again"},
+       "are neither on the device nor staged|is dropped, and not recomputed"},
       {"the block that rows write in is on the device, and not being copied",
        "rows go on in a block that is not on the device|rows write into a block that is being copied"},
       {"cells suffice", "takes \\d+ cells of \\w+ more than are free"},

@@ -1,4 +1,4 @@
-// Histories that lie at peers, who lend, recall, die and borrow as they like.
+// Histories at peers that lend, recall, die and borrow at random.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -251,7 +251,7 @@ TEST(PlanJson, EveryFieldSurvives) {
   EXPECT_EQ(peers.asked, 5u);
   EXPECT_EQ(peers.recalled, 6u);
   EXPECT_EQ(peers.lent, 7u);
-  EXPECT_TRUE(peers.nobody_lends);
+  EXPECT_TRUE(peers.peers_refuse);
   EXPECT_EQ(peers.awaited, 8u);
   EXPECT_EQ(peers.awaited_since, 9);
   EXPECT_EQ(peers.recalled_by, 1234567890123);

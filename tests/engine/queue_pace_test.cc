@@ -22,7 +22,7 @@ TEST(QueuePace, AWaitIsTheQueueTimesTheMeanGap) {
   EXPECT_NEAR(static_cast<double>(pace.wait(100)) / kNanosPerMilli, 1000, 20);
 }
 
-TEST(QueuePace, TimeInWhichNobodyWaitsIsNoGap) {
+TEST(QueuePace, TimeWithAnEmptyQueueIsNoGap) {
   QueuePace pace;
   Nanos now = 0;
   for (int i = 0; i < 50; ++i) {
@@ -34,7 +34,7 @@ TEST(QueuePace, TimeInWhichNobodyWaitsIsNoGap) {
 }
 
 // One runs at a time, for five steps: the queue moves once in 50 ms.
-TEST(QueuePace, WhoWouldComeTooLateIsRefusedAtOnce) {
+TEST(QueuePace, ARequestThatWouldBeTooLateIsRefusedAtOnce) {
   for (const bool refuse : {false, true}) {
     EngineOptions o = small_options();
     o.refuse_late = refuse;

@@ -228,7 +228,7 @@ class RandomPolicy final : public Policy {
     return options;
   }
 
-  // plainly: as who has no room for anything else. promised: what it was admitted with room for.
+  // plainly: as a sequence without room for anything else. promised: what it was admitted with room for.
   bool run(const View& view, const SeqView& seq, PlanBuilder& builder, bool plainly = false,
            const std::optional<LayerSet>& promised = {}) {
     if (!builder.can_run(seq)) return false;

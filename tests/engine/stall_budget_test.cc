@@ -16,7 +16,7 @@ Step step_of(std::initializer_list<uint64_t> seqs, std::initializer_list<uint32_
   return step;
 }
 
-TEST(AllWait, WhoNeedsNoTransferDoesNot) {
+TEST(AllWait, ASequenceThatNeedsNoTransferDoesNot) {
   EXPECT_TRUE(all_wait(step_of({1, 2}, {0, 1})));
   EXPECT_FALSE(all_wait(step_of({1, 2}, {0})));
   EXPECT_FALSE(all_wait(step_of({1, 2}, {1, 1})));

@@ -1,4 +1,4 @@
-// Nobody starves: under the policies that promise so, whatever others send, a request ends within a bound
+// No request starves: under the policies that promise so, whatever others send, a request ends within a bound
 // that the requests before it decide. And streams under which those that do not promise it let one starve, so
 // that the test is known to see it.
 #include <gtest/gtest.h>
@@ -42,8 +42,8 @@ enum class Stream {
 constexpr uint32_t kLongPrompt = 120;
 constexpr uint32_t kLongOutput = 40;
 
-// The turns that one request takes at the most when nobody is before it: its chunks beside the decodes of the
-// others; its output; and, where nobody is preempted for a block, for each block that it needs the tokens
+// The turns that one request takes at the most when none is before it: its chunks beside the decodes of the
+// others; its output; and, where none is preempted for a block, for each block that it needs the tokens
 // that the others have room for, and a turn in which the latest of them gives up.
 constexpr uint32_t kTurnsOfTheFirst = (kLongPrompt + kLongOutput) / (kBudget - kSeqs) + 1 + kLongOutput +
                                       (kLongPrompt + kLongOutput) / kBlock * (kBlock + 2);
@@ -128,8 +128,8 @@ void report(const std::string& policy, Stream stream, int depth, const Outcome& 
               static_cast<unsigned long long>(o.preemptions));
 }
 
-TEST(Starvation, NobodyStarvesWhereThatIsPromised) {
-  ASSERT_LT(kAgeingTurns + kBound, kTurns) << "or the bound would be kept by whoever starves";
+TEST(Starvation, NoRequestStarvesWhereThatIsPromised) {
+  ASSERT_LT(kAgeingTurns + kBound, kTurns) << "or a starving request would keep the bound";
   for (const std::string policy :
        {"cacheopt:late=first", "fastgen", "layerkv", "orca", "priority", "sarathi"}) {
     for (Stream stream : {Stream::kOneToken, Stream::kMixed}) {
@@ -166,7 +166,7 @@ TEST(Starvation, WhoseLayersAreAwayComesBackWhenOthersEnd) {
 
 // Not even newcomers whose prompts always fit into what is free keep him from decoding: the first of those
 // whose layers do not come back is served from the host.
-TEST(Starvation, NewcomersDoNotStarveThoseWhoseLayersAreAway) {
+TEST(Starvation, NewcomersDoNotStarveRequestsWhoseLayersAreAway) {
   for (int depth : {1, 2}) {
     const Outcome o = run(make_policy("layerkv").value(), Stream::kOneBlock, depth, /*host=*/true);
     report("layerkv with a host", Stream::kOneBlock, depth, o);
@@ -183,20 +183,20 @@ TEST(Starvation, WithoutAgeingTheLowestNeverRuns) {
   }
 }
 
-// Prompts go before decodes: a stream of prompts that need no second step keeps those who have their first
+// Prompts go before decodes: a stream of prompts that need no second step keeps those that have their first
 // token from ever getting the next.
 TEST(Starvation, PromptsBeforeDecodesStarveDecodes) {
   for (const std::string policy : {"vllm", "vllm-swap", "distkv", "hcache", "ellm", "layerkv:mixed=off"}) {
     const Outcome o = run(make_policy(policy).value(), Stream::kOneToken, 1);
     report(policy, Stream::kOneToken, 1, o);
     EXPECT_EQ(o.longest_life, kTurns) << policy;
-    EXPECT_LE(o.longest_to_first_token, kBound) << "but nobody is overtaken in the queue";
+    EXPECT_LE(o.longest_to_first_token, kBound) << "but none is overtaken in the queue";
   }
 }
 
-// Whoever has no room is passed by while others have: a prompt that never finds all its blocks free at once
-// waits for as long as short ones come.
-TEST(Starvation, WhoeverFitsPassesWhoDoesNot) {
+// A request without room is passed by while others have it: a prompt that never finds all its blocks free at
+// once waits for as long as short ones come.
+TEST(Starvation, ARequestThatFitsPassesOneThatDoesNot) {
   for (const std::string policy : {"apt-serve", "apt-serve-s"}) {
     const Outcome o = run(make_policy(policy).value(), Stream::kOneToken, 2);
     report(policy, Stream::kOneToken, 2, o);

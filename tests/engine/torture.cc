@@ -90,7 +90,7 @@ std::string judge(const Live& live, uint32_t layers, uint32_t longest) {
       std::find(r.stop_tokens.begin(), r.stop_tokens.end(), want.back()) != r.stop_tokens.end();
   switch (*sink.finish) {
     case FinishReason::kAbort:
-      return live.cancelled ? "" : "aborted, but nobody cancelled it";
+      return live.cancelled ? "" : "aborted, but it was not cancelled";
     case FinishReason::kError:
       return sink.error.find("told to fail") != std::string::npos ? "" : "failed: " + sink.error;
     case FinishReason::kStop:

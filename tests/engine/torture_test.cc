@@ -191,7 +191,7 @@ TEST_P(HiddenTorture, EveryOutputIsWhatItsTokensSay) {
   config.requests = scaled(150);
   config.failing_steps = 0.01;
   config.seed = 31 + layers_per_group;
-  if (costly) {  // in the microseconds of the clock: who is kept as X sits out for some steps
+  if (costly) {  // in the microseconds of the clock: a sequence kept as X is left out of some steps
     config.costs.prefill_row_s = 1e-6;
     config.costs.projected_token_s = 0.01e-6;
     config.slo = {.ttft_ms = 1, .tbt_ms = 2};

@@ -23,6 +23,7 @@ class AttentionPassTest : public testing::Test {
     config_.heads = 4;
     config_.kv_heads = 2;
     config_.head_dim = 16;
+    config_.layer_specs.resize(1);
     geometry_.block_tokens = kBlock;
     geometry_.layers = geometry_.layers_per_group = 1;
     geometry_.kv_plane_bytes_per_token_layer = config_.kv_plane_bytes_per_token_layer(ops::KvType::kBf16);
@@ -70,10 +71,11 @@ class AttentionPassTest : public testing::Test {
     std::vector<float> out;
     for (size_t r = 0; r < rows_.size(); ++r) {
       const int64_t leaves = rows_[r].position / ops::kLeafTokens + 1;
+      const int64_t first_leaf = first_position(rows_[r].position) / ops::kLeafTokens;
       for (int64_t h = 0; h < 2; ++h) {
         std::vector<float> storage(static_cast<size_t>(ops::AttentionTree::storage_floats(leaves, 2, 16)));
-        ops::AttentionTree tree(kernels_, 2, 16, storage.data(), leaves);
-        for (int64_t leaf = 0; leaf < leaves; ++leaf) {
+        ops::AttentionTree tree(kernels_, 2, 16, storage.data(), leaves, first_leaf);
+        for (int64_t leaf = first_leaf; leaf < leaves; ++leaf) {
           push_leaf(qkv.data() + static_cast<int64_t>(r) * width() + h * 32, rows_[r].position, h, leaf,
                     tree);
         }
@@ -84,10 +86,17 @@ class AttentionPassTest : public testing::Test {
     return out;
   }
 
+  int64_t first_position(int64_t position) const {
+    const int64_t window = config_.layer_specs[0].window;
+    return window == 0 ? 0 : std::max<int64_t>(0, position - window + 1);
+  }
+
   void push_leaf(const float* q, int64_t position, int64_t head, int64_t leaf,
                  ops::AttentionTree& tree) const {
     const auto valid =
         static_cast<int32_t>(std::min<int64_t>(position + 1 - leaf * ops::kLeafTokens, ops::kLeafTokens));
+    const auto first =
+        static_cast<int32_t>(std::max<int64_t>(first_position(position) - leaf * ops::kLeafTokens, 0));
     std::vector<const void*> k, v;
     for (int64_t b = 0; b * kBlock < valid; ++b) {
       const KvPlanes& f = frames_[static_cast<size_t>(leaf * (ops::kLeafTokens / kBlock) + b)];
@@ -100,6 +109,7 @@ class AttentionPassTest : public testing::Test {
     args.heads = 2;
     args.head_dim = 16;
     args.valid = &valid;
+    args.first = &first;
     args.k_tiles = k.data();
     args.v_tiles = v.data();
     args.block_tokens = kBlock;
@@ -131,7 +141,7 @@ class AttentionPassTest : public testing::Test {
   }
 
   const ops::Kernels& kernels_ = ops::kernels_for(ops::detect_isa());
-  ModelConfig config_;
+  ModelSpec config_;
   CacheGeometry geometry_;
   ops::KvShape frame_;
   std::vector<std::byte> memory_;
@@ -161,6 +171,22 @@ TEST_F(AttentionPassTest, ALongHistoryBesideShortOnesAndAChunk) {
   add(300, 40);
   add(700, 1);
   expect_same_for_all_teams();
+}
+
+TEST_F(AttentionPassTest, AWindowBeginsTheTreeAtItsLeaf) {
+  for (int32_t window : {1, 16, 96, 256, 300, 1000}) {
+    SCOPED_TRACE(window);
+    config_.layer_specs[0].window = window;
+    for (int64_t tokens :
+         {int64_t{5}, int64_t{90}, int64_t{256}, 2 * ops::kLeafTokens + 7, 9 * ops::kLeafTokens + 5}) {
+      step_ = {};
+      rows_.clear();
+      // The windows of the last rows begin a leaf later than those of the first.
+      add(static_cast<uint32_t>(tokens), static_cast<uint32_t>(std::min<int64_t>(tokens, 23)));
+      add(33 * ops::kLeafTokens + 17, 1);
+      expect_same_for_all_teams();
+    }
+  }
 }
 
 }  // namespace

@@ -36,7 +36,7 @@ Work random_work(Random& random) {
 
 // 'L' for each leaf that a piece of the tile has, 'R' for one at a peer.
 std::string leaves_of(const AttentionTiles& work, const AttentionTiles::Tile& tile) {
-  std::string out(static_cast<size_t>(tile.leaves), '.');
+  std::string out(static_cast<size_t>(tile.end_leaf), '.');
   const auto mark = [&](int64_t begin, int64_t end, char as) {
     for (int64_t leaf = begin; leaf < end; ++leaf) {
       char& now = out[static_cast<size_t>(leaf)];
@@ -64,7 +64,7 @@ TEST(AttentionTiles, PiecesAreTheLocalLeaves) {
     EXPECT_TRUE(work.is_cut_for(w.runs));
     int64_t rows = 0, kept = 0;
     for (const AttentionTiles::Tile& tile : work.tiles()) {
-      std::string expected(static_cast<size_t>(tile.leaves), 'L');
+      std::string expected(static_cast<size_t>(tile.end_leaf), 'L');
       for (const RemoteLeaves& run : w.runs) {
         if (run.slice != tile.slice) continue;
         std::fill(expected.begin() + run.first_leaf, expected.begin() + run.end_leaf, 'R');
@@ -76,7 +76,7 @@ TEST(AttentionTiles, PiecesAreTheLocalLeaves) {
         const AttentionTiles::Piece& piece = work.pieces()[p];
         ASSERT_EQ(piece.kept, kept);
         for (int64_t end = std::max(piece.leaf_begin, piece.leaf_end - 1); end <= piece.leaf_end; ++end) {
-          ASSERT_GE(piece.peaks, ops::subtrees_of(piece.before(end)));
+          ASSERT_GE(piece.peaks, ops::subtrees_of(AttentionTiles::leaves(piece.leaf_begin, end)));
         }
         kept += tile.rows * piece.peaks;
       }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "exec/scenarios.h"
+#include "ops/weight_traits.h"
 #include "support/levels.h"
 
 namespace kvasir::test {
@@ -42,20 +43,23 @@ INSTANTIATE_TEST_SUITE_P(Bits, Scenarios,
                          testing::Values(BitsArithmetic{WeightType::kQ4_1, KvType::kBf16, 0},
                                          BitsArithmetic{WeightType::kF32, KvType::kBf16, 3},
                                          BitsArithmetic{WeightType::kF32, KvType::kQ8_0, 1},
-                                         BitsArithmetic{WeightType::kBf16, KvType::kBf16, 2}),
+                                         BitsArithmetic{WeightType::kBf16, KvType::kBf16, 2},
+                                         BitsArithmetic{WeightType::kQ4K, KvType::kBf16, 1}),
                          [](const auto& c) {
                            return std::string(ops::weight_type_name(std::get<0>(c.param))) + "_" +
                                   ops::kv_type_name(std::get<1>(c.param));
                          });
 
 TEST(Bits, EveryWeightTypeMatchesTheReference) {
-  for (WeightType type : {WeightType::kF32, WeightType::kF16, WeightType::kBf16, WeightType::kQ8_0,
-                          WeightType::kQ4_0, WeightType::kQ4_1}) {
+  for (const ops::WeightTraits& t : ops::kWeightTraits) {
+    const WeightType type = t.type;
+    const bool large = t.block_values == 256;
     for (KvType kv : ops::kKvTypes) {
+      if (large && kv != KvType::kBf16) continue;  // the cache's type does not meet the weights'
       for (ops::ActivationMode act : {ops::ActivationMode::kF32, ops::ActivationMode::kAuto}) {
         SCOPED_TRACE(std::string(ops::weight_type_name(type)) + " " + ops::kv_type_name(kv) + " " +
                      ops::activation_mode_name(act));
-        const auto file = tiny_model(tiny_mha(), type);
+        const auto file = tiny_model(large ? tiny_256() : tiny_mha(), type);
         RigOptions options;
         options.kv_type = kv;
         options.activation = act;
@@ -65,6 +69,35 @@ TEST(Bits, EveryWeightTypeMatchesTheReference) {
                   0);
       }
     }
+  }
+}
+
+// Each part of each architecture, with histories that cross leaves and windows: chunks of any length, few
+// threads or more, plans at random over two tiers and both forms, every instruction set.
+TEST(Bits, EveryArchitectureMatchesTheReference) {
+  const std::vector<RigRequest> requests = {{random_tokens(1, 370), 4}, {random_tokens(2, 40), 8}};
+  for (const TinyLlamaShape& shape : tiny_architectures()) {
+    SCOPED_TRACE(shape.architecture);
+    const auto file = tiny_model(shape, WeightType::kQ8_0);
+    RigOptions options;
+    options.limits.long_prefill_token_threshold = 29;
+    const auto expected = run_reference(*file, options, requests);
+    EXPECT_EQ(differences(expected, run(*file, options, requests).outputs), 0) << "chunks of 29";
+    options.limits.long_prefill_token_threshold = 200;
+    for (IsaClass isa : {IsaClass::kPortable, IsaClass::kAvx2}) {
+      if (!ops::is_supported(isa)) continue;
+      options.isa = isa;
+      EXPECT_EQ(differences(expected, run(*file, options, requests).outputs), 0) << ops::isa_name(isa);
+    }
+    options.isa = ops::detect_isa();
+    options.threads = 3;
+    options.policy = "random-forms";
+    options.forms = true;
+    options.layers_per_group = 1;
+    options.blocks = 9;
+    options.host_blocks = 40;
+    options.stage_blocks = 40;
+    EXPECT_EQ(differences(expected, run(*file, options, requests).outputs), 0) << "random plans, X";
   }
 }
 
@@ -84,9 +117,25 @@ TEST(Bits, OneProjectionMayTakeRowsOfSeveralTypes) {
   EXPECT_EQ(differences(expected, run(*file, options, requests).outputs), 2) << "the mode has no effect";
 }
 
+// As in files of Q4_K_M: most matrices Q4_K, some Q6_K, and what has rows of no 256 Q5_0 and Q8_0.
+TEST(Bits, MixturesOfTypesMatchTheReference) {
+  TinyLlamaShape shape = tiny_256();
+  shape.tied = false;
+  shape.other_types = {{"attn_v", WeightType::kQ6K},
+                       {"ffn_down", WeightType::kQ6K},
+                       {"output.weight", WeightType::kQ6K},
+                       {"blk.1.ffn_gate", WeightType::kQ5K}};
+  const auto file = tiny_model(shape, WeightType::kQ4K);
+  RigOptions options;
+  options.limits.long_prefill_token_threshold = 29;
+  const std::vector<RigRequest> requests = {{random_tokens(1, 270), 4}, {random_tokens(2, 40), 12}};
+  EXPECT_EQ(differences(run_reference(*file, options, requests), run(*file, options, requests).outputs), 0);
+}
+
 TEST(Bits, InstructionSetsAgree) {
-  for (WeightType type : {WeightType::kQ4_1, WeightType::kQ8_0, WeightType::kBf16, WeightType::kF32}) {
-    const auto file = tiny_model(tiny_gqa(), type);
+  for (WeightType type : {WeightType::kQ4_1, WeightType::kQ8_0, WeightType::kBf16, WeightType::kF32,
+                          WeightType::kQ4K, WeightType::kQ6K, WeightType::kQ5_0, WeightType::kIq4Xs}) {
+    const auto file = tiny_model(ops::block_values(type) == 256 ? tiny_256() : tiny_gqa(), type);
     const std::vector<RigRequest> requests = {{random_tokens(3, 600), 6}, {random_tokens(4, 33), 20}};
     for (KvType kv : ops::kKvTypes) {
       RigOptions options;

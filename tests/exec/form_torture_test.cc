@@ -47,7 +47,7 @@ struct Sums {
     std::printf(
         "%llu runs, %llu requests, %llu steps, %llu with a decode: of those %.0f %% over X, %.0f %% with "
         "cells "
-        "on the disk, %.0f %% staged, %.0f %% computed again; %llu preemptions, %llu deferred, %llu "
+        "on the disk, %.0f %% staged, %.0f %% recomputed; %llu preemptions, %llu deferred, %llu "
         "cancelled, %llu cached tokens, %llu transfers, %llu failed\n",
         n(runs), n(requests), n(steps), n(plans.decode_steps), 100 * share(plans.x_decode_steps),
         100 * share(plans.disk_decode_steps), 100 * share(plans.staged_decode_steps),

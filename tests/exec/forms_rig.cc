@@ -15,7 +15,7 @@ namespace {
 constexpr int kNothing = 0xff;  // what memory holds that is not written: not a number
 
 CacheGeometry geometry_of(const FormsModel& model, uint32_t layers_per_group) {
-  const ModelConfig& c = model.file->config();
+  const ModelSpec& c = model.file->spec();
   CacheGeometry g;
   g.block_tokens = FormsRig::kBlockTokens;
   g.layers = static_cast<uint32_t>(c.layers);
@@ -30,7 +30,7 @@ CacheGeometry geometry_of(const FormsModel& model, uint32_t layers_per_group) {
 void give_bias(PackedModel& model) {
   Random random(3);
   for (const PackedLayer& layer : model.layers()) {
-    // The model was made mutable, and nobody reads it yet.
+    // The model was made mutable, and nothing reads it yet.
     auto& bias = const_cast<std::vector<float>&>(layer.qkv_bias);
     bias.resize(static_cast<size_t>(layer.qkv.n));
     for (float& b : bias) b = static_cast<float>(random.unit() - 0.5);

@@ -158,7 +158,7 @@ TEST_P(FormsStep, DroppedHistoryIsComputedAgainBesideDecodes) {
 
 TEST_P(FormsStep, RowsLeaveTheSameBytesEachTime) {
   FormsRig::Options o = options();
-  const auto layers = static_cast<uint32_t>(model().file->config().layers);
+  const auto layers = static_cast<uint32_t>(model().file->spec().layers);
   if (o.layers_per_group >= layers) return;  // of one group what is X is not passed again
   o.rewrite = true;
   expect_same_bits("X of all groups but the last", o, [&](uint32_t, uint32_t g) {

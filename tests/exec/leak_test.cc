@@ -33,8 +33,8 @@ TEST_P(Leaks, FiveHundredRealRequestsWithRandomCancels) {
   EngineOptions settings;
   CacheGeometry& g = settings.cache.geometry;
   g.block_tokens = 16;
-  g.layers = g.layers_per_group = static_cast<uint32_t>(file->config().layers);
-  g.kv_plane_bytes_per_token_layer = file->config().kv_plane_bytes_per_token_layer(GetParam());
+  g.layers = g.layers_per_group = static_cast<uint32_t>(file->spec().layers);
+  g.kv_plane_bytes_per_token_layer = file->spec().kv_plane_bytes_per_token_layer(GetParam());
   settings.cache.device_bytes = g.kv_block_bytes() * 40;  // preempts often
   settings.cache.numerics_id = "test";
   settings.max_model_len = 300;

@@ -50,6 +50,8 @@ constexpr Case kCases[] = {
      ops::KvType::kQ8_0},
     {Mutant::kBf16PairSwapped, "even element of a pair first", "alone", ops::WeightType::kBf16},
     {Mutant::kBf16RowsUnrounded, "rows not rounded to bf16", "alone", ops::WeightType::kBf16},
+    {Mutant::kScaleOfNextGroup, "scales of the next group", "alone", ops::WeightType::kQ4K},
+    {Mutant::kScaleOfNextGroup, "scales of the next group, per 16", "alone", ops::WeightType::kQ6K},
     {Mutant::kStagedWrongLayer, "staged planes of the next layer", "outgrown, sarathi"},
     // The sums of a softmax hide the order of keys but for their last bits.
     {Mutant::kStagedWrongBlock, "staged blocks change places", "outgrown, sarathi", ops::WeightType::kF32},
@@ -139,6 +141,24 @@ TEST(Mutants, EachFaultOfTheTiersTurnsTheTortureOfLayersRed) {
     RigOptions options = torture.layers(1);
     options.late_waits = 0.03;
     EXPECT_TRUE(shows(torture, options, mutant)) << "the fault was not noticed";
+  }
+}
+
+// Gemma 3 has a window, two ropes, norms of Q and K, and norms behind attention and feed-forward.
+TEST(Mutants, EachFaultOfAnArchitecturesPartsIsFound) {
+  TinyLlamaShape shape = tiny_gqa();
+  shape.architecture = "gemma3";
+  shape.layers = 6;
+  shape.rope_base = 1e6F;  // the local ropes keep 10000
+  shape.window = 96;
+  const auto file = tiny_model(shape, ops::WeightType::kF32);
+  const std::vector<RigRequest> requests = {{random_tokens(1, 120), 3}};
+  const auto expected = run_reference(*file, {}, requests);
+  EXPECT_EQ(differences(expected, run(*file, {}, requests).outputs), 0);
+  for (Mutant fault : {Mutant::kWindowOffByOne, Mutant::kRopeOfOtherLayers, Mutant::kNormAfterRope,
+                       Mutant::kPostNormSkipped}) {
+    const ScopedMutant active(fault);
+    EXPECT_EQ(differences(expected, run(*file, {}, requests).outputs), 1) << static_cast<int>(fault);
   }
 }
 

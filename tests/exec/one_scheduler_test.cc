@@ -109,7 +109,7 @@ size_t first_difference(const std::vector<Record>& records, const RigOptions& op
   auto times = std::make_shared<LoggedTimes>();
   SimExecutor::Options simulated;
   simulated.times = times;
-  simulated.layers = static_cast<uint32_t>(model().config().layers);
+  simulated.layers = static_cast<uint32_t>(model().spec().layers);
   VirtualClock clock;
   SimExecutor executor(simulated, clock);
   Engine engine(engine_options(model(), options), std::move(policy), executor, clock, log.get());

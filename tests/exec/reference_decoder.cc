@@ -7,6 +7,7 @@
 
 #include "ops/cpu/kernels.h"
 #include "ops/rope_table.h"
+#include "support/block_weights.h"
 
 namespace kvasir::test {
 namespace {
@@ -27,6 +28,10 @@ float tree_add(const float* lanes, int n) {
     for (int i = 0; i < w; ++i) half[i] = half[i] + half[i + w];
   }
   return half[0];
+}
+
+float capped(float x, float cap) {
+  return cap * (1.0f - 2.0f / (1.0f + exp_of(x * (2.0f / cap))));
 }
 
 struct Partial {
@@ -54,26 +59,25 @@ float to_bf16(float x) {
   return ops::bf16_to_f32(ops::f32_to_bf16(x));
 }
 
-uint16_t u16(const std::byte* p) {
-  uint16_t v;
-  std::memcpy(&v, p, 2);
-  return v;
+void add(std::vector<float>& values, const std::vector<float>& bias) {
+  for (size_t i = 0; i < bias.size(); ++i) values[i] = values[i] + bias[i];
 }
 
 }  // namespace
 
 ReferenceDecoder::ReferenceDecoder(const ModelFile& file, ops::ActivationMode activation, ops::KvType kv_type)
     : file_(file), activation_(activation), kv_type_(kv_type) {
-  const ModelConfig& c = file.config();
-  ops::RopeSpec spec;
-  spec.max_positions = c.context_length;
-  spec.head_dim = c.head_dim;
-  spec.freq_base = c.rope_base;
-  spec.linear_factor = c.rope_linear_factor;
-  spec.freq_factors = file.weights().rope_factors;
-  const ops::RopeTable table = ops::make_rope_table(spec);
-  cos_ = table.cos;
-  sin_ = table.sin;
+  const ModelSpec& c = file.spec();
+  for (const Rope& rope : c.ropes) {
+    ops::RopeSpec spec;
+    spec.max_positions = c.context_length;
+    spec.head_dim = rope.dim;
+    spec.freq_base = rope.base;
+    spec.linear_factor = rope.linear_factor;
+    spec.freq_factors = rope.divisors;
+    spec.attention_factor = rope.attention_factor;
+    ropes_.push_back(ops::make_rope_table(spec));
+  }
   keys_.resize(static_cast<size_t>(c.layers));
   values_.resize(static_cast<size_t>(c.layers));
 }
@@ -84,15 +88,12 @@ ReferenceDecoder::Quantized ReferenceDecoder::quantize(const std::vector<float>&
     float amax = 0;
     for (size_t i = 0; i < 32; ++i) amax = std::max(amax, std::fabs(x[g + i]));
     const float d = ops::f16_to_f32(ops::f32_to_f16(std::min(amax / 127.0f, 65504.0f)));
-    int32_t sum = 0;
     for (size_t i = 0; i < 32; ++i) {
       float v = d == 0 ? 0 : std::nearbyint(x[g + i] * (1.0f / d));
       v = std::clamp(v, -127.0f, 127.0f);
       out.q.push_back(static_cast<int8_t>(v));
-      sum += out.q.back();
     }
     out.d.push_back(d);
-    out.sums.push_back(sum);
   }
   return out;
 }
@@ -141,28 +142,52 @@ std::vector<float> ReferenceDecoder::multiply(const WeightMatrix& w, const std::
   return out;
 }
 
-float ReferenceDecoder::multiply_int8(const WeightMatrix& w, size_t row, const Quantized& x) {
-  const size_t block = w.type == ops::WeightType::kQ8_0 ? 34 : w.type == ops::WeightType::kQ4_0 ? 18 : 20;
-  const std::byte* data = w.data + row * w.row_bytes();
+const ReferenceDecoder::Int8Matrix& ReferenceDecoder::int8_of(const WeightMatrix& w) const {
+  Int8Matrix& out = int8_[w.data];
+  if (!out.q.empty()) return out;
+  for (int64_t row = 0; row < w.rows; ++row) {
+    const auto* data = reinterpret_cast<const uint8_t*>(w.data) + static_cast<uint64_t>(row) * w.row_bytes();
+    for (int64_t i = 0; i < w.columns; ++i) {
+      const BlockWeight weight = block_weight(w.type, data, i);
+      out.q.push_back(static_cast<int8_t>(weight.q));
+      if (i % 16 == 0) {
+        out.scale_factors.push_back(static_cast<int8_t>(weight.scale_factor));
+        out.min_factors.push_back(static_cast<int8_t>(weight.min_factor));
+      }
+      if (i % 32 == 0) {
+        out.scales.push_back(weight.scale);
+        out.mins.push_back(weight.min);
+      }
+    }
+  }
+  return out;
+}
+
+// A scale S and a minimum B for each group of 32; or, where 16 values have a scale, integer factors inside
+// the sum.
+float ReferenceDecoder::multiply_int8(const WeightMatrix& w, size_t row, const Quantized& x) const {
+  const Int8Matrix& m = int8_of(w);
+  const bool per_16 = has_scale_per_16(w.type), with_min = has_minimum(w.type);
   float acc = 0;
   for (size_t g = 0; g < x.d.size(); ++g) {
-    const std::byte* p = data + g * block;
-    const float d = ops::f16_to_f32(u16(p));
-    int32_t dot = 0;
+    const size_t group = row * x.d.size() + g;
+    int32_t dots[2] = {}, sums[2] = {};
     for (size_t i = 0; i < 32; ++i) {
-      int32_t q = 0;
-      if (w.type == ops::WeightType::kQ8_0) {
-        q = static_cast<int8_t>(p[2 + i]);
-      } else {
-        const std::byte* nibbles = p + (w.type == ops::WeightType::kQ4_0 ? 2 : 4);
-        const int byte = static_cast<int>(nibbles[i % 16]);
-        q = (i < 16 ? byte & 15 : byte >> 4) - (w.type == ops::WeightType::kQ4_0 ? 8 : 0);
-      }
-      dot += q * x.q[g * 32 + i];
+      dots[i / 16] += m.q[group * 32 + i] * x.q[g * 32 + i];
+      sums[i / 16] += x.q[g * 32 + i];
     }
-    acc = std::fma(d * x.d[g], static_cast<float>(dot), acc);
-    if (w.type == ops::WeightType::kQ4_1) {
-      acc = std::fma(ops::f16_to_f32(u16(p + 2)), x.d[g] * static_cast<float>(x.sums[g]), acc);
+    const int8_t* factor = &m.scale_factors[2 * group];
+    const int8_t* min_factor = &m.min_factors[2 * group];
+    if (per_16) {
+      const int32_t dot = factor[0] * dots[0] + factor[1] * dots[1];
+      const int32_t sum = min_factor[0] * sums[0] + min_factor[1] * sums[1];
+      acc = std::fma(m.scales[group] * x.d[g], static_cast<float>(dot), acc);
+      if (with_min) acc = std::fma(m.mins[group] * x.d[g], static_cast<float>(sum), acc);
+    } else {
+      const float scale = m.scales[group] * static_cast<float>(factor[0]);
+      const float min = m.mins[group] * static_cast<float>(min_factor[0]);
+      acc = std::fma(scale * x.d[g], static_cast<float>(dots[0] + dots[1]), acc);
+      if (with_min) acc = std::fma(min, x.d[g] * static_cast<float>(sums[0] + sums[1]), acc);
     }
   }
   return acc;
@@ -173,10 +198,14 @@ std::vector<float> ReferenceDecoder::norm(const std::vector<float>& x,
   float lanes[16] = {};
   for (size_t i = 0; i < x.size(); ++i) lanes[i % 16] = std::fma(x[i], x[i], lanes[i % 16]);
   const float mean = tree_add(lanes, 16) / static_cast<float>(x.size());
-  const float inv = 1.0f / std::sqrt(mean + file_.config().rms_epsilon);
+  const float inv = 1.0f / std::sqrt(mean + file_.spec().norm_epsilon);
   std::vector<float> out(x.size());
   for (size_t i = 0; i < x.size(); ++i) out[i] = (x[i] * inv) * weight[i];
   return out;
+}
+
+std::vector<float> ReferenceDecoder::norm(std::vector<float> x, const NormWeights& weights) const {
+  return weights.present() ? norm(x, weights.weight) : x;
 }
 
 void ReferenceDecoder::add_bias(size_t layer, size_t first, std::vector<float>& values) const {
@@ -184,10 +213,40 @@ void ReferenceDecoder::add_bias(size_t layer, size_t first, std::vector<float>& 
   for (size_t i = 0; i < values.size(); ++i) values[i] = values[i] + qkv_bias_[layer][first + i];
 }
 
-void ReferenceDecoder::rotate(float* head) const {
-  const auto half = static_cast<size_t>(file_.config().head_dim / 2);
-  for (size_t i = 0; i < half; ++i) {
-    const float c = cos_[position_ * half + i], s = sin_[position_ * half + i];
+std::vector<float> ReferenceDecoder::paired(std::vector<float> values) const {
+  if (!file_.spec().split_pairs) return values;
+  const auto hd = static_cast<size_t>(file_.spec().head_dim);
+  const auto half = static_cast<size_t>(file_.spec().ropes[0].dim / 2);
+  std::vector<float> out = values;
+  for (size_t h = 0; h < values.size(); h += hd) {
+    for (size_t i = 0; i < half; ++i) {
+      out[h + 2 * i] = values[h + i];
+      out[h + 2 * i + 1] = values[h + half + i];
+    }
+  }
+  return out;
+}
+
+std::vector<float> ReferenceDecoder::qk_norm(std::vector<float> values,
+                                             const std::vector<float>& weight) const {
+  if (weight.empty()) return values;
+  const std::vector<float> paired_weight = paired(weight);
+  std::vector<float> out;
+  for (size_t i = 0; i < values.size(); i += weight.size()) {
+    const auto begin = values.begin() + static_cast<std::ptrdiff_t>(i);
+    const auto part =
+        norm(std::vector<float>(begin, begin + static_cast<std::ptrdiff_t>(weight.size())), paired_weight);
+    out.insert(out.end(), part.begin(), part.end());
+  }
+  return out;
+}
+
+void ReferenceDecoder::rotate(size_t layer, float* head) const {
+  const int32_t index = file_.spec().layer_specs[layer].rope;
+  if (index < 0) return;
+  const ops::RopeTable& rope = ropes_[static_cast<size_t>(index)];
+  for (size_t i = 0; i < static_cast<size_t>(rope.half); ++i) {
+    const float c = rope.cos_row(position_)[i], s = rope.sin_row(position_)[i];
     const float x0 = head[2 * i], x1 = head[2 * i + 1];
     head[2 * i] = std::fma(x0, c, -(x1 * s));
     head[2 * i + 1] = std::fma(x1, c, x0 * s);
@@ -195,8 +254,8 @@ void ReferenceDecoder::rotate(float* head) const {
 }
 
 ReferenceDecoder::KvRow ReferenceDecoder::round_kv(std::vector<float> row) const {
-  const auto hd = static_cast<size_t>(file_.config().head_dim);
-  KvRow out{std::move(row), std::vector<float>(static_cast<size_t>(file_.config().kv_heads), 1.0f)};
+  const auto hd = static_cast<size_t>(file_.spec().head_dim);
+  KvRow out{std::move(row), std::vector<float>(static_cast<size_t>(file_.spec().kv_heads), 1.0f)};
   for (size_t h = 0; h < out.scales.size(); ++h) {
     float* x = out.values.data() + h * hd;
     if (kv_type_ == ops::KvType::kBf16) {
@@ -215,27 +274,33 @@ ReferenceDecoder::KvRow ReferenceDecoder::round_kv(std::vector<float> row) const
 }
 
 std::vector<float> ReferenceDecoder::attend(size_t layer, const std::vector<float>& q) const {
-  const ModelConfig& c = file_.config();
+  const ModelSpec& c = file_.spec();
   const auto hd = static_cast<size_t>(c.head_dim);
+  const int64_t window = c.layer_specs[layer].window;
+  const size_t first = window > 0 && position_ >= window ? position_ - static_cast<size_t>(window) + 1 : 0;
   std::vector<float> out(q.size());
   for (size_t h = 0; h < static_cast<size_t>(c.heads); ++h) {
     const size_t head = h / static_cast<size_t>(c.queries_per_kv());
     const size_t kv = head * hd;
-    std::vector<Partial> leaves;
-    for (size_t begin = 0; begin <= position_; begin += 256) {
+    // By leaf; those before the window stay empty.
+    std::vector<Partial> leaves(position_ / 256 + 1);
+    for (size_t number = first / 256; number < leaves.size(); ++number) {
+      const size_t begin = number * 256;
+      const size_t from = std::max(first, begin) - begin;
       const size_t n = std::min<size_t>(256, position_ + 1 - begin);
-      Partial leaf;
+      Partial& leaf = leaves[number];
       leaf.m = -std::numeric_limits<float>::infinity();
       std::vector<float> e(n);
-      for (size_t p = 0; p < n; ++p) {
+      for (size_t p = from; p < n; ++p) {
         const KvRow& key = keys_[layer][begin + p];
         for (size_t i = 0; i < hd; ++i) e[p] = std::fma(q[h * hd + i], key.values[kv + i], e[p]);
         e[p] = e[p] * key.scales[head];
+        if (c.score_cap != 0) e[p] = capped(e[p], c.score_cap);
         leaf.m = std::max(leaf.m, e[p]);
       }
       float lanes[16] = {};
       leaf.o.assign(hd, 0.0f);
-      for (size_t p = 0; p < n; ++p) {
+      for (size_t p = from; p < n; ++p) {
         e[p] = exp_of(e[p] - leaf.m);
         lanes[p % 16] = lanes[p % 16] + e[p];
         const KvRow& value = values_[layer][begin + p];
@@ -243,15 +308,14 @@ std::vector<float> ReferenceDecoder::attend(size_t layer, const std::vector<floa
         for (size_t i = 0; i < hd; ++i) leaf.o[i] = std::fma(weight, value.values[kv + i], leaf.o[i]);
       }
       leaf.l = tree_add(lanes, 16);
-      leaves.push_back(std::move(leaf));
     }
     // Peaks of the aligned tree, from the left, folded left to right.
     Partial total;
-    for (size_t begin = 0; begin < leaves.size();) {
+    for (size_t begin = first / 256; begin < leaves.size();) {
       size_t size = 1;
-      while (begin + 2 * size <= leaves.size()) size *= 2;
+      while (begin % (2 * size) == 0 && begin + 2 * size <= leaves.size()) size *= 2;
       const Partial peak = subtree(leaves, begin, size);
-      total = begin == 0 ? peak : merge(total, peak);
+      total = total.o.empty() ? peak : merge(total, peak);
       begin += size;
     }
     for (size_t i = 0; i < hd; ++i) out[h * hd + i] = total.o[i] / total.l;
@@ -260,39 +324,63 @@ std::vector<float> ReferenceDecoder::attend(size_t layer, const std::vector<floa
 }
 
 std::vector<float> ReferenceDecoder::step(Token token) {
-  const ModelConfig& c = file_.config();
+  const ModelSpec& c = file_.spec();
   const TensorTable& w = file_.weights();
   const auto hd = static_cast<size_t>(c.head_dim);
   std::vector<float> x(static_cast<size_t>(c.dim));
   ops::dequantize_row(w.token_embedding.type,
                       w.token_embedding.data + static_cast<uint64_t>(token) * w.token_embedding.row_bytes(),
                       c.dim, x.data());
-  const float scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
+  for (float& f : x) f *= c.embedding_scale;
   for (size_t layer = 0; layer < w.layers.size(); ++layer) {
     const LayerWeights& l = w.layers[layer];
     const auto normed = norm(x, l.attn_norm);
     auto q = multiply(l.attn_q, normed), k = multiply(l.attn_k, normed), v = multiply(l.attn_v, normed);
+    add(q, l.q_bias);
+    add(k, l.k_bias);
+    add(v, l.v_bias);
     add_bias(layer, 0, q);
     add_bias(layer, q.size(), k);
     add_bias(layer, q.size() + k.size(), v);
-    for (size_t h = 0; h < q.size(); h += hd) rotate(q.data() + h);
-    for (size_t h = 0; h < k.size(); h += hd) rotate(k.data() + h);
-    for (float& f : q) f *= scale;
+    q = qk_norm(paired(std::move(q)), l.q_norm);
+    k = qk_norm(paired(std::move(k)), l.k_norm);
+    for (size_t h = 0; h < q.size(); h += hd) rotate(layer, q.data() + h);
+    for (size_t h = 0; h < k.size(); h += hd) rotate(layer, k.data() + h);
+    for (float& f : q) f *= c.query_scale;
     keys_[layer].push_back(round_kv(std::move(k)));
     values_[layer].push_back(round_kv(std::move(v)));
-    const auto o = multiply(l.attn_output, attend(layer, q));
-    for (size_t i = 0; i < x.size(); ++i) x[i] = x[i] + o[i];
-
-    const auto ffn = norm(x, l.ffn_norm);
-    auto gate = multiply(l.ffn_gate, ffn);
-    const auto up = multiply(l.ffn_up, ffn);
-    for (size_t i = 0; i < gate.size(); ++i) gate[i] = (gate[i] / (1.0f + exp_of(-gate[i]))) * up[i];
-    const auto down = multiply(l.ffn_down, gate);
-    for (size_t i = 0; i < x.size(); ++i) x[i] = x[i] + down[i];
+    add_to(x, multiply(l.attn_output, attend(layer, q)), l.attn_post_norm);
+    add_to(x, feed_forward(l, norm(x, l.ffn_norm)), l.ffn_post_norm);
   }
   ++position_;
   hidden_ = norm(x, w.output_norm);
-  return multiply(w.output_matrix(), hidden_);
+  std::vector<float> logits = multiply(w.output_matrix(), hidden_);
+  for (float& f : logits) f *= c.logit_scale;
+  if (c.logit_cap != 0) {
+    for (float& f : logits) f = capped(f, c.logit_cap);
+  }
+  return logits;
+}
+
+std::vector<float> ReferenceDecoder::feed_forward(const LayerWeights& layer,
+                                                  const std::vector<float>& x) const {
+  auto gate = multiply(layer.ffn_gate, x);
+  const auto up = multiply(layer.ffn_up, x);
+  for (size_t i = 0; i < gate.size(); ++i) {
+    // SiLU, or GELU by tanh: x * sigmoid(2 sqrt(2 / pi) (x + 0.044715 x^3)).
+    const float g = gate[i];
+    const float exponent = file_.spec().activation == Activation::kSilu
+                               ? -g
+                               : g * std::fma(g * g, -0x1.2444f2p-4f, -0x1.988454p+0f);
+    gate[i] = (g / (1.0f + exp_of(exponent))) * up[i];
+  }
+  return multiply(layer.ffn_down, gate);
+}
+
+void ReferenceDecoder::add_to(std::vector<float>& x, std::vector<float> branch,
+                              const NormWeights& post_norm) const {
+  branch = norm(std::move(branch), post_norm);
+  for (size_t i = 0; i < x.size(); ++i) x[i] = x[i] + branch[i] * file_.spec().residual_scale;
 }
 
 }  // namespace kvasir::test

@@ -10,6 +10,7 @@
 #include "contract/ids.h"
 #include "model/files/model_file.h"
 #include "ops/numerics.h"
+#include "ops/rope_table.h"
 
 namespace kvasir::test {
 
@@ -30,17 +31,30 @@ class ReferenceDecoder {
   struct Quantized {
     std::vector<int8_t> q;
     std::vector<float> d;  // by group of 32
-    std::vector<int32_t> sums;
   };
   static Quantized quantize(const std::vector<float>& x);
   // The weights as floats, column by column: [columns][rows].
   const std::vector<float>& columns_of(const WeightMatrix& w) const;
   std::vector<float> multiply(const WeightMatrix& w, const std::vector<float>& x) const;
-  static float multiply_int8(const WeightMatrix& w, size_t row, const Quantized& x);
+  // Quantised weights, decoded.
+  struct Int8Matrix {
+    std::vector<int8_t> q;                           // [rows][columns]
+    std::vector<float> scales, mins;                 // [rows][columns / 32]
+    std::vector<int8_t> scale_factors, min_factors;  // [rows][columns / 16]
+  };
+  const Int8Matrix& int8_of(const WeightMatrix& w) const;
+  float multiply_int8(const WeightMatrix& w, size_t row, const Quantized& x) const;
   std::vector<float> norm(const std::vector<float>& x, const std::vector<float>& weight) const;
+  // The same if there is such a norm; as they are if not.
+  std::vector<float> norm(std::vector<float> x, const NormWeights& weights) const;
+  // Of each head, what RoPE turns together becomes neighbours, where the file has it otherwise.
+  std::vector<float> paired(std::vector<float> values) const;
+  std::vector<float> qk_norm(std::vector<float> values, const std::vector<float>& weight) const;
+  void add_to(std::vector<float>& x, std::vector<float> branch, const NormWeights& post_norm) const;
+  std::vector<float> feed_forward(const LayerWeights& layer, const std::vector<float>& x) const;
   // The values of a layer's bias from `first` on; nothing where there is none.
   void add_bias(size_t layer, size_t first, std::vector<float>& values) const;
-  void rotate(float* head) const;
+  void rotate(size_t layer, float* head) const;
   // One position of K or V in one layer, as the cache holds it.
   struct KvRow {
     std::vector<float> values;  // [kv_dim]
@@ -53,10 +67,11 @@ class ReferenceDecoder {
   const ops::ActivationMode activation_;
   const ops::KvType kv_type_;
   mutable std::map<const std::byte*, std::vector<float>> columns_;  // by where the weights lie
+  mutable std::map<const std::byte*, Int8Matrix> int8_;
   uint32_t position_ = 0;
   std::vector<float> hidden_;
-  std::vector<std::vector<float>> qkv_bias_;       // [layer][q, k, v]; empty: none
-  std::vector<float> cos_, sin_;                   // [context][head_dim / 2]
+  std::vector<std::vector<float>> qkv_bias_;  // [layer][q, k, v]; empty: none
+  std::vector<ops::RopeTable> ropes_;
   std::vector<std::vector<KvRow>> keys_, values_;  // [layer][position]
 };
 

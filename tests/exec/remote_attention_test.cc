@@ -1,5 +1,5 @@
 // Steps whose history lies at peers in part: the same bits as with all of it at home, whatever lies where,
-// and only those leave a step for whom a peer does not answer.
+// and only sequences whose peer does not answer leave a step.
 #include "exec/cpu/remote_attention.h"
 
 #include <gtest/gtest.h>
@@ -179,7 +179,7 @@ struct FourParts {
 };
 constexpr size_t kRunsPerLayer = 3;
 
-TEST(RemoteAttention, OnlyThoseLeaveTheStepForWhomAPeerFails) {
+TEST(RemoteAttention, OnlySequencesWhosePeerFailsLeaveTheStep) {
   for (int threads : {1, 3}) {
     for (bool tap_all_rows : {false, true}) {
       FourParts four(threads, tap_all_rows);
@@ -290,7 +290,7 @@ TEST(RemoteAttention, AStepThatAllHaveLeftEnds) {
   }
 }
 
-TEST(RemoteAttention, AnExecutorEndsWhenNobodyWritesToItsMemoryAnyMore) {
+TEST(RemoteAttention, AnExecutorEndsWhenNothingWritesToItsMemory) {
   FourParts four(2);
   four.rig.peer().set_answers(Answers::kWhenTold);
   Step step = four.step();

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kNothingThere = 0xff;  // not a number
 
-CacheGeometry remote_geometry(const ModelConfig& config, const RemoteRig::Options& options) {
+CacheGeometry remote_geometry(const ModelSpec& config, const RemoteRig::Options& options) {
   CacheGeometry g;
   g.block_tokens = options.block_tokens;
   g.layers = static_cast<uint32_t>(config.layers);
@@ -32,7 +32,7 @@ RemoteRig::RemoteRig(const Options& options)
     : options_(options),
       file_(take(ModelFile::from_bytes(make_tiny_llama(options.shape, options.weights, 11), "tiny.gguf"))),
       model_(take(PackedModel::make(*file_, kTokens))),
-      geometry_(remote_geometry(file_->config(), options)),
+      geometry_(remote_geometry(file_->spec(), options)),
       blocks_(geometry_.blocks_for(kTokens)),
       frames_bytes_(geometry_.kv_block_bytes() * blocks_ * kSequences),
       device_(2 * frames_bytes_, std::byte{kNothingThere}) {
@@ -42,7 +42,7 @@ RemoteRig::RemoteRig(const Options& options)
     places_.push_back(i * piece);
     std::swap(places_.back(), places_[random.below(i + 1)]);
   }
-  const ModelConfig& c = file_->config();
+  const ModelSpec& c = file_->spec();
   ops::KvShape shape{1, c.kv_heads, c.head_dim, geometry_.block_tokens, options.kv_type};
   peer_ = std::make_unique<FakePeerMemory>(ops::kernels_for(ops::detect_isa()), shape, c.queries_per_kv(),
                                            places_.size() * piece);

@@ -63,7 +63,7 @@ class Rig {
 
   // Submits what is due, cancels what is due, and turns the engine. False: everything has ended.
   bool turn(const std::vector<RigRequest>& requests);
-  // Waits for transfers that nobody needs any more.
+  // Waits for transfers that are no longer needed.
   void settle();
   void report();
   uint64_t steps() const { return engine_->metrics().steps; }
@@ -115,7 +115,7 @@ Rig::Rig(const ModelFile& file, const RigOptions& options, RigRun& result)
       result_(result),
       moving_(options.seed + 2),
       rows_(result.outputs) {
-  auto packed = PackedModel::make(file, static_cast<uint32_t>(file.config().context_length));
+  auto packed = PackedModel::make(file, static_cast<uint32_t>(file.spec().context_length));
   auto policy =
       options.policy.starts_with("random")
           ? Result<std::unique_ptr<Policy>>(make_random_policy(
@@ -207,7 +207,7 @@ bool Rig::turn(const std::vector<RigRequest>& requests) {
   cancel_due(requests);
   if (fake_ && moving_.unit() < options_.moved) fake_->complete_some(moving_);
   busy_ = engine_->step();
-  // Nothing ran: everybody waits for the link, which has a thread of its own.
+  // Nothing ran: all sequences wait for the link, which has a thread of its own.
   if (real_ && engine_->metrics().steps == steps) std::this_thread::sleep_for(std::chrono::microseconds(20));
   return busy_ || ids_.size() < requests.size();
 }
@@ -255,7 +255,7 @@ bool same(const RigOutput& expected, const RigOutput& got) {
 }  // namespace
 
 EngineOptions engine_options(const ModelFile& file, const RigOptions& options) {
-  const ModelConfig& c = file.config();
+  const ModelSpec& c = file.spec();
   EngineOptions engine;
   CacheGeometry& g = engine.cache.geometry;
   g.block_tokens = options.block_tokens;

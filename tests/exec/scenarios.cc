@@ -12,7 +12,12 @@ namespace kvasir::test {
 
 Workload make_workload(ops::WeightType type) {
   Workload work;
-  work.file = tiny_model(tiny_gqa(), type);
+  TinyLlamaShape shape = ops::block_values(type) == 256 ? tiny_256() : tiny_gqa();
+  // As files of Q4_K_M are mixtures; rows of no 256 are Q5_0.
+  if (type == ops::WeightType::kQ4K) {
+    shape.other_types = {{"attn_v", ops::WeightType::kQ6K}, {"ffn_gate", ops::WeightType::kIq4Xs}};
+  }
+  work.file = tiny_model(shape, type);
   Random random(42);
   const std::vector<Token> shared = random_tokens(7, 200);
   for (uint64_t i = 0; i < 32; ++i) {
@@ -112,7 +117,7 @@ void add_streams(Scenarios& to) {
   });
 }
 
-// Of each history a share is not kept on the device: dropped and computed again in each step, or staged from
+// Of each history a share is not kept on the device: dropped and recomputed in each step, or staged from
 // the host, by tokens or by layers.
 void add_partial_histories(Scenarios& to) {
   const auto partial = [&](const std::string& policy, const Change& change) {

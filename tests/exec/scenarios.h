@@ -26,7 +26,7 @@ struct Scenario {
   bool expects_reuse = false;  // of cached prefixes
   bool expects_swaps = false;
   bool expects_staging = false;
-  bool expects_again = false;    // rows that compute dropped cells again, beside decodes
+  bool expects_again = false;    // rows that recompute dropped cells, beside decodes
   bool expects_partial = false;  // residence: some layer groups of a sequence on the device, not all
 };
 std::vector<Scenario> scenarios();

@@ -1,4 +1,4 @@
-// The link in virtual time: when transfers end, who goes first, and who comes after whom.
+// The link in virtual time: when transfers end, and in which order.
 #include "exec/sim/sim_link.h"
 
 #include <gtest/gtest.h>

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kUnwritten = 0xff;  // what unwritten memory holds: not a number
 
-CacheGeometry geometry_of(const ModelConfig& config, uint32_t layers_per_group) {
+CacheGeometry geometry_of(const ModelSpec& config, uint32_t layers_per_group) {
   CacheGeometry g;
   g.block_tokens = StagedRig::kBlockTokens;
   g.layers = static_cast<uint32_t>(config.layers);
@@ -34,7 +34,7 @@ std::vector<Token> random_tokens(uint64_t seed) {
 StagedRig::StagedRig(const Options& options)
     : file_(take(ModelFile::from_bytes(make_tiny_llama(tiny_gqa(), ops::WeightType::kF32, 11), "tiny.gguf"))),
       model_(take(PackedModel::make(*file_, kTokens))),
-      geometry_(geometry_of(file_->config(), options.layers_per_group)),
+      geometry_(geometry_of(file_->spec(), options.layers_per_group)),
       ring_layers_(options.ring_layers),
       frames_bytes_(geometry_.kv_block_bytes() * kBlocks * kSequences),
       device_(frames_bytes_ + ring_layers_ * kSequences * kBlocks * 2 * geometry_.layer_plane_bytes(),

@@ -107,7 +107,7 @@ TEST_F(StepTransfersTest, TheStepHasOnePatienceForAllTransfers) {
   EXPECT_EQ(result.deferred, seqs({1, 2, 3, 4}));
 }
 
-TEST_F(StepTransfersTest, WhoGivesUpWaitingAsksOnly) {
+TEST_F(StepTransfersTest, WithoutPatienceItOnlyAsks) {
   Step step = step_of(2);
   step.transfers = {starting(kStepBegins, 1), starting(kStepBegins, 2)};
   step.waits = {{0, 0, TransferId{1}}, {1, 1, TransferId{2}}};

@@ -1,4 +1,4 @@
-// The team of threads: that all of them run, meet, and end, whoever is late.
+// The team of threads: all of them run, meet, and end, whichever is late.
 #include "exec/cpu/thread_pool.h"
 
 #include <gtest/gtest.h>
@@ -18,8 +18,8 @@ bool flushes() {
   return tiny * 1e-10f == 0.0f;
 }
 
-// Each phase reads what the others wrote in the phase before; the sum is right only if nobody runs ahead.
-TEST(ThreadPool, NobodyPassesABarrierAlone) {
+// Each phase reads what the others wrote in the phase before; the sum is right only if no thread runs ahead.
+TEST(ThreadPool, NoThreadPassesABarrierAlone) {
   for (int threads : {1, 2, 3, 5}) {
     ThreadPool pool(threads);
     std::vector<int64_t> now(static_cast<size_t>(threads), 1), next = now;
@@ -86,7 +86,7 @@ TEST(ThreadPool, SubnormalsAreFlushedInsideAJobOnly) {
   EXPECT_FALSE(flushes());
 }
 
-TEST(ThreadPool, AJobThatNobodyJoinedEndsWithThePool) {
+TEST(ThreadPool, AJobThatWasNotJoinedEndsWithThePool) {
   std::atomic<int> runs{0};
   {
     ThreadPool pool(2);

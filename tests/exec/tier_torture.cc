@@ -85,7 +85,7 @@ RigOptions TierTorture::tiers(uint32_t layers_per_group) const {
 RigOptions TierTorture::layers(uint32_t layers_per_group) const {
   RigOptions options = tiers(layers_per_group);
   options.policy = "layerkv:urgent=1";
-  options.slo.tpot_ms = kMaxSloMillis;  // nobody misses it
+  options.slo.tpot_ms = kMaxSloMillis;  // no request misses it
   options.blocks = 26;
   options.stage_blocks = 60;
   return options;

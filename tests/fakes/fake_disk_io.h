@@ -19,9 +19,9 @@ enum class DiskFault {
   kError,       // EIO
   kFull,        // ENOSPC
   kShort,       // half of the bytes
-  kOtherBytes,  // one of them differs, and nobody says so
-  kElsewhere,   // the bytes of the place 4096 bytes on, and nobody says so
-  kLost,        // nothing moves, and nobody says so; what is read then is what was in the buffer
+  kOtherBytes,  // one of them differs, without an error
+  kElsewhere,   // the bytes of the place 4096 bytes on, without an error
+  kLost,        // nothing moves, without an error; what is read then is what was in the buffer
 };
 
 // What the test holds. Thread-safe. It outlives the DiskIo that it makes, of which there is one at a time.

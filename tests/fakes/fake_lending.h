@@ -38,7 +38,7 @@ class FakeLending final : public Lending {
   uint64_t recalled() const { return recalled_; }
   uint64_t lost() const { return lost_; }
   uint64_t lent() const { return lent_; }
-  // Byte `at` of the memory lies in a cell that is lost: whoever asks for it gets no answer.
+  // Byte `at` of the memory lies in a cell that is lost: a query for it gets no answer.
   bool lost_at(uint64_t at) const { return cells_[at / (memory_.size() / cells_.size())] == State::kLost; }
   uint32_t held() const;  // by the engine, what is lost and not returned left out
 

@@ -1,9 +1,9 @@
-// A Link in memory, for tests: transfers end when the test says so, or when somebody waits, and can fail, be
+// A Link in memory, for tests: transfers end when the test says so, or when a thread waits, and can fail, be
 // late or stand still.
 //
 // Bytes are really moved, all at once when a transfer ends; until then its source must keep them. From the
-// moment at which a transfer may begin its destination holds 0xEE: whoever reads too early, or still reads
-// what was there, reads that.
+// moment at which a transfer may begin its destination holds 0xEE: a reader that reads too early, or still
+// reads what was there, reads that.
 #pragma once
 
 #include <array>
@@ -20,7 +20,7 @@
 
 namespace kvasir::test {
 
-// Thread-safe; set_wake()'s function is called by whoever ends a transfer.
+// Thread-safe; set_wake()'s function is called by the thread that ends a transfer.
 class FakeLink final : public Link {
  public:
   using Memories = std::array<std::span<std::byte>, kTiers>;
@@ -30,7 +30,7 @@ class FakeLink final : public Link {
   explicit FakeLink(VirtualClock& clock, const Memories& memories = {});
 
   void start(Transfer transfer) override;
-  // Nothing that is queued has begun, as far as anybody can see.
+  // Nothing that is queued seems to have begun.
   void cancel(TransferId id) override;
   // Ends what is queued, the most urgent first, until this one has ended. In vain, so that the whole timeout
   // goes by, if the link stands still or be_late() says so. REQUIRES: not in vain for ever.

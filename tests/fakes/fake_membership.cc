@@ -225,7 +225,7 @@ void FakeDirectory::elect() {
   }
 }
 
-// Brings everyone up to date who can be: first those whose lease ended come back, then all see all.
+// Brings all up to date that can be: first those whose lease ended come back, then all see all.
 void FakeDirectory::tell() {
   expire();
   for (const auto& node : nodes_) {

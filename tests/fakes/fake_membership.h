@@ -23,7 +23,7 @@ class FakeDirectory {
   // A handle that may join. Its join() never waits: a name is free when its lease has ended.
   std::unique_ptr<Membership> handle();
 
-  // Brings everyone up to date with the clock, and calls notify() of those who have news. What the functions
+  // Brings all up to date with the clock, and calls notify() of those with news. What the functions
   // below do is found by the next call of a membership, or by this.
   void tick();
 
@@ -38,7 +38,7 @@ class FakeDirectory {
   // what it missed; if its lease has ended it has a new epoch. REQUIRES: an instance that has joined
   void partition(const std::string& instance);
   void heal(const std::string& instance);
-  // The directory answers nobody. Leases have their whole time again when it is back.
+  // The directory does not answer. Leases have their whole time again when it is back.
   void go_down();
   void come_up();
 

@@ -44,7 +44,7 @@ void FakeNetwork::begin_life(PeerId& id, uint64_t epoch) {
   enter(id);
 }
 
-// The earlier lives of the instance are over, and this one is there, unless it is nobody's.
+// The earlier lives of the instance are over, and this one is there, unless its epoch is 0.
 void FakeNetwork::enter(const PeerId& id) {
   KV_CHECK(find(id) == nullptr, "instance={} epoch={}", id.instance, id.epoch);
   for (Peer& peer : peers_) {

@@ -21,8 +21,9 @@ class FakeNetwork {
   explicit FakeNetwork(const Clock& clock) : clock_(clock) {}
 
   // Joins a peer. If an earlier life of the instance is there it is dead from now on, though what its
-  // endpoint still sends arrives, under its old epoch. Epoch 0: nobody, until begin_life() of the endpoint,
-  // by which the life that it has is dead and the next one joins. REQUIRES: this life never joined before.
+  // endpoint still sends arrives, under its old epoch. Epoch 0: no identity, until begin_life() of the
+  // endpoint, by which the life that it has is dead and the next one joins. REQUIRES: this life never joined
+  // before.
   std::unique_ptr<PeerTransport> join(const PeerId& id);
 
   // The next `count` messages between two instances vanish; their senders are told of success.
@@ -41,7 +42,7 @@ class FakeNetwork {
     PeerId to;
     friend bool operator==(const Held&, const Held&) = default;
   };
-  // Of what is held, between whom: each pair once, by name and epoch.
+  // The pairs between which messages are held: each once, by name and epoch.
   std::vector<Held> held() const;
   // The messages of a pair, in order.
   std::vector<std::vector<std::byte>> held_of(const Held& pair) const;
@@ -50,7 +51,7 @@ class FakeNetwork {
   // The pair's next message vanishes. REQUIRES: there is one
   void lose(const Held& pair);
   // Whether two instances hear each other: if not, what they send and what is held between them vanishes, and
-  // nobody is told.
+  // no endpoint is told.
   void cut(const std::string& a, const std::string& b, bool apart);
   // Sees every message that is sent and not lost on sending. Not to call back.
   using Spy = std::function<void(const Held& pair, const std::vector<std::byte>& bytes)>;

@@ -69,7 +69,7 @@ TEST(FakeNetwork, ARestartHasANewEpochAndTheOldOneCanBeToldApart) {
   EXPECT_EQ(a->receive().at(0).from.epoch, 1u);
 }
 
-TEST(FakeNetwork, AnEndpointOfNobodyHearsAndSendsNothingUntilALifeBegins) {
+TEST(FakeNetwork, AnEndpointWithoutIdentityHearsAndSendsNothingUntilALifeBegins) {
   VirtualClock clock;
   FakeNetwork network(clock);
   auto a = network.join({"a", 1});
@@ -109,7 +109,7 @@ TEST(FakeNetwork, AnEndpointsNextLifeKnowsNothingOfTheEarlierOne) {
   ASSERT_TRUE(a->send({"b", 2}, bytes(3)).ok());
   EXPECT_EQ(b->receive().at(0).bytes, bytes(3));
 
-  // Out of the cluster: it is nobody again, and then a third.
+  // Out of the cluster: it has no identity again, and then a third.
   b->begin_life(0);
   EXPECT_EQ(a->lost(), (std::vector<PeerId>{{"b", 2}}));
   EXPECT_EQ(b->send({"a", 1}, bytes(4)).code(), ErrorCode::kUnavailable);
@@ -144,7 +144,7 @@ TEST(FakeNetwork, WhatIsHeldArrivesWhenItIsDelivered) {
   EXPECT_TRUE(network.held().empty());
 }
 
-TEST(FakeNetwork, WhoIsCutOffHearsNothingAndIsNotTold) {
+TEST(FakeNetwork, AnEndpointThatIsCutOffHearsNothingAndIsNotTold) {
   VirtualClock clock;
   FakeNetwork network(clock);
   network.hold();

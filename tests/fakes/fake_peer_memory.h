@@ -61,7 +61,7 @@ class FakePeerMemory final : public PeerMemory {
   };
   // The queries so far, in their order.
   std::vector<Asked> asked() const;
-  // Operations that nobody has begun to end.
+  // Operations whose end has not begun.
   size_t pending() const;
 
  private:

@@ -12,7 +12,7 @@ namespace kvasir::test {
 namespace {
 
 // Spoiling does not wait for a slot's last transfer, on purpose: with the threads of a real link that is a
-// race, in which nobody else has a part.
+// race, in which nothing else has a part.
 constexpr bool kRacesAreFound =
 #if defined(KVASIR_SANITIZED_THREAD)
     true;

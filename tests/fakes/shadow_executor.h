@@ -26,8 +26,8 @@ namespace kvasir::test {
 // write, and its places in pieces of X, so that a frame that is handed out too early is spoilt for the
 // older step in flight, and for a transfer that still reads it. It spoils nothing in staged planes: until the
 // step begins those may rightly be in use by the older step, and until the layer by transfers that it
-// started. What is staged too early, the link spoils (fakes/fake_link.h). Rows that are computed again pass
-// layers whose K and V may be there, for everybody, and write the same bytes: a slot that holds those of its
+// started. What is staged too early, the link spoils (fakes/fake_link.h). Rows that are recomputed pass
+// layers whose K and V may be there, for all, and write the same bytes: a slot that holds those of its
 // place, of whatever sequence, is not spoilt for them.
 //
 // In a layer, all slices first write X, then their K and V; then K and V are projected; then all attend.

@@ -52,7 +52,7 @@ inline void set_ring(View& view, uint32_t blocks) {
   view.stage_blocks = blocks;
 }
 
-// Of what a sequence holds on a tier, in cells; nobody shares it.
+// Of what a sequence holds on a tier, in cells; no other shares it.
 inline void set_cells(SeqView& s, Tier tier, uint32_t cells) {
   s.cells[static_cast<size_t>(Form::kKv)][static_cast<size_t>(tier)] = cells;
   s.own_cells[static_cast<size_t>(Form::kKv)][static_cast<size_t>(tier)] = cells;

@@ -16,8 +16,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (auto strings = file->get_strings(key); strings.ok()) sum += strings->size();
     if (auto text = file->get_string(key); text.ok()) sum += text->size();
     if (auto numbers = file->get_i32s(key); numbers.ok()) sum += numbers->size();
-    if (auto numbers = file->get_f32s(key); numbers.ok()) sum += numbers->size();
-    sum += static_cast<uint64_t>(file->get_u64(key).ok()) + static_cast<uint64_t>(file->get_f32(key).ok());
+    sum += static_cast<uint64_t>(file->get_u32(key).ok()) + static_cast<uint64_t>(file->get_f32(key).ok());
   }
   auto model = kvasir::ModelFile::from_bytes({bytes.begin(), bytes.end()}, "fuzz");
   if (!model.ok()) return 0;

@@ -79,6 +79,31 @@ void write_bodies(const std::filesystem::path& folder) {
   for (size_t i = 0; i < std::size(kBodies); ++i) write(folder / ("body-" + std::to_string(i)), kBodies[i]);
 }
 
+// A model of bytes and one of characters, each with the parts that its kind has.
+constexpr std::string_view kTokenizers[] = {
+    R"({"added_tokens":[{"id":6,"content":"<s>","special":true,"lstrip":true},{"id":7,"content":"[x]","rstrip":true}],
+        "normalizer":{"type":"NFC"},"pre_tokenizer":{"type":"Sequence","pretokenizers":[
+        {"type":"Digits","individual_digits":true},{"type":"Split","pattern":{"Regex":"[\\r\\n]"},"behavior":"Isolated","invert":false},
+        {"type":"ByteLevel","add_prefix_space":false,"use_regex":true}]},"post_processor":{"type":"ByteLevel"},
+        "model":{"type":"BPE","dropout":null,"ignore_merges":true,"vocab":{"a":0,"b":1,"ab":2,"\u0120":3,"\u0120ab":4,"1":5},
+        "merges":["a b",["\u0120","ab"]]}})",
+    R"({"added_tokens":[{"id":1,"content":"<s>","special":true}],"normalizer":{"type":"Sequence","normalizers":[
+        {"type":"Prepend","prepend":"\u2581"},{"type":"Replace","pattern":{"String":" "},"content":"\u2581"}]},
+        "post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"<s>","type_id":0}}]},
+        "model":{"vocab":{"<unk>":0,"<s>":1,"\u2581":2,"a":3,"\u2581a":4,"<0x0A>":5},"merges":[["\u2581","a"]],
+        "unk_token":"<unk>","fuse_unk":true,"byte_fallback":true}})",
+    R"({"pre_tokenizer":{"type":"Metaspace","replacement":"\u2581","prepend_scheme":"first","split":false},
+        "model":{"vocab":{"\u2581":0,"a":1},"merges":[]}})",
+};
+
+void write_tokenizers(const std::filesystem::path& folder) {
+  const std::string config =
+      R"({"bos_token":"<s>","eos_token":{"content":"<s>"},"add_bos_token":true,"chat_template":"{{ x }}"})";
+  for (size_t i = 0; i < std::size(kTokenizers); ++i) {
+    write(folder / ("tokenizer-" + std::to_string(i)), std::string(kTokenizers[i]) + '\0' + config);
+  }
+}
+
 // Of few prompts, and rows of four elements.
 void write_predictors(const std::filesystem::path& folder) {
   for (const char* name : {"online", "hidden"}) {
@@ -104,6 +129,7 @@ int main(int argc, char** argv) {
     const std::filesystem::path root = argv[1];
     write_models(root / "gguf");
     write_bodies(root / "http_body");
+    write_tokenizers(root / "tokenizer_json");
     write_predictors(root / "length_predictor");
     write(
         root / "length_trace" / "both",

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 import jinja2
-from jinja2.ext import loopcontrols
+from jinja2.ext import Extension, loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -398,8 +398,92 @@ a {# {{ comment }} {% if %} #} b {#- -#} c
 {{ messages | length }} {{ messages[0].role }} {{ messages[-1]['content'] }} {{ messages[0] }} {{ messages[1:] | map(attribute='role') | list }} {{ tools }} {{ tools is defined }} {{ documents is none }} {{ add_generation_prompt }} {{ bos_token }} {{ eos_token ~ 'x' }} {{ messages[9] is defined }}
 {{ messages | selectattr('role', 'equalto', 'user') | map(attribute='content') | join('|') }} {{ (messages | last).content }} {{ messages | rejectattr('role', 'in', ['user']) | list | length }} {{ messages[0]['content'][:3] }}
 {{ 1 if 2 else 3 if 0 else 4 }} {{ [1 if x else 2, 3] }} {{ (1 + 2) * 3 }} {{ 1 + 2 ~ 3 }} {{ 1 ~ 2 * 3 }} {{ -2 ** 2 }} {{ 2 * 3 % 4 }} {{ 'a' ~ 'b' | upper }} {{ ('a' ~ 'b') | upper }} {{ -1 | string ~ 'x' }} {{ not 1 == 2 }} {{ not (1 in [1]) }} {{ 1 + 1 == 2 and 2 > 1 or false }}
+{{ {'b': 1, 'A': 2, 'c': 0} | dictsort }} {{ {'b': 1, 'A': 2} | dictsort(true) }} {{ {'b': 1, 'a': 2} | dictsort(by='value', reverse=true) }} {{ {} | dictsort }} {% for k, v in {'z': [1], 'y': none} | dictsort %}{{ k }}{{ v }}{% endfor %}
+{{ [1] | dictsort }}
+{{ {'a': 1} | dictsort(by='x') }}
+{{ [3, 1, 2] | sort }} {{ ['b', 'A', 'a'] | sort }} {{ ['b', 'A', 'a'] | sort(case_sensitive=true) }} {{ [3, 1, 2] | sort(reverse=true) }} {{ [{'n': 2, 'm': 'x'}, {'n': 1, 'm': 'y'}, {'n': 1, 'm': 'w'}] | sort(attribute='n') | map(attribute='m') | join }} {{ [{'n': 1, 'm': 'y'}, {'n': 1, 'm': 'w'}] | sort(attribute='n,m') | map(attribute='m') | join }} {{ 'cab' | sort | join }}
+{{ [1, 'a'] | sort }}
+{{ [1, 2, 1, 'a', 'A', 3.0, 3] | unique | list }} {{ ['a', 'A'] | unique(true) | list }} {{ [{'t': 'x'}, {'t': 'y'}, {'t': 'x'}] | map(attribute='t') | unique | join(',') }} {{ [{'t': 1}, {'t': 1}] | unique(attribute='t') | list }}
+{{ [3, 1, 2] | min }} {{ [3, 1, 2] | max }} {{ ['b', 'A'] | min }} {{ [] | min is defined }} {{ [{'n': 2}, {'n': 5}] | max(attribute='n') }} {{ [1, 1.0] | min }} {{ [1.0, 1] | max }}
+{{ 'a\nb\n\nc' | indent }}| {{ 'a\nb' | indent(2, true) }}| {{ 'a\n\nb' | indent(1, blank=true) }}| {{ 'a\nb' | indent('> ') }}| {{ 'a\n' | indent(2) }}| {{ '' | indent(2, first=true) }}| {{ '\n' | indent(2) }}| {{ 'a\nb\n' | indent(3, false, true) }}| {{ 'a\r\nb' | indent }}|
+{{ '<a>' | safe }} {{ '<a>' | safe ~ '<b>' }} {{ ('<a>' | safe) + '<b> & "c" \'d\'' }} {{ '<b>' + ('<a>' | safe) }} {{ ('<a>' | safe) + ('<b>' | safe) }} {{ ('<a>' | safe) + '<b>' + '<c>' }} {{ 5 | safe }} {{ ('<a>' | safe) ~ '>' + '<' }}
+{{ '{}-{}'.format(1, 'a') }} {{ '{0}{1}{0}'.format('x', none) }} {{ '{a}{{}}'.format(a=true) }} {{ 'plain'.format() }} {{ '<x{}>'.format('') }}
+{{ '{}'.format() }}
+{{ '{'.format(1) }}
+{{ '}'.format(1) }}
+{{ {0: 'a', 512: 'b', -1: 'c'} }} {{ {0: 'a'}[0] }} {{ {0: 'a'}['0'] is defined }} {{ {1: 2} | tojson }} {{ 1 in {1: 2} }} {{ '1' in {1: 2} }} {{ {2: 'x', 10: 'y'} | dictsort }} {{ {1: 2}.items() | list }} {{ {1: 2}.get(1) }} {{ {1: 2}.get('1') }} {% for k in {3: 4} %}{{ k + 1 }}{% endfor %} {{ {1: 2} == {1: 2} }} {{ {1: 2} == {'1': 2} }} {{ {1: 'a', 1: 'b'} }} {{ {1: 2}.keys() | list }}
+{{ none | selectattr('a') | list }} {{ none | map('upper') | list }} {{ none | reject | list }} {{ false | rejectattr('a', 'equalto', 1) | list }} {{ 0 | select | list }}
+{% if false %}{{ x | no_such_filter }}{{ x is no_such_test }}{{ x.no_such_method() }}{{ no_such_function() }}{% endif %}a
+{% if true %}{{ 1 | no_such_filter }}{% endif %}
+{% filter trim %}  a {{ 1 }}  {% endfilter %}| {% filter upper | replace('B', '-') %}a{% set c = 1 %}b{% endfilter %}{{ c is defined }} {% for i in [1, 2] %}{% filter indent(2, true) %}{{ i }}{% endfilter %}{% endfor %}
+{% macro m(l) %}{{ l.append(1) }}{% endmacro %}b
+{% macro m(l) %}{{ l.append(1) }}{% endmacro %}{{ m([]) }}
 {{ [1,2,] }} {{ {'a':1,} }} {{ (1,) }} {{ ((1)) }} {{ "a" if "b" in "abc" and not "z" in "abc" else "c" }} {{ [[]] }} {{ '%s' }} {{ loop is defined }} {{ range is defined }}
 """
+
+
+class Generation(Extension):
+    """{% generation %}, as transformers has it where nobody asks which tokens the model wrote."""
+
+    tags = {"generation"}
+
+    def parse(self, parser):
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return jinja2.nodes.CallBlock(self.call_method("_body"), [], [], body).set_lineno(line)
+
+    def _body(self, caller):
+        return caller()
+
+
+# Templates that call tools, as the well-known families write them, and what they are given.
+TOOL_TEMPLATES = {
+    "json_tools": """{%- if tools %}{{- '<tools>\\n' }}{%- for tool in tools %}{{- tool | tojson ~ '\\n' }}{%- endfor %}{{- '</tools>\\n' }}{%- endif %}
+{%- for m in messages %}
+{%- if m.role == 'assistant' and m.tool_calls %}
+{{- '<a>' ~ (m.content or '') }}
+{%- for call in m.tool_calls %}{%- set call = call.function if call.function is defined else call %}
+{{- '<call>{"name": "' ~ call.name ~ '", "arguments": ' }}
+{%- if call.arguments is string %}{{- call.arguments }}{%- else %}{{- call.arguments | tojson(indent=2) }}{%- endif %}
+{{- '}</call>' }}{%- endfor %}
+{%- elif m.role == 'tool' %}{{- '<result of="' ~ m.tool_call_id ~ '">' ~ (m.content if m.content is string else m.content | tojson) ~ '</result>' }}
+{%- elif m.content is string %}{{- '<' ~ m.role[0] ~ '>' ~ m.content }}
+{%- else %}{{- '<' ~ m.role[0] ~ '>' }}{%- for part in m.content %}{%- if part.type == 'text' %}{{- part.text }}{%- else %}{{- '[' ~ part.type ~ ']' }}{%- endif %}{%- endfor %}
+{%- endif %}
+{%- if m.reasoning_content %}{{- '<think>' ~ m.reasoning_content.strip() ~ '</think>' }}{%- endif %}
+{%- endfor %}""",
+    "xml_tools": """{%- macro arguments(map) %}{%- for name, value in map | dictsort %}
+<{{ name }}>{{ (value | tojson if value is mapping or value is sequence and value is not string else value | string) | safe }}</{{ name }}>
+{%- endfor %}{%- endmacro %}
+{%- for tool in tools or [] %}
+# {{ tool.function.name }}: {{ tool.function.description | default('?') }}
+{%- for name, schema in tool.function.parameters.properties.items() %}
+- {{ name }} ({{ schema.type }}{{ ', required' if name in (tool.function.parameters.required or []) }})
+{%- endfor %}
+{%- endfor %}
+{%- for m in messages %}
+{{ m.role }}: {{ m.content }}
+{%- for call in m.tool_calls or [] %}{{ arguments(call.function.arguments) | indent(2) }}{%- endfor %}
+{%- endfor %}""",
+}
+TOOLS = [
+    {"type": "function", "function": {"name": "weather", "description": "Now & \"later\" <soon>", "parameters": {
+        "type": "object", "required": ["place"], "properties": {
+            "place": {"type": "string", "enum": ["Zürich", "Bern"]}, "days": {"type": "integer", "default": None},
+            "exact": {"type": "boolean"}}}}},
+    {"type": "function", "function": {"name": "now", "parameters": {"type": "object", "properties": {}}}},
+]
+TOOL_CONVERSATIONS = [
+    [{"role": "user", "content": "Hi"}],
+    [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Weather?"},
+     {"role": "assistant", "content": None, "reasoning_content": " hm\n", "tool_calls": [
+         {"id": "1", "type": "function", "function": {"name": "weather", "arguments": {
+             "place": "Zürich", "days": 2, "exact": True, "box": {"n": 1.5, "list": [1, None]}}}},
+         {"id": "2", "function": {"name": "now", "arguments": {}}}]},
+     {"role": "tool", "tool_call_id": "1", "content": {"degrees": 21.5, "sky": ["clear"]}},
+     {"role": "tool", "tool_call_id": "2", "content": "12:00"}],
+    [{"role": "user", "content": [{"type": "text", "text": "One "}, {"type": "image"}, {"type": "text", "text": "two"}]}],
+]
 
 
 def environment():
@@ -409,7 +493,7 @@ def environment():
     def tojson(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False):
         return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
-    result = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
+    result = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, Generation])
     result.filters["tojson"] = tojson
     result.globals["raise_exception"] = raise_exception
     return result
@@ -461,7 +545,14 @@ def main():
         snippets.append({"source": joined, **outcome(jinja.from_string(joined), variables)})
         joined = ""
 
-    data = {"now": NOW, "conversations": messages, "snippet_conversation": 4, "templates": templates, "snippets": snippets}
+    tool_cases = []
+    for source in TOOL_TEMPLATES.values():
+        for i, conversation in enumerate(TOOL_CONVERSATIONS):
+            for with_tools in (False, True):
+                variables = {**base, "messages": conversation, "tools": TOOLS if with_tools else None, "add_generation_prompt": True}
+                tool_cases.append({"source": source, "conversation": i, "tools": with_tools, **outcome(jinja.from_string(source), variables)})
+
+    data = {"tools": TOOLS, "tool_conversations": TOOL_CONVERSATIONS, "tool_cases": tool_cases, "now": NOW, "conversations": messages, "snippet_conversation": 4, "templates": templates, "snippets": snippets}
     path = folder / "chat_templates.json"
     path.write_text(json.dumps(data, ensure_ascii=False, indent=0) + "\n", encoding="utf-8")
     counts = sum(len(t["cases"]) for t in templates)

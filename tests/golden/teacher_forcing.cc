@@ -17,7 +17,7 @@ T take(Result<T> result) {
   return std::move(result).value();
 }
 
-CacheGeometry geometry_of(const ModelConfig& config, ops::KvType type) {
+CacheGeometry geometry_of(const ModelSpec& config, ops::KvType type) {
   CacheGeometry g;
   g.layers = static_cast<uint32_t>(config.layers);
   g.layers_per_group = g.layers;
@@ -39,7 +39,7 @@ void PrintTo(const ForcedPrecision& precision, std::ostream* out) {
 TeacherForcing::TeacherForcing(const ModelFile& file, const ForcedPrecision& precision, uint32_t max_tokens,
                                int threads)
     : model_(take(PackedModel::make(file, max_tokens))),
-      geometry_(geometry_of(file.config(), precision.kv_type)),
+      geometry_(geometry_of(file.spec(), precision.kv_type)),
       blocks_(geometry_.blocks_for(max_tokens)),
       memory_(take(Arena::map(blocks_ * geometry_.kv_block_bytes(), "the test"))) {
   Decoder::Options options;

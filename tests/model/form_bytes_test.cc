@@ -17,8 +17,8 @@ using ops::KvType;
 using ops::WeightType;
 using ::testing::HasSubstr;
 
-ModelConfig shape(int32_t layers, int32_t dim, int32_t heads, int32_t kv_heads, int32_t head_dim) {
-  ModelConfig c;
+ModelSpec shape(int32_t layers, int32_t dim, int32_t heads, int32_t kv_heads, int32_t head_dim) {
+  ModelSpec c;
   c.layers = layers;
   c.dim = dim;
   c.heads = heads;
@@ -28,7 +28,7 @@ ModelConfig shape(int32_t layers, int32_t dim, int32_t heads, int32_t kv_heads, 
 }
 
 TEST(FormBytes, OfMultiHeadAttention) {
-  const ModelConfig c = shape(12, 768, 12, 12, 64);
+  const ModelSpec c = shape(12, 768, 12, 12, 64);
   const FormBytes int8 = form_bytes(c, ActivationType::kInt8);
   EXPECT_EQ(int8.x_per_token_layer, 816U);  // 768 + 24 scales of 2
   EXPECT_EQ(int8.x_per_token, 9792U);
@@ -45,7 +45,7 @@ TEST(FormBytes, OfMultiHeadAttention) {
 
 // SmolLM2-135M: three query heads for each KV head.
 TEST(FormBytes, OfGroupedQueries) {
-  const ModelConfig c = shape(30, 576, 9, 3, 64);
+  const ModelSpec c = shape(30, 576, 9, 3, 64);
   const FormBytes forms = form_bytes(c, ActivationType::kInt8);
   EXPECT_EQ(forms.x_per_token_layer, 612U);
   EXPECT_EQ(forms.x_per_token, 18360U);
@@ -55,7 +55,7 @@ TEST(FormBytes, OfGroupedQueries) {
 
 // TinyLlama-1.1B: eight for each.
 TEST(FormBytes, OfManyQueriesForEachKvHead) {
-  const ModelConfig c = shape(22, 2048, 32, 4, 64);
+  const ModelSpec c = shape(22, 2048, 32, 4, 64);
   const FormBytes forms = form_bytes(c, ActivationType::kInt8);
   EXPECT_EQ(forms.x_per_token_layer, 2176U);
   EXPECT_DOUBLE_EQ(x_to_kv(c, forms, KvType::kBf16), 2.125);

@@ -107,7 +107,7 @@ TEST(MarkedTokens, ATokenIsReadWhereAllOfItIsTrusted) {
   // A longer token that reaches into plain text leaves the shorter one its place.
   EXPECT_EQ(tokenizer.encode(pieces({"", "<|im_end|>!"})), std::vector<int32_t>{kEndLong});
   EXPECT_EQ(tokenizer.encode(pieces({"", "<|im_end|>", "!"})), (std::vector<int32_t>{kEnd, '!'}));
-  // User-defined tokens are text, whoever wrote it.
+  // User-defined tokens are text, from whichever source.
   EXPECT_EQ(tokenizer.encode(pieces({"[x", "]"})), std::vector<int32_t>{kUserDefined});
   // Words are merged across a mark.
   EXPECT_EQ(tokenizer.encode(pieces({"us", "er"})), tokenizer.encode("user", false));

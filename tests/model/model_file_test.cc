@@ -10,8 +10,10 @@
 #include <filesystem>
 #include <limits>
 #include <span>
+#include <tuple>
 
 #include "model/files/inspect.h"
+#include "ops/weight_traits.h"
 #include "support/temp_file.h"
 #include "support/tiny_llama.h"
 
@@ -26,7 +28,8 @@ using ::testing::Not;
 using ::testing::StartsWith;
 
 constexpr WeightType kAllTypes[] = {WeightType::kF32,  WeightType::kF16,  WeightType::kBf16,
-                                    WeightType::kQ8_0, WeightType::kQ4_0, WeightType::kQ4_1};
+                                    WeightType::kQ8_0, WeightType::kQ4_0, WeightType::kQ4_1,
+                                    WeightType::kQ5_0, WeightType::kQ5_1, WeightType::kIq4Nl};
 
 GgufBuilder tiny(WeightType type = WeightType::kQ4_1) {
   test::TinyLlamaShape shape = test::tiny_gqa();
@@ -62,11 +65,11 @@ TEST(ModelFile, FindsEveryTensorInEveryType) {
     expect_matrix(w.token_embedding, type, 512, 128);
     expect_matrix(w.output, type, 512, 128);
     EXPECT_EQ(&w.output_matrix(), &w.output);
-    EXPECT_EQ(w.output_norm.size(), 128U);
+    EXPECT_EQ(w.output_norm.weight.size(), 128U);
     ASSERT_EQ(w.layers.size(), 3U);
     for (const LayerWeights& layer : w.layers) {
-      EXPECT_EQ(layer.attn_norm.size(), 128U);
-      EXPECT_EQ(layer.ffn_norm.size(), 128U);
+      EXPECT_EQ(layer.attn_norm.weight.size(), 128U);
+      EXPECT_EQ(layer.ffn_norm.weight.size(), 128U);
       expect_matrix(layer.attn_q, type, 128, 128);
       expect_matrix(layer.attn_k, type, 64, 128);
       expect_matrix(layer.attn_v, type, 64, 128);
@@ -110,6 +113,39 @@ TEST(ModelFile, TinyModelsOfAllTypesAgree) {
   }
 }
 
+TEST(ModelFile, TinyModelsOfTheLargeBlocksAgree) {
+  test::TinyLlamaShape shape = test::tiny_256();
+  auto reference = load(test::tiny_llama_builder(shape, WeightType::kF32, 5));
+  ASSERT_TRUE(reference.ok());
+  const LayerWeights& exact = (*reference)->weights().layers[1];
+  for (const auto& [type, fallback, most] : {std::tuple{WeightType::kQ2K, WeightType::kIq4Nl, 0.45},
+                                             {WeightType::kQ3K, WeightType::kIq4Nl, 0.25},
+                                             {WeightType::kQ4K, WeightType::kQ5_0, 0.1},
+                                             {WeightType::kQ5K, WeightType::kQ5_1, 0.05},
+                                             {WeightType::kQ6K, WeightType::kQ8_0, 0.03},
+                                             {WeightType::kIq4Xs, WeightType::kIq4Nl, 0.1}}) {
+    SCOPED_TRACE(ops::weight_type_name(type));
+    auto model = load(test::tiny_llama_builder(shape, type, 5));
+    ASSERT_TRUE(model.ok()) << model.status().message();
+    const LayerWeights& rounded = (*model)->weights().layers[1];
+    expect_matrix(rounded.attn_q, type, 128, 256);
+    expect_matrix(rounded.ffn_down, fallback, 256, 288);
+    std::vector<float> a(256), b(256);
+    double error = 0, norm = 0;
+    for (uint64_t row = 0; row < 128; ++row) {
+      ops::dequantize_row(WeightType::kF32, exact.attn_q.data + row * exact.attn_q.row_bytes(), 256,
+                          a.data());
+      ops::dequantize_row(type, rounded.attn_q.data + row * rounded.attn_q.row_bytes(), 256, b.data());
+      for (size_t i = 0; i < a.size(); ++i) {
+        error += std::pow(a[i] - b[i], 2);
+        norm += std::pow(a[i], 2);
+      }
+    }
+    EXPECT_LT(std::sqrt(error / norm), most);
+    EXPECT_GT(std::sqrt(error / norm), most / 10);
+  }
+}
+
 TEST(ModelFile, TiedEmbeddingsShareTheMatrix) {
   auto model = load(test::tiny_llama_builder(test::tiny_mha(), WeightType::kQ8_0, 5));
   ASSERT_TRUE(model.ok()) << model.status().message();
@@ -123,8 +159,8 @@ TEST(ModelFile, ReadsRopeFactors) {
   GgufBuilder b = test::tiny_llama_builder(shape, WeightType::kQ8_0, 5);
   auto model = load(b);
   ASSERT_TRUE(model.ok()) << model.status().message();
-  ASSERT_EQ((*model)->weights().rope_factors.size(), 16U);
-  EXPECT_EQ((*model)->weights().rope_factors[2], 1.5F);
+  ASSERT_EQ((*model)->spec().ropes[0].divisors.size(), 16U);
+  EXPECT_EQ((*model)->spec().ropes[0].divisors[2], 1.5F);
   const float zero = 0;
   std::memcpy(b.tensor("rope_freqs.weight").data.data() + 4, &zero, sizeof(zero));
   expect_file_refused(b, ErrorCode::kCorrupt, "rope_freqs.weight");
@@ -204,9 +240,21 @@ TEST(ModelFile, ChecksShapes) {
 TEST(ModelFile, NamesATypeThatNoKernelReads) {
   GgufBuilder b = tiny();
   auto& tensor = b.tensor("blk.1.ffn_gate.weight");
-  tensor.type = 6;  // Q5_0
-  tensor.data.resize(192 * 128 / 32 * 22);
-  expect_file_refused(b, ErrorCode::kUnsupported, "'blk.1.ffn_gate.weight' is of type Q5_0");
+  tensor.type = 9;  // Q8_1
+  tensor.data.resize(192 * 128 / 32 * 36);
+  expect_file_refused(
+      b, ErrorCode::kUnsupported,
+      "'blk.1.ffn_gate.weight' is of type Q8_1, which is not supported; quantise the model as Q4_K_M");
+}
+
+TEST(ModelFile, BlocksAreThoseOfTheContainer) {
+  for (const ops::WeightTraits& t : ops::kWeightTraits) {
+    const GgufTensorType* type = gguf_tensor_type(test::gguf_type_id(t.type));
+    ASSERT_NE(type, nullptr) << t.name;
+    EXPECT_EQ(type->name, t.name);
+    EXPECT_EQ(type->block_values, static_cast<uint32_t>(t.block_values)) << t.name;
+    EXPECT_EQ(type->block_bytes, static_cast<uint32_t>(t.block_bytes)) << t.name;
+  }
 }
 
 TEST(ModelFile, ConvertsNorms) {
@@ -219,7 +267,7 @@ TEST(ModelFile, ConvertsNorms) {
     tensor.data = test::quantize(type, values, 128);
     auto model = load(b);
     ASSERT_TRUE(model.ok()) << model.status().message();
-    EXPECT_EQ((*model)->weights().layers[1].ffn_norm, values);
+    EXPECT_EQ((*model)->weights().layers[1].ffn_norm.weight, values);
   }
   GgufBuilder b = tiny();
   auto& tensor = b.tensor("blk.1.ffn_norm.weight");
@@ -245,7 +293,7 @@ TEST(ModelFile, WarnsOfHarmlessExtrasAndRefusesOthers) {
   ASSERT_TRUE(model.ok()) << model.status().message();
   ASSERT_EQ((*model)->warnings().size(), 1U);
   EXPECT_THAT((*model)->warnings()[0], HasSubstr("'blk.0.attn_rot_embd.weight' is not used"));
-  for (const char* name : {"blk.0.attn_output.bias", "output.bias", "blk.1.attn_q_norm.weight",
+  for (const char* name : {"blk.0.attn_sinks.weight", "output.bias", "blk.1.attn_q_norm.weight",
                            "blk.0.ffn_gate_inp.weight", "blk.0.ffn_up_exps.weight", "blk.2.ffn_down.scale"}) {
     expect_file_refused(with(name), ErrorCode::kUnsupported,
                         fmt::format("'{}' changes what the model computes", name));

@@ -14,7 +14,7 @@
 namespace kvasir {
 namespace {
 
-using Json = nlohmann::json;
+using MarksJson = nlohmann::json;
 
 // Trusted runs in braces.
 std::string shown(const MarkedText& text) {
@@ -139,15 +139,15 @@ TEST(TemplateMarks, OrdinaryConversationsKeepTheirTokens) {
       "<end_of_turn>", "<tool_call>", "</tool_call>"};
   const Tokenizer tokenizer = make_tokenizer(control);
   std::ifstream in(std::string(KVASIR_SOURCE_DIR) + "/tests/golden/chat_templates.json");
-  const Json goldens = Json::parse(in);
+  const MarksJson goldens = MarksJson::parse(in);
   size_t compared = 0;
   size_t with_control = 0;
-  for (const Json& entry : goldens.at("templates")) {
+  for (const MarksJson& entry : goldens.at("templates")) {
     const ChatTemplate chat_template = ChatTemplate::parse(entry.at("source").get<std::string>()).value();
-    for (const Json& conversation : goldens.at("conversations")) {
+    for (const MarksJson& conversation : goldens.at("conversations")) {
       std::vector<ChatMessage> messages;
       bool ordinary = true;
-      for (const Json& message : conversation) {
+      for (const MarksJson& message : conversation) {
         messages.push_back({message.at("role"), message.at("content")});
         for (const std::string& token : control) {
           ordinary = ordinary && messages.back().content.find(token) == std::string::npos;

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <charconv>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -11,6 +10,7 @@
 #include "model/files/gguf.h"
 #include "model/files/mapped_file.h"
 #include "model/golden_model.h"
+#include "model/golden_text.h"
 #include "model/tokenizers/detokenizer.h"
 #include "model/tokenizers/tokenizer.h"
 #include "model/tokenizers/tokenizer_gguf.h"
@@ -19,55 +19,14 @@
 namespace kvasir {
 namespace {
 
+using test::fnv1a;
+using test::unescape;
+
 Result<Tokenizer> load_tokenizer(const std::string& path) {
   KV_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::open(path));
   KV_ASSIGN_OR_RETURN(const Gguf gguf, Gguf::parse(file.bytes(), path));
   KV_ASSIGN_OR_RETURN(TokenizerData data, read_tokenizer_data(gguf));
   return Tokenizer::create(std::move(data));
-}
-
-uint32_t parse_number(std::string_view text, int base) {
-  uint32_t value = 0;
-  const auto end = std::from_chars(text.data(), text.data() + text.size(), value, base);
-  EXPECT_EQ(end.ptr, text.data() + text.size()) << text;
-  return value;
-}
-
-std::string unescape(std::string_view text) {
-  if (text.starts_with("\\x{")) {
-    const size_t colon = text.find(':');
-    const uint32_t count = parse_number(text.substr(3, colon - 3), 10);
-    const std::string unit = unescape(text.substr(colon + 1, text.size() - colon - 2));
-    std::string out;
-    for (uint32_t i = 0; i < count; ++i) out += unit;
-    return out;
-  }
-  std::string out;
-  for (size_t i = 0; i < text.size(); ++i) {
-    if (text[i] != '\\') {
-      out += text[i];
-      continue;
-    }
-    const char kind = text[++i];
-    if (kind == 'u') {
-      const size_t close = text.find('}', i);
-      append_utf8(parse_number(text.substr(i + 2, close - i - 2), 16), &out);
-      i = close;
-    } else {
-      out += kind == 'n' ? '\n' : kind == 't' ? '\t' : kind == 'r' ? '\r' : kind;
-    }
-  }
-  return out;
-}
-
-uint64_t fnv1a(const std::vector<int32_t>& ids) {
-  uint64_t hash = 0xCBF29CE484222325ull;
-  for (const int32_t id : ids) {
-    for (int shift = 0; shift < 32; shift += 8) {
-      hash = (hash ^ ((static_cast<uint32_t>(id) >> shift) & 0xFF)) * 0x100000001B3ull;
-    }
-  }
-  return hash;
 }
 
 std::string spell(const std::vector<int32_t>& ids) {

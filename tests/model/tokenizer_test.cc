@@ -10,7 +10,6 @@
 
 #include "base/random.h"
 #include "model/tokenizers/detokenizer.h"
-#include "model/tokenizers/pretokenizer.h"
 #include "model/tokenizers/stop_matcher.h"
 #include "model/tokenizers/utf8.h"
 
@@ -42,39 +41,6 @@ Tokenizer make(TokenizerData data) {
   auto tokenizer = Tokenizer::create(std::move(data));
   EXPECT_TRUE(tokenizer.ok()) << tokenizer.status().message();
   return std::move(tokenizer).value();
-}
-
-std::vector<std::string> words_of(PretokenizerKind kind, std::string_view text) {
-  WordSplitter splitter(kind, text);
-  std::vector<std::string> out;
-  std::string_view word;
-  while (splitter.next(&word)) out.emplace_back(word);
-  return out;
-}
-
-TEST(Pretokenizer, CutsLikeThePattern) {
-  const auto gpt2 = PretokenizerKind::kGpt2;
-  EXPECT_THAT(words_of(gpt2, "it's  a 12x"), ElementsAre("it", "'s", " ", " a", " 12", "x"));
-  EXPECT_THAT(words_of(gpt2, "a\n\nb"), ElementsAre("a", "\n", "\n", "b"));
-  EXPECT_THAT(words_of(gpt2, "a  \n"), ElementsAre("a", "  \n"));
-  EXPECT_THAT(words_of(gpt2, "I'LL 'll"), ElementsAre("I", "'", "LL", " '", "ll"));
-  EXPECT_THAT(words_of(gpt2, "x\u00a0y"), ElementsAre("x", "\u00a0", "y"));
-  EXPECT_THAT(words_of(gpt2, ""), ElementsAre());
-}
-
-TEST(Pretokenizer, SmollmSetsDigitsApart) {
-  const auto smollm = PretokenizerKind::kSmollm;
-  EXPECT_THAT(words_of(smollm, "a 12x"), ElementsAre("a", " ", "1", "2", "x"));
-  EXPECT_THAT(words_of(smollm, "  1  b"), ElementsAre("  ", "1", " ", " b"));
-  EXPECT_THAT(words_of(smollm, "\u0664\u00bd\u2167"), ElementsAre("\u0664", "\u00bd", "\u2167"));
-  EXPECT_THAT(words_of(smollm, "\u4e00\u4e8c"), ElementsAre("\u4e00\u4e8c"));
-}
-
-TEST(Pretokenizer, NamesWhatItDoesNotKnow) {
-  const auto kind = parse_pretokenizer("tekken");
-  ASSERT_FALSE(kind.ok());
-  EXPECT_EQ(kind.status().code(), ErrorCode::kUnsupported);
-  EXPECT_THAT(kind.status().message(), HasSubstr("'tekken'"));
 }
 
 TEST(Tokenizer, MergesTheBestPairFirstAndTheLeftmostOfEquals) {
@@ -155,9 +121,6 @@ TEST(Tokenizer, RefusesWhatContradictsItself) {
   };
   expect(TokenizerData{}, ErrorCode::kCorrupt, "0 entries");
   auto data = byte_vocabulary();
-  data.model = "llama";
-  expect(data, ErrorCode::kUnsupported, "'llama'");
-  data = byte_vocabulary();
   data.token_types.pop_back();
   expect(data, ErrorCode::kCorrupt, "255 entries for 256 tokens");
   data = byte_vocabulary();

@@ -31,13 +31,17 @@ struct Packed {
 
 std::vector<float> naive_product(WeightType type, const std::vector<uint8_t>& raw,
                                  const std::vector<float>& x, int64_t m, int64_t n, int64_t k, bool int8) {
-  std::vector<float> c;
-  const size_t stride = row_bytes(type, k);
-  for (int64_t r = 0; r < m; ++r) {
-    for (int64_t j = 0; j < n; ++j) {
-      const uint8_t* w = raw.data() + static_cast<size_t>(j) * stride;
-      c.push_back(int8 ? reference_dot_int8(type, w, x.data() + r * k, k)
-                       : reference_dot_f32(type, w, x.data() + r * k, k));
+  std::vector<float> c(static_cast<size_t>(m * n));
+  std::vector<ReferenceRow> rows;
+  for (int64_t r = 0; r < m && int8; ++r) rows.push_back(reference_quantize(x.data() + r * k, k));
+  for (int64_t j = 0; j < n; ++j) {
+    const uint8_t* w = raw.data() + static_cast<size_t>(j) * row_bytes(type, k);
+    const auto weights = int8 ? decode_weights(type, w, k) : std::vector<test::BlockWeight>();
+    const auto values = int8 ? std::vector<float>() : weight_values(type, w, k);
+    for (int64_t r = 0; r < m; ++r) {
+      c[static_cast<size_t>(r * n + j)] =
+          int8 ? reference_dot_int8(type, weights, rows[static_cast<size_t>(r)])
+               : reference_dot_f32(values, x.data() + r * k);
     }
   }
   return c;
@@ -45,18 +49,18 @@ std::vector<float> naive_product(WeightType type, const std::vector<uint8_t>& ra
 
 class GemmShapes : public testing::TestWithParam<std::tuple<int64_t, int64_t>> {};
 
-constexpr int64_t kRowCounts[] = {1, 2, 3, 7, 8, 9, 33, 64};
+constexpr int64_t kRowCounts[] = {1, 2, 3, 7, 8, 9, 33, 64, 131};
 
 // The first rows of one large product are what any smaller batch must give.
 TEST_P(GemmShapes, Int8MatchesTheFormulaAtEveryBatchSize) {
   const int64_t n = std::get<0>(GetParam());
   const int64_t k = std::get<1>(GetParam());
-  for (WeightType type : {WeightType::kQ8_0, WeightType::kQ4_0, WeightType::kQ4_1}) {
+  for (WeightType type : quantized_types(k % 256 == 0 ? 256 : 32)) {
     SCOPED_TRACE(weight_type_name(type));
     Random random(static_cast<uint64_t>(n * 10007 + k));
     set_flush_to_zero();
     // More columns than needed make the reference too slow at the largest shapes: rows are then fewer.
-    const int64_t most = n * k > 100000 ? 9 : 64;
+    const int64_t most = n * k > 100000 ? 9 : n * k > 10000 ? 64 : 131;
     const auto raw = random_weights(random, type, n, k);
     const auto x = random_floats(random, most * k, 3.0f);
     const auto want = naive_product(type, raw, x, most, n, k, true);
@@ -77,8 +81,9 @@ TEST_P(GemmShapes, Int8MatchesTheFormulaAtEveryBatchSize) {
 TEST_P(GemmShapes, F32MatchesTheFormulaAtEveryBatchSize) {
   const int64_t n = std::get<0>(GetParam());
   const int64_t k = std::get<1>(GetParam());
-  for (WeightType type : {WeightType::kF32, WeightType::kF16, WeightType::kBf16, WeightType::kQ8_0,
-                          WeightType::kQ4_0, WeightType::kQ4_1}) {
+  std::vector<WeightType> types = quantized_types(k % 256 == 0 ? 256 : 32);
+  types.insert(types.end(), {WeightType::kF32, WeightType::kF16, WeightType::kBf16});
+  for (WeightType type : types) {
     SCOPED_TRACE(weight_type_name(type));
     Random random(static_cast<uint64_t>(n * 20011 + k));
     set_flush_to_zero();
@@ -101,7 +106,7 @@ TEST_P(GemmShapes, F32MatchesTheFormulaAtEveryBatchSize) {
 
 INSTANTIATE_TEST_SUITE_P(Ragged, GemmShapes,
                          testing::Combine(testing::Values<int64_t>(1, 31, 32, 33, 64, 200),
-                                          testing::Values<int64_t>(32, 96, 576, 1536)));
+                                          testing::Values<int64_t>(32, 96, 256, 576, 1536)));
 
 TEST(Gemm, FloatWeightsTakeAnyLengthOfK) {
   for (WeightType type : {WeightType::kF32, WeightType::kF16, WeightType::kBf16}) {
@@ -154,8 +159,10 @@ TEST(Gemm, PartsAddUpAndAccumulateIsOneAddition) {
 }
 
 TEST(Gemm, SourcesPackedSideBySideAreTheirConcatenation) {
-  const int64_t k = 64;
-  for (WeightType type : {WeightType::kF16, WeightType::kQ8_0, WeightType::kQ4_0, WeightType::kQ4_1}) {
+  const int64_t k = 256;
+  std::vector<WeightType> types = quantized_types(256);
+  types.push_back(WeightType::kF16);
+  for (WeightType type : types) {
     Random random(8);
     const int64_t parts[] = {40, 7, 33};
     const auto raw = random_weights(random, type, 80, k);
@@ -174,15 +181,19 @@ TEST(Gemm, SourcesPackedSideBySideAreTheirConcatenation) {
 
 TEST(Gemm, ExtremeIntegersStayExact) {
   // All weights and activations at their limits: the largest sums that a group can have.
-  const int64_t n = 33, k = 64;
-  for (WeightType type : {WeightType::kQ8_0, WeightType::kQ4_0, WeightType::kQ4_1}) {
+  const int64_t n = 33, k = 256;
+  for (WeightType type : quantized_types(256)) {
+    const test::HalfPlaces places = test::half_places(type);
     for (uint8_t value : {uint8_t{0x80}, uint8_t{0x7F}, uint8_t{0xFF}, uint8_t{0x00}}) {
       for (float sign : {1.0f, -1.0f}) {
         std::vector<uint8_t> raw(static_cast<size_t>(n) * row_bytes(type, k), value);
-        for (size_t i = 0; i < raw.size(); i += row_bytes(type, kGroup)) {
-          raw[i] = 0x00;
-          raw[i + 1] = 0x3C;
-          if (type == WeightType::kQ4_1) raw[i + 2] = 0x00, raw[i + 3] = 0xBC;
+        for (size_t i = 0; i < raw.size(); i += row_bytes(type, block_values(type))) {
+          const auto put = [&](int64_t place, uint8_t high) {
+            raw[i + static_cast<size_t>(place)] = 0;
+            raw[i + static_cast<size_t>(place) + 1] = high;
+          };
+          put(places.scale, 0x3C);
+          if (places.min >= 0) put(places.min, 0xBC);
         }
         const std::vector<float> x(static_cast<size_t>(k), sign * 12.7f);
         set_flush_to_zero();
@@ -210,15 +221,17 @@ void expect_quantized(const std::vector<float>& x, const std::string& what) {
     }
     const auto expect_derived = [&] {
       for (int64_t g = 0; g < k / kGroup; ++g) {
-        int32_t sum = 0;
-        for (int64_t i = 0; i < kGroup; ++i) sum += want.q[static_cast<size_t>(g * kGroup + i)];
+        int32_t sums[2] = {};
+        for (int64_t i = 0; i < kGroup; ++i) sums[i / 16] += want.q[static_cast<size_t>(g * kGroup + i)];
         ASSERT_EQ(got.view.d[g], want.d[static_cast<size_t>(g)]) << what;
-        ASSERT_EQ(got.view.sums[g], sum) << what;
-        ASSERT_EQ(got.view.moments[g], f16_to_f32(got.view.d[g]) * static_cast<float>(sum)) << what;
+        ASSERT_EQ(got.view.sums[2 * g], sums[0]) << what;
+        ASSERT_EQ(got.view.sums[2 * g + 1], sums[1]) << what;
+        ASSERT_EQ(got.view.moments[g], f16_to_f32(got.view.d[g]) * static_cast<float>(sums[0] + sums[1]))
+            << what;
       }
     };
     expect_derived();
-    std::fill_n(got.view.sums, k / kGroup, 99999);
+    std::fill_n(got.view.sums, 2 * k / kGroup, int16_t{9999});
     std::fill_n(got.view.moments, k / kGroup, 1e9f);
     kernels.sum_groups(got.view, 0, 1);
     expect_derived();
@@ -282,6 +295,26 @@ TEST(GemmMutants, AreSeen) {
       EXPECT_NE(product(kernels, rows), rows == 1 ? alone : batch) << static_cast<int>(fault);
     }
   });
+}
+TEST(GemmMutants, ScalesOfTheNextGroupAreSeen) {
+  const int64_t n = 40, k = 512;
+  for (WeightType type : {WeightType::kQ2K, WeightType::kQ3K, WeightType::kQ4K, WeightType::kQ5K,
+                          WeightType::kQ6K, WeightType::kIq4Xs}) {
+    SCOPED_TRACE(weight_type_name(type));
+    Random random(11);
+    const auto raw = random_weights(random, type, n, k);
+    const auto x = random_floats(random, k);
+    const Packed w(type, raw, n, k);
+    set_flush_to_zero();
+    const auto want = naive_product(type, raw, x, 1, n, k, true);
+    for_each_isa([&](const Kernels& kernels) {
+      const Quantized a(kernels, x, 1, k);
+      std::vector<float> c(static_cast<size_t>(n));
+      const ScopedMutant active(Mutant::kScaleOfNextGroup);
+      kernels.gemm_int8(a.view, 0, 1, w.view, 0, panel_count(n), c.data(), n, false);
+      EXPECT_NE(c, want);
+    });
+  }
 }
 #endif
 

@@ -7,32 +7,14 @@
 #include <cmath>
 
 #include "ops/numerics.h"
+#include "ops/weight_traits.h"
+#include "support/block_weights.h"
 
 namespace kvasir::ops {
 namespace {
 
 uint16_t u16(const uint8_t* p) {
   return static_cast<uint16_t>(p[0] | (p[1] << 8));
-}
-
-// The integer that a quantised weight holds, its scale and its minimum.
-struct Weight {
-  int q;
-  float d;
-  float m;
-};
-Weight weight_at(WeightType type, const uint8_t* row, int64_t i) {
-  const int64_t g = i / 32;
-  const int64_t r = i % 32;
-  if (type == WeightType::kQ8_0) {
-    const uint8_t* block = row + g * 34;
-    return {static_cast<int8_t>(block[2 + r]), f16_to_f32(u16(block)), 0};
-  }
-  const bool with_min = type == WeightType::kQ4_1;
-  const uint8_t* block = row + g * (with_min ? 20 : 18);
-  const uint8_t byte = block[(with_min ? 4 : 2) + r % 16];
-  const int nibble = r < 16 ? byte & 15 : byte >> 4;
-  return {with_min ? nibble : nibble - 8, f16_to_f32(u16(block)), with_min ? f16_to_f32(u16(block + 2)) : 0};
 }
 
 }  // namespace
@@ -56,9 +38,17 @@ std::vector<float> random_floats(Random& random, int64_t n, float scale) {
   return v;
 }
 
+std::vector<WeightType> quantized_types(int64_t most_block_values) {
+  std::vector<WeightType> out;
+  for (const WeightTraits& t : kWeightTraits) {
+    if (t.block_values > 1 && t.block_values <= most_block_values) out.push_back(t.type);
+  }
+  return out;
+}
+
 std::vector<uint8_t> random_weights(Random& random, WeightType type, int64_t n, int64_t k) {
-  std::vector<uint8_t> bytes(static_cast<size_t>(n) * row_bytes(type, k));
   if (!is_quantized(type)) {
+    std::vector<uint8_t> bytes(static_cast<size_t>(n) * row_bytes(type, k));
     const size_t size = type == WeightType::kF32 ? 4 : 2;
     for (size_t i = 0; i < bytes.size(); i += size) {
       const auto x = static_cast<float>(2 * random.unit() - 1);
@@ -71,15 +61,7 @@ std::vector<uint8_t> random_weights(Random& random, WeightType type, int64_t n, 
     }
     return bytes;
   }
-  const size_t block = row_bytes(type, kGroup);
-  for (uint8_t& b : bytes) b = static_cast<uint8_t>(random.bits());
-  for (size_t i = 0; i < bytes.size(); i += block) {
-    const uint16_t d = f32_to_f16(static_cast<float>(random.unit() * 0.02));
-    const uint16_t m = f32_to_f16(static_cast<float>(random.unit() * -0.1));
-    std::memcpy(bytes.data() + i, &d, 2);
-    if (type == WeightType::kQ4_1) std::memcpy(bytes.data() + i + 2, &m, 2);
-  }
-  return bytes;
+  return test::random_blocks(random, type, n * k / block_values(type));
 }
 
 bool same_bits(const std::vector<float>& want, const std::vector<float>& got, const std::string& what,
@@ -127,27 +109,44 @@ ReferenceRow reference_quantize(const float* x, int64_t k, int64_t group) {
   return row;
 }
 
-float reference_dot_int8(WeightType type, const uint8_t* w, const float* x, int64_t k) {
-  const ReferenceRow row = reference_quantize(x, k);
+std::vector<test::BlockWeight> decode_weights(WeightType type, const uint8_t* w, int64_t k) {
+  std::vector<test::BlockWeight> out;
+  for (int64_t i = 0; i < k; ++i) out.push_back(test::block_weight(type, w, i));
+  return out;
+}
+
+float reference_dot_int8(WeightType type, const std::vector<test::BlockWeight>& w, const ReferenceRow& row) {
+  const bool minimum = test::has_minimum(type);
   float acc = 0;
-  for (int64_t g = 0; g < k / 32; ++g) {
-    const float da = f16_to_f32(row.d[static_cast<size_t>(g)]);
+  for (size_t g = 0; g < row.d.size(); ++g) {
+    const float da = f16_to_f32(row.d[g]);
+    const test::BlockWeight& head = w[32 * g];
     int isum = 0, sum = 0;
-    for (int64_t i = 32 * g; i < 32 * g + 32; ++i) {
-      isum += row.q[static_cast<size_t>(i)] * weight_at(type, w, i).q;
-      sum += row.q[static_cast<size_t>(i)];
+    if (!test::has_scale_per_16(type)) {
+      for (size_t i = 32 * g; i < 32 * g + 32; ++i) {
+        isum += row.q[i] * w[i].q;
+        sum += row.q[i];
+      }
+      const float scale = head.scale * static_cast<float>(head.scale_factor);
+      acc = std::fma(scale * da, static_cast<float>(isum), acc);
+      const float min = head.min * static_cast<float>(head.min_factor);
+      if (minimum) acc = std::fma(min, da * static_cast<float>(sum), acc);
+    } else {
+      for (size_t i = 32 * g; i < 32 * g + 32; ++i) {
+        isum += w[i].scale_factor * row.q[i] * w[i].q;
+        sum += w[i].min_factor * row.q[i];
+      }
+      acc = std::fma(head.scale * da, static_cast<float>(isum), acc);
+      if (minimum) acc = std::fma(head.min * da, static_cast<float>(sum), acc);
     }
-    const Weight first = weight_at(type, w, 32 * g);
-    acc = std::fma(first.d * da, static_cast<float>(isum), acc);
-    if (type == WeightType::kQ4_1) acc = std::fma(first.m, da * static_cast<float>(sum), acc);
   }
   return acc;
 }
 
-float reference_dot_f32(WeightType type, const uint8_t* w, const float* x, int64_t k) {
-  float acc = 0;
+std::vector<float> weight_values(WeightType type, const uint8_t* w, int64_t k) {
+  std::vector<float> out(static_cast<size_t>(k));
   for (int64_t i = 0; i < k; ++i) {
-    float value = 0;
+    float& value = out[static_cast<size_t>(i)];
     if (type == WeightType::kF32) {
       std::memcpy(&value, w + 4 * i, 4);
     } else if (type == WeightType::kF16) {
@@ -155,12 +154,15 @@ float reference_dot_f32(WeightType type, const uint8_t* w, const float* x, int64
     } else if (type == WeightType::kBf16) {
       value = bf16_to_f32(u16(w + 2 * i));
     } else {
-      const Weight q = weight_at(type, w, i);
-      value = type == WeightType::kQ4_1 ? std::fma(q.d, static_cast<float>(q.q), q.m)
-                                        : q.d * static_cast<float>(q.q);
+      value = test::block_weight(type, w, i).value();
     }
-    acc = std::fma(x[i], value, acc);
   }
+  return out;
+}
+
+float reference_dot_f32(const std::vector<float>& w, const float* x) {
+  float acc = 0;
+  for (size_t i = 0; i < w.size(); ++i) acc = std::fma(x[i], w[i], acc);
   return acc;
 }
 

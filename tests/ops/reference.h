@@ -12,6 +12,7 @@
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/packed_matrix.h"
 #include "ops/kv_layout.h"
+#include "support/block_weights.h"
 
 namespace kvasir::ops {
 
@@ -32,6 +33,8 @@ void for_each_isa(const std::function<void(const Kernels&)>& test);
 
 // Uniform in [-scale, scale].
 std::vector<float> random_floats(Random& random, int64_t n, float scale = 1.0f);
+// The quantised types of blocks of so many values, at most.
+std::vector<WeightType> quantized_types(int64_t most_block_values);
 // n rows of k values in GGUF's layout, random in value, scale and minimum.
 std::vector<uint8_t> random_weights(Random& random, WeightType type, int64_t n, int64_t k);
 
@@ -46,12 +49,15 @@ struct ReferenceRow {
 };
 ReferenceRow reference_quantize(const float* x, int64_t k, int64_t group = 32);
 
-// One output of gemm_int8: activations row x against GGUF row w.
-float reference_dot_int8(WeightType type, const uint8_t* w, const float* x, int64_t k);
+// A row of quantised weights, decoded.
+std::vector<test::BlockWeight> decode_weights(WeightType type, const uint8_t* w, int64_t k);
+// One output of gemm_int8: a quantised row of activations against such weights.
+float reference_dot_int8(WeightType type, const std::vector<test::BlockWeight>& w, const ReferenceRow& x);
 // One output of gemm_bf16: the f32 row x against GGUF row w.
 float reference_dot_bf16(const uint8_t* w, const float* x, int64_t k);
-// One output of gemm_f32.
-float reference_dot_f32(WeightType type, const uint8_t* w, const float* x, int64_t k);
+// One output of gemm_f32, given the weights' values; and those of a row of GGUF data.
+float reference_dot_f32(const std::vector<float>& w, const float* x);
+std::vector<float> weight_values(WeightType type, const uint8_t* w, int64_t k);
 
 float reference_exp(float x);
 // The sum of 16 values by halving.

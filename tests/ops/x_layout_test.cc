@@ -48,8 +48,8 @@ TEST(XLayout, ProductsReadAPieceAsItStands) {
         const QuantizedRows rows = make_quantized_rows(buffer.data(), kBlock, k);
         kernels.quantize_rows(x.data(), k, rows, 0, kBlock);
         kernels.gemm_int8(rows, kBegin, kEnd, w, 0, panel_count(n), want.data(), n, false);
-        std::vector<int32_t> sums(static_cast<size_t>(kBlock * k / kGroup));
-        std::vector<float> moments(sums.size());
+        std::vector<float> moments(static_cast<size_t>(kBlock * k / kGroup));
+        std::vector<int16_t> sums(2 * moments.size());
         const QuantizedRows in_piece = int8_x_rows(piece, kBlock, k, sums.data(), moments.data());
         std::copy(rows.q + kBegin * k, rows.q + kEnd * k, in_piece.q + kBegin * k);
         std::copy(rows.d + kBegin * k / kGroup, rows.d + kEnd * k / kGroup, in_piece.d + kBegin * k / kGroup);

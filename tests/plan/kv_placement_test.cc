@@ -143,7 +143,7 @@ TEST(KvPlacement, HalfOfTheDeviceIsFilledBeforePeersAre) {
   EXPECT_EQ(KvPlacement::kept_from_peers(30, {1, 80, 0, 8, 200, 4}), 0u) << "of one group none can stay";
 }
 
-// What stays leaves the room that one who streams needs, and does not change what fits.
+// What stays leaves the room that a streaming sequence needs, and does not change what fits.
 TEST(KvPlacement, WhatIsKeptFromPeersHasItsRoom) {
   uint32_t kept = 0;
   for (uint32_t groups = 2; groups <= 5; ++groups) {

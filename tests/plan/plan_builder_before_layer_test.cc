@@ -87,7 +87,7 @@ TEST_F(BeforeLayer, OfThoseThatComePartlyTheOthersAreStaged) {
             "add 1 [0, 32) kv device x1 before_layer\nstage 1 [0, 39) kv device x2 before_layer\n"
             "decode 1 [39, 40) samples\n");
   EXPECT_EQ(plan.copies[1].layers, layers({0, 2}));
-  // With one group of what is staged left out nobody brings it.
+  // Without staging one of the groups nothing brings it.
   StepPlan mutated = plan;
   mutated.copies[1].layers = layers({0});
   expect_broken(view_, mutated, "1 of 4 layer groups are neither on the device nor staged");
@@ -127,7 +127,7 @@ TEST_F(BeforeLayer, PartOfTheHistoryIsNotTheHistory) {
   }
 }
 
-TEST_F(BeforeLayer, WhatComesForNobodysRowsIsRefusedOneCellShort) {
+TEST_F(BeforeLayer, CellsForNoRowsAreRefusedOneCellShort) {
   view_.device.spare_slabs = 5;
   PlanBuilder b(view_);
   EXPECT_FALSE(bring(b, layers({0, 1, 2})));

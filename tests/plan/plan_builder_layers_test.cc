@@ -136,7 +136,7 @@ TEST(PlanBuilderLayers, WhatIsIdleIsTakenWithIt) {
   PlanBuilder enough(less);
   EXPECT_TRUE(enough.admit(less.waiting[0], keeping(kKept)));
   less.device.spare_slabs = 8;
-  // Of eight cells the block would leave four: it is computed again, in six.
+  // Of eight cells the block would leave four: it is recomputed, in six.
   PlanBuilder without(less);
   ASSERT_TRUE(without.admit(less.waiting[0], keeping(kKept)));
   EXPECT_EQ(without.available_cells(), 2);

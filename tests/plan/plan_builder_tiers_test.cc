@@ -344,7 +344,7 @@ TEST(PlanBuilderStall, PrefillBesideDecodesEndsAtTheBound) {
   EXPECT_EQ(c.prefill(view.running[0], 1000), 0u);
   view.running.pop_back();
   PlanBuilder d(view);
-  EXPECT_EQ(d.prefill(view.running[0], 1000), 60u) << "nobody decodes";
+  EXPECT_EQ(d.prefill(view.running[0], 1000), 60u) << "none decodes";
 }
 
 TEST(PlanBuilderStall, ASequenceThatWaitsForATransferHasNoRows) {

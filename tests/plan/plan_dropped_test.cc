@@ -1,4 +1,4 @@
-// The builder and the checker where cells were dropped: they are computed again.
+// The builder and the checker where cells were dropped: they are recomputed.
 #include "plan/forms_views.h"
 
 namespace kvasir::test {
@@ -87,7 +87,7 @@ TEST(PlanForms, WhatIsComputedAgainCanBeKept) {
   EXPECT_TRUE(check_plan(view, d.take()).ok());
 }
 
-TEST(PlanForms, TheCheckerKnowsWhatRowsThatComputeAgainAre) {
+TEST(PlanForms, TheCheckerKnowsWhatRecomputingRowsAre) {
   View view = forms_view(10, 6, 8);
   view.running = {dropped_seq(1, 1)};
   PlanBuilder b(view);
@@ -96,10 +96,10 @@ TEST(PlanForms, TheCheckerKnowsWhatRowsThatComputeAgainAre) {
   ASSERT_TRUE(check_plan(view, good).ok());
   StepPlan plan = good;
   plan.rows.erase(plan.rows.begin());
-  expect_broken(view, plan, "sequence 1: of its history [0, 32) is dropped, and not computed again");
+  expect_broken(view, plan, "sequence 1: of its history [0, 32) is dropped, and not recomputed");
   plan = good;
   plan.rows.pop_back();
-  expect_broken(view, plan, "sequence 1: computes again what no row reads");
+  expect_broken(view, plan, "sequence 1: recomputes what no row reads");
   plan = good;
   plan.rows[0].tokens = {0, 16};
   expect_broken(view, plan, "of its history [0, 32) is dropped");
@@ -108,13 +108,13 @@ TEST(PlanForms, TheCheckerKnowsWhatRowsThatComputeAgainAre) {
   expect_broken(view, plan, "of its history [0, 32) is dropped");
   plan = good;
   plan.rows[0].tokens = {0, 20};
-  expect_broken(view, plan, "computes [0, 20) of 39 again, not whole blocks");
+  expect_broken(view, plan, "recomputes [0, 20) of 39, not whole blocks");
   plan = good;
   plan.rows[0].layers = group(1);
-  expect_broken(view, plan, "computes again 1 layer groups, which are not the first ones");
+  expect_broken(view, plan, "recomputes 1 layer groups, which are not the first ones");
   plan = good;
   plan.rows.insert(plan.rows.begin(), plan.rows[0]);
-  expect_broken(view, plan, "computes again twice");
+  expect_broken(view, plan, "recomputes twice");
   plan = good;
   plan.rows[0].layers = LayerSet::all(2);
   plan.rows[0].writes.x = LayerSet::all(3);
@@ -122,10 +122,10 @@ TEST(PlanForms, TheCheckerKnowsWhatRowsThatComputeAgainAre) {
   plan = good;
   plan.rows[0].layers = group(0);
   plan.rows[0].writes.kv = group(1);
-  expect_broken(view, plan, "keeps layer groups that are not computed again");
+  expect_broken(view, plan, "keeps layer groups that are not recomputed");
 }
 
-// The end of its rows tells whether they compute again (KvCache::computes_again): a sequence has at most one
+// The end of its rows tells whether they recompute (KvCache::computes_again): a sequence has at most one
 // run of rows that go on, and it comes last.
 TEST(PlanForms, RowsThatGoOnAreOneRunAndTheLast) {
   View view = forms_view(10, 6, 8);
@@ -151,9 +151,9 @@ TEST(PlanForms, RowsThatGoOnAreOneRunAndTheLast) {
   plan.rows.push_back(plan.rows[0]);
   plan.rows[1].kind = RowKind::kRestore;
   plan.rows[1].tokens = {16, 48};
-  expect_broken(view, plan, "sequence 1: computes again behind the rows that go on");
+  expect_broken(view, plan, "sequence 1: recomputes behind the rows that go on");
   plan.rows[1].tokens = {0, 16};
-  expect_broken(view, plan, "sequence 1: computes again behind the rows that go on");
+  expect_broken(view, plan, "sequence 1: recomputes behind the rows that go on");
 }
 
 }  // namespace

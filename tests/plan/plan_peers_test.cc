@@ -159,21 +159,21 @@ TEST(PlanPeers, WhatMayBeBorrowedCountsAsThere) {
   EXPECT_EQ(nothing.capacity().slower_cells, 0u);
 }
 
-TEST(PlanPeers, WhatNobodyLentIsNotCountedOn) {
+TEST(PlanPeers, MemoryThatWasNotLentIsNotCountedOn) {
   View view = view_at_peers();
   const auto borrowed = [&](bool admitted) { return view.capacity(admitted).borrowed_cells; };
-  EXPECT_EQ(view.capacity().borrowed_cells, borrowed(true)) << "who asks for no one in particular";
+  EXPECT_EQ(view.capacity().borrowed_cells, borrowed(true)) << "for no request in particular";
   EXPECT_EQ(borrowed(true), 500u);
   EXPECT_EQ(borrowed(false), 500u);
-  // While nobody lends, a request that comes makes do with what is there; one that was admitted has its word.
-  view.peers.nobody_lends = true;
+  // While no peer lends, a new request makes do with what is there; an admitted one keeps its promise.
+  view.peers.peers_refuse = true;
   EXPECT_EQ(borrowed(true), 500u);
   EXPECT_EQ(borrowed(false), 400u);
   view.peers.out_of_reach = 100;
   EXPECT_EQ(borrowed(true), 400u);
   EXPECT_EQ(borrowed(false), 400u);
-  // Later somebody may lend again: who comes may be admitted for it, who is there is told of what came.
-  view.peers.nobody_lends = false;
+  // Later a peer may lend again: a new request may be admitted for it, a present one is told of what came.
+  view.peers.peers_refuse = false;
   EXPECT_EQ(borrowed(true), 400u);
   EXPECT_EQ(borrowed(false), 500u);
   view.peers.out_of_reach = 501;
@@ -231,7 +231,7 @@ TEST(PlanPeers, APlanSaysWhatItBorrowsAndGivesBack) {
 TEST(StandsStill, ButForWhatAPeerMayStillDo) {
   struct Case {
     uint32_t asked, lent, borrow, give_back;
-    bool nobody_lends, stands_still;
+    bool peers_refuse, stands_still;
   };
   for (const Case& c : {
            Case{0, 0, 0, 0, false, true}, Case{0, 0, 0, 0, true, true},
@@ -247,12 +247,12 @@ TEST(StandsStill, ButForWhatAPeerMayStillDo) {
     view.peers.most_borrowed = 8;
     view.peers.asked = c.asked;
     view.peers.lent = c.lent;
-    view.peers.nobody_lends = c.nobody_lends;
+    view.peers.peers_refuse = c.peers_refuse;
     StepPlan plan;
     plan.borrow_cells = c.borrow;
     plan.return_cells = c.give_back;
     const std::string said = std::to_string(c.asked) + std::to_string(c.lent) + std::to_string(c.borrow) +
-                             (c.nobody_lends ? "n" : "");
+                             (c.peers_refuse ? "n" : "");
     EXPECT_EQ(stands_still(view, plan), c.stands_still) << said;
     EXPECT_EQ(check_plan(view, plan).ok(), !c.stands_still) << said;
     view.steps_in_flight = 1;
@@ -267,7 +267,7 @@ TEST(StandsStill, NotWhileItsOwnComesBackToOneThatRuns) {
   View view = make_view(10, 0);
   view.running = {decoding_seq(1, 20, 20)};
   view.peers.lent = 1;
-  view.peers.nobody_lends = true;
+  view.peers.peers_refuse = true;
   EXPECT_TRUE(comes_back(view));
   EXPECT_FALSE(stands_still(view, StepPlan()));
   view.peers.lent = 0;

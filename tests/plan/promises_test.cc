@@ -34,7 +34,7 @@ void decode_all(const View& view, PlanBuilder& b) {
   }
 }
 
-TEST(Promises, OwnOnesTakeWhatNobodyNeeds) {
+TEST(Promises, OwnOnesTakeCellsThatAreNotNeeded) {
   const View view = bargaining_view();
   PlanBuilder b(view);
   EXPECT_FALSE(b.promise_own(view.running[1], 5)) << "four cells are free";
@@ -46,7 +46,7 @@ TEST(Promises, OwnOnesTakeWhatNobodyNeeds) {
             "promise 2 4 cells on device\ndecode 1 [29, 30) samples\ndecode 2 [29, 30) samples\n");
 }
 
-TEST(Promises, TheReserveIsForWhoAsksForIt) {
+TEST(Promises, TheReserveIsForSequencesThatAskForIt) {
   const View view = bargaining_view();
   PlanBuilder b(view);
   EXPECT_EQ(b.set_reserve(kPlenty), 4u) << "no more than there is";
@@ -125,7 +125,7 @@ TEST(Promises, AGuestThatCannotBeAdmittedBorrowsNothing) {
   EXPECT_EQ(checked(view, b).promises.size(), 1u);
 }
 
-TEST(Promises, ALoanToWhoIsAdmittedInVainIsNone) {
+TEST(Promises, ALoanToASequenceAdmittedInVainIsNone) {
   View view = bargaining_view();
   view.waiting = {waiting_seq(3, 40)};
   PlanBuilder b(view);
@@ -161,7 +161,7 @@ TEST(Promises, WhoseLoanIsDueDoesNotGoOn) {
   checked(view, later);
 }
 
-TEST(Promises, WhoHasOnlyItsOwnCanStillBePreempted) {
+TEST(Promises, ASequenceWithOnlyItsOwnCanStillBePreempted) {
   const View view = bargaining_view();
   PlanBuilder b(view);
   EXPECT_TRUE(b.promise_own(view.running[1], 4));
@@ -175,7 +175,7 @@ TEST(Promises, WhoHasOnlyItsOwnCanStillBePreempted) {
   for (const SeqView& s : view.running) EXPECT_FALSE(other.can_stop(s));
 }
 
-TEST(Promises, WhoHasOnlyItsOwnCanStillFail) {
+TEST(Promises, ASequenceWithOnlyItsOwnCanStillFail) {
   const View view = bargaining_view();
   PlanBuilder b(view);
   EXPECT_TRUE(b.promise_own(view.running[1], 4));

@@ -111,7 +111,7 @@ TEST(AllowedPrefill, WhatOnlyTheLowerBoundCountsAsMissedAllowsNothing) {
   EXPECT_FALSE(a.missed);
 }
 
-TEST(AllowedPrefill, WhoHasMissedItForGoodIsMissed) {
+TEST(AllowedPrefill, ABoundMissedForGoodIsMissed) {
   // T_past = 5 s: 3 - 5.8 = -2.8, and 4.9 - 6.56 = -1.66.
   EXPECT_TRUE(at(eleven_tokens(), 6000).missed);
 }

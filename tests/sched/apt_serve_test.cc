@@ -47,7 +47,7 @@ View view_of(uint32_t total_blocks, uint32_t free_blocks, uint32_t ring = 16) {
 }
 
 // By pending seconds a block: 6 / 3, 1 / 1, 2 / 1.
-TEST(AptServePolicy, WhoHasWaitedForTheLongestByTheByteIsFirst) {
+TEST(AptServePolicy, TheLongestWaitPerByteIsFirst) {
   View view = view_of(50, 50);
   view.waiting = {waits(1, 48, 5.9), waits(2, 16, 1), waits(3, 16, 2)};
   EXPECT_EQ(apt_serve_plan(view),
@@ -58,7 +58,7 @@ TEST(AptServePolicy, WhoHasWaitedForTheLongestByTheByteIsFirst) {
             "prefill 1 [0, 48) samples\nprefill 2 [0, 16) samples\nprefill 3 [0, 16) samples\n");
 }
 
-TEST(AptServePolicy, WhoeverIsBeyondItsBoundComesBehindAllOthers) {
+TEST(AptServePolicy, ARequestBeyondItsBoundComesAfterAllOthers) {
   View view = view_of(50, 50);
   view.waiting = {waits(1, 16, 9, {.ttft_ms = 8999}), waits(2, 16, 1, {.ttft_ms = 2000}),
                   waits(3, 48, 9, {.ttft_ms = 8999})};
@@ -113,7 +113,7 @@ TEST(AptServePolicy, WhereMemoryIsShortAPromptIsKeptAsX) {
   EXPECT_EQ(apt_serve_plan(view), "prefill 1 [0, 48) samples x2 keeps kv x0 x x2\n");
 }
 
-TEST(AptServePolicy, NobodyIsKeptAsXForWhomThatIsOfNoUse) {
+TEST(AptServePolicy, NoneIsKeptAsXWithoutGain) {
   View view = view_of(50, 0, 10);
   view.device.spare_slabs = 5;
   view.running = {timed(decoding_seq(2, 20, 30), 0.1)};
@@ -153,7 +153,7 @@ TEST(AptServePolicy, OneKeptAsXSitsOutWhileItsTokenCostsMoreThanItHasWaited) {
   EXPECT_NE(with(0.51).find("decode 1"), std::string::npos);
   EXPECT_NE(with(0.49, {.tbt_ms = 900}).find("decode 1"), std::string::npos) << "half of its gap is over";
   view.running = {hidden(1, 40, 0.01)};
-  EXPECT_EQ(apt_serve_plan(view), both) << "nobody else runs";
+  EXPECT_EQ(apt_serve_plan(view), both) << "no other runs";
 }
 
 TEST(AptServePolicy, AsSoonAsThereIsRoomItHasItsKv) {
@@ -208,7 +208,7 @@ TEST(AptServePolicy, AnUpgradeNeedsNoRing) {
 }
 
 // Whether it was upgraded or has adopted X that became K and V: it is no longer kept as X.
-TEST(AptServePolicy, WhoHasItsKvGivesUpItsX) {
+TEST(AptServePolicy, ASequenceWithItsKvGivesUpItsX) {
   View view = view_of(50, 50);
   SeqView s = timed(decoding_seq(1, 10, 40), 0.1);
   hold(s, Form::kX, Tier::kDevice, 6);

@@ -90,7 +90,7 @@ TEST(LongestStep, OfTheLastOnes) {
   EXPECT_EQ(steps.longest(), 50) << "time without rows is no step";
   now += 9000;
   steps.begin(now, false);
-  EXPECT_EQ(steps.longest(), 50) << "nor is time in which nobody is there";
+  EXPECT_EQ(steps.longest(), 50) << "nor is time without requests";
   LongestStep other;
   ASSERT_TRUE(other.restore(steps.save()).ok());
   EXPECT_EQ(other.longest(), 50);

@@ -65,7 +65,7 @@ TEST(AvailabilityForecast, AStageLastsUntilItsLastStep) {
   }
 }
 
-TEST(AvailabilityForecast, WhoHasOutlivedTheMedianIsNotExpectedToEnd) {
+TEST(AvailabilityForecast, ARequestBeyondTheMedianIsNotExpectedToEnd) {
   // 20 tokens of output are there: of a median of 20 none is left, and of 15 less than none.
   for (uint32_t median : {15u, 20u}) {
     View view = layered_view(100, 0);
@@ -81,8 +81,8 @@ TEST(AvailabilityForecast, WithoutAMedianThePredictionItself) {
   EXPECT_EQ(forecast(view, 2), (Cells{100, 112, 112}));
 }
 
-TEST(AvailabilityForecast, NobodyGrowsBeyondItsGreatestLength) {
-  // 60 tokens at the most, four blocks. Nobody knows when it ends.
+TEST(AvailabilityForecast, NoneGrowsBeyondItsGreatestLength) {
+  // 60 tokens at the most, four blocks. Its end is unknown.
   View view = layered_view(100, 0);
   view.running = {layered_resident(1, 20, 40)};
   view.running[0].max_total_tokens = 60;

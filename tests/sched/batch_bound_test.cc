@@ -43,7 +43,7 @@ TEST(BatchBound, AsManyAsTheStepAllows) {
   view.running[0].slo.tpot_ms = 12;
   EXPECT_EQ(joining(view), 0u);
   view.running[0].slo.tpot_ms = 0;
-  EXPECT_EQ(joining(view), 3u) << "nobody has asked for a bound";
+  EXPECT_EQ(joining(view), 3u) << "no request has a bound";
 }
 
 TEST(BatchBound, WhatTheyHaveWaitedCounts) {

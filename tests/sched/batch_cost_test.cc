@@ -50,7 +50,7 @@ TEST(BatchCost, ToTheLetterADecodedTokenTakesLongerTheLongerItsRequestIs) {
 
 TEST(BatchCost, ToTheLetterOfEquation2) {
   const BatchCost cost = BatchCost::letter(llama_13b());
-  // 600 and 200 tokens, of which 0.25 is computed again.
+  // 600 and 200 tokens, of which 0.25 is recomputed.
   const double h = 5120, layers = 40, vocabulary = 32'000, r = 0.25;
   double volume = 0;
   for (double s : {600.0, 200.0}) {
@@ -73,7 +73,7 @@ TEST(BatchCost, CorrectedCountsTheProductsOfTheRealShape) {
   EXPECT_DOUBLE_EQ(cost.compute.again_token_s * shape.flops_per_s, token);
   EXPECT_DOUBLE_EQ(cost.compute.request_s * shape.flops_per_s, token + 4.0 * 8192 * 80 + 2.0 * 8192 * 32'000);
   EXPECT_DOUBLE_EQ(cost.compute.context_s * shape.flops_per_s, 4.0 * 8192 * 80);
-  // Causal: each token attends to half of those that are computed again with it.
+  // Causal: each token attends to half of those that are recomputed with it.
   EXPECT_DOUBLE_EQ(cost.compute.again_square_s, cost.compute.context_s / 2);
 }
 
@@ -94,7 +94,7 @@ TEST(BatchCost, AStepIsNoFasterThanMemory) {
   // Alone it waits for the weights, which take hundreds of times as long as the computation.
   EXPECT_NEAR(cost.seconds({1, 1000, 0, 0}), weights + 1000 * 327'680 / 6.22e12, 1e-9);
   EXPECT_GT(cost.seconds({1, 1000, 0, 0}), 100 * cost.compute.of({1, 1000, 0, 0}));
-  // Beside a little that is computed again nothing is lost; beside much, the computation is what it takes.
+  // Beside a little that is recomputed nothing is lost; beside much, the computation is what it takes.
   EXPECT_EQ(cost.seconds({1, 1000, 100, 1e4}), cost.seconds({1, 1000, 0, 0}));
   const BatchLoad much{1, 1000, 1000, 1e6};
   EXPECT_EQ(cost.seconds(much), cost.compute.of(much));
@@ -104,7 +104,7 @@ TEST(BatchCost, AStepIsNoFasterThanMemory) {
 TEST(BatchCost, BelievesWhatTheProfileSays) {
   const CostModel costs = truth();
   const BatchCost cost = BatchCost::believed(costs);
-  // Three decode, and 100 and 30 tokens before theirs are computed again in the same step.
+  // Three decode, and 100 and 30 tokens before theirs are recomputed in the same step.
   StepWork work;
   for (double context : {400.0, 200.0, 70.0}) work.add_decode(context);
   work.add_prefill(0, 100);

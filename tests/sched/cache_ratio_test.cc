@@ -17,7 +17,7 @@
 namespace kvasir::test {
 namespace {
 
-// 10 ms a step, 1 ms a request, 0.1 ms a token that is computed again.
+// 10 ms a step, 1 ms a request, 0.1 ms a token that is recomputed.
 RatioProblem plain(std::vector<double> lengths, double device_tokens) {
   RatioProblem p;
   p.lengths = std::move(lengths);
@@ -114,7 +114,7 @@ TEST(CacheRatio, ADeviceWithRoomForAllKeepsAll) {
 }
 
 TEST(CacheRatio, ALittleMoreThanThereIsRoomForIsEvicted) {
-  // 1000 tokens for 900: a tenth of each is computed again, 100 tokens in 10 ms. 4 / 24 ms is less than 3 /
+  // 1000 tokens for 900: a tenth of each is recomputed, 100 tokens in 10 ms. 4 / 24 ms is less than 3 /
   // 13 ms.
   RatioProblem p = plain({100, 200, 300, 400}, 900);
   EXPECT_DOUBLE_EQ(least_ratio(p, 4), 0.1);
@@ -143,7 +143,7 @@ TEST(CacheRatio, OneIsComputedAgainOrStaged) {
   p.staged_token_s = 1e-3;
   p.staging_s = 2e-3;
   p.cost.compute.again_square_s = 1e-6;
-  // Of 100 tokens 25 are computed again, 12.5 of each; 75 come in 77 ms, during which all else is done.
+  // Of 100 tokens 25 are recomputed, 12.5 of each; 75 come in 77 ms, during which all else is done.
   EXPECT_DOUBLE_EQ(least_ratio(p, 2), 0.125);
   EXPECT_DOUBLE_EQ(ratio_seconds(p, 2, 0.125), 77e-3);
   p.staged_token_s = 1e-6;
@@ -169,7 +169,7 @@ TEST(CacheRatio, EachBoundIsOne) {
   EXPECT_DOUBLE_EQ(least([](RatioProblem& p) { p.again_tokens = 150; }), 0.25);
   EXPECT_LT(least([](RatioProblem& p) { p.greatest_ratio = 0.24; }), 0);
   EXPECT_DOUBLE_EQ(least([](RatioProblem& p) { p.greatest_ratio = 0.25; }), 0.25);
-  // All is computed again: a tier without room is none of its business.
+  // All is recomputed: a tier without room is none of its business.
   EXPECT_DOUBLE_EQ(least([](RatioProblem& p) { p.again_share = 1, p.slower_tokens = 0; }), 0.25);
   EXPECT_DOUBLE_EQ(least([](RatioProblem& p) { p.again_share = 0, p.again_tokens = 0; }), 0.25);
   // Time bounds the choice and not the ratio. 12 ms and 20 ms for 200 tokens.

@@ -54,7 +54,7 @@ TEST(CacheOptPolicy, EachGetsItsDemandWhereThereIsRoom) {
             "prefill 1 [0, 20) samples\nprefill 2 [0, 20) samples\n");
 }
 
-TEST(CacheOptPolicy, WhoHasTheLeastTimeLeftGoesFirst) {
+TEST(CacheOptPolicy, TheLeastTimeLeftGoesFirst) {
   View view = cacheopt_view(8);
   view.waiting = {arrived(waiting_seq(1, 100), 2, 20), arrived(waiting_seq(2, 100), 1, 20, 1500)};
   EXPECT_EQ(cacheopt_plan(view), "promise 2 16 cells on device\nprefill 2 [0, 100) samples\n");
@@ -63,7 +63,7 @@ TEST(CacheOptPolicy, WhoHasTheLeastTimeLeftGoesFirst) {
             "promise 1 16 cells on device\nprefill 1 [0, 100) samples\n");
 }
 
-TEST(CacheOptPolicy, WhoIsLateGoesLastOrFirst) {
+TEST(CacheOptPolicy, ALateRequestGoesLastOrFirst) {
   View view = cacheopt_view(8);
   view.waiting = {arrived(waiting_seq(1, 100), 2, 20, 1500), arrived(waiting_seq(2, 100), 1, 20, 1500)};
   EXPECT_EQ(cacheopt_plan(view), "promise 2 16 cells on device\nprefill 2 [0, 100) samples\n");
@@ -71,7 +71,7 @@ TEST(CacheOptPolicy, WhoIsLateGoesLastOrFirst) {
             "promise 1 16 cells on device\nprefill 1 [0, 100) samples\n");
 }
 
-TEST(CacheOptPolicy, WhereThereIsTooLittleWhoHasTimeAndMuchToComeIsCut) {
+TEST(CacheOptPolicy, IfThereIsTooLittleARequestWithTimeAndMuchToComeIsCut) {
   View view = cacheopt_view(10);
   // Basic needs of 28 tokens, 2 blocks each; demands of 4 and 12 blocks: 6 too many. Slack 1 s and 5 s,
   // output 40 and 160: the second is cut by 20/21 of 12 cells, to 12 of its 24, and a block is what is given.
@@ -106,15 +106,16 @@ TEST(Embed, TheTightestHostInWhichItFits) {
   const SeqView guest = arrived(waiting_seq(3, 20), 1, 40);
   PlanBuilder builder(view);
   // a - (u + s + b) >= cells: 4 blocks of 6 leave 64 tokens, and 30 + s + 8 is to be within them.
-  EXPECT_EQ(find_host(view, builder, guest, 8, 26, 8).seq, &view.running[1]);
-  EXPECT_EQ(find_host(view, builder, guest, 8, 26, 8).due_tokens, 64u);
-  EXPECT_EQ(find_host(view, builder, guest, 8, 27, 8).seq, &view.running[0]);
-  EXPECT_EQ(find_host(view, builder, guest, 8, 27, 8).due_tokens, 112u);
-  EXPECT_EQ(find_host(view, builder, guest, 8, 75, 8).seq, nullptr);
-  EXPECT_EQ(find_host(view, builder, guest, 20, 1, 8).seq, nullptr) << "more than either has";
+  const Hosts hosts(view, builder);
+  EXPECT_EQ(hosts.find(guest, 8, 26, 8).seq, &view.running[1]);
+  EXPECT_EQ(hosts.find(guest, 8, 26, 8).due_tokens, 64u);
+  EXPECT_EQ(hosts.find(guest, 8, 27, 8).seq, &view.running[0]);
+  EXPECT_EQ(hosts.find(guest, 8, 27, 8).due_tokens, 112u);
+  EXPECT_EQ(hosts.find(guest, 8, 75, 8).seq, nullptr);
+  EXPECT_EQ(hosts.find(guest, 20, 1, 8).seq, nullptr) << "more than either has";
 }
 
-TEST(CacheOptPolicy, WhoHasUsedUpItsRoomDrawsOnTheReserve) {
+TEST(CacheOptPolicy, ARequestThatHasUsedUpItsRoomDrawsOnTheReserve) {
   View view = cacheopt_view(4);
   view.reserved_cells[0] = 8;
   view.device.promised[0] = 8;
@@ -148,7 +149,7 @@ std::string critical_plan(const View& view, const std::string& settings = "") {
   return plan_of(*policy, view);
 }
 
-TEST(CacheOptPolicy, WhoMustRunHasRoomMadeForItByWhoHasTime) {
+TEST(CacheOptPolicy, ARequestWithTimeMakesRoomForACriticalOne) {
   View view = cacheopt_view(0);
   // The first needs a block, and has 20 ms for it. Of the others the second has a tight bound, the third a
   // loose one, and the fourth as loose a one and more to come.
@@ -164,20 +165,20 @@ TEST(CacheOptPolicy, WhoMustRunHasRoomMadeForItByWhoHasTime) {
   view.running[0].last_token_time = kCacheOptNow - from_seconds(0.05);
   EXPECT_EQ(critical_plan(view),
             "decode 2 [29, 30) samples\ndecode 3 [29, 30) samples\ndecode 4 [29, 30) samples\n");
-  // It is late: nobody pays for that.
+  // It is late: none is preempted for it.
   view.running[0].last_token_time = kCacheOptNow - from_seconds(0.3);
   EXPECT_EQ(critical_plan(view),
             "decode 2 [29, 30) samples\ndecode 3 [29, 30) samples\ndecode 4 [29, 30) samples\n");
 }
 
-TEST(CacheOptPolicy, WhoeverElseMustRunIsNotPreempted) {
+TEST(CacheOptPolicy, OtherCriticalRequestsAreNotPreempted) {
   View view = cacheopt_view(0);
   view.running = {decoding_since(decoding_seq(1, 20, 33), 0.18, 100, 200),
                   decoding_since(decoding_seq(2, 20, 30), 0.98, 400, 1000)};
   EXPECT_EQ(critical_plan(view), "decode 2 [29, 30) samples\n");
 }
 
-TEST(CacheOptPolicy, ForWhoWaitsNobodyIsPreemptedUnlessThatIsAskedFor) {
+TEST(CacheOptPolicy, ForAWaitingRequestNoneIsPreemptedUnlessThatIsAskedFor) {
   View view = cacheopt_view(0);
   view.running = {decoding_since(decoding_seq(1, 20, 30), 0.01, 400, 1000)};
   view.waiting = {arrived(waiting_seq(2, 20), 0.98, 10, 1000)};
@@ -186,7 +187,7 @@ TEST(CacheOptPolicy, ForWhoWaitsNobodyIsPreemptedUnlessThatIsAskedFor) {
             "preempt 1\ndrop_all 1 kv device\npromise 2 4 cells on device\nprefill 2 [0, 20) samples\n");
 }
 
-TEST(CacheOptPolicy, WhatIsLackingIsClaimedOfWhoEndsInTime) {
+TEST(CacheOptPolicy, MissingCellsAreClaimedOfARequestThatEndsInTime) {
   View view = cacheopt_view(1);
   // One block for the first, which wants four more; the others end in 4 and in 12 steps, and 15 are left to
   // it.

@@ -1,4 +1,4 @@
-// The learner of costs: it comes to what is true from wherever it began, keeps what nobody exercises, and is
+// The learner of costs: it comes to what is true from wherever it began, keeps what is not exercised, and is
 // not moved by one bad step.
 #include "sched/beliefs/cost_learner.h"
 

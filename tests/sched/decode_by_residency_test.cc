@@ -1,5 +1,6 @@
-// Who decodes when some layers are away, and which come back, by hand. Blocks have 16 tokens and four cells
-// of 512 bytes. The link takes 1 s for a cell; a step takes as many seconds as the decodes in it are to say.
+// Which requests decode when some layers are away, and which come back, by hand. Blocks have 16 tokens and
+// four cells of 512 bytes. The link takes 1 s for a cell; a step takes as many seconds as the decodes in it
+// are to say.
 #include "sched/mechanisms/decode_by_residency.h"
 
 #include <gtest/gtest.h>
@@ -199,7 +200,7 @@ TEST_F(ComeBack, AsManyAsThereAreSpareCellsFor) {
   EXPECT_EQ(plan(3, 0), kDecode9);
 }
 
-TEST(DecodeAway, NobodyOvertakes) {
+TEST(DecodeAway, NoneOvertakes) {
   // Of 1 a group is five cells, of 2 two, and either begins a block, four cells, in the next stage. Eight are
   // spare: not enough for one group of 1's beside that, and 2 waits behind it.
   View view = slow_view(100, 100, 100);
@@ -215,7 +216,7 @@ TEST(DecodeAway, NobodyOvertakes) {
   EXPECT_EQ(plan(9), "add 1 [0, 80) kv device x1 now\n" + std::string(kDecode9));
 }
 
-TEST(DecodeAway, NobodyPreemptedByThePlanComesBack) {
+TEST(DecodeAway, NonePreemptedByThePlanComesBack) {
   View view = slow_view(100, 100, 100);
   view.running = {layered_resident(9, 20, 40), half_away(1)};
   PlanBuilder b(view);
@@ -261,7 +262,7 @@ std::string decoded(uint64_t id) {
   return "decode " + std::to_string(id) + " [39, 40) samples\n";
 }
 
-TEST_F(Urgent, WhoHasLeastLeftIsStagedFirst) {
+TEST_F(Urgent, TheLeastTimeLeftIsStagedFirst) {
   // The link has 8 s, for two of four cells each.
   EXPECT_EQ(plan(8, 0.3, {bounded(1, 10, 7), bounded(2, 10, 9)}),
             staged(2) + staged(1) + decoded(9) + decoded(2) + decoded(1));
@@ -270,7 +271,7 @@ TEST_F(Urgent, WhoHasLeastLeftIsStagedFirst) {
   EXPECT_EQ(plan(3, 0.3, {bounded(1, 10, 7), bounded(2, 10, 9)}), decoded(9));
 }
 
-TEST_F(Urgent, NobodyElseIsButTheFirst) {
+TEST_F(Urgent, OnlyTheFirstOtherIsStaged) {
   // 4 of 10 s are left to 3, and 4 has missed its bound by 1 s. 1, 2 and 5 have none; 1 is the first.
   const std::string first = staged(1) + decoded(9) + decoded(1);
   EXPECT_EQ(plan(100, 0.3, {half_away(1), half_away(2), bounded(3, 10, 6)}), first);
@@ -280,7 +281,7 @@ TEST_F(Urgent, NobodyElseIsButTheFirst) {
   EXPECT_EQ(plan(100, 0.9, {half_away(1), half_away(5)}), first);
 }
 
-TEST(DecodeAway, WhoNeedsMoreOfTheLinkThanAStepGoesOnTheCreditOfWaiting) {
+TEST(DecodeAway, ARequestThatNeedsMoreOfTheLinkThanAStepGoesOnTheCreditOfWaiting) {
   // Four cells take the link 4 s, and the step computes for 3. After 200 s it has a credit of 4.
   for (const auto& [waited, goes] : {std::pair{199, false}, {200, true}}) {
     View view = slow_view(100, 100, 3);
@@ -306,7 +307,7 @@ TEST(DecodeAway, AnEmptyStepServesOneAnyway) {
   EXPECT_EQ(checked(view, b), staged(1) + decoded(1));
 }
 
-TEST(DecodeAway, WhoCannotRunIsPassedOver) {
+TEST(DecodeAway, ASequenceThatCannotRunIsPassedOver) {
   View view = slow_view(0, 100, 5);
   view.running = {half_away(1), half_away(2), half_away(3)};
   view.running[0].stalled = true;

@@ -55,7 +55,7 @@ TEST(BorrowAhead, CellsNeededSoonAreThoseOfTheTokensAheadUpToTheLongest) {
   EXPECT_EQ(cells_needed_soon(view, {20}), 4u) << "both come to 60 and 50 tokens";
   view.running.pop_back();
   view.waiting = {waiting_seq(3, 50)};
-  EXPECT_EQ(cells_needed_soon(view, {1000}), 6u) << "who waits needs none yet";
+  EXPECT_EQ(cells_needed_soon(view, {1000}), 6u) << "a waiting sequence needs none yet";
 }
 
 TEST(BorrowAhead, BorrowsWhatIsLacking) {
@@ -295,11 +295,11 @@ TEST(StandsStill, ButForWhatAPeerMayStillDo) {
   };
   EXPECT_TRUE(still(0));
   EXPECT_FALSE(still(1));
-  view.peers.nobody_lends = true;
+  view.peers.peers_refuse = true;
   EXPECT_TRUE(still(1));
   view.peers.asked = 1;
   EXPECT_TRUE(still(0)) << "it will be refused, too";
-  view.peers.nobody_lends = false;
+  view.peers.peers_refuse = false;
   EXPECT_FALSE(still(0));
   view.peers.asked = 0;
   view.peers.lent = 1;

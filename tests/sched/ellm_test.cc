@@ -32,8 +32,8 @@ TEST(EllmPolicy, WithRoomForAllItKeepsAll) {
 }
 
 // Ten blocks, all taken by two requests of five, and a third waits for two: without a host their oldest
-// blocks are dropped, and computed again from the next step on.
-TEST(EllmPolicy, MakesRoomForWhoWaitsByDroppingTheOldest) {
+// blocks are dropped, and recomputed from the next step on.
+TEST(EllmPolicy, MakesRoomForWaitingRequestsByDroppingTheOldest) {
   View view = view_where_batches_pay(10, 0);
   set_ring(view, 20);
   view.running = {decoding_seq(1, 60, 75), decoding_seq(2, 60, 75)};
@@ -54,7 +54,7 @@ TEST(EllmPolicy, MakesRoomForWhoWaitsByDroppingTheOldest) {
   }
   EXPECT_EQ(plan_of("ellm", view), "promise 3 4 cells on device\nprefill 3 [0, 20) samples\n");
 
-  // Nobody waits, and there is room: what is computed again is kept.
+  // None waits, and there is room: what is recomputed is kept.
   view.waiting.clear();
   view.device.spare_slabs = 9 * kViewGroups;
   view.device.slabs = 17 * kViewGroups;
@@ -63,7 +63,7 @@ TEST(EllmPolicy, MakesRoomForWhoWaitsByDroppingTheOldest) {
   EXPECT_EQ(plan.find("drop"), std::string::npos) << plan;
 }
 
-// Where computing again is dear and the link is fast, they go to the host.
+// Where recomputing is dear and the link is fast, they go to the host.
 TEST(EllmPolicy, StagesWhereTheLinkIsFaster) {
   View view = view_where_batches_pay(10, 0);
   view.costs.prefill_row_s = 1e-3;
@@ -77,7 +77,7 @@ TEST(EllmPolicy, StagesWhereTheLinkIsFaster) {
             "decode 1 [74, 75) samples\ndecode 2 [74, 75) samples\n");
 }
 
-// A larger batch would not pay: nobody gives anything up, and who waits waits.
+// A larger batch would not pay: none gives anything up, and waiting requests wait.
 TEST(EllmPolicy, KnowsWhenNotTo) {
   View view = view_where_batches_pay(10, 0);
   view.costs.step_s = 0;

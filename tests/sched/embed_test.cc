@@ -1,4 +1,4 @@
-// Who lends, by an index and by looking at everyone.
+// Which sequence lends, by an index and by looking at all.
 #include "sched/mechanisms/embed.h"
 
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 namespace kvasir::test {
 namespace {
 
-// a_j - (u_j + s_o + b) >= s_p + s_o of whoever runs, one after the other.
+// a_j - (u_j + s_o + b) >= s_p + s_o of all running sequences, one after the other.
 Host scanned_host(const View& view, const PlanBuilder& builder, const SeqView& guest, uint32_t cells,
                   uint32_t steps) {
   Host best;

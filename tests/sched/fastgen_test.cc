@@ -37,7 +37,7 @@ TEST(FastgenPolicy, ALongPromptIsSplitAndGoesOnBeforeNewOnes) {
       << "a bound on one chunk would leave the step unfilled";
 }
 
-TEST(FastgenPolicy, OneWithoutABlockIsLeftOutAndNobodyPays) {
+TEST(FastgenPolicy, OneWithoutABlockIsLeftOutAndNoneIsPreempted) {
   View view = view_with_budget(64, 0);
   view.running = {decoding_seq(1, 20, 33), decoding_seq(2, 20, 30), decoding_seq(3, 20, 30)};
   view.waiting = {waiting_seq(4, 4)};
@@ -51,7 +51,7 @@ TEST(FastgenPolicy, TheFirstThatWasLeftOutHasTheFirstBlock) {
   EXPECT_EQ(fastgen_plan(view), "decode 1 [32, 33) samples\ndecode 3 [29, 30) samples\n");
 }
 
-TEST(FastgenPolicy, WhereNobodyCanGoOnTheLatestStartsAgain) {
+TEST(FastgenPolicy, IfNoneCanGoOnTheLatestStartsAgain) {
   View view = view_with_budget(64, 0);
   view.running = {decoding_seq(3, 20, 33), decoding_seq(1, 20, 33), decoding_seq(2, 20, 49)};
   EXPECT_EQ(fastgen_plan(view), "preempt 3\ndrop_all 3 kv device\n");
@@ -63,7 +63,7 @@ TEST(FastgenPolicy, AdmitsInOrderWhileTheWholePromptFits) {
   View view = view_with_budget(64, 4);
   view.waiting = {waiting_seq(1, 40), waiting_seq(2, 32), waiting_seq(3, 1)};
   EXPECT_EQ(fastgen_plan(view), "promise 1 6 cells on device\nprefill 1 [0, 40) samples\n")
-      << "nobody overtakes";
+      << "none overtakes";
 }
 
 TEST(FastgenPolicy, RunsNoMoreThanTheLimit) {

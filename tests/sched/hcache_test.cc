@@ -162,7 +162,7 @@ TEST(HcachePolicy, ADecodeBeginsABlockOnlyWithItsX) {
   view.device.coming[index_of(Form::kX)] = 2;
   view.transfers_in_flight = 1;
   EXPECT_EQ(hcache_plan(view), "decode 2 [29, 30) samples\n");
-  // There is nobody to preempt.
+  // There is none to preempt.
   view.running.pop_back();
   view.transfers_in_flight = 0;
   view.device.coming = {};

@@ -31,7 +31,7 @@ TEST(HiddenCache, BytesOfTheTwoForms) {
 
 TEST(HiddenCache, WhatIsCachedStaysInItsForm) {
   const View view = forms_view(10, 10, 4);
-  const SeqView s = waiting_seq(1, 100, 64, 1);  // four of seven blocks; of one of them nobody makes use
+  const SeqView s = waiting_seq(1, 100, 64, 1);  // four of seven blocks; one of them is used by no other
   EXPECT_EQ(bytes_as_kv(view.geometry, s), (7 - 3) * 1024u);
   EXPECT_EQ(bytes_as_x(view.geometry, s), 3 * 512u + 1024 + 1024) << "the last block, and the idle one";
 }

@@ -154,7 +154,7 @@ TEST(HybridKnapsack, BesideTheFirstMisfitTheOthersAsTheyFit) {
   EXPECT_EQ(choose_batch(more, 10).forms, (std::vector{kNone, kKv, kKv}));
 }
 
-TEST(HybridKnapsack, NobodyOrNoRoom) {
+TEST(HybridKnapsack, NoCandidateOrNoRoom) {
   EXPECT_TRUE(choose_batch({}, 10).order.empty());
   EXPECT_EQ(choose_batch(Candidates{{1, 0, 1, 0}}, 0).forms, (std::vector{kNone}));
   EXPECT_EQ(choose_batch(Candidates{{0, 0, 1, 0}, {-1, 0, 1, 0}}, 9).forms, (std::vector{kNone, kNone}));

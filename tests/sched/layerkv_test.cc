@@ -132,12 +132,12 @@ TEST(LayerKvPolicy, TheLongestPrefixForWhichThereIsTime) {
   EXPECT_EQ(layerkv_plan(view), one + two + decode + first + "prefill 3 [0, 15) samples\n")
       << "23 rows, and not 24";
   view.waiting[1] = waiting_seq(3, 16);
-  EXPECT_EQ(layerkv_plan(view), one + decode + first) << "nobody overtakes";
+  EXPECT_EQ(layerkv_plan(view), one + decode + first) << "none overtakes";
   const std::string all = one + two + three + decode + first + "prefill 3 [0, 16) samples\n" + last;
   EXPECT_EQ(layerkv_plan(view, ":slo=off"), all);
   // A second ago: what is left of its bound is less than nothing, whatever comes.
   view.running[0].first_token_time = kLayerkvNow - kNanosPerSecond;
-  EXPECT_EQ(layerkv_plan(view), all) << "who has missed his bound holds nobody up";
+  EXPECT_EQ(layerkv_plan(view), all) << "a request that has missed its bound delays none";
   // With 20 tokens predicted there is time in the end, but not by the lower bound of the class.
   view.running[0].predicted = {.output_tokens = 20};
   view.length_classes = {{.low = 4, .high = 32}};
@@ -173,7 +173,7 @@ TEST(LayerKvPolicy, WithoutMixedAStepIsPrefillsOrDecodes) {
   EXPECT_EQ(layerkv_plan(view, ":mixed=off"), "decode 1 [21, 22) samples\n");
   EXPECT_EQ(layerkv_plan(view, ":mixed=off:slo=off"),
             "promise 2 2 cells on device\nprefill 2 [0, 16) samples\n");
-  // What was cut short goes on beside decodes, and nobody is admitted before it has come to its end.
+  // What was cut short goes on beside decodes, and none is admitted before it has come to its end.
   view.running.push_back(running_seq(3, 40, 40, 16));
   view.running.back().promised_cells[0] = 2 * kViewGroups;
   EXPECT_EQ(layerkv_plan(view, ":mixed=off:slo=off"),
@@ -204,7 +204,7 @@ TEST(LayerKvPolicy, APromptLongerThanAnyGapIsCut) {
   EXPECT_EQ(layerkv_plan(view), "decode 1 [21, 22) samples\n");
 }
 
-TEST(LayerKvPolicy, WhereNobodyDecodesThereIsNoBound) {
+TEST(LayerKvPolicy, IfNoneDecodesThereIsNoBound) {
   View view = make_view(50, 50);
   set_host(view, 50, 50);
   set_costs(view);
@@ -218,7 +218,7 @@ TEST(LayerKvPolicy, WhereNobodyDecodesThereIsNoBound) {
       << "nor with none of theirs";
 }
 
-TEST(LayerKvPolicy, WhoIsOutComesBackBeforeAnyPrompt) {
+TEST(LayerKvPolicy, ASwappedOutRequestComesBackBeforeAnyPrompt) {
   View view = make_view(20, 3);
   set_host(view, 10, 8);
   set_ring(view, 20);
@@ -319,7 +319,7 @@ TEST(LayerKvPolicy, LayersComeBackIntoFreeCellsInOrderOfArrival) {
 
 // Of what is free, a cell is the threshold, two are for 1's next block, and two for the block that 2 begins
 // when it is back: it lacks four.
-TEST(LayerKvPolicy, WhoComesBackFindsRoomForHisNextBlock) {
+TEST(LayerKvPolicy, ARequestThatComesBackFindsRoomForItsNextBlock) {
   View view = make_view(50, 0);
   set_host(view, 50, 30);
   view.running = {decoding_seq(1, 20, 30), partial_seq(2, 60, 70, group(1))};
@@ -331,7 +331,7 @@ TEST(LayerKvPolicy, WhoComesBackFindsRoomForHisNextBlock) {
 
 // Three cells are free: the threshold and 1's next block. 2 lacks four cells, and 3 eight, which take the
 // link as long as the step.
-TEST(LayerKvPolicy, WhoHasLittleTimeLeftIsServedFromWhereHisLayersAre) {
+TEST(LayerKvPolicy, ARequestWithLittleTimeLeftIsServedFromTheHost) {
   View view = make_view(50, 0);
   view.device.spare_slabs = 3;
   set_host(view, 50, 30);
@@ -355,7 +355,7 @@ TEST(LayerKvPolicy, WhoHasLittleTimeLeftIsServedFromWhereHisLayersAre) {
   view.running[1].last_token_time = kLayerkvNow - 3 * kNanosPerSecond / 4;
   EXPECT_EQ(layerkv_plan(view),
             "stage 2 [0, 69) kv device x1 before_layer\n" + decode + "decode 2 [69, 70) samples\n");
-  // Who has missed his bound is not urgent any more.
+  // A request that has missed its bound is no longer urgent.
   view.running[1].last_token_time = kLayerkvNow - 2 * kNanosPerSecond;
   EXPECT_EQ(layerkv_plan(view), three + decode + "decode 3 [69, 70) samples\n");
 }

@@ -30,7 +30,7 @@ TEST(RecallLoans, PreemptsWhoseHostHasComeToTheSpaceThatItLent) {
 
 // ---------------------------------------------------------------- parties to promises
 
-TEST(Mechanisms, WhoIsAPartyToAPromiseIsNotPreempted) {
+TEST(Mechanisms, APartyToAPromiseIsNotPreempted) {
   View view = make_view(20, 0);
   view.running = {decoding_seq(1, 20, 33), decoding_seq(2, 20, 30), decoding_seq(3, 20, 30)};
   view.running[1].promised_cells[0] = 2;
@@ -61,7 +61,7 @@ TEST(SwapIn, BringsThemBackInOrderWhileThereIsRoom) {
   EXPECT_FALSE(any_swapped_out(view));
 }
 
-TEST(SwapIn, NobodyOvertakesButOneThatCannotRunIsPassedOver) {
+TEST(SwapIn, NoneOvertakesButOneThatCannotRunIsPassedOver) {
   View view = make_view(20, 4);
   view.running = {decoding_seq(9, 20, 30)};
   view.waiting = {swapped_seq(1, 80, 90, 80), swapped_seq(2, 5, 6, 5)};  // five blocks, and one
@@ -118,8 +118,8 @@ TEST(TurnAlone, GoesToTheOneThatWasDeferredMostOften) {
   EXPECT_EQ(other.take().rows[0].seq, SeqId{1});
 
   view.stage_blocks = 6;  // seven are to be staged
-  PlanBuilder nobody(view);
-  EXPECT_FALSE(take_turn_alone(view, nobody));
+  PlanBuilder no_room(view);
+  EXPECT_FALSE(take_turn_alone(view, no_room));
 }
 
 TEST(TurnAlone, APromptTakesTheBudget) {
@@ -145,7 +145,7 @@ TEST(ContinueRunning, DecodesFirstThenFinishesPromptsInOrderOfArrival) {
             "decode 4 [29, 30) samples\nprefill 2 [48, 60) samples\nprefill 3 [40, 60) samples\n");
 }
 
-TEST(ContinueRunning, OneThatWaitsForItsTransferSitsOutAndNobodyPaysForIt) {
+TEST(ContinueRunning, OneThatWaitsForItsTransferIsLeftOutAndNoneIsPreempted) {
   View view = make_view(20, 0);
   view.running = {decoding_seq(1, 20, 33), decoding_seq(2, 20, 30)};
   view.running[0].stalled = true;

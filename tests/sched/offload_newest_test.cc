@@ -105,7 +105,7 @@ TEST_F(OffloadNewest, OneGroupLeavesAtOnce) {
   EXPECT_EQ(offload(1), 2);
   EXPECT_EQ(plan_.copies.size(), 2u);
   expect_pair(0, 3, layers({2}));
-  // Who retains nothing but the block that is not full is passed over.
+  // A sequence that retains only its partly filled block is passed over.
   view_.running[2] = layered_seq(3, 20, 40, {});
   EXPECT_EQ(offload(1), 4);
   expect_pair(0, 2, kHalf);
@@ -119,7 +119,7 @@ TEST_F(OffloadNewest, WhatLeavesAlreadyIsLeftAlone) {
   expect_pair(0, 2, kAll);
 }
 
-TEST_F(OffloadNewest, WhoHasRowsOrIsPreemptedIsLeftAlone) {
+TEST_F(OffloadNewest, ASequenceWithRowsOrPreemptedIsLeftAlone) {
   view_.device.spare_slabs = 4;
   PlanBuilder b(view_);
   ASSERT_TRUE(b.decode(view_.running[2]));
@@ -187,7 +187,7 @@ TEST_F(OffloadNewest, OfSharedBlocksOnlyWhatItHoldsAloneComes) {
   expect_pair(1, 2, kHalf);
 }
 
-TEST_F(OffloadNewest, WhoHoldsNothingAloneIsPassedOver) {
+TEST_F(OffloadNewest, ASequenceThatHoldsNothingAloneIsPassedOver) {
   // All its full blocks are shared, or transfers still use them: nothing would come free.
   view_.running[2].own_cells[0][0] = 4;
   EXPECT_EQ(offload(1), 4);

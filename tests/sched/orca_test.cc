@@ -92,7 +92,7 @@ TEST(OrcaPolicy, ARequestLargerThanTheDeviceStreams) {
             "decode 1 [120, 121) samples x2 keeps kv x0 x x0\n");
 }
 
-TEST(OrcaPolicy, NobodyIsPreemptedUnlessNothingElseCanHappen) {
+TEST(OrcaPolicy, NoneIsPreemptedUnlessNothingElseCanHappen) {
   // Their reservations are lost, as after a deferral: 1 cannot go on.
   View view = make_view(8, 0);
   view.running = {decoding_seq(1, 20, 33), decoding_seq(2, 20, 30)};

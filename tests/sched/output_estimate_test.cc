@@ -31,7 +31,7 @@ struct Estimate {
   }
   uint32_t at(double confidence, Deviation deviation) {
     seq.predicted.deviation = deviation;
-    return estimated_output(view, seq, confidence, options);
+    return OutputEstimate(view, confidence, options).output(seq);
   }
 };
 
@@ -105,13 +105,13 @@ TEST(OutputEstimate, AShareWhereNothingIsKnown) {
   EXPECT_EQ(e.at(0.9, Deviation::kLonger), 110u);
 }
 
-TEST(OutputEstimate, WhoHasOutlivedItGetsAUnitMore) {
+TEST(OutputEstimate, ALongerOutputGetsAUnitMore) {
   Estimate e;
   e.seq = decoding_seq(1, 20, 20 + 160);
   e.seq.max_total_tokens = 2000;
   e.seq.predicted = {100, 0, Deviation::kUnknown};
   EXPECT_EQ(e.at(0.9, Deviation::kUnknown), 168u);
-  EXPECT_EQ(estimated_rest(e.view, e.seq, 0.9, e.options), 8u);
+  EXPECT_EQ(OutputEstimate(e.view, 0.9, e.options).rest(e.seq), 8u);
   e.seq.max_total_tokens = 20 + 163;
   EXPECT_EQ(e.at(0.9, Deviation::kUnknown), 163u);
   e.seq.predicted = {};

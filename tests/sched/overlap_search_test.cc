@@ -1,4 +1,4 @@
-// Layers that are swapped in beside layers that are computed again.
+// Layers that are swapped in beside layers that are recomputed.
 #include "sched/mechanisms/overlap_search.h"
 
 #include <gtest/gtest.h>

@@ -51,7 +51,7 @@ TEST(PendingTime, TheGreaterSumDecides) {
   SeqView prefills = decodes(0);
   prefills.ready_tokens = 10;
   view.running = {decodes(8 * kNanosPerSecond), prefills};
-  EXPECT_TRUE(waiting_is_more_urgent(view)) << "who prefills does not decode";
+  EXPECT_TRUE(waiting_is_more_urgent(view)) << "a prefilling request does not decode";
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Who is preempted first, and how.
+// Which sequence is preempted first, and how.
 #include "sched/mechanisms/preemption_order.h"
 
 #include <gtest/gtest.h>

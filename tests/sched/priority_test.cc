@@ -66,7 +66,7 @@ TEST(PriorityPolicy, TheLowerValueGoesFirstAndTiesByArrival) {
       << "one block is not two, and 4 does not overtake 1";
 }
 
-TEST(PriorityPolicy, WhoHasWaitedALevelsTimeLongerGoesFirst) {
+TEST(PriorityPolicy, ARequestThatHasWaitedALevelsTimeLongerGoesFirst) {
   View view = make_view(50, 2);
   view.waiting = {with(waiting_seq(100, 32), 1), waiting_seq(300, 32)};
   for (SeqView& seq : view.waiting) seq.arrival *= kNanosPerSecond;
@@ -107,10 +107,10 @@ TEST(PriorityPolicy, AnUrgentPromptDisplacesTheLowestThatRuns) {
   view.waiting[0].priority = view.waiting[1].priority = 2;
   EXPECT_EQ(priority_plan(view),
             "decode 1 [29, 30) samples\ndecode 3 [29, 30) samples\ndecode 2 [29, 30) samples\n")
-      << "nobody is displaced for one that is not before him";
+      << "none is displaced for a request of lower precedence";
 }
 
-TEST(PriorityPolicy, NobodyIsDisplacedInVain) {
+TEST(PriorityPolicy, NoneIsDisplacedInVain) {
   View view = make_view(20, 1);
   view.running = {decoding_seq(1, 20, 30), with(decoding_seq(2, 20, 30), 2)};
   view.waiting = {with(waiting_seq(4, 64), 0)};
@@ -122,7 +122,7 @@ TEST(PriorityPolicy, NobodyIsDisplacedInVain) {
             "decode 1 [29, 30) samples\nprefill 4 [0, 48) samples\n");
 }
 
-TEST(PriorityPolicy, WhoComesBeforeTheDisplacerKeepsTheBlockThatItNeeds) {
+TEST(PriorityPolicy, ARequestBeforeTheDisplacerKeepsTheBlockThatItNeeds) {
   // Of the three blocks that there would be, one is for the decode of 1.
   View view = make_view(20, 1);
   view.running = {with(decoding_seq(1, 20, 33), -1), with(decoding_seq(2, 20, 30), 2)};

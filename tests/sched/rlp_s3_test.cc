@@ -40,7 +40,7 @@ TEST(RlpPolicy, TheFirstAndThenThoseLikeIt) {
             "prefill 1 [0, 20) samples\nprefill 4 [0, 20) samples\nprefill 3 [0, 20) samples\n");
 }
 
-TEST(RlpPolicy, WhoNeedsMoreThanItWasPromisedIsRecomputedWhenThereIsRoom) {
+TEST(RlpPolicy, ARequestThatNeedsMoreThanPromisedIsRecomputedWhenThereIsRoom) {
   View view = view_with_budget(512, 4);
   view.running = {predicted(decoding_seq(1, 20, 33), 10),
                   with_promise(predicted(decoding_seq(2, 20, 33), 100), 1, view)};
@@ -68,7 +68,7 @@ TEST(S3Policy, KeepsTheUpperEndOfTheBucketAndPacksTheLargestFirst) {
             "prefill 2 [0, 20) samples\nprefill 1 [0, 20) samples\n");
 }
 
-TEST(S3Policy, WhoOverrunsIsSwappedOutAndAsksForTwiceAsMuch) {
+TEST(S3Policy, ARequestThatOverrunsIsSwappedOutAndAsksForTwiceAsMuch) {
   View view = view_with_budget(512, 4);
   set_host(view, 20, 20);
   view.running = {predicted(decoding_seq(1, 20, 81), 30)};  // 61 generated: the 50 are used up

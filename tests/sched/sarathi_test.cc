@@ -45,7 +45,7 @@ TEST(SarathiPolicy, AdmitsInOrderWhileTheWholePromptsBlocksAreFree) {
   View view = view_with_budget(64, 4);
   view.waiting = {waiting_seq(1, 40), waiting_seq(2, 32), waiting_seq(3, 1)};
   EXPECT_EQ(sarathi_plan(view), "promise 1 6 cells on device\nprefill 1 [0, 40) samples\n")
-      << "nobody overtakes";
+      << "none overtakes";
 }
 
 TEST(SarathiPolicy, KeepsAWatermarkOfOnePercent) {
@@ -69,7 +69,7 @@ TEST(SarathiPolicy, DecodesAreNotCutByTheBudget) {
   EXPECT_EQ(sarathi_plan(view), "decode 1 [29, 30) samples\ndecode 2 [29, 30) samples\n");
 }
 
-TEST(SarathiPolicy, NobodyIsAdmittedAfterAPreemption) {
+TEST(SarathiPolicy, NoneIsAdmittedAfterAPreemption) {
   // 3 gives up two blocks for the one that 1 needs; the other would do for 4.
   View view = view_with_budget(64, 0);
   view.running = {decoding_seq(1, 20, 33), decoding_seq(2, 20, 30), decoding_seq(3, 20, 30)};

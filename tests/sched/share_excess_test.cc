@@ -1,4 +1,4 @@
-// Who gets how much where all together want more than there is.
+// The shares when all together want more than there is.
 #include "sched/mechanisms/share_excess.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@ namespace {
 
 using Shares = std::vector<uint32_t>;
 
-TEST(ShareExcess, EverybodyGetsAllWhereThereIsEnough) {
+TEST(ShareExcess, AllGetEverythingIfThereIsEnough) {
   EXPECT_EQ(share_excess({{10, 2, 1}, {20, 4, 3}}, 30), (Shares{10, 20}));
   EXPECT_EQ(share_excess({}, 5), Shares{});
 }

@@ -37,7 +37,7 @@ TEST(VllmRandomPolicy, ItsStateReplays) {
   EXPECT_FALSE(again->restore_state("some").ok());
 }
 
-TEST(VllmRandomPolicy, WhoRunsGoesOnAsUnderVllm) {
+TEST(VllmRandomPolicy, RunningSequencesGoOnAsUnderVllm) {
   View view = make_view(20, 0);
   view.running = {decoding_seq(3, 20, 30), decoding_seq(1, 20, 33), decoding_seq(2, 20, 49)};
   EXPECT_EQ(plan_of("vllm-random", view), plan_of("vllm", view));

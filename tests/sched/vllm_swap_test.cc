@@ -11,7 +11,7 @@ std::string swap_plan(const View& view) {
   return plan_of("vllm-swap", view);
 }
 
-TEST(VllmSwapPolicy, AdmitsAsVllmDoesWhileNobodyIsOut) {
+TEST(VllmSwapPolicy, AdmitsAsVllmDoesWhileNoneIsSwappedOut) {
   View view = make_view(50, 50);
   set_host(view, 50, 50);
   view.limits.max_num_batched_tokens = 100;
@@ -63,7 +63,7 @@ TEST(VllmSwapPolicy, ASequenceGoesOutWaitsAndComesBackBeforeAnyPrompt) {
             "add 3 [0, 29) kv device x2 before_layer\n"
             "decode 1 [33, 34) samples\ndecode 2 [49, 50) samples\ndecode 3 [29, 30) samples\n");
 
-  // Nobody is out any more.
+  // None is swapped out any more.
   view = make_view(20, 1);
   view.running = {decoding_seq(1, 20, 35), decoding_seq(2, 20, 51), decoding_seq(3, 20, 31)};
   view.waiting = {waiting_seq(4, 4)};
@@ -83,7 +83,7 @@ TEST(VllmSwapPolicy, WhereTheHostIsFullItIsRecomputed) {
             "decode 1 [32, 33) samples\ndecode 2 [48, 49) samples\n");
 }
 
-TEST(VllmSwapPolicy, NobodyComesBackInAStepThatPreempts) {
+TEST(VllmSwapPolicy, NoneComesBackInAStepThatPreempts) {
   // 5 is preempted by recomputation, for which it gives three blocks: 4 would fit, but waits.
   View view = make_view(20, 0);
   set_host(view, 10, 0);

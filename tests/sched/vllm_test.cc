@@ -24,8 +24,7 @@ TEST(VllmPolicy, StopsAtTheFirstThatDoesNotFit) {
   View view = make_view(50, 50);
   view.limits.max_num_batched_tokens = 100;
   view.waiting = {waiting_seq(1, 40), waiting_seq(2, 61), waiting_seq(3, 1)};
-  EXPECT_EQ(vllm_plan(view), "promise 1 6 cells on device\nprefill 1 [0, 40) samples\n")
-      << "nobody overtakes";
+  EXPECT_EQ(vllm_plan(view), "promise 1 6 cells on device\nprefill 1 [0, 40) samples\n") << "none overtakes";
   view = make_view(50, 4);
   view.waiting = {waiting_seq(1, 40), waiting_seq(2, 32), waiting_seq(3, 1)};
   EXPECT_EQ(vllm_plan(view), "promise 1 6 cells on device\nprefill 1 [0, 40) samples\n")
@@ -55,7 +54,7 @@ TEST(VllmPolicy, KeepsAWatermarkOfOnePercent) {
       << "no watermark alone";
 }
 
-TEST(VllmPolicy, DecodesAllWhenNobodyCanBeAdmitted) {
+TEST(VllmPolicy, DecodesAllWhenNoneCanBeAdmitted) {
   View view = make_view(20, 2);
   view.running = {decoding_seq(1, 20, 33), decoding_seq(2, 20, 30)};
   view.waiting = {waiting_seq(3, 90)};
@@ -92,7 +91,7 @@ TEST(VllmPolicy, WaitsForBlocksThatAStepInFlightStillUses) {
   view.running = {decoding_seq(1, 20, 33), decoding_seq(2, 20, 33), decoding_seq(3, 20, 30)};
   EXPECT_EQ(vllm_plan(view), "preempt 3\ndrop_all 3 kv device\n") << "its two blocks are enough";
   set_pinned(view, 2);
-  EXPECT_EQ(vllm_plan(view), "decode 3 [29, 30) samples\n") << "nobody need be preempted";
+  EXPECT_EQ(vllm_plan(view), "decode 3 [29, 30) samples\n") << "none need be preempted";
 }
 
 TEST(VllmPolicy, DoesNotAdmitIntoBlocksThatAWaitingDecodeIsAfter) {
@@ -128,7 +127,7 @@ TEST(VllmPolicy, APromptThatWasCutShortIsFinishedBesideTheDecodes) {
   view.limits.max_prefill_beside_decodes = 16;
   view.running = {decoding_seq(1, 20, 30), running_seq(2, 60, 60, 40)};
   view.waiting = {waiting_seq(3, 5)};
-  EXPECT_EQ(vllm_plan(view), "decode 1 [29, 30) samples\nprefill 2 [40, 56)\n") << "and nobody is admitted";
+  EXPECT_EQ(vllm_plan(view), "decode 1 [29, 30) samples\nprefill 2 [40, 56)\n") << "and none is admitted";
   view.running[1] = running_seq(2, 60, 60, 56);
   EXPECT_EQ(vllm_plan(view), "decode 1 [29, 30) samples\nprefill 2 [56, 60) samples\n");
 }

@@ -209,7 +209,7 @@ TEST(Connection, LeavingInTheMiddleOfAStreamCancels) {
   EXPECT_LT(server.backend().tokens_emitted(), 4000u);
 }
 
-TEST(Connection, AClientThatDoesNotReadIsGivenUpAndNobodyElseNotices) {
+TEST(Connection, AClientThatDoesNotReadIsGivenUpAndNoOtherNotices) {
   ServerOptions options = test::test_options();
   options.limits.write_timeout = 200 * kNanosPerMilli;
   RunningServer server(test::repeat("abcdefgh"), options);

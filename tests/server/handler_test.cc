@@ -100,7 +100,8 @@ void handle_echo(Exchange& exchange) {
   exchange.respond(text(out + "|" + std::string(r.header("x-THING"))));
 }
 
-// Upper case, by a worker. "throw" throws; "wait" waits until its client has disconnected.
+// Upper case, by a worker. "throw" throws; "throw later" throws on the I/O thread; "wait" waits until its
+// client has disconnected.
 std::atomic<int> waiting{0}, abandoned_jobs{0};
 void handle_upper(Exchange& exchange) {
   exchange.run_on_worker([](std::string body, const std::atomic<bool>& abandoned) -> Exchange::Then {
@@ -110,7 +111,10 @@ void handle_upper(Exchange& exchange) {
       if (becomes_true([&] { return abandoned.load(); })) ++abandoned_jobs;
     }
     for (char& c : body) c = static_cast<char>(std::toupper(c));
-    return [body](Exchange& x) { x.respond(text(body)); };
+    return [body](Exchange& x) {
+      if (body == "THROW LATER") throw std::runtime_error("a fault of the handler");
+      x.respond(text(body));
+    };
   });
 }
 
@@ -187,8 +191,11 @@ TEST(Handler, MayUseAWorker) {
   EXPECT_EQ(server.ask(request_for("PUT", "/upper", "abc", key)).body, "ABC");
   EXPECT_EQ(server.ask(request_for("PUT", "/upper", "throw", key)).status, 500);
   EXPECT_EQ(server.ask(request_for("PUT", "/upper", "def", key)).body, "DEF");
+  EXPECT_EQ(server.answers(500), 1u);
+  EXPECT_EQ(server.ask(request_for("PUT", "/upper", "throw later", key)).status, 500);
   EXPECT_TRUE(becomes_true([&] { return server.active == 0; }));
-  EXPECT_EQ(server.answers(499), 0u);
+  EXPECT_EQ(server.answers(500), 2u);
+  EXPECT_EQ(server.answers(499), 0u) << "a request has one status";
 }
 
 TEST(Handler, OnAWorkerHearsThatItsClientHasDisconnected) {

@@ -56,6 +56,13 @@ TEST(Router, PathsAndMethods) {
     EXPECT_EQ(path_of(find("GET", path)), "none") << path;
     EXPECT_EQ(find("GET", path).refusal.status, 404) << path;
   }
+  EXPECT_NE(
+      find("GET", "/")
+          .refusal.body.find(
+              "there is nothing at /; the endpoints are /v1/chat/completions, /v1/completions, /v1/models, "
+              "/health, /metrics, /version\""),
+      std::string::npos)
+      << find("GET", "/").refusal.body;
   const Route wrong = find("GET", "/v1/chat/completions");
   EXPECT_EQ(path_of(wrong), "none");
   EXPECT_EQ(wrong.refusal.status, 405);

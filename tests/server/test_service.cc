@@ -8,7 +8,7 @@ namespace kvasir::test {
 Tokenizer byte_tokenizer() {
   TinyVocabulary vocabulary = make_tiny_vocabulary(259);
   TokenizerData data;
-  data.pre = "smollm";
+  data.split = find_pretokenizer("smollm").value().split;
   data.tokens = std::move(vocabulary.tokens);
   data.token_types = std::move(vocabulary.types);
   data.merges = std::move(vocabulary.merges);

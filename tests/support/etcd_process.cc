@@ -55,7 +55,7 @@ int loopback_socket(uint16_t port, sockaddr_in& address) {
   return fd;
 }
 
-// Two ports that nobody has now.
+// Two ports that are free now.
 std::array<uint16_t, 2> free_ports() {
   std::array<uint16_t, 2> ports{};
   std::array<int, 2> sockets{};

@@ -1,8 +1,6 @@
-// Writes GGUF and quantises rows, independently of the code that reads them.
+// Writes GGUF, independently of the code that reads it.
 #include "support/gguf_builder.h"
 
-#include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <utility>
 
@@ -11,8 +9,6 @@
 
 namespace kvasir::test {
 namespace {
-
-constexpr size_t kBlock = 32;
 
 template <typename T>
 std::vector<std::byte> plain(T value) {
@@ -28,53 +24,6 @@ std::vector<std::byte> array_head(GgufType element, size_t count) {
   return out;
 }
 
-uint8_t clamp_round(float value, float most) {
-  return static_cast<uint8_t>(std::clamp(std::nearbyint(value), 0.0F, most));
-}
-
-// Element i in the low half of byte i, element i + 16 in the high half.
-void append_nibbles(std::vector<std::byte>& out, const std::array<uint8_t, kBlock>& q) {
-  for (size_t i = 0; i < kBlock / 2; ++i) append(out, static_cast<uint8_t>(q[i] | (q[i + kBlock / 2] << 4)));
-}
-
-void append_q8_0(std::vector<std::byte>& out, std::span<const float> x) {
-  float most = 0;
-  for (float v : x) most = std::max(most, std::fabs(v));
-  const uint16_t bits = ops::f32_to_f16(most / 127.0F);
-  const float d = ops::f16_to_f32(bits);
-  append(out, bits);
-  for (float v : x) {
-    const float q = d == 0 ? 0 : std::clamp(std::nearbyint(v / d), -127.0F, 127.0F);
-    append(out, static_cast<int8_t>(q));
-  }
-}
-
-// The value of the largest magnitude becomes q = 0, that is -8 d, which makes use of the longer negative
-// side.
-void append_q4_0(std::vector<std::byte>& out, std::span<const float> x) {
-  float extreme = 0;
-  for (float v : x) extreme = std::fabs(v) > std::fabs(extreme) ? v : extreme;
-  const uint16_t bits = ops::f32_to_f16(extreme / -8.0F);
-  const float d = ops::f16_to_f32(bits);
-  append(out, bits);
-  std::array<uint8_t, kBlock> q = {};
-  for (size_t i = 0; i < kBlock; ++i) q[i] = d == 0 ? 8 : clamp_round(x[i] / d + 8.0F, 15.0F);
-  append_nibbles(out, q);
-}
-
-void append_q4_1(std::vector<std::byte>& out, std::span<const float> x) {
-  const auto [low, high] = std::minmax_element(x.begin(), x.end());
-  const uint16_t d_bits = ops::f32_to_f16((*high - *low) / 15.0F);
-  const uint16_t m_bits = ops::f32_to_f16(*low);
-  const float d = ops::f16_to_f32(d_bits);
-  const float m = ops::f16_to_f32(m_bits);
-  append(out, d_bits);
-  append(out, m_bits);
-  std::array<uint8_t, kBlock> q = {};
-  for (size_t i = 0; i < kBlock; ++i) q[i] = d == 0 ? 0 : clamp_round((x[i] - m) / d, 15.0F);
-  append_nibbles(out, q);
-}
-
 }  // namespace
 
 void append_string(std::vector<std::byte>& out, std::string_view text) {
@@ -84,43 +33,17 @@ void append_string(std::vector<std::byte>& out, std::string_view text) {
 }
 
 uint32_t gguf_type_id(ops::WeightType type) {
-  switch (type) {
-    case ops::WeightType::kF32:
-      return 0;
-    case ops::WeightType::kF16:
-      return 1;
-    case ops::WeightType::kQ4_0:
-      return 2;
-    case ops::WeightType::kQ4_1:
-      return 3;
-    case ops::WeightType::kQ8_0:
-      return 8;
-    case ops::WeightType::kBf16:
-      return 30;
+  constexpr std::pair<ops::WeightType, uint32_t> kIds[] = {
+      {ops::WeightType::kF32, 0},    {ops::WeightType::kF16, 1},    {ops::WeightType::kQ4_0, 2},
+      {ops::WeightType::kQ4_1, 3},   {ops::WeightType::kQ5_0, 6},   {ops::WeightType::kQ5_1, 7},
+      {ops::WeightType::kQ8_0, 8},   {ops::WeightType::kQ2K, 10},   {ops::WeightType::kQ3K, 11},
+      {ops::WeightType::kQ4K, 12},   {ops::WeightType::kQ5K, 13},   {ops::WeightType::kQ6K, 14},
+      {ops::WeightType::kIq4Nl, 20}, {ops::WeightType::kIq4Xs, 23}, {ops::WeightType::kBf16, 30},
+  };
+  for (const auto& [known, id] : kIds) {
+    if (known == type) return id;
   }
-  return 0;
-}
-
-std::vector<std::byte> quantize(ops::WeightType type, std::span<const float> values, int64_t columns) {
-  KV_CHECK(columns > 0 && values.size() % static_cast<size_t>(columns) == 0, "{} values in rows of {}",
-           values.size(), columns);
-  std::vector<std::byte> out;
-  if (!ops::is_quantized(type)) {
-    for (float v : values) {
-      if (type == ops::WeightType::kF32) append(out, v);
-      if (type == ops::WeightType::kF16) append(out, ops::f32_to_f16(v));
-      if (type == ops::WeightType::kBf16) append(out, ops::f32_to_bf16(v));
-    }
-    return out;
-  }
-  KV_CHECK(columns % static_cast<int64_t>(kBlock) == 0, "rows of {}", columns);
-  for (size_t i = 0; i < values.size(); i += kBlock) {
-    const auto block = values.subspan(i, kBlock);
-    if (type == ops::WeightType::kQ8_0) append_q8_0(out, block);
-    if (type == ops::WeightType::kQ4_0) append_q4_0(out, block);
-    if (type == ops::WeightType::kQ4_1) append_q4_1(out, block);
-  }
-  return out;
+  KV_CHECK(false, "type {}", static_cast<int>(type));
 }
 
 void GgufBuilder::set_raw(std::string_view key, uint32_t type, std::vector<std::byte> payload) {

@@ -78,7 +78,9 @@ void append(std::vector<std::byte>& out, T value) {
 // Length as u64, then the bytes.
 void append_string(std::vector<std::byte>& out, std::string_view text);
 
-// Rows of `columns` values in the layout of `type`. REQUIRES: columns % 32 == 0 for the quantised types.
+// Rows of `columns` values in the layout of `type`. REQUIRES: columns are whole blocks.
 std::vector<std::byte> quantize(ops::WeightType type, std::span<const float> values, int64_t columns);
+// `type`, or what llama.cpp stores in its place where rows of so many values are no whole blocks of 256.
+ops::WeightType type_that_fits(ops::WeightType type, int64_t columns);
 
 }  // namespace kvasir::test

@@ -1,7 +1,9 @@
 // Random weights of a healthy size, a byte-level vocabulary, and the metadata that names them.
 #include "support/tiny_llama.h"
 
+#include <algorithm>
 #include <cmath>
+#include <initializer_list>
 #include <string_view>
 #include <unordered_set>
 
@@ -54,6 +56,7 @@ class TinyWriter {
     for (const auto& [part, other] : shape_.other_types) {
       if (name.find(part) != std::string_view::npos) type = other;
     }
+    type = type_that_fits(type, columns);
     out_.add_tensor(name, {static_cast<uint64_t>(columns), static_cast<uint64_t>(rows)}, gguf_type_id(type),
                     quantize(type, normals(next_seed(), count, 0.0F, deviation), columns));
   }
@@ -61,14 +64,20 @@ class TinyWriter {
     out_.add_tensor(name, {values.size()}, gguf_type_id(ops::WeightType::kF32),
                     quantize(ops::WeightType::kF32, values, static_cast<int64_t>(values.size())));
   }
-  void norm(std::string_view name, float mean) {
-    vector(name, normals(next_seed(), static_cast<size_t>(shape_.dim), mean, 0.1F * mean));
+  void norm(std::string_view name, float mean) { norm(name, shape_.dim, mean); }
+  void norm(std::string_view name, int32_t size, float mean) {
+    vector(name, normals(next_seed(), static_cast<size_t>(size), mean, 0.1F * mean));
   }
+  bool is(std::initializer_list<std::string_view> architectures) const {
+    return std::find(architectures.begin(), architectures.end(), shape_.architecture) != architectures.end();
+  }
+  std::string key(std::string_view name) const { return shape_.architecture + "." + std::string(name); }
 
   void write_metadata();
   void write_tokenizer();
   void write_tensors();
   void write_biases(int32_t q_dim, int32_t kv_dim);
+  void write_architecture(int32_t q_dim, int32_t kv_dim);
 
   const TinyLlamaShape shape_;
   const ops::WeightType type_;
@@ -78,26 +87,33 @@ class TinyWriter {
 };
 
 void TinyWriter::write_metadata() {
-  const auto u32 = [this](std::string_view key, int32_t value) {
-    out_.set_u32(key, static_cast<uint32_t>(value));
+  const auto u32 = [this](std::string_view name, int32_t value) {
+    out_.set_u32(key(name), static_cast<uint32_t>(value));
   };
-  out_.set_string("general.architecture", "llama");
-  out_.set_string("general.name", "tiny llama of random weights");
-  u32("llama.block_count", shape_.layers);
-  u32("llama.context_length", shape_.context);
-  u32("llama.embedding_length", shape_.dim);
-  u32("llama.feed_forward_length", shape_.ffn);
-  u32("llama.attention.head_count", shape_.heads);
-  u32("llama.attention.head_count_kv", shape_.kv_heads);
-  u32("llama.attention.key_length", shape_.head_dim);
-  u32("llama.attention.value_length", shape_.head_dim);
-  u32("llama.rope.dimension_count", shape_.head_dim);
-  u32("llama.vocab_size", shape_.vocab);
-  out_.set_f32("llama.rope.freq_base", shape_.rope_base);
-  out_.set_f32("llama.attention.layer_norm_rms_epsilon", 1e-5F);
+  out_.set_string("general.architecture", shape_.architecture);
+  out_.set_string("general.name", "tiny " + shape_.architecture + " of random weights");
+  u32("block_count", shape_.layers);
+  u32("context_length", shape_.context);
+  u32("embedding_length", shape_.dim);
+  u32("feed_forward_length", shape_.ffn);
+  u32("attention.head_count", shape_.heads);
+  u32("attention.head_count_kv", shape_.kv_heads);
+  u32("attention.key_length", shape_.head_dim);
+  u32("attention.value_length", shape_.head_dim);
+  u32("rope.dimension_count", is({"phi3"}) ? shape_.head_dim / 2 : shape_.head_dim);
+  u32("vocab_size", shape_.vocab);
+  out_.set_f32(key("rope.freq_base"), shape_.rope_base);
+  out_.set_f32(key("attention.layer_norm_rms_epsilon"), 1e-5F);
   if (shape_.rope_linear_factor != 1.0F) {
-    out_.set_string("llama.rope.scaling.type", "linear");
-    out_.set_f32("llama.rope.scaling.factor", shape_.rope_linear_factor);
+    out_.set_string(key("rope.scaling.type"), "linear");
+    out_.set_f32(key("rope.scaling.factor"), shape_.rope_linear_factor);
+  }
+  if (shape_.window > 0) u32("attention.sliding_window", shape_.window);
+  if (is({"granite"})) {
+    out_.set_f32(key("attention.scale"), 0.125F);
+    out_.set_f32(key("embedding_scale"), 1.5F);
+    out_.set_f32(key("residual_scale"), 0.6F);
+    out_.set_f32(key("logit_scale"), 0.5F);
   }
 }
 
@@ -126,6 +142,26 @@ void TinyWriter::write_biases(int32_t q_dim, int32_t kv_dim) {
   }
 }
 
+// What an architecture has beside the tensors of a llama, or in their place; after all else.
+void TinyWriter::write_architecture(int32_t q_dim, int32_t kv_dim) {
+  for (int32_t l = 0; l < shape_.layers; ++l) {
+    const auto name = [l](std::string_view role) { return fmt::format("blk.{}.{}.weight", l, role); };
+    if (is({"qwen3", "gemma3", "olmo2"})) {
+      const bool by_row = is({"olmo2"});
+      norm(name("attn_q_norm"), by_row ? q_dim : shape_.head_dim, 1.5F);
+      norm(name("attn_k_norm"), by_row ? kv_dim : shape_.head_dim, 1.5F);
+    }
+    if (is({"gemma2", "gemma3", "olmo2"})) {
+      norm(name("post_attention_norm"), 0.7F);
+      norm(name("post_ffw_norm"), 0.7F);
+    }
+    if (is({"phi3"})) {
+      matrix(name("attn_qkv"), q_dim + 2 * kv_dim, shape_.dim, 1.2F);
+      matrix(name("ffn_up"), 2 * shape_.ffn, shape_.dim, 1.0F);
+    }
+  }
+}
+
 // Queries and keys are a little larger than the rest, so that attention looks at some positions more than at
 // others. The embedding is smaller, or a tied model would mostly repeat its last token; the last norm makes
 // up for it, so that the logits spread (a deviation of about 2).
@@ -138,19 +174,25 @@ void TinyWriter::write_tensors() {
   matrix("token_embd.weight", shape_.vocab, shape_.dim, kEmbeddingScale);
   for (int32_t l = 0; l < shape_.layers; ++l) {
     const auto name = [l](std::string_view role) { return fmt::format("blk.{}.{}.weight", l, role); };
-    norm(name("attn_norm"), 1.0F);
-    matrix(name("attn_q"), q_dim, shape_.dim, kAttentionScale);
-    matrix(name("attn_k"), kv_dim, shape_.dim, kAttentionScale);
-    matrix(name("attn_v"), kv_dim, shape_.dim, 1.0F);
+    const bool apart = !is({"phi3"}), norms_before = !is({"olmo2"});
+    if (norms_before) norm(name("attn_norm"), 1.0F);
+    if (apart) {
+      matrix(name("attn_q"), q_dim, shape_.dim, kAttentionScale);
+      matrix(name("attn_k"), kv_dim, shape_.dim, kAttentionScale);
+      matrix(name("attn_v"), kv_dim, shape_.dim, 1.0F);
+    }
     matrix(name("attn_output"), shape_.dim, q_dim, 1.0F);
-    norm(name("ffn_norm"), 1.0F);
-    matrix(name("ffn_gate"), shape_.ffn, shape_.dim, 1.0F);
-    matrix(name("ffn_up"), shape_.ffn, shape_.dim, 1.0F);
+    if (norms_before) norm(name("ffn_norm"), 1.0F);
+    if (apart) {
+      matrix(name("ffn_gate"), shape_.ffn, shape_.dim, 1.0F);
+      matrix(name("ffn_up"), shape_.ffn, shape_.dim, 1.0F);
+    }
     matrix(name("ffn_down"), shape_.dim, shape_.ffn, 1.0F);
   }
   norm("output_norm.weight", kOutputNormMean);
   if (!shape_.tied) matrix("output.weight", shape_.vocab, shape_.dim, kEmbeddingScale);
-  if (shape_.qkv_bias) write_biases(q_dim, kv_dim);
+  if (shape_.qkv_bias || is({"qwen2"})) write_biases(q_dim, kv_dim);
+  write_architecture(q_dim, kv_dim);
   if (shape_.rope_factors) {
     std::vector<float> factors;
     for (int32_t i = 0; i < shape_.head_dim / 2; ++i) factors.push_back(1.0F + 0.25F * static_cast<float>(i));
@@ -254,6 +296,34 @@ TinyLlamaShape tiny_gqa() {
   shape.heads = 4;
   shape.kv_heads = 2;
   shape.ffn = 192;
+  return shape;
+}
+
+std::vector<TinyLlamaShape> tiny_architectures() {
+  std::vector<TinyLlamaShape> out;
+  for (const char* name :
+       {"gemma2", "gemma3", "granite", "llama", "olmo2", "phi3", "qwen2", "qwen3", "smollm3"}) {
+    TinyLlamaShape shape = tiny_gqa();
+    shape.architecture = name;
+    if (shape.architecture == "gemma3") {
+      shape.layers = 6;  // five with a window, one without
+      shape.rope_base = 1e6F;
+    }
+    if (shape.architecture == "smollm3") shape.layers = 4;  // the last one without RoPE
+    if (shape.architecture == "gemma2" || shape.architecture == "gemma3") shape.window = 96;
+    if (shape.architecture == "llama") shape.window = 256;
+    if (shape.architecture == "phi3") shape.window = 300;
+    out.push_back(std::move(shape));
+  }
+  return out;
+}
+
+TinyLlamaShape tiny_256() {
+  TinyLlamaShape shape;
+  shape.dim = 256;
+  shape.heads = 4;
+  shape.kv_heads = 2;
+  shape.ffn = 288;
   return shape;
 }
 

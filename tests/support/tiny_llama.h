@@ -1,4 +1,4 @@
-// Small llama models with random weights and a byte-level tokenizer: enough to run every path of the engine.
+// Small models with random weights and a byte-level tokenizer: enough to run every path of the engine.
 #pragma once
 
 #include <cstddef>
@@ -13,6 +13,7 @@
 namespace kvasir::test {
 
 struct TinyLlamaShape {
+  std::string architecture = "llama";  // which metadata and tensors are written
   int32_t layers = 2;
   int32_t dim = 96;  // the quantised types need multiples of 32 for dim, ffn and heads × head_dim
   int32_t heads = 3;
@@ -26,6 +27,7 @@ struct TinyLlamaShape {
   float rope_linear_factor = 1.0F;  // written only if it is not 1
   bool rope_factors = false;        // writes a rope_freqs.weight tensor
   bool qkv_bias = false;            // the products of Q, K and V have biases
+  int32_t window = 0;               // attention.sliding_window; 0: not written
   // Matrices of another type than the rest, by a part of their name, such as {"attn_v", kBf16}.
   std::vector<std::pair<std::string, ops::WeightType>> other_types{};
 };
@@ -34,6 +36,13 @@ struct TinyLlamaShape {
 TinyLlamaShape tiny_mha();
 // 3 layers of width 128, 4 query heads over 2 KV heads.
 TinyLlamaShape tiny_gqa();
+// One of each architecture that there is, with layers and windows such that each of its parts is met.
+// Granite's factors and RoPE over half a head are in it, too.
+std::vector<TinyLlamaShape> tiny_architectures();
+
+// 2 layers of width 256, the rows of blocks of 256; 4 query heads over 2 KV heads. The rows of attn_output
+// (128) and ffn_down (288) are no such blocks: see type_that_fits.
+TinyLlamaShape tiny_256();
 
 // Metadata, tokenizer and weights. The same arguments give the same bytes on every machine: weights come from
 // sums of uniform numbers and need no library function. The type is that of all matrices, the embedding

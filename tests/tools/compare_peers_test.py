@@ -1,4 +1,4 @@
-"""bench/compare_peers.py with programs that say fixed figures: who is run how, and which way the ratios go."""
+"""bench/compare_peers.py with programs that print fixed figures: how each is run, and which way the ratios go."""
 
 import json
 import os

@@ -50,7 +50,7 @@ bool is_file(const std::string& path) {
 
 Result<ModelShape> shape_of_gguf(const std::string& path) {
   KV_ASSIGN_OR_RETURN(const std::unique_ptr<ModelFile> file, ModelFile::open(path));
-  const ModelConfig& c = file->config();
+  const ModelSpec& c = file->spec();
   ModelShape out;
   out.name = c.name.empty() ? std::filesystem::path(path).stem().string() : c.name;
   out.layers = static_cast<uint32_t>(c.layers);

@@ -1,5 +1,4 @@
-// BlockMap: what becomes of the bytes of copies, from the transfers that fill them to the steps that write
-// them.
+// BlockMap: the bytes of copies, as transfers fill them and steps write them.
 #include <algorithm>
 
 #include "base/check.h"
@@ -19,13 +18,13 @@ void BlockMap::add_filler(BlockId id, Place place, const LayerSet& groups, Trans
   const bool were_ready = !(copies.ready & groups).empty();
   copies.ready = copies.ready - groups;
   copies.current |= groups;
-  groups.for_each([&](uint32_t g) { copies.by_group[g].tokens = b.tokens; });
+  copies.by_group.set_tokens(groups, copies.present, b.tokens);
   if (!copies.fillers.empty() && copies.fillers.back().transfer == filler) {
     copies.fillers.back().groups |= groups;
   } else {
     copies.fillers.push_back({filler, groups});
   }
-  // What no sequence holds was not counted when it was allocated.
+  // Copies that no sequence holds were not counted when they were allocated.
   if (were_ready || b.owners.empty()) recount(b);
 }
 
@@ -34,11 +33,11 @@ void BlockMap::drop_copies(Block& b, Place place, const LayerSet& groups) {
   Copies& copies = b.on[index_of(place)];
   copies.ready = copies.ready - groups;
   copies.current = copies.current - groups;
-  groups.for_each([&](uint32_t g) { copies.by_group[g].tokens = 0; });
+  copies.by_group.set_tokens(groups, copies.present, 0);
   for (Owner& o : b.owners) {
     set_wants(o, place, o.at(place) - groups);
     set_released(o, place, o.released[index_of(place)] - groups);
-    touched_.push_back(o.who->seq);
+    touched_.push_back(o.holder->seq);
   }
 }
 
@@ -51,7 +50,7 @@ void BlockMap::filler_ended(BlockId id, Place place, const LayerSet& groups, Tra
   std::erase_if(copies.fillers, [](const Filler& f) { return f.groups.empty(); });
   if (!ok) copies.failed |= groups;
   const LayerSet filling = copies.filling();
-  // At once, also if others fill them still.
+  // At once, even if other transfers still fill them.
   const LayerSet lost = groups & copies.failed;
   const LayerSet filled = groups - lost - filling;
   if (lost.empty() && filled.empty()) return;
@@ -61,7 +60,7 @@ void BlockMap::filler_ended(BlockId id, Place place, const LayerSet& groups, Tra
   for (Owner& o : b.owners) {
     const std::array<LayerSet, kPlaces> before = o.released;
     settle_released(b, o);
-    if (before != o.released) touched_.push_back(o.who->seq);
+    if (before != o.released) touched_.push_back(o.holder->seq);
   }
   recount(b);
   // A transfer that still uses them settles the block when it gives them back.
@@ -130,7 +129,7 @@ void BlockMap::set_written(BlockId id, uint32_t tokens, const Writes& writes, St
   Block& b = at(id);
   bool outgrown = false;
   for (size_t p : existing_) {
-    if (p == kDeviceKvIndex) continue;  // it is written in every group in which it is there
+    if (p == kDeviceKvIndex) continue;  // steps write it in every group in which it is present
     Copies& copies = b.on[p];
     if (copies.present.empty()) continue;
     const Place place = place_at(p);
@@ -138,15 +137,17 @@ void BlockMap::set_written(BlockId id, uint32_t tokens, const Writes& writes, St
     if (place.tier == Tier::kDevice) grows = writes.x;
     if (mutant(Mutant::kStaleCopy) && place.form == Form::kKv) grows = all_;
     if (mutant(Mutant::kStaleX) && place.form == Form::kX) grows = all_;
-    LayerSet stale;
+    LayerSet grown, stale;
     copies.present.for_each([&](uint32_t g) {
-      uint32_t& has = copies.by_group[g].tokens;
-      // From the block's first token on or not at all.
-      if (grows.contains(g) && has == b.tokens) has = tokens;
-      if (has < tokens) stale.add(g);
+      const uint32_t has = copies.by_group[g].tokens;
+      // X is written from the block's first token on or not at all.
+      const bool grows_with_it = grows.contains(g) && has == b.tokens;
+      if (grows_with_it) grown.add(g);
+      if ((grows_with_it ? tokens : has) < tokens) stale.add(g);
     });
+    copies.by_group.set_tokens(grown, copies.present, tokens);
     if (stale.empty()) continue;
-    // It is no copy any more; it goes when nothing in flight uses it.
+    // It is no longer a copy, and is freed when nothing in flight uses it.
     outgrown = true;
     copies.current = copies.current - stale;
     for (Owner& o : b.owners) {
@@ -172,14 +173,16 @@ void BlockMap::cut(BlockId id, uint32_t tokens) {
   for (size_t p : existing_) {
     Copies& copies = b.on[p];
     if (p != kDeviceKvIndex) {
+      LayerSet longer;
       copies.present.for_each([&](uint32_t g) {
-        uint32_t& has = copies.by_group[g].tokens;
-        has = std::min(has, b.tokens);
-        // A block that is copied never has nothing; what has nothing is lost.
-        if (has == b.tokens && has > 0) copies.current.add(g);
+        const uint32_t has = copies.by_group[g].tokens;
+        if (has >= b.tokens) longer.add(g);
       });
+      copies.by_group.set_tokens(longer, copies.present, b.tokens);
+      // A block that is copied never has nothing; what has nothing is lost.
+      if (b.tokens > 0) copies.current |= longer;
     }
-    // It will be written again, on the device.
+    // Rows will write it again, on the device.
     for (Owner& o : b.owners) set_released(o, place_at(p), {});
   }
   recount(b);

@@ -1,4 +1,4 @@
-// BlockMap's counting: of a block for its owners, and of a tier for plans.
+// BlockMap: the counts of a block for its owners, and those of a tier for plans.
 #include <algorithm>
 
 #include "cache/blocks/block_map.h"
@@ -8,7 +8,7 @@ namespace kvasir {
 // Counts the block again, for its owners and for what is coming.
 void BlockMap::recount(Block& b) {
   std::array<LayerSet, kPlaces> several;
-  bool shared = true;  // every copy, by owners that keep it
+  bool shared = true;  // several owners keep each copy
   for (size_t p : existing_) {
     const Copies& copies = b.on[p];
     LayerSet once, staying;
@@ -16,7 +16,7 @@ void BlockMap::recount(Block& b) {
       several[p] |= once & o.wants[p];
       once |= o.wants[p];
       staying |= o.wants[p] - o.released[p];
-      // Of a popular prefix the first few owners tell all there is to know.
+      // With a popular prefix the first few owners decide; the others change nothing.
       if ((copies.present - several[p]).empty() && (copies.present - staying).empty()) break;
     }
     shared &= (copies.present - several[p]).empty();
@@ -27,24 +27,24 @@ void BlockMap::recount(Block& b) {
   }
   const Copies& device = b.at(kDeviceKv);
   const LayerSet filling = device.present - device.ready;
-  // Then no owner has anything alone, or is waiting, and that was so before.
+  // If all is shared and ready now, and was at the last count, no owner's counts change.
   shared &= filling.empty();
   if (shared && b.counted_shared) return;
   b.counted_shared = shared;
   for (Owner& o : b.owners) {
     bool changed = false;
     for (size_t p : existing_) {
-      // Of a pinned block, giving up frees nothing yet.
+      // Giving up a pinned block frees nothing yet.
       const uint32_t own = b.pins > 0 ? 0 : (o.wants[p] - several[p]).count();
       changed |= own != o.own[p];
-      o.who->own[p] += own - o.own[p];
+      o.holder->own[p] += own - o.own[p];
       o.own[p] = own;
     }
     const uint32_t coming = (o.at(kDeviceKv) & filling).count();
     changed |= coming != o.filling;
-    o.who->filling += coming - o.filling;
+    o.holder->filling += coming - o.filling;
     o.filling = coming;
-    if (changed) touched_.push_back(o.who->seq);
+    if (changed) touched_.push_back(o.holder->seq);
   }
 }
 

@@ -23,8 +23,8 @@ struct BlockHashHasher {
 // Where a chain begins: two requests share blocks only if both arguments agree.
 BlockHash root_hash(std::string_view numerics_id, std::string_view salt);
 
-// The first 128 bits of SHA-256 over the parent's hash and the tokens: who picks the tokens of a request
-// cannot make it collide with another's.
+// The first 128 bits of SHA-256 over the parent's hash and the tokens: a client that chooses the tokens of a
+// request cannot make them collide with another's.
 BlockHash block_hash(const BlockHash& parent, std::span<const Token> tokens);
 
 }  // namespace kvasir

@@ -7,7 +7,7 @@
 namespace kvasir {
 namespace {
 
-// Where the copies of these groups lie, in ascending order of the groups.
+// The frames of the copies in these groups, in ascending order of the groups.
 class Frames {
  public:
   Frames(const BlockMap::Copies& copies, const LayerSet& groups) {
@@ -20,7 +20,7 @@ class Frames {
   size_t count_ = 0;
 };
 
-// Copies in a slab that is to go are not worth keeping.
+// The groups whose copies lie in closed slabs: these copies are not kept.
 LayerSet in_closed_slabs(const SlabPool& pool, const BlockMap::Copies& copies, const LayerSet& groups) {
   LayerSet closed;
   groups.for_each([&](uint32_t g) {
@@ -35,7 +35,7 @@ LayerSet BlockMap::wanted(const Block& b, size_t place) const {
   LayerSet sum;
   for (const Owner& o : b.owners) {
     sum |= o.wants[place];
-    // Of a popular prefix the first few owners tell all there is to know.
+    // With a popular prefix the first few owners hold everything.
     if (sum == b.on[place].present) break;
   }
   return sum;
@@ -44,7 +44,7 @@ LayerSet BlockMap::wanted(const Block& b, size_t place) const {
 void BlockMap::settle(BlockId id) {
   Block& b = at(id);
   b.unsettled = false;
-  // Without a copy that others count on it may not be found any more, and then keeps nothing idle.
+  // Freeing a copy can make the block unfindable, and then it keeps no idle copies either: so repeat.
   for (bool again = true; again;) {
     bool changed = false;
     for (size_t p : existing_) {
@@ -55,7 +55,7 @@ void BlockMap::settle(BlockId id) {
       LayerSet keep = b.published ? unused & copies.usable() : LayerSet();
       if (place.tier == Tier::kHost)
         keep = keep - in_closed_slabs(pools_[index_of(place.tier)], copies, keep);
-      // A step in flight may still read what is on the device, but for what is idle already.
+      // A step in flight may still read any copy on the device that is not idle already.
       if (place.tier == Tier::kDevice && b.step_pins > 0) unused = unused & copies.idle;
       keep = keep & unused;
       changed |= keep != copies.idle || unused != keep;
@@ -81,20 +81,22 @@ void BlockMap::set_idle(Block& b, size_t place, const LayerSet& idle) {
   copies.idle = idle;
 }
 
-// Puts the block on the lists of what can be evicted, or takes it off.
+// Adds the block to the lists of evictable blocks, or removes it.
 void BlockMap::list_idle(BlockId id) {
   Block& b = at(id);
+  std::array<bool, kTiers> idle_on{};
+  for (size_t p : existing_) idle_on[index_of(place_at(p).tier)] |= !b.on[p].idle.empty();
   for (Tier tier : kAllTiers) {
     const size_t t = index_of(tier);
-    const bool idle = !b.at({Form::kKv, tier}).idle.empty() || !b.at({Form::kX, tier}).idle.empty();
+    const bool idle = idle_on[t];
     if (idle == lru_[t].contains(id)) continue;
     if (!idle) {
       lru_[t].erase(id);
       continue;
     }
     lru_[t].push_back(id);
-    // One that is idle again because it has been saved is not worth saving again: where less fits on the
-    // slower tier than is idle here, that would never end.
+    // A block that became idle again after it was saved is not saved again: if the slower tier is smaller
+    // than what is idle here, that would never end.
     if (tier != Tier::kDevice || !b.owners.empty() || !has_slower_tier_ || !b.owned_since_noted) continue;
     b.owned_since_noted = false;
     newly_idle_.push_back(id);
@@ -107,11 +109,12 @@ void BlockMap::free_copies(Block& b, Place place, const LayerSet& groups) {
   pools_[index_of(place.tier)].release(index_of(place.form), Frames(copies, groups));
   copies.failed = copies.failed - groups;
   copies.present = copies.present - groups;
+  if (copies.present.empty()) copies.by_group.clear();
   copies.ready = copies.ready - groups;
   copies.current = copies.current - groups;
   copies.idle = copies.idle - groups;
   if (place == kDeviceKv) {
-    for (Owner& o : b.owners) o.who->table_changed = true;
+    for (Owner& o : b.owners) o.holder->table_changed = true;
   }
 }
 
@@ -127,7 +130,8 @@ void BlockMap::allocate(Place place, std::span<uint64_t> frames) {
   };
   std::optional<uint64_t> near;
   while (!frames.empty()) {
-    // A slab that others need too has room for this form alone; the spare ones are left to all.
+    // First the loose room, in slabs that are in use already: only this form can use it. Spare slabs stay for
+    // all forms.
     size_t most = frames.size();
     if (pool.loose_idle(form) > 0) {
       if (pool.loose_free(form) == 0) {
@@ -164,7 +168,7 @@ void BlockMap::close_host_slabs(std::span<const uint32_t> slabs) {
   if (slabs.empty()) return;
   std::set<uint32_t> closed(slabs.begin(), slabs.end());
   for (uint32_t slab : closed) pool.close(slab);
-  // What is idle there counts as free, and would never be evicted for anything.
+  // Idle copies there count as free, so nothing else would ever evict them.
   const BlockList& idle = lru_[index_of(Tier::kHost)];
   for (BlockId id : std::vector<BlockId>(idle.begin(), idle.end())) {
     const Copies& copies = block(id).at({Form::kKv, Tier::kHost});
@@ -184,17 +188,15 @@ void BlockMap::free_block(BlockId id) {
     coming_[p] -= b.coming[p];
   }
   list_idle(id);
-  // What the vectors have allocated is for the next block with this number.
-  std::array<Copies, kPlaces> on = std::move(b.on);
-  std::vector<Owner> owners = std::move(b.owners);
-  for (Copies& c : on) {
+  // The next block with this number reuses the vectors' memory.
+  for (size_t p : existing_) {
+    Copies& c = b.on[p];
     c.fillers.clear();
     c.pins.clear();
     c.ready = c.current = c.pinned = c.failed = {};
   }
-  b = Block{};
-  b.on = std::move(on);
-  b.owners = std::move(owners);
+  b.owners.clear();
+  static_cast<BlockState&>(b) = {};
   free_ids_.push_back(id);
 }
 
@@ -211,18 +213,18 @@ void BlockMap::seal(BlockId id, const BlockHash* hash) {
 
 bool BlockMap::can_be_found(const Block& b) const {
   LayerSet sum;
-  for (size_t p = 0; p < kPlaces; ++p) sum |= b.on[p].usable();
+  for (size_t p : existing_) sum |= b.on[p].usable();
   return sum == all_;
 }
 
 Adoptable BlockMap::adoptable(const Block& b) const {
   Adoptable what;
   LayerSet left = all_;
-  for (const Place& place : kCheapestFirst) {
-    const Copies& copies = b.at(place);
+  for (size_t p : cheapest_) {
+    const Copies& copies = b.on[p];
     const LayerSet taken = left & copies.usable();
-    what.cells[index_of(place)] = taken.count();
-    what.idle[index_of(place)] = (taken & copies.idle).count();
+    what.cells[p] = taken.count();
+    what.idle[p] = (taken & copies.idle).count();
     left = left - taken;
   }
   return what;

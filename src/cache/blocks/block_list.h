@@ -11,8 +11,7 @@
 
 namespace kvasir {
 
-// A list that is linked through a table by block, so that nothing is allocated for a block that comes and
-// goes. Used by one thread.
+// A linked list in a table by block: adding or removing a block allocates nothing. Used by one thread.
 class BlockList {
  public:
   class Iterator {
@@ -41,7 +40,7 @@ class BlockList {
     const BlockList* list_ = nullptr;
     BlockId at_ = kNoBlock;
   };
-  // A block that leaves the list invalidates the iterator that is at it, and no other.
+  // Removing a block invalidates the iterators to that block only.
   Iterator begin() const { return {this, first_}; }
   Iterator end() const { return {this, kNoBlock}; }
 

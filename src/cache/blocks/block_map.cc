@@ -7,7 +7,7 @@
 
 namespace kvasir {
 TierShape TierShape::of(const CacheGeometry& geometry, Tier tier, uint64_t bytes) {
-  // Fewer slabs than this, and the forms would be in each other's way for want of a free one.
+  // With fewer slabs than this, the forms would often compete for the last free slab.
   constexpr uint64_t kFewestSlabs = 8;
   constexpr uint64_t kMostCells = 16;
   TierShape shape;
@@ -54,9 +54,13 @@ BlockMap::BlockMap(const CacheGeometry& geometry, const std::array<uint64_t, kTi
     const Place place = place_at(p);
     if (pools_[index_of(place.tier)].capacity() > 0 && exists(place)) existing_.push_back(p);
   }
+  for (const Place& place : kCheapestFirst) {
+    if (std::count(existing_.begin(), existing_.end(), index_of(place)) > 0)
+      cheapest_.push_back(index_of(place));
+  }
 }
 
-// ---------------------------------------------------------------- names
+// ---------------------------------------------------------------- blocks and owners
 
 LayerSet BlockMap::Owner::covered() const {
   LayerSet sum;
@@ -64,14 +68,15 @@ LayerSet BlockMap::Owner::covered() const {
   return sum;
 }
 
-BlockMap::Owner& BlockMap::owner_of(Block& b, const Holdings& who) {
-  auto it = std::find_if(b.owners.begin(), b.owners.end(), [&](const Owner& o) { return o.who == &who; });
-  KV_CHECK(it != b.owners.end(), "seq={} does not name the block", raw(who.seq));
+BlockMap::Owner& BlockMap::owner_of(Block& b, const Holdings& holder) {
+  auto it =
+      std::find_if(b.owners.begin(), b.owners.end(), [&](const Owner& o) { return o.holder == &holder; });
+  KV_CHECK(it != b.owners.end(), "seq={} does not name the block", raw(holder.seq));
   return *it;
 }
 
-const BlockMap::Owner& BlockMap::owner(BlockId id, const Holdings& who) const {
-  return const_cast<BlockMap*>(this)->owner_of(const_cast<Block&>(block(id)), who);
+const BlockMap::Owner& BlockMap::owner(BlockId id, const Holdings& holder) const {
+  return const_cast<BlockMap*>(this)->owner_of(const_cast<Block&>(block(id)), holder);
 }
 
 BlockId BlockMap::new_block() {
@@ -85,53 +90,53 @@ BlockId BlockMap::new_block() {
   return id;
 }
 
-BlockId BlockMap::create(Holdings& who, const Writes& device) {
+BlockId BlockMap::create(Holdings& holder, const Writes& device) {
   const BlockId id = new_block();
-  at(id).owners.emplace_back().who = &who;
+  at(id).owners.emplace_back().holder = &holder;
   at(id).owned_since_noted = true;
-  who.dropped += all_.count();
-  const bool table_changed = who.table_changed;
+  holder.dropped += all_.count();
+  const bool table_changed = holder.table_changed;
   const auto write = [&](Form form, const LayerSet& groups) {
     if (groups.empty()) return;
-    want(id, who, {form, Tier::kDevice}, groups);
-    // Nothing comes over a link: rows write it.
+    want(id, holder, {form, Tier::kDevice}, groups);
+    // No transfer fills it: rows write it.
     Copies& copies = at(id).on[index_of(Place{form, Tier::kDevice})];
     copies.ready = copies.current = groups;
   };
   write(Form::kKv, device.kv);
   write(Form::kX, device.x);
-  who.table_changed = table_changed;  // it only becomes longer
+  holder.table_changed = table_changed;  // the table only becomes longer
   recount(at(id));
   return id;
 }
 
-void BlockMap::add_owner(BlockId id, Holdings& who) {
+void BlockMap::add_owner(BlockId id, Holdings& holder) {
   Block& b = at(id);
   KV_CHECK(b.published, "block={}", raw(id));
   Owner& o = b.owners.emplace_back();
-  o.who = &who;
+  o.holder = &holder;
   b.owned_since_noted = true;
-  who.dropped += all_.count();
+  holder.dropped += all_.count();
   LayerSet left = all_;
-  for (const Place& place : kCheapestFirst) {
-    const LayerSet taken = left & b.at(place).usable();
-    if (!taken.empty()) set_wants(o, place, taken);
+  for (size_t p : cheapest_) {
+    const LayerSet taken = left & b.on[p].usable();
+    if (!taken.empty()) set_wants(o, place_at(p), taken);
     left = left - taken;
   }
   recount(b);
   settle(id);
 }
 
-void BlockMap::remove_owner(BlockId id, Holdings& who) {
+void BlockMap::remove_owner(BlockId id, Holdings& holder) {
   Block& b = at(id);
-  Owner& o = owner_of(b, who);
+  Owner& o = owner_of(b, holder);
   for (size_t p : existing_) {
     set_wants(o, place_at(p), {});
     set_released(o, place_at(p), {});
-    who.own[p] -= o.own[p];
+    holder.own[p] -= o.own[p];
   }
-  who.filling -= o.filling;
-  who.dropped -= all_.count();
+  holder.filling -= o.filling;
+  holder.dropped -= all_.count();
   if (&o != &b.owners.back()) o = std::move(b.owners.back());
   b.owners.pop_back();
   recount(b);
@@ -159,8 +164,7 @@ size_t BlockMap::restore(const BlockHash& hash, std::span<const Found> copies) {
   b.tokens = geometry_.block_tokens;
   for (const Found& f : copies) {
     Copies& c = b.on[index_of(Place{f.form, Tier::kDisk})];
-    if (c.by_group.empty()) c.by_group.resize(geometry_.groups());
-    c.by_group[f.group] = {f.at, b.tokens};
+    c.by_group.set(f.group, {f.at, b.tokens});
     c.present.add(f.group);
     c.ready.add(f.group);
     c.current.add(f.group);
@@ -170,28 +174,28 @@ size_t BlockMap::restore(const BlockHash& hash, std::span<const Found> copies) {
   return taken;
 }
 
-// ---------------------------------------------------------------- interests
+// ---------------------------------------------------------------- holds
 
 void BlockMap::set_wants(Owner& owner, Place place, const LayerSet& wants) {
   const size_t p = index_of(place);
   if (owner.wants[p] == wants) return;
-  Holdings& who = *owner.who;
+  Holdings& holder = *owner.holder;
   const LayerSet before = owner.wants[p];
   const uint32_t covered = owner.covered().count();
   owner.wants[p] = wants;
-  who.dropped -= owner.covered().count() - covered;
-  who.cells[p] += wants.count() - before.count();
+  holder.dropped -= owner.covered().count() - covered;
+  holder.cells[p] += wants.count() - before.count();
   if (place == kDeviceKv) {
-    if (who.device_in_group.empty()) who.device_in_group.resize(geometry_.groups());
-    (wants - before).for_each([&](uint32_t g) { ++who.device_in_group[g]; });
-    (before - wants).for_each([&](uint32_t g) { --who.device_in_group[g]; });
-    who.table_changed = true;
+    if (holder.device_in_group.empty()) holder.device_in_group.resize(geometry_.groups());
+    (wants - before).for_each([&](uint32_t g) { ++holder.device_in_group[g]; });
+    (before - wants).for_each([&](uint32_t g) { --holder.device_in_group[g]; });
+    holder.table_changed = true;
   }
 }
 
 void BlockMap::set_released(Owner& owner, Place place, const LayerSet& released) {
   LayerSet& now = owner.released[index_of(place)];
-  if (place == kDeviceKv) owner.who->released += released.count() - now.count();
+  if (place == kDeviceKv) owner.holder->released += released.count() - now.count();
   now = released;
 }
 
@@ -205,7 +209,7 @@ void BlockMap::allocate(std::span<const Wish> wishes, Place place) {
     groups |= fresh;
   }
   if (cells == 0) return;
-  std::array<uint64_t, kMaxLayerGroups> few;  // as a block has at most
+  std::array<uint64_t, kMaxLayerGroups> few;  // one block needs at most so many
   std::vector<uint64_t> many(cells > few.size() ? cells : 0);
   const std::span<uint64_t> frames = many.empty() ? std::span(few).first(cells) : std::span(many);
   allocate(place, frames);
@@ -214,23 +218,22 @@ void BlockMap::allocate(std::span<const Wish> wishes, Place place) {
     for (const Wish& wish : wishes) {
       Copies& copies = at(wish.block).on[p];
       if (!wish.groups.contains(g) || copies.present.contains(g)) continue;
-      if (copies.by_group.empty()) copies.by_group.resize(geometry_.groups());
-      copies.by_group[g] = {frames[next++], 0};
+      copies.by_group.set(g, {frames[next++], 0});
       copies.present.add(g);
     }
   });
   if (place != kDeviceKv) return;
   for (const Wish& wish : wishes) {
-    for (Owner& o : at(wish.block).owners) o.who->table_changed = true;
+    for (Owner& o : at(wish.block).owners) o.holder->table_changed = true;
   }
 }
 
-void BlockMap::want(std::span<const Wish> wishes, Holdings& who, Place place) {
+void BlockMap::want(std::span<const Wish> wishes, Holdings& holder, Place place) {
   const size_t p = index_of(place);
-  // What is there is needed from now on: making room for the rest must not evict it.
+  // Copies that exist are needed from now on: allocating the others must not evict them.
   for (const auto& [id, groups] : wishes) {
     Block& b = at(id);
-    Owner& o = owner_of(b, who);
+    Owner& o = owner_of(b, holder);
     set_wants(o, place, o.at(place) | (groups & b.on[p].present));
     set_idle(b, p, b.on[p].idle - groups);
     list_idle(id);
@@ -238,7 +241,7 @@ void BlockMap::want(std::span<const Wish> wishes, Holdings& who, Place place) {
   allocate(wishes, place);
   for (const auto& [id, groups] : wishes) {
     Block& b = at(id);
-    Owner& o = owner_of(b, who);
+    Owner& o = owner_of(b, holder);
     set_wants(o, place, o.at(place) | groups);
     set_released(o, place, o.released[p] - groups);
     recount(b);
@@ -246,29 +249,29 @@ void BlockMap::want(std::span<const Wish> wishes, Holdings& who, Place place) {
   }
 }
 
-void BlockMap::unwant(BlockId id, Holdings& who, Place place, const LayerSet& groups) {
+void BlockMap::unwant(BlockId id, Holdings& holder, Place place, const LayerSet& groups) {
   Block& b = at(id);
-  Owner& o = owner_of(b, who);
+  Owner& o = owner_of(b, holder);
   set_wants(o, place, o.at(place) - groups);
   set_released(o, place, o.released[index_of(place)] - groups);
   recount(b);
   settle(id);
 }
 
-// The groups in which another copy that the owner has an interest in, and does not leave, or (if it need not
-// be ready) could take one in, serves as well as the one at `place`.
+// The groups in which another copy serves as well as the one at `place`: one that the owner holds and does
+// not release, or, if it need not be ready, one that the owner could take hold of.
 LayerSet BlockMap::substitutes(const Block& b, const Owner& owner, Place place, bool ready) const {
   const bool full = b.tokens == geometry_.block_tokens;
   LayerSet sum;
   for (size_t p : existing_) {
     const Place other = place_at(p);
     if (other == place) continue;
-    // Of a block that is not full there is nothing but KV.
+    // Only full blocks have other copies than KV.
     if (other.form == Form::kX && !full) continue;
     const Copies& c = b.on[p];
-    // X elsewhere that it did not count on would pass the ring unforeseen.
+    // X on another tier would pass the stage ring, which the plan did not foresee.
     const bool held_only = other.form == Form::kX && other.tier != Tier::kDevice;
-    // What is idle would have to be counted first: a plan that wants it adds it.
+    // An idle copy counts as free: a plan that wants it has to add it.
     LayerSet serves = (ready ? c.usable() : c.present & c.current) - owner.released[p] - c.idle;
     if (ready || held_only) serves = serves & owner.wants[p];
     sum |= serves;
@@ -276,14 +279,14 @@ LayerSet BlockMap::substitutes(const Block& b, const Owner& owner, Place place, 
   return sum;
 }
 
-void BlockMap::release(BlockId id, Holdings& who, Place place, const LayerSet& groups) {
+void BlockMap::release(BlockId id, Holdings& holder, Place place, const LayerSet& groups) {
   Block& b = at(id);
-  Owner& o = owner_of(b, who);
+  Owner& o = owner_of(b, holder);
   LayerSet going = groups & o.at(place) & substitutes(b, o, place, /*ready=*/false);
   set_released(o, place, o.released[index_of(place)] | going);
-  // In each cell it takes an interest in one copy more, if it has none in another yet.
+  // The owner takes hold of one other copy of each cell, unless it holds one already.
   const bool full = b.tokens == geometry_.block_tokens;
-  const auto interest = [&](bool ready) {
+  const auto held = [&](bool ready) {
     for (const Place& other : kCheapestFirst) {
       if (other == place || (other.form == Form::kX && !full)) continue;
       const size_t p = index_of(other);
@@ -295,8 +298,8 @@ void BlockMap::release(BlockId id, Holdings& who, Place place, const LayerSet& g
       going = going - there;
     }
   };
-  interest(/*ready=*/true);
-  interest(/*ready=*/false);
+  held(/*ready=*/true);
+  held(/*ready=*/false);
   settle_released(b, o);
   if (mutant(Mutant::kTransferSourceFreedEarly)) {
     const LayerSet early = o.released[index_of(place)];
@@ -307,9 +310,9 @@ void BlockMap::release(BlockId id, Holdings& who, Place place, const LayerSet& g
   settle(id);
 }
 
-void BlockMap::drop(BlockId id, Holdings& who, Place place, const LayerSet& groups) {
+void BlockMap::drop(BlockId id, Holdings& holder, Place place, const LayerSet& groups) {
   const Block& b = block(id);
-  const Owner& o = owner(id, who);
+  const Owner& o = owner(id, holder);
   LayerSet there, coming;
   for (size_t p : existing_) {
     const Place other = place_at(p);
@@ -319,8 +322,8 @@ void BlockMap::drop(BlockId id, Holdings& who, Place place, const LayerSet& grou
     coming |= held - b.on[p].ready;
   }
   const LayerSet later = groups & (coming - there);
-  if (!later.empty()) release(id, who, place, later);
-  unwant(id, who, place, groups - later);
+  if (!later.empty()) release(id, holder, place, later);
+  unwant(id, holder, place, groups - later);
 }
 
 void BlockMap::settle_released(Block& b, Owner& owner) {
@@ -328,7 +331,7 @@ void BlockMap::settle_released(Block& b, Owner& owner) {
     if (owner.released[p].empty()) continue;
     const Place place = place_at(p);
     const LayerSet ready = owner.released[p] & substitutes(b, owner, place, /*ready=*/true);
-    // What could serve, but fills still, keeps it waiting; where nothing will serve it stays.
+    // While a substitute is still being filled, the copy is held. Without one it is no longer released.
     const LayerSet coming = substitutes(b, owner, place, /*ready=*/false);
     set_released(owner, place, (owner.released[p] & coming) - ready);
     set_wants(owner, place, owner.wants[p] - ready);
@@ -345,23 +348,22 @@ void BlockMap::give_back_frame(Place place, uint64_t frame) {
   pools_[index_of(place.tier)].release(index_of(place.form), frame);
 }
 
-void BlockMap::attach(BlockId id, Holdings& who, Place place, uint32_t group, uint64_t frame) {
+void BlockMap::attach(BlockId id, Holdings& holder, Place place, uint32_t group, uint64_t frame) {
   Block& b = at(id);
   Copies& copies = b.on[index_of(place)];
   if (copies.present.contains(group)) {
     give_back_frame(place, frame);
     if (!copies.usable().contains(group)) return;
   } else {
-    if (copies.by_group.empty()) copies.by_group.resize(geometry_.groups());
-    copies.by_group[group] = {frame, b.tokens};
+    copies.by_group.set(group, {frame, b.tokens});
     copies.present.add(group);
     copies.ready.add(group);
     copies.current.add(group);
     if (place == kDeviceKv) {
-      for (Owner& o : b.owners) o.who->table_changed = true;
+      for (Owner& o : b.owners) o.holder->table_changed = true;
     }
   }
-  Owner& o = owner_of(b, who);
+  Owner& o = owner_of(b, holder);
   set_wants(o, place, o.at(place) | LayerSet::one(group));
   for (Owner& each : b.owners) settle_released(b, each);
   recount(b);

@@ -2,9 +2,9 @@
 //
 // A cell, a block of one layer group, has at most one copy at each place (a form on a tier). A copy exists
 // as long as a sequence holds it, or a transfer or step in flight may still use it. A block that
-// is full and of which K and V can be had in every group is *published*: it can be found by its hash. Its
-// copies that no sequence holds are kept, *idle*, until their tier has no other room: then those of the least
-// recently used block are evicted. What is left of a block that can be found no more is freed.
+// is full and has a usable copy in every group is *published*: it can be found by its hash. Its copies that
+// no sequence holds are kept, *idle*, until their tier has no other room; then those of the least recently
+// used block are evicted. A block that can no longer be found is freed as soon as nothing uses it.
 #pragma once
 
 #include <array>
@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "cache/blocks/block_frames.h"
 #include "cache/blocks/block_hash.h"
 #include "cache/blocks/block_list.h"
 #include "cache/blocks/layer_counts.h"
@@ -34,23 +35,24 @@ namespace kvasir {
 struct Holdings {
   SeqId seq{};
   std::array<uint32_t, kPlaces> cells{};
-  std::array<uint32_t, kPlaces> own{};    // that no other sequence holds and nothing uses
-  uint32_t released = 0;                  // KV on the device, until another copy is ready
-  uint32_t filling = 0;                   // KV on the device, whose bytes have not come yet
+  std::array<uint32_t, kPlaces> own{};    // held by no other sequence, and not in use
+  uint32_t released = 0;                  // KV on the device, held until another copy is ready
+  uint32_t filling = 0;                   // KV on the device whose bytes have not arrived
   uint32_t dropped = 0;                   // cells of its blocks of which it holds neither KV nor X
   std::vector<uint32_t> device_in_group;  // blocks with KV on the device, by layer group
-  bool table_changed = true;              // the frames of blocks that it had are not those they were
+  bool table_changed = true;              // some of its blocks have other frames than before
 
   uint32_t at(Place place) const { return cells[index_of(place)]; }
 };
 
-// How a tier's memory is cut up.
+// How a tier's memory is divided into slabs and cells.
 struct TierShape {
   uint64_t bytes = 0;
   uint64_t slab_bytes = 0;
   std::array<uint64_t, kForms> cell_bytes{};  // 0: the tier has no such cells
 
-  // The slab of fewest cells of KV in which no form wastes more than a fifteenth, or the least wasteful one.
+  // The smallest slab, in cells of KV, in which no form wastes more than a fifteenth; if there is none, the
+  // least wasteful one.
   static TierShape of(const CacheGeometry& geometry, Tier tier, uint64_t bytes);
   uint32_t cells(Form form) const {
     if (cell_bytes[index_of(form)] == 0) return 0;
@@ -62,20 +64,16 @@ struct TierShape {
 class BlockMap {
  public:
   struct Owner {
-    Holdings* who = nullptr;
+    Holdings* holder = nullptr;
     std::array<LayerSet, kPlaces> wants;     // the copies that it holds
-    std::array<LayerSet, kPlaces> released;  // of those: until another copy is ready
-    // As counted in *who.
+    std::array<LayerSet, kPlaces> released;  // of those: held until another copy is ready
+    // This block's part of the counts in *holder.
     std::array<uint32_t, kPlaces> own{};
     uint32_t filling = 0;
 
     const LayerSet& at(Place place) const { return wants[index_of(place)]; }
-    // The groups in which it holds a copy that K and V can be had from.
+    // The groups in which it holds a copy.
     LayerSet covered() const;
-  };
-  struct Copy {
-    uint64_t at = 0;      // in the tier's memory
-    uint32_t tokens = 0;  // so many of the block's tokens it has
   };
   struct Filler {
     TransferId transfer{};
@@ -83,13 +81,13 @@ class BlockMap {
   };
   struct Copies {
     LayerSet present;
-    LayerSet ready;    // of those: the bytes are there
-    LayerSet current;  // of those present: of all the block's tokens
+    LayerSet ready;    // of those: their bytes have arrived
+    LayerSet current;  // of those present: they have all the block's tokens
     LayerSet pinned;   // transfers read or fill them
     LayerSet idle;
-    LayerSet failed;              // one of those that fill them did
-    std::vector<Copy> by_group;   // empty as long as there never was one
-    std::vector<Filler> fillers;  // that have not ended, in the order in which they came
+    LayerSet failed;              // a transfer that filled them failed
+    BlockFrames by_group;         // of those present
+    std::vector<Filler> fillers;  // those that have not ended, in the order in which they were added
     LayerCounts pins;             // by transfers
 
     LayerSet usable() const { return ready & current; }
@@ -105,21 +103,23 @@ class BlockMap {
       }
     }
   };
-  struct Block {
+  struct BlockState {
     bool used = false;
-    std::array<Copies, kPlaces> on;
-    std::vector<Owner> owners;
-    uint32_t pins = 0;       // by steps in flight, and of cells by transfers
+    uint32_t pins = 0;       // by steps in flight and by transfers of its cells
     uint32_t step_pins = 0;  // of those: by steps, which may use any copy on the device
-    uint32_t tokens = 0;     // that have been written, or will be when the steps in flight end
+    uint32_t tokens = 0;     // that are written when the steps in flight have ended
     StepId last_write{};     // the newest step that writes to it
     bool sealed = false;     // full and immutable
     bool published = false;
     bool unsettled = false;                  // settle() is due
     bool owned_since_noted = false;          // a sequence owned it since it was last noted as newly idle
-    BlockHash hash;                          // of a sealed one
-    bool counted_shared = false;             // at the last count every copy had several owners, and was ready
-    std::array<uint32_t, kPlaces> coming{};  // cells that come free when what is in flight has ended
+    BlockHash hash;                          // of a sealed block
+    bool counted_shared = false;             // at the last count every copy was ready and had several owners
+    std::array<uint32_t, kPlaces> coming{};  // cells that become free when what is in flight has ended
+  };
+  struct Block : BlockState {
+    std::array<Copies, kPlaces> on;
+    std::vector<Owner> owners;
 
     const Copies& at(Place place) const { return on[index_of(place)]; }
   };
@@ -130,19 +130,19 @@ class BlockMap {
   const std::vector<Block>& blocks() const { return blocks_; }
   const LayerSet& all_groups() const { return all_; }
   const TierShape& shape(Tier tier) const { return shapes_[index_of(tier)]; }
-  // The owner's line in a block. REQUIRES: it names it.
-  const Owner& owner(BlockId id, const Holdings& who) const;
+  // The holder's entry in the block. REQUIRES: it is an owner.
+  const Owner& owner(BlockId id, const Holdings& holder) const;
 
   // --- Owners.
-  // A new block of `who`, of which rows of the step in the making write these copies on the device,
-  // evicting where needed.
-  BlockId create(Holdings& who, const Writes& device);
-  // `who` owns a published block from now on, and holds one copy of each cell, the cheapest.
-  void add_owner(BlockId id, Holdings& who);
-  // It gives up the block and every copy that it holds.
-  void remove_owner(BlockId id, Holdings& who);
-  // A block without owners, to be found by its hash, of which these copies lie on the disk: their places are
-  // taken. Returns how many it has taken: 0 if there is no such room, or if another block has the
+  // Makes a block of `holder`. Rows of the step being built write these copies on the device. Evicts idle
+  // copies where there is no other room.
+  BlockId create(Holdings& holder, const Writes& device);
+  // Makes `holder` an owner of a published block. It holds one copy of each cell, the cheapest.
+  void add_owner(BlockId id, Holdings& holder);
+  // `holder` gives up the block and every copy of it that it holds.
+  void remove_owner(BlockId id, Holdings& holder);
+  // Publishes a block without owners whose copies lie at these places of the disk, and takes the places.
+  // Returns how many it took: 0 if a place is not free, if a group lacks a copy, or if another block has the
   // hash.
   struct Found {
     Form form = Form::kKv;
@@ -151,70 +151,72 @@ class BlockMap {
   };
   size_t restore(const BlockHash& hash, std::span<const Found> copies);
 
-  // --- Holds. For copies that do not exist frames are allocated: group by group, so that those of one group
-  // and consecutive blocks lie one behind the other.
+  // --- Holds. Copies that do not exist get frames, group by group: the frames of consecutive blocks in one
+  // group lie one behind the other.
   struct Wish {
     BlockId block = kNoBlock;
     LayerSet groups;
   };
-  void want(std::span<const Wish> wishes, Holdings& who, Place place);
-  void want(BlockId id, Holdings& who, Place place, const LayerSet& groups) {
+  void want(std::span<const Wish> wishes, Holdings& holder, Place place);
+  void want(BlockId id, Holdings& holder, Place place, const LayerSet& groups) {
     const Wish wish = {id, groups};
-    want({&wish, 1}, who, place);
+    want({&wish, 1}, holder, place);
   }
-  void unwant(BlockId id, Holdings& who, Place place, const LayerSet& groups);
-  // Gives up copies, also the last ones; but where one of its others is still on its way, when that is ready.
-  void drop(BlockId id, Holdings& who, Place place, const LayerSet& groups);
-  // Gives up copies as soon as others are ready that serve as well, which it then holds instead; where there
-  // are none, nothing changes.
-  void release(BlockId id, Holdings& who, Place place, const LayerSet& groups);
-  // A frame for what a step in flight makes, which is no copy yet; it is given to attach() or back.
+  void unwant(BlockId id, Holdings& holder, Place place, const LayerSet& groups);
+  // Gives up copies, even the last ones of a cell. Where another copy that it holds is still being filled,
+  // gives up this one when that one is ready.
+  void drop(BlockId id, Holdings& holder, Place place, const LayerSet& groups);
+  // Replaces copies by others that serve as well: gives them up as soon as those are ready. Nothing changes
+  // where there is no other.
+  void release(BlockId id, Holdings& holder, Place place, const LayerSet& groups);
+  // Takes a frame that a step fills. It is not a copy until attach(); otherwise it is given back.
   uint64_t take_frame(Place place);
   void give_back_frame(Place place, uint64_t at);
-  // It is a copy now, of all the block's tokens, and `who` holds it; unless there is one already.
-  void attach(BlockId id, Holdings& who, Place place, uint32_t group, uint64_t at);
-  // Copies that a transfer will fill, and no sequence holds. REQUIRES: they do not exist.
+  // Makes the frame a copy with all the block's tokens, held by `holder`. If there is a copy already, frees
+  // the frame, and `holder` holds that copy if it is usable.
+  void attach(BlockId id, Holdings& holder, Place place, uint32_t group, uint64_t at);
+  // Makes copies that a transfer will fill and no sequence holds. REQUIRES: they do not exist.
   void add_unowned(BlockId id, Place place, const LayerSet& groups) {
     const Wish wish = {id, groups};
     allocate({&wish, 1}, place);
   }
 
-  // --- What becomes of bytes.
-  // A transfer fills the copies, which will have all tokens of the block. A copy is ready when all that fill
-  // it have ended; or, if one failed, it is gone, and no sequence holds it.
+  // --- Bytes.
+  // A transfer fills the copies with all tokens of the block. A copy is ready when all its fillers have
+  // ended. If one of them failed, the copy is removed, and no sequence holds it.
   void add_filler(BlockId id, Place place, const LayerSet& groups, TransferId filler);
   void filler_ended(BlockId id, Place place, const LayerSet& groups, TransferId filler, bool ok);
-  // The bytes turned out not to be there: the copies are gone, and no sequence holds them.
+  // Removes copies whose bytes were lost. No sequence holds them afterwards.
   void discard(BlockId id, Place place, const LayerSet& groups);
   void pin(BlockId id, Place place, const LayerSet& groups);
   void unpin(BlockId id, Place place, const LayerSet& groups);
-  // Until the newest step in flight ends: the block, as a whole.
+  // Pins the whole block until the newest step in flight ends.
   void pin_for_step(BlockId id);
   void unpin_for_step(BlockId id);
-  // It has so many tokens when a step in the making has ended, which also writes X in these groups.
-  // Copies that do not grow with it are none any more.
+  // The block has `tokens` tokens when the step being built has ended. Copies that the step does not extend
+  // are removed.
   void set_written(BlockId id, uint32_t tokens, const Writes& writes, StepId step);
-  // There is more of it than KV on the device.
+  // Whether the block has other copies than KV on the device.
   bool has_other_copies(BlockId id) const;
-  // Only so many of its tokens count, on any tier.
+  // Shortens the block to `tokens` tokens, on all tiers.
   void cut(BlockId id, uint32_t tokens);
-  // It is full and immutable; from now on it can be found while K and V can be had in every group, unless
-  // another has its hash.
+  // The block is full and immutable from now on. With a hash it is published while it has a usable copy in
+  // every group, unless another block has the hash.
   void seal(BlockId id, const BlockHash* hash);
   // Published blocks whose copies on the device have become idle since the last call, in that order. None
   // where there is no other tier.
   std::vector<BlockId> take_newly_idle() { return std::exchange(newly_idle_, {}); }
 
-  // Slabs of the host tier that come and go (SlabPool).
+  // --- Slabs of the host tier, which can be opened and closed (SlabPool).
   void open_host_slab(uint32_t slab) { pools_[index_of(Tier::kHost)].open(slab); }
   bool host_slab_is_open(uint32_t slab) const {
     return !pools_[index_of(Tier::kHost)].is_absent(slab) && !pools_[index_of(Tier::kHost)].is_closed(slab);
   }
   bool host_slab_is_empty(uint32_t slab) const { return pools_[index_of(Tier::kHost)].is_empty(slab); }
   bool host_slab_is_needed(uint32_t slab) const { return pools_[index_of(Tier::kHost)].is_needed(slab); }
-  // They are allocated no more, and are gone as soon as no sequence or transfer needs what lies there.
+  // Nothing more is allocated in these slabs. A slab departs as soon as no sequence or transfer needs it.
   void close_host_slabs(std::span<const uint32_t> slabs);
-  // Undoes it for one that is not gone; false: it is gone, or was not closed.
+  // Undoes the closing of a slab. Returns false if it was not closed, or has departed.
   bool keep_host_slab(uint32_t slab) {
     SlabPool& pool = pools_[index_of(Tier::kHost)];
     if (!pool.is_closed(slab)) return false;
@@ -223,58 +225,58 @@ class BlockMap {
   }
   std::vector<uint32_t> take_departed_host_slabs() { return pools_[index_of(Tier::kHost)].take_departed(); }
 
-  // Published blocks with idle copies there, the longest idle first.
+  // Published blocks with idle copies on the tier, the longest idle first.
   const BlockList& idle(Tier tier) const { return lru_[index_of(tier)]; }
 
   // --- Counting.
   FrameBudget budget(Tier tier) const;
   // Blocks with copies on the tier that can be evicted.
   uint32_t idle_blocks(Tier tier = Tier::kDevice) const { return lru_[index_of(tier)].size(); }
-  // Cells that sequences hold, or that something in flight uses, and bytes of all forms of those.
+  // Cells that sequences hold or that something in flight uses; and their bytes, over all forms.
   uint32_t used_cells(Tier tier, Form form = Form::kKv) const;
   uint64_t used_bytes(Tier tier) const;
   uint64_t total_bytes(Tier tier) const { return pools_[index_of(tier)].slabs() * shape(tier).slab_bytes; }
-  // Sequences of which a count was changed by the doings of another since the last call.
+  // Sequences whose counts changed through another sequence since the last call.
   std::vector<SeqId> take_touched() { return std::exchange(touched_, {}); }
 
-  // `loose_frames`: those that take_frame() gave and that were not given on, by place.
+  // `loose_frames`: frames from take_frame() that were neither attached nor given back, by place.
   Status check_integrity(const std::array<uint32_t, kPlaces>& loose_frames) const;
 
  private:
   Block& at(BlockId id) { return blocks_[raw(id)]; }
   bool exists(Place place) const { return shape(place.tier).cell_bytes[index_of(place.form)] > 0; }
   BlockId new_block();
-  Owner& owner_of(Block& b, const Holdings& who);
+  Owner& owner_of(Block& b, const Holdings& holder);
   void set_wants(Owner& owner, Place place, const LayerSet& wants);
   void set_released(Owner& owner, Place place, const LayerSet& released);
   LayerSet substitutes(const Block& b, const Owner& owner, Place place, bool ready) const;
-  // What an owner releases is given up where another copy is ready, and kept where there is none.
+  // Gives up the copies that the owner releases where another is ready, and keeps those that have no other.
   void settle_released(Block& b, Owner& owner);
   void drop_copies(Block& b, Place place, const LayerSet& groups);
   LayerSet wanted(const Block& b, size_t place) const;
   void recount(Block& b);
-  // After a hold or a pin came or went: copies that nothing needs become idle or are freed, and so is a block
-  // without owners, pins and hash.
+  // To be called after a hold or pin was added or removed. Copies that nothing needs become idle or are
+  // freed. A block without owners, pins and hash is freed.
   void settle(BlockId id);
   void set_idle(Block& b, size_t place, const LayerSet& idle);
   void list_idle(BlockId id);
   void free_copies(Block& b, Place place, const LayerSet& groups);
-  // Frames for the wished copies that are not there, and for anything; one behind the other where that can
-  // be.
+  // Allocates the wished copies that do not exist, or bare frames; contiguous where possible.
   void allocate(std::span<const Wish> wishes, Place place);
   void allocate(Place place, std::span<uint64_t> frames);
   void evict(BlockId id, Tier tier);
   void free_block(BlockId id);
   Adoptable adoptable(const Block& b) const;
   bool can_be_found(const Block& b) const;
-  // Publishes it, or takes that back, as it can be found or not.
+  // Publishes or unpublishes the block, depending on can_be_found().
   void update_published(BlockId id);
   Status check_copies(uint32_t block, size_t place, std::set<uint64_t>& places) const;
 
   const CacheGeometry geometry_;
   const LayerSet all_;
   const std::array<TierShape, kTiers> shapes_;
-  std::vector<size_t> existing_;  // places that there are
+  std::vector<size_t> existing_;  // places that have memory
+  std::vector<size_t> cheapest_;  // the same, in the order of kCheapestFirst
   std::array<SlabPool, kTiers> pools_;
   PrefixIndex& index_;
   const bool has_slower_tier_;
@@ -283,7 +285,7 @@ class BlockMap {
   std::array<BlockList, kTiers> lru_;  // blocks with idle copies there, oldest first
   std::vector<BlockId> newly_idle_;
   std::vector<SeqId> touched_;
-  std::array<uint32_t, kPlaces> coming_{};  // the sums of the blocks'
+  std::array<uint32_t, kPlaces> coming_{};  // sums of Block::coming
 };
 
 }  // namespace kvasir

@@ -9,8 +9,8 @@
 
 namespace kvasir {
 
-// The counts are binary numbers, and a digit is the set of the groups that have it: so a change costs a few
-// words, whatever the number of groups.
+// The counts are binary numbers, and each digit is stored as the set of groups that have it. So a change
+// touches a few words, whatever the number of groups.
 class LayerCounts {
  public:
   // One more of each.
@@ -39,13 +39,13 @@ class LayerCounts {
     for (const LayerSet& digit : digits_) sum |= digit;
     return sum;
   }
-  // Of all groups together.
+  // The sum over all groups.
   uint64_t total() const {
     uint64_t sum = 0;
     for (size_t i = 0; i < digits_.size(); ++i) sum += uint64_t{digits_[i].count()} << i;
     return sum;
   }
-  // As at first, but what is allocated stays.
+  // Sets all counts to zero, and keeps the memory.
   void clear() { digits_.clear(); }
 
  private:

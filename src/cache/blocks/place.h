@@ -35,8 +35,7 @@ constexpr std::array<std::array<uint32_t, kTiers>, kForms> by_form(
 
 constexpr Place kDeviceKv = {Form::kKv, Tier::kDevice};
 
-// From which copy of a cell K and V are had, where there are several and the plan names none: the cheapest
-// first.
+// The order in which copies of a cell are preferred where the plan names none: the cheapest to read first.
 inline constexpr std::array<Place, kPlaces> kCheapestFirst = {{{Form::kKv, Tier::kDevice},
                                                                {Form::kX, Tier::kDevice},
                                                                {Form::kKv, Tier::kHost},

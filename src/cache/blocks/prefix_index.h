@@ -1,7 +1,7 @@
-// Finds full blocks by hash, and keeps for every waiting sequence how much of its prompt is there already.
+// Finds full blocks by hash, and tracks for each waiting sequence how much of its prompt is cached.
 //
-// A watch is moved by the events that concern it (a block published, evicted, taken or given up), so that no
-// prompt is looked up as a whole at every step.
+// Events update the watches that they concern (a block published, evicted, adopted or given up), so no step
+// looks up a whole prompt.
 #pragma once
 
 #include <array>
@@ -16,8 +16,8 @@
 
 namespace kvasir {
 
-// The copies of full blocks that a sequence holds when it adopts them, one for each cell, by place; and those
-// of them that are idle until then.
+// The copies that a sequence would hold if it adopted full blocks, one for each cell, by place; and those of
+// them that are idle now.
 struct Adoptable {
   std::array<uint32_t, kPlaces> cells{};
   std::array<uint32_t, kPlaces> idle{};
@@ -34,7 +34,7 @@ struct Adoptable {
 // Used by one thread.
 class PrefixIndex {
  public:
-  // How much of a watched chain is there: blocks [0, matched), and what of them can be adopted.
+  // How much of a watched chain is cached: blocks [0, matched), and the copies to adopt.
   struct Match {
     uint32_t matched = 0;
     Adoptable what;
@@ -71,8 +71,8 @@ class PrefixIndex {
     BlockId block = kNoBlock;
     std::vector<Watcher> watchers;  // those whose match reaches to this hash, or ends just before it
   };
-  // Of a published block. Its state changes often, and mostly while no sequence watches it: then its entry,
-  // which lies anywhere in memory, is not touched.
+  // A published block. Its state changes often, mostly while no sequence watches it. Then only this record is
+  // touched and not the entry, which would be a cache miss.
   struct Published {
     Entry* entry = nullptr;
     Adoptable what;
@@ -81,7 +81,7 @@ class PrefixIndex {
   struct Watch {
     std::vector<BlockHash> chain;
     Match match;
-    std::vector<uint32_t> places;  // in the list of chain[d]: removal must not search among thousands
+    std::vector<uint32_t> places;  // index in the list of chain[d], so that removal does not search it
   };
 
   void extend(SeqId seq, Watch& watch);

@@ -89,10 +89,9 @@ Committer::Projected Committer::change_copies(const StepPlan& plan) {
   Projected projected;
   for (const CopyChange& c : plan.copies) {
     if (c.verb != Verb::kAdd || c.trigger == Trigger::kAfterLayerWrites) continue;
-    // To the device comes all that there is; from a sequence that stops running goes its last block, too.
     const bool stops = std::any_of(plan.preemptions.begin(), plan.preemptions.end(),
                                    [&](const Preemption& p) { return p.seq == c.seq; });
-    KvCache::Additions added = cache_.add_copies(c, /*tail=*/c.tier == Tier::kDevice || stops);
+    KvCache::Additions added = cache_.add_copies(c, stops);
     start(std::move(added.transfers));
     if (c.trigger != Trigger::kBeforeLayer) continue;
     auto& cells = projected[c.seq];
@@ -230,7 +229,7 @@ SeqScratch Committer::scratch_of(const StepPlan& plan, const PlanBySeq& of_seq, 
   SeqScratch s;
   s.slice = slice;
   s.ids = cache_.blocks_of(seq);
-  // A copy in which the sequence has no interest may be gone, or not have come, when the rows read it.
+  // A copy that the sequence does not hold may be gone, or may not have arrived, when the rows read it.
   uint32_t missing = static_cast<uint32_t>(s.ids.size()) * g.groups() - cache_.holdings(seq).at(kDeviceKv);
   for (uint32_t b = 0; missing > 0; ++b) {
     const LayerSet groups =

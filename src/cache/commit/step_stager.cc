@@ -14,6 +14,15 @@ void wait_once(Step& step, const TransferWait& wait) {
   if (step.waits.empty() || step.waits.back() != wait) step.waits.push_back(wait);
 }
 
+// From the first block that needs a place in the step to the last one.
+Interval blocks_with_places(const SeqScratch& s) {
+  const auto needs_place = [](const SeqScratch::Block& b) { return b.needs_place(); };
+  const auto first = std::find_if(s.blocks.begin(), s.blocks.end(), needs_place);
+  if (first == s.blocks.end()) return {};
+  const auto last = std::find_if(s.blocks.rbegin(), s.blocks.rend(), needs_place);
+  return {first->block, last->block + 1};
+}
+
 }  // namespace
 
 SeqScratch::Block& SeqScratch::at(uint32_t block) {
@@ -33,31 +42,23 @@ StepStager::StepStager(KvCache& cache)
 
 void StepStager::stage(Step& step, std::span<const SeqScratch> sequences) {
   if (sequences.empty()) return;
-  std::vector<Work> all;
-  all.reserve(sequences.size());
-  fills_change_ = false;
-  for (const SeqScratch& s : sequences) {
-    share_table(step, s);
-    all.push_back(plan(step, s));
-    for (const SeqScratch::Block& b : s.blocks) fills_change_ = fills_change_ || !b.to_slower.empty();
-  }
+  plan(step, sequences);
   ring_.begin_step([&](TransferId id) { return cache_.in_flight(id); });
   for (uint32_t layer = 0; layer < cache_.geometry().layers; ++layer) {
-    for (Work& work : all) {
+    for (Work& work : works_) {
       stage_layer(step, work, layer);
-      write_back_frames(step, work.of, layer);
+      if (work.writes_back) write_back_frames(step, work, layer);
     }
   }
+  works_.clear();  // from here on only the transfers hold Work::reads, as begin_reads() requires
 }
 
 // All slices of a sequence read, and write, at the same places.
 void StepStager::share_table(Step& step, const SeqScratch& s) const {
-  const auto needs_place = [](const SeqScratch::Block& b) { return b.needs_place(); };
-  const auto first = std::find_if(s.blocks.begin(), s.blocks.end(), needs_place);
-  if (first == s.blocks.end()) return;
-  const auto last = std::find_if(s.blocks.rbegin(), s.blocks.rend(), needs_place);
+  const Interval blocks = blocks_with_places(s);
+  if (blocks.empty()) return;
   StepSlice& slice = step.slices[s.slice];
-  step.add_staged(slice, {first->block, last->block + 1}, cache_.geometry().layers);
+  step.add_staged(slice, blocks, cache_.geometry().layers);
   for (uint32_t other : s.others) {
     step.slices[other].staged_blocks = slice.staged_blocks;
     step.slices[other].first_staged = slice.first_staged;
@@ -66,9 +67,44 @@ void StepStager::share_table(Step& step, const SeqScratch& s) const {
 
 // ---------------------------------------------------------------- runs of cells
 
-StepStager::Work StepStager::plan(const Step& step, const SeqScratch& s) const {
+void StepStager::plan(Step& step, std::span<const SeqScratch> sequences) {
+  runs_.clear();
+  sources_.clear();
+  size_t places = 0;
+  for (const SeqScratch& s : sequences) places += blocks_with_places(s).size();
+  step.staged.reserve(places * cache_.geometry().layers);
+  bool fills_change = false;  // transfers of this step fill copies that it might read
+  for (const SeqScratch& s : sequences) {
+    share_table(step, s);
+    Work& work = works_.emplace_back();
+    work.of = &s;
+    work.first_run = static_cast<uint32_t>(runs_.size());
+    plan(step, work);
+    work.end_run = static_cast<uint32_t>(runs_.size());
+    for (const SeqScratch::Block& b : s.blocks) {
+      fills_change = fills_change || !b.to_slower.empty();
+      work.writes_back = work.writes_back || !(b.to_slower - b.missing).empty();
+    }
+  }
+  for (const Work& work : works_) find_sources(work, fills_change);
+}
+
+void StepStager::find_sources(const Work& work, bool fills_change) {
+  for (uint32_t i = work.first_run; i < work.end_run; ++i) {
+    Run& run = runs_[i];
+    if (!run.reads()) continue;
+    run.first_source = static_cast<uint32_t>(sources_.size());
+    run.filling = fills_change;
+    for (uint32_t entry = run.begin; entry < run.end; ++entry) {
+      sources_.push_back(&copies_of(*work.of, entry, run.from));
+      run.filling = run.filling || !sources_.back()->fillers.empty();
+    }
+  }
+}
+
+void StepStager::plan(const Step& step, Work& work) {
   const uint32_t per_leaf = cache_.geometry().blocks_per_leaf();
-  Work work{s, {}};
+  const SeqScratch& s = *work.of;
   LayerSet peers;
   uint32_t leaf = UINT32_MAX;
   for (uint32_t entry = 0; entry < s.blocks.size(); ++entry) {
@@ -85,26 +121,25 @@ StepStager::Work StepStager::plan(const Step& step, const SeqScratch& s) const {
     add_run(work, entry, peers, Way::kStayAtPeers);
     plan_reads(step, entry, b.missing - written - peers, work);
   }
-  return work;
 }
 
-void StepStager::add_run(Work& work, uint32_t entry, const LayerSet& groups, Way way, Place from) {
+void StepStager::add_run(const Work& work, uint32_t entry, const LayerSet& groups, Way way, Place from) {
   if (groups.empty()) return;
   // Of one block there are no more runs than this.
-  const size_t recent = std::min<size_t>(work.runs.size(), 4 + 2 * kPlaces);
-  for (auto run = work.runs.rbegin(); run != work.runs.rbegin() + static_cast<ptrdiff_t>(recent); ++run) {
+  const size_t recent = std::min<size_t>(runs_.size() - work.first_run, 4 + 2 * kPlaces);
+  for (auto run = runs_.rbegin(); run != runs_.rbegin() + static_cast<ptrdiff_t>(recent); ++run) {
     if (run->end == entry && run->groups == groups && run->way == way && run->from == from) {
       ++run->end;
       return;
     }
   }
-  work.runs.push_back({entry, entry + 1, groups, way, from, {}, false});
+  runs_.push_back({entry, entry + 1, groups, way, from});
 }
 
 // Finds a copy to read for each of the groups of a block.
-void StepStager::plan_reads(const Step& step, uint32_t entry, LayerSet groups, Work& work) const {
+void StepStager::plan_reads(const Step& step, uint32_t entry, LayerSet groups, const Work& work) {
   if (groups.empty()) return;
-  const SeqScratch& s = work.of;
+  const SeqScratch& s = *work.of;
   const SeqScratch::Block& block = s.blocks[entry];
   const BlockId id = s.ids[block.block];
   const BlockMap::Block& b = cache_.block(id);
@@ -154,48 +189,35 @@ LayerSet StepStager::at_peers(const Step& step, const SeqScratch& s, uint32_t en
 
 // ---------------------------------------------------------------- a layer
 
-void StepStager::find_sources(const SeqScratch& s, uint32_t group, Run& run) const {
-  run.sources.clear();
-  run.filling = false;
-  for (uint32_t entry = run.begin; entry < run.end; ++entry) {
-    const BlockMap::Copy& copy = copy_of(s, entry, run.from, group);
-    run.sources.push_back(copy.at);
-    run.filling = run.filling || copies_of(s, entry, run.from).filling().contains(group);
-  }
-}
-
 void StepStager::stage_layer(Step& step, Work& work, uint32_t layer) {
-  const SeqScratch& s = work.of;
+  const SeqScratch& s = *work.of;
   const uint32_t group = cache_.geometry().group_of(layer);
-  Incoming in;
-  Batch out;
   leave_at_peers(step, work, layer);
-  const bool first_of_group = cache_.geometry().layer_in_group(layer) == 0;
-  for (Run& run : work.runs) {
+  for (const Run& run : runs_of(work)) {
     if (!run.groups.contains(group)) continue;
-    if (run.reads() && (first_of_group || fills_change_)) find_sources(s, group, run);
     switch (run.way) {
       case Way::kRowsFillFrame:
         fill_frames(step, s, run, layer);
         break;
       case Way::kRowsFillSlot:
       case Way::kRowsSendSlot:
-        fill_slots(step, s, run, layer, out);
+        fill_slots(step, s, run, layer);
         break;
       case Way::kTransfer:
-        bring_into_slots(step, s, run, layer, in);
+        bring_into_slots(step, work, run, layer);
         break;
       case Way::kProjectIntoSlot:
       case Way::kProjectIntoFrame:
-        project(step, s, run, layer, in);
+        project(step, work, run, layer);
         break;
       case Way::kStayAtPeers:
         break;
     }
   }
-  flush(step, s, layer, in);
+  flush(step, work, layer);
   // Before what merely leaves: the ring's next user waits for it.
-  if (!out.uses.empty()) add(step, layer_written(layer), s, TransferPriority::kPrefetch, out);
+  out_.start_at = layer_written(layer);
+  if (!out_.uses.empty()) add(step, work, TransferPriority::kPrefetch, out_);
   if (mutant(Mutant::kStagedWrongBlock) && layer == 1 && s.blocks.size() > 1) {
     const auto comes = [&](uint32_t b) {
       const SeqScratch::Block& block = s.blocks[b];
@@ -211,12 +233,12 @@ void StepStager::stage_layer(Step& step, Work& work, uint32_t layer) {
 void StepStager::leave_at_peers(Step& step, const Work& work, uint32_t layer) {
   if (cache_.options().borrowed_bytes == 0) return;
   const CacheGeometry& g = cache_.geometry();
-  const SeqScratch& s = work.of;
+  const SeqScratch& s = *work.of;
   const uint32_t group = g.group_of(layer);
   const Place place = {Form::kKv, Tier::kHost};
   std::vector<KvCache::Use> uses;
   std::vector<TransferId> fillers;
-  for (const Run& run : work.runs) {
+  for (const Run& run : runs_of(work)) {
     if (run.way != Way::kStayAtPeers || !run.groups.contains(group)) continue;
     for (uint32_t entry = run.begin; entry < run.end; ++entry) {
       const uint32_t block = s.blocks[entry].block;
@@ -229,7 +251,7 @@ void StepStager::leave_at_peers(Step& step, const Work& work, uint32_t layer) {
         const auto first_piece = static_cast<uint32_t>(step.remote_pieces.size());
         step.remote.push_back({layer, s.slice, leaf, leaf + 1, first_piece});
       }
-      const BlockMap::Copy& copy = copy_of(s, entry, place, group);
+      const BlockFrames::Frame copy = copy_of(s, entry, place, group);
       step.remote_pieces.push_back(copy.at - cache_.options().borrowed_begin() +
                                    g.layer_in_group(layer) * g.piece_bytes(Form::kKv));
       if (!mutant(Mutant::kRemoteFillSkipped)) {
@@ -256,7 +278,7 @@ void StepStager::fill_frames(Step& step, const SeqScratch& s, const Run& run, ui
   }
 }
 
-void StepStager::fill_slots(Step& step, const SeqScratch& s, const Run& run, uint32_t layer, Batch& out) {
+void StepStager::fill_slots(Step& step, const SeqScratch& s, const Run& run, uint32_t layer) {
   const CacheGeometry& g = cache_.geometry();
   const uint32_t group = g.group_of(layer);
   const Place to = {Form::kKv, cache_.options().slower_tier()};
@@ -270,32 +292,34 @@ void StepStager::fill_slots(Step& step, const SeqScratch& s, const Run& run, uin
       if (run.way != Way::kRowsSendSlot) continue;
       const uint64_t target =
           copy_of(s, entry + i, to, group).at + g.layer_in_group(layer) * g.piece_stride(to.form, to.tier);
-      add_segment(out.transfer, {slots.slot(i).k, Tier::kDevice}, {target, to.tier}, g.piece_bytes(to.form));
-      out.uses.push_back({s.ids[block], to, LayerSet::one(group), true});
+      cache_.add_segment(out_.transfer, {slots.slot(i).k, Tier::kDevice}, {target, to.tier},
+                         g.piece_bytes(to.form));
+      out_.uses.push_back({s.ids[block], to, LayerSet::one(group), true});
     }
     entry += slots.count;
     if (run.way != Way::kRowsSendSlot) continue;
-    out.slots.push_back(slots);
+    out_.slots.push_back(slots);
     // Even if the rows leave the step because this one did not end in time: a later user of the slots then
     // waits for our transfer, and so for this one.
-    if (taken) out.transfer.after.push_back(slots.after);
+    if (taken) out_.transfer.after.push_back(slots.after);
   }
 }
 
-void StepStager::bring_into_slots(Step& step, const SeqScratch& s, const Run& run, uint32_t layer,
-                                  Incoming& in) {
+void StepStager::bring_into_slots(Step& step, Work& work, const Run& run, uint32_t layer) {
+  const SeqScratch& s = *work.of;
   for (uint32_t entry = run.begin; entry < run.end;) {
     const StageRing::Slots slots = ring_.take(layer, run.end - entry);
     for (uint32_t i = 0; i < slots.count; ++i) {
       step.staged_planes(step.slices[s.slice], s.blocks[entry + i].block, layer) = slots.slot(i);
     }
-    bring(step, s, run, entry, layer, slots, in);
+    bring(step, work, run, entry, layer, slots);
     entry += slots.count;
   }
 }
 
-void StepStager::project(Step& step, const SeqScratch& s, const Run& run, uint32_t layer, Incoming& in) {
+void StepStager::project(Step& step, Work& work, const Run& run, uint32_t layer) {
   const CacheGeometry& g = cache_.geometry();
+  const SeqScratch& s = *work.of;
   const uint32_t group = g.group_of(layer);
   for (uint32_t entry = run.begin; entry < run.end; ++entry) {
     const SeqScratch::Block& b = s.blocks[entry];
@@ -307,14 +331,15 @@ void StepStager::project(Step& step, const SeqScratch& s, const Run& run, uint32
       to = slot.at;
       if (slot.after != TransferId{}) wait_once(step, {layer, s.slice, slot.after, /*any_end=*/true});
     }
-    uint64_t x = run.sources[entry - run.begin] + g.layer_in_group(layer) * g.piece_bytes(Form::kX);
+    const BlockMap::Copies& copies = source(run, entry);
+    uint64_t x = copies.by_group[group].at + g.layer_in_group(layer) * g.piece_bytes(Form::kX);
     if (run.from.tier == Tier::kDevice) {
       std::vector<TransferId> fillers;
-      copies_of(s, entry, run.from).append_fillers(group, fillers);
+      copies.append_fillers(group, fillers);
       for (TransferId filler : fillers) wait_once(step, {layer, s.slice, filler});
     } else {
       const StageRing::Slots slot = ring_.take(layer, 1);
-      bring(step, s, run, entry, layer, slot, in);
+      bring(step, work, run, entry, layer, slot);
       x = slot.at.k;
     }
     const uint32_t first_position = mutant(Mutant::kProjectedAtOrigin) ? 0 : b.block * g.block_tokens;
@@ -324,8 +349,8 @@ void StepStager::project(Step& step, const SeqScratch& s, const Run& run, uint32
 
 // ---------------------------------------------------------------- transfers
 
-void StepStager::bring(Step& step, const SeqScratch& s, const Run& run, uint32_t entry, uint32_t layer,
-                       const StageRing::Slots& slots, Incoming& in) {
+void StepStager::bring(Step& step, Work& work, const Run& run, uint32_t entry, uint32_t layer,
+                       const StageRing::Slots& slots) {
   const CacheGeometry& g = cache_.geometry();
   const Place from = run.from;
   const uint32_t group = g.group_of(layer);
@@ -333,51 +358,39 @@ void StepStager::bring(Step& step, const SeqScratch& s, const Run& run, uint32_t
   // Without overlap not before the layer before is done.
   const StepPoint earliest = step.hints.overlap || layer == 0 ? kStepBegins : layer_attended(layer - 1);
   const StepPoint start_at = std::max(slots.free_from, earliest);
-  if (start_at != in.start_at) flush(step, s, layer, in);
-  in.start_at = start_at;
-  Transfer& transfer = in.batch.transfer;
-  if (in.batch.uses.empty()) {
-    transfer.segments.reserve(run.end - entry);
-    in.batch.uses.reserve(run.end - entry);
-  }
+  if (start_at != in_.start_at) flush(step, work, layer);
+  in_.start_at = start_at;
+  Transfer& transfer = in_.transfer;
+  // A disk may turn out to have lost bytes, so each transfer from it names the copies that it reads.
+  const bool shares = from.tier != Tier::kDisk;
+  in_.shares_reads = in_.shares_reads || shares;
   const uint64_t in_cell = g.layer_in_group(layer) * stride, bytes = g.piece_bytes(from.form);
   for (uint32_t i = 0; i < slots.count; ++i) {
-    uint64_t source = run.sources[entry + i - run.begin] + in_cell;
+    const BlockMap::Copies& copies = source(run, entry + i);
+    uint64_t source = copies.by_group[group].at + in_cell;
     if (mutant(Mutant::kDiskPlacesMixed) && from.tier == Tier::kDisk) source -= std::min(source, stride);
-    add_segment(transfer, {source, from.tier}, {slots.slot(i).k, Tier::kDevice}, bytes);
-    in.batch.uses.push_back({s.ids[s.blocks[entry + i].block], from, LayerSet::one(group), false});
-    if (run.filling) copies_of(s, entry + i, from).append_fillers(group, transfer.needs);
+    cache_.add_segment(transfer, {source, from.tier}, {slots.slot(i).k, Tier::kDevice}, bytes);
+    if (!shares) in_.uses.push_back({block_of(work, entry + i), from, LayerSet::one(group), false});
+    if (run.filling) copies.append_fillers(group, transfer.needs);
   }
+  // One transfer mostly fills many of the blocks.
+  transfer.needs.erase(std::unique(transfer.needs.begin(), transfer.needs.end()), transfer.needs.end());
   if (slots.after != TransferId{}) transfer.after.push_back(slots.after);
-  in.batch.slots.push_back(slots);
+  in_.slots.push_back(slots);
 }
 
-// One segment for what lies in a row on both sides. On a disk and at peers a segment is one piece.
-void StepStager::add_segment(Transfer& transfer, MemoryAddress from, MemoryAddress to, uint64_t bytes) const {
-  const bool by_piece =
-      from.tier == Tier::kDisk || to.tier == Tier::kDisk || cache_.options().borrowed_bytes > 0;
-  if (!by_piece && !transfer.segments.empty()) {
-    Segment& last = transfer.segments.back();
-    if (MemoryAddress{last.from.offset + last.bytes, last.from.tier} == from &&
-        MemoryAddress{last.to.offset + last.bytes, last.to.tier} == to) {
-      last.bytes += bytes;
-      return;
-    }
-  }
-  transfer.segments.push_back({from, to, bytes});
+void StepStager::flush(Step& step, Work& work, uint32_t layer) {
+  if (in_.transfer.segments.empty()) return;
+  add(step, work, TransferPriority::kNeededNow, in_);
+  step.transfers.back().only_for = work.of->slice;
+  step.waits.push_back({layer, work.of->slice, step.transfers.back().transfer.id});
 }
 
-void StepStager::flush(Step& step, const SeqScratch& s, uint32_t layer, Incoming& in) {
-  if (in.batch.transfer.segments.empty()) return;
-  add(step, in.start_at, s, TransferPriority::kNeededNow, in.batch);
-  step.transfers.back().only_for = s.slice;
-  step.waits.push_back({layer, s.slice, step.transfers.back().transfer.id});
-}
-
-// What rows write into frames and is bound for a slower tier as well leaves when the group's last layer is
+// Rows write these cells into frames; a copy of them goes to the slower tier once the group's last layer is
 // written.
-void StepStager::write_back_frames(Step& step, const SeqScratch& s, uint32_t layer) {
+void StepStager::write_back_frames(Step& step, Work& work, uint32_t layer) {
   const CacheGeometry& g = cache_.geometry();
+  const SeqScratch& s = *work.of;
   const uint32_t group = g.group_of(layer);
   if (layer + 1 < g.layers && g.group_of(layer + 1) == group) return;
   const Place to = {Form::kKv, cache_.options().slower_tier()};
@@ -390,20 +403,46 @@ void StepStager::write_back_frames(Step& step, const SeqScratch& s, uint32_t lay
     out.uses.push_back({id, to, LayerSet::one(group), true});
   }
   if (out.transfer.segments.empty()) return;
-  Batch batch{std::move(out.transfer), std::move(out.uses), {}};
-  add(step, layer_written(layer), s, TransferPriority::kOffload, batch);
+  Batch batch;
+  batch.start_at = layer_written(layer);
+  batch.transfer = std::move(out.transfer);
+  batch.uses = std::move(out.uses);
+  add(step, work, TransferPriority::kOffload, batch);
 }
 
-void StepStager::add(Step& step, StepPoint start_at, const SeqScratch& s, TransferPriority priority,
-                     Batch& batch) {
-  sort_once(batch.transfer.after);
-  sort_once(batch.transfer.needs);
-  batch.transfer.id =
-      cache_.begin_transfer(step.slices[s.slice].seq, std::move(batch.uses), /*cancellable=*/false);
-  batch.transfer.priority = priority;
-  for (const StageRing::Slots& slots : batch.slots) ring_.set_transfer(slots, batch.transfer.id);
-  step.transfers.push_back({start_at, std::move(batch.transfer), StepTransfer::kAnySlice});
-  batch = {};
+// The copies on the host that transfers of any layer bring: one use for each run and block.
+KvCache::Reads StepStager::reads_of(const Work& work) {
+  std::vector<KvCache::Use> uses;
+  for (const Run& run : runs_of(work)) {
+    if (!run.reads() || run.from.tier != Tier::kHost) continue;
+    for (uint32_t entry = run.begin; entry < run.end; ++entry) {
+      uses.push_back({block_of(work, entry), run.from, run.groups, false});
+    }
+  }
+  return cache_.begin_reads(std::move(uses));
+}
+
+void StepStager::add(Step& step, Work& work, TransferPriority priority, Batch& batch) {
+  Transfer& transfer = batch.transfer;
+  sort_once(transfer.after);
+  sort_once(transfer.needs);
+  if (batch.shares_reads && !work.reads) work.reads = reads_of(work);
+  transfer.id = cache_.begin_transfer(step.slices[work.of->slice].seq, batch.uses, /*cancellable=*/false,
+                                      batch.shares_reads ? work.reads : nullptr);
+  transfer.priority = priority;
+  for (const StageRing::Slots& slots : batch.slots) ring_.set_transfer(slots, transfer.id);
+  step.transfers.push_back({batch.start_at, transfer, StepTransfer::kAnySlice});
+  batch.clear();
+}
+
+void StepStager::Batch::clear() {
+  transfer.after.clear();
+  transfer.segments.clear();
+  transfer.needs.clear();
+  uses.clear();
+  slots.clear();
+  start_at = kStepBegins;
+  shares_reads = false;
 }
 
 }  // namespace kvasir

@@ -61,63 +61,81 @@ class StepStager {
     uint32_t end = 0;
     LayerSet groups;
     Way way = Way::kTransfer;
-    Place from;  // if they are read
-    // Of those read, for the layer group at hand: where the cells begin, and whether one is being filled.
-    std::vector<uint64_t> sources;
-    bool filling = false;
+    Place from;                 // if they are read
+    uint32_t first_source = 0;  // of those, in sources_
+    bool filling = false;       // a transfer may be filling one of those
 
     bool reads() const { return way >= Way::kTransfer && way <= Way::kProjectIntoFrame; }
   };
-  // A sequence with its cells as runs. Those of one layer group are in the order of blocks.
+  // A sequence with its cells as runs: [first_run, end_run) of runs_. Those of one layer group are in the
+  // order of blocks.
   struct Work {
-    const SeqScratch& of;
-    std::vector<Run> runs;
+    const SeqScratch* of = nullptr;
+    uint32_t first_run = 0;
+    uint32_t end_run = 0;
+    bool writes_back = false;  // frames to a slower tier
+    KvCache::Reads reads;      // by the transfers of all layers; null as long as there is none
   };
   // A transfer being built, of one layer or group of one sequence.
   struct Batch {
+    StepPoint start_at = kStepBegins;
     Transfer transfer;
     std::vector<KvCache::Use> uses;
     std::vector<StageRing::Slots> slots;
-  };
-  // Of one sequence, what comes into the ring for a layer. A batch starts at one point.
-  struct Incoming {
-    Batch batch;
-    StepPoint start_at = kStepBegins;
+    bool shares_reads = false;  // Work::reads
+
+    void clear();
   };
 
-  Work plan(const Step& step, const SeqScratch& s) const;
-  void plan_reads(const Step& step, uint32_t entry, LayerSet groups, Work& work) const;
-  static void add_run(Work& work, uint32_t entry, const LayerSet& groups, Way way, Place from = {});
+  void plan(Step& step, std::span<const SeqScratch> sequences);
+  void plan(const Step& step, Work& work);
+  void plan_reads(const Step& step, uint32_t entry, LayerSet groups, const Work& work);
+  void add_run(const Work& work, uint32_t entry, const LayerSet& groups, Way way, Place from = {});
+  void find_sources(const Work& work, bool fills_change);
+  std::span<const Run> runs_of(const Work& work) const {
+    return std::span(runs_).subspan(work.first_run, work.end_run - work.first_run);
+  }
   // The groups of a sequence's leaf that can be attended at peers.
   LayerSet at_peers(const Step& step, const SeqScratch& s, uint32_t entry) const;
   void share_table(Step& step, const SeqScratch& s) const;
 
   void stage_layer(Step& step, Work& work, uint32_t layer);
-  void find_sources(const SeqScratch& s, uint32_t group, Run& run) const;
   void leave_at_peers(Step& step, const Work& work, uint32_t layer);
   void fill_frames(Step& step, const SeqScratch& s, const Run& run, uint32_t layer) const;
-  void fill_slots(Step& step, const SeqScratch& s, const Run& run, uint32_t layer, Batch& out);
-  void bring_into_slots(Step& step, const SeqScratch& s, const Run& run, uint32_t layer, Incoming& in);
-  void project(Step& step, const SeqScratch& s, const Run& run, uint32_t layer, Incoming& in);
+  void fill_slots(Step& step, const SeqScratch& s, const Run& run, uint32_t layer);
+  void bring_into_slots(Step& step, Work& work, const Run& run, uint32_t layer);
+  void project(Step& step, Work& work, const Run& run, uint32_t layer);
   // Brings the pieces of the entries from `entry` on over the link.
-  void bring(Step& step, const SeqScratch& s, const Run& run, uint32_t entry, uint32_t layer,
-             const StageRing::Slots& slots, Incoming& in);
-  void flush(Step& step, const SeqScratch& s, uint32_t layer, Incoming& in);
-  void write_back_frames(Step& step, const SeqScratch& s, uint32_t layer);
-  void add(Step& step, StepPoint start_at, const SeqScratch& s, TransferPriority priority, Batch& batch);
-  void add_segment(Transfer& transfer, MemoryAddress from, MemoryAddress to, uint64_t bytes) const;
+  void bring(Step& step, Work& work, const Run& run, uint32_t entry, uint32_t layer,
+             const StageRing::Slots& slots);
+  void flush(Step& step, Work& work, uint32_t layer);
+  void write_back_frames(Step& step, Work& work, uint32_t layer);
+  // Adds the batch to the step's transfers, and empties it.
+  void add(Step& step, Work& work, TransferPriority priority, Batch& batch);
+  KvCache::Reads reads_of(const Work& work);
   // The place of a layer in the frame that the step fills.
   KvPlanes frame_of(const SeqScratch::Block& block, uint32_t layer) const;
+  const BlockMap::Copies& source(const Run& run, uint32_t entry) const {
+    return *sources_[run.first_source + entry - run.begin];
+  }
+  static BlockId block_of(const Work& work, uint32_t entry) {
+    return work.of->ids[work.of->blocks[entry].block];
+  }
   const BlockMap::Copies& copies_of(const SeqScratch& s, uint32_t entry, Place place) const {
     return cache_.block(s.ids[s.blocks[entry].block]).at(place);
   }
-  const BlockMap::Copy& copy_of(const SeqScratch& s, uint32_t entry, Place place, uint32_t group) const {
+  BlockFrames::Frame copy_of(const SeqScratch& s, uint32_t entry, Place place, uint32_t group) const {
     return copies_of(s, entry, place).by_group[group];
   }
 
   KvCache& cache_;
   StageRing ring_;
-  bool fills_change_ = false;  // transfers of the step being built fill copies that it might read
+  // Of the step being built; what they have allocated serves the next one.
+  std::vector<Work> works_;
+  std::vector<Run> runs_;
+  std::vector<const BlockMap::Copies*> sources_;
+  Batch in_;   // what comes into the ring for a layer of one sequence
+  Batch out_;  // what leaves it
 };
 
 }  // namespace kvasir

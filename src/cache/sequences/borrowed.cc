@@ -27,7 +27,7 @@ void KvCache::lose_borrowed(std::span<const uint32_t> cells) {
   std::unordered_set<uint64_t> lost;
   for (uint32_t cell : cells) lost.insert(borrowed_.address(cell));
   // As it does where a disk gave back other bytes than it was given: the copies go, and then a sequence
-  // that has nothing else of a cell has to compute it again.
+  // that has nothing else of a cell has to recompute it.
   std::vector<Use> copies;
   for (uint32_t i = 0; i < map_.blocks().size(); ++i) {
     const BlockMap::Copies& host = map_.blocks()[i].at(kHostKv);
@@ -67,13 +67,13 @@ std::vector<PeersView::Recalled> KvCache::in_closed_borrowed() const {
   return runs;
 }
 
-bool KvCache::lies_at_peers(const Holdings& who, std::span<const BlockId> table, uint32_t leaf,
+bool KvCache::lies_at_peers(const Holdings& holder, std::span<const BlockId> table, uint32_t leaf,
                             uint32_t group) const {
   const uint32_t per_leaf = options_.geometry.blocks_per_leaf();
   if ((leaf + 1) * per_leaf > table.size()) return false;
   for (BlockId id : table.subspan(leaf * per_leaf, per_leaf)) {
     const BlockMap::Block& b = map_.block(id);
-    const BlockMap::Owner& owner = map_.owner(id, who);
+    const BlockMap::Owner& owner = map_.owner(id, holder);
     const BlockMap::Copies& host = b.at(kHostKv);
     const bool there = (owner.at(kHostKv) & host.present & host.current).contains(group) &&
                        borrowed_.contains(kHostKv, host.by_group[group].at);

@@ -11,36 +11,36 @@
 
 namespace kvasir {
 
-// Cells are numbered from 0. A cell that was not added, or is gone, is given to no block. Used by one thread;
+// Cells are numbered from 0. Only cells that were added and are not gone are allocated. Used by one thread;
 // the map and the options outlive it.
 class BorrowedCells {
  public:
   BorrowedCells(const CacheOptions& options, BlockMap& map);
 
-  // Peers lend these. REQUIRES: they are not there.
+  // Adds cells that peers have lent. REQUIRES: they are not present.
   void add(std::span<const uint32_t> cells);
-  // A peer wants them back, or we give them back: nothing new is put there, and each is gone as soon as no
-  // sequence needs what lies in it. Those that are closed or gone already are ignored. Returns how many were
-  // not.
+  // Closes cells that go back to peers: nothing more is allocated there, and each is gone as soon as no
+  // sequence needs its copy. Cells that are closed or gone already are ignored. Returns the number of the
+  // others.
   uint32_t close(std::span<const uint32_t> cells);
-  // Closed cells may stay: those that are not gone yet are as before close().
+  // Undoes close() for cells that are not gone yet.
   void keep(std::span<const uint32_t> cells);
-  // Closed cells that are gone since the last call.
+  // Closed cells that have gone since the last call.
   std::vector<uint32_t> take_departed();
 
-  // Cells that are there, without the closed ones; and the closed ones that are not gone.
+  // Open cells; and closed ones that are not gone.
   uint32_t open() const { return open_; }
   uint32_t closed() const { return closed_; }
-  // A copy lies in a cell, in a closed one; `at`: where it is in its tier's memory.
+  // Whether a copy lies in a borrowed cell, or in a closed one. `at`: its offset in the tier's memory.
   bool contains(Place place, uint64_t at) const {
     return place.tier == Tier::kHost && options_.borrowed_bytes > 0 && at >= options_.borrowed_begin();
   }
   bool contains_closed(Place place, uint64_t at) const;
-  // Up to so many open cells in which nothing lies, the last ones first; and those in which only copies lie
-  // that no sequence needs.
+  // Up to `most` open cells that are empty, the last ones first; and those with only copies that no sequence
+  // needs.
   std::vector<uint32_t> empty(uint32_t most) const;
   std::vector<uint32_t> idle() const;
-  // Where a cell lies in the host tier's memory.
+  // The offset of a cell in the host tier's memory.
   uint64_t address(uint32_t cell) const {
     return options_.borrowed_begin() + cell * options_.geometry.kv_cell_bytes();
   }

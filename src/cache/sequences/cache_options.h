@@ -1,4 +1,4 @@
-// What a cache is made of: its grid, and the memory of its tiers.
+// The options of a cache: its grid, and the memory of its tiers.
 #pragma once
 
 #include <cstdint>
@@ -15,15 +15,14 @@ struct CacheOptions {
   uint64_t device_bytes = 0;  // of cells on the device tier
   uint64_t host_bytes = 0;    // of the host tier; 0: there is none
   uint64_t disk_bytes = 0;    // of the disk tier; 0: there is none
-  // The most that may be borrowed from peers: behind its own memory, the host tier has it as long as it is
-  // lent.
+  // The most that may be borrowed from peers. It follows the host tier's own memory.
   uint64_t borrowed_bytes = 0;
-  // Of the stage ring, in the device's memory behind its frames; 0: there is none.
+  // The stage ring, in the device's memory after its frames; 0: there is none.
   uint64_t stage_bytes = 0;
   bool prefix_caching = true;
   std::string numerics_id;  // part of every block's hash
 
-  // Blocks of which the stage ring holds one layer.
+  // The number of blocks that fit in the stage ring, one layer of each.
   uint32_t stage_blocks() const {
     return static_cast<uint32_t>(stage_bytes / geometry.largest_piece_bytes());
   }
@@ -31,14 +30,14 @@ struct CacheOptions {
     return tier == Tier::kDevice ? device_bytes
                                  : (tier == Tier::kHost ? host_and_borrowed_bytes() : disk_bytes);
   }
-  // Cells of KV that a tier holds in all.
+  // The total cells of KV of a tier.
   uint32_t cells(Tier tier) const { return TierShape::of(geometry, tier, tier_bytes(tier)).cells(Form::kKv); }
   uint64_t host_and_borrowed_bytes() const {
     return borrowed_bytes == 0 ? host_bytes : borrowed_begin() + borrowed_bytes;
   }
   Tier slower_tier() const { return tier_bytes(Tier::kHost) > 0 ? Tier::kHost : Tier::kDisk; }
-  // Cells of the host tier that are its own, and the byte of the tier at which borrowed ones begin. There is
-  // nothing but KV where memory is borrowed, so that a cell is a slab.
+  // The host tier's own cells, and the byte of the tier at which borrowed cells begin. A tier with borrowed
+  // memory holds KV only, so a cell is a slab.
   uint32_t own_host_cells() const { return static_cast<uint32_t>(host_bytes / geometry.kv_cell_bytes()); }
   uint32_t borrowable_cells() const {
     return static_cast<uint32_t>(borrowed_bytes / geometry.kv_cell_bytes());

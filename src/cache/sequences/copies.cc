@@ -30,17 +30,14 @@ bool KvCache::being_written(const BlockMap::Block& block) const {
   return steps_.is_in_flight(block.last_write);
 }
 
-KvCache::Additions KvCache::add_copies(const CopyChange& change, bool tail) {
+KvCache::Additions KvCache::add_copies(const CopyChange& change, bool stops) {
   Sequence& seq = at(change.seq);
   const Place to = {change.form, change.tier};
-  const uint32_t b = block_tokens();
-  const auto named = static_cast<uint32_t>(seq.table.size());
-  const bool whole_tail = tail && change.form == Form::kKv;
-  const uint32_t end = std::min(named, whole_tail ? ceil_div(change.tokens.end, b) : change.tokens.end / b);
+  const Interval named = named_blocks(seq, change, change.adds_tail(stops));
   std::vector<BlockAddition> parts;
   std::vector<BlockMap::Wish> wishes;
   uint32_t wanted_anew = 0;
-  for (uint32_t i = change.tokens.begin / b; i < end; ++i) {
+  for (uint32_t i = named.begin; i < named.end; ++i) {
     parts.push_back(addition_of(seq, i, change.layers, to));
     const BlockAddition& part = parts.back();
     wanted_anew += (part.added - map_.owner(part.id, seq.holds).at(to)).count();
@@ -110,7 +107,6 @@ void KvCache::add_moves(const BlockAddition& part, uint32_t group, Place to, Add
   }
 }
 
-// The segments and uses of copying a cell of a form to another tier.
 void KvCache::move_cell(const BlockMap::Block& block, uint32_t group, Place from, Tier to,
                         Addition& out) const {
   const CacheGeometry& g = options_.geometry;
@@ -128,17 +124,29 @@ void KvCache::move_cell(const BlockMap::Block& block, uint32_t group, Place from
   }
 }
 
+void KvCache::add_segment(Transfer& transfer, MemoryAddress from, MemoryAddress to, uint64_t bytes) const {
+  const bool by_piece = from.tier == Tier::kDisk || to.tier == Tier::kDisk || options_.borrowed_bytes > 0;
+  if (!by_piece && !transfer.segments.empty()) {
+    Segment& last = transfer.segments.back();
+    if (MemoryAddress{last.from.offset + last.bytes, last.from.tier} == from &&
+        MemoryAddress{last.to.offset + last.bytes, last.to.tier} == to) {
+      last.bytes += bytes;
+      return;
+    }
+  }
+  transfer.segments.push_back({from, to, bytes});
+}
+
 std::vector<KvCache::Cell> KvCache::write_through(const CopyChange& change) {
   Sequence& seq = at(change.seq);
   const Place to = {Form::kKv, change.tier};
-  const uint32_t b = block_tokens();
-  const uint32_t end = std::min<uint32_t>(static_cast<uint32_t>(seq.table.size()), change.tokens.end / b);
+  const Interval named = named_blocks(seq, change, /*tail=*/false);
   std::vector<Cell> out;
   std::vector<BlockMap::Wish> wishes;
-  for (uint32_t i = change.tokens.begin / b; i < end; ++i) {
+  for (uint32_t i = named.begin; i < named.end; ++i) {
     const BlockMap::Block& block = map_.block(seq.table[i]);
     const LayerSet groups = change.layers - block.at(to).present;
-    if (block.tokens < b || groups.empty()) continue;
+    if (block.tokens < block_tokens() || groups.empty()) continue;
     wishes.push_back({seq.table[i], groups});
     groups.for_each([&](uint32_t g) { out.push_back({i, g}); });
   }
@@ -149,9 +157,8 @@ std::vector<KvCache::Cell> KvCache::write_through(const CopyChange& change) {
 
 void KvCache::release(const CopyChange& change) {
   Sequence& seq = at(change.seq);
-  const uint32_t end = std::min<uint32_t>(static_cast<uint32_t>(seq.table.size()),
-                                          ceil_div(change.tokens.end, block_tokens()));
-  for (uint32_t i = change.tokens.begin / block_tokens(); i < end; ++i) {
+  const Interval named = named_blocks(seq, change, change.gives_up_tail());
+  for (uint32_t i = named.begin; i < named.end; ++i) {
     if (change.tier == Tier::kDevice) pin_for_newest_step(seq.table[i]);
     map_.release(seq.table[i], seq.holds, {change.form, change.tier}, change.layers);
   }
@@ -159,9 +166,9 @@ void KvCache::release(const CopyChange& change) {
 
 void KvCache::drop(const CopyChange& change) {
   Sequence& seq = at(change.seq);
-  const uint32_t end = std::min(static_cast<uint32_t>(seq.table.size()),
-                                std::min(change.tokens.end, seq.ready_tokens) / block_tokens());
-  for (uint32_t i = change.tokens.begin / block_tokens(); i < end; ++i) {
+  const Interval ready = {0, seq.ready_tokens / block_tokens()};
+  const Interval named = intersect(named_blocks(seq, change, change.gives_up_tail()), ready);
+  for (uint32_t i = named.begin; i < named.end; ++i) {
     if (change.tier == Tier::kDevice) pin_for_newest_step(seq.table[i]);
     map_.drop(seq.table[i], seq.holds, {change.form, change.tier}, change.layers);
   }
@@ -169,10 +176,15 @@ void KvCache::drop(const CopyChange& change) {
 
 // ---------------------------------------------------------------- transfers
 
-TransferId KvCache::begin_transfer(SeqId id, std::vector<Use> uses, bool cancellable) {
+KvCache::Reads KvCache::begin_reads(std::vector<Use> uses) {
+  for (const Use& each : uses) use(each, TransferId{});
+  return std::make_shared<const std::vector<Use>>(std::move(uses));
+}
+
+TransferId KvCache::begin_transfer(SeqId id, std::vector<Use> uses, bool cancellable, Reads reads) {
   const TransferId transfer{next_transfer_++};
   for (const Use& each : uses) use(each, transfer);
-  transfers_.emplace(transfer, TransferRecord{id, std::move(uses), cancellable});
+  transfers_.emplace(transfer, TransferRecord{id, std::move(uses), std::move(reads), cancellable});
   if (id != SeqId{}) at(id).transfers.push_back(transfer);
   return transfer;
 }
@@ -182,15 +194,15 @@ void KvCache::use(const Use& use, TransferId transfer) {
   if (use.fills) map_.add_filler(use.block, use.place, use.groups, transfer);
 }
 
-// Sequences that lose an interest: if it was their last one in the cell, it has to be computed again.
+// Sequences that lose this copy. If it was their last one of the cell, the cell has to be recomputed.
 void KvCache::note_losers(const Use& use, std::vector<Loser>& losers) const {
   for (const BlockMap::Owner& o : map_.block(use.block).owners) {
     const LayerSet lost = o.at(use.place) & use.groups;
-    if (!lost.empty()) losers.push_back({use.block, lost, o.who->seq});
+    if (!lost.empty()) losers.push_back({use.block, lost, o.holder->seq});
   }
 }
 
-// Of those, the ones that have nothing else from which K and V of the cell can be had.
+// Of those, the sequences that hold no other copy of the cell.
 std::vector<std::pair<SeqId, BlockId>> KvCache::lost_by(std::span<const Loser> losers) const {
   std::vector<std::pair<SeqId, BlockId>> lost;
   for (const auto& [id, groups, seq] : losers) {
@@ -202,7 +214,7 @@ std::vector<std::pair<SeqId, BlockId>> KvCache::lost_by(std::span<const Loser> l
         if (place_at(p).form == Form::kX && block.tokens < block_tokens()) continue;
         held |= o.wants[p] & block.on[p].current;
       }
-      if (o.who->seq == seq && !(groups - held).empty()) lost.emplace_back(seq, id);
+      if (o.holder->seq == seq && !(groups - held).empty()) lost.emplace_back(seq, id);
     }
   }
   return lost;
@@ -243,9 +255,11 @@ void KvCache::transfer_ended(TransferId id, const Status& status) {
     }
   }
   const std::vector<std::pair<SeqId, BlockId>> lost = lost_by(losers);
-  for (const Use& use : record.uses) {
+  const auto give_back = [&](const Use& use) {
     if (is_pinned_by_transfer(use)) map_.unpin(use.block, use.place, use.groups);
-  }
+  };
+  std::for_each(record.uses.begin(), record.uses.end(), give_back);
+  if (record.reads.use_count() == 1) std::for_each(record.reads->begin(), record.reads->end(), give_back);
   for (const auto& [seq, block] : lost) lose(seq, block);
 }
 

@@ -82,7 +82,7 @@ Status BlockMap::check_integrity(const std::array<uint32_t, kPlaces>& loose_fram
       pins += b.on[p].pins.total();
     }
     for (const Owner& o : b.owners) {
-      Holdings& sum = counted[o.who];
+      Holdings& sum = counted[o.holder];
       for (size_t p = 0; p < kPlaces; ++p) {
         sum.cells[p] += o.wants[p].count();
         sum.own[p] += o.own[p];
@@ -96,10 +96,10 @@ Status BlockMap::check_integrity(const std::array<uint32_t, kPlaces>& loose_fram
     }
     if (pins != b.pins) return bad("block {}: {} pins, counted {}", i, b.pins, pins);
   }
-  for (const auto& [who, sum] : counted) {
-    if (sum.cells != who->cells || sum.own != who->own || sum.released != who->released ||
-        sum.filling != who->filling || sum.dropped != who->dropped) {
-      return bad("sequence {}: its cells are counted wrongly", raw(who->seq));
+  for (const auto& [holder, sum] : counted) {
+    if (sum.cells != holder->cells || sum.own != holder->own || sum.released != holder->released ||
+        sum.filling != holder->filling || sum.dropped != holder->dropped) {
+      return bad("sequence {}: its cells are counted wrongly", raw(holder->seq));
     }
   }
   if (coming != coming_) return bad("what is coming is counted wrongly");
@@ -154,13 +154,16 @@ Status KvCache::check_integrity() const {
   for (const StepsInFlight::Record& record : steps_.records()) {
     for (BlockId b : record.pinned) ++step_pins[raw(b)];
   }
+  std::set<const std::vector<Use>*> shared;
   for (const auto& [id, record] : transfers_) {
     for (const Use& use : record.uses) transfer_pins[raw(use.block)] += use.groups.count();
+    if (!record.reads || !shared.insert(record.reads.get()).second) continue;
+    for (const Use& use : *record.reads) transfer_pins[raw(use.block)] += use.groups.count();
   }
   for (uint32_t i = 0; i < map_.blocks().size(); ++i) {
     const BlockMap::Block& b = map_.blocks()[i];
     std::multiset<uint64_t> names;
-    for (const BlockMap::Owner& o : b.owners) names.insert(raw(o.who->seq));
+    for (const BlockMap::Owner& o : b.owners) names.insert(raw(o.holder->seq));
     if (names != owners[i]) {
       return bad("block {}: {} owners, {} tables name it", i, names.size(), owners[i].size());
     }

@@ -133,7 +133,7 @@ void KvCache::cut_back(Sequence& seq, uint32_t tokens) {
   seq.holds.table_changed = true;
 }
 
-// The last copy of a cell is lost: it, and what was computed on it, has to be computed again.
+// The last copy of a cell is lost: it, and what was computed on it, has to be recomputed.
 void KvCache::lose(SeqId id, BlockId block) {
   Sequence& seq = at(id);
   const auto found = std::find(seq.table.begin(), seq.table.end(), block);
@@ -320,7 +320,7 @@ void KvCache::fill_table(Sequence& seq, size_t first_block) const {
   frames.resize(first_block * groups);
   frames.resize(seq.table.size() * groups);
   const uint64_t plane = options_.geometry.layer_plane_bytes();
-  // A frame in which it has no interest may be there still, for the steps in flight: it goes when they end.
+  // A frame that it does not hold may still exist for the steps in flight; it is freed when they end.
   const bool all = seq.holds.at(kDeviceKv) == frames.size();
   for (size_t i = first_block; i < seq.table.size(); ++i) {
     const BlockMap::Copies& device = map_.block(seq.table[i]).at(kDeviceKv);

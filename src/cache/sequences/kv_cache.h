@@ -1,15 +1,17 @@
-// The map of copies: which tokens a sequence has, which blocks they are in, and what moves.
+// The KV cache: the tokens of each sequence, the blocks that hold them, and the transfers between tiers.
 //
 //   sequence --table--> block --cell per layer group--> a copy on each tier (state, frames)
 //
-// Identity (tokens, hashes, names), place (copies: cache/blocks/block_map.h) and bytes (frames of the pools)
-// are three things. Whatever a sequence gives up stays pinned until the steps and transfers in flight at that
-// moment have ended.
+// Identity (tokens, hashes, ids), place (copies: cache/blocks/block_map.h) and bytes (frames of the pools)
+// are three separate things. Blocks that a sequence gives up stay pinned until the steps and transfers in
+// flight at that moment have ended.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 #include <deque>
+#include <functional>
+#include <memory>
 #include <span>
 #include <string_view>
 #include <unordered_map>
@@ -36,8 +38,9 @@
 
 namespace kvasir {
 
-// Each once, in ascending order.
+// Sorts the ids and removes duplicates.
 inline void sort_once(std::vector<TransferId>& ids) {
+  if (std::adjacent_find(ids.begin(), ids.end(), std::greater_equal<>()) == ids.end()) return;
   std::sort(ids.begin(), ids.end());
   ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
 }
@@ -57,40 +60,37 @@ class KvCache {
   // Its history: [0, ready_tokens) count as computed for the steps that follow.
   uint32_t ready_tokens(SeqId id) const { return at(id).ready_tokens; }
   SequenceCells summary(SeqId id) const;
-  // What of a waiting sequence's prompt is cached.
+  // The part of a waiting sequence's prompt that is cached.
   PrefixIndex::Match cached(SeqId id) const { return index_.match(id); }
-  // Sequences whose summary has changed since the last call by anything but a call that names them.
+  // Sequences whose summary changed since the last call, other than by a call that names them.
   std::vector<SeqId> take_changed();
 
-  // --- What the committer does.
-  // Names the published blocks of [0, tokens). REQUIRES: they are there, and the sequence holds no block.
+  // --- For the committer.
+  // Makes the sequence an owner of the published blocks of [0, tokens). REQUIRES: they exist, and the
+  // sequence holds no block.
   void adopt(SeqId id, uint32_t tokens);
   // Keeps cells for the sequence until it allocates them.
   void promise(const Promise& promise);
-  // It stops running: what is left of its promises and claims ends, and the claims on it are called. What it
-  // had on loan and has lent on, its guest now owes to its host.
+  // The sequence stops running: the rest of its promises and its claims end, and the claims on it are called.
+  // Cells that it borrowed and lent on are now owed to its host by its guest.
   void end_promises(SeqId id) { promises_.end(id); }
-  // Promises what is free to those whose claims have been called, in the order in which they were made.
-  // Returns them. Before the budget of the next plan is read.
+  // Promises free cells to the creditors of called claims, in the order of the claims, and returns these
+  // sequences. Called before the budget of the next plan is read.
   std::vector<SeqId> settle_claims();
   const std::vector<Claim>& claims() const { return promises_.claims(); }
   const Promises::ByTier& reserved_cells() const { return promises_.reserved(); }
-  // Creates blocks for what of [ready, end) has none, and counts [0, end) as ready for the steps that
-  // follow. Blocks that this fills from their first token on get frames of KV in `writes.kv` alone, the last
-  // one in every group. REQUIRES: the plan's arithmetic said that it fits.
+  // Creates the missing blocks of [ready, end), and counts [0, end) as ready for the steps that follow.
+  // Blocks that this fills from their first token on get frames of KV in `writes.kv` only, the last block in
+  // every group. REQUIRES: the blocks fit by the plan's arithmetic.
   void extend(SeqId id, uint32_t end, const Writes& writes, StepId step);
   // Gives up all cells and promises; the sequence waits again.
   void drop_all(SeqId id);
-  // A sequence that does not run gives up all copies of a form on a tier. If it holds nothing then, that is
-  // drop_all(); else what was computed of a block that is not full counts only while there is KV of it.
+  // A sequence that does not run gives up all copies of a form on a tier. If it then holds nothing, this is
+  // drop_all(). Otherwise the tokens of a partly filled block count only while the sequence holds their KV.
   void drop_form(SeqId id, Form form, Tier tier);
-  // It gave up its cells at least once: what it runs next is (in part) a recomputation.
+  // True if it gave up its cells at least once: its next rows recompute some of its tokens.
   bool was_dropped(SeqId id) const { return at(id).generation > 0; }
 
-  // Prepares transfers that add what the change names and what is not there; `tail`: the block that is not
-  // full is meant, too. One transfer for each layer group, in ascending order. Those whose bytes a step in
-  // flight still writes are kept back until it has ended. Not for kAfterLayerWrites: see write_through().
-  // Of KV for the device of which there is only X, nothing moves: see `projected`.
   struct Cell {
     uint32_t block = 0;  // its number in the sequence's table
     uint32_t group = 0;
@@ -99,35 +99,44 @@ class KvCache {
     std::vector<Transfer> transfers;
     std::vector<Cell> projected;
   };
-  Additions add_copies(const CopyChange& change, bool tail);
-  // Finds room on the slower tier for the copies of a change with kAfterLayerWrites, which rows of a step
-  // write, and returns those that are to come there.
+  // Prepares transfers that add the missing copies of the change; `stops`: the sequence stops running
+  // (CopyChange::adds_tail). One transfer per layer group, in ascending order. Transfers whose bytes a step
+  // in flight still writes are kept back until it has ended. Not for kAfterLayerWrites: see write_through().
+  // Where KV is wanted on the device and only X exists, nothing moves: see `projected`.
+  Additions add_copies(const CopyChange& change, bool stops);
+  // Allocates room on the slower tier for the copies of a change with kAfterLayerWrites, which rows of a step
+  // write. Returns their cells.
   std::vector<Cell> write_through(const CopyChange& change);
-  // Gives up copies as another of their cells is ready (kWhenReady). Those on the device once the step that
-  // is being made has been submitted: it may still read them.
+  // Gives up copies once another copy of the cell is ready (kWhenReady). Copies on the device go after the
+  // step being built has been submitted: it may still read them.
   void release(const CopyChange& change);
-  // Gives up copies of full blocks at once, also the last ones; those on the device as release() does.
+  // Gives up copies of full blocks at once, even the last ones; on the device as release() does.
   void drop(const CopyChange& change);
 
-  // A frame that the step in the making fills beside the sequence's newest rows. When the step has ended well
-  // it becomes a copy, in which the sequence has an interest.
+  // Takes a frame that the step being built fills beside the sequence's newest rows. If the step succeeds, it
+  // becomes a copy that the sequence holds.
   uint64_t begin_fill(SeqId id, uint32_t block, Place place, uint32_t group);
 
-  // A transfer that reads or fills these copies of a sequence begins its life; they are in use until it ends.
-  // `cancellable`: it is not needed if the sequence goes.
+  // Registers a transfer that reads or fills these copies of a sequence; they are in use until it ends.
+  // `cancellable`: it is not needed once the sequence is removed.
   struct Use {
     BlockId block = kNoBlock;
     Place place;
     LayerSet groups;
     bool fills = false;
   };
-  TransferId begin_transfer(SeqId id, std::vector<Use> uses, bool cancellable);
-  // The step in the making reads these copies where they are: they are in use until it has ended. Nothing
-  // moves: no sequence has a transfer more.
+  // `reads`: further copies that it reads, shared with other transfers.
+  using Reads = std::shared_ptr<const std::vector<Use>>;
+  TransferId begin_transfer(SeqId id, std::vector<Use> uses, bool cancellable, Reads reads = nullptr);
+  // Copies that several transfers read; all are in use until the last of these transfers has ended. REQUIRES:
+  // at least one transfer begins with them, and the caller has dropped its own reference when it ends.
+  Reads begin_reads(std::vector<Use> uses);
+  // The step being built reads these copies in place: they are in use until it has ended. No transfer is
+  // registered.
   void begin_read(std::vector<Use> uses) {
     steps_.add_read(begin_transfer(SeqId{}, std::move(uses), /*cancellable=*/false));
   }
-  // One transfer in the making.
+  // One transfer being built.
   struct Addition {
     Transfer transfer;
     std::vector<Use> uses;
@@ -135,15 +144,18 @@ class KvCache {
   };
   // The segments that copy a cell of a form to another tier.
   void move_cell(const BlockMap::Block& block, uint32_t group, Place from, Tier to, Addition& out) const;
+  // Adds bytes to a transfer: to its last segment if they lie right behind that on both sides. On a disk and
+  // at peers a segment is one piece.
+  void add_segment(Transfer& transfer, MemoryAddress from, MemoryAddress to, uint64_t bytes) const;
   // True until transfer_ended() was called for it.
   bool in_flight(TransferId id) const { return transfers_.contains(id); }
-  // kCorrupt: what it read was not there; those copies are gone.
+  // kCorrupt: the bytes that it read were lost; those copies are removed.
   void transfer_ended(TransferId id, const Status& status);
   uint32_t transfers_in_flight() const { return static_cast<uint32_t>(transfers_.size()); }
   // Transfers that have become useless since the last call.
   std::vector<TransferId> take_cancelled() { return std::exchange(cancelled_, {}); }
-  // Sequences that since the last call lost the last copy of a cell, or rows that were deferred: what they
-  // computed from there on is gone, and their rows in steps in flight will count for nothing.
+  // Sequences that lost the last copy of a cell, or had rows deferred, since the last call. Their tokens from
+  // there on are no longer computed, and their rows in steps in flight do not count.
   std::vector<SeqId> take_cut_back() { return std::exchange(cut_back_, {}); }
 
   // --- Memory of peers (cache/sequences/borrowed_cells.h).
@@ -153,38 +165,36 @@ class KvCache {
   std::vector<uint32_t> empty_borrowed(uint32_t most) const { return borrowed_.empty(most); }
   std::vector<uint32_t> idle_borrowed() const { return borrowed_.idle(); }
   void add_borrowed(std::span<const uint32_t> cells) { borrowed_.add(cells); }
-  // Nothing new is put there, and each is gone as soon as no sequence needs what lies in it. Promises that
-  // there is no room for any more are broken.
+  // Closes borrowed cells (BorrowedCells::close()), and breaks promises for which there is no longer room.
   void close_borrowed(std::span<const uint32_t> cells);
   void keep_borrowed(std::span<const uint32_t> cells) { borrowed_.keep(cells); }
-  // Their bytes are gone: a sequence that has lost its last copy of a cell is cut back. Then as
-  // close_borrowed().
+  // The bytes of these cells are lost: cuts back sequences that lost their last copy of a cell, then closes
+  // the cells.
   void lose_borrowed(std::span<const uint32_t> cells);
-  // Those that are gone since the last call.
+  // Closed cells that have gone since the last call.
   std::vector<uint32_t> take_departed() { return borrowed_.take_departed(); }
-  // What of sequences lies in closed ones.
+  // The cells of each sequence that lie in closed borrowed cells.
   std::vector<PeersView::Recalled> in_closed_borrowed() const;
-  // Up to so many free or idle frames of KV on a tier, to be lent to peers: the bytes where they
-  // begin.
+  // Takes up to `cells` free or idle frames of KV on a tier to lend them to peers. Returns their offsets.
   std::vector<uint64_t> lend(Tier tier, uint32_t cells);
   void take_back(Tier tier, std::span<const uint64_t> frames);
   uint32_t lent_cells(Tier tier) const { return lent_[index_of(tier)]; }
-  // Leaf `leaf` of a sequence's history (ops/attention_tree.h) can be attended where it lies in a layer
-  // group: its blocks are full, KV of each is on borrowed memory, or will be when what is in flight has
-  // ended, and not on the device.
-  bool lies_at_peers(const Holdings& who, std::span<const BlockId> table, uint32_t leaf,
+  // Whether peers can attend to leaf `leaf` of a sequence's history (ops/attention_tree.h) in a layer group:
+  // its blocks are full, and the KV of each is not on the device and is in borrowed memory, at the latest
+  // when the transfers in flight have ended.
+  bool lies_at_peers(const Holdings& holder, std::span<const BlockId> table, uint32_t leaf,
                      uint32_t group) const;
 
-  // --- What outlives its sequences.
-  // Transfers that copy blocks that have become idle to slower tiers, in the background, so that
-  // they can be found when the device has no room for them any more.
+  // --- Blocks that outlive their sequences.
+  // Returns transfers that copy newly idle blocks to slower tiers in the background, so that they can still
+  // be found after the device has evicted them.
   std::vector<Transfer> save_idle();
-  // The cells on the disk of blocks that can be found there whole; and the way back, before anything else.
-  // restore() returns how many blocks it took.
+  // The disk's cells of published blocks that are complete there. restore() takes such a list, before any
+  // other call, and returns the number of blocks that it took.
   std::vector<DiskEntry> saved_cells() const;
   size_t restore(std::span<const DiskEntry> cells);
 
-  // --- What a step needs to know.
+  // --- For steps.
   std::shared_ptr<const BlockTable> table(SeqId id);
   std::span<const BlockId> blocks_of(SeqId id) const { return at(id).table; }
   const BlockMap::Block& block(BlockId id) const { return map_.block(id); }
@@ -193,11 +203,11 @@ class KvCache {
   // --- Steps, in order.
   void step_submitted(StepId step, std::span<const StepSlice> slices);
   struct StepOutcome {
-    std::vector<SeqId> void_rows;     // sequences whose rows count for nothing: deferred, or spoilt
-    std::vector<Transfer> transfers;  // that were kept back for it
+    std::vector<SeqId> void_rows;     // sequences whose rows do not count: deferred, or spoilt
+    std::vector<Transfer> transfers;  // those kept back until the step ended
   };
-  // The oldest step has ended. `ok`: what it wrote is valid but for the deferred sequences; blocks that it
-  // filled become findable.
+  // The oldest step has ended. `ok`: its writes are valid, except for deferred sequences; the blocks that it
+  // filled are published.
   StepOutcome step_ended(StepId step, bool ok, std::span<const SeqId> deferred);
 
   FrameBudget budget(Tier tier) const;
@@ -205,7 +215,7 @@ class KvCache {
   const CacheGeometry& geometry() const { return options_.geometry; }
   const CacheOptions& options() const { return options_; }
 
-  // Counts everything again from the ground: names, interests, pins, idle blocks, frames, promises, hashes.
+  // Recounts everything and compares: owners, holds, pins, idle blocks, frames, promises, hashes.
   Status check_integrity() const;
 
  private:
@@ -218,7 +228,7 @@ class KvCache {
     uint32_t ready_tokens = 0;           // when the steps submitted so far have ended
     uint32_t sealed_blocks = 0;          // full and published, or found to be published already
     std::vector<TransferId> transfers;   // of its copies, in flight, in the order in which they began
-    uint64_t generation = 0;             // raised by drop_all(): what older steps wrote counts for nothing
+    uint64_t generation = 0;             // raised by drop_all(): writes of older steps do not count
 #if defined(KVASIR_MUTANTS)
     BlockTable stale_frames;
 #endif
@@ -226,6 +236,7 @@ class KvCache {
   struct TransferRecord {
     SeqId seq;
     std::vector<Use> uses;
+    Reads reads;
     bool cancellable;
     bool saves = false;  // an idle block
   };
@@ -243,16 +254,20 @@ class KvCache {
   void use(const Use& use, TransferId transfer);
   void note_losers(const Use& use, std::vector<Loser>& losers) const;
   std::vector<std::pair<SeqId, BlockId>> lost_by(std::span<const Loser> losers) const;
-  // These copies are lost; a sequence that has lost its last copy of a cell is cut back.
+  // Removes lost copies, and cuts back sequences that lost their last copy of a cell.
   void discard_copies(std::span<const Use> copies);
-  // What is to be done with a block to add copies of some groups at a place.
+  // What adding copies of a block at a place takes, for some layer groups.
   struct BlockAddition {
     uint32_t number = 0;  // of the block in the table
     BlockId id = kNoBlock;
-    LayerSet added;                       // an interest in these
-    std::array<LayerSet, kTiers> from{};  // of those: what has to move, by where it comes from
-    LayerSet nowhere;                     // of these there is nothing that could be copied
+    LayerSet added;                       // the sequence takes hold of these
+    std::array<LayerSet, kTiers> from{};  // of those: the groups to be copied, by their source
+    LayerSet nowhere;                     // groups without a copy to read
   };
+  // The sequence's blocks that a change names.
+  Interval named_blocks(const Sequence& seq, const CopyChange& change, bool tail) const {
+    return intersect(change.blocks(block_tokens(), tail), {0, static_cast<uint32_t>(seq.table.size())});
+  }
   BlockAddition addition_of(const Sequence& seq, uint32_t block, const LayerSet& groups, Place to) const;
   void add_moves(const BlockAddition& part, uint32_t group, Place to, Addition& out) const;
   void end_fill(const StepsInFlight::Fill& fill, bool ok);
@@ -269,7 +284,7 @@ class KvCache {
   void seal(SeqId id, Sequence& seq, uint32_t done_tokens);
   void update_hashes(Sequence& seq) const;
   void watch(SeqId id, Sequence& seq);
-  // Completes the table of frames from a block on.
+  // Fills the table of frames, from a block on.
   void fill_table(Sequence& seq, size_t first_block) const;
   bool tail_busy(const Sequence& seq) const;
 

@@ -10,7 +10,8 @@ namespace kvasir {
 std::vector<Transfer> KvCache::save_idle() {
   for (BlockId id : map_.take_newly_idle()) to_be_saved_.push_back(id);
   if (to_be_saved_.empty()) return {};
-  // One that came and went several times is named as often: what is older than all blocks is so.
+  // A block that became idle several times is listed several times. Entries beyond one for each block are
+  // old.
   while (to_be_saved_.size() > map_.blocks().size()) to_be_saved_.pop_front();
   const uint32_t most = std::max(1u, options_.cells(Tier::kDevice) / options_.geometry.groups() / 8);
   std::vector<Transfer> out;
@@ -23,7 +24,7 @@ std::vector<Transfer> KvCache::save_idle() {
       const LayerSet& all = map_.all_groups();
       if (!block.published || !block.owners.empty() || block.at(kDeviceKv).usable() != all) break;
       if (options_.tier_bytes(tier) == 0 || !block.at(to).present.empty()) continue;
-      // Neither there nor here may it take what is promised: while they are read, frames are in use.
+      // It must not take promised cells on either tier; frames that are being read are in use.
       if (budget(tier).available_cells() < all.count()) continue;
       if (budget(Tier::kDevice).available_cells() < all.count()) break;
       // In use before anything is evicted for them.
@@ -37,8 +38,12 @@ std::vector<Transfer> KvCache::save_idle() {
       record.uses.push_back({id, to, all, true});
       record.saves = true;
       Addition added;
-      added.transfer.segments.reserve(all.count());
-      all.for_each([&](uint32_t g) { move_cell(map_.block(id), g, kDeviceKv, tier, added); });
+      const BlockMap::Block& saved = map_.block(id);
+      all.for_each([&](uint32_t g) {
+        if (tier == Tier::kDisk) return move_cell(saved, g, kDeviceKv, tier, added);
+        add_segment(added.transfer, {saved.at(kDeviceKv).by_group[g].at, Tier::kDevice},
+                    {saved.at(to).by_group[g].at, tier}, options_.geometry.cell_bytes(Form::kKv));
+      });
       ++saves_in_flight_;
       added.transfer.id = transfer;
       added.transfer.priority = TransferPriority::kOffload;

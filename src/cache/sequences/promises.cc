@@ -50,7 +50,7 @@ void Promises::end(SeqId seq) {
   for (Claim& c : claims_) c.called |= c.debtor == seq;
 }
 
-// What the sequence has lent on of what it had on loan is owed to those who lent it, by when they need it.
+// Cells that the sequence borrowed and lent on are now owed to its own creditors, when these need them.
 void Promises::pass_on_loans(SeqId seq) {
   for (size_t i = claims_.size(); i-- > 0;) {
     Claim& onward = claims_[i];

@@ -1,5 +1,5 @@
-// Promises: cells of KV that a tier keeps for sequences until they allocate them, or in reserve; and claims,
-// what a sequence is owed of another's cells. docs/architecture.md has the kinds.
+// Promises: cells of KV that a tier keeps for sequences until they allocate them, or in reserve. Claims:
+// cells of another sequence that a sequence is owed. docs/architecture.md lists the kinds.
 #pragma once
 
 #include <array>
@@ -14,26 +14,26 @@
 
 namespace kvasir {
 
-// Counts cells, and knows no block. Used by one thread.
+// Counts cells only, not blocks. Used by one thread.
 class Promises {
  public:
   using ByTier = std::array<uint32_t, kTiers>;
 
-  // REQUIRES: what it takes from a host or from the reserve is promised there.
+  // REQUIRES: cells taken from a host or from the reserve are promised there.
   void add(const Promise& promise);
-  // The sequence allocates cells: so many of those that are kept for it, if it has as many, are kept no more.
+  // The sequence allocates cells: its promise shrinks by as many, down to 0.
   void draw(SeqId seq, Tier tier, uint32_t cells);
-  // The sequence stops running: what is left of its promises and its claims ends, and the claims on it are
-  // called. What it had on loan and has lent on, its guest owes to its host from now on.
+  // The sequence stops running: the rest of its promises and its claims end, and the claims on it are called.
+  // Cells that it borrowed and lent on are now owed to its host by its guest.
   void end(SeqId seq);
-  // Promises what is available to the creditors of called claims, in the order in which the claims were made.
-  // Returns these.
+  // Promises the available cells to the creditors of called claims, in the order of the claims. Returns these
+  // sequences.
   std::vector<SeqId> settle(std::array<int64_t, kTiers> available);
-  // There are fewer cells than are promised: gives up the reserve, and then the promises of the latest
-  // sequences, as far as is needed. Returns these sequences.
+  // Gives up `missing` promised cells: first the reserve, then promises of the latest sequences. Returns
+  // these sequences.
   std::vector<SeqId> give_up(Tier tier, uint32_t missing);
 
-  // What is kept for a sequence; for all, the reserve included; and in reserve.
+  // The cells promised to a sequence; in total, including the reserve; and in the reserve.
   ByTier of(SeqId seq) const;
   const ByTier& total() const { return total_; }
   const ByTier& reserved() const { return reserved_; }
@@ -44,7 +44,7 @@ class Promises {
  private:
   void pass_on_loans(SeqId seq);
 
-  std::unordered_map<SeqId, ByTier> of_;  // of those that have been promised anything since they last stopped
+  std::unordered_map<SeqId, ByTier> of_;  // sequences that were promised cells since they last stopped
   ByTier total_{};
   ByTier reserved_{};
   std::vector<Claim> claims_;

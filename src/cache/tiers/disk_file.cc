@@ -129,7 +129,7 @@ void DiskFile::take_over() {
     generation_ = header.value().generation;
     why = difference(header.value(), options_);
     if (why.empty() && (::fstat(fd_, &info) != 0 || static_cast<uint64_t>(info.st_size) < file_bytes())) {
-      why = "somebody cut it short";
+      why = "it was truncated";
     }
   }
   if (why.empty()) {
@@ -280,8 +280,8 @@ Status DiskFile::end_read(uint64_t offset, std::span<const std::byte> piece, int
   }
   if (static_cast<uint64_t>(result) < padded) {
     ++counters_.short_reads;
-    return error(ErrorCode::kCorrupt, "{}: only {} of {} bytes at {}: somebody cut the file short", path_,
-                 result, padded, place_of(offset));
+    return error(ErrorCode::kCorrupt, "{}: only {} of {} bytes at {}: the file was truncated", path_, result,
+                 padded, place_of(offset));
   }
   if (checksum(offset, piece) != sum_at(offset)) {
     ++counters_.checksum_mismatches;

@@ -1,4 +1,4 @@
-// The file of the disk tier: its place on the disk, its header, its index, and the checksums of its pieces.
+// The file of the disk tier: its header, its index, and the checksums of its pieces.
 //
 //   DIR/kvasir-kv.data    header (1 MiB) | the tier's bytes, preallocated
 //   DIR/kvasir-kv.index   which copies they hold and the checksums of their pieces, written at shutdown
@@ -22,7 +22,7 @@
 
 namespace kvasir {
 
-// A piece begins at a multiple of this, and is padded to one: what O_DIRECT asks of all disks in use.
+// Pieces begin at a multiple of this and are padded to one: O_DIRECT needs no more on any disk in use.
 constexpr uint64_t kDiskAlign = CacheGeometry::kDiskAlignment;
 
 struct DiskFileOptions {
@@ -30,15 +30,15 @@ struct DiskFileOptions {
   uint64_t bytes = 0;       // of the tier, rounded down to a multiple of kDiskAlign
   std::string numerics_id;  // a file of another numerics id, model or geometry starts empty
   std::string model;        // the fingerprint
-  std::string geometry;     // whatever decides how large pieces are and how they lie; not interpreted
+  std::string geometry;     // everything that determines the size and layout of pieces; not interpreted
   uint64_t max_piece_bytes = 0;
   int queue_depth = 32;           // most reads and writes in flight
   MakeDiskIo io = make_uring_io;  // tests put a fake here
 };
 
-// Every piece has a 64-bit checksum (XXH3, seeded with the piece's offset, so that bytes of another place are
-// seen, too). They are in memory, 8 bytes for each kDiskAlign of the tier, and nothing of a piece is trusted
-// that does not agree with its own.
+// Every piece has a 64-bit checksum (XXH3, seeded with the piece's offset, which also detects bytes of
+// another place). Checksums are in memory, 8 bytes for each kDiskAlign of the tier. A piece that does not
+// match its checksum is not used.
 //
 // Not thread-safe, except for stats(). One thread at a time begins and ends pieces: the link's for the disk.
 class DiskFile {
@@ -59,14 +59,14 @@ class DiskFile {
   int queue_depth() const { return options_.queue_depth; }
   const std::string& path() const { return path_; }
   bool direct() const { return direct_; }
-  // What is in flight passes through so much of main memory.
+  // The main memory of the buffers for pieces in flight.
   uint64_t buffer_bytes() const {
     return static_cast<uint64_t>(options_.queue_depth) * round_up(options_.max_piece_bytes, kDiskAlign);
   }
-  // What a tier of so many bytes takes of main memory for its checksums.
+  // The main memory of the checksums of a tier with `bytes` bytes.
   static uint64_t checksum_bytes(uint64_t bytes) { return bytes / kDiskAlign * sizeof(uint64_t); }
 
-  // The copies that the file held when it was opened, once; empty unless it was taken over.
+  // The copies that the file held when it was opened. Empty at the second call, and if it was not taken over.
   std::vector<DiskEntry> load() { return std::exchange(loaded_, {}); }
   // At shutdown: writes the index, and marks the file as closed in order. Leaves out entries whose first
   // piece was never written, or not whole. After a failure, or if a piece is written later, the file starts
@@ -75,17 +75,17 @@ class DiskFile {
 
   DiskStats stats() const;
 
-  // The life of a piece's bytes, for the link.
+  // --- Reading and writing pieces, for the link.
   DiskIo& io() { return *io_; }
-  // Where the tier's byte `offset` is in the file.
+  // The place in the file of the tier's byte `offset`.
   static uint64_t place_of(uint64_t offset);
-  // Whether a piece lies within the tier as it should.
+  // Whether a piece lies within the tier, and is aligned.
   bool has_place_for(uint64_t offset, uint64_t bytes) const;
-  // From now on, until it is written, the piece and whatever else lay in its place cannot be read.
+  // Until the write ends, the piece and any other that overlaps it cannot be read.
   void begin_write(uint64_t offset, uint64_t bytes);
   // result: the completion's. kUnavailable: the piece was not written.
   Status end_write(uint64_t offset, uint64_t checksum, uint64_t bytes, int64_t result);
-  // kCorrupt: its bytes did not come, or are not those that were written. They count as lost.
+  // kCorrupt: its bytes could not be read, or are not those that were written. They count as lost.
   Status end_read(uint64_t offset, std::span<const std::byte> piece, int64_t result);
   static uint64_t checksum(uint64_t offset, std::span<const std::byte> piece);
 

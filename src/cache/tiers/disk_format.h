@@ -1,4 +1,4 @@
-// What the disk tier's file says of itself, as bytes: its header, and the index beside it.
+// The format of the disk tier's files: the header, and the index beside it.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ namespace kvasir {
 constexpr uint64_t kDiskHeaderRegion = kMiB;
 constexpr uint64_t kDiskHeaderBlock = 4096;
 
-// A copy that the file holds: of a block's cell, its pieces one behind the other from `offset` on.
+// A copy in the file: the pieces of a block's cell lie one behind the other from `offset` on.
 struct DiskEntry {
   BlockHash hash;
   Form form = Form::kKv;
@@ -43,7 +43,7 @@ Result<std::vector<std::byte>> encode(const DiskHeader& header);
 Result<DiskHeader> decode(std::span<const std::byte> block);
 
 // sums: the checksum of the piece that begins at each 4096 bytes of the tier; 0: none.
-// Replaced at once or not at all, and flushed to the disk; for its owner alone. kIo: that failed.
+// Replaces the file atomically and flushes it. Only its owner may read it. kIo: that failed.
 Status write_disk_index(const std::string& path, uint64_t generation, std::span<const DiskEntry> entries,
                         std::span<const uint64_t> sums);
 // Fills `sums` (zeros before). kCorrupt, kNotFound, kIo: there is no index of that generation and of as many

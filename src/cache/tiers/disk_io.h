@@ -1,4 +1,4 @@
-// How the disk tier reads and writes: asynchronously, several requests at once.
+// Asynchronous reads and writes of the disk tier, several at once.
 #pragma once
 
 #include <cstddef>
@@ -30,21 +30,20 @@ class DiskIo {
   // REQUIRES: nothing is in flight
   virtual ~DiskIo() = default;
 
-  // Takes a request; the device may see it only with the next flush() or wait(). Its bytes stay in place
-  // until it has completed. REQUIRES: fewer than `depth` are in flight
+  // Queues a request; it may reach the device only with the next flush() or wait(). The caller keeps its
+  // bytes until it has completed. REQUIRES: fewer than `depth` are in flight
   virtual void queue(const DiskRequest& request) = 0;
   virtual void flush() = 0;
 
-  // Flushes, and waits until a request has completed or wake() was called since the last wait. The number of
-  // completions, in no particular order.
+  // Flushes, and waits until a request has completed or wake() was called since the last wait. Returns the
+  // number of completions; they are in no particular order.
   virtual size_t wait(std::span<DiskCompletion> completions) = 0;
 
-  // Thread-safe. Ends the wait that runs, or else the next.
+  // Thread-safe. Ends the running wait, or else the next.
   virtual void wake() = 0;
 };
 
-// The file stays open, and is closed by who opened it, after the DiskIo is gone. depth: most requests in
-// flight.
+// The caller owns the file, and closes it after the DiskIo is destroyed. depth: the most requests in flight.
 using MakeDiskIo = std::function<Result<std::unique_ptr<DiskIo>>(int file, int depth)>;
 
 // Through io_uring. kUnsupported: the kernel refuses it; kExhausted: no memory for it.

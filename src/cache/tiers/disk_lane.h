@@ -20,13 +20,13 @@ struct DiskJob {
   uint64_t offset = 0;
   std::byte* memory = nullptr;
   uint64_t bytes = 0;
-  void* of = nullptr;  // this and what follows is the caller's
+  void* of = nullptr;  // this and the following fields are for the caller
   size_t segment = 0;
   Nanos taken = 0;
 };
 
-// Memory is not aligned as the device wants it, and so bytes pass through buffers: of as many pieces as the
-// file has requests in flight. It also means that a piece is judged before any of it reaches memory.
+// The tiers' memory is not aligned as the device requires, so bytes pass through buffers, one for each
+// request in flight. This also means that a piece is checked before any of it reaches memory.
 //
 // Used by one thread, except for wake().
 class DiskLane {
@@ -46,9 +46,9 @@ class DiskLane {
   size_t room() const { return free_.size(); }  // jobs that can begin
   bool idle() const { return free_.size() == jobs_.size(); }
 
-  // A write's memory is read here and not later. REQUIRES: room() > 0; a place of the file's
+  // The memory of a write is read during the call. REQUIRES: room() > 0; the file has_place_for() the piece
   void begin(const DiskJob& job);
-  // Waits until a job has ended or wake() was called, and appends what has ended.
+  // Waits until a job has ended or wake() was called, and appends the jobs that have ended.
   void wait(std::vector<Ended>& ended);
   void wake() { file_.io().wake(); }
 

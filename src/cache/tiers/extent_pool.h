@@ -1,5 +1,5 @@
-// The memory of a slower tier: equal units, given out so that neighbours in order of need are neighbours in
-// memory, and a link can move them as one run.
+// Allocates equal units of a tier's memory, so that units allocated one after another are contiguous and a
+// link can move them as one run.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ class ExtentPool {
     uint64_t offset = 0;
     uint32_t units = 0;
   };
-  // Up to `most` free units in one run: right behind `previous` if that unit is free, so that an extent
-  // grows; else at the beginning of the largest free run. No unit when all are taken.
+  // Takes up to `most` free units in one run: right behind `previous` if that unit is free, which extends the
+  // run; else at the beginning of the largest free run. Empty if all are taken.
   Run allocate(std::optional<uint64_t> previous, uint32_t most);
   // The offset of one unit.
   std::optional<uint64_t> allocate(std::optional<uint64_t> previous);
@@ -34,7 +34,7 @@ class ExtentPool {
 
   uint32_t units() const { return units_; }
   uint32_t free_units() const { return free_; }
-  // Runs of free units: 1 when nothing is scattered.
+  // The number of runs of free units: 1 if there is no fragmentation.
   uint32_t free_extents() const { return static_cast<uint32_t>(runs_.size()); }
 
   Status check_integrity() const;

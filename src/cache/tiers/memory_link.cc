@@ -338,8 +338,8 @@ std::byte* MemoryLink::at(MemoryAddress address) const {
 }
 
 void MemoryLink::sleep_until_through(std::unique_lock<std::mutex>& lock, Unit& unit) {
-  // A sleep costs as much CPU time as a unit's copy. In the middle of a transfer, where nobody sees it, bytes
-  // may be up to a unit ahead of their time: half as many sleeps.
+  // A sleep costs as much CPU time as a unit's copy. In the middle of a transfer, where it has no effect
+  // outside, bytes may be up to a unit ahead of their time: this halves the number of sleeps.
   const bool in_the_middle = unit.of->segment < unit.of->transfer.segments.size();
   const double unit_s = static_cast<double>(options_.unit_bytes) / options_.emulated_bytes_per_s;
   if (in_the_middle && to_seconds(unit.through - unit.last_byte) < unit_s) return;

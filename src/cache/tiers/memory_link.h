@@ -1,6 +1,6 @@
-// The link between memories, between them and the disk, and between the device and what peers have lent:
-// moves bytes of device and host by memcpy, in units, pieces to and from the disk's file, and cells or pieces
-// of them to and from peers, the most urgent first.
+// The link between the tiers. It moves bytes between device and host by memcpy, in units; pieces to and from
+// the disk's file; and cells, or pieces of them, between the device and memory lent by peers. The most urgent
+// transfer goes first.
 #pragma once
 
 #include <array>
@@ -31,53 +31,55 @@ struct MemoryLinkOptions {
   // The memory of each tier, which outlives the link; empty: this link does not reach that tier.
   std::array<std::span<std::byte>, kTiers> memory;
   int threads = 1;
-  // A transfer moves in units of at most this many bytes. Between two of them a more urgent one goes first.
+  // A transfer moves in units of at most this many bytes. Between two units a more urgent transfer goes
+  // first.
   uint64_t unit_bytes = 256 * kKiB;
-  // 0: as fast as the machine. Otherwise all threads together move so many, and sleep in between: at the end
-  // of a transfer, and within it for every second unit. A sleep costs about 20 us of CPU time.
+  // 0: as fast as the machine. Otherwise all threads together move at this rate, and sleep in between: at the
+  // end of a transfer, and within it for every second unit. A sleep costs about 20 us of CPU time.
   double emulated_bytes_per_s = 0;
-  std::vector<int> cpus;        // to which its threads keep; empty: any
+  std::vector<int> cpus;        // for its threads; empty: any
   DiskFile* disk = nullptr;     // outlives the link, which alone begins and ends pieces; null: no disk
   PeerMemory* peers = nullptr;  // outlives the link; null: nothing is borrowed
   // Where the host tier's own memory ends and `borrowed_bytes` of peers' begin, in bytes of the tier.
   uint64_t borrowed_begin = 0;
   uint64_t borrowed_bytes = 0;
-  // So many pieces are on their way to or from peers at once, at the most.
+  // The most pieces on their way to or from peers at once.
   size_t peer_depth = 64;
 };
 
-// Segments whose neighbour in the list goes on where they end, at both ends of the link, become one; empty
-// ones go. One with an end on the disk stays as it is: it is a piece. So does one with an end in borrowed
-// memory, which begins at that byte of the host tier: neighbours there may be different peers'.
+// Merges neighbours in the list that are contiguous at both ends of the link, and removes empty segments. A
+// segment with an end on the disk stays as it is: it is a piece. So does one with an end in borrowed memory,
+// which begins at `borrowed_begin` of the host tier: neighbours there may belong to different peers.
 std::vector<Segment> coalesce(std::vector<Segment> segments, uint64_t borrowed_begin = UINT64_MAX);
 
-// Queues by priority, and first come, first served within one; what waits for others (`after`) holds up
-// nobody behind it, and what has begun ends before another of its priority begins. Threads share the units of
-// one transfer.
+// Transfers are queued by priority, and first come, first served within a priority. A transfer that waits for
+// others (`after`) does not delay those behind it. A transfer that has begun ends before another of its
+// priority begins. Threads share the units of one transfer.
 //
-// Ids are never used twice, and segments lie within the memory of their tiers and do not overlap themselves:
-// else a KV_CHECK. Of those that failed, wait() remembers the last 4,096.
+// KV_CHECK: ids are never used twice, and segments lie within the memory of their tiers and do not overlap.
+// wait() remembers the last 4,096 transfers that failed.
 //
 // A segment with an end on the disk is one whole piece: it begins there at a multiple of kDiskAlign, and is
 // read with the size with which it was written; its other end is in memory. Pieces have a thread of their own
-// and a queue of the same kind, so that neither the disk nor the memories hold up each other; as many are
-// with the device as the file's queue depth says. What is there cannot be overtaken. A piece that cannot be
-// read or written, or is not what was written, fails its transfer with the file's Status, and nothing else.
+// and a queue of the same kind, so that the disk and the memories do not delay each other. The device holds
+// as many pieces as the file's queue depth, and these cannot be overtaken. A piece that cannot be read or
+// written, or has other bytes than were written, fails its transfer only, with the file's Status.
 //
-// A segment with an end in borrowed memory lies in one cell, its other end is on the device, and it goes by
-// the PeerMemory, which ends it in any case: those have a queue of the same kind, too.
+// A segment with an end in borrowed memory lies in one cell, and its other end is on the device. The
+// PeerMemory moves it, and ends it in any case. These have a queue of the same kind, too.
 //
-// stats(): busy_s is time in which some unit was in hand, or, on an emulated link, in which there was
+// stats(): busy_s is the time in which some unit was being moved, or, on an emulated link, in which there was
 // something to move. bytes_per_s is a mean over about the last 32 units, of bytes per such time. latency_s is
-// a mean over about the last 32 transfers, each from the moment when a thread takes it up to its first byte,
-// and from its last byte until its end can be seen; it holds neither the time in the queue nor that in which
-// a thread that had nothing to do wakes up. cpu_s lags by a millisecond or a unit while a thread moves bytes.
-// These three are about memories alone; for the disk there are disk_busy_s, in which some piece was with the
-// device, and disk_bytes_per_s, a mean over about the last 256 pieces. An emulated link does not slow it.
+// a mean over about the last 32 transfers: the time from when a thread takes the transfer to its first byte,
+// and from its last byte until its end can be seen. It includes neither the time in the queue nor the wake-up
+// of an idle thread. cpu_s lags by a millisecond or a unit while a thread moves bytes. These three are about
+// memories alone. For the disk, disk_busy_s is the time in which the device held some piece, and
+// disk_bytes_per_s is a mean over about the last 256 pieces. An emulated link does not slow the disk.
 class MemoryLink final : public Link {
  public:
   MemoryLink(MemoryLinkOptions options, const MonotonicClock& clock);
-  // Ends the units at hand; whatever has not ended then fails (kUnavailable), of which `wake` is told.
+  // Finishes the units being moved. Transfers that have not ended then fail (kUnavailable), and `wake` is
+  // called.
   ~MemoryLink() override;
   MemoryLink(const MemoryLink&) = delete;
   MemoryLink& operator=(const MemoryLink&) = delete;
@@ -90,7 +92,7 @@ class MemoryLink final : public Link {
   void set_wake(std::function<void()> wake) override;
   LinkStats stats() const override;
 
-  // While on, nothing moves; units at hand are moved to their end. For tests and drills only.
+  // While on, no further unit is moved. For tests and drills only.
   void stand_still(bool on);
 
  private:
@@ -105,7 +107,7 @@ class MemoryLink final : public Link {
     bool begun = false;
     size_t waits_for = 0;             // transfers
     std::vector<TransferId> waiting;  // for this one
-    size_t segment = 0;               // the first byte that no unit took yet
+    size_t segment = 0;               // the first byte that is in no unit yet
     uint64_t offset = 0;
     int in_hand = 0;  // units
     Nanos started = 0;
@@ -128,9 +130,9 @@ class MemoryLink final : public Link {
     Nanos last_byte = 0;
     Moved moved{};
   };
-  // A mean that forgets.
+  // A moving mean.
   struct RecentMean {
-    double last = 32;  // over about so many
+    double last = 32;  // over about the last 32 values
     double sum = 0;
     double weight = 0;
     void add(double value, double of) {
@@ -140,13 +142,13 @@ class MemoryLink final : public Link {
     double get() const { return weight > 0 ? sum / weight : 0; }
   };
 
-  // What a thread has used, and up to when.
+  // The CPU time of a thread, and when it was read.
   struct CpuTime {
     Nanos used = 0;
     Nanos sampled = 0;
   };
 
-  // What is on its way to or from a peer.
+  // A piece on its way to or from a peer.
   struct PeerPiece {
     Active* of = nullptr;
     size_t segment = 0;
@@ -170,7 +172,7 @@ class MemoryLink final : public Link {
   // Of the transfer's next segment.
   Lane lane_of(const Active& active) const;
   void make_ready(Active& active);
-  // Into the lane of its next segment, of which a thread is told.
+  // Queues it in the lane of its next segment, and wakes a thread.
   void queue(Active& active);
   void begin(Active& active, Nanos now);
   void resume();
@@ -182,7 +184,7 @@ class MemoryLink final : public Link {
   void sleep_until_through(std::unique_lock<std::mutex>& lock, Unit& unit);
   void finish(const Unit& unit);
   void finish_piece(DiskLane::Ended& ended, Nanos now);
-  // A unit or piece of it is no longer in hand. Whether that was its end; then it is gone.
+  // A unit or piece of it has been moved. True if the transfer has ended; then it is removed.
   bool put_down(Active& active);
   void add_cpu_time(CpuTime& cpu, Nanos now);
   void end_thread(std::unique_lock<std::mutex>& lock);
@@ -201,7 +203,7 @@ class MemoryLink final : public Link {
   std::condition_variable stopped_;    // ends the sleep of an emulated link
   std::condition_variable ended_;      // a transfer, or the last call of wait()
   std::map<TransferId, std::shared_ptr<Active>> live_;
-  // Those of live_ with bytes that no unit or piece took, whose `after` are over; by Lane.
+  // By Lane: transfers with bytes that are in no unit or piece yet, and whose `after` have ended.
   std::array<std::map<Turn, Active*>, 3> ready_;
   std::vector<TransferDone> done_;
   std::unordered_map<TransferId, bool> failed_;  // true: because it was cancelled, or what it needs was
@@ -213,7 +215,7 @@ class MemoryLink final : public Link {
   bool wake_owed_ = false;
   int running_;              // threads
   int waiters_ = 0;          // calls of wait()
-  Nanos backlog_since_ = 0;  // when bytes that wait could have begun to move
+  Nanos backlog_since_ = 0;  // since when waiting bytes could have moved
   Nanos busy_until_ = 0;
   Nanos disk_busy_until_ = 0;
   bool disk_waits_ = false;  // its thread could begin more

@@ -25,25 +25,38 @@ SlabPool::SlabPool(uint64_t capacity_bytes, uint64_t slab_bytes, std::span<const
     Class c;
     c.frame_bytes = bytes;
     c.per_slab = bytes == 0 ? 0 : static_cast<uint32_t>(slab_bytes / bytes);
+    if (c.per_slab > 1) frames_.resize(slabs_.size());
     classes_.push_back(std::move(c));
   }
+  KV_CHECK(classes_.size() < kEmpty, "classes={}", classes_.size());
+}
+
+void SlabPool::set_frames(uint32_t index, FrameBits frames) {
+  Slab& slab = slabs_[index];
+  if (holds_one(slab)) {
+    slab.idle = frames.idle != 0;
+  } else {
+    frames_[index] = frames;
+  }
+  if (frames.used == 0) slab.frame_class = kEmpty;
 }
 
 void SlabPool::count(uint32_t index, int sign) {
-  const Slab& slab = slabs_[index];
-  if (slab.frame_class == kEmpty) {
+  const uint8_t frame_class = slabs_[index].frame_class;
+  if (frame_class == kEmpty) {
     spare_ += static_cast<uint32_t>(sign);
     return;
   }
-  Class& c = classes_[slab.frame_class];
-  const uint32_t free = c.per_slab - count_bits(slab.used);
-  const bool spare = slab.needed() == 0;
+  const FrameBits frames = frames_in(index);
+  Class& c = classes_[frame_class];
+  const uint32_t free = c.per_slab - count_bits(frames.used);
+  const bool spare = frames.needed() == 0;
   const auto add = [sign](uint32_t& sum, uint32_t n) { sum += static_cast<uint32_t>(sign) * n; };
-  add(c.used, count_bits(slab.used));
-  add(c.idle, count_bits(slab.idle));
+  add(c.used, count_bits(frames.used));
+  add(c.idle, count_bits(frames.idle));
   add(spare_, spare ? 1 : 0);
   add(c.loose_free, spare ? 0 : free);
-  add(c.loose_idle, spare ? 0 : count_bits(slab.idle));
+  add(c.loose_idle, spare ? 0 : count_bits(frames.idle));
   if (free == 0) return;
   std::set<uint32_t>& list = spare ? c.partial_spare : c.partial;
   if (sign > 0) {
@@ -84,24 +97,23 @@ void SlabPool::depart(uint32_t index) {
 
 uint64_t SlabPool::take(uint32_t index, uint32_t frame) {
   count(index, -1);
-  slabs_[index].used |= uint64_t{1} << frame;
+  const FrameBits frames = frames_in(index);
+  set_frames(index, {frames.used | uint64_t{1} << frame, frames.idle});
   count(index, 1);
   return index * slab_bytes_ + frame * classes_[slabs_[index].frame_class].frame_bytes;
 }
 
-void SlabPool::carve(uint32_t index, size_t frame_class, uint32_t frames) {
+void SlabPool::carve(uint32_t index, size_t frame_class, uint64_t used) {
   Slab& slab = slabs_[index];
   Class& c = classes_[frame_class];
-  if (c.per_slab == 1 && frames == 1) {
-    slab.frame_class = static_cast<uint32_t>(frame_class);
-    slab.used = 1;
-    --spare_;
+  slab.frame_class = static_cast<uint8_t>(frame_class);
+  slab.idle = false;
+  --spare_;
+  if (c.per_slab == 1) {
     ++c.used;
     return;
   }
-  count(index, -1);
-  slab.frame_class = static_cast<uint32_t>(frame_class);
-  slab.used = frames == 0 ? 0 : ~uint64_t{0} >> (64 - frames);
+  set_frames(index, {used, 0});
   count(index, 1);
 }
 
@@ -116,16 +128,15 @@ size_t SlabPool::allocate(size_t frame_class, std::optional<uint64_t> previous, 
   KV_CHECK(c.per_slab > 0, "class={}", frame_class);
   size_t n = 0;
   const auto take_lowest = [&](uint32_t index) {
-    previous = offsets[n++] = take(index, static_cast<uint32_t>(std::countr_one(slabs_[index].used)));
+    previous = offsets[n++] = take(index, static_cast<uint32_t>(std::countr_one(frames_[index].used)));
   };
   while (n < offsets.size()) {
     std::optional<uint64_t> slab_before;
     if (previous) {
       const auto index = static_cast<uint32_t>(*previous / slab_bytes_);
       const auto next = static_cast<uint32_t>(*previous % slab_bytes_ / c.frame_bytes) + 1;
-      const Slab& slab = slabs_[index];
-      if (slab.frame_class == frame_class && slab.needed() != 0 && next < c.per_slab &&
-          (slab.used >> next & 1) == 0) {
+      const bool carved = next < c.per_slab && slabs_[index].frame_class == frame_class;
+      if (carved && frames_[index].needed() != 0 && (frames_[index].used >> next & 1) == 0) {
         previous = offsets[n++] = take(index, next);
         continue;
       }
@@ -145,7 +156,7 @@ size_t SlabPool::allocate(size_t frame_class, std::optional<uint64_t> previous, 
     const auto first = static_cast<uint32_t>(run.offset / slab_bytes_);
     for (uint32_t i = 0; i < run.units; ++i) {
       const auto frames = static_cast<uint32_t>(std::min<size_t>(c.per_slab, offsets.size() - n));
-      carve(first + i, frame_class, frames);
+      carve(first + i, frame_class, ~uint64_t{0} >> (64 - frames));
       for (uint32_t f = 0; f < frames; ++f) offsets[n++] = (first + i) * slab_bytes_ + f * c.frame_bytes;
     }
     previous = offsets[n - 1];
@@ -158,59 +169,71 @@ bool SlabPool::claim(size_t frame_class, uint64_t offset) {
   const uint64_t index = offset / slab_bytes_;
   if (index >= slabs_.size() || c.per_slab == 0 || offset % slab_bytes_ % c.frame_bytes != 0) return false;
   const auto frame = static_cast<uint32_t>(offset % slab_bytes_ / c.frame_bytes);
-  Slab& slab = slabs_[index];
-  if (frame >= c.per_slab) return false;
-  if (slab.absent) return false;
-  if (slab.frame_class == kEmpty) {
+  const auto slab = static_cast<uint32_t>(index);
+  if (frame >= c.per_slab || slabs_[slab].absent) return false;
+  if (slabs_[slab].frame_class == kEmpty) {
     KV_CHECK(empty_.claim(index * slab_bytes_), "slab={}", index);
-    carve(static_cast<uint32_t>(index), frame_class, 0);
+    carve(slab, frame_class, uint64_t{1} << frame);
+    return true;
   }
-  if (slab.frame_class != frame_class || (slab.used >> frame & 1) != 0) return false;
-  take(static_cast<uint32_t>(index), frame);
+  if (slabs_[slab].frame_class != frame_class || (frames_in(slab).used >> frame & 1) != 0) return false;
+  take(slab, frame);
   return true;
 }
 
-SlabPool::Frame SlabPool::frame_at(size_t frame_class, uint64_t offset, Frame before) const {
+SlabPool::Frame SlabPool::frame_at(size_t frame_class, uint64_t offset) const {
   const Class& c = classes_[frame_class];
   Frame frame;
-  if (offset == before.end && c.per_slab == 1) {  // most runs are of neighbours, and dividing is slow
-    frame.slab = before.slab + 1;
-  } else {
-    frame.slab = static_cast<uint32_t>(offset / slab_bytes_);
-    const uint64_t within = offset % slab_bytes_;
-    frame.number = c.per_slab == 0 ? 0 : static_cast<uint32_t>(within / c.frame_bytes);
-    KV_CHECK(frame.number < c.per_slab && within == frame.number * c.frame_bytes, "offset={}", offset);
-  }
+  frame.slab = static_cast<uint32_t>(offset / slab_bytes_);
+  const uint64_t within = offset % slab_bytes_;
+  frame.number = c.per_slab == 0 ? 0 : static_cast<uint32_t>(within / c.frame_bytes);
+  KV_CHECK(frame.number < c.per_slab && within == frame.number * c.frame_bytes, "offset={}", offset);
   KV_CHECK(frame.slab < slabs_.size(), "offset={}", offset);
-  frame.end = offset + slab_bytes_;
-  const Slab& slab = slabs_[frame.slab];
-  KV_CHECK(slab.frame_class == frame_class && (slab.used >> frame.number & 1) != 0,
-           "class={} offset={}: not allocated", frame_class, offset);
+  KV_CHECK(
+      slabs_[frame.slab].frame_class == frame_class && (frames_in(frame.slab).used >> frame.number & 1) != 0,
+      "class={} offset={}: not allocated", frame_class, offset);
   return frame;
+}
+
+std::span<SlabPool::Slab> SlabPool::slabs_at(size_t frame_class, std::span<const uint64_t> offsets) {
+  const size_t first = frame_at(frame_class, offsets[0]).slab;
+  size_t n = 1;
+  while (n < offsets.size() && offsets[n] == offsets[n - 1] + slab_bytes_) ++n;
+  KV_CHECK(first + n <= slabs_.size(), "offset={}", offsets[0]);
+  const std::span<Slab> slabs = std::span(slabs_).subspan(first, n);
+  for (const Slab& slab : slabs) {
+    KV_CHECK(slab.frame_class == frame_class, "class={} offset={}, of {} frames: not allocated", frame_class,
+             offsets[0], n);
+  }
+  return slabs;
 }
 
 void SlabPool::release(size_t frame_class, std::span<const uint64_t> offsets) {
   Class& c = classes_[frame_class];
-  uint32_t first = 0, emptied = 0;  // a run of slabs
-  Frame frame;
-  for (uint64_t offset : offsets) {
-    frame = frame_at(frame_class, offset, frame);
-    Slab& slab = slabs_[frame.slab];
-    const uint64_t bit = uint64_t{1} << frame.number;
-    if (c.per_slab == 1) {
-      c.idle -= static_cast<uint32_t>(slab.idle);
-      spare_ += slab.idle == 0 ? 1 : 0;
-      --c.used;
-      slab.used = slab.idle = 0;
+  while (c.per_slab == 1 && !offsets.empty()) {
+    const std::span<Slab> slabs = slabs_at(frame_class, offsets);
+    const auto n = static_cast<uint32_t>(slabs.size());
+    uint32_t idle = 0;
+    for (Slab& slab : slabs) {
+      idle += slab.idle ? 1 : 0;
       slab.frame_class = kEmpty;
-    } else {
-      count(frame.slab, -1);
-      slab.used &= ~bit;
-      slab.idle &= ~bit;
-      if (slab.used == 0) slab.frame_class = kEmpty;
-      count(frame.slab, 1);
+      slab.idle = false;
     }
-    if (slab.used != 0) continue;
+    c.used -= n;
+    c.idle -= idle;
+    spare_ += n - idle;
+    give_back(static_cast<uint32_t>(slabs.data() - slabs_.data()), n);
+    offsets = offsets.subspan(n);
+  }
+  uint32_t first = 0, emptied = 0;  // a run of slabs
+  for (uint64_t offset : offsets) {
+    const Frame frame = frame_at(frame_class, offset);
+    const uint64_t others = ~(uint64_t{1} << frame.number);
+    const FrameBits frames = frames_[frame.slab];
+    count(frame.slab, -1);
+    set_frames(frame.slab, {frames.used & others, frames.idle & others});
+    count(frame.slab, 1);
+    if ((frames.used & others) != 0) continue;
     if (frame.slab != first + emptied) {
       give_back(first, emptied);
       first = frame.slab;
@@ -231,21 +254,25 @@ void SlabPool::give_back(uint32_t first, uint32_t slabs) {
 
 void SlabPool::set_idle(size_t frame_class, std::span<const uint64_t> offsets, bool idle) {
   Class& c = classes_[frame_class];
-  Frame frame;
-  for (uint64_t offset : offsets) {
-    frame = frame_at(frame_class, offset, frame);
-    Slab& slab = slabs_[frame.slab];
-    const uint64_t bit = uint64_t{1} << frame.number;
-    if (((slab.idle & bit) != 0) == idle) continue;
-    if (c.per_slab == 1) {
-      const uint32_t more = idle ? 1 : -1u;
-      slab.idle = idle ? 1 : 0;
-      spare_ += more;
-      c.idle += more;
-      continue;
+  while (c.per_slab == 1 && !offsets.empty()) {
+    const std::span<Slab> slabs = slabs_at(frame_class, offsets);
+    uint32_t changed = 0;
+    for (Slab& slab : slabs) {
+      changed += slab.idle != idle ? 1 : 0;
+      slab.idle = idle;
     }
+    const uint32_t more = idle ? changed : -changed;
+    spare_ += more;
+    c.idle += more;
+    offsets = offsets.subspan(slabs.size());
+  }
+  for (uint64_t offset : offsets) {
+    const Frame frame = frame_at(frame_class, offset);
+    const uint64_t bit = uint64_t{1} << frame.number;
+    const FrameBits frames = frames_[frame.slab];
+    if (((frames.idle & bit) != 0) == idle) continue;
     count(frame.slab, -1);
-    slab.idle ^= bit;
+    set_frames(frame.slab, {frames.used, frames.idle ^ bit});
     count(frame.slab, 1);
   }
 }
@@ -264,8 +291,14 @@ Status SlabPool::check_integrity() const {
       ++absent;
       continue;
     }
-    if (slab.needed() == 0) ++spare;
-    if ((slab.frame_class == kEmpty) != (slab.used == 0) || (slab.idle & ~slab.used) != 0) {
+    const FrameBits frames = frames_in(i);
+    if (slab.frame_class == kEmpty || holds_one(slab)) {
+      const FrameBits stale = frames_.empty() ? FrameBits{} : frames_[i];
+      if (stale.used != 0 || stale.idle != 0) return error(ErrorCode::kCorrupt, "slab {}: stale frames", i);
+    }
+    if (slab.idle && !holds_one(slab)) return error(ErrorCode::kCorrupt, "slab {}: idle without a frame", i);
+    if (frames.needed() == 0) ++spare;
+    if ((slab.frame_class == kEmpty) != (frames.used == 0) || (frames.idle & ~frames.used) != 0) {
       return error(ErrorCode::kCorrupt, "slab {}: class and use disagree", i);
     }
     if (slab.frame_class == kEmpty) {
@@ -274,17 +307,17 @@ Status SlabPool::check_integrity() const {
     }
     const Class& c = classes_[slab.frame_class];
     Class& sum = counted[slab.frame_class];
-    const uint32_t taken = count_bits(slab.used);
-    const bool loose = slab.needed() != 0;
+    const uint32_t taken = count_bits(frames.used);
+    const bool loose = frames.needed() != 0;
     if (taken > c.per_slab || c.partial.contains(i) != (loose && taken < c.per_slab) ||
         c.partial_spare.contains(i) != (!loose && taken < c.per_slab)) {
       return error(ErrorCode::kCorrupt, "slab {}: {} of {} frames taken, listed wrongly", i, taken,
                    c.per_slab);
     }
     sum.used += taken;
-    sum.idle += count_bits(slab.idle);
+    sum.idle += count_bits(frames.idle);
     sum.loose_free += loose ? c.per_slab - taken : 0;
-    sum.loose_idle += loose ? count_bits(slab.idle) : 0;
+    sum.loose_idle += loose ? count_bits(frames.idle) : 0;
   }
   if (absent != absent_)
     return error(ErrorCode::kCorrupt, "{} slabs are absent, counted {}", absent, absent_);

@@ -158,7 +158,7 @@ void Broker::heed(const BorrowEvent& event, Nanos now) {
       return;
     case BorrowEvent::Kind::kRefused: {
       if (wish == wishes_.end()) return;
-      // Somebody has less: that is better than nothing.
+      // A peer has fewer: that is better than nothing.
       const uint32_t less = std::min(event.blocks, wish->cells - 1);
       refuse(wish->cells - less, now);
       if (less == 0) {

@@ -48,7 +48,7 @@ Result<ClusterContents> read_cluster(const EtcdAddress& address, Nanos timeout) 
     const std::string key = keys.status(member.id.instance);
     KV_ASSIGN_OR_RETURN(const EtcdSnapshot found, client.range(EtcdKeyRange{key, key + '\0'}));
     for (const EtcdKeyValue& entry : found.entries) {
-      // Of another life, or of nobody, is what others have put there.
+      // A key with another lease is of another life, or was put there by another program.
       if (static_cast<uint64_t>(entry.lease) != member.id.epoch) continue;
       out.statuses[member.id.instance] = entry.value;
     }

@@ -21,13 +21,13 @@ bool elsewhere(const Status& status) {
 }
 
 // `half`: half a sentence about the endpoint, as EtcdConnection has it.
-Status about_endpoint(const std::string& who, const Status& half) {
+Status about_endpoint(const std::string& address, const Status& half) {
   if (half.code() == ErrorCode::kCorrupt) {
     return error(ErrorCode::kCorrupt,
-                 "what is at {} {}: it is not etcd with its JSON gateway, correct --cluster", who,
+                 "what is at {} {}: it is not etcd with its JSON gateway, correct --cluster", address,
                  half.message());
   }
-  return error(half.code(), "etcd at {} does not answer ({}): start it, or correct --cluster", who,
+  return error(half.code(), "etcd at {} does not answer ({}): start it, or correct --cluster", address,
                half.message());
 }
 
@@ -43,12 +43,12 @@ struct EtcdClient::Impl {
   template <typename T>
   Result<T> at(size_t endpoint, const std::string& path, const std::string& body,
                Result<T> (*read)(std::string_view)) {
-    const std::string who = endpoints[endpoint].to_string();
+    const std::string address = endpoints[endpoint].to_string();
     Result<EtcdReply> reply = connections[endpoint]->post(path, body, deadline());
-    if (!reply.ok()) return about_endpoint(who, reply.status());
-    if (reply->http_status != 200) return etcd::read_refusal(who, reply->http_status, reply->body);
+    if (!reply.ok()) return about_endpoint(address, reply.status());
+    if (reply->http_status != 200) return etcd::read_refusal(address, reply->http_status, reply->body);
     Result<T> out = read(reply->body);
-    if (!out.ok()) return about_endpoint(who, out.status());
+    if (!out.ok()) return about_endpoint(address, out.status());
     return out;
   }
 
@@ -152,7 +152,7 @@ Status EtcdClient::watch(const EtcdKeyRange& keys, int64_t from_revision) {
   Impl& it = *impl_;
   it.stream.close();
   it.stream_endpoint = it.current;
-  const std::string who = it.endpoints[it.current].to_string();
+  const std::string address = it.endpoints[it.current].to_string();
   const EtcdLoop::Time deadline = it.deadline();
   it.watch_end = {};
   Status status =
@@ -176,7 +176,7 @@ Status EtcdClient::watch(const EtcdKeyRange& keys, int64_t from_revision) {
   if (status.ok()) return {};
   it.stream.close();
   it.current = (it.current + 1) % it.endpoints.size();
-  return about_endpoint(who, status);
+  return about_endpoint(address, status);
 }
 
 void EtcdClient::unwatch() {

@@ -37,7 +37,7 @@ struct EtcdLoop::Impl {
 
 namespace {
 
-// A watch is silent for hours where nobody joins or leaves: the kernel asks whether the other end is there.
+// A watch is silent for hours if no instance joins or leaves: so the kernel probes the other end.
 constexpr int kProbeAfterS = 10;
 constexpr int kProbeEveryS = 5;
 constexpr int kProbes = 3;

@@ -263,7 +263,7 @@ Result<EtcdWatchMessage> read_watch(std::string_view text) {
   return out;
 }
 
-Status read_refusal(std::string_view who, int http_status, std::string_view text) {
+Status read_refusal(std::string_view address, int http_status, std::string_view text) {
   Fields fields(text);
   std::string reason;
   int64_t code = -1;
@@ -274,10 +274,10 @@ Status read_refusal(std::string_view who, int http_status, std::string_view text
   if (!fields.status().ok() || reason.empty()) {
     // A proxy that stands before etcd says so with these.
     if (http_status == 502 || http_status == 503 || http_status == 504) {
-      return error(ErrorCode::kUnavailable, "etcd at {} is unavailable (HTTP {})", who, http_status);
+      return error(ErrorCode::kUnavailable, "etcd at {} is unavailable (HTTP {})", address, http_status);
     }
     return error(ErrorCode::kCorrupt,
-                 "what answers at {} is not etcd with its JSON gateway (HTTP {}): correct --cluster", who,
+                 "what answers at {} is not etcd with its JSON gateway (HTTP {}): correct --cluster", address,
                  http_status);
   }
   reason.resize(std::min<size_t>(reason.size(), 200));
@@ -287,19 +287,19 @@ Status read_refusal(std::string_view who, int http_status, std::string_view text
     case 4:   // deadline exceeded
     case 13:  // internal
     case 14:  // unavailable: it has no leader, or starts
-      return error(ErrorCode::kUnavailable, "etcd at {} is unavailable: {}", who, reason);
+      return error(ErrorCode::kUnavailable, "etcd at {} is unavailable: {}", address, reason);
     case 8:  // exhausted
-      return error(ErrorCode::kUnavailable, "etcd at {} is full or overloaded: {}; see its alarms", who,
+      return error(ErrorCode::kUnavailable, "etcd at {} is full or overloaded: {}; see its alarms", address,
                    reason);
     case 5:
-      return error(ErrorCode::kNotFound, "etcd at {}: {}", who, reason);
+      return error(ErrorCode::kNotFound, "etcd at {}: {}", address, reason);
     case 7:
     case 16:
       return error(ErrorCode::kUnsupported,
-                   "etcd at {} wants a user: {}; Kvasir has none, open etcd to this network without", who,
+                   "etcd at {} wants a user: {}; Kvasir has none, open etcd to this network without", address,
                    reason);
     default:
-      return error(ErrorCode::kInvalidArgument, "etcd at {} refuses: {}", who, reason);
+      return error(ErrorCode::kInvalidArgument, "etcd at {} refuses: {}", address, reason);
   }
 }
 

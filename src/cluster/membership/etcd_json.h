@@ -32,10 +32,10 @@ Result<EtcdSnapshot> read_range(std::string_view text);
 Result<EtcdTxn> read_txn(std::string_view text);
 Result<EtcdWatchMessage> read_watch(std::string_view text);
 
-// The meaning of an answer with another HTTP status than 200. `who`: the endpoint, for the message.
+// The meaning of an answer with another HTTP status than 200. `address`: the endpoint, for the message.
 // kUnavailable: the call may succeed at another endpoint, or later. kNotFound: there is no such lease or
 // key. kUnsupported: etcd requires a password, or does not know the request. kInvalidArgument: it refuses
 // the request for another reason.
-Status read_refusal(std::string_view who, int http_status, std::string_view text);
+Status read_refusal(std::string_view address, int http_status, std::string_view text);
 
 }  // namespace kvasir::etcd

@@ -307,7 +307,7 @@ Status EtcdMembership::sync() {
   return {};
 }
 
-// Takes the lead that nobody has, or gives it back.
+// Takes the leadership if no instance has it, or gives it back.
 Status EtcdMembership::stand() {
   std::unique_lock lock(mutex_);
   const bool wants = campaigning_;

@@ -276,7 +276,7 @@ void BorrowedMemory::send_next(uint32_t c, After& after) {
     std::lock_guard lock(mutex_);
     Creditor& creditor = creditors_[c];
     message = first_queued(creditor);
-    // Who is sending now comes here again.
+    // The thread that is sending now comes here again.
     if (!message || creditor.sending || clock_.now() < creditor.resume_at) return;
     message->alone = creditor.in_flight_bytes == 0;
     if (!message->alone &&

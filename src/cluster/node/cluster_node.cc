@@ -345,7 +345,7 @@ void ClusterNode::hear(const MembershipEvent& event, Nanos now) {
   }
 }
 
-// Who computes other bits, or speaks another language, is not dealt with.
+// A member with another numerics id or protocol version is ignored.
 void ClusterNode::meet(const Member& member, Nanos now) {
   const Status fits = check_compatible(options_.self, member);
   if (!fits.ok()) {

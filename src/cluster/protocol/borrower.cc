@@ -1,4 +1,4 @@
-// Requests: from the question to the leader until a creditor grants, or nobody does.
+// Requests: from the question to the leader until a creditor grants, or all have refused.
 #include "cluster/protocol/borrower.h"
 
 #include <algorithm>

@@ -60,8 +60,8 @@ std::vector<Settlement> plan_settlements(uint32_t instances, std::span<const Deb
   std::vector<Settlement> out;
   while (true) {
     std::vector<Debt> left;
-    for (const auto& [who, blocks] : owed) {
-      if (blocks >= least) left.push_back({who.first, who.second, blocks});
+    for (const auto& [pair, blocks] : owed) {
+      if (blocks >= least) left.push_back({pair.first, pair.second, blocks});
     }
     Settlement settlement{find_cycle(instances, left), UINT32_MAX};
     if (settlement.cycle.empty()) return out;

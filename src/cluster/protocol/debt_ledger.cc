@@ -44,7 +44,7 @@ uint32_t distance(const std::string& a, const std::string& b) {
 
 void DebtLedger::update(const PeerId& id, InstanceFigures figures, Nanos now) {
   auto it = entries_.find(id);
-  bool unsorted = false;  // it may stand behind those who have no room
+  bool unsorted = false;  // it may come after instances without room
   if (it == entries_.end()) {
     std::erase_if(entries_, [&](const auto& entry) { return entry.first.instance == id.instance; });
     it = entries_.emplace(id, LedgerEntry{}).first;
@@ -119,7 +119,7 @@ Recommendation DebtLedger::recommend(const PeerId& debtor, uint32_t blocks, bool
     return true;
   };
   for (size_t i = sorted_; i < order_.size(); ++i) look(order_[i].id);
-  // Where nobody has enough, the first of those that may be asked says how much there is.
+  // If no instance has enough, the first of those that may be asked says how much there is.
   for (size_t i = 0, asked = 0; i < sorted_; ++i) {
     if (order_[i].room < blocks && (asked > 0 || order_[i].room == 0)) break;
     if (look(order_[i].id)) ++asked;

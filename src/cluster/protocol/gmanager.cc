@@ -54,7 +54,7 @@ Status GManager::handle(const PeerId& from, const wire::Query& message, Nanos no
   if (message.blocks() == 0) return error(ErrorCode::kCorrupt, "it wants to borrow 0 blocks");
   const Question question{from, message.attempt(), message.blocks()};
   if (now < answers_from_) {
-    // Who is not heard asks again.
+    // An instance that gets no answer asks again.
     if (early_.size() < kMostEarly) early_.push_back(question);
   } else {
     answer(question);
@@ -72,7 +72,7 @@ void GManager::answer(const Question& question) {
   advice->set_attempt(question.attempt);
   for (const PeerId& creditor : recommendation.creditors) put(creditor, advice->add_creditors());
   advice->set_largest_room(recommendation.largest_room);
-  // Whoever does not hear it has deadlines.
+  // A receiver that misses it has deadlines.
   (void)post_.send(question.from, message);
 }
 

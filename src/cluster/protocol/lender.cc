@@ -11,8 +11,7 @@
 namespace kvasir::cluster {
 namespace {
 
-// Who came earlier; of two that came at one time the one of the lower name, so that all think the same of
-// them.
+// The earlier goes first; at equal times the lower name, so that all instances decide alike.
 bool goes_first(const PeerId& a, Nanos a_since, const PeerId& b, Nanos b_since) {
   return a_since != b_since ? a_since < b_since : ByPeer()(a, b);
 }
@@ -111,7 +110,7 @@ void Lender::refuse(const PeerId& from, uint64_t attempt, Nanos now) {
   wire::Envelope answer;
   answer.mutable_refused()->set_attempt(attempt);
   answer.mutable_refused()->set_now_ns(clock_.of(now));
-  // Whoever does not hear it has deadlines.
+  // A receiver that misses it has deadlines.
   (void)post_.send(from, answer);
 }
 
@@ -225,7 +224,7 @@ uint32_t Lender::recall(uint32_t blocks, Nanos now, Nanos since) {
     return std::pair(stamp(*a), a->id) > std::pair(stamp(*b), b->id);
   });
   std::set<PeerId, ByPeer> told;
-  // Who is asked for more later has no more time for it: so those that have not been asked come first.
+  // A debtor that is asked a second time gets no more time: so debtors that have not been asked come first.
   for (const bool again : {false, true}) {
     for (Contract* each : latest) {
       Contract& contract = *each;

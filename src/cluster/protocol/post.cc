@@ -115,7 +115,7 @@ Post::Outcome Post::open(const PeerMessage& message) {
         envelope->receiver_epoch() != self_.epoch) {
       wire::Envelope answer;
       answer.mutable_wrong_epoch()->set_ended(envelope->receiver_epoch());
-      // Whoever does not hear it has deadlines.
+      // A receiver that misses it has deadlines.
       (void)send(message.from, answer);
     }
     return Dropped{};

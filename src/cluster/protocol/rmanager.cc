@@ -141,7 +141,7 @@ void RManager::say_who_waits(Nanos now) {
     message.mutable_waiting()->set_since_ns(clock_.of(missing_.since));
     message.mutable_waiting()->set_now_ns(clock_.of(now));
     message.mutable_waiting()->set_needed_since_ns(clock_.of(needed_since_));
-    // The next one says it again, and who hears none forgets it.
+    // The next message repeats it, and a peer that hears none forgets it.
     (void)post_.send(peer, message);
   }
 }

@@ -36,12 +36,12 @@ size_t SettlementRun::find(const PeerId& peer) const {
 }
 
 void SettlementRun::frozen(const PeerId& from, uint64_t id, bool agreed, uint32_t lent) {
-  const size_t who = find(from);
-  if (state_ != State::kFreezing || id != id_ || who == cycle_.size() || heard_[who]) return;
+  const size_t at = find(from);
+  if (state_ != State::kFreezing || id != id_ || at == cycle_.size() || heard_[at]) return;
   // Heartbeats are old news: what counts is what is frozen.
   blocks_ = std::min(blocks_, lent);
   if (!agreed || blocks_ < settings_.settle_min) return end(State::kFailed);
-  heard_[who] = true;
+  heard_[at] = true;
   if (!std::all_of(heard_.begin(), heard_.end(), [](bool heard) { return heard; })) return;
   state_ = State::kSettling;
   heard_.assign(cycle_.size(), false);
@@ -55,11 +55,11 @@ void SettlementRun::frozen(const PeerId& from, uint64_t id, bool agreed, uint32_
 }
 
 void SettlementRun::settled(const PeerId& from, uint64_t id, bool done) {
-  const size_t who = find(from);
-  if (ended() || id != id_ || who == cycle_.size()) return;
+  const size_t at = find(from);
+  if (ended() || id != id_ || at == cycle_.size()) return;
   if (!done) return end(State::kFailed);
   if (state_ != State::kSettling) return;
-  heard_[who] = true;
+  heard_[at] = true;
   if (std::all_of(heard_.begin(), heard_.end(), [](bool heard) { return heard; })) end(State::kDone);
 }
 
@@ -77,7 +77,7 @@ void SettlementRun::end(State state) {
     wire::Envelope message;
     message.mutable_unfreeze()->set_term(term_);
     message.mutable_unfreeze()->set_settlement(id_);
-    // Whoever does not hear it thaws by its own deadline.
+    // A receiver that misses it thaws by its own deadline.
     (void)post_.send(peer, message);
   }
 }

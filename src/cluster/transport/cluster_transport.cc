@@ -163,7 +163,7 @@ Result<FrameHeader> ClusterTransport::admit(std::span<const std::byte> header, u
 
 void ClusterTransport::tell_of_token(std::span<const std::byte> header) {
   if (told_of_token_.exchange(true)) return;
-  // Whoever sends could call itself anything: only a peer's name says more.
+  // The sender can claim any name: only that of a known peer is worth logging.
   std::string sender = "a stranger";
   {
     std::lock_guard lock(mutex_);
@@ -196,7 +196,7 @@ Status ClusterTransport::deliver(const PeerId& from, uint64_t life, std::vector<
       return {};
     }
     if (inbox_bytes_ + message.size() > options_.max_waiting_bytes) {
-      return {ErrorCode::kExhausted, "nobody fetches what it sends"};
+      return {ErrorCode::kExhausted, "the inbox is full"};
     }
     inbox_bytes_ += message.size();
     ++stats_.messages_received;

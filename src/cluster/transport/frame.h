@@ -27,7 +27,6 @@ constexpr uint32_t kFrameMagic = 0x5256'534b;  // "KSVR"
 constexpr uint16_t kWireVersion = 2;
 constexpr size_t kFrameFixedBytes = 80;
 constexpr size_t kMaxInstanceBytes = 255;
-constexpr size_t kMaxHeaderBytes = kFrameFixedBytes + kMaxInstanceBytes;
 
 enum class FrameKind : uint8_t {
   kHello = 1,    // begins a link; no message follows

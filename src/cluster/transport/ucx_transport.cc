@@ -105,7 +105,7 @@ void UcxTransport::run() {
     if (time - busy_at >= options().spin) {
       sleep();
     } else {
-      std::this_thread::yield();  // whoever waits for what has arrived may want this core
+      std::this_thread::yield();  // the receiver of what has arrived may need this core
     }
   }
   shut_down();

@@ -10,53 +10,69 @@
 
 namespace kvasir {
 
-AttentionPass::AttentionPass(const ModelConfig& config, const ops::Kernels& kernels,
+AttentionPass::AttentionPass(const ModelSpec& spec, const ops::Kernels& kernels,
                              const CacheGeometry& geometry, const ops::KvShape& frame,
                              std::byte* device_memory, int threads)
-    : config_(config),
+    : spec_(spec),
       kernels_(kernels),
       geometry_(geometry),
       frame_(frame),
       device_memory_(device_memory),
-      locals_(static_cast<size_t>(threads)) {}
+      locals_(static_cast<size_t>(threads)) {
+  for (const LayerSpec& layer : spec.layer_specs) {
+    size_t work = 0;
+    while (work < works_.size() && works_[work].tiles.window() != layer.window) ++work;
+    if (work == works_.size()) works_.emplace_back(layer.window);
+    work_of_layer_.push_back(work);
+  }
+}
 
 // ---------------------------------------------------------------- layout of a step
 
 Status AttentionPass::prepare(std::span<const StepRow> rows) {
   rows_ = rows;
   next_piece_ = 0;
-  try {
-    work_.lay_out(rows, config_.kv_heads);
-  } catch (const std::bad_alloc&) {
-    return error(ErrorCode::kExhausted, "no memory for the attention of a step of {} tokens", rows.size());
+  for (Work& work : works_) {
+    try {
+      work.tiles.lay_out(rows, spec_.kv_heads);
+    } catch (const std::bad_alloc&) {
+      return error(ErrorCode::kExhausted, "no memory for the attention of a step of {} tokens", rows.size());
+    }
+    KV_RETURN_IF_ERROR(cut(work, {}));
   }
-  return cut({});
-}
-
-Status AttentionPass::prepare_layer(std::span<const RemoteLeaves> runs) {
-  return work_.is_cut_for(runs) ? Status() : cut(runs);
-}
-
-Status AttentionPass::cut(std::span<const RemoteLeaves> runs) {
-  try {
-    work_.cut(runs, static_cast<int>(locals_.size()));
-    make_room();
-  } catch (const std::bad_alloc&) {
-    return error(ErrorCode::kExhausted, "no memory for the attention of a step of {} tokens", rows_.size());
-  }
-  for (size_t t = 0; t < work_.tiles().size(); ++t) open_pieces_[t] = work_.tiles()[t].pieces;
   return {};
 }
 
-void AttentionPass::make_room() {
+Status AttentionPass::prepare_layer(uint32_t layer, std::span<const RemoteLeaves> runs) {
+  Work& work = work_of(layer);
+  KV_CHECK(runs.empty() || work.tiles.window() == 0, "layer {}: leaves at peers, and a window", layer);
+  return work.tiles.is_cut_for(runs) ? Status() : cut(work, runs);
+}
+
+Status AttentionPass::cut(Work& work, std::span<const RemoteLeaves> runs) {
+  try {
+    work.tiles.cut(runs, static_cast<int>(locals_.size()));
+    make_room(work);
+  } catch (const std::bad_alloc&) {
+    return error(ErrorCode::kExhausted, "no memory for the attention of a step of {} tokens", rows_.size());
+  }
+  const std::span<const Tile> tiles = work.tiles.tiles();
+  for (size_t t = 0; t < tiles.size(); ++t) work.open_pieces[t] = tiles[t].pieces;
+  return {};
+}
+
+void AttentionPass::make_room(Work& work) {
   const auto at_least = [](auto& buffer, int64_t size) {
     if (buffer.size() < static_cast<size_t>(size)) buffer.resize(static_cast<size_t>(size));
   };
-  const std::span<const Tile> tiles = work_.tiles();
-  if (open_pieces_.size() < tiles.size()) open_pieces_ = std::vector<std::atomic<size_t>>(tiles.size());
-  at_least(kept_, work_.kept_records() * record_floats());
+  const std::span<const Tile> tiles = work.tiles.tiles();
+  if (work.open_pieces.size() < tiles.size())
+    work.open_pieces = std::vector<std::atomic<size_t>>(tiles.size());
+  at_least(work.kept, work.tiles.kept_records() * record_floats());
   int64_t most_floats = 0;
-  for (const Tile& tile : tiles) most_floats = std::max(most_floats, tree_floats(tile, tile.leaves));
+  for (const Tile& tile : tiles) {
+    most_floats = std::max(most_floats, tree_floats(tile, tile.end_leaf - tile.first_leaf));
+  }
   for (Local& local : locals_) {
     at_least(local.trees.storage, most_floats);
     local.trees.rows.reserve(kTileRows);
@@ -69,19 +85,16 @@ void AttentionPass::make_room() {
 }
 
 int64_t AttentionPass::tree_floats(const Tile& tile, int64_t leaves) const {
-  return tile.rows * ops::AttentionTree::storage_floats(leaves, config_.queries_per_kv(), config_.head_dim);
-}
-
-int64_t AttentionPass::end_leaf(const Tile& tile, int64_t row) const {
-  return rows_[static_cast<size_t>(tile.first_row + row)].position / ops::kLeafTokens + 1;
+  return tile.rows * ops::AttentionTree::storage_floats(leaves, spec_.queries_per_kv(), spec_.head_dim);
 }
 
 void AttentionPass::leave_out(uint32_t slice) {
-  work_.leave_out(slice);
+  for (Work& work : works_) work.tiles.leave_out(slice);
 }
 
 uint64_t AttentionPass::scratch_bytes() const {
-  uint64_t floats = kept_.size();
+  uint64_t floats = 0;
+  for (const Work& work : works_) floats += work.kept.size();
   for (const Local& local : locals_) floats += local.trees.storage.size() + local.partials.size();
   return floats * sizeof(float);
 }
@@ -91,19 +104,21 @@ uint64_t AttentionPass::scratch_bytes() const {
 void AttentionPass::run(const Step& step, uint32_t layer, const float* qkv, float* out, int64_t out_stride,
                         const ThreadPool::Worker& worker) {
   Local& local = locals_[static_cast<size_t>(worker.index)];
-  const size_t pieces = work_.pieces().size();
+  Work& work = work_of(layer);
+  const size_t pieces = work.tiles.pieces().size();
   for (size_t i = next_piece_.fetch_add(1); i < pieces; i = next_piece_.fetch_add(1)) {
-    run_piece({step, layer, qkv, {out, out_stride}}, i, local);
+    run_piece({work, step, layer, qkv, {out, out_stride}}, i, local);
   }
   worker.barrier.wait();
   if (worker.index == 0) next_piece_ = 0;  // read again only after the next barrier
 }
 
 void AttentionPass::run_piece(const Layer& layer, size_t index, Local& local) {
-  const Piece& piece = work_.pieces()[index];
-  const Tile& tile = work_.tiles()[piece.tile];
+  Work& work = layer.work;
+  const Piece& piece = work.tiles.pieces()[index];
+  const Tile& tile = work.tiles.tiles()[piece.tile];
   if (tile.left_out) return;
-  start_trees(local.trees, tile, piece.leaf_begin, piece.leaf_end - piece.leaf_begin);
+  start_trees(work, local.trees, tile, piece.leaf_begin, piece.leaf_end);
   for (int64_t leaf = piece.leaf_begin; leaf < piece.leaf_end; ++leaf) {
     attend_leaf(layer, tile, piece, leaf, local.trees, local);
   }
@@ -111,42 +126,46 @@ void AttentionPass::run_piece(const Layer& layer, size_t index, Local& local) {
     store(layer.out, tile, local.trees);
     return;
   }
-  keep(tile, piece, local.trees);
+  keep(work, tile, piece, local.trees);
   if (tile.remote()) return;
-  if (open_pieces_[piece.tile].fetch_sub(1, std::memory_order_acq_rel) == 1) {
-    open_pieces_[piece.tile].store(tile.pieces, std::memory_order_relaxed);  // for the next layer
-    merge(tile, nullptr, local);
+  if (work.open_pieces[piece.tile].fetch_sub(1, std::memory_order_acq_rel) == 1) {
+    work.open_pieces[piece.tile].store(tile.pieces, std::memory_order_relaxed);  // for the next layer
+    merge(work, tile, nullptr, local);
     store(layer.out, tile, local.trees);
   }
 }
 
-void AttentionPass::merge_answers(const RemoteAttention& answers, float* out, int64_t out_stride,
-                                  const ThreadPool::Worker& worker) {
+void AttentionPass::merge_answers(uint32_t layer, const RemoteAttention& answers, float* out,
+                                  int64_t out_stride, const ThreadPool::Worker& worker) {
+  const Work& work = work_of(layer);
   Local& local = locals_[static_cast<size_t>(worker.index)];
-  const std::span<const size_t> remote = work_.remote_tiles();
+  const std::span<const size_t> remote = work.tiles.remote_tiles();
   const Share mine = share_of(static_cast<int64_t>(remote.size()), worker);
   for (int64_t i = mine.begin; i < mine.end; ++i) {
-    const Tile& tile = work_.tiles()[remote[static_cast<size_t>(i)]];
+    const Tile& tile = work.tiles.tiles()[remote[static_cast<size_t>(i)]];
     if (tile.left_out) continue;
-    merge(tile, &answers, local);
+    merge(work, tile, &answers, local);
     store({out, out_stride}, tile, local.trees);
   }
   worker.barrier.wait();
 }
 
-void AttentionPass::start_trees(Trees& trees, const Tile& tile, int64_t leaf_begin, int64_t leaves) const {
+void AttentionPass::start_trees(const Work& work, Trees& trees, const Tile& tile, int64_t leaf_begin,
+                                int64_t leaf_end) const {
+  const int64_t leaves = leaf_end - leaf_begin;
   const int64_t floats = tree_floats(tile, leaves) / tile.rows;
   trees.rows.clear();
   for (int64_t i = 0; i < tile.rows; ++i) {
-    trees.rows.emplace_back(kernels_, config_.queries_per_kv(), config_.head_dim,
-                            trees.storage.data() + i * floats, leaves, leaf_begin);
+    trees.rows.emplace_back(kernels_, spec_.queries_per_kv(), spec_.head_dim,
+                            trees.storage.data() + i * floats, leaves,
+                            std::max(leaf_begin, first_leaf(work, tile, i)));
   }
 }
 
 void AttentionPass::find_tiles(const Layer& layer, const Tile& tile, int64_t leaf, LeafTiles& out) const {
   const StepSlice& slice = layer.step.slices[tile.slice];
   const int64_t kv_head =
-      mutant(Mutant::kSwappedKvHeads) ? (tile.kv_head + 1) % config_.kv_heads : tile.kv_head;
+      mutant(Mutant::kSwappedKvHeads) ? (tile.kv_head + 1) % spec_.kv_heads : tile.kv_head;
   const size_t offset = ops::kv_tile_offset(frame_, /*layer=*/0, kv_head);
   const int64_t blocks_per_leaf = ops::kLeafTokens / geometry_.block_tokens;
   const int64_t end_block = std::min<int64_t>((leaf + 1) * blocks_per_leaf, slice.blocks);
@@ -164,16 +183,20 @@ void AttentionPass::find_tiles(const Layer& layer, const Tile& tile, int64_t lea
 
 void AttentionPass::attend_leaf(const Layer& layer, const Tile& tile, const Piece& piece, int64_t leaf,
                                 Trees& trees, Local& local) {
-  const int64_t heads = config_.queries_per_kv();
+  const int64_t heads = spec_.queries_per_kv();
   const int64_t record = record_floats();
-  // Rows are in order of position: those before `skip` do not reach this leaf.
-  int32_t valid[kTileRows];
-  int64_t skip = 0;
+  // Rows are in order of position: those before `skip` do not reach this leaf, and the windows of those from
+  // `end` on begin behind it.
+  int32_t first[kTileRows], valid[kTileRows];
+  int64_t skip = 0, end = 0;
+  const auto in_leaf = [leaf](int64_t position) {
+    return static_cast<int32_t>(std::clamp<int64_t>(position - leaf * ops::kLeafTokens, 0, ops::kLeafTokens));
+  };
   for (int64_t i = 0; i < tile.rows; ++i) {
-    const int64_t position = rows_[static_cast<size_t>(tile.first_row + i)].position;
-    const int64_t seen = position + 1 - leaf * ops::kLeafTokens;
-    valid[i] = static_cast<int32_t>(std::clamp<int64_t>(seen, 0, ops::kLeafTokens));
+    first[i] = in_leaf(layer.work.tiles.first_position(position(tile, i)));
+    valid[i] = in_leaf(position(tile, i) + 1);
     if (valid[i] == 0) ++skip;
+    if (first[i] < ops::kLeafTokens) ++end;
   }
   LeafTiles& now = local.tiles[leaf % 2];
   LeafTiles& next = local.tiles[(leaf + 1) % 2];
@@ -181,12 +204,14 @@ void AttentionPass::attend_leaf(const Layer& layer, const Tile& tile, const Piec
   next.k.clear();
   if (leaf + 1 < piece.leaf_end) find_tiles(layer, tile, leaf + 1, next);
   ops::AttentionLeafArgs args;
-  args.q = layer.qkv + (tile.first_row + skip) * row_width() + tile.kv_head * heads * config_.head_dim;
+  args.q = layer.qkv + (tile.first_row + skip) * row_width() + tile.kv_head * heads * spec_.head_dim;
   args.q_stride = row_width();
-  args.rows = tile.rows - skip;
+  args.rows = end - skip;
   args.heads = heads;
-  args.head_dim = config_.head_dim;
+  args.head_dim = spec_.head_dim;
   args.valid = valid + skip;
+  if (layer.work.tiles.window() > 0) args.first = first + skip;
+  args.score_cap = spec_.score_cap;
   args.k_tiles = now.k.data();
   args.v_tiles = now.v.data();
   args.next_k_tiles = next.k.data();
@@ -197,7 +222,7 @@ void AttentionPass::attend_leaf(const Layer& layer, const Tile& tile, const Piec
   args.out_stride = record;
   kernels_.attention_leaf(args);
   if (mutant(Mutant::kOwnKvUnrounded)) unround_own(layer, tile, leaf, args);
-  for (int64_t i = skip; i < tile.rows; ++i) {
+  for (int64_t i = skip; i < end; ++i) {
     trees.rows[static_cast<size_t>(i)].push(local.partials.data() + (i - skip) * record);
   }
 }
@@ -205,7 +230,8 @@ void AttentionPass::attend_leaf(const Layer& layer, const Tile& tile, const Piec
 // Only under its mutant: see attend_own_unrounded().
 void AttentionPass::unround_own(const Layer& layer, const Tile& tile, int64_t leaf,
                                 const ops::AttentionLeafArgs& args) {
-  const int64_t skip = tile.rows - args.rows;
+  int64_t skip = 0;
+  while (position(tile, skip) / ops::kLeafTokens < leaf) ++skip;
   for (int64_t i = 0; i < args.rows; ++i) {
     const int64_t row = tile.first_row + skip + i;
     if (rows_[static_cast<size_t>(row)].position / ops::kLeafTokens != leaf) continue;
@@ -213,19 +239,20 @@ void AttentionPass::unround_own(const Layer& layer, const Tile& tile, int64_t le
     one.q = args.q + i * args.q_stride;
     one.rows = 1;
     one.valid = args.valid + i;
+    if (args.first) one.first = args.first + i;
     one.out = args.out + i * args.out_stride;
-    const float* k = layer.qkv + row * args.q_stride + config_.q_dim() + tile.kv_head * config_.head_dim;
-    attend_own_unrounded(kernels_, one, k, k + config_.kv_dim());
+    const float* k = layer.qkv + row * args.q_stride + spec_.q_dim() + tile.kv_head * spec_.head_dim;
+    attend_own_unrounded(kernels_, one, k, k + spec_.kv_dim());
   }
 }
 
 // ---------------------------------------------------------------- merge
 
-void AttentionPass::keep(const Tile& tile, const Piece& piece, const Trees& trees) {
+void AttentionPass::keep(Work& work, const Tile& tile, const Piece& piece, const Trees& trees) {
   const int64_t record = record_floats();
   for (int64_t i = 0; i < tile.rows; ++i) {
     const ops::AttentionTree& tree = trees.rows[static_cast<size_t>(i)];
-    float* to = kept_.data() + (piece.kept + i * piece.peaks) * record;
+    float* to = work.kept.data() + (piece.kept + i * piece.peaks) * record;
     KV_CHECK(tree.peak_count() <= piece.peaks, "{} peaks of leaves [{}, {})", tree.peak_count(),
              piece.leaf_begin, piece.leaf_end);
     for (int k = 0; k < tree.peak_count(); ++k) std::copy_n(tree.peak(k).partial, record, to + k * record);
@@ -234,43 +261,47 @@ void AttentionPass::keep(const Tile& tile, const Piece& piece, const Trees& tree
 
 // The subtrees of the pieces and of the peers' answers are subtrees of the tree over the whole history, so
 // pushing them in order gives that tree.
-void AttentionPass::merge(const Tile& tile, const RemoteAttention* answers, Local& local) {
-  start_trees(local.trees, tile, 0, tile.leaves);
+void AttentionPass::merge(const Work& work, const Tile& tile, const RemoteAttention* answers,
+                          Local& local) const {
+  start_trees(work, local.trees, tile, tile.first_leaf, tile.end_leaf);
   const size_t there = mutant(Mutant::kMergedEarly) ? tile.pieces - 1 : tile.pieces;
   size_t run = tile.first_run;
   for (size_t p = 0; p < there; ++p) {
     const size_t piece = tile.first_piece + p;
     // At least the row's own leaf is local, so no run comes after the last piece.
-    for (; run < tile.end_run && work_.runs()[run].first_leaf < work_.pieces()[piece].leaf_begin; ++run) {
-      push_answer(tile, run, *answers, local);
+    for (; run < tile.end_run && work.tiles.runs()[run].first_leaf < work.tiles.pieces()[piece].leaf_begin;
+         ++run) {
+      push_answer(work, tile, run, *answers, local);
     }
     const bool swapped = mutant(Mutant::kPieceOrder) && p < 2 && tile.pieces > 2 && !tile.remote();
-    push_piece(tile, piece, swapped ? tile.first_piece + 1 - p : piece, local.trees);
+    push_piece(work, tile, piece, swapped ? tile.first_piece + 1 - p : piece, local.trees);
   }
 }
 
 // kept_of: the piece itself, except under a mutant.
-void AttentionPass::push_piece(const Tile& tile, size_t piece, size_t kept_of, Trees& merged) const {
-  const Piece& range = work_.pieces()[piece];
-  const Piece& kept = work_.pieces()[kept_of];
+void AttentionPass::push_piece(const Work& work, const Tile& tile, size_t piece, size_t kept_of,
+                               Trees& merged) const {
+  const Piece& range = work.tiles.pieces()[piece];
+  const Piece& kept = work.tiles.pieces()[kept_of];
   for (int64_t i = 0; i < tile.rows; ++i) {
-    const float* peak = kept_.data() + (kept.kept + i * kept.peaks) * record_floats();
+    const float* peak = work.kept.data() + (kept.kept + i * kept.peaks) * record_floats();
+    const int64_t begin = std::max(range.leaf_begin, first_leaf(work, tile, i));
     const int64_t end = std::min(range.leaf_end, end_leaf(tile, i));
-    if (range.leaf_begin >= end) continue;
-    ops::for_each_subtree(range.before(end), [&](int level, uint32_t) {
+    if (begin >= end) continue;
+    ops::for_each_subtree(AttentionTiles::leaves(begin, end), [&](int level, uint32_t) {
       merged.rows[static_cast<size_t>(i)].push(peak, level);
       peak += record_floats();
     });
   }
 }
 
-void AttentionPass::push_answer(const Tile& tile, size_t run, const RemoteAttention& answers,
-                                Local& local) const {
-  const RemoteLeaves& range = work_.runs()[run];
+void AttentionPass::push_answer(const Work& work, const Tile& tile, size_t run,
+                                const RemoteAttention& answers, Local& local) const {
+  const RemoteLeaves& range = work.tiles.runs()[run];
   const ops::LeafRun leaves{range.first_leaf, range.end_leaf};
   const int64_t peaks = ops::subtrees_of(leaves);
   if (mutant(Mutant::kRemoteRunDropped)) {
-    nothing_attended(config_.queries_per_kv(), config_.head_dim, local.partials.data());
+    nothing_attended(spec_.queries_per_kv(), spec_.head_dim, local.partials.data());
   }
   for (int64_t i = 0; i < tile.rows; ++i) {
     const float* records = answers.peaks(run, tile.first_row + i, tile.kv_head);
@@ -286,10 +317,10 @@ void AttentionPass::push_answer(const Tile& tile, size_t run, const RemoteAttent
 }
 
 void AttentionPass::store(const Output& out, const Tile& tile, Trees& trees) const {
-  const int64_t heads = config_.queries_per_kv();
+  const int64_t heads = spec_.queries_per_kv();
   for (int64_t i = 0; i < tile.rows; ++i) {
-    float* row = out.rows + (tile.first_row + i) * out.stride + tile.kv_head * heads * config_.head_dim;
-    kernels_.finalize(trees.rows[static_cast<size_t>(i)].finish(), heads, config_.head_dim, row);
+    float* row = out.rows + (tile.first_row + i) * out.stride + tile.kv_head * heads * spec_.head_dim;
+    kernels_.finalize(trees.rows[static_cast<size_t>(i)].finish(), heads, spec_.head_dim, row);
   }
 }
 

@@ -4,7 +4,7 @@
 // compared with the rest of the step, it is cut into pieces, aligned subtrees of its leaves, so that one long
 // sequence keeps every thread busy. Threads claim pieces; the thread that ends a tile's last piece merges
 // them. Leaves and tree are fixed by position (ops/attention_tree.h), so neither the cut nor the claims
-// change a bit.
+// change a bit. In layers with a window a row's tree begins at the leaf of its first position.
 //
 // Leaves that lie at peers are not computed here. A tile that has some keeps the results of its pieces until
 // the answers have come; then all of them are merged by the same tree.
@@ -22,7 +22,7 @@
 #include "exec/cpu/remote_attention.h"
 #include "exec/cpu/row_sets.h"
 #include "exec/cpu/thread_pool.h"
-#include "model/files/model_config.h"
+#include "model/architectures/model_spec.h"
 #include "ops/attention_tree.h"
 #include "ops/cpu/kernels.h"
 #include "ops/kv_layout.h"
@@ -32,16 +32,17 @@ namespace kvasir {
 class AttentionPass {
  public:
   // The arguments outlive the pass. frame: the shape of one layer group's planes in device_memory.
-  AttentionPass(const ModelConfig& config, const ops::Kernels& kernels, const CacheGeometry& geometry,
+  AttentionPass(const ModelSpec& spec, const ops::Kernels& kernels, const CacheGeometry& geometry,
                 const ops::KvShape& frame, std::byte* device_memory, int threads);
 
   // Shares out rows of a step, grouped by slice and in order of position; they stay where they are until the
   // next call. All leaves are local. By one thread, while none is in run(). kExhausted: there is no memory
   // for the partial results. A second call for the same rows allocates nothing.
   Status prepare(std::span<const StepRow> rows);
-  // From now on just these leaves lie at peers; they are in the order of slices and leaves. Holds until the
-  // next call of this or of prepare(). Threads and errors: as prepare().
-  Status prepare_layer(std::span<const RemoteLeaves> runs);
+  // From now on just these leaves of the layer lie at peers; they are in the order of slices and leaves.
+  // Holds until the next call of this or of prepare(). Threads and errors: as prepare(). REQUIRES: none in a
+  // layer with a window.
+  Status prepare_layer(uint32_t layer, std::span<const RemoteLeaves> runs);
 
   // From now on the slice is skipped: its history is not read, and its rows of `out` stay as they are. By one
   // thread, while none is in run().
@@ -56,11 +57,11 @@ class AttentionPass {
   void run(const Step& step, uint32_t layer, const float* qkv, float* out, int64_t out_stride,
            const ThreadPool::Worker& worker);
 
-  // True if some rows have leaves at peers in the layer at hand.
-  bool awaits_answers() const { return !work_.remote_tiles().empty(); }
+  // True if some rows have leaves at peers in the layer.
+  bool awaits_answers(uint32_t layer) const { return !work_of(layer).tiles.remote_tiles().empty(); }
   // After run(), when the answers for all slices that are not left out have come: the rest of the layer.
   // Every thread calls it, with a barrier at the end.
-  void merge_answers(const RemoteAttention& answers, float* out, int64_t out_stride,
+  void merge_answers(uint32_t layer, const RemoteAttention& answers, float* out, int64_t out_stride,
                      const ThreadPool::Worker& worker);
 
  private:
@@ -70,8 +71,16 @@ class AttentionPass {
     float* rows;
     int64_t stride;
   };
+  // What layers with the same window share.
+  struct Work {
+    explicit Work(int64_t window) : tiles(window) {}
+    AttentionTiles tiles;
+    std::vector<float> kept;                       // records of AttentionTiles::Piece::kept
+    std::vector<std::atomic<size_t>> open_pieces;  // by tile: pieces that have not ended in this layer
+  };
   // The arguments of a call for one layer.
   struct Layer {
+    Work& work;
     const Step& step;
     uint32_t index;
     const float* qkv;
@@ -95,29 +104,40 @@ class AttentionPass {
 
   static constexpr int64_t kTileRows = AttentionTiles::kTileRows;
 
-  Status cut(std::span<const RemoteLeaves> runs);
-  void make_room();
+  Work& work_of(uint32_t layer) { return works_[work_of_layer_[layer]]; }
+  const Work& work_of(uint32_t layer) const { return works_[work_of_layer_[layer]]; }
+  Status cut(Work& work, std::span<const RemoteLeaves> runs);
+  void make_room(Work& work);
   void run_piece(const Layer& layer, size_t index, Local& local);
   void find_tiles(const Layer& layer, const Tile& tile, int64_t leaf, LeafTiles& out) const;
   void attend_leaf(const Layer& layer, const Tile& tile, const Piece& piece, int64_t leaf, Trees& trees,
                    Local& local);
   void unround_own(const Layer& layer, const Tile& tile, int64_t leaf, const ops::AttentionLeafArgs& args);
   // Stores the peaks of a piece's trees until they are merged.
-  void keep(const Tile& tile, const Piece& piece, const Trees& trees);
+  void keep(Work& work, const Tile& tile, const Piece& piece, const Trees& trees);
   // Merges all subtrees of a tile, in the order of leaves. answers: null if it has no leaves at peers.
-  void merge(const Tile& tile, const RemoteAttention* answers, Local& local);
-  void push_piece(const Tile& tile, size_t piece, size_t kept_of, Trees& merged) const;
-  void push_answer(const Tile& tile, size_t run, const RemoteAttention& answers, Local& local) const;
-  // Makes empty trees for the tile's rows, over `leaves` leaves from leaf_begin on.
-  void start_trees(Trees& trees, const Tile& tile, int64_t leaf_begin, int64_t leaves) const;
+  void merge(const Work& work, const Tile& tile, const RemoteAttention* answers, Local& local) const;
+  void push_piece(const Work& work, const Tile& tile, size_t piece, size_t kept_of, Trees& merged) const;
+  void push_answer(const Work& work, const Tile& tile, size_t run, const RemoteAttention& answers,
+                   Local& local) const;
+  // Makes empty trees for the tile's rows, over leaves [leaf_begin, leaf_end) as far as a row attends to
+  // them.
+  void start_trees(const Work& work, Trees& trees, const Tile& tile, int64_t leaf_begin,
+                   int64_t leaf_end) const;
   void store(const Output& out, const Tile& tile, Trees& trees) const;
   int64_t tree_floats(const Tile& tile, int64_t leaves) const;
-  int64_t record_floats() const { return ops::partial_floats(config_.queries_per_kv(), config_.head_dim); }
-  // The leaves that a row of a tile attends to are those before this one.
-  int64_t end_leaf(const Tile& tile, int64_t row) const;
-  int64_t row_width() const { return config_.q_dim() + 2 * config_.kv_dim(); }
+  int64_t record_floats() const { return ops::partial_floats(spec_.queries_per_kv(), spec_.head_dim); }
+  int64_t position(const Tile& tile, int64_t row) const {
+    return rows_[static_cast<size_t>(tile.first_row + row)].position;
+  }
+  // A row of a tile attends to leaves [first_leaf, end_leaf).
+  int64_t first_leaf(const Work& work, const Tile& tile, int64_t row) const {
+    return work.tiles.first_position(position(tile, row)) / ops::kLeafTokens;
+  }
+  int64_t end_leaf(const Tile& tile, int64_t row) const { return position(tile, row) / ops::kLeafTokens + 1; }
+  int64_t row_width() const { return spec_.q_dim() + 2 * spec_.kv_dim(); }
 
-  const ModelConfig& config_;
+  const ModelSpec& spec_;
   const ops::Kernels& kernels_;
   const CacheGeometry& geometry_;
   const ops::KvShape& frame_;
@@ -125,9 +145,8 @@ class AttentionPass {
 
   // Of the step at hand.
   std::span<const StepRow> rows_;
-  AttentionTiles work_;
-  std::vector<float> kept_;                       // records of AttentionTiles::Piece::kept
-  std::vector<std::atomic<size_t>> open_pieces_;  // by tile: pieces that have not ended in this layer
+  std::vector<Work> works_;  // one for each window that layers have
+  std::vector<size_t> work_of_layer_;
   std::atomic<size_t> next_piece_{0};
   std::vector<Local> locals_;
 };

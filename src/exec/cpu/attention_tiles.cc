@@ -22,8 +22,10 @@ void AttentionTiles::lay_out(std::span<const StepRow> rows, int64_t kv_heads) {
     const uint32_t slice = rows[static_cast<size_t>(first)].slice;
     int64_t end = first + 1;
     while (end < std::min(count, first + kTileRows) && rows[static_cast<size_t>(end)].slice == slice) ++end;
-    const int64_t leaves = rows[static_cast<size_t>(end - 1)].position / ops::kLeafTokens + 1;
-    for (int64_t h = 0; h < kv_heads; ++h) tiles_.push_back({slice, first, end - first, h, leaves});
+    const int64_t first_leaf = first_position(rows[static_cast<size_t>(first)].position) / ops::kLeafTokens;
+    const int64_t end_leaf = rows[static_cast<size_t>(end - 1)].position / ops::kLeafTokens + 1;
+    for (int64_t h = 0; h < kv_heads; ++h)
+      tiles_.push_back({slice, first, end - first, h, first_leaf, end_leaf});
     first = end;
   }
 }
@@ -51,7 +53,7 @@ void AttentionTiles::cut(std::span<const RemoteLeaves> runs, int threads) {
     const int64_t fitting = std::max<int64_t>(1, share / tiles_[t].rows);
     const bool all = fitting >= local_leaves(tiles_[t]);
     cut_tile(t,
-             all ? tiles_[t].leaves : static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(fitting))));
+             all ? tiles_[t].end_leaf : static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(fitting))));
     if (tiles_[t].remote()) remote_tiles_.push_back(t);
   }
 }
@@ -63,7 +65,7 @@ void AttentionTiles::assign_runs(Tile& tile) const {
 }
 
 int64_t AttentionTiles::local_leaves(const Tile& tile) const {
-  int64_t leaves = tile.leaves;
+  int64_t leaves = tile.end_leaf - tile.first_leaf;
   for (size_t r = tile.first_run; r < tile.end_run; ++r) leaves -= runs_[r].end_leaf - runs_[r].first_leaf;
   return leaves;
 }
@@ -71,19 +73,23 @@ int64_t AttentionTiles::local_leaves(const Tile& tile) const {
 void AttentionTiles::cut_tile(size_t index, int64_t span) {
   Tile& tile = tiles_[index];
   tile.first_piece = pieces_.size();
-  int64_t leaf = 0;
+  int64_t leaf = tile.first_leaf;
   for (size_t r = tile.first_run; r < tile.end_run; ++r) {
     add_pieces(index, leaf, runs_[r].first_leaf, span);
     leaf = runs_[r].end_leaf;
   }
-  add_pieces(index, leaf, tile.leaves, span);
+  add_pieces(index, leaf, tile.end_leaf, span);
   tile.pieces = pieces_.size() - tile.first_piece;
   if (tile.whole()) return;
   for (size_t p = tile.first_piece; p < pieces_.size(); ++p) {
     Piece& piece = pieces_[p];
-    // The first rows may end a leaf before the last ones.
-    piece.peaks = std::max(ops::subtrees_of(piece.before(piece.leaf_end)),
-                           ops::subtrees_of(piece.before(piece.leaf_end - 1)));
+    // The first rows may end a leaf before the last ones; with a window the last ones may begin a leaf later.
+    piece.peaks = 0;
+    for (int64_t begin = piece.leaf_begin; begin <= piece.leaf_begin + (window_ == 0 ? 0 : 1); ++begin) {
+      for (int64_t end = std::max(begin, piece.leaf_end - 1); end <= piece.leaf_end; ++end) {
+        piece.peaks = std::max<int64_t>(piece.peaks, ops::subtrees_of(leaves(begin, end)));
+      }
+    }
     piece.kept = kept_records_;
     kept_records_ += tile.rows * piece.peaks;
   }

@@ -4,11 +4,13 @@
 //                     |piece 0| at a peer |  piece 1  |piece 2|     leaves at peers are not computed here
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
 
+#include "base/mutant.h"
 #include "contract/step.h"
 #include "exec/cpu/row_sets.h"
 #include "ops/leaf_run.h"
@@ -26,7 +28,8 @@ class AttentionTiles {
     int64_t first_row;
     int64_t rows;
     int64_t kv_head;
-    int64_t leaves;  // of the last row, here and at peers
+    int64_t first_leaf;  // that the first row attends to
+    int64_t end_leaf;    // behind the last one that the last row attends to; here and at peers
     // Those at peers: runs()[first_run .. end_run).
     size_t first_run = 0;
     size_t end_run = 0;
@@ -42,18 +45,27 @@ class AttentionTiles {
     size_t tile;
     int64_t leaf_begin;
     int64_t leaf_end;
-    // Its leaves before `end`. REQUIRES: leaf_begin <= end
-    ops::LeafRun before(int64_t end) const {
-      return {static_cast<uint32_t>(leaf_begin), static_cast<uint32_t>(end)};
-    }
     // If the tile is not whole, the peaks of its rows are kept until they are merged: records
     // [row of the tile][peaks], from record `kept` on.
     int64_t kept = 0;
     int64_t peaks = 0;  // of a row at most
   };
 
+  // Rows attend to the last `window` positions, their own included; 0: to all.
+  explicit AttentionTiles(int64_t window = 0) : window_(window) {}
+
+  static ops::LeafRun leaves(int64_t begin, int64_t end) {
+    return {static_cast<uint32_t>(begin), static_cast<uint32_t>(end)};
+  }
+
   // Makes tiles of rows that are grouped by slice and in order of position. cut() makes their pieces.
   void lay_out(std::span<const StepRow> rows, int64_t kv_heads);
+  // The first position that a row attends to.
+  int64_t first_position(int64_t position) const {
+    if (window_ == 0) return 0;
+    return std::max<int64_t>(0, position - window_ + (mutant(Mutant::kWindowOffByOne) ? 0 : 1));
+  }
+  int64_t window() const { return window_; }
   // All leaves are local except for these runs, which are in the order of slices and leaves, and in the past
   // of every row of their slices.
   void cut(std::span<const RemoteLeaves> runs, int threads);
@@ -79,6 +91,7 @@ class AttentionTiles {
   void cut_tile(size_t index, int64_t span);
   void add_pieces(size_t tile, int64_t begin, int64_t end, int64_t span);
 
+  int64_t window_;
   std::vector<Tile> tiles_;
   std::vector<Piece> pieces_;
   std::vector<RemoteLeaves> runs_;

@@ -1,7 +1,6 @@
 #include "exec/cpu/decoder.h"
 
 #include <algorithm>
-#include <cmath>
 #include <new>
 #include <numeric>
 
@@ -12,7 +11,7 @@
 namespace kvasir {
 namespace {
 
-ops::KvShape frame_shape(const ModelConfig& config, const CacheGeometry& geometry, ops::KvType type) {
+ops::KvShape frame_shape(const ModelSpec& config, const CacheGeometry& geometry, ops::KvType type) {
   ops::KvShape shape;
   shape.layers = geometry.layers_per_group;
   shape.kv_heads = config.kv_heads;
@@ -30,12 +29,12 @@ Decoder::Decoder(const PackedModel& model, const ops::Kernels& kernels, const Ca
       kernels_(kernels),
       geometry_(geometry),
       options_(options),
-      frame_(frame_shape(model.config(), geometry, options.kv_type)),
+      frame_(frame_shape(model.spec(), geometry, options.kv_type)),
       device_memory_(device_memory),
-      query_scale_(1.0f / std::sqrt(static_cast<float>(model.config().head_dim))),
-      attention_(model.config(), kernels, geometry_, frame_, device_memory, threads),
-      remote_(options.peers, model.config(), geometry_),
-      x_rows_(geometry_, model.config().dim, model.x_type(options.activation), device_memory),
+      finisher_(model, kernels),
+      attention_(model.spec(), kernels, geometry_, frame_, device_memory, threads),
+      remote_(options.peers, model.spec(), geometry_),
+      x_rows_(geometry_, model.spec().dim, model.x_type(options.activation), device_memory),
       projector_(model, kernels, geometry_, frame_, options.activation, device_memory, threads) {
   own_.resize(static_cast<size_t>(threads));
   for (OperandBuffers& own : own_) {
@@ -63,7 +62,7 @@ Status Decoder::prepare(const Step& step) {
     rows_ = sets_.set(i).rows;
     KV_RETURN_IF_ERROR(attention_.prepare(rows_));
     for (uint32_t layer = geometry_.layers; layer-- > 0 && !step.remote.empty();) {
-      KV_RETURN_IF_ERROR(attention_.prepare_layer(step.remote_in(layer)));
+      KV_RETURN_IF_ERROR(attention_.prepare_layer(layer, step.remote_in(layer)));
     }
   }
   return {};
@@ -82,13 +81,14 @@ void Decoder::lay_out(const Step& step) {
 
 Status Decoder::reserve(int64_t rows) {
   if (rows <= capacity_rows_) return {};
-  const ModelConfig& c = model_.config();
+  const ModelSpec& c = model_.spec();
   const auto n = static_cast<size_t>(rows);
   try {
     x_.resize(n * static_cast<size_t>(c.dim));
     qkv_.resize(n * static_cast<size_t>(c.q_dim() + 2 * c.kv_dim()));
     attended_.resize(n * static_cast<size_t>(row_stride(c.q_dim())));
-    gate_up_.resize(n * 2 * static_cast<size_t>(c.ffn_dim));
+    ffn_in_.resize(n * static_cast<size_t>(c.ffn_inputs()));
+    if (!model_.adds_at_once()) branch_.resize(n * static_cast<size_t>(c.dim));
     logits_.resize(static_cast<size_t>(std::min(rows, kLogitRows) * c.vocab_size));
     KV_RETURN_IF_ERROR(shared_.grow(rows, widest_operand(), takes_anywhere(ops::ActivationType::kBf16)));
   } catch (const std::bad_alloc&) {
@@ -99,20 +99,21 @@ Status Decoder::reserve(int64_t rows) {
 }
 
 int64_t Decoder::widest_operand() const {
-  const ModelConfig& c = model_.config();
+  const ModelSpec& c = model_.spec();
   return std::max({c.dim, c.q_dim(), c.ffn_dim});
 }
 
 bool Decoder::takes_anywhere(ops::ActivationType type) const {
   const auto p_takes = [&](const Projection& p) { return takes(p, options_.activation, type); };
   const auto layer_takes = [&](const PackedLayer& l) {
-    return p_takes(l.qkv) || p_takes(l.attn_output) || p_takes(l.gate_up) || p_takes(l.ffn_down);
+    return p_takes(l.qkv) || p_takes(l.attn_output) || p_takes(l.ffn_in) || p_takes(l.ffn_down);
   };
   return p_takes(model_.output()) || std::any_of(model_.layers().begin(), model_.layers().end(), layer_takes);
 }
 
 uint64_t Decoder::scratch_bytes() const {
-  const size_t floats = x_.size() + qkv_.size() + attended_.size() + gate_up_.size() + logits_.size();
+  const size_t floats =
+      x_.size() + qkv_.size() + attended_.size() + ffn_in_.size() + logits_.size() + branch_.size();
   uint64_t bytes =
       floats * sizeof(float) + attention_.scratch_bytes() + projector_.scratch_bytes() + shared_.bytes();
   bytes += remote_.scratch_bytes();
@@ -123,11 +124,12 @@ uint64_t Decoder::scratch_bytes() const {
 // ---------------------------------------------------------------- the pass
 
 void Decoder::run(const Step& step, StepTransfers& transfers, const ThreadPool::Worker& worker) {
-  const ModelConfig& c = model_.config();
+  const ModelSpec& c = model_.spec();
   Place place;
   const Share mine = share_of(static_cast<int64_t>(rows_.size()), worker);
   for (int64_t r = mine.begin; r < mine.end; ++r) {
-    model_.embed(rows_[static_cast<size_t>(r)].token, x_.data() + r * c.dim);
+    const StepRow& row = rows_[static_cast<size_t>(r)];
+    model_.embed(row.token, row.position, x_.data() + r * c.dim);
   }
   worker.barrier.wait();
   for (uint32_t layer = 0; layer < model_.layers().size(); ++layer) {
@@ -141,7 +143,7 @@ void Decoder::run(const Step& step, StepTransfers& transfers, const ThreadPool::
     if (sets_.leaves(layer)) next_set(step, layer, transfers, worker, place);
     if (!early && !attend(step, layer, transfers, worker)) break;
     const Operand attended = take_rows(weights.attn_output, attended_.data(), worker);
-    multiply(weights.attn_output, attended, row_count(), x_.data(), c.dim, true, worker);
+    add_to_residual(weights.attn_output, attended, weights.attn_branch, worker);
     feed_forward(weights, worker);
   }
   sample_rows(step, worker);
@@ -149,7 +151,7 @@ void Decoder::run(const Step& step, StepTransfers& transfers, const ThreadPool::
 
 void Decoder::next_set(const Step& step, uint32_t layer, const StepTransfers& transfers,
                        const ThreadPool::Worker& worker, Place& place) {
-  const ModelConfig& c = model_.config();
+  const ModelSpec& c = model_.spec();
   const RowSets::Set& set = sets_.set(++place.set);
   move_rows(set, x_.data(), c.dim, share_of(c.dim, worker));
   const int64_t width = c.q_dim() + 2 * c.kv_dim();
@@ -196,12 +198,23 @@ Operand Decoder::make_rows(const Projection& next, const ThreadPool::Worker& wor
   return take_rows(next, x, worker);
 }
 
-Operand Decoder::normed_input(const std::vector<float>& weight, const Projection& next,
+Operand Decoder::normed_input(const NormWeights& norm, const Projection& next,
                               const ThreadPool::Worker& worker) {
-  const ModelConfig& c = model_.config();
-  return make_rows(next, worker, [&](int64_t row, float* out) {
-    kernels_.rms_norm(x_.data() + row * c.dim, weight.data(), c.dim, c.rms_epsilon, out);
-  });
+  const int64_t dim = model_.spec().dim;
+  return make_rows(next, worker,
+                   [&](int64_t row, float* out) { normalise(norm, x_.data() + row * dim, out); });
+}
+
+void Decoder::normalise(const NormWeights& norm, const float* x, float* out) const {
+  const ModelSpec& c = model_.spec();
+  if (!norm.present()) {
+    std::copy_n(x, c.dim, out);
+  } else if (c.norm == NormKind::kRms) {
+    kernels_.rms_norm(x, norm.weight.data(), c.dim, c.norm_epsilon, out);
+  } else {
+    kernels_.layer_norm(x, norm.weight.data(), norm.bias.empty() ? nullptr : norm.bias.data(), c.dim,
+                        c.norm_epsilon, out);
+  }
 }
 
 void Decoder::multiply(const Projection& p, const Operand& input, int64_t rows, float* out, int64_t ldo,
@@ -214,6 +227,27 @@ void Decoder::multiply(const Projection& p, const Operand& input, int64_t rows, 
       type = ops::ActivationType::kF32;
     }
     multiply_part(kernels_, part, type, input, {0, rows}, panels, out, ldo, accumulate);
+  }
+  worker.barrier.wait();
+}
+
+void Decoder::add_to_residual(const Projection& p, const Operand& input, const Branch& branch,
+                              const ThreadPool::Worker& worker) {
+  const ModelSpec& c = model_.spec();
+  if (model_.adds_at_once()) {
+    multiply(p, input, row_count(), x_.data(), c.dim, true, worker);
+    return;
+  }
+  multiply(p, input, row_count(), branch_.data(), c.dim, false, worker);
+  const Share mine = share_of(row_count(), worker);
+  for (int64_t r = mine.begin; r < mine.end; ++r) {
+    float* y = branch_.data() + r * c.dim;
+    float* x = x_.data() + r * c.dim;
+    if (!branch.bias.empty()) kernels_.add(y, branch.bias.data(), c.dim, y);
+    const bool skips = mutant(Mutant::kPostNormSkipped) && row_count() == 1;
+    if (branch.post_norm.present() && !skips) normalise(branch.post_norm, y, y);
+    if (c.residual_scale != 1) kernels_.scale(y, c.residual_scale, c.dim, y);
+    kernels_.add(x, y, c.dim, x);
   }
   worker.barrier.wait();
 }
@@ -244,7 +278,7 @@ void Decoder::leave_out_of_attention(const Step& step, const StepTransfers& tran
   for (uint32_t s = 0; s < step.slices.size(); ++s) {
     if (transfers.deferred(s)) attention_.leave_out(s);
   }
-  const int64_t stride = row_stride(model_.config().q_dim());
+  const int64_t stride = row_stride(model_.spec().q_dim());
   for (size_t r = 0; r < rows_.size(); ++r) {
     if (transfers.deferred(rows_[r].slice)) {
       std::fill_n(attended_.begin() + static_cast<int64_t>(r) * stride, stride, 0.0f);
@@ -253,21 +287,21 @@ void Decoder::leave_out_of_attention(const Step& step, const StepTransfers& tran
 }
 
 void Decoder::prepare_attention(const Step& step, uint32_t layer) {
-  const Status status = attention_.prepare_layer(step.remote_in(layer));
+  const Status status = attention_.prepare_layer(layer, step.remote_in(layer));
   KV_CHECK(status.ok(), "{}", status.message());
 }
 
 bool Decoder::attend(const Step& step, uint32_t layer, StepTransfers& transfers,
                      const ThreadPool::Worker& worker) {
-  const int64_t stride = row_stride(model_.config().q_dim());
-  const bool remote = attention_.awaits_answers();
+  const int64_t stride = row_stride(model_.spec().q_dim());
+  const bool remote = attention_.awaits_answers(layer);
   // The others begin with what is local.
   if (remote && worker.index == 0) remote_.ask(step, layer, rows_, qkv_.data(), transfers);
   attention_.run(step, layer, qkv_.data(), attended_.data(), stride, worker);
   if (remote) {
     if (worker.index == 0 && remote_.wait(transfers)) leave_out_deferred(step, transfers);
     worker.barrier.wait();
-    attention_.merge_answers(remote_, attended_.data(), stride, worker);
+    attention_.merge_answers(layer, remote_, attended_.data(), stride, worker);
   }
   if (worker.index == 0) transfers.pass(layer_attended(layer));
   return !transfers.all_deferred();
@@ -289,40 +323,44 @@ void Decoder::write(const Step& step, uint32_t layer, const Operand& normed, Ste
 }
 
 void Decoder::rotate_and_write(const Step& step, uint32_t layer, int64_t r) {
-  const ModelConfig& c = model_.config();
+  const ModelSpec& c = model_.spec();
   const int64_t width = c.q_dim() + 2 * c.kv_dim();
   const StepRow& row = rows_[static_cast<size_t>(r)];
   float* q = qkv_.data() + r * width;
   float* k = q + c.q_dim();
-  const float* v = k + c.kv_dim();
-  const std::vector<float>& bias = model_.layers()[layer].qkv_bias;
-  if (!bias.empty()) kernels_.add(q, bias.data(), width, q);
   const int64_t position = mutant(Mutant::kWrongPosition) ? r : row.position;
-  const float* cos = model_.rope().cos_row(position);
-  const float* sin = model_.rope().sin_row(position);
-  kernels_.rope(q, c.heads, c.head_dim, cos, sin, model_.rope().half);
-  kernels_.rope(k, c.kv_heads, c.head_dim, cos, sin, model_.rope().half);
-  kernels_.scale(q, query_scale_, c.q_dim(), q);
+  finisher_.finish_q(layer, position, q);
+  finisher_.finish_kv(layer, position, k);
   const KvPlanes planes =
       step.planes(geometry_, step.slices[row.slice], geometry_.block_of(row.position), layer);
-  kernels_.write_kv(frame_, /*layer=*/0, row.position % geometry_.block_tokens, k, v,
+  kernels_.write_kv(frame_, /*layer=*/0, row.position % geometry_.block_tokens, k, k + c.kv_dim(),
                     device_memory_ + planes.k, device_memory_ + planes.v);
 }
 
 void Decoder::feed_forward(const PackedLayer& layer, const ThreadPool::Worker& worker) {
-  const ModelConfig& c = model_.config();
-  const Operand normed = normed_input(layer.ffn_norm, layer.gate_up, worker);
-  multiply(layer.gate_up, normed, row_count(), gate_up_.data(), layer.gate_up.n, false, worker);
+  const Operand normed = normed_input(layer.ffn_norm, layer.ffn_in, worker);
+  multiply(layer.ffn_in, normed, row_count(), ffn_in_.data(), layer.ffn_in.n, false, worker);
   const Operand activated = make_rows(layer.ffn_down, worker, [&](int64_t row, float* out) {
-    const float* gate = gate_up_.data() + row * layer.gate_up.n;
-    kernels_.silu_mul(gate, gate + c.ffn_dim, c.ffn_dim, out);
+    activate(layer, ffn_in_.data() + row * layer.ffn_in.n, out);
   });
-  multiply(layer.ffn_down, activated, row_count(), x_.data(), c.dim, true, worker);
+  add_to_residual(layer.ffn_down, activated, layer.ffn_branch, worker);
+}
+
+void Decoder::activate(const PackedLayer& layer, float* row, float* out) const {
+  const ModelSpec& c = model_.spec();
+  if (c.gated && c.activation == Activation::kSilu) {
+    kernels_.silu_mul(row, row + c.ffn_dim, c.ffn_dim, out);
+  } else if (c.gated) {
+    kernels_.gelu_mul(row, row + c.ffn_dim, c.ffn_dim, out);
+  } else {
+    if (!layer.ffn_in_bias.empty()) kernels_.add(row, layer.ffn_in_bias.data(), c.ffn_dim, row);
+    for (int64_t i = 0; i < c.ffn_dim; ++i) out[i] = row[i] > 0 ? row[i] : 0.0F;
+  }
 }
 
 // Final norm, logits and sampling, for kLogitRows rows at a time.
 void Decoder::sample_rows(const Step& step, const ThreadPool::Worker& worker) {
-  const ModelConfig& c = model_.config();
+  const ModelSpec& c = model_.spec();
   const Projection& output = model_.output();
   size_t next_sampled = 0;
   for (size_t begin = 0; begin < logit_rows_.size(); begin += kLogitRows) {
@@ -330,13 +368,16 @@ void Decoder::sample_rows(const Step& step, const ThreadPool::Worker& worker) {
     const Share mine = share_of(count, worker);
     for (int64_t i = mine.begin; i < mine.end; ++i) {
       const int64_t row = logit_rows_[begin + static_cast<size_t>(i)];
-      kernels_.rms_norm(x_.data() + row * c.dim, model_.output_norm().data(), c.dim, c.rms_epsilon,
-                        shared_.rows.data() + i * row_stride(c.dim));
+      normalise(model_.output_norm(), x_.data() + row * c.dim, shared_.rows.data() + i * row_stride(c.dim));
     }
     const Operand normed = make_operand(kernels_, output, options_.activation, shared_.rows.data(),
                                         row_stride(c.dim), shared_, count, mine);
     worker.barrier.wait();
     multiply(output, normed, count, logits_.data(), c.vocab_size, false, worker);
+    if (c.logit_scale != 1 || c.logit_cap != 0) {
+      for (int64_t i = mine.begin; i < mine.end; ++i) finish_logits(logits_.data() + i * c.vocab_size);
+      worker.barrier.wait();
+    }
 
     for (int64_t i = 0; i < count; ++i) {
       const StepRow& row =
@@ -356,6 +397,12 @@ void Decoder::sample_rows(const Step& step, const ThreadPool::Worker& worker) {
     }
     worker.barrier.wait();
   }
+}
+
+void Decoder::finish_logits(float* logits) const {
+  const ModelSpec& c = model_.spec();
+  if (c.logit_scale != 1) kernels_.scale(logits, c.logit_scale, c.vocab_size, logits);
+  if (c.logit_cap != 0) kernels_.cap(logits, c.logit_cap, c.vocab_size, logits);
 }
 
 }  // namespace kvasir

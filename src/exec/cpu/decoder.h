@@ -1,7 +1,7 @@
 // The forward pass of a step on the CPU: materialise, attend, merge, layer by layer, for all rows together.
 //
-//   residual x --norm, quantise--> QKV --RoPE--> K, V rounded and written to their frames
-//            --leaves and tree over the frames--> O --> x --norm, quantise--> gate, up --SiLU--> down --> x
+//   residual x --norm, quantise--> QKV --norm, RoPE--> K, V rounded and written to their frames
+//            --leaves and tree over the frames--> O --> x --norm, quantise--> gate, up --act--> down --> x
 //
 // Rows may pass only some of the layers: see row_sets.h. x_rows.h writes copies in form X, and
 // kv_projection.h computes K and V from such copies.
@@ -24,6 +24,7 @@
 #include "exec/cpu/kv_projection.h"
 #include "exec/cpu/operand.h"
 #include "exec/cpu/packed_model.h"
+#include "exec/cpu/qkv_finish.h"
 #include "exec/cpu/remote_attention.h"
 #include "exec/cpu/row_sets.h"
 #include "exec/cpu/thread_pool.h"
@@ -107,11 +108,15 @@ class Decoder {
   Operand take_rows(const Projection& next, const float* x, const ThreadPool::Worker& worker);
   template <typename MakeRow>
   Operand make_rows(const Projection& next, const ThreadPool::Worker& worker, const MakeRow& make_row);
-  Operand normed_input(const std::vector<float>& weight, const Projection& next,
-                       const ThreadPool::Worker& worker);
+  // The rows of the residual stream after a norm; as they are where there is none.
+  Operand normed_input(const NormWeights& norm, const Projection& next, const ThreadPool::Worker& worker);
+  void normalise(const NormWeights& norm, const float* x, float* out) const;
   // out[row] (+)= input[row] x p, for `rows` rows. Barrier at the end.
   void multiply(const Projection& p, const Operand& input, int64_t rows, float* out, int64_t ldo,
                 bool accumulate, const ThreadPool::Worker& worker);
+  // x[row] += input[row] x p, after what the branch does to it. Barrier at the end.
+  void add_to_residual(const Projection& p, const Operand& input, const Branch& branch,
+                       const ThreadPool::Worker& worker);
   // Barrier at the end. False: all slices have left.
   bool attend(const Step& step, uint32_t layer, StepTransfers& transfers, const ThreadPool::Worker& worker);
   // Prepares the attention of a layer for the rows at hand. By one thread, before a barrier.
@@ -122,7 +127,11 @@ class Decoder {
              const ThreadPool::Worker& worker, const Place& place);
   void rotate_and_write(const Step& step, uint32_t layer, int64_t row);
   void feed_forward(const PackedLayer& layer, const ThreadPool::Worker& worker);
+  // What the feed-forward's second product takes, of a row that the first has made. out: [ffn_dim]
+  void activate(const PackedLayer& layer, float* row, float* out) const;
   void sample_rows(const Step& step, const ThreadPool::Worker& worker);
+  // A row's scale and cap.
+  void finish_logits(float* logits) const;
 
   const PackedModel& model_;
   const ops::Kernels& kernels_;
@@ -130,7 +139,7 @@ class Decoder {
   const Options options_;
   const ops::KvShape frame_;
   std::byte* const device_memory_;
-  const float query_scale_;  // 1 / sqrt(head_dim)
+  const QkvFinisher finisher_;
   AttentionPass attention_;
   RemoteAttention remote_;
   const XRows x_rows_;
@@ -145,7 +154,8 @@ class Decoder {
 
   // Scratch, [rows][...]: shared by the team, each phase writes disjoint parts.
   int64_t capacity_rows_ = 0;
-  std::vector<float> x_, qkv_, attended_, gate_up_, logits_;
+  std::vector<float> x_, qkv_, attended_, ffn_in_, logits_;
+  std::vector<float> branch_;  // empty where products add to x at once
   OperandBuffers shared_;
   std::vector<OperandBuffers> own_;  // by thread
 };

@@ -23,6 +23,7 @@ KvProjector::KvProjector(const PackedModel& model, const ops::Kernels& kernels, 
                          int threads)
     : model_(model),
       kernels_(kernels),
+      finisher_(model, kernels),
       geometry_(geometry),
       frame_(frame),
       mode_(mode),
@@ -30,14 +31,14 @@ KvProjector::KvProjector(const PackedModel& model, const ops::Kernels& kernels, 
       device_memory_(device_memory),
       scratch_(static_cast<size_t>(threads)) {
   if (!geometry.has(Form::kX)) return;
-  const int64_t k = model.config().dim;
+  const int64_t k = model.spec().dim;
   const auto row_bytes = static_cast<uint64_t>(ops::x_row_bytes(x_type_, k));
   KV_CHECK(row_bytes == geometry.x_bytes_per_token_layer, "X has {} bytes a row, the geometry says {}",
            row_bytes, geometry.x_bytes_per_token_layer);
   int64_t widest = 0;
   bool makes_int8_or_bf16 = false, makes_bf16 = false;
   for (const PackedLayer& layer : model.layers()) {
-    products_.push_back(product_of(layer, model.config().q_dim()));
+    products_.push_back(product_of(layer, model.spec().q_dim()));
     const Projection& columns = products_.back().columns;
     widest = std::max(widest, columns.n);
     makes_bf16 |= takes(columns, mode, ops::ActivationType::kBf16);
@@ -47,8 +48,8 @@ KvProjector::KvProjector(const PackedModel& model, const ops::Kernels& kernels, 
   for (Scratch& s : scratch_) {
     s.out.resize(block * static_cast<size_t>(widest));
     if (x_type_ == ops::ActivationType::kInt8) {
-      s.sums.resize(block * static_cast<size_t>(k / ops::kGroup));
-      s.moments.resize(s.sums.size());
+      s.moments.resize(block * static_cast<size_t>(k / ops::kGroup));
+      s.sums.resize(2 * s.moments.size());
     } else if (x_type_ == ops::ActivationType::kF32 && makes_int8_or_bf16) {
       const Status status = s.made.grow(geometry.block_tokens, k, makes_bf16);
       KV_CHECK(status.ok(), "{}", status.message());
@@ -78,7 +79,8 @@ KvProjector::Product KvProjector::product_of(const PackedLayer& layer, int64_t q
 uint64_t KvProjector::scratch_bytes() const {
   uint64_t bytes = 0;
   for (const Scratch& s : scratch_) {
-    bytes += (s.out.size() + s.sums.size() + s.moments.size()) * sizeof(float) + s.made.bytes();
+    bytes +=
+        (s.out.size() + s.moments.size()) * sizeof(float) + s.sums.size() * sizeof(int16_t) + s.made.bytes();
   }
   return bytes;
 }
@@ -123,9 +125,8 @@ Operand KvProjector::operand(const KvProjection& p, const Product& product, cons
 }
 
 void KvProjector::project(const KvProjection& p, int64_t first, int64_t tokens, Scratch& scratch) const {
-  const ModelConfig& c = model_.config();
+  const ModelSpec& c = model_.spec();
   const Product& product = products_[p.layer];
-  const PackedLayer& layer = model_.layers()[p.layer];
   const int64_t width = product.columns.n;
   const Share rows{first, first + tokens};
   const Operand x = operand(p, product, rows, scratch);
@@ -136,14 +137,10 @@ void KvProjector::project(const KvProjection& p, int64_t first, int64_t tokens, 
   const auto block_begin = static_cast<int64_t>(p.first_position / geometry_.block_tokens) *
                            static_cast<int64_t>(geometry_.block_tokens);
   for (int64_t r = rows.begin; r < rows.end; ++r) {
-    float* k = scratch.out.data() + r * width + product.first_k;
-    if (!layer.qkv_bias.empty() && !mutant(Mutant::kXBiasMissing)) {
-      kernels_.add(k, layer.qkv_bias.data() + c.q_dim(), 2 * c.kv_dim(), k);
-    }
+    float* kv = scratch.out.data() + r * width + product.first_k;
     const int64_t position = mutant(Mutant::kXWrongPosition) ? r : block_begin + r;
-    kernels_.rope(k, c.kv_heads, c.head_dim, model_.rope().cos_row(position), model_.rope().sin_row(position),
-                  model_.rope().half);
-    kernels_.write_kv(frame_, /*layer=*/0, r, k, k + c.kv_dim(), device_memory_ + p.to.k,
+    finisher_.finish_kv(p.layer, position, kv, /*with_bias=*/!mutant(Mutant::kXBiasMissing));
+    kernels_.write_kv(frame_, /*layer=*/0, r, kv, kv + c.kv_dim(), device_memory_ + p.to.k,
                       device_memory_ + p.to.v);
   }
 }

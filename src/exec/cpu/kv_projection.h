@@ -10,6 +10,7 @@
 #include "contract/step.h"
 #include "exec/cpu/operand.h"
 #include "exec/cpu/packed_model.h"
+#include "exec/cpu/qkv_finish.h"
 #include "exec/cpu/thread_pool.h"
 #include "exec/step_transfers.h"
 #include "ops/cpu/kernels.h"
@@ -40,7 +41,7 @@ class KvProjector {
   // One thread's.
   struct Scratch {
     std::vector<float> out;     // [B][columns]
-    std::vector<int32_t> sums;  // [B][k / 32], of X in int8
+    std::vector<int16_t> sums;  // [B][k / 16], of X in int8
     std::vector<float> moments;
     OperandBuffers made;  // operands made from X in f32
   };
@@ -51,6 +52,7 @@ class KvProjector {
 
   const PackedModel& model_;
   const ops::Kernels& kernels_;
+  const QkvFinisher finisher_;
   const CacheGeometry& geometry_;
   const ops::KvShape& frame_;
   const ops::ActivationMode mode_;

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/mutant.h"
 #include "base/units.h"
 
 namespace kvasir {
@@ -53,33 +54,46 @@ class Packer {
   explicit Packer(std::byte* base) : base_(base) {}
   uint64_t used() const { return used_; }
 
-  Projection project(const std::vector<const WeightMatrix*>& sources) {
+  // A source's rows in another order: row i of the projection is row order[i]. Empty: as they are.
+  struct Source {
+    const WeightMatrix* matrix;
+    std::vector<int64_t> order{};
+  };
+
+  Projection project(const std::vector<Source>& sources) {
     Projection projection;
-    projection.k = sources[0]->columns;
+    projection.k = sources[0].matrix->columns;
     for (size_t i = 0; i < sources.size();) {
       size_t end = i + 1;
-      while (end < sources.size() && sources[end]->type == sources[i]->type) ++end;
+      while (end < sources.size() && sources[end].matrix->type == sources[i].matrix->type) ++end;
       projection.parts.push_back(part(sources, i, end, projection.n));
-      for (; i < end; ++i) projection.n += sources[i]->rows;
+      for (; i < end; ++i) projection.n += sources[i].matrix->rows;
     }
     return projection;
   }
 
  private:
-  Projection::Part part(const std::vector<const WeightMatrix*>& sources, size_t begin, size_t end,
-                        int64_t column) {
-    const ops::WeightType type = sources[begin]->type;
-    const int64_t k = sources[begin]->columns;
+  Projection::Part part(const std::vector<Source>& sources, size_t begin, size_t end, int64_t column) {
+    const ops::WeightType type = sources[begin].matrix->type;
+    const int64_t k = sources[begin].matrix->columns;
     int64_t n = 0;
-    for (size_t i = begin; i < end; ++i) n += sources[i]->rows;
+    for (size_t i = begin; i < end; ++i) n += sources[i].matrix->rows;
     std::byte* dst = base_ ? base_ + used_ : nullptr;
     used_ += round_up<uint64_t>(ops::packed_bytes(type, n, k), 64);
     if (dst) {
       ops::clear_packed(type, n, k, dst);
       int64_t offset = 0;
       for (size_t i = begin; i < end; ++i) {
-        ops::pack_columns(type, sources[i]->data, sources[i]->rows, k, offset, n, dst);
-        offset += sources[i]->rows;
+        const WeightMatrix& m = *sources[i].matrix;
+        if (sources[i].order.empty()) {
+          ops::pack_columns(type, m.data, m.rows, k, offset, n, dst);
+        } else {
+          for (int64_t r = 0; r < m.rows; ++r) {
+            const auto from = static_cast<uint64_t>(sources[i].order[static_cast<size_t>(r)]);
+            ops::pack_columns(type, m.data + from * m.row_bytes(), 1, k, offset + r, n, dst);
+          }
+        }
+        offset += m.rows;
       }
     }
     return {{reinterpret_cast<const uint8_t*>(dst), type, n, k}, column};
@@ -95,15 +109,51 @@ std::string joined(const std::set<std::string>& names) {
   return out;
 }
 
+// The order of rows that makes the values of each pair of RoPE neighbours: of each head's first rope.dim rows
+// the first half become the even ones. Empty: they are so already.
+std::vector<int64_t> pair_order(const ModelSpec& spec, int64_t rows) {
+  if (!spec.split_pairs) return {};
+  std::vector<int64_t> order(static_cast<size_t>(rows));
+  for (int64_t r = 0; r < rows; ++r) {
+    const int64_t in_head = r % spec.head_dim, turned = spec.ropes[0].dim;
+    const int64_t from = in_head >= turned ? in_head : in_head / 2 + in_head % 2 * (turned / 2);
+    order[static_cast<size_t>(r)] = r - in_head + from;
+  }
+  return order;
+}
+
+std::vector<float> reordered(const std::vector<float>& values, const std::vector<int64_t>& order) {
+  if (order.empty() || values.empty()) return values;
+  std::vector<float> out(values.size());
+  for (size_t i = 0; i < out.size(); ++i) out[i] = values[static_cast<size_t>(order[i])];
+  return out;
+}
+
 // Side by side as the projection's columns; a part without one is zero.
-std::vector<float> qkv_bias_of(const LayerWeights& layer, const ModelConfig& config) {
+std::vector<float> qkv_bias_of(const LayerWeights& layer, const ModelSpec& spec) {
   if (layer.q_bias.empty() && layer.k_bias.empty() && layer.v_bias.empty()) return {};
-  const int64_t q_dim = config.q_dim(), kv_dim = config.kv_dim();
+  const int64_t q_dim = spec.q_dim(), kv_dim = spec.kv_dim();
   std::vector<float> out(static_cast<size_t>(q_dim + 2 * kv_dim));
-  std::copy(layer.q_bias.begin(), layer.q_bias.end(), out.begin());
-  std::copy(layer.k_bias.begin(), layer.k_bias.end(), out.begin() + q_dim);
+  const std::vector<float> q = reordered(layer.q_bias, pair_order(spec, q_dim));
+  const std::vector<float> k = reordered(layer.k_bias, pair_order(spec, kv_dim));
+  std::copy(q.begin(), q.end(), out.begin());
+  std::copy(k.begin(), k.end(), out.begin() + q_dim);
   std::copy(layer.v_bias.begin(), layer.v_bias.end(), out.begin() + q_dim + kv_dim);
   return out;
+}
+
+// Of the lists of LongRoPE the one for the longest context served.
+ops::RopeTable rope_table(const Rope& rope, uint32_t max_positions) {
+  ops::RopeSpec spec;
+  spec.max_positions = max_positions;
+  spec.head_dim = rope.dim;
+  spec.freq_base = rope.base;
+  spec.linear_factor = rope.linear_factor;
+  const bool is_long =
+      !rope.long_divisors.empty() && max_positions > static_cast<uint32_t>(rope.original_context);
+  spec.freq_factors = is_long ? rope.long_divisors : rope.divisors;
+  spec.attention_factor = rope.attention_factor;
+  return ops::make_rope_table(spec);
 }
 
 std::vector<const WeightMatrix*> all_matrices(const TensorTable& weights) {
@@ -111,7 +161,7 @@ std::vector<const WeightMatrix*> all_matrices(const TensorTable& weights) {
   for (const LayerWeights& l : weights.layers) {
     for (const WeightMatrix* m :
          {&l.attn_q, &l.attn_k, &l.attn_v, &l.attn_output, &l.ffn_gate, &l.ffn_up, &l.ffn_down}) {
-      out.push_back(m);
+      if (m->present()) out.push_back(m);
     }
   }
   return out;
@@ -120,24 +170,32 @@ std::vector<const WeightMatrix*> all_matrices(const TensorTable& weights) {
 }  // namespace
 
 Result<std::unique_ptr<PackedModel>> PackedModel::make(const ModelFile& file, uint32_t max_positions) {
-  const ModelConfig& config = file.config();
+  const ModelSpec& spec = file.spec();
   const TensorTable& weights = file.weights();
   std::unique_ptr<PackedModel> model(new PackedModel);
   model->file_ = &file;
+  const std::vector<int64_t> q_order = pair_order(spec, spec.q_dim()),
+                             k_order = pair_order(spec, spec.kv_dim());
   auto pack = [&](Packer& packer) {
     model->layers_.clear();
     for (const LayerWeights& l : weights.layers) {
       PackedLayer layer;
       layer.attn_norm = l.attn_norm;
-      layer.qkv = packer.project({&l.attn_q, &l.attn_k, &l.attn_v});
-      layer.qkv_bias = qkv_bias_of(l, config);
-      layer.attn_output = packer.project({&l.attn_output});
+      layer.qkv = packer.project({{&l.attn_q, q_order}, {&l.attn_k, k_order}, {&l.attn_v}});
+      layer.qkv_bias = qkv_bias_of(l, spec);
+      layer.q_norm = reordered(l.q_norm, q_order);
+      layer.k_norm = reordered(l.k_norm, k_order);
+      layer.attn_output = packer.project({{&l.attn_output}});
+      layer.attn_branch = {l.attn_output_bias, l.attn_post_norm};
       layer.ffn_norm = l.ffn_norm;
-      layer.gate_up = packer.project({&l.ffn_gate, &l.ffn_up});
-      layer.ffn_down = packer.project({&l.ffn_down});
+      layer.ffn_in =
+          spec.gated ? packer.project({{&l.ffn_gate}, {&l.ffn_up}}) : packer.project({{&l.ffn_up}});
+      layer.ffn_in_bias = l.ffn_up_bias;
+      layer.ffn_down = packer.project({{&l.ffn_down}});
+      layer.ffn_branch = {l.ffn_down_bias, l.ffn_post_norm};
       model->layers_.push_back(std::move(layer));
     }
-    model->output_ = packer.project({&weights.output_matrix()});
+    model->output_ = packer.project({{&weights.output_matrix()}});
   };
   Packer sizes(nullptr);
   pack(sizes);
@@ -145,15 +203,20 @@ Result<std::unique_ptr<PackedModel>> PackedModel::make(const ModelFile& file, ui
   Packer packer(model->arena_.data());
   pack(packer);
   model->output_norm_ = weights.output_norm;
-
-  ops::RopeSpec rope;
-  rope.max_positions = max_positions;
-  rope.head_dim = config.head_dim;
-  rope.freq_base = config.rope_base;
-  rope.linear_factor = config.rope_linear_factor;
-  rope.freq_factors = weights.rope_factors;
-  model->rope_ = ops::make_rope_table(rope);
+  model->adds_at_once_ = spec.residual_scale == 1;
+  for (const PackedLayer& layer : model->layers_) {
+    for (const Branch* branch : {&layer.attn_branch, &layer.ffn_branch}) {
+      if (!branch->bias.empty() || branch->post_norm.present()) model->adds_at_once_ = false;
+    }
+  }
+  for (const Rope& rope : spec.ropes) model->ropes_.push_back(rope_table(rope, max_positions));
   return model;
+}
+
+const ops::RopeTable* PackedModel::rope(uint32_t layer) const {
+  const int32_t index = spec().layer(static_cast<int32_t>(layer)).rope;
+  if (index < 0) return nullptr;
+  return &ropes_[mutant(Mutant::kRopeOfOtherLayers) ? 0 : static_cast<size_t>(index)];
 }
 
 std::string PackedModel::weight_types() const {
@@ -174,14 +237,14 @@ std::string PackedModel::activation_types(ops::ActivationMode mode) const {
     }
   };
   for (const PackedLayer& layer : layers_) {
-    for (const Projection* p : {&layer.qkv, &layer.attn_output, &layer.gate_up, &layer.ffn_down}) note(*p);
+    for (const Projection* p : {&layer.qkv, &layer.attn_output, &layer.ffn_in, &layer.ffn_down}) note(*p);
   }
   note(output_);
   return joined(used);
 }
 
 ops::ActivationType PackedModel::x_type(ops::ActivationMode mode) const {
-  const int64_t q_dim = config().q_dim();
+  const int64_t q_dim = spec().q_dim();
   std::set<ops::ActivationType> taken;
   for (const PackedLayer& layer : layers_) {
     for (const Projection::Part& part : layer.qkv.parts) {
@@ -191,11 +254,23 @@ ops::ActivationType PackedModel::x_type(ops::ActivationMode mode) const {
   return taken.size() == 1 ? *taken.begin() : ops::ActivationType::kF32;
 }
 
-void PackedModel::embed(int32_t token, float* out) const {
-  const WeightMatrix& table = file_->weights().token_embedding;
-  KV_CHECK(token >= 0 && token < table.rows, "token={} vocabulary={}", token, table.rows);
-  ops::dequantize_row(table.type, table.data + static_cast<uint64_t>(token) * table.row_bytes(),
-                      table.columns, out);
+void PackedModel::embed(int32_t token, uint32_t position, float* out) const {
+  const auto look_up = [](const WeightMatrix& table, int64_t row, float* to) {
+    KV_CHECK(row >= 0 && row < table.rows, "row={} of {}", row, table.rows);
+    ops::dequantize_row(table.type, table.data + static_cast<uint64_t>(row) * table.row_bytes(),
+                        table.columns, to);
+  };
+  const TensorTable& weights = file_->weights();
+  const auto dim = static_cast<size_t>(spec().dim);
+  look_up(weights.token_embedding, token, out);
+  if (spec().embedding_scale != 1) {
+    for (size_t i = 0; i < dim; ++i) out[i] *= spec().embedding_scale;
+  }
+  if (!weights.position_embedding.present()) return;
+  std::vector<float> learned(dim);
+  look_up(weights.position_embedding, spec().position_offset + static_cast<int64_t>(position),
+          learned.data());
+  for (size_t i = 0; i < dim; ++i) out[i] += learned[i];
 }
 
 }  // namespace kvasir

@@ -44,14 +44,26 @@ struct Projection {
   int64_t k = 0;
 };
 
+// What happens to the output of attention or of the feed-forward before it is added to the residual stream,
+// in this order: bias, norm, ModelSpec::residual_scale.
+struct Branch {
+  std::vector<float> bias;  // [dim]; empty: none
+  NormWeights post_norm;    // [dim]; may not be present
+};
+
 struct PackedLayer {
-  std::vector<float> attn_norm;  // [dim]
-  Projection qkv;                // [q_dim + 2 * kv_dim][dim]: Q, K, V
-  std::vector<float> qkv_bias;   // [q_dim + 2 * kv_dim], added before RoPE; empty: none
-  Projection attn_output;        // [dim][q_dim]
-  std::vector<float> ffn_norm;   // [dim]
-  Projection gate_up;            // [2 * ffn_dim][dim]: gate, up
-  Projection ffn_down;           // [dim][ffn_dim]
+  NormWeights attn_norm;        // [dim]; not present: attention takes the residual stream itself
+  Projection qkv;               // [q_dim + 2 * kv_dim][dim]: Q, K, V; RoPE turns neighbouring values
+  std::vector<float> qkv_bias;  // [q_dim + 2 * kv_dim], added before norms and RoPE; empty: none
+  std::vector<float> q_norm;    // [head_dim] or [q_dim], as ModelSpec::qk_norm says
+  std::vector<float> k_norm;    // [head_dim] or [kv_dim]
+  Projection attn_output;       // [dim][q_dim]
+  Branch attn_branch;
+  NormWeights ffn_norm;            // [dim]; may not be present
+  Projection ffn_in;               // [ffn_inputs][dim]: gate, up; or up alone
+  std::vector<float> ffn_in_bias;  // [ffn_dim], where the feed-forward is not gated; empty: none
+  Projection ffn_down;             // [dim][ffn_dim]
+  Branch ffn_branch;
 };
 
 // Immutable after make(), hence thread-safe.
@@ -61,11 +73,14 @@ class PackedModel {
   // the longest sequence that will be run, in tokens.
   static Result<std::unique_ptr<PackedModel>> make(const ModelFile& file, uint32_t max_positions);
 
-  const ModelConfig& config() const { return file_->config(); }
+  const ModelSpec& spec() const { return file_->spec(); }
   const std::vector<PackedLayer>& layers() const { return layers_; }
-  const std::vector<float>& output_norm() const { return output_norm_; }
+  const NormWeights& output_norm() const { return output_norm_; }
   const Projection& output() const { return output_; }
-  const ops::RopeTable& rope() const { return rope_; }
+  // The rope of a layer; null: it has none.
+  const ops::RopeTable* rope(uint32_t layer) const;
+  // Nothing happens to what attention and feed-forward add to the residual stream, so their products add it.
+  bool adds_at_once() const { return adds_at_once_; }
   uint64_t bytes() const { return arena_.size(); }
   // The sorted types of all matrices, such as "q4_1+q8_0": part of the numerics id.
   std::string weight_types() const;
@@ -78,8 +93,9 @@ class PackedModel {
   // If they take rows of different types, the f32 rows, of which each of the others is made again exactly.
   ops::ActivationType x_type(ops::ActivationMode mode) const;
 
-  // The residual stream of a token before the first layer. out: [dim]. REQUIRES: 0 <= token < vocab_size
-  void embed(int32_t token, float* out) const;
+  // The residual stream of a token before the first layer. out: [dim]. REQUIRES: 0 <= token < vocab_size,
+  // position < max_positions
+  void embed(int32_t token, uint32_t position, float* out) const;
 
  private:
   PackedModel() = default;
@@ -87,9 +103,10 @@ class PackedModel {
   const ModelFile* file_ = nullptr;
   Arena arena_;
   std::vector<PackedLayer> layers_;
-  std::vector<float> output_norm_;
+  NormWeights output_norm_;
   Projection output_;
-  ops::RopeTable rope_;
+  bool adds_at_once_ = true;
+  std::vector<ops::RopeTable> ropes_;  // as ModelSpec::ropes
 };
 
 }  // namespace kvasir

@@ -24,7 +24,7 @@ struct RowBySlice {
 
 }  // namespace
 
-RemoteAttention::RemoteAttention(PeerMemory* peers, const ModelConfig& config, const CacheGeometry& geometry)
+RemoteAttention::RemoteAttention(PeerMemory* peers, const ModelSpec& config, const CacheGeometry& geometry)
     : peers_(peers), config_(config), geometry_(geometry) {}
 
 RemoteAttention::~RemoteAttention() {

@@ -15,7 +15,7 @@
 #include "contract/step.h"
 #include "exec/cpu/row_sets.h"
 #include "exec/step_transfers.h"
-#include "model/files/model_config.h"
+#include "model/architectures/model_spec.h"
 
 namespace kvasir {
 
@@ -24,7 +24,7 @@ namespace kvasir {
 class RemoteAttention {
  public:
   // peers: null where there are none. The arguments outlive this object.
-  RemoteAttention(PeerMemory* peers, const ModelConfig& config, const CacheGeometry& geometry);
+  RemoteAttention(PeerMemory* peers, const ModelSpec& config, const CacheGeometry& geometry);
   // Waits for the end of queries whose answers wait() gave up.
   ~RemoteAttention();
   RemoteAttention(const RemoteAttention&) = delete;
@@ -74,7 +74,7 @@ class RemoteAttention {
   bool await(const Answer& answer, Nanos patience);
 
   PeerMemory* const peers_;
-  const ModelConfig& config_;
+  const ModelSpec& config_;
   const CacheGeometry geometry_;
   std::vector<std::unique_ptr<Answer>> answers_;
   std::vector<Asked> asked_;  // by run of the layer at hand

@@ -13,8 +13,8 @@ namespace {
 
 // Most waits between two phases are shorter than these pauses, a few microseconds.
 constexpr int kPauses = 64;
-// About 50 us where nobody else wants the core. Where others do, each may take a time slice of theirs, and
-// parking at once would then cost more: a thread that sleeps waits for a slice again when it is woken.
+// About 50 us on an idle core. On a busy core each yield may cost a time slice of other threads. Parking at
+// once would cost more there: a thread that sleeps has to wait for a slice again when it is woken.
 constexpr int kYields = 150;
 
 inline void pause() {
@@ -23,10 +23,9 @@ inline void pause() {
 #endif
 }
 
-// Returns when `value` is no longer `old`. Who changes it does so sequentially consistent: notifying looks
-// for parked threads, and that look must not come before the change. After some pauses the core is offered to
-// others, again and again: with more runnable threads than cores, the one that is waited for may need this
-// very core.
+// Returns when `value` is no longer `old`. The change must be sequentially consistent: the notifying thread
+// looks for parked threads, and must not do so before the change. After some pauses this thread yields its
+// core repeatedly: with more runnable threads than cores, the awaited thread may need it.
 void wait_while(const std::atomic<int>& value, int old) {
   for (int i = 0; i < kPauses; ++i) {
     if (value.load(std::memory_order_acquire) != old) return;

@@ -1,4 +1,4 @@
-// Models and devices as the simulator's truth knows them: plain data, in SI units.
+// The simulator's true models and devices: plain data, in SI units.
 //
 // A rate's logarithm is a sum of piecewise-linear curves over logarithms of a kernel's shape; the catalogue
 // holds what tools/fit_devices.py fitted to published profiles. docs/simulator-truth.md has the formulas.
@@ -29,8 +29,8 @@ struct ModelShape {
 
   uint64_t q_dim() const { return uint64_t{heads} * head_dim; }
   uint64_t kv_dim() const { return uint64_t{kv_heads} * head_dim; }
-  // Without norms and biases, which are below a thousandth; a table of learned positions is in no model here
-  // large enough to count.
+  // Without norms and biases, which are below a thousandth, and without tables of learned positions, which
+  // are small in all models here.
   uint64_t parameters() const {
     const uint64_t attention = hidden * (2 * q_dim() + 2 * kv_dim());
     const uint64_t mlp = (gated_mlp ? 3 : 2) * uint64_t{hidden} * ffn;
@@ -53,7 +53,7 @@ struct Curve {
 };
 
 // launch_s + unit_s * units + max(flops / flop rate, bytes / byte rate), where the maximum is smooth: the
-// norm of the order `sharpness`. What the curves are over is said where they are used.
+// norm of the order `sharpness`. The comments at their uses say what the curves are over.
 struct KernelCoefficients {
   double launch_s = 0;
   double unit_s = 0;
@@ -65,7 +65,7 @@ struct KernelCoefficients {
 struct PcieSpec {
   double bytes_per_s = 0;  // of one direction, nominal
   double efficiency = 1;   // the share of it that a transfer reaches
-  double link_share = 1;   // of a link that several cards share, what one of them gets when all use it
+  double link_share = 1;   // one card's share of a link when all cards that share it use it
   double usable() const { return bytes_per_s * efficiency * link_share; }
 };
 
@@ -74,7 +74,7 @@ struct KernelFitError {
   uint32_t points = 0;
   double mean_percent = 0;
   double p95_percent = 0;
-  double held_out_mean_percent = 0;  // of the fifth of the points that the fit did not see
+  double held_out_mean_percent = 0;  // over the fifth of the points that the fit did not see
 };
 
 struct DeviceSpec {
@@ -86,19 +86,18 @@ struct DeviceSpec {
   std::vector<std::string> source;            // one line for each part
   std::map<std::string, KernelFitError> fit;  // by kernel
 
-  // Matrix products among a layer's other kernels take this much longer than alone, where computing bounds
-  // them.
+  // Compute-bound matrix products among a layer's other kernels take this much longer than alone.
   double layer_factor = 1;
   KernelCoefficients gemm;  // flops: log2 of m, m n, k; bytes: of n k, m
   KernelCoefficients
       prefill_attention;            // flops: log2 of rows, heads * rows, 1 + history / rows; units: heads
-  double prefill_ceiling_log2 = 0;  // no history brings the rate of prefill attention beyond
+  double prefill_ceiling_log2 = 0;  // the highest rate of prefill attention, with any history
   KernelCoefficients
       decode_grouped;  // bytes: log2 of length, KV heads * batch, group; units: KV heads * batch
   KernelCoefficients decode_single;  // the same where each query head has its own KV head
   KernelCoefficients elementwise;    // all of a layer: norms, rotation, activation, additions; log2 of bytes
   std::map<uint32_t, Curve> all_reduce;  // by cards: log2 of seconds over log2 of bytes
-  double eager_all_reduce_s = 0;         // the least that one takes which the host launches without a graph
+  double eager_all_reduce_s = 0;         // the least time of one that the host launches without a graph
   Curve send_recv;                       // between two cards: log2 of seconds over log2 of bytes
 };
 
@@ -109,7 +108,7 @@ struct Parallelism {
   uint32_t cards() const { return tensor * pipeline; }
 };
 
-// What the engine around the kernels takes of each step, while no kernel runs.
+// The engine's time in each step, while no kernel runs.
 struct EngineOverhead {
   double step_s = 0;
   double sequence_s = 0;  // for each sequence that has rows in the step

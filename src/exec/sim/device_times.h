@@ -1,4 +1,4 @@
-// The truth about a step on a device: linear layers, attention, elementwise kernels, collectives, output
+// The true time of a step on a device: linear layers, attention, elementwise kernels, collectives, output
 // layer and engine, one after the other.
 #pragma once
 
@@ -12,8 +12,8 @@
 
 namespace kvasir {
 
-// Seconds of each part; they add up to the step. With several stages: of the first micro-batch in all of
-// them, and of each further one in the slowest.
+// Seconds of each part; they add up to the step. With several stages: the first micro-batch in all stages,
+// and each further one in the slowest stage.
 struct StepParts {
   double linear = 0;       // QKV, O and MLP of all layers
   double attention = 0;    // of prefill and decode
@@ -28,7 +28,7 @@ struct StepParts {
   }
 };
 
-// A curve on a grid of equal steps: found without a search.
+// A curve on a grid of equal steps: evaluated without a search.
 class GridCurve {
  public:
   GridCurve() = default;
@@ -41,13 +41,13 @@ class GridCurve {
   std::vector<double> values_;
 };
 
-// Values by rows, on a grid that is exact for few rows and has eight points in each octave beyond; never
-// falling, and proportional to the rows beyond the last one.
+// Values by number of rows, on a grid that is exact for few rows and has eight points per octave beyond. They
+// never fall, and are proportional to the rows beyond the last point.
 class RowTable {
  public:
   RowTable() = default;
   explicit RowTable(const std::function<double(double)>& seconds);
-  // Less than a row, but some: as one.
+  // A positive number below 1 counts as one row.
   double at(double rows) const;
 
  private:
@@ -55,8 +55,8 @@ class RowTable {
   std::vector<double> values_;
 };
 
-// Immutable once made, so any thread may ask. What depends on the model, the device and the cards alone is
-// tabulated by the constructor; a step then costs interpolations: well under a microsecond, and some tens of
+// Immutable, so any thread may call it. The constructor tabulates everything that depends only on the model,
+// the device and the cards. A step then costs interpolations: well under a microsecond, and some tens of
 // nanoseconds for each chunk.
 //
 // Pipeline parallel: a step is cut into m <= pipeline equal micro-batches that follow each other through the
@@ -72,8 +72,8 @@ class DeviceTimes final : public StepTimes {
   StepParts parts(const StepLoad& load) const;
 
   // Partial attention at a peer of the same kind, in one layer: each of `queries` rows of a sequence over all
-  // `tokens` of its KV there, with the queries sent and the partial results (output, maximum, sum, in fp32)
-  // sent back. link_bytes_per_s: 0 for PCIe as the device has it. Each card does so for its own heads.
+  // `tokens` of its KV there, including sending the queries and returning the partial results (output,
+  // maximum, sum, in fp32). link_bytes_per_s: 0 for the device's PCIe. Each card does this for its own heads.
   double remote_attention_seconds(double queries, double tokens, double link_bytes_per_s = 0) const;
 
   const ModelShape& model() const { return model_; }
@@ -81,7 +81,7 @@ class DeviceTimes final : public StepTimes {
   const Parallelism& parallelism() const { return parallelism_; }
   const EngineOverhead& overhead() const { return overhead_; }
 
-  // Of one product of (m, k) and (k, n) alone.
+  // One product of (m, k) and (k, n) alone.
   double gemm_seconds(double m, double n, double k) const { return gemm(m, n, k, 1); }
   // In one layer on one card, with its share of the heads. `part` of each chunk's work, for micro-batches.
   double prefill_attention_seconds(const std::vector<StepLoad::Chunk>& chunks, double part = 1) const;
@@ -90,7 +90,7 @@ class DeviceTimes final : public StepTimes {
   double all_reduce_seconds(double bytes) const;
 
  private:
-  // The curves of a kernel, ready to be asked.
+  // The tabulated curves of a kernel.
   struct Kernel {
     explicit Kernel(const KernelCoefficients& c);
     double launch_s;

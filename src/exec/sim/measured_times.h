@@ -1,4 +1,4 @@
-// The truth about a device that was measured step by step: a sum of curves, each piecewise linear.
+// The true time of a step on a device that was measured step by step: a sum of piecewise linear curves.
 #pragma once
 
 #include <vector>
@@ -7,9 +7,9 @@
 
 namespace kvasir {
 
-// Seconds for an amount: 0 for none, and beyond knots[i] each unit more costs slopes[i], up to the next knot;
-// the last slope goes on for ever. Both lists are equally long (none: all is free), knots ascend from 0, and
-// slopes are not negative.
+// Seconds for an amount: 0 for none; each unit beyond knots[i] costs slopes[i], up to the next knot, and the
+// last slope has no end. Both lists are equally long (empty: all is free), knots ascend from 0, and slopes
+// are not negative.
 struct TimeCurve {
   std::vector<double> knots;
   std::vector<double> slopes;
@@ -18,8 +18,8 @@ struct TimeCurve {
   friend bool operator==(const TimeCurve&, const TimeCurve&) = default;
 };
 
-// Seconds. Rows of every kind go through the products together, so that their curve is of their number in the
-// whole step; attention and the output layer have curves of their own.
+// Seconds. Rows of every kind go through the products together, so their curve is over the number of rows in
+// the whole step. Attention and the output layer have curves of their own.
 struct MeasuredTables {
   double step_s = 0;       // of any step
   double chunk_s = 0;      // of each run of rows of prefill or recomputation
@@ -28,18 +28,18 @@ struct MeasuredTables {
   TimeCurve rows;          // in all layers; rows that pass some of them count by their share
   TimeCurve sampled;       // rows that pass the output layer
   TimeCurve pairs;         // of a row of prefill and a position that it attends to
-  TimeCurve spans;         // positions whose K and V a chunk reads, history included, one chunk with another
-  TimeCurve contexts;      // positions that decodes attend to, one decode with another
-  // Of the engine around a step: planning, committing and publishing, for the step and for each sequence that
-  // it runs.
+  TimeCurve spans;         // positions whose K and V the chunks read, including history, in all
+  TimeCurve contexts;      // positions that the decodes attend to, in all
+  // The engine's time for planning, committing and publishing: for the step, and for each sequence that it
+  // runs.
   double engine_step_s = 0;
   double engine_sequence_s = 0;
 
   friend bool operator==(const MeasuredTables&, const MeasuredTables&) = default;
 };
 
-// What each coefficient of the tables is multiplied by for a load, the engine's two aside, in the order of
-// coefficients(). Depends on the knots alone.
+// The factors of a load for the coefficients of the tables, without the engine's two, in the order of
+// coefficients(). Depends on the knots only.
 std::vector<double> measured_terms(const MeasuredTables& tables, const StepLoad& load);
 // In the order of the members, each curve's slopes in a row.
 std::vector<double> coefficients(const MeasuredTables& tables);
@@ -48,10 +48,10 @@ void set_coefficients(MeasuredTables& tables, const std::vector<double>& values)
 
 class MeasuredTimes final : public StepTimes {
  public:
-  // REQUIRES: curves are as they must be
+  // REQUIRES: the curves are valid (TimeCurve)
   explicit MeasuredTimes(MeasuredTables tables);
 
-  // The engine's share included: a simulated engine takes no time of its own.
+  // Including the engine's share: a simulated engine takes no time of its own.
   double seconds(const StepLoad& load) const override;
   double executor_seconds(const StepLoad& load) const;
   double engine_seconds(const StepLoad& load) const;

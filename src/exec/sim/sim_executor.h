@@ -26,7 +26,7 @@ class SimExecutor final : public Executor {
     int depth = 1;
     int32_t vocab_size = 1000;
     uint64_t seed = 0;    // of tokens and noise
-    uint32_t layers = 1;  // a step's time is spread over them evenly, and so are its points
+    uint32_t layers = 1;  // a step's time and its points are spread evenly over them
   };
   // The clock, the link and the peers outlive the executor. Only the executor moves the clock, and the link
   // in its wait(). link: null where there is none; steps then have no transfers. peers: null where there are

@@ -1,10 +1,10 @@
-// A link in virtual time: moves no bytes, and says when they would have come.
+// A link in virtual time: it moves no bytes, and computes when they would have arrived.
 //
-// Five lanes run beside each other: to the device, from the device, the disk's, in both directions, to peers
-// and from peers. A lane moves one transfer at a time, the most urgent that may begin, and of those the
-// first; a more urgent one goes first as soon as it may begin, and what was moved of the other is not lost. A
-// transfer takes its direction's latency and its bytes times seconds_per_byte; what has an end in borrowed
-// memory goes by the network, and at its costs.
+// Five lanes run in parallel: to the device, from the device, the disk (both directions), to peers and from
+// peers. A lane moves one transfer at a time: the most urgent that may begin, and of those the first. A more
+// urgent one preempts it as soon as it may begin, without losing the bytes already moved. A transfer takes
+// its direction's latency and its bytes times seconds_per_byte. A transfer with an end in borrowed memory
+// takes the network, at its costs.
 #pragma once
 
 #include <array>
@@ -23,7 +23,7 @@
 
 namespace kvasir {
 
-// Used by one thread, that of the engine's loop: also set_wake()'s function is called there.
+// Used by the thread of the engine's loop, on which set_wake()'s function is called, too.
 class SimLink final : public Link {
  public:
   // [from][to], by tier.
@@ -47,12 +47,12 @@ class SimLink final : public Link {
   TransferState wait(TransferId id, Nanos timeout) override;
   std::vector<TransferDone> completed() override;
   void set_wake(std::function<void()> wake) override { wake_ = std::move(wake); }
-  // As of the last of the calls above.
+  // As of the last call above.
   LinkStats stats() const override { return stats_; }
-  // Of what the stats count between the device and the host: to and from peers.
+  // The part of the stats' bytes between device and host that went to and from peers.
   uint64_t peer_bytes() const { return peer_bytes_; }
 
-  // When the next transfer ends, if nothing is started before; nothing where none moves.
+  // When the next transfer ends, if nothing is started before; nothing if none moves.
   std::optional<Nanos> next_end() const;
 
  private:
@@ -67,7 +67,7 @@ class SimLink final : public Link {
     Nanos left = 0;       // of its time on the lane
     Nanos began = -1;     // -1: it has not
     uint32_t waits = 0;   // transfers before it that have not ended
-    bool doomed = false;  // it fails as soon as it may begin: cancelled, or what it needs has failed
+    bool doomed = false;  // it fails as soon as it may begin: it was cancelled, or a needed transfer failed
     double latency_s = 0;
     double moving_s = 0;  // its bytes
   };

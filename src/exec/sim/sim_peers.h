@@ -1,4 +1,4 @@
-// What a simulated instance has to do with its peers while it runs steps, in virtual time.
+// A simulated instance's dealings with its peers while it runs steps, in virtual time.
 #pragma once
 
 #include <cstdint>
@@ -15,15 +15,14 @@ class SimPeers {
  public:
   virtual ~SimPeers() = default;
 
-  // The way to the memory behind a byte of borrowed memory (PeerMemory), which is lent still or was once.
+  // The cost of the path to the peer that lends, or last lent, a byte of borrowed memory (PeerMemory).
   virtual LinkCost path(uint64_t at) const = 0;
 
-  // A step begins that attends to leaves at peers. By layer: how long its rows wait for what comes back,
-  // beyond what they attend to here meanwhile.
+  // A step begins that attends to leaves at peers. Returns, by layer, how long its rows wait for answers
+  // after their local attention.
   virtual std::vector<Nanos> ask(const Step& step, Nanos now) = 0;
 
-  // A step begins: so much of the device's time went to the queries of peers since the last call, and is
-  // missing here.
+  // A step begins. Returns the device's time that queries of peers have taken since the last call.
   virtual Nanos take_served(Nanos now) = 0;
 };
 

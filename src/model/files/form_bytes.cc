@@ -7,7 +7,7 @@
 
 namespace kvasir {
 
-FormBytes form_bytes(const ModelConfig& config, ops::ActivationType x_type) {
+FormBytes form_bytes(const ModelSpec& config, ops::ActivationType x_type) {
   FormBytes out;
   out.x_type = x_type;
   out.x_per_token_layer = static_cast<uint64_t>(ops::x_row_bytes(x_type, config.dim));
@@ -26,7 +26,7 @@ ops::ActivationType x_type_of(const TensorTable& weights, ops::ActivationMode mo
   return taken.size() == 1 ? *taken.begin() : ops::ActivationType::kF32;
 }
 
-double x_to_kv(const ModelConfig& config, const FormBytes& forms, ops::KvType kv) {
+double x_to_kv(const ModelSpec& config, const FormBytes& forms, ops::KvType kv) {
   return static_cast<double>(forms.x_per_token) / static_cast<double>(config.kv_bytes_per_token(kv));
 }
 

@@ -142,13 +142,6 @@ Status Gguf::wrong_type(std::string_view key, const GgufValue& value, std::strin
                origin_, gguf_quoted(key), found, wanted);
 }
 
-Result<uint64_t> Gguf::get_u64(std::string_view key) const {
-  KV_ASSIGN_OR_RETURN(const GgufValue* value, require(key));
-  auto integer = load_integer(value->type, value->payload.data());
-  if (!integer || integer->negative) return wrong_type(key, *value, "a non-negative integer");
-  return integer->bits;
-}
-
 Result<uint32_t> Gguf::get_u32(std::string_view key) const {
   KV_ASSIGN_OR_RETURN(const GgufValue* value, require(key));
   auto integer = load_integer(value->type, value->payload.data());

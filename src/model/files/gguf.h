@@ -1,6 +1,6 @@
 // The GGUF container: typed metadata and named tensors in one file (versions 2 and 3, little-endian).
 //
-// Everything here is a checked view into bytes that someone else owns. After parse() every length, count and
+// Everything here is a checked view into bytes that the caller owns. After parse() every length, count and
 // offset has been verified against the size of the file, so the accessors cannot read outside it.
 #pragma once
 
@@ -53,7 +53,7 @@ struct GgufTensorType {
   uint32_t block_values;
   uint32_t block_bytes;
 };
-// nullptr: a number that this build has never heard of.
+// nullptr: an unknown number.
 const GgufTensorType* gguf_tensor_type(uint32_t id);
 
 struct GgufTensor {
@@ -73,7 +73,7 @@ class Gguf {
  public:
   // Reads and checks the whole header. `origin` (a path) begins every error message.
   // kInvalidArgument: not a GGUF file. kUnsupported: a version, byte order, nested array or tensor type that
-  // is not read here. kCorrupt: a file that contradicts itself or ends too early.
+  // is not supported. kCorrupt: an inconsistent or truncated file.
   // REQUIRES: `bytes` outlive the object and all that it returns by view.
   static Result<Gguf> parse(std::span<const std::byte> bytes, std::string origin);
 
@@ -91,7 +91,6 @@ class Gguf {
 
   // Typed reads. kNotFound: no such key. kInvalidArgument: another type, or a number out of range. Integers
   // of any width are read where the value fits; get_f32 reads f32 and f64.
-  Result<uint64_t> get_u64(std::string_view key) const;
   Result<uint32_t> get_u32(std::string_view key) const;
   Result<float> get_f32(std::string_view key) const;
   Result<bool> get_bool(std::string_view key) const;

@@ -1,4 +1,4 @@
-// GGUF: the one place that reads a file nobody has checked yet.
+// GGUF: the one place that reads an unchecked file.
 //
 // The layout: magic, version, tensor count, key count, keys with values, tensor infos, padding to the
 // alignment, tensor data. Counts are bounded by what the rest of the file could hold before anything is
@@ -273,7 +273,7 @@ Status GgufParser::read_tensor_info() {
     return error(
         ErrorCode::kUnsupported,
         "{}: tensor {} is of type number {}, which this program does not know; quantise the model as "
-        "Q8_0, Q4_1 or Q4_0",
+        "Q4_K_M or Q8_0",
         file_.origin_, name, type);
   }
   if (!file_.tensor_index_.emplace(tensor.name, index).second)

@@ -34,18 +34,43 @@ std::string format_count(uint64_t count) {
   return fmt::format("{}", count);
 }
 
-void add_shape(std::string& out, const ModelConfig& c) {
+// How many layers attend to a window, and what share of a full context's K and V they would need.
+void add_windows(std::string& out, const ModelSpec& c) {
+  int32_t windowed = 0, window = 0;
+  uint64_t needed = 0;
+  for (const LayerSpec& layer : c.layer_specs) {
+    const bool has = layer.window > 0 && layer.window < c.context_length;
+    windowed += has ? 1 : 0;
+    if (has) window = layer.window;
+    needed += static_cast<uint64_t>(has ? layer.window : c.context_length);
+  }
+  if (windowed == 0) return;
+  add_line(out, "windows",
+           "{} layers attend to the last {} tokens; at a full context {:.0f} % of K and V are read", windowed,
+           window, 100.0 * static_cast<double>(needed) / (static_cast<double>(c.layers) * c.context_length));
+}
+
+// "base 500000 over 64 values, a divisor for each frequency".
+std::string describe_rope(const ModelSpec& spec, const Rope& rope) {
+  std::string out = fmt::format("base {}", rope.base);
+  if (rope.dim != spec.head_dim) out += fmt::format(" over {} of {} values", rope.dim, spec.head_dim);
+  if (rope.linear_factor != 1) out += fmt::format(", positions divided by {}", rope.linear_factor);
+  if (!rope.divisors.empty()) out += ", a divisor for each frequency";
+  if (!rope.long_divisors.empty())
+    out += fmt::format(", another one beyond {} tokens", rope.original_context);
+  return out;
+}
+
+void add_shape(std::string& out, const ModelSpec& c) {
   const std::string_view attention = c.kv_heads == c.heads ? "MHA" : (c.kv_heads == 1 ? "MQA" : "GQA");
   add_line(out, "layers", "{}", c.layers);
   add_line(out, "width", "{} (feed-forward {})", c.dim, c.ffn_dim);
   add_line(out, "attention", "{} query heads, {} KV heads of {} values ({})", c.heads, c.kv_heads, c.head_dim,
            attention);
   add_line(out, "context", "{} tokens", c.context_length);
-  std::string scaling;
-  if (c.rope_linear_factor != 1) scaling += fmt::format(", positions divided by {}", c.rope_linear_factor);
-  if (c.rope_factors) scaling += ", a factor per frequency";
-  add_line(out, "RoPE", "base {}{}", c.rope_base, scaling);
-  add_line(out, "RMSNorm epsilon", "{}", c.rms_epsilon);
+  add_windows(out, c);
+  for (const Rope& rope : c.ropes) add_line(out, "RoPE", "{}", describe_rope(c, rope));
+  add_line(out, "norm", "{}, epsilon {}", c.norm == NormKind::kRms ? "RMSNorm" : "LayerNorm", c.norm_epsilon);
   add_line(out, "output matrix", "{}", c.tied_embeddings ? "the embedding (tied)" : "its own");
 }
 
@@ -69,7 +94,7 @@ void add_weights(std::string& out, const Gguf& file) {
 
 // What a token takes in the cache, by form, and where X is the smaller one.
 void add_cache(std::string& out, const ModelFile& model) {
-  const ModelConfig& config = model.config();
+  const ModelSpec& config = model.spec();
   for (ops::KvType type : ops::kKvTypes) {
     add_line(out, fmt::format("KV per token, {}", ops::kv_type_name(type)), "{}",
              format_bytes(config.kv_bytes_per_token(type)));
@@ -113,7 +138,7 @@ void add_tokenizer(std::string& out, const Gguf& file) {
 }  // namespace
 
 std::string describe_model(const ModelFile& model) {
-  const ModelConfig& config = model.config();
+  const ModelSpec& config = model.spec();
   std::string out;
   add_line(out, "file", "{} ({}, GGUF version {})", model.path(), format_bytes(model.file_bytes()),
            model.gguf().version());

@@ -1,7 +1,9 @@
-// Opening a model: map, parse, config, tensor table, fingerprint, in that order.
+// Opening a model: map, parse, spec, tensor table, fingerprint, in that order.
 #include "model/files/model_file.h"
 
 #include <utility>
+
+#include "model/architectures/architecture.h"
 
 namespace kvasir {
 
@@ -18,8 +20,8 @@ Result<std::unique_ptr<ModelFile>> ModelFile::load(Storage storage, std::string 
   std::unique_ptr<ModelFile> model(new ModelFile(std::move(storage)));
   KV_ASSIGN_OR_RETURN(Gguf gguf, Gguf::parse(model->bytes(), std::move(origin)));
   model->gguf_ = std::make_unique<const Gguf>(std::move(gguf));
-  KV_ASSIGN_OR_RETURN(model->config_, read_model_config(*model->gguf_));
-  KV_ASSIGN_OR_RETURN(model->weights_, read_tensor_table(*model->gguf_, model->config_));
+  KV_ASSIGN_OR_RETURN(model->spec_, read_model_spec(*model->gguf_));
+  KV_ASSIGN_OR_RETURN(model->weights_, read_tensor_table(*model->gguf_, model->spec_));
   model->fingerprint_ = fingerprint_of(*model->gguf_);
   return model;
 }

@@ -1,4 +1,4 @@
-// A model on disk, opened and checked: metadata, config and the views of its weights.
+// A model on disk, opened and checked: metadata, spec and the views of its weights.
 #pragma once
 
 #include <array>
@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "base/status.h"
+#include "model/architectures/model_spec.h"
 #include "model/files/gguf.h"
 #include "model/files/mapped_file.h"
-#include "model/files/model_config.h"
 #include "model/files/tensor_table.h"
 
 namespace kvasir {
@@ -39,7 +39,7 @@ class ModelFile {
   const std::string& path() const { return gguf_->origin(); }
   uint64_t file_bytes() const { return bytes().size(); }
   const Gguf& gguf() const { return *gguf_; }
-  const ModelConfig& config() const { return config_; }
+  const ModelSpec& spec() const { return spec_; }
   const TensorTable& weights() const { return weights_; }
   // One line each, for the log; empty for an ordinary file.
   const std::vector<std::string>& warnings() const { return weights_.warnings; }
@@ -58,7 +58,7 @@ class ModelFile {
 
   Storage storage_;
   std::unique_ptr<const Gguf> gguf_;
-  ModelConfig config_;
+  ModelSpec spec_;
   TensorTable weights_;
   ModelFingerprint fingerprint_ = {};
 };

@@ -3,26 +3,15 @@
 
 #include <array>
 #include <charconv>
-#include <cmath>
-#include <cstring>
 #include <optional>
 #include <string_view>
 #include <unordered_set>
 #include <utility>
 
+#include "model/files/small_vector.h"
+
 namespace kvasir {
 namespace {
-
-struct TypePair {
-  std::string_view name;
-  ops::WeightType type;
-};
-constexpr std::array<TypePair, 6> kReadable = {{{"F32", ops::WeightType::kF32},
-                                                {"F16", ops::WeightType::kF16},
-                                                {"BF16", ops::WeightType::kBf16},
-                                                {"Q8_0", ops::WeightType::kQ8_0},
-                                                {"Q4_0", ops::WeightType::kQ4_0},
-                                                {"Q4_1", ops::WeightType::kQ4_1}}};
 
 // The layer and the rest of "blk.12.attn_q.weight"; nullopt for other names.
 struct BlockName {
@@ -44,7 +33,7 @@ std::optional<BlockName> parse_block_name(std::string_view name) {
 bool changes_result(std::string_view rest) {
   if (rest.ends_with(".bias") || rest.ends_with(".scale")) return true;
   if (rest.ends_with(".lora_a") || rest.ends_with(".lora_b")) return true;
-  for (std::string_view part : {"_norm", "_exps", "_shexp", "ffn_gate_inp", "attn_sinks", "attn_qkv"}) {
+  for (std::string_view part : {"_norm", "_exps", "_shexp", "ffn_gate_inp", "attn_sinks"}) {
     if (rest.find(part) != std::string_view::npos) return true;
   }
   return false;
@@ -52,17 +41,26 @@ bool changes_result(std::string_view rest) {
 
 class TableReader {
  public:
-  TableReader(const Gguf& file, const ModelConfig& config) : file_(file), config_(config) {}
+  TableReader(const Gguf& file, const ModelSpec& spec) : file_(file), spec_(spec) {}
 
   Result<TensorTable> run() {
-    const int64_t dim = config_.dim;
-    KV_RETURN_IF_ERROR(matrix("token_embd.weight", config_.vocab_size, dim, table_.token_embedding));
-    KV_RETURN_IF_ERROR(vector("output_norm.weight", dim, table_.output_norm));
-    if (!config_.tied_embeddings) {
-      KV_RETURN_IF_ERROR(matrix("output.weight", config_.vocab_size, dim, table_.output));
+    const int64_t dim = spec_.dim;
+    KV_RETURN_IF_ERROR(matrix("token_embd.weight", spec_.vocab_size, dim, table_.token_embedding));
+    if (spec_.learned_positions) {
+      KV_RETURN_IF_ERROR(matrix("position_embd.weight", spec_.position_offset + spec_.context_length, dim,
+                                table_.position_embedding));
     }
-    KV_RETURN_IF_ERROR(rope_factors());
-    for (int32_t l = 0; l < config_.layers; ++l) {
+    KV_RETURN_IF_ERROR(norm("output_norm", dim, table_.output_norm));
+    if (!table_.output_norm.present()) return missing("output_norm.weight");
+    if (!spec_.tied_embeddings) {
+      KV_RETURN_IF_ERROR(matrix("output.weight", spec_.vocab_size, dim, table_.output));
+    }
+    // The spec has read these.
+    for (std::string_view name :
+         {"rope_freqs.weight", "rope_factors_short.weight", "rope_factors_long.weight"}) {
+      if (const GgufTensor* tensor = file_.find_tensor(name)) used_.insert(tensor);
+    }
+    for (int32_t l = 0; l < spec_.layers; ++l) {
       LayerWeights weights;
       KV_RETURN_IF_ERROR(layer(l, weights));
       table_.layers.push_back(std::move(weights));
@@ -73,29 +71,32 @@ class TableReader {
 
  private:
   Status layer(int32_t index, LayerWeights& out);
-  Status rope_factors();
+  Status attention(int32_t index, LayerWeights& out);
+  Status feed_forward(int32_t index, LayerWeights& out);
   Status account_for_the_rest();
 
+  Status missing(std::string_view name) const;
   Result<const GgufTensor*> require(std::string_view name);
   Status wrong_shape(const GgufTensor& tensor, int64_t rows, int64_t columns) const;
   Status matrix(std::string_view name, int64_t rows, int64_t columns, WeightMatrix& out);
-  Status vector(std::string_view name, int64_t size, std::vector<float>& out);
-  // Leaves `out` empty where the file has no such tensor.
-  Status optional_vector(std::string_view name, int64_t size, std::vector<float>& out);
+  // These leave `out` empty where the file has no such tensor.
+  Status optional_vector(const std::string& name, int64_t size, std::vector<float>& out);
+  Status norm(const std::string& name, int64_t size, NormWeights& out);
 
   const Gguf& file_;
-  const ModelConfig& config_;
+  const ModelSpec& spec_;
   TensorTable table_;
   std::unordered_set<const GgufTensor*> used_;
 };
 
+Status TableReader::missing(std::string_view name) const {
+  return error(ErrorCode::kCorrupt, "{}: the tensor '{}' is missing; the file is incomplete; fetch it again",
+               file_.origin(), name);
+}
+
 Result<const GgufTensor*> TableReader::require(std::string_view name) {
   const GgufTensor* tensor = file_.find_tensor(name);
-  if (tensor == nullptr) {
-    return error(ErrorCode::kCorrupt,
-                 "{}: the tensor '{}' is missing; the file is incomplete; fetch it again", file_.origin(),
-                 name);
-  }
+  if (tensor == nullptr) return missing(name);
   used_.insert(tensor);
   return tensor;
 }
@@ -122,78 +123,91 @@ Status TableReader::matrix(std::string_view name, int64_t rows, int64_t columns,
   return {};
 }
 
-// A short vector of any float type, as f32. Its values must be finite: one that is not would silently turn
-// every output into NaN.
-Status TableReader::vector(std::string_view name, int64_t size, std::vector<float>& out) {
-  KV_ASSIGN_OR_RETURN(const GgufTensor* tensor, require(name));
-  if (tensor->values() != static_cast<uint64_t>(size) || tensor->shape[0] != static_cast<uint64_t>(size)) {
-    return wrong_shape(*tensor, 1, size);
-  }
-  KV_ASSIGN_OR_RETURN(const ops::WeightType type, weight_type_of(file_, *tensor));
-  out.resize(static_cast<size_t>(size));
-  for (size_t i = 0; i < out.size(); ++i) {
-    uint16_t half = 0;
-    switch (type) {
-      case ops::WeightType::kF32:
-        std::memcpy(&out[i], tensor->data.data() + i * sizeof(float), sizeof(float));
-        break;
-      case ops::WeightType::kF16:
-      case ops::WeightType::kBf16:
-        std::memcpy(&half, tensor->data.data() + i * sizeof(half), sizeof(half));
-        out[i] = type == ops::WeightType::kF16 ? ops::f16_to_f32(half) : ops::bf16_to_f32(half);
-        break;
-      default:
-        return error(
-            ErrorCode::kUnsupported,
-            "{}: the tensor '{}' is of type {}, where F32, F16 or BF16 is needed; convert the model again",
-            file_.origin(), name, tensor->type->name);
-    }
-    if (!std::isfinite(out[i])) {
-      return error(ErrorCode::kCorrupt,
-                   "{}: value {} of the tensor '{}' is not finite; the file is damaged; fetch it again",
-                   file_.origin(), i, name);
-    }
-  }
-  return {};
+Status TableReader::optional_vector(const std::string& name, int64_t size, std::vector<float>& out) {
+  const GgufTensor* tensor = file_.find_tensor(name);
+  if (tensor == nullptr) return {};
+  used_.insert(tensor);
+  return read_small_vector(file_, *tensor, size, out);
 }
 
-Status TableReader::optional_vector(std::string_view name, int64_t size, std::vector<float>& out) {
-  return file_.find_tensor(name) == nullptr ? Status() : vector(name, size, out);
+Status TableReader::norm(const std::string& name, int64_t size, NormWeights& out) {
+  KV_RETURN_IF_ERROR(optional_vector(name + ".weight", size, out.weight));
+  if (spec_.norm == NormKind::kRms || !out.present()) return {};
+  return optional_vector(name + ".bias", size, out.bias);
 }
 
 Status TableReader::layer(int32_t index, LayerWeights& out) {
-  const int64_t dim = config_.dim;
-  const int64_t q_dim = config_.q_dim();
-  const int64_t kv_dim = config_.kv_dim();
-  const int64_t ffn = config_.ffn_dim;
-  const auto name = [index](std::string_view role) { return fmt::format("blk.{}.{}.weight", index, role); };
-  KV_RETURN_IF_ERROR(vector(name("attn_norm"), dim, out.attn_norm));
-  KV_RETURN_IF_ERROR(matrix(name("attn_q"), q_dim, dim, out.attn_q));
-  KV_RETURN_IF_ERROR(matrix(name("attn_k"), kv_dim, dim, out.attn_k));
-  KV_RETURN_IF_ERROR(matrix(name("attn_v"), kv_dim, dim, out.attn_v));
+  const int64_t dim = spec_.dim;
+  const auto name = [index](std::string_view role) { return fmt::format("blk.{}.{}", index, role); };
+  KV_RETURN_IF_ERROR(norm(name("attn_norm"), dim, out.attn_norm));
+  KV_RETURN_IF_ERROR(norm(name("post_attention_norm"), dim, out.attn_post_norm));
+  KV_RETURN_IF_ERROR(norm(name("ffn_norm"), dim, out.ffn_norm));
+  KV_RETURN_IF_ERROR(norm(name("post_ffw_norm"), dim, out.ffn_post_norm));
+  // A model has norms before attention and feed-forward, behind them, or both.
+  if (!out.attn_norm.present() && !out.attn_post_norm.present()) return missing(name("attn_norm.weight"));
+  if (!out.ffn_norm.present() && !out.ffn_post_norm.present()) return missing(name("ffn_norm.weight"));
+  KV_RETURN_IF_ERROR(attention(index, out));
+  return feed_forward(index, out);
+}
+
+// Rows [first, first + count) of a matrix.
+WeightMatrix rows_of(const WeightMatrix& whole, int64_t first, int64_t count) {
+  WeightMatrix out = whole;
+  out.data += static_cast<uint64_t>(first) * whole.row_bytes();
+  out.rows = count;
+  out.bytes = static_cast<uint64_t>(count) * whole.row_bytes();
+  return out;
+}
+
+Status TableReader::attention(int32_t index, LayerWeights& out) {
+  const int64_t dim = spec_.dim, q_dim = spec_.q_dim(), kv_dim = spec_.kv_dim();
+  const auto weight = [index](std::string_view role) { return fmt::format("blk.{}.{}.weight", index, role); };
   const auto bias = [index](std::string_view role) { return fmt::format("blk.{}.{}.bias", index, role); };
+  if (file_.find_tensor(weight("attn_qkv")) != nullptr) {
+    WeightMatrix qkv;
+    KV_RETURN_IF_ERROR(matrix(weight("attn_qkv"), q_dim + 2 * kv_dim, dim, qkv));
+    out.attn_q = rows_of(qkv, 0, q_dim);
+    out.attn_k = rows_of(qkv, q_dim, kv_dim);
+    out.attn_v = rows_of(qkv, q_dim + kv_dim, kv_dim);
+  } else {
+    KV_RETURN_IF_ERROR(matrix(weight("attn_q"), q_dim, dim, out.attn_q));
+    KV_RETURN_IF_ERROR(matrix(weight("attn_k"), kv_dim, dim, out.attn_k));
+    KV_RETURN_IF_ERROR(matrix(weight("attn_v"), kv_dim, dim, out.attn_v));
+  }
   KV_RETURN_IF_ERROR(optional_vector(bias("attn_q"), q_dim, out.q_bias));
   KV_RETURN_IF_ERROR(optional_vector(bias("attn_k"), kv_dim, out.k_bias));
   KV_RETURN_IF_ERROR(optional_vector(bias("attn_v"), kv_dim, out.v_bias));
-  KV_RETURN_IF_ERROR(matrix(name("attn_output"), dim, q_dim, out.attn_output));
-  KV_RETURN_IF_ERROR(vector(name("ffn_norm"), dim, out.ffn_norm));
-  KV_RETURN_IF_ERROR(matrix(name("ffn_gate"), ffn, dim, out.ffn_gate));
-  KV_RETURN_IF_ERROR(matrix(name("ffn_up"), ffn, dim, out.ffn_up));
-  return matrix(name("ffn_down"), dim, ffn, out.ffn_down);
+  if (spec_.qk_norm != QkNorm::kNone) {
+    const bool by_head = spec_.qk_norm == QkNorm::kHead;
+    KV_RETURN_IF_ERROR(optional_vector(weight("attn_q_norm"), by_head ? spec_.head_dim : q_dim, out.q_norm));
+    KV_RETURN_IF_ERROR(optional_vector(weight("attn_k_norm"), by_head ? spec_.head_dim : kv_dim, out.k_norm));
+    if (out.q_norm.empty()) return missing(weight("attn_q_norm"));
+    if (out.k_norm.empty()) return missing(weight("attn_k_norm"));
+  }
+  KV_RETURN_IF_ERROR(matrix(weight("attn_output"), dim, q_dim, out.attn_output));
+  return optional_vector(bias("attn_output"), dim, out.attn_output_bias);
 }
 
-Status TableReader::rope_factors() {
-  if (!config_.rope_factors) return {};
-  constexpr std::string_view kName = "rope_freqs.weight";
-  KV_RETURN_IF_ERROR(vector(kName, config_.head_dim / 2, table_.rope_factors));
-  for (float factor : table_.rope_factors) {
-    if (!(factor > 0)) {
-      return error(ErrorCode::kCorrupt,
-                   "{}: the tensor '{}' holds a factor of {}, not above 0; convert the model again",
-                   file_.origin(), kName, factor);
-    }
+Status TableReader::feed_forward(int32_t index, LayerWeights& out) {
+  const int64_t dim = spec_.dim, ffn = spec_.ffn_dim;
+  const auto weight = [index](std::string_view role) { return fmt::format("blk.{}.{}.weight", index, role); };
+  const auto bias = [index](std::string_view role) { return fmt::format("blk.{}.{}.bias", index, role); };
+  if (!spec_.gated) {
+    KV_RETURN_IF_ERROR(matrix(weight("ffn_up"), ffn, dim, out.ffn_up));
+    KV_RETURN_IF_ERROR(optional_vector(bias("ffn_up"), ffn, out.ffn_up_bias));
+  } else if (const GgufTensor* up = file_.find_tensor(weight("ffn_up"));
+             file_.find_tensor(weight("ffn_gate")) == nullptr && up != nullptr &&
+             up->shape[1] == static_cast<uint64_t>(2 * ffn)) {  // one tensor: gate, then up
+    WeightMatrix both;
+    KV_RETURN_IF_ERROR(matrix(weight("ffn_up"), 2 * ffn, dim, both));
+    out.ffn_gate = rows_of(both, 0, ffn);
+    out.ffn_up = rows_of(both, ffn, ffn);
+  } else {
+    KV_RETURN_IF_ERROR(matrix(weight("ffn_gate"), ffn, dim, out.ffn_gate));
+    KV_RETURN_IF_ERROR(matrix(weight("ffn_up"), ffn, dim, out.ffn_up));
   }
-  return {};
+  KV_RETURN_IF_ERROR(matrix(weight("ffn_down"), dim, ffn, out.ffn_down));
+  return optional_vector(bias("ffn_down"), dim, out.ffn_down_bias);
 }
 
 Status TableReader::account_for_the_rest() {
@@ -201,16 +215,16 @@ Status TableReader::account_for_the_rest() {
     if (used_.contains(&tensor)) continue;
     const std::string name = gguf_quoted(tensor.name);
     const auto block = parse_block_name(tensor.name);
-    if (block && block->layer >= static_cast<uint64_t>(config_.layers)) {
+    if (block && block->layer >= static_cast<uint64_t>(spec_.layers)) {
       return error(ErrorCode::kUnsupported,
                    "{}: the tensor {} lies beyond the model's {} layers; convert the model again",
-                   file_.origin(), name, config_.layers);
+                   file_.origin(), name, spec_.layers);
     }
     if (changes_result(tensor.name)) {
       return error(
           ErrorCode::kUnsupported,
-          "{}: the tensor {} changes what the model computes and is not supported; use a plain llama model",
-          file_.origin(), name);
+          "{}: the tensor {} changes what the model computes and is not supported for {}; use another model",
+          file_.origin(), name, spec_.architecture);
     }
     table_.warnings.push_back(fmt::format("{}: the tensor {} is not used", file_.origin(), name));
   }
@@ -220,18 +234,16 @@ Status TableReader::account_for_the_rest() {
 }  // namespace
 
 Result<ops::WeightType> weight_type_of(const Gguf& file, const GgufTensor& tensor) {
-  for (const TypePair& pair : kReadable) {
-    if (pair.name == tensor.type->name) return pair.type;
-  }
+  if (const auto type = ops::weight_type_of_name(tensor.type->name)) return *type;
   return error(
       ErrorCode::kUnsupported,
-      "{}: the tensor {} is of type {}, which is not supported (F32, F16, BF16, Q8_0, Q4_0 and Q4_1 are); "
-      "quantise the model as Q8_0, Q4_1 or Q4_0",
+      "{}: the tensor {} is of type {}, which is not supported; quantise the model as Q4_K_M or Q8_0, or "
+      "convert it to BF16",
       file.origin(), gguf_quoted(tensor.name), tensor.type->name);
 }
 
-Result<TensorTable> read_tensor_table(const Gguf& file, const ModelConfig& config) {
-  return TableReader(file, config).run();
+Result<TensorTable> read_tensor_table(const Gguf& file, const ModelSpec& spec) {
+  return TableReader(file, spec).run();
 }
 
 }  // namespace kvasir

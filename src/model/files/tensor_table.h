@@ -1,4 +1,4 @@
-// The weights of a model by their role: which matrix is where, in which type, checked against the config.
+// The weights of a model by their role: which matrix is where, in which type, checked against the spec.
 #pragma once
 
 #include <cstddef>
@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/status.h"
+#include "model/architectures/model_spec.h"
 #include "model/files/gguf.h"
-#include "model/files/model_config.h"
 #include "ops/numerics.h"
 
 namespace kvasir {
@@ -26,29 +26,44 @@ struct WeightMatrix {
   uint64_t row_bytes() const { return bytes / static_cast<uint64_t>(rows); }
 };
 
-struct LayerWeights {
-  std::vector<float> attn_norm;  // [dim]
-  WeightMatrix attn_q;           // [heads × head_dim][dim], rows ordered for RoPE on interleaved pairs
-  WeightMatrix attn_k;           // [kv_heads × head_dim][dim], likewise
-  WeightMatrix attn_v;           // [kv_heads × head_dim][dim]
-  std::vector<float> q_bias;     // [heads × head_dim], in the order of attn_q's rows; empty: none
-  std::vector<float> k_bias;     // [kv_heads × head_dim], in that of attn_k's; empty: none
-  std::vector<float> v_bias;     // [kv_heads × head_dim]; empty: none
-  WeightMatrix attn_output;      // [dim][heads × head_dim]
-  std::vector<float> ffn_norm;   // [dim]
-  WeightMatrix ffn_gate;         // [ffn_dim][dim]
-  WeightMatrix ffn_up;           // [ffn_dim][dim]
-  WeightMatrix ffn_down;         // [dim][ffn_dim]
+// A norm's parameters; not present: there is no such norm.
+struct NormWeights {
+  std::vector<float> weight;  // [n]
+  std::vector<float> bias;    // [n], or empty
+  bool present() const { return !weight.empty(); }
 };
 
-// Norm weights, biases and RoPE factors are small and are copied as f32; everything else is a view.
+// Vectors that are empty and matrices that are not present: the model has none.
+struct LayerWeights {
+  NormWeights attn_norm;  // [dim]
+  WeightMatrix attn_q;    // [heads × head_dim][dim]; ModelSpec::split_pairs says in which order its rows are
+  WeightMatrix attn_k;    // [kv_heads × head_dim][dim], likewise
+  WeightMatrix attn_v;    // [kv_heads × head_dim][dim]
+  std::vector<float> q_bias;            // [heads × head_dim], in the order of attn_q's rows
+  std::vector<float> k_bias;            // [kv_heads × head_dim], in that of attn_k's
+  std::vector<float> v_bias;            // [kv_heads × head_dim]
+  std::vector<float> q_norm;            // [head_dim] or [heads × head_dim], by ModelSpec::qk_norm
+  std::vector<float> k_norm;            // [head_dim] or [kv_heads × head_dim]
+  WeightMatrix attn_output;             // [dim][heads × head_dim]
+  std::vector<float> attn_output_bias;  // [dim]
+  NormWeights attn_post_norm;           // [dim], of what attention adds to the residual stream
+  NormWeights ffn_norm;                 // [dim]
+  WeightMatrix ffn_gate;                // [ffn_dim][dim]; only where the feed-forward is gated
+  WeightMatrix ffn_up;                  // [ffn_dim][dim]
+  std::vector<float> ffn_up_bias;       // [ffn_dim]
+  WeightMatrix ffn_down;                // [dim][ffn_dim]
+  std::vector<float> ffn_down_bias;     // [dim]
+  NormWeights ffn_post_norm;            // [dim]
+};
+
+// Norm weights and biases are small and are copied as f32; everything else is a view.
 struct TensorTable {
   WeightMatrix token_embedding;  // [vocab_size][dim]
+  WeightMatrix
+      position_embedding;  // [position_offset + context_length][dim]; only where positions are learned
   std::vector<LayerWeights> layers;
-  std::vector<float> output_norm;  // [dim]
-  WeightMatrix output;             // [vocab_size][dim]; not present where the embeddings are tied
-  std::vector<float>
-      rope_factors;  // [head_dim / 2], or empty: each pair's frequency is divided by its factor
+  NormWeights output_norm;            // [dim]
+  WeightMatrix output;                // [vocab_size][dim]; not present where the embeddings are tied
   std::vector<std::string> warnings;  // one line for each tensor that nothing uses
 
   // The matrix of the last layer: `output`, or the embedding where it is tied.
@@ -57,8 +72,8 @@ struct TensorTable {
 
 // kCorrupt: a tensor is missing or of the wrong shape. kUnsupported: a tensor type that no kernel reads, or a
 // tensor (another bias, a further norm, an expert) that changes the result and that this decoder does not
-// apply. REQUIRES: config is read_model_config(file).
-Result<TensorTable> read_tensor_table(const Gguf& file, const ModelConfig& config);
+// apply. REQUIRES: spec is read_model_spec(file).
+Result<TensorTable> read_tensor_table(const Gguf& file, const ModelSpec& spec);
 
 // The kernels' type for a type of the file; kUnsupported names `tensor`.
 Result<ops::WeightType> weight_type_of(const Gguf& file, const GgufTensor& tensor);

@@ -1,4 +1,4 @@
-// The variables that Hugging Face gives a template; tools and documents are there, and none.
+// The variables that Hugging Face gives a template; documents are there, and none.
 #include "model/templates/chat_template.h"
 
 #include <algorithm>
@@ -20,11 +20,39 @@ jinja::Value trusted_token(const std::string& text) {
   return jinja::Value(MarkedText::trusted(replace_invalid_utf8(text)));
 }
 
-jinja::Value to_value(const TemplateScalar& scalar) {
-  if (const auto* boolean = std::get_if<bool>(&scalar)) return jinja::Value(*boolean);
-  if (const auto* integer = std::get_if<int64_t>(&scalar)) return jinja::Value(*integer);
-  if (const auto* real = std::get_if<double>(&scalar)) return jinja::Value(*real);
-  if (const auto* text = std::get_if<std::string>(&scalar)) return jinja::Value(replace_invalid_utf8(*text));
+Result<jinja::Value> to_value(const TemplateValue& value, jinja::Environment* env, int depth = 0);
+
+Result<jinja::Value> to_list(const TemplateValue::List& list, jinja::Environment* env, int depth) {
+  std::vector<jinja::Value> items;
+  items.reserve(list.size());
+  for (const TemplateValue& item : list) {
+    KV_ASSIGN_OR_RETURN(jinja::Value made, to_value(item, env, depth + 1));
+    items.push_back(std::move(made));
+  }
+  return env->make_list(std::move(items));
+}
+
+Result<jinja::Value> to_dict(const TemplateValue::Dict& dict, jinja::Environment* env, int depth) {
+  std::vector<std::pair<std::string, jinja::Value>> items;
+  items.reserve(dict.size());
+  for (const auto& [key, item] : dict) {
+    KV_ASSIGN_OR_RETURN(jinja::Value made, to_value(item, env, depth + 1));
+    items.emplace_back(replace_invalid_utf8(key), std::move(made));
+  }
+  return env->make_dict(std::move(items));
+}
+
+Result<jinja::Value> to_value(const TemplateValue& value, jinja::Environment* env, int depth) {
+  if (depth > jinja::kMaxValueDepth) {
+    return error(ErrorCode::kInvalidArgument, "a value is nested deeper than {}", jinja::kMaxValueDepth);
+  }
+  if (const auto* boolean = std::get_if<bool>(&value.data)) return jinja::Value(*boolean);
+  if (const auto* integer = std::get_if<int64_t>(&value.data)) return jinja::Value(*integer);
+  if (const auto* real = std::get_if<double>(&value.data)) return jinja::Value(*real);
+  if (const auto* text = std::get_if<std::string>(&value.data))
+    return env->make_string(replace_invalid_utf8(*text));
+  if (const auto* list = std::get_if<TemplateValue::List>(&value.data)) return to_list(*list, env, depth);
+  if (const auto* dict = std::get_if<TemplateValue::Dict>(&value.data)) return to_dict(*dict, env, depth);
   return jinja::Value::none();
 }
 
@@ -41,8 +69,14 @@ Result<jinja::Value> make_messages(std::span<const ChatMessage> messages, jinja:
   for (const ChatMessage& message : messages) {
     KV_ASSIGN_OR_RETURN(jinja::Value role, env->make_string(marked_role(message.role)));
     KV_ASSIGN_OR_RETURN(jinja::Value content, env->make_string(replace_invalid_utf8(message.content)));
-    KV_ASSIGN_OR_RETURN(jinja::Value item,
-                        env->make_dict({{"role", std::move(role)}, {"content", std::move(content)}}));
+    std::vector<std::pair<std::string, jinja::Value>> members;
+    members.emplace_back("role", std::move(role));
+    members.emplace_back("content", std::move(content));
+    for (const auto& [name, member] : message.more) {
+      KV_ASSIGN_OR_RETURN(jinja::Value made, to_value(member, env));
+      members.emplace_back(replace_invalid_utf8(name), std::move(made));
+    }
+    KV_ASSIGN_OR_RETURN(jinja::Value item, env->make_dict(std::move(members)));
     items.push_back(std::move(item));
   }
   return env->make_list(std::move(items));
@@ -64,12 +98,19 @@ Result<MarkedText> ChatTemplate::render(const ChatTemplateInputs& inputs) const 
   jinja::Variables variables;
   KV_ASSIGN_OR_RETURN(jinja::Value messages, make_messages(inputs.messages, &env));
   variables.emplace_back("messages", std::move(messages));
-  variables.emplace_back("tools", jinja::Value::none());
+  jinja::Value tools = jinja::Value::none();
+  if (!inputs.tools.empty()) {
+    KV_ASSIGN_OR_RETURN(tools, to_list(inputs.tools, &env, 0));
+  }
+  variables.emplace_back("tools", std::move(tools));
   variables.emplace_back("documents", jinja::Value::none());
   variables.emplace_back("add_generation_prompt", jinja::Value(inputs.add_generation_prompt));
   if (inputs.bos_token) variables.emplace_back("bos_token", trusted_token(*inputs.bos_token));
   if (inputs.eos_token) variables.emplace_back("eos_token", trusted_token(*inputs.eos_token));
-  for (const auto& [name, scalar] : inputs.variables) variables.emplace_back(name, to_value(scalar));
+  for (const auto& [name, value] : inputs.variables) {
+    KV_ASSIGN_OR_RETURN(jinja::Value made, to_value(value, &env));
+    variables.emplace_back(name, std::move(made));
+  }
   return jinja::render(tree_->block, variables, &env);
 }
 

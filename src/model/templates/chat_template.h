@@ -16,26 +16,44 @@
 
 namespace kvasir {
 
-// Plain text, except that a role which the interface defines (system, developer, user, assistant, tool,
-// function) is no text of the client but a choice among these; templates build control tokens of it.
+// What a template can be given, as JSON has it; plain where it is text. monostate is none.
+struct TemplateValue {
+  using List = std::vector<TemplateValue>;
+  using Dict = std::vector<std::pair<std::string, TemplateValue>>;  // in the order in which tojson writes it
+
+  TemplateValue() = default;
+  TemplateValue(bool boolean) : data(boolean) {}
+  TemplateValue(int64_t integer) : data(integer) {}
+  TemplateValue(double real) : data(real) {}
+  TemplateValue(std::string text) : data(std::move(text)) {}
+  TemplateValue(const char* text) : data(std::string(text)) {}
+  TemplateValue(List list) : data(std::move(list)) {}
+  TemplateValue(Dict dict) : data(std::move(dict)) {}
+
+  std::variant<std::monostate, bool, int64_t, double, std::string, List, Dict> data;
+};
+
+// Plain text, except for the roles that the interface defines (system, developer, user, assistant, tool,
+// function): these are a choice of the client, not its text, and templates build control tokens from them.
 struct ChatMessage {
   std::string role;
   std::string content;
+  // Further members, such as tool_calls or reasoning_content; one that is named `content` goes before the
+  // text.
+  TemplateValue::Dict more = {};
 };
-
-// A further variable for the template, plain where it is text, such as a client's chat_template_kwargs;
-// monostate is none.
-using TemplateScalar = std::variant<std::monostate, bool, int64_t, double, std::string>;
 
 struct ChatTemplateInputs {
   std::span<const ChatMessage> messages;
   bool add_generation_prompt = true;
-  // The tokens as text, trusted; a template sees those that are missing as undefined.
+  // The tokens as trusted text; a missing one is undefined for the template.
   std::optional<std::string> bos_token;
   std::optional<std::string> eos_token;
-  std::vector<std::pair<std::string, TemplateScalar>> variables;  // later ones win, also over the above
-  // What strftime_now() formats, in seconds since 1970, UTC. Without it the template sees no such function
-  // and the prompt does not depend on the day.
+  TemplateValue::List tools;  // a list of their schemas; empty: undefined for the template
+  TemplateValue::Dict
+      variables;  // such as a client's chat_template_kwargs; later ones win, also over the above
+  // The time that strftime_now() formats, in seconds since 1970, UTC. Without it the template has no such
+  // function, and the prompt does not depend on the day.
   std::optional<int64_t> now_seconds;
 };
 
@@ -49,8 +67,8 @@ class ChatTemplate {
 
   // kInvalidArgument: the template refused the messages (raise_exception, whose message this is) or could not
   // handle them. kExhausted: a bound was hit. Ill-formed UTF-8 in the inputs counts as U+FFFD.
-  // The result is UTF-8. Trusted in it is what the template spells out itself, and the tokens above; all that
-  // is made of messages and variables is plain, whatever the template does with it.
+  // The result is UTF-8. The template's own text and the tokens above are trusted in it. All text made from
+  // messages and variables is plain, whatever the template does with it.
   Result<MarkedText> render(const ChatTemplateInputs& inputs) const;
 
  private:

@@ -2,6 +2,10 @@
 #include "model/tokenizers/tokenizer.h"
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <functional>
+#include <tuple>
 #include <utility>
 
 #include "base/check.h"
@@ -53,38 +57,53 @@ bool is_literal(TokenType type) {
   return type == TokenType::kControl || type == TokenType::kUnknown || type == TokenType::kUserDefined;
 }
 
+// How SentencePiece spells a space, and a byte that no piece covers.
+constexpr std::string_view kSpaceMark = "\u2581";
+
+std::optional<unsigned char> parse_byte_token(std::string_view token) {
+  if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return std::nullopt;
+  unsigned int value = 0;
+  const auto parsed = std::from_chars(token.data() + 3, token.data() + 5, value, 16);
+  if (parsed.ec != std::errc() || parsed.ptr != token.data() + 5) return std::nullopt;
+  return static_cast<unsigned char>(value);
+}
+
+void append_unmarked(std::string_view token, std::string* out) {
+  for (size_t i = 0; i < token.size();) {
+    const bool space = token.substr(i).starts_with(kSpaceMark);
+    out->push_back(space ? ' ' : token[i]);
+    i += space ? kSpaceMark.size() : 1;
+  }
+}
+
 }  // namespace
 
 Result<Tokenizer> Tokenizer::create(TokenizerData data) {
-  if (data.model != "gpt2") {
-    return error(ErrorCode::kUnsupported,
-                 "tokenizer model '{}' is not supported; use a model whose tokenizer.ggml.model is gpt2",
-                 data.model);
-  }
   Tokenizer tokenizer;
-  KV_ASSIGN_OR_RETURN(tokenizer.kind_, parse_pretokenizer(data.pre));
+  tokenizer.model_ = data.model;
+  tokenizer.split_ = std::move(data.split);
+  tokenizer.nfc_ = data.nfc;
+  tokenizer.fuse_unknown_ = data.fuse_unknown;
+  tokenizer.space_prefix_ = data.space_prefix;
+  tokenizer.ignore_merges_ = data.ignore_merges;
   KV_RETURN_IF_ERROR(tokenizer.load_tokens(&data));
-  KV_RETURN_IF_ERROR(tokenizer.load_merges(data.merges));
-  tokenizer.bos_ = data.bos;
-  tokenizer.eos_ = data.eos;
-  tokenizer.eot_ = data.eot;
-  tokenizer.unk_ = data.unk;
-  tokenizer.pad_ = data.pad;
-  tokenizer.add_bos_ = data.add_bos && data.bos.has_value();
+  KV_RETURN_IF_ERROR(tokenizer.load_bytes());
+  KV_RETURN_IF_ERROR(data.model == TokenizerModel::kPieces ? tokenizer.load_scores(data.scores)
+                                                           : tokenizer.load_merges(data.merges));
+  if (data.ignore_merges) tokenizer.load_words();
+  KV_RETURN_IF_ERROR(tokenizer.load_ids(data));
   tokenizer.chat_template_ = std::move(data.chat_template);
-  KV_RETURN_IF_ERROR(tokenizer.check_ids());
   return tokenizer;
 }
 
 Status Tokenizer::load_tokens(TokenizerData* data) {
   const size_t vocab = data->tokens.size();
   if (vocab == 0 || vocab > size_t{1} << 30) {
-    return error(ErrorCode::kCorrupt, "tokenizer.ggml.tokens has {} entries; the model file is damaged",
-                 vocab);
+    return error(ErrorCode::kCorrupt, "the vocabulary has {} entries; the model's files are damaged", vocab);
   }
   if (!data->token_types.empty() && data->token_types.size() != vocab) {
     return error(ErrorCode::kCorrupt,
-                 "tokenizer.ggml.token_type has {} entries for {} tokens; the model file is damaged",
+                 "the types of tokens have {} entries for {} tokens; the model's files are damaged",
                  data->token_types.size(), vocab);
   }
   tokens_ = std::move(data->tokens);
@@ -92,33 +111,47 @@ Status Tokenizer::load_tokens(TokenizerData* data) {
   for (size_t i = 0; i < data->token_types.size(); ++i) {
     const int32_t type = data->token_types[i];
     if (type < 1 || type > 6) {
-      return error(ErrorCode::kCorrupt, "token {} has the unknown type {}; the model file is damaged", i,
+      return error(ErrorCode::kCorrupt, "token {} has the unknown type {}; the model's files are damaged", i,
                    type);
     }
     types_[i] = static_cast<TokenType>(type);
   }
-
-  const ByteAlphabet alphabet = make_byte_alphabet();
   token_ids_.reserve(vocab);
-  byte_begin_.reserve(vocab + 1);
+  for (size_t i = 0; i < vocab; ++i) token_ids_.emplace(tokens_[i], static_cast<int32_t>(i));
+  return Status();
+}
+
+// What each token stands for, and the tokens that are found in text as they are.
+Status Tokenizer::load_bytes() {
+  const ByteAlphabet alphabet = make_byte_alphabet();
+  byte_begin_.reserve(tokens_.size() + 1);
+  byte_token_.fill(-1);
   trie_.resize(1);
-  for (size_t i = 0; i < vocab; ++i) {
+  for (size_t i = 0; i < tokens_.size(); ++i) {
     const std::string& token = tokens_[i];
     const auto id = static_cast<int32_t>(i);
     if (bytes_.size() + token.size() > UINT32_MAX) {
-      return error(ErrorCode::kCorrupt, "the tokens are longer than 4 GiB; the model file is damaged");
+      return error(ErrorCode::kCorrupt, "the tokens are longer than 4 GiB; the model's files are damaged");
     }
     byte_begin_.push_back(static_cast<uint32_t>(bytes_.size()));
-    token_ids_.emplace(token, id);
-    if (is_literal(types_[i])) {
+    if (is_literal(types_[i]) && !token.empty()) add_to_trie(id);
+    if (model_ == TokenizerModel::kByteBpe) {
+      if (is_literal(types_[i]) || !append_spelled_bytes(alphabet, token, &bytes_)) bytes_.append(token);
+    } else if (types_[i] == TokenType::kByte) {
+      const auto byte = parse_byte_token(token);
+      if (!byte) {
+        return error(ErrorCode::kCorrupt, "token {} ('{}') is said to be a byte and is none", i, token);
+      }
+      bytes_.push_back(static_cast<char>(*byte));
+      byte_token_[*byte] = id;
+    } else if (types_[i] == TokenType::kControl) {
       bytes_.append(token);
-      if (!token.empty()) add_to_trie(id);
-    } else if (!append_spelled_bytes(alphabet, token, &bytes_)) {
-      bytes_.append(token);
+    } else {
+      append_unmarked(token, &bytes_);
     }
   }
   byte_begin_.push_back(static_cast<uint32_t>(bytes_.size()));
-
+  if (model_ != TokenizerModel::kByteBpe) return Status();
   for (size_t byte = 0; byte < 256; ++byte) {
     std::string spelled;
     append_utf8(alphabet.of_byte[byte], &spelled);
@@ -129,37 +162,131 @@ Status Tokenizer::load_tokens(TokenizerData* data) {
 
 Status Tokenizer::load_merges(const std::vector<std::string>& merges) {
   merges_.reserve(merges.size());
+  std::string merged;
   for (size_t rank = 0; rank < merges.size(); ++rank) {
-    const std::string& line = merges[rank];
-    const size_t space = line.find(' ', 1);
-    if (space == std::string::npos) {
-      return error(ErrorCode::kCorrupt, "merge {} ('{}') is not two tokens; the model file is damaged", rank,
-                   line);
+    const std::string_view line = merges[rank];
+    bool known = false;
+    size_t space = line.find(' ', 1);
+    if (space == std::string_view::npos) {
+      return error(ErrorCode::kCorrupt, "merge {} ('{}') is not two tokens; the model's files are damaged",
+                   rank, line);
     }
-    const std::string_view left = std::string_view(line).substr(0, space);
-    const std::string_view right = std::string_view(line).substr(space + 1);
-    const auto left_id = find_token(left);
-    const auto right_id = find_token(right);
-    const auto merged_id = find_token(std::string(left).append(right));
-    if (!left_id || !right_id || !merged_id) {
+    // A token of text can have a space within.
+    for (; !known && space != std::string_view::npos; space = line.find(' ', space + 1)) {
+      const auto left = find_token(line.substr(0, space));
+      const auto right = find_token(line.substr(space + 1));
+      merged.assign(line.substr(0, space)).append(line.substr(space + 1));
+      const auto whole = find_token(merged);
+      known = left && right && whole;
+      if (known) merges_.insert(*left, *right, {static_cast<int32_t>(rank), *whole});
+    }
+    if (!known) {
       return error(ErrorCode::kCorrupt, "merge {} ('{}') names a token that is not in the vocabulary", rank,
                    line);
     }
-    merges_.insert(*left_id, *right_id, {static_cast<int32_t>(rank), *merged_id});
   }
   return Status();
 }
 
-Status Tokenizer::check_ids() const {
-  const std::pair<const char*, std::optional<int32_t>> ids[] = {
-      {"bos", bos_}, {"eos", eos_}, {"eot", eot_}, {"unknown", unk_}, {"padding", pad_}};
-  for (const auto& [name, id] : ids) {
-    if (id && (*id < 0 || *id >= vocab_size())) {
-      return error(ErrorCode::kCorrupt, "the {} token {} is outside the vocabulary of {}", name, *id,
-                   vocab_size());
+// A pair merges if its union is a piece, and the rank of the merge is that of the piece's score. So every way
+// to cut a piece in two becomes an entry of the table, and pieces need no search of their own.
+Status Tokenizer::load_scores(const std::vector<float>& scores) {
+  if (scores.size() != tokens_.size()) {
+    return error(ErrorCode::kCorrupt, "there are {} scores for {} tokens; the model's files are damaged",
+                 scores.size(), tokens_.size());
+  }
+  std::vector<float> ranks;
+  size_t characters = 0;
+  for (size_t i = 0; i < scores.size(); ++i) {
+    if (!std::isfinite(scores[i])) {
+      return error(ErrorCode::kCorrupt, "token {} has a score that is no number", i);
+    }
+    ranks.push_back(scores[i]);
+    characters += std::min<size_t>(tokens_[i].size(), 64);
+  }
+  std::sort(ranks.begin(), ranks.end(), std::greater<>());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  const auto part = [&](std::string_view text, bool one_character) -> int32_t {
+    if (const int32_t id = find_text(text); id >= 0 || !one_character) return id;
+    const auto fresh = static_cast<int32_t>(tokens_.size() + inner_characters_.size());
+    return inner_characters_.emplace(text, fresh).first->second;
+  };
+  std::vector<std::tuple<int32_t, int32_t, MergeTable::Merge>> found;
+  found.reserve(std::min(characters, tokens_.size() * 2));
+  for (int32_t id = 0; id < vocab_size(); ++id) {
+    const std::string_view token = token_text(id);
+    if (!is_text(id) || find_text(token) != id) continue;
+    const auto rank = static_cast<int32_t>(
+        std::lower_bound(ranks.begin(), ranks.end(), scores[static_cast<size_t>(id)], std::greater<>()) -
+        ranks.begin());
+    const size_t first = decode_utf8(token, 0).length;
+    for (size_t cut = first; cut < token.size();) {
+      const size_t length = decode_utf8(token, cut).length;
+      const int32_t left = part(token.substr(0, cut), cut == first);
+      const int32_t right = left < 0 ? -1 : part(token.substr(cut), cut + length == token.size());
+      if (right >= 0) found.emplace_back(left, right, MergeTable::Merge{rank, id});
+      cut += length;
     }
   }
+  merges_.reserve(found.size());
+  for (const auto& [left, right, merge] : found) merges_.insert(left, right, merge);
   return Status();
+}
+
+Status Tokenizer::load_ids(const TokenizerData& data) {
+  const auto check = [this](const char* name, std::optional<int32_t> id) {
+    if (!id || (*id >= 0 && *id < vocab_size())) return Status();
+    return error(ErrorCode::kCorrupt, "the {} token {} is outside the vocabulary of {}", name, *id,
+                 vocab_size());
+  };
+  KV_RETURN_IF_ERROR(check("bos", bos_ = data.bos));
+  KV_RETURN_IF_ERROR(check("eos", eos_ = data.eos));
+  KV_RETURN_IF_ERROR(check("eot", eot_ = data.eot));
+  KV_RETURN_IF_ERROR(check("unknown", unk_ = data.unk));
+  KV_RETURN_IF_ERROR(check("padding", pad_ = data.pad));
+  add_bos_ = data.add_bos && data.bos.has_value();
+  ends_ = data.more_ends;
+  for (const auto& id : {eos_, eot_}) {
+    if (id) ends_.push_back(*id);
+  }
+  for (const int32_t id : ends_) KV_RETURN_IF_ERROR(check("ending", id));
+  strips_left_.resize(tokens_.size());
+  strips_right_.resize(tokens_.size());
+  for (const int32_t id : data.strips_left) {
+    KV_RETURN_IF_ERROR(check("stripping", id));
+    strips_left_[static_cast<size_t>(id)] = true;
+  }
+  for (const int32_t id : data.strips_right) {
+    KV_RETURN_IF_ERROR(check("stripping", id));
+    strips_right_[static_cast<size_t>(id)] = true;
+  }
+  return Status();
+}
+
+void Tokenizer::load_words() {
+  for (int32_t id = 0; id < vocab_size(); ++id) {
+    if (!is_text(id)) continue;
+    const auto i = static_cast<size_t>(id);
+    words_.emplace(std::string_view(bytes_).substr(byte_begin_[i], byte_begin_[i + 1] - byte_begin_[i]), id);
+  }
+}
+
+bool Tokenizer::is_text(int32_t id) const {
+  const TokenType type = types_[static_cast<size_t>(id)];
+  return type == TokenType::kNormal || type == TokenType::kUserDefined || type == TokenType::kUnused;
+}
+
+// The token of this text that merging may make, or -1.
+int32_t Tokenizer::find_text(std::string_view text) const {
+  const auto found = token_ids_.find(text);
+  return found != token_ids_.end() && is_text(found->second) ? found->second : -1;
+}
+
+bool Tokenizer::keeps_length() const {
+  return !nfc_ && std::find(strips_left_.begin(), strips_left_.end(), true) == strips_left_.end() &&
+         std::find(strips_right_.begin(), strips_right_.end(), true) == strips_right_.end() &&
+         (model_ == TokenizerModel::kByteBpe ||
+          std::find(byte_token_.begin(), byte_token_.end(), -1) == byte_token_.end());
 }
 
 void Tokenizer::add_to_trie(int32_t id) {
@@ -202,6 +329,10 @@ bool Tokenizer::is_special(int32_t id) const {
   if (id < 0 || id >= vocab_size()) return false;
   const TokenType type = types_[static_cast<size_t>(id)];
   return type == TokenType::kControl || type == TokenType::kUnknown;
+}
+
+bool Tokenizer::is_end(int32_t id) const {
+  return std::find(ends_.begin(), ends_.end(), id) != ends_.end();
 }
 
 std::optional<int32_t> Tokenizer::find_token(std::string_view text) const {

@@ -4,6 +4,7 @@
 #include "base/check.h"
 #include "base/mutant.h"
 #include "model/tokenizers/tokenizer.h"
+#include "model/tokenizers/unicode.h"
 #include "model/tokenizers/utf8.h"
 
 namespace kvasir {
@@ -13,7 +14,8 @@ struct Tokenizer::Scratch {
   struct Symbol {
     int32_t token;  // -1: swallowed by the symbol before it
     int32_t previous;
-    int32_t next;  // -1: the last one
+    int32_t next;    // -1: the last one
+    uint32_t begin;  // its place in the word
   };
   struct Candidate {
     int32_t rank;
@@ -46,6 +48,26 @@ std::vector<int32_t> Tokenizer::encode(const MarkedText& text) const {
   return encode_ranges(text.text(), text.trusted_ranges());
 }
 
+namespace {
+
+// Without the white space at its beginning or at its end.
+std::string_view trim_space(std::string_view text, bool at_begin) {
+  while (!text.empty()) {
+    size_t at = at_begin ? 0 : text.size() - 1;
+    while (at > 0 && !at_begin && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) --at;
+    const Utf8Step step = decode_utf8(text, at);
+    if (!is_white_space(step.code_point)) break;
+    if (at_begin) {
+      text.remove_prefix(step.length);
+    } else {
+      text.remove_suffix(step.length);
+    }
+  }
+  return text;
+}
+
+}  // namespace
+
 // `trusted`: where control and unknown tokens are looked for; ascending ranges of bytes that do not touch.
 std::vector<int32_t> Tokenizer::encode_ranges(std::string_view text,
                                               std::span<const Interval> trusted) const {
@@ -60,12 +82,17 @@ std::vector<int32_t> Tokenizer::encode_ranges(std::string_view text,
       ++i;
       continue;
     }
-    encode_plain(text.substr(plain_begin, i - plain_begin), &scratch, &out);
-    out.push_back(match.token);
+    size_t plain_end = i;
     i += match.length;
+    const auto token = static_cast<size_t>(match.token);
+    if (strips_left_[token])
+      plain_end = plain_begin + trim_space(text.substr(plain_begin, plain_end - plain_begin), false).size();
+    if (strips_right_[token]) i = text.size() - trim_space(text.substr(i), true).size();
+    encode_plain(text.substr(plain_begin, plain_end - plain_begin), plain_begin == 0, &scratch, &out);
+    out.push_back(match.token);
     plain_begin = i;
   }
-  encode_plain(text.substr(plain_begin), &scratch, &out);
+  encode_plain(text.substr(plain_begin), plain_begin == 0, &scratch, &out);
   return out;
 }
 
@@ -89,26 +116,79 @@ Tokenizer::SpecialMatch Tokenizer::match_special(std::string_view text, size_t p
   return best;
 }
 
-void Tokenizer::encode_plain(std::string_view text, Scratch* scratch, std::vector<int32_t>* out) const {
-  WordSplitter splitter(kind_, text);
+// `first`: the text begins the whole.
+void Tokenizer::encode_plain(std::string_view text, bool first, Scratch* scratch,
+                             std::vector<int32_t>* out) const {
+  if (text.empty()) return;
+  std::string changed;
+  if (nfc_ && compose_utf8(text, &changed)) text = changed;
+  if (model_ != TokenizerModel::kByteBpe) text = changed = with_spaces(text, first);
+  WordSplitter splitter(split_, text);
   std::string_view word;
   while (splitter.next(&word)) encode_word(word, scratch, out);
 }
 
+// Spaces become marks, and there is one more where the model wants it.
+std::string Tokenizer::with_spaces(std::string_view text, bool first) const {
+  constexpr std::string_view kMark = "\u2581";
+  const bool begins = text.front() == ' ' || text.starts_with(kMark);
+  const bool prefix = space_prefix_ == SpacePrefix::kAlways ||
+                      (space_prefix_ == SpacePrefix::kUnlessThere && !begins) ||
+                      (space_prefix_ == SpacePrefix::kFirst && first && !begins);
+  std::string out;
+  out.reserve(text.size() + text.size() / 2);
+  if (prefix) out.append(kMark);
+  for (const char c : text) {
+    if (c == ' ') {
+      out.append(kMark);
+    } else {
+      out.push_back(c);
+    }
+  }
+  return out;
+}
+
 void Tokenizer::encode_word(std::string_view word, Scratch* scratch, std::vector<int32_t>* out) const {
+  if (ignore_merges_) {
+    const auto whole = words_.find(word);
+    if (whole != words_.end()) {
+      out->push_back(whole->second);
+      return;
+    }
+  }
+  begin_symbols(word, scratch);
+  if (scratch->symbols.empty()) return;
+  scratch->symbols.back().next = -1;
+  merge_symbols(scratch);
+  emit(word, *scratch, out);
+}
+
+// A byte-level model begins with bytes, the others with characters.
+void Tokenizer::begin_symbols(std::string_view word, Scratch* scratch) const {
+  auto& symbols = scratch->symbols;
+  symbols.clear();
+  for (size_t i = 0; i < word.size();) {
+    const bool bytes = model_ == TokenizerModel::kByteBpe;
+    const size_t length = bytes ? 1 : decode_utf8(word, i).length;
+    int32_t token =
+        bytes ? byte_token_[static_cast<unsigned char>(word[i])] : find_text(word.substr(i, length));
+    if (token < 0 && !bytes) {
+      const auto inner = inner_characters_.find(std::string(word.substr(i, length)));
+      // One past the others: it merges with nothing.
+      token = inner != inner_characters_.end()
+                  ? inner->second
+                  : vocab_size() + static_cast<int32_t>(inner_characters_.size());
+    }
+    const auto here = static_cast<int32_t>(symbols.size());
+    if (token >= 0) symbols.push_back({token, here - 1, here + 1, static_cast<uint32_t>(i)});
+    i += length;
+  }
+}
+
+void Tokenizer::merge_symbols(Scratch* scratch) const {
   auto& symbols = scratch->symbols;
   auto& heap = scratch->heap;
-  symbols.clear();
   heap.clear();
-  for (const char c : word) {
-    const int32_t token = byte_token_[static_cast<unsigned char>(c)];
-    if (token < 0) continue;
-    const auto here = static_cast<int32_t>(symbols.size());
-    symbols.push_back({token, here - 1, here + 1});
-  }
-  if (symbols.empty()) return;
-  symbols.back().next = -1;
-
   auto candidate_at = [&](int32_t left) -> Scratch::Candidate {
     const Scratch::Symbol& a = symbols[static_cast<size_t>(left)];
     const MergeTable::Merge merge = merges_.find(a.token, symbols[static_cast<size_t>(a.next)].token);
@@ -146,8 +226,31 @@ void Tokenizer::encode_word(std::string_view word, Scratch* scratch, std::vector
     }
     if (left.previous >= 0) consider(left.previous);
   }
-  for (int32_t i = 0; i >= 0; i = symbols[static_cast<size_t>(i)].next) {
-    out->push_back(symbols[static_cast<size_t>(i)].token);
+}
+
+void Tokenizer::emit(std::string_view word, const Scratch& scratch, std::vector<int32_t>* out) const {
+  bool fuse = false;  // the last token is an unknown one that takes the next character in
+  for (int32_t i = 0; i >= 0;) {
+    const Scratch::Symbol& symbol = scratch.symbols[static_cast<size_t>(i)];
+    if (symbol.token < vocab_size()) {
+      out->push_back(symbol.token);
+      fuse = false;
+    } else {
+      // What never merged is one character.
+      emit_unknown(word.substr(symbol.begin, decode_utf8(word, symbol.begin).length), &fuse, out);
+    }
+    i = symbol.next;
+  }
+}
+
+void Tokenizer::emit_unknown(std::string_view character, bool* fuse, std::vector<int32_t>* out) const {
+  const auto has_token = [this](char c) { return byte_token_[static_cast<unsigned char>(c)] >= 0; };
+  if (std::all_of(character.begin(), character.end(), has_token)) {
+    for (const char c : character) out->push_back(byte_token_[static_cast<unsigned char>(c)]);
+    *fuse = false;
+  } else if (unk_ && !*fuse) {
+    out->push_back(*unk_);
+    *fuse = fuse_unknown_;
   }
 }
 

@@ -1,7 +1,11 @@
-// The tokenizer.ggml.* keys.
+// The tokenizer.ggml.* keys. Their defaults are those of llama.cpp.
 #include "model/tokenizers/tokenizer_gguf.h"
 
+#include <algorithm>
 #include <string_view>
+#include <utility>
+
+#include "model/tokenizers/split_patterns.h"
 
 namespace kvasir {
 
@@ -17,20 +21,77 @@ Status read_optional_id(const Gguf& gguf, std::string_view key, std::optional<in
   return Status();
 }
 
+// What the kind of tokenizer, and the name of its pre-tokenizer, stand for.
+Status read_model(const Gguf& gguf, TokenizerData* data) {
+  KV_ASSIGN_OR_RETURN(const std::string model, gguf.get_string("tokenizer.ggml.model"));
+  if (model == "gpt2") {
+    std::string pre = "default";
+    if (gguf.has("tokenizer.ggml.pre")) {
+      KV_ASSIGN_OR_RETURN(pre, gguf.get_string("tokenizer.ggml.pre"));
+    }
+    KV_ASSIGN_OR_RETURN(Pretokenizer pretokenizer, find_pretokenizer(pre));
+    data->split = std::move(pretokenizer.split);
+    data->ignore_merges = pretokenizer.ignore_merges;
+    data->nfc = pretokenizer.nfc;
+    data->add_bos = pretokenizer.add_bos;
+    return Status();
+  }
+  data->split.clear();
+  data->add_bos = true;
+  if (model == "llama") {
+    data->model = TokenizerModel::kPieces;
+    data->space_prefix = SpacePrefix::kAlways;
+    data->bos = 1;
+    data->eos = 2;
+    data->unk = 0;
+  } else if (model == "gemma4") {
+    data->model = TokenizerModel::kTextBpe;
+    data->split = {RunStage{CharSet::kNewline}};
+  } else {
+    return error(
+        ErrorCode::kUnsupported,
+        "{}: tokenizer model '{}' is not supported; use a model whose tokenizer.ggml.model is gpt2, llama or "
+        "gemma4",
+        gguf.origin(), model);
+  }
+  if (gguf.has("tokenizer.ggml.add_space_prefix")) {
+    KV_ASSIGN_OR_RETURN(const bool prefix, gguf.get_bool("tokenizer.ggml.add_space_prefix"));
+    data->space_prefix = prefix ? SpacePrefix::kAlways : SpacePrefix::kNone;
+  }
+  return Status();
+}
+
+// The format cannot say that a token takes white space along; Phi-3's special tokens do.
+Status read_strips(const Gguf& gguf, TokenizerData* data) {
+  if (!gguf.has("general.architecture") || !gguf.has("general.name")) return Status();
+  KV_ASSIGN_OR_RETURN(std::string name, gguf.get_string("general.name"));
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' - 'A')) : c; });
+  if (name.find("phi-3") == std::string::npos && name.find("phi3") == std::string::npos) return Status();
+  for (size_t i = 0; i < std::min(data->tokens.size(), data->token_types.size()); ++i) {
+    const std::string& token = data->tokens[i];
+    const auto type = static_cast<TokenType>(data->token_types[i]);
+    const bool special =
+        type == TokenType::kControl || type == TokenType::kUserDefined || type == TokenType::kUnknown;
+    if (special && token != "<unk>" && token != "<s>" && token != "<|endoftext|>") {
+      data->strips_right.push_back(static_cast<int32_t>(i));
+    }
+  }
+  return Status();
+}
+
 }  // namespace
 
 Result<TokenizerData> read_tokenizer_data(const Gguf& gguf) {
   TokenizerData data;
-  KV_ASSIGN_OR_RETURN(data.model, gguf.get_string("tokenizer.ggml.model"));
-  if (gguf.has("tokenizer.ggml.pre")) {
-    KV_ASSIGN_OR_RETURN(data.pre, gguf.get_string("tokenizer.ggml.pre"));
-  }
+  KV_RETURN_IF_ERROR(read_model(gguf, &data));
   KV_ASSIGN_OR_RETURN(data.tokens, gguf.get_strings("tokenizer.ggml.tokens"));
   if (gguf.has("tokenizer.ggml.token_type")) {
     KV_ASSIGN_OR_RETURN(data.token_types, gguf.get_i32s("tokenizer.ggml.token_type"));
   }
-  // Other kinds of vocabulary have scores instead; create() says that they are not supported.
-  if (gguf.has("tokenizer.ggml.merges")) {
+  if (data.model == TokenizerModel::kPieces) {
+    KV_ASSIGN_OR_RETURN(data.scores, gguf.get_f32s("tokenizer.ggml.scores"));
+  } else {
     KV_ASSIGN_OR_RETURN(data.merges, gguf.get_strings("tokenizer.ggml.merges"));
   }
   KV_RETURN_IF_ERROR(read_optional_id(gguf, "tokenizer.ggml.bos_token_id", &data.bos));
@@ -38,6 +99,7 @@ Result<TokenizerData> read_tokenizer_data(const Gguf& gguf) {
   KV_RETURN_IF_ERROR(read_optional_id(gguf, "tokenizer.ggml.eot_token_id", &data.eot));
   KV_RETURN_IF_ERROR(read_optional_id(gguf, "tokenizer.ggml.unknown_token_id", &data.unk));
   KV_RETURN_IF_ERROR(read_optional_id(gguf, "tokenizer.ggml.padding_token_id", &data.pad));
+  KV_RETURN_IF_ERROR(read_strips(gguf, &data));
   if (gguf.has("tokenizer.ggml.add_bos_token")) {
     KV_ASSIGN_OR_RETURN(data.add_bos, gguf.get_bool("tokenizer.ggml.add_bos_token"));
   }

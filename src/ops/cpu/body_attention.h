@@ -14,6 +14,7 @@ constexpr int64_t kLeafRuns = kLeafTokens / kLanes;
 // One (query row, head) of the call.
 struct Query {
   const float* q;
+  int64_t first;
   int64_t valid;
   float* m;
   float* l;
@@ -108,17 +109,18 @@ inline void scores(const Query* queries, const LeafRuns& runs, int64_t head_dim,
 }
 
 // Turns the scores of Q queries in place into e, times its position's V scale where the type has them, and
-// gives m and l. What lies behind a query's last position is read in whole lanes and not used. Queries go
-// side by side as far as all see the positions: one alone waits for its own results.
+// gives m and l, for positions from `begin` on, a multiple of 16. What lies behind a query's last position is
+// read in whole lanes and not used. Queries go side by side as far as all see the positions: one alone waits
+// for its own results.
 template <int Q>
-inline void softmax_leaf(const Query* queries, const LeafRuns& runs, float (*s)[kLeafTokens]) {
+inline void softmax_leaf(const Query* queries, const LeafRuns& runs, int64_t begin, float (*s)[kLeafTokens]) {
   const F lowest = f_set1(-__builtin_inff());
   int64_t common = queries[0].valid;
   for (int j = 1; j < Q; ++j) common = queries[j].valid < common ? queries[j].valid : common;
   common -= common % kLanes;
   F m[Q], sums[Q], shift[Q];
   for (int j = 0; j < Q; ++j) m[j] = lowest;
-  for (int64_t i = 0; i < common; i += kLanes) {
+  for (int64_t i = begin; i < common; i += kLanes) {
     KV_UNROLL
     for (int j = 0; j < Q; ++j) m[j] = f_max(f_load(s[j] + i), m[j]);
   }
@@ -139,7 +141,7 @@ inline void softmax_leaf(const Query* queries, const LeafRuns& runs, float (*s)[
     if (runs.scales_at != 0) e = f_mul(e, f_load_f16(runs.v[i / kLanes] + runs.scales_at));
     f_store(s[j] + i, e);
   };
-  for (int64_t i = 0; i < common; i += kLanes) {
+  for (int64_t i = begin; i < common; i += kLanes) {
     KV_UNROLL
     for (int j = 0; j < Q; ++j) step(j, i);
   }
@@ -181,7 +183,7 @@ inline void weigh(const LeafRuns& runs, int64_t head_dim, int64_t dim, int64_t b
 
 // o for dimensions from `dim` on, W groups of 16 at a time while they last.
 template <KvType T, int Q, int W>
-inline void outputs(const Query* queries, const LeafRuns& runs, int64_t head_dim, int64_t dim,
+inline void outputs(const Query* queries, const LeafRuns& runs, int64_t head_dim, int64_t dim, int64_t begin,
                     const float (*s)[kLeafTokens], bool fetch) {
   int64_t common = queries[0].valid;
   for (int j = 1; j < Q; ++j) common = queries[j].valid < common ? queries[j].valid : common;
@@ -193,10 +195,10 @@ inline void outputs(const Query* queries, const LeafRuns& runs, int64_t head_dim
       for (int w = 0; w < W; ++w) acc[j][w] = f_zero();
     }
     if (fetch) {
-      weigh<T, Q, W, true>(runs, head_dim, dim, 0, common, s, acc);
+      weigh<T, Q, W, true>(runs, head_dim, dim, begin, common, s, acc);
       fetch = false;
     } else {
-      weigh<T, Q, W, false>(runs, head_dim, dim, 0, common, s, acc);
+      weigh<T, Q, W, false>(runs, head_dim, dim, begin, common, s, acc);
     }
     for (int j = 0; j < Q; ++j) {
       // Positions that only some of the queries see.
@@ -206,28 +208,46 @@ inline void outputs(const Query* queries, const LeafRuns& runs, int64_t head_dim
       for (int w = 0; w < W; ++w) f_store(queries[j].o + dim + w * kLanes, own[0][w]);
     }
   }
-  if constexpr (W > 1) outputs<T, Q, W / 2>(queries, runs, head_dim, dim, s, fetch);
+  if constexpr (W > 1) outputs<T, Q, W / 2>(queries, runs, head_dim, dim, begin, s, fetch);
+}
+
+// Caps a query's scores from run `begin` on, and gives positions before its first one no weight: adding their
+// +0 changes no sum, so this equals leaving them out.
+inline void cap_and_mask(const Query& query, int64_t begin, float score_cap, float* s) {
+  if (score_cap != 0) {
+    const F factor = f_set1(2.0f / score_cap), most = f_set1(score_cap);
+    for (int64_t i = begin * kLanes; i < query.valid; i += kLanes)
+      f_store(s + i, cap_lanes(f_load(s + i), factor, most));
+  }
+  for (int64_t i = begin * kLanes; i < query.first; ++i) s[i] = -__builtin_inff();
 }
 
 // All of a leaf for `held` queries, at most Q. cold: the call's first, which finds nothing in the caches.
 template <KvType T, int Q>
-inline void leaf_tile(const Query* queries, int held, const LeafRuns& runs, int64_t head_dim, bool cold) {
+inline void leaf_tile(const Query* queries, int held, const LeafRuns& runs, int64_t head_dim, float score_cap,
+                      bool cold) {
   if constexpr (Q > 1) {
-    if (held < Q) return leaf_tile<T, Q - 1>(queries, held, runs, head_dim, cold);
+    if (held < Q) return leaf_tile<T, Q - 1>(queries, held, runs, head_dim, score_cap, cold);
   }
   alignas(64) float s[Q][kLeafTokens];
-  int64_t most = 0;
-  for (int j = 0; j < Q; ++j) most = queries[j].valid > most ? queries[j].valid : most;
+  int64_t most = 0, least = kLeafTokens;
+  for (int j = 0; j < Q; ++j) {
+    most = queries[j].valid > most ? queries[j].valid : most;
+    least = queries[j].first < least ? queries[j].first : least;
+  }
+  const int64_t begin = least / kLanes;
   const int64_t seen = (most + kLanes - 1) / kLanes;
   constexpr int kWidth = tile_width(Q);
   constexpr bool kFetches = T != KvType::kF32;
   if (cold && kFetches) {
-    scores<T, Q, kWidth, kFetches>(queries, runs, head_dim, 0, seen, s);
+    scores<T, Q, kWidth, kFetches>(queries, runs, head_dim, begin, seen, s);
   } else {
-    scores<T, Q, kWidth, false>(queries, runs, head_dim, 0, seen, s);
+    scores<T, Q, kWidth, false>(queries, runs, head_dim, begin, seen, s);
   }
-  softmax_leaf<Q>(queries, runs, s);
-  outputs<T, Q, kWidth>(queries, runs, head_dim, 0, s, cold && kFetches && runs.next_runs > 0);
+  for (int j = 0; j < Q; ++j) cap_and_mask(queries[j], begin, score_cap, s[j]);
+  softmax_leaf<Q>(queries, runs, begin * kLanes, s);
+  outputs<T, Q, kWidth>(queries, runs, head_dim, 0, begin * kLanes, s,
+                        cold && kFetches && runs.next_runs > 0);
 }
 
 template <KvType T>
@@ -239,17 +259,25 @@ void leaf_queries(const AttentionLeafArgs& a, const LeafRuns& runs) {
     const int64_t row = i / a.heads;
     const int64_t head = i % a.heads;
     float* record = a.out + row * a.out_stride;
-    queries[held++] = {a.q + row * a.q_stride + head * a.head_dim, a.valid[row], record + head,
-                       record + a.heads + head, record + 2 * a.heads + head * a.head_dim};
+    queries[held++] = {a.q + row * a.q_stride + head * a.head_dim,
+                       a.first ? a.first[row] : 0,
+                       a.valid[row],
+                       record + head,
+                       record + a.heads + head,
+                       record + 2 * a.heads + head * a.head_dim};
     if (held < kQueryTile && i + 1 < total) continue;
-    leaf_tile<T, kQueryTile>(queries, held, runs, a.head_dim, i < kQueryTile);
+    leaf_tile<T, kQueryTile>(queries, held, runs, a.head_dim, a.score_cap, i < kQueryTile);
     held = 0;
   }
 }
 
 void attention_leaf(const AttentionLeafArgs& a) {
   int64_t most = 0;
-  for (int64_t r = 0; r < a.rows; ++r) most = a.valid[r] > most ? a.valid[r] : most;
+  int64_t least = a.first ? kLeafTokens : 0;
+  for (int64_t r = 0; r < a.rows; ++r) {
+    most = a.valid[r] > most ? a.valid[r] : most;
+    if (a.first && a.first[r] < least) least = a.first[r];
+  }
   const int64_t run_bytes = kLanes * kv_row_bytes(a.type, a.head_dim);
   LeafRuns runs;
   runs.scales_at = a.type == KvType::kQ8_0 ? kLanes * a.head_dim : 0;
@@ -258,7 +286,7 @@ void attention_leaf(const AttentionLeafArgs& a) {
     const int64_t inside = t - block * a.block_tokens / kLanes;
     return static_cast<const uint8_t*>(tiles[block]) + inside * run_bytes;
   };
-  for (int64_t t = 0; t * kLanes < most; ++t) {
+  for (int64_t t = least / kLanes; t * kLanes < most; ++t) {
     runs.k[t] = run_of(a.k_tiles, t);
     runs.v[t] = run_of(a.v_tiles, t);
   }

@@ -9,13 +9,6 @@ namespace {
 
 constexpr int64_t kLineBytes = 64;
 
-inline int64_t value_lines(WeightType type) {
-  return type == WeightType::kQ8_0 ? 16 : 8;
-}
-inline int64_t group_bytes(WeightType type) {
-  return (value_lines(type) + (type == WeightType::kQ4_1 ? 2 : 1)) * kLineBytes;
-}
-
 // Writes one row of a tile of C; only the columns that exist.
 inline void store_columns(float* c, const F& left, const F& right, int64_t columns, bool accumulate) {
   const F part[2] = {left, right};

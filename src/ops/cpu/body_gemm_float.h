@@ -8,6 +8,8 @@
 
 #include <cstdint>
 
+#include "ops/cpu/body_unpack.h"
+
 namespace kvasir::ops {
 namespace {
 
@@ -124,50 +126,52 @@ inline void gemm_blocks(const GemmArgs& g) {
 
 // ---------------------------------------------------------------- f32 rows, any weights
 
-// One group of 32 k of quantised weights as floats, [k][32].
-inline void widen_group(WeightType type, const uint8_t* line, float* out) {
-  const uint8_t* tail = line + value_lines(type) * kLineBytes;
-  for (int64_t h = 0; h < 2; ++h) {
-    const F d = f_load_f16(tail + 32 * h);
-    const F m = type == WeightType::kQ4_1 ? f_load_f16(tail + kLineBytes + 32 * h) : f_zero();
-    for (int64_t k = 0; k < kGroup; ++k) {
-      const int shift = static_cast<int>(8 * (k % 4));
-      const int nibble = shift + static_cast<int>(4 * h);
-      F v;
-      if (type == WeightType::kQ8_0) {
-        v = f_mul(d, f_from_bytes(line + (k / 4 * 2 + h) * kLineBytes, shift, 255, 128));
-      } else if (type == WeightType::kQ4_0) {
-        v = f_mul(d, f_from_bytes(line + k / 4 * kLineBytes, nibble, 15, 8));
-      } else {
-        v = f_fma(d, f_from_bytes(line + k / 4 * kLineBytes, nibble, 15, 0), m);
+// Groups [first, first + groups) of a panel of quantised weights as floats, [k][32]: scale × (value - offset)
+// + minimum.
+inline void widen_groups(WeightType type, const uint8_t* panel, int64_t first, int64_t groups, float* out) {
+  const WeightTraits& t = traits_of(type);
+  UnpackedGroups w;
+  kUnpackGroups[static_cast<int>(type)](panel, first, groups, &w);
+  for (int64_t g = 0; g < groups; ++g) {
+    for (int64_t h = 0; h < 2; ++h) {
+      F scale[2], min[2];  // of both halves of the group
+      for (int64_t s = 0; s < 2; ++s) {
+        scale[s] = f_load(w.scales[g][t.scales == 2 ? s : 0] + 16 * h);
+        min[s] = f_zero();
+        if (t.scales == 2) scale[s] = f_mul(f_load(w.d + 16 * h), scale[s]);
+        if (t.has_min && t.scales == 1) min[s] = f_load(w.scales[g][1] + 16 * h);
+        if (t.has_min && t.scales == 2) min[s] = f_mul(f_load(w.min + 16 * h), f_load(w.mins[g][s] + 16 * h));
       }
-      f_store(out + k * kPanel + 16 * h, v);
+      for (int64_t k = 0; k < kGroup; ++k) {
+        const int64_t s = k / (kGroup / 2);
+        const F v = f_from_bytes(w.values[g][k / 4 * 2 + h], static_cast<int>(8 * (k % 4)), 255, t.offset);
+        f_store(out + (g * kGroup + k) * kPanel + 16 * h,
+                t.has_min ? f_fma(scale[s], v, min[s]) : f_mul(scale[s], v));
+      }
     }
   }
 }
 
-// Bytes of `count` k of a panel of 16-bit or quantised weights. REQUIRES: count % 32 == 0 if quantised
-inline int64_t widened_bytes(WeightType type, int64_t count) {
-  if (type == WeightType::kF16 || type == WeightType::kBf16) return count * kPanel * 2;
-  return count / kGroup * group_bytes(type);
-}
-
-// `count` k of a panel as floats, [k][32]; line is where they begin, at a multiple of 32.
-inline void widen(WeightType type, const uint8_t* line, int64_t count, float* out) {
+// `count` k of a panel from k on as floats, [k][32].
+// REQUIRES: not kF32; quantised: k and count are multiples of 32, in one block or on its borders
+inline void widen(WeightType type, const uint8_t* panel, int64_t k, int64_t count, float* out) {
+  if (traits_of(type).block_values > 1) {
+    widen_groups(type, panel, k / kGroup, count / kGroup, out);
+    return;
+  }
+  const uint8_t* line = panel + k * kPanel * 2;
+  // Between two blocks of a panel other panels are read: the CPU alone does not foresee the next one.
+  for (int64_t i = 0; i < count; ++i) __builtin_prefetch(line + (count + i) * kPanel * 2);
   if (type == WeightType::kF16) {
     for (int64_t i = 0; i < 2 * count; ++i, line += 32) f_store(out + 16 * i, f_load_f16(line));
-  } else if (type == WeightType::kBf16) {
-    for (int64_t k = 0; k < count; k += 2, line += 2 * kLineBytes, out += 2 * kPanel) {
-      f_store(out, f_pair_even(line));
-      f_store(out + 16, f_pair_even(line + kLineBytes));
-      if (k + 1 == count) return;
-      f_store(out + kPanel, f_pair_odd(line));
-      f_store(out + kPanel + 16, f_pair_odd(line + kLineBytes));
-    }
-  } else {
-    for (int64_t k = 0; k < count; k += kGroup, line += group_bytes(type)) {
-      widen_group(type, line, out + k * kPanel);
-    }
+    return;
+  }
+  for (int64_t i = 0; i < count; i += 2, line += 2 * kLineBytes, out += 2 * kPanel) {
+    f_store(out, f_pair_even(line));
+    f_store(out + 16, f_pair_even(line + kLineBytes));
+    if (i + 1 == count) return;
+    f_store(out + kPanel, f_pair_odd(line));
+    f_store(out + kPanel + 16, f_pair_odd(line + kLineBytes));
   }
 }
 
@@ -223,11 +227,7 @@ struct WidenedProduct : FloatProduct<WeightType::kF32> {
   static constexpr int64_t kBufferFloats = kBlockSteps * kPanel;
 
   static const void* weights(const GemmArgs& g, int64_t panel, int64_t k, int64_t count, float* buffer) {
-    const uint8_t* data = g.w.data + panel * g.panel_stride + widened_bytes(g.w.type, k);
-    // Between two blocks of a panel other panels are read: the CPU alone does not foresee the next one.
-    const int64_t bytes = widened_bytes(g.w.type, count);
-    for (int64_t i = 0; i < bytes; i += kLineBytes) __builtin_prefetch(data + bytes + i);
-    widen(g.w.type, data, count, buffer);
+    widen(g.w.type, g.w.data + panel * g.panel_stride, k, count, buffer);
     return buffer;
   }
 };

@@ -29,7 +29,7 @@ inline uint16_t round_row(KvType type, const float* row, int64_t head_dim, Put p
   const Int8Scales scales = int8_scales(f_set1(f_tree_max(largest)));
   for (int64_t i = 0; i < head_dim; i += kLanes) {
     alignas(64) int8_t q[2 * kLanes];
-    f_store_i8(q, to_int8_range(f_load(row + i), scales.factor[0]), f_zero());
+    f_store_i8(q, to_int8_range(f_load(row + i), scales.factor[0]));
     put(i, q);
   }
   return scales.bits[0];

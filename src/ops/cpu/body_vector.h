@@ -2,8 +2,9 @@
 //
 // Each kernels_<isa>.cc includes its lanes_<isa>.h and then this file. The lanes give a type F and operations
 // that are exact IEEE ones lane by lane (f_max is a > b ? a : b, f_min is a < b ? a : b), so the order of
-// operations, and with it every bit, is fixed here. All of it is in an unnamed namespace: code compiled for a
-// wider instruction set must not be visible to the linker under a name that other files share.
+// operations, and with it every bit, is fixed here. They also give a type B of 64 bytes; b_shift may move
+// bits from one byte into another, which the caller masks off. All of it is in an unnamed namespace: code
+// compiled for a wider instruction set must not be visible to the linker under a name that other files share.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,9 @@
 #error "include a lanes header and define KV_OPS_LANES before this file"
 #endif
 
-#if defined(__clang__)
+#if defined(KVASIR_SANITIZED)
+#define KV_UNROLL  // a third of the build's time for nothing
+#elif defined(__clang__)
 #define KV_UNROLL _Pragma("clang loop unroll(full)")
 #else
 #define KV_UNROLL _Pragma("GCC unroll 16")
@@ -80,7 +83,7 @@ inline F to_int8_range(F x, float factor) {
 }
 
 // Sixteen groups at a time, so that their scales are computed side by side.
-void quantize_row(const float* x, int64_t k, int8_t* q, uint16_t* d, int32_t* sums, float* moments) {
+void quantize_row(const float* x, int64_t k, int8_t* q, uint16_t* d, int16_t* sums, float* moments) {
   for_lanes(k / kGroup, [&](int64_t first, int64_t count) {
     alignas(64) float amax[16] = {}, sum[16] = {};
     for (int64_t g = 0; g < count; ++g) {
@@ -93,9 +96,13 @@ void quantize_row(const float* x, int64_t k, int8_t* q, uint16_t* d, int32_t* su
     for (int64_t g = 0; g < count; ++g) {
       const float* from = x + (first + g) * kGroup;
       const float factor = scales.factor[g];
-      const int32_t total = f_store_i8(q + (first + g) * kGroup, to_int8_range(f_load(from), factor),
-                                       to_int8_range(f_load(from + 16), factor));
-      sums[first + g] = total;
+      int32_t total = 0;
+      for (int64_t half = 0; half < 2; ++half) {
+        const int32_t part =
+            f_store_i8(q + (first + g) * kGroup + 16 * half, to_int8_range(f_load(from + 16 * half), factor));
+        sums[2 * (first + g) + half] = static_cast<int16_t>(part);
+        total += part;
+      }
       sum[g] = static_cast<float>(total);
     }
     store_up_to(moments + first, f_mul(scales.scale, f_load(sum)), count);
@@ -126,6 +133,24 @@ void rms_norm(const float* x, const float* weight, int64_t n, float eps, float* 
   });
 }
 
+void layer_norm(const float* x, const float* weight, const float* bias, int64_t n, float eps, float* out) {
+  F sums = f_zero();
+  for_lanes(n, [&](int64_t i, int64_t count) { sums = f_add(sums, load_up_to(x + i, count)); });
+  const F mean = f_set1(f_tree_add(sums) / static_cast<float>(n));
+  F squares = f_zero();
+  for_lanes(n, [&](int64_t i, int64_t count) {
+    const F v = f_sub(load_up_to(x + i, count), mean);
+    const F seen = count == 16 ? v : f_keep_first(v, count, f_zero());
+    squares = f_fma(seen, seen, squares);
+  });
+  const F inverse = f_set1(1.0f / s_sqrt(f_tree_add(squares) / static_cast<float>(n) + eps));
+  for_lanes(n, [&](int64_t i, int64_t count) {
+    const F v = f_mul(f_sub(load_up_to(x + i, count), mean), inverse);
+    const F weighed = f_mul(v, load_up_to(weight + i, count));
+    store_up_to(out + i, bias == nullptr ? weighed : f_add(weighed, load_up_to(bias + i, count)), count);
+  });
+}
+
 void rope(float* x, int64_t heads, int64_t head_dim, const float* cos, const float* sin, int64_t half) {
   for (int64_t head = 0; head < heads; ++head) {
     float* row = x + head * head_dim;
@@ -146,6 +171,31 @@ void silu_mul(const float* gate, const float* up, int64_t n, float* out) {
     const F g = load_up_to(gate + i, count);
     const F silu = f_div(g, f_add(one, exp_lanes(f_sub(f_set1(-0.0f), g))));
     store_up_to(out + i, f_mul(silu, load_up_to(up + i, count)), count);
+  });
+}
+
+// GELU by tanh is x * sigmoid(2u), u = sqrt(2 / pi) * (x + 0.044715 x^3).
+void gelu_mul(const float* gate, const float* up, int64_t n, float* out) {
+  const F one = f_set1(1.0f);
+  for_lanes(n, [&](int64_t i, int64_t count) {
+    const F g = load_up_to(gate + i, count);
+    const F slope = f_fma(f_mul(g, g), f_set1(-0x1.2444f2p-4f), f_set1(-0x1.988454p+0f));
+    const F gelu = f_div(g, f_add(one, exp_lanes(f_mul(g, slope))));
+    store_up_to(out + i, f_mul(gelu, load_up_to(up + i, count)), count);
+  });
+}
+
+// tanh(y) = 1 - 2 / (1 + exp(2y)).
+inline F cap_lanes(F x, F factor, F cap) {
+  const F one = f_set1(1.0f);
+  const F y = f_mul(x, factor);
+  return f_mul(cap, f_sub(one, f_div(f_set1(2.0f), f_add(one, exp_lanes(y)))));
+}
+
+void cap(const float* x, float limit, int64_t n, float* out) {
+  const F factor = f_set1(2.0f / limit), most = f_set1(limit);
+  for_lanes(n, [&](int64_t i, int64_t count) {
+    store_up_to(out + i, cap_lanes(load_up_to(x + i, count), factor, most), count);
   });
 }
 

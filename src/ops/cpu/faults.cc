@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/mutant.h"
+#include "ops/weight_traits.h"
 
 namespace kvasir::ops {
 namespace {
@@ -54,12 +55,13 @@ void quantize_with_fault(const float* x, int64_t x_stride, const QuantizedRows& 
       const float used = batch ? f16_to_f32(bits) : exact;
       const int64_t at = r * groups + g;
       out.d[at] = bits;
-      out.sums[at] = 0;
+      int32_t sums[2] = {};
       for (int64_t i = 0; i < kGroup; ++i) {
         out.q[at * kGroup + i] = to_int8(from[i], used);
-        out.sums[at] += out.q[at * kGroup + i];
+        sums[i / (kGroup / 2)] += out.q[at * kGroup + i];
       }
-      out.moments[at] = f16_to_f32(bits) * static_cast<float>(out.sums[at]);
+      for (int half = 0; half < 2; ++half) out.sums[2 * at + half] = static_cast<int16_t>(sums[half]);
+      out.moments[at] = f16_to_f32(bits) * static_cast<float>(sums[0] + sums[1]);
     }
   }
 }
@@ -95,6 +97,23 @@ void gemm_bf16_with_fault(const KernelTable& table, GemmArgs args) {
   args.ab = rows.data();
   args.w.data = reinterpret_cast<const uint8_t*>(weights.data());
   table.gemm_bf16(args);
+}
+
+void gemm_int8_with_fault(const KernelTable& table, GemmArgs args) {
+  const WeightTraits& t = kWeightTraits[static_cast<size_t>(args.w.type)];
+  constexpr size_t kLine = 64;
+  const auto bytes = static_cast<size_t>(args.panel_end * args.panel_stride);
+  std::vector<uint8_t> memory(bytes + kLine);
+  uint8_t* weights = memory.data() + (kLine - reinterpret_cast<uintptr_t>(memory.data()) % kLine) % kLine;
+  std::copy_n(args.w.data, bytes, weights);
+  const auto block = static_cast<size_t>(t.block_lines) * kLine;
+  const auto scales = static_cast<size_t>(t.scale_bytes * kPanel);
+  const size_t all = scales * static_cast<size_t>(t.block_values / kGroup);
+  for (size_t end = block; end <= bytes; end += block) {
+    std::rotate(weights + end - all, weights + end - all + scales, weights + end);
+  }
+  args.w.data = weights;
+  table.gemm_int8(args);
 }
 
 void resum_with_fault(const KernelTable& table, const AttentionLeafArgs& args) {

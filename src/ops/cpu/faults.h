@@ -26,6 +26,9 @@ void copy_scale_with_fault(const KvShape& shape, int64_t lane, const uint8_t* k_
 // first (kBf16PairSwapped).
 void gemm_bf16_with_fault(const KernelTable& table, GemmArgs args);
 
+// The product with the scales of the next group in each block of 256 (kScaleOfNextGroup).
+void gemm_int8_with_fault(const KernelTable& table, GemmArgs args);
+
 // Overwrites l of every record: the sum begins at the position of the call's first row and comes to the
 // leaf's first positions last (kSumOrderByChunk).
 void resum_with_fault(const KernelTable& table, const AttentionLeafArgs& args);

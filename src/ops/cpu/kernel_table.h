@@ -27,12 +27,16 @@ struct GemmArgs {
 };
 
 struct KernelTable {
-  void (*quantize_row)(const float* x, int64_t k, int8_t* q, uint16_t* d, int32_t* sums, float* moments);
+  void (*quantize_row)(const float* x, int64_t k, int8_t* q, uint16_t* d, int16_t* sums, float* moments);
   void (*gemm_int8)(const GemmArgs& args);
   void (*gemm_f32)(const GemmArgs& args);
   void (*rms_norm)(const float* x, const float* weight, int64_t n, float eps, float* out);
+  void (*layer_norm)(const float* x, const float* weight, const float* bias, int64_t n, float eps,
+                     float* out);
   void (*rope)(float* x, int64_t heads, int64_t head_dim, const float* cos, const float* sin, int64_t half);
   void (*silu_mul)(const float* gate, const float* up, int64_t n, float* out);
+  void (*gelu_mul)(const float* gate, const float* up, int64_t n, float* out);
+  void (*cap)(const float* x, float limit, int64_t n, float* out);
   void (*add)(const float* a, const float* b, int64_t n, float* out);
   void (*scale)(const float* x, float factor, int64_t n, float* out);
   void (*exp_shifted)(const float* x, float shift, int64_t n, float* out);

@@ -53,7 +53,7 @@ QuantizedRows make_quantized_rows(void* buffer, int64_t rows, int64_t k) {
   int8_t* moments = sums + round_up(rows * (k / kGroup) * 4, kAlign);
   return {q,
           reinterpret_cast<uint16_t*>(d),
-          reinterpret_cast<int32_t*>(sums),
+          reinterpret_cast<int16_t*>(sums),
           reinterpret_cast<float*>(moments),
           rows,
           k};
@@ -85,7 +85,7 @@ void Kernels::quantize_rows(const float* x, int64_t x_stride, const QuantizedRow
   const int64_t groups = out.k / kGroup;
   for (int64_t r = row_begin; r < row_end; ++r) {
     table_->quantize_row(x + r * x_stride, out.k, out.q + r * out.k, out.d + r * groups,
-                         out.sums + r * groups, out.moments + r * groups);
+                         out.sums + 2 * r * groups, out.moments + r * groups);
   }
   if (mutant(Mutant::kBatchScale) || mutant(Mutant::kScaleUnrounded)) {
     quantize_with_fault(x, x_stride, out, row_begin, row_end);
@@ -106,10 +106,10 @@ void Kernels::sum_groups(const QuantizedRows& rows, int64_t row_begin, int64_t r
            row_end, rows.rows);
   const int64_t groups = rows.k / kGroup;
   for (int64_t g = row_begin * groups; g < row_end * groups; ++g) {
-    int32_t sum = 0;
-    for (int64_t i = g * kGroup; i < (g + 1) * kGroup; ++i) sum += rows.q[i];
-    rows.sums[g] = sum;
-    rows.moments[g] = f16_to_f32(rows.d[g]) * static_cast<float>(sum);
+    int32_t sums[2] = {};
+    for (int64_t i = 0; i < kGroup; ++i) sums[i / (kGroup / 2)] += rows.q[g * kGroup + i];
+    for (int half = 0; half < 2; ++half) rows.sums[2 * g + half] = static_cast<int16_t>(sums[half]);
+    rows.moments[g] = f16_to_f32(rows.d[g]) * static_cast<float>(sums[0] + sums[1]);
   }
 }
 
@@ -122,7 +122,11 @@ void Kernels::gemm_int8(const QuantizedRows& a, int64_t row_begin, int64_t row_e
   args.a = a;
   args.groups = a.k / kGroup;
   if (mutant(Mutant::kKTailDropped) && a.rows == 1) --args.groups;
-  table_->gemm_int8(args);
+  if (mutant(Mutant::kScaleOfNextGroup) && a.rows == 1) {
+    gemm_int8_with_fault(*table_, args);
+  } else {
+    table_->gemm_int8(args);
+  }
 }
 
 void Kernels::gemm_f32(const float* a, int64_t lda, int64_t row_begin, int64_t row_end, const PackedMatrix& w,
@@ -160,6 +164,20 @@ void Kernels::rope(float* x, int64_t heads, int64_t head_dim, const float* cos, 
 
 void Kernels::silu_mul(const float* gate, const float* up, int64_t n, float* out) const {
   table_->silu_mul(gate, up, n, out);
+}
+
+void Kernels::gelu_mul(const float* gate, const float* up, int64_t n, float* out) const {
+  table_->gelu_mul(gate, up, n, out);
+}
+
+void Kernels::cap(const float* x, float limit, int64_t n, float* out) const {
+  KV_CHECK(limit > 0, "limit={}", limit);
+  table_->cap(x, limit, n, out);
+}
+
+void Kernels::layer_norm(const float* x, const float* weight, const float* bias, int64_t n, float eps,
+                         float* out) const {
+  table_->layer_norm(x, weight, bias, n, eps, out);
 }
 
 void Kernels::add(const float* a, const float* b, int64_t n, float* out) const {
@@ -215,7 +233,9 @@ void Kernels::attention_leaf(const AttentionLeafArgs& args) const {
   KV_CHECK(args.next_tiles >= 0 && args.next_tiles * args.block_tokens <= kLeafTokens, "next_tiles={}",
            args.next_tiles);
   for (int64_t r = 0; r < args.rows; ++r) {
-    KV_CHECK(args.valid[r] >= 1 && args.valid[r] <= kLeafTokens, "row {} has valid={}", r, args.valid[r]);
+    const int32_t first = args.first ? args.first[r] : 0;
+    KV_CHECK(first >= 0 && first < args.valid[r] && args.valid[r] <= kLeafTokens,
+             "row {} has first={} valid={}", r, first, args.valid[r]);
   }
   if (mutant(Mutant::kLeafOffByOne)) {
     // A lone row, as in decode, misses its last position; rows of a chunk do not.

@@ -53,9 +53,11 @@ class Kernels {
                        int64_t row_end) const;
 
   // C[r][c] for rows [row_begin, row_end) and the columns of panels [panel_begin, panel_end) that exist.
-  // Per output, groups ascending: acc = fma(dw*da, isum, acc), and for kQ4_1 then acc = fma(mw, moment,
-  // acc), moment = da * sum q. accumulate: C = C_old + acc, one addition. c: row 0, column 0; ldc in floats.
-  // a and w agree on k. REQUIRES: is_quantized(w.type)
+  // Per output, groups ascending: acc = fma(S*da, I, acc), and with a minimum then acc = fma(B, moment, acc);
+  // I is the sum of weight values times q, moment = da * sum q, S and B as dequantize_row has them. Types
+  // with a scale for each 16 k: S is d, and the scales are factors inside I; kQ2K then adds fma(-dmin*da, M,
+  // acc), M the sum of q times the factors of its minima. accumulate: C = C_old + acc, one addition. c: row
+  // 0, column 0; ldc in floats. a and w agree on k. REQUIRES: is_quantized(w.type)
   void gemm_int8(const QuantizedRows& a, int64_t row_begin, int64_t row_end, const PackedMatrix& w,
                  int64_t panel_begin, int64_t panel_end, float* c, int64_t ldc, bool accumulate) const;
   // The same with f32 rows (a: row 0; lda in floats) and weights dequantised exactly as dequantize_row does:
@@ -73,12 +75,21 @@ class Kernels {
   // y = (x * inv) * weight, inv = 1 / sqrt(sum / n + eps); sum of squares in 16 chains, then the tree.
   // out may be x.
   void rms_norm(const float* x, const float* weight, int64_t n, float eps, float* out) const;
+  // y = ((x - mean) * inv) * weight + bias, inv = 1 / sqrt(sum / n + eps); mean and the sum of squares of
+  // x - mean in 16 chains each, then the tree. bias may be null; out may be x.
+  void layer_norm(const float* x, const float* weight, const float* bias, int64_t n, float eps,
+                  float* out) const;
   // Rotates pairs (2i, 2i+1) of the first 2 * half dimensions of each head, in place: x [heads][head_dim],
   // cos and sin [half] (one row of a RopeTable). y0 = fma(x0, c, -(x1*s)), y1 = fma(x1, c, x0*s).
   void rope(float* x, int64_t heads, int64_t head_dim, const float* cos, const float* sin,
             int64_t half) const;
   // out = (gate / (1 + exp(-gate))) * up. out may be gate or up.
   void silu_mul(const float* gate, const float* up, int64_t n, float* out) const;
+  // out = (gate / (1 + exp(gate * (-2 sqrt(2/pi) - 2 sqrt(2/pi) 0.044715 gate^2)))) * up: GELU by tanh. out
+  // may be gate or up.
+  void gelu_mul(const float* gate, const float* up, int64_t n, float* out) const;
+  // out = limit * tanh(x / limit), as limit * (1 - 2 / (1 + exp(x * (2 / limit)))). out may be x.
+  void cap(const float* x, float limit, int64_t n, float* out) const;
   // out = a + b. out may be a or b.
   void add(const float* a, const float* b, int64_t n, float* out) const;
   // out = x * factor. out may be x.
@@ -98,10 +109,11 @@ class Kernels {
   void write_kv(const KvShape& shape, int64_t layer, int64_t token, const float* k_row, const float* v_row,
                 void* k_plane, void* v_plane) const;
   // (m, l, o) of every query row and head over its valid positions of one leaf; o is not divided by l.
-  // Scores are chains over head_dim; m their maximum; e = exp(s - m); l their sum in 16 partials by position
-  // mod 16, then the tree; o chains over positions. A row's result does not depend on the other rows.
-  // kQ8_0: the chains are over the int8 values; a score is its chain times the position's K scale, and a
-  // position's weight in o is e times its V scale, each product rounded once.
+  // Scores are chains over head_dim, then capped as cap() does if there is a cap; m their maximum; e = exp(s
+  // - m); l their sum in 16 partials by position mod 16, then the tree; o chains over positions. A row's
+  // result does not depend on the other rows. kQ8_0: the chains are over the int8 values; a score is its
+  // chain times the position's K scale, and a position's weight in o is e times its V scale, each product
+  // rounded once.
   void attention_leaf(const AttentionLeafArgs& args) const;
   // out = left + right, as partial records: m = max(m1, m2), a = exp(m1 - m), b = exp(m2 - m),
   // l = fma(l1, a, l2*b), o = fma(o1, a, o2*b). out may be left or right.

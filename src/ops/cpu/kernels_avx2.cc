@@ -1,6 +1,7 @@
 // The kernels for AVX2 with FMA and F16C.
 #include "ops/cpu/kernel_table.h"
 #include "ops/cpu/lanes_avx2.h"
+#include "ops/weight_traits.h"
 #define KV_OPS_LANES
 #include "ops/cpu/body_vector.h"
 // After the lanes and the helpers that they use.
@@ -12,124 +13,172 @@
 namespace kvasir::ops {
 namespace {
 
-// Two 16-bit accumulators a row for sixteen columns, beside weights, mask and activation, in 16 registers.
+// Two 16-bit accumulators a row for sixteen columns, beside weights, constants and activation, in 16
+// registers.
 constexpr int kInt8Rows = 3;
 
-// Without a dot-product instruction: bytes are taken as nibbles, for which pairs (at most 2 * 15 * 127) and
-// sums of eight pairs fit 16 bits, so nothing saturates. For 4-bit types low and high are columns c and
-// c + 16; for kQ8_0 they are two halves of one column's byte.
-struct Nibbles {
-  __m256i low;
-  __m256i high;
-};
-
-inline Nibbles load_nibbles(const uint8_t* line) {
-  const __m256i mask = _mm256_set1_epi8(15);
-  const __m256i v = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(line));
-  return {_mm256_and_si256(v, mask), _mm256_and_si256(_mm256_srli_epi16(v, 4), mask)};
+// Without a dot-product instruction bytes are multiplied and added in pairs in 16 bits, and sums of pairs are
+// added there for as many quads of k as fit: pairs of values below 16 (at most 2 * 15 * 127) eight times,
+// below 32 four times, below 64 twice. Values of 8 bits are taken as two nibbles.
+constexpr int quads_in_16_bits(const WeightTraits& t) {
+  if (t.low_bits == 8 || t.lookup) return 0;
+  const int bits = t.low_bits + t.high_bits;
+  return bits == 6 ? 2 : bits == 5 || t.scales == 2 ? 4 : 8;
 }
+// 1: with a minimum; 2: two scales in a group; 4 times the quads.
+constexpr int int8_form(const WeightTraits& t) {
+  return (t.has_min ? 1 : 0) + (t.scales == 2 ? 2 : 0) + 4 * quads_in_16_bits(t);
+}
+
 inline __m256i broadcast_quad(const int8_t* q) {
   int32_t v;
   __builtin_memcpy(&v, q, sizeof(v));
   return _mm256_set1_epi32(v);
 }
-inline __m256 load_eight_f16(const uint8_t* p) {
-  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-}
 // Sums of pairs to sums of four, one per column.
-inline __m256i widen(__m256i pairs) {
+inline __m256i widen_pairs(__m256i pairs) {
   return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
 }
 
-// acc of eight columns += the group's term, as kernels.h says. isum is exact.
-template <WeightType T>
-inline __m256 add_group(__m256 acc, __m256i isum, const uint8_t* scales, float da, float moment) {
-  const __m256 a = _mm256_set1_ps(da);
-  acc = _mm256_fmadd_ps(_mm256_mul_ps(load_eight_f16(scales), a), _mm256_cvtepi32_ps(isum), acc);
-  if constexpr (T == WeightType::kQ4_1) {
-    acc = _mm256_fmadd_ps(load_eight_f16(scales + kLineBytes), _mm256_set1_ps(moment), acc);
+// Where a tile has the bytes of its weights from: unpacked before, or unpacked on the way.
+struct Unpacked {
+  const UnpackedGroups& weights;
+  void fetch_ahead_of(int64_t) const {}
+  template <int kQuad, int kHalf>
+  B bytes(int64_t group) const {
+    return b_load(weights.values[group][2 * kQuad + kHalf]);
   }
-  return acc;
-}
+};
+template <WeightType T>
+struct Packed {
+  const uint8_t* lines;
+  void fetch_ahead_of(int64_t group) const { fetch_group<T>(lines, group + kBlockGroups); }
+  template <int kQuad, int kHalf>
+  B bytes(int64_t group) const {
+    return unpack_bytes<T, kQuad, kHalf>(lines + group * GroupPlaces<T>::kStride);
+  }
+};
 
-// A slice of a panel, R rows into C-shaped sums. 4-bit: columns 8s .. 8s + 7 and 16 more (s = 0, 1);
-// kQ8_0: columns 8s .. 8s + 7 (s = 0..3), and out[r][1] stays zero.
-template <WeightType T, int R>
-inline void gemm_int8_slice(const GemmArgs& g, int64_t row, int64_t panel, int slice, Ahead ahead,
-                            __m256 (*out)[2]) {
-  constexpr bool kBytes = T == WeightType::kQ8_0;
-  constexpr int64_t kValueLines = kBytes ? 16 : 8;
-  constexpr int64_t kGroupBytes = (kValueLines + (T == WeightType::kQ4_1 ? 2 : 1)) * kLineBytes;
-  constexpr int32_t kOffset = kBytes ? 128 : T == WeightType::kQ4_0 ? 8 : 0;
-  const int64_t row_groups = g.a.k / kGroup;
-  const uint8_t* lines = g.w.data + panel * g.panel_stride;
-  __m256 acc[R][2];
-  KV_UNROLL
-  for (int r = 0; r < R; ++r) acc[r][0] = acc[r][1] = _mm256_setzero_ps();
-  for (int64_t i = 0; i < g.groups; ++i, lines += kGroupBytes) {
-    fetch_ahead<kGroupBytes>(ahead, i, lines);
-    __m256i low[R], high[R];
-    KV_UNROLL
-    for (int r = 0; r < R; ++r) low[r] = high[r] = _mm256_setzero_si256();
-    const int8_t* q = g.a.q + row * g.a.k + i * kGroup;
-    KV_UNROLL
-    for (int quad = 0; quad < 8; ++quad) {
-      const int64_t at = (kBytes ? 2 * quad : quad) * kLineBytes + slice * 32;
-      const Nibbles w = load_nibbles(lines + at);
-      KV_UNROLL
-      for (int r = 0; r < R; ++r) {
-        const __m256i a = broadcast_quad(q + r * g.a.k + 4 * quad);
-        low[r] = _mm256_add_epi16(low[r], _mm256_maddubs_epi16(w.low, a));
-        high[r] = _mm256_add_epi16(high[r], _mm256_maddubs_epi16(w.high, a));
-      }
-    }
-    const uint8_t* scales = lines + kValueLines * kLineBytes + slice * 16;
+enum class Part { kWhole, kLow, kHigh };  // of a byte
+
+// Sums of pairs in 16 bits of R rows with columns 16 kHalf.. over quads [kQuad, kEnd) of a group.
+template <int kQuad, int kEnd, int kHalf, Part kPart, int R, typename Source>
+inline void pair_sums(const Source& source, int64_t group, const int8_t* q, int64_t k, __m256i (*sums)[2]) {
+  if constexpr (kQuad < kEnd) {
+    B w = source.template bytes<kQuad, kHalf>(group);
+    if constexpr (kPart == Part::kHigh) w = b_shift<4>(w);
+    if constexpr (kPart != Part::kWhole) w = b_and(w, 15);
     KV_UNROLL
     for (int r = 0; r < R; ++r) {
-      const int64_t group = (row + r) * row_groups + i;
-      const float moment = g.a.moments[group];
-      const float da = s_from_f16(g.a.d[group]);
-      const __m256i offset = _mm256_set1_epi32(kOffset * g.a.sums[group]);
-      if constexpr (kBytes) {
-        const __m256i both = _mm256_add_epi32(widen(low[r]), _mm256_slli_epi32(widen(high[r]), 4));
-        acc[r][0] = add_group<T>(acc[r][0], _mm256_sub_epi32(both, offset), scales, da, moment);
-      } else {
-        acc[r][0] = add_group<T>(acc[r][0], _mm256_sub_epi32(widen(low[r]), offset), scales, da, moment);
-        acc[r][1] =
-            add_group<T>(acc[r][1], _mm256_sub_epi32(widen(high[r]), offset), scales + 32, da, moment);
-      }
+      const __m256i a = broadcast_quad(q + r * k + 4 * kQuad);
+      sums[r][0] = _mm256_add_epi16(sums[r][0], _mm256_maddubs_epi16(w.a, a));
+      sums[r][1] = _mm256_add_epi16(sums[r][1], _mm256_maddubs_epi16(w.b, a));
     }
-  }
-  KV_UNROLL
-  for (int r = 0; r < R; ++r) {
-    out[r][0] = acc[r][0];
-    out[r][1] = acc[r][1];
+    pair_sums<kQuad + 1, kEnd, kHalf, kPart, R>(source, group, q, k, sums);
   }
 }
 
-template <WeightType T, int R>
-void gemm_int8_tile(const GemmArgs& g, int64_t row, int64_t panel, int64_t columns, const Ahead& ahead) {
-  // [row][8 columns at a time]
-  __m256 sums[R][4];
-  __m256 part[R][2];
-  if constexpr (T == WeightType::kQ8_0) {
-    for (int s = 0; s < 4; ++s) {
-      gemm_int8_slice<T, R>(g, row, panel, s, s == 0 ? ahead : Ahead{}, part);
-      for (int r = 0; r < R; ++r) sums[r][s] = part[r][0];
+// total += exact sums over quads [kQuad, kEnd), kQuads at a time.
+template <int kQuad, int kEnd, int kHalf, int kQuads, Part kPart, int R, typename Source>
+inline void quad_sums(const Source& source, int64_t group, const int8_t* q, int64_t k, __m256i (*total)[2]) {
+  if constexpr (kQuad < kEnd) {
+    __m256i sums[R][2];
+    KV_UNROLL
+    for (int r = 0; r < R; ++r) sums[r][0] = sums[r][1] = _mm256_setzero_si256();
+    pair_sums<kQuad, kQuad + kQuads, kHalf, kPart, R>(source, group, q, k, sums);
+    KV_UNROLL
+    for (int r = 0; r < R; ++r) {
+      KV_UNROLL
+      for (int c = 0; c < 2; ++c) {
+        __m256i wide = widen_pairs(sums[r][c]);
+        if constexpr (kPart == Part::kHigh) wide = _mm256_slli_epi32(wide, 4);
+        total[r][c] = _mm256_add_epi32(total[r][c], wide);
+      }
     }
+    quad_sums<kQuad + kQuads, kEnd, kHalf, kQuads, kPart, R>(source, group, q, k, total);
+  }
+}
+
+template <int kBegin, int kEnd, int kHalf, int kQuads, int R, typename Source>
+inline void int8_sums(const Source& source, int64_t group, const int8_t* q, int64_t k, __m256i (*total)[2]) {
+  if constexpr (kQuads == 0) {
+    quad_sums<kBegin, kEnd, kHalf, 8, Part::kLow, R>(source, group, q, k, total);
+    quad_sums<kBegin, kEnd, kHalf, 8, Part::kHigh, R>(source, group, q, k, total);
   } else {
-    for (int s = 0; s < 2; ++s) {
-      gemm_int8_slice<T, R>(g, row, panel, s, s == 0 ? ahead : Ahead{}, part);
+    quad_sums<kBegin, kEnd, kHalf, kQuads, Part::kWhole, R>(source, group, q, k, total);
+  }
+}
+
+// R rows and columns 16 kHalf...
+template <int kForm, int R, int kHalf, typename Source>
+inline void int8_slice(const Int8Tile& t, const Source& source) {
+  constexpr bool kMin = kForm % 2 == 1, kTwo = kForm / 2 % 2 == 1;
+  constexpr int kQuads = kForm / 4;
+  const UnpackedGroups& w = *t.weights;
+  for (int64_t g = 0; g < t.groups; ++g) {
+    const int8_t* q = t.q + g * kGroup;
+    if constexpr (kHalf == 0 && R == 1) source.fetch_ahead_of(g);
+    __m256i total[R][2];
+    __m256 sum[R][2];
+    KV_UNROLL
+    for (int r = 0; r < R; ++r) {
+      KV_UNROLL
+      for (int c = 0; c < 2; ++c) total[r][c] = _mm256_set1_epi32(t.starts[r][kTwo ? 2 * g : g]);
+    }
+    int8_sums<0, kTwo ? 4 : 8, kHalf, kQuads, R>(source, g, q, t.k, total);
+    if constexpr (kTwo) {
+      KV_UNROLL
       for (int r = 0; r < R; ++r) {
-        sums[r][s] = part[r][0];
-        sums[r][s + 2] = part[r][1];
+        KV_UNROLL
+        for (int c = 0; c < 2; ++c) {
+          sum[r][c] = _mm256_mul_ps(_mm256_load_ps(w.scales[g][0] + 16 * kHalf + 8 * c),
+                                    _mm256_cvtepi32_ps(total[r][c]));
+          total[r][c] = _mm256_set1_epi32(t.starts[r][2 * g + 1]);
+        }
+      }
+      int8_sums<4, 8, kHalf, kQuads, R>(source, g, q, t.k, total);
+    }
+    KV_UNROLL
+    for (int r = 0; r < R; ++r) {
+      const __m256 da = _mm256_set1_ps(t.scales[r][g]);
+      KV_UNROLL
+      for (int c = 0; c < 2; ++c) {
+        const int64_t at = 16 * kHalf + 8 * c;
+        float* chain = t.chains + r * kPanel + at;
+        const __m256 last = _mm256_cvtepi32_ps(total[r][c]);
+        __m256 acc = _mm256_load_ps(chain);
+        if constexpr (kTwo) {
+          const __m256 both = _mm256_fmadd_ps(_mm256_load_ps(w.scales[g][1] + at), last, sum[r][c]);
+          acc = _mm256_fmadd_ps(_mm256_mul_ps(_mm256_load_ps(w.d + at), da), both, acc);
+          if constexpr (kMin) {
+            __m256 moment =
+                _mm256_mul_ps(_mm256_load_ps(w.mins[g][0] + at), _mm256_set1_ps(t.sums[r][2 * g]));
+            moment = _mm256_fmadd_ps(_mm256_load_ps(w.mins[g][1] + at), _mm256_set1_ps(t.sums[r][2 * g + 1]),
+                                     moment);
+            acc = _mm256_fmadd_ps(_mm256_mul_ps(_mm256_load_ps(w.min + at), da), moment, acc);
+          }
+        } else {
+          acc = _mm256_fmadd_ps(_mm256_mul_ps(_mm256_load_ps(w.scales[g][0] + at), da), last, acc);
+          if constexpr (kMin) {
+            const __m256 moment = _mm256_set1_ps(t.moments[r * t.row_groups + g]);
+            acc = _mm256_fmadd_ps(_mm256_load_ps(w.scales[g][1] + at), moment, acc);
+          }
+        }
+        _mm256_store_ps(chain, acc);
       }
     }
   }
-  float* c = g.c + row * g.ldc + panel * kPanel;
-  for (int r = 0; r < R; ++r) {
-    store_columns(c + r * g.ldc, {sums[r][0], sums[r][1]}, {sums[r][2], sums[r][3]}, columns, g.accumulate);
-  }
+}
+
+template <int kForm, int R>
+void int8_tile(const Int8Tile& t) {
+  int8_slice<kForm, R, 0>(t, Unpacked{*t.weights});
+  int8_slice<kForm, R, 1>(t, Unpacked{*t.weights});
+}
+template <WeightType T, int R>
+void int8_packed_tile(const Int8Tile& t) {
+  int8_slice<int8_form(kTraitsOf<T>), R, 0>(t, Packed<T>{t.lines});
+  int8_slice<int8_form(kTraitsOf<T>), R, 1>(t, Packed<T>{t.lines});
 }
 
 }  // namespace

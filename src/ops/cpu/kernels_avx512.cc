@@ -1,6 +1,7 @@
 // The kernels for AVX-512 with VNNI.
 #include "ops/cpu/kernel_table.h"
 #include "ops/cpu/lanes_avx512.h"
+#include "ops/weight_traits.h"
 #define KV_OPS_LANES
 #include "ops/cpu/body_vector.h"
 // After the lanes and the helpers that they use.
@@ -15,81 +16,141 @@ namespace {
 // Two integer and two float accumulators a row fill 24 of the 32 registers; the rest hold weights, scales and
 // the activation that is being broadcast.
 constexpr int kInt8Rows = 6;
+// 1: with a minimum; 2: two scales in a group.
+constexpr int int8_form(const WeightTraits& t) {
+  return (t.has_min ? 1 : 0) + (t.scales == 2 ? 2 : 0);
+}
 
 inline __m512i broadcast_quad(const int8_t* q) {
   int32_t v;
   __builtin_memcpy(&v, q, sizeof(v));
   return _mm512_set1_epi32(v);
 }
-inline F broadcast_f16(const uint16_t* d) {
-  return _mm512_cvtph_ps(_mm256_set1_epi16(static_cast<int16_t>(*d)));
-}
 
-// The two operands of quad i: columns 0..15 and 16..31, four k each.
+// Where a tile has the bytes of its weights from: unpacked before, or unpacked on the way.
+struct Unpacked {
+  const UnpackedGroups& weights;
+  void fetch_ahead_of(int64_t) const {}
+  template <int kQuad, int kHalf>
+  __m512i bytes(int64_t group) const {
+    return _mm512_load_si512(weights.values[group][2 * kQuad + kHalf]);
+  }
+};
 template <WeightType T>
-inline void load_weights(const uint8_t* lines, int i, __m512i* left, __m512i* right) {
-  if constexpr (T == WeightType::kQ8_0) {
-    *left = _mm512_loadu_si512(lines + 2 * i * kLineBytes);
-    *right = _mm512_loadu_si512(lines + (2 * i + 1) * kLineBytes);
-  } else {
-    const __m512i low = _mm512_set1_epi8(15);
-    const __m512i v = _mm512_loadu_si512(lines + i * kLineBytes);
-    *left = _mm512_and_si512(v, low);
-    *right = _mm512_and_si512(_mm512_srli_epi16(v, 4), low);
+struct Packed {
+  const uint8_t* lines;
+  void fetch_ahead_of(int64_t group) const { fetch_group<T>(lines, group + kBlockGroups); }
+  template <int kQuad, int kHalf>
+  __m512i bytes(int64_t group) const {
+    return unpack_bytes<T, kQuad, kHalf>(lines + group * GroupPlaces<T>::kStride);
+  }
+};
+
+// Exact integer sums of R rows with 32 columns over quads [kQuad, kEnd) of a group. q: the group's.
+template <int kQuad, int kEnd, int R, typename Source>
+inline void quad_sums(const Source& source, int64_t group, const int8_t* q, int64_t k, __m512i (*dot)[2]) {
+  if constexpr (kQuad < kEnd) {
+    const __m512i left = source.template bytes<kQuad, 0>(group);
+    const __m512i right = source.template bytes<kQuad, 1>(group);
+    KV_UNROLL
+    for (int r = 0; r < R; ++r) {
+      const __m512i a = broadcast_quad(q + r * k + 4 * kQuad);
+      dot[r][0] = _mm512_dpbusd_epi32(dot[r][0], left, a);
+      dot[r][1] = _mm512_dpbusd_epi32(dot[r][1], right, a);
+    }
+    quad_sums<kQuad + 1, kEnd, R>(source, group, q, k, dot);
   }
 }
 
-template <WeightType T, int R>
-void gemm_int8_tile(const GemmArgs& g, int64_t row, int64_t panel, int64_t columns, Ahead ahead) {
-  constexpr int64_t kValueLines = T == WeightType::kQ8_0 ? 16 : 8;
-  constexpr int64_t kGroupBytes = (kValueLines + (T == WeightType::kQ4_1 ? 2 : 1)) * kLineBytes;
-  constexpr int32_t kOffset = T == WeightType::kQ8_0 ? 128 : T == WeightType::kQ4_0 ? 8 : 0;
-  const int64_t k = g.a.k;
-  const int64_t row_groups = k / kGroup;
-  const uint8_t* lines = g.w.data + panel * g.panel_stride;
-  const int8_t* q = g.a.q + row * k;
-  const uint16_t* d = g.a.d + row * row_groups;
-  const int32_t* sums = g.a.sums + row * row_groups;
-  const float* moments = g.a.moments + row * row_groups;
+// One scale in each group.
+template <bool kMin, int R, typename Source>
+inline void int8_groups(const Int8Tile& t, const Source& source) {
   F acc[R][2];
   KV_UNROLL
-  for (int r = 0; r < R; ++r) acc[r][0] = acc[r][1] = f_zero();
-  for (int64_t i = 0; i < g.groups; ++i, lines += kGroupBytes, q += kGroup, ++d, ++sums, ++moments) {
-    fetch_ahead<kGroupBytes>(ahead, i, lines);
+  for (int r = 0; r < R; ++r) {
+    acc[r][0] = f_load(t.chains + r * kPanel);
+    acc[r][1] = f_load(t.chains + r * kPanel + 16);
+  }
+  for (int64_t g = 0; g < t.groups; ++g) {
     __m512i dot[R][2];
     KV_UNROLL
-    for (int r = 0; r < R; ++r) {
-      dot[r][0] = dot[r][1] =
-          kOffset == 0 ? _mm512_setzero_si512() : _mm512_set1_epi32(-kOffset * sums[r * row_groups]);
-    }
+    for (int r = 0; r < R; ++r) dot[r][0] = dot[r][1] = _mm512_set1_epi32(t.starts[r][g]);
+    if constexpr (R == 1) source.fetch_ahead_of(g);
+    quad_sums<0, 8, R>(source, g, t.q + g * kGroup, t.k, dot);
+    const auto& scales = t.weights->scales[g];
     KV_UNROLL
-    for (int quad = 0; quad < 8; ++quad) {
-      __m512i left, right;
-      load_weights<T>(lines, quad, &left, &right);
+    for (int r = 0; r < R; ++r) {
+      const F da = f_set1(t.scales[r][g]);
       KV_UNROLL
-      for (int r = 0; r < R; ++r) {
-        const __m512i a = broadcast_quad(q + r * k + 4 * quad);
-        dot[r][0] = _mm512_dpbusd_epi32(dot[r][0], left, a);
-        dot[r][1] = _mm512_dpbusd_epi32(dot[r][1], right, a);
-      }
-    }
-    const uint8_t* tail = lines + kValueLines * kLineBytes;
-    const F d0 = f_load_f16(tail);
-    const F d1 = f_load_f16(tail + 32);
-    KV_UNROLL
-    for (int r = 0; r < R; ++r) {
-      const F da = broadcast_f16(d + r * row_groups);
-      acc[r][0] = f_fma(f_mul(d0, da), _mm512_cvtepi32_ps(dot[r][0]), acc[r][0]);
-      acc[r][1] = f_fma(f_mul(d1, da), _mm512_cvtepi32_ps(dot[r][1]), acc[r][1]);
-      if constexpr (T == WeightType::kQ4_1) {
-        const F moment = f_set1(moments[r * row_groups]);
-        acc[r][0] = f_fma(f_load_f16(tail + kLineBytes), moment, acc[r][0]);
-        acc[r][1] = f_fma(f_load_f16(tail + kLineBytes + 32), moment, acc[r][1]);
+      for (int h = 0; h < 2; ++h) {
+        acc[r][h] = f_fma(f_mul(f_load(scales[0] + 16 * h), da), _mm512_cvtepi32_ps(dot[r][h]), acc[r][h]);
+        if constexpr (kMin) {
+          acc[r][h] = f_fma(f_load(scales[1] + 16 * h), f_set1(t.moments[r * t.row_groups + g]), acc[r][h]);
+        }
       }
     }
   }
-  float* c = g.c + row * g.ldc + panel * kPanel;
-  for (int r = 0; r < R; ++r) store_columns(c + r * g.ldc, acc[r][0], acc[r][1], columns, g.accumulate);
+  KV_UNROLL
+  for (int r = 0; r < R; ++r) {
+    f_store(t.chains + r * kPanel, acc[r][0]);
+    f_store(t.chains + r * kPanel + 16, acc[r][1]);
+  }
+}
+
+// A scale for each half of a group: both halves of the sum are exact as floats, and so is their sum.
+template <bool kMin, int R, typename Source>
+inline void int8_half_groups(const Int8Tile& t, const Source& source) {
+  const UnpackedGroups& w = *t.weights;
+  for (int64_t g = 0; g < t.groups; ++g) {
+    __m512i dot[R][2];
+    F sum[R][2];
+    KV_UNROLL
+    for (int r = 0; r < R; ++r) dot[r][0] = dot[r][1] = _mm512_set1_epi32(t.starts[r][2 * g]);
+    if constexpr (R == 1) source.fetch_ahead_of(g);
+    quad_sums<0, 4, R>(source, g, t.q + g * kGroup, t.k, dot);
+    KV_UNROLL
+    for (int r = 0; r < R; ++r) {
+      KV_UNROLL
+      for (int h = 0; h < 2; ++h) {
+        sum[r][h] = f_mul(f_load(w.scales[g][0] + 16 * h), _mm512_cvtepi32_ps(dot[r][h]));
+        dot[r][h] = _mm512_set1_epi32(t.starts[r][2 * g + 1]);
+      }
+    }
+    quad_sums<4, 8, R>(source, g, t.q + g * kGroup, t.k, dot);
+    KV_UNROLL
+    for (int r = 0; r < R; ++r) {
+      const F da = f_set1(t.scales[r][g]);
+      KV_UNROLL
+      for (int h = 0; h < 2; ++h) {
+        float* chain = t.chains + r * kPanel + 16 * h;
+        const F both = f_fma(f_load(w.scales[g][1] + 16 * h), _mm512_cvtepi32_ps(dot[r][h]), sum[r][h]);
+        F acc = f_fma(f_mul(f_load(w.d + 16 * h), da), both, f_load(chain));
+        if constexpr (kMin) {
+          F moment = f_mul(f_load(w.mins[g][0] + 16 * h), f_set1(t.sums[r][2 * g]));
+          moment = f_fma(f_load(w.mins[g][1] + 16 * h), f_set1(t.sums[r][2 * g + 1]), moment);
+          acc = f_fma(f_mul(f_load(w.min + 16 * h), da), moment, acc);
+        }
+        f_store(chain, acc);
+      }
+    }
+  }
+}
+
+template <int kForm, int R, typename Source>
+inline void int8_tile(const Int8Tile& t, const Source& source) {
+  if constexpr (kForm >= 2) {
+    int8_half_groups<kForm % 2 == 1, R>(t, source);
+  } else {
+    int8_groups<kForm % 2 == 1, R>(t, source);
+  }
+}
+template <int kForm, int R>
+void int8_tile(const Int8Tile& t) {
+  int8_tile<kForm, R>(t, Unpacked{*t.weights});
+}
+template <WeightType T, int R>
+void int8_packed_tile(const Int8Tile& t) {
+  int8_tile<int8_form(kTraitsOf<T>), R>(t, Packed<T>{t.lines});
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // The kernels for any CPU.
 #include "ops/cpu/kernel_table.h"
 #include "ops/cpu/lanes_portable.h"
+#include "ops/weight_traits.h"
 #define KV_OPS_LANES
 #include "ops/cpu/body_vector.h"
 // After the lanes and the helpers that they use.
@@ -12,60 +13,73 @@
 namespace kvasir::ops {
 namespace {
 
-// Exact integer sums of one row's group with 32 columns, offsets of unsigned weights taken off.
-void group_sums(WeightType type, const uint8_t* lines, const int8_t* q, int32_t sum, int32_t* out) {
-  const int32_t offset = type == WeightType::kQ8_0 ? 128 : type == WeightType::kQ4_0 ? 8 : 0;
-  for (int c = 0; c < kPanel; ++c) out[c] = -offset * sum;
-  for (int quad = 0; quad < 8; ++quad) {
+constexpr int kInt8Rows = 1;
+// 1: with a minimum; 2: two scales in a group.
+constexpr int int8_form(const WeightTraits& t) {
+  return (t.has_min ? 1 : 0) + (t.scales == 2 ? 2 : 0);
+}
+
+// Exact integer sums of a row with 32 columns over quads [begin, end) of a group.
+void quad_sums(const uint8_t (*lines)[kLineBytes], const int8_t* q, int begin, int end, int32_t start,
+               int32_t* out) {
+  for (int c = 0; c < kPanel; ++c) out[c] = start;
+  for (int line = 2 * begin; line < 2 * end; ++line) {
     for (int c = 0; c < 16; ++c) {
-      for (int j = 0; j < 4; ++j) {
-        const int32_t x = q[4 * quad + j];
-        const int byte = 4 * c + j;
-        if (type == WeightType::kQ8_0) {
-          out[c] += x * lines[(2 * quad) * kLineBytes + byte];
-          out[c + 16] += x * lines[(2 * quad + 1) * kLineBytes + byte];
-        } else {
-          const int32_t pair = lines[quad * kLineBytes + byte];
-          out[c] += x * (pair & 15);
-          out[c + 16] += x * (pair >> 4);
+      for (int j = 0; j < 4; ++j) out[line % 2 * 16 + c] += lines[line][4 * c + j] * q[line / 2 * 4 + j];
+    }
+  }
+}
+inline F to_floats(const int32_t* sums) {
+  return each([&](int i) { return static_cast<float>(sums[i]); });
+}
+
+template <int kForm, int R>
+void int8_tile(const Int8Tile& t) {
+  constexpr bool kMin = kForm % 2 == 1, kTwo = kForm / 2 == 1;
+  const UnpackedGroups& w = *t.weights;
+  for (int64_t g = 0; g < t.groups; ++g) {
+    const int8_t* q = t.q + g * kGroup;
+    const F da = f_set1(t.scales[0][g]);
+    int32_t sums[2][kPanel];
+    for (int s = 0; s < (kTwo ? 2 : 1); ++s) {
+      quad_sums(w.values[g], q, kTwo ? 4 * s : 0, kTwo ? 4 * s + 4 : 8, t.starts[0][kTwo ? 2 * g + s : g],
+                sums[s]);
+    }
+    for (int64_t h = 0; h < kPanel; h += 16) {
+      F acc = f_load(t.chains + h);
+      if constexpr (kTwo) {
+        F sum = f_mul(f_load(w.scales[g][0] + h), to_floats(sums[0] + h));
+        sum = f_fma(f_load(w.scales[g][1] + h), to_floats(sums[1] + h), sum);
+        acc = f_fma(f_mul(f_load(w.d + h), da), sum, acc);
+        if constexpr (kMin) {
+          F moment = f_mul(f_load(w.mins[g][0] + h), f_set1(t.sums[0][2 * g]));
+          moment = f_fma(f_load(w.mins[g][1] + h), f_set1(t.sums[0][2 * g + 1]), moment);
+          acc = f_fma(f_mul(f_load(w.min + h), da), moment, acc);
         }
+      } else {
+        acc = f_fma(f_mul(f_load(w.scales[g][0] + h), da), to_floats(sums[0] + h), acc);
+        if constexpr (kMin) acc = f_fma(f_load(w.scales[g][1] + h), f_set1(t.moments[g]), acc);
       }
+      f_store(t.chains + h, acc);
     }
   }
 }
 
-void gemm_int8_row(const GemmArgs& g, int64_t row, int64_t panel) {
-  const int64_t groups_per_row = g.a.k / kGroup;
-  const uint8_t* lines = g.w.data + panel * g.panel_stride;
-  F acc[2] = {f_zero(), f_zero()};
-  for (int64_t i = 0; i < g.groups; ++i, lines += group_bytes(g.w.type)) {
-    const int64_t at = row * groups_per_row + i;
-    int32_t sums[kPanel];
-    group_sums(g.w.type, lines, g.a.q + at * kGroup, g.a.sums[at], sums);
-    const F da = f_set1(s_from_f16(g.a.d[at]));
-    const uint8_t* tail = lines + value_lines(g.w.type) * kLineBytes;
-    for (int h = 0; h < 2; ++h) {
-      const F isum = each([&](int l) { return static_cast<float>(sums[16 * h + l]); });
-      acc[h] = f_fma(f_mul(f_load_f16(tail + 32 * h), da), isum, acc[h]);
-      if (g.w.type == WeightType::kQ4_1) {
-        const F mw = f_load_f16(tail + kLineBytes + 32 * h);
-        acc[h] = f_fma(mw, f_set1(g.a.moments[at]), acc[h]);
-      }
-    }
+template <WeightType T, int R>
+void int8_packed_tile(const Int8Tile& t) {
+  UnpackedGroups weights = *t.weights;
+  for (int64_t g = 0; g < t.groups; ++g) {
+    unpack_group<T>(t.lines + g * GroupPlaces<T>::kStride, weights.values[g][0]);
   }
-  const int64_t columns = g.w.n - panel * kPanel < kPanel ? g.w.n - panel * kPanel : kPanel;
-  store_columns(g.c + row * g.ldc + panel * kPanel, acc[0], acc[1], columns, g.accumulate);
-}
-
-void gemm_int8(const GemmArgs& g) {
-  for (int64_t panel = g.panel_begin; panel < g.panel_end; ++panel) {
-    for (int64_t row = g.row_begin; row < g.row_end; ++row) gemm_int8_row(g, row, panel);
-  }
+  Int8Tile unpacked = t;
+  unpacked.weights = &weights;
+  int8_tile<int8_form(kTraitsOf<T>), R>(unpacked);
 }
 
 }  // namespace
 }  // namespace kvasir::ops
 
+#include "ops/cpu/body_gemm_int8.h"
 #include "ops/cpu/body_table.h"
 
 extern "C" {

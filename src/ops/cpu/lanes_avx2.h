@@ -154,7 +154,7 @@ inline F f_from_bytes(const void* line, int shift, int mask, int offset) {
   return {from_bytes(_mm256_loadu_si256(half), shift, mask, offset),
           from_bytes(_mm256_loadu_si256(half + 1), shift, mask, offset)};
 }
-// Sixteen integers as bytes; returns the sums of the two halves, lane by lane.
+// Sixteen integers as bytes; returns eight sums, each of two of them.
 inline __m256i store_sixteen_i8(int8_t* p, F v) {
   const __m256i a = _mm256_cvtps_epi32(v.a);
   const __m256i b = _mm256_cvtps_epi32(v.b);
@@ -164,9 +164,8 @@ inline __m256i store_sixteen_i8(int8_t* p, F v) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), bytes);
   return _mm256_add_epi32(a, b);
 }
-inline int32_t f_store_i8(int8_t* p, F v, F w) {
-  const __m256i left = store_sixteen_i8(p, v);
-  const __m256i eight = _mm256_add_epi32(left, store_sixteen_i8(p + 16, w));
+inline int32_t f_store_i8(int8_t* p, F v) {
+  const __m256i eight = store_sixteen_i8(p, v);
   __m128i four = _mm_add_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
   four = _mm_add_epi32(four, _mm_shuffle_epi32(four, _MM_SHUFFLE(1, 0, 3, 2)));
   four = _mm_add_epi32(four, _mm_shuffle_epi32(four, _MM_SHUFFLE(2, 3, 0, 1)));
@@ -176,6 +175,9 @@ inline void f_store_f16(void* p, F v) {
   auto* half = static_cast<__m128i*>(p);
   _mm_storeu_si128(half, _mm256_cvtps_ph(v.a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
   _mm_storeu_si128(half + 1, _mm256_cvtps_ph(v.b, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+inline F f_load_f16_eight(const uint16_t* p) {
+  return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))), _mm256_setzero_ps()};
 }
 inline float s_from_f16(uint16_t bits) {
   return _cvtsh_ss(bits);
@@ -209,6 +211,52 @@ inline __m256 rotate_four(__m256 x, const float* cos, const float* sin) {
 }
 inline F f_rotate_pairs(F x, const float* cos, const float* sin) {
   return {rotate_four(x.a, cos, sin), rotate_four(x.b, cos + 4, sin + 4)};
+}
+
+// Eight sums of pairs, and sixteen sums, each times a factor.
+inline void i_scale_pair_sums(const int16_t* sums, int factor, int32_t* out) {
+  const __m256i v = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(sums));
+  const __m256i scaled = _mm256_madd_epi16(v, _mm256_set1_epi16(static_cast<int16_t>(factor)));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), scaled);
+}
+inline void i_scale_sums(const int16_t* sums, int factor, int32_t* out) {
+  for (int half = 0; half < 2; ++half) {
+    const __m128i v = _mm_loadu_si128(reinterpret_cast<const __m128i*>(sums) + half);
+    const __m256i scaled = _mm256_mullo_epi32(_mm256_cvtepi16_epi32(v), _mm256_set1_epi32(factor));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out) + half, scaled);
+  }
+}
+
+struct B {
+  __m256i a;  // bytes 0..31
+  __m256i b;  // bytes 32..63
+};
+
+inline B b_load(const uint8_t* p) {
+  const auto* half = reinterpret_cast<const __m256i*>(p);
+  return {_mm256_loadu_si256(half), _mm256_loadu_si256(half + 1)};
+}
+inline void b_store(uint8_t* p, B v) {
+  auto* half = reinterpret_cast<__m256i*>(p);
+  _mm256_storeu_si256(half, v.a);
+  _mm256_storeu_si256(half + 1, v.b);
+}
+inline B b_and(B v, int mask) {
+  const __m256i m = _mm256_set1_epi8(static_cast<char>(mask));
+  return {_mm256_and_si256(v.a, m), _mm256_and_si256(v.b, m)};
+}
+inline B b_or(B v, B w) {
+  return {_mm256_or_si256(v.a, w.a), _mm256_or_si256(v.b, w.b)};
+}
+template <int kRight>
+inline B b_shift(B v) {
+  if constexpr (kRight > 0) return {_mm256_srli_epi16(v.a, kRight), _mm256_srli_epi16(v.b, kRight)};
+  if constexpr (kRight < 0) return {_mm256_slli_epi16(v.a, -kRight), _mm256_slli_epi16(v.b, -kRight)};
+  return v;
+}
+inline B b_lookup(const uint8_t* table, B v) {
+  const __m256i t = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table)));
+  return {_mm256_shuffle_epi8(t, v.a), _mm256_shuffle_epi8(t, v.b)};
 }
 
 }  // namespace

@@ -119,16 +119,18 @@ inline F f_from_bytes(const void* line, int shift, int mask, int offset) {
   const __m512i field = _mm512_and_si512(v, _mm512_set1_epi32(mask));
   return _mm512_cvtepi32_ps(_mm512_sub_epi32(field, _mm512_set1_epi32(offset)));
 }
-inline int32_t f_store_i8(int8_t* p, F v, F w) {
-  const __m512i a = _mm512_cvtps_epi32(v);
-  const __m512i b = _mm512_cvtps_epi32(w);
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(a));
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(p + 16), _mm512_cvtepi32_epi8(b));
-  return _mm512_reduce_add_epi32(_mm512_add_epi32(a, b));
+inline int32_t f_store_i8(int8_t* p, F v) {
+  const __m512i q = _mm512_cvtps_epi32(v);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(q));
+  return _mm512_reduce_add_epi32(q);
 }
 inline void f_store_f16(void* p, F v) {
   _mm256_storeu_si256(static_cast<__m256i*>(p),
                       _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+inline F f_load_f16_eight(const uint16_t* p) {
+  const __m128i eight = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return _mm512_cvtph_ps(_mm256_zextsi128_si256(eight));
 }
 inline float s_from_f16(uint16_t bits) {
   return _cvtsh_ss(bits);
@@ -159,6 +161,45 @@ inline F f_rotate_pairs(F x, const float* cos, const float* sin) {
   const F c = _mm512_permutexvar_ps(twice, _mm512_castps256_ps512(_mm256_loadu_ps(cos)));
   const F s = _mm512_permutexvar_ps(twice, _mm512_castps256_ps512(_mm256_loadu_ps(sin)));
   return _mm512_fmaddsub_ps(x, c, _mm512_mul_ps(_mm512_permute_ps(x, 0xB1), s));
+}
+
+// Eight sums of pairs, and sixteen sums, each times a factor.
+inline void i_scale_pair_sums(const int16_t* sums, int factor, int32_t* out) {
+  const __m256i v = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(sums));
+  const __m256i scaled = _mm256_madd_epi16(v, _mm256_set1_epi16(static_cast<int16_t>(factor)));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), scaled);
+}
+inline void i_scale_sums(const int16_t* sums, int factor, int32_t* out) {
+  for (int half = 0; half < 2; ++half) {
+    const __m128i v = _mm_loadu_si128(reinterpret_cast<const __m128i*>(sums) + half);
+    const __m256i scaled = _mm256_mullo_epi32(_mm256_cvtepi16_epi32(v), _mm256_set1_epi32(factor));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out) + half, scaled);
+  }
+}
+
+using B = __m512i;
+
+inline B b_load(const uint8_t* p) {
+  return _mm512_loadu_si512(p);
+}
+inline void b_store(uint8_t* p, B v) {
+  _mm512_storeu_si512(p, v);
+}
+inline B b_and(B v, int mask) {
+  return _mm512_and_si512(v, _mm512_set1_epi8(static_cast<char>(mask)));
+}
+inline B b_or(B v, B w) {
+  return _mm512_or_si512(v, w);
+}
+template <int kRight>
+inline B b_shift(B v) {
+  if constexpr (kRight > 0) return _mm512_srli_epi16(v, kRight);
+  if constexpr (kRight < 0) return _mm512_slli_epi16(v, -kRight);
+  return v;
+}
+inline B b_lookup(const uint8_t* table, B v) {
+  const __m128i t = _mm_loadu_si128(reinterpret_cast<const __m128i*>(table));
+  return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(t), v);
 }
 
 }  // namespace

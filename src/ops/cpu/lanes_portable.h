@@ -126,12 +126,12 @@ inline F f_from_bytes(const void* line, int shift, int mask, int offset) {
   const auto* bytes = static_cast<const uint8_t*>(line) + shift / 8;
   return each([&](int i) { return static_cast<float>(((bytes[4 * i] >> (shift % 8)) & mask) - offset); });
 }
-inline int32_t f_store_i8(int8_t* p, const F& v, const F& w) {
+inline int32_t f_store_i8(int8_t* p, const F& v) {
   int32_t sum = 0;
-  for (int i = 0; i < 32; ++i) {
+  for (int i = 0; i < 16; ++i) {
     // 1.5 * 2^23 rounds to the nearest integer, ties to even, and leaves it in the low bits of the
     // significand.
-    const float shifted = (i < 16 ? v.v[i] : w.v[i - 16]) + 12582912.0f;
+    const float shifted = v.v[i] + 12582912.0f;
     p[i] = static_cast<int8_t>(shifted - 12582912.0f);
     sum += p[i];
   }
@@ -142,6 +142,9 @@ inline void f_store_f16(void* p, const F& v) {
     const uint16_t bits = f32_to_f16(v.v[i]);
     std::memcpy(static_cast<uint8_t*>(p) + 2 * i, &bits, sizeof(bits));
   }
+}
+inline F f_load_f16_eight(const uint16_t* p) {
+  return each([&](int i) { return i < 8 ? f16_to_f32(p[i]) : 0.0f; });
 }
 inline float s_from_f16(uint16_t bits) {
   return f16_to_f32(bits);
@@ -176,6 +179,46 @@ inline F f_rotate_pairs(const F& x, const float* cos, const float* sin) {
     r.v[2 * i + 1] = __builtin_fmaf(x1, cos[i], x0 * sin[i]);
   }
   return r;
+}
+
+// Eight sums of pairs, and sixteen sums, each times a factor.
+inline void i_scale_pair_sums(const int16_t* sums, int factor, int32_t* out) {
+  for (int i = 0; i < 8; ++i) out[i] = factor * (sums[2 * i] + sums[2 * i + 1]);
+}
+inline void i_scale_sums(const int16_t* sums, int factor, int32_t* out) {
+  for (int i = 0; i < 16; ++i) out[i] = factor * sums[i];
+}
+
+struct B {
+  uint8_t v[64];
+};
+
+template <typename Byte>
+inline B each_byte(Byte byte) {
+  B r;
+  for (int i = 0; i < 64; ++i) r.v[i] = static_cast<uint8_t>(byte(i));
+  return r;
+}
+inline B b_load(const uint8_t* p) {
+  B r;
+  std::memcpy(r.v, p, sizeof(r.v));
+  return r;
+}
+inline void b_store(uint8_t* p, const B& v) {
+  std::memcpy(p, v.v, sizeof(v.v));
+}
+inline B b_and(const B& v, int mask) {
+  return each_byte([&](int i) { return v.v[i] & mask; });
+}
+inline B b_or(const B& v, const B& w) {
+  return each_byte([&](int i) { return v.v[i] | w.v[i]; });
+}
+template <int kRight>
+inline B b_shift(const B& v) {
+  return each_byte([&](int i) { return kRight >= 0 ? v.v[i] >> (kRight & 7) : v.v[i] << (-kRight & 7); });
+}
+inline B b_lookup(const uint8_t* table, const B& v) {
+  return each_byte([&](int i) { return table[v.v[i]]; });
 }
 
 }  // namespace

@@ -5,43 +5,60 @@
 
 #include "base/check.h"
 #include "base/units.h"
+#include "ops/weight_blocks.h"
+#include "ops/weight_traits.h"
 
 namespace kvasir::ops {
 namespace {
 
 constexpr size_t kLine = 64;
 
+const WeightTraits& traits(WeightType type) {
+  return kWeightTraits[static_cast<size_t>(type)];
+}
+
 size_t float_bytes(WeightType type) {
   return type == WeightType::kF32 ? 4 : 2;
 }
 
-// Lines of quantised values in one (panel, group), and all lines with scales and minima.
-size_t value_lines(WeightType type) {
-  return type == WeightType::kQ8_0 ? 16 : 8;
-}
-size_t group_lines(WeightType type) {
-  return value_lines(type) + (type == WeightType::kQ4_1 ? 2 : 1);
-}
-
-// One GGUF block of 32 k of one column into the lines of its group. column is 0..31 within the panel.
-void pack_block(WeightType type, const uint8_t* block, size_t column, uint8_t* group) {
-  uint8_t* tail = group + value_lines(type) * kLine;
-  std::memcpy(tail + 2 * column, block, 2);
-  block += 2;
-  if (type == WeightType::kQ4_1) {
-    std::memcpy(tail + kLine + 2 * column, block, 2);
-    block += 2;
-  }
+// Puts `bits` bits of every code, from bit `from` on, into lines: as many groups of four k as fit share a
+// line.
+void pack_bits(const WeightGroup& group, int from, int bits, size_t column, uint8_t* lines) {
   const size_t half = column / 16;
   const size_t byte = column % 16 * 4;
+  const auto quads = static_cast<size_t>(4 / bits);  // in a line, of 16 columns each twice
   for (size_t k = 0; k < static_cast<size_t>(kGroup); ++k) {
-    if (type == WeightType::kQ8_0) {
-      group[(k / 4 * 2 + half) * kLine + byte + k % 4] = static_cast<uint8_t>(block[k] + 128);
-    } else {
-      // GGUF keeps k and k + 16 in one byte.
-      const auto nibble = static_cast<uint8_t>(k < 16 ? block[k] & 15 : block[k - 16] >> 4);
-      group[k / 4 * kLine + byte + k % 4] |= static_cast<uint8_t>(nibble << (4 * half));
+    const size_t quad = k / 4;
+    const auto shift = static_cast<size_t>(bits) * (2 * (quad % quads) + half);
+    const int code = (group.codes[k] >> from) & ((1 << bits) - 1);
+    lines[quad / quads * kLine + byte + k % 4] |= static_cast<uint8_t>(code << shift);
+  }
+}
+
+// One group of one column. block: the panel's, of which this is group `index`; column is 0..31 in the panel.
+void pack_group(const WeightTraits& t, const WeightGroup& group, size_t index, size_t column,
+                uint8_t* block) {
+  uint8_t* lines = block + index * static_cast<size_t>(t.value_lines) * kLine;
+  if (t.low_bits == 8) {
+    for (size_t k = 0; k < static_cast<size_t>(kGroup); ++k) {
+      lines[(k / 4 * 2 + column / 16) * kLine + column % 16 * 4 + k % 4] = group.codes[k];
     }
+  } else {
+    pack_bits(group, 0, t.low_bits, column, lines);
+    if (t.high_bits > 0) {
+      pack_bits(group, t.low_bits, t.high_bits, column, lines + static_cast<size_t>(t.low_lines) * kLine);
+    }
+  }
+  uint8_t* tail = block + static_cast<size_t>(t.block_values / kGroup * t.value_lines) * kLine;
+  std::memcpy(tail + 2 * column, &group.d, 2);
+  tail += kLine;
+  if (t.has_min) {
+    std::memcpy(tail + 2 * column, &group.min, 2);
+    tail += kLine;
+  }
+  const auto bytes = static_cast<size_t>(t.scale_bytes);
+  for (size_t i = 0; i < bytes; ++i) {
+    tail[(index * bytes + i) * static_cast<size_t>(kPanel) + column] = group.scale_bytes[i];
   }
 }
 
@@ -54,8 +71,9 @@ int64_t panel_count(int64_t n) {
 size_t panel_bytes(WeightType type, int64_t k) {
   if (type == WeightType::kBf16) return static_cast<size_t>(round_up<int64_t>(k, 2) * kPanel) * 2;
   if (!is_quantized(type)) return static_cast<size_t>(k * kPanel) * float_bytes(type);
-  KV_CHECK(k % kGroup == 0, "type={} k={}", weight_type_name(type), k);
-  return static_cast<size_t>(k / kGroup) * group_lines(type) * kLine;
+  const WeightTraits& t = traits(type);
+  KV_CHECK(k % t.block_values == 0, "type={} k={}", t.name, k);
+  return static_cast<size_t>(k / t.block_values * t.block_lines) * kLine;
 }
 
 size_t packed_bytes(WeightType type, int64_t n, int64_t k) {
@@ -80,10 +98,12 @@ void pack_columns(WeightType type, const void* src, int64_t n_src, int64_t k, in
     uint8_t* panel = static_cast<uint8_t*>(dst) + static_cast<size_t>(column / kPanel) * panel_stride;
     const auto lane = static_cast<size_t>(column % kPanel);
     if (is_quantized(type)) {
-      const size_t block = row_bytes(type, kGroup);
-      const size_t group = group_lines(type) * kLine;
-      for (size_t g = 0; g < static_cast<size_t>(k / kGroup); ++g) {
-        pack_block(type, row + g * block, lane, panel + g * group);
+      const WeightTraits& t = traits(type);
+      for (int64_t block = 0; block < k / t.block_values; ++block) {
+        uint8_t* to = panel + static_cast<size_t>(block * t.block_lines) * kLine;
+        for (int64_t g = 0; g < t.block_values / kGroup; ++g) {
+          pack_group(t, read_group(type, row + block * t.block_bytes, g), static_cast<size_t>(g), lane, to);
+        }
       }
     } else if (type == WeightType::kBf16) {
       for (size_t j = 0; j < static_cast<size_t>(k); ++j) {

@@ -5,12 +5,19 @@
 //   kBf16         [k/2][32 columns][2 of k]: per pair of k two lines of 64 bytes (columns 0..15 and 16..31),
 //                 each dword a vdpbf16ps operand with the even k in its low half; K of any length, an odd one
 //                 padded with +0
-//   quantised     per group of 32 k, lines of 64 bytes:
-//     kQ4_0, kQ4_1  8 lines of nibbles; line i, byte 4c + j holds k = 4i + j of column c (low) and c + 16
-//                   (high)
-//     kQ8_0         16 lines of bytes; line 2i + h, byte 4c + j holds k = 4i + j of column 16h + c, plus 128
-//     then          1 line of 32 f16 scales; kQ4_1: 1 more of 32 f16 minima
-// so that a line is a vpdpbusd operand as it stands: four k of one column side by side, unsigned.
+//   quantised     per block of 32 or 256 k: for each group of 32 its codes, in lines of 64 bytes, then the
+//                 scales of the block. weight_traits.h has the bits of a code and the numbers of lines.
+//     8 bits      16 lines; line 2i + h, byte 4c + j: k = 4i + j of column 16h + c
+//     low 4 bits  8 lines; line i, byte 4c + j: k = 4i + j of column c (low half) and c + 16 (high half)
+//     low 2 bits  4 lines; line i, byte 4c + j: the same for k = 8i + j (bits 0 and 2) and for
+//                 k = 8i + 4 + j (bits 4 and 6)
+//     high 2 bits the same again; high 1 bit: 2 lines; line i, bit 2b + h of byte 4c + j: k = 16i + 4b + j of
+//                 column 16h + c
+//     scales      1 line of 32 f16 scales d; with a minimum 1 more; where groups have scales of their own, 32
+//                 bytes for each of them (one a column), as often as scale_bytes says. Q4_K, Q5_K: scale,
+//                 minimum. Q6_K, Q3_K, Q2_K: of the first 16 k, of the others (Q3_K's less 32; Q2_K's in the
+//                 low half of the byte, the minimum in the high one). IQ4_XS: scale less 32.
+// so that a line of bytes is a vpdpbusd operand as it stands: four k of one column side by side, unsigned.
 // Pure functions. Different column ranges of one matrix must be packed by one thread at a time.
 #pragma once
 
@@ -28,7 +35,7 @@ size_t panel_bytes(WeightType type, int64_t k);
 size_t packed_bytes(WeightType type, int64_t n, int64_t k);
 
 // Packs n rows of GGUF data (each k values, row_bytes apart; a row is an output column) into dst.
-// REQUIRES: dst has packed_bytes(type, n, k), aligned to 64; k % 32 == 0 for quantised types.
+// REQUIRES: dst has packed_bytes(type, n, k), aligned to 64; k is whole blocks.
 PackedMatrix pack_matrix(WeightType type, const void* src, int64_t n, int64_t k, void* dst);
 
 // The same in parts, for several sources of one type and K side by side (Q, K and V; gate and up): clear

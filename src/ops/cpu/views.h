@@ -14,8 +14,8 @@ namespace kvasir::ops {
 struct QuantizedRows {
   int8_t* q = nullptr;       // [rows][k], -127..127
   uint16_t* d = nullptr;     // [rows][k / 32], f16 bits
-  int32_t* sums = nullptr;   // [rows][k / 32], the exact sum of q over the group
-  float* moments = nullptr;  // [rows][k / 32], f32(d) * sum: what a weight's minimum multiplies
+  int16_t* sums = nullptr;   // [rows][k / 16], the exact sums of q over both halves of each group
+  float* moments = nullptr;  // [rows][k / 32], f32(d) * sum of q: what a weight's minimum multiplies
   int64_t rows = 0;
   int64_t k = 0;  // a multiple of 32
 };
@@ -44,8 +44,11 @@ struct AttentionLeafArgs {
   int64_t heads = 0;               // query heads that share this KV head
   int64_t head_dim = 0;            // a multiple of 16
   const int32_t* valid = nullptr;  // [rows], 1..256: positions of the leaf that the row attends to
+  // [rows], below valid: the row attends to positions [first, valid) of the leaf. Null: from the first on.
+  const int32_t* first = nullptr;
+  float score_cap = 0;  // a score s becomes cap * tanh(s / cap); 0: it stays
   // Tiles of this layer and KV head, one per block of the leaf, as kv_layout.h says.
-  // Only the first ceil(max valid / B) are read.
+  // Only those of positions [min first, max valid) are read.
   const void* const* k_tiles = nullptr;
   const void* const* v_tiles = nullptr;
   // K tiles of the leaf that the caller takes next: fetched into the caches meanwhile. It changes no result.

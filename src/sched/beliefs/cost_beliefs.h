@@ -1,4 +1,4 @@
-// A CostLearner for which the engine's thread need not wait.
+// A CostLearner that runs beside the engine's thread.
 #pragma once
 
 #include <array>
@@ -13,8 +13,8 @@
 
 namespace kvasir {
 
-// The engine's thread pushes what steps took into a queue, and takes the latest model when there is a new
-// one; a thread of low priority learns. What the queue has no room for is dropped and counted.
+// The engine's thread pushes the times of steps into a queue, and takes the latest model when there is a new
+// one. A thread of low priority learns. Observations that do not fit into the queue are dropped and counted.
 class CostBeliefs final : public CostEstimator {
  public:
   enum class Learns {
@@ -23,7 +23,7 @@ class CostBeliefs final : public CostEstimator {
     kNever,   // the model stays as it was
   };
 
-  // cpus: those the thread keeps to; empty: any.
+  // cpus: for the thread; empty: any.
   CostBeliefs(CostLearner learner, Learns learns, std::vector<int> cpus = {});
   ~CostBeliefs() override;
   CostBeliefs(const CostBeliefs&) = delete;
@@ -47,7 +47,7 @@ class CostBeliefs final : public CostEstimator {
     double seconds;
   };
   static constexpr uint32_t kRoom = 1024;  // a power of two
-  // The thread is woken once for so many observations; for each of the first ones.
+  // The thread is woken once per this many observations; at first for each.
   static constexpr uint32_t kBatch = 16;
 
   void run();

@@ -1,4 +1,4 @@
-// Fits a CostModel to what steps and transfers were measured to take.
+// Fits a CostModel to the measured times of steps and transfers.
 //
 // Every coefficient is at least 0, and errors are relative: an observation that took y seconds weighs 1/y^2,
 // so that a decode of 10 ms counts as much as a prefill of 1 s.
@@ -30,7 +30,7 @@ struct TransferObservation {
   double seconds = 0;
 };
 
-// Of |predicted - seconds| / seconds.
+// Statistics of |predicted - seconds| / seconds.
 struct FitError {
   double mean = 0;
   double p95 = 0;
@@ -40,12 +40,12 @@ struct FitError {
 
 FitError summary_of(std::vector<double> errors);
 
-// The step coefficients that fit best; `costs` keeps the rest of what it has. Observations of no work or of
-// no time are left out. What nothing was observed of becomes 0.
+// Sets the step coefficients of `costs` to the best fit, and keeps its other fields. Observations without
+// work or time are ignored. Coefficients without observations become 0.
 FitError fit_steps(std::span<const StepObservation> observations, CostModel& costs);
 FitError fit_link(std::span<const TransferObservation> observations, LinkCost& cost);
 
-// How far the model is from the observations, as it is.
+// The error of the given model on the observations.
 FitError error_of(const CostModel& costs, std::span<const StepObservation> observations);
 
 }  // namespace kvasir

@@ -54,7 +54,7 @@ void CostLearner::refit() {
   set_coefficients(model_, all.solve());
 }
 
-// Someone else had the machine, most likely; unless it goes on.
+// Most likely other programs had the machine; unless it goes on.
 double CostLearner::capped(double believed, double seconds) {
   const double most = options_.outlier_factor * believed;
   const bool trusted = prior_.known() || model_.steps_seen >= kFewestSteps;

@@ -1,11 +1,11 @@
-// Refines a CostModel by the steps that really ran.
+// Refines a CostModel by real steps.
 //
-// It keeps the sums of a weighted least-squares fit (sched/beliefs/cost_fit.h), in which a step counts e
-// times less after about 2,000 further ones, and beside them the model that it began with, as
-// pseudo-observations that do not fade: each says of one coefficient that it is what it was, and weighs as
-// one step does that consists of nothing else. So what real steps do not exercise, or cannot tell apart,
-// stays as it was. Only where all steps together take more than twice of what it said, or less than half, was
-// it measured on another machine than this one is now: then it is scaled as a whole, to within that factor.
+// It keeps the sums of a weighted least-squares fit (sched/beliefs/cost_fit.h), in which a step's weight
+// falls by e after about 2,000 further steps. The initial model is kept as pseudo-observations that do not
+// fade: one for each coefficient, with the weight of a step that consists of this term only. So coefficients
+// that real steps do not exercise, or cannot distinguish, keep their initial values. If all steps together
+// take more than twice, or less than half, of the time by the initial model, the machine has changed since it
+// was measured: then the initial model is scaled as a whole, to within that factor.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +16,11 @@
 namespace kvasir {
 
 struct CostLearnerOptions {
-  double memory_steps = 2000;    // a step's weight falls by e over so many further ones
-  uint32_t refit_every = 16;     // observations; oftener only while there were fewer than that in all
+  double memory_steps = 2000;    // a step's weight falls by e over this many further steps
+  uint32_t refit_every = 16;     // observations; more often while there were fewer in all
   double prior_weight = 1;       // of each pseudo-observation, in steps
-  double outlier_factor = 8;     // a step that took more times of what was believed counts as this much
-  uint32_t outliers_in_row = 8;  // so many of them are no accident: what was seen before is forgotten
+  double outlier_factor = 8;     // a step's time is capped at this multiple of the estimate
+  uint32_t outliers_in_row = 8;  // after so many capped steps in a row, earlier steps are forgotten
 };
 
 // Used by one thread. Deterministic in the calls so far.
@@ -29,14 +29,14 @@ class CostLearner {
   // prior: measured by a profile, or a model that knows nothing (!known()).
   explicit CostLearner(const CostModel& prior = {}, const CostLearnerOptions& options = {});
 
-  // A step of this work took so many seconds, waits for transfers aside. Ignored where either is nothing.
-  // True: model() is another now.
+  // A step with this work took `seconds`, without its waits for transfers. Ignored if either is zero. True:
+  // model() has changed.
   bool observe(const StepWork& work, double seconds);
 
   const CostModel& model() const { return model_; }
   uint64_t observed() const { return model_.steps_seen; }
-  // |believed - real| / real of the steps before they were learnt, an exponential mean over about the last
-  // 64; 0 where nothing was believed yet.
+  // |believed - real| / real of steps, each before it was learnt: an exponential mean over about the last 64.
+  // 0 if there was no model yet.
   double error() const { return errors_ == 0 ? 0 : error_; }
 
  private:
@@ -48,7 +48,7 @@ class CostLearner {
   const CostModel prior_;
   NormalEquations<6> seen_;
   CostModel model_;
-  uint64_t refitted_at_ = 0;  // observations then; 0: the next one is to be fitted
+  uint64_t refitted_at_ = 0;  // the number of observations at the last fit; 0: fit at the next one
   uint32_t outliers_ = 0;     // in a row
   double error_ = 0;
   uint64_t errors_ = 0;

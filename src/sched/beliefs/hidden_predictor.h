@@ -1,26 +1,25 @@
-// Learns output lengths from what the served model itself makes of a prompt: the row of its last token behind
-// the last norm (PromptFeatures::hidden), once the prefill has been done. Before that, as OnlinePredictor.
+// Learns output lengths from the served model's own state: the row of the prompt's last token after the last
+// norm (PromptFeatures::hidden), once the prefill has ended. Before that it predicts as OnlinePredictor.
 //
 // Source: Shen, Sen and Tanaka, Mitigating KV Cache Competition to Enhance User Experience in LLM Inference
-// (2025), Section 3.2 and Figure 10: a linear layer on the hidden row gives the length, a binary classifier
-// on the row and what that layer says gives the direction in which the truth deviates. Both are trained in
-// two steps: the length first (learn_length), then, on predictions of requests that the first had not seen,
-// the direction (learn). Here:
+// (2025), Section 3.2 and Figure 10: a linear layer on the hidden row gives the length. A binary classifier
+// on the row and the output of that layer gives the direction in which the truth deviates. Training has two
+// steps: first the length (learn_length), then the direction (learn), on requests that the first step has not
+// seen. Here:
 //
-//   z       the row's elements, centred and scaled by what the first 64 rows had that were not all the same,
-//           within 5 deviations
+//   z       the row's elements, centred and scaled by the mean and deviation of the first 64 rows (those
+//           that were not all the same), clamped to 5 deviations
 //
-//   x       z on kDirections fixed random directions (all of z where it is no longer), log prompt length,
-//           temperature, top_p
+//   x       z projected on kDirections fixed random directions (z itself if it is no longer), the log of the
+//           prompt's length, temperature, top_p
 //
 //   length  w . x of y - m (LengthPoint), by recursive least squares
 //
 //   longer  the log-odds v . (x, w . x), likewise, by Newton's steps
 //
-// The row is that of the last token alone, and not a mean over the prompt, so that it is the same bit for bit
-// in every batch, in chunks or not, with a prefix found in the cache or computed. Whether the row says more
-// than the cheap features is not taken for granted: whichever of the two was nearer to the truth of late,
-// predicts.
+// The row is that of the last token only, not a mean over the prompt, so it is the same bit for bit in every
+// batch, in chunks or not, with a cached prefix or without. The row may be no better than the cheap features,
+// so the predictor uses the one with the smaller recent error.
 #pragma once
 
 #include <span>
@@ -44,17 +43,16 @@ class HiddenPredictor final : public LengthPredictor {
 
   LengthPrediction predict(const PromptFeatures& features) override;
   bool reads_hidden() const override { return true; }
-  // Residuals are of what would be predicted now, so that both the cheap features' and the row's are known of
-  // each request.
+  // Takes residuals against current predictions, by both the cheap features and the row.
   void learn(const PromptFeatures& features, const LengthPrediction& predicted,
              uint32_t output_tokens) override;
-  // Of a length that was cut beyond the point, what there was of it counts as the truth, which is no less.
+  // An output that was cut off beyond the point counts with its length so far, a lower bound of the truth.
   void learn_at_least(const PromptFeatures& features, const LengthPrediction& predicted,
                       uint32_t output_tokens) override;
-  // Those of OnlinePredictor, and behind them those of the row.
+  // The classes of OnlinePredictor, followed by those of the row.
   const std::vector<LengthClass>& classes() const override { return all_classes_; }
 
-  // The first step of training: what the length is, and nothing of directions and residuals.
+  // The first step of training: the length only, without directions and residuals.
   void learn_length(const PromptFeatures& features, uint32_t output_tokens);
 
   std::string save() const override;
@@ -62,31 +60,31 @@ class HiddenPredictor final : public LengthPredictor {
 
  private:
   static constexpr size_t kRowsToScale = 64;
-  static constexpr size_t kPlain = 3;  // features that are not of the row
+  static constexpr size_t kPlain = 3;  // features besides the row
 
-  // Of each element of the row: sums of the first rows, and then what they come to.
+  // For each element of the row: the sums over the first rows, and then mean and deviation.
   struct Scale {
     std::vector<double> mean;
     std::vector<double> square;   // sum of squares about the mean
     std::vector<float> last;      // row; not saved
-    std::vector<double> inverse;  // of the deviations; empty until the rows are there
+    std::vector<double> inverse;  // of the deviations; empty until there are enough rows
     uint64_t rows = 0;
     bool known() const { return !inverse.empty(); }
     void finish();
   };
 
-  // True: the row is of the width that is known, or the first one.
+  // True if the row has the known width, or is the first row.
   bool reads(const PromptFeatures& features) const;
   void begin(size_t width);
   void add_to_scale(std::span<const float> row);
-  // x, and a place for w . x behind it.
+  // x, followed by a place for w . x.
   std::span<double> read(const PromptFeatures& features);
   // x with w . x in its place.
   std::span<const double> with_length(std::span<double> x, double linear) const;
   bool row_is_better() const;
   LengthPrediction from_row(std::span<double> x) const;
   void learn_direction(std::span<const double> x, bool longer);
-  // Of one whose row is read: what it became, or of which it is known that it is no less.
+  // Learns from a request whose row is read: its length, or a lower bound of it.
   void learn_from_row(const PromptFeatures& features, uint32_t output_tokens);
   void compare(double error_before, double error_row);
   void gather_classes();

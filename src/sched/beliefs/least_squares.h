@@ -1,5 +1,5 @@
-// Linear weights by recursive least squares: each observation is worth what its noise says, and all
-// covariances are kept.
+// Linear weights by recursive least squares: each observation is weighted by its noise, and all covariances
+// are kept.
 #pragma once
 
 #include <cstddef>
@@ -11,22 +11,22 @@
 
 namespace kvasir {
 
-// After n observations the weights are those of a ridge regression over all n (ridge: noise / variance at
-// first), until the variances have fallen to a floor: from there on weights are believed to wander, and old
-// observations fade. Used by one thread.
+// After n observations the weights are those of a ridge regression over all n (ridge: noise / initial
+// variance), until the variances have fallen to a floor. From then on the weights are assumed to drift, and
+// old observations fade. Used by one thread.
 class RecursiveLeastSquares {
  public:
-  // `variance`: that is believed of each weight at first.
+  // `variance`: the initial variance of each weight.
   RecursiveLeastSquares(size_t size, double variance);
 
   size_t size() const { return weights_.size(); }
   // w . x. REQUIRES: as many as weights
   double of(std::span<const double> x) const;
-  // w . x was too small by `error`, of which the variance is `noise`. Takes about 2 n^2 multiplications.
+  // w . x was too small by `error`, whose variance is `noise`. Takes about 2 n^2 multiplications.
   void correct(std::span<const double> x, double error, double noise);
 
   void save(std::string& out) const;
-  // False: not what save() wrote of so many weights.
+  // False: save() did not write it, or wrote another number of weights.
   bool load(TextFields& in);
 
  private:

@@ -1,4 +1,4 @@
-// Classes of predicted lengths, and how far from the point those were that have finished.
+// Classes of predicted lengths, and the residuals of finished requests in each class.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,9 @@
 
 namespace kvasir {
 
-// Bounds are fixed: 1, 2, 3, 5, 8, 12, ... each half as large again as the one before, up to beyond 100,000
-// tokens; the last class has no upper end. Of each class the residuals of the last kRemembered requests are
-// kept. Used by one thread.
+// Bounds are fixed: 1, 2, 3, 5, 8, 12, ... each 1.5 times the one before, up to beyond 100,000 tokens; the
+// last class has no upper end. Each class keeps the residuals of its last kRemembered requests. Used by one
+// thread.
 class LengthClasses {
  public:
   static constexpr size_t kRemembered = 256;
@@ -20,16 +20,16 @@ class LengthClasses {
   LengthClasses();
 
   uint8_t class_of(uint32_t point) const;
-  // A request that was predicted to have `point` tokens had so many. REQUIRES: point > 0
+  // A request with a prediction of `point` tokens had `output_tokens`. REQUIRES: point > 0
   void learn(uint32_t point, uint32_t output_tokens);
   const std::vector<LengthClass>& classes() const { return classes_; }
 
   void save(std::string& out) const;
-  // False: not what save() wrote.
+  // False: save() did not write it.
   bool load(TextFields& in);
 
  private:
-  // The last values, oldest first, and the same in order.
+  // The last values, oldest first, and the same values sorted.
   struct Recent {
     std::vector<float> ring;
     std::vector<float> sorted;

@@ -1,15 +1,15 @@
 // Predictors of output lengths, by name.
 //
-//   oracle         what the client says (PromptFeatures::output_tokens_hint); without that, as constant:128
-//   constant:N     N tokens, whatever is asked
+//   oracle         the client's hint (PromptFeatures::output_tokens_hint); without one, as constant:128
+//   constant:N     always N tokens
 //   laplace:N      as the oracle, with an error of Laplace(0, N): N is the mean of its absolute value. It is
-//                  unbiased but for what the bound of one token cuts off, and depends on the prompt's tokens
-//                  (their number, and up to 256 at each end) and the hint alone
+//                  unbiased except for the lower bound of one token, and depends only on the hint and the
+//                  prompt's tokens (their number, and up to 256 at each end)
 //   bucket:N       as the oracle, rounded up to a multiple of N
 //   online         learns from each request that ends (sched/beliefs/online_predictor.h)
 //   hidden         likewise, and from the served model's own hidden row (sched/beliefs/hidden_predictor.h)
 //
-// All of them keep the residuals of what has finished, by class of the point (LengthClasses).
+// All of them keep the residuals of finished requests, by class of the point (LengthClasses).
 #pragma once
 
 #include <memory>
@@ -20,7 +20,7 @@
 
 namespace kvasir {
 
-// kNotFound names what there is; kInvalidArgument: N is not 1 to 1,000,000.
+// kNotFound lists the predictors; kInvalidArgument: N is not 1 to 1,000,000.
 Result<std::unique_ptr<LengthPredictor>> make_length_predictor(std::string_view spec);
 
 }  // namespace kvasir

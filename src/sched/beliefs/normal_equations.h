@@ -1,4 +1,4 @@
-// Weighted least squares with coefficients that are at least 0, by normal equations: of a few unknowns.
+// Weighted least squares with non-negative coefficients, by normal equations, for a few unknowns.
 #pragma once
 
 #include <array>
@@ -8,8 +8,8 @@
 
 namespace kvasir {
 
-// min over c >= 0 of the sum of weight * (row . c - target)^2. Sums only: what was added is not kept, and all
-// of it can be made to count less. N is small: every set of unknowns that are not 0 is tried.
+// min over c >= 0 of the sum of weight * (row . c - target)^2. It keeps sums only, not the observations;
+// scale() changes the weight of all of them. N is small: every set of non-zero unknowns is tried.
 template <size_t N>
 class NormalEquations {
   static_assert(N <= 8);
@@ -23,7 +23,7 @@ class NormalEquations {
       b_[i] += weight * row[i] * target;
     }
   }
-  // All that was added counts `factor` times as much.
+  // Multiplies the weight of all past observations by `factor`.
   void scale(double factor) {
     for (size_t i = 0; i < N; ++i) {
       for (size_t j = 0; j <= i; ++j) a_[i][j] *= factor;
@@ -38,7 +38,7 @@ class NormalEquations {
     return *this;
   }
 
-  // The m for which m * c fits best; 0: nothing was added that says.
+  // The m for which m * c fits best; 0: the observations do not determine it.
   double best_multiple(const Row& c) const {
     double square = 0, product = 0;
     for (size_t i = 0; i < N; ++i) {
@@ -49,14 +49,14 @@ class NormalEquations {
     return square > 0 ? product / square : 0;
   }
 
-  // The coefficients. One that nothing speaks of is 0. Where several explain the rows equally well, those of
-  // which fewer, and earlier ones, are not 0 to within rounding.
+  // The coefficients. One without observations is 0. If several solutions fit equally well to within
+  // rounding, the one with fewer non-zero coefficients, and earlier ones.
   Row solve() const {
     // Columns are scaled to length 1: terms differ by ten powers of ten.
     Row scale{};
     for (size_t i = 0; i < N; ++i) scale[i] = a_[i][i] > 0 ? 1 / std::sqrt(a_[i][i]) : 0;
     Row best{};
-    double best_value = 0;  // of c = 0; less is better
+    double best_value = 0;  // the value for c = 0; less is better
     for (uint32_t set = 1; set < (1u << N); ++set) {
       Row c{};
       double value = 0;
@@ -71,8 +71,8 @@ class NormalEquations {
   }
 
  private:
-  // The best scaled coefficients of the unknowns in the set, by Cholesky's decomposition, and what they leave
-  // of the sum of squares (less that of the targets). False: one is negative, or they cannot be told apart.
+  // The best scaled coefficients of the unknowns in the set, by Cholesky's decomposition, and their sum of
+  // squares (minus that of the targets). False: one is negative, or the unknowns cannot be distinguished.
   bool solve_set(uint32_t set, const Row& scale, Row& out, double& value) const {
     std::array<size_t, N> of{};
     size_t n = 0;
@@ -109,7 +109,7 @@ class NormalEquations {
     return true;
   }
 
-  // The share of a column that others must leave unexplained.
+  // The least share of a column that the others must leave unexplained.
   static constexpr double kApart = 1e-11;
 
   std::array<Row, N> a_{};  // the lower triangle

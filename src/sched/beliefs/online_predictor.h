@@ -1,11 +1,11 @@
-// Learns output lengths while it serves: a linear function of cheap features of the prompt.
+// Learns output lengths while serving: a linear function of cheap features of the prompt.
 //
-// Of y - m (LengthPoint) it believes w . x: each weight of the hashed features has a variance that falls with
-// what was learnt of it, and takes its share of an error by it (a Kalman filter without covariances).
+// It estimates y - m (LengthPoint) by w . x. Each weight of the hashed features has a variance that falls
+// with its observations, and takes its share of an error by this variance (a Kalman filter without
+// covariances).
 //
-// Features: the prompt's length, the share of distinct tokens, temperature and top_p; and hashed into 16,384
-// buckets the first and the last 8 tokens by place, and the sets of the first and the last 64 tokens. Nothing
-// else is read.
+// Features: the prompt's length, the share of distinct tokens, temperature and top_p; and, hashed into 16,384
+// buckets, the first and the last 8 tokens by place, and the sets of the first and the last 64 tokens.
 #pragma once
 
 #include <cstdint>
@@ -24,19 +24,19 @@ class OnlinePredictor final : public LengthPredictor {
  public:
   OnlinePredictor();
 
-  // Nothing is predicted before a request has ended.
+  // Predicts nothing until a request has ended.
   LengthPrediction predict(const PromptFeatures& features) override;
   void learn(const PromptFeatures& features, const LengthPrediction& predicted,
              uint32_t output_tokens) override;
-  // Of a length that was cut it is known that the truth is beyond: where the point is not, the point was
-  // wrong, by that much at least. Residuals and means hear nothing of it.
+  // An output that was cut off gives a lower bound of the truth: a point below it was wrong by at least the
+  // difference. Residuals and means are not updated.
   void learn_at_least(const PromptFeatures& features, const LengthPrediction& predicted,
                       uint32_t output_tokens) override;
   const std::vector<LengthClass>& classes() const override { return classes_.classes(); }
 
   std::string save() const override;
   Status load(std::string_view text) override;
-  // Likewise, as a part of what another one saves. False: not what was saved; what is here is spoilt then.
+  // The same, as a part of another predictor's text. False: the text is wrong, and this object is unusable.
   void save_fields(std::string& out) const;
   bool load_fields(TextFields& in);
 
@@ -46,13 +46,13 @@ class OnlinePredictor final : public LengthPredictor {
   struct Feature {
     uint32_t index = 0;
     float value = 0;
-    float variance = 0;  // of its weight, at first
+    float variance = 0;  // the initial variance of its weight
   };
   struct Linear {
     std::vector<float> weights = std::vector<float>(kBuckets);
-    std::vector<float> learnt = std::vector<float>(kBuckets);  // 1 - variance / variance at first
+    std::vector<float> learnt = std::vector<float>(kBuckets);  // 1 - variance / initial variance
     double of(const std::vector<Feature>& x) const;
-    // w . x was too small by `error`, give or take the square root of `noise`.
+    // w . x was too small by `error`, whose variance is `noise`.
     void correct(const std::vector<Feature>& x, double error, double noise);
   };
   const std::vector<Feature>& read(const PromptFeatures& features);

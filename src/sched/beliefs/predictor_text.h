@@ -1,4 +1,4 @@
-// The first line of what a predictor saves, and what is said where it cannot be read.
+// The first line of a predictor's text, and the error for a text that cannot be read.
 #pragma once
 
 #include <fmt/format.h>

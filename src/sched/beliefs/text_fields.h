@@ -1,4 +1,4 @@
-// Reads the words and numbers of a small text format, of which nothing is trusted.
+// Reads the words and numbers of a small, untrusted text format.
 #pragma once
 
 #include <algorithm>
@@ -9,8 +9,8 @@
 
 namespace kvasir {
 
-// Fields are separated by blanks and line ends. After the first field that is not what was asked for, nothing
-// more is read. Used by one thread; the text outlives it.
+// Fields are separated by blanks and line ends. After the first wrong field nothing more is read. Used by one
+// thread; the text outlives it.
 class TextFields {
  public:
   explicit TextFields(std::string_view text) : text_(text) {}
@@ -30,7 +30,7 @@ class TextFields {
     const bool whole = !field.empty() && error == std::errc() && end == field.data() + field.size();
     return (whole && std::isfinite(out) && std::abs(out) <= most) || fail();
   }
-  // Nothing is left, and all of it was right.
+  // All fields were right, and none is left.
   bool at_end() { return next().empty() && !failed_; }
 
  private:

@@ -1,8 +1,8 @@
-// Admits whole prompts, each with room for all the output that it is expected to have.
+// Admits whole prompts, each with room for its expected output.
 //
 // Source: S^3 (Jin et al., NeurIPS 2023), Section 3 (packing by predicted length), and response length
 // perception (Zheng et al., NeurIPS 2023), both as CacheOpt, Section 2.1, runs them. Used by every policy
-// that keeps room by a prediction and does not lend it.
+// that reserves room by a prediction and does not lend it.
 #pragma once
 
 #include <cstdint>
@@ -22,11 +22,11 @@ struct AdmissionByDemand {
   bool first_fit = false;  // a sequence that does not fit is passed over; otherwise it ends the admissions
 };
 
-// A step: prompts are admitted within the token budget (one larger than that goes alone), or, where none is,
-// the running sequences go on. A sequence that kept its cells when it was preempted goes on where it was.
+// Plans a step: admits prompts within the token budget (a larger prompt goes alone), or, if none is admitted,
+// continues the running sequences. A preempted sequence that kept its cells continues where it was.
 void admit_or_go_on(const View& view, const AdmissionByDemand& admission, PlanBuilder& builder);
 
-// The running sequences that have come to the end of what they were promised and need more.
+// The running sequences that have used up their promises and need more.
 std::vector<const SeqView*> overrun(const View& view, const PlanBuilder& builder);
 
 }  // namespace kvasir

@@ -1,21 +1,21 @@
 // Priorities that age, so that no request waits for ever.
 //
-// Source: vLLM's priority scheduling orders by (priority, time of arrival), the lower value first; there, a
-// request of a high value waits for as long as lower ones arrive. The ageing is ours: a level of priority is
-// worth a fixed head start in time,
+// Source: vLLM's priority scheduling orders by (priority, time of arrival), the lower value first. There, a
+// request with a high value waits for as long as lower ones arrive. The ageing is ours: a level of priority
+// is worth a fixed head start in time,
 //
 //   effective priority of i at time t = p_i - (t - a_i) / A,
 //
-// and since t is common to all, the order is that of the key a_i + A * p_i, which does not change with time:
-// no two sequences change places while they wait.
+// Since t is common to all, the key a_i + A * p_i gives the same order. It does not change with time, so no
+// two sequences change places while they wait.
 //
 //   symbol   here                  unit
-//   p_i      SeqView::priority     levels, cut to [-kMostLevels, kMostLevels]
+//   p_i      SeqView::priority     levels, clamped to [-kMostLevels, kMostLevels]
 //   a_i      SeqView::arrival      ns
 //   A        `per_level`           ns a level; 0: no ageing, strict priority
 //
-// No request that arrives later than a_i + A * (p_i - p_least) comes before i, where p_least is the least
-// priority in use: what is before i is finite.
+// No request that arrives later than a_i + A * (p_i - p_least) comes before i, where p_least is the lowest
+// priority value in use. So only a finite number of requests come before i.
 #pragma once
 
 #include <cstdint>
@@ -30,12 +30,12 @@ namespace kvasir {
 // The default of A, in seconds.
 constexpr double kAgeingSeconds = 10;
 
-// Levels beyond these are cut to these. Otherwise one client could name a number whose head start no wait
-// makes up for; with ten seconds a level the greatest is below three hours.
+// Levels are clamped to this. Otherwise a client could send a number whose head start no wait can make up
+// for. With ten seconds a level the greatest head start is below three hours.
 constexpr int32_t kMostLevels = 1000;
 
-// The lesser rank goes first. `first` is the key, or without ageing the priority itself; then the arrival
-// decides, then the id.
+// The lower rank goes first. `first` is the key, or without ageing the priority itself; ties are broken by
+// arrival, then by id.
 struct Rank {
   int64_t first = 0;
   Nanos arrival = 0;

@@ -1,4 +1,4 @@
-// How long prefills may keep requests from decoding.
+// How long prefills may delay decoding requests.
 //
 // Source: LayerKV, Section 3.1, Equation 1,
 //
@@ -15,13 +15,13 @@
 //   T_future   N_future * `step_s`, the time of the current decode steps                      s
 //
 // Our reading: TPOT is the mean over the tokens after the first, so N counts those. A request that has missed
-// its bound, where even its predicted length does not make up for the time that has passed, would block every
-// prefill until it ends: it is left out. One that has missed it only by the lower bound allows nothing until
-// it has caught up. Where no request that decodes has a bound, there is no limit. While a step is in flight
-// N_past counts its token, and T_past does not count its time.
+// its bound even by its predicted length would block every prefill until it ends: it is left out. A request
+// that has missed it only by the lower bound allows nothing until it has caught up. If no decoding request
+// has a bound, there is no limit. While a step is in flight N_past counts its token, and T_past does not
+// count its time.
 //
-// Beyond the paper, a bound on the time between any two tokens allows what is left of the gap that has begun,
-// less the step that ends it. A bound shorter than a step cannot be met, and counts as missed.
+// Beyond the paper, a bound on the time between any two tokens allows the rest of the current gap, less the
+// step that ends it. A bound shorter than a step cannot be met, and counts as missed.
 #pragma once
 
 #include <limits>
@@ -34,16 +34,16 @@ constexpr double kNoLimit = std::numeric_limits<double>::infinity();
 
 struct PrefillAllowance {
   double seconds = kNoLimit;  // kNoLimit without a bound
-  double share = 1;           // of all the time that its bounds give: what is left
+  double share = 1;           // the remaining share of the time that its bounds give
   bool missed = false;        // a bound is missed, or cannot be met
 };
 
-// What one request that decodes allows at `now`. If its first token is still in a step in flight, its time
-// begins now.
+// The time that one decoding request allows at `now`. If its first token is still in a step in flight, its
+// time begins now.
 PrefillAllowance allowed_prefill(const SeqView& seq, const std::vector<LengthClass>& classes, Nanos now,
                                  double step_s);
 
-// Output tokens that are still to come: the class's lower bound, or the predicted length itself.
+// The remaining output tokens, by the class's lower bound or by the predicted length itself.
 uint32_t least_future_tokens(const SeqView& seq, const std::vector<LengthClass>& classes);
 uint32_t predicted_future_tokens(const SeqView& seq);
 

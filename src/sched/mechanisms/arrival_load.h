@@ -1,11 +1,11 @@
-// How fast requests arrive, as a share of what the device can serve.
+// The rate of arrivals as a share of the rate that the device can serve.
 //
 // Source: CacheOpt, Section 3.2, Equation 4: confidence falls as the rate of arrivals grows,
 //
 //   c = alpha / (1 + beta lambda).
 //
-// Its lambda is in requests a second, so that its beta means something on one device and one load only; here
-// it is divided by the capacity, which is what the beliefs say that the device serves of such requests:
+// Its lambda is in requests a second, so a beta is valid for one device and one load only. Here lambda is
+// divided by the capacity, the rate that the device can serve according to the cost model:
 //
 //   symbol    here                          unit
 //   lambda    ArrivalLoad::rate()           requests a second, over the last half minute or so
@@ -38,7 +38,7 @@ class ArrivalLoad {
   // Once for each plan.
   void observe(const View& view);
   double rate() const;
-  // 0: the beliefs say nothing, or no request has arrived yet.
+  // 0: the costs are unknown, or no request has arrived yet.
   double capacity(const View& view) const;
   // rate() by capacity(); 0 where that is 0.
   double load(const View& view) const;
@@ -52,7 +52,7 @@ class ArrivalLoad {
   uint64_t newest_ = 0;  // of the ids seen
   Nanos first_ = 0;      // 0: no request has arrived yet
   Nanos last_ = 0;
-  double arrivals_ = 0;  // each counts for less as time goes by, and so do its lengths
+  double arrivals_ = 0;  // exponentially weighted, as are the sums of their lengths
   double prompt_tokens_ = 0;
   double output_tokens_ = 0;
 };

@@ -1,4 +1,4 @@
-// How many cells of the device will be free over the coming stages.
+// Forecasts how many cells of the device will be free over the coming stages.
 //
 // Source: LayerKV, Section 3.1.1, Equation 5,
 //
@@ -6,16 +6,15 @@
 //
 //   symbol      here                                                                                 unit
 //   t           a stage: as many decode steps as a block has tokens                                   -
-//   Avail(0)    available now, and coming when what is in flight has ended                            cells
-//   Released    what requests hold alone that are expected to end: at the median of the predicted
-//               class; one that has outlived it is not expected to end                                cells
-//   Allocated   the blocks that those on the device begin, by their lengths; of one that is larger
-//               than the device and decodes from the slower tier one block, whichever it is in     cells
+//   Avail(0)    available now, or once the steps and transfers in flight have ended                   cells
+//   Released    cells held only by requests that are expected to end: at the median of the
+//               predicted class; a longer one is not expected to end                                  cells
+//   Allocated   the blocks that sequences on the device begin, by their lengths; a sequence larger
+//               than the device, which decodes from the slower tier, counts as one block              cells
 //
-// Our reading: the paper takes a block for each sequence and stage. With stages of a block's tokens that is
-// what a sequence that decodes in every step needs on average; here it is counted by the length of each,
-// which is exact. Prefills are not counted: they are what the caller decides on. A cell is a block of one
-// layer group.
+// Our reading: the paper counts a block for each sequence and stage. With stages of a block's tokens, that is
+// the average need of a sequence that decodes in every step. Here it is counted by the length of each, which
+// is exact. Prefills are not counted: the caller decides on them. A cell is a block of one layer group.
 #pragma once
 
 #include <cstdint>
@@ -26,19 +25,18 @@
 
 namespace kvasir {
 
-// Cells of the blocks that a sequence on the device begins within so many stages, if it goes on for so long.
+// Cells of the blocks that a sequence on the device begins within `stages` stages, if it runs for so long.
 uint32_t cells_begun(const View& view, const SeqView& seq, uint32_t stages);
 
 class AvailabilityForecast {
  public:
-  // stages: how far it looks; at least 1.
+  // stages: the length of the forecast; at least 1.
   AvailabilityForecast(const View& view, const PlanBuilder& builder, uint32_t stages);
 
-  // Cells free at the beginning of stage t; negative: so many are missing.
-  // REQUIRES: t is at most the stages that it looks ahead
+  // Cells free at the beginning of stage t; negative: cells are missing. REQUIRES: t <= stages
   int64_t available(uint32_t t) const { return available_[t]; }
-  // The least over all stages: what the sequences that are there will not need. What is released in a stage
-  // may come too late for what is allocated in it.
+  // The minimum over all stages: cells that the present sequences will not need. Cells released in a stage
+  // may come too late for those allocated in it.
   int64_t least() const { return least_; }
 
  private:

@@ -1,7 +1,7 @@
-// How many requests may run at once so that each still gets its tokens in time.
+// Bounds the number of running requests so that each gets its tokens in time.
 //
-// Source: eLLM, Section 4.2.1, Equation 5, with r = 0, which Section 6.1 gives to the systems that it is
-// compared with: a request joins a batch, which has b requests with it, only if
+// Source: eLLM, Section 4.2.1, Equation 5 with r = 0, which Section 6.1 applies to the baselines: a request
+// joins a batch, which then has b requests, only if
 //
 //   T(b, 0) + WT_max <= SLO
 //
@@ -29,12 +29,12 @@ enum class BatchRule : uint8_t {
 // The setting "batch": "free" (the default) or "tpot".
 BatchRule batch_rule(PolicySettings& settings);
 
-// Is asked about one request after the other; each that joins counts from then on. There is no bound while
-// nothing runs, where no request has a TPOT bound, and where the costs are not known.
+// Decides on one request after the other; each request that joins counts from then on. There is no bound if
+// nothing runs, no request has a TPOT bound, or the costs are unknown.
 class BatchBound {
  public:
   explicit BatchBound(const View& view);
-  // It may run beside all that run and that joined before it, of which it is one from now on.
+  // Whether the sequence may run beside all that run or have joined. If so, it joins.
   bool join(const SeqView& seq);
 
  private:
@@ -45,12 +45,11 @@ class BatchBound {
   double least_s_ = std::numeric_limits<double>::infinity();  // of the bounds
 };
 
-// Of `waiting`, which are to be admitted in this order while there is room, those up to the first that may
-// not join.
+// The sequences of `waiting`, in order of admission, up to the first that may not join.
 std::vector<const SeqView*> batch_within_tpot(const View& view, std::vector<const SeqView*> waiting);
 
-// The sequences that may be admitted next, in order and as far as the rule allows: those that were preempted
-// and kept their cells, if there are any (`swapped`); otherwise all that wait.
+// The sequences that may be admitted next, in order and as far as the rule allows: if any were preempted and
+// kept their cells (`swapped`), those; otherwise all that wait.
 std::vector<const SeqView*> may_join(const View& view, bool swapped, BatchRule rule);
 
 }  // namespace kvasir

@@ -17,7 +17,7 @@ LoadSeconds seconds_of(const LoadSeconds& operations, double per_second) {
 
 }  // namespace
 
-// n tokens that are computed again are a prompt's first n: n rows, and n (n + 1) / 2 pairs.
+// n tokens that are recomputed are a prompt's first n: n rows, and n (n + 1) / 2 pairs.
 BatchCost BatchCost::believed(const CostModel& costs) {
   return {{costs.step_s, costs.decode_row_s, costs.context_s, costs.prefill_row_s + costs.pair_s / 2,
            costs.pair_s / 2},
@@ -39,7 +39,7 @@ BatchCost BatchCost::corrected(const PublishedShape& shape) {
   BatchCost out{seconds_of(operations, shape.flops_per_s), {}};
   if (shape.bytes_per_s > 0) {
     out.memory.step_s = shape.weight_bytes / shape.bytes_per_s;
-    // K and V of what is computed again are in `context` with all others; its rows are few bytes beside them.
+    // K and V of what is recomputed are in `context` with all others; its rows are few bytes beside them.
     out.memory.context_s = shape.kv_bytes_per_token / shape.bytes_per_s;
   }
   return out;

@@ -1,5 +1,5 @@
-// How long a step takes in which each request of a batch decodes one token and a part of its history is
-// computed again, or comes over a link.
+// The time of a step in which each request of a batch decodes one token, and part of its history is
+// recomputed or comes over a link.
 //
 // Source: eLLM, Sections 4.2.1 and 4.3, Equations 2 to 4 and 7 to 9:
 //
@@ -15,7 +15,7 @@
 //   FLOPS    PublishedShape::flops_per_s                  1/s
 //
 // Our reading (corrected()): the output layer belongs to a token that is sampled, so 2 h V once for each
-// request and never for what is computed again; the attention of what is computed again is causal, so 2 and
+// request and never for what is recomputed; the attention of what is recomputed is causal, so 2 and
 // not 4; the products of a layer are those of its real shape, and K and V have the bytes that they have; and
 // a step is no faster than memory delivers weights, K and V: T is the greater of the two. believed() takes
 // the six coefficients of the fitted belief instead, which know all that a profile has seen. letter() is the
@@ -30,7 +30,7 @@ namespace kvasir {
 struct BatchLoad {
   double requests = 0;
   double context = 0;  // tokens: of s_i
-  // Tokens that are computed again, times the share of the layers that they pass; and likewise their squares.
+  // Tokens that are recomputed, times the share of the layers that they pass; and likewise their squares.
   double again_tokens = 0;
   double again_squares = 0;
   friend bool operator==(const BatchLoad&, const BatchLoad&) = default;
@@ -47,7 +47,7 @@ struct LoadSeconds {
     return step_s + request_s * load.requests + context_s * load.context + again_token_s * load.again_tokens +
            again_square_s * load.again_squares;
   }
-  // Of what is computed again alone.
+  // The part of the recomputed tokens.
   double again(const BatchLoad& load) const {
     return again_token_s * load.again_tokens + again_square_s * load.again_squares;
   }

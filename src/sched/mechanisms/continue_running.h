@@ -1,5 +1,5 @@
-// The step of the sequences that run already: a token for each that decodes, and the rest of each prompt that
-// was cut short.
+// Continues the running sequences: a token for each that decodes, and the rest of each partly computed
+// prompt.
 #pragma once
 
 #include <vector>
@@ -13,10 +13,10 @@ namespace kvasir {
 // Whether any running sequence still prefills, and waits for no transfer.
 bool any_prefilling(const View& view);
 
-// Decodes, preempting as decode_or_preempt() does, and then prefills in order of arrival. Returns how many
-// were preempted.
+// Plans decodes, preempting as decode_or_preempt() does, and then prefills, in order of arrival. Returns the
+// number of preemptions.
 uint32_t continue_running(const View& view, PlanBuilder& builder, PreemptBy by);
-// The same in the order of `running`, of which the last is preempted first.
+// The same in the order of `running`; the last is preempted first.
 uint32_t continue_running(const std::vector<const SeqView*>& running, PlanBuilder& builder, PreemptBy by);
 
 }  // namespace kvasir

@@ -1,7 +1,7 @@
-// Gives every decoding sequence its next token where there is room for it, and preempts none.
+// Plans the next token of every decoding sequence for which there is room, and preempts none.
 //
-// Source: DeepSpeed-FastGen, which leaves a request for which there is no KV block out of the step; and Orca,
-// where there always is one. Used by every policy that does not preempt to decode.
+// Source: DeepSpeed-FastGen, which leaves a request without a free KV block out of the step, and Orca, where
+// there is always a block. Used by every policy that does not preempt to decode.
 #pragma once
 
 #include <vector>
@@ -11,8 +11,8 @@
 
 namespace kvasir {
 
-// Plans a decode for each decoding sequence in `running`, in order. One for which there is no block, or that
-// waits for a transfer, sits this step out: blocks that come free later go to the first of them.
+// Plans a decode for each decoding sequence in `running`, in order. A sequence that lacks a block, or waits
+// for a transfer, is left out of this step: blocks that become free later go to the first of these.
 void decode_in_order(const std::vector<const SeqView*>& running, PlanBuilder& builder);
 
 }  // namespace kvasir

@@ -78,9 +78,4 @@ Host Hosts::find(const SeqView& guest, uint32_t cells, uint32_t rest_tokens, uin
   return {};
 }
 
-Host find_host(const View& view, const PlanBuilder& builder, const SeqView& guest, uint32_t cells,
-               uint32_t rest_tokens, uint32_t buffer_tokens) {
-  return Hosts(view, builder).find(guest, cells, rest_tokens, buffer_tokens);
-}
-
 }  // namespace kvasir

@@ -91,8 +91,9 @@ void give_up_needless_x(const View& view, const SeqView& seq, PlanBuilder& build
 
 uint32_t cells_to_upgrade(const View& view, const SeqView& seq) {
   const uint32_t groups = view.geometry.groups();
-  return groups + cells_to_add(view.geometry, seq, seq.blocks, full_blocks(view, seq), LayerSet::all(groups),
-                               Tier::kDevice, /*tail=*/false);
+  const CopyChange back{Verb::kAdd, seq.id,        full_blocks(view, seq), LayerSet::all(groups),
+                        Form::kKv,  Tier::kDevice, Trigger::kNow};
+  return groups + cells_to_add(view.geometry, seq, seq.blocks, back);
 }
 
 bool upgrade_to_kv(const View& view, const SeqView& seq, uint32_t spare_blocks, PlanBuilder& builder) {

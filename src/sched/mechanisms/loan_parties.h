@@ -1,4 +1,4 @@
-// The running sequences that lend and borrow: claims name them by their ids.
+// Finds the running sequences that lend and borrow by the ids in their claims.
 #pragma once
 
 #include <unordered_map>
@@ -12,7 +12,7 @@ inline bool is_open_loan(const Claim& claim) {
   return claim.due_tokens > 0 && !claim.called;
 }
 
-// Those of the running sequences that are parties to open loans. The View must outlive it.
+// The running sequences that are parties to open loans. The View must outlive it.
 class LoanParties {
  public:
   explicit LoanParties(const View& view) {

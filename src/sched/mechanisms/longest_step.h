@@ -1,7 +1,7 @@
 // The longest recent step.
 //
 // Source: CacheOpt, Section 3.3.2: T_I^max, the maximum iteration latency historically observed. A step that
-// was held up by something else would count for ever, so here it is the longest of the last 256 to 512.
+// something else delayed would count for ever, so here it is the longest of the last 256 to 512 steps.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +13,12 @@
 
 namespace kvasir {
 
-// Takes the time from one plan with rows to the next for what a step takes. Deterministic in the calls.
+// Takes the time from one plan with rows to the next as the time of a step. Deterministic in the calls.
 class LongestStep {
  public:
-  // Called when a plan is made, at `now`. Where nothing runs, the last step may have ended long ago.
+  // Called when a plan is made, at `now`. If nothing runs, the last step may have ended long ago.
   void begin(Nanos now, bool any_run);
-  // Called when it has been made, or again when more is known of it: whether it has rows.
+  // Called when the plan is complete; it may be called again. rows: whether the plan has rows.
   void end(Nanos now, bool rows);
   Nanos longest() const { return now_ > before_ ? now_ : before_; }
 
@@ -27,8 +27,8 @@ class LongestStep {
 
  private:
   Nanos since_ = 0;   // when the last plan was made, if it had rows; 0: it had none
-  Nanos now_ = 0;     // the longest of the steps that are being counted,
-  Nanos before_ = 0;  // and of the 256 before
+  Nanos now_ = 0;     // the longest step of the current 256
+  Nanos before_ = 0;  // the longest step of the previous 256
   uint32_t counted_ = 0;
 };
 

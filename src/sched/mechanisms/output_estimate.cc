@@ -86,14 +86,4 @@ uint32_t OutputEstimate::rest(const SeqView& seq) const {
   return std::max(1u, all - std::min(all, generated(seq)));
 }
 
-uint32_t estimated_output(const View& view, const SeqView& seq, double confidence,
-                          const PaddingOptions& options) {
-  return OutputEstimate(view, confidence, options).output(seq);
-}
-
-uint32_t estimated_rest(const View& view, const SeqView& seq, double confidence,
-                        const PaddingOptions& options) {
-  return OutputEstimate(view, confidence, options).rest(seq);
-}
-
 }  // namespace kvasir

@@ -1,4 +1,4 @@
-// How much output to keep room for: a prediction, padded so that it suffices with a stated confidence.
+// The output length to reserve room for: a prediction, padded so that it suffices with a given confidence.
 //
 // Source: CacheOpt, Section 3.2. With residuals X - X^ of requests that were predicted alike
 // (View::length_classes), and the direction in which the truth is believed to lie:
@@ -10,10 +10,10 @@
 //   t_i       hoeffding_padding()                 tokens (Equation 3)
 //   B         PaddingOptions::least               tokens
 //
-// The quantile takes the c-quantile of the residuals on the side where the truth is believed to lie, so that
-// a share c of the requests on either side has no more than the estimate. In the paper Equation 3 is added
-// where the truth lies beyond the prediction, and subtracted where it lies below: then the room suffices for
-// the second kind with a probability of 1 - c at the most.
+// kQuantile adds the c-quantile of the residuals on the side where the truth is expected, so that a share c
+// of the requests on either side has no more than the estimate. The paper adds Equation 3 if the truth lies
+// above the prediction, and subtracts it if the truth lies below: then the room suffices for the second kind
+// with a probability of at most 1 - c.
 #pragma once
 
 #include <array>
@@ -34,38 +34,32 @@ enum class Padding : uint8_t {
 
 struct PaddingOptions {
   Padding padding = Padding::kQuantile;
-  double share = 0.1;  // kShare's; also where nothing has finished that was predicted alike
-  uint32_t least = 8;  // the least estimate, and what a request is expected to need beyond its estimate
+  double share = 0.1;  // of kShare; also used while no request of the class has finished
+  uint32_t least = 8;  // the least estimate, and the step by which an exceeded estimate grows
 };
 
-// Equation 3, capped at the range, beyond which it says nothing. REQUIRES: confidence in [0, 1)
+// Equation 3, capped at the range, beyond which it is meaningless. REQUIRES: confidence in [0, 1)
 double hoeffding_padding(const LengthClass& alike, double confidence);
 
-// For all the sequences of a view: what is added to a prediction depends on its class and side alone. Does
-// not refer to the view afterwards.
+// Estimates for all the sequences of a view: the padding of a prediction depends on its class and side only.
+// Does not refer to the view afterwards.
 class OutputEstimate {
  public:
   OutputEstimate(const View& view, double confidence, const PaddingOptions& options);
 
-  // Tokens of output for which to keep room, in all; of a sequence without a prediction, those that it has
-  // and PaddingOptions::least.
+  // The total output tokens to reserve room for; for a sequence without a prediction, its tokens so far and
+  // PaddingOptions::least.
   uint32_t output(const SeqView& seq) const;
-  // Likewise from now on; at least one.
+  // The remaining ones of these; at least one.
   uint32_t rest(const SeqView& seq) const;
 
  private:
   double padded(const LengthPrediction& predicted) const;
 
   PaddingOptions options_;
-  // Tokens that are added, by class, and then for a truth that lies below the point, anywhere, or beyond it.
-  // None where too few requests have finished.
+  // Tokens to add, by class, for a truth below the point, on either side, or above it. Empty if too few
+  // requests have finished.
   std::vector<std::optional<std::array<double, 3>>> padding_;
 };
-
-// The same for one sequence.
-uint32_t estimated_output(const View& view, const SeqView& seq, double confidence,
-                          const PaddingOptions& options);
-uint32_t estimated_rest(const View& view, const SeqView& seq, double confidence,
-                        const PaddingOptions& options);
 
 }  // namespace kvasir

@@ -1,4 +1,4 @@
-// How long a request has been waiting for its next token, and what that says of its bounds.
+// The time that a request has waited for its next token, compared with its bounds.
 //
 // Source: Apt-Serve, Section 4.2 (runtime information tracking, the SLO-aware fallback) and Section 5
 // (deciding the iteration type).
@@ -17,11 +17,11 @@ namespace kvasir {
 // 0 while its rows are in flight: its next token is on its way.
 double pending_seconds(const SeqView& seq, Nanos now);
 
-// Whether its pending time is beyond its bound: that on the first token while there is none, that on the gap
-// between two tokens from then on. Never without such a bound.
+// Whether its pending time exceeds its bound: the bound on the first token before that token, then the bound
+// on the gap between two tokens. False without such a bound.
 bool pends_too_long(const SeqView& seq, Nanos now);
 
-// Whether the waiting requests together pend for no less time than those that decode.
+// Whether the sum of the waiting requests' pending times is at least that of the decoding requests.
 bool waiting_is_more_urgent(const View& view);
 
 }  // namespace kvasir

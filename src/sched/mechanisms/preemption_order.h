@@ -23,8 +23,8 @@ namespace kvasir {
 uint32_t tbt_class(const Slo& slo);
 uint32_t length_class_of(uint32_t tokens);
 
-// The running sequences, the first to be preempted at the front. `rest`: tokens of output that a sequence is
-// believed to have before it.
+// The running sequences, the first to be preempted at the front. `rest`: the expected remaining output tokens
+// of a sequence.
 std::vector<const SeqView*> preemption_order(const View& view,
                                              const std::function<uint32_t(const SeqView&)>& rest);
 

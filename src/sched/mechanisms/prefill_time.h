@@ -1,12 +1,12 @@
-// How long a prompt's prefill takes.
+// The time of a prompt's prefill.
 //
 // Source: LayerKV, Section 3.1, Equation 3,
 //
 //   T_prefill = alpha * seqlen * (2 * n_param + 2 * seqlen * n_hidden) / FLOP per second of the device.
 //
-// The term in seqlen^2 lacks the number of layers, and no alpha repairs both terms
-// (docs/policies/layerkv.md), so the belief of the View is used instead: a + b s + c s^2, fitted to profiles.
-// The published equation is there for comparison.
+// The term in seqlen^2 lacks the number of layers, and no alpha corrects both terms
+// (docs/policies/layerkv.md). So the View's cost model is used instead: a + b s + c s^2, fitted to profiles.
+// The published equation is kept for comparison.
 //
 //   symbol                       here                         unit
 //   seqlen                       rows, behind a history        tokens
@@ -31,7 +31,7 @@ struct PublishedPrefillTime {
   }
 };
 
-// The most rows behind `history`, up to `most`, that a step can have beside `work` and still end within
+// The number of rows after `history`, at most `most`, that a step with `work` can add and still end within
 // `seconds`.
 uint32_t prefill_rows_within(const CostModel& costs, const StepWork& work, double seconds, uint32_t history,
                              uint32_t most);

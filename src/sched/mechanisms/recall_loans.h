@@ -1,7 +1,7 @@
-// Calls loans in that have come due.
+// Calls in loans that are due.
 //
-// Source: CacheOpt, section 3.3.1 (embedding): a guest that is not done when its host comes to the space that
-// it lent is preempted. Used by every policy that lends promised memory.
+// Source: CacheOpt, section 3.3.1 (embedding): a guest that has not ended when its host reaches the space
+// that it lent is preempted. Used by every policy that lends promised memory.
 #pragma once
 
 #include "contract/view.h"
@@ -9,8 +9,8 @@
 
 namespace kvasir {
 
-// Preempts, by dropping their cells, the running sequences whose loan is due: the known length of their host
-// has come to what was agreed. Before any rows are planned. Returns how many were preempted.
+// Preempts the running sequences whose loan is due, that is, whose host has reached the agreed length. They
+// drop their cells. Called before any rows are planned. Returns the number of preemptions.
 uint32_t recall_loans(const View& view, PlanBuilder& builder);
 
 }  // namespace kvasir

@@ -1,4 +1,4 @@
-// What happens to the cells of a preempted sequence: they are copied away and back, or computed again.
+// What happens to the cells of a preempted sequence: they are copied away and back, or recomputed.
 //
 // Source: CacheOpt, Section 3.5: two fitted curves over the length S,
 //
@@ -21,7 +21,7 @@ double recompute_seconds(const View& view, const SeqView& seq);
 
 enum class PreemptionStrategy : uint8_t { kCheaper, kRecompute, kSwap };
 
-// Preempts it by the strategy; where the slower tier has no room its cells are computed again in any case.
+// Preempts it by the strategy; where the slower tier has no room its cells are recomputed in any case.
 // REQUIRES: as for PlanBuilder::preempt_and_drop()
 void preempt_by(PreemptionStrategy strategy, const View& view, const SeqView& seq, PlanBuilder& builder);
 

@@ -15,25 +15,25 @@ namespace kvasir {
 
 enum class Embedding : uint8_t {
   kOff,
-  kAlways,     // before what is free is looked at, as in the paper
-  kWhenShort,  // where what is free is not enough for the demand
+  kAlways,     // before free memory is considered, as in the paper
+  kWhenShort,  // if free memory is not enough for the demand
 };
 
-// docs/policies/cacheopt.md has them by the names that users give them.
+// docs/policies/cacheopt.md lists them under their names on the command line.
 struct CacheOptOptions {
   PaddingOptions padding;        // Section 3.2
   ConfidenceOptions confidence;  // Equation 4
-  // Section 3.3.2; without it: first come, first served, each with all of its demand.
+  // Section 3.3.2; false: first come, first served, each with its whole demand.
   bool select_by_slo = true;
-  // Room is made for critical requests that wait, as in the paper; otherwise only for those that run already.
+  // Makes room for critical waiting requests, as in the paper; false: only for running ones.
   bool preempt_for_waiting = false;
-  // A request that has missed its bound comes before all others, as in the paper, or behind them; none is
+  // A request that has missed its bound comes before all others, as in the paper; false: after them. None is
   // preempted for it.
   bool late_first = false;
   Embedding embed = Embedding::kWhenShort;  // Section 3.3.1
   uint32_t buffer_tokens = 8;               // b: of an embedded request
-  // Section 3.3.3: m, the steps before its end in which one is given more (0: none); and the shared reserve,
-  // in tokens and beside that as a share of the device's cells.
+  // Section 3.3.3: m, the number of last steps in which a request gets more room (0: none); and the shared
+  // reserve: tokens, plus a share of the device's cells.
   uint32_t proactive_steps = 2;
   uint32_t reserve_tokens = 64;
   double reserve_share = 0;
@@ -41,7 +41,7 @@ struct CacheOptOptions {
   PreemptionStrategy strategy = PreemptionStrategy::kCheaper;  // Section 3.5
 };
 
-// Plans the step. `longest_step`: what a step takes at most; a request with less time left is critical.
+// Plans the step. `longest_step`: the longest time of a step; a request with less time left is critical.
 void plan_cacheopt_step(const View& view, const CacheOptOptions& options, const OutputEstimate& estimate,
                         Nanos longest_step, PlanBuilder& builder);
 

@@ -27,18 +27,18 @@ struct EllmOptions {
   enum class Cost : uint8_t { kBelief, kCorrected, kLetter };
   Cost cost = Cost::kBelief;
   PublishedShape shape;  // for the latter two
-  // What divides the rest between computing again and the link: the least time of eight ways, or the least
+  // What divides the rest between recomputing and the link: the least time of eight ways, or the least
   // bubble of the published six.
   bool least_bubble = false;
   bool slsqp = false;  // the paper's solver in place of the closed form
-  // Of what is not kept the first layers are computed again, in place of the oldest tokens.
+  // Of what is not kept the first layers are recomputed, in place of the oldest tokens.
   bool by_layers = false;
   bool measured = true;  // times are corrected by measured steps
-  // The paper's ablations: what is staged comes in its own layer only; rows that compute again pass the
+  // The paper's ablations: what is staged comes in its own layer only; rows that recompute pass the
   // weights on their own (hints: executors that know no better ignore them).
   bool overlap = true;
   bool fuse = true;
-  // For experiments: r, and the share of it that is computed again, whatever memory has room for. Negative:
+  // For experiments: r, and the share of it that is recomputed, whatever memory has room for. Negative:
   // chosen.
   double ratio = -1;
   double again = -1;
@@ -219,7 +219,7 @@ class EllmStep {
     return choice;
   }
 
-  // Of what is not kept the division into computed again and staged, with what the ring then passes: two
+  // Of what is not kept the division into recomputed and staged, with what the ring then passes: two
   // layers at a time, so that one comes while the other is attended, or one where nothing comes. This is
   // M_o's feedback.
   bool set_overlap(OverlapConfig c, RatioProblem& p) const {

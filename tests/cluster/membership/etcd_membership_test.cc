@@ -25,7 +25,7 @@ TEST(EtcdMembership, JoiningLeavingAndOneNameForOneInstance) {
   Member member_b = some_member("b");
   member_b.lends_memory = false;
   member_b.id.epoch = take(b->join(member_b));
-  // Who joins knows at once who is there; who is there is told.
+  // A new member knows the others at once, and they are told of it.
   ASSERT_EQ(b->members().size(), 1u);
   EXPECT_EQ(b->members()[0].id, id_of(a));
   ASSERT_TRUE(a.saw_joined("b"));
@@ -49,7 +49,7 @@ TEST(EtcdMembership, JoiningLeavingAndOneNameForOneInstance) {
   ASSERT_TRUE(second->join(some_member("d")).ok());
   ASSERT_TRUE(a.saw_joined("d"));
 
-  // Who leaves is seen to leave at once, and its name is free at once.
+  // The others see at once that a member leaves, and its name is free at once.
   const Nanos begin = now();
   const PeerId gone = id_of(b);
   b->leave();
@@ -62,14 +62,14 @@ TEST(EtcdMembership, JoiningLeavingAndOneNameForOneInstance) {
   EXPECT_LT(now() - begin, kTtl);
   EXPECT_EQ(b->join(some_member("b")).status().code(), ErrorCode::kUnavailable);
 
-  // For those who are no members.
+  // For readers that are no members.
   const ClusterContents contents =
       take(read_cluster({{{"127.0.0.1", etcd.port()}}, "test"}, kNanosPerSecond));
   ASSERT_EQ(contents.members.size(), 4u);
   EXPECT_EQ(contents.members[1].id, id_of(again));
   EXPECT_EQ(take(read_cluster({{{"127.0.0.1", etcd.port()}}, "tes"}, kNanosPerSecond)).members.size(), 0u);
 
-  // What others write under the prefix is no member and no leader, and harms nobody.
+  // What others write under the prefix is no member and no leader, and does no harm.
   for (const char* key :
        {"kvasir/test/members/x", "kvasir/test/leader", "kvasir/test/members/ /", "kvasir/test/z"}) {
     EtcdClient client({{"127.0.0.1", etcd.port()}}, kNanosPerSecond);
@@ -123,7 +123,7 @@ TEST(EtcdMembership, ALeaderThatIsCutOffIsReplacedAndComesBackWithANewEpoch) {
   EXPECT_GT(noticed - cut, kTtl / 2);
   EXPECT_LT(elected - cut, kTtl + 3 * kNanosPerSecond);
 
-  // The one that is cut off takes nobody for dead.
+  // The one that is cut off considers none dead.
   ASSERT_TRUE(a.saw_any<DirectoryDown>());
   EXPECT_TRUE(a->down_since().has_value());
   EXPECT_EQ(a->members().size(), 2u);
@@ -187,7 +187,7 @@ TEST(EtcdMembership, AKilledInstanceGetsItsNameAgainWhenItsLeaseHasEnded) {
   leaver.join();
   EXPECT_EQ(status.code(), ErrorCode::kUnavailable) << status.message();
 
-  // Whoever deletes a member's key ends that life of it.
+  // Deleting a member's key ends that life of it.
   const PeerId before = id_of(next);
   EtcdClient client({{"127.0.0.1", etcd.port()}}, kNanosPerSecond);
   for (const EtcdKeyValue& entry : take(client.range("kvasir/test/members/k")).entries) {
@@ -199,7 +199,7 @@ TEST(EtcdMembership, AKilledInstanceGetsItsNameAgainWhenItsLeaseHasEnded) {
   ASSERT_TRUE(a.saw("+" + text_of(id_of(next))));
 }
 
-TEST(EtcdMembership, NobodyIsLostWhenEtcdDiesHangsOrForgetsItsHistory) {
+TEST(EtcdMembership, NoneIsLostWhenEtcdDiesHangsOrForgetsItsHistory) {
   if (!EtcdProcess::installed()) GTEST_SKIP() << "no etcd here: apt-get install etcd-server";
   EtcdProcess etcd;
   Watcher a(etcd.port()), b(etcd.port());
@@ -217,7 +217,7 @@ TEST(EtcdMembership, NobodyIsLostWhenEtcdDiesHangsOrForgetsItsHistory) {
   ASSERT_TRUE(b.saw_any<DirectoryDown>());
   EXPECT_LT(now() - killed, 3 * kNanosPerSecond);
   EXPECT_LE(b->down_since().value(), now());
-  // Longer than a lease: that nobody renews it while etcd is dead ends none.
+  // Longer than a lease: leases do not end while etcd is dead.
   while (now() - killed < kTtl + kNanosPerSecond) std::this_thread::sleep_for(std::chrono::milliseconds(50));
   EXPECT_EQ(b->members().size(), 1u);
   const Nanos started = now();

@@ -180,7 +180,7 @@ TEST(EtcdStatus, ThatCannotBeWrittenHarmsNoMembership) {
 }
 
 // All together are more than one answer of etcd's may hold here.
-TEST(EtcdStatus, ManyLongOnesKeepNobodyFromJoining) {
+TEST(EtcdStatus, ManyLongOnesKeepNoneFromJoining) {
   if (!EtcdProcess::installed()) GTEST_SKIP() << "no etcd here: apt-get install etcd-server";
   EtcdProcess etcd;
   Onlooker onlooker(etcd);

@@ -126,7 +126,7 @@ void RudeServer::run() {
   while (!stop_) {
     if (readable(listener_, kTickMs)) {
       open.push_back({::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC), false, 0});
-      const timeval bound{1, 0};  // who does not read is not waited for
+      const timeval bound{1, 0};  // a client that does not read is not waited for
       ::setsockopt(open.back().fd, SOL_SOCKET, SO_SNDTIMEO, &bound, sizeof(bound));
     }
     for (size_t i = open.size(); i-- > 0;) {

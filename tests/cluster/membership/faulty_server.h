@@ -15,7 +15,7 @@ class FaultyProxy {
   ~FaultyProxy();
 
   uint16_t port() const { return port_; }
-  // From now on nothing passes, and nobody is told: connections hang, new ones too.
+  // From now on nothing passes, and no end is told: connections hang, new ones too.
   void cut() { cut_ = true; }
   // Every connection of before is closed; new ones pass again.
   void heal();
@@ -58,7 +58,7 @@ class RudeServer {
   std::thread thread_;
 };
 
-// A port of the loopback on which nobody listens.
+// A port of the loopback without a listener.
 uint16_t dead_port();
 
 }  // namespace kvasir::test

@@ -103,7 +103,7 @@ TEST_F(BorrowedFaults, SilenceEndsAtTheDeadline) {
   EXPECT_EQ(world.borrowed->stats().deadlines, 1u);
   EXPECT_NE(outcome.status.message().find("creditor"), std::string::npos) << outcome.status.message();
   expect_failed();
-  // The creditors had it in their queues, and did not work for nobody.
+  // The creditors had it in their queues, and did no useless work.
   EXPECT_EQ(world.creditors[0].memory->stats().too_late, 1u);
   EXPECT_EQ(world.creditors[0].memory->stats().queries, 0u);
 }
@@ -372,7 +372,7 @@ TEST(BorrowedTorture, EndsOnceAndRight) {
           if (random.below(3) > 0) old.push_back(*packet);
           if (random.below(3) == 0) world.network.deliver(*packet);
           if (random.below(3) == 0) {
-            // Format, kind, code and epochs: nobody can tell that another number is not the one that was
+            // Format, kind, code and epochs: no parser can tell that another number is not the one that was
             // meant.
             const size_t at = random.below(24);
             packet->bytes[at < 8 ? at : at + 8] = static_cast<std::byte>(random.below(256));

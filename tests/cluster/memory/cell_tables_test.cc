@@ -102,7 +102,7 @@ TEST(CellTables, TheyMoveWithAllThatTheyKnow) {
   }
 }
 
-// A creditor may be told another list by a number that it knows: it harms nobody but who says so.
+// A creditor may be told another list by a number that it knows: it harms only the sender.
 TEST(CellTables, WhatATableIsToldAnewGoesAsItCame) {
   Random random(8);
   CellTables creditor;
@@ -136,7 +136,7 @@ TEST(CellTables, WhoseCreditorIsGoneTellsAllAnewByOtherNumbers) {
   EXPECT_NE(after.table, before.table);
 }
 
-TEST(CellTables, WhoHasTooLittleSaysSo) {
+TEST(CellTables, ACreditorWithTooLittleSaysSo) {
   Random random(2);
   CellTables debtor, creditor;
   const NamedCells cells = scattered(random, 60);

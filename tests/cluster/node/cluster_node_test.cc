@@ -77,7 +77,7 @@ TEST(ClusterNode, WhatTheCreditorNeedsComesBack) {
   EXPECT_TRUE(cluster.until([&] { return b.frames->free_cells() >= 34; }));
   EXPECT_EQ(cluster.disagreement(), "");
   b.next.recall = 6;
-  EXPECT_TRUE(cluster.until([&] { return a.held.empty(); })) << "who does not give back loses it";
+  EXPECT_TRUE(cluster.until([&] { return a.held.empty(); })) << "cells that are not given back are lost";
   EXPECT_TRUE(cluster.until([&] { return b.frames->free_cells() == Cluster::kCells; }));
   a.give_back_all();
   cluster.run_for(kNanosPerSecond);
@@ -162,7 +162,7 @@ TEST(ClusterNode, WithoutItsDirectoryTheOldContractsGoOn) {
   EXPECT_EQ(cluster.disagreement(), "");
 }
 
-TEST(ClusterNode, WhoLeavesReturnsAndCallsInFirst) {
+TEST(ClusterNode, ALeavingInstanceReturnsAndCallsInFirst) {
   Cluster cluster;
   Instance& a = cluster.start("a");
   Instance& b = cluster.start("b");
@@ -178,7 +178,7 @@ TEST(ClusterNode, WhoLeavesReturnsAndCallsInFirst) {
   for (uint32_t cell : recalled) a.give_back(cell);
   ASSERT_TRUE(cluster.until([&] { return b.node->gone(); }));
   EXPECT_EQ(b.frames->free_cells(), Cluster::kCells);
-  EXPECT_TRUE(a.lost.empty()) << "nobody has lost anything";
+  EXPECT_TRUE(a.lost.empty()) << "nothing was lost";
   b.next.borrow = 1;
   EXPECT_TRUE(cluster.until([&] { return b.refused == 1; }));
   EXPECT_EQ(cluster.disagreement(), "");
@@ -191,7 +191,7 @@ TEST(ClusterNode, ALongStepIsNoDeath) {
   ASSERT_TRUE(cluster.has_leader());
   borrow(cluster, a, 10);
   b.busy = true;
-  // Longer than who is silent is taken for dead.
+  // Longer than until a silent instance counts as dead.
   cluster.run_for(2 * ProtocolSettings().silence);
   EXPECT_EQ(a.held.size(), 10u);
   EXPECT_TRUE(a.lost.empty());
@@ -206,7 +206,7 @@ TEST(ClusterNode, ALongStepIsNoDeath) {
   EXPECT_EQ(cluster.disagreement(), "");
 }
 
-TEST(ClusterNode, WhoComputesOtherBitsIsNotDealtWith) {
+TEST(ClusterNode, AMemberWithAnotherNumericsIdIsIgnored) {
   Cluster cluster;
   Instance& a = cluster.start("a");
   cluster.start("b", "other numerics");

@@ -103,7 +103,7 @@ Instance& Cluster::start(const std::string& name, const std::string& numerics) {
 }
 
 void Cluster::kill(const std::string& name, bool silently) {
-  // Its own end says goodbye to nobody.
+  // At its own end it says no goodbye.
   directory.kill(name);
   if (!silently) network.kill(name);
   instances_.erase(name);

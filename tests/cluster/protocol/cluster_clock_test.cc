@@ -92,7 +92,7 @@ TEST(ClusterClock, APeersRequestIsAsOldHereAsThere) {
 
 // An instance that only lends says so in its answers, or requests of others would be older than all of its
 // own.
-TEST(ClusterClock, WhoOnlyLendsIsHeard) {
+TEST(ClusterClock, AnInstanceThatOnlyLendsIsHeard) {
   constexpr Nanos kAhead = 3600 * kNanosPerSecond;
   Instances all({0, 8, 0});
   all.run(60 * kNanosPerSecond);

@@ -109,7 +109,7 @@ TEST(Settlements, DebtsUnderTheThresholdAreLeftAlone) {
   EXPECT_EQ(plan_settlements(2, std::vector<Debt>{{0, 1, 4}, {0, 1, 4}, {1, 0, 100}}, 8).size(), 1u);
 }
 
-TEST(Settlements, LeaveNoCycleAndNobodyBetterOrWorseOff) {
+TEST(Settlements, LeaveNoCycleAndNoneBetterOrWorseOff) {
   Random random(2);
   size_t most = 0;
   for (int i = 0; i < 500; ++i) {
@@ -129,8 +129,8 @@ TEST(Settlements, LeaveNoCycleAndNobodyBetterOrWorseOff) {
     }
     std::vector<Debt> left;
     std::vector<Debt> left_that_count;
-    for (const auto& [who, blocks] : owed) {
-      left.push_back({who.first, who.second, static_cast<uint32_t>(blocks)});
+    for (const auto& [pair, blocks] : owed) {
+      left.push_back({pair.first, pair.second, static_cast<uint32_t>(blocks)});
       if (blocks >= least) left_that_count.push_back(left.back());
     }
     EXPECT_FALSE(cycle_by_all_paths(instances, left_that_count));

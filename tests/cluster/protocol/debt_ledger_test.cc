@@ -1,4 +1,4 @@
-// Who is recommended to whom.
+// Which creditors are recommended to which debtor.
 #include "cluster/protocol/debt_ledger.h"
 
 #include <gtest/gtest.h>
@@ -54,7 +54,7 @@ TEST(DebtLedger, TheNearestThreeWithRoomFirst) {
   EXPECT_EQ(none.largest_room, 50u) << "of 100, 50 have just been recommended";
 }
 
-TEST(DebtLedger, WhoAsksIsNotTheOneWithMostRoom) {
+TEST(DebtLedger, TheDebtorIsNotTheOneWithMostRoom) {
   DebtLedger ledger;
   ledger.update(named("me"), figures(90, "z/r/1"), 0);
   ledger.update(named("refuser"), figures(70, "z/r/1"), 0);
@@ -64,7 +64,7 @@ TEST(DebtLedger, WhoAsksIsNotTheOneWithMostRoom) {
   EXPECT_EQ(ledger.recommend(named("me"), 60).largest_room, 40u);
 }
 
-TEST(DebtLedger, TwoWhoAskAreSentToDifferentCreditors) {
+TEST(DebtLedger, TwoDebtorsAreSentToDifferentCreditors) {
   DebtLedger ledger;
   ledger.update(named("near"), figures(50, "z/r/1"), 0);
   ledger.update(named("farther"), figures(50, "z/s/1"), 0);
@@ -72,14 +72,14 @@ TEST(DebtLedger, TwoWhoAskAreSentToDifferentCreditors) {
   ledger.update(named("b"), figures(0, "z/r/3"), 0);
   ledger.sort();
   EXPECT_EQ(creditors(ledger, "a", 10), (Names{"near", "farther"}));
-  EXPECT_EQ(creditors(ledger, "a", 10), (Names{"near", "farther"})) << "it competes with nobody";
+  EXPECT_EQ(creditors(ledger, "a", 10), (Names{"near", "farther"})) << "it competes with none";
   EXPECT_EQ(creditors(ledger, "b", 10), (Names{"farther", "near"}));
   EXPECT_EQ(creditors(ledger, "b", 31), Names{"farther"}) << "near was recommended for 20 of its 50";
   ledger.update(named("near"), figures(50, "z/r/1"), 1);
   EXPECT_EQ(creditors(ledger, "b", 31), Names{"near"}) << "farther was recommended for 41 of its 50";
 }
 
-TEST(DebtLedger, WhoRefusedIsLeftOutUntilItShowsRoom) {
+TEST(DebtLedger, ACreditorThatRefusedIsLeftOutUntilItShowsRoom) {
   DebtLedger ledger;
   ledger.update(named("a"), figures(50, ""), 0);
   ledger.sort();
@@ -115,13 +115,13 @@ TEST(DebtLedger, SilenceAndANewLifeEndAnEntry) {
   EXPECT_EQ(creditors(ledger, "me", 1), (Names{"a", "b"})) << "each once";
 }
 
-TEST(DebtLedger, DebtsAreAmongThoseWhoAreThere) {
+TEST(DebtLedger, DebtsAreAmongPresentInstances) {
   DebtLedger ledger;
   InstanceFigures lender = figures(10, "");
   lender.lent = {{{"b", 1}, 7}, {{"b", 2}, 3}, {{"gone", 1}, 5}, {{"a", 1}, 4}};
   ledger.update({"a", 1}, lender, 0);
   ledger.update({"b", 2}, figures(10, ""), 0);
-  // b's former life owes nothing any more, and nobody owes himself.
+  // b's former life owes nothing any more, and none owes itself.
   EXPECT_EQ(ledger.debts(), (std::vector<Debt>{{1, 0, 3}}));
 }
 

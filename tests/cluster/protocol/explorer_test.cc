@@ -42,7 +42,7 @@ TEST(Explorer, AtRandomWithAllFaults) {
   }
 }
 
-// Everybody owes everybody, and little goes wrong: cycles are there to be settled.
+// All instances owe each other, and little goes wrong: there are cycles to settle.
 WorldConfig calm() {
   WorldConfig config;
   config.blocks = 6;

@@ -1,4 +1,4 @@
-// Who leads, who is obeyed, and cycles of debts that are settled.
+// Which instance leads, which is obeyed, and cycles of debts that are settled.
 #include <gtest/gtest.h>
 
 #include "cluster/protocol/cluster.pb.h"
@@ -77,7 +77,7 @@ TEST(Settling, TooLateAndAllThaw) {
   all.run(5 * kNanosPerSecond - kNanosPerMilli * 500);
   for (size_t i = 0; i < 3; ++i) {
     EXPECT_FALSE(all.at(i).rmanager().frozen());
-    EXPECT_TRUE(all.events(i, Event::kLost).empty()) << "nobody needs the memory: nothing is revoked";
+    EXPECT_TRUE(all.events(i, Event::kLost).empty()) << "no request needs the memory: nothing is revoked";
   }
   EXPECT_EQ(all.at(0).gmanager().counts().settlements_failed, 1u);
   EXPECT_EQ(all.lender(0).lent_blocks(), 7u);
@@ -148,7 +148,7 @@ TEST(Leading, WithoutAnyLeaderARequestIsRefusedInTime) {
   EXPECT_EQ(all.events(1, Event::kRefused).size(), 1u);
 }
 
-TEST(Leading, WhoIsSilentLeavesTheLedger) {
+TEST(Leading, ASilentInstanceLeavesTheLedger) {
   Instances all({8, 8, 8});
   EXPECT_EQ(all.at(0).gmanager().ledger().size(), 3u);
   all.network().cut("a", "c", true);

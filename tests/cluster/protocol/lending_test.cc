@@ -70,7 +70,7 @@ TEST(Lending, AfterThreeRefusalsTheLeaderIsAskedAgain) {
   EXPECT_EQ(all.at(0).gmanager().counts().queries - before, 2u);
 }
 
-TEST(Lending, WhoFindsNobodyLearnsWhatToAskFor) {
+TEST(Lending, ADebtorThatFindsNoCreditorLearnsWhatToAskFor) {
   Instances all({0, 8, 5});
   const uint64_t request = all.at(0).borrow(9, all.now());
   all.deliver();
@@ -143,7 +143,7 @@ TEST(Lending, WhatIsCalledBackIsOfLaterRequests) {
 }
 
 // A contract that outlives its request is as old as the oldest request that needs it still.
-TEST(Lending, WhatNobodyNeedsAnyMoreIsCalledBackForAnyone) {
+TEST(Lending, MemoryThatIsNotNeededIsCalledBackForAnyRequest) {
   Instances all({0, 8});
   all.run(60 * kNanosPerSecond);
   const Nanos came = all.now() - 30 * kNanosPerSecond;
@@ -180,7 +180,7 @@ TEST(Lending, WhatAnOlderRequestLacksIsNotLentToALaterOne) {
   EXPECT_EQ(all.lender(1).awaited().blocks, 0u) << "no more is to be had here";
 }
 
-TEST(Lending, WhoSaysNoMoreThatItWaitsIsForgotten) {
+TEST(Lending, AnInstanceThatNoLongerSaysThatItWaitsIsForgotten) {
   Instances all({0, 8, 0});
   all.at(2).wait_for(6, all.now(), all.now());
   all.run(10 * kNanosPerSecond);
@@ -200,7 +200,7 @@ TEST(Lending, WhoSaysNoMoreThatItWaitsIsForgotten) {
   EXPECT_EQ(all.lender(1).awaited().since, INT64_MAX);
 }
 
-TEST(Lending, NobodyLendsToItsCreditors) {
+TEST(Lending, NoneLendsToItsCreditors) {
   Instances all({8, 8, 8}, /*lend_to_creditors=*/false);
   for (size_t i : {0, 2}) all.lender(i).set_lending(false);
   all.run(kNanosPerSecond);
@@ -306,7 +306,7 @@ TEST(Lending, WithoutADirectoryOldContractsGoOnAndThereAreNoNewOnes) {
   all.borrow(0, 1);
 }
 
-TEST(Lending, WhoLeavesReturnsAndRecallsEverything) {
+TEST(Lending, ALeavingInstanceReturnsAndRecallsEverything) {
   Instances all({0, 8, 8});
   const ContractRef lent = all.borrow(0, 8);
   const ContractRef owed = all.borrow(1, 4);

@@ -52,7 +52,7 @@ TEST(Post, OpensWhatIsForThisLifeFromACurrentOneInOrder) {
   EXPECT_EQ(one.post.counts().malformed, 0u);
 }
 
-TEST(Post, WhoWritesToAFormerLifeIsToldThatItIsOver) {
+TEST(Post, ASenderToAFormerLifeIsToldThatItIsOver) {
   OnePost one;
   EXPECT_FALSE(one.opens(envelope(3, 6, 1)));
   Post other(*one.peer, {"peer", 3});
@@ -72,7 +72,7 @@ TEST(Post, WhatIsNoMessageIsCountedOnce) {
   EXPECT_EQ(one.post.counts().malformed, 2u);
 }
 
-TEST(Post, SendsOnlyToWhomItKnows) {
+TEST(Post, SendsOnlyToKnownPeers) {
   OnePost one;
   wire::Envelope message = envelope(0, 0, 0);
   EXPECT_EQ(one.post.send({"peer", 4}, message).code(), ErrorCode::kUnavailable);
@@ -133,7 +133,7 @@ TEST(ControlPlane, NothingThatArrivesBringsItDown) {
     }
     if (random.below(4) == 0) bytes.resize(random.below(bytes.size() + 1));
     wire::Envelope message;
-    // Half of them as somebody who knows the epochs would make them.
+    // Half of them as a sender that knows the epochs would make them.
     if (random.below(2) == 0 && message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
       message.set_sender_epoch(1);
       message.set_receiver_epoch(1);

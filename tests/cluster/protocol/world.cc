@@ -44,7 +44,7 @@ World::World(const WorldConfig& config) : config_(config), network_(clock_) {
   instances_.resize(config.instances);
   for (size_t i = 0; i < instances_.size(); ++i) start(i);
   elect(0);
-  // Everybody has heard of everybody, and the leader of everyone's room.
+  // All have heard of each other, and the leader of each one's room.
   for (Instance& instance : instances_) {
     while (!instance.news.empty()) {
       hear(instance, instance.news.front());
@@ -337,7 +337,7 @@ void World::deliver(size_t index) {
                                                  : UINT64_MAX;
   const std::string before = told < rmanager.term() ? rmanager.describe() : "";
   const uint64_t leads = to.plane->gmanager().term();
-  // What the leader is told of who lends is what it must go by. Of itself it tells itself, unseen.
+  // The leader must go by what it is told of lenders. What it tells itself is not seen.
   const bool heard =
       leads != 0 && to.plane->post().knows(pair.from) && message.receiver_epoch() == to.id.epoch;
   if (heard && message.has_denied() && message.denied().term() == leads) {

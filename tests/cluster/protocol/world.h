@@ -18,7 +18,7 @@ namespace kvasir::cluster::test {
 
 using kvasir::test::FakeNetwork;
 
-// Where a run begins; everybody knows everybody, and instance 0 leads.
+// Where a run begins; all instances know each other, and instance 0 leads.
 enum class Start {
   kFresh,     // nothing is lent
   kLent,      // each owes the one before it a block, and the first the last
@@ -48,8 +48,8 @@ struct Choice {
     kDeliver,  // the next message of pair `a` of held()
     kLose,     // it vanishes
     kNews,     // instance `a` learns the next thing about membership
-    kTick,     // instance `a` ticks; if nobody's time has come, it comes first
-    kLate,     // time goes on, and nobody ticks
+    kTick,     // instance `a` ticks; if no instance's time has come, it comes first
+    kLate,     // time goes on, and no instance ticks
     kBorrow,   // instance `a` borrows `n`
     kReturn,   // instance `a` returns `n` slots of its contract number `b`
     kRecall,   // instance `a` wants `n` blocks back
@@ -84,7 +84,7 @@ class World {
   void apply(const Choice& choice);
   std::string violation() const { return violation_; }  // the first; empty: none
 
-  // No more faults: everybody who lives hears everything, gives back what is recalled, and a time passes in
+  // No more faults: every living instance hears everything, gives back what is recalled, and a time passes in
   // which everything must come to rest. Then all must agree.
   void settle_down();
 

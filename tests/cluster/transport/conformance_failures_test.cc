@@ -75,7 +75,7 @@ TEST_P(TransportFailures, AStoppedPeerIsLostByOurDeadline) {
     const Nanos took = clock_.now() - stopped;
     EXPECT_GT(took, kDeadline / 2);  // it runs from what was sent before, if no word of that has come
     EXPECT_LT(took, 8 * kDeadline);
-    // What it says late is said by nobody.
+    // What it says late does not count.
     peer_->signal(SIGCONT);
     EXPECT_TRUE(transport_->receive().empty());
     peer_.reset();
@@ -134,7 +134,7 @@ TEST_P(TransportFailures, OfAForgottenPeerNothingIsTold) {
   EXPECT_TRUE(transport_->receive().empty());
 }
 
-TEST_P(TransportFailures, WhoIsNotThereIsLost) {
+TEST_P(TransportFailures, AnAbsentPeerIsLost) {
   start();
   std::string address;
   { address = make({"brief", 1})->address(); }

@@ -1,4 +1,4 @@
-// Whom transports do not hear, and what they take no more of.
+// Senders that transports do not hear, and messages that they no longer take.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -94,7 +94,7 @@ TEST_P(TransportLimits, LongMessagesAreNeitherSentNorReceived) {
   EXPECT_TRUE(right->receive().empty());
 }
 
-TEST_P(TransportLimits, WhoSendsMoreThanIsFetchedIsCutOff) {
+TEST_P(TransportLimits, ASenderOfMoreThanIsFetchedIsCutOff) {
   TransportOptions options = options_of(GetParam(), right_id_);
   options.max_message_bytes = 100'000;
   options.max_waiting_bytes = 1'000'000;
@@ -129,7 +129,7 @@ class SilentListener {
   std::string address_;
 };
 
-TEST_P(TransportLimits, WhoNeverAnswersFillsItsQueueAndIsLost) {
+TEST_P(TransportLimits, APeerThatNeverAnswersFillsItsQueueAndIsLost) {
   const SilentListener silent;
   TransportOptions options = options_of(GetParam(), left_id_);
   options.send_deadline = 500 * kNanosPerMilli;
@@ -163,7 +163,7 @@ TEST_P(TransportLimits, NoiseOnTheListenerHarmsNobody) {
   EXPECT_EQ(take_messages(*right, 1).size(), 1u);
 }
 
-TEST_P(TransportLimits, AnAddressThatIsTakenOrNobodysIsAnError) {
+TEST_P(TransportLimits, AnAddressThatIsTakenOrUnusableIsAnError) {
   const auto left = make(left_id_);
   TransportOptions options = options_of(GetParam(), right_id_);
   options.listen = left->address();

@@ -176,7 +176,7 @@ TEST(Admission, WhatWasAdmittedForAnEndedLifeIsNotDelivered) {
   EXPECT_EQ(probe.stats().rejected_frames, 2u);
   EXPECT_TRUE(probe.deliver({"left", 7}, 10, std::vector<std::byte>(4)).ok());
   EXPECT_EQ(probe.receive().size(), 1u);
-  // What the earlier life's link still tells is of nobody.
+  // What the earlier life's link still tells does not count.
   probe.settled(first, 6);
   probe.link_lost(first, "test");
   EXPECT_TRUE(probe.lost().empty());
@@ -188,7 +188,7 @@ TEST(Admission, WhatWasAdmittedForAnEndedLifeIsNotDelivered) {
   EXPECT_EQ(marked->from, (PeerId{"right", 9}));
 }
 
-TEST(Admission, NobodyIsHeardAndNobodyIsIntroducedWithoutALife) {
+TEST(Admission, NoPeerIsHeardOrIntroducedWithoutALife) {
   Probe probe(probe_options());
   probe.introduce({"left", 7}, "somewhere");
   probe.begin_life(0);

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -54,11 +55,15 @@ enum class StmtKind {
   kFor,       // targets in expr [if condition]; body; otherwise
   kSet,       // targets = expr; or name.attribute = expr
   kSetBlock,  // targets[0] = the text of body
+  kFilter,    // expr, in which kFilteredText is the text of body
   kMacro,     // name, parameters; body
   kScope,     // body in a scope of its own (with); parameters are its variables
   kBreak,
   kContinue,
 };
+
+// No template can write this name.
+constexpr std::string_view kFilteredText = " text";
 
 struct Branch {
   ExprPtr condition;

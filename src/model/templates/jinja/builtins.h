@@ -23,14 +23,14 @@ struct Arguments {
                                   size_t required) const;
 };
 
-// The parser asks these, so that a template with an unknown name is refused when it is loaded.
+// The parser asks these, so that a template with an unknown name is refused when it is loaded. Inside {% if
+// %} and macros such a name only fails when it is reached: templates offer ways that some engines know.
 bool is_known_filter(std::string_view name);
 bool is_known_test(std::string_view name);
 bool is_known_method(std::string_view name);
 bool is_known_function(std::string_view name);
 
-// REQUIRES: the name is known, except for call_filter and call_test, which a template can also name in a
-// string (map('upper')) and which then answer kUnsupported.
+// kUnsupported: the filter or the test is not known. REQUIRES of call_function(): the name is known.
 Result<Value> call_filter(Environment* env, std::string_view name, const Value& input,
                           const Arguments& arguments);
 Result<bool> call_test(Environment* env, std::string_view name, const Value& input,
@@ -38,6 +38,16 @@ Result<bool> call_test(Environment* env, std::string_view name, const Value& inp
 Result<Value> call_method(Environment* env, std::string_view name, const Value& object,
                           const Arguments& arguments);
 Result<Value> call_function(Environment* env, std::string_view name, const Arguments& arguments);
+
+// "a.b.0" of a value: what the argument `attribute` of filters means.
+Result<Value> get_path(Environment* env, Value value, std::string_view path);
+// The filters that need an order or equality of items: dictsort, max, min, sort and unique
+// (filters_order.cc).
+Result<Value> order_filter(Environment* env, std::string_view name, const Value& input,
+                           const Arguments& arguments);
+// str.format() with {}, {0} and {name}; kInvalidArgument: anything else within braces (format.cc).
+Result<Value> format_method(Environment* env, std::string_view name, const Value& object,
+                            const Arguments& arguments);
 
 // What became of all the bytes of `from` together, such as their upper case: trusted if every one of them
 // was.

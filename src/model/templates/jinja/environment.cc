@@ -54,10 +54,10 @@ Result<Value> Environment::make_list(std::vector<Value> items, bool tuple) {
   return Value(std::make_shared<const List>(std::move(list)));
 }
 
-Result<Value> Environment::make_dict(std::vector<std::pair<std::string, Value>> items) {
+Result<Value> Environment::make_dict(std::vector<std::pair<std::string, Value>> items, bool integer_keys) {
   KV_RETURN_IF_ERROR(spend_bytes(items.size() * (sizeof(Value) + 48) + 64));
   // Comparing two dicts looks up every key.
-  Dict dict{{}, 1, 1 + items.size() * items.size() / 8};
+  Dict dict{{}, 1, 1 + items.size() * items.size() / 8, integer_keys};
   for (auto& [key, item] : items) {
     KV_RETURN_IF_ERROR(check_element(item));
     // A key that comes twice keeps its first place and its last value.

@@ -35,7 +35,7 @@ class Environment {
   // could then hold itself).
   Result<Value> make_string(MarkedText text);
   Result<Value> make_list(std::vector<Value> items, bool tuple = false);
-  Result<Value> make_dict(std::vector<std::pair<std::string, Value>> items);
+  Result<Value> make_dict(std::vector<std::pair<std::string, Value>> items, bool integer_keys = false);
 
   const Limits& limits() const { return limits_; }
   // The clock of strftime_now(), in seconds since 1970; none: the function is undefined.

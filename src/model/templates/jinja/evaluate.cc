@@ -82,16 +82,19 @@ Result<Value> Interpreter::evaluate_sequence(const Expr& expr, const Scope* scop
 }
 
 Result<Value> Interpreter::evaluate_dict(const Expr& expr, const Scope* scope) {
+  bool integers = false;
   std::vector<std::pair<std::string, Value>> items;
   for (size_t i = 0; i + 1 < expr.args.size(); i += 2) {
     KV_ASSIGN_OR_RETURN(const Value key, evaluate(*expr.args[i], scope));
-    if (!key.is_string()) {
-      return error(ErrorCode::kInvalidArgument, "a dict's key must be a string, not '{}'", key.type_name());
+    if (i == 0) integers = key.is_integral();
+    if (integers ? !key.is_integral() : !key.is_string()) {
+      return error(ErrorCode::kInvalidArgument, "a dict's keys must be all strings or all integers, not '{}'",
+                   key.type_name());
     }
     KV_ASSIGN_OR_RETURN(Value value, evaluate(*expr.args[i + 1], scope));
-    items.emplace_back(key.as_string(), std::move(value));
+    items.emplace_back(integers ? fmt::format("{}", key.as_int()) : key.as_string(), std::move(value));
   }
-  return env_->make_dict(std::move(items));
+  return env_->make_dict(std::move(items), integers);
 }
 
 Result<Value> Interpreter::evaluate_slice(const Expr& expr, const Scope* scope) {

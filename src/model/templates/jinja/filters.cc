@@ -14,7 +14,7 @@ namespace {
 
 using Filter = Result<Value> (*)(Environment*, std::string_view, const Value&, const Arguments&);
 
-Status wrong(std::string_view filter, std::string_view what) {
+Status bad_filter(std::string_view filter, std::string_view what) {
   return error(ErrorCode::kInvalidArgument, "the filter '{}' {}", filter, what);
 }
 
@@ -64,18 +64,6 @@ Result<Value> default_filter(Environment*, std::string_view name, const Value& i
   return bound[0].is_undefined() ? Value("") : bound[0];
 }
 
-// "a.b.0" of each item: what attribute= means.
-Result<Value> get_path(Environment* env, Value value, std::string_view path) {
-  for (const std::string_view part : split(path, ".", -1, false)) {
-    int64_t index = 0;
-    const char* end = part.data() + part.size();
-    const auto parsed = std::from_chars(part.data(), end, index);
-    const bool number = parsed.ec == std::errc() && parsed.ptr == end;
-    KV_ASSIGN_OR_RETURN(value, number ? get_item(env, value, Value(index)) : get_attribute(env, value, part));
-  }
-  return value;
-}
-
 Result<Value> join_filter(Environment* env, std::string_view name, const Value& input,
                           const Arguments& arguments) {
   KV_ASSIGN_OR_RETURN(const auto bound, arguments.bind(name, {"d", "attribute"}, 0));
@@ -117,10 +105,45 @@ Result<Value> list_filter(Environment* env, std::string_view name, const Value& 
   return call_method(env, "join", Value(""), Arguments{{std::move(result)}, {}});
 }
 
+// A string of which `+` makes HTML: see Value::as_markup(). Nothing else in templates of chats does.
+Result<Value> safe_filter(Environment* env, std::string_view name, const Value& input,
+                          const Arguments& arguments) {
+  KV_RETURN_IF_ERROR(arguments.bind(name, {}, 0).status());
+  KV_ASSIGN_OR_RETURN(const Value text, as_text(env, input));
+  return text.as_markup();
+}
+
+// Lines but the first begin with `width` spaces, or with that string, unless they are empty.
+Result<Value> indent_filter(Environment* env, std::string_view name, const Value& input,
+                            const Arguments& arguments) {
+  KV_ASSIGN_OR_RETURN(const auto bound, arguments.bind(name, {"width", "first", "blank"}, 0));
+  if (!input.is_string()) return bad_filter(name, "needs a string");
+  const int64_t width = bound[0].is_integral() ? std::clamp<int64_t>(bound[0].as_int(), 0, 1000) : 4;
+  const MarkedText space =
+      bound[0].is_string() ? bound[0].as_marked() : MarkedText(std::string(static_cast<size_t>(width), ' '));
+  const std::string& text = input.as_string();
+  const auto lines = split_lines(text, false);
+  KV_RETURN_IF_ERROR(
+      env->spend_bytes(text.size() + (lines.size() + 2) * (space.size() + space.mark_bytes() + 1)));
+  const MarkedText newline = MarkedText::trusted("\n");
+  MarkedText out;
+  if (bound[1].truthy()) out.append(space);
+  // Jinja ends the text with a line end before it cuts it, so that one at the end begins a line.
+  const size_t count =
+      lines.size() + (text.empty() || split_lines(text, true).back().size() > lines.back().size());
+  for (size_t i = 0; i < count; ++i) {
+    const std::string_view line = i < lines.size() ? lines[i] : std::string_view();
+    if (i > 0) out.append(newline);
+    if (i > 0 && (!line.empty() || bound[2].truthy())) out.append(space);
+    out.append(input.as_marked().slice(line));
+  }
+  return env->make_string(std::move(out));
+}
+
 Result<Value> items_filter(Environment* env, std::string_view name, const Value& input,
                            const Arguments& arguments) {
   if (input.is_undefined()) return env->make_list({});
-  if (!input.is_dict()) return wrong(name, "needs a dict");
+  if (!input.is_dict()) return bad_filter(name, "needs a dict");
   return call_method(env, name, input, arguments);
 }
 
@@ -128,10 +151,11 @@ Result<Value> json_filter(Environment* env, std::string_view name, const Value& 
                           const Arguments& arguments) {
   KV_ASSIGN_OR_RETURN(const auto bound,
                       arguments.bind(name, {"ensure_ascii", "indent", "separators", "sort_keys"}, 0));
-  if (bound[2].truthy() || bound[3].truthy()) return wrong(name, "supports ensure_ascii and indent alone");
+  if (bound[2].truthy() || bound[3].truthy())
+    return bad_filter(name, "supports ensure_ascii and indent alone");
   const Value& indent = bound[1];
   if (!indent.is_integral() && !indent.is_none() && !indent.is_undefined()) {
-    return wrong(name, "needs an integer as indent");
+    return bad_filter(name, "needs an integer as indent");
   }
   JsonStyle style;
   style.ascii = bound[0].truthy();
@@ -164,7 +188,7 @@ Result<Value> number_filter(Environment* env, std::string_view name, const Value
   KV_ASSIGN_OR_RETURN(const auto bound, arguments.bind(name, {"default"}, 0));
   if (input.is_string()) KV_RETURN_IF_ERROR(env->spend(input.weight() * 4));
   const bool whole = name == "int";
-  if (input.is_undefined()) return wrong(name, "is applied to something undefined");
+  if (input.is_undefined()) return bad_filter(name, "is applied to something undefined");
   std::optional<double> real;
   if (input.is_number()) {
     if (whole && input.is_integral()) return Value(input.as_int());
@@ -185,17 +209,19 @@ Result<Value> number_filter(Environment* env, std::string_view name, const Value
 Result<Value> abs_filter(Environment*, std::string_view name, const Value& input,
                          const Arguments& arguments) {
   KV_RETURN_IF_ERROR(arguments.bind(name, {}, 0).status());
-  if (!input.is_number()) return wrong(name, "needs a number");
+  if (!input.is_number()) return bad_filter(name, "needs a number");
   if (input.is_float()) return Value(std::fabs(input.as_float()));
   return input.as_int() < 0 ? apply_sign("-", input) : Result<Value>(Value(input.as_int()));
 }
 
 Result<Value> map_filter(Environment* env, std::string_view name, const Value& input,
                          const Arguments& arguments) {
+  if (!input.truthy()) return env->make_list({});  // whatever it is
   KV_ASSIGN_OR_RETURN(const auto list, iterate(env, input));
   std::vector<Value> out;
   const bool by_filter = !arguments.positional.empty();
-  if (by_filter && !arguments.positional[0].is_string()) return wrong(name, "needs the name of a filter");
+  if (by_filter && !arguments.positional[0].is_string())
+    return bad_filter(name, "needs the name of a filter");
   Arguments rest;
   Value path;
   Value fallback;
@@ -204,7 +230,8 @@ Result<Value> map_filter(Environment* env, std::string_view name, const Value& i
     rest.named = arguments.named;
   } else {
     KV_ASSIGN_OR_RETURN(const auto bound, arguments.bind(name, {"attribute", "default"}, 1));
-    if (!bound[0].is_string() && !bound[0].is_int()) return wrong(name, "needs the name of an attribute");
+    if (!bound[0].is_string() && !bound[0].is_int())
+      return bad_filter(name, "needs the name of an attribute");
     path = to_text(bound[0]);
     fallback = bound[1];
   }
@@ -225,15 +252,17 @@ Result<Value> map_filter(Environment* env, std::string_view name, const Value& i
 // select, reject, selectattr and rejectattr: the items for which a test holds, or does not.
 Result<Value> select_filter(Environment* env, std::string_view name, const Value& input,
                             const Arguments& arguments) {
+  if (!input.truthy()) return env->make_list({});  // whatever it is
   KV_ASSIGN_OR_RETURN(const auto list, iterate(env, input));
   const bool by_attribute = name.ends_with("attr");
   const bool wanted = name.starts_with("select");
   const auto& given = arguments.positional;
   const size_t test_at = by_attribute ? 1 : 0;
-  if (!arguments.named.empty()) return wrong(name, "takes no named arguments");
+  if (!arguments.named.empty()) return bad_filter(name, "takes no named arguments");
   if (by_attribute && (given.empty() || !given[0].is_string()))
-    return wrong(name, "needs the name of an attribute");
-  if (given.size() > test_at && !given[test_at].is_string()) return wrong(name, "needs the name of a test");
+    return bad_filter(name, "needs the name of an attribute");
+  if (given.size() > test_at && !given[test_at].is_string())
+    return bad_filter(name, "needs the name of a test");
   Arguments rest;
   if (given.size() > test_at) {
     rest.positional.assign(given.begin() + static_cast<std::ptrdiff_t>(test_at) + 1, given.end());
@@ -260,18 +289,31 @@ struct NamedFilter {
 };
 
 constexpr NamedFilter kFilters[] = {
-    {"abs", abs_filter},       {"capitalize", text_filter},   {"count", length_filter},
-    {"d", default_filter},     {"default", default_filter},   {"first", end_filter},
-    {"float", number_filter},  {"int", number_filter},        {"items", items_filter},
-    {"join", join_filter},     {"last", end_filter},          {"length", length_filter},
-    {"list", list_filter},     {"lower", text_filter},        {"map", map_filter},
-    {"reject", select_filter}, {"rejectattr", select_filter}, {"replace", text_filter},
-    {"reverse", list_filter},  {"select", select_filter},     {"selectattr", select_filter},
-    {"string", string_filter}, {"title", text_filter},        {"tojson", json_filter},
-    {"trim", text_filter},     {"upper", text_filter},
+    {"dictsort", order_filter},    {"indent", indent_filter}, {"max", order_filter},
+    {"min", order_filter},         {"safe", safe_filter},     {"sort", order_filter},
+    {"unique", order_filter},      {"abs", abs_filter},       {"capitalize", text_filter},
+    {"count", length_filter},      {"d", default_filter},     {"default", default_filter},
+    {"first", end_filter},         {"float", number_filter},  {"int", number_filter},
+    {"items", items_filter},       {"join", join_filter},     {"last", end_filter},
+    {"length", length_filter},     {"list", list_filter},     {"lower", text_filter},
+    {"map", map_filter},           {"reject", select_filter}, {"rejectattr", select_filter},
+    {"replace", text_filter},      {"reverse", list_filter},  {"select", select_filter},
+    {"selectattr", select_filter}, {"string", string_filter}, {"title", text_filter},
+    {"tojson", json_filter},       {"trim", text_filter},     {"upper", text_filter},
 };
 
 }  // namespace
+
+Result<Value> get_path(Environment* env, Value value, std::string_view path) {
+  for (const std::string_view part : split(path, ".", -1, false)) {
+    int64_t index = 0;
+    const char* end = part.data() + part.size();
+    const auto parsed = std::from_chars(part.data(), end, index);
+    const bool number = parsed.ec == std::errc() && parsed.ptr == end;
+    KV_ASSIGN_OR_RETURN(value, number ? get_item(env, value, Value(index)) : get_attribute(env, value, part));
+  }
+  return value;
+}
 
 bool is_known_filter(std::string_view name) {
   return std::any_of(std::begin(kFilters), std::end(kFilters),

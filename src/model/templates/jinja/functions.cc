@@ -11,20 +11,21 @@ namespace {
 constexpr std::string_view kFunctions[] = {"namespace", "range", "dict", "raise_exception", "strftime_now"};
 constexpr uint64_t kLongestRange = 100'000;  // that of Jinja's sandbox
 
-Status wrong(std::string_view what) {
+Status bad_call(std::string_view what) {
   return Status(ErrorCode::kInvalidArgument, std::string(what));
 }
 
 Result<Value> make_range(Environment* env, const Arguments& arguments) {
   int64_t parts[3] = {0, 0, 1};
   const size_t count = arguments.positional.size();
-  if (count < 1 || count > 3 || !arguments.named.empty()) return wrong("range() takes one to three integers");
+  if (count < 1 || count > 3 || !arguments.named.empty())
+    return bad_call("range() takes one to three integers");
   for (size_t i = 0; i < count; ++i) {
-    if (!arguments.positional[i].is_integral()) return wrong("range() takes one to three integers");
+    if (!arguments.positional[i].is_integral()) return bad_call("range() takes one to three integers");
     parts[count == 1 ? 1 : i] = arguments.positional[i].as_int();
   }
   const auto [begin, end, step] = parts;
-  if (step == 0) return wrong("the step of range() is zero");
+  if (step == 0) return bad_call("the step of range() is zero");
   // In unsigned arithmetic no distance between two integers overflows.
   const bool empty = step > 0 ? begin >= end : begin <= end;
   const uint64_t distance = step > 0 ? static_cast<uint64_t>(end) - static_cast<uint64_t>(begin)
@@ -56,12 +57,12 @@ Result<Value> make_mapping(Environment* env, std::string_view name, const Argume
 Result<Value> format_now(Environment* env, const Arguments& arguments) {
   KV_ASSIGN_OR_RETURN(const auto bound, arguments.bind("strftime_now", {"format"}, 1));
   if (!bound[0].is_string() || bound[0].as_string().size() > 256) {
-    return wrong("strftime_now() takes a string of at most 256 bytes");
+    return bad_call("strftime_now() takes a string of at most 256 bytes");
   }
-  if (!env->now_seconds()) return wrong("strftime_now() is called, but no clock was given");
+  if (!env->now_seconds()) return bad_call("strftime_now() is called, but no clock was given");
   const auto seconds = static_cast<std::time_t>(*env->now_seconds());
   std::tm utc{};
-  if (gmtime_r(&seconds, &utc) == nullptr) return wrong("strftime_now(): the clock is out of range");
+  if (gmtime_r(&seconds, &utc) == nullptr) return bad_call("strftime_now(): the clock is out of range");
   // The process keeps the locale "C", so names of days and months are English. strftime() returns 0 both for
   // an empty result and for one that does not fit; the buffer is larger than any format can fill.
   char buffer[8192];

@@ -31,6 +31,12 @@ Status Interpreter::write(const MarkedText& text) {
   return env_->spend(text.size() / 64);
 }
 
+Status Interpreter::write_value(const Value& value) {
+  if (value.is_string()) return write(value.as_marked());
+  KV_RETURN_IF_ERROR(env_->spend(value.weight()));
+  return write(to_text(value));
+}
+
 Result<Interpreter::Flow> Interpreter::execute(const Block& block, Scope* scope) {
   if (++depth_ > env_->limits().depth) {
     return error(ErrorCode::kExhausted, "the chat template is nested deeper than {}; use another template",
@@ -53,12 +59,7 @@ Result<Interpreter::Flow> Interpreter::execute_one(const Stmt& statement, Scope*
       return Flow::kNext;
     case StmtKind::kOutput: {
       KV_ASSIGN_OR_RETURN(const Value value, evaluate(*statement.expr, scope));
-      if (value.is_string()) {
-        KV_RETURN_IF_ERROR(write(value.as_marked()));
-        return Flow::kNext;
-      }
-      KV_RETURN_IF_ERROR(env_->spend(value.weight()));
-      KV_RETURN_IF_ERROR(write(to_text(value)));
+      KV_RETURN_IF_ERROR(write_value(value));
       return Flow::kNext;
     }
     case StmtKind::kIf:
@@ -70,6 +71,8 @@ Result<Interpreter::Flow> Interpreter::execute_one(const Stmt& statement, Scope*
       return Flow::kNext;
     case StmtKind::kSetBlock:
       return execute_set_block(statement, scope);
+    case StmtKind::kFilter:
+      return execute_filter(statement, scope);
     case StmtKind::kMacro:
       scope->names[statement.name] = Value(Macro{&statement});
       return Flow::kNext;
@@ -182,6 +185,20 @@ Result<Interpreter::Flow> Interpreter::execute_set_block(const Stmt& statement, 
   out_ = out;
   if (!flow.ok()) return flow;
   KV_ASSIGN_OR_RETURN(scope->names[statement.targets[0]], env_->make_string(std::move(text)));
+  return flow;
+}
+
+Result<Interpreter::Flow> Interpreter::execute_filter(const Stmt& statement, Scope* scope) {
+  MarkedText text;
+  MarkedText* const out = std::exchange(out_, &text);
+  Scope inner(scope);
+  auto flow = execute(statement.body, &inner);
+  out_ = out;
+  if (!flow.ok()) return flow;
+  Scope filtered(scope);
+  KV_ASSIGN_OR_RETURN(filtered.names[kFilteredText], env_->make_string(std::move(text)));
+  KV_ASSIGN_OR_RETURN(const Value value, evaluate(*statement.expr, &filtered));
+  KV_RETURN_IF_ERROR(write_value(value));
   return flow;
 }
 

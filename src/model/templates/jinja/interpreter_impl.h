@@ -43,6 +43,8 @@ class Interpreter {
   Result<Flow> execute_scope(const Stmt& statement, Scope* scope);
   Status execute_set(const Stmt& statement, Scope* scope);
   Status assign_attribute(const Stmt& statement, Value value, Scope* scope);
+  Result<Flow> execute_filter(const Stmt& statement, Scope* scope);
+  Status write_value(const Value& value);
   Result<Flow> execute_set_block(const Stmt& statement, Scope* scope);
   Result<std::vector<Value>> loop_items(const Stmt& statement, Scope* scope);
   Status bind_targets(const Stmt& statement, const Value& value, Scope* scope);

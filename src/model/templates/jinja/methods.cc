@@ -161,18 +161,20 @@ Result<Value> dict_method(Environment* env, std::string_view name, const Value& 
   if (name == "get") {
     KV_ASSIGN_OR_RETURN(const auto bound, arguments.bind(name, {"key", "default"}, 1));
     KV_RETURN_IF_ERROR(env->spend(1 + dict.items.size() / 8));
-    const Value* found = bound[0].is_string() ? dict.find(bound[0].as_string()) : nullptr;
+    const Value* found = dict.find_value(bound[0]);
     if (found) return *found;
     return arguments.positional.size() + arguments.named.size() > 1 ? bound[1] : Value::none();
   }
   KV_RETURN_IF_ERROR(arguments.bind(name, {}, 0).status());
   std::vector<Value> out;
-  for (const auto& [key, value] : dict.items) {
+  for (size_t i = 0; i < dict.items.size(); ++i) {
+    const Value& value = dict.items[i].second;
     if (name == "values") {
       out.push_back(value);
       continue;
     }
-    KV_ASSIGN_OR_RETURN(Value item, env->make_string(key));
+    KV_RETURN_IF_ERROR(env->spend_bytes(dict.items[i].first.size() + 32));
+    Value item = dict.key(i);
     if (name == "items") {
       KV_ASSIGN_OR_RETURN(item, env->make_list({item, value}, true));
     }
@@ -188,17 +190,29 @@ struct NamedMethod {
 };
 
 constexpr NamedMethod kMethods[] = {
-    {"strip", false, strip_method},        {"lstrip", false, strip_method},
-    {"rstrip", false, strip_method},       {"startswith", false, affix_test},
-    {"endswith", false, affix_test},       {"split", false, split_method},
-    {"rsplit", false, split_method},       {"splitlines", false, splitlines_method},
-    {"upper", false, case_method},         {"lower", false, case_method},
-    {"title", false, case_method},         {"capitalize", false, case_method},
-    {"replace", false, replace_method},    {"find", false, find_method},
-    {"rfind", false, find_method},         {"count", false, find_method},
-    {"removeprefix", false, remove_affix}, {"removesuffix", false, remove_affix},
-    {"join", false, join_method},          {"get", true, dict_method},
-    {"items", true, dict_method},          {"keys", true, dict_method},
+    {"strip", false, strip_method},
+    {"lstrip", false, strip_method},
+    {"rstrip", false, strip_method},
+    {"startswith", false, affix_test},
+    {"endswith", false, affix_test},
+    {"split", false, split_method},
+    {"rsplit", false, split_method},
+    {"splitlines", false, splitlines_method},
+    {"upper", false, case_method},
+    {"lower", false, case_method},
+    {"title", false, case_method},
+    {"capitalize", false, case_method},
+    {"replace", false, replace_method},
+    {"find", false, find_method},
+    {"rfind", false, find_method},
+    {"count", false, find_method},
+    {"removeprefix", false, remove_affix},
+    {"removesuffix", false, remove_affix},
+    {"format", false, format_method},
+    {"join", false, join_method},
+    {"get", true, dict_method},
+    {"items", true, dict_method},
+    {"keys", true, dict_method},
     {"values", true, dict_method},
 };
 

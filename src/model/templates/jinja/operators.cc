@@ -110,7 +110,7 @@ Result<bool> contains(Environment* env, const Value& container, const Value& ite
     if (!item.is_string()) return wrong("'in' a string needs a string, not '{}'", item.type_name());
     return container.as_string().find(item.as_string()) != std::string::npos;
   }
-  if (container.is_dict()) return item.is_string() && container.as_dict().find(item.as_string()) != nullptr;
+  if (container.is_dict()) return container.as_dict().find_value(item) != nullptr;
   if (container.is_list()) {
     const auto& items = container.as_list().items;
     return std::any_of(items.begin(), items.end(), [&](const Value& x) { return equal(x, item); });
@@ -160,6 +160,29 @@ std::vector<int64_t> slice_indices(const SliceRange& range, int64_t size) {
   return out;
 }
 
+// Text with what HTML has a meaning for spelled out.
+Result<MarkedText> escape_html(Environment* env, const Value& value) {
+  constexpr std::pair<std::string_view, const char*> kEntities[] = {
+      {"&", "&amp;"}, {">", "&gt;"}, {"<", "&lt;"}, {"'", "&#39;"}, {"\"", "&#34;"}};
+  MarkedText out = value.as_marked();
+  for (const auto& [character, entity] : kEntities) {
+    KV_RETURN_IF_ERROR(env->spend_bytes(out.size() + out.mark_bytes()));
+    out = replace(out, character, MarkedText(entity), -1);
+  }
+  KV_RETURN_IF_ERROR(env->spend_bytes(out.size() + out.mark_bytes()));
+  return out;
+}
+
+Result<Value> add_markup(Environment* env, const Value& a, const Value& b) {
+  KV_ASSIGN_OR_RETURN(MarkedText text,
+                      a.is_markup() ? Result<MarkedText>(a.as_marked()) : escape_html(env, a));
+  KV_ASSIGN_OR_RETURN(const MarkedText right,
+                      b.is_markup() ? Result<MarkedText>(b.as_marked()) : escape_html(env, b));
+  text.append(right);
+  KV_ASSIGN_OR_RETURN(const Value sum, env->make_string(std::move(text)));
+  return sum.as_markup();
+}
+
 Status reading_undefined(std::string_view what) {
   return wrong("'{}' of something undefined is read", what);
 }
@@ -176,6 +199,7 @@ Result<Value> apply_binary(Environment* env, std::string_view op, const Value& a
   if (a.is_integral() && b.is_integral()) return integer_arithmetic(op, a.as_int(), b.as_int());
   if (a.is_number() && b.is_number()) return float_arithmetic(op, a.as_float(), b.as_float());
   if (op == "+" && a.is_string() && b.is_string()) {
+    if (a.is_markup() || b.is_markup()) return add_markup(env, a, b);
     KV_RETURN_IF_ERROR(env->spend_bytes(a.as_string().size() + b.as_string().size()));
     MarkedText text = a.as_marked();
     text.append(b.as_marked());
@@ -224,6 +248,11 @@ Result<Value> get_item(Environment* env, const Value& object, const Value& key) 
   if (key.is_string()) return get_attribute(env, object, key.as_string());
   if (object.is_undefined()) return reading_undefined(key.is_int() ? to_text(key) : key.type_name());
   if (!key.is_integral()) return Value();
+  if (object.is_dict()) {
+    KV_RETURN_IF_ERROR(env->spend(object.as_dict().items.size() / 8));
+    const Value* found = object.as_dict().find_value(key);
+    return found ? *found : Value();
+  }
   const int64_t index = key.as_int();
   auto place = [index](size_t size) {
     const auto signed_size = static_cast<int64_t>(size);
@@ -291,9 +320,10 @@ Result<std::shared_ptr<const List>> iterate(Environment* env, const Value& value
       i += length;
     }
   } else if (value.is_dict()) {
-    for (const auto& [key, item] : value.as_dict().items) {
-      KV_RETURN_IF_ERROR(env->spend_bytes(key.size() + 32));
-      items.emplace_back(key);
+    const Dict& dict = value.as_dict();
+    for (size_t i = 0; i < dict.items.size(); ++i) {
+      KV_RETURN_IF_ERROR(env->spend_bytes(dict.items[i].first.size() + 32));
+      items.push_back(dict.key(i));
     }
   } else if (!value.is_undefined()) {
     return wrong("'{}' has no items", value.type_name());

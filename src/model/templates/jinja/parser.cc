@@ -75,6 +75,8 @@ Result<Parser::StmtPtr> Parser::parse_statement() {
     result = parse_for();
   } else if (name == "set") {
     result = parse_set();
+  } else if (name == "filter") {
+    result = parse_filter_block();
   } else if (name == "macro") {
     result = parse_macro();
   } else if (name == "with") {
@@ -111,6 +113,7 @@ Result<Parser::StmtPtr> Parser::parse_if() {
   auto statement = std::make_unique<Stmt>();
   statement->kind = StmtKind::kIf;
   bool last = false;
+  ++conditions_;
   while (!last) {
     last = take().text == "else";
     Branch branch;
@@ -124,6 +127,7 @@ Result<Parser::StmtPtr> Parser::parse_if() {
     if (last || peek().kind == TokenKind::kEnd) return fail("expected {% endif %}");
     take();
   }
+  --conditions_;
   KV_RETURN_IF_ERROR(end_block("endif"));
   return statement;
 }
@@ -190,6 +194,20 @@ Result<Parser::StmtPtr> Parser::parse_set() {
   return statement;
 }
 
+Result<Parser::StmtPtr> Parser::parse_filter_block() {
+  auto statement = std::make_unique<Stmt>();
+  statement->kind = StmtKind::kFilter;
+  // As if `filter` were the | after the text.
+  KV_ASSIGN_OR_RETURN(ExprPtr first, parse_filter(make(ExprKind::kName, std::string(kFilteredText))));
+  KV_ASSIGN_OR_RETURN(statement->expr, parse_filters(std::move(first)));
+  KV_RETURN_IF_ERROR(expect_block_end());
+  ++scopes_;
+  KV_ASSIGN_OR_RETURN(statement->body, parse_block({"endfilter"}));
+  --scopes_;
+  KV_RETURN_IF_ERROR(end_block("endfilter"));
+  return statement;
+}
+
 Result<Parser::StmtPtr> Parser::parse_macro() {
   if (scopes_ > 0) return unsupported("a macro inside a loop, a with block or another macro");
   take();
@@ -211,9 +229,11 @@ Result<Parser::StmtPtr> Parser::parse_macro() {
   KV_RETURN_IF_ERROR(expect_block_end());
   macros_.push_back(statement->name);
   ++scopes_;
+  ++conditions_;  // it may never be called
   const int loops = std::exchange(loops_, 0);
   KV_ASSIGN_OR_RETURN(statement->body, parse_block({"endmacro"}));
   loops_ = loops;
+  --conditions_;
   --scopes_;
   KV_RETURN_IF_ERROR(end_block("endmacro"));
   return statement;

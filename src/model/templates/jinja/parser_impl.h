@@ -29,6 +29,7 @@ class Parser {
   Result<StmtPtr> parse_if();
   Result<StmtPtr> parse_for();
   Result<StmtPtr> parse_set();
+  Result<StmtPtr> parse_filter_block();
   Result<StmtPtr> parse_macro();
   Result<StmtPtr> parse_with();
   Result<StmtPtr> parse_generation();
@@ -86,7 +87,8 @@ class Parser {
   size_t at_ = 0;
   int nesting_ = 0;
   int loops_ = 0;
-  int scopes_ = 0;  // loops, macros and with-blocks around this place
+  int conditions_ = 0;  // {% if %} and macros around this place: what is unknown may never be reached
+  int scopes_ = 0;      // loops, macros and with-blocks around this place
   std::vector<std::string> macros_;
   std::vector<std::pair<std::string, int>> calls_;  // function name and line, to be checked at the end
 };

@@ -62,9 +62,10 @@ Result<ExprPtr> Parser::parse_item(ExprPtr object) {
 Result<ExprPtr> Parser::parse_call(ExprPtr callee) {
   if (callee->kind == ExprKind::kName) {
     callee->kind = ExprKind::kCall;
-    calls_.emplace_back(callee->name, callee->line);
+    if (conditions_ == 0) calls_.emplace_back(callee->name, callee->line);
   } else if (callee->kind == ExprKind::kAttribute) {
-    if (!is_known_method(callee->name)) return unsupported(fmt::format("the method '{}'", callee->name));
+    if (conditions_ == 0 && !is_known_method(callee->name))
+      return unsupported(fmt::format("the method '{}'", callee->name));
     callee->kind = ExprKind::kMethod;
   } else {
     return unsupported("a call of anything but a function or a method");
@@ -91,7 +92,8 @@ Result<ExprPtr> Parser::parse_filter(ExprPtr input) {
   take();
   ExprPtr node = make(ExprKind::kFilter);
   KV_ASSIGN_OR_RETURN(node->name, expect_name("the name of a filter"));
-  if (!is_known_filter(node->name)) return unsupported(fmt::format("the filter '{}'", node->name));
+  if (conditions_ == 0 && !is_known_filter(node->name))
+    return unsupported(fmt::format("the filter '{}'", node->name));
   node->args.push_back(std::move(input));
   if (is_operator("(")) KV_RETURN_IF_ERROR(parse_arguments(node.get()));
   return finish(std::move(node));
@@ -102,7 +104,8 @@ Result<ExprPtr> Parser::parse_test(ExprPtr input) {
   ExprPtr node = make(ExprKind::kTest);
   node->negated = accept_word("not");
   KV_ASSIGN_OR_RETURN(node->name, expect_name("the name of a test"));
-  if (!is_known_test(node->name)) return unsupported(fmt::format("the test '{}'", node->name));
+  if (conditions_ == 0 && !is_known_test(node->name))
+    return unsupported(fmt::format("the test '{}'", node->name));
   node->args.push_back(std::move(input));
   const Token& next = peek();
   if (is_word("is")) return fail("expected something other than a second test");

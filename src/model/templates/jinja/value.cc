@@ -56,7 +56,7 @@ void append_dict_repr(const Dict& dict, std::string* out) {
   out->push_back('{');
   for (size_t i = 0; i < dict.items.size(); ++i) {
     if (i > 0) out->append(", ");
-    append_string_repr(dict.items[i].first, out);
+    append_repr(dict.key(i), out);
     out->append(": ");
     append_repr(dict.items[i].second, out);
   }
@@ -90,9 +90,9 @@ bool equal_lists(const List& a, const List& b) {
 
 bool equal_dicts(const Dict& a, const Dict& b) {
   if (a.items.size() != b.items.size()) return false;
-  for (const auto& [key, value] : a.items) {
-    const Value* other = b.find(key);
-    if (other == nullptr || !equal(value, *other)) return false;
+  for (size_t i = 0; i < a.items.size(); ++i) {
+    const Value* other = b.find_value(a.key(i));
+    if (other == nullptr || !equal(a.items[i].second, *other)) return false;
   }
   return true;
 }
@@ -100,10 +100,28 @@ bool equal_dicts(const Dict& a, const Dict& b) {
 }  // namespace
 
 const Value* Dict::find(std::string_view key) const {
+  if (integer_keys) return nullptr;
   for (const auto& [name, value] : items) {
     if (name == key) return &value;
   }
   return nullptr;
+}
+
+const Value* Dict::find_value(const Value& key) const {
+  if (key.is_string()) return find(key.as_string());
+  if (!integer_keys || !key.is_integral()) return nullptr;
+  const std::string digits = fmt::format("{}", key.as_int());
+  const auto found =
+      std::find_if(items.begin(), items.end(), [&](const auto& item) { return item.first == digits; });
+  return found == items.end() ? nullptr : &found->second;
+}
+
+Value Dict::key(size_t i) const {
+  const std::string& text = items[i].first;
+  if (!integer_keys) return Value(text);
+  int64_t integer = 0;
+  std::from_chars(text.data(), text.data() + text.size(), integer);
+  return Value(integer);
 }
 
 bool Value::same_as(const Value& other) const {

@@ -23,12 +23,16 @@ struct List {
   uint64_t weight = 1;  // of all items together, counted as often as they are named: what printing it costs
 };
 
-// Few keys, in the order in which they were written.
+// Few keys, in the order in which they were written: all strings, or all integers.
 struct Dict {
-  std::vector<std::pair<std::string, Value>> items;
+  std::vector<std::pair<std::string, Value>> items;  // an integer as its decimal digits
   int depth = 1;
   uint64_t weight = 1;
-  const Value* find(std::string_view key) const;
+  bool integer_keys = false;
+
+  const Value* find(std::string_view key) const;  // null: no such string
+  const Value* find_value(const Value& key) const;
+  Value key(size_t i) const;
 };
 
 // What namespace() makes: the only value that a template can change.
@@ -83,6 +87,14 @@ class Value {
   bool is_dict() const { return holds<DictPtr>(); }
   bool is_namespace() const { return holds<NamespacePtr>(); }
   bool is_macro() const { return holds<Macro>(); }
+  // A string that `+` takes for HTML: it escapes the other string. Made by the filter `safe` alone; whatever
+  // else is done with it gives an ordinary string.
+  bool is_markup() const { return markup_; }
+  Value as_markup() const {
+    Value value = *this;
+    value.markup_ = true;
+    return value;
+  }
   // Python counts truth values among the integers.
   bool is_integral() const { return is_int() || is_bool(); }
   bool is_number() const { return is_integral() || is_float(); }
@@ -117,6 +129,7 @@ class Value {
     return std::holds_alternative<T>(data_);
   }
   std::variant<Undefined, None, bool, int64_t, double, Text, ListPtr, DictPtr, NamespacePtr, Macro> data_;
+  bool markup_ = false;
 };
 
 // A sum of weights that stops before it overflows.

@@ -1,11 +1,10 @@
-// Metadata to ModelConfig: defaults, bounds, and the variants that are refused by name.
-#include "model/files/model_config.h"
-
+// Metadata to ModelSpec: defaults, bounds, and the variants that are refused by name.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <limits>
 
+#include "model/architectures/architecture.h"
 #include "support/tiny_llama.h"
 
 namespace kvasir {
@@ -21,11 +20,11 @@ GgufBuilder tiny_header() {
   return test::tiny_llama_builder(test::tiny_gqa(), ops::WeightType::kQ4_1, 3);
 }
 
-Result<ModelConfig> config_of(const GgufBuilder& builder) {
+Result<ModelSpec> config_of(const GgufBuilder& builder) {
   const auto bytes = builder.build();
   auto file = Gguf::parse(bytes, "model.gguf");
   if (!file.ok()) return file.status();
-  return read_model_config(*file);
+  return read_model_spec(*file);
 }
 
 void expect_refused(const GgufBuilder& builder, ErrorCode code, const std::string& part) {
@@ -35,7 +34,7 @@ void expect_refused(const GgufBuilder& builder, ErrorCode code, const std::strin
   EXPECT_THAT(status.message(), AllOf(StartsWith("model.gguf: "), HasSubstr(part), Not(HasSubstr("\n"))));
 }
 
-TEST(ModelConfig, ReadsAShape) {
+TEST(ModelSpec, ReadsAShape) {
   auto config = config_of(tiny_header());
   ASSERT_TRUE(config.ok()) << config.status().message();
   EXPECT_EQ(config->architecture, "llama");
@@ -48,10 +47,10 @@ TEST(ModelConfig, ReadsAShape) {
   EXPECT_EQ(config->kv_heads, 2);
   EXPECT_EQ(config->head_dim, 32);
   EXPECT_EQ(config->vocab_size, 512);
-  EXPECT_EQ(config->rope_base, 10000.0F);
-  EXPECT_EQ(config->rope_linear_factor, 1.0F);
-  EXPECT_EQ(config->rms_epsilon, 1e-5F);
-  EXPECT_FALSE(config->rope_factors);
+  EXPECT_EQ(config->ropes[0].base, 10000.0F);
+  EXPECT_EQ(config->ropes[0].linear_factor, 1.0F);
+  EXPECT_EQ(config->norm_epsilon, 1e-5F);
+  EXPECT_TRUE(config->ropes[0].divisors.empty());
   EXPECT_TRUE(config->tied_embeddings);
   EXPECT_EQ(config->q_dim(), 128);
   EXPECT_EQ(config->kv_dim(), 64);
@@ -60,7 +59,7 @@ TEST(ModelConfig, ReadsAShape) {
   EXPECT_EQ(config->kv_bytes_per_token(ops::KvType::kQ8_0), 2U * 3 * (64 + 2 * 2));  // two heads of 32
 }
 
-TEST(ModelConfig, FillsInDefaults) {
+TEST(ModelSpec, FillsInDefaults) {
   GgufBuilder b = test::tiny_llama_builder(test::tiny_mha(), ops::WeightType::kF32, 3);
   for (const char* key : {"general.name", "llama.attention.head_count_kv", "llama.attention.key_length",
                           "llama.attention.value_length", "llama.rope.dimension_count",
@@ -72,29 +71,29 @@ TEST(ModelConfig, FillsInDefaults) {
   EXPECT_EQ(config->name, "");
   EXPECT_EQ(config->kv_heads, 3);
   EXPECT_EQ(config->head_dim, 32);
-  EXPECT_EQ(config->rope_base, 10000.0F);
+  EXPECT_EQ(config->ropes[0].base, 10000.0F);
   EXPECT_EQ(config->vocab_size, 512);
 }
 
-TEST(ModelConfig, SeesUntiedEmbeddingsAndRopeFactors) {
+TEST(ModelSpec, SeesUntiedEmbeddingsAndRopeFactors) {
   test::TinyLlamaShape shape = test::tiny_mha();
   shape.tied = false;
   shape.rope_factors = true;
   auto config = config_of(test::tiny_llama_builder(shape, ops::WeightType::kQ8_0, 3));
   ASSERT_TRUE(config.ok()) << config.status().message();
   EXPECT_FALSE(config->tied_embeddings);
-  EXPECT_TRUE(config->rope_factors);
+  EXPECT_FALSE(config->ropes[0].divisors.empty());
 }
 
-TEST(ModelConfig, NamesAnotherArchitecture) {
+TEST(ModelSpec, NamesAnotherArchitecture) {
   GgufBuilder b = tiny_header();
-  b.set_string("general.architecture", "qwen2");
-  expect_refused(b, ErrorCode::kUnsupported, "'qwen2' is not supported, only 'llama'");
+  b.set_string("general.architecture", "rwkv7");
+  expect_refused(b, ErrorCode::kUnsupported, "'rwkv7' is not supported; use one of gemma2, gemma3");
   b.remove("general.architecture");
   expect_refused(b, ErrorCode::kNotFound, "general.architecture");
 }
 
-TEST(ModelConfig, NamesAMissingOrImpossibleCount) {
+TEST(ModelSpec, NamesAMissingOrImpossibleCount) {
   for (const char* key : {"llama.block_count", "llama.context_length", "llama.embedding_length",
                           "llama.feed_forward_length", "llama.attention.head_count"}) {
     GgufBuilder b = tiny_header();
@@ -109,7 +108,7 @@ TEST(ModelConfig, NamesAMissingOrImpossibleCount) {
   }
 }
 
-TEST(ModelConfig, ChecksTheHeads) {
+TEST(ModelSpec, ChecksTheHeads) {
   GgufBuilder b = tiny_header();
   b.set_u32("llama.attention.head_count_kv", 3);
   expect_refused(b, ErrorCode::kCorrupt, "do not divide evenly among 3 KV heads");
@@ -136,29 +135,31 @@ TEST(ModelConfig, ChecksTheHeads) {
 
   b = tiny_header();
   b.set_u32("llama.rope.dimension_count", 16);
-  expect_refused(b, ErrorCode::kUnsupported, "16 of the 32");
+  EXPECT_EQ(config_of(b)->ropes[0].dim, 16);
+  b.set_u32("llama.rope.dimension_count", 34);
+  expect_refused(b, ErrorCode::kCorrupt, "34 of the 32");
 }
 
-TEST(ModelConfig, ReadsRopeScaling) {
+TEST(ModelSpec, ReadsRopeScaling) {
   test::TinyLlamaShape shape = test::tiny_mha();
   shape.rope_linear_factor = 4.0F;
   GgufBuilder b = test::tiny_llama_builder(shape, ops::WeightType::kF16, 3);
-  EXPECT_EQ(config_of(b)->rope_linear_factor, 4.0F);
+  EXPECT_EQ(config_of(b)->ropes[0].linear_factor, 4.0F);
   b.remove("llama.rope.scaling.type");  // a factor alone means linear
-  EXPECT_EQ(config_of(b)->rope_linear_factor, 4.0F);
+  EXPECT_EQ(config_of(b)->ropes[0].linear_factor, 4.0F);
   b.set_string("llama.rope.scaling.type", "none");
-  EXPECT_EQ(config_of(b)->rope_linear_factor, 1.0F);
-  b.set_string("llama.rope.scaling.type", "yarn");
-  expect_refused(b, ErrorCode::kUnsupported, "'yarn'");
+  EXPECT_EQ(config_of(b)->ropes[0].linear_factor, 1.0F);
+  b.set_string("llama.rope.scaling.type", "su");
+  expect_refused(b, ErrorCode::kUnsupported, "'su'");
   b.set_string("llama.rope.scaling.type", "linear");
   b.set_f32("llama.rope.scaling.factor", 0.0F);
-  EXPECT_EQ(config_of(b)->rope_linear_factor, 1.0F);
+  EXPECT_EQ(config_of(b)->ropes[0].linear_factor, 1.0F);
   b.remove("llama.rope.scaling.factor");
   b.set_f32("llama.rope.scale_linear", 2.0F);
-  EXPECT_EQ(config_of(b)->rope_linear_factor, 2.0F);
+  EXPECT_EQ(config_of(b)->ropes[0].linear_factor, 2.0F);
 }
 
-TEST(ModelConfig, ChecksRealNumbers) {
+TEST(ModelSpec, ChecksRealNumbers) {
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   constexpr float kInf = std::numeric_limits<float>::infinity();
   for (const char* key :
@@ -174,7 +175,7 @@ TEST(ModelConfig, ChecksRealNumbers) {
   expect_refused(b, ErrorCode::kNotFound, "layer_norm_rms_epsilon");
 }
 
-TEST(ModelConfig, ComparesTheVocabularyWithTheEmbedding) {
+TEST(ModelSpec, ComparesTheVocabularyWithTheEmbedding) {
   GgufBuilder b = tiny_header();
   b.set_u32("llama.vocab_size", 511);
   expect_refused(b, ErrorCode::kCorrupt, "511 tokens");
@@ -188,15 +189,13 @@ TEST(ModelConfig, ComparesTheVocabularyWithTheEmbedding) {
   expect_refused(b, ErrorCode::kCorrupt, "token_embd.weight");
 }
 
-TEST(ModelConfig, RefusesVariantsThatItWouldComputeWrongly) {
-  for (const char* key : {"llama.expert_count", "llama.attention.sliding_window"}) {
-    GgufBuilder b = tiny_header();
-    b.set_u32(key, 0);
-    EXPECT_TRUE(config_of(b).ok());
-    b.set_u32(key, 8);
-    expect_refused(b, ErrorCode::kUnsupported, key);
-  }
-  for (const char* key : {"llama.logit_scale", "llama.attention.scale", "llama.rope.scaling.attn_factor"}) {
+TEST(ModelSpec, RefusesVariantsThatItWouldComputeWrongly) {
+  GgufBuilder experts = tiny_header();
+  experts.set_u32("llama.expert_count", 0);
+  EXPECT_TRUE(config_of(experts).ok());
+  experts.set_u32("llama.expert_count", 8);
+  expect_refused(experts, ErrorCode::kUnsupported, "llama.expert_count");
+  for (const char* key : {"llama.logit_scale", "llama.attention.scale", "llama.attn_logit_softcapping"}) {
     GgufBuilder b = tiny_header();
     b.set_f32(key, 0.5F);
     expect_refused(b, ErrorCode::kUnsupported, key);

@@ -1,4 +1,4 @@
-#include "runtime/link_costs_json.h"
+#include "runtime/costs_json.h"
 
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -47,6 +47,15 @@ LinkCosts links_from_json(const json& j) {
         amount_from_json(link.at("latency_s")), amount_from_json(link.at("seconds_per_byte"))};
   }
   return out;
+}
+
+json fit_error_to_json(const FitError& e) {
+  return {{"mean", e.mean}, {"p95", e.p95}, {"worst", e.worst}, {"observations", e.observations}};
+}
+
+FitError fit_error_from_json(const json& j) {
+  return {amount_from_json(j.at("mean")), amount_from_json(j.at("p95")), amount_from_json(j.at("worst")),
+          j.at("observations").get<size_t>()};
 }
 
 }  // namespace kvasir

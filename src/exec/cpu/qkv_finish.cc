@@ -1,0 +1,46 @@
+#include "exec/cpu/qkv_finish.h"
+
+#include "base/mutant.h"
+
+namespace kvasir {
+
+void QkvFinisher::finish_q(uint32_t layer, int64_t position, float* q) const {
+  const ModelSpec& spec = model_.spec();
+  const PackedLayer& weights = model_.layers()[layer];
+  if (!weights.qkv_bias.empty()) kernels_.add(q, weights.qkv_bias.data(), spec.q_dim(), q);
+  normalise(weights.q_norm, spec.q_dim(), q);
+  rotate(layer, position, spec.heads, q);
+  kernels_.scale(q, spec.query_scale, spec.q_dim(), q);
+}
+
+void QkvFinisher::finish_kv(uint32_t layer, int64_t position, float* kv, bool with_bias) const {
+  const ModelSpec& spec = model_.spec();
+  const PackedLayer& weights = model_.layers()[layer];
+  if (!weights.qkv_bias.empty() && with_bias) {
+    kernels_.add(kv, weights.qkv_bias.data() + spec.q_dim(), int64_t{2} * spec.kv_dim(), kv);
+  }
+  if (mutant(Mutant::kNormAfterRope)) {
+    rotate(layer, position, spec.kv_heads, kv);
+    normalise(weights.k_norm, spec.kv_dim(), kv);
+    return;
+  }
+  normalise(weights.k_norm, spec.kv_dim(), kv);
+  rotate(layer, position, spec.kv_heads, kv);
+}
+
+void QkvFinisher::normalise(const std::vector<float>& weight, int64_t n, float* x) const {
+  const ModelSpec& spec = model_.spec();
+  if (spec.qk_norm == QkNorm::kNone) return;
+  const int64_t each = spec.qk_norm == QkNorm::kHead ? spec.head_dim : n;
+  for (int64_t i = 0; i < n; i += each)
+    kernels_.rms_norm(x + i, weight.data(), each, spec.norm_epsilon, x + i);
+}
+
+void QkvFinisher::rotate(uint32_t layer, int64_t position, int64_t heads, float* x) const {
+  const ops::RopeTable* rope = model_.rope(layer);
+  if (rope == nullptr) return;
+  kernels_.rope(x, heads, model_.spec().head_dim, rope->cos_row(position), rope->sin_row(position),
+                rope->half);
+}
+
+}  // namespace kvasir

@@ -1,0 +1,32 @@
+// What happens to Q, K and V of a position between their product and attention. The forward pass and the
+// computation of K and V from X both call this, so both give the same bits.
+#pragma once
+
+#include <cstdint>
+
+#include "exec/cpu/packed_model.h"
+#include "ops/cpu/kernels.h"
+
+namespace kvasir {
+
+// In this order: bias, norm of Q and K, RoPE; Q is then scaled. Stateless; threads call it for different
+// rows.
+class QkvFinisher {
+ public:
+  // Both outlive it.
+  QkvFinisher(const PackedModel& model, const ops::Kernels& kernels) : model_(model), kernels_(kernels) {}
+
+  // q: [q_dim]
+  void finish_q(uint32_t layer, int64_t position, float* q) const;
+  // kv: K and V, [2 * kv_dim]. with_bias is false only under a mutant.
+  void finish_kv(uint32_t layer, int64_t position, float* kv, bool with_bias = true) const;
+
+ private:
+  void normalise(const std::vector<float>& weight, int64_t n, float* x) const;
+  void rotate(uint32_t layer, int64_t position, int64_t heads, float* x) const;
+
+  const PackedModel& model_;
+  const ops::Kernels& kernels_;
+};
+
+}  // namespace kvasir

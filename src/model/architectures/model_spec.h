@@ -1,0 +1,114 @@
+// An architecture described as data: what the decoder computes in each layer, and with which constants.
+//
+// One short function per architecture fills it (architecture.h). The decoder knows only what stands here, so
+// an architecture of known parts needs no code of its own. Which biases and norms there are is not said here:
+// the tensors of the file say it (tensor_table.h).
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ops/numerics.h"
+
+namespace kvasir {
+
+enum class NormKind : uint8_t {
+  kRms,    // x / sqrt(mean(x²) + epsilon) · weight
+  kLayer,  // (x − mean) / sqrt(variance + epsilon) · weight + bias
+};
+// Norms of Q and K before RoPE.
+enum class QkNorm : uint8_t {
+  kNone,
+  kHead,  // over each head (Qwen 3, Gemma 3)
+  kRow,   // over all heads of a row together (OLMo 2)
+};
+enum class Activation : uint8_t {
+  kSilu,  // x / (1 + exp(−x))
+  kGelu,  // the tanh approximation: x/2 · (1 + tanh(√(2/π) · (x + 0.044715 x³)))
+  kRelu,
+};
+
+// A rotary embedding. Pair i of a head's first `dim` values turns by
+// position / linear_factor · base^(−2i/dim) / divisors[i] radians; the other values stay.
+struct Rope {
+  int32_t dim = 0;  // even
+  float base = 10000.0F;
+  float linear_factor = 1;
+  std::vector<float> divisors;  // [dim / 2], or empty: all 1
+  // LongRoPE: used instead of `divisors` if the longest context served exceeds original_context. One list
+  // holds for a whole run: a switch at a sequence's current length would make a token's K depend on how far
+  // its sequence went on.
+  std::vector<float> long_divisors;
+  int32_t original_context = 0;
+  float attention_factor = 1;  // multiplies cosines and sines
+};
+
+struct LayerSpec {
+  int32_t rope = 0;    // index into ModelSpec::ropes; −1: none
+  int32_t window = 0;  // a position attends to its last `window` positions, itself included; 0: to all
+
+  friend bool operator==(const LayerSpec&, const LayerSpec&) = default;
+};
+
+// All counts are at least 1.
+struct ModelSpec {
+  std::string architecture;  // "llama"
+  std::string name;          // general.name; may be empty
+  int32_t layers = 0;
+  int32_t context_length = 0;  // tokens that the model was trained for
+  int32_t dim = 0;             // width of the residual stream
+  int32_t ffn_dim = 0;
+  int32_t heads = 0;             // query heads
+  int32_t kv_heads = 0;          // divides heads
+  int32_t head_dim = 0;          // even
+  int32_t vocab_size = 0;        // rows of the embedding
+  bool tied_embeddings = false;  // the output matrix is the embedding
+
+  NormKind norm = NormKind::kRms;
+  float norm_epsilon = 1e-5F;
+
+  // Attention: scores are query_scale · q · k; with a cap, cap · tanh(score / cap).
+  QkNorm qk_norm = QkNorm::kNone;
+  float query_scale = 0;
+  float score_cap = 0;  // 0: none
+  // How the file orders the rows of Q and K. Not split: a pair of RoPE is two neighbouring values. Split: it
+  // is a value of the first half of the rotated ones and its counterpart of the second half ("NeoX"). Loading
+  // makes them neighbours.
+  bool split_pairs = false;
+  std::vector<Rope> ropes;
+  std::vector<LayerSpec> layer_specs;  // [layers]
+
+  // Feed-forward: down(act(gate) · up) where gated, or down(act(up)).
+  Activation activation = Activation::kSilu;
+  bool gated = true;
+
+  float embedding_scale = 1;    // multiplies what the embedding gives
+  float residual_scale = 1;     // multiplies what attention and feed-forward add to the residual stream
+  float logit_scale = 1;        // multiplies the logits
+  float logit_cap = 0;          // then cap · tanh(logit / cap); 0: none
+  int32_t position_offset = 0;  // row of the learned position embedding for position 0 (OPT: 2)
+  bool learned_positions = false;
+
+  int32_t q_dim() const { return heads * head_dim; }
+  int32_t kv_dim() const { return kv_heads * head_dim; }
+  int32_t queries_per_kv() const { return heads / kv_heads; }
+  // Outputs of the first product of the feed-forward.
+  int32_t ffn_inputs() const { return gated ? 2 * ffn_dim : ffn_dim; }
+  const LayerSpec& layer(int32_t index) const { return layer_specs[static_cast<size_t>(index)]; }
+  bool has_windows() const {
+    return std::any_of(layer_specs.begin(), layer_specs.end(),
+                       [](const LayerSpec& l) { return l.window > 0; });
+  }
+  // Bytes of one token in one layer of a K plane (V is as large).
+  uint64_t kv_plane_bytes_per_token_layer(ops::KvType type) const {
+    return static_cast<uint64_t>(kv_heads) * static_cast<uint64_t>(ops::kv_row_bytes(type, head_dim));
+  }
+  // K and V of one token in all layers, in bytes.
+  uint64_t kv_bytes_per_token(ops::KvType type) const {
+    return uint64_t{2} * static_cast<uint64_t>(layers) * kv_plane_bytes_per_token_layer(type);
+  }
+};
+
+}  // namespace kvasir

@@ -1,0 +1,269 @@
+#include "model/architectures/spec_reader.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "model/files/small_vector.h"
+
+namespace kvasir {
+namespace {
+
+// Bounds far above any model; they keep products of two of them inside int32 or int64.
+constexpr uint32_t kMaxLayers = 1024;
+constexpr uint32_t kMaxDim = 1 << 16;
+constexpr uint32_t kMaxFfn = 1 << 20;
+constexpr uint32_t kMaxHeads = 1024;
+constexpr uint32_t kMaxHeadDim = 1024;
+constexpr uint32_t kMaxVocab = 1 << 24;
+constexpr uint32_t kMaxContext = 1 << 24;
+
+}  // namespace
+
+SpecReader::SpecReader(const Gguf& file, std::string architecture) : file_(file) {
+  spec_.architecture = std::move(architecture);
+}
+
+Status SpecReader::read_common() {
+  if (auto name = file_.get_string("general.name"); name.ok()) spec_.name = *name;
+  KV_RETURN_IF_ERROR(read_count("block_count", kMaxLayers, spec_.layers));
+  KV_RETURN_IF_ERROR(read_count("context_length", kMaxContext, spec_.context_length));
+  KV_RETURN_IF_ERROR(read_count("embedding_length", kMaxDim, spec_.dim));
+  KV_RETURN_IF_ERROR(read_count("feed_forward_length", kMaxFfn, spec_.ffn_dim));
+  spec_.layer_specs.resize(static_cast<size_t>(spec_.layers));
+  KV_RETURN_IF_ERROR(read_heads());
+  spec_.query_scale = 1.0F / std::sqrt(static_cast<float>(spec_.head_dim));
+  KV_RETURN_IF_ERROR(read_rope());
+  constexpr std::string_view kEpsilon = "attention.layer_norm_rms_epsilon";
+  KV_RETURN_IF_ERROR(file_.get_f32(full(kEpsilon)).status());  // no default: a wrong one changes every output
+  KV_RETURN_IF_ERROR(read_positive(kEpsilon, 1.0F, spec_.norm_epsilon));
+  KV_RETURN_IF_ERROR(read_vocabulary());
+  if (has("attention.causal")) {
+    KV_ASSIGN_OR_RETURN(const bool causal, file_.get_bool(full("attention.causal")));
+    if (!causal) return unsupported("attention is not causal, which is not supported");
+  }
+  return refuse_factors({"attention.clamp_kqv"});
+}
+
+Status SpecReader::read_count(std::string_view key, uint32_t most, int32_t& out, int32_t otherwise) const {
+  const std::string name = full(key);
+  const GgufValue* given = file_.find(name);
+  if (otherwise != 0 && given == nullptr) {
+    out = otherwise;
+    return {};
+  }
+  int64_t value = 0;
+  if (given != nullptr && given->type == GgufType::kArray) {
+    KV_ASSIGN_OR_RETURN(const std::vector<int32_t> values, file_.get_i32s(name));
+    if (values.empty() ||
+        std::adjacent_find(values.begin(), values.end(), std::not_equal_to<>()) != values.end()) {
+      return unsupported("'{}' differs from layer to layer, which is not supported", name);
+    }
+    value = values[0];
+  } else {
+    KV_ASSIGN_OR_RETURN(value, file_.get_u32(name));
+  }
+  if (value < 1 || value > int64_t{most}) {
+    return error(ErrorCode::kCorrupt, "{}: metadata '{}' is {}, not from 1 to {}; convert the model again",
+                 file_.origin(), name, value, most);
+  }
+  out = static_cast<int32_t>(value);
+  return {};
+}
+
+Status SpecReader::read_positive(std::string_view key, float most, float& out) const {
+  const std::string name = full(key);
+  if (!file_.has(name)) return {};
+  KV_ASSIGN_OR_RETURN(const float value, file_.get_f32(name));
+  if (!(value > 0 && value <= most)) {
+    return error(ErrorCode::kCorrupt,
+                 "{}: metadata '{}' is {}, not above 0 and at most {}; convert the model again",
+                 file_.origin(), name, value, most);
+  }
+  out = value;
+  return {};
+}
+
+Status SpecReader::read_optional(std::string_view key, float most, float& out) const {
+  const std::string name = full(key);
+  if (!file_.has(name)) return {};
+  KV_ASSIGN_OR_RETURN(const float value, file_.get_f32(name));
+  return value == 0 ? Status() : read_positive(key, most, out);
+}
+
+Status SpecReader::read_window_size(std::string_view key, int32_t& out) const {
+  const std::string name = full(key);
+  if (!file_.has(name)) return {};
+  KV_ASSIGN_OR_RETURN(const uint32_t value, file_.get_u32(name));
+  if (value > kMaxContext) return read_count(key, kMaxContext, out);  // refused by name
+  out = static_cast<int32_t>(value);
+  return {};
+}
+
+Status SpecReader::refuse_counts(std::initializer_list<std::string_view> keys) const {
+  for (std::string_view key : keys) {
+    const std::string name = full(key);
+    if (!file_.has(name)) continue;
+    KV_ASSIGN_OR_RETURN(const uint32_t value, file_.get_u32(name));
+    if (value != 0) return unsupported("'{}' is {}, which is not supported", name, value);
+  }
+  return {};
+}
+
+Status SpecReader::refuse_factors(std::initializer_list<std::string_view> keys) const {
+  for (std::string_view key : keys) {
+    const std::string name = full(key);
+    if (!file_.has(name)) continue;
+    KV_ASSIGN_OR_RETURN(const float value, file_.get_f32(name));
+    if (value != 0 && value != 1) return unsupported("'{}' is {}, which is not supported", name, value);
+  }
+  return {};
+}
+
+Status SpecReader::read_heads() {
+  KV_RETURN_IF_ERROR(read_count("attention.head_count", kMaxHeads, spec_.heads));
+  KV_RETURN_IF_ERROR(read_count("attention.head_count_kv", kMaxHeads, spec_.kv_heads, spec_.heads));
+  if (spec_.heads % spec_.kv_heads != 0) {
+    return error(ErrorCode::kCorrupt,
+                 "{}: {} query heads do not divide evenly among {} KV heads; convert the model again",
+                 file_.origin(), spec_.heads, spec_.kv_heads);
+  }
+  if (!has("attention.key_length") && spec_.dim % spec_.heads != 0) {
+    return error(ErrorCode::kCorrupt,
+                 "{}: the width {} does not divide evenly among {} heads; convert the model again",
+                 file_.origin(), spec_.dim, spec_.heads);
+  }
+  const int32_t even_share = spec_.dim % spec_.heads == 0 ? spec_.dim / spec_.heads : 0;
+  KV_RETURN_IF_ERROR(read_count("attention.key_length", kMaxHeadDim, spec_.head_dim, even_share));
+  int32_t value_length = 0;
+  KV_RETURN_IF_ERROR(read_count("attention.value_length", kMaxHeadDim, value_length, even_share));
+  if (value_length != spec_.head_dim) {
+    return unsupported("keys have {} values a head and values {}, which is not supported", spec_.head_dim,
+                       value_length);
+  }
+  if (spec_.head_dim % 2 != 0 || spec_.head_dim > static_cast<int32_t>(kMaxHeadDim)) {
+    return unsupported("a head of {} values is not supported (even, at most {})", spec_.head_dim,
+                       kMaxHeadDim);
+  }
+  return {};
+}
+
+// ---------------------------------------------------------------- RoPE
+
+Status SpecReader::read_rope() {
+  Rope rope;
+  KV_RETURN_IF_ERROR(read_count("rope.dimension_count", kMaxHeadDim, rope.dim, spec_.head_dim));
+  if (rope.dim > spec_.head_dim || rope.dim % 2 != 0) {
+    return error(ErrorCode::kCorrupt, "{}: RoPE turns {} of the {} values of a head; convert the model again",
+                 file_.origin(), rope.dim, spec_.head_dim);
+  }
+  KV_RETURN_IF_ERROR(read_positive("rope.freq_base", 1e12F, rope.base));
+  KV_RETURN_IF_ERROR(read_rope_scaling(rope));
+  spec_.ropes = {std::move(rope)};
+  return {};
+}
+
+// A file that gives a factor without a type means "linear": that is what the writers of such files meant
+// before the type was a key. Llama 3's scaling comes as a tensor of divisors, LongRoPE's as two.
+Status SpecReader::read_rope_scaling(Rope& rope) const {
+  KV_RETURN_IF_ERROR(read_divisors("rope_freqs.weight", rope, rope.divisors));
+  KV_RETURN_IF_ERROR(read_optional("rope.scaling.attn_factor", 1e3F, rope.attention_factor));
+  std::string type = "linear";
+  if (has("rope.scaling.type")) {
+    KV_ASSIGN_OR_RETURN(type, file_.get_string(full("rope.scaling.type")));
+  }
+  if (type == "none") return {};
+  if (has_tensor("rope_factors_long.weight")) {
+    KV_RETURN_IF_ERROR(read_divisors("rope_factors_short.weight", rope, rope.divisors));
+    KV_RETURN_IF_ERROR(read_divisors("rope_factors_long.weight", rope, rope.long_divisors));
+    return read_count("rope.scaling.original_context_length", kMaxContext, rope.original_context,
+                      spec_.context_length);
+  }
+  float factor = 1;
+  KV_RETURN_IF_ERROR(
+      read_optional(has("rope.scaling.factor") ? "rope.scaling.factor" : "rope.scale_linear", 1e6F, factor));
+  if (type == "linear") {
+    rope.linear_factor = factor;
+    return {};
+  }
+  if (type == "yarn") return read_yarn(rope, factor);
+  return unsupported("RoPE scaling of type {} is not supported, only 'none', 'linear', 'yarn' and 'longrope'",
+                     gguf_quoted(type));
+}
+
+// YaRN (Peng et al., 2023, section 3.2 and its public code): pairs that turn less than `slow` times within
+// the original context are interpolated, those that turn more than `fast` times are kept, those between are
+// mixed.
+Status SpecReader::read_yarn(Rope& rope, float factor) const {
+  int32_t original = 0;
+  KV_RETURN_IF_ERROR(
+      read_count("rope.scaling.original_context_length", kMaxContext, original, spec_.context_length));
+  float fast = 32, slow = 1;
+  KV_RETURN_IF_ERROR(read_optional("rope.scaling.yarn_beta_fast", 1e6F, fast));
+  KV_RETURN_IF_ERROR(read_optional("rope.scaling.yarn_beta_slow", 1e6F, slow));
+  const auto dim = static_cast<double>(rope.dim);
+  // The pair that turns so many times.
+  const auto pair_of = [&](double turns) {
+    return dim * std::log(original / (turns * 2 * std::numbers::pi)) /
+           (2 * std::log(static_cast<double>(rope.base)));
+  };
+  const double low = std::max(std::floor(pair_of(fast)), 0.0);
+  double high = std::min(std::ceil(pair_of(slow)), dim - 1);
+  if (low == high) high += 0.001;
+  rope.divisors.resize(static_cast<size_t>(rope.dim / 2));
+  for (size_t i = 0; i < rope.divisors.size(); ++i) {
+    const double interpolated = std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0);
+    rope.divisors[i] = static_cast<float>(1 / (interpolated / factor + (1 - interpolated)));
+  }
+  if (!has("rope.scaling.attn_factor") && factor > 1) rope.attention_factor = 0.1F * std::log(factor) + 1;
+  return {};
+}
+
+Status SpecReader::read_divisors(std::string_view tensor, const Rope& rope, std::vector<float>& out) const {
+  const GgufTensor* found = file_.find_tensor(tensor);
+  if (found == nullptr) return {};
+  KV_RETURN_IF_ERROR(read_small_vector(file_, *found, rope.dim / 2, out));
+  for (float divisor : out) {
+    if (!(divisor > 0)) {
+      return error(ErrorCode::kCorrupt,
+                   "{}: the tensor '{}' holds a factor of {}, not above 0; convert the model again",
+                   file_.origin(), tensor, divisor);
+    }
+  }
+  return {};
+}
+
+// ---------------------------------------------------------------- vocabulary
+
+Status SpecReader::read_vocabulary() {
+  const GgufTensor* embedding = file_.find_tensor("token_embd.weight");
+  if (embedding == nullptr) {
+    return error(ErrorCode::kCorrupt,
+                 "{}: the tensor 'token_embd.weight' is missing; the file is incomplete; fetch it again",
+                 file_.origin());
+  }
+  const uint64_t rows = embedding->shape[1];
+  if (rows > kMaxVocab) {
+    return error(ErrorCode::kCorrupt,
+                 "{}: 'token_embd.weight' has {} rows, more than {}; convert the model again", file_.origin(),
+                 rows, kMaxVocab);
+  }
+  spec_.vocab_size = static_cast<int32_t>(rows);
+  int32_t claimed = spec_.vocab_size;
+  KV_RETURN_IF_ERROR(read_count("vocab_size", kMaxVocab, claimed, spec_.vocab_size));
+  if (const GgufValue* tokens = file_.find("tokenizer.ggml.tokens");
+      tokens != nullptr && tokens->count != rows) {
+    return error(ErrorCode::kCorrupt,
+                 "{}: the tokenizer has {} tokens and the embedding {} rows; convert the model again",
+                 file_.origin(), tokens->count, rows);
+  }
+  if (claimed != spec_.vocab_size) {
+    return error(ErrorCode::kCorrupt,
+                 "{}: the metadata claims {} tokens and the embedding has {} rows; convert the model again",
+                 file_.origin(), claimed, rows);
+  }
+  spec_.tied_embeddings = !has_tensor("output.weight");
+  return {};
+}
+
+}  // namespace kvasir

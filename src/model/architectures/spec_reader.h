@@ -1,0 +1,73 @@
+// Reads an architecture's metadata: typed, with bounds, defaults and one clear error for each thing that is
+// wrong.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "model/architectures/model_spec.h"
+#include "model/files/gguf.h"
+
+namespace kvasir {
+
+// Keys are GGUF's, without the architecture's name in front. A function of an architecture (architecture.h)
+// gets a reader whose spec() has what all of them share, and fills in what is its own.
+class SpecReader {
+ public:
+  // REQUIRES: `file` outlives the reader.
+  SpecReader(const Gguf& file, std::string architecture);
+
+  // Name, sizes, heads, epsilon of an RMSNorm, one rope over whole heads with the file's scaling, vocabulary.
+  Status read_common();
+
+  ModelSpec& spec() { return spec_; }
+  bool has(std::string_view key) const { return file_.has(full(key)); }
+  bool has_tensor(std::string_view name) const { return file_.find_tensor(name) != nullptr; }
+
+  // Reads a count from 1 to `most` into `out`; a missing key takes `otherwise`, if that is not 0. A list of
+  // counts is read where all of them are equal.
+  Status read_count(std::string_view key, uint32_t most, int32_t& out, int32_t otherwise = 0) const;
+  // Reads a finite number above 0 and at most `most`; a missing key leaves `out` as it is.
+  Status read_positive(std::string_view key, float most, float& out) const;
+  // The same, but 0 means "as if the key were missing".
+  Status read_optional(std::string_view key, float most, float& out) const;
+  // A window of attention for the layers that `windowed` says (by index); 0 or no key: none.
+  template <typename Windowed>
+  Status read_window(std::string_view key, Windowed windowed) {
+    int32_t window = 0;
+    KV_RETURN_IF_ERROR(read_window_size(key, window));
+    for (int32_t l = 0; l < spec_.layers; ++l) {
+      spec_.layer_specs[static_cast<size_t>(l)].window = windowed(l) ? window : 0;
+    }
+    return {};
+  }
+  // Refuses metadata that this program would compute wrongly: counts other than 0, factors other than 0
+  // and 1.
+  Status refuse_counts(std::initializer_list<std::string_view> keys) const;
+  Status refuse_factors(std::initializer_list<std::string_view> keys) const;
+
+  template <typename... Args>
+  Status unsupported(fmt::format_string<Args...> format, Args&&... args) const {
+    return error(ErrorCode::kUnsupported, "{}: {}; use another model", file_.origin(),
+                 fmt::format(format, std::forward<Args>(args)...));
+  }
+
+ private:
+  std::string full(std::string_view key) const { return fmt::format("{}.{}", spec_.architecture, key); }
+  Status read_window_size(std::string_view key, int32_t& out) const;
+  Status read_heads();
+  Status read_rope();
+  Status read_rope_scaling(Rope& rope) const;
+  Status read_yarn(Rope& rope, float factor) const;
+  Status read_divisors(std::string_view tensor, const Rope& rope, std::vector<float>& out) const;
+  Status read_vocabulary();
+
+  const Gguf& file_;
+  ModelSpec spec_;
+};
+
+}  // namespace kvasir

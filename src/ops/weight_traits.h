@@ -1,0 +1,142 @@
+// What each weight type is: its blocks in GGUF, and how the CPU's panels hold it. The one place that says so.
+//
+// Data only, for the reason that cpu/views.h gives. packed_matrix.h draws the panels.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "ops/numerics.h"
+
+namespace kvasir::ops {
+
+// A quantised weight of a group of 32 is code - offset (kLookup: a table's value) times a scale, plus a
+// minimum where the type has one. The scale is d, or d times a small integer where the block has several.
+struct WeightTraits {
+  WeightType type;
+  const char* name;  // as GGUF writes it
+  int32_t block_values = 1;
+  int32_t block_bytes = 0;  // of GGUF's block
+  int32_t low_bits = 0;     // of a packed code: 2, 4 or 8, and as many more as high_bits says
+  int32_t high_bits = 0;
+  int32_t offset = 0;       // the unsigned value that products multiply with is larger by this
+  bool lookup = false;      // the code is an index into kLookupValues
+  bool has_min = false;     // f16, in K types subtracted
+  int32_t scales = 1;       // scales in a group of 32: 2 means one for each 16
+  int32_t scale_bytes = 0;  // for each column in a group, beside d and the minimum
+  // Lines of 64 bytes in a panel, for 32 columns: low and all bits of a group's codes; all of a block.
+  int32_t low_lines = 0;
+  int32_t value_lines = 0;
+  int32_t block_lines = 0;
+
+  static consteval WeightTraits with_lines(WeightTraits t) {
+    t.low_lines = 2 * t.low_bits;
+    t.value_lines = t.low_lines + 2 * t.high_bits;
+    const int32_t groups = t.block_values / 32;
+    t.block_lines = groups * t.value_lines + 1 + (t.has_min ? 1 : 0) + groups * t.scale_bytes / 2;
+    return t;
+  }
+};
+
+// In the order of WeightType.
+constexpr WeightTraits kWeightTraits[] = {
+    {.type = WeightType::kF32, .name = "F32", .block_bytes = 4},
+    {.type = WeightType::kF16, .name = "F16", .block_bytes = 2},
+    {.type = WeightType::kBf16, .name = "BF16", .block_bytes = 2},
+    WeightTraits::with_lines({.type = WeightType::kQ8_0,
+                              .name = "Q8_0",
+                              .block_values = 32,
+                              .block_bytes = 34,
+                              .low_bits = 8,
+                              .offset = 128}),
+    WeightTraits::with_lines({.type = WeightType::kQ4_0,
+                              .name = "Q4_0",
+                              .block_values = 32,
+                              .block_bytes = 18,
+                              .low_bits = 4,
+                              .offset = 8}),
+    WeightTraits::with_lines({.type = WeightType::kQ4_1,
+                              .name = "Q4_1",
+                              .block_values = 32,
+                              .block_bytes = 20,
+                              .low_bits = 4,
+                              .has_min = true}),
+    WeightTraits::with_lines({.type = WeightType::kQ5_0,
+                              .name = "Q5_0",
+                              .block_values = 32,
+                              .block_bytes = 22,
+                              .low_bits = 4,
+                              .high_bits = 1,
+                              .offset = 16}),
+    WeightTraits::with_lines({.type = WeightType::kQ5_1,
+                              .name = "Q5_1",
+                              .block_values = 32,
+                              .block_bytes = 24,
+                              .low_bits = 4,
+                              .high_bits = 1,
+                              .has_min = true}),
+    WeightTraits::with_lines({.type = WeightType::kQ2K,
+                              .name = "Q2_K",
+                              .block_values = 256,
+                              .block_bytes = 84,
+                              .low_bits = 2,
+                              .has_min = true,
+                              .scales = 2,
+                              .scale_bytes = 2}),
+    WeightTraits::with_lines({.type = WeightType::kQ3K,
+                              .name = "Q3_K",
+                              .block_values = 256,
+                              .block_bytes = 110,
+                              .low_bits = 2,
+                              .high_bits = 1,
+                              .offset = 4,
+                              .scales = 2,
+                              .scale_bytes = 2}),
+    WeightTraits::with_lines({.type = WeightType::kQ4K,
+                              .name = "Q4_K",
+                              .block_values = 256,
+                              .block_bytes = 144,
+                              .low_bits = 4,
+                              .has_min = true,
+                              .scale_bytes = 2}),
+    WeightTraits::with_lines({.type = WeightType::kQ5K,
+                              .name = "Q5_K",
+                              .block_values = 256,
+                              .block_bytes = 176,
+                              .low_bits = 4,
+                              .high_bits = 1,
+                              .has_min = true,
+                              .scale_bytes = 2}),
+    WeightTraits::with_lines({.type = WeightType::kQ6K,
+                              .name = "Q6_K",
+                              .block_values = 256,
+                              .block_bytes = 210,
+                              .low_bits = 4,
+                              .high_bits = 2,
+                              .offset = 32,
+                              .scales = 2,
+                              .scale_bytes = 2}),
+    WeightTraits::with_lines({.type = WeightType::kIq4Nl,
+                              .name = "IQ4_NL",
+                              .block_values = 32,
+                              .block_bytes = 18,
+                              .low_bits = 4,
+                              .offset = 128,
+                              .lookup = true}),
+    WeightTraits::with_lines({.type = WeightType::kIq4Xs,
+                              .name = "IQ4_XS",
+                              .block_values = 256,
+                              .block_bytes = 136,
+                              .low_bits = 4,
+                              .offset = 128,
+                              .lookup = true,
+                              .scale_bytes = 1}),
+};
+template <WeightType kType>
+constexpr WeightTraits kTraitsOf = kWeightTraits[static_cast<size_t>(kType)];
+
+// The values of the lookup types, each plus their offset of 128.
+constexpr uint8_t kLookupValues[16] = {1,   24,  45,  63,  79,  93,  106, 118,
+                                       129, 141, 153, 166, 181, 197, 217, 241};
+
+}  // namespace kvasir::ops
