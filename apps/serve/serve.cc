@@ -169,8 +169,8 @@ Status serve(ServeOptions& options) {
   ModelService service = make_service(*runtime, *backend);
   service.parse_special = options.parse_special;
   server->serve(std::move(service));
+  signals.ready();  // before the welcome, at which a script may end us
   print_welcome(options, *server, *runtime);
-  signals.ready();
   signals.wait();
   shut_down(options.shutdown_timeout_s, *server, runtime->engine(), runtime->joined().node.get(), signals);
   return {};
