@@ -384,7 +384,8 @@ std::vector<float> ReferenceDecoder::step(Token token) {
     k = qk_norm(paired(std::move(k)), l.k_norm);
     for (size_t h = 0; h < q.size(); h += hd) rotate(layer, q.data() + h);
     for (size_t h = 0; h < k.size(); h += hd) rotate(layer, k.data() + h);
-    for (float& f : q) f *= query_scale();
+    const float scale = query_scale();
+    for (float& f : q) f *= scale;
     keys_[layer].push_back(round_kv(std::move(k)));
     values_[layer].push_back(round_kv(std::move(v)));
     add_to(x, multiply(l.attn_output, attend(layer, q)), l.attn_output_bias, l.attn_post_norm);
