@@ -50,7 +50,8 @@ Status SpecReader::read_common(NormKind norm) {
 Status SpecReader::read_exact() {
   constexpr std::string_view kSplit = "kvasir.split_pairs", kLength = "kvasir.query_pre_attn_scalar";
   if (file_.has(kSplit)) {
-    KV_ASSIGN_OR_RETURN(spec_.split_pairs, file_.get_bool(kSplit));
+    KV_ASSIGN_OR_RETURN(const bool split, file_.get_bool(kSplit));
+    spec_.split_pairs = split && !spec_.ropes.empty();
   }
   if (file_.has(kLength)) {
     KV_ASSIGN_OR_RETURN(const float length, file_.get_f32(kLength));

@@ -51,11 +51,10 @@ class RopeReader {
   }
 
   double theta() const { return theta_; }
-  int64_t dim() const { return dim_; }
 
  private:
   void read_scaling(const std::string& type) {
-    fields_.ignore({"type", "max_position_embeddings"});
+    fields_.ignore({"type", "max_position_embeddings", "finetuned"});
     // Files of Phi-3 have had three names for it.
     const bool is_phi3 = config_.architecture.name == "phi3";
     if (type == "default") return;
