@@ -40,7 +40,7 @@ test::TinyLlamaShape shape_of(const std::string& architecture) {
   return {};
 }
 
-TinyFolder tiny(const std::string& architecture = "llama") {
+TinyFolder tiny_folder_of(const std::string& architecture = "llama") {
   test::TinyLlamaShape shape = shape_of(architecture);
   if (architecture == "llama") shape.window = 0;
   return make_tiny_folder(shape, WeightType::kBf16, 5);
@@ -72,7 +72,7 @@ void expect_refused(const TinyFolder& folder, ErrorCode code, const std::string&
 }
 void expect_field_refused(const std::string& architecture, const std::string& fields,
                           const std::string& part) {
-  expect_refused(with(tiny(architecture), fields), ErrorCode::kUnsupported, part);
+  expect_refused(with(tiny_folder_of(architecture), fields), ErrorCode::kUnsupported, part);
 }
 
 std::vector<int32_t> windows_of(const ModelSpec& spec) {
@@ -122,7 +122,7 @@ TEST(ModelFolder, EveryArchitectureHasTheSpecOfItsGgufFile) {
 
 TEST(ModelFolder, ReadsTheScalingOfRope) {
   const auto rope_of = [](const std::string& fields, const std::string& architecture = "llama") {
-    const Opened opened(with(tiny(architecture), fields));
+    const Opened opened(with(tiny_folder_of(architecture), fields));
     return (*opened).spec().ropes[0];
   };
   EXPECT_EQ(rope_of(R"("rope_scaling":{"type":"linear","factor":4})").linear_factor, 4);
@@ -161,7 +161,7 @@ TEST(ModelFolder, ReadsTheScalingOfRope) {
 
 TEST(ModelFolder, Gemma3MayHaveTheRopesOfBothKindsOfLayersInOneObject) {
   const Opened opened(
-      with(tiny("gemma3"),
+      with(tiny_folder_of("gemma3"),
            R"("rope_parameters":{"full_attention":{"rope_type":"linear","factor":8,"rope_theta":2e6},)"
            R"("sliding_attention":{"rope_type":"default","rope_theta":20000}})"));
   const ModelSpec& spec = (*opened).spec();
@@ -173,27 +173,27 @@ TEST(ModelFolder, Gemma3MayHaveTheRopesOfBothKindsOfLayersInOneObject) {
 }
 
 TEST(ModelFolder, ReadsWhatDiffersFromLayerToLayer) {
-  const Opened gemma3(with(tiny("gemma3"), R"("sliding_window_pattern":2)"));
+  const Opened gemma3(with(tiny_folder_of("gemma3"), R"("sliding_window_pattern":2)"));
   EXPECT_THAT(windows_of((*gemma3).spec()), ElementsAre(96, 0, 96, 0, 96, 0));
   EXPECT_THAT(ropes_of((*gemma3).spec()), ElementsAre(1, 0, 1, 0, 1, 0));
 
-  const Opened typed(
-      with(tiny("gemma2"), R"("layer_types":["full_attention","sliding_attention","full_attention"])"));
+  const Opened typed(with(tiny_folder_of("gemma2"),
+                          R"("layer_types":["full_attention","sliding_attention","full_attention"])"));
   EXPECT_THAT(windows_of((*typed).spec()), ElementsAre(0, 96, 0));
 
-  const Opened smollm3(
-      with(tiny("smollm3"), R"("no_rope_layers":[0,1,1,0],"use_sliding_window":true,"sliding_window":64)"));
+  const Opened smollm3(with(tiny_folder_of("smollm3"),
+                            R"("no_rope_layers":[0,1,1,0],"use_sliding_window":true,"sliding_window":64)"));
   EXPECT_THAT(ropes_of((*smollm3).spec()), ElementsAre(-1, 0, 0, -1));
   EXPECT_THAT(windows_of((*smollm3).spec()), ElementsAre(64, 0, 0, 64));
 
-  const Opened qwen2(
-      with(tiny("qwen2"), R"("use_sliding_window":true,"sliding_window":64,"max_window_layers":1)"));
+  const Opened qwen2(with(tiny_folder_of("qwen2"),
+                          R"("use_sliding_window":true,"sliding_window":64,"max_window_layers":1)"));
   EXPECT_THAT(windows_of((*qwen2).spec()), ElementsAre(0, 64, 64));
-  const Opened off(
-      with(tiny("qwen2"), R"("use_sliding_window":false,"sliding_window":64,"max_window_layers":1)"));
+  const Opened off(with(tiny_folder_of("qwen2"),
+                        R"("use_sliding_window":false,"sliding_window":64,"max_window_layers":1)"));
   EXPECT_THAT(windows_of((*off).spec()), ElementsAre(0, 0, 0));
 
-  TinyFolder mistral = with(tiny(), R"("sliding_window":null)");
+  TinyFolder mistral = with(tiny_folder_of(), R"("sliding_window":null)");
   mistral.edit("config.json", R"("model_type":"llama")", R"("model_type":"mistral")");
   const Opened none(mistral);
   EXPECT_THAT(windows_of((*none).spec()), ElementsAre(0, 0, 0));
@@ -208,7 +208,7 @@ TEST(ModelFolder, ReadsWhatDiffersFromLayerToLayer) {
 }
 
 TEST(ModelFolder, ReadsConstantsOfGemma) {
-  TinyFolder folder = tiny("gemma2");
+  TinyFolder folder = tiny_folder_of("gemma2");
   folder.edit("config.json", R"("query_pre_attn_scalar":32)", R"("query_pre_attn_scalar":144)");
   folder.edit("config.json", R"("attn_logit_softcapping":50.0)", R"("attn_logit_softcapping":null)");
   folder.edit("config.json", R"("final_logit_softcapping":30.0)", R"("final_logit_softcapping":20.0)");
@@ -221,7 +221,7 @@ TEST(ModelFolder, ReadsConstantsOfGemma) {
 // Text of a model of text and images: its own part of the configuration, its tensors behind a prefix.
 TEST(ModelFolder, ReadsTheTextPartOfWrappers) {
   for (const std::string prefix : {"language_model.model.", "model.language_model."}) {
-    TinyFolder folder = tiny("gemma3");
+    TinyFolder folder = tiny_folder_of("gemma3");
     const std::string text = folder.texts["config.json"];
     folder.texts["config.json"] =
         R"({"model_type":"gemma3","architectures":["Gemma3ForConditionalGeneration"],)"
@@ -239,7 +239,7 @@ TEST(ModelFolder, ReadsTheTextPartOfWrappers) {
 
 TEST(ModelFolder, AnOutputMatrixIsTheModelsOwnUnlessItIsTheEmbedding) {
   const auto folder_with = [](const std::string& tie, bool has_output, bool same) {
-    TinyFolder folder = tiny();
+    TinyFolder folder = tiny_folder_of();
     folder.edit("config.json", R"(,"tie_word_embeddings":true)", tie);
     if (!has_output) return folder;
     FolderTensor output = folder.tensor("model.embed_tokens.weight");
@@ -278,7 +278,8 @@ TEST(ModelFolder, BiasesAreThoseOfTheConfiguration) {
 }
 
 TEST(ModelFolder, WarnsOfWhatIsNotUsed) {
-  TinyFolder folder = with(tiny(), R"("some_new_field":3,"another":{"a":1},"empty":[],"off":false)");
+  TinyFolder folder =
+      with(tiny_folder_of(), R"("some_new_field":3,"another":{"a":1},"empty":[],"off":false)");
   folder.tensors.push_back(
       {"model.layers.0.self_attn.rotary_emb.inv_freq", "F32", {1}, std::vector<std::byte>(4)});
   folder.tensors.push_back({"extra", "F32", {1}, std::vector<std::byte>(4)});
@@ -290,7 +291,7 @@ TEST(ModelFolder, WarnsOfWhatIsNotUsed) {
 // ---------------------------------------------------------------- tokenizer, sampling, description
 
 TEST(ModelFolder, TheTokenizerIsThatOfTheGgufFile) {
-  const Opened folder(tiny());
+  const Opened folder(tiny_folder_of());
   const auto gguf =
       ModelFile::from_bytes(test::make_tiny_llama(shape_of("llama"), WeightType::kBf16, 5), "model.gguf");
   ASSERT_TRUE(gguf.ok());
@@ -316,7 +317,7 @@ TEST(ModelFolder, ATokenizerHasAsManyTokensAsTheEmbeddingHasRows) {
 }
 
 TEST(ModelFolder, ReadsHowTheModelIsMeantToBeSampled) {
-  TinyFolder folder = tiny();
+  TinyFolder folder = tiny_folder_of();
   EXPECT_EQ((*Opened(folder)).sampling_defaults().text(), "");
   folder.texts["generation_config.json"] =
       R"({"do_sample":true,"temperature":0.5,"top_p":0.25,"top_k":20,"repetition_penalty":1.5,"eos_token_id":[2,0]})";
@@ -339,14 +340,14 @@ TEST(ModelFolder, ReadsHowTheModelIsMeantToBeSampled) {
 }
 
 TEST(ModelFolder, DescribesItself) {
-  const Opened opened(tiny());
+  const Opened opened(tiny_folder_of());
   const std::string text = describe_model(*opened);
   for (const char* part : {"folder:               folder (", "Hugging Face folder, 1 file of weights",
                            "architecture:         llama", "BF16", "512 tokens, 253 merges, BPE of bytes",
                            "chat template:        yes", "sampling:             not given"}) {
     EXPECT_THAT(text, HasSubstr(part));
   }
-  TinyFolder bare = tiny("opt");
+  TinyFolder bare = tiny_folder_of("opt");
   bare.texts.erase("tokenizer.json");
   const Opened opt(bare);
   EXPECT_THAT(describe_model(*opt),
@@ -356,19 +357,19 @@ TEST(ModelFolder, DescribesItself) {
 
 TEST(ModelFolder, TheFingerprintNamesTheModelAndNotItsPlace) {
   const auto fingerprint = [](const TinyFolder& folder) { return to_hex((*Opened(folder)).fingerprint()); };
-  const std::string base = fingerprint(tiny());
-  EXPECT_EQ(fingerprint(tiny()), base);
-  EXPECT_NE(fingerprint(with(tiny(), R"("x":1)")), base);
-  TinyFolder other = tiny();
+  const std::string base = fingerprint(tiny_folder_of());
+  EXPECT_EQ(fingerprint(tiny_folder_of()), base);
+  EXPECT_NE(fingerprint(with(tiny_folder_of(), R"("x":1)")), base);
+  TinyFolder other = tiny_folder_of();
   other.tensor("model.layers.1.mlp.up_proj.weight").data.back() ^= std::byte{1};
   EXPECT_NE(fingerprint(other), base);
-  other = tiny();
+  other = tiny_folder_of();
   other.texts["tokenizer_config.json"] += " ";
   EXPECT_NE(fingerprint(other), base);
 
   const test::TempFolder one, two;
-  tiny().write(one.path());
-  tiny().write(two.path());
+  tiny_folder_of().write(one.path());
+  tiny_folder_of().write(two.path());
   const auto a = ModelFile::open(one.path()), b = ModelFile::open(two.path() + "/");
   ASSERT_TRUE(a.ok() && b.ok());
   EXPECT_EQ((*a)->fingerprint(), (*b)->fingerprint());
@@ -378,7 +379,7 @@ TEST(ModelFolder, TheFingerprintNamesTheModelAndNotItsPlace) {
 
 TEST(ModelFolder, OpensShardsByTheirIndexAndNamesWhatIsMissing) {
   const test::TempFolder folder;
-  const TinyFolder content = tiny();
+  const TinyFolder content = tiny_folder_of();
   content.write(folder.path(), 3);
   const auto model = ModelFile::open(folder.path());
   ASSERT_TRUE(model.ok()) << model.status().message();
@@ -416,7 +417,7 @@ TEST(ModelFolder, OpensShardsByTheirIndexAndNamesWhatIsMissing) {
 }
 
 TEST(ModelFolder, ATensorInTwoFilesIsRefused) {
-  const TinyFolder content = tiny();
+  const TinyFolder content = tiny_folder_of();
   const FolderInMemory memory(content);
   FolderFiles files = memory.files();
   const auto again = test::safetensors_of({content.tensors[3]});
@@ -460,7 +461,7 @@ TEST(ModelFolder, NamesAFieldThatItDoesNotCompute) {
 
 TEST(ModelFolder, NamesAFieldThatMakesNoSense) {
   const auto refused = [](const std::string& fields, const std::string& part) {
-    expect_refused(with(tiny(), fields), ErrorCode::kInvalidArgument, part);
+    expect_refused(with(tiny_folder_of(), fields), ErrorCode::kInvalidArgument, part);
   };
   refused(R"("hidden_size":"wide")", "'hidden_size' is \"wide\", where a whole number");
   refused(R"("num_hidden_layers":2000000000)", "'num_hidden_layers' is 2000000000");
@@ -469,20 +470,20 @@ TEST(ModelFolder, NamesAFieldThatMakesNoSense) {
   refused(R"("head_dim":1e300)", "'head_dim' is 1e+300");
   refused(R"("attention_bias":"no")", "'attention_bias' is \"no\", where true or false");
   refused(R"("rms_norm_eps":[])", "'rms_norm_eps' is [], where a finite number");
-  TinyFolder folder = tiny();
+  TinyFolder folder = tiny_folder_of();
   folder.texts["config.json"] = "[1]";
   expect_refused(folder, ErrorCode::kCorrupt, "config.json: this is not a JSON object");
   folder.texts["config.json"] = R"({"a":)" + std::string(100, '[') + std::string(100, ']') + "}";
   expect_refused(folder, ErrorCode::kCorrupt, "config.json: this is not a JSON object");
   folder.texts["config.json"] = std::string(size_t{3} << 20, ' ');
   expect_refused(folder, ErrorCode::kInvalidArgument, "more than any configuration");
-  folder = tiny();
+  folder = tiny_folder_of();
   folder.edit("config.json", R"("num_hidden_layers":3,)", "");
   expect_refused(folder, ErrorCode::kUnsupported, "'num_hidden_layers' is not given");
 }
 
 TEST(ModelFolder, NamesATensorThatIsMissing) {
-  TinyFolder folder = tiny();
+  TinyFolder folder = tiny_folder_of();
   const auto drop = [](TinyFolder from, const std::string& name) {
     std::erase_if(from.tensors, [&](const FolderTensor& t) { return t.name == name; });
     return from;
@@ -490,9 +491,9 @@ TEST(ModelFolder, NamesATensorThatIsMissing) {
   expect_refused(drop(folder, "model.layers.1.mlp.up_proj.weight"), ErrorCode::kCorrupt,
                  "'layers.1.mlp.up_proj.weight' is missing");
   expect_refused(drop(folder, "model.norm.weight"), ErrorCode::kCorrupt, "'norm.weight' is missing");
-  expect_refused(drop(tiny("opt"), "model.decoder.final_layer_norm.bias"), ErrorCode::kCorrupt,
+  expect_refused(drop(tiny_folder_of("opt"), "model.decoder.final_layer_norm.bias"), ErrorCode::kCorrupt,
                  "'final_layer_norm.bias' is missing");
-  expect_refused(drop(tiny("qwen2"), "model.layers.0.self_attn.k_proj.bias"), ErrorCode::kCorrupt,
+  expect_refused(drop(tiny_folder_of("qwen2"), "model.layers.0.self_attn.k_proj.bias"), ErrorCode::kCorrupt,
                  "'layers.0.self_attn.k_proj.bias' is missing");
   folder.tensors.push_back({"model.layers.3.mlp.up_proj.weight", "BF16", {1}, std::vector<std::byte>(2)});
   expect_refused(folder, ErrorCode::kUnsupported, "beyond the model's 3 layers");
