@@ -111,12 +111,12 @@ void TinyWriter::write_metadata() {
   u32("attention.head_count_kv", shape_.kv_heads);
   u32("attention.key_length", shape_.head_dim);
   u32("attention.value_length", shape_.head_dim);
+  if (!is({"opt"})) u32("rope.dimension_count", is({"phi3"}) ? shape_.head_dim / 2 : shape_.head_dim);
   u32("vocab_size", shape_.vocab);
   if (is({"opt"})) {
     out_.set_f32(key("attention.layer_norm_epsilon"), 1e-5F);
     return;
   }
-  u32("rope.dimension_count", is({"phi3"}) ? shape_.head_dim / 2 : shape_.head_dim);
   out_.set_f32(key("rope.freq_base"), shape_.rope_base);
   out_.set_f32(key("attention.layer_norm_rms_epsilon"), 1e-5F);
   if (shape_.rope_linear_factor != 1.0F) {
