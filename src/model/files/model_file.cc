@@ -95,13 +95,13 @@ Result<std::unique_ptr<ModelFile>> ModelFile::open_folder(const std::string& pat
       {"model.safetensors.index.json", &files.index}};
   for (const auto& [name, text] : parts) {
     if (!is_there(fs::path(path) / name)) continue;
-    KV_ASSIGN_OR_RETURN(MappedFile file, MappedFile::open(path + "/" + name));
+    KV_ASSIGN_OR_RETURN(MappedFile file, MappedFile::open((fs::path(path) / name).string()));
     *text = text_of(file);
     model->mapped_.push_back(std::move(file));
   }
   KV_ASSIGN_OR_RETURN(const std::vector<std::string> names, weight_files_in(path, files.index));
   for (const std::string& name : names) {
-    KV_ASSIGN_OR_RETURN(MappedFile file, MappedFile::open(path + "/" + name));
+    KV_ASSIGN_OR_RETURN(MappedFile file, MappedFile::open((fs::path(path) / name).string()));
     files.weights.push_back({name, file.bytes()});
     model->mapped_.push_back(std::move(file));
   }

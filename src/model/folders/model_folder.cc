@@ -70,20 +70,21 @@ void check_kind(ConfigFields& fields) {
 
 // Fields that say nothing about what a decoder computes.
 void ignore_harmless(ConfigFields& fields) {
-  fields.ignore(
-      {"model_type", "architectures", "torch_dtype", "dtype", "transformers_version", "_name_or_path",
-       "use_cache", "initializer_range", "init_std", "attention_dropout", "resid_pdrop", "embd_pdrop",
-       "dropout", "layerdrop", "hidden_dropout", "classifier_dropout", "bos_token_id", "eos_token_id",
-       "pad_token_id", "unk_token_id", "decoder_start_token_id", "pretraining_tp", "auto_map",
-       "_attn_implementation", "attn_implementation", "_attn_implementation_autoset", "cache_implementation",
-       "tokenizer_class", "prefix", "return_dict", "id2label", "label2id", "problem_type", "finetuning_task",
-       "task_specific_params", "is_decoder", "use_bfloat16", "torchscript", "output_attentions",
-       "output_hidden_states", "chunk_size_feed_forward", "_flash_attn_2_enabled", "rope_interleaved",
-       "tie_word_embeddings", "vision_config", "quantization_config", "keys_to_ignore_at_inference",
-       // Settings of generate(), in old files.
-       "temperature", "top_p", "top_k", "typical_p", "do_sample", "num_beams", "num_beam_groups",
-       "num_return_sequences", "max_length", "min_length", "length_penalty", "repetition_penalty",
-       "no_repeat_ngram_size", "diversity_penalty", "early_stopping", "remove_invalid_values"});
+  fields.ignore({"model_type", "architectures", "torch_dtype", "dtype", "transformers_version",
+                 "_name_or_path", "_model_name_or_path", "use_cache", "initializer_range", "init_std",
+                 "attention_dropout", "resid_pdrop", "embd_pdrop", "dropout", "layerdrop", "hidden_dropout",
+                 "classifier_dropout", "bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id",
+                 "decoder_start_token_id", "pretraining_tp", "auto_map", "_attn_implementation",
+                 "attn_implementation", "_attn_implementation_autoset", "cache_implementation",
+                 "tokenizer_class", "prefix", "return_dict", "id2label", "label2id", "problem_type",
+                 "finetuning_task", "task_specific_params", "is_decoder", "use_bfloat16", "torchscript",
+                 "output_attentions", "output_hidden_states", "chunk_size_feed_forward",
+                 "_flash_attn_2_enabled", "rope_interleaved", "tie_word_embeddings", "vision_config",
+                 "quantization_config", "keys_to_ignore_at_inference",
+                 // Settings of generate(), in old files.
+                 "temperature", "top_p", "top_k", "typical_p", "do_sample", "num_beams", "num_beam_groups",
+                 "num_return_sequences", "max_length", "min_length", "length_penalty", "repetition_penalty",
+                 "no_repeat_ngram_size", "diversity_penalty", "early_stopping", "remove_invalid_values"});
 }
 
 void warn_of_unread(const ConfigFields& fields, std::vector<std::string>& warnings) {
