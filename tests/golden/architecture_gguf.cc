@@ -14,10 +14,10 @@ namespace {
 using nlohmann::json;
 using Names = std::pair<std::string_view, std::string_view>;  // Hugging Face's, GGUF's
 
-constexpr Names kArchitectures[] = {{"gemma2", "gemma2"},  {"gemma3_text", "gemma3"}, {"granite", "granite"},
-                                    {"llama", "llama"},    {"mistral", "llama"},      {"olmo2", "olmo2"},
-                                    {"phi3", "phi3"},      {"qwen2", "qwen2"},        {"qwen3", "qwen3"},
-                                    {"smollm3", "smollm3"}};
+constexpr Names kArchitectures[] = {{"gemma2", "gemma2"}, {"gemma3_text", "gemma3"},  {"granite", "granite"},
+                                    {"llama", "llama"},   {"ministral3", "mistral3"}, {"mistral", "llama"},
+                                    {"olmo2", "olmo2"},   {"phi3", "phi3"},           {"qwen2", "qwen2"},
+                                    {"qwen3", "qwen3"},   {"smollm3", "smollm3"}};
 
 constexpr Names kCounts[] = {
     {"hidden_size", "embedding_length"},           {"intermediate_size", "feed_forward_length"},
@@ -86,7 +86,9 @@ class Converter {
     }
     rope_dim_ = static_cast<uint32_t>(head_dim_ * config_.value("partial_rotary_factor", 1.0));
     out_.set_u32(key("rope.dimension_count"), rope_dim_);
-    if (config_.contains("rope_scaling")) write_rope_scaling(config_.at("rope_scaling"));
+    for (const char* field : {"rope_scaling", "rope_parameters"}) {
+      if (config_.contains(field)) write_rope_scaling(config_.at(field));
+    }
     for (const auto& [name, values] : golden_.tensors) write_tensor(name, values);
     return std::move(out_);
   }
@@ -141,7 +143,7 @@ std::vector<float> pairs_from_halves(const std::vector<float>& values, size_t co
 
 void Converter::write_tensor(const std::string& name, std::vector<float> values) {
   const std::vector<uint64_t>& shape = golden_.shapes.at(name);
-  if (is_one_of(architecture_, {"llama", "smollm3", "granite"}) &&
+  if (is_one_of(architecture_, {"granite", "llama", "mistral3", "smollm3"}) &&
       (name.find("q_proj") != std::string::npos || name.find("k_proj") != std::string::npos)) {
     values = pairs_from_halves(values, shape.size() == 2 ? shape[1] : 1, head_dim_);
   }
@@ -172,6 +174,10 @@ void Converter::write_rope_scaling(const json& scaling) {
   if (type == "yarn") {
     out_.set_u32(key("rope.scaling.original_context_length"),
                  scaling.at("original_max_position_embeddings").get<uint32_t>());
+  }
+  if (architecture_ == "mistral3") {
+    out_.set_f32(key("rope.scaling.yarn_log_multiplier"), scaling.at("mscale_all_dim").get<float>());
+    out_.set_f32(key("attention.temperature_scale"), scaling.at("llama_4_scaling_beta").get<float>());
   }
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/mutant.h"
 #include "golden/teacher_forcing.h"
+#include "support/temp_file.h"
 
 namespace kvasir::test {
 namespace {
@@ -22,6 +23,23 @@ std::unique_ptr<ModelFile> open(const GgufBuilder& builder, const std::string& n
   auto file = ModelFile::from_bytes(builder.build(), name);
   EXPECT_TRUE(file.ok()) << file.status().message();
   return file.ok() ? std::move(file).value() : nullptr;
+}
+
+std::unique_ptr<ModelFile> open_folder(const ArchitectureGolden& golden, const TempFolder& folder) {
+  write_model_folder(golden, folder.path());
+  auto file = ModelFile::open(folder.path());
+  EXPECT_TRUE(file.ok()) << file.status().message();
+  return file.ok() ? std::move(file).value() : nullptr;
+}
+
+// [position, vocabulary], in one step.
+std::vector<float> all_logits(const ArchitectureGolden& golden, const ModelFile& file) {
+  std::vector<float> out;
+  TeacherForcing model(file, kExact, static_cast<uint32_t>(golden.tokens.size()), 2);
+  model.run(golden.tokens, 1000, [&](uint32_t, std::span<const float> logits) {
+    out.insert(out.end(), logits.begin(), logits.end());
+  });
+  return out;
 }
 
 double difference(const ArchitectureGolden& golden, const ModelFile& file, uint32_t chunk) {
@@ -58,8 +76,9 @@ class ArchitectureGoldens : public testing::TestWithParam<std::string> {
 
 // In one step, in steps whose ends are nowhere special, and token by token.
 TEST_P(ArchitectureGoldens, AgreeInFloat32) {
-  if (!has_gguf_form(golden_)) GTEST_SKIP() << "GGUF does not know the architecture";
-  const auto file = open(architecture_as_gguf(golden_), GetParam());
+  const TempFolder folder;
+  const auto file =
+      has_gguf_form(golden_) ? open(architecture_as_gguf(golden_), GetParam()) : open_folder(golden_, folder);
   ASSERT_NE(file, nullptr);
   for (uint32_t chunk : {1000u, 37u, 1u}) {
     const double worst = difference(golden_, *file, chunk);
@@ -67,6 +86,16 @@ TEST_P(ArchitectureGoldens, AgreeInFloat32) {
                              worst);
     EXPECT_LT(worst, kWorst) << "in chunks of " << chunk;
   }
+}
+
+TEST_P(ArchitectureGoldens, AFolderComputesTheBitsOfItsGgufFile) {
+  if (!has_gguf_form(golden_)) GTEST_SKIP() << "llama.cpp does not know the architecture";
+  const TempFolder folder;
+  const auto a = open_folder(golden_, folder);
+  const auto b = open(architecture_as_gguf(golden_), GetParam());
+  ASSERT_TRUE(a != nullptr && b != nullptr);
+  EXPECT_EQ(a->warnings(), std::vector<std::string>());
+  EXPECT_EQ(all_logits(golden_, *a), all_logits(golden_, *b));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, ArchitectureGoldens, testing::ValuesIn(architecture_names()),
@@ -101,6 +130,8 @@ constexpr WrongSetting kWrongSettings[] = {
     {"phi3_longrope", "rope.scaling.original_context_length", 512, true},
     {"phi3_longrope", "rope.scaling.attn_factor", 1},
     {"phi3_longrope_short", "rope.scaling.original_context_length", 128, true},
+    {"ministral3", "attention.temperature_scale", 0.31},
+    {"ministral3", "rope.scaling.yarn_log_multiplier", 0},
     {"granite", "attention.scale", 0.127},
     {"granite", "embedding_scale", 1},
     {"granite", "residual_scale", 0.61},

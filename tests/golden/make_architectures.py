@@ -79,6 +79,12 @@ CONFIGS = {
         "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 256},
     },
     "mistral": {"model_type": "mistral", "architectures": ["MistralForCausalLM"], "sliding_window": 256},
+    "ministral3": {
+        "model_type": "ministral3", "architectures": ["Ministral3ForCausalLM"], "sliding_window": None,
+        "rope_parameters": {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 8.0, "beta_fast": 32.0, "beta_slow": 1.0,
+                            "original_max_position_embeddings": 100, "mscale": 1.0, "mscale_all_dim": 1.0,
+                            "llama_4_scaling_beta": 0.3},
+    },
     "qwen2": WIDE | {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "use_sliding_window": False,
                      "sliding_window": 96, "max_window_layers": 2, "tie_word_embeddings": True},
     "qwen3": {"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "attention_bias": False,
