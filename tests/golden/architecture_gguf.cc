@@ -181,16 +181,18 @@ void Converter::write_rope_scaling(const json& scaling) {
   }
 }
 
-// Llama 3.1: long waves are divided by the factor, short ones kept, those between are mixed.
+// Llama 3.1: long waves are divided by the factor, short ones kept, those between are mixed. In f32 and in
+// this order of operations, as in the converter: the last bit is part of the file.
 std::vector<float> Converter::llama3_divisors(const json& scaling) const {
-  const double factor = scaling.at("factor"), low = scaling.at("low_freq_factor"),
-               high = scaling.at("high_freq_factor");
-  const double original = scaling.at("original_max_position_embeddings"), base = config_.at("rope_theta");
+  const float factor = scaling.at("factor"), low = scaling.at("low_freq_factor"),
+              high = scaling.at("high_freq_factor");
+  const float original = scaling.at("original_max_position_embeddings"), base = config_.at("rope_theta");
   std::vector<float> out;
   for (uint32_t i = 0; i < rope_dim_; i += 2) {
-    const double wave = 2 * std::numbers::pi * std::pow(base, static_cast<double>(i) / rope_dim_);
-    const double kept = std::clamp((original / wave - low) / (high - low), 0.0, 1.0);
-    out.push_back(static_cast<float>(1 / ((1 - kept) / factor + kept)));
+    const float frequency = 1 / std::pow(base, static_cast<float>(i) / static_cast<float>(rope_dim_));
+    const float wave = 2 * std::numbers::pi_v<float> / frequency;
+    const float kept = std::clamp((original / wave - low) / (high - low), 0.0F, 1.0F);
+    out.push_back(1 / ((1 - kept) / factor + kept));
   }
   return out;
 }

@@ -95,7 +95,7 @@ TEST_P(ArchitectureGoldens, AFolderComputesTheBitsOfItsGgufFile) {
   const auto b = open(architecture_as_gguf(golden_), GetParam());
   ASSERT_TRUE(a != nullptr && b != nullptr);
   EXPECT_EQ(a->warnings(), std::vector<std::string>());
-  EXPECT_EQ(all_logits(golden_, *a), all_logits(golden_, *b));
+  EXPECT_TRUE(all_logits(golden_, *a) == all_logits(golden_, *b));  // not printed: 134,400 numbers
 }
 
 INSTANTIATE_TEST_SUITE_P(All, ArchitectureGoldens, testing::ValuesIn(architecture_names()),
