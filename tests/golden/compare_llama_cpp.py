@@ -3,7 +3,7 @@
 
     python3 compare_llama_cpp.py MODEL.gguf --write-logits build/asan/tests/golden/write_logits [--bos ID] [--tokens N]
 
-Needs numpy and the package xllamacpp. The text is tests/golden/text, the tokens are llama.cpp's. llama.cpp runs
+Needs numpy and the package xllamacpp. The texts are English and German, the tokens are llama.cpp's. llama.cpp runs
 the file as it is, with int8 activations and K and V in f32; Kvasir both as it is served and with everything in f32. Prints
 the perplexity of each, the mean divergence of Kvasir's distribution from llama.cpp's (Kullback-Leibler, in nats), and
 the share of positions at which both find the same token most likely.
@@ -19,6 +19,7 @@ import numpy as np
 from llama_cpp_peer import Peer
 
 FOLDER = Path(__file__).resolve().parent
+TEXTS = ["recipe", "deutsch", "dialogue"]  # of tests/golden/text
 
 
 def log_softmax(row):
@@ -39,9 +40,9 @@ def main():
     parser.add_argument("model")
     parser.add_argument("--write-logits", required=True, help="the program of that name")
     parser.add_argument("--bos", type=int, help="a token that begins the text")
-    parser.add_argument("--tokens", type=int, default=500)
+    parser.add_argument("--tokens", type=int, default=600)
     options = parser.parse_args()
-    text = "".join(path.read_text(encoding="utf-8") for path in sorted((FOLDER / "text").glob("*.txt")))
+    text = "".join((FOLDER / "text" / f"{name}.txt").read_text(encoding="utf-8") for name in TEXTS)
     with Peer(options.model, options.tokens, 2, kv_f32=True, flash_attention="off") as peer:
         begin = [] if options.bos is None else [options.bos]
         tokens = (begin + peer.tokenize(text))[: options.tokens]
