@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
 
 #include "model/architectures/architecture.h"
@@ -157,6 +158,13 @@ TEST(ModelSpec, ReadsRopeScaling) {
   b.remove("llama.rope.scaling.factor");
   b.set_f32("llama.rope.scale_linear", 2.0F);
   EXPECT_EQ(config_of(b)->ropes[0].linear_factor, 2.0F);
+
+  b.set_string("llama.rope.scaling.type", "yarn");
+  b.set_f32("llama.rope.scaling.factor", 4.0F);
+  const float yarn = 0.1F * std::log(4.0F) + 1;
+  EXPECT_FLOAT_EQ(config_of(b)->ropes[0].attention_factor, yarn);
+  b.set_f32("llama.rope.scaling.attn_factor", 0.5F);  // on top of YaRN's
+  EXPECT_FLOAT_EQ(config_of(b)->ropes[0].attention_factor, 0.5F * yarn);
 }
 
 TEST(ModelSpec, ChecksRealNumbers) {

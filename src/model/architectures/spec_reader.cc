@@ -48,19 +48,16 @@ Status SpecReader::read_common(NormKind norm) {
 }
 
 Status SpecReader::read_exact() {
-  constexpr std::string_view kSplit = "kvasir.split_pairs", kLength = "kvasir.query_pre_attn_scalar";
+  constexpr std::string_view kSplit = "kvasir.split_pairs";
   if (file_.has(kSplit)) {
     KV_ASSIGN_OR_RETURN(const bool split, file_.get_bool(kSplit));
     spec_.split_pairs = split && !spec_.ropes.empty();
   }
-  if (file_.has(kLength)) {
-    KV_ASSIGN_OR_RETURN(const float length, file_.get_f32(kLength));
-    if (!(length > 0 && length <= 1e6F)) {
-      return error(ErrorCode::kCorrupt, "{}: query_pre_attn_scalar is {}, not above 0; fetch the model again",
-                   file_.origin(), length);
-    }
-    spec_.query_scale = 1.0F / std::sqrt(length);
-  }
+  float length = 0, attention_factor = 0;  // 0: not given
+  KV_RETURN_IF_ERROR(read_exact_number("query_pre_attn_scalar", length));
+  KV_RETURN_IF_ERROR(read_exact_number("rope_attention_factor", attention_factor));
+  if (length > 0) spec_.query_scale = 1.0F / std::sqrt(length);
+  if (attention_factor > 0 && !spec_.ropes.empty()) spec_.ropes[0].attention_factor = attention_factor;
   std::vector<int32_t> windows, ropes;
   KV_RETURN_IF_ERROR(read_by_layer("kvasir.layer_windows", 0, INT32_MAX, windows));
   KV_RETURN_IF_ERROR(
@@ -68,6 +65,15 @@ Status SpecReader::read_exact() {
   for (size_t l = 0; l < windows.size(); ++l) spec_.layer_specs[l].window = windows[l];
   for (size_t l = 0; l < ropes.size(); ++l) spec_.layer_specs[l].rope = ropes[l];
   return {};
+}
+
+Status SpecReader::read_exact_number(std::string_view key, float& out) const {
+  const std::string name = fmt::format("kvasir.{}", key);
+  if (!file_.has(name)) return {};
+  KV_ASSIGN_OR_RETURN(out, file_.get_f32(name));
+  if (out > 0 && out <= 1e6F) return {};
+  return error(ErrorCode::kCorrupt, "{}: {} is {}, not above 0; fetch the model again", file_.origin(), key,
+               out);
 }
 
 Status SpecReader::read_by_layer(std::string_view key, int32_t least, int32_t most,
@@ -252,7 +258,8 @@ Status SpecReader::read_yarn(Rope& rope, float factor) const {
     const double interpolated = std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0);
     rope.divisors[i] = static_cast<float>(1 / (interpolated / factor + (1 - interpolated)));
   }
-  if (!has("rope.scaling.attn_factor") && factor > 1) rope.attention_factor = 0.1F * std::log(factor) + 1;
+  // GGUF's rope.scaling.attn_factor, already there, comes on top of YaRN's own factor (section 3.4).
+  if (factor > 1) rope.attention_factor *= 0.1F * std::log(factor) + 1;
   return {};
 }
 

@@ -69,6 +69,8 @@ class SpecReader {
   Status read_yarn(Rope& rope, float factor) const;
   Status read_divisors(std::string_view tensor, const Rope& rope, std::vector<float>& out) const;
   Status read_vocabulary();
+  // Of kvasir.`key`: above 0; no such key leaves `out` as it is.
+  Status read_exact_number(std::string_view key, float& out) const;
   // [layers], each from `least` to `most`; empty: no such key.
   Status read_by_layer(std::string_view key, int32_t least, int32_t most, std::vector<int32_t>& out) const;
 

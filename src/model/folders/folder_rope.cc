@@ -142,10 +142,9 @@ class RopeReader {
       return scale <= 1 ? 1 : 0.1 * times * std::log(scale) + 1;
     };
     if (given) {
-      out.set_f32(config_.key("rope.scaling.attn_factor"), static_cast<float>(*given));
+      out.set_f32("kvasir.rope_attention_factor", static_cast<float>(*given));
     } else if (scaled != 0 && all != 0) {
-      out.set_f32(config_.key("rope.scaling.attn_factor"),
-                  static_cast<float>(magnitude(scaled) / magnitude(all)));
+      out.set_f32("kvasir.rope_attention_factor", static_cast<float>(magnitude(scaled) / magnitude(all)));
     }
   }
 

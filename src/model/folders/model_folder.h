@@ -43,11 +43,10 @@ struct FolderContainer {
 // The folder as a GGUF file of the model would have it: the same keys and names of tensors, and views of the
 // same data, with these differences:
 // - kvasir.split_pairs is true: Q's and K's rows are in the order of the folder, that of RoPE's halves; in
-// GGUF
-//   files of llama, mistral3, granite and smollm3 they are in the order of its pairs;
+//   GGUF files of llama, mistral3, granite and smollm3 they are in the order of its pairs;
 // - kvasir.layer_windows, kvasir.layer_ropes [layers] and kvasir.query_pre_attn_scalar say what GGUF files
-// leave to
-//   the architecture's name (SpecReader::read_exact);
+//   leave to the architecture's name, kvasir.rope_attention_factor is YaRN's whole factor of cosines and
+//   sines where the configuration gives it (SpecReader::read_exact);
 // - there are no keys of a tokenizer: read_folder_tokenizer() reads it.
 // kUnsupported: an architecture, a type or a field of the configuration that this program would compute
 // wrongly; the message names it. kCorrupt, kInvalidArgument: what is missing, or makes no sense. REQUIRES:

@@ -1,0 +1,210 @@
+// From Hugging Face's names, order and settings to GGUF's, written down apart from the code that is tested.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <numbers>
+
+#include "base/check.h"
+#include "golden/architecture_golden.h"
+
+namespace kvasir::test {
+namespace {
+
+using nlohmann::json;
+using Names = std::pair<std::string_view, std::string_view>;  // Hugging Face's, GGUF's
+
+constexpr Names kArchitectures[] = {{"gemma2", "gemma2"}, {"gemma3_text", "gemma3"},  {"granite", "granite"},
+                                    {"llama", "llama"},   {"ministral3", "mistral3"}, {"mistral", "llama"},
+                                    {"olmo2", "olmo2"},   {"phi3", "phi3"},           {"qwen2", "qwen2"},
+                                    {"qwen3", "qwen3"},   {"smollm3", "smollm3"}};
+
+constexpr Names kCounts[] = {
+    {"hidden_size", "embedding_length"},           {"intermediate_size", "feed_forward_length"},
+    {"max_position_embeddings", "context_length"}, {"num_attention_heads", "attention.head_count"},
+    {"num_hidden_layers", "block_count"},          {"num_key_value_heads", "attention.head_count_kv"}};
+
+constexpr Names kNumbers[] = {{"attention_multiplier", "attention.scale"},
+                              {"attn_logit_softcapping", "attn_logit_softcapping"},
+                              {"embedding_multiplier", "embedding_scale"},
+                              {"final_logit_softcapping", "final_logit_softcapping"},
+                              {"logits_scaling", "logit_scale"},
+                              {"residual_multiplier", "residual_scale"},
+                              {"rms_norm_eps", "attention.layer_norm_rms_epsilon"},
+                              {"rope_local_base_freq", "rope.freq_base_swa"},
+                              {"rope_theta", "rope.freq_base"}};
+
+constexpr Names kTensors[] = {
+    {"model.embed_tokens", "token_embd"}, {"model.norm", "output_norm"}, {"lm_head", "output"}};
+constexpr Names kLayerTensors[] = {{"input_layernorm", "attn_norm"},
+                                   {"mlp.down_proj", "ffn_down"},
+                                   {"mlp.gate_proj", "ffn_gate"},
+                                   {"mlp.gate_up_proj", "ffn_up"},
+                                   {"mlp.up_proj", "ffn_up"},
+                                   {"post_feedforward_layernorm", "post_ffw_norm"},
+                                   {"pre_feedforward_layernorm", "ffn_norm"},
+                                   {"self_attn.k_norm", "attn_k_norm"},
+                                   {"self_attn.k_proj", "attn_k"},
+                                   {"self_attn.o_proj", "attn_output"},
+                                   {"self_attn.q_norm", "attn_q_norm"},
+                                   {"self_attn.q_proj", "attn_q"},
+                                   {"self_attn.qkv_proj", "attn_qkv"},
+                                   {"self_attn.v_proj", "attn_v"}};
+
+template <size_t N>
+std::string_view find(const Names (&names)[N], std::string_view name) {
+  for (const auto& [theirs, ours] : names) {
+    if (theirs == name) return ours;
+  }
+  return "";
+}
+
+bool is_one_of(std::string_view name, std::initializer_list<std::string_view> names) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+class Converter {
+ public:
+  explicit Converter(const ArchitectureGolden& golden)
+      : golden_(golden),
+        config_(json::parse(golden.config)),
+        architecture_(find(kArchitectures, config_.at("model_type").get<std::string>())),
+        heads_(config_.at("num_attention_heads")),
+        head_dim_(config_.value("head_dim", config_.at("hidden_size").get<uint32_t>() / heads_)) {}
+
+  GgufBuilder run() {
+    out_.set_string("general.architecture", architecture_);
+    for (const auto& [theirs, ours] : kCounts) out_.set_u32(key(ours), config_.at(theirs).get<uint32_t>());
+    for (const auto& [theirs, ours] : kNumbers) {
+      if (config_.contains(theirs)) out_.set_f32(key(ours), config_.at(theirs).get<float>());
+    }
+    out_.set_u32(key("attention.key_length"), head_dim_);
+    out_.set_u32(key("attention.value_length"), head_dim_);
+    if (config_.contains("sliding_window") && !config_.at("sliding_window").is_null() &&
+        config_.value("use_sliding_window", true)) {
+      out_.set_u32(key("attention.sliding_window"), config_.at("sliding_window").get<uint32_t>());
+    }
+    rope_dim_ = static_cast<uint32_t>(head_dim_ * config_.value("partial_rotary_factor", 1.0));
+    out_.set_u32(key("rope.dimension_count"), rope_dim_);
+    for (const char* field : {"rope_scaling", "rope_parameters"}) {
+      if (config_.contains(field)) write_rope_scaling(config_.at(field));
+    }
+    for (const auto& [name, values] : golden_.tensors) write_tensor(name, values);
+    return std::move(out_);
+  }
+
+ private:
+  std::string key(std::string_view name) const { return architecture_ + "." + std::string(name); }
+  std::string gguf_name(const std::string& name) const;
+  void write_tensor(const std::string& name, std::vector<float> values);
+  void write_rope_scaling(const json& scaling);
+  std::vector<float> llama3_divisors(const json& scaling) const;
+  void write_vector(std::string_view name, const std::vector<float>& values) {
+    out_.add_tensor(name, {values.size()}, gguf_type_id(ops::WeightType::kF32),
+                    quantize(ops::WeightType::kF32, values, static_cast<int64_t>(values.size())));
+  }
+
+  const ArchitectureGolden& golden_;
+  const json config_;
+  const std::string architecture_;
+  const uint32_t heads_;
+  const uint32_t head_dim_;
+  uint32_t rope_dim_ = 0;
+  GgufBuilder out_;
+};
+
+std::string Converter::gguf_name(const std::string& name) const {
+  const size_t dot = name.rfind('.');
+  const std::string stem = name.substr(0, dot), last = name.substr(dot);
+  constexpr std::string_view kLayers = "model.layers.";
+  if (!stem.starts_with(kLayers)) return std::string(find(kTensors, stem)) + last;
+  const size_t end = stem.find('.', kLayers.size());
+  const std::string layer = stem.substr(kLayers.size(), end - kLayers.size()), role = stem.substr(end + 1);
+  std::string_view ours = find(kLayerTensors, role);
+  // The one name for two things: before the feed-forward, or behind attention.
+  if (role == "post_attention_layernorm") {
+    ours = is_one_of(architecture_, {"gemma2", "gemma3", "olmo2"}) ? "post_attention_norm" : "ffn_norm";
+  }
+  KV_CHECK(!ours.empty(), "no GGUF name for {}", name);
+  return "blk." + layer + "." + std::string(ours) + last;
+}
+
+// Rows (i, i + half) of each head become neighbours.
+std::vector<float> pairs_from_halves(const std::vector<float>& values, size_t columns, size_t head_dim) {
+  std::vector<float> out(values.size());
+  for (size_t row = 0; row < values.size() / columns; ++row) {
+    const size_t head = row / head_dim, in_head = row % head_dim, half = head_dim / 2;
+    const size_t to = head * head_dim + (in_head < half ? 2 * in_head : 2 * (in_head - half) + 1);
+    std::copy_n(values.begin() + static_cast<int64_t>(row * columns), columns,
+                out.begin() + static_cast<int64_t>(to * columns));
+  }
+  return out;
+}
+
+void Converter::write_tensor(const std::string& name, std::vector<float> values) {
+  const std::vector<uint64_t>& shape = golden_.shapes.at(name);
+  if (is_one_of(architecture_, {"granite", "llama", "mistral3", "smollm3"}) &&
+      (name.find("q_proj") != std::string::npos || name.find("k_proj") != std::string::npos)) {
+    values = pairs_from_halves(values, shape.size() == 2 ? shape[1] : 1, head_dim_);
+  }
+  if (architecture_.starts_with("gemma") && name.find("norm") != std::string::npos) {
+    for (float& v : values) v += 1;
+  }
+  const auto columns = static_cast<int64_t>(shape.back());
+  out_.add_tensor(gguf_name(name), {shape.rbegin(), shape.rend()}, gguf_type_id(ops::WeightType::kF32),
+                  quantize(ops::WeightType::kF32, values, columns));
+}
+
+void Converter::write_rope_scaling(const json& scaling) {
+  const std::string type = scaling.value("rope_type", scaling.value("type", ""));
+  if (type == "llama3") return write_vector("rope_freqs.weight", llama3_divisors(scaling));
+  if (type == "longrope") {
+    write_vector("rope_factors_long.weight", scaling.at("long_factor").get<std::vector<float>>());
+    write_vector("rope_factors_short.weight", scaling.at("short_factor").get<std::vector<float>>());
+    const double original = config_.at("original_max_position_embeddings");
+    const double stretch = config_.at("max_position_embeddings").get<double>() / original;
+    out_.set_u32(key("rope.scaling.original_context_length"), static_cast<uint32_t>(original));
+    out_.set_f32(key("rope.scaling.attn_factor"),
+                 static_cast<float>(std::sqrt(1 + std::log(stretch) / std::log(original))));
+    return;
+  }
+  KV_CHECK(is_one_of(type, {"linear", "yarn"}), "RoPE scaling {}", type);
+  out_.set_string(key("rope.scaling.type"), type);
+  out_.set_f32(key("rope.scaling.factor"), scaling.at("factor").get<float>());
+  if (type == "yarn") {
+    out_.set_u32(key("rope.scaling.original_context_length"),
+                 scaling.at("original_max_position_embeddings").get<uint32_t>());
+  }
+  if (architecture_ == "mistral3") {
+    out_.set_f32(key("rope.scaling.yarn_log_multiplier"), scaling.at("mscale_all_dim").get<float>());
+    out_.set_f32(key("attention.temperature_scale"), scaling.at("llama_4_scaling_beta").get<float>());
+  }
+}
+
+// Llama 3.1: long waves are divided by the factor, short ones kept, those between are mixed. In f32 and in
+// this order of operations, as in the converter: the last bit is part of the file.
+std::vector<float> Converter::llama3_divisors(const json& scaling) const {
+  const float factor = scaling.at("factor"), low = scaling.at("low_freq_factor"),
+              high = scaling.at("high_freq_factor");
+  const float original = scaling.at("original_max_position_embeddings"), base = config_.at("rope_theta");
+  std::vector<float> out;
+  for (uint32_t i = 0; i < rope_dim_; i += 2) {
+    const float frequency = 1 / std::pow(base, static_cast<float>(i) / static_cast<float>(rope_dim_));
+    const float wave = 2 * std::numbers::pi_v<float> / frequency;
+    const float kept = std::clamp((original / wave - low) / (high - low), 0.0F, 1.0F);
+    out.push_back(1 / ((1 - kept) / factor + kept));
+  }
+  return out;
+}
+
+}  // namespace
+
+GgufBuilder architecture_as_gguf(const ArchitectureGolden& golden) {
+  return Converter(golden).run();
+}
+
+bool has_gguf_form(const ArchitectureGolden& golden) {
+  return !find(kArchitectures, json::parse(golden.config).at("model_type").get<std::string>()).empty();
+}
+
+}  // namespace kvasir::test

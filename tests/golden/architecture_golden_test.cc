@@ -1,0 +1,189 @@
+// Tiny models of every architecture against transformers: see make_architectures.py.
+#include "golden/architecture_golden.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <iostream>
+
+#include "base/mutant.h"
+#include "golden/teacher_forcing.h"
+#include "support/temp_file.h"
+
+namespace kvasir::test {
+namespace {
+
+// Of the largest difference to the golden, in parts of the root mean square of the golden's logits. Weights,
+// activations, K and V are f32 here, so what differs is the rounding of each sum; the golden has none.
+constexpr double kWorst = 1e-4;
+constexpr ForcedPrecision kExact = {ops::ActivationMode::kF32, ops::KvType::kF32};
+
+std::unique_ptr<ModelFile> open(const GgufBuilder& builder, const std::string& name) {
+  auto file = ModelFile::from_bytes(builder.build(), name);
+  EXPECT_TRUE(file.ok()) << file.status().message();
+  return file.ok() ? std::move(file).value() : nullptr;
+}
+
+std::unique_ptr<ModelFile> open_folder(const ArchitectureGolden& golden, const TempFolder& folder) {
+  write_model_folder(golden, folder.path());
+  auto file = ModelFile::open(folder.path());
+  EXPECT_TRUE(file.ok()) << file.status().message();
+  return file.ok() ? std::move(file).value() : nullptr;
+}
+
+// [position, vocabulary], in one step.
+std::vector<float> all_logits(const ArchitectureGolden& golden, const ModelFile& file) {
+  std::vector<float> out;
+  TeacherForcing model(file, kExact, static_cast<uint32_t>(golden.tokens.size()), 2);
+  model.run(golden.tokens, 1000, [&](uint32_t, std::span<const float> logits) {
+    out.insert(out.end(), logits.begin(), logits.end());
+  });
+  return out;
+}
+
+double difference(const ArchitectureGolden& golden, const ModelFile& file, uint32_t chunk) {
+  double worst = 0;
+  size_t compared = 0;
+  const int threads = chunk == 1 ? 1 : 2;  // meeting at barriers would take longer than the work
+  TeacherForcing model(file, kExact, static_cast<uint32_t>(golden.tokens.size()), threads);
+  model.run(golden.tokens, chunk, [&](uint32_t position, std::span<const float> logits) {
+    const auto row = golden.logits.find(position);
+    if (row == golden.logits.end()) return;
+    ++compared;
+    for (size_t i = 0; i < golden.ids.size(); ++i) {
+      const double off =
+          std::fabs(static_cast<double>(logits[static_cast<size_t>(golden.ids[i])]) - row->second[i]);
+      ASSERT_TRUE(std::isfinite(off)) << "position " << position << ", token " << golden.ids[i];
+      worst = std::max(worst, off);
+    }
+  });
+  EXPECT_EQ(compared, golden.logits.size());
+  return worst / golden.scale;
+}
+
+class ArchitectureGoldens : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    golden_ = read_architecture_golden(GetParam());
+    ASSERT_GE(golden_.logits.size(), 20u);
+    ASSERT_EQ(golden_.logits.rbegin()->first + 1, golden_.tokens.size());
+    ASSERT_GT(golden_.tokens.size(), 256u + 128) << "the golden should cross a leaf of attention and windows";
+    ASSERT_GT(golden_.scale, 0.5);
+  }
+  ArchitectureGolden golden_;
+};
+
+// In one step, in steps whose ends are nowhere special, and token by token.
+TEST_P(ArchitectureGoldens, AgreeInFloat32) {
+  const TempFolder folder;
+  const auto file =
+      has_gguf_form(golden_) ? open(architecture_as_gguf(golden_), GetParam()) : open_folder(golden_, folder);
+  ASSERT_NE(file, nullptr);
+  for (uint32_t chunk : {1000u, 37u, 1u}) {
+    const double worst = difference(golden_, *file, chunk);
+    std::cout << fmt::format("{}, chunks of {}: {:.2g} of the logits' root mean square\n", GetParam(), chunk,
+                             worst);
+    EXPECT_LT(worst, kWorst) << "in chunks of " << chunk;
+  }
+}
+
+TEST_P(ArchitectureGoldens, AFolderComputesTheBitsOfItsGgufFile) {
+  if (!has_gguf_form(golden_)) GTEST_SKIP() << "llama.cpp does not know the architecture";
+  const TempFolder folder;
+  const auto a = open_folder(golden_, folder);
+  const auto b = open(architecture_as_gguf(golden_), GetParam());
+  ASSERT_TRUE(a != nullptr && b != nullptr);
+  EXPECT_EQ(a->warnings(), std::vector<std::string>());
+  EXPECT_TRUE(all_logits(golden_, *a) == all_logits(golden_, *b));  // not printed: 134,400 numbers
+}
+
+INSTANTIATE_TEST_SUITE_P(All, ArchitectureGoldens, testing::ValuesIn(architecture_names()),
+                         [](const auto& instance) { return instance.param; });
+
+// One setting of a model, by GGUF's key without the architecture, put a little or wholly wrong: the
+// comparison must see it, or it would not see such a mistake in the code.
+struct WrongSetting {
+  const char* golden;
+  const char* key;
+  double value;  // of a count, where it is whole and the key is one of a count
+  bool count = false;
+};
+
+constexpr WrongSetting kWrongSettings[] = {
+    {"llama", "rope.freq_base", 10100},
+    {"llama", "attention.layer_norm_rms_epsilon", 1e-3},
+    {"llama_rope_linear", "rope.scaling.factor", 4.04},
+    {"llama_rope_yarn", "rope.scaling.factor", 4.04},
+    {"llama_rope_yarn", "rope.scaling.original_context_length", 512, true},
+    {"mistral", "attention.sliding_window", 255, true},
+    {"mistral", "attention.sliding_window", 257, true},
+    {"gemma2", "attention.sliding_window", 95, true},
+    {"gemma2", "attention.sliding_window", 97, true},
+    {"gemma2", "attn_logit_softcapping", 20.5},
+    {"gemma2", "final_logit_softcapping", 12.2},
+    {"gemma3", "attention.sliding_window", 95, true},
+    {"gemma3", "attention.sliding_window", 97, true},
+    {"gemma3", "rope.freq_base_swa", 1000000},
+    {"gemma3", "rope.scaling.factor", 1},
+    {"phi3", "attention.sliding_window", 257, true},
+    {"phi3_longrope", "rope.scaling.original_context_length", 512, true},
+    {"phi3_longrope", "rope.scaling.attn_factor", 1},
+    {"phi3_longrope_short", "rope.scaling.original_context_length", 128, true},
+    {"ministral3", "attention.temperature_scale", 0.31},
+    {"ministral3", "rope.scaling.yarn_log_multiplier", 0},
+    {"granite", "attention.scale", 0.127},
+    {"granite", "embedding_scale", 1},
+    {"granite", "residual_scale", 0.61},
+    {"granite", "logit_scale", 2.01},
+};
+
+TEST(ArchitectureGoldensFail, WhereASettingIsWrong) {
+  for (const WrongSetting& wrong : kWrongSettings) {
+    SCOPED_TRACE(fmt::format("{}: {} = {}", wrong.golden, wrong.key, wrong.value));
+    const ArchitectureGolden golden = read_architecture_golden(wrong.golden);
+    GgufBuilder builder = architecture_as_gguf(golden);
+    const auto right = open(builder, wrong.golden);
+    ASSERT_NE(right, nullptr);
+    const std::string key = right->spec().architecture + "." + wrong.key;
+    ASSERT_TRUE(right->gguf().has(key));
+    if (wrong.count) {
+      builder.set_u32(key, static_cast<uint32_t>(wrong.value));
+    } else {
+      builder.set_f32(key, static_cast<float>(wrong.value));
+    }
+    const auto file = open(builder, wrong.golden);
+    ASSERT_NE(file, nullptr);
+    EXPECT_GT(difference(golden, *file, 1000), 3 * kWorst);
+  }
+}
+
+#if defined(KVASIR_MUTANTS)
+TEST(ArchitectureGoldensFail, WhereTheDecoderIsWrong) {
+  struct Seeded {
+    const char* golden;
+    Mutant fault;
+    uint32_t chunk;
+  };
+  for (const auto& [name, fault, chunk] : {Seeded{"mistral", Mutant::kWindowOffByOne, 1000},
+                                           {"gemma2", Mutant::kWindowOffByOne, 37},
+                                           {"gemma2", Mutant::kPostNormSkipped, 1},
+                                           {"gemma3", Mutant::kRopeOfOtherLayers, 1000},
+                                           {"gemma3", Mutant::kNormAfterRope, 1000},
+                                           {"qwen3", Mutant::kNormAfterRope, 1000},
+                                           {"olmo2", Mutant::kPostNormSkipped, 1},
+                                           {"qwen2", Mutant::kWrongPosition, 37},
+                                           {"phi3", Mutant::kSwappedKvHeads, 1000},
+                                           {"llama", Mutant::kLeafOffByOne, 1}}) {
+    SCOPED_TRACE(fmt::format("{}, fault {}", name, static_cast<int>(fault)));
+    const ArchitectureGolden golden = read_architecture_golden(name);
+    const auto file = open(architecture_as_gguf(golden), name);
+    ASSERT_NE(file, nullptr);
+    const ScopedMutant on(fault);
+    EXPECT_GT(difference(golden, *file, chunk), 3 * kWorst);
+  }
+}
+#endif
+
+}  // namespace
+}  // namespace kvasir::test

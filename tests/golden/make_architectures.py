@@ -1,0 +1,291 @@
+#!/usr/bin/env python3
+"""Writes tests/golden/architecture_*.txt: what Hugging Face's transformers computes for a tiny model of each architecture.
+
+    python3 make_architectures.py [--output FOLDER] [--keep FOLDER] [NAME...]
+
+Needs numpy, torch and transformers; runs on the CPU. Each model is written as a folder (config.json, model.safetensors),
+which AutoModelForCausalLM opens with eager attention. It computes twice: in float32, as it is, and with float64 in every
+place where it says float32, so that the golden is free of its rounding. Both must agree. --keep leaves the folders there.
+
+A golden has the config, the tensors, the tokens, and the logits of some token ids at some positions: around the
+boundaries of blocks (64 positions) and attention leaves (256), and of windows. Positions from DECODED on come from runs
+of one token with a cache, as text is generated.
+
+    config JSON
+    tensor NAME MEAN DEVIATION SIZE...     a '*' stands for the index of each layer; see values()
+    weights HASH                           64-bit FNV-1a over the tensors, sorted by name
+    tokens ID...
+    ids ID...                              the token ids whose logits follow
+    position P LOGIT...
+"""
+
+import argparse
+import contextlib
+import json
+import re
+import struct
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import torch
+import transformers
+
+FOLDER = Path(__file__).resolve().parent
+MASK = 0xFFFFFFFFFFFFFFFF
+TOKENS, DECODED = 420, 380
+POSITIONS = [0, 1, 7, 40, 63, 64, 95, 96, 97, 130, 191, 192, 255, 256, 257, 258, 300, 352, 353, 379, 380, 400, 419]
+IDS = 60
+FLOAT32_BOUND = 1e-3  # of the logits' root mean square: transformers' own rounding
+
+# What models have in common. Published files of transformers 4 lie in most of the forms below.
+COMMON = {
+    "vocab_size": 320, "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 4, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "head_dim": 32, "max_position_embeddings": 1024, "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0, "hidden_act": "silu", "tie_word_embeddings": False, "torch_dtype": "float32",
+    "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0,
+}
+WIDE = {"hidden_size": 128}  # where a head is the width divided by the heads
+LLAMA = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "attention_bias": False, "mlp_bias": False}
+GEMMA2 = {
+    "model_type": "gemma2", "architectures": ["Gemma2ForCausalLM"], "hidden_activation": "gelu_pytorch_tanh",
+    "hidden_act": "gelu_pytorch_tanh", "query_pre_attn_scalar": 32, "sliding_window": 96, "tie_word_embeddings": True,
+    "attn_logit_softcapping": 20.0, "final_logit_softcapping": 12.0, "attention_bias": False,
+}
+GEMMA3 = {
+    "model_type": "gemma3_text", "architectures": ["Gemma3ForCausalLM"], "hidden_activation": "gelu_pytorch_tanh",
+    "num_hidden_layers": 6, "query_pre_attn_scalar": 32, "sliding_window": 96, "sliding_window_pattern": 6,
+    "rope_theta": 1000000.0, "rope_local_base_freq": 10000.0, "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+    "tie_word_embeddings": True, "attention_bias": False,
+}
+PHI3 = {"model_type": "phi3", "architectures": ["Phi3ForCausalLM"], "sliding_window": None, "attention_bias": False}
+LONGROPE = {
+    "partial_rotary_factor": 0.75,
+    "rope_scaling": {
+        "type": "longrope",
+        "short_factor": [1.0 + 0.05 * i for i in range(12)],
+        "long_factor": [1.0 + 0.4 * i for i in range(12)],
+    },
+}
+CONFIGS = {
+    "llama": LLAMA,
+    "llama_rope_llama3": LLAMA | {
+        "tie_word_embeddings": True,
+        "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                         "original_max_position_embeddings": 64},
+    },
+    "llama_rope_linear": LLAMA | {"rope_scaling": {"type": "linear", "factor": 4.0}},
+    "llama_rope_yarn": LLAMA | {
+        "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 256},
+    },
+    "mistral": {"model_type": "mistral", "architectures": ["MistralForCausalLM"], "sliding_window": 256},
+    "ministral3": {
+        "model_type": "ministral3", "architectures": ["Ministral3ForCausalLM"], "sliding_window": None,
+        "rope_parameters": {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 8.0, "beta_fast": 32.0, "beta_slow": 1.0,
+                            "original_max_position_embeddings": 100, "mscale": 1.0, "mscale_all_dim": 1.0,
+                            "llama_4_scaling_beta": 0.3},
+    },
+    "qwen2": WIDE | {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "use_sliding_window": False,
+                     "sliding_window": 96, "max_window_layers": 2, "tie_word_embeddings": True},
+    "qwen3": {"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "attention_bias": False,
+              "use_sliding_window": False, "sliding_window": None, "rope_theta": 1000000.0},
+    "gemma2": GEMMA2,
+    "gemma3": GEMMA3,
+    "phi3": WIDE | PHI3 | {"sliding_window": 256},
+    "phi3_longrope": WIDE | PHI3 | LONGROPE | {"original_max_position_embeddings": 128},
+    "phi3_longrope_short": WIDE | PHI3 | LONGROPE | {"original_max_position_embeddings": 512},
+    "smollm3": WIDE | {"model_type": "smollm3", "architectures": ["SmolLM3ForCausalLM"], "no_rope_layers": [1, 1, 1, 0],
+                       "no_rope_layer_interval": 4, "attention_bias": False, "mlp_bias": False, "use_sliding_window": False,
+                       "tie_word_embeddings": True},
+    "granite": WIDE | {"model_type": "granite", "architectures": ["GraniteForCausalLM"], "embedding_multiplier": 6.0,
+                       "residual_multiplier": 0.6, "attention_multiplier": 0.125, "logits_scaling": 2.0,
+                       "attention_bias": False, "mlp_bias": False, "tie_word_embeddings": True},
+    "olmo2": WIDE | {"model_type": "olmo2", "architectures": ["Olmo2ForCausalLM"], "attention_bias": False},
+}
+OPT = {
+    "model_type": "opt", "architectures": ["OPTForCausalLM"], "vocab_size": 320, "hidden_size": 128,
+    "word_embed_proj_dim": 128, "ffn_dim": 160, "num_hidden_layers": 4, "num_attention_heads": 4,
+    "max_position_embeddings": 1024, "do_layer_norm_before": True, "enable_bias": True, "activation_function": "relu",
+    "layer_norm_elementwise_affine": True, "tie_word_embeddings": True, "torch_dtype": "float32", "bos_token_id": 2,
+    "eos_token_id": 2, "pad_token_id": 1, "dropout": 0.0, "attention_dropout": 0.0,
+}
+
+
+def config_of(name):
+    if name == "opt":
+        return OPT
+    config = COMMON | CONFIGS[name]
+    if "hidden_size" in CONFIGS[name]:  # as those files are: without it
+        del config["head_dim"]
+    return config
+
+
+def fnv1a(raw, value=0xCBF29CE484222325):
+    for byte in raw:
+        value = ((value ^ byte) * 0x100000001B3) & MASK
+    return value
+
+
+def random_bits(key, counters):
+    """src/base/random.cc's random_bits(key, 0, counter), of an array of counters."""
+
+    def mix(z):
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return z ^ (z >> np.uint64(31))
+
+    golden = 0x9E3779B97F4A7C15
+    with np.errstate(over="ignore"):
+        h = mix(np.array([key + golden & MASK], np.uint64))
+        h = mix(h ^ np.uint64(2 * golden & MASK))
+        h = mix(h + (counters.astype(np.uint64) + np.uint64(1)) * np.uint64(golden))
+        return mix(h + np.uint64(golden))
+
+
+def values(name, count, mean, deviation):
+    """tests/golden/architecture_golden.cc's tensor_values: nearly normal, each operation rounded to float32."""
+    bits = random_bits(fnv1a(name.encode()), np.arange(count))
+    total = np.zeros(count, np.int64)
+    for part in range(4):
+        total += (bits >> np.uint64(16 * part) & np.uint64(0xFFFF)).astype(np.int64)
+    unit = (total - 2 * 65535).astype(np.float32) * np.float32(0.875 / 2**15)
+    return np.float32(mean) + np.float32(deviation) * unit
+
+
+def statistics_of(name, shape, model_type):
+    """Mean and deviation such that each part of a model matters, and logits have a deviation of some 2."""
+    one = 1 if model_type.startswith("gemma") else 0  # Gemma's norms add it
+    if name.endswith(".bias"):
+        return 0.0, 0.3
+    if name.endswith("q_norm.weight") or name.endswith("k_norm.weight"):
+        return 1.3 - one, 0.15
+    if "post_feedforward_layernorm" in name or (
+        "post_attention_layernorm" in name and model_type in ("gemma2", "gemma3_text", "olmo2")
+    ):
+        return 0.7 - one, 0.1
+    if "layers" in name and "norm" in name:
+        return 1.0 - one, 0.1
+    if "norm" in name:
+        return 4.0 - one, 0.4
+    if "embed" in name or "lm_head" in name:
+        return 0.0, 0.5 / shape[1] ** 0.5
+    scale = {"q_proj": 1.5, "k_proj": 1.5, "qkv_proj": 1.3}.get(name.split(".")[-2], 1.0)
+    return 0.0, scale / shape[1] ** 0.5
+
+
+class Model:
+    """A folder's config and tensors."""
+
+    def __init__(self, config):
+        self.config = config
+        hf = transformers.AutoConfig.for_model(**config)
+        with torch.device("meta"):
+            empty = transformers.AutoModelForCausalLM.from_config(hf)
+        self.layouts = {}  # the names as they are written, with '*' for a layer
+        self.tensors = {}
+        for name, tensor in sorted(empty.state_dict().items()):
+            if name == "lm_head.weight" and config["tie_word_embeddings"]:
+                continue
+            shape = tuple(tensor.shape)
+            layout = (*(float(f"{x:.7g}") for x in statistics_of(name, shape, config["model_type"])), shape)
+            pattern = re.sub(r"layers\.\d+\.", "layers.*.", name)
+            assert self.layouts.setdefault(pattern, layout) == layout
+            self.tensors[name] = values(name, int(np.prod(shape)), *layout[:2]).reshape(shape)
+
+    def hash(self):
+        value = fnv1a(b"")
+        for _, tensor in sorted(self.tensors.items()):
+            value = fnv1a(tensor.tobytes(), value)
+        return value
+
+    def write(self, folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "config.json").write_text(json.dumps(self.config, indent=2) + "\n", encoding="utf-8")
+        header, offset = {"__metadata__": {"format": "pt"}}, 0
+        for name, tensor in self.tensors.items():
+            end = offset + tensor.nbytes
+            header[name] = {"dtype": "F32", "shape": list(tensor.shape), "data_offsets": [offset, end]}
+            offset = end
+        raw = json.dumps(header).encode()
+        raw += b" " * (-len(raw) % 8)
+        data = b"".join(tensor.tobytes() for tensor in self.tensors.values())
+        (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(raw)) + raw + data)
+
+
+@contextlib.contextmanager
+def float64_for_float32():
+    """What code names float32 is float64 meanwhile: norms, softmax and angles cast to it explicitly."""
+    saved = torch.float32, torch.float, torch.Tensor.float
+    torch.float32 = torch.float = torch.float64
+    torch.Tensor.float = torch.Tensor.double
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.float32, torch.float, torch.Tensor.float = saved
+        torch.set_default_dtype(torch.float32)
+
+
+def run(model, tokens):
+    """The logits of all positions; those from DECODED on with a cache, token by token."""
+    model.eval()
+    with torch.no_grad():
+        out = model(torch.tensor([tokens[:DECODED]]), use_cache=True)
+        rows = [out.logits[0]]
+        for position in range(DECODED, len(tokens)):
+            out = model(torch.tensor([[tokens[position]]]), past_key_values=out.past_key_values, use_cache=True)
+            rows.append(out.logits[0])
+        return torch.cat(rows).to(torch.float64).numpy()
+
+
+def logits_of(folder, tensors, tokens):
+    def load():
+        return transformers.AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager")
+
+    rough = run(load(), tokens)
+    with float64_for_float32():
+        config = transformers.AutoConfig.from_pretrained(folder)
+        model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").double()
+        missing = model.load_state_dict({k: torch.from_numpy(v).double() for k, v in tensors.items()}, strict=False)
+        assert not missing.unexpected_keys and set(missing.missing_keys) <= {"lm_head.weight"}, missing
+        model.tie_weights()
+        exact = run(model, tokens)
+        with torch.no_grad():
+            at_once = model(torch.tensor([tokens]), use_cache=False).logits[0]
+        assert at_once.dtype == torch.float64
+    off = np.abs(at_once.numpy() - exact).max()
+    assert off < 1e-9, f"decoding differs from one pass by {off}"
+    return rough, exact
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Write what transformers computes for tiny models.")
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--output", type=Path, default=FOLDER)
+    parser.add_argument("--keep", type=Path)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    for name in options.names or [*CONFIGS, "opt"]:
+        config = config_of(name)
+        model = Model(config)
+        with tempfile.TemporaryDirectory() as scratch:
+            folder = (options.keep or Path(scratch)) / name
+            model.write(folder)
+            tokens = (random_bits(fnv1a(b"tokens"), np.arange(TOKENS)) % np.uint64(config["vocab_size"])).tolist()
+            rough, exact = logits_of(folder, model.tensors, tokens)
+        scale = np.sqrt(np.mean(exact**2))
+        rounding = np.abs(rough - exact).max() / scale
+        print(f"{name}: root mean square {scale:.2f}, largest {np.abs(exact).max():.1f}; float32 is off by {rounding:.1e} of it")
+        assert rounding < FLOAT32_BOUND
+        ids = np.linspace(0, config["vocab_size"] - 1, IDS).astype(int)
+        versions = f"transformers {transformers.__version__}, torch {torch.__version__.split('+')[0]}"
+        lines = [f"# by {versions}, in float64", f"config {json.dumps(config)}"]
+        for pattern, (mean, deviation, shape) in model.layouts.items():
+            lines.append(f"tensor {pattern} {mean} {deviation} " + " ".join(map(str, shape)))
+        lines += [f"weights {model.hash():016x}", "tokens " + " ".join(map(str, tokens)), "ids " + " ".join(map(str, ids))]
+        lines += [f"position {p} " + " ".join(f"{x:.7g}" for x in exact[p, ids]) for p in POSITIONS]
+        (options.output / f"architecture_{name}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
