@@ -174,7 +174,7 @@ Status measure_speed(const EvalOptions& options) {
 
 void add_eval_flags(CLI::App& app, EvalOptions& options) {
   RuntimeOptions& r = options.runtime;
-  app.add_option("model,-m,--model", r.model_path, "GGUF file")->required();
+  app.add_option("model,-m,--model", r.model_path, "A GGUF file, or a folder of Hugging Face")->required();
   app.add_option("--text", options.texts,
                  "Text files on which the configuration is compared with f32 arithmetic");
   app.add_option("--chunk-tokens", options.chunk_tokens, "Tokens of a text that run together (default: 512)")

@@ -70,7 +70,7 @@ std::vector<uint8_t> random_weights(WeightType type, int64_t n, int64_t k) {
 Product limiting_product(const Kernels& kernels, ActivationType act) {
   if (act == ActivationType::kInt8) return Product::kInt8;
   const bool dot =
-      kernels.isa() == IsaClass::kAvx512 && has_bf16_dot() && &kernels != &kernels_without_bf16_dot();
+      kernels.isa() == IsaClass::kAvx512 && has_bf16_dot() && &kernels != &basic_avx512_kernels();
   return act == ActivationType::kBf16 && dot ? Product::kBf16 : Product::kFp32;
 }
 
@@ -210,7 +210,7 @@ void register_float_products(const std::string& prefix, const Kernels& isa_kerne
   };
   add("gemm_bf16/BF16", WeightType::kBf16, ActivationType::kBf16, isa_kernels);
   if (isa_kernels.isa() == IsaClass::kAvx512 && has_bf16_dot()) {
-    add("gemm_bf16_two_fma/BF16", WeightType::kBf16, ActivationType::kBf16, kernels_without_bf16_dot());
+    add("gemm_bf16_two_fma/BF16", WeightType::kBf16, ActivationType::kBf16, basic_avx512_kernels());
   }
   for (WeightType type :
        {WeightType::kF32, WeightType::kF16, WeightType::kBf16, WeightType::kQ8_0, WeightType::kQ4_1}) {

@@ -40,9 +40,9 @@ Status manage(ClusterOptions flags) {
     woken = true;
     changed.notify_one();
   });
+  signals.ready();
   fmt::print("stands for gManager of {} as '{}'\n", flags.directory, node->status().self.instance);
   std::fflush(stdout);
-  signals.ready();
   NoCells cells;
   while (signals.count() == 0) {
     node->turn({}, cells);

@@ -114,7 +114,7 @@ void add_policy_flag(CLI::App& app, std::string& policy) {
 }
 
 void add_model_flag(CLI::App& app, std::string& path) {
-  app.add_option("model,-m,--model", path, "The model: a GGUF file")->required();
+  app.add_option("model,-m,--model", path, "The model: a GGUF file, or a folder of Hugging Face")->required();
 }
 
 void add_pinning_flag(CLI::App& app, Pinning& pinning) {

@@ -7,7 +7,6 @@
 #include "apps/profile/full_profile.h"
 #include "base/affinity.h"
 #include "exec/cpu/cpu_executor.h"
-#include "model/tokenizers/tokenizer_gguf.h"
 #include "ops/cpu/isa.h"
 #include "runtime/engine_options.h"
 #include "runtime/tier_sizes.h"
@@ -115,7 +114,7 @@ class WatchedServer {
 
   Status load(const RuntimeOptions& options, const ModelFile& file, const PackedModel& model,
               const CacheGeometry& layout, const Decoder::Options& decoder, const MonotonicClock& clock) {
-    KV_ASSIGN_OR_RETURN(TokenizerData data, read_tokenizer_data(file.gguf()));
+    KV_ASSIGN_OR_RETURN(TokenizerData data, file.read_tokenizer());
     KV_ASSIGN_OR_RETURN(Tokenizer tokenizer, Tokenizer::create(std::move(data)));
     tokenizer_ = std::make_unique<Tokenizer>(std::move(tokenizer));
     KV_ASSIGN_OR_RETURN(std::unique_ptr<Policy> policy, make_policy(options.scheduling_policy));

@@ -4,7 +4,6 @@
 
 #include <CLI/CLI.hpp>
 #include <chrono>
-#include <filesystem>
 #include <utility>
 
 #include "apps/flags/command_line.h"
@@ -160,7 +159,7 @@ Status measure_fully(const ProfileOptions& options) {
   KV_ASSIGN_OR_RETURN(const Subject s, open_subject(runtime));
   fmt::print("{}: {}\n\n", runtime.model_path, s.here.text);
   HostDevice device;
-  device.model = std::filesystem::path(runtime.model_path).stem().string();
+  device.model = model_name_of(runtime.model_path);
   device.fingerprint = s.here.text;
   device.measured_at = seconds_since_1970();
   device.threads = compute_threads(runtime);

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <filesystem>
 #include <fstream>
 #include <thread>
 #include <utility>
@@ -21,6 +20,7 @@
 #include "base/affinity.h"
 #include "base/log.h"
 #include "cluster/transport/socket_address.h"
+#include "model/files/model_file.h"
 #include "runtime/join_cluster.h"
 #include "runtime/model_service.h"
 #include "sched/registry.h"
@@ -74,7 +74,7 @@ Status complete_options(ServeOptions& options) {
     if (key.empty()) return error(ErrorCode::kInvalidArgument, "--api-key: the key is empty");
   }
   if (server.model_names.empty()) {
-    server.model_names = {std::filesystem::path(options.runtime.model_path).stem().string()};
+    server.model_names = {model_name_of(options.runtime.model_path)};
   }
   server.limits.body_grace = from_seconds(options.body_grace_s);
   KV_ASSIGN_OR_RETURN(server.slo.otherwise, parse_slo("--default-slo", options.default_slo));
@@ -169,8 +169,8 @@ Status serve(ServeOptions& options) {
   ModelService service = make_service(*runtime, *backend);
   service.parse_special = options.parse_special;
   server->serve(std::move(service));
+  signals.ready();  // before the welcome, at which a script may end us
   print_welcome(options, *server, *runtime);
-  signals.ready();
   signals.wait();
   shut_down(options.shutdown_timeout_s, *server, runtime->engine(), runtime->joined().node.get(), signals);
   return {};

@@ -15,9 +15,9 @@ namespace kvasir {
 namespace {
 
 void add_system_flags(CLI::App& app, SimulateOptions& o) {
-  app.add_option(
-      "model,-m,--model", o.model,
-      fmt::format("{}; or a file: a Hugging Face config.json, or a GGUF", fmt::join(model_names(), ", ")));
+  app.add_option("model,-m,--model", o.model,
+                 fmt::format("{}; or a file: a Hugging Face config.json or folder, or a GGUF",
+                             fmt::join(model_names(), ", ")));
   app.add_option(
       "--device", o.device,
       fmt::format("{}; or a file that kvasir profile --full has written", fmt::join(device_names(), ", ")));

@@ -43,6 +43,8 @@ enum class Mutant {
   kRopeOfOtherLayers,  // layers with a rope of their own take that of the others
   kNormAfterRope,      // K is normalised after RoPE, not before
   kPostNormSkipped,    // a lone row adds what attention gives without its norm
+  kPositionOffset,     // learned positions are looked up from the first row of their table on
+  kTemperatureOfOrigin,  // queries are scaled as at the first position
 
   kStaleCopy,            // a copy on the host counts as current though its block has grown since
   kStagedWrongBlock,     // two of the blocks staged for a layer are swapped

@@ -29,8 +29,8 @@ struct SequenceCells {
   // Blocks in its block table.
   uint32_t blocks = 0;
   // `cells`: the cells of which it holds a copy, by form and tier; the copy is ready or on its way.
-  // `own_cells`: those among them in which no other sequence has an interest and that nothing uses. They
-  // become free if the sequence gives them up.
+  // `own_cells`: those of them that no other sequence holds and no step or transfer uses. They become free if
+  // the sequence gives them up.
   std::array<std::array<uint32_t, kTiers>, kForms> cells{};
   std::array<std::array<uint32_t, kTiers>, kForms> own_cells{};
   // KV cells on the device that are given up as soon as another copy is ready.
@@ -58,17 +58,17 @@ struct SequenceCells {
   uint16_t transfers = 0;
   // A waiting sequence may adopt tokens [0, cached_tokens) from existing blocks: whole blocks, on any tier
   // and in any form that yields K and V, and never the last known token, whose logits are needed.
-  // `cached_resident_cells` of their cells are KV on the device. The sequence would take an interest in one
-  // copy of each cell. `cached_idle` counts, by form and tier, those of these copies that belong to blocks
+  // `cached_resident_cells` of their cells are KV on the device. The sequence would hold one copy of each
+  // cell. `cached_idle` counts, by form and tier, those of these copies that belong to blocks
   // without references: adoption takes them from the tier's idle cells.
   uint32_t cached_tokens = 0;
   uint32_t cached_resident_cells = 0;
   std::array<std::array<uint32_t, kTiers>, kForms> cached_idle{};
   // Cells that promises still hold for it, by tier.
   std::array<uint32_t, kTiers> promised_cells{};
-  // Consider the layer group with the fewest blocks on the device. Of its blocks that are not on the device,
-  // this many need no staging: they are whole leaves of attention at peers, and the peers attend to them.
-  // 0 for a sequence with dropped cells.
+  // Of the blocks that the layer group with the fewest blocks on the device lacks there, so many need no
+  // staging: they are whole leaves of attention that lie at peers, and the peers attend to them. 0 for a
+  // sequence with dropped cells.
   uint32_t peer_blocks = 0;
 
   uint32_t held(Form form, Tier tier) const { return cells[index_of(form)][index_of(tier)]; }

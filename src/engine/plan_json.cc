@@ -7,7 +7,7 @@
 
 namespace kvasir {
 
-// Found by the library when it writes and reads these types.
+// The JSON library finds these by name when it converts the types.
 void to_json(nlohmann::json& j, const LayerSet& s) {
   j = nlohmann::json::array({s.word(0), s.word(1)});
 }

@@ -11,8 +11,8 @@ namespace kvasir {
 nlohmann::json view_to_json(const View& view);
 nlohmann::json plan_to_json(const StepPlan& plan);
 
-// These throw nlohmann::json::exception, or std::out_of_range for an unknown name, if the functions above did
-// not write the JSON; plan_log.cc catches both.
+// For JSON that the functions above did not write, these throw nlohmann::json::exception, or
+// std::out_of_range for an unknown name; plan_log.cc catches both.
 View view_from_json(const nlohmann::json& j);
 StepPlan plan_from_json(const nlohmann::json& j);
 

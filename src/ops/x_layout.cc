@@ -26,10 +26,10 @@ int64_t x_row_bytes(ActivationType type, int64_t k) {
   return 0;
 }
 
-QuantizedRows int8_x_rows(void* piece, int64_t block_tokens, int64_t k, int16_t* sums, float* moments) {
+Int8XRows int8_x_rows(void* piece, int64_t block_tokens, int64_t k) {
   check_piece(piece);
   auto* q = static_cast<int8_t*>(piece);
-  return {q, reinterpret_cast<uint16_t*>(q + block_tokens * k), sums, moments, block_tokens, k};
+  return {q, reinterpret_cast<uint16_t*>(q + block_tokens * k)};
 }
 
 Bf16Rows bf16_x_rows(void* piece, int64_t block_tokens, int64_t k) {

@@ -16,7 +16,6 @@
 #include "exec/cpu/packed_model.h"
 #include "model/files/form_bytes.h"
 #include "model/files/model_file.h"
-#include "model/tokenizers/tokenizer_gguf.h"
 #include "ops/cpu/isa.h"
 #include "runtime/beliefs.h"
 #include "runtime/engine_options.h"
@@ -109,7 +108,7 @@ std::string describe_hidden_cache(const ModelFile& model, const Decoder::Options
 }
 
 Status CpuRuntime::load_text(const RuntimeOptions& options) {
-  KV_ASSIGN_OR_RETURN(TokenizerData data, read_tokenizer_data(file_->gguf()));
+  KV_ASSIGN_OR_RETURN(TokenizerData data, file_->read_tokenizer());
   std::optional<std::string> source = data.chat_template;
   KV_ASSIGN_OR_RETURN(Tokenizer tokenizer, Tokenizer::create(std::move(data)));
   tokenizer_ = std::make_unique<Tokenizer>(std::move(tokenizer));
@@ -278,7 +277,7 @@ Status CpuRuntime::make_executor(const RuntimeOptions& options, const Decoder::O
 
 Status CpuRuntime::load(const RuntimeOptions& options) {
   KV_ASSIGN_OR_RETURN(file_, ModelFile::open(options.model_path));
-  for (const std::string& warning : file_->warnings()) log_warning("{}: {}", options.model_path, warning);
+  for (const std::string& warning : file_->warnings()) log_warning("{}", warning);
   KV_RETURN_IF_ERROR(load_text(options));
   Decoder::Options decoder;
   KV_ASSIGN_OR_RETURN(decoder.kv_type, kv_type_from(options.kv_cache_dtype));

@@ -1,5 +1,6 @@
 // The promise: a request's logits and tokens do not depend on batch, policy, chunks, preemption, tiers,
 // prefix reuse, threads, layer groups, block size or instruction set; and they are those of the rules.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <string>
@@ -9,6 +10,8 @@
 #include "exec/scenarios.h"
 #include "ops/weight_traits.h"
 #include "support/levels.h"
+#include "support/temp_file.h"
+#include "support/tiny_folder.h"
 
 namespace kvasir::test {
 namespace {
@@ -98,6 +101,23 @@ TEST(Bits, EveryArchitectureMatchesTheReference) {
     options.host_blocks = 40;
     options.stage_blocks = 40;
     EXPECT_EQ(differences(expected, run(*file, options, requests).outputs), 0) << "random plans, X";
+  }
+}
+
+// A folder of Hugging Face is the same model as its GGUF file, to the bit.
+TEST(Bits, AFolderGivesWhatItsGgufFileGives) {
+  const std::vector<RigRequest> requests = {{random_tokens(1, 140), 4}, {random_tokens(2, 40), 8}};
+  for (const TinyLlamaShape& shape : tiny_architectures()) {
+    for (const WeightType type : {WeightType::kF32, WeightType::kBf16}) {
+      SCOPED_TRACE(shape.architecture + " " + ops::weight_type_name(type));
+      const TempFolder place;
+      make_tiny_folder(shape, type, 11).write(place.path(), /*files=*/3);
+      const auto folder = ModelFile::open(place.path());
+      ASSERT_TRUE(folder.ok()) << folder.status().message();
+      EXPECT_THAT((*folder)->warnings(), testing::IsEmpty());
+      const auto expected = run(*tiny_model(shape, type), {}, requests).outputs;
+      EXPECT_EQ(differences(expected, run(**folder, {}, requests).outputs), 0);
+    }
   }
 }
 

@@ -162,6 +162,22 @@ TEST(Mutants, EachFaultOfAnArchitecturesPartsIsFound) {
   }
 }
 
+// OPT has learned positions, Ministral 3 queries that grow with theirs.
+TEST(Mutants, EachFaultOfPositionsIsFound) {
+  for (const auto& [architecture, fault] :
+       {std::pair{"opt", Mutant::kPositionOffset}, {"mistral3", Mutant::kTemperatureOfOrigin}}) {
+    SCOPED_TRACE(architecture);
+    TinyLlamaShape shape = tiny_gqa();
+    shape.architecture = architecture;
+    const auto file = tiny_model(shape, ops::WeightType::kF32);
+    const std::vector<RigRequest> requests = {{random_tokens(1, 120), 3}};
+    const auto expected = run_reference(*file, {}, requests);
+    EXPECT_EQ(differences(expected, run(*file, {}, requests).outputs), 0);
+    const ScopedMutant active(fault);
+    EXPECT_EQ(differences(expected, run(*file, {}, requests).outputs), 1);
+  }
+}
+
 struct FormCase {
   Mutant mutant;
   const char* name;

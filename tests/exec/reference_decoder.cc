@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "ops/cpu/kernels.h"
+#include "ops/det_math.h"
 #include "ops/rope_table.h"
 #include "support/block_weights.h"
 
@@ -205,7 +206,27 @@ std::vector<float> ReferenceDecoder::norm(const std::vector<float>& x,
 }
 
 std::vector<float> ReferenceDecoder::norm(std::vector<float> x, const NormWeights& weights) const {
-  return weights.present() ? norm(x, weights.weight) : x;
+  if (!weights.present()) return x;
+  return file_.spec().norm == NormKind::kLayer ? layer_norm(x, weights) : norm(x, weights.weight);
+}
+
+std::vector<float> ReferenceDecoder::layer_norm(const std::vector<float>& x,
+                                                const NormWeights& weights) const {
+  const auto n = static_cast<float>(x.size());
+  float sums[16] = {}, squares[16] = {};
+  for (size_t i = 0; i < x.size(); ++i) sums[i % 16] = sums[i % 16] + x[i];
+  const float mean = tree_add(sums, 16) / n;
+  for (size_t i = 0; i < x.size(); ++i) {
+    const float v = x[i] - mean;
+    squares[i % 16] = std::fma(v, v, squares[i % 16]);
+  }
+  const float inverse = 1.0f / std::sqrt(tree_add(squares, 16) / n + file_.spec().norm_epsilon);
+  std::vector<float> out(x.size());
+  for (size_t i = 0; i < x.size(); ++i) {
+    const float weighed = ((x[i] - mean) * inverse) * weights.weight[i];
+    out[i] = weights.bias.empty() ? weighed : weighed + weights.bias[i];
+  }
+  return out;
 }
 
 void ReferenceDecoder::add_bias(size_t layer, size_t first, std::vector<float>& values) const {
@@ -323,15 +344,32 @@ std::vector<float> ReferenceDecoder::attend(size_t layer, const std::vector<floa
   return out;
 }
 
+std::vector<float> ReferenceDecoder::embed(Token token) const {
+  const ModelSpec& c = file_.spec();
+  const auto row_of = [&c](const WeightMatrix& table, uint64_t row) {
+    std::vector<float> out(static_cast<size_t>(c.dim));
+    ops::dequantize_row(table.type, table.data + row * table.row_bytes(), c.dim, out.data());
+    return out;
+  };
+  std::vector<float> x = row_of(file_.weights().token_embedding, static_cast<uint64_t>(token));
+  for (float& f : x) f *= c.embedding_scale;
+  if (!c.learned_positions) return x;
+  add(x, row_of(file_.weights().position_embedding, position_ + static_cast<uint64_t>(c.position_offset)));
+  return x;
+}
+
+float ReferenceDecoder::query_scale() const {
+  const ModelSpec& c = file_.spec();
+  if (c.temperature_scale == 0) return c.query_scale;
+  const uint32_t intervals = position_ / static_cast<uint32_t>(c.temperature_interval);
+  return static_cast<float>(c.query_scale * (1 + c.temperature_scale * ops::det_log(1.0 + intervals)));
+}
+
 std::vector<float> ReferenceDecoder::step(Token token) {
   const ModelSpec& c = file_.spec();
   const TensorTable& w = file_.weights();
   const auto hd = static_cast<size_t>(c.head_dim);
-  std::vector<float> x(static_cast<size_t>(c.dim));
-  ops::dequantize_row(w.token_embedding.type,
-                      w.token_embedding.data + static_cast<uint64_t>(token) * w.token_embedding.row_bytes(),
-                      c.dim, x.data());
-  for (float& f : x) f *= c.embedding_scale;
+  std::vector<float> x = embed(token);
   for (size_t layer = 0; layer < w.layers.size(); ++layer) {
     const LayerWeights& l = w.layers[layer];
     const auto normed = norm(x, l.attn_norm);
@@ -346,11 +384,12 @@ std::vector<float> ReferenceDecoder::step(Token token) {
     k = qk_norm(paired(std::move(k)), l.k_norm);
     for (size_t h = 0; h < q.size(); h += hd) rotate(layer, q.data() + h);
     for (size_t h = 0; h < k.size(); h += hd) rotate(layer, k.data() + h);
-    for (float& f : q) f *= c.query_scale;
+    const float scale = query_scale();
+    for (float& f : q) f *= scale;
     keys_[layer].push_back(round_kv(std::move(k)));
     values_[layer].push_back(round_kv(std::move(v)));
-    add_to(x, multiply(l.attn_output, attend(layer, q)), l.attn_post_norm);
-    add_to(x, feed_forward(l, norm(x, l.ffn_norm)), l.ffn_post_norm);
+    add_to(x, multiply(l.attn_output, attend(layer, q)), l.attn_output_bias, l.attn_post_norm);
+    add_to(x, feed_forward(l, norm(x, l.ffn_norm)), l.ffn_down_bias, l.ffn_post_norm);
   }
   ++position_;
   hidden_ = norm(x, w.output_norm);
@@ -364,8 +403,13 @@ std::vector<float> ReferenceDecoder::step(Token token) {
 
 std::vector<float> ReferenceDecoder::feed_forward(const LayerWeights& layer,
                                                   const std::vector<float>& x) const {
+  auto up = multiply(layer.ffn_up, x);
+  if (!file_.spec().gated) {
+    add(up, layer.ffn_up_bias);
+    for (float& f : up) f = f > 0 ? f : 0.0f;
+    return multiply(layer.ffn_down, up);
+  }
   auto gate = multiply(layer.ffn_gate, x);
-  const auto up = multiply(layer.ffn_up, x);
   for (size_t i = 0; i < gate.size(); ++i) {
     // SiLU, or GELU by tanh: x * sigmoid(2 sqrt(2 / pi) (x + 0.044715 x^3)).
     const float g = gate[i];
@@ -378,7 +422,8 @@ std::vector<float> ReferenceDecoder::feed_forward(const LayerWeights& layer,
 }
 
 void ReferenceDecoder::add_to(std::vector<float>& x, std::vector<float> branch,
-                              const NormWeights& post_norm) const {
+                              const std::vector<float>& bias, const NormWeights& post_norm) const {
+  add(branch, bias);
   branch = norm(std::move(branch), post_norm);
   for (size_t i = 0; i < x.size(); ++i) x[i] = x[i] + branch[i] * file_.spec().residual_scale;
 }

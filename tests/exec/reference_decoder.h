@@ -45,12 +45,17 @@ class ReferenceDecoder {
   const Int8Matrix& int8_of(const WeightMatrix& w) const;
   float multiply_int8(const WeightMatrix& w, size_t row, const Quantized& x) const;
   std::vector<float> norm(const std::vector<float>& x, const std::vector<float>& weight) const;
+  std::vector<float> layer_norm(const std::vector<float>& x, const NormWeights& weights) const;
   // The same if there is such a norm; as they are if not.
   std::vector<float> norm(std::vector<float> x, const NormWeights& weights) const;
   // Of each head, what RoPE turns together becomes neighbours, where the file has it otherwise.
   std::vector<float> paired(std::vector<float> values) const;
   std::vector<float> qk_norm(std::vector<float> values, const std::vector<float>& weight) const;
-  void add_to(std::vector<float>& x, std::vector<float> branch, const NormWeights& post_norm) const;
+  void add_to(std::vector<float>& x, std::vector<float> branch, const std::vector<float>& bias,
+              const NormWeights& post_norm) const;
+  // The row of the embedding, and of the positions' where they are learned.
+  std::vector<float> embed(Token token) const;
+  float query_scale() const;
   std::vector<float> feed_forward(const LayerWeights& layer, const std::vector<float>& x) const;
   // The values of a layer's bias from `first` on; nothing where there is none.
   void add_bias(size_t layer, size_t first, std::vector<float>& values) const;

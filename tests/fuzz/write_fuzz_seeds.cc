@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "sched/beliefs/length_predictors.h"
+#include "support/tiny_folder.h"
 #include "support/tiny_llama.h"
 
 namespace {
@@ -28,20 +29,78 @@ void write(const std::filesystem::path& path, std::string_view bytes) {
   if (!out) throw std::runtime_error(path.string() + ": cannot be written");
 }
 
-void write_models(const std::filesystem::path& folder) {
-  using kvasir::ops::WeightType;
+std::string_view text_of(const std::vector<std::byte>& bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+// As small as there is one, of any architecture.
+kvasir::test::TinyLlamaShape smallest(const std::string& architecture) {
   kvasir::test::TinyLlamaShape shape;
+  shape.architecture = architecture;
   shape.layers = 1;
   shape.dim = shape.head_dim = shape.ffn = 32;
   shape.heads = shape.kv_heads = 1;
   shape.vocab = 259;
+  shape.context = 64;
+  return shape;
+}
+
+// The input of gguf_split_fuzz is parts, each after its length.
+void write_split_models(const std::filesystem::path& folder) {
+  std::string parts;
+  for (uint32_t part = 0; part < 2; ++part) {
+    kvasir::test::GgufBuilder builder;
+    if (part == 0) builder.set_string("general.architecture", "llama");
+    builder.set_u32("split.no", part);
+    builder.set_u32("split.count", 2);
+    builder.set_u32("split.tensors.count", 2);
+    builder.add_tensor(part == 0 ? "a" : "b", {4}, /*type=*/0, std::vector<std::byte>(16));
+    const std::vector<std::byte> bytes = builder.build();
+    const auto length = static_cast<uint32_t>(bytes.size());
+    parts.append(reinterpret_cast<const char*>(&length), sizeof(length)).append(text_of(bytes));
+  }
+  write(folder / "two", parts);
+}
+
+// The input of model_folder_fuzz is config.json and, after a zero byte, model.safetensors.
+void write_folders(const std::filesystem::path& root) {
+  for (
+      const auto& [architecture, more] :
+      {std::pair{"llama", R"("rope_scaling":{"rope_type":"llama3","factor":8.0,"low_freq_factor":1.0,)"
+                          R"("high_freq_factor":4.0,"original_max_position_embeddings":32})"},
+       {"gemma2", R"("layer_types":["sliding_attention"])"},
+       {"gemma3", R"("rope_parameters":{"full_attention":{"rope_theta":1.0},"sliding_attention":{}})"},
+       {"granite", R"("attention_bias":false)"},
+       {"mistral3", R"("sliding_window":null)"},
+       {"olmo2", R"("rope_scaling":{"type":"yarn","factor":2,"beta_fast":32,"beta_slow":1,"mscale":1})"},
+       {"opt", R"("_remove_final_layer_norm":false)"},
+       {"phi3",
+        R"("rope_scaling":{"type":"longrope","short_factor":[1,1,1,1,1,1,1,1],"long_factor":[2,2,2,2,2,2,2,2]})"},
+       {"qwen2", R"("use_sliding_window":true,"sliding_window":8,"max_window_layers":0)"},
+       {"qwen3", R"("unknown":[{"a":1}],"rope_scaling":{"type":"linear","factor":2})"},
+       {"smollm3", R"("no_rope_layers":[1])"}}) {
+    const auto folder =
+        kvasir::test::make_tiny_folder(smallest(architecture), kvasir::ops::WeightType::kBf16, 1);
+    std::string config = folder.texts.at("config.json");
+    config.replace(config.size() - 1, 1, std::string(",") + more + "}");
+    const std::vector<std::byte> weights = kvasir::test::safetensors_of(folder.tensors);
+    write(root / "model_folder" / architecture, config + '\0' + std::string(text_of(weights)));
+    write(root / "safetensors" / architecture, text_of(weights));
+  }
+  write(root / "safetensors" / "small",
+        text_of(kvasir::test::safetensors_of(
+            R"({"__metadata__":{"a":"b"},"x":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]}})",
+            std::vector<std::byte>(8))));
+}
+
+void write_models(const std::filesystem::path& folder) {
+  using kvasir::ops::WeightType;
+  kvasir::test::TinyLlamaShape shape = smallest("llama");
   shape.rope_factors = true;
   for (auto [name, type] : {std::pair{"f32", WeightType::kF32}, std::pair{"f16", WeightType::kF16},
                             std::pair{"q8_0", WeightType::kQ8_0}, std::pair{"q4_0", WeightType::kQ4_0},
                             std::pair{"q4_1", WeightType::kQ4_1}}) {
-    const std::vector<std::byte> bytes = kvasir::test::make_tiny_llama(shape, type, 1);
-    write(folder / (std::string(name) + ".gguf"),
-          {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+    write(folder / (std::string(name) + ".gguf"), text_of(kvasir::test::make_tiny_llama(shape, type, 1)));
   }
 }
 
@@ -128,6 +187,8 @@ int main(int argc, char** argv) {
   try {
     const std::filesystem::path root = argv[1];
     write_models(root / "gguf");
+    write_split_models(root / "gguf_split");
+    write_folders(root);
     write_bodies(root / "http_body");
     write_tokenizers(root / "tokenizer_json");
     write_predictors(root / "length_predictor");

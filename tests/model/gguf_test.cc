@@ -108,8 +108,8 @@ TEST(Gguf, PlacesTensors) {
   EXPECT_EQ(second->data.data() + second->data.size(), bytes.data() + bytes.size());
   EXPECT_EQ((second->data.data() - bytes.data()) % 32, 0);
   EXPECT_EQ(file->find_tensor("third"), nullptr);
-  EXPECT_EQ(file->header().data(), bytes.data());
-  EXPECT_LE(file->header().size(), static_cast<size_t>(first->data.data() - bytes.data()));
+  EXPECT_EQ(file->headers().front().data(), bytes.data());
+  EXPECT_LE(file->headers().front().size(), static_cast<size_t>(first->data.data() - bytes.data()));
 }
 
 TEST(Gguf, ReadsIntegersOfEveryWidthAndRefusesOthers) {
@@ -415,7 +415,7 @@ TEST(Gguf, ModelsSurviveFlippedBits) {
   shape.vocab = 259;
   const auto bytes = test::make_tiny_llama(shape, ops::WeightType::kQ4_0, 1);
   ASSERT_TRUE(ModelFile::from_bytes(bytes, "model.gguf").ok());
-  const size_t header = Gguf::parse(bytes, "model.gguf")->header().size();
+  const size_t header = Gguf::parse(bytes, "model.gguf")->headers().front().size();
   Random random(2);
   int refused = 0;
   for (int round = 0; round < 2'000; ++round) {

@@ -205,5 +205,35 @@ TEST(ModelSpec, RefusesVariantsThatItWouldComputeWrongly) {
   expect_refused(b, ErrorCode::kUnsupported, "not causal");
 }
 
+// Keys that folders have: of any file they must fit the model.
+TEST(ModelSpec, KeysByLayerFitTheModel) {
+  const auto spec_of = [](const auto& change, const std::string& architecture = "llama") {
+    test::TinyLlamaShape shape = test::tiny_gqa();
+    shape.architecture = architecture;
+    test::GgufBuilder file = test::tiny_llama_builder(shape, ops::WeightType::kQ8_0, 1);
+    change(file);
+    return config_of(file);
+  };
+  const auto good = spec_of([](test::GgufBuilder& file) {
+    file.set_i32s("kvasir.layer_windows", {0, 8, 16});
+    file.set_i32s("kvasir.layer_ropes", {-1, 0, 0});
+    file.set_bool("kvasir.split_pairs", true);
+    file.set_f32("kvasir.query_pre_attn_scalar", 16);
+  });
+  ASSERT_TRUE(good.ok()) << good.status().message();
+  EXPECT_EQ(good->layer(1).window, 8);
+  EXPECT_EQ(good->layer(0).rope, -1);
+  EXPECT_TRUE(good->split_pairs);
+  EXPECT_EQ(good->query_scale, 0.25F);
+  for (const std::vector<int32_t>& windows : {std::vector<int32_t>{0, 8}, {0, 8, -1}}) {
+    EXPECT_FALSE(spec_of([&](test::GgufBuilder& f) { f.set_i32s("kvasir.layer_windows", windows); }).ok());
+  }
+  EXPECT_FALSE(spec_of([](test::GgufBuilder& f) { f.set_i32s("kvasir.layer_ropes", {0, 0, 1}); }).ok());
+  EXPECT_FALSE(spec_of([](test::GgufBuilder& f) { f.set_f32("kvasir.query_pre_attn_scalar", 0); }).ok());
+  const auto opt = spec_of([](test::GgufBuilder& f) { f.set_bool("kvasir.split_pairs", true); }, "opt");
+  ASSERT_TRUE(opt.ok()) << opt.status().message();
+  EXPECT_FALSE(opt->split_pairs);
+}
+
 }  // namespace
 }  // namespace kvasir

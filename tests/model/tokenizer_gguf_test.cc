@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "model/tokenizers/tokenizer.h"
@@ -70,6 +71,31 @@ TEST(TokenizerGguf, Phi3TakesWhiteSpaceAlong) {
   file.set_string("general.name", "Phi-3-mini");
   EXPECT_THAT(read_file(file)->strips_right, ElementsAre(2, 4));
   EXPECT_TRUE(read_file(file_of("llama"))->strips_right.empty());
+}
+
+TEST(TokenizerGguf, WritesWhatItReads) {
+  for (const char* pre : {"gpt-2", "smollm", "llama-bpe", "qwen2", "deepseek-v3"}) {
+    auto file = file_of("gpt2", pre);
+    file.set_u32("tokenizer.ggml.eos_token_id", 2);
+    file.set_u32("tokenizer.ggml.eot_token_id", 4);
+    file.set_bool("tokenizer.ggml.add_bos_token", true);
+    file.set_string("tokenizer.chat_template", "{{ x }}");
+    const TokenizerData data = read_file(file).value();
+    GgufAssembler out("written");
+    ASSERT_TRUE(write_tokenizer_data(data, &out).ok());
+    const Gguf written = out.finish();
+    const TokenizerData again = read_tokenizer_data(written).value();
+    EXPECT_EQ(again.split, data.split) << pre;
+    EXPECT_EQ(again.ignore_merges, data.ignore_merges);
+    EXPECT_EQ(again.nfc, data.nfc);
+    EXPECT_EQ(again.tokens, data.tokens);
+    EXPECT_EQ(again.token_types, data.token_types);
+    EXPECT_EQ(again.merges, data.merges);
+    EXPECT_EQ(std::tie(again.bos, again.eos, again.eot, again.unk, again.add_bos, again.chat_template),
+              std::tie(data.bos, data.eos, data.eot, data.unk, data.add_bos, data.chat_template));
+  }
+  GgufAssembler out("written");
+  EXPECT_EQ(write_tokenizer_data(read_file(file_of("llama")).value(), &out).code(), ErrorCode::kUnsupported);
 }
 
 TEST(TokenizerGguf, NamesWhatItDoesNotKnow) {

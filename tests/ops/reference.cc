@@ -26,9 +26,9 @@ void for_each_isa(const std::function<void(const Kernels&)>& test) {
     SCOPED_TRACE(isa_name(isa));
     test(kernels_for(isa));
   }
-  if (has_bf16_dot()) {
-    SCOPED_TRACE("avx512 without bf16 dot products");
-    test(kernels_without_bf16_dot());
+  if (has_bf16_dot() || has_amx()) {
+    SCOPED_TRACE("avx512 without bf16 dot products and AMX");
+    test(basic_avx512_kernels());
   }
 }
 

@@ -28,7 +28,7 @@ class AlignedBytes {
   size_t size_;
 };
 
-// Every class that this CPU has, and AVX-512 without the bf16 instruction, each call under flush-to-zero.
+// Every class that this CPU has, and AVX-512 without what only some CPUs add, each call under flush-to-zero.
 void for_each_isa(const std::function<void(const Kernels&)>& test);
 
 // Uniform in [-scale, scale].

@@ -48,13 +48,15 @@ TEST(XLayout, ProductsReadAPieceAsItStands) {
         const QuantizedRows rows = make_quantized_rows(buffer.data(), kBlock, k);
         kernels.quantize_rows(x.data(), k, rows, 0, kBlock);
         kernels.gemm_int8(rows, kBegin, kEnd, w, 0, panel_count(n), want.data(), n, false);
-        std::vector<float> moments(static_cast<size_t>(kBlock * k / kGroup));
-        std::vector<int16_t> sums(2 * moments.size());
-        const QuantizedRows in_piece = int8_x_rows(piece, kBlock, k, sums.data(), moments.data());
+        std::vector<float> scales(static_cast<size_t>(kBlock * k / kGroup)), moments(scales.size());
+        std::vector<int16_t> sums(2 * scales.size());
+        const Int8XRows in_piece = int8_x_rows(piece, kBlock, k);
         std::copy(rows.q + kBegin * k, rows.q + kEnd * k, in_piece.q + kBegin * k);
-        std::copy(rows.d + kBegin * k / kGroup, rows.d + kEnd * k / kGroup, in_piece.d + kBegin * k / kGroup);
-        kernels.sum_groups(in_piece, kBegin, kEnd);
-        kernels.gemm_int8(in_piece, kBegin, kEnd, w, 0, panel_count(n), got.data(), n, false);
+        std::transform(rows.scales + kBegin * k / kGroup, rows.scales + kEnd * k / kGroup,
+                       in_piece.d + kBegin * k / kGroup, f32_to_f16);
+        const QuantizedRows again = {in_piece.q, scales.data(), sums.data(), moments.data(), kBlock, k};
+        kernels.complete_rows(in_piece.d, again, kBegin, kEnd);
+        kernels.gemm_int8(again, kBegin, kEnd, w, 0, panel_count(n), got.data(), n, false);
       } else {
         AlignedBytes buffer(bf16_rows_bytes(kBlock, k));
         const Bf16Rows rows = make_bf16_rows(buffer.data(), kBlock, k);

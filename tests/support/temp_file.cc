@@ -26,4 +26,13 @@ TempFile::~TempFile() {
   ::unlink(path_.c_str());
 }
 
+TempFolder::TempFolder() : path_((std::filesystem::temp_directory_path() / "kvasir-test-XXXXXX").string()) {
+  KV_CHECK(::mkdtemp(path_.data()) != nullptr, "cannot create {}", path_);
+}
+
+TempFolder::~TempFolder() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
 }  // namespace kvasir::test

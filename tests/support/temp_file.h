@@ -1,4 +1,4 @@
-// A file that is gone when the test ends.
+// Files and folders that are gone when the test ends.
 #pragma once
 
 #include <cstddef>
@@ -14,6 +14,20 @@ class TempFile {
   ~TempFile();
   TempFile(const TempFile&) = delete;
   TempFile& operator=(const TempFile&) = delete;
+
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+// An empty folder, likewise; removed with what is then in it.
+class TempFolder {
+ public:
+  TempFolder();
+  ~TempFolder();
+  TempFolder(const TempFolder&) = delete;
+  TempFolder& operator=(const TempFolder&) = delete;
 
   const std::string& path() const { return path_; }
 

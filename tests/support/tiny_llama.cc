@@ -64,9 +64,20 @@ class TinyWriter {
     out_.add_tensor(name, {values.size()}, gguf_type_id(ops::WeightType::kF32),
                     quantize(ops::WeightType::kF32, values, static_cast<int64_t>(values.size())));
   }
-  void norm(std::string_view name, float mean) { norm(name, shape_.dim, mean); }
-  void norm(std::string_view name, int32_t size, float mean) {
-    vector(name, normals(next_seed(), static_cast<size_t>(size), mean, 0.1F * mean));
+  // Of OPT: a LayerNorm, with a bias.
+  void norm(const std::string& name, float mean) { norm(name, shape_.dim, mean); }
+  void norm(const std::string& name, int32_t size, float mean) {
+    std::vector<float> values = normals(next_seed(), static_cast<size_t>(size), mean, 0.1F * mean);
+    // Folders have Gemma's norms less 1: so few bits that this is exact.
+    if (is({"gemma2", "gemma3"})) {
+      for (float& v : values) v = std::round(v * 65536.0F) / 65536.0F;
+    }
+    vector(name + ".weight", values);
+    if (is({"opt"})) bias(name, size);
+  }
+  // About a third of the products' own size.
+  void bias(const std::string& name, int32_t size) {
+    vector(name + ".bias", normals(next_seed(), static_cast<size_t>(size), 0.0F, 0.4F));
   }
   bool is(std::initializer_list<std::string_view> architectures) const {
     return std::find(architectures.begin(), architectures.end(), shape_.architecture) != architectures.end();
@@ -100,8 +111,12 @@ void TinyWriter::write_metadata() {
   u32("attention.head_count_kv", shape_.kv_heads);
   u32("attention.key_length", shape_.head_dim);
   u32("attention.value_length", shape_.head_dim);
-  u32("rope.dimension_count", is({"phi3"}) ? shape_.head_dim / 2 : shape_.head_dim);
+  if (!is({"opt"})) u32("rope.dimension_count", is({"phi3"}) ? shape_.head_dim / 2 : shape_.head_dim);
   u32("vocab_size", shape_.vocab);
+  if (is({"opt"})) {
+    out_.set_f32(key("attention.layer_norm_epsilon"), 1e-5F);
+    return;
+  }
   out_.set_f32(key("rope.freq_base"), shape_.rope_base);
   out_.set_f32(key("attention.layer_norm_rms_epsilon"), 1e-5F);
   if (shape_.rope_linear_factor != 1.0F) {
@@ -109,6 +124,13 @@ void TinyWriter::write_metadata() {
     out_.set_f32(key("rope.scaling.factor"), shape_.rope_linear_factor);
   }
   if (shape_.window > 0) u32("attention.sliding_window", shape_.window);
+  if (is({"mistral3"})) {
+    out_.set_f32(key("attention.temperature_scale"), 0.3F);
+    out_.set_string(key("rope.scaling.type"), "yarn");
+    out_.set_f32(key("rope.scaling.factor"), 16.0F);
+    out_.set_f32(key("rope.scaling.yarn_log_multiplier"), 1.0F);
+    u32("rope.scaling.original_context_length", 100);
+  }
   if (is({"granite"})) {
     out_.set_f32(key("attention.scale"), 0.125F);
     out_.set_f32(key("embedding_scale"), 1.5F);
@@ -131,21 +153,24 @@ void TinyWriter::write_tokenizer() {
   out_.set_string("tokenizer.chat_template", kTinyChatTemplate);
 }
 
-// After all else, so that the weights are those of the model without biases. About a third of the products'
-// own size.
+// After all else, so that the weights are those of the model without biases.
 void TinyWriter::write_biases(int32_t q_dim, int32_t kv_dim) {
   for (int32_t l = 0; l < shape_.layers; ++l) {
-    for (const auto& [role, size] : {std::pair{"attn_q", q_dim}, {"attn_k", kv_dim}, {"attn_v", kv_dim}}) {
-      vector(fmt::format("blk.{}.{}.bias", l, role),
-             normals(next_seed(), static_cast<size_t>(size), 0.0F, 0.4F));
-    }
+    const auto name = [l](std::string_view role) { return fmt::format("blk.{}.{}", l, role); };
+    bias(name("attn_q"), q_dim);
+    bias(name("attn_k"), kv_dim);
+    bias(name("attn_v"), kv_dim);
+    if (!is({"opt"})) continue;
+    bias(name("attn_output"), shape_.dim);
+    bias(name("ffn_up"), shape_.ffn);
+    bias(name("ffn_down"), shape_.dim);
   }
 }
 
 // What an architecture has beside the tensors of a llama, or in their place; after all else.
 void TinyWriter::write_architecture(int32_t q_dim, int32_t kv_dim) {
   for (int32_t l = 0; l < shape_.layers; ++l) {
-    const auto name = [l](std::string_view role) { return fmt::format("blk.{}.{}.weight", l, role); };
+    const auto name = [l](std::string_view role) { return fmt::format("blk.{}.{}", l, role); };
     if (is({"qwen3", "gemma3", "olmo2"})) {
       const bool by_row = is({"olmo2"});
       norm(name("attn_q_norm"), by_row ? q_dim : shape_.head_dim, 1.5F);
@@ -156,10 +181,12 @@ void TinyWriter::write_architecture(int32_t q_dim, int32_t kv_dim) {
       norm(name("post_ffw_norm"), 0.7F);
     }
     if (is({"phi3"})) {
-      matrix(name("attn_qkv"), q_dim + 2 * kv_dim, shape_.dim, 1.2F);
-      matrix(name("ffn_up"), 2 * shape_.ffn, shape_.dim, 1.0F);
+      matrix(name("attn_qkv") + ".weight", q_dim + 2 * kv_dim, shape_.dim, 1.2F);
+      matrix(name("ffn_up") + ".weight", 2 * shape_.ffn, shape_.dim, 1.0F);
     }
   }
+  constexpr int32_t kUnused = 2;  // rows before that of the first position
+  if (is({"opt"})) matrix("position_embd.weight", kUnused + shape_.context, shape_.dim, 0.3F);
 }
 
 // Queries and keys are a little larger than the rest, so that attention looks at some positions more than at
@@ -174,24 +201,25 @@ void TinyWriter::write_tensors() {
   matrix("token_embd.weight", shape_.vocab, shape_.dim, kEmbeddingScale);
   for (int32_t l = 0; l < shape_.layers; ++l) {
     const auto name = [l](std::string_view role) { return fmt::format("blk.{}.{}.weight", l, role); };
+    const auto norm_name = [l](std::string_view role) { return fmt::format("blk.{}.{}", l, role); };
     const bool apart = !is({"phi3"}), norms_before = !is({"olmo2"});
-    if (norms_before) norm(name("attn_norm"), 1.0F);
+    if (norms_before) norm(norm_name("attn_norm"), 1.0F);
     if (apart) {
       matrix(name("attn_q"), q_dim, shape_.dim, kAttentionScale);
       matrix(name("attn_k"), kv_dim, shape_.dim, kAttentionScale);
       matrix(name("attn_v"), kv_dim, shape_.dim, 1.0F);
     }
     matrix(name("attn_output"), shape_.dim, q_dim, 1.0F);
-    if (norms_before) norm(name("ffn_norm"), 1.0F);
+    if (norms_before) norm(norm_name("ffn_norm"), 1.0F);
     if (apart) {
-      matrix(name("ffn_gate"), shape_.ffn, shape_.dim, 1.0F);
+      if (!is({"opt"})) matrix(name("ffn_gate"), shape_.ffn, shape_.dim, 1.0F);
       matrix(name("ffn_up"), shape_.ffn, shape_.dim, 1.0F);
     }
     matrix(name("ffn_down"), shape_.dim, shape_.ffn, 1.0F);
   }
-  norm("output_norm.weight", kOutputNormMean);
+  norm("output_norm", kOutputNormMean);
   if (!shape_.tied) matrix("output.weight", shape_.vocab, shape_.dim, kEmbeddingScale);
-  if (shape_.qkv_bias || is({"qwen2"})) write_biases(q_dim, kv_dim);
+  if (shape_.qkv_bias || is({"qwen2", "opt"})) write_biases(q_dim, kv_dim);
   write_architecture(q_dim, kv_dim);
   if (shape_.rope_factors) {
     std::vector<float> factors;
@@ -301,8 +329,8 @@ TinyLlamaShape tiny_gqa() {
 
 std::vector<TinyLlamaShape> tiny_architectures() {
   std::vector<TinyLlamaShape> out;
-  for (const char* name :
-       {"gemma2", "gemma3", "granite", "llama", "olmo2", "phi3", "qwen2", "qwen3", "smollm3"}) {
+  for (const char* name : {"gemma2", "gemma3", "granite", "llama", "mistral3", "olmo2", "opt", "phi3",
+                           "qwen2", "qwen3", "smollm3"}) {
     TinyLlamaShape shape = tiny_gqa();
     shape.architecture = name;
     if (shape.architecture == "gemma3") {

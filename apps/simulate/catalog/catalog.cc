@@ -48,11 +48,11 @@ bool is_file(const std::string& path) {
   return std::filesystem::is_regular_file(path, ignored);
 }
 
-Result<ModelShape> shape_of_gguf(const std::string& path) {
+Result<ModelShape> shape_of_weights(const std::string& path) {
   KV_ASSIGN_OR_RETURN(const std::unique_ptr<ModelFile> file, ModelFile::open(path));
   const ModelSpec& c = file->spec();
   ModelShape out;
-  out.name = c.name.empty() ? std::filesystem::path(path).stem().string() : c.name;
+  out.name = c.name.empty() ? model_name_of(path) : c.name;
   out.layers = static_cast<uint32_t>(c.layers);
   out.hidden = static_cast<uint32_t>(c.dim);
   out.heads = static_cast<uint32_t>(c.heads);
@@ -124,13 +124,19 @@ Result<ModelShape> find_model(const std::string& name_or_path) {
   }
   std::string path = name_or_path;
   std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored)) path += "/config.json";
+  if (std::filesystem::is_directory(path, ignored)) {
+    // One that this program can serve gives its own weights. Of any other the configuration is enough.
+    Result<ModelShape> shape = shape_of_weights(path);
+    if (shape.ok()) return shape;
+    path += "/config.json";
+  }
   if (!is_file(path)) {
     return error(ErrorCode::kNotFound,
-                 "model '{}': unknown, and no such file; take a config.json, a GGUF file, or one of: {}",
+                 "model '{}': unknown, and no such file; take a config.json, a folder with one, a GGUF file, "
+                 "or one of: {}",
                  name_or_path, joined(model_names()));
   }
-  if (lower(path).ends_with(".gguf")) return shape_of_gguf(path);
+  if (lower(path).ends_with(".gguf")) return shape_of_weights(path);
   KV_ASSIGN_OR_RETURN(const std::string text, read_file(path));
   return parse_model(text, path);
 }

@@ -346,14 +346,17 @@ void Decoder::feed_forward(const PackedLayer& layer, const ThreadPool::Worker& w
   add_to_residual(layer.ffn_down, activated, layer.ffn_branch, worker);
 }
 
-void Decoder::activate(const PackedLayer& layer, float* row, float* out) const {
+void Decoder::activate(const PackedLayer& layer, const float* row, float* out) const {
   const ModelSpec& c = model_.spec();
   if (c.gated && c.activation == Activation::kSilu) {
     kernels_.silu_mul(row, row + c.ffn_dim, c.ffn_dim, out);
   } else if (c.gated) {
     kernels_.gelu_mul(row, row + c.ffn_dim, c.ffn_dim, out);
   } else {
-    if (!layer.ffn_in_bias.empty()) kernels_.add(row, layer.ffn_in_bias.data(), c.ffn_dim, row);
+    if (!layer.ffn_in_bias.empty()) {
+      kernels_.add(row, layer.ffn_in_bias.data(), c.ffn_dim, out);
+      row = out;
+    }
     for (int64_t i = 0; i < c.ffn_dim; ++i) out[i] = row[i] > 0 ? row[i] : 0.0F;
   }
 }

@@ -127,8 +127,9 @@ class Decoder {
              const ThreadPool::Worker& worker, const Place& place);
   void rotate_and_write(const Step& step, uint32_t layer, int64_t row);
   void feed_forward(const PackedLayer& layer, const ThreadPool::Worker& worker);
-  // What the feed-forward's second product takes, of a row that the first has made. out: [ffn_dim]
-  void activate(const PackedLayer& layer, float* row, float* out) const;
+  // What the feed-forward's second product takes, of a row that the first has made; several threads may
+  // make the same row of their own at once. out: [ffn_dim]
+  void activate(const PackedLayer& layer, const float* row, float* out) const;
   void sample_rows(const Step& step, const ThreadPool::Worker& worker);
   // A row's scale and cap.
   void finish_logits(float* logits) const;

@@ -54,7 +54,7 @@ void write_x_with_fault(ops::ActivationType type, const float* row, int64_t k, i
       to.x[token * to.stride + i] = static_cast<uint16_t>(std::bit_cast<uint32_t>(row[i]) >> 16);
     }
   } else {
-    const ops::QuantizedRows to = ops::int8_x_rows(piece, block_tokens, k, nullptr, nullptr);
+    const ops::Int8XRows to = ops::int8_x_rows(piece, block_tokens, k);
     for (int64_t g = 0; g < k / ops::kGroup; ++g) {
       const float* from = row + g * ops::kGroup;
       float amax = 0;

@@ -48,8 +48,9 @@ KvProjector::KvProjector(const PackedModel& model, const ops::Kernels& kernels, 
   for (Scratch& s : scratch_) {
     s.out.resize(block * static_cast<size_t>(widest));
     if (x_type_ == ops::ActivationType::kInt8) {
-      s.moments.resize(block * static_cast<size_t>(k / ops::kGroup));
-      s.sums.resize(2 * s.moments.size());
+      s.scales.resize(block * static_cast<size_t>(k / ops::kGroup));
+      s.moments.resize(s.scales.size());
+      s.sums.resize(2 * s.scales.size());
     } else if (x_type_ == ops::ActivationType::kF32 && makes_int8_or_bf16) {
       const Status status = s.made.grow(geometry.block_tokens, k, makes_bf16);
       KV_CHECK(status.ok(), "{}", status.message());
@@ -79,8 +80,8 @@ KvProjector::Product KvProjector::product_of(const PackedLayer& layer, int64_t q
 uint64_t KvProjector::scratch_bytes() const {
   uint64_t bytes = 0;
   for (const Scratch& s : scratch_) {
-    bytes +=
-        (s.out.size() + s.moments.size()) * sizeof(float) + s.sums.size() * sizeof(int16_t) + s.made.bytes();
+    bytes += (s.out.size() + s.scales.size() + s.moments.size()) * sizeof(float);
+    bytes += s.sums.size() * sizeof(int16_t) + s.made.bytes();
   }
   return bytes;
 }
@@ -110,10 +111,12 @@ Operand KvProjector::operand(const KvProjection& p, const Product& product, cons
   const int64_t block = geometry_.block_tokens, k = product.columns.k;
   Operand out;
   switch (x_type_) {
-    case ops::ActivationType::kInt8:
-      out.quantized = ops::int8_x_rows(piece, block, k, scratch.sums.data(), scratch.moments.data());
-      kernels_.sum_groups(out.quantized, rows.begin, rows.end);
+    case ops::ActivationType::kInt8: {
+      const ops::Int8XRows x = ops::int8_x_rows(piece, block, k);
+      out.quantized = {x.q, scratch.scales.data(), scratch.sums.data(), scratch.moments.data(), block, k};
+      kernels_.complete_rows(x.d, out.quantized, rows.begin, rows.end);
       break;
+    }
     case ops::ActivationType::kBf16:
       out.rounded = ops::bf16_x_rows(piece, block, k);
       break;

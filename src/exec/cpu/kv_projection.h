@@ -40,10 +40,10 @@ class KvProjector {
   };
   // One thread's.
   struct Scratch {
-    std::vector<float> out;     // [B][columns]
-    std::vector<int16_t> sums;  // [B][k / 16], of X in int8
-    std::vector<float> moments;
-    OperandBuffers made;  // operands made from X in f32
+    std::vector<float> out;              // [B][columns]
+    std::vector<float> scales, moments;  // [B][k / 32], of X in int8
+    std::vector<int16_t> sums;           // [B][k / 16]
+    OperandBuffers made;                 // operands made from X in f32
   };
   static Product product_of(const PackedLayer& layer, int64_t q_dim);
   // Tokens [first, first + tokens) of the block, counted in the block.

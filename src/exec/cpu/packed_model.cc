@@ -13,6 +13,7 @@
 #include "base/check.h"
 #include "base/mutant.h"
 #include "base/units.h"
+#include "ops/det_math.h"
 
 namespace kvasir {
 
@@ -156,8 +157,20 @@ ops::RopeTable rope_table(const Rope& rope, uint32_t max_positions) {
   return ops::make_rope_table(spec);
 }
 
+// One value where queries do not depend on the position.
+std::vector<float> query_scales(const ModelSpec& spec, uint32_t max_positions) {
+  std::vector<float> out;
+  for (uint32_t p = 0; p < max_positions; p += static_cast<uint32_t>(spec.temperature_interval)) {
+    const double temperature =
+        1 + spec.temperature_scale * ops::det_log(1.0 + static_cast<double>(out.size()));
+    out.push_back(static_cast<float>(spec.query_scale * temperature));
+  }
+  return out;
+}
+
 std::vector<const WeightMatrix*> all_matrices(const TensorTable& weights) {
   std::vector<const WeightMatrix*> out = {&weights.token_embedding, &weights.output_matrix()};
+  if (weights.position_embedding.present()) out.push_back(&weights.position_embedding);
   for (const LayerWeights& l : weights.layers) {
     for (const WeightMatrix* m :
          {&l.attn_q, &l.attn_k, &l.attn_v, &l.attn_output, &l.ffn_gate, &l.ffn_up, &l.ffn_down}) {
@@ -210,6 +223,7 @@ Result<std::unique_ptr<PackedModel>> PackedModel::make(const ModelFile& file, ui
     }
   }
   for (const Rope& rope : spec.ropes) model->ropes_.push_back(rope_table(rope, max_positions));
+  model->query_scales_ = query_scales(spec, max_positions);
   return model;
 }
 
@@ -268,8 +282,8 @@ void PackedModel::embed(int32_t token, uint32_t position, float* out) const {
   }
   if (!weights.position_embedding.present()) return;
   std::vector<float> learned(dim);
-  look_up(weights.position_embedding, spec().position_offset + static_cast<int64_t>(position),
-          learned.data());
+  const int64_t offset = mutant(Mutant::kPositionOffset) ? 0 : spec().position_offset;
+  look_up(weights.position_embedding, offset + static_cast<int64_t>(position), learned.data());
   for (size_t i = 0; i < dim; ++i) out[i] += learned[i];
 }
 

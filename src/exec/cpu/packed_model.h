@@ -79,6 +79,10 @@ class PackedModel {
   const Projection& output() const { return output_; }
   // The rope of a layer; null: it has none.
   const ops::RopeTable* rope(uint32_t layer) const;
+  // What queries are multiplied by. REQUIRES: position < max_positions
+  float query_scale(int64_t position) const {
+    return query_scales_[static_cast<size_t>(position / spec().temperature_interval)];
+  }
   // Nothing happens to what attention and feed-forward add to the residual stream, so their products add it.
   bool adds_at_once() const { return adds_at_once_; }
   uint64_t bytes() const { return arena_.size(); }
@@ -107,6 +111,7 @@ class PackedModel {
   Projection output_;
   bool adds_at_once_ = true;
   std::vector<ops::RopeTable> ropes_;  // as ModelSpec::ropes
+  std::vector<float> query_scales_;    // by position / ModelSpec::temperature_interval
 };
 
 }  // namespace kvasir

@@ -10,7 +10,8 @@ void QkvFinisher::finish_q(uint32_t layer, int64_t position, float* q) const {
   if (!weights.qkv_bias.empty()) kernels_.add(q, weights.qkv_bias.data(), spec.q_dim(), q);
   normalise(weights.q_norm, spec.q_dim(), q);
   rotate(layer, position, spec.heads, q);
-  kernels_.scale(q, spec.query_scale, spec.q_dim(), q);
+  const bool as_first = mutant(Mutant::kTemperatureOfOrigin);
+  kernels_.scale(q, model_.query_scale(as_first ? 0 : position), spec.q_dim(), q);
 }
 
 void QkvFinisher::finish_kv(uint32_t layer, int64_t position, float* kv, bool with_bias) const {

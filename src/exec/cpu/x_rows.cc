@@ -45,10 +45,11 @@ void XRows::write_row(const Operand& operand, int64_t row, int64_t token, std::b
   };
   switch (x_type_) {
     case ops::ActivationType::kInt8: {
-      const ops::QuantizedRows to = ops::int8_x_rows(piece, block, dim_, nullptr, nullptr);
+      const ops::Int8XRows to = ops::int8_x_rows(piece, block, dim_);
       const int64_t groups = dim_ / ops::kGroup;
       copy(to.q + token * dim_, operand.quantized.q + row * dim_, dim_);
-      copy(to.d + token * groups, operand.quantized.d + row * groups, groups);
+      std::transform(operand.quantized.scales + row * groups, operand.quantized.scales + (row + 1) * groups,
+                     to.d + token * groups, ops::f32_to_f16);
       break;
     }
     case ops::ActivationType::kBf16: {

@@ -14,6 +14,8 @@ namespace kvasir {
 // One for each architecture, in a file of its family; each has a line in registry.cc. It finds in
 // reader.spec() what SpecReader::read_common() reads, and fills in what differs.
 Status describe_llama(SpecReader& reader);
+Status describe_mistral3(SpecReader& reader);
+Status describe_opt(SpecReader& reader);
 Status describe_qwen2(SpecReader& reader);
 Status describe_qwen3(SpecReader& reader);
 Status describe_gemma2(SpecReader& reader);

@@ -30,8 +30,9 @@ Status describe_gemma2(SpecReader& reader) {
   ModelSpec& spec = reader.spec();
   describe_gemma(spec);
   scale_queries(spec, 46);
-  spec.score_cap = 50;
-  spec.logit_cap = 30;
+  // 0 says that there is none.
+  spec.score_cap = reader.has("attn_logit_softcapping") ? 0 : 50;
+  spec.logit_cap = reader.has("final_logit_softcapping") ? 0 : 30;
   KV_RETURN_IF_ERROR(reader.read_optional("attn_logit_softcapping", kMostCap, spec.score_cap));
   KV_RETURN_IF_ERROR(reader.read_optional("final_logit_softcapping", kMostCap, spec.logit_cap));
   return reader.read_window("attention.sliding_window", [](int32_t layer) { return layer % 2 == 0; });

@@ -1,5 +1,6 @@
 // Llama and what shares its shape: Llama 1 to 3, Mistral, Yi, TinyLlama, SmolLM 2, the R1 distills of Llama;
-// SmolLM 3 and Granite, which change constants. RoPE turns neighbouring values, Q and K are ordered for that.
+// Ministral 3, SmolLM 3 and Granite, which change constants. RoPE turns neighbouring values, and GGUF files
+// order Q and K for that. OPT, which is older and has other parts.
 #include "model/architectures/architecture.h"
 
 namespace kvasir {
@@ -11,6 +12,36 @@ Status describe_llama(SpecReader& reader) {
       reader.refuse_factors({"logit_scale", "embedding_scale", "residual_scale", "attention.scale",
                              "attn_logit_softcapping", "final_logit_softcapping"}));
   return reader.read_window("attention.sliding_window", [](int32_t) { return true; });
+}
+
+// Queries grow with the position, past the contexts of the time before RoPE was scaled.
+Status describe_mistral3(SpecReader& reader) {
+  KV_RETURN_IF_ERROR(describe_llama(reader));
+  ModelSpec& spec = reader.spec();
+  KV_RETURN_IF_ERROR(reader.read_optional("attention.temperature_scale", 1e3F, spec.temperature_scale));
+  KV_RETURN_IF_ERROR(reader.read_count("rope.scaling.original_context_length", 1U << 24,
+                                       spec.temperature_interval, spec.context_length));
+  // 1 says that YaRN's factor of cosines and sines is divided by itself.
+  float log_multiplier = 0;
+  KV_RETURN_IF_ERROR(reader.read_optional("rope.scaling.yarn_log_multiplier", 1e3F, log_multiplier));
+  if (log_multiplier == 1) spec.ropes[0].attention_factor = 1;
+  if (log_multiplier != 0 && log_multiplier != 1) {
+    return reader.unsupported("'mistral3.rope.scaling.yarn_log_multiplier' is {}, which is not supported",
+                              log_multiplier);
+  }
+  return {};
+}
+
+// Learned positions instead of RoPE; the first two rows of their table are not used.
+Status describe_opt(SpecReader& reader) {
+  ModelSpec& spec = reader.spec();
+  spec.activation = Activation::kRelu;
+  spec.gated = false;
+  spec.learned_positions = true;
+  spec.position_offset = 2;
+  spec.ropes.clear();
+  for (LayerSpec& layer : spec.layer_specs) layer.rope = -1;
+  return {};
 }
 
 // Every fourth layer has no RoPE.

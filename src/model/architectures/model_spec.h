@@ -72,7 +72,10 @@ struct ModelSpec {
   // Attention: scores are query_scale · q · k; with a cap, cap · tanh(score / cap).
   QkNorm qk_norm = QkNorm::kNone;
   float query_scale = 0;
-  float score_cap = 0;  // 0: none
+  // Queries at position p are scaled by 1 + temperature_scale · ln(1 + ⌊p / temperature_interval⌋), too.
+  float temperature_scale = 0;               // 0: they are not
+  int32_t temperature_interval = INT32_MAX;  // positions
+  float score_cap = 0;                       // 0: none
   // How the file orders the rows of Q and K. Not split: a pair of RoPE is two neighbouring values. Split: it
   // is a value of the first half of the rotated ones and its counterpart of the second half ("NeoX"). Loading
   // makes them neighbours.

@@ -11,13 +11,16 @@ namespace {
 struct Architecture {
   std::string_view name;  // as general.architecture has it
   Status (*describe)(SpecReader& reader);
+  NormKind norm = NormKind::kRms;
 };
-constexpr std::array<Architecture, 9> kArchitectures = {{
+constexpr std::array<Architecture, 11> kArchitectures = {{
     {"gemma2", describe_gemma2},
     {"gemma3", describe_gemma3},
     {"granite", describe_granite},
     {"llama", describe_llama},
+    {"mistral3", describe_mistral3},
     {"olmo2", describe_olmo2},
+    {"opt", describe_opt, NormKind::kLayer},
     {"phi3", describe_phi3},
     {"qwen2", describe_qwen2},
     {"qwen3", describe_qwen3},
@@ -37,8 +40,9 @@ Result<ModelSpec> read_model_spec(const Gguf& file) {
   for (const Architecture& a : kArchitectures) {
     if (a.name != name) continue;
     SpecReader reader(file, name);
-    KV_RETURN_IF_ERROR(reader.read_common());
+    KV_RETURN_IF_ERROR(reader.read_common(a.norm));
     KV_RETURN_IF_ERROR(a.describe(reader));
+    KV_RETURN_IF_ERROR(reader.read_exact());
     return std::move(reader.spec());
   }
   return error(ErrorCode::kUnsupported, "{}: the architecture {} is not supported; use one of {}",

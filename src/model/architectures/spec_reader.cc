@@ -24,7 +24,8 @@ SpecReader::SpecReader(const Gguf& file, std::string architecture) : file_(file)
   spec_.architecture = std::move(architecture);
 }
 
-Status SpecReader::read_common() {
+Status SpecReader::read_common(NormKind norm) {
+  spec_.norm = norm;
   if (auto name = file_.get_string("general.name"); name.ok()) spec_.name = *name;
   KV_RETURN_IF_ERROR(read_count("block_count", kMaxLayers, spec_.layers));
   KV_RETURN_IF_ERROR(read_count("context_length", kMaxContext, spec_.context_length));
@@ -34,15 +35,51 @@ Status SpecReader::read_common() {
   KV_RETURN_IF_ERROR(read_heads());
   spec_.query_scale = 1.0F / std::sqrt(static_cast<float>(spec_.head_dim));
   KV_RETURN_IF_ERROR(read_rope());
-  constexpr std::string_view kEpsilon = "attention.layer_norm_rms_epsilon";
-  KV_RETURN_IF_ERROR(file_.get_f32(full(kEpsilon)).status());  // no default: a wrong one changes every output
-  KV_RETURN_IF_ERROR(read_positive(kEpsilon, 1.0F, spec_.norm_epsilon));
+  const std::string_view epsilon =
+      norm == NormKind::kRms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon";
+  KV_RETURN_IF_ERROR(file_.get_f32(full(epsilon)).status());  // no default: a wrong one changes every output
+  KV_RETURN_IF_ERROR(read_positive(epsilon, 1.0F, spec_.norm_epsilon));
   KV_RETURN_IF_ERROR(read_vocabulary());
   if (has("attention.causal")) {
     KV_ASSIGN_OR_RETURN(const bool causal, file_.get_bool(full("attention.causal")));
     if (!causal) return unsupported("attention is not causal, which is not supported");
   }
   return refuse_factors({"attention.clamp_kqv"});
+}
+
+Status SpecReader::read_exact() {
+  constexpr std::string_view kSplit = "kvasir.split_pairs", kLength = "kvasir.query_pre_attn_scalar";
+  if (file_.has(kSplit)) {
+    KV_ASSIGN_OR_RETURN(const bool split, file_.get_bool(kSplit));
+    spec_.split_pairs = split && !spec_.ropes.empty();
+  }
+  if (file_.has(kLength)) {
+    KV_ASSIGN_OR_RETURN(const float length, file_.get_f32(kLength));
+    if (!(length > 0 && length <= 1e6F)) {
+      return error(ErrorCode::kCorrupt, "{}: query_pre_attn_scalar is {}, not above 0; fetch the model again",
+                   file_.origin(), length);
+    }
+    spec_.query_scale = 1.0F / std::sqrt(length);
+  }
+  std::vector<int32_t> windows, ropes;
+  KV_RETURN_IF_ERROR(read_by_layer("kvasir.layer_windows", 0, INT32_MAX, windows));
+  KV_RETURN_IF_ERROR(
+      read_by_layer("kvasir.layer_ropes", -1, static_cast<int32_t>(spec_.ropes.size()) - 1, ropes));
+  for (size_t l = 0; l < windows.size(); ++l) spec_.layer_specs[l].window = windows[l];
+  for (size_t l = 0; l < ropes.size(); ++l) spec_.layer_specs[l].rope = ropes[l];
+  return {};
+}
+
+Status SpecReader::read_by_layer(std::string_view key, int32_t least, int32_t most,
+                                 std::vector<int32_t>& out) const {
+  if (!file_.has(key)) return {};
+  KV_ASSIGN_OR_RETURN(out, file_.get_i32s(key));
+  const bool fit = std::all_of(out.begin(), out.end(), [&](int32_t v) { return v >= least && v <= most; });
+  if (fit && out.size() == spec_.layer_specs.size()) return {};
+  return error(ErrorCode::kCorrupt,
+               "{}: metadata '{}' does not have a number from {} to {} for each of {} layers; "
+               "convert the model again",
+               file_.origin(), key, least, most, spec_.layers);
 }
 
 Status SpecReader::read_count(std::string_view key, uint32_t most, int32_t& out, int32_t otherwise) const {
@@ -222,7 +259,7 @@ Status SpecReader::read_yarn(Rope& rope, float factor) const {
 Status SpecReader::read_divisors(std::string_view tensor, const Rope& rope, std::vector<float>& out) const {
   const GgufTensor* found = file_.find_tensor(tensor);
   if (found == nullptr) return {};
-  KV_RETURN_IF_ERROR(read_small_vector(file_, *found, rope.dim / 2, out));
+  KV_RETURN_IF_ERROR(read_small_vector(file_.origin(), *found, rope.dim / 2, out));
   for (float divisor : out) {
     if (!(divisor > 0)) {
       return error(ErrorCode::kCorrupt,

@@ -21,8 +21,12 @@ class SpecReader {
   // REQUIRES: `file` outlives the reader.
   SpecReader(const Gguf& file, std::string architecture);
 
-  // Name, sizes, heads, epsilon of an RMSNorm, one rope over whole heads with the file's scaling, vocabulary.
-  Status read_common();
+  // Name, sizes, heads, epsilon of such a norm, one rope over whole heads with the file's scaling,
+  // vocabulary.
+  Status read_common(NormKind norm);
+  // What GGUF files leave to the architecture's name and others say (model_folder.h); after the
+  // architecture's function, whose choice it replaces.
+  Status read_exact();
 
   ModelSpec& spec() { return spec_; }
   bool has(std::string_view key) const { return file_.has(full(key)); }
@@ -65,6 +69,8 @@ class SpecReader {
   Status read_yarn(Rope& rope, float factor) const;
   Status read_divisors(std::string_view tensor, const Rope& rope, std::vector<float>& out) const;
   Status read_vocabulary();
+  // [layers], each from `least` to `most`; empty: no such key.
+  Status read_by_layer(std::string_view key, int32_t least, int32_t most, std::vector<int32_t>& out) const;
 
   const Gguf& file_;
   ModelSpec spec_;

@@ -60,6 +60,14 @@ std::optional<Integer> load_integer(GgufType type, const std::byte* from) {
   }
 }
 
+// nullopt: it does not fit.
+std::optional<int32_t> as_i32(const Integer& integer) {
+  const auto number = static_cast<int64_t>(integer.bits);
+  const bool fits = integer.negative ? number >= std::numeric_limits<int32_t>::min()
+                                     : integer.bits <= std::numeric_limits<int32_t>::max();
+  return fits ? std::optional(static_cast<int32_t>(number)) : std::nullopt;
+}
+
 std::optional<float> load_float(GgufType type, const std::byte* from) {
   if (type == GgufType::kF32) return load<float>(from);
   if (type == GgufType::kF64) {
@@ -151,6 +159,14 @@ Result<uint32_t> Gguf::get_u32(std::string_view key) const {
   return static_cast<uint32_t>(integer->bits);
 }
 
+Result<int32_t> Gguf::get_i32(std::string_view key) const {
+  KV_ASSIGN_OR_RETURN(const GgufValue* value, require(key));
+  const auto integer = load_integer(value->type, value->payload.data());
+  const std::optional<int32_t> number = integer ? as_i32(*integer) : std::nullopt;
+  if (!number) return wrong_type(key, *value, "an integer of 32 bits");
+  return *number;
+}
+
 Result<float> Gguf::get_f32(std::string_view key) const {
   KV_ASSIGN_OR_RETURN(const GgufValue* value, require(key));
   auto number = load_float(value->type, value->payload.data());
@@ -200,13 +216,10 @@ Result<std::vector<int32_t>> Gguf::get_i32s(std::string_view key) const {
   out.reserve(value->count);
   const size_t step = gguf_type_bytes(value->element);
   for (uint64_t i = 0; i < value->count; ++i) {
-    auto integer = load_integer(value->element, value->payload.data() + i * step);
-    if (!integer) return wrong_type(key, *value, kWanted);
-    const auto number = static_cast<int64_t>(integer->bits);
-    const bool fits = integer->negative ? number >= std::numeric_limits<int32_t>::min()
-                                        : integer->bits <= std::numeric_limits<int32_t>::max();
-    if (!fits) return wrong_type(key, *value, kWanted);
-    out.push_back(static_cast<int32_t>(number));
+    const auto integer = load_integer(value->element, value->payload.data() + i * step);
+    const std::optional<int32_t> number = integer ? as_i32(*integer) : std::nullopt;
+    if (!number) return wrong_type(key, *value, kWanted);
+    out.push_back(*number);
   }
   return out;
 }

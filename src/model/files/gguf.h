@@ -1,12 +1,15 @@
-// The GGUF container: typed metadata and named tensors in one file (versions 2 and 3, little-endian).
+// The container of a model: typed metadata and named tensors, as a GGUF file has them (versions 2 and 3,
+// little-endian).
 //
-// Everything here is a checked view into bytes that the caller owns. After parse() every length, count and
-// offset has been verified against the size of the file, so the accessors cannot read outside it.
+// Gguf::parse() reads one file; GgufAssembler (gguf_assembler.h) makes one of several files, also of other
+// formats. Everything here is a checked view into bytes that the caller owns. After parse() every length,
+// count and offset has been verified against the size of the file, so the accessors cannot read outside it.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -68,7 +71,7 @@ struct GgufTensor {
 // The name of a tensor or key, fit for a message: quoted, one line, ASCII, at most about 80 characters.
 std::string gguf_quoted(std::string_view name);
 
-// Immutable after parse(), hence thread-safe. Copyable; copies view the same bytes.
+// Immutable once made, hence thread-safe. Copyable; copies view the same bytes.
 class Gguf {
  public:
   // Reads and checks the whole header. `origin` (a path) begins every error message.
@@ -78,12 +81,10 @@ class Gguf {
   static Result<Gguf> parse(std::span<const std::byte> bytes, std::string origin);
 
   const std::string& origin() const { return origin_; }
-  uint32_t version() const { return version_; }
+  uint32_t version() const { return version_; }  // 0: not of GGUF files
   uint64_t alignment() const { return alignment_; }
-  // From the start of the file to the end of the tensor infos.
-  std::span<const std::byte> header() const { return header_; }
-  // From the first tensor's place to the end of the file.
-  std::span<const std::byte> tensor_data() const { return tensor_data_; }
+  // What says how the tensors are to be read: of a GGUF file, from its start to the end of the tensor infos.
+  const std::vector<std::span<const std::byte>>& headers() const { return headers_; }
 
   const std::vector<std::string_view>& keys() const { return keys_; }  // in the order of the file
   bool has(std::string_view key) const { return metadata_.contains(key); }
@@ -92,6 +93,7 @@ class Gguf {
   // Typed reads. kNotFound: no such key. kInvalidArgument: another type, or a number out of range. Integers
   // of any width are read where the value fits; get_f32 reads f32 and f64.
   Result<uint32_t> get_u32(std::string_view key) const;
+  Result<int32_t> get_i32(std::string_view key) const;
   Result<float> get_f32(std::string_view key) const;
   Result<bool> get_bool(std::string_view key) const;
   Result<std::string> get_string(std::string_view key) const;
@@ -104,6 +106,7 @@ class Gguf {
 
  private:
   friend class GgufParser;
+  friend class GgufAssembler;
   Gguf() = default;
 
   Result<const GgufValue*> require(std::string_view key) const;
@@ -113,8 +116,8 @@ class Gguf {
   std::string origin_;
   uint32_t version_ = 0;
   uint64_t alignment_ = 32;
-  std::span<const std::byte> header_;
-  std::span<const std::byte> tensor_data_;
+  std::vector<std::span<const std::byte>> headers_;
+  std::shared_ptr<const void> owned_;  // bytes that lie in no file
   std::vector<std::string_view> keys_;
   std::unordered_map<std::string_view, GgufValue> metadata_;
   std::vector<GgufTensor> tensors_;

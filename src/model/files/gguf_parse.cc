@@ -245,7 +245,7 @@ Status GgufParser::read_tensor_infos() {
   for (uint64_t i = 0; i < tensor_count_; ++i) {
     KV_RETURN_IF_ERROR(read_tensor_info());
   }
-  file_.header_ = bytes_.first(position_);
+  file_.headers_ = {bytes_.first(position_)};
   return {};
 }
 
@@ -285,12 +285,9 @@ Status GgufParser::read_tensor_info() {
 
 Status GgufParser::place_tensors() {
   const uint64_t begin = round_up(position_, file_.alignment_);
-  if (file_.tensors_.empty()) {
-    file_.tensor_data_ = bytes_.subspan(std::min<uint64_t>(begin, bytes_.size()));
-    return {};
-  }
+  if (file_.tensors_.empty()) return {};
   if (begin > bytes_.size()) return cut_short("the padding before the tensor data");
-  file_.tensor_data_ = bytes_.subspan(begin);
+  const std::span<const std::byte> tensor_data = bytes_.subspan(begin);
   for (size_t i = 0; i < file_.tensors_.size(); ++i) {
     GgufTensor& tensor = file_.tensors_[i];
     if (tensor.shape[0] % tensor.type->block_values != 0) {
@@ -304,12 +301,12 @@ Status GgufParser::place_tensors() {
     uint64_t size = 0;
     const bool counted =
         multiply(tensor.values() / tensor.type->block_values, tensor.type->block_bytes, size);
-    const uint64_t room = file_.tensor_data_.size();
+    const uint64_t room = tensor_data.size();
     if (!counted || offsets_[i] > room || size > room - offsets_[i]) {
       return corrupt("tensor {} does not end inside the file of {} bytes", gguf_quoted(tensor.name),
                      bytes_.size());
     }
-    tensor.data = file_.tensor_data_.subspan(offsets_[i], size);
+    tensor.data = tensor_data.subspan(offsets_[i], size);
   }
   return {};
 }

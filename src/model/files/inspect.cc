@@ -70,6 +70,11 @@ void add_shape(std::string& out, const ModelSpec& c) {
   add_line(out, "context", "{} tokens", c.context_length);
   add_windows(out, c);
   for (const Rope& rope : c.ropes) add_line(out, "RoPE", "{}", describe_rope(c, rope));
+  if (c.learned_positions) add_line(out, "positions", "learned");
+  if (c.temperature_scale != 0) {
+    add_line(out, "queries", "grow by {} · ln(1 + position / {})", c.temperature_scale,
+             c.temperature_interval);
+  }
   add_line(out, "norm", "{}, epsilon {}", c.norm == NormKind::kRms ? "RMSNorm" : "LayerNorm", c.norm_epsilon);
   add_line(out, "output matrix", "{}", c.tied_embeddings ? "the embedding (tied)" : "its own");
 }
@@ -119,7 +124,20 @@ void add_cache(std::string& out, const ModelFile& model) {
   add_line(out, "hidden cache", "{}", verdict);
 }
 
-void add_tokenizer(std::string& out, const Gguf& file) {
+void add_folder_tokenizer(std::string& out, const ModelFile& model) {
+  const Result<TokenizerData> data = model.read_tokenizer();
+  if (!data.ok()) {
+    add_line(out, "tokenizer", "none that can be read: {}", data.status().message());
+    return;
+  }
+  const auto kind = data->model == TokenizerModel::kByteBpe ? "BPE of bytes" : "BPE of characters";
+  add_line(out, "tokenizer", "{} tokens, {} merges, {}", data->tokens.size(), data->merges.size(), kind);
+  add_line(out, "chat template", "{}", data->chat_template ? "yes" : "no");
+}
+
+void add_tokenizer(std::string& out, const ModelFile& model) {
+  if (model.is_folder()) return add_folder_tokenizer(out, model);
+  const Gguf& file = model.gguf();
   const GgufValue* tokens = file.find("tokenizer.ggml.tokens");
   if (tokens == nullptr) {
     add_line(out, "tokenizer", "none in the file");
@@ -135,19 +153,29 @@ void add_tokenizer(std::string& out, const Gguf& file) {
   add_line(out, "chat template", "{}", file.has("tokenizer.chat_template") ? "yes" : "no");
 }
 
+// What it is read from.
+std::string describe_source(const ModelFile& model) {
+  const size_t files = model.weight_files();
+  const std::string count = fmt::format("{} {}", files, files == 1 ? "file" : "files");
+  if (model.is_folder()) return fmt::format("Hugging Face folder, {} of weights", count);
+  return fmt::format("GGUF version {}{}", model.gguf().version(), files == 1 ? "" : " in " + count);
+}
+
 }  // namespace
 
 std::string describe_model(const ModelFile& model) {
   const ModelSpec& config = model.spec();
   std::string out;
-  add_line(out, "file", "{} ({}, GGUF version {})", model.path(), format_bytes(model.file_bytes()),
-           model.gguf().version());
+  add_line(out, model.is_folder() ? "folder" : "file", "{} ({}, {})", model.path(),
+           format_bytes(model.file_bytes()), describe_source(model));
   add_line(out, "name", "{}", config.name.empty() ? "not given" : gguf_quoted(config.name));
   add_line(out, "architecture", "{}", config.architecture);
   add_shape(out, config);
   add_weights(out, model.gguf());
   add_cache(out, model);
-  add_tokenizer(out, model.gguf());
+  add_tokenizer(out, model);
+  const std::string sampling = model.sampling_defaults().text();
+  add_line(out, "sampling", "{}", sampling.empty() ? "not given" : sampling);
   add_line(out, "fingerprint", "{}", to_hex(model.fingerprint()));
   for (const std::string& warning : model.warnings()) add_line(out, "warning", "{}", warning);
   return out;

@@ -1,26 +1,29 @@
 // A model on disk, opened and checked: metadata, spec and the views of its weights.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "base/status.h"
 #include "model/architectures/model_spec.h"
 #include "model/files/gguf.h"
 #include "model/files/mapped_file.h"
+#include "model/files/sampling_defaults.h"
 #include "model/files/tensor_table.h"
+#include "model/folders/model_folder.h"
+#include "model/tokenizers/tokenizer_data.h"
 
 namespace kvasir {
 
-// Names a model: SHA-256 over the header (metadata and tensor infos) and the first and last 4 KiB of every
-// tensor. Two files with the same fingerprint are taken for the same model; it does not
-// detect a deliberate change in the middle of a tensor.
+// Names a model: SHA-256 over the headers (metadata and tensor infos; of a folder, its texts and the headers
+// of its weights) and the first and last 4 KiB of every tensor. Two files with the same fingerprint are taken
+// for the same model; it does not detect a deliberate change in the middle of a tensor.
 using ModelFingerprint = std::array<uint8_t, 32>;
 ModelFingerprint fingerprint_of(const Gguf& file);
 
@@ -31,36 +34,59 @@ std::string to_hex(const ModelFingerprint& fingerprint);
 // it does.
 class ModelFile {
  public:
-  // Maps the file; nothing is read but the header, the norms and what the fingerprint needs.
+  // A GGUF file, any part of a split one (gguf_split.h; the others lie beside it), or a folder of Hugging
+  // Face (model_folder.h). Maps the files; nothing is read but headers, norms and what the fingerprint needs.
+  // kNotFound: a file that is not there, by name. Other errors: those of Gguf::parse(), read_model_spec(),
+  // read_tensor_table(), join_split() and read_model_folder().
   static Result<std::unique_ptr<ModelFile>> open(const std::string& path);
-  // The same over bytes in memory: tests and fuzzing. `origin` stands for the path in messages.
+  // A GGUF file in memory, for tests and fuzzing. `origin` stands for the path in messages.
   static Result<std::unique_ptr<ModelFile>> from_bytes(std::vector<std::byte> bytes, std::string origin);
+  // A folder in memory, likewise. REQUIRES: the bytes that `files` views outlive the model.
+  static Result<std::unique_ptr<ModelFile>> from_folder(FolderFiles files);
 
   const std::string& path() const { return gguf_->origin(); }
-  uint64_t file_bytes() const { return bytes().size(); }
+  // Of the files that have weights.
+  uint64_t file_bytes() const;
+  // Metadata and tensors as a GGUF file of the model has them, whatever they come from; for a folder
+  // read_model_folder() says in what they differ.
   const Gguf& gguf() const { return *gguf_; }
+  bool is_folder() const { return !folder_.path.empty(); }
+  // How many files have weights.
+  size_t weight_files() const {
+    return is_folder() ? folder_.weights.size() : std::max<size_t>(1, mapped_.size());
+  }
   const ModelSpec& spec() const { return spec_; }
   const TensorTable& weights() const { return weights_; }
+  const SamplingDefaults& sampling_defaults() const { return sampling_defaults_; }
+  // Reads the tokenizer, of as many tokens as the embedding has rows; nothing of it is kept here. kNotFound:
+  // the model has none. Other errors: those of read_tokenizer_data() and read_tokenizer_json().
+  Result<TokenizerData> read_tokenizer() const;
   // One line each, for the log; empty for an ordinary file.
-  const std::vector<std::string>& warnings() const { return weights_.warnings; }
+  const std::vector<std::string>& warnings() const { return warnings_; }
   const ModelFingerprint& fingerprint() const { return fingerprint_; }
 
-  // Gives the memory of the mapped tensor data back to the kernel, once the weights are packed. The views
-  // stay valid: what is read again comes from the file. No effect on from_bytes().
+  // Gives the memory of the mapped files back to the kernel, once the weights are packed. The views stay
+  // valid: what is read again comes from the files. No effect on what is in memory.
   void release_pages() const;
 
  private:
-  using Storage = std::variant<MappedFile, std::vector<std::byte>>;
-  explicit ModelFile(Storage storage) : storage_(std::move(storage)) {}
+  ModelFile() = default;
+  static Result<std::unique_ptr<ModelFile>> open_folder(const std::string& path);
+  static Result<std::unique_ptr<ModelFile>> open_gguf(const std::string& path);
+  Status load(Gguf container);
 
-  static Result<std::unique_ptr<ModelFile>> load(Storage storage, std::string origin);
-  std::span<const std::byte> bytes() const;
-
-  Storage storage_;
+  std::vector<MappedFile> mapped_;
+  std::vector<std::byte> bytes_;  // of from_bytes()
+  FolderFiles folder_;            // its path is empty: a GGUF
   std::unique_ptr<const Gguf> gguf_;
   ModelSpec spec_;
   TensorTable weights_;
+  SamplingDefaults sampling_defaults_;
+  std::vector<std::string> warnings_;
   ModelFingerprint fingerprint_ = {};
 };
+
+// What a model at this path is called: the folder's name, or the file's without its ending and its number.
+std::string model_name_of(const std::string& path);
 
 }  // namespace kvasir

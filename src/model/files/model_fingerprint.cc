@@ -1,4 +1,4 @@
-// SHA-256 over the header and both ends of every tensor.
+// SHA-256 over the headers and both ends of every tensor.
 #include <openssl/evp.h>
 
 #include <algorithm>
@@ -37,7 +37,7 @@ class Sha256 {
 
 ModelFingerprint fingerprint_of(const Gguf& file) {
   Sha256 hash;
-  hash.add(file.header());
+  for (const std::span<const std::byte> header : file.headers()) hash.add(header);
   for (const GgufTensor& tensor : file.tensors()) {
     const size_t end_bytes = std::min(tensor.data.size(), kEndBytes);
     hash.add(tensor.data.first(end_bytes));

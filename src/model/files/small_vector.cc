@@ -7,13 +7,14 @@
 
 namespace kvasir {
 
-Status read_small_vector(const Gguf& file, const GgufTensor& tensor, int64_t size, std::vector<float>& out) {
+Status read_small_vector(std::string_view origin, const GgufTensor& tensor, int64_t size,
+                         std::vector<float>& out) {
   if (tensor.values() != static_cast<uint64_t>(size) || tensor.shape[0] != static_cast<uint64_t>(size)) {
     return error(ErrorCode::kCorrupt,
                  "{}: the tensor '{}' is {} x {} x {} x {} where the metadata asks for {} x 1; convert the "
                  "model again",
-                 file.origin(), tensor.name, tensor.shape[0], tensor.shape[1], tensor.shape[2],
-                 tensor.shape[3], size);
+                 origin, tensor.name, tensor.shape[0], tensor.shape[1], tensor.shape[2], tensor.shape[3],
+                 size);
   }
   out.resize(static_cast<size_t>(size));
   for (size_t i = 0; i < out.size(); ++i) {
@@ -27,12 +28,12 @@ Status read_small_vector(const Gguf& file, const GgufTensor& tensor, int64_t siz
       return error(
           ErrorCode::kUnsupported,
           "{}: the tensor '{}' is of type {}, where F32, F16 or BF16 is needed; convert the model again",
-          file.origin(), tensor.name, tensor.type->name);
+          origin, tensor.name, tensor.type->name);
     }
     if (!std::isfinite(out[i])) {
       return error(ErrorCode::kCorrupt,
                    "{}: value {} of the tensor '{}' is not finite; the file is damaged; fetch it again",
-                   file.origin(), i, tensor.name);
+                   origin, i, tensor.name);
     }
   }
   return {};

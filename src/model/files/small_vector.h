@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "base/status.h"
@@ -9,8 +10,9 @@
 
 namespace kvasir {
 
-// kCorrupt: not `size` values, or one that is not finite, which would silently turn every output into NaN.
-// kUnsupported: a type other than F32, F16 and BF16.
-Status read_small_vector(const Gguf& file, const GgufTensor& tensor, int64_t size, std::vector<float>& out);
+// `origin` begins every message. kCorrupt: not `size` values, or one that is not finite, which would silently
+// turn every output into NaN. kUnsupported: a type other than F32, F16 and BF16.
+Status read_small_vector(std::string_view origin, const GgufTensor& tensor, int64_t size,
+                         std::vector<float>& out);
 
 }  // namespace kvasir

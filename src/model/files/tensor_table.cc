@@ -127,7 +127,7 @@ Status TableReader::optional_vector(const std::string& name, int64_t size, std::
   const GgufTensor* tensor = file_.find_tensor(name);
   if (tensor == nullptr) return {};
   used_.insert(tensor);
-  return read_small_vector(file_, *tensor, size, out);
+  return read_small_vector(file_.origin(), *tensor, size, out);
 }
 
 Status TableReader::norm(const std::string& name, int64_t size, NormWeights& out) {

@@ -1,4 +1,4 @@
-// The variables that Hugging Face gives a template; documents are there, and none.
+// The variables that Hugging Face gives a template; `documents` is defined, as none.
 #include "model/templates/chat_template.h"
 
 #include <algorithm>
@@ -56,7 +56,7 @@ Result<jinja::Value> to_value(const TemplateValue& value, jinja::Environment* en
   return jinja::Value::none();
 }
 
-// An unknown role is whatever a client wrote.
+// An unknown role is text of the client.
 MarkedText marked_role(const std::string& role) {
   constexpr std::string_view kRoles[] = {"system", "developer", "user", "assistant", "tool", "function"};
   const bool known = std::find(std::begin(kRoles), std::end(kRoles), role) != std::end(kRoles);

@@ -16,7 +16,7 @@
 
 namespace kvasir {
 
-// What a template can be given, as JSON has it; plain where it is text. monostate is none.
+// A variable of a template, as in JSON; its text is plain. monostate is none.
 struct TemplateValue {
   using List = std::vector<TemplateValue>;
   using Dict = std::vector<std::pair<std::string, TemplateValue>>;  // in the order in which tojson writes it

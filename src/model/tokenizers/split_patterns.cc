@@ -331,6 +331,15 @@ SplitRules gpt2_split() {
   return {WordStage{}};
 }
 
+std::string_view name_of_pretokenizer(const SplitRules& split, bool ignore_merges, bool nfc) {
+  for (const Name& name : kNames) {
+    if (name.ignore_merges != ignore_merges || name.nfc != nfc) continue;
+    const Result<Pretokenizer> rules = find_pretokenizer(name.name);
+    if (rules.ok() && rules->split == split) return name.name;
+  }
+  return {};
+}
+
 Result<Pretokenizer> find_pretokenizer(std::string_view name) {
   const auto found =
       std::find_if(std::begin(kNames), std::end(kNames), [&](const Name& n) { return n.name == name; });

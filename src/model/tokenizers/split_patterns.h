@@ -26,5 +26,7 @@ struct Pretokenizer {
 };
 // kUnsupported names what is not known.
 Result<Pretokenizer> find_pretokenizer(std::string_view name);
+// The first name that stands for these rules, whatever it says about add_bos; empty: none does.
+std::string_view name_of_pretokenizer(const SplitRules& split, bool ignore_merges, bool nfc);
 
 }  // namespace kvasir

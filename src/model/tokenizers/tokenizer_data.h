@@ -1,5 +1,5 @@
 // A tokenizer as the files of a model describe it, before anything is checked. read_tokenizer_data() makes it
-// from a GGUF file, read_tokenizer_folder() from the files of Hugging Face; Tokenizer::create() checks it.
+// from a GGUF file, read_tokenizer_json() from the files of Hugging Face; Tokenizer::create() checks it.
 #pragma once
 
 #include <cstdint>

@@ -80,7 +80,40 @@ Status read_strips(const Gguf& gguf, TokenizerData* data) {
   return Status();
 }
 
+void write_optional_id(std::string_view key, const std::optional<int32_t>& id, GgufAssembler* out) {
+  if (id) out->set_u32(key, static_cast<uint32_t>(*id));
+}
+
 }  // namespace
+
+Status write_tokenizer_data(const TokenizerData& data, GgufAssembler* out) {
+  if (data.model != TokenizerModel::kByteBpe) {
+    return error(ErrorCode::kUnsupported, "a tokenizer that is not BPE of bytes has no form in GGUF");
+  }
+  const std::string_view pre = name_of_pretokenizer(data.split, data.ignore_merges, data.nfc);
+  if (pre.empty())
+    return error(ErrorCode::kUnsupported, "the tokenizer's splitting pattern has no name in GGUF");
+  if (!data.strips_left.empty() || !data.strips_right.empty()) {
+    return error(ErrorCode::kUnsupported,
+                 "the tokenizer has tokens that take white space along, which GGUF cannot say");
+  }
+  out->set_string("tokenizer.ggml.model", "gpt2");
+  out->set_string("tokenizer.ggml.pre", pre);
+  out->set_strings("tokenizer.ggml.tokens", data.tokens);
+  if (!data.token_types.empty()) out->set_i32s("tokenizer.ggml.token_type", data.token_types);
+  out->set_strings("tokenizer.ggml.merges", data.merges);
+  write_optional_id("tokenizer.ggml.bos_token_id", data.bos, out);
+  write_optional_id("tokenizer.ggml.eos_token_id", data.eos, out);
+  // GGUF has one more end.
+  write_optional_id("tokenizer.ggml.eot_token_id",
+                    data.eot || data.more_ends.empty() ? data.eot : std::optional(data.more_ends.front()),
+                    out);
+  write_optional_id("tokenizer.ggml.unknown_token_id", data.unk, out);
+  write_optional_id("tokenizer.ggml.padding_token_id", data.pad, out);
+  out->set_bool("tokenizer.ggml.add_bos_token", data.add_bos);
+  if (data.chat_template) out->set_string("tokenizer.chat_template", *data.chat_template);
+  return Status();
+}
 
 Result<TokenizerData> read_tokenizer_data(const Gguf& gguf) {
   TokenizerData data;

@@ -1,8 +1,9 @@
-// A tokenizer's description out of a GGUF file's metadata.
+// A tokenizer's description out of a GGUF file's metadata, and back.
 #pragma once
 
 #include "base/status.h"
 #include "model/files/gguf.h"
+#include "model/files/gguf_assembler.h"
 #include "model/tokenizers/tokenizer.h"
 
 namespace kvasir {
@@ -10,5 +11,11 @@ namespace kvasir {
 // Copies what Tokenizer::create() and the chat template need; checks types, not meaning. kNotFound: the file
 // has no tokenizer. kInvalidArgument: a key of the wrong type.
 Result<TokenizerData> read_tokenizer_data(const Gguf& gguf);
+
+// Adds the keys of which read_tokenizer_data() makes the same description; for a converter of folders.
+// kUnsupported: GGUF cannot say it. That is what is not BPE of bytes (a folder's tokenizer.json has merges
+// where GGUF needs scores), a splitting pattern without a name, and tokens that take white space along.
+// REQUIRES: `out` has no such keys yet.
+Status write_tokenizer_data(const TokenizerData& data, GgufAssembler* out);
 
 }  // namespace kvasir

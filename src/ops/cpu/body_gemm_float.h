@@ -131,7 +131,7 @@ inline void gemm_blocks(const GemmArgs& g) {
 inline void widen_groups(WeightType type, const uint8_t* panel, int64_t first, int64_t groups, float* out) {
   const WeightTraits& t = traits_of(type);
   UnpackedGroups w;
-  kUnpackGroups[static_cast<int>(type)](panel, first, groups, &w);
+  kUnpackGroups[type](panel, first, groups, &w);
   for (int64_t g = 0; g < groups; ++g) {
     for (int64_t h = 0; h < 2; ++h) {
       F scale[2], min[2];  // of both halves of the group

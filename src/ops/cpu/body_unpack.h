@@ -15,8 +15,7 @@ constexpr int64_t kByteLines = 16;   // of a group whose codes are bytes: line 2
 // Up to eight groups of a panel.
 struct UnpackedGroups {
   alignas(64) uint8_t values[kBlockGroups][kByteLines][kLineBytes];  // unsigned, offset included
-  // One scale a group: [0] d times the group's scale, [1] its minimum, to be added.
-  // Two: the scales of both halves, which are integers, and of their minima; then d and the minimum's factor.
+  // As GroupScales has them. One scale a group: [0] the scale, [1] the minimum. Two: those of both halves.
   alignas(64) float scales[kBlockGroups][2][kPanel];
   alignas(64) float mins[kBlockGroups][2][kPanel];
   alignas(64) float d[kPanel];
@@ -47,49 +46,89 @@ inline B unpack_bytes(const uint8_t* lines) {
   }
 }
 
+// What becomes of codes: bytes with the offset included, values with their sign, or nothing.
+enum class Codes { kUnsigned, kSigned, kNone };
+
 // All lines of a group from line kLine on. out: [kByteLines][64]
-template <WeightType T, int kLine = 0>
+template <WeightType T, Codes kCodes, int kLine = 0>
 inline void unpack_group(const uint8_t* lines, uint8_t* out) {
-  if constexpr (kLine < kByteLines) {
-    b_store(out + kLine * kLineBytes, unpack_bytes<T, kLine / 2, kLine % 2>(lines));
-    unpack_group<T, kLine + 1>(lines, out);
+  if constexpr (kCodes != Codes::kNone && kLine < kByteLines) {
+    B v = unpack_bytes<T, kLine / 2, kLine % 2>(lines);
+    if constexpr (kCodes == Codes::kSigned && kTraitsOf<T>.offset > 0) v = b_sub(v, kTraitsOf<T>.offset);
+    b_store(out + kLine * kLineBytes, v);
+    unpack_group<T, kCodes, kLine + 1>(lines, out);
   }
 }
 
-// Scales and minima of group `index` of a block, whose tail is given, into place i.
+// The scales of one group as a panel holds them: of sixteen columns from `at` on.
 template <WeightType T>
-inline void unpack_scales(const uint8_t* tail, int64_t index, int64_t i, UnpackedGroups* out) {
-  constexpr WeightTraits t = kTraitsOf<T>;
-  const uint8_t* bytes = tail + (t.has_min ? 2 : 1) * kLineBytes + index * t.scale_bytes * kPanel;
-  alignas(64) uint8_t halves[2][kLineBytes];  // of bytes that hold a scale and a minimum
-  if constexpr (t.scales == 2 && t.has_min) {
-    b_store(halves[0], b_and(b_load(bytes), 15));
-    b_store(halves[1], b_and(b_shift<4>(b_load(bytes)), 15));
-  }
-  for (int64_t h = 0; h < kPanel; h += 16) {
-    const F d = f_load_f16(tail + 2 * h);
-    F min = f_zero();
-    if constexpr (t.has_min) {
-      min = f_load_f16(tail + kLineBytes + 2 * h);
-      if constexpr (t.scale_bytes > 0) min = f_mul(min, f_set1(-1.0f));
+class GroupScales {
+ public:
+  // tail: of the block's scales; the group is number `index` of the block.
+  GroupScales(const uint8_t* tail, int64_t index)
+      : tail_(tail),
+        bytes_(tail + (kTraits.has_min ? 2 : 1) * kLineBytes + index * kTraits.scale_bytes * kPanel) {
+    if constexpr (kShared) {
+      b_store(nibbles_[0], b_and(b_load(bytes_), 15));
+      b_store(nibbles_[1], b_and(b_shift<4>(b_load(bytes_)), 15));
     }
-    if constexpr (t.scales == 2) {
-      f_store(out->d + h, d);
-      f_store(out->min + h, min);
-      for (int64_t s = 0; s < 2; ++s) {
-        const uint8_t* from = t.has_min ? halves[0] : bytes;
-        f_store(out->scales[i][s] + h, f_load_i8(from + s * kPanel + h));
-        if constexpr (t.has_min) f_store(out->mins[i][s] + h, f_load_i8(halves[1] + s * kPanel + h));
-      }
+  }
+
+  // One scale in a group: what its values are multiplied with, and its minimum, to be added.
+  F scale(int64_t at) const {
+    return kTraits.scale_bytes == 0 ? d(at) : f_mul(d(at), f_load_i8(bytes_ + at));
+  }
+  F minimum(int64_t at) const {
+    return kTraits.scale_bytes == 0 ? min(at) : f_mul(min(at), f_load_i8(bytes_ + kPanel + at));
+  }
+  // Two: the integer factors of half s, what they multiply, and the same of the minima.
+  F half_scale(int64_t s, int64_t at) const {
+    return f_load_i8((kShared ? nibbles_[0] : bytes_) + s * kPanel + at);
+  }
+  F half_minimum(int64_t s, int64_t at) const { return f_load_i8(nibbles_[1] + s * kPanel + at); }
+  F d(int64_t at) const { return f_load_f16(tail_ + 2 * at); }
+  F min(int64_t at) const {
+    const F m = f_load_f16(tail_ + kLineBytes + 2 * at);
+    return kTraits.scale_bytes == 0 ? m : f_mul(m, f_set1(-1.0f));  // K types subtract it
+  }
+
+ private:
+  static constexpr WeightTraits kTraits = kTraitsOf<T>;
+  static constexpr bool kShared = kTraits.scales == 2 && kTraits.has_min;  // bytes hold scale and minimum
+
+  const uint8_t* tail_;
+  const uint8_t* bytes_;
+  alignas(64) uint8_t nibbles_[2][kShared ? kLineBytes : 1];
+};
+// The same of groups that are unpacked.
+class UnpackedScales {
+ public:
+  UnpackedScales(const UnpackedGroups& groups, int64_t group) : groups_(groups), group_(group) {}
+  F scale(int64_t at) const { return f_load(groups_.scales[group_][0] + at); }
+  F minimum(int64_t at) const { return f_load(groups_.scales[group_][1] + at); }
+  F half_scale(int64_t s, int64_t at) const { return f_load(groups_.scales[group_][s] + at); }
+  F half_minimum(int64_t s, int64_t at) const { return f_load(groups_.mins[group_][s] + at); }
+  F d(int64_t at) const { return f_load(groups_.d + at); }
+  F min(int64_t at) const { return f_load(groups_.min + at); }
+
+ private:
+  const UnpackedGroups& groups_;
+  const int64_t group_;
+};
+
+template <WeightType T>
+inline void unpack_scales(const GroupScales<T>& from, int64_t i, UnpackedGroups* out) {
+  constexpr WeightTraits t = kTraitsOf<T>;
+  for (int64_t at = 0; at < kPanel; at += 16) {
+    if constexpr (t.scales == 1) {
+      f_store(out->scales[i][0] + at, from.scale(at));
+      if constexpr (t.has_min) f_store(out->scales[i][1] + at, from.minimum(at));
     } else {
-      if constexpr (t.scale_bytes == 0) {
-        f_store(out->scales[i][0] + h, d);
-        if constexpr (t.has_min) f_store(out->scales[i][1] + h, min);
-      } else {
-        f_store(out->scales[i][0] + h, f_mul(d, f_load_i8(bytes + h)));
-        if constexpr (t.has_min) {
-          f_store(out->scales[i][1] + h, f_mul(min, f_load_i8(bytes + kPanel + h)));
-        }
+      f_store(out->d + at, from.d(at));
+      if constexpr (t.has_min) f_store(out->min + at, from.min(at));
+      for (int64_t s = 0; s < 2; ++s) {
+        f_store(out->scales[i][s] + at, from.half_scale(s, at));
+        if constexpr (t.has_min) f_store(out->mins[i][s] + at, from.half_minimum(s, at));
       }
     }
   }
@@ -106,70 +145,56 @@ struct GroupPlaces {
   static const uint8_t* lines(const uint8_t* panel, int64_t group) {
     return panel + group / kGroups * kBytes + group % kGroups * kStride;
   }
-  static const uint8_t* tail(const uint8_t* panel, int64_t group) {
-    return panel + group / kGroups * kBytes + kGroups * kTraits.value_lines * kLineBytes;
+  static GroupScales<T> scales(const uint8_t* panel, int64_t group) {
+    return {panel + group / kGroups * kBytes + kGroups * kTraits.value_lines * kLineBytes, group % kGroups};
   }
 };
 
-// Fetches a group's share of a panel. lines: of a block's first group
+// Fetches a group's share of a panel.
 template <WeightType T>
-inline void fetch_group(const uint8_t* lines, int64_t group) {
+inline void fetch_group(const uint8_t* panel, int64_t group) {
   constexpr int64_t kShare = GroupPlaces<T>::kBytes / GroupPlaces<T>::kGroups;
-  for (int64_t line = 0; line < kShare; line += kLineBytes) __builtin_prefetch(lines + group * kShare + line);
-}
-
-// Scales alone of groups [first, first + count) of a panel. REQUIRES: as unpack_groups
-template <WeightType T>
-void unpack_scales_of(const uint8_t* panel, int64_t first, int64_t count, UnpackedGroups* out) {
-  using Places = GroupPlaces<T>;
-  for (int64_t i = 0; i < count; ++i) {
-    unpack_scales<T>(Places::tail(panel, first + i), (first + i) % Places::kGroups, i, out);
-  }
+  for (int64_t line = 0; line < kShare; line += kLineBytes) __builtin_prefetch(panel + group * kShare + line);
 }
 
 // Groups [first, first + count) of a panel. What follows them in memory is fetched meanwhile.
 // REQUIRES: count <= kBlockGroups; of blocks of 256, all in one
-template <WeightType T>
+template <WeightType T, Codes kCodes>
 void unpack_groups(const uint8_t* panel, int64_t first, int64_t count, UnpackedGroups* out) {
   for (int64_t i = 0; i < count; ++i) {
     fetch_group<T>(panel, first + i + kBlockGroups);
-    unpack_group<T>(GroupPlaces<T>::lines(panel, first + i), out->values[i][0]);
+    unpack_group<T, kCodes>(GroupPlaces<T>::lines(panel, first + i), out->values[i][0]);
+    unpack_scales<T>(GroupPlaces<T>::scales(panel, first + i), i, out);
   }
-  unpack_scales_of<T>(panel, first, count, out);
 }
 using UnpackGroups = void (*)(const uint8_t* panel, int64_t first, int64_t count, UnpackedGroups* out);
 
-// In the order of WeightType.
-constexpr UnpackGroups kUnpackGroups[] = {nullptr,
-                                          nullptr,
-                                          nullptr,
-                                          unpack_groups<WeightType::kQ8_0>,
-                                          unpack_groups<WeightType::kQ4_0>,
-                                          unpack_groups<WeightType::kQ4_1>,
-                                          unpack_groups<WeightType::kQ5_0>,
-                                          unpack_groups<WeightType::kQ5_1>,
-                                          unpack_groups<WeightType::kQ2K>,
-                                          unpack_groups<WeightType::kQ3K>,
-                                          unpack_groups<WeightType::kQ4K>,
-                                          unpack_groups<WeightType::kQ5K>,
-                                          unpack_groups<WeightType::kQ6K>,
-                                          unpack_groups<WeightType::kIq4Nl>,
-                                          unpack_groups<WeightType::kIq4Xs>};
-
-// What a tile of int8 rows takes: up to eight groups of K. Pointers to rows begin at the tile's first.
-struct Int8Tile {
-  const UnpackedGroups* weights;
-  const uint8_t* lines;  // the first group in the panel, for tiles that read codes there
-  int64_t groups;
-  const int8_t* q;  // at the first group
-  int64_t k;        // from one row of q to the next
-  const float (*scales)[2 * kBlockGroups];
-  const int32_t (*starts)[2 * kBlockGroups];  // of each group, or of both its halves
-  const float (*sums)[2 * kBlockGroups];      // of q over both halves
-  const float* moments;                       // at the first group
-  int64_t row_groups;                         // from one row of moments to the next
-  float* chains;                              // [rows][32]
+// A table by WeightType: of<T>() for each quantised type, an empty entry for the others.
+template <typename Entry>
+struct ByType {
+  Entry entries[sizeof(kWeightTraits) / sizeof(kWeightTraits[0])] = {};
+  const Entry& operator[](WeightType type) const { return entries[static_cast<int>(type)]; }
 };
+template <typename Entry, typename Of, int kType = 0>
+constexpr void fill_by_type(ByType<Entry>& table, const Of& of) {
+  constexpr int kTypes = sizeof(kWeightTraits) / sizeof(kWeightTraits[0]);
+  if constexpr (kType < kTypes) {
+    constexpr auto kThis = static_cast<WeightType>(kType);
+    if constexpr (kTraitsOf<kThis>.block_values > 1) {
+      table.entries[kType] = of.template operator()<kThis>();
+    }
+    fill_by_type<Entry, Of, kType + 1>(table, of);
+  }
+}
+template <typename Entry, typename Of>
+constexpr ByType<Entry> by_type(const Of& of) {
+  ByType<Entry> table;
+  fill_by_type(table, of);
+  return table;
+}
+
+constexpr ByType<UnpackGroups> kUnpackGroups =
+    by_type<UnpackGroups>([]<WeightType T>() -> UnpackGroups { return unpack_groups<T, Codes::kUnsigned>; });
 
 inline const WeightTraits& traits_of(WeightType type) {
   return kWeightTraits[static_cast<int>(type)];

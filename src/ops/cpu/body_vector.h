@@ -83,7 +83,7 @@ inline F to_int8_range(F x, float factor) {
 }
 
 // Sixteen groups at a time, so that their scales are computed side by side.
-void quantize_row(const float* x, int64_t k, int8_t* q, uint16_t* d, int16_t* sums, float* moments) {
+void quantize_row(const float* x, int64_t k, int8_t* q, float* scales, int16_t* sums, float* moments) {
   for_lanes(k / kGroup, [&](int64_t first, int64_t count) {
     alignas(64) float amax[16] = {}, sum[16] = {};
     for (int64_t g = 0; g < count; ++g) {
@@ -91,11 +91,11 @@ void quantize_row(const float* x, int64_t k, int8_t* q, uint16_t* d, int16_t* su
       // NaN loses every comparison with the second operand, so it is not in the maximum.
       amax[g] = f_tree_max(f_max(f_abs(f_load(from + 16)), f_max(f_abs(f_load(from)), f_zero())));
     }
-    const Int8Scales scales = int8_scales(f_load(amax));
-    __builtin_memcpy(d + first, scales.bits, static_cast<size_t>(count) * sizeof(scales.bits[0]));
+    const Int8Scales of = int8_scales(f_load(amax));
+    store_up_to(scales + first, of.scale, count);
     for (int64_t g = 0; g < count; ++g) {
       const float* from = x + (first + g) * kGroup;
-      const float factor = scales.factor[g];
+      const float factor = of.factor[g];
       int32_t total = 0;
       for (int64_t half = 0; half < 2; ++half) {
         const int32_t part =
@@ -105,7 +105,7 @@ void quantize_row(const float* x, int64_t k, int8_t* q, uint16_t* d, int16_t* su
       }
       sum[g] = static_cast<float>(total);
     }
-    store_up_to(moments + first, f_mul(scales.scale, f_load(sum)), count);
+    store_up_to(moments + first, f_mul(of.scale, f_load(sum)), count);
   });
 }
 

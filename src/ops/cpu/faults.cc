@@ -54,14 +54,14 @@ void quantize_with_fault(const float* x, int64_t x_stride, const QuantizedRows& 
       const uint16_t bits = f32_to_f16(std::min(exact, 65504.0f));
       const float used = batch ? f16_to_f32(bits) : exact;
       const int64_t at = r * groups + g;
-      out.d[at] = bits;
+      out.scales[at] = f16_to_f32(bits);
       int32_t sums[2] = {};
       for (int64_t i = 0; i < kGroup; ++i) {
         out.q[at * kGroup + i] = to_int8(from[i], used);
         sums[i / (kGroup / 2)] += out.q[at * kGroup + i];
       }
       for (int half = 0; half < 2; ++half) out.sums[2 * at + half] = static_cast<int16_t>(sums[half]);
-      out.moments[at] = f16_to_f32(bits) * static_cast<float>(sums[0] + sums[1]);
+      out.moments[at] = out.scales[at] * static_cast<float>(sums[0] + sums[1]);
     }
   }
 }

@@ -10,6 +10,10 @@
 #include <cpuid.h>
 #include <immintrin.h>
 #endif
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 namespace kvasir::ops {
 namespace {
@@ -44,8 +48,23 @@ bool cpu_has_bf16_dot() {
   return __get_cpuid_count(7, 1, &a, &b, &c, &d) && bit(a, 5);
 }
 
+// Linux gives the matrix registers, 8 KiB of state a thread, to processes that ask for them.
+// REQUIRES: widest() == kAvx512
+bool may_use_amx() {
+#if defined(__linux__)
+  constexpr int kRequestPermission = 0x1023, kTileData = 18;
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  const bool has = __get_cpuid_count(7, 0, &a, &b, &c, &d) && bit(d, 24) && bit(d, 25);
+  return has && (saved_state() & 0x60000) == 0x60000 &&
+         syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+#else
+  return false;
+#endif
+}
+
 KernelTable avx512_table() {
   KernelTable table = kvasir_kernels_avx512;
+  if (has_amx()) table.gemm_int8 = kvasir_gemm_int8_amx;
   if (has_bf16_dot()) table.gemm_bf16 = kvasir_bf16_dot_avx512.gemm_bf16;
   return table;
 }
@@ -103,7 +122,16 @@ bool has_bf16_dot() {
 #endif
 }
 
-const Kernels& kernels_without_bf16_dot() {
+bool has_amx() {
+#if defined(__x86_64__)
+  static const bool kUsable = is_supported(IsaClass::kAvx512) && may_use_amx();
+  return kUsable;
+#else
+  return false;
+#endif
+}
+
+const Kernels& basic_avx512_kernels() {
   KV_CHECK(is_supported(IsaClass::kAvx512), "this CPU has {}", isa_name(detect_isa()));
 #if defined(__x86_64__)
   static const Kernels kAvx512(&kvasir_kernels_avx512, IsaClass::kAvx512);

@@ -25,9 +25,12 @@ const Kernels& kernels_for(IsaClass isa);
 // True where kernels_for(kAvx512) multiplies bf16 pairs by the CPU's own instruction: the CPU has it, and it
 // gives the bits of two fma (see bf16_check.h). Decided at the first call; the bits are the same either way.
 bool has_bf16_dot();
-// The kernels of kAvx512 as a CPU without that instruction runs them, for tests and benchmarks.
+// True where kernels_for(kAvx512) multiplies several int8 rows by the CPU's matrix registers. The sums are
+// exact integers either way.
+bool has_amx();
+// The kernels of kAvx512 as a CPU without these two runs them, for tests and benchmarks.
 // REQUIRES: is_supported(kAvx512)
-const Kernels& kernels_without_bf16_dot();
+const Kernels& basic_avx512_kernels();
 
 // Subnormal inputs and results of this thread become zero from here on. Every thread that runs kernels calls
 // it once, before the first: the bits are promised under this mode. No effect on a CPU without the mode.

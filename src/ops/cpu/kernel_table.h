@@ -26,8 +26,10 @@ struct GemmArgs {
   bool accumulate = false;
 };
 
+using GemmFunction = void (*)(const GemmArgs& args);
+
 struct KernelTable {
-  void (*quantize_row)(const float* x, int64_t k, int8_t* q, uint16_t* d, int16_t* sums, float* moments);
+  void (*quantize_row)(const float* x, int64_t k, int8_t* q, float* scales, int16_t* sums, float* moments);
   void (*gemm_int8)(const GemmArgs& args);
   void (*gemm_f32)(const GemmArgs& args);
   void (*rms_norm)(const float* x, const float* weight, int64_t n, float eps, float* out);
@@ -65,4 +67,6 @@ extern const kvasir::ops::KernelTable kvasir_kernels_portable;
 extern const kvasir::ops::KernelTable kvasir_kernels_avx2;
 extern const kvasir::ops::KernelTable kvasir_kernels_avx512;
 extern const kvasir::ops::Bf16DotTable kvasir_bf16_dot_avx512;
+// gemm_int8 with AMX; to be called only where the CPU has it and the system lets this process use it.
+extern const kvasir::ops::GemmFunction kvasir_gemm_int8_amx;
 }

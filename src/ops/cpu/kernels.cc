@@ -39,8 +39,7 @@ GemmArgs product(const PackedMatrix& w, int64_t k, int64_t row_begin, int64_t ro
 
 size_t quantized_rows_bytes(int64_t rows, int64_t k) {
   const int64_t groups = k / kGroup;
-  return static_cast<size_t>(round_up(rows * k, kAlign) + round_up(rows * groups * 2, kAlign) +
-                             2 * round_up(rows * groups * 4, kAlign));
+  return static_cast<size_t>(round_up(rows * k, kAlign) + 3 * round_up(rows * groups * 4, kAlign));
 }
 
 QuantizedRows make_quantized_rows(void* buffer, int64_t rows, int64_t k) {
@@ -48,13 +47,12 @@ QuantizedRows make_quantized_rows(void* buffer, int64_t rows, int64_t k) {
   KV_CHECK(reinterpret_cast<uintptr_t>(buffer) % kAlign == 0, "the buffer is not aligned to {} bytes",
            kAlign);
   auto* q = static_cast<int8_t*>(buffer);
-  int8_t* d = q + round_up(rows * k, kAlign);
-  int8_t* sums = d + round_up(rows * (k / kGroup) * 2, kAlign);
-  int8_t* moments = sums + round_up(rows * (k / kGroup) * 4, kAlign);
+  const int64_t array = round_up(rows * (k / kGroup) * 4, kAlign);
+  int8_t* scales = q + round_up(rows * k, kAlign);
   return {q,
-          reinterpret_cast<uint16_t*>(d),
-          reinterpret_cast<int16_t*>(sums),
-          reinterpret_cast<float*>(moments),
+          reinterpret_cast<float*>(scales),
+          reinterpret_cast<int16_t*>(scales + array),
+          reinterpret_cast<float*>(scales + 2 * array),
           rows,
           k};
 }
@@ -84,7 +82,7 @@ void Kernels::quantize_rows(const float* x, int64_t x_stride, const QuantizedRow
            "rows [{}, {}) of {}, k={}", row_begin, row_end, out.rows, out.k);
   const int64_t groups = out.k / kGroup;
   for (int64_t r = row_begin; r < row_end; ++r) {
-    table_->quantize_row(x + r * x_stride, out.k, out.q + r * out.k, out.d + r * groups,
+    table_->quantize_row(x + r * x_stride, out.k, out.q + r * out.k, out.scales + r * groups,
                          out.sums + 2 * r * groups, out.moments + r * groups);
   }
   if (mutant(Mutant::kBatchScale) || mutant(Mutant::kScaleUnrounded)) {
@@ -101,7 +99,8 @@ void Kernels::round_rows_bf16(const float* x, int64_t x_stride, const Bf16Rows& 
   }
 }
 
-void Kernels::sum_groups(const QuantizedRows& rows, int64_t row_begin, int64_t row_end) const {
+void Kernels::complete_rows(const uint16_t* d, const QuantizedRows& rows, int64_t row_begin,
+                            int64_t row_end) const {
   KV_CHECK(row_begin >= 0 && row_begin <= row_end && row_end <= rows.rows, "rows [{}, {}) of {}", row_begin,
            row_end, rows.rows);
   const int64_t groups = rows.k / kGroup;
@@ -109,7 +108,8 @@ void Kernels::sum_groups(const QuantizedRows& rows, int64_t row_begin, int64_t r
     int32_t sums[2] = {};
     for (int64_t i = 0; i < kGroup; ++i) sums[i / (kGroup / 2)] += rows.q[g * kGroup + i];
     for (int half = 0; half < 2; ++half) rows.sums[2 * g + half] = static_cast<int16_t>(sums[half]);
-    rows.moments[g] = f16_to_f32(rows.d[g]) * static_cast<float>(sums[0] + sums[1]);
+    rows.scales[g] = f16_to_f32(d[g]);
+    rows.moments[g] = rows.scales[g] * static_cast<float>(sums[0] + sums[1]);
   }
 }
 

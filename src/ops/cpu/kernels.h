@@ -18,7 +18,7 @@ namespace kvasir::ops {
 struct KernelTable;
 
 // Bytes of the four arrays of a QuantizedRows, each rounded up to 64, and the view over such a buffer
-// (q first, then d, sums and moments). REQUIRES: k % 32 == 0, buffer aligned to 64.
+// (q first, then scales, sums and moments). REQUIRES: k % 32 == 0, buffer aligned to 64.
 size_t quantized_rows_bytes(int64_t rows, int64_t k);
 QuantizedRows make_quantized_rows(void* buffer, int64_t rows, int64_t k);
 
@@ -44,8 +44,9 @@ class Kernels {
   // x: row 0; x_stride in floats.
   void quantize_rows(const float* x, int64_t x_stride, const QuantizedRows& out, int64_t row_begin,
                      int64_t row_end) const;
-  // Fills rows.sums and rows.moments from rows.q and rows.d: for rows that come from a cache.
-  void sum_groups(const QuantizedRows& rows, int64_t row_begin, int64_t row_end) const;
+  // Fills scales, sums and moments from rows.q and the scales as f16, [rows][k / 32]: for rows that come from
+  // a cache.
+  void complete_rows(const uint16_t* d, const QuantizedRows& rows, int64_t row_begin, int64_t row_end) const;
 
   // Rows [row_begin, row_end) of x into out, each element rounded as f32_to_bf16 does, the padding +0.
   // x: row 0; x_stride in floats.

@@ -8,6 +8,7 @@
 #include "ops/cpu/body_attention.h"
 #include "ops/cpu/body_gemm.h"
 #include "ops/cpu/body_gemm_float.h"
+#include "ops/cpu/body_int8_tile.h"
 #include "ops/cpu/body_kv.h"
 
 namespace kvasir::ops {
@@ -25,7 +26,7 @@ constexpr int quads_in_16_bits(const WeightTraits& t) {
   const int bits = t.low_bits + t.high_bits;
   return bits == 6 ? 2 : bits == 5 || t.scales == 2 ? 4 : 8;
 }
-// 1: with a minimum; 2: two scales in a group; 4 times the quads.
+// 1: with a minimum, and without an offset; 2: two scales in a group; 4 times the quads.
 constexpr int int8_form(const WeightTraits& t) {
   return (t.has_min ? 1 : 0) + (t.scales == 2 ? 2 : 0) + 4 * quads_in_16_bits(t);
 }
@@ -40,24 +41,9 @@ inline __m256i widen_pairs(__m256i pairs) {
   return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
 }
 
-// Where a tile has the bytes of its weights from: unpacked before, or unpacked on the way.
-struct Unpacked {
-  const UnpackedGroups& weights;
-  void fetch_ahead_of(int64_t) const {}
-  template <int kQuad, int kHalf>
-  B bytes(int64_t group) const {
-    return b_load(weights.values[group][2 * kQuad + kHalf]);
-  }
-};
-template <WeightType T>
-struct Packed {
-  const uint8_t* lines;
-  void fetch_ahead_of(int64_t group) const { fetch_group<T>(lines, group + kBlockGroups); }
-  template <int kQuad, int kHalf>
-  B bytes(int64_t group) const {
-    return unpack_bytes<T, kQuad, kHalf>(lines + group * GroupPlaces<T>::kStride);
-  }
-};
+inline F to_floats(const __m256i* sums) {
+  return {_mm256_cvtepi32_ps(sums[0]), _mm256_cvtepi32_ps(sums[1])};
+}
 
 enum class Part { kWhole, kLow, kHigh };  // of a byte
 
@@ -114,71 +100,54 @@ template <int kForm, int R, int kHalf, typename Source>
 inline void int8_slice(const Int8Tile& t, const Source& source) {
   constexpr bool kMin = kForm % 2 == 1, kTwo = kForm / 2 % 2 == 1;
   constexpr int kQuads = kForm / 4;
-  const UnpackedGroups& w = *t.weights;
+  constexpr int64_t kAt = 16 * kHalf;
   for (int64_t g = 0; g < t.groups; ++g) {
     const int8_t* q = t.q + g * kGroup;
-    if constexpr (kHalf == 0 && R == 1) source.fetch_ahead_of(g);
+    if constexpr (kHalf == 0) source.fetch_ahead_of(g);
     __m256i total[R][2];
-    __m256 sum[R][2];
+    F sum[R];
     KV_UNROLL
     for (int r = 0; r < R; ++r) {
-      KV_UNROLL
-      for (int c = 0; c < 2; ++c) total[r][c] = _mm256_set1_epi32(t.starts[r][kTwo ? 2 * g : g]);
+      const int32_t start = kMin ? 0 : kTwo ? t.half_start(r, g, 0) : t.start(r, g);
+      total[r][0] = total[r][1] = _mm256_set1_epi32(start);
     }
     int8_sums<0, kTwo ? 4 : 8, kHalf, kQuads, R>(source, g, q, t.k, total);
+    const auto from = source.scales(g);
     if constexpr (kTwo) {
+      const F first = from.half_scale(0, kAt);
       KV_UNROLL
       for (int r = 0; r < R; ++r) {
-        KV_UNROLL
-        for (int c = 0; c < 2; ++c) {
-          sum[r][c] = _mm256_mul_ps(_mm256_load_ps(w.scales[g][0] + 16 * kHalf + 8 * c),
-                                    _mm256_cvtepi32_ps(total[r][c]));
-          total[r][c] = _mm256_set1_epi32(t.starts[r][2 * g + 1]);
-        }
+        sum[r] = f_mul(first, to_floats(total[r]));
+        total[r][0] = total[r][1] = _mm256_set1_epi32(kMin ? 0 : t.half_start(r, g, 1));
       }
       int8_sums<4, 8, kHalf, kQuads, R>(source, g, q, t.k, total);
     }
     KV_UNROLL
     for (int r = 0; r < R; ++r) {
-      const __m256 da = _mm256_set1_ps(t.scales[r][g]);
-      KV_UNROLL
-      for (int c = 0; c < 2; ++c) {
-        const int64_t at = 16 * kHalf + 8 * c;
-        float* chain = t.chains + r * kPanel + at;
-        const __m256 last = _mm256_cvtepi32_ps(total[r][c]);
-        __m256 acc = _mm256_load_ps(chain);
-        if constexpr (kTwo) {
-          const __m256 both = _mm256_fmadd_ps(_mm256_load_ps(w.scales[g][1] + at), last, sum[r][c]);
-          acc = _mm256_fmadd_ps(_mm256_mul_ps(_mm256_load_ps(w.d + at), da), both, acc);
-          if constexpr (kMin) {
-            __m256 moment =
-                _mm256_mul_ps(_mm256_load_ps(w.mins[g][0] + at), _mm256_set1_ps(t.sums[r][2 * g]));
-            moment = _mm256_fmadd_ps(_mm256_load_ps(w.mins[g][1] + at), _mm256_set1_ps(t.sums[r][2 * g + 1]),
-                                     moment);
-            acc = _mm256_fmadd_ps(_mm256_mul_ps(_mm256_load_ps(w.min + at), da), moment, acc);
-          }
-        } else {
-          acc = _mm256_fmadd_ps(_mm256_mul_ps(_mm256_load_ps(w.scales[g][0] + at), da), last, acc);
-          if constexpr (kMin) {
-            const __m256 moment = _mm256_set1_ps(t.moments[r * t.row_groups + g]);
-            acc = _mm256_fmadd_ps(_mm256_load_ps(w.scales[g][1] + at), moment, acc);
-          }
+      const F da = f_set1(t.scale(r, g));
+      float* chain = t.chains + r * kPanel + kAt;
+      F acc = f_load(chain);
+      if constexpr (kTwo) {
+        const F both = f_fma(from.half_scale(1, kAt), to_floats(total[r]), sum[r]);
+        acc = f_fma(f_mul(from.d(kAt), da), both, acc);
+        if constexpr (kMin) {
+          F moment = f_mul(from.half_minimum(0, kAt), f_set1(static_cast<float>(t.sum(r, g, 0))));
+          moment = f_fma(from.half_minimum(1, kAt), f_set1(static_cast<float>(t.sum(r, g, 1))), moment);
+          acc = f_fma(f_mul(from.min(kAt), da), moment, acc);
         }
-        _mm256_store_ps(chain, acc);
+      } else {
+        acc = f_fma(f_mul(from.scale(kAt), da), to_floats(total[r]), acc);
+        if constexpr (kMin) acc = f_fma(from.minimum(kAt), f_set1(t.moment(r, g)), acc);
       }
+      f_store(chain, acc);
     }
   }
 }
 
-template <int kForm, int R>
-void int8_tile(const Int8Tile& t) {
-  int8_slice<kForm, R, 0>(t, Unpacked{*t.weights});
-  int8_slice<kForm, R, 1>(t, Unpacked{*t.weights});
-}
-template <WeightType T, int R>
-void int8_packed_tile(const Int8Tile& t) {
-  int8_slice<int8_form(kTraitsOf<T>), R, 0>(t, Packed<T>{t.lines});
-  int8_slice<int8_form(kTraitsOf<T>), R, 1>(t, Packed<T>{t.lines});
+template <int kForm, int R, typename Source>
+inline void int8_tile(const Int8Tile& t, const Source& source) {
+  int8_slice<kForm, R, 0>(t, source);
+  int8_slice<kForm, R, 1>(t, source);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "ops/cpu/body_attention.h"
 #include "ops/cpu/body_gemm.h"
 #include "ops/cpu/body_gemm_float.h"
+#include "ops/cpu/body_int8_tile.h"
 #include "ops/cpu/body_kv.h"
 
 namespace kvasir::ops {
@@ -16,7 +17,7 @@ namespace {
 // Two integer and two float accumulators a row fill 24 of the 32 registers; the rest hold weights, scales and
 // the activation that is being broadcast.
 constexpr int kInt8Rows = 6;
-// 1: with a minimum; 2: two scales in a group.
+// 1: with a minimum, and without an offset; 2: two scales in a group.
 constexpr int int8_form(const WeightTraits& t) {
   return (t.has_min ? 1 : 0) + (t.scales == 2 ? 2 : 0);
 }
@@ -26,25 +27,6 @@ inline __m512i broadcast_quad(const int8_t* q) {
   __builtin_memcpy(&v, q, sizeof(v));
   return _mm512_set1_epi32(v);
 }
-
-// Where a tile has the bytes of its weights from: unpacked before, or unpacked on the way.
-struct Unpacked {
-  const UnpackedGroups& weights;
-  void fetch_ahead_of(int64_t) const {}
-  template <int kQuad, int kHalf>
-  __m512i bytes(int64_t group) const {
-    return _mm512_load_si512(weights.values[group][2 * kQuad + kHalf]);
-  }
-};
-template <WeightType T>
-struct Packed {
-  const uint8_t* lines;
-  void fetch_ahead_of(int64_t group) const { fetch_group<T>(lines, group + kBlockGroups); }
-  template <int kQuad, int kHalf>
-  __m512i bytes(int64_t group) const {
-    return unpack_bytes<T, kQuad, kHalf>(lines + group * GroupPlaces<T>::kStride);
-  }
-};
 
 // Exact integer sums of R rows with 32 columns over quads [kQuad, kEnd) of a group. q: the group's.
 template <int kQuad, int kEnd, int R, typename Source>
@@ -74,19 +56,26 @@ inline void int8_groups(const Int8Tile& t, const Source& source) {
   for (int64_t g = 0; g < t.groups; ++g) {
     __m512i dot[R][2];
     KV_UNROLL
-    for (int r = 0; r < R; ++r) dot[r][0] = dot[r][1] = _mm512_set1_epi32(t.starts[r][g]);
-    if constexpr (R == 1) source.fetch_ahead_of(g);
+    for (int r = 0; r < R; ++r) dot[r][0] = dot[r][1] = _mm512_set1_epi32(kMin ? 0 : t.start(r, g));
+    source.fetch_ahead_of(g);
     quad_sums<0, 8, R>(source, g, t.q + g * kGroup, t.k, dot);
-    const auto& scales = t.weights->scales[g];
+    const auto from = source.scales(g);
+    const F scale[2] = {from.scale(0), from.scale(16)};
     KV_UNROLL
     for (int r = 0; r < R; ++r) {
-      const F da = f_set1(t.scales[r][g]);
+      const F da = f_set1(t.scale(r, g));
       KV_UNROLL
       for (int h = 0; h < 2; ++h) {
-        acc[r][h] = f_fma(f_mul(f_load(scales[0] + 16 * h), da), _mm512_cvtepi32_ps(dot[r][h]), acc[r][h]);
-        if constexpr (kMin) {
-          acc[r][h] = f_fma(f_load(scales[1] + 16 * h), f_set1(t.moments[r * t.row_groups + g]), acc[r][h]);
-        }
+        acc[r][h] = f_fma(f_mul(scale[h], da), _mm512_cvtepi32_ps(dot[r][h]), acc[r][h]);
+      }
+    }
+    if constexpr (kMin) {
+      const F minimum[2] = {from.minimum(0), from.minimum(16)};
+      KV_UNROLL
+      for (int r = 0; r < R; ++r) {
+        const F moment = f_set1(t.moment(r, g));
+        KV_UNROLL
+        for (int h = 0; h < 2; ++h) acc[r][h] = f_fma(minimum[h], moment, acc[r][h]);
       }
     }
   }
@@ -100,35 +89,38 @@ inline void int8_groups(const Int8Tile& t, const Source& source) {
 // A scale for each half of a group: both halves of the sum are exact as floats, and so is their sum.
 template <bool kMin, int R, typename Source>
 inline void int8_half_groups(const Int8Tile& t, const Source& source) {
-  const UnpackedGroups& w = *t.weights;
   for (int64_t g = 0; g < t.groups; ++g) {
     __m512i dot[R][2];
     F sum[R][2];
     KV_UNROLL
-    for (int r = 0; r < R; ++r) dot[r][0] = dot[r][1] = _mm512_set1_epi32(t.starts[r][2 * g]);
-    if constexpr (R == 1) source.fetch_ahead_of(g);
+    for (int r = 0; r < R; ++r) dot[r][0] = dot[r][1] = _mm512_set1_epi32(kMin ? 0 : t.half_start(r, g, 0));
+    source.fetch_ahead_of(g);
     quad_sums<0, 4, R>(source, g, t.q + g * kGroup, t.k, dot);
+    const auto from = source.scales(g);
+    const F first[2] = {from.half_scale(0, 0), from.half_scale(0, 16)};
     KV_UNROLL
     for (int r = 0; r < R; ++r) {
+      const __m512i start = _mm512_set1_epi32(kMin ? 0 : t.half_start(r, g, 1));
       KV_UNROLL
       for (int h = 0; h < 2; ++h) {
-        sum[r][h] = f_mul(f_load(w.scales[g][0] + 16 * h), _mm512_cvtepi32_ps(dot[r][h]));
-        dot[r][h] = _mm512_set1_epi32(t.starts[r][2 * g + 1]);
+        sum[r][h] = f_mul(first[h], _mm512_cvtepi32_ps(dot[r][h]));
+        dot[r][h] = start;
       }
     }
     quad_sums<4, 8, R>(source, g, t.q + g * kGroup, t.k, dot);
     KV_UNROLL
-    for (int r = 0; r < R; ++r) {
-      const F da = f_set1(t.scales[r][g]);
+    for (int h = 0; h < 2; ++h) {
+      const F second = from.half_scale(1, 16 * h), d = from.d(16 * h);
       KV_UNROLL
-      for (int h = 0; h < 2; ++h) {
+      for (int r = 0; r < R; ++r) {
+        const F da = f_set1(t.scale(r, g));
         float* chain = t.chains + r * kPanel + 16 * h;
-        const F both = f_fma(f_load(w.scales[g][1] + 16 * h), _mm512_cvtepi32_ps(dot[r][h]), sum[r][h]);
-        F acc = f_fma(f_mul(f_load(w.d + 16 * h), da), both, f_load(chain));
+        const F both = f_fma(second, _mm512_cvtepi32_ps(dot[r][h]), sum[r][h]);
+        F acc = f_fma(f_mul(d, da), both, f_load(chain));
         if constexpr (kMin) {
-          F moment = f_mul(f_load(w.mins[g][0] + 16 * h), f_set1(t.sums[r][2 * g]));
-          moment = f_fma(f_load(w.mins[g][1] + 16 * h), f_set1(t.sums[r][2 * g + 1]), moment);
-          acc = f_fma(f_mul(f_load(w.min + 16 * h), da), moment, acc);
+          F moment = f_mul(from.half_minimum(0, 16 * h), f_set1(static_cast<float>(t.sum(r, g, 0))));
+          moment = f_fma(from.half_minimum(1, 16 * h), f_set1(static_cast<float>(t.sum(r, g, 1))), moment);
+          acc = f_fma(f_mul(from.min(16 * h), da), moment, acc);
         }
         f_store(chain, acc);
       }
@@ -144,19 +136,12 @@ inline void int8_tile(const Int8Tile& t, const Source& source) {
     int8_groups<kForm % 2 == 1, R>(t, source);
   }
 }
-template <int kForm, int R>
-void int8_tile(const Int8Tile& t) {
-  int8_tile<kForm, R>(t, Unpacked{*t.weights});
-}
-template <WeightType T, int R>
-void int8_packed_tile(const Int8Tile& t) {
-  int8_tile<int8_form(kTraitsOf<T>), R>(t, Packed<T>{t.lines});
-}
 
 }  // namespace
 }  // namespace kvasir::ops
 
 #include "ops/cpu/body_gemm_int8.h"
+#include "ops/cpu/int8_matrix_tiles.h"
 
 namespace kvasir::ops {
 namespace {
@@ -214,5 +199,6 @@ KV_BF16_DOT void dot_pairs(const float* acc, const uint32_t* x, const uint32_t* 
 
 extern "C" {
 const kvasir::ops::Bf16DotTable kvasir_bf16_dot_avx512 = {kvasir::ops::gemm_bf16_dot, kvasir::ops::dot_pairs};
+const kvasir::ops::GemmFunction kvasir_gemm_int8_amx = kvasir::ops::gemm_int8_matrix;
 const kvasir::ops::KernelTable kvasir_kernels_avx512 = kvasir::ops::kTable;
 }

@@ -8,72 +8,65 @@
 #include "ops/cpu/body_attention.h"
 #include "ops/cpu/body_gemm.h"
 #include "ops/cpu/body_gemm_float.h"
+#include "ops/cpu/body_int8_tile.h"
 #include "ops/cpu/body_kv.h"
 
 namespace kvasir::ops {
 namespace {
 
 constexpr int kInt8Rows = 1;
-// 1: with a minimum; 2: two scales in a group.
+// 1: with a minimum, and without an offset; 2: two scales in a group.
 constexpr int int8_form(const WeightTraits& t) {
   return (t.has_min ? 1 : 0) + (t.scales == 2 ? 2 : 0);
 }
 
-// Exact integer sums of a row with 32 columns over quads [begin, end) of a group.
-void quad_sums(const uint8_t (*lines)[kLineBytes], const int8_t* q, int begin, int end, int32_t start,
-               int32_t* out) {
-  for (int c = 0; c < kPanel; ++c) out[c] = start;
-  for (int line = 2 * begin; line < 2 * end; ++line) {
-    for (int c = 0; c < 16; ++c) {
-      for (int j = 0; j < 4; ++j) out[line % 2 * 16 + c] += lines[line][4 * c + j] * q[line / 2 * 4 + j];
+// Exact integer sums of a row with 32 columns over quads [kQuad, kEnd) of a group.
+template <int kQuad, int kEnd, typename Source>
+inline void quad_sums(const Source& source, int64_t group, const int8_t* q, int32_t* out) {
+  if constexpr (kQuad < kEnd) {
+    const B halves[2] = {source.template bytes<kQuad, 0>(group), source.template bytes<kQuad, 1>(group)};
+    for (int c = 0; c < kPanel; ++c) {
+      for (int j = 0; j < 4; ++j) out[c] += halves[c / 16].v[c % 16 * 4 + j] * q[4 * kQuad + j];
     }
+    quad_sums<kQuad + 1, kEnd>(source, group, q, out);
   }
 }
 inline F to_floats(const int32_t* sums) {
   return each([&](int i) { return static_cast<float>(sums[i]); });
 }
 
-template <int kForm, int R>
-void int8_tile(const Int8Tile& t) {
+template <int kForm, int R, typename Source>
+void int8_tile(const Int8Tile& t, const Source& source) {
   constexpr bool kMin = kForm % 2 == 1, kTwo = kForm / 2 == 1;
-  const UnpackedGroups& w = *t.weights;
   for (int64_t g = 0; g < t.groups; ++g) {
     const int8_t* q = t.q + g * kGroup;
-    const F da = f_set1(t.scales[0][g]);
+    const F da = f_set1(t.scale(0, g));
     int32_t sums[2][kPanel];
-    for (int s = 0; s < (kTwo ? 2 : 1); ++s) {
-      quad_sums(w.values[g], q, kTwo ? 4 * s : 0, kTwo ? 4 * s + 4 : 8, t.starts[0][kTwo ? 2 * g + s : g],
-                sums[s]);
+    for (int c = 0; c < kPanel; ++c) {
+      sums[0][c] = kTwo ? t.half_start(0, g, 0) : t.start(0, g);
+      sums[1][c] = t.half_start(0, g, 1);
     }
-    for (int64_t h = 0; h < kPanel; h += 16) {
-      F acc = f_load(t.chains + h);
+    quad_sums<0, kTwo ? 4 : 8>(source, g, q, sums[0]);
+    if constexpr (kTwo) quad_sums<4, 8>(source, g, q, sums[1]);
+    const auto from = source.scales(g);
+    for (int64_t at = 0; at < kPanel; at += 16) {
+      F acc = f_load(t.chains + at);
       if constexpr (kTwo) {
-        F sum = f_mul(f_load(w.scales[g][0] + h), to_floats(sums[0] + h));
-        sum = f_fma(f_load(w.scales[g][1] + h), to_floats(sums[1] + h), sum);
-        acc = f_fma(f_mul(f_load(w.d + h), da), sum, acc);
+        F sum = f_mul(from.half_scale(0, at), to_floats(sums[0] + at));
+        sum = f_fma(from.half_scale(1, at), to_floats(sums[1] + at), sum);
+        acc = f_fma(f_mul(from.d(at), da), sum, acc);
         if constexpr (kMin) {
-          F moment = f_mul(f_load(w.mins[g][0] + h), f_set1(t.sums[0][2 * g]));
-          moment = f_fma(f_load(w.mins[g][1] + h), f_set1(t.sums[0][2 * g + 1]), moment);
-          acc = f_fma(f_mul(f_load(w.min + h), da), moment, acc);
+          F moment = f_mul(from.half_minimum(0, at), f_set1(static_cast<float>(t.sum(0, g, 0))));
+          moment = f_fma(from.half_minimum(1, at), f_set1(static_cast<float>(t.sum(0, g, 1))), moment);
+          acc = f_fma(f_mul(from.min(at), da), moment, acc);
         }
       } else {
-        acc = f_fma(f_mul(f_load(w.scales[g][0] + h), da), to_floats(sums[0] + h), acc);
-        if constexpr (kMin) acc = f_fma(f_load(w.scales[g][1] + h), f_set1(t.moments[g]), acc);
+        acc = f_fma(f_mul(from.scale(at), da), to_floats(sums[0] + at), acc);
+        if constexpr (kMin) acc = f_fma(from.minimum(at), f_set1(t.moment(0, g)), acc);
       }
-      f_store(t.chains + h, acc);
+      f_store(t.chains + at, acc);
     }
   }
-}
-
-template <WeightType T, int R>
-void int8_packed_tile(const Int8Tile& t) {
-  UnpackedGroups weights = *t.weights;
-  for (int64_t g = 0; g < t.groups; ++g) {
-    unpack_group<T>(t.lines + g * GroupPlaces<T>::kStride, weights.values[g][0]);
-  }
-  Int8Tile unpacked = t;
-  unpacked.weights = &weights;
-  int8_tile<int8_form(kTraitsOf<T>), R>(unpacked);
 }
 
 }  // namespace

@@ -176,12 +176,6 @@ inline void f_store_f16(void* p, F v) {
   _mm_storeu_si128(half, _mm256_cvtps_ph(v.a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
   _mm_storeu_si128(half + 1, _mm256_cvtps_ph(v.b, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
-inline F f_load_f16_eight(const uint16_t* p) {
-  return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))), _mm256_setzero_ps()};
-}
-inline float s_from_f16(uint16_t bits) {
-  return _cvtsh_ss(bits);
-}
 inline float s_fma(float a, float b, float c) {
   return __builtin_fmaf(a, b, c);
 }
@@ -211,20 +205,6 @@ inline __m256 rotate_four(__m256 x, const float* cos, const float* sin) {
 }
 inline F f_rotate_pairs(F x, const float* cos, const float* sin) {
   return {rotate_four(x.a, cos, sin), rotate_four(x.b, cos + 4, sin + 4)};
-}
-
-// Eight sums of pairs, and sixteen sums, each times a factor.
-inline void i_scale_pair_sums(const int16_t* sums, int factor, int32_t* out) {
-  const __m256i v = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(sums));
-  const __m256i scaled = _mm256_madd_epi16(v, _mm256_set1_epi16(static_cast<int16_t>(factor)));
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), scaled);
-}
-inline void i_scale_sums(const int16_t* sums, int factor, int32_t* out) {
-  for (int half = 0; half < 2; ++half) {
-    const __m128i v = _mm_loadu_si128(reinterpret_cast<const __m128i*>(sums) + half);
-    const __m256i scaled = _mm256_mullo_epi32(_mm256_cvtepi16_epi32(v), _mm256_set1_epi32(factor));
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out) + half, scaled);
-  }
 }
 
 struct B {

@@ -128,13 +128,6 @@ inline void f_store_f16(void* p, F v) {
   _mm256_storeu_si256(static_cast<__m256i*>(p),
                       _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
-inline F f_load_f16_eight(const uint16_t* p) {
-  const __m128i eight = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
-  return _mm512_cvtph_ps(_mm256_zextsi128_si256(eight));
-}
-inline float s_from_f16(uint16_t bits) {
-  return _cvtsh_ss(bits);
-}
 inline float s_fma(float a, float b, float c) {
   return __builtin_fmaf(a, b, c);
 }
@@ -163,20 +156,6 @@ inline F f_rotate_pairs(F x, const float* cos, const float* sin) {
   return _mm512_fmaddsub_ps(x, c, _mm512_mul_ps(_mm512_permute_ps(x, 0xB1), s));
 }
 
-// Eight sums of pairs, and sixteen sums, each times a factor.
-inline void i_scale_pair_sums(const int16_t* sums, int factor, int32_t* out) {
-  const __m256i v = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(sums));
-  const __m256i scaled = _mm256_madd_epi16(v, _mm256_set1_epi16(static_cast<int16_t>(factor)));
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), scaled);
-}
-inline void i_scale_sums(const int16_t* sums, int factor, int32_t* out) {
-  for (int half = 0; half < 2; ++half) {
-    const __m128i v = _mm_loadu_si128(reinterpret_cast<const __m128i*>(sums) + half);
-    const __m256i scaled = _mm256_mullo_epi32(_mm256_cvtepi16_epi32(v), _mm256_set1_epi32(factor));
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out) + half, scaled);
-  }
-}
-
 using B = __m512i;
 
 inline B b_load(const uint8_t* p) {
@@ -187,6 +166,9 @@ inline void b_store(uint8_t* p, B v) {
 }
 inline B b_and(B v, int mask) {
   return _mm512_and_si512(v, _mm512_set1_epi8(static_cast<char>(mask)));
+}
+inline B b_sub(B v, int byte) {
+  return _mm512_sub_epi8(v, _mm512_set1_epi8(static_cast<char>(byte)));
 }
 inline B b_or(B v, B w) {
   return _mm512_or_si512(v, w);

@@ -143,12 +143,6 @@ inline void f_store_f16(void* p, const F& v) {
     std::memcpy(static_cast<uint8_t*>(p) + 2 * i, &bits, sizeof(bits));
   }
 }
-inline F f_load_f16_eight(const uint16_t* p) {
-  return each([&](int i) { return i < 8 ? f16_to_f32(p[i]) : 0.0f; });
-}
-inline float s_from_f16(uint16_t bits) {
-  return f16_to_f32(bits);
-}
 inline float s_fma(float a, float b, float c) {
   return __builtin_fmaf(a, b, c);
 }
@@ -179,14 +173,6 @@ inline F f_rotate_pairs(const F& x, const float* cos, const float* sin) {
     r.v[2 * i + 1] = __builtin_fmaf(x1, cos[i], x0 * sin[i]);
   }
   return r;
-}
-
-// Eight sums of pairs, and sixteen sums, each times a factor.
-inline void i_scale_pair_sums(const int16_t* sums, int factor, int32_t* out) {
-  for (int i = 0; i < 8; ++i) out[i] = factor * (sums[2 * i] + sums[2 * i + 1]);
-}
-inline void i_scale_sums(const int16_t* sums, int factor, int32_t* out) {
-  for (int i = 0; i < 16; ++i) out[i] = factor * sums[i];
 }
 
 struct B {

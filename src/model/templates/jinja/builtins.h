@@ -23,8 +23,8 @@ struct Arguments {
                                   size_t required) const;
 };
 
-// The parser asks these, so that a template with an unknown name is refused when it is loaded. Inside {% if
-// %} and macros such a name only fails when it is reached: templates offer ways that some engines know.
+// The parser calls these, so that a template with an unknown name is refused when it is loaded. Inside {% if
+// %} and macros an unknown name fails only when it is reached: templates have branches for other engines.
 bool is_known_filter(std::string_view name);
 bool is_known_test(std::string_view name);
 bool is_known_method(std::string_view name);
@@ -49,8 +49,8 @@ Result<Value> order_filter(Environment* env, std::string_view name, const Value&
 Result<Value> format_method(Environment* env, std::string_view name, const Value& object,
                             const Arguments& arguments);
 
-// What became of all the bytes of `from` together, such as their upper case: trusted if every one of them
-// was.
+// `text`, computed from all bytes of `from` together, such as their upper case: trusted if all of those
+// bytes are.
 MarkedText marked_as_whole(std::string text, const MarkedText& from);
 
 struct JsonStyle {

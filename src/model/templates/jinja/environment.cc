@@ -1,4 +1,4 @@
-// Every value that can grow is made here, so that nothing grows unseen.
+// Every value that can grow is made here, so that the budget counts all of them.
 #include "model/templates/jinja/environment.h"
 
 #include <algorithm>

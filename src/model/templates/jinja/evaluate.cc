@@ -66,7 +66,7 @@ Result<Value> Interpreter::evaluate_name(const std::string& name, const Scope* s
     const auto found = s->names.find(name);
     if (found != s->names.end()) return found->second;
   }
-  // Without a clock a template is to take the way that it has for older engines.
+  // Without a clock the name is undefined, so that a template takes its branch for older engines.
   if (name == "strftime_now" && !env_->now_seconds()) return Value();
   return is_known_function(name) ? Value(Macro{nullptr}) : Value();
 }

@@ -105,7 +105,7 @@ Result<Value> list_filter(Environment* env, std::string_view name, const Value& 
   return call_method(env, "join", Value(""), Arguments{{std::move(result)}, {}});
 }
 
-// A string of which `+` makes HTML: see Value::as_markup(). Nothing else in templates of chats does.
+// Marks a string as HTML, for `+`: see Value::as_markup(). Chat templates need no other filter for HTML.
 Result<Value> safe_filter(Environment* env, std::string_view name, const Value& input,
                           const Arguments& arguments) {
   KV_RETURN_IF_ERROR(arguments.bind(name, {}, 0).status());

@@ -1,4 +1,4 @@
-// Functions of the environment, and how arguments find their parameters.
+// Functions of the environment, and the binding of arguments to parameters.
 #include <algorithm>
 #include <ctime>
 
@@ -42,7 +42,7 @@ Result<Value> make_range(Environment* env, const Arguments& arguments) {
   return env->make_list(std::move(items));
 }
 
-// The named arguments, after those of one dict.
+// The entries of one dict, followed by the named arguments.
 Result<Value> make_mapping(Environment* env, std::string_view name, const Arguments& arguments) {
   std::vector<std::pair<std::string, Value>> items;
   if (arguments.positional.size() > 1 ||

@@ -97,7 +97,7 @@ Result<Interpreter::Flow> Interpreter::execute_if(const Stmt& statement, Scope* 
   return Flow::kNext;
 }
 
-// What the loop runs over: `loop.length` and `loop.last` count only what its condition lets through.
+// The items of the loop. `loop.length` and `loop.last` count only items that meet its condition.
 Result<std::vector<Value>> Interpreter::loop_items(const Stmt& statement, Scope* scope) {
   KV_ASSIGN_OR_RETURN(const Value iterable, evaluate(*statement.expr, scope));
   auto iterated = iterate(env_, iterable);

@@ -1,4 +1,4 @@
-// Walks a syntax tree and writes the text, with marks at what the template itself has spelled out.
+// Renders a syntax tree to text, with marks on the template's own text.
 #pragma once
 
 #include <string>

@@ -1,5 +1,4 @@
-// A tag's neighbours are stripped while the text before it is cut, so the parser never sees white-space
-// control.
+// White space beside a tag is stripped here, so the parser never sees white-space control.
 #include "model/templates/jinja/lexer.h"
 
 #include <algorithm>
@@ -101,7 +100,7 @@ size_t Lexer::find_tag(size_t from) const {
   return std::string::npos;
 }
 
-// The text before a tag, stripped as the tag's sign and lstrip_blocks ask.
+// The text before a tag, stripped as the tag's sign and lstrip_blocks require.
 void Lexer::emit_text(size_t end, char tag, char sign) {
   std::string_view text = std::string_view(source_).substr(text_begin_, end - text_begin_);
   if (sign == '-') {
@@ -336,7 +335,7 @@ Status Lexer::lex_operator() {
   return Status();
 }
 
-// Line ends become \n, and one at the very end goes: Jinja's default.
+// Line ends become \n, and one at the very end is removed: Jinja's default.
 std::string normalise(std::string_view source) {
   std::string out;
   out.reserve(source.size());

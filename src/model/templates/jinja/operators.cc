@@ -1,4 +1,4 @@
-// Integers are 64 bits wide and say so when that does not suffice; Python's would grow.
+// Integers have 64 bits; an overflow is an error, where Python's integers would grow.
 #include "model/templates/jinja/operators.h"
 
 #include <algorithm>
@@ -160,7 +160,7 @@ std::vector<int64_t> slice_indices(const SliceRange& range, int64_t size) {
   return out;
 }
 
-// Text with what HTML has a meaning for spelled out.
+// The text with the characters that are special in HTML escaped.
 Result<MarkedText> escape_html(Environment* env, const Value& value) {
   constexpr std::pair<std::string_view, const char*> kEntities[] = {
       {"&", "&amp;"}, {">", "&gt;"}, {"<", "&lt;"}, {"'", "&#39;"}, {"\"", "&#34;"}};

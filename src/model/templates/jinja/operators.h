@@ -18,7 +18,7 @@ Result<Value> apply_sign(std::string_view op, const Value& value);
 // op in {== != < <= > >= in, not in}
 Result<bool> apply_compare(Environment* env, std::string_view op, const Value& a, const Value& b);
 
-// object.name and object[key]. What is not there is undefined; reading from what is undefined is an error.
+// object.name and object[key]. A missing member is undefined; reading a member of undefined is an error.
 Result<Value> get_attribute(Environment* env, const Value& object, std::string_view name);
 Result<Value> get_item(Environment* env, const Value& object, const Value& key);
 // object[begin:end:step]; undefined parts were not written.

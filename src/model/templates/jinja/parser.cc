@@ -1,4 +1,4 @@
-// Statements. `{% generation %}` is Hugging Face's mark around what the model wrote; it prints its body.
+// Statements. Hugging Face marks the model's own text by `{% generation %}`; here it prints its body.
 #include "model/templates/jinja/parser.h"
 
 #include <algorithm>
@@ -23,7 +23,7 @@ Result<Block> Parser::run() {
   return block;
 }
 
-// A function that is neither ours nor a macro of this template would only fail when it is reached.
+// A function that is neither known nor a macro of this template would otherwise fail only when it is reached.
 Status Parser::check_calls() const {
   for (const auto& [name, line] : calls_) {
     if (is_known_function(name) || std::find(macros_.begin(), macros_.end(), name) != macros_.end()) continue;

@@ -38,8 +38,8 @@ std::vector<std::string_view> split(std::string_view text, std::string_view sepa
                                     bool from_right);
 std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends);
 
-// The first `limit` occurrences (negative: all). What stays keeps its marks, and what is put in brings its
-// own.
+// Replaces the first `limit` occurrences (negative: all). The rest of the text keeps its marks, and the
+// replacement has its own.
 MarkedText replace(const MarkedText& text, std::string_view from, const MarkedText& to, int64_t limit);
 
 // Occurrences that do not overlap; one more than the length for an empty `what`.

@@ -35,7 +35,7 @@ struct Dict {
   Value key(size_t i) const;
 };
 
-// What namespace() makes: the only value that a template can change.
+// The result of namespace(): the only value that a template can change.
 struct Namespace {
   Dict attributes;
 };
@@ -87,8 +87,8 @@ class Value {
   bool is_dict() const { return holds<DictPtr>(); }
   bool is_namespace() const { return holds<NamespacePtr>(); }
   bool is_macro() const { return holds<Macro>(); }
-  // A string that `+` takes for HTML: it escapes the other string. Made by the filter `safe` alone; whatever
-  // else is done with it gives an ordinary string.
+  // A string that `+` treats as HTML: it escapes the other string. Only the filter `safe` makes one; all
+  // other operations on it give an ordinary string.
   bool is_markup() const { return markup_; }
   Value as_markup() const {
     Value value = *this;
@@ -114,11 +114,11 @@ class Value {
   // Whether it is the very same object (Python's `is`).
   bool same_as(const Value& other) const;
 
-  // What `if` makes of it.
+  // Its truth value in `if`.
   bool truthy() const;
   // "str", "int", "list"...: Python's word, for messages.
   std::string_view type_name() const;
-  // 0 for scalars; containers of containers count up.
+  // The depth of nesting: 0 for scalars, 1 for a container of scalars.
   int depth() const;
   // About how many steps it takes to walk or print the value; saturates.
   uint64_t weight() const;
@@ -144,7 +144,7 @@ std::string format_float(double value);
 // Appends what {{ value }} prints.
 void append_text(const Value& value, std::string* out);
 std::string to_text(const Value& value);
-// The same with its marks: those of a string; what anything else prints is plain.
+// The same with the marks of a string; the text of any other value is plain.
 MarkedText to_marked(const Value& value);
 
 }  // namespace kvasir::jinja

@@ -1,0 +1,123 @@
+// Metadata of its own in memory that does not move; tensors as views.
+#include "model/files/gguf_assembler.h"
+
+#include <cstring>
+#include <deque>
+#include <utility>
+
+#include "base/check.h"
+
+namespace kvasir {
+
+// Deques: what they hold does not move when they grow.
+struct GgufAssembler::Store {
+  std::deque<std::string> names;
+  std::deque<std::vector<std::byte>> bytes;
+};
+
+namespace {
+
+void append(std::vector<std::byte>& out, const void* data, size_t bytes) {
+  const auto* from = static_cast<const std::byte*>(data);
+  out.insert(out.end(), from, from + bytes);
+}
+
+void append_string(std::vector<std::byte>& out, std::string_view text) {
+  const uint64_t length = text.size();
+  append(out, &length, sizeof(length));
+  append(out, text.data(), text.size());
+}
+
+}  // namespace
+
+GgufAssembler::GgufAssembler(std::string origin) : store_(std::make_shared<Store>()) {
+  container_.origin_ = std::move(origin);
+  container_.owned_ = store_;
+}
+
+void GgufAssembler::set(std::string_view key, const GgufValue& value) {
+  const std::string_view name = store_->names.emplace_back(key);
+  const bool is_new = container_.metadata_.emplace(name, value).second;
+  KV_CHECK(is_new, "key={}", key);
+  container_.keys_.push_back(name);
+}
+
+void GgufAssembler::set_encoded(std::string_view key, GgufType type, GgufType element, uint64_t count,
+                                std::vector<std::byte> payload) {
+  set(key, GgufValue{type, element, count, keep(std::move(payload))});
+}
+
+template <typename T>
+void GgufAssembler::set_plain(std::string_view key, GgufType type, std::span<const T> values, bool array) {
+  std::vector<std::byte> payload;
+  append(payload, values.data(), values.size_bytes());
+  set_encoded(key, array ? GgufType::kArray : type, type, values.size(), std::move(payload));
+}
+
+void GgufAssembler::set_u32(std::string_view key, uint32_t value) {
+  set_plain<uint32_t>(key, GgufType::kU32, {&value, 1}, false);
+}
+void GgufAssembler::set_i32(std::string_view key, int32_t value) {
+  set_plain<int32_t>(key, GgufType::kI32, {&value, 1}, false);
+}
+void GgufAssembler::set_f32(std::string_view key, float value) {
+  set_plain<float>(key, GgufType::kF32, {&value, 1}, false);
+}
+void GgufAssembler::set_bool(std::string_view key, bool value) {
+  const uint8_t byte = value ? 1 : 0;
+  set_plain<uint8_t>(key, GgufType::kBool, {&byte, 1}, false);
+}
+void GgufAssembler::set_i32s(std::string_view key, const std::vector<int32_t>& values) {
+  set_plain<int32_t>(key, GgufType::kI32, values, true);
+}
+void GgufAssembler::set_f32s(std::string_view key, const std::vector<float>& values) {
+  set_plain<float>(key, GgufType::kF32, values, true);
+}
+
+void GgufAssembler::set_string(std::string_view key, std::string_view value) {
+  std::vector<std::byte> payload;
+  append_string(payload, value);
+  set_encoded(key, GgufType::kString, GgufType::kString, 1, std::move(payload));
+}
+
+void GgufAssembler::set_strings(std::string_view key, const std::vector<std::string>& values) {
+  std::vector<std::byte> payload;
+  for (const std::string& value : values) append_string(payload, value);
+  set_encoded(key, GgufType::kArray, GgufType::kString, values.size(), std::move(payload));
+}
+
+bool GgufAssembler::add_tensor(std::string_view name, const GgufTensor& tensor) {
+  if (container_.tensor_index_.contains(name)) return false;
+  GgufTensor& added = container_.tensors_.emplace_back(tensor);
+  added.name = store_->names.emplace_back(name);
+  container_.tensor_index_.emplace(added.name, container_.tensors_.size() - 1);
+  return true;
+}
+
+bool GgufAssembler::add_vector(std::string_view name, const std::vector<float>& values) {
+  constexpr uint32_t kF32 = 0;  // the file's number
+  std::vector<std::byte> bytes;
+  append(bytes, values.data(), values.size() * sizeof(float));
+  GgufTensor tensor;
+  tensor.type = gguf_tensor_type(kF32);
+  tensor.dimensions = 1;
+  tensor.shape[0] = values.size();
+  tensor.data = keep(std::move(bytes));
+  return add_tensor(name, tensor);
+}
+
+void GgufAssembler::add_header(std::span<const std::byte> bytes) {
+  container_.headers_.push_back(bytes);
+}
+
+std::span<const std::byte> GgufAssembler::keep(std::vector<std::byte> bytes) {
+  return store_->bytes.emplace_back(std::move(bytes));
+}
+
+Gguf GgufAssembler::finish() {
+  Gguf out = std::move(container_);
+  *this = GgufAssembler(out.origin_);
+  return out;
+}
+
+}  // namespace kvasir

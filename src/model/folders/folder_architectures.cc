@@ -1,0 +1,366 @@
+// The architectures of folders, one row and one function each. Adding one: its row, its function, and a row
+// in docs/models.md.
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "model/folders/folder_config.h"
+
+namespace kvasir {
+namespace {
+
+// ---------------------------------------------------------------- names of tensors
+
+constexpr TensorName kLlamaTensors[] = {
+    {"self_attn.q_proj", "attn_q"},
+    {"self_attn.k_proj", "attn_k"},
+    {"self_attn.v_proj", "attn_v"},
+    {"self_attn.o_proj", "attn_output"},
+    {"mlp.gate_proj", "ffn_gate"},
+    {"mlp.up_proj", "ffn_up"},
+    {"mlp.down_proj", "ffn_down"},
+    {"input_layernorm", "attn_norm"},
+    {"post_attention_layernorm", "ffn_norm"},
+};
+constexpr TensorName kQwen3Tensors[] = {
+    {"self_attn.q_proj", "attn_q"},
+    {"self_attn.k_proj", "attn_k"},
+    {"self_attn.v_proj", "attn_v"},
+    {"self_attn.o_proj", "attn_output"},
+    {"self_attn.q_norm", "attn_q_norm"},
+    {"self_attn.k_norm", "attn_k_norm"},
+    {"mlp.gate_proj", "ffn_gate"},
+    {"mlp.up_proj", "ffn_up"},
+    {"mlp.down_proj", "ffn_down"},
+    {"input_layernorm", "attn_norm"},
+    {"post_attention_layernorm", "ffn_norm"},
+};
+constexpr TensorName kGemma2Tensors[] = {
+    {"self_attn.q_proj", "attn_q"},
+    {"self_attn.k_proj", "attn_k"},
+    {"self_attn.v_proj", "attn_v"},
+    {"self_attn.o_proj", "attn_output"},
+    {"mlp.gate_proj", "ffn_gate"},
+    {"mlp.up_proj", "ffn_up"},
+    {"mlp.down_proj", "ffn_down"},
+    {"input_layernorm", "attn_norm"},
+    {"post_attention_layernorm", "post_attention_norm"},
+    {"pre_feedforward_layernorm", "ffn_norm"},
+    {"post_feedforward_layernorm", "post_ffw_norm"},
+};
+constexpr TensorName kGemma3Tensors[] = {
+    {"self_attn.q_proj", "attn_q"},
+    {"self_attn.k_proj", "attn_k"},
+    {"self_attn.v_proj", "attn_v"},
+    {"self_attn.o_proj", "attn_output"},
+    {"self_attn.q_norm", "attn_q_norm"},
+    {"self_attn.k_norm", "attn_k_norm"},
+    {"mlp.gate_proj", "ffn_gate"},
+    {"mlp.up_proj", "ffn_up"},
+    {"mlp.down_proj", "ffn_down"},
+    {"input_layernorm", "attn_norm"},
+    {"post_attention_layernorm", "post_attention_norm"},
+    {"pre_feedforward_layernorm", "ffn_norm"},
+    {"post_feedforward_layernorm", "post_ffw_norm"},
+};
+constexpr TensorName kOlmo2Tensors[] = {
+    {"self_attn.q_proj", "attn_q"},
+    {"self_attn.k_proj", "attn_k"},
+    {"self_attn.v_proj", "attn_v"},
+    {"self_attn.o_proj", "attn_output"},
+    {"self_attn.q_norm", "attn_q_norm"},
+    {"self_attn.k_norm", "attn_k_norm"},
+    {"mlp.gate_proj", "ffn_gate"},
+    {"mlp.up_proj", "ffn_up"},
+    {"mlp.down_proj", "ffn_down"},
+    {"post_attention_layernorm", "post_attention_norm"},
+    {"post_feedforward_layernorm", "post_ffw_norm"},
+};
+constexpr TensorName kPhi3Tensors[] = {
+    {"self_attn.qkv_proj", "attn_qkv"}, {"self_attn.o_proj", "attn_output"},
+    {"mlp.gate_up_proj", "ffn_up"},     {"mlp.down_proj", "ffn_down"},
+    {"input_layernorm", "attn_norm"},   {"post_attention_layernorm", "ffn_norm"},
+};
+constexpr TensorName kOptTensors[] = {
+    {"self_attn.q_proj", "attn_q"},
+    {"self_attn.k_proj", "attn_k"},
+    {"self_attn.v_proj", "attn_v"},
+    {"self_attn.out_proj", "attn_output"},
+    {"fc1", "ffn_up"},
+    {"fc2", "ffn_down"},
+    {"self_attn_layer_norm", "attn_norm"},
+    {"final_layer_norm", "ffn_norm"},
+};
+constexpr TensorName kOptModelTensors[] = {
+    {"embed_tokens.weight", "token_embd.weight"},
+    {"embed_positions.weight", "position_embd.weight"},
+    {"final_layer_norm.weight", "output_norm.weight"},
+    {"final_layer_norm.bias", "output_norm.bias"},
+};
+
+// ---------------------------------------------------------------- configurations
+
+// Sizes, RMSNorm, SiLU.
+void describe_common(FolderConfig& c) {
+  c.read_sizes();
+  c.read_rms_epsilon();
+  c.require_activation("hidden_act", "silu");
+  c.fields.refuse("mlp_bias");
+}
+
+std::vector<bool> all_layers(const FolderConfig& c, bool windowed) {
+  return std::vector<bool>(static_cast<size_t>(c.layers), windowed);
+}
+
+void describe_llama(FolderConfig& c) {
+  describe_common(c);
+  c.read_attention_bias();
+  c.read_rope();
+}
+
+// Mistral and Ministral: a window in all layers, or in those that "layer_types" says. transformers' Mistral
+// does not look at these types.
+void describe_mistral(FolderConfig& c) {
+  describe_common(c);
+  c.read_rope();
+  if (c.architecture.model_type != "ministral") c.fields.refuse("layer_types");
+  c.write_windows(c.sliding_window(), all_layers(c, true));
+}
+
+// Layers from "max_window_layers" on have a window, where it is switched on at all.
+void describe_qwen(FolderConfig& c) {
+  describe_common(c);
+  c.read_rope();
+  const bool used = c.fields.flag("use_sliding_window", false);
+  const int64_t window = used ? c.sliding_window() : 0;
+  const int64_t first = c.fields.integer("max_window_layers", 0, INT32_MAX).value_or(28);
+  std::vector<bool> windowed;
+  for (int64_t l = 0; l < c.layers; ++l) windowed.push_back(l >= first);
+  c.write_windows(window, windowed);
+  c.fields.ignore({"sliding_window"});
+}
+
+void describe_qwen2(FolderConfig& c) {
+  describe_qwen(c);
+  c.biases = {"attn_q", "attn_k", "attn_v"};
+}
+
+void describe_qwen3(FolderConfig& c) {
+  describe_qwen(c);
+  c.read_attention_bias();
+}
+
+void describe_gemma(FolderConfig& c) {
+  c.read_sizes();
+  c.read_rms_epsilon();
+  // "hidden_act" is in old files and is not used.
+  c.fields.ignore({"hidden_act"});
+  c.require_activation("hidden_activation", "gelu_pytorch_tanh");
+  c.read_attention_bias();
+  c.fields.refuse("use_bidirectional_attention");
+  const double length = c.fields.number("query_pre_attn_scalar").value_or(256);
+  c.out.set_f32("kvasir.query_pre_attn_scalar", static_cast<float>(length));
+}
+
+// null: no cap.
+void write_cap(FolderConfig& c, std::string_view field, double otherwise) {
+  const double cap = c.fields.is_null(field) ? 0 : c.fields.number(field).value_or(otherwise);
+  c.out.set_f32(c.key(field), static_cast<float>(cap));
+}
+
+void describe_gemma2(FolderConfig& c) {
+  describe_gemma(c);
+  c.read_rope();
+  write_cap(c, "attn_logit_softcapping", 50);
+  write_cap(c, "final_logit_softcapping", 30);
+  std::vector<bool> windowed;
+  for (int64_t l = 0; l < c.layers; ++l) windowed.push_back(l % 2 == 0);
+  c.write_windows(c.sliding_window(), windowed);
+}
+
+void describe_gemma3(FolderConfig& c) {
+  describe_gemma(c);
+  c.read_two_ropes();
+  c.fields.refuse("attn_logit_softcapping");
+  write_cap(c, "final_logit_softcapping", 0);
+  auto pattern = c.fields.integer("sliding_window_pattern", 1, INT32_MAX);
+  if (const auto own = c.fields.integer("_sliding_window_pattern", 1, INT32_MAX); !pattern) pattern = own;
+  std::vector<bool> windowed;
+  for (int64_t l = 0; l < c.layers; ++l) windowed.push_back((l + 1) % pattern.value_or(6) != 0);
+  c.write_windows(c.sliding_window(), windowed);
+}
+
+void describe_phi3(FolderConfig& c) {
+  describe_common(c);
+  c.read_rope();
+  c.write_windows(c.sliding_window(), all_layers(c, true));
+}
+
+// "no_rope_layers" has 1 for a layer with RoPE. Layers without one may have a window.
+void describe_smollm3(FolderConfig& c) {
+  describe_common(c);
+  c.read_attention_bias();
+  c.read_rope();
+  const int64_t interval = c.fields.integer("no_rope_layer_interval", 1, INT32_MAX).value_or(4);
+  std::vector<int64_t> turned(static_cast<size_t>(c.layers));
+  for (int64_t l = 0; l < c.layers; ++l) turned[static_cast<size_t>(l)] = (l + 1) % interval != 0 ? 1 : 0;
+  if (const auto given = c.fields.integers("no_rope_layers")) {
+    if (static_cast<int64_t>(given->size()) < c.layers) {
+      c.fields.unsupported("no_rope_layers",
+                           fmt::format("where one for each of {} layers is needed", c.layers));
+      return;
+    }
+    turned = *given;
+  }
+  std::vector<int32_t> ropes;
+  std::vector<bool> windowed;
+  for (int64_t l = 0; l < c.layers; ++l) {
+    const bool turns = turned[static_cast<size_t>(l)] != 0;
+    ropes.push_back(turns ? 0 : -1);
+    windowed.push_back(!turns);
+  }
+  c.out.set_i32s("kvasir.layer_ropes", ropes);
+  const bool used = c.fields.flag("use_sliding_window", false);
+  c.write_windows(used ? c.sliding_window() : 0, windowed);
+  c.fields.ignore({"sliding_window"});
+}
+
+void describe_granite(FolderConfig& c) {
+  describe_llama(c);
+  for (const auto& [field, name] : {std::pair{"attention_multiplier", "attention.scale"},
+                                    {"embedding_multiplier", "embedding_scale"},
+                                    {"residual_multiplier", "residual_scale"},
+                                    {"logits_scaling", "logit_scale"}}) {
+    const double value = c.fields.number(field).value_or(1);
+    if (value == 0) c.fields.unsupported(field, "which is not supported; use another model");
+    c.out.set_f32(c.key(name), static_cast<float>(value));
+  }
+}
+
+void describe_opt(FolderConfig& c) {
+  c.read_sizes();
+  c.out.set_f32(c.key("attention.layer_norm_epsilon"), 1e-5F);  // PyTorch's default: it cannot be configured
+  c.require_activation("activation_function", "relu");
+  if (!c.fields.flag("do_layer_norm_before", true)) {
+    c.fields.unsupported("do_layer_norm_before",
+                         "and norms after attention and feed-forward are not supported");
+  }
+  c.fields.refuse("_remove_final_layer_norm");
+  if (!c.fields.flag("layer_norm_elementwise_affine", true)) {
+    c.fields.unsupported("layer_norm_elementwise_affine", "and norms without weights are not supported");
+  }
+  if (const auto narrow = c.fields.integer("word_embed_proj_dim", 1, INT32_MAX);
+      narrow && narrow != c.fields.integer("hidden_size", 1, INT32_MAX)) {
+    c.fields.unsupported("word_embed_proj_dim",
+                         "not hidden_size, and projections of the embedding are not supported");
+  }
+  c.biases = {"attn_norm", "ffn_norm"};
+  if (c.fields.flag("enable_bias", true)) {
+    c.biases.insert(c.biases.end(), {"attn_q", "attn_k", "attn_v", "attn_output", "ffn_up", "ffn_down"});
+  }
+}
+
+// ---------------------------------------------------------------- the table
+
+// Sorted by model_type.
+const FolderArchitecture kArchitectures[] = {
+    {.model_type = "gemma2",
+     .name = "gemma2",
+     .layer_tensors = kGemma2Tensors,
+     .defaults = {.num_key_value_heads = 4,
+                  .head_dim = 256,
+                  .max_position_embeddings = 8192,
+                  .sliding_window = 4096,
+                  .tie_word_embeddings = true},
+     .describe = describe_gemma2,
+     .norms_less_one = true},
+    // Wrappers leave out of their text_config what is the default.
+    {.model_type = "gemma3_text",
+     .name = "gemma3",
+     .layer_tensors = kGemma3Tensors,
+     .defaults = {.hidden_size = 2304,
+                  .intermediate_size = 9216,
+                  .num_hidden_layers = 26,
+                  .num_attention_heads = 8,
+                  .num_key_value_heads = 4,
+                  .head_dim = 256,
+                  .max_position_embeddings = 131072,
+                  .vocab_size = 262208,
+                  .sliding_window = 4096,
+                  .rope_theta = 1e6,
+                  .tie_word_embeddings = true},
+     .describe = describe_gemma3,
+     .norms_less_one = true},
+    {.model_type = "granite",
+     .name = "granite",
+     .layer_tensors = kLlamaTensors,
+     .defaults = {},
+     .describe = describe_granite},
+    {.model_type = "llama",
+     .name = "llama",
+     .layer_tensors = kLlamaTensors,
+     .defaults = {},
+     .describe = describe_llama},
+    {.model_type = "ministral",
+     .name = "llama",
+     .layer_tensors = kLlamaTensors,
+     .defaults = {.num_key_value_heads = 8, .sliding_window = 4096},
+     .describe = describe_mistral},
+    {.model_type = "ministral3",
+     .name = "mistral3",
+     .layer_tensors = kLlamaTensors,
+     .defaults = {.num_key_value_heads = 8, .head_dim = 128, .rms_norm_eps = 1e-5, .rope_theta = 1e6},
+     .describe = describe_mistral},
+    {.model_type = "mistral",
+     .name = "llama",
+     .layer_tensors = kLlamaTensors,
+     .defaults = {.num_key_value_heads = 8, .sliding_window = 4096},
+     .describe = describe_mistral},
+    {.model_type = "olmo2",
+     .name = "olmo2",
+     .layer_tensors = kOlmo2Tensors,
+     .defaults = {.rms_norm_eps = 1e-5},
+     .describe = describe_llama},
+    {.model_type = "opt",
+     .name = "opt",
+     .layer_tensors = kOptTensors,
+     .defaults = {.tie_word_embeddings = true},
+     .describe = describe_opt,
+     .model_tensors = kOptModelTensors},
+    {.model_type = "phi3",
+     .name = "phi3",
+     .layer_tensors = kPhi3Tensors,
+     .defaults = {.rms_norm_eps = 1e-5},
+     .describe = describe_phi3},
+    {.model_type = "qwen2",
+     .name = "qwen2",
+     .layer_tensors = kLlamaTensors,
+     .defaults = {.num_key_value_heads = 32, .sliding_window = 4096},
+     .describe = describe_qwen2},
+    {.model_type = "qwen3",
+     .name = "qwen3",
+     .layer_tensors = kQwen3Tensors,
+     .defaults = {.num_key_value_heads = 32, .head_dim = 128, .sliding_window = 4096},
+     .describe = describe_qwen3},
+    {.model_type = "smollm3",
+     .name = "smollm3",
+     .layer_tensors = kLlamaTensors,
+     .defaults = {.num_key_value_heads = 4, .rope_theta = 2e6, .tie_word_embeddings = true},
+     .describe = describe_smollm3},
+};
+
+}  // namespace
+
+const FolderArchitecture* find_folder_architecture(std::string_view model_type) {
+  for (const FolderArchitecture& a : kArchitectures) {
+    if (a.model_type == model_type) return &a;
+  }
+  return nullptr;
+}
+
+std::vector<std::string_view> known_model_types() {
+  std::vector<std::string_view> out;
+  for (const FolderArchitecture& a : kArchitectures) out.push_back(a.model_type);
+  return out;
+}
+
+}  // namespace kvasir

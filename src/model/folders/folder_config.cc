@@ -1,0 +1,106 @@
+// What the configurations of several architectures have in common.
+#include "model/folders/folder_config.h"
+
+#include <algorithm>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+namespace kvasir {
+namespace {
+
+constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+// Bounds far above any model, for what decides how much is written here.
+constexpr int64_t kMostLayers = 1024, kMostHeadDim = 1024;
+
+}  // namespace
+
+std::string FolderConfig::key(std::string_view name) const {
+  return fmt::format("{}.{}", architecture.name, name);
+}
+
+void FolderConfig::read_sizes() {
+  const ConfigDefaults& defaults = architecture.defaults;
+  const auto count = [this](std::string_view field, int64_t otherwise, int64_t most = kMost) {
+    const int64_t value = fields.integer(field, 1, most).value_or(otherwise);
+    if (value == 0) fields.unsupported(field, "where a whole number is needed; fetch the file again");
+    return value;
+  };
+  const auto write = [this](std::string_view name, int64_t value) {
+    out.set_u32(key(name), static_cast<uint32_t>(value));
+  };
+  layers = count("num_hidden_layers", defaults.num_hidden_layers, kMostLayers);
+  heads = count("num_attention_heads", defaults.num_attention_heads);
+  context = count("max_position_embeddings", defaults.max_position_embeddings);
+  const int64_t width = count("hidden_size", defaults.hidden_size);
+  // null says: as many as there are heads.
+  const int64_t kv_heads = fields.is_null("num_key_value_heads") || defaults.num_key_value_heads == 0
+                               ? heads
+                               : defaults.num_key_value_heads;
+  write("block_count", layers);
+  write("context_length", context);
+  write("embedding_length", width);
+  write("feed_forward_length",
+        count(fields.has("ffn_dim") ? "ffn_dim" : "intermediate_size", defaults.intermediate_size));
+  write("attention.head_count", heads);
+  write("attention.head_count_kv", count("num_key_value_heads", kv_heads));
+  head_dim = fields.integer("head_dim", 1, kMostHeadDim).value_or(defaults.head_dim);
+  if (head_dim == 0 && heads != 0) head_dim = std::min(width / heads, kMostHeadDim + 1);
+  if (head_dim == 0 || head_dim > kMostHeadDim) {
+    fields.unsupported("head_dim", fmt::format("and {} heads of a width of {} make none", heads, width));
+  }
+  write("attention.key_length", head_dim);
+  write("attention.value_length", head_dim);
+  const int64_t vocabulary = fields.integer("vocab_size", 1, kMost).value_or(defaults.vocab_size);
+  if (vocabulary != 0) write("vocab_size", vocabulary);
+}
+
+void FolderConfig::read_rms_epsilon() {
+  const double epsilon = fields.number("rms_norm_eps").value_or(architecture.defaults.rms_norm_eps);
+  out.set_f32(key("attention.layer_norm_rms_epsilon"), static_cast<float>(epsilon));
+}
+
+void FolderConfig::require_activation(std::string_view field, std::string_view wanted) {
+  const std::string found = fields.text(field).value_or(std::string(wanted));
+  if (found != wanted && !(wanted == "silu" && found == "swish")) {
+    fields.unsupported(field, fmt::format("where only '{}' is supported; use another model", wanted));
+  }
+}
+
+void FolderConfig::read_attention_bias(bool of_output_too) {
+  if (!fields.flag("attention_bias", false)) return;
+  biases = {"attn_q", "attn_k", "attn_v"};
+  if (of_output_too) biases.emplace_back("attn_output");
+}
+
+int64_t FolderConfig::sliding_window() {
+  if (fields.is_null("sliding_window")) return 0;
+  return fields.integer("sliding_window", 0, kMost).value_or(architecture.defaults.sliding_window);
+}
+
+void FolderConfig::write_windows(int64_t window, const std::vector<bool>& otherwise) {
+  std::vector<bool> windowed = otherwise;
+  if (const auto types = fields.texts("layer_types")) {
+    if (static_cast<int64_t>(types->size()) != layers) {
+      fields.unsupported("layer_types", fmt::format("where one for each of {} layers is needed", layers));
+      return;
+    }
+    windowed.clear();
+    for (const std::string& type : *types) {
+      if (type != "sliding_attention" && type != "full_attention") {
+        fields.unsupported("layer_types", "where only sliding_attention and full_attention are supported");
+        return;
+      }
+      windowed.push_back(type == "sliding_attention");
+    }
+  }
+  if (window == 0 || std::find(windowed.begin(), windowed.end(), true) == windowed.end()) window = 0;
+  std::vector<int32_t> windows, ropes;
+  for (const bool has : windowed) windows.push_back(has ? static_cast<int32_t>(window) : 0);
+  out.set_u32(key("attention.sliding_window"), static_cast<uint32_t>(window));
+  out.set_i32s("kvasir.layer_windows", windows);
+  if (architecture.name != "gemma3") return;
+  for (const bool has : windowed) ropes.push_back(has ? 1 : 0);
+  out.set_i32s("kvasir.layer_ropes", ropes);
+}
+
+}  // namespace kvasir

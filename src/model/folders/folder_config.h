@@ -1,0 +1,85 @@
+// From a config.json of Hugging Face to the metadata of a GGUF file. Internal to this folder.
+//
+// One row for each architecture says what its tensors are called and what its configuration leaves out; one
+// function says what its configuration means. The facts are those of the package `transformers` (5.24): its
+// classes of configurations and models.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/files/gguf_assembler.h"
+#include "model/folders/config_fields.h"
+
+namespace kvasir {
+
+// What the folder and a GGUF file call the same tensor. Those of layers are without ".weight" or ".bias".
+struct TensorName {
+  std::string_view theirs;  // "self_attn.q_proj"
+  std::string_view ours;    // "attn_q"
+};
+inline constexpr TensorName kModelTensors[] = {{"embed_tokens.weight", "token_embd.weight"},
+                                               {"norm.weight", "output_norm.weight"}};
+
+// What a configuration that does not say it means; 0: it must say it.
+struct ConfigDefaults {
+  int64_t hidden_size = 0, intermediate_size = 0, num_hidden_layers = 0, num_attention_heads = 0;
+  int64_t num_key_value_heads = 0;  // 0: as many as there are heads
+  int64_t head_dim = 0;             // 0: the width divided among the heads
+  int64_t max_position_embeddings = 0, vocab_size = 0, sliding_window = 0;
+  double rms_norm_eps = 1e-6;
+  double rope_theta = 10000;
+  bool tie_word_embeddings = false;
+};
+
+struct FolderConfig;
+
+struct FolderArchitecture {
+  std::string_view model_type;  // as config.json has it
+  std::string_view name;        // as general.architecture has it
+  std::span<const TensorName> layer_tensors;
+  ConfigDefaults defaults;
+  void (*describe)(FolderConfig&);
+  std::span<const TensorName> model_tensors = kModelTensors;  // beside "lm_head.weight"
+  bool norms_less_one = false;                                // the folder's norms are weights less 1
+};
+
+// nullptr: not known.
+const FolderArchitecture* find_folder_architecture(std::string_view model_type);
+std::vector<std::string_view> known_model_types();
+
+// What a function of an architecture reads from and writes to. Errors are kept in `fields`.
+struct FolderConfig {
+  const FolderArchitecture& architecture;
+  ConfigFields& fields;
+  GgufAssembler& out;
+  int64_t layers = 0;
+  int64_t heads = 0;
+  int64_t head_dim = 0;
+  int64_t context = 0;
+  // Parts of a layer that have biases, beside those whose names end so.
+  std::vector<std::string_view> biases = {};
+
+  std::string key(std::string_view name) const;  // with the architecture's name in front
+
+  // Sizes, heads, vocabulary.
+  void read_sizes();
+  void read_rms_epsilon();
+  // Refuses another activation function.
+  void require_activation(std::string_view field, std::string_view wanted);
+  // Biases of Q, K, V and, if so, of attention's output, where the configuration has this field set.
+  void read_attention_bias(bool of_output_too = true);
+  // One RoPE for all layers, with its scaling.
+  void read_rope();
+  // A RoPE of layers without a window, and one of those with: Gemma 3.
+  void read_two_ropes();
+  // Windows of the layers that "layer_types" says, or else those that `otherwise` says.
+  void write_windows(int64_t window, const std::vector<bool>& otherwise);
+  // "sliding_window"; 0: null.
+  int64_t sliding_window();
+};
+
+}  // namespace kvasir

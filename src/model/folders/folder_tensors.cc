@@ -1,0 +1,196 @@
+#include "model/folders/folder_tensors.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+#include <unordered_map>
+
+#include "base/units.h"
+#include "model/files/small_vector.h"
+
+namespace kvasir {
+namespace {
+
+// Where a decoder's tensors begin: by itself, in a wrapper of text and images (before and since transformers
+// 5), and OPT's. The longest that fits is meant.
+constexpr std::string_view kPrefixes[] = {"model.language_model.",
+                                          "language_model.model.",
+                                          "language_model.",
+                                          "model.decoder.",
+                                          "decoder.",
+                                          "model."};
+// What belongs to images.
+constexpr std::string_view kImageParts[] = {"vision_tower.", "vision_model.", "multi_modal_projector.",
+                                            "vision_encoder.", "vision_language_adapter."};
+
+std::string_view without_prefix(std::string_view name) {
+  for (std::string_view prefix : kPrefixes) {
+    if (name.starts_with(prefix)) return name.substr(prefix.size());
+  }
+  return name;
+}
+
+bool is_of_images(std::string_view name) {
+  if (name.starts_with("model.")) name.remove_prefix(6);
+  return std::any_of(std::begin(kImageParts), std::end(kImageParts),
+                     [name](std::string_view part) { return name.starts_with(part); });
+}
+
+class TensorMapper {
+ public:
+  TensorMapper(FolderConfig& config, std::optional<bool> tied, std::vector<std::string>& warnings)
+      : config_(config), tied_(tied), warnings_(warnings) {}
+
+  Status run(const std::vector<WeightsFile>& files) {
+    for (const WeightsFile& file : files) {
+      for (const SafetensorsTensor& tensor : file.content.tensors) KV_RETURN_IF_ERROR(add(file, tensor));
+    }
+    if (image_tensors_ > 0) {
+      warnings_.push_back(
+          fmt::format("{}: {} tensors of images ({}) are not used: this program reads text only", origin(),
+                      image_tensors_, format_bytes(image_bytes_)));
+    }
+    KV_RETURN_IF_ERROR(require_all());
+    return settle_output();
+  }
+
+ private:
+  // ".../config.json" without the name of the file.
+  std::string origin() const {
+    const std::string& path = config_.fields.origin();
+    return path.substr(0, path.find_last_of('/'));
+  }
+  Status add(const WeightsFile& file, const SafetensorsTensor& tensor);
+  Status add_as(const WeightsFile& file, const SafetensorsTensor& tensor, const std::string& name);
+  std::string name_of(std::string_view theirs) const;
+  bool is_norm_less_one(std::string_view ours) const {
+    return config_.architecture.norms_less_one && ours.ends_with("_norm.weight");
+  }
+  bool has_bias(std::string_view ours) const {
+    return std::find(config_.biases.begin(), config_.biases.end(), ours) != config_.biases.end();
+  }
+  Status missing(std::string_view theirs) const {
+    return error(ErrorCode::kCorrupt,
+                 "{}: the tensor '{}' is missing; the folder is incomplete; fetch it again", origin(),
+                 theirs);
+  }
+  Status require_all() const;
+  Status settle_output();
+
+  FolderConfig& config_;
+  const std::optional<bool> tied_;
+  std::vector<std::string>& warnings_;
+  // The output matrix is added when it is known whether it is the embedding.
+  const WeightsFile* output_file_ = nullptr;
+  const SafetensorsTensor* output_ = nullptr;
+  size_t image_tensors_ = 0;
+  uint64_t image_bytes_ = 0;
+};
+
+// As a GGUF file calls it; as it is called where its role is not known, or where it is a bias that the
+// configuration does not have.
+std::string TensorMapper::name_of(std::string_view theirs) const {
+  const std::string_view name = without_prefix(theirs);
+  if (name == "lm_head.weight") return "output.weight";
+  for (const TensorName& role : config_.architecture.model_tensors) {
+    if (name == role.theirs) return std::string(role.ours);
+  }
+  constexpr std::string_view kLayers = "layers.";
+  if (!name.starts_with(kLayers)) return std::string(theirs);
+  uint64_t layer = 0;
+  const char* begin = name.data() + kLayers.size();
+  const auto [end, code] = std::from_chars(begin, name.data() + name.size(), layer);
+  if (code != std::errc() || end == name.data() + name.size() || *end != '.') return std::string(theirs);
+  std::string_view stem = name.substr(static_cast<size_t>(end - name.data()) + 1);
+  const size_t dot = stem.rfind('.');
+  const std::string_view ending = dot == std::string_view::npos ? "" : stem.substr(dot);
+  stem = stem.substr(0, dot);
+  for (const TensorName& role : config_.architecture.layer_tensors) {
+    if (role.theirs != stem) continue;
+    if (ending == ".weight" || (ending == ".bias" && has_bias(role.ours)))
+      return fmt::format("blk.{}.{}{}", layer, role.ours, ending);
+  }
+  return std::string(theirs);
+}
+
+Status TensorMapper::add(const WeightsFile& file, const SafetensorsTensor& tensor) {
+  if (is_of_images(tensor.name)) {
+    image_tensors_ += 1;
+    image_bytes_ += tensor.tensor.data.size();
+    return {};
+  }
+  if (tensor.name.ends_with("rotary_emb.inv_freq")) return {};  // follows from the configuration
+  const std::string name = name_of(tensor.name);
+  if (name == "output.weight" && output_ == nullptr) {
+    output_file_ = &file;
+    output_ = &tensor;
+    return {};
+  }
+  return add_as(file, tensor, name);
+}
+
+Status TensorMapper::add_as(const WeightsFile& file, const SafetensorsTensor& tensor,
+                            const std::string& name) {
+  bool is_new = false;
+  if (is_norm_less_one(name)) {
+    std::vector<float> values;
+    GgufTensor norm = tensor.tensor;
+    norm.name = tensor.name;
+    KV_RETURN_IF_ERROR(read_small_vector(file.path, norm, static_cast<int64_t>(norm.values()), values));
+    for (float& value : values) value += 1;
+    is_new = config_.out.add_vector(name, values);
+  } else {
+    is_new = config_.out.add_tensor(name, tensor.tensor);
+  }
+  if (is_new) return {};
+  return error(ErrorCode::kCorrupt,
+               "{}: the tensor {} is there twice, perhaps in another file; fetch the files again", file.path,
+               gguf_quoted(tensor.name));
+}
+
+Status TensorMapper::require_all() const {
+  const auto has = [this](std::string_view ours) { return config_.out.find_tensor(ours) != nullptr; };
+  for (const TensorName& role : config_.architecture.model_tensors) {
+    if (!has(role.ours)) return missing(role.theirs);
+  }
+  for (int64_t layer = 0; layer < config_.layers; ++layer) {
+    for (const TensorName& role : config_.architecture.layer_tensors) {
+      if (!has(fmt::format("blk.{}.{}.weight", layer, role.ours))) {
+        return missing(fmt::format("layers.{}.{}.weight", layer, role.theirs));
+      }
+      if (has_bias(role.ours) && !has(fmt::format("blk.{}.{}.bias", layer, role.ours))) {
+        return missing(fmt::format("layers.{}.{}.bias", layer, role.theirs));
+      }
+    }
+  }
+  return {};
+}
+
+// An output matrix that is there and is not the embedding is the model's own, whatever the configuration
+// leaves out; against what it says is refused, since readers differ about it.
+Status TensorMapper::settle_output() {
+  const bool tied = tied_.value_or(config_.architecture.defaults.tie_word_embeddings);
+  if (output_ == nullptr) return tied ? Status() : missing("lm_head.weight");
+  const std::span<const std::byte> data = output_->tensor.data;
+  const std::span<const std::byte> embedding = config_.out.find_tensor("token_embd.weight")->data;
+  const bool same =
+      tied && data.size() == embedding.size() && std::memcmp(data.data(), embedding.data(), data.size()) == 0;
+  if (same) return {};
+  if (tied_ && *tied_) {
+    return error(
+        ErrorCode::kUnsupported,
+        "{}: 'tie_word_embeddings' is true, and '{}' is not the embedding; set it to false, or remove the "
+        "tensor",
+        config_.fields.origin(), output_->name);
+  }
+  return add_as(*output_file_, *output_, "output.weight");
+}
+
+}  // namespace
+
+Status add_folder_tensors(const std::vector<WeightsFile>& files, std::optional<bool> tied,
+                          FolderConfig& config, std::vector<std::string>& warnings) {
+  return TensorMapper(config, tied, warnings).run(files);
+}
+
+}  // namespace kvasir

@@ -1,0 +1,291 @@
+// The names of Hugging Face are said here a second time, beside those of src/model/folders.
+#include "support/tiny_folder.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/check.h"
+#include "model/files/model_file.h"
+
+namespace kvasir::test {
+namespace {
+
+using nlohmann::json;
+
+// In the names of GGUF: what the architecture calls them.
+std::string their_stem(const std::string& architecture, const std::string& ours) {
+  const bool has_both_norms = architecture == "gemma2" || architecture == "gemma3";
+  const std::map<std::string, std::string> opt = {{"attn_q", "self_attn.q_proj"},
+                                                  {"attn_k", "self_attn.k_proj"},
+                                                  {"attn_v", "self_attn.v_proj"},
+                                                  {"attn_output", "self_attn.out_proj"},
+                                                  {"ffn_up", "fc1"},
+                                                  {"ffn_down", "fc2"},
+                                                  {"attn_norm", "self_attn_layer_norm"},
+                                                  {"ffn_norm", "final_layer_norm"}};
+  const std::map<std::string, std::string> others = {
+      {"attn_q", "self_attn.q_proj"},
+      {"attn_k", "self_attn.k_proj"},
+      {"attn_v", "self_attn.v_proj"},
+      {"attn_qkv", "self_attn.qkv_proj"},
+      {"attn_output", "self_attn.o_proj"},
+      {"attn_q_norm", "self_attn.q_norm"},
+      {"attn_k_norm", "self_attn.k_norm"},
+      {"ffn_gate", "mlp.gate_proj"},
+      {"ffn_up", architecture == "phi3" ? "mlp.gate_up_proj" : "mlp.up_proj"},
+      {"ffn_down", "mlp.down_proj"},
+      {"attn_norm", "input_layernorm"},
+      {"ffn_norm", has_both_norms ? "pre_feedforward_layernorm" : "post_attention_layernorm"},
+      {"post_attention_norm", "post_attention_layernorm"},
+      {"post_ffw_norm", "post_feedforward_layernorm"}};
+  return (architecture == "opt" ? opt : others).at(ours);
+}
+
+std::string their_name(const std::string& architecture, const std::string& ours) {
+  const std::string prefix = architecture == "opt" ? "model.decoder." : "model.";
+  if (ours == "token_embd.weight") return prefix + "embed_tokens.weight";
+  if (ours == "position_embd.weight") return prefix + "embed_positions.weight";
+  if (ours == "output.weight") return "lm_head.weight";
+  const std::string last = architecture == "opt" ? "final_layer_norm" : "norm";
+  if (ours.starts_with("output_norm.")) return prefix + last + ours.substr(ours.find('.'));
+  const size_t layer_end = ours.find('.', 4), stem_end = ours.find('.', layer_end + 1);
+  return prefix + "layers" + ours.substr(3, layer_end - 3) + "." +
+         their_stem(architecture, ours.substr(layer_end + 1, stem_end - layer_end - 1)) +
+         ours.substr(stem_end);
+}
+
+// GGUF files of these have the rows of Q and K in the order of RoPE's pairs.
+bool has_pairs(const std::string& architecture) {
+  constexpr std::array<std::string_view, 4> kNames = {"llama", "mistral3", "granite", "smollm3"};
+  return std::find(kNames.begin(), kNames.end(), architecture) != kNames.end();
+}
+
+// Row 2i of each head becomes row i, row 2i + 1 row i + half.
+std::vector<std::byte> split_rows(std::span<const std::byte> data, size_t head_dim, size_t rows) {
+  const size_t row = data.size() / rows;
+  std::vector<std::byte> out(data.size());
+  for (size_t r = 0; r < rows; ++r) {
+    const size_t in_head = r % head_dim;
+    const size_t to = r - in_head + in_head / 2 + in_head % 2 * (head_dim / 2);
+    std::memcpy(out.data() + to * row, data.data() + r * row, row);
+  }
+  return out;
+}
+
+std::vector<std::byte> less_one(std::span<const std::byte> data) {
+  std::vector<std::byte> out(data.begin(), data.end());
+  for (size_t i = 0; i < out.size(); i += sizeof(float)) {
+    float value = 0;
+    std::memcpy(&value, out.data() + i, sizeof(value));
+    value -= 1;
+    std::memcpy(out.data() + i, &value, sizeof(value));
+  }
+  return out;
+}
+
+json common_config(const TinyLlamaShape& s) {
+  return {{"hidden_size", s.dim},
+          {"intermediate_size", s.ffn},
+          {"num_hidden_layers", s.layers},
+          {"num_attention_heads", s.heads},
+          {"num_key_value_heads", s.kv_heads},
+          {"head_dim", s.head_dim},
+          {"max_position_embeddings", s.context},
+          {"vocab_size", s.vocab},
+          {"rms_norm_eps", 1e-5},
+          {"rope_theta", s.rope_base},
+          {"tie_word_embeddings", s.tied},
+          {"torch_dtype", "bfloat16"},
+          {"bos_token_id", 1},
+          {"eos_token_id", 2}};
+}
+
+json opt_config(const TinyLlamaShape& s) {
+  return {{"hidden_size", s.dim},
+          {"ffn_dim", s.ffn},
+          {"num_hidden_layers", s.layers},
+          {"num_attention_heads", s.heads},
+          {"num_key_value_heads", s.kv_heads},  // no field of OPT's, but the tiny model has fewer
+          {"max_position_embeddings", s.context},
+          {"vocab_size", s.vocab},
+          {"word_embed_proj_dim", s.dim},
+          {"activation_function", "relu"},
+          {"do_layer_norm_before", true},
+          {"tie_word_embeddings", s.tied}};
+}
+
+json config_of(const TinyLlamaShape& s) {
+  const std::string& name = s.architecture;
+  json out = name == "opt" ? opt_config(s) : common_config(s);
+  out["model_type"] = name == "gemma3" ? "gemma3_text" : name == "mistral3" ? "ministral3" : name;
+  out["architectures"] = json::array({"AnyForCausalLM"});
+  if (name == "gemma2" || name == "gemma3") {
+    out["hidden_activation"] = "gelu_pytorch_tanh";
+    out["query_pre_attn_scalar"] = s.head_dim;
+    out["sliding_window"] = s.window;
+  } else if (name != "opt") {
+    out["hidden_act"] = "silu";
+  }
+  if (name == "gemma2") out.update({{"attn_logit_softcapping", 50.0}, {"final_logit_softcapping", 30.0}});
+  if (name == "gemma3") out["rope_local_base_freq"] = 10000.0;
+  if (name == "llama" && s.window > 0) out.update({{"model_type", "mistral"}, {"sliding_window", s.window}});
+  if (name == "llama" && s.qkv_bias) out["attention_bias"] = true;
+  if (s.rope_linear_factor != 1) out["rope_scaling"] = {{"type", "linear"}, {"factor", s.rope_linear_factor}};
+  if (name == "mistral3") {
+    out.erase("rope_theta");
+    out["rope_parameters"] = {{"rope_type", "yarn"},
+                              {"rope_theta", s.rope_base},
+                              {"factor", 16.0},
+                              {"original_max_position_embeddings", 100},
+                              {"mscale", 1.0},
+                              {"mscale_all_dim", 1.0},
+                              {"llama_4_scaling_beta", 0.3}};
+  }
+  if (name == "phi3") out.update({{"partial_rotary_factor", 0.5}, {"sliding_window", s.window}});
+  if (name == "granite") {
+    out.update({{"attention_multiplier", 0.125},
+                {"embedding_multiplier", 1.5},
+                {"residual_multiplier", 0.6},
+                {"logits_scaling", 0.5}});
+  }
+  return out;
+}
+
+std::string tokenizer_of(int32_t vocab) {
+  const TinyVocabulary words = make_tiny_vocabulary(vocab);
+  json added = json::array(), ids = json::object();
+  for (size_t i = 0; i < words.tokens.size(); ++i) {
+    if (words.types[i] == 3) added.push_back({{"id", i}, {"content", words.tokens[i]}, {"special", true}});
+    ids[words.tokens[i]] = i;
+  }
+  const json digits = {{"type", "Digits"}, {"individual_digits", true}};
+  const json bytes = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", true}};
+  const json out = {{"added_tokens", added},
+                    {"pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", {digits, bytes}}}},
+                    {"model", {{"type", "BPE"}, {"vocab", ids}, {"merges", words.merges}}}};
+  return out.dump();
+}
+
+void write_file(const std::filesystem::path& path, const void* data, size_t bytes) {
+  std::ofstream out(path, std::ios::binary);
+  out.write(static_cast<const char*>(data), static_cast<std::streamsize>(bytes));
+  out.close();
+  KV_CHECK(out.good(), "cannot write {}", path.string());
+}
+
+}  // namespace
+
+std::vector<std::byte> safetensors_of(std::string_view header, std::span<const std::byte> data) {
+  std::vector<std::byte> out;
+  append<uint64_t>(out, header.size());
+  for (char c : header) out.push_back(static_cast<std::byte>(c));
+  out.insert(out.end(), data.begin(), data.end());
+  return out;
+}
+
+std::vector<std::byte> safetensors_of(const std::vector<FolderTensor>& tensors) {
+  json header = {{"__metadata__", {{"format", "pt"}}}};
+  std::vector<std::byte> data;
+  for (const FolderTensor& tensor : tensors) {
+    const size_t begin = data.size();
+    data.insert(data.end(), tensor.data.begin(), tensor.data.end());
+    header[tensor.name] = {
+        {"dtype", tensor.type}, {"shape", tensor.shape}, {"data_offsets", {begin, data.size()}}};
+  }
+  return safetensors_of(header.dump(), data);
+}
+
+FolderTensor& TinyFolder::tensor(std::string_view name) {
+  for (FolderTensor& tensor : tensors) {
+    if (tensor.name == name) return tensor;
+  }
+  KV_CHECK(false, "no tensor {}", name);
+  return tensors.front();
+}
+
+void TinyFolder::edit(const std::string& file, std::string_view from, std::string_view to) {
+  std::string& text = texts.at(file);
+  const size_t place = text.find(from);
+  KV_CHECK(place != std::string::npos && text.find(from, place + 1) == std::string::npos, "{}", from);
+  text.replace(place, from.size(), to);
+}
+
+void TinyFolder::write(const std::string& path, size_t files) const {
+  const std::filesystem::path folder(path);
+  for (const auto& [name, text] : texts) write_file(folder / name, text.data(), text.size());
+  json places = json::object();
+  for (size_t f = 0; f < files; ++f) {
+    std::vector<FolderTensor> part;
+    const std::string name =
+        files == 1 ? "model.safetensors" : fmt::format("model-{:05}-of-{:05}.safetensors", f + 1, files);
+    for (size_t i = f; i < tensors.size(); i += files) {
+      part.push_back(tensors[i]);
+      places[tensors[i].name] = name;
+    }
+    const std::vector<std::byte> bytes = safetensors_of(part);
+    write_file(folder / name, bytes.data(), bytes.size());
+  }
+  if (files == 1) return;
+  const std::string index = json{{"weight_map", places}}.dump();
+  write_file(folder / "model.safetensors.index.json", index.data(), index.size());
+}
+
+TinyFolder make_tiny_folder(const TinyLlamaShape& shape, ops::WeightType type, uint64_t seed) {
+  auto model = ModelFile::from_bytes(make_tiny_llama(shape, type, seed), "tiny.gguf");
+  KV_CHECK(model.ok(), "{}", model.status().message());
+  const std::string& architecture = shape.architecture;
+  TinyFolder out;
+  out.texts["config.json"] = config_of(shape).dump();
+  out.texts["tokenizer.json"] = tokenizer_of(shape.vocab);
+  out.texts["tokenizer_config.json"] = json{
+      {"bos_token", "<|im_start|>"},
+      {"eos_token", "<|im_end|>"},
+      {"unk_token", "<|endoftext|>"},
+      {"add_bos_token", false},
+      {"chat_template", kTinyChatTemplate}}.dump();
+  for (const GgufTensor& tensor : (*model)->gguf().tensors()) {
+    const std::string name(tensor.name);
+    if (name == "rope_freqs.weight") continue;  // what the configuration says instead is up to the test
+    FolderTensor& to = out.tensors.emplace_back();
+    to.name = their_name(architecture, name);
+    to.type = tensor.type->name;
+    for (uint32_t d = tensor.dimensions; d-- > 0;) to.shape.push_back(tensor.shape[d]);
+    to.data.assign(tensor.data.begin(), tensor.data.end());
+    const bool of_rope = name.ends_with("attn_q.weight") || name.ends_with("attn_k.weight") ||
+                         name.ends_with("attn_q.bias") || name.ends_with("attn_k.bias");
+    if (of_rope && has_pairs(architecture)) {
+      to.data = split_rows(tensor.data, static_cast<size_t>(shape.head_dim), to.shape[0]);
+    }
+    if (architecture.starts_with("gemma") && name.ends_with("_norm.weight")) to.data = less_one(tensor.data);
+  }
+  return out;
+}
+
+FolderInMemory::FolderInMemory(const TinyFolder& folder)
+    : texts_(folder.texts), weights_(safetensors_of(folder.tensors)) {}
+
+FolderFiles FolderInMemory::files() const {
+  FolderFiles out;
+  out.path = "folder";
+  const auto text = [this](const char* name) -> std::string_view {
+    const auto found = texts_.find(name);
+    return found == texts_.end() ? std::string_view() : found->second;
+  };
+  out.config = text("config.json");
+  out.generation_config = text("generation_config.json");
+  out.tokenizer = text("tokenizer.json");
+  out.tokenizer_config = text("tokenizer_config.json");
+  out.chat_template = text("chat_template.jinja");
+  out.vocab = text("vocab.json");
+  out.merges = text("merges.txt");
+  out.index = text("model.safetensors.index.json");
+  out.weights.push_back({"model.safetensors", weights_});
+  return out;
+}
+
+}  // namespace kvasir::test
