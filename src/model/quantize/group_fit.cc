@@ -27,22 +27,19 @@ float round_even(float v) {
   return (v + kNoFraction) - kNoFraction;
 }
 
-// The table's value nearest to (i + 0.5) / 2 - 128, i from 0: the middles between neighbours are multiples of a
-// half, so the value of each such cell is one level's alone.
+// The table's value nearest to (i + 0.5) / 2 - 128, i from 0: the middles between neighbours are multiples of
+// a half, so the value of each such cell is one level's alone.
 constexpr size_t kCells = 512;
 constexpr std::array<float, kCells> make_nearest_of_table() {
   std::array<float, kCells> out = {};
   for (size_t i = 0; i < kCells; ++i) {
-    const int v4 = 2 * static_cast<int>(i) + 1;  // four times the cell's middle, plus 512
-    int best = 0;
-    for (const uint8_t value : ops::kLookupValues) {
-      const int distance = v4 - 4 * value, least = v4 - 4 * (best + 128);
-      if (&value == &ops::kLookupValues[0] ||
-          (distance < 0 ? -distance : distance) < (least < 0 ? -least : least)) {
-        best = value - 128;
-      }
+    const int middle = 2 * static_cast<int>(i) + 1;  // of the cell: four times it, plus 512
+    int best = ops::kLookupValues[0];
+    for (const int value : ops::kLookupValues) {
+      const int distance = middle - 4 * value, least = middle - 4 * best;
+      if (distance * distance < least * least) best = value;
     }
-    out[i] = static_cast<float>(best);
+    out[i] = static_cast<float>(best - 128);
   }
   return out;
 }
