@@ -187,7 +187,8 @@ void put_half(const Half& h, uint8_t* out) {
 void put_bits(int value, int shift, uint8_t& byte) {
   byte = static_cast<uint8_t>(byte | value << shift);
 }
-// `bits` bits, from bit `from` on, of `count` codes: byte l of the c-th 32 bytes has those of codes that are 32 apart.
+// `bits` bits, from bit `from` on, of `count` codes: byte l of the c-th 32 bytes has those of codes that are
+// 32 apart.
 void put_codes(const Codes& codes, int from, int bits, uint8_t* out) {
   const auto fields = static_cast<size_t>(8 / bits);
   for (size_t i = 0; i < codes.size(); ++i) {
