@@ -12,6 +12,7 @@
 #include "apps/bench/bench.h"
 #include "apps/cluster/gmanager.h"
 #include "apps/cluster/status.h"
+#include "apps/convert.h"
 #include "apps/eval.h"
 #include "apps/flags/cluster_flags.h"
 #include "apps/flags/command_line.h"
@@ -81,6 +82,8 @@ int run(int argc, char** argv) {
       app, "train-predictor", "Train --length-predictor hidden on requests and the lengths of their answers",
       add_train_predictor_flags, run_train_predictor, chosen);
   add_command<std::string>(app, "inspect", "Describe a model file", add_model_flag, run_inspect, chosen);
+  add_command<ConvertOptions>(app, "convert", "Write a model as a GGUF file of another type",
+                              add_convert_flags, run_convert, chosen);
 
   for (CLI::App* command : {serve, gmanager, status, generate, profile, train}) {
     add_environment(*command);

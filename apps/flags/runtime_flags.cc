@@ -11,6 +11,7 @@
 
 #include "apps/flags/command_line.h"
 #include "base/units.h"
+#include "model/quantize/recipe.h"
 #include "sched/registry.h"
 
 namespace kvasir {
@@ -135,6 +136,12 @@ void add_runtime_flags(CLI::App& app, RuntimeOptions& o) {
                  "Compute threads (default, as 0: one per core, except that with more than two cores one is "
                  "left to the server)")
       ->check(between(0, 4096));
+  app.add_option(
+         "--quantization", o.quantization,
+         "Quantise a model of F32, F16 or BF16 while it is loaded, as `kvasir convert` would (default: "
+         "use the weights as they are stored)")
+      ->type_name("TYPE")
+      ->check(CLI::IsMember(recipe_names()));
   add_pinning_flag(app, o.pinning);
   add_cache_flags(app, o);
   add_batch_flags(app, o);

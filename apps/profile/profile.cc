@@ -101,12 +101,13 @@ struct Subject {
 Result<Subject> open_subject(const RuntimeOptions& runtime) {
   KV_RETURN_IF_ERROR(check_limits(runtime));
   Subject s;
-  KV_ASSIGN_OR_RETURN(s.file, ModelFile::open(runtime.model_path));
+  KV_ASSIGN_OR_RETURN(s.file, open_model(runtime));
   KV_ASSIGN_OR_RETURN(s.decoder.kv_type, kv_type_from(runtime.kv_cache_dtype));
   KV_ASSIGN_OR_RETURN(s.decoder.activation, activation_from(runtime.activation_type));
   KV_ASSIGN_OR_RETURN(s.layout, make_geometry(runtime, *s.file, s.decoder));
   KV_ASSIGN_OR_RETURN(s.model,
-                      PackedModel::make(*s.file, static_cast<uint32_t>(s.file->spec().context_length)));
+                      PackedModel::make(*s.file, static_cast<uint32_t>(s.file->spec().context_length),
+                                        compute_threads(runtime)));
   s.file->release_pages();
   s.here =
       cost_fingerprint(runtime, *s.model, numerics_of(*s.model, s.decoder.activation, s.decoder.kv_type));

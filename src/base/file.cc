@@ -9,6 +9,7 @@
 #include <fstream>
 #include <iterator>
 #include <system_error>
+#include <utility>
 
 namespace kvasir {
 namespace {
@@ -63,23 +64,49 @@ Result<std::string> read_file(const std::string& path) {
   return error(ErrorCode::kIo, "{}: cannot be read", path);
 }
 
-Status replace_file(const std::string& path, std::span<const std::byte> bytes, unsigned mode) {
+FileReplacement::FileReplacement(std::string path, std::string beside, int fd)
+    : path_(std::move(path)), beside_(std::move(beside)), fd_(fd) {}
+
+FileReplacement::FileReplacement(FileReplacement&& other) noexcept
+    : path_(std::move(other.path_)),
+      beside_(std::exchange(other.beside_, {})),
+      fd_(std::exchange(other.fd_, -1)) {}
+
+FileReplacement::~FileReplacement() {
+  if (fd_ >= 0) ::close(fd_);
+  if (!beside_.empty()) ::unlink(beside_.c_str());
+}
+
+Status FileReplacement::failure(int error_number) const {
+  return error(ErrorCode::kIo, "{}: cannot be written: {}; is its folder there, and is there room?", path_,
+               system_reason(error_number));
+}
+
+Result<FileReplacement> FileReplacement::create(const std::string& path, unsigned mode) {
   std::string beside;
-  {
-    const FileDescriptor file(create_beside(path, mode, beside));
-    if (file.get() < 0 || !write_all(file.get(), bytes) || ::fsync(file.get()) != 0) {
-      const int why = errno;
-      if (file.get() >= 0) ::unlink(beside.c_str());
-      return error(ErrorCode::kIo, "{}: cannot be written: {}; is its folder there, and is there room?", path,
-                   system_reason(why));
-    }
+  const int fd = create_beside(path, mode, beside);
+  if (const int why = errno; fd < 0) return FileReplacement(path, {}, -1).failure(why);
+  return FileReplacement(path, std::move(beside), fd);
+}
+
+Status FileReplacement::append(std::span<const std::byte> bytes) {
+  return write_all(fd_, bytes) ? Status() : failure(errno);
+}
+
+Status FileReplacement::commit() {
+  if (::fsync(fd_) != 0) return failure(errno);
+  ::close(std::exchange(fd_, -1));
+  if (::rename(beside_.c_str(), path_.c_str()) != 0) {
+    return error(ErrorCode::kIo, "{}: cannot be replaced: {}", path_, system_reason(errno));
   }
-  if (::rename(beside.c_str(), path.c_str()) != 0) {
-    const int why = errno;
-    ::unlink(beside.c_str());
-    return error(ErrorCode::kIo, "{}: cannot be replaced: {}", path, system_reason(why));
-  }
-  return flush_folder_of(path);
+  beside_.clear();
+  return flush_folder_of(path_);
+}
+
+Status replace_file(const std::string& path, std::span<const std::byte> bytes, unsigned mode) {
+  KV_ASSIGN_OR_RETURN(FileReplacement file, FileReplacement::create(path, mode));
+  KV_RETURN_IF_ERROR(file.append(bytes));
+  return file.commit();
 }
 
 }  // namespace kvasir

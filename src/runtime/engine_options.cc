@@ -9,6 +9,20 @@
 
 namespace kvasir {
 
+Result<std::unique_ptr<ModelFile>> open_model(const RuntimeOptions& options) {
+  const QuantizationRecipe* recipe = nullptr;
+  if (!options.quantization.empty()) {
+    recipe = find_recipe(options.quantization);
+    if (recipe == nullptr) {
+      return error(ErrorCode::kInvalidArgument, "--quantization {}: there are {}", options.quantization,
+                   fmt::join(recipe_names(), ", "));
+    }
+  }
+  KV_ASSIGN_OR_RETURN(std::unique_ptr<ModelFile> file, ModelFile::open(options.model_path));
+  if (recipe != nullptr) KV_RETURN_IF_ERROR(file->quantize_as(*recipe));
+  return file;
+}
+
 uint32_t batched_tokens(const RuntimeOptions& options) {
   if (options.max_num_batched_tokens > 0) return options.max_num_batched_tokens;
   return policy_traits(options.scheduling_policy).whole_prompts ? 2048 : 512;

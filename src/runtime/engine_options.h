@@ -1,6 +1,7 @@
 // From RuntimeOptions to the engine's options, the same for `serve`, `profile` and `simulate`.
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "base/status.h"
@@ -13,6 +14,9 @@
 #include "runtime/runtime.h"
 
 namespace kvasir {
+
+// The model, with --quantization. An error names the file or the flag.
+Result<std::unique_ptr<ModelFile>> open_model(const RuntimeOptions& options);
 
 // An error is one line that names the flag.
 Result<ops::KvType> kv_type_from(const std::string& text);

@@ -65,7 +65,7 @@ class CpuRuntime final : public Runtime {
 
  private:
   Status load_text(const RuntimeOptions& options);
-  Status load_weights(const Decoder::Options& decoder, EngineOptions& engine);
+  Status load_weights(const RuntimeOptions& options, const Decoder::Options& decoder, EngineOptions& engine);
   Status map_tiers(const RuntimeOptions& options, const CacheOptions& cache);
   Status join(const RuntimeOptions& options, const Decoder::Options& decoder, const CacheOptions& cache);
   void make_link(const RuntimeOptions& options, const CacheOptions& cache);
@@ -135,9 +135,10 @@ Status CpuRuntime::load_text(const RuntimeOptions& options) {
 }
 
 // Packs the weights for the kernels, and sets the numerics id.
-Status CpuRuntime::load_weights(const Decoder::Options& decoder, EngineOptions& engine) {
-  KV_ASSIGN_OR_RETURN(packed_,
-                      PackedModel::make(*file_, static_cast<uint32_t>(file_->spec().context_length)));
+Status CpuRuntime::load_weights(const RuntimeOptions& options, const Decoder::Options& decoder,
+                                EngineOptions& engine) {
+  KV_ASSIGN_OR_RETURN(packed_, PackedModel::make(*file_, static_cast<uint32_t>(file_->spec().context_length),
+                                                 compute_threads(options)));
   file_->release_pages();
   engine.cache.numerics_id = numerics_of(*packed_, decoder.activation, decoder.kv_type);
   return {};
@@ -276,7 +277,7 @@ Status CpuRuntime::make_executor(const RuntimeOptions& options, const Decoder::O
 }
 
 Status CpuRuntime::load(const RuntimeOptions& options) {
-  KV_ASSIGN_OR_RETURN(file_, ModelFile::open(options.model_path));
+  KV_ASSIGN_OR_RETURN(file_, open_model(options));
   for (const std::string& warning : file_->warnings()) log_warning("{}", warning);
   KV_RETURN_IF_ERROR(load_text(options));
   Decoder::Options decoder;
@@ -290,7 +291,7 @@ Status CpuRuntime::load(const RuntimeOptions& options) {
   if (policy_traits(options.scheduling_policy).keeps_x)
     hidden_report_ = describe_hidden_cache(*file_, decoder);
 
-  KV_RETURN_IF_ERROR(load_weights(decoder, engine));
+  KV_RETURN_IF_ERROR(load_weights(options, decoder, engine));
   const auto context = static_cast<uint64_t>(file_->spec().context_length);
   KV_RETURN_IF_ERROR(size_tiers(options, context, available_memory(), engine));
   if (!options.log_plans.empty()) {

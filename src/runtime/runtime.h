@@ -29,7 +29,9 @@ struct BeliefOptions {
 
 struct RuntimeOptions {
   std::string model_path;
-  int threads = 0;                   // compute threads; 0: see compute_threads()
+  std::string
+      quantization;  // a recipe for weights of F32, F16 and BF16 (recipe.h); empty: as they are stored
+  int threads = 0;   // compute threads; 0: see compute_threads()
   Pinning pinning = Pinning::kAuto;  // of the compute threads
   // Of the device tier, stage ring included. 0: half of the memory that is available after the model is
   // loaded.

@@ -3,8 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
+#include <limits>
 #include <tuple>
 
+#include "model/files/convert.h"
+#include "model/files/form_bytes.h"
+#include "support/take.h"
+#include "support/temp_file.h"
 #include "support/tiny_llama.h"
 
 namespace kvasir {
@@ -73,6 +79,75 @@ TEST(PackedModel, BiasesStandAsTheColumnsOfQKV) {
     part.remove_tensor("blk.0.attn_v.bias");
     EXPECT_EQ(std::get<0>(bias(part, layer)), layer == 0 ? std::vector<float>() : all);
   }
+}
+
+// All bytes that products read, and the embedding of a token.
+std::vector<std::byte> bytes_of(const PackedModel& model) {
+  std::vector<std::byte> out;
+  const auto add = [&out](const Projection& p) {
+    for (const Projection::Part& part : p.parts) {
+      const ops::PackedMatrix& m = part.matrix;
+      const auto* data = reinterpret_cast<const std::byte*>(m.data);
+      out.push_back(static_cast<std::byte>(m.type));
+      out.insert(out.end(), data, data + ops::packed_bytes(m.type, m.n, m.k));
+    }
+  };
+  for (const PackedLayer& l : model.layers()) {
+    for (const Projection* p : {&l.qkv, &l.attn_output, &l.ffn_in, &l.ffn_down}) add(*p);
+  }
+  add(model.output());
+  std::vector<float> row(static_cast<size_t>(model.spec().dim));
+  model.embed(77, 0, row.data());
+  const auto* values = reinterpret_cast<const std::byte*>(row.data());
+  out.insert(out.end(), values, values + row.size() * sizeof(float));
+  return out;
+}
+
+// The same operands and the same arithmetic: the same logits.
+TEST(PackedModel, QuantisedAtLoadIsTheConvertedFile) {
+  std::vector<test::TinyLlamaShape> shapes = {test::tiny_256()};
+  for (const test::TinyLlamaShape& shape : test::tiny_architectures()) {
+    if (shape.architecture == "qwen3" || shape.architecture == "phi3") shapes.push_back(shape);
+  }
+  ASSERT_EQ(shapes.size(), 3U);
+  for (const test::TinyLlamaShape& shape : shapes) {
+    for (const char* name : {"q4_k_m", "q8_0"}) {
+      SCOPED_TRACE(shape.architecture + " " + name);
+      const QuantizationRecipe& recipe = *find_recipe(name);
+      const auto open = [&] {
+        return test::take(ModelFile::from_bytes(test::make_tiny_llama(shape, WeightType::kBf16, 5), "m"));
+      };
+      const auto stored = open(), quantised = open();
+      const test::TempFolder folder;
+      const std::string path = folder.path() + "/out.gguf";
+      ASSERT_TRUE(convert_model(*stored, recipe, path, 1).ok());
+      const auto converted = test::take(ModelFile::open(path));
+      ASSERT_TRUE(quantised->quantize_as(recipe).ok());
+      const auto a = test::take(PackedModel::make(*quantised, 64, 2));
+      const auto b = test::take(PackedModel::make(*converted, 64));
+      EXPECT_TRUE(bytes_of(*a) == bytes_of(*b));
+      EXPECT_EQ(a->weight_types(), b->weight_types() + "~quantizer-1");
+      EXPECT_EQ(a->x_type(ActivationMode::kAuto), x_type_of(quantised->weights(), ActivationMode::kAuto));
+      EXPECT_NE(quantised->fingerprint(), stored->fingerprint());
+      EXPECT_NE(quantised->fingerprint(), converted->fingerprint());
+    }
+  }
+}
+
+TEST(PackedModel, RefusesToQuantiseWhatIsQuantisedAlreadyOrNotFinite) {
+  const auto q8 = test::take(
+      ModelFile::from_bytes(test::make_tiny_llama(test::tiny_gqa(), WeightType::kQ8_0, 5), "model.gguf"));
+  EXPECT_EQ(
+      q8->quantize_as(*find_recipe("q4_0")).message(),
+      "model.gguf: the model is quantised already (the tensor 'token_embd.weight' as Q8_0); serve it without "
+      "--quantization, or give a model of F32, F16 or BF16");
+  test::GgufBuilder builder = test::tiny_llama_builder(test::tiny_gqa(), WeightType::kF32, 5);
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  std::memcpy(builder.tensor("blk.1.attn_v.weight").data.data() + 4 * (128 * 3 + 9), &nan, 4);
+  const auto model = test::take(ModelFile::from_bytes(builder.build(), "model.gguf"));
+  ASSERT_TRUE(model->quantize_as(*find_recipe("q4_0")).ok());
+  EXPECT_EQ(PackedModel::make(*model, 64).status().message(),
+            "model.gguf: the tensor 'blk.1.attn_v.weight': row 3: value 9 is NaN");
 }
 
 }  // namespace

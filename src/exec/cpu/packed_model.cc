@@ -13,6 +13,9 @@
 #include "base/check.h"
 #include "base/mutant.h"
 #include "base/units.h"
+#include "model/files/pair_order.h"
+#include "model/quantize/quantize_row.h"
+#include "model/quantize/quantize_rows.h"
 #include "ops/det_math.h"
 
 namespace kvasir {
@@ -48,12 +51,17 @@ Arena::~Arena() {
 
 namespace {
 
+// Rows that are quantised at once while they are packed.
+constexpr int64_t kRowsAtOnce = 1024;
+
 // Hands out matrices from the arena; with a null base it only adds up the bytes, so that one code path sizes
-// and carves.
+// and carves. Rows whose type changes are quantised on the way.
 class Packer {
  public:
-  explicit Packer(std::byte* base) : base_(base) {}
+  Packer(std::byte* base, int threads) : base_(base), threads_(threads) {}
   uint64_t used() const { return used_; }
+  // The first failure.
+  const Status& status() const { return status_; }
 
   // A source's rows in another order: row i of the projection is row order[i]. Empty: as they are.
   struct Source {
@@ -66,61 +74,84 @@ class Packer {
     projection.k = sources[0].matrix->columns;
     for (size_t i = 0; i < sources.size();) {
       size_t end = i + 1;
-      while (end < sources.size() && sources[end].matrix->type == sources[i].matrix->type) ++end;
+      while (end < sources.size() && sources[end].matrix->used == sources[i].matrix->used) ++end;
       projection.parts.push_back(part(sources, i, end, projection.n));
       for (; i < end; ++i) projection.n += sources[i].matrix->rows;
     }
     return projection;
   }
 
+  // The rows in GGUF's layout, to look them up in; those of the file if their type stays.
+  WeightMatrix table(const WeightMatrix& m) {
+    if (m.used == m.type) return m;
+    WeightMatrix out = m;
+    out.type = m.used;
+    out.bytes = static_cast<uint64_t>(m.rows) * ops::row_bytes(m.used, m.columns);
+    std::byte* dst = take(out.bytes);
+    out.data = dst;
+    if (dst) quantize(m, {}, 0, m.rows, dst);
+    return out;
+  }
+
  private:
   Projection::Part part(const std::vector<Source>& sources, size_t begin, size_t end, int64_t column) {
-    const ops::WeightType type = sources[begin].matrix->type;
+    const ops::WeightType type = sources[begin].matrix->used;
     const int64_t k = sources[begin].matrix->columns;
     int64_t n = 0;
     for (size_t i = begin; i < end; ++i) n += sources[i].matrix->rows;
-    std::byte* dst = base_ ? base_ + used_ : nullptr;
-    used_ += round_up<uint64_t>(ops::packed_bytes(type, n, k), 64);
+    std::byte* dst = take(ops::packed_bytes(type, n, k));
     if (dst) {
       ops::clear_packed(type, n, k, dst);
       int64_t offset = 0;
       for (size_t i = begin; i < end; ++i) {
-        const WeightMatrix& m = *sources[i].matrix;
-        if (sources[i].order.empty()) {
-          ops::pack_columns(type, m.data, m.rows, k, offset, n, dst);
-        } else {
-          for (int64_t r = 0; r < m.rows; ++r) {
-            const auto from = static_cast<uint64_t>(sources[i].order[static_cast<size_t>(r)]);
-            ops::pack_columns(type, m.data + from * m.row_bytes(), 1, k, offset + r, n, dst);
-          }
-        }
-        offset += m.rows;
+        pack(sources[i], offset, n, dst);
+        offset += sources[i].matrix->rows;
       }
     }
     return {{reinterpret_cast<const uint8_t*>(dst), type, n, k}, column};
   }
 
+  void pack(const Source& source, int64_t offset, int64_t n, std::byte* dst) {
+    const WeightMatrix& m = *source.matrix;
+    if (m.used == m.type && source.order.empty()) {
+      ops::pack_columns(m.type, m.data, m.rows, m.columns, offset, n, dst);
+      return;
+    }
+    std::vector<std::byte> rows(static_cast<size_t>(std::min(kRowsAtOnce, m.rows)) *
+                                ops::row_bytes(m.used, m.columns));
+    for (int64_t r = 0; r < m.rows && status_.ok(); r += kRowsAtOnce) {
+      const int64_t count = std::min(kRowsAtOnce, m.rows - r);
+      quantize(m, source.order, r, count, rows.data());
+      ops::pack_columns(m.used, rows.data(), count, m.columns, offset + r, n, dst);
+    }
+  }
+
+  void quantize(const WeightMatrix& m, const std::vector<int64_t>& order, int64_t first, int64_t count,
+                std::byte* out) {
+    if (!status_.ok()) return;
+    const Status status =
+        quantize_rows({m.type, m.data, m.columns}, order, first, count, m.used, threads_, out);
+    if (!status.ok()) {
+      status_ = error(status.code(), "the tensor {}: {}", gguf_quoted(m.name), status.message());
+    }
+  }
+
+  std::byte* take(uint64_t bytes) {
+    std::byte* out = base_ ? base_ + used_ : nullptr;
+    used_ += round_up<uint64_t>(bytes, 64);
+    return out;
+  }
+
   std::byte* const base_;
+  const int threads_;
   uint64_t used_ = 0;
+  Status status_;
 };
 
 std::string joined(const std::set<std::string>& names) {
   std::string out;
   for (const std::string& n : names) out += (out.empty() ? "" : "+") + n;
   return out;
-}
-
-// The order of rows that makes the values of each pair of RoPE neighbours: of each head's first rope.dim rows
-// the first half become the even ones. Empty: they are so already.
-std::vector<int64_t> pair_order(const ModelSpec& spec, int64_t rows) {
-  if (!spec.split_pairs) return {};
-  std::vector<int64_t> order(static_cast<size_t>(rows));
-  for (int64_t r = 0; r < rows; ++r) {
-    const int64_t in_head = r % spec.head_dim, turned = spec.ropes[0].dim;
-    const int64_t from = in_head >= turned ? in_head : in_head / 2 + in_head % 2 * (turned / 2);
-    order[static_cast<size_t>(r)] = r - in_head + from;
-  }
-  return order;
 }
 
 std::vector<float> reordered(const std::vector<float>& values, const std::vector<int64_t>& order) {
@@ -182,7 +213,8 @@ std::vector<const WeightMatrix*> all_matrices(const TensorTable& weights) {
 
 }  // namespace
 
-Result<std::unique_ptr<PackedModel>> PackedModel::make(const ModelFile& file, uint32_t max_positions) {
+Result<std::unique_ptr<PackedModel>> PackedModel::make(const ModelFile& file, uint32_t max_positions,
+                                                       int threads) {
   const ModelSpec& spec = file.spec();
   const TensorTable& weights = file.weights();
   std::unique_ptr<PackedModel> model(new PackedModel);
@@ -208,13 +240,17 @@ Result<std::unique_ptr<PackedModel>> PackedModel::make(const ModelFile& file, ui
       layer.ffn_branch = {l.ffn_down_bias, l.ffn_post_norm};
       model->layers_.push_back(std::move(layer));
     }
-    model->output_ = packer.project({{&weights.output_matrix()}});
+    model->embedding_ = packer.table(weights.token_embedding);
+    model->output_ = packer.project({{weights.output.present() ? &weights.output : &model->embedding_}});
   };
-  Packer sizes(nullptr);
+  Packer sizes(nullptr, threads);
   pack(sizes);
   KV_ASSIGN_OR_RETURN(model->arena_, Arena::map(sizes.used(), "the model's weights"));
-  Packer packer(model->arena_.data());
+  Packer packer(model->arena_.data(), threads);
   pack(packer);
+  if (!packer.status().ok()) {
+    return error(packer.status().code(), "{}: {}", file.path(), packer.status().message());
+  }
   model->output_norm_ = weights.output_norm;
   model->adds_at_once_ = spec.residual_scale == 1;
   for (const PackedLayer& layer : model->layers_) {
@@ -236,11 +272,11 @@ const ops::RopeTable* PackedModel::rope(uint32_t layer) const {
 std::string PackedModel::weight_types() const {
   std::set<std::string> names;
   for (const WeightMatrix* m : all_matrices(file_->weights())) {
-    std::string type = ops::weight_type_name(m->type);
+    std::string type = ops::weight_type_name(m->used);
     for (char& c : type) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
     names.insert(type);
   }
-  return joined(names);
+  return joined(names) + (file_->quantization() ? fmt::format("~quantizer-{}", kQuantizerVersion) : "");
 }
 
 std::string PackedModel::activation_types(ops::ActivationMode mode) const {
@@ -276,7 +312,7 @@ void PackedModel::embed(int32_t token, uint32_t position, float* out) const {
   };
   const TensorTable& weights = file_->weights();
   const auto dim = static_cast<size_t>(spec().dim);
-  look_up(weights.token_embedding, token, out);
+  look_up(embedding_, token, out);
   if (spec().embedding_scale != 1) {
     for (size_t i = 0; i < dim; ++i) out[i] *= spec().embedding_scale;
   }

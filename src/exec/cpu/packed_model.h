@@ -70,8 +70,11 @@ struct PackedLayer {
 class PackedModel {
  public:
   // Packs everything; the file must outlive the model, which looks embeddings up in it. `max_positions` is
-  // the longest sequence that will be run, in tokens.
-  static Result<std::unique_ptr<PackedModel>> make(const ModelFile& file, uint32_t max_positions);
+  // the longest sequence that will be run, in tokens. Matrices that the file wants quantised (quantize_as)
+  // are quantised as they are packed, a part of one matrix at a time, by so many threads. kInvalidArgument: a
+  // value cannot be quantised; the message names the tensor. kExhausted: as Arena::map().
+  static Result<std::unique_ptr<PackedModel>> make(const ModelFile& file, uint32_t max_positions,
+                                                   int threads = 1);
 
   const ModelSpec& spec() const { return file_->spec(); }
   const std::vector<PackedLayer>& layers() const { return layers_; }
@@ -86,7 +89,8 @@ class PackedModel {
   // Nothing happens to what attention and feed-forward add to the residual stream, so their products add it.
   bool adds_at_once() const { return adds_at_once_; }
   uint64_t bytes() const { return arena_.size(); }
-  // The sorted types of all matrices, such as "q4_1+q8_0": part of the numerics id.
+  // The sorted types of all matrices, such as "q4_1+q8_0", and, if loading has quantised them, the version of
+  // the quantiser, as in "q4_k+q6_k~quantizer-1": part of the numerics id.
   std::string weight_types() const;
 
   // The sorted types of the rows that the matrix products take in such a mode, such as "bf16+int8": part of
@@ -109,6 +113,7 @@ class PackedModel {
   std::vector<PackedLayer> layers_;
   NormWeights output_norm_;
   Projection output_;
+  WeightMatrix embedding_;  // as it is looked up in: in the file or, quantised, in the arena
   bool adds_at_once_ = true;
   std::vector<ops::RopeTable> ropes_;  // as ModelSpec::ropes
   std::vector<float> query_scales_;    // by position / ModelSpec::temperature_interval

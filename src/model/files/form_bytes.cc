@@ -20,7 +20,7 @@ ops::ActivationType x_type_of(const TensorTable& weights, ops::ActivationMode mo
   std::set<ops::ActivationType> taken;
   for (const LayerWeights& layer : weights.layers) {
     for (const WeightMatrix* m : {&layer.attn_k, &layer.attn_v}) {
-      taken.insert(ops::activation_for(m->type, mode));
+      taken.insert(ops::activation_for(m->used, mode));
     }
   }
   return taken.size() == 1 ? *taken.begin() : ops::ActivationType::kF32;

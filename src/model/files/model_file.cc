@@ -143,6 +143,31 @@ Status ModelFile::load(Gguf container) {
   return {};
 }
 
+Status ModelFile::quantize_as(const QuantizationRecipe& recipe) {
+  KV_CHECK(quantization_ == nullptr, "recipe={}", quantization_->name);
+  std::vector<WeightMatrix*> matrices = {&weights_.token_embedding, &weights_.output};
+  for (LayerWeights& l : weights_.layers) {
+    matrices.insert(matrices.end(),
+                    {&l.attn_q, &l.attn_k, &l.attn_v, &l.attn_output, &l.ffn_gate, &l.ffn_up, &l.ffn_down});
+  }
+  for (WeightMatrix* m : matrices) {
+    if (!m->present()) continue;
+    if (ops::is_quantized(m->type)) {
+      return error(
+          ErrorCode::kUnsupported,
+          "{}: the model is quantised already (the tensor {} as {}); serve it without --quantization, or "
+          "give a model of F32, F16 or BF16",
+          path(), gguf_quoted(m->name), ops::weight_type_name(m->type));
+    }
+    const std::string_view type = type_in_recipe(recipe, spec_, m->name, 2, static_cast<uint64_t>(m->columns),
+                                                 ops::weight_type_name(m->type));
+    m->used = *ops::weight_type_of_name(type);
+  }
+  quantization_ = &recipe;
+  fingerprint_ = fingerprint_of(fingerprint_, recipe);
+  return {};
+}
+
 uint64_t ModelFile::file_bytes() const {
   uint64_t bytes = bytes_.size();
   for (const FolderFiles::Weights& file : folder_.weights) bytes += file.bytes.size();

@@ -17,6 +17,7 @@
 #include "model/files/sampling_defaults.h"
 #include "model/files/tensor_table.h"
 #include "model/folders/model_folder.h"
+#include "model/quantize/recipe.h"
 #include "model/tokenizers/tokenizer_data.h"
 
 namespace kvasir {
@@ -26,6 +27,8 @@ namespace kvasir {
 // for the same model; it does not detect a deliberate change in the middle of a tensor.
 using ModelFingerprint = std::array<uint8_t, 32>;
 ModelFingerprint fingerprint_of(const Gguf& file);
+// Of the model when it is quantised by loading: of its own fingerprint, the recipe and kQuantizerVersion.
+ModelFingerprint fingerprint_of(const ModelFingerprint& stored, const QuantizationRecipe& recipe);
 
 // 64 hexadecimal digits.
 std::string to_hex(const ModelFingerprint& fingerprint);
@@ -65,6 +68,14 @@ class ModelFile {
   const std::vector<std::string>& warnings() const { return warnings_; }
   const ModelFingerprint& fingerprint() const { return fingerprint_; }
 
+  // From now on the matrices are used in the types that the recipe gives them, to which loading quantises
+  // their rows one by one: with the same results as the file that convert_model() writes. The fingerprint is
+  // then another one. kUnsupported: a matrix is quantised already. REQUIRES: no one else has the model yet;
+  // at most once.
+  Status quantize_as(const QuantizationRecipe& recipe);
+  // nullptr: the matrices are used as they are stored.
+  const QuantizationRecipe* quantization() const { return quantization_; }
+
   // Gives the memory of the mapped files back to the kernel, once the weights are packed. The views stay
   // valid: what is read again comes from the files. No effect on what is in memory.
   void release_pages() const;
@@ -83,6 +94,7 @@ class ModelFile {
   TensorTable weights_;
   SamplingDefaults sampling_defaults_;
   std::vector<std::string> warnings_;
+  const QuantizationRecipe* quantization_ = nullptr;
   ModelFingerprint fingerprint_ = {};
 };
 

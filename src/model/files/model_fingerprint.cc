@@ -6,6 +6,7 @@
 
 #include "base/units.h"
 #include "model/files/model_file.h"
+#include "model/quantize/quantize_row.h"
 
 namespace kvasir {
 namespace {
@@ -43,6 +44,14 @@ ModelFingerprint fingerprint_of(const Gguf& file) {
     hash.add(tensor.data.first(end_bytes));
     hash.add(tensor.data.last(end_bytes));
   }
+  return hash.finish();
+}
+
+ModelFingerprint fingerprint_of(const ModelFingerprint& stored, const QuantizationRecipe& recipe) {
+  const std::string how = fmt::format("{} {}", recipe.name, kQuantizerVersion);
+  Sha256 hash;
+  hash.add(std::as_bytes(std::span(stored)));
+  hash.add(std::as_bytes(std::span(how)));
   return hash.finish();
 }
 

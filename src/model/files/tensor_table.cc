@@ -116,6 +116,8 @@ Status TableReader::matrix(std::string_view name, int64_t rows, int64_t columns,
     return wrong_shape(*tensor, rows, columns);
   }
   KV_ASSIGN_OR_RETURN(out.type, weight_type_of(file_, *tensor));
+  out.used = out.type;
+  out.name = tensor->name;
   out.rows = rows;
   out.columns = columns;
   out.data = tensor->data.data();

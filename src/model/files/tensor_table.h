@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/status.h"
@@ -16,7 +17,10 @@ namespace kvasir {
 // A matrix as it lies in the file: `rows` outputs of `columns` inputs each; a row is contiguous and
 // consists of whole blocks of its type. A view: the bytes belong to the mapping.
 struct WeightMatrix {
-  ops::WeightType type = ops::WeightType::kF32;
+  ops::WeightType type = ops::WeightType::kF32;  // of the bytes
+  // What products and look-ups use: `type`, or what loading quantises the rows to (ModelFile::quantize_as).
+  ops::WeightType used = ops::WeightType::kF32;
+  std::string_view name;  // of the tensor that it is, or is a part of
   int64_t rows = 0;
   int64_t columns = 0;
   const std::byte* data = nullptr;  // aligned to the file's alignment, at least 8

@@ -1,0 +1,166 @@
+#include "model/files/convert.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+
+#include "model/architectures/architecture.h"
+#include "model/files/gguf_assembler.h"
+#include "model/files/gguf_writer.h"
+#include "model/files/pair_order.h"
+#include "model/quantize/quantize_rows.h"
+#include "model/tokenizers/tokenizer_gguf.h"
+
+namespace kvasir {
+namespace {
+
+constexpr uint32_t kQuantizationVersion = 2;  // of GGUF's blocks
+constexpr uint64_t kPartBytes = 16 << 20;     // of a tensor, at once
+
+bool is_replaced(std::string_view key) {
+  return key == "general.file_type" || key == "general.quantization_version" || key.starts_with("kvasir.");
+}
+
+class Converter {
+ public:
+  Converter(const ModelFile& model, const QuantizationRecipe& recipe, int threads)
+      : model_(model), recipe_(recipe), threads_(threads) {}
+
+  Status run(const std::string& path);
+
+ private:
+  Result<Gguf> metadata() const;
+  Status plan_order(const Gguf& metadata);
+  Status plan_tensors();
+  Status write(size_t index, const GgufSink& sink) const;
+  const std::vector<int64_t>& order_of(std::string_view name) const;
+
+  const ModelFile& model_;
+  const QuantizationRecipe& recipe_;
+  const int threads_;
+  std::vector<int64_t> q_order_, k_order_;  // empty: rows stay where they are
+  const std::vector<int64_t> as_it_is_;
+  std::vector<GgufTensorInfo> tensors_;
+};
+
+Result<Gguf> Converter::metadata() const {
+  const Gguf& from = model_.gguf();
+  GgufAssembler out(from.origin());
+  for (const std::string_view key : from.keys()) {
+    if (!is_replaced(key)) out.set(key, *from.find(key));
+  }
+  out.set_u32("general.file_type", recipe_.file_type);
+  out.set_u32("general.quantization_version", kQuantizationVersion);
+  // What read_model_spec() asks about them.
+  for (const GgufTensor& tensor : from.tensors()) out.add_tensor(tensor.name, tensor);
+  if (!model_.is_folder()) return out.finish();
+  KV_ASSIGN_OR_RETURN(const TokenizerData tokenizer, model_.read_tokenizer());
+  const Status written = write_tokenizer_data(tokenizer, &out);
+  if (!written.ok()) {
+    return error(written.code(), "{}: {}; serve the folder as it is, with --quantization", from.origin(),
+                 written.message());
+  }
+  return out.finish();
+}
+
+// What the file's keys say must be what the model is. Where the order of Q's and K's rows differs, they are
+// put into that of the file.
+Status Converter::plan_order(const Gguf& metadata) {
+  KV_ASSIGN_OR_RETURN(const ModelSpec then, read_model_spec(metadata));
+  const ModelSpec& now = model_.spec();
+  if (then.layer_specs != now.layer_specs || then.query_scale != now.query_scale ||
+      (then.split_pairs && !now.split_pairs)) {
+    return error(
+        ErrorCode::kUnsupported,
+        "{}: its windows, ropes or scale of attention are not those of all {} models, which GGUF cannot "
+        "say; serve the folder as it is, with --quantization",
+        model_.path(), now.architecture);
+  }
+  if (now.split_pairs && !then.split_pairs) {
+    q_order_ = pair_order(now, now.q_dim());
+    k_order_ = pair_order(now, now.kv_dim());
+  }
+  return {};
+}
+
+const std::vector<int64_t>& Converter::order_of(std::string_view name) const {
+  for (const std::string_view part : {".attn_q.", ".attn_q_norm."}) {
+    if (name.find(part) != std::string_view::npos) return q_order_;
+  }
+  for (const std::string_view part : {".attn_k.", ".attn_k_norm."}) {
+    if (name.find(part) != std::string_view::npos) return k_order_;
+  }
+  return as_it_is_;
+}
+
+Status Converter::plan_tensors() {
+  const Gguf& from = model_.gguf();
+  for (const GgufTensor& t : from.tensors()) {
+    if (!q_order_.empty() && t.name.ends_with(".attn_qkv.weight")) {
+      return error(ErrorCode::kUnsupported,
+                   "{}: the tensor {} holds Q, K and V, whose order cannot be changed", from.origin(),
+                   gguf_quoted(t.name));
+    }
+    const std::string_view wanted =
+        type_in_recipe(recipe_, model_.spec(), t.name, t.dimensions, t.shape[0], t.type->name);
+    const GgufTensorType* type = t.type;
+    if (wanted != t.type->name) {
+      KV_ASSIGN_OR_RETURN(const ops::WeightType stored, weight_type_of(from, t));
+      if (ops::is_quantized(stored) && stored != ops::WeightType::kQ8_0) {
+        return error(
+            ErrorCode::kUnsupported,
+            "{}: the tensor {} is quantised already, as {}; convert the model from F32, F16, BF16 or Q8_0",
+            from.origin(), gguf_quoted(t.name), t.type->name);
+      }
+      for (uint32_t id = 0; (type = gguf_tensor_type(id)) == nullptr || type->name != wanted;) ++id;
+    }
+    tensors_.push_back({t.name, type, t.dimensions, t.shape});
+  }
+  return {};
+}
+
+Status Converter::write(size_t index, const GgufSink& sink) const {
+  const GgufTensor& from = model_.gguf().tensors()[index];
+  const GgufTensorInfo& to = tensors_[index];
+  std::vector<int64_t> order = order_of(from.name);
+  if (to.type == from.type && order.empty()) return sink(from.data);
+  KV_ASSIGN_OR_RETURN(const ops::WeightType stored, weight_type_of(model_.gguf(), from));
+  const auto type = ops::weight_type_of_name(to.type->name);
+  KV_CHECK(type.has_value(), "type={}", to.type->name);
+  // The values of a vector that changes its order are rows of one.
+  const bool by_value = from.dimensions == 1 && !order.empty();
+  const StoredRows rows = {stored, from.data.data(), by_value ? 1 : static_cast<int64_t>(from.shape[0])};
+  const auto count = static_cast<int64_t>(from.values()) / rows.columns;
+  if (by_value) order.resize(static_cast<size_t>(count));
+  const size_t row_bytes = ops::row_bytes(*type, rows.columns);
+  const auto at_once = static_cast<int64_t>(std::max<uint64_t>(1, kPartBytes / row_bytes));
+  std::vector<std::byte> part;
+  for (int64_t row = 0; row < count; row += at_once) {
+    const int64_t some = std::min(at_once, count - row);
+    part.resize(static_cast<size_t>(some) * row_bytes);
+    const Status status = quantize_rows(rows, order, row, some, *type, threads_, part.data());
+    if (!status.ok()) {
+      return error(status.code(), "{}: the tensor {}: {}", model_.path(), gguf_quoted(from.name),
+                   status.message());
+    }
+    KV_RETURN_IF_ERROR(sink(part));
+  }
+  return {};
+}
+
+Status Converter::run(const std::string& path) {
+  KV_ASSIGN_OR_RETURN(const Gguf keys, metadata());
+  KV_RETURN_IF_ERROR(plan_order(keys));
+  KV_RETURN_IF_ERROR(plan_tensors());
+  return write_gguf(path, keys, tensors_,
+                    [this](size_t index, const GgufSink& sink) { return write(index, sink); });
+}
+
+}  // namespace
+
+Status convert_model(const ModelFile& model, const QuantizationRecipe& recipe, const std::string& path,
+                     int threads) {
+  return Converter(model, recipe, threads).run(path);
+}
+
+}  // namespace kvasir

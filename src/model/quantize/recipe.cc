@@ -1,0 +1,137 @@
+#include "model/quantize/recipe.h"
+
+#include <charconv>
+
+namespace kvasir {
+namespace {
+
+using ops::WeightType;
+
+constexpr QuantizationRecipe kRecipes[] = {
+    {"q8_0", WeightType::kQ8_0, 7},   {"q4_0", WeightType::kQ4_0, 2},     {"q4_1", WeightType::kQ4_1, 3},
+    {"q5_0", WeightType::kQ5_0, 8},   {"q5_1", WeightType::kQ5_1, 9},     {"q2_k", WeightType::kQ2K, 10},
+    {"q3_k_m", WeightType::kQ3K, 12}, {"q4_k_m", WeightType::kQ4K, 15},   {"q5_k_m", WeightType::kQ5K, 17},
+    {"q6_k", WeightType::kQ6K, 18},   {"iq4_nl", WeightType::kIq4Nl, 25}, {"iq4_xs", WeightType::kIq4Xs, 30},
+    {"f16", WeightType::kF16, 1},     {"bf16", WeightType::kBf16, 32},    {"f32", WeightType::kF32, 0},
+};
+
+// The layer of "blk.12.attn_v.weight"; 0 for tensors of no layer.
+int32_t layer_of(std::string_view name) {
+  int32_t layer = 0;
+  if (name.starts_with("blk.")) std::from_chars(name.data() + 4, name.data() + name.size(), layer);
+  return layer;
+}
+
+// The first and the last eighth of the layers, and every third between them.
+bool has_more_bits(int32_t layer, int32_t layers) {
+  const int32_t eighth = layers / 8;
+  return layer < eighth || layer >= 7 * layers / 8 || (layer - eighth) % 3 == 2;
+}
+
+WeightType type_of_values(WeightType type, const ModelSpec& spec, int32_t layer) {
+  const bool shared = spec.queries_per_kv() >= 4;
+  switch (type) {
+    case WeightType::kQ2K:
+      return shared ? WeightType::kQ4K : WeightType::kQ3K;
+    case WeightType::kQ3K:
+      return layer < 2 ? WeightType::kQ5K : WeightType::kQ4K;
+    case WeightType::kQ4K:
+    case WeightType::kQ5K:
+      return has_more_bits(layer, spec.layers) ? WeightType::kQ6K : type;
+    case WeightType::kIq4Nl:
+    case WeightType::kIq4Xs:
+      return shared ? WeightType::kQ5K : type;
+    default:
+      return type;
+  }
+}
+
+WeightType type_of_down(WeightType type, int32_t layers, int32_t layer) {
+  switch (type) {
+    case WeightType::kQ2K:
+      return WeightType::kQ3K;
+    case WeightType::kQ3K:
+      return layer < layers / 16 ? WeightType::kQ5K : WeightType::kQ4K;
+    case WeightType::kQ4K:
+    case WeightType::kQ5K:
+      return has_more_bits(layer, layers) ? WeightType::kQ6K : type;
+    case WeightType::kIq4Nl:
+    case WeightType::kIq4Xs:
+      return layer < layers / 8 ? WeightType::kQ5K : type;
+    default:
+      return type;
+  }
+}
+
+WeightType type_of_qkv(WeightType type) {
+  switch (type) {
+    case WeightType::kQ3K:
+      return WeightType::kQ4K;
+    case WeightType::kQ4K:
+      return WeightType::kQ5K;
+    case WeightType::kQ5K:
+      return WeightType::kQ6K;
+    default:
+      return type;
+  }
+}
+
+WeightType in_mixture(WeightType type, const ModelSpec& spec, std::string_view name, bool whole_blocks) {
+  if (!ops::is_quantized(type)) return type;
+  const int32_t layer = layer_of(name);
+  const auto is = [name](std::string_view role) { return name.ends_with(role); };
+  if (name == "output.weight" || (spec.tied_embeddings && name == "token_embd.weight")) {
+    return type == WeightType::kQ8_0 || !whole_blocks ? WeightType::kQ8_0 : WeightType::kQ6K;
+  }
+  if (is(".attn_v.weight")) return type_of_values(type, spec, layer);
+  if (is(".attn_qkv.weight")) return type_of_qkv(type);
+  if (is(".ffn_down.weight")) return type_of_down(type, spec.layers, layer);
+  if (is(".attn_output.weight") && type == WeightType::kQ2K) return WeightType::kQ3K;
+  if (is(".attn_output.weight") && type == WeightType::kQ3K) return WeightType::kQ4K;
+  return type;
+}
+
+WeightType that_fits(WeightType type, uint64_t columns) {
+  if (columns % static_cast<uint64_t>(ops::block_values(type)) == 0) return type;
+  if (columns % 32 != 0) return WeightType::kF16;
+  switch (type) {
+    case WeightType::kQ4K:
+      return WeightType::kQ5_0;
+    case WeightType::kQ5K:
+      return WeightType::kQ5_1;
+    case WeightType::kQ6K:
+      return WeightType::kQ8_0;
+    default:
+      return WeightType::kIq4Nl;
+  }
+}
+
+bool is_of_a_product(std::string_view name, uint32_t dimensions) {
+  return dimensions >= 2 && name.ends_with(".weight") && name != "position_embd.weight" &&
+         !name.ends_with("_norm.weight") && !name.ends_with("ffn_gate_inp.weight");
+}
+
+}  // namespace
+
+const QuantizationRecipe* find_recipe(std::string_view name) {
+  for (const QuantizationRecipe& recipe : kRecipes) {
+    if (recipe.name == name) return &recipe;
+  }
+  return nullptr;
+}
+
+std::vector<std::string> recipe_names() {
+  std::vector<std::string> out;
+  for (const QuantizationRecipe& recipe : kRecipes) out.emplace_back(recipe.name);
+  return out;
+}
+
+std::string_view type_in_recipe(const QuantizationRecipe& recipe, const ModelSpec& spec,
+                                std::string_view name, uint32_t dimensions, uint64_t columns,
+                                std::string_view stored) {
+  if (!is_of_a_product(name, dimensions)) return stored == "F16" || stored == "BF16" ? "F32" : stored;
+  const WeightType type = in_mixture(recipe.type, spec, name, columns % 256 == 0);
+  return ops::weight_type_name(that_fits(type, columns));
+}
+
+}  // namespace kvasir

@@ -1,0 +1,243 @@
+// Quantisers of rows: GGUF's plain blocks bit for bit (tests/golden/make_quantize_goldens.py), the search by
+// its error, and which tensor gets which type.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cfenv>
+#include <cmath>
+#include <fstream>
+#include <limits>
+#include <sstream>
+
+#include "base/random.h"
+#include "model/quantize/quantize_row.h"
+#include "model/quantize/quantize_rows.h"
+#include "model/quantize/recipe.h"
+#include "ops/weight_traits.h"
+#include "support/gguf_builder.h"
+
+namespace kvasir {
+namespace {
+
+using ops::WeightType;
+using ::testing::HasSubstr;
+
+uint64_t hash_of(const void* data, size_t size) {
+  const auto* bytes = static_cast<const uint8_t*>(data);
+  uint64_t hash = 0xCBF29CE484222325;
+  for (size_t i = 0; i < size; ++i) hash = (hash ^ bytes[i]) * 0x100000001B3;
+  return hash;
+}
+
+std::vector<std::byte> quantized(WeightType type, const std::vector<float>& row) {
+  std::vector<std::byte> out(ops::row_bytes(type, static_cast<int64_t>(row.size())));
+  const Status status = quantize_row(type, row, out.data());
+  EXPECT_TRUE(status.ok()) << status.message();
+  return out;
+}
+
+// The values of make_quantize_goldens.py.
+std::vector<float> golden_values(uint64_t seed) {
+  std::vector<float> out(size_t{128} * 32);
+  for (size_t i = 0; i < out.size(); ++i) {
+    seed = seed * 6364136223846793005 + 1442695040888963407;
+    const float u = static_cast<float>(static_cast<int64_t>(seed >> 40) - (1 << 23)) / 8388608.0F;
+    const size_t block = i / 32;
+    const float size = std::ldexp(1.0F, static_cast<int>(block % 29) - 20);
+    out[i] = u * u * u * size;
+    if (block % 8 == 7) out[i] = block % 16 == 7 ? 0.0F : size;
+  }
+  return out;
+}
+
+// Sums of twelve uniform numbers, about Gaussian; `heavy`: some values are up to thirty times as large.
+std::vector<float> random_row(size_t size, bool heavy) {
+  Random random(7);
+  std::vector<float> out;
+  for (size_t i = 0; i < size; ++i) {
+    double v = -6;
+    for (int d = 0; d < 12; ++d) v += random.unit();
+    if (heavy && random.below(50) == 0) v *= 30 * random.unit();
+    out.push_back(static_cast<float>(0.02 * v));
+  }
+  return out;
+}
+
+// Root mean square of the error, as a share of that of the values.
+double error_of(WeightType type, const std::vector<float>& row, const std::vector<std::byte>& bytes) {
+  std::vector<float> values(row.size());
+  ops::dequantize_row(type, bytes.data(), static_cast<int64_t>(row.size()), values.data());
+  double wrong = 0, all = 0;
+  for (size_t i = 0; i < row.size(); ++i) {
+    wrong += std::pow(static_cast<double>(row[i]) - values[i], 2);
+    all += std::pow(static_cast<double>(row[i]), 2);
+  }
+  return std::sqrt(wrong / all);
+}
+
+TEST(QuantizeRow, PlainBlocksAreThoseOfGguf) {
+  std::ifstream file(std::string(KVASIR_SOURCE_DIR) + "/tests/golden/quantize.txt");
+  int compared = 0;
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("#")) continue;
+    std::istringstream words(line);
+    std::string name, hash;
+    words >> name >> hash;
+    const auto bytes =
+        quantized(*ops::weight_type_of_name(name), golden_values(hash_of(name.data(), name.size())));
+    EXPECT_EQ(hash_of(bytes.data(), bytes.size()), std::stoull(hash, nullptr, 16)) << name;
+    ++compared;
+  }
+  EXPECT_EQ(compared, 5);
+}
+
+// Bounds 2 % above the errors of ggml's quantisers on Gaussian rows (docs/models.md).
+TEST(QuantizeRow, TheSearchIsAsGoodAsGgmls) {
+  const std::pair<WeightType, double> bounds[] = {{WeightType::kQ2K, 0.302},   {WeightType::kQ3K, 0.1537},
+                                                  {WeightType::kQ4K, 0.0728},  {WeightType::kQ5K, 0.0368},
+                                                  {WeightType::kQ6K, 0.0181},  {WeightType::kIq4Nl, 0.0777},
+                                                  {WeightType::kIq4Xs, 0.0783}};
+  const std::vector<float> row = random_row(8192, false), heavy = random_row(8192, true);
+  for (const auto& [type, bound] : bounds) {
+    SCOPED_TRACE(ops::weight_type_name(type));
+    EXPECT_LT(error_of(type, row, quantized(type, row)), bound);
+    // A search, not the largest value alone, decides a scale: better than what tests store.
+    EXPECT_LT(error_of(type, heavy, quantized(type, heavy)),
+              0.95 * error_of(type, heavy, test::quantize(type, heavy, 8192)));
+  }
+}
+
+TEST(QuantizeRow, ZerosConstantsAndTinyValuesAreKept) {
+  for (const ops::WeightTraits& t : ops::kWeightTraits) {
+    SCOPED_TRACE(t.name);
+    const auto near = [&](float v, double most) {
+      const std::vector<float> row(256, v);
+      std::vector<float> out(256);
+      const std::vector<std::byte> bytes = quantized(t.type, row);
+      ops::dequantize_row(t.type, bytes.data(), 256, out.data());
+      for (const float w : out) EXPECT_LE(std::fabs(w - v), most) << v;
+    };
+    near(0, 0);
+    near(1, 0.02);
+    near(-1, 0.02);
+    near(1e-30F, 1.1e-30);  // no scale is so small
+  }
+}
+
+TEST(QuantizeRow, RefusesWhatATypeCannotHold) {
+  std::vector<float> row(256, 1.0F);
+  std::vector<std::byte> out(ops::row_bytes(WeightType::kF32, 256));
+  const auto refusal = [&](WeightType type) { return quantize_row(type, row, out.data()).message(); };
+  for (const ops::WeightTraits& t : ops::kWeightTraits) {
+    SCOPED_TRACE(t.name);
+    row[17] = std::numeric_limits<float>::quiet_NaN();
+    EXPECT_FALSE(quantize_row(t.type, row, out.data()).ok());
+    row[17] = -std::numeric_limits<float>::infinity();
+    EXPECT_FALSE(quantize_row(t.type, row, out.data()).ok());
+    row[17] = 3e38F;
+    EXPECT_EQ(quantize_row(t.type, row, out.data()).ok(),
+              t.type == WeightType::kF32 || t.type == WeightType::kBf16);
+  }
+  EXPECT_THAT(refusal(WeightType::kQ4K), HasSubstr("value 17 (3e+38) is too large for Q4_K"));
+  row[17] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_EQ(refusal(WeightType::kQ4K), "value 17 is NaN");
+}
+
+TEST(QuantizeRows, ThreadsRoundingAndOrderDoNotChangeARow) {
+  const std::vector<float> values = random_row(size_t{512} * 1024, true);
+  const StoredRows from = {WeightType::kF32, reinterpret_cast<const std::byte*>(values.data()), 512};
+  const size_t bytes = ops::row_bytes(WeightType::kQ8_0, 512);
+  const auto rows = [&](const std::vector<int64_t>& order, int64_t first, int64_t count, int threads) {
+    std::vector<std::byte> out(static_cast<size_t>(count) * bytes);
+    const Status status = quantize_rows(from, order, first, count, WeightType::kQ8_0, threads, out.data());
+    EXPECT_TRUE(status.ok()) << status.message();
+    return out;
+  };
+  const std::vector<std::byte> all = rows({}, 0, 1024, 1);
+  EXPECT_EQ(rows({}, 0, 1024, 5), all);
+  std::fesetround(FE_UPWARD);
+  EXPECT_EQ(rows({}, 0, 1024, 1), all);
+  std::fesetround(FE_TONEAREST);
+  const std::vector<std::byte> two = rows({9, 3, 1000, 7}, 1, 2, 1);
+  EXPECT_TRUE(std::equal(two.begin(), two.begin() + static_cast<long>(bytes),
+                         all.begin() + static_cast<long>(3 * bytes)));
+  EXPECT_TRUE(std::equal(two.begin() + static_cast<long>(bytes), two.end(),
+                         all.begin() + static_cast<long>(1000 * bytes)));
+}
+
+TEST(QuantizeRows, NamesTheFirstValueAtFault) {
+  std::vector<float> values(size_t{512} * 1024, 1.0F);
+  values[512 * 900 + 5] = values[512 * 300 + 7] = std::numeric_limits<float>::infinity();
+  std::vector<std::byte> out(values.size() * 4);
+  const StoredRows from = {WeightType::kF32, reinterpret_cast<const std::byte*>(values.data()), 512};
+  EXPECT_EQ(quantize_rows(from, {}, 0, 1024, WeightType::kQ8_0, 4, out.data()).message(),
+            "row 300: value 7 is infinite");
+}
+
+ModelSpec spec_of(int32_t layers, int32_t heads, bool tied) {
+  ModelSpec spec;
+  spec.layers = layers;
+  spec.heads = heads;
+  spec.kv_heads = 2;
+  spec.tied_embeddings = tied;
+  return spec;
+}
+
+TEST(Recipe, HasTheMixturesOfLlamaCpp) {
+  const auto type = [](std::string_view recipe, std::string_view name, uint64_t columns = 512,
+                       int32_t heads = 4) {
+    return type_in_recipe(*find_recipe(recipe), spec_of(32, heads, false), name, 2, columns, "BF16");
+  };
+  // Of 32 layers: 0 to 3, then each third, then 28 to 31.
+  std::string more;
+  for (int l = 0; l < 32; ++l)
+    more += type("q4_k_m", fmt::format("blk.{}.ffn_down.weight", l)) == "Q6_K" ? '6' : '4';
+  EXPECT_EQ(more, "66664464464464464464464464466666");
+  EXPECT_EQ(type("q4_k_m", "blk.3.attn_v.weight"), "Q6_K");
+  EXPECT_EQ(type("q4_k_m", "blk.4.attn_v.weight"), "Q4_K");
+  EXPECT_EQ(type("q5_k_m", "blk.4.attn_qkv.weight"), "Q6_K");
+  EXPECT_EQ(type("q4_k_m", "blk.4.attn_k.weight"), "Q4_K");
+  EXPECT_EQ(type("q3_k_m", "blk.1.attn_v.weight"), "Q5_K");
+  EXPECT_EQ(type("q3_k_m", "blk.2.ffn_down.weight"), "Q4_K");
+  EXPECT_EQ(type("q3_k_m", "blk.2.attn_output.weight"), "Q4_K");
+  EXPECT_EQ(type("q2_k", "blk.2.attn_v.weight"), "Q3_K");
+  EXPECT_EQ(type("q2_k", "blk.2.attn_v.weight", 512, 8), "Q4_K");
+  EXPECT_EQ(type("iq4_xs", "blk.9.attn_v.weight", 512, 8), "Q5_K");
+  EXPECT_EQ(type("iq4_xs", "blk.9.attn_v.weight"), "IQ4_XS");
+  EXPECT_EQ(type("iq4_nl", "blk.3.ffn_down.weight"), "Q5_K");
+  EXPECT_EQ(type("q4_0", "output.weight"), "Q6_K");
+  EXPECT_EQ(type("q4_0", "output.weight", 288), "Q8_0");
+  EXPECT_EQ(type("q4_0", "token_embd.weight"), "Q4_0");
+  EXPECT_EQ(type_in_recipe(*find_recipe("q4_0"), spec_of(2, 2, true), "token_embd.weight", 2, 512, "F16"),
+            "Q6_K");
+  EXPECT_EQ(type("f16", "output.weight"), "F16");
+}
+
+TEST(Recipe, RowsThatAreNoWholeBlocksFallBack) {
+  const auto type = [](std::string_view recipe, uint64_t columns) {
+    return type_in_recipe(*find_recipe(recipe), spec_of(32, 4, false), "blk.9.ffn_up.weight", 2, columns,
+                          "F32");
+  };
+  EXPECT_EQ(type("q2_k", 288), "IQ4_NL");
+  EXPECT_EQ(type("q3_k_m", 288), "IQ4_NL");
+  EXPECT_EQ(type("q4_k_m", 288), "Q5_0");
+  EXPECT_EQ(type("q5_k_m", 288), "Q5_1");
+  EXPECT_EQ(type("q6_k", 288), "Q8_0");
+  EXPECT_EQ(type("iq4_xs", 288), "IQ4_NL");
+  EXPECT_EQ(type("q4_k_m", 40), "F16");
+}
+
+TEST(Recipe, VectorsTablesAndRoutersAreNotQuantised) {
+  const auto type = [](std::string_view name, uint32_t dimensions, std::string_view stored) {
+    return type_in_recipe(*find_recipe("q4_0"), spec_of(2, 2, false), name, dimensions, 512, stored);
+  };
+  EXPECT_EQ(type("blk.0.attn_norm.weight", 1, "BF16"), "F32");
+  EXPECT_EQ(type("blk.0.attn_q_norm.weight", 2, "F32"), "F32");
+  EXPECT_EQ(type("blk.0.attn_q.bias", 1, "F16"), "F32");
+  EXPECT_EQ(type("position_embd.weight", 2, "F16"), "F32");
+  EXPECT_EQ(type("blk.0.ffn_gate_inp.weight", 2, "F32"), "F32");
+  EXPECT_EQ(type("rope_freqs.weight", 1, "F32"), "F32");
+}
+
+}  // namespace
+}  // namespace kvasir
