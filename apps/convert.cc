@@ -7,6 +7,7 @@
 
 #include "apps/flags/command_line.h"
 #include "apps/flags/runtime_flags.h"
+#include "apps/serve/signals.h"
 #include "base/clock.h"
 #include "base/units.h"
 #include "model/files/convert.h"
@@ -16,11 +17,7 @@ namespace kvasir {
 namespace {
 
 Status convert(const ConvertOptions& options) {
-  std::error_code ignored;
-  if (std::filesystem::equivalent(options.model_path, options.output, ignored)) {
-    return error(ErrorCode::kInvalidArgument,
-                 "{}: this is the model itself; name another file for the result", options.output);
-  }
+  Signals signals;  // before any thread
   KV_ASSIGN_OR_RETURN(const std::unique_ptr<ModelFile> model, ModelFile::open(options.model_path));
   for (const std::string& warning : model->warnings()) fmt::print(stderr, "{}\n", warning);
   const QuantizationRecipe* recipe = find_recipe(options.type);
@@ -29,7 +26,10 @@ Status convert(const ConvertOptions& options) {
   runtime.threads = options.threads;
   const MonotonicClock clock;
   const Nanos begin = clock.now();
-  KV_RETURN_IF_ERROR(convert_model(*model, *recipe, options.output, compute_threads(runtime)));
+  signals.ready();
+  KV_RETURN_IF_ERROR(convert_model(*model, *recipe, options.output, compute_threads(runtime),
+                                   [&signals] { return signals.count() > 0; }));
+  std::error_code ignored;
   fmt::print("{}: {}, from {}, in {:.1f} s\n", options.output,
              format_bytes(std::filesystem::file_size(options.output, ignored)),
              format_bytes(model->file_bytes()), to_seconds(clock.now() - begin));

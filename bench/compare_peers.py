@@ -2,6 +2,7 @@
 """Kvasir's speed beside other engines', on one machine and in turn. Prints a Markdown table.
 
     compare_peers.py alone --model A.gguf --llama-bench BUILD/bin/llama-bench [--peer-model B.gguf] [--context-tokens 4096]
+    compare_peers.py alone --model A.gguf B.gguf --threads 1 2 --llama-bench BUILD/bin/llama-bench
     compare_peers.py alone --model A.gguf --xllamacpp-python VENV/bin/python
     compare_peers.py streams --model A.gguf --llama-server BUILD/bin/llama-server [--peer-model B.gguf] [--streams 16]
     compare_peers.py streams --model A.gguf --peer-server "any OpenAI server's command with {port} and {threads}"
@@ -11,6 +12,7 @@ after a prompt of --context-tokens, whose own time is not counted. `streams` is 
 bench`, client and server on the same cores: --streams requests at once; with --streams 1 it is one request alone, seen
 through the server.
 
+Several files and numbers of threads are compared one after the other, each in pairs of its own, and share a table.
 Every run is a process of its own. Which of the two begins changes from pair to pair, so that a machine that slows down
 favours neither; ratios are taken within a pair, and above 1 Kvasir is the faster. Both have the same number of threads
 and 16 bits for each element of K and V: bf16 here, f16 in llama.cpp by its default. Caches of prompts are off on both
@@ -183,25 +185,29 @@ def serve_and_load(o, template):
             stop(server)
 
 
-def compare_streams(o):
-    ours = f"{shlex.quote(o.kvasir)} serve {shlex.quote(o.model)} --port {{port}} --threads {{threads}} " \
+def our_server(o):
+    return f"{shlex.quote(o.kvasir)} serve {shlex.quote(o.model)} --port {{port}} --threads {{threads}} " \
            f"--kv-cache-dtype bf16 --kv-cache-memory-bytes 1GiB --no-enable-prefix-caching"
+
+
+def peer_server(o):
     # llama-server parts its context among the slots; with some vocabularies a random word is several tokens.
     context = o.streams * (4 * o.input_tokens + o.output_tokens)
-    peer = o.peer_server or f"{shlex.quote(o.llama_server)} -m {shlex.quote(o.peer_model)} --port {{port}} " \
+    return o.peer_server or f"{shlex.quote(o.llama_server)} -m {shlex.quote(o.peer_model)} --port {{port}} " \
         f"-t {{threads}} -np {o.streams} -c {context} --no-cache-prompt --cache-ram 0"
-    print(f"Servers: `{ours}` and `{peer}`.\n", file=sys.stderr)
+
+
+def compare_streams(o):
     load_words = f"{o.streams} streams of {o.input_tokens} + {o.output_tokens} tokens"
     rows = [(f"{load_words}: output tokens/s", True), ("mean time to the first token, ms", False),
             ("mean time per further token, ms", False)]
-    compare(o, rows, lambda: serve_and_load(o, ours), lambda: serve_and_load(o, peer))
+    compare(o, rows, lambda: serve_and_load(o, our_server(o)), lambda: serve_and_load(o, peer_server(o)))
 
 
 # --- Pairs ----------------------------------------------------------------------------------------------------------
 
 
-def compare(o, rows, run_ours, run_peer):
-    """`rows`: what each figure of a run is, and whether more of it is better."""
+def run_pairs(o, run_ours, run_peer):
     pairs = []
     for number in range(o.pairs):
         if number % 2 == 0:
@@ -211,20 +217,32 @@ def compare(o, rows, run_ours, run_peer):
         pairs.append((ours, theirs))
         figures = ["; ".join(f"{x:.1f}" for x in side) for side in (ours, theirs)]
         print(f"pair {number + 1}: kvasir {figures[0]}, {o.peer_name} {figures[1]}", file=sys.stderr)
-    files = Path(o.model).name if o.model == o.peer_model else f"{Path(o.model).name} and {Path(o.peer_model).name}"
-    print(f"{files}; {o.pairs} pairs, {o.threads} threads on {os.cpu_count()} CPUs, load average at the end "
-          f"{os.getloadavg()[0]:.1f}.\n")
-    print(f"| | kvasir | {o.peer_name} | how many times as fast (of pairs: median, least, greatest) |")
-    print("|---|---|---|---|")
-    for index, (what, more_is_better) in enumerate(rows):
-        ours, theirs = [p[0][index] for p in pairs], [p[1][index] for p in pairs]
-        ratios = [a / b if more_is_better else b / a for a, b in zip(ours, theirs)]
-        print(f"| {what} | {statistics.median(ours):.1f} | {statistics.median(theirs):.1f} | "
-              f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f}) |")
+    return pairs
+
+
+def compare(o, rows, run_ours, run_peer):
+    """`rows`: what each figure of a run is, and whether more of it is better."""
+    models, threads = o.model, o.threads
+    lines = []
+    for model, peer_model in zip(models, o.peer_model):
+        files = Path(model).name if model == peer_model else f"{Path(model).name} and {Path(peer_model).name}"
+        for count in threads:
+            o.model, o.peer_model, o.threads = model, peer_model, count
+            print(f"{files}, {count} threads", file=sys.stderr)
+            pairs = run_pairs(o, run_ours, run_peer)
+            for index, (what, more_is_better) in enumerate(rows):
+                ours, theirs = [p[0][index] for p in pairs], [p[1][index] for p in pairs]
+                ratios = [a / b if more_is_better else b / a for a, b in zip(ours, theirs)]
+                lines.append(f"| {files} | {count} | {what} | {statistics.median(ours):.1f} | "
+                             f"{statistics.median(theirs):.1f} | {statistics.median(ratios):.2f} ({min(ratios):.2f} to "
+                             f"{max(ratios):.2f}) |")
+    print(f"{o.pairs} pairs on {os.cpu_count()} CPUs, load average at the end {os.getloadavg()[0]:.1f}.\n")
+    print(f"| | threads | | kvasir | {o.peer_name} | how many times as fast (of pairs: median, least, greatest) |")
+    print("|---|---|---|---|---|---|")
+    print("\n".join(lines))
 
 
 def add_size_flags(parser):
-    parser.add_argument("--threads", type=int, default=2, help="of both engines (2)")
     parser.add_argument("--prefill-tokens", type=int, default=512)
     parser.add_argument("--decode-tokens", type=int, default=128)
     parser.add_argument("--context-tokens", type=int, default=16, help="prompt before the decoded tokens (16)")
@@ -233,8 +251,9 @@ def add_size_flags(parser):
 
 def add_pair_flags(parser):
     parser.add_argument("--kvasir", default="build/release/kvasir", help="the program (build/release/kvasir)")
-    parser.add_argument("--model", required=True, help="the GGUF file for kvasir")
-    parser.add_argument("--peer-model", help="the peer's file; default: the same")
+    parser.add_argument("--model", required=True, nargs="+", help="GGUF files for kvasir")
+    parser.add_argument("--peer-model", nargs="+", help="the peer's files; default: the same")
+    parser.add_argument("--threads", type=int, nargs="+", default=[2], help="of both engines (2)")
     parser.add_argument("--peer-name", default="llama.cpp", help="for the table (llama.cpp)")
     parser.add_argument("--pairs", type=int, default=5)
 
@@ -250,7 +269,6 @@ def main():
     peer.add_argument("--xllamacpp-python", help="a Python that has xllamacpp and numpy")
     streams = what.add_parser("streams", help="servers under load")
     add_pair_flags(streams)
-    streams.add_argument("--threads", type=int, default=2, help="of both servers (2)")
     streams.add_argument("--streams", type=int, default=16, help="requests at once (16)")
     streams.add_argument("--prompts", type=int, default=64, help="requests of a run (64)")
     streams.add_argument("--input-tokens", type=int, default=128)
@@ -260,12 +278,15 @@ def main():
     peer.add_argument("--peer-server", help="a server's whole command; {port} and {threads} are filled in")
     once = what.add_parser("xllamacpp", help="one run of xllamacpp (used by alone)")
     once.add_argument("--model", required=True)
+    once.add_argument("--threads", type=int, default=2)
     add_size_flags(once)
     o = parser.parse_args()
     if o.what == "xllamacpp":
         run_xllamacpp(o)
         return
     o.peer_model = o.peer_model or o.model
+    if len(o.peer_model) != len(o.model):
+        sys.exit(f"--model names {len(o.model)} files and --peer-model {len(o.peer_model)}: name as many")
     (compare_alone if o.what == "alone" else compare_streams)(o)
 
 

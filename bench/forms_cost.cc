@@ -141,13 +141,9 @@ class Machine {
     ThreadPool pool(o_.threads);
     const auto once = [&] {
       const Nanos start = clock_.now();
-      pool.start([&](const ThreadPool::Worker& worker) {
-        for (uint32_t layer = 0; layer < geometry_.layers; ++layer) {
-          projector.run(running, layer, transfers, worker);
-          worker.barrier.wait();
-        }
-      });
-      pool.join();
+      for (uint32_t layer = 0; layer < geometry_.layers; ++layer) {
+        projector.run(running, layer, transfers, pool);
+      }
       return to_millis(clock_.now() - start);
     };
     double best = once();

@@ -230,7 +230,10 @@ void register_for(IsaClass isa, ThreadLimits* limits) {
       benchmark::RegisterBenchmark(fmt::format("{}/k{}_n1536", name, k).c_str(), gemm, limits,
                                    std::cref(kernels), t.type, ActivationType::kInt8, int64_t{1536}, k)
           ->Arg(1)
+          ->Arg(2)
           ->Arg(8)
+          ->Arg(16)
+          ->Arg(32)
           ->Arg(64)
           ->Arg(512);
     }

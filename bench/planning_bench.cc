@@ -232,7 +232,7 @@ auto* register_crowd(const Crowd& crowd, const std::string& policy) {
 
 void register_crowds() {
   for (const Crowd& crowd : kCrowds) {
-    for (const char* policy : {"sarathi", "rlp", "s3", "cacheopt", "ellm", "hcache"}) {
+    for (const char* policy : {"sarathi", "rlp", "s3", "cacheopt", "ellm", "hcache", "auto"}) {
       register_crowd(crowd, policy)->Arg(50)->Arg(100)->Arg(200)->Arg(400)->Arg(800)->Arg(1600);
     }
     // Without one component each; and to the letter of the paper.

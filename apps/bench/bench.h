@@ -31,7 +31,9 @@ struct BenchOptions {
   double random_range_ratio = 0.0;  // lengths are uniform in [len (1 - r), len (1 + r)]
   int64_t custom_output_len = 256;  // tokens, for the lines that say none
 
-  double length_scale = 1.0;  // of the lengths of workloads and traces
+  double length_scale = 1.0;         // of the lengths of workloads and traces
+  int64_t shared_prefix_len = 0;     // tokens before each drawn prompt that several requests share
+  int64_t num_shared_prefixes = 10;  // of which each request takes one
 
   std::string request_rate;     // as parse_rates takes it; empty: all at once, or the trace's own arrivals
   double burstiness = 1.0;      // the gamma distribution's shape
@@ -40,6 +42,7 @@ struct BenchOptions {
   int64_t num_warmups = 0;
   double timeout_s = 3600.0;                                         // seconds, for each request
   double drain_timeout_s = std::numeric_limits<double>::infinity();  // seconds after the last arrival
+  double trim = 0;  // share of the requests, at the start and again at the end, that is not judged
 
   bool ignore_eos = false;
   bool force_output_lengths = false;  // by forced_output_tokens, which tells the scheduler nothing

@@ -190,6 +190,12 @@ Status check_dataset(const BenchOptions& o) {
                  "--length-scale {}: needs --dataset-name trace, or a workload without --dataset-path",
                  o.length_scale);
   }
+  if (o.shared_prefix_len > 0 && o.dataset_name != "random" && !has_lengths) {
+    return error(
+        ErrorCode::kInvalidArgument,
+        "--shared-prefix-len {}: needs --dataset-name random or trace, or a workload without --dataset-path",
+        o.shared_prefix_len);
+  }
   if (!(o.random_range_ratio >= 0 && o.random_range_ratio < 1)) {
     return error(ErrorCode::kInvalidArgument, "--random-range-ratio {}: expected at least 0 and below 1",
                  o.random_range_ratio);
@@ -209,6 +215,8 @@ Status check_numbers(const BenchOptions& o) {
        {Bound{"--num-prompts", o.num_prompts, 0, kMaxPrompts},
         Bound{"--random-input-len", o.random_input_len, 1, kMaxLength},
         Bound{"--random-output-len", o.random_output_len, 1, kMaxLength},
+        Bound{"--shared-prefix-len", o.shared_prefix_len, 0, kMaxLength},
+        Bound{"--num-shared-prefixes", o.num_shared_prefixes, 1, kMaxPrompts},
         Bound{"--custom-output-len", o.custom_output_len, 1, kMaxLength},
         Bound{"--max-concurrency", o.max_concurrency, 0, kMaxPrompts},
         Bound{"--num-warmups", o.num_warmups, 0, kMaxPrompts},
@@ -220,6 +228,9 @@ Status check_numbers(const BenchOptions& o) {
   if (!(o.drain_timeout_s >= 0)) {
     return error(ErrorCode::kInvalidArgument, "--drain-timeout {}: expected seconds of 0 or more",
                  o.drain_timeout_s);
+  }
+  if (!(o.trim >= 0 && o.trim < 0.5)) {
+    return error(ErrorCode::kInvalidArgument, "--trim {}: expected 0 to below 0.5", o.trim);
   }
   if (!(o.burstiness > 0) || std::isinf(o.burstiness)) {
     return error(ErrorCode::kInvalidArgument, "--burstiness {}: expected a number above 0", o.burstiness);

@@ -17,6 +17,8 @@ constexpr int64_t kFirstWarmup = int64_t{1} << 32;  // random prompts from here 
 constexpr int64_t kMaxPromptWords = 400'000'000;    // of all prompts together: about 2 GB of text
 constexpr uint64_t kWordStream = (uint64_t{1} << 42);
 constexpr uint64_t kShuffleStream = (uint64_t{1} << 42) + 1;
+constexpr uint64_t kPrefixStream = (uint64_t{1} << 42) + 2;
+constexpr uint64_t kFirstPrefix = uint64_t{1} << 40;  // streams of words from here on are shared prefixes
 
 // A permutation of 0 to count - 1 that depends on the seed alone.
 std::vector<size_t> shuffled(size_t count, uint64_t seed) {
@@ -33,9 +35,12 @@ uint64_t word_key(const RunKey& run) {
   return run.point == 0 ? run.seed : random_bits(run.seed, kWordStream, static_cast<uint64_t>(run.point));
 }
 
-Prompt random_prompt(const Lengths& lengths, uint64_t key, int64_t number) {
-  return {
-      random_words(key, static_cast<uint64_t>(number), lengths.prompt), lengths.prompt, lengths.output, {}};
+Prompt random_prompt(const RequestSpec& spec, uint64_t key, int64_t number) {
+  const Lengths& lengths = spec.lengths;
+  std::string text;
+  if (spec.prefix_len > 0) text = random_words(key, kFirstPrefix + spec.prefix, spec.prefix_len) + ' ';
+  text += random_words(key, static_cast<uint64_t>(number), lengths.prompt - spec.prefix_len);
+  return {std::move(text), lengths.prompt, lengths.output, {}};
 }
 
 }  // namespace
@@ -116,6 +121,7 @@ Status Dataset::check_size() const {
   if (has_texts()) return Status();
   int64_t words = 0;
   for (int64_t i = 0; i < num_prompts_ && words <= kMaxPromptWords; ++i) {
+    words += options_.shared_prefix_len;
     words += options_.dataset_name == "random" ? options_.random_input_len
              : has_trace() ? scale_lengths(trace_.rows[static_cast<size_t>(i) % trace_.rows.size()].lengths,
                                            options_.length_scale)
@@ -162,6 +168,12 @@ std::vector<RequestSpec> Dataset::requests(const RunKey& run) const {
     } else {
       r.lengths = drawn_lengths(run.seed, number);
     }
+    if (options_.shared_prefix_len > 0) {
+      r.prefix_len = options_.shared_prefix_len;
+      r.prefix =
+          random_bits(run.seed, kPrefixStream, i) % static_cast<uint64_t>(options_.num_shared_prefixes);
+      r.lengths.prompt += r.prefix_len;
+    }
     if (relative_.has_value() && reference_.has_value()) {
       const int64_t tokens = std::max<int64_t>(1, r.lengths.prompt);
       r.own = relative_goals(*relative_, *reference_, tokens, run.seed, number);
@@ -181,7 +193,7 @@ std::vector<Prompt> Dataset::prompts(const RunKey& run) const {
   prompts.reserve(specs.size());
   for (size_t i = 0; i < specs.size(); ++i) {
     prompts.push_back(has_texts() ? texts_[entry_of[i % entry_of.size()]]
-                                  : random_prompt(specs[i].lengths, word_key(run), static_cast<int64_t>(i)));
+                                  : random_prompt(specs[i], word_key(run), static_cast<int64_t>(i)));
     prompts.back().own = std::move(specs[i].own);
   }
   return prompts;
@@ -204,11 +216,12 @@ std::vector<Prompt> Dataset::warmups() const {
       prompts.push_back(texts_[static_cast<size_t>(i) % texts_.size()]);
       continue;
     }
-    const Lengths l = has_trace()
-                          ? scale_lengths(trace_.rows[static_cast<size_t>(i) % trace_.rows.size()].lengths,
-                                          options_.length_scale)
-                          : drawn_lengths(seed, kFirstWarmup + i);
-    prompts.push_back(random_prompt(l, seed, kFirstWarmup + i));
+    RequestSpec warmup;
+    warmup.lengths = has_trace()
+                         ? scale_lengths(trace_.rows[static_cast<size_t>(i) % trace_.rows.size()].lengths,
+                                         options_.length_scale)
+                         : drawn_lengths(seed, kFirstWarmup + i);
+    prompts.push_back(random_prompt(warmup, seed, kFirstWarmup + i));
   }
   return prompts;
 }

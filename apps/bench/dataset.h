@@ -28,6 +28,8 @@ struct RunKey {
 struct RequestSpec {
   Nanos arrival = 0;       // offset from the start of the run
   Lengths lengths;         // of a file's texts: words and max_tokens
+  int64_t prefix_len = 0;  // of the prompt, the tokens at its start that are those of
+  uint64_t prefix = 0;     // this prefix, which other requests have, too
   uint32_t slo_class = 0;  // index into BenchConfig::classes; 0 where there are none
   std::vector<Goal> own;   // its own bounds; none: the run's
 };

@@ -58,10 +58,7 @@ std::string label_if(bool shown, const char* label) {
 
 void add_attainments(const Summary& s, const BenchConfig& config, Figures* out) {
   if (config.bounds.empty()) return;
-  const auto percent = [&](int64_t attained) {
-    return std::optional<double>(
-        s.submitted > 0 ? 100.0 * static_cast<double>(attained) / static_cast<double>(s.submitted) : 0);
-  };
+  const auto percent = [&](int64_t attained) { return std::optional(100 * s.share(attained)); };
   const size_t first = out->size();
   for (size_t i = 0; i < config.bounds.size(); ++i) {
     const Goal& bound = config.bounds[i];
@@ -72,7 +69,8 @@ void add_attainments(const Summary& s, const BenchConfig& config, Figures* out) 
                         percent(s.attained[i])));
   }
   out->push_back(real("attainment_joint", "All of the goodput's bounds (%):", percent(s.good)));
-  (*out)[first].header = "SLO Attainment (of submitted)";
+  (*out)[first].header =
+      config.options.trim > 0 ? "SLO Attainment (of judged)" : "SLO Attainment (of submitted)";
 }
 
 // Nothing where no request has completed: a mean of nothing is not 0.
@@ -99,14 +97,16 @@ Figures figures_of(const Summary& s, const BenchConfig& config) {
   f.push_back(count("failed", "Failed requests:", s.failed));
   f.push_back(count("refused", label_if(s.refused > 0, "Refused requests (503):"), s.refused));
   f.push_back(count("submitted", "", s.submitted));
+  f.push_back(count("judged", label_if(config.options.trim > 0, "Judged requests:"), s.judged));
   f.push_back(count("unserved", label_if(s.submitted > s.completed, "Unserved requests:"),
                     s.submitted - s.completed));
   f.push_back(real("duration", "Benchmark duration (s):", s.duration));
   f.push_back(count("total_input_tokens", "Total input tokens:", s.total_input_tokens));
   f.push_back(count("total_output_tokens", "Total generated tokens:", s.total_output_tokens));
   f.push_back(real("request_throughput", "Request throughput (req/s):", s.per_second(s.completed)));
-  f.push_back(real("request_goodput", label_if(!config.goals.empty(), "Request goodput (req/s):"),
-                   config.goals.empty() ? std::nullopt : std::optional<double>(s.per_second(s.good))));
+  f.push_back(
+      real("request_goodput", label_if(!config.goals.empty(), "Request goodput (req/s):"),
+           config.goals.empty() ? std::nullopt : std::optional(s.share(s.good) * s.per_second(s.submitted))));
   f.push_back(
       real("output_throughput", "Output token throughput (tok/s):", s.per_second(s.total_output_tokens)));
   f.push_back(count("max_concurrent_requests", "Peak concurrent requests:", s.max_concurrent));

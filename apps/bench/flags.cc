@@ -74,6 +74,14 @@ void add_dataset_flags(CLI::App& app, BenchOptions& o) {
          "Multiplies the lengths of a workload (without a file) or trace, so that a small machine runs the "
          "same shape")
       ->capture_default_str();
+  app.add_option(
+         "--shared-prefix-len", o.shared_prefix_len,
+         "So many words (tokens) before each prompt that no file holds, which requests share as they share "
+         "a system prompt; --num-shared-prefixes says how many there are")
+      ->capture_default_str();
+  app.add_option("--num-shared-prefixes", o.num_shared_prefixes,
+                 "Prefixes of which each request draws one, evenly")
+      ->capture_default_str();
   app.add_option("--seed", o.seed, "Of random prompts, lengths and arrival times")->capture_default_str();
   app.add_option(
          "--seeds", o.seeds,
@@ -103,6 +111,11 @@ void add_load_flags(CLI::App& app, BenchOptions& o) {
   app.add_option(
       "--drain-timeout", o.drain_timeout_s,
       "Seconds after the last arrival when the run ends and what is left counts as unserved (default: none)");
+  app.add_option(
+         "--trim", o.trim,
+         "Share of the requests, by arrival, at the start and again at the end of a run, whose latencies "
+         "and attainment are left out, as 0.1: the system fills and empties then")
+      ->capture_default_str();
   app.add_flag("--progress,!--no-progress", o.progress,
                "Show how far the run is, on standard error (default: on)");
 }

@@ -59,14 +59,19 @@ void add_refusals(const std::vector<RequestRecord>& records, Summary* s) {
   s->max_refusal_ms = times.back();
 }
 
-void add_completed(const RequestRecord& record, const BenchConfig& config,
-                   std::vector<std::vector<double>>* values, Summary* s) {
+void add_completed(const RequestRecord& record, const BenchConfig& config, Summary* s) {
   ++s->completed;
   s->total_input_tokens += record.prompt_tokens;
   s->total_output_tokens += record.output_tokens;
   if (!record.usage_known) ++s->without_usage;
   if (config.options.force_output_lengths && record.output_tokens != record.wanted_tokens)
     ++s->length_mismatches;
+}
+
+void judge(const RequestRecord& record, const BenchConfig& config, std::vector<std::vector<double>>* values,
+           Summary* s) {
+  ++s->judged;
+  if (record.state != RequestRecord::State::kCompleted) return;
   if (attains_all(record, config.goals)) ++s->good;
   for (size_t i = 0; i < config.bounds.size(); ++i) {
     if (attains(record, config.bounds[i])) ++s->attained[i];
@@ -132,10 +137,17 @@ Summary summarise(const LoadOutcome& outcome, const BenchConfig& config) {
   s.drained_out = outcome.drained_out;
   s.attained.assign(config.bounds.size(), 0);
   std::vector<std::vector<double>> values(config.metrics.size());
-  for (const RequestRecord& record : outcome.records) {
-    if (record.state != RequestRecord::State::kWaiting) ++s.submitted;
+  // Records are in the order of arrival.
+  const size_t trimmed =
+      static_cast<size_t>(config.options.trim * static_cast<double>(outcome.records.size()));
+  for (size_t i = 0; i < outcome.records.size(); ++i) {
+    const RequestRecord& record = outcome.records[i];
+    if (record.state != RequestRecord::State::kWaiting) {
+      ++s.submitted;
+      if (i >= trimmed && i < outcome.records.size() - trimmed) judge(record, config, &values, &s);
+    }
     if (record.state == RequestRecord::State::kCompleted) {
-      add_completed(record, config, &values, &s);
+      add_completed(record, config, &s);
     } else if (record.state != RequestRecord::State::kFailed) {
       ++s.unfinished;
     } else if (!record.refused) {

@@ -29,23 +29,29 @@ struct Summary {
   int64_t refused = 0;     // HTTP 503
   int64_t unfinished = 0;  // not ended when the load was interrupted, or the drain timeout came
   int64_t submitted = 0;   // arrived before the run ended
+  int64_t judged = 0;      // of those, without what --trim leaves out: attainments are shares of these
   // Of the completed requests.
   int64_t total_input_tokens = 0;
   int64_t total_output_tokens = 0;
   int64_t without_usage = 0;      // whose tokens are words and chunks, for want of the server's usage
   int64_t length_mismatches = 0;  // whose output has not the forced length
-  int64_t good = 0;               // meet every goal
-  std::vector<int64_t> attained;  // meet the bound, in the order of BenchConfig::bounds
+  int64_t good = 0;               // are judged and meet every goal
+  std::vector<int64_t> attained;  // are judged and meet the bound, in the order of BenchConfig::bounds
   int64_t max_concurrent = 0;
   bool interrupted = false;
   bool drained_out = false;
   std::optional<double> median_refusal_ms, max_refusal_ms;  // from sending to the end of a 503
   std::optional<double> preemptions;                        // that the server counted during the run
-  std::vector<Distribution> metrics;                    // milliseconds, in the order of BenchConfig::metrics
+  // Of the judged requests that completed: milliseconds, in the order of BenchConfig::metrics.
+  std::vector<Distribution> metrics;
   std::vector<std::pair<std::string, int64_t>> errors;  // distinct, with their number, most frequent first
   std::vector<EngineFigure> engine;                     // none where a server was measured from outside
 
   double per_second(int64_t count) const { return duration > 0 ? static_cast<double>(count) / duration : 0; }
+  // Of the judged requests, the share in [0, 1] that `count` is.
+  double share(int64_t count) const {
+    return judged > 0 ? static_cast<double>(count) / static_cast<double>(judged) : 0;
+  }
 };
 
 Summary summarise(const LoadOutcome& outcome, const BenchConfig& config);

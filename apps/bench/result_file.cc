@@ -76,6 +76,10 @@ void add_configuration(OrderedJson* json, const BenchConfig& config, const std::
   } else {
     j["length_scale"] = o.length_scale;
   }
+  if (o.shared_prefix_len > 0) {
+    j["shared_prefix_len"] = o.shared_prefix_len;
+    j["num_shared_prefixes"] = o.num_shared_prefixes;
+  }
   j["num_prompts"] = o.num_prompts;
   j["seed"] = o.seed;
   j["seeds"] = o.seeds;
@@ -83,6 +87,7 @@ void add_configuration(OrderedJson* json, const BenchConfig& config, const std::
   j["burstiness"] = arrival_shape(o);
   j["max_concurrency"] = o.max_concurrency > 0 ? OrderedJson(o.max_concurrency) : OrderedJson(nullptr);
   j["drain_timeout"] = std::isinf(o.drain_timeout_s) ? OrderedJson(nullptr) : OrderedJson(o.drain_timeout_s);
+  if (o.trim > 0) j["trim"] = o.trim;
   j["ignore_eos"] = o.ignore_eos;
   j["force_output_lengths"] = o.force_output_lengths;
   j["tell_output_lengths"] = o.tell_output_lengths;

@@ -108,6 +108,18 @@ Status check_questions(const SimulateOptions& o) {
       return error(ErrorCode::kInvalidArgument, "--scheduling-policy: '{}' is given twice", policy);
     }
   }
+  if (o.bound && (o.bench.shared_prefix_len > 0 || o.bench.trim > 0)) {
+    return error(
+        ErrorCode::kInvalidArgument,
+        "--bound: counts every request and all of its prompt; leave --shared-prefix-len and --trim out");
+  }
+  const auto of_percentile = [](const std::string& goal) {
+    return goal.find("p99_tbt") != std::string::npos;
+  };
+  if (o.bound && (std::any_of(o.bench.goodput.begin(), o.bench.goodput.end(), of_percentile) ||
+                  std::any_of(o.bench.slo_classes.begin(), o.bench.slo_classes.end(), of_percentile))) {
+    return error(ErrorCode::kInvalidArgument, "--bound: knows max_tbt, not p99_tbt");
+  }
   if (o.find_effective_throughput == 0) return {};
   if (o.bench.goodput.empty() && o.bench.slo.empty() && o.bench.slo_classes.empty() &&
       o.bench.relative_slo.empty()) {
@@ -160,6 +172,15 @@ Status single_run(const Study& study, const SimulateOptions& options, std::ostre
   return {};
 }
 
+std::string bounds(const Study& study) {
+  std::string out;
+  for (size_t i = 0; i < study.rates().size(); ++i) {
+    out += fmt::format("no schedule lets more than {:.1f} % meet all bounds at {:.4g} requests/s\n",
+                       study.attainable_percent(i), study.rates()[i]);
+  }
+  return out;
+}
+
 }  // namespace
 
 Result<Answer> answer(const SimulateOptions& options, const Console& console) {
@@ -195,6 +216,7 @@ Result<Answer> answer(const SimulateOptions& options, const Console& console) {
     console.out << printed_block(points_of(out.policies.front().runs).front(), study.config());
   }
   console.out << study_table(out.policies, study.config(), out.capacity) << std::flush;
+  if (options.bound) console.out << bounds(study);
   KV_RETURN_IF_ERROR(single_run(study, options, console.out));
   KV_RETURN_IF_ERROR(save(study, options, out.policies, console.out));
   return out;

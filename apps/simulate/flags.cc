@@ -82,6 +82,9 @@ void add_question_flags(CLI::App& app, SimulateOptions& o) {
          "--goodput")
       ->type_name("PERCENT")
       ->check(between(0.1, 100.0));
+  app.add_flag(
+      "--bound", o.bound,
+      "Print, for each rate, the share of requests of which no schedule lets more meet their bounds");
   app.add_option("--explain", o.explain, "Tell the life of the request with this index, from 0")
       ->type_name("REQUEST");
   app.add_option("--experiment", o.experiment,

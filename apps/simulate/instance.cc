@@ -17,6 +17,7 @@ constexpr int kMostTurns = 10'000;
 constexpr int kTurnsWithPeers = 2;
 // Each instance has draws of its own; the first one's are those of a run that has no other.
 constexpr uint64_t kSeedStep = 0x9e3779b97f4a7c15;
+constexpr uint64_t kFirstPrefix = uint64_t{1} << 40;  // streams of tokens from here on are shared prefixes
 
 double mean_of(const Histogram& h) {
   uint64_t count = 0;
@@ -81,7 +82,9 @@ GenerationRequest SimulatedInstance::request_of(size_t index) const {
   out.prompt.resize(r.prompt_tokens);
   const uint64_t seed = setup_.seed + own_.number * kSeedStep;
   for (uint32_t i = 0; i < r.prompt_tokens; ++i) {
-    out.prompt[i] = 1 + static_cast<Token>(random_bits(seed, index, i) % (kVocabulary - 1));
+    const uint64_t bits = i < r.prefix_tokens ? random_bits(setup_.seed, kFirstPrefix + r.prefix, i)
+                                              : random_bits(seed, index, i);
+    out.prompt[i] = 1 + static_cast<Token>(bits % (kVocabulary - 1));
   }
   out.sampling.temperature = 1;
   out.sampling.forced_end = r.prompt_tokens + r.output_tokens - 1;

@@ -25,6 +25,8 @@ namespace kvasir {
 struct SimulatedRequest {
   Nanos arrival = 0;
   uint32_t prompt_tokens = 1;
+  uint32_t prefix_tokens = 0;  // of those, the first ones, which all requests of this
+  uint64_t prefix = 0;         // prefix have
   uint32_t output_tokens = 1;  // exactly; no policy sees it
   // Beside it, as a client would send; 0: the model's length.
   uint32_t max_tokens = 0;

@@ -9,6 +9,7 @@
 #include "apps/bench/goals.h"
 #include "apps/bench/stats.h"
 #include "apps/simulate/cluster_system.h"
+#include "apps/simulate/goodput_bound.h"
 #include "apps/simulate/outcome.h"
 #include "apps/simulate/parallel.h"
 #include "sched/beliefs/length_predictors.h"
@@ -28,7 +29,7 @@ constexpr double kMostTokens = 2e8;
 constexpr int64_t kMostLength = int64_t{1} << 30;
 
 double percent_attained(const Summary& s) {
-  return s.submitted > 0 ? 100.0 * static_cast<double>(s.good) / static_cast<double>(s.submitted) : 0;
+  return 100 * s.share(s.good);
 }
 
 // Whichever thread met it.
@@ -96,6 +97,8 @@ std::vector<SimulatedRequest> Study::requests(const RunKey& key) const {
     r.arrival = spec.arrival;
     r.prompt_tokens = static_cast<uint32_t>(std::min(spec.lengths.prompt, kMostLength));
     r.output_tokens = static_cast<uint32_t>(std::min(spec.lengths.output, kMostLength));
+    r.prefix_tokens = static_cast<uint32_t>(std::min(spec.prefix_len, kMostLength));
+    r.prefix = spec.prefix;
     r.max_tokens = static_cast<uint32_t>(o.max_tokens);
     r.told_output_tokens = r.output_tokens;
     r.slo = spec.own.empty() ? common : slo_of(spec.own);
@@ -350,6 +353,27 @@ Result<std::vector<EffectiveThroughput>> Study::effective_throughput(double perc
   });
   KV_RETURN_IF_ERROR(first_failure(statuses));
   return out;
+}
+
+double Study::attainable_percent(size_t rate) const {
+  BoundedDevice device;
+  device.instances = options_.instances;
+  device.tokens = kv_tokens() / options_.instances;
+  device.max_num_seqs = options_.runtime.max_num_seqs;
+  if (options_.runtime.kv_offloading_bytes > 0) {
+    const LinkCost& link = system_.costs.links[index_of(Tier::kHost)][index_of(Tier::kDevice)];
+    const double token_bytes =
+        2.0 * static_cast<double>(system_.kv_plane_bytes_per_token_layer) * system_.layers;
+    device.staged_per_s = link.seconds_per_byte > 0 ? 1 / (link.seconds_per_byte * token_bytes) : 0;
+  }
+  device.costs = least_costs(*system_.times, system_.costs, device.tokens);
+  double sum = 0;
+  for (int64_t i = 0; i < config_.options.seeds; ++i) {
+    sum += attainable_share(requests({config_.rates[rate], config_.options.seed + static_cast<uint64_t>(i),
+                                      static_cast<int64_t>(rate)}),
+                            device);
+  }
+  return 100 * sum / static_cast<double>(config_.options.seeds);
 }
 
 double Study::kv_tokens() const {

@@ -73,6 +73,10 @@ class Study {
   Result<std::vector<EffectiveThroughput>> effective_throughput(double percent,
                                                                 const StudyProgress& progress);
 
+  // Of the requests at one rate, over the seeds: the mean percentage of which no schedule lets more meet all
+  // of their bounds (goodput_bound.h).
+  double attainable_percent(size_t rate) const;
+
   // One run. `log` may be null.
   Result<SimulationOutcome> run(const std::string& policy, const RunKey& key, std::optional<size_t> explain,
                                 PlanLog* log) const;

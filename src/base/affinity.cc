@@ -1,6 +1,8 @@
 #include "base/affinity.h"
 
 #include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <thread>
 
@@ -24,13 +26,25 @@ std::vector<int> allowed_cpus() {
 }
 
 bool keep_on_cpus(std::span<const int> cpus) {
+  return keep_on_cpus(cpus, 0);  // to the system the caller is 0
+}
+
+bool keep_on_cpus(std::span<const int> cpus, int thread) {
   cpu_set_t set;
   CPU_ZERO(&set);
   for (int cpu : cpus) {
     if (cpu < 0 || cpu >= CPU_SETSIZE) return false;
     CPU_SET(cpu, &set);
   }
-  return sched_setaffinity(0, sizeof(set), &set) == 0;
+  return sched_setaffinity(thread, sizeof(set), &set) == 0;
+}
+
+int current_thread() {
+  return static_cast<int>(syscall(SYS_gettid));
+}
+
+int current_cpu() {
+  return sched_getcpu();
 }
 
 CpuShares share_cpus(std::span<const int> cpus, int threads, Pinning pinning) {

@@ -12,6 +12,13 @@ std::vector<int> allowed_cpus();
 // Keeps the calling thread, and those that it starts later, on these CPUs. False if the system refuses; then
 // nothing changes, which costs speed only.
 bool keep_on_cpus(std::span<const int> cpus);
+// The same for another thread of the process, by its current_thread().
+bool keep_on_cpus(std::span<const int> cpus, int thread);
+
+// The system's number of the calling thread.
+int current_thread();
+// The CPU on which the calling thread runs; a moment later it may be another. -1: unknown.
+int current_cpu();
 
 // Whether compute threads are pinned, one to a CPU. kAuto: if there are more than two CPUs and the team takes
 // all of them or all but one. Otherwise other threads are expected on the same CPUs, and a pinned thread

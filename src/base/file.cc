@@ -83,6 +83,10 @@ Status FileReplacement::failure(int error_number) const {
 }
 
 Result<FileReplacement> FileReplacement::create(const std::string& path, unsigned mode) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) {
+    return error(ErrorCode::kIo, "{}: this is a directory; name a file", path);
+  }
   std::string beside;
   const int fd = create_beside(path, mode, beside);
   if (const int why = errno; fd < 0) return FileReplacement(path, {}, -1).failure(why);

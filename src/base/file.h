@@ -33,7 +33,7 @@ Result<std::string> read_file(const std::string& path);
 // Not thread-safe.
 class FileReplacement {
  public:
-  // kIo: no file can be made there.
+  // kIo: no file can be made there, or `path` is a directory.
   static Result<FileReplacement> create(const std::string& path, unsigned mode = 0666);
   FileReplacement(FileReplacement&& other) noexcept;
   ~FileReplacement();

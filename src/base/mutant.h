@@ -43,8 +43,14 @@ enum class Mutant {
   kRopeOfOtherLayers,  // layers with a rope of their own take that of the others
   kNormAfterRope,      // K is normalised after RoPE, not before
   kPostNormSkipped,    // a lone row adds what attention gives without its norm
+  kNormBiasMissing,    // a LayerNorm of a lone row adds no bias
+  kScoreUncapped,      // scores of a lone row are not capped
+  kLogitsUncapped,     // logits of a step with one of them are not capped
   kPositionOffset,     // learned positions are looked up from the first row of their table on
   kTemperatureOfOrigin,  // queries are scaled as at the first position
+  kTakenTwice,           // a thread that takes items of another's run leaves it one of them
+  kStoresWhatWasTaken,   // a late helper stores items that the caller has done meanwhile
+  kInputReusedEarly,     // the input of a job is overwritten while a late helper reads it
 
   kStaleCopy,            // a copy on the host counts as current though its block has grown since
   kStagedWrongBlock,     // two of the blocks staged for a layer are swapped

@@ -6,7 +6,7 @@
 namespace kvasir {
 
 // Raised by every change of a kernel's arithmetic, for example of a summation order.
-constexpr int kNumericsVersion = 2;
+constexpr int kNumericsVersion = 3;
 
 struct NumericsId {
   std::string arithmetic;       // "fma", see ops/numerics.h
@@ -15,7 +15,7 @@ struct NumericsId {
   std::string kv_type;
   int tensor_parallel = 1;
 
-  // Such as "kvasir-2/fma/q4_1+q8_0/act-int8/kv-bf16/tp1".
+  // Such as "kvasir-3/fma/q4_1+q8_0/act-int8/kv-bf16/tp1".
   std::string to_string() const {
     return "kvasir-" + std::to_string(kNumericsVersion) + "/" + arithmetic + "/" + weight_types + "/act-" +
            activation_type + "/kv-" + kv_type + "/tp" + std::to_string(tensor_parallel);

@@ -9,20 +9,21 @@ namespace kvasir {
 
 LiveRequest& LiveRequests::add(std::unique_ptr<LiveRequest> live) {
   LiveRequest& ref = *live;
-  auto [it, inserted] = by_id_.try_emplace(ref.id, std::move(live));
-  KV_CHECK(inserted, "seq={}", raw(ref.id));
+  const bool is_new = by_id_.try_emplace(ref.id, std::move(live)).second;
+  KV_CHECK(is_new, "seq={}", raw(ref.id));
   enter(ref);
   return ref;
 }
 
 void LiveRequests::remove(LiveRequest& live) {
   leave(live);
-  by_id_.erase(live.id);
+  const SeqId id = live.id;
+  by_id_.erase(id);
 }
 
 LiveRequest* LiveRequests::find(SeqId id) {
-  auto it = by_id_.find(id);
-  return it == by_id_.end() ? nullptr : it->second.get();
+  const std::unique_ptr<LiveRequest>* const live = by_id_.find(id);
+  return live ? live->get() : nullptr;
 }
 
 std::vector<SeqId> LiveRequests::ids() const {

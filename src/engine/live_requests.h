@@ -3,9 +3,9 @@
 
 #include <memory>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
+#include "base/pooled_map.h"
 #include "contract/view.h"
 #include "engine/request.h"
 
@@ -80,7 +80,7 @@ class LiveRequests {
   size_t waiting_place(const LiveRequest& live) const;
 
   View& view_;
-  std::unordered_map<SeqId, std::unique_ptr<LiveRequest>> by_id_;
+  PooledMap<SeqId, std::unique_ptr<LiveRequest>> by_id_;
   std::vector<LiveRequest*> running_;  // in the order of view_.running
 };
 

@@ -63,10 +63,6 @@ void RequestLifecycle::apply(const StepPlan& plan, Nanos now) {
   // What was given to, or taken from, a sequence that goes on waiting.
   for (const CopyChange& c : plan.copies) p_.view.refresh_waiting(c.seq);
   for (const Adoption& a : plan.adoptions) p_.view.refresh_waiting(a.seq);
-  for (const Promise& p : plan.promises) {
-    p_.view.refresh_waiting(p.owner);
-    p_.view.refresh_waiting(p.from);
-  }
 }
 
 void RequestLifecycle::preempt(SeqId id, const StepPlan& plan) {

@@ -15,8 +15,8 @@
 
 namespace kvasir {
 
-// One step at a time, by one thread. Other threads of its team may call const functions while that thread
-// changes nothing, such as between two barriers.
+// One step at a time, by one thread. Other threads may call const functions while that thread changes
+// nothing, such as in a job that it gives to them.
 class StepTransfers {
  public:
   // Both outlive this object. link: null where there is none; steps then have no transfers and no waits.

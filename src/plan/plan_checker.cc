@@ -34,10 +34,11 @@ Status apply_plan(PlanState& state, const StepPlan& plan) {
   return apply_all(state, plan.rows);
 }
 
-// Parties to promises between two sequences run after the plan has been applied.
+// A promise lasts until its owner stops running: cells of one that does not run would be kept from all others
+// for no benefit. So its owner runs when the plan has been applied, and so does the lender of a loan.
 Status check_parties(const PlanState& state, const StepPlan& plan) {
   for (const Promise& p : plan.promises) {
-    if (p.kind == Promise::Kind::kReserve || p.kind == Promise::Kind::kOwn) continue;
+    if (p.kind == Promise::Kind::kReserve) continue;
     const bool loan = p.kind == Promise::Kind::kLoan;
     if (state.find(p.owner)->running && (!loan || state.find(p.from)->running)) continue;
     return broken_rule("a promise of {} cells to sequence {}{}, and not all of them run", p.cells,
@@ -79,8 +80,8 @@ bool stands_still(const View& view, const StepPlan& plan) {
 Status check_plan(const View& view, const StepPlan& plan) {
   PlanState state(view);
   KV_RETURN_IF_ERROR(apply_plan(state, plan));
-  KV_RETURN_IF_ERROR(check_parties(state, plan));
   KV_RETURN_IF_ERROR(state.check_totals());
+  KV_RETURN_IF_ERROR(check_parties(state, plan));
   if (!stands_still(view, plan)) return {};
   return broken_rule("{} running and {} waiting sequences, but nothing runs and nothing fails",
                      view.running.size(), view.waiting.size());

@@ -35,32 +35,30 @@ PlanState::PlanState(const View& view)
 // ---------------------------------------------------------------- sequences
 
 PlanState::Seq& PlanState::seq(const SeqView& seq) {
-  const auto it = seqs_.find(seq.id);
-  if (it != seqs_.end()) return it->second;
+  if (Seq* const known = seqs_.find(seq.id)) return *known;
   const std::vector<SeqView>& running = view_.running;
   const bool runs = !running.empty() && std::less_equal<>()(&running.front(), &seq) &&
                     std::less_equal<>()(&seq, &running.back());
-  return seqs_.emplace(seq.id, Seq(seq, runs, all_)).first->second;
+  return *seqs_.try_emplace(seq.id, seq, runs, all_).first;
 }
 
 const PlanState::Seq* PlanState::find(SeqId id) const {
-  const auto it = seqs_.find(id);
-  return it == seqs_.end() ? nullptr : &it->second;
+  return seqs_.find(id);
 }
 
 PlanState::Seq* PlanState::known(SeqId id) {
-  auto it = seqs_.find(id);
-  if (it == seqs_.end()) {
+  Seq* seq = seqs_.find(id);
+  if (!seq) {
     if (index_.empty()) {
       index_.reserve(view_.running.size() + view_.waiting.size());
-      for (const SeqView& s : view_.running) index_.emplace(s.id, Place{&s, true});
-      for (const SeqView& s : view_.waiting) index_.emplace(s.id, Place{&s, false});
+      for (const SeqView& s : view_.running) index_[s.id] = {&s, true};
+      for (const SeqView& s : view_.waiting) index_[s.id] = {&s, false};
     }
-    const auto place = index_.find(id);
-    if (place == index_.end()) return nullptr;
-    it = seqs_.emplace(id, Seq(*place->second.view, place->second.running, all_)).first;
+    const Place* const place = index_.find(id);
+    if (!place) return nullptr;
+    seq = seqs_.try_emplace(id, *place->view, place->running, all_).first;
   }
-  return it->second.failed ? nullptr : &it->second;
+  return seq->failed ? nullptr : seq;
 }
 
 // Takes KV cells, first from those promised to the sequence.

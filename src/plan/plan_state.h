@@ -7,8 +7,8 @@
 #include <array>
 #include <cstdint>
 #include <optional>
-#include <unordered_map>
 
+#include "base/pooled_map.h"
 #include "base/status.h"
 #include "contract/interval.h"
 #include "contract/layer_set.h"
@@ -100,7 +100,10 @@ class PlanState {
   const Totals& totals() const { return totals_; }
   // Restores an earlier state. `seq` replaces the state of its sequence.
   void reset(const Totals& totals) { totals_ = totals; }
-  void reset(const Seq& seq) { seqs_.insert_or_assign(seq.view->id, seq); }
+  void reset(const Seq& seq) {
+    const auto [there, is_new] = seqs_.try_emplace(seq.view->id, seq);
+    if (!is_new) *there = seq;
+  }
 
  private:
   Seq* known(SeqId id);  // null: the view has no such sequence, or it failed
@@ -122,13 +125,13 @@ class PlanState {
   const uint32_t groups_;
   const LayerSet all_;
   Totals totals_;
-  std::unordered_map<SeqId, Seq> seqs_;
+  PooledMap<SeqId, Seq> seqs_;
   // Index of the view's sequences by id, built at the first lookup by id alone.
   struct Place {
-    const SeqView* view;
-    bool running;
+    const SeqView* view = nullptr;
+    bool running = false;
   };
-  std::unordered_map<SeqId, Place> index_;
+  PooledMap<SeqId, Place> index_;
 };
 
 }  // namespace kvasir

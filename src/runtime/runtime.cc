@@ -15,6 +15,7 @@
 #include "exec/cpu/cpu_executor.h"
 #include "exec/cpu/packed_model.h"
 #include "model/files/form_bytes.h"
+#include "model/files/inspect.h"
 #include "model/files/model_file.h"
 #include "ops/cpu/isa.h"
 #include "runtime/beliefs.h"
@@ -355,9 +356,11 @@ std::string CpuRuntime::memory_report() const {
                           format_bytes(disk_->buffer_bytes()));
   }
   report += hidden_report_;
-  return report + fmt::format(", activations {} for steps of {} tokens, longest request {} tokens",
-                              format_bytes(executor_->scratch_bytes()), engine.limits.max_num_batched_tokens,
-                              engine.max_model_len);
+  report += fmt::format(", activations {} for steps of {} tokens, longest request {} tokens",
+                        format_bytes(executor_->scratch_bytes()), engine.limits.max_num_batched_tokens,
+                        engine.max_model_len);
+  const std::string windows = describe_windows(file_->spec(), engine.max_model_len);
+  return windows.empty() ? report : fmt::format("{} ({})", report, windows);
 }
 
 }  // namespace

@@ -11,8 +11,15 @@ StepPlan BatchPolicy::plan(const View& view) {
   begin_step(view, builder);
   if (builder.planned_tokens() > 0 || take_turn_alone(view, builder)) return builder.take();
   plan_batch(view, builder);
-  if (stands_still(view, builder)) break_standstill(view, in_order(view), builder);
-  return builder.take();
+  if (!stands_still(view, builder)) return builder.take();
+  // It begins anew: an admission that came to nothing would keep the sequence from giving up its cells.
+  const StepPlan idle = builder.take();
+  PlanBuilder anew(view);
+  anew.borrow(idle.borrow_cells);
+  anew.give_back(idle.return_cells);
+  anew.set_hints(idle.hints);
+  break_standstill(view, in_order(view), anew);
+  return anew.take();
 }
 
 std::vector<const SeqView*> BatchPolicy::in_order(const View& view) const {

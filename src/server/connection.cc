@@ -63,6 +63,7 @@ void Connection::on_exception(const char* what) {
     abandon_work();
     if (phase_ != Phase::kClosed && answer_ == Answer::kNone)
       return fail(500, "the request failed unexpectedly");
+    stop_work(500);
   } catch (const std::exception&) {
     // There is no memory for an answer, so the connection is closed.
   }

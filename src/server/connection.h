@@ -95,8 +95,9 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   void on_work_done(Job& job);
   // Aborts the job and the activity of the request, and releases their memory.
   void abandon_work();
-  // Ends the work of the request. Without a complete answer it counts as status 499.
-  void stop_work();
+  // Ends the work of the request. Without a complete answer it counts as this status: 499 unless the fault is
+  // ours.
+  void stop_work(int status = 499);
   // The answer was sent, or the connection is closed: releases what the request holds.
   void end_exchange();
 

@@ -100,8 +100,9 @@ void Connection::on_work_done(Job& job) {
   // The body is gone, though the worker may keep the job for another moment.
   done->held.reset();
   if (done->then) return done->then(*this);
-  if (answer_ != Answer::kNone) return close();
-  fail(500, "the request failed unexpectedly");
+  if (answer_ == Answer::kNone) return fail(500, "the request failed unexpectedly");
+  stop_work(500);
+  close();
 }
 
 void Connection::attach(std::shared_ptr<Activity> activity) {
@@ -116,9 +117,9 @@ void Connection::abandon_work() {
   if (auto activity = std::exchange(activity_, nullptr)) activity->abort();
 }
 
-void Connection::stop_work() {
+void Connection::stop_work(int status) {
   abandon_work();
-  if (std::exchange(working_, false) && answer_ != Answer::kComplete) context_->counters->count(499);
+  if (std::exchange(working_, false) && answer_ != Answer::kComplete) context_->counters->count(status);
 }
 
 void Connection::end_exchange() {

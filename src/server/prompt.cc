@@ -117,8 +117,7 @@ GenerationRequest base_generation(const Tokenizer& tokenizer, const ApiRequest& 
   g.sampling = request.sampling;
   g.stop_tokens = request.stop_token_ids;
   if (!request.ignore_eos) {
-    if (tokenizer.eos()) g.stop_tokens.push_back(*tokenizer.eos());
-    if (tokenizer.eot() && tokenizer.eot() != tokenizer.eos()) g.stop_tokens.push_back(*tokenizer.eot());
+    g.stop_tokens.insert(g.stop_tokens.end(), tokenizer.ends().begin(), tokenizer.ends().end());
   }
   g.cache_salt = request.cache_salt;
   g.priority = request.priority;

@@ -7,6 +7,8 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <map>
+#include <set>
 #include <sstream>
 
 #include "apps/bench/arrivals.h"
@@ -171,6 +173,29 @@ TEST_F(DatasetFile, ATraceGivesLengthsAndArrivals) {
   const auto too_many = Dataset::open(o);
   ASSERT_FALSE(too_many.ok());
   EXPECT_THAT(too_many.status().message(), HasSubstr("--num-prompts 4: the trace has 3 requests"));
+}
+
+TEST(SharedPrefixes, AreTheFirstWordsOfSeveralPrompts) {
+  BenchOptions o;
+  o.random_input_len = 8;
+  o.num_prompts = 40;
+  o.shared_prefix_len = 12;
+  o.num_shared_prefixes = 3;
+  const auto dataset = Dataset::open(o);
+  ASSERT_TRUE(dataset.ok()) << dataset.status().message();
+  const std::vector<Prompt> prompts = dataset->prompts({1, 5, 0});
+  std::map<std::string, int> prefixes;
+  std::set<std::string> whole;
+  for (const Prompt& p : prompts) {
+    EXPECT_EQ(p.words, 20);
+    EXPECT_EQ(count_words(p.text), 20);
+    size_t end = 0;
+    for (int word = 0; word < 12; ++word) end = p.text.find(' ', end) + 1;
+    ++prefixes[p.text.substr(0, end)];
+    whole.insert(p.text);
+  }
+  EXPECT_EQ(prefixes.size(), 3u);
+  EXPECT_EQ(whole.size(), 40u);
 }
 
 TEST_F(DatasetFile, LengthsWithoutArrivalsNeedARate) {

@@ -108,6 +108,22 @@ TEST(Attainment, KindsAreCountedApart) {
   EXPECT_THAT(block, HasSubstr("The drain timeout came: 3 requests had not ended.\n"));
 }
 
+// A fifth of ten at each end: C, D, both refusals, the failure and the one that has not ended are judged.
+TEST(Attainment, WhatIsTrimmedIsServedButNotJudged) {
+  BenchOptions options;
+  options.slo = {"ttft:100", "tbt:50"};
+  options.trim = 0.2;
+  const BenchConfig config = study_config(options);
+  const Summary s = summarise(mixed_load(), config);
+  EXPECT_EQ(s.submitted, 9);
+  EXPECT_EQ(s.completed, 4);
+  EXPECT_EQ(s.judged, 6);
+  EXPECT_THAT(s.attained, ElementsAre(2, 1, 0));  // TTFT: C and D; P99 TBT: D; every TBT: neither
+  ASSERT_EQ(config.metrics.front(), Metric::kTtft);
+  EXPECT_EQ(s.metrics.front().mean, 50);  // A's 100 and B's 150 are left out
+  EXPECT_EQ(s.refused, 2);
+}
+
 TEST(Attainment, GoodputsBoundsGoBeforeThoseOfTheSlo) {
   BenchOptions options;
   options.goodput = {"p99_tbt:7"};

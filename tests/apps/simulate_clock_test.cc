@@ -142,7 +142,12 @@ class ForgetfulPolicy final : public Policy {
   ForgetfulPolicy(std::unique_ptr<Policy> policy, int nth) : policy_(std::move(policy)), left_(nth) {}
   StepPlan plan(const View& view) override {
     StepPlan plan = policy_->plan(view);
-    if (--left_ == 0) plan.rows.pop_back();
+    if (--left_ != 0) return plan;
+    // With what else is for that sequence, which may not run then.
+    const SeqId seq = plan.rows.back().seq;
+    plan.rows.pop_back();
+    std::erase_if(plan.adoptions, [&](const Adoption& a) { return a.seq == seq; });
+    std::erase_if(plan.promises, [&](const Promise& p) { return p.owner == seq; });
     return plan;
   }
 

@@ -128,6 +128,26 @@ TEST_F(CapacityTest, SaysWhatIsTooLong) {
               HasSubstr("... and 2 other kinds of failures\n"));
 }
 
+// Each of 20 requests comes after the one before has ended. With one prefix of 64 tokens the first computes
+// it, and the others find its four blocks.
+TEST_F(CapacityTest, SharedPrefixesAreFoundInTheCache) {
+  const Args args = host(tables(0.010), 4096) + lengths(20, 10, 20) +
+                    Args{"--shared-prefix-len", "64", "--request-rate", "0.1"};
+  const auto rows = [&](const Args& more) {
+    const Result<Study> study = Study::make(options_of(args + more));
+    EXPECT_TRUE(study.ok()) << study.status().message();
+    const Result<SimulationOutcome> run = study->run("sarathi", {0.1, 0, 0}, std::nullopt, nullptr);
+    EXPECT_TRUE(run.ok()) << run.status().message();
+    return run.ok() ? run->sums.rows : 0;
+  };
+  const auto all = rows({"--num-shared-prefixes", "1", "--no-enable-prefix-caching"});
+  EXPECT_EQ(all, 20u * (84 + 9));
+  EXPECT_EQ(rows({"--num-shared-prefixes", "1"}), all - 19 * 64);
+  const auto several = rows({"--num-shared-prefixes", "4"});
+  EXPECT_GT(several, all - 19 * 64);
+  EXPECT_LT(several, all);
+}
+
 // ---------------------------------------------------------------- effective throughput
 
 class EffectiveTest : public CommandTest {

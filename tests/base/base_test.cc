@@ -9,6 +9,7 @@
 #include "base/random.h"
 #include "base/status.h"
 #include "base/units.h"
+#include "base/untrusted_text.h"
 
 namespace kvasir {
 namespace {
@@ -39,6 +40,22 @@ TEST(Units, Counts) {
   EXPECT_EQ(count_of(0, "thread"), "0 threads");
   EXPECT_EQ(count_of(2, "copy", "copies"), "2 copies");
   EXPECT_EQ(count_of(1, "copy", "copies"), "1 copy");
+}
+
+TEST(UntrustedText, IsShownInOneLine) {
+  EXPECT_EQ(one_line("a b", 9), "a b");
+  EXPECT_EQ(one_line("a\n'\\\xff", 9), "a\\x0a\\x27\\x5c\\xff");
+  EXPECT_EQ(one_line("abcd", 4), "abcd");
+  EXPECT_EQ(one_line("abcde", 4), "abcd...");
+}
+
+TEST(UntrustedText, CountsTheDepthOfJson) {
+  EXPECT_FALSE(nests_deeper("1", 0));
+  EXPECT_TRUE(nests_deeper("[]", 0));
+  EXPECT_FALSE(nests_deeper("[{},[],{}]", 2));
+  EXPECT_TRUE(nests_deeper("[{},[],[{}]]", 2));
+  EXPECT_FALSE(nests_deeper(R"(["[[[[",{"\"[[[":1}])", 2));
+  EXPECT_TRUE(nests_deeper(R"(["\\",[[1]]])", 2));
 }
 
 // From the authors' list of test vectors.

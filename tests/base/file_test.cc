@@ -104,6 +104,7 @@ TEST_F(ReplaceFileTest, WhatCannotBeReplacedStays) {
   const Status status = replace(path(), "text");
   ASSERT_FALSE(status.ok());
   EXPECT_EQ(status.code(), ErrorCode::kIo);
+  EXPECT_FALSE(FileReplacement::create(path()).ok());  // at once, not after all bytes are written
   EXPECT_TRUE(std::filesystem::is_directory(path()));
   EXPECT_EQ(names(), std::vector<std::string>{"file"});
 }

@@ -158,7 +158,7 @@ TEST(CacheGeometry, EveryFormHasItsPieces) {
 
 TEST(NumericsId, NamesAllThatTheBitsDependOn) {
   NumericsId id{"fma", "q4_1+q8_0", "int8", "bf16", 2};
-  EXPECT_EQ(id.to_string(), "kvasir-2/fma/q4_1+q8_0/act-int8/kv-bf16/tp2");
+  EXPECT_EQ(id.to_string(), "kvasir-3/fma/q4_1+q8_0/act-int8/kv-bf16/tp2");
 }
 
 TEST(Names, AreToldApart) {

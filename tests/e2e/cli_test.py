@@ -1,10 +1,17 @@
-"""`kvasir generate`, `inspect`, `--version`, `--help`."""
+"""`kvasir generate`, `inspect`, `convert`, `--version`, `--help`."""
 
 import json
+import random
 import re
+import signal
+import struct
+import subprocess
+import tempfile
+import time
 import unittest
+from pathlib import Path
 
-from support import Server, model_path, run
+from support import Server, binary, clean_environment, model_path, run
 
 MEMORY = ("--kv-cache-memory-bytes", "64MiB")
 
@@ -119,6 +126,114 @@ class Cli(unittest.TestCase):
         result = run("generate", model_path(), *MEMORY, "--prompt", "a", "--max-tokens", "100000")
         self.assertEqual(result.returncode, 1)
         self.assertIn("--max-tokens", result.stderr)
+
+
+def write_folder(folder, width=64, rows=288):
+    """A tiny Mistral of random weights with a window of 32, as a folder of Hugging Face. Returns its path."""
+    folder.mkdir()
+    heads, ffn = width // 32, 96
+    shapes = {"embed_tokens": (rows, width), "norm": (width,)}
+    for layer in ("layers.0", "layers.1"):
+        for name, shape in (("self_attn.q_proj", (width, width)), ("self_attn.k_proj", (32, width)),
+                            ("self_attn.v_proj", (32, width)), ("self_attn.o_proj", (width, width)),
+                            ("mlp.gate_proj", (ffn, width)), ("mlp.up_proj", (ffn, width)),
+                            ("mlp.down_proj", (width, ffn)), ("input_layernorm", (width,)),
+                            ("post_attention_layernorm", (width,))):
+            shapes[f"{layer}.{name}"] = shape
+    draw = random.Random(1)
+    some = [draw.gauss(0, 1) for _ in range(9973)]  # repeated, so that a large model takes no time
+    header, data = {}, bytearray()
+    for name, shape in shapes.items():
+        values = shape[0] * (shape[1] if len(shape) == 2 else 1)
+        scale = shape[-1]**-0.5 if len(shape) == 2 else 1
+        raw = struct.pack(f"<{len(some)}f", *(1 + 0.1 * v if len(shape) == 1 else v * scale for v in some))
+        begin = len(data)
+        data += (raw * (values // len(some) + 1))[:4 * values]
+        header[f"model.{name}.weight"] = {"dtype": "F32", "shape": shape, "data_offsets": [begin, len(data)]}
+    text = json.dumps(header).encode()
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
+    (folder / "config.json").write_text(json.dumps({
+        "model_type": "mistral", "architectures": ["MistralForCausalLM"], "hidden_size": width,
+        "intermediate_size": ffn, "num_hidden_layers": 2, "num_attention_heads": heads, "num_key_value_heads": 1, "head_dim": 32,
+        "max_position_embeddings": 512, "vocab_size": rows, "rms_norm_eps": 1e-5, "sliding_window": 32,
+        "tie_word_embeddings": True}))
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    letters = {byte: chr(byte) for byte in printable} | {byte: chr(256 + i) for i, byte in enumerate(others)}
+    (folder / "tokenizer.json").write_text(json.dumps({
+        "added_tokens": [{"id": 256, "content": "<|end|>", "special": True}],
+        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True},
+        "model": {"type": "BPE", "vocab": {letter: byte for byte, letter in letters.items()}, "merges": []}}))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|end|>"}))
+    return str(folder)
+
+
+class FolderServer(Server):
+    def __init__(self, folder):
+        self.start([binary(), "serve", folder, "--port", "0", *MEMORY], env=clean_environment())
+        self.wait_ready()
+
+
+class Folders(unittest.TestCase):
+    def setUp(self):
+        place = tempfile.TemporaryDirectory()
+        self.addCleanup(place.cleanup)
+        self.place = Path(place.name)
+        self.out = str(self.place / "out.gguf")
+
+    def test_convert_writes_the_model_that_quantisation_at_load_serves(self):
+        folder = write_folder(self.place / "tiny")
+        result = run("convert", folder, self.out, "--type", "q8_0")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertRegex(result.stdout, r"^.*/out\.gguf: [0-9.]+ KiB, from [0-9.]+ KiB, in [0-9.]+ s\n$")
+        answers = []
+        for model in ((self.out,), (folder, "--quantization", "q8_0")):
+            answer = run("generate", *model, *MEMORY, "--prompt", "A raven is", "--max-tokens", "40", "--temperature",
+                         "0", "--logprobs", "3")
+            self.assertEqual(answer.returncode, 0, answer.stderr)
+            answers.append(answer.stdout)
+        self.assertEqual(*answers)
+        self.assertEqual(len(answers[0].splitlines()), 40)
+        text = run("inspect", self.out).stdout
+        self.assertRegex(text, r"(?m)^name: +'tiny'$")
+        self.assertRegex(text, r"(?m)^  Q8_0: +15 tensors")
+
+    def test_convert_names_a_folder_that_is_a_dot(self):
+        folder = write_folder(self.place / "tiny")
+        subprocess.run([binary(), "convert", ".", self.out, "--type", "f32"], cwd=folder, check=True,
+                       env=clean_environment(), stdout=subprocess.DEVNULL)
+        self.assertRegex(run("inspect", self.out).stdout, r"(?m)^name: +'tiny'$")
+
+    def test_convert_never_writes_over_the_model(self):
+        folder = write_folder(self.place / "tiny")
+        for name, reason in (("model.safetensors", "a file of the model itself"),
+                             ("config.json", "a file of the model itself"), ("", "this is a directory")):
+            path = Path(folder) / name
+            before = path.read_bytes() if name else None
+            result = run("convert", folder, str(path), "--type", "q8_0")
+            self.assertEqual(result.returncode, 1)
+            self.assertIn(reason, result.stderr)
+            self.assertEqual(len(result.stderr.splitlines()), 1, result.stderr)
+            if name:
+                self.assertEqual(path.read_bytes(), before)
+
+    def test_convert_that_is_interrupted_leaves_nothing(self):
+        folder = write_folder(self.place / "large", width=256, rows=60000)
+        process = subprocess.Popen([binary(), "convert", folder, self.out, "--type", "q2_k", "-t", "1"],
+                                   stderr=subprocess.PIPE, text=True, env=clean_environment())
+        while not list(self.place.glob("out.gguf*")) and process.poll() is None:
+            time.sleep(0.002)
+        process.send_signal(signal.SIGINT)
+        message = process.communicate(timeout=60)[1]
+        self.assertEqual(process.returncode, 1, message)
+        self.assertIn("stopped before the file was complete", message)
+        self.assertEqual([path.name for path in self.place.iterdir()], ["large"])
+
+    def test_the_start_says_what_windows_leave_unread(self):
+        with FolderServer(write_folder(self.place / "tiny")) as server:
+            report = next(line for line in server.log if line.startswith("memory: "))
+            self.assertIn("longest request 512 tokens (2 of 2 layers attend to the last 32 tokens only; of K and V of 512 "
+                          "tokens 6 % are read, and all are kept)", report)
 
 
 if __name__ == "__main__":

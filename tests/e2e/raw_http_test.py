@@ -66,6 +66,47 @@ class RawHttp(unittest.TestCase):
         for s in sockets:
             s.close()
 
+    # The clients' libraries are lenient: what a stream is made of is checked here, event by event.
+    def events(self, path, payload):
+        status, headers, answer = self.server.ask("POST", path, {**payload, "stream": True,
+                                                                 "stream_options": {"include_usage": True}})
+        self.assertEqual(status, 200, answer)
+        self.assertTrue(headers["content-type"].startswith("text/event-stream"), headers)
+        text = answer if isinstance(answer, str) else answer.decode()
+        self.assertTrue(text.endswith("\n\n"), text[-100:])
+        events = text.split("\n\n")[:-1]
+        self.assertTrue(all(event.startswith("data: ") for event in events), text)
+        self.assertEqual(events[-1], "data: [DONE]")
+        return [json.loads(event[len("data: "):]) for event in events[:-1]]
+
+    def test_every_event_of_a_stream_has_the_form_that_openai_states(self):
+        text_of = {CHAT: lambda choice: choice["delta"].get("content") or "",
+                   "/v1/completions": lambda choice: choice["text"]}
+        for path, payload, name, prefix in ((CHAT, body(), "chat.completion.chunk", "chatcmpl-"),
+                                            ("/v1/completions", {"prompt": "Once upon", "max_tokens": 8, "temperature": 0},
+                                             "text_completion", "cmpl-")):
+            with self.subTest(path):
+                events = self.events(path, payload)
+                for event in events:
+                    self.assertLessEqual({"id", "object", "created", "model", "choices"}, event.keys())
+                    self.assertEqual(event["object"], name)
+                    self.assertTrue(event["id"].startswith(prefix), event["id"])
+                for key in ("id", "created", "model"):
+                    self.assertEqual(len({event[key] for event in events}), 1, key)
+                *chunks, usage = events
+                self.assertEqual(usage["choices"], [])
+                self.assertEqual(usage["usage"]["completion_tokens"], 8)
+                self.assertTrue(all(len(chunk["choices"]) == 1 and chunk["choices"][0]["index"] == 0 for chunk in chunks))
+                choices = [chunk["choices"][0] for chunk in chunks]
+                self.assertEqual([c["finish_reason"] for c in choices], [None] * (len(choices) - 1) + ["length"])
+                if path == CHAT:
+                    self.assertEqual(choices[0]["delta"]["role"], "assistant")
+                status, _, whole = self.server.ask("POST", path, payload)
+                self.assertEqual(status, 200)
+                said = json.loads(whole)["choices"][0]
+                self.assertEqual("".join(text_of[path](c) for c in choices),
+                                 said["message"]["content"] if path == CHAT else said["text"])
+
     def test_what_can_never_fit_is_refused_at_once(self):
         status, _, answer = self.server.ask("POST", CHAT, body("word " * 9000))
         self.assertEqual(status, 400)

@@ -1,6 +1,7 @@
 // Belief may be wrong: a policy that relies on it is slower then, and every output is the same.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <tuple>
 
@@ -130,6 +131,27 @@ TEST_P(BeliefTorture, SoAreThoseOfHcache) {
   }
 }
 
+TEST_P(BeliefTorture, SoAreThoseOfAuto) {
+  const auto& [depth, belief] = GetParam();
+  TortureConfig with;
+  with.groups = 4;
+  uint64_t partial = 0;
+  for (const Slo& slo : {Slo{}, Slo{.ttft_ms = 1, .tbt_ms = 2}, Slo{.ttft_ms = 20, .tpot_ms = 1},
+                         Slo{.ttft_ms = 1000, .tbt_ms = 1000, .e2el_ms = 1}}) {
+    with.slo = slo;
+    const TortureOutcome out = torture_published("auto", depth, belief, with);
+    EXPECT_GT(out.preemptions, 0u);
+    partial += out.partial_steps;
+  }
+  // Prompts before there is room, where the link is believed to be fast enough. With costs of a hundredth
+  // some shapes have none, since steps are then believed to take no time.
+  if (belief == "right") {
+    EXPECT_GT(partial, 0u);
+  } else if (belief != "hundredth") {
+    EXPECT_EQ(partial, 0u);
+  }
+}
+
 TEST_P(BeliefTorture, SoAreThoseOfEllm) {
   const auto& [depth, belief] = GetParam();
   TortureConfig with;
@@ -145,15 +167,16 @@ TEST_P(BeliefTorture, SoAreThoseOfCacheOptAndWhatItComparesWith) {
   const auto& [depth, belief] = GetParam();
   TortureConfig with;
   with.slo = {.ttft_ms = 1, .tbt_ms = 2};
-  with.predictor = "constant:12";      // most have more
-  constexpr uint32_t kRequests = 150;  // with fewer not every kind of promise is seen
+  with.predictor = "constant:12";  // most have more
+  // Of 150 requests every kind of promise is seen, of fewer not.
+  const uint32_t requests = std::max(150u, scaled(150));
   PlanCounts all;
   uint64_t preemptions = 0;
   for (const char* policy :
        {"cacheopt", "cacheopt:padding=hoeffding:embed=always:preempt-for=all:late=first:preempt=swap",
         "cacheopt:select=fcfs:victim=fcfs:confidence=0.5", "rlp:padding=5", "s3:bucket=8"}) {
     SCOPED_TRACE(policy);
-    const TortureOutcome out = torture_published(policy, depth, belief, with, kRequests);
+    const TortureOutcome out = torture_published(policy, depth, belief, with, requests);
     all += out.counts;
     preemptions += out.preemptions;
   }
@@ -163,7 +186,7 @@ TEST_P(BeliefTorture, SoAreThoseOfCacheOptAndWhatItComparesWith) {
   for (const char* policy :
        {"cacheopt:embed=always:confidence=0.3:unit=1:buffer=0", "cacheopt:embed=always:late=first"}) {
     SCOPED_TRACE(policy);
-    all += torture_published(policy, depth, belief, with, kRequests).counts;
+    all += torture_published(policy, depth, belief, with, requests).counts;
   }
   EXPECT_GT(all.claims_called, 0u);
   // Two steps deep, guests happen to end in time.

@@ -197,21 +197,17 @@ TEST(Engine, APolicyMayFailARequest) {
   EXPECT_EQ(good->finish, FinishReason::kLength);
 }
 
-TEST(Engine, WhatAWaitingSequenceIsGivenShowsInTheNextView) {
+TEST(Engine, WhatAPreemptedSequenceKeepsShowsInTheNextView) {
   int turn = 0;
   std::vector<SeqView> seen;
   auto policy = std::make_unique<FunctionPolicy>([&](const View& view) {
     ++turn;
     for (const SeqView& s : view.waiting) seen.push_back(s);
-    StepPlan plan;
     PlanBuilder b(view);
     if (turn == 1) {
       b.admit(view.waiting[0]);
       b.prefill(view.waiting[0], 20);
-      plan = b.take();
-      plan.promises.push_back(
-          {view.waiting[1].id, 2 * view.geometry.groups(), Tier::kDevice, Promise::Kind::kOwn});
-      return plan;
+      return b.take();
     }
     for (const SeqView& s : view.running) {
       if (turn == 3) {
@@ -234,7 +230,7 @@ TEST(Engine, WhatAWaitingSequenceIsGivenShowsInTheNextView) {
   auto b = h.submit(request(30, 4, 500));
   h.finish();
   ASSERT_EQ(seen.size(), 5u);  // both; then the second; then, after the preemptions, both again
-  EXPECT_EQ(seen[2].promised(Tier::kDevice), 2u * small_options().cache.geometry.groups());
+  EXPECT_EQ(seen[2].ready_tokens, 0u);
   EXPECT_EQ(seen[3].ready_tokens, 30u);
   EXPECT_EQ(seen[3].known_tokens, 31u);
   EXPECT_EQ(seen[3].preemptions, 1u);

@@ -209,6 +209,20 @@ class Editor {
   Random& random_;
 };
 
+// The message with each number as "0": what the rule that it states depends on.
+std::string without_numbers(const std::string& message) {
+  std::string out;
+  for (const char c : message) {
+    const bool digit = c >= '0' && c <= '9';
+    if (!digit) {
+      out.push_back(c);
+    } else if (out.empty() || out.back() != '0') {
+      out.push_back('0');
+    }
+  }
+  return out;
+}
+
 }  // namespace
 
 const std::map<std::string, std::string>& rules_of_plans() {
@@ -275,17 +289,19 @@ const std::map<std::string, std::string>& rules_of_plans() {
 }
 
 void MutatingPolicy::count_refusal(const std::string& message) {
-  static const std::vector<std::pair<std::string, std::regex>> rules = [] {
-    std::vector<std::pair<std::string, std::regex>> out;
-    for (const auto& [rule, text] : rules_of_plans()) out.emplace_back(rule, std::regex(text));
-    return out;
-  }();
-  for (const auto& [rule, text] : rules) {
-    if (!std::regex_search(message, text)) continue;
-    ++counts_.refused[rule];
-    return;
+  const auto [known, is_new] = rule_of_.try_emplace(without_numbers(message));
+  if (is_new) {
+    for (const auto& [rule, text] : rules_of_plans()) {
+      if (!std::regex_search(known->first, std::regex(text))) continue;
+      known->second = rule;
+      break;
+    }
   }
-  counts_.unknown_rule = message;
+  if (known->second.empty()) {
+    counts_.unknown_rule = message;
+  } else {
+    ++counts_.refused[known->second];
+  }
 }
 
 StepPlan MutatingPolicy::plan(const View& view) {

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <unordered_map>
 
 #include "base/random.h"
 #include "contract/policy.h"
@@ -43,6 +44,7 @@ class MutatingPolicy final : public Policy {
   const double share_;
   Random random_;
   MutationCounts& counts_;
+  std::unordered_map<std::string, std::string> rule_of_;  // by message without numbers; "": it states none
 };
 
 }  // namespace kvasir::test

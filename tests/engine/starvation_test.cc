@@ -15,6 +15,7 @@
 #include "engine/engine_fixture.h"
 #include "fakes/fake_link.h"
 #include "fakes/scripted_executor.h"
+#include "sched/beliefs/cost_beliefs.h"
 #include "sched/mechanisms/aged_priority.h"
 #include "sched/registry.h"
 
@@ -67,7 +68,9 @@ GenerationRequest next_of(Stream stream, Random& random) {
 }
 
 // With a host tier of four times the device's size, if `host`; transfers take as long as a step.
-Outcome run(std::unique_ptr<Policy> policy, Stream stream, int depth, bool host = false) {
+// slo: of every request.
+Outcome run(std::unique_ptr<Policy> policy, Stream stream, int depth, bool host = false, const Slo& slo = {},
+            const Beliefs& beliefs = {}) {
   struct Sent {
     std::shared_ptr<CollectingSink> sink;
     uint32_t at;
@@ -86,12 +89,13 @@ Outcome run(std::unique_ptr<Policy> policy, Stream stream, int depth, bool host 
   ScriptedExecutor executor(clock, depth, kTurn);
   FakeLink link(clock);
   executor.link = &link;
-  Engine engine(o, std::move(policy), executor, clock, nullptr, host ? &link : nullptr);
+  Engine engine(o, std::move(policy), executor, clock, nullptr, host ? &link : nullptr, beliefs);
   Random random(7);
   std::vector<Sent> live;
   Outcome out;
   for (uint32_t turn = 0; turn < kTurns; ++turn) {
     const auto send = [&](GenerationRequest r, bool is_long) {
+      r.slo = slo;
       auto sink = std::make_shared<CollectingSink>();
       EXPECT_TRUE(engine.submit(std::move(r), sink).ok());
       live.push_back({std::move(sink), turn, is_long});
@@ -144,6 +148,25 @@ TEST(Starvation, NoRequestStarvesWhereThatIsPromised) {
       }
       if (stream == Stream::kMixed && policy != "orca") {
         EXPECT_GT(preemptions, 0u) << policy;
+      }
+    }
+  }
+}
+
+// It knows that a step takes a turn. Without bounds a request ends within a stretch; with bounds it becomes
+// late, and then the credit pays for it: a twentieth of the time, for what it takes from the others.
+TEST(Starvation, NorUnderAutoByStretchAndByCredit) {
+  CostModel turn;
+  turn.step_s = to_seconds(kTurn);
+  for (Stream stream : {Stream::kOneToken, Stream::kOneBlock, Stream::kMixed}) {
+    for (const Slo& slo : {Slo{}, Slo{.ttft_ms = 5000}, Slo{.ttft_ms = 20'000, .tbt_ms = 3000}}) {
+      for (int depth : {1, 2}) {
+        CostBeliefs costs(CostLearner(turn), CostBeliefs::Learns::kNever);
+        const Outcome o =
+            run(make_policy("auto").value(), stream, depth, /*host=*/false, slo, {&costs, nullptr});
+        report("auto", stream, depth, o);
+        EXPECT_LE(o.longest_life, kBound) << slo.ttft_ms << " depth " << depth;
+        EXPECT_GT(o.done, kTurns / 20);
       }
     }
   }

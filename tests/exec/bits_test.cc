@@ -3,11 +3,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
+#include <map>
+#include <set>
 #include <string>
 #include <tuple>
 #include <vector>
 
 #include "exec/scenarios.h"
+#include "model/files/convert.h"
+#include "model/tokenizers/tokenizer_data.h"
 #include "ops/weight_traits.h"
 #include "support/levels.h"
 #include "support/temp_file.h"
@@ -20,38 +26,109 @@ using ops::IsaClass;
 using ops::KvType;
 using ops::WeightType;
 
-// The last: which third of the scenarios runs at the default level; 3 is all of them.
-using BitsArithmetic = std::tuple<WeightType, KvType, size_t>;
-class Scenarios : public testing::TestWithParam<BitsArithmetic> {};
+// Which kinds of arithmetic scenarios run in.
+struct BitsArithmetic {
+  WeightType type;
+  KvType kv;
+  size_t part;  // which third of the scenarios runs at the default level; 3 is all of them
+  // With which of kScenarioArchitectures at the default level. The reference of each takes as long as some
+  // scenarios, and in int8 longer.
+  std::vector<std::string> architectures;
+};
+// Every scenario runs in f32, where no rounding hides the change of a last bit, and in one other kind of
+// arithmetic; at the full level in all.
+const BitsArithmetic kBitsArithmetics[] = {
+    {WeightType::kF32, KvType::kBf16, 3, {"gemma3", "opt", "gemma2", "llama"}},
+    {WeightType::kQ4_1, KvType::kBf16, 0, {"llama"}},
+    {WeightType::kF32, KvType::kQ8_0, 1, {"gemma2", "gemma3"}},
+    {WeightType::kBf16, KvType::kBf16, 2, {"gemma2", "opt"}},
+    {WeightType::kQ4K, KvType::kBf16, 1, {"llama"}}};
+
+// By the place of its arithmetic, then by architecture.
+using ScenarioRuns = std::array<std::map<std::string, std::vector<Scenario>>, std::size(kBitsArithmetics)>;
+
+// At the full level all combinations. Otherwise each run has the architecture that its kind of scenario has
+// met least so far, of those that its arithmetic has.
+ScenarioRuns scenario_runs() {
+  ScenarioRuns out;
+  std::map<std::string, std::map<std::string, size_t>> met;  // by kind and architecture
+  const std::vector<Scenario> all = scenarios();
+  for (size_t a = 0; a < std::size(kBitsArithmetics); ++a) {
+    const BitsArithmetic& arithmetic = kBitsArithmetics[a];
+    for (size_t i = 0; i < all.size(); ++i) {
+      if (at_full_level()) {
+        for (const char* name : kScenarioArchitectures) out[a][name].push_back(all[i]);
+      } else if (arithmetic.part == 3 || i % 3 == arithmetic.part) {
+        std::map<std::string, size_t>& times = met[all[i].kind];
+        const std::string& least = *std::min_element(
+            arithmetic.architectures.begin(), arithmetic.architectures.end(),
+            [&](const std::string& x, const std::string& y) { return times[x] < times[y]; });
+        ++times[least];
+        out[a][least].push_back(all[i]);
+      }
+    }
+  }
+  return out;
+}
+
+class Scenarios : public testing::TestWithParam<std::tuple<size_t, std::string>> {};
 
 TEST_P(Scenarios, GiveWhatTheReferenceGives) {
-  const auto [type, kv, part] = GetParam();
-  const Workload work = make_workload(type);
+  const auto& [number, architecture] = GetParam();
+  const BitsArithmetic& arithmetic = kBitsArithmetics[number];
+  const std::vector<Scenario> mine = scenario_runs()[number][architecture];
+  if (mine.empty()) GTEST_SKIP() << "only at the full level";
+  const Workload work = make_workload(arithmetic.type, architecture);
   RigOptions options;
-  options.kv_type = kv;
+  options.kv_type = arithmetic.kv;
   const std::vector<RigOutput> expected = run_reference(*work.file, options, work.requests);
-  const std::vector<Scenario> all = scenarios();
-  for (size_t i = 0; i < all.size(); ++i) {
-    if (!at_full_level() && part < 3 && i % 3 != part) continue;
-    Scenario scenario = all[i];
-    scenario.options.kv_type = kv;
+  for (Scenario scenario : mine) {
+    scenario.options.kv_type = arithmetic.kv;
     SCOPED_TRACE(scenario.name);
     EXPECT_EQ(differences(expected, run_scenario(work, scenario)), 0);
   }
 }
 
-// Every scenario runs in f32, where no rounding hides the change of a last bit, and in one other kind of
-// arithmetic; at the full level in all.
-INSTANTIATE_TEST_SUITE_P(Bits, Scenarios,
-                         testing::Values(BitsArithmetic{WeightType::kQ4_1, KvType::kBf16, 0},
-                                         BitsArithmetic{WeightType::kF32, KvType::kBf16, 3},
-                                         BitsArithmetic{WeightType::kF32, KvType::kQ8_0, 1},
-                                         BitsArithmetic{WeightType::kBf16, KvType::kBf16, 2},
-                                         BitsArithmetic{WeightType::kQ4K, KvType::kBf16, 1}),
-                         [](const auto& c) {
-                           return std::string(ops::weight_type_name(std::get<0>(c.param))) + "_" +
-                                  ops::kv_type_name(std::get<1>(c.param));
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Bits, Scenarios,
+    testing::Combine(testing::Range(size_t{0}, std::size(kBitsArithmetics)),
+                     testing::ValuesIn(std::vector<std::string>(std::begin(kScenarioArchitectures),
+                                                                std::end(kScenarioArchitectures)))),
+    [](const auto& c) {
+      const BitsArithmetic& a = kBitsArithmetics[std::get<0>(c.param)];
+      return std::string(ops::weight_type_name(a.type)) + "_" + ops::kv_type_name(a.kv) + "_" +
+             std::get<1>(c.param);
+    });
+
+// What of an architecture scenarios are to meet.
+std::set<std::string> parts_of(const ModelFile& file) {
+  const ModelSpec& spec = file.spec();
+  std::set<std::string> out;
+  if (spec.has_windows()) out.insert("window");
+  if (spec.qk_norm != QkNorm::kNone) out.insert("norms of Q and K");
+  if (spec.norm == NormKind::kLayer) out.insert("LayerNorm");
+  if (file.weights().layers[0].ffn_post_norm.present()) out.insert("norms behind");
+  if (spec.score_cap != 0 && spec.logit_cap != 0) out.insert("caps");
+  if (file.read_tokenizer()->model == TokenizerModel::kPieces) out.insert("pieces");
+  if (out.empty()) out.insert("llama");
+  return out;
+}
+
+TEST(Bits, EachKindOfScenarioMeetsEachPartOfArchitectures) {
+  std::map<std::string, std::set<std::string>> met;  // by kind
+  for (const auto& runs : scenario_runs()) {
+    for (const auto& [architecture, mine] : runs) {
+      const std::set<std::string> parts = parts_of(*make_workload(WeightType::kF32, architecture).file);
+      for (const Scenario& scenario : mine) met[scenario.kind].insert(parts.begin(), parts.end());
+    }
+  }
+  EXPECT_EQ(met.size(), 9U);
+  for (const auto& [kind, parts] : met) {
+    EXPECT_THAT(parts, testing::ElementsAre("LayerNorm", "caps", "llama", "norms behind", "norms of Q and K",
+                                            "pieces", "window"))
+        << kind;
+  }
+}
 
 TEST(Bits, EveryWeightTypeMatchesTheReference) {
   for (const ops::WeightTraits& t : ops::kWeightTraits) {
@@ -104,7 +181,8 @@ TEST(Bits, EveryArchitectureMatchesTheReference) {
   }
 }
 
-// A folder of Hugging Face is the same model as its GGUF file, to the bit.
+// A folder of Hugging Face is the same model as its GGUF file, and as the one that it is converted to, to
+// the bit.
 TEST(Bits, AFolderGivesWhatItsGgufFileGives) {
   const std::vector<RigRequest> requests = {{random_tokens(1, 140), 4}, {random_tokens(2, 40), 8}};
   for (const TinyLlamaShape& shape : tiny_architectures()) {
@@ -117,6 +195,12 @@ TEST(Bits, AFolderGivesWhatItsGgufFileGives) {
       EXPECT_THAT((*folder)->warnings(), testing::IsEmpty());
       const auto expected = run(*tiny_model(shape, type), {}, requests).outputs;
       EXPECT_EQ(differences(expected, run(**folder, {}, requests).outputs), 0);
+      const std::string path = place.path() + "/out.gguf";
+      const char* recipe = type == WeightType::kF32 ? "f32" : "bf16";
+      ASSERT_TRUE(convert_model(**folder, *find_recipe(recipe), path, 1).ok());
+      const auto converted = ModelFile::open(path);
+      ASSERT_TRUE(converted.ok()) << converted.status().message();
+      EXPECT_EQ(differences(expected, run(**converted, {}, requests).outputs), 0) << "converted";
     }
   }
 }

@@ -92,10 +92,12 @@ constexpr Arithmetic kArithmetics[] = {
 // Layers of a group; 0: all.
 constexpr uint32_t kGroupSizes[] = {1, 2, 3, 0};
 
-// Every size of layer groups, and one link for each; kWays rounds meet all of them.
-void torture_once(TinyLlamaShape shape, uint64_t round, Sums& sums) {
+// Every size of layer groups, and one link for each; kWays rounds meet all of them, and as many rounds as
+// there are shapes meet every shape in every arithmetic.
+void torture_once(const std::vector<TinyLlamaShape>& shapes, uint64_t round, Sums& sums) {
   for (size_t a = 0; a < std::size(kArithmetics); ++a) {
     const auto& [weights, kv, mixed] = kArithmetics[a];
+    TinyLlamaShape shape = shapes[(a + round) % shapes.size()];
     shape.other_types.clear();
     if (mixed) shape.other_types = {{"attn_v", ops::WeightType::kBf16}};
     const TierTorture torture(shape, weights, kv, 12, 50 + round);
@@ -105,9 +107,9 @@ void torture_once(TinyLlamaShape shape, uint64_t round, Sums& sums) {
       choose_link(way, options);
       options.threads = 1 + static_cast<int>(round % 3);
       options.seed += 1000 * way;
-      SCOPED_TRACE(std::string(ops::weight_type_name(weights)) + (mixed ? ", mixed" : "") + ", groups of " +
-                   std::to_string(kGroupSizes[f]) + ", link " + std::to_string(way) + ", round " +
-                   std::to_string(round));
+      SCOPED_TRACE(shape.architecture + ", " + ops::weight_type_name(weights) + (mixed ? ", mixed" : "") +
+                   ", groups of " + std::to_string(kGroupSizes[f]) + ", link " + std::to_string(way) +
+                   ", round " + std::to_string(round));
       const TierTortureOutcome out = torture.torture(options);
       EXPECT_EQ(out.wrong, 0u);
       sums.add(out.run);
@@ -115,11 +117,11 @@ void torture_once(TinyLlamaShape shape, uint64_t round, Sums& sums) {
   }
 }
 
-void torture_long(const TinyLlamaShape& shape) {
+void torture_long(const std::vector<TinyLlamaShape>& shapes) {
   const uint64_t least_steps = at_long_level() ? 55'000 : 1;
   Sums sums;
   for (uint64_t round = 0; sums.steps < least_steps && !testing::Test::HasFailure(); ++round) {
-    torture_once(shape, round, sums);
+    torture_once(shapes, round, sums);
   }
   sums.print();
   EXPECT_GE(sums.share(sums.plans.x_decode_steps), 0.2);
@@ -134,12 +136,15 @@ void torture_long(const TinyLlamaShape& shape) {
 }
 
 TEST(FormTorture, OwnKeysForEachHeadWithBias) {
-  torture_long(torture_bias());
+  TinyLlamaShape opt = torture_bias();
+  opt.architecture = "opt";
+  torture_long({torture_bias(), opt});
 }
 TEST(FormTorture, SharedKeys) {
   TinyLlamaShape shape = torture_gqa();
   shape.layers = 5;
-  torture_long(shape);
+  torture_long(
+      {shape, torture_architecture("gemma3"), torture_architecture("gemma2"), torture_architecture("olmo2")});
 }
 
 }  // namespace

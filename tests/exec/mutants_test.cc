@@ -1,6 +1,9 @@
 // Every seeded fault must turn the bit tests red: proof that they can fail.
 #include <gtest/gtest.h>
 
+#include <map>
+#include <memory>
+#include <string>
 #include <utility>
 
 #include "base/mutant.h"
@@ -19,7 +22,13 @@ struct Case {
   // Rounding to int8 hides a change of the last bit most of the time; f32 weights hide nothing.
   ops::WeightType weights = ops::WeightType::kQ4_1;
   ops::KvType kv_type = ops::KvType::kBf16;
+  const char* architecture = "llama";
 };
+
+// A part of an architecture, in f32.
+constexpr Case of(const char* architecture, Mutant mutant, const char* name, const char* scenario) {
+  return {mutant, name, scenario, ops::WeightType::kF32, ops::KvType::kBf16, architecture};
+}
 
 constexpr Case kCases[] = {
     {Mutant::kMergeOrder, "merge order", "among 32, sarathi", ops::WeightType::kF32},
@@ -55,13 +64,21 @@ constexpr Case kCases[] = {
     {Mutant::kStagedWrongLayer, "staged planes of the next layer", "outgrown, sarathi"},
     // The sums of a softmax hide the order of keys but for their last bits.
     {Mutant::kStagedWrongBlock, "staged blocks change places", "outgrown, sarathi", ops::WeightType::kF32},
+    of("gemma3", Mutant::kWindowOffByOne, "window off by one", "outgrown, random"),
+    of("gemma3", Mutant::kRopeOfOtherLayers, "rope of the other layers", "prefix reuse, sarathi"),
+    of("gemma3", Mutant::kNormAfterRope, "norm after RoPE", "ellm:ratio=0.5:again=0.5"),
+    of("gemma3", Mutant::kPostNormSkipped, "norm behind left out", "preemption, sarathi"),
+    of("gemma2", Mutant::kScoreUncapped, "scores of a lone row uncapped", "swap"),
+    of("gemma2", Mutant::kLogitsUncapped, "logits of a lone row uncapped", "three threads"),
+    of("opt", Mutant::kNormBiasMissing, "LayerNorm of a lone row without bias", "outgrown, sarathi"),
+    of("opt", Mutant::kPositionOffset, "position without its offset", "blocks of 16"),
 };
 
 // What a scenario gives without the fault is what the reference gives: Bits asserts it.
 TEST(Mutants, EachTurnsTheBitTestsRed) {
   for (const Case& c : kCases) {
     SCOPED_TRACE(c.name);
-    Workload work = make_workload(c.weights);
+    Workload work = make_workload(c.weights, c.architecture);
     // A fault in the draws needs draws; the others must show in the logits alone.
     const bool draws = c.mutant == Mutant::kSamplerSeedByStep;
     for (RigRequest& r : work.requests) r.sampling.temperature = draws ? 1.0f : 0.0f;
@@ -182,6 +199,7 @@ struct FormCase {
   Mutant mutant;
   const char* name;
   double late_waits = 0;
+  const char* architecture = "llama";
 };
 
 constexpr FormCase kFormCases[] = {
@@ -191,12 +209,24 @@ constexpr FormCase kFormCases[] = {
     {Mutant::kXWrongPosition, "X at the place in its block"},
     {Mutant::kXOtherRounding, "X rounded otherwise"},
     {Mutant::kXBiasMissing, "X without a bias"},
+    {Mutant::kXOtherRounding, "X behind a LayerNorm rounded otherwise", 0, "opt"},
+    {Mutant::kXBiasMissing, "X behind a LayerNorm without a bias", 0, "opt"},
+    {Mutant::kXWrongPosition, "X at the place in its block, two ropes", 0, "gemma3"},
+    {Mutant::kNormAfterRope, "K of X normalised after RoPE", 0, "gemma3"},
+    {Mutant::kWindowOffByOne, "window off by one over X", 0, "gemma3"},
 };
 
 TEST(Mutants, EachFaultOfTheFormsTurnsTheTortureRed) {
-  const TierTorture torture(torture_bias(), ops::WeightType::kF32, ops::KvType::kBf16, 16, 50);
+  std::map<std::string, std::unique_ptr<TierTorture>> tortures;
   for (const FormCase& c : kFormCases) {
     SCOPED_TRACE(c.name);
+    std::unique_ptr<TierTorture>& kept = tortures[c.architecture];
+    if (kept == nullptr) {
+      const std::string name = c.architecture;
+      const TinyLlamaShape shape = name == "llama" ? torture_bias() : torture_architecture(name);
+      kept = std::make_unique<TierTorture>(shape, ops::WeightType::kF32, ops::KvType::kBf16, 16, 50);
+    }
+    const TierTorture& torture = *kept;
     RigOptions options = torture.forms(2);
     options.late_waits = c.late_waits;
     EXPECT_TRUE(shows(torture, options, c.mutant)) << "the fault was not noticed";

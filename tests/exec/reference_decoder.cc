@@ -164,8 +164,7 @@ const ReferenceDecoder::Int8Matrix& ReferenceDecoder::int8_of(const WeightMatrix
   return out;
 }
 
-// A scale S and a minimum B for each group of 32; or, where 16 values have a scale, integer factors inside
-// the sum.
+// A scale S and a minimum B for each group of 32, or for each half of it.
 float ReferenceDecoder::multiply_int8(const WeightMatrix& w, size_t row, const Quantized& x) const {
   const Int8Matrix& m = int8_of(w);
   const bool per_16 = has_scale_per_16(w.type), with_min = has_minimum(w.type);
@@ -180,10 +179,17 @@ float ReferenceDecoder::multiply_int8(const WeightMatrix& w, size_t row, const Q
     const int8_t* factor = &m.scale_factors[2 * group];
     const int8_t* min_factor = &m.min_factors[2 * group];
     if (per_16) {
-      const int32_t dot = factor[0] * dots[0] + factor[1] * dots[1];
-      const int32_t sum = min_factor[0] * sums[0] + min_factor[1] * sums[1];
-      acc = std::fma(m.scales[group] * x.d[g], static_cast<float>(dot), acc);
-      if (with_min) acc = std::fma(m.mins[group] * x.d[g], static_cast<float>(sum), acc);
+      float scales[2], mins[2];
+      for (int half = 0; half < 2; ++half) {
+        scales[half] = m.scales[group] * static_cast<float>(factor[half]);
+        mins[half] = m.mins[group] * static_cast<float>(min_factor[half]);
+      }
+      float sum = scales[0] * static_cast<float>(dots[0]);
+      sum = std::fma(scales[1], static_cast<float>(dots[1]), sum);
+      for (int half = 0; half < 2 && with_min; ++half) {
+        sum = std::fma(mins[half], static_cast<float>(sums[half]), sum);
+      }
+      acc = std::fma(x.d[g], sum, acc);
     } else {
       const float scale = m.scales[group] * static_cast<float>(factor[0]);
       const float min = m.mins[group] * static_cast<float>(min_factor[0]);

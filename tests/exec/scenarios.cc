@@ -4,26 +4,74 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <iterator>
+#include <optional>
 #include <utility>
 
 #include "base/random.h"
+#include "model/tokenizers/tokenizer.h"
 
 namespace kvasir::test {
 
-Workload make_workload(ops::WeightType type) {
+namespace {
+
+TinyLlamaShape shape_of(ops::WeightType type, const std::string& architecture) {
+  TinyLlamaShape shape = tiny_gqa();
+  if (architecture != "llama") {
+    for (TinyLlamaShape& one : tiny_architectures()) {
+      if (one.architecture == architecture) shape = std::move(one);
+    }
+  }
+  EXPECT_EQ(shape.architecture, architecture);
+  if (ops::block_values(type) == 256) {
+    const TinyLlamaShape wide = tiny_256();
+    if (architecture == "llama") shape.layers = wide.layers;
+    shape.dim = wide.dim;
+    shape.ffn = wide.ffn;
+  }
+  shape.pieces = architecture.starts_with("gemma");
+  return shape;
+}
+
+// Words of the tiny vocabularies, and other text.
+std::string random_text(uint64_t seed, size_t words) {
+  constexpr const char* kWords[] = {"the", "and", "of", "memory",        "token",  "hello", "world", "quiz",
+                                    "\n",  "  ",  "5",  "\u00e9t\u00e9", "\u4e16", "abab",  "!"};
+  Random random(seed);
+  std::string out;
+  for (size_t i = 0; i < words; ++i) out += std::string(" ") + kWords[random.below(std::size(kWords))];
+  return out;
+}
+
+// So many tokens of random text.
+std::vector<Token> text_tokens(const Tokenizer& tokenizer, uint64_t seed, size_t count) {
+  std::vector<Token> out = tokenizer.encode(random_text(seed, count), false);
+  EXPECT_GE(out.size(), count);
+  out.resize(count);
+  return out;
+}
+
+}  // namespace
+
+Workload make_workload(ops::WeightType type, const std::string& architecture) {
   Workload work;
-  TinyLlamaShape shape = ops::block_values(type) == 256 ? tiny_256() : tiny_gqa();
+  TinyLlamaShape shape = shape_of(type, architecture);
   // As files of Q4_K_M are mixtures; rows of no 256 are Q5_0.
   if (type == ops::WeightType::kQ4K) {
     shape.other_types = {{"attn_v", ops::WeightType::kQ6K}, {"ffn_gate", ops::WeightType::kIq4Xs}};
   }
   work.file = tiny_model(shape, type);
+  std::optional<Tokenizer> tokenizer;
+  if (shape.pieces) tokenizer = Tokenizer::create(work.file->read_tokenizer().value()).value();
+  const auto tokens = [&](uint64_t seed, size_t count) {
+    return tokenizer ? text_tokens(*tokenizer, seed, count) : random_tokens(seed, count);
+  };
   Random random(42);
-  const std::vector<Token> shared = random_tokens(7, 200);
+  const std::vector<Token> shared = tokens(7, 200);
   for (uint64_t i = 0; i < 32; ++i) {
     RigRequest r;
     const size_t length = i == 0 ? 830 : i == 1 ? 1 : i < 4 ? 250 + random.below(270) : 2 + random.below(120);
-    r.prompt = random_tokens(1000 + i, length);
+    r.prompt = tokens(1000 + i, length);
     if (i % 3 == 2)
       r.prompt.insert(r.prompt.begin(), shared.begin(), shared.begin() + 64 + random.below(136));
     r.max_tokens = static_cast<uint32_t>(1 + random.below(60));
@@ -39,8 +87,12 @@ using Change = std::function<void(Scenario&)>;
 
 class Scenarios {
  public:
+  // Of those that follow.
+  std::string kind;
+
   void add(std::string name, const Change& change) {
     Scenario s;
+    s.kind = kind;
     s.name = std::move(name);
     change(s);
     all.push_back(std::move(s));
@@ -164,16 +216,19 @@ void add_partial_histories(Scenarios& to) {
 std::vector<Scenario> scenarios() {
   Scenarios to;
   const auto add = [&](std::string name, const Change& change) { to.add(std::move(name), change); };
+  to.kind = "batch";
   add("alone", [](Scenario& s) { s.alone = true; });
   add("among 32, sarathi", [](Scenario&) {});
   add("among 32, vllm", [](Scenario& s) { s.options.policy = "vllm"; });
   for (const char* policy : {"sarathi", "vllm"}) {
+    to.kind = "preemption";
     add(std::string("preemption, ") + policy, [&](Scenario& s) {
       s.options.policy = policy;
       s.options.blocks = 58;
       s.options.block_tokens = 16;
       s.expects_preemptions = true;
     });
+    to.kind = "prefix reuse";
     add(std::string("prefix reuse, ") + policy, [&](Scenario& s) {
       s.options.policy = policy;
       s.options.prefix_caching = true;
@@ -187,6 +242,7 @@ std::vector<Scenario> scenarios() {
     s.options.limits.long_prefill_token_threshold = 7;
     s.expects_reuse = true;
   });
+  to.kind = "preemption";
   add("preemption and prefix reuse", [](Scenario& s) {
     s.options.blocks = 58;
     s.options.block_tokens = 16;
@@ -194,20 +250,26 @@ std::vector<Scenario> scenarios() {
     s.expects_preemptions = true;
     s.expects_reuse = true;
   });
+  to.kind = "chunks";
   for (uint32_t chunk : {1u, 7u, 64u, 512u}) {
     add("chunks of " + std::to_string(chunk),
         [&](Scenario& s) { s.options.limits.long_prefill_token_threshold = chunk; });
   }
+  to.kind = "threads";
   add("one thread", [](Scenario& s) { s.options.threads = 1; });
   add("three threads", [](Scenario& s) { s.options.threads = 3; });
+  to.kind = "geometry";
   for (uint32_t block : {16u, 128u, 256u}) {
     add("blocks of " + std::to_string(block), [&](Scenario& s) { s.options.block_tokens = block; });
   }
   for (uint32_t group : {1u, 2u}) {
     add("layer groups of " + std::to_string(group), [&](Scenario& s) { s.options.layers_per_group = group; });
   }
+  to.kind = "swaps";
   add_swaps(to);
+  to.kind = "outgrown";
   add_streams(to);
+  to.kind = "partial histories";
   add_partial_histories(to);
   return std::move(to.all);
 }

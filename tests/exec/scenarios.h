@@ -16,9 +16,12 @@ struct Workload {
   std::unique_ptr<ModelFile> file;
   std::vector<RigRequest> requests;
 };
-Workload make_workload(ops::WeightType type);
+// By default of a llama: of another architecture, the model of tiny_architectures(). Those of Gemma have
+// pieces of SentencePiece, of which their prompts are.
+Workload make_workload(ops::WeightType type, const std::string& architecture = "llama");
 
 struct Scenario {
+  std::string kind;
   std::string name;
   RigOptions options;
   bool alone = false;  // every request in an engine of its own
@@ -30,6 +33,11 @@ struct Scenario {
   bool expects_partial = false;  // residence: some layer groups of a sequence on the device, not all
 };
 std::vector<Scenario> scenarios();
+
+// What scenarios run with beside llama. Together they have windows and norms of Q and K (gemma3), norms
+// behind attention and feed-forward, caps (gemma2), LayerNorm, biases and learned positions (opt), and
+// pieces.
+inline constexpr const char* kScenarioArchitectures[] = {"gemma3", "opt", "gemma2", "llama"};
 
 // Runs it and asserts that what the scenario is about did happen.
 std::vector<RigOutput> run_scenario(const Workload& work, const Scenario& scenario);

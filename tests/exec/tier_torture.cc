@@ -1,5 +1,7 @@
 #include "exec/tier_torture.h"
 
+#include <gtest/gtest.h>
+
 #include <utility>
 
 #include "base/random.h"
@@ -52,6 +54,16 @@ TinyLlamaShape torture_bias() {
   shape.layers = 6;
   shape.qkv_bias = true;
   return shape;
+}
+
+TinyLlamaShape torture_architecture(const std::string& name) {
+  for (TinyLlamaShape& shape : tiny_architectures()) {
+    if (shape.architecture != name) continue;
+    shape.context = 640;
+    return shape;
+  }
+  ADD_FAILURE() << name;
+  return {};
 }
 
 TierTorture::TierTorture(const TinyLlamaShape& shape, ops::WeightType weights, ops::KvType kv,

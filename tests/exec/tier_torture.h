@@ -16,6 +16,8 @@ TinyLlamaShape torture_mha();
 TinyLlamaShape torture_gqa();
 // Their own keys and values for each head, with a bias on them and on the queries.
 TinyLlamaShape torture_bias();
+// Of tiny_architectures().
+TinyLlamaShape torture_architecture(const std::string& name);
 
 struct TierTortureOutcome {
   uint64_t wrong = 0;  // requests with other tokens or logits than in the plain run

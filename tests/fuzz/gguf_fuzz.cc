@@ -3,9 +3,11 @@
 #include <cstdint>
 #include <cstring>
 #include <span>
+#include <utility>
 
 #include "model/files/inspect.h"
 #include "model/files/model_file.h"
+#include "model/tokenizers/tokenizer.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::span<const std::byte> bytes(reinterpret_cast<const std::byte*>(data), size);
@@ -24,6 +26,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     for (std::byte byte : tensor.data) sum += std::to_integer<uint64_t>(byte);
   }
   sum += kvasir::describe_model(**model).size();
+  if (auto read = (*model)->read_tokenizer(); read.ok()) {
+    const auto tokenizer = kvasir::Tokenizer::create(std::move(read).value());
+    if (tokenizer.ok()) sum += tokenizer->encode(" the memory\n\u00e9<|im_end|>", true).size();
+  }
   volatile uint64_t sink = sum;  // keeps the reads
   (void)sink;
   return 0;

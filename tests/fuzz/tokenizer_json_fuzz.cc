@@ -16,7 +16,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const size_t split = input.find('\0');
   kvasir::TokenizerFiles files;
   files.tokenizer = input.substr(0, split);
-  if (split != std::string_view::npos) files.config = input.substr(split + 1);
+  if (split != std::string_view::npos) files.tokenizer_config = input.substr(split + 1);
   auto read = kvasir::read_tokenizer_json(files, "fuzz");
   if (!read.ok()) return 0;
   const auto tokenizer = kvasir::Tokenizer::create(std::move(read).value());

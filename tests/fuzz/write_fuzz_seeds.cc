@@ -33,12 +33,13 @@ std::string_view text_of(const std::vector<std::byte>& bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-// As small as there is one, of any architecture.
-kvasir::test::TinyLlamaShape smallest(const std::string& architecture) {
+// As small as there is one, of any architecture: bytes of weights are nothing to find faults in. Quantised
+// types need a width of 32.
+kvasir::test::TinyLlamaShape smallest(const std::string& architecture, int32_t width = 8) {
   kvasir::test::TinyLlamaShape shape;
   shape.architecture = architecture;
   shape.layers = 1;
-  shape.dim = shape.head_dim = shape.ffn = 32;
+  shape.dim = shape.head_dim = shape.ffn = width;
   shape.heads = shape.kv_heads = 1;
   shape.vocab = 259;
   shape.context = 64;
@@ -64,21 +65,19 @@ void write_split_models(const std::filesystem::path& folder) {
 
 // The input of model_folder_fuzz is config.json and, after a zero byte, model.safetensors.
 void write_folders(const std::filesystem::path& root) {
-  for (
-      const auto& [architecture, more] :
-      {std::pair{"llama", R"("rope_scaling":{"rope_type":"llama3","factor":8.0,"low_freq_factor":1.0,)"
-                          R"("high_freq_factor":4.0,"original_max_position_embeddings":32})"},
-       {"gemma2", R"("layer_types":["sliding_attention"])"},
-       {"gemma3", R"("rope_parameters":{"full_attention":{"rope_theta":1.0},"sliding_attention":{}})"},
-       {"granite", R"("attention_bias":false)"},
-       {"mistral3", R"("sliding_window":null)"},
-       {"olmo2", R"("rope_scaling":{"type":"yarn","factor":2,"beta_fast":32,"beta_slow":1,"mscale":1})"},
-       {"opt", R"("_remove_final_layer_norm":false)"},
-       {"phi3",
-        R"("rope_scaling":{"type":"longrope","short_factor":[1,1,1,1,1,1,1,1],"long_factor":[2,2,2,2,2,2,2,2]})"},
-       {"qwen2", R"("use_sliding_window":true,"sliding_window":8,"max_window_layers":0)"},
-       {"qwen3", R"("unknown":[{"a":1}],"rope_scaling":{"type":"linear","factor":2})"},
-       {"smollm3", R"("no_rope_layers":[1])"}}) {
+  for (const auto& [architecture, more] :
+       {std::pair{"llama", R"("rope_scaling":{"rope_type":"llama3","factor":8.0,"low_freq_factor":1.0,)"
+                           R"("high_freq_factor":4.0,"original_max_position_embeddings":32})"},
+        {"gemma2", R"("layer_types":["sliding_attention"])"},
+        {"gemma3", R"("rope_parameters":{"full_attention":{"rope_theta":1.0},"sliding_attention":{}})"},
+        {"granite", R"("attention_bias":false)"},
+        {"mistral3", R"("sliding_window":null)"},
+        {"olmo2", R"("rope_scaling":{"type":"yarn","factor":2,"beta_fast":32,"beta_slow":1,"mscale":1})"},
+        {"opt", R"("_remove_final_layer_norm":false)"},
+        {"phi3", R"("rope_scaling":{"type":"longrope","short_factor":[1,1],"long_factor":[2,2]})"},
+        {"qwen2", R"("use_sliding_window":true,"sliding_window":8,"max_window_layers":0)"},
+        {"qwen3", R"("unknown":[{"a":1}],"rope_scaling":{"type":"linear","factor":2})"},
+        {"smollm3", R"("no_rope_layers":[1])"}}) {
     const auto folder =
         kvasir::test::make_tiny_folder(smallest(architecture), kvasir::ops::WeightType::kBf16, 1);
     std::string config = folder.texts.at("config.json");
@@ -95,11 +94,13 @@ void write_folders(const std::filesystem::path& root) {
 
 void write_models(const std::filesystem::path& folder) {
   using kvasir::ops::WeightType;
-  kvasir::test::TinyLlamaShape shape = smallest("llama");
-  shape.rope_factors = true;
   for (auto [name, type] : {std::pair{"f32", WeightType::kF32}, std::pair{"f16", WeightType::kF16},
                             std::pair{"q8_0", WeightType::kQ8_0}, std::pair{"q4_0", WeightType::kQ4_0},
                             std::pair{"q4_1", WeightType::kQ4_1}}) {
+    kvasir::test::TinyLlamaShape shape =
+        smallest("llama", type == WeightType::kF32 || type == WeightType::kF16 ? 8 : 32);
+    shape.rope_factors = true;
+    shape.pieces = type == WeightType::kF16;
     write(folder / (std::string(name) + ".gguf"), text_of(kvasir::test::make_tiny_llama(shape, type, 1)));
   }
 }

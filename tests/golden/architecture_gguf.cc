@@ -175,6 +175,11 @@ void Converter::write_rope_scaling(const json& scaling) {
     out_.set_u32(key("rope.scaling.original_context_length"),
                  scaling.at("original_max_position_embeddings").get<uint32_t>());
   }
+  // On top of YaRN's own.
+  if (const double given = scaling.value("attention_factor", 0.0); given > 0) {
+    const double own = 0.1 * std::log(scaling.at("factor").get<double>()) + 1;
+    out_.set_f32(key("rope.scaling.attn_factor"), static_cast<float>(given / own));
+  }
   if (architecture_ == "mistral3") {
     out_.set_f32(key("rope.scaling.yarn_log_multiplier"), scaling.at("mscale_all_dim").get<float>());
     out_.set_f32(key("attention.temperature_scale"), scaling.at("llama_4_scaling_beta").get<float>());
@@ -204,7 +209,12 @@ GgufBuilder architecture_as_gguf(const ArchitectureGolden& golden) {
 }
 
 bool has_gguf_form(const ArchitectureGolden& golden) {
-  return !find(kArchitectures, json::parse(golden.config).at("model_type").get<std::string>()).empty();
+  const json config = json::parse(golden.config);
+  // Which layers have windows, and the ropes of both kinds, are left to the architecture's name.
+  if (config.value("use_sliding_window", false) || config.contains("layer_types")) return false;
+  if (config.contains("rope_parameters") && config.at("rope_parameters").contains("full_attention"))
+    return false;
+  return !find(kArchitectures, config.at("model_type").get<std::string>()).empty();
 }
 
 }  // namespace kvasir::test

@@ -40,7 +40,7 @@ std::vector<float> tensor_values(std::string_view name, size_t count, float mean
 // Writes config.json and model.safetensors into `folder`, which exists.
 void write_model_folder(const ArchitectureGolden& golden, const std::filesystem::path& folder);
 // The same model with the names, the order of rows and the metadata that llama.cpp's converter writes,
-// without a tokenizer. REQUIRES: GGUF knows the architecture.
+// without a tokenizer. REQUIRES: has_gguf_form().
 GgufBuilder architecture_as_gguf(const ArchitectureGolden& golden);
 bool has_gguf_form(const ArchitectureGolden& golden);
 

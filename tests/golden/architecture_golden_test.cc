@@ -89,7 +89,7 @@ TEST_P(ArchitectureGoldens, AgreeInFloat32) {
 }
 
 TEST_P(ArchitectureGoldens, AFolderComputesTheBitsOfItsGgufFile) {
-  if (!has_gguf_form(golden_)) GTEST_SKIP() << "llama.cpp does not know the architecture";
+  if (!has_gguf_form(golden_)) GTEST_SKIP() << "GGUF cannot say it";
   const TempFolder folder;
   const auto a = open_folder(golden_, folder);
   const auto b = open(architecture_as_gguf(golden_), GetParam());
@@ -116,6 +116,7 @@ constexpr WrongSetting kWrongSettings[] = {
     {"llama_rope_linear", "rope.scaling.factor", 4.04},
     {"llama_rope_yarn", "rope.scaling.factor", 4.04},
     {"llama_rope_yarn", "rope.scaling.original_context_length", 512, true},
+    {"llama_yarn_factor", "rope.scaling.attn_factor", 0.71},
     {"mistral", "attention.sliding_window", 255, true},
     {"mistral", "attention.sliding_window", 257, true},
     {"gemma2", "attention.sliding_window", 95, true},
@@ -153,6 +154,39 @@ TEST(ArchitectureGoldensFail, WhereASettingIsWrong) {
       builder.set_f32(key, static_cast<float>(wrong.value));
     }
     const auto file = open(builder, wrong.golden);
+    ASSERT_NE(file, nullptr);
+    EXPECT_GT(difference(golden, *file, 1000), 3 * kWorst);
+  }
+}
+
+// The same of models that only a folder describes: a part of their configuration.
+struct WrongField {
+  const char* golden;
+  const char* right;
+  const char* wrong;
+};
+
+constexpr WrongField kWrongFields[] = {
+    {"ministral", R"("sliding_window": 96)", R"("sliding_window": 97)"},
+    {"ministral", R"("full_attention", "full_attention")", R"("sliding_attention", "full_attention")"},
+    {"qwen2_windows", R"("sliding_window": 96)", R"("sliding_window": 95)"},
+    {"qwen2_windows", R"("max_window_layers": 2)", R"("max_window_layers": 3)"},
+    {"smollm3_windows", R"("sliding_window": 96)", R"("sliding_window": 97)"},
+    {"smollm3_windows", R"("no_rope_layers": [1, 0, 1, 0])", R"("no_rope_layers": [1, 1, 1, 0])"},
+    {"gemma3_nested", R"("rope_theta": 20000.0)", R"("rope_theta": 10000.0)"},
+    {"gemma3_nested", R"("factor": 4.0)", R"("factor": 4.04)"},
+    {"llama_yarn_factor", R"("attention_factor": 0.8)", R"("attention_factor": 0.81)"},
+};
+
+TEST(ArchitectureGoldensFail, WhereAFieldIsWrong) {
+  for (const auto& [name, right, wrong] : kWrongFields) {
+    SCOPED_TRACE(fmt::format("{}: {}", name, wrong));
+    ArchitectureGolden golden = read_architecture_golden(name);
+    const size_t place = golden.config.find(right);
+    ASSERT_NE(place, std::string::npos);
+    golden.config.replace(place, std::string(right).size(), wrong);
+    const TempFolder folder;
+    const auto file = open_folder(golden, folder);
     ASSERT_NE(file, nullptr);
     EXPECT_GT(difference(golden, *file, 1000), 3 * kWorst);
   }

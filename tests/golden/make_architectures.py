@@ -78,7 +78,15 @@ CONFIGS = {
     "llama_rope_yarn": LLAMA | {
         "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 256},
     },
+    "llama_yarn_factor": LLAMA | {
+        "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 256, "attention_factor": 0.8},
+    },
+    "llama_bias": LLAMA | {"attention_bias": True},
     "mistral": {"model_type": "mistral", "architectures": ["MistralForCausalLM"], "sliding_window": 256},
+    "ministral": {
+        "model_type": "ministral", "architectures": ["MinistralForCausalLM"], "sliding_window": 96,
+        "layer_types": ["sliding_attention", "full_attention", "full_attention", "sliding_attention"],
+    },
     "ministral3": {
         "model_type": "ministral3", "architectures": ["Ministral3ForCausalLM"], "sliding_window": None,
         "rope_parameters": {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 8.0, "beta_fast": 32.0, "beta_slow": 1.0,
@@ -89,14 +97,26 @@ CONFIGS = {
                      "sliding_window": 96, "max_window_layers": 2, "tie_word_embeddings": True},
     "qwen3": {"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "attention_bias": False,
               "use_sliding_window": False, "sliding_window": None, "rope_theta": 1000000.0},
+    "qwen2_windows": WIDE | {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "use_sliding_window": True,
+                             "sliding_window": 96, "max_window_layers": 2},
+    "qwen3_bias": {"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "attention_bias": True,
+                   "use_sliding_window": False, "sliding_window": None},
     "gemma2": GEMMA2,
     "gemma3": GEMMA3,
+    "gemma3_nested": {key: value for key, value in GEMMA3.items() if not key.startswith("rope_")} | {
+        "rope_parameters": {
+            "full_attention": {"rope_type": "linear", "factor": 4.0, "rope_theta": 500000.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 20000.0},
+        },
+    },
     "phi3": WIDE | PHI3 | {"sliding_window": 256},
     "phi3_longrope": WIDE | PHI3 | LONGROPE | {"original_max_position_embeddings": 128},
     "phi3_longrope_short": WIDE | PHI3 | LONGROPE | {"original_max_position_embeddings": 512},
     "smollm3": WIDE | {"model_type": "smollm3", "architectures": ["SmolLM3ForCausalLM"], "no_rope_layers": [1, 1, 1, 0],
                        "no_rope_layer_interval": 4, "attention_bias": False, "mlp_bias": False, "use_sliding_window": False,
                        "tie_word_embeddings": True},
+    "smollm3_windows": WIDE | {"model_type": "smollm3", "architectures": ["SmolLM3ForCausalLM"], "no_rope_layers": [1, 0, 1, 0],
+                               "use_sliding_window": True, "sliding_window": 96, "attention_bias": True},
     "granite": WIDE | {"model_type": "granite", "architectures": ["GraniteForCausalLM"], "embedding_multiplier": 6.0,
                        "residual_multiplier": 0.6, "attention_multiplier": 0.125, "logits_scaling": 2.0,
                        "attention_bias": False, "mlp_bias": False, "tie_word_embeddings": True},
@@ -115,6 +135,8 @@ def config_of(name):
     if name == "opt":
         return OPT
     config = COMMON | CONFIGS[name]
+    if name == "gemma3_nested":  # its bases are in rope_parameters
+        del config["rope_theta"]
     if "hidden_size" in CONFIGS[name]:  # as those files are: without it
         del config["head_dim"]
     return config

@@ -106,9 +106,9 @@ TEST(Convert, FoldersBecomeTheGgufFileOfTheirArchitecture) {
     // Vectors and tables of positions are F32, as converters write them.
     const Converted same(*gguf, "bf16");
     expect_same_tensors(same->gguf(), out->gguf());
-    EXPECT_EQ(out->spec().split_pairs, gguf->spec().split_pairs);
-    EXPECT_EQ(out->spec().layer_specs, gguf->spec().layer_specs);
-    EXPECT_EQ(out->spec().query_scale, gguf->spec().query_scale);
+    ModelSpec expected = gguf->spec();
+    expected.name = out->spec().name;
+    EXPECT_TRUE(out->spec() == expected);
     for (const std::string_view key : out->gguf().keys()) EXPECT_FALSE(key.starts_with("kvasir.")) << key;
     const TokenizerData a = take(out->read_tokenizer()), b = take(folder->read_tokenizer());
     EXPECT_EQ(a.tokens, b.tokens);
@@ -116,6 +116,77 @@ TEST(Convert, FoldersBecomeTheGgufFileOfTheirArchitecture) {
     EXPECT_EQ(a.eos, b.eos);
     EXPECT_EQ(a.chat_template, b.chat_template);
   }
+}
+
+// GGUF has a key for the factor of cosines and sines, on top of YaRN's own.
+TEST(Convert, KeepsTheFactorOfYarn) {
+  const std::string yarn = R"("rope_type":"yarn","factor":16.0,"original_max_position_embeddings":100,)";
+  for (const test::TinyLlamaShape& shape : test::tiny_architectures()) {
+    if (shape.architecture != "mistral3" && shape.architecture != "qwen2") continue;
+    for (const auto& [fields, factor] : {std::pair{R"("mscale":1.0,"mscale_all_dim":1.0)", 1.0F},
+                                         {R"("mscale":1.0,"mscale_all_dim":0.5)", 1.1217F},
+                                         {R"("attention_factor":0.75)", 0.75F},
+                                         {R"("beta_fast":24)", 1.27726F}}) {
+      SCOPED_TRACE(shape.architecture + " " + fields);
+      test::TinyFolder folder = test::make_tiny_folder(shape, WeightType::kBf16, 5);
+      std::string& config = folder.texts["config.json"];
+      const std::string rope = "\"rope_parameters\":{" + yarn + fields + "}";
+      if (const size_t old = config.find("\"rope_parameters\""); old != std::string::npos) {
+        config.replace(old, config.find('}', old) + 1 - old, rope);
+      } else {
+        config.insert(1, rope + ",");
+      }
+      const test::FolderInMemory bytes(folder);
+      const auto model = take(ModelFile::from_folder(bytes.files()));
+      EXPECT_NEAR(model->spec().ropes[0].attention_factor, factor, 1e-4);
+      const Converted out(*model, "bf16");
+      EXPECT_TRUE(out->spec().ropes == model->spec().ropes);
+    }
+  }
+}
+
+// What only the keys of this program say has no form in a file.
+TEST(Convert, RefusesWhatTheArchitecturesNameDoesNotSay) {
+  for (const test::TinyLlamaShape& shape : test::tiny_architectures()) {
+    if (shape.architecture != "gemma2") continue;
+    test::TinyFolder folder = test::make_tiny_folder(shape, WeightType::kBf16, 5);
+    folder.edit("config.json", R"("query_pre_attn_scalar":32)", R"("query_pre_attn_scalar":144)");
+    const test::FolderInMemory bytes(folder);
+    const auto model = take(ModelFile::from_folder(bytes.files()));
+    const test::TempFolder place;
+    EXPECT_THAT(convert_model(*model, *find_recipe("bf16"), place.path() + "/out.gguf", 1).message(),
+                HasSubstr("are not those of all gemma2 models"));
+    return;
+  }
+  FAIL() << "no gemma2";
+}
+
+TEST(Convert, NeverWritesOverAFileOfTheModel) {
+  const test::TempFolder folder;
+  test::make_tiny_folder(test::tiny_gqa(), WeightType::kBf16, 5).write(folder.path(), 2);
+  const auto model = take(ModelFile::open(folder.path()));
+  std::filesystem::create_symlink(folder.path(), folder.path() + "/again");
+  for (const char* name : {"config.json", "tokenizer.json", "model-00002-of-00002.safetensors",
+                           "again/model-00001-of-00002.safetensors"}) {
+    const std::string path = folder.path() + "/" + name;
+    const std::string before = take(read_file(path));
+    EXPECT_EQ(convert_model(*model, *find_recipe("q8_0"), path, 1).message(),
+              path + ": this is a file of the model itself; name another file for the result");
+    EXPECT_EQ(take(read_file(path)), before);
+  }
+  EXPECT_THAT(convert_model(*model, *find_recipe("q8_0"), folder.path(), 1).message(),
+              HasSubstr("this is a directory; name a file"));
+}
+
+TEST(Convert, StopsWhenItIsToldToAndLeavesNothing) {
+  const auto model = tiny(test::tiny_gqa(), WeightType::kF32);
+  test::TempFolder folder;
+  int asked = 0;
+  const Status status = convert_model(*model, *find_recipe("q8_0"), folder.path() + "/out.gguf", 1,
+                                      [&asked] { return ++asked == 5; });
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.code(), ErrorCode::kUnavailable);
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
 
 TEST(Convert, RefusesFewerBitsUnlessTheTypeStays) {

@@ -9,8 +9,10 @@
 #include <cstdio>
 #include <filesystem>
 #include <iostream>
+#include <map>
 #include <string>
 
+#include "base/file.h"
 #include "model/files/gguf.h"
 #include "model/files/mapped_file.h"
 #include "model/tokenizers/tokenizer.h"
@@ -23,11 +25,28 @@ using kvasir::Result;
 using kvasir::Tokenizer;
 using kvasir::TokenizerData;
 
-Result<Tokenizer> load(const std::string& path) {
-  if (std::filesystem::is_directory(path)) {
-    KV_ASSIGN_OR_RETURN(TokenizerData data, kvasir::read_tokenizer_folder(path));
-    return Tokenizer::create(std::move(data));
+// Of a folder that need not be a whole model's.
+Result<Tokenizer> load_folder(const std::string& path) {
+  std::map<std::string, std::string> texts;
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "generation_config.json",
+                           "chat_template.jinja", "vocab.json", "merges.txt"}) {
+    const auto file = std::filesystem::path(path) / name;
+    if (!std::filesystem::exists(file)) continue;
+    KV_ASSIGN_OR_RETURN(texts[name], kvasir::read_file(file.string()));
   }
+  kvasir::TokenizerFiles files;
+  files.tokenizer = texts["tokenizer.json"];
+  files.tokenizer_config = texts["tokenizer_config.json"];
+  files.generation_config = texts["generation_config.json"];
+  files.chat_template = texts["chat_template.jinja"];
+  files.vocab = texts["vocab.json"];
+  files.merges = texts["merges.txt"];
+  KV_ASSIGN_OR_RETURN(TokenizerData data, kvasir::read_tokenizer_json(files, path));
+  return Tokenizer::create(std::move(data));
+}
+
+Result<Tokenizer> load(const std::string& path) {
+  if (std::filesystem::is_directory(path)) return load_folder(path);
   KV_ASSIGN_OR_RETURN(const kvasir::MappedFile file, kvasir::MappedFile::open(path));
   KV_ASSIGN_OR_RETURN(const kvasir::Gguf gguf, kvasir::Gguf::parse(file.bytes(), path));
   KV_ASSIGN_OR_RETURN(TokenizerData data, kvasir::read_tokenizer_data(gguf));

@@ -9,8 +9,11 @@
 #include <cstring>
 #include <filesystem>
 #include <limits>
+#include <map>
 #include <span>
+#include <string>
 #include <tuple>
+#include <vector>
 
 #include "model/files/inspect.h"
 #include "ops/weight_traits.h"
@@ -385,6 +388,34 @@ TEST(ModelFile, DescribesItself) {
         "Q4_1", "F32", "512 tokens, 253 merges, model 'gpt2', pre 'smollm'", "chat template:        yes",
         "its own", "fingerprint:"}) {
     EXPECT_THAT(text, HasSubstr(part));
+  }
+}
+
+TEST(ModelFile, DescribesWhatAnArchitectureHas) {
+  const std::map<std::string, std::vector<std::string>> wanted = {
+      {"gemma2",
+       {"feed-forward 192, GeGLU", "before and behind attention and feed-forward",
+        "factors:              embedding times 11.313708, scores capped at 50, logits capped at 30",
+        "windows:              2 of 3 layers attend to the last 96 tokens only; of K and V of 2048 tokens 36 "
+        "% "
+        "are read, and all are kept"}},
+      {"gemma3",
+       {"; of Q and K by head", "base 10000, in 5 of 6 layers\n", "base 1000000, in 1 of 6 layers\n"}},
+      {"granite", {"SwiGLU", "embedding times 1.5, residuals times 0.6, logits times 2"}},
+      {"llama",
+       {"3 of 3 layers attend to the last 256 tokens only",
+        "norm:                 RMSNorm, epsilon 1e-05\n"}},
+      {"olmo2", {"1e-05, behind attention and feed-forward; of Q and K by row"}},
+      {"qwen2", {"(GQA), with biases\n", "RoPE:                 base 10000\n"}},
+      {"smollm3", {"base 10000, in 3 of 4 layers\n"}},
+      {"opt", {"LayerNorm, epsilon 1e-05\n", "feed-forward 192, ReLU", "positions:            learned"}}};
+  for (const test::TinyLlamaShape& shape : test::tiny_architectures()) {
+    const auto model = load(test::tiny_llama_builder(shape, WeightType::kQ8_0, 1));
+    ASSERT_TRUE(model.ok()) << model.status().message();
+    const std::string text = describe_model(**model);
+    const auto parts = wanted.find(shape.architecture);
+    if (parts == wanted.end()) continue;
+    for (const std::string& part : parts->second) EXPECT_THAT(text, HasSubstr(part));
   }
 }
 

@@ -124,6 +124,21 @@ TEST(QuantizeRow, ZerosConstantsAndTinyValuesAreKept) {
   }
 }
 
+// The quotient of a level and such a value is infinite, and its product with a zero is no number.
+TEST(QuantizeRow, TinyValuesBesideZerosBecomeZeros) {
+  for (const ops::WeightTraits& t : ops::kWeightTraits) {
+    if (t.block_values == 1) continue;
+    SCOPED_TRACE(t.name);
+    for (const float tiny : {1e-38F, -1e-38F, 1e-44F}) {
+      std::vector<float> row(256, 0.0F), out(256, 1.0F);
+      row[40] = tiny;
+      const std::vector<std::byte> bytes = quantized(t.type, row);
+      ops::dequantize_row(t.type, bytes.data(), 256, out.data());
+      EXPECT_THAT(out, testing::Each(0.0F)) << tiny;
+    }
+  }
+}
+
 TEST(QuantizeRow, RefusesWhatATypeCannotHold) {
   std::vector<float> row(256, 1.0F);
   std::vector<std::byte> out(ops::row_bytes(WeightType::kF32, 256));

@@ -98,6 +98,30 @@ TEST(TokenizerGguf, WritesWhatItReads) {
   EXPECT_EQ(write_tokenizer_data(read_file(file_of("llama")).value(), &out).code(), ErrorCode::kUnsupported);
 }
 
+// Llama 3.1 has three.
+TEST(TokenizerGguf, KeepsEveryTokenThatEndsAnOutput) {
+  TokenizerData data = read_file(file_of("gpt2", "gpt-2")).value();
+  data.eos = 2;
+  data.more_ends = {3, 4};
+  const auto ends_of = [](const TokenizerData& from) {
+    const auto tokenizer = Tokenizer::create(from);
+    EXPECT_TRUE(tokenizer.ok()) << tokenizer.status().message();
+    return std::vector<int32_t>(tokenizer->ends().begin(), tokenizer->ends().end());
+  };
+  EXPECT_THAT(ends_of(data), ElementsAre(2, 3, 4));
+  const auto written = [](const TokenizerData& from) {
+    GgufAssembler out("written");
+    EXPECT_TRUE(write_tokenizer_data(from, &out).ok());
+    return read_tokenizer_data(out.finish()).value();
+  };
+  EXPECT_THAT(ends_of(written(data)), ElementsAre(2, 3, 4));
+  data.eot = 4;
+  EXPECT_THAT(ends_of(written(data)), ElementsAre(2, 4, 3));
+  data.more_ends = {0, 1};
+  GgufAssembler out("written");
+  EXPECT_THAT(write_tokenizer_data(data, &out).message(), HasSubstr("3 tokens beside eos end an output"));
+}
+
 TEST(TokenizerGguf, NamesWhatItDoesNotKnow) {
   EXPECT_THAT(read_file(file_of("t5")).status().message(), HasSubstr("'t5'"));
   EXPECT_THAT(read_file(file_of("gpt2", "klingon")).status().message(), HasSubstr("'klingon'"));

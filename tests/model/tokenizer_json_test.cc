@@ -5,8 +5,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -77,10 +75,11 @@ json text_model() {
 
 Result<TokenizerData> read(const json& tokenizer, const json& config = json::object(),
                            const json& generation = json::object()) {
+  const std::string texts[] = {tokenizer.dump(), config.dump(), generation.dump()};
   TokenizerFiles files;
-  files.tokenizer = tokenizer.dump();
-  files.config = config.dump();
-  files.generation_config = generation.dump();
+  files.tokenizer = texts[0];
+  files.tokenizer_config = texts[1];
+  files.generation_config = texts[2];
   return read_tokenizer_json(files, "folder");
 }
 
@@ -154,27 +153,24 @@ TEST(TokenizerJson, ReadsVocabularyAndMerges) {
   TokenizerFiles files;
   files.vocab = R"({"a": 0, "b": 1, "ab": 2, "Ġ": 3})";
   files.merges = "#version: 0.2\na b\r\n\n";
-  files.config =
+  files.tokenizer_config =
       R"({"added_tokens_decoder": {"4": {"content": "<s>", "special": true}}, "bos_token": "<s>", "add_bos_token": true})";
   const Tokenizer tokenizer = make_read(read_tokenizer_json(files, "folder"));
   EXPECT_THAT(tokenizer.encode("ab a<s>", true), ElementsAre(2, 3, 0, 4));
   EXPECT_TRUE(tokenizer.add_bos());
-  files.config = R"({"tokenizer_class": "RobertaTokenizer"})";
+  files.tokenizer_config = R"({"tokenizer_class": "RobertaTokenizer"})";
   EXPECT_THAT(read_tokenizer_json(files, "folder").status().message(), HasSubstr("RobertaTokenizer"));
   EXPECT_EQ(read_tokenizer_json({}, "folder").status().code(), ErrorCode::kNotFound);
 }
 
-TEST(TokenizerJson, ReadsAFolder) {
-  namespace fs = std::filesystem;
-  const fs::path folder = fs::path(testing::TempDir()) / "tokenizer_json_test";
-  fs::create_directories(folder);
-  std::ofstream(folder / "tokenizer.json") << byte_model().dump();
-  std::ofstream(folder / "chat_template.jinja") << "template";
-  const auto data = read_tokenizer_folder(folder.string());
-  fs::remove_all(folder);
-  ASSERT_TRUE(data.ok()) << data.status().message();
-  EXPECT_EQ(data->chat_template, "template");
-  EXPECT_EQ(read_tokenizer_folder(folder.string()).status().code(), ErrorCode::kNotFound);
+TEST(TokenizerJson, ATemplateOfItsOwnGoesBeforeThatOfTheConfiguration) {
+  const std::string tokenizer = byte_model().dump();
+  TokenizerFiles files;
+  files.tokenizer = tokenizer;
+  files.tokenizer_config = R"({"chat_template": "old"})";
+  EXPECT_EQ(read_tokenizer_json(files, "folder")->chat_template, "old");
+  files.chat_template = "template";
+  EXPECT_EQ(read_tokenizer_json(files, "folder")->chat_template, "template");
 }
 
 TEST(TokenizerJson, FillsHolesBetweenIds) {
@@ -222,15 +218,47 @@ TEST(TokenizerJson, RefusesWhatIsDamaged) {
   model = byte_model();
   model.erase("model");
   expect_refused(model, ErrorCode::kCorrupt, "model");
+  const std::string whole = byte_model().dump(), brackets(1 << 20, '[');
   TokenizerFiles files;
-  files.tokenizer = byte_model().dump();
-  for (size_t size = 0; size < files.tokenizer.size(); size += 97) {
-    TokenizerFiles cut;
-    cut.tokenizer = files.tokenizer.substr(0, size);
-    EXPECT_FALSE(read_tokenizer_json(cut, "folder").ok()) << size;
+  for (size_t size = 0; size < whole.size(); size += 97) {
+    files.tokenizer = std::string_view(whole).substr(0, size);
+    EXPECT_FALSE(read_tokenizer_json(files, "folder").ok()) << size;
   }
-  files.tokenizer = std::string(1 << 20, '[');
+  files.tokenizer = brackets;
   EXPECT_EQ(read_tokenizer_json(files, "folder").status().code(), ErrorCode::kCorrupt);
+  model = byte_model();
+  const auto ends = read(model, json::object(), {{"eos_token_id", std::vector<int>(1000, 1)}});
+  EXPECT_EQ(ends.status().code(), ErrorCode::kCorrupt);
+}
+
+// JSON that is well formed, and so deep that a copy of it would overflow the stack.
+TEST(TokenizerJson, RefusesWhatIsNestedTooDeeply) {
+  const std::string deep = std::string(200'000, '[') + std::string(200'000, ']');
+  const std::string whole = byte_model().dump();
+  for (const char* part : {"added_tokens", "normalizer", "pre_tokenizer", "post_processor"}) {
+    const std::string name = "\"" + std::string(part) + "\":";
+    const std::string text = whole.substr(0, whole.size() - 1) + "," + name + deep + "}";
+    TokenizerFiles files;
+    files.tokenizer = text;
+    const Status status = read_tokenizer_json(files, "folder").status();
+    EXPECT_EQ(status.code(), ErrorCode::kCorrupt) << part;
+    EXPECT_THAT(status.message(), HasSubstr("nested deeper than 32")) << part;
+  }
+  TokenizerFiles files;
+  files.tokenizer = whole;
+  const std::string ends = R"({"eos_token_id":)" + deep + "}";
+  files.generation_config = ends;
+  EXPECT_THAT(read_tokenizer_json(files, "folder").status().message(), HasSubstr("nested deeper than 32"));
+  // Brackets in texts are no depth.
+  auto model = byte_model();
+  model["added_tokens"][0]["content"] = std::string(100, '[') + "\\\"" + std::string(100, '{');
+  EXPECT_TRUE(read(model).ok());
+}
+
+TEST(TokenizerJson, MessagesAreShort) {
+  auto model = byte_model();
+  model["normalizer"] = {{"type", "NFKC"}, {"x", std::string(100'000, 'x')}};
+  EXPECT_LT(read(model).status().message().size(), 300U);
 }
 
 // Whatever a byte becomes, the answer is a tokenizer that works, or an error.
@@ -238,12 +266,13 @@ TEST(TokenizerJson, SurvivesMutations) {
   Random random(3);
   for (const std::string& whole : {byte_model().dump(), text_model().dump()}) {
     for (int round = 0; round < 400; ++round) {
-      TokenizerFiles files;
-      files.tokenizer = whole;
+      std::string text = whole;
       for (uint64_t n = 1 + random.below(3); n > 0; --n) {
         constexpr std::string_view kBytes = "\"{}[]:,0919nulltrue- \\\xff";
-        files.tokenizer[random.below(whole.size())] = kBytes[random.below(kBytes.size())];
+        text[random.below(whole.size())] = kBytes[random.below(kBytes.size())];
       }
+      TokenizerFiles files;
+      files.tokenizer = text;
       const auto data = read_tokenizer_json(files, "folder");
       if (!data.ok()) continue;
       const auto tokenizer = Tokenizer::create(*data);

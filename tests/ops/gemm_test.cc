@@ -224,8 +224,8 @@ void expect_quantized(const std::vector<float>& x, const std::string& what) {
         int32_t sums[2] = {};
         for (int64_t i = 0; i < kGroup; ++i) sums[i / 16] += want.q[static_cast<size_t>(g * kGroup + i)];
         ASSERT_EQ(got.view.scales[g], f16_to_f32(want.d[static_cast<size_t>(g)])) << what;
-        ASSERT_EQ(got.view.sums[2 * g], sums[0]) << what;
-        ASSERT_EQ(got.view.sums[2 * g + 1], sums[1]) << what;
+        ASSERT_EQ(got.view.sums[2 * g], -sums[0] - sums[1]) << what;
+        ASSERT_EQ(got.view.sums[2 * g + 1], -sums[1]) << what;
         ASSERT_EQ(got.view.moments[g], got.view.scales[g] * static_cast<float>(sums[0] + sums[1])) << what;
       }
     };

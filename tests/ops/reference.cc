@@ -121,8 +121,8 @@ float reference_dot_int8(WeightType type, const std::vector<test::BlockWeight>& 
   for (size_t g = 0; g < row.d.size(); ++g) {
     const float da = f16_to_f32(row.d[g]);
     const test::BlockWeight& head = w[32 * g];
-    int isum = 0, sum = 0;
     if (!test::has_scale_per_16(type)) {
+      int isum = 0, sum = 0;
       for (size_t i = 32 * g; i < 32 * g + 32; ++i) {
         isum += row.q[i] * w[i].q;
         sum += row.q[i];
@@ -132,12 +132,24 @@ float reference_dot_int8(WeightType type, const std::vector<test::BlockWeight>& 
       const float min = head.min * static_cast<float>(head.min_factor);
       if (minimum) acc = std::fma(min, da * static_cast<float>(sum), acc);
     } else {
-      for (size_t i = 32 * g; i < 32 * g + 32; ++i) {
-        isum += w[i].scale_factor * row.q[i] * w[i].q;
-        sum += w[i].min_factor * row.q[i];
+      float scales[2], mins[2];
+      int isums[2] = {}, sums[2] = {};
+      for (size_t half = 0; half < 2; ++half) {
+        const size_t first = 32 * g + 16 * half;
+        for (size_t i = first; i < first + 16; ++i) {
+          isums[half] += row.q[i] * w[i].q;
+          sums[half] += row.q[i];
+        }
+        scales[half] = head.scale * static_cast<float>(w[first].scale_factor);
+        mins[half] = head.min * static_cast<float>(w[first].min_factor);
       }
-      acc = std::fma(head.scale * da, static_cast<float>(isum), acc);
-      if (minimum) acc = std::fma(head.min * da, static_cast<float>(sum), acc);
+      float both = scales[0] * static_cast<float>(isums[0]);
+      both = std::fma(scales[1], static_cast<float>(isums[1]), both);
+      if (minimum) {
+        both = std::fma(mins[0], static_cast<float>(sums[0]), both);
+        both = std::fma(mins[1], static_cast<float>(sums[1]), both);
+      }
+      acc = std::fma(da, both, acc);
     }
   }
   return acc;

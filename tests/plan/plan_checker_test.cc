@@ -126,8 +126,17 @@ TEST_F(PlanChecker, Promises) {
   expect_broken("promises cells to sequence 99");
   plan_.promises = {{kWait, 9, Tier::kDevice, Promise::Kind::kOwn}};
   expect_broken("takes 1 cells of kv more than are free, idle or given up on the device tier");
+  // It would be kept from all others until a plan happens to admit the sequence.
   plan_.promises = {{kWait, 8, Tier::kDevice, Promise::Kind::kOwn}};
+  expect_broken("a promise of 8 cells to sequence 2, and not all of them run");
+  plan_.rows.push_back(rows(kWait, 0, 16));
   expect_fine();
+  plan_.rows.pop_back();
+  plan_.promises = {{kRun, 8, Tier::kDevice, Promise::Kind::kOwn}};
+  expect_fine();
+  plan_.preemptions = {{kRun}};
+  plan_.rows = {};
+  expect_broken("a promise of 8 cells to sequence 1, and not all of them run");
 }
 
 TEST_F(PlanChecker, Rows) {

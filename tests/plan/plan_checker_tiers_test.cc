@@ -128,7 +128,7 @@ TEST_F(PlanCheckerTiers, ADropFreesOneTier) {
   plan_.copies = {drop_all(kOut, Tier::kHost)};
   plan_.promises = {{kNew, 13, Tier::kDevice, Promise::Kind::kOwn}};
   expect_broken("takes 1 cells of kv more than are free, idle or given up on the device tier");
-  plan_.promises = {{kNew, 14, Tier::kHost, Promise::Kind::kOwn}};
+  plan_.promises = {{kIn, 14, Tier::kHost, Promise::Kind::kOwn}};
   expect_fine();
   plan_.promises = {{kNew, 15, Tier::kHost, Promise::Kind::kOwn}};
   expect_broken("takes 1 cells of kv more than are free, idle or given up on the host tier");

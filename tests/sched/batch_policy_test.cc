@@ -87,6 +87,26 @@ TEST(BatchPolicy, WhereNoneRunsOneThatWaitsGivesUpItsCells) {
   EXPECT_EQ(plan_of(policy, view).substr(0, 10), "drop_all 2");
 }
 
+// A plan forgets an admission without rows, and forgot with it that the sequence gives up its cells.
+TEST(BatchPolicy, OneThatWasAdmittedInVainGivesUpItsCells) {
+  View view = make_view(8, 8);
+  view.waiting = {swapped_seq(1, 20, 40, 39), waiting_seq(2, 10)};
+  set_host(view, 8, 2);
+  view.peers.peers_refuse = true;
+  IdlePolicy policy([](const View& v, PlanBuilder& b) {
+    EXPECT_TRUE(b.admit(v.waiting[0]));
+    b.borrow(3);
+    b.give_back(2);
+    b.set_hints({.overlap = false, .fuse = false});
+  });
+  const StepPlan plan = policy.plan(view);
+  EXPECT_EQ(to_string(plan).substr(0, 10), "drop_all 1");
+  EXPECT_TRUE(plan.promises.empty() && plan.adoptions.empty());
+  EXPECT_EQ(plan.borrow_cells, 3u);
+  EXPECT_EQ(plan.return_cells, 2u);
+  EXPECT_FALSE(plan.hints.overlap || plan.hints.fuse);
+}
+
 TEST(BatchPolicy, AStandstillEndsTheReserveFirst) {
   View view = make_view(20, 1);
   view.reserved_cells[0] = 2;

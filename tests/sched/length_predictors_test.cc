@@ -95,11 +95,12 @@ TEST(LengthPredictors, AreMadeByName) {
   EXPECT_EQ(make("online")->predict(hinted).output_tokens, 0u);
   const auto unknown = make_length_predictor("psychic");
   EXPECT_EQ(unknown.status().code(), ErrorCode::kNotFound);
-  for (const char* name : {"psychic", "online", "constant:N", "oracle", "laplace:N", "bucket:N"}) {
+  for (const char* name :
+       {"psychic", "online", "constant:N", "oracle", "laplace:N", "bucket:N", "inverted:N"}) {
     EXPECT_NE(unknown.status().message().find(name), std::string::npos) << name;
   }
   for (const char* bad : {"constant:", "constant:0", "constant:x", "constant:-1", "constant:1000001",
-                          "laplace:0", "laplace:", "laplace:5.5", "bucket:0", "bucket:x"}) {
+                          "laplace:0", "laplace:", "laplace:5.5", "bucket:0", "bucket:x", "inverted:0"}) {
     EXPECT_EQ(make_length_predictor(bad).status().code(), ErrorCode::kInvalidArgument) << bad;
   }
 }
@@ -178,6 +179,16 @@ TEST(LengthPredictors, BucketsRoundUp) {
   EXPECT_EQ(predictor->predict(f).output_tokens, 1'000'000'000u);
   predictor->learn({}, predictor->predict({}), 120);
   EXPECT_EQ(predictor->classes()[predictor->predict({}).length_class].median_tokens, 120u);
+}
+
+TEST(LengthPredictors, InvertedTakeTheLongestForTheShortest) {
+  const auto predictor = make("inverted:1000");
+  PromptFeatures f;
+  for (const auto& [hint, label] :
+       std::vector<std::pair<uint32_t, uint32_t>>{{1, 999}, {990, 10}, {1000, 1}, {5000, 1}, {0, 872}}) {
+    f.output_tokens_hint = hint;
+    EXPECT_EQ(predictor->predict(f).output_tokens, label) << hint;
+  }
 }
 
 TEST(LengthClasses, CoverEveryLengthOnce) {

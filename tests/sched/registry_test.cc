@@ -47,16 +47,26 @@ std::string refused_name(std::string_view name) {
 
 TEST(Registry, SettingsBehindTheName) {
   for (const char* name :
-       {"layerkv:slo=off", "layerkv:mixed=off:stages=64", "layerkv:threshold=0:beta=1000:urgent=1",
-        "layerkv:link-share=10", "ellm:ratio=0.5:again=0.25:mix=layers",
+       {"auto",
+        "layerkv:slo=off",
+        "layerkv:mixed=off:stages=64",
+        "layerkv:threshold=0:beta=1000:urgent=1",
+        "layerkv:link-share=10",
+        "ellm:ratio=0.5:again=0.25:mix=layers",
         "ellm:divide=bubble:solver=slsqp:overlap=off:fusion=off",
         "ellm:cost=letter:hidden=5120:layers=40:vocabulary=32000:flops=312e12",
-        "hcache:x-share=0.5:batch=tpot", "priority:ageing=0", "vllm-random:seed=7",
-        "vllm:demote=on:batch=tpot", "vllm-swap:batch=free", "rlp:padding=0", "s3:bucket=16",
+        "hcache:x-share=0.5:batch=tpot",
+        "priority:ageing=0",
+        "vllm-random:seed=7",
+        "vllm:demote=on:batch=tpot",
+        "vllm-swap:batch=free",
+        "rlp:padding=0",
+        "s3:bucket=16",
         "cacheopt:padding=hoeffding:confidence=0.9",
         "cacheopt:alpha=8:beta=100:embed=always:preempt-for=all:late=first",
         "cacheopt:padding=share:share=0.1:select=fcfs:proactive=0:reserve=0:victim=fcfs:preempt=recompute",
-        "distkv:ahead=0:spill=off", "layerkv:n-param=6.74e9:n-hidden=4096:flops=119.5e12:alpha=1.1"}) {
+        "distkv:ahead=0:spill=off",
+        "layerkv:n-param=6.74e9:n-hidden=4096:flops=119.5e12:alpha=1.1"}) {
     const auto policy = make_policy(name);
     EXPECT_TRUE(policy.ok()) << policy.status().message();
   }

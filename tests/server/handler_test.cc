@@ -130,12 +130,25 @@ void handle_silence(Exchange& exchange) {
   exchange.stream(server_sent_event("only"));
 }
 
+// Streams one event, and throws when it was sent.
+struct Fault final : Activity {
+  void on_drained() override { throw std::runtime_error("a fault of the activity"); }
+  void abort() override { ++aborted; }
+  static inline std::atomic<int> aborted{0};
+};
+void handle_fault(Exchange& exchange) {
+  exchange.attach(std::make_shared<Fault>());
+  exchange.begin_stream();
+  exchange.stream(server_sent_event("only"));
+}
+
 constexpr Endpoint kTable[] = {
     {"POST", "/echo", Endpoint::Key::kNoKey, 100, Endpoint::Model::kNoModel, handle_echo},
     {"GET", "/echo/*", Endpoint::Key::kNoKey, Endpoint::kNoBody, Endpoint::Model::kNoModel, handle_echo},
     {"PUT", "/upper", Endpoint::Key::kNeedsKey, Endpoint::kServerLimit, Endpoint::Model::kNoModel,
      handle_upper},
     {"GET", "/silence", Endpoint::Key::kNoKey, Endpoint::kNoBody, Endpoint::Model::kNoModel, handle_silence},
+    {"GET", "/fault", Endpoint::Key::kNoKey, Endpoint::kNoBody, Endpoint::Model::kNoModel, handle_fault},
     {"POST", "/model", Endpoint::Key::kNoKey, 100, Endpoint::Model::kNeedsModel, handle_echo}};
 
 std::string request_for(const std::string& method, const std::string& path, const std::string& body,
@@ -232,6 +245,17 @@ TEST(Handler, HasAnActivityThatEndsWithItsClient) {
   client.close();
   EXPECT_TRUE(becomes_true([&] { return Silence::aborted == 1 && server.active == 0; }));
   EXPECT_EQ(server.answers(499), 1u);
+}
+
+TEST(Handler, WhoseActivityFailsInMidStreamCountsAsOurFault) {
+  TableServer server(kTable);
+  Fault::aborted = 0;
+  HttpClient client(server.port());
+  ASSERT_TRUE(client.send(get("/fault")));
+  ASSERT_TRUE(client.receive_until("data: only\n\n"));
+  EXPECT_TRUE(becomes_true([&] { return Fault::aborted == 1 && server.active == 0; }));
+  EXPECT_EQ(server.answers(500), 1u);
+  EXPECT_EQ(server.answers(499), 0u) << "the client has not left";
 }
 
 TEST(Handler, ThatNeedsTheModelIsNotRunWithoutIt) {

@@ -279,6 +279,11 @@ TEST_F(PromptTest, TemplateErrorsAreTheClients) {
   EXPECT_TRUE(std::holds_alternative<ApiError>(prepare_request(bare, r)));
 }
 
+TEST_F(PromptTest, EveryEndOfTheModelStopsAnOutput) {
+  service_.tokenizer = test::byte_tokenizer({0, test::kEndToken});
+  EXPECT_EQ(prepared(completion("a")).generations[0].stop_tokens, (std::vector<Token>{test::kEndToken, 0}));
+}
+
 TEST_F(PromptTest, IgnoreEosAndStopTokens) {
   ApiRequest r = completion("a");
   r.ignore_eos = true;

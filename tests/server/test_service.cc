@@ -5,7 +5,7 @@
 
 namespace kvasir::test {
 
-Tokenizer byte_tokenizer() {
+Tokenizer byte_tokenizer(std::vector<int32_t> more_ends) {
   TinyVocabulary vocabulary = make_tiny_vocabulary(259);
   TokenizerData data;
   data.split = find_pretokenizer("smollm").value().split;
@@ -13,6 +13,7 @@ Tokenizer byte_tokenizer() {
   data.token_types = std::move(vocabulary.types);
   data.merges = std::move(vocabulary.merges);
   data.eos = kEndToken;
+  data.more_ends = std::move(more_ends);
   Result<Tokenizer> tokenizer = Tokenizer::create(std::move(data));
   KV_CHECK(tokenizer.ok(), "{}", tokenizer.status().message());
   return std::move(tokenizer).value();

@@ -14,7 +14,8 @@ constexpr Token kEndToken = 2;
 constexpr Token kFirstByteToken = 3;
 
 // Ids 0, 1, 2 are <|endoftext|>, <|im_start|>, <|im_end|> (which ends a generation); 3 + b is the byte b.
-Tokenizer byte_tokenizer();
+// `more_ends` end one, too.
+Tokenizer byte_tokenizer(std::vector<int32_t> more_ends = {});
 
 inline Token token_of(char c) {
   return kFirstByteToken + static_cast<uint8_t>(c);

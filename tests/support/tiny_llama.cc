@@ -140,12 +140,20 @@ void TinyWriter::write_metadata() {
 }
 
 void TinyWriter::write_tokenizer() {
-  const TinyVocabulary vocabulary = make_tiny_vocabulary(shape_.vocab);
-  out_.set_string("tokenizer.ggml.model", "gpt2");
-  out_.set_string("tokenizer.ggml.pre", "smollm");
+  const TinyVocabulary vocabulary =
+      shape_.pieces ? make_tiny_pieces(shape_.vocab) : make_tiny_vocabulary(shape_.vocab);
+  out_.set_string("tokenizer.ggml.model", shape_.pieces ? "llama" : "gpt2");
+  if (!shape_.pieces) out_.set_string("tokenizer.ggml.pre", "smollm");
   out_.set_strings("tokenizer.ggml.tokens", vocabulary.tokens);
   out_.set_i32s("tokenizer.ggml.token_type", vocabulary.types);
-  out_.set_strings("tokenizer.ggml.merges", vocabulary.merges);
+  if (shape_.pieces) {
+    std::vector<float> scores;  // in the order of the merges
+    for (size_t i = 0; i < vocabulary.tokens.size(); ++i) scores.push_back(-static_cast<float>(i));
+    out_.set_f32s("tokenizer.ggml.scores", scores);
+    out_.set_bool("tokenizer.ggml.add_space_prefix", false);
+  } else {
+    out_.set_strings("tokenizer.ggml.merges", vocabulary.merges);
+  }
   out_.set_u32("tokenizer.ggml.bos_token_id", 1);
   out_.set_u32("tokenizer.ggml.eos_token_id", 2);
   out_.set_u32("tokenizer.ggml.unknown_token_id", 0);
@@ -310,6 +318,22 @@ TinyVocabulary make_tiny_vocabulary(int32_t size) {
   out.types.resize(out.tokens.size(), 1);
   fill_with_merges(out, static_cast<size_t>(size));
   KV_CHECK(out.tokens.size() == static_cast<size_t>(size), "a vocabulary of {} is too large", size);
+  return out;
+}
+
+TinyVocabulary make_tiny_pieces(int32_t size) {
+  TinyVocabulary out = make_tiny_vocabulary(size);
+  out.merges.clear();
+  const std::string_view space = "\xc4\xa0";
+  for (size_t i = kSpecialTokens; i < out.tokens.size(); ++i) {
+    std::string& token = out.tokens[i];
+    if (i < kSpecialTokens + kByteTokens) {
+      token = fmt::format("<0x{:02X}>", i - kSpecialTokens);
+      out.types[i] = 6;
+    } else if (token.starts_with(space)) {
+      token.replace(0, space.size(), "\u2581");
+    }
+  }
   return out;
 }
 

@@ -28,6 +28,7 @@ struct TinyLlamaShape {
   bool rope_factors = false;        // writes a rope_freqs.weight tensor
   bool qkv_bias = false;            // the products of Q, K and V have biases
   int32_t window = 0;               // attention.sliding_window; 0: not written
+  bool pieces = false;              // the vocabulary is one of SentencePiece, see make_tiny_pieces()
   // Matrices of another type than the rest, by a part of their name, such as {"attn_v", kBf16}.
   std::vector<std::pair<std::string, ops::WeightType>> other_types{};
 };
@@ -58,6 +59,9 @@ struct TinyVocabulary {
   std::vector<int32_t> types;       // 3 = control, 1 = ordinary
 };
 TinyVocabulary make_tiny_vocabulary(int32_t size);
+// The same as pieces of SentencePiece, which have scores and no merges: bytes are <0x00> to <0xFF> (type 6),
+// and U+2581 is the space of the others.
+TinyVocabulary make_tiny_pieces(int32_t size);
 
 // A ChatML template.
 extern const char* const kTinyChatTemplate;

@@ -78,6 +78,23 @@ class ComparePeers(unittest.TestCase):
             self.assertEqual(call[call.index("-m") + 1], "theirs.gguf")
         self.assertEqual(calls[2][calls[2].index("-d") + 1], "4096")
 
+    def test_several_files_and_threads(self):
+        result = self.compare("alone", "second.gguf", "--llama-bench", self.program("llama-bench"), "--peer-model",
+                              "theirs.gguf", "second.gguf", "--threads", "1", "2", "--pairs", "1")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        runs = [(c[c.index("-m") + 1], c[c.index("-t") + 1]) for c in self.calls() if c[0] == "llama-bench"]
+        self.assertEqual(runs[::2], [("theirs.gguf", "1"), ("theirs.gguf", "2"), ("second.gguf", "1"), ("second.gguf", "2")])
+        ours = [c for c in self.calls() if c[0] == "kvasir"]
+        self.assertEqual(["ours.gguf" in c for c in ours], [True, True, False, False])
+        self.assertEqual([c[c.index("--threads") + 1] for c in ours], ["1", "2", "1", "2"])
+        for start in ("ours.gguf and theirs.gguf | 1", "ours.gguf and theirs.gguf | 2", "second.gguf | 1", "second.gguf | 2"):
+            self.assertIn(f"| {start} | prefill of 512 tokens, tokens/s | 300.0 | 100.0 | 3.00", result.stdout)
+
+    def test_as_many_files_of_the_peer(self):
+        result = self.compare("alone", "--llama-bench", self.program("llama-bench"), "--peer-model", "a.gguf", "b.gguf")
+        self.assertNotEqual(result.returncode, 0)
+        self.assertIn("name as many", result.stderr)
+
     def test_streams(self):
         result = self.compare("streams", "--llama-server", self.program("llama-server"), "--pairs", "1", "--streams",
                               "4", "--prompts", "8")

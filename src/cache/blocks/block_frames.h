@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "contract/layer_set.h"
@@ -23,6 +24,15 @@ class BlockFrames {
   Frame operator[](uint32_t group) const {
     return each_.empty() ? Frame{first_ + group * distance_, tokens_} : each_[group];
   }
+  // That of a group is at first + group * distance, if the frames are at equal distances.
+  struct Row {
+    uint64_t first = 0;
+    uint64_t distance = 0;
+  };
+  std::optional<Row> row() const {
+    if (!each_.empty()) return std::nullopt;
+    return Row{first_, distance_};
+  }
   void set(uint32_t group, Frame frame) {
     if (each_.empty()) {
       if (group == 0 && run_ == 0) {
@@ -42,7 +52,7 @@ class BlockFrames {
   }
   // REQUIRES: the groups are some of `present`, and those are all that count.
   void set_tokens(const LayerSet& groups, const LayerSet& present, uint32_t tokens) {
-    if (groups.empty()) return;
+    if (groups.empty() || (each_.empty() && tokens == tokens_)) return;
     if (each_.empty() && groups == present) {
       tokens_ = tokens;
       return;

@@ -16,8 +16,9 @@ struct BlockHash {
   friend bool operator==(const BlockHash&, const BlockHash&) = default;
 };
 
+// All bits of a hash are spread well; those of tests are small numbers.
 struct BlockHashHasher {
-  size_t operator()(const BlockHash& h) const { return h.words[0]; }
+  uint64_t operator()(const BlockHash& h) const { return h.words[0] * 0x9e3779b97f4a7c15u; }
 };
 
 // Where a chain begins: two requests share blocks only if both arguments agree.

@@ -216,9 +216,11 @@ void BlockMap::allocate(std::span<const Wish> wishes, Place place) {
   size_t next = 0;
   groups.for_each([&](uint32_t g) {
     for (const Wish& wish : wishes) {
-      Copies& copies = at(wish.block).on[p];
+      Block& b = at(wish.block);
+      Copies& copies = b.on[p];
       if (!wish.groups.contains(g) || copies.present.contains(g)) continue;
-      copies.by_group.set(g, {frames[next++], 0});
+      // What fills it brings all of them.
+      copies.by_group.set(g, {frames[next++], b.tokens});
       copies.present.add(g);
     }
   });

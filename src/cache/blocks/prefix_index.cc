@@ -8,8 +8,8 @@
 namespace kvasir {
 
 BlockId PrefixIndex::find(const BlockHash& hash) const {
-  auto it = entries_.find(hash);
-  return it == entries_.end() ? kNoBlock : it->second.block;
+  const Entry* const entry = entries_.find(hash);
+  return entry ? entry->block : kNoBlock;
 }
 
 bool PrefixIndex::publish(const BlockHash& hash, BlockId block, const Adoptable& what) {
@@ -20,33 +20,31 @@ bool PrefixIndex::publish(const BlockHash& hash, BlockId block, const Adoptable&
   blocks_[raw(block)] = {&entry, what, !entry.watchers.empty()};
   ++published_;
   if (entry.watchers.empty()) return true;
-  // extend() touches the lists of later hashes only, but may grow the table: copy the list first.
-  const std::vector<Watcher> watchers = entry.watchers;
-  for (const Watcher& w : watchers) extend(w.seq, watches_.at(w.seq));
+  // extend() touches the lists of later hashes only.
+  for (const Watcher& w : entry.watchers) extend(w.seq, *watches_.find(w.seq));
   return true;
 }
 
 void PrefixIndex::unpublish(const BlockHash& hash) {
-  auto it = entries_.find(hash);
-  KV_CHECK(it != entries_.end() && it->second.block != kNoBlock, "the hash is not published");
-  Entry& entry = it->second;
-  const std::vector<Watcher> watchers = entry.watchers;
-  for (const Watcher& w : watchers) {
-    Watch& watch = watches_.at(w.seq);
+  Entry* const found = entries_.find(hash);
+  KV_CHECK(found && found->block != kNoBlock, "the hash is not published");
+  Entry& entry = *found;
+  for (const Watcher& w : entry.watchers) {
+    Watch& watch = *watches_.find(w.seq);
     // The match now ends at w.depth: it stays on this hash's list, and is removed from the later ones.
     const uint32_t last =
         std::min<uint32_t>(watch.match.matched, static_cast<uint32_t>(watch.chain.size()) - 1);
     for (uint32_t d = w.depth + 1; d <= last; ++d) remove(watch, d);
     for (uint32_t d = w.depth; d < watch.match.matched; ++d) {
-      watch.match.what.add(blocks_[raw(entries_.at(watch.chain[d]).block)].what, -1u);
+      watch.match.what.add(blocks_[raw(entries_.find(watch.chain[d])->block)].what, -1u);
     }
     watch.match.matched = w.depth;
-    changed_.insert(w.seq);
+    note_change(w.seq, watch);
   }
   blocks_[raw(entry.block)] = {};
   entry.block = kNoBlock;
   --published_;
-  if (entry.watchers.empty()) entries_.erase(it);
+  if (entry.watchers.empty()) entries_.erase(hash);
 }
 
 void PrefixIndex::update(BlockId block, const Adoptable& what) {
@@ -55,11 +53,11 @@ void PrefixIndex::update(BlockId block, const Adoptable& what) {
   const Adoptable before = std::exchange(published.what, what);
   if (!published.watched) return;
   for (const Watcher& w : published.entry->watchers) {
-    Watch& watch = watches_.at(w.seq);
+    Watch& watch = *watches_.find(w.seq);
     KV_CHECK(w.depth < watch.match.matched, "depth={} matched={}", w.depth, watch.match.matched);
     watch.match.what.add(before, -1u);
     watch.match.what.add(what, 1);
-    changed_.insert(w.seq);
+    note_change(w.seq, watch);
   }
 }
 
@@ -68,45 +66,50 @@ void PrefixIndex::note_watchers(const Entry& entry) {
 }
 
 void PrefixIndex::watch(SeqId seq, std::vector<BlockHash> chain) {
-  auto [it, inserted] = watches_.try_emplace(seq);
-  KV_CHECK(inserted, "seq={}", raw(seq));
-  it->second.chain = std::move(chain);
-  if (it->second.chain.empty()) return;
-  it->second.places.resize(it->second.chain.size());
-  join(seq, it->second, 0);
-  extend(seq, it->second);
+  const auto [watch, is_new] = watches_.try_emplace(seq);
+  KV_CHECK(is_new, "seq={}", raw(seq));
+  watch->chain = std::move(chain);
+  if (watch->chain.empty()) return;
+  watch->places.resize(watch->chain.size());
+  join(seq, *watch, 0);
+  extend(seq, *watch);
 }
 
 void PrefixIndex::unwatch(SeqId seq) {
-  auto it = watches_.find(seq);
-  if (it == watches_.end()) return;
-  Watch& watch = it->second;
-  for (uint32_t d = 0; d < watch.chain.size() && d <= watch.match.matched; ++d) remove(watch, d);
-  watches_.erase(it);
-  changed_.erase(seq);
+  Watch* const watch = watches_.find(seq);
+  if (!watch) return;
+  for (uint32_t d = 0; d < watch->chain.size() && d <= watch->match.matched; ++d) remove(*watch, d);
+  watches_.erase(seq);
 }
 
 PrefixIndex::Match PrefixIndex::match(SeqId seq) const {
-  auto it = watches_.find(seq);
-  return it == watches_.end() ? Match{} : it->second.match;
+  const Watch* const watch = watches_.find(seq);
+  return watch ? watch->match : Match{};
 }
 
 std::vector<SeqId> PrefixIndex::take_changed() {
-  std::vector<SeqId> out(changed_.begin(), changed_.end());
-  changed_.clear();
+  std::vector<SeqId> out = std::exchange(changed_, {});
+  std::erase_if(out, [&](SeqId seq) {
+    Watch* const watch = watches_.find(seq);
+    return !watch || !std::exchange(watch->changed, false);
+  });
   return out;
+}
+
+void PrefixIndex::note_change(SeqId seq, Watch& watch) {
+  if (!std::exchange(watch.changed, true)) changed_.push_back(seq);
 }
 
 // Grows the match while the next hash has a block, and puts the watch on the list of each hash it reaches.
 void PrefixIndex::extend(SeqId seq, Watch& watch) {
   Match& m = watch.match;
   while (m.matched < watch.chain.size()) {
-    const Entry& entry = entries_.at(watch.chain[m.matched]);
+    const Entry& entry = *entries_.find(watch.chain[m.matched]);
     if (entry.block == kNoBlock) break;
     m.what.add(blocks_[raw(entry.block)].what, 1);
     ++m.matched;
     if (m.matched < watch.chain.size()) join(seq, watch, m.matched);
-    changed_.insert(seq);
+    note_change(seq, watch);
   }
 }
 
@@ -118,17 +121,17 @@ void PrefixIndex::join(SeqId seq, Watch& watch, uint32_t depth) {
 }
 
 void PrefixIndex::remove(Watch& watch, uint32_t depth) {
-  auto it = entries_.find(watch.chain[depth]);
-  KV_CHECK(it != entries_.end(), "depth={}", depth);
-  auto& list = it->second.watchers;
+  Entry* const entry = entries_.find(watch.chain[depth]);
+  KV_CHECK(entry, "depth={}", depth);
+  auto& list = entry->watchers;
   const uint32_t place = watch.places[depth];
   KV_CHECK(place < list.size(), "depth={} place={} of {}", depth, place, list.size());
   const Watcher moved = list.back();
   list[place] = moved;
-  watches_.at(moved.seq).places[moved.depth] = place;
+  watches_.find(moved.seq)->places[moved.depth] = place;
   list.pop_back();
-  note_watchers(it->second);
-  if (list.empty() && it->second.block == kNoBlock) entries_.erase(it);
+  note_watchers(*entry);
+  if (list.empty() && entry->block == kNoBlock) entries_.erase(watch.chain[depth]);
 }
 
 }  // namespace kvasir

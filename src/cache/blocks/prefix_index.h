@@ -6,10 +6,9 @@
 
 #include <array>
 #include <cstdint>
-#include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
+#include "base/pooled_map.h"
 #include "cache/blocks/block_hash.h"
 #include "cache/blocks/place.h"
 #include "contract/ids.h"
@@ -82,19 +81,21 @@ class PrefixIndex {
     std::vector<BlockHash> chain;
     Match match;
     std::vector<uint32_t> places;  // index in the list of chain[d], so that removal does not search it
+    bool changed = false;
   };
 
   void extend(SeqId seq, Watch& watch);
   void join(SeqId seq, Watch& watch, uint32_t depth);
   void remove(Watch& watch, uint32_t depth);
 
+  void note_change(SeqId seq, Watch& watch);
   // The list of the entry's watchers has changed.
   void note_watchers(const Entry& entry);
 
-  std::unordered_map<BlockHash, Entry, BlockHashHasher> entries_;
+  PooledMap<BlockHash, Entry, BlockHashHasher> entries_;
   std::vector<Published> blocks_;  // by block
-  std::unordered_map<SeqId, Watch> watches_;
-  std::unordered_set<SeqId> changed_;
+  PooledMap<SeqId, Watch> watches_;
+  std::vector<SeqId> changed_;  // those whose Watch says so, and some that are not watched any more
   size_t published_ = 0;
 };
 

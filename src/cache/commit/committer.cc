@@ -41,7 +41,8 @@ Step Committer::apply(const StepPlan& plan, StepId id) {
   drop_first(plan);
   for (const Promise& p : plan.promises) cache_.promise(p);
   // Before rows extend a block whose copy has not come yet.
-  const Projected projected = change_copies(plan);
+  Projected projected;
+  change_copies(plan, projected);
   for (const Rows& rows : plan.rows) {
     if (rows.kind != RowKind::kRestore) cache_.extend(rows.seq, rows.tokens.end, rows.writes, id);
   }
@@ -52,17 +53,19 @@ Step Committer::apply(const StepPlan& plan, StepId id) {
   step.hints = plan.hints;
   step.slices.reserve(plan.rows.size());
   for (const Rows& rows : plan.rows) add_slice(rows, step);
-  const std::unordered_set<SeqId> elsewhere = written_elsewhere(plan);
-  const PlanBySeq of_seq = {by_seq(plan.copies), by_seq(plan.rows)};
+  const std::vector<SeqId> elsewhere = written_elsewhere(plan);
+  std::optional<PlanBySeq> of_seq;  // sorted only if something is away
   std::vector<SeqScratch> scratch;
   for (uint32_t s = 0; s < step.slices.size(); ++s) {
     write_x(plan.rows[s], step, s);
     // What the restoring rows need is arranged with the rows that go on from the history.
     if (step.slices[s].kind == RowKind::kRestore) continue;
     wait_for_fills(step, s);
-    if (elsewhere.contains(step.slices[s].seq) || lacks_frames(projected, step.slices[s].seq)) {
-      scratch.push_back(scratch_of(plan, of_seq, projected, s, step));
-    }
+    const SeqId seq = step.slices[s].seq;
+    if (!std::binary_search(elsewhere.begin(), elsewhere.end(), seq) && !lacks_frames(projected, seq))
+      continue;
+    if (!of_seq) of_seq = {by_seq(plan.copies), by_seq(plan.rows)};
+    scratch.push_back(scratch_of(plan, *of_seq, projected, s, step));
   }
   stager_.stage(step, scratch);
   step.index_by_layer();
@@ -85,19 +88,17 @@ void Committer::drop_first(const StepPlan& plan) {
   }
 }
 
-Committer::Projected Committer::change_copies(const StepPlan& plan) {
-  Projected projected;
+void Committer::change_copies(const StepPlan& plan, Projected& projected) {
   for (const CopyChange& c : plan.copies) {
     if (c.verb != Verb::kAdd || c.trigger == Trigger::kAfterLayerWrites) continue;
     const bool stops = std::any_of(plan.preemptions.begin(), plan.preemptions.end(),
                                    [&](const Preemption& p) { return p.seq == c.seq; });
     KvCache::Additions added = cache_.add_copies(c, stops);
     start(std::move(added.transfers));
-    if (c.trigger != Trigger::kBeforeLayer) continue;
+    if (c.trigger != Trigger::kBeforeLayer || added.projected.empty()) continue;
     auto& cells = projected[c.seq];
     cells.insert(cells.end(), added.projected.begin(), added.projected.end());
   }
-  return projected;
 }
 
 // What this plan's rows may still read.
@@ -203,23 +204,23 @@ void Committer::wait_for_fills(Step& step, uint32_t slice) {
   step.waits.insert(step.waits.end(), waits.begin(), waits.end());
 }
 
-// Sequences whose rows write through to a slower tier, or restore dropped cells.
-std::unordered_set<SeqId> Committer::written_elsewhere(const StepPlan& plan) const {
-  std::unordered_set<SeqId> out;
+// Sequences whose rows write through to a slower tier, or restore dropped cells; sorted.
+std::vector<SeqId> Committer::written_elsewhere(const StepPlan& plan) const {
+  std::vector<SeqId> out;
   for (const CopyChange& c : plan.copies) {
-    if (c.trigger == Trigger::kAfterLayerWrites) out.insert(c.seq);
+    if (c.trigger == Trigger::kAfterLayerWrites) out.push_back(c.seq);
   }
   for (const Rows& r : plan.rows) {
-    if (r.kind == RowKind::kRestore) out.insert(r.seq);
+    if (r.kind == RowKind::kRestore) out.push_back(r.seq);
   }
+  std::sort(out.begin(), out.end());
   return out;
 }
 
 bool Committer::lacks_frames(const Projected& projected, SeqId seq) const {
   const Holdings& holds = cache_.holdings(seq);
   if (holds.at(kDeviceKv) < cache_.blocks_of(seq).size() * cache_.geometry().groups()) return true;
-  const auto it = projected.find(seq);
-  return it != projected.end() && !it->second.empty();
+  return projected.contains(seq);
 }
 
 SeqScratch Committer::scratch_of(const StepPlan& plan, const PlanBySeq& of_seq, const Projected& projected,
@@ -229,11 +230,12 @@ SeqScratch Committer::scratch_of(const StepPlan& plan, const PlanBySeq& of_seq, 
   SeqScratch s;
   s.slice = slice;
   s.ids = cache_.blocks_of(seq);
+  const Holdings& holds = cache_.holdings(seq);
   // A copy that the sequence does not hold may be gone, or may not have arrived, when the rows read it.
-  uint32_t missing = static_cast<uint32_t>(s.ids.size()) * g.groups() - cache_.holdings(seq).at(kDeviceKv);
+  uint32_t missing = static_cast<uint32_t>(s.ids.size()) * g.groups() - holds.at(kDeviceKv);
+  s.blocks.reserve(std::min<size_t>(missing, s.ids.size()));
   for (uint32_t b = 0; missing > 0; ++b) {
-    const LayerSet groups =
-        cache_.map().all_groups() - cache_.map().owner(s.ids[b], cache_.holdings(seq)).at(kDeviceKv);
+    const LayerSet groups = cache_.map().all_groups() - cache_.map().owner(s.ids[b], holds).at(kDeviceKv);
     if (groups.empty()) continue;
     s.at(b).missing = groups;
     missing -= groups.count();
@@ -264,10 +266,10 @@ SeqScratch Committer::scratch_of(const StepPlan& plan, const PlanBySeq& of_seq, 
       rows.writes.kv.for_each([&](uint32_t group) { fill(b, group); });
     }
   }
-  if (const auto it = projected.find(seq); it != projected.end()) {
-    for (const KvCache::Cell& cell : it->second) {
+  if (const std::vector<KvCache::Cell>* const cells = projected.find(seq)) {
+    for (const KvCache::Cell& cell : *cells) {
       const BlockId id = s.ids[cell.block];
-      const BlockMap::Owner& owner = cache_.map().owner(id, cache_.holdings(seq));
+      const BlockMap::Owner& owner = cache_.map().owner(id, holds);
       LayerSet x;
       for (Tier tier : kAllTiers)
         x |= owner.at({Form::kX, tier}) & cache_.block(id).at({Form::kX, tier}).current;

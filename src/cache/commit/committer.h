@@ -1,11 +1,11 @@
 // Applies plans: the only code that allocates and frees for a plan, and that arms transfers.
 #pragma once
 
-#include <unordered_map>
-#include <unordered_set>
+#include <optional>
 #include <utility>
 #include <vector>
 
+#include "base/pooled_map.h"
 #include "cache/commit/step_stager.h"
 #include "cache/sequences/kv_cache.h"
 #include "contract/step.h"
@@ -38,21 +38,21 @@ class Committer {
   void save_idle();
 
  private:
-  using Projected = std::unordered_map<SeqId, std::vector<KvCache::Cell>>;
+  using Projected = PooledMap<SeqId, std::vector<KvCache::Cell>>;
   // Places in the plan's lists of copies and rows, by sequence.
   struct PlanBySeq {
     std::vector<std::pair<SeqId, uint32_t>> copies, rows;
   };
 
   void drop_first(const StepPlan& plan);
-  Projected change_copies(const StepPlan& plan);
+  void change_copies(const StepPlan& plan, Projected& projected);
   void drop_last(const StepPlan& plan);
   void start(std::vector<Transfer> transfers);
   void add_slice(const Rows& rows, Step& step);
   // X that the rows of a slice leave in cells of their sequence, or in frames that become cells.
   void write_x(const Rows& rows, Step& step, uint32_t slice);
   void wait_for_fills(Step& step, uint32_t slice);
-  std::unordered_set<SeqId> written_elsewhere(const StepPlan& plan) const;
+  std::vector<SeqId> written_elsewhere(const StepPlan& plan) const;
   bool lacks_frames(const Projected& projected, SeqId seq) const;
   SeqScratch scratch_of(const StepPlan& plan, const PlanBySeq& of_seq, const Projected& projected,
                         uint32_t slice, const Step& step);

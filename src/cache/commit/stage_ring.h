@@ -35,10 +35,18 @@ class StageRing {
   // not ended.
   template <typename InFlight>
   void begin_step(const InFlight& in_flight) {
+    // What waits for the same end is one use from here on.
+    size_t uses = 0;
     for (Use& use : uses_) {
       use.until = kStepBegins;
       if (!in_flight(use.transfer)) use.transfer = {};
+      if (uses > 0 && uses_[uses - 1].transfer == use.transfer) {
+        uses_[uses - 1].count += use.count;
+      } else {
+        uses_[uses++] = use;
+      }
     }
+    uses_.resize(uses);
   }
   // Takes the next slots for a layer: up to `most` consecutive slots that wait for the same end. A later
   // layer may take them when this one has attended. REQUIRES: most > 0.

@@ -50,7 +50,7 @@ void StepStager::stage(Step& step, std::span<const SeqScratch> sequences) {
       if (work.writes_back) write_back_frames(step, work, layer);
     }
   }
-  works_.clear();  // from here on only the transfers hold Work::reads, as begin_reads() requires
+  works_.clear();
 }
 
 // All slices of a sequence read, and write, at the same places.
@@ -87,6 +87,13 @@ void StepStager::plan(Step& step, std::span<const SeqScratch> sequences) {
     }
   }
   for (const Work& work : works_) find_sources(work, fills_change);
+  // Mostly a transfer in each layer of a sequence that reads.
+  const auto reading = std::count_if(works_.begin(), works_.end(), [&](const Work& work) {
+    const std::span<const Run> runs = runs_of(work);
+    return std::any_of(runs.begin(), runs.end(), [](const Run& run) { return run.way == Way::kTransfer; });
+  });
+  step.transfers.reserve(static_cast<size_t>(reading) * cache_.geometry().layers);
+  step.waits.reserve(static_cast<size_t>(reading) * cache_.geometry().layers);
 }
 
 void StepStager::find_sources(const Work& work, bool fills_change) {
@@ -99,6 +106,25 @@ void StepStager::find_sources(const Work& work, bool fills_change) {
       sources_.push_back(&copies_of(*work.of, entry, run.from));
       run.filling = run.filling || !sources_.back()->fillers.empty();
     }
+    find_distances(run);
+  }
+}
+
+void StepStager::find_distances(Run& run) const {
+  std::optional<BlockFrames::Row> before;
+  run.even = true;
+  for (uint32_t entry = run.begin; entry < run.end && run.even; ++entry) {
+    const std::optional<BlockFrames::Row> row = source(run, entry).by_group.row();
+    run.even = row.has_value();
+    if (entry == run.begin && row) {
+      run.first_frame = row->first;
+      run.by_group = row->distance;
+    } else if (row) {
+      const uint64_t by_entry = row->first - before->first;
+      if (entry == run.begin + 1) run.by_entry = by_entry;
+      run.even = by_entry == run.by_entry && row->distance == run.by_group;
+    }
+    before = row;
   }
 }
 
@@ -130,6 +156,7 @@ void StepStager::add_run(const Work& work, uint32_t entry, const LayerSet& group
   for (auto run = runs_.rbegin(); run != runs_.rbegin() + static_cast<ptrdiff_t>(recent); ++run) {
     if (run->end == entry && run->groups == groups && run->way == way && run->from == from) {
       ++run->end;
+      run->follow &= work.of->blocks[entry].block == work.of->blocks[entry - 1].block + 1;
       return;
     }
   }
@@ -305,13 +332,24 @@ void StepStager::fill_slots(Step& step, const SeqScratch& s, const Run& run, uin
   }
 }
 
+void StepStager::place(Step& step, const SeqScratch& s, const Run& run, uint32_t entry, uint32_t layer,
+                       const StageRing::Slots& slots) const {
+  const StepSlice& slice = step.slices[s.slice];
+  if (!run.follow) {
+    for (uint32_t i = 0; i < slots.count; ++i) {
+      step.staged_planes(slice, s.blocks[entry + i].block, layer) = slots.slot(i);
+    }
+    return;
+  }
+  KvPlanes* const planes = &step.staged_planes(slice, s.blocks[entry].block, layer);
+  for (uint32_t i = 0; i < slots.count; ++i) planes[i] = slots.slot(i);
+}
+
 void StepStager::bring_into_slots(Step& step, Work& work, const Run& run, uint32_t layer) {
   const SeqScratch& s = *work.of;
   for (uint32_t entry = run.begin; entry < run.end;) {
     const StageRing::Slots slots = ring_.take(layer, run.end - entry);
-    for (uint32_t i = 0; i < slots.count; ++i) {
-      step.staged_planes(step.slices[s.slice], s.blocks[entry + i].block, layer) = slots.slot(i);
-    }
+    place(step, s, run, entry, layer, slots);
     bring(step, work, run, entry, layer, slots);
     entry += slots.count;
   }
@@ -345,104 +383,6 @@ void StepStager::project(Step& step, Work& work, const Run& run, uint32_t layer)
     const uint32_t first_position = mutant(Mutant::kProjectedAtOrigin) ? 0 : b.block * g.block_tokens;
     step.projections.push_back({layer, s.slice, first_position, cache_.block(s.ids[b.block]).tokens, x, to});
   }
-}
-
-// ---------------------------------------------------------------- transfers
-
-void StepStager::bring(Step& step, Work& work, const Run& run, uint32_t entry, uint32_t layer,
-                       const StageRing::Slots& slots) {
-  const CacheGeometry& g = cache_.geometry();
-  const Place from = run.from;
-  const uint32_t group = g.group_of(layer);
-  const uint64_t stride = g.piece_stride(from.form, from.tier);
-  // Without overlap not before the layer before is done.
-  const StepPoint earliest = step.hints.overlap || layer == 0 ? kStepBegins : layer_attended(layer - 1);
-  const StepPoint start_at = std::max(slots.free_from, earliest);
-  if (start_at != in_.start_at) flush(step, work, layer);
-  in_.start_at = start_at;
-  Transfer& transfer = in_.transfer;
-  // A disk may turn out to have lost bytes, so each transfer from it names the copies that it reads.
-  const bool shares = from.tier != Tier::kDisk;
-  in_.shares_reads = in_.shares_reads || shares;
-  const uint64_t in_cell = g.layer_in_group(layer) * stride, bytes = g.piece_bytes(from.form);
-  for (uint32_t i = 0; i < slots.count; ++i) {
-    const BlockMap::Copies& copies = source(run, entry + i);
-    uint64_t source = copies.by_group[group].at + in_cell;
-    if (mutant(Mutant::kDiskPlacesMixed) && from.tier == Tier::kDisk) source -= std::min(source, stride);
-    cache_.add_segment(transfer, {source, from.tier}, {slots.slot(i).k, Tier::kDevice}, bytes);
-    if (!shares) in_.uses.push_back({block_of(work, entry + i), from, LayerSet::one(group), false});
-    if (run.filling) copies.append_fillers(group, transfer.needs);
-  }
-  // One transfer mostly fills many of the blocks.
-  transfer.needs.erase(std::unique(transfer.needs.begin(), transfer.needs.end()), transfer.needs.end());
-  if (slots.after != TransferId{}) transfer.after.push_back(slots.after);
-  in_.slots.push_back(slots);
-}
-
-void StepStager::flush(Step& step, Work& work, uint32_t layer) {
-  if (in_.transfer.segments.empty()) return;
-  add(step, work, TransferPriority::kNeededNow, in_);
-  step.transfers.back().only_for = work.of->slice;
-  step.waits.push_back({layer, work.of->slice, step.transfers.back().transfer.id});
-}
-
-// Rows write these cells into frames; a copy of them goes to the slower tier once the group's last layer is
-// written.
-void StepStager::write_back_frames(Step& step, Work& work, uint32_t layer) {
-  const CacheGeometry& g = cache_.geometry();
-  const SeqScratch& s = *work.of;
-  const uint32_t group = g.group_of(layer);
-  if (layer + 1 < g.layers && g.group_of(layer + 1) == group) return;
-  const Place to = {Form::kKv, cache_.options().slower_tier()};
-  KvCache::Addition out;
-  for (const SeqScratch::Block& b : s.blocks) {
-    if (!(b.to_slower - b.missing).contains(group)) continue;
-    const BlockId id = s.ids[b.block];
-    cache_.move_cell(cache_.block(id), group, kDeviceKv, to.tier, out);
-    out.uses.push_back({id, kDeviceKv, LayerSet::one(group), false});
-    out.uses.push_back({id, to, LayerSet::one(group), true});
-  }
-  if (out.transfer.segments.empty()) return;
-  Batch batch;
-  batch.start_at = layer_written(layer);
-  batch.transfer = std::move(out.transfer);
-  batch.uses = std::move(out.uses);
-  add(step, work, TransferPriority::kOffload, batch);
-}
-
-// The copies on the host that transfers of any layer bring: one use for each run and block.
-KvCache::Reads StepStager::reads_of(const Work& work) {
-  std::vector<KvCache::Use> uses;
-  for (const Run& run : runs_of(work)) {
-    if (!run.reads() || run.from.tier != Tier::kHost) continue;
-    for (uint32_t entry = run.begin; entry < run.end; ++entry) {
-      uses.push_back({block_of(work, entry), run.from, run.groups, false});
-    }
-  }
-  return cache_.begin_reads(std::move(uses));
-}
-
-void StepStager::add(Step& step, Work& work, TransferPriority priority, Batch& batch) {
-  Transfer& transfer = batch.transfer;
-  sort_once(transfer.after);
-  sort_once(transfer.needs);
-  if (batch.shares_reads && !work.reads) work.reads = reads_of(work);
-  transfer.id = cache_.begin_transfer(step.slices[work.of->slice].seq, batch.uses, /*cancellable=*/false,
-                                      batch.shares_reads ? work.reads : nullptr);
-  transfer.priority = priority;
-  for (const StageRing::Slots& slots : batch.slots) ring_.set_transfer(slots, transfer.id);
-  step.transfers.push_back({batch.start_at, transfer, StepTransfer::kAnySlice});
-  batch.clear();
-}
-
-void StepStager::Batch::clear() {
-  transfer.after.clear();
-  transfer.segments.clear();
-  transfer.needs.clear();
-  uses.clear();
-  slots.clear();
-  start_at = kStepBegins;
-  shares_reads = false;
 }
 
 }  // namespace kvasir

@@ -64,6 +64,11 @@ class StepStager {
     Place from;                 // if they are read
     uint32_t first_source = 0;  // of those, in sources_
     bool filling = false;       // a transfer may be filling one of those
+    // If the frames of those lie at equal distances: that of an entry in a group is at
+    // first_frame + (entry - begin) * by_entry + group * by_group.
+    bool even = false;
+    uint64_t first_frame = 0, by_entry = 0, by_group = 0;
+    bool follow = true;  // the blocks of the entries follow one another
 
     bool reads() const { return way >= Way::kTransfer && way <= Way::kProjectIntoFrame; }
   };
@@ -73,8 +78,8 @@ class StepStager {
     const SeqScratch* of = nullptr;
     uint32_t first_run = 0;
     uint32_t end_run = 0;
-    bool writes_back = false;  // frames to a slower tier
-    KvCache::Reads reads;      // by the transfers of all layers; null as long as there is none
+    bool writes_back = false;               // frames to a slower tier
+    KvCache::SharedReads* reads = nullptr;  // by the transfers of all layers; null as long as there is none
   };
   // A transfer being built, of one layer or group of one sequence.
   struct Batch {
@@ -92,6 +97,7 @@ class StepStager {
   void plan_reads(const Step& step, uint32_t entry, LayerSet groups, const Work& work);
   void add_run(const Work& work, uint32_t entry, const LayerSet& groups, Way way, Place from = {});
   void find_sources(const Work& work, bool fills_change);
+  void find_distances(Run& run) const;
   std::span<const Run> runs_of(const Work& work) const {
     return std::span(runs_).subspan(work.first_run, work.end_run - work.first_run);
   }
@@ -105,14 +111,19 @@ class StepStager {
   void fill_slots(Step& step, const SeqScratch& s, const Run& run, uint32_t layer);
   void bring_into_slots(Step& step, Work& work, const Run& run, uint32_t layer);
   void project(Step& step, Work& work, const Run& run, uint32_t layer);
+  // The entries from `entry` on have these slots as their places in the layer.
+  void place(Step& step, const SeqScratch& s, const Run& run, uint32_t entry, uint32_t layer,
+             const StageRing::Slots& slots) const;
   // Brings the pieces of the entries from `entry` on over the link.
   void bring(Step& step, Work& work, const Run& run, uint32_t entry, uint32_t layer,
              const StageRing::Slots& slots);
+  void bring_each(const Work& work, const Run& run, uint32_t entry, uint32_t group, uint64_t in_cell,
+                  const StageRing::Slots& slots);
   void flush(Step& step, Work& work, uint32_t layer);
   void write_back_frames(Step& step, Work& work, uint32_t layer);
   // Adds the batch to the step's transfers, and empties it.
   void add(Step& step, Work& work, TransferPriority priority, Batch& batch);
-  KvCache::Reads reads_of(const Work& work);
+  KvCache::SharedReads* reads_of(const Work& work);
   // The place of a layer in the frame that the step fills.
   KvPlanes frame_of(const SeqScratch::Block& block, uint32_t layer) const;
   const BlockMap::Copies& source(const Run& run, uint32_t entry) const {

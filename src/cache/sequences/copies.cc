@@ -1,5 +1,6 @@
 // The map's copies on the move: what is added to a tier, what is given up, and what transfers leave behind.
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 #include "base/mutant.h"
@@ -36,6 +37,8 @@ KvCache::Additions KvCache::add_copies(const CopyChange& change, bool stops) {
   const Interval named = named_blocks(seq, change, change.adds_tail(stops));
   std::vector<BlockAddition> parts;
   std::vector<BlockMap::Wish> wishes;
+  parts.reserve(named.size());
+  wishes.reserve(named.size());
   uint32_t wanted_anew = 0;
   for (uint32_t i = named.begin; i < named.end; ++i) {
     parts.push_back(addition_of(seq, i, change.layers, to));
@@ -50,6 +53,12 @@ KvCache::Additions KvCache::add_copies(const CopyChange& change, bool stops) {
   Additions out;
   change.layers.for_each([&](uint32_t g) {
     Addition added;
+    const auto moves = static_cast<size_t>(std::count_if(parts.begin(), parts.end(), [&](const auto& part) {
+      return std::any_of(part.from.begin(), part.from.end(),
+                         [&](const LayerSet& from) { return from.contains(g); });
+    }));
+    added.uses.reserve(2 * moves);
+    added.transfer.segments.reserve(moves);
     for (const BlockAddition& part : parts) {
       if (to == kDeviceKv && part.nowhere.contains(g)) out.projected.push_back({part.number, g});
       add_moves(part, g, to, added);
@@ -137,6 +146,19 @@ void KvCache::add_segment(Transfer& transfer, MemoryAddress from, MemoryAddress 
   transfer.segments.push_back({from, to, bytes});
 }
 
+void KvCache::add_segments(Transfer& transfer, const Pieces& from, const Pieces& to, uint64_t bytes,
+                           uint32_t count) const {
+  const bool by_piece =
+      from.first.tier == Tier::kDisk || to.first.tier == Tier::kDisk || options_.borrowed_bytes > 0;
+  if (!by_piece && from.distance == bytes && to.distance == bytes) {
+    return add_segment(transfer, from.first, to.first, count * bytes);
+  }
+  for (uint32_t i = 0; i < count; ++i) {
+    add_segment(transfer, {from.first.offset + i * from.distance, from.first.tier},
+                {to.first.offset + i * to.distance, to.first.tier}, bytes);
+  }
+}
+
 std::vector<KvCache::Cell> KvCache::write_through(const CopyChange& change) {
   Sequence& seq = at(change.seq);
   const Place to = {Form::kKv, change.tier};
@@ -176,16 +198,41 @@ void KvCache::drop(const CopyChange& change) {
 
 // ---------------------------------------------------------------- transfers
 
-KvCache::Reads KvCache::begin_reads(std::vector<Use> uses) {
-  for (const Use& each : uses) use(each, TransferId{});
-  return std::make_shared<const std::vector<Use>>(std::move(uses));
+void KvCache::TransferList::push_back(TransferRecord& record) {
+  record.before = last;
+  (last ? last->next : first) = &record;
+  last = &record;
+  ++size;
 }
 
-TransferId KvCache::begin_transfer(SeqId id, std::vector<Use> uses, bool cancellable, Reads reads) {
+void KvCache::TransferList::erase(TransferRecord& record) {
+  (record.before ? record.before->next : first) = record.next;
+  (record.next ? record.next->before : last) = record.before;
+  --size;
+}
+
+KvCache::SharedReads* KvCache::begin_reads(std::span<const Use> uses) {
+  for (const Use& each : uses) use(each, TransferId{});
+  if (spare_reads_.empty()) spare_reads_.push_back(&reads_.emplace_back());
+  SharedReads* const reads = spare_reads_.back();
+  spare_reads_.pop_back();
+  reads->uses.assign(uses.begin(), uses.end());
+  return reads;
+}
+
+TransferId KvCache::begin_transfer(SeqId id, std::vector<Use> uses, bool cancellable, SharedReads* reads) {
   const TransferId transfer{next_transfer_++};
   for (const Use& each : uses) use(each, transfer);
-  transfers_.emplace(transfer, TransferRecord{id, std::move(uses), std::move(reads), cancellable});
-  if (id != SeqId{}) at(id).transfers.push_back(transfer);
+  TransferRecord& record = *transfers_.try_emplace(transfer).first;
+  record.id = transfer;
+  record.uses = std::move(uses);
+  record.reads = reads;
+  record.cancellable = cancellable;
+  if (reads) ++reads->transfers;
+  if (id != SeqId{}) {
+    record.seq = &at(id);
+    record.seq->transfers.push_back(record);
+  }
   return transfer;
 }
 
@@ -232,18 +279,19 @@ void KvCache::discard_copies(std::span<const Use> copies) {
 }
 
 void KvCache::transfer_ended(TransferId id, const Status& status) {
-  auto it = transfers_.find(id);
-  KV_CHECK(it != transfers_.end(), "transfer={}", raw(id));
-  const TransferRecord record = std::move(it->second);
-  transfers_.erase(it);
-  if (record.saves) --saves_in_flight_;
-  if (auto seq = sequences_.find(record.seq); seq != sequences_.end()) {
-    std::erase(seq->second.transfers, id);
-    touched_.push_back(record.seq);
+  TransferRecord* const found = transfers_.find(id);
+  KV_CHECK(found, "transfer={}", raw(id));
+  if (found->saves) --saves_in_flight_;
+  if (Sequence* const seq = found->seq) {
+    seq->transfers.erase(*found);
+    if (!std::exchange(seq->touched, true)) touched_.push_back(seq->holds.seq);
   }
+  const std::vector<Use> uses = std::move(found->uses);
+  SharedReads* const reads = found->reads;
+  transfers_.erase(id);
   std::vector<Loser> losers;
   const bool lost_source = !status.ok() && status.code() == ErrorCode::kCorrupt;
-  for (const Use& use : record.uses) {
+  for (const Use& use : uses) {
     if (use.fills) {
       if (!status.ok()) note_losers(use, losers);
       // What is given up on the device now may still be read by a step in flight.
@@ -258,8 +306,11 @@ void KvCache::transfer_ended(TransferId id, const Status& status) {
   const auto give_back = [&](const Use& use) {
     if (is_pinned_by_transfer(use)) map_.unpin(use.block, use.place, use.groups);
   };
-  std::for_each(record.uses.begin(), record.uses.end(), give_back);
-  if (record.reads.use_count() == 1) std::for_each(record.reads->begin(), record.reads->end(), give_back);
+  std::for_each(uses.begin(), uses.end(), give_back);
+  if (reads && --reads->transfers == 0) {
+    std::for_each(reads->uses.begin(), reads->uses.end(), give_back);
+    spare_reads_.push_back(reads);
+  }
   for (const auto& [seq, block] : lost) lose(seq, block);
 }
 

@@ -123,6 +123,7 @@ Status KvCache::check_integrity() const {
   KV_RETURN_IF_ERROR(map_.check_integrity(loose));
 
   std::map<uint32_t, std::multiset<uint64_t>> owners;  // as the tables have them
+  size_t listed = 0;                                   // transfers, by the sequences
   for (const auto& [id, seq] : sequences_) {
     for (BlockId b : seq.table) owners[raw(b)].insert(raw(id));
     if (seq.table.size() != options_.geometry.blocks_for(seq.ready_tokens)) {
@@ -138,10 +139,16 @@ Status KvCache::check_integrity() const {
       }
     }
     size_t transfers = 0;
-    for (const auto& [transfer, record] : transfers_) transfers += record.seq == id ? 1 : 0;
-    if (transfers != seq.transfers.size()) {
-      return bad("sequence {}: {} transfers, counted {}", raw(id), seq.transfers.size(), transfers);
+    for (const TransferRecord* t = seq.transfers.first; t; t = t->next) {
+      if (t->seq != &seq || transfers_.find(t->id) != t) {
+        return bad("sequence {}: transfer {} is not its own", raw(id), raw(t->id));
+      }
+      ++transfers;
     }
+    if (transfers != seq.transfers.size) {
+      return bad("sequence {}: {} transfers, counted {}", raw(id), seq.transfers.size, transfers);
+    }
+    listed += transfers;
   }
   KV_RETURN_IF_ERROR(promises_.check_integrity());
   for (const Claim& c : promises_.claims()) {
@@ -154,11 +161,18 @@ Status KvCache::check_integrity() const {
   for (const StepsInFlight::Record& record : steps_.records()) {
     for (BlockId b : record.pinned) ++step_pins[raw(b)];
   }
-  std::set<const std::vector<Use>*> shared;
+  std::map<const SharedReads*, uint32_t> shared;
   for (const auto& [id, record] : transfers_) {
+    if (record.seq) --listed;
     for (const Use& use : record.uses) transfer_pins[raw(use.block)] += use.groups.count();
-    if (!record.reads || !shared.insert(record.reads.get()).second) continue;
-    for (const Use& use : *record.reads) transfer_pins[raw(use.block)] += use.groups.count();
+    if (record.reads) ++shared[record.reads];
+  }
+  if (listed != 0) return bad("sequences list other transfers than those that name them");
+  if (shared.size() + spare_reads_.size() != reads_.size()) return bad("shared reads are counted wrongly");
+  for (const auto& [reads, transfers] : shared) {
+    if (transfers != reads->transfers)
+      return bad("{} transfers share reads, not {}", transfers, reads->transfers);
+    for (const Use& use : reads->uses) transfer_pins[raw(use.block)] += use.groups.count();
   }
   for (uint32_t i = 0; i < map_.blocks().size(); ++i) {
     const BlockMap::Block& b = map_.blocks()[i];

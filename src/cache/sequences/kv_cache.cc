@@ -23,9 +23,9 @@ KvCache::KvCache(const CacheOptions& options)
 // ---------------------------------------------------------------- sequences
 
 KvCache::Sequence& KvCache::at(SeqId id) {
-  auto it = sequences_.find(id);
-  KV_CHECK(it != sequences_.end(), "seq={}", raw(id));
-  return it->second;
+  Sequence* const seq = sequences_.find(id);
+  KV_CHECK(seq, "seq={}", raw(id));
+  return *seq;
 }
 
 const KvCache::Sequence& KvCache::at(SeqId id) const {
@@ -33,9 +33,9 @@ const KvCache::Sequence& KvCache::at(SeqId id) const {
 }
 
 void KvCache::add_sequence(SeqId id, std::vector<Token> tokens, std::string_view salt) {
-  auto [it, inserted] = sequences_.try_emplace(id);
-  KV_CHECK(inserted && !tokens.empty(), "seq={} tokens={}", raw(id), tokens.size());
-  Sequence& seq = it->second;
+  const auto [added, is_new] = sequences_.try_emplace(id);
+  KV_CHECK(is_new && !tokens.empty(), "seq={} tokens={}", raw(id), tokens.size());
+  Sequence& seq = *added;
   seq.holds.seq = id;
   seq.tokens = std::move(tokens);
   seq.hashes.push_back(root_hash(options_.numerics_id, salt));
@@ -73,10 +73,10 @@ void KvCache::remove_sequence(SeqId id) {
            std::any_of(block(use.block).owners.begin(), block(use.block).owners.end(),
                        [&](const BlockMap::Owner& o) { return !(o.at(use.place) & use.groups).empty(); });
   };
-  for (TransferId transfer : seq.transfers) {
-    const TransferRecord& record = transfers_.at(transfer);
-    if (record.cancellable && std::none_of(record.uses.begin(), record.uses.end(), wanted)) {
-      cancelled_.push_back(transfer);
+  for (TransferRecord* record = seq.transfers.first; record; record = record->next) {
+    record->seq = nullptr;
+    if (record->cancellable && std::none_of(record->uses.begin(), record->uses.end(), wanted)) {
+      cancelled_.push_back(record->id);
     }
   }
   sequences_.erase(id);
@@ -187,7 +187,7 @@ SequenceCells KvCache::summary(SeqId id) const {
     if (seq.holds.dropped == 0) s.peer_blocks = blocks_at_peers(seq);
   }
   s.tail_busy = tail_busy(seq);
-  s.transfers = static_cast<uint16_t>(std::min<size_t>(seq.transfers.size(), UINT16_MAX));
+  s.transfers = static_cast<uint16_t>(std::min<uint32_t>(seq.transfers.size, UINT16_MAX));
   const PrefixIndex::Match match = index_.match(id);
   s.cached_tokens = match.matched * block_tokens();
   s.cached_resident_cells = match.what.cells[index_of(kDeviceKv)];
@@ -222,7 +222,11 @@ std::vector<SeqId> KvCache::take_changed() {
   out.insert(out.end(), counted.begin(), counted.end());
   out.insert(out.end(), touched_.begin(), touched_.end());
   touched_.clear();
-  std::erase_if(out, [&](SeqId id) { return !sequences_.contains(id); });
+  std::erase_if(out, [&](SeqId id) {
+    Sequence* const seq = sequences_.find(id);
+    if (seq) seq->touched = false;
+    return !seq;
+  });
   return out;
 }
 
@@ -298,13 +302,13 @@ uint64_t KvCache::begin_fill(SeqId id, uint32_t block, Place place, uint32_t gro
 }
 
 void KvCache::end_fill(const StepsInFlight::Fill& fill, bool ok) {
-  auto it = sequences_.find(fill.seq);
-  const bool there = it != sequences_.end() && it->second.generation == fill.generation &&
-                     fill.block < it->second.table.size() && it->second.table[fill.block] == fill.id;
+  Sequence* const seq = sequences_.find(fill.seq);
+  const bool there = seq && seq->generation == fill.generation && fill.block < seq->table.size() &&
+                     seq->table[fill.block] == fill.id;
   if (!ok || !there) return map_.give_back_frame(fill.place, fill.at);
   // What it gives up now may still be read by a step in flight.
   pin_for_newest_step(fill.id);
-  map_.attach(fill.id, it->second.holds, fill.place, fill.group, fill.at);
+  map_.attach(fill.id, seq->holds, fill.place, fill.group, fill.at);
 }
 
 void KvCache::fill_table(Sequence& seq, size_t first_block) const {
@@ -364,11 +368,11 @@ KvCache::StepOutcome KvCache::step_ended(StepId step, bool ok, std::span<const S
   StepOutcome outcome;
   for (const StepsInFlight::Part& part : record.parts) {
     if (part.restores) continue;  // the rows that go on from the sequence's history speak for it
-    auto it = sequences_.find(part.seq);
+    Sequence* const found = sequences_.find(part.seq);
     const bool was_deferred = std::find(deferred.begin(), deferred.end(), part.seq) != deferred.end();
     if (was_deferred || part.spoilt) outcome.void_rows.push_back(part.seq);
-    if (it == sequences_.end() || it->second.generation != part.generation || part.spoilt) continue;
-    Sequence& seq = it->second;
+    if (!found || found->generation != part.generation || part.spoilt) continue;
+    Sequence& seq = *found;
     if (was_deferred) {
       // Nothing from its first row on was written for certain, nor by steps that went on from there.
       cut_back(seq, part.rows.begin);

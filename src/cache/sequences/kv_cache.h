@@ -14,10 +14,10 @@
 #include <memory>
 #include <span>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "base/pooled_map.h"
 #include "base/status.h"
 #include "cache/blocks/block_hash.h"
 #include "cache/blocks/block_map.h"
@@ -125,12 +125,16 @@ class KvCache {
     LayerSet groups;
     bool fills = false;
   };
-  // `reads`: further copies that it reads, shared with other transfers.
-  using Reads = std::shared_ptr<const std::vector<Use>>;
-  TransferId begin_transfer(SeqId id, std::vector<Use> uses, bool cancellable, Reads reads = nullptr);
-  // Copies that several transfers read; all are in use until the last of these transfers has ended. REQUIRES:
-  // at least one transfer begins with them, and the caller has dropped its own reference when it ends.
-  Reads begin_reads(std::vector<Use> uses);
+  // Copies that several transfers read.
+  struct SharedReads {
+    std::vector<Use> uses;
+    uint32_t transfers = 0;  // that have not ended
+  };
+  // `reads`: further copies that it reads, from begin_reads(); or null.
+  TransferId begin_transfer(SeqId id, std::vector<Use> uses, bool cancellable, SharedReads* reads = nullptr);
+  // All of them are in use until the last of the transfers that begin with them has ended. REQUIRES: all of
+  // these transfers begin before one of them ends, and there is at least one.
+  SharedReads* begin_reads(std::span<const Use> uses);
   // The step being built reads these copies in place: they are in use until it has ended. No transfer is
   // registered.
   void begin_read(std::vector<Use> uses) {
@@ -147,6 +151,13 @@ class KvCache {
   // Adds bytes to a transfer: to its last segment if they lie right behind that on both sides. On a disk and
   // at peers a segment is one piece.
   void add_segment(Transfer& transfer, MemoryAddress from, MemoryAddress to, uint64_t bytes) const;
+  // Adds several pieces of `bytes` each, at these distances from one another.
+  struct Pieces {
+    MemoryAddress first;
+    uint64_t distance = 0;
+  };
+  void add_segments(Transfer& transfer, const Pieces& from, const Pieces& to, uint64_t bytes,
+                    uint32_t count) const;
   // True until transfer_ended() was called for it.
   bool in_flight(TransferId id) const { return transfers_.contains(id); }
   // kCorrupt: the bytes that it read were lost; those copies are removed.
@@ -219,6 +230,27 @@ class KvCache {
   Status check_integrity() const;
 
  private:
+  struct Sequence;
+  struct TransferRecord {
+    TransferId id{};
+    Sequence* seq = nullptr;  // whose copies it moves; null: of none, or the sequence is gone
+    std::vector<Use> uses;
+    SharedReads* reads = nullptr;
+    bool cancellable = false;
+    bool saves = false;  // an idle block
+    // Its neighbours among the transfers of the sequence.
+    TransferRecord* before = nullptr;
+    TransferRecord* next = nullptr;
+  };
+  // In the order in which they began.
+  struct TransferList {
+    TransferRecord* first = nullptr;
+    TransferRecord* last = nullptr;
+    uint32_t size = 0;
+
+    void push_back(TransferRecord& record);
+    void erase(TransferRecord& record);
+  };
   struct Sequence {
     std::vector<Token> tokens;
     std::vector<BlockHash> hashes;  // of the full blocks of known tokens; [0] is the chain's root
@@ -227,20 +259,13 @@ class KvCache {
     std::shared_ptr<BlockTable> frames;  // of the table's blocks; see Holdings::table_changed
     uint32_t ready_tokens = 0;           // when the steps submitted so far have ended
     uint32_t sealed_blocks = 0;          // full and published, or found to be published already
-    std::vector<TransferId> transfers;   // of its copies, in flight, in the order in which they began
+    TransferList transfers;              // of its copies, in flight
+    bool touched = false;                // it is in touched_
     uint64_t generation = 0;             // raised by drop_all(): writes of older steps do not count
 #if defined(KVASIR_MUTANTS)
     BlockTable stale_frames;
 #endif
   };
-  struct TransferRecord {
-    SeqId seq;
-    std::vector<Use> uses;
-    Reads reads;
-    bool cancellable;
-    bool saves = false;  // an idle block
-  };
-
   Sequence& at(SeqId id);
   const Sequence& at(SeqId id) const;
   uint32_t block_tokens() const {
@@ -291,9 +316,11 @@ class KvCache {
   const CacheOptions options_;
   PrefixIndex index_;
   BlockMap map_;
-  std::unordered_map<SeqId, Sequence> sequences_;
+  PooledMap<SeqId, Sequence> sequences_;
   StepsInFlight steps_;
-  std::unordered_map<TransferId, TransferRecord> transfers_;
+  PooledMap<TransferId, TransferRecord> transfers_;
+  std::deque<SharedReads> reads_;          // those in use, and those to be used again
+  std::vector<SharedReads*> spare_reads_;  // of these: not in use
   std::vector<TransferId> cancelled_;
   std::vector<SeqId> touched_;
   std::vector<SeqId> cut_back_;

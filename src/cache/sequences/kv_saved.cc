@@ -33,7 +33,7 @@ std::vector<Transfer> KvCache::save_idle() {
       uses.push_back({id, kDeviceKv, all, false});
       const TransferId transfer = begin_transfer(SeqId{}, std::move(uses), /*cancellable=*/false);
       map_.add_unowned(id, to, all);
-      TransferRecord& record = transfers_.at(transfer);
+      TransferRecord& record = *transfers_.find(transfer);
       use({id, to, all, true}, transfer);
       record.uses.push_back({id, to, all, true});
       record.saves = true;

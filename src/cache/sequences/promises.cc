@@ -35,10 +35,10 @@ void Promises::add(const Promise& p) {
 }
 
 void Promises::draw(SeqId seq, Tier tier, uint32_t cells) {
-  const auto it = of_.find(seq);
-  if (it == of_.end()) return;
-  const uint32_t drawn = std::min(cells, it->second[index_of(tier)]);
-  it->second[index_of(tier)] -= drawn;
+  ByTier* const promised = of_.find(seq);
+  if (!promised) return;
+  const uint32_t drawn = std::min(cells, (*promised)[index_of(tier)]);
+  (*promised)[index_of(tier)] -= drawn;
   total_[index_of(tier)] -= drawn;
 }
 
@@ -106,8 +106,8 @@ std::vector<SeqId> Promises::give_up(Tier tier, uint32_t missing) {
 }
 
 Promises::ByTier Promises::of(SeqId seq) const {
-  const auto it = of_.find(seq);
-  return it == of_.end() ? ByTier{} : it->second;
+  const ByTier* const promised = of_.find(seq);
+  return promised ? *promised : ByTier{};
 }
 
 Status Promises::check_integrity() const {

@@ -4,9 +4,9 @@
 
 #include <array>
 #include <cstdint>
-#include <unordered_map>
 #include <vector>
 
+#include "base/pooled_map.h"
 #include "base/status.h"
 #include "contract/ids.h"
 #include "contract/step_plan.h"
@@ -44,7 +44,7 @@ class Promises {
  private:
   void pass_on_loans(SeqId seq);
 
-  std::unordered_map<SeqId, ByTier> of_;  // sequences that were promised cells since they last stopped
+  PooledMap<SeqId, ByTier> of_;  // sequences that were promised cells since they last stopped
   ByTier total_{};
   ByTier reserved_{};
   std::vector<Claim> claims_;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/untrusted_text.h"
 #include "cluster/membership/base64.h"
 
 namespace kvasir::etcd {
@@ -22,31 +23,14 @@ Status not_etcd(std::string_view why) {
   return error(ErrorCode::kCorrupt, "its answer {}", why);
 }
 
-// Before the parser builds anything: a few bytes of brackets must not become a tower of values.
-bool is_deep(std::string_view text) {
-  constexpr int kMaxDepth = 16;  // an answer has 6
-  int depth = 0;
-  bool in_string = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (in_string && c == '\\') {
-      ++i;
-    } else if (c == '"') {
-      in_string = !in_string;
-    } else if (!in_string && (c == '{' || c == '[')) {
-      if (++depth > kMaxDepth) return true;
-    } else if (!in_string && (c == '}' || c == ']')) {
-      --depth;
-    }
-  }
-  return false;
-}
+constexpr int kMaxDepth = 16;  // an answer has 6
 
 // Reads the fields of one object. The first that is wrong is remembered; after it everything reads as empty.
 class Fields {
  public:
   explicit Fields(std::string_view text)
-      : root_(is_deep(text) ? json(json::value_t::discarded) : json::parse(text, nullptr, false)) {
+      : root_(nests_deeper(text, kMaxDepth) ? json(json::value_t::discarded)
+                                            : json::parse(text, nullptr, false)) {
     if (root_.is_discarded()) {
       fail("is not JSON");
     } else if (!root_.is_object()) {

@@ -31,7 +31,6 @@ AttentionPass::AttentionPass(const ModelSpec& spec, const ops::Kernels& kernels,
 
 Status AttentionPass::prepare(std::span<const StepRow> rows) {
   rows_ = rows;
-  next_piece_ = 0;
   for (Work& work : works_) {
     try {
       work.tiles.lay_out(rows, spec_.kv_heads);
@@ -57,7 +56,12 @@ Status AttentionPass::cut(Work& work, std::span<const RemoteLeaves> runs) {
     return error(ErrorCode::kExhausted, "no memory for the attention of a step of {} tokens", rows_.size());
   }
   const std::span<const Tile> tiles = work.tiles.tiles();
-  for (size_t t = 0; t < tiles.size(); ++t) work.open_pieces[t] = tiles[t].pieces;
+  work.scores = 0;
+  for (size_t t = 0; t < tiles.size(); ++t) {
+    work.open_pieces[t] = tiles[t].pieces;
+    const int64_t last = position(tiles[t], tiles[t].rows - 1);
+    work.scores += tiles[t].rows * (last + 1 - work.tiles.first_position(last)) * spec_.queries_per_kv();
+  }
   return {};
 }
 
@@ -102,15 +106,32 @@ uint64_t AttentionPass::scratch_bytes() const {
 // ---------------------------------------------------------------- one layer
 
 void AttentionPass::run(const Step& step, uint32_t layer, const float* qkv, float* out, int64_t out_stride,
-                        const ThreadPool::Worker& worker) {
-  Local& local = locals_[static_cast<size_t>(worker.index)];
+                        ThreadPool& pool) {
   Work& work = work_of(layer);
-  const size_t pieces = work.tiles.pieces().size();
-  for (size_t i = next_piece_.fetch_add(1); i < pieces; i = next_piece_.fetch_add(1)) {
-    run_piece({work, step, layer, qkv, {out, out_stride}}, i, local);
+  const auto pieces = static_cast<int64_t>(work.tiles.pieces().size());
+  const Pieces all = {this, {work, step, layer, qkv, {out, out_stride}}};
+  if (work.scores < kSoloScores) {
+    pool.for_each(pieces, [&](Share mine, int thread) { all.run(mine, thread); }, {pieces});
+  } else if (step.transfers.empty() && work.tiles.remote_tiles().empty()) {
+    pool.for_each_replaceable(pieces, all, kLateInput, {1, 1});
+  } else {  // what a late helper reads could be overwritten as soon as the layer has been attended
+    pool.for_each(pieces, [&](Share mine, int thread) { all.run(mine, thread); }, {1, 1});
   }
-  worker.barrier.wait();
-  if (worker.index == 0) next_piece_ = 0;  // read again only after the next barrier
+}
+
+void AttentionPass::Pieces::run(Share items, int thread) const {
+  for (int64_t i = items.begin; i < items.end; ++i) {
+    compute({i, i + 1}, thread);
+    store({i, i + 1}, thread);
+  }
+}
+
+void AttentionPass::Pieces::compute(Share item, int thread) const {
+  pass->run_piece(layer, static_cast<size_t>(item.begin), pass->locals_[static_cast<size_t>(thread)]);
+}
+
+void AttentionPass::Pieces::store(Share item, int thread) const {
+  pass->end_piece(layer, static_cast<size_t>(item.begin), pass->locals_[static_cast<size_t>(thread)]);
 }
 
 void AttentionPass::run_piece(const Layer& layer, size_t index, Local& local) {
@@ -122,6 +143,13 @@ void AttentionPass::run_piece(const Layer& layer, size_t index, Local& local) {
   for (int64_t leaf = piece.leaf_begin; leaf < piece.leaf_end; ++leaf) {
     attend_leaf(layer, tile, piece, leaf, local.trees, local);
   }
+}
+
+void AttentionPass::end_piece(const Layer& layer, size_t index, Local& local) {
+  Work& work = layer.work;
+  const Piece& piece = work.tiles.pieces()[index];
+  const Tile& tile = work.tiles.tiles()[piece.tile];
+  if (tile.left_out) return;
   if (tile.whole()) {
     store(layer.out, tile, local.trees);
     return;
@@ -136,18 +164,18 @@ void AttentionPass::run_piece(const Layer& layer, size_t index, Local& local) {
 }
 
 void AttentionPass::merge_answers(uint32_t layer, const RemoteAttention& answers, float* out,
-                                  int64_t out_stride, const ThreadPool::Worker& worker) {
+                                  int64_t out_stride, ThreadPool& pool) {
   const Work& work = work_of(layer);
-  Local& local = locals_[static_cast<size_t>(worker.index)];
   const std::span<const size_t> remote = work.tiles.remote_tiles();
-  const Share mine = share_of(static_cast<int64_t>(remote.size()), worker);
-  for (int64_t i = mine.begin; i < mine.end; ++i) {
-    const Tile& tile = work.tiles.tiles()[remote[static_cast<size_t>(i)]];
-    if (tile.left_out) continue;
-    merge(work, tile, &answers, local);
-    store({out, out_stride}, tile, local.trees);
-  }
-  worker.barrier.wait();
+  pool.for_each(static_cast<int64_t>(remote.size()), [&](Share mine, int thread) {
+    Local& local = locals_[static_cast<size_t>(thread)];
+    for (int64_t i = mine.begin; i < mine.end; ++i) {
+      const Tile& tile = work.tiles.tiles()[remote[static_cast<size_t>(i)]];
+      if (tile.left_out) continue;
+      merge(work, tile, &answers, local);
+      store({out, out_stride}, tile, local.trees);
+    }
+  });
 }
 
 void AttentionPass::start_trees(const Work& work, Trees& trees, const Tile& tile, int64_t leaf_begin,
@@ -211,7 +239,7 @@ void AttentionPass::attend_leaf(const Layer& layer, const Tile& tile, const Piec
   args.head_dim = spec_.head_dim;
   args.valid = valid + skip;
   if (layer.work.tiles.window() > 0) args.first = first + skip;
-  args.score_cap = spec_.score_cap;
+  args.score_cap = mutant(Mutant::kScoreUncapped) && args.rows == 1 ? 0 : spec_.score_cap;
   args.k_tiles = now.k.data();
   args.v_tiles = now.v.data();
   args.next_k_tiles = next.k.data();

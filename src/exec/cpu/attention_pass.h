@@ -44,25 +44,27 @@ class AttentionPass {
   // layer with a window.
   Status prepare_layer(uint32_t layer, std::span<const RemoteLeaves> runs);
 
-  // From now on the slice is skipped: its history is not read, and its rows of `out` stay as they are. By one
-  // thread, while none is in run().
+  // From now on the slice is skipped: its history is not read, and its rows of `out` stay as they are. Not
+  // during run().
   void leave_out(uint32_t slice);
 
   // Bytes of the buffers for partial results; they grow with the longest history and never shrink.
   uint64_t scratch_bytes() const;
 
-  // One layer; every thread of the team calls it, with a barrier at the end. qkv: [rows][q, k, v], queries
-  // rotated and scaled, K and V already in their frames. out: [rows][q_dim], out_stride floats apart. Rows
-  // that have leaves at peers are in `out` only after merge_answers().
+  // One layer. qkv: [rows][q, k, v], queries rotated and scaled, K and V already in their frames. out:
+  // [rows][q_dim], out_stride floats apart. Rows that have leaves at peers are in `out` only after
+  // merge_answers(). The pool has no more than `threads`. A helper may be late: until settle() it reads qkv,
+  // the step, the history's frames and what prepare(), prepare_layer() and leave_out() change.
   void run(const Step& step, uint32_t layer, const float* qkv, float* out, int64_t out_stride,
-           const ThreadPool::Worker& worker);
+           ThreadPool& pool);
+
+  static void settle(ThreadPool& pool) { pool.settle(kLateInput); }
 
   // True if some rows have leaves at peers in the layer.
   bool awaits_answers(uint32_t layer) const { return !work_of(layer).tiles.remote_tiles().empty(); }
   // After run(), when the answers for all slices that are not left out have come: the rest of the layer.
-  // Every thread calls it, with a barrier at the end.
   void merge_answers(uint32_t layer, const RemoteAttention& answers, float* out, int64_t out_stride,
-                     const ThreadPool::Worker& worker);
+                     ThreadPool& pool);
 
  private:
   using Tile = AttentionTiles::Tile;
@@ -77,6 +79,7 @@ class AttentionPass {
     AttentionTiles tiles;
     std::vector<float> kept;                       // records of AttentionTiles::Piece::kept
     std::vector<std::atomic<size_t>> open_pieces;  // by tile: pieces that have not ended in this layer
+    int64_t scores = 0;                            // to be computed in a layer, about
   };
   // The arguments of a call for one layer.
   struct Layer {
@@ -85,6 +88,14 @@ class AttentionPass {
     uint32_t index;
     const float* qkv;
     Output out;
+  };
+  // The pieces of a layer as a replaceable job; items of compute() and store() are one piece.
+  struct Pieces {
+    AttentionPass* pass;
+    Layer layer;
+    void run(Share items, int thread) const;
+    void compute(Share item, int thread) const;
+    void store(Share item, int thread) const;
   };
   // A tree for each row of a tile, over the leaves of one piece.
   struct Trees {
@@ -102,13 +113,20 @@ class AttentionPass {
     LeafTiles tiles[2];  // of this leaf and of the next one
   };
 
+  // The number of what the jobs read, beside those of ThreadPool::inputs().
+  static constexpr int kLateInput = ThreadPool::kInputs;
+  // The caller computes fewer scores by itself: a job for them would take longer.
+  static constexpr int64_t kSoloScores = 1024;
   static constexpr int64_t kTileRows = AttentionTiles::kTileRows;
 
   Work& work_of(uint32_t layer) { return works_[work_of_layer_[layer]]; }
   const Work& work_of(uint32_t layer) const { return works_[work_of_layer_[layer]]; }
   Status cut(Work& work, std::span<const RemoteLeaves> runs);
   void make_room(Work& work);
+  // Attends to the leaves of a piece, in trees of the thread.
   void run_piece(const Layer& layer, size_t index, Local& local);
+  // Stores the trees, or keeps them; merges the pieces of the tile if this was the last of them.
+  void end_piece(const Layer& layer, size_t index, Local& local);
   void find_tiles(const Layer& layer, const Tile& tile, int64_t leaf, LeafTiles& out) const;
   void attend_leaf(const Layer& layer, const Tile& tile, const Piece& piece, int64_t leaf, Trees& trees,
                    Local& local);
@@ -147,7 +165,6 @@ class AttentionPass {
   std::span<const StepRow> rows_;
   std::vector<Work> works_;  // one for each window that layers have
   std::vector<size_t> work_of_layer_;
-  std::atomic<size_t> next_piece_{0};
   std::vector<Local> locals_;
 };
 

@@ -10,9 +10,9 @@ CpuExecutor::CpuExecutor(const PackedModel& model, const ops::Kernels& kernels, 
                          const Decoder::Options& options, std::byte* device_memory, int threads,
                          const Clock& clock, std::vector<int> cpus, Link* link)
     : clock_(clock),
-      decoder_(model, kernels, geometry, options, device_memory, threads),
-      transfers_(link, clock),
-      pool_(threads, std::move(cpus)) {}
+      pool_(threads, std::move(cpus)),
+      decoder_(model, kernels, geometry, options, device_memory, pool_),
+      transfers_(link, clock) {}
 
 void CpuExecutor::submit(Step step) {
   KV_CHECK(!step_, "step {} runs still", raw(step_->id));
@@ -24,13 +24,11 @@ void CpuExecutor::submit(Step step) {
   started_ = clock_.now();
   transfers_.begin(*step_);
   prepared_ = decoder_.prepare(*step_);
-  if (!prepared_.ok()) return;
-  pool_.start([this](const ThreadPool::Worker& worker) { decoder_.run(*step_, transfers_, worker); });
 }
 
 StepResult CpuExecutor::wait() {
   KV_CHECK(step_.has_value(), "no step is in flight");
-  pool_.join();
+  if (prepared_.ok()) decoder_.run(*step_, transfers_);
   StepResult result;
   result.id = step_->id;
   result.status = prepared_;

@@ -1,4 +1,4 @@
-// Runs steps on the CPU: one at a time, on a team of threads of its own.
+// Runs steps on the CPU: one at a time, in wait(), with helpers of its own.
 #pragma once
 
 #include <optional>
@@ -35,12 +35,12 @@ class CpuExecutor final : public Executor {
 
  private:
   const Clock& clock_;
+  ThreadPool pool_;
   Decoder decoder_;
   StepTransfers transfers_;
   std::optional<Step> step_;
   Status prepared_;  // not ok: the step did not start
   Nanos started_ = 0;
-  ThreadPool pool_;
 };
 
 }  // namespace kvasir

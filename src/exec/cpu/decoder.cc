@@ -1,11 +1,14 @@
 #include "exec/cpu/decoder.h"
 
 #include <algorithm>
+#include <array>
 #include <new>
 #include <numeric>
 
 #include "base/check.h"
 #include "base/mutant.h"
+#include "base/units.h"
+#include "exec/cpu/product.h"
 #include "exec/cpu/sampler.h"
 
 namespace kvasir {
@@ -24,27 +27,30 @@ ops::KvShape frame_shape(const ModelSpec& config, const CacheGeometry& geometry,
 }  // namespace
 
 Decoder::Decoder(const PackedModel& model, const ops::Kernels& kernels, const CacheGeometry& geometry,
-                 const Options& options, std::byte* device_memory, int threads)
+                 const Options& options, std::byte* device_memory, ThreadPool& pool)
     : model_(model),
       kernels_(kernels),
       geometry_(geometry),
       options_(options),
       frame_(frame_shape(model.spec(), geometry, options.kv_type)),
       device_memory_(device_memory),
+      pool_(pool),
       finisher_(model, kernels),
-      attention_(model.spec(), kernels, geometry_, frame_, device_memory, threads),
+      attention_(model.spec(), kernels, geometry_, frame_, device_memory, pool.size()),
       remote_(options.peers, model.spec(), geometry_),
       x_rows_(geometry_, model.spec().dim, model.x_type(options.activation), device_memory),
-      projector_(model, kernels, geometry_, frame_, options.activation, device_memory, threads) {
-  own_.resize(static_cast<size_t>(threads));
-  for (OperandBuffers& own : own_) {
-    const Status status = own.grow(kSoloRows, widest_operand(), takes_anywhere(ops::ActivationType::kBf16));
-    KV_CHECK(status.ok(), "{}", status.message());
-  }
+      projector_(model, kernels, geometry_, frame_, options.activation, device_memory, pool.size()),
+      inputs_(static_cast<size_t>(pool.inputs())),
+      aside_(static_cast<size_t>(pool.size() * Product::kAsideFloats)) {
+  for (int i = 0; i < pool.size(); ++i) aside_by_thread_.push_back(aside_.data() + i * Product::kAsideFloats);
   KV_CHECK(ops::is_valid(frame_), "head_dim={} block_tokens={}", frame_.head_dim, frame_.block_tokens);
   KV_CHECK(ops::kv_plane_bytes(frame_) == geometry.layer_plane_bytes() * geometry.layers_per_group,
            "plane={} frame={}", ops::kv_plane_bytes(frame_),
            geometry.layer_plane_bytes() * geometry.layers_per_group);
+}
+
+Decoder::~Decoder() {
+  pool_.settle();  // a late helper may still read an operand
 }
 
 // ---------------------------------------------------------------- layout of a step
@@ -90,7 +96,10 @@ Status Decoder::reserve(int64_t rows) {
     ffn_in_.resize(n * static_cast<size_t>(c.ffn_inputs()));
     if (!model_.adds_at_once()) branch_.resize(n * static_cast<size_t>(c.dim));
     logits_.resize(static_cast<size_t>(std::min(rows, kLogitRows) * c.vocab_size));
-    KV_RETURN_IF_ERROR(shared_.grow(rows, widest_operand(), takes_anywhere(ops::ActivationType::kBf16)));
+    pool_.settle();
+    for (OperandBuffers& input : inputs_) {
+      KV_RETURN_IF_ERROR(input.grow(rows, widest_operand(), takes_anywhere(ops::ActivationType::kBf16)));
+    }
   } catch (const std::bad_alloc&) {
     return error(ErrorCode::kExhausted, "no memory for the activations of a step of {} tokens", rows);
   }
@@ -114,94 +123,105 @@ bool Decoder::takes_anywhere(ops::ActivationType type) const {
 uint64_t Decoder::scratch_bytes() const {
   const size_t floats =
       x_.size() + qkv_.size() + attended_.size() + ffn_in_.size() + logits_.size() + branch_.size();
-  uint64_t bytes =
-      floats * sizeof(float) + attention_.scratch_bytes() + projector_.scratch_bytes() + shared_.bytes();
-  bytes += remote_.scratch_bytes();
-  for (const OperandBuffers& own : own_) bytes += own.bytes();
+  uint64_t bytes = floats * sizeof(float) + attention_.scratch_bytes() + projector_.scratch_bytes();
+  bytes += remote_.scratch_bytes() + aside_.size() * sizeof(float);
+  for (const OperandBuffers& input : inputs_) bytes += input.bytes();
   return bytes;
 }
 
 // ---------------------------------------------------------------- the pass
 
-void Decoder::run(const Step& step, StepTransfers& transfers, const ThreadPool::Worker& worker) {
+void Decoder::run(const Step& step, StepTransfers& transfers) {
+  const ops::FlushToZero mode;
   const ModelSpec& c = model_.spec();
-  Place place;
-  const Share mine = share_of(static_cast<int64_t>(rows_.size()), worker);
-  for (int64_t r = mine.begin; r < mine.end; ++r) {
-    const StepRow& row = rows_[static_cast<size_t>(r)];
-    model_.embed(row.token, row.position, x_.data() + r * c.dim);
-  }
-  worker.barrier.wait();
+  set_ = 0;
+  for_rows(row_count(), [&](Share rows, int) {
+    for (int64_t r = rows.begin; r < rows.end; ++r) {
+      const StepRow& row = rows_[static_cast<size_t>(r)];
+      model_.embed(row.token, row.position, x_.data() + r * c.dim);
+    }
+  });
   for (uint32_t layer = 0; layer < model_.layers().size(); ++layer) {
     const PackedLayer& weights = model_.layers()[layer];
-    const Operand normed = normed_input(weights.attn_norm, weights.qkv, worker);
-    multiply(weights.qkv, normed, row_count(), qkv_.data(), weights.qkv.n, false, worker);
-    if (!await_transfers(step, layer, transfers, worker)) break;
+    const Operand normed = normed_input(weights.attn_norm, weights.qkv);
+    AttentionPass::settle(pool_);
+    multiply(weights.qkv, normed, row_count(), qkv_.data(), weights.qkv.n, false);
+    if (!await_transfers(step, layer, transfers)) break;
     const bool early = mutant(Mutant::kAttendBeforeWrite) && !sets_.leaves(layer);
-    if (early && !attend(step, layer, transfers, worker)) break;
-    write(step, layer, normed, transfers, worker, place);
-    if (sets_.leaves(layer)) next_set(step, layer, transfers, worker, place);
-    if (!early && !attend(step, layer, transfers, worker)) break;
-    const Operand attended = take_rows(weights.attn_output, attended_.data(), worker);
-    add_to_residual(weights.attn_output, attended, weights.attn_branch, worker);
-    feed_forward(weights, worker);
+    if (early && !attend(step, layer, transfers)) break;
+    if (early) AttentionPass::settle(pool_);
+    write(step, layer, normed, transfers);
+    if (sets_.leaves(layer)) next_set(step, layer, transfers);
+    if (!early && !attend(step, layer, transfers)) break;
+    const Operand attended = take_rows(weights.attn_output, attended_.data());
+    add_to_residual(weights.attn_output, attended, weights.attn_branch);
+    feed_forward(weights);
   }
-  sample_rows(step, worker);
+  sample_rows(step);
+  AttentionPass::settle(pool_);
 }
 
-void Decoder::next_set(const Step& step, uint32_t layer, const StepTransfers& transfers,
-                       const ThreadPool::Worker& worker, Place& place) {
+void Decoder::next_set(const Step& step, uint32_t layer, const StepTransfers& transfers) {
   const ModelSpec& c = model_.spec();
-  const RowSets::Set& set = sets_.set(++place.set);
-  move_rows(set, x_.data(), c.dim, share_of(c.dim, worker));
-  const int64_t width = c.q_dim() + 2 * c.kv_dim();
-  move_rows(set, qkv_.data(), width, share_of(width, worker));
-  if (worker.index == 0) {
-    rows_ = set.rows;
-    const Status status = attention_.prepare(rows_);
-    KV_CHECK(status.ok(), "{}", status.message());
-    prepare_attention(step, layer);
-    leave_out_of_attention(step, transfers);
-  }
-  worker.barrier.wait();
+  const RowSets::Set& set = sets_.set(++set_);
+  move_rows(set, x_.data(), c.dim);
+  move_rows(set, qkv_.data(), c.q_dim() + 2 * c.kv_dim());
+  rows_ = set.rows;
+  const Status status = attention_.prepare(rows_);
+  KV_CHECK(status.ok(), "{}", status.message());
+  prepare_attention(step, layer);
+  leave_out_of_attention(step, transfers);
 }
 
-void Decoder::move_rows(const RowSets::Set& set, float* rows, int64_t width, const Share& columns) const {
-  for (int64_t to = 0; to < static_cast<int64_t>(set.rows.size()); ++to) {
-    const auto from = static_cast<int64_t>(set.source[static_cast<size_t>(to)]);
-    if (from == to) continue;
-    std::copy(rows + from * width + columns.begin, rows + from * width + columns.end,
-              rows + to * width + columns.begin);
-  }
+// A thread takes columns, since a row may move to where another comes from.
+void Decoder::move_rows(const RowSets::Set& set, float* rows, int64_t width) {
+  constexpr int64_t kColumns = 64;
+  pool_.for_each(ceil_div(width, kColumns), [&](Share mine, int) {
+    const int64_t begin = mine.begin * kColumns, end = std::min(width, mine.end * kColumns);
+    for (int64_t to = 0; to < static_cast<int64_t>(set.rows.size()); ++to) {
+      const auto from = static_cast<int64_t>(set.source[static_cast<size_t>(to)]);
+      if (from == to) continue;
+      std::copy(rows + from * width + begin, rows + from * width + end, rows + to * width + begin);
+    }
+  });
 }
 
-Decoder::Preparation Decoder::preparation(const ThreadPool::Worker& worker) {
-  if (row_count() <= kSoloRows) return {own_[static_cast<size_t>(worker.index)], {0, row_count()}, true};
-  return {shared_, share_of(row_count(), worker), false};
-}
-
-Operand Decoder::take_rows(const Projection& next, const float* x, const ThreadPool::Worker& worker) {
-  const Preparation my = preparation(worker);
-  if (!my.alone && mutant(Mutant::kBatchScale)) worker.barrier.wait();  // it reads the first row
-  const Operand input = make_operand(kernels_, next, options_.activation, x, row_stride(next.k), my.buffers,
-                                     row_count(), my.rows);
-  if (!my.alone) worker.barrier.wait();
-  return input;
+template <typename Body>
+void Decoder::for_rows(int64_t rows, const Body& body) {
+  pool_.for_each(rows, body, {.least = kSoloRows});
 }
 
 template <typename MakeRow>
-Operand Decoder::make_rows(const Projection& next, const ThreadPool::Worker& worker,
-                           const MakeRow& make_row) {
-  const Preparation my = preparation(worker);
-  float* x = my.buffers.rows.data();
-  for (int64_t r = my.rows.begin; r < my.rows.end; ++r) make_row(r, x + r * row_stride(next.k));
-  return take_rows(next, x, worker);
+Operand Decoder::make_rows(const Projection& next, int64_t rows, const MakeRow& make_row) {
+  const int input = pool_.free_input();
+  const OperandBuffers& buffers = inputs_[static_cast<size_t>(input)];
+  auto* x = reinterpret_cast<float*>(buffers.rows.data());
+  const int64_t stride = row_stride(next.k);
+  Operand made = operand_over(next, options_.activation, x, stride, buffers, rows);
+  made.input = input;
+  const auto make = [&](Share mine, int) {
+    for (int64_t r = mine.begin; r < mine.end; ++r) make_row(r, x + r * stride);
+    if (!mutant(Mutant::kBatchScale)) fill_operand(kernels_, next, options_.activation, made, mine);
+  };
+  for_rows(rows, make);
+  // Under its mutant each row reads the first one.
+  if (mutant(Mutant::kBatchScale)) fill_operand(kernels_, next, options_.activation, made, {0, rows});
+  return made;
 }
 
-Operand Decoder::normed_input(const NormWeights& norm, const Projection& next,
-                              const ThreadPool::Worker& worker) {
+Operand Decoder::take_rows(const Projection& next, const float* x) {
+  const int input = pool_.free_input();
+  Operand taken = operand_over(next, options_.activation, x, row_stride(next.k),
+                               inputs_[static_cast<size_t>(input)], row_count());
+  if (!takes(next, options_.activation, ops::ActivationType::kF32)) taken.input = input;
+  for_rows(row_count(),
+           [&](Share mine, int) { fill_operand(kernels_, next, options_.activation, taken, mine); });
+  return taken;
+}
+
+Operand Decoder::normed_input(const NormWeights& norm, const Projection& next) {
   const int64_t dim = model_.spec().dim;
-  return make_rows(next, worker,
+  return make_rows(next, row_count(),
                    [&](int64_t row, float* out) { normalise(norm, x_.data() + row * dim, out); });
 }
 
@@ -212,51 +232,48 @@ void Decoder::normalise(const NormWeights& norm, const float* x, float* out) con
   } else if (c.norm == NormKind::kRms) {
     kernels_.rms_norm(x, norm.weight.data(), c.dim, c.norm_epsilon, out);
   } else {
-    kernels_.layer_norm(x, norm.weight.data(), norm.bias.empty() ? nullptr : norm.bias.data(), c.dim,
-                        c.norm_epsilon, out);
+    const bool skips_bias = mutant(Mutant::kNormBiasMissing) && row_count() == 1;
+    kernels_.layer_norm(x, norm.weight.data(), norm.bias.empty() || skips_bias ? nullptr : norm.bias.data(),
+                        c.dim, c.norm_epsilon, out);
   }
 }
 
 void Decoder::multiply(const Projection& p, const Operand& input, int64_t rows, float* out, int64_t ldo,
-                       bool accumulate, const ThreadPool::Worker& worker) {
-  for (const Projection::Part& part : p.parts) {
-    const Share panels = share_of(ops::panel_count(part.matrix.n), worker);
-    if (panels.begin == panels.end) continue;
-    ops::ActivationType type = ops::activation_for(part.matrix.type, options_.activation);
-    if (mutant(Mutant::kBf16RowsUnrounded) && rows == 1 && type == ops::ActivationType::kBf16) {
-      type = ops::ActivationType::kF32;
-    }
-    multiply_part(kernels_, part, type, input, {0, rows}, panels, out, ldo, accumulate);
+                       bool accumulate) {
+  const Product product(kernels_, p, options_.activation, input, rows, out, ldo, accumulate,
+                        aside_by_thread_.data());
+  // A late helper reads what it has taken after others have overwritten it, if that is not set aside for it.
+  if (input.input < 0 || mutant(Mutant::kBf16RowsUnrounded)) {
+    pool_.for_each(
+        product.items(), [&](Share mine, int thread) { product.run(mine, thread); }, product.grain());
+  } else {
+    pool_.for_each_replaceable(product.items(), product, input.input, product.grain());
   }
-  worker.barrier.wait();
 }
 
-void Decoder::add_to_residual(const Projection& p, const Operand& input, const Branch& branch,
-                              const ThreadPool::Worker& worker) {
+void Decoder::add_to_residual(const Projection& p, const Operand& input, const Branch& branch) {
   const ModelSpec& c = model_.spec();
   if (model_.adds_at_once()) {
-    multiply(p, input, row_count(), x_.data(), c.dim, true, worker);
+    multiply(p, input, row_count(), x_.data(), c.dim, true);
     return;
   }
-  multiply(p, input, row_count(), branch_.data(), c.dim, false, worker);
-  const Share mine = share_of(row_count(), worker);
-  for (int64_t r = mine.begin; r < mine.end; ++r) {
-    float* y = branch_.data() + r * c.dim;
-    float* x = x_.data() + r * c.dim;
-    if (!branch.bias.empty()) kernels_.add(y, branch.bias.data(), c.dim, y);
-    const bool skips = mutant(Mutant::kPostNormSkipped) && row_count() == 1;
-    if (branch.post_norm.present() && !skips) normalise(branch.post_norm, y, y);
-    if (c.residual_scale != 1) kernels_.scale(y, c.residual_scale, c.dim, y);
-    kernels_.add(x, y, c.dim, x);
-  }
-  worker.barrier.wait();
+  multiply(p, input, row_count(), branch_.data(), c.dim, false);
+  for_rows(row_count(), [&](Share mine, int) {
+    for (int64_t r = mine.begin; r < mine.end; ++r) {
+      float* y = branch_.data() + r * c.dim;
+      float* x = x_.data() + r * c.dim;
+      if (!branch.bias.empty()) kernels_.add(y, branch.bias.data(), c.dim, y);
+      const bool skips = mutant(Mutant::kPostNormSkipped) && row_count() == 1;
+      if (branch.post_norm.present() && !skips) normalise(branch.post_norm, y, y);
+      if (c.residual_scale != 1) kernels_.scale(y, c.residual_scale, c.dim, y);
+      kernels_.add(x, y, c.dim, x);
+    }
+  });
 }
 
-bool Decoder::await_transfers(const Step& step, uint32_t layer, StepTransfers& transfers,
-                              const ThreadPool::Worker& worker) {
+bool Decoder::await_transfers(const Step& step, uint32_t layer, StepTransfers& transfers) {
   if (!transfers.waits_before(layer)) return true;
-  if (worker.index == 0 && transfers.wait_before(layer)) leave_out_deferred(step, transfers);
-  worker.barrier.wait();
+  if (transfers.wait_before(layer)) leave_out_deferred(step, transfers);
   return !transfers.all_deferred();
 }
 
@@ -291,35 +308,31 @@ void Decoder::prepare_attention(const Step& step, uint32_t layer) {
   KV_CHECK(status.ok(), "{}", status.message());
 }
 
-bool Decoder::attend(const Step& step, uint32_t layer, StepTransfers& transfers,
-                     const ThreadPool::Worker& worker) {
+bool Decoder::attend(const Step& step, uint32_t layer, StepTransfers& transfers) {
   const int64_t stride = row_stride(model_.spec().q_dim());
   const bool remote = attention_.awaits_answers(layer);
-  // The others begin with what is local.
-  if (remote && worker.index == 0) remote_.ask(step, layer, rows_, qkv_.data(), transfers);
-  attention_.run(step, layer, qkv_.data(), attended_.data(), stride, worker);
+  if (remote) remote_.ask(step, layer, rows_, qkv_.data(), transfers);
+  attention_.run(step, layer, qkv_.data(), attended_.data(), stride, pool_);
   if (remote) {
-    if (worker.index == 0 && remote_.wait(transfers)) leave_out_deferred(step, transfers);
-    worker.barrier.wait();
-    attention_.merge_answers(layer, remote_, attended_.data(), stride, worker);
+    if (remote_.wait(transfers)) leave_out_deferred(step, transfers);
+    attention_.merge_answers(layer, remote_, attended_.data(), stride, pool_);
   }
-  if (worker.index == 0) transfers.pass(layer_attended(layer));
+  transfers.pass(layer_attended(layer));
   return !transfers.all_deferred();
 }
 
-void Decoder::write(const Step& step, uint32_t layer, const Operand& normed, StepTransfers& transfers,
-                    const ThreadPool::Worker& worker, const Place& place) {
-  if (worker.index == 0 && !sets_.leaves(layer)) prepare_attention(step, layer);
-  const Share mine = share_of(row_count(), worker);
+void Decoder::write(const Step& step, uint32_t layer, const Operand& normed, StepTransfers& transfers) {
+  if (!sets_.leaves(layer)) prepare_attention(step, layer);
   const bool some_deferred = transfers.any_deferred();
-  for (int64_t r = mine.begin; r < mine.end; ++r) {
-    if (some_deferred && transfers.deferred(rows_[static_cast<size_t>(r)].slice)) continue;
-    rotate_and_write(step, layer, r);
-  }
-  if (!step.x_writes.empty()) x_rows_.write(step, layer, sets_.set(place.set), normed, transfers, mine);
-  if (!step.projections.empty()) projector_.run(step, layer, transfers, worker);
-  worker.barrier.wait();
-  if (worker.index == 0) transfers.pass(layer_written(layer));
+  for_rows(row_count(), [&](Share mine, int) {
+    for (int64_t r = mine.begin; r < mine.end; ++r) {
+      if (some_deferred && transfers.deferred(rows_[static_cast<size_t>(r)].slice)) continue;
+      rotate_and_write(step, layer, r);
+    }
+    if (!step.x_writes.empty()) x_rows_.write(step, layer, sets_.set(set_), normed, transfers, mine);
+  });
+  if (!step.projections.empty()) projector_.run(step, layer, transfers, pool_);
+  transfers.pass(layer_written(layer));
 }
 
 void Decoder::rotate_and_write(const Step& step, uint32_t layer, int64_t r) {
@@ -337,13 +350,13 @@ void Decoder::rotate_and_write(const Step& step, uint32_t layer, int64_t r) {
                     device_memory_ + planes.k, device_memory_ + planes.v);
 }
 
-void Decoder::feed_forward(const PackedLayer& layer, const ThreadPool::Worker& worker) {
-  const Operand normed = normed_input(layer.ffn_norm, layer.ffn_in, worker);
-  multiply(layer.ffn_in, normed, row_count(), ffn_in_.data(), layer.ffn_in.n, false, worker);
-  const Operand activated = make_rows(layer.ffn_down, worker, [&](int64_t row, float* out) {
+void Decoder::feed_forward(const PackedLayer& layer) {
+  const Operand normed = normed_input(layer.ffn_norm, layer.ffn_in);
+  multiply(layer.ffn_in, normed, row_count(), ffn_in_.data(), layer.ffn_in.n, false);
+  const Operand activated = make_rows(layer.ffn_down, row_count(), [&](int64_t row, float* out) {
     activate(layer, ffn_in_.data() + row * layer.ffn_in.n, out);
   });
-  add_to_residual(layer.ffn_down, activated, layer.ffn_branch, worker);
+  add_to_residual(layer.ffn_down, activated, layer.ffn_branch);
 }
 
 void Decoder::activate(const PackedLayer& layer, const float* row, float* out) const {
@@ -362,49 +375,51 @@ void Decoder::activate(const PackedLayer& layer, const float* row, float* out) c
 }
 
 // Final norm, logits and sampling, for kLogitRows rows at a time.
-void Decoder::sample_rows(const Step& step, const ThreadPool::Worker& worker) {
+void Decoder::sample_rows(const Step& step) {
   const ModelSpec& c = model_.spec();
-  const Projection& output = model_.output();
   size_t next_sampled = 0;
   for (size_t begin = 0; begin < logit_rows_.size(); begin += kLogitRows) {
     const auto count = static_cast<int64_t>(std::min<size_t>(kLogitRows, logit_rows_.size() - begin));
-    const Share mine = share_of(count, worker);
-    for (int64_t i = mine.begin; i < mine.end; ++i) {
-      const int64_t row = logit_rows_[begin + static_cast<size_t>(i)];
-      normalise(model_.output_norm(), x_.data() + row * c.dim, shared_.rows.data() + i * row_stride(c.dim));
-    }
-    const Operand normed = make_operand(kernels_, output, options_.activation, shared_.rows.data(),
-                                        row_stride(c.dim), shared_, count, mine);
-    worker.barrier.wait();
-    multiply(output, normed, count, logits_.data(), c.vocab_size, false, worker);
-    if (c.logit_scale != 1 || c.logit_cap != 0) {
-      for (int64_t i = mine.begin; i < mine.end; ++i) finish_logits(logits_.data() + i * c.vocab_size);
-      worker.barrier.wait();
-    }
-
+    const int64_t* of = logit_rows_.data() + begin;
+    const Operand normed = make_rows(model_.output(), count, [&](int64_t i, float* out) {
+      normalise(model_.output_norm(), x_.data() + of[i] * c.dim, out);
+    });
+    multiply(model_.output(), normed, count, logits_.data(), c.vocab_size, false);
+    const auto row_of = [&](int64_t i) -> const StepRow& {
+      return sets_.last().rows[static_cast<size_t>(of[i])];
+    };
+    const auto logits_of = [&](int64_t i) {
+      return std::span<float>(logits_.data() + i * c.vocab_size, static_cast<size_t>(c.vocab_size));
+    };
+    std::array<size_t, kLogitRows> place{};  // in sampled_, of rows that sample
     for (int64_t i = 0; i < count; ++i) {
-      const StepRow& row =
-          sets_.last().rows[static_cast<size_t>(logit_rows_[begin + static_cast<size_t>(i)])];
+      const StepRow& row = row_of(i);
       const StepSlice& slice = step.slices[row.slice];
-      const std::span<const float> logits(logits_.data() + i * c.vocab_size,
-                                          static_cast<size_t>(c.vocab_size));
-      if (tap_ && worker.index == 0) tap_(slice.seq, row.position, logits);
-      if (!slice.samples || row.position + 1 != slice.tokens.end) continue;
-      const size_t place = next_sampled++;
-      if (i % worker.count != worker.index) continue;
-      sampled_[place] = sample(kernels_, logits, slice.sampling, row.position + 1, slice.seq);
-      if (!slice.wants_hidden) continue;
-      const int64_t from = mutant(Mutant::kHiddenOfBatch) ? 0 : i;
-      const float* hidden = shared_.rows.data() + from * row_stride(c.dim);
-      sampled_[place].hidden.assign(hidden, hidden + c.dim);
+      const bool samples = slice.samples && row.position + 1 == slice.tokens.end;
+      place[static_cast<size_t>(i)] = samples ? next_sampled++ : sampled_.size();
     }
-    worker.barrier.wait();
+    pool_.for_each(count, [&](Share mine, int) {
+      for (int64_t i = mine.begin; i < mine.end; ++i) {
+        finish_logits(logits_of(i).data());
+        const size_t to = place[static_cast<size_t>(i)];
+        if (to == sampled_.size()) continue;
+        const StepRow& row = row_of(i);
+        const StepSlice& slice = step.slices[row.slice];
+        sampled_[to] = sample(kernels_, logits_of(i), slice.sampling, row.position + 1, slice.seq);
+        if (!slice.wants_hidden) continue;
+        const float* hidden = normed.x + (mutant(Mutant::kHiddenOfBatch) ? 0 : i) * normed.stride;
+        sampled_[to].hidden.assign(hidden, hidden + c.dim);
+      }
+    });
+    for (int64_t i = 0; tap_ && i < count; ++i)
+      tap_(step.slices[row_of(i).slice].seq, row_of(i).position, logits_of(i));
   }
 }
 
 void Decoder::finish_logits(float* logits) const {
   const ModelSpec& c = model_.spec();
   if (c.logit_scale != 1) kernels_.scale(logits, c.logit_scale, c.vocab_size, logits);
+  if (mutant(Mutant::kLogitsUncapped) && logit_rows_.size() == 1) return;
   if (c.logit_cap != 0) kernels_.cap(logits, c.logit_cap, c.vocab_size, logits);
 }
 

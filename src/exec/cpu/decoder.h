@@ -6,10 +6,10 @@
 // Rows may pass only some of the layers: see row_sets.h. x_rows.h writes copies in form X, and
 // kv_projection.h computes K and V from such copies.
 //
-// Threads split independent outputs only (rows, panels of columns, subtrees of attention), with a barrier
-// between the phases. No thread adds to what another computes, so their number changes no bit. There is also
-// a barrier before each layer that waits for transfers. Peers are asked for their part of the attention
-// before the team begins with the local leaves, and their answers are merged when they have come.
+// One thread goes through the phases, and shares out the work of each as a job of the pool: rows, panels of
+// columns, subtrees of attention. No thread adds to what another computes, so neither their number nor who
+// does what changes a bit. Peers are asked for their part of the attention before the local leaves, and their
+// answers are merged when they have come.
 #pragma once
 
 #include <cstddef>
@@ -50,44 +50,40 @@ class Decoder {
     PeerMemory* peers = nullptr;
   };
 
-  // The model, the kernels and the memory of the device tier outlive the decoder. `threads` is the team's
-  // size.
+  // The model, the kernels, the memory of the device tier and the pool outlive the decoder.
   Decoder(const PackedModel& model, const ops::Kernels& kernels, const CacheGeometry& geometry,
-          const Options& options, std::byte* device_memory, int threads);
+          const Options& options, std::byte* device_memory, ThreadPool& pool);
+  ~Decoder();
+  Decoder(const Decoder&) = delete;
+  Decoder& operator=(const Decoder&) = delete;
 
   void set_tap(LogitsTap tap) { tap_ = std::move(tap); }
 
   // Makes room for `rows` rows. kExhausted: there is no memory for it; what was there stays usable.
   Status reserve(int64_t rows);
-  // Makes room for the step and lays out its rows. Before run(), by one thread. Not ok: the step cannot run.
+  // Makes room for the step and lays out its rows. Before run(). Not ok: the step cannot run.
   Status prepare(const Step& step);
-  // Runs the step; every thread of the team calls it. Sampled tokens are in sampled() afterwards. The first
-  // thread takes `transfers`, which have begun, from point to point.
-  void run(const Step& step, StepTransfers& transfers, const ThreadPool::Worker& worker);
+  // Runs the step, and takes `transfers`, which have begun, from point to point. Sampled tokens are in
+  // sampled() afterwards.
+  void run(const Step& step, StepTransfers& transfers);
 
   std::vector<SampledToken>& sampled() { return sampled_; }
   // Bytes of the scratch buffers now; they grow with the largest step and never shrink.
   uint64_t scratch_bytes() const;
 
  private:
-  // Up to so many rows every thread prepares all of a projection's input by itself: the same work twice
-  // costs less than one more barrier.
+  // For up to so many rows the calling thread prepares all of a projection's input: a job for them would take
+  // longer.
   static constexpr int64_t kSoloRows = 4;
   static constexpr int64_t kLogitRows = 32;  // rows whose logits are held at once
 
-  // The row set at hand; every thread has its own copy.
-  struct Place {
-    size_t set = 0;
-  };
   void lay_out(const Step& step);
-  // Moves the rows of the next set to their places in x and in qkv. Barrier at the end.
-  void next_set(const Step& step, uint32_t layer, const StepTransfers& transfers,
-                const ThreadPool::Worker& worker, Place& place);
-  // Moves columns of the rows to their places in the set.
-  void move_rows(const RowSets::Set& set, float* rows, int64_t width, const Share& columns) const;
-  // Waits for what the layer needs, if anything, with a barrier at the end. False: all slices have left.
-  bool await_transfers(const Step& step, uint32_t layer, StepTransfers& transfers,
-                       const ThreadPool::Worker& worker);
+  // Moves the rows of the next set to their places in x and in qkv.
+  void next_set(const Step& step, uint32_t layer, const StepTransfers& transfers);
+  // Moves `width` columns of the rows to their places in the set.
+  void move_rows(const RowSets::Set& set, float* rows, int64_t width);
+  // Waits for what the layer needs, if anything. False: all slices have left.
+  bool await_transfers(const Step& step, uint32_t layer, StepTransfers& transfers);
   // From now on the deferred slices write, read and sample nothing. Their rows stay in the products, where
   // they do not affect others.
   void leave_out_deferred(const Step& step, const StepTransfers& transfers);
@@ -96,41 +92,35 @@ class Decoder {
   int64_t row_count() const { return static_cast<int64_t>(rows_.size()); }
   bool takes_anywhere(ops::ActivationType type) const;
   int64_t widest_operand() const;
-  // Where a thread prepares inputs, and which rows: its share of the team's, or all of a few rows.
-  struct Preparation {
-    OperandBuffers& buffers;
-    Share rows;
-    bool alone;
-  };
-  Preparation preparation(const ThreadPool::Worker& worker);
-  // The input of `next`: the rows x, or rows made one by one by make_row(row, out [k]). Valid until the next
-  // call of these, which uses the same buffers.
-  Operand take_rows(const Projection& next, const float* x, const ThreadPool::Worker& worker);
+  // Calls body(Share rows, int thread) until each row has been in a call.
+  template <typename Body>
+  void for_rows(int64_t rows, const Body& body);
+  // The input of `next`: rows of f32, made one by one by make_row(row, out [k]). Valid until the next call of
+  // these two.
   template <typename MakeRow>
-  Operand make_rows(const Projection& next, const ThreadPool::Worker& worker, const MakeRow& make_row);
+  Operand make_rows(const Projection& next, int64_t rows, const MakeRow& make_row);
+  // The same of the rows x, which are as far apart as row_stride() says.
+  Operand take_rows(const Projection& next, const float* x);
   // The rows of the residual stream after a norm; as they are where there is none.
-  Operand normed_input(const NormWeights& norm, const Projection& next, const ThreadPool::Worker& worker);
+  Operand normed_input(const NormWeights& norm, const Projection& next);
   void normalise(const NormWeights& norm, const float* x, float* out) const;
-  // out[row] (+)= input[row] x p, for `rows` rows. Barrier at the end.
+  // out[row] (+)= input[row] x p, for `rows` rows.
   void multiply(const Projection& p, const Operand& input, int64_t rows, float* out, int64_t ldo,
-                bool accumulate, const ThreadPool::Worker& worker);
-  // x[row] += input[row] x p, after what the branch does to it. Barrier at the end.
-  void add_to_residual(const Projection& p, const Operand& input, const Branch& branch,
-                       const ThreadPool::Worker& worker);
-  // Barrier at the end. False: all slices have left.
-  bool attend(const Step& step, uint32_t layer, StepTransfers& transfers, const ThreadPool::Worker& worker);
-  // Prepares the attention of a layer for the rows at hand. By one thread, before a barrier.
+                bool accumulate);
+  // x[row] += input[row] x p, after what the branch does to it.
+  void add_to_residual(const Projection& p, const Operand& input, const Branch& branch);
+  // False: all slices have left.
+  bool attend(const Step& step, uint32_t layer, StepTransfers& transfers);
+  // Prepares the attention of a layer for the rows at hand.
   void prepare_attention(const Step& step, uint32_t layer);
   // Writes K, V and X of the layer's rows, and computes K and V from X. normed: the operand of its QKV
-  // product. Barrier at the end.
-  void write(const Step& step, uint32_t layer, const Operand& normed, StepTransfers& transfers,
-             const ThreadPool::Worker& worker, const Place& place);
+  // product.
+  void write(const Step& step, uint32_t layer, const Operand& normed, StepTransfers& transfers);
   void rotate_and_write(const Step& step, uint32_t layer, int64_t row);
-  void feed_forward(const PackedLayer& layer, const ThreadPool::Worker& worker);
-  // What the feed-forward's second product takes, of a row that the first has made; several threads may
-  // make the same row of their own at once. out: [ffn_dim]
+  void feed_forward(const PackedLayer& layer);
+  // What the feed-forward's second product takes, of a row that the first has made. out: [ffn_dim]
   void activate(const PackedLayer& layer, const float* row, float* out) const;
-  void sample_rows(const Step& step, const ThreadPool::Worker& worker);
+  void sample_rows(const Step& step);
   // A row's scale and cap.
   void finish_logits(float* logits) const;
 
@@ -140,6 +130,7 @@ class Decoder {
   const Options options_;
   const ops::KvShape frame_;
   std::byte* const device_memory_;
+  ThreadPool& pool_;
   const QkvFinisher finisher_;
   AttentionPass attention_;
   RemoteAttention remote_;
@@ -149,16 +140,18 @@ class Decoder {
 
   // Of the step at hand.
   RowSets sets_;
-  std::span<const StepRow> rows_;    // of the set at hand
+  size_t set_ = 0;                   // the set at hand
+  std::span<const StepRow> rows_;    // its rows
   std::vector<int64_t> logit_rows_;  // rows of the last set whose logits are wanted
   std::vector<SampledToken> sampled_;
 
-  // Scratch, [rows][...]: shared by the team, each phase writes disjoint parts.
+  // Scratch, [rows][...]: threads write disjoint parts.
   int64_t capacity_rows_ = 0;
   std::vector<float> x_, qkv_, attended_, ffn_in_, logits_;
-  std::vector<float> branch_;  // empty where products add to x at once
-  OperandBuffers shared_;
-  std::vector<OperandBuffers> own_;  // by thread
+  std::vector<float> branch_;           // empty where products add to x at once
+  std::vector<OperandBuffers> inputs_;  // as ThreadPool::inputs() says
+  std::vector<float> aside_;            // Product::kAsideFloats for each thread
+  std::vector<float*> aside_by_thread_;
 };
 
 }  // namespace kvasir

@@ -9,7 +9,7 @@
 namespace kvasir {
 namespace {
 
-// A thread's share of a projection is whole runs of so many tokens.
+// What a thread claims of a projection is whole runs of so many tokens.
 constexpr int64_t kRun = 16;
 
 int64_t runs_of(const KvProjection& p) {
@@ -86,23 +86,22 @@ uint64_t KvProjector::scratch_bytes() const {
   return bytes;
 }
 
-void KvProjector::run(const Step& step, uint32_t layer, const StepTransfers& transfers,
-                      const ThreadPool::Worker& worker) {
+void KvProjector::run(const Step& step, uint32_t layer, const StepTransfers& transfers, ThreadPool& pool) {
   const std::span<const KvProjection> all = step.projections_in(layer);
-  if (all.empty()) return;
   int64_t runs = 0;
   for (const KvProjection& p : all) runs += transfers.deferred(p.slice) ? 0 : runs_of(p);
-  const Share mine = share_of(runs, worker);
-  int64_t before = 0;
-  for (const KvProjection& p : all) {
-    if (transfers.deferred(p.slice)) continue;
-    const int64_t begin = std::max<int64_t>(0, (mine.begin - before) * kRun);
-    const int64_t end = std::min<int64_t>(p.tokens, (mine.end - before) * kRun);
-    before += runs_of(p);
-    if (begin >= end) continue;
-    const int64_t first = p.first_position % geometry_.block_tokens;
-    project(p, first + begin, end - begin, scratch_[static_cast<size_t>(worker.index)]);
-  }
+  pool.for_each(runs, [&](Share mine, int thread) {
+    int64_t before = 0;
+    for (const KvProjection& p : all) {
+      if (transfers.deferred(p.slice)) continue;
+      const int64_t begin = std::max<int64_t>(0, (mine.begin - before) * kRun);
+      const int64_t end = std::min<int64_t>(p.tokens, (mine.end - before) * kRun);
+      before += runs_of(p);
+      if (begin >= end) continue;
+      const int64_t first = p.first_position % geometry_.block_tokens;
+      project(p, first + begin, end - begin, scratch_[static_cast<size_t>(thread)]);
+    }
+  });
 }
 
 Operand KvProjector::operand(const KvProjection& p, const Product& product, const Share& rows,
@@ -121,8 +120,9 @@ Operand KvProjector::operand(const KvProjection& p, const Product& product, cons
       out.rounded = ops::bf16_x_rows(piece, block, k);
       break;
     case ops::ActivationType::kF32:
-      return make_operand(kernels_, product.columns, mode_, ops::f32_x_rows(piece), k, scratch.made, block,
-                          rows);
+      out = operand_over(product.columns, mode_, ops::f32_x_rows(piece), k, scratch.made, block);
+      fill_operand(kernels_, product.columns, mode_, out, rows);
+      break;
   }
   return out;
 }

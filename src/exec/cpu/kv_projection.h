@@ -25,10 +25,8 @@ class KvProjector {
   KvProjector(const PackedModel& model, const ops::Kernels& kernels, const CacheGeometry& geometry,
               const ops::KvShape& frame, ops::ActivationMode mode, std::byte* device_memory, int threads);
 
-  // The step's projections in this layer, except for deferred slices. Every thread of the team calls it and
-  // takes an equal share of the tokens; there is no barrier.
-  void run(const Step& step, uint32_t layer, const StepTransfers& transfers,
-           const ThreadPool::Worker& worker);
+  // The step's projections in this layer, except for deferred slices. The pool has no more than `threads`.
+  void run(const Step& step, uint32_t layer, const StepTransfers& transfers, ThreadPool& pool);
 
   uint64_t scratch_bytes() const;
 

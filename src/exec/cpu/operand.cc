@@ -7,7 +7,8 @@
 namespace kvasir {
 
 Status OperandBuffers::grow(int64_t count, int64_t k, bool takes_bf16) {
-  rows.resize(static_cast<size_t>(count * row_stride(k)));
+  const auto floats = static_cast<uint64_t>(count * row_stride(k));
+  KV_ASSIGN_OR_RETURN(rows, Arena::map(floats * sizeof(float), "activations"));
   KV_ASSIGN_OR_RETURN(quantized,
                       Arena::map(ops::quantized_rows_bytes(count, round_up<int64_t>(k, ops::kGroup)),
                                  "quantised activations"));
@@ -28,21 +29,28 @@ bool takes(const Projection& p, ops::ActivationMode mode, ops::ActivationType ty
   });
 }
 
-Operand make_operand(const ops::Kernels& kernels, const Projection& p, ops::ActivationMode mode,
-                     const float* x, int64_t stride, const OperandBuffers& buffers, int64_t rows,
-                     const Share& mine) {
+Operand operand_over(const Projection& p, ops::ActivationMode mode, const float* x, int64_t stride,
+                     const OperandBuffers& buffers, int64_t rows) {
   Operand out;
   out.x = x;
   out.stride = stride;
   if (takes(p, mode, ops::ActivationType::kInt8)) {
     out.quantized = ops::make_quantized_rows(buffers.quantized.data(), rows, p.k);
-    kernels.quantize_rows(x, stride, out.quantized, mine.begin, mine.end);
   }
   if (takes(p, mode, ops::ActivationType::kBf16)) {
     out.rounded = ops::make_bf16_rows(buffers.rounded.data(), rows, p.k);
-    kernels.round_rows_bf16(x, stride, out.rounded, mine.begin, mine.end);
   }
   return out;
+}
+
+void fill_operand(const ops::Kernels& kernels, const Projection& p, ops::ActivationMode mode,
+                  const Operand& operand, const Share& rows) {
+  if (takes(p, mode, ops::ActivationType::kInt8)) {
+    kernels.quantize_rows(operand.x, operand.stride, operand.quantized, rows.begin, rows.end);
+  }
+  if (takes(p, mode, ops::ActivationType::kBf16)) {
+    kernels.round_rows_bf16(operand.x, operand.stride, operand.rounded, rows.begin, rows.end);
+  }
 }
 
 void multiply_part(const ops::Kernels& kernels, const Projection::Part& part, ops::ActivationType type,

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "base/status.h"
 #include "exec/cpu/packed_model.h"
@@ -19,17 +18,19 @@ struct Operand {
   int64_t stride = 0;  // floats
   ops::QuantizedRows quantized;
   ops::Bf16Rows rounded;
+  // The set of inputs (ThreadPool::inputs) in which all lies that the projection reads; -1: none.
+  int input = -1;
 };
 
-// Memory for rows that are made for a projection: by the team together, or by each thread for itself.
+// Memory for rows that are made for a projection.
 struct OperandBuffers {
-  std::vector<float> rows;
+  Arena rows;
   Arena quantized;
   Arena rounded;  // empty if no weights take bf16 rows
 
-  // For `rows` rows of up to `k` elements, contents lost. Throws std::bad_alloc as vectors do.
+  // For `rows` rows of up to `k` elements, contents lost.
   Status grow(int64_t rows, int64_t k, bool takes_bf16);
-  uint64_t bytes() const { return rows.size() * sizeof(float) + quantized.size() + rounded.size(); }
+  uint64_t bytes() const { return rows.size() + quantized.size() + rounded.size(); }
 };
 
 // Floats from one row of k to the next that serve the products best.
@@ -38,11 +39,13 @@ int64_t row_stride(int64_t k);
 // True if a part of p takes such rows.
 bool takes(const Projection& p, ops::ActivationMode mode, ops::ActivationType type);
 
-// The f32 rows x, `stride` apart, as p takes them: of rows [mine.begin, mine.end) its other types are made in
-// `buffers`, which have room for `rows` rows. Every thread makes the same views over shared memory.
-Operand make_operand(const ops::Kernels& kernels, const Projection& p, ops::ActivationMode mode,
-                     const float* x, int64_t stride, const OperandBuffers& buffers, int64_t rows,
-                     const Share& mine);
+// The f32 rows x, `stride` floats apart, as p takes them: views over `buffers`, which have room for `rows`
+// rows. The contents of the other types are not made yet.
+Operand operand_over(const Projection& p, ops::ActivationMode mode, const float* x, int64_t stride,
+                     const OperandBuffers& buffers, int64_t rows);
+// Makes them for some rows.
+void fill_operand(const ops::Kernels& kernels, const Projection& p, ops::ActivationMode mode,
+                  const Operand& operand, const Share& rows);
 
 // out[r][part.column ..] (+)= operand[r] x part, for rows [rows.begin, rows.end) and some of the part's
 // panels. out: row 0; ldo in floats.

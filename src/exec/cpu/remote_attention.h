@@ -19,8 +19,8 @@
 
 namespace kvasir {
 
-// One thread of the team makes the calls. Others may read answers while it makes none, such as between two
-// barriers.
+// One thread makes the calls. Others may read answers while it makes none, such as in a job that it gives to
+// them.
 class RemoteAttention {
  public:
   // peers: null where there are none. The arguments outlive this object.

@@ -1,6 +1,6 @@
 // Writes copies in form X, the operand of the QKV product, of rows that pass a layer.
 //
-// Every thread of the team calls it with a share of the rows; there is no barrier.
+// Threads may write different rows at once.
 #pragma once
 
 #include <cstddef>

@@ -2,7 +2,7 @@
 // most layers.
 #include <cmath>
 
-#include "model/architectures/architecture.h"
+#include "model/architectures/spec_reader.h"
 
 namespace kvasir {
 namespace {

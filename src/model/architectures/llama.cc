@@ -1,7 +1,7 @@
 // Llama and what shares its shape: Llama 1 to 3, Mistral, Yi, TinyLlama, SmolLM 2, the R1 distills of Llama;
 // Ministral 3, SmolLM 3 and Granite, which change constants. RoPE turns neighbouring values, and GGUF files
 // order Q and K for that. OPT, which is older and has other parts.
-#include "model/architectures/architecture.h"
+#include "model/architectures/spec_reader.h"
 
 namespace kvasir {
 
@@ -21,10 +21,14 @@ Status describe_mistral3(SpecReader& reader) {
   KV_RETURN_IF_ERROR(reader.read_optional("attention.temperature_scale", 1e3F, spec.temperature_scale));
   KV_RETURN_IF_ERROR(reader.read_count("rope.scaling.original_context_length", 1U << 24,
                                        spec.temperature_interval, spec.context_length));
-  // 1 says that YaRN's factor of cosines and sines is divided by itself.
+  // 1 says that YaRN's factor of cosines and sines is divided by itself; the file's own stays.
   float log_multiplier = 0;
   KV_RETURN_IF_ERROR(reader.read_optional("rope.scaling.yarn_log_multiplier", 1e3F, log_multiplier));
-  if (log_multiplier == 1) spec.ropes[0].attention_factor = 1;
+  if (log_multiplier == 1) {
+    spec.ropes[0].attention_factor = 1;
+    KV_RETURN_IF_ERROR(
+        reader.read_optional("rope.scaling.attn_factor", 1e3F, spec.ropes[0].attention_factor));
+  }
   if (log_multiplier != 0 && log_multiplier != 1) {
     return reader.unsupported("'mistral3.rope.scaling.yarn_log_multiplier' is {}, which is not supported",
                               log_multiplier);

@@ -1,6 +1,6 @@
 // An architecture described as data: what the decoder computes in each layer, and with which constants.
 //
-// One short function per architecture fills it (architecture.h). The decoder knows only what stands here, so
+// One short function per architecture fills it (registry.cc). The decoder knows only what stands here, so
 // an architecture of known parts needs no code of its own. Which biases and norms there are is not said here:
 // the tensors of the file say it (tensor_table.h).
 #pragma once
@@ -43,6 +43,8 @@ struct Rope {
   std::vector<float> long_divisors;
   int32_t original_context = 0;
   float attention_factor = 1;  // multiplies cosines and sines
+
+  friend bool operator==(const Rope&, const Rope&) = default;
 };
 
 struct LayerSpec {
@@ -112,6 +114,8 @@ struct ModelSpec {
   uint64_t kv_bytes_per_token(ops::KvType type) const {
     return uint64_t{2} * static_cast<uint64_t>(layers) * kv_plane_bytes_per_token_layer(type);
   }
+
+  friend bool operator==(const ModelSpec&, const ModelSpec&) = default;
 };
 
 }  // namespace kvasir

@@ -1,6 +1,6 @@
 // Qwen 2, 2.5 (with biases of Q, K and V) and Qwen 3 (without, but with norms of Q and K); OLMo 2, which has
 // no norms before attention and feed-forward, but behind them.
-#include "model/architectures/architecture.h"
+#include "model/architectures/spec_reader.h"
 
 namespace kvasir {
 

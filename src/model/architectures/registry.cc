@@ -1,31 +1,41 @@
-// The architectures by name. Adding one of known parts: its function, its line here, and a row in
-// docs/models.md.
-#include <array>
+// The architectures by name.
 #include <string>
 
 #include "model/architectures/architecture.h"
+#include "model/architectures/spec_reader.h"
+
+// One line an architecture of GGUF files: its name, as general.architecture has it, the function that a file
+// of this folder defines, and which norms it has, if not RMSNorm. Sorted. The function finds in reader.spec()
+// what SpecReader::read_common() reads, and fills in what differs.
+#define KVASIR_ARCHITECTURES(ARCHITECTURE)            \
+  ARCHITECTURE("gemma2", describe_gemma2)             \
+  ARCHITECTURE("gemma3", describe_gemma3)             \
+  ARCHITECTURE("granite", describe_granite)           \
+  ARCHITECTURE("llama", describe_llama)               \
+  ARCHITECTURE("mistral3", describe_mistral3)         \
+  ARCHITECTURE("olmo2", describe_olmo2)               \
+  ARCHITECTURE("opt", describe_opt, NormKind::kLayer) \
+  ARCHITECTURE("phi3", describe_phi3)                 \
+  ARCHITECTURE("qwen2", describe_qwen2)               \
+  ARCHITECTURE("qwen3", describe_qwen3)               \
+  ARCHITECTURE("smollm3", describe_smollm3)
 
 namespace kvasir {
+
+#define KVASIR_DECLARE(name, describe, ...) Status describe(SpecReader& reader);
+KVASIR_ARCHITECTURES(KVASIR_DECLARE)
+#undef KVASIR_DECLARE
+
 namespace {
 
 struct Architecture {
-  std::string_view name;  // as general.architecture has it
+  std::string_view name;
   Status (*describe)(SpecReader& reader);
   NormKind norm = NormKind::kRms;
 };
-constexpr std::array<Architecture, 11> kArchitectures = {{
-    {"gemma2", describe_gemma2},
-    {"gemma3", describe_gemma3},
-    {"granite", describe_granite},
-    {"llama", describe_llama},
-    {"mistral3", describe_mistral3},
-    {"olmo2", describe_olmo2},
-    {"opt", describe_opt, NormKind::kLayer},
-    {"phi3", describe_phi3},
-    {"qwen2", describe_qwen2},
-    {"qwen3", describe_qwen3},
-    {"smollm3", describe_smollm3},
-}};
+#define KVASIR_ENTRY(name, ...) Architecture{name, __VA_ARGS__},
+constexpr Architecture kArchitectures[] = {KVASIR_ARCHITECTURES(KVASIR_ENTRY)};
+#undef KVASIR_ENTRY
 
 }  // namespace
 

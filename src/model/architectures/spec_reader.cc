@@ -53,11 +53,9 @@ Status SpecReader::read_exact() {
     KV_ASSIGN_OR_RETURN(const bool split, file_.get_bool(kSplit));
     spec_.split_pairs = split && !spec_.ropes.empty();
   }
-  float length = 0, attention_factor = 0;  // 0: not given
+  float length = 0;  // 0: not given
   KV_RETURN_IF_ERROR(read_exact_number("query_pre_attn_scalar", length));
-  KV_RETURN_IF_ERROR(read_exact_number("rope_attention_factor", attention_factor));
   if (length > 0) spec_.query_scale = 1.0F / std::sqrt(length);
-  if (attention_factor > 0 && !spec_.ropes.empty()) spec_.ropes[0].attention_factor = attention_factor;
   std::vector<int32_t> windows, ropes;
   KV_RETURN_IF_ERROR(read_by_layer("kvasir.layer_windows", 0, INT32_MAX, windows));
   KV_RETURN_IF_ERROR(

@@ -14,7 +14,7 @@
 
 namespace kvasir {
 
-// Keys are GGUF's, without the architecture's name in front. A function of an architecture (architecture.h)
+// Keys are GGUF's, without the architecture's name in front. A function of an architecture (registry.cc)
 // gets a reader whose spec() has what all of them share, and fills in what is its own.
 class SpecReader {
  public:

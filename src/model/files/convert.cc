@@ -15,7 +15,7 @@ namespace kvasir {
 namespace {
 
 constexpr uint32_t kQuantizationVersion = 2;  // of GGUF's blocks
-constexpr uint64_t kPartBytes = 16 << 20;     // of a tensor, at once
+constexpr int64_t kPartValues = 1 << 20;      // of a tensor, at once
 
 bool is_replaced(std::string_view key) {
   return key == "general.file_type" || key == "general.quantization_version" || key.starts_with("kvasir.");
@@ -23,8 +23,9 @@ bool is_replaced(std::string_view key) {
 
 class Converter {
  public:
-  Converter(const ModelFile& model, const QuantizationRecipe& recipe, int threads)
-      : model_(model), recipe_(recipe), threads_(threads) {}
+  Converter(const ModelFile& model, const QuantizationRecipe& recipe, int threads,
+            const std::function<bool()>& stopped)
+      : model_(model), recipe_(recipe), threads_(threads), stopped_(stopped) {}
 
   Status run(const std::string& path);
 
@@ -33,11 +34,13 @@ class Converter {
   Status plan_order(const Gguf& metadata);
   Status plan_tensors();
   Status write(size_t index, const GgufSink& sink) const;
+  Status go_on() const;
   const std::vector<int64_t>& order_of(std::string_view name) const;
 
   const ModelFile& model_;
   const QuantizationRecipe& recipe_;
   const int threads_;
+  const std::function<bool()>& stopped_;
   std::vector<int64_t> q_order_, k_order_;  // empty: rows stay where they are
   const std::vector<int64_t> as_it_is_;
   std::vector<GgufTensorInfo> tensors_;
@@ -68,8 +71,9 @@ Result<Gguf> Converter::metadata() const {
 Status Converter::plan_order(const Gguf& metadata) {
   KV_ASSIGN_OR_RETURN(const ModelSpec then, read_model_spec(metadata));
   const ModelSpec& now = model_.spec();
-  if (then.layer_specs != now.layer_specs || then.query_scale != now.query_scale ||
-      (then.split_pairs && !now.split_pairs)) {
+  ModelSpec wanted = now;
+  wanted.split_pairs = now.split_pairs && then.split_pairs;
+  if (then != wanted) {
     return error(
         ErrorCode::kUnsupported,
         "{}: its windows, ropes or scale of attention are not those of all {} models, which GGUF cannot "
@@ -84,12 +88,8 @@ Status Converter::plan_order(const Gguf& metadata) {
 }
 
 const std::vector<int64_t>& Converter::order_of(std::string_view name) const {
-  for (const std::string_view part : {".attn_q.", ".attn_q_norm."}) {
-    if (name.find(part) != std::string_view::npos) return q_order_;
-  }
-  for (const std::string_view part : {".attn_k.", ".attn_k_norm."}) {
-    if (name.find(part) != std::string_view::npos) return k_order_;
-  }
+  if (name.find(".attn_q.") != std::string_view::npos) return q_order_;
+  if (name.find(".attn_k.") != std::string_view::npos) return k_order_;
   return as_it_is_;
 }
 
@@ -120,6 +120,7 @@ Status Converter::plan_tensors() {
 }
 
 Status Converter::write(size_t index, const GgufSink& sink) const {
+  KV_RETURN_IF_ERROR(go_on());
   const GgufTensor& from = model_.gguf().tensors()[index];
   const GgufTensorInfo& to = tensors_[index];
   std::vector<int64_t> order = order_of(from.name);
@@ -133,9 +134,10 @@ Status Converter::write(size_t index, const GgufSink& sink) const {
   const auto count = static_cast<int64_t>(from.values()) / rows.columns;
   if (by_value) order.resize(static_cast<size_t>(count));
   const size_t row_bytes = ops::row_bytes(*type, rows.columns);
-  const auto at_once = static_cast<int64_t>(std::max<uint64_t>(1, kPartBytes / row_bytes));
+  const auto at_once = std::max<int64_t>(1, kPartValues / rows.columns);
   std::vector<std::byte> part;
   for (int64_t row = 0; row < count; row += at_once) {
+    KV_RETURN_IF_ERROR(go_on());
     const int64_t some = std::min(at_once, count - row);
     part.resize(static_cast<size_t>(some) * row_bytes);
     const Status status = quantize_rows(rows, order, row, some, *type, threads_, part.data());
@@ -148,7 +150,18 @@ Status Converter::write(size_t index, const GgufSink& sink) const {
   return {};
 }
 
+Status Converter::go_on() const {
+  if (!stopped_ || !stopped_()) return {};
+  return error(ErrorCode::kUnavailable, "stopped before the file was complete; nothing is written");
+}
+
 Status Converter::run(const std::string& path) {
+  for (const MappedFile& file : model_.files()) {
+    std::error_code ignored;
+    if (!std::filesystem::equivalent(file.path(), path, ignored)) continue;
+    return error(ErrorCode::kInvalidArgument,
+                 "{}: this is a file of the model itself; name another file for the result", path);
+  }
   KV_ASSIGN_OR_RETURN(const Gguf keys, metadata());
   KV_RETURN_IF_ERROR(plan_order(keys));
   KV_RETURN_IF_ERROR(plan_tensors());
@@ -159,8 +172,8 @@ Status Converter::run(const std::string& path) {
 }  // namespace
 
 Status convert_model(const ModelFile& model, const QuantizationRecipe& recipe, const std::string& path,
-                     int threads) {
-  return Converter(model, recipe, threads).run(path);
+                     int threads, const std::function<bool()>& stopped) {
+  return Converter(model, recipe, threads, stopped).run(path);
 }
 
 }  // namespace kvasir

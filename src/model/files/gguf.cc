@@ -6,6 +6,8 @@
 #include <limits>
 #include <optional>
 
+#include "base/untrusted_text.h"
+
 namespace kvasir {
 namespace {
 
@@ -105,21 +107,7 @@ const GgufTensorType* gguf_tensor_type(uint32_t id) {
 
 std::string gguf_quoted(std::string_view name) {
   constexpr size_t kShown = 64;
-  std::string out = "'";
-  for (size_t i = 0; i < name.size(); ++i) {
-    if (i == kShown) {
-      out += "...";
-      break;
-    }
-    const auto c = static_cast<unsigned char>(name[i]);
-    if (c >= 0x20 && c < 0x7f && c != '\'' && c != '\\') {
-      out += name[i];
-    } else {
-      out += fmt::format("\\x{:02x}", c);
-    }
-  }
-  out += '\'';
-  return out;
+  return "'" + one_line(name, kShown) + "'";
 }
 
 const GgufValue* Gguf::find(std::string_view key) const {

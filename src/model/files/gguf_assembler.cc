@@ -1,11 +1,11 @@
 // Metadata of its own in memory that does not move; tensors as views.
 #include "model/files/gguf_assembler.h"
 
-#include <cstring>
 #include <deque>
 #include <utility>
 
 #include "base/check.h"
+#include "model/files/gguf_bytes.h"
 
 namespace kvasir {
 
@@ -14,21 +14,6 @@ struct GgufAssembler::Store {
   std::deque<std::string> names;
   std::deque<std::vector<std::byte>> bytes;
 };
-
-namespace {
-
-void append(std::vector<std::byte>& out, const void* data, size_t bytes) {
-  const auto* from = static_cast<const std::byte*>(data);
-  out.insert(out.end(), from, from + bytes);
-}
-
-void append_string(std::vector<std::byte>& out, std::string_view text) {
-  const uint64_t length = text.size();
-  append(out, &length, sizeof(length));
-  append(out, text.data(), text.size());
-}
-
-}  // namespace
 
 GgufAssembler::GgufAssembler(std::string origin) : store_(std::make_shared<Store>()) {
   container_.origin_ = std::move(origin);
@@ -50,7 +35,7 @@ void GgufAssembler::set_encoded(std::string_view key, GgufType type, GgufType el
 template <typename T>
 void GgufAssembler::set_plain(std::string_view key, GgufType type, std::span<const T> values, bool array) {
   std::vector<std::byte> payload;
-  append(payload, values.data(), values.size_bytes());
+  append_bytes(payload, std::as_bytes(values));
   set_encoded(key, array ? GgufType::kArray : type, type, values.size(), std::move(payload));
 }
 
@@ -76,13 +61,13 @@ void GgufAssembler::set_f32s(std::string_view key, const std::vector<float>& val
 
 void GgufAssembler::set_string(std::string_view key, std::string_view value) {
   std::vector<std::byte> payload;
-  append_string(payload, value);
+  append_text(payload, value);
   set_encoded(key, GgufType::kString, GgufType::kString, 1, std::move(payload));
 }
 
 void GgufAssembler::set_strings(std::string_view key, const std::vector<std::string>& values) {
   std::vector<std::byte> payload;
-  for (const std::string& value : values) append_string(payload, value);
+  for (const std::string& value : values) append_text(payload, value);
   set_encoded(key, GgufType::kArray, GgufType::kString, values.size(), std::move(payload));
 }
 
@@ -97,7 +82,7 @@ bool GgufAssembler::add_tensor(std::string_view name, const GgufTensor& tensor) 
 bool GgufAssembler::add_vector(std::string_view name, const std::vector<float>& values) {
   constexpr uint32_t kF32 = 0;  // the file's number
   std::vector<std::byte> bytes;
-  append(bytes, values.data(), values.size() * sizeof(float));
+  append_bytes(bytes, std::as_bytes(std::span(values)));
   GgufTensor tensor;
   tensor.type = gguf_tensor_type(kF32);
   tensor.dimensions = 1;

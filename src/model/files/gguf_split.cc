@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <charconv>
+
 #include "model/files/gguf_assembler.h"
 
 namespace kvasir {
@@ -36,20 +39,22 @@ Result<uint32_t> split_count(const Gguf& file) {
   return count;
 }
 
-Result<std::vector<std::string>> split_paths(const std::string& path, uint32_t count) {
+Result<std::string> split_stem(const std::string& path, uint32_t count) {
   const size_t length = ending(0, count).size();
-  const std::string stem = path.substr(0, path.size() - std::min(length, path.size()));
-  std::vector<std::string> out;
-  bool is_one = false;
-  for (uint32_t number = 0; number < count; ++number) {
-    out.push_back(stem + ending(number, count));
-    is_one = is_one || out.back() == path;
-  }
-  if (is_one) return out;
+  std::string stem = path.substr(0, path.size() - std::min(length, path.size()));
+  uint32_t number = 0;  // from 1 on; after the hyphen
+  const char* digits = path.data() + std::min(stem.size() + 1, path.size());
+  const bool is_one = std::from_chars(digits, path.data() + path.size(), number).ec == std::errc() &&
+                      number >= 1 && number <= count && split_path(stem, number - 1, count) == path;
+  if (is_one) return stem;
   return error(
       ErrorCode::kInvalidArgument,
       "{}: this is one of {} parts, and its name does not end like {}; give the parts their names back", path,
       count, ending(0, count));
+}
+
+std::string split_path(const std::string& stem, uint32_t number, uint32_t count) {
+  return stem + ending(number, count);
 }
 
 Result<Gguf> join_split(const std::vector<Gguf>& parts) {

@@ -14,8 +14,11 @@ namespace kvasir {
 // How many parts the model has of which `file` is one; 1: it is a model by itself. kCorrupt: none at all.
 Result<uint32_t> split_count(const Gguf& file);
 
-// The paths of all parts, in order, of the one at `path`. kInvalidArgument: its name is not that of a part.
-Result<std::vector<std::string>> split_paths(const std::string& path, uint32_t count);
+// What the paths of all parts of the one at `path` begin with. kInvalidArgument: its name is not that of a
+// part.
+Result<std::string> split_stem(const std::string& path, uint32_t count);
+// The path of a part, counted from 0.
+std::string split_path(const std::string& stem, uint32_t number, uint32_t count);
 
 // One container of all parts, in order. kCorrupt: they are not parts of one model, or not all of them.
 // REQUIRES: parts are not empty; their bytes outlive the result.

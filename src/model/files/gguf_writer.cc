@@ -3,6 +3,7 @@
 #include "base/check.h"
 #include "base/file.h"
 #include "base/units.h"
+#include "model/files/gguf_bytes.h"
 
 namespace kvasir {
 namespace {
@@ -12,41 +13,30 @@ constexpr std::string_view kAlignmentKey = "general.alignment";
 
 using Bytes = std::vector<std::byte>;
 
-template <typename T>
-void put(Bytes& out, T value) {
-  const auto* bytes = reinterpret_cast<const std::byte*>(&value);
-  out.insert(out.end(), bytes, bytes + sizeof(T));
-}
-void put_string(Bytes& out, std::string_view text) {
-  put<uint64_t>(out, text.size());
-  const auto* bytes = reinterpret_cast<const std::byte*>(text.data());
-  out.insert(out.end(), bytes, bytes + text.size());
-}
-
 Bytes header_of(const Gguf& metadata, std::span<const GgufTensorInfo> tensors) {
   Bytes out;
-  for (const char c : {'G', 'G', 'U', 'F'}) put(out, c);
-  put<uint32_t>(out, 3);
-  put<uint64_t>(out, tensors.size());
-  put<uint64_t>(out, metadata.keys().size() - (metadata.has(kAlignmentKey) ? 1 : 0));
+  for (const char c : {'G', 'G', 'U', 'F'}) append_value(out, c);
+  append_value<uint32_t>(out, 3);
+  append_value<uint64_t>(out, tensors.size());
+  append_value<uint64_t>(out, metadata.keys().size() - (metadata.has(kAlignmentKey) ? 1 : 0));
   for (const std::string_view key : metadata.keys()) {
     if (key == kAlignmentKey) continue;
     const GgufValue& value = *metadata.find(key);
-    put_string(out, key);
-    put(out, static_cast<uint32_t>(value.type));
+    append_text(out, key);
+    append_value(out, static_cast<uint32_t>(value.type));
     if (value.type == GgufType::kArray) {
-      put(out, static_cast<uint32_t>(value.element));
-      put(out, value.count);
+      append_value(out, static_cast<uint32_t>(value.element));
+      append_value(out, value.count);
     }
-    out.insert(out.end(), value.payload.begin(), value.payload.end());
+    append_bytes(out, value.payload);
   }
   uint64_t offset = 0;
   for (const GgufTensorInfo& t : tensors) {
-    put_string(out, t.name);
-    put(out, t.dimensions);
-    for (uint32_t d = 0; d < t.dimensions; ++d) put(out, t.shape[d]);
-    put(out, t.type->id);
-    put(out, offset);
+    append_text(out, t.name);
+    append_value(out, t.dimensions);
+    for (uint32_t d = 0; d < t.dimensions; ++d) append_value(out, t.shape[d]);
+    append_value(out, t.type->id);
+    append_value(out, offset);
     offset = round_up(offset + t.bytes(), kAlignment);
   }
   out.resize(round_up<size_t>(out.size(), kAlignment));

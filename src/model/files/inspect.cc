@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <iterator>
 #include <map>
 
@@ -34,48 +35,81 @@ std::string format_count(uint64_t count) {
   return fmt::format("{}", count);
 }
 
-// How many layers attend to a window, and what share of a full context's K and V they would need.
-void add_windows(std::string& out, const ModelSpec& c) {
-  int32_t windowed = 0, window = 0;
-  uint64_t needed = 0;
-  for (const LayerSpec& layer : c.layer_specs) {
-    const bool has = layer.window > 0 && layer.window < c.context_length;
-    windowed += has ? 1 : 0;
-    if (has) window = layer.window;
-    needed += static_cast<uint64_t>(has ? layer.window : c.context_length);
-  }
-  if (windowed == 0) return;
-  add_line(out, "windows",
-           "{} layers attend to the last {} tokens; at a full context {:.0f} % of K and V are read", windowed,
-           window, 100.0 * static_cast<double>(needed) / (static_cast<double>(c.layers) * c.context_length));
-}
-
-// "base 500000 over 64 values, a divisor for each frequency".
-std::string describe_rope(const ModelSpec& spec, const Rope& rope) {
+// "base 500000 over 64 of 128 values, a divisor for each frequency, in 3 of 4 layers".
+std::string describe_rope(const ModelSpec& spec, size_t index) {
+  const Rope& rope = spec.ropes[index];
   std::string out = fmt::format("base {}", rope.base);
   if (rope.dim != spec.head_dim) out += fmt::format(" over {} of {} values", rope.dim, spec.head_dim);
   if (rope.linear_factor != 1) out += fmt::format(", positions divided by {}", rope.linear_factor);
   if (!rope.divisors.empty()) out += ", a divisor for each frequency";
   if (!rope.long_divisors.empty())
     out += fmt::format(", another one beyond {} tokens", rope.original_context);
+  const auto layers =
+      std::count_if(spec.layer_specs.begin(), spec.layer_specs.end(),
+                    [index](const LayerSpec& layer) { return layer.rope == static_cast<int32_t>(index); });
+  if (layers != spec.layers) out += fmt::format(", in {} of {} layers", layers, spec.layers);
   return out;
 }
 
-void add_shape(std::string& out, const ModelSpec& c) {
+std::string describe_norms(const ModelFile& model) {
+  const ModelSpec& c = model.spec();
+  const LayerWeights& first = model.weights().layers.front();
+  std::string out =
+      fmt::format("{}, epsilon {}", c.norm == NormKind::kRms ? "RMSNorm" : "LayerNorm", c.norm_epsilon);
+  if (first.attn_post_norm.present()) {
+    out += first.attn_norm.present() ? ", before and behind" : ", behind";
+    out += " attention and feed-forward";
+  }
+  if (c.qk_norm != QkNorm::kNone) {
+    out += fmt::format("; of Q and K by {}", c.qk_norm == QkNorm::kHead ? "head" : "row");
+  }
+  return out;
+}
+
+std::string_view activation_name(const ModelSpec& c) {
+  switch (c.activation) {
+    case Activation::kSilu:
+      return c.gated ? "SwiGLU" : "SiLU";
+    case Activation::kGelu:
+      return c.gated ? "GeGLU" : "GELU";
+    case Activation::kRelu:
+      return c.gated ? "ReGLU" : "ReLU";
+  }
+  return "";
+}
+
+// What multiplies or bounds values, where a model has that.
+void add_factors(std::string& out, const ModelSpec& c) {
+  std::string text;
+  const auto add = [&text](std::string_view what, float value, float none) {
+    if (value != none) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", what, value);
+  };
+  add("embedding times", c.embedding_scale, 1);
+  add("residuals times", c.residual_scale, 1);
+  add("logits times", c.logit_scale, 1);
+  add("scores capped at", c.score_cap, 0);
+  add("logits capped at", c.logit_cap, 0);
+  if (!text.empty()) add_line(out, "factors", "{}", text);
+}
+
+void add_shape(std::string& out, const ModelFile& model) {
+  const ModelSpec& c = model.spec();
   const std::string_view attention = c.kv_heads == c.heads ? "MHA" : (c.kv_heads == 1 ? "MQA" : "GQA");
   add_line(out, "layers", "{}", c.layers);
-  add_line(out, "width", "{} (feed-forward {})", c.dim, c.ffn_dim);
-  add_line(out, "attention", "{} query heads, {} KV heads of {} values ({})", c.heads, c.kv_heads, c.head_dim,
-           attention);
+  add_line(out, "width", "{} (feed-forward {}, {})", c.dim, c.ffn_dim, activation_name(c));
+  add_line(out, "attention", "{} query heads, {} KV heads of {} values ({}){}", c.heads, c.kv_heads,
+           c.head_dim, attention, model.weights().layers.front().q_bias.empty() ? "" : ", with biases");
   add_line(out, "context", "{} tokens", c.context_length);
-  add_windows(out, c);
-  for (const Rope& rope : c.ropes) add_line(out, "RoPE", "{}", describe_rope(c, rope));
+  const std::string windows = describe_windows(c, c.context_length);
+  if (!windows.empty()) add_line(out, "windows", "{}", windows);
+  for (size_t i = 0; i < c.ropes.size(); ++i) add_line(out, "RoPE", "{}", describe_rope(c, i));
   if (c.learned_positions) add_line(out, "positions", "learned");
   if (c.temperature_scale != 0) {
     add_line(out, "queries", "grow by {} · ln(1 + position / {})", c.temperature_scale,
              c.temperature_interval);
   }
-  add_line(out, "norm", "{}, epsilon {}", c.norm == NormKind::kRms ? "RMSNorm" : "LayerNorm", c.norm_epsilon);
+  add_line(out, "norm", "{}", describe_norms(model));
+  add_factors(out, c);
   add_line(out, "output matrix", "{}", c.tied_embeddings ? "the embedding (tied)" : "its own");
 }
 
@@ -163,6 +197,22 @@ std::string describe_source(const ModelFile& model) {
 
 }  // namespace
 
+std::string describe_windows(const ModelSpec& spec, int64_t context) {
+  int64_t windowed = 0, window = 0, read = 0;
+  for (const LayerSpec& layer : spec.layer_specs) {
+    const bool has = layer.window > 0 && layer.window < context;
+    windowed += has ? 1 : 0;
+    if (has) window = layer.window;
+    read += has ? layer.window : context;
+  }
+  if (windowed == 0) return "";
+  return fmt::format(
+      "{} of {} layers attend to the last {} tokens only; of K and V of {} tokens {:.0f} % are "
+      "read, and all are kept",
+      windowed, spec.layers, window, context,
+      100.0 * static_cast<double>(read) / static_cast<double>(spec.layers * context));
+}
+
 std::string describe_model(const ModelFile& model) {
   const ModelSpec& config = model.spec();
   std::string out;
@@ -170,7 +220,7 @@ std::string describe_model(const ModelFile& model) {
            format_bytes(model.file_bytes()), describe_source(model));
   add_line(out, "name", "{}", config.name.empty() ? "not given" : gguf_quoted(config.name));
   add_line(out, "architecture", "{}", config.architecture);
-  add_shape(out, config);
+  add_shape(out, model);
   add_weights(out, model.gguf());
   add_cache(out, model);
   add_tokenizer(out, model);

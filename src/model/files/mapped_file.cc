@@ -42,13 +42,16 @@ Result<MappedFile> MappedFile::open(const std::string& path) {
   if (data == MAP_FAILED) {
     return error(ErrorCode::kIo, "{}: cannot map the file into memory: {}", path, system_reason(errno));
   }
-  return MappedFile(static_cast<const std::byte*>(data), size);
+  return MappedFile(path, static_cast<const std::byte*>(data), size);
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+    : path_(std::move(other.path_)),
+      data_(std::exchange(other.data_, nullptr)),
+      size_(std::exchange(other.size_, 0)) {}
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(path_, other.path_);
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
   return *this;

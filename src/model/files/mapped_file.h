@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "base/status.h"
 
@@ -22,6 +23,7 @@ class MappedFile {
   ~MappedFile();
 
   std::span<const std::byte> bytes() const { return {data_, size_}; }
+  const std::string& path() const { return path_; }
 
   // Tells the kernel that the whole pages inside `part` are not needed soon: the process's resident memory
   // falls by them, and a later read fetches the same bytes again from the file.
@@ -29,8 +31,10 @@ class MappedFile {
   void release(std::span<const std::byte> part) const;
 
  private:
-  MappedFile(const std::byte* data, size_t size) : data_(data), size_(size) {}
+  MappedFile(std::string path, const std::byte* data, size_t size)
+      : path_(std::move(path)), data_(data), size_(size) {}
 
+  std::string path_;
   const std::byte* data_ = nullptr;
   size_t size_ = 0;
 };

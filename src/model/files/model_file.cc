@@ -59,8 +59,9 @@ Result<std::unique_ptr<ModelFile>> ModelFile::open_gguf(const std::string& path)
   if (count > 1) {
     model->mapped_.clear();
     std::vector<Gguf> parts;
-    KV_ASSIGN_OR_RETURN(const std::vector<std::string> paths, split_paths(path, count));
-    for (const std::string& part_path : paths) {
+    KV_ASSIGN_OR_RETURN(const std::string stem, split_stem(path, count));
+    for (uint32_t number = 0; number < count; ++number) {
+      const std::string part_path = split_path(stem, number, count);
       if (!is_there(part_path)) {
         return error(ErrorCode::kNotFound, "{}: this part of the model is missing; fetch it, too", part_path);
       }

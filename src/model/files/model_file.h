@@ -38,7 +38,8 @@ std::string to_hex(const ModelFingerprint& fingerprint);
 class ModelFile {
  public:
   // A GGUF file, any part of a split one (gguf_split.h; the others lie beside it), or a folder of Hugging
-  // Face (model_folder.h). Maps the files; nothing is read but headers, norms and what the fingerprint needs.
+  // Face (model_folder.h). Maps the files; nothing is read but headers, norms, what the fingerprint needs,
+  // and of a folder with tied embeddings that has an output matrix nevertheless this and the embedding.
   // kNotFound: a file that is not there, by name. Other errors: those of Gguf::parse(), read_model_spec(),
   // read_tensor_table(), join_split() and read_model_folder().
   static Result<std::unique_ptr<ModelFile>> open(const std::string& path);
@@ -54,6 +55,8 @@ class ModelFile {
   // read_model_folder() says in what they differ.
   const Gguf& gguf() const { return *gguf_; }
   bool is_folder() const { return !folder_.path.empty(); }
+  // What is mapped: all files that the model is read from. Empty: it is in memory.
+  std::span<const MappedFile> files() const { return mapped_; }
   // How many files have weights.
   size_t weight_files() const {
     return is_folder() ? folder_.weights.size() : std::max<size_t>(1, mapped_.size());

@@ -2,32 +2,15 @@
 #include "model/files/tensor_table.h"
 
 #include <array>
-#include <charconv>
-#include <optional>
 #include <string_view>
 #include <unordered_set>
 #include <utility>
 
+#include "model/files/layer_name.h"
 #include "model/files/small_vector.h"
 
 namespace kvasir {
 namespace {
-
-// The layer and the rest of "blk.12.attn_q.weight"; nullopt for other names.
-struct BlockName {
-  uint64_t layer = 0;
-  std::string_view rest;
-};
-std::optional<BlockName> parse_block_name(std::string_view name) {
-  constexpr std::string_view kPrefix = "blk.";
-  if (!name.starts_with(kPrefix)) return std::nullopt;
-  name.remove_prefix(kPrefix.size());
-  BlockName out;
-  const auto [end, code] = std::from_chars(name.data(), name.data() + name.size(), out.layer);
-  if (code != std::errc() || end == name.data() + name.size() || *end != '.') return std::nullopt;
-  out.rest = name.substr(static_cast<size_t>(end - name.data()) + 1);
-  return out;
-}
 
 // Whether a tensor that nothing here uses would change what the model computes.
 bool changes_result(std::string_view rest) {
@@ -216,7 +199,7 @@ Status TableReader::account_for_the_rest() {
   for (const GgufTensor& tensor : file_.tensors()) {
     if (used_.contains(&tensor)) continue;
     const std::string name = gguf_quoted(tensor.name);
-    const auto block = parse_block_name(tensor.name);
+    const auto block = parse_layer_name(tensor.name);
     if (block && block->layer >= static_cast<uint64_t>(spec_.layers)) {
       return error(ErrorCode::kUnsupported,
                    "{}: the tensor {} lies beyond the model's {} layers; convert the model again",

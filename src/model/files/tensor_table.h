@@ -23,7 +23,7 @@ struct WeightMatrix {
   std::string_view name;  // of the tensor that it is, or is a part of
   int64_t rows = 0;
   int64_t columns = 0;
-  const std::byte* data = nullptr;  // aligned to the file's alignment, at least 8
+  const std::byte* data = nullptr;  // of any alignment: folders need not align
   uint64_t bytes = 0;
 
   bool present() const { return data != nullptr; }

@@ -7,19 +7,13 @@
 #include <utility>
 
 #include "base/units.h"
+#include "base/untrusted_text.h"
+#include "model/files/json_text.h"
 
 namespace kvasir {
 namespace {
 
 using nlohmann::json;
-
-// A value in a message: one line, not long.
-std::string shown(const json& value) {
-  constexpr size_t kMost = 80;
-  std::string out = value.dump(-1, ' ', true, json::error_handler_t::replace);
-  if (out.size() > kMost) out = out.substr(0, kMost) + "...";
-  return out;
-}
 
 bool says_nothing(const json& value) {
   if (value.is_boolean()) return !value.get<bool>();
@@ -59,20 +53,16 @@ std::optional<std::vector<T>> list_of(const json& value, const Convert& convert)
 
 }  // namespace
 
-Result<json> parse_config(std::string_view text, const std::string& origin) {
-  constexpr size_t kMostBytes = 2 * kMiB;
-  constexpr int kMostDepth = 32;
-  if (text.size() > kMostBytes) {
-    return error(ErrorCode::kInvalidArgument, "{}: it has {}, more than any configuration; fetch it again",
-                 origin, format_bytes(text.size()));
+Result<json> parse_config(std::string_view text, const std::string& origin, size_t most_bytes) {
+  if (text.size() > most_bytes) {
+    return error(ErrorCode::kInvalidArgument,
+                 "{}: it has {}, more than any file of this kind; fetch it again", origin,
+                 format_bytes(text.size()));
   }
-  bool too_deep = false;
-  const auto keep = [&](int depth, json::parse_event_t, json&) {
-    too_deep = too_deep || depth > kMostDepth;
-    return depth <= kMostDepth;
-  };
-  json out = json::parse(text, keep, /*allow_exceptions=*/false);
-  if (out.is_object() && !too_deep) return out;
+  if (!nests_deeper(text, kMostJsonDepth)) {
+    json out = json::parse(text, nullptr, /*allow_exceptions=*/false);
+    if (out.is_object()) return out;
+  }
   return error(ErrorCode::kCorrupt, "{}: this is not a JSON object; the file is damaged; fetch it again",
                origin);
 }
@@ -159,12 +149,12 @@ void ConfigFields::refuse(std::string_view field) {
 void ConfigFields::unsupported(std::string_view field, std::string_view why) {
   const auto found = object_.find(field);
   fail(error(ErrorCode::kUnsupported, "{}: '{}' is {}, {}", origin_, field,
-             found == object_.end() ? "not given" : shown(*found), why));
+             found == object_.end() ? "not given" : shown_json(*found), why));
 }
 
 void ConfigFields::wrong(std::string_view field, const json& value, std::string_view wanted) {
   fail(error(ErrorCode::kInvalidArgument, "{}: '{}' is {}, where {} is needed; fetch the file again", origin_,
-             field, shown(value), wanted));
+             field, shown_json(value), wanted));
 }
 
 void ConfigFields::fail(Status status) {

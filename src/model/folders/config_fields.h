@@ -1,6 +1,7 @@
 // The fields of a JSON object of a configuration: typed, with one clear line for what is wrong.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <nlohmann/json_fwd.hpp>
@@ -13,9 +14,10 @@
 
 namespace kvasir {
 
-// The JSON object in `text`, of the file `origin`. kCorrupt: it is none, or nested deeper than 32.
-// kInvalidArgument: larger than any configuration (2 MiB).
-Result<nlohmann::json> parse_config(std::string_view text, const std::string& origin);
+// The JSON object in `text`, of the file `origin`. kCorrupt: it is none, or nested deeper than
+// kMostJsonDepth. kInvalidArgument: larger than most_bytes, by default more than any configuration has.
+Result<nlohmann::json> parse_config(std::string_view text, const std::string& origin,
+                                    size_t most_bytes = size_t{2} << 20);
 
 // Keeps the first error; later reads then give nothing. A field that is null counts as absent, but for
 // is_null(). Not thread-safe. REQUIRES: the object outlives this.

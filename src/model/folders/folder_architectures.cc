@@ -10,85 +10,34 @@ namespace {
 
 // ---------------------------------------------------------------- names of tensors
 
-constexpr TensorName kLlamaTensors[] = {
-    {"self_attn.q_proj", "attn_q"},
-    {"self_attn.k_proj", "attn_k"},
-    {"self_attn.v_proj", "attn_v"},
+constexpr TensorName kPhi3Matrices[] = {
+    {"self_attn.qkv_proj", "attn_qkv"},
     {"self_attn.o_proj", "attn_output"},
-    {"mlp.gate_proj", "ffn_gate"},
-    {"mlp.up_proj", "ffn_up"},
+    {"mlp.gate_up_proj", "ffn_up"},
     {"mlp.down_proj", "ffn_down"},
-    {"input_layernorm", "attn_norm"},
-    {"post_attention_layernorm", "ffn_norm"},
 };
-constexpr TensorName kQwen3Tensors[] = {
-    {"self_attn.q_proj", "attn_q"},
-    {"self_attn.k_proj", "attn_k"},
-    {"self_attn.v_proj", "attn_v"},
-    {"self_attn.o_proj", "attn_output"},
-    {"self_attn.q_norm", "attn_q_norm"},
-    {"self_attn.k_norm", "attn_k_norm"},
-    {"mlp.gate_proj", "ffn_gate"},
-    {"mlp.up_proj", "ffn_up"},
-    {"mlp.down_proj", "ffn_down"},
-    {"input_layernorm", "attn_norm"},
-    {"post_attention_layernorm", "ffn_norm"},
+constexpr TensorName kOptMatrices[] = {
+    {"self_attn.q_proj", "attn_q"},        {"self_attn.k_proj", "attn_k"},
+    {"self_attn.v_proj", "attn_v"},        {"fc1", "ffn_up"},
+    {"self_attn.out_proj", "attn_output"}, {"fc2", "ffn_down"},
 };
-constexpr TensorName kGemma2Tensors[] = {
-    {"self_attn.q_proj", "attn_q"},
-    {"self_attn.k_proj", "attn_k"},
-    {"self_attn.v_proj", "attn_v"},
-    {"self_attn.o_proj", "attn_output"},
-    {"mlp.gate_proj", "ffn_gate"},
-    {"mlp.up_proj", "ffn_up"},
-    {"mlp.down_proj", "ffn_down"},
-    {"input_layernorm", "attn_norm"},
-    {"post_attention_layernorm", "post_attention_norm"},
-    {"pre_feedforward_layernorm", "ffn_norm"},
-    {"post_feedforward_layernorm", "post_ffw_norm"},
-};
-constexpr TensorName kGemma3Tensors[] = {
-    {"self_attn.q_proj", "attn_q"},
-    {"self_attn.k_proj", "attn_k"},
-    {"self_attn.v_proj", "attn_v"},
-    {"self_attn.o_proj", "attn_output"},
-    {"self_attn.q_norm", "attn_q_norm"},
-    {"self_attn.k_norm", "attn_k_norm"},
-    {"mlp.gate_proj", "ffn_gate"},
-    {"mlp.up_proj", "ffn_up"},
-    {"mlp.down_proj", "ffn_down"},
-    {"input_layernorm", "attn_norm"},
-    {"post_attention_layernorm", "post_attention_norm"},
-    {"pre_feedforward_layernorm", "ffn_norm"},
-    {"post_feedforward_layernorm", "post_ffw_norm"},
-};
-constexpr TensorName kOlmo2Tensors[] = {
-    {"self_attn.q_proj", "attn_q"},
-    {"self_attn.k_proj", "attn_k"},
-    {"self_attn.v_proj", "attn_v"},
-    {"self_attn.o_proj", "attn_output"},
-    {"self_attn.q_norm", "attn_q_norm"},
-    {"self_attn.k_norm", "attn_k_norm"},
-    {"mlp.gate_proj", "ffn_gate"},
-    {"mlp.up_proj", "ffn_up"},
-    {"mlp.down_proj", "ffn_down"},
-    {"post_attention_layernorm", "post_attention_norm"},
-    {"post_feedforward_layernorm", "post_ffw_norm"},
-};
-constexpr TensorName kPhi3Tensors[] = {
-    {"self_attn.qkv_proj", "attn_qkv"}, {"self_attn.o_proj", "attn_output"},
-    {"mlp.gate_up_proj", "ffn_up"},     {"mlp.down_proj", "ffn_down"},
-    {"input_layernorm", "attn_norm"},   {"post_attention_layernorm", "ffn_norm"},
-};
-constexpr TensorName kOptTensors[] = {
-    {"self_attn.q_proj", "attn_q"},
-    {"self_attn.k_proj", "attn_k"},
-    {"self_attn.v_proj", "attn_v"},
-    {"self_attn.out_proj", "attn_output"},
-    {"fc1", "ffn_up"},
-    {"fc2", "ffn_down"},
+constexpr TensorName kOptNorms[] = {
     {"self_attn_layer_norm", "attn_norm"},
     {"final_layer_norm", "ffn_norm"},
+};
+constexpr TensorName kGemma2Norms[] = {
+    {"input_layernorm", "attn_norm"},
+    {"post_attention_layernorm", "post_attention_norm"},
+    {"pre_feedforward_layernorm", "ffn_norm"},
+    {"post_feedforward_layernorm", "post_ffw_norm"},
+};
+constexpr TensorName kOlmo2Norms[] = {
+    {"post_attention_layernorm", "post_attention_norm"},
+    {"post_feedforward_layernorm", "post_ffw_norm"},
+};
+constexpr TensorName kQkNorms[] = {
+    {"self_attn.q_norm", "attn_q_norm"},
+    {"self_attn.k_norm", "attn_k_norm"},
 };
 constexpr TensorName kOptModelTensors[] = {
     {"embed_tokens.weight", "token_embd.weight"},
@@ -265,18 +214,17 @@ void describe_opt(FolderConfig& c) {
 const FolderArchitecture kArchitectures[] = {
     {.model_type = "gemma2",
      .name = "gemma2",
-     .layer_tensors = kGemma2Tensors,
      .defaults = {.num_key_value_heads = 4,
                   .head_dim = 256,
                   .max_position_embeddings = 8192,
                   .sliding_window = 4096,
                   .tie_word_embeddings = true},
      .describe = describe_gemma2,
+     .norms = kGemma2Norms,
      .norms_less_one = true},
     // Wrappers leave out of their text_config what is the default.
     {.model_type = "gemma3_text",
      .name = "gemma3",
-     .layer_tensors = kGemma3Tensors,
      .defaults = {.hidden_size = 2304,
                   .intermediate_size = 9216,
                   .num_hidden_layers = 26,
@@ -289,66 +237,63 @@ const FolderArchitecture kArchitectures[] = {
                   .rope_theta = 1e6,
                   .tie_word_embeddings = true},
      .describe = describe_gemma3,
+     .norms = kGemma2Norms,
+     .qk_norms = kQkNorms,
      .norms_less_one = true},
-    {.model_type = "granite",
-     .name = "granite",
-     .layer_tensors = kLlamaTensors,
-     .defaults = {},
-     .describe = describe_granite},
-    {.model_type = "llama",
-     .name = "llama",
-     .layer_tensors = kLlamaTensors,
-     .defaults = {},
-     .describe = describe_llama},
+    {.model_type = "granite", .name = "granite", .defaults = {}, .describe = describe_granite},
+    {.model_type = "llama", .name = "llama", .defaults = {}, .describe = describe_llama},
     {.model_type = "ministral",
      .name = "llama",
-     .layer_tensors = kLlamaTensors,
      .defaults = {.num_key_value_heads = 8, .sliding_window = 4096},
      .describe = describe_mistral},
     {.model_type = "ministral3",
      .name = "mistral3",
-     .layer_tensors = kLlamaTensors,
      .defaults = {.num_key_value_heads = 8, .head_dim = 128, .rms_norm_eps = 1e-5, .rope_theta = 1e6},
      .describe = describe_mistral},
     {.model_type = "mistral",
      .name = "llama",
-     .layer_tensors = kLlamaTensors,
      .defaults = {.num_key_value_heads = 8, .sliding_window = 4096},
      .describe = describe_mistral},
     {.model_type = "olmo2",
      .name = "olmo2",
-     .layer_tensors = kOlmo2Tensors,
      .defaults = {.rms_norm_eps = 1e-5},
-     .describe = describe_llama},
+     .describe = describe_llama,
+     .norms = kOlmo2Norms,
+     .qk_norms = kQkNorms},
     {.model_type = "opt",
      .name = "opt",
-     .layer_tensors = kOptTensors,
      .defaults = {.tie_word_embeddings = true},
      .describe = describe_opt,
+     .matrices = kOptMatrices,
+     .norms = kOptNorms,
      .model_tensors = kOptModelTensors},
     {.model_type = "phi3",
      .name = "phi3",
-     .layer_tensors = kPhi3Tensors,
      .defaults = {.rms_norm_eps = 1e-5},
-     .describe = describe_phi3},
+     .describe = describe_phi3,
+     .matrices = kPhi3Matrices},
     {.model_type = "qwen2",
      .name = "qwen2",
-     .layer_tensors = kLlamaTensors,
      .defaults = {.num_key_value_heads = 32, .sliding_window = 4096},
      .describe = describe_qwen2},
     {.model_type = "qwen3",
      .name = "qwen3",
-     .layer_tensors = kQwen3Tensors,
      .defaults = {.num_key_value_heads = 32, .head_dim = 128, .sliding_window = 4096},
-     .describe = describe_qwen3},
+     .describe = describe_qwen3,
+     .qk_norms = kQkNorms},
     {.model_type = "smollm3",
      .name = "smollm3",
-     .layer_tensors = kLlamaTensors,
      .defaults = {.num_key_value_heads = 4, .rope_theta = 2e6, .tie_word_embeddings = true},
      .describe = describe_smollm3},
 };
 
 }  // namespace
+
+std::vector<TensorName> FolderArchitecture::layer_tensors() const {
+  std::vector<TensorName> out;
+  for (const auto& part : {matrices, norms, qk_norms}) out.insert(out.end(), part.begin(), part.end());
+  return out;
+}
 
 const FolderArchitecture* find_folder_architecture(std::string_view model_type) {
   for (const FolderArchitecture& a : kArchitectures) {

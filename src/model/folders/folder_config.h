@@ -21,6 +21,13 @@ struct TensorName {
   std::string_view theirs;  // "self_attn.q_proj"
   std::string_view ours;    // "attn_q"
 };
+// What most architectures have.
+inline constexpr TensorName kMatrices[] = {
+    {"self_attn.q_proj", "attn_q"},      {"self_attn.k_proj", "attn_k"}, {"self_attn.v_proj", "attn_v"},
+    {"self_attn.o_proj", "attn_output"}, {"mlp.gate_proj", "ffn_gate"},  {"mlp.up_proj", "ffn_up"},
+    {"mlp.down_proj", "ffn_down"}};
+inline constexpr TensorName kNorms[] = {{"input_layernorm", "attn_norm"},
+                                        {"post_attention_layernorm", "ffn_norm"}};
 inline constexpr TensorName kModelTensors[] = {{"embed_tokens.weight", "token_embd.weight"},
                                                {"norm.weight", "output_norm.weight"}};
 
@@ -40,11 +47,17 @@ struct FolderConfig;
 struct FolderArchitecture {
   std::string_view model_type;  // as config.json has it
   std::string_view name;        // as general.architecture has it
-  std::span<const TensorName> layer_tensors;
   ConfigDefaults defaults;
   void (*describe)(FolderConfig&);
+  // Of a layer.
+  std::span<const TensorName> matrices = kMatrices;
+  std::span<const TensorName> norms = kNorms;
+  std::span<const TensorName> qk_norms = {};
   std::span<const TensorName> model_tensors = kModelTensors;  // beside "lm_head.weight"
   bool norms_less_one = false;                                // the folder's norms are weights less 1
+
+  // All of a layer; a model has every one.
+  std::vector<TensorName> layer_tensors() const;
 };
 
 // nullptr: not known.

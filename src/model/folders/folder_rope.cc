@@ -65,11 +65,10 @@ class RopeReader {
     }
     if (type == "llama3") return read_llama3();
     if (type == "yarn") return read_yarn();
-    fields_.fail(
-        error(ErrorCode::kUnsupported,
-              "{}: scaling of type '{}' is not supported, only linear, llama3, yarn and longrope; use "
-              "another model",
-              fields_.origin(), type));
+    fields_.fail(error(ErrorCode::kUnsupported,
+                       "{}: scaling of type {} is not supported, only linear, llama3, yarn and longrope; use "
+                       "another model",
+                       fields_.origin(), gguf_quoted(type)));
   }
 
   float positive(std::string_view field) {
@@ -135,17 +134,31 @@ class RopeReader {
       out.set_f32(config_.key("attention.temperature_scale"),
                   static_cast<float>(fields_.number("llama_4_scaling_beta").value_or(0)));
     }
-    const auto given = fields_.number("attention_factor");
-    const double scaled = fields_.number("mscale").value_or(0),
-                 all = fields_.number("mscale_all_dim").value_or(0);
+    write_yarn_factor(scale);
+  }
+
+  // The factor of cosines and sines. GGUF's attn_factor multiplies YaRN's own factor (section 3.4); files of
+  // Ministral 3 have another key, which says that YaRN's own factor is divided by itself.
+  void write_yarn_factor(double scale) {
     const auto magnitude = [scale](double times) {
       return scale <= 1 ? 1 : 0.1 * times * std::log(scale) + 1;
     };
-    if (given) {
-      out.set_f32("kvasir.rope_attention_factor", static_cast<float>(*given));
+    const double scaled = fields_.number("mscale").value_or(0),
+                 all = fields_.number("mscale_all_dim").value_or(0);
+    double whole = magnitude(1);
+    if (fields_.has("attention_factor")) {
+      whole = positive("attention_factor");
     } else if (scaled != 0 && all != 0) {
-      out.set_f32("kvasir.rope_attention_factor", static_cast<float>(magnitude(scaled) / magnitude(all)));
+      if (scaled == 1 && all == 1 && config_.architecture.name == "mistral3") {
+        return config_.out.set_f32(config_.key("rope.scaling.yarn_log_multiplier"), 1);
+      }
+      whole = magnitude(scaled) / magnitude(all);
     }
+    const double on_top = whole / magnitude(1);
+    if (!(on_top > 0 && on_top <= 1e3)) {
+      fields_.unsupported("attention_factor", fmt::format("which makes a factor of {}", whole));
+    }
+    if (on_top != 1) config_.out.set_f32(config_.key("rope.scaling.attn_factor"), static_cast<float>(on_top));
   }
 
   void read_long() {

@@ -1,11 +1,10 @@
 #include "model/folders/folder_tensors.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstring>
-#include <unordered_map>
 
 #include "base/units.h"
+#include "model/files/layer_name.h"
 #include "model/files/small_vector.h"
 
 namespace kvasir {
@@ -23,6 +22,10 @@ constexpr std::string_view kPrefixes[] = {"model.language_model.",
 constexpr std::string_view kImageParts[] = {"vision_tower.", "vision_model.", "multi_modal_projector.",
                                             "vision_encoder.", "vision_language_adapter."};
 
+// What follows from the configuration, or is of no use to a decoder.
+constexpr std::string_view kHarmless[] = {"rotary_emb.inv_freq", "rotary_emb.cos_cached",
+                                          "rotary_emb.sin_cached", "position_ids"};
+
 std::string_view without_prefix(std::string_view name) {
   for (std::string_view prefix : kPrefixes) {
     if (name.starts_with(prefix)) return name.substr(prefix.size());
@@ -36,10 +39,15 @@ bool is_of_images(std::string_view name) {
                      [name](std::string_view part) { return name.starts_with(part); });
 }
 
+bool is_harmless(std::string_view name) {
+  return std::any_of(std::begin(kHarmless), std::end(kHarmless),
+                     [name](std::string_view ending) { return name.ends_with(ending); });
+}
+
 class TensorMapper {
  public:
   TensorMapper(FolderConfig& config, std::optional<bool> tied, std::vector<std::string>& warnings)
-      : config_(config), tied_(tied), warnings_(warnings) {}
+      : config_(config), tied_(tied), warnings_(warnings), roles_(config.architecture.layer_tensors()) {}
 
   Status run(const std::vector<WeightsFile>& files) {
     for (const WeightsFile& file : files) {
@@ -62,6 +70,7 @@ class TensorMapper {
   }
   Status add(const WeightsFile& file, const SafetensorsTensor& tensor);
   Status add_as(const WeightsFile& file, const SafetensorsTensor& tensor, const std::string& name);
+  Status there_twice(const WeightsFile& file, const SafetensorsTensor& tensor) const;
   std::string name_of(std::string_view theirs) const;
   bool is_norm_less_one(std::string_view ours) const {
     return config_.architecture.norms_less_one && ours.ends_with("_norm.weight");
@@ -80,6 +89,7 @@ class TensorMapper {
   FolderConfig& config_;
   const std::optional<bool> tied_;
   std::vector<std::string>& warnings_;
+  const std::vector<TensorName> roles_;
   // The output matrix is added when it is known whether it is the embedding.
   const WeightsFile* output_file_ = nullptr;
   const SafetensorsTensor* output_ = nullptr;
@@ -87,30 +97,26 @@ class TensorMapper {
   uint64_t image_bytes_ = 0;
 };
 
-// As a GGUF file calls it; as it is called where its role is not known, or where it is a bias that the
-// configuration does not have.
+// As a GGUF file calls it; empty where its role is not known, or where it is a bias that the configuration
+// does not have.
 std::string TensorMapper::name_of(std::string_view theirs) const {
   const std::string_view name = without_prefix(theirs);
   if (name == "lm_head.weight") return "output.weight";
   for (const TensorName& role : config_.architecture.model_tensors) {
     if (name == role.theirs) return std::string(role.ours);
   }
-  constexpr std::string_view kLayers = "layers.";
-  if (!name.starts_with(kLayers)) return std::string(theirs);
-  uint64_t layer = 0;
-  const char* begin = name.data() + kLayers.size();
-  const auto [end, code] = std::from_chars(begin, name.data() + name.size(), layer);
-  if (code != std::errc() || end == name.data() + name.size() || *end != '.') return std::string(theirs);
-  std::string_view stem = name.substr(static_cast<size_t>(end - name.data()) + 1);
+  const auto parsed = parse_layer_name(name, "layers.");
+  if (!parsed) return {};
+  std::string_view stem = parsed->rest;
   const size_t dot = stem.rfind('.');
   const std::string_view ending = dot == std::string_view::npos ? "" : stem.substr(dot);
   stem = stem.substr(0, dot);
-  for (const TensorName& role : config_.architecture.layer_tensors) {
+  for (const TensorName& role : roles_) {
     if (role.theirs != stem) continue;
     if (ending == ".weight" || (ending == ".bias" && has_bias(role.ours)))
-      return fmt::format("blk.{}.{}{}", layer, role.ours, ending);
+      return fmt::format("blk.{}.{}{}", parsed->layer, role.ours, ending);
   }
-  return std::string(theirs);
+  return {};
 }
 
 Status TensorMapper::add(const WeightsFile& file, const SafetensorsTensor& tensor) {
@@ -119,9 +125,16 @@ Status TensorMapper::add(const WeightsFile& file, const SafetensorsTensor& tenso
     image_bytes_ += tensor.tensor.data.size();
     return {};
   }
-  if (tensor.name.ends_with("rotary_emb.inv_freq")) return {};  // follows from the configuration
+  if (is_harmless(tensor.name)) return {};
   const std::string name = name_of(tensor.name);
-  if (name == "output.weight" && output_ == nullptr) {
+  if (name.empty()) {
+    return error(ErrorCode::kUnsupported,
+                 "{}: the tensor {} is none that a {} of this configuration has, and may change what the "
+                 "model computes; use another model",
+                 file.path, gguf_quoted(tensor.name), config_.architecture.model_type);
+  }
+  if (name == "output.weight") {
+    if (output_ != nullptr) return there_twice(file, tensor);
     output_file_ = &file;
     output_ = &tensor;
     return {};
@@ -142,7 +155,10 @@ Status TensorMapper::add_as(const WeightsFile& file, const SafetensorsTensor& te
   } else {
     is_new = config_.out.add_tensor(name, tensor.tensor);
   }
-  if (is_new) return {};
+  return is_new ? Status() : there_twice(file, tensor);
+}
+
+Status TensorMapper::there_twice(const WeightsFile& file, const SafetensorsTensor& tensor) const {
   return error(ErrorCode::kCorrupt,
                "{}: the tensor {} is there twice, perhaps in another file; fetch the files again", file.path,
                gguf_quoted(tensor.name));
@@ -154,7 +170,7 @@ Status TensorMapper::require_all() const {
     if (!has(role.ours)) return missing(role.theirs);
   }
   for (int64_t layer = 0; layer < config_.layers; ++layer) {
-    for (const TensorName& role : config_.architecture.layer_tensors) {
+    for (const TensorName& role : roles_) {
       if (!has(fmt::format("blk.{}.{}.weight", layer, role.ours))) {
         return missing(fmt::format("layers.{}.{}.weight", layer, role.theirs));
       }

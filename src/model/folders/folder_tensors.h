@@ -16,9 +16,9 @@ struct WeightsFile {
   SafetensorsFile content;
 };
 
-// Adds all tensors of the files to config.out. Those of images are left out, with a warning; those whose role
-// is not known keep their names. `tied` is what the configuration says about tie_word_embeddings, if
-// anything. kCorrupt: a tensor that the architecture needs is missing, or there twice.
+// Adds all tensors of the files to config.out. Those of images are left out, with a warning. `tied` is what
+// the configuration says about tie_word_embeddings, if anything. kUnsupported: a tensor whose role is not
+// known. kCorrupt: a tensor that the architecture needs is missing, or there twice.
 Status add_folder_tensors(const std::vector<WeightsFile>& files, std::optional<bool> tied,
                           FolderConfig& config, std::vector<std::string>& warnings);
 

@@ -7,12 +7,13 @@
 #include <unordered_set>
 #include <utility>
 
+#include "base/units.h"
 #include "model/files/gguf_assembler.h"
+#include "model/files/model_file.h"
 #include "model/folders/config_fields.h"
 #include "model/folders/folder_config.h"
 #include "model/folders/folder_tensors.h"
 #include "model/folders/safetensors.h"
-#include "model/tokenizers/tokenizer_json.h"
 
 namespace kvasir {
 namespace {
@@ -142,7 +143,8 @@ Result<std::vector<WeightsFile>> read_weights(const FolderFiles& files) {
 
 // The weight_map of an index: the name of each tensor and its file.
 Result<json> weight_map_of(std::string_view index, const std::string& origin) {
-  KV_ASSIGN_OR_RETURN(json object, parse_config(index, origin));
+  constexpr size_t kMostBytes = 64 * kMiB;  // hundreds of thousands of tensors
+  KV_ASSIGN_OR_RETURN(json object, parse_config(index, origin, kMostBytes));
   auto map = object.find("weight_map");
   if (map == object.end() || !map->is_object() || map->empty()) {
     return error(ErrorCode::kCorrupt, "{}: it has no weight_map; fetch the file again", origin);
@@ -185,11 +187,6 @@ std::optional<bool> tied_of(ConfigFields& text, ConfigFields& top) {
   return std::nullopt;
 }
 
-std::string name_of_folder(std::string_view path) {
-  while (path.ends_with('/')) path.remove_suffix(1);
-  return std::string(path.substr(path.find_last_of('/') + 1));
-}
-
 }  // namespace
 
 Result<std::vector<std::string>> weight_files_of_index(std::string_view index, const std::string& origin) {
@@ -213,7 +210,7 @@ Result<FolderContainer> read_model_folder(const FolderFiles& files) {
   std::vector<std::string> warnings;
   GgufAssembler out(files.path);
   out.set_string("general.architecture", architecture->name);
-  out.set_string("general.name", name_of_folder(files.path));
+  out.set_string("general.name", model_name_of(files.path));
   ConfigFields fields(*text.object, origin);
   FolderConfig config{*architecture, fields, out};
   architecture->describe(config);
@@ -237,14 +234,7 @@ Result<FolderContainer> read_model_folder(const FolderFiles& files) {
 }
 
 Result<TokenizerData> read_folder_tokenizer(const FolderFiles& files, size_t rows) {
-  TokenizerFiles texts;
-  texts.tokenizer = files.tokenizer;
-  texts.config = files.tokenizer_config;
-  texts.generation_config = files.generation_config;
-  texts.chat_template = files.chat_template;
-  texts.vocab = files.vocab;
-  texts.merges = files.merges;
-  KV_ASSIGN_OR_RETURN(TokenizerData data, read_tokenizer_json(texts, files.path));
+  KV_ASSIGN_OR_RETURN(TokenizerData data, read_tokenizer_json(files, files.path));
   if (const Status fits = fit_vocabulary(&data, rows); !fits.ok()) {
     return error(fits.code(), "{}: {}", files.path, fits.message());
   }

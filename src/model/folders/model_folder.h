@@ -10,20 +10,15 @@
 #include "base/status.h"
 #include "model/files/gguf.h"
 #include "model/tokenizers/tokenizer_data.h"
+#include "model/tokenizers/tokenizer_json.h"
 
 namespace kvasir {
 
 // The files' bytes: views. Empty where the folder has no such file.
-struct FolderFiles {
-  std::string path;                    // of the folder; begins every message
-  std::string_view config;             // config.json
-  std::string_view generation_config;  // generation_config.json
-  std::string_view tokenizer;          // tokenizer.json
-  std::string_view tokenizer_config;   // tokenizer_config.json
-  std::string_view chat_template;      // chat_template.jinja
-  std::string_view vocab;              // vocab.json and
-  std::string_view merges;             // merges.txt, used where there is no tokenizer.json
-  std::string_view index;              // model.safetensors.index.json
+struct FolderFiles : TokenizerFiles {
+  std::string path;         // of the folder; begins every message
+  std::string_view config;  // config.json
+  std::string_view index;   // model.safetensors.index.json
   struct Weights {
     std::string name;
     std::span<const std::byte> bytes;
@@ -45,8 +40,7 @@ struct FolderContainer {
 // - kvasir.split_pairs is true: Q's and K's rows are in the order of the folder, that of RoPE's halves; in
 //   GGUF files of llama, mistral3, granite and smollm3 they are in the order of its pairs;
 // - kvasir.layer_windows, kvasir.layer_ropes [layers] and kvasir.query_pre_attn_scalar say what GGUF files
-//   leave to the architecture's name, kvasir.rope_attention_factor is YaRN's whole factor of cosines and
-//   sines where the configuration gives it (SpecReader::read_exact);
+//   leave to the architecture's name (SpecReader::read_exact);
 // - there are no keys of a tokenizer: read_folder_tokenizer() reads it.
 // kUnsupported: an architecture, a type or a field of the configuration that this program would compute
 // wrongly; the message names it. kCorrupt, kInvalidArgument: what is missing, or makes no sense. REQUIRES:

@@ -16,20 +16,14 @@ static_assert(std::endian::native == std::endian::little, "safetensors is read i
 
 constexpr size_t kLengthBytes = sizeof(uint64_t);
 
-struct DataType {
-  std::string_view name;       // as safetensors has it
-  std::string_view gguf_name;  // empty: GGUF has no such type
-};
-constexpr DataType kDataTypes[] = {{"F32", "F32"}, {"BF16", "BF16"}, {"F16", "F16"}, {"F64", "F64"},
-                                   {"I64", "I64"}, {"I32", "I32"},   {"I16", "I16"}, {"I8", "I8"}};
+// Those that GGUF has under the same names.
+constexpr std::string_view kDataTypes[] = {"F32", "BF16", "F16", "F64", "I64", "I32", "I16", "I8"};
 
 const GgufTensorType* type_of(std::string_view name) {
-  for (const DataType& type : kDataTypes) {
-    if (type.name != name) continue;
-    for (uint32_t id = 0; id < 64; ++id) {
-      const GgufTensorType* found = gguf_tensor_type(id);
-      if (found != nullptr && found->name == type.gguf_name) return found;
-    }
+  if (std::find(std::begin(kDataTypes), std::end(kDataTypes), name) == std::end(kDataTypes)) return nullptr;
+  for (uint32_t id = 0; id < 64; ++id) {
+    const GgufTensorType* found = gguf_tensor_type(id);
+    if (found != nullptr && found->name == name) return found;
   }
   return nullptr;
 }

@@ -45,14 +45,6 @@ constexpr std::array<float, kCells> make_nearest_of_table() {
 }
 constexpr std::array<float, kCells> kNearestOfTable = make_nearest_of_table();
 
-float largest_magnitude(std::span<const float> x) {
-  float a = 0;
-  for (const float v : x) {
-    if (std::fabs(v) > std::fabs(a)) a = v;
-  }
-  return a;
-}
-
 struct ScaleSums {
   float xq;
   float qq;
@@ -90,6 +82,14 @@ MinSums min_sums_of(std::span<const float> x, float low, float inverse, const Un
 
 }  // namespace
 
+size_t largest_in(std::span<const float> x) {
+  size_t at = 0;
+  for (size_t i = 1; i < x.size(); ++i) {
+    if (std::fabs(x[i]) > std::fabs(x[at])) at = i;
+  }
+  return at;
+}
+
 float UniformLevels::nearest(float v) const {
   return round_even(std::min(std::max(v, lowest), highest));
 }
@@ -101,13 +101,14 @@ float TableLevels::nearest(float v) const {
 
 template <typename Levels>
 Fit fit_scale(std::span<const float> x, const Levels& levels) {
-  const float a = largest_magnitude(x);
+  const float a = x[largest_in(x)];
   if (a == 0) return {};
   Fit best;
   float most = 0;  // what the scale takes from the squares of x
   for (int t = 0; t < levels.tries; ++t) {
     for (const float sign : {-1.0F, 1.0F}) {
       const float inverse = sign * (levels.reach + static_cast<float>(t) * levels.step) / a;
+      if (std::isinf(inverse)) continue;  // no scale is so small
       const ScaleSums s = sums_of(x, inverse, levels);
       if (s.qq == 0) continue;
       const float gain = s.xq * s.xq / s.qq;

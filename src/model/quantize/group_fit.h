@@ -4,6 +4,7 @@
 // rounded to nearest even. So every compiler and instruction set finds the same bits.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -31,6 +32,9 @@ struct TableLevels {
   int tries;
 };
 
+// The place of the value of the largest magnitude, of several the first. REQUIRES: x is not empty.
+size_t largest_in(std::span<const float> x);
+
 // x is about scale · q - min.
 struct Fit {
   float scale = 0;
@@ -52,9 +56,9 @@ struct Misfit {
 template <typename Levels>
 Fit fit_scale(std::span<const float> x, const Levels& levels);
 
-// The same with a minimum of 0 or more and codes 0 to `top`: for each number of steps r that is tried, codes
-// of (x - low) · (r / (high - low)), low being at most 0 and high at least 0, then scale and minimum that
-// suit them best by the normal equations.
+// The same with a minimum of 0 or more and codes 0 to `highest`: for each number of steps r that is tried,
+// codes of (x - low) · (r / (high - low)), low being at most 0 and high at least 0, then scale and minimum
+// that suit them best by the normal equations.
 Fit fit_scale_and_min(std::span<const float> x, const UniformLevels& levels);
 
 // Codes, as levels, of the group for a given scale and minimum: nearest((x + min) / scale), 0 if scale is 0.

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "model/quantize/group_fit.h"
 #include "model/quantize/search_blocks.h"
 
 namespace kvasir {
@@ -24,10 +25,6 @@ float inverse_of(float d) {
   return d == 0 || std::isinf(inverse) ? 0 : inverse;
 }
 
-// The low four bits of code i in the low half of byte i, those of code i + 16 in the high half.
-void put_nibbles(const uint8_t* codes, uint8_t* out) {
-  for (int i = 0; i < 16; ++i) out[i] = static_cast<uint8_t>((codes[i] & 15) | (codes[i + 16] & 15) << 4);
-}
 // The fifth bits: bit i of a word of 32 belongs to code i.
 void put_fifth_bits(const uint8_t* codes, uint8_t* out) {
   uint32_t word = 0;
@@ -43,11 +40,7 @@ void put_four_or_five_bits(bool fifth, const uint8_t* codes, uint8_t* out) {
 }
 
 float largest_of(const float* x) {
-  float a = x[0];
-  for (int i = 1; i < kValues; ++i) {
-    if (std::fabs(x[i]) > std::fabs(a)) a = x[i];
-  }
-  return a;
+  return x[largest_in({x, kValues})];
 }
 
 bool quantize_q8_0(const float* x, uint8_t* out) {
@@ -88,6 +81,10 @@ bool quantize_from_minimum(bool fifth, const float* x, uint8_t* out) {
 }
 
 }  // namespace
+
+void put_nibbles(const uint8_t* codes, uint8_t* out) {
+  for (int i = 0; i < 16; ++i) out[i] = static_cast<uint8_t>((codes[i] & 15) | (codes[i + 16] & 15) << 4);
+}
 
 bool quantize_plain_block(ops::WeightType type, const float* x, uint8_t* out) {
   switch (type) {

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "model/quantize/group_fit.h"
 #include "model/quantize/search_blocks.h"
 
 namespace kvasir {
@@ -28,14 +29,6 @@ class DefaultFloats {
 Status too_large(ops::WeightType type, size_t index, float value) {
   return error(ErrorCode::kInvalidArgument, "value {} ({}) is too large for {}", index, value,
                ops::weight_type_name(type));
-}
-
-size_t largest_in(std::span<const float> x) {
-  size_t at = 0;
-  for (size_t i = 1; i < x.size(); ++i) {
-    if (std::fabs(x[i]) > std::fabs(x[at])) at = i;
-  }
-  return at;
 }
 
 Status quantize_16_bits(ops::WeightType type, std::span<const float> row, std::byte* out) {

@@ -12,7 +12,7 @@
 // Where d is 0, or so small that 1/d is infinite, 0 stands for 1/d. d and min are then rounded to f16, to
 // nearest even; codes are not chosen again.
 //
-// K types and IQ4 are found by a search for the least squared error, see group_fit.h and search_blocks.cc.
+// K types and IQ4 are found by a search for the least squared error, see group_fit.h and search_blocks.h.
 #pragma once
 
 #include <cstddef>

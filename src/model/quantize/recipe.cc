@@ -1,6 +1,6 @@
 #include "model/quantize/recipe.h"
 
-#include <charconv>
+#include "model/files/layer_name.h"
 
 namespace kvasir {
 namespace {
@@ -14,13 +14,6 @@ constexpr QuantizationRecipe kRecipes[] = {
     {"q6_k", WeightType::kQ6K, 18},   {"iq4_nl", WeightType::kIq4Nl, 25}, {"iq4_xs", WeightType::kIq4Xs, 30},
     {"f16", WeightType::kF16, 1},     {"bf16", WeightType::kBf16, 32},    {"f32", WeightType::kF32, 0},
 };
-
-// The layer of "blk.12.attn_v.weight"; 0 for tensors of no layer.
-int32_t layer_of(std::string_view name) {
-  int32_t layer = 0;
-  if (name.starts_with("blk.")) std::from_chars(name.data() + 4, name.data() + name.size(), layer);
-  return layer;
-}
 
 // The first and the last eighth of the layers, and every third between them.
 bool has_more_bits(int32_t layer, int32_t layers) {
@@ -78,7 +71,8 @@ WeightType type_of_qkv(WeightType type) {
 
 WeightType in_mixture(WeightType type, const ModelSpec& spec, std::string_view name, bool whole_blocks) {
   if (!ops::is_quantized(type)) return type;
-  const int32_t layer = layer_of(name);
+  const auto parsed = parse_layer_name(name);
+  const int32_t layer = parsed ? static_cast<int32_t>(parsed->layer) : 0;
   const auto is = [name](std::string_view role) { return name.ends_with(role); };
   if (name == "output.weight" || (spec.tied_embeddings && name == "token_embd.weight")) {
     return type == WeightType::kQ8_0 || !whole_blocks ? WeightType::kQ8_0 : WeightType::kQ6K;

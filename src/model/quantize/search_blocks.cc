@@ -196,11 +196,6 @@ void put_codes(const Codes& codes, int from, int bits, uint8_t* out) {
     put_bits(field, static_cast<int>(i / 32 % fields) * bits, out[i / 32 / fields * 32 + i % 32]);
   }
 }
-// Code i of 32 in the low half of byte i, code i + 16 in the high half.
-void put_halves(const uint8_t* codes, uint8_t* out) {
-  for (size_t i = 0; i < 16; ++i) out[i] = static_cast<uint8_t>(codes[i] | codes[i + 16] << 4);
-}
-
 void write_q2_k(const Block& b, uint8_t* out) {
   for (size_t j = 0; j < 16; ++j) out[j] = static_cast<uint8_t>(b.scales[j] | b.mins[j] << 4);
   put_codes(codes_of(b, 0), 0, 2, out + 16);
@@ -249,12 +244,12 @@ void write_iq4_xs(const Block& b, uint8_t* out) {
     const int scale = b.scales[j] + 32;
     put_bits(scale >> 4, static_cast<int>(j % 4 * 2), out[2 + j / 4]);
     put_bits(scale & 15, static_cast<int>(j % 2 * 4), out[4 + j / 2]);
-    put_halves(codes.data() + 32 * j, out + 8 + 16 * j);
+    put_nibbles(codes.data() + 32 * j, out + 8 + 16 * j);
   }
 }
 void write_iq4_nl(const Block& b, uint8_t* out) {
   put_half(b.d, out);
-  put_halves(indices_of(b).data(), out + 2);
+  put_nibbles(indices_of(b).data(), out + 2);
 }
 
 // What is tried: see fit_scale. Found on Gaussian and on heavy-tailed rows.

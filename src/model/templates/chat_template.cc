@@ -93,8 +93,13 @@ Result<ChatTemplate> ChatTemplate::parse(std::string_view source) {
   return ChatTemplate(std::move(tree));
 }
 
-Result<MarkedText> ChatTemplate::render(const ChatTemplateInputs& inputs) const {
-  jinja::Environment env(jinja::Limits{}, inputs.now_seconds);
+Result<MarkedText> ChatTemplate::render(const ChatTemplateInputs& inputs,
+                                        const TemplateBudget& budget) const {
+  jinja::Limits limits;
+  limits.steps = budget.steps;
+  limits.bytes = budget.bytes;
+  limits.output_bytes = budget.output_bytes;
+  jinja::Environment env(limits, inputs.now_seconds);
   jinja::Variables variables;
   KV_ASSIGN_OR_RETURN(jinja::Value messages, make_messages(inputs.messages, &env));
   variables.emplace_back("messages", std::move(messages));

@@ -57,6 +57,14 @@ struct ChatTemplateInputs {
   std::optional<int64_t> now_seconds;
 };
 
+// What one rendering may use.
+struct TemplateBudget {
+  uint64_t steps = 10'000'000;  // about 50 ns each: half a second
+  uint64_t bytes =
+      uint64_t{256} << 20;  // of all strings and lists that are made, whether or not they live on
+  size_t output_bytes = size_t{64} << 20;  // of the text
+};
+
 // Immutable after parse(), hence thread-safe. Rendering is bounded in steps, memory, output and depth, so a
 // hostile template or conversation costs about half a second at most.
 class ChatTemplate {
@@ -69,7 +77,7 @@ class ChatTemplate {
   // handle them. kExhausted: a bound was hit. Ill-formed UTF-8 in the inputs counts as U+FFFD.
   // The result is UTF-8. The template's own text and the tokens above are trusted in it. All text made from
   // messages and variables is plain, whatever the template does with it.
-  Result<MarkedText> render(const ChatTemplateInputs& inputs) const;
+  Result<MarkedText> render(const ChatTemplateInputs& inputs, const TemplateBudget& budget = {}) const;
 
  private:
   struct Tree;

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/check.h"
+#include "model/files/gguf.h"
 
 namespace kvasir {
 
@@ -344,11 +345,10 @@ Result<Pretokenizer> find_pretokenizer(std::string_view name) {
   const auto found =
       std::find_if(std::begin(kNames), std::end(kNames), [&](const Name& n) { return n.name == name; });
   if (found == std::end(kNames)) {
-    return error(
-        ErrorCode::kUnsupported,
-        "pre-tokenizer '{}' is not supported; use a model whose tokenizer.ggml.pre is one of those in "
-        "docs/models.md, such as llama-bpe, qwen2 or gpt-2",
-        name);
+    return error(ErrorCode::kUnsupported,
+                 "pre-tokenizer {} is not supported; use a model whose tokenizer.ggml.pre is one of those in "
+                 "docs/models.md, such as llama-bpe, qwen2 or gpt-2",
+                 gguf_quoted(name));
   }
   Pretokenizer out;
   for (size_t i = 0; i < found->size; ++i) {

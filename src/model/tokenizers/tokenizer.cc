@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "model/files/gguf.h"
 #include "model/tokenizers/utf8.h"
 
 namespace kvasir {
@@ -126,7 +127,6 @@ Status Tokenizer::load_bytes() {
   const ByteAlphabet alphabet = make_byte_alphabet();
   byte_begin_.reserve(tokens_.size() + 1);
   byte_token_.fill(-1);
-  trie_.resize(1);
   for (size_t i = 0; i < tokens_.size(); ++i) {
     const std::string& token = tokens_[i];
     const auto id = static_cast<int32_t>(i);
@@ -134,13 +134,14 @@ Status Tokenizer::load_bytes() {
       return error(ErrorCode::kCorrupt, "the tokens are longer than 4 GiB; the model's files are damaged");
     }
     byte_begin_.push_back(static_cast<uint32_t>(bytes_.size()));
-    if (is_literal(types_[i]) && !token.empty()) add_to_trie(id);
+    if (is_literal(types_[i]) && !token.empty()) literals_.push_back(id);
     if (model_ == TokenizerModel::kByteBpe) {
       if (is_literal(types_[i]) || !append_spelled_bytes(alphabet, token, &bytes_)) bytes_.append(token);
     } else if (types_[i] == TokenType::kByte) {
       const auto byte = parse_byte_token(token);
       if (!byte) {
-        return error(ErrorCode::kCorrupt, "token {} ('{}') is said to be a byte and is none", i, token);
+        return error(ErrorCode::kCorrupt, "token {} ({}) is said to be a byte and is none", i,
+                     gguf_quoted(token));
       }
       bytes_.push_back(static_cast<char>(*byte));
       byte_token_[*byte] = id;
@@ -151,6 +152,7 @@ Status Tokenizer::load_bytes() {
     }
   }
   byte_begin_.push_back(static_cast<uint32_t>(bytes_.size()));
+  sort_literals();
   if (model_ != TokenizerModel::kByteBpe) return Status();
   for (size_t byte = 0; byte < 256; ++byte) {
     std::string spelled;
@@ -168,21 +170,24 @@ Status Tokenizer::load_merges(const std::vector<std::string>& merges) {
     bool known = false;
     size_t space = line.find(' ', 1);
     if (space == std::string_view::npos) {
-      return error(ErrorCode::kCorrupt, "merge {} ('{}') is not two tokens; the model's files are damaged",
-                   rank, line);
+      return error(ErrorCode::kCorrupt, "merge {} ({}) is not two tokens; the model's files are damaged",
+                   rank, gguf_quoted(line));
     }
-    // A token of text can have a space within.
-    for (; !known && space != std::string_view::npos; space = line.find(' ', space + 1)) {
+    // A token of text can have a space within, but not so many that a hostile file could ask for any time.
+    constexpr int kMostSpaces = 64;
+    int tries = 0;
+    for (; !known && space != std::string_view::npos && tries < kMostSpaces; ++tries) {
       const auto left = find_token(line.substr(0, space));
       const auto right = find_token(line.substr(space + 1));
       merged.assign(line.substr(0, space)).append(line.substr(space + 1));
       const auto whole = find_token(merged);
       known = left && right && whole;
       if (known) merges_.insert(*left, *right, {static_cast<int32_t>(rank), *whole});
+      space = line.find(' ', space + 1);
     }
     if (!known) {
-      return error(ErrorCode::kCorrupt, "merge {} ('{}') names a token that is not in the vocabulary", rank,
-                   line);
+      return error(ErrorCode::kCorrupt, "merge {} ({}) names a token that is not in the vocabulary", rank,
+                   gguf_quoted(line));
     }
   }
   return Status();
@@ -216,6 +221,13 @@ Status Tokenizer::load_scores(const std::vector<float>& scores) {
   for (int32_t id = 0; id < vocab_size(); ++id) {
     const std::string_view token = token_text(id);
     if (!is_text(id) || find_text(token) != id) continue;
+    // Each way to cut it is looked up: a piece of any length would take any time.
+    constexpr size_t kMostBytes = 1024;
+    if (token.size() > kMostBytes) {
+      return error(ErrorCode::kCorrupt,
+                   "token {} has {} bytes, more than any piece; the model's files are damaged", id,
+                   token.size());
+    }
     const auto rank = static_cast<int32_t>(
         std::lower_bound(ranks.begin(), ranks.end(), scores[static_cast<size_t>(id)], std::greater<>()) -
         ranks.begin());
@@ -245,9 +257,11 @@ Status Tokenizer::load_ids(const TokenizerData& data) {
   KV_RETURN_IF_ERROR(check("unknown", unk_ = data.unk));
   KV_RETURN_IF_ERROR(check("padding", pad_ = data.pad));
   add_bos_ = data.add_bos && data.bos.has_value();
-  ends_ = data.more_ends;
-  for (const auto& id : {eos_, eot_}) {
-    if (id) ends_.push_back(*id);
+  std::vector<int32_t> ends = data.more_ends;
+  if (eot_) ends.insert(ends.begin(), *eot_);
+  if (eos_) ends.insert(ends.begin(), *eos_);
+  for (const int32_t id : ends) {
+    if (!is_end(id)) ends_.push_back(id);
   }
   for (const int32_t id : ends_) KV_RETURN_IF_ERROR(check("ending", id));
   strips_left_.resize(tokens_.size());
@@ -289,23 +303,18 @@ bool Tokenizer::keeps_length() const {
           std::find(byte_token_.begin(), byte_token_.end(), -1) == byte_token_.end());
 }
 
-void Tokenizer::add_to_trie(int32_t id) {
-  size_t node = 0;
-  for (const char c : token_text(id)) {
-    const auto byte = static_cast<unsigned char>(c);
-    auto& children = trie_[node].children;
-    const auto child =
-        std::find_if(children.begin(), children.end(), [&](const auto& x) { return x.first == byte; });
-    if (child != children.end()) {
-      node = static_cast<size_t>(child->second);
-      continue;
-    }
-    const size_t fresh = trie_.size();
-    children.emplace_back(byte, static_cast<int32_t>(fresh));
-    trie_.emplace_back();
-    node = fresh;
-  }
-  if (trie_[node].token < 0) trie_[node].token = id;
+// Of those with the same text the first counts.
+void Tokenizer::sort_literals() {
+  const auto text = [this](int32_t id) -> std::string_view { return token_text(id); };
+  std::sort(literals_.begin(), literals_.end(), [&](int32_t a, int32_t b) {
+    const int order = text(a).compare(text(b));
+    return order != 0 ? order < 0 : a < b;
+  });
+  const auto same = [&](int32_t a, int32_t b) { return text(a) == text(b); };
+  literals_.erase(std::unique(literals_.begin(), literals_.end(), same), literals_.end());
+  for (const int32_t id : literals_)
+    ++literals_from_[static_cast<unsigned char>(text(id).front()) + size_t{1}];
+  for (size_t byte = 0; byte < 256; ++byte) literals_from_[byte + 1] += literals_from_[byte];
 }
 
 Result<std::string_view> Tokenizer::token_bytes(int32_t id) const {

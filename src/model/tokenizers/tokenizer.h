@@ -50,7 +50,8 @@ class Tokenizer {
 
   // Control and unknown tokens: what a reader does not want to see. False for ids outside the vocabulary.
   bool is_special(int32_t id) const;
-  // Whether generation ends with this token.
+  // The tokens that end an output: eos, eot and others, each once.
+  std::span<const int32_t> ends() const { return ends_; }
   bool is_end(int32_t id) const;
 
   int32_t vocab_size() const { return static_cast<int32_t>(tokens_.size()); }
@@ -93,12 +94,6 @@ class Tokenizer {
     std::vector<Slot> slots_;
   };
 
-  // The special tokens as a byte trie; node 0 is the root.
-  struct TrieNode {
-    int32_t token = -1;
-    std::vector<std::pair<unsigned char, int32_t>> children;
-  };
-
   struct Scratch;
   struct SpecialMatch {
     int32_t token = -1;
@@ -112,7 +107,7 @@ class Tokenizer {
   Status load_scores(const std::vector<float>& scores);
   Status load_ids(const TokenizerData& data);
   void load_words();
-  void add_to_trie(int32_t id);
+  void sort_literals();
   bool is_text(int32_t id) const;
   int32_t find_text(std::string_view text) const;
   std::vector<int32_t> encode_ranges(std::string_view text, std::span<const Interval> trusted) const;
@@ -141,7 +136,10 @@ class Tokenizer {
   std::unordered_map<std::string, int32_t> inner_characters_;
   std::unordered_map<std::string_view, int32_t> words_;  // bytes to token; empty unless ignore_merges_
   MergeTable merges_;
-  std::vector<TrieNode> trie_;
+  // The tokens that are found in text as they are, by their texts, and where those that begin with a byte
+  // begin.
+  std::vector<int32_t> literals_;
+  std::array<uint32_t, 257> literals_from_{};
   std::vector<bool> strips_left_, strips_right_;  // [vocab]
   std::vector<int32_t> ends_;
   std::optional<int32_t> bos_, eos_, eot_, unk_, pad_;

@@ -101,17 +101,22 @@ std::vector<int32_t> Tokenizer::encode_ranges(std::string_view text,
 Tokenizer::SpecialMatch Tokenizer::match_special(std::string_view text, size_t position,
                                                  size_t trusted_end) const {
   SpecialMatch best;
-  size_t node = 0;
-  for (size_t i = position; i < text.size(); ++i) {
-    const auto byte = static_cast<unsigned char>(text[i]);
-    const auto& children = trie_[node].children;
-    const auto child =
-        std::find_if(children.begin(), children.end(), [&](const auto& x) { return x.first == byte; });
-    if (child == children.end()) break;
-    node = static_cast<size_t>(child->second);
-    const int32_t token = trie_[node].token;
-    const bool plain = token >= 0 && !is_special(token) && !is_end(token);
-    if (token >= 0 && (i < trusted_end || plain)) best = {token, i + 1 - position};
+  const auto first = static_cast<unsigned char>(text[position]);
+  auto begin = literals_.begin() + literals_from_[first];
+  auto end = literals_.begin() + literals_from_[size_t{first} + 1];
+  // Those from begin to end start with the first `length` bytes of the text; the shortest comes first.
+  for (size_t length = 1; begin != end; ++length) {
+    const int32_t token = *begin;
+    if (token_text(token).size() == length) {
+      const bool plain = !is_special(token) && !is_end(token);
+      if (position + length <= trusted_end || plain) best = {token, length};
+      if (++begin == end) break;
+    }
+    if (position + length == text.size()) break;
+    const auto byte = static_cast<unsigned char>(text[position + length]);
+    const auto byte_of = [&](int32_t id) { return static_cast<unsigned char>(token_text(id)[length]); };
+    begin = std::partition_point(begin, end, [&](int32_t id) { return byte_of(id) < byte; });
+    end = std::partition_point(begin, end, [&](int32_t id) { return byte_of(id) == byte; });
   }
   return best;
 }

@@ -2,9 +2,11 @@
 #include "model/tokenizers/tokenizer_gguf.h"
 
 #include <algorithm>
+#include <iterator>
 #include <string_view>
 #include <utility>
 
+#include "model/tokenizers/pieces_of_merges.h"
 #include "model/tokenizers/split_patterns.h"
 
 namespace kvasir {
@@ -50,9 +52,9 @@ Status read_model(const Gguf& gguf, TokenizerData* data) {
   } else {
     return error(
         ErrorCode::kUnsupported,
-        "{}: tokenizer model '{}' is not supported; use a model whose tokenizer.ggml.model is gpt2, llama or "
+        "{}: tokenizer model {} is not supported; use a model whose tokenizer.ggml.model is gpt2, llama or "
         "gemma4",
-        gguf.origin(), model);
+        gguf.origin(), gguf_quoted(model));
   }
   if (gguf.has("tokenizer.ggml.add_space_prefix")) {
     KV_ASSIGN_OR_RETURN(const bool prefix, gguf.get_bool("tokenizer.ggml.add_space_prefix"));
@@ -84,30 +86,69 @@ void write_optional_id(std::string_view key, const std::optional<int32_t>& id, G
   if (id) out->set_u32(key, static_cast<uint32_t>(*id));
 }
 
-}  // namespace
-
-Status write_tokenizer_data(const TokenizerData& data, GgufAssembler* out) {
-  if (data.model != TokenizerModel::kByteBpe) {
-    return error(ErrorCode::kUnsupported, "a tokenizer that is not BPE of bytes has no form in GGUF");
-  }
+Status write_byte_model(const TokenizerData& data, GgufAssembler* out) {
   const std::string_view pre = name_of_pretokenizer(data.split, data.ignore_merges, data.nfc);
   if (pre.empty())
     return error(ErrorCode::kUnsupported, "the tokenizer's splitting pattern has no name in GGUF");
+  out->set_string("tokenizer.ggml.model", "gpt2");
+  out->set_string("tokenizer.ggml.pre", pre);
+  out->set_strings("tokenizer.ggml.merges", data.merges);
+  return Status();
+}
+
+// What GGUF's "llama" says of a tokenizer is all there is to say of this one.
+Status check_is_pieces(const TokenizerData& data) {
+  const auto unsupported = [](std::string_view what) {
+    return error(ErrorCode::kUnsupported, "the tokenizer {}, which GGUF cannot say of one of pieces", what);
+  };
+  if (!data.split.empty()) return unsupported("splits text");
+  if (data.ignore_merges) return unsupported("looks whole words up");
+  if (data.nfc) return unsupported("composes text");
+  if (data.space_prefix == SpacePrefix::kUnlessThere || data.space_prefix == SpacePrefix::kFirst) {
+    return unsupported("puts a space before some texts only");
+  }
+  if (!data.bos || !data.eos) return unsupported("has no token that begins or ends texts");
+  const auto bytes =
+      std::count(data.token_types.begin(), data.token_types.end(), static_cast<int32_t>(TokenType::kByte));
+  return bytes == 256 ? Status() : unsupported("has no token for some bytes");
+}
+
+Status write_pieces(const TokenizerData& data, GgufAssembler* out) {
+  KV_RETURN_IF_ERROR(check_is_pieces(data));
+  KV_ASSIGN_OR_RETURN(const std::vector<float> scores, scores_of_merges(data));
+  out->set_string("tokenizer.ggml.model", "llama");
+  out->set_string("tokenizer.ggml.pre", "default");
+  out->set_f32s("tokenizer.ggml.scores", scores);
+  out->set_bool("tokenizer.ggml.add_space_prefix", data.space_prefix == SpacePrefix::kAlways);
+  return Status();
+}
+
+}  // namespace
+
+Status write_tokenizer_data(const TokenizerData& data, GgufAssembler* out) {
+  if (data.model == TokenizerModel::kPieces) {
+    return error(ErrorCode::kUnsupported, "pieces with scores do not come from folders");
+  }
   if (!data.strips_left.empty() || !data.strips_right.empty()) {
     return error(ErrorCode::kUnsupported,
                  "the tokenizer has tokens that take white space along, which GGUF cannot say");
   }
-  out->set_string("tokenizer.ggml.model", "gpt2");
-  out->set_string("tokenizer.ggml.pre", pre);
+  KV_RETURN_IF_ERROR(data.model == TokenizerModel::kByteBpe ? write_byte_model(data, out)
+                                                            : write_pieces(data, out));
   out->set_strings("tokenizer.ggml.tokens", data.tokens);
   if (!data.token_types.empty()) out->set_i32s("tokenizer.ggml.token_type", data.token_types);
-  out->set_strings("tokenizer.ggml.merges", data.merges);
   write_optional_id("tokenizer.ggml.bos_token_id", data.bos, out);
   write_optional_id("tokenizer.ggml.eos_token_id", data.eos, out);
-  // GGUF has one more end.
-  write_optional_id("tokenizer.ggml.eot_token_id",
-                    data.eot || data.more_ends.empty() ? data.eot : std::optional(data.more_ends.front()),
-                    out);
+  // GGUF has two further ends, of a turn and of a message.
+  std::vector<int32_t> ends = data.more_ends;
+  if (data.eot) std::erase(ends, *data.eot);
+  if (data.eot) ends.insert(ends.begin(), *data.eot);
+  const std::string_view keys[] = {"tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"};
+  if (ends.size() > std::size(keys)) {
+    return error(ErrorCode::kUnsupported, "{} tokens beside eos end an output, of which GGUF can say two",
+                 ends.size());
+  }
+  for (size_t i = 0; i < ends.size(); ++i) write_optional_id(keys[i], ends[i], out);
   write_optional_id("tokenizer.ggml.unknown_token_id", data.unk, out);
   write_optional_id("tokenizer.ggml.padding_token_id", data.pad, out);
   out->set_bool("tokenizer.ggml.add_bos_token", data.add_bos);
@@ -130,6 +171,9 @@ Result<TokenizerData> read_tokenizer_data(const Gguf& gguf) {
   KV_RETURN_IF_ERROR(read_optional_id(gguf, "tokenizer.ggml.bos_token_id", &data.bos));
   KV_RETURN_IF_ERROR(read_optional_id(gguf, "tokenizer.ggml.eos_token_id", &data.eos));
   KV_RETURN_IF_ERROR(read_optional_id(gguf, "tokenizer.ggml.eot_token_id", &data.eot));
+  std::optional<int32_t> end_of_message;
+  KV_RETURN_IF_ERROR(read_optional_id(gguf, "tokenizer.ggml.eom_token_id", &end_of_message));
+  if (end_of_message) data.more_ends.push_back(*end_of_message);
   KV_RETURN_IF_ERROR(read_optional_id(gguf, "tokenizer.ggml.unknown_token_id", &data.unk));
   KV_RETURN_IF_ERROR(read_optional_id(gguf, "tokenizer.ggml.padding_token_id", &data.pad));
   KV_RETURN_IF_ERROR(read_strips(gguf, &data));

@@ -13,8 +13,9 @@ namespace kvasir {
 Result<TokenizerData> read_tokenizer_data(const Gguf& gguf);
 
 // Adds the keys of which read_tokenizer_data() makes the same description; for a converter of folders.
-// kUnsupported: GGUF cannot say it. That is what is not BPE of bytes (a folder's tokenizer.json has merges
-// where GGUF needs scores), a splitting pattern without a name, and tokens that take white space along.
+// Pairs of characters that merge by rank become pieces with scores (pieces_of_merges.h). kUnsupported: GGUF
+// cannot say it. That is a splitting pattern without a name, tokens that take white space along, and of
+// characters whatever SentencePiece does not do.
 // REQUIRES: `out` has no such keys yet.
 Status write_tokenizer_data(const TokenizerData& data, GgufAssembler* out);
 

@@ -2,13 +2,14 @@
 // other tokens. The JSON library's exceptions are caught in read_tokenizer_json().
 #include "model/tokenizers/tokenizer_json.h"
 
-#include <filesystem>
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <unordered_map>
 #include <utility>
 
-#include "base/file.h"
+#include "base/untrusted_text.h"
+#include "model/files/json_text.h"
 #include "model/tokenizers/split_patterns.h"
 
 namespace kvasir {
@@ -18,6 +19,22 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kMark = "\u2581";
+constexpr size_t kShown = 400;  // characters of a file that a message shows: a pattern is no longer
+
+// The JSON in `text`. Its exceptions are the library's.
+json parse(std::string_view text) {
+  if (nests_deeper(text, kMostJsonDepth)) {
+    throw json::other_error::create(501, fmt::format("nested deeper than {}", kMostJsonDepth), nullptr);
+  }
+  return json::parse(text);
+}
+
+// The id of a token.
+int64_t id_in(const json& value) {
+  const bool fits = !value.is_number_unsigned() || value.get<uint64_t>() <= INT64_MAX;
+  if (value.is_number_integer() && fits) return value.get<int64_t>();
+  throw json::other_error::create(501, fmt::format("a token has the id {}", shown_json(value)), &value);
+}
 
 // A member, or null where it is absent.
 const json& member(const json& object, const char* key) {
@@ -36,14 +53,14 @@ std::string type_of(const json& object) {
 }
 
 // A component and, if it is a Sequence, those in it, in order.
-std::vector<json> flatten(const json& component, const char* list) {
+std::vector<const json*> flatten(const json& component, const char* list) {
   if (component.is_null()) return {};
-  if (type_of(component) != "Sequence") return {component};
-  std::vector<json> out;
+  if (type_of(component) != "Sequence") return {&component};
+  std::vector<const json*> out;
   for (const json& part : component.at(list)) {
     if (type_of(part) == "Sequence")
       throw json::other_error::create(501, "a Sequence within a Sequence", &part);
-    out.push_back(part);
+    out.push_back(&part);
   }
   return out;
 }
@@ -64,7 +81,7 @@ class Reader {
   Status read_plain_vocabulary(const json& config);
   Status read_model(const json& model);
   Status read_vocabulary(const json& vocab);
-  Status read_added(const json& added, int32_t id);
+  Status read_added(const json& added, int64_t id);
   Status read_normalizer(const json& component);
   Status read_pretokenizer(const json& component);
   Status read_split(const json& split);
@@ -74,7 +91,7 @@ class Reader {
   Status set_token(int64_t id, const std::string& text, TokenType type);
   void read_config(const json& config);
   void read_chat_template(const json& config);
-  void read_ends(const json& generation);
+  Status read_ends(const json& generation);
   std::optional<int32_t> id_of(const std::optional<std::string>& text) const;
 
   Status unsupported(std::string_view what) const {
@@ -96,9 +113,9 @@ class Reader {
 
 Result<TokenizerData> Reader::run() {
   data_.split.clear();
-  const json config = files_.config.empty() ? json::object() : json::parse(files_.config);
+  const json config = files_.tokenizer_config.empty() ? json::object() : parse(files_.tokenizer_config);
   if (!files_.tokenizer.empty()) {
-    KV_RETURN_IF_ERROR(read_tokenizer(json::parse(files_.tokenizer)));
+    KV_RETURN_IF_ERROR(read_tokenizer(parse(files_.tokenizer)));
   } else if (!files_.vocab.empty() && !files_.merges.empty()) {
     KV_RETURN_IF_ERROR(read_plain_vocabulary(config));
   } else {
@@ -106,7 +123,7 @@ Result<TokenizerData> Reader::run() {
                  origin_);
   }
   read_config(config);
-  if (!files_.generation_config.empty()) read_ends(json::parse(files_.generation_config));
+  if (!files_.generation_config.empty()) KV_RETURN_IF_ERROR(read_ends(parse(files_.generation_config)));
   return std::move(data_);
 }
 
@@ -114,16 +131,14 @@ Status Reader::read_tokenizer(const json& root) {
   const json& added = member(root, "added_tokens");
   most_tokens_ = static_cast<int64_t>(added.size());
   KV_RETURN_IF_ERROR(read_model(root.at("model")));
-  for (const json& token : added.is_null() ? json::array() : added) {
-    KV_RETURN_IF_ERROR(read_added(token, token.at("id").get<int32_t>()));
+  for (const json& token : added) KV_RETURN_IF_ERROR(read_added(token, id_in(token.at("id"))));
+  for (const json* part : flatten(member(root, "normalizer"), "normalizers")) {
+    KV_RETURN_IF_ERROR(read_normalizer(*part));
   }
-  for (const json& part : flatten(member(root, "normalizer"), "normalizers")) {
-    KV_RETURN_IF_ERROR(read_normalizer(part));
+  for (const json* part : flatten(member(root, "pre_tokenizer"), "pretokenizers")) {
+    KV_RETURN_IF_ERROR(read_pretokenizer(*part));
   }
-  for (const json& part : flatten(member(root, "pre_tokenizer"), "pretokenizers")) {
-    KV_RETURN_IF_ERROR(read_pretokenizer(part));
-  }
-  for (const json& part : flatten(member(root, "post_processor"), "processors")) read_post_processor(part);
+  for (const json* part : flatten(member(root, "post_processor"), "processors")) read_post_processor(*part);
   return finish_model();
 }
 
@@ -131,7 +146,7 @@ Status Reader::read_model(const json& model) {
   const json& type = member(model, "type");
   // Early files do not name the type.
   if (!(type.is_null() ? model.contains("merges") : type.get<std::string>() == "BPE")) {
-    return unsupported("a model of type '" + type_of(model) + "' (BPE is supported)");
+    return unsupported("a model of type " + gguf_quoted(type_of(model)) + " (BPE is supported)");
   }
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
     const json& affix = member(model, key);
@@ -159,14 +174,15 @@ Status Reader::read_vocabulary(const json& vocab) {
   constexpr int64_t kMostHoles = 1 << 16;
   most_tokens_ += static_cast<int64_t>(vocab.size()) + kMostHoles;
   for (const auto& [text, id] : vocab.items()) {
-    KV_RETURN_IF_ERROR(set_token(id.get<int64_t>(), text, TokenType::kNormal));
+    KV_RETURN_IF_ERROR(set_token(id_in(id), text, TokenType::kNormal));
   }
   return Status();
 }
 
 // Ids may have holes, but not so large ones that a hostile file could ask for any memory.
 Status Reader::set_token(int64_t id, const std::string& text, TokenType type) {
-  if (id < 0 || id >= most_tokens_) return corrupt(fmt::format("token '{}' has the id {}", text, id));
+  if (id < 0 || id >= most_tokens_)
+    return corrupt(fmt::format("token {} has the id {}", gguf_quoted(text), id));
   const auto i = static_cast<size_t>(id);
   if (i >= data_.tokens.size()) {
     data_.tokens.resize(i + 1);
@@ -174,7 +190,8 @@ Status Reader::set_token(int64_t id, const std::string& text, TokenType type) {
   }
   const auto unused = static_cast<int32_t>(TokenType::kUnused);
   if (data_.token_types[i] != unused && data_.tokens[i] != text) {
-    return corrupt(fmt::format("the id {} is that of '{}' and of '{}'", id, data_.tokens[i], text));
+    return corrupt(fmt::format("the id {} is that of {} and of {}", id, gguf_quoted(data_.tokens[i]),
+                               gguf_quoted(text)));
   }
   data_.tokens[i] = text;
   data_.token_types[i] = static_cast<int32_t>(type);
@@ -182,12 +199,13 @@ Status Reader::set_token(int64_t id, const std::string& text, TokenType type) {
   return Status();
 }
 
-Status Reader::read_added(const json& added, int32_t id) {
+Status Reader::read_added(const json& added, int64_t number) {
   const std::string text = added.at("content").get<std::string>();
   if (flag(added, "single_word"))
-    return unsupported("the added token '" + text + "' as a word of its own only");
+    return unsupported("the added token " + gguf_quoted(text) + " as a word of its own only");
   KV_RETURN_IF_ERROR(
-      set_token(id, text, flag(added, "special") ? TokenType::kControl : TokenType::kUserDefined));
+      set_token(number, text, flag(added, "special") ? TokenType::kControl : TokenType::kUserDefined));
+  const auto id = static_cast<int32_t>(number);
   if (flag(added, "lstrip")) data_.strips_left.push_back(id);
   if (flag(added, "rstrip")) data_.strips_right.push_back(id);
   return Status();
@@ -203,7 +221,7 @@ Status Reader::read_normalizer(const json& part) {
              part.at("content") == kMark) {
     marks_spaces_ = true;
   } else {
-    return unsupported("the normalizer " + part.dump());
+    return unsupported("the normalizer " + shown_json(part));
   }
   return Status();
 }
@@ -221,7 +239,7 @@ Status Reader::read_pretokenizer(const json& part) {
   } else if (type == "Metaspace" && member(part, "replacement") == kMark && !flag(part, "split", true)) {
     read_metaspace(part);
   } else {
-    return unsupported("the pre-tokenizer " + part.dump());
+    return unsupported("the pre-tokenizer " + shown_json(part));
   }
   return Status();
 }
@@ -234,7 +252,7 @@ Status Reader::read_split(const json& split) {
     // Of spaces, where there are none left.
     if (marks_spaces_ && member(split.at("pattern"), "String") == " " && !invert && behavior != "Removed")
       return Status();
-    return unsupported("the pre-tokenizer " + split.dump());
+    return unsupported("the pre-tokenizer " + shown_json(split));
   }
   const auto stage = parse_split_pattern(regex.get<std::string>());
   // Words that cover the text may as well be kept and what is between them removed.
@@ -246,8 +264,9 @@ Status Reader::read_split(const json& split) {
   const auto* runs = stage ? std::get_if<RunStage>(&*stage) : nullptr;
   const bool too_late = byte_level_ && (runs == nullptr || runs->set != CharSet::kAsciiDigit);
   if (!stage || !isolates || too_late) {
-    return unsupported(fmt::format("the splitting pattern {} ({}{}{})", regex.dump(), behavior,
-                                   invert ? ", inverted" : "", too_late ? ", after ByteLevel" : ""));
+    return unsupported(fmt::format("the splitting pattern {} ({}{}{})", shown_json(regex, kShown),
+                                   one_line(behavior, 40), invert ? ", inverted" : "",
+                                   too_late ? ", after ByteLevel" : ""));
   }
   data_.split.push_back(*stage);
   return Status();
@@ -299,14 +318,12 @@ Status Reader::read_plain_vocabulary(const json& config) {
   } else if (reader.starts_with("GPT2Tokenizer") || reader.starts_with("CodeGenTokenizer")) {
     data_.split = gpt2_split();
   } else {
-    return unsupported("the class '" + reader + "' and no tokenizer.json");
+    return unsupported("the class " + gguf_quoted(reader) + " and no tokenizer.json");
   }
-  KV_RETURN_IF_ERROR(read_vocabulary(json::parse(files_.vocab)));
-  const json& named_tokens = member(config, "added_tokens_decoder");
-  const json added = named_tokens.is_null() ? json::object() : named_tokens;
-  for (const auto& [id, token] : added.items()) {
+  KV_RETURN_IF_ERROR(read_vocabulary(parse(files_.vocab)));
+  for (const auto& [id, token] : member(config, "added_tokens_decoder").items()) {
     if (id.empty() || id.size() > 8 || id.find_first_not_of("0123456789") != std::string::npos) {
-      return corrupt("tokenizer_config.json has the token id '" + id + "'");
+      return corrupt("tokenizer_config.json has the token id " + gguf_quoted(id));
     }
     KV_RETURN_IF_ERROR(read_added(token, std::stoi(id)));
   }
@@ -339,7 +356,7 @@ void Reader::read_config(const json& config) {
 void Reader::read_chat_template(const json& config) {
   const json& source = member(config, "chat_template");
   if (!files_.chat_template.empty()) {
-    data_.chat_template = files_.chat_template;
+    data_.chat_template = std::string(files_.chat_template);
   } else if (source.is_string()) {
     data_.chat_template = source.get<std::string>();
   } else if (source.is_array()) {
@@ -349,14 +366,21 @@ void Reader::read_chat_template(const json& config) {
   }
 }
 
-void Reader::read_ends(const json& generation) {
+Status Reader::read_ends(const json& generation) {
+  constexpr size_t kMostEnds = 128;
   const json& ends = member(generation, "eos_token_id");
-  for (const json& end : ends.is_array() ? ends : ends.is_null() ? json::array() : json::array({ends})) {
-    const auto id = end.get<int32_t>();
-    if (id < 0 || static_cast<size_t>(id) >= data_.tokens.size()) continue;  // of another modality
+  if (ends.size() > kMostEnds) return corrupt(fmt::format("{} tokens end an output", ends.size()));
+  // Of a single number, too, the loop has one turn; of null none.
+  for (const json& end : ends) {
+    const int64_t number = id_in(end);
+    if (number < 0 || number >= static_cast<int64_t>(data_.tokens.size())) continue;  // of another modality
+    const auto id = static_cast<int32_t>(number);
     if (!data_.eos) data_.eos = id;
-    if (id != data_.eos) data_.more_ends.push_back(id);
+    const bool known = id == data_.eos ||
+                       std::find(data_.more_ends.begin(), data_.more_ends.end(), id) != data_.more_ends.end();
+    if (!known) data_.more_ends.push_back(id);
   }
+  return Status();
 }
 
 std::optional<int32_t> Reader::id_of(const std::optional<std::string>& text) const {
@@ -370,27 +394,11 @@ Result<TokenizerData> read_tokenizer_json(const TokenizerFiles& files, std::stri
   try {
     return Reader(files, origin).run();
   } catch (const json::exception& e) {
+    std::string what = e.what();
+    std::replace(what.begin(), what.end(), '\'', '"');
     return error(ErrorCode::kCorrupt, "{}: the tokenizer's files are not as they should be: {}", origin,
-                 e.what());
+                 one_line(what, kShown));
   }
-}
-
-Result<TokenizerData> read_tokenizer_folder(const std::string& folder) {
-  namespace fs = std::filesystem;
-  TokenizerFiles files;
-  const std::pair<const char*, std::string*> parts[] = {{"tokenizer.json", &files.tokenizer},
-                                                        {"tokenizer_config.json", &files.config},
-                                                        {"generation_config.json", &files.generation_config},
-                                                        {"chat_template.jinja", &files.chat_template},
-                                                        {"vocab.json", &files.vocab},
-                                                        {"merges.txt", &files.merges}};
-  for (const auto& [name, text] : parts) {
-    const fs::path path = fs::path(folder) / name;
-    std::error_code ignored;
-    if (!fs::exists(path, ignored)) continue;
-    KV_ASSIGN_OR_RETURN(*text, read_file(path.string()));
-  }
-  return read_tokenizer_json(files, folder);
 }
 
 }  // namespace kvasir

@@ -1,7 +1,6 @@
 // A tokenizer's description out of the files that Hugging Face's tokenizers and transformers write.
 #pragma once
 
-#include <string>
 #include <string_view>
 
 #include "base/status.h"
@@ -9,14 +8,14 @@
 
 namespace kvasir {
 
-// The texts of the files; empty where a model has none.
+// The texts of the files: views. Empty where a model has none.
 struct TokenizerFiles {
-  std::string tokenizer;          // tokenizer.json
-  std::string config;             // tokenizer_config.json
-  std::string generation_config;  // generation_config.json: which tokens end an output
-  std::string chat_template;      // chat_template.jinja, which goes before the one in the configuration
-  std::string vocab;              // vocab.json and
-  std::string merges;             // merges.txt, of GPT-2's kind: used where there is no tokenizer.json
+  std::string_view tokenizer;          // tokenizer.json
+  std::string_view tokenizer_config;   // tokenizer_config.json
+  std::string_view generation_config;  // generation_config.json: which tokens end an output
+  std::string_view chat_template;      // chat_template.jinja, which goes before the one in the configuration
+  std::string_view vocab;              // vocab.json and
+  std::string_view merges;             // merges.txt, of GPT-2's kind: used where there is no tokenizer.json
 };
 
 // What Tokenizer::create() and the chat template need, the same as a GGUF file of the model says. Of a
@@ -25,8 +24,5 @@ struct TokenizerFiles {
 // that would make other tokens, named in the message. kCorrupt: what is no JSON or has the wrong shape.
 // kNotFound: neither tokenizer.json nor vocab.json with merges.txt.
 Result<TokenizerData> read_tokenizer_json(const TokenizerFiles& files, std::string_view origin);
-
-// The same of a model's folder. kIo also where a file cannot be read.
-Result<TokenizerData> read_tokenizer_folder(const std::string& folder);
 
 }  // namespace kvasir

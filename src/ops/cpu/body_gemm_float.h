@@ -136,11 +136,9 @@ inline void widen_groups(WeightType type, const uint8_t* panel, int64_t first, i
     for (int64_t h = 0; h < 2; ++h) {
       F scale[2], min[2];  // of both halves of the group
       for (int64_t s = 0; s < 2; ++s) {
-        scale[s] = f_load(w.scales[g][t.scales == 2 ? s : 0] + 16 * h);
-        min[s] = f_zero();
-        if (t.scales == 2) scale[s] = f_mul(f_load(w.d + 16 * h), scale[s]);
-        if (t.has_min && t.scales == 1) min[s] = f_load(w.scales[g][1] + 16 * h);
-        if (t.has_min && t.scales == 2) min[s] = f_mul(f_load(w.min + 16 * h), f_load(w.mins[g][s] + 16 * h));
+        const int64_t of = t.scales == 2 ? s : 0;
+        scale[s] = f_load(w.scales[g][of] + 16 * h);
+        min[s] = t.has_min ? f_load(w.mins[g][of] + 16 * h) : f_zero();
       }
       for (int64_t k = 0; k < kGroup; ++k) {
         const int64_t s = k / (kGroup / 2);

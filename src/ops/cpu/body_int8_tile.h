@@ -6,6 +6,16 @@
 namespace kvasir::ops {
 namespace {
 
+constexpr int64_t kAllRows = int64_t{1} << 62;
+
+// Rows of the largest tile of unpacked weights, of the largest that reads a panel; and the rows of a product
+// up to which tiles read the panel.
+struct TileHeights {
+  int unpacked;
+  int packed;
+  int64_t packed_rows;
+};
+
 // Some rows, over groups of K from one on. Pointers are to the first row, at the first group.
 struct Int8Tile {
   int64_t groups;
@@ -13,7 +23,7 @@ struct Int8Tile {
   const int8_t* q;
   int64_t k;  // from one row of q to the next
   const float* scales;
-  const int16_t* sums;  // of q over both halves of each group
+  const int16_t* sums;
   const float* moments;
   int64_t row_groups;  // from one row of scales and moments to the next
   float* chains;       // [rows][32]
@@ -26,9 +36,14 @@ struct Int8Tile {
 
   float scale(int64_t r, int64_t g) const { return scales[r * row_groups + g]; }
   float moment(int64_t r, int64_t g) const { return moments[r * row_groups + g]; }
-  int32_t sum(int64_t r, int64_t g, int64_t half) const { return sums[2 * (r * row_groups + g) + half]; }
+  // Of q over a half of a group.
+  int32_t sum(int64_t r, int64_t g, int64_t half) const {
+    const int16_t* negated = sums + 2 * (r * row_groups + g);
+    return half == 1 ? -negated[1] : negated[1] - negated[0];
+  }
+  float half_sum(int64_t r, int64_t g, int64_t half) const { return static_cast<float>(sum(r, g, half)); }
   // What integer sums begin with: the weights' offset times the rows' sums, taken off.
-  int32_t start(int64_t r, int64_t g) const { return -offset * (sum(r, g, 0) + sum(r, g, 1)); }
+  int32_t start(int64_t r, int64_t g) const { return offset * sums[2 * (r * row_groups + g)]; }
   int32_t half_start(int64_t r, int64_t g, int64_t half) const { return -offset * sum(r, g, half); }
 };
 
@@ -44,7 +59,8 @@ struct Unpacked {
   const UnpackedGroups& groups;
   const uint8_t* codes;  // as bytes
   int64_t stride;        // from one group's to the next
-  void fetch_ahead_of(int64_t) const {}
+  Ahead ahead() const { return {}; }
+  void fetch(Ahead&, int64_t) const {}
   template <int kQuad, int kHalf>
   B bytes(int64_t group) const {
     return b_load(codes + group * stride + (2 * kQuad + kHalf) * kLineBytes);
@@ -54,12 +70,21 @@ struct Unpacked {
 template <WeightType T>
 struct Packed {
   const uint8_t* panel;
-  void fetch_ahead_of(int64_t group) const { fetch_group<T>(panel, group + kBlockGroups); }
+  Ahead fetches;
+  Ahead ahead() const { return fetches; }
+  void fetch(Ahead& ahead, int64_t group) const {
+    fetch_ahead<GroupPlaces<T>::kShare>(ahead, group, panel + group * GroupPlaces<T>::kShare);
+  }
   template <int kQuad, int kHalf>
   B bytes(int64_t group) const {
     return unpack_bytes<T, kQuad, kHalf>(GroupPlaces<T>::lines(panel, group));
   }
   GroupScales<T> scales(int64_t group) const { return GroupPlaces<T>::scales(panel, group); }
+};
+// For a row alone: what comes soon is fetched at every step.
+template <WeightType T>
+struct PackedAlone : Packed<T> {
+  void fetch(Ahead&, int64_t group) const { fetch_group<T>(this->panel, group + kBlockGroups); }
 };
 
 }  // namespace

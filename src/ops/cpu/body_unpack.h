@@ -15,16 +15,14 @@ constexpr int64_t kByteLines = 16;   // of a group whose codes are bytes: line 2
 // Up to eight groups of a panel.
 struct UnpackedGroups {
   alignas(64) uint8_t values[kBlockGroups][kByteLines][kLineBytes];  // unsigned, offset included
-  // As GroupScales has them. One scale a group: [0] the scale, [1] the minimum. Two: those of both halves.
+  // As GroupScales has them: of both halves of a group with two scales, else [0].
   alignas(64) float scales[kBlockGroups][2][kPanel];
   alignas(64) float mins[kBlockGroups][2][kPanel];
-  alignas(64) float d[kPanel];
-  alignas(64) float min[kPanel];
 };
 
 // The bits of lines that hold kBits of a code, for quad kQuad and columns 16h.., put at bit kTo.
 template <int kBits, int kQuad, int kHalf, int kTo>
-inline B unpack_bits(const uint8_t* lines) {
+KV_INLINE B unpack_bits(const uint8_t* lines) {
   constexpr int kQuads = 4 / kBits;  // in a line
   constexpr int kShift = kBits * (2 * (kQuad % kQuads) + kHalf) - kTo;
   return b_and(b_shift<kShift>(b_load(lines + kQuad / kQuads * kLineBytes)), ((1 << kBits) - 1) << kTo);
@@ -32,7 +30,7 @@ inline B unpack_bits(const uint8_t* lines) {
 
 // Four k of sixteen columns as the unsigned bytes that a product multiplies with.
 template <WeightType T, int kQuad, int kHalf>
-inline B unpack_bytes(const uint8_t* lines) {
+KV_INLINE B unpack_bytes(const uint8_t* lines) {
   constexpr WeightTraits t = kTraitsOf<T>;
   if constexpr (t.low_bits == 8) {
     return b_load(lines + (2 * kQuad + kHalf) * kLineBytes);
@@ -60,7 +58,8 @@ inline void unpack_group(const uint8_t* lines, uint8_t* out) {
   }
 }
 
-// The scales of one group as a panel holds them: of sixteen columns from `at` on.
+// The scales and minima of one group, out of a panel: of sixteen columns from `at` on. s: the half of a group
+// with two scales, else 0.
 template <WeightType T>
 class GroupScales {
  public:
@@ -74,22 +73,18 @@ class GroupScales {
     }
   }
 
-  // One scale in a group: what its values are multiplied with, and its minimum, to be added.
-  F scale(int64_t at) const {
-    return kTraits.scale_bytes == 0 ? d(at) : f_mul(d(at), f_load_i8(bytes_ + at));
+  // What values are multiplied with.
+  F scale(int64_t s, int64_t at) const {
+    const F d = f_load_f16(tail_ + 2 * at);
+    if constexpr (kTraits.scale_bytes == 0) return d;
+    return f_mul(d, f_load_i8((kShared ? nibbles_[0] : bytes_) + s * kPanel + at));
   }
-  F minimum(int64_t at) const {
-    return kTraits.scale_bytes == 0 ? min(at) : f_mul(min(at), f_load_i8(bytes_ + kPanel + at));
-  }
-  // Two: the integer factors of half s, what they multiply, and the same of the minima.
-  F half_scale(int64_t s, int64_t at) const {
-    return f_load_i8((kShared ? nibbles_[0] : bytes_) + s * kPanel + at);
-  }
-  F half_minimum(int64_t s, int64_t at) const { return f_load_i8(nibbles_[1] + s * kPanel + at); }
-  F d(int64_t at) const { return f_load_f16(tail_ + 2 * at); }
-  F min(int64_t at) const {
-    const F m = f_load_f16(tail_ + kLineBytes + 2 * at);
-    return kTraits.scale_bytes == 0 ? m : f_mul(m, f_set1(-1.0f));  // K types subtract it
+  // What is added to them.
+  F minimum(int64_t s, int64_t at) const {
+    const F min = f_load_f16(tail_ + kLineBytes + 2 * at);
+    if constexpr (kTraits.scale_bytes == 0) return min;
+    const F factor = f_load_i8((kShared ? nibbles_[1] : bytes_ + kPanel) + s * kPanel + at);
+    return f_mul(f_sub(f_set1(-0.0f), min), factor);  // K types subtract it
   }
 
  private:
@@ -104,12 +99,8 @@ class GroupScales {
 class UnpackedScales {
  public:
   UnpackedScales(const UnpackedGroups& groups, int64_t group) : groups_(groups), group_(group) {}
-  F scale(int64_t at) const { return f_load(groups_.scales[group_][0] + at); }
-  F minimum(int64_t at) const { return f_load(groups_.scales[group_][1] + at); }
-  F half_scale(int64_t s, int64_t at) const { return f_load(groups_.scales[group_][s] + at); }
-  F half_minimum(int64_t s, int64_t at) const { return f_load(groups_.mins[group_][s] + at); }
-  F d(int64_t at) const { return f_load(groups_.d + at); }
-  F min(int64_t at) const { return f_load(groups_.min + at); }
+  F scale(int64_t s, int64_t at) const { return f_load(groups_.scales[group_][s] + at); }
+  F minimum(int64_t s, int64_t at) const { return f_load(groups_.mins[group_][s] + at); }
 
  private:
   const UnpackedGroups& groups_;
@@ -118,18 +109,10 @@ class UnpackedScales {
 
 template <WeightType T>
 inline void unpack_scales(const GroupScales<T>& from, int64_t i, UnpackedGroups* out) {
-  constexpr WeightTraits t = kTraitsOf<T>;
-  for (int64_t at = 0; at < kPanel; at += 16) {
-    if constexpr (t.scales == 1) {
-      f_store(out->scales[i][0] + at, from.scale(at));
-      if constexpr (t.has_min) f_store(out->scales[i][1] + at, from.minimum(at));
-    } else {
-      f_store(out->d + at, from.d(at));
-      if constexpr (t.has_min) f_store(out->min + at, from.min(at));
-      for (int64_t s = 0; s < 2; ++s) {
-        f_store(out->scales[i][s] + at, from.half_scale(s, at));
-        if constexpr (t.has_min) f_store(out->mins[i][s] + at, from.half_minimum(s, at));
-      }
+  for (int64_t s = 0; s < kTraitsOf<T>.scales; ++s) {
+    for (int64_t at = 0; at < kPanel; at += 16) {
+      f_store(out->scales[i][s] + at, from.scale(s, at));
+      if constexpr (kTraitsOf<T>.has_min) f_store(out->mins[i][s] + at, from.minimum(s, at));
     }
   }
 }
@@ -142,6 +125,8 @@ struct GroupPlaces {
   static constexpr int64_t kBytes = kTraits.block_lines * kLineBytes;
   static constexpr int64_t kStride = kGroups == 1 ? kBytes : kTraits.value_lines * kLineBytes;
 
+  static constexpr int64_t kShare = kBytes / kGroups;  // with scales
+
   static const uint8_t* lines(const uint8_t* panel, int64_t group) {
     return panel + group / kGroups * kBytes + group % kGroups * kStride;
   }
@@ -153,7 +138,7 @@ struct GroupPlaces {
 // Fetches a group's share of a panel.
 template <WeightType T>
 inline void fetch_group(const uint8_t* panel, int64_t group) {
-  constexpr int64_t kShare = GroupPlaces<T>::kBytes / GroupPlaces<T>::kGroups;
+  constexpr int64_t kShare = GroupPlaces<T>::kShare;
   for (int64_t line = 0; line < kShare; line += kLineBytes) __builtin_prefetch(panel + group * kShare + line);
 }
 

@@ -22,6 +22,14 @@
 #define KV_UNROLL _Pragma("GCC unroll 16")
 #endif
 
+// Of a tile's inner loop: not inlined, registers would pass through memory. The compiler's own limits depend
+// on what else a source holds.
+#if defined(KVASIR_SANITIZED)
+#define KV_INLINE inline
+#else
+#define KV_INLINE inline __attribute__((always_inline))
+#endif
+
 namespace kvasir::ops {
 namespace {
 
@@ -100,9 +108,10 @@ void quantize_row(const float* x, int64_t k, int8_t* q, float* scales, int16_t* 
       for (int64_t half = 0; half < 2; ++half) {
         const int32_t part =
             f_store_i8(q + (first + g) * kGroup + 16 * half, to_int8_range(f_load(from + 16 * half), factor));
-        sums[2 * (first + g) + half] = static_cast<int16_t>(part);
+        sums[2 * (first + g) + 1] = static_cast<int16_t>(-part);  // the second half's stays
         total += part;
       }
+      sums[2 * (first + g)] = static_cast<int16_t>(-total);
       sum[g] = static_cast<float>(total);
     }
     store_up_to(moments + first, f_mul(of.scale, f_load(sum)), count);

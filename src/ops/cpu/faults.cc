@@ -60,7 +60,8 @@ void quantize_with_fault(const float* x, int64_t x_stride, const QuantizedRows& 
         out.q[at * kGroup + i] = to_int8(from[i], used);
         sums[i / (kGroup / 2)] += out.q[at * kGroup + i];
       }
-      for (int half = 0; half < 2; ++half) out.sums[2 * at + half] = static_cast<int16_t>(sums[half]);
+      out.sums[2 * at] = static_cast<int16_t>(-sums[0] - sums[1]);
+      out.sums[2 * at + 1] = static_cast<int16_t>(-sums[1]);
       out.moments[at] = out.scales[at] * static_cast<float>(sums[0] + sums[1]);
     }
   }

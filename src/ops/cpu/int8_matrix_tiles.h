@@ -91,17 +91,16 @@ inline void add_sums(const Int8Tile& t, const UnpackedGroups& w, const MatrixSum
     for (int h = 0; h < 2; ++h) {
       const int64_t at = 16 * h;
       if constexpr (kTwo) {
-        const F half = f_mul(from.half_scale(0, at), sums_as_floats(sums[2 * i][row] + at));
-        const F both = f_fma(from.half_scale(1, at), sums_as_floats(sums[2 * i + 1][row] + at), half);
-        acc[h] = f_fma(f_mul(from.d(at), da), both, acc[h]);
+        F both = f_mul(from.scale(0, at), sums_as_floats(sums[2 * i][row] + at));
+        both = f_fma(from.scale(1, at), sums_as_floats(sums[2 * i + 1][row] + at), both);
         if constexpr (kMin) {
-          F moment = f_mul(from.half_minimum(0, at), f_set1(static_cast<float>(t.sum(row, g, 0))));
-          moment = f_fma(from.half_minimum(1, at), f_set1(static_cast<float>(t.sum(row, g, 1))), moment);
-          acc[h] = f_fma(f_mul(from.min(at), da), moment, acc[h]);
+          both = f_fma(from.minimum(0, at), f_set1(t.half_sum(row, g, 0)), both);
+          both = f_fma(from.minimum(1, at), f_set1(t.half_sum(row, g, 1)), both);
         }
+        acc[h] = f_fma(da, both, acc[h]);
       } else {
-        acc[h] = f_fma(f_mul(from.scale(at), da), sums_as_floats(sums[i][row] + at), acc[h]);
-        if constexpr (kMin) acc[h] = f_fma(from.minimum(at), f_set1(t.moment(row, g)), acc[h]);
+        acc[h] = f_fma(f_mul(from.scale(0, at), da), sums_as_floats(sums[i][row] + at), acc[h]);
+        if constexpr (kMin) acc[h] = f_fma(from.minimum(0, at), f_set1(t.moment(row, g)), acc[h]);
       }
     }
   }
@@ -111,7 +110,8 @@ inline void add_sums(const Int8Tile& t, const UnpackedGroups& w, const MatrixSum
 
 // All rows over the unpacked groups. The last tile of rows reaches back over rows that are done.
 template <int kForm>
-KV_AMX void int8_matrix_tiles(int64_t rows, const Int8Tile& all, const Unpacked& source) {
+KV_AMX void int8_matrix_tiles(int64_t rows, const Int8Tile& all, const Unpacked& source,
+                              const Int8Output* out) {
   constexpr int64_t kHalves = kForm >= 2 ? 2 : 1;
   alignas(64) MatrixSums sums[kSumGroups * kHalves];
   const int64_t height = rows < kMatrixRows ? rows : kMatrixRows;
@@ -136,10 +136,11 @@ KV_AMX void int8_matrix_tiles(int64_t rows, const Int8Tile& all, const Unpacked&
     }
     done = from + height;
   }
+  if (out != nullptr) out->store(0, rows, all.chains);
 }
 
 constexpr ByType<Int8Product> kInt8MatrixProducts = by_type<Int8Product>([]<WeightType T>() -> Int8Product {
-  return {unpack_groups<T, Codes::kSigned>, 0, int8_matrix_tiles<int8_form(kTraitsOf<T>)>, int8_row<T>};
+  return {0, nullptr, unpack_groups<T, Codes::kSigned>, 0, int8_matrix_tiles<int8_form(kTraitsOf<T>)>};
 });
 
 // Rows below which unpacking takes longer than it saves.

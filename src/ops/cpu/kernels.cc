@@ -107,7 +107,8 @@ void Kernels::complete_rows(const uint16_t* d, const QuantizedRows& rows, int64_
   for (int64_t g = row_begin * groups; g < row_end * groups; ++g) {
     int32_t sums[2] = {};
     for (int64_t i = 0; i < kGroup; ++i) sums[i / (kGroup / 2)] += rows.q[g * kGroup + i];
-    for (int half = 0; half < 2; ++half) rows.sums[2 * g + half] = static_cast<int16_t>(sums[half]);
+    rows.sums[2 * g] = static_cast<int16_t>(-sums[0] - sums[1]);
+    rows.sums[2 * g + 1] = static_cast<int16_t>(-sums[1]);
     rows.scales[g] = f16_to_f32(d[g]);
     rows.moments[g] = rows.scales[g] * static_cast<float>(sums[0] + sums[1]);
   }

@@ -16,7 +16,9 @@ namespace {
 
 // Two 16-bit accumulators a row for sixteen columns, beside weights, constants and activation, in 16
 // registers.
-constexpr int kInt8Rows = 3;
+constexpr TileHeights tile_heights(int) {
+  return {3, 1, 1};
+}
 
 // Without a dot-product instruction bytes are multiplied and added in pairs in 16 bits, and sums of pairs are
 // added there for as many quads of k as fit: pairs of values below 16 (at most 2 * 15 * 127) eight times,
@@ -49,7 +51,8 @@ enum class Part { kWhole, kLow, kHigh };  // of a byte
 
 // Sums of pairs in 16 bits of R rows with columns 16 kHalf.. over quads [kQuad, kEnd) of a group.
 template <int kQuad, int kEnd, int kHalf, Part kPart, int R, typename Source>
-inline void pair_sums(const Source& source, int64_t group, const int8_t* q, int64_t k, __m256i (*sums)[2]) {
+KV_INLINE void pair_sums(const Source& source, int64_t group, const int8_t* q, int64_t k,
+                         __m256i (*sums)[2]) {
   if constexpr (kQuad < kEnd) {
     B w = source.template bytes<kQuad, kHalf>(group);
     if constexpr (kPart == Part::kHigh) w = b_shift<4>(w);
@@ -66,7 +69,8 @@ inline void pair_sums(const Source& source, int64_t group, const int8_t* q, int6
 
 // total += exact sums over quads [kQuad, kEnd), kQuads at a time.
 template <int kQuad, int kEnd, int kHalf, int kQuads, Part kPart, int R, typename Source>
-inline void quad_sums(const Source& source, int64_t group, const int8_t* q, int64_t k, __m256i (*total)[2]) {
+KV_INLINE void quad_sums(const Source& source, int64_t group, const int8_t* q, int64_t k,
+                         __m256i (*total)[2]) {
   if constexpr (kQuad < kEnd) {
     __m256i sums[R][2];
     KV_UNROLL
@@ -86,7 +90,8 @@ inline void quad_sums(const Source& source, int64_t group, const int8_t* q, int6
 }
 
 template <int kBegin, int kEnd, int kHalf, int kQuads, int R, typename Source>
-inline void int8_sums(const Source& source, int64_t group, const int8_t* q, int64_t k, __m256i (*total)[2]) {
+KV_INLINE void int8_sums(const Source& source, int64_t group, const int8_t* q, int64_t k,
+                         __m256i (*total)[2]) {
   if constexpr (kQuads == 0) {
     quad_sums<kBegin, kEnd, kHalf, 8, Part::kLow, R>(source, group, q, k, total);
     quad_sums<kBegin, kEnd, kHalf, 8, Part::kHigh, R>(source, group, q, k, total);
@@ -101,9 +106,10 @@ inline void int8_slice(const Int8Tile& t, const Source& source) {
   constexpr bool kMin = kForm % 2 == 1, kTwo = kForm / 2 % 2 == 1;
   constexpr int kQuads = kForm / 4;
   constexpr int64_t kAt = 16 * kHalf;
+  Ahead ahead = source.ahead();
   for (int64_t g = 0; g < t.groups; ++g) {
     const int8_t* q = t.q + g * kGroup;
-    if constexpr (kHalf == 0) source.fetch_ahead_of(g);
+    if constexpr (kHalf == 0) source.fetch(ahead, g);
     __m256i total[R][2];
     F sum[R];
     KV_UNROLL
@@ -114,7 +120,7 @@ inline void int8_slice(const Int8Tile& t, const Source& source) {
     int8_sums<0, kTwo ? 4 : 8, kHalf, kQuads, R>(source, g, q, t.k, total);
     const auto from = source.scales(g);
     if constexpr (kTwo) {
-      const F first = from.half_scale(0, kAt);
+      const F first = from.scale(0, kAt);
       KV_UNROLL
       for (int r = 0; r < R; ++r) {
         sum[r] = f_mul(first, to_floats(total[r]));
@@ -128,16 +134,15 @@ inline void int8_slice(const Int8Tile& t, const Source& source) {
       float* chain = t.chains + r * kPanel + kAt;
       F acc = f_load(chain);
       if constexpr (kTwo) {
-        const F both = f_fma(from.half_scale(1, kAt), to_floats(total[r]), sum[r]);
-        acc = f_fma(f_mul(from.d(kAt), da), both, acc);
+        F both = f_fma(from.scale(1, kAt), to_floats(total[r]), sum[r]);
         if constexpr (kMin) {
-          F moment = f_mul(from.half_minimum(0, kAt), f_set1(static_cast<float>(t.sum(r, g, 0))));
-          moment = f_fma(from.half_minimum(1, kAt), f_set1(static_cast<float>(t.sum(r, g, 1))), moment);
-          acc = f_fma(f_mul(from.min(kAt), da), moment, acc);
+          both = f_fma(from.minimum(0, kAt), f_set1(t.half_sum(r, g, 0)), both);
+          both = f_fma(from.minimum(1, kAt), f_set1(t.half_sum(r, g, 1)), both);
         }
+        acc = f_fma(da, both, acc);
       } else {
-        acc = f_fma(f_mul(from.scale(kAt), da), to_floats(total[r]), acc);
-        if constexpr (kMin) acc = f_fma(from.minimum(kAt), f_set1(t.moment(r, g)), acc);
+        acc = f_fma(f_mul(from.scale(0, kAt), da), to_floats(total[r]), acc);
+        if constexpr (kMin) acc = f_fma(from.minimum(0, kAt), f_set1(t.moment(r, g)), acc);
       }
       f_store(chain, acc);
     }

@@ -14,7 +14,9 @@
 namespace kvasir::ops {
 namespace {
 
-constexpr int kInt8Rows = 1;
+constexpr TileHeights tile_heights(int) {
+  return {1, 1, 1};
+}
 // 1: with a minimum, and without an offset; 2: two scales in a group.
 constexpr int int8_form(const WeightTraits& t) {
   return (t.has_min ? 1 : 0) + (t.scales == 2 ? 2 : 0);
@@ -52,17 +54,16 @@ void int8_tile(const Int8Tile& t, const Source& source) {
     for (int64_t at = 0; at < kPanel; at += 16) {
       F acc = f_load(t.chains + at);
       if constexpr (kTwo) {
-        F sum = f_mul(from.half_scale(0, at), to_floats(sums[0] + at));
-        sum = f_fma(from.half_scale(1, at), to_floats(sums[1] + at), sum);
-        acc = f_fma(f_mul(from.d(at), da), sum, acc);
+        F sum = f_mul(from.scale(0, at), to_floats(sums[0] + at));
+        sum = f_fma(from.scale(1, at), to_floats(sums[1] + at), sum);
         if constexpr (kMin) {
-          F moment = f_mul(from.half_minimum(0, at), f_set1(static_cast<float>(t.sum(0, g, 0))));
-          moment = f_fma(from.half_minimum(1, at), f_set1(static_cast<float>(t.sum(0, g, 1))), moment);
-          acc = f_fma(f_mul(from.min(at), da), moment, acc);
+          sum = f_fma(from.minimum(0, at), f_set1(t.half_sum(0, g, 0)), sum);
+          sum = f_fma(from.minimum(1, at), f_set1(t.half_sum(0, g, 1)), sum);
         }
+        acc = f_fma(da, sum, acc);
       } else {
-        acc = f_fma(f_mul(from.scale(at), da), to_floats(sums[0] + at), acc);
-        if constexpr (kMin) acc = f_fma(from.minimum(at), f_set1(t.moment(0, g)), acc);
+        acc = f_fma(f_mul(from.scale(0, at), da), to_floats(sums[0] + at), acc);
+        if constexpr (kMin) acc = f_fma(from.minimum(0, at), f_set1(t.moment(0, g)), acc);
       }
       f_store(t.chains + at, acc);
     }

@@ -12,9 +12,10 @@ namespace kvasir::ops {
 
 // Rows of activations in int8. A row's element i is about q[i] * scales[i / 32].
 struct QuantizedRows {
-  int8_t* q = nullptr;       // [rows][k], -127..127
-  float* scales = nullptr;   // [rows][k / 32], each an f16 exactly
-  int16_t* sums = nullptr;   // [rows][k / 16], the exact sums of q over both halves of each group
+  int8_t* q = nullptr;      // [rows][k], -127..127
+  float* scales = nullptr;  // [rows][k / 32], each an f16 exactly
+  int16_t* sums =
+      nullptr;  // [rows][k / 32][2], exact sums of q over each group and over its second half, negated
   float* moments = nullptr;  // [rows][k / 32], scale * sum of q: what a weight's minimum multiplies
   int64_t rows = 0;
   int64_t k = 0;  // a multiple of 32

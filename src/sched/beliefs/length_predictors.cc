@@ -97,6 +97,19 @@ class BucketPredictor final : public ImperfectOracle {
   const uint32_t width_;
 };
 
+// Wrong on purpose: believes that the longest outputs are the shortest.
+class InvertedPredictor final : public ImperfectOracle {
+ public:
+  explicit InvertedPredictor(uint32_t longest) : longest_(longest) {}
+
+ private:
+  uint32_t changed(uint32_t tokens, const PromptFeatures&) const override {
+    return longest_ - std::min(longest_, tokens);
+  }
+
+  const uint32_t longest_;
+};
+
 // The number after "kind:". kInvalidArgument: it is not from 1 to kLargestNumber.
 Result<uint32_t> number_of(std::string_view spec) {
   const size_t colon = spec.find(':');
@@ -129,10 +142,14 @@ Result<std::unique_ptr<LengthPredictor>> make_length_predictor(std::string_view 
   } else if (spec.starts_with("bucket:")) {
     KV_ASSIGN_OR_RETURN(const uint32_t width, number_of(spec));
     out = std::make_unique<BucketPredictor>(width);
+  } else if (spec.starts_with("inverted:")) {
+    KV_ASSIGN_OR_RETURN(const uint32_t longest, number_of(spec));
+    out = std::make_unique<InvertedPredictor>(longest);
   } else {
     return error(
         ErrorCode::kNotFound,
-        "no length predictor '{}': there are online, hidden, constant:N, oracle, laplace:N and bucket:N",
+        "no length predictor '{}': there are online, hidden, constant:N, oracle, laplace:N, bucket:N and "
+        "inverted:N",
         spec);
   }
   return out;

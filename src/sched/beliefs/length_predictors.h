@@ -6,6 +6,7 @@
 //                  unbiased except for the lower bound of one token, and depends only on the hint and the
 //                  prompt's tokens (their number, and up to 256 at each end)
 //   bucket:N       as the oracle, rounded up to a multiple of N
+//   inverted:N     N less what the oracle says, at least 1: it takes the longest outputs for the shortest
 //   online         learns from each request that ends (sched/beliefs/online_predictor.h)
 //   hidden         likewise, and from the served model's own hidden row (sched/beliefs/hidden_predictor.h)
 //

@@ -96,7 +96,7 @@ World::~World() = default;
 
 void World::start(size_t which) {
   Instance& instance = instances_[which];
-  instance = Instance{};
+  instance = Instance();
   instance.id = {std::string(1, static_cast<char>('a' + which)), ++last_epoch_};
   instance.alive = true;
   instance.transport = network_.join(instance.id);

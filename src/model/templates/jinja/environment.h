@@ -13,10 +13,10 @@
 namespace kvasir::jinja {
 
 struct Limits {
-  uint64_t steps = 10'000'000;  // about 50 ns each: half a second
-  uint64_t bytes =
-      uint64_t{256} << 20;  // of all strings and lists that are made, whether or not they live on
-  size_t output_bytes = size_t{64} << 20;
+  // Of a TemplateBudget (chat_template.h).
+  uint64_t steps = 0;
+  uint64_t bytes = 0;
+  size_t output_bytes = 0;
   int depth = 400;  // of evaluation: statements, expressions and macro calls together
 };
 constexpr int kMaxValueDepth = 64;  // of lists in lists

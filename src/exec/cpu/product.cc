@@ -1,0 +1,147 @@
+#include "exec/cpu/product.h"
+
+#include <algorithm>
+
+#include "base/mutant.h"
+#include "base/units.h"
+
+namespace kvasir {
+namespace {
+
+// The kernels unpack a panel's weights for so many rows at once.
+constexpr int64_t kBlockRows = 96;
+// Weights of a group, about: a part of a core's second cache.
+constexpr int64_t kGroupBytes = int64_t{256} << 10;
+// Weights of what a thread claims at once at most. A helper that loses its core has computed no more in vain,
+// which takes some 25 us for a row and some 100 us for a block.
+constexpr int64_t kClaimBytes = int64_t{512} << 10;
+
+// Block `index` of `rows` in `blocks` blocks of about equal height.
+Share block_of(int64_t rows, int64_t blocks, int64_t index) {
+  const int64_t base = rows / blocks, rest = rows % blocks;
+  const int64_t begin = index * base + std::min(index, rest);
+  return {begin, begin + base + (index < rest ? 1 : 0)};
+}
+
+// The operand from a row on.
+Operand from_row(const Operand& operand, int64_t row) {
+  Operand out = operand;
+  if (out.x) out.x += row * out.stride;
+  if (ops::QuantizedRows& q = out.quantized; q.q) {
+    const int64_t groups = q.k / ops::kGroup;
+    q = {q.q + row * q.k,
+         q.scales + row * groups,
+         q.sums + 2 * row * groups,
+         q.moments + row * groups,
+         q.rows - row,
+         q.k};
+  }
+  if (ops::Bf16Rows& b = out.rounded; b.x) {
+    b.x += row * b.stride;
+    b.rows -= row;
+  }
+  return out;
+}
+
+}  // namespace
+
+Product::Product(const ops::Kernels& kernels, const Projection& projection, ops::ActivationMode mode,
+                 const Operand& input, int64_t rows, float* out, int64_t ldo, bool accumulate,
+                 float* const* aside)
+    : kernels_(&kernels),
+      projection_(&projection),
+      mode_(mode),
+      accumulate_(accumulate),
+      input_(input),
+      rows_(rows),
+      out_(out),
+      ldo_(ldo),
+      aside_(aside),
+      blocks_(std::max<int64_t>(1, ceil_div<int64_t>(rows, kBlockRows))),
+      panels_(0),
+      panel_bytes_(1) {
+  for (const Projection::Part& part : projection.parts) {
+    panels_ += ops::panel_count(part.matrix.n);
+    panel_bytes_ =
+        std::max(panel_bytes_, static_cast<int64_t>(ops::panel_bytes(part.matrix.type, part.matrix.k)));
+  }
+  group_ = blocks_ == 1 ? panels_ : std::min(panels_, std::max<int64_t>(4, kGroupBytes / panel_bytes_));
+}
+
+Grain Product::grain() const {
+  const int64_t height = std::max<int64_t>(1, ceil_div(rows_, blocks_));
+  const int64_t room = kAsideFloats / (height * ops::kPanel);
+  // Few rows of floats take several panels at once.
+  const bool floats =
+      std::any_of(projection_->parts.begin(), projection_->parts.end(),
+                  [&](const Projection::Part& p) { return type_of(p) != ops::ActivationType::kInt8; });
+  const int64_t least = floats && rows_ <= 4 ? 4 : 1;
+  return {least, std::clamp(kClaimBytes / panel_bytes_, least, room)};
+}
+
+ops::ActivationType Product::type_of(const Projection::Part& part) const {
+  const ops::ActivationType type = ops::activation_for(part.matrix.type, mode_);
+  if (mutant(Mutant::kBf16RowsUnrounded) && rows_ == 1 && type == ops::ActivationType::kBf16) {
+    return ops::ActivationType::kF32;
+  }
+  return type;
+}
+
+template <typename Use>
+void Product::for_each_rectangle(const Share& items, const Use& use) const {
+  for (int64_t i = items.begin; i < items.end;) {
+    const int64_t first = i / (group_ * blocks_) * group_;  // panel of the group
+    const int64_t width = std::min(group_, panels_ - first);
+    const int64_t in_group = i - first * blocks_;
+    const int64_t panel = first + in_group % width;
+    const Share rows = block_of(rows_, blocks_, in_group / width);
+    const Projection::Part* part = projection_->parts.data();
+    int64_t before = 0;  // panels of the parts before
+    for (; panel >= before + ops::panel_count(part->matrix.n); ++part)
+      before += ops::panel_count(part->matrix.n);
+    const int64_t end =
+        std::min({first + width, panel + items.end - i, before + ops::panel_count(part->matrix.n)});
+    use({part, {panel - before, end - before}, rows, i - items.begin});
+    i += end - panel;
+  }
+}
+
+void Product::run(Share items, int) const {
+  for_each_rectangle(items, [&](const Rectangle& r) {
+    multiply_part(*kernels_, *r.part, type_of(*r.part), input_, r.rows, r.panels, out_, ldo_, accumulate_);
+  });
+}
+
+float* Product::aside_of(const Rectangle& r, int thread) const {
+  return aside_[thread] + r.items_before * ceil_div(rows_, blocks_) * ops::kPanel;
+}
+
+void Product::compute(Share items, int thread) const {
+  for_each_rectangle(items, [&](const Rectangle& r) {
+    Projection::Part panels = *r.part;
+    panels.column = 0;
+    panels.matrix.data +=
+        static_cast<size_t>(r.panels.begin) * ops::panel_bytes(panels.matrix.type, panels.matrix.k);
+    panels.matrix.n -= r.panels.begin * ops::kPanel;
+    multiply_part(*kernels_, panels, type_of(panels), from_row(input_, r.rows.begin), {0, r.rows.size()},
+                  {0, r.panels.size()}, aside_of(r, thread), r.panels.size() * ops::kPanel, false);
+  });
+}
+
+void Product::store(Share items, int thread) const {
+  for_each_rectangle(items, [&](const Rectangle& r) {
+    const int64_t column = r.panels.begin * ops::kPanel, width = r.panels.size() * ops::kPanel;
+    const int64_t columns = std::min(width, r.part->matrix.n - column);
+    const float* from = aside_of(r, thread);
+    float* to = out_ + r.rows.begin * ldo_ + r.part->column + column;
+    for (int64_t row = r.rows.begin; row < r.rows.end; ++row, from += width, to += ldo_) {
+      if (accumulate_) {
+        kernels_->add(to, from, columns, to);
+      } else {
+        std::copy_n(from, columns, to);
+      }
+    }
+  });
+}
+
+}  // namespace kvasir

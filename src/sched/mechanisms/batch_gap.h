@@ -1,0 +1,62 @@
+// Whether a batch leaves each of its requests a short enough gap between two tokens.
+//
+//   x T(D + i) <= g     for the least bound g on a gap, and for the least mean g
+//
+// T is a step of all that decode: whoever has a longer gap decodes in each step, too. (Letting it sit out
+// steps, as Scorpio's virtual batch size, arXiv 2505.23022, gained nothing here, and lost where steps vary.)
+// The margin x is StepMargins::priced() for a bound on every gap, and the mean ratio for a bound on the mean.
+//
+//   symbol    here                                                    unit
+//   D         the requests given to add()                             -
+//   g         Slo::tbt_ms, Slo::tpot_ms; `otherwise` without either   s
+//
+// Source: a batch bounded by a gap is eLLM's Equation 5 (mechanisms/batch_bound.h). The margin is ours.
+// Nothing is kept for the prompts that are to come: prompts get what decodes leave of a step, so a batch that
+// leaves them nothing does not grow. (Keeping the share of time that arriving prompts take cost 2 to 7 points
+// at gaps of 12 ms.)
+#pragma once
+
+#include <limits>
+
+#include "contract/cost_model.h"
+#include "contract/slo.h"
+#include "sched/mechanisms/step_margins.h"
+
+namespace kvasir {
+
+struct BatchGapOptions {
+  double steps = 1;  // that a request passes: the margin's exponent
+  // Of requests without a bound, and of those that have missed theirs: a gap that nobody promises and that
+  // should not be exceeded.
+  double otherwise_s = std::numeric_limits<double>::infinity();
+};
+
+class BatchGap {
+ public:
+  BatchGap(const CostModel& costs, const StepMargins& margins, const BatchGapOptions& options)
+      : costs_(costs), margins_(margins), options_(options) {}
+
+  // `slo`: null if no bound of its counts. Any request may be added, also one that does not fit.
+  void add(double context, const Slo* slo);
+  bool fits(double context, const Slo* slo) const;
+  // Whether those that were added fit.
+  bool fits() const { return within(sums_); }
+
+ private:
+  struct Sums {
+    double rows = 0, context = 0;
+    double least_every = std::numeric_limits<double>::infinity();
+    double least_mean = std::numeric_limits<double>::infinity();
+  };
+  void add_to(Sums& sums, double context, const Slo* slo) const;
+  bool within(const Sums& sums) const;
+  double margin_for(double gap_s) const;
+
+  const CostModel& costs_;
+  const StepMargins& margins_;
+  const BatchGapOptions options_;
+  Sums sums_;
+  mutable double margin_gap_s_ = -1, margin_ = 1;  // the last one asked for
+};
+
+}  // namespace kvasir

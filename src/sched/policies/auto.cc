@@ -1,0 +1,61 @@
+// One policy for all loads (docs/policies/auto.md): as many requests as possible meet all of their bounds;
+// those without bounds end as early as possible on average, and none of them is slowed much more than the
+// others; and then throughput.
+#include "sched/batch_policy.h"
+#include "sched/mechanisms/worthwhile_gap.h"
+#include "sched/policies/auto_requests.h"
+#include "sched/policies/auto_state.h"
+#include "sched/policies/auto_step.h"
+#include "sched/policy_settings.h"
+
+namespace kvasir {
+namespace {
+
+class AutoPolicy final : public BatchPolicy {
+ public:
+  explicit AutoPolicy(const AutoOptions& options) : options_(options) {}
+
+  std::string save_state() const override { return state_.save(); }
+  Status restore_state(std::string_view state) override { return state_.restore(state); }
+
+ private:
+  void begin_step(const View& view, PlanBuilder&) override {
+    state_.margins.begin(view.now, !view.running.empty());
+    state_.margins.end(view.now, 0, 0);  // unless plan_batch() has a step to measure
+    state_.arriving.observe(view);
+    state_.forget_ended(view);
+    if (options_.survival) state_.rest.observe(view);
+    const DeviceLimits limits{device_tokens(view), static_cast<double>(view.limits.max_num_seqs),
+                              gap_without_bounds(view.costs)};
+    state_.least_gap_s =
+        worthwhile_gap(state_.arriving, view.costs, state_.margins, limits, state_.least_gap_s);
+  }
+
+  void plan_batch(const View& view, PlanBuilder& builder) override {
+    const bool measurable = plan_auto_step(view, options_, state_, builder);
+    if (!measurable || !view.costs.known()) return;
+    const StepWork& work = builder.work();
+    state_.margins.end(view.now, work.prefill_rows, view.costs.step_seconds(work));
+  }
+
+  const AutoOptions options_;
+  AutoState state_;
+};
+
+}  // namespace
+
+std::unique_ptr<BatchPolicy> make_auto(PolicySettings& settings) {
+  AutoOptions o;
+  o.order = settings.flag("order", o.order);
+  o.victims = settings.flag("victims", o.victims);
+  o.batch = settings.flag("batch", o.batch);
+  o.margins = settings.flag("margins", o.margins);
+  o.survival = settings.flag("survival", o.survival);
+  o.give_up = settings.flag("give-up", o.give_up);
+  o.make_way = settings.flag("make-way", o.make_way);
+  o.away = settings.flag("away", o.away);
+  o.copies = settings.flag("copies", o.copies);
+  return std::make_unique<AutoPolicy>(o);
+}
+
+}  // namespace kvasir

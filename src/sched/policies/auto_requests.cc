@@ -1,0 +1,192 @@
+#include "sched/policies/auto_requests.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <tuple>
+
+#include "sched/mechanisms/least_mean_wait.h"
+#include "sched/mechanisms/most_on_time.h"
+#include "sched/mechanisms/swap_or_recompute.h"
+
+namespace kvasir {
+namespace {
+
+constexpr double kInfinite = std::numeric_limits<double>::infinity();
+
+// Seconds; and so many steps of one row, where those take longer.
+constexpr double kDefaultGap = 0.2;
+constexpr double kDefaultGapSteps = 4;
+// How much longer than it would take alone, or than the mean request would, a request without bounds takes
+// before it counts as late.
+constexpr double kMostStretch = 16;
+// Steps after which some other request is believed to have ended.
+constexpr double kStepsToWait = 30;
+
+uint32_t history_of(const SeqView& seq) {
+  return seq.blocks > 0 ? seq.ready_tokens : seq.cached_tokens;
+}
+
+}  // namespace
+
+double gap_without_bounds(const CostModel& costs) {
+  return std::max(kDefaultGap, kDefaultGapSteps * (costs.step_s + costs.decode_row_s));
+}
+
+double device_tokens(const View& view) {
+  return static_cast<double>(view.total_cells(Tier::kDevice)) / view.geometry.groups() *
+         view.geometry.block_tokens;
+}
+
+bool keeps_its_place(const AutoRequest& a, const AutoRequest& b) {
+  if (a.keeps != b.keeps) return a.keeps < b.keeps;
+  if (a.finish_s != b.finish_s) return a.finish_s < b.finish_s;
+  return std::tuple(a.seq->arrival, raw(a.seq->id)) < std::tuple(b.seq->arrival, raw(b.seq->id));
+}
+
+AutoRequests::AutoRequests(const View& view, const AutoOptions& options, AutoState& state)
+    : view_(view), options_(options) {
+  const CostModel& costs = view.costs;
+  prices_ = state.shortages.prices(costs, device_tokens(view), view.limits.max_num_seqs);
+  scarce_ = state.shortages.memory() + state.shortages.slots();
+  without_bounds_s_ = gap_without_bounds(costs);
+  StepWork decodes;
+  for (const SeqView& seq : view.running) {
+    if (seq.decoding()) decodes.add_decode(seq.known_tokens);
+  }
+  if (decodes.empty()) decodes.add_decode(0);
+  step_s_ = costs.step_seconds(decodes);
+
+  mean_alone_s_ = mean_alone_s(state);
+  running.reserve(view.running.size());
+  double steps = 0;
+  for (const SeqView& seq : view.running) {
+    running.push_back(request(seq, state));
+    steps += running.back().steps;
+  }
+  if (!running.empty()) steps_of_one_ = 2 * steps / static_cast<double>(running.size());
+  waiting.reserve(view.waiting.size());
+  for (const SeqView& seq : view.waiting) waiting.push_back(request(seq, state));
+}
+
+RequestWork AutoRequests::work_of(const SeqView& seq, const OutputRest& rest) const {
+  RequestWork work;
+  work.steps = rest.mean;
+  work.token_steps = token_steps(seq.known_tokens, rest);
+  if (!seq.decoding()) {
+    const uint32_t history = std::min(history_of(seq), seq.known_tokens - 1);
+    work.prefill.add_prefill(history, seq.known_tokens - history);
+  }
+  const uint32_t all = seq.blocks * view_.geometry.groups();
+  const uint32_t away = all - std::min(all, seq.kv_cells(Tier::kDevice));
+  if (away > 0) {
+    work.link_s = view_.costs.transfer_seconds(view_.slower_tier(), Tier::kDevice,
+                                               static_cast<double>(view_.geometry.kv_cell_bytes()) * away);
+  }
+  return work;
+}
+
+double AutoRequests::alone_s(const SeqView& seq, const OutputRest& rest) const {
+  const double output = seq.known_tokens - std::min(seq.known_tokens, seq.prompt_tokens) + rest.mean;
+  return view_.costs.prefill_seconds(seq.prompt_tokens) + output * step_s_;
+}
+
+double AutoRequests::mean_alone_s(const AutoState& state) const {
+  double sum = 0, unbounded = 0;
+  for (const auto* all : {&view_.running, &view_.waiting}) {
+    for (const SeqView& seq : *all) {
+      if (seq.slo.any()) continue;
+      sum += alone_s(seq, state.rest.of(seq));
+      unbounded += 1;
+    }
+  }
+  return unbounded > 0 ? sum / unbounded : 0;
+}
+
+bool AutoRequests::is_late(const SeqView& seq, const TokenDue& due, AutoState& state) const {
+  // A gap leaves no trace in the view once the next token is there.
+  if (due.missed) {
+    if (seq.slo.tbt_ms > 0) state.add_missed(seq.id);
+    return true;
+  }
+  if (due.behind) return true;
+  if (seq.slo.tbt_ms > 0 && !state.missed.empty() && state.has_missed(seq.id)) return true;
+  return options_.give_up && allowed_gap(seq.slo) < state.least_gap_s;
+}
+
+AutoRequest AutoRequests::request(const SeqView& seq, AutoState& state) const {
+  const CostModel& costs = view_.costs;
+  const OutputRest rest = state.rest.of(seq);
+  const RequestWork work = work_of(seq, rest);
+  AutoRequest r;
+  r.seq = &seq;
+  r.steps = rest.mean;
+  r.finish_s = prices_.finish_s(costs, work);
+  r.busy_s =
+      r.finish_s + (1 - scarce_) * costs.step_s * work.token_steps / std::max(1.0, device_tokens(view_));
+  r.size_s = scarce_ * r.finish_s + (1 - scarce_) * prices_.prefill_s(costs, work);
+  r.need_s = work.link_s + (work.prefill.empty() ? 0 : costs.step_seconds(work.prefill));
+  const TokenDue due = token_due(seq, view_.now, step_s_, rest);
+  r.left_s = due.left_s;
+  r.bounded = std::isfinite(due.left_s);
+  r.late = seq.slo.any() && is_late(seq, due, state);
+  if (!r.bounded && !r.late && costs.known()) {
+    // What is short does not have to be served at once.
+    const double alone_s = std::max(this->alone_s(seq, rest), mean_alone_s_);
+    const double age_s = to_seconds(view_.now - seq.arrival);
+    r.left_s = state.stretch.factor() * alone_s - age_s - rest.mean * step_s_;
+    r.late = age_s > kMostStretch * alone_s;
+  }
+  r.keeps = keeps(r, state);
+  return r;
+}
+
+Keeps AutoRequests::keeps(const AutoRequest& r, const AutoState& state) const {
+  if (state.credit.runs_on_credit(r.seq->id)) return Keeps::kOnCredit;
+  if (r.late) return Keeps::kLate;
+  // Without bounds and with time for all the cheapest end first.
+  if (!r.bounded && state.stretch.factor() == 1) return Keeps::kCanWait;
+  const double swap_s = swap_seconds(view_, *r.seq);
+  const double way_s = std::isfinite(swap_s) ? swap_s : recompute_seconds(view_, *r.seq);
+  const bool can_wait = std::isfinite(r.left_s) && r.left_s > kStepsToWait * view_.costs.step_s + way_s;
+  return can_wait ? Keeps::kCanWait : Keeps::kMust;
+}
+
+AutoRequest* AutoRequests::first_late() {
+  const auto at = std::find_if(waiting.begin(), waiting.end(), [](const AutoRequest& r) { return r.late; });
+  return at == waiting.end() ? nullptr : &*at;
+}
+
+std::vector<AutoRequest*> AutoRequests::queue(AutoState& state) {
+  std::vector<AutoRequest*> queue;
+  queue.reserve(waiting.size());
+  if (!options_.order) {
+    for (AutoRequest& r : waiting) queue.push_back(&r);
+    return queue;
+  }
+  std::vector<AutoRequest*> on_time;
+  std::vector<TimedJob> jobs;
+  jobs.reserve(waiting.size());
+  bool any_unbounded = false;
+  for (AutoRequest& r : waiting) {
+    if (r.late) continue;
+    on_time.push_back(&r);
+    any_unbounded |= !r.bounded;
+    jobs.push_back({r.size_s, r.slack_s() + r.size_s});
+  }
+  OnTimeChoice choice = most_on_time(jobs);
+  bool dropped_unbounded = false;
+  for (uint32_t i : choice.dropped) dropped_unbounded |= !on_time[i]->bounded;
+  if (any_unbounded) state.stretch.observe(dropped_unbounded, kMostStretch);
+  for (uint32_t i : least_mean_wait(jobs, choice.kept)) queue.push_back(on_time[i]);
+  std::sort(choice.dropped.begin(), choice.dropped.end(), [&](uint32_t a, uint32_t b) {
+    return std::pair(on_time[a]->finish_s, a) < std::pair(on_time[b]->finish_s, b);
+  });
+  for (uint32_t i : choice.dropped) queue.push_back(on_time[i]);
+  for (AutoRequest& r : waiting) {
+    if (r.late) queue.push_back(&r);
+  }
+  return queue;
+}
+
+}  // namespace kvasir

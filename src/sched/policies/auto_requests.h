@@ -1,0 +1,85 @@
+// The requests of a view as the policy `auto` sees them: how much time is left for the next token of each,
+// and what it costs to finish; and the order in which those that wait shall have their turn.
+#pragma once
+
+#include <vector>
+
+#include "contract/view.h"
+#include "sched/mechanisms/device_prices.h"
+#include "sched/mechanisms/token_due.h"
+#include "sched/policies/auto_state.h"
+
+namespace kvasir {
+
+// The gap between two tokens that requests without a bound are to have at the most.
+double gap_without_bounds(const CostModel& costs);
+// For which the device has memory.
+double device_tokens(const View& view);
+
+// Who gives up its memory last.
+enum class Keeps : uint8_t {
+  kOnCredit,  // late, and paid for
+  kMust,      // on time, and would be late
+  kCanWait,   // on time: its bounds leave time for others to end, and for its way back
+  kLate,
+};
+
+struct AutoRequest {
+  const SeqView* seq = nullptr;
+  double left_s = 0;     // until its next token is due; infinite without a bound and without a stretch
+  double need_s = 0;     // from when it may run until that token: prefill, or the way back to the device
+  double finish_s = 0;   // kappa: what is left of it costs so many seconds of the device
+  double busy_s = 0;     // the same where memory is short in every step: what it takes from others
+  double size_s = 0;     // how far apart admissions like it are
+  double steps = 1;      // that it is expected to take still
+  bool late = false;     // it cannot meet its bounds any more, or nothing is given for them
+  bool bounded = false;  // a bound is still to be kept
+  Keeps keeps = Keeps::kMust;
+
+  double slack_s() const { return left_s - need_s; }
+  bool on_time_bound() const { return bounded && !late; }
+};
+
+class AutoRequests {
+ public:
+  // Notes in `state` who misses a bound now.
+  AutoRequests(const View& view, const AutoOptions& options, AutoState& state);
+
+  std::vector<AutoRequest> running;  // as in the view
+  std::vector<AutoRequest> waiting;
+
+  double step_s() const { return step_s_; }  // of all that decode now
+  // That a request passes from its first token on: on average those that run are half done.
+  double steps_of_one() const { return steps_of_one_; }
+  double without_bounds_s() const { return without_bounds_s_; }
+
+  // Those that wait, the first to have its turn first: those on time that can stay so, as soon as possible on
+  // average; those on time that cannot, the cheapest first; the late ones by arrival. Adapts the stretch.
+  std::vector<AutoRequest*> queue(AutoState& state);
+  // The first of the late that wait, by arrival; null: none waits.
+  AutoRequest* first_late();
+
+ private:
+  AutoRequest request(const SeqView& seq, AutoState& state) const;
+  RequestWork work_of(const SeqView& seq, const OutputRest& rest) const;
+  // What it would take alone, at the current time of a step; and the mean of those without bounds.
+  double alone_s(const SeqView& seq, const OutputRest& rest) const;
+  double mean_alone_s(const AutoState& state) const;
+  bool is_late(const SeqView& seq, const TokenDue& due, AutoState& state) const;
+  Keeps keeps(const AutoRequest& r, const AutoState& state) const;
+
+  const View& view_;
+  const AutoOptions& options_;
+  DevicePrices prices_;
+  double scarce_ = 0;  // u = u_M + u_B
+  double step_s_ = 0;
+  double steps_of_one_ = 1;
+  double without_bounds_s_ = 0;
+  double mean_alone_s_ = 0;
+};
+
+// The order in which requests that run keep their places, the first to keep it first: by `keeps`, the
+// cheapest to finish first, the earliest arrival first.
+bool keeps_its_place(const AutoRequest& a, const AutoRequest& b);
+
+}  // namespace kvasir

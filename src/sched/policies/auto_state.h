@@ -1,0 +1,53 @@
+// What the policy `auto` remembers from plan to plan.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "contract/view.h"
+#include "sched/mechanisms/arriving_work.h"
+#include "sched/mechanisms/device_prices.h"
+#include "sched/mechanisms/late_credit.h"
+#include "sched/mechanisms/rest_of_output.h"
+#include "sched/mechanisms/step_margins.h"
+#include "sched/mechanisms/stretch.h"
+
+namespace kvasir {
+
+// Parts that can be switched off, each to be measured without. Users have no reason to.
+struct AutoOptions {
+  bool order = true;     // the queue by what can be in time; else by arrival
+  bool victims = true;   // who gives up its memory by its price; else the latest arrival
+  bool batch = true;     // the batch is bounded by gaps
+  bool margins = true;   // margins are priced; else the greatest ratio of a thousand steps
+  bool survival = true;  // lengths conditioned on survival; else the point
+  bool give_up = true;   // bounds that cost others too much are given up
+  bool make_way = true;  // late ones that run make way for those on time
+  bool away = true;      // prompts before there is room, with layers on the slower tier
+  bool copies = true;    // likely victims are copied to the slower tier while the link is idle
+};
+
+struct AutoState {
+  std::vector<uint64_t> missed;  // live requests of which a gap was too long; ascending
+  StepMargins margins;
+  ArrivingWork arriving;
+  Shortages shortages;
+  LateCredit credit;
+  Stretch stretch;
+  double least_gap_s = 0;  // worthwhile_gap()
+  uint32_t plans = 0;      // since ids were last compared with those that live
+
+  RestOfOutput rest;  // a cache
+
+  bool has_missed(SeqId id) const;
+  void add_missed(SeqId id);
+  // Now and then forgets requests that have ended.
+  void forget_ended(const View& view);
+
+  std::string save() const;
+  Status restore(std::string_view text);
+};
+
+}  // namespace kvasir

@@ -1,0 +1,133 @@
+// What a request costs, and how shortages make prices, worked by hand.
+#include "sched/mechanisms/device_prices.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "sched/mechanisms/late_credit.h"
+#include "sched/mechanisms/stretch.h"
+
+namespace kvasir::test {
+namespace {
+
+CostModel priced_costs() {
+  CostModel c;
+  c.step_s = 0.02;
+  c.prefill_row_s = 1e-4;
+  c.pair_s = 1e-7;
+  c.decode_row_s = 1e-3;
+  c.context_s = 1e-6;
+  return c;
+}
+
+RequestWork priced_work() {
+  RequestWork w;
+  w.steps = 10;
+  w.token_steps = 5000;
+  w.prefill.add_prefill(0, 400);  // 80,200 pairs
+  w.link_s = 0.5;
+  return w;
+}
+
+TEST(DevicePrices, WithoutAShortageOnlyWhatItAdds) {
+  const DevicePrices none;
+  EXPECT_NEAR(none.prefill_s(priced_costs(), priced_work()), 0.04 + 0.00802, 1e-9);
+  EXPECT_NEAR(none.finish_s(priced_costs(), priced_work()), 0.005 + 0.01 + 0.04802, 1e-9);
+}
+
+TEST(DevicePrices, WhatIsScarcePaysForTheStep) {
+  Shortages s;
+  for (int i = 0; i < 64; ++i) s.observe(Refusal::kMemory);
+  EXPECT_NEAR(s.memory(), 0.5, 1e-9) << "half of the weight is on the last 64 plans";
+  for (int i = 0; i < 64; ++i) s.observe(Refusal::kSlots);
+  EXPECT_NEAR(s.memory(), 0.25, 1e-9);
+  EXPECT_NEAR(s.slots(), 0.5, 1e-9);
+  const DevicePrices p = s.prices(priced_costs(), 10'000, 50);
+  EXPECT_NEAR(p.memory, 0.25 * 0.02 / 10'000, 1e-15);
+  EXPECT_NEAR(p.slot, 0.5 * 0.02 / 50, 1e-12);
+  // (5e-7 + 1e-6) 5000 + (2e-4 + 1e-3) 10 + 0.04802
+  EXPECT_NEAR(p.finish_s(priced_costs(), priced_work()), 0.0075 + 0.012 + 0.04802, 1e-9);
+  for (int i = 0; i < 1000; ++i) s.observe(Refusal::kTime);
+  EXPECT_LT(s.memory() + s.slots(), 1e-4);
+}
+
+TEST(DevicePrices, TheStateComesBack) {
+  Shortages s;
+  for (int i = 0; i < 10; ++i) s.observe(i % 3 == 0 ? Refusal::kMemory : Refusal::kSlots);
+  Shortages other;
+  ASSERT_TRUE(other.restore(s.save()).ok());
+  EXPECT_EQ(other.save(), s.save());
+  EXPECT_EQ(other.restore("0.5 1.5").code(), ErrorCode::kCorrupt);
+  EXPECT_EQ(other.restore("0.5").code(), ErrorCode::kCorrupt);
+}
+
+// ---------------------------------------------------------------- late credit
+
+TEST(LateCredit, ATwentiethOfTheTimeWhileOneWaits) {
+  LateCredit credit;
+  credit.earn(kNanosPerSecond, 3);
+  credit.earn(21 * kNanosPerSecond, 3);  // twenty seconds: one of credit
+  EXPECT_TRUE(credit.covers(0.999));
+  EXPECT_FALSE(credit.covers(1.001));
+  credit.spend(SeqId{7}, 0.75);
+  EXPECT_TRUE(credit.runs_on_credit(SeqId{7}));
+  EXPECT_FALSE(credit.runs_on_credit(SeqId{6}));
+  EXPECT_FALSE(credit.covers(0.3));
+  credit.earn(1000 * kNanosPerSecond, 3);
+  EXPECT_TRUE(credit.covers(3));
+  EXPECT_FALSE(credit.covers(3.001)) << "never more than the greatest that waits";
+  credit.earn(1001 * kNanosPerSecond, 0);
+  EXPECT_FALSE(credit.covers(0.001)) << "a quiet time buys nothing";
+}
+
+TEST(LateCredit, ATurnLastsUntilItIsTaken) {
+  LateCredit credit;
+  credit.earn(kNanosPerSecond, 3);
+  credit.earn(41 * kNanosPerSecond, 3);  // two seconds of credit
+  EXPECT_FALSE(credit.has_turn(SeqId{7}, 2.5));
+  EXPECT_TRUE(credit.has_turn(SeqId{7}, 1.9));
+  EXPECT_TRUE(credit.has_turn(SeqId{7}, 2.5)) << "also if its cost has grown";
+  credit.spend(SeqId{7}, 2.5);
+  EXPECT_FALSE(credit.has_turn(SeqId{8}, 0.1));
+  EXPECT_TRUE(credit.has_turn(SeqId{8}, 0));
+}
+
+TEST(LateCredit, ForgetsWhoHasEndedAndComesBack) {
+  LateCredit credit;
+  for (uint64_t id : {9, 3, 5, 3}) credit.spend(SeqId{id}, 1);
+  credit.keep_only({3, 4, 9});
+  EXPECT_FALSE(credit.runs_on_credit(SeqId{5}));
+  EXPECT_TRUE(credit.runs_on_credit(SeqId{3}) && credit.runs_on_credit(SeqId{9}));
+  LateCredit other;
+  ASSERT_TRUE(other.restore(credit.save()).ok());
+  EXPECT_EQ(other.save(), credit.save());
+  EXPECT_TRUE(other.runs_on_credit(SeqId{9}));
+  EXPECT_TRUE(other.restore(LateCredit().save()).ok());
+  EXPECT_FALSE(other.any());
+  EXPECT_EQ(other.restore("1 x").code(), ErrorCode::kCorrupt);
+  EXPECT_EQ(other.restore("1 0 0 9 3").code(), ErrorCode::kCorrupt);
+}
+
+// ---------------------------------------------------------------- stretch
+
+TEST(Stretch, DoublesUntilAllAreInTimeAndFallsAfterAQuietTime) {
+  Stretch s;
+  s.observe(false, 64);
+  EXPECT_EQ(s.factor(), 1);
+  for (int i = 0; i < 3; ++i) s.observe(true, 64);
+  EXPECT_EQ(s.factor(), 8);
+  for (int i = 0; i < 255; ++i) s.observe(false, 64);
+  EXPECT_EQ(s.factor(), 8);
+  s.observe(false, 64);
+  EXPECT_EQ(s.factor(), 4);
+  for (int i = 0; i < 20; ++i) s.observe(true, 64);
+  EXPECT_EQ(s.factor(), 64) << "no more than the most";
+  Stretch other;
+  ASSERT_TRUE(other.restore(s.save()).ok());
+  EXPECT_EQ(other.save(), s.save());
+  EXPECT_EQ(other.restore("0 0").code(), ErrorCode::kCorrupt);
+}
+
+}  // namespace
+}  // namespace kvasir::test
