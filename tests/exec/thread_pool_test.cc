@@ -277,30 +277,52 @@ TEST(ThreadPool, ALateHelperComesBack) {
   EXPECT_EQ(threads_of_an_ordinary_job(), 3);
 }
 
-// While no helper is late it stores at once; after one was, it computes aside.
-TEST(ThreadPool, AHelperIsTrustedUntilItIsLate) {
+// A job in which the helper has some of the items. What it does: stores at once, or computes aside.
+struct HelperDid {
+  bool run = false, compute = false;
+};
+HelperDid job_with_helper(ThreadPool& pool, Doubling::Shared& shared, int64_t job) {
+  shared.helper_here = shared.helper_ran = shared.helper_came = false;
+  double_all(pool, shared, 1000 * job, {}, /*waits_for_helper=*/true);
+  for (size_t i = 0; i < shared.out.size(); ++i) {
+    EXPECT_EQ(shared.out[i], 2 * (1000 * job + static_cast<int64_t>(i)));
+    EXPECT_EQ(shared.done[i], 1);
+  }
+  pool.settle();
+  return {shared.helper_ran, shared.helper_came};
+}
+
+// The helper takes 20 ms for its items until it has been late, which it is unless the caller has lost its
+// core for as long.
+void make_late(ThreadPool& pool, Doubling::Shared& shared) {
+  shared.slow = true;
+  int64_t job = 1;
+  EXPECT_TRUE(job_with_helper(pool, shared, job).run) << "no helper has been late yet";
+  while (job < 100 && !job_with_helper(pool, shared, ++job).compute) {
+  }
+  EXPECT_LT(job, 100);
+  shared.slow = false;
+}
+
+TEST(ThreadPool, AHelperThatWasLateComputesAside) {
+  ThreadPool pool(2, {}, ThreadPool::Trust::kUntilLateForGood);
+  Doubling::Shared shared(2, 50);
+  make_late(pool, shared);
+  for (int64_t job = 200; job < 210; ++job) {
+    const HelperDid did = job_with_helper(pool, shared, job);
+    EXPECT_FALSE(did.run);
+    EXPECT_TRUE(did.compute);
+  }
+}
+
+TEST(ThreadPool, AHelperThatWasLateIsTrustedAgainAfterAWhile) {
   ThreadPool pool(2);
   Doubling::Shared shared(2, 50);
-  const auto job_in_which_the_helper_comes = [&](int64_t job) {
-    shared.helper_here = shared.helper_ran = shared.helper_came = false;
-    double_all(pool, shared, 1000 * job, {}, /*waits_for_helper=*/true);
-    for (size_t i = 0; i < 50; ++i) {
-      EXPECT_EQ(shared.out[i], 2 * (1000 * job + static_cast<int64_t>(i)));
-      EXPECT_EQ(shared.done[i], 1);
-    }
-    pool.settle();
-  };
-  shared.slow = true;
-  job_in_which_the_helper_comes(1);
-  EXPECT_TRUE(shared.helper_ran);
-  EXPECT_FALSE(shared.helper_came);
-  shared.slow = false;
-  job_in_which_the_helper_comes(2);
-  EXPECT_FALSE(shared.helper_ran);
-  EXPECT_TRUE(shared.helper_came);
+  make_late(pool, shared);
   std::this_thread::sleep_for(250ms);
-  job_in_which_the_helper_comes(3);
-  EXPECT_TRUE(shared.helper_ran);
+  const HelperDid did = job_with_helper(pool, shared, 200);
+  EXPECT_TRUE(did.run);
+  EXPECT_FALSE(did.compute);
 }
 
 TEST(ThreadPool, ReplaceableItemsAreDoneOnceWhoeverIsLate) {
@@ -311,8 +333,13 @@ TEST(ThreadPool, ReplaceableItemsAreDoneOnceWhoeverIsLate) {
       Doubling::Shared shared(threads, random.between(1, 500));
       const auto items = static_cast<int64_t>(shared.out.size());
       for (int64_t job = 0; job < 60; ++job) {
-        // Every few jobs the gate is closed; a thread that comes then is late until it opens.
-        if (job % 5 == 0) shared.gate = false;
+        // Every few jobs the gate is closed; a thread that comes then is late until it opens. In the three
+        // jobs until then three helpers read an input each at the most. One that was still inside an earlier
+        // job would read a fourth, and there would be no free input.
+        if (job % 5 == 0) {
+          pool.settle();
+          shared.gate = false;
+        }
         if (job % 5 == 3) {
           shared.gate = true;
           pool.settle();

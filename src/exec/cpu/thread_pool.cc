@@ -229,7 +229,8 @@ bool ThreadPool::all_barred() {
 }
 
 bool ThreadPool::suspects() {
-  if (suspects_ && trust_ != Trust::kNever) suspects_ = MonotonicClock().now() - suspected_at_ < kSuspicion;
+  if (suspects_ && trust_ == Trust::kUntilLate)
+    suspects_ = MonotonicClock().now() - suspected_at_ < kSuspicion;
   return suspects_;
 }
 
@@ -416,8 +417,8 @@ void ThreadPool::help(int index) {
     if (seen < 0) return;
     const int job = seen & (kMostJobs - 1);
     fetch(jobs_[static_cast<size_t>(job)], index);
-    // The caller publishes another job before it looks who is inside this one. So either it sees this thread
-    // there, or this thread sees that job.
+    // The caller publishes another job before it looks which helpers are inside this one. So either it sees
+    // this thread there, or this thread sees that job.
     self.inside.store(job + 1);
     if (published_.load() == seen) take_part(jobs_[static_cast<size_t>(job)], index);
     self.inside.store(0, std::memory_order_release);

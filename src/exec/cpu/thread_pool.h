@@ -51,8 +51,9 @@ class ThreadPool {
   // Items of a job at most.
   static constexpr int64_t kMostItems = (int64_t{1} << 21) - 1;
 
-  // kNever: as if a helper had just been late, always. For tests.
-  enum class Trust : uint8_t { kUntilLate, kNever };
+  // When helpers are expected to be late: for a while after one was. For tests: once one was, for good;
+  // always.
+  enum class Trust : uint8_t { kUntilLate, kUntilLateForGood, kNever };
 
   // Starts the helpers. `cpus`: one for each thread, to which it is pinned (the caller when it first gives a
   // job); empty: the system places them, but not on the caller's CPU.
@@ -194,7 +195,7 @@ class ThreadPool {
   void run_own(Job& job, int thread);
   void compute_own(Job& job, int thread);
   // Moves items of another's run to the empty one of `thief`. held: what the other holds, too. Returns the
-  // other; -1: nobody has any.
+  // other; -1: no run has items.
   int steal(Job& job, int thief, bool held);
   void help(int index);
   void fetch(const Job& job, int index) const;

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <sstream>
 
+#include "sched/mechanisms/new_arrivals.h"
+
 namespace kvasir {
 namespace {
 
@@ -29,19 +31,13 @@ void ArrivalLoad::decay_to(Nanos now) {
 }
 
 void ArrivalLoad::observe(const View& view) {
-  uint64_t newest = newest_;
-  // Requests that have arrived since the last plan are at the end; preempted ones are at their old places.
-  for (size_t i = view.waiting.size(); i-- > 0;) {
-    const SeqView& seq = view.waiting[i];
-    if (raw(seq.id) <= newest_) break;
-    newest = std::max(newest, raw(seq.id));
+  for_each_new_arrival(view, newest_, [&](const SeqView& seq) {
     if (first_ == 0) first_ = last_ = std::max<Nanos>(seq.arrival, 1);
     decay_to(seq.arrival);
     arrivals_ += 1;
     prompt_tokens_ += seq.prompt_tokens;
     output_tokens_ += seq.predicted.output_tokens;
-  }
-  newest_ = newest;
+  });
   if (first_ > 0) decay_to(view.now);
 }
 

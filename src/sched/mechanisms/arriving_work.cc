@@ -7,6 +7,7 @@
 #include <iterator>
 #include <sstream>
 
+#include "sched/mechanisms/new_arrivals.h"
 #include "sched/mechanisms/token_due.h"
 
 namespace kvasir {
@@ -49,20 +50,14 @@ GapClass& ArrivingWork::class_of(double gap_s) {
 }
 
 void ArrivingWork::observe(const View& view) {
-  uint64_t newest = newest_;
-  // Requests that have arrived since the last plan are at the end; preempted ones are at their old places.
-  for (size_t i = view.waiting.size(); i-- > 0;) {
-    const SeqView& seq = view.waiting[i];
-    if (raw(seq.id) <= newest_) break;
-    newest = std::max(newest, raw(seq.id));
+  for_each_new_arrival(view, newest_, [&](const SeqView& seq) {
     if (first_ == 0) first_ = last_ = std::max<Nanos>(seq.arrival, 1);
     decay_to(seq.arrival);
     GapClass& c = class_of(allowed_gap(seq.slo));
     c.requests += 1;
     c.prompt_tokens += seq.prompt_tokens - seq.cached_tokens;
     c.output_tokens += std::max(1u, seq.predicted.output_tokens);
-  }
-  newest_ = newest;
+  });
   if (first_ > 0) decay_to(view.now);
 }
 

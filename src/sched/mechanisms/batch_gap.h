@@ -2,7 +2,7 @@
 //
 //   x T(D + i) <= g     for the least bound g on a gap, and for the least mean g
 //
-// T is a step of all that decode: whoever has a longer gap decodes in each step, too. (Letting it sit out
+// T is a step of all that decode. A request with a longer gap decodes in each step, too. (Leaving it out of
 // steps, as Scorpio's virtual batch size, arXiv 2505.23022, gained nothing here, and lost where steps vary.)
 // The margin x is StepMargins::priced() for a bound on every gap, and the mean ratio for a bound on the mean.
 //
@@ -26,8 +26,7 @@ namespace kvasir {
 
 struct BatchGapOptions {
   double steps = 1;  // that a request passes: the margin's exponent
-  // Of requests without a bound, and of those that have missed theirs: a gap that nobody promises and that
-  // should not be exceeded.
+  // The gap of requests without a bound, and of those that have missed theirs: an aim, not a promise.
   double otherwise_s = std::numeric_limits<double>::infinity();
 };
 
@@ -39,8 +38,6 @@ class BatchGap {
   // `slo`: null if no bound of its counts. Any request may be added, also one that does not fit.
   void add(double context, const Slo* slo);
   bool fits(double context, const Slo* slo) const;
-  // Whether those that were added fit.
-  bool fits() const { return within(sums_); }
 
  private:
   struct Sums {

@@ -17,8 +17,7 @@ bool is_share(double value) {
 }  // namespace
 
 double DevicePrices::prefill_s(const CostModel& costs, const RequestWork& work) const {
-  return costs.prefill_row_s * work.prefill.prefill_rows + costs.pair_s * work.prefill.prefill_pairs +
-         link * work.link_s;
+  return costs.prefill_row_s * work.prefill.prefill_rows + costs.pair_s * work.prefill.prefill_pairs;
 }
 
 double DevicePrices::finish_s(const CostModel& costs, const RequestWork& work) const {

@@ -1,6 +1,6 @@
 // What a request costs, in seconds of the device.
 //
-//   kappa = (lambda + gamma) V + (rho + beta) r + alpha R + pi P + mu bytes / W
+//   kappa = (lambda + gamma) V + (rho + beta) r + alpha R + pi P
 //
 // with prices for what is scarce. Each step takes s whatever is in it, and whatever binds the batch pays for
 // s: if it is memory, each token kept for a step pays lambda = u_M s / M; if it is the number of running
@@ -17,7 +17,6 @@
 //   R, P               RequestWork::prefill (of StepWork)                rows, pairs
 //   M                  `tokens`: for which the device has memory         tokens
 //   B                  PlanLimits::max_num_seqs                          sequences
-//   mu, bytes / W      `link`, RequestWork::link_s                       -, s
 //
 // Source: size as memory x time, Jaillet et al. (arXiv 2502.07115) and Wang, Ye, Zhou (arXiv 2508.06133);
 // the prices are ours.
@@ -48,7 +47,6 @@ inline double token_steps(double context, const OutputRest& rest) {
 struct DevicePrices {
   double memory = 0;  // lambda
   double slot = 0;    // rho
-  double link = 0;    // mu
 
   double prefill_s(const CostModel& costs, const RequestWork& work) const;
   // kappa

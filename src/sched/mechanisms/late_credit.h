@@ -33,7 +33,7 @@ class LateCredit {
   bool has_turn(SeqId first, double cost_s);
   // It runs on credit from now on.
   void spend(SeqId id, double cost_s);
-  // Nobody preempts it.
+  // Of all requests it is the last to be preempted.
   bool runs_on_credit(SeqId id) const;
   // `live`: by id, ascending. Forgets the others.
   void keep_only(const std::vector<uint64_t>& live);

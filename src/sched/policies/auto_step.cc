@@ -93,7 +93,8 @@ class AutoStep {
     if (queue_.empty() || (queue_.front()->late && queue_.front() != credited_)) return;
     int64_t need = 0, seqs = 0;
     for (const AutoRequest* r : queue_) {
-      if ((r->late && r != credited_) || ++seqs > kMakeWayFor) break;
+      if ((r->late && r != credited_) || seqs == kMakeWayFor) break;
+      ++seqs;
       need += view_.geometry.blocks_for(r->seq->known_tokens + 1);
     }
     int64_t room = builder_.available_blocks() + builder_.coming_blocks() - spare_blocks();
