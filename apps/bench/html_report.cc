@@ -182,7 +182,7 @@ void add_rate_curves(const std::vector<ReportSeries>& series, const std::set<dou
   *out += "<h2>Over the rate</h2><div class=\"c\">\n";
   *out += svg_chart(over_rate(series, rates, "request_goodput", "Goodput", "req/s"));
   Chart attained =
-      over_rate(series, rates, "attainment_joint", "Requests that met all bounds", "% of judged");
+      over_rate(series, rates, "attainment_joint", "Requests that met all bounds", "% of requests");
   attained.y_max = 100;
   *out += svg_chart(attained);
   *out += svg_chart(over_rate(series, rates, "p99_ttft_ms", "P99 time to the first token", "ms"));

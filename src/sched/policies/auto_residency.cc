@@ -18,7 +18,7 @@ constexpr double kShareOfTtft = 0.5;
 constexpr double kUrgentShareAway = 0.5;
 // Of the sequences that run, those that are likely to give up their memory next.
 constexpr size_t kLikelyVictims = 4;
-// Of the device's memory that is free, below which somebody is likely to.
+// When less of the device's memory is free, a sequence is likely to give up its memory soon.
 constexpr int64_t kLittleMemory = 4;  // watermarks
 
 }  // namespace
