@@ -40,13 +40,17 @@ class EventQueue final : public OutputSink {
   std::deque<OutputEvent> events_;
 };
 
-ApiRequest to_api_request(const GenerateOptions& options) {
-  ApiRequest api;
+ApiRequest to_api_request(const GenerateOptions& options, const ApiRequest& defaults) {
+  ApiRequest api = defaults;
   api.stream = true;  // printed as it comes
   if (options.chat && !options.system.empty()) api.messages.push_back({"system", options.system});
   if (options.chat) api.messages.push_back({"user", options.prompt});
   if (!options.chat) api.prompts.push_back(options.prompt);
-  api.sampling = options.sampling;
+  SamplingParams& sampling = api.sampling;
+  sampling.temperature = options.temperature.value_or(sampling.temperature);
+  sampling.top_p = options.top_p.value_or(sampling.top_p);
+  sampling.top_k = options.top_k.value_or(sampling.top_k);
+  sampling.logprobs = options.logprobs;
   api.seed = options.seed;
   api.max_tokens = options.max_tokens;
   api.max_tokens_field = "--max-tokens";
@@ -68,7 +72,7 @@ void print_delta(const TextDelta& delta, const Tokenizer& tokenizer, bool logpro
     fmt::print("{}", delta.text);
   } else {
     for (const LogprobEntry& entry : delta.logprobs) {
-      fmt::print("{:.6f}\t{}\t{}", entry.logprob, entry.id, shown(tokenizer, entry.id));
+      fmt::print("{:.6f}\t{}\t{}", entry.logprob.value_or(0), entry.id, shown(tokenizer, entry.id));
       for (const TokenLogprob& top : entry.top) {
         fmt::print("\t{:.6f} {} {}", top.logprob, top.token, shown(tokenizer, top.token));
       }
@@ -81,13 +85,14 @@ void print_delta(const TextDelta& delta, const Tokenizer& tokenizer, bool logpro
 Status generate(const GenerateOptions& options) {
   KV_ASSIGN_OR_RETURN(const std::unique_ptr<Runtime> runtime, load_runtime(options.runtime));
   const std::unique_ptr<Backend> backend = make_engine_backend(runtime->engine());
-  auto outcome = prepare_request(make_service(*runtime, *backend), to_api_request(options));
+  const ModelService service = make_service(*runtime, *backend);
+  auto outcome = prepare_request(service, to_api_request(options, service.defaults));
   if (const auto* e = std::get_if<ApiError>(&outcome)) {
     return Status(ErrorCode::kInvalidArgument, e->message);
   }
   GenerationRequest request = std::move(std::get<PreparedRequest>(outcome).generations.front());
   const size_t prompt_tokens = request.prompt.size();
-  const bool logprobs = options.sampling.logprobs >= 0;
+  const bool logprobs = options.logprobs >= 0;
   KV_ASSIGN_OR_RETURN(ChoiceStream text, ChoiceStream::create(&runtime->tokenizer(), options.stop,
                                                               request.stop_tokens, logprobs));
   const auto queue = std::make_shared<EventQueue>();
@@ -123,20 +128,18 @@ void add_generate_flags(CLI::App& app, GenerateOptions& o) {
   app.add_flag("--chat", o.chat, "Put the prompt into the model's chat template (default: off)");
   app.add_option("--system", o.system, "System message, with --chat (default: none)");
   app.add_option("--max-tokens", o.max_tokens, "Most tokens to generate")->capture_default_str();
-  app.add_option("--temperature", o.sampling.temperature, "0: always the most likely token")
-      ->capture_default_str()
+  app.add_option("--temperature", o.temperature,
+                 "0: always the most likely token (default, as of the next two: the model's, else 0.7 with a "
+                 "min_p of 0.05)")
       ->check(between(0.0, 2.0));
-  app.add_option("--top-p", o.sampling.top_p,
-                 "Draw from the most likely tokens that together have this probability")
-      ->capture_default_str()
+  app.add_option("--top-p", o.top_p, "Draw from the most likely tokens that together have this probability")
       ->check(between(1e-6, 1.0));
-  app.add_option("--top-k", o.sampling.top_k, "Draw from this many of the most likely tokens; 0: all")
-      ->capture_default_str();
+  app.add_option("--top-k", o.top_k, "Draw from this many of the most likely tokens; 0: all");
   app.add_option("--seed", o.seed, "Seed of the random choices (default: another one each time)");
   app.add_option("--stop", o.stop, "Text that ends the output; may be given again")->allow_extra_args(false);
   app.add_flag("--ignore-eos", o.ignore_eos, "Continue after the model's end token (default: off)");
   app.add_option(
-         "--logprobs", o.sampling.logprobs,
+         "--logprobs", o.logprobs,
          "Print, in place of the text, a line per token: log-probability, id, token, and this many of the "
          "most likely ones (default: off)")
       ->check(between(0, 20));

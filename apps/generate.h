@@ -20,7 +20,11 @@ struct GenerateOptions {
   std::string system;  // with --chat
   bool chat = false;
   uint32_t max_tokens = 256;
-  SamplingParams sampling;
+  // None: as the model is meant to be sampled.
+  std::optional<float> temperature;
+  std::optional<float> top_p;
+  std::optional<int32_t> top_k;
+  int32_t logprobs = -1;
   std::optional<uint64_t> seed;
   std::vector<std::string> stop;
   bool ignore_eos = false;

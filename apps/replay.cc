@@ -8,13 +8,25 @@
 #include "sched/registry.h"
 
 namespace kvasir {
+namespace {
+
+void print_reasons(const View& view, const StepPlan& plan) {
+  for (const Reason& reason : plan.reasons) {
+    fmt::print("{:12.3f} s  step {}: {}\n", to_seconds(view.now), raw(view.next_step), to_string(reason));
+  }
+}
+
+}  // namespace
 
 void add_replay_flags(CLI::App& app, ReplayOptions& options) {
   app.add_option("log", options.log, "A plan log that serve --log-plans has written")->required();
+  app.add_flag("--reasons", options.reasons, "Print why the policy decided as it did, as the log says");
 }
 
 int run_replay(const ReplayOptions& options) {
-  const Result<Replay> replay = replay_plan_log(options.log, make_policy);
+  PlanVisitor visit;
+  if (options.reasons) visit = print_reasons;
+  const Result<Replay> replay = replay_plan_log(options.log, make_policy, visit);
   if (!replay.ok()) {
     return report_failure("replay", replay.status().message());
   }

@@ -10,7 +10,8 @@ class App;
 namespace kvasir {
 
 struct ReplayOptions {
-  std::string log;  // a file that serve --log-plans wrote
+  std::string log;       // a file that serve --log-plans wrote
+  bool reasons = false;  // print them
 };
 
 void add_replay_flags(CLI::App& app, ReplayOptions& options);

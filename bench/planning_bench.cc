@@ -4,6 +4,7 @@
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdint>
@@ -190,6 +191,7 @@ std::vector<Claim> claims_among(const std::vector<SeqView>& running) {
 View view_of(const Crowd& crowd, uint64_t requests) {
   Random random(3);
   View view = view_of(0, 0);
+  view.limits.max_num_seqs = std::max(view.limits.max_num_seqs, static_cast<uint32_t>(requests));
   uint32_t held = 0;
   while (view.running.size() < crowd.runs(requests)) {
     const uint64_t i = view.running.size();
@@ -235,6 +237,8 @@ void register_crowds() {
     for (const char* policy : {"sarathi", "rlp", "s3", "cacheopt", "ellm", "hcache", "auto"}) {
       register_crowd(crowd, policy)->Arg(50)->Arg(100)->Arg(200)->Arg(400)->Arg(800)->Arg(1600);
     }
+    // How the time grows.
+    for (const char* policy : {"sarathi", "auto"}) register_crowd(crowd, policy)->Arg(4000)->Arg(16'000);
     // Without one component each; and to the letter of the paper.
     for (const char* settings :
          {"padding=share", "select=fcfs", "proactive=0", "reserve=0", "victim=fcfs", "preempt=recompute",

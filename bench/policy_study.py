@@ -5,7 +5,8 @@
 
 A point is a run of the file: a system, a workload, a load, bounds. Its other policies are those for one instance (--rivals). They are
 simulated with seeds 1 to 5, and the best of them is chosen: by attainment of all bounds, or, where requests have none, by
-mean E2EL. The subject and that rival are then simulated with seeds 6 to 10, common to both. So the rival is the best of
+mean E2EL. Those that seed 1 shows far behind its best (15 points of attainment; 1.5 times the mean E2EL) are not simulated with the
+other four. The subject and that rival are then simulated with seeds 6 to 10, common to both. So the rival is the best of
 many on other seeds than those that compare; the maximum over the seeds that compare would be flattered.
 
 Compared are paired differences by seed:
@@ -44,6 +45,7 @@ CHOOSING, COMPARING = 1, 6  # the first of the seeds that choose the rival, and 
 KEPT = ("attainment_joint", "output_throughput", "request_throughput", "mean_ttft_ms", "p99_ttft_ms", "mean_itl_ms", "p99_itl_ms",
         "mean_e2el_ms", "p99_e2el_ms", "p99.9_e2el_ms", "judged", "completed", "preemptions", "mean_queue_ms")
 POINTS, TOKENS, LATENCY, TAIL = 2.0, 0.03, 0.05, 1.5  # margins: of attainment, tokens/s, mean E2EL; of P99 E2EL
+FAR_POINTS, FAR_LATENCY = 15.0, 1.5  # behind the best of the first seed: no rival
 
 
 def t_tail(t, freedom):
@@ -100,7 +102,7 @@ def write_trace(path, trace, count, seed):
     path.write_text("\n".join(lines) + "\n")
 
 
-def simulate(o, args, policies, seed, rate=None):
+def simulate(o, args, policies, seed, seeds, rate=None):
     """{policy: {"rate": requests/s, "seeds": {seed: {figure: value}}}}"""
     args = without(args, "--scheduling-policy", "--seed", "--seeds", "--metric-percentiles")
     if rate is not None:
@@ -108,7 +110,7 @@ def simulate(o, args, policies, seed, rate=None):
     out = {}
     with tempfile.TemporaryDirectory() as folder:
         command = [str(o.kvasir), "simulate", *args, "--scheduling-policy", ",".join(policies), "--seed", str(seed),
-                   "--seeds", str(o.seeds), "--metric-percentiles", "50,99,99.9", "--no-progress", "--save-result",
+                   "--seeds", str(seeds), "--metric-percentiles", "50,99,99.9", "--no-progress", "--save-result",
                    "--result-dir", folder, "--result-filename", "r.json", "--jobs", str(o.jobs)]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
         if done.returncode != 0:
@@ -134,15 +136,40 @@ def bounded(runs):
     return any(run.get("attainment_joint") is not None for run in runs.values())
 
 
+def rank(runs):
+    """Less is better: by attainment, then tokens/s; without bounds by mean E2EL."""
+    if bounded(runs):
+        return (-mean_of(runs, "attainment_joint"), -mean_of(runs, "output_throughput"))
+    mean = mean_of(runs, "mean_e2el_ms")
+    return (math.inf if mean is None else mean, 0)
+
+
+def near(choosing):
+    """The policies that are not far behind the best."""
+    best = min(rank(point["seeds"])[0] for point in choosing.values())
+    is_bounded = any(bounded(point["seeds"]) for point in choosing.values())
+    limit = best + FAR_POINTS if is_bounded else best * FAR_LATENCY
+    return [policy for policy, point in choosing.items() if rank(point["seeds"])[0] <= limit]
+
+
+def choose(o, args):
+    """The runs that choose the rival, of all seeds, for those that the first seed does not show far behind."""
+    first = simulate(o, args, o.rivals, CHOOSING, 1)
+    if o.seeds == 1:
+        return first
+    policies = near(first)
+    rate = next(iter(first.values()))["rate"]
+    rest = simulate(o, args, policies, CHOOSING + 1, o.seeds - 1, None if isinstance(rate, str) else rate)
+    for policy in policies:
+        first[policy]["seeds"].update(rest[policy]["seeds"])
+    return first
+
+
 def best_of(choosing):
-    """The policy with the greatest mean attainment, then the most tokens/s; or with the least mean E2EL."""
-    def rank(policy):
-        runs = choosing[policy]["seeds"]
-        if bounded(runs):
-            return (-mean_of(runs, "attainment_joint"), -mean_of(runs, "output_throughput"))
-        mean = mean_of(runs, "mean_e2el_ms")
-        return (math.inf if mean is None else mean, 0)
-    return min(choosing, key=rank)
+    """The best policy of those that were simulated with all seeds."""
+    most = max(len(point["seeds"]) for point in choosing.values())
+    complete = [policy for policy, point in choosing.items() if len(point["seeds"]) == most]
+    return min(complete, key=lambda policy: rank(choosing[policy]["seeds"]))
 
 
 def ratios(subject, rival, key):
@@ -218,7 +245,7 @@ def run_point(o, run, digest):
         os.replace(temporary, path)
 
     if "choosing" not in point:
-        point["choosing"] = simulate(o, args_for(CHOOSING), o.rivals, CHOOSING)
+        point["choosing"] = choose(o, args_for(CHOOSING))
         point["binaries"] = {"choosing": digest}
         keep()
     point["rival"], point["subject"] = best_of(point["choosing"]), o.subject
@@ -227,7 +254,7 @@ def run_point(o, run, digest):
     compared = point.setdefault("compared", {})
     wanted = [p for p in (point["rival"], o.subject) if p not in compared or (p == o.subject and o.again)]
     if wanted and not o.rivals_only:
-        compared.update(simulate(o, args_for(COMPARING), wanted, COMPARING, rate))
+        compared.update(simulate(o, args_for(COMPARING), wanted, COMPARING, o.seeds, rate))
         point["binaries"].update({policy: digest for policy in wanted})
         keep()
     return point

@@ -76,6 +76,7 @@ std::string completion_body(const CompletionRequest& request, const Prompt& prom
       if (slo.*key.millis > 0) body["slo"][std::string(key.name) + "_ms"] = slo.*key.millis;
     }
   }
+  if (prompt.priority != 0) body["priority"] = prompt.priority;
   body["temperature"] = request.temperature;
   body["stream"] = true;
   body["stream_options"] = {{"include_usage", true}};

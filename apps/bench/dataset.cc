@@ -181,6 +181,7 @@ std::vector<RequestSpec> Dataset::requests(const RunKey& run) const {
       r.slo_class =
           trace_.classes.empty() ? draw_slo_class(classes_, run.seed, number) : trace_.rows[entry].slo_class;
       r.own = classes_[r.slo_class].goals;
+      r.priority = classes_[r.slo_class].priority;
     }
   }
   return requests;
@@ -195,6 +196,7 @@ std::vector<Prompt> Dataset::prompts(const RunKey& run) const {
     prompts.push_back(has_texts() ? texts_[entry_of[i % entry_of.size()]]
                                   : random_prompt(specs[i], word_key(run), static_cast<int64_t>(i)));
     prompts.back().own = std::move(specs[i].own);
+    prompts.back().priority = specs[i].priority;
   }
   return prompts;
 }

@@ -32,6 +32,7 @@ struct RequestSpec {
   uint64_t prefix = 0;     // this prefix, which other requests have, too
   uint32_t slo_class = 0;  // index into BenchConfig::classes; 0 where there are none
   std::vector<Goal> own;   // its own bounds; none: the run's
+  int32_t priority = 0;    // its class's
 };
 
 // Reads the dataset's file once. Not thread-safe; concurrent const calls are.

@@ -136,7 +136,7 @@ void add_result_flags(CLI::App& app, BenchOptions& o) {
   app.add_option("--slo-class", o.slo_classes,
                  "NAME:SHARE,KEY:MILLISECONDS,... with --goodput's keys, once for each class: a request has "
                  "the bounds of its class, by its share or by the trace's column class (then no share is "
-                 "needed). Sent to the server as slo");
+                 "needed). Sent to the server as slo; and priority:P, if given, as priority");
   app.add_option("--relative-slo", o.relative_slo,
                  "LOW:HIGH: a request's bounds are a draw between them times the reference's mean TTFT (and "
                  "the number of its prompt's chunks), and times its mean TBT, which every gap must meet");

@@ -19,6 +19,7 @@ struct Prompt {
   int64_t words = 0;           // stands in for the prompt's tokens where the server reports none
   int64_t max_tokens = 1;      // tokens of output: the most that the server may generate, or exactly as many
   std::vector<Goal> own = {};  // its own bounds, which are sent too; none: the run's
+  int32_t priority = 0;        // sent, too, unless it is 0
 };
 
 struct RandomPromptSpec {

@@ -50,6 +50,7 @@ void add_own_bounds(OrderedJson* json, const BenchConfig& config) {
         {{"name", one.name},
          {"share", one.share.has_value() ? OrderedJson(*one.share) : OrderedJson(nullptr)},
          {"bounds_ms", std::move(bounds)}});
+    if (one.priority != 0) j["slo_classes"].back()["priority"] = one.priority;
   }
   if (config.relative.has_value()) j["relative_slo"] = {config.relative->low, config.relative->high};
   if (config.reference.has_value()) {

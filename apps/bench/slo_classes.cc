@@ -17,11 +17,22 @@ constexpr uint64_t kRelativeStream = uint64_t{1} << 44;
 constexpr size_t kMaxClasses = 100;
 constexpr double kMaxFactor = 1e6;
 constexpr const char* kFlag = "--slo-class";
+constexpr std::string_view kPriority = "priority:";
+constexpr double kMostPriority = 1e6;
 
 bool is_name(std::string_view text) {
   return !text.empty() && text.size() <= 100 && std::all_of(text.begin(), text.end(), [](unsigned char c) {
     return c > 0x20 && c < 0x7f && c != '"' && c != '\\';
   });
+}
+
+Result<int32_t> parse_priority(const std::string& text, std::string_view value) {
+  const double priority = parse_number(value).value_or(kMostPriority + 1);
+  if (std::abs(priority) <= kMostPriority && priority == std::floor(priority)) {
+    return static_cast<int32_t>(priority);
+  }
+  return error(ErrorCode::kInvalidArgument, "{} '{}': a priority is a whole number, as priority:-1", kFlag,
+               text);
 }
 
 Result<SloClass> parse_class(const std::string& text) {
@@ -40,6 +51,10 @@ Result<SloClass> parse_class(const std::string& text) {
                  text);
   }
   for (size_t i = 1; i < parts.size(); ++i) {
+    if (parts[i].starts_with(kPriority)) {
+      KV_ASSIGN_OR_RETURN(out.priority, parse_priority(text, parts[i].substr(kPriority.size())));
+      continue;
+    }
     KV_ASSIGN_OR_RETURN(const Goal goal, parse_goal(kFlag, parts[i]));
     if (has_goal(out.goals, goal.key)) {
       return error(ErrorCode::kInvalidArgument, "{} '{}': '{}' is given twice", kFlag, text,

@@ -16,10 +16,12 @@ struct SloClass {
   std::string name;
   std::optional<double> share;  // of the requests, in [0, 1]; unset: a trace says whose class it is
   std::vector<Goal> goals;      // none: nothing is asked for these
+  int32_t priority = 0;         // sent with each of them; 0: not sent
 };
 
-// Each text is "NAME[:SHARE][,KEY:MILLISECONDS]...", as "chat:0.7,ttft:500,max_tbt:100". All have a share,
-// and the shares add up to 1, or none has one. kInvalidArgument names --slo-class and the part at fault.
+// Each text is "NAME[:SHARE][,KEY:MILLISECONDS]...[,priority:P]", as "chat:0.7,ttft:500,max_tbt:100". All
+// have a share, and the shares add up to 1, or none has one. kInvalidArgument names --slo-class and the part
+// at fault.
 Result<std::vector<SloClass>> parse_slo_classes(const std::vector<std::string>& texts);
 
 // The class of a request, by the shares; depends on seed and number alone. REQUIRES: all have a share

@@ -47,6 +47,10 @@ void print_costs(const CostModel& c) {
   line("decode_row_s", c.decode_row_s, "per decode");
   line("context_s", c.context_s, "per token of context of a decode");
   line("projected_token_s", c.projected_token_s, "per token and layer projected from X");
+  if (c.above_knee_s > 0) {
+    line("above_knee_s", c.above_knee_s,
+         fmt::format("more, per row beyond the first {:.0f} of a step", c.knee_rows).c_str());
+  }
   fmt::print("\nprefill of s tokens:        {:.3f} ms + {:.3f} us s + {:.6f} us s^2\n", 1e3 * c.step_s,
              1e6 * (c.prefill_row_s + c.pair_s / 2), 1e6 * c.pair_s / 2);
   fmt::print("decode:                     {:.3f} ms + {:.6f} us sum of contexts + {:.3f} us batch\n",

@@ -81,6 +81,11 @@ Status complete_options(ServeOptions& options) {
   KV_ASSIGN_OR_RETURN(server.slo.tightest, parse_slo("--tightest-slo", options.tightest_slo));
   server.reads_priority = policy_traits(options.runtime.scheduling_policy).reads_priority;
   server.version = KVASIR_VERSION;
+  if (!options.override_generation_config.empty()) {
+    // What is wrong with it is said before a model is loaded.
+    ModelService none;
+    KV_RETURN_IF_ERROR(override_sampling(options.override_generation_config, none));
+  }
   if (options.runtime.cluster.on()) return complete_cluster_options(options.runtime.cluster);
   return {};
 }
@@ -104,10 +109,17 @@ void warn_if_open_to_all(const ServerOptions& options, uint16_t port) {
       options.host, port);
 }
 
-void print_welcome(const ServeOptions& options, const Server& server, const Runtime& runtime) {
+void print_welcome(const ServeOptions& options, const Server& server, const Runtime& runtime,
+                   const std::string& sampling) {
   const std::string url = url_at(server, "127.0.0.1");
   const bool chat = runtime.chat_template() != nullptr;
   fmt::print("{}\n", runtime.memory_report());
+  const bool told = !runtime.sampling_defaults().text().empty();
+  const bool overridden = !options.override_generation_config.empty();
+  fmt::print("sampling: {} ({}), where a request says nothing else\n", sampling,
+             overridden ? "--override-generation-config"
+             : told     ? "the model's"
+                        : "the model says nothing");
   fmt::print("listening on {} (model '{}')\n", server.url(), options.server.model_names.front());
   fmt::print("try: curl {}{} -H 'Content-Type: application/json'{} -d '{}'\n", url,
              chat ? "/v1/chat/completions" : "/v1/completions",
@@ -168,9 +180,13 @@ Status serve(ServeOptions& options) {
   runtime->engine().start();
   ModelService service = make_service(*runtime, *backend);
   service.parse_special = options.parse_special;
+  if (!options.override_generation_config.empty()) {
+    KV_RETURN_IF_ERROR(override_sampling(options.override_generation_config, service));
+  }
+  const std::string sampling = sampling_text(service);
   server->serve(std::move(service));
   signals.ready();  // before the welcome, at which a script may end us
-  print_welcome(options, *server, *runtime);
+  print_welcome(options, *server, *runtime, sampling);
   signals.wait();
   shut_down(options.shutdown_timeout_s, *server, runtime->engine(), runtime->joined().node.get(), signals);
   return {};
@@ -221,6 +237,11 @@ void add_serve_flags(CLI::App& app, ServeOptions& options) {
       "Recognise control tokens such as <|im_end|> in the text of messages and prompts, for requests that do "
       "not set 'parse_special'; a message can then forge turns (default: off, only those that the chat "
       "template writes)");
+  app.add_option(
+      "--override-generation-config", options.override_generation_config,
+      "Sampling of requests that do not say otherwise, as a JSON object such as "
+      R"('{"temperature": 0.2, "top_p": 0.9}' (default: what the model's files say, else temperature )"
+      "0.7 and min_p 0.05)");
   add_connection_flags(app, options);
   app.add_option("--shutdown-timeout", options.shutdown_timeout_s,
                  "Seconds that running requests have left after SIGTERM or SIGINT")

@@ -21,6 +21,7 @@ struct ServeOptions {
   double shutdown_timeout_s = 30;
   double body_grace_s = 10;
   bool parse_special = false;
+  std::string override_generation_config;  // a JSON object; empty: none
 };
 
 void add_serve_flags(CLI::App& app, ServeOptions& options);

@@ -92,6 +92,7 @@ GenerationRequest SimulatedInstance::request_of(size_t index) const {
   out.stop_tokens = {kEnd};
   out.max_tokens = r.max_tokens;
   out.slo = r.slo;
+  out.priority = r.priority;
   out.output_tokens_hint = r.told_output_tokens;
   return out;
 }

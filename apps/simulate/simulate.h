@@ -38,7 +38,7 @@ struct SimulateOptions {
   double recall_s = 120;     // what is called back is given back by then, or lost
   bool settle_debts = true;  // cycles of them
 
-  std::vector<std::string> policies = {"sarathi"};
+  std::vector<std::string> policies = {"auto"};
   RuntimeOptions runtime;  // tiers, blocks, batches and queues; see the flags
 
   // What policies believe.

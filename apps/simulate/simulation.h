@@ -33,6 +33,7 @@ struct SimulatedRequest {
   uint32_t told_output_tokens = 0;  // what predictors are told that the output will have; 0: nothing
   Slo slo;
   std::vector<Goal> own;  // see RequestRecord
+  int32_t priority = 0;
 };
 
 struct SimulationSetup {

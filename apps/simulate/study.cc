@@ -103,6 +103,7 @@ std::vector<SimulatedRequest> Study::requests(const RunKey& key) const {
     r.told_output_tokens = r.output_tokens;
     r.slo = spec.own.empty() ? common : slo_of(spec.own);
     r.own = std::move(spec.own);
+    r.priority = spec.priority;
     out.push_back(std::move(r));
   }
   return out;

@@ -26,6 +26,9 @@ enum class Mutant {
   kKvScaleUnrounded,    // the same for the scale of a q8_0 row of K or V
   kKvScaleShared,       // a token's scale is written for the tokens before it in its run of 16, too
   kSamplerSeedByStep,   // the generator counts steps, not positions
+  kCountsKept,          // a sampler keeps the counts of tokens from one row to the next
+  kOutputForgotten,     // after a preemption the output so far counts as prompt
+  kScoredOneLate,       // a row scores its own token, not the next one
   kPrefixWrongBlock,    // prefix reuse hands out the block before the one that matched
   kPrefixPartialBlock,  // a block that is not full yet is shared
   kResumeSkipsToken,    // a preempted request resumes one token late

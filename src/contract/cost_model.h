@@ -4,6 +4,7 @@
 // policy must stay correct, and may only be slower. The true times of a simulated device are another object.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 
@@ -22,6 +23,8 @@ struct StepWork {
   double projected_tokens = 0;  // times layers: K and V made from X
 
   bool empty() const { return prefill_rows + decode_rows + projected_tokens == 0; }
+  // Of all rows those beyond the first so many.
+  double rows_above(double rows) const { return std::max(0.0, prefill_rows + decode_rows - rows); }
   void add_prefill(double history, double rows) {
     prefill_rows += rows;
     prefill_pairs += rows * history + rows * (rows + 1) / 2;
@@ -54,7 +57,10 @@ struct LinkCost {
 
 // Seconds; every coefficient is at least 0. A prompt of s tokens alone takes a + b s + c s^2 with a = step_s,
 // b = prefill_row_s + pair_s / 2, c = pair_s / 2, fitted (docs/beliefs.md: the published equation of this
-// form); a step that decodes, step_s + decode_row_s * batch + context_s * the sum of contexts.
+// form); a step that decodes, step_s + decode_row_s * batch + context_s * the sum of contexts. Where a step
+// has more than knee_rows rows, each further one takes above_knee_s more: with fewer rows a device computes
+// while it reads the weights (Williams et al., Roofline, CACM 2009). The time is convex in the rows: the
+// greater of two sums without a knee.
 struct CostModel {
   double step_s = 0;  // of any step: it reads the weights once
   double prefill_row_s = 0;
@@ -62,6 +68,8 @@ struct CostModel {
   double decode_row_s = 0;
   double context_s = 0;
   double projected_token_s = 0;  // of one layer
+  double knee_rows = 0;          // of prefill and of decodes together
+  double above_knee_s = 0;       // 0: no knee
   // [from][to], by tier; 0 seconds per byte: unknown.
   std::array<std::array<LinkCost, kTiers>, kTiers> links{};
   uint64_t steps_seen = 0;  // real steps that refined it
@@ -72,7 +80,8 @@ struct CostModel {
   double step_seconds(const StepWork& w) const {
     if (w.empty()) return 0;
     return step_s + prefill_row_s * w.prefill_rows + pair_s * w.prefill_pairs + decode_row_s * w.decode_rows +
-           context_s * w.decode_context + projected_token_s * w.projected_tokens;
+           context_s * w.decode_context + projected_token_s * w.projected_tokens +
+           above_knee_s * w.rows_above(knee_rows);
   }
   // The time of a step with `rows` tokens of one prompt alone, after a history of `history` tokens.
   double prefill_seconds(double rows, double history = 0) const {
@@ -93,7 +102,7 @@ struct CostModel {
   CostModel scaled(double factor) const {
     CostModel out = *this;
     for (double* c : {&out.step_s, &out.prefill_row_s, &out.pair_s, &out.decode_row_s, &out.context_s,
-                      &out.projected_token_s}) {
+                      &out.projected_token_s, &out.above_knee_s}) {
       *c *= factor;
     }
     for (auto& row : out.links) {

@@ -14,23 +14,10 @@
 #include "contract/layer_set.h"
 #include "contract/link.h"
 #include "contract/list_index.h"
+#include "contract/sampling.h"
 #include "contract/step_plan.h"
 
 namespace kvasir {
-
-// How the next token is chosen. The draw at a position depends on (seed, position) only.
-struct SamplingParams {
-  float temperature = 1.0f;  // 0: the most likely token; ties go to the smaller id
-  float top_p = 1.0f;        // (0, 1]
-  int32_t top_k = 0;         // 0: all
-  uint64_t seed = 0;
-  // The token at index forced_end of its sequence is end_token, and no token before it is. 0: nothing is
-  // forced. For experiments that replay outputs of given lengths; only the sampler reads it.
-  uint32_t forced_end = 0;
-  Token end_token = 0;
-  // -1: no log-probabilities; n >= 0: those of the chosen token and of the n most likely ones.
-  int32_t logprobs = -1;
-};
 
 // Where K and V of one layer of a block begin in the device's memory, in bytes; V lies right behind K. For a
 // frame they are those of its group's first layer, and those of the next layers follow.
@@ -57,6 +44,8 @@ struct StepSlice {
   // last layer are done when they have written their K and V of layer end_layer - 1.
   uint32_t end_layer = UINT32_MAX;
   bool samples = false;
+  // Every row whose next token is of the prompt gives that token's log-probability: StepResult::scored.
+  bool scores = false;
   bool wants_hidden = false;  // SampledToken::hidden; only of a slice that samples
   // The id of the last row's token is the one that the sequence's latest sampling row chose.
   bool last_token_by_reference = false;
@@ -67,7 +56,14 @@ struct StepSlice {
   // Step::add_staged(). Empty: nothing of the sequence lies in the stage ring.
   Interval staged_blocks;
   uint32_t first_staged = 0;
+  // The ids of the sequence's first tokens: Step::history[first_history .. + history_tokens). Of a slice that
+  // scores, or that samples with rules that read them; otherwise none.
+  uint32_t first_history = 0;
+  uint32_t history_tokens = 0;
   SamplingParams sampling;
+
+  // Whether the row at this position gives the log-probability of the prompt's next token.
+  bool scores_row(uint32_t position) const { return scores && position + 1 < sampling.prompt_tokens; }
 };
 
 // A point in a step's way through the layers, at which transfers start. Points are ordered.
@@ -146,6 +142,7 @@ struct Step {
   uint32_t groups = 0;
   std::vector<StepSlice> slices;
   std::vector<Token> token_ids;
+  std::vector<Token> history;    // see StepSlice::first_history
   std::vector<KvPlanes> staged;  // one layer's planes each; absent: those in the slice's table
   std::vector<StepTransfer> transfers;
   std::vector<TransferWait> waits;
@@ -158,6 +155,9 @@ struct Step {
   Nanos max_stall = INT64_MAX;
 
   uint32_t row_count() const { return static_cast<uint32_t>(token_ids.size()); }
+  std::span<const Token> history_of(const StepSlice& slice) const {
+    return std::span(history).subspan(slice.first_history, slice.history_tokens);
+  }
 
   // --- By layer.
   // Sorts the lists by layer (group, or point) and indexes them. Entries of one layer keep their order. Once,
@@ -241,11 +241,22 @@ struct SampledToken {
   std::vector<float> hidden;
 };
 
+// A token of a prompt, by the row before it.
+struct ScoredToken {
+  SeqId seq{};
+  uint32_t position = 0;  // of the token in the sequence; at least 1
+  Token token = 0;
+  float logprob = 0;
+  uint32_t rank = 1;              // 1 + the number of tokens with a larger logit
+  std::vector<TokenLogprob> top;  // most likely first
+};
+
 struct StepResult {
   StepId id{};
   // Not ok: nothing that the step writes can be used.
   Status status;
   std::vector<SampledToken> sampled;  // in the order of the sampling slices that were not deferred
+  std::vector<ScoredToken> scored;  // in the order of the scoring rows; those of deferred slices do not count
   // Sequences whose rows left the step: nothing that these write can be used, and nothing was sampled for
   // them.
   std::vector<SeqId> deferred;

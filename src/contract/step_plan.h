@@ -12,6 +12,7 @@
 #include "contract/ids.h"
 #include "contract/interval.h"
 #include "contract/layer_set.h"
+#include "contract/reason.h"
 
 namespace kvasir {
 
@@ -177,6 +178,8 @@ struct StepPlan {
   // `return_cells`: unused borrowed cells to return. A later view shows the result (View::peers).
   uint32_t borrow_cells = 0;
   uint32_t return_cells = 0;
+  // Why, for people, as far as the policy says: nothing is done for it.
+  std::vector<Reason> reasons;
 
   friend bool operator==(const StepPlan&, const StepPlan&) = default;
 };
@@ -186,7 +189,7 @@ const char* name(Verb verb);
 const char* name(Trigger trigger);
 const char* name(Promise::Kind kind);
 
-// One readable line per entry.
+// One readable line per entry; without the reasons.
 std::string to_string(const StepPlan& plan);
 
 }  // namespace kvasir

@@ -86,6 +86,7 @@ struct SequenceCells {
 struct SeqView : SequenceCells {
   SeqId id{};
   int32_t priority = 0;  // lower runs first
+  float weight = 1;      // what it is worth beside others; above 0
   Nanos arrival = 0;
   Nanos first_token_time = 0;  // 0: none yet
   Nanos last_token_time = 0;   // 0: none yet
@@ -104,6 +105,7 @@ struct SeqView : SequenceCells {
   // Steps in flight that hold rows of this sequence.
   uint8_t in_flight = 0;
   uint16_t preemptions = 0;  // the count saturates
+  uint16_t late_gaps = 0;    // gaps between its tokens that were longer than slo.tbt_ms; the count saturates
 
   uint32_t tokens_to_compute() const { return known_tokens - ready_tokens; }
   // Its next token is decoded, not prefilled: every token except the newest is ready.

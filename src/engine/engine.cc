@@ -1,11 +1,13 @@
 #include "engine/engine.h"
 
+#include <algorithm>
 #include <chrono>
 #include <string>
 #include <utility>
 
 #include "base/check.h"
 #include "base/log.h"
+#include "base/mutant.h"
 #include "engine/phase_timer.h"
 #include "plan/kv_placement.h"
 #include "plan/plan_checker.h"
@@ -213,6 +215,7 @@ SubmittedStep Engine::complete(Step& step) {
     add_work(slice, options_.cache.geometry.layers, out.work);
     const LiveRequest& live = *requests_.find(slice.seq);
     slice.sampling = live.sampling;
+    add_history(step, slice, live);
     slice.wants_hidden = beliefs_.wants_hidden(live, slice);
     if (slice.kind == RowKind::kRestore) {
       out.rows_again += slice.tokens.size();
@@ -223,6 +226,24 @@ SubmittedStep Engine::complete(Step& step) {
   for (const KvProjection& p : step.projections) out.work.projected_tokens += p.tokens;
   step.max_stall = max_stall_of(step, link_, stall_.most());
   return out;
+}
+
+// What the sampler reads of the sequence beside its logits. It comes from the tokens that are known, which a
+// preemption does not lose.
+void Engine::add_history(Step& step, StepSlice& slice, const LiveRequest& live) const {
+  slice.scores = live.sampling.prompt_logprobs >= 0 && slice.kind != RowKind::kRestore &&
+                 slice.tokens.begin + 1 < live.prompt_tokens && slice.tokens.end > live.scored.size() &&
+                 live.generated == 0;
+  if (!slice.scores && !(slice.samples && live.sampling.reads_history())) return;
+  if (mutant(Mutant::kOutputForgotten) && live.preemptions > 0) {
+    slice.sampling.prompt_tokens = slice.tokens.end;
+  }
+  const std::span<const Token> known = cache_.tokens(slice.seq);
+  // A row that scores reads the token behind its own.
+  const size_t count = std::min<size_t>(known.size(), slice.scores ? slice.tokens.end + 1 : slice.tokens.end);
+  slice.first_history = static_cast<uint32_t>(step.history.size());
+  slice.history_tokens = static_cast<uint32_t>(count);
+  step.history.insert(step.history.end(), known.begin(), known.begin() + static_cast<ptrdiff_t>(count));
 }
 
 StepResult Engine::wait_for_oldest() {
@@ -247,7 +268,7 @@ void Engine::publish(StepResult result) {
     return;
   }
   observe(step, result);
-  lifecycle_.publish(step, result.sampled, void_rows, now);
+  lifecycle_.publish(step, result, void_rows, now);
 }
 
 void Engine::observe(const SubmittedStep& step, const StepResult& result) {

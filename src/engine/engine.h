@@ -120,6 +120,7 @@ class Engine {
   void publish(StepResult result);
 
   SubmittedStep complete(Step& step);
+  void add_history(Step& step, StepSlice& slice, const LiveRequest& live) const;
   void observe(const SubmittedStep& step, const StepResult& result);
 
   const EngineOptions options_;

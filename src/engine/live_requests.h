@@ -24,10 +24,12 @@ struct LiveRequest {
   std::shared_ptr<OutputSink> sink;
   State state = State::kWaiting;
   int32_t priority = 0;
+  float weight = 1;
   Slo slo;
   uint32_t output_tokens_hint = 0;
   LengthPrediction predicted;
-  std::vector<float> hidden;  // PromptFeatures::hidden
+  std::vector<float> hidden;        // PromptFeatures::hidden
+  std::vector<PromptToken> scored;  // of the prompt from its second token on, as far as they are scored
   Nanos arrival = 0;
   bool queued = true;  // it has never run
   Nanos first_run = 0;

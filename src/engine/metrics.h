@@ -7,6 +7,7 @@
 
 #include "base/histogram.h"
 #include "contract/link.h"
+#include "contract/reason.h"
 #include "engine/attainment.h"
 
 namespace kvasir {
@@ -101,9 +102,10 @@ struct EngineMetrics {
   std::atomic<uint64_t> prompt_tokens_cached{0};
   std::atomic<uint64_t> generation_tokens{0};
   std::atomic<uint64_t> num_preemptions{0};
-  std::atomic<uint64_t> num_preemptions_swapped{0};     // of those, copied to the host
-  std::atomic<uint64_t> num_preemptions_recomputed{0};  // of those, that gave up their cells
-  std::atomic<uint64_t> standstills{0};                 // requests that failed: see StandstillWatch
+  std::atomic<uint64_t> num_preemptions_swapped{0};        // of those, copied to the host
+  std::atomic<uint64_t> num_preemptions_recomputed{0};     // of those, that gave up their cells
+  std::array<std::atomic<uint64_t>, kCauses> decisions{};  // reasons that plans gave, by Cause
+  std::atomic<uint64_t> standstills{0};                    // requests that failed: see StandstillWatch
   std::atomic<uint64_t> deferred_rows{0};  // times that a request left a step because of a late transfer
   std::atomic<uint64_t> steps_staged{0};   // steps that read something through the stage ring
   // In steps that decode: tokens of the decoding sequences' histories that are not kept on the device.

@@ -115,8 +115,13 @@ void MetricsRecorder::count_attainment(const LiveRequest& live, FinishReason rea
 
 // ---------------------------------------------------------------- steps
 
-// What decoding sequences do not keep of their histories on the device.
 void MetricsRecorder::planned(const StepPlan& plan) {
+  for (const Reason& reason : plan.reasons) ++metrics_.decisions[static_cast<size_t>(reason.cause)];
+  count_partial_histories(plan);
+}
+
+// What decoding sequences do not keep of their histories on the device.
+void MetricsRecorder::count_partial_histories(const StepPlan& plan) {
   const bool decodes = std::any_of(plan.rows.begin(), plan.rows.end(),
                                    [](const Rows& r) { return r.kind == RowKind::kDecode; });
   if (!decodes) return;

@@ -46,6 +46,7 @@ class MetricsRecorder {
 
  private:
   void count_hits(const Adoption& adoption);
+  void count_partial_histories(const StepPlan& plan);
   void count_attainment(const LiveRequest& live, FinishReason reason, Nanos now);
 
   EngineMetrics& metrics_;

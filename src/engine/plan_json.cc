@@ -66,7 +66,7 @@ void from_json(const nlohmann::json& j, LinkCost& c) {
 }
 void to_json(nlohmann::json& j, const CostModel& c) {
   j = nlohmann::json::array({c.step_s, c.prefill_row_s, c.pair_s, c.decode_row_s, c.context_s,
-                             c.projected_token_s, c.links, c.steps_seen});
+                             c.projected_token_s, c.links, c.steps_seen, c.knee_rows, c.above_knee_s});
 }
 void from_json(const nlohmann::json& j, CostModel& c) {
   j.at(0).get_to(c.step_s);
@@ -77,6 +77,8 @@ void from_json(const nlohmann::json& j, CostModel& c) {
   j.at(5).get_to(c.projected_token_s);
   j.at(6).get_to(c.links);
   j.at(7).get_to(c.steps_seen);
+  j.at(8).get_to(c.knee_rows);
+  j.at(9).get_to(c.above_knee_s);
 }
 
 void to_json(nlohmann::json& j, const PeersView& p) {
@@ -112,6 +114,7 @@ using nlohmann::json;
 template <typename Archive, typename Seq>
 void seq_fields(Archive&& field, Seq& s) {
   field("priority", s.priority);
+  field("weight", s.weight);
   field("arrival", s.arrival);
   field("first_token_time", s.first_token_time);
   field("last_token_time", s.last_token_time);
@@ -142,6 +145,7 @@ void seq_fields(Archive&& field, Seq& s) {
   field("promised_cells", s.promised_cells);
   field("peer_blocks", s.peer_blocks);
   field("preemptions", s.preemptions);
+  field("late_gaps", s.late_gaps);
   field("in_flight", s.in_flight);
   field("predicted", s.predicted);
 }
@@ -204,8 +208,8 @@ SeqView seq_from_json(const json& j) {
 
 // The enumerator among 0..count-1 whose name is `text`.
 template <typename Enum>
-Enum enum_from(const json& text, int count) {
-  for (int i = 0; i < count; ++i) {
+Enum enum_from(const json& text, size_t count) {
+  for (size_t i = 0; i < count; ++i) {
     if (text.get_ref<const std::string&>() == name(static_cast<Enum>(i))) return static_cast<Enum>(i);
   }
   throw std::out_of_range("unknown name " + text.dump());
@@ -272,6 +276,15 @@ Rows rows_from_json(const json& j) {
   return r;
 }
 
+json reason_to_json(const Reason& r) {
+  return {{"cause", name(r.cause)}, {"seq", raw(r.seq)}, {"other", raw(r.other)}, {"a", r.a}, {"b", r.b},
+          {"words", to_string(r)}};
+}
+Reason reason_from_json(const json& j) {
+  return {enum_from<Cause>(j.at("cause"), kCauses), seq_from(j), SeqId{j.at("other").get<uint64_t>()},
+          j.at("a").get<double>(), j.at("b").get<double>()};
+}
+
 }  // namespace
 
 json view_to_json(const View& view) {
@@ -310,6 +323,7 @@ json plan_to_json(const StepPlan& plan) {
   for (const auto& a : plan.adoptions) j["adoptions"].push_back({{"seq", raw(a.seq)}, {"tokens", a.tokens}});
   for (const auto& p : plan.promises) j["promises"].push_back(promise_to_json(p));
   for (const auto& r : plan.rows) j["rows"].push_back(rows_to_json(r));
+  for (const Reason& r : plan.reasons) j["reasons"].push_back(reason_to_json(r));
   if (plan.borrow_cells > 0) j["borrow_cells"] = plan.borrow_cells;
   if (plan.return_cells > 0) j["return_cells"] = plan.return_cells;
   if (const ExecutionHints& h = plan.hints; h != ExecutionHints{}) {
@@ -328,6 +342,9 @@ StepPlan plan_from_json(const json& j) {
     plan.adoptions.push_back({seq_from(a), a.at("tokens").get<uint32_t>()});
   for (const json& p : j.at("promises")) plan.promises.push_back(promise_from_json(p));
   for (const json& r : j.at("rows")) plan.rows.push_back(rows_from_json(r));
+  if (j.contains("reasons")) {
+    for (const json& r : j.at("reasons")) plan.reasons.push_back(reason_from_json(r));
+  }
   plan.borrow_cells = j.value("borrow_cells", 0u);
   plan.return_cells = j.value("return_cells", 0u);
   if (j.contains("hints")) {

@@ -13,7 +13,13 @@
 namespace kvasir {
 namespace {
 
-constexpr int kFormat = 6;
+constexpr int kFormat = 7;
+
+std::string with_reasons(const StepPlan& plan) {
+  std::string out = to_string(plan);
+  for (const Reason& reason : plan.reasons) out += to_string(reason) + '\n';
+  return out;
+}
 
 }  // namespace
 
@@ -56,7 +62,8 @@ void PlanLog::write_line(const std::string& line) {
 }
 
 Result<Replay> replay_plan_log(const std::string& path,
-                               Result<std::unique_ptr<Policy>> (*make)(std::string_view policy_name)) {
+                               Result<std::unique_ptr<Policy>> (*make)(std::string_view policy_name),
+                               const PlanVisitor& visit) {
   std::ifstream in(path);
   if (!in) return error(ErrorCode::kIo, "plan log {}: {}", path, std::strerror(errno));
   Replay replay;
@@ -82,12 +89,13 @@ Result<Replay> replay_plan_log(const std::string& path,
       if (Status s = policy->restore_state(record.at("policy_state").get<std::string>()); !s.ok()) {
         return error(ErrorCode::kCorrupt, "plan log {}, line {}: {}", path, number, s.message());
       }
+      if (visit) visit(view, expected);
       const StepPlan got = policy->plan(view);
       ++replay.steps;
       if (got == expected) continue;
       replay.first_difference = number;
-      replay.expected = to_string(expected);
-      replay.got = to_string(got);
+      replay.expected = with_reasons(expected);
+      replay.got = with_reasons(got);
       break;
     }
   } catch (const std::exception& e) {

@@ -1,10 +1,12 @@
 // The plan log: the view and the plan of every step, as JSON lines; and its replay.
 //
-// A record holds the view, the policy's state before it planned, and the plan. Times are in nanoseconds. A
+// A record holds the view, the policy's state before it planned, and the plan with its reasons, which it also
+// says in words. Times are in nanoseconds. A
 // record contains the classes of predicted lengths only if they have changed.
 #pragma once
 
 #include <cstdio>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -45,9 +47,14 @@ struct Replay {
   std::string got;                // and as the policy plans it now
 };
 
-// Makes the policy that the log names with `make`, and lets it plan every logged view from its logged state.
+// Called with each view and plan as they are logged.
+using PlanVisitor = std::function<void(const View& view, const StepPlan& plan)>;
+
+// Makes the policy that the log names with `make`, and lets it plan every logged view from its logged state;
+// the reasons of a plan are compared, too.
 // kCorrupt names the line that cannot be read.
 Result<Replay> replay_plan_log(const std::string& path,
-                               Result<std::unique_ptr<Policy>> (*make)(std::string_view policy_name));
+                               Result<std::unique_ptr<Policy>> (*make)(std::string_view policy_name),
+                               const PlanVisitor& visit = {});
 
 }  // namespace kvasir

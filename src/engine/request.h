@@ -17,12 +17,16 @@ constexpr uint64_t raw(RequestId id) {
   return static_cast<uint64_t>(id);
 }
 
+// What a request of this priority is worth beside others, for policies that weigh: 2^-priority, within 1/16
+// and 16.
+float weight_of(int32_t priority);
+
 struct GenerationRequest {
-  std::vector<Token> prompt;  // at least one token
-  SamplingParams sampling;
+  std::vector<Token> prompt;       // at least one token
+  SamplingParams sampling;         // with prompt_logprobs the whole prompt is computed, cached or not
   uint32_t max_tokens = 0;         // the most to generate; 0: up to the model's length
   std::vector<Token> stop_tokens;  // generation ends with any of these (it is reported like any token)
-  int32_t priority = 0;            // lower runs first, under a policy that reads it
+  int32_t priority = 0;            // lower is more urgent, under a policy that reads it
   std::string cache_salt;          // prefixes are shared only between requests with the same salt
   Slo slo;
   uint32_t output_tokens_hint = 0;  // the output length that the client announces; 0: none
@@ -42,9 +46,19 @@ struct OutputToken {
   std::vector<TokenLogprob> top;  // sampling.logprobs of them
 };
 
+// A token of the prompt, as the model sees it behind those before it.
+struct PromptToken {
+  Token id = 0;
+  float logprob = 0;
+  uint32_t rank = 1;              // 1 + the number of tokens that are more likely
+  std::vector<TokenLogprob> top;  // sampling.prompt_logprobs of them
+};
+
 // One event carries the tokens of one step. Exactly one event, the last, has `finish`.
 struct OutputEvent {
   std::vector<OutputToken> tokens;
+  // With the first token, if sampling.prompt_logprobs >= 0: all tokens of the prompt but the first.
+  std::vector<PromptToken> prompt;
   std::optional<FinishReason> finish;
   std::string error;                  // one line for the client, with kError
   bool try_again = false;             // with kError: memory was missing; a retry may succeed

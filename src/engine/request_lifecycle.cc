@@ -16,23 +16,25 @@ void RequestLifecycle::arrive(Arrival arrival) {
   live->stop_tokens = std::move(request.stop_tokens);
   live->sink = std::move(arrival.sink);
   live->priority = request.priority;
+  live->weight = weight_of(request.priority);
   live->slo = request.slo;
   live->output_tokens_hint = request.output_tokens_hint;
   live->arrival = arrival.at;
   live->prompt_tokens = static_cast<uint32_t>(request.prompt.size());
+  live->sampling.prompt_tokens = live->prompt_tokens;
   live->max_total_tokens =
       request.max_tokens == 0 ? max_model_len_ : live->prompt_tokens + request.max_tokens;
-  p_.cache.add_sequence(live->id, std::move(request.prompt), request.cache_salt);
+  // A position that is cached has no logits.
+  const bool adopts = live->sampling.prompt_logprobs < 0;
+  p_.cache.add_sequence(live->id, std::move(request.prompt), request.cache_salt, adopts);
   LiveRequest& added = p_.requests.add(std::move(live));
   p_.beliefs.predict(added);
   p_.view.refresh(added);
   p_.metrics.arrived(added);
 }
 
-void RequestLifecycle::end(LiveRequest& live, FinishReason reason, std::vector<OutputToken> tokens,
-                           std::string why, bool try_again) {
-  OutputEvent event;
-  event.tokens = std::move(tokens);
+void RequestLifecycle::end(LiveRequest& live, FinishReason reason, OutputEvent event, std::string why,
+                           bool try_again) {
   event.finish = reason;
   event.error = std::move(why);
   event.try_again = try_again;
@@ -118,7 +120,7 @@ void RequestLifecycle::fail(const SubmittedStep& step, const Status& status) {
   }
 }
 
-void RequestLifecycle::publish(const SubmittedStep& step, std::span<SampledToken> sampled,
+void RequestLifecycle::publish(const SubmittedStep& step, StepResult& result,
                                std::span<const SeqId> void_rows, Nanos now) {
   const auto counts = [&](SeqId id) {
     return std::find(void_rows.begin(), void_rows.end(), id) == void_rows.end();
@@ -134,13 +136,23 @@ void RequestLifecycle::publish(const SubmittedStep& step, std::span<SampledToken
       if (live->deferrals < UINT16_MAX) ++live->deferrals;
     }
   }
-  for (SampledToken& token : sampled) {
+  for (ScoredToken& token : result.scored) {
+    LiveRequest* live = counts(token.seq) ? p_.requests.find(token.seq) : nullptr;
+    if (live) add_score(*live, token);
+  }
+  for (SampledToken& token : result.sampled) {
     if (!counts(token.seq) && !mutant(Mutant::kDeferredSampled)) continue;
     // A request that has ended in the meantime has no use for the token.
     if (LiveRequest* live = p_.requests.find(token.seq)) add_token(*live, token, now);
   }
   // Some were preempted while the step was in flight.
   for (const SubmittedStep::Member& m : step.members) p_.view.refresh_waiting(m.seq);
+}
+
+// They come in order; those that were computed again come again.
+void RequestLifecycle::add_score(LiveRequest& live, ScoredToken& scored) {
+  if (scored.position != live.scored.size() + 1) return;
+  live.scored.push_back({scored.token, scored.logprob, scored.rank, std::move(scored.top)});
 }
 
 void RequestLifecycle::add_token(LiveRequest& live, SampledToken& sampled, Nanos now) {
@@ -159,15 +171,14 @@ void RequestLifecycle::add_token(LiveRequest& live, SampledToken& sampled, Nanos
   }
   live.last_token = now;
 
-  std::vector<OutputToken> tokens;
-  tokens.push_back({sampled.token, sampled.logprob, std::move(sampled.top)});
+  OutputEvent event;
+  event.tokens.push_back({sampled.token, sampled.logprob, std::move(sampled.top)});
+  if (live.generated == 1) event.prompt = std::move(live.scored);
   if (std::find(live.stop_tokens.begin(), live.stop_tokens.end(), sampled.token) != live.stop_tokens.end()) {
-    end(live, FinishReason::kStop, std::move(tokens));
+    end(live, FinishReason::kStop, std::move(event));
   } else if (live.prompt_tokens + live.generated >= live.max_total_tokens) {
-    end(live, FinishReason::kLength, std::move(tokens));
+    end(live, FinishReason::kLength, std::move(event));
   } else {
-    OutputEvent event;
-    event.tokens = std::move(tokens);
     event.cached_prompt_tokens = live.cached_prompt_tokens;
     live.sink->on_output(std::move(event));
   }

@@ -57,9 +57,9 @@ class RequestLifecycle {
   RequestLifecycle(const Parts& parts, uint32_t max_model_len) : p_(parts), max_model_len_(max_model_len) {}
 
   void arrive(Arrival arrival);
-  // Ends a request and tells its sink, with tokens that the sink did not get yet. `why`, `try_again`: see
-  // OutputEvent.
-  void end(LiveRequest& live, FinishReason reason, std::vector<OutputToken> tokens = {}, std::string why = {},
+  // Ends a request and tells its sink by `event`, which may have tokens that the sink did not get yet. `why`,
+  // `try_again`: see OutputEvent.
+  void end(LiveRequest& live, FinishReason reason, OutputEvent event = {}, std::string why = {},
            bool try_again = false);
 
   // A plan made at `now` was committed: applies its failures, preemptions and admissions to the requests.
@@ -69,9 +69,8 @@ class RequestLifecycle {
   void leave_flight(const SubmittedStep& step);
   // The step failed: fails its requests.
   void fail(const SubmittedStep& step, const Status& status);
-  // The step sampled these tokens. void_rows: sequences whose rows do not count, and will be planned again.
-  void publish(const SubmittedStep& step, std::span<SampledToken> sampled, std::span<const SeqId> void_rows,
-               Nanos now);
+  // What the step gave. void_rows: sequences whose rows do not count, and will be planned again.
+  void publish(const SubmittedStep& step, StepResult& result, std::span<const SeqId> void_rows, Nanos now);
 
   // Sequences have lost copies (KvCache::take_cut_back()): tokens that steps in flight sample for them do not
   // count, and will be planned again.
@@ -81,6 +80,7 @@ class RequestLifecycle {
   void preempt(SeqId id, const StepPlan& plan);
   void adopt(const Adoption& adoption);
   void run(const Rows& rows, Nanos now);
+  void add_score(LiveRequest& live, ScoredToken& scored);
   void add_token(LiveRequest& live, SampledToken& sampled, Nanos now);
 
   const Parts p_;

@@ -59,6 +59,7 @@ void ViewKeeper::refresh_waiting(SeqId id) {
 void ViewKeeper::refresh(const LiveRequest& live, SeqView& view) const {
   static_cast<SequenceCells&>(view) = cache_.summary(live.id);
   view.priority = live.priority;
+  view.weight = live.weight;
   view.slo = live.slo;
   view.predicted = live.predicted;
   view.first_token_time = live.first_token;
@@ -69,6 +70,7 @@ void ViewKeeper::refresh(const LiveRequest& live, SeqView& view) const {
   view.deferrals = counted<uint8_t>(live.deferrals);
   view.stalled = live.deferrals > 0 && view.transfers > 0;
   view.preemptions = counted<uint16_t>(live.preemptions);
+  view.late_gaps = counted<uint16_t>(live.late_gaps);
   view.in_flight = counted<uint8_t>(live.in_flight);
 }
 

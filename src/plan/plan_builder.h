@@ -168,6 +168,8 @@ class PlanBuilder {
   uint32_t slower_cells_to_come(const SeqView& seq) const;
 
   void set_hints(const ExecutionHints& hints) { plan_.hints = hints; }
+  // Says why something was planned, or was not.
+  void because(const Reason& reason) { plan_.reasons.push_back(reason); }
 
   // True if the plan contains nothing that makes progress.
   bool idle() const;

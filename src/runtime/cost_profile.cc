@@ -37,6 +37,8 @@ json to_json(const CostModel& c) {
           {"decode_row_s", c.decode_row_s},
           {"context_s", c.context_s},
           {"projected_token_s", c.projected_token_s},
+          {"knee_rows", c.knee_rows},
+          {"above_knee_s", c.above_knee_s},
           {"links", links_to_json(c.links)}};
 }
 
@@ -48,6 +50,11 @@ CostModel costs_from(const json& j) {
   c.decode_row_s = amount_from_json(j.at("decode_row_s"));
   c.context_s = amount_from_json(j.at("context_s"));
   c.projected_token_s = amount_from_json(j.at("projected_token_s"));
+  // Older files have no knee.
+  if (j.contains("above_knee_s")) {
+    c.knee_rows = amount_from_json(j.at("knee_rows"));
+    c.above_knee_s = amount_from_json(j.at("above_knee_s"));
+  }
   c.links = links_from_json(j.at("links"));
   return c;
 }

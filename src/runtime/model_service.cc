@@ -1,17 +1,77 @@
 #include "runtime/model_service.h"
 
+#include <fmt/format.h>
+
 #include <optional>
 #include <span>
 #include <string>
 
+#include "base/check.h"
+#include "base/log.h"
 #include "runtime/join_cluster.h"
+#include "server/handlers/request_fields.h"
 
 namespace kvasir {
+namespace {
+
+// Where the model says nothing. At temperature 1 and with all tokens, small models wander off; a share of the
+// largest probability cuts the tail whatever the temperature is.
+constexpr std::string_view kOtherwise = R"({"temperature":0.7,"min_p":0.05})";
+
+// A value that is out of range counts as not said.
+template <typename T>
+void set_default(const char* name, const std::optional<T>& value, ApiRequest& defaults) {
+  if (!value) return;
+  if (const auto e = read_default_fields(fmt::format(R"({{"{}":{}}})", name, *value), defaults)) {
+    log_warning("what the model says about sampling is not used: {}", e->message);
+  }
+}
+
+ApiRequest sampled_as(const SamplingDefaults& model) {
+  ApiRequest out;
+  if (model.text().empty()) {
+    const auto e = read_default_fields(kOtherwise, out);
+    KV_CHECK(!e, "{}", e ? e->message : "");
+  }
+  set_default("temperature", model.temperature, out);
+  set_default("top_p", model.top_p, out);
+  set_default("top_k", model.top_k, out);
+  set_default("min_p", model.min_p, out);
+  set_default("repetition_penalty", model.repetition_penalty, out);
+  return out;
+}
+
+}  // namespace
+
+Status override_sampling(std::string_view json, ModelService& service) {
+  if (const auto e = read_default_fields(json, service.defaults)) {
+    return error(ErrorCode::kInvalidArgument, "--override-generation-config: {}", e->message);
+  }
+  return {};
+}
+
+std::string sampling_text(const ModelService& service) {
+  const SamplingParams& s = service.defaults.sampling;
+  const LogitRules& r = service.defaults.rules;
+  std::string out = fmt::format("temperature {}", s.temperature);
+  const auto add = [&](const char* name, double value, double neutral) {
+    if (value != neutral) out += fmt::format(", {} {:.6g}", name, value);
+  };
+  add("top_p", s.top_p, 1);
+  add("top_k", s.top_k, 0);
+  add("min_p", s.min_p, 0);
+  add("typical_p", s.typical_p, 1);
+  add("repetition_penalty", r.repetition_penalty, 1);
+  add("frequency_penalty", r.frequency_penalty, 0);
+  add("presence_penalty", r.presence_penalty, 0);
+  return out;
+}
 
 ModelService make_service(Runtime& runtime, Backend& backend) {
   ModelService service;
   service.backend = &backend;
   service.tokenizer = &runtime.tokenizer();
+  service.defaults = sampled_as(runtime.sampling_defaults());
   if (const JoinedCluster& joined = runtime.joined(); joined.node) {
     service.outside_metrics = [&joined] { return cluster_metrics(joined); };
   }

@@ -59,6 +59,7 @@ class CpuRuntime final : public Runtime {
   const ChatTemplate* chat_template() const override { return chat_template_.get(); }
   uint32_t max_model_len() const override { return engine_->options().max_model_len; }
   std::string model_id() const override { return to_hex(file_->fingerprint()); }
+  const SamplingDefaults& sampling_defaults() const override { return file_->sampling_defaults(); }
   std::string memory_report() const override;
   const JoinedCluster& joined() const override { return joined_; }
 

@@ -10,6 +10,7 @@
 #include "contract/length_predictor.h"
 #include "engine/engine.h"
 #include "exec/cpu/decoder.h"
+#include "model/files/sampling_defaults.h"
 #include "model/templates/chat_template.h"
 #include "model/tokenizers/tokenizer.h"
 #include "runtime/cluster_options.h"
@@ -54,7 +55,7 @@ struct RuntimeOptions {
   uint64_t max_num_queued_tokens = 0;  // 0: no bound
   bool refuse_late = false;            // see EngineOptions::refuse_late
   bool enable_prefix_caching = true;
-  std::string scheduling_policy = "sarathi";
+  std::string scheduling_policy = "auto";
   std::string activation_type = "auto";  // auto: int8 for quantised weights, bf16 for BF16; f32
   std::string log_plans;                 // a file for the plan log; empty: none
   std::string chat_template_path;        // empty: the model's own
@@ -81,9 +82,10 @@ class Runtime {
   virtual ~Runtime() = default;
   virtual Engine& engine() = 0;
   virtual const Tokenizer& tokenizer() const = 0;
-  virtual const ChatTemplate* chat_template() const = 0;  // null: the model has none
-  virtual uint32_t max_model_len() const = 0;             // tokens
-  virtual std::string model_id() const = 0;               // equal for equal files
+  virtual const ChatTemplate* chat_template() const = 0;          // null: the model has none
+  virtual const SamplingDefaults& sampling_defaults() const = 0;  // what the model's files say
+  virtual uint32_t max_model_len() const = 0;                     // tokens
+  virtual std::string model_id() const = 0;                       // equal for equal files
 
   // Every tier and buffer with its bytes, for people.
   virtual std::string memory_report() const = 0;

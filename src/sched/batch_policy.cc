@@ -18,6 +18,7 @@ StepPlan BatchPolicy::plan(const View& view) {
   anew.borrow(idle.borrow_cells);
   anew.give_back(idle.return_cells);
   anew.set_hints(idle.hints);
+  for (const Reason& reason : idle.reasons) anew.because(reason);
   break_standstill(view, in_order(view), anew);
   return anew.take();
 }

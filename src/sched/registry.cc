@@ -10,7 +10,7 @@
 #define KVASIR_POLICIES(POLICY)                                                            \
   POLICY("apt-serve", make_apt_serve, .whole_prompts = true)                               \
   POLICY("apt-serve-s", make_apt_serve_s)                                                  \
-  POLICY("auto", make_auto, .stages = true)                                                \
+  POLICY("auto", make_auto, .reads_priority = true, .stages = true)                        \
   POLICY("cacheopt", make_cacheopt, .offloads = true)                                      \
   POLICY("distkv", make_distkv, .whole_prompts = true, .borrows = true)                    \
   POLICY("ellm", make_ellm, .whole_prompts = true, .drops = true)                          \

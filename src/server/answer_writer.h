@@ -21,6 +21,7 @@ struct Usage {
 struct FinishedChoice {
   TextDelta all;
   std::string finish_reason;
+  std::vector<PromptToken> prompt = {};  // with ApiRequest::prompt_logprobs: all of it but the first token
 };
 
 // Writes the answer to one request, whole or as a stream. An event is ready to be sent, as

@@ -28,11 +28,16 @@ struct ApiRequest {
   std::vector<PromptInput> prompts;
   std::vector<std::string> unknown_fields;  // some of those that nothing here knows
   bool stream = false;
-  bool include_usage = false;                   // a last chunk with the usage
-  SamplingParams sampling;                      // its seed is set later, for each prompt
-  std::optional<uint64_t> seed;                 // none: one is drawn for each prompt
-  std::optional<uint32_t> max_tokens;           // an error if they do not fit
-  uint32_t default_max_tokens = UINT32_MAX;     // without max_tokens: as many of these as fit
+  bool include_usage = false;                // a last chunk with the usage
+  uint32_t choices = 1;                      // of each prompt
+  SamplingParams sampling;                   // its seed and its rules are set later, for each prompt
+  LogitRules rules;                          // without `ends`, and with bad_words as texts below
+  std::vector<std::string> bad_words;        // none of them is empty
+  std::optional<uint64_t> seed;              // none: one is drawn for each choice
+  bool echo = false;                         // the answer begins with the prompt
+  int32_t prompt_logprobs = -1;              // of each token of the prompt, in a list of their own; -1: none
+  std::optional<uint32_t> max_tokens;        // an error if they do not fit; 0 only with echo
+  uint32_t default_max_tokens = UINT32_MAX;  // without max_tokens: as many of these as fit
   std::string max_tokens_field = "max_tokens";  // the name that the client used
   std::vector<std::string> stop;                // none of them is empty
   std::vector<Token> stop_token_ids;

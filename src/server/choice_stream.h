@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -15,7 +17,7 @@ namespace kvasir {
 
 struct LogprobEntry {
   Token id = 0;
-  float logprob = 0;
+  std::optional<float> logprob;  // none: of a prompt's first token
   std::vector<TokenLogprob> top;
   uint64_t byte_offset = 0;  // of its text in the text of the choice
   uint64_t char_offset = 0;  // the same in code points
@@ -31,9 +33,17 @@ struct TextDelta {
 // string is held back. A stop token has no text.
 class ChoiceStream {
  public:
+  // Text of the first `min_tokens` tokens is not searched for stop strings.
   // kInvalidArgument: an empty stop string. REQUIRES: the tokenizer outlives this.
   static Result<ChoiceStream> create(const Tokenizer* tokenizer, std::vector<std::string> stops,
-                                     std::vector<Token> stop_tokens, bool want_logprobs);
+                                     std::vector<Token> stop_tokens, bool want_logprobs,
+                                     uint32_t min_tokens = 0);
+
+  // Adds the prompt to `delta`, before the first token. `scored`: all of it but the first token; empty if no
+  // log-probabilities are wanted, of which so many of the `top` are kept. kInvalidArgument: an id outside the
+  // vocabulary.
+  Status echo(std::span<const Token> prompt, std::span<const PromptToken> scored, size_t top,
+              TextDelta& delta);
 
   // Adds to `delta` the text that becomes visible by the token. After a stop string tokens are ignored.
   // kInvalidArgument: an id outside the vocabulary.
@@ -48,18 +58,20 @@ class ChoiceStream {
 
  private:
   ChoiceStream(const Tokenizer* tokenizer, StopMatcher matcher, std::vector<Token> stop_tokens,
-               bool want_logprobs)
+               bool want_logprobs, uint32_t min_tokens)
       : detokenizer_(tokenizer),
         matcher_(std::move(matcher)),
         stop_tokens_(std::move(stop_tokens)),
-        want_logprobs_(want_logprobs) {}
+        want_logprobs_(want_logprobs),
+        min_tokens_(min_tokens) {}
 
-  void release(const std::string& text, TextDelta& delta);
+  void release(const std::string& text, bool searched, TextDelta& delta);
 
   StreamDetokenizer detokenizer_;
   StopMatcher matcher_;
   std::vector<Token> stop_tokens_;
   bool want_logprobs_;
+  uint32_t min_tokens_;
   std::vector<LogprobEntry> waiting_;  // their text is still held back
   uint64_t bytes_ = 0;                 // of detokenised text
   uint64_t chars_ = 0;

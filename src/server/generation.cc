@@ -39,32 +39,56 @@ Generation::Generation(const ModelService& service, PreparedRequest request,
       channel_(channel) {}
 
 Status Generation::add_choices() {
-  for (const GenerationRequest& g : request_.generations) {
-    KV_ASSIGN_OR_RETURN(ChoiceStream text, ChoiceStream::create(service_.tokenizer, request_.api.stop,
-                                                                g.stop_tokens, g.sampling.logprobs >= 0));
-    prompt_tokens_ += g.prompt.size();
-    choices_.push_back(Choice{std::move(text), RequestId{}, {}, {}, false, false});
+  for (size_t i = 0; i < request_.generations.size(); ++i) {
+    const GenerationRequest& g = request_.generations[i];
+    const uint32_t min_tokens = g.sampling.rules ? g.sampling.rules->min_tokens : 0;
+    KV_ASSIGN_OR_RETURN(ChoiceStream text,
+                        ChoiceStream::create(service_.tokenizer, request_.api.stop, g.stop_tokens,
+                                             g.sampling.logprobs >= 0, min_tokens));
+    if (leads(i)) prompt_tokens_ += g.prompt.size();
+    Choice& choice = choices_.emplace_back(Choice{std::move(text)});
+    if (request_.api.echo) choice.echoed = g.prompt;
   }
   cached_by_choice_.resize(choices_.size());
   return {};
 }
 
-void Generation::start() {
-  if (const Status status = add_choices(); !status.ok()) return fail(api_error(status));
-  for (size_t i = 0; i < choices_.size(); ++i) {
-    Result<RequestId> id = service_.backend->submit(std::move(request_.generations[i]),
-                                                    std::make_shared<Sink>(weak_from_this(), i, post_));
-    if (!id.ok()) {
-      // Choices that were not submitted need no cancel().
-      for (size_t rest = i; rest < choices_.size(); ++rest) choices_[rest].finished = true;
-      return fail(api_error(id.status()));
-    }
-    choices_[i].id = *id;
+bool Generation::submit(size_t index) {
+  Choice& choice = choices_[index];
+  choice.submitted = true;
+  Result<RequestId> id = service_.backend->submit(std::move(request_.generations[index]),
+                                                  std::make_shared<Sink>(weak_from_this(), index, post_));
+  if (id.ok()) {
+    choice.id = *id;
+    return true;
   }
-  request_.generations.clear();
+  // Choices that were not submitted need no cancel().
+  choice.finished = true;
+  for (Choice& other : choices_) other.finished = other.finished || !other.submitted;
+  fail(api_error(id.status()));
+  return false;
+}
+
+void Generation::start() {
+  if (const Status status = add_choices(); !status.ok()) {
+    for (Choice& choice : choices_) choice.finished = true;
+    return fail(api_error(status));
+  }
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    if (leads(i) && !submit(i)) return;
+  }
+  begun_ = true;
   if (!stream_) return;
   channel_->begin_stream();
   for (size_t i = 0; i < choices_.size() && channel_ != nullptr; ++i) send(writer_->first_event(i));
+}
+
+// The prompt of the leader has been computed, and its full blocks can be found.
+void Generation::follow(size_t leader) {
+  for (size_t i = leader + 1; i < leader + request_.api.choices; ++i) {
+    if (choices_[i].submitted || channel_ == nullptr) return;
+    if (!submit(i)) return;
+  }
 }
 
 // Called from the queue of the I/O thread, where an exception could not be traced to its exchange.
@@ -85,12 +109,22 @@ void Generation::on_event(size_t index, OutputEvent event) {
   Choice& choice = choices_[index];
   if (choice.finished) return;
   apply(choice, event);
+  if (channel_ != nullptr && leads(index)) follow(index);
   if (channel_ == nullptr) return;
   if (stream_) flush();
   if (channel_ != nullptr) maybe_finish();
 }
 
 void Generation::apply(Choice& choice, OutputEvent& event) {
+  if (!choice.echoed.empty() && !event.tokens.empty()) {
+    const std::vector<Token> prompt = std::exchange(choice.echoed, {});
+    const auto top = static_cast<size_t>(std::max(request_.api.sampling.logprobs, 0));
+    if (const Status status = choice.text.echo(prompt, event.prompt, top, choice.delta); !status.ok()) {
+      return fail(api_error(status));
+    }
+  }
+  if (request_.api.prompt_logprobs >= 0 && !event.prompt.empty()) choice.prompt = std::move(event.prompt);
+  if (request_.api.max_tokens == 0U) event.tokens.clear();
   for (const OutputToken& token : event.tokens) {
     if (const Status status = choice.text.push(token, choice.delta); !status.ok()) {
       ApiError e = api_error(status);
@@ -131,12 +165,7 @@ void Generation::finish_choice(Choice& choice, const char* reason) {
 
 void Generation::fail(const ApiError& error) {
   ResponseChannel* channel = channel_;
-  if (stream_ && !request_.generations.empty()) {
-    // The stream has not begun.
-    abort();
-    return channel->respond(error_response(error));
-  }
-  if (!stream_) {
+  if (!stream_ || !begun_) {
     abort();
     return channel->respond(error_response(error));
   }
@@ -150,7 +179,7 @@ void Generation::abort() {
   if (channel_ == nullptr) return;
   channel_ = nullptr;
   for (Choice& choice : choices_) {
-    if (!choice.finished) service_.backend->cancel(choice.id, FinishReason::kAbort);
+    if (!choice.finished && choice.submitted) service_.backend->cancel(choice.id, FinishReason::kAbort);
     choice.finished = true;
   }
 }
@@ -190,7 +219,9 @@ void Generation::maybe_finish() {
     return channel->end_stream();
   }
   std::vector<FinishedChoice> finished;
-  for (Choice& choice : choices_) finished.push_back({std::move(choice.delta), choice.finish_reason});
+  for (Choice& choice : choices_) {
+    finished.push_back({std::move(choice.delta), choice.finish_reason, std::move(choice.prompt)});
+  }
   abort();
   channel->respond(json_response(writer_->whole(finished, usage())));
 }
@@ -215,7 +246,7 @@ Usage Generation::usage() const {
   u.prompt_tokens = prompt_tokens_;
   for (size_t i = 0; i < choices_.size(); ++i) {
     u.completion_tokens += choices_[i].text.completion_tokens();
-    u.cached_tokens += cached_by_choice_[i];
+    if (leads(i)) u.cached_tokens += cached_by_choice_[i];
   }
   return u;
 }

@@ -44,14 +44,23 @@ class Generation final : public Activity, public std::enable_shared_from_this<Ge
   class Sink;
   struct Choice {
     ChoiceStream text;
+    std::vector<Token> echoed = {};  // the prompt, until it has been added to the text
+    bool submitted = false;
     RequestId id{};
-    TextDelta delta;  // not sent yet; everything if the answer is not streamed
-    std::string finish_reason;
+    TextDelta delta = {};  // not sent yet; everything if the answer is not streamed
+    std::string finish_reason = {};
     bool finished = false;  // finish_reason is set
     bool reported = false;  // finish_reason was sent
+    std::vector<PromptToken> prompt = {};
   };
 
   Status add_choices();
+  // The first of the choices of one prompt is submitted first; the others follow when it has computed the
+  // prompt, which they then find in the cache.
+  bool leads(size_t choice) const { return choice % request_.api.choices == 0; }
+  void follow(size_t leader);
+  // False: the backend has refused it, and the answer is an error.
+  bool submit(size_t choice);
   void receive(size_t index, OutputEvent event);
   void on_event(size_t index, OutputEvent event);
   void apply(Choice& choice, OutputEvent& event);
@@ -71,6 +80,7 @@ class Generation final : public Activity, public std::enable_shared_from_this<Ge
   const std::unique_ptr<AnswerWriter> writer_;
   ResponseChannel* channel_;  // null: the answer is complete or aborted
   std::vector<Choice> choices_;
+  bool begun_ = false;  // the leaders were accepted; the head of a stream goes out
   uint64_t prompt_tokens_ = 0;
   std::vector<uint32_t> cached_by_choice_;
 };

@@ -219,6 +219,15 @@ void add_preemptions(Page& page, const EngineMetrics& m) {
   page.sample("preemptions_by_kind_total", m.num_preemptions_recomputed.load(), ",kind=\"recompute\"");
 }
 
+void add_decisions(Page& page, const EngineMetrics& m) {
+  page.head("scheduling_decisions_total", "counter",
+            "Decisions of the scheduling policy, by the reason it gave. What waits counts in each step.");
+  for (size_t i = 0; i < kCauses; ++i) {
+    page.sample("scheduling_decisions_total", m.decisions[i].load(),
+                fmt::format(",reason=\"{}\"", name(static_cast<Cause>(i))));
+  }
+}
+
 void add_counters(Page& page, const EngineMetrics& m) {
   page.counter("prompt_tokens_total", m.prompt_tokens.load(), "Prompt tokens processed.");
   page.counter("prompt_tokens_cached_total", m.prompt_tokens_cached.load(),
@@ -231,6 +240,7 @@ void add_counters(Page& page, const EngineMetrics& m) {
                 fmt::format(",finished_reason=\"{}\"", name(r)));
   }
   add_preemptions(page, m);
+  add_decisions(page, m);
   page.counter("prefix_cache_queries_total", m.prefix_cache_queries.load(),
                "Tokens looked up in the prefix cache.");
   page.counter("prefix_cache_hits_total", m.prefix_cache_hits.load(), "Tokens found in the prefix cache.");

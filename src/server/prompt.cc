@@ -39,6 +39,8 @@ ApiError too_long(size_t prompt_tokens, bool least, uint32_t max_model_len) {
   return e;
 }
 
+constexpr size_t kMaxChoices = 128;
+
 // The field that an error of the prompt is about.
 const char* prompt_field(const ApiRequest& request) {
   return request.messages.empty() ? "prompt" : "messages";
@@ -111,10 +113,36 @@ class Encoder {
   const std::atomic<bool>* const abandoned_;
 };
 
+// Each text's tokens at the beginning of a text and, if they are as many, behind a space: as vLLM has it.
+std::vector<std::vector<Token>> encode_bad_words(const Tokenizer& tokenizer,
+                                                 const std::vector<std::string>& words) {
+  std::vector<std::vector<Token>> out;
+  for (const std::string& word : words) {
+    const std::string bare = word.substr(std::min(word.find_first_not_of(' '), word.size()));
+    std::vector<Token> plain = tokenizer.encode(bare, /*parse_special=*/false);
+    std::vector<Token> spaced = tokenizer.encode(" " + bare, /*parse_special=*/false);
+    const bool differs = !plain.empty() && spaced.size() == plain.size() && spaced[0] != plain[0];
+    if (!plain.empty()) out.push_back(std::move(plain));
+    if (differs) out.push_back(std::move(spaced));
+  }
+  return out;
+}
+
+std::shared_ptr<const LogitRules> make_rules(const Tokenizer& tokenizer, const ApiRequest& request) {
+  LogitRules rules = request.rules;
+  rules.bad_words = encode_bad_words(tokenizer, request.bad_words);
+  if (rules.min_tokens > 0) {
+    rules.ends = request.stop_token_ids;
+    rules.ends.insert(rules.ends.end(), tokenizer.ends().begin(), tokenizer.ends().end());
+  }
+  return rules.empty() ? nullptr : std::make_shared<const LogitRules>(std::move(rules));
+}
+
 // A generation without its prompt, seed and length.
 GenerationRequest base_generation(const Tokenizer& tokenizer, const ApiRequest& request) {
   GenerationRequest g;
   g.sampling = request.sampling;
+  g.sampling.rules = make_rules(tokenizer, request);
   g.stop_tokens = request.stop_token_ids;
   if (!request.ignore_eos) {
     g.stop_tokens.insert(g.stop_tokens.end(), tokenizer.ends().begin(), tokenizer.ends().end());
@@ -171,20 +199,37 @@ std::optional<ApiError> add_generation(const Tokenizer& tokenizer, const ApiRequ
   }
   GenerationRequest g = base;
   g.prompt = std::move(prompt);
-  g.max_tokens = std::min(room, request.max_tokens.value_or(request.default_max_tokens));
+  // With 0, the one token that the engine must generate is not shown.
+  g.max_tokens = std::max(1U, std::min(room, request.max_tokens.value_or(request.default_max_tokens)));
+  if (request.rules.min_tokens > g.max_tokens) {
+    return bad_field("min_tokens", fmt::format("'min_tokens' is {}, but at most {} tokens are generated",
+                                               request.rules.min_tokens, g.max_tokens));
+  }
   if (auto e = force_length(tokenizer, request, room, g)) return e;
-  // Choices of one request differ, unless the client gives a seed.
-  g.sampling.seed = request.seed ? *request.seed : random_seed();
-  out.push_back(std::move(g));
+  for (uint32_t choice = 0; choice < request.choices; ++choice) {
+    // Choices of one request differ: by the client's seed, too.
+    g.sampling.seed = request.seed ? *request.seed + choice : random_seed();
+    out.push_back(g);
+  }
   return std::nullopt;
 }
 
 std::optional<ApiError> check_logprobs(const ApiRequest& request,
                                        const std::vector<GenerationRequest>& generations) {
-  if (request.sampling.logprobs < 0 || request.stream) return std::nullopt;
-  const uint64_t per_token = static_cast<uint64_t>(request.sampling.logprobs) + 1;
-  uint64_t tokens = 0;
-  for (const GenerationRequest& g : generations) tokens += g.max_tokens;
+  const auto of_prompt = static_cast<uint64_t>(int64_t{request.sampling.prompt_logprobs} + 1);
+  const auto per_token = request.stream ? 0 : static_cast<uint64_t>(request.sampling.logprobs + 1);
+  uint64_t tokens = 0, prompt_values = 0;
+  for (const GenerationRequest& g : generations) {
+    tokens += g.max_tokens;
+    prompt_values += g.prompt.size() * of_prompt;
+  }
+  if (prompt_values > kMaxHeldLogprobs) {
+    return bad_field(
+        request.prompt_logprobs >= 0 ? "prompt_logprobs" : "logprobs",
+        fmt::format("the prompts have {} log-probabilities, and an answer has at most {}; ask for "
+                    "fewer, or send fewer prompts at once",
+                    prompt_values, kMaxHeldLogprobs));
+  }
   if (tokens * per_token <= kMaxHeldLogprobs) return std::nullopt;
   return bad_field(
       "logprobs",
@@ -199,6 +244,15 @@ std::variant<PreparedRequest, ApiError> prepare_request(const ModelService& serv
                                                         const std::atomic<bool>* abandoned) {
   const Tokenizer& tokenizer = *service.tokenizer;
   if (auto e = check_ids(request.stop_token_ids, tokenizer, "stop_token_ids")) return *std::move(e);
+  std::vector<Token> biased;
+  for (const auto& [id, bias] : request.rules.bias) biased.push_back(id);
+  if (auto e = check_ids(biased, tokenizer, "logit_bias")) return *std::move(e);
+  const size_t prompts = std::max<size_t>(request.prompts.size(), 1);
+  if (prompts * request.choices > kMaxChoices) {
+    return bad_field("n",
+                     fmt::format("'n' is {} for each of {} prompts, but an answer has at most {} choices",
+                                 request.choices, prompts, kMaxChoices));
+  }
   const uint32_t max_model_len = service.backend->max_model_len();
   const GenerationRequest base = base_generation(tokenizer, request);
   const Encoder encoder(service, request, abandoned);

@@ -30,11 +30,13 @@ struct ModelService {
   std::function<std::vector<OutsideMetric>()> outside_metrics = {};
   // The default of ApiRequest::parse_special.
   bool parse_special = false;
+  // What requests have that do not say otherwise: how the model is meant to be sampled.
+  ApiRequest defaults = {};
 };
 
 struct PreparedRequest {
   ApiRequest api;                              // without its messages and prompts
-  std::vector<GenerationRequest> generations;  // one per prompt, each a choice
+  std::vector<GenerationRequest> generations;  // ApiRequest::choices per prompt, each a choice
 };
 
 // Applies the chat template and tokenises. Only the template's own text may become control tokens, unless the

@@ -89,6 +89,23 @@ TEST(SloClasses, AreSentAndCountedByTheRequest) {
   EXPECT_LT(chats, 35);
 }
 
+TEST(SloClasses, APriorityIsSentWithTheRequestsOfItsClass) {
+  BenchOptions o = with_classes({"urgent:0.5,priority:-2,ttft:500", "other:0.5"});
+  o.num_prompts = 40;
+  const auto dataset = Dataset::open(o);
+  ASSERT_TRUE(dataset.ok()) << dataset.status().message();
+  for (const Prompt& p : dataset->prompts({1, 5, 0})) {
+    const Json body = Json::parse(completion_body({"m"}, p));
+    EXPECT_EQ(p.priority, p.own.empty() ? 0 : -2);
+    EXPECT_EQ(body.value("priority", 0), p.priority);
+    EXPECT_EQ(body.contains("priority"), !p.own.empty());
+  }
+  for (const char* wrong : {"a:1,priority:", "a:1,priority:x", "a:1,priority:0.5", "a:1,priority:1e9"}) {
+    EXPECT_THAT(parse_slo_classes({wrong}).status().message(), HasSubstr("a priority is a whole number"))
+        << wrong;
+  }
+}
+
 TEST(SloClasses, AttainmentGoesByTheRequestsOwnBounds) {
   BenchOptions o = with_classes({"chat:0.5,ttft:100,max_tbt:20", "batch:0.4,e2el:1000", "free:0.1"});
   const BenchConfig config = check_options(o).value();

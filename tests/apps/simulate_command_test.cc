@@ -87,7 +87,7 @@ TEST_F(BytesTest, OfASearchAndOfALifeToo) {
   const Args life = kSystem + kLoad + Args{"--request-rate", "1x", "--explain", "7"};
   const Ran told = command(life);
   EXPECT_EQ(command(life).out, told.out);
-  EXPECT_THAT(told.out, HasSubstr("\nRequest 7 under sarathi:\n"));
+  EXPECT_THAT(told.out, HasSubstr("\nRequest 7 under auto:\n"));
   EXPECT_THAT(told.out, HasSubstr("  has ended with "));
 }
 
@@ -292,9 +292,9 @@ TEST_F(CommandTest, TellsTheLifeOfOneThatFails) {
       Args{"--workload", "trace", "--dataset-path", write("trace.csv", trace), "--explain", "3"};
   const Ran ran = command(args);
   ASSERT_EQ(ran.code, 0) << ran.err;
-  EXPECT_THAT(ran.out, HasSubstr("\nRequest 3 under sarathi:\n     3.000 s  has failed: "));
+  EXPECT_THAT(ran.out, HasSubstr("\nRequest 3 under auto:\n     3.000 s  has failed: "));
   EXPECT_THAT(command(args + Args{"--explain", "4"}).out,
-              HasSubstr("\nRequest 4 under sarathi:\n     4.000 s  arrives with a prompt of 20 tokens"));
+              HasSubstr("\nRequest 4 under auto:\n     4.000 s  arrives with a prompt of 20 tokens"));
   EXPECT_THAT(command(args + Args{"--explain", "19", "--drain-timeout", "0.05"}).out,
               HasSubstr("            had not ended when the run did\n"));
 }

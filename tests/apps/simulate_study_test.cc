@@ -182,11 +182,12 @@ TEST_F(EffectiveTest, IsTheHighestRateThatAttainsWhatIsAsked) {
 }
 
 TEST_F(EffectiveTest, SaysWhereThereIsNone) {
-  const Ran never = command(load("ttft:1e9") + Args{"--find-effective-throughput", "90"});
+  const Args search = {"--find-effective-throughput", "90", "--scheduling-policy", "sarathi"};
+  const Ran never = command(load("ttft:1e9") + search);
   EXPECT_EQ(never.code, 0) << never.err;
   EXPECT_THAT(never.out, HasSubstr("sarathi      never saturates: 100.0 % meet them at "));
   EXPECT_THAT(never.out, HasSubstr(" requests/s, 8 x the capacity; "));
-  const Ran none = command(load("ttft:1") + Args{"--find-effective-throughput", "90"});
+  const Ran none = command(load("ttft:1") + search);
   EXPECT_EQ(none.code, 0) << none.err;
   EXPECT_THAT(none.out, HasSubstr("sarathi      none: not even at a fiftieth of the capacity"));
 }

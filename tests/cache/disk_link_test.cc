@@ -189,11 +189,15 @@ TEST_F(DiskLinkTest, WhatIsNoPieceIsABug) {
   without.disk = nullptr;
   MemoryLink no_disk(without, clock_);
   testing::FLAGS_gtest_death_test_style = "threadsafe";
+  // A child that dies leaves its directory behind: in this one, which the test removes.
+  const TestDirectory of_children;
+  ::setenv("TEST_TMPDIR", (of_children.path() + "/").c_str(), 1);
   const auto start = [&](Segment s) { link.start({id(1), kNow, {}, {s}}); };
   EXPECT_DEATH(start({disk(0), disk(8192), 100}), "from disk to disk");
   EXPECT_DEATH(start({device(0), disk(100), 100}), "100 bytes at 100");
   EXPECT_DEATH(start({device(0), disk(kDiskBytes - 4096), 4097}), "of the disk tier's");
   EXPECT_DEATH(no_disk.start({id(1), kNow, {}, {{device(0), disk(0), 100}}}), "of the disk tier's");
+  ::unsetenv("TEST_TMPDIR");
 }
 
 // Pieces between random places of three tiers, many at once, ordered after the last use of a place. Then

@@ -1,12 +1,13 @@
 """The `openai` package against the server, with a real model."""
 
 import concurrent.futures
+import json
 import math
 import unittest
 
 import openai
 
-from support import Server
+from support import Server, run
 
 
 class OpenAiClient(unittest.TestCase):
@@ -127,6 +128,89 @@ class OpenAiClient(unittest.TestCase):
         answer = self.chat("Say hi.", max_tokens=60, extra_body={"ignore_eos": True})
         self.assertEqual(answer.usage.completion_tokens, 60)
 
+    def test_penalties_and_bans(self):
+        def say(prompt="One, two, three, one, two, three, one, two,", **more):
+            return self.client.completions.create(model="smol", prompt=prompt, temperature=0, max_tokens=24,
+                                                  **more).choices[0].text
+
+        plain = say()
+        self.assertGreater(plain.count("two"), 2, plain)
+        for penalty in ({"frequency_penalty": 2}, {"presence_penalty": 2}, {"extra_body": {"repetition_penalty": 1.8}}):
+            self.assertNotEqual(say(**penalty), plain)
+        self.assertEqual(say(frequency_penalty=0, extra_body={"repetition_penalty": 1}), plain)
+        self.assertNotIn(" two", say(extra_body={"bad_words": ["two"]}))
+
+    def test_logit_bias(self):
+        # Greedy, so the favoured token wins each time.
+        answer = self.chat(max_tokens=3, logprobs=True, logit_bias={"3575": 100})
+        tokens = {t.token for t in answer.choices[0].logprobs.content}
+        self.assertEqual(len(tokens), 1)
+        # Log-probabilities are the model's, without the bias.
+        self.assertLess(answer.choices[0].logprobs.content[0].logprob, -1)
+
+    def test_min_tokens(self):
+        short = self.chat("Say hi.", max_tokens=300).usage.completion_tokens
+        longer = self.chat("Say hi.", max_tokens=300, extra_body={"min_tokens": short + 20})
+        self.assertGreaterEqual(longer.usage.completion_tokens, short + 20)
+
+    def test_cuts_leave_what_is_likely(self):
+        first = self.chat().choices[0].message.content
+        # Each leaves only the most likely token, whatever the temperature.
+        self.assertEqual(self.chat(temperature=2, extra_body={"min_p": 1}).choices[0].message.content, first)
+        self.assertEqual(self.chat(temperature=2, extra_body={"top_k": 1}).choices[0].message.content, first)
+        self.assertEqual(self.chat(temperature=2, top_p=1e-9).choices[0].message.content, first)
+
+    def test_n_choices(self):
+        ask = {"temperature": 1.2, "seed": 3, "max_tokens": 8}
+        answer = self.chat("Tell me about rivers. " * 20, n=3, **ask)
+        self.assertEqual([c.index for c in answer.choices], [0, 1, 2])
+        texts = [c.message.content for c in answer.choices]
+        self.assertEqual(len(set(texts)), 3)
+        alone = [self.chat("Tell me about rivers. " * 20, **{**ask, "seed": 3 + i}) for i in range(3)]
+        self.assertEqual([a.choices[0].message.content for a in alone], texts)
+        self.assertEqual(answer.usage.prompt_tokens, alone[0].usage.prompt_tokens)
+        self.assertEqual(answer.usage.completion_tokens, sum(a.usage.completion_tokens for a in alone))
+
+    def test_n_computes_the_prompt_once(self):
+        before = self.server.metric("prefix_cache_hits_total")
+        prompt = "The river that is asked for only here flows to the sea. " * 20
+        usage = self.chat(prompt, n=4, max_tokens=2, extra_body={"cache_salt": "n"}).usage
+        hits = self.server.metric("prefix_cache_hits_total") - before
+        self.assertGreater(hits, 3 * (usage.prompt_tokens - 65))
+
+    def test_prompt_logprobs_score_a_text(self):
+        def complete(prompt, **more):
+            return self.client.completions.create(model="smol", prompt=prompt, temperature=0, **more)
+
+        text = "The capital of France is Paris. The capital of Italy is"
+        generated = complete(text, max_tokens=4, logprobs=2).choices[0]
+        scored = complete(text + generated.text, max_tokens=0, logprobs=2, echo=True)
+        choice = scored.choices[0]
+        self.assertEqual(choice.text, text + generated.text)
+        self.assertEqual(scored.usage.completion_tokens, 0)
+        self.assertIsNone(choice.logprobs.token_logprobs[0])
+        self.assertEqual("".join(choice.logprobs.tokens), choice.text)
+        # What was generated has the log-probabilities that it had then, bit for bit.
+        self.assertEqual(choice.logprobs.token_logprobs[-4:], generated.logprobs.token_logprobs)
+        self.assertEqual(choice.logprobs.top_logprobs[-4:], generated.logprobs.top_logprobs)
+        # And again, with the prompt in the cache, as lm-eval asks: with one more token.
+        again = complete(text + generated.text, max_tokens=1, logprobs=2, echo=True)
+        self.assertEqual(again.choices[0].logprobs.token_logprobs[:-1], choice.logprobs.token_logprobs)
+        self.assertEqual(again.usage.prompt_tokens_details.cached_tokens, 0)
+
+        whole = complete(text, max_tokens=1, extra_body={"prompt_logprobs": 1}).choices[0].prompt_logprobs
+        self.assertIsNone(whole[0])
+        self.assertEqual(len(whole), scored.usage.prompt_tokens - 4)
+        for entry, logprob in zip(whole[1:], choice.logprobs.token_logprobs[1:]):
+            self.assertIn(logprob, [e["logprob"] for e in entry.values()])
+            self.assertIn(1, [e["rank"] for e in entry.values()])
+
+    def test_openapi(self):
+        status, _, body = self.server.ask("GET", "/openapi.json")
+        self.assertEqual(status, 200)
+        fields = json.loads(body)["components"]["schemas"]["ChatCompletionRequest"]["properties"]
+        self.assertEqual(fields["temperature"]["maximum"], 2)
+
     def test_prefix_reuse_is_reported(self):
         text = "The raven is a large black bird. " * 30
         first = self.chat(text, max_tokens=2, extra_body={"cache_salt": "reuse"})
@@ -213,6 +297,40 @@ class OpenAiClient(unittest.TestCase):
         stream.close()
         self.server.wait_metric("request_success_total", before + 1, finished_reason="abort")
         self.server.wait_metric("num_requests_running", 0)
+
+
+class Defaults(unittest.TestCase):
+    """How requests are sampled that do not say."""
+
+    def say(self, server, **more):
+        client = openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0)
+        messages = [{"role": "user", "content": "Tell me a story."}]
+        return client.chat.completions.create(model="smol", messages=messages, max_tokens=24, **more) \
+            .choices[0].message.content
+
+    def test_a_model_that_says_nothing(self):
+        with Server("--served-model-name", "smol") as server:
+            self.assertTrue(server.wait_log(r"sampling: temperature 0.7, min_p 0.05 \(the model says nothing\)"))
+            self.assertNotEqual(self.say(server), self.say(server), "each has a seed of its own")
+            same = self.say(server, seed=5, temperature=0.7, extra_body={"min_p": 0.05})
+            self.assertEqual(self.say(server, seed=5), same)
+
+    def test_override(self):
+        config = '{"temperature": 0, "repetition_penalty": 1.3}'
+        with Server("--served-model-name", "smol", "--override-generation-config", config) as server:
+            self.assertTrue(server.wait_log(r"sampling: temperature 0, min_p 0.05, repetition_penalty 1.3"))
+            first = self.say(server)
+            self.assertEqual(self.say(server), first)
+            self.assertEqual(self.say(server, temperature=0, extra_body={"repetition_penalty": 1.3}), first)
+            self.assertNotEqual(self.say(server, extra_body={"repetition_penalty": 1}), first)
+
+    def test_a_wrong_override_is_named(self):
+        for config, what in (('{"temperature": 9}', "'temperature' must be a number from 0 to 2"),
+                             ('{"seed": 9}', "'seed' is not known: there are temperature, top_p"), ("[]", "JSON object")):
+            result = run("serve", "no-such-model", "--override-generation-config", config)
+            self.assertEqual(result.returncode, 1)
+            self.assertIn("--override-generation-config: ", result.stderr)
+            self.assertIn(what, result.stderr)
 
 
 if __name__ == "__main__":

@@ -44,6 +44,29 @@ TEST(Engine, EndsWithStopAtAStopTokenAndReportsIt) {
   }
 }
 
+// The view says so for as long as it lives: a policy may plan again only after the token is there.
+TEST(Engine, TheViewKeepsWhichGapsWereTooLong) {
+  for (int depth : {1, 2}) {
+    const auto inner = std::shared_ptr<Policy>(make_policy("sarathi").value());
+    std::vector<uint16_t> seen;
+    Harness h(small_options(), std::make_unique<FunctionPolicy>([&, inner](const View& view) {
+                if (!view.running.empty()) seen.push_back(view.running[0].late_gaps);
+                return inner->plan(view);
+              }),
+              depth);
+    GenerationRequest r = request(5, 8);
+    r.slo = {.tbt_ms = 25};  // a step takes 10
+    auto sink = h.submit(std::move(r));
+    while (sink->tokens.size() < 3) h.engine.step();
+    EXPECT_EQ(seen.back(), 0) << "depth " << depth;
+    h.clock.advance(30 * kNanosPerMilli);
+    const size_t before = seen.size();
+    h.finish();
+    ASSERT_GT(seen.size(), before);
+    EXPECT_EQ(seen.back(), 1) << "depth " << depth;
+  }
+}
+
 TEST(Engine, SaysWhatCanNeverFit) {
   EngineOptions o = small_options(4);  // 64 tokens
   Harness h(o);
@@ -337,6 +360,47 @@ TEST(Engine, APolicyThatFindsNothingToDoEndsTheFirstRequest) {
   EXPECT_TRUE(first->try_again);
   EXPECT_EQ(second->finish, FinishReason::kLength);
   EXPECT_EQ(h.engine.metrics().standstills, 1u);
+}
+
+TEST(Engine, ReasonsOfPlansAreCounted) {
+  auto policy = std::make_unique<FunctionPolicy>([&](const View& view) {
+    PlanBuilder b(view);
+    b.because({Cause::kStretch});
+    b.because({Cause::kNoMemory, SeqId{1}});
+    if (!view.waiting.empty() && b.admit(view.waiting[0])) b.prefill(view.waiting[0], 100);
+    for (const SeqView& seq : view.running) b.prefill(seq, 100);
+    return b.take();
+  });
+  Harness h(small_options(), std::move(policy));
+  h.submit(request(30, 1));
+  h.finish();
+  const auto counted = [&](Cause cause) {
+    return h.engine.metrics().decisions[static_cast<size_t>(cause)].load();
+  };
+  EXPECT_EQ(counted(Cause::kStretch), 1u);
+  EXPECT_EQ(counted(Cause::kNoMemory), 1u);
+  EXPECT_EQ(counted(Cause::kNeedsBlock), 0u);
+}
+
+TEST(Engine, APriorityIsAWeightInTheView) {
+  EXPECT_EQ(weight_of(0), 1);
+  EXPECT_EQ(weight_of(-1), 2);
+  EXPECT_EQ(weight_of(3), 0.125f);
+  EXPECT_EQ(weight_of(INT32_MIN), 16);
+  EXPECT_EQ(weight_of(INT32_MAX), 0.0625f);
+  float seen = 0;
+  auto policy = std::make_unique<FunctionPolicy>([&](const View& view) {
+    PlanBuilder b(view);
+    if (!view.waiting.empty()) seen = view.waiting[0].weight;
+    if (!view.waiting.empty() && b.admit(view.waiting[0])) b.prefill(view.waiting[0], 100);
+    return b.take();
+  });
+  Harness h(small_options(), std::move(policy));
+  GenerationRequest r = request(30, 1);
+  r.priority = -2;
+  h.submit(std::move(r));
+  h.finish();
+  EXPECT_EQ(seen, 4);
 }
 
 }  // namespace

@@ -43,7 +43,7 @@ TortureOutcome logged_run(const std::string& path, const std::string& policy) {
 }
 
 TEST(PlanLog, ARunReplaysToTheSamePlans) {
-  for (const char* policy : {"vllm", "sarathi", "random"}) {
+  for (const char* policy : {"auto", "vllm", "sarathi", "random"}) {
     const TempFile file({});
     const TortureOutcome run = logged_run(file.path(), policy);
     EXPECT_EQ(run.wrong, 0u) << run.first_wrong;
@@ -70,6 +70,8 @@ TEST(PlanLog, APolicyThatDecidesOnceReplays) {
   config.prefix_caching = false;
   config.costs.prefill_row_s = config.costs.decode_row_s = 1e-6;
   config.costs.projected_token_s = 2e-9;
+  config.costs.knee_rows = 8;
+  config.costs.above_knee_s = 1e-6;
   config.costs.links[0][1] = config.costs.links[1][0] = {1e-6, 1e-10};  // two layer groups of four
   config.log = log.get();
   const TortureOutcome run = torture(config);
@@ -95,6 +97,31 @@ TEST(PlanLog, ATamperedPlanIsFoundByItsLine) {
   ASSERT_TRUE(replay.ok());
   EXPECT_EQ(replay->first_difference, 21u);
   EXPECT_NE(replay->expected, replay->got);
+}
+
+TEST(PlanLog, AReasonIsLoggedInWordsAndATamperedOneIsFound) {
+  const TempFile file({});
+  logged_run(file.path(), "auto");
+  auto lines = lines_of(file.path());
+  size_t index = 1;
+  while (!nlohmann::json::parse(lines.at(index))["plan"].contains("reasons")) ++index;
+  auto record = nlohmann::json::parse(lines[index]);
+  nlohmann::json& reason = record["plan"]["reasons"][0];
+  EXPECT_EQ(reason["words"].get<std::string>().find("admitted "), 0u) << reason;
+  std::vector<std::string> words;
+  const auto visit = [&](const View&, const StepPlan& plan) {
+    for (const Reason& r : plan.reasons) words.push_back(to_string(r));
+  };
+  ASSERT_EQ(replay_plan_log(file.path(), make_test_policy, visit)->first_difference, 0u);
+  ASSERT_FALSE(words.empty());
+  EXPECT_EQ(words[0], reason["words"]);
+  reason["a"] = reason["a"].get<double>() + 1;
+  lines[index] = record.dump();
+  write_lines(file.path(), lines);
+  const auto replay = replay_plan_log(file.path(), make_test_policy);
+  ASSERT_TRUE(replay.ok());
+  EXPECT_EQ(replay->first_difference, index + 1);
+  EXPECT_NE(replay->expected.find("admitted "), std::string::npos) << replay->expected;
 }
 
 TEST(PlanLog, AnotherPolicyIsFoundOut) {
@@ -139,9 +166,9 @@ TEST(PlanLog, AHeadThatIsNoneIsRefused) {
   EXPECT_EQ(replay_plan_log(file.path(), make_test_policy).status().code(), ErrorCode::kCorrupt);
   write_lines(file.path(), {R"({"kvasir_plan_log":2,"policy":"vllm"})"});
   EXPECT_EQ(replay_plan_log(file.path(), make_test_policy).status().code(), ErrorCode::kUnsupported);
-  write_lines(file.path(), {R"({"kvasir_plan_log":6,"policy":"lifo"})"});
+  write_lines(file.path(), {R"({"kvasir_plan_log":7,"policy":"lifo"})"});
   EXPECT_EQ(replay_plan_log(file.path(), make_test_policy).status().code(), ErrorCode::kNotFound);
-  write_lines(file.path(), {R"({"kvasir_plan_log":6,"policy":"vllm"})"});
+  write_lines(file.path(), {R"({"kvasir_plan_log":7,"policy":"vllm"})"});
   EXPECT_EQ(replay_plan_log(file.path(), make_test_policy)->steps, 0u);
   EXPECT_EQ(replay_plan_log("no/such/file", make_test_policy).status().code(), ErrorCode::kIo);
 }
@@ -215,6 +242,7 @@ TEST(PlanJson, EveryFieldSurvives) {
   plan.rows.push_back(r);
   plan.borrow_cells = 17;
   plan.return_cells = 4;
+  plan.reasons.push_back({Cause::kStretch, SeqId{UINT64_MAX}, SeqId{7}, 0.1, -1e-300});
   EXPECT_EQ(plan_from_json(nlohmann::json::parse(plan_to_json(plan).dump())), plan);
 
   View view;
@@ -231,8 +259,10 @@ TEST(PlanJson, EveryFieldSurvives) {
   view.host.slabs = 12;
   view.link.bytes_per_s = 2.5e9;
   view.running[0].priority = -3;
+  view.running[0].weight = 0.0625f;
   view.running[0].peer_blocks = 32;
   view.running[0].preemptions = UINT16_MAX;
+  view.running[0].late_gaps = 7;
   view.peers = {
       100, 30, 40, 5, 6, 7, true, 8, 9, 1234567890123, {{SeqId{2}, 3, 4, 1}, {SeqId{UINT64_MAX}, 0, 1, 0}}};
   const auto j = view_to_json(view);
@@ -243,7 +273,9 @@ TEST(PlanJson, EveryFieldSurvives) {
   EXPECT_EQ(view_from_json(j).host.slabs, 12u);
   EXPECT_EQ(view_from_json(j).link.bytes_per_s, 2.5e9);
   EXPECT_EQ(view_from_json(j).running[0].peer_blocks, 32u);
+  EXPECT_EQ(view_from_json(j).running[0].weight, 0.0625f);
   EXPECT_EQ(view_from_json(j).running[0].preemptions, UINT16_MAX);
+  EXPECT_EQ(view_from_json(j).running[0].late_gaps, 7u);
   const PeersView peers = view_from_json(j).peers;
   EXPECT_EQ(peers.most_borrowed, 100u);
   EXPECT_EQ(peers.out_of_reach, 30u);

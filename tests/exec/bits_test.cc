@@ -273,5 +273,51 @@ TEST(Bits, SampledTokensDoNotDependOnTheBatch) {
   EXPECT_GT(differences(alone, run(*file, RigOptions{}, requests).outputs), 6) << "the seed has no effect";
 }
 
+// Penalties, bans, biases and cuts read the request's own tokens: what else runs, preemptions, tiers and
+// cached prefixes change nothing. The reference has only the tokens themselves.
+TEST(Bits, RulesOfLogitsGiveTheSameInEveryScenario) {
+  Workload work = make_workload(WeightType::kF32);
+  const std::vector<RigOutput> plain = run_reference(*work.file, {}, work.requests);
+  add_rules(work);
+  const std::vector<RigOutput> expected = run_reference(*work.file, {}, work.requests);
+  EXPECT_GT(differences(plain, expected), 25) << "the rules have no effect";
+  const std::set<std::string> names = {"alone",
+                                       "among 32, sarathi",
+                                       "among 32, vllm",
+                                       "preemption, sarathi",
+                                       "preemption, vllm",
+                                       "preemption and prefix reuse",
+                                       "prefix reuse, chunks of 7",
+                                       "three threads",
+                                       "swap",
+                                       "outgrown, random",
+                                       "ellm:ratio=0.5:again=0.5"};
+  size_t ran = 0;
+  for (const Scenario& scenario : scenarios()) {
+    if (!names.contains(scenario.name)) continue;
+    ++ran;
+    EXPECT_EQ(differences(expected, run_scenario(work, scenario)), 0) << scenario.name;
+  }
+  EXPECT_EQ(ran, names.size());
+}
+
+// A prompt whose beginning is cached is computed all the same if its log-probabilities are asked for.
+TEST(Bits, PromptLogprobsDoNotDependOnWhatIsCached) {
+  const auto file = tiny_model(tiny_gqa(), WeightType::kF32);
+  RigOptions options;
+  options.prefix_caching = true;
+  options.block_tokens = 16;
+  options.limits.long_prefill_token_threshold = 29;
+  std::vector<RigRequest> requests = {{random_tokens(1, 150), 4}, {random_tokens(1, 150), 4, {}, 12}};
+  const RigRun cached = run(*file, options, requests);
+  EXPECT_GT(cached.outputs[1].cached_prompt_tokens, 100U);
+  EXPECT_TRUE(cached.outputs[1].scored.empty());
+  requests[1].sampling.prompt_logprobs = 2;
+  const RigRun scored = run(*file, options, requests);
+  EXPECT_EQ(scored.outputs[1].cached_prompt_tokens, 0U);
+  EXPECT_EQ(scored.outputs[1].scored.size(), 149U);
+  EXPECT_EQ(differences(run_reference(*file, options, requests), scored.outputs), 0);
+}
+
 }  // namespace
 }  // namespace kvasir::test

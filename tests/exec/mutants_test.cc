@@ -96,6 +96,22 @@ TEST(Mutants, EachTurnsTheBitTestsRed) {
   }
 }
 
+TEST(Mutants, FaultsOfTheRulesOfLogitsShow) {
+  Workload work = make_workload(ops::WeightType::kF32);
+  add_rules(work);
+  const std::pair<Mutant, const char*> cases[] = {{Mutant::kCountsKept, "among 32, sarathi"},
+                                                  {Mutant::kOutputForgotten, "preemption, sarathi"},
+                                                  {Mutant::kScoredOneLate, "among 32, sarathi"}};
+  for (const auto& [mutant, name] : cases) {
+    for (const Scenario& scenario : scenarios()) {
+      if (scenario.name != name) continue;
+      const std::vector<RigOutput> expected = run_scenario(work, scenario);
+      const ScopedMutant fault(mutant);
+      EXPECT_GT(differences(expected, run_scenario(work, scenario)), 0) << static_cast<int>(mutant);
+    }
+  }
+}
+
 struct TierCase {
   Mutant mutant;
   const char* name;

@@ -128,7 +128,7 @@ void expect_quantised_is_converted(const test::TinyLlamaShape& shape, bool of_fo
   const auto a = test::take(PackedModel::make(*quantised.model, 64, 2));
   const auto b = test::take(PackedModel::make(*converted, 64));
   EXPECT_TRUE(bytes_of(*a) == bytes_of(*b));
-  EXPECT_EQ(a->weight_types(), b->weight_types() + "~quantizer-1");
+  EXPECT_EQ(a->weight_types(), b->weight_types() + "~quantizer-2");
   EXPECT_EQ(a->x_type(ActivationMode::kAuto), x_type_of(quantised.model->weights(), ActivationMode::kAuto));
   EXPECT_NE(quantised.model->fingerprint(), stored.model->fingerprint());
   EXPECT_NE(quantised.model->fingerprint(), converted->fingerprint());

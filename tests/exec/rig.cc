@@ -27,6 +27,7 @@ class RigSink final : public OutputSink {
   explicit RigSink(RigOutput& out) : out_(out) {}
   void on_output(OutputEvent event) override {
     for (const OutputToken& t : event.tokens) out_.tokens.push_back(t.id);
+    for (PromptToken& t : event.prompt) out_.scored.push_back(std::move(t));
     out_.cached_prompt_tokens = event.cached_prompt_tokens;
     if (event.finish) out_.finish = *event.finish;
     EXPECT_EQ(event.error, "");
@@ -238,6 +239,16 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
+bool same_scores(const std::vector<PromptToken>& a, const std::vector<PromptToken>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const PromptToken& x, const PromptToken& y) {
+    return x.id == y.id && x.logprob == y.logprob && x.rank == y.rank &&
+           std::equal(x.top.begin(), x.top.end(), y.top.begin(), y.top.end(),
+                      [](const TokenLogprob& p, const TokenLogprob& q) {
+                        return p.token == q.token && p.logprob == q.logprob;
+                      });
+  });
+}
+
 // Whether what came is what had to come, or, of a cancelled request, the beginning of it.
 bool same(const RigOutput& expected, const RigOutput& got) {
   if (got.repeated || got.tokens.size() > expected.tokens.size()) return false;
@@ -246,6 +257,7 @@ bool same(const RigOutput& expected, const RigOutput& got) {
   if (whole && got.tokens.size() < expected.tokens.size()) return false;
   if (whole && got.logits.size() < expected.logits.size()) return false;
   if (!got.tokens.empty() && !same_bits(expected.hidden, got.hidden)) return false;
+  if (!got.tokens.empty() && !same_scores(expected.scored, got.scored)) return false;
   return std::all_of(got.logits.begin(), got.logits.end(), [&](const auto& entry) {
     const auto it = expected.logits.find(entry.first);
     return it != expected.logits.end() && same_bits(it->second, entry.second);
@@ -313,15 +325,24 @@ std::vector<RigOutput> run_reference(const ModelFile& file, const RigOptions& op
   for (const RigRequest& r : requests) {
     RigOutput out;
     ReferenceDecoder decoder(file, options.activation, options.kv_type);
+    Sampler sampler(ops::kernels_for(ops::IsaClass::kPortable));
+    SamplingParams sampling = r.sampling;
+    sampling.prompt_tokens = static_cast<uint32_t>(r.prompt.size());
     std::vector<float> logits;
-    for (Token t : r.prompt) logits = decoder.step(t);
+    for (size_t i = 0; i < r.prompt.size(); ++i) {
+      if (i > 0 && sampling.prompt_logprobs >= 0) {
+        const ScoredToken scored = sampler.score(logits, r.prompt[i], sampling.prompt_logprobs);
+        out.scored.push_back({scored.token, scored.logprob, scored.rank, scored.top});
+      }
+      logits = decoder.step(r.prompt[i]);
+    }
     out.hidden = decoder.hidden();
     auto position = static_cast<uint32_t>(r.prompt.size()) - 1;
+    std::vector<Token> history = r.prompt;
     for (;;) {
       out.logits[position] = logits;
-      out.tokens.push_back(
-          sample(ops::kernels_for(ops::IsaClass::kPortable), logits, r.sampling, position + 1, SeqId{0})
-              .token);
+      history.push_back(sampler.sample(logits, sampling, position + 1, history, SeqId{0}).token);
+      out.tokens.push_back(history.back());
       if (out.tokens.size() == r.max_tokens) break;
       logits = decoder.step(out.tokens.back());
       ++position;

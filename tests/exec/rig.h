@@ -66,6 +66,7 @@ struct RigRequest {
 
 struct RigOutput {
   std::vector<Token> tokens;
+  std::vector<PromptToken> scored;                // with SamplingParams::prompt_logprobs
   std::map<uint32_t, std::vector<float>> logits;  // by the position of the row, as they came first
   std::vector<float> hidden;                      // of the prompt's last token, as a predictor is told
   bool repeated = false;                          // some came twice: nothing is sampled twice

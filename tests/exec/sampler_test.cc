@@ -17,7 +17,7 @@ const ops::Kernels& kernels() {
 }
 
 SampledToken pick(const std::vector<float>& logits, SamplingParams params, uint32_t position = 1) {
-  return sample(kernels(), logits, params, position, SeqId{1});
+  return Sampler(kernels()).sample(logits, params, position, {}, SeqId{1});
 }
 
 TEST(Sampler, GreedyTakesTheLargestAndTheSmallestIdOfEquals) {

@@ -81,6 +81,30 @@ Workload make_workload(ops::WeightType type, const std::string& architecture) {
   return work;
 }
 
+void add_rules(Workload& work) {
+  for (size_t i = 0; i < work.requests.size(); ++i) {
+    SamplingParams& s = work.requests[i].sampling;
+    LogitRules rules;
+    s.seed = 300 + i;
+    s.temperature = i % 5 == 0 ? 0.0F : 0.8F;
+    if (i % 2 == 0) rules.repetition_penalty = 1.3F;
+    if (i % 3 == 0) rules.frequency_penalty = 0.7F;
+    if (i % 4 == 1) rules.presence_penalty = 1.1F;
+    if (i % 4 == 2) rules.bias = {{7, 3.5F}, {40, -100.0F}};
+    if (i % 6 == 3) rules.bad_words = {{12}, {7, 9}, {30, 7}};
+    if (i % 7 == 4) {
+      rules.min_tokens = 20;
+      rules.ends = {2, 7, 8};
+    }
+    if (i % 3 == 1) s.min_p = 0.1F;
+    if (i % 8 == 5) s.typical_p = 0.6F;
+    if (i % 9 == 2) s.top_p = 0.9F;
+    if (i % 5 == 3) s.top_k = 12;
+    if (i % 4 == 0) s.prompt_logprobs = static_cast<int32_t>(i % 3);
+    if (!rules.empty()) s.rules = std::make_shared<const LogitRules>(std::move(rules));
+  }
+}
+
 namespace {
 
 using Change = std::function<void(Scenario&)>;

@@ -20,6 +20,10 @@ struct Workload {
 // pieces of SentencePiece, of which their prompts are.
 Workload make_workload(ops::WeightType type, const std::string& architecture = "llama");
 
+// Gives each request some of the rules and cuts of sampling, in turn, and some the log-probabilities of their
+// prompts.
+void add_rules(Workload& work);
+
 struct Scenario {
   std::string kind;
   std::string name;

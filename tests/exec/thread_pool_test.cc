@@ -157,7 +157,8 @@ struct Doubling {
     std::atomic<bool> helper_here{false};  // it runs items or computes them
     std::atomic<bool> helper_came{false};  // it computes
     std::atomic<bool> helper_ran{false};
-    std::atomic<bool> slow{false};  // a helper that runs items
+    std::atomic<bool> slow{false};        // a helper that runs items
+    std::atomic<bool> slow_aside{false};  // one that computes them, for a moment
     std::atomic<bool> gate{true};
     std::atomic<int64_t> seen_late{0};  // the first number that a helper read behind the gate
     std::atomic<int> stores{0};
@@ -187,6 +188,7 @@ struct Doubling {
   }
   void compute(Share items, int thread) const {
     shared->helper_came = shared->helper_here = true;
+    if (shared->slow_aside) std::this_thread::sleep_for(std::chrono::microseconds(20));
     if (!shared->gate) {
       await(shared->gate);
       shared->seen_late = shared->input[input][static_cast<size_t>(items.begin)];
@@ -323,6 +325,36 @@ TEST(ThreadPool, AHelperThatWasLateIsTrustedAgainAfterAWhile) {
   const HelperDid did = job_with_helper(pool, shared, 200);
   EXPECT_TRUE(did.run);
   EXPECT_FALSE(did.compute);
+}
+
+// Where others use the cores, the helper may be late again by itself: hence several tries.
+TEST(ThreadPool, AHelperThatWasLateOnceIsTrusted) {
+  ThreadPool pool(2);
+  Doubling::Shared shared(2, 50);
+  bool trusted = false;
+  for (int64_t job = 1; job < 100 && !trusted; job += 2) {
+    std::this_thread::sleep_for(60ms);  // what was before is forgotten
+    shared.slow = true;
+    if (!job_with_helper(pool, shared, job).run) continue;
+    shared.slow = false;
+    trusted = job_with_helper(pool, shared, job + 1).run;
+  }
+  EXPECT_TRUE(trusted);
+}
+
+// The caller does not wait for items that it can do itself. That is no reason to expect the helper to be
+// late.
+TEST(ThreadPool, AHelperThatIsReplacedForAMomentIsNotLate) {
+  ThreadPool pool(2);
+  Doubling::Shared shared(2, 50);
+  make_late(pool, shared);
+  shared.slow_aside = true;
+  const auto end = std::chrono::steady_clock::now() + 20s;
+  bool trusted = false;
+  for (int64_t job = 200; !trusted && std::chrono::steady_clock::now() < end; ++job) {
+    trusted = job_with_helper(pool, shared, job).run;
+  }
+  EXPECT_TRUE(trusted);
 }
 
 TEST(ThreadPool, ReplaceableItemsAreDoneOnceWhoeverIsLate) {

@@ -11,7 +11,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace kvasir;
   const std::string_view body(reinterpret_cast<const char*>(data), size);
   for (const auto parse : {parse_chat_request, parse_completion_request}) {
-    const auto parsed = parse(body);
+    const auto parsed = parse(body, {});
     if (const auto* e = std::get_if<ApiError>(&parsed)) {
       KV_CHECK(!e->message.empty() && e->status >= 400, "an error without a message");
       continue;

@@ -135,6 +135,77 @@ TEST(PiecesOfMerges, PiecesThatMergesMakeComeFirstInTheirOrder) {
   EXPECT_EQ(scores, (std::vector<float>{-3, -4, -5, -2, 0, -1}));
 }
 
+// As Gemma's tokenizer.json begins: runs of line ends and of spaces up to `longest` characters, all cuts of
+// all runs, the longest left side first.
+TokenizerData pieces_with_runs(size_t longest, TokenType line_ends) {
+  TokenizerData data = random_pieces(1, 0);
+  data.merges.clear();
+  const std::string characters[] = {"\n", "\u2581"};
+  const auto run = [](const std::string& character, size_t length) {
+    std::string out;
+    for (; length > 0; --length) out += character;
+    return out;
+  };
+  for (const std::string& c : characters) {
+    for (size_t length = 2; length <= longest; ++length) {
+      data.tokens.push_back(run(c, length));
+      data.token_types.push_back(static_cast<int32_t>(c == "\n" ? line_ends : TokenType::kUserDefined));
+    }
+  }
+  for (size_t left = longest - 1; left > 0; --left) {
+    for (size_t right = longest - left; right > 0; --right) {
+      for (const std::string& c : characters) data.merges.push_back(run(c, left) + " " + run(c, right));
+    }
+  }
+  // One that has nothing to do with line ends comes before the last of these.
+  data.merges.insert(data.merges.end() - 2, "a .");
+  data.tokens.emplace_back("a.");
+  data.token_types.push_back(static_cast<int32_t>(TokenType::kNormal));
+  for (const char* piece : {"\u2581 a", "a b", "\u2581 ab", "\u2581a b", "\n a", ". \n", "e e"}) {
+    const std::string merge = piece;
+    std::string whole = merge;
+    whole.erase(whole.find(' '), 1);
+    if (std::find(data.tokens.begin(), data.tokens.end(), whole) == data.tokens.end()) {
+      data.tokens.push_back(whole);
+      data.token_types.push_back(static_cast<int32_t>(TokenType::kNormal));
+    }
+    data.merges.push_back(merge);
+  }
+  return data;
+}
+
+TEST(PiecesOfMerges, RunsOfACharacterGrowAsTheyDoByRank) {
+  for (const TokenType line_ends : {TokenType::kNormal, TokenType::kUserDefined}) {
+    for (const size_t longest : {2, 3, 5, 9}) {
+      SCOPED_TRACE(longest);
+      const TokenizerData data = pieces_with_runs(longest, line_ends);
+      const auto read = through_gguf(data);
+      ASSERT_TRUE(read.ok()) << read.status().message();
+      EXPECT_EQ(differing(data, *read), 0);
+      const Tokenizer one = take(Tokenizer::create(data)), other = take(Tokenizer::create(*read));
+      for (size_t count = 1; count < 24; ++count) {
+        for (const char filler : {' ', '\n'}) {
+          const std::string text = "a" + std::string(count, filler) + "ab" + std::string(count, ' ');
+          EXPECT_EQ(one.encode(text, false), other.encode(text, false)) << count;
+        }
+      }
+    }
+  }
+}
+
+TEST(PiecesOfMerges, RefusesRunsThatGrowInAnotherWay) {
+  TokenizerData data = pieces_with_runs(4, TokenType::kNormal);
+  const auto pair = std::find(data.merges.begin(), data.merges.end(), "\u2581 \u2581");
+  ASSERT_NE(pair, data.merges.end());
+  std::rotate(data.merges.begin(), pair, pair + 1);  // new runs begin before longer ones grow
+  EXPECT_THAT(scores_of_merges(data).status().message(), HasSubstr("are not neighbours"));
+  data = pieces_with_runs(4, TokenType::kNormal);
+  const auto mixed = std::find(data.merges.begin(), data.merges.end(), "\u2581 a");
+  ASSERT_NE(mixed, data.merges.end());
+  std::rotate(data.merges.begin(), mixed, mixed + 1);  // a word takes a space before its run grows
+  EXPECT_THAT(scores_of_merges(data).status().message(), HasSubstr("are not neighbours"));
+}
+
 TEST(PiecesOfMerges, RefusesWhatNoScoresSay) {
   TokenizerData data;
   data.model = TokenizerModel::kTextBpe;
@@ -172,6 +243,16 @@ TEST(PiecesOfMerges, RefusesWhatGgufCannotSayOfPieces) {
               HasSubstr("puts a space before some texts only"));
   EXPECT_THAT(refused([](TokenizerData& d) { d.eos.reset(); }), HasSubstr("begins or ends"));
   EXPECT_THAT(refused([](TokenizerData& d) { d.token_types[9] = 1; }), HasSubstr("no token for some bytes"));
+  EXPECT_EQ(refused([](TokenizerData& d) {
+              d.token_types[3 + '\t'] = 1;
+              d.tokens[3 + '\t'] = "\t";
+            }),
+            "");
+  EXPECT_THAT(refused([](TokenizerData& d) {
+                d.token_types[3 + 0xe9] = 1;
+                d.tokens[3 + 0xe9] = "\xe9";
+              }),
+              HasSubstr("no token for some bytes"));
   EXPECT_THAT(refused([](TokenizerData& d) { d.strips_right = {1}; }), HasSubstr("white space"));
 }
 

@@ -198,34 +198,102 @@ ModelSpec spec_of(int32_t layers, int32_t heads, bool tied) {
   return spec;
 }
 
+std::string_view type_of(std::string_view recipe, const ModelSpec& spec, const std::string& name,
+                         uint64_t columns = 512) {
+  return type_in_recipe(*find_recipe(recipe), spec, name, 2, columns, "BF16");
+}
+
+// Of a tensor in each layer the 4 of Q4_K; of types of other names their first letter.
+std::string by_layer(std::string_view recipe, const ModelSpec& spec, std::string_view role) {
+  std::string out;
+  for (int l = 0; l < spec.layers; ++l) {
+    const std::string_view type = type_of(recipe, spec, fmt::format("blk.{}.{}.weight", l, role));
+    out += type.ends_with("_K") ? type[1] : type[0];
+  }
+  return out;
+}
+
+std::string times(int count, const std::string& text) {
+  std::string out;
+  for (; count > 0; --count) out += text;
+  return out;
+}
+
+// The types that llama.cpp's quantiser gave to tensors of such shapes (tests/golden/compare_recipes.py).
 TEST(Recipe, HasTheMixturesOfLlamaCpp) {
-  const auto type = [](std::string_view recipe, std::string_view name, uint64_t columns = 512,
-                       int32_t heads = 4) {
-    return type_in_recipe(*find_recipe(recipe), spec_of(32, heads, false), name, 2, columns, "BF16");
-  };
+  const ModelSpec twice = spec_of(32, 4, false), shared = spec_of(32, 8, false);
   // Of 32 layers: 0 to 3, then each third, then 28 to 31.
-  std::string more;
-  for (int l = 0; l < 32; ++l)
-    more += type("q4_k_m", fmt::format("blk.{}.ffn_down.weight", l)) == "Q6_K" ? '6' : '4';
-  EXPECT_EQ(more, "66664464464464464464464464466666");
-  EXPECT_EQ(type("q4_k_m", "blk.3.attn_v.weight"), "Q6_K");
-  EXPECT_EQ(type("q4_k_m", "blk.4.attn_v.weight"), "Q4_K");
-  EXPECT_EQ(type("q5_k_m", "blk.4.attn_qkv.weight"), "Q6_K");
-  EXPECT_EQ(type("q4_k_m", "blk.4.attn_k.weight"), "Q4_K");
-  EXPECT_EQ(type("q3_k_m", "blk.1.attn_v.weight"), "Q5_K");
-  EXPECT_EQ(type("q3_k_m", "blk.2.ffn_down.weight"), "Q4_K");
-  EXPECT_EQ(type("q3_k_m", "blk.2.attn_output.weight"), "Q4_K");
-  EXPECT_EQ(type("q2_k", "blk.2.attn_v.weight"), "Q3_K");
-  EXPECT_EQ(type("q2_k", "blk.2.attn_v.weight", 512, 8), "Q4_K");
-  EXPECT_EQ(type("iq4_xs", "blk.9.attn_v.weight", 512, 8), "Q5_K");
-  EXPECT_EQ(type("iq4_xs", "blk.9.attn_v.weight"), "IQ4_XS");
-  EXPECT_EQ(type("iq4_nl", "blk.3.ffn_down.weight"), "Q5_K");
-  EXPECT_EQ(type("q4_0", "output.weight"), "Q6_K");
-  EXPECT_EQ(type("q4_0", "output.weight", 288), "Q8_0");
-  EXPECT_EQ(type("q4_0", "token_embd.weight"), "Q4_0");
-  EXPECT_EQ(type_in_recipe(*find_recipe("q4_0"), spec_of(2, 2, true), "token_embd.weight", 2, 512, "F16"),
-            "Q6_K");
-  EXPECT_EQ(type("f16", "output.weight"), "F16");
+  const std::string more = "66664464464464464464464464466666";
+  EXPECT_EQ(by_layer("q4_k_m", twice, "ffn_down"), more);
+  EXPECT_EQ(by_layer("q4_k_m", twice, "attn_v"), more);
+  EXPECT_EQ(by_layer("q4_k_m", twice, "attn_k"), times(32, "4"));
+  EXPECT_EQ(by_layer("q5_k_m", twice, "ffn_down"), "66665565565565565565565565566666");
+  EXPECT_EQ(by_layer("q3_k_m", twice, "attn_v"), "55" + times(30, "4"));
+  EXPECT_EQ(by_layer("q3_k_m", twice, "ffn_down"), "55" + times(30, "4"));
+  EXPECT_EQ(by_layer("q3_k_m", twice, "attn_output"), times(32, "4"));
+  EXPECT_EQ(by_layer("q3_k_m", twice, "ffn_up"), times(32, "3"));
+  EXPECT_EQ(by_layer("q2_k", twice, "attn_v"), times(32, "3"));
+  EXPECT_EQ(by_layer("q2_k", shared, "attn_v"), times(32, "4"));
+  EXPECT_EQ(by_layer("q2_k", shared, "attn_output"), times(32, "3"));
+  EXPECT_EQ(by_layer("iq4_xs", twice, "attn_v"), times(32, "I"));
+  EXPECT_EQ(by_layer("iq4_xs", shared, "attn_v"), times(32, "5"));
+  EXPECT_EQ(by_layer("iq4_nl", twice, "ffn_down"), "5555" + times(28, "I"));
+  // Few layers: no eighth, but the last.
+  EXPECT_EQ(by_layer("q4_k_m", spec_of(6, 4, false), "ffn_down"), "446446");
+  EXPECT_EQ(by_layer("q4_k_m", spec_of(1, 4, false), "ffn_down"), "6");
+  EXPECT_EQ(by_layer("q3_k_m", spec_of(6, 4, false), "ffn_down"), "444444");
+  EXPECT_EQ(by_layer("iq4_xs", spec_of(7, 4, false), "ffn_down"), "IIIIIII");
+}
+
+// Phi-3's tensor of Q, K and V has the types of V.
+TEST(Recipe, OneTensorOfQKAndVHasTheTypesOfV) {
+  const ModelSpec phi3 = spec_of(6, 2, false);
+  EXPECT_EQ(by_layer("q2_k", phi3, "attn_qkv"), "333333");
+  EXPECT_EQ(by_layer("q3_k_m", phi3, "attn_qkv"), "554444");
+  EXPECT_EQ(by_layer("q4_k_m", phi3, "attn_qkv"), "446446");
+  EXPECT_EQ(by_layer("q5_k_m", phi3, "attn_qkv"), "556556");
+  EXPECT_EQ(by_layer("q6_k", phi3, "attn_qkv"), "666666");
+  EXPECT_EQ(by_layer("iq4_xs", phi3, "attn_qkv"), "IIIIII");
+  EXPECT_EQ(by_layer("iq4_xs", spec_of(6, 8, false), "attn_qkv"), "555555");
+}
+
+// Llama 2 and 3 of 70 billion parameters, and Qwen 2 of 72.
+TEST(Recipe, ModelsOf80LayersHaveMoreBitsInV) {
+  ModelSpec llama = spec_of(80, 16, false), qwen = spec_of(80, 2, false), other = spec_of(80, 16, false);
+  llama.architecture = "llama";
+  qwen.architecture = "qwen2";
+  other.architecture = "qwen3";
+  const std::string usual = times(10, "6") + times(20, "446") + times(10, "6");
+  const std::string more = times(10, "6") + times(20, "556") + times(10, "6");
+  EXPECT_EQ(by_layer("q4_k_m", llama, "attn_v"), more);
+  EXPECT_EQ(by_layer("q4_k_m", qwen, "attn_v"), more);
+  EXPECT_EQ(by_layer("q4_k_m", other, "attn_v"), usual);
+  EXPECT_EQ(by_layer("q4_k_m", llama, "ffn_down"), usual);
+  EXPECT_EQ(by_layer("q5_k_m", llama, "attn_v"), more);
+  for (const ModelSpec& spec : {llama, qwen}) {
+    EXPECT_EQ(by_layer("q2_k", spec, "attn_v"), times(80, "5"));
+    EXPECT_EQ(by_layer("q3_k_m", spec, "attn_v"), times(80, "5"));
+    EXPECT_EQ(by_layer("q6_k", spec, "attn_v"), times(80, "6"));
+  }
+  EXPECT_EQ(by_layer("q3_k_m", llama, "ffn_down"), times(5, "5") + times(75, "4"));
+  llama.kv_heads = llama.heads;  // the one of 65 billion
+  EXPECT_EQ(by_layer("q4_k_m", llama, "attn_v"), usual);
+  EXPECT_EQ(by_layer("q2_k", llama, "attn_v"), times(80, "3"));
+}
+
+TEST(Recipe, TheOutputMatrixHasMoreBits) {
+  const ModelSpec apart = spec_of(2, 2, false), tied = spec_of(2, 2, true);
+  for (const std::string_view recipe : {"q4_0", "q5_1", "q2_k", "q4_k_m", "q6_k", "iq4_nl", "iq4_xs"}) {
+    SCOPED_TRACE(recipe);
+    EXPECT_EQ(type_of(recipe, apart, "output.weight"), "Q6_K");
+    EXPECT_EQ(type_of(recipe, tied, "token_embd.weight"), "Q6_K");
+    EXPECT_EQ(type_of(recipe, apart, "output.weight", 288), "Q8_0");
+    EXPECT_EQ(type_of(recipe, apart, "output.weight", 80), "F16");
+  }
+  EXPECT_EQ(type_of("q8_0", apart, "output.weight"), "Q8_0");
+  EXPECT_EQ(type_of("q4_0", apart, "token_embd.weight"), "Q4_0");
+  EXPECT_EQ(type_of("q2_k", apart, "token_embd.weight"), "Q2_K");
+  EXPECT_EQ(type_of("f16", apart, "output.weight"), "F16");
 }
 
 TEST(Recipe, RowsThatAreNoWholeBlocksFallBack) {

@@ -160,5 +160,14 @@ TEST(AllowedPrefill, WithoutABoundOnTokensThereIsNoLimit) {
   }
 }
 
+// No class of the view has had an end: 50 less 11 are left, exactly. 100 ms * (10 + 39) - (2 + 39 * 0.04).
+TEST(AllowedPrefill, ByWhatIsLeftOfOutputsThatLiveSoLong) {
+  const RestOfOutput rest;
+  const SeqView s = eleven_tokens();
+  EXPECT_NEAR(allowed_prefill(s, kClasses, 3000 * kMs, kStep, &rest).seconds, 4.9 - 3.56, 1e-9);
+  // By the paper's lower bound, of which 20 are left: 100 ms * 30 - (2 + 0.8).
+  EXPECT_NEAR(allowed_prefill(s, kClasses, 3000 * kMs, kStep).seconds, 0.2, 1e-9);
+}
+
 }  // namespace
 }  // namespace kvasir::test

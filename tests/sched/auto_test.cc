@@ -3,46 +3,11 @@
 
 #include <algorithm>
 
-#include "fakes/views.h"
+#include "sched/auto_views.h"
 #include "sched/plans.h"
 
 namespace kvasir::test {
 namespace {
-
-constexpr Nanos kAutoNow = 100 * kNanosPerSecond;
-
-// A step takes 20 ms, a row of a prompt 1 ms, a decode 1 ms and a microsecond for each token of context.
-View auto_view(uint32_t total_blocks, uint32_t free_blocks) {
-  View view = make_view(total_blocks, free_blocks);
-  view.now = kAutoNow;
-  view.limits.max_num_batched_tokens = 512;
-  view.costs.step_s = 0.02;
-  view.costs.prefill_row_s = 1e-3;
-  view.costs.decode_row_s = 1e-3;
-  view.costs.context_s = 1e-6;
-  return view;
-}
-
-SeqView auto_waiting(uint64_t id, uint32_t prompt, double seconds_ago, Slo slo, uint32_t output = 50) {
-  SeqView s = waiting_seq(id, prompt);
-  s.max_total_tokens = prompt + 1000;
-  s.arrival = kAutoNow - from_seconds(seconds_ago);
-  s.slo = slo;
-  s.predicted.output_tokens = output;
-  return s;
-}
-
-SeqView auto_decoding(uint64_t id, uint32_t prompt, uint32_t known, double gap_so_far, Slo slo,
-                      uint32_t output = 50) {
-  SeqView s = decoding_seq(id, prompt, known);
-  s.max_total_tokens = prompt + 1000;
-  s.arrival = kAutoNow - kNanosPerSecond;
-  s.first_token_time = kAutoNow - from_seconds(0.9);
-  s.last_token_time = kAutoNow - from_seconds(gap_so_far);
-  s.slo = slo;
-  s.predicted.output_tokens = output;
-  return s;
-}
 
 std::string auto_plan(const View& view) {
   return plan_of("auto", view);
@@ -53,6 +18,16 @@ TEST(AutoPolicy, WithoutBeliefsItKeepsTheOrderOfArrival) {
   view.running = {decoding_seq(1, 20, 30)};
   view.waiting = {waiting_seq(2, 50), waiting_seq(3, 5)};
   EXPECT_EQ(auto_plan(view), "promise 2 8 cells on device\ndecode 1 [29, 30) samples\nprefill 2 [0, 31)\n");
+}
+
+TEST(AutoPolicy, BeforeTheFirstStepsAreMeasuredChunksAreSmall) {
+  View view = view_with_budget(512, 40);
+  view.waiting = {waiting_seq(2, 400)};
+  EXPECT_NE(auto_plan(view).find("prefill 2 [0, 400)"), std::string::npos) << "it delays nobody";
+  view.running = {decoding_seq(1, 20, 30)};
+  EXPECT_NE(auto_plan(view).find("prefill 2 [0, 64)"), std::string::npos);
+  view.next_step = StepId{16};
+  EXPECT_NE(auto_plan(view).find("prefill 2 [0, 400)"), std::string::npos) << "nothing is being measured";
 }
 
 // A queue for a device that has been short of memory: the size of an admission is what the request costs.
@@ -137,11 +112,86 @@ TEST(AutoPolicy, ALateOneGoesFirstOnCredit) {
   // The credit is the fifth part.
   size_t at = 0;
   for (int i = 0; i < 4; ++i) at = state.find(';', at) + 1;
-  state = state.substr(0, at) + " 99000000000 5 0" + state.substr(state.find(';', at));
+  state = state.substr(0, at) + " 99000000000 5 0 0" + state.substr(state.find(';', at));
   ASSERT_TRUE(policy->restore_state(state).ok());
   const std::string plan = plan_of(*policy, view);
   EXPECT_NE(plan.find("prefill 1 [0, 48) samples"), std::string::npos) << plan;
   EXPECT_EQ(plan.find("prefill 3"), std::string::npos) << plan;
+}
+
+// A policy whose late credit is as given: the fifth part of its state.
+std::unique_ptr<Policy> with_credit(const std::string& credit) {
+  auto policy = make_policy("auto").value();
+  std::string state = policy->save_state();
+  size_t at = 0;
+  for (int i = 0; i < 4; ++i) at = state.find(';', at) + 1;
+  state = state.substr(0, at) + " " + credit + state.substr(state.find(';', at));
+  EXPECT_TRUE(policy->restore_state(state).ok());
+  return policy;
+}
+
+TEST(AutoPolicy, OneWithAGapThatWasTooLongIsLate) {
+  View view = auto_view(50, 0);
+  const Slo slo{.tbt_ms = 1000};
+  view.running = {auto_decoding(1, 20, 33, 0.01, slo), auto_decoding(2, 20, 30, 0.01, slo, 500),
+                  auto_decoding(3, 20, 30, 0.01, slo, 20)};
+  EXPECT_EQ(auto_plan(view).substr(0, 10), "preempt 2\n");
+  view.running[2].late_gaps = 1;
+  EXPECT_EQ(auto_plan(view).substr(0, 10), "preempt 3\n");
+}
+
+TEST(AutoPolicy, OfTwoOnCreditTheLaterTurnMakesWay) {
+  // 1 is the cheaper one, so that without turns 2 would make way, and 1 for 2 once 2 has less to do.
+  const Slo slo{.ttft_ms = 50};
+  View view = auto_view(8, 0);
+  view.running = {auto_decoding(1, 20, 33, 0.01, slo, 20), auto_decoding(2, 20, 33, 0.01, slo, 500)};
+  EXPECT_EQ(plan_of(*with_credit("99000000000 0 0 2 1 2 9 2 1 9"), view).substr(0, 10), "preempt 1\n");
+  EXPECT_EQ(plan_of(*with_credit("99000000000 0 0 2 1 1 9 2 2 9"), view).substr(0, 10), "preempt 2\n");
+}
+
+TEST(AutoPolicy, OnePreemptedOnCreditHeadsTheQueueWithoutPayingAgain) {
+  View view = auto_view(50, 4);
+  view.running = {auto_decoding(9, 20, 30, 0.01, {})};
+  const Slo slo{.ttft_ms = 500};
+  view.waiting = {auto_waiting(1, 48, 4, slo), auto_waiting(2, 48, 3, slo), auto_waiting(3, 48, 0.1, slo)};
+  const auto policy = with_credit("100000000000 -1 0 1 2 1 9");
+  const std::string plan = plan_of(*policy, view);
+  EXPECT_NE(plan.find("prefill 2 [0, 48) samples"), std::string::npos) << plan;
+  EXPECT_NE(policy->save_state().find("; 100000000000 -1 0 1 2 1 "), std::string::npos)
+      << policy->save_state();
+}
+
+TEST(AutoPolicy, ALateOneWhoseHistoryIsAwayGetsItsTurnFromTheQueue) {
+  View view = auto_view(50, 1);
+  set_host(view, 100, 60);
+  set_ring(view, 16);
+  const Slo slo{.ttft_ms = 50};
+  SeqView away = auto_decoding(1, 60, 80, 0.01, slo);
+  set_cells(away, Tier::kHost, away.blocks * kViewGroups);
+  set_cells(away, Tier::kDevice, 0);
+  away.device_groups = {};
+  away.resident_blocks = 0;
+  away.tail_resident = false;
+  view.running = {auto_decoding(2, 20, 30, 0.01, {.tbt_ms = 9000}), away};
+  EXPECT_EQ(plan_of(*with_credit("99000000000 0 0 0"), view).find("preempt 1"), std::string::npos);
+  const auto policy = with_credit("99000000000 5 0 0");
+  EXPECT_NE(plan_of(*policy, view).find("preempt 1"), std::string::npos);
+  // It has paid, and from now on heads the queue.
+  EXPECT_NE(policy->save_state().find(" 0 1 1 1 "), std::string::npos) << policy->save_state();
+}
+
+TEST(AutoPolicy, NobodyPaysForAnAdmissionWithoutRows) {
+  View view = auto_view(50, 20);
+  const Slo slo{.ttft_ms = 500};
+  view.running = {auto_decoding(9, 20, 30, 0.01, {})};
+  view.waiting = {auto_waiting(1, 48, 3, slo)};
+  const auto paid = with_credit("99000000000 5 0 0");
+  EXPECT_NE(plan_of(*paid, view).find("prefill 1"), std::string::npos);
+  EXPECT_NE(paid->save_state().find(" 0 1 1 1 "), std::string::npos) << paid->save_state();
+  view.scratch_tokens = 1;  // of which the decode takes one
+  const auto policy = with_credit("99000000000 5 0 0");
+  EXPECT_EQ(plan_of(*policy, view).find(" 1 "), std::string::npos);
+  EXPECT_EQ(policy->save_state().find(" 0 1 1 1 "), std::string::npos) << policy->save_state();
 }
 
 TEST(AutoPolicy, AChunkEndsBeforeTheFirstTokenIsDue) {
@@ -162,6 +212,17 @@ TEST(AutoPolicy, WithoutBoundsAChunkLeavesGapsOfAFifthOfASecond) {
   EXPECT_NE(plan.find("prefill 2 [0, 160)"), std::string::npos) << plan;
 }
 
+TEST(AutoPolicy, WithoutBoundsPromptsGetOnHoweverSlowTheyAre) {
+  // A row takes a second; but not a whole block of 64 makes the gap longer.
+  View view = auto_view(50, 40);
+  view.geometry.block_tokens = 64;
+  view.costs.prefill_row_s = 1;
+  view.running = {auto_decoding(1, 20, 30, 0.01, {})};
+  view.waiting = {auto_waiting(2, 400, 0.01, {})};
+  const std::string plan = auto_plan(view);
+  EXPECT_NE(plan.find("prefill 2 [0, 16)"), std::string::npos) << plan;
+}
+
 TEST(AutoPolicy, NobodyJoinsWhereTheGapsWouldBecomeTooLong) {
   // Twenty decodes take 40 ms, and 1.1 times 41 is more than 45.
   View view = auto_view(100, 50);
@@ -171,6 +232,23 @@ TEST(AutoPolicy, NobodyJoinsWhereTheGapsWouldBecomeTooLong) {
   for (SeqView& s : view.running) s.slo.tbt_ms = 90;
   view.waiting[0].slo.tbt_ms = 90;
   EXPECT_NE(auto_plan(view).find("prefill 30"), std::string::npos);
+}
+
+TEST(AutoPolicy, LateOnesSitOutWhereOthersWouldBecomeLate) {
+  // As above, but those that run are late, so only the gap of the one that waits counts: of 21 decodes one is
+  // too many. The last to arrive sits out, and its place is taken.
+  View view = auto_view(100, 50);
+  const Slo missed{.ttft_ms = 50, .tbt_ms = 45};
+  for (uint64_t id = 1; id <= 20; ++id) view.running.push_back(auto_decoding(id, 20, 30, 0, missed));
+  view.waiting = {auto_waiting(30, 16, 0.01, {.ttft_ms = 1000, .tbt_ms = 45})};
+  std::string plan = auto_plan(view);
+  EXPECT_NE(plan.find("prefill 30"), std::string::npos) << plan;
+  EXPECT_NE(plan.find("decode 19"), std::string::npos) << plan;
+  EXPECT_EQ(plan.find("decode 20"), std::string::npos) << plan;
+  // On credit it does not.
+  plan = plan_of(*with_credit("99000000000 0 0 1 20 1 9"), view);
+  EXPECT_EQ(plan.find("decode 19"), std::string::npos) << plan;
+  EXPECT_NE(plan.find("decode 20"), std::string::npos) << plan;
 }
 
 TEST(AutoPolicy, ItsStateComesBackAndDecides) {
@@ -189,7 +267,7 @@ TEST(AutoPolicy, ItsStateComesBackAndDecides) {
   EXPECT_EQ(plan_of(*other, view), plan_of(*policy, view));
   EXPECT_EQ(other->save_state(), policy->save_state());
   EXPECT_FALSE(other->restore_state("").ok());
-  EXPECT_FALSE(other->restore_state("1; 2; 3; 4; 5; 6").ok());
+  EXPECT_FALSE(other->restore_state("1; 2; 3; 4; 5; 6; 7").ok());
 }
 
 }  // namespace

@@ -149,5 +149,16 @@ TEST(AvailabilityForecast, BeginsWithWhatThePlanLeaves) {
   EXPECT_EQ(AvailabilityForecast(view, builder, 1).available(0), 90);
 }
 
+TEST(AvailabilityForecast, WithSurvivalARequestBeyondTheMedianEndsToo) {
+  // Of a predicted 1 token 20 are there, so half of that is believed to be left: 10 steps, one stage, in
+  // which it begins no block; its 12 cells come back.
+  View view = layered_view(100, 0);
+  view.running = {forty(1, 15, view)};
+  const PlanBuilder builder(view);
+  const RestOfOutput rest;
+  EXPECT_EQ(AvailabilityForecast(view, builder, 1).available(1), 96);
+  EXPECT_EQ(AvailabilityForecast(view, builder, 1, &rest).available(1), 112);
+}
+
 }  // namespace
 }  // namespace kvasir::test

@@ -113,5 +113,24 @@ TEST(BatchCost, BelievesWhatTheProfileSays) {
   EXPECT_EQ(cost.memory.of({3, 670, 130, 10'900}), 0);
 }
 
+// The greater of two sums is the belief on both sides of its knee.
+TEST(BatchCost, BelievedHasTheKneeOfTheBelief) {
+  CostModel costs = truth();
+  costs.knee_rows = 100;
+  costs.above_knee_s = 2e-3;
+  const BatchCost cost = BatchCost::believed(costs);
+  for (double decodes : {10.0, 100.0, 130.0}) {
+    for (double again : {0.0, 50.0, 200.0}) {
+      StepWork work;
+      work.add_prefill(0, again);
+      work.decode_rows = decodes;
+      work.decode_context = 300 * decodes;
+      EXPECT_NEAR(cost.seconds({decodes, 300 * decodes, again, again * again}), costs.step_seconds(work),
+                  1e-12)
+          << decodes << " " << again;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace kvasir::test

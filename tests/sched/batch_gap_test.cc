@@ -129,6 +129,12 @@ TEST(WorthwhileGap, ALittleMoreIsNoReasonToChange) {
   EXPECT_EQ(worth(10, 30, 0.1), 0.1);
 }
 
+TEST(WorthwhileGap, OneThatCannotBeKeptIsGivenUp) {
+  CostModel c = gap_costs();
+  c.step_s = 0.03;
+  EXPECT_EQ(worthwhile_gap(arriving_for_a_minute(1, 1), c, exact_margins(), {1e6, 1000, 4}, 0), 0.1);
+}
+
 TEST(WorthwhileGap, NoneIsWorthItThatCannotBeKept) {
   CostModel slow = gap_costs();
   slow.step_s = 1;

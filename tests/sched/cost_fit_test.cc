@@ -49,10 +49,53 @@ TEST(CostFit, IsExactWithoutNoise) {
   fitted.links[0][1] = {1, 2};
   const FitError error = fit_steps(observe(truth()), fitted);
   const StepTerms want = coefficients_of(truth()), got = coefficients_of(fitted);
-  for (size_t i = 0; i < kStepTerms; ++i) EXPECT_NEAR(got[i] / want[i], 1, 1e-6) << i;
+  for (size_t i = 0; i < kStepTerms; ++i) EXPECT_NEAR(got[i], want[i], 1e-6 * want[i]) << i;
+  EXPECT_EQ(fitted.knee_rows, 0) << "there is none";
   EXPECT_LT(error.worst, 1e-7);
   EXPECT_EQ(error.observations, plan().size());
   EXPECT_EQ(fitted.links[0][1], (LinkCost{1, 2})) << "what is no step's stays";
+}
+
+// By hand: up to 100 rows a step takes 1 + 0.01 a row of prefill + 0.02 a decode, and 0.1 more for each
+// further one.
+TEST(CostModel, RowsAboveTheKneeTakeLonger) {
+  CostModel c;
+  c.step_s = 1;
+  c.prefill_row_s = 0.01;
+  c.decode_row_s = 0.02;
+  c.knee_rows = 100;
+  c.above_knee_s = 0.1;
+  StepWork w;
+  w.prefill_rows = 80;
+  w.decode_rows = 20;
+  EXPECT_DOUBLE_EQ(c.step_seconds(w), 1 + 0.8 + 0.4);
+  w.prefill_rows = 90;
+  EXPECT_DOUBLE_EQ(c.step_seconds(w), 1 + 0.9 + 0.4 + 1);
+  EXPECT_DOUBLE_EQ(c.scaled(3).step_seconds(w), 3 * 3.3);
+  EXPECT_DOUBLE_EQ(c.decode_seconds(110, 0), 1 + 2.2 + 1);
+}
+
+TEST(CostFit, FindsAKneeWhereThereIsOne) {
+  CostModel costs = truth();
+  costs.knee_rows = 64;
+  costs.above_knee_s = 1e-3;
+  CostModel fitted;
+  EXPECT_LT(fit_steps(observe(costs), fitted).worst, 1e-6);
+  EXPECT_EQ(fitted.knee_rows, 64);
+  EXPECT_NEAR(fitted.above_knee_s, 1e-3, 1e-9);
+  EXPECT_NEAR(fitted.prefill_row_s, truth().prefill_row_s, 1e-9);
+  // Between two of those that are tried, the nearer one errs by little.
+  costs.knee_rows = 100;
+  EXPECT_LT(fit_steps(observe(costs), fitted).worst, 0.1);
+  EXPECT_EQ(fitted.knee_rows, 91);
+}
+
+TEST(CostFit, NoiseIsNoKnee) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    CostModel fitted;
+    fit_steps(observe(truth(), 0.1, seed), fitted);
+    EXPECT_EQ(fitted.above_knee_s, 0) << seed;
+  }
 }
 
 TEST(CostFit, NoCoefficientIsNegative) {

@@ -55,6 +55,24 @@ TEST(CostLearner, BeginsWithNothingAndSoonKnows) {
   EXPECT_EQ(learner.model().steps_seen, 301u);
 }
 
+TEST(CostLearner, WhatTheFirstStepsDoNotTellApartIsPutDownToRows) {
+  CostLearner learner;
+  StepWork w;
+  w.add_prefill(0, 500);
+  ASSERT_TRUE(learner.observe(w, 1));
+  EXPECT_EQ(learner.model().step_s, 0);
+  EXPECT_NEAR(learner.model().prefill_row_s, 2e-3, 1e-6);
+  StepWork decode;
+  decode.add_decode(500);
+  ASSERT_TRUE(learner.observe(decode, 0.5));
+  EXPECT_NEAR(learner.model().decode_row_s, 0.5, 0.01);
+  EXPECT_NEAR(learner.model().step_s, 0, 0.01);
+  // Two rows tell them apart: 400 ms and 100 ms a row.
+  decode.add_decode(500);
+  for (int i = 0; i < 2; ++i) learner.observe(decode, 0.6);
+  EXPECT_NEAR(learner.model().step_s, 0.4, 0.02);
+}
+
 TEST(CostLearner, ComesToTheTruthFromAnywhere) {
   for (double factor : {0.01, 0.3, 3.0, 100.0}) {
     CostLearner learner(truth().scaled(factor));
@@ -68,6 +86,21 @@ TEST(CostLearner, FollowsADeviceThatChanges) {
   run(learner, truth(), 3000);
   run(learner, truth().scaled(2), 8000, 2);
   EXPECT_LT(worst(learner.model(), truth().scaled(2)), 0.08);
+}
+
+TEST(CostLearner, LearnsWhatRowsAboveTheKneeTake) {
+  CostModel real = truth(), prior = truth();
+  real.knee_rows = prior.knee_rows = 96;
+  real.above_knee_s = 1.5e-3;
+  prior.above_knee_s = 0.5e-3;
+  CostLearner learner(prior);
+  run(learner, real, 3000);
+  EXPECT_NEAR(learner.model().above_knee_s, real.above_knee_s, 0.2 * real.above_knee_s);
+  EXPECT_EQ(learner.model().knee_rows, 96);
+  EXPECT_LT(worst(learner.model(), real), 0.06);
+  CostLearner without;
+  run(without, real, 300);
+  EXPECT_EQ(without.model().above_knee_s, 0) << "only a profile finds one";
 }
 
 TEST(CostLearner, KeepsWhatIsNotExercised) {

@@ -71,8 +71,8 @@ TEST(LateCredit, ATwentiethOfTheTimeWhileOneWaits) {
   EXPECT_TRUE(credit.covers(0.999));
   EXPECT_FALSE(credit.covers(1.001));
   credit.spend(SeqId{7}, 0.75);
-  EXPECT_TRUE(credit.runs_on_credit(SeqId{7}));
-  EXPECT_FALSE(credit.runs_on_credit(SeqId{6}));
+  EXPECT_EQ(credit.turn_of(SeqId{7}), 1u);
+  EXPECT_EQ(credit.turn_of(SeqId{6}), 0u);
   EXPECT_FALSE(credit.covers(0.3));
   credit.earn(1000 * kNanosPerSecond, 3);
   EXPECT_TRUE(credit.covers(3));
@@ -89,24 +89,61 @@ TEST(LateCredit, ATurnLastsUntilItIsTaken) {
   EXPECT_TRUE(credit.has_turn(SeqId{7}, 1.9));
   EXPECT_TRUE(credit.has_turn(SeqId{7}, 2.5)) << "also if its cost has grown";
   credit.spend(SeqId{7}, 2.5);
-  EXPECT_FALSE(credit.has_turn(SeqId{8}, 0.1));
-  EXPECT_TRUE(credit.has_turn(SeqId{8}, 0));
+  // Half a second is missing: 10 s at a twentieth.
+  credit.earn(50 * kNanosPerSecond, 3);
+  EXPECT_FALSE(credit.has_turn(SeqId{8}, 0));
+  credit.earn(53 * kNanosPerSecond, 3);
+  EXPECT_FALSE(credit.has_turn(SeqId{8}, 0.11));
+  EXPECT_TRUE(credit.has_turn(SeqId{8}, 0.09));
+}
+
+TEST(LateCredit, WhatCostsMoreThanWasBelievedIsPaidToo) {
+  LateCredit credit;
+  credit.earn(kNanosPerSecond, 9);
+  credit.earn(61 * kNanosPerSecond, 9);  // three seconds of credit
+  credit.spend(SeqId{7}, 1);
+  credit.note_cost(SeqId{7}, 0.5);  // it gets on
+  EXPECT_TRUE(credit.covers(1.999));
+  credit.note_cost(SeqId{7}, 2);  // and outlives its prediction
+  EXPECT_FALSE(credit.covers(0.501));
+  EXPECT_TRUE(credit.covers(0.499));
+  credit.note_cost(SeqId{7}, 3.5);
+  EXPECT_FALSE(credit.covers(0)) << "a debt";
+  credit.note_cost(SeqId{8}, 100);  // not on credit
+  credit.earn(62 * kNanosPerSecond, 0);
+  EXPECT_FALSE(credit.covers(0));
+  credit.earn(1000 * kNanosPerSecond, 0);
+  EXPECT_TRUE(credit.covers(0)) << "is paid back also while none waits";
+  EXPECT_FALSE(credit.covers(0.001));
+}
+
+TEST(LateCredit, TurnsKeepTheirOrder) {
+  LateCredit credit;
+  credit.spend(SeqId{9}, 1);
+  credit.spend(SeqId{3}, 1);
+  credit.spend(SeqId{9}, 1);  // preempted, and back again
+  EXPECT_EQ(credit.turn_of(SeqId{9}), 1u);
+  EXPECT_EQ(credit.turn_of(SeqId{3}), 2u);
+  credit.earn(kNanosPerSecond, 9);
+  credit.earn(41 * kNanosPerSecond, 9);
+  EXPECT_TRUE(credit.covers(0)) << "two were paid for, not three";
 }
 
 TEST(LateCredit, ForgetsWhoHasEndedAndComesBack) {
   LateCredit credit;
   for (uint64_t id : {9, 3, 5, 3}) credit.spend(SeqId{id}, 1);
   credit.keep_only({3, 4, 9});
-  EXPECT_FALSE(credit.runs_on_credit(SeqId{5}));
-  EXPECT_TRUE(credit.runs_on_credit(SeqId{3}) && credit.runs_on_credit(SeqId{9}));
+  EXPECT_EQ(credit.turn_of(SeqId{5}), 0u);
+  EXPECT_TRUE(credit.turn_of(SeqId{3}) == 2 && credit.turn_of(SeqId{9}) == 1);
   LateCredit other;
   ASSERT_TRUE(other.restore(credit.save()).ok());
   EXPECT_EQ(other.save(), credit.save());
-  EXPECT_TRUE(other.runs_on_credit(SeqId{9}));
+  EXPECT_EQ(other.turn_of(SeqId{9}), 1u);
   EXPECT_TRUE(other.restore(LateCredit().save()).ok());
   EXPECT_FALSE(other.any());
   EXPECT_EQ(other.restore("1 x").code(), ErrorCode::kCorrupt);
-  EXPECT_EQ(other.restore("1 0 0 9 3").code(), ErrorCode::kCorrupt);
+  EXPECT_EQ(other.restore("1 0 0 2 9 1 0 3 2 0").code(), ErrorCode::kCorrupt) << "not ascending";
+  EXPECT_EQ(other.restore("1 0 0 1 9 2 0").code(), ErrorCode::kCorrupt) << "more turns than there were";
 }
 
 // ---------------------------------------------------------------- stretch

@@ -39,6 +39,26 @@ TEST(MostOnTime, AJobThatCannotBeInTimeAloneIsDropped) {
   EXPECT_EQ(choice.dropped, (Indices{1, 2}));
 }
 
+TEST(MostOnTime, DropsTheLargestForItsWorth) {
+  // As in the first test; but 4 s are worth 4 and 3 s are worth 1: the third goes.
+  std::vector<TimedJob> jobs = {{4, 4, 4}, {1, 5}, {3, 7}};
+  EXPECT_EQ(most_on_time(jobs).dropped, (Indices{2}));
+  // Of 1, 1 and 5 s by 5 s the last is worth most: both others have to go, which of alike ones the later
+  // first.
+  jobs = {{1, 5}, {1, 5}, {5, 5, 100}};
+  EXPECT_EQ(most_on_time(jobs).kept, (Indices{2}));
+  EXPECT_EQ(most_on_time(jobs).dropped, (Indices{1, 0}));
+  // Weights that are all alike are as none.
+  jobs = {{4, 4, 0.125}, {1, 5, 0.125}, {3, 7, 0.125}};
+  EXPECT_EQ(most_on_time(jobs).dropped, (Indices{0}));
+}
+
+TEST(LeastMeanWait, TheSmallestForItsWorthGoesFirst) {
+  // 4 / 8 < 1 / 1 < 3 / 2.
+  const std::vector<TimedJob> jobs = {{1, kNever}, {4, kNever, 8}, {3, kNever, 2}};
+  EXPECT_EQ(least_mean_wait(jobs, Indices{0, 1, 2}), (Indices{1, 0, 2}));
+}
+
 bool all_in_time(const std::vector<TimedJob>& jobs, Indices order) {
   double end = 0;
   return std::all_of(order.begin(), order.end(),

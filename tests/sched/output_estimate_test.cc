@@ -119,5 +119,26 @@ TEST(OutputEstimate, ALongerOutputGetsAUnitMore) {
   EXPECT_EQ(e.at(0.9, Deviation::kUnknown), 168u) << "nothing predicted";
 }
 
+// Of residuals uniform from -40 to 60, those beyond 20 are uniform from there: nine tenths of them are below
+// 56. With an output of 120 already the truth is one of them.
+TEST(OutputEstimate, OfThoseOnlyThatLiveSoLong) {
+  Estimate e;
+  e.options.survival = true;
+  EXPECT_EQ(e.at(0.9, Deviation::kUnknown), 150u) << "before the first token all of them";
+  e.seq = decoding_seq(1, 20, 20 + 120);
+  e.seq.max_total_tokens = 2000;
+  e.seq.predicted = {100, 0, Deviation::kUnknown};
+  EXPECT_EQ(e.at(0.9, Deviation::kUnknown), 156u);
+  EXPECT_EQ(e.at(0.5, Deviation::kUnknown), 140u);
+  EXPECT_EQ(e.at(0.9, Deviation::kShorter), 156u) << "it was wrong of the direction";
+  // Of 80 tokens the residual lies beyond -20: two tenths are gone, and of the shorter ones a half.
+  e.seq.known_tokens = 20 + 80;
+  EXPECT_EQ(e.at(0.9, Deviation::kUnknown), 152u);
+  EXPECT_EQ(e.at(0.5, Deviation::kShorter), 90u);
+  EXPECT_EQ(e.at(0.9, Deviation::kLonger), 154u) << "as without";
+  e.seq.known_tokens = 20 + 170;
+  EXPECT_EQ(e.at(0.9, Deviation::kUnknown), 178u) << "it has outlived all: a unit more";
+}
+
 }  // namespace
 }  // namespace kvasir::test

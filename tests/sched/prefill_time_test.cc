@@ -43,6 +43,19 @@ TEST(PrefillRowsWithin, TheMostThatEndEarlier) {
   EXPECT_EQ(prefill_rows_within(costs(), {}, 2.0625, 0, 100), 8u);
 }
 
+TEST(PrefillRowsWithin, OnBothSidesOfAKnee) {
+  // 16 rows end at 3; each further one takes a quarter: 3 + x / 4 < 4 is 3 more.
+  CostModel c = costs();
+  c.knee_rows = 16;
+  c.above_knee_s = 0.125;
+  EXPECT_EQ(prefill_rows_within(c, {}, 2, 0, 100), 7u);
+  EXPECT_EQ(prefill_rows_within(c, {}, 4, 0, 100), 19u);
+  // Four decodes: 1 + 2 + rows / 8 below 12 rows, so 4.5 with 12; 2 more end at 5.
+  StepWork decodes;
+  for (int i = 0; i < 4; ++i) decodes.add_decode(0);
+  EXPECT_EQ(prefill_rows_within(c, decodes, 5, 0, 100), 13u);
+}
+
 TEST(PrefillRowsWithin, AtMostWhatIsAskedFor) {
   EXPECT_EQ(prefill_rows_within(costs(), {}, 2, 0, 7), 7u);
   EXPECT_EQ(prefill_rows_within(costs(), {}, 2, 0, 5), 5u);

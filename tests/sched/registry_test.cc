@@ -105,8 +105,8 @@ TEST(Registry, TraitsAreOfTheNameWithoutItsSettings) {
                         Case{"hcache", true, true, false, false}, Case{"ellm", true, false, false, false},
                         Case{"vllm", true, false, false, false}, Case{"distkv", true, false, false, false},
                         Case{"fcfs", true, false, false, false}, Case{"sarathi", false, false, false, false},
-                        Case{"priority", false, false, false, true}, Case{"lifo", false, false, false, false},
-                        Case{"", false, false, false, false}}) {
+                        Case{"priority", false, false, false, true}, Case{"auto", false, false, true, true},
+                        Case{"lifo", false, false, false, false}, Case{"", false, false, false, false}}) {
     for (const char* settings : {"", ":slo=off", ":slo=off:stages=8"}) {
       const std::string name = std::string(c.name) + settings;
       EXPECT_EQ(policy_traits(name).whole_prompts, c.whole) << name;

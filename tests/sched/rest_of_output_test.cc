@@ -74,6 +74,8 @@ TEST(RestOfOutput, ThePointWhileFewHaveEnded) {
   rest.observe(view);
   EXPECT_EQ(rest.of(with_prediction(200, 50)).mean, 150);
   EXPECT_EQ(rest.of(with_prediction(200, 250)).mean, 125);
+  EXPECT_EQ(rest.output(with_prediction(200, 50)), 200u);
+  EXPECT_EQ(rest.output(with_prediction(200, 251)), 377u) << "251 and 125.5, in whole tokens";
   view.length_classes[0].finished = 20;
   rest.observe(view);
   EXPECT_NE(rest.of(with_prediction(200, 50)).mean, 150) << "the tables follow the view";

@@ -80,5 +80,19 @@ TEST(S3Policy, ARequestThatOverrunsIsSwappedOutAndAsksForTwiceAsMuch) {
   EXPECT_EQ(plan_of("s3", view), "promise 1 16 cells on device\nprefill 1 [0, 81) samples\n");
 }
 
+// A prediction of 40 tokens that 61 have outlived: 31 more are expected, half of what is there.
+TEST(LengthsBySurvival, AreThoseOfWhatIsLeft) {
+  View view = view_with_budget(512, 50);
+  view.waiting = {predicted(waiting_seq(1, 20), 40)};
+  view.waiting[0].known_tokens = 20 + 61;
+  // 20 + 61 + 31 + 100 tokens: 14 blocks; without it 20 + 61 + 100: 12.
+  EXPECT_EQ(plan_of("rlp:survival=on", view), "promise 1 28 cells on device\nprefill 1 [0, 81) samples\n");
+  EXPECT_EQ(plan_of("rlp", view), "promise 1 24 cells on device\nprefill 1 [0, 81) samples\n");
+  // 92 tokens of output lie in the third bucket of 31, 40 in the second, in which one token is left.
+  EXPECT_EQ(plan_of("s3:survival=on:bucket=31", view),
+            "promise 1 16 cells on device\nprefill 1 [0, 81) samples\n");
+  EXPECT_EQ(plan_of("s3:bucket=31", view), "promise 1 12 cells on device\nprefill 1 [0, 81) samples\n");
+}
+
 }  // namespace
 }  // namespace kvasir::test

@@ -53,6 +53,11 @@ TEST(TokenDue, AGap) {
   EXPECT_TRUE(due_of(streaming_out(2, 1, 0.06, 5, {.tbt_ms = 50})).missed);
   EXPECT_TRUE(due_of(streaming_out(3, 1, 0, 5, {.ttft_ms = 1500})).missed)
       << "its first token came after 2 s";
+  SeqView was_late = streaming_out(2, 1, 0.03, 5, {.tbt_ms = 50});
+  was_late.late_gaps = 1;
+  EXPECT_TRUE(due_of(was_late).missed) << "the token that was late is there, but it was late";
+  was_late.slo = {.tpot_ms = 500};
+  EXPECT_FALSE(due_of(was_late).missed) << "a mean may catch up";
   SeqView in_flight = streaming_out(2, 1, 0.06, 5, {.tbt_ms = 50});
   in_flight.in_flight = 1;
   EXPECT_NEAR(due_of(in_flight).left_s, 0.05, 1e-9);

@@ -104,5 +104,28 @@ TEST_F(ChoiceStreamTest, RefusesIdsOutsideTheVocabulary) {
   EXPECT_FALSE(s.push({100000, -1, {}}, d).ok());
 }
 
+TEST_F(ChoiceStreamTest, TheFirstTokensAreNotSearchedForStopStrings) {
+  ChoiceStream s = ChoiceStream::create(&tokenizer_, {"ab"}, {2}, false, /*min_tokens=*/3).value();
+  EXPECT_EQ(push(s, "aba").text, "aba");
+  EXPECT_EQ(push(s, "b").text, "b") << "its first character came too early";
+  EXPECT_EQ(push(s, "ab").text, "");
+  EXPECT_TRUE(s.stopped_by_string());
+}
+
+TEST_F(ChoiceStreamTest, AnEchoIsNotSearchedForStopStrings) {
+  ChoiceStream s = ChoiceStream::create(&tokenizer_, {"ab"}, {2}, true).value();
+  TextDelta delta;
+  const std::vector<Token> prompt = {token_of('a'), token_of('b')};
+  ASSERT_TRUE(s.echo(prompt, std::vector<PromptToken>{{prompt[1], -2.0F, 1, {}}}, 0, delta).ok());
+  EXPECT_EQ(delta.text, "ab");
+  ASSERT_EQ(delta.logprobs.size(), 2U);
+  EXPECT_FALSE(delta.logprobs[0].logprob);
+  EXPECT_EQ(delta.logprobs[1].logprob, -2.0F);
+  EXPECT_EQ(delta.logprobs[1].char_offset, 1U);
+  EXPECT_EQ(s.completion_tokens(), 0U);
+  EXPECT_EQ(push(s, "xab").text, "x");
+  EXPECT_TRUE(s.stopped_by_string());
+}
+
 }  // namespace
 }  // namespace kvasir

@@ -351,5 +351,101 @@ TEST_F(GenerationTest, AStreamAndAWholeAnswerAgreeOnLogprobs) {
   }
 }
 
+// ---------------------------------------------------------------- prompts that are shown, choices
+
+// As the engine scores the prompt {5, 6, 7} of these tests.
+std::vector<PromptToken> scored_prompt() {
+  return {{6, -1.5F, 2, {{9, -0.5F}, {6, -1.5F}}}, {7, -0.25F, 1, {{7, -0.25F}, {8, -2.0F}}}};
+}
+
+TEST_F(GenerationTest, EchoPutsThePromptBeforeTheOutput) {
+  ApiRequest api;
+  api.echo = true;
+  api.sampling.logprobs = 1;
+  api.sampling.prompt_logprobs = 1;
+  const auto generation = start(api, ApiKind::kCompletion);
+  OutputEvent event;
+  event.prompt = scored_prompt();
+  event.tokens.push_back({test::token_of('x'), -0.75F, {}});
+  event.finish = FinishReason::kLength;
+  backend_.sinks.at(0)->on_output(std::move(event));
+  ASSERT_EQ(channel_.responses.size(), 1U);
+  const json choice = json::parse(channel_.responses[0].body)["choices"][0];
+  const json& logprobs = choice["logprobs"];
+  EXPECT_EQ(logprobs["token_logprobs"], json::parse("[null, -1.5, -0.25, -0.75]"));
+  EXPECT_TRUE(logprobs["top_logprobs"][0].is_null());
+  EXPECT_EQ(logprobs["top_logprobs"][1].size(), 2U) << "the token, and the one that is more likely";
+  EXPECT_EQ(logprobs["top_logprobs"][2].size(), 1U);
+  std::string joined;
+  for (const json& token : logprobs["tokens"]) joined += token.get<std::string>();
+  EXPECT_EQ(choice["text"], joined);
+  EXPECT_TRUE(joined.ends_with("x") && joined.size() > 1) << joined;
+  EXPECT_EQ(json::parse(channel_.responses[0].body)["usage"]["completion_tokens"], 1);
+}
+
+TEST_F(GenerationTest, NoTokenIsShownWhereNoneIsWanted) {
+  ApiRequest api;
+  api.echo = true;
+  api.max_tokens = 0;
+  const auto generation = start(api, ApiKind::kCompletion);
+  emit("x", FinishReason::kLength);
+  const json answer = json::parse(channel_.responses.at(0).body);
+  EXPECT_FALSE(answer["choices"][0]["text"].get<std::string>().ends_with("x"));
+  EXPECT_FALSE(answer["choices"][0]["text"].get<std::string>().empty());
+  EXPECT_EQ(answer["choices"][0]["finish_reason"], "length");
+  EXPECT_EQ(answer["usage"]["completion_tokens"], 0);
+}
+
+TEST_F(GenerationTest, PromptLogprobsAreInTheChoiceOrInTheAnswer) {
+  for (const ApiKind kind : {ApiKind::kCompletion, ApiKind::kChat}) {
+    ApiRequest api;
+    api.prompt_logprobs = api.sampling.prompt_logprobs = 2;
+    const auto generation = start(api, kind);
+    OutputEvent event;
+    event.prompt = scored_prompt();
+    event.finish = FinishReason::kLength;
+    backend_.sinks.back()->on_output(std::move(event));
+    const json answer = json::parse(channel_.responses.back().body);
+    const json& list =
+        kind == ApiKind::kChat ? answer["prompt_logprobs"] : answer["choices"][0]["prompt_logprobs"];
+    ASSERT_EQ(list.size(), 3U);
+    EXPECT_TRUE(list[0].is_null());
+    EXPECT_EQ(list[1]["6"]["rank"], 2);
+    EXPECT_EQ(list[1]["6"]["logprob"], -1.5);
+    EXPECT_EQ(list[1]["9"]["rank"], 1);
+    EXPECT_EQ(list[2]["8"]["rank"], 2);
+    EXPECT_EQ(list[2].size(), 2U);
+  }
+}
+
+TEST_F(GenerationTest, TheOtherChoicesOfAPromptFollowTheFirst) {
+  ApiRequest api;
+  api.choices = 3;
+  const auto generation = start(api, ApiKind::kCompletion, /*prompts=*/6);
+  ASSERT_EQ(backend_.sinks.size(), 2U) << "the first choice of each prompt";
+  emit("a", {}, 1);
+  ASSERT_EQ(backend_.sinks.size(), 4U) << "those of the second prompt";
+  emit("b", FinishReason::kLength, 0);
+  ASSERT_EQ(backend_.sinks.size(), 6U);
+  for (const size_t choice : {1, 2, 3, 4, 5}) emit("c", FinishReason::kStop, choice);
+  const json answer = json::parse(channel_.responses.at(0).body);
+  std::vector<std::string> texts;
+  for (const json& choice : answer["choices"]) texts.push_back(choice["text"]);
+  EXPECT_EQ(texts, (std::vector<std::string>{"b", "c", "c", "ac", "c", "c"}));
+  EXPECT_EQ(answer["usage"]["prompt_tokens"], 6) << "each prompt counts once";
+  EXPECT_EQ(answer["usage"]["prompt_tokens_details"]["cached_tokens"], 4);
+}
+
+TEST_F(GenerationTest, AChoiceThatIsRefusedLaterEndsTheAnswer) {
+  ApiRequest api = streaming();
+  api.choices = 3;
+  backend_.accept = 2;
+  const auto generation = start(api, ApiKind::kCompletion, /*prompts=*/3);
+  emit("a");
+  EXPECT_TRUE(channel_.ended);
+  EXPECT_NE(channel_.text.find("the queue is full"), std::string::npos);
+  EXPECT_EQ(backend_.cancelled, (std::vector<uint64_t>{1, 2}));
+}
+
 }  // namespace
 }  // namespace kvasir

@@ -60,7 +60,7 @@ TEST(Router, PathsAndMethods) {
       find("GET", "/")
           .refusal.body.find(
               "there is nothing at /; the endpoints are /v1/chat/completions, /v1/completions, /v1/models, "
-              "/health, /metrics, /version\""),
+              "/health, /metrics, /version, /openapi.json\""),
       std::string::npos)
       << find("GET", "/").refusal.body;
   const Route wrong = find("GET", "/v1/chat/completions");
@@ -131,6 +131,8 @@ TEST(AnswerWriter, AnyNameAndTextBecomeValidJson) {
   EXPECT_TRUE(json::accept(writer->whole({{delta, "stop"}, {{}, "length"}}, {})));
 }
 
+using test::token_of;
+
 class PromptTest : public ::testing::Test {
  protected:
   PreparedRequest prepared(ApiRequest request) {
@@ -169,6 +171,42 @@ TEST_F(PromptTest, ChatGoesThroughTheTemplate) {
   EXPECT_EQ(g.stop_tokens, (std::vector<Token>{test::kEndToken}));
   EXPECT_EQ(g.sampling.seed, 42u);
   EXPECT_EQ(g.sampling.temperature, 0.5f);
+}
+
+TEST_F(PromptTest, RulesOfLogitsAreSharedByTheChoices) {
+  ApiRequest r = completion("a");
+  r.bad_words = {"ab", " c"};
+  r.rules.min_tokens = 2;
+  r.rules.bias = {{token_of('q'), 1.5F}};
+  r.stop_token_ids = {token_of('s')};
+  r.choices = 2;
+  r.seed = 7;
+  const PreparedRequest p = prepared(r);
+  ASSERT_EQ(p.generations.size(), 2U);
+  EXPECT_EQ(p.generations[0].sampling.seed, 7U);
+  EXPECT_EQ(p.generations[1].sampling.seed, 8U) << "else both would say the same";
+  ASSERT_TRUE(p.generations[0].sampling.rules);
+  EXPECT_EQ(p.generations[0].sampling.rules, p.generations[1].sampling.rules);
+  const LogitRules& rules = *p.generations[0].sampling.rules;
+  // Behind a space they are a token more, and so no words of their own.
+  EXPECT_EQ(rules.bad_words,
+            (std::vector<std::vector<Token>>{{token_of('a'), token_of('b')}, {token_of('c')}}));
+  EXPECT_EQ(rules.ends, (std::vector<Token>{token_of('s'), test::kEndToken}));
+  EXPECT_FALSE(prepared(completion("a")).generations[0].sampling.rules) << "nothing to do for plain requests";
+}
+
+TEST_F(PromptTest, WhatCannotBeSampledIsRefused) {
+  ApiRequest r = completion("a");
+  r.rules.min_tokens = 6;
+  r.max_tokens = 5;
+  EXPECT_EQ(refused(r).param, "min_tokens");
+  r = completion("a");
+  r.rules.bias = {{100000, 1.0F}};
+  EXPECT_EQ(refused(r).param, "logit_bias");
+  r.rules.bias = {};
+  r.prompts = {"a", "b"};
+  r.choices = 65;
+  EXPECT_EQ(refused(r).param, "n");
 }
 
 TEST_F(PromptTest, SeedsAreDrawnWhereNoneIsGiven) {

@@ -86,6 +86,58 @@ TEST(RequestParser, EveryChatFieldIsRead) {
             std::optional(false));
 }
 
+TEST(RequestParser, EveryFieldOfSamplingIsRead) {
+  for (const ApiKind kind : {ApiKind::kChat, ApiKind::kCompletion}) {
+    const std::string fields =
+        R"("min_p":0.125,"typical_p":0.5,"repetition_penalty":1.5,"frequency_penalty":-2,"presence_penalty":0.25,
+        "logit_bias":{"5":-100,"7":2.5},"bad_words":["a","b c"],"min_tokens":3,"n":4,"top_k":-1,
+        "prompt_logprobs":2)";
+    const ApiRequest r = accepted(kind, kind == ApiKind::kChat ? chat(fields) : completion(fields));
+    EXPECT_EQ(r.sampling.min_p, 0.125F);
+    EXPECT_EQ(r.sampling.typical_p, 0.5F);
+    EXPECT_EQ(r.sampling.top_k, 0);
+    EXPECT_EQ(r.rules.repetition_penalty, 1.5F);
+    EXPECT_EQ(r.rules.frequency_penalty, -2.0F);
+    EXPECT_EQ(r.rules.presence_penalty, 0.25F);
+    EXPECT_EQ(r.rules.bias, (std::vector<std::pair<Token, float>>{{5, -100.0F}, {7, 2.5F}}));
+    EXPECT_EQ(r.bad_words, (std::vector<std::string>{"a", "b c"}));
+    EXPECT_EQ(r.rules.min_tokens, 3U);
+    EXPECT_EQ(r.choices, 4U);
+    EXPECT_EQ(r.prompt_logprobs, 2);
+    EXPECT_EQ(r.sampling.prompt_logprobs, 2);
+  }
+}
+
+TEST(RequestParser, EchoWithLogprobsScoresThePrompt) {
+  const auto scores = [](const std::string& fields) {
+    return accepted(ApiKind::kCompletion, completion(fields)).sampling.prompt_logprobs;
+  };
+  EXPECT_EQ(scores(R"("echo":true)"), -1);
+  EXPECT_EQ(scores(R"("logprobs":3)"), -1);
+  EXPECT_EQ(scores(R"("echo":true,"logprobs":3,"max_tokens":0)"), 3);
+  EXPECT_EQ(scores(R"("echo":true,"logprobs":3,"prompt_logprobs":5)"), 5);
+}
+
+TEST(RequestParser, DefaultsGiveWayToWhatARequestSays) {
+  ApiRequest defaults;
+  ASSERT_FALSE(read_default_fields(
+      R"({"temperature":0.25,"top_p":0.5,"top_k":9,"min_p":0.1,"repetition_penalty":1.2})", defaults));
+  const auto parsed = parse_completion_request(R"({"prompt":"a","top_p":1,"min_p":null})", defaults);
+  const auto& r = std::get<ApiRequest>(parsed);
+  EXPECT_EQ(r.sampling.temperature, 0.25F);
+  EXPECT_EQ(r.sampling.top_p, 1.0F);
+  EXPECT_EQ(r.sampling.top_k, 9);
+  EXPECT_EQ(r.sampling.min_p, 0.1F) << "null is as good as nothing";
+  EXPECT_EQ(r.rules.repetition_penalty, 1.2F);
+  EXPECT_EQ(r.default_max_tokens, 16U);
+
+  EXPECT_EQ(read_default_fields(R"({"temperature":3})", defaults)->param, "temperature");
+  EXPECT_EQ(read_default_fields(R"({"seed":3})", defaults)->param, "seed");
+  EXPECT_NE(read_default_fields(R"({"seed":3})", defaults)->message.find("there are temperature, top_p"),
+            std::string::npos);
+  EXPECT_TRUE(read_default_fields("temperature 3", defaults));
+}
+
 TEST(RequestParser, TheCacheSaltIsAnyShortText) {
   for (const ApiKind kind : {ApiKind::kChat, ApiKind::kCompletion}) {
     const auto with = [&](const std::string& salt) {
@@ -107,7 +159,7 @@ TEST(RequestParser, UnknownFieldsAreNamedAndIgnored) {
   const auto unknown = [](ApiKind kind, const std::string& body) {
     return accepted(kind, body).unknown_fields;
   };
-  EXPECT_EQ(unknown(ApiKind::kChat, chat(R"("max_tokenz":5,"metadata":{},"user":"u","n":1)")),
+  EXPECT_EQ(unknown(ApiKind::kChat, chat(R"("max_tokenz":5,"metadata":{},"user":"u","best_of":1,"n":1)")),
             std::vector<std::string>{"max_tokenz"});
   EXPECT_EQ(unknown(ApiKind::kCompletion, completion(R"("a":1,"temperature":0,"max_tokens":1)")),
             std::vector<std::string>{"a"});
@@ -116,8 +168,10 @@ TEST(RequestParser, UnknownFieldsAreNamedAndIgnored) {
 }
 
 TEST(RequestParser, AnUnsupportedValueIsShown) {
-  EXPECT_NE(refused(ApiKind::kChat, chat(R"("n":3)")).message.find("'n' with the value 3 is not supported"),
-            std::string::npos);
+  EXPECT_EQ(
+      refused(ApiKind::kCompletion, completion(R"("best_of":3)")).message,
+      "'best_of' with the value 3 is not supported: choices are not ranked; ask for `n` and compare their "
+      "`logprobs`; leave it out");
   const std::string longer(100, 'x');
   EXPECT_NE(
       refused(ApiKind::kCompletion, completion(R"("suffix":")" + longer + "\"")).message.find("x... is not"),
@@ -127,12 +181,11 @@ TEST(RequestParser, AnUnsupportedValueIsShown) {
 TEST(RequestParser, NeutralValuesOfUnsupportedFieldsPass) {
   accepted(ApiKind::kChat,
            chat(R"("tools":[],"tool_choice":"none","functions":null,"response_format":{"type":"text"},
-      "logit_bias":{},"frequency_penalty":0,"presence_penalty":0.0,"n":1,"modalities":["text"],"audio":null,
-      "min_p":0,"repetition_penalty":1.0,"chat_template_kwargs":{},"skip_special_tokens":true,"priority":0,"slo":null,
+      "modalities":["text"],"audio":null,"chat_template_kwargs":{},"skip_special_tokens":true,"priority":0,"slo":null,
       "store":false,"verbosity":"medium","service_tier":"default","moderation":null,"parallel_tool_calls":null,
       "add_special_tokens":false,"detokenize":true,"stream":true,
       "stream_options":{"include_obfuscation":false,"continuous_usage_stats":false})"));
-  accepted(ApiKind::kCompletion, completion(R"("echo":false,"best_of":1,"suffix":"","n":1,"logprobs":null,
+  accepted(ApiKind::kCompletion, completion(R"("best_of":1,"suffix":"","logprobs":null,
       "add_special_tokens":true)"));
 }
 
@@ -162,15 +215,9 @@ INSTANTIATE_TEST_SUITE_P(
                       RefusedField{kChat, R"("functions":[{}])", "functions"},
                       RefusedField{kChat, R"("response_format":{"type":"json_object"})", "response_format"},
                       RefusedField{kChat, R"("response_format":"text")", "response_format"},
-                      RefusedField{kChat, R"("logit_bias":{"5":1})", "logit_bias"},
-                      RefusedField{kChat, R"("frequency_penalty":0.1)", "frequency_penalty"},
-                      RefusedField{kChat, R"("presence_penalty":-1)", "presence_penalty"},
-                      RefusedField{kChat, R"("n":2)", "n"},
                       RefusedField{kChat, R"("modalities":["text","audio"])", "modalities"},
                       RefusedField{kChat, R"("audio":{"voice":"x"})", "audio"},
                       RefusedField{kChat, R"("prediction":{"type":"content"})", "prediction"},
-                      RefusedField{kChat, R"("min_p":0.1)", "min_p"},
-                      RefusedField{kChat, R"("repetition_penalty":1.1)", "repetition_penalty"},
                       RefusedField{kChat, R"("chat_template_kwargs":{"a":1})", "chat_template_kwargs"},
                       RefusedField{kChat, R"("add_generation_prompt":false)", "add_generation_prompt"},
                       RefusedField{kChat, R"("continue_final_message":true)", "continue_final_message"},
@@ -187,11 +234,9 @@ INSTANTIATE_TEST_SUITE_P(
                                    "stream_options.include_obfuscation"},
                       RefusedField{kText, R"("stream":true,"stream_options":{"continuous_usage_stats":true})",
                                    "stream_options.continuous_usage_stats"},
-                      RefusedField{kText, R"("echo":true)", "echo"},
                       RefusedField{kText, R"("best_of":2)", "best_of"},
                       RefusedField{kText, R"("suffix":"end")", "suffix"},
-                      RefusedField{kText, R"("guided_json":{})", "guided_json"},
-                      RefusedField{kText, R"("min_tokens":5)", "min_tokens"}));
+                      RefusedField{kText, R"("guided_json":{})", "guided_json"}));
 
 INSTANTIATE_TEST_SUITE_P(
     Wrong, RefusedFields,
@@ -218,6 +263,24 @@ INSTANTIATE_TEST_SUITE_P(
         RefusedField{kChat, R"("stream":true,"stream_options":[])", "stream_options"},
         RefusedField{kChat, R"("stream":true,"stream_options":{"include_usage":1})",
                      "stream_options.include_usage"},
+        RefusedField{kChat, R"("n":0)", "n"}, RefusedField{kChat, R"("n":129)", "n"},
+        RefusedField{kChat, R"("frequency_penalty":2.1)", "frequency_penalty"},
+        RefusedField{kChat, R"("presence_penalty":-2.1)", "presence_penalty"},
+        RefusedField{kChat, R"("repetition_penalty":0)", "repetition_penalty"},
+        RefusedField{kChat, R"("min_p":1.1)", "min_p"}, RefusedField{kChat, R"("min_p":-0.1)", "min_p"},
+        RefusedField{kChat, R"("typical_p":0)", "typical_p"},
+        RefusedField{kChat, R"("min_tokens":-1)", "min_tokens"},
+        RefusedField{kChat, R"("bad_words":"a")", "bad_words"},
+        RefusedField{kChat, R"("bad_words":[""])", "bad_words"},
+        RefusedField{kChat, R"("logit_bias":[])", "logit_bias"},
+        RefusedField{kChat, R"("logit_bias":{"a":1})", "logit_bias"},
+        RefusedField{kChat, R"("logit_bias":{"-1":1})", "logit_bias"},
+        RefusedField{kChat, R"("logit_bias":{"9999999999":1})", "logit_bias"},
+        RefusedField{kChat, R"("logit_bias":{"5":100.5})", "logit_bias"},
+        RefusedField{kChat, R"("logit_bias":{"5":"1"})", "logit_bias"},
+        RefusedField{kText, R"("max_tokens":0)", "max_tokens"}, RefusedField{kText, R"("echo":1)", "echo"},
+        RefusedField{kText, R"("prompt_logprobs":21)", "prompt_logprobs"},
+        RefusedField{kChat, R"("stream":true,"prompt_logprobs":1)", "prompt_logprobs"},
         RefusedField{kChat, R"("logprobs":2)", "logprobs"},
         RefusedField{kChat, R"("top_logprobs":3)", "top_logprobs"},
         RefusedField{kChat, R"("logprobs":true,"top_logprobs":21)", "top_logprobs"},

@@ -32,11 +32,12 @@ const KvCache::Sequence& KvCache::at(SeqId id) const {
   return const_cast<KvCache*>(this)->at(id);
 }
 
-void KvCache::add_sequence(SeqId id, std::vector<Token> tokens, std::string_view salt) {
+void KvCache::add_sequence(SeqId id, std::vector<Token> tokens, std::string_view salt, bool adopts) {
   const auto [added, is_new] = sequences_.try_emplace(id);
   KV_CHECK(is_new && !tokens.empty(), "seq={} tokens={}", raw(id), tokens.size());
   Sequence& seq = *added;
   seq.holds.seq = id;
+  seq.adopts = adopts;
   seq.tokens = std::move(tokens);
   seq.hashes.push_back(root_hash(options_.numerics_id, salt));
   watch(id, seq);
@@ -56,7 +57,7 @@ void KvCache::update_hashes(Sequence& seq) const {
 }
 
 void KvCache::watch(SeqId id, Sequence& seq) {
-  if (!options_.prefix_caching) return;
+  if (!options_.prefix_caching || !seq.adopts) return;
   update_hashes(seq);
   // Never the last token: its logits are needed, so it has to be computed.
   const size_t blocks = (seq.tokens.size() - 1) / block_tokens();

@@ -50,8 +50,9 @@ class KvCache {
  public:
   explicit KvCache(const CacheOptions& options);
 
-  // --- Sequences. A new one waits, and holds nothing.
-  void add_sequence(SeqId id, std::vector<Token> tokens, std::string_view salt);
+  // --- Sequences. A new one waits, and holds nothing. `adopts`: cached prefixes of it count as cached; its
+  // own blocks can be found by others either way.
+  void add_sequence(SeqId id, std::vector<Token> tokens, std::string_view salt, bool adopts = true);
   void append_token(SeqId id, Token token);
   // Gives up its blocks and promises. Transfers of its copies that have not begun are not needed any more.
   void remove_sequence(SeqId id);
@@ -261,6 +262,7 @@ class KvCache {
     uint32_t sealed_blocks = 0;          // full and published, or found to be published already
     TransferList transfers;              // of its copies, in flight
     bool touched = false;                // it is in touched_
+    bool adopts = true;                  // it is watched while it waits
     uint64_t generation = 0;             // raised by drop_all(): writes of older steps do not count
 #if defined(KVASIR_MUTANTS)
     BlockTable stale_frames;

@@ -33,6 +33,7 @@ StepResult CpuExecutor::wait() {
   result.id = step_->id;
   result.status = prepared_;
   result.sampled = std::move(decoder_.sampled());
+  result.scored = std::move(decoder_.scored());
   transfers_.end(result);
   result.started = started_;
   result.ended = clock_.now();

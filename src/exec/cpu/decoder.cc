@@ -9,7 +9,6 @@
 #include "base/mutant.h"
 #include "base/units.h"
 #include "exec/cpu/product.h"
-#include "exec/cpu/sampler.h"
 
 namespace kvasir {
 namespace {
@@ -41,7 +40,8 @@ Decoder::Decoder(const PackedModel& model, const ops::Kernels& kernels, const Ca
       x_rows_(geometry_, model.spec().dim, model.x_type(options.activation), device_memory),
       projector_(model, kernels, geometry_, frame_, options.activation, device_memory, pool.size()),
       inputs_(static_cast<size_t>(pool.inputs())),
-      aside_(static_cast<size_t>(pool.size() * Product::kAsideFloats)) {
+      aside_(static_cast<size_t>(pool.size() * Product::kAsideFloats)),
+      samplers_(static_cast<size_t>(pool.size()), Sampler(kernels)) {
   for (int i = 0; i < pool.size(); ++i) aside_by_thread_.push_back(aside_.data() + i * Product::kAsideFloats);
   KV_CHECK(ops::is_valid(frame_), "head_dim={} block_tokens={}", frame_.head_dim, frame_.block_tokens);
   KV_CHECK(ops::kv_plane_bytes(frame_) == geometry.layer_plane_bytes() * geometry.layers_per_group,
@@ -82,6 +82,14 @@ void Decoder::lay_out(const Step& step) {
   sampled_.clear();
   for (const StepSlice& slice : step.slices) {
     if (slice.samples) sampled_.emplace_back().seq = slice.seq;
+  }
+  scored_.clear();
+  for (const StepRow& row : sets_.last().rows) {
+    const StepSlice& slice = step.slices[row.slice];
+    if (!slice.scores_row(row.position)) continue;
+    ScoredToken& scored = scored_.emplace_back();
+    scored.seq = slice.seq;
+    scored.position = row.position + 1;
   }
 }
 
@@ -288,6 +296,11 @@ void Decoder::leave_out_deferred(const Step& step, const StepTransfers& transfer
     samples += step.slices[s].samples && !transfers.deferred(s) ? 1 : 0;
   }
   sampled_.resize(samples);
+  std::erase_if(scored_, [&](const ScoredToken& t) {
+    const auto of = [&](const StepSlice& s) { return s.seq == t.seq && s.scores; };
+    const auto slice = std::find_if(step.slices.begin(), step.slices.end(), of);
+    return transfers.deferred(static_cast<uint32_t>(slice - step.slices.begin()));
+  });
 }
 
 void Decoder::leave_out_of_attention(const Step& step, const StepTransfers& transfers) {
@@ -374,10 +387,19 @@ void Decoder::activate(const PackedLayer& layer, const float* row, float* out) c
   }
 }
 
+Decoder::LogitRow Decoder::use_of(const Step& step, const StepRow& row, size_t& samples,
+                                  size_t& scores) const {
+  const StepSlice& slice = step.slices[row.slice];
+  if (slice.samples && row.position + 1 == slice.tokens.end) return {LogitRow::Use::kSample, samples++};
+  if (slice.scores_row(row.position)) return {LogitRow::Use::kScore, scores++};
+  return {};
+}
+
 // Final norm, logits and sampling, for kLogitRows rows at a time.
 void Decoder::sample_rows(const Step& step) {
+  using Use = LogitRow::Use;
   const ModelSpec& c = model_.spec();
-  size_t next_sampled = 0;
+  size_t samples = 0, scores = 0;
   for (size_t begin = 0; begin < logit_rows_.size(); begin += kLogitRows) {
     const auto count = static_cast<int64_t>(std::min<size_t>(kLogitRows, logit_rows_.size() - begin));
     const int64_t* of = logit_rows_.data() + begin;
@@ -391,29 +413,41 @@ void Decoder::sample_rows(const Step& step) {
     const auto logits_of = [&](int64_t i) {
       return std::span<float>(logits_.data() + i * c.vocab_size, static_cast<size_t>(c.vocab_size));
     };
-    std::array<size_t, kLogitRows> place{};  // in sampled_, of rows that sample
+    std::array<LogitRow, kLogitRows> uses{};
     for (int64_t i = 0; i < count; ++i) {
-      const StepRow& row = row_of(i);
-      const StepSlice& slice = step.slices[row.slice];
-      const bool samples = slice.samples && row.position + 1 == slice.tokens.end;
-      place[static_cast<size_t>(i)] = samples ? next_sampled++ : sampled_.size();
+      uses[static_cast<size_t>(i)] = use_of(step, row_of(i), samples, scores);
     }
-    pool_.for_each(count, [&](Share mine, int) {
+    pool_.for_each(count, [&](Share mine, int thread) {
       for (int64_t i = mine.begin; i < mine.end; ++i) {
         finish_logits(logits_of(i).data());
-        const size_t to = place[static_cast<size_t>(i)];
-        if (to == sampled_.size()) continue;
-        const StepRow& row = row_of(i);
-        const StepSlice& slice = step.slices[row.slice];
-        sampled_[to] = sample(kernels_, logits_of(i), slice.sampling, row.position + 1, slice.seq);
-        if (!slice.wants_hidden) continue;
+        const auto [use, place] = uses[static_cast<size_t>(i)];
+        if (use == Use::kNone) continue;
+        sample_row(step, row_of(i), use, place, logits_of(i), samplers_[static_cast<size_t>(thread)]);
+        if (use == Use::kScore || !step.slices[row_of(i).slice].wants_hidden) continue;
         const float* hidden = normed.x + (mutant(Mutant::kHiddenOfBatch) ? 0 : i) * normed.stride;
-        sampled_[to].hidden.assign(hidden, hidden + c.dim);
+        sampled_[place].hidden.assign(hidden, hidden + c.dim);
       }
     });
-    for (int64_t i = 0; tap_ && i < count; ++i)
+    for (int64_t i = 0; tap_ && i < count; ++i) {
+      if (uses[static_cast<size_t>(i)].use == Use::kScore && !options_.tap_all_rows) continue;
       tap_(step.slices[row_of(i).slice].seq, row_of(i).position, logits_of(i));
+    }
   }
+}
+
+void Decoder::sample_row(const Step& step, const StepRow& row, LogitRow::Use use, size_t place,
+                         std::span<const float> logits, Sampler& sampler) {
+  const StepSlice& slice = step.slices[row.slice];
+  std::span<const Token> history = step.history_of(slice);
+  if (use == LogitRow::Use::kScore) {
+    const Token next = history[row.position + (mutant(Mutant::kScoredOneLate) ? 0 : 1)];
+    ScoredToken scored = sampler.score(logits, next, slice.sampling.prompt_logprobs);
+    scored.seq = slice.seq;
+    scored.position = row.position + 1;
+    scored_[place] = std::move(scored);
+    return;
+  }
+  sampled_[place] = sampler.sample(logits, slice.sampling, row.position + 1, history, slice.seq);
 }
 
 void Decoder::finish_logits(float* logits) const {

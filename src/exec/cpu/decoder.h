@@ -27,6 +27,7 @@
 #include "exec/cpu/qkv_finish.h"
 #include "exec/cpu/remote_attention.h"
 #include "exec/cpu/row_sets.h"
+#include "exec/cpu/sampler.h"
 #include "exec/cpu/thread_pool.h"
 #include "exec/cpu/x_rows.h"
 #include "exec/step_transfers.h"
@@ -35,7 +36,8 @@
 
 namespace kvasir {
 
-// Sees the logits of every sampling row: tests and evaluation only. `position` is that of the row's token.
+// Sees the logits of every row that samples: tests and evaluation only. `position` is that of the row's
+// token.
 using LogitsTap = std::function<void(SeqId seq, uint32_t position, std::span<const float> logits)>;
 
 class Decoder {
@@ -64,10 +66,11 @@ class Decoder {
   // Makes room for the step and lays out its rows. Before run(). Not ok: the step cannot run.
   Status prepare(const Step& step);
   // Runs the step, and takes `transfers`, which have begun, from point to point. Sampled tokens are in
-  // sampled() afterwards.
+  // sampled() afterwards, those of prompts in scored().
   void run(const Step& step, StepTransfers& transfers);
 
   std::vector<SampledToken>& sampled() { return sampled_; }
+  std::vector<ScoredToken>& scored() { return scored_; }
   // Bytes of the scratch buffers now; they grow with the largest step and never shrink.
   uint64_t scratch_bytes() const;
 
@@ -121,6 +124,15 @@ class Decoder {
   // What the feed-forward's second product takes, of a row that the first has made. out: [ffn_dim]
   void activate(const PackedLayer& layer, const float* row, float* out) const;
   void sample_rows(const Step& step);
+  // What becomes of a row's logits. Each row that has an effect has a place of its own in sampled_ or
+  // scored_.
+  struct LogitRow {
+    enum class Use : uint8_t { kNone, kSample, kScore } use = Use::kNone;
+    size_t place = 0;
+  };
+  LogitRow use_of(const Step& step, const StepRow& row, size_t& samples, size_t& scores) const;
+  void sample_row(const Step& step, const StepRow& row, LogitRow::Use use, size_t place,
+                  std::span<const float> logits, Sampler& sampler);
   // A row's scale and cap.
   void finish_logits(float* logits) const;
 
@@ -144,6 +156,7 @@ class Decoder {
   std::span<const StepRow> rows_;    // its rows
   std::vector<int64_t> logit_rows_;  // rows of the last set whose logits are wanted
   std::vector<SampledToken> sampled_;
+  std::vector<ScoredToken> scored_;
 
   // Scratch, [rows][...]: threads write disjoint parts.
   int64_t capacity_rows_ = 0;
@@ -152,6 +165,7 @@ class Decoder {
   std::vector<OperandBuffers> inputs_;  // as ThreadPool::inputs() says
   std::vector<float> aside_;            // Product::kAsideFloats for each thread
   std::vector<float*> aside_by_thread_;
+  std::vector<Sampler> samplers_;  // one for each thread
 };
 
 }  // namespace kvasir

@@ -90,7 +90,7 @@ class PackedModel {
   bool adds_at_once() const { return adds_at_once_; }
   uint64_t bytes() const { return arena_.size(); }
   // The sorted types of all matrices, such as "q4_1+q8_0", and, if loading has quantised them, the version of
-  // the quantiser, as in "q4_k+q6_k~quantizer-1": part of the numerics id.
+  // the quantiser, as in "q4_k+q6_k~quantizer-2": part of the numerics id.
   std::string weight_types() const;
 
   // The sorted types of the rows that the matrix products take in such a mode, such as "bf16+int8": part of

@@ -17,13 +17,22 @@ void RowSets::lay_out(const Step& step, uint32_t layers, bool tap_all_rows) {
     const uint32_t end = end_of(slice, layers);
     KV_CHECK(end > 0 && !(slice.samples && end < layers), "seq={}: rows pass {} layers of {}", raw(slice.seq),
              end, layers);
-    const uint32_t wanted = tap_all_rows ? slice.tokens.size() : slice.samples ? 1 : 0;
-    if (end < layers || wanted < slice.tokens.size()) leaves_[end - 1] = 1;
+    KV_CHECK(!(slice.scores && end < layers), "seq={}: rows that score pass {} layers of {}", raw(slice.seq),
+             end, layers);
+    bool all_stay = true;
+    for (uint32_t p = slice.tokens.begin; all_stay && p < slice.tokens.end; ++p) {
+      all_stay = wants_logits(slice, p, tap_all_rows);
+    }
+    if (end < layers || !all_stay) leaves_[end - 1] = 1;
   }
   add_first_set(step, layers, tap_all_rows);
   for (uint32_t layer = 0; layer < layers; ++layer) {
     if (leaves(layer)) add_set_behind(step, layer, layers);
   }
+}
+
+bool RowSets::wants_logits(const StepSlice& slice, uint32_t position, bool all) {
+  return all || slice.scores_row(position) || (slice.samples && position + 1 == slice.tokens.end);
 }
 
 RowSets::Set& RowSets::new_set() {
@@ -42,7 +51,7 @@ void RowSets::add_first_set(const Step& step, uint32_t layers, bool tap_all_rows
     set.first_row.push_back(static_cast<uint32_t>(set.rows.size()));
     const bool to_end = end_of(slice, layers) == layers;
     for (uint32_t p = slice.tokens.begin; p < slice.tokens.end; ++p) {
-      const bool wanted = to_end && (tap_all_rows || (slice.samples && p + 1 == slice.tokens.end));
+      const bool wanted = to_end && wants_logits(slice, p, tap_all_rows);
       const Token token = step.token_ids[slice.first_token + (p - slice.tokens.begin)];
       set.rows.push_back({s, p, token, wanted});
     }

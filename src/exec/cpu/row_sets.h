@@ -49,6 +49,7 @@ class RowSets {
 
  private:
   static uint32_t end_of(const StepSlice& slice, uint32_t layers);
+  static bool wants_logits(const StepSlice& slice, uint32_t position, bool all);
   Set& new_set();
   void add_first_set(const Step& step, uint32_t layers, bool tap_all_rows);
   // The rows of the set before that do not leave in the layer.

@@ -190,6 +190,9 @@ ThreadPool::Job& ThreadPool::next_job(int64_t items, const Grain& grain) {
       if (i != current_ && is_free(jobs_[static_cast<size_t>(i)])) index = i;
     }
   }
+  for (Helper& helper : helpers_) {
+    if (helper.taken_from == index) helper.taken_from = -1;  // it has left that job
+  }
   Job& job = jobs_[static_cast<size_t>(index)];
   job.items = items;
   job.grain = grain;
@@ -229,8 +232,15 @@ bool ThreadPool::all_barred() {
 }
 
 bool ThreadPool::suspects() {
-  if (suspects_ && trust_ == Trust::kUntilLate)
-    suspects_ = MonotonicClock().now() - suspected_at_ < kSuspicion;
+  if (!suspects_) return false;
+  const Nanos now = MonotonicClock().now();
+  for (Helper& helper : helpers_) {
+    if (helper.taken_from >= 0 && now - helper.taken_at > kSlack) {
+      if (helper.inside.load() == helper.taken_from + 1) note_late(helper, now);
+      helper.taken_from = -1;
+    }
+  }
+  if (trust_ == Trust::kUntilLate) suspects_ = now - late_at_ < kSuspicion;
   return suspects_;
 }
 
@@ -270,6 +280,7 @@ void ThreadPool::work_off(Job& job) {
   };
   const MonotonicClock clock;
   const Nanos start = clock.now();
+  bool noted = false;
   for (;;) {
     do run_own(job, 0);
     while (steal(job, 0, false) >= 0);
@@ -282,18 +293,26 @@ void ThreadPool::work_off(Job& job) {
     for (Looks looks;; looks.rest()) {
       if (done()) return;
       const bool late = looks.count() >= kLeavingLooks && clock.now() - now > patience;
-      if (late && !job.compute && !suspects_ && clock.now() - now > patience + kSlack) suspect(clock.now());
+      if (late && !noted && !job.compute && clock.now() - now > patience + kSlack) {
+        suspect(clock.now());
+        noted = true;
+      }
       const int from = steal(job, 0, late && job.compute);
       if (from < 0) continue;
-      if (late && job.compute) note_late(helpers_[static_cast<size_t>(from - 1)], clock.now());
+      if (late && job.compute) note_taken(helpers_[static_cast<size_t>(from - 1)], clock.now());
       break;
     }
   }
 }
 
 void ThreadPool::suspect(Nanos now) {
-  suspects_ = true;
-  suspected_at_ = now;
+  suspects_ = suspects_ || now - late_at_ < kSuspicion;
+  late_at_ = now;
+}
+
+void ThreadPool::note_taken(Helper& helper, Nanos now) {
+  helper.taken_from = current_;
+  helper.taken_at = now;
 }
 
 void ThreadPool::note_late(Helper& helper, Nanos now) {

@@ -14,8 +14,10 @@
 // sees that. Hence inputs() and settle(). In an ordinary job the caller has to wait for it. So a helper that
 // was late gets nothing of ordinary jobs for a while: it has its core only some of the time.
 //
-// All that costs time, which is saved while no helper is late: then a replaceable job is done as an ordinary
-// one, and a thread claims its part at once. After a helper was late, nothing is done so for a while.
+// All that costs time, which is saved while helpers are trusted: then a replaceable job is done as an
+// ordinary one, and a thread claims its part at once. After helpers were late twice in a short time, nothing
+// is done so for a while. A helper is late if it is not back after more than an interrupt takes; that the
+// caller was quicker is no sign of it.
 #pragma once
 
 #include <array>
@@ -40,7 +42,7 @@ struct Share {
 };
 
 // How many items a thread claims at once: half of those left in its run, but no fewer and no more. In an
-// ordinary job also no more than a sixteenth of an equal part. While no helper is late: `most`.
+// ordinary job also no more than a sixteenth of an equal part. While helpers are trusted: `most`.
 struct Grain {
   int64_t least = 1;
   int64_t most = INT64_MAX;
@@ -51,7 +53,7 @@ class ThreadPool {
   // Items of a job at most.
   static constexpr int64_t kMostItems = (int64_t{1} << 21) - 1;
 
-  // When helpers are expected to be late: for a while after one was. For tests: once one was, for good;
+  // When helpers are expected to be late: for a while after two were. For tests: once two were, for good;
   // always.
   enum class Trust : uint8_t { kUntilLate, kUntilLateForGood, kNever };
 
@@ -126,8 +128,8 @@ class ThreadPool {
   static constexpr size_t kLine = 64;
   // A helper that was late twice within so long does nothing of ordinary jobs for so long.
   static constexpr Nanos kBarred = 50 * kNanosPerMilli;
-  // So long after a helper was late, others are expected to be.
-  static constexpr Nanos kSuspicion = 200 * kNanosPerMilli;
+  // If helpers were late twice within so long, they are expected to be again for so long after the last time.
+  static constexpr Nanos kSuspicion = 50 * kNanosPerMilli;
   using Call = void (*)(const void* work, Share items, int thread);
 
   // The run of a thread, and how many items the thread has done.
@@ -152,7 +154,10 @@ class ThreadPool {
     std::atomic<int> inside{0};  // 1 + the index of the job that it reads; 0: none
     std::atomic<int> thread_id{0};
     std::thread thread;
-    // The caller's: when it was late, and whether that bars it from ordinary jobs.
+    // The caller's: the job in which it last lost what it held, until it has left that or is late; and when.
+    int taken_from = -1;
+    Nanos taken_at = 0;
+    // When it was late, and whether that bars it from ordinary jobs.
     Nanos late_at = -kBarred;
     bool late_again = false;
     bool barred = false;
@@ -176,7 +181,7 @@ class ThreadPool {
     static_cast<const Work*>(work)->store(items, thread);
   }
 
-  // Whether a helper was late a short while ago.
+  // Whether helpers are expected to be late.
   bool suspects();
   bool solo(int64_t items, const Grain& grain) const { return threads_ == 1 || items <= grain.least; }
   // Looks which helpers are barred from ordinary jobs now. True: all.
@@ -187,7 +192,10 @@ class ThreadPool {
   void deal(Job& job) const;
   void carry_out(Job& job);
   void publish(Job& job);
+  // A helper is late.
   void suspect(Nanos now);
+  // The caller does what the helper held. If it is still there after kSlack, it is late.
+  void note_taken(Helper& helper, Nanos now);
   void note_late(Helper& helper, Nanos now);
   // The caller's part.
   void work_off(Job& job);
@@ -219,7 +227,7 @@ class ThreadPool {
   bool working_ = false;
   bool some_barred_ = false;
   bool suspects_;
-  Nanos suspected_at_ = 0;
+  Nanos late_at_ = -kSuspicion;  // when a helper was late last
   int caller_cpu_ = -1;
   std::thread::id pinned_caller_;
   // The number of the last job, and its index in jobs_ in the lower bits; -1: the helpers shall end.

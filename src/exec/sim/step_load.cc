@@ -26,6 +26,7 @@ StepLoad load_of(const Step& step, uint32_t layers) {
   for (size_t i = 0; i < step.slices.size(); ++i) {
     const StepSlice& s = step.slices[i];
     if (s.samples) out.sampled += 1;
+    if (s.scores) out.sampled += s.tokens.size();
     if (s.kind == RowKind::kDecode) {
       out.decode_rows += 1;
       const double elsewhere = remote.empty() ? 0 : remote[i] / layers;

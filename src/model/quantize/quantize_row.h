@@ -23,9 +23,9 @@
 
 namespace kvasir {
 
-// Raised by every change of the bytes that quantize_row writes. Part of the numerics id of models that are
-// quantised when they are loaded.
-constexpr int kQuantizerVersion = 1;
+// Raised by every change of the bytes that quantize_row writes, or of the types that a recipe gives. Part of
+// the numerics id of models that are quantised when they are loaded.
+constexpr int kQuantizerVersion = 2;
 
 // Writes row_bytes(type, row.size()) bytes to `out`, for any WeightType (F16 and BF16: rounded to nearest
 // even). kInvalidArgument: a value is NaN or infinite, or too large for the type; the message begins with the

@@ -21,8 +21,7 @@ bool has_more_bits(int32_t layer, int32_t layers) {
   return layer < eighth || layer >= 7 * layers / 8 || (layer - eighth) % 3 == 2;
 }
 
-WeightType type_of_values(WeightType type, const ModelSpec& spec, int32_t layer) {
-  const bool shared = spec.queries_per_kv() >= 4;
+WeightType type_of_values(WeightType type, bool shared, int32_t layers, int32_t layer) {
   switch (type) {
     case WeightType::kQ2K:
       return shared ? WeightType::kQ4K : WeightType::kQ3K;
@@ -30,13 +29,23 @@ WeightType type_of_values(WeightType type, const ModelSpec& spec, int32_t layer)
       return layer < 2 ? WeightType::kQ5K : WeightType::kQ4K;
     case WeightType::kQ4K:
     case WeightType::kQ5K:
-      return has_more_bits(layer, spec.layers) ? WeightType::kQ6K : type;
+      return has_more_bits(layer, layers) ? WeightType::kQ6K : type;
     case WeightType::kIq4Nl:
     case WeightType::kIq4Xs:
       return shared ? WeightType::kQ5K : type;
     default:
       return type;
   }
+}
+
+// Of V, and of Q, K and V in one tensor. Models of 70 and 72 billion parameters, which llama.cpp knows by
+// their layers, have at least Q5_K.
+WeightType type_of_values(WeightType type, const ModelSpec& spec, int32_t layer) {
+  const WeightType usual = type_of_values(type, spec.queries_per_kv() >= 4, spec.layers, layer);
+  const bool large = spec.layers == 80 && (spec.architecture == "qwen2" ||
+                                           (spec.architecture == "llama" && spec.kv_heads != spec.heads));
+  const bool few_bits = usual == WeightType::kQ3K || usual == WeightType::kQ4K;
+  return large && few_bits ? WeightType::kQ5K : usual;
 }
 
 WeightType type_of_down(WeightType type, int32_t layers, int32_t layer) {
@@ -56,19 +65,6 @@ WeightType type_of_down(WeightType type, int32_t layers, int32_t layer) {
   }
 }
 
-WeightType type_of_qkv(WeightType type) {
-  switch (type) {
-    case WeightType::kQ3K:
-      return WeightType::kQ4K;
-    case WeightType::kQ4K:
-      return WeightType::kQ5K;
-    case WeightType::kQ5K:
-      return WeightType::kQ6K;
-    default:
-      return type;
-  }
-}
-
 WeightType in_mixture(WeightType type, const ModelSpec& spec, std::string_view name, bool whole_blocks) {
   if (!ops::is_quantized(type)) return type;
   const auto parsed = parse_layer_name(name);
@@ -77,8 +73,7 @@ WeightType in_mixture(WeightType type, const ModelSpec& spec, std::string_view n
   if (name == "output.weight" || (spec.tied_embeddings && name == "token_embd.weight")) {
     return type == WeightType::kQ8_0 || !whole_blocks ? WeightType::kQ8_0 : WeightType::kQ6K;
   }
-  if (is(".attn_v.weight")) return type_of_values(type, spec, layer);
-  if (is(".attn_qkv.weight")) return type_of_qkv(type);
+  if (is(".attn_v.weight") || is(".attn_qkv.weight")) return type_of_values(type, spec, layer);
   if (is(".ffn_down.weight")) return type_of_down(type, spec.layers, layer);
   if (is(".attn_output.weight") && type == WeightType::kQ2K) return WeightType::kQ3K;
   if (is(".attn_output.weight") && type == WeightType::kQ3K) return WeightType::kQ4K;

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <iterator>
+#include <set>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -96,6 +98,22 @@ Status write_byte_model(const TokenizerData& data, GgufAssembler* out) {
   return Status();
 }
 
+// A byte's own token, or a piece of just its character: Gemma 2 has a tab in place of <0x09>.
+bool every_byte_has_a_token(const TokenizerData& data) {
+  std::set<std::string_view> found;
+  for (size_t i = 0; i < data.token_types.size(); ++i) {
+    const auto type = static_cast<TokenType>(data.token_types[i]);
+    if (type == TokenType::kByte) found.insert(data.tokens[i]);
+    const bool character = data.tokens[i].size() == 1 && static_cast<uint8_t>(data.tokens[i][0]) < 0x80;
+    if (character && type == TokenType::kNormal) found.insert(data.tokens[i]);
+  }
+  for (int byte = 0; byte < 256; ++byte) {
+    const std::string character(1, static_cast<char>(byte));
+    if (!found.contains(fmt::format("<0x{:02X}>", byte)) && !found.contains(character)) return false;
+  }
+  return true;
+}
+
 // What GGUF's "llama" says of a tokenizer is all there is to say of this one.
 Status check_is_pieces(const TokenizerData& data) {
   const auto unsupported = [](std::string_view what) {
@@ -108,9 +126,7 @@ Status check_is_pieces(const TokenizerData& data) {
     return unsupported("puts a space before some texts only");
   }
   if (!data.bos || !data.eos) return unsupported("has no token that begins or ends texts");
-  const auto bytes =
-      std::count(data.token_types.begin(), data.token_types.end(), static_cast<int32_t>(TokenType::kByte));
-  return bytes == 256 ? Status() : unsupported("has no token for some bytes");
+  return every_byte_has_a_token(data) ? Status() : unsupported("has no token for some bytes");
 }
 
 Status write_pieces(const TokenizerData& data, GgufAssembler* out) {

@@ -9,6 +9,13 @@
 namespace kvasir {
 namespace {
 
+// 2^(i / 2), of rows.
+constexpr double kKnees[] = {16, 23, 32, 45, 64, 91, 128, 181, 256, 362, 512};
+// Of the squared errors without a knee. One more coefficient saves a little of any noise.
+constexpr double kLeftByAKnee = 0.8;
+// Relative errors whose squares are less, in the mean, are rounding.
+constexpr double kExact = 1e-12;
+
 bool usable(const StepObservation& o) {
   return o.seconds > 0 && std::isfinite(o.seconds) && !o.work.empty();
 }
@@ -28,13 +35,19 @@ FitError summary_of(std::vector<double> errors) {
   return out;
 }
 
-StepTerms terms_of(const StepWork& work) {
-  return {
-      1, work.prefill_rows, work.prefill_pairs, work.decode_rows, work.decode_context, work.projected_tokens};
+StepTerms terms_of(const StepWork& work, double knee_rows) {
+  return {1,
+          work.prefill_rows,
+          work.prefill_pairs,
+          work.decode_rows,
+          work.decode_context,
+          work.projected_tokens,
+          knee_rows > 0 ? work.rows_above(knee_rows) : 0};
 }
 
 StepTerms coefficients_of(const CostModel& c) {
-  return {c.step_s, c.prefill_row_s, c.pair_s, c.decode_row_s, c.context_s, c.projected_token_s};
+  return {c.step_s,    c.prefill_row_s,     c.pair_s,      c.decode_row_s,
+          c.context_s, c.projected_token_s, c.above_knee_s};
 }
 
 void set_coefficients(CostModel& c, const StepTerms& values) {
@@ -44,14 +57,47 @@ void set_coefficients(CostModel& c, const StepTerms& values) {
   c.decode_row_s = values[3];
   c.context_s = values[4];
   c.projected_token_s = values[5];
+  c.above_knee_s = values[6];
 }
 
-FitError fit_steps(std::span<const StepObservation> observations, CostModel& costs) {
+namespace {
+
+struct Fit {
+  CostModel costs;
+  double squares = 0;  // of the relative errors, their mean
+};
+
+Fit fit_with(std::span<const StepObservation> observations, const CostModel& others, double knee_rows) {
   NormalEquations<kStepTerms> equations;
   for (const StepObservation& o : observations) {
-    if (usable(o)) equations.add(terms_of(o.work), o.seconds, 1 / (o.seconds * o.seconds));
+    if (usable(o)) equations.add(terms_of(o.work, knee_rows), o.seconds, 1 / (o.seconds * o.seconds));
   }
-  set_coefficients(costs, equations.solve());
+  Fit out{others};
+  set_coefficients(out.costs, equations.solve());
+  out.costs.knee_rows = out.costs.above_knee_s > 0 ? knee_rows : 0;
+  double seen = 0;
+  for (const StepObservation& o : observations) {
+    if (!usable(o)) continue;
+    const double error = out.costs.step_seconds(o.work) / o.seconds - 1;
+    out.squares += error * error;
+    seen += 1;
+  }
+  out.squares /= std::max(seen, 1.0);
+  return out;
+}
+
+}  // namespace
+
+FitError fit_steps(std::span<const StepObservation> observations, CostModel& costs) {
+  const Fit linear = fit_with(observations, costs, 0);
+  Fit best = linear;
+  if (linear.squares > kExact) {
+    for (double knee : kKnees) {
+      const Fit fit = fit_with(observations, costs, knee);
+      if (fit.squares < std::min(best.squares, kLeftByAKnee * linear.squares)) best = fit;
+    }
+  }
+  costs = best.costs;
   return error_of(costs, observations);
 }
 

@@ -13,6 +13,8 @@ constexpr double kErrorMemory = 64;
 constexpr double kSameMachine = 2;
 // With nothing to begin with, so many steps must be seen before one can be called an outlier.
 constexpr uint64_t kFewestSteps = 64;
+// With nothing to begin with: the weight, in steps, of the guess that a step costs nothing beside its rows.
+constexpr double kRowsFirst = 0.01;
 
 }  // namespace
 
@@ -30,9 +32,10 @@ bool CostLearner::observe(const StepWork& work, double seconds) {
     taken = capped(believed, seconds);
   }
   seen_.scale(1 - 1 / options_.memory_steps);
-  StepTerms row = terms_of(work);
+  StepTerms row = terms_of(work, prior_.knee_rows);
   for (double& term : row) term /= seconds;
   seen_.add(row, taken / seconds);
+  longest_s_ = std::max(longest_s_, seconds);
   ++model_.steps_seen;
   if (!refit_due()) return false;
   refit();
@@ -50,6 +53,11 @@ void CostLearner::refit() {
     StepTerms row{};
     row[i] = 1 / (scale * before[i]);
     all.add(row, 1, options_.prior_weight);
+  }
+  if (!prior_.known()) {
+    StepTerms row{};
+    row[0] = 1 / longest_s_;
+    all.add(row, 0, kRowsFirst);
   }
   set_coefficients(model_, all.solve());
 }

@@ -5,12 +5,18 @@
 // fade: one for each coefficient, with the weight of a step that consists of this term only. So coefficients
 // that real steps do not exercise, or cannot distinguish, keep their initial values. If all steps together
 // take more than twice, or less than half, of the time by the initial model, the machine has changed since it
-// was measured: then the initial model is scaled as a whole, to within that factor.
+// was measured: then the initial model is scaled as a whole, to within that factor. The knee stays at the
+// rows where the initial model has it, and only what a row above it takes is learnt; without one none is
+// learnt.
+//
+// With nothing to begin with, what the first steps do not tell apart is put down to their rows: then a policy
+// that sizes steps in time begins with small ones, where it would else believe that rows are free.
 #pragma once
 
 #include <cstdint>
 
 #include "contract/cost_model.h"
+#include "sched/beliefs/cost_fit.h"
 #include "sched/beliefs/normal_equations.h"
 
 namespace kvasir {
@@ -46,10 +52,11 @@ class CostLearner {
 
   const CostLearnerOptions options_;
   const CostModel prior_;
-  NormalEquations<6> seen_;
+  NormalEquations<kStepTerms> seen_;
   CostModel model_;
   uint64_t refitted_at_ = 0;  // the number of observations at the last fit; 0: fit at the next one
   uint32_t outliers_ = 0;     // in a row
+  double longest_s_ = 0;      // of the steps so far
   double error_ = 0;
   uint64_t errors_ = 0;
 };

@@ -40,7 +40,7 @@ uint32_t predicted_future_tokens(const SeqView& seq) {
 }
 
 PrefillAllowance allowed_prefill(const SeqView& seq, const std::vector<LengthClass>& classes, Nanos now,
-                                 double step_s) {
+                                 double step_s, const RestOfOutput* survival) {
   PrefillAllowance out;
   const auto narrow = [&](double left, double whole) {
     out.seconds = std::min(out.seconds, std::max(left, 0.0));
@@ -54,8 +54,16 @@ PrefillAllowance allowed_prefill(const SeqView& seq, const std::vector<LengthCla
     const auto slack = [&](double n_future) {
       return bound * (n_past + n_future) - (t_past + n_future * step_s);
     };
-    const double n_future = least_future_tokens(seq, classes);
-    if (slack(n_future) < 0 && slack(predicted_future_tokens(seq)) < 0) return {0, 0, true};
+    double n_future = 0, n_expected = 0;
+    if (survival) {
+      const OutputRest rest = survival->of(seq);
+      n_future = rest.least;
+      n_expected = rest.mean;
+    } else {
+      n_future = least_future_tokens(seq, classes);
+      n_expected = predicted_future_tokens(seq);
+    }
+    if (slack(n_future) < 0 && slack(n_expected) < 0) return {0, 0, true};
     narrow(slack(n_future), bound * (n_past + n_future));
   }
   if (seq.slo.tbt_ms > 0) {

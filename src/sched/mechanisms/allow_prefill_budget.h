@@ -11,6 +11,7 @@
 //   N_past     output tokens after the first                                                  tokens
 //   N_future   lower bound of the predicted class, or its 5 % quantile where requests of
 //              it have finished, less the output so far; at least 1                           tokens
+//              (with `survival` the 5 % quantile of what is left of those that live so long)
 //   T_past     since the first token, all waiting included                                    s
 //   T_future   N_future * `step_s`, the time of the current decode steps                      s
 //
@@ -27,6 +28,7 @@
 #include <limits>
 
 #include "contract/view.h"
+#include "sched/mechanisms/rest_of_output.h"
 
 namespace kvasir {
 
@@ -39,9 +41,9 @@ struct PrefillAllowance {
 };
 
 // The time that one decoding request allows at `now`. If its first token is still in a step in flight, its
-// time begins now.
+// time begins now. survival: conditions lengths on it; null: the paper's N_future.
 PrefillAllowance allowed_prefill(const SeqView& seq, const std::vector<LengthClass>& classes, Nanos now,
-                                 double step_s);
+                                 double step_s, const RestOfOutput* survival = nullptr);
 
 // The remaining output tokens, by the class's lower bound or by the predicted length itself.
 uint32_t least_future_tokens(const SeqView& seq, const std::vector<LengthClass>& classes);

@@ -30,6 +30,7 @@ void ArrivingWork::decay_to(Nanos now) {
   const double left = std::exp(-to_seconds(now - last_) / kArrivalSeconds);
   for (GapClass& c : classes_) {
     c.requests *= left;
+    c.worth *= left;
     c.prompt_tokens *= left;
     c.output_tokens *= left;
   }
@@ -55,6 +56,7 @@ void ArrivingWork::observe(const View& view) {
     decay_to(seq.arrival);
     GapClass& c = class_of(allowed_gap(seq.slo));
     c.requests += 1;
+    c.worth += seq.weight;
     c.prompt_tokens += seq.prompt_tokens - seq.cached_tokens;
     c.output_tokens += std::max(1u, seq.predicted.output_tokens);
   });
@@ -77,8 +79,8 @@ std::string ArrivingWork::save() const {
   std::string out = fmt::format("{} {} {}", newest_, first_, last_);
   for (const GapClass& c : classes_) {
     // 0: none
-    fmt::format_to(std::back_inserter(out), " {} {} {} {}", std::isinf(c.gap_s) ? 0 : c.gap_s, c.requests,
-                   c.prompt_tokens, c.output_tokens);
+    fmt::format_to(std::back_inserter(out), " {} {} {} {} {}", std::isinf(c.gap_s) ? 0 : c.gap_s, c.requests,
+                   c.worth, c.prompt_tokens, c.output_tokens);
   }
   return out;
 }
@@ -88,7 +90,8 @@ Status ArrivingWork::restore(std::string_view text) {
   ArrivingWork read;
   bool good = static_cast<bool>(in >> read.newest_ >> read.first_ >> read.last_);
   for (GapClass c; good && in >> c.gap_s;) {
-    good = static_cast<bool>(in >> c.requests >> c.prompt_tokens >> c.output_tokens) && c.gap_s >= 0;
+    good =
+        static_cast<bool>(in >> c.requests >> c.worth >> c.prompt_tokens >> c.output_tokens) && c.gap_s >= 0;
     if (c.gap_s == 0) c.gap_s = std::numeric_limits<double>::infinity();
     read.classes_.push_back(c);
   }

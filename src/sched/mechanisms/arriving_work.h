@@ -15,6 +15,7 @@ namespace kvasir {
 struct GapClass {
   double gap_s = std::numeric_limits<double>::infinity();  // the least of them
   double requests = 0;
+  double worth = 0;  // the sum of their weights
   double prompt_tokens = 0;
   double output_tokens = 0;  // predicted
 };

@@ -1,16 +1,18 @@
 #include "sched/mechanisms/availability_forecast.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/check.h"
 
 namespace kvasir {
 namespace {
 
-// Decode steps until its end, by the median of its class; 0: not known.
-uint32_t steps_left(const View& view, const SeqView& seq) {
+// Decode steps until its end, by the median of its class or by `survival`; 0: not known.
+uint32_t steps_left(const View& view, const SeqView& seq, const RestOfOutput* survival) {
   const uint32_t bound = seq.max_total_tokens - std::min(seq.max_total_tokens, seq.known_tokens);
   if (seq.predicted.output_tokens == 0 || seq.predicted.length_class >= view.length_classes.size()) return 0;
+  if (survival) return static_cast<uint32_t>(std::ceil(survival->of(seq).mean));
   const LengthClass& c = view.length_classes[seq.predicted.length_class];
   const uint32_t median = c.median_tokens > 0 ? c.median_tokens : seq.predicted.output_tokens;
   const uint32_t whole = seq.prompt_tokens + median;
@@ -26,7 +28,8 @@ uint32_t cells_begun(const View& view, const SeqView& seq, uint32_t stages) {
   return (needs - std::min(needs, seq.blocks)) * g.groups();
 }
 
-AvailabilityForecast::AvailabilityForecast(const View& view, const PlanBuilder& builder, uint32_t stages)
+AvailabilityForecast::AvailabilityForecast(const View& view, const PlanBuilder& builder, uint32_t stages,
+                                           const RestOfOutput* survival)
     : available_(stages + 1) {
   KV_CHECK(stages > 0, "stages={}", stages);
   const CacheGeometry& g = view.geometry;
@@ -40,7 +43,7 @@ AvailabilityForecast::AvailabilityForecast(const View& view, const PlanBuilder& 
       if (builder.kv_placement(seq).streams) allocated[1] += std::min(groups, cells_begun(view, seq, stages));
       continue;
     }
-    const uint32_t left = steps_left(view, seq);
+    const uint32_t left = steps_left(view, seq, survival);
     const uint32_t ends_in = left == 0 ? UINT32_MAX : ceil_div(left, g.block_tokens);
     const uint32_t grows_until = std::min(ends_in, stages);
     const uint32_t most = g.blocks_for(std::max(seq.max_total_tokens, seq.known_tokens));

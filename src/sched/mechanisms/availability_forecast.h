@@ -22,6 +22,7 @@
 
 #include "contract/view.h"
 #include "plan/plan_builder.h"
+#include "sched/mechanisms/rest_of_output.h"
 
 namespace kvasir {
 
@@ -30,8 +31,10 @@ uint32_t cells_begun(const View& view, const SeqView& seq, uint32_t stages);
 
 class AvailabilityForecast {
  public:
-  // stages: the length of the forecast; at least 1.
-  AvailabilityForecast(const View& view, const PlanBuilder& builder, uint32_t stages);
+  // stages: the length of the forecast; at least 1. survival: a sequence ends after the mean of what is left
+  // of those that live so long; null: at the median, as above.
+  AvailabilityForecast(const View& view, const PlanBuilder& builder, uint32_t stages,
+                       const RestOfOutput* survival = nullptr);
 
   // Cells free at the beginning of stage t; negative: cells are missing. REQUIRES: t <= stages
   int64_t available(uint32_t t) const { return available_[t]; }

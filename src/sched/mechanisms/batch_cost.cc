@@ -19,9 +19,14 @@ LoadSeconds seconds_of(const LoadSeconds& operations, double per_second) {
 
 // n tokens that are recomputed are a prompt's first n: n rows, and n (n + 1) / 2 pairs.
 BatchCost BatchCost::believed(const CostModel& costs) {
-  return {{costs.step_s, costs.decode_row_s, costs.context_s, costs.prefill_row_s + costs.pair_s / 2,
-           costs.pair_s / 2},
-          {}};
+  const LoadSeconds below = {costs.step_s, costs.decode_row_s, costs.context_s,
+                             costs.prefill_row_s + costs.pair_s / 2, costs.pair_s / 2};
+  if (costs.above_knee_s == 0) return {below, {}};
+  LoadSeconds above = below;
+  above.step_s -= costs.above_knee_s * costs.knee_rows;
+  above.request_s += costs.above_knee_s;
+  above.again_token_s += costs.above_knee_s;
+  return {above, below};
 }
 
 BatchCost BatchCost::corrected(const PublishedShape& shape) {

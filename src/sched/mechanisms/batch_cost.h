@@ -18,8 +18,8 @@
 // request and never for what is recomputed; the attention of what is recomputed is causal, so 2 and
 // not 4; the products of a layer are those of its real shape, and K and V have the bytes that they have; and
 // a step is no faster than memory delivers weights, K and V: T is the greater of the two. believed() takes
-// the six coefficients of the fitted belief instead, which know all that a profile has seen. letter() is the
-// published form.
+// the coefficients of the fitted belief instead, which know all that a profile has seen; its knee is the
+// same maximum of two sums. letter() is the published form.
 #pragma once
 
 #include "contract/cost_model.h"

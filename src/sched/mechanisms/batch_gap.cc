@@ -38,7 +38,7 @@ bool BatchGap::within(const Sums& sums) const {
   const double step_s = costs_.decode_seconds(sums.rows, sums.context);
   const double every_s = sums.least_every;
   if (std::isfinite(every_s) && margin_for(every_s) * step_s > every_s) return false;
-  return margins_.mean(kAnyRows) * step_s <= sums.least_mean;
+  return mean_ * step_s <= sums.least_mean;
 }
 
 }  // namespace kvasir

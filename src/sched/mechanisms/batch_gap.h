@@ -33,7 +33,7 @@ struct BatchGapOptions {
 class BatchGap {
  public:
   BatchGap(const CostModel& costs, const StepMargins& margins, const BatchGapOptions& options)
-      : costs_(costs), margins_(margins), options_(options) {}
+      : costs_(costs), margins_(margins), options_(options), mean_(margins.mean(kAnyRows)) {}
 
   // `slo`: null if no bound of its counts. Any request may be added, also one that does not fit.
   void add(double context, const Slo* slo);
@@ -52,6 +52,7 @@ class BatchGap {
   const CostModel& costs_;
   const StepMargins& margins_;
   const BatchGapOptions options_;
+  const double mean_;  // measured / believed
   Sums sums_;
   mutable double margin_gap_s_ = -1, margin_ = 1;  // the last one asked for
 };

@@ -11,7 +11,9 @@ bool stands_still(const View& view, const PlanBuilder& builder) {
 void break_standstill(const View& view, const std::vector<const SeqView*>& running, PlanBuilder& builder) {
   for (Tier tier : kAllTiers) builder.set_reserve(0, tier);
   for (size_t i = running.size(); i-- > 0;) {
-    if (builder.can_stop(*running[i])) return builder.preempt_and_drop(*running[i]);
+    if (!builder.can_stop(*running[i])) continue;
+    builder.because({Cause::kStandstill, running[i]->id});
+    return builder.preempt_and_drop(*running[i]);
   }
   for (size_t i = view.waiting.size(); i-- > 0;) {
     const SeqView& seq = view.waiting[i];

@@ -57,12 +57,13 @@ uint32_t bring_back(const View& view, const SeqView& seq, int64_t spare_cells, u
 }
 
 // The next token, with the layers that are away read through the stage ring. credit_s: time on the link that
-// it has beyond the step's.
-void serve(const View& view, const SeqView& seq, double credit_s, LinkBudget& link, PlanBuilder& builder) {
+// it has beyond the step's. Returns the time on the link.
+double serve(const View& view, const SeqView& seq, double credit_s, LinkBudget& link, PlanBuilder& builder) {
   const double seconds = link_seconds(view, seq);
-  if (!link.allows(seconds) && seconds > credit_s) return;
-  if (builder.has_rows(seq.id) || !builder.can_run(seq) || !builder.decode(seq)) return;
+  if (!link.allows(seconds) && seconds > credit_s) return 0;
+  if (builder.has_rows(seq.id) || !builder.can_run(seq) || !builder.decode(seq)) return 0;
   link.spend(seconds);
+  return seconds;
 }
 
 }  // namespace
@@ -128,12 +129,14 @@ void decode_away(const View& view, const std::vector<const SeqView*>& running, c
   }
   std::vector<std::pair<double, const SeqView*>> urgent;
   for (size_t i = first; i < away.size(); ++i) {
-    const PrefillAllowance a = allowed_prefill(*away[i], view.length_classes, view.now, options.step_s);
+    const PrefillAllowance a =
+        allowed_prefill(*away[i], view.length_classes, view.now, options.step_s, options.survival);
     if (!a.missed && a.share <= options.urgent_share) urgent.push_back({a.seconds, away[i]});
   }
   std::stable_sort(urgent.begin(), urgent.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
-  for (const auto& [seconds, seq] : urgent) serve(view, *seq, 0, link, builder);
+  double urgent_s = options.urgent_s;
+  for (const auto& [seconds, seq] : urgent) urgent_s -= serve(view, *seq, urgent_s, link, builder);
   // The first of them does not starve while newcomers fill what is free: where the link needs longer than a
   // step, it has a small share of the time that the request has waited.
   if (first < away.size() && none_comes) {

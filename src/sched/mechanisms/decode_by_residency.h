@@ -21,6 +21,7 @@
 
 #include "contract/view.h"
 #include "plan/plan_builder.h"
+#include "sched/mechanisms/rest_of_output.h"
 
 namespace kvasir {
 
@@ -41,10 +42,13 @@ struct AwayOptions {
   double link_share = 1;
   // The layers of a request are staged if at most this share of its bounds is left.
   double urgent_share = 0;
+  // So many seconds of the link may those take in all, also where the step has to wait for them.
+  double urgent_s = 0;
   double step_s = 0;       // Equation 1's current TPOT
   double link_used_s = 0;  // what other rows of this plan already take of the link
   // Equation 5's stages: a request that comes back has room for the blocks that it begins within them.
   uint32_t stages = 1;
+  const RestOfOutput* survival = nullptr;  // as for allowed_prefill()
 };
 
 // Plans decodes of other sequences of `running`. If the step is empty so far, at least one decodes.

@@ -39,15 +39,15 @@ uint32_t decode_or_preempt(const std::vector<const SeqView*>& running, PlanBuild
 
 uint32_t decode_or_preempt(const std::vector<const SeqView*>& running, PlanBuilder& builder, PreemptBy by,
                            const std::function<bool(const SeqView&)>& decode) {
-  const auto preempt = [&](const SeqView& seq) {
+  const auto preempt = [&](const SeqView& seq, const SeqView& other) {
+    builder.because({Cause::kNeedsBlock, seq.id, other.id});
     if (by != PreemptBy::kSwap || !builder.preempt_and_offload(seq)) builder.preempt_and_drop(seq);
   };
   return decode_or_preempt(running, builder, preempt, decode);
 }
 
 uint32_t decode_or_preempt(const std::vector<const SeqView*>& running, PlanBuilder& builder,
-                           const std::function<void(const SeqView&)>& preempt,
-                           const std::function<bool(const SeqView&)>& decode) {
+                           const Preempt& preempt, const std::function<bool(const SeqView&)>& decode) {
   uint32_t preempted = 0;
   int64_t awaited = 0;          // blocks, of those that come when the steps in flight end
   size_t end = running.size();  // those from here on are preempted
@@ -59,7 +59,7 @@ uint32_t decode_or_preempt(const std::vector<const SeqView*>& running, PlanBuild
         break;
       }
       if (end == 1 || !builder.can_stop(*running[end - 1])) break;
-      preempt(*running[--end]);
+      preempt(*running[--end], *running[i]);
       ++preempted;
     }
   }

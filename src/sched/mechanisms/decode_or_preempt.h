@@ -43,9 +43,9 @@ uint32_t decode_or_preempt(const std::vector<const SeqView*>& running, PlanBuild
 // room.
 uint32_t decode_or_preempt(const std::vector<const SeqView*>& running, PlanBuilder& builder, PreemptBy by,
                            const std::function<bool(const SeqView&)>& decode);
-// The same with `preempt` as the function that preempts a sequence, too.
+// The same with `preempt` as the function that preempts a sequence for another, too, and gives the reason.
+using Preempt = std::function<void(const SeqView& seq, const SeqView& other)>;
 uint32_t decode_or_preempt(const std::vector<const SeqView*>& running, PlanBuilder& builder,
-                           const std::function<void(const SeqView&)>& preempt,
-                           const std::function<bool(const SeqView&)>& decode);
+                           const Preempt& preempt, const std::function<bool(const SeqView&)>& decode);
 
 }  // namespace kvasir

@@ -2,7 +2,9 @@
 //
 // Source: Smith, "Various optimizers for single-stage production", Naval Research Logistics Quarterly 3
 // (1956): from the back, the last place goes to the largest job whose due time allows it, and so on. Of all
-// orders in which each job is in time, this one has the least sum of the times at which jobs end.
+// orders in which each job is in time, this one has the least sum of the times at which jobs end. With
+// weights it is the largest for its worth (Smith's ratio p_i / w_i), and the sum is a weighted one; then the
+// order is the best where no due time binds, and else a heuristic.
 #pragma once
 
 #include <cstdint>

@@ -7,6 +7,11 @@
 //   symbol   here              unit
 //   p_i      TimedJob::size_s  seconds of the machine
 //   d_i      TimedJob::due_s   seconds from now; may be negative, or infinite
+//   w_i      TimedJob::weight  what it is worth to have it in time
+//
+// With weights the choice of the greatest worth is hard (Karp 1972); here the one that is dropped is that of
+// the largest size for its worth, and more are dropped where that was not enough. For equal weights this is
+// the algorithm above.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +23,9 @@ namespace kvasir {
 struct TimedJob {
   double size_s = 0;
   double due_s = 0;
+  double weight = 1;  // above 0
+
+  double size_for_worth() const { return size_s / weight; }
 };
 
 // Indices into the jobs.

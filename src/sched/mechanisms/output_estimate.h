@@ -36,6 +36,9 @@ struct PaddingOptions {
   Padding padding = Padding::kQuantile;
   double share = 0.1;  // of kShare; also used while no request of the class has finished
   uint32_t least = 8;  // the least estimate, and the step by which an exceeded estimate grows
+  // kQuantile: of the residuals of those only whose outputs are longer than that of the sequence is already,
+  // so the estimate grows with it before it is exceeded.
+  bool survival = false;
 };
 
 // Equation 3, capped at the range, beyond which it is meaningless. REQUIRES: confidence in [0, 1)
@@ -54,9 +57,11 @@ class OutputEstimate {
   uint32_t rest(const SeqView& seq) const;
 
  private:
-  double padded(const LengthPrediction& predicted) const;
+  double padded(const SeqView& seq) const;
 
   PaddingOptions options_;
+  double confidence_;
+  std::vector<LengthClass> classes_;  // with `survival`
   // Tokens to add, by class, for a truth below the point, on either side, or above it. Empty if too few
   // requests have finished.
   std::vector<std::optional<std::array<double, 3>>> padding_;

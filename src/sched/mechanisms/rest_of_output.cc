@@ -134,4 +134,9 @@ OutputRest RestOfOutput::of(const SeqView& seq) const {
   return clamped(exactly(so_far < point ? point - so_far : outlived), most);
 }
 
+uint32_t RestOfOutput::output(const SeqView& seq) const {
+  const uint32_t so_far = seq.known_tokens - std::min(seq.known_tokens, seq.prompt_tokens);
+  return so_far + static_cast<uint32_t>(std::ceil(of(seq).mean));
+}
+
 }  // namespace kvasir

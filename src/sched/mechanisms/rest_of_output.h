@@ -45,6 +45,8 @@ class RestOfOutput {
   // By the class where at least 20 requests of it have ended; else by the point; for a sequence that has
   // outlived either, or has no prediction, half of its output so far and at least 8.
   OutputRest of(const SeqView& seq) const;
+  // The whole output that is expected of it: what is there, and the mean of what is left, in whole tokens.
+  uint32_t output(const SeqView& seq) const;
 
  private:
   // At `at[i] = from + i * width`, and linear between; before `from` nothing is conditioned away.

@@ -39,6 +39,7 @@ TokenDue token_due(const SeqView& seq, Nanos now, double step_s, const OutputRes
   const bool first_in_flight = seq.first_token_time == 0;
   const double first_age_s = first_in_flight ? 0 : to_seconds(now - seq.first_token_time);
   if (slo.ttft_ms > 0) due.missed |= age_s - first_age_s > in_seconds(slo.ttft_ms);
+  due.missed |= slo.tbt_ms > 0 && seq.late_gaps > 0;
   const bool on_its_way = seq.in_flight > 0 || seq.last_token_time == 0;
   const double gap_s = on_its_way ? 0 : to_seconds(now - seq.last_token_time);
   if (slo.tbt_ms > 0) {

@@ -23,7 +23,7 @@ namespace kvasir {
 
 struct TokenDue {
   double left_s = std::numeric_limits<double>::infinity();  // from now; infinite without a bound
-  // TTFT or E2EL is missed for good, or a gap is too long already: the request cannot meet all of its bounds.
+  // TTFT or E2EL is missed for good, or a gap is or was too long: the request cannot meet all of its bounds.
   bool missed = false;
   // It has tokens, and as it stands its mean gap will be too long or its end too late; it may catch up.
   bool behind = false;

@@ -10,11 +10,12 @@ namespace {
 constexpr double kMoreWorth = 1.05;
 
 // All classes from `kept` on are served.
-double value_of_gap(std::span<const GapClass> kept, double all_requests, double watched_s,
+double value_of_gap(std::span<const GapClass> kept, double all_worth, double watched_s,
                     const CostModel& costs, const StepMargins& margins, const DeviceLimits& limits) {
   GapClass sum{.gap_s = std::isinf(kept.front().gap_s) ? limits.otherwise_s : kept.front().gap_s};
   for (const GapClass& c : kept) {
     sum.requests += c.requests;
+    sum.worth += c.worth;
     sum.prompt_tokens += c.prompt_tokens;
     sum.output_tokens += c.output_tokens;
   }
@@ -23,11 +24,18 @@ double value_of_gap(std::span<const GapClass> kept, double all_requests, double 
   const double context = prompt + steps / 2;
   const double row_s = costs.decode_row_s + costs.context_s * context + costs.prefill_row_s * prompt / steps;
   const double margin = margins.priced(kAnyRows, costs.step_s / sum.gap_s, steps);
-  const double by_time = (sum.gap_s / margin - costs.step_s) / std::max(row_s, 1e-12);
+  // Rows of a step for each of its decodes, and what is left of the gap: below the knee and above.
+  const double rows = 1 + prompt / steps;
+  const double left_s = sum.gap_s / margin - costs.step_s;
+  const double above_s = costs.above_knee_s * costs.knee_rows;
+  const double by_time = std::min(left_s / std::max(row_s, 1e-12),
+                                  (left_s + above_s) / std::max(row_s + costs.above_knee_s * rows, 1e-12));
   const double batch = std::min({by_time, limits.tokens / std::max(context, 1.0), limits.max_num_seqs});
   if (batch < 1) return 0;
-  const double tokens_per_s = batch / (costs.step_s + batch * row_s);
-  return sum.requests / all_requests * std::min(1.0, tokens_per_s * watched_s / sum.output_tokens);
+  const double step_s =
+      costs.step_s + batch * row_s + costs.above_knee_s * std::max(0.0, batch * rows - costs.knee_rows);
+  const double tokens_per_s = batch / step_s;
+  return sum.worth / all_worth * std::min(1.0, tokens_per_s * watched_s / sum.output_tokens);
 }
 
 }  // namespace
@@ -37,18 +45,18 @@ double worthwhile_gap(const ArrivingWork& work, const CostModel& costs, const St
   const auto& classes = work.classes();
   if (classes.empty() || !costs.known()) return 0;
   double all = 0;
-  for (const GapClass& c : classes) all += c.requests;
-  double best = 0, best_gap_s = 0, kept_value = 0;
+  for (const GapClass& c : classes) all += c.worth;
+  double best = 0, best_gap_s = 0, kept_value = -1;  // below 0: unknown yet
   for (size_t i = 0; i < classes.size(); ++i) {
     const double value =
         value_of_gap(std::span(classes).subspan(i), all, work.seconds(), costs, margins, limits);
-    if (classes[i].gap_s >= kept && kept_value == 0) kept_value = value;
+    if (classes[i].gap_s >= kept && kept_value < 0) kept_value = value;
     if (value <= best) continue;
     best = value;
     best_gap_s = i == 0 ? 0 : classes[i].gap_s;
   }
   if (best == 0) return std::numeric_limits<double>::infinity();
-  return best <= kMoreWorth * kept_value ? kept : best_gap_s;
+  return best <= kMoreWorth * std::max(kept_value, 0.0) ? kept : best_gap_s;
 }
 
 }  // namespace kvasir

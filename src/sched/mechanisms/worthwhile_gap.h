@@ -3,7 +3,7 @@
 // A tight gap bounds the batch of all requests: the least gap g that is kept decides how many tokens a second
 // the device yields,
 //
-//   R(g) = n / T(n),   T(n) = s + n (beta + gamma c + alpha p / o),
+//   R(g) = n / T(n),   T(n) = s + n (beta + gamma c + alpha p / o) + h max(0, n (1 + p / o) - K),
 //
 // with the largest n for which x T(n) <= g, and which memory and slots allow: each token carries its share of
 // its request's prompt,
@@ -14,13 +14,14 @@
 //   value(g) = share of requests with gaps >= g, times min(1, R(g) / the tokens a second that these need)
 //
 // The gap with the greatest value is kept, and requests with a lesser one are given up, as if they were late
-// (they are served behind the others). Ours; the value of a request is 1, as in goodput (Zhong et al.,
-// DistServe, OSDI 2024).
+// (they are served behind the others). Ours; a request counts by its weight, and without weights as in
+// goodput (Zhong et al., DistServe, OSDI 2024).
 //
 //   symbol     here                                                       unit
 //   p, o       GapClass: mean prompt and output of those served           tokens
 //   c          p + o / 2: the mean context                                tokens
 //   x          StepMargins::priced()                                      -
+//   h, K       CostModel::above_knee_s, knee_rows                         s, rows
 #pragma once
 
 #include "contract/cost_model.h"

@@ -1,6 +1,8 @@
 // One policy for all loads (docs/policies/auto.md): as many requests as possible meet all of their bounds;
 // those without bounds end as early as possible on average, and none of them is slowed much more than the
 // others; and then throughput.
+#include <cmath>
+
 #include "sched/batch_policy.h"
 #include "sched/mechanisms/worthwhile_gap.h"
 #include "sched/policies/auto_requests.h"
@@ -19,7 +21,7 @@ class AutoPolicy final : public BatchPolicy {
   Status restore_state(std::string_view state) override { return state_.restore(state); }
 
  private:
-  void begin_step(const View& view, PlanBuilder&) override {
+  void begin_step(const View& view, PlanBuilder& builder) override {
     state_.margins.begin(view.now, !view.running.empty());
     state_.margins.end(view.now, 0, 0);  // unless plan_batch() has a step to measure
     state_.arriving.observe(view);
@@ -27,8 +29,13 @@ class AutoPolicy final : public BatchPolicy {
     if (options_.survival) state_.rest.observe(view);
     const DeviceLimits limits{device_tokens(view), static_cast<double>(view.limits.max_num_seqs),
                               gap_without_bounds(view.costs)};
-    state_.least_gap_s =
+    const double least_gap_s =
         worthwhile_gap(state_.arriving, view.costs, state_.margins, limits, state_.least_gap_s);
+    if (options_.give_up && least_gap_s != state_.least_gap_s) {
+      builder.because(std::isinf(least_gap_s) ? Reason{.cause = Cause::kNoGap}
+                                              : Reason{.cause = Cause::kLeastGap, .a = least_gap_s});
+    }
+    state_.least_gap_s = least_gap_s;
   }
 
   void plan_batch(const View& view, PlanBuilder& builder) override {
@@ -53,8 +60,8 @@ std::unique_ptr<BatchPolicy> make_auto(PolicySettings& settings) {
   o.survival = settings.flag("survival", o.survival);
   o.give_up = settings.flag("give-up", o.give_up);
   o.make_way = settings.flag("make-way", o.make_way);
+  o.sit_out = settings.flag("sit-out", o.sit_out);
   o.away = settings.flag("away", o.away);
-  o.copies = settings.flag("copies", o.copies);
   return std::make_unique<AutoPolicy>(o);
 }
 

@@ -40,7 +40,8 @@ double device_tokens(const View& view) {
 
 bool keeps_its_place(const AutoRequest& a, const AutoRequest& b) {
   if (a.keeps != b.keeps) return a.keeps < b.keeps;
-  if (a.finish_s != b.finish_s) return a.finish_s < b.finish_s;
+  if (a.turn != b.turn) return a.turn < b.turn;
+  if (a.finish_for_worth() != b.finish_for_worth()) return a.finish_for_worth() < b.finish_for_worth();
   return std::tuple(a.seq->arrival, raw(a.seq->id)) < std::tuple(b.seq->arrival, raw(b.seq->id));
 }
 
@@ -57,6 +58,7 @@ AutoRequests::AutoRequests(const View& view, const AutoOptions& options, AutoSta
   if (decodes.empty()) decodes.add_decode(0);
   step_s_ = costs.step_seconds(decodes);
 
+  state.news.begin(view.now);
   mean_alone_s_ = mean_alone_s(state);
   running.reserve(view.running.size());
   double steps = 0;
@@ -103,14 +105,8 @@ double AutoRequests::mean_alone_s(const AutoState& state) const {
   return unbounded > 0 ? sum / unbounded : 0;
 }
 
-bool AutoRequests::is_late(const SeqView& seq, const TokenDue& due, AutoState& state) const {
-  // A gap leaves no trace in the view once the next token is there.
-  if (due.missed) {
-    if (seq.slo.tbt_ms > 0) state.add_missed(seq.id);
-    return true;
-  }
-  if (due.behind) return true;
-  if (seq.slo.tbt_ms > 0 && !state.missed.empty() && state.has_missed(seq.id)) return true;
+bool AutoRequests::is_late(const SeqView& seq, const TokenDue& due, const AutoState& state) const {
+  if (due.missed || due.behind) return true;
   return options_.give_up && allowed_gap(seq.slo) < state.least_gap_s;
 }
 
@@ -130,19 +126,22 @@ AutoRequest AutoRequests::request(const SeqView& seq, AutoState& state) const {
   r.left_s = due.left_s;
   r.bounded = std::isfinite(due.left_s);
   r.late = seq.slo.any() && is_late(seq, due, state);
+  if (r.late) state.news.note(seq, due, options_.give_up ? state.least_gap_s : 0);
   if (!r.bounded && !r.late && costs.known()) {
     // What is short does not have to be served at once.
     const double alone_s = std::max(this->alone_s(seq, rest), mean_alone_s_);
     const double age_s = to_seconds(view_.now - seq.arrival);
     r.left_s = state.stretch.factor() * alone_s - age_s - rest.mean * step_s_;
     r.late = age_s > kMostStretch * alone_s;
+    if (r.late) state.news.note_stretched(seq, age_s / alone_s);
   }
+  r.turn = state.credit.turn_of(seq.id);
   r.keeps = keeps(r, state);
   return r;
 }
 
 Keeps AutoRequests::keeps(const AutoRequest& r, const AutoState& state) const {
-  if (state.credit.runs_on_credit(r.seq->id)) return Keeps::kOnCredit;
+  if (r.turn > 0) return Keeps::kOnCredit;
   if (r.late) return Keeps::kLate;
   // Without bounds and with time for all the cheapest end first.
   if (!r.bounded && state.stretch.factor() == 1) return Keeps::kCanWait;
@@ -150,11 +149,6 @@ Keeps AutoRequests::keeps(const AutoRequest& r, const AutoState& state) const {
   const double way_s = std::isfinite(swap_s) ? swap_s : recompute_seconds(view_, *r.seq);
   const bool can_wait = std::isfinite(r.left_s) && r.left_s > kStepsToWait * view_.costs.step_s + way_s;
   return can_wait ? Keeps::kCanWait : Keeps::kMust;
-}
-
-AutoRequest* AutoRequests::first_late() {
-  const auto at = std::find_if(waiting.begin(), waiting.end(), [](const AutoRequest& r) { return r.late; });
-  return at == waiting.end() ? nullptr : &*at;
 }
 
 std::vector<AutoRequest*> AutoRequests::queue(AutoState& state) {
@@ -172,7 +166,7 @@ std::vector<AutoRequest*> AutoRequests::queue(AutoState& state) {
     if (r.late) continue;
     on_time.push_back(&r);
     any_unbounded |= !r.bounded;
-    jobs.push_back({r.size_s, r.slack_s() + r.size_s});
+    jobs.push_back({r.size_s, r.slack_s() + r.size_s, r.seq->weight});
   }
   OnTimeChoice choice = most_on_time(jobs);
   bool dropped_unbounded = false;
@@ -180,7 +174,7 @@ std::vector<AutoRequest*> AutoRequests::queue(AutoState& state) {
   if (any_unbounded) state.stretch.observe(dropped_unbounded, kMostStretch);
   for (uint32_t i : least_mean_wait(jobs, choice.kept)) queue.push_back(on_time[i]);
   std::sort(choice.dropped.begin(), choice.dropped.end(), [&](uint32_t a, uint32_t b) {
-    return std::pair(on_time[a]->finish_s, a) < std::pair(on_time[b]->finish_s, b);
+    return std::pair(on_time[a]->finish_for_worth(), a) < std::pair(on_time[b]->finish_for_worth(), b);
   });
   for (uint32_t i : choice.dropped) queue.push_back(on_time[i]);
   for (AutoRequest& r : waiting) {

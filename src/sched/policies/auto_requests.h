@@ -26,28 +26,36 @@ enum class Keeps : uint8_t {
 
 struct AutoRequest {
   const SeqView* seq = nullptr;
-  double left_s = 0;     // until its next token is due; infinite without a bound and without a stretch
-  double need_s = 0;     // from when it may run until that token: prefill, or the way back to the device
-  double finish_s = 0;   // kappa: what is left of it costs so many seconds of the device
-  double busy_s = 0;     // the same where memory is short in every step: what it takes from others
-  double size_s = 0;     // how far apart admissions like it are
-  double steps = 1;      // that it is expected to take still
-  bool late = false;     // it cannot meet its bounds any more, or nothing is given for them
-  bool bounded = false;  // a bound is still to be kept
+  double left_s = 0;      // until its next token is due; infinite without a bound and without a stretch
+  double need_s = 0;      // from when it may run until that token: prefill, or the way back to the device
+  double finish_s = 0;    // kappa: what is left of it costs so many seconds of the device
+  double busy_s = 0;      // the same where memory is short in every step: what it takes from others
+  double size_s = 0;      // how far apart admissions like it are
+  double steps = 1;       // that it is expected to take still
+  bool late = false;      // it cannot meet its bounds any more, or nothing is given for them
+  bool bounded = false;   // a bound is still to be kept
+  bool sits_out = false;  // late: beside its row those on time would be late, too
   Keeps keeps = Keeps::kMust;
+  uint64_t turn = 0;  // LateCredit::turn_of()
 
   double slack_s() const { return left_s - need_s; }
+  // By which it is compared with others: what finishing it costs, for what it is worth.
+  double finish_for_worth() const { return finish_s / seq->weight; }
   bool on_time_bound() const { return bounded && !late; }
 };
 
 class AutoRequests {
  public:
-  // Notes in `state` who misses a bound now.
+  // Notes in `state` which requests are late from now on.
   AutoRequests(const View& view, const AutoOptions& options, AutoState& state);
 
   std::vector<AutoRequest> running;  // as in the view
   std::vector<AutoRequest> waiting;
 
+  // REQUIRES: it runs
+  bool sits_out(const SeqView& seq) const {
+    return running[static_cast<size_t>(&seq - view_.running.data())].sits_out;
+  }
   double step_s() const { return step_s_; }  // of all that decode now
   // That a request passes from its first token on: on average those that run are half done.
   double steps_of_one() const { return steps_of_one_; }
@@ -56,8 +64,6 @@ class AutoRequests {
   // Those that wait, the first to have its turn first: those on time that can stay so, as soon as possible on
   // average; those on time that cannot, the cheapest first; the late ones by arrival. Adapts the stretch.
   std::vector<AutoRequest*> queue(AutoState& state);
-  // The first of the late that wait, by arrival; null: none waits.
-  AutoRequest* first_late();
 
  private:
   AutoRequest request(const SeqView& seq, AutoState& state) const;
@@ -65,7 +71,7 @@ class AutoRequests {
   // What it would take alone, at the current time of a step; and the mean of those without bounds.
   double alone_s(const SeqView& seq, const OutputRest& rest) const;
   double mean_alone_s(const AutoState& state) const;
-  bool is_late(const SeqView& seq, const TokenDue& due, AutoState& state) const;
+  bool is_late(const SeqView& seq, const TokenDue& due, const AutoState& state) const;
   Keeps keeps(const AutoRequest& r, const AutoState& state) const;
 
   const View& view_;
@@ -79,7 +85,8 @@ class AutoRequests {
 };
 
 // The order in which requests that run keep their places, the first to keep it first: by `keeps`, the
-// cheapest to finish first, the earliest arrival first.
+// cheapest to finish for its worth first, the earliest arrival first; those on credit in the order of their
+// turns.
 bool keeps_its_place(const AutoRequest& a, const AutoRequest& b);
 
 }  // namespace kvasir

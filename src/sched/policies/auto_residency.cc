@@ -16,15 +16,18 @@ namespace {
 constexpr double kShareOfTtft = 0.5;
 // Layers are staged for a token of which at most this share of the bounds is left.
 constexpr double kUrgentShareAway = 0.5;
-// Of the sequences that run, those that are likely to give up their memory next.
-constexpr size_t kLikelyVictims = 4;
-// When less of the device's memory is free, a sequence is likely to give up its memory soon.
-constexpr int64_t kLittleMemory = 4;  // watermarks
+
+// Of the link, for each of its tokens while no layer is on the device.
+double history_seconds(const View& view, const SeqView& seq) {
+  const double bytes =
+      static_cast<double>(view.geometry.kv_block_bytes()) * view.geometry.blocks_for(seq.known_tokens);
+  return view.costs.transfer_seconds(view.slower_tier(), Tier::kDevice, bytes);
+}
 
 }  // namespace
 
 bool is_away(const SeqView& seq, const PlanBuilder& builder) {
-  return seq.decoding() && !seq.resident() && !builder.kv_placement(seq).streams;
+  return !seq.resident() && !builder.kv_placement(seq).streams;
 }
 
 AutoAway::AutoAway(const View& view, const AutoRequests& requests, PlanBuilder& builder)
@@ -32,37 +35,32 @@ AutoAway::AutoAway(const View& view, const AutoRequests& requests, PlanBuilder& 
   for (const AutoRequest& r : requests.running) {
     const SeqView& seq = *r.seq;
     if (builder.preempted(seq.id) || !is_away(seq, builder)) continue;
-    link_.add(link_seconds(view, seq), allowed_gap(seq.slo));
+    link_.add(seq.decoding() ? link_seconds(view, seq) : history_seconds(view, seq), allowed_gap(seq.slo));
   }
 }
 
 bool AutoAway::admit(const AutoRequest& r, uint32_t rows) {
   const SeqView& seq = *r.seq;
-  const Tier slower = view_.slower_tier();
-  if (r.late || !view_.costs.known() || view_.total_cells(slower) == 0) return false;
+  if (r.late || !view_.costs.known() || view_.total_cells(view_.slower_tier()) == 0) return false;
   if (seq.blocks > 0 || seq.known_tokens > seq.prompt_tokens) return false;
   if (seq.slo.ttft_ms == 0 || r.left_s > kShareOfTtft * seq.slo.ttft_ms / 1e3) return false;
-  if (rows < seq.known_tokens - seq.cached_tokens) return false;
   if (builder_.kv_placement(seq).streams || !builder_.passes_ring(seq)) return false;
-  const double bytes =
-      static_cast<double>(view_.geometry.kv_block_bytes()) * view_.geometry.blocks_for(seq.known_tokens);
-  const double seconds = view_.costs.transfer_seconds(slower, Tier::kDevice, bytes);
+  const double seconds = history_seconds(view_, seq);
   const double gap_s = allowed_gap(seq.slo);
   if (!link_.fits(seconds, gap_s)) return false;
   const AdmitOptions into{.spare_blocks = blocks_wanted(view_, builder_), .kv = LayerSet{}};
-  RowOptions write;
-  write.kv = LayerSet{};
-  if (!builder_.admit(seq, into) || builder_.prefill(seq, rows, write) == 0) return false;
+  if (!builder_.admit(seq, into) || builder_.prefill(seq, rows, {.kv = LayerSet{}}) == 0) return false;
   link_.add(seconds, gap_s);
+  builder_.because({Cause::kAdmittedAway, seq.id, {}, r.left_s});
   return true;
 }
 
-void AutoAway::serve(bool may_take) {
+bool AutoAway::serve(bool may_take, double most_s) {
   std::vector<const AutoRequest*> away;
   for (const AutoRequest& r : requests_.running) {
     if (!builder_.preempted(r.seq->id) && is_away(*r.seq, builder_)) away.push_back(&r);
   }
-  if (away.empty()) return;
+  if (away.empty()) return false;
   std::sort(away.begin(), away.end(), [](const AutoRequest* a, const AutoRequest* b) {
     return std::tuple(a->late, a->left_s, a->seq->arrival, raw(a->seq->id)) <
            std::tuple(b->late, b->left_s, b->seq->arrival, raw(b->seq->id));
@@ -75,39 +73,14 @@ void AutoAway::serve(bool may_take) {
   AwayOptions options;
   options.spare_cells = may_take ? std::max<int64_t>(0, builder_.available_cells() - keep) : 0;
   options.urgent_share = kUrgentShareAway;
+  options.urgent_s = most_s;
   options.step_s = requests_.step_s();
   decode_away(view_, seqs, options, builder_);
-}
-
-bool may_copy_ahead(const View& view, const PlanBuilder& builder) {
-  const Tier slower = view.slower_tier();
-  return view.total_cells(slower) > 0 && view.transfers_in_flight == 0 &&
-         view.costs.links[index_of(Tier::kDevice)][index_of(slower)].seconds_per_byte > 0 &&
-         builder.available_blocks() <= kLittleMemory * admission_watermark(view);
-}
-
-void copy_likely_victims(const View& view, const std::vector<const AutoRequest*>& order, double step_s,
-                         PlanBuilder& builder) {
-  const Tier slower = view.slower_tier();
-  const LinkCost& link = view.costs.links[index_of(Tier::kDevice)][index_of(slower)];
-  const double block_s = link.seconds_per_byte * static_cast<double>(view.geometry.kv_block_bytes());
-  auto blocks = static_cast<uint32_t>(step_s / block_s);  // what the link takes in a step
-  const uint32_t groups = view.geometry.groups(), b = view.geometry.block_tokens;
-  size_t tried = 0;
-  for (size_t i = order.size(); i-- > 0 && tried < kLikelyVictims && blocks > 0; ++tried) {
-    const SeqView& seq = *order[i]->seq;
-    if (!seq.resident() || builder.preempted(seq.id)) continue;
-    // Copies are made from the beginning on.
-    const uint32_t there = seq.kv_cells(slower) / groups;
-    const uint32_t full = seq.ready_tokens / b;
-    const uint32_t more = std::min(blocks, full - std::min(full, there));
-    if (more == 0) continue;
-    if (!builder.add_copies(seq, {there * b, (there + more) * b}, LayerSet::all(groups), slower,
-                            Trigger::kBackground)) {
-      return;
-    }
-    blocks -= more;
+  double staged_s = 0;
+  for (const SeqView* seq : seqs) {
+    if (builder_.has_rows(seq->id)) staged_s += link_seconds(view_, *seq);
   }
+  return staged_s > view_.costs.step_seconds(builder_.work());
 }
 
 }  // namespace kvasir

@@ -1,8 +1,6 @@
 // Where the policy `auto` keeps histories that the device has no room for.
 #pragma once
 
-#include <vector>
-
 #include "contract/view.h"
 #include "plan/plan_builder.h"
 #include "sched/mechanisms/link_share.h"
@@ -10,7 +8,7 @@
 
 namespace kvasir {
 
-// Whether it runs with layers away from the device, and not because it is too long for it.
+// Whether some of its history is away from the device, and not because it is too long for it.
 bool is_away(const SeqView& seq, const PlanBuilder& builder);
 
 // Prompts that run before there is room for their histories, for their first tokens' sake: their layers go to
@@ -20,10 +18,13 @@ class AutoAway {
   AutoAway(const View& view, const AutoRequests& requests, PlanBuilder& builder);
 
   // Admits a request with no layer on the device, if its first token is due soon and the link can bring its
-  // history in time for the tokens after it. rows: that the step has time for.
+  // history in time for the tokens after it. rows: that the step has time for; it may have more, which follow
+  // in later steps.
   bool admit(const AutoRequest& r, uint32_t rows);
   // Plans decodes of those that are away, and brings layers back. may_take: cells may be taken for that.
-  void serve(bool may_take);
+  // most_s: that the step may take, also waiting for the link where a token is due soon. Returns whether it
+  // waits for the link.
+  bool serve(bool may_take, double most_s);
 
  private:
   const View& view_;
@@ -31,13 +32,5 @@ class AutoAway {
   PlanBuilder& builder_;
   LinkShare link_;
 };
-
-// Whether it is time for copy_likely_victims(): there is little room, and the link to the slower tier has
-// nothing else to do.
-bool may_copy_ahead(const View& view, const PlanBuilder& builder);
-// Copies full blocks of those that would give up their memory first to the slower tier, as many as the link
-// takes in `step_s`: then their eviction need not wait for the link. `order`: as keeps_its_place().
-void copy_likely_victims(const View& view, const std::vector<const AutoRequest*>& order, double step_s,
-                         PlanBuilder& builder);
 
 }  // namespace kvasir

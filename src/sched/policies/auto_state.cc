@@ -1,7 +1,6 @@
 #include "sched/policies/auto_state.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -12,19 +11,15 @@ namespace kvasir {
 namespace {
 
 constexpr uint32_t kPlansUntilForgotten = 256;
-constexpr size_t kParts = 6;
+constexpr size_t kParts = 8;
 
-Status restore_missed(std::string_view text, AutoState& state) {
+Status restore_gap(std::string_view text, AutoState& state) {
   std::istringstream in{std::string(text)};
-  std::vector<uint64_t> missed;
   double least_gap_s = 0;
   uint32_t plans = 0;
-  bool good = static_cast<bool>(in >> least_gap_s >> plans);
-  for (uint64_t id; good && in >> id;) missed.push_back(id);
-  if (!good || !in.eof() || !std::is_sorted(missed.begin(), missed.end())) {
-    return error(ErrorCode::kCorrupt, "not what has missed its bounds: '{}'", text);
+  if (!(in >> least_gap_s >> plans)) {
+    return error(ErrorCode::kCorrupt, "not the least gap that is kept: '{}'", text);
   }
-  state.missed = std::move(missed);
   state.least_gap_s = least_gap_s < 0 ? std::numeric_limits<double>::infinity() : least_gap_s;
   state.plans = plans;
   return {};
@@ -32,33 +27,24 @@ Status restore_missed(std::string_view text, AutoState& state) {
 
 }  // namespace
 
-bool AutoState::has_missed(SeqId id) const {
-  return std::binary_search(missed.begin(), missed.end(), raw(id));
-}
-
-void AutoState::add_missed(SeqId id) {
-  const auto at = std::lower_bound(missed.begin(), missed.end(), raw(id));
-  if (at == missed.end() || *at != raw(id)) missed.insert(at, raw(id));
-}
-
 void AutoState::forget_ended(const View& view) {
   if (++plans < kPlansUntilForgotten) return;
   plans = 0;
-  if (missed.empty() && !credit.any()) return;
+  if (!credit.any() && !news.any()) return;
   std::vector<uint64_t> live;
   live.reserve(view.running.size() + view.waiting.size());
   for (const auto* all : {&view.running, &view.waiting}) {
     for (const SeqView& seq : *all) live.push_back(raw(seq.id));
   }
   std::sort(live.begin(), live.end());
-  std::erase_if(missed, [&](uint64_t id) { return !std::binary_search(live.begin(), live.end(), id); });
   credit.keep_only(live);
+  news.keep_only(live);
 }
 
 std::string AutoState::save() const {
-  return fmt::format("{} {} {}; {}; {}; {}; {}; {}", std::isinf(least_gap_s) ? -1 : least_gap_s, plans,
-                     fmt::join(missed, " "), margins.save(), arriving.save(), shortages.save(), credit.save(),
-                     stretch.save());
+  return fmt::format("{} {}; {}; {}; {}; {}; {}; {}; {}", std::isinf(least_gap_s) ? -1 : least_gap_s, plans,
+                     margins.save(), arriving.save(), shortages.save(), credit.save(), stretch.save(),
+                     news.save(), turns.save());
 }
 
 Status AutoState::restore(std::string_view text) {
@@ -72,12 +58,14 @@ Status AutoState::restore(std::string_view text) {
     if (end != std::string_view::npos) text.remove_prefix(end + 1);
   }
   AutoState read;
-  KV_RETURN_IF_ERROR(restore_missed(part[0], read));
+  KV_RETURN_IF_ERROR(restore_gap(part[0], read));
   KV_RETURN_IF_ERROR(read.margins.restore(part[1]));
   KV_RETURN_IF_ERROR(read.arriving.restore(part[2]));
   KV_RETURN_IF_ERROR(read.shortages.restore(part[3]));
   KV_RETURN_IF_ERROR(read.credit.restore(part[4]));
   KV_RETURN_IF_ERROR(read.stretch.restore(part[5]));
+  KV_RETURN_IF_ERROR(read.news.restore(part[6]));
+  KV_RETURN_IF_ERROR(read.turns.restore(part[7]));
   *this = std::move(read);
   return {};
 }

@@ -10,6 +10,8 @@
 #include "sched/mechanisms/arriving_work.h"
 #include "sched/mechanisms/device_prices.h"
 #include "sched/mechanisms/late_credit.h"
+#include "sched/mechanisms/late_news.h"
+#include "sched/mechanisms/late_turns.h"
 #include "sched/mechanisms/rest_of_output.h"
 #include "sched/mechanisms/step_margins.h"
 #include "sched/mechanisms/stretch.h"
@@ -25,24 +27,23 @@ struct AutoOptions {
   bool survival = true;  // lengths conditioned on survival; else the point
   bool give_up = true;   // bounds that cost others too much are given up
   bool make_way = true;  // late ones that run make way for those on time
+  bool sit_out = true;   // late ones have no row that would make others late
   bool away = true;      // prompts before there is room, with layers on the slower tier
-  bool copies = true;    // likely victims are copied to the slower tier while the link is idle
 };
 
 struct AutoState {
-  std::vector<uint64_t> missed;  // live requests of which a gap was too long; ascending
   StepMargins margins;
   ArrivingWork arriving;
   Shortages shortages;
   LateCredit credit;
+  LateTurns turns;
   Stretch stretch;
+  LateNews news;
   double least_gap_s = 0;  // worthwhile_gap()
   uint32_t plans = 0;      // since ids were last compared with those that live
 
   RestOfOutput rest;  // a cache
 
-  bool has_missed(SeqId id) const;
-  void add_missed(SeqId id);
   // Now and then forgets requests that have ended.
   void forget_ended(const View& view);
 

@@ -12,6 +12,7 @@
 #include "sched/mechanisms/decode_or_preempt.h"
 #include "sched/mechanisms/prefill_time.h"
 #include "sched/mechanisms/swap_or_recompute.h"
+#include "sched/policies/auto_reasons.h"
 #include "sched/policies/auto_requests.h"
 #include "sched/policies/auto_residency.h"
 
@@ -23,6 +24,12 @@ constexpr double kNoBound = std::numeric_limits<double>::infinity();
 // shorter.
 constexpr double kAboveArrivals = 2;
 constexpr double kLateStep = 0.01;  // the share of steps that exceed a gap that nobody states
+// Before a step has been measured, rows of a prompt that may delay a decode; after so many steps none will
+// be.
+constexpr uint32_t kCarefulRows = 64;
+constexpr uint64_t kFirstSteps = 16;
+// Of a prompt beside decodes that state no bound, however long they take.
+constexpr uint32_t kFewestRows = 16;
 // Requests that were refused, until no more are tried.
 constexpr uint32_t kMostRefusals = 8;
 // Requests at the head of the queue for which late ones make way in one step; and the share of the first
@@ -32,12 +39,14 @@ constexpr double kWorthStopping = 0.5;
 // The first token of those on time that is due.
 struct FirstDue {
   double left_s = kNoBound;
+  SeqId seq{};             // whose it is
   bool every_gap = false;  // each gap of that request counts; else the mean of them
 
   bool any() const { return left_s < kNoBound; }
   void count(const AutoRequest& r) {
     if (!r.on_time_bound() || r.left_s >= left_s) return;
     left_s = r.left_s;
+    seq = r.seq->id;
     every_gap = r.seq->slo.tbt_ms > 0;
   }
 };
@@ -56,15 +65,22 @@ class AutoStep {
 
   // False: rows of the step wait for the link, so its time says nothing of the device.
   bool plan() {
-    earn_credit();
+    for (const Reason& why : state_.news.take()) builder_.because(why);
+    const double stretch = state_.stretch.factor();
     queue_ = requests_.queue(state_);
+    if (state_.stretch.factor() != stretch) {
+      builder_.because({.cause = Cause::kStretch, .a = state_.stretch.factor()});
+    }
+    if (options_.sit_out && view_.costs.known()) sit_out();
+    earn_credit();
     put_credited_first();
     if (options_.make_way) make_way();
     const uint32_t preempted = decode();
     prefill_on();
     if (preempted == 0) admit();
-    if (keeps_away()) away_.serve(/*may_take=*/preempted == 0);
-    if (options_.copies && may_copy_ahead(view_, builder_)) copy_victims();
+    if (keeps_away()) {
+      waits_for_link_ |= away_.serve(/*may_take=*/preempted == 0, allowed_s(builder_.work().prefill_rows));
+    }
     state_.shortages.observe(preempted > 0 ? Refusal::kMemory : refusal_);
     return !waits_for_link_;
   }
@@ -72,20 +88,99 @@ class AutoStep {
  private:
   // ---------------------------------------------------------------- late requests
 
-  void earn_credit() {
-    double most_s = 0;
-    for (const AutoRequest& r : requests_.waiting) {
-      if (r.late) most_s = std::max(most_s, r.busy_s);
+  // Late ones that run have no row where it would make the gaps too long of those on time that run, or that
+  // head the queue: these could never join a batch that late ones have filled.
+  void sit_out() {
+    BatchGap batch = no_gaps();
+    bool any = false;
+    const auto add = [&](const AutoRequest& r) {
+      batch.add(r.seq->known_tokens, r.late ? nullptr : &r.seq->slo);
+      any |= r.on_time_bound();
+    };
+    std::vector<AutoRequest*> late;
+    for (AutoRequest& r : requests_.running) {
+      if (r.keeps == Keeps::kLate) {
+        late.push_back(&r);
+      } else {
+        add(r);
+      }
     }
-    state_.credit.earn(view_.now, most_s);
+    if (late.empty()) return;
+    for (size_t i = 0; i < std::min<size_t>(queue_.size(), kMakeWayFor) && !queue_[i]->late; ++i) {
+      add(*queue_[i]);
+    }
+    if (!any) return;
+    std::sort(late.begin(), late.end(), [](const AutoRequest* a, const AutoRequest* b) {
+      return std::pair(a->seq->arrival, raw(a->seq->id)) < std::pair(b->seq->arrival, raw(b->seq->id));
+    });
+    for (AutoRequest* r : late) {
+      r->sits_out = !batch.fits(r->seq->known_tokens, nullptr);
+      if (!r->sits_out) batch.add(r->seq->known_tokens, nullptr);
+    }
   }
 
+  // Those of the late that wait, those that sit out, and those that run with layers away from the device,
+  // which others may keep away for ever.
+  bool waits_for_credit(const AutoRequest& r, bool runs) const {
+    return r.late && r.turn == 0 && (!runs || r.sits_out || is_away(*r.seq, builder_));
+  }
+
+  void earn_credit() {
+    double most_s = 0;
+    std::vector<float> weights;
+    const auto count = [&](const AutoRequest& r, bool runs) {
+      if (r.turn > 0) state_.credit.note_cost(r.seq->id, r.busy_s);
+      if (!waits_for_credit(r, runs)) return;
+      most_s = std::max(most_s, r.busy_s);
+      const float weight = r.seq->weight;
+      if (std::find(weights.begin(), weights.end(), weight) == weights.end()) weights.push_back(weight);
+    };
+    for (const AutoRequest& r : requests_.running) count(r, true);
+    for (const AutoRequest& r : requests_.waiting) count(r, false);
+    state_.credit.earn(view_.now, most_s);
+    state_.turns.observe(weights);
+  }
+
+  // The credit pays for the turn of a late one.
+  void spend(const AutoRequest& r) {
+    if (r.turn == 0) state_.turns.spend(r.seq->weight, r.busy_s);
+    state_.credit.spend(r.seq->id, r.busy_s);
+  }
+
+  // The first late one, when the credit covers it: of each weight by arrival, and of the weights by their
+  // turns. Before that those that were preempted on credit.
   void put_credited_first() {
-    AutoRequest* late = requests_.first_late();
-    if (!late || !state_.credit.has_turn(late->seq->id, late->busy_s)) return;
-    const auto at = std::find(queue_.begin(), queue_.end(), late);
+    AutoRequest* first = nullptr;
+    bool runs = false;
+    const auto place = [&](const AutoRequest& r) {
+      return std::tuple(r.turn == 0, r.turn, r.turn > 0 ? 0 : state_.turns.had_s(r.seq->weight),
+                        r.seq->arrival, raw(r.seq->id));
+    };
+    for (AutoRequest& r : requests_.waiting) {
+      if ((r.turn > 0 || waits_for_credit(r, false)) && (!first || place(r) < place(*first))) first = &r;
+    }
+    for (AutoRequest& r : requests_.running) {
+      if (!waits_for_credit(r, true) || (first && place(r) > place(*first))) continue;
+      first = &r;
+      runs = true;
+    }
+    if (!first) return;
+    if (first->turn == 0 && !state_.credit.has_turn(first->seq->id, first->busy_s)) {
+      builder_.because({Cause::kWaitsOnCredit, first->seq->id, {}, state_.credit.balance_s(), first->busy_s});
+      return;
+    }
+    if (runs) {
+      // From the queue it comes back as a whole.
+      const bool away = is_away(*first->seq, builder_);
+      if (away && !builder_.can_stop(*first->seq)) return;
+      if (away) preempt(*first->seq);
+      first->sits_out = false;
+      spend(*first);
+      return;
+    }
+    const auto at = std::find(queue_.begin(), queue_.end(), first);
     std::rotate(queue_.begin(), at, at + 1);
-    credited_ = late;
+    credited_ = first;
   }
 
   // Late ones that run make way for those at the head of the queue, the most expensive first.
@@ -102,7 +197,8 @@ class AutoStep {
     if (room >= need && slots >= seqs) return;
     std::vector<const AutoRequest*> late;
     for (const AutoRequest& r : requests_.running) {
-      if (r.keeps == Keeps::kLate && r.finish_s > kWorthStopping * queue_.front()->finish_s)
+      if (r.keeps == Keeps::kLate &&
+          r.finish_for_worth() > kWorthStopping * queue_.front()->finish_for_worth())
         late.push_back(&r);
     }
     std::sort(late.begin(), late.end(),
@@ -110,6 +206,9 @@ class AutoStep {
     for (const AutoRequest* r : late) {
       if (room >= need && slots >= seqs) break;
       if (!builder_.can_stop(*r->seq)) continue;
+      builder_.because({Cause::kMakesWay, r->seq->id, queue_.front()->seq->id,
+                        static_cast<double>(std::max<int64_t>(0, need - room)),
+                        static_cast<double>(std::max<int64_t>(0, seqs - slots))});
       room += r->seq->own_kv_cells(Tier::kDevice) / view_.geometry.groups();
       ++slots;
       preempt(*r->seq);
@@ -133,12 +232,18 @@ class AutoStep {
     if (!room) sort_by_place(order);
     std::vector<const SeqView*> seqs;
     seqs.reserve(order.size());
-    for (const AutoRequest* r : order) seqs.push_back(r->seq);
+    for (const AutoRequest* r : order) {
+      if (!r->sits_out || !room) seqs.push_back(r->seq);
+    }
     uint32_t preempted = 0;
     if (!room) {
       preempted = decode_or_preempt(
-          seqs, builder_, [&](const SeqView& s) { preempt(s); },
-          [&](const SeqView& s) { return builder_.decode(s); });
+          seqs, builder_,
+          [&](const SeqView& victim, const SeqView& other) {
+            builder_.because(why_preempted(victim, other));
+            preempt(victim);
+          },
+          [&](const SeqView& s) { return requests_.sits_out(s) || builder_.decode(s); });
     } else {
       for (const SeqView* s : seqs) {
         if (s->decoding() && builder_.can_run(*s)) builder_.decode(*s);
@@ -148,14 +253,12 @@ class AutoStep {
     return preempted;
   }
 
-  bool keeps_away() const { return options_.away && view_.total_cells(view_.slower_tier()) > 0; }
-
-  void copy_victims() {
-    std::vector<const AutoRequest*> order;
-    for (const AutoRequest& r : requests_.running) order.push_back(&r);
-    sort_by_place(order);
-    copy_likely_victims(view_, order, view_.costs.step_seconds(builder_.work()), builder_);
+  Reason why_preempted(const SeqView& victim, const SeqView& other) const {
+    if (!options_.victims) return {Cause::kNeedsBlock, victim.id, other.id};
+    return kvasir::why_preempted(requests_.running[&victim - view_.running.data()], other.id);
   }
+
+  bool keeps_away() const { return options_.away && view_.total_cells(view_.slower_tier()) > 0; }
 
   void sort_by_place(std::vector<const AutoRequest*>& order) const {
     std::sort(order.begin(), order.end(), [&](const AutoRequest* a, const AutoRequest* b) {
@@ -198,7 +301,10 @@ class AutoStep {
   uint32_t chunk(uint32_t history, uint32_t most) const {
     const uint32_t threshold = view_.limits.long_prefill_token_threshold;
     most = std::min(most, chunk_room(view_, builder_, threshold));
-    if (!any_decodes_ || !view_.costs.known()) return most;
+    if (!any_decodes_) return most;
+    if (!view_.costs.known()) {
+      return raw(view_.next_step) < kFirstSteps ? std::min(most, kCarefulRows) : most;
+    }
     uint32_t rows = most;
     // The margin depends on the rows: a few rounds, since it falls with them.
     for (int round = 0; round < 3; ++round) {
@@ -209,7 +315,22 @@ class AutoStep {
     }
     // Where no bound is at stake prompts get on, however long the decodes take.
     const bool must = !first_due_.any() && builder_.work().prefill_rows == 0;
-    return must ? std::max(rows, std::min(most, view_.geometry.block_tokens)) : rows;
+    return must ? std::max(rows, std::min(most, kFewestRows)) : rows;
+  }
+
+  // rows: of `wanted`, those for which there is time. False: the builder has no room for any of them.
+  bool prefill(const SeqView& seq, uint32_t rows, uint32_t wanted) {
+    const bool by_time =
+        rows < std::min(wanted, chunk_room(view_, builder_, view_.limits.long_prefill_token_threshold));
+    RowOptions write;
+    if (keeps_away() && is_away(seq, builder_)) write.kv = LayerSet{};
+    if (builder_.prefill(seq, rows, write) == 0) return false;
+    if (!by_time || !view_.costs.known()) return true;
+    const bool bound =
+        first_due_.any() && (!any_unbounded_ || first_due_.left_s < requests_.without_bounds_s());
+    builder_.because({bound ? Cause::kShortChunk : Cause::kShortChunkForAll, seq.id, first_due_.seq,
+                      static_cast<double>(rows), bound ? first_due_.left_s : requests_.without_bounds_s()});
+    return true;
   }
 
   // Prompts that have begun: on time before late, the first that is due first.
@@ -225,7 +346,7 @@ class AutoStep {
     });
     for (const AutoRequest* r : begun) {
       const uint32_t rows = chunk(r->seq->ready_tokens, r->seq->tokens_to_compute());
-      if (rows > 0) builder_.prefill(*r->seq, rows);
+      if (rows > 0) prefill(*r->seq, rows, r->seq->tokens_to_compute());
     }
   }
 
@@ -233,12 +354,17 @@ class AutoStep {
 
   uint32_t spare_blocks() const { return admission_watermark(view_) + blocks_wanted(view_, builder_); }
 
+  BatchGap no_gaps() const {
+    return {view_.costs,
+            state_.margins,
+            {.steps = requests_.steps_of_one(), .otherwise_s = requests_.without_bounds_s()}};
+  }
   // The gaps of all that run, against which those that join are judged.
   BatchGap gaps() const {
-    BatchGap out(view_.costs, state_.margins,
-                 {.steps = requests_.steps_of_one(), .otherwise_s = requests_.without_bounds_s()});
+    BatchGap out = no_gaps();
     for (const AutoRequest& r : requests_.running) {
-      if (!builder_.preempted(r.seq->id)) out.add(r.seq->known_tokens, r.late ? nullptr : &r.seq->slo);
+      if (!builder_.preempted(r.seq->id) && !r.sits_out)
+        out.add(r.seq->known_tokens, r.late ? nullptr : &r.seq->slo);
     }
     return out;
   }
@@ -258,12 +384,14 @@ class AutoStep {
       Refusal why = Refusal::kNone;
       if (!alone && options_.batch && view_.costs.known() && !batch.fits(seq.known_tokens, slo)) {
         why = Refusal::kTime;
+        builder_.because(why_no_time(*r, requests_, requests_.without_bounds_s(), builder_));
       } else {
         why = admit_one(*r, alone ? 0 : spare);
       }
       if (why == Refusal::kNone) {
         batch.add(seq.known_tokens, slo);
-        if (paid) state_.credit.spend(seq.id, r->busy_s);
+        if (!away_admitted_) builder_.because(why_admitted(*r, paid));
+        if (paid) spend(*r);
         continue;
       }
       ++refused;
@@ -273,8 +401,19 @@ class AutoStep {
     }
   }
 
-  // kNone: it has rows in this step.
+  // kNone: it has rows in this step. Says why.
   Refusal admit_one(const AutoRequest& r, uint32_t spare) {
+    const Refusal refusal = try_to_admit(r, spare);
+    if (refusal == Refusal::kTime) {
+      builder_.because({Cause::kStepIsFull, r.seq->id});
+    } else if (refusal != Refusal::kNone) {
+      builder_.because(why_refused(refusal, r, spare, view_, builder_));
+    }
+    return refusal;
+  }
+
+  Refusal try_to_admit(const AutoRequest& r, uint32_t spare) {
+    away_admitted_ = false;
     const SeqView& seq = *r.seq;
     if (builder_.running_seqs() >= view_.limits.max_num_seqs) return Refusal::kSlots;
     const uint32_t held =
@@ -282,13 +421,12 @@ class AutoStep {
     const uint32_t rows = seq.decoding() ? 1 : chunk(held, seq.known_tokens - held);
     if (rows == 0) return Refusal::kTime;
     if (!builder_.admit(seq, {.spare_blocks = spare})) {
-      return keeps_away() && away_.admit(r, rows) ? Refusal::kNone : Refusal::kMemory;
+      away_admitted_ = keeps_away() && away_.admit(r, rows);
+      return away_admitted_ ? Refusal::kNone : Refusal::kMemory;
     }
-    if (seq.decoding()) {
-      builder_.decode(seq);
-    } else {
-      builder_.prefill(seq, rows);
-    }
+    // An admission without rows is void, and so is its promise.
+    const bool has_rows = seq.decoding() ? builder_.decode(seq) : prefill(seq, rows, seq.known_tokens - held);
+    if (!has_rows) return Refusal::kMemory;
     waits_for_link_ |= seq.blocks > 0 && !seq.resident();
     return Refusal::kNone;
   }
@@ -304,6 +442,7 @@ class AutoStep {
   const AutoRequest* credited_ = nullptr;  // late, and the credit covers it
   Refusal refusal_ = Refusal::kNone;       // of the first that is on time
   bool waits_for_link_ = false;
+  bool away_admitted_ = false;  // the last one that was admitted
   bool any_decodes_ = false;
   bool any_unbounded_ = false;
   FirstDue first_due_;  // of those that decode in this step

@@ -62,6 +62,7 @@ std::unique_ptr<BatchPolicy> make_cacheopt(PolicySettings& settings) {
   const std::string padding = settings.word("padding", "quantile", {"quantile", "hoeffding", "share"});
   if (padding == "hoeffding") o.padding.padding = Padding::kHoeffding;
   if (padding == "share") o.padding.padding = Padding::kShare;
+  o.padding.survival = settings.flag("survival", o.padding.survival);
   o.padding.share = settings.number("share", o.padding.share, 0, 10);
   o.padding.least = settings.whole("unit", o.padding.least, 1, 1024);
   o.confidence.fixed = settings.number("confidence", o.confidence.fixed, 0, 0.999);

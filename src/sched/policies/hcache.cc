@@ -74,7 +74,11 @@ class HcacheStep {
       if (is_half_restored(*seq) && seq->in_flight == 0) restore(*seq);
     }
     const uint32_t preempted = decode_or_preempt(
-        running_, builder_, [&](const SeqView& seq) { preempt(seq); },
+        running_, builder_,
+        [&](const SeqView& seq, const SeqView& other) {
+          builder_.because({Cause::kNeedsBlock, seq.id, other.id});
+          preempt(seq);
+        },
         [&](const SeqView& seq) { return decode(seq); });
     prefill_on();
     if (swapped && preempted == 0) {

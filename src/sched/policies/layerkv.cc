@@ -36,14 +36,18 @@ struct LayerKvOptions {
   double urgent_share = 0.3;  // of its bounds: with less than that left, layers are staged for its next token
   double beta = 1;            // Equation 4
   PublishedPrefillTime published{};  // Equation 3 to the letter
+  bool survival = false;             // Equations 1 and 5 by what is left of outputs that live so long
 };
 
 // One step's plan.
 class LayerKvStep {
  public:
-  LayerKvStep(const View& view, const LayerKvOptions& options, PlanBuilder& builder)
+  // survival: null for the paper's lengths.
+  LayerKvStep(const View& view, const LayerKvOptions& options, const RestOfOutput* survival,
+              PlanBuilder& builder)
       : view_(view),
         options_(options),
+        survival_(survival),
         builder_(builder),
         groups_(view.geometry.groups()),
         running_(by_arrival(view.running)),
@@ -58,7 +62,7 @@ class LayerKvStep {
       }
     }
     step_s_ = view.costs.step_seconds(decodes);
-    spare_cells_ = AvailabilityForecast(view, builder, options.stages).least() - threshold_;
+    spare_cells_ = AvailabilityForecast(view, builder, options.stages, survival).least() - threshold_;
     for (const SeqView* seq : running_) allow(*seq);
   }
 
@@ -77,6 +81,7 @@ class LayerKvStep {
     away.step_s = step_s_;
     away.link_used_s = link_used_s_;
     away.stages = options_.stages;
+    away.survival = survival_;
     decode_away(view_, running_, away, builder_);
     if (swapped && preempted == 0)
       swap_in(view_, admission_watermark(view_) + blocks_wanted(view_, builder_), builder_);
@@ -86,7 +91,7 @@ class LayerKvStep {
   // The minimum in Equation 2.
   void allow(const SeqView& seq) {
     if (!options_.slo || !seq.decoding() || !seq.slo.any()) return;
-    const PrefillAllowance a = allowed_prefill(seq, view_.length_classes, view_.now, step_s_);
+    const PrefillAllowance a = allowed_prefill(seq, view_.length_classes, view_.now, step_s_, survival_);
     if (a.missed) return;
     allowed_s_ = std::min(allowed_s_, a.seconds);
     if (seq.slo.tbt_ms == 0) return;
@@ -203,6 +208,7 @@ class LayerKvStep {
 
   const View& view_;
   const LayerKvOptions& options_;
+  const RestOfOutput* const survival_;
   PlanBuilder& builder_;
   const uint32_t groups_;
   const std::vector<const SeqView*> running_;  // by arrival
@@ -223,10 +229,12 @@ class LayerKvPolicy final : public BatchPolicy {
 
  private:
   void plan_batch(const View& view, PlanBuilder& builder) override {
-    LayerKvStep(view, options_, builder).plan();
+    if (options_.survival) rest_.observe(view);
+    LayerKvStep(view, options_, options_.survival ? &rest_ : nullptr, builder).plan();
   }
 
   const LayerKvOptions options_;
+  RestOfOutput rest_;  // a cache
 };
 
 }  // namespace
@@ -240,6 +248,7 @@ std::unique_ptr<BatchPolicy> make_layerkv(PolicySettings& settings) {
   o.link_share = settings.number("link-share", o.link_share, 0.01, 10);
   o.urgent_share = settings.number("urgent", o.urgent_share, 0, 1);
   o.beta = settings.number("beta", o.beta, 0, 1000);
+  o.survival = settings.flag("survival", o.survival);
   o.published.parameters = settings.number("n-param", 0, 0, 1e15);
   o.published.hidden = settings.number("n-hidden", 0, 0, 1e9);
   o.published.flops_per_s = settings.number("flops", 1, 1, 1e20);

@@ -5,6 +5,7 @@
 
 #include "sched/batch_policy.h"
 #include "sched/mechanisms/admit_by_demand.h"
+#include "sched/mechanisms/rest_of_output.h"
 #include "sched/policy_settings.h"
 
 namespace kvasir {
@@ -18,10 +19,11 @@ constexpr uint32_t kBucketTokens = 50;
 // behind it whose lengths are the most like its own.
 class RlpPolicy final : public BatchPolicy {
  public:
-  explicit RlpPolicy(uint32_t padding) : padding_(padding) {}
+  RlpPolicy(uint32_t padding, bool survival) : padding_(padding), survival_(survival) {}
 
  private:
   void plan_batch(const View& view, PlanBuilder& builder) override {
+    if (survival_) rest_.observe(view);
     for (const SeqView* seq : overrun(view, builder)) builder.preempt_and_drop(*seq);
     admit_or_go_on(
         view, {similar_first(view), [this](const SeqView& seq) { return demand(seq); }, /*first_fit=*/false},
@@ -29,14 +31,15 @@ class RlpPolicy final : public BatchPolicy {
   }
 
   uint32_t demand(const SeqView& seq) const {
-    const uint32_t predicted = seq.prompt_tokens + seq.predicted.output_tokens;
+    const uint32_t predicted = seq.prompt_tokens + output(seq);
     return std::min(seq.max_total_tokens, std::max(seq.known_tokens, predicted) + padding_);
   }
 
-  static uint32_t bucket(const SeqView& seq) {
-    return (seq.predicted.output_tokens + kBucketTokens - 1) / kBucketTokens;
+  uint32_t output(const SeqView& seq) const {
+    return survival_ ? rest_.output(seq) : seq.predicted.output_tokens;
   }
-  static std::vector<const SeqView*> similar_first(const View& view) {
+  uint32_t bucket(const SeqView& seq) const { return (output(seq) + kBucketTokens - 1) / kBucketTokens; }
+  std::vector<const SeqView*> similar_first(const View& view) const {
     std::vector<const SeqView*> out;
     out.reserve(view.waiting.size());
     for (const SeqView& seq : view.waiting) out.push_back(&seq);
@@ -52,12 +55,15 @@ class RlpPolicy final : public BatchPolicy {
   }
 
   const uint32_t padding_;
+  const bool survival_;  // lengths are conditioned on it; else the prediction
+  RestOfOutput rest_;    // a cache
 };
 
 }  // namespace
 
 std::unique_ptr<BatchPolicy> make_rlp(PolicySettings& settings) {
-  return std::make_unique<RlpPolicy>(settings.whole("padding", 100, 0, 100'000));
+  const uint32_t padding = settings.whole("padding", 100, 0, 100'000);
+  return std::make_unique<RlpPolicy>(padding, settings.flag("survival", false));
 }
 
 }  // namespace kvasir

@@ -6,6 +6,7 @@
 
 #include "sched/batch_policy.h"
 #include "sched/mechanisms/admit_by_demand.h"
+#include "sched/mechanisms/rest_of_output.h"
 #include "sched/policy_settings.h"
 
 namespace kvasir {
@@ -16,10 +17,11 @@ namespace {
 class S3Policy final : public BatchPolicy {
  public:
   // bucket: tokens of output.
-  explicit S3Policy(uint32_t bucket) : bucket_(bucket) {}
+  S3Policy(uint32_t bucket, bool survival) : bucket_(bucket), survival_(survival) {}
 
  private:
   void plan_batch(const View& view, PlanBuilder& builder) override {
+    if (survival_) rest_.observe(view);
     for (const SeqView* seq : overrun(view, builder)) {
       if (!builder.preempt_and_offload(*seq)) builder.preempt_and_drop(*seq);
     }
@@ -30,7 +32,8 @@ class S3Policy final : public BatchPolicy {
 
   // Twice as much each time that it was not enough.
   uint32_t demand(const SeqView& seq) const {
-    const uint32_t buckets = std::max(1u, (seq.predicted.output_tokens + bucket_ - 1) / bucket_);
+    const uint32_t expected = survival_ ? rest_.output(seq) : seq.predicted.output_tokens;
+    const uint32_t buckets = std::max(1u, (expected + bucket_ - 1) / bucket_);
     const uint64_t generated = seq.known_tokens - std::min(seq.known_tokens, seq.prompt_tokens);
     uint64_t output = uint64_t{buckets} * bucket_;
     while (output <= generated) output *= 2;
@@ -50,12 +53,15 @@ class S3Policy final : public BatchPolicy {
   }
 
   const uint32_t bucket_;
+  const bool survival_;  // lengths are conditioned on it; else the prediction
+  RestOfOutput rest_;    // a cache
 };
 
 }  // namespace
 
 std::unique_ptr<BatchPolicy> make_s3(PolicySettings& settings) {
-  return std::make_unique<S3Policy>(settings.whole("bucket", 50, 1, 100'000));
+  const uint32_t bucket = settings.whole("bucket", 50, 1, 100'000);
+  return std::make_unique<S3Policy>(bucket, settings.flag("survival", false));
 }
 
 }  // namespace kvasir

@@ -75,14 +75,14 @@ std::variant<ApiMessage, ApiError> read_message(const json& message, size_t inde
 }
 
 // Makes text directly: JSON values for every token of a long answer would take many times the memory.
-std::string chat_token(const Tokenizer& tokenizer, Token id, float logprob) {
+std::string chat_token(const Tokenizer& tokenizer, Token id, std::optional<float> logprob) {
   const std::string_view bytes = token_bytes(tokenizer, id);
   std::string list;
   for (const char c : bytes) {
     fmt::format_to(std::back_inserter(list), "{}{}", list.empty() ? "" : ",", static_cast<uint8_t>(c));
   }
   return fmt::format(R"("token":{},"logprob":{},"bytes":[{}])", dump_json(replace_invalid_utf8(bytes)),
-                     finite_logprob(logprob), list);
+                     logprob_json(logprob), list);
 }
 
 std::string chat_logprobs(const Tokenizer& tokenizer, const TextDelta& delta) {
@@ -119,38 +119,20 @@ class ChatWriter final : public OpenAiWriter {
   std::string logprobs_list(const TextDelta& delta) const override {
     return chat_logprobs(tokenizer_, delta);
   }
+  bool prompt_logprobs_in_choice() const override { return false; }
 };
 
 }  // namespace
 
-std::variant<ApiRequest, ApiError> parse_chat_request(std::string_view body) {
-  auto parsed = parse_openai_object(body, ApiKind::kChat);
-  if (auto* e = std::get_if<ApiError>(&parsed)) return std::move(*e);
-  ApiRequest request;
-  JsonFields fields(std::get<json>(parsed));
-  read_common_fields(fields, request);
-  if (const auto max = fields.integer("max_completion_tokens", 1, INT32_MAX)) {
-    request.max_tokens = static_cast<uint32_t>(*max);
-    request.max_tokens_field = "max_completion_tokens";
+void set_messages(ApiRequest& request, const json& messages, JsonFields& errors) {
+  if (!messages.is_array() || messages.empty()) {
+    return errors.fail("messages", "'messages' must be a list of at least one message");
   }
-  const bool logprobs = fields.boolean("logprobs", false);
-  const auto top = fields.integer("top_logprobs", 0, kMaxLogprobs);
-  if (logprobs) request.sampling.logprobs = static_cast<int32_t>(top.value_or(0));
-  if (!logprobs && top.value_or(0) > 0) {
-    fields.fail("top_logprobs", "'top_logprobs' is only allowed when 'logprobs' is true");
-  }
-  const json* messages = fields.find("messages");
-  if (messages == nullptr || !messages->is_array() || messages->empty()) {
-    fields.fail("messages", "'messages' must be a list of at least one message");
-  }
-  if (fields.error()) return *fields.error();
-  for (size_t i = 0; i < messages->size(); ++i) {
-    auto message = read_message((*messages)[i], i);
-    if (auto* e = std::get_if<ApiError>(&message)) return std::move(*e);
+  for (size_t i = 0; i < messages.size(); ++i) {
+    auto message = read_message(messages[i], i);
+    if (auto* e = std::get_if<ApiError>(&message)) return errors.fail(std::move(*e));
     request.messages.push_back(std::get<ApiMessage>(std::move(message)));
   }
-  request.unknown_fields = unknown_fields(std::get<json>(parsed), fields);
-  return request;
 }
 
 std::unique_ptr<AnswerWriter> make_chat_writer(const Tokenizer& tokenizer, const ApiRequest& request) {

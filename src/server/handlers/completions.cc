@@ -60,11 +60,12 @@ std::string completion_logprobs(const Tokenizer& tokenizer, const TextDelta& del
     const char* comma = &entry == &delta.logprobs.front() ? "" : ",";
     const std::string key = token_key(tokenizer, entry.id);
     // Two tokens may have the same text, and then share a key.
-    json top = {{key, finite_logprob(entry.logprob)}};
+    json top;  // null where the token has none
+    if (entry.logprob) top[key] = finite_logprob(*entry.logprob);
     for (const TokenLogprob& t : entry.top) top[token_key(tokenizer, t.token)] = finite_logprob(t.logprob);
     tokens += comma + dump_json(key);
     tops += comma + dump_json(top);
-    fmt::format_to(std::back_inserter(logprobs), "{}{}", comma, finite_logprob(entry.logprob));
+    fmt::format_to(std::back_inserter(logprobs), "{}{}", comma, logprob_json(entry.logprob));
     fmt::format_to(std::back_inserter(offsets), "{}{}", comma, entry.char_offset);
   }
   return fmt::format(R"({{"tokens":[{}],"token_logprobs":[{}],"top_logprobs":[{}],"text_offset":[{}]}})",
@@ -86,32 +87,20 @@ class CompletionWriter final : public OpenAiWriter {
   std::string logprobs_list(const TextDelta& delta) const override {
     return completion_logprobs(tokenizer_, delta);
   }
+  bool prompt_logprobs_in_choice() const override { return true; }
 };
 
 }  // namespace
 
-std::variant<ApiRequest, ApiError> parse_completion_request(std::string_view body) {
-  auto parsed = parse_openai_object(body, ApiKind::kCompletion);
-  if (auto* e = std::get_if<ApiError>(&parsed)) return std::move(*e);
-  ApiRequest request;
-  JsonFields fields(std::get<json>(parsed));
-  read_common_fields(fields, request);
-  if (const auto logprobs = fields.integer("logprobs", 0, kMaxLogprobs)) {
-    request.sampling.logprobs = static_cast<int32_t>(*logprobs);
-  }
-  request.default_max_tokens = 16;  // OpenAI's
-  const json* prompt = fields.find("prompt");
-  std::optional<std::vector<PromptInput>> prompts;
-  if (prompt != nullptr) prompts = read_prompts(*prompt);
+void set_prompt(ApiRequest& request, const json& prompt, JsonFields& errors) {
+  std::optional<std::vector<PromptInput>> prompts = read_prompts(prompt);
   if (!prompts) {
-    fields.fail("prompt", fmt::format("'prompt' must be a string, a list of token ids, or a list of at most "
-                                      "{} of either, and not empty",
-                                      kMaxPrompts));
+    return errors.fail("prompt",
+                       fmt::format("'prompt' must be a string, a list of token ids, or a list of at "
+                                   "most {} of either, and not empty",
+                                   kMaxPrompts));
   }
-  if (fields.error()) return *fields.error();
   request.prompts = *std::move(prompts);
-  request.unknown_fields = unknown_fields(std::get<json>(parsed), fields);
-  return request;
 }
 
 std::unique_ptr<AnswerWriter> make_completion_writer(const Tokenizer& tokenizer, const ApiRequest& request) {

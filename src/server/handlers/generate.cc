@@ -14,7 +14,7 @@ namespace {
 ApiError priority_not_read() {
   ApiError e = bad_field("priority",
                          "'priority' is not read by this server's scheduling policy; leave it out, or serve "
-                         "with --scheduling-policy priority");
+                         "with --scheduling-policy auto or priority");
   e.code = "unsupported_parameter";
   return e;
 }
@@ -23,7 +23,7 @@ ApiError priority_not_read() {
 std::variant<PreparedRequest, ApiError> prepare(const ServerContext& server, const ModelService& service,
                                                 const GenerationSchema& schema, std::string body,
                                                 const Slo& header_slo, const std::atomic<bool>& abandoned) {
-  auto parsed = schema.parse(body);
+  auto parsed = schema.parse(body, service.defaults);
   body = {};
   if (auto* e = std::get_if<ApiError>(&parsed)) return std::move(*e);
   auto& request = std::get<ApiRequest>(parsed);

@@ -14,7 +14,7 @@ namespace kvasir {
 // The schema of an endpoint that generates.
 struct GenerationSchema {
   // On a worker's thread.
-  std::variant<ApiRequest, ApiError> (*parse)(std::string_view body);
+  std::variant<ApiRequest, ApiError> (*parse)(std::string_view body, const ApiRequest& defaults);
   // Writes the answer to a request whose `model` is set. The tokenizer outlives the writer.
   std::unique_ptr<AnswerWriter> (*make_writer)(const Tokenizer& tokenizer, const ApiRequest& request);
 };

@@ -12,14 +12,16 @@
 
 #include "server/answer_writer.h"
 #include "server/api_request.h"
+#include "server/handlers/request_fields.h"
 #include "server/json_fields.h"
 
 namespace kvasir {
 
-// Requests. A known field is checked for type and range; a known field that is not supported is an error that
-// names it; an unknown field is ignored. Pure, thread-safe; these throw nothing but bad_alloc.
-std::variant<ApiRequest, ApiError> parse_chat_request(std::string_view body);
-std::variant<ApiRequest, ApiError> parse_completion_request(std::string_view body);
+// Requests: the fields of request_fields.h over the defaults. Pure, thread-safe; these throw nothing but
+// bad_alloc.
+std::variant<ApiRequest, ApiError> parse_chat_request(std::string_view body, const ApiRequest& defaults = {});
+std::variant<ApiRequest, ApiError> parse_completion_request(std::string_view body,
+                                                            const ApiRequest& defaults = {});
 
 // Answers to `request`. REQUIRES: the tokenizer outlives the writer.
 std::unique_ptr<AnswerWriter> make_chat_writer(const Tokenizer& tokenizer, const ApiRequest& request);
@@ -27,18 +29,10 @@ std::unique_ptr<AnswerWriter> make_completion_writer(const Tokenizer& tokenizer,
 
 inline constexpr int64_t kMaxLogprobs = 20;  // alternatives of a token that may be asked for
 
-enum class ApiKind { kChat, kCompletion };
+// Setters of the table of fields; null counts as a wrong value.
+void set_messages(ApiRequest& request, const nlohmann::json& messages, JsonFields& errors);
+void set_prompt(ApiRequest& request, const nlohmann::json& prompt, JsonFields& errors);
 
-// 400 naming the first field whose value asks for something that is not supported. These pass: neutral values
-// (null, empty, the default), unknown fields, and `metadata` and `user`, which change no answer.
-std::optional<ApiError> find_unsupported_field(const nlohmann::json& body, ApiKind kind);
-// Names of fields that nothing here knows, some of them: a client may have mistyped them. `read` has read the
-// body.
-std::vector<std::string> unknown_fields(const nlohmann::json& body, const JsonFields& read);
-// The object in `body`, without unsupported fields.
-std::variant<nlohmann::json, ApiError> parse_openai_object(std::string_view body, ApiKind kind);
-// The fields that both kinds have.
-void read_common_fields(JsonFields& fields, ApiRequest& request);
 // The tokens of a list; nothing if an element is not a token id. The vocabulary is checked later.
 std::optional<std::vector<Token>> token_list(const nlohmann::json& list);
 
@@ -66,6 +60,8 @@ class OpenAiWriter : public AnswerWriter {
   virtual std::string whole_text(const std::string& text) const = 0;
   virtual std::string delta_text(const TextDelta& delta) const = 0;
   virtual std::string logprobs_list(const TextDelta& delta) const = 0;
+  // Whether prompt_logprobs are a member of each choice, and not of the answer.
+  virtual bool prompt_logprobs_in_choice() const = 0;
 
   // The chunk of one choice. `text` is a member as above; the others are JSON values.
   std::string choice_event(size_t index, std::string_view text, std::string_view logprobs,
@@ -79,7 +75,11 @@ class OpenAiWriter : public AnswerWriter {
     return want_logprobs_ ? logprobs_list(delta) : "null";
   }
 
+  // A member with the log-probabilities of a prompt, in vLLM's form; empty if they are not asked for.
+  std::string prompt_logprobs(const FinishedChoice& choice) const;
+
   const ObjectNames objects_;
+  const int32_t prompt_logprobs_;
   const bool want_logprobs_;
   const bool include_usage_;
   const std::string id_;
@@ -89,6 +89,8 @@ class OpenAiWriter : public AnswerWriter {
 
 // The bytes of a token; none for an id outside the vocabulary.
 std::string_view token_bytes(const Tokenizer& tokenizer, Token id);
+// "null" if there is none.
+std::string logprob_json(std::optional<float> logprob);
 // JSON has no infinity; -9999 is what clients know from other servers.
 double finite_logprob(float logprob);
 

@@ -1,0 +1,72 @@
+// Why a plan does what it does: data in the plan, made into words only where they are read.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+
+#include "contract/ids.h"
+
+namespace kvasir {
+
+// What `other`, `a` and `b` of a Reason mean stands behind each cause; times are in seconds.
+enum class Cause : uint8_t {
+  // --- `seq` is preempted.
+  kNeedsBlock,  // by any policy: `other` needs a block, and `seq` is the last to be served
+  kStandstill,  // by any policy: else nothing could go on
+  kIsLate,      // `other` needs a block, and `seq` is late
+  kCanWait,     // `other` needs a block; the next token of `seq` is due in a
+  kCostliest,   // `other` needs a block; what is left of `seq` costs a
+  kMakesWay,    // it is late; `other` heads the queue, which lacks a blocks and b places
+
+  // --- `seq` has rows.
+  kTurnAlone,              // by any policy: alone, since its transfers came too late a times in a row
+  kAdmitted,               // what is left of it costs a; its next token is due in b
+  kAdmittedWithoutBounds,  // what is left of it costs a
+  kAdmittedLate,           // what is left of it costs a; none on time lacks anything
+  kAdmittedOnCredit,       // it is late; the credit pays a
+  kAdmittedAway,           // its first token is due in a; its history goes to the slower tier
+  kShortChunk,             // a rows, all for which there is time: the next token of `other` is due in b
+  kShortChunkForAll,       // the same, for the gap b of requests without bounds
+
+  // --- `seq` waits on.
+  kNoMemory,       // it needs a blocks, and b can be had
+  kNoPlace,        // a requests run
+  kNoTime,         // with it the batch would exceed the gap a of `other`
+  kNoTimeForAll,   // the same, the gap a of requests without bounds
+  kStepIsFull,     // the step has no time left for it
+  kWaitsOnCredit,  // it is the first of the late; of its cost b the credit has a
+
+  // --- `seq` is late from now on: it is served behind those that are on time.
+  kMissedTtft,    // by a, of b
+  kMissedGap,     // a gap of it was longer than a
+  kMissedEnd,     // E2EL, by a, of b
+  kBehindMean,    // its mean gap will exceed its TPOT: it is a behind
+  kBehindEnd,     // it will exceed its E2EL: it is a behind
+  kStretched,     // without bounds, it took a times as long as it would alone
+  kNoGapIsKept,   // none is kept, and so not its gap a
+  kGapIsGivenUp,  // its gap a is less than the least that is worth keeping, b
+
+  // --- Of all requests.
+  kLeastGap,  // gaps of less than a are given up from now on; 0: none is
+  kNoGap,     // no bound on a gap can be kept
+  kStretch,   // requests without bounds are due after a times what they would take alone
+};
+constexpr size_t kCauses = static_cast<size_t>(Cause::kStretch) + 1;
+
+struct Reason {
+  Cause cause = Cause::kNeedsBlock;
+  SeqId seq{};    // the request that it concerns; 0: all
+  SeqId other{};  // the request for whose sake; 0: none
+  double a = 0;   // finite
+  double b = 0;   // finite
+  friend bool operator==(const Reason&, const Reason&) = default;
+};
+
+// A short name, as for a label: "preempt_costliest". Each name begins with what is done.
+const char* name(Cause cause);
+
+// One line for people: "preempted 3: 7 needs a block, and 3 costs most to finish, 12.3 s".
+std::string to_string(const Reason& reason);
+
+}  // namespace kvasir

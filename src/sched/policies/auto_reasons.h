@@ -1,0 +1,24 @@
+// The reasons that the policy `auto` gives for its plans.
+#pragma once
+
+#include "contract/reason.h"
+#include "contract/view.h"
+#include "plan/plan_builder.h"
+#include "sched/mechanisms/device_prices.h"
+#include "sched/policies/auto_requests.h"
+
+namespace kvasir {
+
+// Why `victim` gives up its memory, of which `other` needs a block.
+Reason why_preempted(const AutoRequest& victim, SeqId other);
+// Why it runs from now on. paid: on credit.
+Reason why_admitted(const AutoRequest& r, bool paid);
+// Why it waits on. refusal: not kNone and not kTime. spare: blocks that an admission leaves.
+Reason why_refused(Refusal refusal, const AutoRequest& r, uint32_t spare, const View& view,
+                   const PlanBuilder& builder);
+// The same where the batch would exceed a gap: the least one of those that run and of r, otherwise
+// `otherwise_s`, that of requests without a bound that counts.
+Reason why_no_time(const AutoRequest& r, const AutoRequests& requests, double otherwise_s,
+                   const PlanBuilder& builder);
+
+}  // namespace kvasir

@@ -1,0 +1,389 @@
+// The table of fields, in the order of the documentation. To add one, add a line: nothing else knows the
+// fields.
+#include "server/handlers/request_fields.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "server/handlers/openai.h"
+#include "server/slo_fields.h"
+
+namespace kvasir {
+namespace {
+
+using nlohmann::json;
+using Field = RequestField;
+using Where = Field::Where;
+using Use = Field::Use;
+
+constexpr Where kBoth = Where::kBoth, kOnlyChat = Where::kChat, kOnlyText = Where::kCompletion;
+constexpr double kMostInt = INT32_MAX;
+constexpr double kMostPenalty = 1000;
+constexpr double kMostSaltBytes = 1024;
+
+// ---------------------------------------------------------------- setters that check their value
+
+constexpr size_t kMaxStops = 16, kMaxStopBytes = 1024, kMaxStopTokens = 128;
+constexpr size_t kMaxBadWords = 256, kMaxBadWordBytes = 256;
+
+// A list of strings within bounds into `out`; false: it is something else.
+bool read_texts(const json& list, size_t most, size_t most_bytes, std::vector<std::string>& out) {
+  if (!list.is_array() || list.size() > most) return false;
+  for (const json& item : list) {
+    if (!item.is_string()) return false;
+    out.push_back(item.get<std::string>());
+    if (out.back().empty() || out.back().size() > most_bytes) return false;
+  }
+  return true;
+}
+
+void set_stop(ApiRequest& r, const json& value, JsonFields& errors) {
+  const json list = value.is_string() ? json::array({value}) : value;
+  if (read_texts(list, kMaxStops, kMaxStopBytes, r.stop)) return;
+  errors.fail("stop", fmt::format("'stop' must be a string or a list of at most {} strings, none of them "
+                                  "empty or longer than {} bytes",
+                                  kMaxStops, kMaxStopBytes));
+}
+
+void set_bad_words(ApiRequest& r, const json& value, JsonFields& errors) {
+  if (read_texts(value, kMaxBadWords, kMaxBadWordBytes, r.bad_words)) return;
+  errors.fail("bad_words", fmt::format("'bad_words' must be a list of at most {} strings, none of them empty "
+                                       "or longer than {} bytes",
+                                       kMaxBadWords, kMaxBadWordBytes));
+}
+
+void set_stop_token_ids(ApiRequest& r, const json& value, JsonFields& errors) {
+  std::optional<std::vector<Token>> tokens;
+  if (value.is_array() && value.size() <= kMaxStopTokens) tokens = token_list(value);
+  if (tokens) {
+    r.stop_token_ids = *std::move(tokens);
+  } else {
+    errors.fail("stop_token_ids",
+                fmt::format("'stop_token_ids' must be a list of at most {} token ids", kMaxStopTokens));
+  }
+}
+
+void set_logit_bias(ApiRequest& r, const json& value, JsonFields& errors) {
+  const auto wrong = [&] {
+    errors.fail("logit_bias",
+                "'logit_bias' must be an object from token ids, as strings, to numbers from -100 to 100");
+  };
+  if (!value.is_object()) return wrong();
+  for (const auto& [key, bias] : value.items()) {
+    const bool is_id = !key.empty() && key.size() <= 9 &&
+                       std::all_of(key.begin(), key.end(), [](char c) { return c >= '0' && c <= '9'; });
+    if (!is_id || !bias.is_number() || !(std::abs(bias.get<double>()) <= 100)) return wrong();
+    r.rules.bias.emplace_back(static_cast<Token>(std::stol(key)), bias.get<float>());
+  }
+}
+
+void set_seed(ApiRequest& r, const json& value, JsonFields& errors) {
+  if (value.is_number_unsigned()) {
+    r.seed = value.get<uint64_t>();
+  } else if (const std::optional<int64_t> whole = whole_number(value)) {
+    r.seed = static_cast<uint64_t>(*whole);
+  } else {
+    errors.fail("seed", "'seed' must be a whole number of at most 64 bits");
+  }
+}
+
+void set_stream_options(ApiRequest& r, const json& value, JsonFields& errors) {
+  if (!value.is_object()) return errors.fail("stream_options", "'stream_options' must be an object");
+  JsonFields inner(value);
+  r.include_usage = inner.boolean("include_usage", false);
+  if (inner.error()) {
+    return errors.fail("stream_options.include_usage",
+                       "'stream_options.include_usage' must be true or false");
+  }
+  for (const char* field : {"include_obfuscation", "continuous_usage_stats"}) {
+    const json* given = inner.find(field);
+    if (given == nullptr || *given == false) continue;
+    const std::string name = std::string("stream_options.") + field;
+    return errors.fail(name.c_str(), fmt::format("'{}' is not supported; leave it out", name));
+  }
+}
+
+void set_slo(ApiRequest& r, const json& value, JsonFields& errors) {
+  if (auto e = read_slo_field(value, r.slo)) errors.fail(*std::move(e));
+}
+
+// ---------------------------------------------------------------- values that ask for nothing
+
+bool never(const json&) {
+  return false;
+}
+bool one(const json& v) {
+  return v.is_number() && v.get<double>() == 1;
+}
+bool off(const json& v) {
+  return v.is_boolean() && !v.get<bool>();
+}
+bool on(const json& v) {
+  return v.is_boolean() && v.get<bool>();
+}
+bool empty_list(const json& v) {
+  return v.is_array() && v.empty();
+}
+bool empty_object(const json& v) {
+  return v.is_object() && v.empty();
+}
+bool empty_string(const json& v) {
+  return v.is_string() && v.get_ref<const std::string&>().empty();
+}
+bool none(const json& v) {
+  return v == "none";
+}
+bool medium(const json& v) {
+  return v == "medium";
+}
+bool text_format(const json& v) {
+  return v.is_object() && v.value("type", json()) == "text";
+}
+bool text_only(const json& v) {
+  return v == json::array({"text"});
+}
+bool usual_tier(const json& v) {
+  return v == "auto" || v == "default";
+}
+
+// ---------------------------------------------------------------- the table
+
+constexpr Field read(const char* name, Where where, Field::Set set, const char* otherwise, const char* text,
+                     Field::Range range = {}, const char* shape = "") {
+  return {.name = name,
+          .where = where,
+          .set = set,
+          .range = range,
+          .shape = shape,
+          .otherwise = otherwise,
+          .text = text};
+}
+constexpr Field boolean(const char* name, Where where, const char* otherwise, const char* text,
+                        Field::SetBoolean set) {
+  return read(name, where, set, otherwise, text);
+}
+constexpr Field integer(const char* name, Where where, Field::Range range, const char* otherwise,
+                        const char* text, Field::SetInteger set) {
+  return read(name, where, set, otherwise, text, range);
+}
+constexpr Field number(const char* name, Where where, Field::Range range, const char* otherwise,
+                       const char* text, Field::SetNumber set) {
+  return read(name, where, set, otherwise, text, range);
+}
+constexpr Field string(const char* name, Where where, double most_bytes, const char* otherwise,
+                       const char* text, Field::SetString set) {
+  return read(name, where, set, otherwise, text, {0, most_bytes});
+}
+constexpr Field any(const char* name, Where where, const char* shape, const char* otherwise, const char* text,
+                    Field::SetAny set) {
+  return read(name, where, set, otherwise, text, {}, shape);
+}
+constexpr Field of_model(Field f) {
+  f.of_model = true;
+  return f;
+}
+constexpr Field ignored(const char* name, const char* text) {
+  Field f = read(name, kBoth, {}, "", text);
+  f.use = Use::kIgnored;
+  return f;
+}
+constexpr Field refused(const char* name, Where where, bool (*neutral)(const json&), const char* passes,
+                        const char* why) {
+  Field f = read(name, where, {}, passes, why);
+  f.use = Use::kRefused;
+  f.neutral = neutral;
+  return f;
+}
+
+constexpr const char* kTexts = R"({"type":"array","items":{"type":"string"}})";
+constexpr const char* kTextOrTexts =
+    R"({"anyOf":[{"type":"string"},{"type":"array","items":{"type":"string"}}]})";
+constexpr const char* kIds = R"({"type":"array","items":{"type":"integer","minimum":0}})";
+
+void set_max_tokens(ApiRequest& r, int64_t v) {
+  r.max_tokens = static_cast<uint32_t>(v);
+}
+
+constexpr Field kFields[] = {
+    string("model", kBoth, kMostInt, "the served one", "an unknown name gets 404",
+           [](ApiRequest& r, std::string v) { r.model = std::move(v); }),
+    any("messages", kOnlyChat, R"({"type":"array","minItems":1,"items":{"type":"object"}})", "required",
+        "roles `system`, `developer`, `user`, `assistant`; content is text, or a list of text parts",
+        set_messages),
+    any("prompt", kOnlyText, R"({"anyOf":[{"type":"string"},{"type":"array"}]})", "required",
+        "a text, a list of token ids, or a list of at most 128 of either; each is a choice", set_prompt),
+    integer(
+        "n", kBoth, {1, 128}, "1",
+        "choices for each prompt, at most 128 in all. The prompt is computed once where prefixes are cached. "
+        "With `seed`, choice i draws with seed + i",
+        [](ApiRequest& r, int64_t v) { r.choices = static_cast<uint32_t>(v); }),
+
+    // Length.
+    integer("max_tokens", kOnlyChat, {1, kMostInt}, "all that fits", "the most tokens to generate",
+            set_max_tokens),
+    integer("max_completion_tokens", kOnlyChat, {1, kMostInt}, "all that fits",
+            "OpenAI's newer name of `max_tokens`; it wins",
+            [](ApiRequest& r, int64_t v) {
+              set_max_tokens(r, v);
+              r.max_tokens_field = "max_completion_tokens";
+            }),
+    integer("max_tokens", kOnlyText, {0, kMostInt}, "16", "the most tokens to generate; 0 only with `echo`",
+            set_max_tokens),
+    integer("min_tokens", kBoth, {0, kMostInt}, "0",
+            "no end, stop token or stop string before so many tokens; at most `max_tokens`",
+            [](ApiRequest& r, int64_t v) { r.rules.min_tokens = static_cast<uint32_t>(v); }),
+    any("stop", kBoth, kTextOrTexts, "none",
+        "at most 16 texts of at most 1,024 bytes, before which the output ends", set_stop),
+    any("stop_token_ids", kBoth, kIds, "none", "at most 128 tokens that end the output", set_stop_token_ids),
+    boolean("ignore_eos", kBoth, "false", "go on after the model's end token",
+            [](ApiRequest& r, bool v) { r.ignore_eos = v; }),
+
+    // Sampling.
+    of_model(number("temperature", kBoth, {0, 2}, "the model's, else 0.7",
+                    "divides the logits; 0 takes the most likely token",
+                    [](ApiRequest& r, double v) { r.sampling.temperature = static_cast<float>(v); })),
+    of_model(number("top_p", kBoth, {0, 1, true}, "the model's, else 1",
+                    "draw from the most likely tokens that together have this probability",
+                    [](ApiRequest& r, double v) {
+                      // So small that it is 0 as a float, it still keeps the most likely token.
+                      r.sampling.top_p = std::max(static_cast<float>(v), 1e-30F);
+                    })),
+    of_model(integer(
+        "top_k", kBoth, {-1, kMostInt}, "the model's, else all",
+        "draw from so many of the most likely tokens; -1 or 0: all",
+        [](ApiRequest& r, int64_t v) { r.sampling.top_k = static_cast<int32_t>(std::max<int64_t>(v, 0)); })),
+    of_model(number("min_p", kBoth, {0, 1}, "the model's, else 0.05",
+                    "draw from tokens with at least this share of the largest probability",
+                    [](ApiRequest& r, double v) { r.sampling.min_p = static_cast<float>(v); })),
+    of_model(number(
+        "typical_p", kBoth, {0, 1, true}, "1",
+        "draw from the tokens nearest to the entropy that together have this probability",
+        [](ApiRequest& r, double v) { r.sampling.typical_p = std::max(static_cast<float>(v), 1e-30F); })),
+    of_model(number("repetition_penalty", kBoth, {0, kMostPenalty, true}, "the model's, else 1",
+                    "divides positive logits of tokens in prompt or output, multiplies negative ones",
+                    [](ApiRequest& r, double v) {
+                      r.rules.repetition_penalty = std::max(static_cast<float>(v), 1e-6F);
+                    })),
+    of_model(number("frequency_penalty", kBoth, {-2, 2}, "0",
+                    "subtracted from a token's logit for each time that it is in the output",
+                    [](ApiRequest& r, double v) { r.rules.frequency_penalty = static_cast<float>(v); })),
+    of_model(number("presence_penalty", kBoth, {-2, 2}, "0",
+                    "subtracted from the logits of tokens that are in the output",
+                    [](ApiRequest& r, double v) { r.rules.presence_penalty = static_cast<float>(v); })),
+    any("logit_bias", kBoth,
+        R"({"type":"object","additionalProperties":{"type":"number","minimum":-100,"maximum":100}})", "none",
+        "added to logits, by token id as a string: -100 to 100", set_logit_bias),
+    any("bad_words", kBoth, kTexts, "none",
+        "at most 256 texts of at most 256 bytes whose tokens never come one after the other in the output",
+        set_bad_words),
+    any("seed", kBoth, R"({"type":"integer"})", "drawn for each choice",
+        "two requests with the same seed sample the same tokens", set_seed),
+
+    // Log-probabilities.
+    boolean("logprobs", kOnlyChat, "false", "the log-probability of each token of the output",
+            [](ApiRequest& r, bool v) { r.sampling.logprobs = v ? 0 : -1; }),
+    integer("top_logprobs", kOnlyChat, {0, kMaxLogprobs}, "0",
+            "and those of so many of the most likely tokens; only with `logprobs`",
+            [](ApiRequest& r, int64_t v) {
+              if (r.sampling.logprobs >= 0) r.sampling.logprobs = static_cast<int32_t>(v);
+            }),
+    integer("logprobs", kOnlyText, {0, kMaxLogprobs}, "off",
+            "the log-probability of each token, and those of so many of the most likely tokens",
+            [](ApiRequest& r, int64_t v) { r.sampling.logprobs = static_cast<int32_t>(v); }),
+    boolean("echo", kOnlyText, "false",
+            "the text begins with the prompt; with `logprobs`, its tokens have theirs, but for the first",
+            [](ApiRequest& r, bool v) { r.echo = v; }),
+    integer("prompt_logprobs", kBoth, {0, kMaxLogprobs}, "off",
+            "a list with the log-probabilities of the prompt's tokens and of so many of the most likely "
+            "tokens in "
+            "their places; not with `stream`",
+            [](ApiRequest& r, int64_t v) { r.prompt_logprobs = static_cast<int32_t>(v); }),
+
+    // Form of the answer.
+    boolean("stream", kBoth, "false", "server-sent events", [](ApiRequest& r, bool v) { r.stream = v; }),
+    any("stream_options", kBoth, R"({"type":"object","properties":{"include_usage":{"type":"boolean"}}})",
+        "none", "`include_usage`: a last event with the usage; only with `stream`", set_stream_options),
+
+    // Kvasir's and vLLM's.
+    string(
+        "cache_salt", kBoth, kMostSaltBytes, "none",
+        "prefixes are reused only among requests with the same salt. A request without one, or with an empty "
+        "one, shares with all others that have none",
+        [](ApiRequest& r, std::string v) { r.cache_salt = std::move(v); }),
+    boolean("parse_special", kBoth, "false, or `--parse-special`",
+            "text may spell control tokens: see [control tokens](serving.md#control-tokens)",
+            [](ApiRequest& r, bool v) { r.parse_special = v; }),
+    any("slo", kBoth, R"({"type":"object","additionalProperties":{"type":"integer","minimum":1}})", "none",
+        "`ttft_ms`, `tpot_ms`, `tbt_ms`, `e2el_ms`: see [latency bounds](serving.md#latency-bounds)",
+        set_slo),
+    integer("priority", kBoth, {INT32_MIN, kMostInt}, "0",
+            "lower is more urgent: a weight under `--scheduling-policy auto`, an order under `priority`; "
+            "refused otherwise",
+            [](ApiRequest& r, int64_t v) { r.priority = static_cast<int32_t>(v); }),
+    integer("forced_output_tokens", kBoth, {1, kMostInt}, "none",
+            "for experiments: the output ends after exactly so many tokens. Only the sampler knows, no "
+            "policy and "
+            "no predictor",
+            [](ApiRequest& r, int64_t v) { r.forced_output_tokens = static_cast<uint32_t>(v); }),
+    integer("output_tokens_hint", kBoth, {1, kMostInt}, "none",
+            "for experiments: what the `oracle` length predictor reads",
+            [](ApiRequest& r, int64_t v) { r.output_tokens_hint = static_cast<uint32_t>(v); }),
+    ignored("metadata", "nothing is kept with a request"),
+    ignored("user", "quotas are by key and address"),
+
+    // OpenAI's.
+    refused("best_of", kOnlyText, one, "1",
+            "choices are not ranked; ask for `n` and compare their `logprobs`"),
+    refused("tools", kOnlyChat, empty_list, "[]", "tool calls are not parsed"),
+    refused("tool_choice", kOnlyChat, none, "\"none\"", "tool calls are not parsed"),
+    refused("functions", kOnlyChat, empty_list, "[]", "tool calls are not parsed"),
+    refused("function_call", kOnlyChat, none, "\"none\"", "tool calls are not parsed"),
+    refused("parallel_tool_calls", kOnlyChat, on, "true", "tool calls are not parsed"),
+    refused("response_format", kBoth, text_format, R"({"type":"text"})", "outputs are not constrained"),
+    refused("modalities", kOnlyChat, text_only, R"(["text"])", "there is only text"),
+    refused("audio", kOnlyChat, never, "", "there is only text"),
+    refused("prediction", kOnlyChat, never, "", "there is no speculative decoding"),
+    refused("reasoning_effort", kOnlyChat, none, "\"none\"", "no template takes it"),
+    refused("verbosity", kOnlyChat, medium, "\"medium\"", "no template takes it"),
+    refused("web_search_options", kOnlyChat, never, "", "the server looks nothing up"),
+    refused("moderation", kBoth, never, "", "texts are not judged"),
+    refused("store", kBoth, off, "false", "answers are not stored"),
+    refused("service_tier", kBoth, usual_tier, R"("auto", "default")", "there is one tier; see `priority`"),
+    refused("suffix", kOnlyText, empty_string, "\"\"", "outputs only continue"),
+    // Of other servers that offer this interface.
+    refused("add_special_tokens", kOnlyChat, off, "false", "the template writes them"),
+    refused("add_special_tokens", kOnlyText, on, "true", "send token ids to have none"),
+    refused("detokenize", kBoth, on, "true", "answers are text"),
+    refused("skip_special_tokens", kBoth, on, "true", "control tokens have no text"),
+    refused("include_stop_str_in_output", kBoth, off, "false", "the text ends before the stop string"),
+    refused("return_token_ids", kBoth, off, "false", "answers are text"),
+    refused("length_penalty", kBoth, one, "1", "it is for beam search, which is not offered"),
+    refused("use_beam_search", kBoth, off, "false", "it is not offered"),
+    refused("allowed_token_ids", kBoth, empty_list, "[]", "outputs are not constrained; see `logit_bias`"),
+    refused("logits_processors", kBoth, empty_list, "[]", "they would be Python"),
+    refused("prompt_embeds", kOnlyText, never, "", "prompts are text or token ids"),
+    refused("truncate_prompt_tokens", kBoth, never, "", "a prompt that is too long is an error"),
+    refused("structured_outputs", kBoth, never, "", "outputs are not constrained"),
+    refused("guided_json", kBoth, never, "", "outputs are not constrained"),
+    refused("guided_regex", kBoth, never, "", "outputs are not constrained"),
+    refused("guided_choice", kBoth, never, "", "outputs are not constrained"),
+    refused("guided_grammar", kBoth, never, "", "outputs are not constrained"),
+    refused("add_generation_prompt", kOnlyChat, on, "true", "the assistant's turn always begins"),
+    refused("continue_final_message", kOnlyChat, off, "false", "the assistant's turn always begins"),
+    refused("chat_template", kOnlyChat, never, "", "the server has one: `--chat-template`"),
+    refused("chat_template_kwargs", kOnlyChat, empty_object, "{}", "the template takes none"),
+    refused("documents", kOnlyChat, empty_list, "[]", "the template takes none"),
+};
+
+}  // namespace
+
+std::span<const RequestField> request_fields() {
+  return kFields;
+}
+
+}  // namespace kvasir

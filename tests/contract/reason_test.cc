@@ -1,0 +1,70 @@
+// Reasons in words.
+#include "contract/reason.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+
+namespace kvasir {
+namespace {
+
+constexpr SeqId kSeq{3}, kOther{7};
+
+TEST(Reason, EachInWords) {
+  const struct {
+    Reason reason;
+    const char* words;
+  } cases[] = {
+      {{Cause::kNeedsBlock, kSeq, kOther}, "preempted 3: 7 needs a block"},
+      {{Cause::kStandstill, kSeq}, "preempted 3: nothing could go on"},
+      {{Cause::kIsLate, kSeq, kOther}, "preempted 3: 7 needs a block, and 3 is late"},
+      {{Cause::kCanWait, kSeq, kOther, 5.25}, "preempted 3: 7 needs a block, and 3 has 5.25 s left"},
+      {{Cause::kCostliest, kSeq, kOther, 12.3},
+       "preempted 3: 7 needs a block, and 3 costs most to finish, 12.3 s"},
+      {{Cause::kMakesWay, kSeq, kOther, 12, 1},
+       "preempted 3: late, it makes way for the queue from 7 on, which lacks 12 blocks and 1 places"},
+      {{Cause::kTurnAlone, kSeq, {}, 4},
+       "3 has the step alone: its transfers came too late 4 times in a row"},
+      {{Cause::kAdmitted, kSeq, {}, 1.5, 0.8},
+       "admitted 3: it costs 1.5 s to finish, its next token is due in 800 ms"},
+      {{Cause::kAdmittedWithoutBounds, kSeq, {}, 1.5},
+       "admitted 3: it has no bounds and costs 1.5 s to finish"},
+      {{Cause::kAdmittedLate, kSeq, {}, 0.0125},
+       "admitted 3, late: no other needs the room; it costs 12.5 ms"},
+      {{Cause::kAdmittedOnCredit, kSeq, {}, 1.2}, "admitted 3, late: its credit pays its cost of 1.2 s"},
+      {{Cause::kAdmittedAway, kSeq, {}, 0.212},
+       "admitted 3 away: first token due in 212 ms, no room on the device"},
+      {{Cause::kShortChunk, kSeq, kOther, 51, 0.08}, "cut 3 to 51 rows: the next token of 7 is due in 80 ms"},
+      {{Cause::kShortChunkForAll, kSeq, {}, 160, 0.2},
+       "cut 3 to 160 rows: requests without bounds are to have gaps below 200 ms"},
+      {{Cause::kNoMemory, kSeq, {}, 12, 7}, "not admitted 3: it needs 12 blocks, 7 can be had"},
+      {{Cause::kNoPlace, kSeq, {}, 256}, "not admitted 3: 256 requests run, and no more may"},
+      {{Cause::kNoTime, kSeq, kOther, 0.05}, "not admitted 3: the batch would exceed the gap of 50 ms of 7"},
+      {{Cause::kNoTimeForAll, kSeq, {}, 0.2},
+       "not admitted 3: the batch would exceed the gap of 200 ms of requests without bounds"},
+      {{Cause::kStepIsFull, kSeq}, "not admitted 3: the step has no time left for its prompt"},
+      {{Cause::kWaitsOnCredit, kSeq, {}, 0.4, 1.2}, "3 is late and waits on credit: 400 ms of 1.2 s"},
+      {{Cause::kMissedTtft, kSeq, {}, 0.12, 1}, "late 3: missed ttft of 1 s by 120 ms"},
+      {{Cause::kMissedGap, kSeq, {}, 0.05}, "late 3: a gap was longer than 50 ms"},
+      {{Cause::kMissedEnd, kSeq, {}, 2, 10}, "late 3: missed e2el of 10 s by 2 s"},
+      {{Cause::kBehindMean, kSeq, {}, 0.4}, "late 3: by 400 ms its mean gap will exceed tpot"},
+      {{Cause::kBehindEnd, kSeq, {}, 0.4}, "late 3: by 400 ms it will exceed e2el"},
+      {{Cause::kStretched, kSeq, {}, 16.02}, "late 3: without bounds, it took 16.02 times as long as alone"},
+      {{Cause::kNoGapIsKept, kSeq, {}, 0.012}, "late 3: its gap of 12 ms is given up, as all are"},
+      {{Cause::kGapIsGivenUp, kSeq, {}, 0.012, 0.05},
+       "late 3: its gap of 12 ms is given up, as all below 50 ms are"},
+      {{Cause::kLeastGap, {}, {}, 0.04}, "gaps below 40 ms are given up: they would cost others more"},
+      {{Cause::kNoGap}, "all gaps are given up: none can be kept"},
+      {{Cause::kStretch, {}, {}, 4}, "requests without bounds may take 4 times as long as alone"},
+  };
+  std::set<std::string> names;
+  for (const auto& c : cases) {
+    EXPECT_EQ(to_string(c.reason), c.words);
+    names.insert(name(c.reason.cause));
+  }
+  EXPECT_EQ(names.size(), kCauses) << "each cause is here, and has a name of its own";
+}
+
+}  // namespace
+}  // namespace kvasir
