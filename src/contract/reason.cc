@@ -29,7 +29,7 @@ constexpr Words kWords[] = {
     {Cause::kAdmittedWithoutBounds, "admit_without_bounds",
      "admitted {s}: it has no bounds and costs {at} to finish"},
     {Cause::kAdmittedLate, "admit_late", "admitted {s}, late: no other needs the room; it costs {at}"},
-    {Cause::kAdmittedOnCredit, "admit_on_credit", "admitted {s}, late: its credit pays its cost of {at}"},
+    {Cause::kAdmittedOnCredit, "admit_on_credit", "served {s}, late: its credit pays its cost of {at}"},
     {Cause::kAdmittedAway, "admit_away", "admitted {s} away: first token due in {at}, no room on the device"},
     {Cause::kShortChunk, "chunk_gap", "cut {s} to {a} rows: the next token of {o} is due in {bt}"},
     {Cause::kShortChunkForAll, "chunk_default_gap",

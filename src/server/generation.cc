@@ -41,10 +41,9 @@ Generation::Generation(const ModelService& service, PreparedRequest request,
 Status Generation::add_choices() {
   for (size_t i = 0; i < request_.generations.size(); ++i) {
     const GenerationRequest& g = request_.generations[i];
-    const uint32_t min_tokens = g.sampling.rules ? g.sampling.rules->min_tokens : 0;
     KV_ASSIGN_OR_RETURN(ChoiceStream text,
                         ChoiceStream::create(service_.tokenizer, request_.api.stop, g.stop_tokens,
-                                             g.sampling.logprobs >= 0, min_tokens));
+                                             g.sampling.logprobs >= 0, request_.api.rules.min_tokens));
     if (leads(i)) prompt_tokens_ += g.prompt.size();
     Choice& choice = choices_.emplace_back(Choice{std::move(text)});
     if (request_.api.echo) choice.echoed = g.prompt;

@@ -96,12 +96,7 @@ std::variant<json, ApiError> parse_json_object(std::string_view body) {
   return root;
 }
 
-bool JsonFields::was_read(std::string_view field) const {
-  return std::any_of(read_.begin(), read_.end(), [&](const char* name) { return field == name; });
-}
-
 const json* JsonFields::find(const char* field) const {
-  read_.push_back(field);
   const auto it = object_.find(field);
   return it == object_.end() || it->is_null() ? nullptr : &*it;
 }

@@ -42,16 +42,12 @@ class JsonFields {
   std::optional<int64_t> integer(const char* field, int64_t low, int64_t high);
   std::optional<std::string> string(const char* field);
 
-  // Some call above asked for it.
-  bool was_read(std::string_view field) const;
-
   void fail(const char* field, std::string message);
   void fail(ApiError error);
   const std::optional<ApiError>& error() const { return error_; }
 
  private:
   const nlohmann::json& object_;
-  mutable std::vector<const char*> read_;
   std::optional<ApiError> error_;
 };
 

@@ -113,7 +113,7 @@ class Encoder {
   const std::atomic<bool>* const abandoned_;
 };
 
-// Each text's tokens at the beginning of a text and, if they are as many, behind a space: as vLLM has it.
+// Each text's tokens at the beginning of a text and, if they are as many, behind a space.
 std::vector<std::vector<Token>> encode_bad_words(const Tokenizer& tokenizer,
                                                  const std::vector<std::string>& words) {
   std::vector<std::vector<Token>> out;
@@ -244,9 +244,9 @@ std::variant<PreparedRequest, ApiError> prepare_request(const ModelService& serv
                                                         const std::atomic<bool>* abandoned) {
   const Tokenizer& tokenizer = *service.tokenizer;
   if (auto e = check_ids(request.stop_token_ids, tokenizer, "stop_token_ids")) return *std::move(e);
-  std::vector<Token> biased;
-  for (const auto& [id, bias] : request.rules.bias) biased.push_back(id);
-  if (auto e = check_ids(biased, tokenizer, "logit_bias")) return *std::move(e);
+  for (const auto& [id, bias] : request.rules.bias) {
+    if (auto e = check_ids({id}, tokenizer, "logit_bias")) return *std::move(e);
+  }
   const size_t prompts = std::max<size_t>(request.prompts.size(), 1);
   if (prompts * request.choices > kMaxChoices) {
     return bad_field("n",

@@ -32,7 +32,7 @@ TEST(Reason, EachInWords) {
        "admitted 3: it has no bounds and costs 1.5 s to finish"},
       {{Cause::kAdmittedLate, kSeq, {}, 0.0125},
        "admitted 3, late: no other needs the room; it costs 12.5 ms"},
-      {{Cause::kAdmittedOnCredit, kSeq, {}, 1.2}, "admitted 3, late: its credit pays its cost of 1.2 s"},
+      {{Cause::kAdmittedOnCredit, kSeq, {}, 1.2}, "served 3, late: its credit pays its cost of 1.2 s"},
       {{Cause::kAdmittedAway, kSeq, {}, 0.212},
        "admitted 3 away: first token due in 212 ms, no room on the device"},
       {{Cause::kShortChunk, kSeq, kOther, 51, 0.08}, "cut 3 to 51 rows: the next token of 7 is due in 80 ms"},

@@ -1,4 +1,4 @@
-// Jobs of the pool: each item is done once, whoever does it and whoever is late.
+// Jobs of the pool: each item is done once, whichever thread does it and whichever is late.
 #include "exec/cpu/thread_pool.h"
 
 #include <gtest/gtest.h>
@@ -236,7 +236,7 @@ LateHelper jobs_beside_a_late_helper() {
       if (shared.out[at] == 2 * (1000 * job + i) && shared.done[at] == 1) continue;
       result.wrong_jobs.push_back(job);
     }
-    // Nobody waits for it in an ordinary job either.
+    // The caller does not wait for it in an ordinary job either.
     pool.for_each(kItems, [&](Share mine, int thread) {
       if (thread != 0) result.wrong_jobs.push_back(mine.begin);
     });

@@ -140,7 +140,7 @@ TEST(AutoReasons, TheFirstOfTheLateWaitsOnCredit) {
                                                      "not admitted 1: it needs 3 blocks, 2 can be had"));
   set_state(*policy, 4, fmt::format(" {} 1 0 0", kAutoNow));
   view.device.spare_slabs = 2 * 5;
-  EXPECT_EQ(reasons_of(*policy, view)[0], "admitted 1, late: its credit pays its cost of 98.2 ms");
+  EXPECT_EQ(reasons_of(*policy, view)[0], "served 1, late: its credit pays its cost of 98.2 ms");
 }
 
 TEST(AutoReasons, WhoBecomesLateIsToldOnce) {

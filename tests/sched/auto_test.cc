@@ -23,7 +23,7 @@ TEST(AutoPolicy, WithoutBeliefsItKeepsTheOrderOfArrival) {
 TEST(AutoPolicy, BeforeTheFirstStepsAreMeasuredChunksAreSmall) {
   View view = view_with_budget(512, 40);
   view.waiting = {waiting_seq(2, 400)};
-  EXPECT_NE(auto_plan(view).find("prefill 2 [0, 400)"), std::string::npos) << "it delays nobody";
+  EXPECT_NE(auto_plan(view).find("prefill 2 [0, 400)"), std::string::npos) << "it delays no other";
   view.running = {decoding_seq(1, 20, 30)};
   EXPECT_NE(auto_plan(view).find("prefill 2 [0, 64)"), std::string::npos);
   view.next_step = StepId{16};

@@ -35,9 +35,9 @@ int most_that_fit(const Slo* slo, const BatchGapOptions& options, int loose = 0)
   const CostModel c = gap_costs();
   const StepMargins m = exact_margins();
   BatchGap batch(c, m, options);
-  for (int i = 0; i < loose; ++i) batch.add(100, &kLoose);
+  for (int i = 0; i < loose; ++i) batch.add(SeqId{1}, 100, &kLoose);
   int n = 0;
-  for (; n < 1000 && batch.fits(100, slo); ++n) batch.add(100, slo);
+  for (; n < 1000 && !batch.exceeded_with(SeqId{2}, 100, slo); ++n) batch.add(SeqId{2}, 100, slo);
   return n;
 }
 
@@ -47,7 +47,7 @@ TEST(BatchGap, AsManyAsAStepHasRoomFor) {
   EXPECT_NEAR(most_that_fit(&kMean, {}), 118, 2);
 }
 
-TEST(BatchGap, WhoeverHasALongerGapCountsInFull) {
+TEST(BatchGap, OneWithALongerGapCountsInFull) {
   EXPECT_NEAR(most_that_fit(&kTight, {}, 100), 18, 2);
 }
 
@@ -58,7 +58,7 @@ TEST(BatchGap, WithoutABoundAndLate) {
   EXPECT_NEAR(most_that_fit(&kNone, {.otherwise_s = 0.05}), 415, 10);
 }
 
-TEST(BatchGap, AnUnreachableGapFitsNobody) {
+TEST(BatchGap, NoRequestFitsAnUnreachableGap) {
   constexpr Slo kUnreachable{.tbt_ms = 5};
   EXPECT_EQ(most_that_fit(&kUnreachable, {}), 0);
 }

@@ -155,12 +155,32 @@ TEST(RequestParser, TheCacheSaltIsAnyShortText) {
   }
 }
 
+TEST(RequestParser, ABiasHasOneSpellingOfEachIdAndThereAreNotTooMany) {
+  EXPECT_EQ(accepted(ApiKind::kChat, chat(R"("logit_bias":{"0":1,"7":-2})")).rules.bias.size(), 2u);
+  EXPECT_EQ(refused(ApiKind::kChat, chat(R"("logit_bias":{"07":1})")).param, "logit_bias");
+  const auto biases = [](int count) {
+    std::string out;
+    for (int i = 0; i < count; ++i) out += (i > 0 ? ",\"" : "\"") + std::to_string(i) + "\":1";
+    return chat("\"logit_bias\":{" + out + "}");
+  };
+  EXPECT_EQ(accepted(ApiKind::kChat, biases(1024)).rules.bias.size(), 1024u);
+  const ApiError e = refused(ApiKind::kChat, biases(1025));
+  EXPECT_NE(e.message.find("at most 1024 members"), std::string::npos) << e.message;
+}
+
+TEST(RequestParser, ABadWordIsMoreThanSpaces) {
+  EXPECT_EQ(accepted(ApiKind::kChat, chat(R"("bad_words":[" x"])")).bad_words.size(), 1u);
+  EXPECT_EQ(refused(ApiKind::kChat, chat(R"("bad_words":["x","  "])")).param, "bad_words");
+}
+
 TEST(RequestParser, UnknownFieldsAreNamedAndIgnored) {
   const auto unknown = [](ApiKind kind, const std::string& body) {
     return accepted(kind, body).unknown_fields;
   };
   EXPECT_EQ(unknown(ApiKind::kChat, chat(R"("max_tokenz":5,"metadata":{},"user":"u","best_of":1,"n":1)")),
             std::vector<std::string>{"max_tokenz"});
+  // Fields of the other endpoint.
+  EXPECT_EQ(unknown(ApiKind::kChat, chat(R"("echo":true)")), std::vector<std::string>{"echo"});
   EXPECT_EQ(unknown(ApiKind::kCompletion, completion(R"("a":1,"temperature":0,"max_tokens":1)")),
             std::vector<std::string>{"a"});
   EXPECT_TRUE(

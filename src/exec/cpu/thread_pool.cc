@@ -287,7 +287,7 @@ void ThreadPool::work_off(Job& job) {
     if (done()) return;
     // Helpers hold the rest. If they are as fast as this thread, it takes them less than `patience`.
     const Nanos now = clock.now();
-    const int64_t held = claim_of(job.items / threads_, job.grain);
+    const int64_t held = claim_of(ceil_div<int64_t>(job.items, threads_), job.grain);
     const int64_t mine = std::max<int64_t>(1, own.done.load(std::memory_order_relaxed));
     const Nanos patience = 2 * held * (now - start) / mine;
     for (Looks looks;; looks.rest()) {

@@ -7,23 +7,29 @@
 
 namespace kvasir {
 
-void BatchGap::add_to(Sums& sums, double context, const Slo* slo) const {
-  if (slo && slo->tbt_ms > 0) sums.least_every = std::min(sums.least_every, slo->tbt_ms / 1e3);
-  if (slo && slo->tpot_ms > 0) sums.least_mean = std::min(sums.least_mean, slo->tpot_ms / 1e3);
-  if (!slo || std::isinf(allowed_gap(*slo)))
-    sums.least_mean = std::min(sums.least_mean, options_.otherwise_s);
+void BatchGap::add_to(Sums& sums, SeqId seq, double context, const Slo* slo) const {
+  const auto keep_least = [](GapBound& least, double gap_s, SeqId of) {
+    if (gap_s < least.gap_s) least = {gap_s, of};
+  };
+  if (slo && slo->tbt_ms > 0) keep_least(sums.every, slo->tbt_ms / 1e3, seq);
+  if (slo && slo->tpot_ms > 0) keep_least(sums.mean, slo->tpot_ms / 1e3, seq);
+  if (!slo || std::isinf(allowed_gap(*slo))) keep_least(sums.mean, options_.otherwise_s, {});
   sums.rows += 1;
   sums.context += context;
 }
 
-void BatchGap::add(double context, const Slo* slo) {
-  add_to(sums_, context, slo);
+void BatchGap::add(SeqId seq, double context, const Slo* slo) {
+  add_to(sums_, seq, context, slo);
 }
 
-bool BatchGap::fits(double context, const Slo* slo) const {
+std::optional<GapBound> BatchGap::exceeded_with(SeqId seq, double context, const Slo* slo) const {
   Sums sums = sums_;
-  add_to(sums, context, slo);
-  return within(sums);
+  add_to(sums, seq, context, slo);
+  const double step_s = costs_.decode_seconds(sums.rows, sums.context);
+  const double every_s = sums.every.gap_s;
+  if (std::isfinite(every_s) && margin_for(every_s) * step_s > every_s) return sums.every;
+  if (mean_ * step_s > sums.mean.gap_s) return sums.mean;
+  return std::nullopt;
 }
 
 double BatchGap::margin_for(double gap_s) const {
@@ -32,13 +38,6 @@ double BatchGap::margin_for(double gap_s) const {
     margin_ = margins_.priced(kAnyRows, costs_.step_s / gap_s, options_.steps);
   }
   return margin_;
-}
-
-bool BatchGap::within(const Sums& sums) const {
-  const double step_s = costs_.decode_seconds(sums.rows, sums.context);
-  const double every_s = sums.least_every;
-  if (std::isfinite(every_s) && margin_for(every_s) * step_s > every_s) return false;
-  return mean_ * step_s <= sums.least_mean;
 }
 
 }  // namespace kvasir

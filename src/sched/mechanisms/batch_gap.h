@@ -17,8 +17,10 @@
 #pragma once
 
 #include <limits>
+#include <optional>
 
 #include "contract/cost_model.h"
+#include "contract/ids.h"
 #include "contract/slo.h"
 #include "sched/mechanisms/step_margins.h"
 
@@ -30,23 +32,28 @@ struct BatchGapOptions {
   double otherwise_s = std::numeric_limits<double>::infinity();
 };
 
+// A gap in seconds, and the request that states it; 0: `otherwise`.
+struct GapBound {
+  double gap_s = std::numeric_limits<double>::infinity();
+  SeqId seq{};
+};
+
 class BatchGap {
  public:
   BatchGap(const CostModel& costs, const StepMargins& margins, const BatchGapOptions& options)
       : costs_(costs), margins_(margins), options_(options), mean_(margins.mean(kAnyRows)) {}
 
-  // `slo`: null if no bound of its counts. Any request may be added, also one that does not fit.
-  void add(double context, const Slo* slo);
-  bool fits(double context, const Slo* slo) const;
+  // `slo`: null if no bound of `seq` counts. Any request may be added, also one that does not fit.
+  void add(SeqId seq, double context, const Slo* slo);
+  // The gap that would be exceeded with it; none: it fits.
+  std::optional<GapBound> exceeded_with(SeqId seq, double context, const Slo* slo) const;
 
  private:
   struct Sums {
     double rows = 0, context = 0;
-    double least_every = std::numeric_limits<double>::infinity();
-    double least_mean = std::numeric_limits<double>::infinity();
+    GapBound every, mean;  // the least of each kind
   };
-  void add_to(Sums& sums, double context, const Slo* slo) const;
-  bool within(const Sums& sums) const;
+  void add_to(Sums& sums, SeqId seq, double context, const Slo* slo) const;
   double margin_for(double gap_s) const;
 
   const CostModel& costs_;

@@ -1,9 +1,9 @@
 #include "sched/mechanisms/late_credit.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
 #include <sstream>
 
 namespace kvasir {

@@ -30,14 +30,13 @@ class LateCredit {
   void earn(Nanos now, double most_s);
   double balance_s() const { return balance_s_; }
   bool covers(double cost_s) const { return balance_s_ >= cost_s; }
-  // The first of the late that wait. Its turn comes when the credit covers its cost, and
-  // lasts until it runs, also if its cost grows.
+  // The first of the late that wait. Its turn comes when the credit covers its cost, and lasts until it runs,
+  // also if its cost grows.
   bool has_turn(SeqId first, double cost_s);
   // Its turn is taken: it runs on credit from now on, until it ends. Once for each.
   void spend(SeqId id, double cost_s);
   // Of one on credit: what it costs from now on. What that is more than it was at the least is paid, too.
   void note_cost(SeqId id, double cost_s);
-  void note_wait(double s) { balance_s_ -= s; }
   // How many had their turns before it, and itself; 0: it is not on credit. Of all requests those on credit
   // are the last to be preempted, and the first of them the very last: two that have no room together would
   // else preempt each other for ever.

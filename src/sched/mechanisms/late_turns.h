@@ -1,4 +1,4 @@
-// Whose turn is the next among late requests of different weights.
+// Which late request has the next turn, where weights differ.
 //
 // The credit for late requests (mechanisms/late_credit.h) pays one after the other. Those of one weight have
 // their turns in order of arrival; among weights the next turn goes to the weight w that has had the least

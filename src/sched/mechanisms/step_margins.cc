@@ -78,7 +78,9 @@ double StepMargins::priced(double prefill_rows, double fixed_share, double steps
     const double met = std::min(1.0, below / h.total);
     const double useful = std::min(needed, 1 - top_of(bin) * fixed_share);
     // Where no margin leaves any time this takes the greatest ratio seen, so that at least bounds are met.
-    const double value = std::pow(met, std::max(steps, 1.0)) * std::max(useful, 1e-9);
+    const double most = std::max(useful, 1e-9);
+    if (most <= best) continue;
+    const double value = std::pow(met, std::max(steps, 1.0)) * most;
     if (value <= best) continue;
     best = value;
     margin = top_of(bin);

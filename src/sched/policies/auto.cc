@@ -27,11 +27,15 @@ class AutoPolicy final : public BatchPolicy {
     state_.arriving.observe(view);
     state_.forget_ended(view);
     if (options_.survival) state_.rest.observe(view);
+    if (options_.give_up) give_up_gaps(view, builder);
+  }
+
+  void give_up_gaps(const View& view, PlanBuilder& builder) {
     const DeviceLimits limits{device_tokens(view), static_cast<double>(view.limits.max_num_seqs),
                               gap_without_bounds(view.costs)};
     const double least_gap_s =
         worthwhile_gap(state_.arriving, view.costs, state_.margins, limits, state_.least_gap_s);
-    if (options_.give_up && least_gap_s != state_.least_gap_s) {
+    if (least_gap_s != state_.least_gap_s) {
       builder.because(std::isinf(least_gap_s) ? Reason{.cause = Cause::kNoGap}
                                               : Reason{.cause = Cause::kLeastGap, .a = least_gap_s});
     }

@@ -2,14 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
-
-#include "sched/mechanisms/token_due.h"
 
 namespace kvasir {
 namespace {
-
-constexpr double kNobodysGap = std::numeric_limits<double>::infinity();
 
 double finite(double seconds) {
   return std::isfinite(seconds) ? seconds : 0;
@@ -46,22 +41,9 @@ Reason why_refused(Refusal refusal, const AutoRequest& r, uint32_t spare, const 
   return {Cause::kNoMemory, seq.id, {}, static_cast<double>(all - std::min(all, has)), room};
 }
 
-Reason why_no_time(const AutoRequest& r, const AutoRequests& requests, double otherwise_s,
-                   const PlanBuilder& builder) {
-  Reason why{.cause = Cause::kNoTimeForAll, .seq = r.seq->id, .a = kNobodysGap};
-  const auto count = [&](const AutoRequest& member) {
-    const double allowed_s = member.late ? kNobodysGap : allowed_gap(member.seq->slo);
-    const double gap_s = std::isinf(allowed_s) ? otherwise_s : allowed_s;
-    if (gap_s >= why.a) return;
-    why.a = gap_s;
-    why.other = std::isinf(allowed_s) ? SeqId{} : member.seq->id;
-  };
-  for (const AutoRequest& member : requests.running) {
-    if (!builder.preempted(member.seq->id)) count(member);
-  }
-  count(r);
-  if (why.other != SeqId{}) why.cause = Cause::kNoTime;
-  return why;
+Reason why_no_time(SeqId seq, const GapBound& exceeded) {
+  const Cause cause = exceeded.seq == SeqId{} ? Cause::kNoTimeForAll : Cause::kNoTime;
+  return {cause, seq, exceeded.seq, exceeded.gap_s};
 }
 
 }  // namespace kvasir

@@ -4,6 +4,7 @@
 #include "contract/reason.h"
 #include "contract/view.h"
 #include "plan/plan_builder.h"
+#include "sched/mechanisms/batch_gap.h"
 #include "sched/mechanisms/device_prices.h"
 #include "sched/policies/auto_requests.h"
 
@@ -16,9 +17,7 @@ Reason why_admitted(const AutoRequest& r, bool paid);
 // Why it waits on. refusal: not kNone and not kTime. spare: blocks that an admission leaves.
 Reason why_refused(Refusal refusal, const AutoRequest& r, uint32_t spare, const View& view,
                    const PlanBuilder& builder);
-// The same where the batch would exceed a gap: the least one of those that run and of r, otherwise
-// `otherwise_s`, that of requests without a bound that counts.
-Reason why_no_time(const AutoRequest& r, const AutoRequests& requests, double otherwise_s,
-                   const PlanBuilder& builder);
+// The same where the batch would exceed a gap.
+Reason why_no_time(SeqId seq, const GapBound& exceeded);
 
 }  // namespace kvasir

@@ -64,6 +64,7 @@ AutoRequests::AutoRequests(const View& view, const AutoOptions& options, AutoSta
   double steps = 0;
   for (const SeqView& seq : view.running) {
     running.push_back(request(seq, state));
+    running.back().keeps = keeps(running.back(), state);
     steps += running.back().steps;
   }
   if (!running.empty()) steps_of_one_ = 2 * steps / static_cast<double>(running.size());
@@ -107,7 +108,7 @@ double AutoRequests::mean_alone_s(const AutoState& state) const {
 
 bool AutoRequests::is_late(const SeqView& seq, const TokenDue& due, const AutoState& state) const {
   if (due.missed || due.behind) return true;
-  return options_.give_up && allowed_gap(seq.slo) < state.least_gap_s;
+  return allowed_gap(seq.slo) < state.least_gap_s;
 }
 
 AutoRequest AutoRequests::request(const SeqView& seq, AutoState& state) const {
@@ -126,7 +127,7 @@ AutoRequest AutoRequests::request(const SeqView& seq, AutoState& state) const {
   r.left_s = due.left_s;
   r.bounded = std::isfinite(due.left_s);
   r.late = seq.slo.any() && is_late(seq, due, state);
-  if (r.late) state.news.note(seq, due, options_.give_up ? state.least_gap_s : 0);
+  if (r.late) state.news.note(seq, due, state.least_gap_s);
   if (!r.bounded && !r.late && costs.known()) {
     // What is short does not have to be served at once.
     const double alone_s = std::max(this->alone_s(seq, rest), mean_alone_s_);
@@ -136,7 +137,6 @@ AutoRequest AutoRequests::request(const SeqView& seq, AutoState& state) const {
     if (r.late) state.news.note_stretched(seq, age_s / alone_s);
   }
   r.turn = state.credit.turn_of(seq.id);
-  r.keeps = keeps(r, state);
   return r;
 }
 

@@ -16,7 +16,7 @@ double gap_without_bounds(const CostModel& costs);
 // For which the device has memory.
 double device_tokens(const View& view);
 
-// Who gives up its memory last.
+// In which order running requests keep their memory: the first value gives it up last.
 enum class Keeps : uint8_t {
   kOnCredit,  // late, and paid for
   kMust,      // on time, and would be late
@@ -35,8 +35,8 @@ struct AutoRequest {
   bool late = false;      // it cannot meet its bounds any more, or nothing is given for them
   bool bounded = false;   // a bound is still to be kept
   bool sits_out = false;  // late: beside its row those on time would be late, too
-  Keeps keeps = Keeps::kMust;
-  uint64_t turn = 0;  // LateCredit::turn_of()
+  Keeps keeps = Keeps::kMust;  // of one that runs
+  uint64_t turn = 0;           // LateCredit::turn_of()
 
   double slack_s() const { return left_s - need_s; }
   // By which it is compared with others: what finishing it costs, for what it is worth.

@@ -21,7 +21,7 @@ namespace kvasir {
 // Parts that can be switched off, each to be measured without. Users have no reason to.
 struct AutoOptions {
   bool order = true;     // the queue by what can be in time; else by arrival
-  bool victims = true;   // who gives up its memory by its price; else the latest arrival
+  bool victims = true;   // which request gives up its memory: by its price; else the latest arrival
   bool batch = true;     // the batch is bounded by gaps
   bool margins = true;   // margins are priced; else the greatest ratio of a thousand steps
   bool survival = true;  // lengths conditioned on survival; else the point
@@ -39,7 +39,7 @@ struct AutoState {
   LateTurns turns;
   Stretch stretch;
   LateNews news;
-  double least_gap_s = 0;  // worthwhile_gap()
+  double least_gap_s = 0;  // worthwhile_gap(); 0: all gaps are kept
   uint32_t plans = 0;      // since ids were last compared with those that live
 
   RestOfOutput rest;  // a cache

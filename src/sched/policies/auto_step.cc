@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -23,7 +24,7 @@ constexpr double kNoBound = std::numeric_limits<double>::infinity();
 // The share of time that prompts need is this times what those that arrive take, so that queues become
 // shorter.
 constexpr double kAboveArrivals = 2;
-constexpr double kLateStep = 0.01;  // the share of steps that exceed a gap that nobody states
+constexpr double kLateStep = 0.01;  // the share of steps that exceed the gap of requests that state none
 // Before a step has been measured, rows of a prompt that may delay a decode; after so many steps none will
 // be.
 constexpr uint32_t kCarefulRows = 64;
@@ -36,10 +37,11 @@ constexpr uint32_t kMostRefusals = 8;
 // one's cost that a late one must still need, or it is about to end.
 constexpr uint32_t kMakeWayFor = 4;
 constexpr double kWorthStopping = 0.5;
+
 // The first token of those on time that is due.
 struct FirstDue {
   double left_s = kNoBound;
-  SeqId seq{};             // whose it is
+  SeqId seq{};             // the request that it belongs to
   bool every_gap = false;  // each gap of that request counts; else the mean of them
 
   bool any() const { return left_s < kNoBound; }
@@ -94,7 +96,7 @@ class AutoStep {
     BatchGap batch = no_gaps();
     bool any = false;
     const auto add = [&](const AutoRequest& r) {
-      batch.add(r.seq->known_tokens, r.late ? nullptr : &r.seq->slo);
+      batch.add(r.seq->id, r.seq->known_tokens, r.late ? nullptr : &r.seq->slo);
       any |= r.on_time_bound();
     };
     std::vector<AutoRequest*> late;
@@ -114,8 +116,8 @@ class AutoStep {
       return std::pair(a->seq->arrival, raw(a->seq->id)) < std::pair(b->seq->arrival, raw(b->seq->id));
     });
     for (AutoRequest* r : late) {
-      r->sits_out = !batch.fits(r->seq->known_tokens, nullptr);
-      if (!r->sits_out) batch.add(r->seq->known_tokens, nullptr);
+      r->sits_out = batch.exceeded_with(r->seq->id, r->seq->known_tokens, nullptr).has_value();
+      if (!r->sits_out) batch.add(r->seq->id, r->seq->known_tokens, nullptr);
     }
   }
 
@@ -175,7 +177,10 @@ class AutoStep {
       if (away && !builder_.can_stop(*first->seq)) return;
       if (away) preempt(*first->seq);
       first->sits_out = false;
+      builder_.because(why_admitted(*first, /*paid=*/true));
       spend(*first);
+      first->turn = state_.credit.turn_of(first->seq->id);
+      first->keeps = Keeps::kOnCredit;
       return;
     }
     const auto at = std::find(queue_.begin(), queue_.end(), first);
@@ -328,8 +333,9 @@ class AutoStep {
     if (!by_time || !view_.costs.known()) return true;
     const bool bound =
         first_due_.any() && (!any_unbounded_ || first_due_.left_s < requests_.without_bounds_s());
-    builder_.because({bound ? Cause::kShortChunk : Cause::kShortChunkForAll, seq.id, first_due_.seq,
-                      static_cast<double>(rows), bound ? first_due_.left_s : requests_.without_bounds_s()});
+    builder_.because({bound ? Cause::kShortChunk : Cause::kShortChunkForAll, seq.id,
+                      bound ? first_due_.seq : SeqId{}, static_cast<double>(rows),
+                      bound ? first_due_.left_s : requests_.without_bounds_s()});
     return true;
   }
 
@@ -363,8 +369,8 @@ class AutoStep {
   BatchGap gaps() const {
     BatchGap out = no_gaps();
     for (const AutoRequest& r : requests_.running) {
-      if (!builder_.preempted(r.seq->id) && !r.sits_out)
-        out.add(r.seq->known_tokens, r.late ? nullptr : &r.seq->slo);
+      if (builder_.preempted(r.seq->id) || r.sits_out) continue;
+      out.add(r.seq->id, r.seq->known_tokens, r.late ? nullptr : &r.seq->slo);
     }
     return out;
   }
@@ -382,14 +388,18 @@ class AutoStep {
       const bool alone = builder_.running_seqs() == 0;
       const Slo* slo = r->late ? nullptr : &seq.slo;
       Refusal why = Refusal::kNone;
-      if (!alone && options_.batch && view_.costs.known() && !batch.fits(seq.known_tokens, slo)) {
+      std::optional<GapBound> exceeded;
+      if (!alone && options_.batch && view_.costs.known()) {
+        exceeded = batch.exceeded_with(seq.id, seq.known_tokens, slo);
+      }
+      if (exceeded) {
         why = Refusal::kTime;
-        builder_.because(why_no_time(*r, requests_, requests_.without_bounds_s(), builder_));
+        builder_.because(why_no_time(seq.id, *exceeded));
       } else {
         why = admit_one(*r, alone ? 0 : spare);
       }
       if (why == Refusal::kNone) {
-        batch.add(seq.known_tokens, slo);
+        batch.add(seq.id, seq.known_tokens, slo);
         if (!away_admitted_) builder_.because(why_admitted(*r, paid));
         if (paid) spend(*r);
         continue;

@@ -25,7 +25,10 @@ bool takes(const RequestField& f) {
 json schema_of(const RequestField& f) {
   json schema = json::object();
   if (takes<RequestField::SetBoolean>(f)) schema["type"] = "boolean";
-  if (takes<RequestField::SetString>(f)) schema["type"] = "string";
+  if (takes<RequestField::SetString>(f)) {
+    schema["type"] = "string";
+    if (f.range.high < kUnbounded) schema["maxLength"] = static_cast<int64_t>(f.range.high);
+  }
   if (takes<RequestField::SetAny>(f)) schema = json::parse(f.shape);
   const bool whole = takes<RequestField::SetInteger>(f);
   if (whole || takes<RequestField::SetNumber>(f)) {
@@ -134,7 +137,8 @@ std::string openapi_text(std::string_view version) {
 }
 
 void handle_openapi(Exchange& exchange) {
-  exchange.respond(json_response(openapi_text(exchange.server().options.version)));
+  static const std::string text = openapi_text(exchange.server().options.version);  // one in a process
+  exchange.respond(json_response(text));
 }
 
 }  // namespace kvasir

@@ -75,7 +75,7 @@ class OpenAiWriter : public AnswerWriter {
     return want_logprobs_ ? logprobs_list(delta) : "null";
   }
 
-  // A member with the log-probabilities of a prompt, in vLLM's form; empty if they are not asked for.
+  // A member with the log-probabilities of a prompt, as docs/api.md has it; empty if they are not asked for.
   std::string prompt_logprobs(const FinishedChoice& choice) const;
 
   const ObjectNames objects_;

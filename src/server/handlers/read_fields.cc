@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -70,12 +69,12 @@ void check_together(JsonFields& fields, ApiRequest& r) {
   r.sampling.prompt_logprobs = std::max(r.prompt_logprobs, r.echo ? r.sampling.logprobs : -1);
 }
 
-// Names of fields that nothing here knows, some of them: a client may have mistyped them.
-std::vector<std::string> unknown_names(const json& object) {
+// Names of fields that the endpoint does not know, some of them: a client may have mistyped them.
+std::vector<std::string> unknown_names(const json& object, ApiKind kind) {
   constexpr size_t kMost = 8, kLongestName = 64;
   std::vector<std::string> unknown;
   for (auto it = object.begin(); it != object.end() && unknown.size() < kMost; ++it) {
-    const auto has_name = [&](const RequestField& f) { return f.name == it.key(); };
+    const auto has_name = [&](const RequestField& f) { return f.is_of(kind) && f.name == it.key(); };
     const std::span<const RequestField> all = request_fields();
     if (std::none_of(all.begin(), all.end(), has_name)) unknown.push_back(it.key().substr(0, kLongestName));
   }
@@ -94,7 +93,7 @@ void read_request_fields(JsonFields& fields, const json& object, ApiKind kind, A
     if (f.use == Use::kRead && f.is_of(kind) && !fields.error()) read_field(f, fields, request);
   }
   if (!fields.error()) check_together(fields, request);
-  if (!fields.error()) request.unknown_fields = unknown_names(object);
+  if (!fields.error()) request.unknown_fields = unknown_names(object, kind);
 }
 
 std::optional<ApiError> read_default_fields(std::string_view object, ApiRequest& defaults) {

@@ -1,5 +1,5 @@
-// The table of fields, in the order of the documentation. To add one, add a line: nothing else knows the
-// fields.
+// The table of fields, in the order of the documentation. To add one, add a line: parsing, its errors,
+// /openapi.json and docs/api.md follow. Fields that depend on each other are in check_together().
 #include "server/handlers/request_fields.h"
 
 #include <fmt/format.h>
@@ -30,6 +30,7 @@ constexpr double kMostSaltBytes = 1024;
 
 constexpr size_t kMaxStops = 16, kMaxStopBytes = 1024, kMaxStopTokens = 128;
 constexpr size_t kMaxBadWords = 256, kMaxBadWordBytes = 256;
+constexpr size_t kMaxBiases = 1024;
 
 // A list of strings within bounds into `out`; false: it is something else.
 bool read_texts(const json& list, size_t most, size_t most_bytes, std::vector<std::string>& out) {
@@ -51,10 +52,17 @@ void set_stop(ApiRequest& r, const json& value, JsonFields& errors) {
 }
 
 void set_bad_words(ApiRequest& r, const json& value, JsonFields& errors) {
-  if (read_texts(value, kMaxBadWords, kMaxBadWordBytes, r.bad_words)) return;
-  errors.fail("bad_words", fmt::format("'bad_words' must be a list of at most {} strings, none of them empty "
-                                       "or longer than {} bytes",
-                                       kMaxBadWords, kMaxBadWordBytes));
+  const auto says_nothing = [](const std::string& word) {
+    return word.find_first_not_of(' ') == std::string::npos;
+  };
+  if (read_texts(value, kMaxBadWords, kMaxBadWordBytes, r.bad_words) &&
+      std::none_of(r.bad_words.begin(), r.bad_words.end(), says_nothing)) {
+    return;
+  }
+  errors.fail("bad_words",
+              fmt::format("'bad_words' must be a list of at most {} strings, none of them empty, "
+                          "only of spaces, or longer than {} bytes",
+                          kMaxBadWords, kMaxBadWordBytes));
 }
 
 void set_stop_token_ids(ApiRequest& r, const json& value, JsonFields& errors) {
@@ -71,11 +79,14 @@ void set_stop_token_ids(ApiRequest& r, const json& value, JsonFields& errors) {
 void set_logit_bias(ApiRequest& r, const json& value, JsonFields& errors) {
   const auto wrong = [&] {
     errors.fail("logit_bias",
-                "'logit_bias' must be an object from token ids, as strings, to numbers from -100 to 100");
+                fmt::format("'logit_bias' must be an object of at most {} members, from token ids as strings "
+                            "to numbers from -100 to 100",
+                            kMaxBiases));
   };
-  if (!value.is_object()) return wrong();
+  if (!value.is_object() || value.size() > kMaxBiases) return wrong();
   for (const auto& [key, bias] : value.items()) {
-    const bool is_id = !key.empty() && key.size() <= 9 &&
+    // One spelling for each id, or biases of one token would add up.
+    const bool is_id = !key.empty() && key.size() <= 9 && (key[0] != '0' || key.size() == 1) &&
                        std::all_of(key.begin(), key.end(), [](char c) { return c >= '0' && c <= '9'; });
     if (!is_id || !bias.is_number() || !(std::abs(bias.get<double>()) <= 100)) return wrong();
     r.rules.bias.emplace_back(static_cast<Token>(std::stol(key)), bias.get<float>());
@@ -244,7 +255,7 @@ constexpr Field kFields[] = {
             [](ApiRequest& r, bool v) { r.ignore_eos = v; }),
 
     // Sampling.
-    of_model(number("temperature", kBoth, {0, 2}, "the model's, else 0.7",
+    of_model(number("temperature", kBoth, {0, 2}, "the model's, else 1; 0.7 if the model says nothing",
                     "divides the logits; 0 takes the most likely token",
                     [](ApiRequest& r, double v) { r.sampling.temperature = static_cast<float>(v); })),
     of_model(number("top_p", kBoth, {0, 1, true}, "the model's, else 1",
@@ -257,7 +268,7 @@ constexpr Field kFields[] = {
         "top_k", kBoth, {-1, kMostInt}, "the model's, else all",
         "draw from so many of the most likely tokens; -1 or 0: all",
         [](ApiRequest& r, int64_t v) { r.sampling.top_k = static_cast<int32_t>(std::max<int64_t>(v, 0)); })),
-    of_model(number("min_p", kBoth, {0, 1}, "the model's, else 0.05",
+    of_model(number("min_p", kBoth, {0, 1}, "the model's, else 0; 0.05 if the model says nothing",
                     "draw from tokens with at least this share of the largest probability",
                     [](ApiRequest& r, double v) { r.sampling.min_p = static_cast<float>(v); })),
     of_model(number(
@@ -277,7 +288,7 @@ constexpr Field kFields[] = {
                     [](ApiRequest& r, double v) { r.rules.presence_penalty = static_cast<float>(v); })),
     any("logit_bias", kBoth,
         R"({"type":"object","additionalProperties":{"type":"number","minimum":-100,"maximum":100}})", "none",
-        "added to logits, by token id as a string: -100 to 100", set_logit_bias),
+        "added to logits, by token id as a string: -100 to 100, of at most 1,024 tokens", set_logit_bias),
     any("bad_words", kBoth, kTexts, "none",
         "at most 256 texts of at most 256 bytes whose tokens never come one after the other in the output",
         set_bad_words),
@@ -309,7 +320,7 @@ constexpr Field kFields[] = {
     any("stream_options", kBoth, R"({"type":"object","properties":{"include_usage":{"type":"boolean"}}})",
         "none", "`include_usage`: a last event with the usage; only with `stream`", set_stream_options),
 
-    // Kvasir's and vLLM's.
+    // Beyond OpenAI's.
     string(
         "cache_salt", kBoth, kMostSaltBytes, "none",
         "prefixes are reused only among requests with the same salt. A request without one, or with an empty "
@@ -337,8 +348,7 @@ constexpr Field kFields[] = {
     ignored("user", "quotas are by key and address"),
 
     // OpenAI's.
-    refused("best_of", kOnlyText, one, "1",
-            "choices are not ranked; ask for `n` and compare their `logprobs`"),
+    refused("best_of", kBoth, one, "1", "choices are not ranked; ask for `n` and compare their `logprobs`"),
     refused("tools", kOnlyChat, empty_list, "[]", "tool calls are not parsed"),
     refused("tool_choice", kOnlyChat, none, "\"none\"", "tool calls are not parsed"),
     refused("functions", kOnlyChat, empty_list, "[]", "tool calls are not parsed"),
