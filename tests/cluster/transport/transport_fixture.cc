@@ -8,10 +8,27 @@
 #include <cstring>
 #include <thread>
 
+#include "cluster/transport/link_state.h"
 #include "cluster/transport/peer_process.h"
 #include "support/take.h"
 
 namespace kvasir::test {
+namespace {
+
+// Waits end by the time that this process ran: a machine that pauses for a minute loses no message.
+class Deadline {
+ public:
+  explicit Deadline(Nanos patience) : began_(time_.at(clock_.now())), patience_(patience) {}
+  Nanos left() { return patience_ - (time_.at(clock_.now()) - began_); }
+
+ private:
+  const MonotonicClock clock_;
+  RunTime time_{kNanosPerSecond};
+  const Nanos began_;
+  const Nanos patience_;
+};
+
+}  // namespace
 
 void PrintTo(const TransportKind& kind, std::ostream* out) {
   *out << kind.name;
@@ -27,9 +44,8 @@ TransportOptions options_of(const TransportKind& kind, const PeerId& self) {
 
 std::vector<PeerMessage> take_messages(PeerTransport& from, size_t count) {
   std::vector<PeerMessage> all;
-  const MonotonicClock clock;
-  const Nanos until = clock.now() + kPatience;
-  while (all.size() < count && clock.now() < until) {
+  Deadline deadline(kPatience);
+  while (all.size() < count && deadline.left() > 0) {
     from.wait(100 * kNanosPerMilli);
     for (PeerMessage& message : from.receive()) all.push_back(std::move(message));
   }
@@ -37,20 +53,19 @@ std::vector<PeerMessage> take_messages(PeerTransport& from, size_t count) {
 }
 
 std::vector<PeerId> take_lost(PeerTransport& from, Nanos patience) {
-  const MonotonicClock clock;
-  const Nanos until = clock.now() + patience;
+  Deadline deadline(patience);
   for (;;) {
     std::vector<PeerId> lost = from.lost();
-    if (!lost.empty() || clock.now() >= until) return lost;
-    from.wait(std::min(until - clock.now(), 10 * kNanosPerMilli));
+    const Nanos left = deadline.left();
+    if (!lost.empty() || left <= 0) return lost;
+    from.wait(std::min(left, 10 * kNanosPerMilli));
   }
 }
 
 bool eventually(const std::function<bool()>& done) {
-  const MonotonicClock clock;
-  const Nanos until = clock.now() + kPatience;
+  Deadline deadline(kPatience);
   while (!done()) {
-    if (clock.now() >= until) return false;
+    if (deadline.left() <= 0) return false;
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
   return true;
