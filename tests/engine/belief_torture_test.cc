@@ -144,7 +144,9 @@ TEST_P(BeliefTorture, SoAreThoseOfAuto) {
     partial += out.partial_steps;
   }
   // Prompts before there is room. With wrong costs some shapes have none.
-  if (belief == "right") EXPECT_GT(partial, 0u);
+  if (belief == "right") {
+    EXPECT_GT(partial, 0u);
+  }
 }
 
 TEST_P(BeliefTorture, SoAreThoseOfEllm) {
