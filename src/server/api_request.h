@@ -9,12 +9,54 @@
 
 #include "contract/slo.h"
 #include "contract/step.h"
+#include "model/templates/chat_template.h"
 
 namespace kvasir {
+
+// A call of a tool. The arguments are JSON as the model wrote them, which may be ill-formed.
+struct ApiToolCall {
+  std::string id;
+  std::string name;
+  std::string arguments;
+};
 
 struct ApiMessage {
   std::string role;
   std::string content;
+  std::string reasoning = {};                // of the assistant, before the content
+  std::vector<ApiToolCall> tool_calls = {};  // of the assistant
+  std::string tool_call_id = {};             // of the role tool: which call this is the result of
+  std::string name = {};                     // of the tool, or of the author
+};
+
+// A tool that the model may call.
+struct ApiTool {
+  std::string name;
+  std::string description;
+  std::string parameters;  // a JSON schema of the arguments, as text; empty: any
+};
+
+enum class ToolChoice : uint8_t {
+  kNone,      // the model is not told of the tools
+  kAuto,      // it may call tools
+  kRequired,  // it calls at least one
+  kNamed,     // it calls ApiRequest::named_tool
+};
+
+// What the text of an output must be.
+struct OutputGrammar {
+  enum class Kind : uint8_t {
+    kNone,           // anything
+    kJson,           // any JSON object
+    kJsonSchema,     // `text` is the schema
+    kRegex,          // `text` matches the whole output
+    kChoice,         // one of `choices`
+    kGrammar,        // `text` is EBNF, as of llama.cpp's GBNF
+    kStructuralTag,  // `text` is JSON: free text in which given tags begin constrained parts
+  };
+  Kind kind = Kind::kNone;
+  std::string text = {};
+  std::vector<std::string> choices = {};
 };
 
 // Text, or the tokens themselves.
@@ -26,6 +68,12 @@ struct ApiRequest {
   std::string model;  // empty: the one that is served
   std::vector<ApiMessage> messages;
   std::vector<PromptInput> prompts;
+  std::vector<ApiTool> tools;
+  ToolChoice tool_choice = ToolChoice::kAuto;  // matters where there are tools
+  std::string named_tool;
+  bool parallel_tool_calls = true;         // false: at most one call in an answer
+  TemplateValue::Dict template_variables;  // of the client, for the chat template
+  OutputGrammar grammar;
   std::vector<std::string> unknown_fields;  // some of those that nothing here knows
   bool stream = false;
   bool include_usage = false;                // a last chunk with the usage

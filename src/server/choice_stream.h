@@ -23,10 +23,20 @@ struct LogprobEntry {
   uint64_t char_offset = 0;  // the same in code points
 };
 
+// A piece of a call of a tool. The first piece of a call has its id and name.
+struct ToolCallDelta {
+  uint32_t index = 0;  // of the call in the choice
+  std::string id;
+  std::string name;
+  std::string arguments;  // to be appended: JSON as the model wrote it
+};
+
 struct TextDelta {
   std::string text;
-  std::vector<LogprobEntry> logprobs;  // of the tokens that begin in the text so far
-  bool empty() const { return text.empty() && logprobs.empty(); }
+  std::string reasoning = {};                  // what the model thinks, before the text
+  std::vector<ToolCallDelta> tool_calls = {};  // after the text
+  std::vector<LogprobEntry> logprobs = {};     // of the tokens that begin in the text so far
+  bool empty() const { return text.empty() && reasoning.empty() && tool_calls.empty() && logprobs.empty(); }
 };
 
 // One per choice, used by one thread. Text comes in whole characters. Text that may still become a stop
