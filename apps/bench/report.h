@@ -46,6 +46,7 @@ struct Summary {
   std::vector<Distribution> metrics;
   std::vector<std::pair<std::string, int64_t>> errors;  // distinct, with their number, most frequent first
   std::vector<EngineFigure> engine;                     // none where a server was measured from outside
+  std::vector<std::pair<std::string, uint64_t>> decisions;  // reasons of plans, with their number; likewise
 
   double per_second(int64_t count) const { return duration > 0 ? static_cast<double>(count) / duration : 0; }
   // Of the judged requests, the share in [0, 1] that `count` is.

@@ -165,6 +165,7 @@ void add_details(OrderedJson* json, const LoadOutcome& outcome) {
 
 void add_run(OrderedJson* json, const RunResult& run, const BenchConfig& config) {
   for (const Figure& figure : figures_of(run.summary, config)) (*json)[figure.key] = value_json(figure);
+  for (const auto& [reason, count] : run.summary.decisions) (*json)["decisions"][reason] = count;
   (*json)["interrupted"] = run.summary.interrupted;
   (*json)["drained_out"] = run.summary.drained_out;
   add_curves(json, run.curves);

@@ -169,6 +169,8 @@ Status single_run(const Study& study, const SimulateOptions& options, std::ostre
   out << fmt::format("\nRequest {} under {}:\n", *request, options.policies.front());
   for (const std::string& line : outcome.life) out << line << '\n';
   out << end_of_life(outcome.load.records[*request], outcome.load.start);
+  const std::string decisions = decisions_table(outcome);
+  if (!decisions.empty()) out << '\n' << decisions;
   return {};
 }
 

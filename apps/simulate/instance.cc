@@ -253,6 +253,7 @@ SimulationOutcome SimulatedInstance::finish() {
   out.seconds_stalled = m.seconds_stalled;
   out.mean_queue_s = mean_of(m.request_queue_time);
   out.mean_prefill_s = mean_of(m.request_prefill_time);
+  for (size_t i = 0; i < kCauses; ++i) out.decisions[i] = m.decisions[i];
   if (setup_.costs_learn) out.cost_error = m.cost_error;
   return out;
 }

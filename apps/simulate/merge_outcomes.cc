@@ -84,6 +84,7 @@ SimulationOutcome merge_outcomes(std::vector<SimulationOutcome> each, const std:
     out.seconds_stalled += one.seconds_stalled;
     out.mean_queue_s += share * one.mean_queue_s;
     out.mean_prefill_s += share * one.mean_prefill_s;
+    for (size_t i = 0; i < kCauses; ++i) out.decisions[i] += one.decisions[i];
     out.preempted_s.insert(out.preempted_s.end(), one.preempted_s.begin(), one.preempted_s.end());
     out.life.insert(out.life.end(), one.life.begin(), one.life.end());
     if (one.cost_error) cost_error += *one.cost_error;

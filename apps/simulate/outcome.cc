@@ -154,6 +154,10 @@ RunResult run_result(const RunKey& key, SimulationOutcome outcome, const BenchCo
   out.summary = summarise(outcome.load, config);
   out.summary.preemptions = static_cast<double>(outcome.preemptions);
   out.summary.engine = engine_figures(outcome);
+  for (size_t i = 0; i < kCauses; ++i) {
+    if (outcome.decisions[i] == 0) continue;
+    out.summary.decisions.emplace_back(name(static_cast<Cause>(i)), outcome.decisions[i]);
+  }
   out.curves = curves_of(outcome.load);
   out.curves.engine = engine_lines(outcome);
   out.outcome = std::move(outcome.load);

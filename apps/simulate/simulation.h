@@ -2,6 +2,7 @@
 // on instances that lend each other memory, or know nothing of each other.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -14,6 +15,7 @@
 #include "apps/simulate/observed_policy.h"
 #include "apps/simulate/sim_cluster.h"
 #include "contract/cost_model.h"
+#include "contract/reason.h"
 #include "contract/slo.h"
 #include "engine/engine.h"
 #include "exec/sim/sim_link.h"
@@ -80,6 +82,7 @@ struct SimulationOutcome {
   std::vector<double> preempted_s;  // ObservedPolicy::preempted_seconds
   // Of belief, as EngineMetrics::cost_error; nothing where it does not learn.
   std::optional<double> cost_error;
+  std::array<uint64_t, kCauses> decisions{};  // reasons that plans gave, by Cause
   std::vector<std::string> life;
   uint32_t instances = 1;
   // Where they lend each other memory.

@@ -132,4 +132,15 @@ std::string end_of_life(const RequestRecord& record, Nanos start) {
   }
 }
 
+std::string decisions_table(const SimulationOutcome& outcome) {
+  std::string out;
+  for (size_t i = 0; i < kCauses; ++i) {
+    if (outcome.decisions[i] == 0) continue;
+    const auto cause = static_cast<Cause>(i);
+    fmt::format_to(std::back_inserter(out), "{:>9} {:<21} {}\n", outcome.decisions[i], name(cause),
+                   meaning(cause));
+  }
+  return out.empty() ? out : "Reasons for what the plans of this run decided:\n" + out;
+}
+
 }  // namespace kvasir

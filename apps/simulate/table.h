@@ -17,4 +17,8 @@ std::string effective_table(const std::vector<EffectiveThroughput>& found, doubl
 // The last line of a request's life: how it ended, and its latencies.
 std::string end_of_life(const RequestRecord& record, Nanos start);
 
+// One line for each reason that plans of a run gave: how often, its name, and what it means; nothing if there
+// are none.
+std::string decisions_table(const SimulationOutcome& outcome);
+
 }  // namespace kvasir

@@ -7,55 +7,90 @@
 namespace kvasir {
 namespace {
 
-// {s}: the sequence, {o}: the other one; {a}, {b}: numbers, {at}, {bt}: the same as times.
+// text: of one reason, with {s}: the sequence, {o}: the other one; {a}, {b}: numbers, {at}, {bt}: the same as
+// times.
 struct Words {
   Cause cause;
   const char* name;
+  const char* meaning;
   const char* text;
 };
 
 constexpr Words kWords[] = {
-    {Cause::kNeedsBlock, "preempt_memory", "preempted {s}: {o} needs a block"},
-    {Cause::kStandstill, "preempt_standstill", "preempted {s}: nothing could go on"},
-    {Cause::kIsLate, "preempt_late", "preempted {s}: {o} needs a block, and {s} is late"},
-    {Cause::kCanWait, "preempt_can_wait", "preempted {s}: {o} needs a block, and {s} has {at} left"},
+    {Cause::kNeedsBlock, "preempt_memory", "preempted: another request needed a block",
+     "preempted {s}: {o} needs a block"},
+    {Cause::kStandstill, "preempt_standstill", "preempted: else nothing could have gone on",
+     "preempted {s}: nothing could go on"},
+    {Cause::kIsLate, "preempt_late", "preempted: another request needed a block, and this one was late",
+     "preempted {s}: {o} needs a block, and {s} is late"},
+    {Cause::kCanWait, "preempt_can_wait",
+     "preempted: another request needed a block, and the bounds of this one left it time",
+     "preempted {s}: {o} needs a block, and {s} has {at} left"},
     {Cause::kCostliest, "preempt_costliest",
+     "preempted: another request needed a block, and this one cost most to finish",
      "preempted {s}: {o} needs a block, and {s} costs most to finish, {at}"},
     {Cause::kMakesWay, "preempt_make_way",
+     "preempted: it was late, and those on time waited for its memory or its place",
      "preempted {s}: late, it makes way for the queue from {o} on, which lacks {a} blocks and {b} places"},
 
-    {Cause::kTurnAlone, "alone", "{s} has the step alone: its transfers came too late {a} times in a row"},
-    {Cause::kAdmitted, "admit", "admitted {s}: it costs {at} to finish, its next token is due in {bt}"},
-    {Cause::kAdmittedWithoutBounds, "admit_without_bounds",
+    {Cause::kTurnAlone, "alone", "had a step alone: its transfers had come too late several times in a row",
+     "{s} has the step alone: its transfers came too late {a} times in a row"},
+    {Cause::kAdmitted, "admit", "admitted: on time, and there was room",
+     "admitted {s}: it costs {at} to finish, its next token is due in {bt}"},
+    {Cause::kAdmittedWithoutBounds, "admit_without_bounds", "admitted: without bounds, and there was room",
      "admitted {s}: it has no bounds and costs {at} to finish"},
-    {Cause::kAdmittedLate, "admit_late", "admitted {s}, late: no other needs the room; it costs {at}"},
-    {Cause::kAdmittedOnCredit, "admit_on_credit", "served {s}, late: its credit pays its cost of {at}"},
-    {Cause::kAdmittedAway, "admit_away", "admitted {s} away: first token due in {at}, no room on the device"},
-    {Cause::kShortChunk, "chunk_gap", "cut {s} to {a} rows: the next token of {o} is due in {bt}"},
+    {Cause::kAdmittedLate, "admit_late", "admitted: late, and no other needed the room",
+     "admitted {s}, late: no other needs the room; it costs {at}"},
+    {Cause::kAdmittedOnCredit, "admit_on_credit", "served though late: the credit paid for its turn",
+     "served {s}, late: its credit pays its cost of {at}"},
+    {Cause::kAdmittedAway, "admit_away", "admitted before there was room on the device, for its first token",
+     "admitted {s} away: first token due in {at}, no room on the device"},
+    {Cause::kShortChunk, "chunk_gap", "a prompt got fewer rows in a step, for the next token of another",
+     "cut {s} to {a} rows: the next token of {o} is due in {bt}"},
     {Cause::kShortChunkForAll, "chunk_default_gap",
+     "a prompt got fewer rows in a step, for the gaps of requests without bounds",
      "cut {s} to {a} rows: requests without bounds are to have gaps below {bt}"},
 
-    {Cause::kNoMemory, "wait_memory", "not admitted {s}: it needs {a} blocks, {b} can be had"},
-    {Cause::kNoPlace, "wait_place", "not admitted {s}: {a} requests run, and no more may"},
-    {Cause::kNoTime, "wait_gap", "not admitted {s}: the batch would exceed the gap of {at} of {o}"},
+    {Cause::kSitsOut, "sit_out",
+     "had no row in a step: it was late, and the batch would have exceeded a gap of others",
+     "{s} is late and has no row: with it the batch would exceed the gap of another"},
+    {Cause::kNoMemory, "wait_memory", "stayed out of a step: too few blocks",
+     "not admitted {s}: it needs {a} blocks, {b} can be had"},
+    {Cause::kNoPlace, "wait_place", "stayed out of a step: no more requests may run at once",
+     "not admitted {s}: {a} requests run, and no more may"},
+    {Cause::kNoTime, "wait_gap", "stayed out of a step: the batch would have exceeded the gap of a request",
+     "not admitted {s}: the batch would exceed the gap of {at} of {o}"},
     {Cause::kNoTimeForAll, "wait_default_gap",
+     "stayed out of a step: the batch would have exceeded the gap of requests without bounds",
      "not admitted {s}: the batch would exceed the gap of {at} of requests without bounds"},
-    {Cause::kStepIsFull, "wait_step", "not admitted {s}: the step has no time left for its prompt"},
-    {Cause::kWaitsOnCredit, "wait_credit", "{s} is late and waits on credit: {at} of {bt}"},
+    {Cause::kStepIsFull, "wait_step", "stayed out of a step: no time was left for its prompt",
+     "not admitted {s}: the step has no time left for its prompt"},
+    {Cause::kWaitsOnCredit, "wait_credit", "the first late request waited for credit in a step",
+     "{s} is late and waits on credit: {at} of {bt}"},
 
-    {Cause::kMissedTtft, "late_ttft", "late {s}: missed ttft of {bt} by {at}"},
-    {Cause::kMissedGap, "late_tbt", "late {s}: a gap was longer than {at}"},
-    {Cause::kMissedEnd, "late_e2el", "late {s}: missed e2el of {bt} by {at}"},
-    {Cause::kBehindMean, "late_tpot", "late {s}: by {at} its mean gap will exceed tpot"},
-    {Cause::kBehindEnd, "late_e2el_ahead", "late {s}: by {at} it will exceed e2el"},
-    {Cause::kStretched, "late_stretch", "late {s}: without bounds, it took {a} times as long as alone"},
-    {Cause::kNoGapIsKept, "late_no_gap", "late {s}: its gap of {at} is given up, as all are"},
-    {Cause::kGapIsGivenUp, "late_gap_given_up",
+    {Cause::kMissedTtft, "late_ttft", "became late: it had no first token within its bound",
+     "late {s}: missed ttft of {bt} by {at}"},
+    {Cause::kMissedGap, "late_tbt", "became late: a gap was too long",
+     "late {s}: a gap was longer than {at}"},
+    {Cause::kMissedEnd, "late_e2el", "became late: it did not end within its bound",
+     "late {s}: missed e2el of {bt} by {at}"},
+    {Cause::kBehindMean, "late_tpot", "became late: its mean gap would exceed its bound",
+     "late {s}: by {at} its mean gap will exceed tpot"},
+    {Cause::kBehindEnd, "late_e2el_ahead", "became late: it would not end within its bound",
+     "late {s}: by {at} it will exceed e2el"},
+    {Cause::kStretched, "late_stretch",
+     "became late: without bounds, it took too many times as long as alone",
+     "late {s}: without bounds, it took {a} times as long as alone"},
+    {Cause::kNoGapIsKept, "late_no_gap", "became late: its gap was given up, as all were",
+     "late {s}: its gap of {at} is given up, as all are"},
+    {Cause::kGapIsGivenUp, "late_gap_given_up", "became late: its gap was given up, as all short ones were",
      "late {s}: its gap of {at} is given up, as all below {bt} are"},
 
-    {Cause::kLeastGap, "least_gap", "gaps below {at} are given up: they would cost others more"},
-    {Cause::kNoGap, "no_gap", "all gaps are given up: none can be kept"},
-    {Cause::kStretch, "stretch", "requests without bounds may take {a} times as long as alone"},
+    {Cause::kLeastGap, "least_gap", "the least gap that is kept changed",
+     "gaps below {at} are given up: they would cost others more"},
+    {Cause::kNoGap, "no_gap", "all gaps were given up", "all gaps are given up: none can be kept"},
+    {Cause::kStretch, "stretch", "how long requests without bounds may take changed",
+     "requests without bounds may take {a} times as long as alone"},
 };
 static_assert(std::size(kWords) == kCauses);
 
@@ -80,6 +115,10 @@ std::string time(double seconds) {
 
 const char* name(Cause cause) {
   return kWords[static_cast<size_t>(cause)].name;
+}
+
+const char* meaning(Cause cause) {
+  return kWords[static_cast<size_t>(cause)].meaning;
 }
 
 std::string to_string(const Reason& reason) {

@@ -30,6 +30,7 @@ enum class Cause : uint8_t {
   kShortChunkForAll,       // the same, for the gap b of requests without bounds
 
   // --- `seq` waits on.
+  kSitsOut,        // it runs and is late; with its row the batch would exceed the gap of one on time
   kNoMemory,       // it needs a blocks, and b can be had
   kNoPlace,        // a requests run
   kNoTime,         // with it the batch would exceed the gap a of `other`
@@ -65,6 +66,9 @@ struct Reason {
 
 // A short name, as for a label: "preempt_costliest". Each name begins with what is done.
 const char* name(Cause cause);
+
+// What all reasons of a cause have in common, in plain words, as for a count of them.
+const char* meaning(Cause cause);
 
 // One line for people: "preempted 3: 7 needs a block, and 3 costs most to finish, 12.3 s".
 std::string to_string(const Reason& reason);

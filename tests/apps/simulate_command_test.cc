@@ -299,6 +299,27 @@ TEST_F(CommandTest, TellsTheLifeOfOneThatFails) {
               HasSubstr("            had not ended when the run did\n"));
 }
 
+// Each request is admitted once, and has the device to itself: nothing else is decided.
+TEST_F(CommandTest, CountsTheReasonsOfARun) {
+  const Args args = host(tables(0.010), 256) + lengths(20, 6, 20) + Args{"--request-rate", "1"};
+  const Ran told = command(args + Args{"--explain", "0"});
+  EXPECT_THAT(told.out, HasSubstr("\n\nReasons for what the plans of this run decided:\n"
+                                  "       20 admit_without_bounds  admitted: without bounds, and there was "
+                                  "room\n"));
+  EXPECT_THAT(command(args + Args{"--explain", "0", "--scheduling-policy", "sarathi"}).out,
+              Not(HasSubstr("Reasons for")));
+  const std::string folder = in_folder("out");
+  const Ran saved = command(
+      args + Args{"--seeds", "2", "--save-result", "--result-dir", folder, "--result-filename", "mine.json"});
+  EXPECT_THAT(saved.out, Not(HasSubstr("Reasons for")));
+  const Json json = Json::parse(read("out/mine.json"));
+  ASSERT_EQ(json.at("runs").size(), 2u);
+  for (const Json& run : json.at("runs")) {
+    EXPECT_EQ(run.at("decisions").at("admit_without_bounds"), 20);
+    EXPECT_FALSE(run.at("decisions").contains("preempt_costliest")) << "what was not decided is not there";
+  }
+}
+
 // ---------------------------------------------------------------- figures of papers
 
 const std::string kExperiments = KVASIR_SOURCE_DIR "/experiments";

@@ -74,6 +74,15 @@ TEST(ObservedPolicy, ARequestAdmittedAtOnceIsNotAtTheLimit) {
   EXPECT_NEAR(out.sums.running_seconds, 2 * 0.007, 1e-12);
 }
 
+TEST(ObservedPolicy, ReasonsAreCountedOverAllInstances) {
+  SimulationSetup s = millisecond_steps(8);
+  s.policy = "auto";
+  s.instances = 2;
+  const auto out = simulate(s, {request(0, 4, 10), request(0, 4, 10), request(0, 4, 10)}).value();
+  EXPECT_EQ(out.decisions[static_cast<size_t>(Cause::kAdmittedWithoutBounds)], 3u);
+  EXPECT_EQ(out.decisions[static_cast<size_t>(Cause::kCostliest)], 0u);
+}
+
 TEST(ObservedPolicy, TellsALife) {
   SimulationSetup s = millisecond_steps(4);
   s.engine.limits.max_num_batched_tokens = 16;

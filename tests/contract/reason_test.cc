@@ -38,6 +38,8 @@ TEST(Reason, EachInWords) {
       {{Cause::kShortChunk, kSeq, kOther, 51, 0.08}, "cut 3 to 51 rows: the next token of 7 is due in 80 ms"},
       {{Cause::kShortChunkForAll, kSeq, {}, 160, 0.2},
        "cut 3 to 160 rows: requests without bounds are to have gaps below 200 ms"},
+      {{Cause::kSitsOut, kSeq},
+       "3 is late and has no row: with it the batch would exceed the gap of another"},
       {{Cause::kNoMemory, kSeq, {}, 12, 7}, "not admitted 3: it needs 12 blocks, 7 can be had"},
       {{Cause::kNoPlace, kSeq, {}, 256}, "not admitted 3: 256 requests run, and no more may"},
       {{Cause::kNoTime, kSeq, kOther, 0.05}, "not admitted 3: the batch would exceed the gap of 50 ms of 7"},
@@ -58,12 +60,15 @@ TEST(Reason, EachInWords) {
       {{Cause::kNoGap}, "all gaps are given up: none can be kept"},
       {{Cause::kStretch, {}, {}, 4}, "requests without bounds may take 4 times as long as alone"},
   };
-  std::set<std::string> names;
+  std::set<std::string> names, meanings;
   for (const auto& c : cases) {
     EXPECT_EQ(to_string(c.reason), c.words);
     names.insert(name(c.reason.cause));
+    meanings.insert(meaning(c.reason.cause));
   }
   EXPECT_EQ(names.size(), kCauses) << "each cause is here, and has a name of its own";
+  EXPECT_EQ(meanings.size(), kCauses);
+  EXPECT_STREQ(meaning(Cause::kIsLate), "preempted: another request needed a block, and this one was late");
 }
 
 }  // namespace
