@@ -47,9 +47,9 @@ SeqView decode_of(uint64_t id, uint32_t prompt, uint32_t known) {
   return s;
 }
 
-// 32 tokens, all of whose layers are on the host; 10 ms ago it had its last token.
-SeqView away_seq(uint64_t id, Slo slo) {
-  SeqView s = decode_of(id, 32, 33);
+// A history of full blocks, all layers of it on the host; 10 ms ago it had its last token.
+SeqView away_seq(uint64_t id, Slo slo, uint32_t known = 33) {
+  SeqView s = decode_of(id, 32, known);
   set_cells(s, Tier::kDevice, 0);
   set_cells(s, Tier::kHost, s.blocks * kViewGroups);
   s.device_groups = {};
@@ -124,6 +124,17 @@ TEST(AutoResidency, WhatIsDueSoonIsStagedThoughTheStepWaits) {
       "stage 3 [0, 32) kv device x2 before_layer\ndecode 1 [29, 30) samples\ndecode 3 [32, 33) samples\n");
   view.running[0].slo.tbt_ms = 45;  // 35 ms are left of it
   EXPECT_EQ(residency_plan(view), kWaits);
+}
+
+// The 17 tokens so far took 1.05 s, where the bound on their mean gives the 16 gaps 1.6. Whether the next one
+// is urgent depends on how many are to come.
+TEST(AutoResidency, WhatIsDueByItsMeanGapIsStagedIfItEndsSoon) {
+  View view = residency_view(20, 1, 0.02);
+  view.running = {decode_of(1, 20, 30), away_seq(3, {.tpot_ms = 100}, 49)};
+  view.running[1].arrival = view.running[1].first_token_time = kResidencyNow - from_seconds(1.05);
+  EXPECT_EQ(residency_plan(view), kWaits) << "33 more have 3.3 s, and steps of 22 ms";
+  view.running[1].predicted.output_tokens = 18;  // one more: of 1.7 s less than half is left
+  EXPECT_NE(residency_plan(view).find("stage 3 [0, 48)"), std::string::npos) << residency_plan(view);
 }
 
 // 129 rows are a step's budget, one of them the decode's.

@@ -59,17 +59,22 @@ AutoRequests::AutoRequests(const View& view, const AutoOptions& options, AutoSta
   step_s_ = costs.step_seconds(decodes);
 
   state.news.begin(view.now);
-  mean_alone_s_ = mean_alone_s(state);
   running.reserve(view.running.size());
-  double steps = 0;
-  for (const SeqView& seq : view.running) {
-    running.push_back(request(seq, state));
-    running.back().keeps = keeps(running.back(), state);
-    steps += running.back().steps;
-  }
-  if (!running.empty()) steps_of_one_ = 2 * steps / static_cast<double>(running.size());
+  for (const SeqView& seq : view.running) running.push_back(request(seq, state));
   waiting.reserve(view.waiting.size());
   for (const SeqView& seq : view.waiting) waiting.push_back(request(seq, state));
+  const double mean_s = mean_alone_s();
+  for (auto* all : {&running, &waiting}) {
+    for (AutoRequest& r : *all) {
+      if (!r.bounded && !r.late && costs.known()) stretch(r, mean_s, state);
+    }
+  }
+  double steps = 0;
+  for (AutoRequest& r : running) {
+    r.keeps = keeps(r, state);
+    steps += r.steps;
+  }
+  if (!running.empty()) steps_of_one_ = 2 * steps / static_cast<double>(running.size());
 }
 
 RequestWork AutoRequests::work_of(const SeqView& seq, const OutputRest& rest) const {
@@ -94,16 +99,25 @@ double AutoRequests::alone_s(const SeqView& seq, const OutputRest& rest) const {
   return view_.costs.prefill_seconds(seq.prompt_tokens) + output * step_s_;
 }
 
-double AutoRequests::mean_alone_s(const AutoState& state) const {
+double AutoRequests::mean_alone_s() const {
   double sum = 0, unbounded = 0;
-  for (const auto* all : {&view_.running, &view_.waiting}) {
-    for (const SeqView& seq : *all) {
-      if (seq.slo.any()) continue;
-      sum += alone_s(seq, state.rest.of(seq));
+  for (const auto* all : {&running, &waiting}) {
+    for (const AutoRequest& r : *all) {
+      if (r.seq->slo.any()) continue;
+      sum += r.alone_s;
       unbounded += 1;
     }
   }
   return unbounded > 0 ? sum / unbounded : 0;
+}
+
+// What is short does not have to be served at once.
+void AutoRequests::stretch(AutoRequest& r, double mean_s, AutoState& state) const {
+  const double alone_s = std::max(r.alone_s, mean_s);
+  const double age_s = to_seconds(view_.now - r.seq->arrival);
+  r.left_s = state.stretch.factor() * alone_s - age_s - r.steps * step_s_;
+  r.late = age_s > kMostStretch * alone_s;
+  if (r.late) state.news.note_stretched(*r.seq, age_s / alone_s);
 }
 
 bool AutoRequests::is_late(const SeqView& seq, const TokenDue& due, const AutoState& state) const {
@@ -128,14 +142,7 @@ AutoRequest AutoRequests::request(const SeqView& seq, AutoState& state) const {
   r.bounded = std::isfinite(due.left_s);
   r.late = seq.slo.any() && is_late(seq, due, state);
   if (r.late) state.news.note(seq, due, state.least_gap_s);
-  if (!r.bounded && !r.late && costs.known()) {
-    // What is short does not have to be served at once.
-    const double alone_s = std::max(this->alone_s(seq, rest), mean_alone_s_);
-    const double age_s = to_seconds(view_.now - seq.arrival);
-    r.left_s = state.stretch.factor() * alone_s - age_s - rest.mean * step_s_;
-    r.late = age_s > kMostStretch * alone_s;
-    if (r.late) state.news.note_stretched(seq, age_s / alone_s);
-  }
+  if (!r.bounded && !r.late) r.alone_s = alone_s(seq, rest);
   r.turn = state.credit.turn_of(seq.id);
   return r;
 }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "contract/view.h"
+#include "sched/mechanisms/batch_gap.h"
 #include "sched/mechanisms/device_prices.h"
 #include "sched/mechanisms/token_due.h"
 #include "sched/policies/auto_state.h"
@@ -31,6 +32,7 @@ struct AutoRequest {
   double finish_s = 0;    // kappa: what is left of it costs so many seconds of the device
   double busy_s = 0;      // the same where memory is short in every step: what it takes from others
   double size_s = 0;      // how far apart admissions like it are
+  double alone_s = 0;     // what it would take alone; of those without a bound to keep
   double steps = 1;       // that it is expected to take still
   bool late = false;      // it cannot meet its bounds any more, or nothing is given for them
   bool bounded = false;   // a bound is still to be kept
@@ -60,6 +62,10 @@ class AutoRequests {
   // That a request passes from its first token on: on average those that run are half done.
   double steps_of_one() const { return steps_of_one_; }
   double without_bounds_s() const { return without_bounds_s_; }
+  // A batch without requests, by which the gaps of one can be judged.
+  BatchGap empty_batch(const StepMargins& margins) const {
+    return {view_.costs, margins, {.steps = steps_of_one_, .otherwise_s = without_bounds_s_}};
+  }
 
   // Those that wait, the first to have its turn first: those on time that can stay so, as soon as possible on
   // average; those on time that cannot, the cheapest first; the late ones by arrival. Adapts the stretch.
@@ -70,7 +76,9 @@ class AutoRequests {
   RequestWork work_of(const SeqView& seq, const OutputRest& rest) const;
   // What it would take alone, at the current time of a step; and the mean of those without bounds.
   double alone_s(const SeqView& seq, const OutputRest& rest) const;
-  double mean_alone_s(const AutoState& state) const;
+  double mean_alone_s() const;
+  // Of one without a bound to keep. mean_s: mean_alone_s()
+  void stretch(AutoRequest& r, double mean_s, AutoState& state) const;
   bool is_late(const SeqView& seq, const TokenDue& due, const AutoState& state) const;
   Keeps keeps(const AutoRequest& r, const AutoState& state) const;
 
@@ -81,7 +89,6 @@ class AutoRequests {
   double step_s_ = 0;
   double steps_of_one_ = 1;
   double without_bounds_s_ = 0;
-  double mean_alone_s_ = 0;
 };
 
 // The order in which requests that run keep their places, the first to keep it first: by `keeps`, the

@@ -30,8 +30,13 @@ bool is_away(const SeqView& seq, const PlanBuilder& builder) {
   return !seq.resident() && !builder.kv_placement(seq).streams;
 }
 
-AutoAway::AutoAway(const View& view, const AutoRequests& requests, PlanBuilder& builder)
-    : view_(view), requests_(requests), builder_(builder) {
+uint32_t spare_blocks(const View& view, const PlanBuilder& builder) {
+  return admission_watermark(view) + blocks_wanted(view, builder);
+}
+
+AutoAway::AutoAway(const View& view, const AutoRequests& requests, const RestOfOutput& rest,
+                   PlanBuilder& builder)
+    : view_(view), requests_(requests), rest_(rest), builder_(builder) {
   for (const AutoRequest& r : requests.running) {
     const SeqView& seq = *r.seq;
     if (builder.preempted(seq.id) || !is_away(seq, builder)) continue;
@@ -41,7 +46,7 @@ AutoAway::AutoAway(const View& view, const AutoRequests& requests, PlanBuilder& 
 
 bool AutoAway::admit(const AutoRequest& r, uint32_t rows) {
   const SeqView& seq = *r.seq;
-  if (r.late || !view_.costs.known() || view_.total_cells(view_.slower_tier()) == 0) return false;
+  if (r.late || !view_.costs.known()) return false;
   if (seq.blocks > 0 || seq.known_tokens > seq.prompt_tokens) return false;
   if (seq.slo.ttft_ms == 0 || r.left_s > kShareOfTtft * seq.slo.ttft_ms / 1e3) return false;
   if (builder_.kv_placement(seq).streams || !builder_.passes_ring(seq)) return false;
@@ -68,13 +73,13 @@ bool AutoAway::serve(bool may_take, double most_s) {
   std::vector<const SeqView*> seqs;
   seqs.reserve(away.size());
   for (const AutoRequest* r : away) seqs.push_back(r->seq);
-  const int64_t keep =
-      (int64_t{blocks_wanted(view_, builder_)} + admission_watermark(view_)) * view_.geometry.groups();
+  const int64_t keep = int64_t{spare_blocks(view_, builder_)} * view_.geometry.groups();
   AwayOptions options;
   options.spare_cells = may_take ? std::max<int64_t>(0, builder_.available_cells() - keep) : 0;
   options.urgent_share = kUrgentShareAway;
   options.urgent_s = most_s;
   options.step_s = requests_.step_s();
+  options.survival = &rest_;
   decode_away(view_, seqs, options, builder_);
   double staged_s = 0;
   for (const SeqView* seq : seqs) {

@@ -4,6 +4,7 @@
 #include "contract/view.h"
 #include "plan/plan_builder.h"
 #include "sched/mechanisms/link_share.h"
+#include "sched/mechanisms/rest_of_output.h"
 #include "sched/policies/auto_requests.h"
 
 namespace kvasir {
@@ -11,11 +12,15 @@ namespace kvasir {
 // Whether some of its history is away from the device, and not because it is too long for it.
 bool is_away(const SeqView& seq, const PlanBuilder& builder);
 
+// Blocks that an admission leaves free: for others to end, and those that decodes are about to begin.
+uint32_t spare_blocks(const View& view, const PlanBuilder& builder);
+
 // Prompts that run before there is room for their histories, for their first tokens' sake: their layers go to
 // the slower tier as they are computed, and come back when there is room.
 class AutoAway {
  public:
-  AutoAway(const View& view, const AutoRequests& requests, PlanBuilder& builder);
+  // All outlive it. REQUIRES: there is a tier behind the device
+  AutoAway(const View& view, const AutoRequests& requests, const RestOfOutput& rest, PlanBuilder& builder);
 
   // Admits a request with no layer on the device, if its first token is due soon and the link can bring its
   // history in time for the tokens after it. rows: that the step has time for; it may have more, which follow
@@ -29,6 +34,7 @@ class AutoAway {
  private:
   const View& view_;
   const AutoRequests& requests_;
+  const RestOfOutput& rest_;
   PlanBuilder& builder_;
   LinkShare link_;
 };
