@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <string>
 #include <utility>
@@ -70,7 +71,8 @@ GenerationRequest next_of(Stream stream, Random& random) {
 // With a host tier of four times the device's size, if `host`; transfers take as long as a step.
 // slos: of the requests, in turn. priority: of the long ones.
 Outcome run(std::unique_ptr<Policy> policy, Stream stream, int depth, bool host = false,
-            const std::vector<Slo>& slos = {{}}, const Beliefs& beliefs = {}, int32_t priority = kLowest) {
+            const std::vector<Slo>& slos = {{}}, const Beliefs& beliefs = {}, int32_t priority = kLowest,
+            uint32_t turns = kTurns) {
   struct Sent {
     std::shared_ptr<CollectingSink> sink;
     uint32_t at;
@@ -94,7 +96,7 @@ Outcome run(std::unique_ptr<Policy> policy, Stream stream, int depth, bool host 
   std::vector<Sent> live;
   Outcome out;
   size_t sent = 0;
-  for (uint32_t turn = 0; turn < kTurns; ++turn) {
+  for (uint32_t turn = 0; turn < turns; ++turn) {
     const auto send = [&](GenerationRequest r, bool is_long) {
       r.slo = slos[sent++ % slos.size()];
       auto sink = std::make_shared<CollectingSink>();
@@ -163,23 +165,28 @@ double cost_in_turns(uint32_t prompt, uint32_t output) {
 // The bound of docs/policies/auto.md. Until it is late; until the credit, a twentieth of the time, has paid
 // for the late ones before it and for itself; until those that are on credit before it have ended; and its
 // life. A request without bounds is late after 16 times what it would take alone, or the mean one would.
-double auto_bound(Stream stream) {
+// weight: of the long requests, the only ones that have it. The others have 1, and one turn of theirs.
+double auto_bound(Stream stream, double weight = 1) {
   constexpr double kUntilLate = 16 * (kLongOutput + 4);
   const double other = stream == Stream::kOneToken   ? cost_in_turns(15, 1)
                        : stream == Stream::kOneBlock ? cost_in_turns(4, 12)
                                                      : cost_in_turns(60, 30);
+  const double own = cost_in_turns(kLongPrompt, kLongOutput);
   const double before = (kLive - 1) * other;
-  return kUntilLate + 20 * (before + cost_in_turns(kLongPrompt, kLongOutput)) + before + kTurnsOfTheFirst;
+  const double paid = weight == 1 ? before + own : (1 + weight) / weight * own + other;
+  return kUntilLate + 20 * paid + before + kTurnsOfTheFirst;
 }
 
-Outcome run_auto(Stream stream, int depth, bool host, const std::vector<Slo>& slos, int32_t priority = 0) {
+Outcome run_auto(Stream stream, int depth, bool host, const std::vector<Slo>& slos, int32_t priority = 0,
+                 uint32_t turns = kTurns) {
   CostModel turn;
   turn.step_s = to_seconds(kTurn);
   if (host) {
     for (auto& from : turn.links) from.fill({.seconds_per_byte = 1e-6});
   }
   CostBeliefs costs(CostLearner(turn), CostBeliefs::Learns::kNever);
-  const Outcome o = run(make_policy("auto").value(), stream, depth, host, slos, {&costs, nullptr}, priority);
+  const Outcome o =
+      run(make_policy("auto").value(), stream, depth, host, slos, {&costs, nullptr}, priority, turns);
   report(host ? "auto with a host" : "auto", stream, depth, o);
   return o;
 }
@@ -199,12 +206,17 @@ TEST(Starvation, NorUnderAutoByStretchAndByCredit) {
   }
 }
 
-// With the least weight its share of the credit is a seventeenth: it waits long, but not for ever.
-TEST(Starvation, NorUnderAutoWithTheLeastWeight) {
+// With a weight of a quarter its share of the credit is a fifth, with the least, a sixteenth, a seventeenth:
+// it waits long, but not for ever.
+TEST(Starvation, NorUnderAutoWithALesserWeight) {
   for (const Slo& slo : {Slo{}, Slo{.ttft_ms = 5000}}) {
-    const Outcome o = run_auto(Stream::kMixed, 1, /*host=*/false, {slo}, kLowest);
-    EXPECT_LT(o.longest_life, kTurns);
-    EXPECT_GT(o.done, kTurns / 20);
+    for (int32_t priority : {2, 4}) {
+      const double bound = auto_bound(Stream::kMixed, std::exp2(-priority));
+      const auto turns = static_cast<uint32_t>(bound) + 1000;
+      const Outcome o = run_auto(Stream::kMixed, 1, /*host=*/false, {slo}, priority, turns);
+      EXPECT_LE(o.longest_life, bound) << "priority " << priority;
+      EXPECT_GT(o.done, turns / 20);
+    }
   }
 }
 
@@ -231,8 +243,8 @@ TEST(Starvation, NorUnderAutoWithAMixOfBoundsAndAHost) {
   }
 }
 
-// Whose layers are on the host waits until they are back, and they come when others end.
-TEST(Starvation, WhoseLayersAreAwayComesBackWhenOthersEnd) {
+// A request with layers on the host waits until they are back, and they come when others end.
+TEST(Starvation, ARequestWithLayersAwayComesBackWhenOthersEnd) {
   for (Stream stream : {Stream::kOneToken, Stream::kMixed}) {
     for (int depth : {1, 2}) {
       const Outcome o = run(make_policy("layerkv").value(), stream, depth, /*host=*/true);
@@ -246,9 +258,9 @@ TEST(Starvation, WhoseLayersAreAwayComesBackWhenOthersEnd) {
   }
 }
 
-// Not even newcomers whose prompts always fit into what is free keep him from decoding: the first of those
-// whose layers do not come back is served from the host.
-TEST(Starvation, NewcomersDoNotStarveRequestsWhoseLayersAreAway) {
+// Not even newcomers with prompts that always fit into what is free keep it from decoding: the first of those
+// with layers that do not come back is served from the host.
+TEST(Starvation, NewcomersDoNotStarveRequestsWithLayersAway) {
   for (int depth : {1, 2}) {
     const Outcome o = run(make_policy("layerkv").value(), Stream::kOneBlock, depth, /*host=*/true);
     report("layerkv with a host", Stream::kOneBlock, depth, o);

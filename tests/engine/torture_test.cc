@@ -272,7 +272,7 @@ TEST(Torture, StepsThatFailEndOnlyTheirRequests) {
   }
 }
 
-TEST(Torture, AmpleMemoryPreemptsNobody) {
+TEST(Torture, WithAmpleMemoryNothingIsPreempted) {
   for (const char* policy : {"vllm", "apt-serve", "apt-serve-s", "cacheopt", "distkv", "ellm", "sarathi",
                              "fastgen", "hcache", "layerkv", "orca"}) {
     TortureConfig config;

@@ -179,7 +179,7 @@ struct FourParts {
 };
 constexpr size_t kRunsPerLayer = 3;
 
-TEST(RemoteAttention, OnlySequencesWhosePeerFailsLeaveTheStep) {
+TEST(RemoteAttention, OnlySequencesOfAPeerThatFailsLeaveTheStep) {
   for (int threads : {1, 3}) {
     for (bool tap_all_rows : {false, true}) {
       FourParts four(threads, tap_all_rows);
@@ -225,7 +225,7 @@ TEST(RemoteAttention, AnAnswerThatNeverComesEndsByItsDeadline) {
   four.expect_next_is_fine();
 }
 
-TEST(RemoteAttention, WhoseAnswerIsLateIsDeferredButNotLost) {
+TEST(RemoteAttention, ASequenceWithALateAnswerIsDeferredButNotLost) {
   FourParts four(2);
   four.rig.peer().set_answers(Answers::kWhenTold);
   Step step = four.step();

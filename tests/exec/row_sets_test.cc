@@ -46,7 +46,7 @@ TEST_F(RowSetsTest, RowsThatAllSampleAreOneSet) {
   for (uint32_t l = 0; l < kLayers; ++l) EXPECT_FALSE(sets_.leaves(l));
 }
 
-TEST_F(RowSetsTest, InTheLastLayerOnlyRowsGoOnWhoseLogitsAreWanted) {
+TEST_F(RowSetsTest, InTheLastLayerOnlyRowsWithWantedLogitsGoOn) {
   add({0, 2}, UINT32_MAX, false);
   add({5, 8}, UINT32_MAX, true);
   lay_out();

@@ -87,7 +87,7 @@ struct ThreeDecodes {
   StagedRig rig;
 };
 
-TEST(DeferredSlice, OnlyThatLeavesTheStepWhoseTransferFails) {
+TEST(DeferredSlice, OnlyTheSliceOfAFailedTransferLeavesTheStep) {
   for (int threads : {1, 2}) {
     for (bool tap_all_rows : {false, true}) {
       for (uint32_t layer = 0; layer < kLayers; ++layer) {

@@ -248,7 +248,7 @@ LateHelper jobs_beside_a_late_helper() {
   return result;
 }
 
-TEST(ThreadPool, NobodyWaitsForALateHelper) {
+TEST(ThreadPool, AJobDoesNotWaitForALateHelper) {
   const LateHelper got = jobs_beside_a_late_helper();
   EXPECT_EQ(got.wrong_jobs, std::vector<int64_t>());
   EXPECT_EQ(got.stores_of_late, 0);
@@ -357,7 +357,7 @@ TEST(ThreadPool, AHelperThatIsReplacedForAMomentIsNotLate) {
   EXPECT_TRUE(trusted);
 }
 
-TEST(ThreadPool, ReplaceableItemsAreDoneOnceWhoeverIsLate) {
+TEST(ThreadPool, ReplaceableItemsAreDoneOnceWhicheverThreadIsLate) {
   for (int threads : {1, 2, 3, 4}) {
     ThreadPool pool(threads, {}, ThreadPool::Trust::kNever);
     Random random(static_cast<uint64_t>(threads));

@@ -79,7 +79,7 @@ TEST(ModelFolder, BiasesAreThoseOfTheConfiguration) {
 }
 
 // Whatever it is: a model that has it computes something else.
-TEST(ModelFolder, RefusesATensorWhoseRoleIsNotKnown) {
+TEST(ModelFolder, RefusesATensorOfUnknownRole) {
   for (const char* name :
        {"extra", "blk.0.attn_q.bias", "model.layers.0.self_attn.sinks",
         "model.layers.0.self_attn.q_layernorm.weight", "model.layers.0.pre_feedforward_layernorm.weight",

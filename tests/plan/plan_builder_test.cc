@@ -89,7 +89,7 @@ TEST(PlanBuilder, APrefillEndsWhereMemoryEnds) {
   EXPECT_TRUE(check_plan(view, b.take()).ok());
 }
 
-TEST(PlanBuilder, BlocksThatOneGivesUpAndAnotherAdoptsAreFreeForNobody) {
+TEST(PlanBuilder, BlocksThatOneGivesUpAndAnotherAdoptsAreNotFree) {
   // Sequence 1 alone holds 3 blocks, of which sequence 2 could adopt 2; nothing is free.
   View view = make_view(3, 0);
   view.running = {decoding_seq(1, 40, 48)};

@@ -148,7 +148,7 @@ TEST(Promises, WhatADebtorGivesUpIsKeptForItsCreditors) {
   checked(view, b);
 }
 
-TEST(Promises, WhoseLoanIsDueDoesNotGoOn) {
+TEST(Promises, ASequenceWithALoanDueDoesNotGoOn) {
   View view = bargaining_view();
   view.claims = {{SeqId{2}, SeqId{1}, 3, 30}};
   PlanBuilder b(view);

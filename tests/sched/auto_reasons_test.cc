@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "plan/plan_checker.h"
+#include "sched/auto_state_parts.h"
 #include "sched/auto_views.h"
-#include "sched/registry.h"
 
 namespace kvasir::test {
 namespace {
@@ -30,22 +30,13 @@ Lines reasons_of(const View& view, const char* policy = "auto") {
   return reasons_of(*make_policy(policy).value(), view);
 }
 
-// Part `index` of the state becomes `text`.
-void set_state(Policy& policy, int index, const std::string& text) {
-  const std::string state = policy.save_state();
-  size_t at = 0;
-  for (int i = 0; i < index; ++i) at = state.find(';', at) + 1;
-  const size_t end = std::min(state.find(';', at), state.size());
-  ASSERT_TRUE(policy.restore_state(state.substr(0, at) + text + state.substr(end)).ok());
-}
-
 TEST(AutoReasons, WhatGoesOnNeedsNone) {
   View view = auto_view(50, 40);
   view.running = {auto_decoding(1, 20, 30, 0.01, {.tbt_ms = 1000})};
   EXPECT_THAT(reasons_of(view), IsEmpty());
 }
 
-TEST(AutoReasons, WhoIsPreempted) {
+TEST(AutoReasons, WhatIsPreempted) {
   // 1 needs a third block.
   View view = auto_view(50, 0);
   view.running = {auto_decoding(1, 20, 33, 0.01, {.tbt_ms = 500}),
@@ -63,7 +54,7 @@ TEST(AutoReasons, WhoIsPreempted) {
   EXPECT_THAT(reasons_of(view, "sarathi"), ElementsAre("preempted 2: 1 needs a block"));
 }
 
-TEST(AutoReasons, WhoMakesWay) {
+TEST(AutoReasons, WhatMakesWay) {
   View view = auto_view(50, 0);
   view.running = {auto_decoding(1, 20, 30, 0.01, {.ttft_ms = 50}, 400)};
   view.waiting = {auto_waiting(2, 16, 0.01, {.ttft_ms = 1000}, 20)};
@@ -72,7 +63,7 @@ TEST(AutoReasons, WhoMakesWay) {
             "preempted 1: late, it makes way for the queue from 2 on, which lacks 2 blocks and 0 places");
 }
 
-TEST(AutoReasons, WhoIsAdmitted) {
+TEST(AutoReasons, WhatIsAdmitted) {
   // 16 rows and 20 decodes of 1 ms, and (16 * 20 + 20^2 / 2) of a microsecond.
   View view = auto_view(50, 40);
   view.waiting = {auto_waiting(1, 16, 0.1, {.ttft_ms = 500}, 20)};
@@ -84,7 +75,7 @@ TEST(AutoReasons, WhoIsAdmitted) {
   EXPECT_EQ(reasons_of(view).back(), "admitted 3, late: no other needs the room; it costs 36.5 ms");
 }
 
-TEST(AutoReasons, WhoStaysOutForMemoryOrPlaces) {
+TEST(AutoReasons, WhatStaysOutForMemoryOrPlaces) {
   View view = auto_view(50, 4);
   view.running = {auto_decoding(1, 20, 30, 0.01, {.tbt_ms = 1000})};
   view.waiting = {auto_waiting(2, 160, 0.01, {.ttft_ms = 9000})};
@@ -93,7 +84,7 @@ TEST(AutoReasons, WhoStaysOutForMemoryOrPlaces) {
   EXPECT_THAT(reasons_of(view), ElementsAre("not admitted 2: 1 requests run, and no more may"));
 }
 
-TEST(AutoReasons, WhoStaysOutForTime) {
+TEST(AutoReasons, WhatStaysOutForTime) {
   View view = auto_view(500, 100);
   for (uint64_t id = 1; id <= 20; ++id) view.running.push_back(auto_decoding(id, 20, 30, 0, {.tbt_ms = 46}));
   view.running[4].slo.tbt_ms = 45;
@@ -109,6 +100,19 @@ TEST(AutoReasons, WhoStaysOutForTime) {
   view.waiting[0].slo = {};
   EXPECT_EQ(reasons_of(view).back(),
             "not admitted 30: the batch would exceed the gap of 200 ms of requests without bounds");
+}
+
+TEST(AutoReasons, WhatSitsOut) {
+  // AutoPolicy.LateOnesSitOutWhereOthersWouldBecomeLate: of 21 decodes one is too many.
+  View view = auto_view(100, 50);
+  for (uint64_t id = 1; id <= 20; ++id) {
+    view.running.push_back(auto_decoding(id, 20, 30, 0, {.ttft_ms = 50, .tbt_ms = 45}));
+  }
+  view.waiting = {auto_waiting(30, 16, 0.01, {.ttft_ms = 1000, .tbt_ms = 45})};
+  Lines lines = reasons_of(view);
+  std::erase_if(lines, [](const std::string& line) { return line.find("has no row") == std::string::npos; });
+  EXPECT_THAT(lines,
+              ElementsAre("20 is late and has no row: with it the batch would exceed the gap of another"));
 }
 
 TEST(AutoReasons, WhyAChunkIsShort) {
@@ -132,18 +136,18 @@ TEST(AutoReasons, TheFirstOfTheLateWaitsOnCredit) {
   const Slo slo{.ttft_ms = 500};
   view.waiting = {auto_waiting(1, 48, 3, slo, 20), auto_waiting(2, 48, 2, slo, 20)};
   const auto policy = make_policy("auto").value();
-  set_state(*policy, 4, fmt::format(" {} 0.01 0 0", kAutoNow));
-  set_state(*policy, 6, fmt::format(" {}", kAutoNow - 1));
+  set_part(*policy, AutoPart::kCredit, fmt::format("{} 0.01 0 0", kAutoNow));
+  set_part(*policy, AutoPart::kNews, fmt::format("{}", kAutoNow - 1));
   // What 1 costs where memory is short in each step: 48 rows and 20 decodes of 1 ms, (48 * 20 + 20^2 / 2) of
   // a microsecond, and as many of 20 ms for 800 tokens of room.
   EXPECT_THAT(reasons_of(*policy, view), ElementsAre("1 is late and waits on credit: 10 ms of 98.2 ms",
                                                      "not admitted 1: it needs 3 blocks, 2 can be had"));
-  set_state(*policy, 4, fmt::format(" {} 1 0 0", kAutoNow));
+  set_part(*policy, AutoPart::kCredit, fmt::format("{} 1 0 0", kAutoNow));
   view.device.spare_slabs = 2 * 5;
   EXPECT_EQ(reasons_of(*policy, view)[0], "served 1, late: its credit pays its cost of 98.2 ms");
 }
 
-TEST(AutoReasons, WhoBecomesLateIsToldOnce) {
+TEST(AutoReasons, WhatBecomesLateIsToldOnce) {
   View view = auto_view(50, 0);
   view.running = {auto_decoding(9, 20, 30, 0.01, {.tbt_ms = 1000})};
   view.waiting = {auto_waiting(1, 48, 0.45, {.ttft_ms = 500}, 20)};
@@ -166,7 +170,7 @@ TEST(AutoReasons, WhoBecomesLateIsToldOnce) {
   EXPECT_THAT(told(), IsEmpty());
 }
 
-TEST(AutoReasons, WhoWillBeLate) {
+TEST(AutoReasons, WhatWillBeLate) {
   // 990 tokens to come, the most that there may be, of 21.03 ms each: 20.8 s, of which there are 9.
   View view = auto_view(50, 40);
   view.running = {auto_decoding(1, 20, 30, 0.01, {.e2el_ms = 10'000}, 1010)};
@@ -198,8 +202,7 @@ TEST(AutoReasons, TheStretchDoubles) {
   View view = auto_view(40, 2);
   view.running = {auto_decoding(9, 20, 30, 0.01, {})};
   for (uint64_t id = 1; id <= 3; ++id) view.waiting.push_back(auto_waiting(id, 200, 0.1, {}, 400));
-  const auto policy = make_policy("auto").value();
-  set_state(*policy, 3, " 1 0");
+  const auto policy = auto_with(AutoPart::kShortages, "1 0");
   EXPECT_EQ(reasons_of(*policy, view)[0], "requests without bounds may take 2 times as long as alone");
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "sched/auto_state_parts.h"
 #include "sched/auto_views.h"
 #include "sched/plans.h"
 
@@ -30,16 +31,10 @@ TEST(AutoPolicy, BeforeTheFirstStepsAreMeasuredChunksAreSmall) {
   EXPECT_NE(auto_plan(view).find("prefill 2 [0, 400)"), std::string::npos) << "nothing is being measured";
 }
 
-// A queue for a device that has been short of memory: the size of an admission is what the request costs.
+// A queue for a device that has been short of memory in each step: the size of an admission is what the
+// request costs.
 std::string plan_when_short(const View& view) {
-  const auto policy = make_policy("auto").value();
-  const std::string state = policy->save_state();
-  // The shares of shortages are the fourth part: all of memory.
-  size_t at = 0;
-  for (int i = 0; i < 3; ++i) at = state.find(';', at) + 1;
-  const std::string shorter = state.substr(0, at) + " 1 0" + state.substr(state.find(';', at));
-  EXPECT_TRUE(policy->restore_state(shorter).ok());
-  return plan_of(*policy, view);
+  return plan_of(*auto_with(AutoPart::kShortages, "1 0"), view);
 }
 
 TEST(AutoPolicy, TheLargestIsDroppedWhereNotAllCanBeInTime) {
@@ -101,33 +96,19 @@ TEST(AutoPolicy, LateOnesAreServedLastInOrderOfArrival) {
   EXPECT_EQ(auto_plan(view).find("promise 3 2 cells on device\npromise 1 2 cells on device\npromise 2"), 0u);
 }
 
+std::unique_ptr<Policy> with_credit(const std::string& credit) {
+  return auto_with(AutoPart::kCredit, credit);
+}
+
 TEST(AutoPolicy, ALateOneGoesFirstOnCredit) {
   View view = auto_view(50, 4);
   view.running = {auto_decoding(9, 20, 30, 0.01, {})};
   const Slo slo{.ttft_ms = 500};
   view.waiting = {auto_waiting(1, 48, 3, slo), auto_waiting(3, 48, 0.1, slo)};
   EXPECT_NE(auto_plan(view).find("prefill 3 [0, 48) samples"), std::string::npos);
-  const auto policy = make_policy("auto").value();
-  std::string state = policy->save_state();
-  // The credit is the fifth part.
-  size_t at = 0;
-  for (int i = 0; i < 4; ++i) at = state.find(';', at) + 1;
-  state = state.substr(0, at) + " 99000000000 5 0 0" + state.substr(state.find(';', at));
-  ASSERT_TRUE(policy->restore_state(state).ok());
-  const std::string plan = plan_of(*policy, view);
+  const std::string plan = plan_of(*with_credit(kAmpleCredit), view);
   EXPECT_NE(plan.find("prefill 1 [0, 48) samples"), std::string::npos) << plan;
   EXPECT_EQ(plan.find("prefill 3"), std::string::npos) << plan;
-}
-
-// A policy whose late credit is as given: the fifth part of its state.
-std::unique_ptr<Policy> with_credit(const std::string& credit) {
-  auto policy = make_policy("auto").value();
-  std::string state = policy->save_state();
-  size_t at = 0;
-  for (int i = 0; i < 4; ++i) at = state.find(';', at) + 1;
-  state = state.substr(0, at) + " " + credit + state.substr(state.find(';', at));
-  EXPECT_TRUE(policy->restore_state(state).ok());
-  return policy;
 }
 
 TEST(AutoPolicy, OneWithAGapThatWasTooLongIsLate) {
@@ -161,7 +142,7 @@ TEST(AutoPolicy, OnePreemptedOnCreditHeadsTheQueueWithoutPayingAgain) {
       << policy->save_state();
 }
 
-TEST(AutoPolicy, ALateOneWhoseHistoryIsAwayGetsItsTurnFromTheQueue) {
+TEST(AutoPolicy, ALateOneWithItsHistoryAwayGetsItsTurnFromTheQueue) {
   View view = auto_view(50, 1);
   set_host(view, 100, 60);
   set_ring(view, 16);
@@ -174,22 +155,22 @@ TEST(AutoPolicy, ALateOneWhoseHistoryIsAwayGetsItsTurnFromTheQueue) {
   away.tail_resident = false;
   view.running = {auto_decoding(2, 20, 30, 0.01, {.tbt_ms = 9000}), away};
   EXPECT_EQ(plan_of(*with_credit("99000000000 0 0 0"), view).find("preempt 1"), std::string::npos);
-  const auto policy = with_credit("99000000000 5 0 0");
+  const auto policy = with_credit(kAmpleCredit);
   EXPECT_NE(plan_of(*policy, view).find("preempt 1"), std::string::npos);
   // It has paid, and from now on heads the queue.
   EXPECT_NE(policy->save_state().find(" 0 1 1 1 "), std::string::npos) << policy->save_state();
 }
 
-TEST(AutoPolicy, NobodyPaysForAnAdmissionWithoutRows) {
+TEST(AutoPolicy, AnAdmissionWithoutRowsCostsNoCredit) {
   View view = auto_view(50, 20);
   const Slo slo{.ttft_ms = 500};
   view.running = {auto_decoding(9, 20, 30, 0.01, {})};
   view.waiting = {auto_waiting(1, 48, 3, slo)};
-  const auto paid = with_credit("99000000000 5 0 0");
+  const auto paid = with_credit(kAmpleCredit);
   EXPECT_NE(plan_of(*paid, view).find("prefill 1"), std::string::npos);
   EXPECT_NE(paid->save_state().find(" 0 1 1 1 "), std::string::npos) << paid->save_state();
   view.scratch_tokens = 1;  // of which the decode takes one
-  const auto policy = with_credit("99000000000 5 0 0");
+  const auto policy = with_credit(kAmpleCredit);
   EXPECT_EQ(plan_of(*policy, view).find(" 1 "), std::string::npos);
   EXPECT_EQ(policy->save_state().find(" 0 1 1 1 "), std::string::npos) << policy->save_state();
 }
@@ -223,7 +204,7 @@ TEST(AutoPolicy, WithoutBoundsPromptsGetOnHoweverSlowTheyAre) {
   EXPECT_NE(plan.find("prefill 2 [0, 16)"), std::string::npos) << plan;
 }
 
-TEST(AutoPolicy, NobodyJoinsWhereTheGapsWouldBecomeTooLong) {
+TEST(AutoPolicy, NoRequestJoinsWhereTheGapsWouldBecomeTooLong) {
   // Twenty decodes take 40 ms, and 1.1 times 41 is more than 45.
   View view = auto_view(100, 50);
   for (uint64_t id = 1; id <= 20; ++id) view.running.push_back(auto_decoding(id, 20, 30, 0, {.tbt_ms = 45}));

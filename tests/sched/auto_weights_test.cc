@@ -5,22 +5,12 @@
 #include <memory>
 #include <string>
 
+#include "sched/auto_state_parts.h"
 #include "sched/auto_views.h"
 #include "sched/plans.h"
 
 namespace kvasir::test {
 namespace {
-
-// Part `index` of a new policy's state is `text`.
-std::unique_ptr<Policy> auto_with_state(int index, const std::string& text) {
-  auto policy = make_policy("auto").value();
-  const std::string state = policy->save_state();
-  size_t at = 0;
-  for (int i = 0; i < index; ++i) at = state.find(';', at) + 1;
-  const size_t end = std::min(state.find(';', at), state.size());
-  EXPECT_TRUE(policy->restore_state(state.substr(0, at) + text + state.substr(end)).ok());
-  return policy;
-}
 
 TEST(AutoWeights, TheShortestForItsWorthGoesFirst) {
   View view = auto_view(40, 40);
@@ -39,7 +29,7 @@ TEST(AutoWeights, TheLargestForItsWorthIsDropped) {
   view.running = {auto_decoding(9, 20, 30, 0.01, {})};
   view.waiting = {auto_waiting(1, 32, 0.4, {.ttft_ms = 500}, 20),
                   auto_waiting(2, 32, 0.4, {.ttft_ms = 500}, 20)};
-  const auto plan = [&] { return plan_of(*auto_with_state(3, " 1 0"), view); };
+  const auto plan = [&] { return plan_of(*auto_with(AutoPart::kShortages, "1 0"), view); };
   EXPECT_NE(plan().find("prefill 1"), std::string::npos) << plan();
   EXPECT_EQ(plan().find("prefill 2"), std::string::npos) << plan();
   view.waiting[1].weight = 2;
@@ -78,25 +68,20 @@ TEST(AutoWeights, LateOnesHaveTheirTurnsOnCreditByTheirShares) {
   view.waiting = {auto_waiting(1, 48, 3, slo), auto_waiting(2, 48, 2.5, slo), auto_waiting(3, 48, 2, slo)};
   view.waiting[1].weight = view.waiting[2].weight = 4;
   const auto plan = [&](const std::string& turns) {
-    const auto policy = auto_with_state(7, turns);
-    std::string state = policy->save_state();
-    size_t at = 0;
-    for (int i = 0; i < 4; ++i) at = state.find(';', at) + 1;
-    EXPECT_TRUE(
-        policy->restore_state(state.substr(0, at) + " 99000000000 5 0 0" + state.substr(state.find(';', at)))
-            .ok());
+    const auto policy = auto_with(AutoPart::kTurns, turns);
+    set_part(*policy, AutoPart::kCredit, kAmpleCredit);
     return plan_of(*policy, view);
   };
   EXPECT_NE(plan("").find("prefill 1"), std::string::npos) << "at first by arrival";
-  EXPECT_NE(plan(" 1 3 1 4 2 1").find("prefill 2"), std::string::npos) << "the first of those with less";
-  EXPECT_NE(plan(" 1 3 1 4 4 1").find("prefill 1"), std::string::npos);
+  EXPECT_NE(plan("1 3 1 4 2 1").find("prefill 2"), std::string::npos) << "the first of those with less";
+  EXPECT_NE(plan("1 3 1 4 4 1").find("prefill 1"), std::string::npos);
 }
 
 TEST(AutoWeights, ATurnIsCountedForItsWeight) {
   View view = auto_view(50, 40);
   view.waiting = {auto_waiting(1, 48, 3, {.ttft_ms = 500}, 20)};
   view.waiting[0].weight = 4;
-  const auto policy = auto_with_state(4, " 99000000000 5 0 0");
+  const auto policy = auto_with(AutoPart::kCredit, kAmpleCredit);
   EXPECT_NE(plan_of(*policy, view).find("prefill 1"), std::string::npos);
   // 98.2 ms by 4 (AutoReasons.TheFirstOfTheLateWaitsOnCredit).
   EXPECT_NE(policy->save_state().find("; 4 0.0245"), std::string::npos) << policy->save_state();

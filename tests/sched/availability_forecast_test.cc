@@ -29,7 +29,7 @@ SeqView forty(uint64_t id, uint32_t median, View& view) {
   return s;
 }
 
-TEST(AvailabilityForecast, OfNobody) {
+TEST(AvailabilityForecast, WithoutRequestsAllStaysAvailable) {
   EXPECT_EQ(forecast(layered_view(100, 0), 3), (Cells{100, 100, 100, 100}));
 }
 
@@ -120,7 +120,7 @@ TEST(AvailabilityForecast, OfSharedBlocksOnlyWhatItHoldsAlone) {
   EXPECT_EQ(forecast(view, 2), (Cells{100, 96, 104}));
 }
 
-TEST(AvailabilityForecast, WhoseLayersAreAwayDoesNotGrow) {
+TEST(AvailabilityForecast, ARequestWithLayersAwayDoesNotGrow) {
   View view = layered_view(100, 100);
   SeqView away = layered_seq(1, 20, 40, layers({1, 3}));
   view.length_classes = {{.low = 1, .high = 1000, .median_tokens = 25}};

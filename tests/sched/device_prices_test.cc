@@ -129,7 +129,7 @@ TEST(LateCredit, TurnsKeepTheirOrder) {
   EXPECT_TRUE(credit.covers(0)) << "two were paid for, not three";
 }
 
-TEST(LateCredit, ForgetsWhoHasEndedAndComesBack) {
+TEST(LateCredit, ForgetsRequestsThatHaveEndedAndComesBack) {
   LateCredit credit;
   for (uint64_t id : {9, 3, 5, 3}) credit.spend(SeqId{id}, 1);
   credit.keep_only({3, 4, 9});

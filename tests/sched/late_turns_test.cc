@@ -39,13 +39,13 @@ TEST(LateTurns, CostsCountNotTurns) {
   EXPECT_EQ(turns.had_s(2), 2);
 }
 
-TEST(LateTurns, WhoDidNotWaitHasSavedNothing) {
+TEST(LateTurns, AWeightThatDidNotWaitHasSavedNothing) {
   LateTurns turns;
   EXPECT_EQ(turns_of(turns, {1}, 5), "aaaaa");
   EXPECT_EQ(turns_of(turns, {1, 4}, 5), "abbbb") << "not all to the second for the five before";
 }
 
-TEST(LateTurns, WhoWasAheadStaysSo) {
+TEST(LateTurns, AWeightThatWasAheadStaysSo) {
   LateTurns turns;
   const std::vector<float> both = {1, 2};
   turns.observe(both);

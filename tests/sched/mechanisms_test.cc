@@ -14,7 +14,7 @@ namespace {
 
 // ---------------------------------------------------------------- recall_loans
 
-TEST(RecallLoans, PreemptsWhoseHostHasComeToTheSpaceThatItLent) {
+TEST(RecallLoans, PreemptsAGuestWhenItsHostNeedsTheSpaceThatItLent) {
   View view = make_view(20, 5);
   view.running = {decoding_seq(1, 20, 30), decoding_seq(2, 20, 30), decoding_seq(3, 20, 30)};
   view.claims = {{SeqId{2}, SeqId{1}, 3, 30}, {SeqId{3}, SeqId{1}, 3, 31}, {SeqId{1}, SeqId{2}, 3, 0}};

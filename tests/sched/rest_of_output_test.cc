@@ -56,7 +56,7 @@ TEST(RestOfOutput, ByTheTableAsByTheFormula) {
   EXPECT_LT(rest.of(with_prediction(200, 220)).mean, rest.of(with_prediction(200, 150)).mean);
 }
 
-TEST(RestOfOutput, WhoHasOutlivedAllHasHalfOfItsAgeToCome) {
+TEST(RestOfOutput, OneThatHasOutlivedAllHasHalfOfItsAgeToCome) {
   View view = make_view(10, 10);
   view.length_classes = {uniform_class()};
   RestOfOutput rest;

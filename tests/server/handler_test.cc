@@ -247,7 +247,7 @@ TEST(Handler, HasAnActivityThatEndsWithItsClient) {
   EXPECT_EQ(server.answers(499), 1u);
 }
 
-TEST(Handler, WhoseActivityFailsInMidStreamCountsAsOurFault) {
+TEST(Handler, AnActivityThatFailsInMidStreamCountsAsOurFault) {
   TableServer server(kTable);
   Fault::aborted = 0;
   HttpClient client(server.port());

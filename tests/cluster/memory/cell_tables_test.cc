@@ -123,7 +123,7 @@ TEST(CellTables, WhatATableIsToldAnewGoesAsItCame) {
   EXPECT_FALSE(creditor.complete(body)) << "it went first";
 }
 
-TEST(CellTables, WhoseCreditorIsGoneTellsAllAnewByOtherNumbers) {
+TEST(CellTables, ADebtorOfACreditorThatIsGoneTellsAllAnewByOtherNumbers) {
   Random random(9);
   CellTables debtor;
   const NamedCells cells = scattered(random, 40);

@@ -147,7 +147,7 @@ TEST_P(TransportLimits, APeerThatNeverAnswersFillsItsQueueAndIsLost) {
   EXPECT_LT(clock.now() - began, 5 * kNanosPerSecond);
 }
 
-TEST_P(TransportLimits, NoiseOnTheListenerHarmsNobody) {
+TEST_P(TransportLimits, NoiseOnTheListenerHarmsNoConnection) {
   const auto left = make(left_id_), right = make(right_id_);
   const SocketAddress at = take(parse_address(right->address(), Names::kNumeric));
   for (const size_t bytes : {size_t{1}, size_t{300}, size_t{100'000}}) {

@@ -32,7 +32,7 @@ class TransportLives : public TransportPairTest {
 };
 INSTANTIATE_TEST_SUITE_P(All, TransportLives, testing::ValuesIn(transport_kinds()), living_kind_name);
 
-TEST_P(TransportLives, NobodyHearsAndSendsNothing) {
+TEST_P(TransportLives, OneWithoutALifeHearsAndSendsNothing) {
   const auto nobody = make({"late", 0});
   EXPECT_FALSE(nobody->address().empty());
   nobody->introduce(right_id_, right_->address());
