@@ -56,6 +56,8 @@ constexpr Words kWords[] = {
      "{s} is late and has no row: with it the batch would exceed the gap of another"},
     {Cause::kNoMemory, "wait_memory", "stayed out of a step: too few blocks",
      "not admitted {s}: it needs {a} blocks, {b} can be had"},
+    {Cause::kOutgrows, "wait_growth", "stayed out of a step: the batch would have outgrown the memory",
+     "not admitted {s}: those whose gaps are bounded would grow to {a} tokens, of {b}"},
     {Cause::kNoPlace, "wait_place", "stayed out of a step: no more requests may run at once",
      "not admitted {s}: {a} requests run, and no more may"},
     {Cause::kNoTime, "wait_gap", "stayed out of a step: the batch would have exceeded the gap of a request",

@@ -30,12 +30,13 @@ enum class Cause : uint8_t {
   kShortChunkForAll,       // the same, for the gap b of requests without bounds
 
   // --- `seq` waits on.
-  kSitsOut,        // it runs and is late; with its row the batch would exceed the gap of one on time
-  kNoMemory,       // it needs a blocks, and b can be had
-  kNoPlace,        // a requests run
-  kNoTime,         // with it the batch would exceed the gap a of `other`
-  kNoTimeForAll,   // the same, the gap a of requests without bounds
-  kStepIsFull,     // the step has no time left for it
+  kSitsOut,       // it runs and is late; with its row the batch would exceed the gap of one on time
+  kNoMemory,      // it needs a blocks, and b can be had
+  kOutgrows,      // with it those with bounded gaps are believed to grow to a tokens, and there is room for b
+  kNoPlace,       // a requests run
+  kNoTime,        // with it the batch would exceed the gap a of `other`
+  kNoTimeForAll,  // the same, the gap a of requests without bounds
+  kStepIsFull,    // the step has no time left for it
   kWaitsOnCredit,  // it is the first of the late; of its cost b the credit has a
 
   // --- `seq` is late from now on: it is served behind those that are on time.

@@ -119,7 +119,7 @@ TEST(AutoReasons, WhyAChunkIsShort) {
   View view = auto_view(50, 40);
   view.running = {auto_decoding(1, 20, 30, 0.02, {.tbt_ms = 100}), running_seq(2, 200, 200, 16)};
   view.running[1].arrival = kAutoNow - 1;
-  EXPECT_THAT(reasons_of(view), ElementsAre("cut 2 to 51 rows: the next token of 1 is due in 80 ms"));
+  EXPECT_THAT(reasons_of(view), ElementsAre("cut 2 to 32 rows: the next token of 1 is due in 80 ms"));
   view.running[0].slo = {};
   view.running[1] = running_seq(2, 300, 300, 16);
   view.running[1].arrival = kAutoNow - 1;
@@ -214,7 +214,7 @@ TEST(AutoReasons, APromptRunsAwayFromTheDevice) {
   view.running = {auto_decoding(9, 20, 30, 0.01, {.tbt_ms = 1000})};
   view.waiting = {auto_waiting(1, 64, 0.6, {.ttft_ms = 1000, .tbt_ms = 1000}, 20)};
   view.waiting[0].max_total_tokens = 100;
-  EXPECT_THAT(reasons_of(view),
+  EXPECT_THAT(reasons_of(view, "auto:growth=off"),
               ElementsAre("admitted 1 away: first token due in 400 ms, no room on the device"));
 }
 

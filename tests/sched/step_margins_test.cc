@@ -23,6 +23,9 @@ struct Machine {
 TEST(StepMargins, BeforeAnythingIsMeasured) {
   const StepMargins m;
   EXPECT_NEAR(m.priced(0, 0.1, 100), 1.1, 0.02);
+  EXPECT_NEAR(m.priced(0, 0.1, 100, 0.2), 1.5, 0.02) << "it leaves 0.85 of the time, and 0.2 is needed";
+  EXPECT_NEAR(m.priced(0, 0.5, 100, 0.3), 1.4, 0.02) << "it leaves 0.3";
+  EXPECT_NEAR(m.priced(0, 0.8, 100, 0.3), 1.1, 0.02) << "even 1.1 leaves less";
   EXPECT_NEAR(m.quantile(500, 0.99), 1.1, 0.02);
   EXPECT_NEAR(m.mean(500), 1.1, 0.02);
 }

@@ -19,6 +19,8 @@ constexpr double kBinsPerOctave = 42;
 // Before anything has been measured: as if so many steps had taken a tenth longer than believed.
 constexpr double kPriorRatio = 1.1;
 constexpr int kPriorSteps = 4;
+// What was never seen may come. Where it costs nothing a margin is as large as this.
+constexpr double kUnseenRatio = 1.5;
 
 }  // namespace
 
@@ -85,7 +87,8 @@ double StepMargins::priced(double prefill_rows, double fixed_share, double steps
     best = value;
     margin = top_of(bin);
   }
-  return margin;
+  if (fixed_share <= 0) return std::max(margin, kUnseenRatio);
+  return std::max(margin, std::min(kUnseenRatio, (1 - needed) / fixed_share));
 }
 
 double StepMargins::quantile(double prefill_rows, double q) const {

@@ -9,9 +9,11 @@
 //   (1 - P(ratio > x))^steps min(1 - x T0 / L, needed)
 //
 // - what comes out of the device in time. More of the time than `needed` is of no use, so a margin that
-// leaves as much costs nothing. Neither the greatest ratio seen, which on a machine that others disturb
-// leaves nothing to plan with, nor a fixed quantile, which is wrong either where gaps are tight or where they
-// are loose. The formula is ours; FairBatching (arXiv 2510.14392) has the budget of time.
+// leaves as much costs nothing: it is at least 1.5 then, whatever has been seen, since beliefs are few at
+// first, and a single step that is too long makes all late that it holds. Neither the greatest ratio seen,
+// which on a machine that others disturb leaves nothing to plan with, nor a fixed quantile, which is wrong
+// either where gaps are tight or where they are loose. The formula is ours; FairBatching (arXiv 2510.14392)
+// has the budget of time.
 #pragma once
 
 #include <array>

@@ -60,6 +60,7 @@ std::unique_ptr<BatchPolicy> make_auto(PolicySettings& settings) {
   o.order = settings.flag("order", o.order);
   o.victims = settings.flag("victims", o.victims);
   o.batch = settings.flag("batch", o.batch);
+  o.growth = settings.flag("growth", o.growth);
   o.margins = settings.flag("margins", o.margins);
   o.survival = settings.flag("survival", o.survival);
   o.give_up = settings.flag("give-up", o.give_up);

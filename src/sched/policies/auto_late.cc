@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "sched/mechanisms/decode_or_preempt.h"
+#include "sched/mechanisms/swap_or_recompute.h"
 #include "sched/policies/auto_reasons.h"
 #include "sched/policies/auto_residency.h"
 

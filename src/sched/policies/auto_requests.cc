@@ -154,7 +154,7 @@ Keeps AutoRequests::keeps(const AutoRequest& r, const AutoState& state) const {
   if (!r.bounded && state.stretch.factor() == 1) return Keeps::kCanWait;
   const double swap_s = swap_seconds(view_, *r.seq);
   const double way_s = std::isfinite(swap_s) ? swap_s : recompute_seconds(view_, *r.seq);
-  const bool can_wait = std::isfinite(r.left_s) && r.left_s > kStepsToWait * view_.costs.step_s + way_s;
+  const bool can_wait = std::isfinite(r.left_s) && r.left_s > kStepsToWait * step_s_ + way_s;
   return can_wait ? Keeps::kCanWait : Keeps::kMust;
 }
 

@@ -23,6 +23,7 @@ struct AutoOptions {
   bool order = true;     // the queue by what can be in time; else by arrival
   bool victims = true;   // which request gives up its memory: by its price; else the latest arrival
   bool batch = true;     // the batch is bounded by gaps
+  bool growth = true;    // and by the memory that it will grow to
   bool margins = true;   // margins are priced; else the greatest ratio of a thousand steps
   bool survival = true;  // lengths conditioned on survival; else the point
   bool give_up = true;   // bounds that cost others too much are given up

@@ -10,6 +10,7 @@
 #include "sched/mechanisms/chunk_prefills.h"
 #include "sched/mechanisms/decode_or_preempt.h"
 #include "sched/mechanisms/swap_or_recompute.h"
+#include "sched/policies/auto_growth.h"
 #include "sched/policies/auto_late.h"
 #include "sched/policies/auto_reasons.h"
 #include "sched/policies/auto_requests.h"
@@ -160,6 +161,8 @@ class AutoStep {
   void admit() {
     BatchGap batch = gaps();
     const uint32_t spare = spare_blocks(view_, builder_);
+    AutoGrowth growth(view_, requests_, builder_, spare);
+    const bool bounded_growth = options_.growth && view_.costs.known();
     uint32_t refused = 0;
     for (AutoRequest* r : queue_) {
       const SeqView& seq = *r->seq;
@@ -177,11 +180,15 @@ class AutoStep {
       if (exceeded) {
         why = Refusal::kTime;
         builder_.because(why_no_time(seq.id, *exceeded));
+      } else if (!alone && bounded_growth && growth.outgrown_by(*r)) {
+        why = Refusal::kMemory;
+        builder_.because({Cause::kOutgrows, seq.id, {}, growth.peak_with(*r), growth.room()});
       } else {
         why = admit_one(*r, alone ? 0 : spare);
       }
       if (why == Refusal::kNone) {
         batch.add(seq.id, seq.known_tokens, slo);
+        growth.add(*r);
         if (!away_admitted_) builder_.because(why_admitted(*r, paid));
         if (paid) late_.spend(*r);
         continue;

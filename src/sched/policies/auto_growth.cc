@@ -1,0 +1,67 @@
+#include "sched/policies/auto_growth.h"
+
+#include <algorithm>
+
+#include "base/units.h"
+
+namespace kvasir {
+namespace {
+
+// A request that waits can count on memory where at least so many are believed to end before its first token
+// is due. With fewer, whether one ends in time is chance, and memory would stay idle meanwhile.
+constexpr size_t kEnoughEnds = 6;
+// Such a one is admitted in doubt when it can wait for no more steps than this, if the peak exceeds the room
+// by no more than a fifth.
+constexpr double kLastSteps = 4;
+constexpr double kInDoubt = 1.2;
+
+}  // namespace
+
+AutoGrowth::AutoGrowth(const View& view, const AutoRequests& requests, const PlanBuilder& builder,
+                       uint32_t spare_blocks)
+    : view_(view), requests_(requests) {
+  const double block_tokens = view.geometry.block_tokens;
+  const uint32_t groups = view.geometry.groups();
+  double blocks = static_cast<double>(builder.available_blocks() + builder.coming_blocks()) - spare_blocks;
+  for (const AutoRequest& r : requests.running) {
+    if (builder.preempted(r.seq->id)) continue;
+    const double owned = r.seq->own_kv_cells(Tier::kDevice) + r.seq->promised(Tier::kDevice);
+    blocks += owned / groups;
+    if (counts(r)) peak_.add(owned / groups * block_tokens, r.steps);
+  }
+  room_ = std::max(0.0, blocks) * block_tokens;
+}
+
+bool AutoGrowth::counts(const AutoRequest& r) {
+  return r.on_time_bound() && r.seq->slo.tbt_ms > 0;
+}
+
+double AutoGrowth::owned_if_admitted(const AutoRequest& r) const {
+  const SeqView& seq = *r.seq;
+  const uint32_t idle = seq.cached_idle[static_cast<size_t>(Form::kKv)][static_cast<size_t>(Tier::kDevice)];
+  const uint32_t shared =
+      (seq.cached_resident_cells - std::min(idle, seq.cached_resident_cells)) / view_.geometry.groups();
+  const uint32_t all = view_.geometry.blocks_for(seq.known_tokens);
+  return static_cast<double>(all - std::min(all, shared)) * view_.geometry.block_tokens;
+}
+
+double AutoGrowth::peak_with(const AutoRequest& r) const {
+  return peak_.with(owned_if_admitted(r), r.steps);
+}
+
+bool AutoGrowth::outgrown_by(const AutoRequest& r) const {
+  if (!counts(r)) return false;
+  // From its arrival on, but of one that was preempted: its next token is due within a gap.
+  const double age_s = r.seq->decoding() ? 0 : to_seconds(view_.now - r.seq->arrival);
+  const double step_s = requests_.step_s();
+  const double bound_s = r.left_s + age_s;
+  const bool can_count_on_ends = peak_.ending_within(bound_s / step_s) >= kEnoughEnds;
+  const bool in_doubt = !can_count_on_ends && r.slack_s() <= kLastSteps * step_s;
+  return peak_with(r) > (in_doubt ? kInDoubt : 1) * room_;
+}
+
+void AutoGrowth::add(const AutoRequest& r) {
+  if (counts(r)) peak_.add(owned_if_admitted(r), r.steps);
+}
+
+}  // namespace kvasir
