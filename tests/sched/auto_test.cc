@@ -62,26 +62,24 @@ TEST(AutoPolicy, TheShortestGoesFirstWhereAllCanBeInTime) {
   EXPECT_EQ(auto_plan(view).find("promise 2"), 0u) << "so it does not keep the other waiting";
 }
 
-// 40 blocks are 640 tokens. Two requests own 2 blocks each and have 200 steps to
-// go; with a third of 2 blocks and 150 steps they grow to 3 * (32 + 150) = 546 tokens, with one of 220 steps
-// to 3 * (32 + 200) = 696.
+// 120 blocks are 1,920 tokens. Six requests own 2 blocks each and have 200 steps to go, of 26 ms: 5.2 s. With
+// one more of 2 blocks and 200 steps they grow to 7 * (32 + 200) = 1,624 tokens; of 30 blocks, to 6 * 232 +
+// 680 = 2,072.
 TEST(AutoPolicy, NoRequestJoinsThatTheBatchHasNoMemoryToGrowWith) {
   const Slo slo{.ttft_ms = 30'000, .tbt_ms = 1000};
-  View view = auto_view(40, 36);
-  view.running = {auto_decoding(1, 20, 30, 0.01, slo, 210), auto_decoding(2, 20, 30, 0.01, slo, 210)};
-  view.waiting = {auto_waiting(3, 32, 0.1, slo, 150)};
-  EXPECT_NE(auto_plan(view).find("prefill 3"), std::string::npos) << auto_plan(view);
-  view.waiting = {auto_waiting(3, 32, 0.1, slo, 220)};
-  EXPECT_EQ(auto_plan(view).find("prefill 3"), std::string::npos) << auto_plan(view);
-  EXPECT_NE(plan_of("auto:growth=off", view).find("prefill 3"), std::string::npos);
-  // It must run within four steps, and hardly any other can end before: a fifth more is allowed.
-  view.waiting = {auto_waiting(3, 32, 29.87, slo, 220)};
-  EXPECT_NE(auto_plan(view).find("prefill 3"), std::string::npos) << auto_plan(view);
-  view.waiting = {auto_waiting(3, 112, 29.86, slo, 220)};  // 776 tokens, where 640 and a fifth are 768
-  EXPECT_EQ(auto_plan(view).find("prefill 3"), std::string::npos) << auto_plan(view);
-  // Without bounds memory is taken as long as there is any.
-  view.waiting = {auto_waiting(3, 32, 0.1, {}, 600)};
-  EXPECT_NE(auto_plan(view).find("prefill 3"), std::string::npos) << auto_plan(view);
+  View view = auto_view(120, 108);
+  for (uint64_t id = 1; id <= 6; ++id) view.running.push_back(auto_decoding(id, 20, 30, 0.01, slo, 210));
+  const auto joins = [&](uint32_t prompt, Slo bounds, const char* policy = "auto") {
+    view.waiting = {auto_waiting(9, prompt, 0.1, bounds, 200)};
+    return plan_of(policy, view).find("prefill 9") != std::string::npos;
+  };
+  EXPECT_TRUE(joins(32, slo));
+  EXPECT_FALSE(joins(480, slo));
+  EXPECT_TRUE(joins(480, slo, "auto:growth=off"));
+  EXPECT_TRUE(joins(480, {.ttft_ms = 5000, .tbt_ms = 1000})) << "none is believed to end before it is due";
+  EXPECT_TRUE(joins(480, {.ttft_ms = 30'000})) << "it can be preempted without becoming late";
+  for (SeqView& s : view.running) s.slo.tbt_ms = 0;
+  EXPECT_TRUE(joins(480, slo)) << "the others can";
 }
 
 TEST(AutoPolicy, TheMostExpensiveGivesUpItsMemory) {

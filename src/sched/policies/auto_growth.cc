@@ -7,13 +7,9 @@
 namespace kvasir {
 namespace {
 
-// A request that waits can count on memory where at least so many are believed to end before its first token
-// is due. With fewer, whether one ends in time is chance, and memory would stay idle meanwhile.
+// A request can rely on memory that others give up where at least so many are believed to end before its
+// first token is due. With fewer, whether one ends in time is chance, and memory would stay idle meanwhile.
 constexpr size_t kEnoughEnds = 6;
-// Such a one is admitted in doubt when it can wait for no more steps than this, if the peak exceeds the room
-// by no more than a fifth.
-constexpr double kLastSteps = 4;
-constexpr double kInDoubt = 1.2;
 
 }  // namespace
 
@@ -53,11 +49,8 @@ bool AutoGrowth::outgrown_by(const AutoRequest& r) const {
   if (!counts(r)) return false;
   // From its arrival on, but of one that was preempted: its next token is due within a gap.
   const double age_s = r.seq->decoding() ? 0 : to_seconds(view_.now - r.seq->arrival);
-  const double step_s = requests_.step_s();
-  const double bound_s = r.left_s + age_s;
-  const bool can_count_on_ends = peak_.ending_within(bound_s / step_s) >= kEnoughEnds;
-  const bool in_doubt = !can_count_on_ends && r.slack_s() <= kLastSteps * step_s;
-  return peak_with(r) > (in_doubt ? kInDoubt : 1) * room_;
+  const double steps = (r.left_s + age_s) / requests_.step_s();
+  return peak_.ending_within(steps) >= kEnoughEnds && peak_with(r) > room_;
 }
 
 void AutoGrowth::add(const AutoRequest& r) {

@@ -16,8 +16,8 @@ class AutoGrowth {
   AutoGrowth(const View& view, const AutoRequests& requests, const PlanBuilder& builder,
              uint32_t spare_blocks);
 
-  // It counts, and with it those that count are believed to need more than there is. Where it cannot rely on
-  // others to end in time, they may need a fifth more in its last steps.
+  // It counts, with it those that count are believed to need more than there is, and enough of them are
+  // believed to end before its first token is due.
   bool outgrown_by(const AutoRequest& r) const;
   // It has been admitted.
   void add(const AutoRequest& r);
