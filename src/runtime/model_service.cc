@@ -3,12 +3,13 @@
 #include <fmt/format.h>
 
 #include <optional>
-#include <span>
 #include <string>
+#include <utility>
 
 #include "base/check.h"
 #include "base/log.h"
 #include "runtime/join_cluster.h"
+#include "server/chat_inputs.h"
 #include "server/handlers/request_fields.h"
 
 namespace kvasir {
@@ -81,13 +82,15 @@ ModelService make_service(Runtime& runtime, Backend& backend) {
   const auto text_of = [&](std::optional<int32_t> id) {
     return id ? std::optional<std::string>(tokenizer.token_text(*id)) : std::nullopt;
   };
-  service.render_chat = [chat, bos = text_of(tokenizer.bos()),
-                         eos = text_of(tokenizer.eos())](std::span<const ApiMessage> messages) {
-    std::vector<ChatMessage> list;
-    list.reserve(messages.size());
-    for (const ApiMessage& m : messages) list.push_back({m.role, m.content});
+  service.formats = pick_formats(chat->source());
+  service.render_chat = [chat, variable = service.formats.tools_variable, bos = text_of(tokenizer.bos()),
+                         eos = text_of(tokenizer.eos())](const ApiRequest& request) {
+    ChatInputs made = chat_inputs(request);
     ChatTemplateInputs inputs;
-    inputs.messages = list;
+    inputs.messages = made.messages;
+    inputs.tools = std::move(made.tools);
+    inputs.variables = std::move(made.variables);
+    if (!inputs.tools.empty() && variable != "tools") inputs.variables.emplace_back(variable, inputs.tools);
     inputs.bos_token = bos;
     inputs.eos_token = eos;
     return chat->render(inputs);

@@ -33,7 +33,8 @@ struct ApiMessage {
 struct ApiTool {
   std::string name;
   std::string description;
-  std::string parameters;  // a JSON schema of the arguments, as text; empty: any
+  std::string parameters;  // a JSON schema of the arguments, as text; empty: none
+  bool strict = false;     // the arguments must be as the schema says
 };
 
 enum class ToolChoice : uint8_t {
@@ -73,6 +74,7 @@ struct ApiRequest {
   std::string named_tool;
   bool parallel_tool_calls = true;         // false: at most one call in an answer
   TemplateValue::Dict template_variables;  // of the client, for the chat template
+  bool include_reasoning = true;           // false: the answer leaves it out
   OutputGrammar grammar;
   std::vector<std::string> unknown_fields;  // some of those that nothing here knows
   bool stream = false;

@@ -43,11 +43,12 @@ struct TextDelta {
 // string is held back. A stop token has no text.
 class ChoiceStream {
  public:
-  // Text of the first `min_tokens` tokens is not searched for stop strings.
+  // Text of the first `min_tokens` tokens is not searched for stop strings. Control tokens have no text but
+  // those that are `shown`.
   // kInvalidArgument: an empty stop string. REQUIRES: the tokenizer outlives this.
   static Result<ChoiceStream> create(const Tokenizer* tokenizer, std::vector<std::string> stops,
                                      std::vector<Token> stop_tokens, bool want_logprobs,
-                                     uint32_t min_tokens = 0);
+                                     uint32_t min_tokens = 0, std::vector<Token> shown = {});
 
   // Adds the prompt to `delta`, before the first token. `scored`: all of it but the first token; empty if no
   // log-probabilities are wanted, of which so many of the `top` are kept. kInvalidArgument: an id outside the
@@ -68,8 +69,8 @@ class ChoiceStream {
 
  private:
   ChoiceStream(const Tokenizer* tokenizer, StopMatcher matcher, std::vector<Token> stop_tokens,
-               bool want_logprobs, uint32_t min_tokens)
-      : detokenizer_(tokenizer),
+               bool want_logprobs, uint32_t min_tokens, std::vector<Token> shown)
+      : detokenizer_(tokenizer, /*skip_special=*/true, std::move(shown)),
         matcher_(std::move(matcher)),
         stop_tokens_(std::move(stop_tokens)),
         want_logprobs_(want_logprobs),

@@ -11,6 +11,7 @@
 #include "server/backend.h"
 #include "server/choice_stream.h"
 #include "server/exchange.h"
+#include "server/outputs/output_parser.h"
 #include "server/prompt.h"
 
 namespace kvasir {
@@ -44,7 +45,8 @@ class Generation final : public Activity, public std::enable_shared_from_this<Ge
   class Sink;
   struct Choice {
     ChoiceStream text;
-    std::vector<Token> echoed = {};  // the prompt, until it has been added to the text
+    std::unique_ptr<OutputParser> parser = {};  // null: all text is content
+    std::vector<Token> echoed = {};             // the prompt, until it has been added to the text
     bool submitted = false;
     RequestId id{};
     TextDelta delta = {};  // not sent yet; everything if the answer is not streamed
@@ -64,6 +66,8 @@ class Generation final : public Activity, public std::enable_shared_from_this<Ge
   void receive(size_t index, OutputEvent event);
   void on_event(size_t index, OutputEvent event);
   void apply(Choice& choice, OutputEvent& event);
+  // Adds text and log-probabilities to the choice's delta.
+  static void add(Choice& choice, TextDelta piece);
   void finish_choice(Choice& choice, const char* reason);
   void fail(const ApiError& error);
   void flush();

@@ -5,6 +5,7 @@
 #include <random>
 #include <utility>
 
+#include "server/outputs/output_plan.h"
 #include "server/prompt_bound.h"
 
 namespace kvasir {
@@ -56,16 +57,18 @@ class Encoder {
         parse_special_(request.parse_special.value_or(service.parse_special)),
         abandoned_(abandoned) {}
 
-  std::variant<std::vector<Token>, ApiError> chat(const std::vector<ApiMessage>& messages) const {
+  std::variant<MarkedText, ApiError> render(const ApiRequest& request) const {
     if (!service_.render_chat) {
       return bad_field("messages", "this model has no chat template; use /v1/completions");
     }
     if (auto e = client_left()) return *std::move(e);
-    const Result<MarkedText> text = service_.render_chat(messages);
+    Result<MarkedText> text = service_.render_chat(request);
     // Whatever the error is, the same messages would cause it again, so it is the client's.
     if (!text.ok()) return bad_field("messages", text.status().message());
-    return encode(*text, {});
+    return std::move(text).value();
   }
+
+  std::variant<std::vector<Token>, ApiError> chat(const MarkedText& text) const { return encode(text, {}); }
 
   std::variant<std::vector<Token>, ApiError> completion(PromptInput& prompt) const {
     if (auto* ids = std::get_if<std::vector<Token>>(&prompt)) {
@@ -254,16 +257,24 @@ std::variant<PreparedRequest, ApiError> prepare_request(const ModelService& serv
                                  request.choices, prompts, kMaxChoices));
   }
   const uint32_t max_model_len = service.backend->max_model_len();
-  const GenerationRequest base = base_generation(tokenizer, request);
   const Encoder encoder(service, request, abandoned);
   PreparedRequest prepared;
+  MarkedText chat;
+  if (!request.messages.empty()) {
+    if (auto e = check_outputs(service.formats, request)) return *std::move(e);
+    auto rendered = encoder.render(request);
+    if (auto* e = std::get_if<ApiError>(&rendered)) return std::move(*e);
+    chat = std::get<MarkedText>(std::move(rendered));
+    prepared.output = plan_output(service.formats, chat.text(), request);
+  }
+  const GenerationRequest base = base_generation(tokenizer, request);
   const auto add = [&](std::variant<std::vector<Token>, ApiError> tokens) -> std::optional<ApiError> {
     if (auto* e = std::get_if<ApiError>(&tokens)) return std::move(*e);
     return add_generation(tokenizer, request, base, std::get<std::vector<Token>>(std::move(tokens)),
                           max_model_len, prepared.generations);
   };
   if (!request.messages.empty()) {
-    if (auto e = add(encoder.chat(request.messages))) return *std::move(e);
+    if (auto e = add(encoder.chat(chat))) return *std::move(e);
   }
   for (PromptInput& prompt : request.prompts) {
     if (auto e = add(encoder.completion(prompt))) return *std::move(e);

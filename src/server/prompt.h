@@ -4,7 +4,6 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
-#include <span>
 #include <string>
 #include <variant>
 #include <vector>
@@ -16,6 +15,7 @@
 #include "server/api_request.h"
 #include "server/backend.h"
 #include "server/metrics_text.h"
+#include "server/outputs/output_format.h"
 
 namespace kvasir {
 
@@ -23,20 +23,23 @@ namespace kvasir {
 struct ModelService {
   Backend* backend = nullptr;
   const Tokenizer* tokenizer = nullptr;
-  // Renders the messages and the beginning of the assistant's turn. The text of the messages is marked as
-  // plain. Thread-safe; empty: the model has no chat template.
-  std::function<Result<MarkedText>(std::span<const ApiMessage>)> render_chat;
+  // Renders the messages and tools of a request, and the beginning of the assistant's turn. The text of the
+  // request is marked as plain. Thread-safe; empty: the model has no chat template.
+  std::function<Result<MarkedText>(const ApiRequest&)> render_chat;
   // Further metrics for /metrics. Thread-safe; may be empty.
   std::function<std::vector<OutsideMetric>()> outside_metrics = {};
   // The default of ApiRequest::parse_special.
   bool parse_special = false;
   // What requests have that do not say otherwise: how the model is meant to be sampled.
   ApiRequest defaults = {};
+  // How the model writes calls of tools and what it thinks.
+  OutputFormats formats = {};
 };
 
 struct PreparedRequest {
   ApiRequest api;                              // without its messages and prompts
   std::vector<GenerationRequest> generations;  // ApiRequest::choices per prompt, each a choice
+  OutputPlan output = {};                      // of a chat: how calls and reasoning are found
 };
 
 // Applies the chat template and tokenises. Only the template's own text may become control tokens, unless the

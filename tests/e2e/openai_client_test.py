@@ -3,11 +3,86 @@
 import concurrent.futures
 import json
 import math
+import os
+import tempfile
 import unittest
 
 import openai
 
 from support import Server, run
+
+
+TOOLS = [{"type": "function",
+          "function": {"name": "weather", "description": "The weather of a place",
+                       "parameters": {"type": "object", "properties": {"place": {"type": "string"},
+                                                                       "days": {"type": "integer"}}}}}]
+
+# The model repeats what its prompt ends with, so that the output has a call, and thoughts before it.
+TOOL_TEMPLATE = """{%- for t in tools %}{{ t.function.name }}: {{ t | tojson }}
+{% endfor %}{%- for m in messages %}<|im_start|>{{ m.role }}
+{%- if m.reasoning %}<think>{{ m.reasoning }}</think>{% endif %}{{ m.content }}
+{%- for c in m.tool_calls %}<tool_call>
+{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}}
+</tool_call>{% endfor %}<|im_end|>
+{% endfor %}{% if enable_thinking %}T{% endif %}<|im_start|>assistant
+"""
+
+
+class Tools(unittest.TestCase):
+    """A template with tools, and a model that was not trained on them: greedy, it copies what it was shown."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        path = os.path.join(cls.folder.name, "tools.jinja")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(TOOL_TEMPLATE)
+        cls.server = Server("--served-model-name", "smol", "--chat-template", path)
+        cls.client = openai.OpenAI(base_url=cls.server.url + "/v1", api_key="none", max_retries=0)
+
+    @classmethod
+    def tearDownClass(cls):
+        code = cls.server.stop()
+        cls.folder.cleanup()
+        assert code == 0, cls.server.log
+
+    def ask(self, question, **more):
+        call = {"id": "1", "type": "function",
+                "function": {"name": "weather", "arguments": '{"place": "Bern", "days": 2}'}}
+        history = []
+        for _ in range(4):  # so often that the model copies it
+            history += [{"role": "user", "content": "What is the weather in Bern?"},
+                        {"role": "assistant", "content": None, "tool_calls": [call]},
+                        {"role": "tool", "tool_call_id": "1", "content": "sunny"}]
+        return self.client.chat.completions.create(model="smol", temperature=0, max_tokens=60, tools=TOOLS,
+                                                   messages=[*history, {"role": "user", "content": question}], **more)
+
+    def test_the_server_says_what_it_parses(self):
+        self.assertTrue(self.server.wait_log(r"tool calls: hermes; reasoning: qwen3"))
+
+    def test_a_call_whole_and_streamed(self):
+        whole = self.ask("What is the weather in Bern?").choices[0]
+        self.assertEqual(whole.finish_reason, "tool_calls", whole)
+        function = whole.message.tool_calls[0].function
+        self.assertEqual(function.name, "weather")
+        self.assertEqual(json.loads(function.arguments), {"place": "Bern", "days": 2})
+        name, arguments, reason = "", "", None
+        for chunk in self.ask("What is the weather in Bern?", stream=True):
+            reason = chunk.choices[0].finish_reason or reason
+            for piece in chunk.choices[0].delta.tool_calls or []:
+                name += piece.function.name or ""
+                arguments += piece.function.arguments or ""
+        self.assertEqual((name, arguments, reason), ("weather", function.arguments, "tool_calls"))
+
+    def test_variables_reach_the_template(self):
+        def tokens(**kwargs):
+            body = {"chat_template_kwargs": kwargs} if kwargs else {}
+            return self.ask("Hi", extra_body=body).usage.prompt_tokens
+
+        self.assertEqual(tokens(enable_thinking=True), tokens() + 1)
+
+    def test_tools_reach_the_template(self):
+        self.assertLess(self.ask("Hi", tool_choice="none").usage.prompt_tokens, self.ask("Hi").usage.prompt_tokens)
 
 
 class OpenAiClient(unittest.TestCase):
@@ -270,8 +345,13 @@ class OpenAiClient(unittest.TestCase):
             self.chat(temperature=5)
         self.assertEqual(caught.exception.param, "temperature")
         with self.assertRaises(openai.BadRequestError) as caught:
-            self.chat(tools=[{"type": "function", "function": {"name": "f"}}])
+            self.chat(tools=TOOLS)
         self.assertEqual(caught.exception.param, "tools")
+        self.assertIn("has no tools", caught.exception.body["message"])
+        with self.assertRaises(openai.BadRequestError) as caught:
+            self.chat(tools=[*TOOLS, {"type": "function", "function": {"name": "a b"}}])
+        self.assertEqual(caught.exception.param, "tools[1].function.name")
+        self.assertEqual(self.chat(tools=TOOLS, tool_choice="none").choices[0].message.tool_calls, None)
         with self.assertRaises(openai.BadRequestError) as caught:
             self.chat("word " * 9000)
         self.assertEqual(caught.exception.code, "context_length_exceeded")

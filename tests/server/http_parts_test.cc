@@ -275,9 +275,9 @@ TEST_F(PromptTest, NothingIsRenderedForAClientThatHasLeft) {
   std::atomic<bool> abandoned{true};
   ModelService service = service_.service();
   int rendered = 0;
-  service.render_chat = [&](std::span<const ApiMessage> messages) {
+  service.render_chat = [&](const ApiRequest& request) {
     ++rendered;
-    return test::render_test_chat(messages);
+    return test::render_test_chat(request);
   };
   ApiRequest chat;
   chat.messages = {{"user", "a"}};

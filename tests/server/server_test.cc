@@ -238,9 +238,9 @@ TEST(Server, ALongPromptDoesNotDelayAShortOne) {
   std::promise<void> release;
   std::shared_future<void> released = release.get_future().share();
   ModelService service = server.service();
-  service.render_chat = [released](std::span<const ApiMessage> messages) {
-    if (messages[0].content.size() > 1000) released.wait();
-    return test::render_test_chat(messages.subspan(0, 0));
+  service.render_chat = [released](const ApiRequest& request) {
+    if (request.messages[0].content.size() > 1000) released.wait();
+    return test::render_test_chat({});
   };
   RunningServer blocked(say("x"), test_options(), /*ready=*/false);
   blocked->serve(service);

@@ -67,7 +67,8 @@ std::string type_text(const RequestField& f) {
   if (!takes<RequestField::SetAny>(f)) return type + range_text(f);
   const json shape = json::parse(f.shape);
   if (!shape.contains("anyOf")) return shape["type"] == "array" ? "list" : shape["type"].get<std::string>();
-  return "string or list";
+  const auto second = shape["anyOf"][1]["type"].get<std::string>();
+  return "string or " + (second == "array" ? "list" : second);
 }
 
 std::string request_fields_markdown() {

@@ -52,7 +52,7 @@ std::variant<ApiRequest, ApiError> parse_openai_request(std::string_view body, A
   const json& object = std::get<json>(parsed);
   ApiRequest request = defaults;
   if (kind == ApiKind::kCompletion) request.default_max_tokens = 16;  // OpenAI's
-  JsonFields fields(object);
+  JsonFields fields(object, body);
   read_request_fields(fields, object, kind, request);
   if (fields.error()) return *fields.error();
   return request;
@@ -127,7 +127,14 @@ std::string OpenAiWriter::delta_event(size_t choice, const TextDelta& delta,
   // The last chunk has the lists even if they are empty, so that an output without tokens has the same
   // log-probabilities whether it is streamed or not.
   const bool none = delta.logprobs.empty() && finish_reason.empty();
-  return choice_event(choice, delta_text(delta), none ? "null" : logprobs(delta), finish_reason);
+  const std::vector<std::string> texts = delta_texts(delta);
+  std::string events;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    const bool last = i + 1 == texts.size();
+    events += choice_event(choice, texts[i], none || i > 0 ? "null" : logprobs(delta),
+                           last ? finish_reason : std::string());
+  }
+  return events;
 }
 
 std::string OpenAiWriter::usage_event(const Usage& usage) const {
@@ -150,7 +157,7 @@ std::string OpenAiWriter::whole(const std::vector<FinishedChoice>& choices, cons
   for (size_t i = 0; i < choices.size(); ++i) {
     const FinishedChoice& c = choices[i];
     if (i > 0) list += ',';
-    list += choice_json(i, whole_text(c.all.text), logprobs(c.all), c.finish_reason,
+    list += choice_json(i, whole_text(c.all), logprobs(c.all), c.finish_reason,
                         in_choice ? prompt_logprobs(c) : std::string());
   }
   return fmt::format(R"({}"choices":[{}],"usage":{}{}}})", head(objects_.whole), list, usage_json(usage),

@@ -56,9 +56,10 @@ class OpenAiWriter : public AnswerWriter {
   OpenAiWriter(const Tokenizer& tokenizer, const ApiRequest& request, const char* id_prefix,
                ObjectNames objects);
 
-  // The member that holds the text of a choice: "text", "delta" or "message".
-  virtual std::string whole_text(const std::string& text) const = 0;
-  virtual std::string delta_text(const TextDelta& delta) const = 0;
+  // The member that holds the text of a choice: "text", "delta" or "message". A delta may need several, each
+  // in a chunk of its own, and has at least one.
+  virtual std::string whole_text(const TextDelta& all) const = 0;
+  virtual std::vector<std::string> delta_texts(const TextDelta& delta) const = 0;
   virtual std::string logprobs_list(const TextDelta& delta) const = 0;
   // Whether prompt_logprobs are a member of each choice, and not of the answer.
   virtual bool prompt_logprobs_in_choice() const = 0;

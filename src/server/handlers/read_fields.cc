@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "server/handlers/request_fields.h"
+#include "server/handlers/tool_fields.h"
 
 namespace kvasir {
 namespace {
@@ -66,6 +67,7 @@ void check_together(JsonFields& fields, ApiRequest& r) {
   if (r.max_tokens == 0U && !r.echo) {
     fields.fail("max_tokens", "'max_tokens' must be at least 1 unless 'echo' is true");
   }
+  if (auto e = check_tools(r)) fields.fail(*std::move(e));
   r.sampling.prompt_logprobs = std::max(r.prompt_logprobs, r.echo ? r.sampling.logprobs : -1);
 }
 

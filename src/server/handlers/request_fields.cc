@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "server/handlers/openai.h"
+#include "server/handlers/tool_fields.h"
 #include "server/slo_fields.h"
 
 namespace kvasir {
@@ -140,9 +141,6 @@ bool on(const json& v) {
 bool empty_list(const json& v) {
   return v.is_array() && v.empty();
 }
-bool empty_object(const json& v) {
-  return v.is_object() && v.empty();
-}
 bool empty_string(const json& v) {
   return v.is_string() && v.get_ref<const std::string&>().empty();
 }
@@ -224,7 +222,9 @@ constexpr Field kFields[] = {
     string("model", kBoth, kMostInt, "the served one", "an unknown name gets 404",
            [](ApiRequest& r, std::string v) { r.model = std::move(v); }),
     any("messages", kOnlyChat, R"({"type":"array","minItems":1,"items":{"type":"object"}})", "required",
-        "roles `system`, `developer`, `user`, `assistant`; content is text, or a list of text parts",
+        "roles `system`, `developer`, `user`, `assistant`, `tool`; content is text, or a list of text parts. "
+        "See [tools and reasoning](serving.md#tools-and-reasoning) for `tool_calls`, `tool_call_id` and "
+        "`reasoning`",
         set_messages),
     any("prompt", kOnlyText, R"({"anyOf":[{"type":"string"},{"type":"array"}]})", "required",
         "a text, a list of token ids, or a list of at most 128 of either; each is a choice", set_prompt),
@@ -320,6 +320,22 @@ constexpr Field kFields[] = {
     any("stream_options", kBoth, R"({"type":"object","properties":{"include_usage":{"type":"boolean"}}})",
         "none", "`include_usage`: a last event with the usage; only with `stream`", set_stream_options),
 
+    // Tools and reasoning.
+    any("tools", kOnlyChat, R"({"type":"array","items":{"type":"object"}})", "none",
+        "at most 128 functions that the model may call, of at most 1 MiB of JSON: see "
+        "[tools and reasoning](serving.md#tools-and-reasoning)",
+        set_tools),
+    any("tool_choice", kOnlyChat, R"({"anyOf":[{"type":"string"},{"type":"object"}]})", "auto",
+        "`none`, `auto`, `required`, or `{\"type\":\"function\",\"function\":{\"name\":...}}`",
+        set_tool_choice),
+    boolean("parallel_tool_calls", kOnlyChat, "true", "false: the answer ends behind its first call",
+            [](ApiRequest& r, bool v) { r.parallel_tool_calls = v; }),
+    boolean("include_reasoning", kOnlyChat, "true", "false: what the model thinks is left out of the answer",
+            [](ApiRequest& r, bool v) { r.include_reasoning = v; }),
+    any("chat_template_kwargs", kOnlyChat, R"({"type":"object"})", "none",
+        "variables for the chat template, such as `enable_thinking`; at most 64 KiB of JSON",
+        set_template_variables),
+
     // Beyond OpenAI's.
     string(
         "cache_salt", kBoth, kMostSaltBytes, "none",
@@ -349,16 +365,15 @@ constexpr Field kFields[] = {
 
     // OpenAI's.
     refused("best_of", kBoth, one, "1", "choices are not ranked; ask for `n` and compare their `logprobs`"),
-    refused("tools", kOnlyChat, empty_list, "[]", "tool calls are not parsed"),
-    refused("tool_choice", kOnlyChat, none, "\"none\"", "tool calls are not parsed"),
-    refused("functions", kOnlyChat, empty_list, "[]", "tool calls are not parsed"),
-    refused("function_call", kOnlyChat, none, "\"none\"", "tool calls are not parsed"),
-    refused("parallel_tool_calls", kOnlyChat, on, "true", "tool calls are not parsed"),
+    refused("functions", kOnlyChat, empty_list, "[]", "it is the older form of `tools`"),
+    refused("function_call", kOnlyChat, none, "\"none\"",
+            "it is the older form of `tool_choice` and `tools`"),
     refused("response_format", kBoth, text_format, R"({"type":"text"})", "outputs are not constrained"),
     refused("modalities", kOnlyChat, text_only, R"(["text"])", "there is only text"),
     refused("audio", kOnlyChat, never, "", "there is only text"),
     refused("prediction", kOnlyChat, never, "", "there is no speculative decoding"),
-    refused("reasoning_effort", kOnlyChat, none, "\"none\"", "no template takes it"),
+    refused("reasoning_effort", kOnlyChat, none, "\"none\"",
+            "`chat_template_kwargs` has what a template takes"),
     refused("verbosity", kOnlyChat, medium, "\"medium\"", "no template takes it"),
     refused("web_search_options", kOnlyChat, never, "", "the server looks nothing up"),
     refused("moderation", kBoth, never, "", "texts are not judged"),
@@ -386,7 +401,6 @@ constexpr Field kFields[] = {
     refused("add_generation_prompt", kOnlyChat, on, "true", "the assistant's turn always begins"),
     refused("continue_final_message", kOnlyChat, off, "false", "the assistant's turn always begins"),
     refused("chat_template", kOnlyChat, never, "", "the server has one: `--chat-template`"),
-    refused("chat_template_kwargs", kOnlyChat, empty_object, "{}", "the template takes none"),
     refused("documents", kOnlyChat, empty_list, "[]", "the template takes none"),
 };
 
