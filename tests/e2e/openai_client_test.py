@@ -9,7 +9,7 @@ import unittest
 
 import openai
 
-from support import Server, run
+from support import Server, model_path, run
 
 
 TOOLS = [{"type": "function",
@@ -18,7 +18,7 @@ TOOLS = [{"type": "function",
                                                                        "days": {"type": "integer"}}}}}]
 
 # The model repeats what its prompt ends with, so that the output has a call, and thoughts before it.
-TOOL_TEMPLATE = """{%- for t in tools %}{{ t.function.name }}: {{ t | tojson }}
+TOOL_TEMPLATE = """{%- for t in tools or [] %}{{ t.function.name }}: {{ t | tojson }}
 {% endfor %}{%- for m in messages %}<|im_start|>{{ m.role }}
 {%- if m.reasoning %}<think>{{ m.reasoning }}</think>{% endif %}{{ m.content }}
 {%- for c in m.tool_calls %}<tool_call>
@@ -59,6 +59,12 @@ class Tools(unittest.TestCase):
 
     def test_the_server_says_what_it_parses(self):
         self.assertTrue(self.server.wait_log(r"tool calls: hermes; reasoning: qwen3"))
+
+    def test_a_wrong_parser_is_named(self):
+        for flag in ("--tool-call-parser", "--reasoning-parser"):
+            ended = run("serve", model_path(), "--port", "0", flag, "x")
+            self.assertEqual(ended.returncode, 1)
+            self.assertIn(f"{flag}: 'x' is not known; there are auto, none", ended.stderr)
 
     def test_a_call_whole_and_streamed(self):
         whole = self.ask("What is the weather in Bern?").choices[0]
