@@ -180,11 +180,13 @@ TEST(OutputParser, FindsCallsAndLeavesTheRest) {
 TEST(OutputParser, CutsDoNotMatter) {
   Random random(7);
   for (const Case& c : kCases) {
-    for (const auto& [reasoning, thinking] : {std::pair{ReasoningFormat::kNone, Thinking::kNo},
-                                              std::pair{ReasoningFormat::kThink, Thinking::kInside}}) {
-      const Parse parse(c.format, reasoning, thinking);
-      const std::string text =
-          reasoning == ReasoningFormat::kNone ? c.text : std::string("\nI think \n</think>\n\n") + c.text;
+    for (const auto& [thinking, before] :
+         {std::pair{Thinking::kNo, ""}, std::pair{Thinking::kMayBegin, "\n <think>\nI think \n</think>\n\n"},
+          std::pair{Thinking::kInside, "\nI think \n</think>\n\n"},
+          std::pair{Thinking::kInside, "<think>I think</think>"}}) {
+      const bool thinks = thinking != Thinking::kNo;
+      const Parse parse(c.format, thinks ? ReasoningFormat::kThink : ReasoningFormat::kNone, thinking);
+      const std::string text = std::string(before) + c.text;
       const std::string whole = parse(text);
       std::vector<size_t> every;
       for (size_t i = 1; i < text.size(); ++i) every.push_back(i);
