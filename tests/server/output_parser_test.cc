@@ -171,6 +171,7 @@ const Case kCases[] = {
     {ToolFormat::kOpenAi, "<|start|>assistant to=functions.now<|channel|>commentary json<|message|><|call|>",
      "||now({})"},
     {ToolFormat::kOpenAi, "plain", "|plain|"},
+    {ToolFormat::kOpenAi, "<|channel|>commentary to=functions. <|message|>{}", "|{}|"},
 };
 
 TEST(OutputParser, FindsCallsAndLeavesTheRest) {

@@ -62,17 +62,24 @@ class Harmony final : public CallParser {
     }
   }
 
+  // The function that the message goes to; empty: none.
+  static std::string_view called(std::string_view header) {
+    constexpr std::string_view kTo = "to=functions.";
+    const size_t to = header.find(kTo);
+    if (to == std::string_view::npos) return {};
+    header.remove_prefix(to + kTo.size());
+    return header.substr(0, header.find_first_of(" \t\n<"));
+  }
+
   void begin_message(AnswerParts& parts) {
     end_message(parts);
     const std::string header = std::exchange(header_, std::string());
     const size_t line = header.find('\n');
     const std::string_view channel =
         std::string_view(header).substr(line == std::string::npos ? 0 : line + 1);
-    constexpr std::string_view kTo = "to=functions.";
-    const size_t to = header.find(kTo);
-    if (to != std::string::npos && calls_) {
-      const size_t from = to + kTo.size();
-      parts.begin_call(std::string_view(header).substr(from, header.find_first_of(" \t\n<", from) - from));
+    const std::string_view name = called(header);
+    if (!name.empty() && calls_) {
+      parts.begin_call(name);
       place_ = Place::kCall;
     } else if (channel.starts_with("analysis")) {
       parts.reasoning("\n");  // between two thoughts
