@@ -9,6 +9,7 @@
 
 #include "contract/slo.h"
 #include "contract/step.h"
+#include "model/grammar/output_grammar.h"
 #include "model/templates/chat_template.h"
 
 namespace kvasir {
@@ -43,22 +44,6 @@ enum class ToolChoice : uint8_t {
   kNamed,     // it calls ApiRequest::named_tool
 };
 
-// What the text of an output must be.
-struct OutputGrammar {
-  enum class Kind : uint8_t {
-    kNone,           // anything
-    kJson,           // any JSON object
-    kJsonSchema,     // `text` is the schema
-    kRegex,          // `text` matches the whole output
-    kChoice,         // one of `choices`
-    kGrammar,        // `text` is EBNF, as of llama.cpp's GBNF
-    kStructuralTag,  // `text` is JSON: free text in which given tags begin constrained parts
-  };
-  Kind kind = Kind::kNone;
-  std::string text = {};
-  std::vector<std::string> choices = {};
-};
-
 // Text, or the tokens themselves.
 using PromptInput = std::variant<std::string, std::vector<Token>>;
 
@@ -74,6 +59,7 @@ struct ApiRequest {
   bool parallel_tool_calls = true;         // false: at most one call in an answer
   TemplateValue::Dict template_variables;  // of the client, for the chat template
   OutputGrammar grammar;
+  std::string grammar_field;                // the field that said so
   std::vector<std::string> unknown_fields;  // some of those that nothing here knows
   bool stream = false;
   bool include_usage = false;                // a last chunk with the usage

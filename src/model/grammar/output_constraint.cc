@@ -1,0 +1,117 @@
+#include "model/grammar/output_constraint.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/mutant.h"
+
+namespace kvasir {
+namespace {
+
+bool same(const std::vector<Token>& a, std::span<const Token> b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end());
+}
+
+}  // namespace
+
+// ---------------------------------------------------------------- the mask thread
+
+void MaskQueue::post(std::shared_ptr<OutputConstraint> constraint) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (stopped_) return;
+    waiting_.push_back(std::move(constraint));
+  }
+  wake_.notify_one();
+}
+
+std::shared_ptr<OutputConstraint> MaskQueue::take() {
+  std::unique_lock lock(mutex_);
+  wake_.wait(lock, [this] { return stopped_ || !waiting_.empty(); });
+  if (stopped_) return nullptr;
+  std::shared_ptr<OutputConstraint> next = std::move(waiting_.front());
+  waiting_.pop_front();
+  return next;
+}
+
+void MaskQueue::stop() {
+  std::deque<std::shared_ptr<OutputConstraint>> dropped;
+  {
+    const std::lock_guard lock(mutex_);
+    stopped_ = true;
+    dropped.swap(waiting_);
+  }
+  wake_.notify_all();
+}
+
+MaskThread::~MaskThread() {
+  queue_->stop();
+  thread_.join();
+}
+
+void MaskThread::run(MaskQueue& queue) {
+  while (const std::shared_ptr<OutputConstraint> next = queue.take()) next->work();
+}
+
+// ---------------------------------------------------------------- one output
+
+OutputConstraint::OutputConstraint(CompiledGrammar grammar, std::shared_ptr<MaskQueue> queue)
+    : queue_(std::move(queue)), matcher_(std::move(grammar)) {
+  matcher_.mask(mask_);
+}
+
+bool OutputConstraint::want(std::span<const Token> output) {
+  if (same(wanted_, output)) return false;
+  wanted_.assign(output.begin(), output.end());
+  return !std::exchange(queued_, true);
+}
+
+void OutputConstraint::expect(std::span<const Token> output) {
+  bool tell = false;
+  {
+    const std::lock_guard lock(mutex_);
+    tell = want(output);
+  }
+  if (tell) queue_->post(shared_from_this());
+}
+
+const TokenMask* OutputConstraint::after(std::span<const Token> output, Nanos patience) {
+  MaskQueue::Counts& counts = queue_->counts;
+  counts.asked.fetch_add(1, std::memory_order_relaxed);
+  std::unique_lock lock(mutex_);
+  if (want(output)) queue_->post(shared_from_this());
+  const auto there = [&] { return same(known_, output); };
+  if (there()) return &mask_;
+  counts.awaited.fetch_add(1, std::memory_order_relaxed);
+  if (made_.wait_for(lock, std::chrono::nanoseconds(patience), there)) return &mask_;
+  counts.late.fetch_add(1, std::memory_order_relaxed);
+  return nullptr;
+}
+
+void OutputConstraint::work() {
+  const MonotonicClock clock;
+  const Nanos begin = clock.now();
+  {
+    const std::lock_guard lock(mutex_);
+    output_ = wanted_;
+    queued_ = false;
+  }
+  const size_t unseen = mutant(Mutant::kMaskOfBefore) && !output_.empty() ? 1 : 0;
+  matcher_.follow(std::span(output_).first(output_.size() - unseen));
+  matcher_.mask(next_);
+  {
+    const std::lock_guard lock(mutex_);
+    // If something else is wanted meanwhile, this is queued again.
+    if (!same(wanted_, output_)) return;
+    known_.swap(output_);
+    std::swap(mask_.words, next_.words);
+  }
+  made_.notify_all();
+  MaskQueue::Counts& counts = queue_->counts;
+  counts.masks.fetch_add(1, std::memory_order_relaxed);
+  counts.nanos.fetch_add(static_cast<uint64_t>(clock.now() - begin), std::memory_order_relaxed);
+}
+
+}  // namespace kvasir
