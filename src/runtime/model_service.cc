@@ -46,16 +46,17 @@ ApiRequest sampled_as(const SamplingDefaults& model) {
 
 std::vector<OutsideMetric> grammar_metrics(const GrammarCompiler::Stats& s) {
   const auto count = [](uint64_t n) { return static_cast<double>(n); };
-  return {{"grammars_compiled_total", "counter", count(s.compiled), "Grammars that were not in the cache."},
-          {"grammar_compile_seconds_total", "counter", s.compile_seconds, "Time in which they were compiled."},
-          {"grammar_cache_bytes", "gauge", count(s.cache_bytes), "Compiled grammars that are kept."},
-          {"grammar_masks_total", "counter", count(s.masks), "Masks of tokens that were made."},
-          {"grammar_mask_seconds_total", "counter", s.mask_seconds, "Time in which they were made."},
-          {"grammar_masks_asked_total", "counter", count(s.masks_asked), "Rows sampled under a mask."},
-          {"grammar_masks_awaited_total", "counter", count(s.masks_awaited),
-           "Of these, whose mask was not there when the row was to be sampled."},
-          {"grammar_masks_late_total", "counter", count(s.masks_late),
-           "And of these, which left their step, to be computed again in a later one."}};
+  return {
+      {"grammars_compiled_total", "counter", count(s.compiled), "Grammars that were not in the cache."},
+      {"grammar_compile_seconds_total", "counter", s.compile_seconds, "Time in which they were compiled."},
+      {"grammar_cache_bytes", "gauge", count(s.cache_bytes), "Compiled grammars that are kept."},
+      {"grammar_masks_total", "counter", count(s.masks), "Masks of tokens that were made."},
+      {"grammar_mask_seconds_total", "counter", s.mask_seconds, "Time in which they were made."},
+      {"grammar_masks_asked_total", "counter", count(s.masks_asked), "Rows sampled under a mask."},
+      {"grammar_masks_awaited_total", "counter", count(s.masks_awaited),
+       "Of these, whose mask was not there when the row was to be sampled."},
+      {"grammar_masks_late_total", "counter", count(s.masks_late),
+       "And of these, which left their step, to be computed again in a later one."}};
 }
 
 }  // namespace

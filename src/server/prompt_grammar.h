@@ -16,9 +16,9 @@ namespace kvasir {
 bool must_compile(const ModelService& service, const ApiRequest& request);
 
 // Gives each generation a constraint of its own if the request has a grammar. The output then ends where the
-// grammar does: with `ignore_eos` the model's end tokens come where nothing else may, and nowhere before. 400:
-// the field that has the grammar, and what is wrong with it; 503: too many are being compiled. `abandoned` as
-// for prepare_request(). Thread-safe.
+// grammar does: with `ignore_eos` the model's end tokens come where nothing else may, and nowhere before.
+// 400: the field that has the grammar, and what is wrong with it; 503: too many are being compiled.
+// `abandoned` as for prepare_request(). Thread-safe.
 std::optional<ApiError> add_constraints(const ModelService& service, const ApiRequest& request,
                                         const std::atomic<bool>* abandoned,
                                         std::vector<GenerationRequest>& generations);

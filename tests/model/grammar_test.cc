@@ -260,9 +260,9 @@ TEST(GrammarLimits, WhatIsBeyondThemIsNamed) {
   for (int i = 0; i < 70; ++i) deep = R"({"items":)" + deep + "}";
   says(of(Kind::kJsonSchema, deep), "64 levels");
   // Names of properties and values are no keywords.
-  EXPECT_TRUE(check_size(of(Kind::kJsonSchema,
-                            R"({"properties":{"not":{"enum":[{"if":1}]}},"required":["not"]})"))
-                  .ok());
+  EXPECT_TRUE(
+      check_size(of(Kind::kJsonSchema, R"({"properties":{"not":{"enum":[{"if":1}]}},"required":["not"]})"))
+          .ok());
 }
 
 // ---------------------------------------------------------------- the compiler

@@ -37,8 +37,8 @@ bool would_complete(const std::vector<Token>& list, std::span<const Token> outpu
          std::equal(list.begin(), list.end() - 1, output.end() - static_cast<ptrdiff_t>(before));
 }
 
-// The first index whose running sum exceeds u times the total of the first `count` weights. By a rounding none
-// may: then the last with a weight.
+// The first index whose running sum exceeds u times the total of the first `count` weights. By a rounding
+// none may: then the last with a weight.
 size_t inverse_transform(std::span<const float> weights, size_t count, double u) {
   double total = 0;
   for (size_t i = 0; i < count; ++i) total += weights[i];

@@ -148,8 +148,8 @@ Result<CompiledGrammar> GrammarCompiler::compile(const OutputGrammar& grammar,
       return error(ErrorCode::kUnavailable, "the client has left");
     }
     if (clock.now() >= end) break;
-    shared_->changed.wait_for(lock, std::chrono::nanoseconds(
-                                        std::min<Nanos>(end - clock.now(), 50 * kNanosPerMilli)));
+    shared_->changed.wait_for(
+        lock, std::chrono::nanoseconds(std::min<Nanos>(end - clock.now(), 50 * kNanosPerMilli)));
   }
   if (!job) {
     return error(ErrorCode::kExhausted, "{} other grammars are being prepared; try again", options_.threads);

@@ -26,14 +26,14 @@ class GrammarCompiler {
     size_t cache_bytes = size_t{128} << 20;
   };
   struct Stats {
-    uint64_t compiled = 0;        // grammars that were not in the cache
-    double compile_seconds = 0;   // of those
-    uint64_t cache_bytes = 0;     // now
-    uint64_t masks = 0;           // that were made
-    double mask_seconds = 0;      // of those
-    uint64_t masks_asked = 0;     // by steps
-    uint64_t masks_awaited = 0;   // of these, not there when the row was to be sampled
-    uint64_t masks_late = 0;      // and not soon enough: the row left its step
+    uint64_t compiled = 0;       // grammars that were not in the cache
+    double compile_seconds = 0;  // of those
+    uint64_t cache_bytes = 0;    // now
+    uint64_t masks = 0;          // that were made
+    double mask_seconds = 0;     // of those
+    uint64_t masks_asked = 0;    // by steps
+    uint64_t masks_awaited = 0;  // of these, not there when the row was to be sampled
+    uint64_t masks_late = 0;     // and not soon enough: the row left its step
   };
 
   // REQUIRES: the tokenizer outlives it.
@@ -47,8 +47,8 @@ class GrammarCompiler {
   // Whether compile() of it will return at once.
   bool is_cached(const OutputGrammar& grammar) const;
 
-  // Compiles on another thread, and waits for it. Once `abandoned` (may be null) is true it ends soon, with an
-  // error. kInvalidArgument, in one line without the name of the request's field: no grammar of its kind,
+  // Compiles on another thread, and waits for it. Once `abandoned` (may be null) is true it ends soon, with
+  // an error. kInvalidArgument, in one line without the name of the request's field: no grammar of its kind,
   // beyond a limit, or not compiled within `patience`; then the thread goes on with the least priority, and
   // what it makes is kept. kExhausted: as many threads are at work as may be. kUnsupported: the model has no
   // token that ends an output.

@@ -12,8 +12,8 @@ namespace kvasir {
 struct GrammarLimits {
   size_t text_bytes = 64 * 1024;  // of the text, or of all choices together
   size_t choices = 1024;
-  int depth = 64;            // of brackets within brackets
-  size_t expanded = 16384;   // characters of a pattern when its repetitions are written out
+  int depth = 64;             // of brackets within brackets
+  size_t expanded = 16384;    // characters of a pattern when its repetitions are written out
   int64_t bound = 1'000'000;  // of a schema's minItems, maxLength and the like
 };
 

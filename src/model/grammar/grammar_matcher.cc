@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -19,8 +20,8 @@
 namespace kvasir {
 namespace {
 
-// Where warnings of the library on this thread go while a grammar is compiled. It has one hook for all threads
-// and grammars.
+// Where warnings of the library on this thread go while a grammar is compiled. It has one hook for all
+// threads and grammars.
 std::vector<std::string>*& warnings_of_thread() {
   static thread_local std::vector<std::string>* warnings = nullptr;
   return warnings;
@@ -106,12 +107,27 @@ xgrammar::TokenizerInfo describe(const Tokenizer& tokenizer) {
           std::vector<int32_t>(ends.begin(), ends.end())};
 }
 
+// The tokens that texts of JSON are made of. The library lets control characters into strings whose length is
+// bounded, where JSON has none. Without them there is still a line feed to put between values.
+std::shared_ptr<const TokenMask> tokens_of_json(const Tokenizer& tokenizer) {
+  auto mask = std::make_shared<TokenMask>();
+  mask->words.resize((static_cast<size_t>(tokenizer.vocab_size()) + 31) / 32);
+  const auto is_control = [](char c) { return static_cast<unsigned char>(c) < 0x20 && c != '\n'; };
+  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
+    const std::string_view bytes = *tokenizer.token_bytes(id);
+    if (std::any_of(bytes.begin(), bytes.end(), is_control)) continue;
+    mask->words[static_cast<size_t>(id) / 32] |= uint32_t{1} << (static_cast<uint32_t>(id) % 32);
+  }
+  return mask;
+}
+
 }  // namespace
 
 // ---------------------------------------------------------------- grammars
 
 struct CompiledGrammar::Impl {
   xgrammar::CompiledGrammar grammar;
+  std::shared_ptr<const TokenMask> only;  // null: any token that the grammar allows
 };
 
 size_t CompiledGrammar::bytes() const {
@@ -122,7 +138,8 @@ struct GrammarVocabulary::Impl {
   // Runs on the calling thread alone.
   Impl(const Tokenizer& tokenizer, size_t cache_bytes)
       : compiler(describe(tokenizer), /*max_threads=*/1, /*cache_enabled=*/true,
-                 static_cast<int64_t>(cache_bytes)) {}
+                 static_cast<int64_t>(cache_bytes)),
+        of_json(tokens_of_json(tokenizer)) {}
 
   xgrammar::CompiledGrammar compile(const OutputGrammar& g) {
     using Kind = OutputGrammar::Kind;
@@ -154,6 +171,7 @@ struct GrammarVocabulary::Impl {
   }
 
   xgrammar::GrammarCompiler compiler;
+  const std::shared_ptr<const TokenMask> of_json;
 };
 
 GrammarVocabulary::GrammarVocabulary(const Tokenizer& tokenizer, size_t cache_bytes)
@@ -167,8 +185,10 @@ Result<CompiledGrammar> GrammarVocabulary::compile(const OutputGrammar& grammar)
   std::string failure;
   std::shared_ptr<const CompiledGrammar::Impl> compiled;
   try {
-    compiled =
-        std::make_shared<const CompiledGrammar::Impl>(CompiledGrammar::Impl{impl_->compile(grammar)});
+    using Kind = OutputGrammar::Kind;
+    const bool json = grammar.kind == Kind::kJson || grammar.kind == Kind::kJsonSchema;
+    compiled = std::make_shared<const CompiledGrammar::Impl>(
+        CompiledGrammar::Impl{impl_->compile(grammar), json ? impl_->of_json : nullptr});
   } catch (const std::exception& e) {
     failure = words_of(e);
   }
@@ -242,6 +262,9 @@ void GrammarMatcher::mask(TokenMask& out) {
       log_error("grammar: no mask could be made: {}", words_of(e));
       std::fill(out.words.begin(), out.words.end(), 0);
     }
+  }
+  if (const TokenMask* only = impl_->grammar.impl().only.get()) {
+    for (size_t w = 0; w < out.words.size(); ++w) out.words[w] &= only->words[w];
   }
   const auto has_bits = [](uint32_t word) { return word != 0; };
   if (std::any_of(out.words.begin(), out.words.end(), has_bits)) return;

@@ -95,8 +95,9 @@ void OutputConstraint::work() {
   const Nanos begin = clock.now();
   {
     const std::lock_guard lock(mutex_);
-    output_ = wanted_;
     queued_ = false;
+    if (same(known_, wanted_)) return;  // a step may be reading the mask
+    output_ = wanted_;
   }
   const size_t unseen = mutant(Mutant::kMaskOfBefore) && !output_.empty() ? 1 : 0;
   matcher_.follow(std::span(output_).first(output_.size() - unseen));
