@@ -331,7 +331,8 @@ constexpr Field kFields[] = {
         "vLLM's: the output is held to exactly one of `json` (a schema), `regex`, `choice` (a list of texts) "
         "and `grammar` (EBNF)",
         set_structured_outputs),
-    any("guided_json", kBoth, "{}", "none", "the older name of `structured_outputs.json`", set_guided_json),
+    any("guided_json", kBoth, R"({"type":"object"})", "none", "the older name of `structured_outputs.json`",
+        set_guided_json),
     any("guided_regex", kBoth, R"({"type":"string"})", "none", "the same of `structured_outputs.regex`",
         set_guided_regex),
     any("guided_choice", kBoth, kTexts, "none", "the same of `structured_outputs.choice`", set_guided_choice),
