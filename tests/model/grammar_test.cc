@@ -323,6 +323,18 @@ TEST(GrammarCompilerTest, GivesUpWhatTakesTooLong) {
   if (!abandoned.ok()) EXPECT_EQ(abandoned.status().code(), ErrorCode::kUnavailable);
 }
 
+TEST(GrammarCompilerTest, RefusesWhatIsSlowToBeMasked) {
+  const Tokenizer tokenizer = tiny_tokenizer();
+  GrammarCompiler::Options options;
+  options.mask_time = -1;
+  GrammarCompiler compiler(tokenizer, options);
+  const Result<CompiledGrammar> refused = compiler.compile(of(Kind::kRegex, "a"));
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.status().code(), ErrorCode::kInvalidArgument);
+  EXPECT_THAT(refused.status().message(), HasSubstr("which is the limit"));
+  EXPECT_FALSE(compiler.is_cached(of(Kind::kRegex, "a")));
+}
+
 TEST(GrammarCompilerTest, AModelWithoutAnEndIsRefused) {
   TinyVocabulary vocabulary = make_tiny_vocabulary(512);
   TokenizerData data;
@@ -374,8 +386,9 @@ TEST(OutputConstraintTest, NothingIsWaitedForBeyondItsPatience) {
   compiler.reset();
   // Nobody makes it any more.
   const std::vector<Token> output = {3 + 'x'};
-  EXPECT_EQ(constraint->after(output, 0), nullptr);
   EXPECT_EQ(constraint->after(output, kNanosPerMilli), nullptr);
+  // It was late, so nobody waits any more.
+  EXPECT_EQ(constraint->after(output, 1000 * kNanosPerSecond), nullptr);
   constraint->expect(output);
 }
 

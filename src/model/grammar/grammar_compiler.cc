@@ -40,7 +40,8 @@ struct GrammarCompiler::Job {
 };
 
 struct GrammarCompiler::Shared {
-  Shared(const Tokenizer& t, size_t bytes) : tokenizer(t), cache_limit(bytes) {}
+  Shared(const Tokenizer& t, const Options& o)
+      : tokenizer(t), cache_limit(o.cache_bytes), mask_limit(o.mask_time) {}
 
   // Made by the first who needs it: of a large vocabulary it takes half a second.
   const GrammarVocabulary& vocabulary() {
@@ -71,9 +72,10 @@ struct GrammarCompiler::Shared {
 
   const Tokenizer& tokenizer;
   const size_t cache_limit;
+  const Nanos mask_limit;
   std::once_flag once;
   std::optional<GrammarVocabulary> made;
-  MaskThread masks;
+  MaskThread masks, slow_masks;
 
   std::mutex mutex;
   std::condition_variable changed;  // a job has ended
@@ -87,7 +89,7 @@ struct GrammarCompiler::Shared {
 };
 
 GrammarCompiler::GrammarCompiler(const Tokenizer& tokenizer, const Options& options)
-    : options_(options), shared_(std::make_shared<Shared>(tokenizer, options.cache_bytes)) {}
+    : options_(options), shared_(std::make_shared<Shared>(tokenizer, options)) {}
 
 GrammarCompiler::~GrammarCompiler() {
   std::unique_lock lock(shared_->mutex);
@@ -109,6 +111,11 @@ void GrammarCompiler::run(Shared& shared, const std::shared_ptr<Job>& job) {
   const GrammarVocabulary& vocabulary = shared.vocabulary();
   const Nanos begin = clock.now();
   Result<CompiledGrammar> result = vocabulary.compile(job->grammar);
+  if (result.ok() && result->first_mask_time() > shared.mask_limit) {
+    result = error(ErrorCode::kInvalidArgument,
+                   "finding out which tokens may come next takes longer than {} ms, which is the limit",
+                   to_millis(shared.mask_limit));
+  }
   const std::string key = key_of(job->grammar);
   {
     const std::lock_guard lock(shared.mutex);
@@ -161,7 +168,7 @@ Result<CompiledGrammar> GrammarCompiler::compile(const OutputGrammar& grammar,
 }
 
 std::shared_ptr<TokenConstraint> GrammarCompiler::constrain(const CompiledGrammar& grammar) const {
-  return std::make_shared<OutputConstraint>(grammar, shared_->masks.queue());
+  return std::make_shared<OutputConstraint>(grammar, shared_->masks.queue(), shared_->slow_masks.queue());
 }
 
 GrammarCompiler::Stats GrammarCompiler::stats() const {
@@ -172,7 +179,7 @@ GrammarCompiler::Stats GrammarCompiler::stats() const {
     out.compile_seconds = to_seconds(shared_->compile_time);
     out.cache_bytes = shared_->cached_bytes;
   }
-  const MaskQueue::Counts& counts = shared_->masks.queue()->counts;
+  const MaskQueue::Counts& counts = shared_->masks.queue()->counts;  // of both threads
   out.masks = counts.masks.load(std::memory_order_relaxed);
   out.mask_seconds = to_seconds(static_cast<Nanos>(counts.nanos.load(std::memory_order_relaxed)));
   out.masks_asked = counts.asked.load(std::memory_order_relaxed);

@@ -21,8 +21,9 @@ class GrammarCompiler {
  public:
   struct Options {
     GrammarLimits limits{};
-    Nanos patience = 10 * kNanosPerSecond;  // with one grammar
-    uint32_t threads = 4;                   // that compile, those included that were given up
+    Nanos patience = 10 * kNanosPerSecond;   // with one grammar
+    Nanos mask_time = 100 * kNanosPerMilli;  // the most that the first mask may take
+    uint32_t threads = 4;                    // that compile, those included that were given up
     size_t cache_bytes = size_t{128} << 20;
   };
   struct Stats {
@@ -49,9 +50,9 @@ class GrammarCompiler {
 
   // Compiles on another thread, and waits for it. Once `abandoned` (may be null) is true it ends soon, with
   // an error. kInvalidArgument, in one line without the name of the request's field: no grammar of its kind,
-  // beyond a limit, or not compiled within `patience`; then the thread goes on with the least priority, and
-  // what it makes is kept. kExhausted: as many threads are at work as may be. kUnsupported: the model has no
-  // token that ends an output.
+  // beyond a limit, slow to be masked, or not compiled within `patience`; then the thread goes on with the
+  // least priority, and what it makes is kept. kExhausted: as many threads are at work as may be.
+  // kUnsupported: the model has no token that ends an output.
   Result<CompiledGrammar> compile(const OutputGrammar& grammar, const std::atomic<bool>* abandoned = nullptr);
 
   // For one output.

@@ -2,6 +2,7 @@
 
 #include <dlpack/dlpack.h>
 #include <support/logging.h>
+#include <time.h>
 #include <xgrammar/xgrammar.h>
 
 #include <algorithm>
@@ -49,6 +50,13 @@ void LogMessageImpl(const std::string&, int, int level, const std::string& messa
 
 namespace kvasir {
 namespace {
+
+// How long this thread has been on a core.
+Nanos busy_time() {
+  timespec t{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return Nanos{t.tv_sec} * kNanosPerSecond + t.tv_nsec;
+}
 
 std::string in_one_line(std::string text) {
   constexpr size_t kLongest = 300;  // bytes
@@ -128,10 +136,20 @@ std::shared_ptr<const TokenMask> tokens_of_json(const Tokenizer& tokenizer) {
 struct CompiledGrammar::Impl {
   xgrammar::CompiledGrammar grammar;
   std::shared_ptr<const TokenMask> only;  // null: any token that the grammar allows
+  TokenMask first;
+  Nanos first_time = 0;
 };
 
 size_t CompiledGrammar::bytes() const {
   return impl_->grammar.MemorySizeBytes();
+}
+
+const TokenMask& CompiledGrammar::first_mask() const {
+  return impl_->first;
+}
+
+Nanos CompiledGrammar::first_mask_time() const {
+  return impl_->first_time;
 }
 
 struct GrammarVocabulary::Impl {
@@ -183,12 +201,12 @@ Result<CompiledGrammar> GrammarVocabulary::compile(const OutputGrammar& grammar)
   std::vector<std::string> warnings;
   warnings_of_thread() = &warnings;
   std::string failure;
-  std::shared_ptr<const CompiledGrammar::Impl> compiled;
+  std::shared_ptr<CompiledGrammar::Impl> compiled;
   try {
     using Kind = OutputGrammar::Kind;
     const bool json = grammar.kind == Kind::kJson || grammar.kind == Kind::kJsonSchema;
-    compiled = std::make_shared<const CompiledGrammar::Impl>(
-        CompiledGrammar::Impl{impl_->compile(grammar), json ? impl_->of_json : nullptr});
+    compiled = std::make_shared<CompiledGrammar::Impl>(
+        CompiledGrammar::Impl{impl_->compile(grammar), json ? impl_->of_json : nullptr, {}});
   } catch (const std::exception& e) {
     failure = words_of(e);
   }
@@ -199,6 +217,9 @@ Result<CompiledGrammar> GrammarVocabulary::compile(const OutputGrammar& grammar)
     if (warning.find("oneOf") != std::string::npos) continue;
     return error(ErrorCode::kInvalidArgument, "{}", in_one_line(warning));
   }
+  const Nanos begin = busy_time();
+  GrammarMatcher(CompiledGrammar(compiled)).mask(compiled->first);
+  compiled->first_time = busy_time() - begin;
   return CompiledGrammar(std::move(compiled));
 }
 

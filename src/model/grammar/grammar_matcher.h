@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "contract/ids.h"
 #include "contract/token_constraint.h"
@@ -21,6 +22,9 @@ class CompiledGrammar {
   struct Impl;
   explicit CompiledGrammar(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
   size_t bytes() const;  // about
+  // What an output may begin with, and how long a thread was busy to find out.
+  const TokenMask& first_mask() const;
+  Nanos first_mask_time() const;
   const Impl& impl() const { return *impl_; }
 
  private:

@@ -57,35 +57,43 @@ void MaskThread::run(MaskQueue& queue) {
 
 // ---------------------------------------------------------------- one output
 
-OutputConstraint::OutputConstraint(CompiledGrammar grammar, std::shared_ptr<MaskQueue> queue)
-    : queue_(std::move(queue)), matcher_(std::move(grammar)) {
-  matcher_.mask(mask_);
-}
+OutputConstraint::OutputConstraint(CompiledGrammar grammar, std::shared_ptr<MaskQueue> queue,
+                                   std::shared_ptr<MaskQueue> slow)
+    : queue_(std::move(queue)),
+      slow_queue_(std::move(slow)),
+      mask_(grammar.first_mask()),
+      matcher_(std::move(grammar)) {}
 
-bool OutputConstraint::want(std::span<const Token> output) {
-  if (same(wanted_, output)) return false;
+MaskQueue* OutputConstraint::want(std::span<const Token> output) {
+  if (same(wanted_, output)) return nullptr;
   wanted_.assign(output.begin(), output.end());
-  return !std::exchange(queued_, true);
+  if (std::exchange(queued_, true)) return nullptr;
+  return slow_ ? slow_queue_.get() : queue_.get();
 }
 
 void OutputConstraint::expect(std::span<const Token> output) {
-  bool tell = false;
+  MaskQueue* told = nullptr;
   {
     const std::lock_guard lock(mutex_);
-    tell = want(output);
+    told = want(output);
   }
-  if (tell) queue_->post(shared_from_this());
+  if (told != nullptr) told->post(shared_from_this());
 }
 
 const TokenMask* OutputConstraint::after(std::span<const Token> output, Nanos patience) {
   MaskQueue::Counts& counts = queue_->counts;
   counts.asked.fetch_add(1, std::memory_order_relaxed);
   std::unique_lock lock(mutex_);
-  if (want(output)) queue_->post(shared_from_this());
+  if (MaskQueue* told = want(output)) told->post(shared_from_this());
   const auto there = [&] { return same(known_, output); };
-  if (there()) return &mask_;
+  if (there()) {
+    was_late_ = false;
+    return &mask_;
+  }
   counts.awaited.fetch_add(1, std::memory_order_relaxed);
+  if (was_late_) patience = 0;
   if (made_.wait_for(lock, std::chrono::nanoseconds(patience), there)) return &mask_;
+  was_late_ = true;
   counts.late.fetch_add(1, std::memory_order_relaxed);
   return nullptr;
 }
@@ -95,24 +103,32 @@ void OutputConstraint::work() {
   const Nanos begin = clock.now();
   {
     const std::lock_guard lock(mutex_);
-    queued_ = false;
-    if (same(known_, wanted_)) return;  // a step may be reading the mask
+    if (same(known_, wanted_)) {  // a step may be reading the mask
+      queued_ = false;
+      return;
+    }
     output_ = wanted_;
   }
   const size_t unseen = mutant(Mutant::kMaskOfBefore) && !output_.empty() ? 1 : 0;
   matcher_.follow(std::span(output_).first(output_.size() - unseen));
   matcher_.mask(next_);
+  const Nanos took = clock.now() - begin;
+  bool again = false;
   {
     const std::lock_guard lock(mutex_);
-    // If something else is wanted meanwhile, this is queued again.
-    if (!same(wanted_, output_)) return;
-    known_.swap(output_);
-    std::swap(mask_.words, next_.words);
+    slow_ = took > kSlow;
+    again = !same(wanted_, output_);
+    if (!again) {
+      known_.swap(output_);
+      std::swap(mask_.words, next_.words);
+      queued_ = false;
+    }
   }
+  if (again) return queue_->post(shared_from_this());
   made_.notify_all();
   MaskQueue::Counts& counts = queue_->counts;
   counts.masks.fetch_add(1, std::memory_order_relaxed);
-  counts.nanos.fetch_add(static_cast<uint64_t>(clock.now() - begin), std::memory_order_relaxed);
+  counts.nanos.fetch_add(static_cast<uint64_t>(took), std::memory_order_relaxed);
 }
 
 }  // namespace kvasir

@@ -1,4 +1,4 @@
-// The constraint of one output, whose masks are made on a thread of their own.
+// The constraint of one output, whose masks are made on threads of their own.
 #pragma once
 
 #include <atomic>
@@ -62,8 +62,10 @@ class MaskThread {
 
 class OutputConstraint final : public TokenConstraint, public std::enable_shared_from_this<OutputConstraint> {
  public:
-  // Makes the first mask at once, on the calling thread.
-  OutputConstraint(CompiledGrammar grammar, std::shared_ptr<MaskQueue> queue);
+  // Once a mask has taken long, the next ones are made by way of the queue `slow`, so that other outputs do
+  // not wait for them. All counts are those of `queue`.
+  OutputConstraint(CompiledGrammar grammar, std::shared_ptr<MaskQueue> queue,
+                   std::shared_ptr<MaskQueue> slow);
 
   void expect(std::span<const Token> output) override;
   const TokenMask* after(std::span<const Token> output, Nanos patience) override;
@@ -72,16 +74,21 @@ class OutputConstraint final : public TokenConstraint, public std::enable_shared
   void work();
 
  private:
-  // True: the mask thread must be told. REQUIRES: mutex_ is held.
-  bool want(std::span<const Token> output);
+  static constexpr Nanos kSlow = 10 * kNanosPerMilli;
+  // Null, or the queue that must be told. REQUIRES: mutex_ is held.
+  MaskQueue* want(std::span<const Token> output);
 
-  const std::shared_ptr<MaskQueue> queue_;
+  const std::shared_ptr<MaskQueue> queue_, slow_queue_;
   std::mutex mutex_;
   std::condition_variable made_;
   std::vector<Token> wanted_;  // guarded by mutex_
   std::vector<Token> known_;   // guarded by mutex_: what mask_ is for
   TokenMask mask_;             // changed under mutex_, when wanted_ is not known_
-  bool queued_ = false;        // guarded by mutex_
+  bool queued_ = false;        // guarded by mutex_: in a queue, or at work
+  bool slow_ = false;          // guarded by mutex_: the last mask took long
+  // Guarded by mutex_: the last mask that was asked for was late. Then nobody waits for the next one, since
+  // all of a step would wait with it.
+  bool was_late_ = false;
   // Of the mask thread, after the constructor.
   GrammarMatcher matcher_;
   std::vector<Token> output_;
