@@ -92,6 +92,9 @@ GrammarCompiler::GrammarCompiler(const Tokenizer& tokenizer, const Options& opti
     : options_(options), shared_(std::make_shared<Shared>(tokenizer, options)) {}
 
 GrammarCompiler::~GrammarCompiler() {
+  // Not only where the last reference goes: a thread that was given up may have it.
+  shared_->masks.queue()->stop();
+  shared_->slow_masks.queue()->stop();
   std::unique_lock lock(shared_->mutex);
   shared_->changed.wait_for(lock, std::chrono::seconds(2), [this] { return shared_->running.empty(); });
 }
