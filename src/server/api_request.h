@@ -9,6 +9,7 @@
 
 #include "contract/slo.h"
 #include "contract/step.h"
+#include "model/grammar/output_grammar.h"
 #include "model/templates/chat_template.h"
 
 namespace kvasir {
@@ -44,22 +45,6 @@ enum class ToolChoice : uint8_t {
   kNamed,     // it calls ApiRequest::named_tool
 };
 
-// What the text of an output must be.
-struct OutputGrammar {
-  enum class Kind : uint8_t {
-    kNone,           // anything
-    kJson,           // any JSON object
-    kJsonSchema,     // `text` is the schema
-    kRegex,          // `text` matches the whole output
-    kChoice,         // one of `choices`
-    kGrammar,        // `text` is EBNF, as of llama.cpp's GBNF
-    kStructuralTag,  // `text` is JSON: free text in which given tags begin constrained parts
-  };
-  Kind kind = Kind::kNone;
-  std::string text = {};
-  std::vector<std::string> choices = {};
-};
-
 // Text, or the tokens themselves.
 using PromptInput = std::variant<std::string, std::vector<Token>>;
 
@@ -76,6 +61,7 @@ struct ApiRequest {
   TemplateValue::Dict template_variables;  // of the client, for the chat template
   bool include_reasoning = true;           // false: the answer leaves it out
   OutputGrammar grammar;
+  std::string grammar_field;                // the field that said so
   std::vector<std::string> unknown_fields;  // some of those that nothing here knows
   bool stream = false;
   bool include_usage = false;                // a last chunk with the usage

@@ -7,6 +7,7 @@
 
 #include "server/outputs/output_plan.h"
 #include "server/prompt_bound.h"
+#include "server/prompt_grammar.h"
 
 namespace kvasir {
 namespace {
@@ -280,6 +281,7 @@ std::variant<PreparedRequest, ApiError> prepare_request(const ModelService& serv
     if (auto e = add(encoder.completion(prompt))) return *std::move(e);
   }
   if (auto e = check_logprobs(request, prepared.generations)) return *std::move(e);
+  if (auto e = add_constraints(service, request, abandoned, prepared.generations)) return *std::move(e);
   request.messages = {};
   request.prompts = {};
   prepared.api = std::move(request);

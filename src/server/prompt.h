@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <variant>
 #include <vector>
@@ -18,6 +19,8 @@
 #include "server/outputs/output_format.h"
 
 namespace kvasir {
+
+class GrammarCompiler;
 
 // What a server serves once the model is loaded. The pointees outlive the server.
 struct ModelService {
@@ -34,6 +37,8 @@ struct ModelService {
   ApiRequest defaults = {};
   // How the model writes calls of tools and what it thinks.
   OutputFormats formats = {};
+  // Of the tokenizer. Null: outputs cannot be held to a grammar.
+  std::shared_ptr<GrammarCompiler> grammars = {};
 };
 
 struct PreparedRequest {
@@ -45,9 +50,10 @@ struct PreparedRequest {
 // Applies the chat template and tokenises. Only the template's own text may become control tokens, unless the
 // request asks for `parse_special`. Takes time linear in the text, so it does not run on the I/O thread.
 // Thread-safe. 400: a prompt that is empty or too long, a template that refuses the messages, ids beyond the
-// vocabulary, more log-probabilities than an answer that is not streamed may have. A text that is too long
-// whatever its tokens are is refused before it is tokenised; n_prompt_tokens is then a lower bound. Once
-// `abandoned` (may be null) is true it ends soon, with an error that is not sent.
+// vocabulary, more log-probabilities than an answer that is not streamed may have, a grammar that is none or
+// too large (prompt_grammar.h). A text that is too long whatever its tokens are is refused before it is
+// tokenised; n_prompt_tokens is then a lower bound. Once `abandoned` (may be null) is true it ends soon, with
+// an error that is not sent.
 std::variant<PreparedRequest, ApiError> prepare_request(const ModelService& service, ApiRequest request,
                                                         const std::atomic<bool>* abandoned = nullptr);
 

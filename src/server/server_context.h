@@ -1,6 +1,8 @@
 // What the connections of one server share. Internal to src/server.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -47,13 +49,14 @@ class ServerContext {
   // 404 unless `model` is empty or one of those that are served. Thread-safe.
   std::optional<ApiError> unknown_model(const std::string& model) const;
 
-  // Runs the job on a worker's thread, which `bytes`, the size of its input, decides. The job must not throw.
-  void run_on_worker(uint64_t bytes, std::function<void()> job) {
-    (bytes >= options.limits.long_body_bytes ? long_worker_ : short_worker_).post(std::move(job));
+  // Each kind of work has a worker of its own, so that none waits for what takes longer.
+  enum class Work : uint8_t { kShort, kLongBody, kTakesLong };
+  // The job must not throw.
+  void run_on_worker(Work kind, std::function<void()> job) {
+    workers_[static_cast<size_t>(kind)].post(std::move(job));
   }
   void stop_workers() {
-    short_worker_.stop();
-    long_worker_.stop();
+    for (Worker& worker : workers_) worker.stop();
   }
 
   // The requests that wait_idle() waits for: from the start of their work until their answers are sent.
@@ -63,8 +66,7 @@ class ServerContext {
   virtual void forget(Connection* connection) = 0;
 
  private:
-  Worker short_worker_;
-  Worker long_worker_;
+  std::array<Worker, 3> workers_;  // by kind
 };
 
 }  // namespace kvasir

@@ -4,10 +4,13 @@ import concurrent.futures
 import json
 import math
 import os
+import re
 import tempfile
+import typing
 import unittest
 
 import openai
+import pydantic
 
 from support import Server, model_path, run
 
@@ -89,6 +92,13 @@ class Tools(unittest.TestCase):
 
     def test_tools_reach_the_template(self):
         self.assertLess(self.ask("Hi", tool_choice="none").usage.prompt_tokens, self.ask("Hi").usage.prompt_tokens)
+
+
+class Bird(pydantic.BaseModel):
+    name: str = pydantic.Field(max_length=24)
+    age: int = pydantic.Field(ge=0, le=120)
+    sings: bool
+    colours: list[typing.Literal["black", "white", "red"]] = pydantic.Field(max_length=3)
 
 
 class OpenAiClient(unittest.TestCase):
@@ -228,6 +238,50 @@ class OpenAiClient(unittest.TestCase):
         self.assertEqual(len(tokens), 1)
         # Log-probabilities are the model's, without the bias.
         self.assertLess(answer.choices[0].logprobs.content[0].logprob, -1)
+
+    def test_a_schema_is_followed(self):
+        def bird(seed):
+            return self.client.chat.completions.parse(
+                model="smol", messages=[{"role": "user", "content": "Describe a bird in JSON."}], response_format=Bird,
+                temperature=1.2, seed=seed, max_tokens=300).choices[0]
+
+        with concurrent.futures.ThreadPoolExecutor(8) as threads:
+            birds = list(threads.map(bird, range(20)))
+        for choice in birds:
+            self.assertEqual(choice.finish_reason, "stop", choice.message.content)
+            self.assertIsInstance(choice.message.parsed, Bird)
+            self.assertEqual(list(json.loads(choice.message.content)), ["name", "age", "sings", "colours"])
+        self.assertGreater(len({choice.message.content for choice in birds}), 10)
+        # The others in the batch change nothing.
+        self.assertEqual(bird(7).message.content, birds[7].message.content)
+
+    def test_grammars_of_each_kind(self):
+        def say(**more):
+            choice = self.client.completions.create(model="smol", prompt="The sky is", temperature=1, seed=3, max_tokens=60,
+                                                    extra_body=more).choices[0]
+            return choice.finish_reason, choice.text
+
+        self.assertEqual(say(structured_outputs={"choice": [" of the colour lead"]}), ("stop", " of the colour lead"))
+        reason, text = say(structured_outputs={"regex": "[a-f]{3,9}-[0-9]{2}"})
+        self.assertEqual(reason, "stop")
+        self.assertRegex(text, r"\A[a-f]{3,9}-[0-9]{2}\Z")
+        reason, text = say(guided_grammar='root ::= "(" root ")" | [0-9] [0-9]')
+        self.assertEqual(text.count("("), text.count(")") if reason == "stop" else text.count("("))
+        reason, text = say(response_format={"type": "json_object"})
+        self.assertTrue(text.lstrip().startswith("{"))
+        # The end comes where the grammar allows nothing else, whatever asks for more.
+        for more in ({"ignore_eos": True}, {"min_tokens": 50}):
+            reason, text = say(structured_outputs={"regex": "[0-9]{4}"}, **more)
+            self.assertEqual(reason, "stop")
+            self.assertTrue(re.fullmatch("[0-9]{4}", text), text)
+        reason, text = say(structured_outputs={"regex": "[0-9]+"}, ignore_eos=True)
+        self.assertEqual(reason, "length")
+
+    def test_a_grammar_that_is_none_is_named(self):
+        for field, value in (("guided_regex", "[a"), ("guided_json", {"type": "wrong"}), ("guided_regex", "(a{999}){999}")):
+            with self.assertRaises(openai.BadRequestError) as caught:
+                self.client.completions.create(model="smol", prompt="x", extra_body={field: value})
+            self.assertEqual(caught.exception.param, field)
 
     def test_min_tokens(self):
         short = self.chat("Say hi.", max_tokens=300).usage.completion_tokens

@@ -233,8 +233,6 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(RefusedField{kChat, R"("tools":[{"type":"retrieval"}])", "tools[0].type"},
                       RefusedField{kChat, R"("tool_choice":"required")", "tool_choice"},
                       RefusedField{kChat, R"("functions":[{}])", "functions"},
-                      RefusedField{kChat, R"("response_format":{"type":"json_object"})", "response_format"},
-                      RefusedField{kChat, R"("response_format":"text")", "response_format"},
                       RefusedField{kChat, R"("modalities":["text","audio"])", "modalities"},
                       RefusedField{kChat, R"("audio":{"voice":"x"})", "audio"},
                       RefusedField{kChat, R"("prediction":{"type":"content"})", "prediction"},
@@ -255,8 +253,7 @@ INSTANTIATE_TEST_SUITE_P(
                       RefusedField{kText, R"("stream":true,"stream_options":{"continuous_usage_stats":true})",
                                    "stream_options.continuous_usage_stats"},
                       RefusedField{kText, R"("best_of":2)", "best_of"},
-                      RefusedField{kText, R"("suffix":"end")", "suffix"},
-                      RefusedField{kText, R"("guided_json":{})", "guided_json"}));
+                      RefusedField{kText, R"("suffix":"end")", "suffix"}));
 
 INSTANTIATE_TEST_SUITE_P(
     Wrong, RefusedFields,

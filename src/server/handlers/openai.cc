@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "model/tokenizers/utf8.h"
+#include "server/handlers/grammar_fields.h"
 #include "server/http_message.h"
 
 namespace kvasir {
@@ -55,6 +56,7 @@ std::variant<ApiRequest, ApiError> parse_openai_request(std::string_view body, A
   JsonFields fields(object, body);
   read_request_fields(fields, object, kind, request);
   if (fields.error()) return *fields.error();
+  keep_schema_order(body, request);
   return request;
 }
 

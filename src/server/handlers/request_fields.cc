@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "server/handlers/grammar_fields.h"
 #include "server/handlers/openai.h"
 #include "server/handlers/tool_fields.h"
 #include "server/slo_fields.h"
@@ -150,9 +151,6 @@ bool none(const json& v) {
 bool medium(const json& v) {
   return v == "medium";
 }
-bool text_format(const json& v) {
-  return v.is_object() && v.value("type", json()) == "text";
-}
 bool text_only(const json& v) {
   return v == json::array({"text"});
 }
@@ -212,6 +210,10 @@ constexpr Field refused(const char* name, Where where, bool (*neutral)(const jso
 constexpr const char* kTexts = R"({"type":"array","items":{"type":"string"}})";
 constexpr const char* kTextOrTexts =
     R"({"anyOf":[{"type":"string"},{"type":"array","items":{"type":"string"}}]})";
+constexpr const char* kFormat =
+    R"({"type":"object","properties":{"type":{"enum":["text","json_object","json_schema"]},"json_schema":{"type":"object"}}})";
+constexpr const char* kStructured =
+    R"({"type":"object","minProperties":1,"maxProperties":1,"properties":{"json":{},"regex":{"type":"string"},"choice":{"type":"array","items":{"type":"string"}},"grammar":{"type":"string"}}})";
 constexpr const char* kIds = R"({"type":"array","items":{"type":"integer","minimum":0}})";
 
 void set_max_tokens(ApiRequest& r, int64_t v) {
@@ -335,6 +337,22 @@ constexpr Field kFields[] = {
     any("chat_template_kwargs", kOnlyChat, R"({"type":"object"})", "none",
         "variables for the chat template, such as `enable_thinking`; at most 64 KiB of JSON",
         set_template_variables),
+    // What the output is held to: see serving.md.
+    any("response_format", kBoth, kFormat, "`{\"type\":\"text\"}`",
+        "`json_object`, or `json_schema` with the schema in `json_schema.schema`, is what the output is held "
+        "to, whatever `json_schema.strict` says: see [structured outputs](serving.md#structured-outputs)",
+        set_response_format),
+    any("structured_outputs", kBoth, kStructured, "none",
+        "vLLM's: the output is held to exactly one of `json` (a schema), `regex`, `choice` (a list of texts) "
+        "and `grammar` (EBNF)",
+        set_structured_outputs),
+    any("guided_json", kBoth, R"({"type":"object"})", "none", "the older name of `structured_outputs.json`",
+        set_guided_json),
+    any("guided_regex", kBoth, R"({"type":"string"})", "none", "the same of `structured_outputs.regex`",
+        set_guided_regex),
+    any("guided_choice", kBoth, kTexts, "none", "the same of `structured_outputs.choice`", set_guided_choice),
+    any("guided_grammar", kBoth, R"({"type":"string"})", "none", "the same of `structured_outputs.grammar`",
+        set_guided_grammar),
 
     // Beyond OpenAI's.
     string(
@@ -368,7 +386,6 @@ constexpr Field kFields[] = {
     refused("functions", kOnlyChat, empty_list, "[]", "it is the older form of `tools`"),
     refused("function_call", kOnlyChat, none, "\"none\"",
             "it is the older form of `tool_choice` and `tools`"),
-    refused("response_format", kBoth, text_format, R"({"type":"text"})", "outputs are not constrained"),
     refused("modalities", kOnlyChat, text_only, R"(["text"])", "there is only text"),
     refused("audio", kOnlyChat, never, "", "there is only text"),
     refused("prediction", kOnlyChat, never, "", "there is no speculative decoding"),
@@ -389,15 +406,10 @@ constexpr Field kFields[] = {
     refused("return_token_ids", kBoth, off, "false", "answers are text"),
     refused("length_penalty", kBoth, one, "1", "it is for beam search, which is not offered"),
     refused("use_beam_search", kBoth, off, "false", "it is not offered"),
-    refused("allowed_token_ids", kBoth, empty_list, "[]", "outputs are not constrained; see `logit_bias`"),
+    refused("allowed_token_ids", kBoth, empty_list, "[]", "see `logit_bias` and `structured_outputs`"),
     refused("logits_processors", kBoth, empty_list, "[]", "they would be Python"),
     refused("prompt_embeds", kOnlyText, never, "", "prompts are text or token ids"),
     refused("truncate_prompt_tokens", kBoth, never, "", "a prompt that is too long is an error"),
-    refused("structured_outputs", kBoth, never, "", "outputs are not constrained"),
-    refused("guided_json", kBoth, never, "", "outputs are not constrained"),
-    refused("guided_regex", kBoth, never, "", "outputs are not constrained"),
-    refused("guided_choice", kBoth, never, "", "outputs are not constrained"),
-    refused("guided_grammar", kBoth, never, "", "outputs are not constrained"),
     refused("add_generation_prompt", kOnlyChat, on, "true", "the assistant's turn always begins"),
     refused("continue_final_message", kOnlyChat, off, "false", "the assistant's turn always begins"),
     refused("chat_template", kOnlyChat, never, "", "the server has one: `--chat-template`"),
