@@ -242,6 +242,10 @@ void add_serve_flags(CLI::App& app, ServeOptions& options) {
       "Sampling of requests that do not say otherwise, as a JSON object such as "
       R"('{"temperature": 0.2, "top_p": 0.9}' (default: what the model's files say, else temperature )"
       "0.7 and min_p 0.05)");
+  app.add_option("--responses-store-bytes", server.limits.responses_store_bytes,
+                 "Memory for answers of /v1/responses, which requests with 'previous_response_id' continue; "
+                 "the latest used ones are kept; 0: none")
+      ->capture_default_str();
   add_connection_flags(app, options);
   app.add_option("--shutdown-timeout", options.shutdown_timeout_s,
                  "Seconds that running requests have left after SIGTERM or SIGINT")

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <variant>
@@ -36,7 +37,7 @@ struct ModelService {
 
 struct PreparedRequest {
   ApiRequest api;                              // without its messages and prompts
-  std::vector<GenerationRequest> generations;  // ApiRequest::choices per prompt, each a choice
+  std::vector<GenerationRequest> generations;  // ApiRequest::candidates() per prompt
 };
 
 // Applies the chat template and tokenises. Only the template's own text may become control tokens, unless the
@@ -47,6 +48,17 @@ struct PreparedRequest {
 // `abandoned` (may be null) is true it ends soon, with an error that is not sent.
 std::variant<PreparedRequest, ApiError> prepare_request(const ModelService& service, ApiRequest request,
                                                         const std::atomic<bool>* abandoned = nullptr);
+
+// The tokens of the request's messages, or of its one prompt; they may be more than fit the model.
+// `add_special`: begin with the beginning-of-sequence token that the model wants before a plain prompt.
+// Errors and threads as above.
+std::variant<std::vector<Token>, ApiError> tokenize_prompt(const ModelService& service, ApiRequest request,
+                                                           bool add_special,
+                                                           const std::atomic<bool>* abandoned = nullptr);
+
+// 400 for the first of the ids that the vocabulary does not have.
+std::optional<ApiError> check_ids(const std::vector<Token>& ids, const Tokenizer& tokenizer,
+                                  const char* field);
 
 // The most log-probabilities of an answer that is not streamed, because it is held in memory: for each prompt
 // and each token that may be generated, the token's own and those of its alternatives.

@@ -27,8 +27,7 @@ std::variant<PreparedRequest, ApiError> prepare(const ServerContext& server, con
   body = {};
   if (auto* e = std::get_if<ApiError>(&parsed)) return std::move(*e);
   auto& request = std::get<ApiRequest>(parsed);
-  server.unknown_fields.note(request.unknown_fields);
-  if (auto e = server.unknown_model(request.model)) return *std::move(e);
+  if (auto e = check_parsed(server, request)) return *std::move(e);
   if (request.priority != 0 && !server.options.reads_priority) return priority_not_read();
   if (request.model.empty()) request.model = server.options.model_names.front();
   request.slo = server.options.slo.resolve(request.slo, header_slo);
@@ -36,6 +35,23 @@ std::variant<PreparedRequest, ApiError> prepare(const ServerContext& server, con
 }
 
 }  // namespace
+
+std::optional<ApiError> check_parsed(const ServerContext& server, const ApiRequest& request) {
+  server.unknown_fields.note(request.unknown_fields);
+  return server.unknown_model(request.model);
+}
+
+void answer_on_worker(Exchange& exchange, MakeAnswer make) {
+  exchange.run_on_worker([make = std::move(make), service = exchange.server().service](
+                             std::string body, const std::atomic<bool>& abandoned) -> Exchange::Then {
+    auto made = make(*service, std::move(body), abandoned);
+    if (const auto* e = std::get_if<ApiError>(&made)) {
+      return [refusal = error_response(*e)](Exchange& x) { x.respond(refusal); };
+    }
+    return
+        [answer = json_response(std::get<std::string>(std::move(made)))](Exchange& x) { x.respond(answer); };
+  });
+}
 
 void generate(Exchange& exchange, const GenerationSchema& schema) {
   const ServerContext& server = exchange.server();
