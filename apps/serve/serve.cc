@@ -265,6 +265,10 @@ void add_serve_flags(CLI::App& app, ServeOptions& options) {
                  "The form in which the model writes what it thinks before it answers: qwen3, deepseek_r1 "
                  "(begins without a mark), mistral, openai_gptoss, none, or auto: told by its chat template")
       ->capture_default_str();
+  app.add_option("--responses-store-bytes", server.limits.responses_store_bytes,
+                 "Memory for answers of /v1/responses, which requests with 'previous_response_id' continue; "
+                 "the latest used ones are kept; 0: none")
+      ->capture_default_str();
   add_connection_flags(app, options);
   app.add_option("--shutdown-timeout", options.shutdown_timeout_s,
                  "Seconds that running requests have left after SIGTERM or SIGINT")

@@ -1,6 +1,7 @@
 // A request to generate text, in native types and independent of the endpoint's schema.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -64,17 +65,19 @@ struct ApiRequest {
   std::string grammar_field;                // the field that said so
   std::vector<std::string> unknown_fields;  // some of those that nothing here knows
   bool stream = false;
-  bool include_usage = false;                // a last chunk with the usage
-  uint32_t choices = 1;                      // of each prompt
-  SamplingParams sampling;                   // its seed and its rules are set later, for each prompt
-  LogitRules rules;                          // without `ends`, and with bad_words as texts below
-  std::vector<std::string> bad_words;        // none of them is empty
-  std::optional<uint64_t> seed;              // none: one is drawn for each choice
-  bool echo = false;                         // the answer begins with the prompt
-  int32_t prompt_logprobs = -1;              // of each token of the prompt, in a list of their own; -1: none
-  std::optional<uint32_t> max_tokens;        // an error if they do not fit; 0 only with echo
-  uint32_t default_max_tokens = UINT32_MAX;  // without max_tokens: as many of these as fit
+  bool include_usage = false;          // a last chunk with the usage
+  uint32_t choices = 1;                // of each prompt
+  uint32_t best_of = 0;                // so many are generated, and the best are the choices; 0: choices
+  SamplingParams sampling;             // its seed and its rules are set later, for each prompt
+  LogitRules rules;                    // without `ends`, and with bad_words as texts below
+  std::vector<std::string> bad_words;  // none of them is empty
+  std::optional<uint64_t> seed;        // none: one is drawn for each choice
+  bool echo = false;                   // the answer begins with the prompt
+  int32_t prompt_logprobs = -1;        // of each token of the prompt, in a list of their own; -1: none
+  std::optional<uint32_t> max_tokens;  // an error if they do not fit; 0 only with echo
+  uint32_t default_max_tokens = UINT32_MAX;     // without max_tokens: as many of these as fit
   std::string max_tokens_field = "max_tokens";  // the name that the client used
+  std::string messages_field = "messages";      // where the messages come from
   std::vector<std::string> stop;                // none of them is empty
   std::vector<Token> stop_token_ids;
   bool ignore_eos = false;
@@ -84,6 +87,10 @@ struct ApiRequest {
   Slo slo;                            // as asked
   uint32_t forced_output_tokens = 0;  // the exact length of the output; 0: not forced
   uint32_t output_tokens_hint = 0;
+
+  // How many outputs are generated for each prompt, and whether they are more than the choices.
+  uint32_t candidates() const { return std::max(choices, best_of); }
+  bool ranks() const { return best_of > choices; }
 };
 
 }  // namespace kvasir

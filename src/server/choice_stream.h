@@ -36,6 +36,7 @@ struct TextDelta {
   std::string reasoning = {};                  // what the model thinks, before the text
   std::vector<ToolCallDelta> tool_calls = {};  // after the text
   std::vector<LogprobEntry> logprobs = {};     // of the tokens that begin in the text so far
+  std::string stop_string = {};                // with the end: which one has ended the text, if any has
   bool empty() const { return text.empty() && reasoning.empty() && tool_calls.empty() && logprobs.empty(); }
 };
 
@@ -64,14 +65,20 @@ class ChoiceStream {
   void finish(TextDelta& delta);
 
   bool stopped_by_string() const { return matcher_.matched().has_value(); }
+  // The stop string that ended the text; empty if none has.
+  std::string stop_string() const {
+    return stopped_by_string() ? stops_[*matcher_.matched()] : std::string();
+  }
   // Tokens so far, including the one that completed a stop string.
   uint32_t completion_tokens() const { return completion_tokens_; }
 
  private:
-  ChoiceStream(const Tokenizer* tokenizer, StopMatcher matcher, std::vector<Token> stop_tokens,
-               bool want_logprobs, uint32_t min_tokens, std::vector<Token> shown)
+  ChoiceStream(const Tokenizer* tokenizer, StopMatcher matcher, std::vector<std::string> stops,
+               std::vector<Token> stop_tokens, bool want_logprobs, uint32_t min_tokens,
+               std::vector<Token> shown)
       : detokenizer_(tokenizer, /*skip_special=*/true, std::move(shown)),
         matcher_(std::move(matcher)),
+        stops_(std::move(stops)),
         stop_tokens_(std::move(stop_tokens)),
         want_logprobs_(want_logprobs),
         min_tokens_(min_tokens) {}
@@ -80,6 +87,7 @@ class ChoiceStream {
 
   StreamDetokenizer detokenizer_;
   StopMatcher matcher_;
+  std::vector<std::string> stops_;
   std::vector<Token> stop_tokens_;
   bool want_logprobs_;
   uint32_t min_tokens_;

@@ -2,8 +2,11 @@
 #include "server/generation.h"
 
 #include <algorithm>
+#include <cmath>
 #include <exception>
 #include <iterator>
+#include <limits>
+#include <numeric>
 #include <random>
 #include <utility>
 
@@ -62,9 +65,10 @@ Status Generation::add_choices() {
   }
   for (size_t i = 0; i < request_.generations.size(); ++i) {
     const GenerationRequest& g = request_.generations[i];
-    KV_ASSIGN_OR_RETURN(ChoiceStream text,
-                        ChoiceStream::create(service_.tokenizer, request_.api.stop, g.stop_tokens,
-                                             g.sampling.logprobs >= 0, request_.api.rules.min_tokens, shown));
+    KV_ASSIGN_OR_RETURN(
+        ChoiceStream text,
+        ChoiceStream::create(service_.tokenizer, request_.api.stop, g.stop_tokens,
+                             request_.api.sampling.logprobs >= 0, request_.api.rules.min_tokens, shown));
     if (leads(i)) prompt_tokens_ += g.prompt.size();
     Choice& choice = choices_.emplace_back(Choice{std::move(text)});
     if (request_.api.echo) choice.echoed = g.prompt;
@@ -103,12 +107,12 @@ void Generation::start() {
   begun_ = true;
   if (!stream_) return;
   channel_->begin_stream();
-  for (size_t i = 0; i < choices_.size() && channel_ != nullptr; ++i) send(writer_->first_event(i));
+  for (size_t i = 0; i < choices_.size() && channel_ != nullptr; ++i) send(writer_->first_event(i, usage()));
 }
 
 // The prompt of the leader has been computed, and its full blocks can be found.
 void Generation::follow(size_t leader) {
-  for (size_t i = leader + 1; i < leader + request_.api.choices; ++i) {
+  for (size_t i = leader + 1; i < leader + request_.api.candidates(); ++i) {
     if (choices_[i].submitted || channel_ == nullptr) return;
     if (!submit(i)) return;
   }
@@ -149,6 +153,7 @@ void Generation::apply(Choice& choice, OutputEvent& event) {
   if (request_.api.prompt_logprobs >= 0 && !event.prompt.empty()) choice.prompt = std::move(event.prompt);
   if (request_.api.max_tokens == 0U) event.tokens.clear();
   for (const OutputToken& token : event.tokens) {
+    choice.logprob += static_cast<double>(token.logprob);
     TextDelta piece;
     if (const Status status = choice.text.push(token, piece); !status.ok()) {
       ApiError e = api_error(status);
@@ -201,6 +206,7 @@ void Generation::finish_choice(Choice& choice, const char* reason) {
     const bool called = choice.parser->calls() > 0 && !choice.parser->cut();
     if (called && choice.finish_reason == "stop") choice.finish_reason = "tool_calls";
   }
+  choice.delta.stop_string = choice.text.stop_string();
   choice.finished = true;
 }
 
@@ -260,11 +266,31 @@ void Generation::maybe_finish() {
     return channel->end_stream();
   }
   std::vector<FinishedChoice> finished;
-  for (Choice& choice : choices_) {
+  for (const size_t i : ranked()) {
+    Choice& choice = choices_[i];
     finished.push_back({std::move(choice.delta), choice.finish_reason, std::move(choice.prompt)});
   }
   abort();
   channel->respond(json_response(writer_->whole(finished, usage())));
+}
+
+std::vector<size_t> Generation::ranked() const {
+  std::vector<size_t> out;
+  const size_t candidates = request_.api.candidates();
+  const auto mean = [this](size_t i) {
+    const double value = choices_[i].logprob / std::max<double>(choices_[i].text.completion_tokens(), 1);
+    return std::isnan(value) ? -std::numeric_limits<double>::infinity() : value;
+  };
+  for (size_t first = 0; first < choices_.size(); first += candidates) {
+    std::vector<size_t> of_prompt(candidates);
+    std::iota(of_prompt.begin(), of_prompt.end(), first);
+    if (request_.api.ranks()) {
+      std::stable_sort(of_prompt.begin(), of_prompt.end(),
+                       [&](size_t a, size_t b) { return mean(a) > mean(b); });
+    }
+    out.insert(out.end(), of_prompt.begin(), of_prompt.begin() + request_.api.choices);
+  }
+  return out;
 }
 
 void Generation::send(const std::string& event) {

@@ -54,12 +54,13 @@ class Generation final : public Activity, public std::enable_shared_from_this<Ge
     bool finished = false;  // finish_reason is set
     bool reported = false;  // finish_reason was sent
     std::vector<PromptToken> prompt = {};
+    double logprob = 0;  // the sum of its tokens', where they are asked for
   };
 
   Status add_choices();
   // The first of the choices of one prompt is submitted first; the others follow when it has computed the
   // prompt, which they then find in the cache.
-  bool leads(size_t choice) const { return choice % request_.api.choices == 0; }
+  bool leads(size_t choice) const { return choice % request_.api.candidates() == 0; }
   void follow(size_t leader);
   // False: the backend has refused it, and the answer is an error.
   bool submit(size_t choice);
@@ -72,6 +73,8 @@ class Generation final : public Activity, public std::enable_shared_from_this<Ge
   void fail(const ApiError& error);
   void flush();
   void maybe_finish();
+  // Indices of the choices of the answer: all, or the best of each prompt.
+  std::vector<size_t> ranked() const;
   void send(const std::string& event);
   size_t gathered_bytes() const;
   Usage usage() const;

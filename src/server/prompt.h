@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -43,19 +44,30 @@ struct ModelService {
 
 struct PreparedRequest {
   ApiRequest api;                              // without its messages and prompts
-  std::vector<GenerationRequest> generations;  // ApiRequest::choices per prompt, each a choice
+  std::vector<GenerationRequest> generations;  // ApiRequest::candidates() per prompt
   OutputPlan output = {};                      // of a chat: how calls and reasoning are found
 };
 
 // Applies the chat template and tokenises. Only the template's own text may become control tokens, unless the
 // request asks for `parse_special`. Takes time linear in the text, so it does not run on the I/O thread.
 // Thread-safe. 400: a prompt that is empty or too long, a template that refuses the messages, ids beyond the
-// vocabulary, more log-probabilities than an answer that is not streamed may have, a grammar that is none or
-// too large (prompt_grammar.h). A text that is too long whatever its tokens are is refused before it is
-// tokenised; n_prompt_tokens is then a lower bound. Once `abandoned` (may be null) is true it ends soon, with
-// an error that is not sent.
+// vocabulary, more log-probabilities than an answer that is not streamed may have. A text that is too long
+// whatever its tokens are is refused before it is tokenised; n_prompt_tokens is then a lower bound. Once
+// `abandoned` (may be null) is true it ends soon, with an error that is not sent. The grammar of the result
+// holds nothing until add_constraints() (prompt_grammar.h).
 std::variant<PreparedRequest, ApiError> prepare_request(const ModelService& service, ApiRequest request,
                                                         const std::atomic<bool>* abandoned = nullptr);
+
+// The tokens of the request's messages, or of its one prompt; they may be more than fit the model.
+// `add_special`: begin with the beginning-of-sequence token that the model wants before a plain prompt.
+// Errors and threads as above.
+std::variant<std::vector<Token>, ApiError> tokenize_prompt(const ModelService& service, ApiRequest request,
+                                                           bool add_special,
+                                                           const std::atomic<bool>* abandoned = nullptr);
+
+// 400 for the first of the ids that the vocabulary does not have.
+std::optional<ApiError> check_ids(const std::vector<Token>& ids, const Tokenizer& tokenizer,
+                                  const char* field);
 
 // The most log-probabilities of an answer that is not streamed, because it is held in memory: for each prompt
 // and each token that may be generated, the token's own and those of its alternatives.

@@ -40,14 +40,15 @@ void end_with_grammar(const Tokenizer& tokenizer, GenerationRequest& g) {
 
 }  // namespace
 
-bool must_compile(const ModelService& service, const ApiRequest& request) {
-  return request.grammar.kind != OutputGrammar::Kind::kNone && service.grammars &&
-         !service.grammars->is_cached(request.grammar);
+bool must_compile(const ModelService& service, const PreparedRequest& prepared) {
+  const OutputGrammar& grammar = prepared.api.grammar;
+  return grammar.kind != OutputGrammar::Kind::kNone && service.grammars &&
+         !service.grammars->is_cached(grammar);
 }
 
-std::optional<ApiError> add_constraints(const ModelService& service, const ApiRequest& request,
-                                        const std::atomic<bool>* abandoned,
-                                        std::vector<GenerationRequest>& generations) {
+std::optional<ApiError> add_constraints(const ModelService& service, PreparedRequest& prepared,
+                                        const std::atomic<bool>* abandoned) {
+  const ApiRequest& request = prepared.api;
   if (request.grammar.kind == OutputGrammar::Kind::kNone) return std::nullopt;
   const std::string& field = request.grammar_field;
   if (!service.grammars) {
@@ -59,7 +60,7 @@ std::optional<ApiError> add_constraints(const ModelService& service, const ApiRe
   }
   const Result<CompiledGrammar> grammar = service.grammars->compile(request.grammar, abandoned);
   if (!grammar.ok()) return not_compiled(grammar.status(), field);
-  for (GenerationRequest& g : generations) {
+  for (GenerationRequest& g : prepared.generations) {
     g.sampling.constraint = service.grammars->constrain(*grammar);
     if (request.ignore_eos) end_with_grammar(*service.tokenizer, g);
   }

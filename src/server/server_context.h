@@ -15,6 +15,7 @@
 #include "server/generation.h"
 #include "server/http_counters.h"
 #include "server/prompt.h"
+#include "server/response_store.h"
 #include "server/server.h"
 #include "server/unknown_fields.h"
 #include "server/worker.h"
@@ -27,7 +28,9 @@ class Connection;
 class ServerContext {
  public:
   explicit ServerContext(ServerOptions server_options)
-      : options(std::move(server_options)), counters(std::make_shared<HttpCounters>()) {}
+      : options(std::move(server_options)),
+        counters(std::make_shared<HttpCounters>()),
+        responses(options.limits.responses_store_bytes, options.limits.responses_store_entries) {}
   virtual ~ServerContext() = default;
 
   const ServerOptions options;
@@ -41,6 +44,7 @@ class ServerContext {
   bool draining = false;
   // Thread-safe.
   mutable UnknownFields unknown_fields;
+  mutable ResponseStore responses;
   // Null while the model loads. The pointee never changes; a worker may keep the pointer.
   std::shared_ptr<const ModelService> service;
 

@@ -3,32 +3,24 @@
 import concurrent.futures
 import json
 import math
-import os
 import re
-import tempfile
 import typing
 import unittest
 
 import openai
 import pydantic
 
-from support import Server, model_path, run
+from support import TOOL_SCHEMA, Server, ToolServer, model_path, run
 
+
+# Its calls are short, whatever the model.
+FORECAST = {"type": "function",
+            "function": {"name": "weather", "parameters": TOOL_SCHEMA}}
 
 TOOLS = [{"type": "function",
           "function": {"name": "weather", "description": "The weather of a place",
                        "parameters": {"type": "object", "properties": {"place": {"type": "string"},
                                                                        "days": {"type": "integer"}}}}}]
-
-# The model repeats what its prompt ends with, so that the output has a call, and thoughts before it.
-TOOL_TEMPLATE = """{%- for t in tools or [] %}{{ t.function.name }}: {{ t | tojson }}
-{% endfor %}{%- for m in messages %}<|im_start|>{{ m.role }}
-{%- if m.reasoning %}<think>{{ m.reasoning }}</think>{% endif %}{{ m.content }}
-{%- for c in m.tool_calls %}<tool_call>
-{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}}
-</tool_call>{% endfor %}<|im_end|>
-{% endfor %}{% if enable_thinking %}T{% endif %}<|im_start|>assistant
-"""
 
 
 class Tools(unittest.TestCase):
@@ -36,17 +28,12 @@ class Tools(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        cls.folder = tempfile.TemporaryDirectory()
-        path = os.path.join(cls.folder.name, "tools.jinja")
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(TOOL_TEMPLATE)
-        cls.server = Server("--served-model-name", "smol", "--chat-template", path)
+        cls.server = ToolServer()
         cls.client = openai.OpenAI(base_url=cls.server.url + "/v1", api_key="none", max_retries=0)
 
     @classmethod
     def tearDownClass(cls):
         code = cls.server.stop()
-        cls.folder.cleanup()
         assert code == 0, cls.server.log
 
     def ask(self, question, **more):
@@ -82,6 +69,22 @@ class Tools(unittest.TestCase):
                 name += piece.function.name or ""
                 arguments += piece.function.arguments or ""
         self.assertEqual((name, arguments, reason), ("weather", function.arguments, "tool_calls"))
+
+    def test_a_call_that_is_demanded_is_well_formed(self):
+        for choice in ("required", {"type": "function", "function": {"name": "weather"}}):
+            answer = self.client.chat.completions.create(
+                model="smol", temperature=0, max_tokens=100, parallel_tool_calls=False, tool_choice=choice,
+                tools=[FORECAST], messages=[{"role": "user", "content": "What is a raven?"}]).choices[0]
+            self.assertEqual(answer.finish_reason, "tool_calls", answer)
+            self.assertIsNone(answer.message.content)
+            self.check_arguments(answer.message.tool_calls[0].function)
+
+    def check_arguments(self, function):
+        self.assertEqual(function.name, "weather")
+        arguments = json.loads(function.arguments)
+        self.assertEqual(set(arguments), {"place", "days"})
+        self.assertLessEqual(len(arguments["place"]), 16)
+        self.assertIn(arguments["days"], range(1, 8))
 
     def test_variables_reach_the_template(self):
         def tokens(**kwargs):

@@ -135,6 +135,22 @@ constexpr std::string_view kBodies[] = {
     R"({"prompt":["one","two",[3,4]],"stream":false,"seed":18446744073709551615,"top_k":40,"top_p":1e-300})",
     R"({"prompt":[1,2,2147483647],"max_tokens":2147483647,"min_p":0.0,"repetition_penalty":1,"best_of":1})",
     R"({"prompt":"x","suffix":"","logit_bias":{},"presence_penalty":0,"frequency_penalty":-0.0,"priority":0})",
+    R"({"max_tokens":5,"system":[{"type":"text","text":"s"}],"stop_sequences":["x"],"thinking":{"type":"enabled"},
+        "tools":[{"name":"f","description":"d","input_schema":{"type":"object"}}],
+        "tool_choice":{"type":"tool","name":"f","disable_parallel_tool_use":true},"messages":[
+        {"role":"user","content":"a"},{"role":"assistant","content":[{"type":"thinking","thinking":"t","signature":""},
+        {"type":"text","text":"b"},{"type":"tool_use","id":"i","name":"f","input":{"a":1}}]},
+        {"role":"user","content":[{"type":"tool_result","tool_use_id":"i","content":[{"type":"text","text":"c"}]}]}]})",
+    R"({"instructions":"i","previous_response_id":null,"store":false,"max_output_tokens":5,"parallel_tool_calls":false,
+        "input":[{"role":"user","content":[{"type":"input_text","text":"a"}]},
+        {"type":"reasoning","summary":[{"type":"summary_text","text":"r"}],"content":[]},
+        {"type":"function_call","call_id":"c","name":"f","arguments":"{}"},
+        {"type":"function_call_output","call_id":"c","output":"o"}],"tools":[{"type":"function","name":"f"}],
+        "tool_choice":{"type":"function","name":"f"},"reasoning":{"effort":"low"},"metadata":{"a":"b"},
+        "text":{"format":{"type":"json_schema","schema":{}}},"truncation":"disabled","include":[]})",
+    R"({"input":"a","previous_response_id":"resp_1"})",
+    R"({"prompt":"a","add_special_tokens":false,"return_token_strs":true})",
+    R"({"tokens":[1,2,3]})",
     R"({"prompt":"x","n":2,"slo":{"ttft_ms":1e400},"guided_json":{},"prompt":""})",
 };
 

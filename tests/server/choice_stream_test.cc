@@ -141,5 +141,13 @@ TEST_F(ChoiceStreamTest, AnEchoIsNotSearchedForStopStrings) {
   EXPECT_TRUE(s.stopped_by_string());
 }
 
+TEST_F(ChoiceStreamTest, NamesTheStopString) {
+  ChoiceStream s = make({"xy", "no"});
+  push(s, "a n");
+  EXPECT_EQ(s.stop_string(), "");
+  push(s, "o b");
+  EXPECT_EQ(s.stop_string(), "no");
+}
+
 }  // namespace
 }  // namespace kvasir

@@ -10,6 +10,7 @@
 #include "model/grammar/grammar_compiler.h"
 #include "server/handlers/openai.h"
 #include "server/prompt.h"
+#include "server/prompt_grammar.h"
 #include "server/running_server.h"
 
 namespace kvasir::test {
@@ -100,7 +101,11 @@ class Constraints : public testing::Test {
     return out;
   }
   std::variant<PreparedRequest, ApiError> prepared(const std::string& fields) {
-    return prepare_request(service(), request(fields));
+    auto outcome = prepare_request(service(), request(fields));
+    if (auto* made = std::get_if<PreparedRequest>(&outcome)) {
+      if (auto e = add_constraints(service(), *made)) return *std::move(e);
+    }
+    return outcome;
   }
   std::vector<GenerationRequest> generations(const std::string& fields) {
     auto outcome = prepared(fields);

@@ -189,8 +189,8 @@ TEST(RequestParser, UnknownFieldsAreNamedAndIgnored) {
 
 TEST(RequestParser, AnUnsupportedValueIsShown) {
   EXPECT_EQ(
-      refused(ApiKind::kCompletion, completion(R"("best_of":3)")).message,
-      "'best_of' with the value 3 is not supported: choices are not ranked; ask for `n` and compare their "
+      refused(ApiKind::kChat, chat(R"("best_of":3)")).message,
+      "'best_of' with the value 3 is not supported: it is of completions; ask for `n` and compare their "
       "`logprobs`; leave it out");
   const std::string longer(100, 'x');
   EXPECT_NE(
@@ -207,6 +207,18 @@ TEST(RequestParser, NeutralValuesOfUnsupportedFieldsPass) {
       "stream_options":{"include_obfuscation":false,"continuous_usage_stats":false})"));
   accepted(ApiKind::kCompletion, completion(R"("best_of":1,"suffix":"","logprobs":null,
       "add_special_tokens":true)"));
+}
+
+TEST(RequestParser, BestOf) {
+  const auto with = [](const std::string& fields) {
+    return accepted(ApiKind::kCompletion, completion(fields));
+  };
+  EXPECT_EQ(with("").candidates(), 1U);
+  EXPECT_EQ(with(R"("n":3)").candidates(), 3U);
+  EXPECT_FALSE(with(R"("n":3)").ranks());
+  EXPECT_EQ(with(R"("n":2,"best_of":5)").candidates(), 5U);
+  EXPECT_TRUE(with(R"("n":2,"best_of":5)").ranks());
+  EXPECT_FALSE(with(R"("n":2,"best_of":2,"stream":true)").ranks()) << "nothing is left out";
 }
 
 struct RefusedField {
@@ -252,7 +264,8 @@ INSTANTIATE_TEST_SUITE_P(
                                    "stream_options.include_obfuscation"},
                       RefusedField{kText, R"("stream":true,"stream_options":{"continuous_usage_stats":true})",
                                    "stream_options.continuous_usage_stats"},
-                      RefusedField{kText, R"("best_of":2)", "best_of"},
+                      RefusedField{kText, R"("n":3,"best_of":2)", "best_of"},
+                      RefusedField{kText, R"("best_of":2,"stream":true)", "best_of"},
                       RefusedField{kText, R"("suffix":"end")", "suffix"}));
 
 INSTANTIATE_TEST_SUITE_P(

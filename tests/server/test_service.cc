@@ -43,6 +43,9 @@ Result<MarkedText> render_test_chat(const ApiRequest& request) {
     if (m.content == "explode") throw std::runtime_error("a fault of ours");
     text += m.role + ": " + m.content + "|";
   }
+  if (request.tool_choice != ToolChoice::kNone) {
+    for (const ApiTool& tool : request.tools) text += "tool " + tool.name + "|";
+  }
   return MarkedText(text + "assistant:");
 }
 

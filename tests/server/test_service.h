@@ -31,7 +31,7 @@ FakeBackend::Script say(std::string text);
 // Says `text` over and over.
 FakeBackend::Script repeat(std::string text);
 
-// "user: hello|assistant:", or an error if a message says "forbidden".
+// "user: hello|tool f|assistant:" where the function f is offered, or an error if a message says "forbidden".
 Result<MarkedText> render_test_chat(const ApiRequest& request);
 
 struct TestService {

@@ -50,7 +50,7 @@ class ChatWriter final : public OpenAiWriter {
   ChatWriter(const Tokenizer& tokenizer, const ApiRequest& request)
       : OpenAiWriter(tokenizer, request, "chatcmpl-", {"chat.completion", "chat.completion.chunk"}) {}
 
-  std::string first_event(size_t choice) const override {
+  std::string first_event(size_t choice, const Usage&) override {
     return choice_event(choice, R"("delta":{"role":"assistant","content":""})", "null", "");
   }
 

@@ -77,7 +77,7 @@ class CompletionWriter final : public OpenAiWriter {
   CompletionWriter(const Tokenizer& tokenizer, const ApiRequest& request)
       : OpenAiWriter(tokenizer, request, "cmpl-", {"text_completion", "text_completion"}) {}
 
-  std::string first_event(size_t) const override { return {}; }
+  std::string first_event(size_t, const Usage&) override { return {}; }
 
  private:
   std::string whole_text(const TextDelta& all) const override {

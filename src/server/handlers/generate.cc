@@ -30,8 +30,7 @@ std::variant<ApiRequest, ApiError> parse(const ServerContext& server, const Mode
   auto parsed = schema.parse(body, service.defaults);
   if (auto* e = std::get_if<ApiError>(&parsed)) return std::move(*e);
   auto& request = std::get<ApiRequest>(parsed);
-  server.unknown_fields.note(request.unknown_fields);
-  if (auto e = server.unknown_model(request.model)) return *std::move(e);
+  if (auto e = check_parsed(server, request)) return *std::move(e);
   if (request.priority != 0 && !server.options.reads_priority) return priority_not_read();
   if (request.model.empty()) request.model = server.options.model_names.front();
   request.slo = server.options.slo.resolve(request.slo, header_slo);
@@ -43,13 +42,11 @@ Exchange::Then refuse(const ApiError& error) {
 }
 
 // On a worker's thread.
-Exchange::Then prepare(const ServerContext& server, const std::shared_ptr<const ModelService>& service,
-                       const GenerationSchema& schema, ApiRequest request,
-                       const std::atomic<bool>& abandoned) {
-  auto outcome = prepare_request(*service, std::move(request), &abandoned);
-  if (const auto* e = std::get_if<ApiError>(&outcome)) return refuse(*e);
-  return [&server, schema, service,
-          prepared = std::get<PreparedRequest>(std::move(outcome))](Exchange& x) mutable {
+Exchange::Then constrain(const ServerContext& server, const std::shared_ptr<const ModelService>& service,
+                         const GenerationSchema& schema, PreparedRequest prepared,
+                         const std::atomic<bool>& abandoned) {
+  if (const auto e = add_constraints(*service, prepared, &abandoned)) return refuse(*e);
+  return [&server, schema, service, prepared = std::move(prepared)](Exchange& x) mutable {
     auto writer = schema.make_writer(*service->tokenizer, prepared.api);
     const auto generation = std::make_shared<Generation>(*service, std::move(prepared), std::move(writer),
                                                          server.post, server.options.limits.stream, &x);
@@ -60,6 +57,23 @@ Exchange::Then prepare(const ServerContext& server, const std::shared_ptr<const 
 
 }  // namespace
 
+std::optional<ApiError> check_parsed(const ServerContext& server, const ApiRequest& request) {
+  server.unknown_fields.note(request.unknown_fields);
+  return server.unknown_model(request.model);
+}
+
+void answer_on_worker(Exchange& exchange, MakeAnswer make) {
+  exchange.run_on_worker([make = std::move(make), service = exchange.server().service](
+                             std::string body, const std::atomic<bool>& abandoned) -> Exchange::Then {
+    auto made = make(*service, std::move(body), abandoned);
+    if (const auto* e = std::get_if<ApiError>(&made)) {
+      return [refusal = error_response(*e)](Exchange& x) { x.respond(refusal); };
+    }
+    return
+        [answer = json_response(std::get<std::string>(std::move(made)))](Exchange& x) { x.respond(answer); };
+  });
+}
+
 void generate(Exchange& exchange, const GenerationSchema& schema) {
   const ServerContext& server = exchange.server();
   exchange.run_on_worker([&server, schema, service = server.service, slo = exchange.request().slo](
@@ -67,16 +81,18 @@ void generate(Exchange& exchange, const GenerationSchema& schema) {
     auto parsed = parse(server, *service, schema, body, slo);
     body = {};
     if (const auto* e = std::get_if<ApiError>(&parsed)) return refuse(*e);
-    auto& request = std::get<ApiRequest>(parsed);
-    if (!must_compile(*service, request)) {
-      return prepare(server, service, schema, std::move(request), abandoned);
+    auto outcome = prepare_request(*service, std::get<ApiRequest>(std::move(parsed)), &abandoned);
+    if (const auto* e = std::get_if<ApiError>(&outcome)) return refuse(*e);
+    auto& prepared = std::get<PreparedRequest>(outcome);
+    if (!must_compile(*service, prepared)) {
+      return constrain(server, service, schema, std::move(prepared), abandoned);
     }
     // Requests that need no new grammar do not wait for one.
-    return [&server, schema, service, request = std::move(request)](Exchange& x) mutable {
+    return [&server, schema, service, prepared = std::move(prepared)](Exchange& x) mutable {
       x.run_on_worker(
-          [&server, schema, service, request = std::move(request)](
+          [&server, schema, service, prepared = std::move(prepared)](
               const std::string&, const std::atomic<bool>& left) mutable -> Exchange::Then {
-            return prepare(server, service, schema, std::move(request), left);
+            return constrain(server, service, schema, std::move(prepared), left);
           },
           /*takes_long=*/true);
     };

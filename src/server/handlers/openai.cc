@@ -125,7 +125,7 @@ std::string OpenAiWriter::choice_event(size_t index, std::string_view text, std:
 }
 
 std::string OpenAiWriter::delta_event(size_t choice, const TextDelta& delta,
-                                      const std::string& finish_reason) const {
+                                      const std::string& finish_reason) {
   // The last chunk has the lists even if they are empty, so that an output without tokens has the same
   // log-probabilities whether it is streamed or not.
   const bool none = delta.logprobs.empty() && finish_reason.empty();
@@ -139,21 +139,21 @@ std::string OpenAiWriter::delta_event(size_t choice, const TextDelta& delta,
   return events;
 }
 
-std::string OpenAiWriter::usage_event(const Usage& usage) const {
+std::string OpenAiWriter::usage_event(const Usage& usage) {
   if (!include_usage_) return {};
   return server_sent_event(
       fmt::format(R"({}"choices":[],"usage":{}}})", head(objects_.chunk), usage_json(usage)));
 }
 
-std::string OpenAiWriter::error_event(const ApiError& error) const {
+std::string OpenAiWriter::error_event(const ApiError& error) {
   return server_sent_event(error_json(error));
 }
 
-std::string OpenAiWriter::last_event() const {
+std::string OpenAiWriter::last_event() {
   return server_sent_event("[DONE]");
 }
 
-std::string OpenAiWriter::whole(const std::vector<FinishedChoice>& choices, const Usage& usage) const {
+std::string OpenAiWriter::whole(const std::vector<FinishedChoice>& choices, const Usage& usage) {
   std::string list;
   const bool in_choice = prompt_logprobs_in_choice();
   for (size_t i = 0; i < choices.size(); ++i) {

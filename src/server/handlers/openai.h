@@ -1,6 +1,7 @@
 // OpenAI's schema: what /v1/chat/completions and /v1/completions share. Internal to src/server and its tests.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
@@ -33,18 +34,22 @@ inline constexpr int64_t kMaxLogprobs = 20;  // alternatives of a token that may
 void set_messages(ApiRequest& request, const nlohmann::json& messages, JsonFields& errors);
 void set_prompt(ApiRequest& request, const nlohmann::json& prompt, JsonFields& errors);
 
+inline constexpr size_t kMaxStops = 16, kMaxStopBytes = 1024;
+
+// A list of strings within bounds into `out`; false: it is something else.
+bool read_texts(const nlohmann::json& list, size_t most, size_t most_bytes, std::vector<std::string>& out);
+
 // The tokens of a list; nothing if an element is not a token id. The vocabulary is checked later.
 std::optional<std::vector<Token>> token_list(const nlohmann::json& list);
 
 // Writes what both kinds share: ids, usage, errors, the frame around each choice.
 class OpenAiWriter : public AnswerWriter {
  public:
-  std::string whole(const std::vector<FinishedChoice>& choices, const Usage& usage) const final;
-  std::string delta_event(size_t choice, const TextDelta& delta,
-                          const std::string& finish_reason) const final;
-  std::string usage_event(const Usage& usage) const final;
-  std::string error_event(const ApiError& error) const final;
-  std::string last_event() const final;
+  std::string whole(const std::vector<FinishedChoice>& choices, const Usage& usage) final;
+  std::string delta_event(size_t choice, const TextDelta& delta, const std::string& finish_reason) final;
+  std::string usage_event(const Usage& usage) final;
+  std::string error_event(const ApiError& error) final;
+  std::string last_event() final;
 
  protected:
   // The value of "object" in a whole answer and in the chunks of a stream.

@@ -37,7 +37,8 @@ const T* get_if(const TemplateValue* value) {
 
 }  // namespace
 
-std::variant<ApiTool, ApiError> read_function(const TemplateValue& function, const std::string& where) {
+std::variant<ApiTool, ApiError> read_function(const TemplateValue& function, const std::string& where,
+                                              const char* schema) {
   const auto wrong = [&](const char* member, const std::string& what) {
     return bad_field(where + "." + member, fmt::format("'{}.{}' {}", where, member, what));
   };
@@ -54,11 +55,11 @@ std::variant<ApiTool, ApiError> read_function(const TemplateValue& function, con
   } else if (!is_none(description)) {
     return wrong("description", "must be a string");
   }
-  const TemplateValue* parameters = member_of(function, "parameters");
+  const TemplateValue* parameters = member_of(function, schema);
   if (get_if<TemplateValue::Dict>(parameters) != nullptr) {
     tool.parameters = json_of(*parameters);
   } else if (!is_none(parameters)) {
-    return wrong("parameters", "must be an object: a JSON schema of the arguments");
+    return wrong(schema, "must be an object: a JSON schema of the arguments");
   }
   const TemplateValue* strict = member_of(function, "strict");
   if (const auto* yes = get_if<bool>(strict)) {
@@ -69,18 +70,54 @@ std::variant<ApiTool, ApiError> read_function(const TemplateValue& function, con
   return tool;
 }
 
-void set_tools(ApiRequest& request, const json& tools, JsonFields& errors) {
+std::optional<TemplateValue::List> read_tool_list(const json& tools, JsonFields& errors) {
   if (!tools.is_array() || tools.size() > kMaxTools) {
-    return errors.fail("tools", fmt::format("'tools' must be a list of at most {} tools", kMaxTools));
+    errors.fail("tools", fmt::format("'tools' must be a list of at most {} tools", kMaxTools));
+    return std::nullopt;
   }
-  if (tools.empty()) return;
   const std::string text = errors.json_text("tools");
   size_t budget = kMaxJsonValues;
-  const auto list = text.size() <= kMaxToolsBytes ? template_value_of(text, budget) : std::nullopt;
+  auto list = text.size() <= kMaxToolsBytes ? template_value_of(text, budget) : std::nullopt;
   if (!list) {
-    return errors.fail("tools", fmt::format("'tools' must have at most {} bytes of JSON", kMaxToolsBytes));
+    errors.fail("tools", fmt::format("'tools' must have at most {} bytes of JSON", kMaxToolsBytes));
+    return std::nullopt;
   }
-  for (const TemplateValue& item : std::get<TemplateValue::List>(list->data)) {
+  return std::get<TemplateValue::List>(std::move(list->data));
+}
+
+void set_flat_tools(ApiRequest& request, const json& tools, JsonFields& errors, const std::string& type,
+                    const std::string& otherwise, const char* schema) {
+  const auto list = read_tool_list(tools, errors);
+  if (!list) return;
+  for (const TemplateValue& item : *list) {
+    const std::string where = fmt::format("tools[{}]", request.tools.size());
+    const TemplateValue* given = member_of(item, "type");
+    const auto* text = get_if<std::string>(given);
+    std::string is = is_none(given) ? otherwise : std::string();
+    if (text != nullptr) is = *text;
+    if (is != type) {
+      return errors.fail(
+          bad_field(where + ".type",
+                    fmt::format("'{}.type' is '{}': this server runs no tools; only those of type '{}' "
+                                "are supported",
+                                where, is.substr(0, kMaxToolNameBytes), type)));
+    }
+    auto tool = read_function(item, where, schema);
+    if (auto* e = std::get_if<ApiError>(&tool)) return errors.fail(std::move(*e));
+    const std::string& name = std::get<ApiTool>(tool).name;
+    for (const ApiTool& other : request.tools) {
+      if (other.name != name) continue;
+      const std::string field = where + ".name";
+      return errors.fail(bad_field(field, fmt::format("'{}' is '{}', as that of another tool", field, name)));
+    }
+    request.tools.push_back(std::get<ApiTool>(std::move(tool)));
+  }
+}
+
+void set_tools(ApiRequest& request, const json& tools, JsonFields& errors) {
+  const auto list = read_tool_list(tools, errors);
+  if (!list) return;
+  for (const TemplateValue& item : *list) {
     const std::string where = fmt::format("tools[{}]", request.tools.size());
     const auto* type = get_if<std::string>(member_of(item, "type"));
     if (type == nullptr || *type != "function") {

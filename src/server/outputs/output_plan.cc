@@ -54,8 +54,10 @@ OutputPlan plan_output(const OutputFormats& formats, std::string_view prompt, Ap
     std::copy_if(request.tools.begin(), request.tools.end(), std::back_inserter(allowed),
                  [&](const ApiTool& tool) { return !named || tool.name == request.named_tool; });
     request.grammar = tool_grammar(plan, allowed, request.parallel_tool_calls && !named);
+    request.grammar_field = "tools";
   } else if (request.grammar.kind == OutputGrammar::Kind::kNone) {
     request.grammar = strict_grammar(plan, request.tools);
+    request.grammar_field = "tools";
   }
   return plan;
 }
