@@ -100,7 +100,9 @@ class AnthropicClient(unittest.TestCase):
 
     def test_a_call_that_is_demanded(self):
         tool = {"name": "weather", "description": "The weather", "input_schema": TOOL_SCHEMA}
-        with ToolServer() as server:
+        # Or the model may think until its tokens are spent.
+        flags = ("--reasoning-parser", "none", "--override-generation-config", '{"temperature": 0}')
+        with ToolServer(*flags) as server:
             client = anthropic.Anthropic(base_url=server.url, api_key="none", max_retries=0,
                                          _strict_response_validation=True)
             for choice in ({"type": "any"}, {"type": "tool", "name": "weather"}):
