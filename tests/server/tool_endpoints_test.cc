@@ -76,7 +76,7 @@ TEST_F(Calls, OfMessages) {
   const std::string stream = messages_body(R"(,"stream":true)");
   EXPECT_EQ(streamed(kMessagesPath, stream, "/delta/partial_json"_json_pointer), R"({"a": 1})");
   EXPECT_EQ(streamed(kMessagesPath, stream, "/delta/stop_reason"_json_pointer), "tool_use");
-  const json cut = answer(kMessagesPath, R"({"max_tokens":70,)" + messages_body("").substr(18));
+  const json cut = answer(kMessagesPath, R"({"max_tokens":77,)" + messages_body("").substr(18));
   EXPECT_EQ(cut["stop_reason"], "max_tokens") << cut;
 }
 
