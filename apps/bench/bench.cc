@@ -78,8 +78,8 @@ LoadPlan make_plan(const BenchConfig& config, const std::string& model) {
   plan.path = o.endpoint;
   plan.api_key = o.api_key;
   plan.request = {
-      model,        config.chat,  o.ignore_eos, o.temperature, o.force_output_lengths, o.tell_output_lengths,
-      o.max_tokens, config.slo_ms};
+      model,        config.chat,   o.ignore_eos, o.temperature, o.force_output_lengths, o.tell_output_lengths,
+      o.max_tokens, config.slo_ms, o.extra_body};
   plan.max_concurrency = o.max_concurrency;
   plan.timeout = from_seconds(o.timeout_s);
   if (!std::isinf(o.drain_timeout_s)) {

@@ -49,6 +49,7 @@ struct BenchOptions {
   bool tell_output_lengths = false;   // by output_tokens_hint, which an oracle reads
   int64_t max_tokens = 0;             // sent beside forced lengths; 0: not sent
   double temperature = 0.0;
+  std::string extra_body;  // a JSON object
   uint64_t seed = 0;
   int64_t seeds = 1;  // runs at each rate, with seed, seed + 1, ...
 

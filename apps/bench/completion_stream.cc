@@ -53,6 +53,10 @@ bool is_event_stream(std::string_view content_type) {
 
 }  // namespace
 
+bool is_json_object(std::string_view text) {
+  return Json::parse(text, nullptr, false).is_object();
+}
+
 std::string completion_body(const CompletionRequest& request, const Prompt& prompt) {
   Json body;
   body["model"] = request.model;
@@ -81,6 +85,7 @@ std::string completion_body(const CompletionRequest& request, const Prompt& prom
   body["stream"] = true;
   body["stream_options"] = {{"include_usage", true}};
   if (request.ignore_eos) body["ignore_eos"] = true;
+  if (!request.extra_body.empty()) body.update(Json::parse(request.extra_body));
   return body.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 

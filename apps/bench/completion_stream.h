@@ -47,7 +47,10 @@ struct CompletionRequest {
   int64_t max_tokens = 0;            // sent beside a forced length; 0: not sent
   // "ttft", milliseconds; none: not sent. A prompt's own bounds go before them.
   std::vector<std::pair<std::string, double>> slo_ms = {};
+  std::string extra_body = {};  // a JSON object of further fields
 };
+
+bool is_json_object(std::string_view text);
 
 // The JSON body that asks for a stream with usage.
 std::string completion_body(const CompletionRequest& request, const Prompt& prompt);

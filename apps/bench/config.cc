@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "apps/bench/completion_stream.h"
 #include "apps/bench/parse_text.h"
 #include "apps/bench/workloads.h"
 
@@ -247,6 +248,9 @@ Status check_numbers(const BenchOptions& o) {
   }
   if (!(o.temperature >= 0) || std::isinf(o.temperature)) {
     return error(ErrorCode::kInvalidArgument, "--temperature {}: expected 0 or more", o.temperature);
+  }
+  if (!o.extra_body.empty() && !is_json_object(o.extra_body)) {
+    return error(ErrorCode::kInvalidArgument, "--extra-body: not a JSON object");
   }
   return Status();
 }

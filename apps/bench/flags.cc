@@ -36,6 +36,8 @@ void add_request_flags(CLI::App& app, BenchOptions& o) {
                "Send each output length as output_tokens_hint, for a server with an oracle");
   app.add_flag("--ignore-eos,!--no-ignore-eos", o.ignore_eos, "Ask the server to generate max_tokens always");
   app.add_option("--temperature", o.temperature, "Sampling temperature")->capture_default_str();
+  app.add_option("--extra-body", o.extra_body,
+                 R"(Further fields of every request, as a JSON object such as '{"min_p":0.1}')");
 }
 
 }  // namespace

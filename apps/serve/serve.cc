@@ -64,6 +64,11 @@ Result<std::vector<std::string>> read_keys(const std::string& path) {
   return keys;
 }
 
+Status override_formats(const ServeOptions& options, OutputFormats& formats) {
+  KV_RETURN_IF_ERROR(override_tool_parser(options.tool_call_parser, formats));
+  return override_reasoning_parser(options.reasoning_parser, formats);
+}
+
 Status complete_options(ServeOptions& options) {
   ServerOptions& server = options.server;
   if (!options.api_key_file.empty()) {
@@ -86,6 +91,8 @@ Status complete_options(ServeOptions& options) {
     ModelService none;
     KV_RETURN_IF_ERROR(override_sampling(options.override_generation_config, none));
   }
+  OutputFormats formats;
+  KV_RETURN_IF_ERROR(override_formats(options, formats));
   if (options.runtime.cluster.on()) return complete_cluster_options(options.runtime.cluster);
   return {};
 }
@@ -110,7 +117,7 @@ void warn_if_open_to_all(const ServerOptions& options, uint16_t port) {
 }
 
 void print_welcome(const ServeOptions& options, const Server& server, const Runtime& runtime,
-                   const std::string& sampling) {
+                   const std::string& sampling, const OutputFormats& formats) {
   const std::string url = url_at(server, "127.0.0.1");
   const bool chat = runtime.chat_template() != nullptr;
   fmt::print("{}\n", runtime.memory_report());
@@ -120,6 +127,12 @@ void print_welcome(const ServeOptions& options, const Server& server, const Runt
              overridden ? "--override-generation-config"
              : told     ? "the model's"
                         : "the model says nothing");
+  if (chat) {
+    const bool tools = !formats.tools_variable.empty();
+    fmt::print("tool calls: {}; reasoning: {}\n",
+               tools ? tool_parser_name(formats.tools) : "none, as the chat template has no tools",
+               reasoning_parser_name(formats.reasoning));
+  }
   fmt::print("listening on {} (model '{}')\n", server.url(), options.server.model_names.front());
   fmt::print("try: curl {}{} -H 'Content-Type: application/json'{} -d '{}'\n", url,
              chat ? "/v1/chat/completions" : "/v1/completions",
@@ -183,10 +196,12 @@ Status serve(ServeOptions& options) {
   if (!options.override_generation_config.empty()) {
     KV_RETURN_IF_ERROR(override_sampling(options.override_generation_config, service));
   }
+  KV_RETURN_IF_ERROR(override_formats(options, service.formats));
+  const OutputFormats formats = service.formats;
   const std::string sampling = sampling_text(service);
   server->serve(std::move(service));
   signals.ready();  // before the welcome, at which a script may end us
-  print_welcome(options, *server, *runtime, sampling);
+  print_welcome(options, *server, *runtime, sampling, formats);
   signals.wait();
   shut_down(options.shutdown_timeout_s, *server, runtime->engine(), runtime->joined().node.get(), signals);
   return {};
@@ -242,6 +257,18 @@ void add_serve_flags(CLI::App& app, ServeOptions& options) {
       "Sampling of requests that do not say otherwise, as a JSON object such as "
       R"('{"temperature": 0.2, "top_p": 0.9}' (default: what the model's files say, else temperature )"
       "0.7 and min_p 0.05)");
+  app.add_option("--tool-call-parser", options.tool_call_parser,
+                 "The form in which the model writes calls of tools: hermes, llama3_json, mistral, granite, "
+                 "qwen3_xml, openai, none, or auto: told by its chat template")
+      ->capture_default_str();
+  app.add_option("--reasoning-parser", options.reasoning_parser,
+                 "The form in which the model writes what it thinks before it answers: qwen3, deepseek_r1 "
+                 "(begins without a mark), mistral, openai_gptoss, none, or auto: told by its chat template")
+      ->capture_default_str();
+  app.add_option("--responses-store-bytes", server.limits.responses_store_bytes,
+                 "Memory for answers of /v1/responses, which requests with 'previous_response_id' continue; "
+                 "the latest used ones are kept; 0: none")
+      ->capture_default_str();
   add_connection_flags(app, options);
   app.add_option("--shutdown-timeout", options.shutdown_timeout_s,
                  "Seconds that running requests have left after SIGTERM or SIGINT")

@@ -22,6 +22,8 @@ struct ServeOptions {
   double body_grace_s = 10;
   bool parse_special = false;
   std::string override_generation_config;  // a JSON object; empty: none
+  std::string tool_call_parser = "auto";
+  std::string reasoning_parser = "auto";
 };
 
 void add_serve_flags(CLI::App& app, ServeOptions& options);

@@ -29,6 +29,7 @@ enum class Mutant {
   kCountsKept,          // a sampler keeps the counts of tokens from one row to the next
   kOutputForgotten,     // after a preemption the output so far counts as prompt
   kScoredOneLate,       // a row scores its own token, not the next one
+  kMaskOfBefore,        // a row is sampled under the mask of the row before it
   kPrefixWrongBlock,    // prefix reuse hands out the block before the one that matched
   kPrefixPartialBlock,  // a block that is not full yet is shared
   kResumeSkipsToken,    // a preempted request resumes one token late

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "contract/ids.h"
+#include "contract/token_constraint.h"
 
 namespace kvasir {
 
@@ -42,6 +43,8 @@ struct SamplingParams {
   float typical_p = 1.0f;    // (0, 1]
   uint64_t seed = 0;
   std::shared_ptr<const LogitRules> rules;  // null: none
+  // After the rules nothing else has any probability. Null: none.
+  std::shared_ptr<TokenConstraint> constraint;
   // Where the output begins. The engine sets it.
   uint32_t prompt_tokens = 0;
   // The token at index forced_end of its sequence is end_token, and no token before it is. 0: nothing is
@@ -54,7 +57,7 @@ struct SamplingParams {
   int32_t prompt_logprobs = -1;
 
   // The sampler needs the tokens of the sequence.
-  bool reads_history() const { return rules && rules->reads_history(); }
+  bool reads_history() const { return constraint || (rules && rules->reads_history()); }
 };
 
 }  // namespace kvasir

@@ -179,6 +179,9 @@ void RequestLifecycle::add_token(LiveRequest& live, SampledToken& sampled, Nanos
   } else if (live.prompt_tokens + live.generated >= live.max_total_tokens) {
     end(live, FinishReason::kLength, std::move(event));
   } else {
+    if (live.sampling.constraint) {
+      live.sampling.constraint->expect(p_.cache.tokens(live.id).subspan(live.prompt_tokens));
+    }
     event.cached_prompt_tokens = live.cached_prompt_tokens;
     live.sink->on_output(std::move(event));
   }

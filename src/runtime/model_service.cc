@@ -2,13 +2,17 @@
 
 #include <fmt/format.h>
 
+#include <memory>
 #include <optional>
-#include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/check.h"
 #include "base/log.h"
+#include "model/grammar/grammar_compiler.h"
 #include "runtime/join_cluster.h"
+#include "server/chat_inputs.h"
 #include "server/handlers/request_fields.h"
 
 namespace kvasir {
@@ -39,6 +43,21 @@ ApiRequest sampled_as(const SamplingDefaults& model) {
   set_default("min_p", model.min_p, out);
   set_default("repetition_penalty", model.repetition_penalty, out);
   return out;
+}
+
+std::vector<OutsideMetric> grammar_metrics(const GrammarCompiler::Stats& s) {
+  const auto count = [](uint64_t n) { return static_cast<double>(n); };
+  return {
+      {"grammars_compiled_total", "counter", count(s.compiled), "Grammars that were not in the cache."},
+      {"grammar_compile_seconds_total", "counter", s.compile_seconds, "Time in which they were compiled."},
+      {"grammar_cache_bytes", "gauge", count(s.cache_bytes), "Compiled grammars that are kept."},
+      {"grammar_masks_total", "counter", count(s.masks), "Masks of tokens that were made."},
+      {"grammar_mask_seconds_total", "counter", s.mask_seconds, "Time in which they were made."},
+      {"grammar_masks_asked_total", "counter", count(s.masks_asked), "Rows sampled under a mask."},
+      {"grammar_masks_awaited_total", "counter", count(s.masks_awaited),
+       "Of these, whose mask was not there when the row was to be sampled."},
+      {"grammar_masks_late_total", "counter", count(s.masks_late),
+       "And of these, which left their step, to be computed again in a later one."}};
 }
 
 }  // namespace
@@ -72,22 +91,29 @@ ModelService make_service(Runtime& runtime, Backend& backend) {
   service.backend = &backend;
   service.tokenizer = &runtime.tokenizer();
   service.defaults = sampled_as(runtime.sampling_defaults());
-  if (const JoinedCluster& joined = runtime.joined(); joined.node) {
-    service.outside_metrics = [&joined] { return cluster_metrics(joined); };
-  }
+  service.grammars = std::make_shared<GrammarCompiler>(runtime.tokenizer());
+  service.outside_metrics = [grammars = service.grammars, &joined = runtime.joined()] {
+    std::vector<OutsideMetric> metrics = grammar_metrics(grammars->stats());
+    if (!joined.node) return metrics;
+    const std::vector<OutsideMetric> more = cluster_metrics(joined);
+    metrics.insert(metrics.end(), more.begin(), more.end());
+    return metrics;
+  };
   const ChatTemplate* chat = runtime.chat_template();
   if (chat == nullptr) return service;
   const Tokenizer& tokenizer = runtime.tokenizer();
   const auto text_of = [&](std::optional<int32_t> id) {
     return id ? std::optional<std::string>(tokenizer.token_text(*id)) : std::nullopt;
   };
-  service.render_chat = [chat, bos = text_of(tokenizer.bos()),
-                         eos = text_of(tokenizer.eos())](std::span<const ApiMessage> messages) {
-    std::vector<ChatMessage> list;
-    list.reserve(messages.size());
-    for (const ApiMessage& m : messages) list.push_back({m.role, m.content});
+  service.formats = pick_formats(chat->source());
+  service.render_chat = [chat, variable = service.formats.tools_variable, bos = text_of(tokenizer.bos()),
+                         eos = text_of(tokenizer.eos())](const ApiRequest& request) {
+    ChatInputs made = chat_inputs(request);
     ChatTemplateInputs inputs;
-    inputs.messages = list;
+    inputs.messages = made.messages;
+    inputs.tools = std::move(made.tools);
+    inputs.variables = std::move(made.variables);
+    if (!inputs.tools.empty() && variable != "tools") inputs.variables.emplace_back(variable, inputs.tools);
     inputs.bos_token = bos;
     inputs.eos_token = eos;
     return chat->render(inputs);

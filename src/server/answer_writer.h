@@ -24,24 +24,25 @@ struct FinishedChoice {
   std::vector<PromptToken> prompt = {};  // with ApiRequest::prompt_logprobs: all of it but the first token
 };
 
-// Writes the answer to one request, whole or as a stream. An event is ready to be sent, as
-// server_sent_event() makes it; an empty string sends nothing. Immutable, so thread-safe.
+// Writes the answer to one request, whole or as a stream: one object for each answer, used on the I/O thread,
+// so it may count and remember. An event is ready to be sent, as server_sent_event() makes it; several may
+// stand one after the other, and an empty string sends nothing.
 class AnswerWriter {
  public:
   virtual ~AnswerWriter() = default;
-  // The body of an answer that is not streamed.
-  virtual std::string whole(const std::vector<FinishedChoice>& choices, const Usage& usage) const = 0;
+  // The body of an answer that is not streamed. Called once, and then nothing else is.
+  virtual std::string whole(const std::vector<FinishedChoice>& choices, const Usage& usage) = 0;
 
-  // Opens a choice. Called once for each, before all other events.
-  virtual std::string first_event(size_t choice) const = 0;
+  // Opens a choice. Called once for each, before all other events. `usage` has the tokens of the prompts.
+  virtual std::string first_event(size_t choice, const Usage& usage) = 0;
   // `finish_reason` is empty except in the choice's last delta.
   virtual std::string delta_event(size_t choice, const TextDelta& delta,
-                                  const std::string& finish_reason) const = 0;
+                                  const std::string& finish_reason) = 0;
   // After the last delta of the last choice.
-  virtual std::string usage_event(const Usage& usage) const = 0;
-  virtual std::string error_event(const ApiError& error) const = 0;
+  virtual std::string usage_event(const Usage& usage) = 0;
+  virtual std::string error_event(const ApiError& error) = 0;
   // Ends the stream, also after an error.
-  virtual std::string last_event() const = 0;
+  virtual std::string last_event() = 0;
 };
 
 }  // namespace kvasir

@@ -1,6 +1,7 @@
 // A request to generate text, in native types and independent of the endpoint's schema.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -9,6 +10,7 @@
 
 #include "contract/slo.h"
 #include "contract/step.h"
+#include "model/grammar/output_grammar.h"
 #include "model/templates/chat_template.h"
 
 namespace kvasir {
@@ -33,7 +35,8 @@ struct ApiMessage {
 struct ApiTool {
   std::string name;
   std::string description;
-  std::string parameters;  // a JSON schema of the arguments, as text; empty: any
+  std::string parameters;  // a JSON schema of the arguments, as text; empty: none
+  bool strict = false;     // the arguments must be as the schema says
 };
 
 enum class ToolChoice : uint8_t {
@@ -41,22 +44,6 @@ enum class ToolChoice : uint8_t {
   kAuto,      // it may call tools
   kRequired,  // it calls at least one
   kNamed,     // it calls ApiRequest::named_tool
-};
-
-// What the text of an output must be.
-struct OutputGrammar {
-  enum class Kind : uint8_t {
-    kNone,           // anything
-    kJson,           // any JSON object
-    kJsonSchema,     // `text` is the schema
-    kRegex,          // `text` matches the whole output
-    kChoice,         // one of `choices`
-    kGrammar,        // `text` is EBNF, as of llama.cpp's GBNF
-    kStructuralTag,  // `text` is JSON: free text in which given tags begin constrained parts
-  };
-  Kind kind = Kind::kNone;
-  std::string text = {};
-  std::vector<std::string> choices = {};
 };
 
 // Text, or the tokens themselves.
@@ -73,20 +60,24 @@ struct ApiRequest {
   std::string named_tool;
   bool parallel_tool_calls = true;         // false: at most one call in an answer
   TemplateValue::Dict template_variables;  // of the client, for the chat template
+  bool include_reasoning = true;           // false: the answer leaves it out
   OutputGrammar grammar;
+  std::string grammar_field;                // the field that said so
   std::vector<std::string> unknown_fields;  // some of those that nothing here knows
   bool stream = false;
-  bool include_usage = false;                // a last chunk with the usage
-  uint32_t choices = 1;                      // of each prompt
-  SamplingParams sampling;                   // its seed and its rules are set later, for each prompt
-  LogitRules rules;                          // without `ends`, and with bad_words as texts below
-  std::vector<std::string> bad_words;        // none of them is empty
-  std::optional<uint64_t> seed;              // none: one is drawn for each choice
-  bool echo = false;                         // the answer begins with the prompt
-  int32_t prompt_logprobs = -1;              // of each token of the prompt, in a list of their own; -1: none
-  std::optional<uint32_t> max_tokens;        // an error if they do not fit; 0 only with echo
-  uint32_t default_max_tokens = UINT32_MAX;  // without max_tokens: as many of these as fit
+  bool include_usage = false;          // a last chunk with the usage
+  uint32_t choices = 1;                // of each prompt
+  uint32_t best_of = 0;                // so many are generated, and the best are the choices; 0: choices
+  SamplingParams sampling;             // its seed and its rules are set later, for each prompt
+  LogitRules rules;                    // without `ends`, and with bad_words as texts below
+  std::vector<std::string> bad_words;  // none of them is empty
+  std::optional<uint64_t> seed;        // none: one is drawn for each choice
+  bool echo = false;                   // the answer begins with the prompt
+  int32_t prompt_logprobs = -1;        // of each token of the prompt, in a list of their own; -1: none
+  std::optional<uint32_t> max_tokens;  // an error if they do not fit; 0 only with echo
+  uint32_t default_max_tokens = UINT32_MAX;     // without max_tokens: as many of these as fit
   std::string max_tokens_field = "max_tokens";  // the name that the client used
+  std::string messages_field = "messages";      // where the messages come from
   std::vector<std::string> stop;                // none of them is empty
   std::vector<Token> stop_token_ids;
   bool ignore_eos = false;
@@ -96,6 +87,10 @@ struct ApiRequest {
   Slo slo;                            // as asked
   uint32_t forced_output_tokens = 0;  // the exact length of the output; 0: not forced
   uint32_t output_tokens_hint = 0;
+
+  // How many outputs are generated for each prompt, and whether they are more than the choices.
+  uint32_t candidates() const { return std::max(choices, best_of); }
+  bool ranks() const { return best_of > choices; }
 };
 
 }  // namespace kvasir

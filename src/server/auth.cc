@@ -26,15 +26,27 @@ bool is_bearer(std::string_view scheme) {
   return true;
 }
 
+// The token; empty if there is none.
+std::string_view bearer_token(std::string_view authorization) {
+  constexpr size_t kSchemeBytes = 7;
+  if (!is_bearer(authorization.substr(0, kSchemeBytes))) return {};
+  return authorization.substr(kSchemeBytes);
+}
+
 }  // namespace
 
-bool is_authorized(std::string_view authorization, const std::vector<std::string>& keys) {
+std::string_view shown_key(std::string_view authorization, std::string_view x_api_key) {
+  const std::string_view token = bearer_token(authorization);
+  return token.empty() ? x_api_key : token;
+}
+
+bool is_authorized(std::string_view authorization, std::string_view x_api_key,
+                   const std::vector<std::string>& keys) {
   if (keys.empty()) return true;
-  constexpr size_t kSchemeBytes = 7;
-  if (!is_bearer(authorization.substr(0, kSchemeBytes))) return false;
-  const std::string_view presented = authorization.substr(kSchemeBytes);
   bool found = false;
-  for (const std::string& key : keys) found = equal_in_constant_time(presented, key) || found;
+  for (const std::string_view shown : {bearer_token(authorization), x_api_key}) {
+    for (const std::string& key : keys) found = equal_in_constant_time(shown, key) || found;
+  }
   return found;
 }
 

@@ -7,8 +7,13 @@
 
 namespace kvasir {
 
-// Whether `authorization`, the value of that header, has one of `keys` as a bearer token. True if there are
-// no keys. The time depends on the length of the token, not on how much of it is right.
-bool is_authorized(std::string_view authorization, const std::vector<std::string>& keys);
+// The key that a request shows: the bearer token of the header Authorization, else the value of x-api-key;
+// empty: none.
+std::string_view shown_key(std::string_view authorization, std::string_view x_api_key);
+
+// Whether a bearer token in `authorization`, or `x_api_key`, is one of `keys`: the values of these headers.
+// True if there are no keys. The time depends on the length of what is shown, not on how much of it is right.
+bool is_authorized(std::string_view authorization, std::string_view x_api_key,
+                   const std::vector<std::string>& keys);
 
 }  // namespace kvasir

@@ -16,9 +16,10 @@ uint64_t count_chars(const std::string& text) {
 
 Result<ChoiceStream> ChoiceStream::create(const Tokenizer* tokenizer, std::vector<std::string> stops,
                                           std::vector<Token> stop_tokens, bool want_logprobs,
-                                          uint32_t min_tokens) {
-  KV_ASSIGN_OR_RETURN(StopMatcher matcher, StopMatcher::create(std::move(stops)));
-  return ChoiceStream(tokenizer, std::move(matcher), std::move(stop_tokens), want_logprobs, min_tokens);
+                                          uint32_t min_tokens, std::vector<Token> shown) {
+  KV_ASSIGN_OR_RETURN(StopMatcher matcher, StopMatcher::create(stops));
+  return ChoiceStream(tokenizer, std::move(matcher), std::move(stops), std::move(stop_tokens), want_logprobs,
+                      min_tokens, std::move(shown));
 }
 
 void ChoiceStream::release(const std::string& text, bool searched, TextDelta& delta) {

@@ -36,6 +36,7 @@ struct TextDelta {
   std::string reasoning = {};                  // what the model thinks, before the text
   std::vector<ToolCallDelta> tool_calls = {};  // after the text
   std::vector<LogprobEntry> logprobs = {};     // of the tokens that begin in the text so far
+  std::string stop_string = {};                // with the end: which one has ended the text, if any has
   bool empty() const { return text.empty() && reasoning.empty() && tool_calls.empty() && logprobs.empty(); }
 };
 
@@ -43,11 +44,12 @@ struct TextDelta {
 // string is held back. A stop token has no text.
 class ChoiceStream {
  public:
-  // Text of the first `min_tokens` tokens is not searched for stop strings.
+  // Text of the first `min_tokens` tokens is not searched for stop strings. Control tokens have no text but
+  // those that are `shown`.
   // kInvalidArgument: an empty stop string. REQUIRES: the tokenizer outlives this.
   static Result<ChoiceStream> create(const Tokenizer* tokenizer, std::vector<std::string> stops,
                                      std::vector<Token> stop_tokens, bool want_logprobs,
-                                     uint32_t min_tokens = 0);
+                                     uint32_t min_tokens = 0, std::vector<Token> shown = {});
 
   // Adds the prompt to `delta`, before the first token. `scored`: all of it but the first token; empty if no
   // log-probabilities are wanted, of which so many of the `top` are kept. kInvalidArgument: an id outside the
@@ -63,14 +65,20 @@ class ChoiceStream {
   void finish(TextDelta& delta);
 
   bool stopped_by_string() const { return matcher_.matched().has_value(); }
+  // The stop string that ended the text; empty if none has.
+  std::string stop_string() const {
+    return stopped_by_string() ? stops_[*matcher_.matched()] : std::string();
+  }
   // Tokens so far, including the one that completed a stop string.
   uint32_t completion_tokens() const { return completion_tokens_; }
 
  private:
-  ChoiceStream(const Tokenizer* tokenizer, StopMatcher matcher, std::vector<Token> stop_tokens,
-               bool want_logprobs, uint32_t min_tokens)
-      : detokenizer_(tokenizer),
+  ChoiceStream(const Tokenizer* tokenizer, StopMatcher matcher, std::vector<std::string> stops,
+               std::vector<Token> stop_tokens, bool want_logprobs, uint32_t min_tokens,
+               std::vector<Token> shown)
+      : detokenizer_(tokenizer, /*skip_special=*/true, std::move(shown)),
         matcher_(std::move(matcher)),
+        stops_(std::move(stops)),
         stop_tokens_(std::move(stop_tokens)),
         want_logprobs_(want_logprobs),
         min_tokens_(min_tokens) {}
@@ -79,6 +87,7 @@ class ChoiceStream {
 
   StreamDetokenizer detokenizer_;
   StopMatcher matcher_;
+  std::vector<std::string> stops_;
   std::vector<Token> stop_tokens_;
   bool want_logprobs_;
   uint32_t min_tokens_;

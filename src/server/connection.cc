@@ -231,10 +231,11 @@ void Connection::on_head() {
 
 // What the head alone decides, so that a client does not send a body in vain.
 std::optional<HttpResponse> Connection::refusal_by_head(const Route& route) {
-  if (route.needs_key && !is_authorized(request_.header("Authorization"), context_->options.api_keys)) {
+  if (route.needs_key && !is_authorized(request_.header("Authorization"), request_.header("x-api-key"),
+                                        context_->options.api_keys)) {
     ApiError e;
     e.status = 401;
-    e.message = "a valid API key is needed: send the header 'Authorization: Bearer KEY'";
+    e.message = "a valid API key is needed: send the header 'Authorization: Bearer KEY' or 'x-api-key: KEY'";
     e.code = "invalid_api_key";
     return error_response(e);
   }
@@ -303,7 +304,7 @@ void Connection::fail(int status, std::string message) {
 void Connection::reset_request() {
   parser_.emplace();
   parser_->header_limit(context_->options.limits.max_header_bytes);
-  parser_->body_limit(context_->options.limits.max_body_bytes);
+  parser_->body_limit(boost::none);  // expect_body() sets the endpoint's
   head_begun_ = false;
   info_ = {};
   request_ = {};

@@ -42,7 +42,8 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
 
   const Request& request() const override { return request_; }
   const ServerContext& server() const override { return *context_; }
-  void run_on_worker(Work work) override;
+  using Exchange::run_on_worker;
+  void run_on_worker(Work work, bool takes_long) override;
   void attach(std::shared_ptr<Activity> activity) override;
 
   void respond(const HttpResponse& response) override;

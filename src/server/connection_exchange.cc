@@ -73,13 +73,16 @@ void Connection::begin_work() {
   counted_ = true;
 }
 
-void Connection::run_on_worker(Work work) {
+void Connection::run_on_worker(Work work, bool takes_long) {
   KV_CHECK(!job_, "a request has two jobs at once");
   begin_work();
   job_ = std::make_shared<Job>(std::move(body_), std::move(request_.body), std::move(work));
-  const uint64_t bytes = job_->body.size();
+  const auto kind = takes_long ? ServerContext::Work::kTakesLong
+                    : job_->body.size() >= context_->options.limits.long_body_bytes
+                        ? ServerContext::Work::kLongBody
+                        : ServerContext::Work::kShort;
   const std::weak_ptr<Job> waiting = job_;
-  context_->run_on_worker(bytes, [waiting, context = context_, weak = weak_from_this()] {
+  context_->run_on_worker(kind, [waiting, context = context_, weak = weak_from_this()] {
     const std::shared_ptr<Job> job = waiting.lock();
     if (!job) return;
     try {

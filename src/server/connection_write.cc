@@ -19,7 +19,10 @@ void Connection::respond(const HttpResponse& response) {
   if (context_->draining) info_.keep_alive = false;
   deadline_.cancel();
   stop_work();
-  send(format_response(response, info_));
+  if (!response.error || endpoint_ == nullptr) return send(format_response(response, info_));
+  HttpResponse in_form = response;
+  in_form.body = endpoint_->error_body(*response.error);
+  send(format_response(in_form, info_));
 }
 
 void Connection::begin_stream() {

@@ -1,9 +1,11 @@
 // Makes the table of endpoints.def.
 #include "server/endpoints.h"
 
+#include "server/handlers/anthropic.h"
+
 namespace kvasir {
 
-#define ENDPOINT(method, path, key, max_body_bytes, model, handler) void handler(Exchange& exchange);
+#define ENDPOINT(method, path, key, max_body_bytes, model, handler, ...) void handler(Exchange& exchange);
 #include "server/endpoints.def"
 #undef ENDPOINT
 

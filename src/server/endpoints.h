@@ -3,8 +3,10 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 
+#include "server/api_error.h"
 #include "server/exchange.h"
 
 namespace kvasir {
@@ -25,6 +27,8 @@ struct Endpoint {
   // before the body is read.
   Model model = Model::kNoModel;
   void (*handler)(Exchange& exchange) = nullptr;
+  // The body of an error, whichever part of the server it comes from.
+  std::string (*error_body)(const ApiError& error) = error_json;
 };
 
 // All of endpoints.def, in its order.

@@ -71,9 +71,11 @@ class Exchange : public ResponseChannel {
 
   virtual const Request& request() const = 0;
   virtual const ServerContext& server() const = 0;
-  // Queues `work` and gives it the body. Long bodies have a worker of their own. If the client disconnects
-  // before the work begins, the work and the body are dropped. REQUIRES: no other work is queued or running.
-  virtual void run_on_worker(Work work) = 0;
+  // Queues `work` and gives it the body. Long bodies have a worker of their own, and so has work that takes
+  // long. If the client disconnects before the work begins, the work and the body are dropped. REQUIRES: no
+  // other work is queued or running.
+  virtual void run_on_worker(Work work, bool takes_long) = 0;
+  void run_on_worker(Work work) { run_on_worker(std::move(work), /*takes_long=*/false); }
   // Keeps `activity` until the answer is complete or the client disconnects, then aborts it.
   // REQUIRES: nothing is attached.
   virtual void attach(std::shared_ptr<Activity> activity) = 0;

@@ -2,12 +2,26 @@
 #include "server/generation.h"
 
 #include <algorithm>
+#include <cmath>
 #include <exception>
+#include <iterator>
+#include <limits>
+#include <numeric>
+#include <random>
 #include <utility>
 
 #include "base/check.h"
 
 namespace kvasir {
+namespace {
+
+// Ids of calls differ between choices and requests.
+uint64_t random_id_seed() {
+  std::random_device device;
+  return (static_cast<uint64_t>(device()) << 32) | device();
+}
+
+}  // namespace
 
 // Used on the engine's thread; posts every event to the I/O thread.
 class Generation::Sink final : public OutputSink {
@@ -39,14 +53,28 @@ Generation::Generation(const ModelService& service, PreparedRequest request,
       channel_(channel) {}
 
 Status Generation::add_choices() {
+  const OutputPlan& plan = request_.output;
+  OutputParserOptions parser;
+  std::vector<Token> shown;
+  if (plan.active()) {
+    shown = control_marks(*service_.tokenizer, plan);
+    for (const Token id : shown) parser.hidden.push_back(service_.tokenizer->token_text(id));
+    parser.plan = plan;
+    parser.include_reasoning = request_.api.include_reasoning;
+    parser.parallel_calls = request_.api.parallel_tool_calls;
+  }
   for (size_t i = 0; i < request_.generations.size(); ++i) {
     const GenerationRequest& g = request_.generations[i];
-    KV_ASSIGN_OR_RETURN(ChoiceStream text,
-                        ChoiceStream::create(service_.tokenizer, request_.api.stop, g.stop_tokens,
-                                             g.sampling.logprobs >= 0, request_.api.rules.min_tokens));
+    KV_ASSIGN_OR_RETURN(
+        ChoiceStream text,
+        ChoiceStream::create(service_.tokenizer, request_.api.stop, g.stop_tokens,
+                             request_.api.sampling.logprobs >= 0, request_.api.rules.min_tokens, shown));
     if (leads(i)) prompt_tokens_ += g.prompt.size();
     Choice& choice = choices_.emplace_back(Choice{std::move(text)});
     if (request_.api.echo) choice.echoed = g.prompt;
+    if (!plan.active()) continue;
+    parser.id_seed = random_id_seed();
+    choice.parser = std::make_unique<OutputParser>(parser, request_.api.tools);
   }
   cached_by_choice_.resize(choices_.size());
   return {};
@@ -79,12 +107,12 @@ void Generation::start() {
   begun_ = true;
   if (!stream_) return;
   channel_->begin_stream();
-  for (size_t i = 0; i < choices_.size() && channel_ != nullptr; ++i) send(writer_->first_event(i));
+  for (size_t i = 0; i < choices_.size() && channel_ != nullptr; ++i) send(writer_->first_event(i, usage()));
 }
 
 // The prompt of the leader has been computed, and its full blocks can be found.
 void Generation::follow(size_t leader) {
-  for (size_t i = leader + 1; i < leader + request_.api.choices; ++i) {
+  for (size_t i = leader + 1; i < leader + request_.api.candidates(); ++i) {
     if (choices_[i].submitted || channel_ == nullptr) return;
     if (!submit(i)) return;
   }
@@ -125,12 +153,15 @@ void Generation::apply(Choice& choice, OutputEvent& event) {
   if (request_.api.prompt_logprobs >= 0 && !event.prompt.empty()) choice.prompt = std::move(event.prompt);
   if (request_.api.max_tokens == 0U) event.tokens.clear();
   for (const OutputToken& token : event.tokens) {
-    if (const Status status = choice.text.push(token, choice.delta); !status.ok()) {
+    choice.logprob += static_cast<double>(token.logprob);
+    TextDelta piece;
+    if (const Status status = choice.text.push(token, piece); !status.ok()) {
       ApiError e = api_error(status);
       e.status = 500;
       return fail(e);
     }
-    if (choice.text.stopped_by_string()) {
+    add(choice, std::move(piece));
+    if (choice.text.stopped_by_string() || (choice.parser && choice.parser->complete())) {
       if (!event.finish) service_.backend->cancel(choice.id, FinishReason::kStop);
       return finish_choice(choice, "stop");
     }
@@ -155,10 +186,27 @@ void Generation::apply(Choice& choice, OutputEvent& event) {
   }
 }
 
+void Generation::add(Choice& choice, TextDelta piece) {
+  std::move(piece.logprobs.begin(), piece.logprobs.end(), std::back_inserter(choice.delta.logprobs));
+  if (choice.parser) {
+    choice.parser->push(piece.text, choice.delta);
+  } else {
+    choice.delta.text += piece.text;
+  }
+}
+
 void Generation::finish_choice(Choice& choice, const char* reason) {
-  choice.text.finish(choice.delta);
+  TextDelta rest;
+  choice.text.finish(rest);
+  add(choice, std::move(rest));
   // The end of the text may have completed a stop string.
   choice.finish_reason = choice.text.stopped_by_string() ? "stop" : reason;
+  if (choice.parser) {
+    choice.parser->finish(choice.delta);
+    const bool called = choice.parser->calls() > 0 && !choice.parser->cut();
+    if (called && choice.finish_reason == "stop") choice.finish_reason = "tool_calls";
+  }
+  choice.delta.stop_string = choice.text.stop_string();
   choice.finished = true;
 }
 
@@ -218,11 +266,31 @@ void Generation::maybe_finish() {
     return channel->end_stream();
   }
   std::vector<FinishedChoice> finished;
-  for (Choice& choice : choices_) {
+  for (const size_t i : ranked()) {
+    Choice& choice = choices_[i];
     finished.push_back({std::move(choice.delta), choice.finish_reason, std::move(choice.prompt)});
   }
   abort();
   channel->respond(json_response(writer_->whole(finished, usage())));
+}
+
+std::vector<size_t> Generation::ranked() const {
+  std::vector<size_t> out;
+  const size_t candidates = request_.api.candidates();
+  const auto mean = [this](size_t i) {
+    const double value = choices_[i].logprob / std::max<double>(choices_[i].text.completion_tokens(), 1);
+    return std::isnan(value) ? -std::numeric_limits<double>::infinity() : value;
+  };
+  for (size_t first = 0; first < choices_.size(); first += candidates) {
+    std::vector<size_t> of_prompt(candidates);
+    std::iota(of_prompt.begin(), of_prompt.end(), first);
+    if (request_.api.ranks()) {
+      std::stable_sort(of_prompt.begin(), of_prompt.end(),
+                       [&](size_t a, size_t b) { return mean(a) > mean(b); });
+    }
+    out.insert(out.end(), of_prompt.begin(), of_prompt.begin() + request_.api.choices);
+  }
+  return out;
 }
 
 void Generation::send(const std::string& event) {
@@ -234,7 +302,8 @@ size_t Generation::gathered_bytes() const {
   // About the size of a log-probability in an event.
   constexpr size_t kLogprobBytes = 64;
   for (const Choice& choice : choices_) {
-    bytes += choice.delta.text.size();
+    bytes += choice.delta.text.size() + choice.delta.reasoning.size();
+    for (const ToolCallDelta& call : choice.delta.tool_calls) bytes += call.arguments.size();
     for (const LogprobEntry& e : choice.delta.logprobs) bytes += kLogprobBytes * (1 + e.top.size());
   }
   return bytes;

@@ -11,6 +11,7 @@
 #include "server/backend.h"
 #include "server/choice_stream.h"
 #include "server/exchange.h"
+#include "server/outputs/output_parser.h"
 #include "server/prompt.h"
 
 namespace kvasir {
@@ -44,7 +45,8 @@ class Generation final : public Activity, public std::enable_shared_from_this<Ge
   class Sink;
   struct Choice {
     ChoiceStream text;
-    std::vector<Token> echoed = {};  // the prompt, until it has been added to the text
+    std::unique_ptr<OutputParser> parser = {};  // null: all text is content
+    std::vector<Token> echoed = {};             // the prompt, until it has been added to the text
     bool submitted = false;
     RequestId id{};
     TextDelta delta = {};  // not sent yet; everything if the answer is not streamed
@@ -52,22 +54,27 @@ class Generation final : public Activity, public std::enable_shared_from_this<Ge
     bool finished = false;  // finish_reason is set
     bool reported = false;  // finish_reason was sent
     std::vector<PromptToken> prompt = {};
+    double logprob = 0;  // the sum of its tokens', where they are asked for
   };
 
   Status add_choices();
   // The first of the choices of one prompt is submitted first; the others follow when it has computed the
   // prompt, which they then find in the cache.
-  bool leads(size_t choice) const { return choice % request_.api.choices == 0; }
+  bool leads(size_t choice) const { return choice % request_.api.candidates() == 0; }
   void follow(size_t leader);
   // False: the backend has refused it, and the answer is an error.
   bool submit(size_t choice);
   void receive(size_t index, OutputEvent event);
   void on_event(size_t index, OutputEvent event);
   void apply(Choice& choice, OutputEvent& event);
+  // Adds text and log-probabilities to the choice's delta.
+  static void add(Choice& choice, TextDelta piece);
   void finish_choice(Choice& choice, const char* reason);
   void fail(const ApiError& error);
   void flush();
   void maybe_finish();
+  // Indices of the choices of the answer: all, or the best of each prompt.
+  std::vector<size_t> ranked() const;
   void send(const std::string& event);
   size_t gathered_bytes() const;
   Usage usage() const;

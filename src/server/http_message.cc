@@ -79,6 +79,7 @@ HttpResponse error_response(const ApiError& error) {
   response.status = error.status;
   response.retry_after_s = error.retry_after_s;
   response.body = error_json(error);
+  response.error = error;
   return response;
 }
 
@@ -87,6 +88,10 @@ std::string format_response(const HttpResponse& response, const ExchangeInfo& in
   out += fmt::format("Content-Length: {}\r\n", response.body.size());
   if (!response.allow.empty()) out += fmt::format("Allow: {}\r\n", response.allow);
   if (response.retry_after_s > 0) out += fmt::format("Retry-After: {}\r\n", response.retry_after_s);
+  if (!response.content_security_policy.empty()) {
+    out += fmt::format("Content-Security-Policy: {}\r\nX-Content-Type-Options: nosniff\r\n",
+                       response.content_security_policy);
+  }
   if (response.status == 401) out += "WWW-Authenticate: Bearer\r\n";
   out += "\r\n";
   if (!info.head_only) out += response.body;
@@ -110,6 +115,10 @@ std::string server_sent_event(std::string_view data) {
   return fmt::format("data: {}\n\n", data);
 }
 
+std::string server_sent_event(std::string_view name, std::string_view data) {
+  return fmt::format("event: {}\ndata: {}\n\n", name, data);
+}
+
 std::string request_id_or_new(std::string_view given) {
   const bool usable = !given.empty() && given.size() <= 128 &&
                       std::all_of(given.begin(), given.end(), [](char c) { return c > ' ' && c < 0x7f; });
@@ -122,6 +131,11 @@ std::string random_hex_id() {
     return (static_cast<uint64_t>(device()) << 32) | device();
   }()};
   return fmt::format("{:016x}{:08x}", generator(), generator() & 0xffffffffu);
+}
+
+std::string secret_hex_id() {
+  std::random_device device;
+  return fmt::format("{:08x}{:08x}{:08x}{:08x}", device(), device(), device(), device());
 }
 
 }  // namespace kvasir

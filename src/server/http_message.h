@@ -1,6 +1,7 @@
 // Answers, and their bytes in HTTP/1.1.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -12,8 +13,10 @@ struct HttpResponse {
   int status = 200;
   std::string content_type = "application/json";
   std::string body;
-  std::string allow;      // with 405
-  int retry_after_s = 0;  // 0: none
+  std::string allow;                         // with 405
+  int retry_after_s = 0;                     // 0: none
+  std::string content_security_policy = {};  // of a page; empty: none
+  std::optional<ApiError> error = {};  // what the body says, so that an endpoint can say it in its own form
 };
 
 HttpResponse json_response(std::string body);
@@ -36,10 +39,14 @@ std::string format_chunk(std::string_view data);
 inline constexpr std::string_view kLastChunk = "0\r\n\r\n";
 // An event of a stream that has only data. REQUIRES: data has no line break.
 std::string server_sent_event(std::string_view data);
+// The same with a name. REQUIRES: neither has a line break.
+std::string server_sent_event(std::string_view name, std::string_view data);
 
 // `given` if it may stand in a header (visible ASCII, at most 128 bytes), else a new id.
 std::string request_id_or_new(std::string_view given);
-// 24 random hexadecimal digits.
+// 24 random hexadecimal digits. A client that knows many of them may foresee the next.
 std::string random_hex_id();
+// 32 of the system's random digits, which nobody foresees.
+std::string secret_hex_id();
 
 }  // namespace kvasir

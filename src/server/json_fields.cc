@@ -61,7 +61,49 @@ std::optional<ApiError> check_shape(std::string_view body) {
   return std::nullopt;
 }
 
+// Where the string that begins at `at` ends: behind its quotation mark.
+size_t string_end(std::string_view text, size_t at) {
+  for (++at; at < text.size() && text[at] != '"'; ++at) {
+    if (text[at] == '\\') ++at;
+  }
+  return std::min(at + 1, text.size());
+}
+
+// Where the value at `at` ends. That of a number may have spaces behind it.
+size_t value_end(std::string_view text, size_t at) {
+  size_t depth = 0;
+  while (at < text.size()) {
+    const char c = text[at];
+    if (c == '"') {
+      at = string_end(text, at);
+      if (depth == 0) return at;
+      continue;
+    }
+    if (depth == 0 && (c == ',' || c == '}' || c == ']')) return at;
+    if (c == '{' || c == '[') ++depth;
+    if ((c == '}' || c == ']') && --depth == 0) return at + 1;
+    ++at;
+  }
+  return at;
+}
+
 }  // namespace
+
+std::optional<std::string_view> member_text(std::string_view text, std::string_view name) {
+  constexpr std::string_view kBetween = " \t\r\n,:";
+  std::optional<std::string_view> found;
+  size_t at = std::min(text.find('{'), text.size() - 1) + 1;
+  while ((at = text.find_first_not_of(kBetween, at)) != std::string_view::npos && text[at] == '"') {
+    const size_t key_end = string_end(text, at);
+    const std::string_view key = text.substr(at + 1, key_end - at - 2);
+    at = text.find_first_not_of(kBetween, key_end);
+    if (at == std::string_view::npos) return found;
+    const size_t end = value_end(text, at);
+    if (key == name) found = text.substr(at, end - at);
+    at = end;
+  }
+  return found;
+}
 
 std::string dump_json(const json& value) {
   return value.dump(-1, ' ', false, json::error_handler_t::replace);
@@ -143,6 +185,11 @@ std::optional<std::string> JsonFields::string(const char* field) {
     return std::nullopt;
   }
   return value->get<std::string>();
+}
+
+std::string JsonFields::json_text(const char* field) const {
+  const std::optional<std::string_view> text = text_.empty() ? std::nullopt : member_text(text_, field);
+  return text ? std::string(*text) : dump_json(object_.at(field));
 }
 
 void JsonFields::fail(const char* field, std::string message) {

@@ -27,11 +27,16 @@ inline constexpr size_t kMaxJsonValues = 1'000'000;
 // The object in `body`. 400: not JSON, not UTF-8, not an object, or beyond the bounds above.
 std::variant<nlohmann::json, ApiError> parse_json_object(std::string_view body);
 
+// The text of a member of the object that `text` is; of equal names the last. Nothing if there is none, or if
+// its name is written with escapes. REQUIRES: `text` is JSON.
+std::optional<std::string_view> member_text(std::string_view text, std::string_view name);
+
 // Keeps the first error. A field that is absent or null counts as not given. Not thread-safe. REQUIRES: the
-// object outlives this.
+// object, and the text that it was parsed from, if that is given, outlive this.
 class JsonFields {
  public:
-  explicit JsonFields(const nlohmann::json& object) : object_(object) {}
+  explicit JsonFields(const nlohmann::json& object, std::string_view text = {})
+      : object_(object), text_(text) {}
 
   // Null: not given.
   const nlohmann::json* find(const char* field) const;
@@ -41,6 +46,9 @@ class JsonFields {
   std::optional<double> number(const char* field, double low, double high, bool open_low = false);
   std::optional<int64_t> integer(const char* field, int64_t low, int64_t high);
   std::optional<std::string> string(const char* field);
+  // The JSON of a field, the members of objects in the client's order if the text is known. REQUIRES: it is
+  // given.
+  std::string json_text(const char* field) const;
 
   void fail(const char* field, std::string message);
   void fail(ApiError error);
@@ -48,6 +56,7 @@ class JsonFields {
 
  private:
   const nlohmann::json& object_;
+  const std::string_view text_;
   std::optional<ApiError> error_;
 };
 

@@ -5,6 +5,7 @@
 #include <random>
 #include <utility>
 
+#include "server/outputs/output_plan.h"
 #include "server/prompt_bound.h"
 
 namespace kvasir {
@@ -14,6 +15,8 @@ uint64_t random_seed() {
   std::random_device device;
   return (static_cast<uint64_t>(device()) << 32) | device();
 }
+
+}  // namespace
 
 std::optional<ApiError> check_ids(const std::vector<Token>& ids, const Tokenizer& tokenizer,
                                   const char* field) {
@@ -25,6 +28,8 @@ std::optional<ApiError> check_ids(const std::vector<Token>& ids, const Tokenizer
   }
   return std::nullopt;
 }
+
+namespace {
 
 // `least`: prompt_tokens is a lower bound.
 ApiError too_long(size_t prompt_tokens, bool least, uint32_t max_model_len) {
@@ -43,37 +48,42 @@ constexpr size_t kMaxChoices = 128;
 
 // The field that an error of the prompt is about.
 const char* prompt_field(const ApiRequest& request) {
-  return request.messages.empty() ? "prompt" : "messages";
+  return request.messages.empty() ? "prompt" : request.messages_field.c_str();
 }
 
 // Turns the prompts of one request into tokens.
 class Encoder {
  public:
-  Encoder(const ModelService& service, const ApiRequest& request, const std::atomic<bool>* abandoned)
+  // With `most_tokens`, texts that surely have as many are refused before they are tokenised.
+  Encoder(const ModelService& service, const ApiRequest& request, const std::atomic<bool>* abandoned,
+          size_t most_tokens)
       : service_(service),
         tokenizer_(*service.tokenizer),
+        most_tokens_(most_tokens),
         field_(prompt_field(request)),
         parse_special_(request.parse_special.value_or(service.parse_special)),
         abandoned_(abandoned) {}
 
-  std::variant<std::vector<Token>, ApiError> chat(const std::vector<ApiMessage>& messages) const {
+  std::variant<MarkedText, ApiError> render(const ApiRequest& request) const {
     if (!service_.render_chat) {
-      return bad_field("messages", "this model has no chat template; use /v1/completions");
+      return bad_field(field_, "this model has no chat template; use /v1/completions");
     }
     if (auto e = client_left()) return *std::move(e);
-    const Result<MarkedText> text = service_.render_chat(messages);
+    Result<MarkedText> text = service_.render_chat(request);
     // Whatever the error is, the same messages would cause it again, so it is the client's.
-    if (!text.ok()) return bad_field("messages", text.status().message());
-    return encode(*text, {});
+    if (!text.ok()) return bad_field(field_, text.status().message());
+    return std::move(text).value();
   }
 
-  std::variant<std::vector<Token>, ApiError> completion(PromptInput& prompt) const {
+  std::variant<std::vector<Token>, ApiError> chat(const MarkedText& text) const { return encode(text, {}); }
+
+  std::variant<std::vector<Token>, ApiError> completion(PromptInput& prompt, bool add_special = true) const {
     if (auto* ids = std::get_if<std::vector<Token>>(&prompt)) {
       if (auto e = check_ids(*ids, tokenizer_, "prompt")) return *std::move(e);
       return std::move(*ids);
     }
     std::vector<Token> tokens;
-    if (tokenizer_.add_bos() && tokenizer_.bos()) tokens.push_back(*tokenizer_.bos());
+    if (add_special && tokenizer_.add_bos() && tokenizer_.bos()) tokens.push_back(*tokenizer_.bos());
     return encode(MarkedText(std::get<std::string>(std::move(prompt))), std::move(tokens));
   }
 
@@ -83,11 +93,10 @@ class Encoder {
 
   std::variant<std::vector<Token>, ApiError> encode(const MarkedText& text, std::vector<Token> tokens) const {
     if (auto e = client_left()) return *std::move(e);
-    const uint32_t max_model_len = service_.backend->max_model_len();
-    if (text.size() / kCheapBytesPerToken >= max_model_len) {
+    if (text.size() / kCheapBytesPerToken >= most_tokens_) {
       const size_t least = tokens.size() + least_tokens(tokenizer_, text.text());
-      if (least >= max_model_len) {
-        ApiError e = too_long(least, true, max_model_len);
+      if (least >= most_tokens_) {
+        ApiError e = too_long(least, true, static_cast<uint32_t>(most_tokens_));
         e.param = field_;
         return e;
       }
@@ -108,6 +117,7 @@ class Encoder {
 
   const ModelService& service_;
   const Tokenizer& tokenizer_;
+  const size_t most_tokens_;
   const char* const field_;
   const bool parse_special_;
   const std::atomic<bool>* const abandoned_;
@@ -143,6 +153,7 @@ GenerationRequest base_generation(const Tokenizer& tokenizer, const ApiRequest& 
   GenerationRequest g;
   g.sampling = request.sampling;
   g.sampling.rules = make_rules(tokenizer, request);
+  if (request.ranks()) g.sampling.logprobs = std::max(g.sampling.logprobs, 0);
   g.stop_tokens = request.stop_token_ids;
   if (!request.ignore_eos) {
     g.stop_tokens.insert(g.stop_tokens.end(), tokenizer.ends().begin(), tokenizer.ends().end());
@@ -206,7 +217,7 @@ std::optional<ApiError> add_generation(const Tokenizer& tokenizer, const ApiRequ
                                                request.rules.min_tokens, g.max_tokens));
   }
   if (auto e = force_length(tokenizer, request, room, g)) return e;
-  for (uint32_t choice = 0; choice < request.choices; ++choice) {
+  for (uint32_t choice = 0; choice < request.candidates(); ++choice) {
     // Choices of one request differ: by the client's seed, too.
     g.sampling.seed = request.seed ? *request.seed + choice : random_seed();
     out.push_back(g);
@@ -248,22 +259,31 @@ std::variant<PreparedRequest, ApiError> prepare_request(const ModelService& serv
     if (auto e = check_ids({id}, tokenizer, "logit_bias")) return *std::move(e);
   }
   const size_t prompts = std::max<size_t>(request.prompts.size(), 1);
-  if (prompts * request.choices > kMaxChoices) {
-    return bad_field("n",
-                     fmt::format("'n' is {} for each of {} prompts, but an answer has at most {} choices",
-                                 request.choices, prompts, kMaxChoices));
+  if (prompts * request.candidates() > kMaxChoices) {
+    const char* field = request.ranks() ? "best_of" : "n";
+    return bad_field(
+        field, fmt::format("'{}' is {} for each of {} prompts, but an answer has at most {} choices", field,
+                           request.candidates(), prompts, kMaxChoices));
   }
   const uint32_t max_model_len = service.backend->max_model_len();
-  const GenerationRequest base = base_generation(tokenizer, request);
-  const Encoder encoder(service, request, abandoned);
+  const Encoder encoder(service, request, abandoned, max_model_len);
   PreparedRequest prepared;
+  MarkedText chat;
+  if (!request.messages.empty()) {
+    if (auto e = check_outputs(service.formats, request)) return *std::move(e);
+    auto rendered = encoder.render(request);
+    if (auto* e = std::get_if<ApiError>(&rendered)) return std::move(*e);
+    chat = std::get<MarkedText>(std::move(rendered));
+    prepared.output = plan_output(service.formats, chat.text(), request);
+  }
+  const GenerationRequest base = base_generation(tokenizer, request);
   const auto add = [&](std::variant<std::vector<Token>, ApiError> tokens) -> std::optional<ApiError> {
     if (auto* e = std::get_if<ApiError>(&tokens)) return std::move(*e);
     return add_generation(tokenizer, request, base, std::get<std::vector<Token>>(std::move(tokens)),
                           max_model_len, prepared.generations);
   };
   if (!request.messages.empty()) {
-    if (auto e = add(encoder.chat(request.messages))) return *std::move(e);
+    if (auto e = add(encoder.chat(chat))) return *std::move(e);
   }
   for (PromptInput& prompt : request.prompts) {
     if (auto e = add(encoder.completion(prompt))) return *std::move(e);
@@ -273,6 +293,23 @@ std::variant<PreparedRequest, ApiError> prepare_request(const ModelService& serv
   request.prompts = {};
   prepared.api = std::move(request);
   return prepared;
+}
+
+std::variant<std::vector<Token>, ApiError> tokenize_prompt(const ModelService& service, ApiRequest request,
+                                                           bool add_special,
+                                                           const std::atomic<bool>* abandoned) {
+  const Encoder encoder(service, request, abandoned, SIZE_MAX);
+  if (request.messages.empty()) return encoder.completion(request.prompts.front(), add_special);
+  if (auto e = check_outputs(service.formats, request)) return *std::move(e);
+  auto rendered = encoder.render(request);
+  if (auto* e = std::get_if<ApiError>(&rendered)) return std::move(*e);
+  auto tokens = encoder.chat(std::get<MarkedText>(rendered));
+  const Tokenizer& tokenizer = *service.tokenizer;
+  auto* ids = std::get_if<std::vector<Token>>(&tokens);
+  if (ids != nullptr && add_special && tokenizer.add_bos() && tokenizer.bos()) {
+    ids->insert(ids->begin(), *tokenizer.bos());
+  }
+  return tokens;
 }
 
 }  // namespace kvasir

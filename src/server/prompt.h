@@ -4,7 +4,8 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
-#include <span>
+#include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -16,27 +17,35 @@
 #include "server/api_request.h"
 #include "server/backend.h"
 #include "server/metrics_text.h"
+#include "server/outputs/output_format.h"
 
 namespace kvasir {
+
+class GrammarCompiler;
 
 // What a server serves once the model is loaded. The pointees outlive the server.
 struct ModelService {
   Backend* backend = nullptr;
   const Tokenizer* tokenizer = nullptr;
-  // Renders the messages and the beginning of the assistant's turn. The text of the messages is marked as
-  // plain. Thread-safe; empty: the model has no chat template.
-  std::function<Result<MarkedText>(std::span<const ApiMessage>)> render_chat;
+  // Renders the messages and tools of a request, and the beginning of the assistant's turn. The text of the
+  // request is marked as plain. Thread-safe; empty: the model has no chat template.
+  std::function<Result<MarkedText>(const ApiRequest&)> render_chat;
   // Further metrics for /metrics. Thread-safe; may be empty.
   std::function<std::vector<OutsideMetric>()> outside_metrics = {};
   // The default of ApiRequest::parse_special.
   bool parse_special = false;
   // What requests have that do not say otherwise: how the model is meant to be sampled.
   ApiRequest defaults = {};
+  // How the model writes calls of tools and what it thinks.
+  OutputFormats formats = {};
+  // Of the tokenizer. Null: outputs cannot be held to a grammar.
+  std::shared_ptr<GrammarCompiler> grammars = {};
 };
 
 struct PreparedRequest {
   ApiRequest api;                              // without its messages and prompts
-  std::vector<GenerationRequest> generations;  // ApiRequest::choices per prompt, each a choice
+  std::vector<GenerationRequest> generations;  // ApiRequest::candidates() per prompt
+  OutputPlan output = {};                      // of a chat: how calls and reasoning are found
 };
 
 // Applies the chat template and tokenises. Only the template's own text may become control tokens, unless the
@@ -44,9 +53,21 @@ struct PreparedRequest {
 // Thread-safe. 400: a prompt that is empty or too long, a template that refuses the messages, ids beyond the
 // vocabulary, more log-probabilities than an answer that is not streamed may have. A text that is too long
 // whatever its tokens are is refused before it is tokenised; n_prompt_tokens is then a lower bound. Once
-// `abandoned` (may be null) is true it ends soon, with an error that is not sent.
+// `abandoned` (may be null) is true it ends soon, with an error that is not sent. The grammar of the result
+// holds nothing until add_constraints() (prompt_grammar.h).
 std::variant<PreparedRequest, ApiError> prepare_request(const ModelService& service, ApiRequest request,
                                                         const std::atomic<bool>* abandoned = nullptr);
+
+// The tokens of the request's messages, or of its one prompt; they may be more than fit the model.
+// `add_special`: begin with the beginning-of-sequence token that the model wants before a plain prompt.
+// Errors and threads as above.
+std::variant<std::vector<Token>, ApiError> tokenize_prompt(const ModelService& service, ApiRequest request,
+                                                           bool add_special,
+                                                           const std::atomic<bool>* abandoned = nullptr);
+
+// 400 for the first of the ids that the vocabulary does not have.
+std::optional<ApiError> check_ids(const std::vector<Token>& ids, const Tokenizer& tokenizer,
+                                  const char* field);
 
 // The most log-probabilities of an answer that is not streamed, because it is held in memory: for each prompt
 // and each token that may be generated, the token's own and those of its alternatives.

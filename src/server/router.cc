@@ -13,10 +13,9 @@ namespace {
 
 // Paths that other servers with this interface have, and this one has not.
 constexpr std::string_view kOffPaths[] = {
-    "/v1/embeddings", "/v1/responses",  "/v1/audio",   "/v1/images", "/v1/moderations",
-    "/v1/files",      "/v1/batches",    "/v1/uploads", "/v1/rerank", "/v1/fine_tuning",
-    "/v1/messages",   "/v1/assistants", "/v1/threads", "/v1/score",  "/v1/vector_stores",
-    "/tokenize",      "/detokenize",    "/v1/evals",   "/v1/videos", "/v1/realtime",
+    "/v1/audio",   "/v1/images", "/v1/moderations", "/v1/files",      "/v1/batches",
+    "/v1/uploads", "/v1/rerank", "/v1/fine_tuning", "/v1/assistants", "/v1/threads",
+    "/v1/score",   "/v1/evals",  "/v1/videos",      "/v1/realtime",   "/v1/vector_stores",
 };
 
 bool is_under(std::string_view path, std::string_view folder) {

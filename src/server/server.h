@@ -39,6 +39,9 @@ struct HttpLimits {
   Nanos linger_timeout = 2 * kNanosPerSecond;  // for reading what a refused client still sends
   Nanos ping_interval = 15 * kNanosPerSecond;  // after so long a silence a stream has a comment
   StreamLimits stream;
+  // Of the answers of /v1/responses that are kept in memory; 0 bytes: none is.
+  uint64_t responses_store_bytes = 64ull * 1024 * 1024;
+  uint32_t responses_store_entries = 10'000;
 };
 
 struct ServerOptions {

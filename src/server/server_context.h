@@ -1,6 +1,8 @@
 // What the connections of one server share. Internal to src/server.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -13,6 +15,7 @@
 #include "server/generation.h"
 #include "server/http_counters.h"
 #include "server/prompt.h"
+#include "server/response_store.h"
 #include "server/server.h"
 #include "server/unknown_fields.h"
 #include "server/worker.h"
@@ -25,7 +28,9 @@ class Connection;
 class ServerContext {
  public:
   explicit ServerContext(ServerOptions server_options)
-      : options(std::move(server_options)), counters(std::make_shared<HttpCounters>()) {}
+      : options(std::move(server_options)),
+        counters(std::make_shared<HttpCounters>()),
+        responses(options.limits.responses_store_bytes, options.limits.responses_store_entries) {}
   virtual ~ServerContext() = default;
 
   const ServerOptions options;
@@ -39,6 +44,7 @@ class ServerContext {
   bool draining = false;
   // Thread-safe.
   mutable UnknownFields unknown_fields;
+  mutable ResponseStore responses;
   // Null while the model loads. The pointee never changes; a worker may keep the pointer.
   std::shared_ptr<const ModelService> service;
 
@@ -47,13 +53,14 @@ class ServerContext {
   // 404 unless `model` is empty or one of those that are served. Thread-safe.
   std::optional<ApiError> unknown_model(const std::string& model) const;
 
-  // Runs the job on a worker's thread, which `bytes`, the size of its input, decides. The job must not throw.
-  void run_on_worker(uint64_t bytes, std::function<void()> job) {
-    (bytes >= options.limits.long_body_bytes ? long_worker_ : short_worker_).post(std::move(job));
+  // Each kind of work has a worker of its own, so that none waits for what takes longer.
+  enum class Work : uint8_t { kShort, kLongBody, kTakesLong };
+  // The job must not throw.
+  void run_on_worker(Work kind, std::function<void()> job) {
+    workers_[static_cast<size_t>(kind)].post(std::move(job));
   }
   void stop_workers() {
-    short_worker_.stop();
-    long_worker_.stop();
+    for (Worker& worker : workers_) worker.stop();
   }
 
   // The requests that wait_idle() waits for: from the start of their work until their answers are sent.
@@ -63,8 +70,7 @@ class ServerContext {
   virtual void forget(Connection* connection) = 0;
 
  private:
-  Worker short_worker_;
-  Worker long_worker_;
+  std::array<Worker, 3> workers_;  // by kind
 };
 
 }  // namespace kvasir

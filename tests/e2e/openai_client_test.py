@@ -3,11 +3,105 @@
 import concurrent.futures
 import json
 import math
+import re
+import typing
 import unittest
 
 import openai
+import pydantic
 
-from support import Server, run
+from support import TOOL_SCHEMA, Server, ToolServer, model_path, run
+
+
+# Its calls are short, whatever the model.
+FORECAST = {"type": "function",
+            "function": {"name": "weather", "parameters": TOOL_SCHEMA}}
+
+TOOLS = [{"type": "function",
+          "function": {"name": "weather", "description": "The weather of a place",
+                       "parameters": {"type": "object", "properties": {"place": {"type": "string"},
+                                                                       "days": {"type": "integer"}}}}}]
+
+
+class Tools(unittest.TestCase):
+    """A template with tools, and a model that was not trained on them: greedy, it copies what it was shown."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.server = ToolServer()
+        cls.client = openai.OpenAI(base_url=cls.server.url + "/v1", api_key="none", max_retries=0)
+
+    @classmethod
+    def tearDownClass(cls):
+        code = cls.server.stop()
+        assert code == 0, cls.server.log
+
+    def ask(self, question, **more):
+        call = {"id": "1", "type": "function",
+                "function": {"name": "weather", "arguments": '{"place": "Bern", "days": 2}'}}
+        history = []
+        for _ in range(4):  # so often that the model copies it
+            history += [{"role": "user", "content": "What is the weather in Bern?"},
+                        {"role": "assistant", "content": None, "tool_calls": [call]},
+                        {"role": "tool", "tool_call_id": "1", "content": "sunny"}]
+        return self.client.chat.completions.create(model="smol", temperature=0, max_tokens=60, tools=TOOLS,
+                                                   messages=[*history, {"role": "user", "content": question}], **more)
+
+    def test_the_server_says_what_it_parses(self):
+        self.assertTrue(self.server.wait_log(r"tool calls: hermes; reasoning: qwen3"))
+
+    def test_a_wrong_parser_is_named(self):
+        for flag in ("--tool-call-parser", "--reasoning-parser"):
+            ended = run("serve", model_path(), "--port", "0", flag, "x")
+            self.assertEqual(ended.returncode, 1)
+            self.assertIn(f"{flag}: 'x' is not known; there are auto, none", ended.stderr)
+
+    def test_a_call_whole_and_streamed(self):
+        whole = self.ask("What is the weather in Bern?").choices[0]
+        self.assertEqual(whole.finish_reason, "tool_calls", whole)
+        function = whole.message.tool_calls[0].function
+        self.assertEqual(function.name, "weather")
+        self.assertEqual(json.loads(function.arguments), {"place": "Bern", "days": 2})
+        name, arguments, reason = "", "", None
+        for chunk in self.ask("What is the weather in Bern?", stream=True):
+            reason = chunk.choices[0].finish_reason or reason
+            for piece in chunk.choices[0].delta.tool_calls or []:
+                name += piece.function.name or ""
+                arguments += piece.function.arguments or ""
+        self.assertEqual((name, arguments, reason), ("weather", function.arguments, "tool_calls"))
+
+    def test_a_call_that_is_demanded_is_well_formed(self):
+        for choice in ("required", {"type": "function", "function": {"name": "weather"}}):
+            answer = self.client.chat.completions.create(
+                model="smol", temperature=0, max_tokens=100, parallel_tool_calls=False, tool_choice=choice,
+                tools=[FORECAST], messages=[{"role": "user", "content": "What is a raven?"}]).choices[0]
+            self.assertEqual(answer.finish_reason, "tool_calls", answer)
+            self.assertIsNone(answer.message.content)
+            self.check_arguments(answer.message.tool_calls[0].function)
+
+    def check_arguments(self, function):
+        self.assertEqual(function.name, "weather")
+        arguments = json.loads(function.arguments)
+        self.assertEqual(set(arguments), {"place", "days"})
+        self.assertLessEqual(len(arguments["place"]), 16)
+        self.assertIn(arguments["days"], range(1, 8))
+
+    def test_variables_reach_the_template(self):
+        def tokens(**kwargs):
+            body = {"chat_template_kwargs": kwargs} if kwargs else {}
+            return self.ask("Hi", extra_body=body).usage.prompt_tokens
+
+        self.assertEqual(tokens(enable_thinking=True), tokens() + 1)
+
+    def test_tools_reach_the_template(self):
+        self.assertLess(self.ask("Hi", tool_choice="none").usage.prompt_tokens, self.ask("Hi").usage.prompt_tokens)
+
+
+class Bird(pydantic.BaseModel):
+    name: str = pydantic.Field(max_length=24)
+    age: int = pydantic.Field(ge=0, le=120)
+    sings: bool
+    colours: list[typing.Literal["black", "white", "red"]] = pydantic.Field(max_length=3)
 
 
 class OpenAiClient(unittest.TestCase):
@@ -148,6 +242,50 @@ class OpenAiClient(unittest.TestCase):
         # Log-probabilities are the model's, without the bias.
         self.assertLess(answer.choices[0].logprobs.content[0].logprob, -1)
 
+    def test_a_schema_is_followed(self):
+        def bird(seed):
+            return self.client.chat.completions.parse(
+                model="smol", messages=[{"role": "user", "content": "Describe a bird in JSON."}], response_format=Bird,
+                temperature=1.2, seed=seed, max_tokens=300).choices[0]
+
+        with concurrent.futures.ThreadPoolExecutor(8) as threads:
+            birds = list(threads.map(bird, range(20)))
+        for choice in birds:
+            self.assertEqual(choice.finish_reason, "stop", choice.message.content)
+            self.assertIsInstance(choice.message.parsed, Bird)
+            self.assertEqual(list(json.loads(choice.message.content)), ["name", "age", "sings", "colours"])
+        self.assertGreater(len({choice.message.content for choice in birds}), 10)
+        # The others in the batch change nothing.
+        self.assertEqual(bird(7).message.content, birds[7].message.content)
+
+    def test_grammars_of_each_kind(self):
+        def say(**more):
+            choice = self.client.completions.create(model="smol", prompt="The sky is", temperature=1, seed=3, max_tokens=60,
+                                                    extra_body=more).choices[0]
+            return choice.finish_reason, choice.text
+
+        self.assertEqual(say(structured_outputs={"choice": [" of the colour lead"]}), ("stop", " of the colour lead"))
+        reason, text = say(structured_outputs={"regex": "[a-f]{3,9}-[0-9]{2}"})
+        self.assertEqual(reason, "stop")
+        self.assertRegex(text, r"\A[a-f]{3,9}-[0-9]{2}\Z")
+        reason, text = say(guided_grammar='root ::= "(" root ")" | [0-9] [0-9]')
+        self.assertEqual(text.count("("), text.count(")") if reason == "stop" else text.count("("))
+        reason, text = say(response_format={"type": "json_object"})
+        self.assertTrue(text.lstrip().startswith("{"))
+        # The end comes where the grammar allows nothing else, whatever asks for more.
+        for more in ({"ignore_eos": True}, {"min_tokens": 50}):
+            reason, text = say(structured_outputs={"regex": "[0-9]{4}"}, **more)
+            self.assertEqual(reason, "stop")
+            self.assertTrue(re.fullmatch("[0-9]{4}", text), text)
+        reason, text = say(structured_outputs={"regex": "[0-9]+"}, ignore_eos=True)
+        self.assertEqual(reason, "length")
+
+    def test_a_grammar_that_is_none_is_named(self):
+        for field, value in (("guided_regex", "[a"), ("guided_json", {"type": "wrong"}), ("guided_regex", "(a{999}){999}")):
+            with self.assertRaises(openai.BadRequestError) as caught:
+                self.client.completions.create(model="smol", prompt="x", extra_body={field: value})
+            self.assertEqual(caught.exception.param, field)
+
     def test_min_tokens(self):
         short = self.chat("Say hi.", max_tokens=300).usage.completion_tokens
         longer = self.chat("Say hi.", max_tokens=300, extra_body={"min_tokens": short + 20})
@@ -270,8 +408,13 @@ class OpenAiClient(unittest.TestCase):
             self.chat(temperature=5)
         self.assertEqual(caught.exception.param, "temperature")
         with self.assertRaises(openai.BadRequestError) as caught:
-            self.chat(tools=[{"type": "function", "function": {"name": "f"}}])
+            self.chat(tools=TOOLS)
         self.assertEqual(caught.exception.param, "tools")
+        self.assertIn("has no tools", caught.exception.body["message"])
+        with self.assertRaises(openai.BadRequestError) as caught:
+            self.chat(tools=[*TOOLS, {"type": "function", "function": {"name": "a b"}}])
+        self.assertEqual(caught.exception.param, "tools[1].function.name")
+        self.assertEqual(self.chat(tools=TOOLS, tool_choice="none").choices[0].message.tool_calls, None)
         with self.assertRaises(openai.BadRequestError) as caught:
             self.chat("word " * 9000)
         self.assertEqual(caught.exception.code, "context_length_exceeded")

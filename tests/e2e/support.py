@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import unittest
@@ -162,6 +163,32 @@ class Server:
         if self.process.poll() is None:
             self.process.kill()
         self.wait()
+
+
+# Arguments of a call that ends soon, whatever the model.
+TOOL_SCHEMA = {"type": "object", "additionalProperties": False, "required": ["place", "days"],
+               "properties": {"place": {"type": "string", "maxLength": 16},
+                              "days": {"type": "integer", "minimum": 1, "maximum": 7}}}
+
+# The model repeats what its prompt ends with, so that the output has a call, and thoughts before it.
+TOOL_TEMPLATE = """{%- for t in tools or [] %}{{ t.function.name }}: {{ t | tojson }}
+{% endfor %}{%- for m in messages %}<|im_start|>{{ m.role }}
+{%- if m.reasoning %}<think>{{ m.reasoning }}</think>{% endif %}{{ m.content }}
+{%- for c in m.tool_calls %}<tool_call>
+{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}}
+</tool_call>{% endfor %}<|im_end|>
+{% endfor %}{% if enable_thinking %}T{% endif %}<|im_start|>assistant
+"""
+
+
+class ToolServer(Server):
+    """Serves the model as smol, with TOOL_TEMPLATE."""
+
+    def __init__(self, *flags):
+        with tempfile.NamedTemporaryFile("w", suffix=".jinja", encoding="utf-8") as file:
+            file.write(TOOL_TEMPLATE)
+            file.flush()
+            super().__init__("--served-model-name", "smol", "--chat-template", file.name, *flags)
 
 
 def stream_events(response):

@@ -341,7 +341,12 @@ std::vector<RigOutput> run_reference(const ModelFile& file, const RigOptions& op
     std::vector<Token> history = r.prompt;
     for (;;) {
       out.logits[position] = logits;
-      history.push_back(sampler.sample(logits, sampling, position + 1, history, SeqId{0}).token);
+      const TokenMask* mask = nullptr;
+      if (sampling.constraint) {
+        const std::span<const Token> output = std::span(history).subspan(r.prompt.size());
+        mask = sampling.constraint->after(output, 10 * kNanosPerSecond);
+      }
+      history.push_back(sampler.sample(logits, sampling, position + 1, history, SeqId{0}, mask).token);
       out.tokens.push_back(history.back());
       if (out.tokens.size() == r.max_tokens) break;
       logits = decoder.step(out.tokens.back());

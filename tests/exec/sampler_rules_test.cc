@@ -232,6 +232,92 @@ TEST(SamplerCuts, EachTakesWhatTheOneBeforeHasLeft) {
   EXPECT_EQ(support(logits, params), (std::set<Token>{1, 2}));
 }
 
+TokenMask mask_of(std::initializer_list<Token> tokens, size_t words = 1) {
+  TokenMask mask{std::vector<uint32_t>(words)};
+  for (const Token t : tokens) mask.words[static_cast<size_t>(t) / 32] |= uint32_t{1} << (t % 32);
+  return mask;
+}
+
+std::map<Token, double> masked_shares(const std::vector<float>& logits, const SamplingParams& params,
+                                      const TokenMask& mask, uint32_t draws = 20000) {
+  std::map<Token, double> out;
+  Sampler sampler(kernels());
+  for (uint32_t p = 0; p < draws; ++p) {
+    out[sampler.sample(logits, params, p, {}, SeqId{1}, &mask).token] += 1.0 / draws;
+  }
+  return out;
+}
+
+TEST(SamplerMask, OnlyItsTokensHaveAProbability) {
+  const std::vector<float> logits = logs({8, 1, 4, 3});
+  SamplingParams params;
+  auto got = masked_shares(logits, params, mask_of({1, 3}));
+  EXPECT_EQ(got.size(), 2U);
+  EXPECT_NEAR(got.at(1), 0.25, 0.015);
+  // The cuts and the greedy choice take what it has left.
+  params.top_k = 1;
+  EXPECT_EQ(masked_shares(logits, params, mask_of({1, 2}), 50).begin()->first, 2);
+  params = {};
+  params.top_p = 0.5F;
+  EXPECT_EQ(masked_shares(logits, params, mask_of({1, 2}), 50).begin()->first, 2);
+  params = {};
+  params.min_p = 0.3F;
+  EXPECT_EQ(masked_shares(logits, params, mask_of({1, 2}), 50).begin()->first, 2);
+  params = {};
+  params.temperature = 0;
+  EXPECT_EQ(masked_shares(logits, params, mask_of({1}), 1).begin()->first, 1);
+}
+
+TEST(SamplerMask, WordsOfThirtyTwoTokens) {
+  // 70 tokens, the last word is ragged; a whole word, an empty one and single bits.
+  std::vector<float> logits(70);
+  for (size_t i = 0; i < logits.size(); ++i) logits[i] = static_cast<float>(i);
+  SamplingParams params;
+  params.temperature = 0;
+  Sampler sampler(kernels());
+  const auto pick = [&](const TokenMask& mask) {
+    return sampler.sample(logits, params, 0, {}, SeqId{1}, &mask).token;
+  };
+  EXPECT_EQ(pick({{UINT32_MAX, UINT32_MAX, UINT32_MAX}}), 69);
+  EXPECT_EQ(pick({{UINT32_MAX, UINT32_MAX}}), 63) << "beyond its words nothing is in it";
+  EXPECT_EQ(pick({{UINT32_MAX, 0, 0}}), 31);
+  EXPECT_EQ(pick(mask_of({5, 32, 64}, 3)), 64);
+  EXPECT_EQ(pick(mask_of({0}, 3)), 0);
+}
+
+TEST(SamplerMask, RulesComeBeforeItAndItWins) {
+  SamplingParams params;
+  LogitRules rules;
+  rules.bias = {{0, 100.0F}, {1, 2.0F}, {2, -100.0F}};
+  rules.min_tokens = 5;
+  rules.ends = {3};
+  params = greedy_with(rules);
+  const std::vector<float> logits = {4, 1, 2, 9};
+  Sampler sampler(kernels());
+  const auto pick = [&](const TokenMask& mask, const std::vector<float>& l) {
+    return sampler.sample(l, params, 0, {}, SeqId{1}, &mask).token;
+  };
+  EXPECT_EQ(pick(mask_of({1, 2, 3}), logits), 1) << "1 + 2 before 2 - 100; 3 is barred";
+  // Where the rules bar all that it allows, the model's own logits decide among them.
+  EXPECT_EQ(pick(mask_of({3}), logits), 3);
+  constexpr float kNone = -std::numeric_limits<float>::infinity();
+  EXPECT_EQ(pick(mask_of({1, 2}), {4, kNone, kNone, 9}), 1) << "the model bars them, too";
+  EXPECT_EQ(pick(mask_of({2}), {4, 1, std::nanf(""), 9}), 2);
+}
+
+TEST(SamplerMask, LogprobsAreTheModels) {
+  SamplingParams params;
+  params.logprobs = 1;
+  params.temperature = 0;
+  const TokenMask mask = mask_of({1});
+  const SampledToken got = Sampler(kernels()).sample(logs({2, 5, 3}), params, 0, {}, SeqId{1}, &mask);
+  EXPECT_NEAR(got.logprob, std::log(0.5), 1e-6);
+  const TokenMask other = mask_of({0});
+  const SampledToken least = Sampler(kernels()).sample(logs({2, 5, 3}), params, 0, {}, SeqId{1}, &other);
+  EXPECT_NEAR(least.logprob, std::log(0.2), 1e-6);
+  EXPECT_EQ(least.top.at(0).token, 1);
+}
+
 TEST(SamplerScore, ATokenOfThePromptHasLogprobRankAndRivals) {
   const ScoredToken got = Sampler(kernels()).score(logs({2, 5, 3}), 0, 2);
   EXPECT_EQ(got.token, 0);

@@ -1,17 +1,37 @@
-// Bodies of the two generating endpoints, through the parser.
+// Bodies of the endpoints that take fields, through their parsers.
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string_view>
 #include <variant>
 
 #include "base/check.h"
+#include "server/handlers/anthropic.h"
 #include "server/handlers/openai.h"
+#include "server/handlers/responses.h"
+#include "server/handlers/tokenize.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace kvasir;
   const std::string_view body(reinterpret_cast<const char*>(data), size);
-  for (const auto parse : {parse_chat_request, parse_completion_request}) {
-    const auto parsed = parse(body, {});
+  static ResponseStore store(1 << 16, 4);
+  ResponseContext context;
+  context.store = &store;
+  const std::function<std::variant<ApiRequest, ApiError>()> parsers[] = {
+      [&] { return parse_chat_request(body); },
+      [&] { return parse_completion_request(body); },
+      [&] { return parse_messages_request(body); },
+      [&] { return parse_count_tokens_request(body); },
+      [&] { return parse_responses_request(body, {}, context); },
+      [&] { return parse_detokenize_request(body); },
+      [&]() -> std::variant<ApiRequest, ApiError> {
+        auto parsed = parse_tokenize_request(body);
+        if (auto* e = std::get_if<ApiError>(&parsed)) return std::move(*e);
+        return std::get<TokenizeRequest>(std::move(parsed)).api;
+      },
+  };
+  for (const auto& parse : parsers) {
+    const auto parsed = parse();
     if (const auto* e = std::get_if<ApiError>(&parsed)) {
       KV_CHECK(!e->message.empty() && e->status >= 400, "an error without a message");
       continue;

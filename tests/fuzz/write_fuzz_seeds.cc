@@ -127,17 +127,49 @@ constexpr std::string_view kBodies[] = {
     R"({"messages":[{"role":"user","content":"x"}],"stop":["\n\n","</s>"],"stop_token_ids":[0,2],"seed":-1,"top_k":-1,
         "ignore_eos":true,"cache_salt":"salt","n":1,"tools":[],"tool_choice":"none",
         "response_format":{"type":"text"},"user":"u","metadata":{"a":"b"}})",
-    R"({"messages":[{"role":"tool","content":"42","tool_call_id":"1"}],"tools":[{"type":"function"}]})",
+    R"({"messages":[{"role":"assistant","tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":"{}"}}],
+        "reasoning":"r"},{"role":"tool","content":"42","tool_call_id":"1"}],"tools":[{"type":"function","function":
+        {"name":"f","description":"d","strict":true,"parameters":{"type":"object"}}}],"parallel_tool_calls":false,
+        "tool_choice":{"type":"function","function":{"name":"f"}},"chat_template_kwargs":{"enable_thinking":false}})",
     R"({"model":"m","prompt":"Once","max_tokens":1,"temperature":0,"logprobs":5,"echo":false,"stop":"."})",
     R"({"prompt":["one","two",[3,4]],"stream":false,"seed":18446744073709551615,"top_k":40,"top_p":1e-300})",
     R"({"prompt":[1,2,2147483647],"max_tokens":2147483647,"min_p":0.0,"repetition_penalty":1,"best_of":1})",
     R"({"prompt":"x","suffix":"","logit_bias":{},"presence_penalty":0,"frequency_penalty":-0.0,"priority":0})",
+    R"({"max_tokens":5,"system":[{"type":"text","text":"s"}],"stop_sequences":["x"],"thinking":{"type":"enabled"},
+        "tools":[{"name":"f","description":"d","input_schema":{"type":"object"}}],
+        "tool_choice":{"type":"tool","name":"f","disable_parallel_tool_use":true},"messages":[
+        {"role":"user","content":"a"},{"role":"assistant","content":[{"type":"thinking","thinking":"t","signature":""},
+        {"type":"text","text":"b"},{"type":"tool_use","id":"i","name":"f","input":{"a":1}}]},
+        {"role":"user","content":[{"type":"tool_result","tool_use_id":"i","content":[{"type":"text","text":"c"}]}]}]})",
+    R"({"instructions":"i","previous_response_id":null,"store":false,"max_output_tokens":5,"parallel_tool_calls":false,
+        "input":[{"role":"user","content":[{"type":"input_text","text":"a"}]},
+        {"type":"reasoning","summary":[{"type":"summary_text","text":"r"}],"content":[]},
+        {"type":"function_call","call_id":"c","name":"f","arguments":"{}"},
+        {"type":"function_call_output","call_id":"c","output":"o"}],"tools":[{"type":"function","name":"f"}],
+        "tool_choice":{"type":"function","name":"f"},"reasoning":{"effort":"low"},"metadata":{"a":"b"},
+        "text":{"format":{"type":"json_schema","schema":{}}},"truncation":"disabled","include":[]})",
+    R"({"input":"a","previous_response_id":"resp_1"})",
+    R"({"prompt":"a","add_special_tokens":false,"return_token_strs":true})",
+    R"({"tokens":[1,2,3]})",
     R"({"prompt":"x","n":2,"slo":{"ttft_ms":1e400},"guided_json":{},"prompt":""})",
 };
 
 void write_bodies(const std::filesystem::path& folder) {
   for (size_t i = 0; i < std::size(kBodies); ++i) write(folder / ("body-" + std::to_string(i)), kBodies[i]);
 }
+
+// Outputs, each behind the number of its form.
+constexpr std::string_view kOutputs[] = {
+    "\x01 a <tool_call>\n{\"name\": \"f\", \"arguments\": {\"s\": \"}\"}}\n</tool_call> b",
+    "\x02 {\"name\": \"f\", \"parameters\": {}}; <|python_tag|>{\"name\": \"g\"}",
+    "\x03 [TOOL_CALLS][{\"name\": \"f\", \"arguments\": \"\\u00e9\"}, {}]",
+    "\x04 [TOOL_CALLS]f[CALL_ID]1[ARGS]{\"s\": []}",
+    "\x05 <|tool_call|>[{\"arguments\": null, \"name\": \"f\"}]",
+    "\x06 <tool_call><function=f><parameter=s>\n1\n</parameter></function></tool_call>",
+    "\x07 <|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>commentary "
+    "to=functions.f<|message|>{}",
+    "\x09 <think>\na\n</think>\n<tool_call>{\"name\": \"f\"}",
+};
 
 // A model of bytes and one of characters, each with the parts that its kind has.
 constexpr std::string_view kTokenizers[] = {
@@ -192,6 +224,9 @@ int main(int argc, char** argv) {
     write_folders(root);
     write_bodies(root / "http_body");
     write_tokenizers(root / "tokenizer_json");
+    for (size_t i = 0; i < std::size(kOutputs); ++i) {
+      write(root / "output_parser" / ("output-" + std::to_string(i)), kOutputs[i]);
+    }
     write_predictors(root / "length_predictor");
     write(
         root / "length_trace" / "both",

@@ -78,6 +78,20 @@ TEST_F(ChoiceStreamTest, StopTokensAndSpecialTokensHaveNoText) {
   EXPECT_EQ(delta.logprobs[0].id, 1);
 }
 
+TEST_F(ChoiceStreamTest, ControlTokensThatAreShownHaveTheirText) {
+  const Tokenizer tokenizer = test::byte_tokenizer({}, {"<think>", "[ARGS]"});
+  ChoiceStream s = ChoiceStream::create(&tokenizer, {"k>b"}, {2}, true, 0, {test::control_token(0)}).value();
+  TextDelta delta;
+  for (const Token t : {token_of('a'), test::control_token(0), test::control_token(1), token_of('\xE2')}) {
+    ASSERT_TRUE(s.push({t, -1, {}}, delta).ok());
+  }
+  EXPECT_EQ(delta.text, "a<thin") << "a stop string may begin in it";
+  ASSERT_TRUE(s.push({test::control_token(0), -1, {}}, delta).ok());
+  EXPECT_EQ(delta.text, "a<think>\xEF\xBF\xBD<thin");
+  ASSERT_TRUE(s.push({token_of('b'), -1, {}}, delta).ok());
+  EXPECT_TRUE(s.stopped_by_string());
+}
+
 TEST_F(ChoiceStreamTest, LogprobsComeWithTheirText) {
   ChoiceStream s = make({"STOP"}, true);
   TextDelta d = push(s, "\xC3\xA9S");
@@ -125,6 +139,14 @@ TEST_F(ChoiceStreamTest, AnEchoIsNotSearchedForStopStrings) {
   EXPECT_EQ(s.completion_tokens(), 0U);
   EXPECT_EQ(push(s, "xab").text, "x");
   EXPECT_TRUE(s.stopped_by_string());
+}
+
+TEST_F(ChoiceStreamTest, NamesTheStopString) {
+  ChoiceStream s = make({"xy", "no"});
+  push(s, "a n");
+  EXPECT_EQ(s.stop_string(), "");
+  push(s, "o b");
+  EXPECT_EQ(s.stop_string(), "no");
 }
 
 }  // namespace

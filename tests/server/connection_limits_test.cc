@@ -75,10 +75,10 @@ TEST(ConnectionLimits, AJobHoldsItsRoomUntilItIsDoneAndWaitingOnesEndWithTheirCl
   std::atomic<int> rendering{0};
   RunningServer server(say("x"), options, /*ready=*/false);
   ModelService service = server.service();
-  service.render_chat = [released, &rendering](std::span<const ApiMessage> messages) {
+  service.render_chat = [released, &rendering](const ApiRequest& request) {
     ++rendering;
     released.wait();
-    return test::render_test_chat(messages);
+    return test::render_test_chat(request);
   };
   server->serve(service);
   while (server.ask(get("/health")).status != 200) {

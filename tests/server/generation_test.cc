@@ -436,6 +436,36 @@ TEST_F(GenerationTest, TheOtherChoicesOfAPromptFollowTheFirst) {
   EXPECT_EQ(answer["usage"]["prompt_tokens_details"]["cached_tokens"], 4);
 }
 
+TEST_F(GenerationTest, TheBestOfACandidatesAreTheChoices) {
+  ApiRequest api;
+  api.choices = 2;
+  api.best_of = 3;
+  const auto generation = start(api, ApiKind::kCompletion, /*prompts=*/6);
+  const auto say = [&](size_t sink, const std::string& text, float logprob) {
+    OutputEvent event;
+    for (const char c : text) event.tokens.push_back({test::token_of(c), logprob, {}});
+    event.finish = FinishReason::kLength;
+    backend_.sinks.at(sink)->on_output(std::move(event));
+  };
+  // Sinks 0 and 1 lead; those of the first prompt follow, then those of the second.
+  say(0, "aaaa", -1);  // longer, so a smaller sum, but a larger mean than that of "b"
+  say(1, "d", -3);
+  say(2, "b", -2);
+  say(3, "c", -0.5);
+  say(4, "e", -2);
+  EXPECT_TRUE(channel_.responses.empty());
+  say(5, "f", -2);
+  const json answer = json::parse(channel_.responses.at(0).body);
+  std::vector<std::string> texts;
+  for (const json& choice : answer["choices"]) {
+    EXPECT_EQ(choice["index"], texts.size());
+    EXPECT_TRUE(choice["logprobs"].is_null()) << "they were not asked for";
+    texts.push_back(choice["text"]);
+  }
+  EXPECT_EQ(texts, (std::vector<std::string>{"c", "aaaa", "e", "f"}));
+  EXPECT_EQ(answer["usage"]["completion_tokens"], 9) << "all that were generated";
+}
+
 TEST_F(GenerationTest, AChoiceThatIsRefusedLaterEndsTheAnswer) {
   ApiRequest api = streaming();
   api.choices = 3;

@@ -162,7 +162,8 @@ std::vector<std::string> events(std::string_view stream) {
   while (begin < stream.size()) {
     size_t end = stream.find("\n\n", begin);
     if (end == std::string_view::npos) end = stream.size();
-    const std::string_view event = stream.substr(begin, end - begin);
+    std::string_view event = stream.substr(begin, end - begin);
+    if (event.starts_with("event: ")) event.remove_prefix(std::min(event.find('\n') + 1, event.size()));
     if (event.starts_with("data: ")) out.emplace_back(event.substr(6));
     begin = end + 2;
   }

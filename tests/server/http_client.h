@@ -54,7 +54,7 @@ class HttpClient {
 std::string get(std::string_view path, std::string_view extra_headers = "");
 std::string post(std::string_view path, std::string_view body, std::string_view extra_headers = "");
 
-// The payloads of the `data:` lines of an event stream.
+// The payloads of the `data:` lines of an event stream, whose events may have names.
 std::vector<std::string> events(std::string_view stream);
 
 }  // namespace kvasir::test

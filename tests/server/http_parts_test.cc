@@ -18,16 +18,24 @@ namespace {
 
 using nlohmann::json;
 
-TEST(Auth, BearerTokens) {
-  EXPECT_TRUE(is_authorized("", {}));
+TEST(Auth, BearerTokensAndAnthropicsHeader) {
+  EXPECT_TRUE(is_authorized("", "", {}));
   const std::vector<std::string> keys = {"first-key", "second"};
-  EXPECT_TRUE(is_authorized("Bearer first-key", keys));
-  EXPECT_TRUE(is_authorized("bearer second", keys));
+  EXPECT_TRUE(is_authorized("Bearer first-key", "", keys));
+  EXPECT_TRUE(is_authorized("bearer second", "", keys));
+  EXPECT_TRUE(is_authorized("", "second", keys));
+  EXPECT_TRUE(is_authorized("Bearer wrong", "first-key", keys)) << "some clients send both";
   for (const char* wrong : {"", "Bearer", "Bearer ", "Bearer first-ke", "Bearer first-keyx",
                             "Bearer secondsecond", "Basic first-key", "first-key", "Bearer  first-key"}) {
-    EXPECT_FALSE(is_authorized(wrong, keys)) << wrong;
+    EXPECT_FALSE(is_authorized(wrong, "", keys)) << wrong;
+    if (wrong != std::string("first-key")) {
+      EXPECT_FALSE(is_authorized("", wrong, keys)) << wrong;
+    }
   }
-  EXPECT_FALSE(is_authorized("Bearer ", {""}));
+  EXPECT_FALSE(is_authorized("Bearer ", "", {""}));
+  EXPECT_EQ(shown_key("Bearer a", "b"), "a");
+  EXPECT_EQ(shown_key("Basic a", "b"), "b");
+  EXPECT_EQ(shown_key("", ""), "");
 }
 
 Route find(std::string_view method, std::string_view target) {
@@ -49,20 +57,25 @@ TEST(Router, PathsAndMethods) {
   EXPECT_EQ(path_of(find("HEAD", "/health")), "/health");
   EXPECT_EQ(path_of(find("GET", "/metrics")), "/metrics");
   EXPECT_EQ(path_of(find("GET", "/version")), "/version");
-  EXPECT_EQ(find("POST", "/v1/embeddings").refusal.status, 501);
+  EXPECT_EQ(path_of(find("POST", "/v1/messages/count_tokens?beta=true")), "/v1/messages/count_tokens");
+  EXPECT_EQ(path_of(find("DELETE", "/v1/responses/resp_1")), "/v1/responses/*");
+  EXPECT_EQ(find("POST", "/v1/responses/resp_1").refusal.allow, "GET, HEAD, DELETE");
+  EXPECT_EQ(find("GET", "/docs/page.js").parameter, "page.js");
   EXPECT_EQ(find("POST", "/v1/audio/speech").refusal.status, 501);
   for (const char* path :
-       {"/", "", "*", "/v1", "/v1/", "/v1/nothing", "/v1/models/", "/healthy", "/v1/embeddingsx"}) {
+       {"/", "", "*", "/v1", "/v1/", "/v1/nothing", "/v1/models/", "/healthy", "/v1/audiox"}) {
     EXPECT_EQ(path_of(find("GET", path)), "none") << path;
     EXPECT_EQ(find("GET", path).refusal.status, 404) << path;
   }
-  EXPECT_NE(
-      find("GET", "/")
-          .refusal.body.find(
-              "there is nothing at /; the endpoints are /v1/chat/completions, /v1/completions, /v1/models, "
-              "/health, /metrics, /version, /openapi.json\""),
-      std::string::npos)
-      << find("GET", "/").refusal.body;
+  const std::string nothing = find("GET", "/").refusal.body;
+  EXPECT_NE(nothing.find("there is nothing at /; the endpoints are /v1/chat/completions, /v1/completions, "),
+            std::string::npos)
+      << nothing;
+  for (const Endpoint& e : all_endpoints()) {
+    if (!e.path.ends_with('*')) {
+      EXPECT_NE(nothing.find(e.path), std::string::npos) << e.path;
+    }
+  }
   const Route wrong = find("GET", "/v1/chat/completions");
   EXPECT_EQ(path_of(wrong), "none");
   EXPECT_EQ(wrong.refusal.status, 405);
@@ -126,7 +139,7 @@ TEST(AnswerWriter, AnyNameAndTextBecomeValidJson) {
   const json body = json::parse(data(writer->delta_event(0, delta, "")));
   EXPECT_EQ(body["choices"][0]["delta"]["content"], delta.text);
   EXPECT_EQ(body["model"], "a\"b\\\xEF\xBF\xBD");
-  EXPECT_TRUE(json::accept(data(writer->first_event(3))));
+  EXPECT_TRUE(json::accept(data(writer->first_event(3, {}))));
   EXPECT_TRUE(json::accept(data(writer->usage_event({}))));
   EXPECT_TRUE(json::accept(writer->whole({{delta, "stop"}, {{}, "length"}}, {})));
 }
@@ -275,9 +288,9 @@ TEST_F(PromptTest, NothingIsRenderedForAClientThatHasLeft) {
   std::atomic<bool> abandoned{true};
   ModelService service = service_.service();
   int rendered = 0;
-  service.render_chat = [&](std::span<const ApiMessage> messages) {
+  service.render_chat = [&](const ApiRequest& request) {
     ++rendered;
-    return test::render_test_chat(messages);
+    return test::render_test_chat(request);
   };
   ApiRequest chat;
   chat.messages = {{"user", "a"}};

@@ -10,6 +10,7 @@
 #include <set>
 #include <sstream>
 #include <string>
+#include <vector>
 
 #include "server/handlers/openai.h"
 
@@ -19,22 +20,55 @@ namespace {
 using nlohmann::json;
 using testing::HasSubstr;
 
-std::string body_with(ApiKind kind, std::string_view field, const json& value) {
-  json body = kind == ApiKind::kChat ? json{{"messages", json::array({{{"role", "user"}, {"content", "a"}}})},
-                                            {"logprobs", true}}
-                                     : json{{"prompt", "a"}, {"echo", true}};
-  body[std::string(field)] = value;
-  return body.dump();
+json body_of(ApiKind kind) {
+  const json messages = json::array({{{"role", "user"}, {"content", "a"}}});
+  switch (kind) {
+    case ApiKind::kChat:
+      return {{"messages", messages}, {"logprobs", true}};
+    case ApiKind::kCompletion:
+      return {{"prompt", "a"}, {"echo", true}};
+    case ApiKind::kMessages:
+      return {{"messages", messages}, {"max_tokens", 5}};
+    case ApiKind::kCountTokens:
+      return {{"messages", messages}};
+    case ApiKind::kResponses:
+      return {{"input", "a"}};
+    case ApiKind::kTokenize:
+      return {{"prompt", "a"}};
+    case ApiKind::kDetokenize:
+      return {{"tokens", {1}}};
+  }
+  return {};
 }
 
 std::optional<ApiError> error_of(ApiKind kind, std::string_view field, const json& value) {
-  const std::string body = body_with(kind, field, value);
-  const auto parsed = kind == ApiKind::kChat ? parse_chat_request(body) : parse_completion_request(body);
-  const auto* e = std::get_if<ApiError>(&parsed);
-  return e ? std::optional(*e) : std::nullopt;
+  json body = body_of(kind);
+  body[std::string(field)] = value;
+  JsonFields fields(body);
+  ApiRequest request;
+  read_request_fields(fields, body, kind, request);
+  return fields.error();
 }
 
-constexpr ApiKind kKinds[] = {ApiKind::kChat, ApiKind::kCompletion};
+const std::vector<ApiKind> kKinds = [] {
+  std::vector<ApiKind> kinds;
+  for (const ApiKindInfo& info : api_kinds()) kinds.push_back(info.kind);
+  return kinds;
+}();
+
+TEST(RequestFields, AFieldIsOfASetOfEndpoints) {
+  RequestField f;
+  f.where = where_of(ApiKind::kChat) | where_of(ApiKind::kDetokenize);
+  EXPECT_TRUE(f.is_of(ApiKind::kChat) && f.is_of(ApiKind::kDetokenize));
+  EXPECT_FALSE(f.is_of(ApiKind::kCompletion) || f.is_of(ApiKind::kTokenize));
+  f.where = RequestField::Where::kAnswers;
+  EXPECT_TRUE(f.is_of(ApiKind::kCompletion) && f.is_of(ApiKind::kResponses));
+  EXPECT_FALSE(f.is_of(ApiKind::kCountTokens) || f.is_of(ApiKind::kTokenize));
+  for (const ApiKind kind : kKinds) {
+    EXPECT_FALSE(error_of(kind, "nothing_of_this_name", 1)) << "the body itself is accepted";
+    EXPECT_TRUE(error_of(kind, "model", 1));
+  }
+}
 
 TEST(RequestFields, NumbersTakeTheirRangeAndNothingBeyond) {
   for (const RequestField& f : request_fields()) {
@@ -96,20 +130,21 @@ TEST(RequestFields, ARefusalHasItsReason) {
 TEST(RequestFields, OpenApiHasThemAll) {
   const json root = json::parse(openapi_text("1"));
   EXPECT_EQ(root["openapi"], "3.1.0");
-  for (const ApiKind kind : kKinds) {
-    const char* name = kind == ApiKind::kChat ? "ChatCompletionRequest" : "CompletionRequest";
-    const json& properties = root["components"]["schemas"][name]["properties"];
+  for (const ApiKindInfo& info : api_kinds()) {
+    const json& properties = root["components"]["schemas"][std::string(info.schema)]["properties"];
     size_t count = 0;
     for (const RequestField& f : request_fields()) {
-      if (f.use != RequestField::Use::kRead || !f.is_of(kind)) continue;
+      if (f.use != RequestField::Use::kRead || !f.is_of(info.kind)) continue;
       ++count;
       EXPECT_TRUE(properties.contains(std::string(f.name))) << f.name;
     }
     EXPECT_EQ(properties.size(), count);
-    EXPECT_EQ(properties["top_p"]["exclusiveMinimum"], 0.0);
-    EXPECT_EQ(properties["top_p"]["maximum"], 1.0);
-    EXPECT_EQ(properties["n"]["type"], "integer");
+    EXPECT_EQ(root["paths"][std::string(info.path)]["post"]["summary"], info.summary);
   }
+  const json& properties = root["components"]["schemas"]["CompletionRequest"]["properties"];
+  EXPECT_EQ(properties["top_p"]["exclusiveMinimum"], 0.0);
+  EXPECT_EQ(properties["top_p"]["maximum"], 1.0);
+  EXPECT_EQ(properties["n"]["type"], "integer");
   EXPECT_EQ(root["components"]["schemas"]["CompletionRequest"]["required"], json::array({"prompt"}));
   EXPECT_TRUE(root["paths"].contains("/health"));
 }

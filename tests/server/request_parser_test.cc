@@ -189,8 +189,8 @@ TEST(RequestParser, UnknownFieldsAreNamedAndIgnored) {
 
 TEST(RequestParser, AnUnsupportedValueIsShown) {
   EXPECT_EQ(
-      refused(ApiKind::kCompletion, completion(R"("best_of":3)")).message,
-      "'best_of' with the value 3 is not supported: choices are not ranked; ask for `n` and compare their "
+      refused(ApiKind::kChat, chat(R"("best_of":3)")).message,
+      "'best_of' with the value 3 is not supported: it is of completions; ask for `n` and compare their "
       "`logprobs`; leave it out");
   const std::string longer(100, 'x');
   EXPECT_NE(
@@ -207,6 +207,18 @@ TEST(RequestParser, NeutralValuesOfUnsupportedFieldsPass) {
       "stream_options":{"include_obfuscation":false,"continuous_usage_stats":false})"));
   accepted(ApiKind::kCompletion, completion(R"("best_of":1,"suffix":"","logprobs":null,
       "add_special_tokens":true)"));
+}
+
+TEST(RequestParser, BestOf) {
+  const auto with = [](const std::string& fields) {
+    return accepted(ApiKind::kCompletion, completion(fields));
+  };
+  EXPECT_EQ(with("").candidates(), 1U);
+  EXPECT_EQ(with(R"("n":3)").candidates(), 3U);
+  EXPECT_FALSE(with(R"("n":3)").ranks());
+  EXPECT_EQ(with(R"("n":2,"best_of":5)").candidates(), 5U);
+  EXPECT_TRUE(with(R"("n":2,"best_of":5)").ranks());
+  EXPECT_FALSE(with(R"("n":2,"best_of":2,"stream":true)").ranks()) << "nothing is left out";
 }
 
 struct RefusedField {
@@ -230,15 +242,13 @@ constexpr ApiKind kChat = ApiKind::kChat, kText = ApiKind::kCompletion;
 
 INSTANTIATE_TEST_SUITE_P(
     Unsupported, RefusedFields,
-    ::testing::Values(RefusedField{kChat, R"("tools":[{"type":"function"}])", "tools"},
-                      RefusedField{kChat, R"("tool_choice":"auto")", "tool_choice"},
+    ::testing::Values(RefusedField{kChat, R"("tools":[{"type":"retrieval"}])", "tools[0].type"},
+                      RefusedField{kChat, R"("tool_choice":"required")", "tool_choice"},
                       RefusedField{kChat, R"("functions":[{}])", "functions"},
-                      RefusedField{kChat, R"("response_format":{"type":"json_object"})", "response_format"},
-                      RefusedField{kChat, R"("response_format":"text")", "response_format"},
                       RefusedField{kChat, R"("modalities":["text","audio"])", "modalities"},
                       RefusedField{kChat, R"("audio":{"voice":"x"})", "audio"},
                       RefusedField{kChat, R"("prediction":{"type":"content"})", "prediction"},
-                      RefusedField{kChat, R"("chat_template_kwargs":{"a":1})", "chat_template_kwargs"},
+                      RefusedField{kChat, R"("chat_template_kwargs":[1])", "chat_template_kwargs"},
                       RefusedField{kChat, R"("add_generation_prompt":false)", "add_generation_prompt"},
                       RefusedField{kChat, R"("continue_final_message":true)", "continue_final_message"},
                       RefusedField{kChat, R"("store":true)", "store"},
@@ -246,7 +256,7 @@ INSTANTIATE_TEST_SUITE_P(
                       RefusedField{kChat, R"("service_tier":"flex")", "service_tier"},
                       RefusedField{kText, R"("service_tier":"priority")", "service_tier"},
                       RefusedField{kChat, R"("moderation":{})", "moderation"},
-                      RefusedField{kChat, R"("parallel_tool_calls":false)", "parallel_tool_calls"},
+                      RefusedField{kChat, R"("function_call":"auto")", "function_call"},
                       RefusedField{kChat, R"("add_special_tokens":true)", "add_special_tokens"},
                       RefusedField{kText, R"("add_special_tokens":false)", "add_special_tokens"},
                       RefusedField{kText, R"("detokenize":false)", "detokenize"},
@@ -254,9 +264,9 @@ INSTANTIATE_TEST_SUITE_P(
                                    "stream_options.include_obfuscation"},
                       RefusedField{kText, R"("stream":true,"stream_options":{"continuous_usage_stats":true})",
                                    "stream_options.continuous_usage_stats"},
-                      RefusedField{kText, R"("best_of":2)", "best_of"},
-                      RefusedField{kText, R"("suffix":"end")", "suffix"},
-                      RefusedField{kText, R"("guided_json":{})", "guided_json"}));
+                      RefusedField{kText, R"("n":3,"best_of":2)", "best_of"},
+                      RefusedField{kText, R"("best_of":2,"stream":true)", "best_of"},
+                      RefusedField{kText, R"("suffix":"end")", "suffix"}));
 
 INSTANTIATE_TEST_SUITE_P(
     Wrong, RefusedFields,
@@ -332,7 +342,8 @@ TEST(RequestParser, Messages) {
       {R"([7])", "messages[0]"},
       {R"([{"content":"a"}])", "messages[0].role"},
       {R"([{"role":"wizard","content":"a"}])", "messages[0].role"},
-      {R"([{"role":"tool","content":"a"}])", "messages[0].role"},
+      {R"([{"role":"tool","content":"a"}])", "messages[0].tool_call_id"},
+      {R"([{"role":"function","content":"a"}])", "messages[0].role"},
       {R"([{"role":"user"}])", "messages[0].content"},
       {R"([{"role":"user","content":null}])", "messages[0].content"},
       {R"([{"role":"user","content":"a"},{"role":"user","content":5}])", "messages[1].content"},
@@ -340,8 +351,18 @@ TEST(RequestParser, Messages) {
        "messages[0].content[0].type"},
       {R"([{"role":"user","content":[{"type":"text"}]}])", "messages[0].content[0].text"},
       {R"([{"role":"user","content":[{"text":"a"}]}])", "messages[0].content[0]"},
-      {R"([{"role":"user","content":"a","name":"Ann"}])", "messages[0].name"},
-      {R"([{"role":"assistant","content":"a","tool_calls":[{}]}])", "messages[0].tool_calls"},
+      {R"([{"role":"user","content":"a","name":7}])", "messages[0].name"},
+      {R"([{"role":"assistant","content":"a","tool_calls":{}}])", "messages[0].tool_calls"},
+      {R"([{"role":"assistant","content":"a","tool_calls":[{}]}])", "messages[0].tool_calls[0].id"},
+      {R"([{"role":"assistant","tool_calls":[{"id":"1","type":"x"}]}])", "messages[0].tool_calls[0].type"},
+      {R"([{"role":"assistant","tool_calls":[{"id":"1"}]}])", "messages[0].tool_calls[0].function"},
+      {R"([{"role":"assistant","tool_calls":[{"id":"1","function":{"name":1}}]}])",
+       "messages[0].tool_calls[0].function.name"},
+      {R"([{"role":"assistant","tool_calls":[{"id":"1","function":{"name":"f","arguments":1}}]}])",
+       "messages[0].tool_calls[0].function.arguments"},
+      {R"([{"role":"assistant","content":"a","function_call":{"name":"f"}}])", "messages[0].function_call"},
+      {R"([{"role":"assistant","content":"a","reasoning":5}])", "messages[0].reasoning"},
+      {R"([{"role":"assistant"}])", "messages[0].content"},
   };
   for (const auto& [messages, param] : wrong) {
     const ApiError e = refused(ApiKind::kChat, with(messages));

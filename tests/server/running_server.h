@@ -25,8 +25,9 @@ inline ServerOptions test_options() {
 class RunningServer {
  public:
   explicit RunningServer(FakeBackend::Script script, ServerOptions options = test_options(),
-                         bool ready = true)
+                         bool ready = true, const OutputFormats& formats = {})
       : service_(std::move(script)) {
+    service_.formats = formats;
     Result<std::unique_ptr<Server>> started = Server::start(std::move(options));
     KV_CHECK(started.ok(), "{}", started.status().message());
     server_ = std::move(started).value();

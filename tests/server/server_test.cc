@@ -51,8 +51,32 @@ TEST(Server, PathsAndMethods) {
   const HttpAnswer wrong = server.ask(get(kChatPath));
   EXPECT_EQ(wrong.status, 405);
   EXPECT_EQ(wrong.headers.at("allow"), "POST");
-  EXPECT_EQ(server.ask(post("/v1/embeddings", "{}")).status, 501);
+  EXPECT_EQ(server.ask(post("/v1/audio/speech", "{}")).status, 501);
+  const HttpAnswer embeddings = server.ask(post("/v1/embeddings", R"({"input":"a"})"));
+  EXPECT_EQ(embeddings.status, 501);
+  EXPECT_NE(embeddings.body.find("no embedding model"), std::string::npos);
   EXPECT_EQ(server.ask("HEAD /health HTTP/1.1\r\nHost: t\r\n\r\n").status, 200);
+}
+
+TEST(Server, APageThatLoadsNothingFromElsewhere) {
+  RunningServer server(say("x"));
+  const HttpAnswer page = server.ask(get("/docs"));
+  EXPECT_EQ(page.status, 200);
+  EXPECT_EQ(page.headers.at("content-type"), "text/html; charset=utf-8");
+  EXPECT_EQ(page.body.find("://"), std::string::npos);
+  // Whatever the page links to is there.
+  for (const char* file : {"docs/page.css", "docs/page.js", "openapi.json"}) {
+    EXPECT_NE(page.body.find(fmt::format("=\"{}\"", file)), std::string::npos) << file;
+    EXPECT_EQ(server.ask(get("/" + std::string(file))).status, 200) << file;
+  }
+  for (const char* path : {"/docs", "/docs/page.css", "/docs/page.js"}) {
+    const HttpAnswer answer = server.ask(get(path));
+    EXPECT_TRUE(answer.headers.at("content-security-policy").starts_with("default-src 'none'; ")) << path;
+    EXPECT_EQ(answer.headers.at("x-content-type-options"), "nosniff");
+    EXPECT_EQ(answer.body.find("innerHTML"), std::string::npos);
+  }
+  EXPECT_EQ(server.ask(get("/docs/other")).status, 404);
+  EXPECT_FALSE(server.ask(get("/version")).headers.contains("content-security-policy"));
 }
 
 TEST(Server, UnknownModelAndNamedModel) {
@@ -238,9 +262,9 @@ TEST(Server, ALongPromptDoesNotDelayAShortOne) {
   std::promise<void> release;
   std::shared_future<void> released = release.get_future().share();
   ModelService service = server.service();
-  service.render_chat = [released](std::span<const ApiMessage> messages) {
-    if (messages[0].content.size() > 1000) released.wait();
-    return test::render_test_chat(messages.subspan(0, 0));
+  service.render_chat = [released](const ApiRequest& request) {
+    if (request.messages[0].content.size() > 1000) released.wait();
+    return test::render_test_chat({});
   };
   RunningServer blocked(say("x"), test_options(), /*ready=*/false);
   blocked->serve(service);

@@ -79,6 +79,9 @@ class Decoder {
   // longer.
   static constexpr int64_t kSoloRows = 4;
   static constexpr int64_t kLogitRows = 32;  // rows whose logits are held at once
+  // So long a step waits at most for masks. They are made while it runs, so they are late only where the
+  // machine is overloaded or a grammar is slow.
+  static constexpr Nanos kMaskPatience = 5 * kNanosPerMilli;
 
   void lay_out(const Step& step);
   // Moves the rows of the next set to their places in x and in qkv.
@@ -124,6 +127,9 @@ class Decoder {
   // What the feed-forward's second product takes, of a row that the first has made. out: [ffn_dim]
   void activate(const PackedLayer& layer, const float* row, float* out) const;
   void sample_rows(const Step& step);
+  // Puts the masks of constrained slices that sample into masks_, [slice]. A slice whose mask is not there in
+  // time leaves the step, so that others do not wait for it.
+  void await_masks(const Step& step, StepTransfers& transfers);
   // What becomes of a row's logits. Each row that has an effect has a place of its own in sampled_ or
   // scored_.
   struct LogitRow {
@@ -156,6 +162,7 @@ class Decoder {
   std::span<const StepRow> rows_;    // its rows
   std::vector<int64_t> logit_rows_;  // rows of the last set whose logits are wanted
   std::vector<SampledToken> sampled_;
+  std::vector<const TokenMask*> masks_;  // empty: nothing is constrained
   std::vector<ScoredToken> scored_;
 
   // Scratch, [rows][...]: threads write disjoint parts.

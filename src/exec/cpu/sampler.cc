@@ -1,6 +1,7 @@
 #include "exec/cpu/sampler.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -36,7 +37,8 @@ bool would_complete(const std::vector<Token>& list, std::span<const Token> outpu
          std::equal(list.begin(), list.end() - 1, output.end() - static_cast<ptrdiff_t>(before));
 }
 
-// The first index whose running sum exceeds u times the total of the first `count` weights.
+// The first index whose running sum exceeds u times the total of the first `count` weights. By a rounding
+// none may: then the last with a weight.
 size_t inverse_transform(std::span<const float> weights, size_t count, double u) {
   double total = 0;
   for (size_t i = 0; i < count; ++i) total += weights[i];
@@ -46,6 +48,7 @@ size_t inverse_transform(std::span<const float> weights, size_t count, double u)
     sum += weights[i];
     if (sum > target) return i;
   }
+  while (count > 1 && weights[count - 1] <= 0) --count;
   return count - 1;
 }
 
@@ -137,6 +140,37 @@ void Sampler::penalise(const LogitRules& rules, uint32_t prompt_tokens, std::spa
     l -= rules.frequency_penalty * static_cast<float>(in_output);
     l -= rules.presence_penalty;
   }
+}
+
+std::span<const float> Sampler::keep_to(const TokenMask& mask, std::span<const float> adjusted,
+                                        std::span<const float> logits) {
+  if (adjusted.data() != adjusted_.data()) adjusted_.assign(adjusted.begin(), adjusted.end());
+  const size_t vocab = adjusted_.size();
+  bool some = false;
+  const auto each_allowed = [&](const auto& visit) {
+    for (size_t w = 0; w < mask.words.size() && 32 * w < vocab; ++w) {
+      for (uint32_t bits = mask.words[w]; bits != 0; bits &= bits - 1) {
+        const size_t t = 32 * w + static_cast<size_t>(std::countr_zero(bits));
+        if (t < vocab) visit(t);
+      }
+    }
+  };
+  for (size_t w = 0; 32 * w < vocab; ++w) {
+    const uint32_t bits = w < mask.words.size() ? mask.words[w] : 0;
+    if (bits == UINT32_MAX) continue;
+    const size_t end = std::min(vocab, 32 * w + 32);
+    for (size_t t = 32 * w; t < end; ++t) {
+      if (((bits >> (t % 32)) & 1U) == 0) adjusted_[t] = kNone;
+    }
+  }
+  for (size_t t = 0; t < vocab && !some; ++t) some = adjusted_[t] > kNone;
+  if (some) return adjusted_;
+  each_allowed([&](size_t t) {
+    adjusted_[t] = logits[t];
+    some = some || logits[t] > kNone;
+  });
+  if (!some) each_allowed([&](size_t t) { adjusted_[t] = 0; });
+  return adjusted_;
 }
 
 // ---------------------------------------------------------------- the draw
@@ -274,10 +308,11 @@ Token Sampler::choose_before_end(std::span<const float> logits, const SamplingPa
 }
 
 SampledToken Sampler::sample(std::span<const float> logits, const SamplingParams& params, uint32_t position,
-                             std::span<const Token> history, SeqId seq) {
+                             std::span<const Token> history, SeqId seq, const TokenMask* mask) {
   KV_CHECK(!logits.empty(), "seq={}", raw(seq));
   logits = without_nan(logits);
-  const std::span<const float> adjusted = adjust(logits, params, position, history);
+  std::span<const float> adjusted = adjust(logits, params, position, history);
+  if (mask) adjusted = keep_to(*mask, adjusted, logits);
   SampledToken out;
   out.seq = seq;
   if (params.forced_end == 0 || position > params.forced_end) {

@@ -15,7 +15,8 @@ namespace kvasir {
 // Used by one thread. A NaN counts as -infinity.
 //
 // The token for a position (the index that it will have in the sequence), in the order of docs/api.md:
-//   1. the rules of the logits, in the order in which LogitRules has them;
+//   1. the rules of the logits, in the order in which LogitRules has them; then tokens outside the mask of a
+//      constraint have no probability, and if the others have none either, they have the model's own;
 //   2. before params.forced_end the end token is left out, and at that position it comes;
 //   3. at temperature 0 the largest logit; ties go to the smaller id;
 //   4. otherwise w_i = exp((l_i - max) / T), of those the ones with w_i >= min_p; of those the most typical
@@ -30,9 +31,10 @@ class Sampler {
   explicit Sampler(const ops::Kernels& kernels) : kernels_(&kernels) {}
 
   // history: the tokens of the sequence before `position`; may be empty unless params.reads_history(). `seq`
-  // is copied into the result. REQUIRES: logits is not empty; a forced end token is one of at least two.
+  // is copied into the result. mask: of params.constraint. REQUIRES: logits is not empty; a forced end token
+  // is one of at least two; one of them at least is in the mask.
   SampledToken sample(std::span<const float> logits, const SamplingParams& params, uint32_t position,
-                      std::span<const Token> history, SeqId seq);
+                      std::span<const Token> history, SeqId seq, const TokenMask* mask = nullptr);
 
   // The log-probability of a prompt's token for the row before it, and the `top` most likely ones.
   // REQUIRES: the token is one of the logits'.
@@ -45,6 +47,9 @@ class Sampler {
   std::span<const float> adjust(std::span<const float> logits, const SamplingParams& params,
                                 uint32_t position, std::span<const Token> history);
   void penalise(const LogitRules& rules, uint32_t prompt_tokens, std::span<const Token> history);
+  // `adjusted` without what is outside the mask, in adjusted_. logits: the model's.
+  std::span<const float> keep_to(const TokenMask& mask, std::span<const float> adjusted,
+                                 std::span<const float> logits);
   Token choose(std::span<const float> logits, const SamplingParams& params, uint32_t position);
   Token choose_before_end(std::span<const float> logits, const SamplingParams& params, uint32_t position);
   Token draw(std::span<const float> logits, const SamplingParams& params, float max, double u);

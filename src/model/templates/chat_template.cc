@@ -11,6 +11,7 @@
 namespace kvasir {
 
 struct ChatTemplate::Tree {
+  std::string source;
   jinja::Block block;
 };
 
@@ -89,8 +90,13 @@ Result<ChatTemplate> ChatTemplate::parse(std::string_view source) {
     return error(ErrorCode::kInvalidArgument, "the chat template is not UTF-8; give it as UTF-8 text");
   }
   auto tree = std::make_shared<Tree>();
+  tree->source = source;
   KV_ASSIGN_OR_RETURN(tree->block, jinja::parse_template(source));
   return ChatTemplate(std::move(tree));
+}
+
+const std::string& ChatTemplate::source() const {
+  return tree_->source;
 }
 
 Result<MarkedText> ChatTemplate::render(const ChatTemplateInputs& inputs,

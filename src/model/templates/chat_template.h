@@ -79,6 +79,9 @@ class ChatTemplate {
   // messages and variables is plain, whatever the template does with it.
   Result<MarkedText> render(const ChatTemplateInputs& inputs, const TemplateBudget& budget = {}) const;
 
+  // What parse() was given; valid as long as this.
+  const std::string& source() const;
+
  private:
   struct Tree;
   explicit ChatTemplate(std::shared_ptr<const Tree> tree) : tree_(std::move(tree)) {}

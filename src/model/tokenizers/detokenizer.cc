@@ -1,6 +1,7 @@
 // What is certain depends on the bytes alone, never on where tokens end.
 #include "model/tokenizers/detokenizer.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "model/tokenizers/utf8.h"
@@ -9,7 +10,9 @@ namespace kvasir {
 
 Result<std::string> StreamDetokenizer::push(int32_t token) {
   KV_ASSIGN_OR_RETURN(const std::string_view bytes, tokenizer_->token_bytes(token));
-  if (skip_special_ && tokenizer_->is_special(token)) return std::string();
+  const bool hidden = skip_special_ && tokenizer_->is_special(token) &&
+                      std::find(shown_.begin(), shown_.end(), token) == shown_.end();
+  if (hidden) return std::string();
   pending_.append(bytes);
 
   std::string out;

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/status.h"
 #include "model/tokenizers/tokenizer.h"
@@ -13,9 +15,10 @@ namespace kvasir {
 // together are what Tokenizer::decode gives for all of them at once.
 class StreamDetokenizer {
  public:
-  // REQUIRES: the tokenizer outlives this.
-  explicit StreamDetokenizer(const Tokenizer* tokenizer, bool skip_special = true)
-      : tokenizer_(tokenizer), skip_special_(skip_special) {}
+  // `shown`: special tokens that have their text all the same. REQUIRES: the tokenizer outlives this.
+  explicit StreamDetokenizer(const Tokenizer* tokenizer, bool skip_special = true,
+                             std::vector<int32_t> shown = {})
+      : tokenizer_(tokenizer), skip_special_(skip_special), shown_(std::move(shown)) {}
 
   // The text that is certain now, possibly empty: a character that is not complete waits (at most 3 bytes).
   // kInvalidArgument: an id outside the vocabulary; the state is as before.
@@ -27,6 +30,7 @@ class StreamDetokenizer {
  private:
   const Tokenizer* tokenizer_;
   bool skip_special_;
+  std::vector<int32_t> shown_;
   std::string pending_;  // a well-formed beginning of one character
 };
 

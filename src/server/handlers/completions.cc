@@ -77,13 +77,13 @@ class CompletionWriter final : public OpenAiWriter {
   CompletionWriter(const Tokenizer& tokenizer, const ApiRequest& request)
       : OpenAiWriter(tokenizer, request, "cmpl-", {"text_completion", "text_completion"}) {}
 
-  std::string first_event(size_t) const override { return {}; }
+  std::string first_event(size_t, const Usage&) override { return {}; }
 
  private:
-  std::string whole_text(const std::string& text) const override {
-    return fmt::format(R"("text":{})", dump_json(text));
+  std::string whole_text(const TextDelta& all) const override {
+    return fmt::format(R"("text":{})", dump_json(all.text));
   }
-  std::string delta_text(const TextDelta& delta) const override { return whole_text(delta.text); }
+  std::vector<std::string> delta_texts(const TextDelta& delta) const override { return {whole_text(delta)}; }
   std::string logprobs_list(const TextDelta& delta) const override {
     return completion_logprobs(tokenizer_, delta);
   }

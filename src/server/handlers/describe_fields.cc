@@ -42,8 +42,15 @@ json schema_of(const RequestField& f) {
 }
 
 std::string endpoints_text(const RequestField& f) {
-  if (f.where == RequestField::Where::kBoth) return "both";
-  return f.where == RequestField::Where::kChat ? "chat" : "completions";
+  using Where = RequestField::Where;
+  if (f.where == Where::kAll) return "all";
+  std::string out = (f.where | Where::kAnswers) == f.where ? "generating" : "";
+  for (const ApiKindInfo& info : api_kinds()) {
+    const bool said = !out.empty() && out.starts_with("generating") &&
+                      (Where::kAnswers | where_of(info.kind)) == Where::kAnswers;
+    if (f.is_of(info.kind) && !said) out += fmt::format("{}{}", out.empty() ? "" : ", ", info.name);
+  }
+  return out;
 }
 
 std::string range_text(const RequestField& f) {
@@ -58,6 +65,24 @@ std::string range_text(const RequestField& f) {
 
 }  // namespace
 
+std::span<const ApiKindInfo> api_kinds() {
+  static constexpr ApiKindInfo kKinds[] = {
+      {ApiKind::kChat, "chat", "/v1/chat/completions", "ChatCompletionRequest",
+       "Messages through the chat template"},
+      {ApiKind::kCompletion, "completions", "/v1/completions", "CompletionRequest",
+       "Text that continues a prompt"},
+      {ApiKind::kMessages, "messages", "/v1/messages", "MessagesRequest",
+       "Messages through the chat template, as Anthropic's API has them"},
+      {ApiKind::kCountTokens, "count_tokens", "/v1/messages/count_tokens", "CountTokensRequest",
+       "The tokens of the prompt that such messages make"},
+      {ApiKind::kResponses, "responses", "/v1/responses", "ResponsesRequest",
+       "Items through the chat template, as OpenAI's newer API has them"},
+      {ApiKind::kTokenize, "tokenize", "/tokenize", "TokenizeRequest", "The tokens of a text or of messages"},
+      {ApiKind::kDetokenize, "detokenize", "/detokenize", "DetokenizeRequest", "The text of tokens"},
+  };
+  return kKinds;
+}
+
 std::string type_text(const RequestField& f) {
   const char* type = "";
   if (takes<RequestField::SetBoolean>(f)) type = "boolean";
@@ -66,8 +91,13 @@ std::string type_text(const RequestField& f) {
   if (takes<RequestField::SetString>(f)) type = "string";
   if (!takes<RequestField::SetAny>(f)) return type + range_text(f);
   const json shape = json::parse(f.shape);
-  if (!shape.contains("anyOf")) return shape["type"] == "array" ? "list" : shape["type"].get<std::string>();
-  return "string or list";
+  const auto type_of = [](const json& one) {
+    return one["type"] == "array" ? std::string("list") : one["type"].get<std::string>();
+  };
+  if (!shape.contains("anyOf")) return type_of(shape);
+  std::string types;
+  for (const json& one : shape["anyOf"]) types += (types.empty() ? "" : " or ") + type_of(one);
+  return types;
 }
 
 std::string request_fields_markdown() {
@@ -102,37 +132,36 @@ std::string openapi_text(std::string_view version) {
     }
     return json{{"type", "object"}, {"properties", properties}, {"required", required}};
   };
-  const auto operation = [](const char* summary, const char* schema) {
-    const json body = {{"schema", {{"$ref", std::string("#/components/schemas/") + schema}}}};
-    return json{{"post",
-                 {{"summary", summary},
-                  {"requestBody", {{"required", true}, {"content", {{"application/json", body}}}}},
-                  {"responses",
-                   {{"200", {{"description", "the answer, or server-sent events with stream"}}},
-                    {"400", {{"description", "a field is wrong; error.param names it"}}},
-                    {"503", {{"description", "try again after Retry-After seconds"}}}}}}}};
+  const auto operation = [](const ApiKindInfo& info) {
+    const json body = {{"schema", {{"$ref", "#/components/schemas/" + std::string(info.schema)}}}};
+    return json{{"summary", info.summary},
+                {"requestBody", {{"required", true}, {"content", {{"application/json", body}}}}},
+                {"responses",
+                 {{"200", {{"description", "the answer, or server-sent events with stream"}}},
+                  {"400", {{"description", "a field is wrong; error.param names it"}}},
+                  {"503", {{"description", "try again after Retry-After seconds"}}}}}};
   };
   json paths = json::object();
   for (const Endpoint& e : all_endpoints()) {
-    if (e.method != "GET") continue;
+    if (e.method == "POST") continue;  // these have fields
     std::string path(e.path);
-    json get = {{"responses", {{"200", {{"description", "the answer"}}}}}};
+    json plain = {{"responses", {{"200", {{"description", "the answer"}}}}}};
     if (path.ends_with('*')) {
       path.replace(path.size() - 1, 1, "{name}");
-      get["parameters"] = json::array(
+      plain["parameters"] = json::array(
           {{{"name", "name"}, {"in", "path"}, {"required", true}, {"schema", {{"type", "string"}}}}});
     }
-    paths[path]["get"] = get;
+    paths[path][e.method == "GET" ? "get" : "delete"] = plain;
   }
-  paths["/v1/chat/completions"] = operation("Messages through the chat template", "ChatCompletionRequest");
-  paths["/v1/completions"] = operation("Text that continues a prompt", "CompletionRequest");
+  json schemas = json::object();
+  for (const ApiKindInfo& info : api_kinds()) {
+    paths[std::string(info.path)]["post"] = operation(info);
+    schemas[std::string(info.schema)] = request_of(info.kind);
+  }
   const json root = {{"openapi", "3.1.0"},
                      {"info", {{"title", "Kvasir"}, {"version", version}}},
                      {"paths", paths},
-                     {"components",
-                      {{"schemas",
-                        {{"ChatCompletionRequest", request_of(ApiKind::kChat)},
-                         {"CompletionRequest", request_of(ApiKind::kCompletion)}}}}}};
+                     {"components", {{"schemas", schemas}}}};
   return dump_json(root);
 }
 

@@ -1,7 +1,11 @@
 // What all endpoints that generate text do, whatever their schema.
 #pragma once
 
+#include <atomic>
+#include <functional>
 #include <memory>
+#include <optional>
+#include <string>
 #include <string_view>
 #include <variant>
 
@@ -11,16 +15,29 @@
 
 namespace kvasir {
 
+struct ModelService;
+
 // The schema of an endpoint that generates.
 struct GenerationSchema {
   // On a worker's thread.
-  std::variant<ApiRequest, ApiError> (*parse)(std::string_view body, const ApiRequest& defaults);
-  // Writes the answer to a request whose `model` is set. The tokenizer outlives the writer.
-  std::unique_ptr<AnswerWriter> (*make_writer)(const Tokenizer& tokenizer, const ApiRequest& request);
+  std::function<std::variant<ApiRequest, ApiError>(std::string_view body, const ApiRequest& defaults)> parse;
+  // Writes the answer to a request whose `model` is set. On the I/O thread. The tokenizer outlives the
+  // writer.
+  std::function<std::unique_ptr<AnswerWriter>(const Tokenizer& tokenizer, const ApiRequest& request)>
+      make_writer;
 };
 
 // A worker parses the body and makes the prompts; then a Generation submits them and answers.
 // REQUIRES: the endpoint needs the model and has a body.
 void generate(Exchange& exchange, const GenerationSchema& schema);
+
+// What every request is checked for once it is parsed: notes unknown fields; 404 for an unknown model.
+// On a worker's thread.
+std::optional<ApiError> check_parsed(const ServerContext& server, const ApiRequest& request);
+
+// Answers with the JSON, or the error, that `make` returns on a worker's thread. REQUIRES: as generate()
+using MakeAnswer = std::function<std::variant<std::string, ApiError>(
+    const ModelService& service, std::string body, const std::atomic<bool>& abandoned)>;
+void answer_on_worker(Exchange& exchange, MakeAnswer make);
 
 }  // namespace kvasir

@@ -1,4 +1,4 @@
-// The endpoints without a body: models, health, metrics, version.
+// The endpoints that need no body: models, health, metrics, version, and what is not offered.
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -51,6 +51,16 @@ void handle_metrics(Exchange& exchange) {
       service ? service->backend->cache_config() : std::vector<std::pair<std::string, std::string>>(),
       service && service->outside_metrics ? service->outside_metrics() : std::vector<OutsideMetric>());
   exchange.respond(response);
+}
+
+void handle_embeddings(Exchange& exchange) {
+  ApiError e;
+  e.status = 501;
+  e.message =
+      "this model is no embedding model: the server runs models that generate text, and gives their text "
+      "only";
+  e.code = "not_implemented";
+  exchange.respond(error_response(e));
 }
 
 void handle_version(Exchange& exchange) {

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "model/tokenizers/utf8.h"
+#include "server/handlers/grammar_fields.h"
 #include "server/http_message.h"
 
 namespace kvasir {
@@ -52,9 +53,10 @@ std::variant<ApiRequest, ApiError> parse_openai_request(std::string_view body, A
   const json& object = std::get<json>(parsed);
   ApiRequest request = defaults;
   if (kind == ApiKind::kCompletion) request.default_max_tokens = 16;  // OpenAI's
-  JsonFields fields(object);
+  JsonFields fields(object, body);
   read_request_fields(fields, object, kind, request);
   if (fields.error()) return *fields.error();
+  keep_schema_order(body, request);
   return request;
 }
 
@@ -123,34 +125,41 @@ std::string OpenAiWriter::choice_event(size_t index, std::string_view text, std:
 }
 
 std::string OpenAiWriter::delta_event(size_t choice, const TextDelta& delta,
-                                      const std::string& finish_reason) const {
+                                      const std::string& finish_reason) {
   // The last chunk has the lists even if they are empty, so that an output without tokens has the same
   // log-probabilities whether it is streamed or not.
   const bool none = delta.logprobs.empty() && finish_reason.empty();
-  return choice_event(choice, delta_text(delta), none ? "null" : logprobs(delta), finish_reason);
+  const std::vector<std::string> texts = delta_texts(delta);
+  std::string events;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    const bool last = i + 1 == texts.size();
+    events += choice_event(choice, texts[i], none || i > 0 ? "null" : logprobs(delta),
+                           last ? finish_reason : std::string());
+  }
+  return events;
 }
 
-std::string OpenAiWriter::usage_event(const Usage& usage) const {
+std::string OpenAiWriter::usage_event(const Usage& usage) {
   if (!include_usage_) return {};
   return server_sent_event(
       fmt::format(R"({}"choices":[],"usage":{}}})", head(objects_.chunk), usage_json(usage)));
 }
 
-std::string OpenAiWriter::error_event(const ApiError& error) const {
+std::string OpenAiWriter::error_event(const ApiError& error) {
   return server_sent_event(error_json(error));
 }
 
-std::string OpenAiWriter::last_event() const {
+std::string OpenAiWriter::last_event() {
   return server_sent_event("[DONE]");
 }
 
-std::string OpenAiWriter::whole(const std::vector<FinishedChoice>& choices, const Usage& usage) const {
+std::string OpenAiWriter::whole(const std::vector<FinishedChoice>& choices, const Usage& usage) {
   std::string list;
   const bool in_choice = prompt_logprobs_in_choice();
   for (size_t i = 0; i < choices.size(); ++i) {
     const FinishedChoice& c = choices[i];
     if (i > 0) list += ',';
-    list += choice_json(i, whole_text(c.all.text), logprobs(c.all), c.finish_reason,
+    list += choice_json(i, whole_text(c.all), logprobs(c.all), c.finish_reason,
                         in_choice ? prompt_logprobs(c) : std::string());
   }
   return fmt::format(R"({}"choices":[{}],"usage":{}{}}})", head(objects_.whole), list, usage_json(usage),

@@ -1,6 +1,7 @@
 // OpenAI's schema: what /v1/chat/completions and /v1/completions share. Internal to src/server and its tests.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
@@ -33,18 +34,22 @@ inline constexpr int64_t kMaxLogprobs = 20;  // alternatives of a token that may
 void set_messages(ApiRequest& request, const nlohmann::json& messages, JsonFields& errors);
 void set_prompt(ApiRequest& request, const nlohmann::json& prompt, JsonFields& errors);
 
+inline constexpr size_t kMaxStops = 16, kMaxStopBytes = 1024;
+
+// A list of strings within bounds into `out`; false: it is something else.
+bool read_texts(const nlohmann::json& list, size_t most, size_t most_bytes, std::vector<std::string>& out);
+
 // The tokens of a list; nothing if an element is not a token id. The vocabulary is checked later.
 std::optional<std::vector<Token>> token_list(const nlohmann::json& list);
 
 // Writes what both kinds share: ids, usage, errors, the frame around each choice.
 class OpenAiWriter : public AnswerWriter {
  public:
-  std::string whole(const std::vector<FinishedChoice>& choices, const Usage& usage) const final;
-  std::string delta_event(size_t choice, const TextDelta& delta,
-                          const std::string& finish_reason) const final;
-  std::string usage_event(const Usage& usage) const final;
-  std::string error_event(const ApiError& error) const final;
-  std::string last_event() const final;
+  std::string whole(const std::vector<FinishedChoice>& choices, const Usage& usage) final;
+  std::string delta_event(size_t choice, const TextDelta& delta, const std::string& finish_reason) final;
+  std::string usage_event(const Usage& usage) final;
+  std::string error_event(const ApiError& error) final;
+  std::string last_event() final;
 
  protected:
   // The value of "object" in a whole answer and in the chunks of a stream.
@@ -56,9 +61,10 @@ class OpenAiWriter : public AnswerWriter {
   OpenAiWriter(const Tokenizer& tokenizer, const ApiRequest& request, const char* id_prefix,
                ObjectNames objects);
 
-  // The member that holds the text of a choice: "text", "delta" or "message".
-  virtual std::string whole_text(const std::string& text) const = 0;
-  virtual std::string delta_text(const TextDelta& delta) const = 0;
+  // The member that holds the text of a choice: "text", "delta" or "message". A delta may need several, each
+  // in a chunk of its own, and has at least one.
+  virtual std::string whole_text(const TextDelta& all) const = 0;
+  virtual std::vector<std::string> delta_texts(const TextDelta& delta) const = 0;
   virtual std::string logprobs_list(const TextDelta& delta) const = 0;
   // Whether prompt_logprobs are a member of each choice, and not of the answer.
   virtual bool prompt_logprobs_in_choice() const = 0;

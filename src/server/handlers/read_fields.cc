@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "server/handlers/request_fields.h"
+#include "server/handlers/tool_fields.h"
 
 namespace kvasir {
 namespace {
@@ -29,6 +30,11 @@ void read_field(const RequestField& f, JsonFields& fields, ApiRequest& request) 
   const char* name = f.name.data();
   const json* value = fields.find(name);
   if (value == nullptr && f.otherwise != "required") return;
+  const auto* set_any = std::get_if<RequestField::SetAny>(&f.set);
+  if (set_any != nullptr) return (*set_any)(request, value ? *value : json(), fields);
+  if (value == nullptr) {
+    return fields.fail(name, fmt::format("'{}' is required: {}", name, type_text(f)));
+  }
   if (const auto* set_boolean = std::get_if<RequestField::SetBoolean>(&f.set)) {
     const bool v = fields.boolean(name, false);
     if (!fields.error()) (*set_boolean)(request, v);
@@ -45,8 +51,6 @@ void read_field(const RequestField& f, JsonFields& fields, ApiRequest& request) 
       return fields.fail(name, fmt::format("'{}' must be at most {} bytes long", name, f.range.high));
     }
     if (v) (*set_string)(request, *std::move(v));
-  } else if (const auto* set_any = std::get_if<RequestField::SetAny>(&f.set)) {
-    (*set_any)(request, value ? *value : json(), fields);
   }
 }
 
@@ -65,6 +69,13 @@ void check_together(JsonFields& fields, ApiRequest& r) {
   }
   if (r.max_tokens == 0U && !r.echo) {
     fields.fail("max_tokens", "'max_tokens' must be at least 1 unless 'echo' is true");
+  }
+  if (auto e = check_tools(r)) fields.fail(*std::move(e));
+  if (r.best_of > 0 && r.best_of < r.choices) {
+    fields.fail("best_of", "'best_of' must be at least 'n'");
+  }
+  if (r.best_of > r.choices && r.stream) {
+    fields.fail("best_of", "'best_of' above 'n' is not allowed when 'stream' is true");
   }
   r.sampling.prompt_logprobs = std::max(r.prompt_logprobs, r.echo ? r.sampling.logprobs : -1);
 }

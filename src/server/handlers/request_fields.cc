@@ -9,8 +9,12 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <utility>
+#include <vector>
 
+#include "server/handlers/field_makers.h"
+#include "server/handlers/grammar_fields.h"
 #include "server/handlers/openai.h"
+#include "server/handlers/tool_fields.h"
 #include "server/slo_fields.h"
 
 namespace kvasir {
@@ -19,20 +23,30 @@ namespace {
 using nlohmann::json;
 using Field = RequestField;
 using Where = Field::Where;
-using Use = Field::Use;
+
+using fields::any;
+using fields::boolean;
+using fields::ignored;
+using fields::integer;
+using fields::kMostInt;
+using fields::number;
+using fields::of_model;
+using fields::refused;
+using fields::string;
 
 constexpr Where kBoth = Where::kBoth, kOnlyChat = Where::kChat, kOnlyText = Where::kCompletion;
-constexpr double kMostInt = INT32_MAX;
+constexpr Where kAnswers = Where::kAnswers;
 constexpr double kMostPenalty = 1000;
 constexpr double kMostSaltBytes = 1024;
 
 // ---------------------------------------------------------------- setters that check their value
 
-constexpr size_t kMaxStops = 16, kMaxStopBytes = 1024, kMaxStopTokens = 128;
+constexpr size_t kMaxStopTokens = 128;
 constexpr size_t kMaxBadWords = 256, kMaxBadWordBytes = 256;
 constexpr size_t kMaxBiases = 1024;
 
-// A list of strings within bounds into `out`; false: it is something else.
+}  // namespace
+
 bool read_texts(const json& list, size_t most, size_t most_bytes, std::vector<std::string>& out) {
   if (!list.is_array() || list.size() > most) return false;
   for (const json& item : list) {
@@ -42,6 +56,8 @@ bool read_texts(const json& list, size_t most, size_t most_bytes, std::vector<st
   }
   return true;
 }
+
+namespace {
 
 void set_stop(ApiRequest& r, const json& value, JsonFields& errors) {
   const json list = value.is_string() ? json::array({value}) : value;
@@ -140,9 +156,6 @@ bool on(const json& v) {
 bool empty_list(const json& v) {
   return v.is_array() && v.empty();
 }
-bool empty_object(const json& v) {
-  return v.is_object() && v.empty();
-}
 bool empty_string(const json& v) {
   return v.is_string() && v.get_ref<const std::string&>().empty();
 }
@@ -151,9 +164,6 @@ bool none(const json& v) {
 }
 bool medium(const json& v) {
   return v == "medium";
-}
-bool text_format(const json& v) {
-  return v.is_object() && v.value("type", json()) == "text";
 }
 bool text_only(const json& v) {
   return v == json::array({"text"});
@@ -164,56 +174,13 @@ bool usual_tier(const json& v) {
 
 // ---------------------------------------------------------------- the table
 
-constexpr Field read(const char* name, Where where, Field::Set set, const char* otherwise, const char* text,
-                     Field::Range range = {}, const char* shape = "") {
-  return {.name = name,
-          .where = where,
-          .set = set,
-          .range = range,
-          .shape = shape,
-          .otherwise = otherwise,
-          .text = text};
-}
-constexpr Field boolean(const char* name, Where where, const char* otherwise, const char* text,
-                        Field::SetBoolean set) {
-  return read(name, where, set, otherwise, text);
-}
-constexpr Field integer(const char* name, Where where, Field::Range range, const char* otherwise,
-                        const char* text, Field::SetInteger set) {
-  return read(name, where, set, otherwise, text, range);
-}
-constexpr Field number(const char* name, Where where, Field::Range range, const char* otherwise,
-                       const char* text, Field::SetNumber set) {
-  return read(name, where, set, otherwise, text, range);
-}
-constexpr Field string(const char* name, Where where, double most_bytes, const char* otherwise,
-                       const char* text, Field::SetString set) {
-  return read(name, where, set, otherwise, text, {0, most_bytes});
-}
-constexpr Field any(const char* name, Where where, const char* shape, const char* otherwise, const char* text,
-                    Field::SetAny set) {
-  return read(name, where, set, otherwise, text, {}, shape);
-}
-constexpr Field of_model(Field f) {
-  f.of_model = true;
-  return f;
-}
-constexpr Field ignored(const char* name, const char* text) {
-  Field f = read(name, kBoth, {}, "", text);
-  f.use = Use::kIgnored;
-  return f;
-}
-constexpr Field refused(const char* name, Where where, bool (*neutral)(const json&), const char* passes,
-                        const char* why) {
-  Field f = read(name, where, {}, passes, why);
-  f.use = Use::kRefused;
-  f.neutral = neutral;
-  return f;
-}
-
 constexpr const char* kTexts = R"({"type":"array","items":{"type":"string"}})";
 constexpr const char* kTextOrTexts =
     R"({"anyOf":[{"type":"string"},{"type":"array","items":{"type":"string"}}]})";
+constexpr const char* kFormat =
+    R"({"type":"object","properties":{"type":{"enum":["text","json_object","json_schema"]},"json_schema":{"type":"object"}}})";
+constexpr const char* kStructured =
+    R"({"type":"object","minProperties":1,"maxProperties":1,"properties":{"json":{},"regex":{"type":"string"},"choice":{"type":"array","items":{"type":"string"}},"grammar":{"type":"string"}}})";
 constexpr const char* kIds = R"({"type":"array","items":{"type":"integer","minimum":0}})";
 
 void set_max_tokens(ApiRequest& r, int64_t v) {
@@ -221,10 +188,12 @@ void set_max_tokens(ApiRequest& r, int64_t v) {
 }
 
 constexpr Field kFields[] = {
-    string("model", kBoth, kMostInt, "the served one", "an unknown name gets 404",
+    string("model", Where::kAll, kMostInt, "the served one", "an unknown name gets 404",
            [](ApiRequest& r, std::string v) { r.model = std::move(v); }),
     any("messages", kOnlyChat, R"({"type":"array","minItems":1,"items":{"type":"object"}})", "required",
-        "roles `system`, `developer`, `user`, `assistant`; content is text, or a list of text parts",
+        "roles `system`, `developer`, `user`, `assistant`, `tool`; content is text, or a list of text parts. "
+        "See [tools and reasoning](serving.md#tools-and-reasoning) for `tool_calls`, `tool_call_id` and "
+        "`reasoning`",
         set_messages),
     any("prompt", kOnlyText, R"({"anyOf":[{"type":"string"},{"type":"array"}]})", "required",
         "a text, a list of token ids, or a list of at most 128 of either; each is a choice", set_prompt),
@@ -233,6 +202,11 @@ constexpr Field kFields[] = {
         "choices for each prompt, at most 128 in all. The prompt is computed once where prefixes are cached. "
         "With `seed`, choice i draws with seed + i",
         [](ApiRequest& r, int64_t v) { r.choices = static_cast<uint32_t>(v); }),
+    integer(
+        "best_of", kOnlyText, {1, 128}, "`n`",
+        "so many choices are generated for each prompt, and the `n` with the highest mean log-probability "
+        "of a token are the answer, the best first; not with `stream`. `usage` counts all",
+        [](ApiRequest& r, int64_t v) { r.best_of = static_cast<uint32_t>(v); }),
 
     // Length.
     integer("max_tokens", kOnlyChat, {1, kMostInt}, "all that fits", "the most tokens to generate",
@@ -245,54 +219,55 @@ constexpr Field kFields[] = {
             }),
     integer("max_tokens", kOnlyText, {0, kMostInt}, "16", "the most tokens to generate; 0 only with `echo`",
             set_max_tokens),
-    integer("min_tokens", kBoth, {0, kMostInt}, "0",
+    integer("min_tokens", kAnswers, {0, kMostInt}, "0",
             "no end, stop token or stop string before so many tokens; at most `max_tokens`",
             [](ApiRequest& r, int64_t v) { r.rules.min_tokens = static_cast<uint32_t>(v); }),
     any("stop", kBoth, kTextOrTexts, "none",
         "at most 16 texts of at most 1,024 bytes, before which the output ends", set_stop),
-    any("stop_token_ids", kBoth, kIds, "none", "at most 128 tokens that end the output", set_stop_token_ids),
-    boolean("ignore_eos", kBoth, "false", "go on after the model's end token",
+    any("stop_token_ids", kAnswers, kIds, "none", "at most 128 tokens that end the output",
+        set_stop_token_ids),
+    boolean("ignore_eos", kAnswers, "false", "go on after the model's end token",
             [](ApiRequest& r, bool v) { r.ignore_eos = v; }),
 
     // Sampling.
-    of_model(number("temperature", kBoth, {0, 2}, "the model's, else 1; 0.7 if the model says nothing",
+    of_model(number("temperature", kAnswers, {0, 2}, "the model's, else 1; 0.7 if the model says nothing",
                     "divides the logits; 0 takes the most likely token",
                     [](ApiRequest& r, double v) { r.sampling.temperature = static_cast<float>(v); })),
-    of_model(number("top_p", kBoth, {0, 1, true}, "the model's, else 1",
+    of_model(number("top_p", kAnswers, {0, 1, true}, "the model's, else 1",
                     "draw from the most likely tokens that together have this probability",
                     [](ApiRequest& r, double v) {
                       // So small that it is 0 as a float, it still keeps the most likely token.
                       r.sampling.top_p = std::max(static_cast<float>(v), 1e-30F);
                     })),
     of_model(integer(
-        "top_k", kBoth, {-1, kMostInt}, "the model's, else all",
+        "top_k", kAnswers, {-1, kMostInt}, "the model's, else all",
         "draw from so many of the most likely tokens; -1 or 0: all",
         [](ApiRequest& r, int64_t v) { r.sampling.top_k = static_cast<int32_t>(std::max<int64_t>(v, 0)); })),
-    of_model(number("min_p", kBoth, {0, 1}, "the model's, else 0; 0.05 if the model says nothing",
+    of_model(number("min_p", kAnswers, {0, 1}, "the model's, else 0; 0.05 if the model says nothing",
                     "draw from tokens with at least this share of the largest probability",
                     [](ApiRequest& r, double v) { r.sampling.min_p = static_cast<float>(v); })),
     of_model(number(
-        "typical_p", kBoth, {0, 1, true}, "1",
+        "typical_p", kAnswers, {0, 1, true}, "1",
         "draw from the tokens nearest to the entropy that together have this probability",
         [](ApiRequest& r, double v) { r.sampling.typical_p = std::max(static_cast<float>(v), 1e-30F); })),
-    of_model(number("repetition_penalty", kBoth, {0, kMostPenalty, true}, "the model's, else 1",
+    of_model(number("repetition_penalty", kAnswers, {0, kMostPenalty, true}, "the model's, else 1",
                     "divides positive logits of tokens in prompt or output, multiplies negative ones",
                     [](ApiRequest& r, double v) {
                       r.rules.repetition_penalty = std::max(static_cast<float>(v), 1e-6F);
                     })),
-    of_model(number("frequency_penalty", kBoth, {-2, 2}, "0",
+    of_model(number("frequency_penalty", kAnswers, {-2, 2}, "0",
                     "subtracted from a token's logit for each time that it is in the output",
                     [](ApiRequest& r, double v) { r.rules.frequency_penalty = static_cast<float>(v); })),
-    of_model(number("presence_penalty", kBoth, {-2, 2}, "0",
+    of_model(number("presence_penalty", kAnswers, {-2, 2}, "0",
                     "subtracted from the logits of tokens that are in the output",
                     [](ApiRequest& r, double v) { r.rules.presence_penalty = static_cast<float>(v); })),
-    any("logit_bias", kBoth,
+    any("logit_bias", kAnswers,
         R"({"type":"object","additionalProperties":{"type":"number","minimum":-100,"maximum":100}})", "none",
         "added to logits, by token id as a string: -100 to 100, of at most 1,024 tokens", set_logit_bias),
-    any("bad_words", kBoth, kTexts, "none",
+    any("bad_words", kAnswers, kTexts, "none",
         "at most 256 texts of at most 256 bytes whose tokens never come one after the other in the output",
         set_bad_words),
-    any("seed", kBoth, R"({"type":"integer"})", "drawn for each choice",
+    any("seed", kAnswers, R"({"type":"integer"})", "drawn for each choice",
         "two requests with the same seed sample the same tokens", set_seed),
 
     // Log-probabilities.
@@ -316,49 +291,79 @@ constexpr Field kFields[] = {
             [](ApiRequest& r, int64_t v) { r.prompt_logprobs = static_cast<int32_t>(v); }),
 
     // Form of the answer.
-    boolean("stream", kBoth, "false", "server-sent events", [](ApiRequest& r, bool v) { r.stream = v; }),
+    boolean("stream", kAnswers, "false", "server-sent events", [](ApiRequest& r, bool v) { r.stream = v; }),
     any("stream_options", kBoth, R"({"type":"object","properties":{"include_usage":{"type":"boolean"}}})",
         "none", "`include_usage`: a last event with the usage; only with `stream`", set_stream_options),
 
+    // Tools and reasoning.
+    any("tools", kOnlyChat | Where::kTokenize, R"({"type":"array","items":{"type":"object"}})", "none",
+        "at most 128 functions that the model may call, of at most 1 MiB of JSON: see "
+        "[tools and reasoning](serving.md#tools-and-reasoning)",
+        set_tools),
+    any("tool_choice", kOnlyChat, R"({"anyOf":[{"type":"string"},{"type":"object"}]})", "auto",
+        "`none`, `auto`, `required`, or `{\"type\":\"function\",\"function\":{\"name\":...}}`",
+        set_tool_choice),
+    boolean("parallel_tool_calls", kOnlyChat, "true", "false: the answer ends behind its first call",
+            [](ApiRequest& r, bool v) { r.parallel_tool_calls = v; }),
+    boolean("include_reasoning", kOnlyChat, "true", "false: what the model thinks is left out of the answer",
+            [](ApiRequest& r, bool v) { r.include_reasoning = v; }),
+    any("chat_template_kwargs", kOnlyChat | Where::kTokenize, R"({"type":"object"})", "none",
+        "variables for the chat template, such as `enable_thinking`; at most 64 KiB of JSON",
+        set_template_variables),
+    // What the output is held to: see serving.md.
+    any("response_format", kBoth, kFormat, "`{\"type\":\"text\"}`",
+        "`json_object`, or `json_schema` with the schema in `json_schema.schema`, is what the output is held "
+        "to, whatever `json_schema.strict` says: see [structured outputs](serving.md#structured-outputs)",
+        set_response_format),
+    any("structured_outputs", kBoth, kStructured, "none",
+        "vLLM's: the output is held to exactly one of `json` (a schema), `regex`, `choice` (a list of texts) "
+        "and `grammar` (EBNF)",
+        set_structured_outputs),
+    any("guided_json", kBoth, R"({"type":"object"})", "none", "the older name of `structured_outputs.json`",
+        set_guided_json),
+    any("guided_regex", kBoth, R"({"type":"string"})", "none", "the same of `structured_outputs.regex`",
+        set_guided_regex),
+    any("guided_choice", kBoth, kTexts, "none", "the same of `structured_outputs.choice`", set_guided_choice),
+    any("guided_grammar", kBoth, R"({"type":"string"})", "none", "the same of `structured_outputs.grammar`",
+        set_guided_grammar),
+
     // Beyond OpenAI's.
     string(
-        "cache_salt", kBoth, kMostSaltBytes, "none",
+        "cache_salt", kAnswers, kMostSaltBytes, "none",
         "prefixes are reused only among requests with the same salt. A request without one, or with an empty "
         "one, shares with all others that have none",
         [](ApiRequest& r, std::string v) { r.cache_salt = std::move(v); }),
-    boolean("parse_special", kBoth, "false, or `--parse-special`",
+    boolean("parse_special", kAnswers | Where::kCountTokens | Where::kTokenize, "false, or `--parse-special`",
             "text may spell control tokens: see [control tokens](serving.md#control-tokens)",
             [](ApiRequest& r, bool v) { r.parse_special = v; }),
-    any("slo", kBoth, R"({"type":"object","additionalProperties":{"type":"integer","minimum":1}})", "none",
+    any("slo", kAnswers, R"({"type":"object","additionalProperties":{"type":"integer","minimum":1}})", "none",
         "`ttft_ms`, `tpot_ms`, `tbt_ms`, `e2el_ms`: see [latency bounds](serving.md#latency-bounds)",
         set_slo),
-    integer("priority", kBoth, {INT32_MIN, kMostInt}, "0",
+    integer("priority", kAnswers, {INT32_MIN, kMostInt}, "0",
             "lower is more urgent: a weight under `--scheduling-policy auto`, an order under `priority`; "
             "refused otherwise",
             [](ApiRequest& r, int64_t v) { r.priority = static_cast<int32_t>(v); }),
-    integer("forced_output_tokens", kBoth, {1, kMostInt}, "none",
+    integer("forced_output_tokens", kAnswers, {1, kMostInt}, "none",
             "for experiments: the output ends after exactly so many tokens. Only the sampler knows, no "
             "policy and "
             "no predictor",
             [](ApiRequest& r, int64_t v) { r.forced_output_tokens = static_cast<uint32_t>(v); }),
-    integer("output_tokens_hint", kBoth, {1, kMostInt}, "none",
+    integer("output_tokens_hint", kAnswers, {1, kMostInt}, "none",
             "for experiments: what the `oracle` length predictor reads",
             [](ApiRequest& r, int64_t v) { r.output_tokens_hint = static_cast<uint32_t>(v); }),
-    ignored("metadata", "nothing is kept with a request"),
-    ignored("user", "quotas are by key and address"),
+    ignored("metadata", kBoth | Where::kMessages, "nothing is kept with a request"),
+    ignored("user", kBoth | Where::kResponses | Where::kTokenize, "quotas are by key and address"),
 
     // OpenAI's.
-    refused("best_of", kBoth, one, "1", "choices are not ranked; ask for `n` and compare their `logprobs`"),
-    refused("tools", kOnlyChat, empty_list, "[]", "tool calls are not parsed"),
-    refused("tool_choice", kOnlyChat, none, "\"none\"", "tool calls are not parsed"),
-    refused("functions", kOnlyChat, empty_list, "[]", "tool calls are not parsed"),
-    refused("function_call", kOnlyChat, none, "\"none\"", "tool calls are not parsed"),
-    refused("parallel_tool_calls", kOnlyChat, on, "true", "tool calls are not parsed"),
-    refused("response_format", kBoth, text_format, R"({"type":"text"})", "outputs are not constrained"),
+    refused("best_of", kOnlyChat, one, "1", "it is of completions; ask for `n` and compare their `logprobs`"),
+    refused("functions", kOnlyChat, empty_list, "[]", "it is the older form of `tools`"),
+    refused("function_call", kOnlyChat, none, "\"none\"",
+            "it is the older form of `tool_choice` and `tools`"),
     refused("modalities", kOnlyChat, text_only, R"(["text"])", "there is only text"),
     refused("audio", kOnlyChat, never, "", "there is only text"),
     refused("prediction", kOnlyChat, never, "", "there is no speculative decoding"),
-    refused("reasoning_effort", kOnlyChat, none, "\"none\"", "no template takes it"),
+    refused("reasoning_effort", kOnlyChat, none, "\"none\"",
+            "`chat_template_kwargs` has what a template takes"),
     refused("verbosity", kOnlyChat, medium, "\"medium\"", "no template takes it"),
     refused("web_search_options", kOnlyChat, never, "", "the server looks nothing up"),
     refused("moderation", kBoth, never, "", "texts are not judged"),
@@ -374,26 +379,26 @@ constexpr Field kFields[] = {
     refused("return_token_ids", kBoth, off, "false", "answers are text"),
     refused("length_penalty", kBoth, one, "1", "it is for beam search, which is not offered"),
     refused("use_beam_search", kBoth, off, "false", "it is not offered"),
-    refused("allowed_token_ids", kBoth, empty_list, "[]", "outputs are not constrained; see `logit_bias`"),
+    refused("allowed_token_ids", kBoth, empty_list, "[]", "see `logit_bias` and `structured_outputs`"),
     refused("logits_processors", kBoth, empty_list, "[]", "they would be Python"),
     refused("prompt_embeds", kOnlyText, never, "", "prompts are text or token ids"),
     refused("truncate_prompt_tokens", kBoth, never, "", "a prompt that is too long is an error"),
-    refused("structured_outputs", kBoth, never, "", "outputs are not constrained"),
-    refused("guided_json", kBoth, never, "", "outputs are not constrained"),
-    refused("guided_regex", kBoth, never, "", "outputs are not constrained"),
-    refused("guided_choice", kBoth, never, "", "outputs are not constrained"),
-    refused("guided_grammar", kBoth, never, "", "outputs are not constrained"),
     refused("add_generation_prompt", kOnlyChat, on, "true", "the assistant's turn always begins"),
     refused("continue_final_message", kOnlyChat, off, "false", "the assistant's turn always begins"),
     refused("chat_template", kOnlyChat, never, "", "the server has one: `--chat-template`"),
-    refused("chat_template_kwargs", kOnlyChat, empty_object, "{}", "the template takes none"),
     refused("documents", kOnlyChat, empty_list, "[]", "the template takes none"),
 };
 
 }  // namespace
 
 std::span<const RequestField> request_fields() {
-  return kFields;
+  static const std::vector<RequestField> all = [] {
+    std::vector<RequestField> fields(std::begin(kFields), std::end(kFields));
+    const std::span<const RequestField> more = endpoint_fields();
+    fields.insert(fields.end(), more.begin(), more.end());
+    return fields;
+  }();
+  return all;
 }
 
 }  // namespace kvasir

@@ -16,11 +16,42 @@
 
 namespace kvasir {
 
-enum class ApiKind : uint8_t { kChat, kCompletion };
+// The endpoints that take fields.
+enum class ApiKind : uint8_t {
+  kChat,
+  kCompletion,
+  kMessages,
+  kCountTokens,
+  kResponses,
+  kTokenize,
+  kDetokenize,
+};
 
-// A field of one endpoint or of both.
+struct ApiKindInfo {
+  ApiKind kind;
+  std::string_view name;     // in the table of fields
+  std::string_view path;     // of the endpoint
+  std::string_view schema;   // its name in /openapi.json
+  std::string_view summary;  // one line
+};
+// All of them, in the order of the enumerators.
+std::span<const ApiKindInfo> api_kinds();
+
+// A field of some endpoints.
 struct RequestField {
-  enum class Where : uint8_t { kBoth, kChat, kCompletion };
+  // A set of endpoints, with a bit for each.
+  enum class Where : uint32_t {
+    kChat = 1U << static_cast<uint32_t>(ApiKind::kChat),
+    kCompletion = 1U << static_cast<uint32_t>(ApiKind::kCompletion),
+    kMessages = 1U << static_cast<uint32_t>(ApiKind::kMessages),
+    kCountTokens = 1U << static_cast<uint32_t>(ApiKind::kCountTokens),
+    kResponses = 1U << static_cast<uint32_t>(ApiKind::kResponses),
+    kTokenize = 1U << static_cast<uint32_t>(ApiKind::kTokenize),
+    kDetokenize = 1U << static_cast<uint32_t>(ApiKind::kDetokenize),
+    kBoth = kChat | kCompletion,                // OpenAI's older two
+    kAnswers = kBoth | kMessages | kResponses,  // all that generate
+    kAll = (kDetokenize << 1U) - 1U,
+  };
   enum class Use : uint8_t {
     kRead,     // `set` reads it
     kRefused,  // 400, unless its value is neutral
@@ -53,12 +84,21 @@ struct RequestField {
   bool (*neutral)(const nlohmann::json&) = nullptr;  // of refused fields
 
   bool is_of(ApiKind kind) const {
-    return where == Where::kBoth || (where == Where::kChat) == (kind == ApiKind::kChat);
+    return ((static_cast<uint32_t>(where) >> static_cast<uint32_t>(kind)) & 1U) != 0;
   }
 };
 
-// In the order of the documentation.
+constexpr RequestField::Where where_of(ApiKind kind) {
+  return static_cast<RequestField::Where>(1U << static_cast<uint32_t>(kind));
+}
+constexpr RequestField::Where operator|(RequestField::Where a, RequestField::Where b) {
+  return static_cast<RequestField::Where>(static_cast<uint32_t>(a) | static_cast<uint32_t>(b));
+}
+
+// In the order of the documentation: those of request_fields.cc, then those of endpoint_fields.cc.
 std::span<const RequestField> request_fields();
+// What other endpoints than chat and completions have for themselves. A field is set after those above it.
+std::span<const RequestField> endpoint_fields();
 
 // "number", "integer", … for people; the range in words, empty if there is none.
 std::string type_text(const RequestField& field);

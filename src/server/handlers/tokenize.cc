@@ -1,0 +1,96 @@
+// POST /tokenize and /detokenize.
+#include "server/handlers/tokenize.h"
+
+#include <fmt/format.h>
+
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "server/handlers/generate.h"
+#include "server/handlers/request_fields.h"
+#include "server/server_context.h"
+
+namespace kvasir {
+
+using nlohmann::json;
+
+std::variant<TokenizeRequest, ApiError> parse_tokenize_request(std::string_view body) {
+  auto parsed = parse_json_object(body);
+  if (auto* e = std::get_if<ApiError>(&parsed)) return std::move(*e);
+  JsonFields fields(std::get<json>(parsed), body);
+  TokenizeRequest request;
+  read_request_fields(fields, std::get<json>(parsed), ApiKind::kTokenize, request.api);
+  if (fields.error()) return *fields.error();
+  const bool chat = !request.api.messages.empty();
+  if (chat != request.api.prompts.empty()) {
+    return bad_field("prompt", "give either 'prompt' or 'messages': the text, or the messages, to tokenise");
+  }
+  request.add_special_tokens = fields.boolean("add_special_tokens", !chat);
+  request.return_token_strs = fields.boolean("return_token_strs", false);
+  return request;
+}
+
+std::variant<ApiRequest, ApiError> parse_detokenize_request(std::string_view body) {
+  auto parsed = parse_json_object(body);
+  if (auto* e = std::get_if<ApiError>(&parsed)) return std::move(*e);
+  JsonFields fields(std::get<json>(parsed));
+  ApiRequest request;
+  read_request_fields(fields, std::get<json>(parsed), ApiKind::kDetokenize, request);
+  if (fields.error()) return *fields.error();
+  return request;
+}
+
+// Makes text directly: JSON values for every token of a long text would take many times the memory.
+std::string tokenize_answer(const Tokenizer& tokenizer, const std::vector<Token>& tokens,
+                            uint32_t max_model_len, bool with_strs) {
+  std::string strs;
+  if (with_strs) {
+    strs = "[";
+    for (const Token id : tokens) {
+      if (strs.size() > 1) strs += ',';
+      strs += dump_json(tokenizer.token_text(id));
+    }
+    strs += ']';
+  }
+  return fmt::format(R"({{"count":{},"max_model_len":{},"tokens":[{}],"token_strs":{}}})", tokens.size(),
+                     max_model_len, fmt::join(tokens, ","), with_strs ? strs : "null");
+}
+
+void handle_tokenize(Exchange& exchange) {
+  const ServerContext& server = exchange.server();
+  answer_on_worker(exchange,
+                   [&server](const ModelService& service, std::string body,
+                             const std::atomic<bool>& abandoned) -> std::variant<std::string, ApiError> {
+                     auto parsed = parse_tokenize_request(body);
+                     body = {};
+                     if (auto* e = std::get_if<ApiError>(&parsed)) return std::move(*e);
+                     auto& request = std::get<TokenizeRequest>(parsed);
+                     if (auto e = check_parsed(server, request.api)) return *std::move(e);
+                     auto tokens = tokenize_prompt(service, std::move(request.api),
+                                                   request.add_special_tokens, &abandoned);
+                     if (auto* e = std::get_if<ApiError>(&tokens)) return std::move(*e);
+                     return tokenize_answer(*service.tokenizer, std::get<std::vector<Token>>(tokens),
+                                            service.backend->max_model_len(), request.return_token_strs);
+                   });
+}
+
+void handle_detokenize(Exchange& exchange) {
+  const ServerContext& server = exchange.server();
+  answer_on_worker(exchange,
+                   [&server](const ModelService& service, const std::string& body,
+                             const std::atomic<bool>&) -> std::variant<std::string, ApiError> {
+                     auto parsed = parse_detokenize_request(body);
+                     if (auto* e = std::get_if<ApiError>(&parsed)) return std::move(*e);
+                     const auto& request = std::get<ApiRequest>(parsed);
+                     if (auto e = check_parsed(server, request)) return *std::move(e);
+                     const auto& tokens = std::get<std::vector<Token>>(request.prompts.front());
+                     if (auto e = check_ids(tokens, *service.tokenizer, "tokens")) return *std::move(e);
+                     const Result<std::string> text =
+                         service.tokenizer->decode(tokens, /*skip_special=*/false);
+                     if (!text.ok()) return api_error(text.status());
+                     return R"({"prompt":)" + dump_json(*text) + "}";
+                   });
+}
+
+}  // namespace kvasir

@@ -1,0 +1,108 @@
+// The form of gpt-oss: messages <|start|>ROLE<|channel|>CHANNEL to=RECIPIENT <|constrain|>json<|message|>TEXT
+// and then <|end|>, or <|call|> behind a call. The prompt ends with <|start|>assistant.
+#include <utility>
+
+#include "server/outputs/call_parser.h"
+#include "server/outputs/json_pieces.h"
+
+namespace kvasir {
+namespace {
+
+constexpr size_t kMostHeaderBytes = 1024;
+
+class Harmony final : public CallParser {
+ public:
+  explicit Harmony(const CallParserInputs& inputs)
+      : finder_({"<|start|>", "<|channel|>", "<|constrain|>", "<|message|>", "<|end|>", "<|call|>"}),
+        calls_(inputs.format == ToolFormat::kOpenAi) {}
+
+  void push(char c, AnswerParts& parts) override {
+    std::string shown;
+    const std::optional<size_t> mark = finder_.push(c, shown);
+    add(shown, parts);
+    if (!mark) return;
+    switch (static_cast<Mark>(*mark)) {
+      case Mark::kStart:
+      case Mark::kChannel:
+      case Mark::kConstrain:
+        end_message(parts);
+        header_ += *mark == 1 ? "\n" : " ";  // the channel is behind the line break
+        place_ = Place::kHeader;
+        return;
+      case Mark::kMessage:
+        return begin_message(parts);
+      case Mark::kEnd:
+      case Mark::kCall:
+        end_message(parts);
+        place_ = Place::kContent;
+        return;
+    }
+  }
+
+  void finish(AnswerParts& parts) override {
+    add(finder_.finish(), parts);
+    end_message(parts);  // the mark behind a call ends the output, and has no text
+  }
+
+ private:
+  enum class Mark : uint8_t { kStart, kChannel, kConstrain, kMessage, kEnd, kCall };
+  enum class Place : uint8_t { kContent, kHeader, kReasoning, kCall };
+
+  void add(const std::string& text, AnswerParts& parts) {
+    switch (place_) {
+      case Place::kContent:
+        return parts.content(text);
+      case Place::kReasoning:
+        return parts.reasoning(text);
+      case Place::kCall:
+        return parts.arguments(text);
+      case Place::kHeader:
+        if (header_.size() < kMostHeaderBytes) header_ += text;
+        return;
+    }
+  }
+
+  // The function that the message goes to; empty: none.
+  static std::string_view called(std::string_view header) {
+    constexpr std::string_view kTo = "to=functions.";
+    const size_t to = header.find(kTo);
+    if (to == std::string_view::npos) return {};
+    header.remove_prefix(to + kTo.size());
+    return header.substr(0, header.find_first_of(" \t\n<"));
+  }
+
+  void begin_message(AnswerParts& parts) {
+    end_message(parts);
+    const std::string header = std::exchange(header_, std::string());
+    const size_t line = header.find('\n');
+    const std::string_view channel =
+        std::string_view(header).substr(line == std::string::npos ? 0 : line + 1);
+    const std::string_view name = called(header);
+    if (!name.empty() && calls_) {
+      parts.begin_call(name);
+      place_ = Place::kCall;
+    } else if (channel.starts_with("analysis")) {
+      parts.reasoning("\n");  // between two thoughts
+      place_ = Place::kReasoning;
+    } else {
+      place_ = Place::kContent;
+    }
+  }
+
+  void end_message(AnswerParts& parts) {
+    if (parts.in_call()) parts.end_call();
+  }
+
+  MarkFinder finder_;
+  const bool calls_;
+  Place place_ = Place::kContent;  // text before any mark is content
+  std::string header_;
+};
+
+}  // namespace
+
+std::unique_ptr<CallParser> make_harmony(const CallParserInputs& inputs) {
+  return std::make_unique<Harmony>(inputs);
+}
+
+}  // namespace kvasir
