@@ -22,7 +22,8 @@ json number_of(float value) {
 
 json value_or(const json& object, const char* name, json otherwise) {
   const json& value = member(object, name);
-  return value.is_null() ? std::move(otherwise) : value;
+  if (value.is_null()) return otherwise;
+  return value;
 }
 
 // The members of a response that say what was asked for.
