@@ -33,6 +33,9 @@ class TokenConstraint {
   // The tokens that may follow; never an empty set. Waits for at most `patience` until they are known; null:
   // they are not yet. Valid until a call with another output. One thread at a time, any.
   virtual const TokenMask* after(std::span<const Token> output, Nanos patience) = 0;
+
+  // The last answer of after() was null.
+  virtual bool was_late() const { return false; }
 };
 
 }  // namespace kvasir

@@ -133,7 +133,9 @@ void RequestLifecycle::publish(const SubmittedStep& step, StepResult& result,
       p_.watch.ran(*live, p_.cache.ready_tokens(m.seq));
     } else {
       p_.metrics.deferred();
-      if (live->deferrals < UINT16_MAX) ++live->deferrals;
+      // A step of its own would bring no mask sooner.
+      const bool for_a_mask = live->sampling.constraint && live->sampling.constraint->was_late();
+      if (live->deferrals < UINT16_MAX && !for_a_mask) ++live->deferrals;
     }
   }
   for (ScoredToken& token : result.scored) {

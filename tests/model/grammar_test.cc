@@ -24,7 +24,6 @@ using testing::HasSubstr;
 using Kind = OutputGrammar::Kind;
 
 constexpr Token kEnd = 2;
-constexpr size_t kCacheBytes = size_t{16} << 20;
 
 // Ids 0, 1, 2 are <|endoftext|>, <|im_start|>, <|im_end|> (the end); then all bytes, and some merges.
 Tokenizer tiny_tokenizer(bool pieces = false) {
@@ -49,7 +48,7 @@ OutputGrammar of(Kind kind, std::string text) {
 
 class GrammarTest : public testing::TestWithParam<bool> {
  protected:
-  GrammarTest() : tokenizer_(tiny_tokenizer(GetParam())), vocabulary_(tokenizer_, kCacheBytes) {}
+  GrammarTest() : tokenizer_(tiny_tokenizer(GetParam())), vocabulary_(tokenizer_) {}
 
   CompiledGrammar compiled(const OutputGrammar& grammar) { return take(vocabulary_.compile(grammar)); }
   std::string refusal(const OutputGrammar& grammar) {
@@ -190,7 +189,11 @@ TEST_P(GrammarTest, WhatIsNoGrammarIsRefusedInOneLine) {
   EXPECT_NE(refusal(of(Kind::kGrammar, "root ::= nothing")), "");
   EXPECT_NE(refusal(of(Kind::kGrammar, "no rule at all")), "");
   EXPECT_NE(refusal(of(Kind::kJsonSchema, R"({"type":"strin"})")), "");
-  EXPECT_NE(refusal(of(Kind::kJsonSchema, R"({"$ref":"elsewhere"})")), "");
+  // Also the second time.
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_NE(refusal(of(Kind::kJsonSchema, R"({"$ref":"elsewhere"})")), "");
+    EXPECT_NE(refusal(of(Kind::kJsonSchema, R"({"type":"number","multipleOf":0.5})")), "");
+  }
   EXPECT_NE(refusal(of(Kind::kStructuralTag, R"({"type":"structural_tag"})")), "");
 }
 
@@ -245,6 +248,12 @@ TEST(GrammarLimits, WhatIsBeyondThemIsNamed) {
   says(of(Kind::kRegex, std::string(70'000, 'a')), "at most 65536");
   says(of(Kind::kRegex, "(a{1000}){1000}"), "16384 characters");
   says(of(Kind::kRegex, std::string(100, '(') + "a" + std::string(100, ')')), "64 levels");
+  says(of(Kind::kRegex, ")" + std::string(100, ')') + std::string(70, '(')), "64 levels");
+  std::string repeated = "a";
+  for (int i = 0; i < 40; ++i) repeated += "+*";
+  says(of(Kind::kRegex, repeated), "64 levels");
+  says(of(Kind::kJsonSchema, R"({"pattern":")" + repeated + "\"}"), "64 levels");
+  EXPECT_TRUE(check_size(of(Kind::kRegex, "(a+b*c?[(]{3}|d+)+" + std::string(200, 'x') + "[((((]")).ok());
   says(of(Kind::kRegex, ""), "not be empty");
   says(of(Kind::kGrammar, "root ::= (\"aaaa\"{2000}){2000}"), "16384 characters");
   says({Kind::kChoice}, "there must be a choice");
@@ -256,6 +265,13 @@ TEST(GrammarLimits, WhatIsBeyondThemIsNamed) {
   says(of(Kind::kJsonSchema, R"({"properties":{"a":{"pattern":"(a{200}){200}"}}})"), "16384 characters");
   says(of(Kind::kJsonSchema, R"({"properties":{"a":{"not":{"type":"null"}}}})"), "keyword 'not'");
   says(of(Kind::kJsonSchema, R"({"items":{"anyOf":[{"uniqueItems":true}]}})"), "keyword 'uniqueItems'");
+  says(of(Kind::kJsonSchema, R"({"$ref":"#/default","default":{"pattern":"a"}})"), "'$ref'");
+  says(of(Kind::kJsonSchema, R"({"$ref":"#/$defs/a/default","$defs":{"a":{"default":{}}}})"), "'$ref'");
+  EXPECT_TRUE(
+      check_size(of(Kind::kJsonSchema, R"({"$ref":"#/$defs/a","$defs":{"a":{"type":"null"}}})")).ok());
+  says(of(Kind::kStructuralTag,
+          R"({"format":{"elements":[{"type":"json_schema","json_schema":{"pattern":"(a{200}){200}"}}]}})"),
+       "16384 characters");
   std::string deep = "1";
   for (int i = 0; i < 70; ++i) deep = R"({"items":)" + deep + "}";
   says(of(Kind::kJsonSchema, deep), "64 levels");

@@ -60,6 +60,18 @@ TEST(GrammarFields, TheOrderOfASchemaIsKept) {
             schema);
 }
 
+// Only the schema's own text is read again, and only one that the limit lets pass: the parser that keeps the
+// order takes time quadratic in the members.
+TEST(GrammarFields, TheOrderCostsNoMoreThanTheSchema) {
+  std::string many = "{ ";
+  for (int i = 0; i < 20'000; ++i) many += fmt::format("{}\"{}\":0", i == 0 ? "" : ",", i);
+  many += "}";
+  const std::string schema = R"({"z":{},"a":{}})";
+  EXPECT_EQ(request(R"("a":)" + many + R"(,"guided_json":)" + schema).grammar.text, schema);
+  EXPECT_EQ(request(R"("guided_json":)" + many).grammar.text, many) << "as it came: it is refused later";
+  EXPECT_EQ(request(R"("guided_json":{"a":1},"guided_jso\u006e":{"b":1,"a":2})").grammar.text, R"({"a":1})");
+}
+
 TEST(GrammarFields, AWrongOneIsNamed) {
   const auto refused = [](const std::string& fields, const std::string& param) {
     const auto outcome = parsed(fields);

@@ -259,6 +259,32 @@ TEST_F(MessagesWriterTest, AStreamOfThinkingTextAndCalls) {
   EXPECT_EQ(e.back()["delta"]["stop_reason"], "tool_use");
 }
 
+TEST_F(MessagesWriterTest, TheRestOfACallComesBeforeTheTextBehindIt) {
+  const auto w = writer();
+  TextDelta begun;
+  begun.tool_calls = {{0, "c0", "f", "{"}};
+  w->delta_event(0, begun, "");
+  TextDelta rest = text("so");
+  rest.tool_calls = {{0, "", "", "}"}, {1, "c1", "g", "{}"}};
+  std::vector<std::string> types;
+  for (const json& e : events_of(w->delta_event(0, rest, "tool_calls"))) {
+    types.push_back(fmt::format("{} {}", e["type"].get<std::string>().substr(14), e.value("index", -1)));
+  }
+  EXPECT_THAT(types, ElementsAre("delta 0", "stop 0", "start 1", "delta 1", "stop 1", "start 2", "delta 2",
+                                 "stop 2"));
+}
+
+TEST_F(MessagesWriterTest, ArgumentsThatAreNestedTooDeepAreText) {
+  const auto input = [&](size_t levels) {
+    TextDelta all;
+    all.tool_calls = {{0, "c0", "f", R"({"a":)" + std::string(levels, '[') + std::string(levels, ']') + "}"}};
+    return json::parse(writer()->whole({{all, "tool_calls"}}, {}))["content"][0]["input"];
+  };
+  EXPECT_TRUE(input(63).contains("a"));
+  EXPECT_TRUE(input(64).contains("INVALID_JSON"));
+  EXPECT_TRUE(input(200'000).contains("INVALID_JSON"));
+}
+
 TEST_F(MessagesWriterTest, WholeAnswers) {
   TextDelta all = text("so");
   all.reasoning = "hm";

@@ -212,6 +212,19 @@ TEST(OutputPlan, SetsAGrammarWhereACallIsDemanded) {
   EXPECT_FALSE(plan_output(formats, "", none).active());
 }
 
+// It holds from the first token on: what comes is the answer, though the prompt has begun the reasoning.
+TEST(OutputPlan, AClientsGrammarLeavesNoRoomForReasoning) {
+  ApiRequest r = with_tools(ToolChoice::kAuto);
+  const OutputFormats think{ToolFormat::kHermes, ReasoningFormat::kThink, "tools"};
+  EXPECT_EQ(plan_output(think, "<think>\n", r).thinking, Thinking::kInside);
+  r.grammar.kind = OutputGrammar::Kind::kJson;
+  EXPECT_EQ(plan_output(think, "<think>\n", r).thinking, Thinking::kNo);
+  r.tools.clear();
+  EXPECT_EQ(plan_output(think, "<think>\n", r).thinking, Thinking::kNo);
+  ApiRequest demanded = with_tools(ToolChoice::kRequired);
+  EXPECT_EQ(plan_output(think, "<think>\n", demanded).thinking, Thinking::kInside) << "its grammar has room";
+}
+
 TEST(OutputPlan, ToolsThatAModelHasNotAreRefused) {
   const auto refusal = [](const OutputFormats& formats, const ApiRequest& r) {
     const auto e = check_outputs(formats, r);

@@ -112,6 +112,13 @@ TEST_F(ResponsesParser, Fields) {
   EXPECT_EQ(with(R"("tool_choice":"none")").tool_choice, ToolChoice::kNone);
   EXPECT_EQ(with(R"("text":{"format":{"type":"json_object"}})").grammar.kind, OutputGrammar::Kind::kJson);
   EXPECT_EQ(with(R"("text":{"format":{"type":"text"}})").grammar.kind, OutputGrammar::Kind::kNone);
+  with(R"("user":[1],"reasoning":{"summary":{"a":1}},"text":{"format":{"type":"text","x":1},"y":2},
+          "tools":[{"type":"function","name":"g"}],
+          "tool_choice":{"type":"function","name":"g","x":1})");
+  EXPECT_TRUE(context_.echo["user"].is_null());
+  EXPECT_TRUE(context_.echo["reasoning"]["summary"].is_null());
+  EXPECT_EQ(context_.echo["text"], json({{"format", {{"type", "text"}}}}));
+  EXPECT_EQ(context_.echo["tool_choice"], json({{"type", "function"}, {"name", "g"}}));
   ApiRequest defaults;
   defaults.sampling.temperature = 0.7F;
   parse_responses_request(R"({"input":"a"})", defaults, context_);

@@ -110,6 +110,23 @@ TEST_F(ResponsesWriterTest, AStreamOfText) {
   EXPECT_EQ(kept->messages[1].content, "Hey");
 }
 
+TEST_F(ResponsesWriterTest, TheRestOfACallComesBeforeTheTextBehindIt) {
+  const auto w = writer();
+  std::string out = w->first_event(0, {});
+  TextDelta begun;
+  begun.tool_calls = {{0, "c0", "f", "{"}};
+  out += w->delta_event(0, begun, "");
+  TextDelta rest = text("so");
+  rest.tool_calls = {{0, "", "", "}"}, {1, "c1", "g", "{}"}};
+  out += w->delta_event(0, rest, "tool_calls");
+  out += w->usage_event({});
+  const json output = events_of(out).back()["response"]["output"];
+  ASSERT_EQ(output.size(), 3U) << output;
+  EXPECT_EQ(output[0]["arguments"], "{}");
+  EXPECT_EQ(output[1]["content"][0]["text"], "so");
+  EXPECT_EQ(output[2]["name"], "g");
+}
+
 TEST_F(ResponsesWriterTest, AStreamOfReasoningTextAndCalls) {
   const auto w = writer();
   std::string out = w->first_event(0, {});

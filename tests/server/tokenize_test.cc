@@ -35,8 +35,7 @@ TEST(Tokenize, TextAndMessages) {
   EXPECT_EQ(tokens(R"({"prompt":"h<|im_end|>","parse_special":true})"), json({token_of('h'), kEndToken}));
   EXPECT_EQ(tokens(R"({"messages":[{"role":"user","content":"hi"}]})"), tokens_of("user: hi|assistant:"));
   EXPECT_EQ(tokens(R"({"prompt":""})"), json::array());
-  // Beyond what the model can take, but a text all the same.
-  EXPECT_EQ(tokens(R"({"prompt":")" + std::string(100'000, 'a') + "\"}").size(), 100'000u);
+  EXPECT_EQ(tokens(R"({"prompt":")" + std::string(4096, 'a') + "\"}").size(), 4096u) << "the most";
 }
 
 TEST(Tokenize, StringsAsTheVocabularyHasThem) {
@@ -117,6 +116,8 @@ TEST(Tokenize, Refusals) {
   refused("/detokenize", R"({"tokens":[1,"a"]})", "'tokens' must be a list of token ids");
   refused("/detokenize", R"({"tokens":[1,259]})", "token id 259, but the vocabulary ends at 258");
   refused("/detokenize", R"({"tokens":[-1]})", "'tokens' must be a list of token ids");
+  refused("/detokenize", json{{"tokens", std::vector<int>(4097, 5)}}.dump(), "context length is 4096");
+  refused("/tokenize", json{{"prompt", std::string(4097, 'a')}}.dump(), "context length is 4096");
   EXPECT_EQ(server.ask(post("/tokenize", R"({"prompt":"a","model":"gpt-9"})")).status, 404);
   EXPECT_EQ(server.ask(post("/detokenize", R"({"tokens":[1],"model":"gpt-9"})")).status, 404);
 }

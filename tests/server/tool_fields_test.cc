@@ -204,5 +204,23 @@ TEST(JsonValues, TheTextOfAMember) {
   for (size_t i = 0; i < kText.size(); ++i) (void)member_text(kText.substr(0, i), "z");
 }
 
+// The value is read from the text for the order of its members; the text may be that of another member.
+TEST(ToolFields, ANameWithEscapesIsNoWayAroundTheChecks) {
+  const auto refused = [](const std::string& fields, const char* field) {
+    const auto parsed = parse(fields);
+    const auto* e = std::get_if<ApiError>(&parsed);
+    ASSERT_NE(e, nullptr) << fields.substr(0, 99);
+    EXPECT_EQ(e->status, 400);
+    EXPECT_EQ(e->param, field);
+  };
+  refused(R"("tools":5,"tool\u0073":[])", "tools");
+  refused(R"("chat_template_kwargs":[],"chat_template_kwarg\u0073":{})", "chat_template_kwargs");
+  std::string many;
+  for (size_t i = 0; i <= kMaxTools; ++i) {
+    many += fmt::format(R"({}{{"type":"function","function":{{"name":"f{}"}}}})", i == 0 ? "" : ",", i);
+  }
+  refused(tools(many) + R"(,"tool\u0073":[])", "tools");
+}
+
 }  // namespace
 }  // namespace kvasir

@@ -6,11 +6,13 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <exception>
 #include <list>
 #include <map>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -45,7 +47,7 @@ struct GrammarCompiler::Shared {
 
   // Made by the first who needs it: of a large vocabulary it takes half a second.
   const GrammarVocabulary& vocabulary() {
-    std::call_once(once, [this] { made.emplace(tokenizer, cache_limit / 4); });
+    std::call_once(once, [this] { made.emplace(tokenizer); });
     return *made;
   }
 
@@ -111,9 +113,17 @@ void GrammarCompiler::run(Shared& shared, const std::shared_ptr<Job>& job) {
     const std::lock_guard lock(shared.mutex);
     job->thread = gettid();
   }
-  const GrammarVocabulary& vocabulary = shared.vocabulary();
-  const Nanos begin = clock.now();
-  Result<CompiledGrammar> result = vocabulary.compile(job->grammar);
+  Nanos begin = clock.now();
+  const auto compile = [&]() -> Result<CompiledGrammar> {
+    try {
+      const GrammarVocabulary& vocabulary = shared.vocabulary();
+      begin = clock.now();
+      return vocabulary.compile(job->grammar);
+    } catch (const std::exception& e) {
+      return error(ErrorCode::kExhausted, "it could not be prepared: {}; try again", e.what());
+    }
+  };
+  Result<CompiledGrammar> result = compile();
   if (result.ok() && result->first_mask_time() > shared.mask_limit) {
     result = error(ErrorCode::kInvalidArgument,
                    "finding out which tokens may come next takes longer than {} ms, which is the limit",
@@ -151,7 +161,12 @@ Result<CompiledGrammar> GrammarCompiler::compile(const OutputGrammar& grammar,
     }
     if (!job && shared_->running.size() < options_.threads) {
       job = shared_->running.emplace(key, std::make_shared<Job>(grammar)).first->second;
-      std::thread([shared = shared_, job] { run(*shared, job); }).detach();
+      try {
+        std::thread([shared = shared_, job] { run(*shared, job); }).detach();
+      } catch (const std::system_error& e) {
+        shared_->running.erase(key);
+        return error(ErrorCode::kExhausted, "no thread can be had to prepare it: {}; try again", e.what());
+      }
     }
     if (job && job->result) return *job->result;
     if (abandoned != nullptr && abandoned->load(std::memory_order_relaxed)) {

@@ -18,16 +18,6 @@ Status too_large(std::string_view what, size_t size, size_t most) {
   return error(ErrorCode::kInvalidArgument, "{}: {}, and at most {} are allowed", what, size, most);
 }
 
-// Brackets within brackets, whether or not they are in quotes or escaped.
-int depth_of(std::string_view text) {
-  int depth = 0, deepest = 0;
-  for (const char c : text) {
-    if (c == '(' || c == '[' || c == '{') deepest = std::max(deepest, ++depth);
-    if (c == ')' || c == ']' || c == '}') --depth;
-  }
-  return deepest;
-}
-
 // Reads a pattern from left to right.
 class Expansion {
  public:
@@ -40,6 +30,9 @@ class Expansion {
     for (const Group& g : groups_) all = sum(all, g.total());
     return all;
   }
+  // Groups within groups, and repetitions of repetitions: what follows goes down a level of its stack for
+  // each. Of what has been run.
+  size_t depth() const { return deepest_; }
 
  private:
   struct Group {
@@ -51,6 +44,7 @@ class Expansion {
   static bool has(std::string_view set, char c) { return set.find(c) != std::string_view::npos; }
   size_t sum(size_t a, size_t b) const { return std::min(a + b, most_ + 1); }
   void add(size_t size) {
+    repeated_ = 0;
     Group& g = groups_.back();
     g.before = sum(g.before, g.last);
     g.last = size;
@@ -77,10 +71,14 @@ class Expansion {
     last = last > 0 && largest > (most_ + 1) / last ? most_ + 1 : last * largest;
   }
 
+  void go_down() { deepest_ = std::max(deepest_, groups_.size() - 1 + repeated_); }
+
   void step() {
     switch (const char c = text_[at_]) {
       case '(':
         groups_.emplace_back();
+        repeated_ = 0;
+        go_down();
         ++at_;
         return;
       case ')':
@@ -95,6 +93,8 @@ class Expansion {
         until(']');
         return add(1);
       case '{':
+        ++repeated_;
+        go_down();
         return repeat();
       case '\\':
         at_ += 2;
@@ -104,17 +104,39 @@ class Expansion {
         [[fallthrough]];
       default:
         ++at_;
-        if (!has(kMarks, c) && !(quoted_ && has(kSpaces, c))) add(1);
+        if (has("*+?", c)) {
+          ++repeated_;
+          go_down();
+        } else if (c == '|') {
+          repeated_ = 0;
+        } else if (!(quoted_ && has(kSpaces, c))) {
+          add(1);
+        }
     }
   }
 
-  static constexpr std::string_view kMarks = "*+?|", kSpaces = " \n\t\r";
+  static constexpr std::string_view kSpaces = " \n\t\r";
   const std::string_view text_;
   const bool quoted_;
   const size_t most_;
   size_t at_ = 0;
+  size_t repeated_ = 0;  // repetitions of the last item so far, each of the one before
+  size_t deepest_ = 0;
   std::vector<Group> groups_;
 };
+
+Status check_pattern(std::string_view text, bool quoted, const GrammarLimits& limits) {
+  Expansion pattern(text, quoted, limits.expanded);
+  const size_t expanded = pattern.run();
+  if (pattern.depth() > static_cast<size_t>(limits.depth)) {
+    return error(ErrorCode::kInvalidArgument, "it is nested deeper than {} levels", limits.depth);
+  }
+  if (expanded > limits.expanded) {
+    return error(ErrorCode::kInvalidArgument,
+                 "it has more than {} characters when repetitions are written out", limits.expanded);
+  }
+  return {};
+}
 
 // Goes through a JSON schema. What only describes is left out; the rest must be something that an output can
 // be held to.
@@ -141,6 +163,7 @@ class SchemaWalk {
                    key);
     }
     if (is_one_of(kValues)) return {};
+    if (key == "$ref" && value.is_string()) return reference(value.get_ref<const std::string&>());
     if (is_one_of(kBounds)) {
       if (value.is_number() && value.get<double>() > static_cast<double>(limits_.bound)) {
         return error(ErrorCode::kInvalidArgument, "the schema's '{}' is larger than {}", key, limits_.bound);
@@ -158,8 +181,23 @@ class SchemaWalk {
     return schema(value);
   }
 
+  // Only to what this walk sees.
+  static Status reference(const std::string& to) {
+    for (const std::string_view place : {"#/$defs/", "#/definitions/"}) {
+      if (to.starts_with(place) && to.find('/', place.size()) == std::string::npos) return {};
+    }
+    if (to == "#") return {};
+    return error(ErrorCode::kInvalidArgument,
+                 "the schema's '$ref' must be '#' or name one of its '$defs' or 'definitions'");
+  }
+
   Status pattern(const std::string& text) {
-    expanded_ += expanded_size(text, /*quoted=*/false, limits_.expanded);
+    Expansion pattern(text, /*quoted=*/false, limits_.expanded);
+    expanded_ += pattern.run();
+    if (pattern.depth() > static_cast<size_t>(limits_.depth)) {
+      return error(ErrorCode::kInvalidArgument, "a pattern of the schema is nested deeper than {} levels",
+                   limits_.depth);
+    }
     if (expanded_ <= limits_.expanded) return {};
     return error(ErrorCode::kInvalidArgument,
                  "the schema's patterns have more than {} characters when repetitions are written out",
@@ -178,6 +216,15 @@ class SchemaWalk {
   size_t expanded_ = 0;
 };
 
+// The schemas within a structural tag.
+Status check_tag(const json& node, const GrammarLimits& limits) {
+  if (!node.is_structured()) return {};
+  for (const auto& [key, value] : node.items()) {
+    KV_RETURN_IF_ERROR(key == "json_schema" ? SchemaWalk(limits).schema(value) : check_tag(value, limits));
+  }
+  return {};
+}
+
 Status check_json(const OutputGrammar& grammar, const GrammarLimits& limits) {
   if (nests_deeper(grammar.text, limits.depth)) {
     return error(ErrorCode::kInvalidArgument, "it is nested deeper than {} levels", limits.depth);
@@ -186,7 +233,7 @@ Status check_json(const OutputGrammar& grammar, const GrammarLimits& limits) {
   if (parsed.is_discarded()) return error(ErrorCode::kInvalidArgument, "it is not valid JSON in UTF-8");
   if (!parsed.is_object()) return error(ErrorCode::kInvalidArgument, "it must be a JSON object");
   if (grammar.kind == OutputGrammar::Kind::kJsonSchema) return SchemaWalk(limits).schema(parsed);
-  return {};
+  return check_tag(parsed, limits);
 }
 
 }  // namespace
@@ -220,14 +267,7 @@ Status check_size(const OutputGrammar& grammar, const GrammarLimits& limits) {
     case Kind::kRegex:
     case Kind::kGrammar: {
       if (grammar.text.empty()) return error(ErrorCode::kInvalidArgument, "it must not be empty");
-      if (depth_of(grammar.text) > limits.depth) {
-        return error(ErrorCode::kInvalidArgument, "it is nested deeper than {} levels", limits.depth);
-      }
-      if (expanded_size(grammar.text, grammar.kind == Kind::kGrammar, limits.expanded) > limits.expanded) {
-        return error(ErrorCode::kInvalidArgument,
-                     "it has more than {} characters when repetitions are written out", limits.expanded);
-      }
-      return {};
+      return check_pattern(grammar.text, grammar.kind == Kind::kGrammar, limits);
     }
   }
   return {};

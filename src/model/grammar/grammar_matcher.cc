@@ -51,13 +51,6 @@ void LogMessageImpl(const std::string&, int, int level, const std::string& messa
 namespace kvasir {
 namespace {
 
-// How long this thread has been on a core.
-Nanos busy_time() {
-  timespec t{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-  return Nanos{t.tv_sec} * kNanosPerSecond + t.tv_nsec;
-}
-
 std::string in_one_line(std::string text) {
   constexpr size_t kLongest = 300;  // bytes
   std::replace_if(
@@ -131,6 +124,12 @@ std::shared_ptr<const TokenMask> tokens_of_json(const Tokenizer& tokenizer) {
 
 }  // namespace
 
+Nanos busy_time() {
+  timespec t{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return Nanos{t.tv_sec} * kNanosPerSecond + t.tv_nsec;
+}
+
 // ---------------------------------------------------------------- grammars
 
 struct CompiledGrammar::Impl {
@@ -153,10 +152,10 @@ Nanos CompiledGrammar::first_mask_time() const {
 }
 
 struct GrammarVocabulary::Impl {
-  // Runs on the calling thread alone.
-  Impl(const Tokenizer& tokenizer, size_t cache_bytes)
-      : compiler(describe(tokenizer), /*max_threads=*/1, /*cache_enabled=*/true,
-                 static_cast<int64_t>(cache_bytes)),
+  // Runs on the calling thread alone. Without a cache: the library's keeps the texts of what failed for ever,
+  // and tells of what it leaves out only once.
+  explicit Impl(const Tokenizer& tokenizer)
+      : compiler(describe(tokenizer), /*max_threads=*/1, /*cache_enabled=*/false),
         of_json(tokens_of_json(tokenizer)) {}
 
   xgrammar::CompiledGrammar compile(const OutputGrammar& g) {
@@ -192,8 +191,7 @@ struct GrammarVocabulary::Impl {
   const std::shared_ptr<const TokenMask> of_json;
 };
 
-GrammarVocabulary::GrammarVocabulary(const Tokenizer& tokenizer, size_t cache_bytes)
-    : impl_(std::make_unique<Impl>(tokenizer, cache_bytes)) {}
+GrammarVocabulary::GrammarVocabulary(const Tokenizer& tokenizer) : impl_(std::make_unique<Impl>(tokenizer)) {}
 
 GrammarVocabulary::~GrammarVocabulary() = default;
 
@@ -218,7 +216,11 @@ Result<CompiledGrammar> GrammarVocabulary::compile(const OutputGrammar& grammar)
     return error(ErrorCode::kInvalidArgument, "{}", in_one_line(warning));
   }
   const Nanos begin = busy_time();
-  GrammarMatcher(CompiledGrammar(compiled)).mask(compiled->first);
+  try {
+    GrammarMatcher(CompiledGrammar(compiled)).mask(compiled->first);
+  } catch (const std::exception& e) {
+    return error(ErrorCode::kInvalidArgument, "{}", words_of(e));
+  }
   compiled->first_time = busy_time() - begin;
   return CompiledGrammar(std::move(compiled));
 }

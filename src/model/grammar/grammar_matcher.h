@@ -31,13 +31,16 @@ class CompiledGrammar {
   std::shared_ptr<const Impl> impl_;
 };
 
+// How long this thread has been on a core.
+Nanos busy_time();
+
 // The tokens of a model, and grammars for them. Thread-safe.
 class GrammarVocabulary {
  public:
   // Tokens are the bytes that they stand for, whatever the tokenizer is. Control tokens are in no output;
-  // those that end one are wherever the grammar may end. cache_bytes: for parts that grammars have in common.
+  // those that end one are wherever the grammar may end.
   // REQUIRES: the tokenizer has a token that ends an output.
-  GrammarVocabulary(const Tokenizer& tokenizer, size_t cache_bytes);
+  explicit GrammarVocabulary(const Tokenizer& tokenizer);
   ~GrammarVocabulary();
 
   // Takes milliseconds to seconds, and cannot be interrupted. kInvalidArgument, in one line: the text is no

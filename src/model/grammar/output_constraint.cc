@@ -98,9 +98,13 @@ const TokenMask* OutputConstraint::after(std::span<const Token> output, Nanos pa
   return nullptr;
 }
 
+bool OutputConstraint::was_late() const {
+  const std::lock_guard lock(mutex_);
+  return was_late_;
+}
+
 void OutputConstraint::work() {
-  const MonotonicClock clock;
-  const Nanos begin = clock.now();
+  const Nanos begin = busy_time();
   {
     const std::lock_guard lock(mutex_);
     if (same(known_, wanted_)) {  // a step may be reading the mask
@@ -112,19 +116,20 @@ void OutputConstraint::work() {
   const size_t unseen = mutant(Mutant::kMaskOfBefore) && !output_.empty() ? 1 : 0;
   matcher_.follow(std::span(output_).first(output_.size() - unseen));
   matcher_.mask(next_);
-  const Nanos took = clock.now() - begin;
-  bool again = false;
+  const Nanos took = busy_time() - begin;
+  MaskQueue* next = nullptr;
   {
     const std::lock_guard lock(mutex_);
     slow_ = took > kSlow;
-    again = !same(wanted_, output_);
-    if (!again) {
+    if (!same(wanted_, output_)) {
+      next = slow_ ? slow_queue_.get() : queue_.get();
+    } else {
       known_.swap(output_);
       std::swap(mask_.words, next_.words);
       queued_ = false;
     }
   }
-  if (again) return queue_->post(shared_from_this());
+  if (next != nullptr) return next->post(shared_from_this());
   made_.notify_all();
   MaskQueue::Counts& counts = queue_->counts;
   counts.masks.fetch_add(1, std::memory_order_relaxed);

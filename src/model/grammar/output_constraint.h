@@ -69,6 +69,7 @@ class OutputConstraint final : public TokenConstraint, public std::enable_shared
 
   void expect(std::span<const Token> output) override;
   const TokenMask* after(std::span<const Token> output, Nanos patience) override;
+  bool was_late() const override;
 
   // Makes the mask for what is expected. The mask thread.
   void work();
@@ -79,7 +80,7 @@ class OutputConstraint final : public TokenConstraint, public std::enable_shared
   MaskQueue* want(std::span<const Token> output);
 
   const std::shared_ptr<MaskQueue> queue_, slow_queue_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable made_;
   std::vector<Token> wanted_;  // guarded by mutex_
   std::vector<Token> known_;   // guarded by mutex_: what mask_ is for

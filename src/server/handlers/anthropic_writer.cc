@@ -1,11 +1,14 @@
 // Writes messages as Anthropic's API has them: blocks of thinking, text and calls of tools.
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
+#include "base/untrusted_text.h"
 #include "server/handlers/anthropic.h"
 #include "server/handlers/json_parts.h"
 #include "server/http_message.h"
+#include "server/json_fields.h"
 
 namespace kvasir {
 namespace {
@@ -42,8 +45,10 @@ json message_usage(const Usage& usage) {
           {"output_tokens", usage.completion_tokens}};
 }
 
-// Arguments that are no object are kept under the key that Anthropic's documentation proposes for them.
+// Arguments that are no object, or that are nested too deep for what recurses over them, are kept under the
+// key that Anthropic's documentation proposes for the ill-formed.
 json input_of(const std::string& arguments) {
+  if (nests_deeper(arguments, kMaxJsonDepth)) return json{{"INVALID_JSON", arguments}};
   json input = json::parse(arguments.empty() ? "{}" : arguments, nullptr, /*allow_exceptions=*/false);
   return input.is_object() ? input : json{{"INVALID_JSON", arguments}};
 }
@@ -96,6 +101,11 @@ class MessagesWriter final : public AnswerWriter {
 
   std::string delta_event(size_t, const TextDelta& delta, const std::string& finish_reason) override {
     std::string out;
+    // The rest of the open call comes before what is behind it.
+    const auto open_call = open_ == Block::kCall ? std::optional(call_) : std::nullopt;
+    for (const ToolCallDelta& piece : delta.tool_calls) {
+      if (piece.index == open_call) out += add_call(piece);
+    }
     if (!delta.reasoning.empty()) {
       if (open_ != Block::kThinking) {
         out += begin(Block::kThinking, {{"type", "thinking"}, {"thinking", ""}, {"signature", ""}});
@@ -107,17 +117,7 @@ class MessagesWriter final : public AnswerWriter {
       out += add({{"type", "text_delta"}, {"text", delta.text}});
     }
     for (const ToolCallDelta& piece : delta.tool_calls) {
-      if (open_ != Block::kCall || call_ != piece.index) {
-        out += begin(Block::kCall, {{"type", "tool_use"},
-                                    {"id", call_id(piece.id)},
-                                    {"name", piece.name},
-                                    {"input", json::object()}});
-        call_ = piece.index;
-        called_ = true;
-      }
-      if (!piece.arguments.empty()) {
-        out += add({{"type", "input_json_delta"}, {"partial_json", piece.arguments}});
-      }
+      if (piece.index != open_call) out += add_call(piece);
     }
     if (!finish_reason.empty()) {
       out += end();
@@ -160,6 +160,18 @@ class MessagesWriter final : public AnswerWriter {
   }
   std::string add(json delta) const {
     return message_event("content_block_delta", {{"index", index_}, {"delta", std::move(delta)}});
+  }
+  std::string add_call(const ToolCallDelta& piece) {
+    std::string out;
+    if (open_ != Block::kCall || call_ != piece.index) {
+      out = begin(
+          Block::kCall,
+          {{"type", "tool_use"}, {"id", call_id(piece.id)}, {"name", piece.name}, {"input", json::object()}});
+      call_ = piece.index;
+      called_ = true;
+    }
+    if (piece.arguments.empty()) return out;
+    return out + add({{"type", "input_json_delta"}, {"partial_json", piece.arguments}});
   }
   std::string end() {
     if (std::exchange(open_, Block::kNone) == Block::kNone) return {};

@@ -8,6 +8,8 @@
 #include <string>
 #include <utility>
 
+#include "model/grammar/grammar_limits.h"
+
 namespace kvasir {
 namespace {
 
@@ -119,12 +121,22 @@ void set_guided_grammar(ApiRequest& r, const json& value, JsonFields& errors) {
 
 void keep_schema_order(std::string_view body, ApiRequest& request) {
   if (request.grammar.kind != Kind::kJsonSchema) return;
-  std::string pointer = "/" + request.grammar_field;
-  std::replace(pointer.begin(), pointer.end(), '.', '/');
-  const auto whole = nlohmann::ordered_json::parse(body, nullptr, /*allow_exceptions=*/false);
-  const nlohmann::ordered_json::json_pointer at(pointer);
-  if (whole.is_discarded() || !whole.contains(at) || !whole[at].is_object()) return;
-  request.grammar.text = whole[at].dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  std::string_view text = body;
+  for (std::string_view path = request.grammar_field; !path.empty();) {
+    const size_t dot = std::min(path.find('.'), path.size());
+    const auto inner = member_text(text, path.substr(0, dot));
+    if (!inner || !inner->starts_with('{')) return;
+    text = *inner;
+    path.remove_prefix(std::min(dot + 1, path.size()));
+  }
+  // The parser that keeps the order takes time quadratic in the members; a longer text is refused anyway.
+  if (text.size() > GrammarLimits().text_bytes) {
+    request.grammar.text = text;
+    return;
+  }
+  const auto schema = nlohmann::ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!schema.is_object()) return;
+  request.grammar.text = schema.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
 }  // namespace kvasir

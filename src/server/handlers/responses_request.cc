@@ -26,10 +26,42 @@ json value_or(const json& object, const char* name, json otherwise) {
   return value;
 }
 
-// The members of a response that say what was asked for.
+// A string of at most 512 bytes; null for anything else.
+json short_text(const json& value) {
+  constexpr size_t kMostBytes = 512;
+  const bool fits = value.is_string() && value.get_ref<const std::string&>().size() <= kMostBytes;
+  return fits ? value : json();
+}
+
+// What set_text() has read.
+json format_echo(const json& format) {
+  const std::string type = text_member(format, "type").value_or("text");
+  json out = {{"type", type}};
+  if (type != "json_schema") return out;
+  out["schema"] = member(format, "schema");
+  if (json name = short_text(member(format, "name")); !name.is_null()) out["name"] = std::move(name);
+  if (const json& strict = member(format, "strict"); strict.is_boolean()) out["strict"] = strict;
+  return out;
+}
+
+// What set_responses_tool_choice() has read.
+json choice_echo(const ApiRequest& request) {
+  switch (request.tool_choice) {
+    case ToolChoice::kNone:
+      return "none";
+    case ToolChoice::kAuto:
+      return "auto";
+    case ToolChoice::kRequired:
+      return "required";
+    case ToolChoice::kNamed:
+      break;
+  }
+  return {{"type", "function"}, {"name", request.named_tool}};
+}
+
+// The members of a response that say what was asked for: of the client's only those that were checked, so
+// that an answer repeats nothing of any shape and size.
 json echo_of(const json& object, const ApiRequest& request, bool keep) {
-  json text = value_or(object, "text", json::object());
-  if (!text.contains("format") || text["format"].is_null()) text["format"] = {{"type", "text"}};
   const json& reasoning = member(object, "reasoning");
   return {{"background", false},
           {"instructions", member(object, "instructions")},
@@ -37,16 +69,17 @@ json echo_of(const json& object, const ApiRequest& request, bool keep) {
           {"metadata", value_or(object, "metadata", json::object())},
           {"parallel_tool_calls", request.parallel_tool_calls},
           {"previous_response_id", member(object, "previous_response_id")},
-          {"reasoning", {{"effort", member(reasoning, "effort")}, {"summary", member(reasoning, "summary")}}},
+          {"reasoning",
+           {{"effort", member(reasoning, "effort")}, {"summary", short_text(member(reasoning, "summary"))}}},
           {"service_tier", "default"},
           {"store", keep},
           {"temperature", number_of(request.sampling.temperature)},
-          {"text", std::move(text)},
-          {"tool_choice", value_or(object, "tool_choice", "auto")},
+          {"text", {{"format", format_echo(member(member(object, "text"), "format"))}}},
+          {"tool_choice", choice_echo(request)},
           {"tools", value_or(object, "tools", json::array())},
           {"top_p", number_of(request.sampling.top_p)},
           {"truncation", "disabled"},
-          {"user", member(object, "user")}};
+          {"user", short_text(member(object, "user"))}};
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // Writes a response: items of reasoning, text and calls of tools, whole or as events.
 #include <ctime>
+#include <optional>
 #include <utility>
 
 #include "server/handlers/json_parts.h"
@@ -40,6 +41,11 @@ class ResponsesWriter final : public AnswerWriter {
 
   std::string delta_event(size_t, const TextDelta& delta, const std::string& finish_reason) override {
     std::string out;
+    // The rest of the open call comes before what is behind it.
+    const auto open_call = open_ == Item::kCall ? std::optional(call_) : std::nullopt;
+    for (const ToolCallDelta& piece : delta.tool_calls) {
+      if (piece.index == open_call) out += add_call(piece);
+    }
     if (!delta.reasoning.empty()) {
       if (open_ != Item::kReasoning) out += begin(Item::kReasoning, "rs_");
       out += add("response.reasoning_text.delta", delta.reasoning);
@@ -51,15 +57,7 @@ class ResponsesWriter final : public AnswerWriter {
       turn_.content += delta.text;
     }
     for (const ToolCallDelta& piece : delta.tool_calls) {
-      if (open_ != Item::kCall || call_ != piece.index) {
-        out += end("completed");
-        call_ = piece.index;
-        turn_.tool_calls.push_back({piece.id.empty() ? "call_" + random_hex_id() : piece.id, piece.name, ""});
-        out += begin(Item::kCall, "fc_");
-      }
-      if (piece.arguments.empty()) continue;
-      out += add("response.function_call_arguments.delta", piece.arguments);
-      turn_.tool_calls.back().arguments += piece.arguments;
+      if (piece.index != open_call) out += add_call(piece);
     }
     if (!finish_reason.empty()) {
       cut_ = finish_reason == "length";
@@ -162,6 +160,19 @@ class ResponsesWriter final : public AnswerWriter {
     data["delta"] = piece;
     if (open_ == Item::kMessage) data["logprobs"] = json::array();
     return event(type, std::move(data));
+  }
+
+  std::string add_call(const ToolCallDelta& piece) {
+    std::string out;
+    if (open_ != Item::kCall || call_ != piece.index) {
+      out = end("completed");
+      call_ = piece.index;
+      turn_.tool_calls.push_back({piece.id.empty() ? "call_" + random_hex_id() : piece.id, piece.name, ""});
+      out += begin(Item::kCall, "fc_");
+    }
+    if (piece.arguments.empty()) return out;
+    turn_.tool_calls.back().arguments += piece.arguments;
+    return out + add("response.function_call_arguments.delta", piece.arguments);
   }
 
   std::string end(const char* status) {

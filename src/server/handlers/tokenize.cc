@@ -5,6 +5,7 @@
 
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 #include "server/handlers/generate.h"
@@ -14,6 +15,19 @@
 namespace kvasir {
 
 using nlohmann::json;
+
+namespace {
+
+// 400: more tokens than a request can have. `what`: the words before their number.
+std::optional<ApiError> check_count(size_t tokens, const ModelService& service, const char* field,
+                                    const char* what) {
+  const uint32_t most = service.backend->max_model_len();
+  if (tokens <= most) return std::nullopt;
+  return bad_field(field,
+                   fmt::format("{} {} tokens, but this model's context length is {}", what, tokens, most));
+}
+
+}  // namespace
 
 std::variant<TokenizeRequest, ApiError> parse_tokenize_request(std::string_view body) {
   auto parsed = parse_json_object(body);
@@ -66,12 +80,17 @@ void handle_tokenize(Exchange& exchange) {
                      body = {};
                      if (auto* e = std::get_if<ApiError>(&parsed)) return std::move(*e);
                      auto& request = std::get<TokenizeRequest>(parsed);
+                     const char* field = request.api.prompts.empty() ? "messages" : "prompt";
                      if (auto e = check_parsed(server, request.api)) return *std::move(e);
                      auto tokens = tokenize_prompt(service, std::move(request.api),
                                                    request.add_special_tokens, &abandoned);
                      if (auto* e = std::get_if<ApiError>(&tokens)) return std::move(*e);
-                     return tokenize_answer(*service.tokenizer, std::get<std::vector<Token>>(tokens),
-                                            service.backend->max_model_len(), request.return_token_strs);
+                     const auto& ids = std::get<std::vector<Token>>(tokens);
+                     if (auto e = check_count(ids.size(), service, field, "the prompt has")) {
+                       return *std::move(e);
+                     }
+                     return tokenize_answer(*service.tokenizer, ids, service.backend->max_model_len(),
+                                            request.return_token_strs);
                    });
 }
 
@@ -85,6 +104,9 @@ void handle_detokenize(Exchange& exchange) {
                      const auto& request = std::get<ApiRequest>(parsed);
                      if (auto e = check_parsed(server, request)) return *std::move(e);
                      const auto& tokens = std::get<std::vector<Token>>(request.prompts.front());
+                     if (auto e = check_count(tokens.size(), service, "tokens", "'tokens' has")) {
+                       return *std::move(e);
+                     }
                      if (auto e = check_ids(tokens, *service.tokenizer, "tokens")) return *std::move(e);
                      const Result<std::string> text =
                          service.tokenizer->decode(tokens, /*skip_special=*/false);

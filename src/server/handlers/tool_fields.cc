@@ -71,10 +71,11 @@ std::variant<ApiTool, ApiError> read_function(const TemplateValue& function, con
 }
 
 std::optional<TemplateValue::List> read_tool_list(const json& tools, JsonFields& errors) {
-  if (!tools.is_array() || tools.size() > kMaxTools) {
+  const auto no_list = [&] {
     errors.fail("tools", fmt::format("'tools' must be a list of at most {} tools", kMaxTools));
     return std::nullopt;
-  }
+  };
+  if (!tools.is_array() || tools.size() > kMaxTools) return no_list();
   const std::string text = errors.json_text("tools");
   size_t budget = kMaxJsonValues;
   auto list = text.size() <= kMaxToolsBytes ? template_value_of(text, budget) : std::nullopt;
@@ -82,7 +83,10 @@ std::optional<TemplateValue::List> read_tool_list(const json& tools, JsonFields&
     errors.fail("tools", fmt::format("'tools' must have at most {} bytes of JSON", kMaxToolsBytes));
     return std::nullopt;
   }
-  return std::get<TemplateValue::List>(std::move(list->data));
+  // The text may be another member's than the value: one that is named again, with escapes.
+  auto* items = std::get_if<TemplateValue::List>(&list->data);
+  if (items == nullptr || items->size() > kMaxTools) return no_list();
+  return std::move(*items);
 }
 
 void set_flat_tools(ApiRequest& request, const json& tools, JsonFields& errors, const std::string& type,
@@ -164,17 +168,17 @@ void set_template_variables(ApiRequest& request, const json& variables, JsonFiel
   const std::string text = variables.is_object() ? errors.json_text(kField) : std::string();
   size_t budget = kMaxVariablesBytes;
   auto value = text.size() <= kMaxVariablesBytes ? template_value_of(text, budget) : std::nullopt;
-  if (!value) {
+  auto* dict = value ? std::get_if<TemplateValue::Dict>(&value->data) : nullptr;
+  if (dict == nullptr) {
     return errors.fail(kField, fmt::format("'{}' must be an object of at most {} bytes of JSON", kField,
                                            kMaxVariablesBytes));
   }
-  auto& dict = std::get<TemplateValue::Dict>(value->data);
   for (const char* taken : {"messages", "tools", "add_generation_prompt", "bos_token", "eos_token"}) {
     if (member_of(*value, taken) == nullptr) continue;
     const std::string field = fmt::format("{}.{}", kField, taken);
     return errors.fail(field.c_str(), fmt::format("'{}' is set by the server; leave it out", field));
   }
-  request.template_variables = std::move(dict);
+  request.template_variables = std::move(*dict);
 }
 
 std::optional<ApiError> check_tools(const ApiRequest& request) {

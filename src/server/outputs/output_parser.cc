@@ -9,6 +9,9 @@
 namespace kvasir {
 namespace {
 
+// Before the mark of the reasoning; with more the text is the answer.
+constexpr size_t kMostLeading = 1024;
+
 bool is_harmony(const OutputPlan& plan) {
   return plan.reasoning == ReasoningFormat::kOpenAi || plan.tools == ToolFormat::kOpenAi;
 }
@@ -90,15 +93,15 @@ void OutputParser::push(char c) {
 
 // A model may repeat the mark that its prompt ends with.
 void OutputParser::begin(char c) {
+  if (is_json_space(c) && spaces_ == waiting_.size()) ++spaces_;
   waiting_ += c;
-  const size_t spaces = std::min(waiting_.find_first_not_of(" \t\r\n"), waiting_.size());
-  const std::string_view mark = std::string_view(waiting_).substr(spaces);
+  const std::string_view mark = std::string_view(waiting_).substr(spaces_);
   if (mark == open_) {
     waiting_.clear();
     stage_ = Stage::kThinking;
     return;
   }
-  if (open_.starts_with(mark) && waiting_.size() <= kMostWaiting) return;
+  if (open_.starts_with(mark) && spaces_ <= kMostLeading) return;
   stage_ = thinking_first_ ? Stage::kThinking : Stage::kAnswer;
   for (const char waited : std::exchange(waiting_, std::string())) push(waited);
 }

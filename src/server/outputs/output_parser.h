@@ -63,6 +63,7 @@ class OutputParser {
   const bool thinking_first_;
   Stage stage_;
   std::string waiting_;  // what may become open_
+  size_t spaces_ = 0;    // that waiting_ begins with
   MarkFinder close_;
   MarkFinder stray_;  // control tokens of the reasoning where there is none: they have no text
   const bool strays_;

@@ -46,6 +46,10 @@ OutputPlan plan_output(const OutputFormats& formats, std::string_view prompt, Ap
   OutputPlan plan;
   plan.reasoning = formats.reasoning;
   plan.thinking = thinking_behind(prompt, formats.reasoning);
+  // The client's grammar holds from the first token on, so that there is no room for reasoning. Harmony
+  // frames all that it says, and reasoning, too.
+  const bool harmony = formats.reasoning == ReasoningFormat::kOpenAi || formats.tools == ToolFormat::kOpenAi;
+  if (request.grammar.kind != OutputGrammar::Kind::kNone && !harmony) plan.thinking = Thinking::kNo;
   if (!offers_tools(request)) return plan;
   plan.tools = formats.tools;
   if (demands_call(request)) {
