@@ -105,7 +105,7 @@ constexpr bool in_order() {
 static_assert(in_order());
 
 std::string number(double value) {
-  return fmt::format("{:.4g}", value);
+  return value < 1000 ? fmt::format("{:.4g}", value) : fmt::format("{:.0f}", value);
 }
 
 std::string time(double seconds) {

@@ -41,6 +41,8 @@ TEST(Reason, EachInWords) {
       {{Cause::kSitsOut, kSeq},
        "3 is late and has no row: with it the batch would exceed the gap of another"},
       {{Cause::kNoMemory, kSeq, {}, 12, 7}, "not admitted 3: it needs 12 blocks, 7 can be had"},
+      {{Cause::kOutgrows, kSeq, {}, 14'250.4, 13'315},
+       "not admitted 3: those whose gaps are bounded would grow to 14250 tokens, of 13315"},
       {{Cause::kNoPlace, kSeq, {}, 256}, "not admitted 3: 256 requests run, and no more may"},
       {{Cause::kNoTime, kSeq, kOther, 0.05}, "not admitted 3: the batch would exceed the gap of 50 ms of 7"},
       {{Cause::kNoTimeForAll, kSeq, {}, 0.2},
