@@ -7,9 +7,10 @@
 
 namespace kvasir {
 
-// The key that a request shows: the bearer token of the header Authorization, else the value of x-api-key;
-// empty: none.
-std::string_view shown_key(std::string_view authorization, std::string_view x_api_key);
+// Of the two values that a request may show, the bearer token in `authorization` and `x_api_key`, the one
+// that is among `keys`; without keys the first that is there. Empty: none.
+std::string_view shown_key(std::string_view authorization, std::string_view x_api_key,
+                           const std::vector<std::string>& keys);
 
 // Whether a bearer token in `authorization`, or `x_api_key`, is one of `keys`: the values of these headers.
 // True if there are no keys. The time depends on the length of what is shown, not on how much of it is right.

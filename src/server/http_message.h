@@ -46,7 +46,7 @@ std::string server_sent_event(std::string_view name, std::string_view data);
 std::string request_id_or_new(std::string_view given);
 // 24 random hexadecimal digits. A client that knows many of them may foresee the next.
 std::string random_hex_id();
-// 32 of the system's random digits, which nobody foresees.
+// 32 hexadecimal digits from the system's random numbers: they cannot be guessed.
 std::string secret_hex_id();
 
 }  // namespace kvasir

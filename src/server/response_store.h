@@ -17,7 +17,7 @@
 namespace kvasir {
 
 struct StoredResponse {
-  std::string owner;                 // the API key of its client: nobody else finds it
+  std::string owner;                 // the API key of its client: with another it is not found
   std::string body;                  // the response, as JSON
   std::vector<ApiMessage> messages;  // the conversation up to the answer and with it, without instructions
 

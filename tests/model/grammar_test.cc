@@ -400,10 +400,10 @@ TEST(OutputConstraintTest, NothingIsWaitedForBeyondItsPatience) {
       compiler->constrain(take(compiler->compile(of(Kind::kRegex, "x*"))));
   EXPECT_NE(constraint->after({}, 0), nullptr) << "the first mask was made with the constraint";
   compiler.reset();
-  // Nobody makes it any more.
+  // No thread makes it any more.
   const std::vector<Token> output = {3 + 'x'};
   EXPECT_EQ(constraint->after(output, kNanosPerMilli), nullptr);
-  // It was late, so nobody waits any more.
+  // It was late, so no step waits any more.
   EXPECT_EQ(constraint->after(output, 1000 * kNanosPerSecond), nullptr);
   constraint->expect(output);
 }

@@ -33,9 +33,12 @@ TEST(Auth, BearerTokensAndAnthropicsHeader) {
     }
   }
   EXPECT_FALSE(is_authorized("Bearer ", "", {""}));
-  EXPECT_EQ(shown_key("Bearer a", "b"), "a");
-  EXPECT_EQ(shown_key("Basic a", "b"), "b");
-  EXPECT_EQ(shown_key("", ""), "");
+  EXPECT_EQ(shown_key("Bearer a", "b", {}), "a");
+  EXPECT_EQ(shown_key("Basic a", "b", {}), "b");
+  EXPECT_EQ(shown_key("", "", {}), "");
+  EXPECT_EQ(shown_key("Bearer dummy", "second", keys), "second") << "a token that is no key names no client";
+  EXPECT_EQ(shown_key("Bearer second", "dummy", keys), "second");
+  EXPECT_EQ(shown_key("Bearer dummy", "dummy", keys), "");
 }
 
 Route find(std::string_view method, std::string_view target) {

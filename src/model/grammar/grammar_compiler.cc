@@ -45,7 +45,7 @@ struct GrammarCompiler::Shared {
   Shared(const Tokenizer& t, const Options& o)
       : tokenizer(t), cache_limit(o.cache_bytes), mask_limit(o.mask_time) {}
 
-  // Made by the first who needs it: of a large vocabulary it takes half a second.
+  // Made when a grammar first needs it: of a large vocabulary it takes half a second.
   const GrammarVocabulary& vocabulary() {
     std::call_once(once, [this] { made.emplace(tokenizer); });
     return *made;

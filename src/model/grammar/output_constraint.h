@@ -87,7 +87,7 @@ class OutputConstraint final : public TokenConstraint, public std::enable_shared
   TokenMask mask_;             // changed under mutex_, when wanted_ is not known_
   bool queued_ = false;        // guarded by mutex_: in a queue, or at work
   bool slow_ = false;          // guarded by mutex_: the last mask took long
-  // Guarded by mutex_: the last mask that was asked for was late. Then nobody waits for the next one, since
+  // Guarded by mutex_: the last mask that was asked for was late. Then no step waits for the next one, since
   // all of a step would wait with it.
   bool was_late_ = false;
   // Of the mask thread, after the constructor.

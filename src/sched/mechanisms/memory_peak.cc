@@ -1,8 +1,14 @@
 #include "sched/mechanisms/memory_peak.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace kvasir {
+
+MemoryPeak::MemoryPeak(std::vector<Request> requests) : requests_(std::move(requests)) {
+  std::sort(requests_.begin(), requests_.end(),
+            [](const Request& a, const Request& b) { return a.rest > b.rest; });
+}
 
 void MemoryPeak::add(double owned, double rest) {
   const auto at = std::upper_bound(requests_.begin(), requests_.end(), rest,

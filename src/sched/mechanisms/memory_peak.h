@@ -17,7 +17,13 @@ namespace kvasir {
 
 class MemoryPeak {
  public:
-  // owned: tokens whose blocks the request gives up at its end. rest: steps until then.
+  struct Request {
+    double owned = 0;  // tokens whose blocks it gives up at its end
+    double rest = 0;   // steps until then
+  };
+  // O(n log n).
+  explicit MemoryPeak(std::vector<Request> requests = {});
+  // O(n), as the next ones.
   void add(double owned, double rest);
 
   // In tokens, with one request more.
@@ -27,10 +33,6 @@ class MemoryPeak {
   size_t ending_within(double steps) const;
 
  private:
-  struct Request {
-    double owned = 0;
-    double rest = 0;
-  };
   std::vector<Request> requests_;  // the last to end first
 };
 

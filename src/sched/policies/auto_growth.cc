@@ -1,6 +1,8 @@
 #include "sched/policies/auto_growth.h"
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "base/units.h"
 
@@ -18,13 +20,15 @@ AutoGrowth::AutoGrowth(const View& view, const AutoRequests& requests, const Pla
     : view_(view), requests_(requests) {
   const double block_tokens = view.geometry.block_tokens;
   const uint32_t groups = view.geometry.groups();
+  std::vector<MemoryPeak::Request> counted;
   double blocks = static_cast<double>(builder.available_blocks() + builder.coming_blocks()) - spare_blocks;
   for (const AutoRequest& r : requests.running) {
     if (builder.preempted(r.seq->id)) continue;
     const double owned = r.seq->own_kv_cells(Tier::kDevice) + r.seq->promised(Tier::kDevice);
     blocks += owned / groups;
-    if (counts(r)) peak_.add(owned / groups * block_tokens, r.steps);
+    if (counts(r)) counted.push_back({owned / groups * block_tokens, r.steps});
   }
+  peak_ = MemoryPeak(std::move(counted));
   room_ = std::max(0.0, blocks) * block_tokens;
 }
 

@@ -26,8 +26,10 @@ class AutoGrowth {
   double peak_with(const AutoRequest& r) const;
   double room() const { return room_; }
 
- private:
+  // On time, and every gap of it is bounded.
   static bool counts(const AutoRequest& r);
+
+ private:
   double owned_if_admitted(const AutoRequest& r) const;
 
   const View& view_;

@@ -161,8 +161,11 @@ class AutoStep {
   void admit() {
     BatchGap batch = gaps();
     const uint32_t spare = spare_blocks(view_, builder_);
-    AutoGrowth growth(view_, requests_, builder_, spare);
-    const bool bounded_growth = options_.growth && view_.costs.known();
+    std::optional<AutoGrowth> growth;
+    const auto counts = [](const AutoRequest* r) { return AutoGrowth::counts(*r); };
+    if (options_.growth && view_.costs.known() && std::any_of(queue_.begin(), queue_.end(), counts)) {
+      growth.emplace(view_, requests_, builder_, spare);
+    }
     uint32_t refused = 0;
     for (AutoRequest* r : queue_) {
       const SeqView& seq = *r->seq;
@@ -180,15 +183,15 @@ class AutoStep {
       if (exceeded) {
         why = Refusal::kTime;
         builder_.because(why_no_time(seq.id, *exceeded));
-      } else if (!alone && bounded_growth && growth.outgrown_by(*r)) {
+      } else if (!alone && growth && growth->outgrown_by(*r)) {
         why = Refusal::kMemory;
-        builder_.because({Cause::kOutgrows, seq.id, {}, growth.peak_with(*r), growth.room()});
+        builder_.because({Cause::kOutgrows, seq.id, {}, growth->peak_with(*r), growth->room()});
       } else {
         why = admit_one(*r, alone ? 0 : spare);
       }
       if (why == Refusal::kNone) {
         batch.add(seq.id, seq.known_tokens, slo);
-        growth.add(*r);
+        if (growth) growth->add(*r);
         if (!away_admitted_) builder_.because(why_admitted(*r, paid));
         if (paid) late_.spend(*r);
         continue;

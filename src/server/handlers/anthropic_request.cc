@@ -126,7 +126,7 @@ class Conversation {
       call.arguments = dump_json(input);
       message.tool_calls.push_back(std::move(call));
     } else {
-      return type == "redacted_thinking";  // nobody here can read it
+      return type == "redacted_thinking";  // only its maker can read it
     }
     return true;
   }

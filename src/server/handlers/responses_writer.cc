@@ -206,7 +206,7 @@ class ResponsesWriter final : public AnswerWriter {
   }
 
   const std::shared_ptr<const ResponseContext> context_;
-  const std::string id_ = "resp_" + secret_hex_id();  // who knows it can read the answer
+  const std::string id_ = "resp_" + secret_hex_id();  // the answer can be read by it
   const std::string model_;
   const int64_t created_ = static_cast<int64_t>(std::time(nullptr));  // seconds since 1970
   uint64_t sequence_ = 0;
