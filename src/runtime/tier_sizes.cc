@@ -49,9 +49,10 @@ Status size_stage_ring(const RuntimeOptions& options, uint32_t longest, uint64_t
   const CacheGeometry& g = cache.geometry;
   // Peers attend to the K and V that they hold, which therefore need no slots.
   const uint64_t slower = (cache.cells(cache.slower_tier()) - cache.borrowable_cells()) * g.kv_cell_bytes();
+  const RingUse use = {.stages_by_choice = policy_traits(options.scheduling_policy).stages,
+                       .asked_for_length = options.max_model_len > 0};
   cache.stage_bytes =
-      std::max(stage_ring_bytes(g, device, slower, longest, policy_traits(options.scheduling_policy).stages),
-               projection_ring_bytes(g, device, longest));
+      std::max(stage_ring_bytes(g, device, slower, longest, use), projection_ring_bytes(g, device, longest));
   if (cache.borrowed_bytes > 0) {
     cache.stage_bytes = std::max(cache.stage_bytes, peers_ring_bytes(g, device, cache.own_host_cells()));
   }

@@ -15,10 +15,13 @@ constexpr CacheGeometry kFiveGroups = {16, 10, 2, 8};
 constexpr uint64_t kSlot = 256;
 constexpr uint64_t kBlockBytes = 2560;
 
+constexpr RingUse kByChoice = {.stages_by_choice = true};
+constexpr RingUse kAskedFor = {.asked_for_length = true};
+
 uint64_t slots(const CacheGeometry& g, uint64_t device_blocks, uint64_t host_blocks, uint32_t tokens,
-               bool anything_staged = false) {
+               RingUse use = {}) {
   const uint64_t bytes =
-      stage_ring_bytes(g, device_blocks * kBlockBytes, host_blocks * kBlockBytes, tokens, anything_staged);
+      stage_ring_bytes(g, device_blocks * kBlockBytes, host_blocks * kBlockBytes, tokens, use);
   EXPECT_EQ(bytes % kSlot, 0u);
   return bytes / kSlot;
 }
@@ -70,12 +73,12 @@ TEST(StageRingSize, NothingWithoutAHostTier) {
 
 TEST(StageRingSize, TwoLayersOfTheLongestRequestThatTheHostCanHold) {
   EXPECT_EQ(slots(kOneGroup, 20, 50, 100'000), 100u);  // of 20 blocks x 10 layers: half, exactly
-  EXPECT_EQ(slots(kOneGroup, 40, 50, 100'000), 100u);
+  EXPECT_EQ(slots(kOneGroup, 40, 50, 100'000, kAskedFor), 100u);
 }
 
 TEST(StageRingSize, NoRequestIsLongerThanTheModelAllows) {
-  EXPECT_EQ(slots(kOneGroup, 20, 50, 30 * 16), 60u);
-  EXPECT_EQ(slots(kOneGroup, 20, 50, 29 * 16 + 1), 60u);
+  EXPECT_EQ(slots(kOneGroup, 20, 50, 40 * 16), 80u);
+  EXPECT_EQ(slots(kOneGroup, 20, 50, 39 * 16 + 1), 80u);
 }
 
 TEST(StageRingSize, AtMostHalfOfTheDevice) {
@@ -92,7 +95,7 @@ TEST(StageRingSize, WithLayerGroupsTheTiersAddUp) {
   // 100 cells on the device and 50 on the host: a request of 25 blocks, 125 cells, keeps 3 of its 5 groups on
   // the device (75 cells), which has room beside them for the two blocks that change (10). Of 26 it would
   // have to keep 4 groups (104).
-  EXPECT_EQ(slots(kFiveGroups, 20, 10, 100'000), 50u);
+  EXPECT_EQ(slots(kFiveGroups, 20, 10, 100'000, kAskedFor), 50u);
 }
 
 TEST(StageRingSize, ASmallDeviceKeepsTheTwoBlocksWithoutWhichNothingStreams) {
@@ -104,37 +107,52 @@ TEST(StageRingSize, ASmallDeviceKeepsTheTwoBlocksWithoutWhichNothingStreams) {
   EXPECT_EQ(stage_ring_bytes(kOneGroup, 0, 50 * kBlockBytes, 100'000), 0u);
 }
 
-// For a policy that stages what the device could hold.
-TEST(StageRingSize, TwoLayersOfTheLongestRequestThoughNoneStreams) {
-  // 19 blocks fit on the device, which has 20: nothing streams, and two layers of them are 38 slots.
-  EXPECT_EQ(slots(kOneGroup, 20, 50, 19 * 16, true), 38u);
-  EXPECT_EQ(slots(kOneGroup, 20, 50, 19 * 16, false), 4u);
-  // The host holds none that the device does not: of any length, the longest has the device's 20 blocks.
-  EXPECT_EQ(slots(kOneGroup, 20, 10, 100'000, true), 40u);
+TEST(StageRingSize, MoreThanASixteenthOnlyForTwiceTheLengthOrIfAskedFor) {
+  // With four slots the device has 19 whole blocks; so 38 are twice as many. A sixteenth of 200 slots are 12,
+  // which pass no more blocks than there are on the device.
+  EXPECT_EQ(slots(kOneGroup, 20, 50, 38 * 16), 76u);
+  EXPECT_EQ(slots(kOneGroup, 20, 50, 37 * 16), 4u);
+  EXPECT_EQ(slots(kOneGroup, 20, 50, 37 * 16, kAskedFor), 74u);
+  EXPECT_EQ(slots(kOneGroup, 20, 50, 20 * 16, kAskedFor), 40u);
+  // With 40 layers a sixteenth of 160 blocks are 400 slots, and 300 blocks pass them, a layer at a time.
+  constexpr CacheGeometry kFortyLayers = {16, 40, 40, 8};
+  constexpr uint64_t kBlock = 4 * kBlockBytes;
+  EXPECT_EQ(stage_ring_bytes(kFortyLayers, 160 * kBlock, 500 * kBlock, 300 * 16), 400 * kSlot);
+  EXPECT_EQ(stage_ring_bytes(kFortyLayers, 160 * kBlock, 500 * kBlock, 300 * 16, kAskedFor), 600 * kSlot);
 }
 
-TEST(StageRingSize, AnythingStagedHasTheSameBounds) {
-  EXPECT_EQ(slots(kOneGroup, 20, 0, 100'000, true), 0u) << "there is nowhere to stage from";
-  EXPECT_EQ(slots(kOneGroup, 20, 50, 16, true), 4u) << "at least 4, though a block needs two";
+// For a policy that stages what the device could hold.
+TEST(StageRingSize, AThirtySecondOfTheDeviceThoughNoneStreams) {
+  // 19 blocks fit on the device, which has 20: nothing streams. Two layers of 19 are 38 slots, a 32nd of 200
+  // are 6.
+  EXPECT_EQ(slots(kOneGroup, 20, 50, 19 * 16, kByChoice), 6u);
+  EXPECT_EQ(slots(kOneGroup, 20, 50, 19 * 16), 4u);
+  // The host holds none that the device does not. A 32nd of 640 blocks of ten layers; two layers of 64 are
+  // less.
+  EXPECT_EQ(slots(kOneGroup, 640, 10, 500 * 16, kByChoice), 200u);
+  EXPECT_EQ(slots(kOneGroup, 640, 10, 64 * 16, kByChoice), 128u);
+}
+
+TEST(StageRingSize, StagingByChoiceHasTheSameBounds) {
+  EXPECT_EQ(slots(kOneGroup, 20, 0, 100'000, kByChoice), 0u) << "there is nowhere to stage from";
+  EXPECT_EQ(slots(kOneGroup, 20, 50, 16, kByChoice), 4u) << "at least 4, though a block needs two";
   // Half of ten blocks of ten layers; the longest of 500 on the host would need 1,000.
-  EXPECT_EQ(slots(kOneGroup, 10, 500, 100'000, true), 50u);
-  // Ten blocks again, all of the request: 20 slots.
-  EXPECT_EQ(slots(kOneGroup, 10, 500, 10 * 16, true), 20u);
+  EXPECT_EQ(slots(kOneGroup, 10, 500, 100'000, kByChoice), 50u);
   // Two of the three blocks are kept for frames.
-  EXPECT_EQ(slots(kOneGroup, 3, 50, 100'000, true), 10u);
-  EXPECT_EQ(slots(kOneGroup, 2, 50, 100'000, true), 0u);
+  EXPECT_EQ(slots(kOneGroup, 3, 50, 100'000, kByChoice), 10u);
+  EXPECT_EQ(slots(kOneGroup, 2, 50, 100'000, kByChoice), 0u);
 }
 
 TEST(StageRingSize, WhereSomethingStreamsTheRingIsTheSameEitherWay) {
-  EXPECT_EQ(slots(kOneGroup, 20, 50, 100'000, true), slots(kOneGroup, 20, 50, 100'000, false));
-  EXPECT_EQ(slots(kFiveGroups, 20, 10, 100'000, true), slots(kFiveGroups, 20, 10, 100'000, false));
+  EXPECT_EQ(slots(kOneGroup, 20, 50, 100'000, kByChoice), slots(kOneGroup, 20, 50, 100'000));
+  EXPECT_EQ(slots(kFiveGroups, 20, 50, 100'000, kByChoice), slots(kFiveGroups, 20, 50, 100'000));
 }
 
 TEST(StageRingSize, WhatItPassesIsWhatTheCacheCounts) {
   CacheOptions cache;
   cache.geometry = kOneGroup;
-  cache.stage_bytes = stage_ring_bytes(kOneGroup, 40 * kBlockBytes, 50 * kBlockBytes, 100'000);
-  EXPECT_EQ(cache.stage_blocks(), 100u);
+  cache.stage_bytes = stage_ring_bytes(kOneGroup, 40 * kBlockBytes, 80 * kBlockBytes, 100'000);
+  EXPECT_EQ(cache.stage_blocks(), 160u);
 }
 
 }  // namespace

@@ -8,18 +8,22 @@ namespace kvasir {
 namespace {
 
 constexpr uint64_t kFewestSlots = 4;
+// One part in so many of the device tier.
+constexpr uint64_t kLittle = 16;
+constexpr uint64_t kByChoice = 32;
 
 }  // namespace
 
 uint64_t stage_ring_bytes(const CacheGeometry& geometry, uint64_t device_bytes, uint64_t slower_bytes,
-                          uint32_t longest_tokens, bool anything_staged) {
+                          uint32_t longest_tokens, RingUse use) {
   const uint64_t cell = geometry.kv_cell_bytes();
   if (slower_bytes < cell) return 0;
   const uint64_t slot = geometry.largest_piece_bytes();
   const uint64_t most = geometry.blocks_for(longest_tokens);
-  // The longest request, in blocks, that fits beside a ring of so many bytes that passes so many blocks.
-  const auto longest = [&](uint64_t ring, uint64_t passes) {
-    const CellCapacity capacity = {geometry.groups(), static_cast<uint32_t>((device_bytes - ring) / cell),
+  // The longest request, in blocks, that fits beside a ring of so many slots that passes so many blocks.
+  const auto longest = [&](uint64_t slots, uint64_t passes) {
+    const CellCapacity capacity = {geometry.groups(),
+                                   static_cast<uint32_t>((device_bytes - slots * slot) / cell),
                                    static_cast<uint32_t>(slower_bytes / cell), static_cast<uint32_t>(passes)};
     return std::min<uint64_t>(most, KvPlacement::longest(capacity));
   };
@@ -27,10 +31,15 @@ uint64_t stage_ring_bytes(const CacheGeometry& geometry, uint64_t device_bytes, 
   const uint64_t frames = std::max(device_bytes / 2, 2 * geometry.kv_block_bytes());
   const uint64_t room = device_bytes > frames ? (device_bytes - frames) / slot : 0;
   const uint64_t fewest = std::min(kFewestSlots, room);
-  const uint64_t wanted = std::clamp(2 * longest(0, UINT32_MAX), fewest, room);
-  const bool longer = longest(wanted * slot, wanted) > longest(fewest * slot, fewest);
-  const uint64_t slots = longer || anything_staged ? wanted : fewest;
-  return slots * slot;
+  const uint64_t without = longest(fewest, fewest);
+  const uint64_t two_layers = 2 * longest(0, UINT32_MAX);
+  const auto at_most = [&](uint64_t share) {
+    return std::clamp(two_layers, fewest, std::clamp(device_bytes / share / slot, fewest, room));
+  };
+  const uint64_t half = at_most(2), little = at_most(kLittle);
+  if (longest(half, half) >= (use.asked_for_length ? without + 1 : 2 * without)) return half * slot;
+  if (longest(little, little) > without) return little * slot;
+  return (use.stages_by_choice ? at_most(kByChoice) : fewest) * slot;
 }
 
 uint64_t shared_ring_bytes(const CacheGeometry& geometry, uint64_t device_bytes) {

@@ -7,17 +7,23 @@
 
 namespace kvasir {
 
+struct RingUse {
+  bool stages_by_choice = false;  // a policy stages also what the device could hold
+  bool asked_for_length = false;  // the user asks for requests of that length
+};
+
 // Bytes of the ring, of a device tier of `device_bytes` in all (frames and ring) with a tier behind it
 // that holds `slower_bytes` of keys and values, where no request is longer than `longest_tokens`. A slot is
 // one layer of a block.
 //
 // Two layers of the longest request that the tiers could hold, so that one is staged while the one before is
-// attended; at least 4 slots, and at most half of the device tier, or what two blocks of frames leave of it:
-// less than those, and nothing can be staged. It is no more than 4 slots where a larger one lets no request
-// be longer, since then nothing of that length has to pass it, unless `anything_staged`: a policy stages also
-// what the device could hold. 0 without such a tier.
+// attended; at least 4 slots, and no more than two blocks of frames leave of the device tier: less than
+// those, and nothing can be staged. But all requests lack what the ring has. So it takes up to a half of the
+// tier only where requests can then be twice as long as with 4 slots, or longer at all if that is asked for;
+// up to a 16th where they can be longer; up to a 32nd where they cannot, and a policy stages by choice; else
+// 4 slots. 0 without a tier behind the device.
 uint64_t stage_ring_bytes(const CacheGeometry& geometry, uint64_t device_bytes, uint64_t slower_bytes,
-                          uint32_t longest_tokens, bool anything_staged = false);
+                          uint32_t longest_tokens, RingUse use = {});
 
 // Bytes of a ring through which parts of many histories pass, with or without a tier behind the device: two
 // layers of a fifth of what the device holds, at most a sixteenth of it, at least 4 slots, and no more than
