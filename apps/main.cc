@@ -81,6 +81,8 @@ int run(int argc, char** argv) {
   CLI::App* train = add_command<TrainPredictorOptions>(
       app, "train-predictor", "Train --length-predictor hidden on requests and the lengths of their answers",
       add_train_predictor_flags, run_train_predictor, chosen);
+  add_command<std::string>(app, "key", "Make an API key, and its entry for the file of serve's --api-keys",
+                           add_key_name, run_key, chosen);
   add_command<std::string>(app, "inspect", "Describe a model file", add_model_flag, run_inspect, chosen);
   add_command<ConvertOptions>(app, "convert", "Write a model as a GGUF file of another type",
                               add_convert_flags, run_convert, chosen);

@@ -42,8 +42,7 @@ def digest_of_project(root):
     for name in sorted(listed.stdout.decode().split("\0")):
         if name and pathlib.Path(name).suffix not in NOT_READ_BY_TESTS and (root / name).is_file():
             digest.update(name.encode() + b"\0" + digest_of(root / name))
-    installed = root / ".venv" / "installed.txt"
-    if installed.is_file():
+    for installed in sorted(root.glob(".venv*/installed.txt")):
         digest.update(digest_of(installed))
     return digest.digest()
 

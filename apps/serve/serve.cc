@@ -2,13 +2,12 @@
 #include "apps/serve/serve.h"
 
 #include <fmt/format.h>
-#include <sys/resource.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <fstream>
+#include <memory>
 #include <thread>
 #include <utility>
 
@@ -16,6 +15,9 @@
 #include "apps/flags/command_line.h"
 #include "apps/flags/runtime_flags.h"
 #include "apps/flags/slo_flag.h"
+#include "apps/serve/http_flags.h"
+#include "apps/serve/kv_events.h"
+#include "apps/serve/reloads.h"
 #include "apps/serve/signals.h"
 #include "base/affinity.h"
 #include "base/log.h"
@@ -30,40 +32,6 @@ namespace {
 
 constexpr Nanos kFlushTimeout = 2 * kNanosPerSecond;
 
-// Every connection takes a descriptor, and the usual soft limit is lower than the hard one. A connection
-// beyond the limit would wait instead of being refused, so this raises the limit and then admits no more than
-// fit.
-void fit_descriptors(uint32_t& max_connections) {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  const rlim_t soft = std::exchange(limit.rlim_cur, limit.rlim_max);
-  if (soft != limit.rlim_max && setrlimit(RLIMIT_NOFILE, &limit) != 0) {
-    log_warning("the limit on open files could not be raised");
-    limit.rlim_cur = soft;
-  }
-  // Files, peers, and connections that are being refused need descriptors, too.
-  const rlim_t others = std::min<rlim_t>(256, limit.rlim_cur / 2);
-  if (max_connections <= limit.rlim_cur - others) return;
-  log_warning("--max-connections is {}, not {}: the limit on open files is {}", limit.rlim_cur - others,
-              max_connections, limit.rlim_cur);
-  max_connections = static_cast<uint32_t>(limit.rlim_cur - others);
-}
-
-Result<std::vector<std::string>> read_keys(const std::string& path) {
-  std::ifstream in(path);
-  if (!in) return error(ErrorCode::kIo, "--api-key-file {}: cannot be read", path);
-  std::vector<std::string> keys;
-  for (std::string line; std::getline(in, line);) {
-    const size_t end = line.find_last_not_of(" \t\r");
-    if (end == std::string::npos) continue;
-    keys.push_back(line.substr(0, end + 1));
-  }
-  if (keys.empty()) {
-    return error(ErrorCode::kInvalidArgument, "--api-key-file {}: no key in it; write one per line", path);
-  }
-  return keys;
-}
-
 Status override_formats(const ServeOptions& options, OutputFormats& formats) {
   KV_RETURN_IF_ERROR(override_tool_parser(options.tool_call_parser, formats));
   return override_reasoning_parser(options.reasoning_parser, formats);
@@ -71,17 +39,10 @@ Status override_formats(const ServeOptions& options, OutputFormats& formats) {
 
 Status complete_options(ServeOptions& options) {
   ServerOptions& server = options.server;
-  if (!options.api_key_file.empty()) {
-    KV_ASSIGN_OR_RETURN(const std::vector<std::string> keys, read_keys(options.api_key_file));
-    server.api_keys.insert(server.api_keys.end(), keys.begin(), keys.end());
-  }
-  for (const std::string& key : server.api_keys) {
-    if (key.empty()) return error(ErrorCode::kInvalidArgument, "--api-key: the key is empty");
-  }
+  KV_RETURN_IF_ERROR(read_keys(options.keys, server));
   if (server.model_names.empty()) {
     server.model_names = {model_name_of(options.runtime.model_path)};
   }
-  server.limits.body_grace = from_seconds(options.body_grace_s);
   KV_ASSIGN_OR_RETURN(server.slo.otherwise, parse_slo("--default-slo", options.default_slo));
   KV_ASSIGN_OR_RETURN(server.slo.tightest, parse_slo("--tightest-slo", options.tightest_slo));
   server.reads_priority = policy_traits(options.runtime.scheduling_policy).reads_priority;
@@ -101,15 +62,28 @@ Status complete_options(ServeOptions& options) {
 std::string url_at(const Server& server, const std::string& host) {
   std::string url = server.url();
   for (const char* any : {"//0.0.0.0:", "//[::]:"}) {
-    if (url.find(any) != std::string::npos) return "http://" + join_address(host, server.port());
+    const size_t at = url.find(any);
+    if (at != std::string::npos) return url.substr(0, at) + "//" + join_address(host, server.port());
   }
   return url;
 }
 
-// Without a key, only listening on the loopback interface keeps other machines out.
-void warn_if_open_to_all(const ServerOptions& options, uint16_t port) {
-  const auto address = parse_address(join_address(options.host, port), Names::kLookUp);
-  if (!options.api_keys.empty() || (address.ok() && address->is_loopback())) return;
+bool is_loopback(const std::string& host, uint16_t port) {
+  const auto address = parse_address(join_address(host, port), Names::kLookUp);
+  return address.ok() && address->is_loopback();
+}
+
+// Without a key, only listening on the loopback interface keeps other machines out, or certificates of
+// clients.
+void warn_if_open_to_all(const ServerOptions& options, const Server& server) {
+  if (!options.tls.ca_certs.empty()) return;
+  const uint16_t port = server.port();
+  if (options.admin_port && !is_loopback(options.admin_host, server.admin_port())) {
+    log_warning(
+        "--admin-host {} is not the loopback interface: anyone who reaches port {} can make the server drain",
+        options.admin_host, server.admin_port());
+  }
+  if (needs_key(options) || is_loopback(options.host, port)) return;
   log_warning(
       "no key is set and --host {} is not the loopback interface: anyone who reaches port {} can use the "
       "server; give --api-key-file FILE (or KVASIR_API_KEY), or --host 127.0.0.1",
@@ -133,10 +107,11 @@ void print_welcome(const ServeOptions& options, const Server& server, const Runt
                tools ? tool_parser_name(formats.tools) : "none, as the chat template has no tools",
                reasoning_parser_name(formats.reasoning));
   }
+  if (options.server.admin_port) fmt::print("admin port: {}\n", server.admin_url());
   fmt::print("listening on {} (model '{}')\n", server.url(), options.server.model_names.front());
   fmt::print("try: curl {}{} -H 'Content-Type: application/json'{} -d '{}'\n", url,
              chat ? "/v1/chat/completions" : "/v1/completions",
-             options.server.api_keys.empty() ? "" : " -H \"Authorization: Bearer $KVASIR_API_KEY\"",
+             !needs_key(options.server) ? "" : " -H \"Authorization: Bearer $KVASIR_API_KEY\"",
              chat ? R"({"messages":[{"role":"user","content":"What is a raven?"}],"max_tokens":64})"
                   : R"({"prompt":"A raven is","max_tokens":64})");
   std::fflush(stdout);
@@ -174,29 +149,55 @@ void shut_down(double timeout_s, Server& server, Engine& engine, cluster::Cluste
   server.stop(kFlushTimeout);
 }
 
+void add_reloads(const ServeOptions& options, const std::shared_ptr<Server>& server, Reloads& reloads) {
+  if (options.server.tls.on()) {
+    reloads.add("certificates", [weak = std::weak_ptr<Server>(server)] {
+      const auto serving = weak.lock();
+      return serving ? serving->reload() : Status();
+    });
+  }
+  if (options.keys.file.empty() && options.keys.plain_file.empty()) return;
+  reloads.add("API keys", [weak = std::weak_ptr<Server>(server), keys = options.keys] {
+    ServerOptions read;
+    KV_RETURN_IF_ERROR(read_keys(keys, read));
+    if (const auto serving = weak.lock()) serving->set_keys(all_keys(read));
+    return Status();
+  });
+}
+
 Status serve(ServeOptions& options) {
   KV_RETURN_IF_ERROR(complete_options(options));
   fit_descriptors(options.server.limits.max_connections);
-  Signals signals;
+  Reloads reloads;
+  Signals signals([&reloads] { reloads.run(); });
+  // The server is destroyed first, because it refers to the others; so does the engine to the events.
+  std::unique_ptr<KvEventPublisher> kv_events;
+  std::unique_ptr<Runtime> runtime;
+  std::unique_ptr<Backend> backend;
+  std::shared_ptr<Server> server;
   // The server's threads inherit the CPUs of this one, which must not be those of the compute threads.
   const std::vector<int> all_cpus = allowed_cpus();
   const CpuShares shares = cpu_shares(options.runtime);
   if (!shares.others.empty()) keep_on_cpus(shares.others);
   // Before the model is loaded, so that a port that is taken is known at once.
-  KV_ASSIGN_OR_RETURN(const std::unique_ptr<Server> server, Server::start(options.server));
+  KV_ASSIGN_OR_RETURN(server, Server::start(options.server));
+  KV_ASSIGN_OR_RETURN(kv_events, start_kv_events(options));
   if (!shares.others.empty()) keep_on_cpus(all_cpus);
-  warn_if_open_to_all(options.server, server->port());
+  warn_if_open_to_all(options.server, *server);
+  add_reloads(options, server, reloads);
   ClusterOptions& flags = options.runtime.cluster;
   if (flags.on()) flags.http_address = url_at(*server, flags.advertise_host);
-  KV_ASSIGN_OR_RETURN(const std::unique_ptr<Runtime> runtime, load_runtime(options.runtime));
-  const std::unique_ptr<Backend> backend = make_engine_backend(runtime->engine());
+  KV_ASSIGN_OR_RETURN(runtime, load_runtime(options.runtime));
+  backend = make_engine_backend(runtime->engine());
   runtime->engine().start();
   ModelService service = make_service(*runtime, *backend);
   service.parse_special = options.parse_special;
+  override_pooling(options.pooling, service);
   if (!options.override_generation_config.empty()) {
     KV_RETURN_IF_ERROR(override_sampling(options.override_generation_config, service));
   }
   KV_RETURN_IF_ERROR(override_formats(options, service.formats));
+  if (kv_events) add_kv_event_metrics(*kv_events, service);
   const OutputFormats formats = service.formats;
   const std::string sampling = sampling_text(service);
   server->serve(std::move(service));
@@ -205,25 +206,6 @@ Status serve(ServeOptions& options) {
   signals.wait();
   shut_down(options.shutdown_timeout_s, *server, runtime->engine(), runtime->joined().node.get(), signals);
   return {};
-}
-
-void add_connection_flags(CLI::App& app, ServeOptions& options) {
-  HttpLimits& limits = options.server.limits;
-  app.add_option("--max-connections", limits.max_connections, "Most open connections; further ones get a 503")
-      ->capture_default_str()
-      ->check(between(1u, 1'000'000u));
-  app.add_option(
-      "--max-connections-per-address", limits.max_connections_per_address,
-      "Most of these from one IPv4 address or one IPv6 /64 network; further ones get a 429. Behind a proxy, "
-      "which is one address, set it to --max-connections (default: 0, three quarters of --max-connections)");
-  app.add_option("--min-body-rate", limits.min_body_bytes_per_s,
-                 "Least bytes per second at which a request's body must arrive in each --body-grace-period, "
-                 "or the request gets a 408; 0: any")
-      ->capture_default_str();
-  app.add_option("--body-grace-period", options.body_grace_s,
-                 "Seconds over which --min-body-rate is measured")
-      ->capture_default_str()
-      ->check(between(0.1, 120.0));
 }
 
 }  // namespace
@@ -238,10 +220,7 @@ void add_serve_flags(CLI::App& app, ServeOptions& options) {
   app.add_option("--served-model-name", server.model_names,
                  "Name that clients use; may be given again for further names (default: the file's)")
       ->allow_extra_args(false);
-  app.add_option("--api-key", server.api_keys,
-                 "Key that clients must send; may be given again (default: none)")
-      ->allow_extra_args(false);
-  app.add_option("--api-key-file", options.api_key_file, "File with such keys, one per line");
+  add_key_flags(app, options.keys, server);
   app.add_option("--default-slo", options.default_slo,
                  "Latency bounds in milliseconds for requests that state none, such as 'ttft:500 tpot:50' "
                  "(keys ttft, tpot, tbt, e2el; default: none)");
@@ -257,19 +236,27 @@ void add_serve_flags(CLI::App& app, ServeOptions& options) {
       "Sampling of requests that do not say otherwise, as a JSON object such as "
       R"('{"temperature": 0.2, "top_p": 0.9}' (default: what the model's files say, else temperature )"
       "0.7 and min_p 0.05)");
+  app.add_option(
+         "--pooling", options.pooling,
+         "What /v1/embeddings makes a vector of: last (the hidden row of the last token), mean (of all "
+         "tokens), none, or auto: what the model's files say")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"auto", "none", "last", "mean"}));
   app.add_option("--tool-call-parser", options.tool_call_parser,
                  "The form in which the model writes calls of tools: hermes, llama3_json, mistral, granite, "
                  "qwen3_xml, openai, none, or auto: told by its chat template")
       ->capture_default_str();
-  app.add_option("--reasoning-parser", options.reasoning_parser,
-                 "The form in which the model writes what it thinks before it answers: qwen3, deepseek_r1 "
-                 "(begins without a mark), mistral, openai_gptoss, none, or auto: told by its chat template")
+  app.add_option(
+         "--reasoning-parser", options.reasoning_parser,
+         "The form in which the model writes what it thinks before it answers: qwen3, deepseek_r1 "
+         "(begins without a mark), granite, mistral, openai_gptoss, none, or auto: told by its chat template")
       ->capture_default_str();
   app.add_option("--responses-store-bytes", server.limits.responses_store_bytes,
                  "Memory for answers of /v1/responses, which requests with 'previous_response_id' continue; "
                  "the latest used ones are kept; 0: none")
       ->capture_default_str();
-  add_connection_flags(app, options);
+  add_http_flags(app, server);
+  add_kv_event_flags(app, options);
   app.add_option("--shutdown-timeout", options.shutdown_timeout_s,
                  "Seconds that running requests have left after SIGTERM or SIGINT")
       ->capture_default_str()

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "apps/serve/key_flags.h"
 #include "runtime/runtime.h"
 #include "server/server.h"
 
@@ -15,15 +16,16 @@ namespace kvasir {
 struct ServeOptions {
   RuntimeOptions runtime;
   ServerOptions server;
-  std::string api_key_file;
+  KeyOptions keys;
   std::string default_slo;  // as on the command line
   std::string tightest_slo;
   double shutdown_timeout_s = 30;
-  double body_grace_s = 10;
   bool parse_special = false;
   std::string override_generation_config;  // a JSON object; empty: none
+  std::string pooling = "auto";
   std::string tool_call_parser = "auto";
   std::string reasoning_parser = "auto";
+  std::string kv_events_config;  // a JSON object; empty: no events
 };
 
 void add_serve_flags(CLI::App& app, ServeOptions& options);

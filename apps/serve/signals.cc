@@ -5,6 +5,8 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <utility>
+
 #include "base/log.h"
 
 namespace kvasir {
@@ -18,19 +20,20 @@ const char* name_of(int signal) {
 }
 
 // SIGUSR1 is how the thread itself is ended.
-sigset_t watched() {
+sigset_t watched(bool hangup) {
   sigset_t set;
   sigemptyset(&set);
   sigaddset(&set, SIGTERM);
   sigaddset(&set, SIGINT);
+  if (hangup) sigaddset(&set, SIGHUP);
   sigaddset(&set, SIGUSR1);
   return set;
 }
 
 }  // namespace
 
-Signals::Signals() {
-  const sigset_t set = watched();
+Signals::Signals(std::function<void()> on_hangup) : on_hangup_(std::move(on_hangup)) {
+  const sigset_t set = watched(on_hangup_ != nullptr);
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
   thread_ = std::thread([this] { run(); });
 }
@@ -60,10 +63,14 @@ int Signals::count() const {
 }
 
 void Signals::run() {
-  const sigset_t set = watched();
+  const sigset_t set = watched(on_hangup_ != nullptr);
   for (;;) {
     int signal = 0;
     if (sigwait(&set, &signal) != 0) continue;
+    if (signal == SIGHUP) {
+      on_hangup_();
+      continue;
+    }
     const std::lock_guard lock(mutex_);
     if (stopping_) return;
     if (signal == SIGUSR1) continue;

@@ -2,18 +2,19 @@
 #pragma once
 
 #include <condition_variable>
+#include <functional>
 #include <mutex>
 #include <thread>
 
 namespace kvasir {
 
-// Blocks both signals in the calling thread and in the threads that it starts later, and receives them on a
-// thread of its own. Before ready() the first signal ends the process at once, after it the third one: with a
-// line in the log, and 128 plus the signal's number as the exit code. One per process, made before any other
-// thread.
+// Blocks SIGTERM and SIGINT in the calling thread and in the threads that it starts later, and receives them
+// on a thread of its own. Before ready() the first signal ends the process at once, after it the third one:
+// with a line in the log, and 128 plus the signal's number as the exit code. One per process, made before any
+// other thread. With `on_hangup` SIGHUP ends nothing, but calls that on the same thread.
 class Signals {
  public:
-  Signals();
+  explicit Signals(std::function<void()> on_hangup = {});
   ~Signals();
   Signals(const Signals&) = delete;
   Signals& operator=(const Signals&) = delete;
@@ -26,6 +27,7 @@ class Signals {
  private:
   void run();
 
+  const std::function<void()> on_hangup_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   bool ready_ = false;     // guarded by mutex_

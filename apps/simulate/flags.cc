@@ -85,6 +85,8 @@ void add_question_flags(CLI::App& app, SimulateOptions& o) {
   app.add_flag(
       "--bound", o.bound,
       "Print, for each rate, the share of requests of which no schedule lets more meet their bounds");
+  app.add_flag("--fair-classes", o.fair_classes,
+               "Each --slo-class is an API key of its own, and the keys are served fairly, as serve does");
   app.add_option("--explain", o.explain, "Tell the life of the request with this index, from 0")
       ->type_name("REQUEST");
   app.add_option("--experiment", o.experiment,

@@ -93,6 +93,7 @@ GenerationRequest SimulatedInstance::request_of(size_t index) const {
   out.max_tokens = r.max_tokens;
   out.slo = r.slo;
   out.priority = r.priority;
+  out.tenant.id = r.tenant;
   out.output_tokens_hint = r.told_output_tokens;
   return out;
 }

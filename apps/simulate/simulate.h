@@ -50,6 +50,7 @@ struct SimulateOptions {
 
   // What is asked.
   double find_effective_throughput = 0;  // percent of the requests; 0: not asked
+  bool fair_classes = false;             // each --slo-class is a tenant
   bool bound = false;                    // what no schedule can beat, at each rate
   int64_t explain = -1;                  // the index of a request; below 0: none
   std::string experiment;                // a file

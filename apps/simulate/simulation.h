@@ -36,6 +36,7 @@ struct SimulatedRequest {
   Slo slo;
   std::vector<Goal> own;  // see RequestRecord
   int32_t priority = 0;
+  uint32_t tenant = 0;  // Tenant::id
 };
 
 struct SimulationSetup {

@@ -104,6 +104,7 @@ std::vector<SimulatedRequest> Study::requests(const RunKey& key) const {
     r.slo = spec.own.empty() ? common : slo_of(spec.own);
     r.own = std::move(spec.own);
     r.priority = spec.priority;
+    if (options_.fair_classes) r.tenant = 1 + spec.slo_class;
     out.push_back(std::move(r));
   }
   return out;

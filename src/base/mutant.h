@@ -42,7 +42,8 @@ enum class Mutant {
   kXWrongPosition,     // K made of X is rotated by its place in the block, not by its true position
   kXOtherRounding,     // X holds the operand, rounded another way than the product's
   kXBiasMissing,       // K and V made of X are without their bias
-  kHiddenOfBatch,      // a predictor gets the hidden row of the batch's first sampling row
+  kHiddenOfBatch,      // every hidden row is that of the batch's first one
+  kPooledTwice,        // rows that a preempted prompt computes again are pooled again
   kWindowOffByOne,     // a window of attention has one position too many
   kRopeOfOtherLayers,  // layers with a rope of their own take that of the others
   kNormAfterRope,      // K is normalised after RoPE, not before

@@ -19,6 +19,7 @@ enum class ErrorCode {
   kCorrupt,          // inconsistent data: a damaged file, a truncated message
   kUnsupported,      // well formed, but not supported by this build
   kExhausted,        // a bound is reached (memory, queue, disk): may work later
+  kOverShare,        // the caller takes all that it may take of what others need, too: may work later
   kUnavailable,      // loading, draining, or a peer that does not answer
   kIo,               // the operating system reported an error
 };

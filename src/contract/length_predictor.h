@@ -21,7 +21,7 @@ struct PromptFeatures {
   float top_p = 1.0f;
   // The output length that the client announces; 0: none. Only an oracle reads it.
   uint32_t output_tokens_hint = 0;
-  // SampledToken::hidden of the prompt's last token; empty until its prefill has ended, and if it was not
+  // HiddenRow::row of the prompt's last token; empty until its prefill has ended, and if it was not
   // requested.
   std::span<const float> hidden;
 };

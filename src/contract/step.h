@@ -46,7 +46,9 @@ struct StepSlice {
   bool samples = false;
   // Every row whose next token is of the prompt gives that token's log-probability: StepResult::scored.
   bool scores = false;
-  bool wants_hidden = false;  // SampledToken::hidden; only of a slice that samples
+  // The hidden rows of positions from this one on are wanted: StepResult::hidden. None: kNoHidden.
+  static constexpr uint32_t kNoHidden = UINT32_MAX;
+  uint32_t hidden_from = kNoHidden;
   // The id of the last row's token is the one that the sequence's latest sampling row chose.
   bool last_token_by_reference = false;
   uint32_t first_token = 0;  // Step::token_ids[first_token .. + tokens.size())
@@ -64,6 +66,7 @@ struct StepSlice {
 
   // Whether the row at this position gives the log-probability of the prompt's next token.
   bool scores_row(uint32_t position) const { return scores && position + 1 < sampling.prompt_tokens; }
+  bool gives_hidden(uint32_t position) const { return position >= hidden_from; }
 };
 
 // A point in a step's way through the layers, at which transfers start. Points are ordered.
@@ -236,9 +239,13 @@ struct SampledToken {
   Token token = 0;
   float logprob = 0;              // only if asked for
   std::vector<TokenLogprob> top;  // most likely first; only if asked for
-  // The row that the output layer read, [dim]: the residual stream after the last norm. Only if asked for,
-  // and only from an executor that computes it.
-  std::vector<float> hidden;
+};
+
+// What the output layer reads of a token, [dim]: the residual stream after the last norm.
+struct HiddenRow {
+  SeqId seq{};
+  uint32_t position = 0;  // of the token in the sequence
+  std::vector<float> row;
 };
 
 // A token of a prompt, by the row before it.
@@ -257,6 +264,9 @@ struct StepResult {
   Status status;
   std::vector<SampledToken> sampled;  // in the order of the sampling slices that were not deferred
   std::vector<ScoredToken> scored;  // in the order of the scoring rows; those of deferred slices do not count
+  // In the order of the rows that were asked for (StepSlice::hidden_from), without those of deferred slices.
+  // Empty from an executor that does not compute them.
+  std::vector<HiddenRow> hidden;
   // Sequences whose rows left the step: nothing that these write can be used, and nothing was sampled for
   // them.
   std::vector<SeqId> deferred;

@@ -43,9 +43,8 @@ void BeliefKeeper::predict(LiveRequest& live) const {
   if (beliefs_.lengths) live.predicted = beliefs_.lengths->predict(features_of(live));
 }
 
-bool BeliefKeeper::wants_hidden(const LiveRequest& live, const StepSlice& slice) const {
-  return beliefs_.lengths != nullptr && slice.samples && slice.tokens.end == live.prompt_tokens &&
-         live.hidden.empty() && beliefs_.lengths->reads_hidden();
+bool BeliefKeeper::wants_hidden(const LiveRequest& live) const {
+  return beliefs_.lengths != nullptr && live.hidden.empty() && beliefs_.lengths->reads_hidden();
 }
 
 // An output that its limit has cut would have been longer, by an unknown length. A request that its client

@@ -47,8 +47,8 @@ class BeliefKeeper {
 
   // Predicts the length of a request's output: when it arrives, and when `hidden` is known.
   void predict(LiveRequest& live) const;
-  // Whether the predictor wants the hidden row of this slice, which ends the request's prompt.
-  bool wants_hidden(const LiveRequest& live, const StepSlice& slice) const;
+  // Whether the predictor wants the hidden row of the prompt's last token.
+  bool wants_hidden(const LiveRequest& live) const;
   // A request ends. REQUIRES: the cache still has its tokens.
   void request_ended(const LiveRequest& live, FinishReason reason);
   // A step with this work has succeeded.

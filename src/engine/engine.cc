@@ -48,7 +48,8 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Policy> policy, Exe
       view_keeper_(options_, view_, requests_, cache_, beliefs_, link),
       watch_(view_, requests_, metrics_),
       recorder_(metrics_, cache_, view_, requests_),
-      lifecycle_({clock, inbox_, cache_, requests_, view_keeper_, beliefs_, watch_, recorder_},
+      gate_(options_, view_, requests_, view_keeper_, cache_),
+      lifecycle_({clock, inbox_, cache_, requests_, view_keeper_, beliefs_, watch_, recorder_, gate_},
                  options.max_model_len),
       stall_(options.max_decode_stall) {
   const uint32_t fit = longest_fit(options.cache);
@@ -56,6 +57,8 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Policy> policy, Exe
            options.max_model_len, fit);
   // The committer names one token of a sequence by reference, so no more than one may be unknown.
   KV_CHECK(executor.depth() == 1 || executor.depth() == 2, "depth={}", executor.depth());
+  KV_CHECK(!options.cache_events || options.cache.tells_events, "the cache tells no events: {}",
+           options.cache.tells_events);
   KV_CHECK(lending || options.cache.borrowable_cells() == 0, "there are no peers to borrow {} cells from",
            options.cache.borrowable_cells());
   if (link_) {
@@ -131,6 +134,7 @@ void Engine::run() {
 
 bool Engine::step() {
   drain_inbox();
+  gate_.update(/*stands_still=*/idle_);
   bool submitted = false;
   if (!executor_full() && !(view_.running.empty() && view_.waiting.empty())) {
     const StepPlan plan = make_plan();
@@ -138,6 +142,7 @@ bool Engine::step() {
   }
   if (!in_flight_.empty() && (executor_full() || !submitted)) publish(wait_for_oldest());
   committer_.save_idle();
+  if (options_.cache_events) tell_cache_events();
   idle_ = !submitted && in_flight_.empty() && !requests_.empty() && waits_for_others();
   recorder_.update_gauges();
   if (options_.check_integrity) {
@@ -172,11 +177,12 @@ void Engine::drain_inbox() {
 
 StepPlan Engine::make_plan() {
   PhaseTimer timer(clock_, metrics_.seconds_plan);
-  view_keeper_.update(
-      {clock_.now(), StepId{next_step_}, static_cast<uint32_t>(in_flight_.size()), stall_.prefill_rows()});
-  const std::string state = log_ ? policy_->save_state() : std::string();
-  StepPlan plan = policy_->plan(view_);
-  if (log_) log_->append(view_, state, plan);
+  StepPlan plan = ask_policy();
+  // Nothing may stand still, and the first request then fail, while others are held back.
+  if (gate_.holds() && stands_still(view_, plan)) {
+    gate_.update(/*stands_still=*/true);
+    plan = ask_policy();
+  }
   const bool still = stands_still(view_, plan);
   const bool waits = still && peers_ && peers_->keeps_waiting();
   if (still && !waits) watch_.fail_head(plan);
@@ -185,6 +191,15 @@ StepPlan Engine::make_plan() {
     const Status status = check_plan(view_, plan);
     KV_CHECK(status.ok(), "{}\n{}", status.message(), to_string(plan));
   }
+  return plan;
+}
+
+StepPlan Engine::ask_policy() {
+  view_keeper_.update(
+      {clock_.now(), StepId{next_step_}, static_cast<uint32_t>(in_flight_.size()), stall_.prefill_rows()});
+  const std::string state = log_ ? policy_->save_state() : std::string();
+  StepPlan plan = policy_->plan(view_);
+  if (log_) log_->append(view_, state, plan);
   return plan;
 }
 
@@ -216,7 +231,7 @@ SubmittedStep Engine::complete(Step& step) {
     const LiveRequest& live = *requests_.find(slice.seq);
     slice.sampling = live.sampling;
     add_history(step, slice, live);
-    slice.wants_hidden = beliefs_.wants_hidden(live, slice);
+    slice.hidden_from = hidden_from(live, slice);
     if (slice.kind == RowKind::kRestore) {
       out.rows_again += slice.tokens.size();
     } else {
@@ -246,6 +261,15 @@ void Engine::add_history(Step& step, StepSlice& slice, const LiveRequest& live) 
   step.history.insert(step.history.end(), known.begin(), known.begin() + static_cast<ptrdiff_t>(count));
 }
 
+// StepSlice::hidden_from: what is pooled, and what a predictor reads.
+uint32_t Engine::hidden_from(const LiveRequest& live, const StepSlice& slice) const {
+  if (slice.kind == RowKind::kRestore || live.generated > 0) return StepSlice::kNoHidden;
+  if (live.pooled.kind() == Pooling::kMean) return mutant(Mutant::kPooledTwice) ? 0 : live.pooled.next();
+  const bool last = slice.samples && slice.tokens.end == live.prompt_tokens;
+  const bool wanted = live.pooled.kind() == Pooling::kLast || beliefs_.wants_hidden(live);
+  return last && wanted ? live.prompt_tokens - 1 : StepSlice::kNoHidden;
+}
+
 StepResult Engine::wait_for_oldest() {
   PhaseTimer timer(clock_, metrics_.seconds_execute);
   return executor_.wait();
@@ -269,6 +293,12 @@ void Engine::publish(StepResult result) {
   }
   observe(step, result);
   lifecycle_.publish(step, result, void_rows, now);
+}
+
+void Engine::tell_cache_events() {
+  CacheEventSink& sink = *options_.cache_events;
+  std::vector<CacheEvent> events = sink.wants_everything() ? cache_.take_all_events() : cache_.take_events();
+  if (!events.empty()) sink.publish(std::move(events));
 }
 
 void Engine::observe(const SubmittedStep& step, const StepResult& result) {

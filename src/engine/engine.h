@@ -2,6 +2,7 @@
 //
 //   any thread ── Inbox ──> engine's thread: one turn after the other
 //                             drain    arrivals, cancels, transfers, peers   RequestLifecycle, PeerLending
+//                             show     who of several tenants may be next    FairGate
 //                             plan     the view as it is now, the policy     ViewKeeper, BeliefKeeper,
 //                                                                            StandstillWatch
 //                             apply    cells, then states of requests        Committer, RequestLifecycle
@@ -30,6 +31,7 @@
 #include "contract/policy.h"
 #include "contract/view.h"
 #include "engine/belief_keeper.h"
+#include "engine/fair_gate.h"
 #include "engine/inbox.h"
 #include "engine/live_requests.h"
 #include "engine/metrics.h"
@@ -63,7 +65,8 @@ class Engine {
 
   // Queues a request. Its sink gets events until the one with `finish`.
   // kInvalidArgument: it can never fit; the message names the largest length that does.
-  // kExhausted: the queue is full. kUnavailable: the engine is draining.
+  // kExhausted: the queue is full. kOverShare: the tenant takes all the places that it may take of it.
+  // kUnavailable: the engine is draining.
   Result<RequestId> submit(GenerationRequest request, std::shared_ptr<OutputSink> sink) {
     return inbox_.submit(std::move(request), std::move(sink));
   }
@@ -113,14 +116,17 @@ class Engine {
   // The phases of a turn.
   void drain_inbox();
   StepPlan make_plan();
+  StepPlan ask_policy();
   Step apply(const StepPlan& plan);
   // False: the step has no rows.
   bool submit_step(Step step);
   StepResult wait_for_oldest();
   void publish(StepResult result);
+  void tell_cache_events();
 
   SubmittedStep complete(Step& step);
   void add_history(Step& step, StepSlice& slice, const LiveRequest& live) const;
+  uint32_t hidden_from(const LiveRequest& live, const StepSlice& slice) const;
   void observe(const SubmittedStep& step, const StepResult& result);
 
   const EngineOptions options_;
@@ -144,6 +150,7 @@ class Engine {
   ViewKeeper view_keeper_;
   StandstillWatch watch_;
   MetricsRecorder recorder_;
+  FairGate gate_;
   RequestLifecycle lifecycle_;
   std::optional<PeerLending> peers_;  // where there is a Lending
   StallBudget stall_;

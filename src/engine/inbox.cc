@@ -13,7 +13,7 @@ Result<RequestId> Inbox::submit(GenerationRequest request, std::shared_ptr<Outpu
   KV_RETURN_IF_ERROR(limits_.check_queue(request));
   // Read under the lock, so that requests arrive in the order of their ids.
   const Nanos now = clock_.now();
-  limits_.joined(request.prompt.size(), now);
+  limits_.joined({request.prompt.size(), request.tenant.id}, now);
   ++unfinished_;
   const SeqId seq{next_id_++};
   messages_.arrivals.push_back({seq, std::move(request), std::move(sink), now});
@@ -73,14 +73,14 @@ bool Inbox::wait(std::optional<Nanos> timeout) {
   return !stopping_;
 }
 
-void Inbox::began(uint64_t prompt_tokens, Nanos now) {
+void Inbox::began(QueueLimits::Place place, Nanos now) {
   std::lock_guard lock(mutex_);
-  limits_.began(prompt_tokens, now);
+  limits_.began(place, now);
 }
 
-void Inbox::left_queue(uint64_t prompt_tokens) {
+void Inbox::left_queue(QueueLimits::Place place) {
   std::lock_guard lock(mutex_);
-  limits_.ended(prompt_tokens);
+  limits_.ended(place);
 }
 
 void Inbox::ended() {

@@ -56,9 +56,9 @@ class Inbox {
   // bound). False: stop() was called.
   bool wait(std::optional<Nanos> timeout);
   // An accepted request runs for the first time.
-  void began(uint64_t prompt_tokens, Nanos now);
+  void began(QueueLimits::Place place, Nanos now);
   // An accepted request leaves the queue without having run.
-  void left_queue(uint64_t prompt_tokens);
+  void left_queue(QueueLimits::Place place);
   // An accepted request has ended, and its sink was told.
   void ended();
 

@@ -40,10 +40,43 @@ void LiveRequests::set_state(LiveRequest& live, LiveRequest::State state) {
   enter(live);
 }
 
-void LiveRequests::enter(LiveRequest& live) {
+void LiveRequests::hold(std::span<LiveRequest* const> requests) {
+  if (requests.empty()) return;
+  for (LiveRequest* live : requests) {
+    KV_CHECK(live->state == LiveRequest::State::kWaiting, "seq={}", raw(live->id));
+    live->state = LiveRequest::State::kHeld;
+  }
+  held_ += requests.size();
+  std::erase_if(view_.waiting,
+                [&](const SeqView& s) { return find(s.id)->state == LiveRequest::State::kHeld; });
+}
+
+void LiveRequests::release(std::span<LiveRequest* const> requests) {
+  const auto before = [](const SeqView& a, const SeqView& b) {
+    return std::tuple(a.arrival, raw(a.id)) < std::tuple(b.arrival, raw(b.id));
+  };
+  const auto waited = static_cast<ptrdiff_t>(view_.waiting.size());
+  for (LiveRequest* live : requests) {
+    KV_CHECK(live->state == LiveRequest::State::kHeld, "seq={}", raw(live->id));
+    live->state = LiveRequest::State::kWaiting;
+    view_.waiting.push_back(line_of(*live));
+  }
+  held_ -= requests.size();
+  const auto added = view_.waiting.begin() + waited;
+  std::sort(added, view_.waiting.end(), before);
+  std::inplace_merge(view_.waiting.begin(), added, view_.waiting.end(), before);
+}
+
+SeqView LiveRequests::line_of(const LiveRequest& live) {
   SeqView line;
   line.id = live.id;
   line.arrival = live.arrival;
+  return line;
+}
+
+void LiveRequests::enter(LiveRequest& live) {
+  const SeqView line = line_of(live);
+  held_ += live.state == LiveRequest::State::kHeld;
   if (live.state == LiveRequest::State::kWaiting) {
     const auto place = static_cast<ptrdiff_t>(waiting_place(live));
     view_.waiting.insert(view_.waiting.begin() + place, line);
@@ -54,6 +87,7 @@ void LiveRequests::enter(LiveRequest& live) {
 }
 
 void LiveRequests::leave(LiveRequest& live) {
+  held_ -= live.state == LiveRequest::State::kHeld;
   if (live.state == LiveRequest::State::kWaiting) {
     view_.waiting.erase(view_.waiting.begin() + static_cast<ptrdiff_t>(waiting_place(live)));
   } else if (live.state == LiveRequest::State::kRunning) {

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "base/pooled_map.h"
 #include "contract/view.h"
+#include "engine/pooled_rows.h"
 #include "engine/request.h"
 
 namespace kvasir {
@@ -14,6 +16,7 @@ namespace kvasir {
 struct LiveRequest {
   enum class State : uint8_t {
     kWaiting,
+    kHeld,  // it would wait, but FairGate holds it back: it is in no list
     kRunning,
     kEnding,  // its last token is being sampled: it is in no list, since a policy has nothing to decide
   };
@@ -27,11 +30,14 @@ struct LiveRequest {
   float weight = 1;
   Slo slo;
   uint32_t output_tokens_hint = 0;
+  Tenant tenant;
   LengthPrediction predicted;
   std::vector<float> hidden;        // PromptFeatures::hidden
+  PooledRows pooled;                // of the prompt, as far as its rows are there
   std::vector<PromptToken> scored;  // of the prompt from its second token on, as far as they are scored
   Nanos arrival = 0;
   bool queued = true;  // it has never run
+  bool seen = false;   // a plan could have run it, while requests of several tenants waited
   Nanos first_run = 0;
   Nanos first_token = 0;
   Nanos last_token = 0;
@@ -70,6 +76,11 @@ class LiveRequests {
 
   // Moves a request to the list of its new state, where its entry has only id and arrival.
   void set_state(LiveRequest& live, LiveRequest::State state);
+  // The same for many at once, from waiting to held and back. They keep their order among those that wait.
+  // REQUIRES: they are in the state that they leave.
+  void hold(std::span<LiveRequest* const> requests);
+  void release(std::span<LiveRequest* const> requests);
+  size_t held() const { return held_; }
 
   // The request's entry in the view. REQUIRES: it waits or runs.
   SeqView& view_of(LiveRequest& live);
@@ -77,6 +88,7 @@ class LiveRequests {
   LiveRequest& running(size_t i) { return *running_[i]; }
 
  private:
+  static SeqView line_of(const LiveRequest& live);
   void enter(LiveRequest& live);
   void leave(LiveRequest& live);
   size_t waiting_place(const LiveRequest& live) const;
@@ -84,6 +96,7 @@ class LiveRequests {
   View& view_;
   PooledMap<SeqId, std::unique_ptr<LiveRequest>> by_id_;
   std::vector<LiveRequest*> running_;  // in the order of view_.running
+  size_t held_ = 0;                    // of them in the state kHeld
 };
 
 }  // namespace kvasir

@@ -153,8 +153,8 @@ void MetricsRecorder::submitted(const Step& step, uint32_t rows_again) {
 }
 
 void MetricsRecorder::update_gauges() {
-  metrics_.num_requests_running = requests_.size() - view_.waiting.size();
-  metrics_.num_requests_waiting = view_.waiting.size();
+  metrics_.num_requests_waiting = view_.waiting.size() + requests_.held();
+  metrics_.num_requests_running = requests_.size() - metrics_.num_requests_waiting;
   metrics_.kv_blocks_used = ceil_div(cache_.map().used_cells(Tier::kDevice), cache_.geometry().groups());
   metrics_.kv_blocks_cached = cache_.map().idle_blocks();
   for (Tier tier : kAllTiers) {

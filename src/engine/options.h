@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "cache/sequences/kv_cache.h"
+#include "contract/cache_events.h"
 #include "contract/view.h"
 
 namespace kvasir {
@@ -22,6 +23,9 @@ struct EngineOptions {
   // quarter of that bound. The rest is for its own prefill and for changes of the pace. A late answer would
   // take memory from one that could be in time.
   bool refuse_late = false;
+  // How far a tenant may be ahead of another in service, in tokens of weight 1, before it must wait for the
+  // other (FairGate); 0 is as fair as can be, more leaves the policy more choice.
+  double fair_slack_tokens = 1024;
   // The rows of a step for which the executor has activation memory; 0: that memory grows with the step, as
   // on a CPU (a policy may run a long prompt in one step).
   uint32_t scratch_tokens = 0;
@@ -31,6 +35,10 @@ struct EngineOptions {
   // How long the first waiting request may wait only for peers' memory before it fails. Meanwhile it returns
   // grants that are too small, so that other instances' requests can use them, and asks again.
   Nanos borrow_timeout = 120 * kNanosPerSecond;
+
+  // Is told which blocks requests can reuse, after every turn of the loop. Outlives the engine. Needs
+  // CacheOptions::tells_events. Null: nobody is.
+  CacheEventSink* cache_events = nullptr;
 
   // Checks every plan against its view. A plan that breaks a rule is our bug and ends the process.
   bool check_plans = true;

@@ -26,6 +26,7 @@ Status QueueLimits::check_queue(const GenerationRequest& request) {
   if (requests_ >= options_.max_num_queued_reqs) {
     return error(ErrorCode::kExhausted, "{} requests are queued already: try again later", requests_);
   }
+  KV_RETURN_IF_ERROR(check_share(request.tenant));
   // A request that would be alone in the queue is accepted whatever its length: it would be no shorter later.
   if (options_.max_num_queued_tokens > 0 && requests_ > 0 &&
       prompt_tokens_ + request.prompt.size() > options_.max_num_queued_tokens) {
@@ -42,20 +43,40 @@ Status QueueLimits::check_queue(const GenerationRequest& request) {
   return {};
 }
 
-void QueueLimits::joined(uint64_t prompt_tokens, Nanos now) {
+// With shares below 1 the queue is never full of the requests of few tenants: n tenants that take all that
+// they may with a share of a half leave 1 of n + 1 places free.
+Status QueueLimits::check_share(const Tenant& tenant) const {
+  if (tenant.queue_share >= 1) return {};
+  const auto found = by_tenant_.find(tenant.id);
+  const uint64_t own = found == by_tenant_.end() ? 0 : found->second;
+  const uint64_t others = requests_ - own;
+  const double places = static_cast<double>(options_.max_num_queued_reqs - others);
+  // One place is for each that finds one free.
+  if (own == 0 || static_cast<double>(own + 1) <= places * static_cast<double>(tenant.queue_share)) return {};
+  return error(
+      ErrorCode::kOverShare,
+      "{} of your requests are queued, as many as your queue_share allows while {} of others are: try again "
+      "later",
+      own, others);
+}
+
+void QueueLimits::joined(Place place, Nanos now) {
   ++requests_;
-  prompt_tokens_ += prompt_tokens;
+  ++by_tenant_[place.tenant];
+  prompt_tokens_ += place.prompt_tokens;
   pace_.came(now, requests_);
 }
 
-void QueueLimits::began(uint64_t prompt_tokens, Nanos now) {
+void QueueLimits::began(Place place, Nanos now) {
   pace_.began(now);
-  ended(prompt_tokens);
+  ended(place);
 }
 
-void QueueLimits::ended(uint64_t prompt_tokens) {
+void QueueLimits::ended(Place place) {
   --requests_;
-  prompt_tokens_ -= prompt_tokens;
+  prompt_tokens_ -= place.prompt_tokens;
+  const auto own = by_tenant_.find(place.tenant);
+  if (--own->second == 0) by_tenant_.erase(own);
 }
 
 }  // namespace kvasir

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <unordered_map>
 
 #include "base/status.h"
 #include "engine/options.h"
@@ -22,20 +23,29 @@ class QueueLimits {
   // kInvalidArgument: the request can never fit; the message names the largest length that does. Any thread,
   // no lock.
   Status check_length(const GenerationRequest& request) const;
-  // kExhausted: the queue is full, or too slow for the request.
+  // kExhausted: the queue is full, or too slow for the request. kOverShare: its tenant takes all places that
+  // it may take.
   Status check_queue(const GenerationRequest& request);
 
+  // What the queue counts of a request.
+  struct Place {
+    uint64_t prompt_tokens = 0;
+    uint32_t tenant = 0;
+  };
   // A request joins the queue.
-  void joined(uint64_t prompt_tokens, Nanos now);
+  void joined(Place place, Nanos now);
   // It leaves the queue: it runs for the first time, or it ends without having run.
-  void began(uint64_t prompt_tokens, Nanos now);
-  void ended(uint64_t prompt_tokens);
+  void began(Place place, Nanos now);
+  void ended(Place place);
 
  private:
   const EngineOptions& options_;
   std::atomic<uint64_t>& refused_late_;
+  Status check_share(const Tenant& tenant) const;
+
   uint64_t requests_ = 0;
   uint64_t prompt_tokens_ = 0;
+  std::unordered_map<uint32_t, uint64_t> by_tenant_;  // of requests_, where there are any
   QueuePace pace_;
 };
 

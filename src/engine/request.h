@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "contract/pooling.h"
 #include "contract/slo.h"
 #include "contract/step.h"
 
@@ -21,6 +22,16 @@ constexpr uint64_t raw(RequestId id) {
 // and 16.
 float weight_of(int32_t priority);
 
+// Whose request it is, among those who share an engine: for fairness, and for the places in the queue.
+struct Tenant {
+  uint32_t id = 0;   // 0: that of all requests that name none
+  float weight = 1;  // the share of service that it may claim beside others; above 0
+  // Of the places in the queue that no other tenant takes, the share that it may take; in (0, 1]. Below 1
+  // some places stay free for others, however many it sends (Choudhury and Hahne, "Dynamic queue length
+  // thresholds", 1998).
+  float queue_share = 1;
+};
+
 struct GenerationRequest {
   std::vector<Token> prompt;       // at least one token
   SamplingParams sampling;         // with prompt_logprobs the whole prompt is computed, cached or not
@@ -30,6 +41,9 @@ struct GenerationRequest {
   std::string cache_salt;          // prefixes are shared only between requests with the same salt
   Slo slo;
   uint32_t output_tokens_hint = 0;  // the output length that the client announces; 0: none
+  Tenant tenant;
+  // Of the prompt: OutputEvent::embedding. With kMean the whole prompt is computed, cached or not.
+  Pooling pooling = Pooling::kNone;
 };
 
 enum class FinishReason : uint8_t {
@@ -59,6 +73,8 @@ struct OutputEvent {
   std::vector<OutputToken> tokens;
   // With the first token, if sampling.prompt_logprobs >= 0: all tokens of the prompt but the first.
   std::vector<PromptToken> prompt;
+  // With the first token, if asked for and the executor computes hidden rows: [dim].
+  std::vector<float> embedding;
   std::optional<FinishReason> finish;
   std::string error;                  // one line for the client, with kError
   bool try_again = false;             // with kError: memory was missing; a retry may succeed

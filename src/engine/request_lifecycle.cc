@@ -19,18 +19,21 @@ void RequestLifecycle::arrive(Arrival arrival) {
   live->weight = weight_of(request.priority);
   live->slo = request.slo;
   live->output_tokens_hint = request.output_tokens_hint;
+  live->tenant = request.tenant;
   live->arrival = arrival.at;
   live->prompt_tokens = static_cast<uint32_t>(request.prompt.size());
   live->sampling.prompt_tokens = live->prompt_tokens;
   live->max_total_tokens =
       request.max_tokens == 0 ? max_model_len_ : live->prompt_tokens + request.max_tokens;
-  // A position that is cached has no logits.
-  const bool adopts = live->sampling.prompt_logprobs < 0;
+  live->pooled = PooledRows(request.pooling);
+  // A position that is cached has no logits and no hidden row.
+  const bool adopts = live->sampling.prompt_logprobs < 0 && request.pooling != Pooling::kMean;
   p_.cache.add_sequence(live->id, std::move(request.prompt), request.cache_salt, adopts);
   LiveRequest& added = p_.requests.add(std::move(live));
   p_.beliefs.predict(added);
   p_.view.refresh(added);
   p_.metrics.arrived(added);
+  p_.gate.arrived(added);
 }
 
 void RequestLifecycle::end(LiveRequest& live, FinishReason reason, OutputEvent event, std::string why,
@@ -42,7 +45,10 @@ void RequestLifecycle::end(LiveRequest& live, FinishReason reason, OutputEvent e
   p_.metrics.ended(live, reason, p_.clock.now());
   p_.beliefs.request_ended(live, reason);
   p_.cache.remove_sequence(live.id);
-  if (live.queued) p_.inbox.left_queue(live.prompt_tokens);
+  if (live.queued) {
+    p_.inbox.left_queue({live.prompt_tokens, live.tenant.id});
+    p_.gate.left(live);
+  }
   const std::shared_ptr<OutputSink> sink = std::move(live.sink);
   p_.requests.remove(live);
   p_.metrics.update_gauges();
@@ -91,7 +97,8 @@ void RequestLifecycle::run(const Rows& rows, Nanos now) {
   if (live.queued) {
     live.queued = false;
     live.first_run = now;
-    p_.inbox.began(live.prompt_tokens, now);
+    p_.inbox.began({live.prompt_tokens, live.tenant.id}, now);
+    p_.gate.began(live);
     p_.metrics.began(live);
   }
   ++live.in_flight;
@@ -142,6 +149,10 @@ void RequestLifecycle::publish(const SubmittedStep& step, StepResult& result,
     LiveRequest* live = counts(token.seq) ? p_.requests.find(token.seq) : nullptr;
     if (live) add_score(*live, token);
   }
+  for (HiddenRow& row : result.hidden) {
+    LiveRequest* live = counts(row.seq) ? p_.requests.find(row.seq) : nullptr;
+    if (live) add_hidden(*live, row);
+  }
   for (SampledToken& token : result.sampled) {
     if (!counts(token.seq) && !mutant(Mutant::kDeferredSampled)) continue;
     // A request that has ended in the meantime has no use for the token.
@@ -157,12 +168,17 @@ void RequestLifecycle::add_score(LiveRequest& live, ScoredToken& scored) {
   live.scored.push_back({scored.token, scored.logprob, scored.rank, std::move(scored.top)});
 }
 
+void RequestLifecycle::add_hidden(LiveRequest& live, HiddenRow& hidden) {
+  live.pooled.add(hidden.position, hidden.row);
+  if (hidden.position + 1 != live.prompt_tokens || !p_.beliefs.wants_hidden(live)) return;
+  live.hidden = std::move(hidden.row);
+  p_.beliefs.predict(live);
+}
+
 void RequestLifecycle::add_token(LiveRequest& live, SampledToken& sampled, Nanos now) {
   ++live.generated;
-  if (!sampled.hidden.empty()) {
-    live.hidden = std::move(sampled.hidden);
-    p_.beliefs.predict(live);
-  }
+  p_.gate.generated(live);
+  p_.watch.generated();
   p_.cache.append_token(live.id, sampled.token);
   p_.metrics.sampled(live, now);
   if (live.generated == 1) {
@@ -175,7 +191,10 @@ void RequestLifecycle::add_token(LiveRequest& live, SampledToken& sampled, Nanos
 
   OutputEvent event;
   event.tokens.push_back({sampled.token, sampled.logprob, std::move(sampled.top)});
-  if (live.generated == 1) event.prompt = std::move(live.scored);
+  if (live.generated == 1) {
+    event.prompt = std::move(live.scored);
+    event.embedding = live.pooled.take(live.prompt_tokens);
+  }
   if (std::find(live.stop_tokens.begin(), live.stop_tokens.end(), sampled.token) != live.stop_tokens.end()) {
     end(live, FinishReason::kStop, std::move(event));
   } else if (live.prompt_tokens + live.generated >= live.max_total_tokens) {

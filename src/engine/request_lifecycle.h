@@ -16,6 +16,7 @@
 #include "contract/step.h"
 #include "contract/step_plan.h"
 #include "engine/belief_keeper.h"
+#include "engine/fair_gate.h"
 #include "engine/inbox.h"
 #include "engine/live_requests.h"
 #include "engine/metrics_recorder.h"
@@ -53,6 +54,7 @@ class RequestLifecycle {
     BeliefKeeper& beliefs;
     StandstillWatch& watch;
     MetricsRecorder& metrics;
+    FairGate& gate;
   };
   RequestLifecycle(const Parts& parts, uint32_t max_model_len) : p_(parts), max_model_len_(max_model_len) {}
 
@@ -81,6 +83,7 @@ class RequestLifecycle {
   void adopt(const Adoption& adoption);
   void run(const Rows& rows, Nanos now);
   void add_score(LiveRequest& live, ScoredToken& scored);
+  void add_hidden(LiveRequest& live, HiddenRow& hidden);
   void add_token(LiveRequest& live, SampledToken& sampled, Nanos now);
 
   const Parts p_;

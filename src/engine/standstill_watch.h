@@ -15,8 +15,9 @@ namespace kvasir {
 // memory becomes available a step later, policies were seen to need more than eight preemptions.
 constexpr uint32_t kPreemptionsInVain = 32;
 
-// Counts the progress of all requests together: how often one of them had more tokens ready than ever before.
-// Recomputing lost tokens is no progress. Used by the engine's thread; counts EngineMetrics::standstills.
+// Counts the progress of all requests together: how often one of them had more tokens ready than ever before,
+// or one more token. Recomputing lost tokens is no progress. Used by the engine's thread; counts
+// EngineMetrics::standstills.
 class StandstillWatch {
  public:
   // The arguments outlive it.
@@ -32,6 +33,8 @@ class StandstillWatch {
 
   // A request was preempted.
   void preempted(LiveRequest& live);
+  // A request has one more token, which it keeps even if it was preempted meanwhile.
+  void generated() { ++progress_; }
   // A step with rows of the request has ended, and `ready_tokens` of its tokens are ready.
   void ran(LiveRequest& live, uint32_t ready_tokens);
 

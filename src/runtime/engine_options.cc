@@ -41,6 +41,8 @@ EngineOptions engine_options(const RuntimeOptions& options) {
   engine.max_num_queued_tokens = options.max_num_queued_tokens;
   engine.refuse_late = options.refuse_late;
   engine.cache.prefix_caching = options.enable_prefix_caching;
+  engine.cache.tells_events = options.cache_events != nullptr;
+  engine.cache_events = options.cache_events;
   return engine;
 }
 

@@ -69,6 +69,12 @@ Status override_sampling(std::string_view json, ModelService& service) {
   return {};
 }
 
+void override_pooling(std::string_view name, ModelService& service) {
+  if (name == "none") service.pooling = Pooling::kNone;
+  if (name == "last") service.pooling = Pooling::kLast;
+  if (name == "mean") service.pooling = Pooling::kMean;
+}
+
 std::string sampling_text(const ModelService& service) {
   const SamplingParams& s = service.defaults.sampling;
   const LogitRules& r = service.defaults.rules;
@@ -91,6 +97,8 @@ ModelService make_service(Runtime& runtime, Backend& backend) {
   service.backend = &backend;
   service.tokenizer = &runtime.tokenizer();
   service.defaults = sampled_as(runtime.sampling_defaults());
+  service.pooling = runtime.pooling();
+  service.embedding_size = runtime.embedding_size();
   service.grammars = std::make_shared<GrammarCompiler>(runtime.tokenizer());
   service.outside_metrics = [grammars = service.grammars, &joined = runtime.joined()] {
     std::vector<OutsideMetric> metrics = grammar_metrics(grammars->stats());
@@ -105,6 +113,7 @@ ModelService make_service(Runtime& runtime, Backend& backend) {
   const auto text_of = [&](std::optional<int32_t> id) {
     return id ? std::optional<std::string>(tokenizer.token_text(*id)) : std::nullopt;
   };
+  service.chat_template = chat->source();
   service.formats = pick_formats(chat->source());
   service.render_chat = [chat, variable = service.formats.tools_variable, bos = text_of(tokenizer.bos()),
                          eos = text_of(tokenizer.eos())](const ApiRequest& request) {

@@ -18,6 +18,9 @@ ModelService make_service(Runtime& runtime, Backend& backend);
 // kInvalidArgument: it is no such object; the message names the field.
 Status override_sampling(std::string_view json, ModelService& service);
 
+// --pooling: how embeddings are made: none, last or mean; auto: as the model's files say.
+void override_pooling(std::string_view name, ModelService& service);
+
 // What requests have that say nothing, for people: "temperature 0.7, min_p 0.05".
 std::string sampling_text(const ModelService& service);
 

@@ -60,6 +60,8 @@ class CpuRuntime final : public Runtime {
   uint32_t max_model_len() const override { return engine_->options().max_model_len; }
   std::string model_id() const override { return to_hex(file_->fingerprint()); }
   const SamplingDefaults& sampling_defaults() const override { return file_->sampling_defaults(); }
+  Pooling pooling() const override { return file_->pooling(); }
+  uint32_t embedding_size() const override { return static_cast<uint32_t>(file_->spec().dim); }
   std::string memory_report() const override;
   const JoinedCluster& joined() const override { return joined_; }
 

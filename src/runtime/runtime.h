@@ -7,7 +7,9 @@
 
 #include "base/affinity.h"
 #include "base/status.h"
+#include "contract/cache_events.h"
 #include "contract/length_predictor.h"
+#include "contract/pooling.h"
 #include "engine/engine.h"
 #include "exec/cpu/decoder.h"
 #include "model/files/sampling_defaults.h"
@@ -63,6 +65,9 @@ struct RuntimeOptions {
   BeliefOptions beliefs;
   ClusterOptions cluster;  // if on(), as complete_cluster_options() leaves them
 
+  // See EngineOptions::cache_events.
+  CacheEventSink* cache_events = nullptr;
+
   // For evaluation only: called with the logits of sampled rows, or of every row if `tap_all_rows`, on a
   // thread of the executor's.
   LogitsTap tap;
@@ -84,6 +89,8 @@ class Runtime {
   virtual const Tokenizer& tokenizer() const = 0;
   virtual const ChatTemplate* chat_template() const = 0;          // null: the model has none
   virtual const SamplingDefaults& sampling_defaults() const = 0;  // what the model's files say
+  virtual Pooling pooling() const = 0;                            // as the model's files say
+  virtual uint32_t embedding_size() const = 0;                    // values of a hidden row
   virtual uint32_t max_model_len() const = 0;                     // tokens
   virtual std::string model_id() const = 0;                       // equal for equal files
 

@@ -15,6 +15,7 @@ struct Usage {
   uint64_t prompt_tokens = 0;
   uint64_t completion_tokens = 0;
   uint64_t cached_tokens = 0;
+  uint64_t reasoning_tokens = 0;  // of completion_tokens, up to the mark that ends the reasoning
 };
 
 // One choice of an answer that is not streamed.

@@ -12,6 +12,8 @@ const char* error_type(int status) {
   switch (status) {
     case 401:
       return "authentication_error";
+    case 403:
+      return "permission_error";
     case 429:
       return "rate_limit_error";
     case 500:
@@ -41,6 +43,11 @@ ApiError api_error(const Status& status) {
     case ErrorCode::kExhausted:
       e.status = 503;
       e.code = "overloaded";
+      e.retry_after_s = 1;
+      break;
+    case ErrorCode::kOverShare:
+      e.status = 429;
+      e.code = "rate_limit_exceeded";
       e.retry_after_s = 1;
       break;
     case ErrorCode::kUnavailable:

@@ -78,6 +78,7 @@ struct ApiRequest {
   uint32_t default_max_tokens = UINT32_MAX;     // without max_tokens: as many of these as fit
   std::string max_tokens_field = "max_tokens";  // the name that the client used
   std::string messages_field = "messages";      // where the messages come from
+  std::string prompts_field = "prompt";         // and the prompts
   std::vector<std::string> stop;                // none of them is empty
   std::vector<Token> stop_token_ids;
   bool ignore_eos = false;
@@ -87,6 +88,9 @@ struct ApiRequest {
   Slo slo;                            // as asked
   uint32_t forced_output_tokens = 0;  // the exact length of the output; 0: not forced
   uint32_t output_tokens_hint = 0;
+  // Of embeddings.
+  bool base64 = false;      // little-endian f32, not a list of numbers
+  uint32_t dimensions = 0;  // 0: the model's
 
   // How many outputs are generated for each prompt, and whether they are more than the choices.
   uint32_t candidates() const { return std::max(choices, best_of); }

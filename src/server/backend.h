@@ -21,7 +21,8 @@ class Backend {
   virtual ~Backend() = default;
 
   // Queues a request. The sink gets its events, of which exactly the last has `finish`.
-  // kInvalidArgument: it can never fit. kExhausted: the queue is full. kUnavailable: draining.
+  // kInvalidArgument: it can never fit. kExhausted: the queue is full. kOverShare: the tenant takes all the
+  // places that it may take of it. kUnavailable: draining.
   virtual Result<RequestId> submit(GenerationRequest request, std::shared_ptr<OutputSink> sink) = 0;
 
   // Ends a request soon with `reason`: kAbort, or kStop if a stop string was found in the text. Unknown and

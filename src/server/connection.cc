@@ -3,55 +3,64 @@
 
 #include <algorithm>
 #include <boost/asio/buffer.hpp>
-#include <boost/beast/http/error.hpp>
 #include <exception>
 #include <utility>
 
 #include "base/log.h"
-#include "server/auth.h"
 #include "server/slo_fields.h"
 
 namespace kvasir {
 namespace {
 
 namespace asio = boost::asio;
-namespace http = boost::beast::http;
 using boost::system::error_code;
 
+constexpr size_t kIdleReadBytes = 2 * 1024;  // all that a connection holds between two requests
 constexpr size_t kReadBytes = 16 * 1024;
 constexpr size_t kBodyReadBytes = 64 * 1024;
 constexpr size_t kPipelineBytes = 64 * 1024;  // of later requests, while an answer is being made
 
-std::string_view view(boost::beast::string_view text) {
-  return {text.data(), text.size()};
-}
-
 }  // namespace
 
-Connection::Connection(asio::ip::tcp::socket socket, ServerContext* context)
-    : socket_(std::move(socket)),
+Connection::Connection(asio::ip::tcp::socket socket, ServerContext* context, const TlsContext& tls)
+    : stream_(std::move(socket), tls),
       context_(context),
-      deadline_(socket_.get_executor()),
-      write_deadline_(socket_.get_executor()),
-      ping_timer_(socket_.get_executor()),
-      body_(context->counters, context->options.limits.max_bodies_bytes) {
+      deadline_(stream_.socket().get_executor()),
+      write_deadline_(stream_.socket().get_executor()),
+      ping_timer_(stream_.socket().get_executor()),
+      reserved_(context->counters, context->options.limits.max_bodies_bytes) {
   context_->counters->connections.fetch_add(1, std::memory_order_relaxed);
 }
 
 void Connection::start() {
   error_code ignored;
-  socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
+  stream_.socket().set_option(asio::ip::tcp::no_delay(true), ignored);
   guarded([this] {
-    reset_request();
-    read_more();
+    if (!stream_.is_tls()) return on_handshake({});
+    enter(Phase::kHandshake);
+    set_deadline(context_->options.limits.header_timeout);
+    stream_.async_handshake(
+        [self = shared_from_this()](error_code ec) { self->guarded([&] { self->on_handshake(ec); }); });
   });
 }
 
+void Connection::on_handshake(error_code ec) {
+  if (phase_ == Phase::kClosed) return;
+  const bool plain_http = ec && SocketStream::is_plain_http(ec);
+  if (ec && !plain_http) return close();
+  reset_request();
+  if (plain_http) {
+    stream_.drop_tls();
+    fail(400, "this port speaks TLS; use https://");
+  }
+  read_more();
+}
+
 void Connection::refuse(const ApiError& error) {
+  if (stream_.is_tls()) return close();
   guarded([&] {
     reset_request();
     info_.request_id = request_id_or_new("");
-    close_if_body_unread();
     respond(error_response(error));
     read_more();
   });
@@ -81,8 +90,7 @@ void Connection::close() {
   phase_ = Phase::kClosed;
   stop_work();
   end_exchange();
-  error_code ignored;
-  socket_.close(ignored);
+  stream_.close();
   deadline_.cancel();
   write_deadline_.cancel();
   ping_timer_.cancel();
@@ -92,15 +100,23 @@ void Connection::close() {
 
 // --- Reading ---
 
+void Connection::enter(Phase phase) {
+  phase_ = phase;
+  context_->set_waiting(this, phase != Phase::kBody && phase != Phase::kBusy);
+}
+
 void Connection::read_more() {
   if (reading_ || end_of_input_ || phase_ == Phase::kClosed) return;
-  if (phase_ == Phase::kBusy && buffer_.size() >= kPipelineBytes) {
+  if (phase_ == Phase::kBusy && arrived().size() >= kPipelineBytes) {
     if (working_) refuse_read_ahead();
     return;
   }
   reading_ = true;
-  const size_t bytes = phase_ == Phase::kBody ? kBodyReadBytes : kReadBytes;
-  socket_.async_read_some(buffer_.prepare(bytes), [self = shared_from_this()](error_code ec, size_t n) {
+  // This read may still be there when the connection waits for its next request.
+  const bool idle = phase_ == Phase::kBusy || (phase_ == Phase::kHead && !head_begun_);
+  const size_t bytes = phase_ == Phase::kBody ? kBodyReadBytes : idle ? kIdleReadBytes : kReadBytes;
+  if (buffer_.size() == 0 && buffer_.capacity() > bytes) buffer_.shrink_to_fit();
+  stream_.async_read_some(buffer_.prepare(bytes), [self = shared_from_this()](error_code ec, size_t n) {
     self->guarded([&] { self->on_read(ec, n); });
   });
 }
@@ -117,6 +133,7 @@ void Connection::on_read(error_code ec, size_t bytes) {
   if (ec == asio::error::eof) return on_end_of_input();
   if (ec) return close();
   buffer_.commit(bytes);
+  take(0);
   advance();
   read_more();
 }
@@ -139,9 +156,10 @@ void Connection::advance() {
         more = parse_body();
         break;
       case Phase::kLinger:
-        buffer_.consume(buffer_.size());
+        take(arrived().size());
         more = false;
         break;
+      case Phase::kHandshake:
       case Phase::kBusy:
       case Phase::kClosed:
         more = false;
@@ -151,38 +169,64 @@ void Connection::advance() {
   if (end_of_input_ && (phase_ == Phase::kHead || phase_ == Phase::kBody)) close();
 }
 
+std::string_view Connection::arrived() const {
+  const std::string_view all(static_cast<const char*>(buffer_.data().data()), buffer_.size());
+  return all.substr(taken_);
+}
+
+// A read that is under way writes behind what the buffer has, so the buffer is only emptied when none is.
+void Connection::take(size_t bytes) {
+  taken_ += bytes;
+  if (!reading_) buffer_.consume(std::exchange(taken_, 0));
+}
+
 bool Connection::parse_head() {
-  if (buffer_.size() == 0) return false;
+  if (arrived().empty()) return false;
   if (!head_begun_) {
     head_begun_ = true;
     set_deadline(context_->options.limits.header_timeout);
   }
-  error_code ec;
-  buffer_.consume(parser_->put(buffer_.data(), ec));
-  if (ec == http::error::need_more) return false;
-  if (ec) {
-    fail_parse(ec);
-  } else if (parser_->is_header_done()) {
+  return take_head();
+}
+
+// False: more of it must come.
+bool Connection::take_head() {
+  const size_t most = context_->options.limits.max_header_bytes;
+  const HeadScanner::Verdict verdict = scanner_.scan(arrived());
+  if (verdict == HeadScanner::Verdict::kBadByte) {
+    fail(400, "this is not a valid HTTP/1.1 request: lines end with CR LF, and have no control characters");
+    return true;
+  }
+  const bool complete = verdict == HeadScanner::Verdict::kComplete;
+  if ((complete ? scanner_.end() : arrived().size()) > most) {
+    fail(431, fmt::format("the header is larger than {} bytes", most));
+    return true;
+  }
+  if (!complete) return false;
+  head_text_ = scanner_.head(arrived());
+  take(scanner_.end());
+  auto read = read_head(head_text_);
+  if (const auto* wrong = std::get_if<ApiError>(&read)) {
+    fail(wrong->status, wrong->message);
+  } else {
+    head_ = std::get<RequestHead>(std::move(read));
     on_head();
   }
   return true;
 }
 
 bool Connection::parse_body() {
-  error_code ec;
-  while (!parser_->is_done()) {
-    if (buffer_.size() == 0) return false;
+  while (!arriving_.done()) {
+    if (arrived().empty()) return false;
     if (!reserve_arrived()) {
       context_->counters->requests_refused.fetch_add(1, std::memory_order_relaxed);
       info_.keep_alive = false;
       respond(error_response(unavailable("too many large requests at once; try again", "overloaded", 1)));
       return true;
     }
-    const size_t used = parser_->put(buffer_.data(), ec);
-    buffer_.consume(used);
-    if (ec == http::error::need_more) return false;
-    if (ec) {
-      fail_parse(ec);
+    take(arriving_.take(arrived(), request_.body));
+    if (arriving_.fault() != RequestBody::Fault::kNone) {
+      fail_body();
       return true;
     }
   }
@@ -197,98 +241,102 @@ bool Connection::parse_body() {
 // Reserves room for the bytes that are about to be added to the body. Only bytes that have arrived count, so
 // an announced length takes no room from other requests.
 bool Connection::reserve_arrived() {
-  const uint64_t end = parser_->content_length().value_or(body_limit());
-  const uint64_t bytes = std::min<uint64_t>(parser_->get().body().size() + buffer_.size(), end);
-  return bytes <= context_->options.limits.small_body_bytes || body_.grow_to(bytes);
+  const uint64_t end = head_.content_length.value_or(body_limit());
+  const uint64_t bytes = std::min<uint64_t>(request_.body.size() + arrived().size(), end);
+  return bytes <= context_->options.limits.small_body_bytes || reserved_.grow_to(bytes);
 }
 
 void Connection::on_head() {
-  const auto& head = parser_->get();
-  info_.request_id = request_id_or_new(view(head["X-Request-Id"]));
-  info_.keep_alive = head.keep_alive() && !context_->draining;
-  info_.head_only = head.method() == http::verb::head;
-  info_.chunked = head.version() >= 11;
-  phase_ = Phase::kBody;
-  if (head.version() != 10 && head.version() != 11) return fail(505, "use HTTP/1.1");
-  request_.method = view(head.method_string());
-  request_.target = view(head.target());
-  for (const auto& header : head) {
-    request_.headers.emplace_back(view(header.name_string()), view(header.value()));
-  }
+  info_.request_id = request_id_or_new(head_.header("X-Request-Id"));
+  // After a body that was not read the connection cannot be used for another request.
+  info_.keep_alive = head_.keep_alive && !context_->draining && !has_body();
+  info_.head_only = head_.method == "HEAD";
+  info_.chunked = head_.minor_version > 0;
+  enter(Phase::kBody);
+  if (answer_browser()) return;
+  request_.method = head_.method;
+  request_.target = head_.target;
+  request_.headers = std::move(head_.headers);
   Route route = find_route(context_->endpoints, request_.method, request_.target);
   request_.parameter = std::move(route.parameter);
   endpoint_ = route.endpoint;
-  if (const std::optional<HttpResponse> refusal = refusal_by_head(route)) {
-    close_if_body_unread();
-    return respond(*refusal);
-  }
-  if (endpoint_->max_body_bytes == Endpoint::kNoBody) {
-    close_if_body_unread();
-    return run_handler();
-  }
+  if (const std::optional<HttpResponse> refusal = refusal_by_head(route)) return respond(*refusal);
+  if (endpoint_->max_body_bytes == Endpoint::kNoBody) return run_handler();
+  info_.keep_alive = head_.keep_alive && !context_->draining;
   expect_body();
+}
+
+// Answers what pages may not ask, and whether they may ask; false if neither is the case.
+bool Connection::answer_browser() {
+  const BrowserRules& rules = context_->browsers;
+  info_.more_headers = rules.answer_headers(head_);
+  if (const std::optional<ApiError> refusal = rules.refusal(head_)) {
+    respond(error_response(*refusal));
+    return true;
+  }
+  const std::optional<std::string> allowed = rules.preflight(head_);
+  if (!allowed) return false;
+  info_.more_headers += *allowed;
+  HttpResponse empty;
+  empty.status = 204;
+  respond(empty);
+  return true;
 }
 
 // What the head alone decides, so that a client does not send a body in vain.
 std::optional<HttpResponse> Connection::refusal_by_head(const Route& route) {
-  if (route.needs_key && !is_authorized(request_.header("Authorization"), request_.header("x-api-key"),
-                                        context_->options.api_keys)) {
+  std::optional<Caller> caller =
+      route.needs_key ? context_->keys->find(request_.header("Authorization"), request_.header("x-api-key"))
+                      : Caller();
+  if (!caller) {
     ApiError e;
     e.status = 401;
     e.message = "a valid API key is needed: send the header 'Authorization: Bearer KEY' or 'x-api-key: KEY'";
     e.code = "invalid_api_key";
     return error_response(e);
   }
+  request_.caller = *std::move(caller);
   if (route.endpoint == nullptr) return route.refusal;
   if (endpoint_->model == Endpoint::Model::kNoModel) return std::nullopt;
   if (auto e = refusal_if_not_ready()) return error_response(*e);
   for (const auto& [name, value] : request_.headers) {
     if (auto wrong = read_slo_header(name, value, request_.slo)) return error_response(*wrong);
   }
+  if (auto e = begin_request(request_.caller, context_->clock.now())) return error_response(*e);
   return std::nullopt;
 }
 
-// After a body that was not read the connection cannot be used for another request.
-void Connection::close_if_body_unread() {
-  if (!parser_->is_header_done() || parser_->chunked() || parser_->content_length().value_or(0) > 0) {
-    info_.keep_alive = false;
-  }
-}
-
 void Connection::expect_body() {
-  if (parser_->content_length().value_or(0) > body_limit()) return fail_parse(http::error::body_limit);
-  parser_->body_limit(body_limit());
-  const auto expect = parser_->get()[http::field::expect];
-  if (!expect.empty() && !parser_->is_done()) {
-    if (!boost::beast::iequals(expect, "100-continue")) {
+  if (head_.content_length.value_or(0) > body_limit()) return fail_too_large();
+  arriving_ = head_.chunked ? RequestBody::of_chunks(body_limit())
+                            : RequestBody::of_length(head_.content_length.value_or(0));
+  const std::string_view expect = request_.header("Expect");
+  if (!expect.empty() && head_.minor_version > 0 && !arriving_.done()) {
+    if (!equal_ignoring_case(expect, "100-continue")) {
       return fail(417, "the only expectation that is met is 100-continue");
     }
     send("HTTP/1.1 100 Continue\r\n\r\n");
   }
-  parser_->eager(true);
   body_ends_ =
       std::chrono::steady_clock::now() + std::chrono::nanoseconds(context_->options.limits.body_timeout);
   body_seen_ = 0;
   arm_body_deadline();
 }
 
-// Until the endpoint is known, the server's limit.
+// REQUIRES: the endpoint is known.
 uint64_t Connection::body_limit() const {
-  const uint64_t most = context_->options.limits.max_body_bytes;
-  return endpoint_ == nullptr ? most : std::min(most, endpoint_->max_body_bytes);
+  return std::min(context_->options.limits.max_body_bytes, endpoint_->max_body_bytes);
 }
 
-void Connection::fail_parse(error_code ec) {
-  const HttpLimits& limits = context_->options.limits;
-  if (parser_->is_header_done()) info_.request_id = request_id_or_new(view(parser_->get()["X-Request-Id"]));
-  if (ec == http::error::body_limit) {
-    return fail(413, fmt::format("the body is larger than {} bytes", body_limit()));
-  }
-  if (ec == http::error::header_limit || ec == http::error::buffer_overflow) {
-    return fail(431, fmt::format("the header is larger than {} bytes", limits.max_header_bytes));
-  }
-  if (ec == http::error::bad_version) return fail(505, "use HTTP/1.1");
-  fail(400, "this is not a valid HTTP/1.1 request");
+void Connection::fail_too_large() {
+  fail(413, fmt::format("the body is larger than {} bytes", body_limit()));
+}
+
+void Connection::fail_body() {
+  if (arriving_.fault() == RequestBody::Fault::kTooLarge) return fail_too_large();
+  fail(400, fmt::format("the chunks of the body are malformed, or their extensions and trailers have more "
+                        "than {} bytes",
+                        RequestBody::kMaxExtraBytes));
 }
 
 // REQUIRES: no answer has begun.
@@ -302,15 +350,16 @@ void Connection::fail(int status, std::string message) {
 }
 
 void Connection::reset_request() {
-  parser_.emplace();
-  parser_->header_limit(context_->options.limits.max_header_bytes);
-  parser_->body_limit(boost::none);  // expect_body() sets the endpoint's
-  head_begun_ = false;
   info_ = {};
   request_ = {};
+  scanner_ = {};
+  head_ = {};
+  std::string().swap(head_text_);
+  arriving_ = {};
+  head_begun_ = false;
   endpoint_ = nullptr;
   answer_ = Answer::kNone;
-  phase_ = Phase::kHead;
+  enter(Phase::kHead);
   set_deadline(context_->options.limits.idle_timeout);
 }
 
@@ -340,20 +389,20 @@ void Connection::arm_body_deadline() {
 void Connection::on_body_deadline() {
   const HttpLimits& limits = context_->options.limits;
   if (std::chrono::steady_clock::now() >= body_ends_) return fail(408, "the request took too long to arrive");
-  const uint64_t arrived = parser_->get().body().size();
-  const double rate = static_cast<double>(arrived - body_seen_) / to_seconds(limits.body_grace);
+  const uint64_t taken = request_.body.size();
+  const double rate = static_cast<double>(taken - body_seen_) / to_seconds(limits.body_grace);
   if (rate < static_cast<double>(limits.min_body_bytes_per_s)) {
     return fail(408, fmt::format("the body came with fewer than {} bytes per second; send it faster",
                                  limits.min_body_bytes_per_s));
   }
-  body_seen_ = arrived;
+  body_seen_ = taken;
   arm_body_deadline();
 }
 
 void Connection::on_deadline() {
   if (phase_ == Phase::kBody) return on_body_deadline();
   if (phase_ == Phase::kHead && head_begun_) return fail(408, "the request took too long to arrive");
-  if (phase_ == Phase::kHead || phase_ == Phase::kLinger) close();
+  if (phase_ != Phase::kBusy && phase_ != Phase::kClosed) close();
 }
 
 }  // namespace kvasir

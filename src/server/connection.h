@@ -1,6 +1,8 @@
 // One TCP connection: requests in, answers out, one at a time. Internal to src/server, and with server.cc the
-// only place that uses Asio and Beast. It finds the endpoint of a request in the table (endpoints.h) and
-// knows no endpoint itself.
+// only place that uses Asio. request_head.h and request_body.h read what arrives. It finds the endpoint of a
+// request in the table (endpoints.h) and knows no endpoint itself.
+//
+// Over TLS a handshake comes first (kHandshake).
 //
 //   kHead --head complete--> kBody --body complete--> kBusy --answer sent--> kHead (keep-alive) or kLinger
 //
@@ -12,29 +14,31 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/http/parser.hpp>
 #include <chrono>
 #include <exception>
 #include <memory>
 #include <optional>
 #include <string>
 
-#include "server/arriving_body.h"
 #include "server/body_reservation.h"
 #include "server/exchange.h"
 #include "server/http_message.h"
+#include "server/request_body.h"
+#include "server/request_head.h"
 #include "server/router.h"
 #include "server/server_context.h"
+#include "server/socket_stream.h"
 
 namespace kvasir {
 
 // Used on the I/O thread. The context owns it until forget(); then its pending completion handlers do.
 class Connection final : public Exchange, public std::enable_shared_from_this<Connection> {
  public:
-  Connection(boost::asio::ip::tcp::socket socket, ServerContext* context);
+  // `tls` is null: plain TCP.
+  Connection(boost::asio::ip::tcp::socket socket, ServerContext* context, const TlsContext& tls = nullptr);
 
   void start();
-  // Answers with the error and closes, because too many connections are open.
+  // Answers with the error and closes, because too many connections are open; over TLS it only closes.
   void refuse(const ApiError& error);
   // Closes now, or after the answer that is on its way.
   void close_when_done();
@@ -55,9 +59,8 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   void on_failure(const char* what) override { on_exception(what); }
 
  private:
-  enum class Phase { kHead, kBody, kBusy, kLinger, kClosed };
+  enum class Phase { kHandshake, kHead, kBody, kBusy, kLinger, kClosed };
   enum class Answer { kNone, kStreaming, kComplete };
-  using Parser = boost::beast::http::request_parser<ArrivingBody>;
   struct Job;  // work on a worker's thread
 
   // Runs a step of this connection. An exception ends only its request.
@@ -71,20 +74,27 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   }
   void on_exception(const char* what);
 
+  void enter(Phase phase);
+  void on_handshake(boost::system::error_code ec);
   void read_more();
   void refuse_read_ahead();
   void on_read(boost::system::error_code ec, size_t bytes);
   void on_end_of_input();
   void advance();
+  std::string_view arrived() const;
+  void take(size_t bytes);
   bool parse_head();
+  bool take_head();
   bool parse_body();
   bool reserve_arrived();
   void on_head();
   void expect_body();
+  bool answer_browser();
   std::optional<HttpResponse> refusal_by_head(const Route& route);
-  void close_if_body_unread();
+  bool has_body() const { return head_.chunked || head_.content_length.value_or(0) > 0; }
   uint64_t body_limit() const;
-  void fail_parse(boost::system::error_code ec);
+  void fail_too_large();
+  void fail_body();
   void fail(int status, std::string message);
   void reset_request();
   void next_request();
@@ -116,17 +126,21 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   void ping();
 
   // Constant after construction.
-  boost::asio::ip::tcp::socket socket_;
+  SocketStream stream_;
   ServerContext* const context_;
 
-  Phase phase_ = Phase::kHead;
+  Phase phase_ = Phase::kHandshake;
   boost::asio::steady_timer deadline_;
   boost::asio::steady_timer write_deadline_;
   boost::asio::steady_timer ping_timer_;
 
   // Reading.
   boost::beast::flat_buffer buffer_;
-  std::optional<Parser> parser_;
+  size_t taken_ = 0;  // of its bytes
+  HeadScanner scanner_;
+  std::string head_text_;
+  RequestHead head_;  // views of head_text_
+  RequestBody arriving_;
   bool reading_ = false;
   bool head_begun_ = false;
   bool end_of_input_ = false;
@@ -137,7 +151,7 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   Request request_;
   ExchangeInfo info_;
   Answer answer_ = Answer::kNone;
-  BodyReservation body_;                             // until a job takes it
+  BodyReservation reserved_;                         // until a job takes it
   std::chrono::steady_clock::time_point body_ends_;  // the deadline of the whole body
   uint64_t body_seen_ = 0;                           // its bytes when its rate was last checked
   bool counted_ = false;                             // wait_idle() waits for this exchange
@@ -145,6 +159,7 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   std::shared_ptr<Job> job_;                         // the worker's part, null if it is done
   std::shared_ptr<Activity> activity_;
   std::chrono::steady_clock::time_point last_stream_write_;
+  bool pinged_ = false;  // and nothing was sent since
 
   // Writing.
   std::string out_;

@@ -1,6 +1,5 @@
 // The exchange of a connection: runs the handler of its request, and work on the worker threads.
 #include <atomic>
-#include <boost/beast/core/string.hpp>
 #include <chrono>
 #include <exception>
 #include <new>
@@ -12,13 +11,6 @@
 #include "server/connection.h"
 
 namespace kvasir {
-
-std::string_view Request::header(std::string_view name) const {
-  for (const auto& [key, value] : headers) {
-    if (boost::beast::iequals({key.data(), key.size()}, {name.data(), name.size()})) return value;
-  }
-  return {};
-}
 
 // The connection that waits for a job owns it; the worker shares it only while it runs. So a job whose client
 // disconnects before it begins is destroyed at once, together with its body.
@@ -53,10 +45,9 @@ void post_back(const ServerContext& context, const F& message) {
 }  // namespace
 
 void Connection::run_handler() {
-  phase_ = Phase::kBusy;
+  enter(Phase::kBusy);
   deadline_.cancel();
   if (auto e = refusal_if_not_ready()) return respond(error_response(*e));
-  request_.body = std::move(parser_->get().body());
   endpoint_->handler(*this);
 }
 
@@ -76,7 +67,7 @@ void Connection::begin_work() {
 void Connection::run_on_worker(Work work, bool takes_long) {
   KV_CHECK(!job_, "a request has two jobs at once");
   begin_work();
-  job_ = std::make_shared<Job>(std::move(body_), std::move(request_.body), std::move(work));
+  job_ = std::make_shared<Job>(std::move(reserved_), std::move(request_.body), std::move(work));
   const auto kind = takes_long ? ServerContext::Work::kTakesLong
                     : job_->body.size() >= context_->options.limits.long_body_bytes
                         ? ServerContext::Work::kLongBody
@@ -127,9 +118,8 @@ void Connection::stop_work(int status) {
 
 void Connection::end_exchange() {
   if (std::exchange(counted_, false)) context_->request_ended();
-  if (parser_) std::string().swap(parser_->get().body());
   std::string().swap(request_.body);
-  body_.reset();
+  reserved_.reset();
 }
 
 }  // namespace kvasir

@@ -19,11 +19,14 @@ class ConnectionQuota {
   // Counts the connection if the verdict is kAdmitted. kFull if both bounds are reached.
   Verdict admit(const std::string& client) {
     if (open_ >= most_) return Verdict::kFull;
-    const auto held = by_client_.find(client);
-    if (held != by_client_.end() && held->second >= most_per_client_) return Verdict::kClientFull;
+    if (client_full(client)) return Verdict::kClientFull;
     ++open_;
     ++by_client_[client];
     return Verdict::kAdmitted;
+  }
+  bool client_full(const std::string& client) const {
+    const auto held = by_client_.find(client);
+    return held != by_client_.end() && held->second >= most_per_client_;
   }
   // REQUIRES: admit() admitted a connection of this client that was not released.
   void release(const std::string& client) {

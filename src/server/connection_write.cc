@@ -10,7 +10,7 @@ using boost::system::error_code;
 
 void Connection::respond(const HttpResponse& response) {
   if (phase_ == Phase::kClosed) return;
-  phase_ = Phase::kBusy;
+  enter(Phase::kBusy);
   answer_ = Answer::kComplete;
   if (response.status == 503 && working_) {
     context_->counters->requests_refused.fetch_add(1, std::memory_order_relaxed);
@@ -19,6 +19,7 @@ void Connection::respond(const HttpResponse& response) {
   if (context_->draining) info_.keep_alive = false;
   deadline_.cancel();
   stop_work();
+  info_.more_headers += rate_limit_headers(request_.caller, context_->clock.now());
   if (!response.error || endpoint_ == nullptr) return send(format_response(response, info_));
   HttpResponse in_form = response;
   in_form.body = endpoint_->error_body(*response.error);
@@ -28,12 +29,17 @@ void Connection::respond(const HttpResponse& response) {
 void Connection::begin_stream() {
   if (context_->draining || !info_.chunked) info_.keep_alive = false;
   answer_ = Answer::kStreaming;
+  pinged_ = false;
+  info_.more_headers += rate_limit_headers(request_.caller, context_->clock.now());
   last_stream_write_ = std::chrono::steady_clock::now();
   send(format_stream_head(info_));
   arm_ping();
 }
 
 void Connection::stream(std::string_view bytes) {
+  // `vllm bench serve` strips each read, so that the end of a ping is lost, and the next event with it. The
+  // end of a comment that comes with that event stays.
+  if (std::exchange(pinged_, false)) return stream(":\n\n" + std::string(bytes));
   last_stream_write_ = std::chrono::steady_clock::now();
   if (info_.chunked) {
     send(format_chunk(bytes));
@@ -79,7 +85,7 @@ void Connection::start_write() {
     self->guarded([&] { self->abandon_slow_reader(); });
   });
   const auto rest = boost::asio::buffer(in_flight_) + in_flight_sent_;
-  socket_.async_write_some(rest,
+  stream_.async_write_some(rest,
                            [self = shared_from_this()](error_code ec, size_t n) { self->on_written(ec, n); });
 }
 
@@ -114,10 +120,9 @@ void Connection::on_sent_all() {
 void Connection::linger() {
   end_exchange();
   if (end_of_input_ || closing_) return close();
-  phase_ = Phase::kLinger;
-  error_code ignored;
-  socket_.shutdown(boost::asio::ip::tcp::socket::shutdown_send, ignored);
-  buffer_.consume(buffer_.size());
+  enter(Phase::kLinger);
+  stream_.shutdown_send(shared_from_this());
+  take(arrived().size());
   set_deadline(context_->options.limits.linger_timeout);
   read_more();
 }
@@ -137,7 +142,10 @@ void Connection::ping() {
   if (now - last_stream_write_ >= interval) {
     last_stream_write_ = now;
     // A client that has not read the last bytes needs no ping.
-    if (unsent_bytes() == 0) stream(": ping\n\n");
+    if (unsent_bytes() == 0) {
+      stream(": ping\n\n");
+      pinged_ = true;
+    }
   }
   arm_ping();
 }

@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "server/api_error.h"
 #include "server/exchange.h"
@@ -31,7 +32,9 @@ struct Endpoint {
   std::string (*error_body)(const ApiError& error) = error_json;
 };
 
-// All of endpoints.def, in its order.
+// All of endpoints.def, in its order, but those of the admin port alone.
 std::span<const Endpoint> all_endpoints();
+// Those of the admin port: of the others the ones that need no key, and its own.
+std::vector<Endpoint> admin_endpoints();
 
 }  // namespace kvasir

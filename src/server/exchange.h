@@ -12,6 +12,8 @@
 
 #include "contract/slo.h"
 #include "server/http_message.h"
+#include "server/keys/key_usage.h"
+#include "server/request_head.h"
 
 namespace kvasir {
 
@@ -22,12 +24,13 @@ struct Request {
   std::string_view method;
   std::string_view target;  // as sent, with its query
   std::string parameter;    // what stands in the path for the '*' of the endpoint, percent-decoded
-  std::vector<std::pair<std::string_view, std::string_view>> headers;  // in the order and case as sent
+  HeaderList headers;
+  Caller caller;     // set for endpoints that need a key; its name() is for logs
   Slo slo;           // of the x-slo-* headers; set only for endpoints that need the model
   std::string body;  // empty once run_on_worker() has taken it
 
   // The first header of this name, in upper or lower case; empty if there is none.
-  std::string_view header(std::string_view name) const;
+  std::string_view header(std::string_view name) const { return find_header(headers, name); }
 };
 
 // Where an answer goes. Used on the I/O thread.

@@ -23,6 +23,18 @@ uint64_t random_id_seed() {
 
 }  // namespace
 
+std::optional<ApiError> failure_of(const OutputEvent& event) {
+  if (event.finish == FinishReason::kAbort) {
+    return unavailable("the server stopped before the answer was complete; try again", "aborted", 5);
+  }
+  if (event.finish != FinishReason::kError) return std::nullopt;
+  if (event.try_again) return unavailable(event.error, "overloaded", 1);
+  ApiError e;
+  e.status = 500;
+  e.message = event.error.empty() ? "the generation failed" : event.error;
+  return e;
+}
+
 // Used on the engine's thread; posts every event to the I/O thread.
 class Generation::Sink final : public OutputSink {
  public:
@@ -43,13 +55,14 @@ class Generation::Sink final : public OutputSink {
 
 Generation::Generation(const ModelService& service, PreparedRequest request,
                        std::unique_ptr<AnswerWriter> writer, PostToIo post, const StreamLimits& limits,
-                       ResponseChannel* channel)
+                       ResponseChannel* channel, KeyLease lease)
     : service_(service),
       request_(std::move(request)),
       post_(std::move(post)),
       limits_(limits),
       stream_(request_.api.stream),
       writer_(std::move(writer)),
+      lease_(std::move(lease)),
       channel_(channel) {}
 
 Status Generation::add_choices() {
@@ -83,12 +96,15 @@ Status Generation::add_choices() {
 bool Generation::submit(size_t index) {
   Choice& choice = choices_[index];
   choice.submitted = true;
+  const size_t prompt_tokens = request_.generations[index].prompt.size();
   Result<RequestId> id = service_.backend->submit(std::move(request_.generations[index]),
                                                   std::make_shared<Sink>(weak_from_this(), index, post_));
   if (id.ok()) {
     choice.id = *id;
+    if (leads(index)) lease_.prompt(prompt_tokens, clock_.now());
     return true;
   }
+  if (id.status().code() == ErrorCode::kOverShare) lease_.over_share();
   // Choices that were not submitted need no cancel().
   choice.finished = true;
   for (Choice& other : choices_) other.finished = other.finished || !other.submitted;
@@ -135,6 +151,7 @@ void Generation::on_event(size_t index, OutputEvent event) {
   cached_by_choice_[index] = std::max(cached_by_choice_[index], event.cached_prompt_tokens);
   Choice& choice = choices_[index];
   if (choice.finished) return;
+  lease_.output(event.tokens.size(), clock_.now());
   apply(choice, event);
   if (channel_ != nullptr && leads(index)) follow(index);
   if (channel_ == nullptr) return;
@@ -161,6 +178,7 @@ void Generation::apply(Choice& choice, OutputEvent& event) {
       return fail(e);
     }
     add(choice, std::move(piece));
+    if (choice.parser && choice.parser->thinks()) ++choice.reasoning_tokens;
     if (choice.text.stopped_by_string() || (choice.parser && choice.parser->complete())) {
       if (!event.finish) service_.backend->cancel(choice.id, FinishReason::kStop);
       return finish_choice(choice, "stop");
@@ -173,16 +191,9 @@ void Generation::apply(Choice& choice, OutputEvent& event) {
     case FinishReason::kLength:
       return finish_choice(choice, "length");
     case FinishReason::kAbort:
+    case FinishReason::kError:
       choice.finished = true;
-      return fail(unavailable("the server stopped before the answer was complete; try again", "aborted", 5));
-    case FinishReason::kError: {
-      choice.finished = true;
-      if (event.try_again) return fail(unavailable(std::move(event.error), "overloaded", 1));
-      ApiError e;
-      e.status = 500;
-      e.message = event.error.empty() ? "the generation failed" : event.error;
-      return fail(e);
-    }
+      return fail(*failure_of(event));
   }
 }
 
@@ -225,6 +236,7 @@ void Generation::fail(const ApiError& error) {
 void Generation::abort() {
   if (channel_ == nullptr) return;
   channel_ = nullptr;
+  lease_ = {};
   for (Choice& choice : choices_) {
     if (!choice.finished && choice.submitted) service_.backend->cancel(choice.id, FinishReason::kAbort);
     choice.finished = true;
@@ -314,6 +326,7 @@ Usage Generation::usage() const {
   u.prompt_tokens = prompt_tokens_;
   for (size_t i = 0; i < choices_.size(); ++i) {
     u.completion_tokens += choices_[i].text.completion_tokens();
+    u.reasoning_tokens += choices_[i].reasoning_tokens;
     if (leads(i)) u.cached_tokens += cached_by_choice_[i];
   }
   return u;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,10 +30,11 @@ using PostToIo = std::function<void(std::function<void()>)>;
 // Used on the I/O thread. The engine has only its sinks, which may outlive it.
 class Generation final : public Activity, public std::enable_shared_from_this<Generation> {
  public:
+  // `lease`: of the caller's key, whose use is counted there.
   // REQUIRES: the service's objects outlive the sinks; the channel is valid until abort() or the end of the
   // answer.
   Generation(const ModelService& service, PreparedRequest request, std::unique_ptr<AnswerWriter> writer,
-             PostToIo post, const StreamLimits& limits, ResponseChannel* channel);
+             PostToIo post, const StreamLimits& limits, ResponseChannel* channel, KeyLease lease = {});
 
   // Submits every choice, then begins the stream. If the backend refuses one of them, cancels the others and
   // answers with the error.
@@ -54,6 +56,7 @@ class Generation final : public Activity, public std::enable_shared_from_this<Ge
     bool finished = false;  // finish_reason is set
     bool reported = false;  // finish_reason was sent
     std::vector<PromptToken> prompt = {};
+    uint64_t reasoning_tokens = 0;
     double logprob = 0;  // the sum of its tokens', where they are asked for
   };
 
@@ -85,11 +88,16 @@ class Generation final : public Activity, public std::enable_shared_from_this<Ge
   const StreamLimits limits_;
   const bool stream_;
   const std::unique_ptr<AnswerWriter> writer_;
+  const MonotonicClock clock_;
+  KeyLease lease_;
   ResponseChannel* channel_;  // null: the answer is complete or aborted
   std::vector<Choice> choices_;
   bool begun_ = false;  // the leaders were accepted; the head of a stream goes out
   uint64_t prompt_tokens_ = 0;
   std::vector<uint32_t> cached_by_choice_;
 };
+
+// Why an output ended without being complete, if it did. REQUIRES: event.finish
+std::optional<ApiError> failure_of(const OutputEvent& event);
 
 }  // namespace kvasir

@@ -7,8 +7,8 @@
 
 namespace kvasir {
 
-inline constexpr std::array<int, 15> kCountedStatuses = {200, 400, 401, 404, 405, 408, 413, 429,
-                                                         431, 499, 500, 501, 503, 505, 0};
+inline constexpr std::array<int, 16> kCountedStatuses = {200, 400, 401, 403, 404, 405, 408, 413,
+                                                         429, 431, 499, 500, 501, 503, 505, 0};
 
 // Thread-safe. The last index is for every other status. 499: the client disconnected before its answer was
 // complete.
@@ -16,6 +16,7 @@ struct HttpCounters {
   std::array<std::atomic<uint64_t>, kCountedStatuses.size()> by_status{};
   std::atomic<uint64_t> connections{0};          // open now
   std::atomic<uint64_t> connections_refused{0};  // over a limit
+  std::atomic<uint64_t> connections_evicted{0};  // closed while they waited, to make way for others
   std::atomic<uint64_t> slow_readers{0};         // closed because the client did not read
   std::atomic<uint64_t> requests_refused{0};     // queue full, loading or draining
   std::atomic<uint64_t> body_bytes{0};           // of large requests being received or prepared

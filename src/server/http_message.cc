@@ -26,9 +26,9 @@ std::string http_date() {
 std::string common_head(int status, std::string_view content_type, const ExchangeInfo& info) {
   return fmt::format(
       "HTTP/1.1 {} {}\r\nDate: {}\r\nServer: kvasir\r\nContent-Type: {}\r\nX-Request-Id: {}\r\n"
-      "Connection: {}\r\n",
+      "Connection: {}\r\n{}",
       status, reason_phrase(status), http_date(), content_type, info.request_id,
-      info.keep_alive ? "keep-alive" : "close");
+      info.keep_alive ? "keep-alive" : "close", info.more_headers);
 }
 
 }  // namespace
@@ -37,10 +37,14 @@ const char* reason_phrase(int status) {
   switch (status) {
     case 200:
       return "OK";
+    case 204:
+      return "No Content";
     case 400:
       return "Bad Request";
     case 401:
       return "Unauthorized";
+    case 403:
+      return "Forbidden";
     case 404:
       return "Not Found";
     case 405:
@@ -85,7 +89,8 @@ HttpResponse error_response(const ApiError& error) {
 
 std::string format_response(const HttpResponse& response, const ExchangeInfo& info) {
   std::string out = common_head(response.status, response.content_type, info);
-  out += fmt::format("Content-Length: {}\r\n", response.body.size());
+  // An answer without content has no length (RFC 9110, section 8.6).
+  if (response.status != 204) out += fmt::format("Content-Length: {}\r\n", response.body.size());
   if (!response.allow.empty()) out += fmt::format("Allow: {}\r\n", response.allow);
   if (response.retry_after_s > 0) out += fmt::format("Retry-After: {}\r\n", response.retry_after_s);
   if (!response.content_security_policy.empty()) {

@@ -26,8 +26,9 @@ HttpResponse error_response(const ApiError& error);
 struct ExchangeInfo {
   std::string request_id;  // visible ASCII
   bool keep_alive = false;
-  bool head_only = false;  // a HEAD request: the answer has no body
-  bool chunked = true;     // false: an HTTP/1.0 client, whose stream ends with the connection
+  bool head_only = false;         // a HEAD request: the answer has no body
+  std::string more_headers = {};  // whole lines, for every answer
+  bool chunked = true;            // false: an HTTP/1.0 client, whose stream ends with the connection
 };
 
 const char* reason_phrase(int status);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <iterator>
 #include <string_view>
+#include <utility>
 
 #include "engine/request.h"
 
@@ -320,6 +321,8 @@ void add_http(Page& page, const HttpCounters& http) {
   page.gauge("http_connections", http.connections.load(), "Connections that are open.");
   page.counter("http_connections_refused_total", http.connections_refused.load(),
                "Connections refused because too many were open.");
+  page.counter("http_connections_evicted_total", http.connections_evicted.load(),
+               "Connections without a request that were closed to make way for others.");
   page.counter("http_slow_readers_total", http.slow_readers.load(),
                "Requests cancelled because the client did not read.");
   page.gauge("http_body_bytes", http.body_bytes.load(),
@@ -328,11 +331,41 @@ void add_http(Page& page, const HttpCounters& http) {
                "Requests refused while the queue was full, the model loading, or the server draining.");
 }
 
+// Nothing without keys. There are at most kMaxKeys of them.
+void add_keys(Page& page, const KeyRing& keys) {
+  const auto add = [&](const char* metric, const char* type, const char* help, auto value_of) {
+    bool begun = false;
+    keys.for_each([&](const ApiKey& key, const KeyUsage& usage) {
+      if (!std::exchange(begun, true)) page.head(metric, type, help);
+      page.sample(metric, value_of(usage), fmt::format(",key=\"{}\"", escape_label(key.name)));
+    });
+  };
+  add("key_requests_total", "counter", "Requests by API key, without those that a limit refused.",
+      [](const KeyUsage& u) { return u.requests_total.load(); });
+  add("key_requests_running", "gauge", "Prompts and choices in progress by API key.",
+      [](const KeyUsage& u) { return u.running.load(); });
+  add("key_prompt_tokens_total", "counter", "Prompt tokens by API key.",
+      [](const KeyUsage& u) { return u.prompt_tokens_total.load(); });
+  add("key_generation_tokens_total", "counter", "Generated tokens by API key.",
+      [](const KeyUsage& u) { return u.output_tokens_total.load(); });
+  bool begun = false;
+  keys.for_each([&](const ApiKey& key, const KeyUsage& usage) {
+    if (!std::exchange(begun, true)) {
+      page.head("key_refusals_total", "counter", "Requests refused by a limit of their API key.");
+    }
+    for (size_t i = 0; i < kKeyLimits; ++i) {
+      page.sample(
+          "key_refusals_total", usage.refused[i].load(),
+          fmt::format(",key=\"{}\",limit=\"{}\"", escape_label(key.name), name(static_cast<KeyLimit>(i))));
+    }
+  });
+}
+
 }  // namespace
 
 std::string metrics_text(const EngineMetrics* engine, const HttpCounters& http, const std::string& model_name,
                          const std::vector<std::pair<std::string, std::string>>& cache_config,
-                         const std::vector<OutsideMetric>& outside) {
+                         const std::vector<OutsideMetric>& outside, const KeyRing* keys) {
   Page page(model_name);
   if (engine != nullptr) {
     add_gauges(page, *engine);
@@ -356,6 +389,7 @@ std::string metrics_text(const EngineMetrics* engine, const HttpCounters& http, 
     page.sample(m.name, m.value);
   }
   add_http(page, http);
+  if (keys != nullptr) add_keys(page, *keys);
   return page.take();
 }
 

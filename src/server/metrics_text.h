@@ -7,6 +7,7 @@
 
 #include "engine/metrics.h"
 #include "server/http_counters.h"
+#include "server/keys/key_ring.h"
 
 namespace kvasir {
 
@@ -18,9 +19,10 @@ struct OutsideMetric {
   const char* help;
 };
 
-// Thread-safe: reads counters while other threads write them. `engine` is null while the model loads.
+// Reads counters while other threads write them. `keys` is null if there are none. `engine` is
+// null while the model loads.
 std::string metrics_text(const EngineMetrics* engine, const HttpCounters& http, const std::string& model_name,
                          const std::vector<std::pair<std::string, std::string>>& cache_config,
-                         const std::vector<OutsideMetric>& outside = {});
+                         const std::vector<OutsideMetric>& outside = {}, const KeyRing* keys = nullptr);
 
 }  // namespace kvasir

@@ -48,7 +48,7 @@ constexpr size_t kMaxChoices = 128;
 
 // The field that an error of the prompt is about.
 const char* prompt_field(const ApiRequest& request) {
-  return request.messages.empty() ? "prompt" : request.messages_field.c_str();
+  return request.messages.empty() ? request.prompts_field.c_str() : request.messages_field.c_str();
 }
 
 // Turns the prompts of one request into tokens.
@@ -79,7 +79,7 @@ class Encoder {
 
   std::variant<std::vector<Token>, ApiError> completion(PromptInput& prompt, bool add_special = true) const {
     if (auto* ids = std::get_if<std::vector<Token>>(&prompt)) {
-      if (auto e = check_ids(*ids, tokenizer_, "prompt")) return *std::move(e);
+      if (auto e = check_ids(*ids, tokenizer_, field_)) return *std::move(e);
       return std::move(*ids);
     }
     std::vector<Token> tokens;
@@ -186,16 +186,20 @@ std::optional<ApiError> force_length(const Tokenizer& tokenizer, const ApiReques
   return std::nullopt;
 }
 
+// Of a prompt that leaves no room for a token, or has none.
+std::optional<ApiError> check_length(const char* field, const std::vector<Token>& prompt,
+                                     uint32_t max_model_len) {
+  if (prompt.empty()) return bad_field(field, "the prompt is empty");
+  if (prompt.size() < max_model_len) return std::nullopt;
+  ApiError e = too_long(prompt.size(), false, max_model_len);
+  e.param = field;
+  return e;
+}
+
 std::optional<ApiError> add_generation(const Tokenizer& tokenizer, const ApiRequest& request,
                                        const GenerationRequest& base, std::vector<Token> prompt,
                                        uint32_t max_model_len, std::vector<GenerationRequest>& out) {
-  const char* field = prompt_field(request);
-  if (prompt.empty()) return bad_field(field, "the prompt is empty");
-  if (prompt.size() >= max_model_len) {
-    ApiError e = too_long(prompt.size(), false, max_model_len);
-    e.param = field;
-    return e;
-  }
+  if (auto e = check_length(prompt_field(request), prompt, max_model_len)) return e;
   const auto room = static_cast<uint32_t>(max_model_len - prompt.size());
   if (request.max_tokens.value_or(1) > room) {
     ApiError e = bad_field(
@@ -293,6 +297,36 @@ std::variant<PreparedRequest, ApiError> prepare_request(const ModelService& serv
   request.prompts = {};
   prepared.api = std::move(request);
   return prepared;
+}
+
+std::variant<std::vector<GenerationRequest>, ApiError> prepare_embeddings(
+    const ModelService& service, ApiRequest request, const std::atomic<bool>* abandoned) {
+  const Tokenizer& tokenizer = *service.tokenizer;
+  const uint32_t max_model_len = service.backend->max_model_len();
+  const Encoder encoder(service, request, abandoned, max_model_len);
+  std::vector<GenerationRequest> out;
+  for (PromptInput& prompt : request.prompts) {
+    const bool is_text = std::holds_alternative<std::string>(prompt);
+    auto encoded = encoder.completion(prompt);
+    auto* tokens = std::get_if<std::vector<Token>>(&encoded);
+    if (tokens != nullptr && is_text && tokenizer.closing()) tokens->push_back(*tokenizer.closing());
+    std::optional<ApiError> wrong;
+    if (auto* e = std::get_if<ApiError>(&encoded)) wrong = std::move(*e);
+    if (!wrong) wrong = check_length(prompt_field(request), *tokens, max_model_len);
+    if (wrong && request.prompts.size() > 1) {
+      wrong->message = fmt::format("input {}: {}", out.size(), wrong->message);
+    }
+    if (wrong) return *std::move(wrong);
+    GenerationRequest& g = out.emplace_back();
+    g.prompt = std::move(*tokens);
+    g.sampling.temperature = 0;
+    g.max_tokens = 1;  // nobody sees it
+    g.cache_salt = request.cache_salt;
+    g.priority = request.priority;
+    g.slo = request.slo;
+    g.pooling = service.pooling;
+  }
+  return out;
 }
 
 std::variant<std::vector<Token>, ApiError> tokenize_prompt(const ModelService& service, ApiRequest request,

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -30,6 +31,7 @@ struct ModelService {
   // Renders the messages and tools of a request, and the beginning of the assistant's turn. The text of the
   // request is marked as plain. Thread-safe; empty: the model has no chat template.
   std::function<Result<MarkedText>(const ApiRequest&)> render_chat;
+  std::string_view chat_template = {};  // its source; empty: there is none
   // Further metrics for /metrics. Thread-safe; may be empty.
   std::function<std::vector<OutsideMetric>()> outside_metrics = {};
   // The default of ApiRequest::parse_special.
@@ -40,6 +42,9 @@ struct ModelService {
   OutputFormats formats = {};
   // Of the tokenizer. Null: outputs cannot be held to a grammar.
   std::shared_ptr<GrammarCompiler> grammars = {};
+  // How hidden rows become embeddings. kNone: there are none.
+  Pooling pooling = Pooling::kNone;
+  uint32_t embedding_size = 0;  // values of an embedding
 };
 
 struct PreparedRequest {
@@ -57,6 +62,11 @@ struct PreparedRequest {
 // holds nothing until add_constraints() (prompt_grammar.h).
 std::variant<PreparedRequest, ApiError> prepare_request(const ModelService& service, ApiRequest request,
                                                         const std::atomic<bool>* abandoned = nullptr);
+
+// A request to the engine for the embedding of each prompt. A text begins and ends with the special tokens
+// that the model wants. Threads and errors as above; those of one prompt of several name it.
+std::variant<std::vector<GenerationRequest>, ApiError> prepare_embeddings(
+    const ModelService& service, ApiRequest request, const std::atomic<bool>* abandoned = nullptr);
 
 // The tokens of the request's messages, or of its one prompt; they may be more than fit the model.
 // `add_special`: begin with the beginning-of-sequence token that the model wants before a plain prompt.

@@ -17,7 +17,7 @@
 namespace kvasir {
 
 struct StoredResponse {
-  std::string owner;                 // the API key of its client: with another it is not found
+  std::string owner;                 // Caller::owner of its client: another does not find it
   std::string body;                  // the response, as JSON
   std::vector<ApiMessage> messages;  // the conversation up to the answer and with it, without instructions
 

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "server/http_syntax.h"
+
 namespace kvasir {
 namespace {
 
@@ -22,18 +24,11 @@ bool is_under(std::string_view path, std::string_view folder) {
   return path.starts_with(folder) && (path.size() == folder.size() || path[folder.size()] == '/');
 }
 
-int hex_digit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return -1;
-}
-
 std::string percent_decode(std::string_view text) {
   std::string out;
   for (size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '%' && i + 2 < text.size() && hex_digit(text[i + 1]) >= 0 && hex_digit(text[i + 2]) >= 0) {
-      out += static_cast<char>(hex_digit(text[i + 1]) * 16 + hex_digit(text[i + 2]));
+    if (text[i] == '%' && i + 2 < text.size() && hex_value(text[i + 1]) >= 0 && hex_value(text[i + 2]) >= 0) {
+      out += static_cast<char>(hex_value(text[i + 1]) * 16 + hex_value(text[i + 2]));
       i += 2;
     } else {
       out += text[i];
@@ -98,7 +93,11 @@ Route find_route(std::span<const Endpoint> table, std::string_view method, std::
     route.refusal.allow = std::move(allowed);
     return route;
   }
-  route.needs_key = is_under(path, "/v1");
+  // On the public port; whoever reaches the admin port needs none.
+  const bool asks_for_keys = std::any_of(table.begin(), table.end(), [](const Endpoint& endpoint) {
+    return endpoint.key == Endpoint::Key::kNeedsKey;
+  });
+  route.needs_key = asks_for_keys && is_under(path, "/v1");
   for (const std::string_view off : kOffPaths) {
     if (!is_under(path, off)) continue;
     route.refusal = refuse(501, fmt::format("{} is not offered by this server", shown), "not_implemented");

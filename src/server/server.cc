@@ -1,258 +1,110 @@
-// Listening, accepting, shutdown.
+// The public port and the admin port.
 #include "server/server.h"
 
-#include <atomic>
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/post.hpp>
-#include <boost/asio/steady_timer.hpp>
-#include <condition_variable>
-#include <ctime>
-#include <future>
-#include <mutex>
-#include <thread>
-#include <unordered_map>
+#include <algorithm>
 #include <utility>
 
-#include "base/log.h"
-#include "server/connection.h"
-#include "server/connection_quota.h"
-#include "server/server_context.h"
+#include "server/listener.h"
 
 namespace kvasir {
 namespace {
 
-namespace asio = boost::asio;
-using asio::ip::tcp;
-using boost::system::error_code;
+// Of the admin port. Operators are few, and have a share of the descriptors that fit_descriptors() leaves.
+constexpr uint32_t kAdminConnections = 64;
 
-constexpr auto kAcceptRetry = std::chrono::milliseconds(100);
-// The connections over the limit that get an answer. Further ones are only closed.
-constexpr size_t kMaxRefusing = 64;
-
-std::string host_for_url(const std::string& host) {
-  return host.find(':') == std::string::npos ? host : "[" + host + "]";
+std::vector<Endpoint> public_table(const ServerOptions& options) {
+  const std::span<const Endpoint> all = all_endpoints();
+  std::vector<Endpoint> table(all.begin(), all.end());
+  if (!options.public_metrics.value_or(!options.admin_port)) {
+    std::erase_if(table, [](const Endpoint& e) { return e.path == "/metrics"; });
+  }
+  return table;
 }
 
-// The key by which connections are counted. An IPv6 client usually has a whole /64 network, whose addresses
-// count as one.
-std::string client_key(asio::ip::address address) {
-  if (address.is_v6() && address.to_v6().is_v4_mapped()) {
-    address = asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6());
-  }
-  if (address.is_v4()) {
-    const auto bytes = address.to_v4().to_bytes();
-    return {bytes.begin(), bytes.end()};
-  }
-  const auto bytes = address.to_v6().to_bytes();
-  return {bytes.begin(), bytes.begin() + 8};
-}
-
-ApiError refusal(ConnectionQuota::Verdict verdict) {
-  if (verdict == ConnectionQuota::Verdict::kFull) {
-    return unavailable("too many connections are open; try again", "overloaded", 1);
-  }
-  ApiError e = unavailable("too many connections are open from this address; close some and try again",
-                           "too_many_connections", 1);
-  e.status = 429;
-  return e;
+// What reaches the admin port is an operator's, so that no key is asked for.
+ServerOptions admin_options(ServerOptions options) {
+  options.host = options.admin_host;
+  options.port = *options.admin_port;
+  options.api_keys.clear();
+  options.named_keys.clear();
+  options.browsers.cors_origins.clear();
+  options.limits.max_connections = kAdminConnections;
+  options.limits.max_connections_per_address = 0;
+  return options;
 }
 
 }  // namespace
 
-class Server::Impl final : public ServerContext {
+class Server::Impl {
  public:
-  explicit Impl(ServerOptions server_options)
-      : ServerContext(std::move(server_options)),
-        io_(std::make_shared<asio::io_context>(1)),
-        work_(io_->get_executor()),
-        acceptor_(*io_),
-        accept_retry_(*io_),
-        quota_(options.limits.max_connections, options.limits.max_connections_per_address) {
-    created = static_cast<int64_t>(std::time(nullptr));
-    // Sinks may call this after the server has been destroyed. They share the queue, which then does not run.
-    post = [io = io_](std::function<void()> f) { asio::post(*io, std::move(f)); };
+  explicit Impl(const ServerOptions& options)
+      : counters_(std::make_shared<HttpCounters>()),
+        keys_(std::make_shared<KeyRing>(all_keys(options), MonotonicClock().now())),
+        public_(std::make_unique<Listener>(options, public_table(options), counters_, keys_)) {
+    if (!options.admin_port) return;
+    admin_ = std::make_unique<Listener>(admin_options(options), admin_endpoints(), counters_, keys_);
+    admin_->begin_drain = [this] {
+      drain();
+      return public_->running();
+    };
   }
 
-  Status listen() {
-    error_code ec;
-    tcp::resolver resolver(*io_);
-    const auto found = resolver.resolve(options.host, std::to_string(options.port),
-                                        tcp::resolver::passive | tcp::resolver::numeric_service, ec);
-    if (ec || found.empty()) {
-      return error(ErrorCode::kInvalidArgument,
-                   "cannot resolve the host '{}': {}; give an address of this machine", options.host,
-                   ec.message());
-    }
-    const tcp::endpoint endpoint = found.begin()->endpoint();
-    acceptor_.open(endpoint.protocol(), ec);
-    if (!ec) acceptor_.set_option(asio::socket_base::reuse_address(true), ec);
-    if (!ec) acceptor_.bind(endpoint, ec);
-    if (!ec) acceptor_.listen(asio::socket_base::max_listen_connections, ec);
-    if (ec) {
-      return error(ErrorCode::kIo, "cannot listen on {}:{}: {}; choose another host or port",
-                   host_for_url(options.host), options.port, ec.message());
-    }
-    port_ = acceptor_.local_endpoint(ec).port();
+  ~Impl() { stop(0); }
+
+  Status start() {
+    KV_RETURN_IF_ERROR(reload());
+    KV_RETURN_IF_ERROR(public_->listen());
+    if (admin_) KV_RETURN_IF_ERROR(admin_->listen());
+    for_each([](Listener& port) { port.run(); });
     return {};
   }
-
-  void run() {
-    accept();
-    thread_ = std::thread([this] {
-      // A connection catches what its own request throws. This is for the rest, such as no memory for a
-      // timer.
-      for (;;) {
-        try {
-          io_->run();
-          return;
-        } catch (const std::exception& e) {
-          log_error("the I/O thread goes on after: {}", e.what());
-        }
-      }
-    });
+  Status reload() {
+    const TlsOptions& options = public_->options.tls;
+    if (!options.on()) return {};
+    KV_ASSIGN_OR_RETURN(const TlsContext tls, make_tls_context(options));
+    for_each([&](Listener& port) { port.set_tls(tls); });
+    return {};
   }
-
-  void serve(ModelService model) {
-    post([this, ready = std::make_shared<const ModelService>(std::move(model))] { service = ready; });
+  void serve(ModelService service) {
+    const auto ready = std::make_shared<const ModelService>(std::move(service));
+    for_each([&](Listener& port) { port.serve(ready); });
+  }
+  void set_keys(std::vector<ApiKey> changed) {
+    public_->post([keys = keys_, next = std::move(changed)] { keys->replace(next, MonotonicClock().now()); });
   }
   void drain() {
-    post([this] { draining = true; });
+    for_each([](Listener& port) { port.drain(); });
   }
-  bool wait_idle(Nanos timeout) {
-    if (!thread_.joinable()) return true;
-    // Waits for what was posted before, such as a drain().
-    run_on_io([] {});
-    std::unique_lock lock(active_mutex_);
-    return active_changed_.wait_for(lock, std::chrono::nanoseconds(timeout), [this] { return active_ == 0; });
+  // The public port stops first: until then operators can ask the admin port.
+  void stop(Nanos flush_timeout) {
+    public_->stop(flush_timeout);
+    if (admin_) admin_->stop(flush_timeout);
   }
-  void stop(Nanos flush_timeout);
 
-  uint16_t port() const { return port_; }
-
-  void request_started() override {
-    const std::lock_guard lock(active_mutex_);
-    ++active_;
-  }
-  void request_ended() override {
-    {
-      const std::lock_guard lock(active_mutex_);
-      --active_;
-    }
-    active_changed_.notify_all();
-  }
-  void forget(Connection* connection) override {
-    const auto it = connections_.find(connection);
-    if (it == connections_.end()) return;
-    if (it->second.admitted) {
-      quota_.release(it->second.client);
-    } else {
-      --refusing_;
-    }
-    // Destroyed later, because one of its completion handlers may be running.
-    asio::post(*io_, [gone = std::move(it->second.connection)] {});
-    connections_.erase(it);
-    if (connections_.empty() && on_empty_) std::exchange(on_empty_, nullptr)();
-  }
+  Listener& public_port() { return *public_; }
+  Listener* admin_port() { return admin_.get(); }
 
  private:
-  void accept() {
-    acceptor_.async_accept([this](error_code ec, tcp::socket socket) {
-      if (stopping_ || ec == asio::error::operation_aborted) return;
-      if (ec) {
-        // Most likely there are no descriptors left, until a connection closes.
-        accept_retry_.expires_after(kAcceptRetry);
-        accept_retry_.async_wait([this](error_code aborted) {
-          if (!aborted) accept();
-        });
-        return;
-      }
-      welcome(std::move(socket));
-      accept();
-    });
+  template <typename F>
+  void for_each(F f) {
+    f(*public_);
+    if (admin_) f(*admin_);
   }
 
-  void welcome(tcp::socket socket) {
-    error_code ec;
-    const tcp::endpoint remote = socket.remote_endpoint(ec);
-    if (ec) return;  // it has disconnected already
-    std::string client = client_key(remote.address());
-    const ConnectionQuota::Verdict verdict = quota_.admit(client);
-    const bool admitted = verdict == ConnectionQuota::Verdict::kAdmitted;
-    if (!admitted) {
-      counters->connections_refused.fetch_add(1, std::memory_order_relaxed);
-      if (refusing_ >= kMaxRefusing) return;  // the socket closes here
-      ++refusing_;
-    }
-    auto connection = std::make_shared<Connection>(std::move(socket), this);
-    connections_.emplace(connection.get(), Held{connection, std::move(client), admitted});
-    if (admitted) {
-      connection->start();
-    } else {
-      connection->refuse(refusal(verdict));
-    }
-  }
-
-  // Runs `f` on the I/O thread and waits for it. REQUIRES: called from another thread; the I/O thread runs.
-  void run_on_io(std::function<void()> f) {
-    std::promise<void> done;
-    asio::post(*io_, [&] {
-      f();
-      done.set_value();
-    });
-    done.get_future().wait();
-  }
-
-  struct Held {
-    std::shared_ptr<Connection> connection;
-    std::string client;
-    bool admitted;  // counted by the quota; false: it only gets a refusal
-  };
-
-  const std::shared_ptr<asio::io_context> io_;
-  asio::executor_work_guard<asio::io_context::executor_type> work_;
-  tcp::acceptor acceptor_;
-  asio::steady_timer accept_retry_;
-  uint16_t port_ = 0;
-  std::thread thread_;
-
-  // Owned by the I/O thread.
-  std::unordered_map<Connection*, Held> connections_;
-  ConnectionQuota quota_;
-  size_t refusing_ = 0;  // those of connections_ that are not admitted
-  std::function<void()> on_empty_;
-  bool stopping_ = false;
-
-  std::mutex active_mutex_;
-  std::condition_variable active_changed_;
-  size_t active_ = 0;  // guarded by active_mutex_
+  const std::shared_ptr<HttpCounters> counters_;
+  const std::shared_ptr<KeyRing> keys_;
+  const std::unique_ptr<Listener> public_;
+  std::unique_ptr<Listener> admin_;  // null: there is none
 };
 
-void Server::Impl::stop(Nanos flush_timeout) {
-  if (!thread_.joinable()) return;
-  std::promise<void> empty;
-  run_on_io([&] {
-    stopping_ = true;
-    draining = true;
-    error_code ignored;
-    acceptor_.close(ignored);
-    accept_retry_.cancel();
-    on_empty_ = [&] { empty.set_value(); };
-    auto all = connections_;
-    for (auto& [connection, held] : all) connection->close_when_done();
-    if (connections_.empty() && on_empty_) std::exchange(on_empty_, nullptr)();
-  });
-  empty.get_future().wait_for(std::chrono::nanoseconds(flush_timeout));
-  run_on_io([&] {
-    on_empty_ = nullptr;
-    auto all = connections_;
-    for (auto& [connection, held] : all) connection->close();
-  });
-  stop_workers();
-  // The I/O thread ends after what the workers and the closed connections have posted.
-  work_.reset();
-  thread_.join();
+namespace {
+
+std::string url_of(const Listener& port) {
+  return fmt::format("{}://{}:{}", port.options.tls.on() ? "https" : "http", host_for_url(port.options.host),
+                     port.port());
 }
+
+}  // namespace
 
 Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
@@ -262,26 +114,38 @@ Server::~Server() {
 
 Result<std::unique_ptr<Server>> Server::start(ServerOptions options) {
   if (options.model_names.empty()) return error(ErrorCode::kInvalidArgument, "the served model needs a name");
-  auto impl = std::make_unique<Impl>(std::move(options));
-  KV_RETURN_IF_ERROR(impl->listen());
-  impl->run();
+  KV_RETURN_IF_ERROR(check_browser_options(options.browsers));
+  auto impl = std::make_unique<Impl>(options);
+  KV_RETURN_IF_ERROR(impl->start());
   return std::unique_ptr<Server>(new Server(std::move(impl)));
 }
 
 void Server::serve(ModelService service) {
   impl_->serve(std::move(service));
 }
+void Server::set_keys(std::vector<ApiKey> keys) {
+  impl_->set_keys(std::move(keys));
+}
 uint16_t Server::port() const {
-  return impl_->port();
+  return impl_->public_port().port();
 }
 std::string Server::url() const {
-  return fmt::format("http://{}:{}", host_for_url(impl_->options.host), impl_->port());
+  return url_of(impl_->public_port());
+}
+uint16_t Server::admin_port() const {
+  return impl_->admin_port() == nullptr ? 0 : impl_->admin_port()->port();
+}
+std::string Server::admin_url() const {
+  return impl_->admin_port() == nullptr ? "" : url_of(*impl_->admin_port());
+}
+Status Server::reload() {
+  return impl_->reload();
 }
 void Server::drain() {
   impl_->drain();
 }
 bool Server::wait_idle(Nanos timeout) {
-  return impl_->wait_idle(timeout);
+  return impl_->public_port().wait_idle(timeout);
 }
 void Server::stop(Nanos flush_timeout) {
   impl_->stop(flush_timeout);

@@ -1,20 +1,25 @@
 // The HTTP server: OpenAI's interface, health and metrics (endpoints.def has the endpoints).
 //
-// Threads: one I/O thread owns every connection and request. Two workers parse bodies, apply the chat
+// Threads: one I/O thread owns every connection to the public port and its requests, and another one those of
+// the admin port, which so answers whatever happens at the other. Workers parse bodies, apply the chat
 // template and tokenise, one for short bodies and one for long ones, so that a long prompt delays neither
 // streams nor short requests. The engine's thread only posts events to the I/O thread.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "server/browser_rules.h"
 #include "server/generation.h"
+#include "server/keys/api_key.h"
 #include "server/prompt.h"
 #include "server/slo_fields.h"
+#include "server/tls_context.h"
 
 namespace kvasir {
 
@@ -46,14 +51,31 @@ struct HttpLimits {
 
 struct ServerOptions {
   std::string host = "127.0.0.1";
-  uint16_t port = 8000;                  // 0: any free one
+  uint16_t port = 8000;  // 0: any free one
+  // A second port for operators: the endpoints that need no key, and /admin/drain. Nothing: there is none.
+  std::string admin_host = "127.0.0.1";
+  std::optional<uint16_t> admin_port;  // 0: any free one
+  // Whether the public port has /metrics. Nothing: only where there is no admin port.
+  std::optional<bool> public_metrics;
   std::vector<std::string> model_names;  // at least one; answers name the first
-  std::vector<std::string> api_keys;     // empty: no key is needed
+  TlsOptions tls;                        // of both ports
+  BrowserOptions browsers;               // the admin port has no pages, and takes allowed_hosts alone
+  // Keys without bounds, and others. None of either: no key is needed.
+  std::vector<std::string> api_keys;
+  std::vector<ApiKey> named_keys;
+  bool share_prefixes = false;  // between keys; otherwise each key finds those of its own requests only
   std::string version;
   SloPolicy slo;
   bool reads_priority = false;  // of the scheduling policy; if not, a request with a priority is refused
   HttpLimits limits;
 };
+
+// All keys of the options: those without a name are called api-key-1 and so on.
+std::vector<ApiKey> all_keys(const ServerOptions& options);
+
+inline bool needs_key(const ServerOptions& options) {
+  return !options.api_keys.empty() || !options.named_keys.empty();
+}
 
 // Thread-safe.
 class Server {
@@ -68,7 +90,17 @@ class Server {
   void serve(ModelService service);
 
   uint16_t port() const;
-  std::string url() const;  // http://host:port
+  std::string url() const;  // http://host:port, or https
+  // Of the admin port; 0 and empty if there is none.
+  uint16_t admin_port() const;
+  std::string admin_url() const;
+
+  // Reads again what may change while the server runs: the files of TLS, for connections that come from now
+  // on. If one is wrong, all stays as it is.
+  Status reload();
+
+  // Other keys from now on; requests that run go on. REQUIRES: there are some, and their names differ
+  void set_keys(std::vector<ApiKey> keys);
 
   // From now on /health and new requests get 503. Requests that run go on.
   void drain();

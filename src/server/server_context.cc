@@ -7,6 +7,14 @@
 
 namespace kvasir {
 
+std::vector<ApiKey> all_keys(const ServerOptions& options) {
+  std::vector<ApiKey> keys = options.named_keys;
+  for (size_t i = 0; i < options.api_keys.size(); ++i) {
+    keys.push_back(plain_key(fmt::format("api-key-{}", i + 1), options.api_keys[i]));
+  }
+  return keys;
+}
+
 std::optional<ApiError> ServerContext::not_ready() const {
   constexpr int kRetryAfter = 5;  // seconds
   if (draining) return unavailable("the server is shutting down; try another one", "draining", kRetryAfter);

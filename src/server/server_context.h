@@ -11,9 +11,11 @@
 #include <string>
 
 #include "server/api_error.h"
+#include "server/browser_rules.h"
 #include "server/endpoints.h"
 #include "server/generation.h"
 #include "server/http_counters.h"
+#include "server/keys/key_ring.h"
 #include "server/prompt.h"
 #include "server/response_store.h"
 #include "server/server.h"
@@ -27,21 +29,30 @@ class Connection;
 // Used on the I/O thread. Workers may read `options`.
 class ServerContext {
  public:
-  explicit ServerContext(ServerOptions server_options)
+  explicit ServerContext(ServerOptions server_options,
+                         std::shared_ptr<HttpCounters> shared_counters = std::make_shared<HttpCounters>(),
+                         std::shared_ptr<KeyRing> key_ring = nullptr)
       : options(std::move(server_options)),
-        counters(std::make_shared<HttpCounters>()),
+        counters(std::move(shared_counters)),
+        keys(key_ring ? std::move(key_ring) : std::make_shared<KeyRing>(all_keys(options), clock.now())),
         responses(options.limits.responses_store_bytes, options.limits.responses_store_entries) {}
   virtual ~ServerContext() = default;
 
   const ServerOptions options;
   const std::shared_ptr<HttpCounters> counters;  // thread-safe
+  const MonotonicClock clock;
+  const std::shared_ptr<KeyRing> keys;  // of both ports
 
   // Set before the first connection.
   std::span<const Endpoint> endpoints = all_endpoints();
   PostToIo post;
   int64_t created = 0;  // seconds since 1970, when the server started
 
+  BrowserRules browsers;
+
   bool draining = false;
+  // Lets the whole server drain, and says how many requests still run. Empty except on the admin port.
+  std::function<size_t()> begin_drain;
   // Thread-safe.
   mutable UnknownFields unknown_fields;
   mutable ResponseStore responses;
@@ -66,6 +77,11 @@ class ServerContext {
   // The requests that wait_idle() waits for: from the start of their work until their answers are sent.
   virtual void request_started() = 0;
   virtual void request_ended() = 0;
+  // Whether the connection has no whole request, so that it may be closed to make way for another.
+  virtual void set_waiting(Connection* connection, bool waiting) {
+    (void)connection;
+    (void)waiting;
+  }
   // The connection is closed; it may be destroyed once its completion handlers have run.
   virtual void forget(Connection* connection) = 0;
 

@@ -10,6 +10,7 @@ void Worker::post(std::function<void()> job) {
     const std::lock_guard lock(mutex_);
     if (stopping_) return;
     jobs_.push_back(std::move(job));
+    if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
   }
   wake_.notify_one();
 }

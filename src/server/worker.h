@@ -9,10 +9,10 @@
 
 namespace kvasir {
 
-// Thread-safe. Jobs must not throw.
+// Thread-safe. Jobs must not throw. The thread starts with the first job.
 class Worker {
  public:
-  Worker() : thread_([this] { run(); }) {}
+  Worker() = default;
   ~Worker() { stop(); }
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
@@ -29,7 +29,7 @@ class Worker {
   std::condition_variable wake_;
   std::deque<std::function<void()>> jobs_;  // guarded by mutex_
   bool stopping_ = false;                   // guarded by mutex_
-  std::thread thread_;
+  std::thread thread_;                      // set under mutex_, and never behind stopping_
 };
 
 }  // namespace kvasir

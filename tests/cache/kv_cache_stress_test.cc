@@ -14,6 +14,7 @@ Stress::Seen stress(const StressOptions& options, int operations = 3000) {
     s.run(operations);
     EXPECT_FALSE(testing::Test::HasFailure())
         << "seed " << seed << " depth " << options.depth << " layers per group " << options.layers_per_group;
+    EXPECT_GT(s.seen().told, 20u);
     sum.rows += s.seen().rows;
     sum.staged += s.seen().staged;
     sum.written_through += s.seen().written_through;

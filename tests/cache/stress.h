@@ -17,6 +17,7 @@
 #include "base/random.h"
 #include "cache/byte_world.h"
 #include "cache/commit/committer.h"
+#include "cache/event_reader.h"
 #include "plan/plan_builder.h"
 #include "plan/plan_checker.h"
 
@@ -68,7 +69,8 @@ class Stress {
         random_(seed),
         cache_(cache_options(o)),
         world_(cache_options(o), seed),
-        committer_(cache_, &world_) {
+        committer_(cache_, &world_),
+        reader_(cache_) {
     world_.failures = o.failures;
     world_.impatience = o.impatience;
     world_.corrupt = o.corrupt;
@@ -78,6 +80,9 @@ class Stress {
     for (int i = 0; i < operations; ++i) {
       operate();
       ASSERT_EQ(cache_.check_integrity().message(), "") << "operation " << i;
+      // One who begins to read late knows as much as one who has read everything.
+      reader_.read(i % 97 == 0 ? cache_.take_all_events() : cache_.take_events());
+      if (i % 16 == 0) ASSERT_EQ(reader_.known(), reader_.findable()) << "operation " << i;
       ASSERT_FALSE(testing::Test::HasFailure()) << "operation " << i;
       void_cut_back();
     }
@@ -88,6 +93,9 @@ class Stress {
     }
     committer_.drain_transfers();
     ASSERT_EQ(cache_.check_integrity().message(), "");
+    reader_.read(cache_.take_events());
+    EXPECT_EQ(reader_.known(), reader_.findable());
+    seen_.told = std::min(reader_.stored(), reader_.removed());
     EXPECT_EQ(cache_.transfers_in_flight(), 0u);
     for (Tier tier : kAllTiers) {
       EXPECT_EQ(cache_.map().used_bytes(tier), 0u) << name(tier);
@@ -101,7 +109,7 @@ class Stress {
   // What happened, so that a test can say that it saw it.
   struct Seen {
     uint64_t rows = 0, staged = 0, written_through = 0, swapped = 0, brought_back = 0, deferred = 0,
-             adopted = 0, saved = 0, projected = 0, again = 0;
+             adopted = 0, saved = 0, projected = 0, again = 0, told = 0;
   };
   const Seen& seen() const { return seen_; }
 
@@ -113,6 +121,7 @@ class Stress {
     c.host_bytes = c.geometry.kv_block_bytes() * o.host_blocks;
     if (o.x) c.geometry.x_bytes_per_token_layer = 8;
     c.disk_bytes = c.geometry.cell_stride(Form::kKv, Tier::kDisk) * c.geometry.groups() * o.disk_blocks;
+    c.tells_events = true;
     c.stage_bytes = c.geometry.largest_piece_bytes() * o.ring_blocks;
     return c;
   }
@@ -168,6 +177,7 @@ class Stress {
              .fits)
       return;
     cache_.add_sequence(SeqId{next_}, {seq.stream.begin(), seq.stream.begin() + seq.prompt}, "");
+    reader_.note_prompt(seq.stream);
     seqs_.emplace(next_++, std::move(seq));
   }
 
@@ -393,6 +403,7 @@ class Stress {
   KvCache cache_;
   ByteWorld world_;
   Committer committer_;
+  EventReader reader_;
   std::map<uint64_t, ModelSeq> seqs_;
   std::deque<PendingStep> steps_;
   uint64_t next_ = 1;

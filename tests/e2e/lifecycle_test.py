@@ -128,6 +128,56 @@ class Lifecycle(unittest.TestCase):
                 self.assertIn('enable_prefix_caching="False"', server.ask("GET", "/metrics")[2].decode())
                 self.assertEqual(server.stop(), 0)
 
+    def test_named_keys_are_read_again_and_have_prefixes_of_their_own(self):
+        def new(name):
+            made = run("key", name)
+            self.assertEqual(made.returncode, 0, made.stderr)
+            return made.stdout.splitlines()[0].split()[-1], "\n".join(made.stdout.splitlines()[2:]) + "\n"
+
+        (alice, alice_entry), (bob, bob_entry) = new("alice"), new("bob")
+        with tempfile.NamedTemporaryFile("w", suffix=".yaml") as keys:
+            def write(text):
+                keys.seek(0)
+                keys.truncate()
+                keys.write(text)
+                keys.flush()
+
+            def ask(key, text="The raven flew over the fjord and came back. " * 20):
+                status, headers, answer = server.ask(
+                    "POST", "/v1/completions", {"prompt": text, "max_tokens": 4, "temperature": 0, "logprobs": 1},
+                    headers={"Authorization": "Bearer " + key})
+                return status, headers, json.loads(answer)
+
+            write("keys:\n" + alice_entry + "    tokens_per_minute: 100000\n" + bob_entry)
+            with Server("--api-keys", keys.name) as server:
+                first, again, other = ask(alice), ask(alice), ask(bob)
+                cached = [a[2]["usage"]["prompt_tokens_details"]["cached_tokens"] for a in (first, again, other)]
+                self.assertEqual((cached[0], cached[2]), (0, 0))
+                self.assertGreater(cached[1], 0)
+                self.assertEqual(first[2]["choices"], again[2]["choices"])
+                self.assertEqual(first[2]["choices"], other[2]["choices"])
+                self.assertEqual(first[1]["x-ratelimit-limit-tokens"], "100000")
+                self.assertNotIn("x-ratelimit-limit-tokens", other[1])
+                self.assertEqual(server.metric("key_requests_total", key="alice"), 2)
+
+                write("keys:\n" + bob_entry + "    color: red\n")
+                server.signal(signal.SIGHUP)
+                self.assertTrue(server.wait_log("the old API keys stay in use: .*bob|color"))
+                self.assertEqual(ask(alice)[0], 200)
+                write("keys:\n" + bob_entry)
+                server.signal(signal.SIGHUP)
+                self.assertTrue(server.wait_log("API keys were read again"))
+                end = time.monotonic() + 10
+                while ask(alice, "a")[0] != 401 and time.monotonic() < end:
+                    pass
+                self.assertEqual(ask(alice, "a")[0], 401)
+                self.assertEqual(ask(bob)[0], 200)
+                self.assertEqual(server.stop(), 0)
+            write("keys:\n" + alice_entry + bob_entry)
+            with Server("--api-keys", keys.name, "--share-prefixes") as server:
+                self.assertEqual(ask(alice)[2]["usage"]["prompt_tokens_details"]["cached_tokens"], 0)
+                self.assertGreater(ask(bob)[2]["usage"]["prompt_tokens_details"]["cached_tokens"], 0)
+
     def test_mistakes_get_one_line(self):
         model = model_path()
         with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -146,6 +196,7 @@ class Lifecycle(unittest.TestCase):
                 ([model, "--kv-offloading-size", "lots"], 2, "--kv-offloading-size"),
                 ([model, "--max-decode-stall-ms", "-1"], 2, "--max-decode-stall-ms"),
                 ([model, "--port", "0", "--api-key-file", "/nonexistent"], 1, "api-key-file"),
+                ([model, "--port", "0", "--api-keys", "/nonexistent"], 1, "api-keys"),
                 ([model, "--port", "70000"], 2, "port"),
                 ([model, "--kv-cache-memory-bytes", "lots"], 2, "kv-cache-memory-bytes"),
                 ([model, "--no-such-flag"], 2, "no-such-flag"),
@@ -167,7 +218,7 @@ class Lifecycle(unittest.TestCase):
                     s = server.socket()
                     data = json.dumps({"messages": [{"role": "user", "content": f"{seed} {i}"}], "max_tokens": 3,
                                        "stream": (seed + i) % 2 == 0}).encode()
-                    head = f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(data)}\r\n\r\n".encode()
+                    head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(data)}\r\n\r\n".encode()
                     whole = head + data
                     s.sendall(whole[:len(whole) - (i % 3)])
                     if i % 5 == 0 and i % 3 == 0:

@@ -4,6 +4,7 @@ import http.client
 import json
 import re
 import resource
+import socket
 import time
 import unittest
 
@@ -18,7 +19,7 @@ def body(text="Tell me a long story.", **more):
 
 def request(payload, path=CHAT):
     data = json.dumps(payload).encode()
-    return (f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(data)}\r\n\r\n").encode() + data
+    return (f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(data)}\r\n\r\n").encode() + data
 
 
 class RawHttp(unittest.TestCase):
@@ -172,7 +173,7 @@ class SlowClients(unittest.TestCase):
             slow = [server.socket() for _ in range(400)]
             for s in slow:
                 try:
-                    s.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 8000000\r\n\r\n"
+                    s.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 8000000\r\n\r\n"
                               + b" " * 20000)
                 except OSError:
                     pass  # refused
@@ -180,8 +181,9 @@ class SlowClients(unittest.TestCase):
             self.assertEqual(self.ask_from(server, "127.0.0.2", "GET", "/health")[0], 200)
             self.assertEqual(self.ask_from(server, "127.0.0.2", "POST", CHAT, body())[0], 200)
             metrics = self.ask_from(server, "127.0.0.2", "GET", "/metrics")[1]
-            refused = re.search(r"kvasir:http_connections_refused_total\{.*\} (\d+)", metrics)
-            self.assertEqual(int(refused.group(1)), 200)
+            # Those that had sent nothing when others came made way, and further ones were refused.
+            turned_away = re.findall(r"kvasir:http_connections_(?:refused|evicted)_total\{.*\} (\d+)", metrics)
+            self.assertEqual(sum(map(int, turned_away)), 200)
             # Their own address is served again when they are gone, after the grace period.
             status = 0
             while status != 200 and time.monotonic() < began + 30:
@@ -194,6 +196,26 @@ class SlowClients(unittest.TestCase):
             metrics = self.ask_from(server, "127.0.0.2", "GET", "/metrics")[1]
             self.assertRegex(metrics, r'http_requests_total\{.*status="408"\} [1-9]')
             for s in slow:
+                s.close()
+
+    def test_ten_thousand_idle_sockets_make_way(self):
+        wanted = 11_000
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        if hard != resource.RLIM_INFINITY and hard < wanted:
+            self.skipTest(f"no more than {hard} open files are allowed here")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        with Server() as server:
+            idle = [socket.create_connection(("127.0.0.1", server.port), source_address=(f"127.0.1.{i % 200 + 1}", 0))
+                    for i in range(10_000)]
+            for method, path, payload in (("GET", "/health", None), ("POST", CHAT, body())):
+                began = time.monotonic()
+                self.assertEqual(self.ask_from(server, "127.0.0.2", method, path, payload)[0], 200)
+                self.assertLess(time.monotonic() - began, 2)
+            metrics = self.ask_from(server, "127.0.0.2", "GET", "/metrics")[1]
+            self.assertRegex(metrics, r"http_connections_refused_total\{.*\} 0\n")
+            evicted = re.search(r"http_connections_evicted_total\{.*\} (\d+)", metrics)
+            self.assertGreaterEqual(int(evicted.group(1)), 8000)
+            for s in idle:
                 s.close()
 
     def test_open_files_bound_the_connections(self):

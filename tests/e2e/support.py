@@ -81,7 +81,7 @@ class Server:
     def _read(self, stream):
         for line in stream:
             self.log.append(line)
-            found = re.match(r"listening on http://[^ ]*:(\d+) ", line)
+            found = re.match(r"listening on https?://[^ ]*:(\d+) ", line)
             if found:
                 self.port = int(found.group(1))
 

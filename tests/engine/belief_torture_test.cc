@@ -87,6 +87,7 @@ TortureOutcome torture_published(const char* policy, int depth, const std::strin
   config.slo = with.slo;
   config.groups = with.groups;
   config.x_bytes = with.x_bytes;
+  config.tenants = with.tenants;
   if (!with.predictor.empty()) config.predictor = with.predictor;
   const TortureOutcome out = torture(config);
   expect_all_right(config, out);
@@ -122,6 +123,7 @@ TEST_P(BeliefTorture, SoAreThoseOfHcache) {
   with.slo = {.tpot_ms = 2};
   with.groups = 4;
   with.x_bytes = 8;
+  with.tenants = 1;  // whether X pays depends on who waits
   with.costs.projected_token_s = 2e-9;
   for (const char* policy : {"hcache", "hcache:batch=tpot", "vllm-swap:batch=tpot"}) {
     SCOPED_TRACE(policy);

@@ -299,10 +299,11 @@ TEST(LengthsInTheLoop, TheHiddenRowIsAskedForOnceAndPredictedFrom) {
     std::vector<uint64_t> asked;
     for (const Step& step : steps) {
       for (const StepSlice& s : step.slices) {
-        if (!s.wants_hidden) continue;
+        if (s.hidden_from >= s.tokens.end) continue;
         asked.push_back(raw(s.seq));
         EXPECT_TRUE(s.samples);
         EXPECT_EQ(s.tokens.end, 100u);
+        EXPECT_EQ(s.hidden_from, 99u);
       }
     }
     std::sort(asked.begin(), asked.end());
@@ -322,7 +323,7 @@ TEST(LengthsInTheLoop, NoRowIsAskedForIfItIsNotRead) {
   run_with(
       predictor, 1, [](const View&) {}, steps);
   for (const Step& step : steps) {
-    for (const StepSlice& s : step.slices) EXPECT_FALSE(s.wants_hidden);
+    for (const StepSlice& s : step.slices) EXPECT_EQ(s.hidden_from, StepSlice::kNoHidden);
   }
   EXPECT_EQ(predictor.rows.size(), 4u);
 }

@@ -17,6 +17,7 @@ class CollectingSink final : public OutputSink {
     ++events;
     if (finish) ++events_after_finish;
     for (const OutputToken& t : event.tokens) tokens.push_back(t.id);
+    if (!event.embedding.empty()) embedding = std::move(event.embedding);
     if (event.finish) finish = event.finish;
     if (!event.error.empty()) error = std::move(event.error);
     try_again = event.try_again;
@@ -24,6 +25,7 @@ class CollectingSink final : public OutputSink {
   }
 
   std::vector<Token> tokens;
+  std::vector<float> embedding;
   std::optional<FinishReason> finish;
   std::string error;
   bool try_again = false;

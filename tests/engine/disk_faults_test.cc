@@ -304,6 +304,32 @@ TEST(DiskFaultsTest, WhatIsKeptOverARestartIsRightOrNoticed) {
 
 // Where the disk is the only slower tier, requests that are longer than the device pass through it. How many
 // reads that takes depends on the disk's speed, so one policy alone may meet no fault.
+// What one client has computed is not found by another of a later server, either.
+TEST(DiskFaultsTest, ASaltIsKeptOverARestart) {
+  TestDirectory directory;
+  FakeDisk disk;
+  const auto cached = [&](World& world, const std::string& salt) {
+    GenerationRequest r;
+    for (uint32_t i = 0; i < 100; ++i) r.prompt.push_back(static_cast<Token>(i % kShadowVocab));
+    r.max_tokens = 2;
+    r.cache_salt = salt;
+    const auto sink = std::make_shared<CollectingSink>();
+    EXPECT_TRUE(world.engine().submit(std::move(r), sink).ok());
+    world.settle();
+    return sink->cached_prompt_tokens;
+  };
+  {
+    World world({.policy = "sarathi"}, directory, disk);
+    EXPECT_EQ(cached(world, "one"), 0u);
+    EXPECT_GT(world.close(), 0u);
+  }
+  World world({.policy = "sarathi"}, directory, disk);
+  EXPECT_GT(world.restored(), 0u);
+  EXPECT_EQ(cached(world, ""), 0u);
+  EXPECT_EQ(cached(world, "other"), 0u);
+  EXPECT_EQ(cached(world, "one"), 96u);
+}
+
 TEST(DiskFaultsTest, RequestsStreamFromADiskThatFails) {
   uint64_t failed_reads = 0;
   for (const std::string& policy : every_policy({"ellm:ratio=0.5:again=0.3"})) {

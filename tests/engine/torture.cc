@@ -133,6 +133,7 @@ EngineOptions engine_options(const TortureConfig& config) {
   o.limits.max_num_seqs = config.max_num_seqs;
   o.limits.max_num_batched_tokens = config.max_num_batched_tokens;
   o.max_model_len = config.longest;
+  o.fair_slack_tokens = 50;  // so that tenants are held back
   o.check_plans = config.check;
   o.check_integrity = config.check;
   return o;
@@ -151,6 +152,7 @@ void submit_one(Engine& engine, Random& random, const TortureConfig& config, uin
   Live next;
   next.request = random_request(random, config.longest);
   next.request.slo = config.slo;
+  next.request.tenant.id = static_cast<uint32_t>(random_bits(config.seed, 13, index) % config.tenants);
   if (random_unit(config.seed, 11, index) < config.forced_ends) {
     force_end(next.request, random_bits(config.seed, 12, index));
   }

@@ -45,6 +45,7 @@ struct TortureConfig {
   double cancels = 0.1;        // share of the requests that are cancelled at some time
   double failing_steps = 0.0;  // share of the steps that fail
   uint64_t seed = 1;
+  uint32_t tenants = 4;    // whose the requests are, in a drawn order
   Slo slo;                 // of every request
   double forced_ends = 0;  // share of the requests whose output ends where the request says
   // Believed of costs: a policy may be told anything. Steps take a microsecond a row.

@@ -319,5 +319,25 @@ TEST(Bits, PromptLogprobsDoNotDependOnWhatIsCached) {
   EXPECT_EQ(differences(run_reference(*file, options, requests), scored.outputs), 0);
 }
 
+// The last row is computed in any case; a mean needs all of them.
+TEST(Bits, EmbeddingsDoNotDependOnWhatIsCached) {
+  const auto file = tiny_model(tiny_gqa(), WeightType::kF32);
+  RigOptions options;
+  options.prefix_caching = true;
+  options.block_tokens = 16;
+  options.limits.long_prefill_token_threshold = 29;
+  std::vector<RigRequest> requests;
+  for (const Pooling pooling : {Pooling::kNone, Pooling::kLast, Pooling::kMean}) {
+    requests.push_back({random_tokens(1, 150), 1, {}, 12 * requests.size()});
+    requests.back().pooling = pooling;
+  }
+  const RigRun got = run(*file, options, requests);
+  EXPECT_TRUE(got.outputs[0].embedding.empty());
+  EXPECT_GT(got.outputs[1].cached_prompt_tokens, 100U);
+  EXPECT_EQ(got.outputs[2].cached_prompt_tokens, 0U);
+  EXPECT_EQ(got.outputs[1].embedding, got.outputs[1].hidden);
+  EXPECT_EQ(differences(run_reference(*file, options, requests), got.outputs), 0);
+}
+
 }  // namespace
 }  // namespace kvasir::test

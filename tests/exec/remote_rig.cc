@@ -104,7 +104,8 @@ StepSlice RemoteRig::slice_of(const RemotePart& part, Step& step) const {
   StepSlice slice;
   slice.seq = SeqId{part.seq};
   slice.tokens = part.tokens;
-  slice.samples = slice.wants_hidden = true;
+  slice.samples = true;
+  slice.hidden_from = part.tokens.end - 1;
   slice.sampling.temperature = 0.8f;
   slice.sampling.seed = part.seq;
   slice.first_token = step.row_count();
@@ -212,7 +213,14 @@ int differences(const StepOutcome& expected, const StepOutcome& got) {
   for (const SampledToken& token : got.result.sampled) {
     const auto& all = expected.result.sampled;
     const auto right = std::find_if(all.begin(), all.end(), [&](const SampledToken& t) {
-      return t.seq == token.seq && t.token == token.token && same_floats(t.hidden, token.hidden);
+      return t.seq == token.seq && t.token == token.token;
+    });
+    count += right != all.end() ? 0 : 1;
+  }
+  for (const HiddenRow& row : got.result.hidden) {
+    const auto& all = expected.result.hidden;
+    const auto right = std::find_if(all.begin(), all.end(), [&](const HiddenRow& h) {
+      return h.seq == row.seq && h.position == row.position && same_floats(h.row, row.row);
     });
     count += right != all.end() ? 0 : 1;
   }

@@ -28,6 +28,7 @@ class RigSink final : public OutputSink {
   void on_output(OutputEvent event) override {
     for (const OutputToken& t : event.tokens) out_.tokens.push_back(t.id);
     for (PromptToken& t : event.prompt) out_.scored.push_back(std::move(t));
+    if (!event.embedding.empty()) out_.embedding = std::move(event.embedding);
     out_.cached_prompt_tokens = event.cached_prompt_tokens;
     if (event.finish) out_.finish = *event.finish;
     EXPECT_EQ(event.error, "");
@@ -179,6 +180,7 @@ bool Rig::submit(const RigRequest& request) {
   r.prompt = request.prompt;
   r.max_tokens = request.max_tokens;
   r.sampling = request.sampling;
+  r.pooling = request.pooling;
   r.slo = options_.slo;
   r.output_tokens_hint = static_cast<uint32_t>(ids_.size() + 1);
   auto id = engine_->submit(std::move(r), std::make_shared<RigSink>(result_.outputs[ids_.size()]));
@@ -236,7 +238,8 @@ void Rig::report() {
 }
 
 bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+  return a.size() == b.size() &&
+         (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
 }
 
 bool same_scores(const std::vector<PromptToken>& a, const std::vector<PromptToken>& b) {
@@ -257,6 +260,7 @@ bool same(const RigOutput& expected, const RigOutput& got) {
   if (whole && got.tokens.size() < expected.tokens.size()) return false;
   if (whole && got.logits.size() < expected.logits.size()) return false;
   if (!got.tokens.empty() && !same_bits(expected.hidden, got.hidden)) return false;
+  if (!got.tokens.empty() && !same_bits(expected.embedding, got.embedding)) return false;
   if (!got.tokens.empty() && !same_scores(expected.scored, got.scored)) return false;
   return std::all_of(got.logits.begin(), got.logits.end(), [&](const auto& entry) {
     const auto it = expected.logits.find(entry.first);
@@ -335,6 +339,15 @@ std::vector<RigOutput> run_reference(const ModelFile& file, const RigOptions& op
         out.scored.push_back({scored.token, scored.logprob, scored.rank, scored.top});
       }
       logits = decoder.step(r.prompt[i]);
+      if (r.pooling == Pooling::kNone) continue;
+      const std::vector<float>& row = decoder.hidden();
+      out.embedding.resize(row.size());
+      for (size_t d = 0; d < row.size(); ++d) {
+        out.embedding[d] = r.pooling == Pooling::kMean ? out.embedding[d] + row[d] : row[d];
+      }
+    }
+    if (r.pooling == Pooling::kMean) {
+      for (float& v : out.embedding) v /= static_cast<float>(r.prompt.size());
     }
     out.hidden = decoder.hidden();
     auto position = static_cast<uint32_t>(r.prompt.size()) - 1;

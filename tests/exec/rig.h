@@ -62,11 +62,13 @@ struct RigRequest {
   SamplingParams sampling{};
   uint64_t after_step = 0;  // submitted when so many steps have ended
   uint64_t cancel_after_step = UINT64_MAX;
+  Pooling pooling = Pooling::kNone;
 };
 
 struct RigOutput {
   std::vector<Token> tokens;
   std::vector<PromptToken> scored;                // with SamplingParams::prompt_logprobs
+  std::vector<float> embedding;                   // with RigRequest::pooling
   std::map<uint32_t, std::vector<float>> logits;  // by the position of the row, as they came first
   std::vector<float> hidden;                      // of the prompt's last token, as a predictor is told
   bool repeated = false;                          // some came twice: nothing is sampled twice
@@ -90,8 +92,8 @@ struct RigRun {
 // or requests are left.
 RigRun run(const ModelFile& file, const RigOptions& options, const std::vector<RigRequest>& requests);
 
-// How many requests have other tokens, or other bits in any logit or in the hidden row. Of those that were
-// cancelled in `got`, what there is counts.
+// How many requests have other tokens, or other bits in any logit, the hidden row or the embedding. Of those
+// that were cancelled in `got`, what there is counts.
 int differences(const std::vector<RigOutput>& expected, const std::vector<RigOutput>& got);
 
 // The same requests by the scalar reference.

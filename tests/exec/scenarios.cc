@@ -76,6 +76,8 @@ Workload make_workload(ops::WeightType type, const std::string& architecture) {
       r.prompt.insert(r.prompt.begin(), shared.begin(), shared.begin() + 64 + random.below(136));
     r.max_tokens = static_cast<uint32_t>(1 + random.below(60));
     r.after_step = i / 4;
+    if (i % 4 == 2) r.pooling = Pooling::kLast;
+    if (i % 8 == 0) r.pooling = Pooling::kMean;
     work.requests.push_back(std::move(r));
   }
   return work;

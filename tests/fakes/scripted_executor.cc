@@ -31,11 +31,14 @@ StepResult ScriptedExecutor::wait() {
     return result;
   }
   for (const StepSlice& s : step.slices) {
+    for (uint32_t p = s.tokens.begin; p < s.tokens.end; ++p) {
+      if (!s.gives_hidden(p)) continue;
+      result.hidden.push_back({s.seq, p, {static_cast<float>(raw(s.seq)), static_cast<float>(p + 1)}});
+    }
     if (!s.samples) continue;
     SampledToken sampled;
     sampled.seq = s.seq;
     sampled.token = with_forced_end(s.sampling, s.tokens.end, sample(s.seq, s.tokens.end), INT32_MAX);
-    if (s.wants_hidden) sampled.hidden = {static_cast<float>(raw(s.seq)), static_cast<float>(s.tokens.end)};
     result.sampled.push_back(std::move(sampled));
   }
   return result;

@@ -349,6 +349,11 @@ void ShadowExecutor::attend(const Step& step, const StepSlice& slice, uint32_t l
 void ShadowExecutor::sample(const Step& step, StepResult& result) {
   for (size_t s = 0; s < step.slices.size(); ++s) {
     const StepSlice& slice = step.slices[s];
+    for (uint32_t p = slice.tokens.begin; p < slice.tokens.end && !transfers_.deferred(s); ++p) {
+      if (!slice.gives_hidden(p)) continue;
+      const uint64_t h = h_[slice.first_token + (p - slice.tokens.begin)];
+      result.hidden.push_back({slice.seq, p, {static_cast<float>(h % 1021), static_cast<float>(h % 1019)}});
+    }
     if (!slice.samples || (transfers_.deferred(s) && !mutant(Mutant::kDeferredSampled))) continue;
     const uint64_t h = h_[slice.first_token + slice.tokens.size() - 1];
     SampledToken sampled;
@@ -357,7 +362,6 @@ void ShadowExecutor::sample(const Step& step, StepResult& result) {
         with_forced_end(slice.sampling, slice.tokens.end,
                         ShadowModel::sample(h, slice.sampling.seed, slice.tokens.end), kShadowVocab);
     last_sample_[slice.seq] = sampled.token;
-    if (slice.wants_hidden) sampled.hidden = {static_cast<float>(h % 1021), static_cast<float>(h % 1019)};
     result.sampled.push_back(std::move(sampled));
   }
 }

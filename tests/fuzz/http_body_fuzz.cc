@@ -6,7 +6,9 @@
 #include <variant>
 
 #include "base/check.h"
+#include "model/grammar/grammar_limits.h"
 #include "server/handlers/anthropic.h"
+#include "server/handlers/embeddings.h"
 #include "server/handlers/openai.h"
 #include "server/handlers/responses.h"
 #include "server/handlers/tokenize.h"
@@ -24,6 +26,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       [&] { return parse_count_tokens_request(body); },
       [&] { return parse_responses_request(body, {}, context); },
       [&] { return parse_detokenize_request(body); },
+      [&] { return parse_embeddings_request(body); },
       [&]() -> std::variant<ApiRequest, ApiError> {
         auto parsed = parse_tokenize_request(body);
         if (auto* e = std::get_if<ApiError>(&parsed)) return std::move(*e);
@@ -37,6 +40,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       continue;
     }
     const auto& request = std::get<ApiRequest>(parsed);
+    (void)check_size(request.grammar);
     KV_CHECK(request.prompts.size() + request.messages.size() > 0, "nothing to do was accepted");
     KV_CHECK(request.sampling.temperature >= 0 && request.sampling.temperature <= 2, "temperature {}",
              request.sampling.temperature);

@@ -1,5 +1,6 @@
 // Writes what the fuzzers start from, so that none of it need be kept twice in the repository: small model
-// files, the chat templates of the golden tests, and bodies of requests. One folder for each fuzzer.
+// files, the chat templates and requests of the golden tests, and bodies of requests. One folder for each
+// fuzzer.
 #include <cstdio>
 #include <exception>
 #include <filesystem>
@@ -158,6 +159,20 @@ void write_bodies(const std::filesystem::path& folder) {
   for (size_t i = 0; i < std::size(kBodies); ++i) write(folder / ("body-" + std::to_string(i)), kBodies[i]);
 }
 
+// A character of the corpus is a byte.
+void write_requests(const std::filesystem::path& folder, const json& corpus) {
+  size_t number = 0;
+  for (const json& entry : corpus) {
+    const auto text = entry.at("send").get<std::string>();
+    std::string bytes;
+    for (size_t i = 0; i < text.size(); ++i) {
+      const auto c = static_cast<unsigned char>(text[i]);
+      bytes += c < 0xc0 ? text[i] : static_cast<char>((c << 6) | (text[++i] & 0x3f));
+    }
+    write(folder / ("request-" + std::to_string(number++)), bytes);
+  }
+}
+
 // Outputs, each behind the number of its form.
 constexpr std::string_view kOutputs[] = {
     "\x01 a <tool_call>\n{\"name\": \"f\", \"arguments\": {\"s\": \"}\"}}\n</tool_call> b",
@@ -236,6 +251,8 @@ int main(int argc, char** argv) {
     std::ifstream golden(argv[2]);
     if (!golden) throw std::runtime_error(std::string(argv[2]) + ": cannot be read");
     write_templates(root / "template", json::parse(golden));
+    std::ifstream requests(std::filesystem::path(argv[2]).replace_filename("request_framing.json"));
+    write_requests(root / "http_head", json::parse(requests));
   } catch (const std::exception& e) {
     std::fprintf(stderr, "write_fuzz_seeds: %s\n", e.what());
     return 1;

@@ -58,6 +58,25 @@ TEST(Connection, PipelinedRequestsAreAnsweredInOrder) {
   EXPECT_TRUE(server.backend().cancelled().empty());
 }
 
+// While the last of them was answered, a read was under way, which brings the next request.
+TEST(Connection, ARequestBehindPipelinedOnesIsReadAsItIs) {
+  RunningServer server(say("Hello"));
+  HttpClient client(server.port());
+  for (int i = 0; i < 5; ++i) {
+    ASSERT_TRUE(client.send(get("/health", "X-Request-Id: a\r\n") +
+                            post(kChatPath, chat_body(), "X-Request-Id: b\r\n")));
+    for (const char* id : {"a", "b"}) {
+      const auto answer = client.receive();
+      ASSERT_TRUE(answer);
+      EXPECT_EQ(answer->headers.at("x-request-id"), id);
+    }
+    ASSERT_TRUE(client.send(get("/health", "X-Request-Id: c\r\n")));
+    const auto answer = client.receive();
+    ASSERT_TRUE(answer);
+    EXPECT_EQ(answer->headers.at("x-request-id"), "c");
+  }
+}
+
 TEST(Connection, OneByteAtATime) {
   RunningServer server(say("Hello"));
   HttpClient client(server.port());
@@ -72,7 +91,8 @@ TEST(Connection, ChunkedRequestBody) {
   HttpClient client(server.port());
   const std::string body = chat_body();
   ASSERT_TRUE(client.send(
-      std::string("POST ") + kChatPath + " HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n" +
+      std::string("POST ") + kChatPath +
+      " HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n" +
       fmt::format("5\r\n{}\r\n{:x}\r\n{}\r\n0\r\n\r\n", body.substr(0, 5), body.size() - 5, body.substr(5)) +
       get("/health")));
   EXPECT_EQ(client.receive().value_or(HttpAnswer{}).status, 200);
@@ -104,32 +124,6 @@ TEST(Connection, HttpOneZero) {
   EXPECT_EQ(test::events(stream.body).back(), "[DONE]");
 }
 
-TEST(Connection, GarbageGetsOneAnswerAndTheEnd) {
-  RunningServer server(say("Hello"));
-  const std::string bad[] = {
-      "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 this is TLS\r\n\r\n",
-      "hello\r\n\r\n",
-      "GET /health\r\n\r\n",
-      "GET /health HTTP/1.1\r\nbroken header\r\n\r\n",
-      "POST /v1/completions HTTP/1.1\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-      "POST /v1/completions HTTP/1.1\r\nContent-Length: -5\r\n\r\n",
-      "POST /v1/completions HTTP/1.1\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n",
-      "POST /v1/completions HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
-  };
-  for (const std::string& request : bad) {
-    HttpClient client(server.port());
-    ASSERT_TRUE(client.send(request));
-    const auto answer = client.receive();
-    ASSERT_TRUE(answer) << request;
-    EXPECT_EQ(answer->status, 400) << request;
-    EXPECT_EQ(answer->headers.at("connection"), "close");
-    EXPECT_TRUE(json::parse(answer->body).contains("error"));
-    EXPECT_TRUE(client.closed_within(5000));
-  }
-  EXPECT_EQ(server.ask("GET /health HTTP/2.0\r\n\r\n").status, 505);
-  EXPECT_EQ(server.ask(get("/health")).status, 200);
-}
-
 TEST(Connection, SizeLimits) {
   ServerOptions options = test::test_options();
   options.limits.max_body_bytes = 2000;
@@ -137,11 +131,10 @@ TEST(Connection, SizeLimits) {
   options.limits.small_body_bytes = 0;
   RunningServer server(say("Hello"), options);
   EXPECT_EQ(server.ask(post("/v1/completions", std::string(2001, ' '))).status, 413);
-  EXPECT_EQ(server.ask("POST /v1/completions HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\n").status, 413);
+  const std::string head = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n";
+  EXPECT_EQ(server.ask(head + "Content-Length: 99999999999\r\n\r\n").status, 413);
   const std::string chunk = fmt::format("{:x}\r\n{}\r\n", 1500, std::string(1500, ' '));
-  EXPECT_EQ(server.ask("POST /v1/completions HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk + chunk)
-                .status,
-            413);
+  EXPECT_EQ(server.ask(head + "Transfer-Encoding: chunked\r\n\r\n" + chunk + chunk).status, 413);
   EXPECT_EQ(server.ask(get("/health", "X-Long: " + std::string(40000, 'a') + "\r\n")).status, 431);
 
   // Two bodies at once are more than the server holds.
@@ -240,6 +233,9 @@ TEST(Connection, PingsInASilentStream) {
   const auto answer = client.receive();
   ASSERT_TRUE(answer);
   EXPECT_EQ(test::events(answer->body).back(), "[DONE]");
+  // For clients that lose the line ends of a ping.
+  EXPECT_NE(answer->body.find(": ping\n\n:\n\ndata: "), std::string::npos) << answer->body;
+  EXPECT_EQ(answer->body.find("}\n\n:\n\n"), std::string::npos) << "only behind a ping";
 }
 
 TEST(Connection, AnExceptionIsOneFailedRequest) {
@@ -254,21 +250,24 @@ TEST(Connection, AnExceptionIsOneFailedRequest) {
 TEST(Connection, TooManyConnections) {
   ServerOptions options = test::test_options();
   options.limits.max_connections = 2;
+  options.limits.max_connections_per_address = 2;
   options.limits.linger_timeout = 50 * kNanosPerMilli;
   RunningServer server(say("Hello"), options);
-  auto a = std::make_unique<HttpClient>(server.port());
-  HttpClient b(server.port());
-  ASSERT_TRUE(a->send(get("/health")) && a->receive());
-  ASSERT_TRUE(b.send(get("/health")) && b.receive());
+  server.backend().hold(true);
+  // A connection with a request does not make way.
+  HttpClient a(server.port()), b(server.port());
+  ASSERT_TRUE(a.send(post(kChatPath, chat_body())) && b.send(post(kChatPath, chat_body())));
+  ASSERT_TRUE(server.backend().wait_for([](const FakeBackend& backend) { return backend.live() == 2; }));
   HttpClient c(server.port());
   EXPECT_EQ(c.receive().value_or(HttpAnswer{}).status, 503);
-  a.reset();
+  server.backend().hold(false);
+  EXPECT_EQ(a.receive().value_or(HttpAnswer{}).status, 200);
+  EXPECT_EQ(b.receive().value_or(HttpAnswer{}).status, 200);
+  // Both wait for a request now, or will at once, and one of them makes way.
   int status = 0;
-  for (int i = 0; i < 500 && status != 200; ++i) {
-    status = server.ask(get("/health")).status;
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
+  for (int i = 0; i < 500 && status != 200; ++i) status = server.ask(get("/health")).status;
   EXPECT_EQ(status, 200);
+  EXPECT_TRUE(a.closed_within(200) || b.closed_within(5000));
 }
 
 TEST(Connection, ManyStreamsAtOnce) {

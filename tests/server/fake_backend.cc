@@ -108,6 +108,9 @@ bool FakeBackend::advance(Live& live) {
     for (int32_t i = 0; i < r.sampling.logprobs; ++i) {
       token.top.push_back({token.id + i, -0.5f - static_cast<float>(i)});
     }
+    if (live.emitted == 0 && r.pooling != Pooling::kNone) {
+      event.embedding = {static_cast<float>(r.prompt.at(0)), static_cast<float>(r.prompt.size())};
+    }
     ++live.emitted;
     ++tokens_emitted_;
     event.cached_prompt_tokens = static_cast<uint32_t>(r.prompt.size() / 2);

@@ -142,6 +142,26 @@ TEST_F(GenerationTest, StreamsAChat) {
   EXPECT_TRUE(backend_.cancelled.empty());
 }
 
+// Programs that measure a server take its first chunk for the first token.
+TEST_F(GenerationTest, TheFirstChunkComesWithTheFirstToken) {
+  const auto generation = start(streaming(), ApiKind::kChat, 2);
+  EXPECT_TRUE(channel_.began);
+  EXPECT_EQ(channel_.text, "");
+  emit("a");
+  const auto roles = [&] {
+    std::vector<int> out;
+    for (const std::string& event : events(channel_.text)) {
+      const json choice = json::parse(event)["choices"][0];
+      if (choice["delta"].contains("role")) out.push_back(choice["index"]);
+    }
+    return out;
+  };
+  EXPECT_EQ(roles(), std::vector<int>{0});
+  emit("b");
+  emit("c", std::nullopt, 1);
+  EXPECT_EQ(roles(), (std::vector<int>{0, 1}));
+}
+
 TEST_F(GenerationTest, AStopStringCancelsAndCountsItsTokens) {
   ApiRequest api;
   api.stop = {"lo"};

@@ -153,8 +153,8 @@ constexpr Endpoint kTable[] = {
 
 std::string request_for(const std::string& method, const std::string& path, const std::string& body,
                         const std::string& headers = "") {
-  return fmt::format("{} {} HTTP/1.1\r\n{}Content-Length: {}\r\n\r\n{}", method, path, headers, body.size(),
-                     body);
+  return fmt::format("{} {} HTTP/1.1\r\nHost: t\r\n{}Content-Length: {}\r\n\r\n{}", method, path, headers,
+                     body.size(), body);
 }
 
 TEST(Handler, SeesTheRequestAndMayAnswerAtOnce) {
@@ -163,7 +163,7 @@ TEST(Handler, SeesTheRequestAndMayAnswerAtOnce) {
   ASSERT_TRUE(client.send(request_for("POST", "/echo?q=1", "hello", "X-Thing: a\r\n") +
                           "GET /echo/a%20b HTTP/1.1\r\nHost: t\r\n\r\n"));
   EXPECT_EQ(client.receive().value_or(HttpAnswer{}).body,
-            "POST /echo?q=1 '' hello|X-Thing=a|Content-Length=5|a");
+            "POST /echo?q=1 '' hello|Host=t|X-Thing=a|Content-Length=5|a");
   EXPECT_EQ(client.receive().value_or(HttpAnswer{}).body, "GET /echo/a%20b 'a b' |Host=t|");
   EXPECT_EQ(server.active, 0);
 }
@@ -172,12 +172,12 @@ TEST(Handler, HasABodyWithinItsOwnLimit) {
   TableServer server(kTable);
   EXPECT_EQ(server.ask(request_for("POST", "/echo", std::string(100, 'x'))).status, 200);
   // Refused by its head: the body does not come.
-  const HttpAnswer announced = server.ask("POST /echo HTTP/1.1\r\nContent-Length: 101\r\n\r\n");
+  const HttpAnswer announced = server.ask("POST /echo HTTP/1.1\r\nHost: t\r\nContent-Length: 101\r\n\r\n");
   EXPECT_EQ(announced.status, 413);
   EXPECT_NE(announced.body.find("larger than 100 bytes"), std::string::npos) << announced.body;
   EXPECT_EQ(announced.headers.at("connection"), "close");
   const std::string chunk = "33\r\n" + std::string(0x33, 'x') + "\r\n";
-  const std::string chunked = "POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk;
+  const std::string chunked = "POST /echo HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk;
   EXPECT_EQ(server.ask(chunked + "0\r\n\r\n").status, 200);
   EXPECT_EQ(server.ask(chunked + chunk).status, 413);
 
@@ -190,7 +190,7 @@ TEST(Handler, HasABodyWithinItsOwnLimit) {
 
 TEST(Handler, WithoutABodyRunsByTheHead) {
   TableServer server(kTable);
-  const HttpAnswer answer = server.ask("GET /echo/x HTTP/1.1\r\nContent-Length: 5\r\n\r\n");
+  const HttpAnswer answer = server.ask("GET /echo/x HTTP/1.1\r\nHost: t\r\nContent-Length: 5\r\n\r\n");
   EXPECT_EQ(answer.status, 200);
   EXPECT_EQ(answer.headers.at("connection"), "close");
 }

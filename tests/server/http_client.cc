@@ -101,7 +101,7 @@ std::optional<HttpAnswer> HttpClient::receive(bool head_only) {
                    [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
     answer.headers[name] = header->substr(colon + 2);
   }
-  if (answer.status == 100 || head_only) return answer;
+  if (answer.status == 100 || answer.status == 204 || head_only) return answer;
   if (const auto coding = answer.headers.find("transfer-encoding");
       coding != answer.headers.end() && coding->second == "chunked") {
     for (;;) {
@@ -146,12 +146,12 @@ bool HttpClient::closed_within(int ms) {
 }
 
 std::string get(std::string_view path, std::string_view extra_headers) {
-  return fmt::format("GET {} HTTP/1.1\r\nHost: test\r\n{}\r\n", path, extra_headers);
+  return fmt::format("GET {} HTTP/1.1\r\nHost: localhost\r\n{}\r\n", path, extra_headers);
 }
 
 std::string post(std::string_view path, std::string_view body, std::string_view extra_headers) {
   return fmt::format(
-      "POST {} HTTP/1.1\r\nHost: test\r\nContent-Type: application/json\r\nContent-Length: {}\r\n"
+      "POST {} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n"
       "{}\r\n{}",
       path, body.size(), extra_headers, body);
 }

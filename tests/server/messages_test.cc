@@ -362,7 +362,7 @@ TEST(Messages, ErrorsHaveAnthropicsForm) {
   error(post("/v1/messages", body(R"("model":"gpt-9")"), key), 404, "not_found_error");
   error(post("/v1/messages", "{", key), 400, "invalid_request_error");
   error(post("/v1/messages/count_tokens", "{}", key), 400, "invalid_request_error");
-  error("POST /v1/messages HTTP/1.1\r\n" + key + "Content-Length: 99999999\r\n\r\n", 413,
+  error("POST /v1/messages HTTP/1.1\r\nHost: localhost\r\n" + key + "Content-Length: 99999999\r\n\r\n", 413,
         "request_too_large");
   server.backend().refuse(kvasir::error(ErrorCode::kExhausted, "the queue is full"));
   error(post("/v1/messages", body(""), key), 503, "overloaded_error");

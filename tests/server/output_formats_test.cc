@@ -37,6 +37,8 @@ TEST(OutputFormats, ArePickedByTheMarksOfATemplate) {
   EXPECT_EQ(pick_reasoning_format("a"), ReasoningFormat::kNone);
   EXPECT_EQ(pick_reasoning_format("content.split('</think>')"), ReasoningFormat::kThink);
   EXPECT_EQ(pick_reasoning_format("[THINK]"), ReasoningFormat::kMistral);
+  EXPECT_EQ(pick_reasoning_format("between <think></think> and <response></response>"),
+            ReasoningFormat::kGranite);
   EXPECT_EQ(pick_reasoning_format("<|channel|><|message|>"), ReasoningFormat::kOpenAi);
 }
 
@@ -76,7 +78,7 @@ TEST(OutputFormats, FlagsChooseByName) {
     ASSERT_TRUE(override_tool_parser(name, formats).ok());
     EXPECT_EQ(tool_parser_name(formats.tools), name);
   }
-  for (const char* name : {"qwen3", "deepseek_r1", "mistral", "openai_gptoss", "none"}) {
+  for (const char* name : {"qwen3", "deepseek_r1", "granite", "mistral", "openai_gptoss", "none"}) {
     ASSERT_TRUE(override_reasoning_parser(name, formats).ok());
     EXPECT_EQ(reasoning_parser_name(formats.reasoning), name);
   }

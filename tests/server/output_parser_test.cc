@@ -253,6 +253,10 @@ TEST(OutputParser, Reasoning) {
   EXPECT_EQ(inside("<thin"), "<thin||");
   EXPECT_EQ(inside("only thoughts"), "only thoughts||");
   EXPECT_EQ(Parse(none, ReasoningFormat::kMistral, Thinking::kMayBegin)("[THINK]a[/THINK]b"), "a|b|");
+  const Parse granite(none, ReasoningFormat::kGranite, Thinking::kMayBegin);
+  EXPECT_EQ(granite("<think>a</think>\n<response>b <b>c</b></response>"), "a|b <b>c</b>|");
+  EXPECT_EQ(granite("<think>a</think>b</respon"), "a|b</respon|");
+  EXPECT_EQ(granite("<response>b</response>"), "|<response>b</response>|") << "an answer about XML";
   EXPECT_EQ(Parse(none, ReasoningFormat::kOpenAi)("<|channel|>analysis<|message|>a<|end|><|start|>assistant"
                                                   "<|channel|>final<|message|>b"),
             "a|b|");
@@ -265,6 +269,25 @@ TEST(OutputParser, Reasoning) {
   Parse without = both;
   without.options.include_reasoning = false;
   EXPECT_EQ(without("<think>a</think>b"), "|b|");
+}
+
+TEST(OutputParser, SaysWhetherTheModelThinks) {
+  const auto thinks = [](ReasoningFormat format, Thinking thinking, const std::string& text) {
+    OutputParserOptions options;
+    options.plan = {ToolFormat::kNone, format, thinking};
+    const std::vector<ApiTool> tools;
+    OutputParser parser(options, tools);
+    TextDelta delta;
+    parser.push(text, delta);
+    return parser.thinks();
+  };
+  EXPECT_FALSE(thinks(ReasoningFormat::kThink, Thinking::kMayBegin, "<thin"));
+  EXPECT_TRUE(thinks(ReasoningFormat::kThink, Thinking::kMayBegin, "<think>"));
+  EXPECT_TRUE(thinks(ReasoningFormat::kThink, Thinking::kInside, "a"));
+  EXPECT_FALSE(thinks(ReasoningFormat::kThink, Thinking::kInside, "a</think>"));
+  EXPECT_FALSE(thinks(ReasoningFormat::kThink, Thinking::kMayBegin, "a"));
+  EXPECT_TRUE(thinks(ReasoningFormat::kOpenAi, Thinking::kMayBegin, "<|channel|>analysis<|message|>a"));
+  EXPECT_FALSE(thinks(ReasoningFormat::kOpenAi, Thinking::kMayBegin, "<|channel|>final<|message|>a"));
 }
 
 TEST(OutputParser, ControlTokensAreNoText) {

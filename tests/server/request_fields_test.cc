@@ -37,6 +37,8 @@ json body_of(ApiKind kind) {
       return {{"prompt", "a"}};
     case ApiKind::kDetokenize:
       return {{"tokens", {1}}};
+    case ApiKind::kEmbeddings:
+      return {{"input", "a"}};
   }
   return {};
 }
@@ -144,7 +146,21 @@ TEST(RequestFields, OpenApiHasThemAll) {
   const json& properties = root["components"]["schemas"]["CompletionRequest"]["properties"];
   EXPECT_EQ(properties["top_p"]["exclusiveMinimum"], 0.0);
   EXPECT_EQ(properties["top_p"]["maximum"], 1.0);
-  EXPECT_EQ(properties["n"]["type"], "integer");
+  EXPECT_EQ(properties["n"]["type"], json({"integer", "null"})) << "as it may be left out";
+  EXPECT_EQ(properties["prompt"]["anyOf"].size(), 2U);
+  // Whatever is referred to is there.
+  const json& schemas = root["components"]["schemas"];
+  for (const auto& [path, methods] : root["paths"].items()) {
+    for (const auto& [method, operation] : methods.items()) {
+      for (const auto& [status, answer] : operation["responses"].items()) {
+        for (const auto& [type, content] : answer["content"].items()) {
+          if (!content.contains("schema") || !content["schema"].contains("$ref")) continue;
+          const std::string to = content["schema"]["$ref"];
+          EXPECT_TRUE(schemas.contains(to.substr(to.rfind('/') + 1))) << path << " " << status;
+        }
+      }
+    }
+  }
   EXPECT_EQ(root["components"]["schemas"]["CompletionRequest"]["required"], json::array({"prompt"}));
   EXPECT_TRUE(root["paths"].contains("/health"));
 }

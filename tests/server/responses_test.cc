@@ -243,7 +243,7 @@ TEST(Responses, OverHttp) {
       server.ask(post("/v1/responses", R"({"input":"a","previous_response_id":")" + id + "\"}", other));
   EXPECT_EQ(unknown.status, 400);
   const auto remove = [&](const std::string& headers) {
-    return server.ask("DELETE " + path + " HTTP/1.1\r\nHost: t\r\n" + headers + "\r\n");
+    return server.ask("DELETE " + path + " HTTP/1.1\r\nHost: localhost\r\n" + headers + "\r\n");
   };
   EXPECT_EQ(remove(other).status, 404);
   EXPECT_EQ(json::parse(remove(key).body), json({{"id", id}, {"object", "response"}, {"deleted", true}}));

@@ -10,6 +10,7 @@
 
 #include "server/connection_quota.h"
 #include "server/running_server.h"
+#include "server/waiting_connections.h"
 
 namespace kvasir::test {
 namespace {
@@ -18,7 +19,7 @@ constexpr const char* kOther = "127.0.0.2";
 
 // The head of a request with a body of 8 MB, and the first 20 KB of that.
 std::string slow_request() {
-  return fmt::format("POST {} HTTP/1.1\r\nHost: t\r\nContent-Length: 8000000\r\n\r\n", kChatPath) +
+  return fmt::format("POST {} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 8000000\r\n\r\n", kChatPath) +
          std::string(20'000, ' ');
 }
 
@@ -77,8 +78,8 @@ TEST(SlowClients, ABodyThatComesTooSlowlyEndsWith408) {
   // What came at once counts for the first period alone.
   ASSERT_TRUE(stuck.send(slow_request()));
   HttpClient chunked(server.port());
-  ASSERT_TRUE(chunked.send(
-      fmt::format("POST {} HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n \r\n", kChatPath)));
+  ASSERT_TRUE(chunked.send(fmt::format(
+      "POST {} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n \r\n", kChatPath)));
   const HttpAnswer answer = stuck.receive().value_or(HttpAnswer{});
   const auto taken = std::chrono::steady_clock::now() - begin;
   EXPECT_EQ(answer.status, 408);
@@ -106,6 +107,70 @@ TEST(SlowClients, ABodyThatKeepsTheRateIsTakenHoweverLongItTakes) {
   EXPECT_EQ(client.receive().value_or(HttpAnswer{}).status, 200);
 }
 
+// Sockets that say nothing, or no whole header, from so many addresses.
+std::vector<std::unique_ptr<HttpClient>> idle_clients(uint16_t port, int addresses, int each) {
+  std::vector<std::unique_ptr<HttpClient>> clients;
+  for (int i = 0; i < addresses * each; ++i) {
+    const std::string from = fmt::format("127.0.0.{}", 10 + i % addresses);
+    clients.push_back(std::make_unique<HttpClient>(port, 0, from.c_str()));
+    if (i % 2 == 0) clients.back()->send("GET /health HTTP/1.1\r\n");  // false where it was closed already
+  }
+  return clients;
+}
+
+TEST(SlowClients, IdleConnectionsMakeWayForNewOnes) {
+  ServerOptions options = test_options();
+  options.limits.max_connections = 40;
+  RunningServer server(say("Hello"), options);
+  HttpClient busy(server.port());
+  server.backend().hold(true);
+  ASSERT_TRUE(busy.send(post(kChatPath, chat_body())));
+  ASSERT_TRUE(server.backend().wait_for([](const FakeBackend& b) { return b.live() == 1; }));
+  const auto idle = idle_clients(server.port(), 8, 25);
+  EXPECT_EQ(ask_from(kOther, server.port(), get("/health")).status, 200);
+  server.backend().hold(false);
+  EXPECT_EQ(ask_from(kOther, server.port(), post(kChatPath, chat_body())).status, 200);
+  EXPECT_EQ(busy.receive().value_or(HttpAnswer{}).status, 200) << "one with a request stays";
+  const std::string metrics = ask_from(kOther, server.port(), get("/metrics")).body;
+  EXPECT_NE(metrics.find("http_connections_refused_total{model_name=\"test-model\"} 0\n"), std::string::npos);
+  // 200 idle ones and four others came, for 40 places.
+  EXPECT_NE(metrics.find("http_connections_evicted_total{model_name=\"test-model\"} 16"), std::string::npos);
+}
+
+TEST(SlowClients, IdleConnectionsOfOneAddressMakeWayForItsOwn) {
+  ServerOptions options = test_options();
+  options.limits.max_connections = 40;
+  options.limits.max_connections_per_address = 5;
+  RunningServer server(say("Hello"), options);
+  HttpClient other(server.port(), 0, kOther);
+  ASSERT_TRUE(other.send(get("/health")) && other.receive());
+  const auto idle = idle_clients(server.port(), 1, 20);
+  EXPECT_EQ(ask_from("127.0.0.10", server.port(), get("/health")).status, 200);
+  ASSERT_TRUE(other.send(get("/health")));
+  EXPECT_EQ(other.receive().value_or(HttpAnswer{}).status, 200) << "an older one of another address stays";
+}
+
+TEST(WaitingConnections, TheOldestOfAllAndOfAClient) {
+  int objects[3];  // never looked into
+  const auto connection = [&](int i) { return reinterpret_cast<Connection*>(&objects[i]); };
+  WaitingConnections list;
+  EXPECT_EQ(list.oldest(), nullptr);
+  list.add(connection(0), "a");
+  list.add(connection(1), "b");
+  list.add(connection(2), "a");
+  list.add(connection(0), "a");  // it keeps its place
+  EXPECT_EQ(list.oldest(), connection(0));
+  EXPECT_EQ(list.oldest_of("b"), connection(1));
+  list.remove(connection(0));
+  EXPECT_EQ(list.oldest(), connection(1));
+  EXPECT_EQ(list.oldest_of("a"), connection(2));
+  list.add(connection(0), "a");
+  list.remove(connection(1));
+  EXPECT_EQ(list.oldest_of("b"), nullptr);
+  EXPECT_EQ(list.oldest(), connection(2)) << "it comes again as the youngest";
+  list.remove(connection(1));
+}
+
 TEST(ConnectionQuota, CountsInAllAndByClient) {
   using enum ConnectionQuota::Verdict;
   ConnectionQuota quota(8, 0);
@@ -115,6 +180,8 @@ TEST(ConnectionQuota, CountsInAllAndByClient) {
   EXPECT_EQ(quota.admit("c"), kAdmitted);
   EXPECT_EQ(quota.admit("b"), kFull);
   EXPECT_EQ(quota.admit("a"), kFull);
+  EXPECT_TRUE(quota.client_full("a"));
+  EXPECT_FALSE(quota.client_full("c"));
   quota.release("a");
   EXPECT_EQ(quota.admit("b"), kAdmitted);
   quota.release("b");

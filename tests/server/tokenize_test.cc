@@ -1,4 +1,4 @@
-// /tokenize and /detokenize: fields, answers, and the way there and back.
+// /tokenize, /detokenize and /tokenizer_info: fields, answers, and the way there and back.
 #include "server/handlers/tokenize.h"
 
 #include <gmock/gmock.h>
@@ -120,6 +120,26 @@ TEST(Tokenize, Refusals) {
   refused("/tokenize", json{{"prompt", std::string(4097, 'a')}}.dump(), "context length is 4096");
   EXPECT_EQ(server.ask(post("/tokenize", R"({"prompt":"a","model":"gpt-9"})")).status, 404);
   EXPECT_EQ(server.ask(post("/detokenize", R"({"tokens":[1],"model":"gpt-9"})")).status, 404);
+}
+
+TEST(Tokenize, WhatClientsAskOfTheTokenizer) {
+  RunningServer server(say("x"), test_options(), /*ready=*/false);
+  EXPECT_EQ(server.ask(get("/tokenizer_info")).status, 503);
+  ModelService service = server.service();
+  service.chat_template = "{{ \"messages\" }}";
+  server->serve(service);
+  const HttpAnswer answer = server.ask(get("/tokenizer_info"));
+  EXPECT_EQ(answer.status, 200);
+  EXPECT_EQ(json::parse(answer.body), json({{"tokenizer_class", "PreTrainedTokenizerFast"},
+                                            {"bos_token", nullptr},
+                                            {"eos_token", "<|im_end|>"},
+                                            {"unk_token", nullptr},
+                                            {"pad_token", nullptr},
+                                            {"add_bos_token", false},
+                                            {"model_max_length", 4096},
+                                            {"chat_template", "{{ \"messages\" }}"}}));
+  RunningServer plain(say("x"));
+  EXPECT_EQ(json::parse(plain.ask(get("/tokenizer_info")).body)["chat_template"], nullptr);
 }
 
 TEST(Detokenize, IsTheWayBack) {

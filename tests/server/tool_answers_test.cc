@@ -48,7 +48,10 @@ struct Asker {
 
 TEST(ToolAnswers, AWholeAnswerHasThem) {
   Asker ask(kOutput);
-  const json choice = ask.choice(kTools);
+  const json answer = ask.whole(kTools);
+  const json& choice = answer["choices"][0];
+  // Each byte is a token: those from the end of the first mark to before the end of the second.
+  EXPECT_EQ(answer["usage"]["completion_tokens_details"]["reasoning_tokens"], 21);
   EXPECT_EQ(choice["finish_reason"], "tool_calls");
   const json& message = choice["message"];
   EXPECT_EQ(message["content"], "I look.");

@@ -283,6 +283,7 @@ FolderFiles FolderInMemory::files() const {
   out.chat_template = text("chat_template.jinja");
   out.vocab = text("vocab.json");
   out.merges = text("merges.txt");
+  out.pooling = text("1_Pooling/config.json");
   out.index = text("model.safetensors.index.json");
   out.weights.push_back({"model.safetensors", weights_});
   return out;

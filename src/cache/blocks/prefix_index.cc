@@ -1,11 +1,20 @@
 #include "cache/blocks/prefix_index.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "base/check.h"
 
 namespace kvasir {
+
+Tier Adoptable::slowest() const {
+  Tier slowest = Tier::kDevice;
+  for (size_t p = 0; p < kPlaces; ++p) {
+    if (cells[p] > 0) slowest = std::max(slowest, place_at(p).tier);
+  }
+  return slowest;
+}
 
 BlockId PrefixIndex::find(const BlockHash& hash) const {
   const Entry* const entry = entries_.find(hash);
@@ -19,6 +28,7 @@ bool PrefixIndex::publish(const BlockHash& hash, BlockId block, const Adoptable&
   if (raw(block) >= blocks_.size()) blocks_.resize(raw(block) + size_t{1});
   blocks_[raw(block)] = {&entry, what, !entry.watchers.empty()};
   ++published_;
+  if (events_) events_->found(block, what.slowest());
   if (entry.watchers.empty()) return true;
   // extend() touches the lists of later hashes only.
   for (const Watcher& w : entry.watchers) extend(w.seq, *watches_.find(w.seq));
@@ -41,6 +51,7 @@ void PrefixIndex::unpublish(const BlockHash& hash) {
     watch.match.matched = w.depth;
     note_change(w.seq, watch);
   }
+  if (events_) events_->found(entry.block, std::nullopt);
   blocks_[raw(entry.block)] = {};
   entry.block = kNoBlock;
   --published_;
@@ -51,6 +62,7 @@ void PrefixIndex::update(BlockId block, const Adoptable& what) {
   Published& published = blocks_[raw(block)];
   if (published.what == what) return;
   const Adoptable before = std::exchange(published.what, what);
+  if (events_) events_->found(block, what.slowest());
   if (!published.watched) return;
   for (const Watcher& w : published.entry->watchers) {
     Watch& watch = *watches_.find(w.seq);

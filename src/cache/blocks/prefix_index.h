@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/pooled_map.h"
+#include "cache/blocks/block_events.h"
 #include "cache/blocks/block_hash.h"
 #include "cache/blocks/place.h"
 #include "contract/ids.h"
@@ -27,6 +28,8 @@ struct Adoptable {
       idle[p] += times * o.idle[p];
     }
   }
+  // The slowest tier with such a copy.
+  Tier slowest() const;
   friend bool operator==(const Adoptable&, const Adoptable&) = default;
 };
 
@@ -38,6 +41,9 @@ class PrefixIndex {
     uint32_t matched = 0;
     Adoptable what;
   };
+
+  // `events`: is told what can be found, and outlives the index; null: nobody is.
+  explicit PrefixIndex(BlockEvents* events = nullptr) : events_(events) {}
 
   // The block with this hash, or kNoBlock.
   BlockId find(const BlockHash& hash) const;
@@ -92,6 +98,7 @@ class PrefixIndex {
   // The list of the entry's watchers has changed.
   void note_watchers(const Entry& entry);
 
+  BlockEvents* const events_;
   PooledMap<BlockHash, Entry, BlockHashHasher> entries_;
   std::vector<Published> blocks_;  // by block
   PooledMap<SeqId, Watch> watches_;

@@ -20,7 +20,8 @@ struct CacheOptions {
   // The stage ring, in the device's memory after its frames; 0: there is none.
   uint64_t stage_bytes = 0;
   bool prefix_caching = true;
-  std::string numerics_id;  // part of every block's hash
+  bool tells_events = false;  // see KvCache::take_events()
+  std::string numerics_id;    // part of every block's hash
 
   // The number of blocks that fit in the stage ring, one layer of each.
   uint32_t stage_blocks() const {

@@ -1,6 +1,7 @@
 #include "cache/sequences/kv_cache.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "base/check.h"
@@ -10,6 +11,8 @@ namespace kvasir {
 
 KvCache::KvCache(const CacheOptions& options)
     : options_(options),
+      events_(options.tells_events ? std::optional<BlockEvents>(std::in_place) : std::nullopt),
+      index_(events_ ? &*events_ : nullptr),
       map_(options.geometry, {options.device_bytes, options.tier_bytes(Tier::kHost), options.disk_bytes},
            index_),
       borrowed_(options_, map_) {
@@ -38,6 +41,7 @@ void KvCache::add_sequence(SeqId id, std::vector<Token> tokens, std::string_view
   Sequence& seq = *added;
   seq.holds.seq = id;
   seq.adopts = adopts;
+  seq.salted = !salt.empty();
   seq.tokens = std::move(tokens);
   seq.hashes.push_back(root_hash(options_.numerics_id, salt));
   watch(id, seq);
@@ -242,6 +246,7 @@ void KvCache::adopt(SeqId id, uint32_t tokens) {
     KV_CHECK(b != kNoBlock, "seq={} block={} is not published", raw(id), i);
     seq.table.push_back(b);
     map_.add_owner(b, seq.holds);
+    if (events_ && !events_->describes(b)) describe(seq, i, b);
   }
   if (mutant(Mutant::kPrefixWrongBlock) && blocks > 1) {
     std::swap(seq.table[blocks - 1], seq.table[blocks - 2]);
@@ -410,7 +415,13 @@ void KvCache::seal(SeqId id, Sequence& seq, uint32_t done_tokens) {
   if (options_.prefix_caching) update_hashes(seq);
   for (; seq.sealed_blocks < full; ++seq.sealed_blocks) {
     const BlockHash* hash = options_.prefix_caching ? &seq.hashes[seq.sealed_blocks + 1] : nullptr;
-    map_.seal(seq.table[seq.sealed_blocks], hash);
+    const BlockId block = seq.table[seq.sealed_blocks];
+    if (events_ && hash) describe(seq, seq.sealed_blocks, block);
+    map_.seal(block, hash);
+    if (!events_ || !hash) continue;
+    // Another block has the hash, perhaps one that came from the disk without its tokens.
+    const BlockId found = index_.find(*hash);
+    if (found != kNoBlock && !events_->describes(found)) describe(seq, seq.sealed_blocks, found);
   }
 }
 

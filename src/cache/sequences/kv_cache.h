@@ -12,6 +12,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -19,6 +20,7 @@
 
 #include "base/pooled_map.h"
 #include "base/status.h"
+#include "cache/blocks/block_events.h"
 #include "cache/blocks/block_hash.h"
 #include "cache/blocks/block_map.h"
 #include "cache/blocks/prefix_index.h"
@@ -206,6 +208,13 @@ class KvCache {
   std::vector<DiskEntry> saved_cells() const;
   size_t restore(std::span<const DiskEntry> cells);
 
+  // --- For others, with CacheOptions::tells_events: what has become reusable since the last call, and what
+  // is not any more. Blocks of requests with a salt are left out. A block that restore() took is told when a
+  // sequence that has its tokens first adopts or fills it.
+  std::vector<CacheEvent> take_events() { return events_->take(); }
+  // All that is reusable, behind a kCleared; take_events() goes on from there.
+  std::vector<CacheEvent> take_all_events();
+
   // --- For steps.
   std::shared_ptr<const BlockTable> table(SeqId id);
   std::span<const BlockId> blocks_of(SeqId id) const { return at(id).table; }
@@ -263,7 +272,8 @@ class KvCache {
     TransferList transfers;              // of its copies, in flight
     bool touched = false;                // it is in touched_
     bool adopts = true;                  // it is watched while it waits
-    uint64_t generation = 0;             // raised by drop_all(): writes of older steps do not count
+    bool salted = false;
+    uint64_t generation = 0;  // raised by drop_all(): writes of older steps do not count
 #if defined(KVASIR_MUTANTS)
     BlockTable stale_frames;
 #endif
@@ -309,6 +319,7 @@ class KvCache {
   void lose(SeqId id, BlockId block);
   void spoil_steps_in_flight(SeqId id);
   void seal(SeqId id, Sequence& seq, uint32_t done_tokens);
+  void describe(const Sequence& seq, uint32_t number, BlockId id);
   void update_hashes(Sequence& seq) const;
   void watch(SeqId id, Sequence& seq);
   // Fills the table of frames, from a block on.
@@ -316,6 +327,7 @@ class KvCache {
   bool tail_busy(const Sequence& seq) const;
 
   const CacheOptions options_;
+  std::optional<BlockEvents> events_;
   PrefixIndex index_;
   BlockMap map_;
   PooledMap<SeqId, Sequence> sequences_;

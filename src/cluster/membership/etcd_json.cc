@@ -5,9 +5,9 @@
 #include <optional>
 #include <utility>
 
+#include "base/base64.h"
 #include "base/check.h"
 #include "base/untrusted_text.h"
-#include "cluster/membership/base64.h"
 
 namespace kvasir::etcd {
 namespace {

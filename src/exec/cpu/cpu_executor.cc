@@ -34,6 +34,7 @@ StepResult CpuExecutor::wait() {
   result.status = prepared_;
   result.sampled = std::move(decoder_.sampled());
   result.scored = std::move(decoder_.scored());
+  result.hidden = std::move(decoder_.hidden());
   transfers_.end(result);
   result.started = started_;
   result.ended = clock_.now();

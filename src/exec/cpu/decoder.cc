@@ -84,8 +84,13 @@ void Decoder::lay_out(const Step& step) {
     if (slice.samples) sampled_.emplace_back().seq = slice.seq;
   }
   scored_.clear();
+  hidden_.clear();
   for (const StepRow& row : sets_.last().rows) {
     const StepSlice& slice = step.slices[row.slice];
+    if (slice.gives_hidden(row.position)) {
+      hidden_.push_back(
+          {slice.seq, row.position, std::vector<float>(static_cast<size_t>(model_.spec().dim))});
+    }
     if (!slice.scores_row(row.position)) continue;
     ScoredToken& scored = scored_.emplace_back();
     scored.seq = slice.seq;
@@ -166,6 +171,7 @@ void Decoder::run(const Step& step, StepTransfers& transfers) {
     feed_forward(weights);
   }
   await_masks(step, transfers);
+  if (!hidden_.empty()) keep_hidden(step);
   sample_rows(step);
   AttentionPass::settle(pool_);
 }
@@ -321,10 +327,15 @@ void Decoder::leave_out_deferred(const Step& step, const StepTransfers& transfer
     samples += step.slices[s].samples && !transfers.deferred(s) ? 1 : 0;
   }
   sampled_.resize(samples);
-  std::erase_if(scored_, [&](const ScoredToken& t) {
-    const auto of = [&](const StepSlice& s) { return s.seq == t.seq && s.scores; };
-    const auto slice = std::find_if(step.slices.begin(), step.slices.end(), of);
+  const auto has_left = [&](auto gives) {
+    const auto slice = std::find_if(step.slices.begin(), step.slices.end(), gives);
     return transfers.deferred(static_cast<uint32_t>(slice - step.slices.begin()));
+  };
+  std::erase_if(scored_, [&](const ScoredToken& t) {
+    return has_left([&](const StepSlice& s) { return s.seq == t.seq && s.scores; });
+  });
+  std::erase_if(hidden_, [&](const HiddenRow& h) {
+    return has_left([&](const StepSlice& s) { return s.seq == h.seq && s.gives_hidden(h.position); });
   });
 }
 
@@ -420,6 +431,27 @@ Decoder::LogitRow Decoder::use_of(const Step& step, const StepRow& row, size_t& 
   return {};
 }
 
+void Decoder::keep_hidden(const Step& step) {
+  const std::vector<StepRow>& rows = sets_.last().rows;
+  const auto row_of = [&](int64_t r) -> const StepRow& { return rows[static_cast<size_t>(r)]; };
+  std::vector<int64_t> kept;
+  for (const int64_t r : logit_rows_) {
+    if (step.slices[row_of(r).slice].gives_hidden(row_of(r).position)) kept.push_back(r);
+  }
+  KV_CHECK(kept.size() == hidden_.size(), "{} rows, {} places", kept.size(), hidden_.size());
+  for_rows(static_cast<int64_t>(kept.size()), [&](Share mine, int) {
+    for (int64_t i = mine.begin; i < mine.end; ++i) {
+      const int64_t r = kept[mutant(Mutant::kHiddenOfBatch) ? 0 : static_cast<size_t>(i)];
+      normalise(model_.output_norm(), x_.data() + r * model_.spec().dim,
+                hidden_[static_cast<size_t>(i)].row.data());
+    }
+  });
+  size_t samples = 0, scores = 0;
+  std::erase_if(logit_rows_, [&](int64_t r) {
+    return !options_.tap_all_rows && use_of(step, row_of(r), samples, scores).use == LogitRow::Use::kNone;
+  });
+}
+
 // Final norm, logits and sampling, for kLogitRows rows at a time.
 void Decoder::sample_rows(const Step& step) {
   using Use = LogitRow::Use;
@@ -448,9 +480,6 @@ void Decoder::sample_rows(const Step& step) {
         const auto [use, place] = uses[static_cast<size_t>(i)];
         if (use == Use::kNone) continue;
         sample_row(step, row_of(i), use, place, logits_of(i), samplers_[static_cast<size_t>(thread)]);
-        if (use == Use::kScore || !step.slices[row_of(i).slice].wants_hidden) continue;
-        const float* hidden = normed.x + (mutant(Mutant::kHiddenOfBatch) ? 0 : i) * normed.stride;
-        sampled_[place].hidden.assign(hidden, hidden + c.dim);
       }
     });
     for (int64_t i = 0; tap_ && i < count; ++i) {

@@ -66,11 +66,12 @@ class Decoder {
   // Makes room for the step and lays out its rows. Before run(). Not ok: the step cannot run.
   Status prepare(const Step& step);
   // Runs the step, and takes `transfers`, which have begun, from point to point. Sampled tokens are in
-  // sampled() afterwards, those of prompts in scored().
+  // sampled() afterwards, those of prompts in scored(), hidden rows in hidden().
   void run(const Step& step, StepTransfers& transfers);
 
   std::vector<SampledToken>& sampled() { return sampled_; }
   std::vector<ScoredToken>& scored() { return scored_; }
+  std::vector<HiddenRow>& hidden() { return hidden_; }
   // Bytes of the scratch buffers now; they grow with the largest step and never shrink.
   uint64_t scratch_bytes() const;
 
@@ -126,6 +127,8 @@ class Decoder {
   void feed_forward(const PackedLayer& layer);
   // What the feed-forward's second product takes, of a row that the first has made. out: [ffn_dim]
   void activate(const PackedLayer& layer, const float* row, float* out) const;
+  // Computes the hidden rows that are wanted. Rows that are wanted for nothing else then leave logit_rows_.
+  void keep_hidden(const Step& step);
   void sample_rows(const Step& step);
   // Puts the masks of constrained slices that sample into masks_, [slice]. A slice whose mask is not there in
   // time leaves the step, so that others do not wait for it.
@@ -160,10 +163,11 @@ class Decoder {
   RowSets sets_;
   size_t set_ = 0;                   // the set at hand
   std::span<const StepRow> rows_;    // its rows
-  std::vector<int64_t> logit_rows_;  // rows of the last set whose logits are wanted
+  std::vector<int64_t> logit_rows_;  // rows of the last set whose logits (or hidden rows) are wanted
   std::vector<SampledToken> sampled_;
   std::vector<const TokenMask*> masks_;  // empty: nothing is constrained
   std::vector<ScoredToken> scored_;
+  std::vector<HiddenRow> hidden_;
 
   // Scratch, [rows][...]: threads write disjoint parts.
   int64_t capacity_rows_ = 0;

@@ -19,9 +19,11 @@ void RowSets::lay_out(const Step& step, uint32_t layers, bool tap_all_rows) {
              end, layers);
     KV_CHECK(!(slice.scores && end < layers), "seq={}: rows that score pass {} layers of {}", raw(slice.seq),
              end, layers);
+    KV_CHECK(slice.hidden_from >= slice.tokens.end || end == layers,
+             "seq={}: rows that give their hidden rows pass {} layers of {}", raw(slice.seq), end, layers);
     bool all_stay = true;
     for (uint32_t p = slice.tokens.begin; all_stay && p < slice.tokens.end; ++p) {
-      all_stay = wants_logits(slice, p, tap_all_rows);
+      all_stay = is_wanted(slice, p, tap_all_rows);
     }
     if (end < layers || !all_stay) leaves_[end - 1] = 1;
   }
@@ -31,8 +33,9 @@ void RowSets::lay_out(const Step& step, uint32_t layers, bool tap_all_rows) {
   }
 }
 
-bool RowSets::wants_logits(const StepSlice& slice, uint32_t position, bool all) {
-  return all || slice.scores_row(position) || (slice.samples && position + 1 == slice.tokens.end);
+bool RowSets::is_wanted(const StepSlice& slice, uint32_t position, bool all) {
+  return all || slice.scores_row(position) || slice.gives_hidden(position) ||
+         (slice.samples && position + 1 == slice.tokens.end);
 }
 
 RowSets::Set& RowSets::new_set() {
@@ -51,7 +54,7 @@ void RowSets::add_first_set(const Step& step, uint32_t layers, bool tap_all_rows
     set.first_row.push_back(static_cast<uint32_t>(set.rows.size()));
     const bool to_end = end_of(slice, layers) == layers;
     for (uint32_t p = slice.tokens.begin; p < slice.tokens.end; ++p) {
-      const bool wanted = to_end && wants_logits(slice, p, tap_all_rows);
+      const bool wanted = to_end && is_wanted(slice, p, tap_all_rows);
       const Token token = step.token_ids[slice.first_token + (p - slice.tokens.begin)];
       set.rows.push_back({s, p, token, wanted});
     }
@@ -67,7 +70,7 @@ void RowSets::add_set_behind(const Step& step, uint32_t layer, uint32_t layers) 
     const bool passes_on = end_of(step.slices[s], layers) > layer + 1;
     for (; next < before.rows.size() && before.rows[next].slice == s; ++next) {
       const StepRow& row = before.rows[next];
-      if (!passes_on && !(layer + 1 == layers && row.wants_logits)) continue;
+      if (!passes_on && !(layer + 1 == layers && row.wanted)) continue;
       set.rows.push_back(row);
       set.source.push_back(next);
     }

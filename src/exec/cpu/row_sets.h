@@ -7,7 +7,7 @@
 //
 // A set is dense: every buffer and every product has exactly its rows until the next set. A new set begins in
 // a layer in which rows leave, after their K and V are written, because the rest of the layer's output for
-// them is not needed. In the last layer only the rows whose logits are wanted go on.
+// them is not needed. In the last layer only the rows go on whose logits or hidden rows are wanted.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct StepRow {
   uint32_t slice;
   uint32_t position;
   Token token;
-  bool wants_logits = false;
+  bool wanted = false;  // what the last layer makes of it: logits, or the hidden row
 };
 
 class RowSets {
@@ -36,8 +36,8 @@ class RowSets {
     std::vector<uint32_t> first_row;
   };
 
-  // Throws std::bad_alloc as vectors do. tap_all_rows: the logits of every row that passes the last layer are
-  // wanted. REQUIRES: slices pass at least one layer
+  // Throws std::bad_alloc as vectors do. tap_all_rows: every row that passes the last layer is wanted.
+  // REQUIRES: slices pass at least one layer
   void lay_out(const Step& step, uint32_t layers, bool tap_all_rows);
 
   // True if rows leave in the layer.
@@ -49,7 +49,7 @@ class RowSets {
 
  private:
   static uint32_t end_of(const StepSlice& slice, uint32_t layers);
-  static bool wants_logits(const StepSlice& slice, uint32_t position, bool all);
+  static bool is_wanted(const StepSlice& slice, uint32_t position, bool all);
   Set& new_set();
   void add_first_set(const Step& step, uint32_t layers, bool tap_all_rows);
   // The rows of the set before that do not leave in the layer.

@@ -93,6 +93,7 @@ Result<std::unique_ptr<ModelFile>> ModelFile::open_folder(const std::string& pat
       {"chat_template.jinja", &files.chat_template},
       {"vocab.json", &files.vocab},
       {"merges.txt", &files.merges},
+      {"1_Pooling/config.json", &files.pooling},
       {"model.safetensors.index.json", &files.index}};
   for (const auto& [name, text] : parts) {
     if (!is_there(fs::path(path) / name)) continue;
@@ -140,6 +141,7 @@ Status ModelFile::load(Gguf container) {
   KV_ASSIGN_OR_RETURN(weights_, read_tensor_table(*gguf_, spec_));
   warnings_.insert(warnings_.end(), weights_.warnings.begin(), weights_.warnings.end());
   KV_ASSIGN_OR_RETURN(sampling_defaults_, read_sampling_defaults(*gguf_));
+  KV_ASSIGN_OR_RETURN(pooling_, read_pooling(*gguf_, spec_.architecture, warnings_));
   fingerprint_ = fingerprint_of(*gguf_);
   return {};
 }

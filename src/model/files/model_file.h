@@ -14,6 +14,7 @@
 #include "model/architectures/model_spec.h"
 #include "model/files/gguf.h"
 #include "model/files/mapped_file.h"
+#include "model/files/pooling_type.h"
 #include "model/files/sampling_defaults.h"
 #include "model/files/tensor_table.h"
 #include "model/folders/model_folder.h"
@@ -64,6 +65,8 @@ class ModelFile {
   const ModelSpec& spec() const { return spec_; }
   const TensorTable& weights() const { return weights_; }
   const SamplingDefaults& sampling_defaults() const { return sampling_defaults_; }
+  // How embeddings are made; kNone: the files do not say, or say a way that is not offered.
+  Pooling pooling() const { return pooling_; }
   // Reads the tokenizer, of as many tokens as the embedding has rows; nothing of it is kept here. kNotFound:
   // the model has none. Other errors: those of read_tokenizer_data() and read_tokenizer_json().
   Result<TokenizerData> read_tokenizer() const;
@@ -96,6 +99,7 @@ class ModelFile {
   ModelSpec spec_;
   TensorTable weights_;
   SamplingDefaults sampling_defaults_;
+  Pooling pooling_ = Pooling::kNone;
   std::vector<std::string> warnings_;
   const QuantizationRecipe* quantization_ = nullptr;
   ModelFingerprint fingerprint_ = {};

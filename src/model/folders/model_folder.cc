@@ -10,6 +10,7 @@
 #include "base/units.h"
 #include "model/files/gguf_assembler.h"
 #include "model/files/model_file.h"
+#include "model/files/pooling_type.h"
 #include "model/folders/config_fields.h"
 #include "model/folders/folder_config.h"
 #include "model/folders/folder_tensors.h"
@@ -123,6 +124,35 @@ Status write_sampling(const FolderFiles& files, GgufAssembler& out) {
   return fields.status();
 }
 
+// ---------------------------------------------------------------- 1_Pooling/config.json
+
+// sentence-transformers' file: a flag for each way, or since version 5.2 the name of one. What is combined,
+// or is no type of GGUF's, counts as a type that is not offered.
+Status write_pooling(const FolderFiles& files, std::string_view architecture, GgufAssembler& out) {
+  if (files.pooling.empty()) return {};
+  const std::string origin = files.path + "/1_Pooling/config.json";
+  KV_ASSIGN_OR_RETURN(const json object, parse_config(files.pooling, origin));
+  ConfigFields fields(object, origin);
+  constexpr std::pair<std::string_view, PoolingType> kModes[] = {
+      {"mean_tokens", PoolingType::kMean},          {"lasttoken", PoolingType::kLast},
+      {"cls_token", PoolingType::kFirst},           {"max_tokens", PoolingType::kRank},
+      {"mean_sqrt_len_tokens", PoolingType::kRank}, {"weightedmean_tokens", PoolingType::kRank},
+  };
+  std::vector<PoolingType> found;
+  for (const auto& [mode, type] : kModes) {
+    if (fields.flag(fmt::format("pooling_mode_{}", mode), false)) found.push_back(type);
+  }
+  if (const auto mode = fields.text("pooling_mode")) {
+    found.push_back(*mode == "mean"        ? PoolingType::kMean
+                    : *mode == "lasttoken" ? PoolingType::kLast
+                                           : PoolingType::kRank);
+  }
+  KV_RETURN_IF_ERROR(fields.status());
+  const PoolingType type = found.size() == 1 ? found[0] : PoolingType::kRank;
+  out.set_u32(fmt::format("{}.pooling_type", architecture), static_cast<uint32_t>(type));
+  return {};
+}
+
 // ---------------------------------------------------------------- weights
 
 Result<std::vector<WeightsFile>> read_weights(const FolderFiles& files) {
@@ -221,6 +251,7 @@ Result<FolderContainer> read_model_folder(const FolderFiles& files) {
   KV_RETURN_IF_ERROR(top_fields.status());
   warn_of_unread(fields, warnings);
   KV_RETURN_IF_ERROR(write_sampling(files, out));
+  KV_RETURN_IF_ERROR(write_pooling(files, architecture->name, out));
 
   KV_ASSIGN_OR_RETURN(const std::vector<WeightsFile> weights, read_weights(files));
   KV_RETURN_IF_ERROR(check_index(files, weights));

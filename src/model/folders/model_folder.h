@@ -16,9 +16,10 @@ namespace kvasir {
 
 // The files' bytes: views. Empty where the folder has no such file.
 struct FolderFiles : TokenizerFiles {
-  std::string path;         // of the folder; begins every message
-  std::string_view config;  // config.json
-  std::string_view index;   // model.safetensors.index.json
+  std::string path;          // of the folder; begins every message
+  std::string_view config;   // config.json
+  std::string_view pooling;  // 1_Pooling/config.json
+  std::string_view index;    // model.safetensors.index.json
   struct Weights {
     std::string name;
     std::span<const std::byte> bytes;

@@ -11,6 +11,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -45,9 +46,11 @@ struct GrammarCompiler::Shared {
   Shared(const Tokenizer& t, const Options& o)
       : tokenizer(t), cache_limit(o.cache_bytes), mask_limit(o.mask_time) {}
 
-  // Made when a grammar first needs it: of a large vocabulary it takes half a second.
+  // Made when a grammar first needs it: of a large vocabulary it takes half a second. Nothing else that a
+  // thread does reads the tokenizer. Throws once the compiler has ended without it.
   const GrammarVocabulary& vocabulary() {
     std::call_once(once, [this] { made.emplace(tokenizer); });
+    if (!made) throw std::runtime_error("the server stops");
     return *made;
   }
 
@@ -99,6 +102,9 @@ GrammarCompiler::~GrammarCompiler() {
   shared_->slow_masks.queue()->stop();
   std::unique_lock lock(shared_->mutex);
   shared_->changed.wait_for(lock, std::chrono::seconds(2), [this] { return shared_->running.empty(); });
+  lock.unlock();
+  // The tokenizer may go now: this waits for a thread that reads it, and keeps others from beginning.
+  std::call_once(shared_->once, [] {});
 }
 
 bool GrammarCompiler::is_cached(const OutputGrammar& grammar) const {

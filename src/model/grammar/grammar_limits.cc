@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/untrusted_text.h"
+#include "model/grammar/schema_hold.h"
 
 namespace kvasir {
 namespace {
@@ -138,31 +139,54 @@ Status check_pattern(std::string_view text, bool quoted, const GrammarLimits& li
   return {};
 }
 
+// Whether a pattern names a control character outside of a set of characters, where it may have to be there.
+bool asks_for_control(std::string_view pattern) {
+  bool in_set = false;
+  for (size_t i = 0; i < pattern.size(); ++i) {
+    const char c = pattern[i];
+    if (!in_set && static_cast<unsigned char>(c) < 0x20) return true;
+    if (c == '[') in_set = true;
+    if (c == ']') in_set = false;
+    if (c != '\\') continue;
+    const std::string_view escape = pattern.substr(++i, 4);
+    const bool named = escape.find_first_of("tnrfvc0") == 0 || escape.starts_with("x0") ||
+                       escape.starts_with("x1") || escape.starts_with("u000") || escape.starts_with("u001");
+    if (!in_set && named) return true;
+  }
+  return false;
+}
+
 // Goes through a JSON schema. What only describes is left out; the rest must be something that an output can
 // be held to.
 class SchemaWalk {
  public:
-  explicit SchemaWalk(const GrammarLimits& limits) : limits_(limits) {}
+  // REQUIRES: the root outlives this.
+  SchemaWalk(const json& root, const GrammarLimits& limits) : root_(root), limits_(limits), hold_(root) {}
 
-  Status schema(const json& node) {
+  Status run() { return schema(root_); }
+
+ private:
+  Status schema(const json& node, std::string_view implied_type = {}) {
     if (node.is_array()) {
       for (const json& item : node) KV_RETURN_IF_ERROR(schema(item));
     }
     if (!node.is_object()) return {};
+    if (&node != &root_ && node.contains("$id")) {
+      return error(ErrorCode::kInvalidArgument, "the schema has an '$id' within it; leave it out");
+    }
     for (const auto& [key, value] : node.items()) KV_RETURN_IF_ERROR(keyword(key, value));
-    return {};
+    return hold_.check(node, implied_type);
   }
 
- private:
   Status keyword(const std::string& key, const json& value) {
     const auto is_one_of = [&key = key](const auto& list) {
       return std::find(list.begin(), list.end(), key) != list.end();
     };
-    if (is_one_of(kNotHeldTo)) {
+    if (is_one_of(kNotHeldTo) && !(key == "uniqueItems" && value == false)) {
       return error(ErrorCode::kInvalidArgument, "the schema's keyword '{}' is not supported; leave it out",
                    key);
     }
-    if (is_one_of(kValues)) return {};
+    if (is_one_of(kValues) || key.starts_with("x-")) return {};
     if (key == "$ref" && value.is_string()) return reference(value.get_ref<const std::string&>());
     if (is_one_of(kBounds)) {
       if (value.is_number() && value.get<double>() > static_cast<double>(limits_.bound)) {
@@ -178,7 +202,7 @@ class SchemaWalk {
       }
       return {};
     }
-    return schema(value);
+    return schema(value, key == "propertyNames" ? "string" : "");
   }
 
   // Only to what this walk sees.
@@ -198,6 +222,12 @@ class SchemaWalk {
       return error(ErrorCode::kInvalidArgument, "a pattern of the schema is nested deeper than {} levels",
                    limits_.depth);
     }
+    if (asks_for_control(text)) {
+      return error(
+          ErrorCode::kInvalidArgument,
+          "a pattern of the schema asks for a control character, which JSON's strings write in another way; "
+          "leave it out");
+    }
     if (expanded_ <= limits_.expanded) return {};
     return error(ErrorCode::kInvalidArgument,
                  "the schema's patterns have more than {} characters when repetitions are written out",
@@ -206,13 +236,17 @@ class SchemaWalk {
 
   static constexpr std::array kNotHeldTo = {
       "not",         "if",       "then",        "else",        "dependentRequired", "dependentSchemas",
-      "uniqueItems", "contains", "minContains", "maxContains", "$dynamicRef",       "$recursiveRef"};
-  static constexpr std::array kValues = {"enum", "const", "default", "examples", "required", "description"};
+      "uniqueItems", "contains", "minContains", "maxContains", "$dynamicRef",       "$recursiveRef",
+      "dependencies"};
+  static constexpr std::array kValues = {"enum",     "const",    "default",     "example",
+                                         "examples", "required", "description", "discriminator"};
   static constexpr std::array kBounds = {"minItems",  "maxItems",      "minLength",
                                          "maxLength", "minProperties", "maxProperties"};
   static constexpr std::array kSchemasByName = {"properties", "patternProperties", "$defs", "definitions"};
 
+  const json& root_;
   const GrammarLimits& limits_;
+  const SchemaHold hold_;
   size_t expanded_ = 0;
 };
 
@@ -220,7 +254,7 @@ class SchemaWalk {
 Status check_tag(const json& node, const GrammarLimits& limits) {
   if (!node.is_structured()) return {};
   for (const auto& [key, value] : node.items()) {
-    KV_RETURN_IF_ERROR(key == "json_schema" ? SchemaWalk(limits).schema(value) : check_tag(value, limits));
+    KV_RETURN_IF_ERROR(key == "json_schema" ? SchemaWalk(value, limits).run() : check_tag(value, limits));
   }
   return {};
 }
@@ -232,7 +266,7 @@ Status check_json(const OutputGrammar& grammar, const GrammarLimits& limits) {
   const json parsed = json::parse(grammar.text, nullptr, /*allow_exceptions=*/false);
   if (parsed.is_discarded()) return error(ErrorCode::kInvalidArgument, "it is not valid JSON in UTF-8");
   if (!parsed.is_object()) return error(ErrorCode::kInvalidArgument, "it must be a JSON object");
-  if (grammar.kind == OutputGrammar::Kind::kJsonSchema) return SchemaWalk(limits).schema(parsed);
+  if (grammar.kind == OutputGrammar::Kind::kJsonSchema) return SchemaWalk(parsed, limits).run();
   return check_tag(parsed, limits);
 }
 

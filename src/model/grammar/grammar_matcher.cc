@@ -211,7 +211,7 @@ Result<CompiledGrammar> GrammarVocabulary::compile(const OutputGrammar& grammar)
   warnings_of_thread() = nullptr;
   if (!compiled) return error(ErrorCode::kInvalidArgument, "{}", failure);
   for (const std::string& warning : warnings) {
-    // Any of the alternatives is then allowed, also where more than one of them is met.
+    // SchemaHold has found more alternatives to exclude each other than the library does.
     if (warning.find("oneOf") != std::string::npos) continue;
     return error(ErrorCode::kInvalidArgument, "{}", in_one_line(warning));
   }

@@ -256,6 +256,7 @@ Status Tokenizer::load_ids(const TokenizerData& data) {
   KV_RETURN_IF_ERROR(check("eot", eot_ = data.eot));
   KV_RETURN_IF_ERROR(check("unknown", unk_ = data.unk));
   KV_RETURN_IF_ERROR(check("padding", pad_ = data.pad));
+  KV_RETURN_IF_ERROR(check("closing", closing_ = data.closing));
   add_bos_ = data.add_bos && data.bos.has_value();
   std::vector<int32_t> ends = data.more_ends;
   if (eot_) ends.insert(ends.begin(), *eot_);

@@ -67,6 +67,8 @@ class Tokenizer {
   bool keeps_length() const;
   // Whether the model wants bos() before a plain prompt. A chat template writes its own.
   bool add_bos() const { return add_bos_; }
+  // The token with which the model wants a text to end of which an embedding is made.
+  std::optional<int32_t> closing() const { return closing_; }
   const std::optional<std::string>& chat_template() const { return chat_template_; }
 
   // The token as the vocabulary spells it. REQUIRES: 0 <= id < vocab_size()
@@ -144,6 +146,7 @@ class Tokenizer {
   std::vector<int32_t> ends_;
   std::optional<int32_t> bos_, eos_, eot_, unk_, pad_;
   bool add_bos_ = false;
+  std::optional<int32_t> closing_;
   std::optional<std::string> chat_template_;
 };
 

@@ -46,7 +46,8 @@ Status fit_vocabulary(TokenizerData* data, size_t rows) {
     const std::vector<std::string> gone(data->tokens.begin() + static_cast<std::ptrdiff_t>(rows),
                                         data->tokens.end());
     drop_merges(data, gone);
-    for (auto* id : {&data->bos, &data->eos, &data->eot, &data->unk, &data->pad}) drop_outside(id, rows);
+    for (auto* id : {&data->bos, &data->eos, &data->eot, &data->unk, &data->pad, &data->closing})
+      drop_outside(id, rows);
     for (auto* ids : {&data->more_ends, &data->strips_left, &data->strips_right}) drop_outside(ids, rows);
   }
   data->tokens.resize(rows);

@@ -59,6 +59,7 @@ struct TokenizerData {
   std::optional<int32_t> unk;
   std::optional<int32_t> pad;
   bool add_bos = false;
+  std::optional<int32_t> closing;  // ends a text of which an embedding is wanted
   std::optional<std::string> chat_template;
 };
 

@@ -168,6 +168,8 @@ Status write_tokenizer_data(const TokenizerData& data, GgufAssembler* out) {
   write_optional_id("tokenizer.ggml.unknown_token_id", data.unk, out);
   write_optional_id("tokenizer.ggml.padding_token_id", data.pad, out);
   out->set_bool("tokenizer.ggml.add_bos_token", data.add_bos);
+  if (data.closing) out->set_bool("tokenizer.ggml.add_eos_token", data.closing == data.eos);
+  if (data.closing != data.eos) write_optional_id("kvasir.closing_token_id", data.closing, out);
   if (data.chat_template) out->set_string("tokenizer.chat_template", *data.chat_template);
   return Status();
 }
@@ -196,6 +198,11 @@ Result<TokenizerData> read_tokenizer_data(const Gguf& gguf) {
   if (gguf.has("tokenizer.ggml.add_bos_token")) {
     KV_ASSIGN_OR_RETURN(data.add_bos, gguf.get_bool("tokenizer.ggml.add_bos_token"));
   }
+  if (gguf.has("tokenizer.ggml.add_eos_token")) {
+    KV_ASSIGN_OR_RETURN(const bool closes, gguf.get_bool("tokenizer.ggml.add_eos_token"));
+    if (closes) data.closing = data.eos;
+  }
+  KV_RETURN_IF_ERROR(read_optional_id(gguf, "kvasir.closing_token_id", &data.closing));
   if (gguf.has("tokenizer.chat_template")) {
     KV_ASSIGN_OR_RETURN(std::string chat_template, gguf.get_string("tokenizer.chat_template"));
     data.chat_template = std::move(chat_template);

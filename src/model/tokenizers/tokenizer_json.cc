@@ -282,11 +282,14 @@ void Reader::read_metaspace(const json& metaspace) {
   }
 }
 
-// A template that begins with a special token says that texts do.
+// A template that begins, or ends, with a special token says that texts do.
 void Reader::read_post_processor(const json& part) {
   if (type_of(part) != "TemplateProcessing") return;
   const json& single = part.at("single");
-  const json& first = single.empty() ? json() : member(single.at(0), "SpecialToken");
+  if (single.empty()) return;
+  const json& last = member(single.back(), "SpecialToken");
+  if (single.size() > 1 && !last.is_null()) data_.closing = id_of(last.at("id").get<std::string>());
+  const json& first = member(single.at(0), "SpecialToken");
   if (first.is_null()) return;
   data_.bos = id_of(first.at("id").get<std::string>());
   data_.add_bos = data_.bos.has_value();
@@ -350,6 +353,7 @@ void Reader::read_config(const json& config) {
     if (id) data_.token_types[static_cast<size_t>(*id)] = static_cast<int32_t>(TokenType::kControl);
   }
   data_.add_bos = flag(config, "add_bos_token", data_.add_bos);
+  if (flag(config, "add_eos_token", false) && !data_.closing) data_.closing = data_.eos;
   read_chat_template(config);
 }
 

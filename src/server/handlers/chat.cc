@@ -50,11 +50,8 @@ class ChatWriter final : public OpenAiWriter {
   ChatWriter(const Tokenizer& tokenizer, const ApiRequest& request)
       : OpenAiWriter(tokenizer, request, "chatcmpl-", {"chat.completion", "chat.completion.chunk"}) {}
 
-  std::string first_event(size_t choice, const Usage&) override {
-    return choice_event(choice, R"("delta":{"role":"assistant","content":""})", "null", "");
-  }
-
  private:
+  std::string opening_text() const override { return R"("delta":{"role":"assistant","content":""})"; }
   std::string whole_text(const TextDelta& all) const override {
     // Without text there is null, as clients expect it beside calls.
     const bool none = all.text.empty() && !(all.tool_calls.empty() && all.reasoning.empty());

@@ -16,35 +16,6 @@ using nlohmann::json;
 
 constexpr size_t kMaxPrompts = 128;
 
-// A string; a list of token ids; a list of strings; a list of lists of token ids.
-std::optional<std::vector<PromptInput>> read_prompts(const json& prompt) {
-  std::vector<PromptInput> prompts;
-  if (prompt.is_string()) {
-    prompts.emplace_back(prompt.get<std::string>());
-    return prompts;
-  }
-  if (!prompt.is_array() || prompt.empty()) return std::nullopt;
-  if (prompt[0].is_number()) {
-    auto tokens = token_list(prompt);
-    if (!tokens) return std::nullopt;
-    prompts.emplace_back(*std::move(tokens));
-    return prompts;
-  }
-  if (prompt.size() > kMaxPrompts) return std::nullopt;
-  for (const json& item : prompt) {
-    if (item.is_string()) {
-      prompts.emplace_back(item.get<std::string>());
-    } else if (item.is_array() && !item.empty()) {
-      auto tokens = token_list(item);
-      if (!tokens) return std::nullopt;
-      prompts.emplace_back(*std::move(tokens));
-    } else {
-      return std::nullopt;
-    }
-  }
-  return prompts;
-}
-
 // A token as a key: its text, or its bytes if they are not valid UTF-8.
 std::string token_key(const Tokenizer& tokenizer, Token id) {
   const std::string_view bytes = token_bytes(tokenizer, id);
@@ -77,8 +48,6 @@ class CompletionWriter final : public OpenAiWriter {
   CompletionWriter(const Tokenizer& tokenizer, const ApiRequest& request)
       : OpenAiWriter(tokenizer, request, "cmpl-", {"text_completion", "text_completion"}) {}
 
-  std::string first_event(size_t, const Usage&) override { return {}; }
-
  private:
   std::string whole_text(const TextDelta& all) const override {
     return fmt::format(R"("text":{})", dump_json(all.text));
@@ -92,8 +61,36 @@ class CompletionWriter final : public OpenAiWriter {
 
 }  // namespace
 
+std::optional<std::vector<PromptInput>> read_prompts(const json& prompt, size_t most) {
+  std::vector<PromptInput> prompts;
+  if (prompt.is_string()) {
+    prompts.emplace_back(prompt.get<std::string>());
+    return prompts;
+  }
+  if (!prompt.is_array() || prompt.empty()) return std::nullopt;
+  if (prompt[0].is_number()) {
+    auto tokens = token_list(prompt);
+    if (!tokens) return std::nullopt;
+    prompts.emplace_back(*std::move(tokens));
+    return prompts;
+  }
+  if (prompt.size() > most) return std::nullopt;
+  for (const json& item : prompt) {
+    if (item.is_string()) {
+      prompts.emplace_back(item.get<std::string>());
+    } else if (item.is_array() && !item.empty()) {
+      auto tokens = token_list(item);
+      if (!tokens) return std::nullopt;
+      prompts.emplace_back(*std::move(tokens));
+    } else {
+      return std::nullopt;
+    }
+  }
+  return prompts;
+}
+
 void set_prompt(ApiRequest& request, const json& prompt, JsonFields& errors) {
-  std::optional<std::vector<PromptInput>> prompts = read_prompts(prompt);
+  std::optional<std::vector<PromptInput>> prompts = read_prompts(prompt, kMaxPrompts);
   if (!prompts) {
     return errors.fail("prompt",
                        fmt::format("'prompt' must be a string, a list of token ids, or a list of at "

@@ -1,4 +1,4 @@
-// The table of fields for people, and by OpenAPI for programs.
+// The table of fields for people.
 #include <fmt/format.h>
 
 #include <climits>
@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 
 #include "server/handlers/request_fields.h"
-#include "server/server_context.h"
 
 namespace kvasir {
 namespace {
@@ -20,25 +19,6 @@ constexpr double kUnbounded = INT32_MAX;
 template <typename T>
 bool takes(const RequestField& f) {
   return std::holds_alternative<T>(f.set);
-}
-
-json schema_of(const RequestField& f) {
-  json schema = json::object();
-  if (takes<RequestField::SetBoolean>(f)) schema["type"] = "boolean";
-  if (takes<RequestField::SetString>(f)) {
-    schema["type"] = "string";
-    if (f.range.high < kUnbounded) schema["maxLength"] = static_cast<int64_t>(f.range.high);
-  }
-  if (takes<RequestField::SetAny>(f)) schema = json::parse(f.shape);
-  const bool whole = takes<RequestField::SetInteger>(f);
-  if (whole || takes<RequestField::SetNumber>(f)) {
-    schema["type"] = whole ? "integer" : "number";
-    const auto as_json = [&](double v) { return whole ? json(static_cast<int64_t>(v)) : json(v); };
-    schema[f.range.open_low ? "exclusiveMinimum" : "minimum"] = as_json(f.range.low);
-    schema["maximum"] = as_json(f.range.high);
-  }
-  schema["description"] = fmt::format("{} (default: {})", f.text, f.otherwise);
-  return schema;
 }
 
 std::string endpoints_text(const RequestField& f) {
@@ -79,6 +59,8 @@ std::span<const ApiKindInfo> api_kinds() {
        "Items through the chat template, as OpenAI's newer API has them"},
       {ApiKind::kTokenize, "tokenize", "/tokenize", "TokenizeRequest", "The tokens of a text or of messages"},
       {ApiKind::kDetokenize, "detokenize", "/detokenize", "DetokenizeRequest", "The text of tokens"},
+      {ApiKind::kEmbeddings, "embeddings", "/v1/embeddings", "EmbeddingsRequest",
+       "Vectors that stand for texts"},
   };
   return kKinds;
 }
@@ -120,54 +102,6 @@ std::string request_fields_markdown() {
                    f.otherwise.empty() ? "none" : fmt::format("`{}`", f.otherwise), f.text);
   }
   return out;
-}
-
-std::string openapi_text(std::string_view version) {
-  const auto request_of = [](ApiKind kind) {
-    json properties = json::object(), required = json::array();
-    for (const RequestField& f : request_fields()) {
-      if (f.use != Use::kRead || !f.is_of(kind)) continue;
-      properties[std::string(f.name)] = schema_of(f);
-      if (f.otherwise == "required") required.push_back(f.name);
-    }
-    return json{{"type", "object"}, {"properties", properties}, {"required", required}};
-  };
-  const auto operation = [](const ApiKindInfo& info) {
-    const json body = {{"schema", {{"$ref", "#/components/schemas/" + std::string(info.schema)}}}};
-    return json{{"summary", info.summary},
-                {"requestBody", {{"required", true}, {"content", {{"application/json", body}}}}},
-                {"responses",
-                 {{"200", {{"description", "the answer, or server-sent events with stream"}}},
-                  {"400", {{"description", "a field is wrong; error.param names it"}}},
-                  {"503", {{"description", "try again after Retry-After seconds"}}}}}};
-  };
-  json paths = json::object();
-  for (const Endpoint& e : all_endpoints()) {
-    if (e.method == "POST") continue;  // these have fields
-    std::string path(e.path);
-    json plain = {{"responses", {{"200", {{"description", "the answer"}}}}}};
-    if (path.ends_with('*')) {
-      path.replace(path.size() - 1, 1, "{name}");
-      plain["parameters"] = json::array(
-          {{{"name", "name"}, {"in", "path"}, {"required", true}, {"schema", {{"type", "string"}}}}});
-    }
-    paths[path][e.method == "GET" ? "get" : "delete"] = plain;
-  }
-  json schemas = json::object();
-  for (const ApiKindInfo& info : api_kinds()) {
-    paths[std::string(info.path)]["post"] = operation(info);
-    schemas[std::string(info.schema)] = request_of(info.kind);
-  }
-  const json root = {{"openapi", "3.1.0"},
-                     {"info", {{"title", "Kvasir"}, {"version", version}}},
-                     {"paths", paths},
-                     {"components", {{"schemas", schemas}}}};
-  return dump_json(root);
-}
-
-void handle_openapi(Exchange& exchange) {
-  static const std::string text = openapi_text(exchange.server().options.version);  // one in a process
-  exchange.respond(json_response(text));
 }
 
 }  // namespace kvasir

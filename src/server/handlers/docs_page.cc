@@ -52,7 +52,8 @@ const add = (parent, tag, text, name) => {
   if (name) child.className = name;
   return child;
 };
-const typeOf = (schema) => schema.anyOf ? schema.anyOf.map(typeOf).join(" or ") : schema.type || "any";
+const typeOf = (schema) => (schema.anyOf ? schema.anyOf.map(typeOf) : [].concat(schema.type || "any"))
+  .filter((type) => type !== "null").join(" or ");
 const rangeOf = (schema) => {
   const out = [];
   if ("minimum" in schema) out.push("\u2265 " + schema.minimum);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "server/handlers/anthropic.h"
+#include "server/handlers/embeddings.h"
 #include "server/handlers/field_makers.h"
 #include "server/handlers/openai.h"
 #include "server/handlers/responses.h"
@@ -19,6 +20,7 @@ using fields::ignored;
 using fields::integer;
 using fields::kBooleanLater;
 using fields::kMostInt;
+using fields::kPrompts;
 using fields::kStringLater;
 using fields::refused;
 using fields::string;
@@ -156,6 +158,18 @@ constexpr RequestField kEndpointFields[] = {
     refused("chat_template", Where::kTokenize, is_never, "", "the server has one: `--chat-template`"),
     any("tokens", Where::kDetokenize, kTokenIds, "required", "token ids; control tokens become text, too",
         set_tokens),
+
+    // OpenAI's /v1/embeddings.
+    any("input", Where::kEmbeddings, kPrompts, "required",
+        "a text, a list of token ids, or a list of at most 2,048 of either; each has its embedding",
+        set_embedding_input),
+    any("encoding_format", Where::kEmbeddings, R"({"type":"string","enum":["float","base64"]})", "float",
+        "base64: the bytes of little-endian f32", set_encoding_format),
+    integer("dimensions", Where::kEmbeddings, {1, kMostInt}, "the model's",
+            "no other number is offered: embeddings are not shortened",
+            [](ApiRequest& r, int64_t v) { r.dimensions = static_cast<uint32_t>(v); }),
+    refused("normalize", Where::kEmbeddings, is_on, "true", "embeddings have length 1"),
+    refused("add_special_tokens", Where::kEmbeddings, is_on, "true", "send token ids to have none"),
 };
 
 }  // namespace

@@ -7,6 +7,9 @@ namespace kvasir::fields {
 
 using Where = RequestField::Where;
 
+// One prompt or several, each a text or token ids.
+inline constexpr const char* kPrompts =
+    R"({"anyOf":[{"type":"string"},{"type":"array","minItems":1,"items":{"type":["string","integer","array"]}}]})";
 // What numbers and texts without another bound may be.
 inline constexpr double kMostInt = INT32_MAX;
 

@@ -31,6 +31,20 @@ struct GenerationSchema {
 // REQUIRES: the endpoint needs the model and has a body.
 void generate(Exchange& exchange, const GenerationSchema& schema);
 
+// A request by its schema's `parse`, checked, also for what the caller's key may say, with its model's name
+// and its bounds. On a worker's thread.
+std::variant<ApiRequest, ApiError> parse_request(
+    const ServerContext& server, const ModelService& service,
+    const std::function<std::variant<ApiRequest, ApiError>(std::string_view, const ApiRequest&)>& parse,
+    const Caller& caller, std::string_view body, const Slo& header_slo);
+// On the I/O thread: whose the requests are, for the engine. `candidates` of them in a row have one prompt.
+// 429: they are beyond the bounds of the key, which counts so many in progress.
+std::optional<ApiError> charge(const ServerContext& server, const Caller& caller,
+                               std::vector<GenerationRequest>& generations, size_t candidates,
+                               uint32_t in_progress);
+// Answers with the error.
+Exchange::Then refuse(const ApiError& error);
+
 // What every request is checked for once it is parsed: notes unknown fields; 404 for an unknown model.
 // On a worker's thread.
 std::optional<ApiError> check_parsed(const ServerContext& server, const ApiRequest& request);

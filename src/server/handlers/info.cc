@@ -1,4 +1,4 @@
-// The endpoints that need no body: models, health, metrics, version, and what is not offered.
+// The endpoints that need no body: models, health, metrics, version.
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -13,8 +13,9 @@ namespace kvasir {
 namespace {
 
 nlohmann::json model_object(const ServerContext& server, const std::string& name) {
-  nlohmann::json model = {
-      {"id", name}, {"object", "model"}, {"created", server.created}, {"owned_by", "kvasir"}};
+  // `root` and `parent` are vLLM's, whose `bench serve` needs the former.
+  nlohmann::json model = {{"id", name},           {"object", "model"}, {"created", server.created},
+                          {"owned_by", "kvasir"}, {"root", name},      {"parent", nullptr}};
   const uint32_t max_model_len = server.service ? server.service->backend->max_model_len() : 0;
   if (max_model_len > 0) model["max_model_len"] = max_model_len;
   return model;
@@ -49,18 +50,16 @@ void handle_metrics(Exchange& exchange) {
   response.body = metrics_text(
       service ? &service->backend->metrics() : nullptr, *server.counters, server.options.model_names.front(),
       service ? service->backend->cache_config() : std::vector<std::pair<std::string, std::string>>(),
-      service && service->outside_metrics ? service->outside_metrics() : std::vector<OutsideMetric>());
+      service && service->outside_metrics ? service->outside_metrics() : std::vector<OutsideMetric>(),
+      server.keys.get());
   exchange.respond(response);
 }
 
-void handle_embeddings(Exchange& exchange) {
-  ApiError e;
-  e.status = 501;
-  e.message =
-      "this model is no embedding model: the server runs models that generate text, and gives their text "
-      "only";
-  e.code = "not_implemented";
-  exchange.respond(error_response(e));
+// From now on the server takes no new requests, as after SIGTERM, but goes on running. It may be asked again,
+// to see how many requests are left.
+void handle_drain(Exchange& exchange) {
+  const size_t running = exchange.server().begin_drain();
+  exchange.respond(json_response(dump_json({{"status", "draining"}, {"running_requests", running}})));
 }
 
 void handle_version(Exchange& exchange) {

@@ -22,7 +22,8 @@ std::string usage_json(const Usage& usage) {
   return dump_json({{"prompt_tokens", usage.prompt_tokens},
                     {"completion_tokens", usage.completion_tokens},
                     {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
-                    {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}}});
+                    {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}},
+                    {"completion_tokens_details", {{"reasoning_tokens", usage.reasoning_tokens}}}});
 }
 
 std::string choice_json(size_t index, std::string_view text, std::string_view logprobs,
@@ -131,6 +132,12 @@ std::string OpenAiWriter::delta_event(size_t choice, const TextDelta& delta,
   const bool none = delta.logprobs.empty() && finish_reason.empty();
   const std::vector<std::string> texts = delta_texts(delta);
   std::string events;
+  if (choice >= opened_.size()) opened_.resize(choice + 1);
+  if (!opened_[choice]) {
+    opened_[choice] = true;
+    const std::string opening = opening_text();
+    if (!opening.empty()) events = choice_event(choice, opening, "null", "");
+  }
   for (size_t i = 0; i < texts.size(); ++i) {
     const bool last = i + 1 == texts.size();
     events += choice_event(choice, texts[i], none || i > 0 ? "null" : logprobs(delta),

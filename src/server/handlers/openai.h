@@ -34,6 +34,10 @@ inline constexpr int64_t kMaxLogprobs = 20;  // alternatives of a token that may
 void set_messages(ApiRequest& request, const nlohmann::json& messages, JsonFields& errors);
 void set_prompt(ApiRequest& request, const nlohmann::json& prompt, JsonFields& errors);
 
+// A string, a list of token ids, or a list of at most `most` of either; nothing if it is none of them, or
+// empty.
+std::optional<std::vector<PromptInput>> read_prompts(const nlohmann::json& prompt, size_t most);
+
 inline constexpr size_t kMaxStops = 16, kMaxStopBytes = 1024;
 
 // A list of strings within bounds into `out`; false: it is something else.
@@ -46,6 +50,9 @@ std::optional<std::vector<Token>> token_list(const nlohmann::json& list);
 class OpenAiWriter : public AnswerWriter {
  public:
   std::string whole(const std::vector<FinishedChoice>& choices, const Usage& usage) final;
+  // Nothing: the first chunk goes out with the first token, because clients take its time for the time to
+  // that.
+  std::string first_event(size_t, const Usage&) final { return {}; }
   std::string delta_event(size_t choice, const TextDelta& delta, const std::string& finish_reason) final;
   std::string usage_event(const Usage& usage) final;
   std::string error_event(const ApiError& error) final;
@@ -64,6 +71,8 @@ class OpenAiWriter : public AnswerWriter {
   // The member that holds the text of a choice: "text", "delta" or "message". A delta may need several, each
   // in a chunk of its own, and has at least one.
   virtual std::string whole_text(const TextDelta& all) const = 0;
+  // The chunk before the first delta of a choice; none if it is empty.
+  virtual std::string opening_text() const { return {}; }
   virtual std::vector<std::string> delta_texts(const TextDelta& delta) const = 0;
   virtual std::string logprobs_list(const TextDelta& delta) const = 0;
   // Whether prompt_logprobs are a member of each choice, and not of the answer.
@@ -89,8 +98,9 @@ class OpenAiWriter : public AnswerWriter {
   const bool want_logprobs_;
   const bool include_usage_;
   const std::string id_;
-  const std::string model_;  // as JSON
-  const int64_t created_;    // seconds since 1970
+  const std::string model_;   // as JSON
+  const int64_t created_;     // seconds since 1970
+  std::vector<bool> opened_;  // by choice
 };
 
 // The bytes of a token; none for an id outside the vocabulary.

@@ -29,6 +29,7 @@ using fields::boolean;
 using fields::ignored;
 using fields::integer;
 using fields::kMostInt;
+using fields::kPrompts;
 using fields::number;
 using fields::of_model;
 using fields::refused;
@@ -181,6 +182,8 @@ constexpr const char* kFormat =
     R"({"type":"object","properties":{"type":{"enum":["text","json_object","json_schema"]},"json_schema":{"type":"object"}}})";
 constexpr const char* kStructured =
     R"({"type":"object","minProperties":1,"maxProperties":1,"properties":{"json":{},"regex":{"type":"string"},"choice":{"type":"array","items":{"type":"string"}},"grammar":{"type":"string"}}})";
+constexpr const char* kMessages =
+    R"({"type":"array","minItems":1,"items":{"type":"object","required":["role"],"properties":{"role":{"enum":["system","developer","user","assistant","tool"]},"content":{"anyOf":[{"type":"string"},{"type":"array","items":{"type":"object"}},{"type":"null"}]}}}})";
 constexpr const char* kIds = R"({"type":"array","items":{"type":"integer","minimum":0}})";
 
 void set_max_tokens(ApiRequest& r, int64_t v) {
@@ -190,12 +193,12 @@ void set_max_tokens(ApiRequest& r, int64_t v) {
 constexpr Field kFields[] = {
     string("model", Where::kAll, kMostInt, "the served one", "an unknown name gets 404",
            [](ApiRequest& r, std::string v) { r.model = std::move(v); }),
-    any("messages", kOnlyChat, R"({"type":"array","minItems":1,"items":{"type":"object"}})", "required",
+    any("messages", kOnlyChat, kMessages, "required",
         "roles `system`, `developer`, `user`, `assistant`, `tool`; content is text, or a list of text parts. "
         "See [tools and reasoning](serving.md#tools-and-reasoning) for `tool_calls`, `tool_call_id` and "
         "`reasoning`",
         set_messages),
-    any("prompt", kOnlyText, R"({"anyOf":[{"type":"string"},{"type":"array"}]})", "required",
+    any("prompt", kOnlyText, kPrompts, "required",
         "a text, a list of token ids, or a list of at most 128 of either; each is a choice", set_prompt),
     integer(
         "n", kBoth, {1, 128}, "1",
@@ -329,17 +332,19 @@ constexpr Field kFields[] = {
 
     // Beyond OpenAI's.
     string(
-        "cache_salt", kAnswers, kMostSaltBytes, "none",
+        "cache_salt", kAnswers | Where::kEmbeddings, kMostSaltBytes, "none",
         "prefixes are reused only among requests with the same salt. A request without one, or with an empty "
         "one, shares with all others that have none",
         [](ApiRequest& r, std::string v) { r.cache_salt = std::move(v); }),
-    boolean("parse_special", kAnswers | Where::kCountTokens | Where::kTokenize, "false, or `--parse-special`",
+    boolean("parse_special", kAnswers | Where::kCountTokens | Where::kTokenize | Where::kEmbeddings,
+            "false, or `--parse-special`",
             "text may spell control tokens: see [control tokens](serving.md#control-tokens)",
             [](ApiRequest& r, bool v) { r.parse_special = v; }),
-    any("slo", kAnswers, R"({"type":"object","additionalProperties":{"type":"integer","minimum":1}})", "none",
+    any("slo", kAnswers | Where::kEmbeddings,
+        R"({"type":"object","additionalProperties":{"type":"integer","minimum":1}})", "none",
         "`ttft_ms`, `tpot_ms`, `tbt_ms`, `e2el_ms`: see [latency bounds](serving.md#latency-bounds)",
         set_slo),
-    integer("priority", kAnswers, {INT32_MIN, kMostInt}, "0",
+    integer("priority", kAnswers | Where::kEmbeddings, {INT32_MIN, kMostInt}, "0",
             "lower is more urgent: a weight under `--scheduling-policy auto`, an order under `priority`; "
             "refused otherwise",
             [](ApiRequest& r, int64_t v) { r.priority = static_cast<int32_t>(v); }),
@@ -352,7 +357,8 @@ constexpr Field kFields[] = {
             "for experiments: what the `oracle` length predictor reads",
             [](ApiRequest& r, int64_t v) { r.output_tokens_hint = static_cast<uint32_t>(v); }),
     ignored("metadata", kBoth | Where::kMessages, "nothing is kept with a request"),
-    ignored("user", kBoth | Where::kResponses | Where::kTokenize, "quotas are by key and address"),
+    ignored("user", kBoth | Where::kResponses | Where::kTokenize | Where::kEmbeddings,
+            "quotas are by key and address"),
 
     // OpenAI's.
     refused("best_of", kOnlyChat, one, "1", "it is of completions; ask for `n` and compare their `logprobs`"),
@@ -382,7 +388,8 @@ constexpr Field kFields[] = {
     refused("allowed_token_ids", kBoth, empty_list, "[]", "see `logit_bias` and `structured_outputs`"),
     refused("logits_processors", kBoth, empty_list, "[]", "they would be Python"),
     refused("prompt_embeds", kOnlyText, never, "", "prompts are text or token ids"),
-    refused("truncate_prompt_tokens", kBoth, never, "", "a prompt that is too long is an error"),
+    refused("truncate_prompt_tokens", kBoth | Where::kEmbeddings, never, "",
+            "a prompt that is too long is an error"),
     refused("add_generation_prompt", kOnlyChat, on, "true", "the assistant's turn always begins"),
     refused("continue_final_message", kOnlyChat, off, "false", "the assistant's turn always begins"),
     refused("chat_template", kOnlyChat, never, "", "the server has one: `--chat-template`"),

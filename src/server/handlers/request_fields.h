@@ -25,6 +25,7 @@ enum class ApiKind : uint8_t {
   kResponses,
   kTokenize,
   kDetokenize,
+  kEmbeddings,
 };
 
 struct ApiKindInfo {
@@ -48,9 +49,10 @@ struct RequestField {
     kResponses = 1U << static_cast<uint32_t>(ApiKind::kResponses),
     kTokenize = 1U << static_cast<uint32_t>(ApiKind::kTokenize),
     kDetokenize = 1U << static_cast<uint32_t>(ApiKind::kDetokenize),
+    kEmbeddings = 1U << static_cast<uint32_t>(ApiKind::kEmbeddings),
     kBoth = kChat | kCompletion,                // OpenAI's older two
     kAnswers = kBoth | kMessages | kResponses,  // all that generate
-    kAll = (kDetokenize << 1U) - 1U,
+    kAll = (kEmbeddings << 1U) - 1U,
   };
   enum class Use : uint8_t {
     kRead,     // `set` reads it

@@ -5,18 +5,11 @@
 
 #include <utility>
 
-#include "server/auth.h"
 #include "server/handlers/generate.h"
 #include "server/server_context.h"
 
 namespace kvasir {
 namespace {
-
-std::string owner_of(const Exchange& exchange) {
-  const Request& request = exchange.request();
-  return std::string(shown_key(request.header("Authorization"), request.header("x-api-key"),
-                               exchange.server().options.api_keys));
-}
 
 HttpResponse not_stored(std::string_view id) {
   ApiError e;
@@ -30,7 +23,7 @@ HttpResponse not_stored(std::string_view id) {
 
 void handle_responses(Exchange& exchange) {
   const auto context = std::make_shared<ResponseContext>();
-  context->owner = owner_of(exchange);
+  context->owner = exchange.request().caller.owner;
   context->store = &exchange.server().responses;
   generate(exchange, {[context](std::string_view body, const ApiRequest& defaults) {
                         return parse_responses_request(body, defaults, *context);
@@ -42,13 +35,13 @@ void handle_responses(Exchange& exchange) {
 
 void handle_response(Exchange& exchange) {
   const std::string& id = exchange.request().parameter;
-  const auto found = exchange.server().responses.find(id, owner_of(exchange));
+  const auto found = exchange.server().responses.find(id, exchange.request().caller.owner);
   exchange.respond(found ? json_response(found->body) : not_stored(id));
 }
 
 void handle_delete_response(Exchange& exchange) {
   const std::string& id = exchange.request().parameter;
-  if (!exchange.server().responses.remove(id, owner_of(exchange))) {
+  if (!exchange.server().responses.remove(id, exchange.request().caller.owner)) {
     return exchange.respond(not_stored(id));
   }
   exchange.respond(json_response(dump_json({{"id", id}, {"object", "response"}, {"deleted", true}})));

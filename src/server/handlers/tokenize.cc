@@ -1,4 +1,4 @@
-// POST /tokenize and /detokenize.
+// POST /tokenize and /detokenize, GET /tokenizer_info.
 #include "server/handlers/tokenize.h"
 
 #include <fmt/format.h>
@@ -113,6 +113,24 @@ void handle_detokenize(Exchange& exchange) {
                      if (!text.ok()) return api_error(text.status());
                      return R"({"prompt":)" + dump_json(*text) + "}";
                    });
+}
+
+// What vLLM gives of a tokenizer_config.json and clients of theirs read, such as lm-eval.
+void handle_tokenizer_info(Exchange& exchange) {
+  const ModelService& service = *exchange.server().service;
+  const Tokenizer& tokenizer = *service.tokenizer;
+  const auto text_of = [&](std::optional<int32_t> id) {
+    return id ? json(tokenizer.token_text(*id)) : json();
+  };
+  const json info = {{"tokenizer_class", "PreTrainedTokenizerFast"},  // that of transformers for any of them
+                     {"bos_token", text_of(tokenizer.bos())},
+                     {"eos_token", text_of(tokenizer.eos())},
+                     {"unk_token", text_of(tokenizer.unk())},
+                     {"pad_token", text_of(tokenizer.pad())},
+                     {"add_bos_token", tokenizer.add_bos()},
+                     {"model_max_length", service.backend->max_model_len()},
+                     {"chat_template", service.chat_template.empty() ? json() : json(service.chat_template)}};
+  exchange.respond(json_response(dump_json(info)));
 }
 
 }  // namespace kvasir

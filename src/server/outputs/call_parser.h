@@ -21,6 +21,8 @@ class CallParser {
   virtual void push(char c, AnswerParts& parts) = 0;
   // The text has ended: what waits is content, a call that has begun is cut.
   virtual void finish(AnswerParts& parts) = 0;
+  // Whether text that comes now is reasoning.
+  virtual bool thinks() const { return false; }
 };
 
 // Finds marks in text, again and again.

@@ -44,6 +44,8 @@ class Harmony final : public CallParser {
     end_message(parts);  // the mark behind a call ends the output, and has no text
   }
 
+  bool thinks() const override { return place_ == Place::kReasoning; }
+
  private:
   enum class Mark : uint8_t { kStart, kChannel, kConstrain, kMessage, kEnd, kCall };
   enum class Place : uint8_t { kContent, kHeader, kReasoning, kCall };

@@ -46,6 +46,7 @@ const ReasoningRow kReasoning[] = {
     {ReasoningFormat::kNone, "none", {}},
     {ReasoningFormat::kThink, "qwen3", kThinkMarks},
     {ReasoningFormat::kThinkFirst, "deepseek_r1", kThinkMarks},
+    {ReasoningFormat::kGranite, "granite", kThinkMarks},
     {ReasoningFormat::kMistral, "mistral", kMistralThinkMarks},
     {ReasoningFormat::kOpenAi, "openai_gptoss", kHarmonyMarks},
 };
@@ -143,6 +144,7 @@ ReasoningFormat pick_reasoning_format(std::string_view t) {
   const auto has = [t](std::string_view mark) { return t.find(mark) != std::string_view::npos; };
   if (has("<|channel|>") && has("<|message|>")) return ReasoningFormat::kOpenAi;
   if (has("[THINK]")) return ReasoningFormat::kMistral;
+  if (has("<think>") && has("<response>")) return ReasoningFormat::kGranite;
   return has("<think>") || has("</think>") ? ReasoningFormat::kThink : ReasoningFormat::kNone;
 }
 

@@ -28,6 +28,7 @@ enum class ReasoningFormat : uint8_t {
   kNone,
   kThink,       // <think>...</think> before the answer
   kThinkFirst,  // the same, and the output begins inside even if the prompt does not say so
+  kGranite,     // <think>...</think><response>...</response>
   kMistral,     // [THINK]...[/THINK]
   kOpenAi,      // harmony: the channel `analysis`
 };

@@ -55,6 +55,15 @@ std::vector<std::string> stray_marks(const OutputParserOptions& options) {
   return out;
 }
 
+// What has no text in an answer: these marks, and those around the answer.
+std::vector<std::string> dropped_marks(const OutputParserOptions& options) {
+  std::vector<std::string> out = stray_marks(options);
+  if (options.plan.reasoning == ReasoningFormat::kGranite) {
+    out.insert(out.end(), {"<response>", "</response>"});
+  }
+  return out;
+}
+
 }  // namespace
 
 OutputParser::OutputParser(const OutputParserOptions& options, const std::vector<ApiTool>& tools)
@@ -63,8 +72,9 @@ OutputParser::OutputParser(const OutputParserOptions& options, const std::vector
       thinking_first_(options.plan.thinking == Thinking::kInside),
       stage_(open_.empty() ? Stage::kAnswer : Stage::kBegin),
       close_(unless_empty(mark_of(options.plan, 1))),
-      stray_(stray_marks(options)),
+      stray_(dropped_marks(options)),
       strays_(!stray_marks(options).empty()),
+      answer_is_marked_(options.plan.reasoning == ReasoningFormat::kGranite),
       parts_(style_of(options)),
       calls_(make_parser(options, tools)) {}
 
@@ -110,11 +120,13 @@ void OutputParser::think(char c) {
   std::string text;
   const bool closed = close_.push(c, text).has_value();
   parts_.reasoning(text);
-  if (closed) stage_ = Stage::kBehind;
+  if (!closed) return;
+  thought_ = true;
+  stage_ = Stage::kBehind;
 }
 
 void OutputParser::answer(char c) {
-  if (!strays_) return answer_text({&c, 1});
+  if (!strays_ && !(answer_is_marked_ && thought_)) return answer_text({&c, 1});
   std::string text;
   stray_.push(c, text);
   answer_text(text);

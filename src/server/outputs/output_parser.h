@@ -39,6 +39,8 @@ class OutputParser {
 
   // Calls that have begun.
   uint32_t calls() const { return parts_.calls(); }
+  // Whether text that comes now is reasoning.
+  bool thinks() const { return stage_ == Stage::kThinking || (calls_ && calls_->thinks()); }
   // The text has ended inside a call. REQUIRES: finish() was called.
   bool cut() const { return cut_; }
   // Without parallel calls: the one call is there, and more text changes nothing.
@@ -67,6 +69,8 @@ class OutputParser {
   MarkFinder close_;
   MarkFinder stray_;  // control tokens of the reasoning where there is none: they have no text
   const bool strays_;
+  const bool answer_is_marked_;  // once there was reasoning
+  bool thought_ = false;
   bool cut_ = false;
   AnswerParts parts_;
   std::unique_ptr<CallParser> calls_;  // null: all of the answer is content

@@ -9,8 +9,8 @@
 #include <functional>
 #include <thread>
 
+#include "base/base64.h"
 #include "base/clock.h"
-#include "cluster/membership/base64.h"
 #include "cluster/membership/faulty_server.h"
 #include "support/etcd_process.h"
 #include "support/take.h"

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "base/base64.h"
 #include "base/random.h"
-#include "cluster/membership/base64.h"
 #include "cluster/membership/cluster_view.h"
 #include "cluster/membership/etcd_address.h"
 #include "cluster/membership/etcd_json.h"

@@ -1,4 +1,4 @@
-// Base64 with padding, in which etcd's JSON encodes keys and values.
+// Base64 with padding (RFC 4648, section 4).
 #pragma once
 
 #include <optional>

@@ -1,4 +1,4 @@
-#include "cluster/membership/base64.h"
+#include "base/base64.h"
 
 #include <algorithm>
 #include <cstddef>

@@ -1,0 +1,31 @@
+#include "server/keys/api_key.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <openssl/sha.h>
+
+#include <utility>
+
+namespace kvasir {
+
+KeyDigest key_digest(std::string_view key) {
+  KeyDigest digest;
+  static_assert(std::tuple_size_v<KeyDigest> == SHA256_DIGEST_LENGTH);
+  SHA256(reinterpret_cast<const unsigned char*>(key.data()), key.size(), digest.data());
+  return digest;
+}
+
+std::string hex_of(const KeyDigest& digest) {
+  return fmt::format("{:02x}", fmt::join(digest, ""));
+}
+
+ApiKey plain_key(std::string name, std::string_view key) {
+  ApiKey out;
+  out.name = std::move(name);
+  out.digest = key_digest(key);
+  out.identity = "key:" + hex_of(out.digest);
+  out.may_set_priority = out.may_set_slo = out.may_hint_output = true;
+  return out;
+}
+
+}  // namespace kvasir

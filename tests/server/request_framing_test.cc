@@ -1,0 +1,131 @@
+// How requests are told apart: a corpus of those with which servers and proxies have disagreed.
+//
+// request_framing.json has the cases: what is sent over one connection, and the statuses of all answers to
+// it. In `send` a character is a byte, and {N} stands for N letters. Unless the family is "taken", the
+// connection is closed behind the last answer, and /smuggled is never asked for. tests/e2e/proxy_test.py
+// sends the same through a proxy.
+#include <gtest/gtest.h>
+
+#include <cctype>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/random.h"
+#include "server/framing_check.h"
+#include "server/request_head.h"
+#include "server/running_server.h"
+
+namespace kvasir::test {
+namespace {
+
+struct FramingCase {
+  std::string name;
+  bool taken;
+  std::string send;
+  std::vector<int> answers;
+};
+
+// The file has UTF-8; a code point below 256 is a byte.
+std::string bytes_of(const std::string& text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto c = static_cast<unsigned char>(text[i]);
+    if (c >= 0xc0) {
+      out += static_cast<char>(((c & 0x1f) << 6) | (static_cast<unsigned char>(text[++i]) & 0x3f));
+    } else if (c == '{' && std::isdigit(static_cast<unsigned char>(text[i + 1]))) {
+      const size_t end = text.find('}', i);
+      out.append(std::stoul(text.substr(i + 1, end - i - 1)), 'a');
+      i = end;
+    } else {
+      out += text[i];
+    }
+  }
+  return out;
+}
+
+std::vector<FramingCase> framing_cases() {
+  std::ifstream in(std::string(KVASIR_SOURCE_DIR) + "/tests/golden/request_framing.json");
+  std::vector<FramingCase> cases;
+  for (const auto& c : nlohmann::json::parse(in)) {
+    const std::string family = c["family"];
+    cases.push_back({family + ": " + c["name"].get<std::string>(), family == "taken",
+                     bytes_of(c["send"].get<std::string>()), c["answers"].get<std::vector<int>>()});
+  }
+  return cases;
+}
+
+TEST(RequestFraming, EveryCaseOfTheCorpusGetsItsAnswers) {
+  RunningServer server(say("x"));
+  const std::vector<FramingCase> cases = framing_cases();
+  ASSERT_GT(cases.size(), 150u);
+  for (const FramingCase& c : cases) {
+    SCOPED_TRACE(c.name);
+    HttpClient client(server.port());
+    client.send(c.send);
+    std::string last;
+    for (const int status : c.answers) {
+      const auto answer = client.receive();
+      ASSERT_TRUE(answer);
+      EXPECT_EQ(answer->status, status) << answer->body;
+      EXPECT_EQ(answer->body.find("smuggled"), std::string::npos);
+      last = answer->headers.at("connection");
+    }
+    if (!c.taken) {
+      EXPECT_EQ(last, "close");
+    }
+    if (last == "close") {
+      EXPECT_EQ(client.receive_all(), "");
+    }
+  }
+}
+
+TEST(RequestFraming, IsTheSameInPiecesAndForAnotherParserThatTakesIt) {
+  Random random(11);
+  for (const FramingCase& c : framing_cases()) {
+    check_framing(c.send);
+    if (c.send.size() > 2000) continue;
+    for (int i = 0; i < 20; ++i) {
+      std::string changed = c.send;
+      const size_t at = random.below(changed.size());
+      constexpr std::string_view kBytes("\r\n\t :;,0a\0/\x80", 12);
+      const char byte = kBytes[random.below(kBytes.size())];
+      if (random.below(2) == 0) {
+        changed[at] = byte;
+      } else {
+        changed.insert(at, 1, byte);
+      }
+      check_framing(changed);
+    }
+  }
+}
+
+TEST(RequestHead, HostsAndTargets) {
+  EXPECT_EQ(host_of("a.b:80"), "a.b");
+  EXPECT_EQ(host_of("a.b"), "a.b");
+  EXPECT_EQ(host_of("[::1]:80"), "[::1]");
+  EXPECT_EQ(host_of("[::1]"), "[::1]");
+  EXPECT_EQ(host_of("[::1]x"), "[::1]x");
+  const auto head = read_head("GET http://b:1/c?d HTTP/1.1\r\nHost: a\r\nX: 1\r\nx: 2\r\n\r\n");
+  ASSERT_TRUE(std::holds_alternative<RequestHead>(head));
+  const auto& taken = std::get<RequestHead>(head);
+  EXPECT_EQ(taken.target, "/c?d");
+  EXPECT_EQ(taken.authority, "b:1") << "that of the target counts";
+  EXPECT_EQ(taken.header("x"), "1");
+  EXPECT_FALSE(taken.content_length);
+  EXPECT_FALSE(taken.chunked);
+}
+
+TEST(RequestHead, ALongHeadIsBoundedWhetherOrNotItEnds) {
+  ServerOptions options = test_options();
+  options.limits.max_header_bytes = 200;
+  RunningServer server(say("x"), options);
+  const std::string shorter = get("/health", "X: " + std::string(100, 'a') + "\r\n");
+  EXPECT_EQ(server.ask(shorter + shorter).status, 200) << "what follows does not count";
+  EXPECT_EQ(server.ask(get("/health", "X: " + std::string(200, 'a') + "\r\n")).status, 431);
+  EXPECT_EQ(server.ask("GET /" + std::string(200, 'a')).status, 431);
+}
+
+}  // namespace
+}  // namespace kvasir::test
