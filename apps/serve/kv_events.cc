@@ -13,7 +13,7 @@ void add_kv_event_flags(CLI::App& app, ServeOptions& options) {
       "--kv-events-config", options.kv_events_config,
       "Tells routers over ZeroMQ which blocks can be reused, as a JSON object such as "
       R"('{"enable_kv_cache_events": true, "endpoint": "tcp://*:5557", "topic": "kv@POD@MODEL"}'; )"
-      "whoever reads the events reads the tokens of prompts (default: none)");
+      "the events contain the tokens of prompts (default: none)");
 }
 
 Result<std::unique_ptr<KvEventPublisher>> start_kv_events(ServeOptions& options) {

@@ -38,7 +38,9 @@ void FairGate::began(const LiveRequest& live) {
 }
 
 void FairGate::left(const LiveRequest& live) {
-  stop_waiting(accounts_[live.tenant.id]);
+  Account& account = accounts_[live.tenant.id];
+  stop_waiting(account);
+  if (std::erase(account.held, live.id) > 0 && account.held.empty()) --holding_;
 }
 
 void FairGate::generated(const LiveRequest& live) {
@@ -89,9 +91,7 @@ void FairGate::release(Account& account) {
   if (account.held.empty()) return;
   --holding_;
   std::vector<LiveRequest*> back;
-  for (const SeqId id : std::exchange(account.held, {})) {
-    if (LiveRequest* live = requests_.find(id)) back.push_back(live);  // others were cancelled
-  }
+  for (const SeqId id : std::exchange(account.held, {})) back.push_back(requests_.find(id));
   requests_.release(back);
   for (LiveRequest* live : back) keeper_.refresh(*live);
 }

@@ -14,17 +14,16 @@
 //
 // What it keeps:
 // - Fairness. While two tenants have requests that wait throughout, the counter of the one that is ahead is
-// above the
-//   other's by at most
+//   above the other's by at most
 //       slack + (prompts + 2 x outputs) / its weight,
 //   where `prompts` are the prompt tokens of its requests that two plans begin to run (the first that sees
 //   the other's requests, and the one that takes it beyond the slack), and `outputs` what its requests that
 //   have begun by then still generate. The paper's bound has the same terms: nothing that has begun is taken
 //   back.
-// - Work. With requests of one tenant waiting, the policy sees all of them: it decides as without tenants. A
-// request
-//   that has just come holds nobody back until a plan has left it waiting, so it costs others no step that it
-//   could run beside. If the engine stands still, all are seen.
+// - Work. With requests of one tenant waiting, the policy sees all of them: it decides as without tenants.
+// For a
+//   request that has just come no other is held back until a plan has left it waiting, so it costs others no
+//   step that it could run beside. If the engine stands still, the policy sees all requests.
 // - Requests that have run, or that hold memory or a promise of it, are always seen.
 #pragma once
 

@@ -36,8 +36,8 @@ struct EngineOptions {
   // grants that are too small, so that other instances' requests can use them, and asks again.
   Nanos borrow_timeout = 120 * kNanosPerSecond;
 
-  // Is told which blocks requests can reuse, after every turn of the loop. Outlives the engine. Needs
-  // CacheOptions::tells_events. Null: nobody is.
+  // The engine tells it after every turn of the loop which blocks requests can reuse. Outlives the engine.
+  // Needs CacheOptions::tells_events. Null: no events are made.
   CacheEventSink* cache_events = nullptr;
 
   // Checks every plan against its view. A plan that breaks a rule is our bug and ends the process.

@@ -320,7 +320,7 @@ std::variant<std::vector<GenerationRequest>, ApiError> prepare_embeddings(
     GenerationRequest& g = out.emplace_back();
     g.prompt = std::move(*tokens);
     g.sampling.temperature = 0;
-    g.max_tokens = 1;  // nobody sees it
+    g.max_tokens = 1;  // it is not part of the answer
     g.cache_salt = request.cache_salt;
     g.priority = request.priority;
     g.slo = request.slo;

@@ -93,7 +93,7 @@ Route find_route(std::span<const Endpoint> table, std::string_view method, std::
     route.refusal.allow = std::move(allowed);
     return route;
   }
-  // On the public port; whoever reaches the admin port needs none.
+  // The admin port asks for no keys, so a path that it does not have needs none.
   const bool asks_for_keys = std::any_of(table.begin(), table.end(), [](const Endpoint& endpoint) {
     return endpoint.key == Endpoint::Key::kNeedsKey;
   });

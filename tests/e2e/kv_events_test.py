@@ -150,7 +150,7 @@ class KvEvents(unittest.TestCase):
         self.assertEqual(topic, TOPIC.encode())
         self.assertEqual(payload, router.payloads[int.from_bytes(number, "big")])
         self.assertEqual([n for n, _ in router.replay(router.next - 2)], [router.next - 2, router.next - 1])
-        # Those of a request with a salt are nobody's business.
+        # Blocks of a request with a salt are not told.
         known = dict(router.media)
         self.ask(server, "A short secret that is longer than a block of sixteen tokens, so that one is full.",
                  cache_salt="x")

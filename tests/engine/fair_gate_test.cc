@@ -207,7 +207,7 @@ TEST(FairGate, NothingIsIdleForFairness) {
   }
 }
 
-// A request that has just come costs nobody the step that could run both.
+// A request that has just come costs no other request the step that could run both.
 TEST(FairGate, ANewcomerHoldsNobodyBackWhereThereIsRoomForAll) {
   EngineOptions o = small_options(64);
   o.fair_slack_tokens = 0;

@@ -8,7 +8,7 @@ import tempfile
 
 VERSION = "4.26.0"
 SHA256 = "0c26707e2efad8aa1bfc5b7ce170f3fccc2e4918ff85989ba9ffa9facb2be326"
-# The installer asks a source package for its metadata; this answers in place of a build system that it would install first.
+# pip asks a source package for its metadata, and would install a build system to get them. This stands in for that build system.
 METADATA = f"""import pathlib
 def prepare_metadata_for_build_wheel(folder, settings=None):
     info = pathlib.Path(folder) / "jsonschema-{VERSION}.dist-info"

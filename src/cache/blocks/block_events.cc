@@ -36,9 +36,9 @@ void BlockEvents::append_descendants(std::vector<BlockId>& out, bool told) const
 }
 
 void BlockEvents::add(BlockId id) {
-  const Block& block = at(id);
+  Block& block = at(id);
   by_hash_.emplace(block.hash, id);
-  if (block.parent) by_parent_.emplace(*block.parent, id);
+  if (block.parent) block.child = by_parent_.emplace(*block.parent, id);
   if (!parent_is_told(block)) return;
   // Those that waited for it follow.
   std::vector<BlockId> reached = {id};
@@ -62,9 +62,7 @@ void BlockEvents::remove(BlockId id) {
     }
   }
   by_hash_.erase(block.hash);
-  if (!block.parent) return;
-  const auto [begin, end] = by_parent_.equal_range(*block.parent);
-  by_parent_.erase(std::find_if(begin, end, [&](const auto& entry) { return entry.second == id; }));
+  if (block.parent) by_parent_.erase(block.child);
 }
 
 void BlockEvents::describe(BlockId id, const BlockHash& hash, uint32_t number, const BlockHash* parent,

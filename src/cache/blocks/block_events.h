@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <unordered_map>
@@ -23,7 +24,7 @@ class BlockEvents {
   // described.
   void describe(BlockId id, const BlockHash& hash, uint32_t number, const BlockHash* parent,
                 std::span<const Token> tokens);
-  // The block has tokens that nobody may learn of. REQUIRES: as describe()
+  // The block has tokens that no event may contain. REQUIRES: as describe()
   void conceal(BlockId id);
   bool describes(BlockId id) const { return raw(id) < blocks_.size() && blocks_[raw(id)].described; }
 
@@ -36,14 +37,18 @@ class BlockEvents {
   std::vector<CacheEvent> everything() const;
 
  private:
+  // By the hash of the parent. A tree, so that an entry is erased in constant time however many siblings it
+  // has.
+  using Children = std::multimap<uint64_t, BlockId>;
   struct Block {
     uint64_t hash = 0;
     std::optional<uint64_t> parent;
     uint32_t number = 0;
     bool described = false;
     bool told = false;
-    std::optional<Tier> tier;   // on which it can be found
-    std::vector<Token> tokens;  // kept with the block, so that they can be told again
+    std::optional<Tier> tier;       // on which it can be found
+    Children::iterator child = {};  // its entry in by_parent_. Valid while it can be found and has a parent
+    std::vector<Token> tokens;      // kept with the block, so that they can be told again
   };
   Block& at(BlockId id);
   CacheEvent stored(const Block& block) const;
@@ -57,7 +62,7 @@ class BlockEvents {
 
   std::vector<Block> blocks_;  // by block
   std::unordered_map<uint64_t, BlockId> by_hash_;
-  std::unordered_multimap<uint64_t, BlockId> by_parent_;
+  Children by_parent_;
   std::vector<CacheEvent> events_;
 };
 

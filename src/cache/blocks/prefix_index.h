@@ -42,7 +42,7 @@ class PrefixIndex {
     Adoptable what;
   };
 
-  // `events`: is told what can be found, and outlives the index; null: nobody is.
+  // `events` is told what can be found, and outlives the index. Null: no events are made.
   explicit PrefixIndex(BlockEvents* events = nullptr) : events_(events) {}
 
   // The block with this hash, or kNoBlock.

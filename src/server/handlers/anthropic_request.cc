@@ -135,27 +135,14 @@ class Conversation {
   JsonFields& errors_;
 };
 
-std::variant<ApiRequest, ApiError> parse_anthropic(std::string_view body, ApiKind kind,
-                                                   const ApiRequest& defaults) {
-  auto parsed = parse_json_object(body);
-  if (auto* e = std::get_if<ApiError>(&parsed)) return std::move(*e);
-  const json& object = std::get<json>(parsed);
-  ApiRequest request = defaults;
-  JsonFields fields(object, body);
-  read_request_fields(fields, object, kind, request);
-  if (fields.error()) return *fields.error();
-  keep_schema_order(body, request);
-  return request;
-}
-
 }  // namespace
 
 std::variant<ApiRequest, ApiError> parse_messages_request(std::string_view body, const ApiRequest& defaults) {
-  return parse_anthropic(body, ApiKind::kMessages, defaults);
+  return read_request(body, ApiKind::kMessages, defaults);
 }
 
 std::variant<ApiRequest, ApiError> parse_count_tokens_request(std::string_view body) {
-  return parse_anthropic(body, ApiKind::kCountTokens, {});
+  return read_request(body, ApiKind::kCountTokens, {});
 }
 
 void set_system(ApiRequest& r, const json& system, JsonFields& errors) {

@@ -78,14 +78,7 @@ void set_encoding_format(ApiRequest& request, const json& format, JsonFields& er
 
 std::variant<ApiRequest, ApiError> parse_embeddings_request(std::string_view body,
                                                             const ApiRequest& defaults) {
-  auto parsed = parse_json_object(body);
-  if (auto* e = std::get_if<ApiError>(&parsed)) return std::move(*e);
-  const json& object = std::get<json>(parsed);
-  ApiRequest request = defaults;
-  JsonFields fields(object, body);
-  read_request_fields(fields, object, ApiKind::kEmbeddings, request);
-  if (fields.error()) return *fields.error();
-  return request;
+  return read_request(body, ApiKind::kEmbeddings, defaults);
 }
 
 void handle_embeddings(Exchange& exchange) {

@@ -45,31 +45,15 @@ std::optional<std::vector<Token>> token_list(const json& list) {
   return tokens;
 }
 
-namespace {
-
-std::variant<ApiRequest, ApiError> parse_openai_request(std::string_view body, ApiKind kind,
-                                                        const ApiRequest& defaults) {
-  auto parsed = parse_json_object(body);
-  if (auto* e = std::get_if<ApiError>(&parsed)) return std::move(*e);
-  const json& object = std::get<json>(parsed);
-  ApiRequest request = defaults;
-  if (kind == ApiKind::kCompletion) request.default_max_tokens = 16;  // OpenAI's
-  JsonFields fields(object, body);
-  read_request_fields(fields, object, kind, request);
-  if (fields.error()) return *fields.error();
-  keep_schema_order(body, request);
-  return request;
-}
-
-}  // namespace
-
 std::variant<ApiRequest, ApiError> parse_chat_request(std::string_view body, const ApiRequest& defaults) {
-  return parse_openai_request(body, ApiKind::kChat, defaults);
+  return read_request(body, ApiKind::kChat, defaults);
 }
 
 std::variant<ApiRequest, ApiError> parse_completion_request(std::string_view body,
                                                             const ApiRequest& defaults) {
-  return parse_openai_request(body, ApiKind::kCompletion, defaults);
+  ApiRequest request = defaults;
+  request.default_max_tokens = 16;  // OpenAI's
+  return read_request(body, ApiKind::kCompletion, std::move(request));
 }
 
 std::string_view token_bytes(const Tokenizer& tokenizer, Token id) {

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "server/handlers/grammar_fields.h"
 #include "server/handlers/request_fields.h"
 #include "server/handlers/tool_fields.h"
 
@@ -128,6 +129,18 @@ std::optional<ApiError> read_default_fields(std::string_view object, ApiRequest&
     if (fields.error()) return *fields.error();
   }
   return std::nullopt;
+}
+
+std::variant<ApiRequest, ApiError> read_request(std::string_view body, ApiKind kind, ApiRequest defaults) {
+  auto parsed = parse_json_object(body);
+  if (auto* e = std::get_if<ApiError>(&parsed)) return std::move(*e);
+  const json& object = std::get<json>(parsed);
+  ApiRequest request = std::move(defaults);
+  JsonFields fields(object, body);
+  read_request_fields(fields, object, kind, request);
+  if (fields.error()) return *fields.error();
+  keep_schema_order(body, request);
+  return request;
 }
 
 }  // namespace kvasir

@@ -110,6 +110,9 @@ std::string type_text(const RequestField& field);
 // other. Unknown fields are noted in the request.
 void read_request_fields(JsonFields& fields, const nlohmann::json& object, ApiKind kind, ApiRequest& request);
 
+// The request that a body says, on top of `defaults`. An error is 400 and names the field.
+std::variant<ApiRequest, ApiError> read_request(std::string_view body, ApiKind kind, ApiRequest defaults);
+
 // Sets in `defaults` what the JSON object says: fields that are `of_model`. An error names the field.
 std::optional<ApiError> read_default_fields(std::string_view object, ApiRequest& defaults);
 

@@ -46,13 +46,7 @@ std::variant<TokenizeRequest, ApiError> parse_tokenize_request(std::string_view 
 }
 
 std::variant<ApiRequest, ApiError> parse_detokenize_request(std::string_view body) {
-  auto parsed = parse_json_object(body);
-  if (auto* e = std::get_if<ApiError>(&parsed)) return std::move(*e);
-  JsonFields fields(std::get<json>(parsed));
-  ApiRequest request;
-  read_request_fields(fields, std::get<json>(parsed), ApiKind::kDetokenize, request);
-  if (fields.error()) return *fields.error();
-  return request;
+  return read_request(body, ApiKind::kDetokenize, {});
 }
 
 // Makes text directly: JSON values for every token of a long text would take many times the memory.

@@ -193,8 +193,8 @@ void KvEventPublisher::send(const KvEventQueue::Batch& batch) {
   kept_bytes_ = kept_.bytes();
 }
 
-// One request, so that many of them do not hold up what is new. It is [client, "", sequence]; others are
-// nobody's, and get no answer.
+// Answers one request, so that many of them do not hold up new events. A request is [client, "", sequence];
+// anything else gets no answer.
 void KvEventPublisher::answer_replay() {
   void* const router = sockets_->router();
   const std::vector<std::string> frames = receive(router);
