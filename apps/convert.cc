@@ -41,6 +41,7 @@ Status convert(const ConvertOptions& options) {
 void add_convert_flags(CLI::App& app, ConvertOptions& o) {
   add_model_flag(app, o.model_path);
   app.add_option("output,-o,--output", o.output, "The GGUF file to write; it is replaced if it exists")
+      ->type_name(kFileType)
       ->required();
   app.add_option("--type", o.type,
                  "Types of the weights, by the name of llama.cpp's mixture. The model's weights must be F32, "

@@ -174,14 +174,19 @@ Status measure_speed(const EvalOptions& options) {
 
 void add_eval_flags(CLI::App& app, EvalOptions& options) {
   RuntimeOptions& r = options.runtime;
-  app.add_option("model,-m,--model", r.model_path, "A GGUF file, or a folder of Hugging Face")->required();
+  app.add_option("model,-m,--model", r.model_path, "A GGUF file, or a folder of Hugging Face")
+      ->type_name(kPathType)
+      ->required();
   app.add_option("--text", options.texts,
-                 "Text files on which the configuration is compared with f32 arithmetic");
+                 "Text files on which the configuration is compared with f32 arithmetic")
+      ->type_name(kFileType);
   app.add_option("--chunk-tokens", options.chunk_tokens, "Tokens of a text that run together (default: 512)")
       ->check(between(1, 1'000'000'000));
-  app.add_option("--kv-cache-dtype", r.kv_cache_dtype, "bf16, f32 or q8_0 (default: bf16)");
+  app.add_option("--kv-cache-dtype", r.kv_cache_dtype, "How keys and values are stored (default: bf16)")
+      ->check(suggests({"bf16", "f32", "q8_0"}));
   app.add_option("--activation-type", r.activation_type,
-                 "auto (int8 for quantised weights, bf16 for BF16 ones) or f32 (default: auto)");
+                 "auto (int8 for quantised weights, bf16 for BF16 ones) or f32 (default: auto)")
+      ->check(suggests({"auto", "f32"}));
   app.add_option(
       "-t,--threads", r.threads,
       "Compute threads (default: one per core, except that with more than two cores one is left out)");

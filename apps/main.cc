@@ -16,12 +16,17 @@
 #include "apps/eval.h"
 #include "apps/flags/cluster_flags.h"
 #include "apps/flags/command_line.h"
+#include "apps/flags/completion.h"
+#include "apps/flags/config_file.h"
+#include "apps/flags/man_page.h"
 #include "apps/flags/runtime_flags.h"
 #include "apps/generate.h"
+#include "apps/health.h"
 #include "apps/inspect.h"
 #include "apps/predictor/train_predictor.h"
 #include "apps/profile/profile.h"
 #include "apps/replay.h"
+#include "apps/serve/check_config.h"
 #include "apps/serve/serve.h"
 #include "apps/simulate/simulate.h"
 
@@ -41,14 +46,42 @@ CLI::App* add_command(CLI::App& parent, const char* name, const char* what,
   return command;
 }
 
+struct NoOptions {};
+
+int print(const std::string& text) {
+  fmt::print("{}", text);
+  return 0;
+}
+
+// The commands that print something about the command line itself.
+void add_about_commands(CLI::App& app, std::function<int()>& chosen) {
+  add_command<std::string>(
+      app, "completion", "Print the completion of this command line for a shell, as a script",
+      [](CLI::App& command, std::string& shell) {
+        command.add_option("shell", shell, "The shell")
+            ->required()
+            ->check(CLI::IsMember(completion_shells()));
+      },
+      [&app](const std::string& shell) { return print(completion_script(app, shell)); }, chosen);
+  add_command<NoOptions>(
+      app, "man", "Print the manual page, kvasir.1, as roff", [](CLI::App&, NoOptions&) {},
+      [&app](const NoOptions&) { return print(man_page(app, KVASIR_VERSION)); }, chosen);
+}
+
 int run(int argc, char** argv) {
   CLI::App app("Kvasir serves large language models and manages the KV cache by exchangeable policies.",
                "kvasir");
   app.set_version_flag("--version", std::string("kvasir ") + KVASIR_VERSION);
   app.require_subcommand(1);
   std::function<int()> chosen;
-  CLI::App* serve = add_command<ServeOptions>(app, "serve", "Serve a model over HTTP with OpenAI's interface",
-                                              add_serve_flags, run_serve, chosen);
+  SettingPlaces places;
+  CLI::App* serve = nullptr;
+  serve = add_command<ServeOptions>(
+      app, "serve", "Serve a model over HTTP with OpenAI's interface", add_serve_flags,
+      [&serve, &places](const ServeOptions& options) {
+        return options.check_config ? check_config(*serve, places, options) : run_serve(options);
+      },
+      chosen);
   CLI::App* gmanager = add_command<ClusterOptions>(
       app, "gmanager", "Manage a cluster's memory, without a model; an instance of serve can, too",
       [](CLI::App& command, ClusterOptions& options) {
@@ -64,6 +97,9 @@ int run(int argc, char** argv) {
   CLI::App* generate =
       add_command<GenerateOptions>(app, "generate", "Generate from one prompt, to standard output",
                                    add_generate_flags, run_generate, chosen);
+  CLI::App* health =
+      add_command<HealthOptions>(app, "health", "Ask a server on this machine whether it can serve",
+                                 add_health_flags, run_health, chosen);
   add_command<BenchOptions>(
       app, "bench", "Put load on any OpenAI-compatible server, and measure", add_bench_flags,
       [](const BenchOptions& options) { return run_bench(options); }, chosen);
@@ -87,9 +123,14 @@ int run(int argc, char** argv) {
   add_command<ConvertOptions>(app, "convert", "Write a model as a GGUF file of another type",
                               add_convert_flags, run_convert, chosen);
 
-  for (CLI::App* command : {serve, gmanager, status, generate, profile, train}) {
+  add_about_commands(app, chosen);
+
+  for (CLI::App* command : {serve, gmanager, status, generate, health, profile, train}) {
+    add_config_file(*command, places, command == serve ? nullptr : serve);
     add_environment(*command);
-    command->footer("Each flag may also be given by the environment: --max-num-seqs as KVASIR_MAX_NUM_SEQS.");
+    command->footer(
+        "Each flag may also be given by the environment, as KVASIR_MAX_NUM_SEQS for --max-num-seqs, or in a "
+        "YAML file that --config names.");
   }
   const std::optional<int> done = parse_command_line(app, argc, argv, std::cout, std::cerr);
   return done ? *done : chosen();

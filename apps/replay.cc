@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "apps/flags/command_line.h"
 #include "apps/flags/runtime_flags.h"
 #include "base/units.h"
 #include "engine/plan_log.h"
@@ -19,7 +20,9 @@ void print_reasons(const View& view, const StepPlan& plan) {
 }  // namespace
 
 void add_replay_flags(CLI::App& app, ReplayOptions& options) {
-  app.add_option("log", options.log, "A plan log that serve --log-plans has written")->required();
+  app.add_option("log", options.log, "A plan log that serve --log-plans has written")
+      ->type_name(kFileType)
+      ->required();
   app.add_flag("--reasons", options.reasons, "Print why the policy decided as it did, as the log says");
 }
 

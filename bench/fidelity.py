@@ -251,7 +251,7 @@ def parse(arguments):
     o = parser.parse_args(arguments)
     if not o.policies or not o.loads or o.repeats < 1:
         parser.error("--policies, --loads and --repeats must name at least one")
-    o.policy_flag, o.allow_other_lengths = [], False
+    o.policy_flag, o.allow_other_lengths, o.trace = [], False, None
     return o
 
 

@@ -2,10 +2,11 @@
 """Scheduling policies under memory pressure, each served and loaded in turn on this machine. One command:
 
     pressure_study.py --model M.gguf --out DIR [--policies vllm,sarathi] [--length-scale 0.25] [--seconds 120]
+    pressure_study.py --model M.gguf --out DIR --trace lengths.csv
     pressure_study.py --model M.gguf --out DIR --overload [--overload-seconds 300]
 
-Requests have lengths like ShareGPT's first turns (`kvasir bench --dataset-name sharegpt --length-scale`), end where the
-dataset says (--force-output-lengths, which no scheduler sees) and arrive as a Poisson process. The KV cache holds
+Requests have lengths like ShareGPT's first turns (`kvasir bench --dataset-name sharegpt --length-scale`) or, with --trace,
+those of a CSV file with the columns prompt and output, end where the dataset says (--force-output-lengths, which no scheduler sees) and arrive as a Poisson process. The KV cache holds
 --mean-requests mean requests. The study measures, in this order:
 
 1. unloaded: one request at a time on the baseline policy. Its mean TTFT and TPOT and the 99th percentile of its TBT, times
@@ -24,6 +25,7 @@ come early, /health that says 200, memory that does not grow, goodput that does 
 """
 
 import argparse
+import csv
 import json
 import math
 import os
@@ -41,14 +43,14 @@ from pathlib import Path
 
 START_LIMIT_S = 600
 # First turns of ShareGPT, in tokens: what kvasir bench draws. The longest output is its bound for every request.
-MEAN_PROMPT, MEAN_OUTPUT, LONGEST_OUTPUT, LONGEST_TOTAL = 161.31, 337.99, 991, 2048
+SHAREGPT = {"mean_prompt": 161.31, "mean_output": 337.99, "longest_output": 991, "longest_total": 2048}
 T975 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
         2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042)
 CHUNKED = ("sarathi", "fastgen", "priority", "apt-serve-s", "cacheopt")  # policies that cut prompts into chunks
 SWAPPING = ("vllm-swap", "layerkv", "s3")  # those that are nothing of their own without a host tier
 SLO_KINDS = ("ttft", "tpot", "tbt", "e2el")
 UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
-SETTINGS = ("length_scale", "mean_requests", "kv_cache_dtype", "block_size", "baseline", "slos", "slo_ttft", "slo_tpot",
+SETTINGS = ("length_scale", "trace", "mean_requests", "kv_cache_dtype", "block_size", "baseline", "slos", "slo_ttft", "slo_tpot",
             "slo_tbt", "slo_e2el", "slo_kinds", "p99_tbt", "relative_slo", "slo_reference",
             "send_slo", "seconds", "max_num_seqs", "drain_timeout", "closed", "closed_prompts",
             "unloaded_prompts", "serve_flag", "policy_flag", "bench_flag")  # of a study: the same in all its runs
@@ -72,11 +74,31 @@ def kv_bytes_per_token(inspected, dtype):
     return float(found[1]) * UNITS[found[2]]
 
 
-def kv_budget(bytes_per_token, mean_requests, length_scale, block_size):
+def trace_lengths(path):
+    """What SHAREGPT has, of a trace."""
+    try:
+        with open(path, newline="", encoding="utf-8") as file:
+            lengths = [(int(row["prompt"]), int(row["output"])) for row in csv.DictReader(file)]
+    except (OSError, KeyError, TypeError, ValueError) as problem:
+        sys.exit(f"--trace {path} cannot be read as CSV with the columns prompt and output: {problem!r}")
+    if not lengths:
+        sys.exit(f"--trace {path} has no requests")
+    prompts, outputs = zip(*lengths)
+    return {"mean_prompt": statistics.fmean(prompts), "mean_output": statistics.fmean(outputs),
+            "longest_output": max(outputs), "longest_total": max(p + n for p, n in lengths)}
+
+
+def lengths_of(o):
+    """In tokens: the mean prompt and output, the longest output and the longest sum of both."""
+    lengths = trace_lengths(o.trace) if o.trace else SHAREGPT
+    return {key: value * o.length_scale for key, value in lengths.items()}
+
+
+def kv_budget(bytes_per_token, mean_requests, lengths, block_size):
     """Bytes for so many mean requests, and no less than the longest one needs; each request's last block is half full in
     the mean."""
-    mean = (MEAN_PROMPT + MEAN_OUTPUT) * length_scale + block_size / 2
-    longest = math.ceil(LONGEST_TOTAL * length_scale / block_size + 1) * block_size
+    mean = lengths["mean_prompt"] + lengths["mean_output"] + block_size / 2
+    longest = math.ceil(lengths["longest_total"] / block_size + 1) * block_size
     tokens = max(mean_requests * mean, longest)
     return math.ceil(tokens / block_size) * block_size * bytes_per_token
 
@@ -250,8 +272,11 @@ class Server:
 def bench(o, url, path, label, prompts, seed, *flags):
     """One run of `kvasir bench`, whose result is left at `path` when it is whole."""
     part = path.with_suffix(".part")
-    longest = max(1, round(LONGEST_OUTPUT * o.length_scale))
-    command = [o.kvasir, "bench", "--base-url", url, "--dataset-name", "sharegpt", "--length-scale", str(o.length_scale),
+    longest = max(1, round(lengths_of(o)["longest_output"]))
+    dataset = ["trace", "--dataset-path", o.trace] if o.trace else ["sharegpt"]
+    if o.trace and "--request-rate" not in flags:
+        flags = ("--request-rate", "inf", *flags)  # a trace without arrivals has no rate of its own
+    command = [o.kvasir, "bench", "--base-url", url, "--dataset-name", *dataset, "--length-scale", str(o.length_scale),
                "--force-output-lengths", "--max-tokens", str(longest), "--num-prompts", str(prompts), "--seed", str(seed),
                "--label", label, "--no-progress", "--save-result", "--result-dir", str(part.parent), "--result-filename",
                part.name, *o.bench_flag, *flags]
@@ -300,9 +325,10 @@ def prepare(o):
     if inspected.returncode != 0:
         sys.exit(f"{o.kvasir} inspect {o.model} ended with {inspected.returncode}: run it by hand")
     per_token = kv_bytes_per_token(inspected.stdout, o.kv_cache_dtype)
-    budget = kv_budget(per_token, o.mean_requests, o.length_scale, o.block_size)
+    lengths = lengths_of(o)
+    budget = kv_budget(per_token, o.mean_requests, lengths, o.block_size)
     say(f"KV cache: {budget / (1 << 20):.1f} MiB for {o.mean_requests:g} mean requests of "
-        f"{(MEAN_PROMPT + MEAN_OUTPUT) * o.length_scale:.0f} tokens, {per_token / 1024:.1f} KiB a token")
+        f"{lengths['mean_prompt'] + lengths['mean_output']:.0f} tokens, {per_token / 1024:.1f} KiB a token")
     with Server(o, o.baseline, budget) as server:
         alone = bench(o, server.url, Path(o.out, "unloaded.json"), "unloaded", o.unloaded_prompts, 1000,
                       "--max-concurrency", "1", "--num-warmups", "2")
@@ -310,7 +336,7 @@ def prepare(o):
                        "--max-concurrency", str(o.closed))
     slos = slos_of(alone, o)
     study = {"settings": settings, "kv_bytes": int(budget), "slos_ms": slos,
-             "chunk_tokens": chunk_tokens(alone, slos, MEAN_PROMPT * o.length_scale, o.max_num_seqs),
+             "chunk_tokens": chunk_tokens(alone, slos, lengths["mean_prompt"], o.max_num_seqs),
              "capacity": closed["request_throughput"], "cpus": os.cpu_count()}
     path.write_text(json.dumps(study, indent=1) + "\n")
     return study
@@ -379,7 +405,7 @@ def describe(study):
     times = {"ttft": "mean", "tpot": "mean", "tbt": "p99", "e2el": "p99"}
     bounds = ", ".join(f"{names[key]} {value:.0f} ms" + ("" if s["slos"] else f" ({s['slo_' + key]:g} × {times[key]})")
                        for key, value in slos.items())
-    return (f"{s['model']}, {study['cpus']} CPUs; ShareGPT's lengths × {s['length_scale']:g}; KV cache "
+    return (f"{s['model']}, {study['cpus']} CPUs; lengths of {Path(s['trace']).name if s.get('trace') else 'ShareGPT'} × {s['length_scale']:g}; KV cache "
             f"{study['kv_bytes'] / (1 << 20):.1f} MiB ({s['mean_requests']:g} mean requests); capacity of {s['baseline']} "
             f"{study['capacity']:.4g} req/s. SLOs{'' if s['slos'] else ' from the unloaded latencies'}: {bounds}. "
             f"\"All met\" and goodput take them together.\n")
@@ -493,7 +519,9 @@ def parse(arguments):
     add("--policies", type=names, default=["orca", "vllm", "vllm-swap", "sarathi", "fastgen", "priority"],
         help="commas between (orca,vllm,vllm-swap,sarathi,fastgen,priority)")
     add("--baseline", default="vllm", help="whose latency and capacity set SLOs and rates (vllm)")
-    add("--length-scale", type=float, default=0.25, help="of ShareGPT's lengths (0.25)")
+    add("--trace", metavar="FILE", help="requests have the lengths of this CSV file (columns prompt and output), in place of "
+        "ShareGPT's, in an order drawn by the seed")
+    add("--length-scale", type=float, default=0.25, help="of those lengths (0.25)")
     add("--mean-requests", type=float, default=25, help="that the KV cache holds (25)")
     add("--kv-cache-dtype", default="bf16")
     add("--block-size", type=int, default=16, help="tokens (16: a small part of a scaled request)")

@@ -6,15 +6,20 @@
 #include <CLI/CLI.hpp>
 
 #include "apps/bench/workloads.h"
+#include "apps/flags/command_line.h"
 
 namespace kvasir {
 namespace {
 
 void add_server_flags(CLI::App& app, BenchOptions& o) {
   app.add_option("--base-url", o.base_url, "The server, by http")->capture_default_str();
-  app.add_option("--endpoint", o.endpoint, "/v1/completions or /v1/chat/completions")->capture_default_str();
+  app.add_option("--endpoint", o.endpoint, "What to send requests to")
+      ->capture_default_str()
+      ->check(suggests({"/v1/completions", "/v1/chat/completions"}));
   app.add_option("-m,--model", o.model, "Model name to ask for (default: the first that /v1/models names)");
-  app.add_option("--api-key", o.api_key, "Sent as a bearer token")->envname("KVASIR_API_KEY");
+  app.add_option("--api-key", o.api_key, "Sent as a bearer token")
+      ->type_name(kSecretType)
+      ->envname("KVASIR_API_KEY");
   app.add_option("--timeout", o.timeout_s, "Seconds that one request may take")->capture_default_str();
 }
 
@@ -37,7 +42,8 @@ void add_request_flags(CLI::App& app, BenchOptions& o) {
   app.add_flag("--ignore-eos,!--no-ignore-eos", o.ignore_eos, "Ask the server to generate max_tokens always");
   app.add_option("--temperature", o.temperature, "Sampling temperature")->capture_default_str();
   app.add_option("--extra-body", o.extra_body,
-                 R"(Further fields of every request, as a JSON object such as '{"min_p":0.1}')");
+                 R"(Further fields of every request, as a JSON object such as '{"min_p":0.1}')")
+      ->type_name(kJsonType);
 }
 
 }  // namespace
@@ -50,11 +56,13 @@ void add_dataset_flags(CLI::App& app, BenchOptions& o) {
                      fmt::join(workload_names(), ", ")))
       ->capture_default_str();
   app.add_option(
-      "--dataset-path", o.dataset_path,
-      "For custom: one {\"prompt\": ..., \"max_tokens\": N} per line; \"output_tokens\" is another name for "
-      "\"max_tokens\". Sent in the order of the file. For trace: CSV with the columns prompt and output "
-      "(tokens) and, if it has them, arrival (seconds) and class. For sharegpt: the JSON list of "
-      "conversations; an answer's length is then its words, which is approximate");
+         "--dataset-path", o.dataset_path,
+         "For custom: one {\"prompt\": ..., \"max_tokens\": N} per line; \"output_tokens\" is another name "
+         "for "
+         "\"max_tokens\". Sent in the order of the file. For trace: CSV with the columns prompt and output "
+         "(tokens) and, if it has them, arrival (seconds) and class. For sharegpt: the JSON list of "
+         "conversations; an answer's length is then its words, which is approximate")
+      ->type_name(kFileType);
   app.add_option("--num-prompts", o.num_prompts,
                  "Requests to measure (default: 1000, or every line of a custom file or trace); a shorter "
                  "custom file is sent again from its beginning");
@@ -148,13 +156,16 @@ void add_result_flags(CLI::App& app, BenchOptions& o) {
   app.add_flag("--save-result,!--no-save-result", o.save_result, "Write the result as JSON");
   app.add_flag("--save-detailed,!--no-save-detailed", o.save_detailed,
                "With --save-result: also each request's times, lengths, text and error");
-  app.add_option("--result-dir", o.result_dir, "Directory of the JSON file (default: the working directory)");
+  app.add_option("--result-dir", o.result_dir, "Directory of the JSON file (default: the working directory)")
+      ->type_name(kFolderType);
   app.add_option("--result-filename", o.result_filename,
                  "Name of the JSON file (default: of the rate, model and date)");
   app.add_option("--label", o.label, "What the system is called in reports; kept in the JSON file");
-  app.add_option("--html", o.html, "Write a report with curves, in one file that needs nothing else");
+  app.add_option("--html", o.html, "Write a report with curves, in one file that needs nothing else")
+      ->type_name(kFileType);
   app.add_option("--compare", o.compare,
-                 "Result files of earlier runs: no load is sent, and --html gets them all in one picture");
+                 "Result files of earlier runs: no load is sent, and --html gets them all in one picture")
+      ->type_name(kFileType);
 }
 
 void add_bench_flags(CLI::App& app, BenchOptions& options) {

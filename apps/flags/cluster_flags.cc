@@ -16,8 +16,11 @@ void add_member_flags(CLI::App& app, ClusterOptions& flags, bool required) {
   app.add_option("--cluster-name", flags.name,
                  "Name of this instance in the cluster (default: host name and process id)");
   app.add_option("--cluster-token", flags.token,
-                 "Secret that all instances of the cluster share; other processes can see it here");
-  app.add_option("--cluster-token-file", flags.token_file, "File with this secret");
+                 "Secret that all instances of the cluster share; other processes can see it here (default: "
+                 "none)")
+      ->type_name(kSecretType);
+  app.add_option("--cluster-token-file", flags.token_file, "File with this secret (default: none)")
+      ->type_name(kFileType);
   app.add_option("--cluster-transport", flags.transport,
                  "How instances talk: ucx (TCP, shared memory, InfiniBand) or grpc; the same for all of them")
       ->check(CLI::IsMember({"ucx", "grpc"}))

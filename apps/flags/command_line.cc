@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <ostream>
 #include <string_view>
 #include <vector>
@@ -10,6 +11,7 @@
 namespace kvasir {
 namespace {
 
+constexpr int kExitFile = 1;
 constexpr int kExitUsage = 2;
 constexpr size_t kLongestName = 64;  // of a flag or command that is worth comparing with ours
 
@@ -49,11 +51,8 @@ bool looks_like_flag(std::string_view argument) {
 
 std::string unknown_flag(const CLI::App& command, const std::string& argument) {
   const std::string flag = argument.substr(0, argument.find('='));
-  std::vector<std::string> known;
-  for (const CLI::Option* option : command.get_options()) {
-    known.insert(known.end(), option->get_lnames().begin(), option->get_lnames().end());
-  }
-  const std::string name = nearest(flag.substr(std::min(flag.find_first_not_of('-'), flag.size())), known);
+  const std::string name =
+      nearest_flag(command, flag.substr(std::min(flag.find_first_not_of('-'), flag.size())));
   return fmt::format("unknown flag {}{}", flag, name.empty() ? "" : "; did you mean --" + name + "?");
 }
 
@@ -81,17 +80,12 @@ std::string wrong_value(const CLI::Option& option, const std::string& value) {
   return fmt::format("{}: '{}' is not {}", option.get_name(), value, expected);
 }
 
-// The library's own messages of these two kinds name the option but say neither what is expected nor, if it
-// is missing, that a value is.
-std::string message_of(const CLI::App& command, const CLI::ParseError& e) {
-  std::string message = e.what();
+// Names the environment variable in place of the option, if the value at fault is its.
+std::string with_source(const CLI::App& command, const std::string& message) {
   for (const CLI::Option* option : command.get_options()) {
-    const std::string conversion = "Could not convert: " + option->get_name() + " = ";
-    if (message.starts_with(conversion)) return wrong_value(*option, message.substr(conversion.size()));
-    if (e.get_exit_code() != static_cast<int>(CLI::ExitCodes::ArgumentMismatch)) continue;
-    if (!message.starts_with(option->get_name() + ": ")) continue;
-    if (message.ends_with("missing")) return option->get_name() + ": its value is missing";
-    if (option->count() > 1) return fmt::format("{} is given {} times", option->get_name(), option->count());
+    const std::string name = option->get_name() + ":";
+    if (!message.starts_with(name) || !from_environment(command, *option)) continue;
+    return option->get_envname() + message.substr(name.size() - 1);
   }
   return message;
 }
@@ -114,12 +108,54 @@ std::string explain(const CLI::App& app, const CLI::ParseError& e) {
   } else if (!left.empty()) {
     what = fmt::format("unexpected argument '{}'", left.front());
   } else {
-    return path + ": " + message_of(*command, e);
+    return path + ": " + with_source(*command, explain_value(*command, e));
   }
   return fmt::format("{0}: {1} (see {0} --help)", path, what);
 }
 
 }  // namespace
+
+CLI::Validator suggests(const std::vector<std::string>& names) {
+  return CLI::Validator([](std::string&) { return std::string(); },
+                        fmt::format("{{{}}}", fmt::join(names, ",")));
+}
+
+std::vector<std::string> choices_of(const CLI::Option& option) {
+  const std::string type = option.get_type_name();
+  const size_t begin = type.find('{');
+  if (begin == std::string::npos || type.back() != '}') return {};
+  return CLI::detail::split(type.substr(begin + 1, type.size() - begin - 2), ',');
+}
+
+bool from_environment(const CLI::App& command, const CLI::Option& option) {
+  const std::vector<CLI::Option*>& given = command.parse_order();
+  if (std::find(given.begin(), given.end(), &option) != given.end()) return false;
+  const char* value = option.get_envname().empty() ? nullptr : std::getenv(option.get_envname().c_str());
+  return value != nullptr && *value != '\0';
+}
+
+std::string nearest_flag(const CLI::App& command, std::string_view name) {
+  std::vector<std::string> known;
+  for (const CLI::Option* option : command.get_options()) {
+    known.insert(known.end(), option->get_lnames().begin(), option->get_lnames().end());
+  }
+  return nearest(name, known);
+}
+
+// The library's own messages of these two kinds name the option but say neither what is expected nor, if it
+// is missing, that a value is.
+std::string explain_value(const CLI::App& command, const CLI::ParseError& e) {
+  std::string message = e.what();
+  for (const CLI::Option* option : command.get_options()) {
+    const std::string conversion = "Could not convert: " + option->get_name() + " = ";
+    if (message.starts_with(conversion)) return wrong_value(*option, message.substr(conversion.size()));
+    if (e.get_exit_code() != static_cast<int>(CLI::ExitCodes::ArgumentMismatch)) continue;
+    if (!message.starts_with(option->get_name() + ": ")) continue;
+    if (message.ends_with("missing")) return option->get_name() + ": its value is missing";
+    if (option->count() > 1) return fmt::format("{} is given {} times", option->get_name(), option->count());
+  }
+  return message;
+}
 
 std::optional<int> parse_command_line(CLI::App& app, int argc, const char* const* argv, std::ostream& out,
                                       std::ostream& err) {
@@ -129,7 +165,7 @@ std::optional<int> parse_command_line(CLI::App& app, int argc, const char* const
     return app.exit(e, out, err);
   } catch (const CLI::ParseError& e) {
     err << explain(app, e) << '\n';
-    return kExitUsage;
+    return e.get_exit_code() == static_cast<int>(CLI::ExitCodes::ConfigError) ? kExitFile : kExitUsage;
   }
   return std::nullopt;
 }

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "apps/flags/command_line.h"
+#include "base/log.h"
 #include "base/units.h"
 #include "model/quantize/recipe.h"
 #include "sched/registry.h"
@@ -42,7 +43,8 @@ void add_tier_flags(CLI::App& app, RuntimeOptions& o) {
           "or with a suffix, as 512MiB (default: 0, none)");
   app.add_option("--kv-offloading-dir", o.kv_offloading_dir,
                  "Directory for the file of the disk tier, which keeps prefixes across restarts of the "
-                 "server (default: none)");
+                 "server (default: none)")
+      ->type_name(kFolderType);
   add_gib(app, "--kv-offloading-disk-size", o.kv_offloading_disk_bytes,
           "Size of the disk tier, in GiB, as 100 or 0.5, or with a suffix (default: 0, none)");
   app.add_option(
@@ -75,9 +77,11 @@ void add_cache_flags(CLI::App& app, RuntimeOptions& o) {
   app.add_option(
          "--kv-cache-dtype", o.kv_cache_dtype,
          "How keys and values are stored: bf16, f32, or q8_0 (int8, one scale per token, head and plane)")
-      ->capture_default_str();
-  app.add_option("--block-size", o.block_size, "Tokens of a KV block: 16, 32, 64, 128 or 256")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(suggests({"bf16", "f32", "q8_0"}));
+  app.add_option("--block-size", o.block_size, "Tokens of a KV block")
+      ->capture_default_str()
+      ->check(suggests({"16", "32", "64", "128", "256"}));
   app.add_option("--kv-layer-group", o.kv_layer_group,
                  "Layers that share a frame of the cache (default: 1 with a host or disk tier, else all)");
   app.add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", o.enable_prefix_caching,
@@ -109,13 +113,15 @@ void add_batch_flags(CLI::App& app, RuntimeOptions& o) {
 
 void add_policy_flag(CLI::App& app, std::string& policy) {
   app.add_option("--scheduling-policy", policy,
-                 fmt::format("What runs next: {}; a policy's own settings follow its name, as NAME:KEY=VALUE",
-                             fmt::join(policy_names(), ", ")))
-      ->capture_default_str();
+                 "What runs next; a policy's own settings follow its name, as NAME:KEY=VALUE")
+      ->capture_default_str()
+      ->check(suggests(policy_names()));
 }
 
 void add_model_flag(CLI::App& app, std::string& path) {
-  app.add_option("model,-m,--model", path, "The model: a GGUF file, or a folder of Hugging Face")->required();
+  app.add_option("model,-m,--model", path, "The model: a GGUF file, or a folder of Hugging Face")
+      ->type_name(kPathType)
+      ->required();
 }
 
 void add_pinning_flag(CLI::App& app, Pinning& pinning) {
@@ -149,10 +155,13 @@ void add_runtime_flags(CLI::App& app, RuntimeOptions& o) {
   app.add_option("--activation-type", o.activation_type,
                  "Type of the rows in matrix products. auto: int8 for quantised weights, bf16 for BF16 ones; "
                  "f32: f32 throughout")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(suggests({"auto", "f32"}));
   app.add_option("--chat-template", o.chat_template_path,
-                 "File with a Jinja chat template (default: the model's own)");
-  app.add_option("--log-plans", o.log_plans, "File that gets one line of JSON per step (default: none)");
+                 "File with a Jinja chat template (default: the model's own)")
+      ->type_name(kFileType);
+  app.add_option("--log-plans", o.log_plans, "File that gets one line of JSON per step (default: none)")
+      ->type_name(kFileType);
 }
 
 void add_length_predictor_flag(CLI::App& app, std::string& predictor) {
@@ -162,18 +171,21 @@ void add_length_predictor_flag(CLI::App& app, std::string& predictor) {
                  "oracle (takes the length that the request states). For experiments, the stated length made "
                  "worse: laplace:N (a mean error of N tokens), bucket:N (rounded up to a multiple of N), "
                  "inverted:N (N less the length)")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(suggests({"online", "hidden", "constant:", "oracle", "laplace:", "bucket:", "inverted:"}));
 }
 
 void add_belief_flags(CLI::App& app, BeliefOptions& o) {
   o.used = true;
   app.add_option("--cost-profile", o.cost_profile,
                  "File that `kvasir profile` has written (default: the one of this machine, model and flags, "
-                 "if there is one)");
+                 "if there is one)")
+      ->type_name(kFileType);
   add_length_predictor_flag(app, o.length_predictor);
   app.add_option("--length-predictor-file", o.length_predictor_file,
                  "File of what the predictor has learnt: read at the start if it exists, and written at the "
-                 "end (default: none)");
+                 "end (default: none)")
+      ->type_name(kFileType);
 }
 
 void add_environment(CLI::App& app) {
@@ -192,7 +204,12 @@ void add_environment(CLI::App& app) {
 }
 
 int report_failure(const char* subcommand, const std::string& message) {
-  fmt::print(stderr, "kvasir {}: {}\n", subcommand, message);
+  const std::string said = fmt::format("kvasir {}: {}", subcommand, message);
+  if (log_format() == LogFormat::kJson) {
+    log_line(LogLevel::kError, said);
+  } else {
+    fmt::print(stderr, "{}\n", said);
+  }
   return 1;
 }
 

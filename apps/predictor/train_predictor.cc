@@ -259,10 +259,13 @@ void add_train_predictor_flags(CLI::App& app, TrainPredictorOptions& o) {
                  "JSON lines of requests in the order of their arrival: {\"messages\": [...]} or "
                  "{\"prompt\": ...}, with \"temperature\", \"output_tokens\" and \"finish_reason\". A "
                  "request without output_tokens is answered first")
+      ->type_name(kFileType)
       ->required();
-  app.add_option("--output", o.output, "File for serve's --length-predictor-file (default: only the report)");
+  app.add_option("--output", o.output, "File for serve's --length-predictor-file (default: only the report)")
+      ->type_name(kFileType);
   app.add_option("--save-trace", o.save_trace,
-                 "File for the requests with the lengths of their answers (default: none)");
+                 "File for the requests with the lengths of their answers (default: none)")
+      ->type_name(kFileType);
   app.add_option("--max-tokens", o.max_tokens, "Most tokens of an answer that the trace lacks")
       ->capture_default_str()
       ->check(between(1, 100'000));

@@ -200,8 +200,10 @@ void add_profile_flags(CLI::App& app, ProfileOptions& options) {
                  "Seconds to measure for, after loading the model (default: 25, or 120 with --full)")
       ->check(between(0.5, 3600.0));
   app.add_option("--output", options.output,
-                 "A second file for the result (default: only the cache folder, where serve looks)");
-  CLI::Option* truth = app.add_option("--truth", options.truth, "File for the result of --full");
+                 "A second file for the result (default: only the cache folder, where serve looks)")
+      ->type_name(kFileType);
+  CLI::Option* truth =
+      app.add_option("--truth", options.truth, "File for the result of --full")->type_name(kFileType);
   app.add_flag("--full", options.full,
                "Measure this machine for `kvasir simulate --device FILE` instead of for the policies of "
                "serve, whose beliefs stay as they are")

@@ -19,7 +19,7 @@ CLI::Option* add_seconds(CLI::App& app, const char* flag, Nanos& value, const ch
   return app
       .add_option_function<double>(
           flag, [&value](double seconds) { value = from_seconds(seconds); }, help)
-      ->default_str(fmt::format("{}", to_seconds(value)))
+      ->default_str(fmt::format("{:g}", to_seconds(value)))
       ->type_name("SECONDS")
       ->check(between(0.1, 86400.0));
 }
@@ -77,9 +77,12 @@ void add_connection_flags(CLI::App& app, HttpLimits& limits) {
 void add_admin_flags(CLI::App& app, ServerOptions& o) {
   app.add_option("--admin-host", o.admin_host, "Address of the admin port")->capture_default_str();
   app.add_option("--admin-port", o.admin_port,
-                 "Second port for operators, with its own thread and no keys: /health, /metrics, POST "
-                 "/admin/drain; 0: any free one (default: none)")
+                 "Second port for operators, with its own thread and no keys: /livez, /readyz, "
+                 "/health, /metrics, POST /admin/drain; 0: any free one (default: none)")
       ->check(between(0, 65535));
+  add_seconds(app, "--liveness-timeout", o.liveness_timeout,
+              "Seconds without a sign of life of the engine after which /livez gets a 503; a long step gives "
+              "one in each layer, and an engine that has nothing to do is alive");
   app.add_flag_function(
       "--public-metrics,!--no-public-metrics", [&o](int64_t count) { o.public_metrics = count > 0; },
       "GET /metrics on --port, too (default: on, and off with --admin-port)");
@@ -87,13 +90,17 @@ void add_admin_flags(CLI::App& app, ServerOptions& o) {
 
 void add_tls_flags(CLI::App& app, TlsOptions& o) {
   app.add_option(
-      "--ssl-certfile", o.certfile,
-      "PEM file with the certificate and those between it and the root: both ports then speak TLS; "
-      "SIGHUP reads the files again (default: no TLS)");
-  app.add_option("--ssl-keyfile", o.keyfile, "PEM file with its private key, without a passphrase");
+         "--ssl-certfile", o.certfile,
+         "PEM file with the certificate and those between it and the root: both ports then speak TLS; "
+         "SIGHUP reads the files again (default: no TLS)")
+      ->type_name(kFileType);
+  app.add_option("--ssl-keyfile", o.keyfile,
+                 "PEM file with its private key, without a passphrase (default: none)")
+      ->type_name(kFileType);
   app.add_option(
-      "--ssl-ca-certs", o.ca_certs,
-      "PEM file: clients need a certificate that one of these has signed (default: they need none)");
+         "--ssl-ca-certs", o.ca_certs,
+         "PEM file: clients need a certificate that one of these has signed (default: they need none)")
+      ->type_name(kFileType);
 }
 
 void add_browser_flags(CLI::App& app, BrowserOptions& o) {

@@ -56,12 +56,15 @@ Status check_together(const ServerOptions& server) {
 void add_key_flags(CLI::App& app, KeyOptions& options, ServerOptions& server) {
   app.add_option("--api-key", options.of_flags,
                  "Key that clients must send; may be given again (default: none)")
+      ->type_name(kSecretType)
       ->allow_extra_args(false);
-  app.add_option("--api-key-file", options.plain_file, "File with such keys, one per line");
+  app.add_option("--api-key-file", options.plain_file, "File with such keys, one per line (default: none)")
+      ->type_name(kFileType);
   app.add_option(
-      "--api-keys", options.file,
-      "YAML file of keys with names and limits, as docs/keys.md has it; 'kvasir key NAME' makes a key. Read "
-      "again on SIGHUP (default: none)");
+         "--api-keys", options.file,
+         "YAML file of keys with names and limits, as docs/keys.md has it; 'kvasir key NAME' makes a key. "
+         "Read again on SIGHUP (default: none)")
+      ->type_name(kFileType);
   app.add_flag(
       "--share-prefixes,!--no-share-prefixes", server.share_prefixes,
       "Reuse a prefix that a request with another key has computed, by which one holder can find out what "

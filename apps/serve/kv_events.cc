@@ -4,30 +4,39 @@
 #include <utility>
 #include <vector>
 
+#include "apps/flags/command_line.h"
 #include "base/log.h"
 
 namespace kvasir {
 
 void add_kv_event_flags(CLI::App& app, ServeOptions& options) {
   app.add_option(
-      "--kv-events-config", options.kv_events_config,
-      "Tells routers over ZeroMQ which blocks can be reused, as a JSON object such as "
-      R"('{"enable_kv_cache_events": true, "endpoint": "tcp://*:5557", "topic": "kv@POD@MODEL"}'; )"
-      "the events contain the tokens of prompts (default: none)");
+         "--kv-events-config", options.kv_events_config,
+         "Tells routers over ZeroMQ which blocks can be reused, as a JSON object such as "
+         R"('{"enable_kv_cache_events": true, "endpoint": "tcp://*:5557", "topic": "kv@POD@MODEL"}'; )"
+         "the events contain the tokens of prompts (default: none)")
+      ->type_name(kJsonType);
+}
+
+Result<std::optional<KvEventsConfig>> kv_events_wanted(const ServeOptions& options) {
+  std::optional<KvEventsConfig> config;
+  if (options.kv_events_config.empty()) return config;
+  KV_ASSIGN_OR_RETURN(config, parse_kv_events_config(options.kv_events_config));
+  if (config->enabled && !options.runtime.enable_prefix_caching) {
+    return error(
+        ErrorCode::kInvalidArgument,
+        "--kv-events-config and --no-enable-prefix-caching: there is nothing to tell; leave one out");
+  }
+  return config;
 }
 
 Result<std::unique_ptr<KvEventPublisher>> start_kv_events(ServeOptions& options) {
   std::unique_ptr<KvEventPublisher> publisher;
-  if (options.kv_events_config.empty()) return publisher;
-  KV_ASSIGN_OR_RETURN(const KvEventsConfig config, parse_kv_events_config(options.kv_events_config));
-  if (!config.enabled) {
+  KV_ASSIGN_OR_RETURN(const std::optional<KvEventsConfig> config, kv_events_wanted(options));
+  if (!config) return publisher;
+  if (!config->enabled) {
     log_warning("--kv-events-config: no events without \"enable_kv_cache_events\": true");
     return publisher;
-  }
-  if (!options.runtime.enable_prefix_caching) {
-    return error(
-        ErrorCode::kInvalidArgument,
-        "--kv-events-config and --no-enable-prefix-caching: there is nothing to tell; leave one out");
   }
   if (needs_key(options.server) && !options.server.share_prefixes) {
     log_warning(
@@ -35,7 +44,7 @@ Result<std::unique_ptr<KvEventPublisher>> start_kv_events(ServeOptions& options)
         "--share-prefixes "
         "they are");
   }
-  KV_ASSIGN_OR_RETURN(publisher, KvEventPublisher::start(config, options.runtime.block_size));
+  KV_ASSIGN_OR_RETURN(publisher, KvEventPublisher::start(*config, options.runtime.block_size));
   options.runtime.cache_events = &publisher->sink();
   if (publisher->endpoint().find("tcp://0.0.0.0:") == 0 || publisher->endpoint().find("tcp://*:") == 0) {
     log_warning("KV events on {}: anyone who reaches that port reads the tokens of prompts",

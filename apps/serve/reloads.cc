@@ -6,15 +6,15 @@
 
 namespace kvasir {
 
-void Reloads::add(std::string what, std::function<Status()> read_again) {
+void Reloads::add(std::string what, std::function<Status()> read_again, std::string done) {
   const std::lock_guard lock(mutex_);
-  all_.emplace_back(std::move(what), std::move(read_again));
+  all_.push_back({std::move(what), std::move(read_again), std::move(done)});
 }
 
 void Reloads::run() {
   const std::lock_guard lock(mutex_);
   if (all_.empty()) log_info("SIGHUP: there is nothing to read again");
-  for (const auto& [what, read_again] : all_) {
+  for (const auto& [what, read_again, done] : all_) {
     Status status;
     try {
       status = read_again();
@@ -22,7 +22,7 @@ void Reloads::run() {
       status = error(ErrorCode::kIo, "{}", e.what());
     }
     if (status.ok()) {
-      log_info("SIGHUP: {} were read again", what);
+      log_info("SIGHUP: {} {}", what, done);
     } else {
       log_error("SIGHUP: the old {} stay in use: {}", what, status.message());
     }

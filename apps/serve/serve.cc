@@ -5,7 +5,9 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <memory>
 #include <thread>
@@ -19,7 +21,10 @@
 #include "apps/serve/kv_events.h"
 #include "apps/serve/reloads.h"
 #include "apps/serve/signals.h"
+#include "apps/serve/systemd.h"
 #include "base/affinity.h"
+#include "base/clock.h"
+#include "base/heap.h"
 #include "base/log.h"
 #include "cluster/transport/socket_address.h"
 #include "model/files/model_file.h"
@@ -37,24 +42,13 @@ Status override_formats(const ServeOptions& options, OutputFormats& formats) {
   return override_reasoning_parser(options.reasoning_parser, formats);
 }
 
-Status complete_options(ServeOptions& options) {
-  ServerOptions& server = options.server;
-  KV_RETURN_IF_ERROR(read_keys(options.keys, server));
-  if (server.model_names.empty()) {
-    server.model_names = {model_name_of(options.runtime.model_path)};
-  }
-  KV_ASSIGN_OR_RETURN(server.slo.otherwise, parse_slo("--default-slo", options.default_slo));
-  KV_ASSIGN_OR_RETURN(server.slo.tightest, parse_slo("--tightest-slo", options.tightest_slo));
-  server.reads_priority = policy_traits(options.runtime.scheduling_policy).reads_priority;
-  server.version = KVASIR_VERSION;
-  if (!options.override_generation_config.empty()) {
-    // What is wrong with it is said before a model is loaded.
-    ModelService none;
-    KV_RETURN_IF_ERROR(override_sampling(options.override_generation_config, none));
-  }
-  OutputFormats formats;
-  KV_RETURN_IF_ERROR(override_formats(options, formats));
-  if (options.runtime.cluster.on()) return complete_cluster_options(options.runtime.cluster);
+// A socket that is open already wins over the flags.
+Status use_inherited_socket(ServerOptions& server) {
+  KV_ASSIGN_OR_RETURN(const std::optional<OpenSocket> open, inherited_socket());
+  if (!open) return {};
+  server.host = open->host;
+  server.port = open->port;
+  server.listening_fd = open->fd;
   return {};
 }
 
@@ -122,16 +116,29 @@ bool lends(const cluster::ClusterNode& node) {
   return std::any_of(links.begin(), links.end(), [](const cluster::PeerLink& link) { return link.lent > 0; });
 }
 
+// /readyz says that the end comes, and requests are served on, until balancers have taken note.
+void announce_end(double delay_s, Server& server, const Signals& signals, Watchdog& watchdog) {
+  server.announce_end();
+  if (delay_s > 0) log_info("shutting down: in {} s new requests are refused; /readyz says so now", delay_s);
+  const MonotonicClock clock;
+  const Nanos end = clock.now() + from_seconds(delay_s);
+  while (signals.count() < 2 && clock.now() < end) {
+    watchdog.beat();
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+}
+
 // An instance of a cluster first returns what it has borrowed, and recalls what it has lent.
-void shut_down(double timeout_s, Server& server, Engine& engine, cluster::ClusterNode* node,
-               Signals& signals) {
-  log_info("shutting down: requests that run have {} s; a second signal ends them at once", timeout_s);
+void shut_down(double timeout_s, Server& server, Engine& engine, cluster::ClusterNode* node, Signals& signals,
+               Watchdog& watchdog) {
   server.drain();
+  log_info("shutting down: requests that run have {} s; a second signal ends them at once", timeout_s);
   const MonotonicClock clock;
   const Nanos begin = clock.now(), end = begin + from_seconds(timeout_s);
   bool idle = false;
   const auto wait_idle = [&](Nanos until) {
     while (!(idle = server.wait_idle(50 * kNanosPerMilli)) && signals.count() < 2 && clock.now() < until) {
+      watchdog.beat();
     }
   };
   if (node) {
@@ -141,6 +148,7 @@ void shut_down(double timeout_s, Server& server, Engine& engine, cluster::Cluste
   }
   wait_idle(end);
   while (node && !node->gone() && signals.count() < 2 && clock.now() < end) {
+    watchdog.beat();
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
   if (node && lends(*node)) log_warning("peers lose the history that they keep here, and must recompute it");
@@ -165,11 +173,25 @@ void add_reloads(const ServeOptions& options, const std::shared_ptr<Server>& ser
   });
 }
 
+// Before the model is loaded a supervisor still waits for the first READY=1, which this must not be.
+void reload(Reloads& reloads, bool serving) {
+  if (serving) {
+    notify_supervisor(fmt::format("RELOADING=1\nMONOTONIC_USEC={}", MonotonicClock().now() / kNanosPerMicro));
+  }
+  reloads.run();
+  if (serving) notify_supervisor("READY=1");
+}
+
 Status serve(ServeOptions& options) {
+  // The reader of a log or of standard error may leave.
+  std::signal(SIGPIPE, SIG_IGN);
+  give_back_large_blocks();
   KV_RETURN_IF_ERROR(complete_options(options));
+  KV_RETURN_IF_ERROR(use_inherited_socket(options.server));
   fit_descriptors(options.server.limits.max_connections);
   Reloads reloads;
-  Signals signals([&reloads] { reloads.run(); });
+  std::atomic<bool> serving = false;
+  Signals signals([&] { reload(reloads, serving); });
   // The server is destroyed first, because it refers to the others; so does the engine to the events.
   std::unique_ptr<KvEventPublisher> kv_events;
   std::unique_ptr<Runtime> runtime;
@@ -180,6 +202,7 @@ Status serve(ServeOptions& options) {
   const CpuShares shares = cpu_shares(options.runtime);
   if (!shares.others.empty()) keep_on_cpus(shares.others);
   // Before the model is loaded, so that a port that is taken is known at once.
+  KV_RETURN_IF_ERROR(start_watching(options.watch, options.server, reloads));
   KV_ASSIGN_OR_RETURN(server, Server::start(options.server));
   KV_ASSIGN_OR_RETURN(kv_events, start_kv_events(options));
   if (!shares.others.empty()) keep_on_cpus(all_cpus);
@@ -198,17 +221,55 @@ Status serve(ServeOptions& options) {
   }
   KV_RETURN_IF_ERROR(override_formats(options, service.formats));
   if (kv_events) add_kv_event_metrics(*kv_events, service);
+  if (const cluster::ClusterNode* node = runtime->joined().node.get()) {
+    service.unready = [node] {
+      return node->is_member() ? ""
+                               : "this instance has lost its place in the cluster; it joins again by itself";
+    };
+  }
   const OutputFormats formats = service.formats;
   const std::string sampling = sampling_text(service);
   server->serve(std::move(service));
   signals.ready();  // before the welcome, at which a script may end us
   print_welcome(options, *server, *runtime, sampling, formats);
-  signals.wait();
-  shut_down(options.shutdown_timeout_s, *server, runtime->engine(), runtime->joined().node.get(), signals);
+  notify_supervisor("READY=1");
+  serving = true;
+  // A beat says that the port's thread answers, too, and that /livez gives 200.
+  Watchdog watchdog;
+  while (!signals.wait_for(watchdog.period())) {
+    server->wait_idle(0);
+    if (backend->silent_for() <= options.server.liveness_timeout) watchdog.beat();
+  }
+  serving = false;
+  notify_supervisor("STOPPING=1");
+  announce_end(options.drain_delay_s, *server, signals, watchdog);
+  shut_down(options.shutdown_timeout_s, *server, runtime->engine(), runtime->joined().node.get(), signals,
+            watchdog);
   return {};
 }
 
 }  // namespace
+
+Status complete_options(ServeOptions& options) {
+  ServerOptions& server = options.server;
+  KV_RETURN_IF_ERROR(read_keys(options.keys, server));
+  if (server.model_names.empty()) {
+    server.model_names = {model_name_of(options.runtime.model_path)};
+  }
+  KV_ASSIGN_OR_RETURN(server.slo.otherwise, parse_slo("--default-slo", options.default_slo));
+  KV_ASSIGN_OR_RETURN(server.slo.tightest, parse_slo("--tightest-slo", options.tightest_slo));
+  server.reads_priority = policy_traits(options.runtime.scheduling_policy).reads_priority;
+  server.version = KVASIR_VERSION;
+  if (!options.override_generation_config.empty()) {
+    // What is wrong with it is said before a model is loaded.
+    ModelService none;
+    KV_RETURN_IF_ERROR(override_sampling(options.override_generation_config, none));
+  }
+  OutputFormats formats;
+  KV_RETURN_IF_ERROR(override_formats(options, formats));
+  if (options.runtime.cluster.on()) return complete_cluster_options(options.runtime.cluster);
+  return {};
+}
 
 void add_serve_flags(CLI::App& app, ServeOptions& options) {
   ServerOptions& server = options.server;
@@ -232,10 +293,11 @@ void add_serve_flags(CLI::App& app, ServeOptions& options) {
       "not set 'parse_special'; a message can then forge turns (default: off, only those that the chat "
       "template writes)");
   app.add_option(
-      "--override-generation-config", options.override_generation_config,
-      "Sampling of requests that do not say otherwise, as a JSON object such as "
-      R"('{"temperature": 0.2, "top_p": 0.9}' (default: what the model's files say, else temperature )"
-      "0.7 and min_p 0.05)");
+         "--override-generation-config", options.override_generation_config,
+         "Sampling of requests that do not say otherwise, as a JSON object such as "
+         R"('{"temperature": 0.2, "top_p": 0.9}' (default: what the model's files say, else temperature )"
+         "0.7 and min_p 0.05)")
+      ->type_name(kJsonType);
   app.add_option(
          "--pooling", options.pooling,
          "What /v1/embeddings makes a vector of: last (the hidden row of the last token), mean (of all "
@@ -245,28 +307,43 @@ void add_serve_flags(CLI::App& app, ServeOptions& options) {
   app.add_option("--tool-call-parser", options.tool_call_parser,
                  "The form in which the model writes calls of tools: hermes, llama3_json, mistral, granite, "
                  "qwen3_xml, openai, none, or auto: told by its chat template")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(
+          suggests({"auto", "hermes", "llama3_json", "mistral", "granite", "qwen3_xml", "openai", "none"}));
   app.add_option(
          "--reasoning-parser", options.reasoning_parser,
          "The form in which the model writes what it thinks before it answers: qwen3, deepseek_r1 "
          "(begins without a mark), granite, mistral, openai_gptoss, none, or auto: told by its chat template")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(suggests({"auto", "qwen3", "deepseek_r1", "granite", "mistral", "openai_gptoss", "none"}));
   app.add_option("--responses-store-bytes", server.limits.responses_store_bytes,
                  "Memory for answers of /v1/responses, which requests with 'previous_response_id' continue; "
                  "the latest used ones are kept; 0: none")
       ->capture_default_str();
   add_http_flags(app, server);
+  add_watch_flags(app, options.watch, server);
   add_kv_event_flags(app, options);
+  app.add_option(
+         "--drain-delay", options.drain_delay_s,
+         "Seconds after SIGTERM or SIGINT in which /readyz gets a 503 and requests are still served, so "
+         "that balancers can turn away first; 10 in Kubernetes")
+      ->capture_default_str()
+      ->check(between(0.0, 3600.0));
   app.add_option("--shutdown-timeout", options.shutdown_timeout_s,
-                 "Seconds that running requests have left after SIGTERM or SIGINT")
+                 "Seconds that running requests have left after --drain-delay; a second signal ends both")
       ->capture_default_str()
       ->check(between(0.0, 86400.0));
   add_runtime_flags(app, options.runtime);
   add_belief_flags(app, options.runtime.beliefs);
   add_cluster_flags(app, options.runtime.cluster);
+  app.add_flag("--check-config", options.check_config,
+               "Print the settings with their sources, read the files that they name and the model's header, "
+               "serve nothing; exit with 0 if all is right, else with 1")
+      ->configurable(false);
 }
 
 int run_serve(ServeOptions options) {
+  set_log(options.watch.log_format, options.watch.log_level);
   const Status status = serve(options);
   return status.ok() ? 0 : report_failure("serve", status.message());
 }

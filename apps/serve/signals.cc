@@ -5,6 +5,8 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <exception>
 #include <utility>
 
 #include "base/log.h"
@@ -52,9 +54,12 @@ void Signals::ready() {
   ready_ = true;
 }
 
-void Signals::wait() {
+bool Signals::wait_for(std::optional<Nanos> period) {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return count_ > 0; });
+  const auto came = [this] { return count_ > 0; };
+  if (period) return changed_.wait_for(lock, std::chrono::nanoseconds(*period), came);
+  changed_.wait(lock, came);
+  return true;
 }
 
 int Signals::count() const {
@@ -68,7 +73,11 @@ void Signals::run() {
     int signal = 0;
     if (sigwait(&set, &signal) != 0) continue;
     if (signal == SIGHUP) {
-      on_hangup_();
+      try {
+        on_hangup_();
+      } catch (const std::exception& e) {
+        log_error("SIGHUP: {}", e.what());
+      }
       continue;
     }
     const std::lock_guard lock(mutex_);

@@ -4,7 +4,10 @@
 #include <condition_variable>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <thread>
+
+#include "base/clock.h"
 
 namespace kvasir {
 
@@ -20,8 +23,8 @@ class Signals {
   Signals& operator=(const Signals&) = delete;
 
   void ready();
-  // Until the first signal.
-  void wait();
+  // Until the first signal, or for `period` at most. False: none came.
+  bool wait_for(std::optional<Nanos> period);
   int count() const;
 
  private:

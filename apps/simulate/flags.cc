@@ -17,10 +17,12 @@ namespace {
 void add_system_flags(CLI::App& app, SimulateOptions& o) {
   app.add_option("model,-m,--model", o.model,
                  fmt::format("{}; or a file: a Hugging Face config.json or folder, or a GGUF",
-                             fmt::join(model_names(), ", ")));
+                             fmt::join(model_names(), ", ")))
+      ->type_name(kPathType);
   app.add_option(
-      "--device", o.device,
-      fmt::format("{}; or a file that kvasir profile --full has written", fmt::join(device_names(), ", ")));
+         "--device", o.device,
+         fmt::format("{}; or a file that kvasir profile --full has written", fmt::join(device_names(), ", ")))
+      ->type_name(kFileType);
   app.add_option("--tensor-parallel-size", o.tensor_parallel, "Devices that share each layer")
       ->capture_default_str()
       ->check(between(1, 8));
@@ -38,7 +40,8 @@ void add_system_flags(CLI::App& app, SimulateOptions& o) {
       ->capture_default_str();
   app.add_option("--engine-overhead", o.engine_overhead,
                  "What the engine takes beside the device: kvasir, python (as one in Python does), none")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(suggests({"kvasir", "python", "none"}));
   app.add_option("--noise", o.noise,
                  "Deviation of the logarithm of a step's time (default: what the device's truth says, 0 for "
                  "those of the catalogue)")
@@ -91,11 +94,13 @@ void add_question_flags(CLI::App& app, SimulateOptions& o) {
       ->type_name("REQUEST");
   app.add_option("--experiment", o.experiment,
                  "File that describes the runs of a figure. Beside it count --jobs, --num-prompts, and where "
-                 "results go");
+                 "results go")
+      ->type_name(kFileType);
   app.add_option(
-      "--price", o.price,
-      "CSV file of steps (columns prefill_rows, history, decode_rows, decode_context, sampled, projected, "
-      "remote_queries, remote_tokens): print what each takes, and simulate nothing");
+         "--price", o.price,
+         "CSV file of steps (columns prefill_rows, history, decode_rows, decode_context, sampled, projected, "
+         "remote_queries, remote_tokens): print what each takes, and simulate nothing")
+      ->type_name(kFileType);
   app.add_option("-j,--jobs", o.jobs, "Runs at once (default: one for each core)")->check(between(0, 4096));
 }
 
@@ -129,7 +134,8 @@ void add_simulate_flags(CLI::App& app, SimulateOptions& o) {
                  "as far as the model goes)")
       ->check(between(int64_t{0}, int64_t{1} << 30));
   app.add_option("--log-plans", o.runtime.log_plans,
-                 "File that gets one line of JSON per step, of a single run (default: none)");
+                 "File that gets one line of JSON per step, of a single run (default: none)")
+      ->type_name(kFileType);
 }
 
 }  // namespace kvasir

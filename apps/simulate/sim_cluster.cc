@@ -69,6 +69,10 @@ SimPeer::SimPeer(SimCluster& all, uint32_t number, VirtualClock& clock)
       broker_(broker_options(all.setup(), number), all.network().open(number, clock), *this),
       creditor_(all.setup().borrowable_cells, number) {}
 
+void SimPeer::start_anew() {
+  KV_CHECK(false, "instance {} has no memory", number_);
+}
+
 LendingEvents SimPeer::turn(const LendingRequest& request, LendableCells& own) {
   const Nanos now = clock_.now();
   broker_.begin_turn(own);

@@ -56,6 +56,7 @@ class SimPeer final : public Lending, public SimPeers, private cluster::CellPlac
 
   // Lending. No wake-up is needed: next_turn() says when a turn is due.
   LendingEvents turn(const LendingRequest& request, LendableCells& own) override;
+  void start_anew() override;  // never: a simulation that has no memory ends
   void set_wake(std::function<void()>) override {}
   Nanos next_turn() const;
 

@@ -13,6 +13,12 @@ Nanos MonotonicClock::now() const {
   return static_cast<Nanos>(t.tv_sec) * kNanosPerSecond + t.tv_nsec;
 }
 
+int64_t unix_time_ns() {
+  timespec t{};
+  clock_gettime(CLOCK_REALTIME, &t);
+  return int64_t{t.tv_sec} * kNanosPerSecond + t.tv_nsec;
+}
+
 void VirtualClock::advance(Nanos by) {
   KV_CHECK(by >= 0, "by={}", by);
   const Nanos until = now() + by;

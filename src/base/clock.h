@@ -36,6 +36,9 @@ class MonotonicClock final : public Clock {
   Nanos now() const override;
 };
 
+// Since 1970, by the clock of the world, which may be set.
+int64_t unix_time_ns();
+
 // Stands still until it is moved, by the simulated executor or link, or by a test. now() from any thread, the
 // rest from one.
 class VirtualClock final : public Clock {

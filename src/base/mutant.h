@@ -57,6 +57,12 @@ enum class Mutant {
   kStoresWhatWasTaken,   // a late helper stores items that the caller has done meanwhile
   kInputReusedEarly,     // the input of a job is overwritten while a late helper reads it
 
+  kFusedBy8,               // a step of the tensor core's sum is two of eight products
+  kFusedTo24Bits,          // it cuts its summands at 24 fraction bits
+  kFusedAccumulatorUncut,  // it cuts its products, but not its accumulator
+  kLeafOf128,              // a leaf of attention is merged from two halves
+  kValueTailUnmasked,      // attention reads V behind the last position
+
   kStaleCopy,            // a copy on the host counts as current though its block has grown since
   kStagedWrongBlock,     // two of the blocks staged for a layer are swapped
   kSkippedTransferWait,  // a step does not wait for the transfers that its layers need

@@ -71,14 +71,21 @@ class PooledMap {
     for (; slots_[i].entry; i = after(i)) {
       if (slots_[i].hash == hash && slots_[i].entry->key == key) return {&slots_[i].entry->value, false};
     }
-    Entry* const entry = new (room()) Entry{key, T(std::forward<Args>(args)...)};
+    void* const place = room();
+    Entry* entry = nullptr;
+    try {
+      entry = new (place) Entry{key, T(std::forward<Args>(args)...)};
+    } catch (...) {
+      erased_.push_back(place);
+      throw;
+    }
     slots_[i] = {hash, entry};
     ++size_;
     return {&entry->value, true};
   }
   T& operator[](const Key& key) { return *try_emplace(key).first; }
 
-  // False if there is none.
+  // False if there is none. Allocates nothing.
   bool erase(const Key& key) {
     if (size_ == 0) return false;
     const uint64_t hash = Hash()(key);
@@ -173,8 +180,10 @@ class PooledMap {
     return next_++;
   }
   void add_chunk(size_t entries) {
-    while (next_ != end_) erased_.push_back(--end_);
+    erased_.reserve(places_ + entries);
     chunks_.push_back(std::make_unique_for_overwrite<Room[]>(entries));
+    places_ += entries;
+    while (next_ != end_) erased_.push_back(--end_);
     next_ = chunks_.back().get();
     end_ = next_ + entries;
   }
@@ -185,7 +194,8 @@ class PooledMap {
   std::vector<std::unique_ptr<Room[]>> chunks_;
   Room* next_ = nullptr;  // places of the last chunk that were never used
   Room* end_ = nullptr;
-  std::vector<void*> erased_;  // places to use again
+  std::vector<void*> erased_;  // places to use again; there is room for all of them
+  size_t places_ = 0;
 };
 
 }  // namespace kvasir

@@ -72,6 +72,12 @@ class Lending {
   // The engine calls it once in each turn of its loop and after each call of `wake`. Never blocks.
   virtual LendingEvents turn(const LendingRequest& request, LendableCells& own) = 0;
 
+  // Instead of a turn, or after one that has thrown std::bad_alloc: the engine begins again with an empty
+  // cache. All that is borrowed or lent is given up. When this returns, no peer reads or writes this
+  // instance's memory, and what is under way with borrowed cells fails soon. May be called again after it has
+  // thrown.
+  virtual void start_anew() = 0;
+
   // `wake` is called, on any thread, when a turn has something to do. REQUIRES: called before the first
   // turn(). An empty function ends the calls, and set_wake() then waits for a running call to return.
   virtual void set_wake(std::function<void()> wake) = 0;

@@ -1,49 +1,38 @@
-// The step loop: drain events, plan, commit, submit, publish.
+// The engine: requests in, tokens out. The loop itself is StepLoop (engine/step_loop.h).
 //
-//   any thread ── Inbox ──> engine's thread: one turn after the other
-//                             drain    arrivals, cancels, transfers, peers   RequestLifecycle, PeerLending
-//                             show     who of several tenants may be next    FairGate
-//                             plan     the view as it is now, the policy     ViewKeeper, BeliefKeeper,
-//                                                                            StandstillWatch
-//                             apply    cells, then states of requests        Committer, RequestLifecycle
-//                             submit   to the executor
-//                             publish  tokens to cache and sinks             RequestLifecycle
+// The engine's thread is the caller's (step()) or the engine's own (start()). Other threads reach it
+// through the Inbox.
 //
-// The engine's thread is the caller's (step()) or the engine's own (start()). It alone touches the cache, the
-// policy and the view; other threads reach it through the Inbox.
+// Memory. A request for which there is none when it arrives fails alone, and so does a step that the executor
+// has no memory for, with the requests in it. Where memory is missing in the middle of a change of the books,
+// the engine starts anew: all requests that were accepted fail with an error that says so, and the loop, its
+// cache and its beliefs about requests are made again, empty. In no case does the process end, or a request
+// get a wrong token.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "cache/commit/committer.h"
 #include "contract/executor.h"
 #include "contract/lending.h"
 #include "contract/policy.h"
-#include "contract/view.h"
 #include "engine/belief_keeper.h"
-#include "engine/fair_gate.h"
 #include "engine/inbox.h"
-#include "engine/live_requests.h"
 #include "engine/metrics.h"
-#include "engine/metrics_recorder.h"
 #include "engine/options.h"
-#include "engine/peer_lending.h"
 #include "engine/plan_log.h"
 #include "engine/request.h"
-#include "engine/request_lifecycle.h"
-#include "engine/stall_budget.h"
-#include "engine/standstill_watch.h"
-#include "engine/view_keeper.h"
+#include "engine/step_loop.h"
 
 namespace kvasir {
 
@@ -81,6 +70,11 @@ class Engine {
   // REQUIRES: start() was called, or the timeout is 0.
   bool wait_idle(Nanos timeout) { return inbox_.wait_idle(timeout); }
 
+  // How long the loop has shown no sign of life: since its turn began, or the executor last came on in its
+  // step; or, if it rests, since something came that it should hear. 0: it rests, and there is nothing. Takes
+  // no lock.
+  Nanos silent_for() const;
+
   const EngineOptions& options() const { return options_; }
   const EngineMetrics& metrics() const { return metrics_; }
   // Brings metrics().link up to date.
@@ -105,58 +99,30 @@ class Engine {
   bool step();
 
   // For tests, between turns: no frame is lost, and every reference is counted.
-  Status check_integrity() const { return cache_.check_integrity(); }
+  Status check_integrity() const { return loop_->check_integrity(); }
 
  private:
   void run();
-  bool has_work() const { return !requests_.empty() || !in_flight_.empty(); }
-  bool executor_full() const;
-  bool waits_for_others() const;
-
-  // The phases of a turn.
-  void drain_inbox();
-  StepPlan make_plan();
-  StepPlan ask_policy();
-  Step apply(const StepPlan& plan);
-  // False: the step has no rows.
-  bool submit_step(Step step);
-  StepResult wait_for_oldest();
-  void publish(StepResult result);
-  void tell_cache_events();
-
-  SubmittedStep complete(Step& step);
-  void add_history(Step& step, StepSlice& slice, const LiveRequest& live) const;
-  uint32_t hidden_from(const LiveRequest& live, const StepSlice& slice) const;
-  void observe(const SubmittedStep& step, const StepResult& result);
+  void start_anew();
 
   const EngineOptions options_;
   const std::unique_ptr<Policy> policy_;
+  const std::string policy_state_;  // of the policy when it was new
   Executor& executor_;
   const Clock& clock_;
-  PlanLog* const log_;
   Link* const link_;
   Lending* const lending_;
+  const Beliefs beliefs_;
 
   EngineMetrics metrics_;
   std::mutex link_metrics_mutex_;  // guards writes of metrics_.link, so that its counters never decrease
   Inbox inbox_;
+  Inbox::Messages in_hand_;  // used by the engine's thread
+  std::atomic<bool> in_turn_{false};
+  std::atomic<Nanos> last_sign_{0};  // when a turn began or ended
 
-  // Used by the engine's thread.
-  KvCache cache_;
-  Committer committer_;
-  View view_;
-  LiveRequests requests_;
-  BeliefKeeper beliefs_;
-  ViewKeeper view_keeper_;
-  StandstillWatch watch_;
-  MetricsRecorder recorder_;
-  FairGate gate_;
-  RequestLifecycle lifecycle_;
-  std::optional<PeerLending> peers_;  // where there is a Lending
-  StallBudget stall_;
-  std::deque<SubmittedStep> in_flight_;
-  uint64_t next_step_ = 1;
-  bool idle_ = false;  // the last turn did nothing but wait for transfers or peers
+  const StepLoop::Parts parts_;
+  std::optional<StepLoop> loop_;  // used by the engine's thread
 
   std::thread thread_;  // used by the thread that owns the engine
 };

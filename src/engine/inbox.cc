@@ -1,8 +1,17 @@
 #include "engine/inbox.h"
 
+#include <algorithm>
 #include <chrono>
 
 namespace kvasir {
+namespace {
+
+template <typename T>
+void make_room(std::vector<T>& list, size_t size) {
+  if (list.capacity() < size) list.reserve(std::max<size_t>(16, 2 * size));
+}
+
+}  // namespace
 
 Result<RequestId> Inbox::submit(GenerationRequest request, std::shared_ptr<OutputSink> sink) {
   KV_RETURN_IF_ERROR(limits_.check_length(request));
@@ -13,18 +22,20 @@ Result<RequestId> Inbox::submit(GenerationRequest request, std::shared_ptr<Outpu
   KV_RETURN_IF_ERROR(limits_.check_queue(request));
   // Read under the lock, so that requests arrive in the order of their ids.
   const Nanos now = clock_.now();
+  make_room(messages_.arrivals, messages_.arrivals.size() + 1);
+  make_room(messages_.cancels, 2 * (unfinished_ + 1));
   limits_.joined({request.prompt.size(), request.tenant.id}, now);
   ++unfinished_;
   const SeqId seq{next_id_++};
   messages_.arrivals.push_back({seq, std::move(request), std::move(sink), now});
-  wake_.notify_one();
+  come();
   return RequestId{raw(seq)};
 }
 
 void Inbox::cancel(RequestId id, FinishReason reason) {
   std::lock_guard lock(mutex_);
   messages_.cancels.emplace_back(SeqId{raw(id)}, reason);
-  wake_.notify_one();
+  come();
 }
 
 void Inbox::drain() {
@@ -51,13 +62,24 @@ bool Inbox::stopped() const {
 void Inbox::wake() {
   std::lock_guard lock(mutex_);
   woken_ = true;
+  come();
+}
+
+void Inbox::come() {
+  if (unheard_since_ == 0) unheard_since_ = std::max<Nanos>(1, clock_.now());
   wake_.notify_one();
 }
 
-Inbox::Messages Inbox::take() {
+Inbox::Messages Inbox::take(Messages spent) {
+  spent.arrivals.clear();
+  spent.cancels.clear();
+  spent.arrived = 0;
   std::lock_guard lock(mutex_);
+  spent.cancels.reserve(messages_.cancels.capacity());
   woken_ = false;
-  return std::exchange(messages_, {});
+  unheard_since_ = 0;
+  std::swap(messages_, spent);
+  return spent;
 }
 
 bool Inbox::wait(std::optional<Nanos> timeout) {

@@ -34,7 +34,8 @@ class Inbox {
   Inbox(const EngineOptions& options, const Clock& clock, std::atomic<uint64_t>& refused_late)
       : clock_(clock), limits_(options, refused_late) {}
 
-  // --- Any thread. See Engine for the first four.
+  // --- Any thread. See Engine for the first four. cancel() allocates nothing as long as a request is
+  // cancelled twice at most; submit() may throw std::bad_alloc, and then the request is not accepted.
   Result<RequestId> submit(GenerationRequest request, std::shared_ptr<OutputSink> sink);
   void cancel(RequestId id, FinishReason reason);
   void drain();
@@ -49,9 +50,14 @@ class Inbox {
   struct Messages {
     std::vector<Arrival> arrivals;
     std::vector<std::pair<SeqId, FinishReason>> cancels;
+    size_t arrived = 0;  // of the arrivals, those that the loop has taken in
   };
-  // All messages since the last call.
-  Messages take();
+  // All messages since the last call. The memory of those that are `spent` is used again.
+  Messages take(Messages spent);
+  Messages take() { return take(Messages()); }
+  // Since when there are messages, or a call of wake(), that the loop has not taken; 0: there are none. Any
+  // thread; takes no lock.
+  Nanos unheard_since() const { return unheard_since_; }
   // Waits for a message or a call of wake() since the last take(), for at most `timeout` (no value: no
   // bound). False: stop() was called.
   bool wait(std::optional<Nanos> timeout);
@@ -63,12 +69,15 @@ class Inbox {
   void ended();
 
  private:
+  void come();  // something has come
+
   const Clock& clock_;
   mutable std::mutex mutex_;
   std::condition_variable wake_;  // a message, wake() or stop()
   std::condition_variable idle_;  // unfinished_ fell to 0
   QueueLimits limits_;
   Messages messages_;
+  std::atomic<Nanos> unheard_since_{0};
   bool woken_ = false;  // wake() was called since the last take()
   uint64_t next_id_ = 1;
   uint64_t unfinished_ = 0;  // accepted requests that have not ended

@@ -1,6 +1,7 @@
 #include "engine/live_requests.h"
 
 #include <algorithm>
+#include <new>
 #include <tuple>
 
 #include "base/check.h"
@@ -11,7 +12,12 @@ LiveRequest& LiveRequests::add(std::unique_ptr<LiveRequest> live) {
   LiveRequest& ref = *live;
   const bool is_new = by_id_.try_emplace(ref.id, std::move(live)).second;
   KV_CHECK(is_new, "seq={}", raw(ref.id));
-  enter(ref);
+  try {
+    enter(ref);
+  } catch (const std::bad_alloc&) {
+    by_id_.erase(ref.id);
+    throw;
+  }
   return ref;
 }
 
@@ -76,7 +82,6 @@ SeqView LiveRequests::line_of(const LiveRequest& live) {
 
 void LiveRequests::enter(LiveRequest& live) {
   const SeqView line = line_of(live);
-  held_ += live.state == LiveRequest::State::kHeld;
   if (live.state == LiveRequest::State::kWaiting) {
     const auto place = static_cast<ptrdiff_t>(waiting_place(live));
     view_.waiting.insert(view_.waiting.begin() + place, line);
@@ -84,6 +89,7 @@ void LiveRequests::enter(LiveRequest& live) {
     view_.running.push_back(line);
     running_.push_back(&live);
   }
+  held_ += live.state == LiveRequest::State::kHeld;
 }
 
 void LiveRequests::leave(LiveRequest& live) {

@@ -25,6 +25,7 @@ struct LiveRequest {
   SamplingParams sampling;
   std::vector<Token> stop_tokens;
   std::shared_ptr<OutputSink> sink;
+  std::shared_ptr<RequestTimeline> timeline;  // null: nobody reads it
   State state = State::kWaiting;
   int32_t priority = 0;
   float weight = 1;
@@ -66,10 +67,16 @@ class LiveRequests {
   // The view outlives it. Nothing else adds or removes entries of the two lists.
   explicit LiveRequests(View& view) : view_(view) {}
 
+  // If it throws for want of memory, nothing has changed.
   LiveRequest& add(std::unique_ptr<LiveRequest> live);
   void remove(LiveRequest& live);
   // Null: there is no such request.
   LiveRequest* find(SeqId id);
+  // Calls f(LiveRequest&) for each, in no particular order.
+  template <typename F>
+  void for_each(const F& f) {
+    for (const auto& [id, live] : by_id_) f(*live);
+  }
   bool empty() const { return by_id_.empty(); }
   size_t size() const { return by_id_.size(); }
   std::vector<SeqId> ids() const;  // ascending

@@ -106,6 +106,7 @@ struct EngineMetrics {
   std::atomic<uint64_t> num_preemptions_recomputed{0};     // of those, that gave up their cells
   std::array<std::atomic<uint64_t>, kCauses> decisions{};  // reasons that plans gave, by Cause
   std::atomic<uint64_t> standstills{0};                    // requests that failed: see StandstillWatch
+  std::atomic<uint64_t> fresh_starts{0};                   // times that the engine started anew for memory
   std::atomic<uint64_t> deferred_rows{0};  // times that a request left a step because of a late transfer
   std::atomic<uint64_t> steps_staged{0};   // steps that read something through the stage ring
   // In steps that decode: tokens of the decoding sequences' histories that are not kept on the device.
@@ -148,6 +149,7 @@ struct EngineMetrics {
   Histogram time_per_output_token{kTokenLatencyBuckets};  // a request's mean, after its first token
   Histogram e2e_request_latency{kRequestLatencyBuckets};
   Histogram request_queue_time{kRequestLatencyBuckets};
+  Histogram request_inference_time{kRequestLatencyBuckets};
   Histogram request_prefill_time{kRequestLatencyBuckets};
   Histogram request_decode_time{kRequestLatencyBuckets};
   Histogram request_prompt_tokens{kRequestTokenBuckets};

@@ -79,6 +79,7 @@ void MetricsRecorder::ended(const LiveRequest& live, FinishReason reason, Nanos 
   metrics_.request_generation_tokens.observe(live.generated);
   if ((reason == FinishReason::kStop || reason == FinishReason::kLength) && live.generated > 0) {
     metrics_.e2e_request_latency.observe(to_seconds(now - live.arrival));
+    metrics_.request_inference_time.observe(to_seconds(now - live.first_run));
     metrics_.request_decode_time.observe(to_seconds(now - live.first_token));
     if (live.generated > 1) {
       metrics_.time_per_output_token.observe(to_seconds(live.last_token - live.first_token) /

@@ -24,6 +24,8 @@ class MetricsRecorder {
 
   // --- Requests.
   void arrived(const LiveRequest& live);
+  // A request fails because there is no memory to take it in.
+  void turned_away() { ++metrics_.finished[static_cast<size_t>(FinishReason::kError)]; }
   void preempted(SeqId id, const StepPlan& plan);
   // A request adopts blocks; the plan's copies have not been made yet.
   void adopted(const LiveRequest& live, const Adoption& adoption);

@@ -61,8 +61,8 @@ Status QueueLimits::check_share(const Tenant& tenant) const {
 }
 
 void QueueLimits::joined(Place place, Nanos now) {
+  ++by_tenant_[place.tenant];  // first, since it may throw
   ++requests_;
-  ++by_tenant_[place.tenant];
   prompt_tokens_ += place.prompt_tokens;
   pace_.came(now, requests_);
 }

@@ -10,6 +10,7 @@
 #include "contract/pooling.h"
 #include "contract/slo.h"
 #include "contract/step.h"
+#include "engine/request_timeline.h"
 
 namespace kvasir {
 
@@ -44,6 +45,7 @@ struct GenerationRequest {
   Tenant tenant;
   // Of the prompt: OutputEvent::embedding. With kMean the whole prompt is computed, cached or not.
   Pooling pooling = Pooling::kNone;
+  std::shared_ptr<RequestTimeline> timeline;  // null: nobody reads it
 };
 
 enum class FinishReason : uint8_t {
@@ -82,7 +84,7 @@ struct OutputEvent {
 };
 
 // Called on the engine's thread: must return at once (hand the event to another thread), and must not call
-// the engine.
+// the engine. While there is no memory for an event it waits: it must not throw.
 class OutputSink {
  public:
   virtual ~OutputSink() = default;

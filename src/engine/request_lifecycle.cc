@@ -2,19 +2,35 @@
 
 #include <algorithm>
 #include <memory>
+#include <new>
 #include <utility>
 
 #include "base/mutant.h"
+#include "base/patiently.h"
 
 namespace kvasir {
 
 void RequestLifecycle::arrive(Arrival arrival) {
+  const QueueLimits::Place place = {arrival.request.prompt.size(), arrival.request.tenant.id};
+  try {
+    admit(arrival);
+  } catch (const std::bad_alloc&) {
+    p_.metrics.turned_away();
+    p_.inbox.left_queue(place);
+    fail_for_memory(*arrival.sink);
+  }
+}
+
+// All or nothing.
+void RequestLifecycle::admit(Arrival& arrival) {
   GenerationRequest& request = arrival.request;
   auto live = std::make_unique<LiveRequest>();
   live->id = arrival.seq;
   live->sampling = request.sampling;
   live->stop_tokens = std::move(request.stop_tokens);
-  live->sink = std::move(arrival.sink);
+  live->sink = arrival.sink;
+  live->timeline = std::move(request.timeline);
+  if (live->timeline) live->timeline->arrived(arrival.at);
   live->priority = request.priority;
   live->weight = weight_of(request.priority);
   live->slo = request.slo;
@@ -28,12 +44,39 @@ void RequestLifecycle::arrive(Arrival arrival) {
   live->pooled = PooledRows(request.pooling);
   // A position that is cached has no logits and no hidden row.
   const bool adopts = live->sampling.prompt_logprobs < 0 && request.pooling != Pooling::kMean;
-  p_.cache.add_sequence(live->id, std::move(request.prompt), request.cache_salt, adopts);
-  LiveRequest& added = p_.requests.add(std::move(live));
-  p_.beliefs.predict(added);
-  p_.view.refresh(added);
-  p_.metrics.arrived(added);
-  p_.gate.arrived(added);
+  p_.cache.add_sequence(arrival.seq, std::move(request.prompt), request.cache_salt, adopts);
+  LiveRequest* added = nullptr;
+  try {
+    added = &p_.requests.add(std::move(live));
+    p_.beliefs.predict(*added);
+    p_.view.refresh(*added);
+    p_.gate.arrived(*added);
+  } catch (const std::bad_alloc&) {
+    if (added) p_.requests.remove(*added);
+    p_.cache.remove_sequence(arrival.seq);
+    throw;
+  }
+  p_.metrics.arrived(*added);
+}
+
+void RequestLifecycle::fail_for_memory(OutputSink& sink) {
+  OutputEvent event;
+  event.finish = FinishReason::kError;
+  event.error =
+      patiently([] { return std::string("the server has no memory for this request: try again later"); });
+  event.try_again = true;
+  sink.on_output(std::move(event));
+  p_.inbox.ended();
+}
+
+void RequestLifecycle::abandon() {
+  p_.requests.for_each([&](LiveRequest& live) {
+    const Nanos now = p_.clock.now();
+    p_.metrics.ended(live, FinishReason::kError, now);
+    if (live.timeline) live.timeline->ended(now);
+    if (live.queued) p_.inbox.left_queue({live.prompt_tokens, live.tenant.id});
+    fail_for_memory(*live.sink);
+  });
 }
 
 void RequestLifecycle::end(LiveRequest& live, FinishReason reason, OutputEvent event, std::string why,
@@ -42,9 +85,12 @@ void RequestLifecycle::end(LiveRequest& live, FinishReason reason, OutputEvent e
   event.error = std::move(why);
   event.try_again = try_again;
   event.cached_prompt_tokens = live.cached_prompt_tokens;
-  p_.metrics.ended(live, reason, p_.clock.now());
+  const Nanos now = p_.clock.now();
+  // First what may throw: until the end the request is one of those that abandon() finds.
   p_.beliefs.request_ended(live, reason);
   p_.cache.remove_sequence(live.id);
+  p_.metrics.ended(live, reason, now);
+  if (live.timeline) live.timeline->ended(now);
   if (live.queued) {
     p_.inbox.left_queue({live.prompt_tokens, live.tenant.id});
     p_.gate.left(live);
@@ -63,7 +109,7 @@ void RequestLifecycle::apply(const StepPlan& plan, Nanos now) {
   for (const Failure& f : plan.failures) {
     end(*p_.requests.find(f.seq), FinishReason::kError, {}, f.reason, /*try_again=*/true);
   }
-  for (const Preemption& p : plan.preemptions) preempt(p.seq, plan);
+  for (const Preemption& p : plan.preemptions) preempt(p.seq, plan, now);
   for (const Adoption& a : plan.adoptions) adopt(a);
   for (const Rows& rows : plan.rows) {
     if (rows.kind != RowKind::kRestore) run(rows, now);
@@ -73,10 +119,11 @@ void RequestLifecycle::apply(const StepPlan& plan, Nanos now) {
   for (const Adoption& a : plan.adoptions) p_.view.refresh_waiting(a.seq);
 }
 
-void RequestLifecycle::preempt(SeqId id, const StepPlan& plan) {
+void RequestLifecycle::preempt(SeqId id, const StepPlan& plan, Nanos now) {
   LiveRequest& live = *p_.requests.find(id);
   p_.requests.set_state(live, LiveRequest::State::kWaiting);
   ++live.preemptions;
+  if (live.timeline) live.timeline->preempted(now);
   p_.watch.preempted(live);
   p_.metrics.preempted(id, plan);
   p_.view.refresh(live);
@@ -92,6 +139,7 @@ void RequestLifecycle::run(const Rows& rows, Nanos now) {
   LiveRequest& live = *p_.requests.find(rows.seq);
   if (live.state == LiveRequest::State::kWaiting) {
     p_.requests.set_state(live, LiveRequest::State::kRunning);
+    if (live.timeline) live.timeline->ran(now);
     p_.metrics.admitted(live);
   }
   if (live.queued) {
@@ -123,7 +171,8 @@ void RequestLifecycle::fail(const SubmittedStep& step, const Status& status) {
   for (const SubmittedStep::Member& m : step.members) {
     LiveRequest* live = p_.requests.find(m.seq);
     if (!live) continue;
-    end(*live, FinishReason::kError, {}, "the step that ran this request failed: " + status.message());
+    end(*live, FinishReason::kError, {}, "the step that ran this request failed: " + status.message(),
+        /*try_again=*/status.code() == ErrorCode::kExhausted);
   }
 }
 
@@ -183,6 +232,7 @@ void RequestLifecycle::add_token(LiveRequest& live, SampledToken& sampled, Nanos
   p_.metrics.sampled(live, now);
   if (live.generated == 1) {
     live.first_token = now;
+    if (live.timeline) live.timeline->began_output(now);
   } else {
     const Nanos bound = Nanos{live.slo.tbt_ms} * kNanosPerMilli;
     if (bound > 0 && now - live.last_token > bound) ++live.late_gaps;

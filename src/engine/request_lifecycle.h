@@ -58,11 +58,16 @@ class RequestLifecycle {
   };
   RequestLifecycle(const Parts& parts, uint32_t max_model_len) : p_(parts), max_model_len_(max_model_len) {}
 
+  // Without memory for it, the request fails.
   void arrive(Arrival arrival);
   // Ends a request and tells its sink by `event`, which may have tokens that the sink did not get yet. `why`,
   // `try_again`: see OutputEvent.
   void end(LiveRequest& live, FinishReason reason, OutputEvent event = {}, std::string why = {},
            bool try_again = false);
+
+  // Memory was missing in the middle of a change: ends all requests with an error, whatever the cache and the
+  // view have of them. Nothing else may be called afterwards.
+  void abandon();
 
   // A plan made at `now` was committed: applies its failures, preemptions and admissions to the requests.
   void apply(const StepPlan& plan, Nanos now);
@@ -79,7 +84,9 @@ class RequestLifecycle {
   void cut_back(std::deque<SubmittedStep>& in_flight);
 
  private:
-  void preempt(SeqId id, const StepPlan& plan);
+  void admit(Arrival& arrival);
+  void fail_for_memory(OutputSink& sink);
+  void preempt(SeqId id, const StepPlan& plan, Nanos now);
   void adopt(const Adoption& adoption);
   void run(const Rows& rows, Nanos now);
   void add_score(LiveRequest& live, ScoredToken& scored);

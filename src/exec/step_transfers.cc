@@ -1,6 +1,7 @@
 #include "exec/step_transfers.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "base/check.h"
@@ -12,18 +13,25 @@ void StepTransfers::begin(Step& step, bool submitted_early) {
   KV_CHECK(step.is_indexed(), "step {}: its lists are not indexed by layer", raw(step.id));
   KV_CHECK(link_ || (step.transfers.empty() && step.waits.empty()),
            "step {} has transfers, but there is no link", raw(step.id));
-  step_ = &step;
+  came_on_at_ = clock_.now();
   started_ = 0;
   deferred_.assign(step.slices.size(), 0);
   deferred_count_ = 0;
   stalled_ = 0;
   lost_.clear();
   const std::vector<SeqId> before = std::exchange(deferred_here_, {});
-  if (submitted_early) std::for_each(before.begin(), before.end(), [&](SeqId seq) { defer(seq); });
-  pass(kStepBegins);
+  step_ = &step;
+  try {
+    if (submitted_early) std::for_each(before.begin(), before.end(), [&](SeqId seq) { defer(seq); });
+    pass(kStepBegins);
+  } catch (const std::bad_alloc&) {
+    step_ = nullptr;
+    throw;
+  }
 }
 
 void StepTransfers::pass(StepPoint point) {
+  came_on_at_ = clock_.now();
   // The fault: what waits for the end of a layer's attention starts when the layer is written.
   start_first(step_->transfers_until(mutant(Mutant::kRingReusedEarly) ? point + point % 2 : point));
 }
@@ -82,6 +90,10 @@ void StepTransfers::defer(SeqId seq) {
 }
 
 void StepTransfers::end(StepResult& result) {
+  struct Forget {
+    Step*& step;
+    ~Forget() { step = nullptr; }
+  } forget{step_};
   start_first(step_->transfers.size());
   for (size_t s = 0; s < deferred_.size(); ++s) {
     const SeqId seq = step_->slices[s].seq;
@@ -91,7 +103,6 @@ void StepTransfers::end(StepResult& result) {
   }
   result.lost_remote = lost_;
   result.stalled = stalled_;
-  step_ = nullptr;
 }
 
 }  // namespace kvasir

@@ -51,11 +51,14 @@ class StepTransfers {
   bool all_deferred() const { return any_deferred() && deferred_count_ == deferred_.size(); }
   bool deferred(size_t slice) const { return deferred_[slice] != 0; }
 
+  // See Executor. Any thread.
+  Nanos came_on_at() const { return came_on_at_; }
+
   // The time that the step has waited so far.
   Nanos stalled() const { return stalled_; }
 
-  // The step has ended, well or not: starts what is left, since the cache counts on the end of each transfer,
-  // and fills in the result.
+  // The step has ended, well or not, also if this throws: starts what is left, since the cache counts on the
+  // end of each transfer, and fills in the result.
   void end(StepResult& result);
 
  private:
@@ -69,6 +72,7 @@ class StepTransfers {
   Link* const link_;
   const Clock& clock_;
   std::atomic<bool> patient_{true};
+  std::atomic<Nanos> came_on_at_{0};
 
   // Of the step at hand.
   Step* step_ = nullptr;

@@ -63,6 +63,10 @@ ApiError api_error(const Status& status) {
   return e;
 }
 
+std::string error_name(const ApiError& error) {
+  return error.code.empty() ? error_type(error.status) : error.code;
+}
+
 std::string error_json(const ApiError& error) {
   nlohmann::json body = {
       {"message", error.message}, {"type", error_type(error.status)}, {"param", nullptr}, {"code", nullptr}};

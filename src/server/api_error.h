@@ -43,6 +43,9 @@ inline ApiError unavailable(std::string message, std::string code, int retry_aft
 // An error of the engine or the template as HTTP expresses it. REQUIRES: !status.ok()
 ApiError api_error(const Status& status);
 
+// Its code, or else its type, for logs and traces.
+std::string error_name(const ApiError& error);
+
 // {"error": {...}}
 std::string error_json(const ApiError& error);
 

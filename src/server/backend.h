@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "engine/metrics.h"
 #include "engine/request.h"
@@ -28,6 +29,10 @@ class Backend {
   // Ends a request soon with `reason`: kAbort, or kStop if a stop string was found in the text. Unknown and
   // finished requests are ignored.
   virtual void cancel(RequestId id, FinishReason reason) = 0;
+
+  // Nanoseconds for which its thread has shown no sign of life though it has something to do; 0: it has
+  // nothing to do. Takes no lock, so that it answers for a thread that hangs.
+  virtual Nanos silent_for() const = 0;
 
   virtual uint32_t max_model_len() const = 0;  // prompt and output of one request, in tokens
   virtual const EngineMetrics& metrics() const = 0;

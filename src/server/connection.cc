@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <boost/asio/buffer.hpp>
 #include <exception>
+#include <new>
 #include <utility>
 
 #include "base/log.h"
@@ -20,6 +21,14 @@ constexpr size_t kReadBytes = 16 * 1024;
 constexpr size_t kBodyReadBytes = 64 * 1024;
 constexpr size_t kPipelineBytes = 64 * 1024;  // of later requests, while an answer is being made
 
+constexpr const char* kNoMemory = "the server has no memory for this request; try again later";
+// The same as an answer that needs no memory.
+constexpr std::string_view kNoMemoryAnswer =
+    "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nContent-Length: 150\r\n"
+    "Retry-After: 1\r\nConnection: close\r\n\r\n"
+    R"({"error":{"code":"overloaded","message":"the server has no memory for this request; try again later",)"
+    R"("param":null,"type":"service_unavailable_error"}})";
+
 }  // namespace
 
 Connection::Connection(asio::ip::tcp::socket socket, ServerContext* context, const TlsContext& tls)
@@ -29,6 +38,8 @@ Connection::Connection(asio::ip::tcp::socket socket, ServerContext* context, con
       write_deadline_(stream_.socket().get_executor()),
       ping_timer_(stream_.socket().get_executor()),
       reserved_(context->counters, context->options.limits.max_bodies_bytes) {
+  error_code ignored;
+  peer_ = stream_.socket().remote_endpoint(ignored);
   context_->counters->connections.fetch_add(1, std::memory_order_relaxed);
 }
 
@@ -66,16 +77,25 @@ void Connection::refuse(const ApiError& error) {
   });
 }
 
-void Connection::on_exception(const char* what) {
-  log_error("a request failed unexpectedly: {}", what);
+void Connection::on_exception(const std::exception& what) {
+  log_fault("a request failed unexpectedly", what, info_.request_id, request_.caller.name());
+  record_.end = RequestEnd::kFailed;
+  bool memory = dynamic_cast<const std::bad_alloc*>(&what) != nullptr;
   try {
     abandon_work();
-    if (phase_ != Phase::kClosed && answer_ == Answer::kNone)
+    if (phase_ != Phase::kClosed && answer_ == Answer::kNone) {
+      if (memory) return fail(unavailable(kNoMemory, "overloaded", 1));
       return fail(500, "the request failed unexpectedly");
-    stop_work(500);
+    }
+    stop_work(memory ? 503 : 500);
+  } catch (const std::bad_alloc&) {
+    // There is no memory for an answer, but for one that needs none.
+    memory = true;
   } catch (const std::exception&) {
-    // There is no memory for an answer, so the connection is closed.
+    // The connection ends without an answer.
   }
+  const bool asked = phase_ != Phase::kClosed && head_begun_;
+  if (memory && asked && !answer_begun_) stream_.send_now(kNoMemoryAnswer);
   close();
 }
 
@@ -88,7 +108,11 @@ void Connection::close_when_done() {
 void Connection::close() {
   if (phase_ == Phase::kClosed) return;
   phase_ = Phase::kClosed;
-  stop_work();
+  try {
+    stop_work();
+  } catch (const std::bad_alloc&) {
+    // What could not be cancelled for want of memory runs to its end.
+  }
   end_exchange();
   stream_.close();
   deadline_.cancel();
@@ -184,6 +208,7 @@ bool Connection::parse_head() {
   if (arrived().empty()) return false;
   if (!head_begun_) {
     head_begun_ = true;
+    record_.begin = context_->clock.now();
     set_deadline(context_->options.limits.header_timeout);
   }
   return take_head();
@@ -199,7 +224,10 @@ bool Connection::take_head() {
   }
   const bool complete = verdict == HeadScanner::Verdict::kComplete;
   if ((complete ? scanner_.end() : arrived().size()) > most) {
-    fail(431, fmt::format("the header is larger than {} bytes", most));
+    // RFC 9112, section 3.
+    const bool long_target = !scanner_.line_ends_within(arrived(), most);
+    fail(long_target ? 414 : 431,
+         fmt::format("the {} is larger than {} bytes", long_target ? "target" : "header", most));
     return true;
   }
   if (!complete) return false;
@@ -249,20 +277,21 @@ bool Connection::reserve_arrived() {
 void Connection::on_head() {
   info_.request_id = request_id_or_new(head_.header("X-Request-Id"));
   // After a body that was not read the connection cannot be used for another request.
-  info_.keep_alive = head_.keep_alive && !context_->draining && !has_body();
+  info_.keep_alive = head_.keep_alive && !context_->ends() && !has_body();
   info_.head_only = head_.method == "HEAD";
   info_.chunked = head_.minor_version > 0;
   enter(Phase::kBody);
-  if (answer_browser()) return;
   request_.method = head_.method;
   request_.target = head_.target;
+  if (answer_browser()) return;
   request_.headers = std::move(head_.headers);
   Route route = find_route(context_->endpoints, request_.method, request_.target);
   request_.parameter = std::move(route.parameter);
   endpoint_ = route.endpoint;
+  begin_record();
   if (const std::optional<HttpResponse> refusal = refusal_by_head(route)) return respond(*refusal);
   if (endpoint_->max_body_bytes == Endpoint::kNoBody) return run_handler();
-  info_.keep_alive = head_.keep_alive && !context_->draining;
+  info_.keep_alive = head_.keep_alive && !context_->ends();
   expect_body();
 }
 
@@ -296,6 +325,7 @@ std::optional<HttpResponse> Connection::refusal_by_head(const Route& route) {
     return error_response(e);
   }
   request_.caller = *std::move(caller);
+  request_.caller.request_id = info_.request_id;
   if (route.endpoint == nullptr) return route.refusal;
   if (endpoint_->model == Endpoint::Model::kNoModel) return std::nullopt;
   if (auto e = refusal_if_not_ready()) return error_response(*e);
@@ -344,6 +374,10 @@ void Connection::fail(int status, std::string message) {
   ApiError e;
   e.status = status;
   e.message = std::move(message);
+  fail(e);
+}
+
+void Connection::fail(const ApiError& e) {
   info_.keep_alive = false;
   if (info_.request_id.empty()) info_.request_id = request_id_or_new("");
   respond(error_response(e));
@@ -351,6 +385,8 @@ void Connection::fail(int status, std::string message) {
 
 void Connection::reset_request() {
   info_ = {};
+  record_ = {};
+  told_ = false;
   request_ = {};
   scanner_ = {};
   head_ = {};
@@ -359,6 +395,7 @@ void Connection::reset_request() {
   head_begun_ = false;
   endpoint_ = nullptr;
   answer_ = Answer::kNone;
+  answer_begun_ = false;
   enter(Phase::kHead);
   set_deadline(context_->options.limits.idle_timeout);
 }

@@ -22,6 +22,7 @@
 
 #include "server/body_reservation.h"
 #include "server/exchange.h"
+#include "server/exchange_record.h"
 #include "server/http_message.h"
 #include "server/request_body.h"
 #include "server/request_head.h"
@@ -56,7 +57,8 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   void end_stream() override;
   size_t unsent_bytes() const override { return out_.size() + in_flight_.size() - in_flight_sent_; }
   void abandon_slow_reader() override;
-  void on_failure(const char* what) override { on_exception(what); }
+  ExchangeRecord& record() override { return record_; }
+  void on_failure(const std::exception& what) override { on_exception(what); }
 
  private:
   enum class Phase { kHandshake, kHead, kBody, kBusy, kLinger, kClosed };
@@ -69,10 +71,10 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
     try {
       step();
     } catch (const std::exception& e) {
-      on_exception(e.what());
+      on_exception(e);
     }
   }
-  void on_exception(const char* what);
+  void on_exception(const std::exception& what);
 
   void enter(Phase phase);
   void on_handshake(boost::system::error_code ec);
@@ -96,6 +98,7 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   void fail_too_large();
   void fail_body();
   void fail(int status, std::string message);
+  void fail(const ApiError& error);
   void reset_request();
   void next_request();
 
@@ -111,6 +114,13 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   void stop_work(int status = 499);
   // The answer was sent, or the connection is closed: releases what the request holds.
   void end_exchange();
+  // Whose it is, and for whom it is traced.
+  void begin_record();
+  // Tells the access log and the exporter of spans, once.
+  void tell_end();
+  // The line names the request and its key. Throws nothing.
+  static void log_fault(std::string_view what, const std::exception& fault, std::string_view id,
+                        std::string_view key);
 
   void send(std::string_view bytes);
   void start_write();
@@ -127,6 +137,7 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
 
   // Constant after construction.
   SocketStream stream_;
+  boost::asio::ip::tcp::endpoint peer_;
   ServerContext* const context_;
 
   Phase phase_ = Phase::kHandshake;
@@ -150,10 +161,12 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   const Endpoint* endpoint_ = nullptr;  // null until the head is complete
   Request request_;
   ExchangeInfo info_;
+  ExchangeRecord record_;
   Answer answer_ = Answer::kNone;
   BodyReservation reserved_;                         // until a job takes it
   std::chrono::steady_clock::time_point body_ends_;  // the deadline of the whole body
   uint64_t body_seen_ = 0;                           // its bytes when its rate was last checked
+  bool told_ = false;                                // tell_end() was called for it
   bool counted_ = false;                             // wait_idle() waits for this exchange
   bool working_ = false;                             // a worker or an activity makes the answer
   std::shared_ptr<Job> job_;                         // the worker's part, null if it is done
@@ -166,7 +179,8 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   std::string in_flight_;
   size_t in_flight_sent_ = 0;
   bool writing_ = false;
-  uint64_t writes_ = 0;  // begun or ended so far, by which a timer knows whether its write is pending
+  bool answer_begun_ = false;  // the socket has got a part of the answer
+  uint64_t writes_ = 0;        // begun or ended so far, by which a timer knows whether its write is pending
 };
 
 }  // namespace kvasir

@@ -1,14 +1,16 @@
 // The exchange of a connection: runs the handler of its request, and work on the worker threads.
 #include <atomic>
-#include <chrono>
 #include <exception>
 #include <new>
-#include <thread>
 #include <utility>
 
 #include "base/check.h"
 #include "base/log.h"
+#include "base/patiently.h"
+#include "server/access_log.h"
 #include "server/connection.h"
+#include "server/traces/request_spans.h"
+#include "server/traces/span_exporter.h"
 
 namespace kvasir {
 
@@ -27,22 +29,27 @@ struct Connection::Job {
 
 namespace {
 
-// Posts to the I/O thread. Without this message the client would wait for ever, so it is tried again while
-// there is no memory for it.
-template <typename F>
-void post_back(const ServerContext& context, const F& message) {
-  constexpr int kTries = 1000;
-  constexpr auto kPause = std::chrono::milliseconds(10);
-  for (int i = 0; i < kTries; ++i) {
-    try {
-      return context.post(message);
-    } catch (const std::bad_alloc&) {
-      std::this_thread::sleep_for(kPause);
-    }
+constexpr int kClientGone = 499;
+
+std::string name_of(const boost::asio::ip::tcp::endpoint& peer) {
+  boost::asio::ip::address address = peer.address();
+  if (address.is_v6() && address.to_v6().is_v4_mapped()) {
+    address = boost::asio::ip::make_address_v4(boost::asio::ip::v4_mapped, address.to_v6());
   }
+  return address.is_v6() ? fmt::format("[{}]:{}", address.to_string(), peer.port())
+                         : fmt::format("{}:{}", address.to_string(), peer.port());
 }
 
 }  // namespace
+
+void Connection::log_fault(std::string_view what, const std::exception& fault, std::string_view id,
+                           std::string_view key) {
+  try {
+    log_line(LogLevel::kError, fmt::format("{}: {}", what, fault.what()), {{"request_id", id}, {"key", key}});
+  } catch (const std::bad_alloc&) {
+    return;  // a line for which there is no memory is lost
+  }
+}
 
 void Connection::run_handler() {
   enter(Phase::kBusy);
@@ -73,17 +80,21 @@ void Connection::run_on_worker(Work work, bool takes_long) {
                         ? ServerContext::Work::kLongBody
                         : ServerContext::Work::kShort;
   const std::weak_ptr<Job> waiting = job_;
-  context_->run_on_worker(kind, [waiting, context = context_, weak = weak_from_this()] {
+  context_->run_on_worker(kind, [waiting, context = context_, weak = weak_from_this(), id = info_.request_id,
+                                 key = std::string(request_.caller.name())] {
     const std::shared_ptr<Job> job = waiting.lock();
     if (!job) return;
     try {
       job->then = std::exchange(job->work, nullptr)(std::move(job->body), job->abandoned);
     } catch (const std::exception& e) {
-      log_error("a request could not be prepared: {}", e.what());
+      log_fault("a request could not be prepared", e, id, key);
     }
-    post_back(*context, [weak, job] {
-      const auto self = weak.lock();
-      if (self) self->guarded([&] { self->on_work_done(*job); });
+    // Without this message the client would wait for ever.
+    patiently([&] {
+      context->post([weak, job] {
+        const auto self = weak.lock();
+        if (self) self->guarded([&] { self->on_work_done(*job); });
+      });
     });
   });
 }
@@ -113,13 +124,63 @@ void Connection::abandon_work() {
 
 void Connection::stop_work(int status) {
   abandon_work();
-  if (std::exchange(working_, false) && answer_ != Answer::kComplete) context_->counters->count(status);
+  if (!std::exchange(working_, false) || answer_ == Answer::kComplete) return;
+  context_->counters->count(status);
+  record_.status = status;
+  if (status != kClientGone) record_.end = RequestEnd::kFailed;
 }
 
 void Connection::end_exchange() {
+  tell_end();
   if (std::exchange(counted_, false)) context_->request_ended();
   std::string().swap(request_.body);
   reserved_.reset();
+}
+
+// --- What is told of it ---
+
+// REQUIRES: the headers were read, and the endpoint was looked for.
+void Connection::begin_record() {
+  TraceContext& trace = record_.trace;
+  trace = read_trace_context(request_.headers);
+  // Nobody looks for the spans of a probe.
+  const bool exported =
+      context_->options.spans && endpoint_ != nullptr && endpoint_->model == Endpoint::Model::kNeedsModel;
+  if (exported && !trace.on()) trace = new_trace_context();
+  if (!trace.on()) return;
+  record_.wants_times = exported && trace.sampled;
+  // The flag says that this server records the span, too.
+  TraceContext answered = trace;
+  answered.sampled = record_.wants_times;
+  info_.more_headers += "traceresponse: " + trace_header(answered) + "\r\n";
+}
+
+void Connection::tell_end() {
+  // Without an id there was no request.
+  if (info_.request_id.empty() || std::exchange(told_, true)) return;
+  const ServerOptions& options = context_->options;
+  const Nanos now = context_->clock.now();
+  if (record_.begin == 0) record_.begin = now;
+  if (record_.status == 0) record_.status = kClientGone;
+  const bool whole = answer_ == Answer::kComplete && unsent_bytes() == 0;
+  if (record_.end == RequestEnd::kComplete && !whole) {
+    record_.end = closing_ ? RequestEnd::kStopped : RequestEnd::kClientGone;
+  }
+  try {
+    const std::string peer = name_of(peer_);
+    const EndedRequest ended = {record_,
+                                now,
+                                info_.request_id,
+                                request_.caller.name(),
+                                peer,
+                                request_.method,
+                                request_.target.substr(0, request_.target.find_first_of("?#")),
+                                endpoint_ == nullptr ? std::string_view() : endpoint_->path};
+    if (options.access_log) options.access_log->add(ended);
+    if (record_.wants_times) options.spans->add(request_spans(ended, unix_time_ns()));
+  } catch (const std::exception&) {
+    // There is no memory for it, and the request has ended all the same.
+  }
 }
 
 }  // namespace kvasir

@@ -20,8 +20,8 @@ class ConnectionQuota {
   Verdict admit(const std::string& client) {
     if (open_ >= most_) return Verdict::kFull;
     if (client_full(client)) return Verdict::kClientFull;
-    ++open_;
     ++by_client_[client];
+    ++open_;
     return Verdict::kAdmitted;
   }
   bool client_full(const std::string& client) const {

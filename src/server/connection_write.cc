@@ -16,7 +16,9 @@ void Connection::respond(const HttpResponse& response) {
     context_->counters->requests_refused.fetch_add(1, std::memory_order_relaxed);
   }
   context_->counters->count(response.status);
-  if (context_->draining) info_.keep_alive = false;
+  record_.status = response.status;
+  if (response.error) record_.error = error_name(*response.error);
+  if (context_->ends()) info_.keep_alive = false;
   deadline_.cancel();
   stop_work();
   info_.more_headers += rate_limit_headers(request_.caller, context_->clock.now());
@@ -27,7 +29,7 @@ void Connection::respond(const HttpResponse& response) {
 }
 
 void Connection::begin_stream() {
-  if (context_->draining || !info_.chunked) info_.keep_alive = false;
+  if (context_->ends() || !info_.chunked) info_.keep_alive = false;
   answer_ = Answer::kStreaming;
   pinged_ = false;
   info_.more_headers += rate_limit_headers(request_.caller, context_->clock.now());
@@ -52,6 +54,7 @@ void Connection::end_stream() {
   ping_timer_.cancel();
   answer_ = Answer::kComplete;
   context_->counters->count(200);
+  record_.status = 200;
   stop_work();
   if (info_.chunked) {
     send(kLastChunk);
@@ -62,6 +65,7 @@ void Connection::end_stream() {
 
 void Connection::abandon_slow_reader() {
   context_->counters->slow_readers.fetch_add(1, std::memory_order_relaxed);
+  record_.end = RequestEnd::kSlowReader;
   close();
 }
 
@@ -87,6 +91,7 @@ void Connection::start_write() {
   const auto rest = boost::asio::buffer(in_flight_) + in_flight_sent_;
   stream_.async_write_some(rest,
                            [self = shared_from_this()](error_code ec, size_t n) { self->on_written(ec, n); });
+  answer_begun_ = answer_ != Answer::kNone;
 }
 
 void Connection::on_written(error_code ec, size_t bytes) {
@@ -96,11 +101,12 @@ void Connection::on_written(error_code ec, size_t bytes) {
   if (phase_ == Phase::kClosed) return;
   if (ec) return close();
   in_flight_sent_ += bytes;
+  record_.sent_bytes += bytes;
   try {
     if (unsent_bytes() > 0) return start_write();
     on_sent_all();
   } catch (const std::exception& e) {
-    on_exception(e.what());
+    on_exception(e);
   }
 }
 

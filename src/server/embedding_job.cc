@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/base64.h"
+#include "base/patiently.h"
 #include "server/json_fields.h"
 
 namespace kvasir {
@@ -32,8 +33,11 @@ class EmbeddingJob::Sink final : public OutputSink {
       : job_(std::move(job)), input_(input), post_(std::move(post)) {}
 
   void on_output(OutputEvent event) override {
-    post_([job = job_, input = input_, e = std::move(event)]() mutable {
-      if (auto alive = job.lock()) alive->receive(input, std::move(e));
+    const auto kept = patiently([&] { return std::make_shared<OutputEvent>(std::move(event)); });
+    patiently([&] {
+      post_([job = job_, input = input_, kept] {
+        if (auto alive = job.lock()) alive->receive(input, std::move(*kept));
+      });
     });
   }
 
@@ -55,11 +59,17 @@ EmbeddingJob::EmbeddingJob(const ModelService& service, PreparedEmbeddings reque
 }
 
 void EmbeddingJob::start() {
+  GenerationRecord& record = channel_->record().generation;
+  record.operation = "embeddings";
+  record.model = request_.model;
+  record.choices = inputs_.size();
+  record.prompt_tokens = prompt_tokens_;
   submit_more();
 }
 
 void EmbeddingJob::submit_more() {
   for (; next_ < inputs_.size() && running_ < kAtOnce; ++next_) {
+    channel_->record().add_timeline(request_.inputs[next_], next_);
     // A copy, since what is refused may be submitted again.
     Result<RequestId> id = service_.backend->submit(request_.inputs[next_],
                                                     std::make_shared<Sink>(weak_from_this(), next_, post_));
@@ -83,7 +93,7 @@ void EmbeddingJob::receive(size_t index, OutputEvent event) {
   try {
     on_event(index, event);
   } catch (const std::exception& e) {
-    if (channel != nullptr) channel->on_failure(e.what());
+    if (channel != nullptr) channel->on_failure(e);
     abort();
   }
 }

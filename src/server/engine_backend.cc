@@ -26,6 +26,7 @@ class EngineBackend final : public Backend {
     return engine_.submit(std::move(request), std::move(sink));
   }
   void cancel(RequestId id, FinishReason reason) override { engine_.cancel(id, reason); }
+  Nanos silent_for() const override { return engine_.silent_for(); }
   uint32_t max_model_len() const override { return engine_.options().max_model_len; }
   const EngineMetrics& metrics() const override {
     engine_.observe_link();

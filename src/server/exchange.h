@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <string>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "contract/slo.h"
+#include "server/exchange_record.h"
 #include "server/http_message.h"
 #include "server/keys/key_usage.h"
 #include "server/request_head.h"
@@ -48,8 +50,10 @@ class ResponseChannel {
   virtual size_t unsent_bytes() const = 0;
   // Closes the connection because the client does not read.
   virtual void abandon_slow_reader() = 0;
+  // What the logs and traces will say of the request. REQUIRES: its answer is not complete
+  virtual ExchangeRecord& record() = 0;
   // Ends this exchange after an internal fault, whether or not its answer has begun.
-  virtual void on_failure(const char* what) = 0;
+  virtual void on_failure(const std::exception& what) = 0;
 };
 
 // What makes an answer over time on the I/O thread, such as a Generation.

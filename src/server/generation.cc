@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/patiently.h"
 
 namespace kvasir {
 namespace {
@@ -42,8 +43,11 @@ class Generation::Sink final : public OutputSink {
       : generation_(std::move(generation)), choice_(choice), post_(std::move(post)) {}
 
   void on_output(OutputEvent event) override {
-    post_([generation = generation_, choice = choice_, e = std::move(event)]() mutable {
-      if (auto alive = generation.lock()) alive->receive(choice, std::move(e));
+    const auto kept = patiently([&] { return std::make_shared<OutputEvent>(std::move(event)); });
+    patiently([&] {
+      post_([generation = generation_, choice = choice_, kept] {
+        if (auto alive = generation.lock()) alive->receive(choice, std::move(*kept));
+      });
     });
   }
 
@@ -66,6 +70,7 @@ Generation::Generation(const ModelService& service, PreparedRequest request,
       channel_(channel) {}
 
 Status Generation::add_choices() {
+  cached_by_choice_.resize(request_.generations.size());
   const OutputPlan& plan = request_.output;
   OutputParserOptions parser;
   std::vector<Token> shown;
@@ -89,14 +94,35 @@ Status Generation::add_choices() {
     parser.id_seed = random_id_seed();
     choice.parser = std::make_unique<OutputParser>(parser, request_.api.tools);
   }
-  cached_by_choice_.resize(choices_.size());
   return {};
+}
+
+void Generation::begin_record() const {
+  const ApiRequest& api = request_.api;
+  GenerationRecord& record = channel_->record().generation;
+  record.model = api.model;
+  record.choices = choices_.size();
+  record.max_tokens = api.max_tokens.value_or(0);
+  record.temperature = static_cast<double>(api.sampling.temperature);
+  record.top_p = static_cast<double>(api.sampling.top_p);
+  record.prompt_tokens = prompt_tokens_;
+}
+
+void Generation::complete_record() const {
+  GenerationRecord& record = channel_->record().generation;
+  const Usage used = usage();
+  record.cached_tokens = used.cached_tokens;
+  record.output_tokens = used.completion_tokens;
+  for (const Choice& choice : choices_) {
+    if (!choice.finish_reason.empty()) record.finish_reasons.push_back(choice.finish_reason);
+  }
 }
 
 bool Generation::submit(size_t index) {
   Choice& choice = choices_[index];
   choice.submitted = true;
   const size_t prompt_tokens = request_.generations[index].prompt.size();
+  channel_->record().add_timeline(request_.generations[index], index);
   Result<RequestId> id = service_.backend->submit(std::move(request_.generations[index]),
                                                   std::make_shared<Sink>(weak_from_this(), index, post_));
   if (id.ok()) {
@@ -117,6 +143,7 @@ void Generation::start() {
     for (Choice& choice : choices_) choice.finished = true;
     return fail(api_error(status));
   }
+  begin_record();
   for (size_t i = 0; i < choices_.size(); ++i) {
     if (leads(i) && !submit(i)) return;
   }
@@ -140,7 +167,7 @@ void Generation::receive(size_t index, OutputEvent event) {
   try {
     on_event(index, std::move(event));
   } catch (const std::exception& e) {
-    if (channel != nullptr) channel->on_failure(e.what());
+    if (channel != nullptr) channel->on_failure(e);
     abort();
   }
 }
@@ -151,7 +178,10 @@ void Generation::on_event(size_t index, OutputEvent event) {
   cached_by_choice_[index] = std::max(cached_by_choice_[index], event.cached_prompt_tokens);
   Choice& choice = choices_[index];
   if (choice.finished) return;
-  lease_.output(event.tokens.size(), clock_.now());
+  const Nanos now = clock_.now();
+  lease_.output(event.tokens.size(), now);
+  Nanos& first_token = channel_->record().generation.first_token;
+  if (first_token == 0 && !event.tokens.empty()) first_token = now;
   apply(choice, event);
   if (channel_ != nullptr && leads(index)) follow(index);
   if (channel_ == nullptr) return;
@@ -227,6 +257,8 @@ void Generation::fail(const ApiError& error) {
     abort();
     return channel->respond(error_response(error));
   }
+  channel_->record().error = error_name(error);
+  channel_->record().end = RequestEnd::kFailed;
   send(writer_->error_event(error));
   send(writer_->last_event());
   abort();
@@ -235,6 +267,11 @@ void Generation::fail(const ApiError& error) {
 
 void Generation::abort() {
   if (channel_ == nullptr) return;
+  try {
+    complete_record();
+  } catch (const std::exception&) {
+    // There is no memory for it; the request ends all the same.
+  }
   channel_ = nullptr;
   lease_ = {};
   for (Choice& choice : choices_) {

@@ -61,6 +61,9 @@ class Generation final : public Activity, public std::enable_shared_from_this<Ge
   };
 
   Status add_choices();
+  // What the request asks for, and what came of it so far.
+  void begin_record() const;
+  void complete_record() const;
   // The first of the choices of one prompt is submitted first; the others follow when it has computed the
   // prompt, which they then find in the cache.
   bool leads(size_t choice) const { return choice % request_.api.candidates() == 0; }

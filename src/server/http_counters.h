@@ -7,7 +7,7 @@
 
 namespace kvasir {
 
-inline constexpr std::array<int, 16> kCountedStatuses = {200, 400, 401, 403, 404, 405, 408, 413,
+inline constexpr std::array<int, 17> kCountedStatuses = {200, 400, 401, 403, 404, 405, 408, 413, 414,
                                                          429, 431, 499, 500, 501, 503, 505, 0};
 
 // Thread-safe. The last index is for every other status. 499: the client disconnected before its answer was

@@ -53,6 +53,8 @@ const char* reason_phrase(int status) {
       return "Request Timeout";
     case 413:
       return "Content Too Large";
+    case 414:
+      return "URI Too Long";
     case 417:
       return "Expectation Failed";
     case 429:

@@ -5,9 +5,13 @@
 #include <boost/asio/post.hpp>
 #include <ctime>
 #include <future>
+#include <latch>
+#include <new>
+#include <thread>
 #include <utility>
 
 #include "base/log.h"
+#include "base/patiently.h"
 
 namespace kvasir {
 namespace {
@@ -17,6 +21,7 @@ using asio::ip::tcp;
 using boost::system::error_code;
 
 constexpr auto kAcceptRetry = std::chrono::milliseconds(100);
+constexpr auto kPause = std::chrono::milliseconds(10);  // before the next try to get memory
 // The connections over the limit that get an answer. Further ones are only closed.
 constexpr size_t kMaxRefusing = 64;
 
@@ -76,10 +81,14 @@ Status Listener::listen() {
                  ec.message());
   }
   const tcp::endpoint endpoint = found.begin()->endpoint();
-  acceptor_.open(endpoint.protocol(), ec);
-  if (!ec) acceptor_.set_option(asio::socket_base::reuse_address(true), ec);
-  if (!ec) acceptor_.bind(endpoint, ec);
-  if (!ec) acceptor_.listen(asio::socket_base::max_listen_connections, ec);
+  if (options.listening_fd >= 0) {
+    acceptor_.assign(endpoint.protocol(), options.listening_fd, ec);
+  } else {
+    acceptor_.open(endpoint.protocol(), ec);
+    if (!ec) acceptor_.set_option(asio::socket_base::reuse_address(true), ec);
+    if (!ec) acceptor_.bind(endpoint, ec);
+    if (!ec) acceptor_.listen(asio::socket_base::max_listen_connections, ec);
+  }
   if (ec) {
     return error(ErrorCode::kIo, "cannot listen on {}:{}: {}; choose another host or port",
                  host_for_url(options.host), options.port, ec.message());
@@ -92,31 +101,54 @@ Status Listener::listen() {
 }
 
 void Listener::run() {
-  accept();
   thread_ = std::thread([this] {
-    // A connection catches what its own request throws. This is for the rest, such as no memory for a
-    // timer.
+    // A connection catches what its own request throws. This is for the rest, such as no memory to take the
+    // next connection: whether one is being waited for is then not known.
     for (;;) {
       try {
+        error_code ignored;
+        acceptor_.cancel(ignored);
+        if (accepts()) accept();
         io_->run();
         return;
       } catch (const std::exception& e) {
         log_error("the I/O thread goes on after: {}", e.what());
+        std::this_thread::sleep_for(kPause);
       }
     }
   });
 }
 
 void Listener::set_tls(TlsContext tls) {
-  post([this, next = std::move(tls)] { tls_ = next; });
+  patiently([&] { post([this, tls] { tls_ = tls; }); });
 }
 
 void Listener::serve(std::shared_ptr<const ModelService> model) {
-  post([this, ready = std::move(model)] { service = ready; });
+  patiently([&] {
+    post([this, model] {
+      service = model;
+      if (options.listening_fd >= 0 && accepts()) accept();
+    });
+  });
+}
+
+void Listener::announce_end() {
+  patiently([this] { post([this] { leaving = true; }); });
 }
 
 void Listener::drain() {
-  post([this] { draining = true; });
+  patiently([this] {
+    post([this] {
+      draining = true;
+      error_code ignored;
+      if (!accepts()) acceptor_.cancel(ignored);
+    });
+  });
+}
+
+bool Listener::accepts() const {
+  if (stopping_) return false;
+  return options.listening_fd < 0 || (service && !(leaving && draining));
 }
 
 bool Listener::wait_idle(Nanos timeout) {
@@ -164,21 +196,27 @@ void Listener::forget(Connection* connection) {
     --refusing_;
   }
   // Destroyed later, because one of its completion handlers may be running.
-  asio::post(*io_, [gone = std::move(it->second.connection)] {});
+  it->second.place.front() = std::move(it->second.connection);
+  gone_.splice(gone_.end(), it->second.place);
   connections_.erase(it);
+  try {
+    asio::post(*io_, [this] { gone_.clear(); });
+  } catch (const std::bad_alloc&) {
+    // With the next one that goes.
+  }
   if (connections_.empty() && on_empty_) std::exchange(on_empty_, nullptr)();
 }
 
 void Listener::accept() {
-  acceptor_.async_accept([this](error_code ec, tcp::socket socket) {
-    if (stopping_ || ec == asio::error::operation_aborted) return;
+  acceptor_.async_accept([this, number = ++accept_calls_](error_code ec, tcp::socket socket) {
+    if (stopping_ || number != accept_calls_ || ec == asio::error::operation_aborted) return;
     if (ec) return on_accept_failure(ec);
     try {
       welcome(std::move(socket));
     } catch (const std::exception& e) {
       log_error("a connection could not be taken: {}", e.what());
     }
-    accept();
+    if (accepts()) accept();
   });
 }
 
@@ -186,7 +224,7 @@ void Listener::on_accept_failure(error_code ec) {
   if (ec == asio::error::no_descriptors && evict(waiting_.oldest())) return accept();
   accept_retry_.expires_after(kAcceptRetry);
   accept_retry_.async_wait([this](error_code aborted) {
-    if (!aborted) accept();
+    if (!aborted && accepts()) accept();
   });
 }
 
@@ -205,7 +243,8 @@ void Listener::welcome(tcp::socket socket) {
   std::shared_ptr<Connection> connection;
   try {
     connection = std::make_shared<Connection>(std::move(socket), this, tls_);
-    connections_.emplace(connection.get(), Held{connection, client, admitted});
+    connections_.emplace(connection.get(),
+                         Held{.connection = connection, .client = client, .admitted = admitted});
   } catch (...) {
     if (admitted) quota_.release(client);
     if (!admitted) --refusing_;
@@ -238,17 +277,19 @@ bool Listener::evict(Connection* waiting) {
 }
 
 void Listener::run_on_io(std::function<void()> f) {
-  std::promise<void> done;
-  asio::post(*io_, [&] {
-    f();
-    done.set_value();
+  std::latch done(1);
+  patiently([&] {
+    asio::post(*io_, [&] {
+      patiently(f);
+      done.count_down();
+    });
   });
-  done.get_future().wait();
+  done.wait();
 }
 
 void Listener::stop(Nanos flush_timeout) {
   if (!thread_.joinable()) return;
-  std::promise<void> empty;
+  auto empty = patiently([] { return std::promise<void>(); });
   run_on_io([&] {
     stopping_ = true;
     draining = true;

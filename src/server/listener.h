@@ -9,6 +9,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <condition_variable>
 #include <functional>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -36,13 +37,14 @@ class Listener final : public ServerContext {
 
   // kInvalidArgument, kIo: one line that names host and port.
   Status listen();
-  // Accepts connections. REQUIRES: listen() succeeded.
+  // Accepts connections; on a socket that was open already from serve() on. REQUIRES: listen() succeeded.
   void run();
 
   // Of connections that come from now on. Null: plain TCP.
   void set_tls(TlsContext tls);
   // REQUIRES: called once.
   void serve(std::shared_ptr<const ModelService> model);
+  void announce_end();
   void drain();
   // See Server.
   bool wait_idle(Nanos timeout);
@@ -64,8 +66,13 @@ class Listener final : public ServerContext {
     std::shared_ptr<Connection> connection;
     std::string client;
     bool admitted;  // counted by the quota; false: it only gets a refusal
+    // One empty place, for `gone_`: closing a connection needs no memory.
+    std::list<std::shared_ptr<Connection>> place = std::list<std::shared_ptr<Connection>>(1);
   };
 
+  // A socket that is open while no server runs has clients who wait. They go on waiting until they can be
+  // served: by this server, or from the drain at its end on by the next one.
+  bool accepts() const;
   void accept();
   void on_accept_failure(boost::system::error_code ec);
   void welcome(boost::asio::ip::tcp::socket socket);
@@ -84,6 +91,8 @@ class Listener final : public ServerContext {
 
   // Owned by the I/O thread.
   std::unordered_map<Connection*, Held> connections_;
+  std::list<std::shared_ptr<Connection>> gone_;  // to be destroyed, when no handler of theirs runs
+  uint64_t accept_calls_ = 0;                    // calls of accept(): only the last one counts
   ConnectionQuota quota_;
   WaitingConnections waiting_;
   size_t refusing_ = 0;  // those of connections_ that are not admitted

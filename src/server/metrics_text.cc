@@ -26,18 +26,55 @@ std::string escape_label(std::string_view value) {
   return out;
 }
 
+// The metrics that vLLM has under these names (its 0.11 and later), and where ours is the same.
+constexpr std::string_view kNamesOfVllm[] = {
+    "cache_config_info",
+    "e2e_request_latency_seconds",
+    "generation_tokens_total",
+    "gpu_cache_usage_perc",
+    "inter_token_latency_seconds",
+    "iteration_tokens_total",
+    "kv_cache_usage_perc",
+    "num_preemptions_total",
+    "num_requests_running",
+    "num_requests_waiting",
+    "prefix_cache_hits_total",
+    "prefix_cache_queries_total",
+    "prompt_tokens_cached_total",
+    "prompt_tokens_total",
+    "request_decode_time_seconds",
+    "request_generation_tokens",
+    "request_inference_time_seconds",
+    "request_prefill_time_seconds",
+    "request_prompt_tokens",
+    "request_queue_time_seconds",
+    "request_success_total",
+    "request_time_per_output_token_seconds",
+    "time_per_output_token_seconds",
+    "time_to_first_token_seconds",
+};
+static_assert(std::is_sorted(std::begin(kNamesOfVllm), std::end(kNamesOfVllm)));
+
 class Page {
  public:
-  explicit Page(const std::string& model_name) : model_(escape_label(model_name)) {}
+  Page(const std::string& model_name, MetricsPrefix prefix)
+      : model_(escape_label(model_name)), prefix_(prefix) {}
 
+  bool vllm() const { return prefix_ == MetricsPrefix::kVllm; }
+
+  // Samples that follow are of this metric.
   void head(const char* name, const char* type, const char* help) {
-    fmt::format_to(std::back_inserter(text_), "# HELP kvasir:{} {}\n# TYPE kvasir:{} {}\n", name, help, name,
+    of_vllm_ = vllm() &&
+               std::binary_search(std::begin(kNamesOfVllm), std::end(kNamesOfVllm), std::string_view(name));
+    const char* prefix = of_vllm_ ? "vllm" : "kvasir";
+    fmt::format_to(std::back_inserter(text_), "# HELP {0}:{1} {2}\n# TYPE {0}:{1} {3}\n", prefix, name, help,
                    type);
   }
   // `labels` is empty or begins with a comma.
   template <typename T>
   void sample(const char* name, T value, const std::string& labels = {}) {
-    fmt::format_to(std::back_inserter(text_), "kvasir:{}{{model_name=\"{}\"{}}} {}\n", name, model_, labels,
+    fmt::format_to(std::back_inserter(text_), "{}:{}{{model_name=\"{}\"{}{}}} {}\n",
+                   of_vllm_ ? "vllm" : "kvasir", name, model_, of_vllm_ ? ",engine=\"0\"" : "", labels,
                    value);
   }
   template <typename T>
@@ -67,6 +104,8 @@ class Page {
 
  private:
   const std::string model_;
+  const MetricsPrefix prefix_;
+  bool of_vllm_ = false;
   std::string text_;
 };
 
@@ -76,6 +115,11 @@ void add_gauges(Page& page, const EngineMetrics& m) {
   const uint64_t total = m.kv_blocks_total, used = m.kv_blocks_used, cached = m.kv_blocks_cached;
   page.gauge("kv_cache_usage_perc", total == 0 ? 0.0 : static_cast<double>(used) / static_cast<double>(total),
              "KV cache in use. 1 means 100 per cent.");
+  if (page.vllm()) {
+    page.gauge("gpu_cache_usage_perc",
+               total == 0 ? 0.0 : static_cast<double>(used) / static_cast<double>(total),
+               "The same, as earlier versions name it.");
+  }
   page.head("kv_blocks", "gauge", "KV blocks by tier and state.");
   const uint64_t taken = std::min(total, used + cached);
   page.sample("kv_blocks", used, ",tier=\"device\",state=\"used\"");
@@ -269,6 +313,8 @@ void add_counters(Page& page, const EngineMetrics& m) {
                "Times a request's rows left a step because their transfers did not end in time.");
   page.counter("engine_standstills_total", m.standstills.load(),
                "Times the policy found nothing to do though there was work, and a request ended for it.");
+  page.counter("engine_fresh_starts_total", m.fresh_starts.load(),
+               "Times memory ran out within a step: all requests failed, and the cache began empty.");
   page.counter("engine_stalled_seconds_total", m.seconds_stalled.load(),
                "Seconds of execution in which steps waited for transfers.");
   page.head("engine_step_seconds_total", "counter", "Seconds of the engine's thread by phase of the step.");
@@ -301,10 +347,16 @@ void add_beliefs(Page& page, const EngineMetrics& m) {
 void add_histograms(Page& page, const EngineMetrics& m) {
   page.histogram("time_to_first_token_seconds", m.time_to_first_token, "Time to first token in seconds.");
   page.histogram("inter_token_latency_seconds", m.inter_token_latency, "Time between tokens in seconds.");
+  if (page.vllm()) {
+    page.histogram("time_per_output_token_seconds", m.inter_token_latency,
+                   "The same, as earlier versions name it.");
+  }
   page.histogram("request_time_per_output_token_seconds", m.time_per_output_token,
                  "Mean time per token after the first, per request, in seconds.");
   page.histogram("e2e_request_latency_seconds", m.e2e_request_latency, "Whole requests in seconds.");
   page.histogram("request_queue_time_seconds", m.request_queue_time, "Time in the queue in seconds.");
+  page.histogram("request_inference_time_seconds", m.request_inference_time,
+                 "Time from the first step to the last token in seconds.");
   page.histogram("request_prefill_time_seconds", m.request_prefill_time, "Time in prefill in seconds.");
   page.histogram("request_decode_time_seconds", m.request_decode_time, "Time in decode in seconds.");
   page.histogram("request_prompt_tokens", m.request_prompt_tokens, "Prompt tokens per request.");
@@ -365,8 +417,9 @@ void add_keys(Page& page, const KeyRing& keys) {
 
 std::string metrics_text(const EngineMetrics* engine, const HttpCounters& http, const std::string& model_name,
                          const std::vector<std::pair<std::string, std::string>>& cache_config,
-                         const std::vector<OutsideMetric>& outside, const KeyRing* keys) {
-  Page page(model_name);
+                         const std::vector<OutsideMetric>& outside, const KeyRing* keys,
+                         MetricsPrefix prefix) {
+  Page page(model_name, prefix);
   if (engine != nullptr) {
     add_gauges(page, *engine);
     add_tiers(page, *engine);

@@ -1,6 +1,7 @@
-// The page /metrics: the text format of Prometheus, and vLLM's names with our prefix.
+// The page /metrics: the text format of Prometheus, and vLLM's names.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,10 +20,15 @@ struct OutsideMetric {
   const char* help;
 };
 
+// Before the names of metrics that vLLM has, too: "kvasir:", or "vllm:", so that what reads vLLM's page reads
+// this one. With kVllm those have vLLM's label `engine`, and names of earlier versions beside the new ones.
+enum class MetricsPrefix : uint8_t { kKvasir, kVllm };
+
 // Reads counters while other threads write them. `keys` is null if there are none. `engine` is
 // null while the model loads.
 std::string metrics_text(const EngineMetrics* engine, const HttpCounters& http, const std::string& model_name,
                          const std::vector<std::pair<std::string, std::string>>& cache_config,
-                         const std::vector<OutsideMetric>& outside = {}, const KeyRing* keys = nullptr);
+                         const std::vector<OutsideMetric>& outside = {}, const KeyRing* keys = nullptr,
+                         MetricsPrefix prefix = MetricsPrefix::kKvasir);
 
 }  // namespace kvasir

@@ -34,6 +34,9 @@ struct ModelService {
   std::string_view chat_template = {};  // its source; empty: there is none
   // Further metrics for /metrics. Thread-safe; may be empty.
   std::function<std::vector<OutsideMetric>()> outside_metrics = {};
+  // Why requests should go to another server for now, in plain words; "": they need not. Thread-safe, returns
+  // at once; may be empty.
+  std::function<std::string()> unready = {};
   // The default of ApiRequest::parse_special.
   bool parse_special = false;
   // What requests have that do not say otherwise: how the model is meant to be sampled.

@@ -29,6 +29,10 @@ class HeadScanner {
   std::string_view head(std::string_view all) const { return all.substr(begin_, end_ - begin_); }
   // The bytes up to the end of the head. REQUIRES: scan() gave kComplete.
   size_t end() const { return end_; }
+  // Whether the request line ends within the first `most` bytes of `all`.
+  bool line_ends_within(std::string_view all, size_t most) const {
+    return all.substr(0, most).find('\n', begin_) != std::string_view::npos;
+  }
 
  private:
   size_t seen_ = 0;

@@ -25,6 +25,7 @@ std::vector<Endpoint> public_table(const ServerOptions& options) {
 ServerOptions admin_options(ServerOptions options) {
   options.host = options.admin_host;
   options.port = *options.admin_port;
+  options.listening_fd = -1;
   options.api_keys.clear();
   options.named_keys.clear();
   options.browsers.cors_origins.clear();
@@ -71,6 +72,9 @@ class Server::Impl {
   }
   void set_keys(std::vector<ApiKey> changed) {
     public_->post([keys = keys_, next = std::move(changed)] { keys->replace(next, MonotonicClock().now()); });
+  }
+  void announce_end() {
+    for_each([](Listener& port) { port.announce_end(); });
   }
   void drain() {
     for_each([](Listener& port) { port.drain(); });
@@ -140,6 +144,9 @@ std::string Server::admin_url() const {
 }
 Status Server::reload() {
   return impl_->reload();
+}
+void Server::announce_end() {
+  impl_->announce_end();
 }
 void Server::drain() {
   impl_->drain();

@@ -23,6 +23,9 @@
 
 namespace kvasir {
 
+class AccessLog;
+class SpanExporter;
+
 struct HttpLimits {
   uint32_t max_connections = 2000;
   // From one IPv4 address or one IPv6 network of 64 bits; 0: three quarters of max_connections, so that one
@@ -51,10 +54,13 @@ struct HttpLimits {
 
 struct ServerOptions {
   std::string host = "127.0.0.1";
-  uint16_t port = 8000;  // 0: any free one
+  uint16_t port = 8000;   // 0: any free one
+  int listening_fd = -1;  // a socket that listens on host and port already; -1: there is none
   // A second port for operators: the endpoints that need no key, and /admin/drain. Nothing: there is none.
   std::string admin_host = "127.0.0.1";
   std::optional<uint16_t> admin_port;  // 0: any free one
+  // How long the engine may show no sign of life before /livez gets 503.
+  Nanos liveness_timeout = 60 * kNanosPerSecond;
   // Whether the public port has /metrics. Nothing: only where there is no admin port.
   std::optional<bool> public_metrics;
   std::vector<std::string> model_names;  // at least one; answers name the first
@@ -68,6 +74,9 @@ struct ServerOptions {
   SloPolicy slo;
   bool reads_priority = false;  // of the scheduling policy; if not, a request with a priority is refused
   HttpLimits limits;
+  std::shared_ptr<AccessLog> access_log;  // of both ports; null: none
+  std::shared_ptr<SpanExporter> spans;    // of requests that need the model; null: none are sent
+  MetricsPrefix metrics_prefix = MetricsPrefix::kKvasir;
 };
 
 // All keys of the options: those without a name are called api-key-1 and so on.
@@ -102,7 +111,10 @@ class Server {
   // Other keys from now on; requests that run go on. REQUIRES: there are some, and their names differ
   void set_keys(std::vector<ApiKey> keys);
 
-  // From now on /health and new requests get 503. Requests that run go on.
+  // From now on /readyz gets 503, and answers close their connections, so that balancers and clients turn to
+  // another server. Requests are served as before.
+  void announce_end();
+  // From now on /health, /readyz and new requests get 503. Requests that run go on.
   void drain();
   // Waits for at most `timeout` until every request that generates has ended and its answer is sent. False:
   // it timed out.

@@ -15,10 +15,24 @@ std::vector<ApiKey> all_keys(const ServerOptions& options) {
   return keys;
 }
 
+namespace {
+
+constexpr int kRetryAfter = 5;  // seconds
+
+}  // namespace
+
 std::optional<ApiError> ServerContext::not_ready() const {
-  constexpr int kRetryAfter = 5;  // seconds
   if (draining) return unavailable("the server is shutting down; try another one", "draining", kRetryAfter);
   if (!service) return unavailable("the model is still loading; try again soon", "loading", kRetryAfter);
+  return std::nullopt;
+}
+
+std::optional<ApiError> ServerContext::unready() const {
+  if (auto refusal = not_ready()) return refusal;
+  if (leaving)
+    return unavailable("the server is about to shut down; use another one", "leaving", kRetryAfter);
+  const std::string why = service->unready ? service->unready() : std::string();
+  if (!why.empty()) return unavailable(why, "not_ready", kRetryAfter);
   return std::nullopt;
 }
 

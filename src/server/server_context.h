@@ -50,7 +50,8 @@ class ServerContext {
 
   BrowserRules browsers;
 
-  bool draining = false;
+  bool leaving = false;   // announce_end() was called: answers close their connections
+  bool draining = false;  // drain() was called
   // Lets the whole server drain, and says how many requests still run. Empty except on the admin port.
   std::function<size_t()> begin_drain;
   // Thread-safe.
@@ -61,6 +62,12 @@ class ServerContext {
 
   // 503 while the model loads or the server drains.
   std::optional<ApiError> not_ready() const;
+  // 503 if clients and balancers should choose another server, though this one may still serve: what
+  // not_ready() says, and from the moment on at which the end is announced, and what ModelService::unready
+  // says.
+  std::optional<ApiError> unready() const;
+  // Whether connections are closed after their answers.
+  bool ends() const { return leaving || draining; }
   // 404 unless `model` is empty or one of those that are served. Thread-safe.
   std::optional<ApiError> unknown_model(const std::string& model) const;
 

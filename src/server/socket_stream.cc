@@ -3,6 +3,7 @@
 
 #include <openssl/err.h>
 #include <openssl/ssl.h>
+#include <sys/socket.h>
 
 #include <boost/asio/ssl/error.hpp>
 #include <boost/asio/ssl/stream.hpp>
@@ -49,6 +50,12 @@ void SocketStream::async_read_some(asio::mutable_buffer buffer, Transferred done
 void SocketStream::async_write_some(asio::const_buffer bytes, Transferred done) {
   if (tls_) return tls_->stream.async_write_some(bytes, std::move(done));
   socket_.async_write_some(bytes, std::move(done));
+}
+
+void SocketStream::send_now(std::string_view bytes) {
+  if (tls_) return;
+  [[maybe_unused]] const ssize_t sent =
+      ::send(socket_.native_handle(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 void SocketStream::shutdown_send(std::shared_ptr<void> keep) {

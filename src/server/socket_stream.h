@@ -5,6 +5,7 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <functional>
 #include <memory>
+#include <string_view>
 
 #include "server/tls_context.h"
 
@@ -33,6 +34,8 @@ class SocketStream {
 
   void async_read_some(boost::asio::mutable_buffer buffer, Transferred done);
   void async_write_some(boost::asio::const_buffer bytes, Transferred done);
+  // Sends what the socket takes of this at once, without memory of its own. Not over TLS.
+  void send_now(std::string_view bytes);
   // Tells the client that nothing more comes. `keep` is held as long as that takes.
   void shutdown_send(std::shared_ptr<void> keep);
   void close();

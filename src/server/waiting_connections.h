@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <new>
 #include <string>
 #include <unordered_map>
 
@@ -13,11 +14,16 @@ class Connection;
 // Never looks into a connection. Not thread-safe.
 class WaitingConnections {
  public:
-  // Of this client, as ConnectionQuota knows it. Nothing happens if it waits already.
+  // Of this client, as ConnectionQuota knows it. Nothing happens if it waits already, or if this throws.
   void add(Connection* connection, const std::string& client) {
     if (!places_.emplace(connection, Place{next_, client}).second) return;
-    all_.emplace(next_, connection);
-    by_client_[client].emplace(next_, connection);
+    try {
+      all_.emplace(next_, connection);
+      by_client_[client].emplace(next_, connection);
+    } catch (const std::bad_alloc&) {
+      remove(connection);
+      throw;
+    }
     ++next_;
   }
   // Nothing happens if it does not wait.
@@ -25,9 +31,10 @@ class WaitingConnections {
     const auto place = places_.find(connection);
     if (place == places_.end()) return;
     all_.erase(place->second.order);
-    const auto client = by_client_.find(place->second.client);
-    client->second.erase(place->second.order);
-    if (client->second.empty()) by_client_.erase(client);
+    if (const auto client = by_client_.find(place->second.client); client != by_client_.end()) {
+      client->second.erase(place->second.order);
+      if (client->second.empty()) by_client_.erase(client);
+    }
     places_.erase(place);
   }
   // The one that waits for longest, of all or of a client; null if none waits.

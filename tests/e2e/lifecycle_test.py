@@ -3,6 +3,8 @@
 import http.client
 import json
 import os
+import re
+import resource
 import signal
 import socket
 import subprocess
@@ -26,6 +28,15 @@ def start_stream(server, max_tokens):
     next(events)
     next(events)
     return connection, events
+
+
+class Unready(Server):
+    """A server that may not be ready when the constructor returns."""
+
+    def __init__(self, *flags):
+        self.start([binary(), "serve", model_path(), "--kv-cache-memory-bytes", "256MiB", *flags],
+                   env=clean_environment())
+        self.port = int(flags[flags.index("--port") + 1])
 
 
 class Lifecycle(unittest.TestCase):
@@ -97,6 +108,124 @@ class Lifecycle(unittest.TestCase):
                 self.assertEqual(output, "")
                 self.assertEqual(log.count("\n"), 1, log)
                 self.assertIn(signal.Signals(number).name, log)
+
+    def test_probes_while_it_loads(self):
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            port = probe.getsockname()[1]
+        with tempfile.TemporaryDirectory() as folder:
+            template = os.path.join(folder, "template")
+            os.mkfifo(template)  # loading does not end before something is written to it
+            with Unready("--port", str(port), "--chat-template", template) as server:
+                end = time.monotonic() + 20
+                while True:
+                    try:
+                        status, headers, answer = server.ask("GET", "/readyz")
+                        break
+                    except ConnectionError:
+                        self.assertLess(time.monotonic(), end)
+                        time.sleep(0.02)
+                self.assertEqual(status, 503)
+                self.assertIn("retry-after", headers)
+                self.assertIn("still loading", json.loads(answer)["error"]["message"])
+                self.assertEqual(server.ask("GET", "/livez")[0], 200)
+                with open(template, "w", encoding="utf-8") as file:
+                    file.write("{% for m in messages %}{{ m.content }}{% endfor %}")
+                server.wait_ready()
+                self.assertEqual(server.ask("GET", "/readyz")[0], 200)
+                self.assertEqual(server.stop(), 0)
+
+    def test_drain_delay(self):
+        with Server("--drain-delay", "3", "--admin-port", "0") as server:
+            found = re.search(r"admin port: http://127.0.0.1:(\d+)", "".join(server.log))
+            admin_port = int(found.group(1))
+
+            def probe(path):
+                connection = http.client.HTTPConnection("127.0.0.1", admin_port, timeout=10)
+                connection.request("GET", path)
+                response = connection.getresponse()
+                answer = response.status, response.read().decode()
+                connection.close()
+                return answer
+
+            self.assertEqual(probe("/readyz")[0], 200)
+            connection, events = start_stream(server, 3500)
+            begin = time.monotonic()
+            server.signal()
+            while probe("/readyz")[0] == 200:
+                self.assertLess(time.monotonic() - begin, 2)
+            self.assertIn("about to shut down", probe("/readyz")[1])
+            # What still comes is served, and its connection closes.
+            self.assertEqual(probe("/health")[0], 200)
+            body = {"messages": [{"role": "user", "content": "a"}], "max_tokens": 2}
+            status, headers, answer = server.ask("POST", CHAT, body)
+            self.assertEqual(status, 200, answer)
+            self.assertEqual(headers["connection"], "close")
+            while probe("/health")[0] == 200:
+                time.sleep(0.02)
+            self.assertGreater(time.monotonic() - begin, 2.5)
+            status, headers, _ = server.ask("POST", CHAT, body)
+            self.assertEqual((status, headers["connection"]), (503, "close"))
+            self.assertIn("retry-after", headers)
+            self.assertEqual(probe("/livez")[0], 200)
+            # The stream that runs ends by itself, and the admin port answers until then.
+            tokens = 0
+            for event in events:
+                tokens += 1
+                if tokens % 500 == 0 and event != "[DONE]":
+                    self.assertEqual(probe("/readyz")[0], 503)
+                last = event
+            self.assertEqual(last, "[DONE]")
+            connection.close()
+            self.assertEqual(server.wait(), 0)
+
+    def test_a_second_signal_ends_the_drain_delay(self):
+        with Server("--drain-delay", "600", "--shutdown-timeout", "600") as server:
+            connection, events = start_stream(server, 3500)
+            server.signal()
+            while server.ask("GET", "/readyz")[0] == 200:
+                pass
+            self.assertIsNone(server.process.poll())
+            server.signal()
+            rest = list(events)
+            self.assertIn("error", json.loads(rest[-2]))
+            connection.close()
+            self.assertEqual(server.wait(20), 0)
+
+    def test_memory_that_the_system_refuses(self):
+        with Server("--admin-port", "0") as server:
+            def ask(text):
+                return server.ask("POST", CHAT, {"messages": [{"role": "user", "content": text}], "max_tokens": 8,
+                                                 "temperature": 0})
+
+            status, _, answer = ask("What is a raven?")
+            self.assertEqual(status, 200)
+            right = json.loads(answer)["choices"]
+            pid = server.process.pid
+            unlimited = resource.prlimit(pid, resource.RLIMIT_AS)
+            statuses = []
+
+            def send_much(number):
+                try:
+                    statuses.append(ask(f"{number} " + "raven " * 2_000_000)[0])
+                except (OSError, http.client.HTTPException):
+                    statuses.append(0)  # not even a short answer could be sent
+
+            for spare in (0, 1 << 20, 8 << 20, 32 << 20):
+                with open(f"/proc/{pid}/statm") as statm:
+                    mapped = int(statm.read().split()[0]) * resource.getpagesize()
+                resource.prlimit(pid, resource.RLIMIT_AS, (mapped + spare, unlimited[1]))
+                clients = [threading.Thread(target=send_much, args=(i,)) for i in range(6)]
+                for client in clients:
+                    client.start()
+                for client in clients:
+                    client.join()
+                resource.prlimit(pid, resource.RLIMIT_AS, unlimited)
+                status, _, answer = ask("What is a raven?")
+                self.assertEqual((status, json.loads(answer)["choices"]), (200, right))
+            # Refused for want of memory, or for their length where there was enough.
+            self.assertLessEqual(set(statuses), {0, 400, 500, 503}, statuses)
+            self.assertGreater(statuses.count(503), 0, statuses)
+            self.assertEqual(server.stop(), 0)
 
     def test_idle_clients_do_not_hold_up_the_end(self):
         with Server() as server:

@@ -147,7 +147,7 @@ class Framing(unittest.TestCase):
         return collections.Counter({status: int(count) for status, count in found})
 
     def test_each_case_through_a_proxy(self):
-        cases = json.loads(CASES.read_text(encoding="utf-8"))
+        cases = [c for c in json.loads(CASES.read_text(encoding="utf-8")) if c["family"] != "semantics"]
         nginx()
         with Server() as server:
             proxy = Proxy(server.port)

@@ -22,7 +22,9 @@ class FakeSink final : public CacheEventSink {
     for (CacheEvent& e : events) {
       if (e.kind == Kind::kCleared) known.clear();
       if (e.kind == Kind::kStored) known[e.hash] = std::move(e.tokens);
-      if (e.kind == Kind::kRemoved) EXPECT_EQ(known.erase(e.hash), 1u);
+      if (e.kind == Kind::kRemoved) {
+        EXPECT_EQ(known.erase(e.hash), 1u);
+      }
     }
     ++lists;
   }

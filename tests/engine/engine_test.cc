@@ -261,6 +261,59 @@ TEST(Engine, WhatAPreemptedSequenceKeepsShowsInTheNextView) {
   EXPECT_EQ(b->tokens, (std::vector<Token>{30, 31, 32, 33}));
 }
 
+// At 5 ms it arrives and runs, at 15 it has its first token, at 25 the policy preempts it for a step of the
+// other, and runs it again at 35.
+TEST(Engine, ATimelineHasWhenARequestWaitedAndRan) {
+  int turn = 0;
+  auto policy = std::make_unique<FunctionPolicy>([&](const View& view) {
+    ++turn;
+    PlanBuilder b(view);
+    for (const SeqView& s : view.running) {
+      if (turn == 3 && s.preemptions == 0 && s.known_tokens == 32) {
+        b.preempt_and_keep(s);
+      } else if (s.decoding()) {
+        (void)b.decode(s);
+      }
+    }
+    for (const SeqView& s : view.waiting) {
+      if (turn != 3 || s.preemptions == 0) {
+        if (b.admit(s)) b.prefill(s, 100);
+      }
+    }
+    return b.take();
+  });
+  Harness h(small_options(), std::move(policy));
+  h.clock.advance(5 * kNanosPerMilli);
+  GenerationRequest traced = request(30, 4);
+  const auto timeline = traced.timeline = std::make_shared<RequestTimeline>();
+  h.submit(std::move(traced));
+  h.engine.step();
+  EXPECT_EQ(timeline->times().arrival, 5 * kNanosPerMilli);
+  EXPECT_EQ(timeline->times().end, 0);
+  h.submit(request(30, 6, 500));
+  h.finish();
+  const RequestTimes t = timeline->times();
+  EXPECT_EQ(t.first_run, 5 * kNanosPerMilli);
+  EXPECT_EQ(t.first_token, 15 * kNanosPerMilli);
+  ASSERT_EQ(t.stalls.size(), 1u);
+  EXPECT_EQ(t.stalls[0].begin, 25 * kNanosPerMilli);
+  EXPECT_EQ(t.stalls[0].end, 35 * kNanosPerMilli);
+  EXPECT_EQ(t.preemptions, 1u);
+  EXPECT_EQ(t.end, 55 * kNanosPerMilli);
+}
+
+TEST(Engine, TheTimelineOfACancelledRequestEnds) {
+  Harness h;
+  h.clock.advance(5 * kNanosPerMilli);
+  GenerationRequest traced = request(30, 4);
+  const auto timeline = traced.timeline = std::make_shared<RequestTimeline>();
+  h.submit(std::move(traced));
+  h.engine.step();
+  h.engine.cancel(h.last);
+  h.finish();
+  EXPECT_EQ(timeline->times().end, 15 * kNanosPerMilli);
+}
+
 TEST(Engine, TellsHowMuchOfThePromptWasCached) {
   Harness h;
   auto first = h.submit(request(40, 2));
@@ -316,6 +369,7 @@ TEST(Engine, MeasuresTimesAsTheClockHasThem) {
   EXPECT_NEAR(m.time_to_first_token.sum(), 0.010 + 0.040, 1e-9);
   EXPECT_NEAR(m.request_queue_time.sum(), 0 + 0.030, 1e-9);
   EXPECT_NEAR(m.request_prefill_time.sum(), 0.010 + 0.010, 1e-9);
+  EXPECT_NEAR(m.request_inference_time.sum(), 0.030 + 0.010, 1e-9);
   EXPECT_NEAR(m.inter_token_latency.sum(), 0.020, 1e-9);
   EXPECT_NEAR(m.time_per_output_token.sum(), 0.010, 1e-9);
   EXPECT_NEAR(m.request_decode_time.sum(), 0.020 + 0, 1e-9);

@@ -47,6 +47,13 @@ void FakeLending::lend(LendableCells& own) {
   if (!frames.empty()) loans_.push_back(std::move(frames));
 }
 
+void FakeLending::start_anew() {
+  std::fill(cells_.begin(), cells_.end(), State::kFree);
+  due_.clear();
+  loans_.clear();
+  asked_ = 0;
+}
+
 LendingEvents FakeLending::turn(const LendingRequest& request, LendableCells& own) {
   ++turn_;
   LendingEvents events;

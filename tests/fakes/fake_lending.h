@@ -30,6 +30,7 @@ class FakeLending final : public Lending {
   FakeLending(const Options& options, std::span<std::byte> memory);
 
   LendingEvents turn(const LendingRequest& request, LendableCells& own) override;
+  void start_anew() override;
   void set_wake(std::function<void()>) override {}
 
   // From now on nothing is recalled, lost or borrowed, and what was asked for is refused.

@@ -54,6 +54,11 @@ class FakeDirectory::Handle final : public Membership {
   void campaign() override {
     locked([&] { node_->campaigning = true; });
   }
+  void rejoin() override {
+    locked([&] {
+      if (node_->member_now) directory_.end(*node_);
+    });
+  }
   void resign() override {
     locked([&] {
       node_->campaigning = false;

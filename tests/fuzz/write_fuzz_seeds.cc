@@ -211,6 +211,22 @@ void write_tokenizers(const std::filesystem::path& folder) {
   }
 }
 
+// Texts, each behind the number of its tokenizer.
+constexpr std::string_view kTexts[] = {
+    "\x01 abc 12345 it's\n\n  \tÄüß e\u0301 世界 \U0001F600 <s>[x]",
+    "\x03 \xff\xe2\x82 abab[x<s>",
+};
+
+constexpr std::string_view kYaml[] = {
+    "# settings\nmodel: m.gguf\nport: 9000\nshare: 2.5e-1\nlevel: low\ncache: off\nmetrics: yes\n"
+    "name: [a, 'b c', \"d\\n\"]\nmore:\n  - x\norigins: a,b\njson:\n  t: 0.5\n  s: [1, null]\napi_key: |\n  "
+    "k\n",
+    "keys:\n  - name: a\n    sha256: 2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b\n"
+    "    concurrent_requests: 64\n    requests_per_minute: 600\n    tokens_per_minute: 200000\n"
+    "    queue_share: 0.25\n    weight: 2\n    priority: -1\n    claims: [slo, output_tokens_hint]\n",
+    "%YAML 1.2\n---\n{\"port\": 1, json: {a: {b: [*x]}}, ? c : &x !t >-\n  folded\n}\n...\n",
+};
+
 // Of few prompts, and rows of four elements.
 void write_predictors(const std::filesystem::path& folder) {
   for (const char* name : {"online", "hidden"}) {
@@ -241,6 +257,13 @@ int main(int argc, char** argv) {
     write_tokenizers(root / "tokenizer_json");
     for (size_t i = 0; i < std::size(kOutputs); ++i) {
       write(root / "output_parser" / ("output-" + std::to_string(i)), kOutputs[i]);
+    }
+    for (size_t i = 0; i < std::size(kTexts); ++i) {
+      write(root / "tokenizer_text" / ("text-" + std::to_string(i)), kTexts[i]);
+    }
+    for (const char* target : {"yaml", "config_file"}) {
+      for (size_t i = 0; i < std::size(kYaml); ++i)
+        write(root / target / ("yaml-" + std::to_string(i)), kYaml[i]);
     }
     write_predictors(root / "length_predictor");
     write(

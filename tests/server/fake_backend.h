@@ -1,6 +1,7 @@
 // A backend that generates by script, for tests of the server without a model.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -29,12 +30,15 @@ class FakeBackend final : public Backend {
 
   Result<RequestId> submit(GenerationRequest request, std::shared_ptr<OutputSink> sink) override;
   void cancel(RequestId id, FinishReason reason) override;
+  Nanos silent_for() const override { return silent_for_; }
   uint32_t max_model_len() const override { return max_model_len_; }
   const EngineMetrics& metrics() const override { return metrics_; }
   std::vector<std::pair<std::string, std::string>> cache_config() const override {
     return {{"block_size", "64"}};
   }
 
+  // What silent_for() says from now on.
+  void set_silent_for(Nanos time) { silent_for_ = time; }
   // While held, no request makes progress.
   void hold(bool held);
   void set_round_time(Nanos time);
@@ -66,6 +70,7 @@ class FakeBackend final : public Backend {
   const Script script_;
   const uint32_t max_model_len_;
   EngineMetrics metrics_;
+  std::atomic<Nanos> silent_for_{0};
 
   mutable std::mutex mutex_;
   std::condition_variable wake_;

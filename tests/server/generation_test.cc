@@ -29,6 +29,7 @@ class ManualBackend final : public Backend {
     cancelled.push_back(raw(id));
     reasons.push_back(reason);
   }
+  Nanos silent_for() const override { return 0; }
   uint32_t max_model_len() const override { return 1000; }
   const EngineMetrics& metrics() const override { return metrics_; }
   std::vector<std::pair<std::string, std::string>> cache_config() const override { return {}; }
@@ -55,8 +56,10 @@ class RecordingChannel final : public ResponseChannel {
   void end_stream() override { ended = true; }
   size_t unsent_bytes() const override { return unsent; }
   void abandon_slow_reader() override { abandoned = true; }
-  void on_failure(const char* what) override { failures.emplace_back(what); }
+  ExchangeRecord& record() override { return recorded; }
+  void on_failure(const std::exception& what) override { failures.emplace_back(what.what()); }
 
+  ExchangeRecord recorded;
   std::vector<HttpResponse> responses;
   std::vector<std::string> failures;
   bool began = false, ended = false, abandoned = false;

@@ -76,6 +76,7 @@ TEST(KeyFile, AnErrorNamesFileLineEntryAndField) {
            {"keys:\n  - name: a\n", {"f:2", "key 'a'", "'sha256'"}},
            {"keys:\n  - name: a\n    sha256: abc\n", {"f:3", "key 'a'", "'sha256'"}},
            {"keys:\n  - name: a\n    sha256: +" + kZeros.substr(1) + "\n", {"f:3", "key 'a'", "'sha256'"}},
+           {good + "    weight: &a 1\n", {"f:4:13", "anchor"}},
            {good + "    color: red\n", {"f:4", "key 1", "'color'", "weight"}},
            {good + "    weight: 0\n", {"f:4", "key 'a'", "'weight'"}},
            {good + "    weight: nan\n", {"f:4", "key 'a'", "'weight'"}},
@@ -87,7 +88,7 @@ TEST(KeyFile, AnErrorNamesFileLineEntryAndField) {
            {good + "    concurrent_requests: [1]\n", {"f:4", "key 'a'", "'concurrent_requests'"}},
            {good + "    claims: slo\n", {"f:4", "key 'a'", "'claims'"}},
            {good + "    claims: [slo, money]\n", {"f:4", "key 'a'", "'claims'", "money"}},
-           {good + "    priority: 1\n    priority: 2\n", {"f:5", "key 1", "'priority'", "twice"}},
+           {good + "    priority: 1\n    priority: 2\n", {"f:5:5", "'priority'", "twice", "line 4"}},
            {good + other + other, {"f:6", "key 'b'", "'name'"}},
            {good + "  - name: b\n    sha256: " + kZeros + "\n", {"f:4", "key 'b'", "'sha256'"}}}) {
     const auto keys = parse_key_file(text, "f");

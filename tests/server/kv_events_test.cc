@@ -236,8 +236,12 @@ TEST(KvEventPublisher, TellsSubscribersAndReplaysWhatTheyMissed) {
     const json batch = json::from_msgpack(frames[2]);
     ASSERT_EQ(batch.size(), 3u);
     EXPECT_EQ(batch[1][0]["type"], n == 0 ? "AllBlocksCleared" : "BlockRemoved");
-    if (n > 0) EXPECT_EQ(batch[1][0]["block_hashes"], json::array({n}));
-    if (frames[1] == first[1]) EXPECT_EQ(frames[2], first[2]);
+    if (n > 0) {
+      EXPECT_EQ(batch[1][0]["block_hashes"], json::array({n}));
+    }
+    if (frames[1] == first[1]) {
+      EXPECT_EQ(frames[2], first[2]);
+    }
   }
   EXPECT_THAT(late.receive(), ElementsAre("", number(UINT64_MAX), ""));
   // What is no request gets no answer, and does no harm.

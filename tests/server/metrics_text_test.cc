@@ -52,6 +52,61 @@ TEST(MetricsText, EveryPromisedNameWithItsType) {
   EXPECT_TRUE(has_line(text, "kvasir:cache_config_info{model_name=\"m\",block_size=\"64\"} 1"));
 }
 
+// What reads vLLM's page: dashboards, autoscalers, routers.
+TEST(MetricsText, NamesOfVllmWhereItHasThem) {
+  EngineMetrics m;
+  const HttpCounters http;
+  m.kv_blocks_total = 4;
+  m.kv_blocks_used = 1;
+  m.inter_token_latency.observe(0.02);
+  const std::string text =
+      metrics_text(&m, http, "m", {{"block_size", "64"}}, {}, nullptr, MetricsPrefix::kVllm);
+  const std::pair<const char*, const char*> of_vllm[] = {
+      {"num_requests_running", "gauge"},
+      {"num_requests_waiting", "gauge"},
+      {"kv_cache_usage_perc", "gauge"},
+      {"gpu_cache_usage_perc", "gauge"},
+      {"cache_config_info", "gauge"},
+      {"prompt_tokens_total", "counter"},
+      {"generation_tokens_total", "counter"},
+      {"request_success_total", "counter"},
+      {"num_preemptions_total", "counter"},
+      {"prefix_cache_queries_total", "counter"},
+      {"prefix_cache_hits_total", "counter"},
+      {"time_to_first_token_seconds", "histogram"},
+      {"inter_token_latency_seconds", "histogram"},
+      {"time_per_output_token_seconds", "histogram"},
+      {"request_time_per_output_token_seconds", "histogram"},
+      {"e2e_request_latency_seconds", "histogram"},
+      {"request_queue_time_seconds", "histogram"},
+      {"request_inference_time_seconds", "histogram"},
+      {"request_prefill_time_seconds", "histogram"},
+      {"request_decode_time_seconds", "histogram"},
+      {"request_prompt_tokens", "histogram"},
+      {"request_generation_tokens", "histogram"},
+      {"iteration_tokens_total", "histogram"},
+  };
+  for (const auto& [name, type] : of_vllm) {
+    EXPECT_TRUE(has_line(text, std::string("# TYPE vllm:") + name + " " + type)) << name;
+    EXPECT_EQ(text.find(std::string("kvasir:") + name), std::string::npos) << name;
+  }
+  for (const char* line :
+       {R"(vllm:num_requests_running{model_name="m",engine="0"} 0)",
+        R"(vllm:kv_cache_usage_perc{model_name="m",engine="0"} 0.25)",
+        R"(vllm:gpu_cache_usage_perc{model_name="m",engine="0"} 0.25)",
+        R"(vllm:request_success_total{model_name="m",engine="0",finished_reason="stop"} 0)",
+        R"(vllm:inter_token_latency_seconds_bucket{model_name="m",engine="0",le="0.01"} 0)",
+        R"(vllm:inter_token_latency_seconds_bucket{model_name="m",engine="0",le="0.025"} 1)",
+        R"(vllm:time_per_output_token_seconds_count{model_name="m",engine="0"} 1)",
+        R"(vllm:cache_config_info{model_name="m",engine="0",block_size="64"} 1)",
+        R"(# TYPE kvasir:kv_blocks gauge)",
+        R"(kvasir:kv_blocks{model_name="m",tier="device",state="used"} 1)",
+        R"(kvasir:http_connections{model_name="m"} 0)"}) {
+    EXPECT_TRUE(has_line(text, line)) << line;
+  }
+  EXPECT_EQ(page(m, http).find("vllm:"), std::string::npos);
+}
+
 TEST(MetricsText, AttainmentByItsKind) {
   EngineMetrics m;
   m.slo[static_cast<size_t>(SloKind::kP99Tbt)].requests = 7;

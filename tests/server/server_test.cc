@@ -2,6 +2,9 @@
 #include "server/server.h"
 
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <future>
 #include <nlohmann/json.hpp>
@@ -19,6 +22,7 @@ using test::HttpAnswer;
 using test::HttpClient;
 using test::kChatPath;
 using test::post;
+using test::repeat;
 using test::RunningServer;
 using test::say;
 using test::test_options;
@@ -258,6 +262,68 @@ TEST(Server, PortsAndHosts) {
   ServerOptions elsewhere = test_options();
   elsewhere.host = "192.0.2.1";  // an address that no machine has
   EXPECT_EQ(Server::start(elsewhere).status().code(), ErrorCode::kIo);
+}
+
+// So a supervisor holds the port: clients wait while no server runs, and while it loads the model.
+TEST(Server, TakesASocketThatListensAlready) {
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  ASSERT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  ASSERT_EQ(listen(fd, 8), 0);
+  socklen_t size = sizeof(address);
+  ASSERT_EQ(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size), 0);
+  ServerOptions options = test_options();
+  options.port = ntohs(address.sin_port);
+  options.admin_port = 0;  // a socket of its own
+  for (int run = 0; run < 2; ++run) {
+    HttpClient early(options.port);
+    ASSERT_TRUE(early.send(get("/health")));
+    options.listening_fd = dup(fd);
+    RunningServer server(say("x"), options, /*ready=*/false);
+    EXPECT_EQ(server.port(), options.port);
+    EXPECT_NE(server->admin_port(), options.port);
+    HttpClient loading(server->admin_port());
+    ASSERT_TRUE(loading.send(get("/health")));
+    EXPECT_EQ(loading.receive()->status, 503);
+    server->serve(server.service());
+    const auto answer = early.receive();
+    ASSERT_TRUE(answer.has_value());
+    EXPECT_EQ(answer->status, 200);
+  }
+  close(fd);
+}
+
+// A server that will have a successor leaves it those who come while its last requests run.
+TEST(Server, LeavesTheClientsOfAnOpenSocketToTheNextOne) {
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  ASSERT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  ASSERT_EQ(listen(fd, 8), 0);
+  socklen_t size = sizeof(address);
+  ASSERT_EQ(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size), 0);
+  ServerOptions options = test_options();
+  options.port = ntohs(address.sin_port);
+  options.listening_fd = dup(fd);
+  RunningServer first(repeat("ab"), options);
+  first.backend().set_round_time(kNanosPerMilli);
+  HttpClient streams(options.port);
+  ASSERT_TRUE(streams.send(post(kChatPath, chat_body(R"("stream":true)"))));
+  ASSERT_TRUE(streams.receive_until(R"("content":"b")"));
+  first->drain();
+  EXPECT_EQ(first.ask(get("/health")).status, 503) << "told to drain, and it does not end";
+  first->announce_end();
+  first->drain();
+  EXPECT_FALSE(first->wait_idle(0));
+  HttpClient waits(options.port);
+  ASSERT_TRUE(waits.send(get("/health")));
+  options.listening_fd = dup(fd);
+  RunningServer second(say("x"), options);
+  EXPECT_EQ(waits.receive().value_or(HttpAnswer{}).status, 200);
+  close(fd);
 }
 
 TEST(Server, ALongPromptDoesNotDelayAShortOne) {

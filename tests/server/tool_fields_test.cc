@@ -120,7 +120,9 @@ TEST(ToolFields, AreBounded) {
   std::string many = kWeather, of_names;
   for (size_t i = 0; i <= kMaxTools; ++i) {
     of_names += fmt::format(R"({}{{"type":"function","function":{{"name":"f{}"}}}})", i > 0 ? "," : "", i);
-    if (i + 1 == kMaxTools) EXPECT_EQ(accepted(tools(of_names)).tools.size(), kMaxTools);
+    if (i + 1 == kMaxTools) {
+      EXPECT_EQ(accepted(tools(of_names)).tools.size(), kMaxTools);
+    }
   }
   EXPECT_TRUE(std::holds_alternative<ApiError>(parse(tools(of_names))));
   const auto described = [](size_t bytes) {

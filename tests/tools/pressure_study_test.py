@@ -51,9 +51,21 @@ class Arithmetic(unittest.TestCase):
         with self.assertRaises(SystemExit):
             study.kv_bytes_per_token(text, "q8_0")
         # 499.3 + 8 tokens a request; 25 of them are 12,682.5, which is 793 blocks of 16.
-        self.assertEqual(study.kv_budget(1, 25, 1, 16), 793 * 16)
+        self.assertEqual(study.kv_budget(1, 25, study.SHAREGPT, 16), 793 * 16)
         # One mean request is less than the longest, of 2,048 tokens and a block.
-        self.assertEqual(study.kv_budget(2, 1, 1, 16), 2 * 2064)
+        self.assertEqual(study.kv_budget(2, 1, study.SHAREGPT, 16), 2 * 2064)
+
+    def test_lengths_of_a_trace(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "lengths.csv")
+            path.write_text("prompt,output\n100,20\n300,10\n")
+            o = study.parse(["--model", "m", "--out", "x", "--trace", str(path), "--length-scale", "0.5"])
+            self.assertEqual(study.lengths_of(o),
+                             {"mean_prompt": 100, "mean_output": 7.5, "longest_output": 10, "longest_total": 155})
+            for wrong in ("prompt,output\n", "prompt\n100\n", "prompt,output\n100,many\n"):
+                path.write_text(wrong)
+                with self.assertRaises(SystemExit):
+                    study.lengths_of(o)
 
     def test_intervals(self):
         mean, half = study.mean_interval([2, 4, 6])

@@ -1,6 +1,7 @@
 #include "cache/blocks/prefix_index.h"
 
 #include <algorithm>
+#include <new>
 #include <optional>
 #include <utility>
 
@@ -82,9 +83,19 @@ void PrefixIndex::watch(SeqId seq, std::vector<BlockHash> chain) {
   KV_CHECK(is_new, "seq={}", raw(seq));
   watch->chain = std::move(chain);
   if (watch->chain.empty()) return;
-  watch->places.resize(watch->chain.size());
-  join(seq, *watch, 0);
-  extend(seq, *watch);
+  try {
+    watch->places.resize(watch->chain.size());
+    join(seq, *watch, 0);
+  } catch (const std::bad_alloc&) {
+    watches_.erase(seq);
+    throw;
+  }
+  try {
+    extend(seq, *watch);
+  } catch (const std::bad_alloc&) {
+    unwatch(seq);
+    throw;
+  }
 }
 
 void PrefixIndex::unwatch(SeqId seq) {
@@ -118,17 +129,23 @@ void PrefixIndex::extend(SeqId seq, Watch& watch) {
   while (m.matched < watch.chain.size()) {
     const Entry& entry = *entries_.find(watch.chain[m.matched]);
     if (entry.block == kNoBlock) break;
-    m.what.add(blocks_[raw(entry.block)].what, 1);
+    // First what can fail, so that the lists fit the match at any time.
+    if (m.matched + 1 < watch.chain.size()) join(seq, watch, m.matched + 1);
+    m.what.add(blocks_[raw(entries_.find(watch.chain[m.matched])->block)].what, 1);
     ++m.matched;
-    if (m.matched < watch.chain.size()) join(seq, watch, m.matched);
     note_change(seq, watch);
   }
 }
 
 void PrefixIndex::join(SeqId seq, Watch& watch, uint32_t depth) {
   Entry& entry = entries_[watch.chain[depth]];
-  watch.places[depth] = static_cast<uint32_t>(entry.watchers.size());
-  entry.watchers.push_back({seq, depth});
+  try {
+    entry.watchers.push_back({seq, depth});
+  } catch (const std::bad_alloc&) {
+    if (entry.watchers.empty() && entry.block == kNoBlock) entries_.erase(watch.chain[depth]);
+    throw;
+  }
+  watch.places[depth] = static_cast<uint32_t>(entry.watchers.size() - 1);
   note_watchers(entry);
 }
 

@@ -1,6 +1,7 @@
 #include "cache/sequences/kv_cache.h"
 
 #include <algorithm>
+#include <new>
 #include <optional>
 #include <utility>
 
@@ -9,12 +10,13 @@
 
 namespace kvasir {
 
-KvCache::KvCache(const CacheOptions& options)
+KvCache::KvCache(const CacheOptions& options, uint64_t transfers)
     : options_(options),
       events_(options.tells_events ? std::optional<BlockEvents>(std::in_place) : std::nullopt),
       index_(events_ ? &*events_ : nullptr),
       map_(options.geometry, {options.device_bytes, options.tier_bytes(Tier::kHost), options.disk_bytes},
            index_),
+      next_transfer_(transfers + 1),
       borrowed_(options_, map_) {
   const CacheGeometry& g = options.geometry;
   KV_CHECK(g.block_tokens % 16 == 0 && g.block_tokens > 0 && 256 % g.block_tokens == 0, "block_tokens={}",
@@ -43,8 +45,13 @@ void KvCache::add_sequence(SeqId id, std::vector<Token> tokens, std::string_view
   seq.adopts = adopts;
   seq.salted = !salt.empty();
   seq.tokens = std::move(tokens);
-  seq.hashes.push_back(root_hash(options_.numerics_id, salt));
-  watch(id, seq);
+  try {
+    seq.hashes.push_back(root_hash(options_.numerics_id, salt));
+    watch(id, seq);
+  } catch (const std::bad_alloc&) {
+    sequences_.erase(id);
+    throw;
+  }
 }
 
 void KvCache::append_token(SeqId id, Token token) {

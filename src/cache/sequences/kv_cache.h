@@ -50,10 +50,18 @@ inline void sort_once(std::vector<TransferId>& ids) {
 // Used by one thread.
 class KvCache {
  public:
-  explicit KvCache(const CacheOptions& options);
+  // transfers: how many a cache before this one has begun over the same link, which may see no id twice.
+  explicit KvCache(const CacheOptions& options, uint64_t transfers = 0);
+
+  uint64_t transfers_begun() const { return next_transfer_ - 1; }
+  // Calls f(TransferId) for each that was begun and of which transfer_ended() was not called.
+  template <typename F>
+  void for_each_transfer(const F& f) const {
+    for (const auto& [id, record] : transfers_) f(id);
+  }
 
   // --- Sequences. A new one waits, and holds nothing. `adopts`: cached prefixes of it count as cached; its
-  // own blocks can be found by others either way.
+  // own blocks can be found by others either way. If it throws for want of memory, nothing has changed.
   void add_sequence(SeqId id, std::vector<Token> tokens, std::string_view salt, bool adopts = true);
   void append_token(SeqId id, Token token);
   // Gives up its blocks and promises. Transfers of its copies that have not begun are not needed any more.
@@ -338,7 +346,7 @@ class KvCache {
   std::vector<TransferId> cancelled_;
   std::vector<SeqId> touched_;
   std::vector<SeqId> cut_back_;
-  uint64_t next_transfer_ = 1;
+  uint64_t next_transfer_;
   Promises promises_;
   std::deque<BlockId> to_be_saved_;  // when fewer are
   uint32_t saves_in_flight_ = 0;

@@ -249,10 +249,14 @@ uint64_t DiskFile::checksum(uint64_t offset, std::span<const std::byte> piece) {
 
 void DiskFile::begin_write(uint64_t offset, uint64_t bytes) {
   if (clean_) {
-    const Status status = write_header(false);
-    // If that fails, the file names an index that no longer agrees. Checksums will see it, piece by piece.
-    if (!status.ok()) log_warning("{}", status.message());
     clean_ = false;
+    // If that fails, the file names an index that no longer agrees. Checksums will see it, piece by piece.
+    try {
+      const Status status = write_header(false);
+      if (!status.ok()) log_warning("{}", status.message());
+    } catch (const std::bad_alloc&) {
+      log_warning("{}: no memory for its header", path_);
+    }
   }
   for (uint64_t at = offset; at < offset + bytes; at += kDiskAlign) sum_at(at) = 0;
 }

@@ -4,6 +4,8 @@
 
 #include <array>
 #include <cstring>
+#include <new>
+#include <utility>
 
 #include "base/check.h"
 #include "base/units.h"
@@ -13,8 +15,6 @@ namespace {
 
 // One call of the kernel for so many bytes: small ones share it, and large ones do not wait for each other.
 constexpr uint64_t kFlushBytes = 256 * kKiB;
-// Between so many completions at most the lane looks for more to begin, so that the device is never idle.
-constexpr size_t kEndedAtOnce = 4;
 
 }  // namespace
 
@@ -60,7 +60,14 @@ void DiskLane::wait(std::vector<Ended>& ended) {
   unflushed_ = 0;
   for (size_t i = 0; i < n; ++i) {
     const size_t slot = completions[i].tag;
-    ended.push_back({jobs_[slot].job, end(slot, completions[i].result)});
+    Status status;
+    try {
+      status = end(slot, completions[i].result);
+    } catch (const std::bad_alloc&) {  // for the words of a failure
+      const bool read = jobs_[slot].job.op == DiskRequest::Op::kRead;
+      status = {read ? ErrorCode::kCorrupt : ErrorCode::kUnavailable, {}};
+    }
+    ended.push_back({jobs_[slot].job, std::move(status)});
     free_.push_back(slot);
   }
 }

@@ -36,6 +36,10 @@ class DiskLane {
     Status status;
   };
 
+  // The most jobs that a call of wait() appends. Between so many completions the lane looks for more to
+  // begin, so that the device is never idle.
+  static constexpr size_t kEndedAtOnce = 4;
+
   // The file outlives it.
   explicit DiskLane(DiskFile& file);
   // REQUIRES: idle()

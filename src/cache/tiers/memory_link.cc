@@ -4,6 +4,8 @@
 #include <chrono>
 #include <cstring>
 #include <ctime>
+#include <new>
+#include <utility>
 
 #include "base/affinity.h"
 #include "base/check.h"
@@ -31,6 +33,16 @@ MemoryAddress end_of(MemoryAddress begin, uint64_t bytes) {
 
 bool touches_disk(const Segment& s) {
   return s.from.tier == Tier::kDisk || s.to.tier == Tier::kDisk;
+}
+
+// A status without words, where there is no memory for them.
+template <typename... Args>
+Status unavailable(fmt::format_string<Args...> format, Args&&... args) {
+  try {
+    return error(ErrorCode::kUnavailable, format, std::forward<Args>(args)...);
+  } catch (const std::bad_alloc&) {
+    return {ErrorCode::kUnavailable, {}};
+  }
 }
 
 bool overlaps_itself(const Segment& s) {
@@ -66,6 +78,8 @@ MemoryLink::MemoryLink(MemoryLinkOptions options, const MonotonicClock& clock)
            options_.emulated_bytes_per_s);
   if (options_.emulated_bytes_per_s > 0) bucket_.emplace(options_.emulated_bytes_per_s);
   stats_.emulated = bucket_.has_value();
+  failed_order_.resize(kFailedRemembered);
+  failed_.reserve(kFailedRemembered + 1);
   if (options_.disk) disk_ = std::make_unique<DiskLane>(*options_.disk);
   for (int i = 0; i < options_.threads; ++i) threads_.emplace_back([this] { run(); });
   if (disk_) threads_.emplace_back([this] { run_disk(); });
@@ -122,10 +136,10 @@ void MemoryLink::start(Transfer transfer) {
   auto active = std::make_shared<Active>();
   active->transfer = std::move(transfer);
   const Transfer& t = active->transfer;
+  make_entries(*active);
 
   std::lock_guard lock(mutex_);
-  active->order = ++started_;
-  stats_.queued_bytes += t.bytes();
+  if (const size_t most = done_.size() + live_.size() + 1; done_.capacity() < most) done_.reserve(2 * most);
   for (const auto* before : {&t.after, &t.needs}) {
     for (TransferId id : *before) {
       const auto other = live_.find(id);
@@ -134,9 +148,34 @@ void MemoryLink::start(Transfer transfer) {
       ++active->waits_for;
     }
   }
+  // Those that the lists name as waiting, and that are not there, are passed over.
   const bool is_new = live_.try_emplace(t.id, active).second;
   KV_CHECK(is_new, "transfer {} was started before", raw(t.id));
+  active->order = ++started_;
+  stats_.queued_bytes += t.bytes();
   if (active->waits_for == 0) make_ready(*active);
+}
+
+void MemoryLink::make_entries(Active& active) {
+  Ready ready;
+  ready.emplace(Turn(), &active);
+  active.ready_entry = ready.extract(ready.begin());
+  Failed failed;
+  failed.emplace(active.transfer.id, false);
+  active.failed_entry = failed.extract(failed.begin());
+}
+
+void MemoryLink::enter(Lane lane, Active& active) {
+  active.ready_entry.key() = turn(active);
+  ready_[lane].insert(std::move(active.ready_entry));
+}
+
+// The first of the lane.
+MemoryLink::Active& MemoryLink::leave(Lane lane) {
+  Ready::node_type entry = ready_[lane].extract(ready_[lane].begin());
+  Active& active = *entry.mapped();
+  active.ready_entry = std::move(entry);
+  return active;
 }
 
 void MemoryLink::cancel(TransferId id) {
@@ -146,7 +185,7 @@ void MemoryLink::cancel(TransferId id) {
   found->second->cancelled = true;
   if (found->second->waits_for > 0) return;
   ready_[lane_of(*found->second)].erase(turn(*found->second));
-  end(*found->second, error(ErrorCode::kUnavailable, "transfer {} was cancelled before it began", raw(id)));
+  end(*found->second, unavailable("transfer {} was cancelled before it began", raw(id)));
   work_.notify_one();  // a thread of the link's has to tell
 }
 
@@ -166,7 +205,10 @@ TransferState MemoryLink::wait(TransferId id, Nanos timeout) {
 
 std::vector<TransferDone> MemoryLink::completed() {
   std::lock_guard lock(mutex_);
-  return std::exchange(done_, {});
+  if (done_.empty()) return {};
+  std::vector<TransferDone> room;
+  room.reserve(live_.size());
+  return std::exchange(done_, std::move(room));
 }
 
 void MemoryLink::set_wake(std::function<void()> wake) {
@@ -226,7 +268,7 @@ void MemoryLink::end_thread(std::unique_lock<std::mutex>& lock) {
   if (--running_ > 0) return;
   while (!live_.empty()) {
     Active& active = *live_.begin()->second;
-    end(active, error(ErrorCode::kUnavailable, "the link ended before transfer {}", raw(active.transfer.id)));
+    end(active, unavailable("the link ended before transfer {}", raw(active.transfer.id)));
   }
   tell(lock);
 }
@@ -239,7 +281,7 @@ void MemoryLink::make_ready(Active& active) {
   const TransferId id = active.transfer.id;
   Status status;
   if (active.cancelled) {
-    status = error(ErrorCode::kUnavailable, "transfer {} was cancelled before it began", raw(id));
+    status = unavailable("transfer {} was cancelled before it began", raw(id));
   }
   const bool given_up = active.cancelled;
   for (TransferId before : active.transfer.needs) {
@@ -247,8 +289,7 @@ void MemoryLink::make_ready(Active& active) {
     if (failed == failed_.end()) continue;
     // Giving up a transfer gives up what was to move its bytes on; a failure among the others is a failure.
     active.cancelled = given_up || (failed->second && (active.cancelled || status.ok()));
-    status =
-        error(ErrorCode::kUnavailable, "transfer {} failed, which transfer {} needs", raw(before), raw(id));
+    status = unavailable("transfer {} failed, which transfer {} needs", raw(before), raw(id));
   }
   if (!status.ok()) {
     end(active, std::move(status));
@@ -268,7 +309,7 @@ MemoryLink::Lane MemoryLink::lane_of(const Active& active) const {
 void MemoryLink::queue(Active& active) {
   const Lane lane = lane_of(active);
   if (lane == kMemoryLane && ready_[lane].empty()) backlog_since_ = clock_.now();
-  ready_[lane].emplace(turn(active), &active);
+  enter(lane, active);
   if (lane == kDiskLane) {
     wake_disk();
   } else if (lane == kPeerLane) {
@@ -291,9 +332,7 @@ void MemoryLink::resume() {
 }
 
 MemoryLink::Unit MemoryLink::take() {
-  auto& ready = ready_[kMemoryLane];
-  Active& active = *ready.begin()->second;
-  ready.erase(ready.begin());
+  Active& active = leave(kMemoryLane);
   Unit unit{.of = &active, .segment = active.segment, .offset = active.offset, .taken = clock_.now()};
   unit.first = !active.begun;
   begin(active, unit.taken);
@@ -310,8 +349,8 @@ MemoryLink::Unit MemoryLink::take() {
     }
   }
   ++active.in_hand;
-  if (active.segment < segments.size()) ready_[lane_of(active)].emplace(turn(active), &active);
-  if (!ready.empty()) work_.notify_one();  // another thread finds work, too
+  if (active.segment < segments.size()) enter(lane_of(active), active);
+  if (!ready_[kMemoryLane].empty()) work_.notify_one();  // another thread finds work, too
   if (!ready_[kDiskLane].empty()) wake_disk();
   if (!ready_[kPeerLane].empty()) peer_work_.notify_one();
   unit.backlog_since = backlog_since_;
@@ -381,12 +420,11 @@ void MemoryLink::end(Active& active, Status status) {
   active.state = status.ok() ? TransferState::kDone : TransferState::kFailed;
   if (!status.ok()) {
     ++(active.cancelled ? stats_.cancelled : stats_.failed);
-    failed_.emplace(id, active.cancelled);
-    failed_order_.push_back(id);
-    if (failed_order_.size() > kFailedRemembered) {
-      failed_.erase(failed_order_.front());
-      failed_order_.pop_front();
-    }
+    active.failed_entry.mapped() = active.cancelled;
+    failed_.insert(std::move(active.failed_entry));
+    TransferId& place = failed_order_[failures_ % kFailedRemembered];
+    if (++failures_ > kFailedRemembered) failed_.erase(place);
+    place = id;
   }
   const Nanos now = clock_.now();
   done_.push_back({id, std::move(status), active.begun ? active.started : now, now});

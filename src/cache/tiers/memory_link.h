@@ -7,7 +7,6 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -59,6 +58,9 @@ std::vector<Segment> coalesce(std::vector<Segment> segments, uint64_t borrowed_b
 // KV_CHECK: ids are never used twice, and segments lie within the memory of their tiers and do not overlap.
 // wait() remembers the last 4,096 transfers that failed.
 //
+// Memory: start() and completed() may throw std::bad_alloc, and have then done nothing. What happens later to
+// a transfer needs no more.
+//
 // A segment with an end on the disk is one whole piece: it begins there at a multiple of kDiskAlign, and is
 // read with the size with which it was written; its other end is in memory. Pieces have a thread of their own
 // and a queue of the same kind, so that the disk and the memories do not delay each other. The device holds
@@ -100,6 +102,10 @@ class MemoryLink final : public Link {
   using Turn = std::tuple<TransferPriority, bool, uint64_t>;       // the smallest is next
   enum Lane : size_t { kMemoryLane, kDiskLane, kPeerLane };
 
+  struct Active;
+  using Ready = std::map<Turn, Active*>;
+  using Failed = std::unordered_map<TransferId, bool>;
+
   // A transfer that has not ended.
   struct Active {
     Transfer transfer;   // constant once started
@@ -115,6 +121,9 @@ class MemoryLink final : public Link {
     TransferState state = TransferState::kPending;
     bool cancelled = false;  // before it began, or what it needs was
     Status failure;          // the first of its pieces'
+    // Its entries in the lists below, while it is in none.
+    Ready::node_type ready_entry;
+    Failed::node_type failed_entry;
   };
   // What a thread moves at a time.
   struct Unit {
@@ -172,6 +181,9 @@ class MemoryLink final : public Link {
   // Of the transfer's next segment.
   Lane lane_of(const Active& active) const;
   void make_ready(Active& active);
+  void make_entries(Active& active);
+  void enter(Lane lane, Active& active);
+  Active& leave(Lane lane);
   // Queues it in the lane of its next segment, and wakes a thread.
   void queue(Active& active);
   void begin(Active& active, Nanos now);
@@ -204,10 +216,11 @@ class MemoryLink final : public Link {
   std::condition_variable ended_;      // a transfer, or the last call of wait()
   std::map<TransferId, std::shared_ptr<Active>> live_;
   // By Lane: transfers with bytes that are in no unit or piece yet, and whose `after` have ended.
-  std::array<std::map<Turn, Active*>, 3> ready_;
-  std::vector<TransferDone> done_;
-  std::unordered_map<TransferId, bool> failed_;  // true: because it was cancelled, or what it needs was
-  std::deque<TransferId> failed_order_;
+  std::array<Ready, 3> ready_;
+  std::vector<TransferDone> done_;        // with room for all that have not ended
+  Failed failed_;                         // true: because it was cancelled, or what it needs was
+  std::vector<TransferId> failed_order_;  // a ring
+  uint64_t failures_ = 0;
   std::optional<TokenBucket> bucket_;
   uint64_t started_ = 0;  // transfers
   bool standing_still_ = false;

@@ -12,6 +12,8 @@ void MemoryLink::run_disk() {
   CpuTime cpu;
   std::vector<DiskJob> jobs;
   std::vector<DiskLane::Ended> ended;
+  jobs.reserve(disk_->room());
+  ended.reserve(DiskLane::kEndedAtOnce);
   std::unique_lock lock(mutex_);
   for (;;) {
     while (!stopping_ && jobs.size() < disk_->room() && can_move(kDiskLane)) jobs.push_back(take_piece());
@@ -37,9 +39,7 @@ void MemoryLink::wake_disk() {
 }
 
 DiskJob MemoryLink::take_piece() {
-  auto& ready = ready_[kDiskLane];
-  Active& active = *ready.begin()->second;
-  ready.erase(ready.begin());
+  Active& active = leave(kDiskLane);
   const size_t segment = active.segment++;
   const Segment& s = active.transfer.segments[segment];
   const bool writes = s.to.tier == Tier::kDisk;

@@ -29,9 +29,7 @@ void MemoryLink::run_peers() {
 }
 
 MemoryLink::PeerPiece MemoryLink::take_peer_piece() {
-  auto& ready = ready_[kPeerLane];
-  Active& active = *ready.begin()->second;
-  ready.erase(ready.begin());
+  Active& active = leave(kPeerLane);
   const PeerPiece piece{&active, active.segment++};
   begin(active, clock_.now());
   ++active.in_hand;

@@ -1,6 +1,7 @@
 #include "cluster/membership/etcd_membership.h"
 
 #include <algorithm>
+#include <new>
 #include <system_error>
 #include <utility>
 
@@ -102,6 +103,12 @@ void EtcdMembership::campaign() {
 void EtcdMembership::resign() {
   const std::lock_guard lock(mutex_);
   campaigning_ = false;
+  client_.wake();
+}
+
+void EtcdMembership::rejoin() {
+  gives_up_life_ = true;
+  const std::lock_guard lock(mutex_);
   client_.wake();
 }
 
@@ -228,9 +235,14 @@ Status EtcdMembership::enter() {
 
 void EtcdMembership::run() {
   while (!stopping()) {
-    const Status status = round();
-    if (status.ok() || stopping()) continue;
-    note_down(status);
+    try {
+      const Status status = round();
+      if (status.ok() || stopping()) continue;
+      note_down(status);
+    } catch (const std::bad_alloc&) {
+      // What was to be told may be lost, so this instance begins again.
+      gives_up_life_ = true;
+    }
     client_.unwatch();
     synced_ = false;
     // The lease may have ended meanwhile: that is asked first. And the directory may have come back from an
@@ -244,6 +256,7 @@ void EtcdMembership::run() {
 }
 
 Status EtcdMembership::round() {
+  if (gives_up_life_ && entered_) lose_epoch();
   if (!entered_ && clock_.now() >= enter_at_) {
     const Status status = enter();
     if (entered_) {
@@ -400,7 +413,11 @@ void EtcdMembership::lose_epoch() {
     self_.epoch = 0;
     if (view_.leader() && view_.leader()->id == old) view_.lead(std::nullopt, events);
   }
-  log_warning("the cluster holds '{}' of epoch {} for dead: it joins again", old.instance, old.epoch);
+  if (gives_up_life_.exchange(false)) {
+    log_warning("'{}' gives up its epoch {}: it joins again", old.instance, old.epoch);
+  } else {
+    log_warning("the cluster holds '{}' of epoch {} for dead: it joins again", old.instance, old.epoch);
+  }
   events.push_back(EpochLost{std::move(old)});
   tell(std::move(events));
 }

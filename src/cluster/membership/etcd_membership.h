@@ -1,6 +1,7 @@
 // Membership by etcd: keys under a lease for each member, and one for the leader (cluster_keys.h).
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <functional>
 #include <mutex>
@@ -38,6 +39,7 @@ class EtcdMembership final : public Membership {
   void leave() override;
   void campaign() override;
   void resign() override;
+  void rejoin() override;
   void publish(std::string status) override;
   std::vector<MembershipEvent> poll() override;
   void notify(std::function<void()> call) override;
@@ -96,6 +98,7 @@ class EtcdMembership final : public Membership {
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable state_changed_;
   State state_ = State::kOut;
+  std::atomic<bool> gives_up_life_{false};
   bool stop_ = false;
   bool campaigning_ = false;
   std::string status_;

@@ -93,6 +93,9 @@ class Membership {
   // Stops standing for election, and gives up the lead if it has it. Never blocks.
   virtual void resign() = 0;
 
+  // Gives this life up, as if the others had taken it for dead: EpochLost and Rejoined follow. Never blocks.
+  virtual void rejoin() = 0;
+
   // Publishes this member's status for readers of the cluster (read_cluster()), in later epochs too: JSON,
   // for people. It is deleted when the member leaves; the next call replaces it. It is written
   // asynchronously, and a failure to write it affects nothing else. A status of more than kMaxStatusBytes is

@@ -6,6 +6,7 @@
 #include <new>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "ops/cpu/isa.h"
 
 namespace kvasir {
@@ -319,10 +320,14 @@ void LentMemory::serve(Request& request, bool may_pause) {
     end(request);
   }
   if (!answered) return;
-  if (code != DataCode::kOk) return reply_error(request.debtor->id, request.header, code);
-  set_header(reply, reply_header(request));
-  // A debtor that cannot be reached keeps a deadline of its own.
-  static_cast<void>(send_(request.debtor->id, std::move(reply)));
+  // A debtor that cannot be reached, or whose answer has no memory here, keeps a deadline of its own.
+  try {
+    if (code != DataCode::kOk) return reply_error(request.debtor->id, request.header, code);
+    set_header(reply, reply_header(request));
+    static_cast<void>(send_(request.debtor->id, std::move(reply)));
+  } catch (const std::bad_alloc&) {
+    log_warning("no memory to answer {}", request.debtor->id.instance);
+  }
 }
 
 DataCode LentMemory::copy(const Request& request, std::vector<std::byte>& reply) {

@@ -1,9 +1,11 @@
 #include "cluster/node/cluster_node.h"
 
 #include <algorithm>
+#include <new>
 
 #include "base/check.h"
 #include "base/log.h"
+#include "base/patiently.h"
 #include "cluster/memory/data_wire.h"
 #include "cluster/node/pinned_cells.h"
 
@@ -35,7 +37,7 @@ Status no_member() {
 struct ClusterNode::Data {
   Data(ClusterNode& node, const NodeMemory& memory, PeerId id)
       : self(std::move(id)),
-        pins(node.mutex_, node.broker_, self, memory.tiers),
+        pins(node.mutex_, *node.broker_, self, memory.tiers),
         borrowed(std::make_shared<BorrowedMemory>(options_of(node, memory), self, memory.shape, node.kernels_,
                                                   node.clock_, sender(node))),
         lent(std::make_unique<LentMemory>(memory.lent, self, memory.shape, node.kernels_, pins, node.clock_,
@@ -85,7 +87,7 @@ void ClusterNode::AnyLife::attend(const RemoteQuery& query, std::span<float> par
 
 std::shared_ptr<BorrowedMemory> ClusterNode::Places::now() const {
   const std::shared_ptr<Data> data = node_.data();
-  const ControlPlane* control = node_.broker_.control();
+  const ControlPlane* control = node_.broker_->control();
   return data && control && control->post().self() == data->self ? data->borrowed : nullptr;
 }
 
@@ -136,7 +138,7 @@ ClusterNode::ClusterNode(NodeOptions options, std::unique_ptr<PeerTransport> tra
       channel_(*transport_),
       places_(*this),
       memory_(*this),
-      broker_(options_.broker, channel_, places_) {}
+      broker_(std::in_place, options_.broker, channel_, places_) {}
 
 ClusterNode::~ClusterNode() {
   stopping_ = true;
@@ -148,9 +150,10 @@ ClusterNode::~ClusterNode() {
 }
 
 void ClusterNode::begin_to_leave() {
+  leaving_ = true;
   {
     std::lock_guard lock(mutex_);
-    broker_.begin_to_leave();
+    if (!broken_) broker_->begin_to_leave();
   }
   membership_->resign();
   due_ = 0;
@@ -166,6 +169,7 @@ std::shared_ptr<ClusterNode::Data> ClusterNode::data() const {
 
 void ClusterNode::begin_life(uint64_t epoch) {
   transport_->begin_life(epoch);
+  member_ = true;
   if (!options_.memory) return;
   auto data = std::make_shared<Data>(*this, *options_.memory, PeerId{options_.self.id.instance, epoch});
   std::lock_guard lock(data_mutex_);
@@ -175,6 +179,7 @@ void ClusterNode::begin_life(uint64_t epoch) {
 // From now on nothing is sent or served in this life's name, and what is under way with others' memory fails.
 // What it had lent is not read any more when this returns.
 void ClusterNode::end_life() {
+  member_ = false;
   transport_->begin_life(0);
   std::shared_ptr<Data> data;
   {
@@ -193,10 +198,19 @@ void ClusterNode::dispatch() {
   Nanos publish_at = 0;
   while (!stopping_) {
     transport_->wait(wait);
-    dispatch_once(wait);
-    if (const Nanos now = clock_.now(); now >= publish_at) {
-      membership_->publish(to_json(status()));
-      publish_at = now + options_.publish_every;
+    try {
+      dispatch_once(wait);
+      if (const Nanos now = clock_.now(); now >= publish_at) {
+        membership_->publish(to_json(status()));
+        publish_at = now + options_.publish_every;
+      }
+    } catch (const std::bad_alloc&) {
+      // Messages and events may be lost, which a new life makes good.
+      log_error("there was no memory for a message of the cluster: this instance begins a new life in it");
+      patiently([this] {
+        end_life();
+        membership_->rejoin();
+      });
     }
   }
 }
@@ -264,8 +278,21 @@ void ClusterNode::set_wake(std::function<void()> wake) {
 // What needs frames of the engine is refused; what it is to be told waits for its turn.
 void ClusterNode::act_without_engine() {
   std::lock_guard lock(mutex_);
-  broker_.tick(hear_all());
-  set_due();
+  if (broken_) return;
+  change_broker([this] {
+    broker_->tick(hear_all());
+    set_due();
+  });
+}
+
+template <typename Change>
+void ClusterNode::change_broker(const Change& change) {
+  try {
+    change();
+  } catch (const std::bad_alloc&) {
+    broken_ = true;
+    throw;
+  }
 }
 
 // ---------------------------------------------------------------- the engine's turn
@@ -273,12 +300,29 @@ void ClusterNode::act_without_engine() {
 LendingEvents ClusterNode::turn(const LendingRequest& request, LendableCells& own) {
   woken_ = false;
   std::lock_guard lock(mutex_);
-  broker_.begin_turn(own);
-  const Nanos now = hear_all();
-  LendingEvents events = broker_.end_turn(request, now);
-  set_due();
-  gone_ = broker_.gone();
+  if (broken_) throw std::bad_alloc();
+  LendingEvents events;
+  change_broker([&] {
+    broker_->begin_turn(own);
+    const Nanos now = hear_all();
+    events = broker_->end_turn(request, now);
+    set_due();
+  });
+  gone_ = broker_->gone();
   return events;
+}
+
+void ClusterNode::start_anew() {
+  end_life();
+  {
+    std::lock_guard lock(mutex_);
+    broken_ = true;  // until there is another one
+    broker_.emplace(options_.broker, channel_, places_);
+    if (leaving_) broker_->begin_to_leave();
+    meetings_.clear();
+    broken_ = false;
+  }
+  membership_->rejoin();
 }
 
 // Nothing is heard that was said after the time that is returned.
@@ -295,7 +339,7 @@ Nanos ClusterNode::hear_all() {
 }
 
 void ClusterNode::set_due() {
-  Nanos due = broker_.next_deadline();
+  Nanos due = broker_->next_deadline();
   for (const auto& [instance, m] : meetings_) {
     if (m.due) due = std::min(due, m.at);
   }
@@ -304,9 +348,9 @@ void ClusterNode::set_due() {
 
 void ClusterNode::hear(const Control& control, Nanos now) {
   if (const auto* event = std::get_if<MembershipEvent>(&control)) return hear(*event, now);
-  if (const auto* message = std::get_if<PeerMessage>(&control)) return broker_.handle(*message, now);
+  if (const auto* message = std::get_if<PeerMessage>(&control)) return broker_->handle(*message, now);
   const PeerId& peer = std::get<PeerDied>(control).peer;
-  broker_.lost(peer, now);
+  broker_->lost(peer, now);
   const std::vector<Member> members = membership_->members();
   const auto is_meant = [&](const Member& member) { return member.id.instance == peer.instance; };
   if (std::none_of(members.begin(), members.end(), is_meant)) return;
@@ -326,22 +370,23 @@ void ClusterNode::hear(const MembershipEvent& event, Nanos now) {
       data->borrowed->lost(left->id);
       data->lent->lost(left->id);
     }
-    broker_.lost(left->id, now);
+    broker_->lost(left->id, now);
     not_compatible_.erase(left->id.instance);
     meetings_.erase(left->id.instance);
   } else if (const auto* elected = std::get_if<LeaderElected>(&event)) {
-    broker_.leader(elected->leader.id, elected->leader.term, now);
+    broker_->leader(elected->leader.id, elected->leader.term, now);
   } else if (std::holds_alternative<DirectoryDown>(event)) {
-    broker_.directory(false);
+    broker_->directory(false);
   } else if (std::holds_alternative<DirectoryUp>(event)) {
-    broker_.directory(true);
+    broker_->directory(true);
   } else if (std::holds_alternative<EpochLost>(event)) {
-    broker_.end_life();
+    broker_->end_life();
     meetings_.clear();
   } else if (const auto* again = std::get_if<Rejoined>(&event)) {
-    broker_.begin_life(again->id);
+    broker_->end_life();  // of which the event may be lost
+    broker_->begin_life(again->id);
     for (const Member& m : membership_->members()) meet(m, now);
-    if (const auto leader = membership_->leader()) broker_.leader(leader->id, leader->term, now);
+    if (const auto leader = membership_->leader()) broker_->leader(leader->id, leader->term, now);
   }
 }
 
@@ -354,7 +399,7 @@ void ClusterNode::meet(const Member& member, Nanos now) {
     return;
   }
   transport_->introduce(member.id, member.transport_address);
-  broker_.joined(member.id, now);
+  broker_->joined(member.id, now);
 }
 
 void ClusterNode::meet_those_due(Nanos now) {
@@ -394,13 +439,14 @@ NodeStatus ClusterNode::status() const {
   }
   std::lock_guard lock(mutex_);
   s.not_compatible = not_compatible_;
-  s.free_cells = broker_.frames().free_blocks();
-  s.total_cells = broker_.frames().total_blocks();
-  const ControlPlane* control = broker_.control();
+  if (broken_) return s;
+  s.free_cells = broker_->frames().free_blocks();
+  s.total_cells = broker_->frames().total_blocks();
+  const ControlPlane* control = broker_->control();
   if (!control) return s;
   s.self = control->post().self();
   const RManager& rmanager = control->rmanager();
-  s.leaving = broker_.leaving();
+  s.leaving = broker_->leaving();
   s.room = rmanager.lender().room();
   s.frozen = rmanager.frozen();
   const auto lent = rmanager.lender().by_debtor();

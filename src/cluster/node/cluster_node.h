@@ -75,12 +75,18 @@ class ClusterNode final : public Lending {
   PeerMemory& memory() { return memory_; }
 
   LendingEvents turn(const LendingRequest& request, LendableCells& own) override;
+  // The instance begins a new life.
+  void start_anew() override;
   void set_wake(std::function<void()> wake) override;
 
   // From now on it lends and borrows no more, calls in what it has lent, and has the engine return what it
   // has borrowed. gone(): this is done. Any thread.
   void begin_to_leave();
   bool gone() const { return gone_; }
+
+  // False after the cluster has taken this life of the instance for dead, until it has joined again. Any
+  // thread; returns at once.
+  bool is_member() const { return member_; }
 
   NodeStatus status() const;
 
@@ -151,6 +157,8 @@ class ClusterNode final : public Lending {
   std::shared_ptr<Data> data() const;
   void act_without_engine();
   // These with mutex_ held: in a turn, or without one.
+  template <typename Change>
+  void change_broker(const Change& change);
   Nanos hear_all();
   void set_due();
 
@@ -175,14 +183,19 @@ class ClusterNode final : public Lending {
   std::shared_ptr<Data> data_;
   std::vector<Control> inbox_;
 
-  mutable std::mutex mutex_;  // guards broker_ and what follows
-  Broker broker_;
+  mutable std::mutex mutex_;      // guards broker_ and what follows
+  std::optional<Broker> broker_;  // made anew by start_anew()
+  // Memory was missing while the broker was changed, and the next turn has the engine start anew; or it is
+  // not there.
+  bool broken_ = false;
   std::map<std::string, std::string> not_compatible_;  // by instance, why
   std::map<std::string, Meeting> meetings_;            // by instance
   std::atomic<Nanos> due_{0};
   std::atomic<Nanos> woken_at_{0};
   std::atomic<bool> woken_{false};
+  std::atomic<bool> leaving_{false};
   std::atomic<bool> gone_{false};
+  std::atomic<bool> member_{false};
   std::atomic<bool> stopping_{false};
 
   std::thread dispatcher_;

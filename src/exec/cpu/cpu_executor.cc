@@ -1,10 +1,22 @@
 #include "exec/cpu/cpu_executor.h"
 
+#include <new>
 #include <utility>
 
 #include "base/check.h"
 
 namespace kvasir {
+
+// The words are so short that they need no memory.
+template <typename F>
+Status CpuExecutor::guarded(const F& part) {
+  try {
+    return part();
+  } catch (const std::bad_alloc&) {
+    pool_.settle();
+    return {ErrorCode::kExhausted, "no memory"};
+  }
+}
 
 CpuExecutor::CpuExecutor(const PackedModel& model, const ops::Kernels& kernels, const CacheGeometry& geometry,
                          const Decoder::Options& options, std::byte* device_memory, int threads,
@@ -22,23 +34,36 @@ void CpuExecutor::submit(Step step) {
   }
   step_ = std::move(step);
   started_ = clock_.now();
-  transfers_.begin(*step_);
-  prepared_ = decoder_.prepare(*step_);
+  try {
+    transfers_.begin(*step_);
+  } catch (const std::bad_alloc&) {
+    step_.reset();
+    throw;
+  }
+  status_ = guarded([this] { return decoder_.prepare(*step_); });
 }
 
 StepResult CpuExecutor::wait() {
   KV_CHECK(step_.has_value(), "no step is in flight");
-  if (prepared_.ok()) decoder_.run(*step_, transfers_);
+  struct Forget {
+    std::optional<Step>& step;
+    ~Forget() { step.reset(); }
+  } forget{step_};
+  if (status_.ok()) {
+    status_ = guarded([this] {
+      decoder_.run(*step_, transfers_);
+      return Status();
+    });
+  }
   StepResult result;
   result.id = step_->id;
-  result.status = prepared_;
+  result.status = std::exchange(status_, {});
   result.sampled = std::move(decoder_.sampled());
   result.scored = std::move(decoder_.scored());
   result.hidden = std::move(decoder_.hidden());
   transfers_.end(result);
   result.started = started_;
   result.ended = clock_.now();
-  step_.reset();
   return result;
 }
 

@@ -28,18 +28,23 @@ class CpuExecutor final : public Executor {
   int depth() const override { return 1; }
   void submit(Step step) override;
   StepResult wait() override;
+  Nanos came_on_at() const override { return transfers_.came_on_at(); }
   void give_up_waiting() override { transfers_.give_up_waiting(); }
 
   // Tests and evaluation only; not while a step runs.
   void set_tap(LogitsTap tap) { decoder_.set_tap(std::move(tap)); }
 
  private:
+  // A part of the step. kExhausted: there was no memory for it. No thread works on it any more.
+  template <typename F>
+  Status guarded(const F& part);
+
   const Clock& clock_;
   ThreadPool pool_;
   Decoder decoder_;
   StepTransfers transfers_;
   std::optional<Step> step_;
-  Status prepared_;  // not ok: the step did not start
+  Status status_;  // not ok: the step did not start
   Nanos started_ = 0;
 };
 

@@ -479,9 +479,14 @@ void Decoder::sample_rows(const Step& step) {
         finish_logits(logits_of(i).data());
         const auto [use, place] = uses[static_cast<size_t>(i)];
         if (use == Use::kNone) continue;
-        sample_row(step, row_of(i), use, place, logits_of(i), samplers_[static_cast<size_t>(thread)]);
+        try {
+          sample_row(step, row_of(i), use, place, logits_of(i), samplers_[static_cast<size_t>(thread)]);
+        } catch (const std::bad_alloc&) {
+          sampler_failed_ = true;
+        }
       }
     });
+    if (sampler_failed_.exchange(false)) throw std::bad_alloc();
     for (int64_t i = 0; tap_ && i < count; ++i) {
       if (uses[static_cast<size_t>(i)].use == Use::kScore && !options_.tap_all_rows) continue;
       tap_(step.slices[row_of(i).slice].seq, row_of(i).position, logits_of(i));

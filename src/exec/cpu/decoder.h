@@ -12,6 +12,7 @@
 // answers are merged when they have come.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -66,7 +67,8 @@ class Decoder {
   // Makes room for the step and lays out its rows. Before run(). Not ok: the step cannot run.
   Status prepare(const Step& step);
   // Runs the step, and takes `transfers`, which have begun, from point to point. Sampled tokens are in
-  // sampled() afterwards, those of prompts in scored(), hidden rows in hidden().
+  // sampled() afterwards, those of prompts in scored(), hidden rows in hidden(). It may throw std::bad_alloc,
+  // and late helpers may then still read the step (ThreadPool::settle()).
   void run(const Step& step, StepTransfers& transfers);
 
   std::vector<SampledToken>& sampled() { return sampled_; }
@@ -176,7 +178,8 @@ class Decoder {
   std::vector<OperandBuffers> inputs_;  // as ThreadPool::inputs() says
   std::vector<float> aside_;            // Product::kAsideFloats for each thread
   std::vector<float*> aside_by_thread_;
-  std::vector<Sampler> samplers_;  // one for each thread
+  std::vector<Sampler> samplers_;            // one for each thread
+  std::atomic<bool> sampler_failed_{false};  // had no memory
 };
 
 }  // namespace kvasir

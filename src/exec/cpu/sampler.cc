@@ -122,6 +122,7 @@ void Sampler::penalise(const LogitRules& rules, uint32_t prompt_tokens, std::spa
   constexpr uint32_t kSeen = uint32_t{1} << 31;
   counts_.resize(adjusted_.size());
   seen_.clear();
+  seen_.reserve(std::min(history.size(), counts_.size()));  // from here on nothing throws: counts_ must be 0
   const size_t first = rules.repetition_penalty == 1 ? prompt_tokens : 0;
   for (size_t i = first; i < history.size(); ++i) {
     if (!is_of(history[i], counts_.size())) continue;

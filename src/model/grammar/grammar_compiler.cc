@@ -17,6 +17,8 @@
 #include <thread>
 #include <utility>
 
+#include "base/log.h"
+#include "base/patiently.h"
 #include "model/grammar/output_constraint.h"
 
 namespace kvasir {
@@ -64,7 +66,12 @@ struct GrammarCompiler::Shared {
   void insert(const std::string& key, const CompiledGrammar& grammar) {
     if (cache.contains(key)) return;
     recent.emplace_front(key, grammar);
-    cache.emplace(key, recent.begin());
+    try {
+      cache.emplace(key, recent.begin());
+    } catch (const std::bad_alloc&) {
+      recent.pop_front();
+      throw;
+    }
     cached_bytes += size_of(recent.front());
     while (cached_bytes > cache_limit && recent.size() > 1) {
       cached_bytes -= size_of(recent.back());
@@ -129,16 +136,22 @@ void GrammarCompiler::run(Shared& shared, const std::shared_ptr<Job>& job) {
       return error(ErrorCode::kExhausted, "it could not be prepared: {}; try again", e.what());
     }
   };
-  Result<CompiledGrammar> result = compile();
+  Result<CompiledGrammar> result = patiently(compile);
   if (result.ok() && result->first_mask_time() > shared.mask_limit) {
-    result = error(ErrorCode::kInvalidArgument,
+    result = patiently([&] {
+      return error(ErrorCode::kInvalidArgument,
                    "finding out which tokens may come next takes longer than {} ms, which is the limit",
                    to_millis(shared.mask_limit));
+    });
   }
-  const std::string key = key_of(job->grammar);
+  const std::string key = patiently([&] { return key_of(job->grammar); });
   {
     const std::lock_guard lock(shared.mutex);
-    if (result.ok()) shared.insert(key, *result);
+    try {
+      if (result.ok()) shared.insert(key, *result);
+    } catch (const std::bad_alloc&) {
+      log_warning("grammar: no memory to keep one that was compiled");
+    }
     job->result = std::move(result);
     shared.running.erase(key);
     ++shared.compiled;

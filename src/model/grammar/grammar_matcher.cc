@@ -205,6 +205,9 @@ Result<CompiledGrammar> GrammarVocabulary::compile(const OutputGrammar& grammar)
     const bool json = grammar.kind == Kind::kJson || grammar.kind == Kind::kJsonSchema;
     compiled = std::make_shared<CompiledGrammar::Impl>(
         CompiledGrammar::Impl{impl_->compile(grammar), json ? impl_->of_json : nullptr, {}});
+  } catch (const std::bad_alloc&) {
+    warnings_of_thread() = nullptr;
+    throw;
   } catch (const std::exception& e) {
     failure = words_of(e);
   }
@@ -218,6 +221,8 @@ Result<CompiledGrammar> GrammarVocabulary::compile(const OutputGrammar& grammar)
   const Nanos begin = busy_time();
   try {
     GrammarMatcher(CompiledGrammar(compiled)).mask(compiled->first);
+  } catch (const std::bad_alloc&) {
+    throw;
   } catch (const std::exception& e) {
     return error(ErrorCode::kInvalidArgument, "{}", words_of(e));
   }
@@ -230,11 +235,13 @@ Result<CompiledGrammar> GrammarVocabulary::compile(const OutputGrammar& grammar)
 struct GrammarMatcher::Impl {
   explicit Impl(CompiledGrammar g) : grammar(std::move(g)), matcher(grammar.impl().grammar) {}
 
-  // False, too, where the library throws.
+  // False, too, where the library throws something other than std::bad_alloc.
   bool accept(Token token) {
     if (matcher.IsTerminated()) return false;
     try {
       return matcher.AcceptToken(token);
+    } catch (const std::bad_alloc&) {
+      throw;
     } catch (const std::exception& e) {
       log_error("grammar: token {} was not accepted: {}", token, words_of(e));
       return false;
@@ -250,6 +257,10 @@ struct GrammarMatcher::Impl {
 GrammarMatcher::GrammarMatcher(CompiledGrammar grammar) : impl_(std::make_unique<Impl>(std::move(grammar))) {}
 
 GrammarMatcher::~GrammarMatcher() = default;
+
+void GrammarMatcher::start_anew() {
+  impl_ = std::make_unique<Impl>(impl_->grammar);
+}
 
 bool GrammarMatcher::follow(std::span<const Token> output) {
   std::vector<Token>& accepted = impl_->accepted;
@@ -281,6 +292,8 @@ void GrammarMatcher::mask(TokenMask& out) {
     tensor.shape = &words;
     try {
       impl_->matcher.FillNextTokenBitmask(&tensor);
+    } catch (const std::bad_alloc&) {
+      throw;
     } catch (const std::exception& e) {
       log_error("grammar: no mask could be made: {}", words_of(e));
       std::fill(out.words.begin(), out.words.end(), 0);

@@ -58,6 +58,9 @@ class GrammarMatcher {
   explicit GrammarMatcher(CompiledGrammar grammar);
   ~GrammarMatcher();
 
+  // The functions that follow may throw std::bad_alloc; then start_anew() comes first.
+  void start_anew();
+
   // Brings it from the output that it was told of last to this one; what both begin with stays. False: the
   // grammar does not allow the output. Then mask() has only ends, until it follows an output that is allowed.
   bool follow(std::span<const Token> output);
@@ -67,7 +70,7 @@ class GrammarMatcher {
 
  private:
   struct Impl;
-  const std::unique_ptr<Impl> impl_;
+  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace kvasir

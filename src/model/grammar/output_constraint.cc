@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/mutant.h"
+#include "base/patiently.h"
 
 namespace kvasir {
 namespace {
@@ -52,7 +53,9 @@ MaskThread::~MaskThread() {
 }
 
 void MaskThread::run(MaskQueue& queue) {
-  while (const std::shared_ptr<OutputConstraint> next = queue.take()) next->work();
+  while (const std::shared_ptr<OutputConstraint> next = queue.take()) {
+    patiently([&] { next->work(); });
+  }
 }
 
 // ---------------------------------------------------------------- one output
@@ -114,8 +117,11 @@ void OutputConstraint::work() {
     output_ = wanted_;
   }
   const size_t unseen = mutant(Mutant::kMaskOfBefore) && !output_.empty() ? 1 : 0;
+  if (stale_) matcher_.start_anew();
+  stale_ = true;  // unless all goes well
   matcher_.follow(std::span(output_).first(output_.size() - unseen));
   matcher_.mask(next_);
+  stale_ = false;
   const Nanos took = busy_time() - begin;
   MaskQueue* next = nullptr;
   {

@@ -92,6 +92,7 @@ class OutputConstraint final : public TokenConstraint, public std::enable_shared
   bool was_late_ = false;
   // Of the mask thread, after the constructor.
   GrammarMatcher matcher_;
+  bool stale_ = false;  // memory was missing while it was changed
   std::vector<Token> output_;
   TokenMask next_;
 };

@@ -141,24 +141,30 @@ const Kernels& basic_avx512_kernels() {
 #endif
 }
 
-FlushToZero::FlushToZero() {
 #if defined(__x86_64__)
-  before_ = _mm_getcsr();
-#endif
+constexpr uint32_t kFlushBits = 0x8040;  // results, and inputs
+
+FlushToZero::FlushToZero() : before_(_mm_getcsr()) {
   set_flush_to_zero();
 }
-
 FlushToZero::~FlushToZero() {
-#if defined(__x86_64__)
   _mm_setcsr(before_);
-#endif
 }
-
+KeepSubnormals::KeepSubnormals() : before_(_mm_getcsr()) {
+  _mm_setcsr(before_ & ~kFlushBits);
+}
+KeepSubnormals::~KeepSubnormals() {
+  _mm_setcsr(before_);
+}
 void set_flush_to_zero() {
-#if defined(__x86_64__)
-  constexpr unsigned kFlushToZero = 0x8000, kDenormalsAreZero = 0x0040;
-  _mm_setcsr(_mm_getcsr() | kFlushToZero | kDenormalsAreZero);
-#endif
+  _mm_setcsr(_mm_getcsr() | kFlushBits);
 }
+#else
+FlushToZero::FlushToZero() = default;
+FlushToZero::~FlushToZero() = default;
+KeepSubnormals::KeepSubnormals() = default;
+KeepSubnormals::~KeepSubnormals() = default;
+void set_flush_to_zero() {}
+#endif
 
 }  // namespace kvasir::ops

@@ -48,4 +48,17 @@ class FlushToZero {
   uint32_t before_ = 0;
 };
 
+// Subnormals are kept for a scope, as the GPU's numerics want them (ops/gpu/reference.h); the mode before
+// comes back.
+class KeepSubnormals {
+ public:
+  KeepSubnormals();
+  ~KeepSubnormals();
+  KeepSubnormals(const KeepSubnormals&) = delete;
+  KeepSubnormals& operator=(const KeepSubnormals&) = delete;
+
+ private:
+  uint32_t before_ = 0;
+};
+
 }  // namespace kvasir::ops

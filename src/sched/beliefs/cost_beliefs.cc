@@ -2,6 +2,7 @@
 
 #include <sys/resource.h>
 
+#include <new>
 #include <utility>
 
 #include "base/affinity.h"
@@ -62,7 +63,11 @@ void CostBeliefs::run() {
     for (uint32_t at = popped_.load(std::memory_order_relaxed); at != end; ++at) {
       const Observation observation = ring_[at % kRoom];
       popped_.store(at + 1, std::memory_order_release);
-      learn(observation);
+      try {
+        learn(observation);
+      } catch (const std::bad_alloc&) {
+        dropped_.fetch_add(1, std::memory_order_relaxed);
+      }
     }
     if (stopping_) return;
     wakes_.wait(woken, std::memory_order_acquire);

@@ -18,13 +18,14 @@ void handle_count_tokens(Exchange& exchange) {
   const ServerContext& server = exchange.server();
   answer_on_worker(
       exchange,
-      [&server](const ModelService& service, std::string body,
-                const std::atomic<bool>& abandoned) -> std::variant<std::string, ApiError> {
+      [&server, caller = exchange.request().caller](
+          const ModelService& service, std::string body,
+          const std::atomic<bool>& abandoned) -> std::variant<std::string, ApiError> {
         auto parsed = parse_count_tokens_request(body);
         body = {};
         if (auto* e = std::get_if<ApiError>(&parsed)) return std::move(*e);
         auto& request = std::get<ApiRequest>(parsed);
-        if (auto e = check_parsed(server, request)) return *std::move(e);
+        if (auto e = check_parsed(server, request, caller)) return *std::move(e);
         auto tokens = tokenize_prompt(service, std::move(request), /*add_special=*/false, &abandoned);
         if (auto* e = std::get_if<ApiError>(&tokens)) return std::move(*e);
         return fmt::format(R"({{"input_tokens":{}}})", std::get<std::vector<Token>>(tokens).size());

@@ -105,7 +105,7 @@ std::unique_ptr<AnswerWriter> make_completion_writer(const Tokenizer& tokenizer,
 }
 
 void handle_completions(Exchange& exchange) {
-  generate(exchange, {parse_completion_request, make_completion_writer});
+  generate(exchange, {parse_completion_request, make_completion_writer, "text_completion"});
 }
 
 }  // namespace kvasir

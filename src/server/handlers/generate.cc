@@ -48,6 +48,7 @@ Exchange::Then constrain(const ServerContext& server, const std::shared_ptr<cons
     if (const auto e = charge(server, caller, prepared.generations, prepared.api.candidates(), choices)) {
       return x.respond(error_response(*e));
     }
+    x.record().generation.operation = schema.operation;
     KeyLease lease(caller.usage, choices);
     auto writer = schema.make_writer(*service->tokenizer, prepared.api);
     const auto generation =
@@ -68,7 +69,7 @@ std::variant<ApiRequest, ApiError> parse_request(
   auto parsed = parse(body, service.defaults);
   if (auto* e = std::get_if<ApiError>(&parsed)) return std::move(*e);
   auto& request = std::get<ApiRequest>(parsed);
-  if (auto e = check_parsed(server, request)) return *std::move(e);
+  if (auto e = check_parsed(server, request, caller)) return *std::move(e);
   if (auto e = refuse_claims(caller, request, header_slo)) return *std::move(e);
   if (request.priority != 0 && !server.options.reads_priority) return priority_not_read();
   if (request.priority == 0 && caller.key && server.options.reads_priority) {
@@ -99,8 +100,9 @@ std::optional<ApiError> charge(const ServerContext& server, const Caller& caller
   return check_generation(caller, in_progress, prompt_tokens, server.clock.now());
 }
 
-std::optional<ApiError> check_parsed(const ServerContext& server, const ApiRequest& request) {
-  server.unknown_fields.note(request.unknown_fields);
+std::optional<ApiError> check_parsed(const ServerContext& server, const ApiRequest& request,
+                                     const Caller& caller) {
+  server.unknown_fields.note(request.unknown_fields, caller);
   return server.unknown_model(request.model);
 }
 

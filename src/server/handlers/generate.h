@@ -25,6 +25,7 @@ struct GenerationSchema {
   // writer.
   std::function<std::unique_ptr<AnswerWriter>(const Tokenizer& tokenizer, const ApiRequest& request)>
       make_writer;
+  const char* operation = "chat";  // see GenerationRecord
 };
 
 // A worker parses the body and makes the prompts; then a Generation submits them and answers.
@@ -47,7 +48,8 @@ Exchange::Then refuse(const ApiError& error);
 
 // What every request is checked for once it is parsed: notes unknown fields; 404 for an unknown model.
 // On a worker's thread.
-std::optional<ApiError> check_parsed(const ServerContext& server, const ApiRequest& request);
+std::optional<ApiError> check_parsed(const ServerContext& server, const ApiRequest& request,
+                                     const Caller& caller);
 
 // Answers with the JSON, or the error, that `make` returns on a worker's thread. REQUIRES: as generate()
 using MakeAnswer = std::function<std::variant<std::string, ApiError>(

@@ -1,13 +1,17 @@
 // The endpoints that need no body: models, health, metrics, version.
+#include <fmt/format.h>
+
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "server/access_log.h"
 #include "server/json_fields.h"
 #include "server/metrics_text.h"
 #include "server/server_context.h"
+#include "server/traces/span_exporter.h"
 
 namespace kvasir {
 namespace {
@@ -19,6 +23,20 @@ nlohmann::json model_object(const ServerContext& server, const std::string& name
   const uint32_t max_model_len = server.service ? server.service->backend->max_model_len() : 0;
   if (max_model_len > 0) model["max_model_len"] = max_model_len;
   return model;
+}
+
+std::vector<OutsideMetric> outside_metrics(const ServerContext& server) {
+  const ModelService* service = server.service.get();
+  std::vector<OutsideMetric> metrics =
+      service && service->outside_metrics ? service->outside_metrics() : std::vector<OutsideMetric>();
+  const auto add = [&](const auto& source) {
+    if (!source) return;
+    const std::vector<OutsideMetric> more = source->metrics();
+    metrics.insert(metrics.end(), more.begin(), more.end());
+  };
+  add(server.options.access_log);
+  add(server.options.spans);
+  return metrics;
 }
 
 }  // namespace
@@ -42,6 +60,24 @@ void handle_health(Exchange& exchange) {
   exchange.respond(json_response(R"({"status":"ok"})"));
 }
 
+// Nothing here waits for the engine's thread: that it may hang is the point.
+void handle_livez(Exchange& exchange) {
+  const ServerContext& server = exchange.server();
+  const Nanos silent = server.service ? server.service->backend->silent_for() : 0;
+  if (silent > server.options.liveness_timeout) {
+    return exchange.respond(error_response(unavailable(
+        fmt::format("the engine has shown no sign of life for {:.0f} s; the process should be restarted",
+                    to_seconds(silent)),
+        "not_alive", /*retry_after_s=*/0)));
+  }
+  exchange.respond(json_response(R"({"status":"ok"})"));
+}
+
+void handle_readyz(Exchange& exchange) {
+  if (auto e = exchange.server().unready()) return exchange.respond(error_response(*e));
+  exchange.respond(json_response(R"({"status":"ok"})"));
+}
+
 void handle_metrics(Exchange& exchange) {
   const ServerContext& server = exchange.server();
   const ModelService* service = server.service.get();
@@ -50,8 +86,7 @@ void handle_metrics(Exchange& exchange) {
   response.body = metrics_text(
       service ? &service->backend->metrics() : nullptr, *server.counters, server.options.model_names.front(),
       service ? service->backend->cache_config() : std::vector<std::pair<std::string, std::string>>(),
-      service && service->outside_metrics ? service->outside_metrics() : std::vector<OutsideMetric>(),
-      server.keys.get());
+      outside_metrics(server), server.keys.get(), server.options.metrics_prefix);
   exchange.respond(response);
 }
 

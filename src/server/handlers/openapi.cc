@@ -152,6 +152,7 @@ constexpr std::pair<const char*, const char*> kErrors[] = {
     {"404", "there is no such model, answer or path"},
     {"408", "the request did not arrive in time"},
     {"413", "the body is too large"},
+    {"414", "the target is too long"},
     {"429", "a limit of the key, or too many connections from this address"},
     {"431", "the head is too large"},
     {"500", "the server failed; its log says why"},

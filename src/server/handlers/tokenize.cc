@@ -68,14 +68,15 @@ std::string tokenize_answer(const Tokenizer& tokenizer, const std::vector<Token>
 void handle_tokenize(Exchange& exchange) {
   const ServerContext& server = exchange.server();
   answer_on_worker(exchange,
-                   [&server](const ModelService& service, std::string body,
-                             const std::atomic<bool>& abandoned) -> std::variant<std::string, ApiError> {
+                   [&server, caller = exchange.request().caller](
+                       const ModelService& service, std::string body,
+                       const std::atomic<bool>& abandoned) -> std::variant<std::string, ApiError> {
                      auto parsed = parse_tokenize_request(body);
                      body = {};
                      if (auto* e = std::get_if<ApiError>(&parsed)) return std::move(*e);
                      auto& request = std::get<TokenizeRequest>(parsed);
                      const char* field = request.api.prompts.empty() ? "messages" : "prompt";
-                     if (auto e = check_parsed(server, request.api)) return *std::move(e);
+                     if (auto e = check_parsed(server, request.api, caller)) return *std::move(e);
                      auto tokens = tokenize_prompt(service, std::move(request.api),
                                                    request.add_special_tokens, &abandoned);
                      if (auto* e = std::get_if<ApiError>(&tokens)) return std::move(*e);
@@ -91,12 +92,13 @@ void handle_tokenize(Exchange& exchange) {
 void handle_detokenize(Exchange& exchange) {
   const ServerContext& server = exchange.server();
   answer_on_worker(exchange,
-                   [&server](const ModelService& service, const std::string& body,
-                             const std::atomic<bool>&) -> std::variant<std::string, ApiError> {
+                   [&server, caller = exchange.request().caller](
+                       const ModelService& service, const std::string& body,
+                       const std::atomic<bool>&) -> std::variant<std::string, ApiError> {
                      auto parsed = parse_detokenize_request(body);
                      if (auto* e = std::get_if<ApiError>(&parsed)) return std::move(*e);
                      const auto& request = std::get<ApiRequest>(parsed);
-                     if (auto e = check_parsed(server, request)) return *std::move(e);
+                     if (auto e = check_parsed(server, request, caller)) return *std::move(e);
                      const auto& tokens = std::get<std::vector<Token>>(request.prompts.front());
                      if (auto e = check_count(tokens.size(), service, "tokens", "'tokens' has")) {
                        return *std::move(e);

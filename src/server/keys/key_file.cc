@@ -3,28 +3,31 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <openssl/rand.h>
-#include <yaml-cpp/yaml.h>
 
 #include <algorithm>
 #include <charconv>
-#include <fstream>
 #include <iterator>
 #include <set>
-#include <sstream>
 #include <utility>
+
+#include "base/untrusted_text.h"
+#include "base/yaml.h"
 
 namespace kvasir {
 namespace {
 
+constexpr size_t kShown = 100;  // bytes of what is wrong, in a message
+
 // One entry of the list.
 class EntryReader {
  public:
-  EntryReader(std::string_view path, const YAML::Node& entry, size_t number) : path_(path), entry_(entry) {
+  EntryReader(std::string_view path, const YamlNode& entry, size_t number) : path_(path), entry_(entry) {
     label_ = fmt::format("key {}", number);
   }
 
   Result<ApiKey> read() {
-    if (!entry_.IsMap()) return wrong(entry_, "is no map; write '- name: NAME' and its fields below");
+    if (entry_.kind != YamlNode::Kind::kMap)
+      return wrong(entry_.at, "is no map; write '- name: NAME' and its fields below");
     KV_RETURN_IF_ERROR(check_names());
     KV_RETURN_IF_ERROR(read_name());
     KV_RETURN_IF_ERROR(read_digest());
@@ -42,9 +45,8 @@ class EntryReader {
 
  private:
   template <typename... Args>
-  Status wrong(const YAML::Node& at, fmt::format_string<Args...> format, Args&&... args) const {
-    return error(ErrorCode::kInvalidArgument, "{}:{}: {} {}", path_, at.Mark().line + 1, label_,
-                 fmt::format(format, std::forward<Args>(args)...));
+  Status wrong(TextPlace at, fmt::format_string<Args...> format, Args&&... args) const {
+    return error_at(path_, at, "{} {}", label_, fmt::format(format, std::forward<Args>(args)...));
   }
 
   Status check_names() const {
@@ -52,29 +54,25 @@ class EntryReader {
         "name",   "sha256",   "concurrent_requests", "requests_per_minute",
         "weight", "priority", "tokens_per_minute",   "queue_share",
         "claims"};
-    std::set<std::string> seen;
-    for (const auto& field : entry_) {
-      const auto name = field.first.as<std::string>("");
-      if (std::find(std::begin(kFields), std::end(kFields), name) == std::end(kFields)) {
-        return wrong(field.first, "has the field '{}', which is not known; there are {}", name.substr(0, 100),
-                     fmt::join(kFields, ", "));
-      }
-      if (!seen.insert(name).second) return wrong(field.first, "has the field '{}' twice", name);
+    for (const YamlNode& field : entry_.items) {
+      if (std::find(std::begin(kFields), std::end(kFields), field.name) != std::end(kFields)) continue;
+      return wrong(field.name_at, "has the field '{}', which is not known; there are {}",
+                   one_line(field.name, kShown), fmt::join(kFields, ", "));
     }
     return {};
   }
 
   Result<std::string> text(const char* field, const char* what) const {
-    const YAML::Node node = entry_[field];
-    if (!node) return wrong(entry_, "has no '{}': {}", field, what);
-    if (!node.IsScalar()) return wrong(node, "'{}' must be {}", field, what);
-    return node.Scalar();
+    const YamlNode* const node = entry_.find(field);
+    if (!node) return wrong(entry_.at, "has no '{}': {}", field, what);
+    if (node->kind != YamlNode::Kind::kText) return wrong(node->at, "'{}' must be {}", field, what);
+    return node->text;
   }
 
   Status read_name() {
     constexpr const char* kName = "1 to 64 letters, digits, '.', '_', '-' or '@'";
     KV_ASSIGN_OR_RETURN(key_.name, text("name", kName));
-    if (!valid_key_name(key_.name)) return wrong(entry_["name"], "'name' must be {}", kName);
+    if (!valid_key_name(key_.name)) return wrong(entry_.find("name")->at, "'name' must be {}", kName);
     label_ = fmt::format("key '{}'", key_.name);
     key_.identity = "name:" + key_.name;
     return {};
@@ -89,43 +87,43 @@ class EntryReader {
       const auto [end, ec] = std::from_chars(begin, begin + 2, key_.digest[i], 16);
       right = ec == std::errc() && end == begin + 2;
     }
-    return right ? Status() : wrong(entry_["sha256"], "'sha256' must be {}", kDigest);
+    return right ? Status() : wrong(entry_.find("sha256")->at, "'sha256' must be {}", kDigest);
   }
 
   template <typename T>
   Status whole(const char* field, int64_t least, int64_t most, T& out) const {
-    const YAML::Node node = entry_[field];
+    const YamlNode* const node = entry_.find(field);
     if (!node) return {};
     int64_t value = 0;
-    const std::string shown = node.IsScalar() ? node.Scalar() : "";
+    const std::string& shown = node->text;  // empty, if it is no text
     const auto [end, ec] = std::from_chars(shown.data(), shown.data() + shown.size(), value);
     if (ec != std::errc() || end != shown.data() + shown.size() || value < least || value > most) {
-      return wrong(node, "'{}' must be a whole number from {} to {}", field, least, most);
+      return wrong(node->at, "'{}' must be a whole number from {} to {}", field, least, most);
     }
     out = static_cast<T>(value);
     return {};
   }
 
   Status real(const char* field, double least, double most, float& out) const {
-    const YAML::Node node = entry_[field];
+    const YamlNode* const node = entry_.find(field);
     if (!node) return {};
     double value = 0;
-    const std::string shown = node.IsScalar() ? node.Scalar() : "";
+    const std::string& shown = node->text;  // empty, if it is no text
     const auto [end, ec] = std::from_chars(shown.data(), shown.data() + shown.size(), value);
     if (ec != std::errc() || end != shown.data() + shown.size() || !(value >= least && value <= most)) {
-      return wrong(node, "'{}' must be a number from {} to {}", field, least, most);
+      return wrong(node->at, "'{}' must be a number from {} to {}", field, least, most);
     }
     out = static_cast<float>(value);
     return {};
   }
 
   Status read_claims() {
-    const YAML::Node claims = entry_["claims"];
+    const YamlNode* const claims = entry_.find("claims");
     if (!claims) return {};
     constexpr const char* kClaims = "a list of priority, slo and output_tokens_hint";
-    if (!claims.IsSequence()) return wrong(claims, "'claims' must be {}", kClaims);
-    for (const YAML::Node& claim : claims) {
-      const auto name = claim.as<std::string>("");
+    if (claims->kind != YamlNode::Kind::kList) return wrong(claims->at, "'claims' must be {}", kClaims);
+    for (const YamlNode& claim : claims->items) {
+      const std::string& name = claim.text;
       if (name == "priority") {
         key_.may_set_priority = true;
       } else if (name == "slo") {
@@ -133,38 +131,37 @@ class EntryReader {
       } else if (name == "output_tokens_hint") {
         key_.may_hint_output = true;
       } else {
-        return wrong(claim, "'claims' must be {}, and '{}' is none of them", kClaims, name.substr(0, 100));
+        return wrong(claim.at, "'claims' must be {}, and '{}' is none of them", kClaims,
+                     one_line(name, kShown));
       }
     }
     return {};
   }
 
   const std::string_view path_;
-  const YAML::Node entry_;
+  const YamlNode& entry_;
   std::string label_;  // of the entry, in messages
   ApiKey key_;
 };
 
-Result<std::vector<ApiKey>> read_entries(const YAML::Node& root, std::string_view path) {
-  const auto fault = [&](const YAML::Node& at, std::string_view what) {
-    return error(ErrorCode::kInvalidArgument, "{}:{}: {}", path, at.Mark().line + 1, what);
-  };
-  if (!root.IsMap() || root.size() != 1 || !root["keys"] || !root["keys"].IsSequence()) {
+Result<std::vector<ApiKey>> read_entries(const YamlNode& root, std::string_view path) {
+  const YamlNode* const list = root.find("keys");
+  if (!list || list->kind != YamlNode::Kind::kList || root.items.size() != 1) {
     return error(ErrorCode::kInvalidArgument, "{}: must have the list 'keys', and nothing else", path);
   }
-  const YAML::Node entries = root["keys"];
-  if (entries.size() == 0) return fault(entries, "'keys' is empty: no request would be answered");
-  if (entries.size() > kMaxKeys) return fault(entries, fmt::format("more than {} keys", kMaxKeys));
+  const std::vector<YamlNode>& entries = list->items;
+  if (entries.empty()) return error_at(path, list->at, "'keys' is empty: no request would be answered");
+  if (entries.size() > kMaxKeys) return error_at(path, list->at, "more than {} keys", kMaxKeys);
   std::vector<ApiKey> keys;
   std::set<std::string> names;
   std::set<KeyDigest> digests;
-  for (const YAML::Node& entry : entries) {
+  for (const YamlNode& entry : entries) {
     KV_ASSIGN_OR_RETURN(ApiKey key, EntryReader(path, entry, keys.size() + 1).read());
     if (!names.insert(key.name).second) {
-      return fault(entry, fmt::format("key '{}': another has the same 'name'", key.name));
+      return error_at(path, entry.at, "key '{}': another has the same 'name'", key.name);
     }
     if (!digests.insert(key.digest).second) {
-      return fault(entry, fmt::format("key '{}': another has the same 'sha256'", key.name));
+      return error_at(path, entry.at, "key '{}': another has the same 'sha256'", key.name);
     }
     keys.push_back(std::move(key));
   }
@@ -183,20 +180,13 @@ bool valid_key_name(std::string_view name) {
 }
 
 Result<std::vector<ApiKey>> parse_key_file(const std::string& text, std::string_view path) {
-  try {
-    return read_entries(YAML::Load(text), path);
-  } catch (const YAML::Exception& e) {
-    return error(ErrorCode::kInvalidArgument, "{}:{}: no YAML: {}", path, e.mark.line + 1, e.msg);
-  }
+  KV_ASSIGN_OR_RETURN(const YamlNode root, parse_yaml(text, path));
+  return read_entries(root, path);
 }
 
 Result<std::vector<ApiKey>> read_key_file(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) return error(ErrorCode::kNotFound, "{}: cannot be read", path);
-  std::ostringstream text;
-  text << in.rdbuf();
-  if (in.bad() || text.str().empty()) return error(ErrorCode::kNotFound, "{}: cannot be read", path);
-  return parse_key_file(text.str(), path);
+  KV_ASSIGN_OR_RETURN(const YamlNode root, read_yaml(path));
+  return read_entries(root, path);
 }
 
 std::string new_key() {

@@ -14,8 +14,8 @@ namespace kvasir {
 inline constexpr size_t kMaxKeys = 1000;
 
 // YAML: a list `keys` of maps with `name`, `sha256` and, where they differ from the defaults, the other
-// fields of docs/keys.md. `path` is for messages. kInvalidArgument: one line with file, line, entry and
-// field.
+// fields of docs/keys.md. `path` is for messages. kInvalidArgument: one line with file, line, column,
+// entry and field.
 Result<std::vector<ApiKey>> parse_key_file(const std::string& text, std::string_view path);
 // As parse_key_file; kNotFound: it cannot be read.
 Result<std::vector<ApiKey>> read_key_file(const std::string& path);

@@ -64,6 +64,7 @@ struct Caller {
   std::shared_ptr<KeyUsage> usage;    // null: likewise
   std::string owner;                  // whose the answers are that the server keeps for the request
   float queue_share = 1;              // Tenant::queue_share
+  std::string request_id = {};        // for logs
 
   // For logs: the key's name; "-": it has none, or shows none.
   std::string_view name() const { return key ? std::string_view(key->name) : "-"; }

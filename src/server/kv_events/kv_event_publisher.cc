@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/patiently.h"
 #include "server/kv_events/kv_event_codec.h"
 
 namespace kvasir {
@@ -173,15 +174,21 @@ void KvEventPublisher::run() {
     eventfd_t calls = 0;
     eventfd_read(wake_fd_, &calls);
     const bool last = stopping_;
-    while (const std::optional<KvEventQueue::Batch> batch = queue_.pop()) send(*batch);
-    if (router) answer_replay();
+    while (const auto batch = patiently([this] { return queue_.pop(); })) send(*batch);
+    try {
+      if (router) answer_replay();
+    } catch (const std::bad_alloc&) {
+      log_warning("KV events: no memory to replay them to a client, which has to ask again");
+    }
     if (last) return;
   }
 }
 
 void KvEventPublisher::send(const KvEventQueue::Batch& batch) {
-  const auto payload = std::make_shared<const std::vector<uint8_t>>(
-      encode_kv_events(batch.unix_seconds, batch.events, block_tokens_));
+  const auto payload = patiently([&] {
+    return std::make_shared<const std::vector<uint8_t>>(
+        encode_kv_events(batch.unix_seconds, batch.events, block_tokens_));
+  });
   // A PUB socket never waits: a subscriber for which too much waits already misses the message.
   void* const pub = sockets_->pub();
   const bool sent = send_frame(pub, topic_, ZMQ_SNDMORE) && send_number(pub, batch.sequence, ZMQ_SNDMORE) &&
@@ -189,7 +196,7 @@ void KvEventPublisher::send(const KvEventQueue::Batch& batch) {
   if (!sent) log_warning("KV events: message {} was not sent: {}", batch.sequence, zmq_strerror(errno));
   ++batches_;
   if (!sockets_->router()) return;
-  kept_.add(batch.sequence, payload);
+  patiently([&] { kept_.add(batch.sequence, payload); });
   kept_bytes_ = kept_.bytes();
 }
 

@@ -143,6 +143,34 @@ TEST(ClusterNode, AfterALostLeaseItBeginsAnew) {
   EXPECT_EQ(cluster.disagreement(), "");
 }
 
+// An engine whose memory ran out has an empty cache: it neither holds what it had borrowed nor knows what it
+// lent.
+TEST(ClusterNode, AnEngineThatStartsAnewBeginsANewLife) {
+  Cluster cluster;
+  Instance& a = cluster.start("a");
+  Instance& b = cluster.start("b");
+  ASSERT_TRUE(cluster.has_leader());
+  borrow(cluster, a, 10);
+  for (Instance* anew : {&a, &b}) {
+    EXPECT_TRUE(anew->node->is_member());
+    const uint64_t epoch = anew->node->status().self.epoch;
+    anew->node->start_anew();
+    EXPECT_FALSE(anew->node->is_member());
+    anew->held.clear();
+    anew->recalled.clear();
+    anew->lost.clear();
+    anew->frames = std::make_unique<Frames>(Cluster::kCells, cluster.cell_bytes());
+    ASSERT_TRUE(cluster.until([&] { return anew->node->status().self.epoch > epoch && a.held.empty(); }));
+    EXPECT_TRUE(anew->node->is_member());
+    a.give_back_all();
+    ASSERT_TRUE(cluster.until([&] { return b.frames->free_cells() == Cluster::kCells; }));
+    ASSERT_TRUE(cluster.has_leader());
+    borrow(cluster, a, 10);
+    EXPECT_TRUE(write_cell(cluster, a, *a.held.begin(), pattern(cluster, 7)).ok());
+    EXPECT_EQ(cluster.disagreement(), "");
+  }
+}
+
 TEST(ClusterNode, WithoutItsDirectoryTheOldContractsGoOn) {
   Cluster cluster;
   Instance& a = cluster.start("a");

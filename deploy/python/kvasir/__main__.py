@@ -1,0 +1,3 @@
+from kvasir import main
+
+main()

@@ -1,0 +1,43 @@
+// Launches of matrix products on the device: each queues one kernel on a stream of the current device.
+// Thread-safe.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <vector>
+
+#include "ops/gpu/kernel_args.h"
+
+namespace kvasir::cuda {
+
+// A tile of the product of many rows: 64 or 128 features by `tokens`, `cluster` blocks sharing the tokens.
+struct WideTileShape {
+  int features;
+  int tokens;
+  int cluster;
+};
+
+// All that there are.
+const std::vector<WideTileShape>& wide_tiles();
+
+// Whether `tile` can compute these: it needs features, up to the next multiple of 64, in multiples of its own
+// times the cluster.
+bool fits(const WideTileShape& tile, const ops::gpu::GemmArgs& args);
+
+// The tile that should be fastest. Any gives the same bits.
+WideTileShape choose_tile(const ops::gpu::GemmArgs& args, int multiprocessors);
+
+// Rows up to 64. overlaps: it may begin before what is queued before it has ended, which then must not write
+// weights. Up to 32 rows it does; it takes half of each multiprocessor's shared memory, so that there is room
+// to.
+cudaError_t gemm_stream(const ops::gpu::GemmArgs& args, int multiprocessors, bool overlaps,
+                        cudaStream_t stream);
+
+// Any rows. REQUIRES: fits(tile, args).
+cudaError_t gemm_wide(const ops::gpu::GemmArgs& args, const WideTileShape& tile, int multiprocessors,
+                      cudaStream_t stream);
+
+// The fastest of these for any rows.
+cudaError_t gemm(const ops::gpu::GemmArgs& args, int multiprocessors, bool overlaps, cudaStream_t stream);
+
+}  // namespace kvasir::cuda

@@ -1,0 +1,23 @@
+// Where kernels are queued: a stream of a device, or in tests the simulated machine.
+#pragma once
+
+#include "ops/gpu/kernel_args.h"
+
+namespace kvasir {
+
+// Kernels run one after the other, in the order in which they are queued.
+class KernelQueue {
+ public:
+  virtual ~KernelQueue() = default;
+  virtual void launch(const ops::gpu::EmbedArgs& args) = 0;
+  virtual void launch(const ops::gpu::NormRowsArgs& args) = 0;
+  virtual void launch(const ops::gpu::GemmArgs& args) = 0;
+  virtual void launch(const ops::gpu::FinishQkvArgs& args) = 0;
+  virtual void launch(const ops::gpu::LeafArgs& args) = 0;
+  virtual void launch(const ops::gpu::MergeArgs& args) = 0;
+  virtual void launch(const ops::gpu::ActivateArgs& args) = 0;
+  virtual void launch(const ops::gpu::AddBranchArgs& args) = 0;
+  virtual void launch(const ops::gpu::DrawArgs& args) = 0;
+};
+
+}  // namespace kvasir

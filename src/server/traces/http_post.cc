@@ -1,0 +1,230 @@
+// The handlers run on the thread that calls post(), which waits for each operation in turn.
+#include "server/traces/http_post.h"
+
+#include <openssl/ssl.h>
+
+#include <algorithm>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ssl/context.hpp>
+#include <boost/asio/ssl/host_name_verification.hpp>
+#include <boost/asio/ssl/stream.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/http/empty_body.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/read.hpp>
+#include <boost/beast/http/string_body.hpp>
+#include <boost/beast/http/write.hpp>
+#include <charconv>
+#include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+
+namespace kvasir {
+namespace {
+
+namespace asio = boost::asio;
+namespace http = boost::beast::http;
+using asio::ip::tcp;
+using boost::system::error_code;
+using Time = std::chrono::steady_clock::time_point;
+
+constexpr auto kAskEvery = std::chrono::milliseconds(100);
+constexpr uint64_t kMostAnswerBytes = 64 * 1024;
+
+Status unavailable_because(const error_code& ec) {
+  if (ec == asio::error::connection_refused) return {ErrorCode::kUnavailable, "it refuses connections"};
+  return error(ErrorCode::kUnavailable, "it cannot be reached: {}", ec.message());
+}
+
+}  // namespace
+
+std::string HttpUrl::authority() const {
+  return (host.find(':') == std::string::npos ? host : "[" + host + "]") + ":" + port;
+}
+
+Result<HttpUrl> parse_http_url(std::string_view text) {
+  HttpUrl url;
+  if (text.starts_with("https://")) {
+    url.tls = true;
+    text.remove_prefix(8);
+  } else if (text.starts_with("http://")) {
+    text.remove_prefix(7);
+  } else {
+    return error(ErrorCode::kInvalidArgument, "it must begin with http:// or https://");
+  }
+  if (std::any_of(text.begin(), text.end(), [](char c) { return c <= ' ' || c > '~'; }) ||
+      text.find_first_of("@?#") != std::string_view::npos) {
+    return error(ErrorCode::kInvalidArgument, "it may have only a host, a port and a path");
+  }
+  const size_t slash = std::min(text.find('/'), text.size());
+  std::string_view where = text.substr(0, slash);
+  url.path = slash < text.size() ? text.substr(slash) : "/";
+  const size_t bracket = where.find(']');
+  const size_t colon = where.find(':', bracket == std::string_view::npos ? 0 : bracket);
+  url.port = url.tls ? "443" : "80";
+  if (colon != std::string_view::npos) {
+    uint16_t port = 0;
+    const std::string_view digits = where.substr(colon + 1);
+    const auto [end, problem] = std::from_chars(digits.data(), digits.data() + digits.size(), port);
+    if (problem != std::errc() || end != digits.data() + digits.size() || port == 0) {
+      return error(ErrorCode::kInvalidArgument, "its port must be a number from 1 to 65535");
+    }
+    url.port = digits;
+    where = where.substr(0, colon);
+  }
+  if (where.starts_with('[') && where.ends_with(']')) where = where.substr(1, where.size() - 2);
+  if (where.empty()) return error(ErrorCode::kInvalidArgument, "it names no host");
+  url.host = where;
+  return url;
+}
+
+struct HttpPoster::Impl {
+  Impl(HttpUrl to, std::function<bool()> give_up) : url(std::move(to)), gives_up(std::move(give_up)) {}
+
+  // Starts an operation on the socket and waits for its end. In time, or the socket is closed.
+  template <typename Start>
+  Status await(tcp::socket& socket, Time deadline, Start start) {
+    std::optional<error_code> result;
+    const char* closed = nullptr;
+    start([&result](error_code ec) { result = ec; });
+    io->restart();
+    while (!result) {
+      io->run_one_until(std::min(deadline, std::chrono::steady_clock::now() + kAskEvery));
+      if (result || closed != nullptr) continue;
+      if (gives_up()) closed = "it was not waited for";
+      if (std::chrono::steady_clock::now() >= deadline) closed = "it does not answer in time";
+      if (closed == nullptr) continue;
+      error_code ignored;
+      socket.close(ignored);
+      deadline = Time::max();
+    }
+    if (closed != nullptr) return {ErrorCode::kUnavailable, closed};
+    return *result ? unavailable_because(*result) : Status();
+  }
+
+  // On a thread of its own, which goes on alone when nobody waits any more: a look-up cannot be broken off.
+  Result<tcp::resolver::results_type> look_up(Time deadline) {
+    struct Lookup {
+      std::mutex mutex;
+      std::condition_variable ended;
+      bool done = false;
+      error_code ec;
+      tcp::resolver::results_type found;
+    };
+    const auto lookup = std::make_shared<Lookup>();
+    std::thread([lookup, host = url.host, port = url.port] {
+      error_code ec;
+      tcp::resolver::results_type found;
+      try {
+        asio::io_context own;
+        found = tcp::resolver(own).resolve(host, port, ec);
+      } catch (const std::exception&) {
+        ec = asio::error::no_memory;
+      }
+      const std::lock_guard lock(lookup->mutex);
+      lookup->done = true;
+      lookup->ec = ec;
+      lookup->found = std::move(found);
+      lookup->ended.notify_all();
+    }).detach();
+    std::unique_lock lock(lookup->mutex);
+    while (!lookup->done && !gives_up() && std::chrono::steady_clock::now() < deadline) {
+      lookup->ended.wait_until(lock, std::min(deadline, std::chrono::steady_clock::now() + kAskEvery));
+    }
+    if (!lookup->done || lookup->ec) {
+      return error(ErrorCode::kUnavailable, "its name cannot be looked up{}",
+                   lookup->ec ? ": " + lookup->ec.message() : "");
+    }
+    return std::move(lookup->found);
+  }
+
+  template <typename Stream>
+  Result<PostAnswer> exchange(Stream& stream, tcp::socket& socket, const std::string& json, Time deadline) {
+    http::request<http::string_body> request{http::verb::post, url.path, 11};
+    request.set(http::field::host, url.authority());
+    request.set(http::field::content_type, "application/json");
+    request.set(http::field::user_agent, "kvasir");
+    request.set(http::field::connection, "close");
+    request.body() = json;
+    request.prepare_payload();
+    KV_RETURN_IF_ERROR(await(socket, deadline, [&](auto done) {
+      http::async_write(stream, request, [done](error_code ec, size_t) { done(ec); });
+    }));
+    boost::beast::flat_buffer buffer;
+    http::response_parser<http::empty_body> head;
+    head.body_limit(boost::none);
+    KV_RETURN_IF_ERROR(await(socket, deadline, [&](auto done) {
+      http::async_read_header(stream, buffer, head, [done](error_code ec, size_t) { done(ec); });
+    }));
+    PostAnswer answer;
+    answer.status = static_cast<int>(head.get().result_int());
+    const auto after = head.get()[http::field::retry_after];
+    int seconds = 0;
+    if (std::from_chars(after.data(), after.data() + after.size(), seconds).ec == std::errc()) {
+      answer.retry_after_s = std::max(0, seconds);
+    }
+    if (head.content_length().value_or(0) > kMostAnswerBytes) return answer;
+    http::response_parser<http::string_body> parser(std::move(head));
+    parser.body_limit(kMostAnswerBytes);
+    const Status whole = await(socket, deadline, [&](auto done) {
+      http::async_read(stream, buffer, parser, [done](error_code ec, size_t) { done(ec); });
+    });
+    if (whole.ok()) answer.body = std::move(parser.get().body());
+    return answer;
+  }
+
+  Result<PostAnswer> post(const std::string& json, Time deadline) {
+    KV_ASSIGN_OR_RETURN(const tcp::resolver::results_type addresses, look_up(deadline));
+    tcp::socket socket(io.emplace(1));
+    Status status(ErrorCode::kUnavailable, "its name has no address");
+    for (const auto& address : addresses) {
+      error_code ignored;
+      socket.close(ignored);
+      status = await(socket, deadline,
+                     [&](auto done) { socket.async_connect(address.endpoint(), std::move(done)); });
+      if (status.ok() || gives_up()) break;
+    }
+    KV_RETURN_IF_ERROR(status);
+    if (!tls) return exchange(socket, socket, json, deadline);
+    asio::ssl::stream<tcp::socket&> stream(socket, *tls);
+    SSL_set_tlsext_host_name(stream.native_handle(), url.host.c_str());
+    stream.set_verify_callback(asio::ssl::host_name_verification(url.host));
+    KV_RETURN_IF_ERROR(await(socket, deadline, [&](auto done) {
+      stream.async_handshake(asio::ssl::stream_base::client, std::move(done));
+    }));
+    return exchange(stream, socket, json, deadline);
+  }
+
+  const HttpUrl url;
+  const std::function<bool()> gives_up;
+  // Of one POST: what an exception has left behind in it runs in none of the next ones.
+  std::optional<asio::io_context> io;
+  std::optional<asio::ssl::context> tls;  // with https
+};
+
+HttpPoster::HttpPoster(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+HttpPoster::~HttpPoster() = default;
+
+Result<std::unique_ptr<HttpPoster>> HttpPoster::create(HttpUrl url, std::function<bool()> gives_up) {
+  const bool tls = url.tls;
+  auto impl = std::make_unique<Impl>(std::move(url), std::move(gives_up));
+  if (tls) {
+    error_code ec;
+    impl->tls.emplace(asio::ssl::context::tls_client);
+    impl->tls->set_default_verify_paths(ec);
+    if (ec) return error(ErrorCode::kInvalidArgument, "TLS cannot be set up: {}", ec.message());
+    impl->tls->set_verify_mode(asio::ssl::verify_peer);
+  }
+  return std::unique_ptr<HttpPoster>(new HttpPoster(std::move(impl)));
+}
+
+Result<PostAnswer> HttpPoster::post(const std::string& json, Nanos timeout) {
+  return impl_->post(json, std::chrono::steady_clock::now() + std::chrono::nanoseconds(timeout));
+}
+
+}  // namespace kvasir
