@@ -23,12 +23,14 @@
 #include "apps/generate.h"
 #include "apps/health.h"
 #include "apps/inspect.h"
+#include "apps/plan/plan.h"
 #include "apps/predictor/train_predictor.h"
 #include "apps/profile/profile.h"
 #include "apps/replay.h"
 #include "apps/serve/check_config.h"
 #include "apps/serve/serve.h"
 #include "apps/simulate/simulate.h"
+#include "apps/view.h"
 
 namespace kvasir {
 namespace {
@@ -108,12 +110,19 @@ int run(int argc, char** argv) {
                            add_eval_flags, run_eval, chosen);
   add_command<ReplayOptions>(app, "replay", "Let a policy plan again what a plan log recorded",
                              add_replay_flags, run_replay, chosen);
+  add_command<ViewOptions>(app, "view", "Show a record of the cache map in a browser, or two side by side",
+                           add_view_flags, run_view, chosen);
   CLI::App* profile = add_command<ProfileOptions>(
       app, "profile", "Measure what steps and transfers cost here, for the scheduling policies of serve",
       add_profile_flags, run_profile, chosen);
   add_command<SimulateOptions>(
       app, "simulate", "Run the same scheduler in virtual time, on devices and models of a catalogue",
       add_simulate_flags, [](const SimulateOptions& options) { return run_simulate(options); }, chosen);
+  add_command<PlanOptions>(
+      app, "plan",
+      "Say how much load a model on a device takes within its bounds, under which policy, and what would "
+      "help",
+      add_plan_flags, [](const PlanOptions& options) { return run_plan(options); }, chosen);
   CLI::App* train = add_command<TrainPredictorOptions>(
       app, "train-predictor", "Train --length-predictor hidden on requests and the lengths of their answers",
       add_train_predictor_flags, run_train_predictor, chosen);

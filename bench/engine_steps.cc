@@ -38,6 +38,7 @@ struct Options {
   // the stage ring holds one layer.
   double device_share = 0.8;
   uint32_t ring_blocks = 2048;
+  bool map = false;            // a frame of the cache map at the end of each step
   std::string clock = "wall";  // or cpu: what the thread itself has run, where others use its core
 };
 
@@ -88,13 +89,31 @@ class NullSink final : public OutputSink {
   void on_output(OutputEvent) override {}
 };
 
+// Takes a frame of the cache map in every step, and adds up what making them took.
+class MapCost final : public MapSink {
+ public:
+  void begin(const MapShape&) override {}
+  bool watched() const override { return true; }
+  bool wants_frame() const override { return true; }
+  void show(MapFrame frame) override {
+    took_ += frame.cost;
+    ++frames_;
+  }
+  double microseconds() const { return frames_ == 0 ? 0 : 1e-3 * static_cast<double>(took_) / frames_; }
+
+ private:
+  Nanos took_ = 0;
+  uint32_t frames_ = 0;
+};
+
 struct Phases {
   double plan = 0, commit = 0, publish = 0;
+  double frame = 0;   // of the cache map, at the end of a step
   uint64_t away = 0;  // sequences with layers on the host, at the end
 };
 
 Phases phases(const EngineMetrics& m) {
-  return {m.seconds_plan, m.seconds_commit, m.seconds_publish, 0};
+  return {m.seconds_plan, m.seconds_commit, m.seconds_publish, 0, 0};
 }
 
 // What steps are believed to take: of a large accelerator, and a link of 25 GB/s.
@@ -131,6 +150,8 @@ Phases measure(const Options& o, const std::string& policy, uint32_t layers_per_
     options.cache.device_bytes = g.kv_block_bytes() * static_cast<uint64_t>(prompts * o.device_share);
     options.cache.stage_bytes = o.ring_blocks * g.largest_piece_bytes();
   }
+  MapCost map;
+  if (o.map) options.map = &map;
   const MonotonicClock wall;
   const CpuClock cpu(CpuClock::Of::kThread);
   const Clock& clock = o.clock == "cpu" ? static_cast<const Clock&>(cpu) : wall;
@@ -164,13 +185,14 @@ Phases measure(const Options& o, const std::string& policy, uint32_t layers_per_
     const Phases after = phases(engine.metrics());
     const double us = 1e6 / static_cast<double>(engine.metrics().steps - first);
     const Phases here = {us * (after.plan - before.plan), us * (after.commit - before.commit),
-                         us * (after.publish - before.publish), 0};
+                         us * (after.publish - before.publish), 0, 0};
     // The window in which plan and commit together took least.
     if (w == 0 || here.plan + here.commit < best.plan + best.commit) best = here;
   }
   away = CountingPolicy::kLook;
   engine.step();
   best.away = away;
+  best.frame = map.microseconds();
   return best;
 }
 
@@ -245,6 +267,7 @@ int run(const Options& o) {
              o.tokens);
   fmt::print("{:<16} {:>8} {:>10} {:>10} {:>14} {:>12} {:>10}\n", "policy", "groups", "plan", "with check",
              "commit", "plan+commit", "publish");
+  if (o.map) fmt::print("and at the end of each line a frame of the cache map, which no phase includes\n");
   const auto report = [&](const std::string& policy, bool scarce) {
     for (uint32_t layers_per_group : {32u, 4u, 1u}) {
       const Phases checked = measure(o, policy, layers_per_group, true, scarce);
@@ -252,6 +275,7 @@ int run(const Options& o) {
       fmt::print("{:<16} {:>8} {:>10.0f} {:>10.0f} {:>14.0f} {:>12.0f} {:>10.0f}", policy,
                  32 / layers_per_group, plain.plan, checked.plan, plain.commit, plain.plan + plain.commit,
                  plain.publish);
+      if (o.map) fmt::print(" {:>8.0f}", plain.frame);
       fmt::print("{}\n", scarce ? fmt::format("  with a host, {} away", plain.away) : "");
       std::fflush(stdout);
     }
@@ -285,6 +309,8 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(0.1, 1.0));
   app.add_option("--clock", options.clock, "wall or cpu: of the engine's thread")
       ->check(CLI::IsMember({"wall", "cpu"}));
+  app.add_flag("--map", options.map,
+               "take a frame of the cache map at the end of each step, and say what that took");
   app.add_option("--ring-blocks", options.ring_blocks, "blocks of which the stage ring holds one layer");
   CLI11_PARSE(app, argc, argv);
   return kvasir::bench::run(options);

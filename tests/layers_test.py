@@ -32,7 +32,7 @@ SYSTEMS_ALLOWED_UNDER = ("src/sched/policies/", "src/sched/mechanisms/", "src/sc
 # Written in pieces, so that this file does not break its own rule.
 PRIVATE_PATHS = re.compile(r"(?<![\w.~}-])/(?:" + "|".join(["work", "root", "tmp", r"home/\w+"]) + r")/")
 UNFINISHED = re.compile(r"\b(?:TO" + r"DO|FIX" + r"ME|XX" + r"X)\b")
-TEXT_FOLDERS = ["src", "apps", "tests", "bench", "cmake", "tools", "docs", "deploy", ".ci"]
+TEXT_FOLDERS = ["src", "apps", "tests", "bench", "cmake", "tools", "docs", "deploy", "web", ".ci"]
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 COMMENT_OR_STRING = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.DOTALL)

@@ -2,6 +2,7 @@
 # bundled_licenses.sh FOLDER [LIBRARY…]: writes into FOLDER the licences of Kvasir, of what it is compiled with, and of these
 # shared libraries, as Debian's packages have them; and the texts that those name without having them.
 set -eu
+umask 022 # whatever the builder has: others read these files
 folder=$1
 shift
 cd "$(dirname "$0")/.."
@@ -12,7 +13,7 @@ xgrammar=$(/usr/bin/python3 tools/fetch_xgrammar.py)
 cat "$xgrammar/LICENSE" "$xgrammar/NOTICE" >"$folder/xgrammar"
 sed '/\*\//q' "$xgrammar/3rdparty/picojson/picojson.h" >"$folder/picojson"
 
-packages='libboost1.81-dev libcli11-dev nlohmann-json3-dev'
+packages='libboost1.81-dev libcli11-dev nlohmann-json3-dev libjs-highlight.js libjs-markdown-it'
 for library in "$@"; do
   name=$(basename "$(realpath "$library")")
   package=$(dpkg-query -S "*/$name" | sed -n '1s/[:,].*//p')

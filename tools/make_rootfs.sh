@@ -2,6 +2,7 @@
 # make_rootfs.sh BUILD ROOT: makes in ROOT all files of a container: the binary of this build folder, the libraries that it
 # needs, root certificates, the licences, and a user without a login. There is no shell.
 set -eu
+umask 022 # whatever the builder has: others read these files
 build=$1 root=$2
 mkdir -p "$root/etc" "$root/proc" "$root/usr/lib" "$root/usr/lib64" "$root/var/lib/kvasir"
 root=$(realpath "$root")

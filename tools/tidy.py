@@ -32,7 +32,7 @@ def git(*arguments):
 
 def is_checked(file):
     """Whether a compiled file is a source of src/ or apps/, or several of them together, and no tool has made it."""
-    if str(file).endswith(".pb.cc"):
+    if str(file).endswith((".pb.cc", "/web_assets.cc")):
         return False
     return re.match(r"(build/[^/]+/)?(src|apps)/", str(pathlib.Path(file).relative_to(ROOT))) is not None
 

@@ -152,7 +152,7 @@ Result<RunResult> measure_run(const BenchConfig& config, const Dataset& dataset,
 Status save(const BenchConfig& config, const std::string& model, const std::vector<RunResult>& runs,
             std::ostream& out) {
   const BenchOptions& o = config.options;
-  if (!o.save_result && o.html.empty()) return Status();
+  if (!o.save_result && o.html.empty() && o.svg.empty()) return Status();
   const std::time_t date = std::time(nullptr);
   const std::string json = result_json(runs, config, model, date);
   if (o.save_result) {
@@ -160,12 +160,8 @@ Status save(const BenchConfig& config, const std::string& model, const std::vect
     KV_RETURN_IF_ERROR(write_text(path, json, "--result-dir"));
     out << fmt::format("Result written to {}\n", path) << std::flush;
   }
-  if (!o.html.empty()) {
-    KV_ASSIGN_OR_RETURN(const ReportSeries series, read_result(json, model));
-    KV_RETURN_IF_ERROR(write_text(o.html, html_report({series}), "--html"));
-    out << fmt::format("Report written to {}\n", o.html) << std::flush;
-  }
-  return Status();
+  KV_ASSIGN_OR_RETURN(const ReportSeries series, read_result(json, model));
+  return write_report(o, {series}, "kvasir bench", out);
 }
 
 // Every rate with every seed, in turn; stops after a run that was interrupted.
@@ -216,8 +212,7 @@ Result<int> compare(const BenchOptions& o, std::ostream& out) {
     KV_ASSIGN_OR_RETURN(ReportSeries series, load_result(path));
     all.push_back(std::move(series));
   }
-  KV_RETURN_IF_ERROR(write_text(o.html, html_report(all), "--html"));
-  out << fmt::format("Report written to {}\n", o.html) << std::flush;
+  KV_RETURN_IF_ERROR(write_report(o, all, "kvasir bench", out));
   return 0;
 }
 

@@ -67,6 +67,7 @@ struct BenchOptions {
   std::string result_filename;
   std::string label;                 // what the result is called in a comparison
   std::string html;                  // the report's file
+  std::string svg;                   // a folder for the report's charts, each a file
   std::vector<std::string> compare;  // result files to report on, without any load
   bool progress = true;
 };

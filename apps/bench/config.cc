@@ -260,7 +260,7 @@ Status check_reports(const BenchOptions& o) {
     return error(ErrorCode::kInvalidArgument,
                  "--save-detailed, --result-dir and --result-filename need --save-result");
   }
-  if (!o.compare.empty() && o.html.empty()) {
+  if (!o.compare.empty() && o.html.empty() && o.svg.empty()) {
     return error(ErrorCode::kInvalidArgument, "--compare: --html must name the report to write");
   }
   if (o.max_tokens > 0 && !o.force_output_lengths) {

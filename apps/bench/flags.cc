@@ -100,6 +100,16 @@ void add_dataset_flags(CLI::App& app, BenchOptions& o) {
       ->capture_default_str();
 }
 
+void add_arrival_flags(CLI::App& app, BenchOptions& o) {
+  app.add_option(
+         "--burstiness", o.burstiness,
+         "Shape of the gamma distribution of the gaps between arrivals. 1: a Poisson process; below: in "
+         "bursts; above: more even")
+      ->capture_default_str();
+  app.add_option("--arrival-cv", o.arrival_cv,
+                 "In place of --burstiness: the coefficient of variation of the gaps; the shape is 1 / CV^2");
+}
+
 void add_load_flags(CLI::App& app, BenchOptions& o) {
   app.add_option(
       "--request-rate", o.request_rate,
@@ -108,13 +118,7 @@ void add_load_flags(CLI::App& app, BenchOptions& o) {
       "known. inf: all arrive at once. Otherwise an open loop: arrival times are drawn ahead, and "
       "slow answers do not delay them. A trace's arrivals are stretched to the rate (default: inf, "
       "or the trace's own arrivals)");
-  app.add_option(
-         "--burstiness", o.burstiness,
-         "Shape of the gamma distribution of the gaps between arrivals. 1: a Poisson process; below: in "
-         "bursts; above: more even")
-      ->capture_default_str();
-  app.add_option("--arrival-cv", o.arrival_cv,
-                 "In place of --burstiness: the coefficient of variation of the gaps; the shape is 1 / CV^2");
+  add_arrival_flags(app, o);
   app.add_option("--max-concurrency", o.max_concurrency,
                  "Requests in flight at most; further ones wait, and as in vLLM that wait is in no latency "
                  "(default: no bound)");
@@ -130,11 +134,7 @@ void add_load_flags(CLI::App& app, BenchOptions& o) {
                "Show how far the run is, on standard error (default: on)");
 }
 
-void add_result_flags(CLI::App& app, BenchOptions& o) {
-  app.add_option("--percentile-metrics", o.percentile_metrics, "What to report, out of ttft, tpot, itl, e2el")
-      ->capture_default_str();
-  app.add_option("--metric-percentiles", o.metric_percentiles, "Percentiles to report")
-      ->capture_default_str();
+void add_goal_flags(CLI::App& app, BenchOptions& o) {
   app.add_option(
       "--goodput", o.goodput,
       "KEY:MILLISECONDS ..., keys ttft, tpot, p99_tbt, max_tbt (of a request's own gaps between chunks) "
@@ -153,6 +153,14 @@ void add_result_flags(CLI::App& app, BenchOptions& o) {
   app.add_option("--slo-reference", o.slo_reference,
                  "ttft:MILLISECONDS,tbt:MILLISECONDS[,chunk:TOKENS]: the means for --relative-slo, and how "
                  "long a chunk is (default: 2048)");
+}
+
+void add_result_flags(CLI::App& app, BenchOptions& o) {
+  app.add_option("--percentile-metrics", o.percentile_metrics, "What to report, out of ttft, tpot, itl, e2el")
+      ->capture_default_str();
+  app.add_option("--metric-percentiles", o.metric_percentiles, "Percentiles to report")
+      ->capture_default_str();
+  add_goal_flags(app, o);
   app.add_flag("--save-result,!--no-save-result", o.save_result, "Write the result as JSON");
   app.add_flag("--save-detailed,!--no-save-detailed", o.save_detailed,
                "With --save-result: also each request's times, lengths, text and error");
@@ -163,6 +171,8 @@ void add_result_flags(CLI::App& app, BenchOptions& o) {
   app.add_option("--label", o.label, "What the system is called in reports; kept in the JSON file");
   app.add_option("--html", o.html, "Write a report with curves, in one file that needs nothing else")
       ->type_name(kFileType);
+  app.add_option("--svg", o.svg, "Write each chart of the report as an SVG file into this folder")
+      ->type_name(kFolderType);
   app.add_option("--compare", o.compare,
                  "Result files of earlier runs: no load is sent, and --html gets them all in one picture")
       ->type_name(kFileType);

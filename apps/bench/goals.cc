@@ -41,6 +41,14 @@ Result<Goal> parse_goal(std::string_view flag, std::string_view text) {
   const double millis =
       colon == std::string_view::npos ? -1 : parse_number(text.substr(colon + 1)).value_or(-1);
   if (key.has_value() && millis >= 0) return Goal{*key, millis};
+  if (text.substr(0, colon) == "tbt") {
+    const std::string_view bound = colon == std::string_view::npos ? "" : text.substr(colon);
+    return error(
+        ErrorCode::kInvalidArgument,
+        "{}: '{}': say max_tbt{} if every gap between a request's tokens must meet it, or p99_tbt{} if "
+        "one gap in a hundred may miss it",
+        flag, text, bound, bound);
+  }
   std::vector<std::string_view> names;
   for (const Name& name : kNames) names.push_back(name.name);
   return error(ErrorCode::kInvalidArgument, "{}: '{}' is not KEY:MILLISECONDS with a key out of {}", flag,

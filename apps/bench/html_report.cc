@@ -5,54 +5,43 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <iterator>
+#include <ostream>
 #include <set>
 
+#include "apps/bench/result_file.h"
 #include "apps/bench/stats.h"
-#include "apps/bench/svg_chart.h"
+#include "apps/report/chart.h"
+#include "apps/report/page.h"
 
 namespace kvasir {
 namespace {
-
-constexpr const char* kStyle = R"(
-:root{--bg:#fff;--fg:#1b1f24;--dim:#57606a;--grid:#d8dee4;--c0:#0b62c4;--c1:#c2410c;--c2:#15803d;--c3:#9333ea;--c4:#b3261e;
---c5:#0e7490;--c6:#a16207;--c7:#be185d}
-@media(prefers-color-scheme:dark){:root{--bg:#0f1216;--fg:#e6eaef;--dim:#9aa5b1;--grid:#2b323a;--c0:#6cb0ff;--c1:#ff9d5c;
---c2:#5fd38a;--c3:#c79bff;--c4:#ff8a80;--c5:#5cd0e6;--c6:#e3bd4f;--c7:#ff8fc0}}
-body{background:var(--bg);color:var(--fg);font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:76rem;padding:0 1rem}
-h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2rem}
-.w{overflow-x:auto}table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:.85rem}
-th,td{border-bottom:1px solid var(--grid);padding:.25rem .6rem;text-align:right;white-space:nowrap}
-th:first-child,td:first-child{text-align:left}td.s{text-align:left;white-space:normal}
-.c{display:grid;grid-template-columns:repeat(auto-fit,minmax(24rem,1fr));gap:1rem}
-svg{width:100%;height:auto}svg text{fill:var(--fg)}.t{font-size:11px;fill:var(--dim)!important}.h{font-size:13px;font-weight:600}
-.g{stroke:var(--grid);stroke-width:1}.l{fill:none;stroke-width:1.8}summary{cursor:pointer;font-weight:600;margin:1rem 0}
-p.n{color:var(--dim)})";
 
 struct Column {
   const char* key;
   const char* title;
 };
-constexpr std::array<Column, 20> kColumns = {{{"submitted", "submitted"},
-                                              {"completed", "completed"},
-                                              {"failed", "failed"},
-                                              {"refused", "refused"},
-                                              {"unserved", "unserved"},
-                                              {"request_throughput", "req/s"},
-                                              {"request_goodput", "goodput, req/s"},
-                                              {"output_throughput", "output tok/s"},
-                                              {"attainment_ttft", "TTFT met, %"},
-                                              {"attainment_tpot", "mean TPOT met, %"},
-                                              {"attainment_p99_tbt", "P99 TBT met, %"},
-                                              {"attainment_max_tbt", "every TBT met, %"},
-                                              {"attainment_e2el", "E2EL met, %"},
-                                              {"attainment_joint", "all met, %"},
-                                              {"mean_ttft_ms", "mean TTFT, ms"},
-                                              {"median_ttft_ms", "p50 TTFT, ms"},
-                                              {"p99_ttft_ms", "p99 TTFT, ms"},
-                                              {"mean_tpot_ms", "mean TPOT, ms"},
-                                              {"p99_itl_ms", "p99 TBT, ms"},
-                                              {"preemptions", "preemptions"}}};
+// Two tables, each of which fits a window.
+constexpr std::array<Column, 14> kServed = {{{"submitted", "submitted"},
+                                             {"completed", "completed"},
+                                             {"failed", "failed"},
+                                             {"refused", "refused"},
+                                             {"unserved", "unserved"},
+                                             {"request_throughput", "req/s"},
+                                             {"request_goodput", "goodput, req/s"},
+                                             {"output_throughput", "output tok/s"},
+                                             {"attainment_joint", "all met, %"},
+                                             {"attainment_ttft", "TTFT met, %"},
+                                             {"attainment_tpot", "mean TPOT met, %"},
+                                             {"attainment_p99_tbt", "P99 TBT met, %"},
+                                             {"attainment_max_tbt", "every TBT met, %"},
+                                             {"attainment_e2el", "E2EL met, %"}}};
+constexpr std::array<Column, 7> kLatencies = {{{"mean_ttft_ms", "mean TTFT"},
+                                               {"median_ttft_ms", "P50 TTFT"},
+                                               {"p99_ttft_ms", "P99 TTFT"},
+                                               {"mean_tpot_ms", "mean TPOT"},
+                                               {"p99_itl_ms", "P99 TBT"},
+                                               {"p99_e2el_ms", "P99 E2EL"},
+                                               {"preemptions", "preemptions"}}};
 
 struct RateChart {
   const char* key;
@@ -96,72 +85,147 @@ std::vector<double> values_of(const std::vector<const ReportRun*>& runs, const c
   return values;
 }
 
-void add_settings(const std::vector<ReportSeries>& series, std::string* out) {
+std::string setting_of(const ReportSeries& series, const std::string& key) {
+  for (const auto& [name, value] : series.settings) {
+    if (name == key) return value;
+  }
+  return "";
+}
+
+// Those that all systems have alike, one below the other; and the others, a row for each system.
+void add_settings(const std::vector<ReportSeries>& series, Page& page) {
   std::vector<std::string> keys;
   for (const ReportSeries& s : series) {
     for (const auto& [key, value] : s.settings) {
       if (std::find(keys.begin(), keys.end(), key) == keys.end()) keys.push_back(key);
     }
   }
-  *out += "<h2>Settings</h2><div class=\"w\"><table><tr><th></th>";
-  for (const ReportSeries& s : series) *out += "<th>" + escape_html(s.label) + "</th>";
-  *out += "</tr>\n";
+  std::vector<std::pair<std::string, std::string>> common;
+  PageTable others;
+  others.heads.emplace_back("system");
+  others.texts = true;
+  std::vector<std::string> differ;
   for (const std::string& key : keys) {
-    *out += "<tr><td>" + escape_html(key) + "</td>";
-    for (const ReportSeries& s : series) {
-      const auto found = std::find_if(s.settings.begin(), s.settings.end(),
-                                      [&](const auto& setting) { return setting.first == key; });
-      *out += "<td class=\"s\">" + (found == s.settings.end() ? "" : escape_html(found->second)) + "</td>";
-    }
-    *out += "</tr>\n";
+    const std::string value = setting_of(series.front(), key);
+    const bool same = std::all_of(series.begin(), series.end(),
+                                  [&](const ReportSeries& s) { return setting_of(s, key) == value; });
+    if (same) common.emplace_back(key, value);
+    if (!same) differ.push_back(key);
   }
-  *out += "</table></div>\n";
+  others.heads.insert(others.heads.end(), differ.begin(), differ.end());
+  for (const ReportSeries& s : series) {
+    std::vector<std::string> row = {s.label};
+    for (const std::string& key : differ) row.push_back(setting_of(s, key));
+    others.rows.push_back(std::move(row));
+  }
+  page.heading("Settings");
+  page.settings(common);
+  if (!differ.empty()) page.table(others);
+}
+
+bool is_time(const std::string& key) {
+  return key.size() > 3 && key.compare(key.size() - 3, 3, "_ms") == 0;
 }
 
 // So many digits, and never an exponent for a large number.
-std::string readable(double value, int digits) {
+std::string rounded(double value, int digits) {
+  if (value >= 1e4) return readable(std::round(value));
   return std::abs(value) >= std::pow(10, digits) ? fmt::format("{:.0f}", value)
                                                  : fmt::format("{:.{}g}", value, digits);
 }
 
-std::string cell(const std::vector<double>& values) {
-  if (values.empty()) return "&ndash;";
-  const MeanInterval interval = mean_interval(values);
-  const std::string mean = readable(interval.mean, 4);
-  return values.size() < 2 ? mean : fmt::format("{} &plusmn; {}", mean, readable(interval.half_width, 2));
+std::string cell(const std::vector<double>& values, const std::string& key) {
+  if (values.empty()) return "";
+  MeanInterval interval = mean_interval(values);
+  std::string unit;
+  if (is_time(key)) {
+    const bool seconds = interval.mean >= 1000;
+    unit = seconds ? " s" : " ms";
+    if (seconds) {
+      interval.mean /= 1000;
+      interval.half_width /= 1000;
+    }
+  }
+  const std::string mean = rounded(interval.mean, 4);
+  return (values.size() < 2 || interval.half_width == 0
+              ? mean
+              : fmt::format("{} \u00b1 {}", mean, rounded(interval.half_width, 2))) +
+         unit;
 }
 
-void add_table(const std::vector<ReportSeries>& series, const std::set<double>& rates, std::string* out) {
+template <size_t N>
+void add_table(const std::vector<ReportSeries>& series, const std::set<double>& rates,
+               const std::array<Column, N>& all, Page& page) {
+  PageTable out;
+  out.heads = {"system", "rate, req/s", "runs"};
   std::vector<Column> columns;
-  for (const Column& column : kColumns) {
+  for (const Column& column : all) {
+    // Counts of what went wrong are columns where something did.
+    const std::string key = column.key;
+    const bool trouble = key == "failed" || key == "refused" || key == "unserved";
     const bool known = std::any_of(series.begin(), series.end(), [&](const ReportSeries& s) {
-      return std::any_of(s.runs.begin(), s.runs.end(),
-                         [&](const ReportRun& run) { return run.figures.count(column.key) > 0; });
+      return std::any_of(s.runs.begin(), s.runs.end(), [&](const ReportRun& run) {
+        const auto found = run.figures.find(key);
+        return found != run.figures.end() && (!trouble || found->second != 0);
+      });
     });
-    if (known) columns.push_back(column);
+    if (!known) continue;
+    columns.push_back(column);
+    out.heads.emplace_back(column.title);
   }
-  *out += "<h2>Figures</h2><div class=\"w\"><table><tr><th>system</th><th>rate, req/s</th><th>runs</th>";
-  for (const Column& column : columns) *out += fmt::format("<th>{}</th>", column.title);
-  *out += "</tr>\n";
   for (double rate : rates) {
     for (const ReportSeries& s : series) {
       const auto runs = runs_at(s, rate);
       if (runs.empty()) continue;
-      *out += fmt::format("<tr><td>{}</td><td>{}</td><td>{}</td>", escape_html(s.label), rate_name(rate),
-                          runs.size());
-      for (const Column& column : columns) *out += "<td>" + cell(values_of(runs, column.key)) + "</td>";
-      *out += "</tr>\n";
+      std::vector<std::string> row = {s.label, rate_name(rate), fmt::format("{}", runs.size())};
+      for (const Column& column : columns) row.push_back(cell(values_of(runs, column.key), column.key));
+      out.rows.push_back(std::move(row));
     }
   }
-  *out +=
-      "</table></div>\n<p class=\"n\">Means over the runs, &plusmn; half the 95&nbsp;% interval of Student's "
-      "t. "
-      "What failed, was refused or did not end attains nothing.</p>\n";
+  page.table(out);
+}
+
+void add_tables(const std::vector<ReportSeries>& series, const std::set<double>& rates, Page& page) {
+  page.heading("Requests and bounds");
+  add_table(series, rates, kServed, page);
+  page.heading("Latencies");
+  add_table(series, rates, kLatencies, page);
+  const bool several = std::any_of(rates.begin(), rates.end(), [&](double rate) {
+    return std::any_of(series.begin(), series.end(),
+                       [&](const ReportSeries& s) { return runs_at(s, rate).size() > 1; });
+  });
+  page.paragraph(
+      std::string(several ? "Means over the runs, \u00b1 half the 95\u00a0% interval of Student's t."
+                          : "One run of each, so no interval: --seeds 3 gives one.") +
+          " What failed, was refused or did not end attains nothing.",
+      /*dim=*/true);
+}
+
+// The bounds of this kind, where all systems have the same.
+std::vector<ChartBound> bounds_of(const std::vector<ReportSeries>& series,
+                                  const std::vector<std::string>& keys, bool of_x) {
+  std::vector<ChartBound> out;
+  for (const std::string& key : keys) {
+    const auto bound = [&](const ReportSeries& s) {
+      const auto found = s.bounds_ms.find(key);
+      return found == s.bounds_ms.end() ? -1.0 : found->second;
+    };
+    const double first = bound(series.front());
+    const bool same =
+        std::all_of(series.begin(), series.end(), [&](const ReportSeries& s) { return bound(s) == first; });
+    const bool drawn =
+        std::any_of(out.begin(), out.end(), [&](const ChartBound& b) { return b.value == first; });
+    if (same && first > 0 && !drawn) out.push_back({first, "bound", of_x});
+  }
+  return out;
 }
 
 Chart over_rate(const std::vector<ReportSeries>& series, const std::set<double>& rates, const char* key,
-                const char* title, const char* unit) {
-  Chart chart{title, "requests per second offered", unit, false, 0, {}};
+                const char* title, const char* label, AxisUnit unit = AxisUnit::kPlain,
+                const std::vector<std::string>& bounds = {}) {
+  Chart chart{title, "requests per second offered", label, false, 0, {}};
+  chart.y_unit = unit;
+  chart.bounds = bounds_of(series, bounds, /*of_x=*/false);
   for (size_t i = 0; i < series.size(); ++i) {
     ChartLine line{series[i].label, i, false, true, {}, {}, {}};
     for (double rate : rates) {
@@ -177,18 +241,29 @@ Chart over_rate(const std::vector<ReportSeries>& series, const std::set<double>&
   return chart;
 }
 
-void add_rate_curves(const std::vector<ReportSeries>& series, const std::set<double>& rates,
-                     std::string* out) {
-  *out += "<h2>Over the rate</h2><div class=\"c\">\n";
-  *out += svg_chart(over_rate(series, rates, "request_goodput", "Goodput", "req/s"));
-  Chart attained =
-      over_rate(series, rates, "attainment_joint", "Requests that met all bounds", "% of requests");
+using NamedCharts = std::vector<std::pair<std::string, std::string>>;  // a name, and an <svg> element
+
+template <typename AnyChart>
+void add_chart(const AnyChart& chart, const std::string& where, NamedCharts& out) {
+  out.emplace_back(file_name_of(where + chart.title), svg_chart(chart));
+}
+
+NamedCharts rate_charts(const std::vector<ReportSeries>& series, const std::set<double>& rates) {
+  constexpr AxisUnit kMs = AxisUnit::kMillis;
+  NamedCharts out;
+  Chart attained = over_rate(series, rates, "attainment_joint", "Requests that met all bounds",
+                             "% of requests", AxisUnit::kPercent);
   attained.y_max = 100;
-  *out += svg_chart(attained);
-  *out += svg_chart(over_rate(series, rates, "p99_ttft_ms", "P99 time to the first token", "ms"));
-  *out += svg_chart(over_rate(series, rates, "p99_itl_ms", "P99 time between tokens", "ms"));
-  *out += svg_chart(over_rate(series, rates, "p99_e2el_ms", "P99 end-to-end latency", "ms"));
-  *out += svg_chart(over_rate(series, rates, "output_throughput", "Output", "tokens/s"));
+  const std::string where = "rate ";
+  add_chart(attained, where, out);
+  add_chart(over_rate(series, rates, "request_goodput", "Goodput", "req/s"), where, out);
+  add_chart(over_rate(series, rates, "p99_ttft_ms", "P99 time to the first token", "", kMs, {"ttft"}), where,
+            out);
+  add_chart(
+      over_rate(series, rates, "p99_itl_ms", "P99 time between tokens", "", kMs, {"p99_tbt", "max_tbt"}),
+      where, out);
+  add_chart(over_rate(series, rates, "p99_e2el_ms", "P99 end-to-end latency", "", kMs, {"e2el"}), where, out);
+  add_chart(over_rate(series, rates, "output_throughput", "Output", "tokens/s"), where, out);
   const auto known = [&](const char* key) {
     return std::any_of(series.begin(), series.end(), [&](const ReportSeries& s) {
       return std::any_of(s.runs.begin(), s.runs.end(),
@@ -196,15 +271,18 @@ void add_rate_curves(const std::vector<ReportSeries>& series, const std::set<dou
     });
   };
   for (const auto& [key, title, unit] : kEngineRateCharts) {
-    if (known(key)) *out += svg_chart(over_rate(series, rates, key, title, unit));
+    if (known(key)) add_chart(over_rate(series, rates, key, title, unit), where, out);
   }
-  *out += "</div>\n";
+  return out;
 }
 
 // Percentile by percentile, the mean over the runs.
 Chart distribution(const std::vector<ReportSeries>& series, double rate, std::vector<double> Curves::*values,
-                   const char* title) {
-  Chart chart{title, "ms (logarithmic)", "% at or below", true, 100, {}};
+                   const char* title, const std::vector<std::string>& bounds) {
+  Chart chart{title, "time (logarithmic)", "% at or below", true, 100, {}};
+  chart.x_unit = AxisUnit::kMillis;
+  chart.y_unit = AxisUnit::kPercent;
+  chart.bounds = bounds_of(series, bounds, /*of_x=*/true);
   for (size_t i = 0; i < series.size(); ++i) {
     ChartLine line{series[i].label, i, false, false, {}, {}, {}};
     double runs = 0;
@@ -224,30 +302,38 @@ Chart distribution(const std::vector<ReportSeries>& series, double rate, std::ve
   return chart;
 }
 
-ChartLine over_time(const Curves& curves, const std::vector<double>& values, std::string name, size_t colour,
-                    bool dashed) {
-  ChartLine line{std::move(name), colour, dashed, false, {}, values, {}};
+ChartLine over_time(const Curves& curves, const std::vector<double>& values, std::string name, size_t system,
+                    bool faint) {
+  ChartLine line{std::move(name), system, faint, false, {}, values, {}};
   for (size_t i = 0; i < values.size(); ++i) line.x.push_back((static_cast<double>(i) + 0.5) * curves.bin_s);
   return line;
 }
 
-void add_timeline(const std::vector<ReportSeries>& series, double rate, std::string* out) {
-  Chart requests{"Requests, as the client sees them", "seconds", "requests", false, 0, {}};
-  Chart output{"Output", "seconds", "tokens/s", false, 0, {}};
+Chart of_time(const char* title, const char* label) {
+  Chart chart{title, "time", label, false, 0, {}};
+  chart.x_unit = AxisUnit::kSeconds;
+  return chart;
+}
+
+void add_timeline(const std::vector<ReportSeries>& series, double rate, const std::string& where,
+                  NamedCharts& out) {
+  Chart running = of_time("Requests that get tokens, as the client sees them", "requests");
+  Chart waiting = of_time("Requests that wait for a first token", "requests");
+  Chart output = of_time("Output", "tokens/s");
   for (size_t i = 0; i < series.size(); ++i) {
     const auto runs = runs_at(series[i], rate);
     if (runs.empty()) continue;
     const Curves& curves = runs.front()->curves;
-    requests.lines.push_back(over_time(curves, curves.running, series[i].label + ": running", i, false));
-    requests.lines.push_back(
-        over_time(curves, curves.waiting, series[i].label + ": waiting for a token", i, true));
+    running.lines.push_back(over_time(curves, curves.running, series[i].label, i, false));
+    waiting.lines.push_back(over_time(curves, curves.waiting, series[i].label, i, false));
     output.lines.push_back(over_time(curves, curves.output_per_s, series[i].label, i, false));
   }
-  *out += svg_chart(requests) + svg_chart(output);
+  for (const Chart& chart : {running, waiting, output}) add_chart(chart, where, out);
 }
 
 // What the engines say of themselves, chart by chart; the lines of a system have its colour.
-void add_engine_charts(const std::vector<ReportSeries>& series, double rate, std::string* out) {
+void add_engine_charts(const std::vector<ReportSeries>& series, double rate, const std::string& where,
+                       NamedCharts& out) {
   std::vector<Chart> charts;
   for (size_t i = 0; i < series.size(); ++i) {
     const auto runs = runs_at(series[i], rate);
@@ -257,52 +343,86 @@ void add_engine_charts(const std::vector<ReportSeries>& series, double rate, std
       auto chart =
           std::find_if(charts.begin(), charts.end(), [&](const Chart& c) { return c.title == line.chart; });
       if (chart == charts.end()) {
-        charts.push_back({line.chart, "seconds", "", false, 0, {}});
+        charts.push_back(of_time(line.chart.c_str(), ""));
         chart = charts.end() - 1;
       }
       const bool second = std::any_of(chart->lines.begin(), chart->lines.end(),
-                                      [&](const ChartLine& l) { return l.colour == i; });
+                                      [&](const ChartLine& l) { return l.system == i; });
       const std::string name = series.size() > 1 ? series[i].label + ": " + line.name : line.name;
       chart->lines.push_back(over_time(curves, line.values, name, series.size() > 1 ? i : chart->lines.size(),
                                        second && series.size() > 1));
     }
   }
-  for (const Chart& chart : charts) *out += svg_chart(chart);
+  for (const Chart& chart : charts) add_chart(chart, where, out);
 }
 
-void add_rate_section(const std::vector<ReportSeries>& series, double rate, bool open, std::string* out) {
-  *out += fmt::format("<details{}><summary>Rate {}</summary><div class=\"c\">\n", open ? " open" : "",
-                      rate_name(rate));
-  *out += svg_chart(distribution(series, rate, &Curves::ttft_ms, "Time to the first token"));
-  *out += svg_chart(distribution(series, rate, &Curves::tbt_ms, "Time between tokens"));
-  *out += svg_chart(distribution(series, rate, &Curves::e2el_ms, "End-to-end latency"));
-  add_timeline(series, rate, out);
-  add_engine_charts(series, rate, out);
-  *out += "</div></details>\n";
+NamedCharts charts_at(const std::vector<ReportSeries>& series, double rate) {
+  const std::string where = "at " + rate_name(rate) + " ";
+  NamedCharts out;
+  add_chart(distribution(series, rate, &Curves::ttft_ms, "Time to the first token", {"ttft"}), where, out);
+  add_chart(distribution(series, rate, &Curves::tbt_ms, "Time between tokens", {"p99_tbt", "max_tbt"}), where,
+            out);
+  add_chart(distribution(series, rate, &Curves::e2el_ms, "End-to-end latency", {"e2el"}), where, out);
+  add_timeline(series, rate, where, out);
+  add_engine_charts(series, rate, where, out);
+  return out;
+}
+
+bool has_rate_charts(const std::set<double>& rates) {
+  return std::count_if(rates.begin(), rates.end(), [](double r) { return std::isfinite(r); }) > 1;
+}
+
+std::vector<std::string> svgs_of(NamedCharts charts) {
+  std::vector<std::string> out;
+  for (auto& [name, svg] : charts) out.push_back(std::move(svg));
+  return out;
 }
 
 }  // namespace
 
+std::vector<std::pair<std::string, std::string>> report_charts(const std::vector<ReportSeries>& series) {
+  const std::set<double> rates = rates_of(series);
+  NamedCharts out;
+  if (has_rate_charts(rates)) out = rate_charts(series, rates);
+  for (double rate : rates) {
+    for (auto& chart : charts_at(series, rate)) out.push_back(std::move(chart));
+  }
+  return out;
+}
+
 std::string html_report(const std::vector<ReportSeries>& series, const std::string& title) {
   const std::set<double> rates = rates_of(series);
-  std::string out =
-      "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
-      "content=\"width=device-width\"><meta name=\"color-scheme\" content=\"light dark\">\n"
-      "<title>";
-  out += escape_html(title) + "</title><style>";
-  out += kStyle;
-  out += "</style></head><body>\n<h1>" + escape_html(title) + "</h1>\n";
-  add_table(series, rates, &out);
-  const auto finite = std::count_if(rates.begin(), rates.end(), [](double r) { return std::isfinite(r); });
-  if (finite > 1) add_rate_curves(series, rates, &out);
-  out +=
-      "<h2>Distributions and the course of time</h2><p class=\"n\">Distributions are means over the runs, "
-      "percentile by percentile; the course of time is that of the first run.</p>\n";
-  for (double rate : rates)
-    add_rate_section(series, rate, rates.size() == 1 || rate == *rates.rbegin(), &out);
-  add_settings(series, &out);
-  out += "</body></html>\n";
-  return out;
+  Page page(title);
+  add_tables(series, rates, page);
+  if (has_rate_charts(rates)) {
+    page.heading("Over the rate");
+    page.charts(svgs_of(rate_charts(series, rates)));
+  }
+  page.heading("Distributions and the course of time");
+  page.paragraph(
+      "Distributions are means over the runs, percentile by percentile; the course of time is that of the "
+      "first run.",
+      /*dim=*/true);
+  for (double rate : rates) {
+    page.fold("Rate " + rate_name(rate), rates.size() == 1 || rate == *rates.rbegin());
+    page.charts(svgs_of(charts_at(series, rate)));
+    page.fold_end();
+  }
+  add_settings(series, page);
+  return page.text();
+}
+
+Status write_report(const BenchOptions& options, const std::vector<ReportSeries>& series,
+                    const std::string& title, std::ostream& out) {
+  if (!options.html.empty()) {
+    KV_RETURN_IF_ERROR(write_text(options.html, html_report(series, title), "--html"));
+    out << fmt::format("Report written to {}\n", options.html) << std::flush;
+  }
+  if (!options.svg.empty()) {
+    KV_RETURN_IF_ERROR(write_charts(options.svg, report_charts(series)));
+    out << fmt::format("Charts written to {}\n", options.svg) << std::flush;
+  }
+  return {};
 }
 
 }  // namespace kvasir

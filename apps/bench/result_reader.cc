@@ -1,8 +1,10 @@
 #include "apps/bench/result_reader.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "base/file.h"
 
@@ -56,6 +58,45 @@ std::string text_of(const Json& object, const char* key) {
   return value != object.end() && value->is_string() ? value->get<std::string>() : "";
 }
 
+// A setting as people write it: no braces, no quotes.
+std::string in_words(const Json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_boolean()) return value.get<bool>() ? "yes" : "no";
+  if (!value.is_structured()) return value.dump();
+  std::string out;
+  for (const auto& [key, entry] : value.items()) {
+    if (!out.empty()) out += value.is_object() ? ", " : "; ";
+    if (value.is_object()) out += key + ": ";
+    out += in_words(entry);
+  }
+  return out;
+}
+
+std::string spaced(std::string key) {
+  std::replace(key.begin(), key.end(), '_', ' ');
+  return key;
+}
+
+void add_settings(const Json& json, ReportSeries& series) {
+  for (const char* key : kSettings) {
+    const auto value = json.find(key);
+    if (value == json.end() || value->is_null() || (value->is_structured() && value->empty())) continue;
+    if (std::string_view(key) == "system" && value->is_object()) {
+      for (const auto& [name, entry] : value->items())
+        series.settings.emplace_back(spaced(name), in_words(entry));
+      continue;
+    }
+    series.settings.emplace_back(spaced(key), in_words(*value));
+  }
+  for (const char* key : {"attainment_bounds_ms", "goodput_bounds_ms"}) {
+    const auto bounds = json.find(key);
+    if (bounds == json.end() || !bounds->is_object()) continue;
+    for (const auto& [name, bound] : bounds->items()) {
+      if (bound.is_number()) series.bounds_ms[name] = bound.get<double>();
+    }
+  }
+}
+
 double rate_of(const Json& object) {
   const auto rate = object.find("request_rate");
   return rate != object.end() && rate->is_number() ? rate->get<double>()
@@ -104,11 +145,7 @@ Result<ReportSeries> read_result(const std::string& text, const std::string& nam
     const auto named = label->get<std::string>();
     if (!named.empty()) series.label = named;
   }
-  for (const char* key : kSettings) {
-    const auto value = json.find(key);
-    if (value == json.end() || value->is_null() || (value->is_object() && value->empty())) continue;
-    series.settings.emplace_back(key, value->is_string() ? value->get<std::string>() : value->dump());
-  }
+  add_settings(json, series);
   if (!several) {
     series.runs.push_back(run_of(json));
     return series;

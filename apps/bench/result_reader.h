@@ -22,6 +22,7 @@ struct ReportRun {
 struct ReportSeries {
   std::string label;
   std::vector<std::pair<std::string, std::string>> settings;  // key and value, for people
+  std::map<std::string, double> bounds_ms;  // by "ttft", "max_tbt", ...; not those of requests' own
   std::vector<ReportRun> runs;
 };
 

@@ -10,6 +10,7 @@
 
 #include "apps/flags/runtime_flags.h"
 #include "apps/serve/signals.h"
+#include "base/log.h"
 #include "runtime/join_cluster.h"
 
 namespace kvasir {
@@ -28,6 +29,7 @@ class NoCells final : public LendableCells {
 
 Status manage(ClusterOptions flags) {
   KV_RETURN_IF_ERROR(complete_cluster_options(flags));
+  const LogThread log_thread;
   Signals signals;
   const MonotonicClock clock;
   std::mutex mutex;

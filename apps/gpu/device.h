@@ -37,7 +37,7 @@ class DeviceArray {
     must(cudaMemcpy(to.data(), data_, bytes(), cudaMemcpyDeviceToHost), "copy from the device");
     return to;
   }
-  // Every byte 0xFF: a value that nobody computes.
+  // Sets every byte to 0xFF, which no kernel writes: it is not a number.
   void poison() { must(cudaMemset(data_, 0xFF, bytes()), "cudaMemset"); }
 
  private:

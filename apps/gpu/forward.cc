@@ -205,21 +205,23 @@ class Pass {
                 .partials = floats(sizes.partials),
                 .logits = floats(sizes.logits)};
     step_.count = static_cast<int32_t>(rows.size());
+    step_.rows = rows_->data();
     step_.kv = cache.layer();
     step_.layers_per_group = kLayers;
     step_.attention = {GpuAttention{.window = 0,
+                                    .count = step_.count,
                                     .rows = rows_->data(),
                                     .work = work_->data(),
                                     .work_count = static_cast<int32_t>(plan.work.size()),
                                     .most_rows = most_rows}};
-    step_.logit_rows = last_->data();
-    step_.logit_count = static_cast<int32_t>(last.size());
-    step_.draws = draws_->data();
-    step_.tokens = tokens_->data();
+    logits_ = {last_->data(), static_cast<int32_t>(last.size()), draws_->data(), tokens_->data()};
     must(cudaDeviceSynchronize(), "preparing a step");
   }
 
-  void queue(KernelQueue& queue) const { queue_forward_pass(model_.model(), step_, scratch_, queue); }
+  void queue(KernelQueue& queue) const {
+    queue_layers(model_.model(), step_, scratch_, queue, nullptr);
+    queue_logits(model_.model(), logits_, scratch_, queue);
+  }
 
   // Of the first sequence.
   std::vector<float> logits() const {
@@ -238,6 +240,7 @@ class Pass {
   std::vector<DeviceArray<float>> floats_;
   std::vector<DeviceArray<uint16_t>> halves_;
   GpuScratch scratch_;
+  GpuLogits logits_;
   GpuStep step_;
 };
 

@@ -1,5 +1,4 @@
 // Host and device: copies between them, marks that the device sets and gates that the host opens.
-#include <cuda.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 
 #include "apps/gpu/device.h"
 #include "apps/gpu/parts.h"
+#include "exec/cuda/memory_operations.h"
 #include "exec/cuda/probe.h"
 
 namespace kvasir::gpu_program {
@@ -190,26 +190,6 @@ void pinning(Report& report) {
   }
 }
 
-// The driver's stream memory operations, found at run time.
-struct MemoryOperations {
-  using Function = CUresult (*)(CUstream, CUdeviceptr, cuuint32_t, unsigned);
-  Function write = nullptr;
-  Function wait = nullptr;
-  MemoryOperations() {
-    cudaDriverEntryPointQueryResult found{};
-    void* symbol = nullptr;
-    if (cudaGetDriverEntryPointByVersion("cuStreamWriteValue32", &symbol, 12000, cudaEnableDefault, &found) ==
-        cudaSuccess) {
-      write = reinterpret_cast<Function>(symbol);
-    }
-    symbol = nullptr;
-    if (cudaGetDriverEntryPointByVersion("cuStreamWaitValue32", &symbol, 12000, cudaEnableDefault, &found) ==
-        cudaSuccess) {
-      wait = reinterpret_cast<Function>(symbol);
-    }
-  }
-};
-
 struct Words {
   volatile uint32_t* mark;
   volatile uint32_t* gate;
@@ -245,7 +225,7 @@ double round_trip_us(const Words& words, uint32_t count, const std::function<voi
 }
 
 void gates_by_stream(const Words& words, const Stream& stream, Report& report) {
-  const MemoryOperations operations;
+  const cuda::MemoryOperations operations;
   if (operations.write == nullptr || operations.wait == nullptr) {
     report.add({{"part", "gates"}, {"what", "stream memory operations"}, {"permitted", false}},
                "stream memory operations: the driver has none");

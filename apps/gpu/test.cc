@@ -16,7 +16,7 @@
 namespace kvasir::gpu_program {
 namespace {
 
-constexpr int64_t kGap = 24;  // values behind each row of outputs, which nobody may write
+constexpr int64_t kGap = 24;  // values behind each row of outputs, which must stay as they are
 constexpr float kUntouched = 12345;
 
 // All outputs of the product for `rows` rows.

@@ -61,7 +61,7 @@ Status check_model(const RuntimeOptions& options) {
   return make_geometry(options, *model, decoder).status();
 }
 
-// Variables that look like those of flags and are none: nothing reads them, so no one else would tell.
+// Variables that look like those of flags and are none: nothing reads them, so there is no other message.
 void print_misspelt_variables(const CLI::App& command) {
   constexpr std::string_view kPrefix = "KVASIR_";
   for (char** entry = environ; *entry != nullptr; ++entry) {

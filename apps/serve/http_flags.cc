@@ -80,12 +80,18 @@ void add_admin_flags(CLI::App& app, ServerOptions& o) {
                  "Second port for operators, with its own thread and no keys: /livez, /readyz, "
                  "/health, /metrics, POST /admin/drain; 0: any free one (default: none)")
       ->check(between(0, 65535));
+  app.add_flag(
+      "--admin-client-certs,!--no-admin-client-certs", o.admin_client_certs,
+      "The admin port, too, asks for the certificates of --ssl-ca-certs; probes of Kubernetes have none "
+      "(default: on)");
   add_seconds(app, "--liveness-timeout", o.liveness_timeout,
               "Seconds without a sign of life of the engine after which /livez gets a 503; a long step gives "
               "one in each layer, and an engine that has nothing to do is alive");
   app.add_flag_function(
       "--public-metrics,!--no-public-metrics", [&o](int64_t count) { o.public_metrics = count > 0; },
       "GET /metrics on --port, too (default: on, and off with --admin-port)");
+  app.add_flag("--web,!--no-web", o.web,
+               "The pages for browsers on --port: the chat at /, the cache map at /cache (default: on)");
 }
 
 void add_tls_flags(CLI::App& app, TlsOptions& o) {

@@ -16,16 +16,28 @@ void add_kv_event_flags(CLI::App& app, ServeOptions& options) {
          R"('{"enable_kv_cache_events": true, "endpoint": "tcp://*:5557", "topic": "kv@POD@MODEL"}'; )"
          "the events contain the tokens of prompts (default: none)")
       ->type_name(kJsonType);
+  app.add_option(
+         "--kv-events-endpoint", options.kv_events_endpoint,
+         "The same with vLLM's defaults, at an address such as tcp://*:5557, or ipc://PATH (default: none)")
+      ->type_name(kUrlType);
 }
 
 Result<std::optional<KvEventsConfig>> kv_events_wanted(const ServeOptions& options) {
   std::optional<KvEventsConfig> config;
-  if (options.kv_events_config.empty()) return config;
-  KV_ASSIGN_OR_RETURN(config, parse_kv_events_config(options.kv_events_config));
-  if (config->enabled && !options.runtime.enable_prefix_caching) {
+  const bool in_json = !options.kv_events_config.empty(), simple = !options.kv_events_endpoint.empty();
+  if (in_json && simple) {
     return error(
         ErrorCode::kInvalidArgument,
-        "--kv-events-config and --no-enable-prefix-caching: there is nothing to tell; leave one out");
+        "--kv-events-config and --kv-events-endpoint: give one of them; 'endpoint' in the JSON is the "
+        "same address");
+  }
+  if (!in_json && !simple) return config;
+  KV_ASSIGN_OR_RETURN(config, simple ? kv_events_at(options.kv_events_endpoint)
+                                     : parse_kv_events_config(options.kv_events_config));
+  if (config->enabled && !options.runtime.enable_prefix_caching) {
+    return error(ErrorCode::kInvalidArgument,
+                 "{} and --no-enable-prefix-caching: there is nothing to tell; leave one out",
+                 simple ? "--kv-events-endpoint" : "--kv-events-config");
   }
   return config;
 }
@@ -40,9 +52,8 @@ Result<std::unique_ptr<KvEventPublisher>> start_kv_events(ServeOptions& options)
   }
   if (needs_key(options.server) && !options.server.share_prefixes) {
     log_warning(
-        "--kv-events-config: blocks of requests with an API key are salted and not told; with "
-        "--share-prefixes "
-        "they are");
+        "KV events: blocks of requests with an API key are salted and not told; with --share-prefixes they "
+        "are");
   }
   KV_ASSIGN_OR_RETURN(publisher, KvEventPublisher::start(*config, options.runtime.block_size));
   options.runtime.cache_events = &publisher->sink();

@@ -13,7 +13,7 @@ namespace kvasir {
 
 void add_kv_event_flags(CLI::App& app, ServeOptions& options);
 
-// What --kv-events-config says; nothing: the flag is not given. An error names the flag.
+// What --kv-events-config or --kv-events-endpoint says; nothing: neither is given. An error names the flag.
 Result<std::optional<KvEventsConfig>> kv_events_wanted(const ServeOptions& options);
 
 // Opens the sockets, and has the engine of options.runtime tell its events. Null: none are wanted. The

@@ -5,11 +5,11 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -27,6 +27,7 @@
 #include "base/heap.h"
 #include "base/log.h"
 #include "cluster/transport/socket_address.h"
+#include "engine/live_map.h"
 #include "model/files/model_file.h"
 #include "runtime/join_cluster.h"
 #include "runtime/model_service.h"
@@ -70,14 +71,15 @@ bool is_loopback(const std::string& host, uint16_t port) {
 // Without a key, only listening on the loopback interface keeps other machines out, or certificates of
 // clients.
 void warn_if_open_to_all(const ServerOptions& options, const Server& server) {
-  if (!options.tls.ca_certs.empty()) return;
   const uint16_t port = server.port();
-  if (options.admin_port && !is_loopback(options.admin_host, server.admin_port())) {
+  const bool certificates = !options.tls.ca_certs.empty();
+  const bool open_admin = options.admin_port && !(certificates && options.admin_client_certs);
+  if (open_admin && !is_loopback(options.admin_host, server.admin_port())) {
     log_warning(
         "--admin-host {} is not the loopback interface: anyone who reaches port {} can make the server drain",
         options.admin_host, server.admin_port());
   }
-  if (needs_key(options) || is_loopback(options.host, port)) return;
+  if (certificates || needs_key(options) || is_loopback(options.host, port)) return;
   log_warning(
       "no key is set and --host {} is not the loopback interface: anyone who reaches port {} can use the "
       "server; give --api-key-file FILE (or KVASIR_API_KEY), or --host 127.0.0.1",
@@ -103,6 +105,7 @@ void print_welcome(const ServeOptions& options, const Server& server, const Runt
   }
   if (options.server.admin_port) fmt::print("admin port: {}\n", server.admin_url());
   fmt::print("listening on {} (model '{}')\n", server.url(), options.server.model_names.front());
+  if (chat && options.server.web) fmt::print("chat: {}/ in a browser\n", url);
   fmt::print("try: curl {}{} -H 'Content-Type: application/json'{} -d '{}'\n", url,
              chat ? "/v1/chat/completions" : "/v1/completions",
              !needs_key(options.server) ? "" : " -H \"Authorization: Bearer $KVASIR_API_KEY\"",
@@ -173,15 +176,6 @@ void add_reloads(const ServeOptions& options, const std::shared_ptr<Server>& ser
   });
 }
 
-// Before the model is loaded a supervisor still waits for the first READY=1, which this must not be.
-void reload(Reloads& reloads, bool serving) {
-  if (serving) {
-    notify_supervisor(fmt::format("RELOADING=1\nMONOTONIC_USEC={}", MonotonicClock().now() / kNanosPerMicro));
-  }
-  reloads.run();
-  if (serving) notify_supervisor("READY=1");
-}
-
 Status serve(ServeOptions& options) {
   // The reader of a log or of standard error may leave.
   std::signal(SIGPIPE, SIG_IGN);
@@ -189,11 +183,13 @@ Status serve(ServeOptions& options) {
   KV_RETURN_IF_ERROR(complete_options(options));
   KV_RETURN_IF_ERROR(use_inherited_socket(options.server));
   fit_descriptors(options.server.limits.max_connections);
+  std::optional<LogThread> log_thread;  // ends last, since all threads log
   Reloads reloads;
-  std::atomic<bool> serving = false;
-  Signals signals([&] { reload(reloads, serving); });
+  ServiceState state;
+  Signals signals([&] { state.reload([&] { reloads.run(); }); });
   // The server is destroyed first, because it refers to the others; so does the engine to the events.
   std::unique_ptr<KvEventPublisher> kv_events;
+  std::unique_ptr<LiveMap> map;
   std::unique_ptr<Runtime> runtime;
   std::unique_ptr<Backend> backend;
   std::shared_ptr<Server> server;
@@ -201,10 +197,16 @@ Status serve(ServeOptions& options) {
   const std::vector<int> all_cpus = allowed_cpus();
   const CpuShares shares = cpu_shares(options.runtime);
   if (!shares.others.empty()) keep_on_cpus(shares.others);
+  log_thread.emplace();
   // Before the model is loaded, so that a port that is taken is known at once.
   KV_RETURN_IF_ERROR(start_watching(options.watch, options.server, reloads));
   KV_ASSIGN_OR_RETURN(server, Server::start(options.server));
   KV_ASSIGN_OR_RETURN(kv_events, start_kv_events(options));
+  if (options.server.web) {
+    map = std::make_unique<LiveMap>(
+        MapLabels{"serve", options.server.model_names.front(), options.runtime.scheduling_policy});
+    options.runtime.map = map.get();
+  }
   if (!shares.others.empty()) keep_on_cpus(all_cpus);
   warn_if_open_to_all(options.server, *server);
   add_reloads(options, server, reloads);
@@ -215,6 +217,7 @@ Status serve(ServeOptions& options) {
   runtime->engine().start();
   ModelService service = make_service(*runtime, *backend);
   service.parse_special = options.parse_special;
+  service.map = map.get();
   override_pooling(options.pooling, service);
   if (!options.override_generation_config.empty()) {
     KV_RETURN_IF_ERROR(override_sampling(options.override_generation_config, service));
@@ -232,16 +235,14 @@ Status serve(ServeOptions& options) {
   server->serve(std::move(service));
   signals.ready();  // before the welcome, at which a script may end us
   print_welcome(options, *server, *runtime, sampling, formats);
-  notify_supervisor("READY=1");
-  serving = true;
+  state.ready();
   // A beat says that the port's thread answers, too, and that /livez gives 200.
   Watchdog watchdog;
   while (!signals.wait_for(watchdog.period())) {
     server->wait_idle(0);
     if (backend->silent_for() <= options.server.liveness_timeout) watchdog.beat();
   }
-  serving = false;
-  notify_supervisor("STOPPING=1");
+  state.stopping();
   announce_end(options.drain_delay_s, *server, signals, watchdog);
   shut_down(options.shutdown_timeout_s, *server, runtime->engine(), runtime->joined().node.get(), signals,
             watchdog);

@@ -28,8 +28,9 @@ struct ServeOptions {
   std::string pooling = "auto";
   std::string tool_call_parser = "auto";
   std::string reasoning_parser = "auto";
-  std::string kv_events_config;  // a JSON object; empty: no events
-  bool check_config = false;     // only check_config() (check_config.h), and serve nothing
+  std::string kv_events_config;    // a JSON object; empty: no events, but for
+  std::string kv_events_endpoint;  // the address to publish them at
+  bool check_config = false;       // only check_config() (check_config.h), and serve nothing
 };
 
 void add_serve_flags(CLI::App& app, ServeOptions& options);

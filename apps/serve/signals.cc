@@ -88,6 +88,7 @@ void Signals::run() {
     if (!ready_ || count_ >= 3) {
       log_warning("{}{}: ending at once", name_of(signal),
                   ready_ ? ", the third signal" : " before the model was loaded");
+      flush_log();
       _exit(kExitSignalled + signal);
     }
     changed_.notify_all();

@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -104,6 +105,33 @@ void notify_supervisor(std::string_view state) {
   if (const int failed = send_to(path, state); failed != 0) {
     log_warning("the supervisor at NOTIFY_SOCKET {} cannot be told: {}", path, std::strerror(failed));
   }
+}
+
+void ServiceState::ready() {
+  const std::lock_guard lock(mutex_);
+  state_ = State::kReady;
+  notify_supervisor("READY=1");
+}
+
+void ServiceState::stopping() {
+  const std::lock_guard lock(mutex_);
+  state_ = State::kStopping;
+  notify_supervisor("STOPPING=1");
+}
+
+void ServiceState::reload(const std::function<void()>& read_again) {
+  bool told = false;
+  {
+    const std::lock_guard lock(mutex_);
+    told = state_ == State::kReady;
+    if (told) {
+      notify_supervisor(
+          fmt::format("RELOADING=1\nMONOTONIC_USEC={}", MonotonicClock().now() / kNanosPerMicro));
+    }
+  }
+  read_again();
+  const std::lock_guard lock(mutex_);
+  if (told && state_ == State::kReady) notify_supervisor("READY=1");
 }
 
 Watchdog::Watchdog() {

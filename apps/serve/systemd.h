@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -25,6 +27,23 @@ Result<std::optional<OpenSocket>> inherited_socket();
 
 // Tells the supervisor lines such as "READY=1". Does nothing where none listens.
 void notify_supervisor(std::string_view state);
+
+// The life of the service as the supervisor is told it. Thread-safe: whatever reload() meets, what is said
+// last is what holds.
+class ServiceState {
+ public:
+  void ready();     // READY=1
+  void stopping();  // STOPPING=1
+  // Runs `read_again`, within RELOADING=1 and READY=1. Before ready() and after stopping() it says nothing: a
+  // READY=1 would be wrong.
+  void reload(const std::function<void()>& read_again);
+
+ private:
+  enum class State : uint8_t { kStarting, kReady, kStopping };
+
+  std::mutex mutex_;  // also of the order in which things are said
+  State state_ = State::kStarting;
+};
 
 // Tells the supervisor that the process still works, as often as it wants to hear that.
 class Watchdog {

@@ -4,13 +4,16 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <memory>
 #include <ostream>
 #include <utility>
 
 #include "apps/bench/html_report.h"
 #include "apps/bench/report.h"
 #include "apps/bench/result_reader.h"
+#include "apps/simulate/policy_choice.h"
 #include "apps/simulate/table.h"
+#include "engine/map_file.h"
 
 namespace kvasir {
 namespace {
@@ -33,6 +36,14 @@ class Bar {
       const size_t filled = all == 0 ? 0 : kWidth * done / all;
       err_ << fmt::format("\r\x1b[K{} [{:<40}] {}/{} runs", name_, std::string(filled, '#'), done, all)
            << std::flush;
+    };
+  }
+  // Above the bar, what is known already.
+  PointSink points() {
+    return [this](const std::string& policy, double rate, double percent) {
+      if (!shown_) return;
+      err_ << fmt::format("\r\x1b[K{} at {:.4g} requests/s: {:.1f} % meet all bounds\n", policy, rate,
+                          percent);
     };
   }
 
@@ -72,7 +83,7 @@ BenchConfig named(const Study& study, const SimulateOptions& options, const std:
 Status save(const Study& study, const SimulateOptions& options, const std::vector<PolicyRuns>& all,
             std::ostream& out) {
   const BenchOptions& o = options.bench;
-  if (!o.save_result && o.html.empty()) return {};
+  if (!o.save_result && o.html.empty() && o.svg.empty()) return {};
   std::vector<ReportSeries> series;
   for (const PolicyRuns& runs : all) {
     BenchConfig config = named(study, options, runs.policy);
@@ -88,13 +99,8 @@ Status save(const Study& study, const SimulateOptions& options, const std::vecto
     KV_ASSIGN_OR_RETURN(ReportSeries one, read_result(json, runs.policy));
     series.push_back(std::move(one));
   }
-  if (o.html.empty()) return {};
-  KV_RETURN_IF_ERROR(write_text(
-      o.html,
-      html_report(series, "kvasir simulate: " + study.system().model + " on " + study.system().device),
-      "--html"));
-  out << fmt::format("Report written to {}\n", o.html);
-  return {};
+  return write_report(o, series, "kvasir simulate: " + study.system().model + " on " + study.system().device,
+                      out);
 }
 
 // What cannot be asked together, before anything runs.
@@ -131,17 +137,20 @@ Status check_questions(const SimulateOptions& o) {
         ErrorCode::kInvalidArgument,
         "--relative-slo: with --find-effective-throughput there is no first pass; give --slo-reference");
   }
-  if (o.bench.save_result || !o.bench.html.empty() || o.explain >= 0 || !o.runtime.log_plans.empty()) {
-    return error(
-        ErrorCode::kInvalidArgument,
-        "--find-effective-throughput: prints rates; --save-result, --html, --explain and --log-plans are of "
-        "runs at a --request-rate");
+  if (o.bench.save_result || !o.bench.html.empty() || !o.bench.svg.empty() || o.explain >= 0 ||
+      !o.runtime.log_plans.empty() || !o.record.empty()) {
+    return error(ErrorCode::kInvalidArgument,
+                 "--find-effective-throughput: prints rates; --save-result, --html, --explain, --record and "
+                 "--log-plans are of runs at a --request-rate");
   }
   return {};
 }
 
 // The runs of --explain and --log-plans are one run.
 Status check_single_run(const Study& study, const SimulateOptions& options) {
+  if (!options.record.empty() && (study.config().rate_specs.size() != 1 || options.bench.seeds != 1)) {
+    return error(ErrorCode::kInvalidArgument, "--record: needs one --request-rate and one seed");
+  }
   if (options.explain < 0 && options.runtime.log_plans.empty()) return {};
   const char* flag = options.explain >= 0 ? "--explain" : "--log-plans";
   if (options.policies.size() != 1 || study.config().rate_specs.size() != 1 || options.bench.seeds != 1) {
@@ -151,6 +160,35 @@ Status check_single_run(const Study& study, const SimulateOptions& options) {
     return error(ErrorCode::kInvalidArgument, "--explain {}: the run has the requests 0 to {}",
                  options.explain, study.dataset().num_prompts() - 1);
   }
+  return {};
+}
+
+// "run.jsonl" becomes "run-sarathi.jsonl" where several policies are recorded.
+std::string record_path(const SimulateOptions& options, const std::string& policy) {
+  if (options.policies.size() == 1) return options.record;
+  std::string name = policy;
+  std::replace_if(
+      name.begin(), name.end(), [](char c) { return c == ':' || c == '=' || c == '/'; }, '-');
+  std::filesystem::path path = options.record;
+  path.replace_filename(path.stem().string() + "-" + name + path.extension().string());
+  return path.string();
+}
+
+// Each policy once more, over the same arrivals.
+Status record(const Study& study, const SimulateOptions& options, std::ostream& out) {
+  if (options.record.empty()) return {};
+  std::string files;
+  for (const std::string& policy : options.policies) {
+    const std::string path = record_path(options, policy);
+    const std::string model = std::filesystem::path(options.model).filename().string();
+    KV_ASSIGN_OR_RETURN(std::unique_ptr<MapFile> map, MapFile::create(path, {"simulate", model, policy}));
+    KV_RETURN_IF_ERROR(
+        study.run(policy, {study.rates().front(), options.bench.seed, 0}, std::nullopt, nullptr, map.get())
+            .status());
+    KV_RETURN_IF_ERROR(map->close());
+    files += ' ' + path;
+  }
+  out << fmt::format("recorded; to see it: kvasir view{}\n", files);
   return {};
 }
 
@@ -185,11 +223,23 @@ std::string bounds(const Study& study) {
 
 }  // namespace
 
-Result<Answer> answer(const SimulateOptions& options, const Console& console) {
+Result<Answer> answer(const SimulateOptions& given, const Console& console) {
+  SimulateOptions options = given;
+  const PolicyChoice choice = choose_policies(given);
+  options.policies = choice.policies;
   KV_RETURN_IF_ERROR(check_questions(options));
   KV_ASSIGN_OR_RETURN(Study study, Study::make(options));
   KV_RETURN_IF_ERROR(check_single_run(study, options));
   console.out << study.describe();
+  for (const LeftOutPolicy& p : choice.left_out) {
+    console.out << fmt::format("left out: {} {}\n", p.policy, p.why);
+  }
+  for (const std::string& policy : options.policies) {
+    const std::string lacks = what_policy_lacks(options, policy);
+    if (!lacks.empty()) {
+      console.out << fmt::format("{} {}; without it, it is another policy in all but name\n", policy, lacks);
+    }
+  }
   Answer out;
   KV_ASSIGN_OR_RETURN(const Capacity capacity, study.measure_capacity());
   out.capacity = capacity.rate;
@@ -208,18 +258,21 @@ Result<Answer> answer(const SimulateOptions& options, const Console& console) {
     KV_ASSIGN_OR_RETURN(out.effective,
                         study.effective_throughput(options.find_effective_throughput, bar.progress()));
     console.out << effective_table(out.effective, options.find_effective_throughput, out.capacity);
+    console.out << above_capacity(out.effective, out.capacity);
     return out;
   }
   {
     Bar bar(console, options.bench.progress, "simulating");
-    KV_ASSIGN_OR_RETURN(out.policies, study.sweep(bar.progress()));
+    KV_ASSIGN_OR_RETURN(out.policies, study.sweep(bar.progress(), bar.points()));
   }
   if (out.policies.size() == 1 && study.rates().size() == 1) {
     console.out << printed_block(points_of(out.policies.front().runs).front(), study.config());
   }
-  console.out << study_table(out.policies, study.config(), out.capacity) << std::flush;
+  console.out << study_table(out.policies, study.config(), out.capacity)
+              << best_lines(out.policies, study.config()) << std::flush;
   if (options.bound) console.out << bounds(study);
   KV_RETURN_IF_ERROR(single_run(study, options, console.out));
+  KV_RETURN_IF_ERROR(record(study, options, console.out));
   KV_RETURN_IF_ERROR(save(study, options, out.policies, console.out));
   return out;
 }

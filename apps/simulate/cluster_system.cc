@@ -38,9 +38,9 @@ Status check_cluster(const SimulateOptions& o) {
     return error(ErrorCode::kInvalidArgument,
                  "--max-concurrency: not with --instances; each takes what is sent to it");
   }
-  if (!o.runtime.log_plans.empty()) {
-    return error(ErrorCode::kInvalidArgument, "--log-plans: needs one instance, not --instances {}",
-                 o.instances);
+  if (!o.runtime.log_plans.empty() || !o.record.empty()) {
+    return error(ErrorCode::kInvalidArgument, "{}: needs one instance, not --instances {}",
+                 o.record.empty() ? "--log-plans" : "--record", o.instances);
   }
   const bool lend = std::any_of(o.policies.begin(), o.policies.end(),
                                 [&](const std::string& policy) { return lends(o, policy); });

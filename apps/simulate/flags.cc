@@ -1,9 +1,10 @@
-#include "apps/bench/flags.h"
+#include "apps/simulate/flags.h"
 
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 
+#include "apps/bench/flags.h"
 #include "apps/flags/command_line.h"
 #include "apps/flags/runtime_flags.h"
 #include "apps/simulate/catalog/catalog.h"
@@ -12,7 +13,6 @@
 #include "sched/registry.h"
 
 namespace kvasir {
-namespace {
 
 void add_system_flags(CLI::App& app, SimulateOptions& o) {
   app.add_option("model,-m,--model", o.model,
@@ -73,12 +73,26 @@ void add_cluster_flags(CLI::App& app, SimulateOptions& o) {
                "Cycles of debts between instances are settled (default: on)");
 }
 
-void add_question_flags(CLI::App& app, SimulateOptions& o) {
-  app.add_option(
-         "--scheduling-policy", o.policies,
-         fmt::format("What runs next, one or several, as vllm,sarathi: {}", fmt::join(policy_names(), ", ")))
+void add_policy_flag(CLI::App& app, SimulateOptions& o) {
+  app.add_option("--scheduling-policy", o.policies,
+                 fmt::format("What runs next, one or several, as vllm,sarathi: {}; or all, without those "
+                             "that need what is not there",
+                             fmt::join(policy_names(), ", ")))
       ->delimiter(',')
       ->capture_default_str();
+}
+
+void add_request_limit_flag(CLI::App& app, SimulateOptions& o) {
+  app.add_option("--max-tokens", o.bench.max_tokens,
+                 "Output tokens that requests ask for at the most, beside their own lengths (default: none, "
+                 "as far as the model goes)")
+      ->check(between(int64_t{0}, int64_t{1} << 30));
+}
+
+namespace {
+
+void add_question_flags(CLI::App& app, SimulateOptions& o) {
+  add_policy_flag(app, o);
   app.add_option(
          "--find-effective-throughput", o.find_effective_throughput,
          "Instead of rates: the highest one at which so many percent of the requests meet the bounds of "
@@ -92,6 +106,10 @@ void add_question_flags(CLI::App& app, SimulateOptions& o) {
                "Each --slo-class is an API key of its own, and the keys are served fairly, as serve does");
   app.add_option("--explain", o.explain, "Tell the life of the request with this index, from 0")
       ->type_name("REQUEST");
+  app.add_option("--record", o.record,
+                 "File that gets the cache map of each step, for kvasir view; with several policies "
+                 "NAME.EXTENSION becomes NAME-POLICY.EXTENSION")
+      ->type_name(kFileType);
   app.add_option("--experiment", o.experiment,
                  "File that describes the runs of a figure. Beside it count --jobs, --num-prompts, and where "
                  "results go")
@@ -104,6 +122,8 @@ void add_question_flags(CLI::App& app, SimulateOptions& o) {
   app.add_option("-j,--jobs", o.jobs, "Runs at once (default: one for each core)")->check(between(0, 4096));
 }
 
+}  // namespace
+
 void add_belief_flags(CLI::App& app, SimulateOptions& o) {
   app.add_option("--belief-scale", o.belief_scale,
                  "Policies believe costs of a device that takes so many times as long: a wrong belief")
@@ -113,8 +133,6 @@ void add_belief_flags(CLI::App& app, SimulateOptions& o) {
                "Belief is refined by the steps that run (default: on)");
   add_length_predictor_flag(app, o.length_predictor);
 }
-
-}  // namespace
 
 void add_simulate_flags(CLI::App& app, SimulateOptions& o) {
   app.footer(
@@ -129,10 +147,7 @@ void add_simulate_flags(CLI::App& app, SimulateOptions& o) {
   add_dataset_flags(app, o.bench);
   add_load_flags(app, o.bench);
   add_result_flags(app, o.bench);
-  app.add_option("--max-tokens", o.bench.max_tokens,
-                 "Output tokens that requests ask for at the most, beside their own lengths (default: none, "
-                 "as far as the model goes)")
-      ->check(between(int64_t{0}, int64_t{1} << 30));
+  add_request_limit_flag(app, o);
   app.add_option("--log-plans", o.runtime.log_plans,
                  "File that gets one line of JSON per step, of a single run (default: none)")
       ->type_name(kFileType);

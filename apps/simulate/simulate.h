@@ -16,6 +16,16 @@ class App;
 
 namespace kvasir {
 
+// A system that differs from what the flags describe: by how many times it has more, or is faster. No flag
+// says them.
+struct SystemChanges {
+  double memory = 1;      // of the KV cache
+  double arithmetic = 1;  // rates of the kernels of a device of the catalogue where arithmetic bounds them
+  double bandwidth = 1;   // and where the device's memory does
+  double speed = 1;       // of every step, the engine's own time included
+  double link = 1;        // bytes per second between the tiers
+};
+
 // As written on the command line; run_simulate checks it.
 struct SimulateOptions {
   // What is simulated.
@@ -38,8 +48,10 @@ struct SimulateOptions {
   double recall_s = 120;     // what is called back is given back by then, or lost
   bool settle_debts = true;  // cycles of them
 
-  std::vector<std::string> policies = {"auto"};
-  RuntimeOptions runtime;  // tiers, blocks, batches and queues; see the flags
+  SystemChanges changes;
+
+  std::vector<std::string> policies = {"auto"};  // or "all"
+  RuntimeOptions runtime;                        // tiers, blocks, batches and queues; see the flags
 
   // What policies believe.
   double belief_scale = 1;  // costs as of a device that takes so many times as long
@@ -53,6 +65,7 @@ struct SimulateOptions {
   bool fair_classes = false;             // each --slo-class is a tenant
   bool bound = false;                    // what no schedule can beat, at each rate
   int64_t explain = -1;                  // the index of a request; below 0: none
+  std::string record;                    // a file of the cache map; of several policies one each
   std::string experiment;                // a file
   std::string price;                     // a file of steps to price
   int jobs = 0;                          // runs at once; 0: one for each core

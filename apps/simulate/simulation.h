@@ -60,7 +60,7 @@ struct SimulationSetup {
   int64_t max_concurrency = 0;         // of each instance; 0: no bound
   std::optional<Nanos> drain_timeout;  // after the last arrival
   std::optional<size_t> explain;       // the index of a request whose life is told
-  PlanLog* log = nullptr;              // outlives the run; of one instance
+  PlanLog* log = nullptr;              // outlives the run; of one instance, as engine.map
 };
 
 // Over all instances: what is a mean or a share is that of one of them.

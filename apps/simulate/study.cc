@@ -133,11 +133,19 @@ Result<SimulationSetup> Study::setup_of(const SimulateOptions& options, const st
 }
 
 Result<SimulationOutcome> Study::run(const std::string& policy, const RunKey& key,
-                                     std::optional<size_t> explain, PlanLog* log) const {
+                                     std::optional<size_t> explain, PlanLog* log, MapSink* map) const {
   KV_ASSIGN_OR_RETURN(SimulationSetup setup, setup_of(options_, policy, key.seed));
   setup.explain = explain;
   setup.log = log;
+  setup.engine.map = map;
   return simulate(setup, requests(key));
+}
+
+Result<SimulationOutcome> Study::run(const std::string& policy, uint64_t seed,
+                                     const std::vector<SimulatedRequest>& requests, double drain_s) const {
+  KV_ASSIGN_OR_RETURN(SimulationSetup setup, setup_of(options_, policy, seed));
+  setup.drain_timeout = from_seconds(std::min(drain_s, 1e8));
+  return simulate(setup, requests);
 }
 
 std::vector<SimulatedRequest> Study::once() const {
@@ -148,9 +156,7 @@ std::vector<SimulatedRequest> Study::once() const {
 // a small part of them.
 std::vector<SimulatedRequest> Study::crowd() const {
   const std::vector<SimulatedRequest> once = this->once();
-  const uint64_t most = uint64_t{options_.instances} * options_.runtime.max_num_seqs;
-  const double at_once = std::min(static_cast<double>(most), kv_tokens() / mean_tokens());
-  const size_t count = std::min(kMostInCrowd, std::max(once.size(), static_cast<size_t>(kTurns * at_once)));
+  const size_t count = std::min(kMostInCrowd, std::max(once.size(), static_cast<size_t>(kTurns * at_once())));
   std::vector<SimulatedRequest> out;
   for (size_t i = 0; i < count; ++i) {
     out.push_back(once[i % once.size()]);
@@ -281,7 +287,7 @@ Status Study::find_reference(const std::vector<Job>& jobs, const StudyProgress& 
   return {};
 }
 
-Result<std::vector<PolicyRuns>> Study::sweep(const StudyProgress& progress) {
+Result<std::vector<PolicyRuns>> Study::sweep(const StudyProgress& progress, const PointSink& on_point) {
   std::vector<Job> jobs;
   for (const std::string& policy : options_.policies) {
     for (size_t point = 0; point < config_.rates.size(); ++point) {
@@ -294,8 +300,20 @@ Result<std::vector<PolicyRuns>> Study::sweep(const StudyProgress& progress) {
   }
   if (config_.relative && !config_.reference) KV_RETURN_IF_ERROR(find_reference(jobs, progress));
   std::vector<RunResult> runs(jobs.size());
+  const auto seeds = static_cast<size_t>(config_.options.seeds);
+  struct Point {
+    size_t runs = 0;
+    double percent = 0;
+  };
+  std::vector<Point> points(jobs.size() / seeds);
+  std::mutex mutex;  // guards `points`
   KV_RETURN_IF_ERROR(run_all(jobs, progress, [&](size_t i, SimulationOutcome outcome) {
     runs[i] = run_result(jobs[i].key, std::move(outcome), config_);
+    if (!on_point || config_.goals.empty()) return;
+    const std::lock_guard lock(mutex);
+    Point& p = points[i / seeds];
+    p.percent += percent_attained(runs[i].summary) / static_cast<double>(seeds);
+    if (++p.runs == seeds) on_point(jobs[i].policy, jobs[i].key.rate, p.percent);
   }));
   std::vector<PolicyRuns> out;
   for (size_t i = 0; i < jobs.size(); ++i) {
@@ -381,6 +399,11 @@ double Study::attainable_percent(size_t rate) const {
 double Study::kv_tokens() const {
   return options_.instances * static_cast<double>(system_.kv_cache_bytes) /
          (2.0 * static_cast<double>(system_.kv_plane_bytes_per_token_layer) * system_.layers);
+}
+
+double Study::at_once() const {
+  const uint64_t most = uint64_t{options_.instances} * options_.runtime.max_num_seqs;
+  return std::min(static_cast<double>(most), kv_tokens() / mean_tokens());
 }
 
 double Study::mean_tokens() const {

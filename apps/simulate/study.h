@@ -42,6 +42,10 @@ struct Capacity {
 // Called with the number of runs done and of all runs, by one thread at a time.
 using StudyProgress = std::function<void(size_t done, size_t all)>;
 
+// Called when all seeds of a policy at a rate are done, with the percentage of the requests that met all of
+// their bounds; by one thread at a time.
+using PointSink = std::function<void(const std::string& policy, double rate, double percent)>;
+
 class Study {
  public:
   // An error is one line.
@@ -66,7 +70,7 @@ class Study {
 
   // Every policy at every rate with every seed. With relative bounds this goes over them twice, the first
   // time for the means to which they are relative.
-  Result<std::vector<PolicyRuns>> sweep(const StudyProgress& progress);
+  Result<std::vector<PolicyRuns>> sweep(const StudyProgress& progress, const PointSink& on_point = {});
 
   // The highest rate at which `percent` of the requests attain all bounds, between a fiftieth and eight times
   // the capacity, to within 1 %.
@@ -77,9 +81,23 @@ class Study {
   // of their bounds (goodput_bound.h).
   double attainable_percent(size_t rate) const;
 
-  // One run. `log` may be null.
+  // Of one run, in the order of their arrivals.
+  std::vector<SimulatedRequest> requests(const RunKey& key) const;
+  // Mean requests that can be in the system at once, as the memory and --max-num-seqs have it.
+  double at_once() const;
+
+  // One run of these requests, that ends so many seconds after the last arrival at the latest.
+  Result<SimulationOutcome> run(const std::string& policy, uint64_t seed,
+                                const std::vector<SimulatedRequest>& requests, double drain_s) const;
+  // What the engine of that policy is given.
+  Result<EngineOptions> engine(const std::string& policy) const {
+    return engine_of(options_, system_, policy);
+  }
+  double kv_tokens() const;  // that one device's memory holds, of its share of the model; of all instances
+
+  // One run. `log` and `map` may be null.
   Result<SimulationOutcome> run(const std::string& policy, const RunKey& key, std::optional<size_t> explain,
-                                PlanLog* log) const;
+                                PlanLog* log, MapSink* map = nullptr) const;
 
  private:
   Study(const SimulateOptions& options, BenchConfig config, SimulatedSystem system, Dataset dataset)
@@ -94,7 +112,6 @@ class Study {
   void measure_lengths();
   Result<Capacity> measure_capacity(const std::string& policy) const;
   Status check_rates() const;
-  double kv_tokens() const;    // that one device's memory holds, of its share of the model; of all instances
   double mean_tokens() const;  // of a request, prompt and output
   Result<SimulationSetup> setup_of(const SimulateOptions& options, const std::string& policy,
                                    uint64_t seed) const;
@@ -102,7 +119,6 @@ class Study {
   std::vector<SimulatedRequest> crowd() const;
   Status run_all(const std::vector<Job>& jobs, const StudyProgress& progress,
                  const std::function<void(size_t, SimulationOutcome)>& take) const;
-  std::vector<SimulatedRequest> requests(const RunKey& key) const;
   Status find_reference(const std::vector<Job>& jobs, const StudyProgress& progress);
   // Mean percent of the requests that attain all bounds, over the seeds.
   Result<double> attained(const std::string& policy, double rate) const;

@@ -54,6 +54,31 @@ StepWork work_of(const StepLoad& load) {
   return w;
 }
 
+// Of steps that take so many times less.
+class FasterTimes final : public StepTimes {
+ public:
+  FasterTimes(std::shared_ptr<const StepTimes> times, double speed)
+      : times_(std::move(times)), speed_(speed) {}
+  double seconds(const StepLoad& load) const override { return times_->seconds(load) / speed_; }
+
+ private:
+  const std::shared_ptr<const StepTimes> times_;
+  const double speed_;
+};
+
+// The rates are sums of curves of logarithms.
+void multiply(std::vector<Curve>& rates, double times) {
+  for (double& y : rates.front().y) y += std::log2(times);
+}
+
+void change(DeviceSpec& device, const SystemChanges& changes) {
+  for (KernelCoefficients* kernel : {&device.gemm, &device.prefill_attention, &device.decode_grouped,
+                                     &device.decode_single, &device.elementwise}) {
+    if (!kernel->flop_rate.empty()) multiply(kernel->flop_rate, changes.arithmetic);
+    if (!kernel->byte_rate.empty()) multiply(kernel->byte_rate, changes.bandwidth);
+  }
+}
+
 Result<SimulatedSystem> catalogued(const SimulateOptions& o) {
   KV_ASSIGN_OR_RETURN(const DeviceTimes times, device_times(o));
   const ModelShape& model = times.model();
@@ -68,8 +93,8 @@ Result<SimulatedSystem> catalogued(const SimulateOptions& o) {
         fmt::format(" x {} (tensor {}, pipeline {})", parallel.cards(), parallel.tensor, parallel.pipeline);
   }
   out.noise = std::max(0.0, o.noise);
-  const double link =
-      o.runtime.link_gbytes_per_s > 0 ? o.runtime.link_gbytes_per_s * 1e9 : device.pcie.usable();
+  const double link = o.changes.link * (o.runtime.link_gbytes_per_s > 0 ? o.runtime.link_gbytes_per_s * 1e9
+                                                                        : device.pcie.usable());
   // What one card holds of a layer's K and V. With pipeline stages a card has fewer layers: memory and links
   // for all of them are those of the stages together.
   out.link = link_of(link * parallel.pipeline);
@@ -125,7 +150,8 @@ Result<SimulatedSystem> measured(const SimulateOptions& o) {
                  o.device);
   }
   SimulatedSystem out;
-  out.link = o.runtime.link_gbytes_per_s > 0 ? link_of(o.runtime.link_gbytes_per_s * 1e9) : host.links;
+  out.link = o.runtime.link_gbytes_per_s > 0 ? link_of(o.changes.link * o.runtime.link_gbytes_per_s * 1e9)
+                                             : host.links;
   for (Tier slower : {Tier::kHost, Tier::kDisk}) {
     const uint64_t bytes =
         slower == Tier::kHost ? o.runtime.kv_offloading_bytes : o.runtime.kv_offloading_disk_bytes;
@@ -213,9 +239,10 @@ Result<DeviceTimes> device_times(const SimulateOptions& o) {
                  fmt::join(device_names(), ", "));
   }
   KV_ASSIGN_OR_RETURN(const ModelShape model, find_model(o.model));
-  KV_ASSIGN_OR_RETURN(const DeviceSpec device, find_device(o.device));
+  KV_ASSIGN_OR_RETURN(DeviceSpec device, find_device(o.device));
   const Parallelism parallel{o.tensor_parallel, o.pipeline_parallel};
   KV_RETURN_IF_ERROR(DeviceTimes::check(model, device, parallel));
+  change(device, o.changes);
   KV_ASSIGN_OR_RETURN(const EngineOverhead overhead, find_overhead(o.engine_overhead, parallel.tensor));
   return DeviceTimes(model, device, parallel, overhead);
 }
@@ -223,6 +250,12 @@ Result<DeviceTimes> device_times(const SimulateOptions& o) {
 Result<SimulatedSystem> make_system(const SimulateOptions& options) {
   KV_ASSIGN_OR_RETURN(SimulatedSystem out,
                       names_host_device(options.device) ? measured(options) : catalogued(options));
+  const SystemChanges& c = options.changes;
+  out.kv_cache_bytes = static_cast<uint64_t>(c.memory * static_cast<double>(out.kv_cache_bytes));
+  if (c.speed != 1) {
+    out.times = std::make_shared<FasterTimes>(std::move(out.times), c.speed);
+    out.costs = believed_costs(*out.times, out.context);
+  }
   out.costs.links = out.link;
   out.costs = out.costs.scaled(options.belief_scale);
   return out;
@@ -233,7 +266,7 @@ Result<EngineOptions> engine_of(const SimulateOptions& o, const SimulatedSystem&
   KV_RETURN_IF_ERROR(make_policy(policy).status());
   RuntimeOptions runtime = o.runtime;
   runtime.scheduling_policy = policy;
-  if (runtime.kv_cache_memory_bytes == 0) runtime.kv_cache_memory_bytes = system.kv_cache_bytes;
+  runtime.kv_cache_memory_bytes = system.kv_cache_bytes;
   if (lends(o, policy)) {
     runtime.cluster.directory = "simulated";
   } else if (o.instances > 1) {

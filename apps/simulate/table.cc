@@ -10,6 +10,7 @@
 
 #include "apps/bench/attainment.h"
 #include "apps/bench/figures.h"
+#include "apps/bench/stats.h"
 #include "base/units.h"
 
 namespace kvasir {
@@ -91,6 +92,53 @@ std::string study_table(const std::vector<PolicyRuns>& all, const BenchConfig& c
     out += '\n';
   }
   return out + "Times in ms. Rates in requests/s.\n" + failures(all);
+}
+
+std::string best_lines(const std::vector<PolicyRuns>& all, const BenchConfig& config) {
+  if (all.size() < 2 || config.goals.empty()) return "";
+  constexpr double kLevel = 2, kMostLevel = 10;  // points of attainment
+  std::string out;
+  for (const PointResult& point : points_of(all.front().runs)) {
+    std::vector<std::pair<const std::string*, std::vector<double>>> shares;
+    for (const PolicyRuns& runs : all) {
+      shares.emplace_back(&runs.policy, std::vector<double>());
+      for (const RunResult& run : runs.runs) {
+        if (run.key.rate == point.rate) {
+          shares.back().second.push_back(100 * run.summary.share(run.summary.good));
+        }
+      }
+    }
+    const auto mean = [](const auto& entry) { return mean_interval(entry.second).mean; };
+    std::stable_sort(shares.begin(), shares.end(),
+                     [&](const auto& a, const auto& b) { return mean(a) > mean(b); });
+    std::string level;
+    for (size_t i = 1; i < shares.size(); ++i) {
+      std::vector<double> behind;
+      for (size_t s = 0; s < shares[i].second.size(); ++s) {
+        behind.push_back(shares.front().second[s] - shares[i].second[s]);
+      }
+      const MeanInterval d = mean_interval(behind);
+      if (d.mean > kLevel && (d.mean > kMostLevel || d.mean > d.half_width)) continue;
+      level += (level.empty() ? "" : ", ") + *shares[i].first;
+    }
+    fmt::format_to(std::back_inserter(out), "at {}, most requests meet all bounds under {} ({:.1f} %); {}\n",
+                   std::isfinite(point.rate) ? number(point.rate) + " requests/s" : "the arrivals as given",
+                   *shares.front().first, mean(shares.front()),
+                   level.empty() ? "no other is level with it" : "level with it: " + level);
+  }
+  if (all.front().runs.size() == points_of(all.front().runs).size()) {
+    out += "One seed has no interval, so nothing says how far chance goes: give --seeds 3 or more.\n";
+  }
+  return out;
+}
+
+std::string above_capacity(const std::vector<EffectiveThroughput>& found, double capacity) {
+  const bool any = std::any_of(found.begin(), found.end(),
+                               [&](const EffectiveThroughput& f) { return f.rate > 1.02 * capacity; });
+  return any ? "Rates above the capacity: either the policy leaves some requests waiting for ever, or the "
+               "runs "
+               "ended before their queues grew. kvasir plan judges steady state.\n"
+             : "";
 }
 
 std::string effective_table(const std::vector<EffectiveThroughput>& found, double percent, double capacity) {

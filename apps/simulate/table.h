@@ -12,6 +12,14 @@ namespace kvasir {
 // tails and preemptions. With several seeds the means and half their 95 % intervals.
 std::string study_table(const std::vector<PolicyRuns>& all, const BenchConfig& config, double capacity);
 
+// Of each rate: under which policy most requests meet all of their bounds, and which are level with it, which
+// is to say that seed by seed they differ by no more than two points or than the differences' own 95 %
+// interval. Nothing for one policy, or without bounds.
+std::string best_lines(const std::vector<PolicyRuns>& all, const BenchConfig& config);
+
+// Says of rates above the capacity that no system sustains them; nothing if there are none.
+std::string above_capacity(const std::vector<EffectiveThroughput>& found, double capacity);
+
 std::string effective_table(const std::vector<EffectiveThroughput>& found, double percent, double capacity);
 
 // The last line of a request's life: how it ended, and its latencies.

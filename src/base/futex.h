@@ -10,7 +10,7 @@ namespace kvasir {
 void sleep_while(const std::atomic<int>& word, int old);
 
 // Wakes up to `count` threads that sleep on `word`. Its change comes before, and must be sequentially
-// consistent if the caller looks whether anyone sleeps.
+// consistent if the caller looks whether a thread sleeps.
 void wake_sleepers(const std::atomic<int>& word, int count);
 
 }  // namespace kvasir

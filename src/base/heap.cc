@@ -3,7 +3,14 @@
 
 #include <malloc.h>
 
+#include <utility>
+
 namespace kvasir {
+namespace {
+
+thread_local bool waits_for_memory = false;
+
+}  // namespace
 
 void give_back_large_blocks() {
   // A value that is set does not change by itself any more.
@@ -12,6 +19,14 @@ void give_back_large_blocks() {
   constexpr int kSpareBytes = 4 << 20;
   mallopt(M_MMAP_THRESHOLD, kOwnMappingBytes);
   mallopt(M_TRIM_THRESHOLD, kSpareBytes);
+}
+
+WaitsForMemory::WaitsForMemory() noexcept : before_(std::exchange(waits_for_memory, true)) {}
+WaitsForMemory::~WaitsForMemory() {
+  waits_for_memory = before_;
+}
+bool WaitsForMemory::on() noexcept {
+  return waits_for_memory;
 }
 
 }  // namespace kvasir

@@ -8,8 +8,10 @@
 #include <ctime>
 #include <iterator>
 #include <new>
+#include <utility>
 
 #include "base/clock.h"
+#include "base/line_writer.h"
 #include "base/untrusted_text.h"
 
 namespace kvasir {
@@ -18,6 +20,10 @@ namespace {
 // Standard error is one for the process, and so is how its lines are written.
 std::atomic<LogFormat> process_format{LogFormat::kText};
 std::atomic<LogLevel> process_level{LogLevel::kInfo};
+std::atomic<LineWriter*> process_writer{nullptr};
+std::atomic<uint64_t> lost_lines{0};  // without a writer, or before they came to it
+
+constexpr Nanos kFlushLogTimeout = kNanosPerSecond;
 
 std::string utc_time(int64_t time_ns) {
   const time_t seconds = time_ns / kNanosPerSecond;
@@ -116,14 +122,41 @@ LogFormat log_format() {
   return process_format.load(std::memory_order_relaxed);
 }
 
+LogThread::LogThread() : writer_(std::make_unique<LineWriter>(STDERR_FILENO)) {
+  process_writer = writer_.get();
+}
+
+LogThread::~LogThread() {
+  process_writer = nullptr;
+}
+
 void log_line(LogLevel level, std::string_view message, std::initializer_list<LogField> fields) {
   if (!logs(level)) return;
   try {
-    const std::string line = format_log_line(log_format(), level, unix_time_ns(), message, fields);
-    [[maybe_unused]] ssize_t written = write(STDERR_FILENO, line.data(), line.size());
+    write_log_line(format_log_line(log_format(), level, unix_time_ns(), message, fields));
   } catch (const std::bad_alloc&) {
-    return;
+    count_lost_log_line();
   }
+}
+
+void write_log_line(std::string line) noexcept {
+  if (LineWriter* const writer = process_writer) return writer->add(std::move(line));
+  if (write(STDERR_FILENO, line.data(), line.size()) != static_cast<ssize_t>(line.size())) {
+    count_lost_log_line();
+  }
+}
+
+void flush_log() {
+  if (LineWriter* const writer = process_writer) writer->flush(kFlushLogTimeout);
+}
+
+uint64_t log_lines_dropped() {
+  const LineWriter* const writer = process_writer;
+  return lost_lines + (writer == nullptr ? 0 : writer->dropped());
+}
+
+void count_lost_log_line() {
+  ++lost_lines;
 }
 
 }  // namespace kvasir

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <memory>
 #include <new>
 #include <string>
 #include <string_view>
@@ -12,6 +13,8 @@
 #include <variant>
 
 namespace kvasir {
+
+class LineWriter;
 
 enum class LogLevel : uint8_t { kInfo, kWarning, kError };
 const char* name(LogLevel level);
@@ -37,16 +40,37 @@ void set_log(LogFormat format, LogLevel least);
 bool logs(LogLevel level);
 LogFormat log_format();
 
-// Thread-safe; one write per line. Throws nothing, as what follows: a line for which there is no memory is
-// lost.
+// While one exists, a thread of its own writes the lines: logging waits for no reader of standard error, and
+// lines that find no room are dropped and counted. Without it each line is written by the thread that logs
+// it. One per process at a time. REQUIRES: no other thread logs when it ends
+class LogThread {
+ public:
+  LogThread();
+  ~LogThread();  // writes what is left, for at most a second
+  LogThread(const LogThread&) = delete;
+  LogThread& operator=(const LogThread&) = delete;
+
+ private:
+  const std::unique_ptr<LineWriter> writer_;
+};
+
+// Thread-safe. Throws nothing, as what follows: a line for which there is no memory is dropped.
 void log_line(LogLevel level, std::string_view message, std::initializer_list<LogField> fields = {});
+// A line that format_log_line() has made, whatever its level.
+void write_log_line(std::string line) noexcept;
+// Before the process ends in another way than by the end of main(): waits until the lines are written, for at
+// most a second.
+void flush_log();
+// Lines that were not written, of the LogThread that there is and of the time without one.
+uint64_t log_lines_dropped();
+void count_lost_log_line();
 
 template <typename... Args>
 void log_formatted(LogLevel level, fmt::format_string<Args...> format, Args&&... args) {
   try {
     log_line(level, fmt::format(format, std::forward<Args>(args)...));
   } catch (const std::bad_alloc&) {
-    return;
+    count_lost_log_line();
   }
 }
 template <typename... Args>

@@ -95,6 +95,11 @@ enum class Mutant {
   kLateGrantKept,       // blocks granted to a request that has ended are neither used nor returned
 
   kTextMakesControl,  // text that a client wrote becomes control tokens
+
+  kGateOpenedEarly,  // a GPU comes to a layer before the transfers that it needs have ended
+  kMarkBeforeWrite,  // a transfer that copies what a layer writes starts before a GPU has written it
+  kStaleTable,       // a GPU reads what a former block table has left in the place of another one
+  kPinnedReused,     // memory that a GPU copies from is written again before it has done so
 };
 
 #if defined(KVASIR_MUTANTS)

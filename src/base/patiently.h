@@ -7,8 +7,8 @@
 
 namespace kvasir {
 
-// Calls `f`, and calls it again after a pause as long as it throws std::bad_alloc: what others free meanwhile
-// helps. Returns what it returns. REQUIRES: a call that has thrown has done nothing that the next one repeats
+// Calls `f`, and again after a pause as long as it throws std::bad_alloc: other threads may free memory.
+// Returns what it returns. REQUIRES: a call that has thrown has done nothing that the next one repeats.
 template <typename F>
 decltype(auto) patiently(const F& f) {
   for (;;) {

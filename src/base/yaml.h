@@ -1,4 +1,4 @@
-// Files of settings in YAML, read strictly: what an operator did not mean is an error that says where it is.
+// Files of settings in YAML, read strictly: what is unlikely to be meant is an error that says where it is.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +17,8 @@ struct TextPlace {
   int column = 1;
 };
 
-// A value of a YAML document. It keeps the texts as they are written: what they mean is for their reader to
-// say, who knows whether `on` is a word or a switch.
+// A value of a YAML document. It keeps the texts as they are written: what they mean, such as whether `on` is
+// a word or a switch, depends on the setting that they are read for.
 struct YamlNode {
   enum class Kind { kNone, kText, kList, kMap };  // kNone: null, or nothing
 

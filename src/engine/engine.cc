@@ -55,6 +55,7 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Policy> policy, Exe
     link_->set_wake([this] { inbox_.wake(); });
   }
   if (lending_) lending_->set_wake([this] { inbox_.wake(); });
+  if (options_.map) options_.map->set_wake([this] { inbox_.wake(); });
 }
 
 Engine::~Engine() {
@@ -87,6 +88,7 @@ void Engine::start() {
 }
 
 void Engine::stop() {
+  if (std::exchange(stopped_, true)) return;
   inbox_.stop();
   // A step whose layers all wait for a slow link could take longer than the caller has time for.
   executor_.give_up_waiting();
@@ -94,6 +96,7 @@ void Engine::stop() {
   // From here on this is the engine's thread.
   if (link_) link_->set_wake({});
   if (lending_) lending_->set_wake({});
+  if (options_.map) options_.map->set_wake({});
   for (;;) {
     try {
       return loop_->finish();

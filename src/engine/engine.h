@@ -84,7 +84,7 @@ class Engine {
 
   // Runs the loop on a thread of the engine's until stop().
   void start();
-  // Ends that thread, and the remaining requests with kAbort.
+  // Ends that thread, and the remaining requests with kAbort. A second call does nothing.
   void stop();
 
   // Publishes the prefixes that a disk tier holds from an earlier run. Returns the number of their blocks.
@@ -124,7 +124,9 @@ class Engine {
   const StepLoop::Parts parts_;
   std::optional<StepLoop> loop_;  // used by the engine's thread
 
-  std::thread thread_;  // used by the thread that owns the engine
+  // Used by the thread that owns the engine.
+  std::thread thread_;
+  bool stopped_ = false;
 };
 
 }  // namespace kvasir

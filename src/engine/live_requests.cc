@@ -8,6 +8,13 @@
 
 namespace kvasir {
 
+void log_request(LogLevel level, const LiveRequest& live, std::string_view message) {
+  const RequestLabel* const label = live.label.get();
+  log_line(level, message,
+           {{"request_id", label ? std::string_view(label->id) : std::string_view("-")},
+            {"key", label ? std::string_view(label->key) : std::string_view("-")}});
+}
+
 LiveRequest& LiveRequests::add(std::unique_ptr<LiveRequest> live) {
   LiveRequest& ref = *live;
   const bool is_new = by_id_.try_emplace(ref.id, std::move(live)).second;

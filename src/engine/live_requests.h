@@ -4,8 +4,10 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "base/log.h"
 #include "base/pooled_map.h"
 #include "contract/view.h"
 #include "engine/pooled_rows.h"
@@ -25,7 +27,8 @@ struct LiveRequest {
   SamplingParams sampling;
   std::vector<Token> stop_tokens;
   std::shared_ptr<OutputSink> sink;
-  std::shared_ptr<RequestTimeline> timeline;  // null: nobody reads it
+  std::shared_ptr<RequestTimeline> timeline;  // null: not recorded
+  std::shared_ptr<const RequestLabel> label;  // null: it has none
   State state = State::kWaiting;
   int32_t priority = 0;
   float weight = 1;
@@ -59,6 +62,9 @@ struct LiveRequest {
 
   uint32_t known_tokens() const { return prompt_tokens + generated + sampling_in_flight; }
 };
+
+// A line of the log about the request, which names it and its key. Throws nothing.
+void log_request(LogLevel level, const LiveRequest& live, std::string_view message);
 
 // Keeps view.running in the order in which requests began to run, and view.waiting by (arrival, id). Used by
 // the engine's thread.

@@ -7,6 +7,7 @@
 #include "cache/sequences/kv_cache.h"
 #include "contract/cache_events.h"
 #include "contract/view.h"
+#include "engine/cache_map.h"
 
 namespace kvasir {
 
@@ -39,6 +40,9 @@ struct EngineOptions {
   // The engine tells it after every turn of the loop which blocks requests can reuse. Outlives the engine.
   // Needs CacheOptions::tells_events. Null: no events are made.
   CacheEventSink* cache_events = nullptr;
+
+  // Gets frames of the cache map when it wants some. Outlives the engine. Null: none are made.
+  MapSink* map = nullptr;
 
   // Checks every plan against its view. A plan that breaks a rule is our bug and ends the process.
   bool check_plans = true;

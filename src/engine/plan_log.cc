@@ -13,7 +13,7 @@
 namespace kvasir {
 namespace {
 
-constexpr int kFormat = 7;
+constexpr int kFormat = 8;
 
 std::string with_reasons(const StepPlan& plan) {
   std::string out = to_string(plan);
@@ -26,7 +26,7 @@ std::string with_reasons(const StepPlan& plan) {
 Result<std::unique_ptr<PlanLog>> PlanLog::create(const std::string& path, const std::string& policy_name) {
   std::FILE* file = std::fopen(path.c_str(), "w");
   if (!file) return error(ErrorCode::kIo, "plan log {}: {}", path, std::strerror(errno));
-  std::unique_ptr<PlanLog> log(new PlanLog(file, path));
+  std::unique_ptr<PlanLog> log(new PlanLog(file, path, policy_name));
   log->write_line(nlohmann::json{{"kvasir_plan_log", kFormat}, {"policy", policy_name}}.dump());
   if (!log->file_) return error(ErrorCode::kIo, "plan log {}: cannot be written; is the disk full?", path);
   return log;
@@ -48,6 +48,18 @@ void PlanLog::append(const View& view, const std::string& policy_state, const St
   write_line(
       nlohmann::json{{"view", std::move(seen)}, {"policy_state", policy_state}, {"plan", plan_to_json(plan)}}
           .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  appended_ = true;
+}
+
+void PlanLog::begin(const MapShape& shape) {
+  if (!file_) return;
+  map_.emplace(shape.geometry.groups());
+  write_line(map_head({"plan log", "", policy_}, shape));
+}
+
+void PlanLog::show(MapFrame frame) {
+  appended_ = false;
+  if (file_) write_line(map_->next(frame));
 }
 
 void PlanLog::write_line(const std::string& line) {
@@ -80,6 +92,7 @@ Result<Replay> replay_plan_log(const std::string& path,
     nlohmann::json classes = nlohmann::json::array();
     while (std::getline(in, line)) {
       ++number;
+      if (is_map_line(line)) continue;
       auto record = nlohmann::json::parse(line);
       nlohmann::json& seen = record.at("view");
       if (seen.contains("length_classes")) classes = seen["length_classes"];

@@ -2,12 +2,14 @@
 //
 // A record holds the view, the policy's state before it planned, and the plan with its reasons, which it also
 // says in words. Times are in nanoseconds. A
-// record contains the classes of predicted lengths only if they have changed.
+// record contains the classes of predicted lengths only if they have changed. Behind a record stand lines of
+// the cache map as the turn left it (map_lines.h), for `kvasir view`; replay leaves them out.
 #pragma once
 
 #include <cstdio>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,28 +17,39 @@
 #include "contract/policy.h"
 #include "contract/step_plan.h"
 #include "contract/view.h"
+#include "engine/cache_map.h"
+#include "engine/map_lines.h"
 
 namespace kvasir {
 
 // Used by the engine's thread.
-class PlanLog {
+class PlanLog final : public MapSink {
  public:
   // Truncates the file. kIo: it cannot be written. The first line names the policy and the format.
   static Result<std::unique_ptr<PlanLog>> create(const std::string& path, const std::string& policy_name);
-  ~PlanLog();
+  ~PlanLog() override;
   PlanLog(const PlanLog&) = delete;
   PlanLog& operator=(const PlanLog&) = delete;
 
   // A failed write (a full disk) ends the log with a warning; the engine goes on.
   void append(const View& view, const std::string& policy_state, const StepPlan& plan);
 
+  void begin(const MapShape& shape) override;
+  bool watched() const override { return file_ != nullptr; }
+  bool wants_frame() const override { return appended_; }
+  void show(MapFrame frame) override;
+
  private:
-  PlanLog(std::FILE* file, std::string path) : file_(file), path_(std::move(path)) {}
+  PlanLog(std::FILE* file, std::string path, std::string policy)
+      : file_(file), path_(std::move(path)), policy_(std::move(policy)) {}
   void write_line(const std::string& line);
 
   std::FILE* file_;
   std::vector<LengthClass> logged_classes_;
   const std::string path_;
+  const std::string policy_;
+  std::optional<MapWriter> map_;
+  bool appended_ = false;  // a plan, since the last frame of the map
 };
 
 struct Replay {

@@ -23,7 +23,7 @@ constexpr uint64_t raw(RequestId id) {
 // and 16.
 float weight_of(int32_t priority);
 
-// Whose request it is, among those who share an engine: for fairness, and for the places in the queue.
+// Whose request it is, of the tenants that share an engine: for fairness, and for the places in the queue.
 struct Tenant {
   uint32_t id = 0;   // 0: that of all requests that name none
   float weight = 1;  // the share of service that it may claim beside others; above 0
@@ -31,6 +31,12 @@ struct Tenant {
   // some places stay free for others, however many it sends (Choudhury and Hahne, "Dynamic queue length
   // thresholds", 1998).
   float queue_share = 1;
+};
+
+// By what its clients and operators know a request: for the log.
+struct RequestLabel {
+  std::string id;
+  std::string key;  // the name of its API key
 };
 
 struct GenerationRequest {
@@ -45,7 +51,8 @@ struct GenerationRequest {
   Tenant tenant;
   // Of the prompt: OutputEvent::embedding. With kMean the whole prompt is computed, cached or not.
   Pooling pooling = Pooling::kNone;
-  std::shared_ptr<RequestTimeline> timeline;  // null: nobody reads it
+  std::shared_ptr<RequestTimeline> timeline;  // null: not recorded
+  std::shared_ptr<const RequestLabel> label;  // null: it has none
 };
 
 enum class FinishReason : uint8_t {

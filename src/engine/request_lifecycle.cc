@@ -31,6 +31,7 @@ void RequestLifecycle::admit(Arrival& arrival) {
   live->sink = arrival.sink;
   live->timeline = std::move(request.timeline);
   if (live->timeline) live->timeline->arrived(arrival.at);
+  live->label = std::move(request.label);
   live->priority = request.priority;
   live->weight = weight_of(request.priority);
   live->slo = request.slo;
@@ -71,6 +72,7 @@ void RequestLifecycle::fail_for_memory(OutputSink& sink) {
 
 void RequestLifecycle::abandon() {
   p_.requests.for_each([&](LiveRequest& live) {
+    log_request(LogLevel::kWarning, live, "a request failed: there was no memory for a step of the engine");
     const Nanos now = p_.clock.now();
     p_.metrics.ended(live, FinishReason::kError, now);
     if (live.timeline) live.timeline->ended(now);
@@ -171,7 +173,9 @@ void RequestLifecycle::fail(const SubmittedStep& step, const Status& status) {
   for (const SubmittedStep::Member& m : step.members) {
     LiveRequest* live = p_.requests.find(m.seq);
     if (!live) continue;
-    end(*live, FinishReason::kError, {}, "the step that ran this request failed: " + status.message(),
+    const std::string why = "the step that ran this request failed: " + status.message();
+    log_request(LogLevel::kWarning, *live, why);
+    end(*live, FinishReason::kError, {}, why,
         /*try_again=*/status.code() == ErrorCode::kExhausted);
   }
 }

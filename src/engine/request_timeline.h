@@ -10,7 +10,7 @@
 
 namespace kvasir {
 
-// By the engine's clock; 0: it has not come to that.
+// By the engine's clock; 0: that has not happened.
 struct RequestTimes {
   struct Stall {
     Nanos begin = 0;
@@ -20,14 +20,14 @@ struct RequestTimes {
   Nanos first_run = 0;
   Nanos first_token = 0;
   Nanos end = 0;
-  // Between a preemption and the step that runs it again: the first kMostStalls.
+  // Each from a preemption to the step that runs the request again: the first kMostStalls.
   std::vector<Stall> stalls;
   uint32_t preemptions = 0;
 
   static constexpr size_t kMostStalls = 64;
 };
 
-// Thread-safe. The engine writes it; whoever has submitted the request reads it at any time.
+// Thread-safe. The engine writes it, and the server reads it at any time.
 class RequestTimeline {
  public:
   // The engine needs no memory to write it.

@@ -1,5 +1,7 @@
 #include "engine/standstill_watch.h"
 
+#include <fmt/format.h>
+
 #include "base/log.h"
 
 namespace kvasir {
@@ -12,8 +14,11 @@ void StandstillWatch::fail(SeqId id, StepPlan& plan) {
 
 void StandstillWatch::fail_head(StepPlan& plan) {
   const SeqView& head = view_.running.empty() ? view_.waiting.front() : view_.running.front();
-  log_error("the scheduling policy found no way to go on with {} running and {} waiting requests",
-            view_.running.size(), view_.waiting.size());
+  log_request(
+      LogLevel::kError, *requests_.find(head.id),
+      fmt::format("the scheduling policy found no way to go on with {} running and {} waiting requests; the "
+                  "first one fails",
+                  view_.running.size(), view_.waiting.size()));
   fail(head.id, plan);
 }
 
@@ -23,8 +28,10 @@ void StandstillWatch::break_cycle(StepPlan& plan) {
     if (!live) continue;  // check_plan() reports it
     const LiveRequest::Progress& last = live->progress;
     if (last.when_preempted != progress_ || last.preemptions_in_vain < kPreemptionsInVain) continue;
-    log_error("the scheduling policy has preempted request {} {} times and no request has made progress",
-              raw(p.seq), last.preemptions_in_vain);
+    log_request(LogLevel::kError, *live,
+                fmt::format("the scheduling policy has preempted a request {} times and no request has made "
+                            "progress; it fails",
+                            last.preemptions_in_vain));
     fail(live->id, plan);
     return;
   }

@@ -34,6 +34,7 @@ StepLoop::StepLoop(const Parts& parts, const Past& past)
       view_keeper_(options_, view_, requests_, cache_, beliefs_, link_),
       watch_(view_, requests_, metrics_),
       recorder_(metrics_, cache_, view_, requests_),
+      map_({clock_, cache_, view_, requests_, metrics_, link_}, {options_.map, log_}),
       gate_(options_, view_, requests_, view_keeper_, cache_),
       lifecycle_({clock_, inbox_, cache_, requests_, view_keeper_, beliefs_, watch_, recorder_, gate_},
                  options_.max_model_len),
@@ -49,6 +50,7 @@ void StepLoop::finish() {
   drain_inbox();
   for (SeqId id : requests_.ids()) lifecycle_.end(*requests_.find(id), FinishReason::kAbort);
   recorder_.update_gauges();
+  map_.turn_ended(next_step_ - 1);
 }
 
 void StepLoop::abandon() {
@@ -111,6 +113,7 @@ void StepLoop::turn() {
   if (options_.cache_events) tell_cache_events();
   idle_ = !submitted && in_flight_.empty() && !requests_.empty() && waits_for_others();
   recorder_.update_gauges();
+  map_.turn_ended(next_step_ - 1);
   if (options_.check_integrity) {
     const Status status = check_integrity();
     KV_CHECK(status.ok(), "{}", status.message());
@@ -178,6 +181,7 @@ StepPlan StepLoop::ask_policy() {
 
 Step StepLoop::apply(const StepPlan& plan) {
   recorder_.planned(plan);
+  map_.planned(plan);
   PhaseTimer timer(clock_, metrics_.seconds_commit);
   Step step = committer_.apply(plan, view_.next_step);
   lifecycle_.apply(plan, view_.now);

@@ -2,7 +2,7 @@
 //
 //   any thread ── Inbox ──> engine's thread: one turn after the other
 //                             drain    arrivals, cancels, transfers, peers   RequestLifecycle, PeerLending
-//                             show     who of several tenants may be next    FairGate
+//                             show     which tenants may be served next      FairGate
 //                             plan     the view as it is now, the policy     ViewKeeper, BeliefKeeper,
 //                                                                            StandstillWatch
 //                             apply    cells, then states of requests        Committer, RequestLifecycle
@@ -26,6 +26,7 @@
 #include "engine/fair_gate.h"
 #include "engine/inbox.h"
 #include "engine/live_requests.h"
+#include "engine/map_watch.h"
 #include "engine/metrics.h"
 #include "engine/metrics_recorder.h"
 #include "engine/options.h"
@@ -124,6 +125,7 @@ class StepLoop {
   ViewKeeper view_keeper_;
   StandstillWatch watch_;
   MetricsRecorder recorder_;
+  MapWatch map_;
   FairGate gate_;
   RequestLifecycle lifecycle_;
   std::optional<PeerLending> peers_;  // where there is a Lending

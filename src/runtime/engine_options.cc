@@ -43,6 +43,7 @@ EngineOptions engine_options(const RuntimeOptions& options) {
   engine.cache.prefix_caching = options.enable_prefix_caching;
   engine.cache.tells_events = options.cache_events != nullptr;
   engine.cache_events = options.cache_events;
+  engine.map = options.map;
   return engine;
 }
 

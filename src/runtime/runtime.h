@@ -10,6 +10,7 @@
 #include "contract/cache_events.h"
 #include "contract/length_predictor.h"
 #include "contract/pooling.h"
+#include "engine/cache_map.h"
 #include "engine/engine.h"
 #include "exec/cpu/decoder.h"
 #include "model/files/sampling_defaults.h"
@@ -67,6 +68,8 @@ struct RuntimeOptions {
 
   // See EngineOptions::cache_events.
   CacheEventSink* cache_events = nullptr;
+  // See EngineOptions::map.
+  MapSink* map = nullptr;
 
   // For evaluation only: called with the logits of sampled rows, or of every row if `tap_all_rows`, on a
   // thread of the executor's.

@@ -78,6 +78,12 @@ Status size_stage_ring(const RuntimeOptions& options, uint32_t longest, uint64_t
 
 Status divide_memory(const RuntimeOptions& options, uint64_t context, uint64_t available,
                      CacheOptions& cache) {
+  if (options.kv_cache_memory_bytes == 0 && available == kUnknownMemory) {
+    return error(
+        ErrorCode::kInvalidArgument,
+        "--kv-cache-memory-bytes: how much memory is free cannot be found out, since /proc/meminfo cannot "
+        "be read; give the bytes for the KV cache, such as 4GiB");
+  }
   cache.host_bytes = options.kv_offloading_bytes;
   cache.disk_bytes = options.kv_offloading_disk_bytes / kDiskAlign * kDiskAlign;
   if (cache.disk_bytes > 0 && cache.cells(Tier::kDisk) < cache.geometry.groups()) {
@@ -126,7 +132,7 @@ Status divide_memory(const RuntimeOptions& options, uint64_t context, uint64_t a
 uint64_t available_memory() {
   std::ifstream in("/proc/meminfo");
   std::string line;
-  uint64_t available = UINT64_MAX;
+  uint64_t available = kUnknownMemory;
   while (std::getline(in, line)) {
     if (line.starts_with("MemAvailable:")) available = std::strtoull(line.c_str() + 13, nullptr, 10) * kKiB;
   }

@@ -2,14 +2,11 @@
 
 #include <fcntl.h>
 #include <fmt/ranges.h>
-#include <poll.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
+#include <new>
 #include <set>
 #include <utility>
 
@@ -20,8 +17,6 @@ namespace {
 
 constexpr size_t kMostPathBytes = 512;
 constexpr size_t kMostMethodBytes = 32;
-constexpr int kPollMs = 100;
-constexpr Nanos kFlushTimeout = kNanosPerSecond;
 
 std::string_view or_dash(std::string_view text) {
   return text.empty() ? "-" : text;
@@ -83,7 +78,9 @@ std::string access_line(LogFormat format, int64_t time_ns, const EndedRequest& r
 }
 
 AccessLog::AccessLog(std::string path, LogFormat format, int fd)
-    : path_(std::move(path)), format_(format), fd_(fd), thread_([this] { run(); }) {}
+    : path_(std::move(path)), format_(format), fd_(fd) {
+  if (path_ != "-") file_.emplace(fd_);
+}
 
 Result<std::unique_ptr<AccessLog>> AccessLog::open(std::string path, LogFormat format) {
   int fd = STDERR_FILENO;
@@ -94,32 +91,23 @@ Result<std::unique_ptr<AccessLog>> AccessLog::open(std::string path, LogFormat f
 }
 
 AccessLog::~AccessLog() {
-  {
-    const std::lock_guard lock(mutex_);
-    stopping_ = true;
-    give_up_at_ = MonotonicClock().now() + kFlushTimeout;
-  }
-  wake_.notify_all();
-  thread_.join();
-  if (!is_stderr()) close(fd_);
+  if (!file_) return;
+  file_.reset();
+  close(fd_);
 }
 
-void AccessLog::add(const EndedRequest& request) {
-  if (is_stderr() && !logs(LogLevel::kInfo)) return;
-  std::string line = access_line(format_, unix_time_ns(), request);
-  {
-    const std::lock_guard lock(mutex_);
-    if (waiting_.size() >= kMostWaiting) {
-      ++dropped_;
-      return;
-    }
-    waiting_.push_back(std::move(line));
+void AccessLog::add(const EndedRequest& request) noexcept {
+  if (!file_ && !logs(LogLevel::kInfo)) return;
+  try {
+    std::string line = access_line(format_, unix_time_ns(), request);
+    return file_ ? file_->add(std::move(line)) : write_log_line(std::move(line));
+  } catch (const std::bad_alloc&) {
+    return file_ ? file_->count_dropped() : count_lost_log_line();
   }
-  wake_.notify_all();
 }
 
 Status AccessLog::reopen() {
-  if (is_stderr()) return {};
+  if (!file_) return {};
   KV_ASSIGN_OR_RETURN(const int fd, open_to_append(path_));
   // fd_ is the new file from here on, with no moment between in which it is none: the thread needs no lock.
   const bool replaced = dup3(fd, fd_, O_CLOEXEC) >= 0;
@@ -129,46 +117,15 @@ Status AccessLog::reopen() {
   return {};
 }
 
+uint64_t AccessLog::dropped() const {
+  return file_ ? file_->dropped() : log_lines_dropped();
+}
+
 std::vector<OutsideMetric> AccessLog::metrics() const {
   return {
-      {"access_log_lines_dropped_total", "counter", static_cast<double>(dropped_),
-       "Lines of the access log that were not written, because its file or reader was too slow or full."}};
-}
-
-void AccessLog::run() {
-  std::unique_lock lock(mutex_);
-  for (;;) {
-    wake_.wait(lock, [this] { return stopping_ || !waiting_.empty(); });
-    if (waiting_.empty()) return;
-    const std::string line = std::move(waiting_.front());
-    waiting_.pop_front();
-    lock.unlock();
-    const bool goes_on = write_line(line);
-    lock.lock();
-    if (goes_on) continue;
-    dropped_ += waiting_.size();
-    return;
-  }
-}
-
-// False: it has given up. A pipe that polls as writable takes PIPE_BUF bytes at once, which no line exceeds,
-// so that nothing here waits longer than it will.
-bool AccessLog::write_line(const std::string& line) {
-  for (;;) {
-    const Nanos give_up_at = give_up_at_;
-    if (give_up_at != 0 && MonotonicClock().now() >= give_up_at) break;
-    pollfd writable{fd_, POLLOUT, 0};
-    if (poll(&writable, 1, kPollMs) <= 0) continue;
-    const std::array<iovec, 2> parts = {
-        {{const_cast<char*>("\n"), torn_ ? size_t{1} : 0}, {const_cast<char*>(line.data()), line.size()}}};
-    const size_t bytes = parts[0].iov_len + parts[1].iov_len;
-    const ssize_t written = writev(fd_, parts.data(), parts.size());
-    if (written != static_cast<ssize_t>(bytes)) ++dropped_;
-    if (written > 0) torn_ = static_cast<size_t>(written) < bytes;
-    return true;
-  }
-  ++dropped_;
-  return false;
+      {"access_log_lines_dropped_total", "counter", static_cast<double>(dropped()),
+       "Lines of the access log that were not written, because its file or reader was too slow or full; on "
+       "standard error, of all lines there."}};
 }
 
 }  // namespace kvasir

@@ -42,6 +42,8 @@ class AnswerWriter {
   // After the last delta of the last choice.
   virtual std::string usage_event(const Usage& usage) = 0;
   virtual std::string error_event(const ApiError& error) = 0;
+  // Events that say this error and end the stream, wherever it is by then. May be called at any time.
+  virtual std::string last_words(const ApiError& error) const = 0;
   // Ends the stream, also after an error.
   virtual std::string last_event() = 0;
 };

@@ -94,8 +94,12 @@ void Connection::on_exception(const std::exception& what) {
   } catch (const std::exception&) {
     // The connection ends without an answer.
   }
-  const bool asked = phase_ != Phase::kClosed && head_begun_;
-  if (memory && asked && !answer_begun_) stream_.send_now(kNoMemoryAnswer);
+  if (phase_ == Phase::kClosed) return;
+  if (answer_begun_) {
+    record_.error = memory ? "overloaded" : "server_error";
+    return finish_now();
+  }
+  if (memory && head_begun_) stream_.send_now(kNoMemoryAnswer);
   close();
 }
 
@@ -108,13 +112,19 @@ void Connection::close_when_done() {
 void Connection::close() {
   if (phase_ == Phase::kClosed) return;
   phase_ = Phase::kClosed;
+  // An answer without its end must not look as if it were whole.
+  const bool cut_off = answer_begun_ && (answer_ == Answer::kStreaming || unsent_bytes() > 0);
   try {
     stop_work();
   } catch (const std::bad_alloc&) {
     // What could not be cancelled for want of memory runs to its end.
   }
   end_exchange();
-  stream_.close();
+  if (cut_off) {
+    stream_.reset();
+  } else {
+    stream_.close();
+  }
   deadline_.cancel();
   write_deadline_.cancel();
   ping_timer_.cancel();

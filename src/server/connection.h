@@ -52,7 +52,7 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   void attach(std::shared_ptr<Activity> activity) override;
 
   void respond(const HttpResponse& response) override;
-  void begin_stream() override;
+  void begin_stream(std::string_view last_words) override;
   void stream(std::string_view bytes) override;
   void end_stream() override;
   size_t unsent_bytes() const override { return out_.size() + in_flight_.size() - in_flight_sent_; }
@@ -123,6 +123,9 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
                         std::string_view key);
 
   void send(std::string_view bytes);
+  // Ends an answer that has begun without memory of its own: sends what is left of it, or the last words of a
+  // stream, and closes; what the socket does not take at once, and TLS, end in a reset.
+  void finish_now();
   void start_write();
   void on_written(boost::system::error_code ec, size_t bytes);
   void on_sent_all();
@@ -178,6 +181,8 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   std::string out_;
   std::string in_flight_;
   size_t in_flight_sent_ = 0;
+  std::string last_words_;  // of a stream, as they are sent
+  bool finishing_ = false;  // finish_now() was called, and may wait for the write that is pending
   bool writing_ = false;
   bool answer_begun_ = false;  // the socket has got a part of the answer
   uint64_t writes_ = 0;        // begun or ended so far, by which a timer knows whether its write is pending

@@ -143,7 +143,7 @@ void Connection::end_exchange() {
 void Connection::begin_record() {
   TraceContext& trace = record_.trace;
   trace = read_trace_context(request_.headers);
-  // Nobody looks for the spans of a probe.
+  // The spans of probes would hide those of requests.
   const bool exported =
       context_->options.spans && endpoint_ != nullptr && endpoint_->model == Endpoint::Model::kNeedsModel;
   if (exported && !trace.on()) trace = new_trace_context();
@@ -180,6 +180,7 @@ void Connection::tell_end() {
     if (record_.wants_times) options.spans->add(request_spans(ended, unix_time_ns()));
   } catch (const std::exception&) {
     // There is no memory for it, and the request has ended all the same.
+    if (record_.wants_times) options.spans->count_dropped(1);
   }
 }
 

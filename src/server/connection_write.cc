@@ -1,5 +1,7 @@
 // Writing answers, with bounds on clients that do not read.
 #include <boost/asio/buffer.hpp>
+#include <exception>
+#include <string>
 #include <utility>
 
 #include "server/connection.h"
@@ -28,10 +30,11 @@ void Connection::respond(const HttpResponse& response) {
   send(format_response(in_form, info_));
 }
 
-void Connection::begin_stream() {
+void Connection::begin_stream(std::string_view last_words) {
   if (context_->ends() || !info_.chunked) info_.keep_alive = false;
   answer_ = Answer::kStreaming;
   pinged_ = false;
+  last_words_ = info_.chunked ? format_chunk(last_words) + std::string(kLastChunk) : std::string(last_words);
   info_.more_headers += rate_limit_headers(request_.caller, context_->clock.now());
   last_stream_write_ = std::chrono::steady_clock::now();
   send(format_stream_head(info_));
@@ -81,7 +84,6 @@ void Connection::start_write() {
     in_flight_.swap(out_);
     in_flight_sent_ = 0;
   }
-  writing_ = true;
   write_deadline_.expires_after(std::chrono::nanoseconds(context_->options.limits.write_timeout));
   // A timer that has fired cannot be cancelled, and the write may end before its handler runs.
   write_deadline_.async_wait([self = shared_from_this(), write = ++writes_](error_code ec) {
@@ -91,6 +93,7 @@ void Connection::start_write() {
   const auto rest = boost::asio::buffer(in_flight_) + in_flight_sent_;
   stream_.async_write_some(rest,
                            [self = shared_from_this()](error_code ec, size_t n) { self->on_written(ec, n); });
+  writing_ = true;
   answer_begun_ = answer_ != Answer::kNone;
 }
 
@@ -102,6 +105,7 @@ void Connection::on_written(error_code ec, size_t bytes) {
   if (ec) return close();
   in_flight_sent_ += bytes;
   record_.sent_bytes += bytes;
+  if (finishing_) return finish_now();
   try {
     if (unsent_bytes() > 0) return start_write();
     on_sent_all();
@@ -118,6 +122,30 @@ void Connection::on_sent_all() {
     next_request();
   } else {
     linger();
+  }
+}
+
+void Connection::finish_now() {
+  finishing_ = true;
+  info_.keep_alive = false;
+  ping_timer_.cancel();
+  // Only its end says how much of it the socket has taken. It has a deadline.
+  if (writing_) return;
+  write_deadline_.cancel();
+  ++writes_;
+  const std::string_view rest = std::string_view(in_flight_).substr(in_flight_sent_);
+  const std::string_view end = answer_ == Answer::kStreaming ? last_words_ : std::string_view();
+  for (const std::string_view bytes : {rest, std::string_view(out_), end}) {
+    if (!stream_.send_now(bytes)) return close();
+    record_.sent_bytes += bytes.size();
+  }
+  in_flight_sent_ = in_flight_.size();
+  out_.clear();
+  answer_ = Answer::kComplete;
+  try {
+    linger();
+  } catch (const std::exception&) {
+    close();
   }
 }
 
@@ -142,7 +170,7 @@ void Connection::arm_ping() {
 }
 
 void Connection::ping() {
-  if (phase_ != Phase::kBusy || answer_ != Answer::kStreaming) return;
+  if (phase_ != Phase::kBusy || answer_ != Answer::kStreaming || finishing_) return;
   const auto interval = std::chrono::nanoseconds(context_->options.limits.ping_interval);
   const auto now = std::chrono::steady_clock::now();
   if (now - last_stream_write_ >= interval) {

@@ -30,11 +30,12 @@ struct Endpoint {
   void (*handler)(Exchange& exchange) = nullptr;
   // The body of an error, whichever part of the server it comes from.
   std::string (*error_body)(const ApiError& error) = error_json;
+  bool page = false;  // for browsers: of the public port, unless ServerOptions::web is off
 };
 
 // All of endpoints.def, in its order, but those of the admin port alone.
 std::span<const Endpoint> all_endpoints();
-// Those of the admin port: of the others the ones that need no key, and its own.
+// Those of the admin port: of the others the ones that need no key and are no pages, and its own.
 std::vector<Endpoint> admin_endpoints();
 
 }  // namespace kvasir

@@ -41,8 +41,9 @@ class ResponseChannel {
   virtual ~ResponseChannel() = default;
   // The whole answer. REQUIRES: no answer has begun.
   virtual void respond(const HttpResponse& response) = 0;
-  // Sends the head of an event stream. REQUIRES: no answer has begun.
-  virtual void begin_stream() = 0;
+  // Sends the head of an event stream. `last_words`: events that end it, in place of the rest, where a fault
+  // leaves no memory for others. REQUIRES: no answer has begun.
+  virtual void begin_stream(std::string_view last_words) = 0;
   // Appends to the stream. REQUIRES: begin_stream() was called, end_stream() was not; !bytes.empty()
   virtual void stream(std::string_view bytes) = 0;
   virtual void end_stream() = 0;

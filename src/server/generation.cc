@@ -16,6 +16,9 @@
 namespace kvasir {
 namespace {
 
+constexpr const char* kCutOff =
+    "the server cannot go on with this answer, for want of memory; try again later";
+
 // Ids of calls differ between choices and requests.
 uint64_t random_id_seed() {
   std::random_device device;
@@ -149,7 +152,7 @@ void Generation::start() {
   }
   begun_ = true;
   if (!stream_) return;
-  channel_->begin_stream();
+  channel_->begin_stream(writer_->last_words(unavailable(kCutOff, "overloaded", 1)));
   for (size_t i = 0; i < choices_.size() && channel_ != nullptr; ++i) send(writer_->first_event(i, usage()));
 }
 

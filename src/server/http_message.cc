@@ -39,6 +39,8 @@ const char* reason_phrase(int status) {
       return "OK";
     case 204:
       return "No Content";
+    case 304:
+      return "Not Modified";
     case 400:
       return "Bad Request";
     case 401:
@@ -92,13 +94,15 @@ HttpResponse error_response(const ApiError& error) {
 std::string format_response(const HttpResponse& response, const ExchangeInfo& info) {
   std::string out = common_head(response.status, response.content_type, info);
   // An answer without content has no length (RFC 9110, section 8.6).
-  if (response.status != 204) out += fmt::format("Content-Length: {}\r\n", response.body.size());
+  if (response.status != 204 && response.status != 304)
+    out += fmt::format("Content-Length: {}\r\n", response.body.size());
   if (!response.allow.empty()) out += fmt::format("Allow: {}\r\n", response.allow);
   if (response.retry_after_s > 0) out += fmt::format("Retry-After: {}\r\n", response.retry_after_s);
   if (!response.content_security_policy.empty()) {
     out += fmt::format("Content-Security-Policy: {}\r\nX-Content-Type-Options: nosniff\r\n",
                        response.content_security_policy);
   }
+  out += response.more_headers;
   if (response.status == 401) out += "WWW-Authenticate: Bearer\r\n";
   out += "\r\n";
   if (!info.head_only) out += response.body;

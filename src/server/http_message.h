@@ -16,6 +16,7 @@ struct HttpResponse {
   std::string allow;                         // with 405
   int retry_after_s = 0;                     // 0: none
   std::string content_security_policy = {};  // of a page; empty: none
+  std::string more_headers = {};             // whole lines
   std::optional<ApiError> error = {};  // what the body says, so that an endpoint can say it in its own form
 };
 

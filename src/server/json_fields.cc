@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -87,6 +88,17 @@ size_t value_end(std::string_view text, size_t at) {
   return at;
 }
 
+template <typename Json>
+void clear_tree(Json& value) noexcept {
+  if (auto* const array = value.template get_ptr<typename Json::array_t*>()) {
+    for (Json& item : *array) clear_tree(item);
+    array->clear();
+  } else if (auto* const object = value.template get_ptr<typename Json::object_t*>()) {
+    for (auto& [name, item] : *object) clear_tree(item);
+    object->clear();
+  }
+}
+
 }  // namespace
 
 std::optional<std::string_view> member_text(std::string_view text, std::string_view name) {
@@ -123,19 +135,31 @@ std::optional<int64_t> whole_number(const json& value) {
   return std::nullopt;
 }
 
-std::variant<json, ApiError> parse_json_object(std::string_view body) {
+void clear_json(json& value) noexcept {
+  clear_tree(value);
+}
+void clear_json(nlohmann::ordered_json& value) noexcept {
+  clear_tree(value);
+}
+
+JsonTree::JsonTree(json root) : root_(std::make_unique<json>(std::move(root))) {}
+JsonTree::~JsonTree() {
+  if (root_) clear_json(*root_);
+}
+JsonTree::JsonTree(JsonTree&& other) noexcept = default;
+
+std::variant<JsonTree, ApiError> parse_json_object(std::string_view body) {
   if (auto e = check_shape(body)) return *std::move(e);
-  json root;
   try {
-    root = json::parse(body.begin(), body.end());
+    JsonTree tree(json::parse(body.begin(), body.end()));
+    if (!(*tree).is_object()) return bad_body("the body must be a JSON object");
+    return std::variant<JsonTree, ApiError>(std::move(tree));
   } catch (const json::parse_error& e) {
     // The text of the exception may quote the whole body, so the answer has only the position.
     return bad_body(fmt::format("the body is not valid JSON in UTF-8 (near byte {})", e.byte));
   } catch (const json::exception&) {
     return bad_body("the body has a number that is out of range");
   }
-  if (!root.is_object()) return bad_body("the body must be a JSON object");
-  return root;
 }
 
 const json* JsonFields::find(const char* field) const {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -24,8 +25,27 @@ std::optional<int64_t> whole_number(const nlohmann::json& value);
 inline constexpr size_t kMaxJsonDepth = 64;
 inline constexpr size_t kMaxJsonValues = 1'000'000;
 
+// Makes arrays and objects empty, and allocates nothing, as the library's destructor does: as much as the
+// tree is wide, and where that fails the process ends. Recurses by the depth of the tree.
+void clear_json(nlohmann::json& value) noexcept;
+void clear_json(nlohmann::ordered_json& value) noexcept;
+
+// A tree that a client has sent, and which may be large.
+class JsonTree {
+ public:
+  explicit JsonTree(nlohmann::json root);
+  ~JsonTree();
+  JsonTree(JsonTree&& other) noexcept;
+  JsonTree& operator=(JsonTree&&) = delete;
+
+  const nlohmann::json& operator*() const { return *root_; }
+
+ private:
+  std::unique_ptr<nlohmann::json> root_;
+};
+
 // The object in `body`. 400: not JSON, not UTF-8, not an object, or beyond the bounds above.
-std::variant<nlohmann::json, ApiError> parse_json_object(std::string_view body);
+std::variant<JsonTree, ApiError> parse_json_object(std::string_view body);
 
 // The text of a member of the object that `text` is; of equal names the last. Nothing if there is none, or if
 // its name is written with escapes. REQUIRES: `text` is JSON.

@@ -70,8 +70,8 @@ class Listener final : public ServerContext {
     std::list<std::shared_ptr<Connection>> place = std::list<std::shared_ptr<Connection>>(1);
   };
 
-  // A socket that is open while no server runs has clients who wait. They go on waiting until they can be
-  // served: by this server, or from the drain at its end on by the next one.
+  // Clients of a socket that is open while no server runs wait until they can be served: by this server, or
+  // from the drain at its end on by the next one.
   bool accepts() const;
   void accept();
   void on_accept_failure(boost::system::error_code ec);

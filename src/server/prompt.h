@@ -23,6 +23,7 @@
 namespace kvasir {
 
 class GrammarCompiler;
+class LiveMap;
 
 // What a server serves once the model is loaded. The pointees outlive the server.
 struct ModelService {
@@ -34,6 +35,8 @@ struct ModelService {
   std::string_view chat_template = {};  // its source; empty: there is none
   // Further metrics for /metrics. Thread-safe; may be empty.
   std::function<std::vector<OutsideMetric>()> outside_metrics = {};
+  // Who watches the engine's cache joins it. Null: it cannot be watched.
+  LiveMap* map = nullptr;
   // Why requests should go to another server for now, in plain words; "": they need not. Thread-safe, returns
   // at once; may be empty.
   std::function<std::string()> unready = {};

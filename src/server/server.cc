@@ -18,6 +18,16 @@ std::vector<Endpoint> public_table(const ServerOptions& options) {
   if (!options.public_metrics.value_or(!options.admin_port)) {
     std::erase_if(table, [](const Endpoint& e) { return e.path == "/metrics"; });
   }
+  if (!options.web) {
+    std::erase_if(table, [](const Endpoint& e) { return e.page; });
+  }
+  if (!options.records.empty()) {
+    std::erase_if(table, [](const Endpoint& e) {
+      return !e.path.starts_with("/assets/") && (!e.path.starts_with("/cache") || e.path == "/cache/stream");
+    });
+  } else {
+    std::erase_if(table, [](const Endpoint& e) { return e.path == "/cache/records/*"; });
+  }
   return table;
 }
 
@@ -29,6 +39,7 @@ ServerOptions admin_options(ServerOptions options) {
   options.api_keys.clear();
   options.named_keys.clear();
   options.browsers.cors_origins.clear();
+  if (!options.admin_client_certs) options.tls.ca_certs.clear();
   options.limits.max_connections = kAdminConnections;
   options.limits.max_connections_per_address = 0;
   return options;
@@ -60,10 +71,14 @@ class Server::Impl {
     return {};
   }
   Status reload() {
-    const TlsOptions& options = public_->options.tls;
-    if (!options.on()) return {};
-    KV_ASSIGN_OR_RETURN(const TlsContext tls, make_tls_context(options));
-    for_each([&](Listener& port) { port.set_tls(tls); });
+    if (!public_->options.tls.on()) return {};
+    // Neither port gets another one unless both do.
+    KV_ASSIGN_OR_RETURN(const TlsContext tls, make_tls_context(public_->options.tls));
+    if (admin_) {
+      KV_ASSIGN_OR_RETURN(const TlsContext admin_tls, make_tls_context(admin_->options.tls));
+      admin_->set_tls(admin_tls);
+    }
+    public_->set_tls(tls);
     return {};
   }
   void serve(ModelService service) {

@@ -52,6 +52,12 @@ struct HttpLimits {
   uint32_t responses_store_entries = 10'000;
 };
 
+// A file with lines of the cache map, for `kvasir view`.
+struct MapRecord {
+  std::string name;  // for people
+  std::string path;
+};
+
 struct ServerOptions {
   std::string host = "127.0.0.1";
   uint16_t port = 8000;   // 0: any free one
@@ -59,10 +65,15 @@ struct ServerOptions {
   // A second port for operators: the endpoints that need no key, and /admin/drain. Nothing: there is none.
   std::string admin_host = "127.0.0.1";
   std::optional<uint16_t> admin_port;  // 0: any free one
+  // Whether the admin port, too, asks for certificates of clients, where tls.ca_certs has the public one do
+  // so.
+  bool admin_client_certs = true;
   // How long the engine may show no sign of life before /livez gets 503.
   Nanos liveness_timeout = 60 * kNanosPerSecond;
   // Whether the public port has /metrics. Nothing: only where there is no admin port.
   std::optional<bool> public_metrics;
+  bool web = true;                 // whether the public port has pages for browsers: / and what it loads
+  std::vector<MapRecord> records;  // if there are some, the port has their page and nothing else
   std::vector<std::string> model_names;  // at least one; answers name the first
   TlsOptions tls;                        // of both ports
   BrowserOptions browsers;               // the admin port has no pages, and takes allowed_hosts alone

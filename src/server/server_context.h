@@ -48,6 +48,8 @@ class ServerContext {
   PostToIo post;
   int64_t created = 0;  // seconds since 1970, when the server started
 
+  mutable std::string openapi;  // the page of this port's endpoints, once it was asked for
+
   BrowserRules browsers;
 
   bool leaving = false;   // announce_end() was called: answers close their connections

@@ -52,16 +52,24 @@ void SocketStream::async_write_some(asio::const_buffer bytes, Transferred done) 
   socket_.async_write_some(bytes, std::move(done));
 }
 
-void SocketStream::send_now(std::string_view bytes) {
-  if (tls_) return;
-  [[maybe_unused]] const ssize_t sent =
+bool SocketStream::send_now(std::string_view bytes) {
+  if (bytes.empty()) return true;
+  if (tls_) return false;
+  const ssize_t sent =
       ::send(socket_.native_handle(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  return sent == static_cast<ssize_t>(bytes.size());
 }
 
 void SocketStream::shutdown_send(std::shared_ptr<void> keep) {
   if (tls_) return tls_->stream.async_shutdown([keep = std::move(keep)](error_code) {});
   error_code ignored;
   socket_.shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
+}
+
+void SocketStream::reset() {
+  error_code ignored;
+  socket_.set_option(asio::socket_base::linger(true, 0), ignored);
+  close();
 }
 
 void SocketStream::close() {

@@ -34,11 +34,14 @@ class SocketStream {
 
   void async_read_some(boost::asio::mutable_buffer buffer, Transferred done);
   void async_write_some(boost::asio::const_buffer bytes, Transferred done);
-  // Sends what the socket takes of this at once, without memory of its own. Not over TLS.
-  void send_now(std::string_view bytes);
+  // Sends this without memory of its own. False: the socket does not take all of it at once, or speaks TLS.
+  // REQUIRES: no async_write_some() is pending
+  bool send_now(std::string_view bytes);
   // Tells the client that nothing more comes. `keep` is held as long as that takes.
   void shutdown_send(std::shared_ptr<void> keep);
   void close();
+  // Closes, and tells the client that what it has got is not all.
+  void reset();
 
  private:
   struct Tls;

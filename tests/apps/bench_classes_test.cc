@@ -228,7 +228,7 @@ TEST(SloClasses, MistakesAreNamedInOneLine) {
                          {{"a:-1,ttft:1"}, "", "", "expected NAME:SHARE"},
                          {{"ttft:1"}, "", "", "--slo-class 'ttft:1': the first part names the class"},
                          {{"a:1,ttft"}, "", "", "--slo-class: 'ttft' is not KEY:MILLISECONDS"},
-                         {{"a:1,tbt:5"}, "", "", "--slo-class: 'tbt:5' is not KEY:MILLISECONDS"},
+                         {{"a:1,tbt:5"}, "", "", "--slo-class: 'tbt:5': say max_tbt:5 if every gap"},
                          {{"a:1,ttft:5,ttft:6"}, "", "", "'ttft' is given twice"},
                          {{"a:0.5,ttft:5", "a:0.5,ttft:6"}, "", "", "the class 'a' is given twice"},
                          {{"a:0.5,ttft:5", "b:0.4,ttft:6"}, "", "", "the shares add up to 0.9, not to 1"},

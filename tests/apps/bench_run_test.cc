@@ -316,7 +316,7 @@ TEST(Bench, AWorkloadsClassesAreSentAndCountedApart) {
   EXPECT_EQ(j["goodput_bounds_ms"]["ttft"], "own");
   std::ostringstream page;
   page << std::ifstream(root / "a.html").rdbuf();
-  EXPECT_THAT(page.str(), HasSubstr("slo_classes"));
+  EXPECT_THAT(page.str(), HasSubstr("slo classes"));
   std::filesystem::remove_all(root);
 }
 
@@ -362,7 +362,7 @@ TEST(Bench, RatesAndSeedsRunInTurnAndAreReported) {
   EXPECT_EQ(bench(comparison).code, 0);
   std::ostringstream page;
   page << std::ifstream(root / "both.html").rdbuf();
-  EXPECT_THAT(page.str(), HasSubstr("<td>one</td><td>200</td><td>2</td>"));
+  EXPECT_THAT(page.str(), HasSubstr("<td class=\"s\">one</td><td>200</td><td>2</td>"));
   comparison.compare = {root / "both.html"};
   EXPECT_THAT(bench(comparison).err, HasSubstr("both.html: no result of kvasir bench"));
   std::filesystem::remove_all(root);

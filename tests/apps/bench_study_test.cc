@@ -6,6 +6,7 @@
 #include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 
 #include "apps/bench/curves.h"
@@ -14,7 +15,8 @@
 #include "apps/bench/result_file.h"
 #include "apps/bench/result_reader.h"
 #include "apps/bench/server_metrics.h"
-#include "apps/bench/svg_chart.h"
+#include "apps/report/chart.h"
+#include "apps/report/page.h"
 #include "bench_numbers.h"
 
 namespace kvasir {
@@ -278,9 +280,15 @@ TEST(Html, ThePageIsWholeAndEscaped) {
   b.label = "other";
   const std::string page = html_report({*a, b});
   EXPECT_THAT(page, Not(HasSubstr("<b>")));
-  EXPECT_THAT(page, HasSubstr("<td>&lt;b&gt;&amp;&quot;x&quot;</td><td>1</td><td>2</td>"));
-  EXPECT_THAT(page, HasSubstr("<td>other</td>"));
-  EXPECT_THAT(page, HasSubstr("<td>1 &plusmn; 6.4</td>"));  // the throughput
+  EXPECT_THAT(page, HasSubstr("<td class=\"s\">&lt;b&gt;&amp;&quot;x&quot;</td><td>1</td><td>2</td>"));
+  EXPECT_THAT(page, HasSubstr("<td class=\"s\">other</td>"));
+  EXPECT_THAT(page, HasSubstr("<td>1 \u00b1 6.4</td>"));  // the throughput
+  EXPECT_THAT(page, HasSubstr("<td>100 ms</td>"));        // mean TTFT
+  EXPECT_THAT(page, HasSubstr("half the 95\u00a0% interval"));
+  EXPECT_THAT(page, HasSubstr("bound 200 ms</text>"));
+  EXPECT_THAT(page, HasSubstr("<td class=\"x\">goodput bounds ms</td><td class=\"x\">ttft: 200.0</td>"));
+  // Values where the pointer rests.
+  EXPECT_THAT(page, HasSubstr("<title>other: 100 ms at 1</title>"));
   EXPECT_THAT(page, HasSubstr(">Goodput</text>"));
   EXPECT_THAT(page, HasSubstr("prefers-color-scheme:dark"));
   for (const char* never : {"<script", "http://", "https://", "url(", "nan", "inf,"}) {
@@ -288,8 +296,9 @@ TEST(Html, ThePageIsWholeAndEscaped) {
   }
   size_t charts = 0;
   for (size_t at = page.find("<svg"); at != std::string::npos; at = page.find("<svg", at + 1)) ++charts;
-  EXPECT_EQ(charts, 7u + 2 * 5u);  // over the rate, preemptions among them; and three distributions and two
+  EXPECT_EQ(charts, 7u + 2 * 6u);  // over the rate, preemptions among them; and three distributions and three
                                    // timelines for each rate
+  EXPECT_EQ(report_charts({*a, b}).size(), charts);
 }
 
 TEST(Html, OneRunHasNoCurvesOverTheRate) {
@@ -305,6 +314,8 @@ TEST(Html, OneRunHasNoCurvesOverTheRate) {
   EXPECT_THAT(page, Not(HasSubstr("Over the rate")));
   EXPECT_THAT(page, HasSubstr("<summary>Rate inf</summary>"));
   EXPECT_THAT(page, HasSubstr("nothing to draw"));  // it has no gaps
+  EXPECT_THAT(page, HasSubstr("One run of each, so no interval"));
+  EXPECT_THAT(page, Not(HasSubstr("\u00b1")));
 }
 
 TEST(Html, WhatIsNoResultIsSaid) {
@@ -315,7 +326,7 @@ TEST(Html, WhatIsNoResultIsSaid) {
   const auto theirs = read_result(R"({"completed": 3, "request_rate": "inf", "mean_ttft_ms": 5})", "f");
   ASSERT_TRUE(theirs.ok());
   EXPECT_EQ(theirs->runs[0].figures.at("mean_ttft_ms"), 5);
-  EXPECT_THAT(html_report({*theirs}), HasSubstr("<td>5</td>"));
+  EXPECT_THAT(html_report({*theirs}), HasSubstr("<td>5 ms</td>"));
   EXPECT_EQ(load_result("/does/not/exist.json").status().code(), ErrorCode::kNotFound);
 }
 
@@ -331,6 +342,47 @@ TEST(Svg, PointsLieWhereTheAxesSay) {
   EXPECT_THAT(svg_chart(chart), HasSubstr("points=\"62.0,274.0 304.0,152.0 546.0,30.0\""));
   chart.lines[0].x = {kInf, kInf, kInf};
   EXPECT_THAT(svg_chart(chart), HasSubstr("nothing to draw"));
+}
+
+// The attributes by which a reader tells a line: colour, dashes and mark.
+std::string look_of(size_t system) {
+  const std::string svg = svg_chart(Chart{"", "", "", false, 0, {{"", system, false, true, {1}, {1}, {}}}});
+  const size_t from = svg.find("<polyline"), to = svg.find("<g class=\"p\"");
+  return svg.substr(from, to - from);
+}
+
+TEST(Svg, TwentySystemsCanBeTold) {
+  std::set<std::string> looks;
+  for (size_t i = 0; i < 20; ++i) looks.insert(look_of(i));
+  EXPECT_EQ(looks.size(), 20u);
+}
+
+TEST(Svg, AxesAreWrittenAsPeopleDo) {
+  EXPECT_EQ(readable(80'000, AxisUnit::kMillis), "80 s");
+  EXPECT_EQ(readable(250, AxisUnit::kMillis), "250 ms");
+  EXPECT_EQ(readable(0.05, AxisUnit::kSeconds), "50 ms");
+  EXPECT_EQ(readable(12'345), "12,345");
+  EXPECT_EQ(readable(2.5e6), "2.5 M");
+  EXPECT_EQ(readable(97.5, AxisUnit::kPercent), "97.5 %");
+  Chart chart{"t", "x", "TTFT", false, 0, {{"a", 0, false, true, {1, 2}, {1e3, 8e4}, {}}}};
+  chart.y_unit = AxisUnit::kMillis;
+  chart.bounds = {{20'000, "bound", false}, {1e9, "far away", false}};
+  const std::string svg = svg_chart(chart);
+  EXPECT_THAT(svg, HasSubstr(">TTFT, s</text>"));
+  EXPECT_THAT(svg, HasSubstr(">80</text>"));
+  EXPECT_THAT(svg, HasSubstr(">bound 20 s</text>"));
+  EXPECT_THAT(svg, HasSubstr("<title>a: 80 s at 2</title>"));
+  EXPECT_THAT(svg, Not(HasSubstr("e+")));
+  EXPECT_THAT(svg, Not(HasSubstr("far away")));
+}
+
+TEST(Svg, AFileStandsAlone) {
+  const std::string file = svg_file(svg_chart(BarChart{"b", "x", {{"one", 2, 1, 3, true, ""}, {"two", 1}}}));
+  EXPECT_EQ(file.find("<?xml"), 0u);
+  EXPECT_THAT(file, HasSubstr("xmlns=\"http://www.w3.org/2000/svg\""));
+  EXPECT_THAT(file, Not(HasSubstr("var(")));  // programs that make PDF of it know no variables
+  EXPECT_THAT(file, HasSubstr("<title>one: 2</title>"));
+  EXPECT_EQ(file_name_of("at 1.5 Time between tokens"), "at-1-5-time-between-tokens");
 }
 
 TEST(Svg, TextIsEscaped) {

@@ -11,6 +11,7 @@
 #include "apps/simulated_world.h"
 #include "base/random.h"
 #include "engine/collecting_sink.h"
+#include "engine/map_lines.h"
 #include "exec/sim/sim_executor.h"
 #include "support/policies.h"
 #include "support/temp_file.h"
@@ -128,11 +129,14 @@ Course run(std::unique_ptr<Policy> policy, const std::vector<Due>& requests, boo
   if (real) {
     EXPECT_GE(out.took, sleeping.slept());
   }
+  engine.stop();  // its last map goes into the log, too
   log.reset();
   std::ifstream in(file.path());
   std::string line;
   std::getline(in, line);
-  while (std::getline(in, line)) out.plans.push_back(nlohmann::json::parse(line).at("plan").dump());
+  while (std::getline(in, line)) {
+    if (!is_map_line(line)) out.plans.push_back(nlohmann::json::parse(line).at("plan").dump());
+  }
   return out;
 }
 

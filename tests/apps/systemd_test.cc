@@ -157,6 +157,37 @@ TEST(NotifySupervisor, WarnsWhereItCannotBeSaid) {
   }
 }
 
+std::string word_of(const std::string& message) {
+  return message.substr(0, message.find('='));
+}
+
+TEST(ServiceState, AReloadIsSaidWhileItServes) {
+  const Supervisor supervisor;
+  const Variable at("NOTIFY_SOCKET", supervisor.name());
+  ServiceState state;
+  state.ready();
+  EXPECT_EQ(supervisor.next(), "READY=1");
+  state.reload([&] { EXPECT_THAT(supervisor.next(), HasSubstr("RELOADING=1\nMONOTONIC_USEC=")); });
+  EXPECT_EQ(supervisor.next(), "READY=1");
+  EXPECT_EQ(supervisor.next(), "");
+}
+
+// READY=1 behind STOPPING=1 would tell the supervisor that the service goes on.
+TEST(ServiceState, AReloadThatMeetsTheEndOrTheBeginningSaysNothingWrong) {
+  const Supervisor supervisor;
+  const Variable at("NOTIFY_SOCKET", supervisor.name());
+  ServiceState state;
+  state.reload([&] { state.ready(); });
+  EXPECT_EQ(supervisor.next(), "READY=1") << "by ready(), not by the reload";
+  EXPECT_EQ(supervisor.next(), "");
+  state.reload([&] { state.stopping(); });
+  EXPECT_EQ(word_of(supervisor.next()), "RELOADING");
+  EXPECT_EQ(supervisor.next(), "STOPPING=1");
+  EXPECT_EQ(supervisor.next(), "");
+  state.reload([] {});
+  EXPECT_EQ(supervisor.next(), "");
+}
+
 TEST(WatchdogBeats, AtMostOnceInHalfThePeriod) {
   const Supervisor supervisor;
   const Variable at("NOTIFY_SOCKET", supervisor.name());
@@ -178,7 +209,7 @@ TEST(WatchdogBeats, AtMostOnceInHalfThePeriod) {
   EXPECT_EQ(supervisor.next(), "WATCHDOG=1");
 }
 
-TEST(WatchdogBeats, NotWhereNobodyWatchesThisProcess) {
+TEST(WatchdogBeats, NotWhereSystemdDoesNotWatchThisProcess) {
   const Supervisor supervisor;
   const Variable at("NOTIFY_SOCKET", supervisor.name());
   const auto is_quiet = [&] {

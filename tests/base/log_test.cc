@@ -1,11 +1,15 @@
 // Lines of the log: each is one line, printable, and in JSON one object, whatever a client has sent.
 #include "base/log.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
+#include <thread>
 
 #include "base/random.h"
 #include "base/untrusted_text.h"
@@ -96,6 +100,100 @@ TEST(Log, ALevelLeavesLowerOnesOut) {
   EXPECT_EQ(written.find("not this"), std::string::npos);
   EXPECT_NE(written.find("\"message\":\"but this\"}\n"), std::string::npos);
   EXPECT_NE(written.find(" info and this\n"), std::string::npos);
+}
+
+// Standard error as a pipe that is full, until it is read.
+class FullStderr {
+ public:
+  FullStderr() : before_(dup(STDERR_FILENO)) {
+    EXPECT_EQ(pipe2(ends_, O_CLOEXEC | O_NONBLOCK), 0);
+    std::string filler(4096, '.');
+    filler.back() = '\n';
+    while (write(ends_[1], filler.data(), filler.size()) > 0) {
+    }
+    for (const int end : ends_) fcntl(end, F_SETFL, 0);
+    dup2(ends_[1], STDERR_FILENO);
+    close(ends_[1]);
+  }
+  ~FullStderr() { close(ends_[0]); }
+  FullStderr(const FullStderr&) = delete;
+  FullStderr& operator=(const FullStderr&) = delete;
+
+  // Until restore() is called.
+  std::string read_all() const {
+    std::string all;
+    char bytes[65536];
+    for (ssize_t n = 0; (n = read(ends_[0], bytes, sizeof(bytes))) > 0;) {
+      all.append(bytes, static_cast<size_t>(n));
+    }
+    return all;
+  }
+  void restore() const {
+    dup2(before_, STDERR_FILENO);
+    close(before_);
+  }
+
+ private:
+  int ends_[2] = {-1, -1};
+  const int before_;
+};
+
+// Threads that log go on. The lines that wait are bounded, and come whole when the reader reads on.
+TEST(LogThread, AFullPipeHoldsNoThreadUp) {
+  constexpr uint64_t kLines = 30'000;
+  const std::string padding(200, 'x');
+  const FullStderr stuck;
+  std::string written;
+  std::thread reader;
+  uint64_t dropped = 0;
+  {
+    const LogThread log_thread;
+    for (uint64_t i = 0; i < kLines; ++i) log_info("line {} {}", i, padding);
+    dropped = log_lines_dropped();
+    reader = std::thread([&] { written = stuck.read_all(); });
+    // Room for the last line.
+    for (int i = 0; i < 60; ++i) flush_log();
+    log_info("the end");
+  }
+  stuck.restore();
+  reader.join();
+  uint64_t whole = 0;
+  std::istringstream lines(written);
+  std::string line, last;
+  while (std::getline(lines, line)) {
+    whole += line.find(" info line ") != std::string::npos && line.ends_with(padding);
+    last = line;
+  }
+  EXPECT_GT(dropped, kLines / 4);
+  EXPECT_EQ(whole + dropped, kLines);
+  EXPECT_TRUE(last.ends_with(" info the end")) << last;
+}
+
+// A line that is longer than a pipe takes at once waits for its reader, and no thread that logs waits for it.
+TEST(LogThread, ALongLineComesWhole) {
+  const FullStderr stuck;
+  const std::string text(200'000, 'y');
+  std::string written;
+  std::thread reader;
+  {
+    const LogThread log_thread;
+    log_info("{}", text);
+    reader = std::thread([&] { written = stuck.read_all(); });
+    for (int i = 0; i < 60; ++i) flush_log();
+  }
+  stuck.restore();
+  reader.join();
+  EXPECT_NE(written.find(" info " + text + "\n"), std::string::npos);
+}
+
+TEST(LogThread, EndsThoughNothingIsRead) {
+  const FullStderr stuck;
+  {
+    const LogThread log_thread;
+    log_info("this is lost");
+  }
+  stuck.restore();
+  EXPECT_EQ(stuck.read_all().find("this is lost"), std::string::npos);
 }
 
 TEST(Utf8, TheBytesOfACharacter) {

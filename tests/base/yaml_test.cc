@@ -1,4 +1,4 @@
-// The strict reader of YAML: what it makes of texts, and how it refuses what nobody means.
+// The strict reader of YAML: what it makes of texts, and what it refuses, which YAML may allow.
 #include "base/yaml.h"
 
 #include <gmock/gmock.h>
@@ -75,7 +75,7 @@ TEST(Yaml, FlowStylesAreJson) {
   EXPECT_EQ(root.find("ü")->kind, Kind::kNone);
 }
 
-TEST(Yaml, WhatNobodyMeansIsRefusedWithItsPlace) {
+TEST(Yaml, WhatIsAmbiguousOrWrongIsRefusedWithItsPlace) {
   EXPECT_EQ(refusal("a: 1\nb: 2\na: 3\n"), "f:3:1: 'a' is there twice; the first is in line 1");
   EXPECT_THAT(refusal("x:\n  - {a: 1, \"a\": 2}\n"), StartsWith("f:2:12: 'a' is there twice"));
   EXPECT_THAT(refusal("a: &x 1\n"), StartsWith("f:1:4: an anchor"));

@@ -43,7 +43,7 @@ class KvCacheTest : public testing::Test {
     cache_.step_ended(StepId{step}, ok, {});
     ASSERT_EQ(cache_.check_integrity().message(), "");
   }
-  // Blocks that anyone may take, that are on their way to that, that are in use.
+  // Blocks that any sequence may take, that are on their way to that, that are in use.
   int64_t available() const { return cache_.budget(Tier::kDevice).available_cells() / 2; }
   int64_t pinned() const { return cache_.budget(Tier::kDevice).coming[0] / 2; }
   uint32_t used() const { return cache_.map().used_cells(Tier::kDevice) / 2; }

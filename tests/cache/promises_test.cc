@@ -83,7 +83,7 @@ TEST_F(CachePromises, ALoanComesBackWhenTheGuestEnds) {
   EXPECT_EQ(promised(kGuest), 2u);
   EXPECT_THAT(cache_.settle_claims(), IsEmpty()) << "it was not called";
   cache_.drop_all(kGuest);
-  EXPECT_EQ(free_cells(), 14) << "until it is settled anyone may have them";
+  EXPECT_EQ(free_cells(), 14) << "until it is settled any sequence may have them";
   EXPECT_THAT(cache_.settle_claims(), ElementsAre(kHost));
   EXPECT_EQ(promised(kHost), 8u);
   EXPECT_EQ(free_cells(), 8);

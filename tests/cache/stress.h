@@ -80,7 +80,7 @@ class Stress {
     for (int i = 0; i < operations; ++i) {
       operate();
       ASSERT_EQ(cache_.check_integrity().message(), "") << "operation " << i;
-      // One who begins to read late knows as much as one who has read everything.
+      // A reader that begins late knows as much as one that has read everything.
       reader_.read(i % 97 == 0 ? cache_.take_all_events() : cache_.take_events());
       if (i % 16 == 0) {
         ASSERT_EQ(reader_.known(), reader_.findable()) << "operation " << i;

@@ -55,6 +55,22 @@ class Cli(unittest.TestCase):
                 self.assertTrue(all("--api-key-file" in line for line in lines))
                 self.assertTrue(server.wait_log(r", 1 thread[ ,]"), server.log)
 
+    def test_plan_answers_in_words(self):
+        with tempfile.TemporaryDirectory() as folder:
+            page, prices = Path(folder, "plan.html"), Path(folder, "prices.yaml")
+            prices.write_text("l20: 1.5\nh100: 4\n")
+            result = run("plan", "--model", "llama-2-7b", "--device", "l20", "--workload", "random", "--random-input-len",
+                         "200", "--random-output-len", "20", "--slo", "ttft:2000", "--scheduling-policy",
+                         "sarathi,vllm", "--request-rate", "50", "--prices", prices, "--no-what-if", "--effort", "0.1",
+                         "--html", page)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertIn("planning: the capacity", result.stderr)
+            self.assertRegex(result.stdout, r"Highest rate: \d+\.?\d* requests/s under (sarathi|vllm), with 90 % of")
+            self.assertRegex(result.stdout, r"For 50\.0 requests/s: \d+ devices of l20, \d+\.\d\d an hour")
+            self.assertRegex(result.stdout, r"(?m)^h100 +\d")
+            self.assertIn("<svg", page.read_text())
+        self.assertIn("--slo: say which bounds", run("plan", "--model", "llama-2-7b", "--device", "l20").stderr)
+
     def test_inspect(self):
         result = run("inspect", model_path())
         self.assertEqual(result.returncode, 0)

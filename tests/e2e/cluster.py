@@ -112,6 +112,12 @@ class Network:
         ip("-n", self.switch, "link", "set", port, "master", "bridge", "up")
         ip("-n", namespace, "addr", "add", f"10.77.0.{number}/24", "dev", "eth0")
         ip("-n", namespace, "link", "set", "eth0", "up")
+        # The kernel tells that the link runs up to a second later, and programs leave out devices that do not run.
+        give_up = time.monotonic() + 30
+        while "state UP" not in ip("-n", namespace, "link", "show", "eth0"):
+            if time.monotonic() > give_up:
+                raise RuntimeError(f"the link of {host} does not come up")
+            time.sleep(0.02)
         self.hosts[host] = (namespace, port, f"10.77.0.{number}")
 
     def namespace(self, host):

@@ -114,6 +114,7 @@ class CheckConfig(Folder):
                             (("--chat-template", "/nonexistent"), "--chat-template /nonexistent"),
                             (("--cost-profile", "/nonexistent"), "/nonexistent"),
                             (("--kv-events-config", "{}}"), "--kv-events-config"),
+                            (("--kv-events-endpoint", "5557"), "--kv-events-endpoint: must be tcp://"),
                             (("--override-generation-config", '{"temperature": 9}'), "temperature"),
                             (("--tool-call-parser", "best"), "best"),
                             (("--cors-origins", "chat.example"), "--cors-origins: 'chat.example' is no origin"),
@@ -185,7 +186,7 @@ class Completion(Folder):
         self.assertEqual(self.bash("serve", "m", "--scheduling-policy", "apt"), ["apt-serve", "apt-serve-s"])
         self.assertEqual(self.bash("serve", "--scheduling-policy", "=", "sara"), ["sarathi"])
         self.assertIn("q8_0", self.bash("serve", "--kv-cache-dtype", "="))
-        self.assertEqual(self.bash("serve", "--port", ""), [], "nobody knows the port")
+        self.assertEqual(self.bash("serve", "--port", ""), [], "a port has no list of values")
         self.assertEqual(self.bash("serve", "--pin-threads", "o"), ["on", "off"])
         self.assertEqual(self.bash("completion", "f"), ["fish"])
         self.assertEqual(self.bash("bench", "--scheduling"), [], "a flag of another command")

@@ -1,4 +1,4 @@
-"""--kv-events-config from a router's side: what the events say can be reused is what requests find."""
+"""--kv-events-config and --kv-events-endpoint from a router's side: what the events say can be reused is what requests find."""
 
 import json
 import re
@@ -165,12 +165,41 @@ class KvEvents(unittest.TestCase):
         _, router = self.check("--kv-offloading-size", "24MiB")
         self.assertEqual(router.seen_media, {"GPU", "CPU"})
 
+    def test_an_address_alone_is_enough(self):
+        server = Server("--block-size", str(BLOCK), "--kv-events-endpoint", "tcp://127.0.0.1:*")
+        self.addCleanup(server.__exit__)
+        found = re.search(r"KV events on (tcp://127\.0\.0\.1:\d+)\n", "".join(server.log))
+        context = zmq.Context()
+        self.addCleanup(context.destroy, linger=0)
+        events = context.socket(zmq.SUB)
+        self.addCleanup(events.close, linger=0)
+        events.setsockopt(zmq.SUBSCRIBE, b"")
+        events.connect(found.group(1))
+        stored = []
+        for number in range(200):  # a subscription takes a moment
+            self.ask(server, prompt("crow", number))
+            while events.poll(50):
+                stored += [e for e in msgpack.unpackb(events.recv_multipart()[2])[1] if e["type"] == "BlockStored"]
+            if stored:
+                break
+        self.assertTrue(stored)
+        self.assertEqual(server.stop(), 0)
+
     def test_what_is_wrong_is_said(self):
         for config, message in (("tcp://*:5557", "not valid JSON"), ('{"endpiont": "x"}', "'endpiont'"),
                                 ('{"enable_kv_cache_events": true, "endpoint": "x"}', "'endpoint' x")):
             ended = run("serve", model_path(), "--port", "0", "--kv-events-config", config)
             self.assertEqual(ended.returncode, 1)
             self.assertIn("--kv-events-config: ", ended.stderr)
+            self.assertIn(message, ended.stderr)
+        for flags, message in (
+                (("--kv-events-endpoint", "5557"), "--kv-events-endpoint: must be tcp://"),
+                (("--kv-events-endpoint", "tcp://nowhere"), "--kv-events-endpoint tcp://nowhere: "),
+                (("--kv-events-endpoint", "tcp://*:*", "--kv-events-config", "{}"), "give one of them"),
+                (("--kv-events-endpoint", "tcp://*:*", "--no-enable-prefix-caching"), "there is nothing to tell")):
+            ended = run("serve", model_path(), "--port", "0", *flags)
+            self.assertEqual(ended.returncode, 1)
+            self.assertEqual(len(ended.stderr.splitlines()), 1, ended.stderr)
             self.assertIn(message, ended.stderr)
         ended = run("serve", model_path(), "--port", "0", "--no-enable-prefix-caching", "--kv-events-config",
                     '{"enable_kv_cache_events": true}')

@@ -1,11 +1,13 @@
 """A server seen from outside: its access log, its traces, its metrics under vLLM's names, the dashboard and the alerts."""
 
 import http.server
+import io
 import json
 import os
 import pathlib
 import re
 import signal
+import subprocess
 import tempfile
 import threading
 import time
@@ -227,6 +229,40 @@ class AccessLog(unittest.TestCase):
                 self.assertEqual(server.ask("GET", "/version")[0], 200)
                 wait_for(lambda: server.metric("access_log_lines_dropped_total") > 0, "a line without a reader")
                 self.assertEqual(server.stop(), 0)
+
+
+class StuckLog(Server):
+    """One whose standard error is a pipe that is not read, and is full once fill() was called."""
+
+    def start(self, command, **popen):
+        self.unread, self.end = os.pipe()
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self.end, text=True, **popen)
+        self.process.stderr = io.StringIO()
+        self.log = []
+        self.readers = [threading.Thread(target=self._read, args=(self.process.stdout,), daemon=True)]
+        self.readers[0].start()
+
+    def fill(self):
+        os.set_blocking(self.end, False)
+        try:
+            while True:
+                os.write(self.end, b"." * 4096)
+        except BlockingIOError:
+            os.set_blocking(self.end, True)
+
+
+class FullPipe(unittest.TestCase):
+    def test_a_full_pipe_as_standard_error_stops_nothing(self):
+        with StuckLog() as server:
+            server.fill()
+            for i in range(20):
+                self.assertEqual(server.ask("POST", CHAT, body(**{f"unknown_{i}": 1}))[0], 200)
+            server.signal(signal.SIGHUP)
+            self.assertEqual(server.ask("GET", "/health")[0], 200)
+            self.assertEqual(server.metric("log_lines_dropped_total"), 0, "they wait")
+            self.assertEqual(server.stop(), 0)
+        for end in (server.unread, server.end):
+            os.close(end)
 
 
 class Traces(unittest.TestCase):

@@ -123,7 +123,7 @@ TEST_P(BeliefTorture, SoAreThoseOfHcache) {
   with.slo = {.tpot_ms = 2};
   with.groups = 4;
   with.x_bytes = 8;
-  with.tenants = 1;  // whether X pays depends on who waits
+  with.tenants = 1;  // whether X pays depends on which requests wait
   with.costs.projected_token_s = 2e-9;
   for (const char* policy : {"hcache", "hcache:batch=tpot", "vllm-swap:batch=tpot"}) {
     SCOPED_TRACE(policy);

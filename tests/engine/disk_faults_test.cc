@@ -120,10 +120,11 @@ class World {
   size_t restored_ = 0;
 };
 
-// Random requests, many of which begin as others do.
+// Random requests, many of which begin as others do. How many turns they take depends on the disk and the
+// machine; what is sent, and which of it is to be cancelled, does not.
 class Requests {
  public:
-  Requests(World& world, uint64_t seed) : world_(world), random_(seed) {}
+  Requests(World& world, uint64_t seed) : world_(world), random_(seed), made_(seed + 1000) {}
 
   // `each_turn` is called before every step.
   template <typename EachTurn>
@@ -134,10 +135,10 @@ class Requests {
         ++submitted;
       }
       each_turn(random_);
-      if (!live_.empty() && random_.unit() < 0.002) {
-        Live& one = live_[random_.below(live_.size())];
-        world_.engine().cancel(one.id);
-        one.cancelled = true;
+      for (Live& l : live_) {
+        if (l.turns_to_cancel == 0 || --l.turns_to_cancel > 0) continue;
+        world_.engine().cancel(l.id);
+        l.cancelled = true;
       }
       world_.engine().step();
       World::pause();
@@ -155,21 +156,23 @@ class Requests {
     RequestId id{};
     GenerationRequest request;
     std::shared_ptr<CollectingSink> sink;
+    int64_t turns_to_cancel = 0;  // 0: none is to come
     bool cancelled = false;
   };
 
   void submit() {
     Live l;
-    const uint64_t family = random_.below(3);
-    const auto shared = static_cast<uint32_t>(random_.between(0, 160));
+    const uint64_t family = made_.below(3);
+    const auto shared = static_cast<uint32_t>(made_.between(0, 160));
     for (uint32_t i = 0; i < shared; ++i) {
       l.request.prompt.push_back(static_cast<Token>(random_bits(family, 7, i) % kShadowVocab));
     }
-    for (int64_t i = random_.between(1, 60); i > 0; --i) {
-      l.request.prompt.push_back(static_cast<Token>(random_.below(kShadowVocab)));
+    for (int64_t i = made_.between(1, 60); i > 0; --i) {
+      l.request.prompt.push_back(static_cast<Token>(made_.below(kShadowVocab)));
     }
-    l.request.max_tokens = static_cast<uint32_t>(random_.between(1, 40));
-    l.request.sampling.seed = random_.below(3);
+    l.request.max_tokens = static_cast<uint32_t>(made_.between(1, 40));
+    l.request.sampling.seed = made_.below(3);
+    if (made_.unit() < 0.1) l.turns_to_cancel = made_.between(1, 60);
     l.sink = std::make_shared<CollectingSink>();
     l.id = world_.engine().submit(l.request, l.sink).value();
     live_.push_back(std::move(l));
@@ -189,6 +192,7 @@ class Requests {
 
   World& world_;
   Random random_;
+  Random made_;
   std::vector<Live> live_;
   uint32_t complete_ = 0;
 };
@@ -302,8 +306,6 @@ TEST(DiskFaultsTest, WhatIsKeptOverARestartIsRightOrNoticed) {
   }
 }
 
-// Where the disk is the only slower tier, requests that are longer than the device pass through it. How many
-// reads that takes depends on the disk's speed, so one policy alone may meet no fault.
 // What one client has computed is not found by another of a later server, either.
 TEST(DiskFaultsTest, ASaltIsKeptOverARestart) {
   TestDirectory directory;
@@ -330,6 +332,8 @@ TEST(DiskFaultsTest, ASaltIsKeptOverARestart) {
   EXPECT_EQ(cached(world, "one"), 96u);
 }
 
+// Where the disk is the only slower tier, requests that are longer than the device pass through it. How many
+// reads that takes depends on the disk's speed, so one policy alone may meet no fault.
 TEST(DiskFaultsTest, RequestsStreamFromADiskThatFails) {
   uint64_t failed_reads = 0;
   for (const std::string& policy : every_policy({"ellm:ratio=0.5:again=0.3"})) {
@@ -341,8 +345,7 @@ TEST(DiskFaultsTest, RequestsStreamFromADiskThatFails) {
                 disk);
     Requests requests(world, 9);
     requests.run(scaled_faults(15), [](Random&) {});
-    // The slower the turns, the more are cancelled: with layers, more copies are under way in each.
-    EXPECT_GT(requests.complete(), policy == "layerkv" ? 5u : 10u);
+    EXPECT_GT(requests.complete(), 10u);
     EXPECT_GT(world.metrics().steps_staged, 0u);
     failed_reads += world.disk().read_errors + world.disk().checksum_mismatches;
     expect_nothing_left(world);

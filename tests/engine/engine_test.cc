@@ -168,9 +168,14 @@ TEST(Engine, AFailedStepEndsOnlyItsRequests) {
   o.limits.max_num_seqs = 1;
   Harness h(o);
   h.executor.fail_step(2, "a cable was pulled");
-  auto first = h.submit(request(5, 5));
+  GenerationRequest labelled = request(5, 5);
+  labelled.label = std::make_shared<const RequestLabel>(RequestLabel{"req-8", "team-b"});
+  testing::internal::CaptureStderr();
+  auto first = h.submit(std::move(labelled));
   auto second = h.submit(request(5, 5));
   h.finish();
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_NE(log.find("failed: a cable was pulled request_id=req-8 key=team-b\n"), std::string::npos) << log;
   EXPECT_EQ(first->finish, FinishReason::kError);
   EXPECT_NE(first->error.find("a cable was pulled"), std::string::npos);
   EXPECT_EQ(first->tokens, std::vector<Token>{5});
@@ -406,9 +411,17 @@ TEST(Engine, APolicyThatFindsNothingToDoEndsTheFirstRequest) {
     return b.take();
   });
   Harness h(small_options(), std::move(policy));
-  auto first = h.submit(request(30, 1));
+  GenerationRequest labelled = request(30, 1);
+  labelled.label = std::make_shared<const RequestLabel>(RequestLabel{"req-7", "team-a"});
+  testing::internal::CaptureStderr();
+  auto first = h.submit(std::move(labelled));
   auto second = h.submit(request(30, 1, 500));
   h.finish();
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_NE(log.find("no way to go on with 0 running and 2 waiting requests; the first one fails "
+                     "request_id=req-7 key=team-a\n"),
+            std::string::npos)
+      << log;
   EXPECT_EQ(first->finish, FinishReason::kError);
   EXPECT_NE(first->error.find("no memory for this request"), std::string::npos) << first->error;
   EXPECT_TRUE(first->try_again);

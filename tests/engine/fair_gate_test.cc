@@ -151,7 +151,7 @@ TEST(FairGate, SharesAreByWeight) {
 }
 
 // One that asked for nothing for long gets its share from now on, and no more.
-TEST(FairGate, NobodySavesUpServiceWhileAway) {
+TEST(FairGate, NoTenantSavesUpServiceWhileAway) {
   const std::vector<Sender> senders = {{{.id = 1}, 10, 0}, {{.id = 2}, 10, 400}};
   Shared shared("sarathi", 0, 1);
   double before = 0;
@@ -208,7 +208,7 @@ TEST(FairGate, NothingIsIdleForFairness) {
 }
 
 // A request that has just come costs no other request the step that could run both.
-TEST(FairGate, ANewcomerHoldsNobodyBackWhereThereIsRoomForAll) {
+TEST(FairGate, ANewcomerHoldsNoRequestBackWhereThereIsRoomForAll) {
   EngineOptions o = small_options(64);
   o.fair_slack_tokens = 0;
   Harness h(o);

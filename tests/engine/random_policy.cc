@@ -99,7 +99,7 @@ class RandomPolicy final : public Policy {
     return static_cast<uint32_t>(random_.between(seq.known_tokens, seq.max_total_tokens));
   }
 
-  // Promises of every kind, between anyone and anyone.
+  // Promises of every kind, between any two sequences.
   void bargain(const View& view, PlanBuilder& builder) {
     if (random_.unit() < 0.3) {
       const uint32_t most = view.total_cells(Tier::kDevice) / 4;
@@ -128,7 +128,7 @@ class RandomPolicy final : public Policy {
     }
   }
 
-  // Copies, or gives up, some rectangle of what a sequence holds, that need not be of use to anyone.
+  // Copies, or gives up, some rectangle of what a sequence holds, whether that is of use or not.
   void move_copies(const View& view, const SeqView& seq, PlanBuilder& builder) {
     const uint32_t b = view.geometry.block_tokens;
     const LayerSet layers = random_layers(view);

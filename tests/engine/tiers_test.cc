@@ -68,26 +68,19 @@ class TieredWorld {
   Engine engine_;
 };
 
-std::vector<Token> tokens(uint32_t count, Token first) {
-  std::vector<Token> out(count);
-  for (uint32_t i = 0; i < count; ++i)
-    out[i] = static_cast<Token>((static_cast<uint32_t>(first) + 7 * i) % kShadowVocab);
-  return out;
-}
-
 // Its own prefix is cached in frames that its rows would need: 12 blocks of 16, beside a sequence that grows.
 TEST(Tiers, ARequestThatStreamsDoesNotStandOnItsOwnPrefix) {
   for (const std::string& policy : every_policy({"ellm:ratio=0.5"})) {
     for (uint32_t device_blocks : {12u, 14u, 16u}) {
       SCOPED_TRACE(policy + " " + std::to_string(device_blocks));
       TieredWorld world(policy, 1, device_blocks);
-      const std::vector<Token> prefix = tokens(std::min(192u, 16 * (device_blocks - 1)), 1);
+      const std::vector<Token> prefix = shadow_prompt(std::min(192u, 16 * (device_blocks - 1)), 1);
       world.submit(prefix, 1);
       world.run(1000);
       std::vector<Token> longer = prefix;
-      const std::vector<Token> rest = tokens(108, 5);
+      const std::vector<Token> rest = shadow_prompt(108, 5);
       longer.insert(longer.end(), rest.begin(), rest.end());
-      const std::vector<Token> growing = tokens(50, 11);
+      const std::vector<Token> growing = shadow_prompt(50, 11);
       const auto grows = world.submit(growing, 100);
       world.run(3);
       const auto streams = world.submit(longer, 10);
@@ -103,7 +96,7 @@ TEST(Tiers, ARequestThatStreamsDoesNotStandOnItsOwnPrefix) {
 // A sequence whose last row is deferred goes on running, though its place may have been given to another.
 TEST(Tiers, ALastRowThatIsDeferredKeepsItsPlace) {
   TieredWorld world("sarathi", 2, 8, /*max_num_seqs=*/1);
-  const std::vector<Token> a = tokens(200, 3), b = tokens(20, 9);
+  const std::vector<Token> a = shadow_prompt(200, 3), b = shadow_prompt(20, 9);
   const auto first = world.submit(a, 6);
   const auto second = world.submit(b, 4);
   world.link().be_late(0.3, 5);

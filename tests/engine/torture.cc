@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/random.h"
@@ -136,8 +137,26 @@ EngineOptions engine_options(const TortureConfig& config) {
   o.fair_slack_tokens = 50;  // so that tenants are held back
   o.check_plans = config.check;
   o.check_integrity = config.check;
+  o.map = config.map;
   return o;
 }
+
+// Shows each view before it is planned.
+class SeeingPolicy final : public Policy {
+ public:
+  SeeingPolicy(std::unique_ptr<Policy> policy, std::function<void(const View&)> seen)
+      : policy_(std::move(policy)), seen_(std::move(seen)) {}
+  StepPlan plan(const View& view) override {
+    seen_(view);
+    return policy_->plan(view);
+  }
+  std::string save_state() const override { return policy_->save_state(); }
+  Status restore_state(std::string_view state) override { return policy_->restore_state(state); }
+
+ private:
+  const std::unique_ptr<Policy> policy_;
+  const std::function<void(const View&)> seen_;
+};
 
 // Of a learner that keeps to what it began with.
 CostLearnerOptions never() {
@@ -210,6 +229,7 @@ TortureOutcome torture(const TortureConfig& config) {
                                               config.seed + 5, *config.mutations);
   }
   policy = std::make_unique<CountingPolicy>(std::move(policy), counts);
+  if (config.seen) policy = std::make_unique<SeeingPolicy>(std::move(policy), config.seen);
   CostBeliefs costs(CostLearner(config.costs), CostBeliefs::Learns::kAtOnce);
   std::unique_ptr<LengthPredictor> lengths;
   if (!config.predictor.empty()) lengths = make_length_predictor(config.predictor).value();

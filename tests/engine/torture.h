@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "contract/cost_model.h"
+#include "engine/cache_map.h"
 #include "engine/counting_policy.h"
 #include "engine/mutating_policy.h"
 #include "engine/plan_log.h"
@@ -54,6 +56,8 @@ struct TortureConfig {
   std::string predictor;             // of lengths; "": none
   uint64_t most_steps = UINT64_MAX;  // requests that have not ended then count as wrong
   PlanLog* log = nullptr;
+  MapSink* map = nullptr;
+  std::function<void(const View&)> seen;  // called with each view before it is planned
   // Edited plans, and how many of them are tried before all is as without; null: none are.
   MutationCounts* mutations = nullptr;
   uint64_t most_mutations = 0;

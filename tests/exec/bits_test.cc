@@ -301,6 +301,21 @@ TEST(Bits, RulesOfLogitsGiveTheSameInEveryScenario) {
   EXPECT_EQ(ran, names.size());
 }
 
+// On the real link this is left to chance.
+TEST(Bits, ScenariosWithALinkDoWhatTheyAreAbout) {
+  const Workload work = make_workload(WeightType::kF32);
+  const std::vector<RigOutput> expected = run(*work.file, RigOptions{}, work.requests).outputs;
+  size_t ran = 0;
+  for (Scenario scenario : scenarios()) {
+    if (scenario.options.repeats_itself()) continue;
+    SCOPED_TRACE(scenario.name);
+    ++ran;
+    scenario.options.link = RigLink::kFake;
+    EXPECT_EQ(differences(expected, run_scenario(work, scenario)), 0);
+  }
+  EXPECT_GT(ran, 20U);
+}
+
 // A prompt whose beginning is cached is computed all the same if its log-probabilities are asked for.
 TEST(Bits, PromptLogprobsDoNotDependOnWhatIsCached) {
   const auto file = tiny_model(tiny_gqa(), WeightType::kF32);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "model/files/pair_order.h"
+#include "model/files/rope_tables.h"
 #include "ops/cpu/isa.h"
 #include "ops/det_math.h"
 #include "ops/numerics.h"
@@ -48,18 +49,7 @@ GpuReferenceDecoder::GpuReferenceDecoder(const ModelFile& file, uint32_t max_pos
       values_(static_cast<size_t>(spec_.layers)) {
   for (const LayerWeights& layer : file.weights().layers) layers_.push_back(layer_of(layer));
   if (spec_.learned_positions) positions_ = weights_of(file.weights().position_embedding);
-  for (const Rope& rope : spec_.ropes) {
-    ops::RopeSpec of;
-    of.max_positions = max_positions;
-    of.head_dim = rope.dim;
-    of.freq_base = static_cast<double>(rope.base);
-    of.linear_factor = static_cast<double>(rope.linear_factor);
-    const bool is_long =
-        !rope.long_divisors.empty() && max_positions > static_cast<uint32_t>(rope.original_context);
-    of.freq_factors = is_long ? rope.long_divisors : rope.divisors;
-    of.attention_factor = static_cast<double>(rope.attention_factor);
-    ropes_.push_back(ops::make_rope_table(of));
-  }
+  for (const Rope& rope : spec_.ropes) ropes_.push_back(rope_table(rope, max_positions));
 }
 
 std::vector<uint16_t> GpuReferenceDecoder::weights_of(const WeightMatrix& matrix,
@@ -228,6 +218,10 @@ std::vector<float> GpuReferenceDecoder::run(std::span<const Token> tokens) {
                x);
   }
   done_ += rows_;
+  hidden_.resize(x.size());
+  for (size_t at = 0; at < x.size(); at += static_cast<size_t>(spec_.dim)) {
+    reference::normalise(norm_of(file_.weights().output_norm), x.data() + at, spec_.dim, hidden_.data() + at);
+  }
   std::vector<float> logits = multiply(normalised(file_.weights().output_norm, x), output_);
   reference::finish_logits(spec_.logit_scale, reference::cap_of(spec_.logit_cap),
                            static_cast<int64_t>(logits.size()), logits.data());

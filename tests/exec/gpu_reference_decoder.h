@@ -25,6 +25,8 @@ class GpuReferenceDecoder {
 
   // Runs the next tokens of the sequence, all as rows of one step. Returns [tokens][vocab_size] logits.
   std::vector<float> run(std::span<const Token> tokens);
+  // The hidden rows of the last run(): [tokens][dim].
+  const std::vector<float>& hidden() const { return hidden_; }
 
  private:
   struct Matrix {
@@ -59,8 +61,9 @@ class GpuReferenceDecoder {
   std::vector<uint16_t> embedding_, positions_;
   Matrix output_;
   std::vector<ops::RopeTable> ropes_;
-  uint32_t done_ = 0;                                 // positions before this step
-  uint32_t rows_ = 0;                                 // of this step
+  uint32_t done_ = 0;  // positions before this step
+  uint32_t rows_ = 0;  // of this step
+  std::vector<float> hidden_;
   std::vector<std::vector<uint16_t>> keys_, values_;  // [layer][position][kv_dim]
 };
 

@@ -59,6 +59,8 @@ TEST(HiddenTorture, RestoredFromTheHost) {
       options.policy = policy;
       options.prefix_caching = false;
       options.host_blocks = 90;
+      EXPECT_EQ(torture.torture(options).wrong, 0u);
+      options.link = RigLink::kFake;
       const TierTortureOutcome out = torture.torture(options);
       EXPECT_EQ(out.wrong, 0u);
       restores += out.run.plans.x_restores;

@@ -8,6 +8,7 @@
 
 #include "base/random.h"
 #include "engine/collecting_sink.h"
+#include "engine/map_lines.h"
 #include "engine/plan_json.h"
 #include "exec/rig.h"
 #include "exec/sim/sim_executor.h"
@@ -37,6 +38,7 @@ std::vector<Record> read_log(const std::string& path) {
   std::getline(in, line);
   const nlohmann::json none = nlohmann::json::array();
   while (std::getline(in, line)) {
+    if (is_map_line(line)) continue;
     nlohmann::json record = nlohmann::json::parse(line);
     record.at("view")["length_classes"] = none;
     out.push_back(
@@ -126,6 +128,7 @@ size_t first_difference(const std::vector<Record>& records, const RigOptions& op
     engine.step();
   }
   const bool more = engine.step();  // than the log has
+  engine.stop();                    // its last map goes into the log, too
   log.reset();
   const std::vector<Record> again = read_log(file.path());
   for (size_t i = 0; i < records.size(); ++i) {

@@ -12,8 +12,12 @@
 #include "cache/tiers/memory_link.h"
 #include "engine/random_policy.h"
 #include "exec/cpu/cpu_executor.h"
-#include "exec/cpu/sampler.h"
+#include "exec/gpu/gpu_executor.h"
+#include "exec/gpu/gpu_mover.h"
+#include "exec/gpu/uploaded_model.h"
+#include "exec/gpu_reference_decoder.h"
 #include "exec/reference_decoder.h"
+#include "exec/sampler.h"
 #include "fakes/fake_disk_io.h"
 #include "fakes/fake_link.h"
 #include "model/files/form_bytes.h"
@@ -21,6 +25,8 @@
 
 namespace kvasir::test {
 namespace {
+
+constexpr Nanos kTurn = kNanosPerMilli;  // of virtual time
 
 class RigSink final : public OutputSink {
  public:
@@ -73,11 +79,15 @@ class Rig {
  private:
   bool submit(const RigRequest& request);
   void cancel_due(const std::vector<RigRequest>& requests);
+  void make_cpu(const ModelFile& file, const LogitsTap& tap);
+  void make_gpu(const ModelFile& file, const LogitsTap& tap);
+  // Of the device tier, as the link reaches it.
+  std::span<std::byte> device_memory() const;
   void make_link();
   void open_disk();
   Link* link() const { return fake_ ? static_cast<Link*>(fake_.get()) : real_.get(); }
   const Clock& clock() const {
-    return options_.link == RigLink::kFake ? static_cast<const Clock&>(virtual_clock_) : clock_;
+    return options_.repeats_itself() ? static_cast<const Clock&>(virtual_clock_) : clock_;
   }
 
   const RigOptions options_;
@@ -93,9 +103,14 @@ class Rig {
   FakeDisk faulty_disk_;
   std::unique_ptr<DiskFile> disk_;
   std::vector<std::byte> fake_disk_;
+  std::unique_ptr<Gpu> gpu_;  // null: on the CPU
+  std::unique_ptr<UploadedModel> uploaded_;
+  std::unique_ptr<GpuBuffer> gpu_memory_;  // of the device tier
+  std::unique_ptr<GpuBuffer> gpu_host_;    // of the host tier
+  std::unique_ptr<GpuMover> mover_;
   std::unique_ptr<FakeLink> fake_;
   std::unique_ptr<MemoryLink> real_;
-  std::unique_ptr<CpuExecutor> executor_;
+  std::unique_ptr<Executor> executor_;
   RowNotes rows_;
   std::unique_ptr<Engine> engine_;
   std::vector<RequestId> ids_;  // of those submitted
@@ -117,44 +132,88 @@ Rig::Rig(const ModelFile& file, const RigOptions& options, RigRun& result)
       result_(result),
       moving_(options.seed + 2),
       rows_(result.outputs) {
-  auto packed = PackedModel::make(file, static_cast<uint32_t>(file.spec().context_length));
   auto policy =
       options.policy.starts_with("random")
           ? Result<std::unique_ptr<Policy>>(make_random_policy(
                 options.seed, options.policy == "random-forms" ? RandomPlans::kForms : RandomPlans::kCopies))
           : make_policy(options.policy);
-  EXPECT_TRUE(packed.ok() && policy.ok());
-  packed_ = std::move(packed).value();
-  device_ = filled_arena(settings_.cache.device_bytes + settings_.cache.stage_bytes);
-  if (options.host_blocks > 0) make_link();
-  Decoder::Options decoder;
-  decoder.activation = options.activation;
-  decoder.kv_type = options.kv_type;
-  executor_ = std::make_unique<CpuExecutor>(*packed_, ops::kernels_for(options.isa), settings_.cache.geometry,
-                                            decoder, device_.data(), options.threads, clock(),
-                                            std::vector<int>{}, link());
-  executor_->set_tap([this](SeqId seq, uint32_t position, std::span<const float> logits) {
+  EXPECT_TRUE(policy.ok());
+  const LogitsTap tap = [this](SeqId seq, uint32_t position, std::span<const float> logits) {
     RigOutput& out = result_.outputs[request_of_.at(seq)];
     const auto [it, first] = out.logits.try_emplace(position, logits.begin(), logits.end());
     out.repeated |= !first;
-  });
+  };
+  if (options.gpu) {
+    make_gpu(file, tap);
+  } else {
+    make_cpu(file, tap);
+  }
   engine_ = std::make_unique<Engine>(
       settings_, std::make_unique<CountingPolicy>(std::move(policy).value(), result.plans), *executor_,
       clock(), options.log, link(), Beliefs{nullptr, &rows_});
 }
 
+void Rig::make_cpu(const ModelFile& file, const LogitsTap& tap) {
+  auto packed = PackedModel::make(file, static_cast<uint32_t>(file.spec().context_length));
+  EXPECT_TRUE(packed.ok());
+  packed_ = std::move(packed).value();
+  device_ = filled_arena(settings_.cache.device_bytes + settings_.cache.stage_bytes);
+  if (options_.host_blocks > 0) make_link();
+  Decoder::Options decoder;
+  decoder.activation = options_.activation;
+  decoder.kv_type = options_.kv_type;
+  auto made = std::make_unique<CpuExecutor>(*packed_, ops::kernels_for(options_.isa),
+                                            settings_.cache.geometry, decoder, device_.data(),
+                                            options_.threads, clock(), std::vector<int>{}, link());
+  made->set_tap(tap);
+  executor_ = std::move(made);
+}
+
+void Rig::make_gpu(const ModelFile& file, const LogitsTap& tap) {
+  gpu_ = make_test_gpu(*options_.gpu, options_.seed + 4);
+  auto uploaded = UploadedModel::make(file, static_cast<uint32_t>(file.spec().context_length), *gpu_);
+  EXPECT_TRUE(uploaded.ok());
+  uploaded_ = std::move(uploaded).value();
+  gpu_memory_ = std::make_unique<GpuBuffer>(*gpu_, GpuBuffer::Kind::kDevice);
+  EXPECT_TRUE(gpu_memory_->reserve(settings_.cache.device_bytes + settings_.cache.stage_bytes).ok());
+  if (options_.host_blocks > 0) make_link();
+  auto made = GpuExecutor::make(*gpu_, uploaded_->model(), settings_.cache.geometry, gpu_memory_->data(),
+                                clock(), link(), options_.gpu_depth);
+  EXPECT_TRUE(made.ok());
+  (*made)->set_tap(tap);
+  executor_ = std::move(made).value();
+}
+
+std::span<std::byte> Rig::device_memory() const {
+  if (gpu_ == nullptr) return {device_.data(), device_.size()};
+  return {shadow_of(*gpu_, gpu_memory_->data()), settings_.cache.device_bytes + settings_.cache.stage_bytes};
+}
+
 void Rig::make_link() {
-  host_ = filled_arena(settings_.cache.host_bytes);
-  const std::span<std::byte> device(device_.data(), device_.size());
-  const std::span<std::byte> host(host_.data(), host_.size());
+  std::span<std::byte> device = device_memory();
+  std::span<std::byte> host;
+  if (gpu_) {
+    gpu_host_ = std::make_unique<GpuBuffer>(*gpu_, GpuBuffer::Kind::kPinned);
+    EXPECT_TRUE(gpu_host_->reserve(settings_.cache.host_bytes).ok());
+    host = {gpu_host_->data(), settings_.cache.host_bytes};
+  } else {
+    host_ = filled_arena(settings_.cache.host_bytes);
+    host = {host_.data(), host_.size()};
+  }
   if (options_.link == RigLink::kFake) {
     fake_disk_.assign(settings_.cache.disk_bytes, std::byte{0xff});
     fake_ = std::make_unique<FakeLink>(virtual_clock_, FakeLink::Memories{device, host, fake_disk_});
     fake_->be_late(options_.late_waits, options_.seed);
     fake_->fail_share(options_.failing_transfers, options_.seed + 1);
+    fake_->be_fast(options_.fast_transfers, options_.seed + 5);
     return;
   }
   MemoryLinkOptions link;
+  if (gpu_) {
+    mover_ = std::make_unique<GpuMover>(*gpu_);
+    device = {gpu_memory_->data(), device.size()};
+    link.mover = mover_.get();
+  }
   link.memory = {device, host, {}};
   link.unit_bytes = 4 * kKiB;  // several of the tiny models' layers are more than a unit
   link.emulated_bytes_per_s = options_.link_bytes_per_s;
@@ -209,6 +268,7 @@ bool Rig::turn(const std::vector<RigRequest>& requests) {
   }
   cancel_due(requests);
   if (fake_ && moving_.unit() < options_.moved) fake_->complete_some(moving_);
+  virtual_clock_.advance(kTurn);
   busy_ = engine_->step();
   // Nothing ran: all sequences wait for the link, which has a thread of its own.
   if (real_ && engine_->metrics().steps == steps) std::this_thread::sleep_for(std::chrono::microseconds(20));
@@ -322,25 +382,82 @@ int differences(const std::vector<RigOutput>& expected, const std::vector<RigOut
   return count;
 }
 
+namespace {
+
+// The scalar reference of either numerics, a token at a time, and how its tokens are chosen.
+class Reference {
+ public:
+  virtual ~Reference() = default;
+  virtual std::vector<float> step(Token token) = 0;
+  virtual std::vector<float> hidden() const = 0;
+  virtual Token choose(const std::vector<float>& logits, const SamplingParams& sampling,
+                       std::span<const Token> history) {
+    const TokenMask* mask = nullptr;
+    if (sampling.constraint) {
+      mask = sampling.constraint->after(history.subspan(sampling.prompt_tokens), 10 * kNanosPerSecond);
+    }
+    const auto position = static_cast<uint32_t>(history.size());
+    return sampler.sample(logits, sampling, position, history, SeqId{0}, mask).token;
+  }
+
+  Sampler sampler{ops::kernels_for(ops::IsaClass::kPortable)};
+};
+
+class CpuReference final : public Reference {
+ public:
+  CpuReference(const ModelFile& file, const RigOptions& options)
+      : decoder_(file, options.activation, options.kv_type) {}
+  std::vector<float> step(Token token) override { return decoder_.step(token); }
+  std::vector<float> hidden() const override { return decoder_.hidden(); }
+
+ private:
+  ReferenceDecoder decoder_;
+};
+
+class GpuReference final : public Reference {
+ public:
+  explicit GpuReference(const ModelFile& file)
+      : decoder_(file, static_cast<uint32_t>(file.spec().context_length), GpuReferenceDecoder::By::kTwin) {}
+  std::vector<float> step(Token token) override { return decoder_.run({&token, 1}); }
+  std::vector<float> hidden() const override { return decoder_.hidden(); }
+  Token choose(const std::vector<float>& logits, const SamplingParams& sampling,
+               std::span<const Token> history) override {
+    if (!is_drawn_on_device(sampling)) return Reference::choose(logits, sampling, history);
+    const ops::KeepSubnormals mode;
+    return ops::reference::draw(logits.data(), static_cast<int64_t>(logits.size()),
+                                {sampling.temperature, sampling.top_k, static_cast<double>(sampling.top_p),
+                                 random_bits(sampling.seed, 0, history.size())});
+  }
+
+ private:
+  GpuReferenceDecoder decoder_;
+};
+
+std::unique_ptr<Reference> make_reference(const ModelFile& file, const RigOptions& options) {
+  if (options.gpu) return std::make_unique<GpuReference>(file);
+  return std::make_unique<CpuReference>(file, options);
+}
+
+}  // namespace
+
 std::vector<RigOutput> run_reference(const ModelFile& file, const RigOptions& options,
                                      const std::vector<RigRequest>& requests) {
   const ops::FlushToZero mode;
   std::vector<RigOutput> outputs;
   for (const RigRequest& r : requests) {
     RigOutput out;
-    ReferenceDecoder decoder(file, options.activation, options.kv_type);
-    Sampler sampler(ops::kernels_for(ops::IsaClass::kPortable));
+    const std::unique_ptr<Reference> reference = make_reference(file, options);
     SamplingParams sampling = r.sampling;
     sampling.prompt_tokens = static_cast<uint32_t>(r.prompt.size());
     std::vector<float> logits;
     for (size_t i = 0; i < r.prompt.size(); ++i) {
       if (i > 0 && sampling.prompt_logprobs >= 0) {
-        const ScoredToken scored = sampler.score(logits, r.prompt[i], sampling.prompt_logprobs);
+        const ScoredToken scored = reference->sampler.score(logits, r.prompt[i], sampling.prompt_logprobs);
         out.scored.push_back({scored.token, scored.logprob, scored.rank, scored.top});
       }
-      logits = decoder.step(r.prompt[i]);
+      logits = reference->step(r.prompt[i]);
       if (r.pooling == Pooling::kNone) continue;
-      const std::vector<float>& row = decoder.hidden();
+      const std::vector<float> row = reference->hidden();
       out.embedding.resize(row.size());
       for (size_t d = 0; d < row.size(); ++d) {
         out.embedding[d] = r.pooling == Pooling::kMean ? out.embedding[d] + row[d] : row[d];
@@ -349,21 +466,14 @@ std::vector<RigOutput> run_reference(const ModelFile& file, const RigOptions& op
     if (r.pooling == Pooling::kMean) {
       for (float& v : out.embedding) v /= static_cast<float>(r.prompt.size());
     }
-    out.hidden = decoder.hidden();
-    auto position = static_cast<uint32_t>(r.prompt.size()) - 1;
+    out.hidden = reference->hidden();
     std::vector<Token> history = r.prompt;
     for (;;) {
-      out.logits[position] = logits;
-      const TokenMask* mask = nullptr;
-      if (sampling.constraint) {
-        const std::span<const Token> output = std::span(history).subspan(r.prompt.size());
-        mask = sampling.constraint->after(output, 10 * kNanosPerSecond);
-      }
-      history.push_back(sampler.sample(logits, sampling, position + 1, history, SeqId{0}, mask).token);
+      out.logits[static_cast<uint32_t>(history.size()) - 1] = logits;
+      history.push_back(reference->choose(logits, sampling, history));
       out.tokens.push_back(history.back());
       if (out.tokens.size() == r.max_tokens) break;
-      logits = decoder.step(out.tokens.back());
-      ++position;
+      logits = reference->step(out.tokens.back());
     }
     outputs.push_back(std::move(out));
   }

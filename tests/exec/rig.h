@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "contract/view.h"
 #include "engine/counting_policy.h"
 #include "engine/engine.h"
+#include "fakes/test_gpu.h"
 #include "model/files/model_file.h"
 #include "ops/cpu/isa.h"
 #include "ops/numerics.h"
@@ -29,6 +31,9 @@ struct RigOptions {
   ops::KvType kv_type = ops::KvType::kBf16;
   ops::IsaClass isa = ops::detect_isa();
   int threads = 2;
+  // On a GPU, with its numerics; `activation`, `isa` and `threads` then do not matter.
+  std::optional<FakeGpuPace> gpu;
+  int gpu_depth = 2;               // steps in flight
   std::string policy = "sarathi";  // or "random" or "random-forms", which `seed` feeds
   uint32_t blocks = 256;           // of the device tier's frames
   uint32_t host_blocks = 0;        // of the host tier; 0: none, and no link
@@ -47,10 +52,16 @@ struct RigOptions {
   double disk_faults = 0;        // of the real link's disk: share of its reads and writes that go wrong
   double late_waits = 0;         // of the fake link: share of the waits that are in vain,
   double failing_transfers = 0;  // share of the transfers that fail,
+  double fast_transfers = 0;     // share of those that end as they start,
   double moved = 0.5;            // share of the turns in which some end without being waited for
   uint64_t seed = 1;
   Slo slo{};               // of every request
   PlanLog* log = nullptr;  // outlives the run
+
+  // Whether what happens in the run, and not only what comes out, is the same every time: the engine has a
+  // virtual clock unless the real link, which has a thread of its own, moves bytes in real time. A test that
+  // wants something to have happened counts it in such a run.
+  bool repeats_itself() const { return link == RigLink::kFake || host_blocks == 0; }
 };
 
 // Of the engine that runs so.

@@ -10,7 +10,7 @@
 #include <set>
 
 #include "base/mutant.h"
-#include "exec/cpu/sampler.h"
+#include "exec/sampler.h"
 
 namespace kvasir {
 namespace {

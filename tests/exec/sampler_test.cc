@@ -1,4 +1,4 @@
-#include "exec/cpu/sampler.h"
+#include "exec/sampler.h"
 
 #include <gtest/gtest.h>
 

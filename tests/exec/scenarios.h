@@ -43,7 +43,7 @@ std::vector<Scenario> scenarios();
 // pieces.
 inline constexpr const char* kScenarioArchitectures[] = {"gemma3", "opt", "gemma2", "llama"};
 
-// Runs it and asserts that what the scenario is about did happen.
+// Runs it, and asserts that what the scenario is about did happen if the run repeats itself.
 std::vector<RigOutput> run_scenario(const Workload& work, const Scenario& scenario);
 
 }  // namespace kvasir::test

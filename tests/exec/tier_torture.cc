@@ -67,9 +67,10 @@ TinyLlamaShape torture_architecture(const std::string& name) {
 }
 
 TierTorture::TierTorture(const TinyLlamaShape& shape, ops::WeightType weights, ops::KvType kv,
-                         uint32_t requests, uint64_t seed)
+                         uint32_t requests, uint64_t seed, std::optional<FakeGpuPace> gpu)
     : file_(tiny_model(shape, weights)), seed_(seed), requests_(random_requests(seed, requests)) {
   plain_.kv_type = kv;
+  plain_.gpu = gpu;
   plain_.check_integrity = false;
   expected_ = run(*file_, plain_, requests_).outputs;
   Random random(seed + 2);

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,7 +29,7 @@ struct TierTortureOutcome {
 class TierTorture {
  public:
   TierTorture(const TinyLlamaShape& shape, ops::WeightType weights, ops::KvType kv, uint32_t requests,
-              uint64_t seed);
+              uint64_t seed, std::optional<FakeGpuPace> gpu = std::nullopt);
 
   // Device tier and stage ring of a few blocks of 16 tokens, a host tier of several times that, the random
   // policy.

@@ -27,7 +27,7 @@ FakeLink::FakeLink(VirtualClock& clock, const Memories& memories)
 // ---------------------------------------------------------------- the seam
 
 void FakeLink::start(Transfer transfer) {
-  std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   require_inside(transfer);
   KV_CHECK(!is_queued(transfer.id), "transfer {} was started twice", raw(transfer.id));
   stats_.queued_bytes += transfer.bytes();
@@ -38,6 +38,10 @@ void FakeLink::start(Transfer transfer) {
   }
   if (waits_for == 0) spoil(transfer);
   queue_.push_back({std::move(transfer), clock_.now(), waits_for});
+  if (waits_for > 0 || stalled_ || fast_share_ == 0 || fast_.unit() >= fast_share_) return;
+  end(queue_.end() - 1, {});
+  lock.unlock();
+  wake();
 }
 
 void FakeLink::cancel(TransferId id) {
@@ -139,6 +143,12 @@ void FakeLink::be_late(double share, uint64_t seed) {
   std::lock_guard lock(mutex_);
   late_share_ = share;
   late_ = Random(seed);
+}
+
+void FakeLink::be_fast(double share, uint64_t seed) {
+  std::lock_guard lock(mutex_);
+  fast_share_ = share;
+  fast_ = Random(seed);
 }
 
 void FakeLink::fail(TransferId id) {

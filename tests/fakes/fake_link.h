@@ -52,6 +52,8 @@ class FakeLink final : public Link {
   void stall(bool on);
   // From now on a share of the waits with a finite timeout is in vain, though the link moves.
   void be_late(double share, uint64_t seed);
+  // From now on a share of the transfers ends at once, if they may begin when they are started.
+  void be_fast(double share, uint64_t seed);
   // This transfer fails when its turn comes.
   void fail(TransferId id);
   // Transfers with an end where this says so fail: what was there is gone.
@@ -95,6 +97,8 @@ class FakeLink final : public Link {
   bool stalled_ = false;
   double late_share_ = 0;
   Random late_{0};
+  double fast_share_ = 0;
+  Random fast_{0};
   double failing_share_ = 0;
   std::function<bool(MemoryAddress)> lost_;
   Random failing_{0};

@@ -17,7 +17,7 @@ class FakeNetwork::Endpoint final : public PeerTransport {
   }
   std::vector<PeerMessage> receive() override { return network_.receive(id_); }
   std::vector<PeerId> lost() override { return network_.lost(id_); }
-  // Everyone knows everyone here, and waiting is the test's business.
+  // All instances know each other here, and waiting is the test's business.
   std::string address() const override { return address_; }
   void introduce(const PeerId&, const std::string&) override {}
   void forget(const PeerId&) override {}

@@ -88,4 +88,10 @@ std::vector<Token> shadow_output(uint32_t layers, std::span<const Token> prompt,
   return out;
 }
 
+std::vector<Token> shadow_prompt(uint32_t count, uint32_t first) {
+  std::vector<Token> out(count);
+  for (uint32_t i = 0; i < count; ++i) out[i] = static_cast<Token>((first + 7 * i) % kShadowVocab);
+  return out;
+}
+
 }  // namespace kvasir::test

@@ -53,4 +53,7 @@ std::vector<Token> shadow_output(uint32_t layers, std::span<const Token> prompt,
 
 constexpr int32_t kShadowVocab = 64;
 
+// Prompts of different `first` differ in every place.
+std::vector<Token> shadow_prompt(uint32_t count, uint32_t first);
+
 }  // namespace kvasir::test

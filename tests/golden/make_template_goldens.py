@@ -423,7 +423,7 @@ a {# {{ comment }} {% if %} #} b {#- -#} c
 
 
 class Generation(Extension):
-    """{% generation %}, as transformers has it where nobody asks which tokens the model wrote."""
+    """{% generation %}, as transformers has it unless the caller asks which tokens the model wrote."""
 
     tags = {"generation"}
 

@@ -76,12 +76,6 @@ struct Sent {
   std::optional<RequestId> id = {};  // nothing: it was not accepted
 };
 
-std::vector<Token> prompt_of(uint32_t count, uint32_t first) {
-  std::vector<Token> out(count);
-  for (uint32_t i = 0; i < count; ++i) out[i] = static_cast<Token>((first + 7 * i) % kShadowVocab);
-  return out;
-}
-
 class ShadowWorld {
  public:
   ShadowWorld(const std::string& policy, int depth)
@@ -179,7 +173,7 @@ void expect_one_answer(const Sent& sent, bool may_fail) {
 std::vector<Sent> play(ShadowWorld& world, uint64_t number) {
   std::vector<Sent> all(4);
   for (uint32_t i = 0; i < all.size(); ++i) {
-    all[i].prompt = prompt_of(34 + 9 * i, i + 1);
+    all[i].prompt = shadow_prompt(34 + 9 * i, i + 1);
     all[i].max_tokens = 12;
   }
   all[2].cancelled = true;
@@ -251,12 +245,12 @@ INSTANTIATE_TEST_SUITE_P(Policies, EngineMemory,
 // A prompt for which there is no memory fails alone.
 TEST(EngineMemory, ARequestForWhichThereIsNoMemoryFailsAlone) {
   ShadowWorld world("sarathi", 1);
-  Sent running{prompt_of(20, 1), 40};
+  Sent running{shadow_prompt(20, 1), 40};
   world.send(running, "");
   for (int i = 0; i < 5; ++i) world.step();
   bool one_failed_alone = false;
   for (uint64_t k = 1; k <= 8; ++k) {
-    Sent other{prompt_of(64, 2), 1};
+    Sent other{shadow_prompt(64, 2), 1};
     world.send(other, "");
     fail_allocations(k, 1, Counted::kEnlistedThreads);
     world.step();

@@ -105,7 +105,8 @@ std::vector<std::shared_ptr<SparedSink>> play_model(ModelWorld& world, uint64_t 
     } catch (const std::bad_alloc&) {
     }
   }
-  for (int turn = 0; turn < 20'000 && step(world); ++turn) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (step(world) && std::chrono::steady_clock::now() < end) {
     std::this_thread::sleep_for(std::chrono::microseconds(20));
   }
   return sinks;

@@ -1,5 +1,5 @@
-"""The packages that ./dev package made, as users install them: a wheel in an environment of its own, the files of a container and
-the Debian package in clean roots. Needs root, for chroot; the first run fetches a small Debian 12 with debootstrap.
+"""The packages that ./dev package made, as users install them: a wheel in an environment of its own, a container image run by
+podman, the Debian package in clean roots. Needs root, for chroot; the first run fetches a small Debian 12 with debootstrap.
 
 KVASIR_BUILD is the build folder, KVASIR_PACKAGES has the packages, KVASIR_ROOTS is where the clean root is kept between runs.
 """
@@ -10,6 +10,7 @@ import json
 import os
 import pathlib
 import re
+import resource
 import shlex
 import shutil
 import signal
@@ -27,6 +28,7 @@ from support import Server, clean_environment, model_path  # noqa: E402
 PACKAGES = pathlib.Path(os.environ.get("KVASIR_PACKAGES", SOURCE / "build/package"))
 BUILD = pathlib.Path(os.environ.get("KVASIR_BUILD", SOURCE / "build/release"))
 ROOTS = pathlib.Path(os.environ.get("KVASIR_ROOTS", SOURCE / "build/package-roots"))
+VALIDATE = SOURCE / ".venv-package/bin/kubernetes-validate"
 MIRROR = "http://deb.debian.org/debian"
 COMPLETION = {"prompt": "A raven is", "max_tokens": 16, "temperature": 0}
 # The libraries that a wheel for manylinux leaves to the machine.
@@ -192,35 +194,94 @@ class Wheel(unittest.TestCase):
         self.assertNotEqual(root.run("/opt/unprepared", "--version", check=False).returncode, 0)
 
 
-class Container(unittest.TestCase):
-    def test_serves_as_its_user_and_tells_its_health(self):
-        text = (SOURCE / "deploy/container/Containerfile").read_text(encoding="utf-8")
-        final = text[text.rindex("\nFROM "):]
-        words = {key: json.loads(re.search(rf"^{key}.*?(\[.*\])$", final, re.MULTILINE).group(1))
-                 for key in ("HEALTHCHECK", "ENTRYPOINT", "CMD")}
-        user = re.search(r"^USER (\S+)$", final, re.MULTILINE).group(1)
-        environment = dict(re.findall(r"^ENV (\w+)=(\S+)$", final, re.MULTILINE))
+class Podman:
+    """Runs podman with images and containers of its own, which go in the end."""
 
+    def __init__(self):
+        self.store = fresh("podman")
+        self.runs = tempfile.TemporaryDirectory()
+
+    def command(self, *arguments):
+        # crun refuses to run where version 2 of cgroups is beside version 1 and has controllers.
+        alone = "if mountpoint -q /sys/fs/cgroup/unified; then umount /sys/fs/cgroup/unified; fi; exec \"$@\""
+        return ["unshare", "--mount", "sh", "-c", alone, "sh", "podman", "--root", self.store, "--runroot", self.runs.name,
+                "--storage-driver", "vfs", "--cgroup-manager", "cgroupfs", *arguments]
+
+    def __call__(self, *arguments, **options):
+        return run(*self.command(*arguments), **options)
+
+    def close(self):
+        self("rm", "--all", "--force", check=False)
+        self.runs.cleanup()
+        shutil.rmtree(self.store)
+
+
+class Container(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.podman = Podman()
+        cls.addClassCleanup(cls.podman.close)
+        cls.podman("build", "--format", "docker", "-t", "kvasir:test", PACKAGES / "image")
+        models = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(models.cleanup)
+        cls.models = pathlib.Path(models.name)
+        cls.models.chmod(0o755)
+        shutil.copy(model_path(), cls.models / "model.gguf")
+        (cls.models / "model.gguf").chmod(0o644)
+
+    def test_has_the_binary_its_libraries_certificates_and_licences(self):
         path = fresh("container")
-        run(SOURCE / "tools/make_rootfs.sh", BUILD, path)
-        root = Root(path)
-        self.addCleanup(root.close)
+        self.addCleanup(shutil.rmtree, path)
+        run(SOURCE / "tools/make_rootfs.sh", BUILD, path, umask=0o077)
         self.assertEqual([p.name for p in (path / "usr/bin").iterdir()], ["kvasir"])
         licences = path / "usr/share/doc/kvasir/licenses"
         self.assertLessEqual({"libc6", "libssl3", "ca-certificates"}, {p.name for p in licences.iterdir()})
         self.assertIn("BEGIN CERTIFICATE", (path / "etc/ssl/certs/ca-certificates.crt").read_text(encoding="utf-8"))
         self.assertEqual(os.readlink(path / "usr/lib/ssl/cert.pem"), "/etc/ssl/certs/ca-certificates.crt")
-        shutil.copy(model_path(), path / "var/lib/kvasir/model.gguf")
-        os.chmod(path / "var/lib/kvasir/model.gguf", 0o644)
+        self.assertEqual([p for p in path.rglob("*") if not p.is_symlink() and not p.stat().st_mode & stat.S_IROTH], [])
 
-        environment.update(PATH=os.environ["PATH"], KVASIR_PORT=str(free_port()))
-        probe = root.command(*words["HEALTHCHECK"], user=user)
-        with Started(root.command(*words["ENTRYPOINT"], *words["CMD"], user=user), **environment) as server:
-            self.assertIn("Uid:\t65532\t", pathlib.Path(f"/proc/{server.process.pid}/status").read_text(encoding="utf-8"))
+    def test_serves_as_its_user_with_nothing_writable_and_tells_its_health(self):
+        limits = [f"--ulimit={name}={value}:{value}" for name, value in
+                  (("nofile", resource.getrlimit(resource.RLIMIT_NOFILE)[1]), ("nproc", 4096))]
+        command = self.podman.command(
+            "run", "--rm", "--name", "kvasir", "--network", "host", "--read-only", "--read-only-tmpfs=false", "--cap-drop=all",
+            "--security-opt=no-new-privileges", *limits, "-e", f"KVASIR_PORT={free_port()}", "-v",
+            f"{self.models}:/var/lib/kvasir:ro", "kvasir:test")
+        with Started(command) as server:
+            pid = self.podman("inspect", "--format", "{{.State.Pid}}", "kvasir").stdout.strip()
+            status = pathlib.Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+            for line in ("Uid:\t65532\t", "Gid:\t65532\t", "CapEff:\t0000000000000000\n", "NoNewPrivs:\t1\n"):
+                self.assertIn(line, status)
+            mounts = pathlib.Path(f"/proc/{pid}/mounts").read_text(encoding="utf-8")
+            self.assertRegex(mounts, r"(?m)^\S+ / \S+ ro,")
             self.assertEqual(server.answer(), expected_answer())
-            run(*probe, env=environment)
+            self.podman("healthcheck", "run", "kvasir")
+            self.assertNotEqual(self.podman("exec", "kvasir", "/bin/sh", "-c", "true", check=False).returncode, 0)
             self.assertEqual(server.stop(), 0)
-        self.assertEqual(run(*probe, env=environment, check=False).returncode, 1)
+        result = self.podman("run", "--rm", "--network", "host", *limits, "kvasir:test", "health", check=False)
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("kvasir health: ", result.stderr)
+
+
+class Manifests(unittest.TestCase):
+    def check(self, manifests, version):
+        """What the API's schemas of this version of Kubernetes say of the manifests."""
+        return run(VALIDATE, "--strict", "--kubernetes-version", version, *manifests, check=False)
+
+    def test_are_what_kubernetes_takes(self):
+        manifests = sorted(set((SOURCE / "deploy/kubernetes").iterdir()) - {SOURCE / "deploy/kubernetes/kustomization.yaml"})
+        for version in ("1.25", "1.29", "1.33", "1.37"):
+            found = self.check(manifests, version)
+            self.assertEqual(found.returncode, 0, found.stdout)
+            # The ServiceMonitor is the Prometheus operator's.
+            self.assertEqual(re.findall(r"(?m)^WARN .* kind (\w+)", found.stdout), ["ServiceMonitor"], found.stdout)
+            self.assertEqual(found.stdout.count(" passed for resource "), 7, found.stdout)
+        text = (SOURCE / "deploy/kubernetes/deployment.yaml").read_text(encoding="utf-8")
+        for right, wrong in (("livenessProbe:", "livenesProbe:"), ("replicas: 2", "replicas: two")):
+            with tempfile.NamedTemporaryFile("w", suffix=".yaml", encoding="utf-8") as planted:
+                planted.write(text.replace(right, wrong))
+                planted.flush()
+                self.assertNotEqual(self.check([planted.name], "1.29").returncode, 0, wrong)
 
 
 class Service:

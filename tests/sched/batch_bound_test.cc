@@ -83,7 +83,7 @@ TEST(BatchBound, PoliciesHeedItIfAsked) {
     EXPECT_EQ(plan_of((policy + ":batch=free").c_str(), view), both) << policy;
     EXPECT_EQ(plan_of((policy + ":batch=tpot").c_str(), view), one) << policy;
   }
-  // Nor does anyone come back.
+  // Nor does any sequence come back.
   view.running[0].slo.tpot_ms = 12;
   view.waiting = {swapped_seq(4, 20, 50, 49)};
   for (const std::string policy : {"vllm-swap", "hcache"}) {

@@ -1,4 +1,4 @@
-// The queue in a drawn order: everyone's turn comes, the state replays, and the rest is vLLM's.
+// The queue in a drawn order: every request's turn comes, the state replays, and the rest is vLLM's.
 #include <gtest/gtest.h>
 
 #include <map>

@@ -32,7 +32,7 @@ TEST(VllmSwapPolicy, ASequenceGoesOutWaitsAndComesBackBeforeAnyPrompt) {
   EXPECT_EQ(swap_plan(view),
             "preempt 3\nadd 3 [0, 29) kv host x2 now\ndrop 3 [0, 29) kv device x2 when_ready\n");
 
-  // They are on their way: everyone waits, and 3 is not brought back into them.
+  // They are on their way: all wait, and 3 is not brought back into them.
   SeqView out = decoding_seq(3, 20, 30);
   set_cells(out, Tier::kHost, 4);
   out.leaving_cells = 4;

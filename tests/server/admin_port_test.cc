@@ -38,6 +38,23 @@ TEST(AdminPort, HasWhatNeedsNoKeyAndNothingElse) {
   EXPECT_EQ(ask_admin(server, get("/admin/drain")).status, 405);
 }
 
+TEST(AdminPort, EachPortDescribesItself) {
+  RunningServer server(say("x"), with_admin_port());
+  const auto has = [](const HttpAnswer& answer, const std::string& path) {
+    EXPECT_EQ(answer.status, 200);
+    return answer.body.find('"' + path + '"') != std::string::npos;
+  };
+  for (int i = 0; i < 2; ++i) {
+    const HttpAnswer at_public = server.ask(get("/openapi.json"));
+    EXPECT_FALSE(has(at_public, "/metrics"));
+    EXPECT_TRUE(has(at_public, "/v1/chat/completions"));
+    const HttpAnswer at_admin = ask_admin(server, get("/openapi.json"));
+    EXPECT_TRUE(has(at_admin, "/metrics"));
+    EXPECT_FALSE(has(at_admin, "/v1/chat/completions"));
+  }
+  EXPECT_TRUE(has(RunningServer(say("x")).ask(get("/openapi.json")), "/metrics"));
+}
+
 TEST(AdminPort, MetricsMayBeOnBothPortsOrOnNone) {
   ServerOptions options = with_admin_port();
   options.public_metrics = true;

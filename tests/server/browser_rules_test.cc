@@ -100,7 +100,7 @@ TEST(BrowserRules, OriginsThatAreAllowed) {
   EXPECT_EQ(server.ask(simple_post("http://chat.example")).status, 403) << "another scheme";
   EXPECT_EQ(server.ask(simple_post("https://chat.example.evil.example")).status, 403);
   const HttpAnswer none = server.ask(get("/health"));
-  EXPECT_EQ(none.headers.at("vary"), "Origin") << "for caches, whoever asked";
+  EXPECT_EQ(none.headers.at("vary"), "Origin") << "for caches, whichever origin asked";
   EXPECT_EQ(none.headers.count("access-control-allow-origin"), 0u);
   // An event stream has them, too.
   HttpClient client(server.port());

@@ -47,7 +47,10 @@ class ManualBackend final : public Backend {
 class RecordingChannel final : public ResponseChannel {
  public:
   void respond(const HttpResponse& response) override { responses.push_back(response); }
-  void begin_stream() override { began = true; }
+  void begin_stream(std::string_view words) override {
+    began = true;
+    last_words = words;
+  }
   void stream(std::string_view bytes) override {
     EXPECT_TRUE(began && !ended && !abandoned);
     if (broken) throw std::bad_alloc();
@@ -64,7 +67,7 @@ class RecordingChannel final : public ResponseChannel {
   std::vector<std::string> failures;
   bool began = false, ended = false, abandoned = false;
   bool broken = false;  // stream() throws
-  std::string text;
+  std::string text, last_words;
   size_t unsent = 0;
 };
 

@@ -126,7 +126,7 @@ struct Silence final : Activity {
 };
 void handle_silence(Exchange& exchange) {
   exchange.attach(std::make_shared<Silence>());
-  exchange.begin_stream();
+  exchange.begin_stream("data: broken off\n\n");
   exchange.stream(server_sent_event("only"));
 }
 
@@ -138,8 +138,14 @@ struct Fault final : Activity {
 };
 void handle_fault(Exchange& exchange) {
   exchange.attach(std::make_shared<Fault>());
-  exchange.begin_stream();
+  exchange.begin_stream("data: broken off\n\n");
   exchange.stream(server_sent_event("only"));
+}
+
+// Streams one event, and throws before it was sent.
+void handle_fault_at_once(Exchange& exchange) {
+  handle_silence(exchange);
+  throw std::bad_alloc();
 }
 
 constexpr Endpoint kTable[] = {
@@ -148,6 +154,8 @@ constexpr Endpoint kTable[] = {
     {"PUT", "/upper", Endpoint::Key::kNeedsKey, Endpoint::kServerLimit, Endpoint::Model::kNoModel,
      handle_upper},
     {"GET", "/silence", Endpoint::Key::kNoKey, Endpoint::kNoBody, Endpoint::Model::kNoModel, handle_silence},
+    {"GET", "/fault_at_once", Endpoint::Key::kNoKey, Endpoint::kNoBody, Endpoint::Model::kNoModel,
+     handle_fault_at_once},
     {"GET", "/fault", Endpoint::Key::kNoKey, Endpoint::kNoBody, Endpoint::Model::kNoModel, handle_fault},
     {"POST", "/model", Endpoint::Key::kNoKey, 100, Endpoint::Model::kNeedsModel, handle_echo}};
 
@@ -256,6 +264,34 @@ TEST(Handler, AnActivityThatFailsInMidStreamCountsAsOurFault) {
   EXPECT_TRUE(becomes_true([&] { return Fault::aborted == 1 && server.active == 0; }));
   EXPECT_EQ(server.answers(500), 1u);
   EXPECT_EQ(server.answers(499), 0u) << "the client has not left";
+}
+
+// A stream that a fault breaks off has its last words and its end, whatever of it waits to be sent.
+TEST(Handler, AStreamThatFailsSaysSo) {
+  TableServer server(kTable);
+  for (const char* path : {"/fault", "/fault_at_once"}) {
+    HttpClient client(server.port());
+    ASSERT_TRUE(client.send(get(path)));
+    const auto answer = client.receive();
+    ASSERT_TRUE(answer.has_value()) << path << ": the stream has no end: " << client.received();
+    EXPECT_EQ(answer->body, "data: only\n\ndata: broken off\n\n") << path;
+    HttpClient old(server.port());
+    ASSERT_TRUE(old.send(fmt::format("GET {} HTTP/1.0\r\nHost: localhost\r\n\r\n", path)));
+    EXPECT_TRUE(old.receive_all().ends_with("\r\n\r\ndata: only\n\ndata: broken off\n\n")) << path;
+    EXPECT_FALSE(old.was_reset()) << path;
+  }
+  EXPECT_TRUE(becomes_true([&] { return server.active == 0; }));
+}
+
+// Without an end of its own, as in HTTP/1.0, a stream that is cut off would look as if it were whole.
+TEST(Handler, AStreamThatIsCutOffEndsInAReset) {
+  TableServer server(kTable);
+  HttpClient client(server.port());
+  ASSERT_TRUE(client.send("GET /silence HTTP/1.0\r\nHost: localhost\r\n\r\n"));
+  ASSERT_TRUE(client.receive_until("data: only\n\n"));
+  client.shutdown_send();  // which the server takes for the end of the client
+  client.receive_all();
+  EXPECT_TRUE(client.was_reset());
 }
 
 TEST(Handler, ThatNeedsTheModelIsNotRunWithoutIt) {

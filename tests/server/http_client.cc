@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 #include <utility>
 
@@ -63,7 +64,9 @@ bool HttpClient::fill(int timeout_ms) {
   if (::poll(&p, 1, timeout_ms) <= 0) return false;
   char bytes[65536];
   const ssize_t n = ::recv(fd_, bytes, sizeof(bytes), 0);
+  if (n < 0 && errno == ECONNRESET) was_reset_ = true;
   if (n <= 0) return false;
+  has_received_ = true;
   buffer_.append(bytes, static_cast<size_t>(n));
   return true;
 }
@@ -101,7 +104,7 @@ std::optional<HttpAnswer> HttpClient::receive(bool head_only) {
                    [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
     answer.headers[name] = header->substr(colon + 2);
   }
-  if (answer.status == 100 || answer.status == 204 || head_only) return answer;
+  if (answer.status == 100 || answer.status == 204 || answer.status == 304 || head_only) return answer;
   if (const auto coding = answer.headers.find("transfer-encoding");
       coding != answer.headers.end() && coding->second == "chunked") {
     for (;;) {

@@ -39,6 +39,11 @@ class HttpClient {
   void shutdown_send();
   void close();
 
+  // Whether anything has come so far.
+  bool has_received() const { return has_received_; }
+  // The end of the connection was a reset, which no program takes for the end of an answer.
+  bool was_reset() const { return was_reset_; }
+
   // What was received and not used by receive().
   const std::string& received() const { return buffer_; }
 
@@ -48,6 +53,8 @@ class HttpClient {
   std::optional<std::string> line();
 
   int fd_ = -1;
+  bool has_received_ = false;
+  bool was_reset_ = false;
   std::string buffer_;
 };
 

@@ -40,16 +40,19 @@ TEST(Router, PathsAndMethods) {
   EXPECT_EQ(path_of(find("POST", "/v1/messages/count_tokens?beta=true")), "/v1/messages/count_tokens");
   EXPECT_EQ(path_of(find("DELETE", "/v1/responses/resp_1")), "/v1/responses/*");
   EXPECT_EQ(find("POST", "/v1/responses/resp_1").refusal.allow, "GET, HEAD, DELETE");
+  EXPECT_EQ(path_of(find("GET", "/?chat=1")), "/");
+  EXPECT_EQ(find("GET", "/assets/common/style.css").parameter, "common/style.css");
   EXPECT_EQ(find("GET", "/docs/page.js").parameter, "page.js");
   EXPECT_EQ(find("POST", "/v1/audio/speech").refusal.status, 501);
   for (const char* path :
-       {"/", "", "*", "/v1", "/v1/", "/v1/nothing", "/v1/models/", "/healthy", "/v1/audiox"}) {
+       {"/assets", "", "*", "/v1", "/v1/", "/v1/nothing", "/v1/models/", "/healthy", "/v1/audiox"}) {
     EXPECT_EQ(path_of(find("GET", path)), "none") << path;
     EXPECT_EQ(find("GET", path).refusal.status, 404) << path;
   }
-  const std::string nothing = find("GET", "/").refusal.body;
-  EXPECT_NE(nothing.find("there is nothing at /; the endpoints are /v1/chat/completions, /v1/completions, "),
-            std::string::npos)
+  const std::string nothing = find("GET", "/nothing").refusal.body;
+  EXPECT_NE(
+      nothing.find("there is nothing at /nothing; the endpoints are /v1/chat/completions, /v1/completions, "),
+      std::string::npos)
       << nothing;
   for (const Endpoint& e : all_endpoints()) {
     if (!e.path.ends_with('*')) {

@@ -170,6 +170,9 @@ TEST(KeyServer, EachKeyIsATenantWithAPrefixOfItsOwn) {
     EXPECT_EQ(server.ask(ask_as("b", R"("cache_salt":"s")")).status, 200);
     const std::vector<GenerationRequest> sent = server.backend().submitted();
     ASSERT_EQ(sent.size(), 4u);
+    ASSERT_TRUE(sent[0].label);
+    EXPECT_EQ(sent[0].label->key, "heavy") << "for the engine's log";
+    EXPECT_TRUE(sent[0].label->id.starts_with("req-")) << sent[0].label->id;
     EXPECT_EQ(sent[0].tenant.weight, 4);
     EXPECT_EQ(sent[0].tenant.queue_share, 0.25F);
     EXPECT_EQ(sent[0].tenant.id, sent[2].tenant.id);

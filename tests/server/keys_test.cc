@@ -30,7 +30,7 @@ TEST(KeyFile, HasWhatItSays) {
       parse_key_file(std::string("# who\nkeys:\n  - name: alice@b.c\n    sha256: ") + kSecret +
                          "\n    concurrent_requests: 64\n    requests_per_minute: 600\n"
                          "    tokens_per_minute: 200000\n    queue_share: 0.25\n    weight: 2.5\n"
-                         "    priority: -1\n    claims: [slo, output_tokens_hint]\n"
+                         "    priority: -1\n    claims: [slo, output_tokens_hint, cache_map]\n"
                          "  - {name: bob, sha256: " +
                          kZeros + "}\n",
                      "f");
@@ -45,13 +45,13 @@ TEST(KeyFile, HasWhatItSays) {
   EXPECT_EQ(alice.queue_share, 0.25F);
   EXPECT_EQ(alice.weight, 2.5F);
   EXPECT_EQ(alice.priority, -1);
-  EXPECT_TRUE(alice.may_set_slo && alice.may_hint_output && !alice.may_set_priority);
+  EXPECT_TRUE(alice.may_set_slo && alice.may_hint_output && alice.may_see_cache && !alice.may_set_priority);
   const ApiKey& bob = keys.value()[1];
   EXPECT_EQ(bob.concurrent_requests, 0u);
   EXPECT_EQ(bob.tokens_per_minute, 0u);
   EXPECT_FALSE(bob.queue_share.has_value());
   EXPECT_EQ(bob.weight, 1);
-  EXPECT_FALSE(bob.may_set_slo || bob.may_hint_output || bob.may_set_priority);
+  EXPECT_FALSE(bob.may_set_slo || bob.may_hint_output || bob.may_see_cache || bob.may_set_priority);
   EXPECT_NE(alice.identity, bob.identity);
 }
 

@@ -63,6 +63,17 @@ TEST(KvEventsConfig, NamesWhatIsWrong) {
   EXPECT_THAT(message(R"({"publisher":"nats"})"), HasSubstr("'publisher'"));
 }
 
+TEST(KvEventsConfig, AnAddressAloneIsEnoughAndIsBound) {
+  const KvEventsConfig config = kv_events_at("tcp://127.0.0.1:5557").value();
+  EXPECT_TRUE(config.enabled);
+  EXPECT_EQ(config.endpoint, "@tcp://127.0.0.1:5557");
+  EXPECT_EQ(config.topic, "");
+  for (const char* wrong : {"127.0.0.1:5557", "{}", "", "http://*:5557"}) {
+    EXPECT_THAT(kv_events_at(wrong).status().message(), HasSubstr("--kv-events-endpoint: must be tcp://"))
+        << wrong;
+  }
+}
+
 TEST(KvEventCodec, WritesWhatAReaderExpects) {
   const std::vector<CacheEvent> events = {
       {},

@@ -264,23 +264,41 @@ TEST(Server, PortsAndHosts) {
   EXPECT_EQ(Server::start(elsewhere).status().code(), ErrorCode::kIo);
 }
 
+// As a supervisor opens it: on the loopback interface, at a free port.
+class ListeningSocket {
+ public:
+  ListeningSocket() {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    auto* any = reinterpret_cast<sockaddr*>(&address);
+    socklen_t size = sizeof(address);
+    EXPECT_EQ(bind(fd_, any, size), 0);
+    EXPECT_EQ(listen(fd_, 8), 0);
+    EXPECT_EQ(getsockname(fd_, any, &size), 0);
+    port_ = ntohs(address.sin_port);
+  }
+  ~ListeningSocket() { close(fd_); }
+  ListeningSocket(const ListeningSocket&) = delete;
+  ListeningSocket& operator=(const ListeningSocket&) = delete;
+  int fd() const { return fd_; }
+  uint16_t port() const { return port_; }
+
+ private:
+  const int fd_ = socket(AF_INET, SOCK_STREAM, 0);
+  uint16_t port_ = 0;
+};
+
 // So a supervisor holds the port: clients wait while no server runs, and while it loads the model.
 TEST(Server, TakesASocketThatListensAlready) {
-  const int fd = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  ASSERT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
-  ASSERT_EQ(listen(fd, 8), 0);
-  socklen_t size = sizeof(address);
-  ASSERT_EQ(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size), 0);
+  const ListeningSocket held;
   ServerOptions options = test_options();
-  options.port = ntohs(address.sin_port);
+  options.port = held.port();
   options.admin_port = 0;  // a socket of its own
   for (int run = 0; run < 2; ++run) {
     HttpClient early(options.port);
     ASSERT_TRUE(early.send(get("/health")));
-    options.listening_fd = dup(fd);
+    options.listening_fd = dup(held.fd());
     RunningServer server(say("x"), options, /*ready=*/false);
     EXPECT_EQ(server.port(), options.port);
     EXPECT_NE(server->admin_port(), options.port);
@@ -292,22 +310,14 @@ TEST(Server, TakesASocketThatListensAlready) {
     ASSERT_TRUE(answer.has_value());
     EXPECT_EQ(answer->status, 200);
   }
-  close(fd);
 }
 
-// A server that will have a successor leaves it those who come while its last requests run.
+// A server that will have a successor leaves it the clients that come while its last requests run.
 TEST(Server, LeavesTheClientsOfAnOpenSocketToTheNextOne) {
-  const int fd = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  ASSERT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
-  ASSERT_EQ(listen(fd, 8), 0);
-  socklen_t size = sizeof(address);
-  ASSERT_EQ(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size), 0);
+  const ListeningSocket held;
   ServerOptions options = test_options();
-  options.port = ntohs(address.sin_port);
-  options.listening_fd = dup(fd);
+  options.port = held.port();
+  options.listening_fd = dup(held.fd());
   RunningServer first(repeat("ab"), options);
   first.backend().set_round_time(kNanosPerMilli);
   HttpClient streams(options.port);
@@ -320,10 +330,9 @@ TEST(Server, LeavesTheClientsOfAnOpenSocketToTheNextOne) {
   EXPECT_FALSE(first->wait_idle(0));
   HttpClient waits(options.port);
   ASSERT_TRUE(waits.send(get("/health")));
-  options.listening_fd = dup(fd);
+  options.listening_fd = dup(held.fd());
   RunningServer second(say("x"), options);
   EXPECT_EQ(waits.receive().value_or(HttpAnswer{}).status, 200);
-  close(fd);
 }
 
 TEST(Server, ALongPromptDoesNotDelayAShortOne) {

@@ -210,6 +210,21 @@ TEST(Tls, ClientsNeedACertificateWhereOneIsAskedFor) {
   }
 }
 
+TEST(Tls, TheAdminPortMayDoWithoutCertificatesOfClients) {
+  const Certificates certificates;
+  ServerOptions options = certificates.options();
+  certificates.make("client");
+  options.tls.ca_certs = certificates.file("client.crt");
+  options.admin_port = 0;
+  options.admin_client_certs = false;
+  RunningServer server(say("x"), options);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_NE(TlsClient(server->admin_port()).ask(get("/livez"), kOk).find(" 200 "), std::string::npos);
+    EXPECT_EQ(TlsClient(server.port()).ask(get("/livez"), kOk), "");
+    ASSERT_TRUE(server->reload().ok());
+  }
+}
+
 TEST(Tls, ReloadTakesANewCertificateAndKeepsTheOldOneIfItIsWrong) {
   const Certificates certificates;
   const ServerOptions options = certificates.options();

@@ -80,6 +80,7 @@ class Batch {
     const auto count = static_cast<int32_t>(rows.size());
     GpuStep step;
     step.count = count;
+    step.rows = rows.data();
     step.kv.memory = memory_.data();
     step.kv.slices = slices.data();
     step.kv.groups = groups_;
@@ -93,10 +94,6 @@ class Batch {
     std::vector<ops::gpu::DrawPlace> draws(rows.size());
     for (ops::gpu::DrawPlace& d : draws) d.top_p = 1;
     drawn.assign(rows.size(), -1);
-    step.logit_rows = logit_rows.data();
-    step.logit_count = count;
-    step.draws = draws.data();
-    step.tokens = drawn.data();
 
     int64_t records = 0;
     for (const ops::gpu::LeafPlan& p : plans) records = std::max(records, p.records);
@@ -106,7 +103,8 @@ class Batch {
     std::vector<uint16_t> operand = unwritten_bf16(sizes.operand), q = unwritten_bf16(sizes.q);
     const GpuScratch scratch = {x.data(), operand.data(),  product.data(),
                                 q.data(), partials.data(), logits.data()};
-    queue_forward_pass(model_, step, scratch, queue_);
+    queue_layers(model_, step, scratch, queue_, nullptr);
+    queue_logits(model_, {logit_rows.data(), count, draws.data(), drawn.data()}, scratch, queue_);
     return logits;
   }
 
@@ -124,7 +122,7 @@ class Batch {
       plans.push_back(ops::gpu::plan_leaves(rows_of_window.back(), window, kMostRows));
     }
     for (size_t w = 0; w < windows.size(); ++w) {
-      step.attention.push_back({windows[w], rows_of_window[w].data(), plans[w].work.data(),
+      step.attention.push_back({windows[w], step.count, rows_of_window[w].data(), plans[w].work.data(),
                                 static_cast<int32_t>(plans[w].work.size()), kMostRows});
     }
   }

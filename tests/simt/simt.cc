@@ -58,7 +58,8 @@ struct Together {
 struct CopyPhase {
   int arrivals = 0;  // of each phase
   int missing = 0;
-  int64_t bytes = 0;  // expected and not there yet; below 0 while bytes land that nobody has expected yet
+  int64_t bytes =
+      0;  // expected and not there yet; below 0 while bytes have landed before they were announced
   uint64_t phase = 0;
   std::vector<int> waiting;
 };

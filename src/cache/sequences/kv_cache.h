@@ -90,6 +90,7 @@ class KvCache {
   std::vector<SeqId> settle_claims();
   const std::vector<Claim>& claims() const { return promises_.claims(); }
   const Promises::ByTier& reserved_cells() const { return promises_.reserved(); }
+  Promises::ByTier promised_cells(SeqId id) const { return promises_.of(id); }
   // Creates the missing blocks of [ready, end), and counts [0, end) as ready for the steps that follow.
   // Blocks that this fills from their first token on get frames of KV in `writes.kv` only, the last block in
   // every group. REQUIRES: the blocks fit by the plan's arithmetic.
@@ -174,6 +175,18 @@ class KvCache {
   // kCorrupt: the bytes that it read were lost; those copies are removed.
   void transfer_ended(TransferId id, const Status& status);
   uint32_t transfers_in_flight() const { return static_cast<uint32_t>(transfers_.size()); }
+  // What a transfer in flight moves, for people: from where (nothing: a step in flight writes it), and to
+  // where (nothing: the stage ring).
+  struct InFlight {
+    SeqId seq{};  // 0: a block without a sequence, or the sequence is gone
+    std::optional<Place> from;
+    std::optional<Place> to;
+    uint32_t cells = 0;
+  };
+  template <typename F>
+  void for_each_move(const F& f) const {
+    for (const auto& [id, record] : transfers_) f(in_flight(record));
+  }
   // Transfers that have become useless since the last call.
   std::vector<TransferId> take_cancelled() { return std::exchange(cancelled_, {}); }
   // Sequences that lost the last copy of a cell, or had rows deferred, since the last call. Their tokens from
@@ -296,6 +309,7 @@ class KvCache {
     LayerSet groups;
     SeqId seq;
   };
+  InFlight in_flight(const TransferRecord& record) const;
   void use(const Use& use, TransferId transfer);
   void note_losers(const Use& use, std::vector<Loser>& losers) const;
   std::vector<std::pair<SeqId, BlockId>> lost_by(std::span<const Loser> losers) const;

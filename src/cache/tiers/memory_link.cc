@@ -76,10 +76,11 @@ MemoryLink::MemoryLink(MemoryLinkOptions options, const MonotonicClock& clock)
   KV_CHECK(options_.threads > 0 && options_.unit_bytes > 0 && options_.emulated_bytes_per_s >= 0,
            "threads={} unit_bytes={} emulated_bytes_per_s={}", options_.threads, options_.unit_bytes,
            options_.emulated_bytes_per_s);
+  KV_CHECK(options_.mover == nullptr || (options_.disk == nullptr && options_.peers == nullptr),
+           "a mover reaches neither a disk nor peers");
   if (options_.emulated_bytes_per_s > 0) bucket_.emplace(options_.emulated_bytes_per_s);
   stats_.emulated = bucket_.has_value();
   failed_order_.resize(kFailedRemembered);
-  failed_.reserve(kFailedRemembered + 1);
   if (options_.disk) disk_ = std::make_unique<DiskLane>(*options_.disk);
   for (int i = 0; i < options_.threads; ++i) threads_.emplace_back([this] { run(); });
   if (disk_) threads_.emplace_back([this] { run_disk(); });
@@ -362,13 +363,25 @@ void MemoryLink::copy(Unit& unit) const {
   unit.first_byte = unit.first ? clock_.now() : unit.taken;
   const Segment* segment = unit.of->transfer.segments.data() + unit.segment;
   uint64_t offset = unit.offset;
+  std::array<MovedRun, 16> runs;  // for the mover
+  size_t count = 0;
+  const auto move_runs = [&] {
+    if (count > 0 && unit.failure.ok()) unit.failure = options_.mover->move(std::span(runs).first(count));
+    count = 0;
+  };
   for (uint64_t left = unit.bytes; left > 0; ++segment, offset = 0) {
     const uint64_t bytes = std::min(left, segment->bytes - offset);
-    // Stores past the caches gain about a tenth on runs as long as a unit, and lose more on short ones.
-    std::memcpy(at(segment->to) + offset, at(segment->from) + offset, bytes);
+    if (options_.mover != nullptr) {
+      if (count == runs.size()) move_runs();
+      runs[count++] = {at(segment->to) + offset, at(segment->from) + offset, bytes};
+    } else {
+      // Stores past the caches gain about a tenth on runs as long as a unit, and lose more on short ones.
+      std::memcpy(at(segment->to) + offset, at(segment->from) + offset, bytes);
+    }
     unit.moved[index(segment->from.tier)][index(segment->to.tier)] += bytes;
     left -= bytes;
   }
+  move_runs();
   unit.last_byte = clock_.now();
 }
 
@@ -401,6 +414,7 @@ void MemoryLink::finish(const Unit& unit) {
   bytes_per_s_.add(static_cast<double>(unit.bytes), to_seconds(busy));
 
   Active& active = *unit.of;
+  if (!unit.failure.ok() && active.failure.ok()) active.failure = unit.failure;
   if (unit.first) active.to_first_byte = unit.first_byte - unit.taken;
   const Nanos to_first_byte = active.to_first_byte;
   if (!put_down(active)) return;

@@ -14,7 +14,6 @@
 #include <span>
 #include <thread>
 #include <tuple>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -22,6 +21,7 @@
 #include "cache/tiers/disk_lane.h"
 #include "cache/tiers/token_bucket.h"
 #include "contract/link.h"
+#include "contract/mover.h"
 #include "contract/peer_memory.h"
 
 namespace kvasir {
@@ -29,6 +29,9 @@ namespace kvasir {
 struct MemoryLinkOptions {
   // The memory of each tier, which outlives the link; empty: this link does not reach that tier.
   std::array<std::span<std::byte>, kTiers> memory;
+  // Copies between these memories; outlives the link. Null: the link does, by memcpy. With a mover no address
+  // of the device's memory is followed, and there is no disk and nothing is borrowed.
+  Mover* mover = nullptr;
   int threads = 1;
   // A transfer moves in units of at most this many bytes. Between two units a more urgent transfer goes
   // first.
@@ -104,7 +107,7 @@ class MemoryLink final : public Link {
 
   struct Active;
   using Ready = std::map<Turn, Active*>;
-  using Failed = std::unordered_map<TransferId, bool>;
+  using Failed = std::map<TransferId, bool>;
 
   // A transfer that has not ended.
   struct Active {
@@ -138,6 +141,7 @@ class MemoryLink final : public Link {
     Nanos first_byte = 0;
     Nanos last_byte = 0;
     Moved moved{};
+    Status failure{};
   };
   // A moving mean.
   struct RecentMean {

@@ -19,6 +19,8 @@ constexpr int64_t kMaxTtlS = 600;
 // etcd looks for leases that have ended twice a second.
 constexpr Nanos kExpirySlack = 2 * kNanosPerSecond;
 
+constexpr char kTakenForDead[] = "the cluster holds this instance for dead";
+
 Nanos call_timeout_of(const EtcdMembershipSettings& s) {
   if (s.call_timeout > 0) return s.call_timeout;
   return std::max(kNanosPerSecond / 2, s.ttl_s * kNanosPerSecond / 5);
@@ -256,7 +258,7 @@ void EtcdMembership::run() {
 }
 
 Status EtcdMembership::round() {
-  if (gives_up_life_ && entered_) lose_epoch();
+  if (gives_up_life_.exchange(false) && entered_) lose_epoch("this instance gives up its life");
   if (!entered_ && clock_.now() >= enter_at_) {
     const Status status = enter();
     if (entered_) {
@@ -294,7 +296,7 @@ Status EtcdMembership::renew() {
   KV_ASSIGN_OR_RETURN(const EtcdLease lease, client_.keep_alive(lease_));
   last_answer_ = clock_.now();
   if (lease.ttl_s <= 0) {
-    lose_epoch();
+    lose_epoch(kTakenForDead);
   } else {
     renew_at_ = sent + lease.ttl_s * kNanosPerSecond / 3;
   }
@@ -316,7 +318,7 @@ Status EtcdMembership::sync() {
     view_.replace(std::move(there.members), there.leader, events);
   }
   tell(std::move(events));
-  if (entered_ && !own) lose_epoch();
+  if (entered_ && !own) lose_epoch(kTakenForDead);
   return {};
 }
 
@@ -394,11 +396,11 @@ void EtcdMembership::take(const std::vector<EtcdEvent>& changes) {
   }
   if (!changes.empty()) last_answer_ = clock_.now();
   tell(std::move(events));
-  if (lost) lose_epoch();
+  if (lost) lose_epoch(kTakenForDead);
 }
 
 // The others have seen this life end, so that it is none even where its lease goes on.
-void EtcdMembership::lose_epoch() {
+void EtcdMembership::lose_epoch(const char* why) {
   if (client_.revoke(lease_).ok()) last_answer_ = clock_.now();
   lease_ = 0;
   entered_ = false;
@@ -413,11 +415,7 @@ void EtcdMembership::lose_epoch() {
     self_.epoch = 0;
     if (view_.leader() && view_.leader()->id == old) view_.lead(std::nullopt, events);
   }
-  if (gives_up_life_.exchange(false)) {
-    log_warning("'{}' gives up its epoch {}: it joins again", old.instance, old.epoch);
-  } else {
-    log_warning("the cluster holds '{}' of epoch {} for dead: it joins again", old.instance, old.epoch);
-  }
+  log_warning("{}: '{}' of epoch {} joins again", why, old.instance, old.epoch);
   events.push_back(EpochLost{std::move(old)});
   tell(std::move(events));
 }

@@ -62,7 +62,7 @@ class EtcdMembership final : public Membership {
   Status stand();
   void write_status();
   void take(const std::vector<EtcdEvent>& changes);
-  void lose_epoch();
+  void lose_epoch(const char* why);
   void depart();
   void note_up();
   void note_down(const Status& why);
@@ -95,10 +95,11 @@ class EtcdMembership final : public Membership {
 
   std::thread thread_;
 
+  std::atomic<bool> gives_up_life_{false};  // rejoin() was called
+
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable state_changed_;
   State state_ = State::kOut;
-  std::atomic<bool> gives_up_life_{false};
   bool stop_ = false;
   bool campaigning_ = false;
   std::string status_;

@@ -93,7 +93,8 @@ class Membership {
   // Stops standing for election, and gives up the lead if it has it. Never blocks.
   virtual void resign() = 0;
 
-  // Gives this life up, as if the others had taken it for dead: EpochLost and Rejoined follow. Never blocks.
+  // Gives this life up, as if the others had taken it for dead: EpochLost and Rejoined follow. Between lives
+  // it changes nothing. Never blocks.
   virtual void rejoin() = 0;
 
   // Publishes this member's status for readers of the cluster (read_cluster()), in later epochs too: JSON,

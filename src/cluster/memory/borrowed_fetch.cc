@@ -1,7 +1,9 @@
 // Queries whose K and V come here: windows of their leaves wait for a slot of memory, are read, and are
 // attended to in order.
+#include <cstdlib>
 #include <utility>
 
+#include "base/heap.h"
 #include "cluster/memory/borrowed_memory.h"
 
 namespace kvasir {
@@ -18,23 +20,34 @@ void BorrowedMemory::fetch(const OperationPtr& operation, uint32_t share, Interv
   start_windows(after);
 }
 
+// It is large: the thread must not wait for its memory.
+bool BorrowedMemory::fill_slot(uint32_t slot) {
+  if (slots_[slot]) return true;
+  const uint64_t bytes = window_leaves_ * shape_.leaf_bytes();
+  slots_[slot].reset(static_cast<std::byte*>(std::malloc(bytes)));
+  if (slots_[slot]) stats_.scratch_bytes += bytes;
+  return slots_[slot] != nullptr;
+}
+
 void BorrowedMemory::start_windows(After& after) {
   while (!free_slots_.empty() && !waiting_.empty()) {
-    const WindowRef of = std::move(waiting_.front());
+    const WindowRef of = waiting_.front();
+    if (!of.operation->status.ok()) {
+      waiting_.pop_front();
+      continue;
+    }
+    if (!fill_slot(free_slots_.back())) {
+      if (stats_.scratch_bytes > 0) return;  // until one that is in use is free again
+      fail(of.operation, error(ErrorCode::kExhausted, "there is no memory for K and V of peers"), after);
+      continue;
+    }
     waiting_.pop_front();
-    if (!of.operation->status.ok()) continue;
     Operation& operation = *of.operation;
     ShareState& state = operation.states[of.share];
     Window& window = state.windows[of.window];
     window.slot = free_slots_.back();
     free_slots_.pop_back();
-    std::unique_ptr<std::byte[]>& slot = slots_[window.slot];
-    if (!slot) {
-      const uint64_t bytes = window_leaves_ * shape_.leaf_bytes();
-      slot = std::make_unique_for_overwrite<std::byte[]>(bytes);
-      stats_.scratch_bytes += bytes;
-    }
-    std::byte* into = slot.get();
+    std::byte* into = slots_[window.slot].get();
     const uint64_t piece = shape_.piece_bytes();
     for (const LeafRun& run : state.fetched->runs(of.window)) {
       for (const CellPlace& place : places_of(operation, run)) {
@@ -64,7 +77,9 @@ void BorrowedMemory::make_ready(const WindowRef& of) {
   changed_.notify_one();
 }
 
+// Queries that are attended to here have no other thread to fail them.
 void BorrowedMemory::work() {
+  const WaitsForMemory patient;
   std::unique_lock lock(mutex_);
   while (!stopping_) {
     if (ready_.empty()) {

@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <deque>
 #include <map>
 #include <memory>
@@ -266,6 +267,8 @@ class BorrowedMemory final : public PeerMemory {
   bool ships(const LeafShare& share, uint32_t rows);
   void ship(const OperationPtr& operation, uint32_t share, After& after);
   void fetch(const OperationPtr& operation, uint32_t share, Interval rows, After& after);
+  // Gives a slot its memory. False: there is none.
+  bool fill_slot(uint32_t slot);
   void start_windows(After& after);
   void release(Window& window);
   void release_all(const OperationPtr& operation, After& after);
@@ -309,7 +312,10 @@ class BorrowedMemory final : public PeerMemory {
   std::unordered_map<uint64_t, MessagePtr> messages_;  // theirs, by sequence
   uint64_t next_age_ = 1;
   uint64_t next_sequence_ = 1;
-  std::vector<std::unique_ptr<std::byte[]>> slots_;  // null: not needed so far
+  struct Free {
+    void operator()(std::byte* memory) const { std::free(memory); }
+  };
+  std::vector<std::unique_ptr<std::byte[], Free>> slots_;  // null: not needed so far
   std::vector<uint32_t> free_slots_;
   std::deque<WindowRef> waiting_;  // for a slot
   std::deque<WindowRef> ready_;    // to be attended to

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <iterator>
 #include <new>
 
 #include "base/check.h"
@@ -218,22 +219,32 @@ bool LentMemory::too_busy(const Debtor& debtor, const Request& request, Nanos no
   return budget_.done_at(before, now) - now > options_.max_wait;
 }
 
+// If it throws for want of memory, nothing has changed.
 void LentMemory::queue(Request request, std::span<const std::byte> message) {
   if (request.is_write()) {
-    ++request.debtor->writes;
     const size_t offset = message.size() - request.payload.size();
     request.bytes.assign(message.begin() + static_cast<std::ptrdiff_t>(offset), message.end());
     request.payload = request.bytes;
   }
-  queued_bytes_ += request.held_bytes();
-  if (request.is_query()) open_leaf_rows_ += request.leaf_rows();
-  ++stats_.queued;
   const std::shared_ptr<Debtor> debtor = request.debtor;
-  if (debtor->queue.empty()) turns_.push_back(debtor);
   debtor->queue.push_back(std::move(request));
+  const Request& queued = debtor->queue.back();
+  if (debtor->queue.size() == 1) {
+    try {
+      turns_.push_back(debtor);
+    } catch (const std::bad_alloc&) {
+      debtor->queue.pop_back();
+      throw;
+    }
+  }
+  if (queued.is_write()) ++debtor->writes;
+  queued_bytes_ += queued.held_bytes();
+  if (queued.is_query()) open_leaf_rows_ += queued.leaf_rows();
+  ++stats_.queued;
   changed_.notify_one();
 }
 
+// Allocates nothing: a thread that serves has no caller to tell.
 bool LentMemory::take(Request& out, Nanos now) {
   for (auto turn = turns_.begin(); turn != turns_.end(); ++turn) {
     const std::shared_ptr<Debtor> debtor = *turn;
@@ -248,8 +259,8 @@ bool LentMemory::take(Request& out, Nanos now) {
     if (first.is_write()) --debtor->writes;
     out = std::move(first);
     debtor->queue.pop_front();
-    turns_.erase(turn);
-    if (!debtor->queue.empty()) turns_.push_back(debtor);
+    std::rotate(turn, std::next(turn), turns_.end());  // its next turn is the last one
+    if (debtor->queue.empty()) turns_.pop_back();
     begin(out, now);
     return true;
   }
@@ -267,7 +278,9 @@ void LentMemory::end(const Request& request) {
   --debtor.running;
   if (request.is_write()) debtor.writing = false;
   if (request.is_query()) open_leaf_rows_ -= request.leaf_rows();
-  if (debtor.running == 0 && debtor.queue.empty() && !debtor.gone) debtors_.erase(life_of(debtor.id));
+  if (debtor.running == 0 && debtor.queue.empty() && !debtor.gone) {
+    std::erase_if(debtors_, [&](const auto& entry) { return entry.second.get() == &debtor; });
+  }
   changed_.notify_all();
 }
 
@@ -333,13 +346,13 @@ void LentMemory::serve(Request& request, bool may_pause) {
 DataCode LentMemory::copy(const Request& request, std::vector<std::byte>& reply) {
   const PeerId& debtor = request.debtor->id;
   const CellSpan& at = request.at;
+  // Before the cell is pinned, since there may be no memory for it.
+  reply = make_reply(reply_header(request), request.is_write() ? 0 : at.bytes);
   std::byte* cell = cells_.pin(debtor, at.contract, at.index);
   if (cell == nullptr) return DataCode::kNoCell;
   if (request.is_write()) {
     std::memcpy(cell + at.offset, request.payload.data(), at.bytes);
-    reply = make_reply(reply_header(request), 0);
   } else {
-    reply = make_reply(reply_header(request), at.bytes);
     append_bytes(reply, {cell + at.offset, at.bytes});
   }
   cells_.unpin(debtor, at.contract, at.index);

@@ -1,10 +1,12 @@
 #include "cluster/node/pinned_cells.h"
 
 #include "base/check.h"
+#include "base/heap.h"
 
 namespace kvasir::cluster {
 
 std::byte* PinnedCells::pin(const PeerId& debtor, uint64_t contract, uint32_t index) {
+  const WaitsForMemory patient;  // what is pinned is either in both books or in none
   std::lock_guard lock(mutex_);
   // The broker hears of a new life in the engine's next turn.
   ControlPlane* control = broker_.control();
@@ -20,6 +22,7 @@ std::byte* PinnedCells::pin(const PeerId& debtor, uint64_t contract, uint32_t in
 }
 
 void PinnedCells::unpin(const PeerId& debtor, uint64_t contract, uint32_t index) {
+  const WaitsForMemory patient;  // destructors call this
   std::lock_guard lock(mutex_);
   const auto found = pins_.find({debtor.instance, debtor.epoch, contract, index});
   KV_CHECK(found != pins_.end(), "contract={} index={} is not pinned", contract, index);

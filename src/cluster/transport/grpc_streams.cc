@@ -10,6 +10,8 @@
 #include <cstring>
 #include <utility>
 
+#include "base/heap.h"
+
 namespace kvasir {
 namespace {
 
@@ -100,7 +102,10 @@ void GrpcTransport::Link::check(Nanos run_now) {
   }
 }
 
+// gRPC's threads call what is named On…, and do not survive an exception.
+
 void GrpcTransport::Link::OnReadDone(bool ok) {
+  const WaitsForMemory patient;
   if (!ok) return end("");
   const auto frame = transport_.admit(bytes_of(incoming_.header()), incoming_.payload().size());
   bool sound = frame.ok() && frame->kind == FrameKind::kTaken && frame->from == peer_;
@@ -113,6 +118,7 @@ void GrpcTransport::Link::OnReadDone(bool ok) {
 }
 
 void GrpcTransport::Link::OnWriteDone(bool ok) {
+  const WaitsForMemory patient;
   size_t bytes = 0;
   {
     std::lock_guard lock(mutex_);
@@ -124,6 +130,7 @@ void GrpcTransport::Link::OnWriteDone(bool ok) {
 }
 
 void GrpcTransport::Link::OnDone(const grpc::Status& status) {
+  const WaitsForMemory patient;
   const std::string why = why_.empty() ? "gRPC: " + status.error_message() : why_;
   transport_.link_done(id_, std::exchange(self_, nullptr), why);  // this object may be gone when it returns
 }
@@ -141,6 +148,7 @@ void GrpcTransport::Arrival::look_after() {
 }
 
 void GrpcTransport::Arrival::OnReadDone(bool ok) {
+  const WaitsForMemory patient;
   if (!ok) return finish(grpc::Status::OK);
   const grpc::Status status = take();
   if (!status.ok()) {
@@ -178,6 +186,7 @@ grpc::Status GrpcTransport::Arrival::take() {
 }
 
 void GrpcTransport::Arrival::OnWriteDone(bool) {
+  const WaitsForMemory patient;
   std::lock_guard lock(mutex_);
   writing_ = false;
   if (finished_) Finish(last_word_);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/heap.h"
 #include "cluster/transport/grpc_links.h"
 #include "cluster/transport/grpc_streams.h"
 #include "cluster/transport/socket_address.h"
@@ -150,6 +151,7 @@ void GrpcTransport::link_done(LinkId id, std::shared_ptr<Link> link, const std::
 
 grpc::ServerBidiReactor<cluster::PeerFrame, cluster::PeerFrame>* GrpcTransport::make_arrival(
     grpc::CallbackServerContext& context) {
+  const WaitsForMemory patient;
   std::unique_lock lock(links_mutex_);
   if (stop_ || arrivals_.size() >= kMaxStreams) {
     lock.unlock();
@@ -182,6 +184,7 @@ GrpcTransport::Frame GrpcTransport::frame(FrameKind kind, uint64_t life, const P
 
 // Deadlines, lives that are over, and word of what was taken.
 void GrpcTransport::run() {
+  const WaitsForMemory patient;
   std::unique_lock lock(links_mutex_);
   while (!stop_) {
     run_now_ = run_time_.at(now());

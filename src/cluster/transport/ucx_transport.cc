@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/heap.h"
 #include "base/log.h"
 #include "base/units.h"
 #include "cluster/transport/ucx_links.h"
@@ -85,7 +86,9 @@ void UcxTransport::enqueue(Command command) {
   KV_CHECK(write(wake_fd_, &one, sizeof(one)) == sizeof(one), "eventfd: {}", std::strerror(errno));
 }
 
+// What it does, also in UCX's callbacks, cannot fail for want of memory: messages keep their order.
 void UcxTransport::run() {
+  const WaitsForMemory patient;
   Nanos busy_at = now();
   while (!stop_) {
     bool busy = take_commands();

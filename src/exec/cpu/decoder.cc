@@ -177,25 +177,7 @@ void Decoder::run(const Step& step, StepTransfers& transfers) {
 }
 
 void Decoder::await_masks(const Step& step, StepTransfers& transfers) {
-  masks_.clear();
-  Nanos left = kMaskPatience;
-  bool some_left = false;
-  for (uint32_t s = 0; s < step.slices.size(); ++s) {
-    const StepSlice& slice = step.slices[s];
-    if (!slice.samples || !slice.sampling.constraint || transfers.deferred(s)) continue;
-    masks_.resize(step.slices.size(), nullptr);
-    const std::span<const Token> output = step.history_of(slice).subspan(slice.sampling.prompt_tokens);
-    const Nanos before = transfers.stalled();
-    transfers.wait_for([&](Nanos patience) {
-      masks_[s] = slice.sampling.constraint->after(output, std::min(patience, left));
-      return masks_[s] != nullptr;
-    });
-    left = std::max<Nanos>(0, left - (transfers.stalled() - before));
-    if (masks_[s] != nullptr) continue;
-    transfers.leave(s, /*lost=*/false);
-    some_left = true;
-  }
-  if (!some_left) return;
+  if (!masks_.await(step, transfers)) return;
   AttentionPass::settle(pool_);
   leave_out_deferred(step, transfers);
 }
@@ -506,8 +488,8 @@ void Decoder::sample_row(const Step& step, const StepRow& row, LogitRow::Use use
     scored_[place] = std::move(scored);
     return;
   }
-  const TokenMask* mask = masks_.empty() ? nullptr : masks_[row.slice];
-  sampled_[place] = sampler.sample(logits, slice.sampling, row.position + 1, history, slice.seq, mask);
+  sampled_[place] =
+      sampler.sample(logits, slice.sampling, row.position + 1, history, slice.seq, masks_.of(row.slice));
 }
 
 void Decoder::finish_logits(float* logits) const {

@@ -28,18 +28,16 @@
 #include "exec/cpu/qkv_finish.h"
 #include "exec/cpu/remote_attention.h"
 #include "exec/cpu/row_sets.h"
-#include "exec/cpu/sampler.h"
 #include "exec/cpu/thread_pool.h"
 #include "exec/cpu/x_rows.h"
+#include "exec/logits_tap.h"
+#include "exec/sampler.h"
 #include "exec/step_transfers.h"
+#include "exec/token_masks.h"
 #include "ops/cpu/kernels.h"
 #include "ops/kv_layout.h"
 
 namespace kvasir {
-
-// Sees the logits of every row that samples: tests and evaluation only. `position` is that of the row's
-// token.
-using LogitsTap = std::function<void(SeqId seq, uint32_t position, std::span<const float> logits)>;
 
 class Decoder {
  public:
@@ -82,9 +80,6 @@ class Decoder {
   // longer.
   static constexpr int64_t kSoloRows = 4;
   static constexpr int64_t kLogitRows = 32;  // rows whose logits are held at once
-  // So long a step waits at most for masks. They are made while it runs, so they are late only where the
-  // machine is overloaded or a grammar is slow.
-  static constexpr Nanos kMaskPatience = 5 * kNanosPerMilli;
 
   void lay_out(const Step& step);
   // Moves the rows of the next set to their places in x and in qkv.
@@ -132,8 +127,7 @@ class Decoder {
   // Computes the hidden rows that are wanted. Rows that are wanted for nothing else then leave logit_rows_.
   void keep_hidden(const Step& step);
   void sample_rows(const Step& step);
-  // Puts the masks of constrained slices that sample into masks_, [slice]. A slice whose mask is not there in
-  // time leaves the step, so that others do not wait for it.
+  // Constrained slices whose masks are late leave the step.
   void await_masks(const Step& step, StepTransfers& transfers);
   // What becomes of a row's logits. Each row that has an effect has a place of its own in sampled_ or
   // scored_.
@@ -167,7 +161,7 @@ class Decoder {
   std::span<const StepRow> rows_;    // its rows
   std::vector<int64_t> logit_rows_;  // rows of the last set whose logits (or hidden rows) are wanted
   std::vector<SampledToken> sampled_;
-  std::vector<const TokenMask*> masks_;  // empty: nothing is constrained
+  TokenMasks masks_;
   std::vector<ScoredToken> scored_;
   std::vector<HiddenRow> hidden_;
 

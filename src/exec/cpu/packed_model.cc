@@ -14,6 +14,7 @@
 #include "base/mutant.h"
 #include "base/units.h"
 #include "model/files/pair_order.h"
+#include "model/files/rope_tables.h"
 #include "model/quantize/quantize_row.h"
 #include "model/quantize/quantize_rows.h"
 #include "ops/det_math.h"
@@ -172,20 +173,6 @@ std::vector<float> qkv_bias_of(const LayerWeights& layer, const ModelSpec& spec)
   std::copy(k.begin(), k.end(), out.begin() + q_dim);
   std::copy(layer.v_bias.begin(), layer.v_bias.end(), out.begin() + q_dim + kv_dim);
   return out;
-}
-
-// Of the lists of LongRoPE the one for the longest context served.
-ops::RopeTable rope_table(const Rope& rope, uint32_t max_positions) {
-  ops::RopeSpec spec;
-  spec.max_positions = max_positions;
-  spec.head_dim = rope.dim;
-  spec.freq_base = rope.base;
-  spec.linear_factor = rope.linear_factor;
-  const bool is_long =
-      !rope.long_divisors.empty() && max_positions > static_cast<uint32_t>(rope.original_context);
-  spec.freq_factors = is_long ? rope.long_divisors : rope.divisors;
-  spec.attention_factor = rope.attention_factor;
-  return ops::make_rope_table(spec);
 }
 
 // One value where queries do not depend on the position.

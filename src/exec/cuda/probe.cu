@@ -16,18 +16,24 @@ using ops::gpu::hopper::bulk_load;
 constexpr int kThreads = 512;
 constexpr int kBlocksEach = 4;
 
-__global__ void __launch_bounds__(kThreads) loads_kernel(const uint4* from, int64_t count, uint32_t* sink) {
-  uint32_t sum = 0;
+// Hands each value to take(index, value); a thread has kAtOnce loads on their way.
+template <int kAtOnce, typename Take>
+__device__ void load_all(const uint4* from, int64_t count, const Take& take) {
   const int64_t step = int64_t{gridDim.x} * kThreads;
   int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  for (; i + 7 * step < count; i += 8 * step) {
-    uint4 v[8];
+  for (; i + (kAtOnce - 1) * step < count; i += kAtOnce * step) {
+    uint4 v[kAtOnce];
 #pragma unroll
-    for (int j = 0; j < 8; ++j) v[j] = __ldcs(from + i + j * step);
+    for (int j = 0; j < kAtOnce; ++j) v[j] = __ldcs(from + i + j * step);
 #pragma unroll
-    for (int j = 0; j < 8; ++j) sum += v[j].x ^ v[j].y ^ v[j].z ^ v[j].w;
+    for (int j = 0; j < kAtOnce; ++j) take(i + j * step, v[j]);
   }
-  for (; i < count; i += step) sum += from[i].x;
+  for (; i < count; i += step) take(i, from[i]);
+}
+
+__global__ void __launch_bounds__(kThreads) loads_kernel(const uint4* from, int64_t count, uint32_t* sink) {
+  uint32_t sum = 0;
+  load_all<8>(from, count, [&](int64_t, const uint4& v) { sum += v.x ^ v.y ^ v.z ^ v.w; });
   if (sum == 0x12345678u) *sink = sum;
 }
 
@@ -65,16 +71,7 @@ __global__ void __launch_bounds__(kThreads) stores_kernel(uint4* to, int64_t cou
 }
 
 __global__ void __launch_bounds__(kThreads) copy_kernel(uint4* to, const uint4* from, int64_t count) {
-  const int64_t step = int64_t{gridDim.x} * kThreads;
-  int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  for (; i + 3 * step < count; i += 4 * step) {
-    uint4 v[4];
-#pragma unroll
-    for (int j = 0; j < 4; ++j) v[j] = __ldcs(from + i + j * step);
-#pragma unroll
-    for (int j = 0; j < 4; ++j) __stcs(to + i + j * step, v[j]);
-  }
-  for (; i < count; i += step) to[i] = from[i];
+  load_all<4>(from, count, [&](int64_t i, const uint4& v) { __stcs(to + i, v); });
 }
 
 __global__ void nothing_kernel() {}

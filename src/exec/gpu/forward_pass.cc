@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/mutant.h"
 #include "ops/gpu/layouts.h"
 #include "ops/gpu/reference.h"
 
@@ -20,73 +21,88 @@ ops::Cap cap_of(const ops::reference::Cap& cap) {
   return {cap.limit, cap.factor};
 }
 
+NormRowsArgs normed_rows(const ModelSpec& spec, const NormArgs& norm, const GpuScratch& scratch,
+                         int32_t count) {
+  NormRowsArgs args = {};
+  args.x = scratch.x;
+  args.x_stride = spec.dim;
+  args.norm = norm;
+  args.count = count;
+  args.n = spec.dim;
+  return args;
+}
+
+GemmArgs product_of(const GpuScratch& scratch, const uint16_t* weights, int32_t n, int32_t k, int32_t rows) {
+  GemmArgs args = {};
+  args.weights = weights;
+  args.x = scratch.operand;
+  args.out_stride = n;
+  args.rows = rows;
+  args.n = n;
+  args.k = k;
+  return args;
+}
+
+// Everything that is launched for the layers of a step.
 class Pass {
  public:
-  Pass(const GpuModel& model, const GpuStep& step, const GpuScratch& scratch, KernelQueue& queue)
-      : model_(model), spec_(model.spec), step_(step), scratch_(scratch), queue_(queue) {}
+  Pass(const GpuModel& model, const GpuStep& step, const GpuScratch& scratch, KernelQueue& queue,
+       PassPoints* points)
+      : model_(model), spec_(model.spec), step_(step), scratch_(scratch), queue_(queue), points_(points) {}
 
   void run() {
+    rows_ = step_.count;
     embed();
     for (size_t layer = 0; layer < model_.layers.size(); ++layer) {
       const GpuLayer& weights = model_.layers[layer];
-      normalise(weights.attn_norm, nullptr, step_.count);
-      multiply(weights.qkv, spec_.q_dim() + 2 * spec_.kv_dim(), spec_.dim, step_.count, scratch_.product,
-               false);
+      normalise(weights.attn_norm);
+      multiply(weights.qkv, spec_.q_dim() + 2 * spec_.kv_dim(), spec_.dim, scratch_.product, false);
+      write(layer);
+      if (!step_.staying.empty()) rows_ = step_.staying[layer];
+      if (rows_ == 0) break;
       attend(layer);
       add_branch(weights.attn_output, spec_.q_dim(), weights.attn_branch);
-      normalise(weights.ffn_norm, nullptr, step_.count);
-      multiply(weights.ffn_in, spec_.ffn_inputs(), spec_.dim, step_.count, scratch_.product, false);
+      normalise(weights.ffn_norm);
+      multiply(weights.ffn_in, spec_.ffn_inputs(), spec_.dim, scratch_.product, false);
       activate(weights);
       add_branch(weights.ffn_down, spec_.ffn_dim, weights.ffn_branch);
     }
-    if (step_.logit_count > 0) draw();
   }
 
  private:
   void embed() {
     EmbedArgs args = {};
-    args.rows = step_.attention[0].rows;
+    args.rows = step_.rows;
     args.earlier = step_.earlier;
     args.table = model_.embedding;
     args.positions = model_.positions;
     args.position_offset = spec_.position_offset;
     args.scale = spec_.embedding_scale;
     args.x = scratch_.x;
-    args.count = step_.count;
+    args.count = rows_;
     args.dim = spec_.dim;
     queue_.launch(args);
   }
 
-  void normalise(const NormArgs& norm, const int32_t* source, int32_t count) {
-    NormRowsArgs args = {};
-    args.x = scratch_.x;
-    args.x_stride = spec_.dim;
-    args.source = source;
-    args.norm = norm;
-    args.count = count;
-    args.n = spec_.dim;
+  void normalise(const NormArgs& norm) {
+    NormRowsArgs args = normed_rows(spec_, norm, scratch_, rows_);
     args.image = scratch_.operand;
     queue_.launch(args);
   }
 
-  void multiply(const uint16_t* weights, int32_t n, int32_t k, int32_t rows, float* out, bool accumulate) {
-    GemmArgs args = {};
-    args.weights = weights;
-    args.x = scratch_.operand;
+  void multiply(const uint16_t* weights, int32_t n, int32_t k, float* out, bool accumulate) {
+    GemmArgs args = product_of(scratch_, weights, n, k, rows_);
     args.out = out;
-    args.out_stride = n;
-    args.rows = rows;
-    args.n = n;
-    args.k = k;
     args.accumulate = accumulate ? 1 : 0;
     queue_.launch(args);
   }
 
   const GpuAttention& attention_of(size_t layer) const {
     const int32_t window = spec_.layer_specs[layer].window;
-    const auto found = std::find_if(step_.attention.begin(), step_.attention.end(),
-                                    [&](const GpuAttention& a) { return a.window == window; });
-    KV_CHECK(found != step_.attention.end(), "no plan for the window {}", window);
+    const auto found =
+        std::find_if(step_.attention.begin(), step_.attention.end(),
+                     [&](const GpuAttention& a) { return a.window == window && a.count == rows_; });
+    KV_CHECK(found != step_.attention.end(), "no plan for {} rows in the window {}", rows_, window);
     return *found;
   }
 
@@ -102,8 +118,15 @@ class Pass {
   }
 
   void attend(size_t layer) {
+    const auto number = static_cast<uint32_t>(layer);
+    const bool early = mutant(Mutant::kRingReusedEarly);
+    if (early && points_ != nullptr) points_->attended(number);
+    launch_attention(layer);
+    if (!early && points_ != nullptr) points_->attended(number);
+  }
+
+  void launch_attention(size_t layer) {
     const GpuAttention& attention = attention_of(layer);
-    finish_qkv(layer, attention);
     LeafArgs leaf = {};
     leaf.work = attention.work;
     leaf.q = scratch_.q;
@@ -124,16 +147,25 @@ class Pass {
     merge.heads = spec_.heads;
     merge.head_dim = spec_.head_dim;
     merge.window = attention.window;
-    merge.count = step_.count;
+    merge.count = rows_;
     queue_.launch(merge);
   }
 
-  void finish_qkv(size_t layer, const GpuAttention& attention) {
+  void write(size_t layer) {
+    const auto number = static_cast<uint32_t>(layer);
+    if (points_ != nullptr) points_->before_write(number);
+    const bool early = mutant(Mutant::kMarkBeforeWrite);
+    if (early && points_ != nullptr) points_->written(number);
+    finish_qkv(layer);
+    if (!early && points_ != nullptr) points_->written(number);
+  }
+
+  void finish_qkv(size_t layer) {
     const GpuLayer& weights = model_.layers[layer];
     const GpuRope rope = model_.rope(layer);
     FinishQkvArgs args = {};
     args.qkv = scratch_.product;
-    args.rows = attention.rows;
+    args.rows = step_.rows;
     args.bias = weights.qkv_bias;
     args.q_norm = weights.q_norm;
     args.k_norm = weights.k_norm;
@@ -145,7 +177,7 @@ class Pass {
     args.heads = spec_.heads;
     args.q = scratch_.q;
     args.kv = kv_of(layer);
-    args.count = step_.count;
+    args.count = rows_;
     queue_.launch(args);
   }
 
@@ -155,7 +187,7 @@ class Pass {
     args.in = scratch_.product;
     args.bias = weights.ffn_in_bias;
     args.image = scratch_.operand;
-    args.count = step_.count;
+    args.count = rows_;
     args.n = spec_.ffn_dim;
     queue_.launch(args);
   }
@@ -164,32 +196,18 @@ class Pass {
   // stream has it.
   void add_branch(const uint16_t* weights, int32_t k, const GpuBranch& branch) {
     if (model_.adds_at_once) {
-      multiply(weights, spec_.dim, k, step_.count, scratch_.x, true);
+      multiply(weights, spec_.dim, k, scratch_.x, true);
       return;
     }
-    multiply(weights, spec_.dim, k, step_.count, scratch_.product, false);
+    multiply(weights, spec_.dim, k, scratch_.product, false);
     AddBranchArgs args = {};
     args.y = scratch_.product;
     args.bias = branch.bias;
     args.norm = branch.norm;
     args.scale = spec_.residual_scale;
     args.x = scratch_.x;
-    args.count = step_.count;
+    args.count = rows_;
     args.n = spec_.dim;
-    queue_.launch(args);
-  }
-
-  void draw() {
-    normalise(model_.output_norm, step_.logit_rows, step_.logit_count);
-    multiply(model_.output, spec_.vocab_size, spec_.dim, step_.logit_count, scratch_.logits, false);
-    DrawArgs args = {};
-    args.logits = scratch_.logits;
-    args.scale = spec_.logit_scale;
-    args.cap = cap_of(ops::reference::cap_of(spec_.logit_cap));
-    args.draws = step_.draws;
-    args.tokens = step_.tokens;
-    args.count = step_.logit_count;
-    args.vocabulary = spec_.vocab_size;
     queue_.launch(args);
   }
 
@@ -198,6 +216,8 @@ class Pass {
   const GpuStep& step_;
   const GpuScratch& scratch_;
   KernelQueue& queue_;
+  PassPoints* const points_;
+  int32_t rows_ = 0;  // that are in the layer at hand
 };
 
 }  // namespace
@@ -214,9 +234,38 @@ GpuScratch::Sizes GpuScratch::sizes(const ModelSpec& spec, int64_t rows, int64_t
           logit_rows * spec.vocab_size};
 }
 
-void queue_forward_pass(const GpuModel& model, const GpuStep& step, const GpuScratch& scratch,
-                        KernelQueue& queue) {
-  Pass(model, step, scratch, queue).run();
+void queue_layers(const GpuModel& model, const GpuStep& step, const GpuScratch& scratch, KernelQueue& queue,
+                  PassPoints* points) {
+  Pass(model, step, scratch, queue, points).run();
+}
+
+void queue_logits(const GpuModel& model, const GpuLogits& logits, const GpuScratch& scratch,
+                  KernelQueue& queue) {
+  const ModelSpec& spec = model.spec;
+  NormRowsArgs norm = normed_rows(spec, model.output_norm, scratch, logits.count);
+  norm.source = logits.rows;
+  norm.image = scratch.operand;
+  queue.launch(norm);
+  GemmArgs product = product_of(scratch, model.output, spec.vocab_size, spec.dim, logits.count);
+  product.out = scratch.logits;
+  queue.launch(product);
+  DrawArgs draw = {};
+  draw.logits = scratch.logits;
+  draw.scale = spec.logit_scale;
+  draw.cap = cap_of(ops::reference::cap_of(spec.logit_cap));
+  draw.draws = logits.draws;
+  draw.tokens = logits.tokens;
+  draw.count = logits.count;
+  draw.vocabulary = spec.vocab_size;
+  queue.launch(draw);
+}
+
+void queue_hidden(const GpuModel& model, const int32_t* rows, int32_t count, const GpuScratch& scratch,
+                  float* out, KernelQueue& queue) {
+  NormRowsArgs norm = normed_rows(model.spec, model.output_norm, scratch, count);
+  norm.source = rows;
+  norm.values = out;
+  queue.launch(norm);
 }
 
 }  // namespace kvasir

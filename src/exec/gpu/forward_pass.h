@@ -10,10 +10,11 @@
 
 namespace kvasir {
 
-// What the rows of a step attend to in the layers of one window.
+// What the first `count` rows of a step attend to in the layers of one window.
 struct GpuAttention {
   int32_t window = 0;
-  const ops::gpu::RowPlace* rows = nullptr;  // [count]: the step's, with the records of this window
+  int32_t count = 0;
+  const ops::gpu::RowPlace* rows = nullptr;  // [rows of the step], with the records of this window
   const ops::gpu::LeafWork* work = nullptr;  // [work_count]
   int32_t work_count = 0;
   int32_t most_rows = 1;  // of a piece of work, as plan_leaves() was told
@@ -21,17 +22,32 @@ struct GpuAttention {
 
 // Addresses are the device's.
 struct GpuStep {
-  int32_t count = 0;                 // rows
-  const int32_t* earlier = nullptr;  // what RowPlace::token may refer to
+  int32_t count = 0;                         // rows
+  const ops::gpu::RowPlace* rows = nullptr;  // [count]; their records do not matter
+  const int32_t* earlier = nullptr;          // what RowPlace::token may refer to
   // K and V: all but layer, group and layer_offset, which the pass fills in.
   ops::gpu::KvLayer kv = {};
   uint32_t layers_per_group = 1;
-  std::vector<GpuAttention> attention;  // one for each window that the model has
-  // Rows that give logits, and how tokens are drawn from them.
-  const int32_t* logit_rows = nullptr;  // [logit_count]
-  int32_t logit_count = 0;
-  const ops::gpu::DrawPlace* draws = nullptr;  // [logit_count]
-  int32_t* tokens = nullptr;                   // [logit_count]
+  // By layer: of the rows that write K and V the first so many go on. It never grows. Empty: all do.
+  std::vector<int32_t> staying;
+  std::vector<GpuAttention> attention;  // one for each window of the model and each count of rows that go on
+};
+
+// Rows that give logits, and how tokens are drawn from them.
+struct GpuLogits {
+  const int32_t* rows = nullptr;  // [count]: of the step
+  int32_t count = 0;
+  const ops::gpu::DrawPlace* draws = nullptr;  // [count]
+  int32_t* tokens = nullptr;                   // [count]
+};
+
+// Told while a pass is queued, so that something can be queued in between.
+class PassPoints {
+ public:
+  virtual ~PassPoints() = default;
+  virtual void before_write(uint32_t layer) = 0;  // of K and V
+  virtual void written(uint32_t layer) = 0;
+  virtual void attended(uint32_t layer) = 0;
 };
 
 // The activations of a step.
@@ -51,8 +67,15 @@ struct GpuScratch {
   static Sizes sizes(const ModelSpec& spec, int64_t rows, int64_t records, int64_t logit_rows);
 };
 
-// Queues the whole pass, and waits for nothing.
-void queue_forward_pass(const GpuModel& model, const GpuStep& step, const GpuScratch& scratch,
-                        KernelQueue& queue);
+// Queue kernels, and wait for nothing. The layers leave the residual stream in scratch.x. points: may be
+// null.
+void queue_layers(const GpuModel& model, const GpuStep& step, const GpuScratch& scratch, KernelQueue& queue,
+                  PassPoints* points);
+// The last norm, the logits, which are finished, and the draw of tokens from them.
+void queue_logits(const GpuModel& model, const GpuLogits& logits, const GpuScratch& scratch,
+                  KernelQueue& queue);
+// out[i] = the row after the last norm.
+void queue_hidden(const GpuModel& model, const int32_t* rows, int32_t count, const GpuScratch& scratch,
+                  float* out, KernelQueue& queue);
 
 }  // namespace kvasir

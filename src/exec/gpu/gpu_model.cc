@@ -3,10 +3,10 @@
 #include <algorithm>
 
 #include "model/files/pair_order.h"
+#include "model/files/rope_tables.h"
 #include "ops/det_math.h"
 #include "ops/gpu/layouts.h"
 #include "ops/gpu/reference.h"
-#include "ops/rope_table.h"
 
 namespace kvasir {
 namespace {
@@ -83,19 +83,6 @@ std::vector<float> qkv_bias_of(const LayerWeights& layer, const ModelSpec& spec)
   append(layer.k_bias, spec.kv_dim(), pair_order(spec, spec.kv_dim()));
   append(layer.v_bias, spec.kv_dim(), {});
   return out;
-}
-
-ops::RopeTable rope_table(const Rope& rope, uint32_t max_positions) {
-  ops::RopeSpec of;
-  of.max_positions = max_positions;
-  of.head_dim = rope.dim;
-  of.freq_base = static_cast<double>(rope.base);
-  of.linear_factor = static_cast<double>(rope.linear_factor);
-  const bool is_long =
-      !rope.long_divisors.empty() && max_positions > static_cast<uint32_t>(rope.original_context);
-  of.freq_factors = is_long ? rope.long_divisors : rope.divisors;
-  of.attention_factor = static_cast<double>(rope.attention_factor);
-  return ops::make_rope_table(of);
 }
 
 }  // namespace

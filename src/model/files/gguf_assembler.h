@@ -13,8 +13,8 @@
 
 namespace kvasir {
 
-// Metadata is encoded as a GGUF file would have it, so that whoever copies keys() and find() into a file
-// writes a correct one. Names are copied; the bytes of tensors, headers and given values are not: they
+// Metadata is encoded as a GGUF file would have it, so that a file made of keys() and find() is a
+// correct one. Names are copied; the bytes of tensors, headers and given values are not: they
 // outlive the container, or keep() holds them. Not thread-safe.
 class GgufAssembler {
  public:

@@ -34,7 +34,7 @@ struct alignas(8) CopyBarrier {
 // Faults that tests plant in kernels.
 enum class Fault {
   kNone,
-  kUnseenKept,       // V that nobody has written is not cleared
+  kUnseenKept,       // V of positions that no query sees is not zeroed
   kMergeInOrder,     // leaves merge from left to right, not by the aligned tree
   kHeadOfNeighbour,  // a query head reads the next KV head
   kWindowOffByOne,   // a window has a position too many
@@ -174,7 +174,8 @@ void add_in_shared(uint64_t* to, uint64_t value);
 // The upper 64 bits of the product.
 uint64_t multiply_high(uint64_t a, uint64_t b);
 
-// Makes a barrier for so many arrivals a phase; then fence_barrier_init() and a sync of all who use it.
+// Makes a barrier for so many arrivals a phase; then fence_barrier_init() and a sync of all threads that use
+// it.
 void barrier_init(CopyBarrier* barrier, int arrivals);
 void fence_barrier_init();
 // Behind ordinary writes to shared memory that a later copy overwrites, by each thread that wrote, before the

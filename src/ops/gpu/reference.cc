@@ -325,17 +325,24 @@ uint64_t point_of(uint64_t bits, uint64_t sum) {
 
 }  // namespace
 
+float draw_factor(float temperature) {
+  if (temperature <= 0) return 0;
+  return static_cast<float>(std::min(kLog2E / static_cast<double>(temperature),
+                                     static_cast<double>(std::numeric_limits<float>::max())));
+}
+
 int32_t draw(const float* logits, int64_t n, const Draw& how) {
+  return draw(logits, n, how, draw_factor(how.temperature));
+}
+
+int32_t draw(const float* logits, int64_t n, const Draw& how, float factor) {
   KV_CHECK(0 < n && n < (int64_t{1} << 23), "n={}", n);
   std::vector<float> seen(logits, logits + n);
   std::replace_if(
       seen.begin(), seen.end(), [](float x) { return std::isnan(x); }, -kInfinity);
   const auto best = std::max_element(seen.begin(), seen.end());
-  if (how.temperature <= 0 || !std::isfinite(*best)) return static_cast<int32_t>(best - seen.begin());
+  if (factor == 0 || !std::isfinite(*best)) return static_cast<int32_t>(best - seen.begin());
 
-  const double exact_factor = kLog2E / static_cast<double>(how.temperature);
-  const auto factor =
-      static_cast<float>(std::min(exact_factor, static_cast<double>(std::numeric_limits<float>::max())));
   std::vector<size_t> order(seen.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return seen[a] > seen[b]; });

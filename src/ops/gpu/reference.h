@@ -174,5 +174,8 @@ struct Draw {
 // Sums are of integers, hence exact, and the order in which they are made is free. Where the largest logit is
 // not finite, it is drawn. REQUIRES: 0 < n < 2^23.
 int32_t draw(const float* logits, int64_t n, const Draw& how);
+// f of a temperature; 0: the largest logit is drawn. And draw() by f, whatever the temperature.
+float draw_factor(float temperature);
+int32_t draw(const float* logits, int64_t n, const Draw& how, float factor);
 
 }  // namespace kvasir::ops::reference

@@ -26,6 +26,7 @@ class AutoPolicy final : public BatchPolicy {
     state_.margins.end(view.now, 0, 0);  // unless plan_batch() has a step to measure
     state_.arriving.observe(view);
     state_.forget_ended(view);
+    state_.returns.begin(view.next_step);
     if (options_.survival) state_.rest.observe(view);
     if (options_.give_up) give_up_gaps(view, builder);
   }

@@ -123,7 +123,7 @@ void AutoLate::make_way(const std::vector<AutoRequest*>& queue) {
   if (room >= need && slots >= seqs) return;
   std::vector<const AutoRequest*> late;
   for (const AutoRequest& r : requests_.running) {
-    if (r.keeps == Keeps::kLate &&
+    if (r.keeps == Keeps::kLate && !r.returned &&
         r.finish_for_worth() > kWorthStopping * queue.front()->finish_for_worth()) {
       late.push_back(&r);
     }

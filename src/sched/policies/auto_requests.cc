@@ -7,6 +7,7 @@
 
 #include "sched/mechanisms/least_mean_wait.h"
 #include "sched/mechanisms/most_on_time.h"
+#include "sched/mechanisms/response_ratio.h"
 #include "sched/mechanisms/swap_or_recompute.h"
 
 namespace kvasir {
@@ -41,6 +42,7 @@ double device_tokens(const View& view) {
 bool keeps_its_place(const AutoRequest& a, const AutoRequest& b) {
   if (a.keeps != b.keeps) return a.keeps < b.keeps;
   if (a.turn != b.turn) return a.turn < b.turn;
+  if (a.returned != b.returned) return a.returned;
   if (a.finish_for_worth() != b.finish_for_worth()) return a.finish_for_worth() < b.finish_for_worth();
   return std::tuple(a.seq->arrival, raw(a.seq->id)) < std::tuple(b.seq->arrival, raw(b.seq->id));
 }
@@ -71,6 +73,7 @@ AutoRequests::AutoRequests(const View& view, const AutoOptions& options, AutoSta
   }
   double steps = 0;
   for (AutoRequest& r : running) {
+    r.returned = state.returns.just_returned(r.seq->id, r.steps);
     r.keeps = keeps(r, state);
     steps += r.steps;
   }
@@ -117,6 +120,7 @@ void AutoRequests::stretch(AutoRequest& r, double mean_s, AutoState& state) cons
   const double age_s = to_seconds(view_.now - r.seq->arrival);
   r.left_s = state.stretch.factor() * alone_s - age_s - r.steps * step_s_;
   r.late = age_s > kMostStretch * alone_s;
+  if (!r.seq->slo.any()) r.worth = worth_by_response_ratio(r.worth, age_s, alone_s);
   if (r.late) state.news.note_stretched(*r.seq, age_s / alone_s);
 }
 
@@ -131,6 +135,7 @@ AutoRequest AutoRequests::request(const SeqView& seq, AutoState& state) const {
   const RequestWork work = work_of(seq, rest);
   AutoRequest r;
   r.seq = &seq;
+  r.worth = seq.weight;
   r.steps = rest.mean;
   r.finish_s = prices_.finish_s(costs, work);
   r.busy_s =
@@ -152,6 +157,7 @@ Keeps AutoRequests::keeps(const AutoRequest& r, const AutoState& state) const {
   if (r.late) return Keeps::kLate;
   // Without bounds and with time for all the cheapest end first.
   if (!r.bounded && state.stretch.factor() == 1) return Keeps::kCanWait;
+  if (r.returned) return Keeps::kMust;
   const double swap_s = swap_seconds(view_, *r.seq);
   const double way_s = std::isfinite(swap_s) ? swap_s : recompute_seconds(view_, *r.seq);
   const bool can_wait = std::isfinite(r.left_s) && r.left_s > kStepsToWait * step_s_ + way_s;
@@ -173,7 +179,7 @@ std::vector<AutoRequest*> AutoRequests::queue(AutoState& state) {
     if (r.late) continue;
     on_time.push_back(&r);
     any_unbounded |= !r.bounded;
-    jobs.push_back({r.size_s, r.slack_s() + r.size_s, r.seq->weight});
+    jobs.push_back({r.size_s, r.slack_s() + r.size_s, r.worth});
   }
   OnTimeChoice choice = most_on_time(jobs);
   bool dropped_unbounded = false;

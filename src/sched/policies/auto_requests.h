@@ -37,12 +37,14 @@ struct AutoRequest {
   bool late = false;      // it cannot meet its bounds any more, or nothing is given for them
   bool bounded = false;   // a bound is still to be kept
   bool sits_out = false;  // late: beside its row those on time would be late, too
+  bool returned = false;  // a few steps ago: it is not to give up its memory at once
+  double worth = 1;       // its weight; where it states no bound by its response ratio, too
   Keeps keeps = Keeps::kMust;  // of one that runs
   uint64_t turn = 0;           // LateCredit::turn_of()
 
   double slack_s() const { return left_s - need_s; }
   // By which it is compared with others: what finishing it costs, for what it is worth.
-  double finish_for_worth() const { return finish_s / seq->weight; }
+  double finish_for_worth() const { return finish_s / worth; }
   bool on_time_bound() const { return bounded && !late; }
 };
 
@@ -91,9 +93,9 @@ class AutoRequests {
   double without_bounds_s_ = 0;
 };
 
-// The order in which requests that run keep their places, the first to keep it first: by `keeps`, the
-// cheapest to finish for its worth first, the earliest arrival first; those on credit in the order of their
-// turns.
+// The order in which requests that run keep their places, the first to keep it first: by `keeps`, those that
+// have just returned first, the cheapest to finish for its worth first, the earliest arrival first; those on
+// credit in the order of their turns.
 bool keeps_its_place(const AutoRequest& a, const AutoRequest& b);
 
 }  // namespace kvasir

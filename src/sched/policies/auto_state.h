@@ -12,6 +12,7 @@
 #include "sched/mechanisms/late_credit.h"
 #include "sched/mechanisms/late_news.h"
 #include "sched/mechanisms/late_turns.h"
+#include "sched/mechanisms/recent_returns.h"
 #include "sched/mechanisms/rest_of_output.h"
 #include "sched/mechanisms/step_margins.h"
 #include "sched/mechanisms/stretch.h"
@@ -40,6 +41,7 @@ struct AutoState {
   LateTurns turns;
   Stretch stretch;
   LateNews news;
+  RecentReturns returns;
   double least_gap_s = 0;  // worthwhile_gap(); 0: all gaps are kept
   uint32_t plans = 0;      // since ids were last compared with those that live
 

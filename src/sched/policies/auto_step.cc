@@ -191,6 +191,7 @@ class AutoStep {
       }
       if (why == Refusal::kNone) {
         batch.add(seq.id, seq.known_tokens, slo);
+        if (seq.preemptions > 0) state_.returns.note(seq.id);
         if (growth) growth->add(*r);
         if (!away_admitted_) builder_.because(why_admitted(*r, paid));
         if (paid) late_.spend(*r);

@@ -135,6 +135,10 @@ class MessagesWriter final : public AnswerWriter {
     return server_sent_event("error", anthropic_error_json(error));
   }
 
+  std::string last_words(const ApiError& error) const override {
+    return server_sent_event("error", anthropic_error_json(error));
+  }
+
   std::string last_event() override {
     return failed_ ? std::string() : message_event("message_stop", json::object());
   }

@@ -91,8 +91,11 @@ std::optional<ApiError> charge(const ServerContext& server, const Caller& caller
                                std::vector<GenerationRequest>& generations, size_t candidates,
                                uint32_t in_progress) {
   uint64_t prompt_tokens = 0;
+  const auto label =
+      std::make_shared<const RequestLabel>(RequestLabel{caller.request_id, std::string(caller.name())});
   for (size_t i = 0; i < generations.size(); ++i) {
     GenerationRequest& g = generations[i];
+    g.label = label;
     g.tenant = caller.tenant();
     g.cache_salt = prefix_salt(caller, server.options.share_prefixes, g.cache_salt);
     if (i % candidates == 0) prompt_tokens += g.prompt.size();

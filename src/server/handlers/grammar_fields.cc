@@ -134,9 +134,11 @@ void keep_schema_order(std::string_view body, ApiRequest& request) {
     request.grammar.text = text;
     return;
   }
-  const auto schema = nlohmann::ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!schema.is_object()) return;
-  request.grammar.text = schema.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  auto schema = nlohmann::ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (schema.is_object()) {
+    request.grammar.text = schema.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  }
+  clear_json(schema);
 }
 
 }  // namespace kvasir

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/log.h"
 #include "server/access_log.h"
 #include "server/json_fields.h"
 #include "server/metrics_text.h"
@@ -34,6 +35,8 @@ std::vector<OutsideMetric> outside_metrics(const ServerContext& server) {
     const std::vector<OutsideMetric> more = source->metrics();
     metrics.insert(metrics.end(), more.begin(), more.end());
   };
+  metrics.push_back({"log_lines_dropped_total", "counter", static_cast<double>(log_lines_dropped()),
+                     "Lines on standard error that were not written, because its reader was too slow."});
   add(server.options.access_log);
   add(server.options.spans);
   return metrics;

@@ -140,6 +140,10 @@ std::string OpenAiWriter::error_event(const ApiError& error) {
   return server_sent_event(error_json(error));
 }
 
+std::string OpenAiWriter::last_words(const ApiError& error) const {
+  return server_sent_event(error_json(error)) + server_sent_event("[DONE]");
+}
+
 std::string OpenAiWriter::last_event() {
   return server_sent_event("[DONE]");
 }

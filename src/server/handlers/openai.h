@@ -56,6 +56,7 @@ class OpenAiWriter : public AnswerWriter {
   std::string delta_event(size_t choice, const TextDelta& delta, const std::string& finish_reason) final;
   std::string usage_event(const Usage& usage) final;
   std::string error_event(const ApiError& error) final;
+  std::string last_words(const ApiError& error) const final;
   std::string last_event() final;
 
  protected:

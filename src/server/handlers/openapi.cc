@@ -2,8 +2,10 @@
 // client made of it needs nothing else: a field that may be left out may be null.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "server/handlers/request_fields.h"
 #include "server/server_context.h"
@@ -206,9 +208,10 @@ json plain_operation(std::string_view path, bool has_parameter) {
 
 }  // namespace
 
-std::string openapi_text(std::string_view version) {
+std::string openapi_text(std::string_view version, std::span<const Endpoint> endpoints) {
   json paths = json::object();
-  for (const Endpoint& e : all_endpoints()) {
+  for (const Endpoint& e : endpoints) {
+    if (e.page) continue;              // for people
     if (e.method == "POST") continue;  // these have fields
     std::string path(e.path);
     const bool has_parameter = path.ends_with('*');
@@ -221,6 +224,10 @@ std::string openapi_text(std::string_view version) {
   json schemas = {{"Error", object_of({{"error", object_of(openai_error)}})},
                   {"AnthropicError", object_of({{"type", one_of({"error"})}, {"error", object_of(words)}})}};
   for (const ApiKindInfo& info : api_kinds()) {
+    const bool there = std::any_of(endpoints.begin(), endpoints.end(), [&](const Endpoint& e) {
+      return e.method == "POST" && e.path == info.path;
+    });
+    if (!there) continue;
     paths[std::string(info.path)]["post"] = operation_of(info);
     schemas[std::string(info.schema)] = request_of(info.kind);
   }
@@ -232,8 +239,9 @@ std::string openapi_text(std::string_view version) {
 }
 
 void handle_openapi(Exchange& exchange) {
-  static const std::string text = openapi_text(exchange.server().options.version);  // one in a process
-  exchange.respond(json_response(text));
+  const ServerContext& server = exchange.server();
+  if (server.openapi.empty()) server.openapi = openapi_text(server.options.version, server.endpoints);
+  exchange.respond(json_response(server.openapi));
 }
 
 }  // namespace kvasir

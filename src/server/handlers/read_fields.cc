@@ -111,7 +111,7 @@ void read_request_fields(JsonFields& fields, const json& object, ApiKind kind, A
 std::optional<ApiError> read_default_fields(std::string_view object, ApiRequest& defaults) {
   auto parsed = parse_json_object(object);
   if (auto* e = std::get_if<ApiError>(&parsed)) return std::move(*e);
-  const json& values = std::get<json>(parsed);
+  const json& values = *std::get<JsonTree>(parsed);
   const std::span<const RequestField> all = request_fields();
   for (const auto& [name, value] : values.items()) {
     const auto f = std::find_if(all.begin(), all.end(), [&, &key = name](const RequestField& field) {
@@ -134,7 +134,7 @@ std::optional<ApiError> read_default_fields(std::string_view object, ApiRequest&
 std::variant<ApiRequest, ApiError> read_request(std::string_view body, ApiKind kind, ApiRequest defaults) {
   auto parsed = parse_json_object(body);
   if (auto* e = std::get_if<ApiError>(&parsed)) return std::move(*e);
-  const json& object = std::get<json>(parsed);
+  const json& object = *std::get<JsonTree>(parsed);
   ApiRequest request = std::move(defaults);
   JsonFields fields(object, body);
   read_request_fields(fields, object, kind, request);

@@ -12,6 +12,7 @@
 
 #include "server/api_error.h"
 #include "server/api_request.h"
+#include "server/endpoints.h"
 #include "server/json_fields.h"
 
 namespace kvasir {
@@ -120,6 +121,6 @@ std::optional<ApiError> read_default_fields(std::string_view object, ApiRequest&
 std::string request_fields_markdown();
 
 // The description of the endpoints by OpenAPI 3.1, as JSON.
-std::string openapi_text(std::string_view version);
+std::string openapi_text(std::string_view version, std::span<const Endpoint> endpoints);
 
 }  // namespace kvasir

@@ -17,6 +17,10 @@ namespace kvasir {
 
 // What an answer needs beside the ApiRequest: made by the parser, read by the writer.
 struct ResponseContext {
+  ResponseContext() = default;
+  ResponseContext(ResponseContext&&) = default;
+  ~ResponseContext() { clear_json(echo); }
+
   std::string owner;                 // StoredResponse::owner
   ResponseStore* store = nullptr;    // outlives the answer
   bool keep = true;                  // the answer goes into the store

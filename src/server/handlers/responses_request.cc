@@ -88,7 +88,7 @@ std::variant<ApiRequest, ApiError> parse_responses_request(std::string_view body
                                                            ResponseContext& context) {
   auto parsed = parse_json_object(body);
   if (auto* e = std::get_if<ApiError>(&parsed)) return std::move(*e);
-  const json& object = std::get<json>(parsed);
+  const json& object = *std::get<JsonTree>(parsed);
   ApiRequest request = defaults;
   request.max_tokens_field = "max_output_tokens";
   request.messages_field = "input";

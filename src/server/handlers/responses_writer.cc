@@ -12,6 +12,8 @@ namespace {
 
 using nlohmann::json;
 
+constexpr uint64_t kLastSequence = 1'000'000'000'000;
+
 json response_usage(const Usage& usage) {
   return {{"input_tokens", usage.prompt_tokens},
           {"input_tokens_details", {{"cached_tokens", usage.cached_tokens}, {"cache_write_tokens", 0}}},
@@ -28,15 +30,14 @@ class ResponsesWriter final : public AnswerWriter {
 
   std::string whole(const std::vector<FinishedChoice>& choices, const Usage& usage) override {
     delta_event(0, choices.front().all, choices.front().finish_reason);
-    std::string body = dump_json(response(status(), response_usage(usage)));
+    std::string body = text_of(response(status(), response_usage(usage)));
     keep(body);
     return body;
   }
 
   std::string first_event(size_t, const Usage&) override {
-    const json begun = response("in_progress", nullptr);
-    std::string out = event("response.created", {{"response", begun}});
-    return out += event("response.in_progress", {{"response", begun}});
+    std::string out = event("response.created", {{"response", response("in_progress", nullptr)}});
+    return out += event("response.in_progress", {{"response", response("in_progress", nullptr)}});
   }
 
   std::string delta_event(size_t, const TextDelta& delta, const std::string& finish_reason) override {
@@ -67,15 +68,25 @@ class ResponsesWriter final : public AnswerWriter {
   }
 
   std::string usage_event(const Usage& usage) override {
-    const json done = response(status(), response_usage(usage));
+    json done = response(status(), response_usage(usage));
     keep(dump_json(done));
-    return event(cut_ ? "response.incomplete" : "response.completed", {{"response", done}});
+    return event(cut_ ? "response.incomplete" : "response.completed", {{"response", std::move(done)}});
   }
 
   std::string error_event(const ApiError& error) override {
     json failed = response("failed", nullptr);
     failed["error"] = {{"code", "server_error"}, {"message", error.message}};
     return event("response.failed", {{"response", std::move(failed)}});
+  }
+
+  // The event that needs nothing of the response. Its number is behind all that were sent by then.
+  std::string last_words(const ApiError& error) const override {
+    const json event = {{"type", "error"},
+                        {"code", error_name(error)},
+                        {"message", error.message},
+                        {"param", nullptr},
+                        {"sequence_number", kLastSequence}};
+    return server_sent_event("error", dump_json(event));
   }
 
   std::string last_event() override { return {}; }
@@ -88,7 +99,14 @@ class ResponsesWriter final : public AnswerWriter {
   std::string event(const char* type, json data) {
     data["type"] = type;
     data["sequence_number"] = sequence_++;
-    return server_sent_event(type, dump_json(data));
+    return server_sent_event(type, text_of(std::move(data)));
+  }
+
+  // It repeats what the client has sent, so that it may be large.
+  static std::string text_of(json value) {
+    std::string text = dump_json(value);
+    clear_json(value);
+    return text;
   }
 
   json response(const char* status, json usage) const {

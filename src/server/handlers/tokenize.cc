@@ -32,9 +32,9 @@ std::optional<ApiError> check_count(size_t tokens, const ModelService& service, 
 std::variant<TokenizeRequest, ApiError> parse_tokenize_request(std::string_view body) {
   auto parsed = parse_json_object(body);
   if (auto* e = std::get_if<ApiError>(&parsed)) return std::move(*e);
-  JsonFields fields(std::get<json>(parsed), body);
+  JsonFields fields(*std::get<JsonTree>(parsed), body);
   TokenizeRequest request;
-  read_request_fields(fields, std::get<json>(parsed), ApiKind::kTokenize, request.api);
+  read_request_fields(fields, *std::get<JsonTree>(parsed), ApiKind::kTokenize, request.api);
   if (fields.error()) return *fields.error();
   const bool chat = !request.api.messages.empty();
   if (chat != request.api.prompts.empty()) {

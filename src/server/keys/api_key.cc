@@ -24,7 +24,7 @@ ApiKey plain_key(std::string name, std::string_view key) {
   out.name = std::move(name);
   out.digest = key_digest(key);
   out.identity = "key:" + hex_of(out.digest);
-  out.may_set_priority = out.may_set_slo = out.may_hint_output = true;
+  out.may_set_priority = out.may_set_slo = out.may_hint_output = out.may_see_cache = true;
   return out;
 }
 

@@ -33,6 +33,8 @@ struct ApiKey {
   bool may_set_priority = false;
   bool may_set_slo = false;
   bool may_hint_output = false;  // output_tokens_hint
+  // It may watch the cache map, which shows lengths and times of the requests of all keys.
+  bool may_see_cache = false;
 };
 
 // A key that is known by itself, as of --api-key: it has no bounds and may say anything. `name` is for

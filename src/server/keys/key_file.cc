@@ -120,7 +120,7 @@ class EntryReader {
   Status read_claims() {
     const YamlNode* const claims = entry_.find("claims");
     if (!claims) return {};
-    constexpr const char* kClaims = "a list of priority, slo and output_tokens_hint";
+    constexpr const char* kClaims = "a list of priority, slo, output_tokens_hint and cache_map";
     if (claims->kind != YamlNode::Kind::kList) return wrong(claims->at, "'claims' must be {}", kClaims);
     for (const YamlNode& claim : claims->items) {
       const std::string& name = claim.text;
@@ -130,6 +130,8 @@ class EntryReader {
         key_.may_set_slo = true;
       } else if (name == "output_tokens_hint") {
         key_.may_hint_output = true;
+      } else if (name == "cache_map") {
+        key_.may_see_cache = true;
       } else {
         return wrong(claim.at, "'claims' must be {}, and '{}' is none of them", kClaims,
                      one_line(name, kShown));

@@ -24,7 +24,7 @@ class KeyRing {
   KeyRing(const KeyRing&) = delete;
   KeyRing& operator=(const KeyRing&) = delete;
 
-  // Other keys from now on. Who holds one of the same name goes on with what was used and counted.
+  // Other keys from now on. One of the same name goes on with what was used and counted.
   void replace(std::vector<ApiKey> keys, Nanos now);
 
   // The caller whose key is the bearer token in `authorization`, or else `x_api_key`: the values of these

@@ -1,4 +1,4 @@
-// What the holder of a key uses, and the answers to one who would use more.
+// What the requests with a key use, and the answers to those that would use more.
 #pragma once
 
 #include <algorithm>

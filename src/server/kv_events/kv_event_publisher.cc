@@ -94,17 +94,17 @@ class KvEventPublisher::Sockets {
 
   // Each returns the socket's address.
   Result<std::string> open_pub(const KvEventsConfig& config) {
-    return open(pub_, ZMQ_PUB, "endpoint", config.endpoint, binds(config.endpoint), config.hwm);
+    return open(pub_, ZMQ_PUB, config.endpoint_setting, config.endpoint, binds(config.endpoint), config.hwm);
   }
   // A client that does not read has room for two replays; what more it asks for is dropped.
   Result<std::string> open_router(const KvEventsConfig& config) {
-    return open(router_, ZMQ_ROUTER, "replay_endpoint", config.replay_endpoint, true,
+    return open(router_, ZMQ_ROUTER, "--kv-events-config: 'replay_endpoint'", config.replay_endpoint, true,
                 2 * (config.buffer_steps + 1));
   }
 
  private:
-  Result<std::string> open(void*& socket, int type, const char* field, std::string_view endpoint, bool bind,
-                           uint32_t hwm) {
+  Result<std::string> open(void*& socket, int type, std::string_view setting, std::string_view endpoint,
+                           bool bind, uint32_t hwm) {
     if (endpoint.substr(0, 1) == "@") endpoint.remove_prefix(1);
     const std::string address(endpoint);
     if (context_) socket = zmq_socket(context_, type);
@@ -116,7 +116,7 @@ class KvEventPublisher::Sockets {
     if (!ok || (bind ? zmq_bind(socket, address.c_str()) : zmq_connect(socket, address.c_str())) != 0) {
       const ErrorCode code =
           errno == EINVAL || errno == EPROTONOSUPPORT ? ErrorCode::kInvalidArgument : ErrorCode::kIo;
-      return error(code, "--kv-events-config: '{}' {}: {}", field, address, zmq_strerror(errno));
+      return error(code, "{} {}: {}", setting, address, zmq_strerror(errno));
     }
     std::array<char, 256> last{};
     size_t size = last.size();
@@ -141,7 +141,7 @@ Result<std::unique_ptr<KvEventPublisher>> KvEventPublisher::start(const KvEvents
   std::unique_ptr<KvEventPublisher> out(new KvEventPublisher(config, block_tokens));
   out->wake_fd_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (out->wake_fd_ < 0) {
-    return error(ErrorCode::kExhausted, "--kv-events-config: no eventfd: raise the limit of open files");
+    return error(ErrorCode::kExhausted, "KV events: no eventfd: raise the limit of open files");
   }
   KV_ASSIGN_OR_RETURN(out->endpoint_, out->sockets_->open_pub(config));
   if (!config.replay_endpoint.empty()) {

@@ -15,7 +15,7 @@ Result<KvEventsConfig> parse_kv_events_config(std::string_view json) {
   if (const ApiError* const e = std::get_if<ApiError>(&parsed)) {
     return error(ErrorCode::kInvalidArgument, "{}: {}", kFlag, e->message);
   }
-  const nlohmann::json& object = std::get<nlohmann::json>(parsed);
+  const nlohmann::json& object = *std::get<JsonTree>(parsed);
   constexpr std::array<std::string_view, 8> kKnown = {"enable_kv_cache_events", "publisher",    "endpoint",
                                                       "replay_endpoint",        "buffer_steps", "hwm",
                                                       "max_queue_size",         "topic"};
@@ -43,6 +43,19 @@ Result<KvEventsConfig> parse_kv_events_config(std::string_view json) {
   if (fields.error()) {
     return error(ErrorCode::kInvalidArgument, "{}: {}", kFlag, fields.error()->message);
   }
+  return config;
+}
+
+Result<KvEventsConfig> kv_events_at(std::string_view endpoint) {
+  if (!endpoint.starts_with("tcp://") && !endpoint.starts_with("ipc://")) {
+    return error(ErrorCode::kInvalidArgument,
+                 "--kv-events-endpoint: must be tcp://ADDRESS:PORT, as tcp://*:5557, or ipc://PATH, not '{}'",
+                 clipped(endpoint));
+  }
+  KvEventsConfig config;
+  config.enabled = true;
+  config.endpoint = "@" + std::string(endpoint);
+  config.endpoint_setting = "--kv-events-endpoint";
   return config;
 }
 

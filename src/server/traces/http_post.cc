@@ -19,6 +19,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <exception>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -107,15 +108,32 @@ struct HttpPoster::Impl {
     return *result ? unavailable_because(*result) : Status();
   }
 
-  // On a thread of its own, which goes on alone when nobody waits any more: a look-up cannot be broken off.
+  struct Lookup {
+    std::mutex mutex;
+    std::condition_variable ended;
+    bool done = false;
+    error_code ec;
+    tcp::resolver::results_type found;
+  };
+
+  // On a thread of its own, since a look-up cannot be broken off. One at a time: if the name service hangs,
+  // the next POST waits for the look-up of the one before.
   Result<tcp::resolver::results_type> look_up(Time deadline) {
-    struct Lookup {
-      std::mutex mutex;
-      std::condition_variable ended;
-      bool done = false;
-      error_code ec;
-      tcp::resolver::results_type found;
-    };
+    if (!lookup_in_flight) start_look_up();
+    const std::shared_ptr<Lookup> lookup = lookup_in_flight;
+    std::unique_lock lock(lookup->mutex);
+    while (!lookup->done && !gives_up() && std::chrono::steady_clock::now() < deadline) {
+      lookup->ended.wait_until(lock, std::min(deadline, std::chrono::steady_clock::now() + kAskEvery));
+    }
+    if (lookup->done) lookup_in_flight.reset();
+    if (!lookup->done || lookup->ec) {
+      return error(ErrorCode::kUnavailable, "its name cannot be looked up{}",
+                   lookup->ec ? ": " + lookup->ec.message() : "");
+    }
+    return std::move(lookup->found);
+  }
+
+  void start_look_up() {
     const auto lookup = std::make_shared<Lookup>();
     std::thread([lookup, host = url.host, port = url.port] {
       error_code ec;
@@ -132,15 +150,7 @@ struct HttpPoster::Impl {
       lookup->found = std::move(found);
       lookup->ended.notify_all();
     }).detach();
-    std::unique_lock lock(lookup->mutex);
-    while (!lookup->done && !gives_up() && std::chrono::steady_clock::now() < deadline) {
-      lookup->ended.wait_until(lock, std::min(deadline, std::chrono::steady_clock::now() + kAskEvery));
-    }
-    if (!lookup->done || lookup->ec) {
-      return error(ErrorCode::kUnavailable, "its name cannot be looked up{}",
-                   lookup->ec ? ": " + lookup->ec.message() : "");
-    }
-    return std::move(lookup->found);
+    lookup_in_flight = lookup;
   }
 
   template <typename Stream>
@@ -202,6 +212,7 @@ struct HttpPoster::Impl {
 
   const HttpUrl url;
   const std::function<bool()> gives_up;
+  std::shared_ptr<Lookup> lookup_in_flight;  // null: there is none
   // Of one POST: what an exception has left behind in it runs in none of the next ones.
   std::optional<asio::io_context> io;
   std::optional<asio::ssl::context> tls;  // with https

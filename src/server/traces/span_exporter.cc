@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <iterator>
+#include <new>
 #include <optional>
 #include <random>
 #include <utility>
@@ -20,6 +21,11 @@ namespace {
 constexpr std::string_view kPath = "/v1/traces";
 // However long a collector asks for, it is tried again after this.
 constexpr int kLongestRetryAfter = 3600;  // seconds
+
+// What becomes of spans.
+constexpr const char* kTriedAgain =
+    "spans are sent again, at most a few times, and those that find no room meanwhile are dropped";
+constexpr const char* kRefused = "it is not asked again for these spans, which are lost";
 
 // Those statuses after which OTLP has a client try again. All others mean that it must not.
 bool may_try_again(int status) {
@@ -72,7 +78,14 @@ void SpanExporter::add(std::vector<Span> spans) {
       dropped_ += spans.size();
       return;
     }
-    std::move(spans.begin(), spans.end(), std::back_inserter(queue_));
+    const size_t before = queue_.size();
+    try {
+      std::move(spans.begin(), spans.end(), std::back_inserter(queue_));
+    } catch (const std::bad_alloc&) {
+      while (queue_.size() > before) queue_.pop_back();
+      dropped_ += spans.size();
+      return;
+    }
   }
   wake_.notify_all();
 }
@@ -81,7 +94,7 @@ std::vector<OutsideMetric> SpanExporter::metrics() const {
   return {{"trace_spans_exported_total", "counter", static_cast<double>(exported_),
            "Spans that the collector of traces has taken."},
           {"trace_spans_dropped_total", "counter", static_cast<double>(dropped_),
-           "Spans that were not sent because too many waited for the collector."},
+           "Spans that were not sent because too many waited for the collector, or memory was short."},
           {"trace_spans_failed_total", "counter", static_cast<double>(failed_),
            "Spans that the collector refused, or that it could not be given in several tries."}};
 }
@@ -139,25 +152,25 @@ std::optional<uint64_t> SpanExporter::try_once(const std::string& body, uint64_t
                                                Nanos& pause) {
   const Result<PostAnswer> answer = poster_->post(body, timeout);
   if (!answer.ok()) {
-    say_trouble(answer.status().message());
+    say_trouble(answer.status().message(), kTriedAgain);
     return std::nullopt;
   }
   if (answer->status >= 200 && answer->status < 300) {
     say_recovery();
     return spans - std::min(spans, rejected_spans(answer->body));
   }
-  say_trouble(fmt::format("it answers {}", answer->status));
-  if (!may_try_again(answer->status)) return 0;
+  const bool again = may_try_again(answer->status);
+  say_trouble(fmt::format("it answers {}", answer->status), again ? kTriedAgain : kRefused);
+  if (!again) return 0;
   if (answer->retry_after_s > 0) {
     pause = Nanos{std::min(answer->retry_after_s, kLongestRetryAfter)} * kNanosPerSecond;
   }
   return std::nullopt;
 }
 
-void SpanExporter::say_trouble(const std::string& what) {
+void SpanExporter::say_trouble(const std::string& what, const char* outcome) {
   if (std::exchange(in_trouble_, true)) return;
-  log_warning("traces: the collector at {}: {}; spans that find no room are dropped until it takes them",
-              options_.endpoint, what);
+  log_warning("traces: the collector at {}: {}; {}", options_.endpoint, what, outcome);
 }
 
 void SpanExporter::say_recovery() {

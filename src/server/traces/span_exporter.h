@@ -44,11 +44,13 @@ class SpanExporter {
   // Sends what is left, for at most flush_timeout.
   ~SpanExporter();
 
-  // All of them, or none if the queue has too little room.
+  // All of them, or none if the queue has too little room, or there is no memory. Throws nothing.
   void add(std::vector<Span> spans);
+  // Counts spans that could not be made.
+  void count_dropped(uint64_t spans) { dropped_ += spans; }
 
   uint64_t exported() const { return exported_; }  // taken by the collector
-  uint64_t dropped() const { return dropped_; }    // no room in the queue
+  uint64_t dropped() const { return dropped_; }    // no room in the queue, or no memory
   uint64_t failed() const { return failed_; }      // refused by the collector, or not sent in all tries
   std::vector<OutsideMetric> metrics() const;
 
@@ -61,7 +63,7 @@ class SpanExporter {
   void send(const std::vector<Span>& batch);
   // How many of the batch were taken; nothing: they may be sent again, after `pause`.
   std::optional<uint64_t> try_once(const std::string& body, uint64_t spans, Nanos timeout, Nanos& pause);
-  void say_trouble(const std::string& what);
+  void say_trouble(const std::string& what, const char* outcome);
   void say_recovery();
   // False: it is time to end.
   bool pause_for(Nanos pause);

@@ -121,7 +121,7 @@ TEST(EtcdMembership, ALeaderThatIsCutOffIsReplacedAndComesBackWithANewEpoch) {
               to_seconds(noticed - cut), to_seconds(elected - cut));
   // Renewed at a third of the ttl, looked for twice a second.
   EXPECT_GT(noticed - cut, kTtl / 2);
-  EXPECT_LT(elected - cut, kTtl + 3 * kNanosPerSecond);
+  EXPECT_LT(elected - cut, kTtl + 8 * kNanosPerSecond);
 
   // The one that is cut off considers none dead.
   ASSERT_TRUE(a.saw_any<DirectoryDown>());
@@ -151,6 +151,30 @@ TEST(EtcdMembership, ALeaderThatIsCutOffIsReplacedAndComesBackWithANewEpoch) {
   ASSERT_TRUE(leading.saw_leader(other->self().instance));
 }
 
+// To be asked for again while there is no life changes nothing.
+TEST(EtcdMembership, ALifeThatIsGivenUpIsFollowedByOneNewOne) {
+  if (!EtcdProcess::installed()) GTEST_SKIP() << "no etcd here: apt-get install etcd-server";
+  EtcdProcess etcd;
+  FaultyProxy link(etcd.port());
+  Watcher a(link.port()), b(etcd.port());
+  take(a->join(some_member("a")));
+  take(b->join(some_member("b")));
+  const PeerId old = id_of(a);
+  link.cut();
+  a->rejoin();
+  ASSERT_TRUE(a.saw("lost=" + text_of(old)));
+  EXPECT_EQ(id_of(a).epoch, 0u);
+  a->rejoin();
+  link.heal();
+  ASSERT_TRUE(a.saw_any<Rejoined>());
+  ASSERT_TRUE(b.saw("-" + text_of(old)));
+  ASSERT_TRUE(b.saw_joined("a"));
+  a->campaign();
+  ASSERT_TRUE(a.saw_leader("a"));
+  const std::string told = a.all();
+  EXPECT_EQ(told.find("rejoined="), told.rfind("rejoined=")) << told;
+}
+
 TEST(EtcdMembership, AKilledInstanceGetsItsNameAgainWhenItsLeaseHasEnded) {
   if (!EtcdProcess::installed()) GTEST_SKIP() << "no etcd here: apt-get install etcd-server";
   EtcdProcess etcd;
@@ -166,7 +190,7 @@ TEST(EtcdMembership, AKilledInstanceGetsItsNameAgainWhenItsLeaseHasEnded) {
     const Nanos begin = now();
     killed->leave();
     // Without an answer, leaving ends all the same.
-    EXPECT_LT(now() - begin, 2 * kNanosPerSecond);
+    EXPECT_LT(now() - begin, 10 * kNanosPerSecond);
   }
   Watcher next(etcd.port());
   const Nanos begin = now();
@@ -215,7 +239,7 @@ TEST(EtcdMembership, NoneIsLostWhenEtcdDiesHangsOrForgetsItsHistory) {
   const Nanos killed = now();
   ASSERT_TRUE(a.saw_any<DirectoryDown>());
   ASSERT_TRUE(b.saw_any<DirectoryDown>());
-  EXPECT_LT(now() - killed, 3 * kNanosPerSecond);
+  EXPECT_LT(now() - killed, 10 * kNanosPerSecond);
   EXPECT_LE(b->down_since().value(), now());
   // Longer than a lease: leases do not end while etcd is dead.
   while (now() - killed < kTtl + kNanosPerSecond) std::this_thread::sleep_for(std::chrono::milliseconds(50));

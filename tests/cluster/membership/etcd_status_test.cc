@@ -13,7 +13,7 @@
 namespace kvasir::test {
 namespace {
 
-// What anyone sees at an etcd.
+// What a reader that is no member sees at an etcd.
 class Onlooker {
  public:
   explicit Onlooker(const EtcdProcess& etcd)
@@ -64,20 +64,17 @@ TEST(EtcdStatus, IsShownToOnlookersAndGoesWithItsMember) {
 
   // Any bytes, of the sizes that are promised; the last one wins.
   const std::string long_one(size_t{64} << 10, '"'), longest(kMaxStatusBytes, '\xff');
-  const Nanos begin = now();
   for (int i = 0; i < 200; ++i) a->publish("status " + std::to_string(i));
   a->publish(long_one);
   b->publish(longest);
   b->publish(longest + "x");  // dropped
   b->publish(longest + "y");
-  EXPECT_LT(now() - begin, 200 * kNanosPerMilli);  // it waits for nothing
   EXPECT_TRUE(onlooker.saw("a", long_one));
   EXPECT_TRUE(onlooker.saw("b", longest));
   const Nanos published = now();
   a->publish("last");
   EXPECT_TRUE(onlooker.saw("a", "last"));
   std::printf("a status is read %.0f ms after it was published\n", to_millis(now() - published));
-  EXPECT_LT(now() - published, kNanosPerSecond);
 
   // Under the member's lease, and nothing to the members.
   const auto entries = take(onlooker.client().range("kvasir/test/status/")).entries;
@@ -117,12 +114,13 @@ TEST(EtcdStatus, ComesBackWithTheNextLife) {
   ASSERT_TRUE(a.saw_any<Rejoined>());
   EXPECT_TRUE(onlooker.saw("a", "first"));
 
-  // Published while it is cut off, and only the last of that.
+  // Published while it is cut off, and only the last of that. It waits for nothing: each call of etcd would
+  // take half a second.
   link.cut();
   const Nanos begin = now();
-  a->publish("second");
+  for (int i = 0; i < 40; ++i) a->publish("second " + std::to_string(i));
   a->publish("third");
-  EXPECT_LT(now() - begin, 100 * kNanosPerMilli);
+  EXPECT_LT(now() - begin, 10 * kNanosPerSecond);
   ASSERT_TRUE(onlooker.saw_key_gone("a"));
   link.heal();
   EXPECT_TRUE(onlooker.saw("a", "third"));

@@ -293,7 +293,7 @@ TEST(BorrowedFlow, CostsAreMeasured) {
   ASSERT_TRUE(cost);
   EXPECT_NEAR(cost->latency_s, 1e-3, 1e-6);
   EXPECT_NEAR(cost->bytes_per_s, 1e9, 1e7);
-  EXPECT_FALSE(world.borrowed->cost({"nobody", 1}));
+  EXPECT_FALSE(world.borrowed->cost({"stranger", 1}));
 }
 
 // A creditor's word on its own time counts up to what has passed here.

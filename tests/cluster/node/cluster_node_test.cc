@@ -27,11 +27,16 @@ void borrow(Cluster& cluster, Instance& instance, uint32_t cells) {
   instance.refused = 0;
 }
 
-TEST(ClusterNode, WhatIsBorrowedHoldsBytesAndGoesBack) {
+class TwoInstances : public testing::Test {
+ protected:
+  void SetUp() override { ASSERT_TRUE(cluster.has_leader()); }
+
   Cluster cluster;
   Instance& a = cluster.start("a");
   Instance& b = cluster.start("b");
-  ASSERT_TRUE(cluster.has_leader());
+};
+
+TEST_F(TwoInstances, WhatIsBorrowedHoldsBytesAndGoesBack) {
   borrow(cluster, a, 20);
   EXPECT_EQ(cluster.disagreement(), "");
   EXPECT_EQ(b.frames->free_cells(), 20u);
@@ -64,11 +69,7 @@ TEST(ClusterNode, AWishGoesToSeveralCreditors) {
   EXPECT_EQ(cluster.disagreement(), "");
 }
 
-TEST(ClusterNode, WhatTheCreditorNeedsComesBack) {
-  Cluster cluster;
-  Instance& a = cluster.start("a");
-  Instance& b = cluster.start("b");
-  ASSERT_TRUE(cluster.has_leader());
+TEST_F(TwoInstances, WhatTheCreditorNeedsComesBack) {
   borrow(cluster, a, 16);
   b.next.recall = 10;
   ASSERT_TRUE(cluster.until([&] { return a.recalled.size() >= 10; }));
@@ -104,11 +105,7 @@ TEST(ClusterNode, ADeadCreditorIsALoss) {
   }
 }
 
-TEST(ClusterNode, ADeadDebtorGivesItAllBack) {
-  Cluster cluster;
-  Instance& b = cluster.start("b");
-  Instance& a = cluster.start("a");
-  ASSERT_TRUE(cluster.has_leader());
+TEST_F(TwoInstances, ADeadDebtorGivesItAllBack) {
   borrow(cluster, a, 10);
   cluster.kill("a");
   EXPECT_TRUE(cluster.until([&] { return b.frames->free_cells() == Cluster::kCells; }));
@@ -145,11 +142,7 @@ TEST(ClusterNode, AfterALostLeaseItBeginsAnew) {
 
 // An engine whose memory ran out has an empty cache: it neither holds what it had borrowed nor knows what it
 // lent.
-TEST(ClusterNode, AnEngineThatStartsAnewBeginsANewLife) {
-  Cluster cluster;
-  Instance& a = cluster.start("a");
-  Instance& b = cluster.start("b");
-  ASSERT_TRUE(cluster.has_leader());
+TEST_F(TwoInstances, AnEngineThatStartsAnewBeginsANewLife) {
   borrow(cluster, a, 10);
   for (Instance* anew : {&a, &b}) {
     EXPECT_TRUE(anew->node->is_member());
@@ -171,11 +164,7 @@ TEST(ClusterNode, AnEngineThatStartsAnewBeginsANewLife) {
   }
 }
 
-TEST(ClusterNode, WithoutItsDirectoryTheOldContractsGoOn) {
-  Cluster cluster;
-  Instance& a = cluster.start("a");
-  cluster.start("b");
-  ASSERT_TRUE(cluster.has_leader());
+TEST_F(TwoInstances, WithoutItsDirectoryTheOldContractsGoOn) {
   borrow(cluster, a, 4);
   cluster.directory.go_down();
   cluster.run_for(3 * Cluster::kTtl);

@@ -33,34 +33,34 @@ class TransportLives : public TransportPairTest {
 INSTANTIATE_TEST_SUITE_P(All, TransportLives, testing::ValuesIn(transport_kinds()), living_kind_name);
 
 TEST_P(TransportLives, OneWithoutALifeHearsAndSendsNothing) {
-  const auto nobody = make({"late", 0});
-  EXPECT_FALSE(nobody->address().empty());
-  nobody->introduce(right_id_, right_->address());
-  EXPECT_EQ(nobody->send(right_id_, numbered(1, 10)).code(), ErrorCode::kUnavailable);
-  // Neither who knows that it is nobody, nor who knows already what it will be, is heard.
+  const auto lifeless = make({"late", 0});
+  EXPECT_FALSE(lifeless->address().empty());
+  lifeless->introduce(right_id_, right_->address());
+  EXPECT_EQ(lifeless->send(right_id_, numbered(1, 10)).code(), ErrorCode::kUnavailable);
+  // A peer that names it without a life, or with the life that is to come, is not heard either.
   for (const uint64_t epoch : {uint64_t{0}, uint64_t{33}}) {
     const PeerId meant{"late", epoch};
-    right_->introduce(meant, nobody->address());
+    right_->introduce(meant, lifeless->address());
     [[maybe_unused]] const Status sent = right_->send(meant, numbered(2, 100));  // it may be lost already
     EXPECT_EQ(take_lost(*right_), (std::vector<PeerId>{meant}));
   }
-  EXPECT_GE(nobody->stats().rejected_frames, 2u);
-  EXPECT_TRUE(nobody->receive().empty());
-  EXPECT_TRUE(nobody->lost().empty());
+  EXPECT_GE(lifeless->stats().rejected_frames, 2u);
+  EXPECT_TRUE(lifeless->receive().empty());
+  EXPECT_TRUE(lifeless->lost().empty());
 
   // Its life begins.
   const PeerId id{"late", 33};
-  nobody->begin_life(33);
-  EXPECT_EQ(nobody->send(right_id_, numbered(1, 10)).code(), ErrorCode::kUnavailable);
-  nobody->introduce(right_id_, right_->address());
-  right_->introduce(id, nobody->address());
-  ASSERT_NO_FATAL_FAILURE(expect_heard(*nobody, id, *right_, right_id_));
+  lifeless->begin_life(33);
+  EXPECT_EQ(lifeless->send(right_id_, numbered(1, 10)).code(), ErrorCode::kUnavailable);
+  lifeless->introduce(right_id_, right_->address());
+  right_->introduce(id, lifeless->address());
+  ASSERT_NO_FATAL_FAILURE(expect_heard(*lifeless, id, *right_, right_id_));
 
   // And ends, for now.
-  nobody->begin_life(0);
-  EXPECT_EQ(nobody->send(right_id_, numbered(1, 10)).code(), ErrorCode::kUnavailable);
+  lifeless->begin_life(0);
+  EXPECT_EQ(lifeless->send(right_id_, numbered(1, 10)).code(), ErrorCode::kUnavailable);
   EXPECT_EQ(take_lost(*right_), (std::vector<PeerId>{id}));
-  EXPECT_TRUE(nobody->receive().empty());
+  EXPECT_TRUE(lifeless->receive().empty());
 }
 
 TEST_P(TransportLives, TheNextLifeKnowsNothingOfTheEarlierOne) {
@@ -81,7 +81,7 @@ TEST_P(TransportLives, TheNextLifeKnowsNothingOfTheEarlierOne) {
 
   const PeerId next{left_id_.instance, 12};
   right_->introduce(next, address);
-  // As long as it has not introduced them itself they are strangers, as they are to anyone.
+  // As long as it has not introduced them itself they are strangers, as they are to every other end.
   ASSERT_TRUE(right_->send(next, numbered(5, 10)).ok());
   ASSERT_TRUE(eventually([&] { return left_->stats().unknown_frames == 1; }));
   EXPECT_TRUE(left_->receive().empty());

@@ -92,7 +92,8 @@ KV_DEVICE void fetch_leaf(const LeafArgs& a, const LeafWork& work, const LeafRan
   }
 }
 
-// By the whole block: V that nobody has written may hold anything.
+// By the whole block: zeros V of positions that no query sees. Their memory may hold bits that are no number,
+// which would spoil the products though their weights are zero.
 KV_DEVICE void clear_unseen(const LeafRange& range, int head_dim, int threads, uint16_t* v) {
   if (planted(Fault::kUnseenKept)) return;
   for (int i = thread_index(); i < (range.end - range.seen) * head_dim; i += threads) {

@@ -1,0 +1,50 @@
+// Pages that one reads in a browser, all with one look: one file, with nothing fetched and no scripts. They
+// fit a window of 1,280 pixels and a phone, and follow the reader's choice of a light or a dark ground.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+
+namespace kvasir {
+
+// Texts in tables are made safe here; those of the first columns are names, the others figures.
+struct PageTable {
+  std::vector<std::string> heads;
+  std::vector<std::vector<std::string>> rows;
+  size_t names = 1;                 // columns from the left that hold names
+  bool texts = false;               // no column holds figures
+  std::vector<size_t> strong = {};  // rows that the table is about
+};
+
+class Page {
+ public:
+  explicit Page(const std::string& title);
+
+  void heading(const std::string& text);
+  void paragraph(const std::string& text, bool dim = false);
+  void table(const PageTable& table);
+  // <svg> elements, side by side where there is room.
+  void charts(const std::vector<std::string>& svgs);
+  // What follows until fold_end() can be folded away.
+  void fold(const std::string& name, bool open);
+  void fold_end();
+  // A table of names and values.
+  void settings(const std::vector<std::pair<std::string, std::string>>& settings);
+
+  std::string text() const { return text_ + "</body></html>\n"; }
+
+ private:
+  std::string text_;
+};
+
+// A file for each chart in `folder`, which is made: NAME.svg (svg_file). kUnavailable names --svg.
+Status write_charts(const std::string& folder,
+                    const std::vector<std::pair<std::string, std::string>>& charts);
+
+// A name of a file: letters, digits and dashes of `text`.
+std::string file_name_of(const std::string& text);
+
+}  // namespace kvasir

@@ -1,0 +1,56 @@
+#include "apps/simulate/policy_choice.h"
+
+#include <algorithm>
+
+#include "sched/registry.h"
+
+namespace kvasir {
+namespace {
+
+constexpr const char* kAll = "all";
+// Another name of the baseline.
+constexpr const char* kAlias = "fcfs";
+
+bool has_priorities(const SimulateOptions& options) {
+  return std::any_of(options.bench.slo_classes.begin(), options.bench.slo_classes.end(),
+                     [](const std::string& text) { return text.find("priority:") != std::string::npos; });
+}
+
+}  // namespace
+
+std::string what_policy_lacks(const SimulateOptions& options, const std::string& policy) {
+  const PolicyTraits traits = policy_traits(policy);
+  if (traits.offloads && options.runtime.kv_offloading_bytes == 0) {
+    return "needs a host tier: give --kv-offloading-size";
+  }
+  if (traits.borrows && options.instances < 2) return "needs peers: give --instances 2 or more";
+  if (policy == "priority" && !has_priorities(options)) {
+    return "needs priorities: give --slo-class with priority:P";
+  }
+  return "";
+}
+
+PolicyChoice choose_policies(const SimulateOptions& options) {
+  PolicyChoice out;
+  for (const std::string& asked : options.policies) {
+    if (asked != kAll) {
+      out.policies.push_back(asked);
+      continue;
+    }
+    for (const std::string& policy : policy_names()) {
+      if (policy == kAlias) continue;
+      if (std::find(options.policies.begin(), options.policies.end(), policy) != options.policies.end()) {
+        continue;  // named beside "all"
+      }
+      const std::string lacks = what_policy_lacks(options, policy);
+      if (lacks.empty()) {
+        out.policies.push_back(policy);
+      } else {
+        out.left_out.push_back({policy, lacks});
+      }
+    }
+  }
+  return out;
+}
+
+}  // namespace kvasir

@@ -1,0 +1,104 @@
+#include "apps/view.h"
+
+#include <fmt/format.h>
+#include <spawn.h>
+#include <sys/wait.h>
+
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+
+#include "apps/flags/command_line.h"
+#include "apps/flags/runtime_flags.h"
+#include "apps/serve/signals.h"
+#include "base/log.h"
+#include "base/units.h"
+#include "engine/map_lines.h"
+#include "server/server.h"
+
+extern char** environ;
+
+namespace kvasir {
+namespace {
+
+// The page has a whole record in memory.
+constexpr uint64_t kMostBytes = 256ull * 1024 * 1024;
+
+// That the file has a map, of a format that the page reads.
+Status check_record(const std::string& path) {
+  std::error_code gone;
+  const uint64_t bytes = std::filesystem::file_size(path, gone);
+  std::ifstream in(path);
+  if (gone || !in) return error(ErrorCode::kIo, "{}: {}", path, gone ? gone.message() : std::strerror(errno));
+  if (bytes > kMostBytes) {
+    return error(ErrorCode::kInvalidArgument,
+                 "{}: it has {}, and the page takes {} at the most; record fewer requests", path,
+                 format_bytes(bytes), format_bytes(kMostBytes));
+  }
+  for (std::string line; std::getline(in, line);) {
+    if (!is_map_line(line)) continue;
+    if (const Status s = MapReader().read(line); !s.ok()) return error(s.code(), "{}: {}", path, s.message());
+    return {};
+  }
+  return error(ErrorCode::kInvalidArgument,
+               "{}: there is no cache map in it; kvasir simulate --record FILE and kvasir serve --log-plans "
+               "FILE write one",
+               path);
+}
+
+// Whether a program took the link.
+bool open_link(const std::string& url) {
+  std::string program = "xdg-open", argument = url;
+  char* const argv[] = {program.data(), argument.data(), nullptr};
+  pid_t child = 0;
+  if (::posix_spawnp(&child, program.c_str(), nullptr, nullptr, argv, environ) != 0) return false;
+  int status = 0;
+  return ::waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+Status view(const ViewOptions& options) {
+  Signals signals;
+  ServerOptions server_options;
+  server_options.port = options.port;
+  server_options.model_names = {"records"};
+  server_options.version = KVASIR_VERSION;
+  for (const std::string& path : options.files) {
+    KV_RETURN_IF_ERROR(check_record(path));
+    server_options.records.push_back({std::filesystem::path(path).filename().string(), path});
+  }
+  KV_ASSIGN_OR_RETURN(const std::unique_ptr<Server> server, Server::start(server_options));
+  signals.ready();
+  const std::string url = server->url() + "/cache";
+  fmt::print("{}\n", url);
+  std::fflush(stdout);
+  if (options.open && !open_link(url))
+    log_warning("--open: there is no program here that opens links; open the URL above");
+  signals.wait_for(std::nullopt);
+  server->stop(0);
+  return {};
+}
+
+}  // namespace
+
+void add_view_flags(CLI::App& app, ViewOptions& options) {
+  app.add_option("files", options.files,
+                 "Files that kvasir simulate --record or kvasir serve --log-plans has written; two are shown "
+                 "side by side")
+      ->type_name(kFileType)
+      ->required()
+      ->expected(1, 2);
+  app.add_option("--port", options.port, "Port on 127.0.0.1; 0: any free one")
+      ->capture_default_str()
+      ->check(between(0, 65535));
+  app.add_flag("--open", options.open, "Open the page in a browser (xdg-open)");
+}
+
+int run_view(const ViewOptions& options) {
+  const Status status = view(options);
+  return status.ok() ? 0 : report_failure("view", status.message());
+}
+
+}  // namespace kvasir

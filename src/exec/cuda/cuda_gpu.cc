@@ -1,0 +1,226 @@
+#include "exec/cuda/cuda_gpu.h"
+
+#include <cuda_runtime_api.h>
+
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "base/check.h"
+#include "exec/cuda/gemm.h"
+#include "exec/cuda/launch.h"
+#include "exec/cuda/memory_operations.h"
+
+namespace kvasir::cuda {
+namespace {
+
+std::string words_of(cudaError_t code) {
+  return std::string(cudaGetErrorName(code)) + " (" + cudaGetErrorString(code) + ")";
+}
+
+class CudaStream final : public GpuStream {
+ public:
+  CudaStream(int device, int multiprocessors, const MemoryOperations& operations)
+      : device_(device), multiprocessors_(multiprocessors), operations_(operations) {
+    must(cudaSetDevice(device_), "cudaSetDevice");
+    must(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
+  }
+  ~CudaStream() override {
+    if (stream_ != nullptr) cudaStreamDestroy(stream_);
+  }
+  CudaStream(const CudaStream&) = delete;
+  CudaStream& operator=(const CudaStream&) = delete;
+  const Status& status() const { return status_; }
+
+  void launch(const ops::gpu::EmbedArgs& args) override { launch_kernel(args); }
+  void launch(const ops::gpu::NormRowsArgs& args) override { launch_kernel(args); }
+  void launch(const ops::gpu::GemmArgs& args) override {
+    if (enter()) must(gemm(args, multiprocessors_, /*overlaps=*/true, stream_), "a product");
+  }
+  void launch(const ops::gpu::FinishQkvArgs& args) override { launch_kernel(args); }
+  void launch(const ops::gpu::LeafArgs& args) override { launch_kernel(args); }
+  void launch(const ops::gpu::MergeArgs& args) override { launch_kernel(args); }
+  void launch(const ops::gpu::ActivateArgs& args) override { launch_kernel(args); }
+  void launch(const ops::gpu::AddBranchArgs& args) override { launch_kernel(args); }
+  void launch(const ops::gpu::DrawArgs& args) override { launch_kernel(args); }
+
+  void copy(std::span<const GpuCopy> copies) override {
+    if (!enter() || copies.empty()) return;
+    to_.clear();
+    from_.clear();
+    bytes_.clear();
+    for (const GpuCopy& c : copies) {
+      to_.push_back(c.to);
+      from_.push_back(c.from);
+      bytes_.push_back(c.bytes);
+    }
+    cudaMemcpyAttributes in_order{};
+    in_order.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
+    size_t first = 0;
+    must(cudaMemcpyBatchAsync(to_.data(), from_.data(), bytes_.data(), to_.size(), &in_order, &first, 1,
+                              stream_),
+         "cudaMemcpyBatchAsync");
+  }
+
+  // By default the device's writes before a mark are seen before it.
+  void mark(uint32_t* word, uint32_t value) override {
+    if (enter()) must(operations_.write(stream_, reinterpret_cast<CUdeviceptr>(word), value, 0), "a mark");
+  }
+  void gate(const uint32_t* word, uint32_t value) override {
+    if (!enter()) return;
+    must(operations_.wait(stream_, reinterpret_cast<CUdeviceptr>(word), value, CU_STREAM_WAIT_VALUE_GEQ),
+         "a gate");
+  }
+
+  Status wait_for_mark(const uint32_t* word, uint32_t value) override {
+    constexpr int kLooksBetweenQueries = 1024;
+    const auto has_come = [&] {
+      return std::atomic_ref<uint32_t>(*const_cast<uint32_t*>(word)).load(std::memory_order_acquire) >= value;
+    };
+    for (int looks = 1; enter() && !has_come(); ++looks) {
+      if (looks % kLooksBetweenQueries != 0) continue;
+      const cudaError_t state = cudaStreamQuery(stream_);
+      if (state == cudaErrorNotReady) {
+        std::this_thread::yield();
+      } else if (!has_come()) {
+        must(state == cudaSuccess ? cudaErrorUnknown : state, "waiting for a mark");
+      }
+    }
+    return status_;
+  }
+  Status wait() override {
+    if (enter()) must(cudaStreamSynchronize(stream_), "waiting for the GPU");
+    return status_;
+  }
+
+ private:
+  // False: the stream has failed. The device is the calling thread's from here on.
+  bool enter() {
+    if (status_.ok()) must(cudaSetDevice(device_), "cudaSetDevice");
+    return status_.ok();
+  }
+  void must(cudaError_t code, const char* what) {
+    if (code == cudaSuccess || !status_.ok()) return;
+    status_ = error(ErrorCode::kIo, "the GPU failed: {}: {}; restart the server", what, words_of(code));
+  }
+  void must(CUresult code, const char* what) {
+    if (code == CUDA_SUCCESS || !status_.ok()) return;
+    status_ = error(ErrorCode::kIo, "the GPU failed: {}: result {} of the driver; restart the server", what,
+                    static_cast<int>(code));
+  }
+  template <typename Args>
+  void launch_kernel(const Args& args) {
+    if (!enter()) return;
+    const char* const wrong = cuda::launch(args, stream_);
+    if (wrong != nullptr)
+      status_ = error(ErrorCode::kIo, "the GPU failed: a kernel: {}; restart the server", wrong);
+  }
+
+  const int device_;
+  const int multiprocessors_;
+  const MemoryOperations& operations_;
+  cudaStream_t stream_ = nullptr;
+  Status status_;
+  std::vector<void*> to_;
+  std::vector<const void*> from_;
+  std::vector<size_t> bytes_;
+};
+
+class CudaGpu final : public Gpu {
+ public:
+  CudaGpu(int device, int multiprocessors) : device_(device), multiprocessors_(multiprocessors) {}
+  ~CudaGpu() override {
+    KV_CHECK(memory_.empty(), "{} pieces of memory are still allocated", memory_.size());
+  }
+
+  bool has_memory_operations() const { return operations_.write != nullptr && operations_.wait != nullptr; }
+
+  Result<std::byte*> allocate(uint64_t bytes) override {
+    void* memory = nullptr;
+    cudaError_t code = cudaSetDevice(device_);
+    if (code == cudaSuccess) code = cudaMalloc(&memory, bytes);
+    return note(code, memory, bytes, /*on_device=*/true);
+  }
+  Result<std::byte*> allocate_pinned(uint64_t bytes) override {
+    void* memory = nullptr;
+    cudaError_t code = cudaSetDevice(device_);
+    if (code == cudaSuccess) code = cudaMallocHost(&memory, bytes);
+    return note(code, memory, bytes, /*on_device=*/false);
+  }
+  void release(std::byte* memory) override {
+    const std::lock_guard lock(mutex_);
+    const auto found = memory_.find(memory);
+    KV_CHECK(found != memory_.end(), "nothing is allocated here");
+    cudaSetDevice(device_);
+    if (found->second) {
+      cudaFree(memory);
+    } else {
+      cudaFreeHost(memory);
+    }
+    memory_.erase(found);
+  }
+  Result<std::unique_ptr<GpuStream>> make_stream() override {
+    auto stream = std::make_unique<CudaStream>(device_, multiprocessors_, operations_);
+    KV_RETURN_IF_ERROR(stream->status());
+    return std::unique_ptr<GpuStream>(std::move(stream));
+  }
+  void open_gate(uint32_t* word, uint32_t value) override {
+    std::atomic_ref<uint32_t>(*word).store(value, std::memory_order_seq_cst);
+  }
+
+ private:
+  Result<std::byte*> note(cudaError_t code, void* memory, uint64_t bytes, bool on_device) {
+    if (code != cudaSuccess) {
+      (void)cudaGetLastError();  // else the next call would report it
+      const bool full = code == cudaErrorMemoryAllocation;
+      return error(full ? ErrorCode::kExhausted : ErrorCode::kIo, "no {} bytes of {}: {}", bytes,
+                   on_device ? "the GPU's memory" : "pinned memory", words_of(code));
+    }
+    const std::lock_guard lock(mutex_);
+    memory_[static_cast<std::byte*>(memory)] = on_device;
+    return static_cast<std::byte*>(memory);
+  }
+
+  const int device_;
+  const int multiprocessors_;
+  const MemoryOperations operations_;
+  std::mutex mutex_;
+  std::map<std::byte*, bool> memory_;  // true: of the device
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Gpu>> open_gpu() {
+  int count = 0;
+  const cudaError_t found = cudaGetDeviceCount(&count);
+  if (found != cudaSuccess || count == 0) {
+    return error(
+        ErrorCode::kUnavailable,
+        "there is no GPU that this program can use: {}; it needs an H100 or H200 and a driver for CUDA 13",
+        found == cudaSuccess ? "the driver knows none" : words_of(found));
+  }
+  cudaDeviceProp properties{};
+  const cudaError_t read = cudaGetDeviceProperties(&properties, 0);
+  if (read != cudaSuccess)
+    return error(ErrorCode::kUnavailable, "the GPU does not answer: {}", words_of(read));
+  if (properties.major != 9 || properties.minor != 0) {
+    return error(ErrorCode::kUnsupported,
+                 "the GPU {} has compute capability {}.{}; the kernels are for 9.0 (H100, H200)",
+                 properties.name, properties.major, properties.minor);
+  }
+  auto gpu = std::make_unique<CudaGpu>(0, properties.multiProcessorCount);
+  if (!gpu->has_memory_operations()) {
+    return error(ErrorCode::kUnavailable,
+                 "the GPU's driver has no stream memory operations; install one for CUDA 13");
+  }
+  return std::unique_ptr<Gpu>(std::move(gpu));
+}
+
+uint64_t free_bytes() {
+  size_t free = 0, total = 0;
+  return cudaSetDevice(0) == cudaSuccess && cudaMemGetInfo(&free, &total) == cudaSuccess ? free : 0;
+}
+
+}  // namespace kvasir::cuda

@@ -1,0 +1,18 @@
+// The GPU of exec/gpu/gpu.h by CUDA. No header of CUDA.
+#pragma once
+
+#include <memory>
+
+#include "exec/gpu/gpu.h"
+
+namespace kvasir::cuda {
+
+// The first device. kUnavailable: there is none, or the driver does not permit what is needed.
+// kUnsupported: it is of another compute capability than 9.0, for which the kernels are compiled. The message
+// is one line that says what is missing.
+Result<std::unique_ptr<Gpu>> open_gpu();
+
+// Bytes of the device's memory that are free now. 0: it does not say.
+uint64_t free_bytes();
+
+}  // namespace kvasir::cuda

@@ -1,0 +1,94 @@
+// What an executor needs of a GPU: exec/cuda has it, and tests have a fake.
+//
+// A device address is an ordinary pointer that the host must not follow. *Pinned* memory is the host's, and
+// both sides can reach it. One thread uses a stream; the rest is thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "base/status.h"
+#include "exec/gpu/kernel_queue.h"
+
+namespace kvasir {
+
+// Both ends lie in the device's memory or in pinned memory.
+struct GpuCopy {
+  void* to;
+  const void* from;
+  uint64_t bytes;
+};
+
+// Work of the device, done in the order in which it is queued. Nothing here waits but wait() and
+// wait_for_mark(). After a failure the stream does nothing more, and these two give it each time. Words of
+// marks and gates are in pinned memory; their values grow.
+class GpuStream : public KernelQueue {
+ public:
+  // A copy reads its source when the stream comes to it, in any order within the batch; they do not overlap.
+  virtual void copy(std::span<const GpuCopy> copies) = 0;
+  // When the stream comes here: the device writes the value to the word.
+  virtual void mark(uint32_t* word, uint32_t value) = 0;
+  // The stream goes no further before the word has the value or a larger one.
+  virtual void gate(const uint32_t* word, uint32_t value) = 0;
+
+  // Blocks until the word has the value, which a mark that is queued writes. The host then sees all that the
+  // device has written before.
+  virtual Status wait_for_mark(const uint32_t* word, uint32_t value) = 0;
+  // Blocks until all that is queued is done.
+  virtual Status wait() = 0;
+};
+
+class Gpu {
+ public:
+  virtual ~Gpu() = default;
+
+  // At a multiple of 256; the bytes hold anything. kExhausted: there is not so much left. bytes > 0.
+  virtual Result<std::byte*> allocate(uint64_t bytes) = 0;
+  virtual Result<std::byte*> allocate_pinned(uint64_t bytes) = 0;
+  // Of either kind. REQUIRES: nothing that is queued uses it.
+  virtual void release(std::byte* memory) = 0;
+  virtual Result<std::unique_ptr<GpuStream>> make_stream() = 0;
+
+  // Sets a gate's word; the device then sees all that the host has written before.
+  virtual void open_gate(uint32_t* word, uint32_t value) = 0;
+};
+
+// Memory of a GPU that grows and forgets what it held.
+class GpuBuffer {
+ public:
+  enum class Kind : uint8_t { kDevice, kPinned };
+  GpuBuffer(Gpu& gpu, Kind kind) : gpu_(gpu), kind_(kind) {}
+  ~GpuBuffer() { release(); }
+  GpuBuffer(const GpuBuffer&) = delete;
+  GpuBuffer& operator=(const GpuBuffer&) = delete;
+
+  // kExhausted: there is no memory for it, and the buffer is empty. REQUIRES: nothing that is queued uses it.
+  Status reserve(uint64_t bytes) {
+    if (bytes <= bytes_) return {};
+    release();
+    KV_ASSIGN_OR_RETURN(memory_, kind_ == Kind::kDevice ? gpu_.allocate(bytes) : gpu_.allocate_pinned(bytes));
+    bytes_ = bytes;
+    return {};
+  }
+  uint64_t bytes() const { return bytes_; }
+  template <typename T = std::byte>
+  T* data() const {
+    return reinterpret_cast<T*>(memory_);
+  }
+
+ private:
+  void release() {
+    if (memory_ != nullptr) gpu_.release(memory_);
+    memory_ = nullptr;
+    bytes_ = 0;
+  }
+
+  Gpu& gpu_;
+  const Kind kind_;
+  std::byte* memory_ = nullptr;
+  uint64_t bytes_ = 0;
+};
+
+}  // namespace kvasir

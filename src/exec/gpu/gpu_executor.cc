@@ -1,0 +1,407 @@
+#include "exec/gpu/gpu_executor.h"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include "base/check.h"
+#include "base/mutant.h"
+#include "ops/cpu/isa.h"
+
+namespace kvasir {
+namespace {
+
+using Kind = GpuFlight::Moment::Kind;
+
+constexpr size_t kMarkWord = 0;
+constexpr size_t kGateWord = 32;  // 128 bytes on: the device writes one and reads the other
+
+}  // namespace
+
+// Queues marks and gates among the kernels of a step.
+class GpuExecutor::Points final : public PassPoints {
+ public:
+  Points(GpuExecutor& executor, GpuFlight& flight) : executor_(executor), flight_(flight) {}
+
+  void before_write(uint32_t layer) override {
+    if (flight_.step->waits_before(layer).empty()) return;
+    GpuExecutor& e = executor_;
+    flight_.last_gate = ++e.gates_;
+    e.stream_->gate(e.words_.data<uint32_t>() + kGateWord, e.gates_);
+    flight_.moments.push_back({Kind::kGate, layer, e.gates_});
+    e.queue_slices(flight_);
+  }
+  void written(uint32_t layer) override { mark(layer_written(layer)); }
+  void attended(uint32_t layer) override { mark(layer_attended(layer)); }
+
+ private:
+  void mark(StepPoint point) {
+    const Step& step = *flight_.step;
+    if (step.transfers_until(point) == step.transfers_until(point - 1)) return;
+    executor_.stream_->mark(executor_.words_.data<uint32_t>() + kMarkWord, ++executor_.marks_);
+    flight_.moments.push_back({Kind::kMark, point, executor_.marks_});
+  }
+
+  GpuExecutor& executor_;
+  GpuFlight& flight_;
+};
+
+Result<std::unique_ptr<GpuExecutor>> GpuExecutor::make(Gpu& gpu, const GpuModel& model,
+                                                       const CacheGeometry& geometry,
+                                                       std::byte* device_memory, const Clock& clock,
+                                                       Link* link, int depth) {
+  if (geometry.has(Form::kX)) {
+    return error(ErrorCode::kUnsupported,
+                 "cells in form X do not run on a GPU yet; choose a policy that keeps K and V");
+  }
+  const auto plane = static_cast<uint64_t>(model.spec.kv_dim()) * sizeof(uint16_t);
+  if (geometry.kv_plane_bytes_per_token_layer != plane) {
+    return error(ErrorCode::kUnsupported, "a GPU keeps K and V as bf16; use --kv-cache-dtype bf16");
+  }
+  KV_ASSIGN_OR_RETURN(std::unique_ptr<GpuStream> stream, gpu.make_stream());
+  auto made = std::unique_ptr<GpuExecutor>(
+      new GpuExecutor(gpu, model, geometry, device_memory, clock, link, depth, std::move(stream)));
+  KV_RETURN_IF_ERROR(made->words_.reserve(2 * kGateWord * sizeof(uint32_t)));
+  std::memset(made->words_.data(), 0, made->words_.bytes());
+  return made;
+}
+
+GpuExecutor::GpuExecutor(Gpu& gpu, const GpuModel& model, const CacheGeometry& geometry,
+                         std::byte* device_memory, const Clock& clock, Link* link, int depth,
+                         std::unique_ptr<GpuStream> stream)
+    : gpu_(gpu),
+      model_(model),
+      geometry_(geometry),
+      device_memory_(device_memory),
+      clock_(clock),
+      depth_(depth),
+      transfers_(link, clock),
+      sampler_(ops::kernels_for(ops::detect_isa())),
+      stream_(std::move(stream)),
+      tables_(gpu),
+      words_(gpu, GpuBuffer::Kind::kPinned),
+      x_(gpu, GpuBuffer::Kind::kDevice),
+      operand_(gpu, GpuBuffer::Kind::kDevice),
+      product_(gpu, GpuBuffer::Kind::kDevice),
+      q_(gpu, GpuBuffer::Kind::kDevice),
+      partials_(gpu, GpuBuffer::Kind::kDevice),
+      logits_(gpu, GpuBuffer::Kind::kDevice),
+      flights_{{GpuFlight(gpu, model), GpuFlight(gpu, model)}} {}
+
+GpuExecutor::~GpuExecutor() {
+  // Of steps that are not waited for the device comes to the end.
+  if (words_.bytes() > 0) gpu_.open_gate(words_.data<uint32_t>() + kGateWord, gates_);
+  (void)stream_->wait();
+}
+
+// The words are so short that they need no memory.
+template <typename F>
+Status GpuExecutor::guarded(const F& part) {
+  try {
+    return part();
+  } catch (const std::bad_alloc&) {
+    return {ErrorCode::kExhausted, "no memory"};
+  }
+}
+
+// ---------------------------------------------------------------- room
+
+namespace {
+
+uint64_t bytes_of_floats(int64_t count) {
+  return static_cast<uint64_t>(count) * sizeof(float);
+}
+uint64_t bytes_of_bf16(int64_t count) {
+  return static_cast<uint64_t>(count) * sizeof(uint16_t);
+}
+
+}  // namespace
+
+Status GpuExecutor::reserve(uint32_t rows) {
+  const GpuScratch::Sizes sizes = GpuScratch::sizes(model_.spec, rows, rows, kLogitRows);
+  KV_RETURN_IF_ERROR(x_.reserve(bytes_of_floats(sizes.x)));
+  KV_RETURN_IF_ERROR(operand_.reserve(bytes_of_bf16(sizes.operand)));
+  KV_RETURN_IF_ERROR(product_.reserve(bytes_of_floats(sizes.product)));
+  KV_RETURN_IF_ERROR(q_.reserve(bytes_of_bf16(sizes.q)));
+  KV_RETURN_IF_ERROR(partials_.reserve(bytes_of_floats(sizes.partials)));
+  return logits_.reserve(bytes_of_floats(sizes.logits));
+}
+
+// In the memory that both steps share, and in that which the next one may read.
+bool GpuExecutor::has_room(const GpuFlight& f) const {
+  const GpuScratch::Sizes sizes =
+      GpuScratch::sizes(model_.spec, f.image.rows(), f.image.records(), kLogitRows);
+  const uint64_t tokens = f.image.logit_uses().size() * sizeof(Token);
+  return tokens <= f.tokens.bytes() && tokens <= f.pinned_tokens.bytes() &&
+         bytes_of_floats(sizes.x) <= x_.bytes() && bytes_of_bf16(sizes.operand) <= operand_.bytes() &&
+         bytes_of_floats(sizes.product) <= product_.bytes() && bytes_of_bf16(sizes.q) <= q_.bytes() &&
+         bytes_of_floats(sizes.partials) <= partials_.bytes() &&
+         bytes_of_floats(sizes.logits) <= logits_.bytes();
+}
+
+Status GpuExecutor::reserve_for(GpuFlight& f) {
+  if (!has_room(f)) {
+    KV_RETURN_IF_ERROR(reserve(static_cast<uint32_t>(f.image.rows())));
+    const int64_t partials = GpuScratch::sizes(model_.spec, 0, f.image.records(), 0).partials;
+    KV_RETURN_IF_ERROR(partials_.reserve(bytes_of_floats(partials)));
+  }
+  const uint64_t tokens = f.image.logit_uses().size() * sizeof(Token);
+  const uint64_t hidden =
+      bytes_of_floats(static_cast<int64_t>(f.image.hidden_uses().size()) * model_.spec.dim);
+  KV_RETURN_IF_ERROR(f.tokens.reserve(tokens));
+  if (f.pinned_tokens.bytes() < tokens) {
+    KV_RETURN_IF_ERROR(f.pinned_tokens.reserve(tokens));
+    // A step that refers to tokens of one that failed shall read ids that there are.
+    std::memset(f.pinned_tokens.data(), 0, f.pinned_tokens.bytes());
+  }
+  KV_RETURN_IF_ERROR(f.hidden.reserve(hidden));
+  KV_RETURN_IF_ERROR(f.pinned_hidden.reserve(hidden));
+  const size_t for_host = std::min(host_rows(f), kLogitRows);
+  KV_RETURN_IF_ERROR(
+      f.pinned_logits.reserve(bytes_of_floats(static_cast<int64_t>(for_host) * model_.spec.vocab_size)));
+  return f.image_here.reserve(f.image.bytes());
+}
+
+// ---------------------------------------------------------------- queueing
+
+void GpuExecutor::submit(Step step) {
+  KV_CHECK(in_flight_ < depth_, "{} steps run still", in_flight_);
+  GpuFlight& f = flight(in_flight_);
+  f.reset(std::move(step));
+  f.is_early = in_flight_ > 0;
+  ++in_flight_;
+  if (!f.is_early) {
+    try {
+      begin(f);
+    } catch (const std::bad_alloc&) {
+      --in_flight_;
+      f.step.reset();
+      throw;
+    }
+    return;
+  }
+  // Behind one that has failed nothing is queued.
+  if (!flight(0).status.ok()) return;
+  f.status = guarded([&] { return queue(f, &flight(0)); });
+  if (!f.status.ok()) tables_.forget_all();  // some may not have been uploaded
+}
+
+Status GpuExecutor::queue(GpuFlight& f, GpuFlight* before) {
+  const bool is_behind = before != nullptr && before->step.has_value();
+  f.image.lay_out(*f.step, geometry_, before != nullptr ? &before->image : nullptr);
+  if (is_behind && (!before->is_complete || !has_room(f))) return {};
+  KV_RETURN_IF_ERROR(reserve_for(f));
+  f.moments.reserve(3 * static_cast<size_t>(model_.spec.layers));
+  KV_RETURN_IF_ERROR(upload(f));
+  if (is_behind) queue_begin_gate(f);
+  GpuStep step = f.image.step_at(f.image_here.data());
+  step.kv.memory = device_memory_;
+  if (f.image.refers_to_earlier()) {
+    const GpuCopy chosen = {before->tokens.data(), before->pinned_tokens.data(),
+                            before->image.logit_uses().size() * sizeof(Token)};
+    stream_->copy({&chosen, 1});
+    step.earlier = before->tokens.data<int32_t>();
+  }
+  Points points(*this, f);
+  const GpuScratch scratch = scratch_here();
+  queue_layers(model_, step, scratch, *stream_, &points);
+  queue_hidden_rows(f);
+  f.is_queued = true;
+  const size_t rows = f.image.logit_uses().size();
+  // With more, the host takes them some at a time.
+  if (host_rows(f) > kLogitRows) return {};
+  size_t at = 0;
+  for (size_t first = 0; first < rows; first += kLogitRows) {
+    at += queue_tokens(f, first, std::min(kLogitRows, rows - first), at);
+  }
+  f.end_mark = ++marks_;
+  stream_->mark(words_.data<uint32_t>() + kMarkWord, f.end_mark);
+  f.is_complete = true;
+  queued_early_ += is_behind ? 1 : 0;
+  return {};
+}
+
+GpuScratch GpuExecutor::scratch_here() const {
+  return {x_.data<float>(),    operand_.data<uint16_t>(), product_.data<float>(),
+          q_.data<uint16_t>(), partials_.data<float>(),   logits_.data<float>()};
+}
+
+// New tables lie behind the image in pinned memory; everything is one batch of copies.
+Status GpuExecutor::upload(GpuFlight& f) {
+  tables_.sweep();
+  copies_.clear();
+  uint64_t bytes = f.image.bytes();
+  for (size_t s = 0; s < f.step->slices.size(); ++s) {
+    const std::shared_ptr<const BlockTable>& table = f.step->slices[s].table;
+    KV_ASSIGN_OR_RETURN(const DeviceTables::Place place, tables_.place_of(table));
+    f.image.set_table(s, place.at);
+    if (!place.is_new || table->empty()) continue;
+    const uint64_t size = table->size() * sizeof(KvPlanes);
+    copies_.push_back({place.at, table->data(), size});
+    bytes += size;
+  }
+  KV_RETURN_IF_ERROR(f.pinned_image.reserve(bytes));
+  f.image.pack(f.pinned_image.data());
+  if (f.begun) leave_out_deferred(f);
+  std::byte* to = f.pinned_image.data() + f.image.bytes();
+  for (GpuCopy& copy : copies_) {
+    std::memcpy(to, copy.from, copy.bytes);
+    copy.from = to;
+    if (!mutant(Mutant::kPinnedReused)) to += copy.bytes;
+  }
+  copies_.push_back({f.image_here.data(), f.pinned_image.data(), f.image.bytes()});
+  stream_->copy(copies_);
+  return {};
+}
+
+void GpuExecutor::queue_begin_gate(GpuFlight& f) {
+  f.begin_gate = f.last_gate = ++gates_;
+  stream_->gate(words_.data<uint32_t>() + kGateWord, f.begin_gate);
+  queue_slices(f);
+}
+
+// Which slices have left the step, as it is known when the stream comes here.
+void GpuExecutor::queue_slices(GpuFlight& f) {
+  const GpuCopy flags = {f.image_here.data(), f.pinned_image.data(), f.image.slices().size()};
+  stream_->copy({&flags, 1});
+}
+
+void GpuExecutor::queue_hidden_rows(GpuFlight& f) {
+  const size_t count = f.image.hidden_uses().size();
+  if (count == 0) return;
+  queue_hidden(model_, f.image.hidden_at(f.image_here.data()), static_cast<int32_t>(count), scratch_here(),
+               f.hidden.data<float>(), *stream_);
+  const GpuCopy copy = {f.pinned_hidden.data(), f.hidden.data(),
+                        count * static_cast<size_t>(model_.spec.dim) * sizeof(float)};
+  stream_->copy({&copy, 1});
+}
+
+size_t GpuExecutor::queue_tokens(GpuFlight& f, size_t first, size_t count, size_t at) {
+  queue_logits(model_, f.image.logits_at(f.image_here.data(), first, count, f.tokens.data<int32_t>()),
+               scratch_here(), *stream_);
+  const auto vocabulary = static_cast<size_t>(model_.spec.vocab_size);
+  copies_.clear();
+  copies_.push_back(
+      {f.pinned_tokens.data<Token>() + first, f.tokens.data<Token>() + first, count * sizeof(Token)});
+  for (size_t i = 0; i < count; ++i) {
+    if (!needs_logits(f, f.image.logit_uses()[first + i])) continue;
+    copies_.push_back({f.pinned_logits.data<float>() + at++ * vocabulary,
+                       logits_.data<float>() + i * vocabulary, vocabulary * sizeof(float)});
+  }
+  stream_->copy(copies_);
+  return copies_.size() - 1;
+}
+
+// ---------------------------------------------------------------- going along
+
+void GpuExecutor::begin(GpuFlight& f) {
+  transfers_.begin(*f.step, f.is_early);
+  f.begun = true;
+  f.result.started = clock_.now();
+  GpuFlight& other = &f == &flights_[0] ? flights_[1] : flights_[0];
+  if (f.status.ok() && f.is_early) {
+    f.status = guarded([&] {
+      resolve_references(f, other);
+      return Status();
+    });
+  }
+  if (f.status.ok() && !f.is_queued) {
+    f.status = guarded([&] { return queue(f, f.is_early ? &other : nullptr); });
+    if (!f.status.ok()) tables_.forget_all();
+  } else if (f.is_queued) {
+    leave_out_deferred(f);
+  }
+  if (f.begin_gate > 0) gpu_.open_gate(words_.data<uint32_t>() + kGateWord, f.begin_gate);
+}
+
+void GpuExecutor::leave_out_deferred(GpuFlight& f) {
+  auto* const slices = reinterpret_cast<ops::gpu::SlicePlace*>(f.pinned_image.data());
+  for (size_t s = 0; s < f.step->slices.size(); ++s) {
+    if (transfers_.deferred(s)) slices[s].left_out = 1;
+  }
+}
+
+void GpuExecutor::resolve_references(GpuFlight& f, const GpuFlight& before) {
+  for (StepSlice& slice : f.step->slices) {
+    if (!slice.last_token_by_reference) continue;
+    // Of a step that failed there is none, and what comes of this slice does not count.
+    const Token token = before.status.ok()
+                            ? before.pinned_tokens.data<Token>()[before.image.sampling_row_of(slice.seq)]
+                            : Token{0};
+    f.step->token_ids[slice.first_token + slice.tokens.size() - 1] = token;
+    if (slice.history_tokens + 1 != slice.tokens.end) continue;
+    std::vector<Token>& history = f.step->history;
+    const auto at = static_cast<uint32_t>(history.size());
+    history.reserve(at + slice.history_tokens + 1);
+    for (uint32_t i = 0; i < slice.history_tokens; ++i) history.push_back(history[slice.first_history + i]);
+    history.push_back(token);
+    slice.first_history = at;
+    ++slice.history_tokens;
+  }
+}
+
+StepResult GpuExecutor::wait() {
+  KV_CHECK(in_flight_ > 0, "no step is in flight");
+  GpuFlight& f = flight(0);
+  struct Forget {
+    GpuExecutor& e;
+    GpuFlight& f;
+    ~Forget() {
+      f.step.reset();
+      e.first_ = 1 - e.first_;
+      --e.in_flight_;
+    }
+  };
+  {
+    const Forget forget{*this, f};
+    const auto open_gates = [&] {
+      if (f.last_gate > 0) gpu_.open_gate(words_.data<uint32_t>() + kGateWord, f.last_gate);
+    };
+    try {
+      if (!f.begun) begin(f);
+    } catch (const std::bad_alloc&) {
+      open_gates();  // what is queued of it must not hold up the next
+      throw;
+    }
+    if (f.status.ok()) f.status = guarded([&] { return run(f); });
+    // Whatever has happened, its gates are opened, so that the stream comes to the end of it.
+    open_gates();
+    const Status ended = f.is_complete
+                             ? stream_->wait_for_mark(words_.data<uint32_t>() + kMarkWord, f.end_mark)
+                             : stream_->wait();
+    if (f.status.ok()) f.status = ended;
+    f.result.status = f.status;
+    transfers_.end(f.result);
+    f.result.ended = clock_.now();
+  }
+  if (in_flight_ > 0) {
+    try {
+      begin(flight(0));
+    } catch (const std::bad_alloc&) {  // wait() tries again
+    }
+  }
+  return std::move(f.result);
+}
+
+Status GpuExecutor::run(GpuFlight& f) {
+  KV_RETURN_IF_ERROR(pass_moments(f));
+  return take_tokens(f);
+}
+
+Status GpuExecutor::pass_moments(GpuFlight& f) {
+  uint32_t* const words = words_.data<uint32_t>();
+  for (const GpuFlight::Moment& moment : f.moments) {
+    if (moment.kind == Kind::kMark) {
+      KV_RETURN_IF_ERROR(stream_->wait_for_mark(words + kMarkWord, moment.value));
+      transfers_.pass(moment.at);
+      continue;
+    }
+    if (mutant(Mutant::kGateOpenedEarly)) gpu_.open_gate(words + kGateWord, moment.value);
+    if (transfers_.wait_before(moment.at)) leave_out_deferred(f);
+    gpu_.open_gate(words + kGateWord, moment.value);
+  }
+  return {};
+}
+
+}  // namespace kvasir

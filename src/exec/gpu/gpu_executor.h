@@ -1,0 +1,129 @@
+// Runs steps on a GPU, up to two deep. docs/gpu.md says what it computes, and what it does not do yet.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "base/clock.h"
+#include "contract/executor.h"
+#include "contract/geometry.h"
+#include "exec/gpu/device_tables.h"
+#include "exec/gpu/gpu.h"
+#include "exec/gpu/gpu_flight.h"
+#include "exec/gpu/gpu_model.h"
+#include "exec/logits_tap.h"
+#include "exec/sampler.h"
+#include "exec/step_transfers.h"
+#include "exec/token_masks.h"
+
+namespace kvasir {
+
+// submit() queues a whole step, and wait() goes along with it: where the step's layers wait for transfers,
+// the device waits at a *gate*, and where transfers start, it sets a *mark*. wait() sees the marks, starts
+// what is due, waits for what the next layer needs and opens its gate. A gate is opened only when every
+// moment before it has been seen, since a link calls a transfer that has not been started done.
+//
+// A second step is queued behind the first one, at a gate that opens when that has ended: then the transfers
+// of the second begin, and what the first has deferred is left out of it. A token that the first samples is
+// read where the first has put it. If the second needs more room than there is, or the first still has rows
+// to make for the host, it is queued when the first has ended.
+//
+// A row is drawn by the device if its request has a temperature, top_k and top_p alone
+// (is_drawn_on_device()). The logits of all others come to the host, where Sampler draws; so do those whose
+// log-probabilities are asked for. Which of the two draws depends on the request alone.
+class GpuExecutor final : public Executor {
+ public:
+  // Everything referred to outlives the executor. device_memory: of all frames and the stage ring, the
+  // device's. link: null where there is none; steps then have no transfers. depth: 1 or 2. kUnsupported: the
+  // geometry has cells in form X, or its K and V are not bf16.
+  static Result<std::unique_ptr<GpuExecutor>> make(Gpu& gpu, const GpuModel& model,
+                                                   const CacheGeometry& geometry, std::byte* device_memory,
+                                                   const Clock& clock, Link* link, int depth = 2);
+  ~GpuExecutor() override;
+
+  // Makes room for steps of so many rows in advance. Larger steps still grow it. kExhausted. REQUIRES: no
+  // step is in flight.
+  Status reserve(uint32_t rows);
+
+  int depth() const override { return depth_; }
+  void submit(Step step) override;
+  StepResult wait() override;
+  Nanos came_on_at() const override { return transfers_.came_on_at(); }
+  void give_up_waiting() override { transfers_.give_up_waiting(); }
+
+  // Tests and evaluation only; not while a step runs. All logits then come to the host.
+  void set_tap(LogitsTap tap) { tap_ = std::move(tap); }
+  // Of block tables that the device has.
+  const DeviceTables& tables() const { return tables_; }
+  // Steps that were queued behind one that had not ended.
+  uint64_t queued_early() const { return queued_early_; }
+
+ private:
+  class Points;
+  // Rows whose logits are made at once.
+  static constexpr size_t kLogitRows = 32;
+
+  GpuExecutor(Gpu& gpu, const GpuModel& model, const CacheGeometry& geometry, std::byte* device_memory,
+              const Clock& clock, Link* link, int depth, std::unique_ptr<GpuStream> stream);
+  GpuFlight& flight(int index) { return flights_[static_cast<size_t>((first_ + index) % 2)]; }
+  template <typename F>
+  Status guarded(const F& part);
+
+  // --- Queueing. before: the step that runs before it, in flight or just ended; null: there is none.
+  Status queue(GpuFlight& f, GpuFlight* before);
+  bool has_room(const GpuFlight& f) const;
+  GpuScratch scratch_here() const;
+  Status reserve_for(GpuFlight& f);
+  Status upload(GpuFlight& f);
+  void queue_begin_gate(GpuFlight& f);
+  void queue_slices(GpuFlight& f);
+  void queue_hidden_rows(GpuFlight& f);
+  // Logits and tokens of some rows. Those that the host reads go to pinned_logits[at ...]; returns how many.
+  size_t queue_tokens(GpuFlight& f, size_t first, size_t count, size_t at);
+  size_t host_rows(const GpuFlight& f) const;
+  bool needs_logits(const GpuFlight& f, const LogitUse& use) const;
+
+  // --- Going along.
+  void begin(GpuFlight& f);
+  void leave_out_deferred(GpuFlight& f);
+  // What the step before has sampled, where the step's tokens and history name it.
+  void resolve_references(GpuFlight& f, const GpuFlight& before);
+  Status run(GpuFlight& f);
+  Status pass_moments(GpuFlight& f);
+
+  // --- Results (gpu_results.cc).
+  Status take_tokens(GpuFlight& f);
+  // Of [first, first + count), whose logits lie at pinned_logits[at ...].
+  void take_rows(GpuFlight& f, size_t first, size_t count, size_t at);
+  Token take_row(GpuFlight& f, const LogitUse& use, std::span<const float> logits, Token drawn);
+  void take_hidden(GpuFlight& f);
+
+  Gpu& gpu_;
+  const GpuModel& model_;
+  const CacheGeometry geometry_;
+  std::byte* const device_memory_;
+  const Clock& clock_;
+  const int depth_;
+  StepTransfers transfers_;
+  TokenMasks masks_;
+  Sampler sampler_;
+  LogitsTap tap_;
+  const std::unique_ptr<GpuStream> stream_;
+
+  DeviceTables tables_;
+  GpuBuffer words_;  // pinned: the marks' and the gates'
+  GpuBuffer x_, operand_, product_, q_, partials_, logits_;
+  uint32_t marks_ = 0, gates_ = 0;  // values that were given out
+  std::array<GpuFlight, 2> flights_;
+  int first_ = 0;  // of the oldest
+  int in_flight_ = 0;
+  uint64_t queued_early_ = 0;
+  std::vector<GpuCopy> copies_;
+};
+
+// Whether the device draws what the sampler would have to otherwise.
+bool is_drawn_on_device(const SamplingParams& sampling);
+
+}  // namespace kvasir

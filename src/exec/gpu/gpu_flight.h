@@ -1,0 +1,62 @@
+// A step between submit() and wait(), and the memory that is its own meanwhile.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "contract/step.h"
+#include "exec/gpu/gpu.h"
+#include "exec/gpu/step_image.h"
+
+namespace kvasir {
+
+struct GpuFlight {
+  // Something that wait() does when the device has come there.
+  struct Moment {
+    enum class Kind : uint8_t { kMark, kGate } kind;
+    uint32_t at;     // the point, or the layer
+    uint32_t value;  // of the word
+  };
+
+  GpuFlight(Gpu& gpu, const GpuModel& model)
+      : image(model),
+        image_here(gpu, GpuBuffer::Kind::kDevice),
+        tokens(gpu, GpuBuffer::Kind::kDevice),
+        hidden(gpu, GpuBuffer::Kind::kDevice),
+        pinned_image(gpu, GpuBuffer::Kind::kPinned),
+        pinned_tokens(gpu, GpuBuffer::Kind::kPinned),
+        pinned_hidden(gpu, GpuBuffer::Kind::kPinned),
+        pinned_logits(gpu, GpuBuffer::Kind::kPinned) {}
+
+  // Another step comes in.
+  void reset(Step next) {
+    step = std::move(next);
+    status = {};
+    result = {};
+    result.id = step->id;
+    moments.clear();
+    begun = is_queued = is_complete = false;
+    begin_gate = last_gate = end_mark = 0;
+  }
+
+  std::optional<Step> step;
+  StepImage image;
+  GpuBuffer image_here, tokens, hidden;
+  GpuBuffer pinned_image;                  // with new tables behind it
+  GpuBuffer pinned_tokens, pinned_hidden;  // what came of it
+  GpuBuffer pinned_logits;                 // [rows whose logits the host reads][vocabulary]
+
+  Status status;  // not ok: it does not run
+  StepResult result;
+  std::vector<Moment> moments;
+  bool is_early = false;     // it was submitted before the one before it had ended
+  bool begun = false;        // its transfers are StepTransfers' own
+  bool is_queued = false;    // its layers are
+  bool is_complete = false;  // its tokens are, too, so that another step can be queued behind it
+  uint32_t begin_gate = 0;   // 0: none
+  uint32_t last_gate = 0;
+  uint32_t end_mark = 0;
+};
+
+}  // namespace kvasir

@@ -1,0 +1,35 @@
+#include "exec/gpu/gpu_mover.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace kvasir {
+
+Result<std::unique_ptr<GpuStream>> GpuMover::take() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!idle_.empty()) {
+      std::unique_ptr<GpuStream> stream = std::move(idle_.back());
+      idle_.pop_back();
+      return stream;
+    }
+  }
+  return gpu_.make_stream();
+}
+
+Status GpuMover::move(std::span<const MovedRun> runs) {
+  KV_ASSIGN_OR_RETURN(std::unique_ptr<GpuStream> stream, take());
+  std::array<GpuCopy, 16> copies;
+  for (size_t first = 0; first < runs.size(); first += copies.size()) {
+    const auto some = runs.subspan(first, std::min(copies.size(), runs.size() - first));
+    for (size_t i = 0; i < some.size(); ++i) copies[i] = {some[i].to, some[i].from, some[i].bytes};
+    stream->copy(std::span(copies).first(some.size()));
+  }
+  Status status = stream->wait();
+  const std::lock_guard lock(mutex_);
+  idle_.push_back(std::move(stream));
+  return status;
+}
+
+}  // namespace kvasir

@@ -1,0 +1,112 @@
+// A step as the device reads it: one run of bytes, which is uploaded at once.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "contract/step.h"
+#include "exec/gpu/forward_pass.h"
+#include "ops/gpu/kernel_args.h"
+#include "ops/gpu/leaf_work.h"
+
+namespace kvasir {
+
+// What becomes of a row that gives logits. It is a sampling row, a scoring row, or both of no use.
+struct LogitUse {
+  uint32_t slice = 0;
+  SeqId seq{};
+  uint32_t position = 0;
+  bool samples = false;  // else it scores
+};
+
+// Rows lie in the order in which slices leave: those that pass all layers first. So the rows that are left in
+// a layer are always the first ones, and none needs to move. A row that has left computes nothing; in the
+// last layer all go on, also those of which nothing is wanted.
+class StepImage {
+ public:
+  explicit StepImage(const GpuModel& model);
+
+  // Lays the step out; the places of its slices' tables follow by set_table(). Keeps its memory from step to
+  // step; throws std::bad_alloc. earlier: of the step before, to whose tokens rows may refer; null: none do.
+  // REQUIRES: the step has no X, no projections and no remote leaves.
+  void lay_out(const Step& step, const CacheGeometry& geometry, const StepImage* earlier);
+  void set_table(size_t slice, const ops::gpu::KvPlace* at) { slices_[slice].table = at; }
+  void leave_out(size_t slice) { slices_[slice].left_out = 1; }
+
+  uint64_t bytes() const { return bytes_; }
+  // to: bytes() of them.
+  void pack(std::byte* to) const;
+  // The part of it that changes when slices leave the step; it comes first.
+  std::span<const std::byte> slices() const { return std::as_bytes(std::span(slices_)); }
+
+  // With the addresses of an image at `device`. Without KvLayer::memory.
+  GpuStep step_at(const std::byte* device) const;
+  // Some of the rows that give logits; their tokens go to tokens[first ...].
+  GpuLogits logits_at(const std::byte* device, size_t first, size_t count, int32_t* tokens) const;
+  const int32_t* hidden_at(const std::byte* device) const;
+
+  bool refers_to_earlier() const { return refers_to_earlier_; }
+  // Of the logit rows, the one that samples for the sequence. REQUIRES: there is one
+  size_t sampling_row_of(SeqId seq) const;
+
+  int64_t rows() const { return static_cast<int64_t>(rows_[0].size()); }
+  int64_t records() const { return records_; }
+  // By logit row, in the order of the step's slices and positions.
+  std::span<const LogitUse> logit_uses() const { return uses_; }
+  // Rows whose hidden rows are wanted, in the same order.
+  struct HiddenUse {
+    uint32_t slice;
+    uint32_t position;
+  };
+  std::span<const HiddenUse> hidden_uses() const { return hidden_uses_; }
+
+ private:
+  // A list of the image and where it begins.
+  struct Part {
+    const void* from;
+    uint64_t bytes;
+    uint64_t at;
+  };
+  struct Work {
+    int32_t window;
+    int32_t count;  // rows
+    size_t rows;    // index into rows_
+    ops::gpu::LeafPlan plan;
+    uint64_t at;
+  };
+  void add_rows(const Step& step, const StepImage* earlier);
+  void add_uses(const Step& step);
+  void plan_attention();
+  template <typename T>
+  uint64_t add_part(const std::vector<T>& list);
+
+  const GpuModel& model_;
+  std::vector<int32_t> windows_;  // that layers have, each once
+  uint32_t layers_per_group_ = 1;
+
+  // Of the step.
+  ops::gpu::KvLayer kv_ = {};
+  std::vector<ops::gpu::SlicePlace> slices_;
+  std::vector<KvPlanes> staged_;
+  std::vector<uint32_t> order_;                        // slices, in the order of their rows
+  std::vector<uint32_t> first_row_;                    // by slice
+  std::vector<int32_t> staying_;                       // by layer
+  std::vector<std::vector<ops::gpu::RowPlace>> rows_;  // by window
+  std::vector<Work> work_;
+  std::vector<LogitUse> uses_;
+  std::vector<int32_t> logit_rows_;
+  std::vector<ops::gpu::DrawPlace> draws_;
+  std::vector<HiddenUse> hidden_uses_;
+  std::vector<int32_t> hidden_rows_;
+  int64_t records_ = 0;
+  bool refers_to_earlier_ = false;
+
+  std::vector<Part> parts_;
+  std::vector<uint64_t> rows_at_;
+  uint64_t staged_at_ = 0, logit_rows_at_ = 0, draws_at_ = 0, hidden_at_ = 0;
+  uint64_t bytes_ = 0;
+};
+
+}  // namespace kvasir

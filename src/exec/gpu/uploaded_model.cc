@@ -1,0 +1,46 @@
+#include "exec/gpu/uploaded_model.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/units.h"
+
+namespace kvasir {
+
+Result<std::unique_ptr<UploadedModel>> UploadedModel::make(const ModelFile& file, uint32_t max_positions,
+                                                           Gpu& gpu) {
+  auto made = std::unique_ptr<UploadedModel>(new UploadedModel(gpu));
+  GpuBuffer pinned(gpu, GpuBuffer::Kind::kPinned);
+  KV_RETURN_IF_ERROR(pinned.reserve(16 * kMiB));
+  KV_ASSIGN_OR_RETURN(const std::unique_ptr<GpuStream> stream, gpu.make_stream());
+  Status status;
+  made->model_ = GpuModel::make(file, max_positions, [&](const void* data, size_t bytes) -> const void* {
+    if (!status.ok()) return nullptr;
+    auto to = made->upload(data, bytes, pinned, *stream);
+    if (!to.ok()) status = to.status();
+    return to.ok() ? *to : nullptr;
+  });
+  if (!status.ok()) return status;
+  return made;
+}
+
+Result<const void*> UploadedModel::upload(const void* data, size_t bytes, GpuBuffer& pinned,
+                                          GpuStream& stream) {
+  KV_ASSIGN_OR_RETURN(std::byte* const to, gpu_.allocate(bytes));
+  pieces_.push_back(to);
+  bytes_ += bytes;
+  for (size_t at = 0; at < bytes; at += pinned.bytes()) {
+    const size_t count = std::min<size_t>(bytes - at, pinned.bytes());
+    std::memcpy(pinned.data(), static_cast<const std::byte*>(data) + at, count);
+    const GpuCopy copy = {to + at, pinned.data(), count};
+    stream.copy({&copy, 1});
+    KV_RETURN_IF_ERROR(stream.wait());
+  }
+  return static_cast<const void*>(to);
+}
+
+UploadedModel::~UploadedModel() {
+  for (std::byte* piece : pieces_) gpu_.release(piece);
+}
+
+}  // namespace kvasir

@@ -1,0 +1,263 @@
+// The GPU executor without an engine: what it uploads, and what it says when something is missing.
+#include "exec/gpu/gpu_executor.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "exec/gpu/uploaded_model.h"
+#include "exec/gpu_reference_decoder.h"
+#include "fakes/fake_gpu.h"
+#include "ops/cpu/isa.h"
+#include "support/tiny_llama.h"
+
+namespace kvasir::test {
+namespace {
+
+constexpr uint32_t kBlocks = 32;
+constexpr uint32_t kMostPositions = 512;
+
+// One sequence, whose blocks lie one behind the other.
+class GpuSteps {
+ public:
+  explicit GpuSteps(FakeGpuPace pace = FakeGpuPace::kLate)
+      : file_(ModelFile::from_bytes(make_tiny_llama(tiny_gqa(), ops::WeightType::kBf16, /*seed=*/11),
+                                    "tiny.gguf")
+                  .value()),
+        gpu_(pace) {
+    uploaded_ = UploadedModel::make(*file_, kMostPositions, gpu_).value();
+    geometry_.block_tokens = 16;
+    geometry_.layers = geometry_.layers_per_group = static_cast<uint32_t>(file_->spec().layers);
+    geometry_.kv_plane_bytes_per_token_layer = static_cast<uint64_t>(file_->spec().kv_dim()) * 2;
+    memory_ = gpu_.allocate(kBlocks * geometry_.kv_block_bytes()).value();
+    executor_ = GpuExecutor::make(gpu_, uploaded_->model(), geometry_, memory_, clock_, nullptr).value();
+    table_ = table(kBlocks);
+  }
+
+  std::shared_ptr<const BlockTable> table(uint32_t blocks) const {
+    auto made = std::make_shared<BlockTable>();
+    for (uint64_t b = 0; b < blocks; ++b) {
+      const uint64_t at = b * geometry_.kv_block_bytes();
+      made->push_back({at, at + geometry_.layer_plane_bytes()});
+    }
+    return made;
+  }
+
+  Step step(Interval tokens) {
+    Step step;
+    step.id = StepId{++steps_};
+    step.groups = geometry_.groups();
+    StepSlice slice;
+    slice.seq = SeqId{1};
+    slice.tokens = tokens;
+    slice.samples = true;
+    slice.blocks = geometry_.blocks_for(tokens.end);
+    slice.table = table_;
+    slice.sampling.temperature = 0.8F;
+    slice.sampling.prompt_tokens = tokens.end;
+    for (uint32_t p = tokens.begin; p < tokens.end; ++p)
+      step.token_ids.push_back(static_cast<Token>(3 + p % 200));
+    step.slices.push_back(std::move(slice));
+    step.index_by_layer();
+    return step;
+  }
+  StepResult run(Step step) {
+    executor_->submit(std::move(step));
+    return executor_->wait();
+  }
+
+  std::unique_ptr<ModelFile> file_;
+  FakeGpu gpu_;
+  MonotonicClock clock_;
+  std::unique_ptr<UploadedModel> uploaded_;
+  CacheGeometry geometry_;
+  std::byte* memory_ = nullptr;
+  std::unique_ptr<GpuExecutor> executor_;
+  std::shared_ptr<const BlockTable> table_;
+  uint64_t steps_ = 0;
+};
+
+TEST(GpuExecutor, AStepGivesATokenAndItsTimes) {
+  GpuSteps steps;
+  const StepResult result = steps.run(steps.step({0, 40}));
+  ASSERT_TRUE(result.status.ok()) << result.status.message();
+  ASSERT_EQ(result.sampled.size(), 1U);
+  EXPECT_EQ(result.sampled[0].seq, SeqId{1});
+  EXPECT_GT(result.ended, result.started);
+  EXPECT_EQ(result.stalled, 0);
+}
+
+// A prompt in pieces over two leaves, then the tokens that follow, one at a time.
+TEST(GpuExecutor, LogitsAreThoseOfTheReference) {
+  for (const uint32_t piece : {1U, 7U, 100U, 300U}) {
+    GpuSteps steps(FakeGpuPace::kRandom);
+    GpuReferenceDecoder reference(*steps.file_, kMostPositions, GpuReferenceDecoder::By::kTwin);
+    std::vector<float> got;
+    steps.executor_->set_tap(
+        [&](SeqId, uint32_t, std::span<const float> logits) { got.assign(logits.begin(), logits.end()); });
+    uint32_t end = 0;
+    for (uint32_t at = 0; at < 303; at = end) {
+      end = at < 300 ? std::min(300U, at + piece) : at + 1;
+      const Step step = steps.step({at, end});
+      const std::vector<float> all = reference.run(step.token_ids);
+      const StepResult result = steps.run(step);
+      ASSERT_TRUE(result.status.ok()) << result.status.message();
+      ASSERT_TRUE(std::equal(
+          got.begin(), got.end(), all.end() - static_cast<ptrdiff_t>(got.size()), all.end(),
+          [](float a, float b) { return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b); }))
+          << "pieces of " << piece << ", from position " << at;
+    }
+  }
+}
+
+TEST(GpuExecutor, ATableIsUploadedOnce) {
+  GpuSteps steps;
+  ASSERT_TRUE(steps.run(steps.step({0, 40})).status.ok());
+  const auto bytes_of_step = [&](uint32_t position) {
+    const uint64_t before = steps.gpu_.copied_bytes();
+    EXPECT_TRUE(steps.run(steps.step({position, position + 1})).status.ok());
+    return steps.gpu_.copied_bytes() - before;
+  };
+  const uint64_t same = bytes_of_step(40);
+  EXPECT_EQ(bytes_of_step(41), same);
+  steps.table_ = steps.table(kBlocks);
+  EXPECT_EQ(bytes_of_step(42), same + kBlocks * sizeof(KvPlanes));
+  EXPECT_EQ(steps.executor_->tables().count(), 1U) << "the former table keeps its place";
+  EXPECT_EQ(bytes_of_step(43), same);
+}
+
+// The cache changes a table in place if no one else holds it: the device would then have other entries than
+// the table.
+TEST(GpuExecutor, ATableThatIsUploadedIsHeld) {
+  GpuSteps steps;
+  ASSERT_EQ(steps.table_.use_count(), 1);
+  ASSERT_TRUE(steps.run(steps.step({0, 40})).status.ok());
+  EXPECT_GT(steps.table_.use_count(), 1);
+  const std::weak_ptr<const BlockTable> former = steps.table_;
+  steps.table_ = steps.table(kBlocks);
+  ASSERT_TRUE(steps.run(steps.step({40, 41})).status.ok());
+  EXPECT_TRUE(former.expired()) << "what nothing else holds is not kept";
+}
+
+// The mark is that of its end.
+TEST(GpuExecutor, AStepWithoutTransfersHasOneMarkAndNoGate) {
+  GpuSteps steps;
+  ASSERT_TRUE(steps.run(steps.step({0, 40})).status.ok());
+  EXPECT_EQ(steps.gpu_.marks(), 1U);
+  EXPECT_EQ(steps.gpu_.gates(), 0U);
+}
+
+// A second step refers to the token of the first, before that is known.
+TEST(GpuExecutor, AStepReadsTheTokenOfTheStepBefore) {
+  for (const FakeGpuPace pace : {FakeGpuPace::kEarly, FakeGpuPace::kLate, FakeGpuPace::kRandom}) {
+    for (const bool by_sampler : {false, true}) {
+      GpuSteps steps(pace);
+      std::vector<Token> wanted;
+      const auto next = [&](uint32_t position, Token token) {
+        Step step = steps.step({position, position + 1});
+        step.token_ids[0] = token;
+        step.slices[0].last_token_by_reference = token < 0;
+        if (by_sampler) step.slices[0].sampling.min_p = 0.01F;
+        return step;
+      };
+      wanted.push_back(steps.run(steps.step({0, 40})).sampled.at(0).token);
+      for (uint32_t p = 40; p < 48; ++p)
+        wanted.push_back(steps.run(next(p, wanted.back())).sampled.at(0).token);
+
+      std::vector<Token> got = {wanted[0]};
+      steps.executor_->submit(next(40, wanted[0]));
+      for (uint32_t p = 41; p < 48; ++p) {
+        steps.executor_->submit(next(p, -1));
+        got.push_back(steps.executor_->wait().sampled.at(0).token);
+      }
+      got.push_back(steps.executor_->wait().sampled.at(0).token);
+      EXPECT_EQ(got, wanted);
+      EXPECT_EQ(steps.executor_->queued_early(), 7U);
+    }
+  }
+}
+
+// Whichever allocation fails: the step says so, and the next one, for which there is memory, runs.
+TEST(GpuExecutor, AStepWithoutMemoryFails) {
+  const Token wanted = [] {
+    GpuSteps steps;
+    return steps.run(steps.step({0, 40})).sampled.at(0).token;
+  }();
+  uint64_t failed = 0;
+  for (uint64_t allowed = 0;; ++allowed) {
+    GpuSteps steps;
+    steps.gpu_.allow_allocations(allowed);
+    const StepResult result = steps.run(steps.step({0, 40}));
+    if (result.status.ok()) break;
+    ++failed;
+    EXPECT_EQ(result.status.code(), ErrorCode::kExhausted) << result.status.message();
+    EXPECT_TRUE(result.sampled.empty());
+    steps.gpu_.allow_allocations(UINT64_MAX);
+    const StepResult again = steps.run(steps.step({0, 40}));
+    ASSERT_TRUE(again.status.ok()) << again.status.message();
+    EXPECT_EQ(again.sampled.at(0).token, wanted);
+  }
+  EXPECT_GT(failed, 8U);
+}
+
+// An error of the device stays: each further step fails with it.
+TEST(GpuExecutor, AnErrorOfTheGpuFailsEachFurtherStep) {
+  GpuSteps steps;
+  const auto good = steps.table_;
+  steps.table_ = std::make_shared<const BlockTable>(kBlocks);  // of absent frames
+  const StepResult result = steps.run(steps.step({0, 40}));
+  EXPECT_EQ(result.status.code(), ErrorCode::kIo);
+  EXPECT_NE(result.status.message().find("the GPU failed"), std::string::npos) << result.status.message();
+  steps.table_ = good;
+  EXPECT_EQ(steps.run(steps.step({0, 40})).status.code(), ErrorCode::kIo);
+}
+
+TEST(GpuExecutor, LogprobsDoNotChangeTheToken) {
+  GpuSteps steps;
+  const StepResult plain = steps.run(steps.step({0, 40}));
+  Step asked = steps.step({0, 40});
+  asked.slices[0].sampling.logprobs = 2;
+  const StepResult result = steps.run(std::move(asked));
+  EXPECT_EQ(result.sampled.at(0).token, plain.sampled.at(0).token);
+  EXPECT_LT(result.sampled.at(0).logprob, 0);
+  EXPECT_EQ(result.sampled.at(0).top.size(), 2U);
+}
+
+TEST(GpuExecutor, WhatDoesNotRunIsRefused) {
+  GpuSteps steps;
+  CacheGeometry with_x = steps.geometry_;
+  with_x.x_bytes_per_token_layer = 256;
+  const auto x =
+      GpuExecutor::make(steps.gpu_, steps.uploaded_->model(), with_x, steps.memory_, steps.clock_, nullptr);
+  EXPECT_EQ(x.status().code(), ErrorCode::kUnsupported);
+  CacheGeometry small = steps.geometry_;
+  small.kv_plane_bytes_per_token_layer /= 2;
+  const auto kv =
+      GpuExecutor::make(steps.gpu_, steps.uploaded_->model(), small, steps.memory_, steps.clock_, nullptr);
+  EXPECT_NE(kv.status().message().find("--kv-cache-dtype bf16"), std::string::npos);
+}
+
+TEST(FakeGpuDeathTest, TheHostFaultsWhereItFollowsADeviceAddress) {
+  FakeGpu gpu(FakeGpuPace::kEarly);
+  std::byte* const memory = gpu.allocate(16).value();
+  EXPECT_DEATH(*const_cast<volatile std::byte*>(memory) = std::byte{1}, "");
+}
+
+TEST(FakeGpu, ACopyReadsItsSourceWhenItRuns) {
+  FakeGpu gpu(FakeGpuPace::kLate);
+  auto* const pinned = reinterpret_cast<uint32_t*>(gpu.allocate_pinned(8).value());
+  const std::byte* const device = gpu.allocate(4).value();
+  const auto stream = gpu.make_stream().value();
+  pinned[0] = 1;
+  const GpuCopy copies[] = {{const_cast<std::byte*>(device), pinned, 4}};
+  const GpuCopy back[] = {{pinned + 1, device, 4}};
+  stream->copy(copies);
+  stream->copy(back);
+  pinned[0] = 2;
+  ASSERT_TRUE(stream->wait().ok());
+  EXPECT_EQ(pinned[1], 2U);
+}
+
+}  // namespace
+}  // namespace kvasir::test

@@ -1,0 +1,141 @@
+#include "fakes/fake_gpu.h"
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <vector>
+
+#include "base/check.h"
+#include "ops/cpu/isa.h"
+
+namespace kvasir::test {
+
+class FakeGpu::Stream final : public GpuStream {
+ public:
+  explicit Stream(FakeGpu& gpu) : gpu_(gpu) { gpu_.streams_.push_back(this); }
+  ~Stream() override {
+    const std::lock_guard lock(gpu_.mutex_);
+    KV_CHECK(queue_.empty() || !status_.ok(), "{} pieces of work are still queued", queue_.size());
+    std::erase(gpu_.streams_, this);
+  }
+
+  void launch(const ops::gpu::EmbedArgs& args) override { add_kernel(args); }
+  void launch(const ops::gpu::NormRowsArgs& args) override { add_kernel(args); }
+  void launch(const ops::gpu::GemmArgs& args) override { add_kernel(args); }
+  void launch(const ops::gpu::FinishQkvArgs& args) override { add_kernel(args); }
+  void launch(const ops::gpu::LeafArgs& args) override { add_kernel(args); }
+  void launch(const ops::gpu::MergeArgs& args) override { add_kernel(args); }
+  void launch(const ops::gpu::ActivateArgs& args) override { add_kernel(args); }
+  void launch(const ops::gpu::AddBranchArgs& args) override { add_kernel(args); }
+  void launch(const ops::gpu::DrawArgs& args) override { add_kernel(args); }
+
+  void copy(std::span<const GpuCopy> copies) override {
+    add([this, batch = std::vector<GpuCopy>(copies.begin(), copies.end())] {
+      for (const GpuCopy& c : batch) {
+        std::memcpy(gpu_.memory_.at(static_cast<std::byte*>(c.to), c.bytes),
+                    gpu_.memory_.at(static_cast<const std::byte*>(c.from), c.bytes), c.bytes);
+        gpu_.copied_bytes_ += c.bytes;
+      }
+      return true;
+    });
+  }
+  void mark(uint32_t* word, uint32_t value) override {
+    ++gpu_.marks_;
+    add([this, word, value] {
+      *gpu_.memory_.at(word, 1) = value;
+      return true;
+    });
+  }
+  void gate(const uint32_t* word, uint32_t value) override {
+    ++gpu_.gates_;
+    add([this, word, value] { return *gpu_.memory_.at(word, 1) >= value; });
+  }
+
+  Status wait_for_mark(const uint32_t* word, uint32_t value) override {
+    const std::lock_guard lock(gpu_.mutex_);
+    while (status_.ok() && *word < value) KV_CHECK(run_one(), "a mark that does not come is waited for");
+    return status_;
+  }
+  Status wait() override {
+    const std::lock_guard lock(gpu_.mutex_);
+    while (status_.ok() && !queue_.empty()) KV_CHECK(run_one(), "a gate that does not open is waited for");
+    return status_;
+  }
+
+  void go_on() {
+    if (gpu_.pace_ == FakeGpuPace::kLate) return;
+    while ((gpu_.pace_ == FakeGpuPace::kEarly || gpu_.random_.below(3) > 0) && run_one()) {
+    }
+  }
+
+ private:
+  // False: its gate is closed.
+  using Work = std::function<bool()>;
+
+  void add(Work work) {
+    const std::lock_guard lock(gpu_.mutex_);
+    if (!status_.ok()) return;
+    queue_.push_back(std::move(work));
+    go_on();
+  }
+  template <typename Args>
+  void add_kernel(const Args& args) {
+    add([this, args] {
+      const ops::KeepSubnormals mode;
+      gpu_.kernels_.run(args);
+      return true;
+    });
+  }
+  bool run_one() {
+    if (queue_.empty() || !status_.ok()) return false;
+    try {
+      if (!queue_.front()()) return false;
+    } catch (const BadAddress& bad) {
+      status_ = error(ErrorCode::kIo, "the GPU failed: {}", bad.what());
+    }
+    queue_.pop_front();
+    return true;
+  }
+
+  FakeGpu& gpu_;
+  std::deque<Work> queue_;
+  Status status_;
+};
+
+FakeGpu::FakeGpu(FakeGpuPace pace, uint64_t seed, uint64_t device_bytes)
+    : memory_(device_bytes), kernels_(memory_), pace_(pace), random_(seed) {}
+
+Result<std::byte*> FakeGpu::allocate(uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  std::byte* const memory = allowed_ > 0 ? memory_.allocate(bytes) : nullptr;
+  if (memory == nullptr) return error(ErrorCode::kExhausted, "the GPU has no {} bytes left", bytes);
+  --allowed_;
+  return memory;
+}
+
+Result<std::byte*> FakeGpu::allocate_pinned(uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  std::byte* const memory = allowed_ > 0 ? memory_.allocate_pinned(bytes) : nullptr;
+  if (memory == nullptr) return error(ErrorCode::kExhausted, "no {} bytes can be pinned", bytes);
+  --allowed_;
+  return memory;
+}
+
+void FakeGpu::release(std::byte* memory) {
+  const std::lock_guard lock(mutex_);
+  memory_.release(memory);
+}
+
+Result<std::unique_ptr<GpuStream>> FakeGpu::make_stream() {
+  const std::lock_guard lock(mutex_);
+  return std::unique_ptr<GpuStream>(std::make_unique<Stream>(*this));
+}
+
+void FakeGpu::open_gate(uint32_t* word, uint32_t value) {
+  const std::lock_guard lock(mutex_);
+  *word = std::max(*word, value);
+  for (Stream* stream : streams_) stream->go_on();
+}
+
+}  // namespace kvasir::test

@@ -1,0 +1,49 @@
+// A GPU in memory: its kernels are the host twin, its streams run when a seed says so.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "base/random.h"
+#include "exec/gpu/gpu.h"
+#include "fakes/kernels_on_host.h"
+#include "fakes/test_gpu.h"
+
+namespace kvasir::test {
+
+// The host faults where it follows a device address; a kernel or a copy that leaves what is allocated ends
+// the stream with an error. Thread-safe: one thread at a time makes something run.
+class FakeGpu final : public Gpu {
+ public:
+  explicit FakeGpu(FakeGpuPace pace, uint64_t seed = 1, uint64_t device_bytes = uint64_t{1} << 32);
+
+  Result<std::byte*> allocate(uint64_t bytes) override;
+  Result<std::byte*> allocate_pinned(uint64_t bytes) override;
+  void release(std::byte* memory) override;
+  Result<std::unique_ptr<GpuStream>> make_stream() override;
+  void open_gate(uint32_t* word, uint32_t value) override;
+
+  // Where the bytes of device memory really lie.
+  std::byte* shadow(const std::byte* device) const { return memory_.shadow(device); }
+  // From now on so many allocations succeed; then there is no memory.
+  void allow_allocations(uint64_t count) { allowed_ = count; }
+  uint64_t copied_bytes() const { return copied_bytes_; }
+  uint64_t marks() const { return marks_; }
+  uint64_t gates() const { return gates_; }
+
+ private:
+  class Stream;
+
+  mutable std::recursive_mutex mutex_;  // guards all that is here and in the streams
+  FakeMemoryMap memory_;
+  KernelsOnHost kernels_;
+  const FakeGpuPace pace_;
+  Random random_;
+  uint64_t allowed_ = UINT64_MAX;
+  uint64_t copied_bytes_ = 0;
+  uint64_t marks_ = 0, gates_ = 0;
+  std::vector<Stream*> streams_;
+};
+
+}  // namespace kvasir::test

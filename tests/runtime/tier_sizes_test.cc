@@ -1,0 +1,40 @@
+// How the memory is divided among the tiers, and what is said where it cannot be.
+#include "runtime/tier_sizes.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "base/units.h"
+
+namespace kvasir {
+namespace {
+
+EngineOptions small_engine() {
+  EngineOptions engine;
+  engine.cache.geometry = {16, 2, 1, 8};
+  return engine;
+}
+
+TEST(TierSizes, HalfOfTheMemoryIsTheCaches) {
+  EngineOptions engine = small_engine();
+  ASSERT_TRUE(size_tiers({}, 512, 8 * kMiB, engine).ok());
+  EXPECT_EQ(engine.cache.device_bytes + engine.cache.stage_bytes, 4 * kMiB);
+  EXPECT_EQ(engine.max_model_len, 512u);
+}
+
+// As in a container without /proc.
+TEST(TierSizes, MemoryThatIsNotKnownNeedsTheFlag) {
+  RuntimeOptions options;
+  EngineOptions engine = small_engine();
+  const Status status = size_tiers(options, 512, kUnknownMemory, engine);
+  ASSERT_FALSE(status.ok());
+  EXPECT_NE(status.message().find("--kv-cache-memory-bytes: how much memory is free"), std::string::npos)
+      << status.message();
+  options.kv_cache_memory_bytes = 4 * kMiB;
+  EXPECT_TRUE(size_tiers(options, 512, kUnknownMemory, engine).ok());
+  EXPECT_EQ(engine.cache.device_bytes + engine.cache.stage_bytes, 4 * kMiB);
+}
+
+}  // namespace
+}  // namespace kvasir

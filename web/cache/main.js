@@ -1,0 +1,208 @@
+// The page of the cache map: of the server that has given it, as it works, or of records that `kvasir view` was given.
+import { ApiFailure, call, events, getJson } from "../common/api.js";
+import { el, icon, iconButton } from "../common/dom.js";
+import { themeButton } from "../common/theme.js";
+import { legend } from "./palette.js";
+import { Pane } from "./pane.js";
+
+const SPEEDS = [0.1, 0.25, 0.5, 1, 2, 5, 10, 50];
+const RETRY_MS = 2000;
+
+let panes = [];
+let live = false;
+let follow = true; // the latest frame is shown
+let playing = false; // a record, or what was seen, goes on
+let at = 0; // seconds
+let speed = 1;
+let dragging = false;
+
+const status = el("p", { class: "status", role: "status" }, "connecting");
+const stage = el("main", { class: "stage" });
+const slider = el("input", { type: "range", min: "0", max: "0", step: "any", value: "0", "aria-label": "Time" });
+const time = el("output", { class: "time" }, "0.00 s");
+const playButton = el("button", { type: "button", class: "button", onclick: () => toggle() });
+const liveButton = el("button", { type: "button", class: "button", onclick: () => goLive() }, "Live");
+const speedChoice = el("select", { "aria-label": "Speed", onchange: () => { speed = Number(speedChoice.value); } },
+  ...SPEEDS.map((s) => el("option", { value: s, selected: s === 1 }, `${s} ×`)));
+const modeChoice = el("select", { "aria-label": "Size of the grid", onchange: () => { for (const p of panes) { p.strips.mode = modeChoice.value; p.strips.draw(); } } },
+  el("option", { value: "auto" }, "fit"), el("option", { value: "grid" }, "all layers"), el("option", { value: "compact" }, "compact"));
+const tableButton = el("button", { type: "button", class: "button", "aria-pressed": "false", onclick: () => toggleTable() }, "Table");
+const themed = () => { for (const p of panes) p.strips.themeChanged(); };
+
+function showPlay() {
+  const moving = live ? follow || playing : playing;
+  playButton.replaceChildren(moving ? pauseIcon() : playIcon(), moving ? "Pause" : "Play");
+  liveButton.hidden = !live;
+  liveButton.setAttribute("aria-pressed", String(follow));
+}
+const shape = (path) => {
+  const node = icon("stop");
+  node.firstChild.setAttribute("d", path);
+  return node;
+};
+const playIcon = () => shape("M7 5l12 7-12 7z");
+const pauseIcon = () => shape("M8 5v14 M16 5v14");
+
+const begin = () => Math.min(...panes.map((p) => p.begin));
+const end = () => Math.max(0, ...panes.map((p) => p.end));
+
+function toggle() {
+  if (live && follow) follow = false;
+  else if (!live && !playing && at >= end() - 1e-6) { at = begin(); playing = true; }
+  else playing = !playing;
+  showPlay();
+}
+
+function goLive() {
+  follow = true;
+  playing = false;
+  showPlay();
+}
+
+// To the next frame of any pane, or the one before.
+function step(forward) {
+  follow = playing = false;
+  let best = forward ? Infinity : -Infinity;
+  for (const p of panes) {
+    const h = p.history;
+    const i = h.indexAt(at + p.zero) + (forward ? 1 : -1);
+    if (i < 0 || i >= h.frames.length) continue;
+    const t = h.frames[i].t - p.zero;
+    best = forward ? Math.min(best, t) : Math.max(best, t);
+  }
+  if (Number.isFinite(best)) seek(best + (forward ? 1e-9 : 1e-9));
+  showPlay();
+}
+
+function seek(t) {
+  at = Math.max(begin(), Math.min(end(), t));
+  for (const p of panes) p.mustShow = true;
+}
+
+function toggleTable() {
+  const on = tableButton.getAttribute("aria-pressed") !== "true";
+  tableButton.setAttribute("aria-pressed", String(on));
+  for (const p of panes) p.setTable(on);
+}
+
+// Ten frames a second are shown, whatever comes in.
+let lastTick = performance.now();
+function tick() {
+  const now = performance.now();
+  const passed = (now - lastTick) / 1000;
+  lastTick = now;
+  if (document.hidden || panes.length === 0 || panes.every((p) => p.history.frames.length === 0)) return;
+  if (follow) at = end();
+  else if (playing) {
+    at += passed * speed;
+    if (at >= end()) {
+      at = end();
+      if (live) goLive(); else playing = false;
+      showPlay();
+    }
+  }
+  if (!dragging) {
+    slider.min = String(begin());
+    slider.max = String(end());
+    slider.value = String(at);
+  }
+  time.textContent = `${at.toFixed(2)} s of ${end().toFixed(2)}`;
+  slider.setAttribute("aria-valuetext", `${at.toFixed(2)} seconds`);
+  for (const p of panes) {
+    p.show(at);
+    if (follow || playing) p.strips.animate();
+  }
+}
+
+async function watch(pane) {
+  for (;;) {
+    try {
+      const answer = await call("cache/stream");
+      status.textContent = "live";
+      status.className = "status on";
+      for await (const line of events(answer)) pane.add(JSON.parse(line));
+      status.textContent = "the stream has ended; trying again";
+    } catch (failure) {
+      if (failure instanceof ApiFailure && [401, 403, 404].includes(failure.status)) {
+        status.textContent = failure.message;
+        status.className = "status error";
+        return;
+      }
+      status.textContent = `${failure.message}; trying again`;
+    }
+    status.className = "status";
+    await new Promise((resolve) => { setTimeout(resolve, RETRY_MS); });
+  }
+}
+
+async function* linesOf(answer) {
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) break;
+    const lines = (rest + value).split("\n");
+    rest = lines.pop();
+    yield* lines;
+  }
+  if (rest) yield rest;
+}
+
+async function read(pane, index) {
+  const answer = await call(`cache/records/${index}`);
+  let count = 0;
+  for await (const line of linesOf(answer)) {
+    pane.add(JSON.parse(line));
+    if (++count % 2000 !== 0) continue;
+    status.textContent = `reading ${pane.name}: ${count} frames`;
+    await new Promise((resolve) => { setTimeout(resolve); });
+  }
+}
+
+async function begins() {
+  const source = await getJson("cache/source");
+  live = source.live;
+  follow = live;
+  panes = live ? [new Pane("this server", true)] : source.records.map((name) => new Pane(name, false));
+  stage.classList.toggle("two", panes.length > 1);
+  stage.append(...panes.map((p) => p.element));
+  speedChoice.parentElement.hidden = live;
+  showPlay();
+  setInterval(tick, 100);
+  if (live) return watch(panes[0]);
+  await Promise.all(panes.map(read));
+  status.textContent = `${panes.map((p) => `${p.history.frames.length} frames`).join(" and ")}`;
+  seek(begin());
+  playing = true;
+  showPlay();
+  return undefined;
+}
+
+document.body.append(
+  el("header", { class: "top" },
+    el("h1", {}, "Kvasir ", el("span", { class: "muted" }, "cache map")), status,
+    el("div", { class: "controls" }, el("label", { class: "choice" }, "Grid ", modeChoice), tableButton, themeButton(themed))),
+  legend(),
+  stage,
+  el("footer", { class: "player" },
+    playButton,
+    iconButton("menu", "One frame back", () => step(false), { id: "back" }), iconButton("menu", "One frame on", () => step(true), { id: "on" }),
+    slider, time, el("label", { class: "choice" }, "Speed ", speedChoice), liveButton));
+document.getElementById("back").replaceChildren(shape("M18 5 8 12l10 7z M6 5v14"));
+document.getElementById("on").replaceChildren(shape("M6 5l10 7-10 7z M18 5v14"));
+slider.addEventListener("pointerdown", () => { dragging = true; });
+slider.addEventListener("pointerup", () => { dragging = false; });
+slider.addEventListener("input", () => { follow = playing = false; seek(Number(slider.value)); showPlay(); });
+document.addEventListener("keydown", (event) => {
+  if (event.target.closest("input, select, textarea, dialog, button") || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.key === " ") toggle();
+  else if (event.key === "ArrowLeft") step(false);
+  else if (event.key === "ArrowRight") step(true);
+  else if (event.key === "End" && live) goLive();
+  else return;
+  event.preventDefault();
+});
+begins().catch((failure) => {
+  status.textContent = failure.message;
+  status.className = "status error";
+});
