@@ -1,5 +1,4 @@
-// Takes frames of the cache map for those who look at it. Nothing is done, and nothing is kept, while nobody
-// does.
+// Takes frames of the cache map for its viewers. Without viewers it does nothing and keeps nothing.
 #pragma once
 
 #include <cstdint>

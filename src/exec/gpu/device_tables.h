@@ -32,7 +32,7 @@ class DeviceTables {
   // places that place_of() gives are queued behind that.
   void sweep();
 
-  // The device has none any more.
+  // After the device has lost its memory: every table is uploaded again when it is next used.
   void forget_all();
 
   size_t count() const { return entries_.size(); }
