@@ -32,7 +32,8 @@ class DeviceTables {
   // places that place_of() gives are queued behind that.
   void sweep();
 
-  // After the device has lost its memory: every table is uploaded again when it is next used.
+  // Every table is uploaded again when it is next used. For after a failed step, which may not have uploaded
+  // its own.
   void forget_all();
 
   size_t count() const { return entries_.size(); }
