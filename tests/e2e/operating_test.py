@@ -70,7 +70,7 @@ class Commands(unittest.TestCase):
         self.assertIn("about to shut down", out)
 
     def test_watch(self):
-        out = self.run_section("Watch", 1)
+        out = self.run_section("Watch", 2)
         for expected in ('"request_id": "\\"},{\\""', "traceresponse: 00-4bf92f3577b34da6a3ce929d0e0e4736-",
                          "access_log_lines_dropped_total", "vllm:num_requests_running{"):
             self.assertIn(expected, out)
