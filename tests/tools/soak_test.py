@@ -76,6 +76,7 @@ class Criteria(unittest.TestCase):
         self.assertEqual(self.failing(watched={"admin_ms": [1, 101], "failed": []}), [5])
         self.assertEqual(self.failing(watched={"admin_ms": [1], "failed": ["timed out"]}), [5])
         self.assertEqual(self.failing(overload_goodput=13.4), [6])
+        self.assertEqual(self.failing(before_goodput=0.0, after_goodput=0.0, overload_goodput=0.0), [6])
         self.assertEqual(self.failing(growth_per_hour=(0.01, 0)), [7])
         self.assertEqual(self.failing(growth_per_hour=(math.nan, math.nan)), [7])
 
