@@ -20,7 +20,8 @@ class Mover {
  public:
   virtual ~Mover() = default;
 
-  // Returns when all bytes are there. Not ok: those at the destinations cannot be used.
+  // Returns when all bytes are there. Not ok: those at the destinations cannot be used. Throws
+  // nothing.
   virtual Status move(std::span<const MovedRun> runs) = 0;
 };
 

@@ -148,11 +148,12 @@ TEST(GpuExecutor, AStepWithoutTransfersHasOneMarkAndNoGate) {
   EXPECT_EQ(steps.gpu_.gates(), 0U);
 }
 
-// A second step refers to the token of the first, before that is known.
-TEST(GpuExecutor, AStepReadsTheTokenOfTheStepBefore) {
+// A second step refers to the token of the first, before that is known. Marks and gates may pass zero.
+void expect_tokens_of_the_step_before(uint32_t count_from) {
   for (const FakeGpuPace pace : {FakeGpuPace::kEarly, FakeGpuPace::kLate, FakeGpuPace::kRandom}) {
     for (const bool by_sampler : {false, true}) {
       GpuSteps steps(pace);
+      steps.executor_->count_from(count_from);
       std::vector<Token> wanted;
       const auto next = [&](uint32_t position, Token token) {
         Step step = steps.step({position, position + 1});
@@ -176,6 +177,51 @@ TEST(GpuExecutor, AStepReadsTheTokenOfTheStepBefore) {
       EXPECT_EQ(steps.executor_->queued_early(), 7U);
     }
   }
+}
+
+TEST(GpuExecutor, AStepReadsTheTokenOfTheStepBefore) {
+  expect_tokens_of_the_step_before(0);
+}
+TEST(GpuExecutor, CountsOfMarksAndGatesWrap) {
+  for (const uint32_t before : {3U, 12U}) expect_tokens_of_the_step_before(-before);
+}
+
+// A device may end all that is queued before it gives memory, and the gate of the second step is opened when
+// the first has ended. So a step that needs more memory than there is waits for that.
+TEST(GpuExecutor, AStepThatNeedsMemoryIsNotQueuedEarly) {
+  GpuSteps steps;
+  Token token = steps.run(steps.step({0, 40})).sampled.at(0).token;
+  const auto next = [&](uint32_t position) {
+    Step step = steps.step({position, position + 1});
+    step.token_ids[0] = token;
+    return step;
+  };
+  for (uint32_t p = 40; p < 44; ++p) token = steps.run(next(p)).sampled.at(0).token;
+  const auto queued_early = [&](uint32_t p, auto&& change) {
+    const uint64_t before = steps.executor_->queued_early();
+    steps.executor_->submit(next(p));
+    Step second = next(p + 1);
+    second.token_ids[0] = -1;
+    second.slices[0].last_token_by_reference = true;
+    change(second);
+    steps.executor_->submit(std::move(second));
+    for (int i = 0; i < 2; ++i) {
+      const StepResult result = steps.executor_->wait();
+      EXPECT_TRUE(result.status.ok()) << result.status.message();
+      token = result.sampled.at(0).token;
+    }
+    return steps.executor_->queued_early() > before;
+  };
+  EXPECT_TRUE(queued_early(44, [](Step&) {}));
+  const auto logits = [](Step& s) { s.slices[0].sampling.logprobs = 0; };
+  EXPECT_FALSE(queued_early(46, logits)) << "pinned logits";
+  EXPECT_TRUE(queued_early(48, logits));
+  const auto hidden = [](Step& s) { s.slices[0].hidden_from = s.slices[0].tokens.begin; };
+  EXPECT_FALSE(queued_early(50, hidden)) << "hidden rows";
+  EXPECT_TRUE(queued_early(52, hidden));
+  const auto tables = [&](Step& s) { s.slices[0].table = steps.table(100'000); };
+  EXPECT_FALSE(queued_early(54, tables)) << "a table that no chunk has room for, and pinned memory for it";
+  EXPECT_TRUE(queued_early(56, tables));
 }
 
 // Whichever allocation fails: the step says so, and the next one, for which there is memory, runs.

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
@@ -48,19 +49,33 @@ class FakeGpu::Stream final : public GpuStream {
     });
   }
   void gate(const uint32_t* word, uint32_t value) override {
+    const std::lock_guard lock(gpu_.mutex_);
     ++gpu_.gates_;
-    add([this, word, value] { return *gpu_.memory_.at(word, 1) >= value; });
+    if (status_.ok()) gates_.emplace_back(word, value);
+    add([this, word, value] {
+      if (!has_reached(*gpu_.memory_.at(word, 1), value)) return false;
+      gates_.pop_front();
+      return true;
+    });
   }
 
   Status wait_for_mark(const uint32_t* word, uint32_t value) override {
     const std::lock_guard lock(gpu_.mutex_);
-    while (status_.ok() && *word < value) KV_CHECK(run_one(), "a mark that does not come is waited for");
+    while (status_.ok() && !has_reached(*word, value))
+      KV_CHECK(run_one(), "a mark that does not come is waited for");
     return status_;
   }
   Status wait() override {
     const std::lock_guard lock(gpu_.mutex_);
     while (status_.ok() && !queue_.empty()) KV_CHECK(run_one(), "a gate that does not open is waited for");
     return status_;
+  }
+
+  // Whether one that is queued is closed.
+  bool has_closed_gate() const {
+    return status_.ok() && std::any_of(gates_.begin(), gates_.end(), [&](const auto& gate) {
+             return !has_reached(*gpu_.memory_.at(gate.first, 1), gate.second);
+           });
   }
 
   void go_on() {
@@ -100,14 +115,23 @@ class FakeGpu::Stream final : public GpuStream {
 
   FakeGpu& gpu_;
   std::deque<Work> queue_;
+  std::deque<std::pair<const uint32_t*, uint32_t>> gates_;  // that are queued
   Status status_;
 };
 
 FakeGpu::FakeGpu(FakeGpuPace pace, uint64_t seed, uint64_t device_bytes)
     : memory_(device_bytes), kernels_(memory_), pace_(pace), random_(seed) {}
 
+// A device may wait here until all that is queued is done.
+void FakeGpu::expect_no_closed_gate() const {
+  for (const Stream* stream : streams_) {
+    KV_CHECK(!stream->has_closed_gate(), "memory is allocated or released behind a closed gate");
+  }
+}
+
 Result<std::byte*> FakeGpu::allocate(uint64_t bytes) {
   const std::lock_guard lock(mutex_);
+  expect_no_closed_gate();
   std::byte* const memory = allowed_ > 0 ? memory_.allocate(bytes) : nullptr;
   if (memory == nullptr) return error(ErrorCode::kExhausted, "the GPU has no {} bytes left", bytes);
   --allowed_;
@@ -116,6 +140,7 @@ Result<std::byte*> FakeGpu::allocate(uint64_t bytes) {
 
 Result<std::byte*> FakeGpu::allocate_pinned(uint64_t bytes) {
   const std::lock_guard lock(mutex_);
+  expect_no_closed_gate();
   std::byte* const memory = allowed_ > 0 ? memory_.allocate_pinned(bytes) : nullptr;
   if (memory == nullptr) return error(ErrorCode::kExhausted, "no {} bytes can be pinned", bytes);
   --allowed_;
@@ -124,6 +149,7 @@ Result<std::byte*> FakeGpu::allocate_pinned(uint64_t bytes) {
 
 void FakeGpu::release(std::byte* memory) {
   const std::lock_guard lock(mutex_);
+  expect_no_closed_gate();
   memory_.release(memory);
 }
 
@@ -134,7 +160,7 @@ Result<std::unique_ptr<GpuStream>> FakeGpu::make_stream() {
 
 void FakeGpu::open_gate(uint32_t* word, uint32_t value) {
   const std::lock_guard lock(mutex_);
-  *word = std::max(*word, value);
+  if (!has_reached(*word, value)) *word = value;
   for (Stream* stream : streams_) stream->go_on();
 }
 

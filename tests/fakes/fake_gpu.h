@@ -13,7 +13,8 @@
 namespace kvasir::test {
 
 // The host faults where it follows a device address; a kernel or a copy that leaves what is allocated ends
-// the stream with an error. Thread-safe: one thread at a time makes something run.
+// the stream with an error; memory that is allocated or released while a gate is closed ends the test.
+// Thread-safe: one thread at a time makes something run.
 class FakeGpu final : public Gpu {
  public:
   explicit FakeGpu(FakeGpuPace pace, uint64_t seed = 1, uint64_t device_bytes = uint64_t{1} << 32);
@@ -34,6 +35,7 @@ class FakeGpu final : public Gpu {
 
  private:
   class Stream;
+  void expect_no_closed_gate() const;
 
   mutable std::recursive_mutex mutex_;  // guards all that is here and in the streams
   FakeMemoryMap memory_;

@@ -3,9 +3,11 @@
 #include <cuda_runtime_api.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <map>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
@@ -68,6 +70,7 @@ class CudaStream final : public GpuStream {
   void mark(uint32_t* word, uint32_t value) override {
     if (enter()) must(operations_.write(stream_, reinterpret_cast<CUdeviceptr>(word), value, 0), "a mark");
   }
+  // The driver compares modulo 2^32, as has_reached() does.
   void gate(const uint32_t* word, uint32_t value) override {
     if (!enter()) return;
     must(operations_.wait(stream_, reinterpret_cast<CUdeviceptr>(word), value, CU_STREAM_WAIT_VALUE_GEQ),
@@ -77,9 +80,11 @@ class CudaStream final : public GpuStream {
   Status wait_for_mark(const uint32_t* word, uint32_t value) override {
     constexpr int kLooksBetweenQueries = 1024;
     const auto has_come = [&] {
-      return std::atomic_ref<uint32_t>(*const_cast<uint32_t*>(word)).load(std::memory_order_acquire) >= value;
+      const std::atomic_ref<uint32_t> here(*const_cast<uint32_t*>(word));
+      return has_reached(here.load(std::memory_order_acquire), value);
     };
-    for (int looks = 1; enter() && !has_come(); ++looks) {
+    if (!enter()) return status_;
+    for (int looks = 1; status_.ok() && !has_come(); ++looks) {
       if (looks % kLooksBetweenQueries != 0) continue;
       const cudaError_t state = cudaStreamQuery(stream_);
       if (state == cudaErrorNotReady) {
@@ -138,16 +143,18 @@ class CudaGpu final : public Gpu {
   bool has_memory_operations() const { return operations_.write != nullptr && operations_.wait != nullptr; }
 
   Result<std::byte*> allocate(uint64_t bytes) override {
+    Node node = make_node(/*on_device=*/true);
     void* memory = nullptr;
     cudaError_t code = cudaSetDevice(device_);
     if (code == cudaSuccess) code = cudaMalloc(&memory, bytes);
-    return note(code, memory, bytes, /*on_device=*/true);
+    return note(code, memory, bytes, std::move(node));
   }
   Result<std::byte*> allocate_pinned(uint64_t bytes) override {
+    Node node = make_node(/*on_device=*/false);
     void* memory = nullptr;
     cudaError_t code = cudaSetDevice(device_);
     if (code == cudaSuccess) code = cudaMallocHost(&memory, bytes);
-    return note(code, memory, bytes, /*on_device=*/false);
+    return note(code, memory, bytes, std::move(node));
   }
   void release(std::byte* memory) override {
     const std::lock_guard lock(mutex_);
@@ -171,15 +178,24 @@ class CudaGpu final : public Gpu {
   }
 
  private:
-  Result<std::byte*> note(cudaError_t code, void* memory, uint64_t bytes, bool on_device) {
+  using Memory = std::map<std::byte*, bool>;  // true: of the device
+  using Node = Memory::node_type;
+
+  // Made before the memory, which would be lost if there were no room to note it.
+  static Node make_node(bool on_device) {
+    Memory one{{nullptr, on_device}};
+    return one.extract(one.begin());
+  }
+  Result<std::byte*> note(cudaError_t code, void* memory, uint64_t bytes, Node node) {
     if (code != cudaSuccess) {
       (void)cudaGetLastError();  // else the next call would report it
       const bool full = code == cudaErrorMemoryAllocation;
       return error(full ? ErrorCode::kExhausted : ErrorCode::kIo, "no {} bytes of {}: {}", bytes,
-                   on_device ? "the GPU's memory" : "pinned memory", words_of(code));
+                   node.mapped() ? "the GPU's memory" : "pinned memory", words_of(code));
     }
     const std::lock_guard lock(mutex_);
-    memory_[static_cast<std::byte*>(memory)] = on_device;
+    node.key() = static_cast<std::byte*>(memory);
+    memory_.insert(std::move(node));
     return static_cast<std::byte*>(memory);
   }
 
@@ -187,12 +203,15 @@ class CudaGpu final : public Gpu {
   const int multiprocessors_;
   const MemoryOperations operations_;
   std::mutex mutex_;
-  std::map<std::byte*, bool> memory_;  // true: of the device
+  Memory memory_;
 };
 
 }  // namespace
 
 Result<std::unique_ptr<Gpu>> open_gpu() {
+  // Else a kernel is loaded when it is first launched, which may wait for the device, and that for a gate
+  // that the launching thread opens later.
+  setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/0);
   int count = 0;
   const cudaError_t found = cudaGetDeviceCount(&count);
   if (found != cudaSuccess || count == 0) {

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -25,16 +26,24 @@ class DeviceTables {
     ops::gpu::KvPlace* at;
     bool is_new;  // the caller queues the copy of its entries
   };
+  // What place_of() will do for the tables of these slices.
+  struct Need {
+    uint64_t new_bytes = 0;  // of entries that the device does not have
+    bool allocates_nothing = true;
+  };
+  Need need_of(std::span<const StepSlice> slices) const;
+  // Room for the first tables. kExhausted.
+  Status reserve();
   // kExhausted: there is no room for it.
   Result<Place> place_of(const std::shared_ptr<const BlockTable>& table);
 
   // Takes back the places of tables that nothing else holds. What is queued may still read them, so copies to
   // places that place_of() gives are queued behind that.
-  void sweep();
+  void sweep() noexcept;
 
   // Every table is uploaded again when it is next used. For after a failed step, which may not have uploaded
   // its own.
-  void forget_all();
+  void forget_all() noexcept;
 
   size_t count() const { return entries_.size(); }
   uint64_t bytes() const { return bytes_; }
@@ -46,11 +55,16 @@ class DeviceTables {
     ops::gpu::KvPlace* at;
     int size;
   };
+  static int size_of(const BlockTable& table);
   Result<ops::gpu::KvPlace*> take(int size);
+  Status add_chunk(uint64_t bytes);
+  void give_back(const Entry& entry) noexcept;
 
   Gpu& gpu_;
   std::unordered_map<const BlockTable*, Entry> entries_;
+  // Each has room for all places of its size, so that giving one back needs no memory.
   std::array<std::vector<ops::gpu::KvPlace*>, kSizes> free_;
+  std::array<size_t, kSizes> places_{};
   std::vector<std::unique_ptr<GpuBuffer>> chunks_;
   uint64_t chunk_used_ = 0;  // bytes of the last chunk
   uint64_t bytes_ = 0;

@@ -21,6 +21,11 @@ struct GpuCopy {
   uint64_t bytes;
 };
 
+// Values of marks and gates grow modulo 2^32, and are less than 2^31 apart.
+inline bool has_reached(uint32_t word, uint32_t value) {
+  return static_cast<int32_t>(word - value) >= 0;
+}
+
 // Work of the device, done in the order in which it is queued. Nothing here waits but wait() and
 // wait_for_mark(). After a failure the stream does nothing more, and these two give it each time. Words of
 // marks and gates are in pinned memory; their values grow.
@@ -30,11 +35,11 @@ class GpuStream : public KernelQueue {
   virtual void copy(std::span<const GpuCopy> copies) = 0;
   // When the stream comes here: the device writes the value to the word.
   virtual void mark(uint32_t* word, uint32_t value) = 0;
-  // The stream goes no further before the word has the value or a larger one.
+  // The stream goes no further before the word has reached the value.
   virtual void gate(const uint32_t* word, uint32_t value) = 0;
 
-  // Blocks until the word has the value, which a mark that is queued writes. The host then sees all that the
-  // device has written before.
+  // Blocks until the word has reached the value, which a mark that is queued writes. The host then sees all
+  // that the device has written before.
   virtual Status wait_for_mark(const uint32_t* word, uint32_t value) = 0;
   // Blocks until all that is queued is done.
   virtual Status wait() = 0;
@@ -47,7 +52,9 @@ class Gpu {
   // At a multiple of 256; the bytes hold anything. kExhausted: there is not so much left. bytes > 0.
   virtual Result<std::byte*> allocate(uint64_t bytes) = 0;
   virtual Result<std::byte*> allocate_pinned(uint64_t bytes) = 0;
-  // Of either kind. REQUIRES: nothing that is queued uses it.
+  // Of either kind. REQUIRES: nothing that is queued uses it. This and the two above wait for the device, on
+  // some devices until all that is queued is done. So REQUIRES of all three: no gate that is queued is
+  // closed.
   virtual void release(std::byte* memory) = 0;
   virtual Result<std::unique_ptr<GpuStream>> make_stream() = 0;
 

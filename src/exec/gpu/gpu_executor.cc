@@ -1,6 +1,7 @@
 #include "exec/gpu/gpu_executor.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <new>
 #include <utility>
@@ -14,9 +15,6 @@ namespace {
 
 using Kind = GpuFlight::Moment::Kind;
 
-constexpr size_t kMarkWord = 0;
-constexpr size_t kGateWord = 32;  // 128 bytes on: the device writes one and reads the other
-
 }  // namespace
 
 // Queues marks and gates among the kernels of a step.
@@ -28,7 +26,7 @@ class GpuExecutor::Points final : public PassPoints {
     if (flight_.step->waits_before(layer).empty()) return;
     GpuExecutor& e = executor_;
     flight_.last_gate = ++e.gates_;
-    e.stream_->gate(e.words_.data<uint32_t>() + kGateWord, e.gates_);
+    e.stream_->gate(e.gate_word(), e.gates_);
     flight_.moments.push_back({Kind::kGate, layer, e.gates_});
     e.queue_slices(flight_);
   }
@@ -39,7 +37,7 @@ class GpuExecutor::Points final : public PassPoints {
   void mark(StepPoint point) {
     const Step& step = *flight_.step;
     if (step.transfers_until(point) == step.transfers_until(point - 1)) return;
-    executor_.stream_->mark(executor_.words_.data<uint32_t>() + kMarkWord, ++executor_.marks_);
+    executor_.stream_->mark(executor_.mark_word(), ++executor_.marks_);
     flight_.moments.push_back({Kind::kMark, point, executor_.marks_});
   }
 
@@ -90,8 +88,8 @@ GpuExecutor::GpuExecutor(Gpu& gpu, const GpuModel& model, const CacheGeometry& g
       flights_{{GpuFlight(gpu, model), GpuFlight(gpu, model)}} {}
 
 GpuExecutor::~GpuExecutor() {
-  // Of steps that are not waited for the device comes to the end.
-  if (words_.bytes() > 0) gpu_.open_gate(words_.data<uint32_t>() + kGateWord, gates_);
+  // Lets the device finish steps that were never waited for.
+  if (words_.bytes() > 0) gpu_.open_gate(gate_word(), gates_);
   (void)stream_->wait();
 }
 
@@ -119,48 +117,54 @@ uint64_t bytes_of_bf16(int64_t count) {
 }  // namespace
 
 Status GpuExecutor::reserve(uint32_t rows) {
-  const GpuScratch::Sizes sizes = GpuScratch::sizes(model_.spec, rows, rows, kLogitRows);
-  KV_RETURN_IF_ERROR(x_.reserve(bytes_of_floats(sizes.x)));
-  KV_RETURN_IF_ERROR(operand_.reserve(bytes_of_bf16(sizes.operand)));
-  KV_RETURN_IF_ERROR(product_.reserve(bytes_of_floats(sizes.product)));
-  KV_RETURN_IF_ERROR(q_.reserve(bytes_of_bf16(sizes.q)));
-  KV_RETURN_IF_ERROR(partials_.reserve(bytes_of_floats(sizes.partials)));
-  return logits_.reserve(bytes_of_floats(sizes.logits));
+  for (const Room& room : shared_room(rows, rows)) KV_RETURN_IF_ERROR(room.buffer->reserve(room.bytes));
+  return tables_.reserve();
 }
 
-// In the memory that both steps share, and in that which the next one may read.
-bool GpuExecutor::has_room(const GpuFlight& f) const {
-  const GpuScratch::Sizes sizes =
-      GpuScratch::sizes(model_.spec, f.image.rows(), f.image.records(), kLogitRows);
-  const uint64_t tokens = f.image.logit_uses().size() * sizeof(Token);
-  return tokens <= f.tokens.bytes() && tokens <= f.pinned_tokens.bytes() &&
-         bytes_of_floats(sizes.x) <= x_.bytes() && bytes_of_bf16(sizes.operand) <= operand_.bytes() &&
-         bytes_of_floats(sizes.product) <= product_.bytes() && bytes_of_bf16(sizes.q) <= q_.bytes() &&
-         bytes_of_floats(sizes.partials) <= partials_.bytes() &&
-         bytes_of_floats(sizes.logits) <= logits_.bytes();
+std::array<GpuExecutor::Room, 6> GpuExecutor::shared_room(int64_t rows, int64_t records) {
+  const GpuScratch::Sizes sizes = GpuScratch::sizes(model_.spec, rows, records, kLogitRows);
+  return {{{&x_, bytes_of_floats(sizes.x)},
+           {&operand_, bytes_of_bf16(sizes.operand)},
+           {&product_, bytes_of_floats(sizes.product)},
+           {&q_, bytes_of_bf16(sizes.q)},
+           {&partials_, bytes_of_floats(sizes.partials)},
+           {&logits_, bytes_of_floats(sizes.logits)}}};
 }
 
-Status GpuExecutor::reserve_for(GpuFlight& f) {
-  if (!has_room(f)) {
-    KV_RETURN_IF_ERROR(reserve(static_cast<uint32_t>(f.image.rows())));
-    const int64_t partials = GpuScratch::sizes(model_.spec, 0, f.image.records(), 0).partials;
-    KV_RETURN_IF_ERROR(partials_.reserve(bytes_of_floats(partials)));
-  }
+std::array<GpuExecutor::Room, 13> GpuExecutor::room_for(GpuFlight& f, uint64_t new_tables) {
+  std::array<Room, 13> room{};
+  const auto shared = shared_room(f.image.rows(), f.image.records());
+  auto next = std::copy(shared.begin(), shared.end(), room.begin());
   const uint64_t tokens = f.image.logit_uses().size() * sizeof(Token);
   const uint64_t hidden =
       bytes_of_floats(static_cast<int64_t>(f.image.hidden_uses().size()) * model_.spec.dim);
-  KV_RETURN_IF_ERROR(f.tokens.reserve(tokens));
-  if (f.pinned_tokens.bytes() < tokens) {
-    KV_RETURN_IF_ERROR(f.pinned_tokens.reserve(tokens));
-    // A step that refers to tokens of one that failed shall read ids that there are.
-    std::memset(f.pinned_tokens.data(), 0, f.pinned_tokens.bytes());
+  const auto for_host = static_cast<int64_t>(std::min(host_rows(f), kLogitRows));
+  *next++ = {&f.tokens, tokens};
+  *next++ = {&f.pinned_tokens, tokens};
+  *next++ = {&f.hidden, hidden};
+  *next++ = {&f.pinned_hidden, hidden};
+  *next++ = {&f.pinned_logits, bytes_of_floats(for_host * model_.spec.vocab_size)};
+  *next++ = {&f.image_here, f.image.bytes()};
+  *next++ = {&f.pinned_image, f.image.bytes() + new_tables};
+  return room;
+}
+
+// What is of a step alone grows to powers of two, so that it seldom grows as sequences do.
+Status GpuExecutor::make_room(GpuFlight& f, std::span<const Room> room) {
+  const uint64_t tokens = f.pinned_tokens.bytes();
+  for (const Room& r : room) {
+    const bool is_own = r.buffer == &f.image_here || r.buffer == &f.pinned_image;
+    if (r.bytes > r.buffer->bytes()) {
+      KV_RETURN_IF_ERROR(r.buffer->reserve(is_own ? std::bit_ceil(r.bytes) : r.bytes));
+    }
   }
-  KV_RETURN_IF_ERROR(f.hidden.reserve(hidden));
-  KV_RETURN_IF_ERROR(f.pinned_hidden.reserve(hidden));
-  const size_t for_host = std::min(host_rows(f), kLogitRows);
-  KV_RETURN_IF_ERROR(
-      f.pinned_logits.reserve(bytes_of_floats(static_cast<int64_t>(for_host) * model_.spec.vocab_size)));
-  return f.image_here.reserve(f.image.bytes());
+  // A step that refers to tokens of one that failed shall read ids that there are.
+  if (f.pinned_tokens.bytes() > tokens) std::memset(f.pinned_tokens.data(), 0, f.pinned_tokens.bytes());
+  return {};
+}
+
+void GpuExecutor::count_from(uint32_t value) {
+  marks_ = gates_ = *mark_word() = *gate_word() = value;
 }
 
 // ---------------------------------------------------------------- queueing
@@ -190,8 +194,14 @@ void GpuExecutor::submit(Step step) {
 Status GpuExecutor::queue(GpuFlight& f, GpuFlight* before) {
   const bool is_behind = before != nullptr && before->step.has_value();
   f.image.lay_out(*f.step, geometry_, before != nullptr ? &before->image : nullptr);
-  if (is_behind && (!before->is_complete || !has_room(f))) return {};
-  KV_RETURN_IF_ERROR(reserve_for(f));
+  tables_.sweep();
+  const DeviceTables::Need tables = tables_.need_of(f.step->slices);
+  const auto room = room_for(f, tables.new_bytes);
+  const bool has_room = tables.allocates_nothing && std::all_of(room.begin(), room.end(), [](const Room& r) {
+                          return r.bytes <= r.buffer->bytes();
+                        });
+  if (is_behind && (!before->is_complete || !has_room)) return {};
+  KV_RETURN_IF_ERROR(make_room(f, room));
   f.moments.reserve(3 * static_cast<size_t>(model_.spec.layers));
   KV_RETURN_IF_ERROR(upload(f));
   if (is_behind) queue_begin_gate(f);
@@ -216,7 +226,7 @@ Status GpuExecutor::queue(GpuFlight& f, GpuFlight* before) {
     at += queue_tokens(f, first, std::min(kLogitRows, rows - first), at);
   }
   f.end_mark = ++marks_;
-  stream_->mark(words_.data<uint32_t>() + kMarkWord, f.end_mark);
+  stream_->mark(mark_word(), f.end_mark);
   f.is_complete = true;
   queued_early_ += is_behind ? 1 : 0;
   return {};
@@ -229,19 +239,14 @@ GpuScratch GpuExecutor::scratch_here() const {
 
 // New tables lie behind the image in pinned memory; everything is one batch of copies.
 Status GpuExecutor::upload(GpuFlight& f) {
-  tables_.sweep();
   copies_.clear();
-  uint64_t bytes = f.image.bytes();
   for (size_t s = 0; s < f.step->slices.size(); ++s) {
     const std::shared_ptr<const BlockTable>& table = f.step->slices[s].table;
     KV_ASSIGN_OR_RETURN(const DeviceTables::Place place, tables_.place_of(table));
     f.image.set_table(s, place.at);
     if (!place.is_new || table->empty()) continue;
-    const uint64_t size = table->size() * sizeof(KvPlanes);
-    copies_.push_back({place.at, table->data(), size});
-    bytes += size;
+    copies_.push_back({place.at, table->data(), table->size() * sizeof(KvPlanes)});
   }
-  KV_RETURN_IF_ERROR(f.pinned_image.reserve(bytes));
   f.image.pack(f.pinned_image.data());
   if (f.begun) leave_out_deferred(f);
   std::byte* to = f.pinned_image.data() + f.image.bytes();
@@ -257,7 +262,7 @@ Status GpuExecutor::upload(GpuFlight& f) {
 
 void GpuExecutor::queue_begin_gate(GpuFlight& f) {
   f.begin_gate = f.last_gate = ++gates_;
-  stream_->gate(words_.data<uint32_t>() + kGateWord, f.begin_gate);
+  stream_->gate(gate_word(), gates_);
   queue_slices(f);
 }
 
@@ -312,7 +317,7 @@ void GpuExecutor::begin(GpuFlight& f) {
   } else if (f.is_queued) {
     leave_out_deferred(f);
   }
-  if (f.begin_gate > 0) gpu_.open_gate(words_.data<uint32_t>() + kGateWord, f.begin_gate);
+  if (f.begin_gate) gpu_.open_gate(gate_word(), *f.begin_gate);
 }
 
 void GpuExecutor::leave_out_deferred(GpuFlight& f) {
@@ -331,6 +336,8 @@ void GpuExecutor::resolve_references(GpuFlight& f, const GpuFlight& before) {
                             : Token{0};
     f.step->token_ids[slice.first_token + slice.tokens.size() - 1] = token;
     if (slice.history_tokens + 1 != slice.tokens.end) continue;
+    // Its history is not read.
+    if (is_drawn_on_device(slice.sampling) && !slice.scores) continue;
     std::vector<Token>& history = f.step->history;
     const auto at = static_cast<uint32_t>(history.size());
     history.reserve(at + slice.history_tokens + 1);
@@ -356,7 +363,7 @@ StepResult GpuExecutor::wait() {
   {
     const Forget forget{*this, f};
     const auto open_gates = [&] {
-      if (f.last_gate > 0) gpu_.open_gate(words_.data<uint32_t>() + kGateWord, f.last_gate);
+      if (f.last_gate) gpu_.open_gate(gate_word(), *f.last_gate);
     };
     try {
       if (!f.begun) begin(f);
@@ -367,9 +374,7 @@ StepResult GpuExecutor::wait() {
     if (f.status.ok()) f.status = guarded([&] { return run(f); });
     // Whatever has happened, its gates are opened, so that the stream comes to the end of it.
     open_gates();
-    const Status ended = f.is_complete
-                             ? stream_->wait_for_mark(words_.data<uint32_t>() + kMarkWord, f.end_mark)
-                             : stream_->wait();
+    const Status ended = f.is_complete ? stream_->wait_for_mark(mark_word(), f.end_mark) : stream_->wait();
     if (f.status.ok()) f.status = ended;
     f.result.status = f.status;
     transfers_.end(f.result);
@@ -390,16 +395,15 @@ Status GpuExecutor::run(GpuFlight& f) {
 }
 
 Status GpuExecutor::pass_moments(GpuFlight& f) {
-  uint32_t* const words = words_.data<uint32_t>();
   for (const GpuFlight::Moment& moment : f.moments) {
     if (moment.kind == Kind::kMark) {
-      KV_RETURN_IF_ERROR(stream_->wait_for_mark(words + kMarkWord, moment.value));
+      KV_RETURN_IF_ERROR(stream_->wait_for_mark(mark_word(), moment.value));
       transfers_.pass(moment.at);
       continue;
     }
-    if (mutant(Mutant::kGateOpenedEarly)) gpu_.open_gate(words + kGateWord, moment.value);
+    if (mutant(Mutant::kGateOpenedEarly)) gpu_.open_gate(gate_word(), moment.value);
     if (transfers_.wait_before(moment.at)) leave_out_deferred(f);
-    gpu_.open_gate(words + kGateWord, moment.value);
+    gpu_.open_gate(gate_word(), moment.value);
   }
   return {};
 }

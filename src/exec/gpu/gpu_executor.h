@@ -27,8 +27,9 @@ namespace kvasir {
 //
 // A second step is queued behind the first one, at a gate that opens when that has ended: then the transfers
 // of the second begin, and what the first has deferred is left out of it. A token that the first samples is
-// read where the first has put it. If the second needs more room than there is, or the first still has rows
-// to make for the host, it is queued when the first has ended.
+// read where the first has put it. If the second needs more memory than there is, or the first still has rows
+// to make for the host, it is queued when the first has ended: allocating would wait for the gates of the
+// first, which this thread has to open.
 //
 // A row is drawn by the device if its request has a temperature, top_k and top_p alone
 // (is_drawn_on_device()). The logits of all others come to the host, where Sampler draws; so do those whose
@@ -43,8 +44,8 @@ class GpuExecutor final : public Executor {
                                                    const Clock& clock, Link* link, int depth = 2);
   ~GpuExecutor() override;
 
-  // Makes room for steps of so many rows in advance. Larger steps still grow it. kExhausted. REQUIRES: no
-  // step is in flight.
+  // Makes room for steps of so many rows in advance, in what all steps share. Larger steps still grow it.
+  // kExhausted. REQUIRES: no step is in flight.
   Status reserve(uint32_t rows);
 
   int depth() const override { return depth_; }
@@ -55,6 +56,8 @@ class GpuExecutor final : public Executor {
 
   // Tests and evaluation only; not while a step runs. All logits then come to the host.
   void set_tap(LogitsTap tap) { tap_ = std::move(tap); }
+  // Tests only, before the first step: marks and gates count from here.
+  void count_from(uint32_t value);
   // Of block tables that the device has.
   const DeviceTables& tables() const { return tables_; }
   // Steps that were queued behind one that had not ended.
@@ -64,6 +67,16 @@ class GpuExecutor final : public Executor {
   class Points;
   // Rows whose logits are made at once.
   static constexpr size_t kLogitRows = 32;
+  // Where words_ has the word of the marks, and, 128 bytes on, that of the gates: the device writes one and
+  // reads the other.
+  static constexpr size_t kMarkWord = 0;
+  static constexpr size_t kGateWord = 32;
+
+  // What a buffer has to hold.
+  struct Room {
+    GpuBuffer* buffer;
+    uint64_t bytes;
+  };
 
   GpuExecutor(Gpu& gpu, const GpuModel& model, const CacheGeometry& geometry, std::byte* device_memory,
               const Clock& clock, Link* link, int depth, std::unique_ptr<GpuStream> stream);
@@ -73,9 +86,13 @@ class GpuExecutor final : public Executor {
 
   // --- Queueing. before: the step that runs before it, in flight or just ended; null: there is none.
   Status queue(GpuFlight& f, GpuFlight* before);
-  bool has_room(const GpuFlight& f) const;
+  std::array<Room, 6> shared_room(int64_t rows, int64_t records);
+  // All that the step needs, but for places of tables; new_tables: bytes of those that will be uploaded.
+  std::array<Room, 13> room_for(GpuFlight& f, uint64_t new_tables);
+  Status make_room(GpuFlight& f, std::span<const Room> room);
   GpuScratch scratch_here() const;
-  Status reserve_for(GpuFlight& f);
+  uint32_t* mark_word() const { return words_.data<uint32_t>() + kMarkWord; }
+  uint32_t* gate_word() const { return words_.data<uint32_t>() + kGateWord; }
   Status upload(GpuFlight& f);
   void queue_begin_gate(GpuFlight& f);
   void queue_slices(GpuFlight& f);

@@ -37,7 +37,9 @@ struct GpuFlight {
     result.id = step->id;
     moments.clear();
     begun = is_queued = is_complete = false;
-    begin_gate = last_gate = end_mark = 0;
+    begin_gate.reset();
+    last_gate.reset();
+    end_mark = 0;
   }
 
   std::optional<Step> step;
@@ -54,8 +56,8 @@ struct GpuFlight {
   bool begun = false;        // its transfers are StepTransfers' own
   bool is_queued = false;    // its layers are
   bool is_complete = false;  // its tokens are, too, so that another step can be queued behind it
-  uint32_t begin_gate = 0;   // 0: none
-  uint32_t last_gate = 0;
+  std::optional<uint32_t> begin_gate;
+  std::optional<uint32_t> last_gate;
   uint32_t end_mark = 0;
 };
 

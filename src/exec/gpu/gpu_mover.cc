@@ -4,6 +4,8 @@
 #include <array>
 #include <utility>
 
+#include "base/heap.h"
+
 namespace kvasir {
 
 Result<std::unique_ptr<GpuStream>> GpuMover::take() {
@@ -19,6 +21,7 @@ Result<std::unique_ptr<GpuStream>> GpuMover::take() {
 }
 
 Status GpuMover::move(std::span<const MovedRun> runs) {
+  const WaitsForMemory patient;  // a link's thread has no caller that could be told
   KV_ASSIGN_OR_RETURN(std::unique_ptr<GpuStream> stream, take());
   std::array<GpuCopy, 16> copies;
   for (size_t first = 0; first < runs.size(); first += copies.size()) {

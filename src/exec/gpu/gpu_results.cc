@@ -26,7 +26,7 @@ Status GpuExecutor::take_tokens(GpuFlight& f) {
   masks_.await(*f.step, transfers_);
   const size_t all = f.image.logit_uses().size();
   if (f.is_complete) {
-    KV_RETURN_IF_ERROR(stream_->wait_for_mark(words_.data<uint32_t>(), f.end_mark));
+    KV_RETURN_IF_ERROR(stream_->wait_for_mark(mark_word(), f.end_mark));
     take_rows(f, 0, all, 0);
   } else {
     for (size_t first = 0; first < all; first += kLogitRows) {
@@ -35,7 +35,6 @@ Status GpuExecutor::take_tokens(GpuFlight& f) {
       KV_RETURN_IF_ERROR(stream_->wait());
       take_rows(f, first, count, 0);
     }
-    KV_RETURN_IF_ERROR(stream_->wait());
   }
   take_hidden(f);
   return {};

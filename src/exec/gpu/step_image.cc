@@ -72,10 +72,11 @@ void StepImage::lay_out(const Step& step, const CacheGeometry& geometry, const S
 }
 
 size_t StepImage::sampling_row_of(SeqId seq) const {
-  const auto found = std::find_if(uses_.begin(), uses_.end(),
-                                  [&](const LogitUse& use) { return use.samples && use.seq == seq; });
-  KV_CHECK(found != uses_.end(), "seq={}: the step before samples nothing for it", raw(seq));
-  return static_cast<size_t>(found - uses_.begin());
+  const auto found =
+      std::lower_bound(sampling_rows_.begin(), sampling_rows_.end(), std::pair(seq, size_t{0}));
+  KV_CHECK(found != sampling_rows_.end() && found->first == seq,
+           "seq={}: the step before samples nothing for it", raw(seq));
+  return found->second;
 }
 
 void StepImage::add_rows(const Step& step, const StepImage* earlier) {
@@ -115,6 +116,7 @@ void StepImage::add_rows(const Step& step, const StepImage* earlier) {
 
 void StepImage::add_uses(const Step& step) {
   uses_.clear();
+  sampling_rows_.clear();
   logit_rows_.clear();
   draws_.clear();
   hidden_uses_.clear();
@@ -129,11 +131,13 @@ void StepImage::add_uses(const Step& step) {
         hidden_rows_.push_back(row);
       }
       if (!samples && !slice.scores_row(p)) continue;
+      if (samples) sampling_rows_.emplace_back(slice.seq, uses_.size());
       uses_.push_back({s, slice.seq, p, samples});
       logit_rows_.push_back(row);
       draws_.push_back(draw_of(slice.sampling, p + 1));
     }
   }
+  std::sort(sampling_rows_.begin(), sampling_rows_.end());
 }
 
 void StepImage::plan_attention() {

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "contract/step.h"
@@ -13,7 +14,7 @@
 
 namespace kvasir {
 
-// What becomes of a row that gives logits. It is a sampling row, a scoring row, or both of no use.
+// What becomes of a row that gives logits. A row samples or scores, never both.
 struct LogitUse {
   uint32_t slice = 0;
   SeqId seq{};
@@ -28,12 +29,11 @@ class StepImage {
  public:
   explicit StepImage(const GpuModel& model);
 
-  // Lays the step out; the places of its slices' tables follow by set_table(). Keeps its memory from step to
-  // step; throws std::bad_alloc. earlier: of the step before, to whose tokens rows may refer; null: none do.
+  // Lays the step out; the places of its slices' tables follow by set_table(). Throws std::bad_alloc.
+  // earlier: of the step before, to whose tokens rows may refer; null: none do.
   // REQUIRES: the step has no X, no projections and no remote leaves.
   void lay_out(const Step& step, const CacheGeometry& geometry, const StepImage* earlier);
   void set_table(size_t slice, const ops::gpu::KvPlace* at) { slices_[slice].table = at; }
-  void leave_out(size_t slice) { slices_[slice].left_out = 1; }
 
   uint64_t bytes() const { return bytes_; }
   // to: bytes() of them.
@@ -48,7 +48,7 @@ class StepImage {
   const int32_t* hidden_at(const std::byte* device) const;
 
   bool refers_to_earlier() const { return refers_to_earlier_; }
-  // Of the logit rows, the one that samples for the sequence. REQUIRES: there is one
+  // Of the logit rows, the one that samples for the sequence. REQUIRES: there is one.
   size_t sampling_row_of(SeqId seq) const;
 
   int64_t rows() const { return static_cast<int64_t>(rows_[0].size()); }
@@ -96,6 +96,7 @@ class StepImage {
   std::vector<std::vector<ops::gpu::RowPlace>> rows_;  // by window
   std::vector<Work> work_;
   std::vector<LogitUse> uses_;
+  std::vector<std::pair<SeqId, size_t>> sampling_rows_;  // by sequence
   std::vector<int32_t> logit_rows_;
   std::vector<ops::gpu::DrawPlace> draws_;
   std::vector<HiddenUse> hidden_uses_;

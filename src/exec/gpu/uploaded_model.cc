@@ -26,8 +26,9 @@ Result<std::unique_ptr<UploadedModel>> UploadedModel::make(const ModelFile& file
 
 Result<const void*> UploadedModel::upload(const void* data, size_t bytes, GpuBuffer& pinned,
                                           GpuStream& stream) {
-  KV_ASSIGN_OR_RETURN(std::byte* const to, gpu_.allocate(bytes));
-  pieces_.push_back(to);
+  pieces_.push_back(std::make_unique<GpuBuffer>(gpu_, GpuBuffer::Kind::kDevice));
+  KV_RETURN_IF_ERROR(pieces_.back()->reserve(bytes));
+  std::byte* const to = pieces_.back()->data();
   bytes_ += bytes;
   for (size_t at = 0; at < bytes; at += pinned.bytes()) {
     const size_t count = std::min<size_t>(bytes - at, pinned.bytes());
@@ -37,10 +38,6 @@ Result<const void*> UploadedModel::upload(const void* data, size_t bytes, GpuBuf
     KV_RETURN_IF_ERROR(stream.wait());
   }
   return static_cast<const void*>(to);
-}
-
-UploadedModel::~UploadedModel() {
-  for (std::byte* piece : pieces_) gpu_.release(piece);
 }
 
 }  // namespace kvasir

@@ -14,7 +14,6 @@ class UploadedModel {
   // The file is needed no longer; the GPU outlives what is made. max_positions: the longest sequence that
   // will be run, in tokens. kExhausted: the device has no room for the weights.
   static Result<std::unique_ptr<UploadedModel>> make(const ModelFile& file, uint32_t max_positions, Gpu& gpu);
-  ~UploadedModel();
   UploadedModel(const UploadedModel&) = delete;
   UploadedModel& operator=(const UploadedModel&) = delete;
 
@@ -26,7 +25,7 @@ class UploadedModel {
   Result<const void*> upload(const void* data, size_t bytes, GpuBuffer& pinned, GpuStream& stream);
 
   Gpu& gpu_;
-  std::vector<std::byte*> pieces_;
+  std::vector<std::unique_ptr<GpuBuffer>> pieces_;
   uint64_t bytes_ = 0;
   GpuModel model_;
 };
