@@ -89,7 +89,7 @@ struct MapMove {
   friend bool operator==(const MapMove&, const MapMove&) = default;
 };
 
-// A decision of a plan, in words. They name sequences by their ids, and numbers.
+// A decision of a plan, in words. The words name sequences by their ids.
 struct MapNote {
   Nanos at = 0;
   uint64_t step = 0;
@@ -132,7 +132,7 @@ struct MapFrame {
   std::vector<MapNote> notes;  // since the last frame of this sink
   uint64_t unsaid = 0;         // further notes, which were too many
   MapGauges gauges;
-  Nanos cost = 0;  // of making it, on the engine's thread; not told
+  Nanos cost = 0;  // of this turn's notes and of making it, on the engine's thread; not told
 };
 
 // What does not change while an engine runs.
@@ -160,7 +160,7 @@ class MapSink {
   // Whether the end of this turn is to be shown. REQUIRES: watched()
   virtual bool wants_frame() const = 0;
   virtual void show(MapFrame frame) = 0;
-  // `wake` makes the engine's thread have a turn. Empty: it is not to be called any more.
+  // `wake` makes the engine's thread have a turn. Empty: the former one must not be called any more.
   virtual void set_wake(std::function<void()> wake) { (void)wake; }
 };
 

@@ -89,25 +89,26 @@ void LiveMap::run() {
     const Nanos asked = clock.now();
     wanted_ = true;
     if (wake_) wake_();
-    changed_.wait(lock, [this] { return stopping_ || viewers_.empty() || frame_; });
+    // Not wanted any more: the last viewer has left. Another may have come since, for whom it is asked again.
+    changed_.wait(lock, [this] { return stopping_ || frame_ || !wanted_; });
     if (stopping_ || !frame_) continue;
     const MapFrame frame = *std::exchange(frame_, std::nullopt);
     if (std::exchange(anew_, false)) {
       writer_.reset();
       for (Viewer& v : viewers_) v.needs_whole = true;
     }
-    const std::vector<Viewer> viewers = viewers_;
-    for (Viewer& v : viewers_) v.needs_whole = false;
     const MapShape shape = shape_.value();
-    lock.unlock();
     bool told = false;
     try {
+      const std::vector<Viewer> viewers = viewers_;
+      for (Viewer& v : viewers_) v.needs_whole = false;
+      lock.unlock();
       tell(frame, shape, viewers);
       told = true;
     } catch (const std::bad_alloc&) {
       // The next frame is told whole.
     }
-    lock.lock();
+    if (!lock.owns_lock()) lock.lock();
     if (!told) anew_ = true;
     const Nanos rest = std::max(kBetweenFrames, frame.cost * kPauseForCost) - (clock.now() - asked);
     changed_.wait_for(lock, std::chrono::nanoseconds(std::max<Nanos>(0, rest)), [this] { return stopping_; });

@@ -344,8 +344,9 @@ bool is_map_line(std::string_view line) {
 
 std::string MapWriter::next(const MapFrame& frame) {
   DrawnMap now = draw(frame, groups_);
+  std::string line = frame_line(number_ + 1, now, number_ == 0 ? nullptr : &last_, &frame);
+  // Where memory was missing, the next frame tells the changes since the one before.
   ++number_;
-  std::string line = frame_line(number_, now, number_ == 1 ? nullptr : &last_, &frame);
   last_ = std::move(now);
   return line;
 }

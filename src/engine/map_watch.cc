@@ -12,9 +12,6 @@
 namespace kvasir {
 namespace {
 
-// Notes of one frame; further ones are only counted.
-constexpr size_t kMostNotes = 64;
-
 uint64_t micros(double seconds) {
   return static_cast<uint64_t>(seconds * 1e6);
 }
@@ -69,36 +66,46 @@ bool MapWatch::watched() const {
 }
 
 void MapWatch::planned(const StepPlan& plan) {
+  planned_.clear();
   if (!watched()) return;
+  const Nanos begin = p_.clock.now();
   try {
-    planned_.clear();
     for (const Rows& rows : plan.rows) {
       if (rows.kind == RowKind::kRestore) continue;  // they are for later rows of the same sequence
       planned_.push_back({raw(rows.seq), static_cast<uint8_t>(rows.kind), rows.tokens.size()});
     }
+    const auto by_id = [](const Planned& a, const Planned& b) { return a.seq < b.seq; };
+    std::stable_sort(planned_.begin(), planned_.end(), by_id);
     for (const CopyChange& c : plan.copies) {
       if (c.verb != Verb::kStage) continue;
-      auto it = std::find_if(planned_.begin(), planned_.end(),
-                             [&](const Planned& p) { return p.seq == raw(c.seq); });
-      if (it == planned_.end()) it = planned_.insert(planned_.end(), {raw(c.seq)});
+      auto it = std::lower_bound(planned_.begin(), planned_.end(), Planned{raw(c.seq)}, by_id);
+      if (it == planned_.end() || it->seq != raw(c.seq)) it = planned_.insert(it, {raw(c.seq)});
       it->staged.push_back(c);
     }
-    std::sort(planned_.begin(), planned_.end(),
-              [](const Planned& a, const Planned& b) { return a.seq < b.seq; });
-    const std::vector<MapNote> notes = plan_words(p_.view, plan);
-    for (Viewer& v : viewers_) {
-      if (!v.sink->watched()) continue;
-      const size_t room = kMostNotes - std::min(v.notes.size(), kMostNotes);
-      const size_t said = std::min(room, notes.size());
-      v.notes.insert(v.notes.end(), notes.begin(), notes.begin() + static_cast<ptrdiff_t>(said));
-      v.unsaid += notes.size() - said;
-    }
+    note(plan);
   } catch (const std::bad_alloc&) {
     planned_.clear();
+  }
+  planning_ = p_.clock.now() - begin;
+}
+
+void MapWatch::note(const StepPlan& plan) {
+  size_t most = 0;
+  for (const Viewer& v : viewers_) {
+    if (v.sink->watched()) most = std::max(most, v.room());
+  }
+  uint64_t unsaid = 0;
+  const std::vector<MapNote> notes = plan_words(p_.view, plan, most, unsaid);
+  for (Viewer& v : viewers_) {
+    if (!v.sink->watched()) continue;
+    const size_t said = std::min(v.room(), notes.size());
+    v.notes.insert(v.notes.end(), notes.begin(), notes.begin() + static_cast<ptrdiff_t>(said));
+    v.unsaid += notes.size() - said + unsaid;
   }
 }
 
 void MapWatch::turn_ended(uint64_t step) {
+  const Nanos planning = std::exchange(planning_, 0);
   for (Viewer& v : viewers_) {
     if (!v.sink->watched()) {
       if (!v.notes.empty()) v.notes = {};
@@ -111,7 +118,7 @@ void MapWatch::turn_ended(uint64_t step) {
       MapFrame frame = take(step);
       frame.notes = std::exchange(v.notes, {});
       frame.unsaid = std::exchange(v.unsaid, 0);
-      frame.cost = p_.clock.now() - begin;
+      frame.cost = planning + p_.clock.now() - begin;
       v.sink->show(std::move(frame));
     } catch (const std::bad_alloc&) {
       continue;

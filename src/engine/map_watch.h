@@ -38,11 +38,14 @@ class MapWatch {
   void turn_ended(uint64_t step);
 
  private:
+  // Notes of one frame; further ones are only counted.
+  static constexpr size_t kMostNotes = 64;
   // Notes that a sink has not got yet.
   struct Viewer {
     MapSink* sink;
     std::vector<MapNote> notes = {};
     uint64_t unsaid = 0;
+    size_t room() const { return kMostNotes - notes.size(); }
   };
   // What the last plan wanted of a sequence.
   struct Planned {
@@ -53,6 +56,7 @@ class MapWatch {
   };
 
   bool watched() const;
+  void note(const StepPlan& plan);
   const Planned* planned_for(uint64_t seq) const;
   MapFrame take(uint64_t step);
   MapSequence take(const LiveRequest& live) const;
@@ -65,6 +69,7 @@ class MapWatch {
   std::vector<size_t> places_;  // those that have memory
   std::vector<Viewer> viewers_;
   std::vector<Planned> planned_;  // by id
+  Nanos planning_ = 0;            // what planned() took in this turn
 };
 
 }  // namespace kvasir

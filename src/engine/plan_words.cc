@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -13,31 +14,66 @@
 namespace kvasir {
 namespace {
 
+// The sequences of a list of the view by id, which are sorted when the first is looked for.
+class ById {
+ public:
+  explicit ById(const std::vector<SeqView>& list) : list_(list) {}
+
+  const SeqView* find(SeqId id) {
+    if (sorted_.empty()) {
+      sorted_.reserve(list_.size());
+      for (const SeqView& s : list_) sorted_.push_back(&s);
+      std::sort(sorted_.begin(), sorted_.end(),
+                [](const SeqView* a, const SeqView* b) { return a->id < b->id; });
+    }
+    const auto it = std::lower_bound(sorted_.begin(), sorted_.end(), id,
+                                     [](const SeqView* s, SeqId wanted) { return s->id < wanted; });
+    return it != sorted_.end() && (*it)->id == id ? *it : nullptr;
+  }
+
+ private:
+  const std::vector<SeqView>& list_;
+  std::vector<const SeqView*> sorted_;
+};
+
 class Words {
  public:
-  Words(const View& view, const StepPlan& plan) : view_(view), plan_(plan) {}
+  Words(const View& view, const StepPlan& plan, size_t most)
+      : view_(view), plan_(plan), most_(most), running_(view.running), waiting_(view.waiting) {}
 
-  std::vector<MapNote> take() {
-    for (const Failure& f : plan_.failures)
-      add(f.seq, "fail", fmt::format("failed {}: {}", raw(f.seq), f.reason));
-    for (const Reason& r : plan_.reasons) add(r.seq, name(r.cause), to_string(r));
+  std::vector<MapNote> take(uint64_t& unsaid) {
+    for (const Failure& f : plan_.failures) {
+      if (has_room()) add(f.seq, "fail", fmt::format("failed {}: {}", raw(f.seq), f.reason));
+    }
+    for (const Reason& r : plan_.reasons) {
+      if (has_room()) add(r.seq, name(r.cause), to_string(r));
+    }
     for (const Preemption& p : plan_.preemptions) preempted(p.seq);
     for (const Adoption& a : plan_.adoptions) {
-      add(a.seq, "adopt", fmt::format("{} finds {} tokens in the cache", raw(a.seq), a.tokens));
+      if (has_room())
+        add(a.seq, "adopt", fmt::format("{} finds {} tokens in the cache", raw(a.seq), a.tokens));
     }
-    for (const SeqView& s : view_.waiting) admitted(s);
+    admitted();
     copied();
     for (const Promise& p : plan_.promises) promised(p);
-    if (plan_.borrow_cells > 0) {
+    if (plan_.borrow_cells > 0 && has_room()) {
       add(SeqId{}, "borrow", fmt::format("asks peers for {}", count_of(plan_.borrow_cells, "cell")));
     }
-    if (plan_.return_cells > 0) {
+    if (plan_.return_cells > 0 && has_room()) {
       add(SeqId{}, "return", fmt::format("gives {} back to peers", count_of(plan_.return_cells, "cell")));
     }
+    unsaid = unsaid_;
     return std::move(notes_);
   }
 
  private:
+  // A note for which there is none is only counted.
+  bool has_room() {
+    if (notes_.size() < most_) return true;
+    ++unsaid_;
+    return false;
+  }
+
   void add(SeqId seq, std::string name, std::string words) {
     notes_.push_back({view_.now, raw(view_.next_step), raw(seq), std::move(name), std::move(words)});
   }
@@ -49,14 +85,10 @@ class Words {
     });
   }
 
-  const SeqView* find(const std::vector<SeqView>& list, SeqId id) const {
-    const auto it = std::find_if(list.begin(), list.end(), [&](const SeqView& s) { return s.id == id; });
-    return it == list.end() ? nullptr : &*it;
-  }
-
   // What becomes of its cells is in the plan's copy changes.
   void preempted(SeqId id) {
-    const SeqView* s = find(view_.running, id);
+    if (!has_room()) return;
+    const SeqView* s = running_.find(id);
     const uint32_t cells = s ? s->kv_cells(Tier::kDevice) : 0;
     bool copied = false, given_up = false;
     for (const CopyChange& c : plan_.copies) {
@@ -72,15 +104,17 @@ class Words {
     add(id, "preempt", fmt::format(fmt::runtime(begin), raw(id), count_of(cells, "cell"), what));
   }
 
-  void admitted(const SeqView& s) {
-    if (explained(s.id, "admit") || explained(s.id, "chunk")) return;
-    const auto rows = std::find_if(plan_.rows.begin(), plan_.rows.end(), [&](const Rows& r) {
-      return r.seq == s.id && r.kind != RowKind::kRestore;
-    });
-    if (rows == plan_.rows.end()) return;
-    add(s.id, "admit",
-        fmt::format("admitted {}: {} of {} tokens in its first step", raw(s.id), rows->tokens.size(),
-                    s.known_tokens));
+  void admitted() {
+    std::set<SeqId> seen;
+    for (const Rows& rows : plan_.rows) {
+      if (rows.kind == RowKind::kRestore || running_.find(rows.seq)) continue;
+      const SeqView* s = waiting_.find(rows.seq);
+      if (!s || !seen.insert(s->id).second) continue;
+      if (explained(s->id, "admit") || explained(s->id, "chunk") || !has_room()) continue;
+      add(s->id, "admit",
+          fmt::format("admitted {}: {} of {} tokens in its first step", raw(s->id), rows.tokens.size(),
+                      s->known_tokens));
+    }
   }
 
   void copied() {
@@ -88,8 +122,8 @@ class Words {
     std::map<std::tuple<uint64_t, Verb, Form, Tier, Trigger>, uint64_t> cells;
     for (const CopyChange& c : plan_.copies) {
       if (c.verb == Verb::kStage || find_preemption(c.seq)) continue;
-      const SeqView* s = find(view_.running, c.seq);
-      if (!s) s = find(view_.waiting, c.seq);
+      const SeqView* s = running_.find(c.seq);
+      if (!s) s = waiting_.find(c.seq);
       const uint64_t named =
           c.verb == Verb::kDropAll
               ? (s ? s->held(c.form, c.tier) : 0)
@@ -97,6 +131,7 @@ class Words {
       cells[{raw(c.seq), c.verb, c.form, c.tier, c.trigger}] += named;
     }
     for (const auto& [key, count] : cells) {
+      if (!has_room()) continue;
       const auto& [seq, verb, form, tier, trigger] = key;
       const char* x = form == Form::kX ? " of X" : "";
       if (verb == Verb::kAdd) {
@@ -121,6 +156,7 @@ class Words {
   }
 
   void promised(const Promise& p) {
+    if (!has_room()) return;
     const std::string cells = fmt::format("{} on the {}", count_of(p.cells, "cell"), name(p.tier));
     switch (p.kind) {
       case Promise::Kind::kOwn:
@@ -142,13 +178,16 @@ class Words {
 
   const View& view_;
   const StepPlan& plan_;
+  const size_t most_;
+  ById running_, waiting_;
   std::vector<MapNote> notes_;
+  uint64_t unsaid_ = 0;
 };
 
 }  // namespace
 
-std::vector<MapNote> plan_words(const View& view, const StepPlan& plan) {
-  return Words(view, plan).take();
+std::vector<MapNote> plan_words(const View& view, const StepPlan& plan, size_t most, uint64_t& unsaid) {
+  return Words(view, plan, most).take(unsaid);
 }
 
 }  // namespace kvasir

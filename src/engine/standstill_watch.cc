@@ -2,9 +2,25 @@
 
 #include <fmt/format.h>
 
+#include <new>
+#include <utility>
+
 #include "base/log.h"
 
 namespace kvasir {
+namespace {
+
+// Where memory is missing, the line is left out and counted.
+template <typename... Args>
+void log_standstill(const LiveRequest& live, fmt::format_string<Args...> format, Args&&... args) {
+  try {
+    log_request(LogLevel::kError, live, fmt::format(format, std::forward<Args>(args)...));
+  } catch (const std::bad_alloc&) {
+    count_lost_log_line();
+  }
+}
+
+}  // namespace
 
 void StandstillWatch::fail(SeqId id, StepPlan& plan) {
   ++metrics_.standstills;
@@ -14,11 +30,10 @@ void StandstillWatch::fail(SeqId id, StepPlan& plan) {
 
 void StandstillWatch::fail_head(StepPlan& plan) {
   const SeqView& head = view_.running.empty() ? view_.waiting.front() : view_.running.front();
-  log_request(
-      LogLevel::kError, *requests_.find(head.id),
-      fmt::format("the scheduling policy found no way to go on with {} running and {} waiting requests; the "
-                  "first one fails",
-                  view_.running.size(), view_.waiting.size()));
+  log_standstill(*requests_.find(head.id),
+                 "the scheduling policy found no way to go on with {} running and {} waiting requests; the "
+                 "first one fails",
+                 view_.running.size(), view_.waiting.size());
   fail(head.id, plan);
 }
 
@@ -28,10 +43,11 @@ void StandstillWatch::break_cycle(StepPlan& plan) {
     if (!live) continue;  // check_plan() reports it
     const LiveRequest::Progress& last = live->progress;
     if (last.when_preempted != progress_ || last.preemptions_in_vain < kPreemptionsInVain) continue;
-    log_request(LogLevel::kError, *live,
-                fmt::format("the scheduling policy has preempted a request {} times and no request has made "
-                            "progress; it fails",
-                            last.preemptions_in_vain));
+    log_standstill(
+        *live,
+        "the scheduling policy has preempted a request {} times and no request has made progress; that "
+        "request fails",
+        last.preemptions_in_vain);
     fail(live->id, plan);
     return;
   }

@@ -1,6 +1,7 @@
 // The cache map: lines give back what was written, and the map says of each sequence what the cache does.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <fstream>
 #include <functional>
@@ -292,12 +293,16 @@ TEST(CacheMap, PlansInWords) {
   rows.tokens = {0, 64};
   plan.rows = {rows};
   std::vector<std::string> words;
-  for (const MapNote& note : plan_words(view, plan)) words.push_back(note.words);
+  uint64_t unsaid = 0;
+  for (const MapNote& note : plan_words(view, plan, 4, unsaid)) words.push_back(note.words);
+  EXPECT_EQ(unsaid, 0u);
   EXPECT_EQ(words,
             (std::vector<std::string>{"preempted 3: 7 needs a block",
                                       "3: its 8 cells on the device are given up, to be computed again",
                                       "admitted 7: 64 of 100 tokens in its first step",
                                       "7: up to 4 cells to the host, each layer as it is written"}));
+  EXPECT_EQ(plan_words(view, plan, 1, unsaid).size(), 1u);
+  EXPECT_EQ(unsaid, 3u);
 }
 
 TEST(MapFile, ARunIsReadBack) {
@@ -391,6 +396,33 @@ TEST(LiveMap, ViewersComeAndGoWhileTheEngineRuns) {
   EXPECT_EQ(first.wrong(), "");
   EXPECT_EQ(second.wrong(), "");
   engine.stop();
+}
+
+// A page that is loaded again: its viewer joins when the former one has just left.
+TEST(LiveMap, AViewerThatJoinsAfterTheLastOneHasLeftGetsAMap) {
+  std::atomic<int> lines = 0;  // which the map's thread may still count when the viewer has left
+  LiveMap map({"serve", "m", "auto"});
+  MapShape shape;
+  shape.geometry = {16, 4, 1, 8};
+  map.begin(shape);
+  const auto is_wanted = [&] {
+    for (int i = 0; i < 2000 && !map.wants_frame(); ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    return map.wants_frame();
+  };
+  const auto count = [&](const std::shared_ptr<const std::string>&) { ++lines; };
+  uint64_t viewer = map.join(count);
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_TRUE(is_wanted()) << i;
+    map.leave(viewer);
+    viewer = map.join(count);
+  }
+  ASSERT_TRUE(is_wanted());
+  map.show({});
+  for (int i = 0; i < 2000 && lines < 2; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_EQ(lines, 2) << "a head and a whole map";
+  map.leave(viewer);
 }
 
 }  // namespace
