@@ -1,4 +1,4 @@
-// Which requests have their memory back since a few steps, and shall not lose it again at once.
+// Which requests got their memory back a few steps ago, and should not lose it again at once.
 //
 // To take a history from the device and to bring it back costs about as much as what it could compute in a
 // few steps, so a request that has just returned is not to be the first to make room. It keeps its place for

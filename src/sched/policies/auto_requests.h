@@ -38,7 +38,7 @@ struct AutoRequest {
   bool bounded = false;   // a bound is still to be kept
   bool sits_out = false;  // late: beside its row those on time would be late, too
   bool returned = false;  // a few steps ago: it is not to give up its memory at once
-  double worth = 1;       // its weight; where it states no bound by its response ratio, too
+  double worth = 1;       // its weight, times its response ratio if it states no bound
   Keeps keeps = Keeps::kMust;  // of one that runs
   uint64_t turn = 0;           // LateCredit::turn_of()
 
