@@ -57,7 +57,7 @@ class DiskLane {
   void wake() { file_.io().wake(); }
 
  private:
-  struct Free {
+  struct DeleteAligned {
     void operator()(std::byte* p) const { ::operator delete[](p, std::align_val_t{kBufferAlign}); }
   };
   struct InFlight {
@@ -71,7 +71,7 @@ class DiskLane {
 
   DiskFile& file_;
   const uint64_t buffer_bytes_;
-  std::unique_ptr<std::byte[], Free> buffers_;
+  std::unique_ptr<std::byte[], DeleteAligned> buffers_;
   std::vector<InFlight> jobs_;  // by slot
   std::vector<size_t> free_;    // slots
   uint64_t unflushed_ = 0;      // bytes

@@ -312,10 +312,10 @@ class BorrowedMemory final : public PeerMemory {
   std::unordered_map<uint64_t, MessagePtr> messages_;  // theirs, by sequence
   uint64_t next_age_ = 1;
   uint64_t next_sequence_ = 1;
-  struct Free {
+  struct FreeSlot {
     void operator()(std::byte* memory) const { std::free(memory); }
   };
-  std::vector<std::unique_ptr<std::byte[], Free>> slots_;  // null: not needed so far
+  std::vector<std::unique_ptr<std::byte[], FreeSlot>> slots_;  // null: not needed so far
   std::vector<uint32_t> free_slots_;
   std::deque<WindowRef> waiting_;  // for a slot
   std::deque<WindowRef> ready_;    // to be attended to
