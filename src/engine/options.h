@@ -7,9 +7,10 @@
 #include "cache/sequences/kv_cache.h"
 #include "contract/cache_events.h"
 #include "contract/view.h"
-#include "engine/cache_map.h"
 
 namespace kvasir {
+
+class MapSink;
 
 struct EngineOptions {
   CacheOptions cache;

@@ -10,7 +10,6 @@
 #include "contract/cache_events.h"
 #include "contract/length_predictor.h"
 #include "contract/pooling.h"
-#include "engine/cache_map.h"
 #include "engine/engine.h"
 #include "exec/cpu/decoder.h"
 #include "model/files/sampling_defaults.h"
@@ -20,6 +19,7 @@
 
 namespace kvasir {
 
+class MapSink;
 struct JoinedCluster;
 
 // Where policies' beliefs about costs and lengths come from.
