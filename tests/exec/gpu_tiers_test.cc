@@ -13,6 +13,7 @@ namespace {
 // Of the runs that repeat themselves, but for what was cached; on a device, where none does, of all.
 struct Sums {
   uint64_t steps = 0, staged = 0, partial = 0, deferred = 0, failed = 0, swapped = 0, cached = 0;
+  uint64_t queued_early = 0;
 
   void add(const RigOptions& options, const RigRun& run) {
     for (const RigOutput& out : run.outputs) cached += out.cached_prompt_tokens;
@@ -25,12 +26,17 @@ struct Sums {
     deferred += run.deferred_rows;
     failed += run.link.failed;
     swapped += run.swapped;
+    if (options.gpu_depth == 1) {
+      EXPECT_EQ(run.queued_early, 0U);
+    }
+    queued_early += run.queued_early;
   }
   void print() const {
     const auto n = [](uint64_t v) { return static_cast<unsigned long long>(v); };
     std::printf(
-        "%llu steps: %llu staged, %llu partial; %llu deferred, %llu failed, %llu swapped, %llu cached\n",
-        n(steps), n(staged), n(partial), n(deferred), n(failed), n(swapped), n(cached));
+        "%llu steps: %llu staged, %llu partial; %llu deferred, %llu failed, %llu swapped, %llu cached, %llu "
+        "queued early\n",
+        n(steps), n(staged), n(partial), n(deferred), n(failed), n(swapped), n(cached), n(queued_early));
   }
 };
 
@@ -76,6 +82,7 @@ void torture(const TinyLlamaShape& shape, FakeGpuPace pace) {
 #endif
   EXPECT_GT(sums.swapped, 0U);
   EXPECT_GT(sums.cached, 0U);
+  EXPECT_GT(sums.queued_early, 0U);
 }
 
 TEST(GpuTiers, WorkRunsAtOnce) {

@@ -111,6 +111,7 @@ class Rig {
   std::unique_ptr<FakeLink> fake_;
   std::unique_ptr<MemoryLink> real_;
   std::unique_ptr<Executor> executor_;
+  GpuExecutor* gpu_executor_ = nullptr;  // that, on a GPU
   RowNotes rows_;
   std::unique_ptr<Engine> engine_;
   std::vector<RequestId> ids_;  // of those submitted
@@ -180,7 +181,8 @@ void Rig::make_gpu(const ModelFile& file, const LogitsTap& tap) {
   auto made = GpuExecutor::make(*gpu_, uploaded_->model(), settings_.cache.geometry, gpu_memory_->data(),
                                 clock(), link(), options_.gpu_depth);
   EXPECT_TRUE(made.ok());
-  (*made)->set_tap(tap);
+  gpu_executor_ = made->get();
+  gpu_executor_->set_tap(tap);
   executor_ = std::move(made).value();
 }
 
@@ -290,6 +292,7 @@ void Rig::report() {
   result_.steps = m.steps;
   result_.staged_steps = m.steps_staged;
   result_.deferred_rows = m.deferred_rows;
+  if (gpu_executor_ != nullptr) result_.queued_early = gpu_executor_->queued_early();
   if (link()) result_.link = link()->stats();
   EXPECT_EQ(m.kv_blocks_used, 0u) << "blocks are leaked";
   EXPECT_EQ(m.tiers[1].bytes_used, 0u) << "cells on the host are leaked";

@@ -95,6 +95,7 @@ struct RigRun {
   uint64_t steps = 0;
   uint64_t staged_steps = 0;   // that read something through the stage ring
   uint64_t deferred_rows = 0;  // slices that left a step because a transfer was late, or failed
+  uint64_t queued_early = 0;   // steps that a GPU got before it had ended the one before
   PlanCounts plans;
   LinkStats link;
 };
