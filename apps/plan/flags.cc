@@ -51,6 +51,7 @@ void add_plan_flags(CLI::App& app, PlanOptions& o) {
   add_batch_flags(app, s.runtime);
   add_belief_flags(app, s);
   add_dataset_flags(app, s.bench);
+  app.get_option("--seeds")->default_str("of --effort");
   add_arrival_flags(app, s.bench);
   add_request_limit_flag(app, s);
 }

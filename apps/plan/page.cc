@@ -121,8 +121,7 @@ std::string plan_page(const PlanAnswer& a) {
   page.table(policy_table(a));
   page.paragraph(
       "Rates are where the share of requests that meet all bounds falls below what is asked, the mean over "
-      "the "
-      "seeds with half the 95 % interval of Student's t. In colour: the best, and what is level with it.",
+      "the seeds with half the 95 % interval of Student's t. In colour: the best, and what is level with it.",
       /*dim=*/true);
   std::string left_out;
   for (const LeftOutPolicy& p : a.left_out) {

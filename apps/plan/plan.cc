@@ -60,6 +60,11 @@ Status check(const PlanOptions& options) {
   return {};
 }
 
+// Of the system that the options say, as one.
+uint32_t cards_of(const SimulateOptions& options) {
+  return options.tensor_parallel * options.pipeline_parallel * std::max(1u, options.instances);
+}
+
 // The load that has to be carried; 0: none was given.
 Result<double> load_of(const SimulateOptions& options, double capacity) {
   if (options.bench.request_rate.empty()) return 0.0;
@@ -80,9 +85,8 @@ SearchSettings search_settings(const PlanOptions& options, double capacity) {
   out.least = kLeastOfCapacity * capacity;
   out.most = kMostOfCapacity * capacity;
   const BenchOptions& b = options.simulate.bench;
-  const size_t seeds = b.seeds > 1 ? static_cast<size_t>(b.seeds) : seeds_of(options.effort);
   out.seeds.clear();
-  for (size_t i = 0; i < seeds; ++i) out.seeds.push_back(b.seed + i);
+  for (int64_t i = 0; i < b.seeds; ++i) out.seeds.push_back(b.seed + static_cast<uint64_t>(i));
   return out;
 }
 
@@ -121,7 +125,7 @@ PlannedDevice plan_device(const PlanOptions& options, const std::vector<std::str
   o.device = device;
   o.policies = policies;
   o.runtime.kv_cache_memory_bytes = 0;  // the other one's
-  out.cards = o.tensor_parallel * o.pipeline_parallel;
+  out.cards = cards_of(o);
   const auto search = [&]() -> Status {
     const double effort = kShareElsewhere * options.effort;
     KV_ASSIGN_OR_RETURN(const std::unique_ptr<Trials> trials, Trials::make(o, effort));
@@ -141,11 +145,7 @@ PlannedDevice plan_device(const PlanOptions& options, const std::vector<std::str
 }
 
 // The first device and the others, of the flags and of the prices.
-Status plan_devices(const PlanOptions& options, Speaker& speaker, PlanAnswer& answer) {
-  Prices prices;
-  if (!options.prices.empty()) {
-    KV_ASSIGN_OR_RETURN(prices, read_prices(options.prices));
-  }
+void plan_devices(const PlanOptions& options, const Prices& prices, Speaker& speaker, PlanAnswer& answer) {
   std::vector<std::string> names = {options.simulate.device};
   for (const std::string& name : options.devices) names.push_back(name);
   for (const auto& [name, price] : prices) names.push_back(name);
@@ -153,7 +153,7 @@ Status plan_devices(const PlanOptions& options, Speaker& speaker, PlanAnswer& an
   for (const PlannedPolicy& p : answer.policies) {
     if (policies.size() < kPoliciesElsewhere) policies.push_back(p.name);
   }
-  if (names.size() == 1 && answer.load == 0) return {};
+  if (names.size() == 1 && answer.load == 0) return;
   for (const std::string& name : names) {
     const auto same = [&](const PlannedDevice& d) { return d.name == name; };
     if (std::any_of(answer.devices.begin(), answer.devices.end(), same)) continue;
@@ -177,7 +177,6 @@ Status plan_devices(const PlanOptions& options, Speaker& speaker, PlanAnswer& an
     }
     answer.devices.push_back(std::move(one));
   }
-  return {};
 }
 
 void describe(const PlanOptions& options, const Trials& trials, PlanAnswer& answer) {
@@ -188,8 +187,7 @@ void describe(const PlanOptions& options, const Trials& trials, PlanAnswer& answ
   answer.bounds = bounds_in_words(study.config());
   answer.capacity = trials.capacity();
   answer.residence_s = trials.residence_s();
-  answer.cards = options.simulate.tensor_parallel * options.simulate.pipeline_parallel *
-                 std::max(1u, options.simulate.instances);
+  answer.cards = cards_of(options.simulate);
   answer.settings = {
       {"model", answer.model},
       {"device", answer.device},
@@ -229,8 +227,14 @@ const PlannedPolicy* PlanAnswer::best() const {
 
 Result<PlanAnswer> plan(const PlanOptions& given, std::ostream& out, std::ostream& err, bool terminal) {
   KV_RETURN_IF_ERROR(check(given));
-  if (!given.prices.empty()) KV_RETURN_IF_ERROR(read_prices(given.prices).status());
+  Prices prices;
+  if (!given.prices.empty()) {
+    KV_ASSIGN_OR_RETURN(prices, read_prices(given.prices));
+  }
   PlanOptions options = given;
+  if (int64_t& seeds = options.simulate.bench.seeds; seeds == 0) {
+    seeds = static_cast<int64_t>(seeds_of(options.effort));
+  }
   PlanAnswer answer;
   Speaker speaker(err, options.simulate.bench.progress, terminal);
   PolicyChoice choice = choose_policies(options.simulate);
@@ -251,7 +255,7 @@ Result<PlanAnswer> plan(const PlanOptions& given, std::ostream& out, std::ostrea
                         try_changes(changes, options.simulate, best->name, settings, best->found.rate,
                                     options.effort, [&](const std::string& what) { speaker.say(what); }));
   }
-  KV_RETURN_IF_ERROR(plan_devices(options, speaker, answer));
+  plan_devices(options, prices, speaker, answer);
   speaker.clear();
   out << '\n' << answer_text(answer) << std::flush;
   KV_RETURN_IF_ERROR(write_files(options, answer, out));

@@ -32,7 +32,10 @@ struct PlanOptions {
   std::string svg;                   // a folder, or empty
   std::string json;
 
-  PlanOptions() { simulate.policies = {"all"}; }
+  PlanOptions() {
+    simulate.policies = {"all"};
+    simulate.bench.seeds = 0;  // as many as the effort has
+  }
 };
 
 struct PlannedPolicy {

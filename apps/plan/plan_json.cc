@@ -87,7 +87,8 @@ std::string plan_json(const PlanAnswer& a) {
   }
   if (a.load > 0) out["load"] = a.load;
   out["answer"] = answer_paragraphs(a);
-  return out.dump(2) + "\n";
+  // A name may be a path, with any bytes.
+  return out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace kvasir

@@ -17,6 +17,7 @@ constexpr double kLevel = 0.02;           // no difference that matters
 constexpr double kMostLevel = 0.1;        // beyond it no interval makes two rates level
 constexpr int kLooksBelow = 3;            // grid points
 constexpr int kMostTurns = 12;
+constexpr double kOnPoint = 1e-6;  // so near it is a grid point
 
 double mean(const std::vector<double>& values) {
   return mean_interval(values).mean;
@@ -45,6 +46,10 @@ Result<std::vector<Trial>> RateSearch::run(const std::vector<TrialKey>& keys) {
 
 double RateSearch::rate(int k) const {
   return origin_ * std::pow(1 + settings_.step, k);
+}
+
+double RateSearch::point_of(double rate) const {
+  return std::log(rate / origin_) / std::log1p(settings_.step);
 }
 
 double RateSearch::margin(size_t policy, int k, size_t seed) const {
@@ -161,26 +166,27 @@ int RateSearch::first_guess(size_t policy) const {
     const double share = seen.margin_met / std::max(1e-9, seen.margin_met - seen.margin_missed);
     guess = seen.met + share * (seen.missed - seen.met);
   }
-  return static_cast<int>(std::floor(std::log(guess / origin_) / std::log1p(settings_.step)));
+  return static_cast<int>(std::floor(point_of(guess)));
 }
 
 // Two neighbours on the grid, the first of which is met by all seeds' mean and the second is not; nothing:
 // `out` says why there are none.
 Result<std::optional<std::pair<int, int>>> RateSearch::bracket(size_t policy, int from, FoundRate& out) {
+  const int bottom = std::min(0, static_cast<int>(std::ceil(point_of(settings_.least) - kOnPoint)));
+  const int top = std::max(0, static_cast<int>(std::floor(point_of(settings_.most) + kOnPoint)));
   std::optional<int> low, high;
   int at = from, stride = 1;
   for (int turn = 0; turn < 4 * kMostTurns; ++turn) {
-    if (rate(at) > settings_.most) {
-      out.end = FoundRate::End::kAlways;
-      return std::optional<std::pair<int, int>>();
-    }
-    if (rate(at) < settings_.least) {
-      out.end = FoundRate::End::kNone;
-      return std::optional<std::pair<int, int>>();
-    }
-    const bool close = low && high && *high - *low <= 2;
+    at = std::clamp(at, bottom, top);
+    const bool close = at == bottom || at == top || (low && high && *high - *low <= 2);
     KV_ASSIGN_OR_RETURN(const bool is_met, met(policy, at, close));
     (is_met ? low : high) = at;
+    if (at == (is_met ? top : bottom)) {
+      out.end = is_met ? FoundRate::End::kAlways : FoundRate::End::kNone;
+      (is_met ? out.low : out.high) = rate(at);
+      out.rate = out.low;
+      return std::optional<std::pair<int, int>>();
+    }
     // A point that all seeds decide otherwise than two did: what lies beyond it counts no more.
     if (is_met && high && *high <= at) high.reset();
     if (!is_met && low && *low >= at) low.reset();
@@ -250,11 +256,7 @@ Result<FoundRate> RateSearch::refine(size_t policy, std::optional<int> best) {
     }
   }
   KV_ASSIGN_OR_RETURN(const auto found, bracket(policy, best.value_or(first_guess(policy)), out));
-  if (found) {
-    cross(policy, found->first, found->second, out);
-  } else {
-    out.rate = out.end == FoundRate::End::kAlways ? settings_.most : 0;
-  }
+  if (found) cross(policy, found->first, found->second, out);
   return out;
 }
 
@@ -272,7 +274,7 @@ Result<std::vector<FoundRate>> RateSearch::search() {
     KV_ASSIGN_OR_RETURN(FoundRate one, refine(candidates_[i], best));
     if (one.end == FoundRate::End::kMet && one.rate > best_rate) {
       best_rate = one.rate;
-      best = static_cast<int>(std::lround(std::log(one.low / origin_) / std::log1p(settings_.step)));
+      best = static_cast<int>(std::lround(point_of(one.low)));
     }
     add(std::move(one));
   }

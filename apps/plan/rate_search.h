@@ -104,6 +104,7 @@ class RateSearch {
   int first_guess(size_t policy) const;
   double margin(size_t policy, int k, size_t seed) const;
   double rate(int k) const;
+  double point_of(double rate) const;  // on the grid, between whose points it may lie
   std::vector<double> attained(size_t policy, int k) const;
   void cross(size_t policy, int low, int high, FoundRate& out) const;
 

@@ -18,6 +18,7 @@ constexpr int64_t kCapacityPrompts = 300;
 // grows shows only in a run that is longer than what the bounds forgive.
 constexpr double kBoundsJudged = 3;
 constexpr double kNearBudget = 0.95;
+constexpr double kMostDrainSeconds = 1e8;
 
 double percent(double part, double whole) {
   return whole > 0 ? 100 * part / whole : 0;
@@ -67,9 +68,6 @@ RunUsage mean_of(const std::vector<const RunUsage*>& all) {
         &RunUsage::p99_tbt_ms, &RunUsage::mean_e2el_s}) {
     for (const RunUsage* one : all) out.*field += one->*field / count;
   }
-  for (size_t g = 0; g < std::size(out.by_goal); ++g) {
-    for (const RunUsage* one : all) out.by_goal[g] += one->by_goal[g] / count;
-  }
   return out;
 }
 
@@ -114,16 +112,12 @@ JudgedRun judge(const SimulationOutcome& o, const std::vector<SimulatedRequest>&
     const RequestRecord& r = o.load.records[i];
     ++judged;
     if (attains_all(r, config.goals)) ++good;
-    for (const Goal& goal : config.goals) {
-      if (attains(r, goal)) ++u.by_goal[static_cast<size_t>(goal.key)];
-    }
     if (r.state != RequestRecord::State::kCompleted) continue;
     ttfts.push_back(ttft_ms(r));
     u.mean_e2el_s += e2el_ms(r) / 1e3;
     for (Nanos gap : r.gaps) gaps.push_back(to_millis(gap));
   }
   if (!ttfts.empty()) u.mean_e2el_s /= static_cast<double>(ttfts.size());
-  for (double& share : u.by_goal) share = percent(share, judged);
   std::sort(ttfts.begin(), ttfts.end());
   std::sort(gaps.begin(), gaps.end());
   u.p99_ttft_ms = percentile_of_sorted(ttfts, 99);
@@ -173,14 +167,15 @@ Trials::Shape Trials::shape(double rate, bool whole) const {
   const double all_s = (length.before + length.after) * residence_s_ + judged_s;
   const int64_t most = std::min(length.most, study_->config().options.num_prompts);
   Shape out;
-  out.requests =
-      std::clamp(static_cast<int64_t>(std::ceil(all_s * rate)), std::min(length.least, most), most);
+  // A bound may be as long as one likes.
+  out.requests = static_cast<int64_t>(std::clamp(
+      std::ceil(all_s * rate), static_cast<double>(std::min(length.least, most)), static_cast<double>(most)));
   const double seconds = static_cast<double>(out.requests) / rate;
   // Where the number of requests bounds the run, its parts shrink alike, but what fills the system first.
   const double before = std::min(length.before * residence_s_, seconds / 3);
   out.from = before;
   out.to = std::max(before + 1e-3, seconds - std::min(length.after * residence_s_, seconds / 10));
-  out.drain = 2 * residence_s_ + longest_bound_s_;
+  out.drain = std::min(2 * residence_s_ + longest_bound_s_, kMostDrainSeconds);
   return out;
 }
 

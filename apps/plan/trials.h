@@ -13,20 +13,21 @@
 
 namespace kvasir {
 
-// Shares of time or of a step's means, in percent, of the judged part of a run.
+// Shares of time or of a step's means, in percent.
 struct RunUsage {
-  double limited = 0;       // requests wait, though the step's tokens would allow more: no memory, or no slot
+  // Over the whole run, its beginning and end too.
+  double limited = 0;    // requests wait, though the step's tokens would allow more: no memory, or no slot
+  double memory = 0;     // mean of the KV memory that is allocated
+  double busy = 0;       // the device is in a step
+  double link_busy = 0;  // of both directions
+  // Of the judged part.
   double slots_full = 0;    // --max-num-seqs requests run
-  double memory = 0;        // mean of the KV memory that is allocated
-  double busy = 0;          // the device is in a step
-  double link_busy = 0;     // of both directions
   double tokens_full = 0;   // steps have all the tokens that --max-num-batched-tokens allows
   double mean_running = 0;  // requests
   double goodput = 0;       // requests a second that met their bounds
   double p99_ttft_ms = 0;   // of the judged requests that completed; likewise
   double p99_tbt_ms = 0;
   double mean_e2el_s = 0;
-  double by_goal[5] = {0, 0, 0, 0, 0};  // percent of the judged requests that meet each bound, by Goal::Key
 };
 
 // How long runs are, in multiples of the time that a request is in the saturated system.

@@ -84,11 +84,14 @@ const char* resource(WhatIf::Of of) {
 
 std::string shares(const RunUsage& u) {
   std::string out = fmt::format(
-      "there, requests wait for memory or a slot {:.0f} % of the time, {:.0f} % of the KV memory is "
-      "allocated, the device is in a step {:.0f} % of the time, all slots are taken {:.0f} %, steps are full "
-      "of tokens {:.0f} %",
-      u.limited, u.memory, u.busy, u.slots_full, u.tokens_full);
+      "over the whole runs there, requests wait for memory or a slot {:.0f} % of the time, {:.0f} % of the "
+      "KV memory is allocated, the device is in a step {:.0f} % of the time",
+      u.limited, u.memory, u.busy);
   if (u.link_busy > 0) out += fmt::format(", the link to the host is busy {:.0f} %", u.link_busy);
+  out += fmt::format(
+      "; in their judged part, all slots are taken {:.0f} % of the time, steps are full of "
+      "tokens {:.0f} %",
+      u.slots_full, u.tokens_full);
   return out;
 }
 
@@ -109,10 +112,14 @@ std::string best_sentence(const PlanAnswer& a, const PlannedPolicy& best) {
   std::string out = fmt::format(
       "Highest rate: {} requests/s under {}, with {:g} % of the requests meeting all bounds in steady state",
       rate_text(f.rate), best.name, a.percent);
-  out += f.half_width > 0
-             ? fmt::format(" (95 % interval {} to {}, {} seeds).", rate_text(f.rate - f.half_width),
-                           rate_text(f.rate + f.half_width), a.seeds)
-             : std::string(" (one seed, so no interval: give --seeds 3).");
+  if (a.seeds < 2) {
+    out += " (one seed, so no interval: --seeds 3 gives one).";
+  } else if (f.half_width > 0) {
+    out += fmt::format(" (95 % interval {} to {}, {} seeds).", rate_text(f.rate - f.half_width),
+                       rate_text(f.rate + f.half_width), a.seeds);
+  } else {
+    out += fmt::format(" ({} seeds, all with this rate).", a.seeds);
+  }
   out += fmt::format(" At {} requests/s {} of them do, at {} {}.", rate_text(f.low),
                      attained_text(f.attained_low, f.half_low, a.seeds), rate_text(f.high),
                      missed_text(f, a.percent));
@@ -347,9 +354,8 @@ std::vector<std::string> answer_paragraphs(const PlanAnswer& a) {
   if (!best) {
     return {fmt::format(
         "No rate is met: even at a fiftieth of what the system serves when requests always wait ({} "
-        "requests/s) "
-        "fewer than {:g} % of the requests meet all bounds under any policy. Loosen the bounds, or take a "
-        "faster device.",
+        "requests/s) fewer than {:g} % of the requests meet all bounds under any policy. Loosen the bounds, "
+        "or take a faster device.",
         rate_text(a.capacity), a.percent)};
   }
   std::vector<std::string> out = {best_sentence(a, *best)};
@@ -362,8 +368,7 @@ std::vector<std::string> answer_paragraphs(const PlanAnswer& a) {
   }
   std::string runs = fmt::format(
       "Each long run has {} requests, of which {:.0f} s are judged, {:.0f} times what a request is in the "
-      "full "
-      "system; its beginning and end are cut off. {} runs of these policies, {} requests in all.",
+      "full system; its beginning and end are cut off. {} runs of these policies, {} requests in all.",
       a.run_requests, a.run_seconds, a.run_seconds / std::max(1e-9, a.residence_s), a.runs, a.simulated);
   if (a.run_seconds < 4 * a.residence_s) {
     runs += " That is short: a rate a little too high may pass. Give more --effort.";

@@ -153,6 +153,33 @@ TEST(RateSearch, SaysWhenNothingIsMetAndWhenEverythingIs) {
   EXPECT_EQ(found[1].end, End::kBehind);
 }
 
+// Short runs are far off, so that the strides of the long ones jump over the ends of what is tried.
+TEST(RateSearch, StridesStopAtTheEndsWhichAreTried) {
+  const auto found = [](double short_knee, double knee) {
+    FakeSimulator fake{{knee}};
+    RateSearch search(settings(), 1, [&](const std::vector<TrialKey>& keys) -> Result<std::vector<Trial>> {
+      fake.knees = {keys.front().whole ? knee : short_knee};
+      return fake.run()(keys);
+    });
+    return search.search().value().front();
+  };
+  FoundRate one = found(3, 62);
+  EXPECT_EQ(one.end, End::kMet);
+  EXPECT_NEAR(one.rate, 62, 0.1);
+  one = found(1, 0.021);
+  EXPECT_EQ(one.end, End::kMet);
+  EXPECT_NEAR(one.rate, 0.021, 0.0001);
+  one = found(3, 70);
+  EXPECT_EQ(one.end, End::kAlways);
+  EXPECT_LE(one.rate, 64);
+  EXPECT_GT(one.rate, 64 / 1.02);
+  EXPECT_EQ(one.low, one.rate);
+  one = found(1, 0.015);
+  EXPECT_EQ(one.end, End::kNone);
+  EXPECT_EQ(one.rate, 0);
+  EXPECT_GE(one.high, 0.02);
+}
+
 TEST(RateSearch, AStartThatMissesEndsAQuestionAboutMore) {
   FakeSimulator fake{{0.5}};
   SearchSettings s = settings(1);
@@ -260,9 +287,9 @@ TEST(PlanWords, SayTheRateItsIntervalAndWhatIsLevel) {
   EXPECT_THAT(text,
               HasSubstr("Level with it, as far as these seeds tell: second (2.08); then comes third with "
                         "1.20 to 1.50."));
-  EXPECT_THAT(text,
-              HasSubstr("What binds: the KV memory; more of it gains most (+35 %); there, requests wait for "
-                        "memory or a slot 63 % of the time"));
+  EXPECT_THAT(
+      text, HasSubstr("What binds: the KV memory; more of it gains most (+35 %); over the whole runs there, "
+                      "requests wait for memory or a slot 63 % of the time"));
   EXPECT_THAT(text, HasSubstr("What would help most: twice the KV memory, +35 %.\n"));
   EXPECT_THAT(text, HasSubstr("20 times what a request is in the full system"));
 }
@@ -273,8 +300,9 @@ TEST(PlanWords, SayThatNothingHelpsThatNothingIsMetAndThatASeedHasNoInterval) {
   EXPECT_THAT(answer_text(a), HasSubstr("none of the changes that were tried gains 5 %"));
   EXPECT_THAT(binding_of(a).word, HasSubstr("the bounds"));
   a.policies[0].found.half_width = 0;
+  EXPECT_THAT(answer_text(a), HasSubstr("in steady state (3 seeds, all with this rate)."));
   a.seeds = 1;
-  EXPECT_THAT(answer_text(a), HasSubstr("(one seed, so no interval: give --seeds 3)"));
+  EXPECT_THAT(answer_text(a), HasSubstr("(one seed, so no interval: --seeds 3 gives one)"));
   a.policies[0].found.attained_high = 93;
   EXPECT_THAT(answer_text(a), HasSubstr("at 2.12 93.0 %, but the queue grows, or single seeds miss by far."));
   a.run_seconds = 20;
@@ -331,6 +359,9 @@ TEST(PlanPage, HasTheAnswerAndNothingFromElsewhere) {
   EXPECT_EQ(plan_charts(answer()).size(), 2u);
   EXPECT_EQ(plan_charts(answer())[0].first, "highest-rate-by-policy");
   EXPECT_THAT(plan_json(answer()), HasSubstr("\"binds\": \"the KV memory\""));
+  PlanAnswer odd = answer();
+  odd.model = "m\xff.gguf";
+  EXPECT_THAT(plan_json(odd), HasSubstr("\"model\": \"m\xef\xbf\xbd.gguf\"")) << "no UTF-8";
 }
 
 }  // namespace
