@@ -5,6 +5,7 @@ import os
 import random
 import re
 import tempfile
+import time
 import unittest
 
 from browser import Keys, PageTest
@@ -234,6 +235,23 @@ class Chats(ChatTest):
         browser.named(".icon-button", "Delete “First question”").click()
         browser.wait(lambda: browser.texts(".conversation") == ["Second question"], "it is not deleted")
         self.assertEqual(browser.all(".message"), [])
+
+    def test_what_is_deleted_while_it_is_answered_stays_deleted(self):
+        browser = self.open({"temperature": 0})
+        for name in ["Delete “A story”", "Delete all conversations"]:
+            with self.subTest(name):
+                self.ask("A story")
+                browser.wait(lambda: len("".join(self.answers())) > 20, "no answer begins", 90)
+                browser.run("window.confirm = () => true")
+                if name == "Delete all conversations":
+                    browser.named(".icon-button", "Settings").click()
+                    browser.named("dialog button", name).click()
+                else:
+                    browser.named(".icon-button", name).click()
+                server.wait_metric("num_requests_running", 0)
+                time.sleep(0.5)  # the aborted answer ends in the page
+                self.assertEqual(browser.texts(".conversation"), [])
+                self.assertEqual(browser.run("return Object.keys(localStorage).filter((key) => key.startsWith('kvasir.chat.'))"), [])
 
     def test_settings_are_sent(self):
         browser = self.open({})

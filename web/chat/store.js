@@ -70,15 +70,19 @@ export function loadConversation(id) {
   return conversation;
 }
 
+// Ids of what was deleted here: the end of an answer that was being made then must not bring it back.
+const deleted = new Set();
+
 // False: the browser keeps nothing, or is full. An empty conversation is not kept.
 export function saveConversation(conversation) {
-  if (conversation.nodes.length === 1) return true;
+  if (conversation.nodes.length === 1 || deleted.has(conversation.id)) return true;
   const others = load(localStorage, INDEX, []).filter((one) => one.id !== conversation.id);
   const index = [...others, { id: conversation.id, title: conversation.title, used: Date.now() }];
   return save(localStorage, keyOf(conversation.id), conversation) && save(localStorage, INDEX, index);
 }
 
 export function deleteConversation(id) {
+  deleted.add(id);
   save(localStorage, keyOf(id), null);
   save(localStorage, INDEX, load(localStorage, INDEX, []).filter((one) => one.id !== id));
 }
