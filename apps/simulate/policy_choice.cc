@@ -8,8 +8,6 @@ namespace kvasir {
 namespace {
 
 constexpr const char* kAll = "all";
-// Another name of the baseline.
-constexpr const char* kAlias = "fcfs";
 
 bool has_priorities(const SimulateOptions& options) {
   return std::any_of(options.bench.slo_classes.begin(), options.bench.slo_classes.end(),
@@ -24,7 +22,7 @@ std::string what_policy_lacks(const SimulateOptions& options, const std::string&
     return "needs a host tier: give --kv-offloading-size";
   }
   if (traits.borrows && options.instances < 2) return "needs peers: give --instances 2 or more";
-  if (policy == "priority" && !has_priorities(options)) {
+  if (traits.needs_priority && !has_priorities(options)) {
     return "needs priorities: give --slo-class with priority:P";
   }
   return "";
@@ -38,7 +36,7 @@ PolicyChoice choose_policies(const SimulateOptions& options) {
       continue;
     }
     for (const std::string& policy : policy_names()) {
-      if (policy == kAlias) continue;
+      if (policy_traits(policy).alias) continue;
       if (std::find(options.policies.begin(), options.policies.end(), policy) != options.policies.end()) {
         continue;  // named beside "all"
       }

@@ -15,11 +15,11 @@
   POLICY("distkv", make_distkv, .whole_prompts = true, .borrows = true)                    \
   POLICY("ellm", make_ellm, .whole_prompts = true, .drops = true)                          \
   POLICY("fastgen", make_fastgen)                                                          \
-  POLICY("fcfs", make_vllm, .whole_prompts = true) /* the name that users of vLLM know */  \
+  POLICY("fcfs", make_vllm, .whole_prompts = true, .alias = true) /* its name in vLLM */   \
   POLICY("hcache", make_hcache, .whole_prompts = true, .offloads = true)                   \
   POLICY("layerkv", make_layerkv, .whole_prompts = true, .offloads = true, .stages = true) \
   POLICY("orca", make_orca)                                                                \
-  POLICY("priority", make_priority, .reads_priority = true)                                \
+  POLICY("priority", make_priority, .reads_priority = true, .needs_priority = true)        \
   POLICY("rlp", make_rlp, .whole_prompts = true)                                           \
   POLICY("s3", make_s3, .whole_prompts = true, .offloads = true)                           \
   POLICY("sarathi", make_sarathi)                                                          \

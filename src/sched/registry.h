@@ -16,6 +16,8 @@ namespace kvasir {
 struct PolicyTraits {
   // SeqView::priority changes what it plans.
   bool reads_priority = false;
+  // Without priorities it plans what another policy plans.
+  bool needs_priority = false;
   // It prefills a prompt in one step: if the token budget is below a usual prompt, each prompt runs alone.
   bool whole_prompts = false;
   // It moves KV to a tier behind the device: without one it loses its purpose.
@@ -27,6 +29,8 @@ struct PolicyTraits {
   bool drops = false;
   // It asks peers for memory: it gains if there are any.
   bool borrows = false;
+  // It is another name of a policy that is in the list, too.
+  bool alias = false;
   // It keeps copies in form X: it needs frames for them, and a ring through which they are read. Depends on
   // its settings; false if they are invalid.
   bool keeps_x = false;

@@ -139,7 +139,7 @@ TEST_F(PlanTest, SimulateTakesAllAndSaysWhichIsBest) {
   EXPECT_THAT(ran.out, HasSubstr("level with it: "));
   EXPECT_THAT(ran.out, HasSubstr("One seed has no interval"));
   ran = command(args + Args{"--seeds", "2", "--scheduling-policy", "vllm", "--scheduling-policy", "layerkv"});
-  EXPECT_THAT(ran.out, HasSubstr("layerkv needs a host tier: give --kv-offloading-size; without it"));
+  EXPECT_THAT(ran.out, HasSubstr("layerkv needs a host tier: give --kv-offloading-size; without that, "));
   EXPECT_THAT(ran.out, Not(HasSubstr("One seed has no interval")));
 }
 

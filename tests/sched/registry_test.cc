@@ -115,6 +115,10 @@ TEST(Registry, TraitsAreOfTheNameWithoutItsSettings) {
       EXPECT_EQ(policy_traits(name).reads_priority, c.priority) << name;
     }
   }
+  for (const std::string& name : policy_names()) {
+    EXPECT_EQ(policy_traits(name).needs_priority, name == "priority") << name;
+    EXPECT_EQ(policy_traits(name).alias, name == "fcfs") << name;
+  }
   EXPECT_TRUE(policy_traits("ellm:mix=layers").drops);
   EXPECT_FALSE(policy_traits("layerkv").drops);
   EXPECT_TRUE(policy_traits("distkv").borrows);
