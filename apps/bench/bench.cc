@@ -160,6 +160,7 @@ Status save(const BenchConfig& config, const std::string& model, const std::vect
     KV_RETURN_IF_ERROR(write_text(path, json, "--result-dir"));
     out << fmt::format("Result written to {}\n", path) << std::flush;
   }
+  if (o.html.empty() && o.svg.empty()) return Status();
   KV_ASSIGN_OR_RETURN(const ReportSeries series, read_result(json, model));
   return write_report(o, {series}, "kvasir bench", out);
 }

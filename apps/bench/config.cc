@@ -261,7 +261,7 @@ Status check_reports(const BenchOptions& o) {
                  "--save-detailed, --result-dir and --result-filename need --save-result");
   }
   if (!o.compare.empty() && o.html.empty() && o.svg.empty()) {
-    return error(ErrorCode::kInvalidArgument, "--compare: --html must name the report to write");
+    return error(ErrorCode::kInvalidArgument, "--compare: give --html FILE or --svg FOLDER for the report");
   }
   if (o.max_tokens > 0 && !o.force_output_lengths) {
     return error(ErrorCode::kInvalidArgument,

@@ -173,8 +173,10 @@ void add_result_flags(CLI::App& app, BenchOptions& o) {
       ->type_name(kFileType);
   app.add_option("--svg", o.svg, "Write each chart of the report as an SVG file into this folder")
       ->type_name(kFolderType);
-  app.add_option("--compare", o.compare,
-                 "Result files of earlier runs: no load is sent, and --html gets them all in one picture")
+  app.add_option(
+         "--compare", o.compare,
+         "Result files of earlier runs: no load is sent, and the report of --html or --svg has them all in "
+         "the same pictures")
       ->type_name(kFileType);
 }
 

@@ -12,11 +12,12 @@
 
 namespace kvasir {
 
+// Each chart of the report: a name of a file, and an <svg> element.
+std::vector<std::pair<std::string, std::string>> report_charts(const std::vector<ReportSeries>& series);
+
 // Settings, a table, curves over the rate where there are several, and for each rate the distributions of
 // latencies and the course of time. Several systems are drawn in the same pictures. Every text is escaped.
 // REQUIRES: every series has a run
-// Each chart of the report: a name of a file, and an <svg> element.
-std::vector<std::pair<std::string, std::string>> report_charts(const std::vector<ReportSeries>& series);
 std::string html_report(const std::vector<ReportSeries>& series, const std::string& title = "kvasir bench");
 
 // Writes what --html and --svg ask for, and says so on `out`.

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/bench/figures.h"
+#include "apps/report/chart.h"
 
 namespace kvasir {
 namespace {
@@ -250,6 +251,14 @@ Status write_text(const std::string& path, const std::string& text, const char* 
   file << text;
   file.close();
   if (!file) return error(ErrorCode::kIo, "{}: the result cannot be written; see {}", path, flag);
+  return Status();
+}
+
+Status write_charts(const std::string& folder,
+                    const std::vector<std::pair<std::string, std::string>>& charts) {
+  for (const auto& [name, svg] : charts) {
+    KV_RETURN_IF_ERROR(write_text(folder + "/" + name + ".svg", svg_file(svg), "--svg"));
+  }
   return Status();
 }
 

@@ -16,7 +16,6 @@
 #include "apps/plan/prices.h"
 #include "apps/plan/what_if.h"
 #include "apps/plan/words.h"
-#include "apps/report/page.h"
 
 namespace kvasir {
 namespace {

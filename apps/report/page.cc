@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <filesystem>
-#include <fstream>
 
 #include "apps/report/chart.h"
 
@@ -90,20 +88,6 @@ void Page::settings(const std::vector<std::pair<std::string, std::string>>& sett
   out.texts = true;
   for (const auto& [name, value] : settings) out.rows.push_back({name, value});
   table(out);
-}
-
-Status write_charts(const std::string& folder,
-                    const std::vector<std::pair<std::string, std::string>>& charts) {
-  std::error_code failed;
-  std::filesystem::create_directories(folder, failed);
-  for (const auto& [name, svg] : charts) {
-    const std::filesystem::path path = std::filesystem::path(folder) / (name + ".svg");
-    std::ofstream file(path);
-    file << svg_file(svg);
-    file.close();
-    if (!file) return error(ErrorCode::kUnavailable, "--svg: cannot write {}", path.string());
-  }
-  return {};
 }
 
 std::string file_name_of(const std::string& text) {

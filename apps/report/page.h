@@ -6,8 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/status.h"
-
 namespace kvasir {
 
 // Texts in tables are made safe here; those of the first columns are names, the others figures.
@@ -39,10 +37,6 @@ class Page {
  private:
   std::string text_;
 };
-
-// A file for each chart in `folder`, which is made: NAME.svg (svg_file). kUnavailable names --svg.
-Status write_charts(const std::string& folder,
-                    const std::vector<std::pair<std::string, std::string>>& charts);
 
 // A name of a file: letters, digits and dashes of `text`.
 std::string file_name_of(const std::string& text);

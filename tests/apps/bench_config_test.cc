@@ -212,7 +212,7 @@ TEST(BenchConfig, AMistakeIsRefusedByItsName) {
        [](BenchOptions& o) {
          o.slo = {"tbt:5", "tbt:6"};
        }},
-      {"--compare: --html", [](BenchOptions& o) { o.compare = {"a.json"}; }},
+      {"--compare: give --html FILE or --svg FOLDER", [](BenchOptions& o) { o.compare = {"a.json"}; }},
       {"--random-range-ratio", [](BenchOptions& o) { o.random_range_ratio = 1; }},
       {"--random-range-ratio", [](BenchOptions& o) { o.random_range_ratio = std::nan(""); }},
       {"--request-rate", [](BenchOptions& o) { o.request_rate = "1,0"; }},
