@@ -265,9 +265,8 @@ void measure_beliefs(const Options& o) {
 int run(const Options& o) {
   fmt::print("{} sequences of {} tokens decode; microseconds of the engine's thread per step\n", o.seqs,
              o.tokens);
-  fmt::print("{:<16} {:>8} {:>10} {:>10} {:>14} {:>12} {:>10}\n", "policy", "groups", "plan", "with check",
-             "commit", "plan+commit", "publish");
-  if (o.map) fmt::print("and at the end of each line a frame of the cache map, which no phase includes\n");
+  fmt::print("{:<16} {:>8} {:>10} {:>10} {:>14} {:>12} {:>10}{}\n", "policy", "groups", "plan", "with check",
+             "commit", "plan+commit", "publish", o.map ? fmt::format(" {:>8}", "frame") : "");
   const auto report = [&](const std::string& policy, bool scarce) {
     for (uint32_t layers_per_group : {32u, 4u, 1u}) {
       const Phases checked = measure(o, policy, layers_per_group, true, scarce);
@@ -282,7 +281,7 @@ int run(const Options& o) {
   };
   if (o.policy.find(':') != std::string::npos) report(o.policy, true);  // with settings of its own
   for (const std::string& policy : policy_names()) {
-    if (policy == "fcfs" || (!o.policy.empty() && policy != o.policy)) continue;  // fcfs is vllm
+    if (policy_traits(policy).alias || (!o.policy.empty() && policy != o.policy)) continue;
     report(policy, false);
     if (policy != "layerkv") continue;
     report(policy, true);
@@ -309,8 +308,10 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(0.1, 1.0));
   app.add_option("--clock", options.clock, "wall or cpu: of the engine's thread")
       ->check(CLI::IsMember({"wall", "cpu"}));
-  app.add_flag("--map", options.map,
-               "take a frame of the cache map at the end of each step, and say what that took");
+  app.add_flag(
+      "--map", options.map,
+      "take a frame of the cache map at the end of each step; the column frame, which no phase includes, is "
+      "what that took");
   app.add_option("--ring-blocks", options.ring_blocks, "blocks of which the stage ring holds one layer");
   CLI11_PARSE(app, argc, argv);
   return kvasir::bench::run(options);
