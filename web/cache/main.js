@@ -1,5 +1,5 @@
 // The page of the cache map: of the server that has given it, as it works, or of records that `kvasir view` was given.
-import { ApiFailure, call, events, getJson } from "../common/api.js";
+import { ApiFailure, call, events, getJson, lines } from "../common/api.js";
 import { el, icon, iconButton } from "../common/dom.js";
 import { themeButton } from "../common/theme.js";
 import { legend } from "./palette.js";
@@ -31,17 +31,10 @@ const themed = () => { for (const p of panes) p.strips.themeChanged(); };
 
 function showPlay() {
   const moving = live ? follow || playing : playing;
-  playButton.replaceChildren(moving ? pauseIcon() : playIcon(), moving ? "Pause" : "Play");
+  playButton.replaceChildren(icon(moving ? "pause" : "play"), moving ? "Pause" : "Play");
   liveButton.hidden = !live;
   liveButton.setAttribute("aria-pressed", String(follow));
 }
-const shape = (path) => {
-  const node = icon("stop");
-  node.firstChild.setAttribute("d", path);
-  return node;
-};
-const playIcon = () => shape("M7 5l12 7-12 7z");
-const pauseIcon = () => shape("M8 5v14 M16 5v14");
 
 const begin = () => Math.min(...panes.map((p) => p.begin));
 const end = () => Math.max(0, ...panes.map((p) => p.end));
@@ -70,7 +63,7 @@ function step(forward) {
     const t = h.frames[i].t - p.zero;
     best = forward ? Math.min(best, t) : Math.max(best, t);
   }
-  if (Number.isFinite(best)) seek(best + (forward ? 1e-9 : 1e-9));
+  if (Number.isFinite(best)) seek(best + 1e-9);
   showPlay();
 }
 
@@ -135,23 +128,10 @@ async function watch(pane) {
   }
 }
 
-async function* linesOf(answer) {
-  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
-  let rest = "";
-  for (;;) {
-    const { done, value } = await reader.read();
-    if (done) break;
-    const lines = (rest + value).split("\n");
-    rest = lines.pop();
-    yield* lines;
-  }
-  if (rest) yield rest;
-}
-
 async function read(pane, index) {
   const answer = await call(`cache/records/${index}`);
   let count = 0;
-  for await (const line of linesOf(answer)) {
+  for await (const line of lines(answer)) {
     pane.add(JSON.parse(line));
     if (++count % 2000 !== 0) continue;
     status.textContent = `reading ${pane.name}: ${count} frames`;
@@ -186,10 +166,8 @@ document.body.append(
   stage,
   el("footer", { class: "player" },
     playButton,
-    iconButton("menu", "One frame back", () => step(false), { id: "back" }), iconButton("menu", "One frame on", () => step(true), { id: "on" }),
+    iconButton("back", "One frame back", () => step(false), { id: "back" }), iconButton("on", "One frame on", () => step(true), { id: "on" }),
     slider, time, el("label", { class: "choice" }, "Speed ", speedChoice), liveButton));
-document.getElementById("back").replaceChildren(shape("M18 5 8 12l10 7z M6 5v14"));
-document.getElementById("on").replaceChildren(shape("M6 5l10 7-10 7z M18 5v14"));
 slider.addEventListener("pointerdown", () => { dragging = true; });
 slider.addEventListener("pointerup", () => { dragging = false; });
 slider.addEventListener("input", () => { follow = playing = false; seek(Number(slider.value)); showPlay(); });

@@ -72,21 +72,27 @@ export const getJson = async (path, options) => (await call(path, options)).json
 export const postJson = (path, body, options = {}) =>
   call(path, { ...options, method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) });
 
-// The payloads of an answer's server-sent events, as texts.
-export async function* events(answer) {
+// The lines of an answer, as they come.
+export async function* lines(answer) {
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   try {
     for (;;) {
       const { done, value } = await reader.read();
-      if (done) return;
-      const lines = (rest + value).split("\n");
-      rest = lines.pop();
-      for (const line of lines) {
-        if (line.startsWith("data:")) yield line.slice(5).trim();
-      }
+      if (done) break;
+      const whole = (rest + value).split("\n");
+      rest = whole.pop();
+      yield* whole;
     }
+    if (rest) yield rest;
   } finally {
     reader.cancel().catch(() => {});
+  }
+}
+
+// The payloads of an answer's server-sent events, as texts.
+export async function* events(answer) {
+  for await (const line of lines(answer)) {
+    if (line.startsWith("data:")) yield line.slice(5).trim();
   }
 }
