@@ -49,12 +49,15 @@ class Browser:
         self.driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(executable_path=programs[1]))
         self.cdp("Page.addScriptToEvaluateOnNewDocument", source=WATCH)
         self.cdp("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
-        self.cdp("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=phone)
+        self.size(width, height, phone)
         if phone:
             self.cdp("Emulation.setTouchEmulationEnabled", enabled=True)
 
     def cdp(self, command, **arguments):
         return self.driver.execute_cdp_cmd(command, arguments)
+
+    def size(self, width, height, phone=False):
+        self.cdp("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=phone)
 
     def run(self, script, *arguments):
         """The value of a script: `return …`."""

@@ -35,6 +35,10 @@ PIXELS = """
   }
   return count;
 """
+# What the heads of tiers and of small charts say, where it does not fit.
+CUT = """
+  return [...document.querySelectorAll(":is(.chart-head, .tier-head, .bounds dl)")].filter((head) => head.checkVisibility()).flatMap((head) =>
+    [head, ...head.children].filter((one) => one.scrollWidth > one.clientWidth && one.clientWidth > 0).map((one) => one.textContent));"""
 DEVICE, HOST = "--data-1", "--data-2"
 PATIENCE = 120  # seconds: a server on a busy machine shares the processors with the browser
 
@@ -262,6 +266,10 @@ class Records(MapTest):
                     return all.every((strips) => strips.scrollTop > 0)"""), "the grids do not scroll", PATIENCE)
                 drawn(browser, HOST, 100, "layerkv keeps nothing on the host")
                 self.picture("records")
+                # Titles of charts and their values, whole at any width that has two panes.
+                for width in (1050, 1400):
+                    browser.size(width, 900)
+                    self.assertEqual(browser.run(CUT), [], f"cut at a width of {width}")
                 browser.run("const s = document.querySelector('.player input'); s.value = s.max; s.dispatchEvent(new Event('input'))")
                 ended = lambda: browser.run("return [...document.querySelectorAll('.bounds strong')].map((strong) => strong.textContent)")
                 browser.wait(lambda: ended() == ["60", "60"], lambda: f"not all requests have ended at the end: {ended()}")
