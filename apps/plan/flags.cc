@@ -3,7 +3,6 @@
 #include <CLI/CLI.hpp>
 
 #include "apps/flags/command_line.h"
-#include "apps/flags/runtime_flags.h"
 #include "apps/plan/plan.h"
 #include "apps/simulate/flags.h"
 
@@ -47,10 +46,7 @@ void add_plan_flags(CLI::App& app, PlanOptions& o) {
                "Say what is being done, on standard error (default: on)");
   app.add_option("-j,--jobs", s.jobs, "Runs at once (default: one for each core)")->check(between(0, 4096));
   add_cluster_flags(app, s);
-  add_cache_flags(app, s.runtime);
-  add_batch_flags(app, s.runtime);
-  add_belief_flags(app, s);
-  add_dataset_flags(app, s.bench);
+  add_setting_flags(app, s);
   app.get_option("--seeds")->default_str("of --effort");
   add_arrival_flags(app, s.bench);
   add_request_limit_flag(app, s);

@@ -122,8 +122,6 @@ void add_question_flags(CLI::App& app, SimulateOptions& o) {
   app.add_option("-j,--jobs", o.jobs, "Runs at once (default: one for each core)")->check(between(0, 4096));
 }
 
-}  // namespace
-
 void add_belief_flags(CLI::App& app, SimulateOptions& o) {
   app.add_option("--belief-scale", o.belief_scale,
                  "Policies believe costs of a device that takes so many times as long: a wrong belief")
@@ -134,6 +132,15 @@ void add_belief_flags(CLI::App& app, SimulateOptions& o) {
   add_length_predictor_flag(app, o.length_predictor);
 }
 
+}  // namespace
+
+void add_setting_flags(CLI::App& app, SimulateOptions& o) {
+  add_cache_flags(app, o.runtime);
+  add_batch_flags(app, o.runtime);
+  add_belief_flags(app, o);
+  add_dataset_flags(app, o.bench);
+}
+
 void add_simulate_flags(CLI::App& app, SimulateOptions& o) {
   app.footer(
       "Every run first prints the capacity of the system for the workload; --request-rate takes multiples of "
@@ -141,10 +148,7 @@ void add_simulate_flags(CLI::App& app, SimulateOptions& o) {
   add_system_flags(app, o);
   add_cluster_flags(app, o);
   add_question_flags(app, o);
-  add_cache_flags(app, o.runtime);
-  add_batch_flags(app, o.runtime);
-  add_belief_flags(app, o);
-  add_dataset_flags(app, o.bench);
+  add_setting_flags(app, o);
   add_load_flags(app, o.bench);
   add_result_flags(app, o.bench);
   add_request_limit_flag(app, o);

@@ -7,7 +7,7 @@
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
-#include <sstream>
+#include <ostream>
 
 #include "apps/plan/trials.h"
 #include "apps/plan/words.h"
@@ -23,21 +23,12 @@ PlanOptions plan_options(const Args& args) {
   PlanOptions options;
   CLI::App app;
   add_plan_flags(app, options);
-  try {
-    app.parse(std::vector<std::string>(args.rbegin(), args.rend()));
-  } catch (const CLI::ParseError& e) {
-    ADD_FAILURE() << e.what();
-  }
+  parse(app, args);
   return options;
 }
 
 Ran planned(const Args& args) {
-  std::ostringstream out, err;
-  Ran ran;
-  ran.code = run_plan(plan_options(args), out, err);
-  ran.out = out.str();
-  ran.err = err.str();
-  return ran;
+  return ran_by([&](std::ostream& out, std::ostream& err) { return run_plan(plan_options(args), out, err); });
 }
 
 class PlanTest : public CommandTest {

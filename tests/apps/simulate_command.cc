@@ -14,6 +14,14 @@ Args operator+(Args a, const Args& b) {
   return a;
 }
 
+void parse(CLI::App& app, const Args& args) {
+  try {
+    app.parse(std::vector<std::string>(args.rbegin(), args.rend()));
+  } catch (const CLI::ParseError& e) {
+    ADD_FAILURE() << e.what();
+  }
+}
+
 SimulateOptions options_of(const Args& args) {
   SimulateOptions options;
   CLI::App app;
@@ -22,21 +30,22 @@ SimulateOptions options_of(const Args& args) {
   for (CLI::Option* option : app.get_options()) {
     if (option->get_items_expected_max() == 1) option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   }
-  try {
-    app.parse(std::vector<std::string>(args.rbegin(), args.rend()));
-  } catch (const CLI::ParseError& e) {
-    ADD_FAILURE() << e.what();
-  }
+  parse(app, args);
   return options;
 }
 
-Ran command(const Args& args) {
+Ran ran_by(const std::function<int(std::ostream& out, std::ostream& err)>& command) {
   std::ostringstream out, err;
-  Ran ran;
-  ran.code = run_simulate(options_of(args), out, err);
-  ran.out = out.str();
-  ran.err = err.str();
-  return ran;
+  Ran result;
+  result.code = command(out, err);
+  result.out = out.str();
+  result.err = err.str();
+  return result;
+}
+
+Ran command(const Args& args) {
+  return ran_by(
+      [&](std::ostream& out, std::ostream& err) { return run_simulate(options_of(args), out, err); });
 }
 
 std::string refusal(const Args& args) {

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <functional>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -12,11 +14,17 @@
 #include "apps/simulate/simulate.h"
 #include "apps/simulate/study.h"
 
+namespace CLI {
+class App;
+}
+
 namespace kvasir::test {
 
 using Args = std::vector<std::string>;
 Args operator+(Args a, const Args& b);
 
+// Parses them; the test fails unless the app's flags take them.
+void parse(CLI::App& app, const Args& args);
 // Of a flag that is given twice the last one counts. REQUIRES: the flags take them; else the test fails.
 SimulateOptions options_of(const Args& args);
 
@@ -24,6 +32,8 @@ struct Ran {
   int code = 0;
   std::string out, err;
 };
+// What a command returns, and prints.
+Ran ran_by(const std::function<int(std::ostream& out, std::ostream& err)>& command);
 Ran command(const Args& args);
 // The error's line, without what names the program; fails unless there is exactly one line.
 std::string refusal(const Args& args);
