@@ -89,8 +89,7 @@ std::string shares(const RunUsage& u) {
       u.limited, u.memory, u.busy);
   if (u.link_busy > 0) out += fmt::format(", the link to the host is busy {:.0f} %", u.link_busy);
   out += fmt::format(
-      "; in their judged part, all slots are taken {:.0f} % of the time, steps are full of "
-      "tokens {:.0f} %",
+      "; in their judged part, all slots are taken {:.0f} % of the time, steps are full of tokens {:.0f} %",
       u.slots_full, u.tokens_full);
   return out;
 }
