@@ -106,6 +106,7 @@ void Connection::on_exception(const std::exception& what) {
 void Connection::close_when_done() {
   closing_ = true;
   info_.keep_alive = false;
+  end_endless();
   if (phase_ != Phase::kBusy) close();
 }
 

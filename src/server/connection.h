@@ -43,6 +43,8 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   void refuse(const ApiError& error);
   // Closes now, or after the answer that is on its way.
   void close_when_done();
+  // The server drains: an answer that has no end of its own gets one.
+  void end_endless();
   void close();
 
   const Request& request() const override { return request_; }

@@ -116,6 +116,10 @@ void Connection::attach(std::shared_ptr<Activity> activity) {
   activity_ = std::move(activity);
 }
 
+void Connection::end_endless() {
+  if (const std::shared_ptr<Activity> activity = activity_) activity->on_server_drains();
+}
+
 void Connection::abandon_work() {
   if (job_) job_->abandoned.store(true, std::memory_order_relaxed);
   job_.reset();

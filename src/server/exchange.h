@@ -63,6 +63,8 @@ class Activity {
   virtual ~Activity() = default;
   // All bytes streamed so far were sent.
   virtual void on_drained() = 0;
+  // The server drains. What would go on without end ends its answer; others run to their end.
+  virtual void on_server_drains() {}
   // The answer is complete, or the client has disconnected. The channel must not be used any more.
   virtual void abort() = 0;
 };

@@ -23,10 +23,7 @@ void MapStream::start() {
 }
 
 void MapStream::on_line(const std::string& line) {
-  if (channel_ == nullptr) return;
-  // The end of the stream aborts this object.
-  if (ends_()) return channel_->end_stream();
-  if (behind_) return;
+  if (channel_ == nullptr || behind_) return;
   if (out_of_step_ && !line.starts_with(R"({"kvasir_map":)")) return;
   if (channel_->unsent_bytes() > kMostUnsent) {
     behind_ = true;
@@ -40,6 +37,11 @@ void MapStream::on_drained() {
   if (!std::exchange(behind_, false)) return;
   out_of_step_ = true;
   map_.send_whole(viewer_);
+}
+
+void MapStream::on_server_drains() {
+  // The end of the stream aborts this object.
+  if (channel_ != nullptr) channel_->end_stream();
 }
 
 void MapStream::abort() {

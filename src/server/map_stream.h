@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -16,15 +15,15 @@ namespace kvasir {
 // Used on the I/O thread. A viewer that reads too slowly misses frames, and then gets a whole map again.
 class MapStream final : public Activity, public std::enable_shared_from_this<MapStream> {
  public:
-  // The map outlives the server. `ends` says whether the server wants no more streams; the channel is valid
-  // until abort().
-  MapStream(LiveMap& map, ResponseChannel* channel, PostToIo post, std::function<bool()> ends)
-      : map_(map), channel_(channel), post_(std::move(post)), ends_(std::move(ends)) {}
+  // The map outlives the server; the channel is valid until abort().
+  MapStream(LiveMap& map, ResponseChannel* channel, PostToIo post)
+      : map_(map), channel_(channel), post_(std::move(post)) {}
   ~MapStream() override { abort(); }
 
   // REQUIRES: it is attached
   void start();
   void on_drained() override;
+  void on_server_drains() override;
   void abort() override;
 
  private:
@@ -33,7 +32,6 @@ class MapStream final : public Activity, public std::enable_shared_from_this<Map
   LiveMap& map_;
   ResponseChannel* channel_;  // null: the stream has ended
   const PostToIo post_;
-  const std::function<bool()> ends_;
   uint64_t viewer_ = 0;       // 0: it has left, or not joined yet
   bool behind_ = false;       // lines are left out until the client has read what it got
   bool out_of_step_ = false;  // and then until a whole map comes

@@ -105,8 +105,7 @@ void handle_cache_stream(Exchange& exchange) {
     return exchange.respond(
         error_response(unavailable("too many pages show the cache; close some", "overloaded", 5)));
   }
-  const auto stream =
-      std::make_shared<MapStream>(*map, &exchange, server.post, [&server] { return server.draining; });
+  const auto stream = std::make_shared<MapStream>(*map, &exchange, server.post);
   exchange.attach(stream);
   stream->start();
 }
