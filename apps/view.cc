@@ -5,17 +5,14 @@
 #include <sys/wait.h>
 
 #include <CLI/CLI.hpp>
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <memory>
+#include <optional>
 
 #include "apps/flags/command_line.h"
 #include "apps/flags/runtime_flags.h"
 #include "apps/serve/signals.h"
 #include "base/log.h"
-#include "base/units.h"
 #include "engine/map_lines.h"
 #include "server/server.h"
 
@@ -24,29 +21,19 @@ extern char** environ;
 namespace kvasir {
 namespace {
 
-// The page has a whole record in memory.
-constexpr uint64_t kMostBytes = 256ull * 1024 * 1024;
-
 // That the file has a map, of a format that the page reads.
-Status check_record(const std::string& path) {
-  std::error_code gone;
-  const uint64_t bytes = std::filesystem::file_size(path, gone);
-  std::ifstream in(path);
-  if (gone || !in) return error(ErrorCode::kIo, "{}: {}", path, gone ? gone.message() : std::strerror(errno));
-  if (bytes > kMostBytes) {
-    return error(ErrorCode::kInvalidArgument,
-                 "{}: it has {}, and the page takes {} at the most; record fewer requests", path,
-                 format_bytes(bytes), format_bytes(kMostBytes));
-  }
-  for (std::string line; std::getline(in, line);) {
-    if (!is_map_line(line)) continue;
-    if (const Status s = MapReader().read(line); !s.ok()) return error(s.code(), "{}: {}", path, s.message());
-    return {};
-  }
+Status check_record(const MapRecord& record) {
+  std::optional<Status> first;
+  KV_RETURN_IF_ERROR(each_map_line(record, [&](const std::string& line) {
+    if (!first) first = MapReader().read(line);
+    return first->ok();
+  }));
+  if (first && first->ok()) return {};
+  if (first) return error(first->code(), "{}: {}", record.path, first->message());
   return error(ErrorCode::kInvalidArgument,
                "{}: there is no cache map in it; kvasir simulate --record FILE and kvasir serve --log-plans "
                "FILE write one",
-               path);
+               record.path);
 }
 
 // Whether a program took the link.
@@ -66,8 +53,9 @@ Status view(const ViewOptions& options) {
   server_options.model_names = {"records"};
   server_options.version = KVASIR_VERSION;
   for (const std::string& path : options.files) {
-    KV_RETURN_IF_ERROR(check_record(path));
-    server_options.records.push_back({std::filesystem::path(path).filename().string(), path});
+    const MapRecord record{std::filesystem::path(path).filename().string(), path};
+    KV_RETURN_IF_ERROR(check_record(record));
+    server_options.records.push_back(record);
   }
   KV_ASSIGN_OR_RETURN(const std::unique_ptr<Server> server, Server::start(server_options));
   signals.ready();

@@ -17,6 +17,7 @@
 #include "server/browser_rules.h"
 #include "server/generation.h"
 #include "server/keys/api_key.h"
+#include "server/map_record.h"
 #include "server/prompt.h"
 #include "server/slo_fields.h"
 #include "server/tls_context.h"
@@ -50,12 +51,6 @@ struct HttpLimits {
   // Of the answers of /v1/responses that are kept in memory; 0 bytes: none is.
   uint64_t responses_store_bytes = 64ull * 1024 * 1024;
   uint32_t responses_store_entries = 10'000;
-};
-
-// A file with lines of the cache map, for `kvasir view`.
-struct MapRecord {
-  std::string name;  // for people
-  std::string path;
 };
 
 struct ServerOptions {

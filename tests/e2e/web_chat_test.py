@@ -238,11 +238,13 @@ class Chats(ChatTest):
 
     def test_what_is_deleted_while_it_is_answered_stays_deleted(self):
         browser = self.open({"temperature": 0})
-        for name in ["Delete “A story”", "Delete all conversations"]:
+        story = "Write a long story about a raven, with many chapters."
+        for name in [f"Delete “{story}”", "Delete all conversations"]:
             with self.subTest(name):
-                self.ask("A story")
+                self.ask(story)
                 browser.wait(lambda: len("".join(self.answers())) > 20, "no answer begins", 90)
                 browser.run("window.confirm = () => true")
+                self.assertTrue(browser.all(".send.stop"), "it has ended already")
                 if name == "Delete all conversations":
                     browser.named(".icon-button", "Settings").click()
                     browser.named("dialog button", name).click()

@@ -128,11 +128,19 @@ std::optional<HttpAnswer> HttpClient::receive(bool head_only) {
   return answer;
 }
 
-bool HttpClient::receive_until(std::string_view text) {
-  while (buffer_.find(text) == std::string::npos) {
+bool HttpClient::receive_until(std::string_view text, int times) {
+  size_t from = 0;
+  for (;;) {
+    const size_t at = buffer_.find(text, from);
+    if (at != std::string::npos) {
+      if (--times == 0) return true;
+      from = at + text.size();
+      continue;
+    }
+    // What has no match yet may hold its beginning.
+    from = std::max(from, buffer_.size() - std::min(buffer_.size(), text.size() - 1));
     if (!fill()) return false;
   }
-  return true;
 }
 
 std::string HttpClient::receive_all() {

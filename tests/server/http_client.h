@@ -29,8 +29,9 @@ class HttpClient {
   bool send(std::string_view bytes);
   // Reads one answer, whole; nothing if the connection ends first.
   std::optional<HttpAnswer> receive(bool head_only = false);
-  // Reads until what was received, framing included, contains `text`; false at the end or after 10 s.
-  bool receive_until(std::string_view text);
+  // Reads until what was received, framing included, contains `text` so many times; false at the end or after
+  // 10 s. REQUIRES: !text.empty()
+  bool receive_until(std::string_view text, int times = 1);
   // Reads to the end of the connection.
   std::string receive_all();
   // True if the server closes within `ms`.

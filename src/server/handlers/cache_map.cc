@@ -3,13 +3,12 @@
 #include <fmt/format.h>
 
 #include <charconv>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "engine/live_map.h"
-#include "engine/map_lines.h"
 #include "server/json_fields.h"
+#include "server/map_record.h"
 #include "server/map_stream.h"
 #include "server/server_context.h"
 
@@ -29,14 +28,12 @@ ApiError no_such_record(std::string_view name) {
   return e;
 }
 
-// The lines of the file that belong to the map; a plan log has others.
-std::optional<std::string> map_lines_of(const std::string& path, const std::atomic<bool>& abandoned) {
-  std::ifstream in(path);
-  if (!in) return std::nullopt;
+Result<std::string> map_lines_of(const MapRecord& record, const std::atomic<bool>& abandoned) {
   std::string out;
-  for (std::string line; std::getline(in, line) && !abandoned;) {
-    if (is_map_line(line)) out += line + '\n';
-  }
+  KV_RETURN_IF_ERROR(each_map_line(record, [&](const std::string& line) {
+    out += line + '\n';
+    return !abandoned;
+  }));
   return out;
 }
 
@@ -60,13 +57,14 @@ void handle_cache_record(Exchange& exchange) {
     return exchange.respond(error_response(no_such_record(name)));
   }
   exchange.run_on_worker(
-      [path = records[index].path](const std::string&, const std::atomic<bool>& abandoned) -> Exchange::Then {
-        auto lines = map_lines_of(path, abandoned);
-        return [path, lines = std::move(lines)](Exchange& x) {
-          if (!lines) {
+      [record = records[index]](const std::string&, const std::atomic<bool>& abandoned) -> Exchange::Then {
+        auto lines = map_lines_of(record, abandoned);
+        return [lines = std::move(lines)](Exchange& x) {
+          // It could be read, and was not too long, when the server began.
+          if (!lines.ok()) {
             ApiError e;
             e.status = 500;
-            e.message = fmt::format("{} cannot be read any more", path);
+            e.message = lines.status().message();
             return x.respond(error_response(e));
           }
           HttpResponse response;
