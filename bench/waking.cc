@@ -1,6 +1,5 @@
-// How late threads wake that sleep 5 ms and then work for 0.1 ms, beside threads of the same program that
-// compute all the time, and whatever else the machine does: one thread with usual time slices, one with short
-// ones.
+// How late a thread wakes that sleeps 5 ms and then works for 0.1 ms, beside threads of the same program that
+// compute all the time, and whatever else the machine does.
 //
 // waking [SECONDS=10] [COMPUTING=2]
 #include <fmt/format.h>
@@ -11,8 +10,6 @@
 #include <cstdlib>
 #include <thread>
 #include <vector>
-
-#include "base/time_slice.h"
 
 namespace {
 
@@ -37,12 +34,6 @@ std::vector<double> latenesses(const std::atomic<bool>& stop) {
   return late_ms;
 }
 
-void print(const char* slices, const std::vector<double>& late_ms) {
-  const auto quantile = [&](double q) { return late_ms[static_cast<size_t>(q * (late_ms.size() - 1))]; };
-  fmt::print("{} slices: woken {} times, late by p50 {:.3f}, p90 {:.3f}, p99 {:.3f}, at most {:.3f} ms\n",
-             slices, late_ms.size(), quantile(0.5), quantile(0.9), quantile(0.99), late_ms.back());
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -53,8 +44,6 @@ int main(int argc, char** argv) {
     return 2;
   }
   std::atomic<bool> stop{false};
-  bool granted = false;
-  std::vector<double> usual, shorter;
   std::vector<std::thread> threads;
   for (int i = 0; i < computing; ++i) {
     threads.emplace_back([&] {
@@ -62,15 +51,15 @@ int main(int argc, char** argv) {
       }
     });
   }
-  threads.emplace_back([&] { usual = latenesses(stop); });
-  threads.emplace_back([&] {
-    granted = kvasir::ask_for_short_slices();
-    shorter = latenesses(stop);
-  });
+  std::vector<double> late_ms;
+  threads.emplace_back([&] { late_ms = latenesses(stop); });
   std::this_thread::sleep_for(std::chrono::seconds(seconds));
   stop = true;
   for (std::thread& thread : threads) thread.join();
-  print("usual", usual);
-  print(granted ? "short" : "short (this system has none)", shorter);
+  const auto quantile = [&](double q) {
+    return late_ms[static_cast<size_t>(q * static_cast<double>(late_ms.size() - 1))];
+  };
+  fmt::print("woken {} times, late by p50 {:.3f}, p90 {:.3f}, p99 {:.3f}, at most {:.3f} ms\n",
+             late_ms.size(), quantile(0.5), quantile(0.9), quantile(0.99), late_ms.back());
   return 0;
 }

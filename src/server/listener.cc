@@ -12,7 +12,6 @@
 
 #include "base/log.h"
 #include "base/patiently.h"
-#include "base/time_slice.h"
 
 namespace kvasir {
 namespace {
@@ -103,7 +102,6 @@ Status Listener::listen() {
 
 void Listener::run() {
   thread_ = std::thread([this] {
-    ask_for_short_slices();
     // A connection catches what its own request throws. This is for the rest, such as no memory to take the
     // next connection: whether one is being waited for is then not known.
     for (;;) {
