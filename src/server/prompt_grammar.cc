@@ -5,8 +5,10 @@
 #include <limits>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 
+#include "base/log.h"
 #include "model/grammar/grammar_compiler.h"
 
 namespace kvasir {
@@ -47,7 +49,7 @@ bool must_compile(const ModelService& service, const PreparedRequest& prepared) 
 }
 
 std::optional<ApiError> add_constraints(const ModelService& service, PreparedRequest& prepared,
-                                        const std::atomic<bool>* abandoned) {
+                                        const Caller& caller, const std::atomic<bool>* abandoned) {
   const ApiRequest& request = prepared.api;
   if (request.grammar.kind == OutputGrammar::Kind::kNone) return std::nullopt;
   const std::string& field = request.grammar_field;
@@ -61,7 +63,10 @@ std::optional<ApiError> add_constraints(const ModelService& service, PreparedReq
   const Result<CompiledGrammar> grammar = service.grammars->compile(request.grammar, abandoned);
   if (!grammar.ok()) return not_compiled(grammar.status(), field);
   for (GenerationRequest& g : prepared.generations) {
-    g.sampling.constraint = service.grammars->constrain(*grammar);
+    g.sampling.constraint = service.grammars->constrain(
+        *grammar, [id = caller.request_id, key = std::string(caller.name())](std::string_view fault) {
+          log_line(LogLevel::kError, fmt::format("grammar: {}", fault), {{"request_id", id}, {"key", key}});
+        });
     if (request.ignore_eos) end_with_grammar(*service.tokenizer, g);
   }
   return std::nullopt;

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "server/api_error.h"
+#include "server/keys/key_usage.h"
 #include "server/prompt.h"
 
 namespace kvasir {
@@ -15,8 +16,9 @@ bool must_compile(const ModelService& service, const PreparedRequest& prepared);
 // Gives each generation a constraint of its own if the request has a grammar. The output then ends where the
 // grammar does: with `ignore_eos` the model's end tokens come where nothing else may, and nowhere before.
 // 400: the field that has the grammar, and what is wrong with it; 503: too many are being compiled.
-// `abandoned` as for prepare_request(). Thread-safe.
+// The log names the caller's request where a grammar fails later. `abandoned` as for prepare_request().
+// Thread-safe.
 std::optional<ApiError> add_constraints(const ModelService& service, PreparedRequest& prepared,
-                                        const std::atomic<bool>* abandoned = nullptr);
+                                        const Caller& caller, const std::atomic<bool>* abandoned = nullptr);
 
 }  // namespace kvasir

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,6 +22,8 @@ namespace {
 
 using nlohmann::json;
 using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
 using Kind = OutputGrammar::Kind;
 
 constexpr Token kEnd = 2;
@@ -218,11 +221,26 @@ TEST_P(GrammarTest, AMatcherFollowsAnyOutput) {
   // Not allowed, then allowed again.
   EXPECT_FALSE(matcher.follow(tokens_of("abq")));
   matcher.mask(got);
+  EXPECT_THAT(matcher.faults(), IsEmpty());
   EXPECT_TRUE(got.has(kEnd));
   EXPECT_FALSE(got.has(3 + 'a'));
   EXPECT_TRUE(matcher.follow(tokens_of("ab")));
   matcher.mask(got);
   EXPECT_EQ(got.words, expected.words);
+}
+
+TEST_P(GrammarTest, AFaultIsOfTheOutputThatItCameWith) {
+  GrammarMatcher matcher(compiled(of(Kind::kRegex, "a*")));
+  const std::vector<Token> beyond = {3 + 'a', 99'999};
+  EXPECT_FALSE(matcher.follow(beyond));
+  ASSERT_THAT(matcher.faults(), SizeIs(1));
+  EXPECT_THAT(matcher.faults()[0], HasSubstr("99999"));
+  TokenMask mask;
+  matcher.mask(mask);
+  EXPECT_TRUE(mask.has(kEnd));
+  EXPECT_THAT(matcher.faults(), SizeIs(1));
+  EXPECT_TRUE(matcher.follow(std::span(beyond).first(1)));
+  EXPECT_THAT(matcher.faults(), IsEmpty());
 }
 
 INSTANTIATE_TEST_SUITE_P(Vocabularies, GrammarTest, testing::Bool(),

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <memory>
 #include <string>
 #include <thread>
 #include <variant>
@@ -115,7 +117,7 @@ class Constraints : public testing::Test {
   std::variant<PreparedRequest, ApiError> prepared(const std::string& fields) {
     auto outcome = prepare_request(service(), request(fields));
     if (auto* made = std::get_if<PreparedRequest>(&outcome)) {
-      if (auto e = add_constraints(service(), *made)) return *std::move(e);
+      if (auto e = add_constraints(service(), *made, caller_)) return *std::move(e);
     }
     return outcome;
   }
@@ -127,8 +129,29 @@ class Constraints : public testing::Test {
   }
 
   TestService service_;
+  Caller caller_;
   std::shared_ptr<GrammarCompiler> grammars_ = std::make_shared<GrammarCompiler>(service_.tokenizer);
 };
+
+// A token beyond the vocabulary is such a fault.
+TEST_F(Constraints, WhatGoesWrongInAGrammarIsLoggedOnceWithTheRequest) {
+  ApiKey key;
+  key.name = "team-b";
+  caller_.key = std::make_shared<const ApiKey>(key);
+  caller_.request_id = "req-8";
+  const auto choices = generations(R"("guided_regex":"[xy]*")");
+  ASSERT_EQ(choices.size(), 1u);
+  TokenConstraint& constraint = *choices[0].sampling.constraint;
+  testing::internal::CaptureStderr();
+  EXPECT_NE(constraint.after(std::vector<Token>{token_of('x'), 99'999}, 10 * kNanosPerSecond), nullptr);
+  EXPECT_NE(constraint.after(std::vector<Token>{token_of('y'), 99'999}, 10 * kNanosPerSecond), nullptr);
+  // Not allowed by the grammar: no fault.
+  EXPECT_NE(constraint.after(std::vector<Token>{token_of('z')}, 10 * kNanosPerSecond), nullptr);
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(log, HasSubstr("error grammar: The token id 99999 is out of range"));
+  EXPECT_THAT(log, HasSubstr(" request_id=req-8 key=team-b\n"));
+  EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 1) << log;
+}
 
 TEST_F(Constraints, EachChoiceHasItsOwn) {
   const auto choices = generations(R"("n":2,"guided_regex":"xy")");

@@ -204,8 +204,10 @@ Result<CompiledGrammar> GrammarCompiler::compile(const OutputGrammar& grammar,
                to_seconds(options_.patience));
 }
 
-std::shared_ptr<TokenConstraint> GrammarCompiler::constrain(const CompiledGrammar& grammar) const {
-  return std::make_shared<OutputConstraint>(grammar, shared_->masks.queue(), shared_->slow_masks.queue());
+std::shared_ptr<TokenConstraint> GrammarCompiler::constrain(const CompiledGrammar& grammar,
+                                                            OnGrammarFault on_fault) const {
+  return std::make_shared<OutputConstraint>(grammar, shared_->masks.queue(), shared_->slow_masks.queue(),
+                                            std::move(on_fault));
 }
 
 GrammarCompiler::Stats GrammarCompiler::stats() const {

@@ -55,8 +55,10 @@ class GrammarCompiler {
   // kUnsupported: the model has no token that ends an output.
   Result<CompiledGrammar> compile(const OutputGrammar& grammar, const std::atomic<bool>* abandoned = nullptr);
 
-  // For one output.
-  std::shared_ptr<TokenConstraint> constrain(const CompiledGrammar& grammar) const;
+  // For one output. on_fault is called at most once, on another thread, when something goes wrong in the
+  // library while a mask is made. It throws nothing but std::bad_alloc; then it is called again.
+  std::shared_ptr<TokenConstraint> constrain(const CompiledGrammar& grammar,
+                                             OnGrammarFault on_fault = nullptr) const;
 
   Stats stats() const;
 

@@ -21,12 +21,23 @@
 namespace kvasir {
 namespace {
 
-// Where warnings of the library on this thread go while a grammar is compiled. It has one hook for all
-// threads and grammars.
+// Where warnings of the library on this thread go. It has one hook for all threads and grammars.
 std::vector<std::string>*& warnings_of_thread() {
   static thread_local std::vector<std::string>* warnings = nullptr;
   return warnings;
 }
+
+// While it exists, they go to `to`.
+class WarningsTo {
+ public:
+  explicit WarningsTo(std::vector<std::string>& to) : before_(std::exchange(warnings_of_thread(), &to)) {}
+  ~WarningsTo() { warnings_of_thread() = before_; }
+  WarningsTo(const WarningsTo&) = delete;
+  WarningsTo& operator=(const WarningsTo&) = delete;
+
+ private:
+  std::vector<std::string>* const before_;
+};
 
 }  // namespace
 }  // namespace kvasir
@@ -197,22 +208,18 @@ GrammarVocabulary::~GrammarVocabulary() = default;
 
 Result<CompiledGrammar> GrammarVocabulary::compile(const OutputGrammar& grammar) const {
   std::vector<std::string> warnings;
-  warnings_of_thread() = &warnings;
-  std::string failure;
   std::shared_ptr<CompiledGrammar::Impl> compiled;
   try {
+    const WarningsTo to(warnings);
     using Kind = OutputGrammar::Kind;
     const bool json = grammar.kind == Kind::kJson || grammar.kind == Kind::kJsonSchema;
     compiled = std::make_shared<CompiledGrammar::Impl>(
         CompiledGrammar::Impl{impl_->compile(grammar), json ? impl_->of_json : nullptr, {}});
   } catch (const std::bad_alloc&) {
-    warnings_of_thread() = nullptr;
     throw;
   } catch (const std::exception& e) {
-    failure = words_of(e);
+    return error(ErrorCode::kInvalidArgument, "{}", words_of(e));
   }
-  warnings_of_thread() = nullptr;
-  if (!compiled) return error(ErrorCode::kInvalidArgument, "{}", failure);
   for (const std::string& warning : warnings) {
     // SchemaHold has found more alternatives to exclude each other than the library does.
     if (warning.find("oneOf") != std::string::npos) continue;
@@ -220,7 +227,11 @@ Result<CompiledGrammar> GrammarVocabulary::compile(const OutputGrammar& grammar)
   }
   const Nanos begin = busy_time();
   try {
-    GrammarMatcher(CompiledGrammar(compiled)).mask(compiled->first);
+    GrammarMatcher matcher((CompiledGrammar(compiled)));
+    matcher.mask(compiled->first);
+    if (!matcher.faults().empty()) {
+      return error(ErrorCode::kInvalidArgument, "{}", in_one_line(matcher.faults().front()));
+    }
   } catch (const std::bad_alloc&) {
     throw;
   } catch (const std::exception& e) {
@@ -235,7 +246,6 @@ Result<CompiledGrammar> GrammarVocabulary::compile(const OutputGrammar& grammar)
 struct GrammarMatcher::Impl {
   explicit Impl(CompiledGrammar g) : grammar(std::move(g)), matcher(grammar.impl().grammar) {}
 
-  // False, too, where the library throws something other than std::bad_alloc.
   bool accept(Token token) {
     if (matcher.IsTerminated()) return false;
     try {
@@ -243,7 +253,7 @@ struct GrammarMatcher::Impl {
     } catch (const std::bad_alloc&) {
       throw;
     } catch (const std::exception& e) {
-      log_error("grammar: token {} was not accepted: {}", token, words_of(e));
+      faults.push_back(fmt::format("token {} was not accepted: {}", token, words_of(e)));
       return false;
     }
   }
@@ -251,6 +261,7 @@ struct GrammarMatcher::Impl {
   const CompiledGrammar grammar;
   xgrammar::GrammarMatcher matcher;
   std::vector<Token> accepted;
+  std::vector<std::string> faults;
   bool lost = false;  // the output is not allowed
 };
 
@@ -262,7 +273,13 @@ void GrammarMatcher::start_anew() {
   impl_ = std::make_unique<Impl>(impl_->grammar);
 }
 
+std::span<const std::string> GrammarMatcher::faults() const {
+  return impl_->faults;
+}
+
 bool GrammarMatcher::follow(std::span<const Token> output) {
+  impl_->faults.clear();
+  const WarningsTo to(impl_->faults);
   std::vector<Token>& accepted = impl_->accepted;
   const auto same = static_cast<size_t>(
       std::mismatch(accepted.begin(), accepted.end(), output.begin(), output.end()).first - accepted.begin());
@@ -279,6 +296,7 @@ bool GrammarMatcher::follow(std::span<const Token> output) {
 }
 
 void GrammarMatcher::mask(TokenMask& out) {
+  const WarningsTo to(impl_->faults);
   const xgrammar::TokenizerInfo vocabulary = impl_->grammar.impl().grammar.GetTokenizerInfo();
   const int vocab = vocabulary.GetVocabSize();
   out.words.assign(static_cast<size_t>(xgrammar::GetBitmaskSize(vocab)), 0);
@@ -295,7 +313,7 @@ void GrammarMatcher::mask(TokenMask& out) {
     } catch (const std::bad_alloc&) {
       throw;
     } catch (const std::exception& e) {
-      log_error("grammar: no mask could be made: {}", words_of(e));
+      impl_->faults.push_back(fmt::format("no mask could be made: {}", words_of(e)));
       std::fill(out.words.begin(), out.words.end(), 0);
     }
   }

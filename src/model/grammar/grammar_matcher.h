@@ -4,8 +4,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
+#include <string>
+#include <string_view>
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -52,6 +55,9 @@ class GrammarVocabulary {
   const std::unique_ptr<Impl> impl_;
 };
 
+// Told what went wrong in the library.
+using OnGrammarFault = std::function<void(std::string_view fault)>;
+
 // Where an output is in its grammar. Used by one thread at a time.
 class GrammarMatcher {
  public:
@@ -67,6 +73,10 @@ class GrammarMatcher {
 
   // The tokens that may come next. Where the grammar cannot go on with any token, those that end the output.
   void mask(TokenMask& out);
+
+  // What went wrong in the library in the last follow() and in mask() since, for the log. That the grammar
+  // does not allow an output is no fault.
+  std::span<const std::string> faults() const;
 
  private:
   struct Impl;

@@ -61,10 +61,11 @@ void MaskThread::run(MaskQueue& queue) {
 // ---------------------------------------------------------------- one output
 
 OutputConstraint::OutputConstraint(CompiledGrammar grammar, std::shared_ptr<MaskQueue> queue,
-                                   std::shared_ptr<MaskQueue> slow)
+                                   std::shared_ptr<MaskQueue> slow, OnGrammarFault on_fault)
     : queue_(std::move(queue)),
       slow_queue_(std::move(slow)),
       mask_(grammar.first_mask()),
+      on_fault_(std::move(on_fault)),
       matcher_(std::move(grammar)) {}
 
 MaskQueue* OutputConstraint::want(std::span<const Token> output) {
@@ -122,6 +123,10 @@ void OutputConstraint::work() {
   matcher_.follow(std::span(output_).first(output_.size() - unseen));
   matcher_.mask(next_);
   stale_ = false;
+  if (on_fault_ && !matcher_.faults().empty()) {
+    on_fault_(matcher_.faults().front());
+    on_fault_ = nullptr;
+  }
   const Nanos took = busy_time() - begin;
   MaskQueue* next = nullptr;
   {

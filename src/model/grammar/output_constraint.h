@@ -63,9 +63,9 @@ class MaskThread {
 class OutputConstraint final : public TokenConstraint, public std::enable_shared_from_this<OutputConstraint> {
  public:
   // Once a mask has taken long, the next ones are made by way of the queue `slow`, so that other outputs do
-  // not wait for them. All counts are those of `queue`.
-  OutputConstraint(CompiledGrammar grammar, std::shared_ptr<MaskQueue> queue,
-                   std::shared_ptr<MaskQueue> slow);
+  // not wait for them. All counts are those of `queue`. The mask thread calls on_fault.
+  OutputConstraint(CompiledGrammar grammar, std::shared_ptr<MaskQueue> queue, std::shared_ptr<MaskQueue> slow,
+                   OnGrammarFault on_fault);
 
   void expect(std::span<const Token> output) override;
   const TokenMask* after(std::span<const Token> output, Nanos patience) override;
@@ -91,6 +91,7 @@ class OutputConstraint final : public TokenConstraint, public std::enable_shared
   // all of a step would wait with it.
   bool was_late_ = false;
   // Of the mask thread, after the constructor.
+  OnGrammarFault on_fault_;  // null: there is none, or it was called
   GrammarMatcher matcher_;
   bool stale_ = false;  // memory was missing while it was changed
   std::vector<Token> output_;

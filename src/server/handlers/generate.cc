@@ -39,9 +39,9 @@ std::optional<ApiError> refuse_claims(const Caller& caller, const ApiRequest& re
 
 // On a worker's thread.
 Exchange::Then constrain(const ServerContext& server, const std::shared_ptr<const ModelService>& service,
-                         const GenerationSchema& schema, PreparedRequest prepared,
+                         const GenerationSchema& schema, PreparedRequest prepared, const Caller& from,
                          const std::atomic<bool>& abandoned) {
-  if (const auto e = add_constraints(*service, prepared, &abandoned)) return refuse(*e);
+  if (const auto e = add_constraints(*service, prepared, from, &abandoned)) return refuse(*e);
   return [&server, schema, service, prepared = std::move(prepared)](Exchange& x) mutable {
     const Caller& caller = x.request().caller;
     const auto choices = static_cast<uint32_t>(prepared.generations.size());
@@ -131,14 +131,14 @@ void generate(Exchange& exchange, const GenerationSchema& schema) {
     if (const auto* e = std::get_if<ApiError>(&outcome)) return refuse(*e);
     auto& prepared = std::get<PreparedRequest>(outcome);
     if (!must_compile(*service, prepared)) {
-      return constrain(server, service, schema, std::move(prepared), abandoned);
+      return constrain(server, service, schema, std::move(prepared), caller, abandoned);
     }
     // Requests that need no new grammar do not wait for one.
     return [&server, schema, service, prepared = std::move(prepared)](Exchange& x) mutable {
       x.run_on_worker(
-          [&server, schema, service, prepared = std::move(prepared)](
+          [&server, schema, service, caller = x.request().caller, prepared = std::move(prepared)](
               const std::string&, const std::atomic<bool>& left) mutable -> Exchange::Then {
-            return constrain(server, service, schema, std::move(prepared), left);
+            return constrain(server, service, schema, std::move(prepared), caller, left);
           },
           /*takes_long=*/true);
     };
