@@ -1,5 +1,7 @@
 #include "apps/bench/result_file.h"
 
+#include <fmt/format.h>
+
 #include <array>
 #include <cmath>
 #include <filesystem>
@@ -257,7 +259,7 @@ Status write_text(const std::string& path, const std::string& text, const char* 
 Status write_charts(const std::string& folder,
                     const std::vector<std::pair<std::string, std::string>>& charts) {
   for (const auto& [name, svg] : charts) {
-    KV_RETURN_IF_ERROR(write_text(folder + "/" + name + ".svg", svg_file(svg), "--svg"));
+    KV_RETURN_IF_ERROR(write_text(fmt::format("{}/{}.svg", folder, name), svg_file(svg), "--svg"));
   }
   return Status();
 }

@@ -47,7 +47,7 @@ void add_plan_flags(CLI::App& app, PlanOptions& o) {
   app.add_option("-j,--jobs", s.jobs, "Runs at once (default: one for each core)")->check(between(0, 4096));
   add_cluster_flags(app, s);
   add_setting_flags(app, s);
-  app.get_option("--seeds")->default_str("of --effort");
+  app.get_option("--seeds")->default_str("of --effort")->check(between(int64_t{1}, int64_t{1000}));
   add_arrival_flags(app, s.bench);
   add_request_limit_flag(app, s);
 }

@@ -216,7 +216,7 @@ Status write_files(const PlanOptions& options, const PlanAnswer& answer, std::os
 
 }  // namespace
 
-int64_t PlannedDevice::instances(double load) const {
+int64_t PlannedDevice::systems(double load) const {
   return rate > 0 && load > 0 ? static_cast<int64_t>(std::ceil(load / rate - 1e-9)) : 0;
 }
 

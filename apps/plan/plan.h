@@ -68,15 +68,15 @@ struct WhatIf {
 struct PlannedDevice {
   std::string name;
   std::string policy;
-  double rate = 0;  // of one instance, requests per second
+  double rate = 0;  // of that system, requests per second
   double half_width = 0;
-  uint32_t cards = 1;           // of an instance
+  uint32_t cards = 1;           // of the system that was asked about, all of its instances
   std::optional<double> price;  // an hour of one card
   std::string failed;           // why it cannot: then no more is known
 
-  // For this load: instances, each of which takes `rate`.
-  int64_t instances(double load) const;
-  int64_t cards_for(double load) const { return instances(load) * cards; }
+  // For this load: systems, each of which takes `rate`.
+  int64_t systems(double load) const;
+  int64_t cards_for(double load) const { return systems(load) * cards; }
 };
 
 struct PlanAnswer {

@@ -79,7 +79,7 @@ std::string plan_json(const PlanAnswer& a) {
     } else {
       one["policy"] = d.policy;
       one["rate"] = d.rate;
-      one["cards_of_an_instance"] = d.cards;
+      one["cards_of_a_system"] = d.cards;
       if (d.price) one["price_per_hour"] = *d.price;
       if (a.load > 0) one["cards"] = d.cards_for(a.load);
     }

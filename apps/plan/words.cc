@@ -84,8 +84,8 @@ const char* resource(WhatIf::Of of) {
 
 std::string shares(const RunUsage& u) {
   std::string out = fmt::format(
-      "over the whole runs there, requests wait for memory or a slot {:.0f} % of the time, {:.0f} % of the "
-      "KV memory is allocated, the device is in a step {:.0f} % of the time",
+      "over whole runs at that rate, requests wait for memory or a slot {:.0f} % of the time, {:.0f} % "
+      "of the KV memory is allocated, the device is in a step {:.0f} % of the time",
       u.limited, u.memory, u.busy);
   if (u.link_busy > 0) out += fmt::format(", the link to the host is busy {:.0f} %", u.link_busy);
   out += fmt::format(
@@ -175,7 +175,7 @@ std::string load_sentence(const PlanAnswer& a) {
     std::string out = fmt::format("For {} requests/s: {} of {}", rate_text(a.load),
                                   count_of(static_cast<uint64_t>(d.cards_for(a.load)), "device"), d.name);
     if (d.cards > 1)
-      out += fmt::format(" ({} of {} each)", count_of(static_cast<uint64_t>(d.instances(a.load)), "instance"),
+      out += fmt::format(" ({} of {} each)", count_of(static_cast<uint64_t>(d.systems(a.load)), "system"),
                          d.cards);
     if (d.price) {
       out += fmt::format(", {:.2f} an hour", *d.price * static_cast<double>(d.cards_for(a.load)));
@@ -187,7 +187,7 @@ std::string load_sentence(const PlanAnswer& a) {
     } else if (cheapest && a.devices.size() > 1) {
       out += ", the cheapest in the table";
     }
-    return out + ". Each instance serves by itself, so the load must be spread evenly.";
+    return out + ". Each system serves by itself, so the load must be spread evenly.";
   }
   return "";
 }

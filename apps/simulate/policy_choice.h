@@ -18,7 +18,7 @@ struct PolicyChoice {
   std::vector<LeftOutPolicy> left_out;
 };
 
-// What a policy lacks in this system, without which only its name is its own; "": nothing.
+// What a policy lacks in this system, without which it plans what another policy plans; "": nothing.
 std::string what_policy_lacks(const SimulateOptions& options, const std::string& policy);
 
 // Of "all": every policy by its own name, without those that lack something. Other names as they are given.

@@ -89,7 +89,8 @@ void LiveMap::run() {
     const Nanos asked = clock.now();
     wanted_ = true;
     if (wake_) wake_();
-    // Not wanted any more: the last viewer has left. Another may have come since, for whom it is asked again.
+    // Where the last viewer has left, no frame is wanted any more. Another viewer may have come since: it is
+    // asked again.
     changed_.wait(lock, [this] { return stopping_ || frame_ || !wanted_; });
     if (stopping_ || !frame_) continue;
     const MapFrame frame = *std::exchange(frame_, std::nullopt);

@@ -105,6 +105,7 @@ class Words {
   }
 
   void admitted() {
+    if (view_.waiting.empty()) return;
     std::set<SeqId> seen;
     for (const Rows& rows : plan_.rows) {
       if (rows.kind == RowKind::kRestore || running_.find(rows.seq)) continue;

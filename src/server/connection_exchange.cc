@@ -117,7 +117,9 @@ void Connection::attach(std::shared_ptr<Activity> activity) {
 }
 
 void Connection::end_endless() {
-  if (const std::shared_ptr<Activity> activity = activity_) activity->on_server_drains();
+  guarded([this] {
+    if (const std::shared_ptr<Activity> activity = activity_) activity->on_server_drains();
+  });
 }
 
 void Connection::abandon_work() {

@@ -142,7 +142,7 @@ void Listener::drain() {
       draining = true;
       error_code ignored;
       if (!accepts()) acceptor_.cancel(ignored);
-      const auto all = connections_;  // those that end leave the table
+      const auto all = patiently([this] { return connections_; });  // those that end leave the table
       for (const auto& [connection, held] : all) connection->end_endless();
     });
   });

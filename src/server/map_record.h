@@ -17,8 +17,8 @@ struct MapRecord {
 };
 
 // Calls `take` with each line of the map, without its end, until it returns false. A last line that has no
-// end is left out, since it is still being written. kIo: the file cannot be read; kInvalidArgument: the map
-// has more than record.most_bytes, of which `take` gets no more than that.
+// end is left out, since it is still being written. kIo: the file cannot be read; kInvalidArgument: it is not
+// a regular file, or the map has more than record.most_bytes, of which `take` gets no more than that.
 Status each_map_line(const MapRecord& record, const std::function<bool(const std::string& line)>& take);
 
 }  // namespace kvasir

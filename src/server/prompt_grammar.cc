@@ -4,6 +4,7 @@
 
 #include <limits>
 #include <memory>
+#include <new>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -65,7 +66,11 @@ std::optional<ApiError> add_constraints(const ModelService& service, PreparedReq
   for (GenerationRequest& g : prepared.generations) {
     g.sampling.constraint = service.grammars->constrain(
         *grammar, [id = caller.request_id, key = std::string(caller.name())](std::string_view fault) {
-          log_line(LogLevel::kError, fmt::format("grammar: {}", fault), {{"request_id", id}, {"key", key}});
+          try {
+            log_line(LogLevel::kError, fmt::format("grammar: {}", fault), {{"request_id", id}, {"key", key}});
+          } catch (const std::bad_alloc&) {
+            count_lost_log_line();
+          }
         });
     if (request.ignore_eos) end_with_grammar(*service.tokenizer, g);
   }

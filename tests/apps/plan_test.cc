@@ -130,7 +130,8 @@ TEST_F(PlanTest, SimulateTakesAllAndSaysWhichIsBest) {
   EXPECT_THAT(ran.out, HasSubstr("level with it: "));
   EXPECT_THAT(ran.out, HasSubstr("One seed has no interval"));
   ran = command(args + Args{"--seeds", "2", "--scheduling-policy", "vllm", "--scheduling-policy", "layerkv"});
-  EXPECT_THAT(ran.out, HasSubstr("layerkv needs a host tier: give --kv-offloading-size; without that, "));
+  EXPECT_THAT(ran.out,
+              HasSubstr("layerkv needs a host tier: give --kv-offloading-size; without that it plans "));
   EXPECT_THAT(ran.out, Not(HasSubstr("One seed has no interval")));
 }
 
@@ -143,6 +144,7 @@ TEST_F(PlanTest, RefusesInOneLine) {
   };
   const Args base = clock(2000, 4);
   EXPECT_THAT(refused(base), HasSubstr("kvasir plan: --slo: say which bounds"));
+  EXPECT_THAT(refused(base + kBound + Args{"--seeds", "0"}), HasSubstr("--seeds"));
   EXPECT_THAT(refused(base + kBound + Args{"--request-rate", "1,2"}),
               HasSubstr("--request-rate 1,2: give the one load"));
   EXPECT_THAT(refused(base + kBound + Args{"--prices", "/no/such"}), HasSubstr("--prices: "));
@@ -209,7 +211,7 @@ TEST_F(PlanTest, InstancesCountOnEveryDevice) {
   ASSERT_EQ(ran.code, 0) << ran.err;
   const auto json = nlohmann::json::parse(read("a.json"));
   ASSERT_EQ(json["devices"].size(), 2u);
-  for (const auto& device : json["devices"]) EXPECT_EQ(device["cards_of_an_instance"], 2) << device;
+  for (const auto& device : json["devices"]) EXPECT_EQ(device["cards_of_a_system"], 2) << device;
 }
 
 TEST_F(PlanTest, OneSeedIsOneIfItIsAskedFor) {

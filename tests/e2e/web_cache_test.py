@@ -267,7 +267,7 @@ class Records(MapTest):
                 drawn(browser, HOST, 100, "layerkv keeps nothing on the host")
                 self.picture("records")
                 # Titles of charts and their values, whole at any width that has two panes.
-                for width in (1050, 1400):
+                for width in (1001, 1391):
                     browser.size(width, 900)
                     self.assertEqual(browser.run(CUT), [], f"cut at a width of {width}")
                 browser.run("const s = document.querySelector('.player input'); s.value = s.max; s.dispatchEvent(new Event('input'))")

@@ -72,7 +72,7 @@ export const getJson = async (path, options) => (await call(path, options)).json
 export const postJson = (path, body, options = {}) =>
   call(path, { ...options, method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) });
 
-// The lines of an answer, as they come.
+// The lines of an answer, as they come. What has no end at the end of the answer is no line.
 export async function* lines(answer) {
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
@@ -84,7 +84,6 @@ export async function* lines(answer) {
       rest = whole.pop();
       yield* whole;
     }
-    if (rest) yield rest;
   } finally {
     reader.cancel().catch(() => {});
   }

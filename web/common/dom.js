@@ -20,9 +20,9 @@ export const svg = (tag, attributes = {}, ...children) => fill(document.createEl
 // Paths of line icons in a square of 24.
 const ICONS = {
   attention: "M12 8v5 M12 16.5v.01 M12 3 2.5 20h19z",
-  copy: "M9 9h11v11H9z M5 15H4V4h11v1",
   back: "M18 5 8 12l10 7z M6 5v14",
   check: "M5 12.5 10 17.5 19.5 7",
+  copy: "M9 9h11v11H9z M5 15H4V4h11v1",
   download: "M12 4v11 M7 10.5 12 15.5 17 10.5 M5 20h14",
   edit: "M4 20h4L19.5 8.5l-4-4L4 16z M13.5 6.5l4 4",
   menu: "M4 7h16 M4 12h16 M4 17h16",

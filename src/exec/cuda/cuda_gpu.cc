@@ -211,7 +211,7 @@ class CudaGpu final : public Gpu {
 Result<std::unique_ptr<Gpu>> open_gpu() {
   // Else a kernel is loaded when it is first launched, which may wait for the device, and that for a gate
   // that the launching thread opens later.
-  setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/0);
+  setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/1);
   int count = 0;
   const cudaError_t found = cudaGetDeviceCount(&count);
   if (found != cudaSuccess || count == 0) {

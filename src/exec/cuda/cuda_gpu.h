@@ -10,6 +10,7 @@ namespace kvasir::cuda {
 // The first device. kUnavailable: there is none, or the driver does not permit what is needed.
 // kUnsupported: it is of another compute capability than 9.0, for which the kernels are compiled. The message
 // is one line that says what is missing.
+// REQUIRES: no call of CUDA was made before, and no other thread reads the environment meanwhile
 Result<std::unique_ptr<Gpu>> open_gpu();
 
 // Bytes of the device's memory that are free now. 0: it does not say.

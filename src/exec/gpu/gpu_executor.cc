@@ -149,17 +149,15 @@ std::array<GpuExecutor::Room, 13> GpuExecutor::room_for(GpuFlight& f, uint64_t n
   return room;
 }
 
-// What is of a step alone grows to powers of two, so that it seldom grows as sequences do.
+// The image of a step grows to powers of two, so that it seldom grows as sequences do.
 Status GpuExecutor::make_room(GpuFlight& f, std::span<const Room> room) {
-  const uint64_t tokens = f.pinned_tokens.bytes();
   for (const Room& r : room) {
-    const bool is_own = r.buffer == &f.image_here || r.buffer == &f.pinned_image;
-    if (r.bytes > r.buffer->bytes()) {
-      KV_RETURN_IF_ERROR(r.buffer->reserve(is_own ? std::bit_ceil(r.bytes) : r.bytes));
-    }
+    if (r.bytes <= r.buffer->bytes()) continue;
+    const bool is_image = r.buffer == &f.image_here || r.buffer == &f.pinned_image;
+    KV_RETURN_IF_ERROR(r.buffer->reserve(is_image ? std::bit_ceil(r.bytes) : r.bytes));
+    // A step that refers to tokens of one that failed shall read ids that there are.
+    if (r.buffer == &f.pinned_tokens) std::memset(f.pinned_tokens.data(), 0, f.pinned_tokens.bytes());
   }
-  // A step that refers to tokens of one that failed shall read ids that there are.
-  if (f.pinned_tokens.bytes() > tokens) std::memset(f.pinned_tokens.data(), 0, f.pinned_tokens.bytes());
   return {};
 }
 

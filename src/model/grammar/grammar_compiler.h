@@ -56,7 +56,7 @@ class GrammarCompiler {
   Result<CompiledGrammar> compile(const OutputGrammar& grammar, const std::atomic<bool>* abandoned = nullptr);
 
   // For one output. on_fault is called at most once, on another thread, when something goes wrong in the
-  // library while a mask is made. It throws nothing but std::bad_alloc; then it is called again.
+  // library while a mask is made. It throws nothing.
   std::shared_ptr<TokenConstraint> constrain(const CompiledGrammar& grammar,
                                              OnGrammarFault on_fault = nullptr) const;
 

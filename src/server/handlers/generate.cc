@@ -39,17 +39,18 @@ std::optional<ApiError> refuse_claims(const Caller& caller, const ApiRequest& re
 
 // On a worker's thread.
 Exchange::Then constrain(const ServerContext& server, const std::shared_ptr<const ModelService>& service,
-                         const GenerationSchema& schema, PreparedRequest prepared, const Caller& from,
+                         const GenerationSchema& schema, PreparedRequest prepared, const Caller& caller,
                          const std::atomic<bool>& abandoned) {
-  if (const auto e = add_constraints(*service, prepared, from, &abandoned)) return refuse(*e);
+  if (const auto e = add_constraints(*service, prepared, caller, &abandoned)) return refuse(*e);
   return [&server, schema, service, prepared = std::move(prepared)](Exchange& x) mutable {
-    const Caller& caller = x.request().caller;
+    const Caller& of_exchange = x.request().caller;
     const auto choices = static_cast<uint32_t>(prepared.generations.size());
-    if (const auto e = charge(server, caller, prepared.generations, prepared.api.candidates(), choices)) {
+    if (const auto e =
+            charge(server, of_exchange, prepared.generations, prepared.api.candidates(), choices)) {
       return x.respond(error_response(*e));
     }
     x.record().generation.operation = schema.operation;
-    KeyLease lease(caller.usage, choices);
+    KeyLease lease(of_exchange.usage, choices);
     auto writer = schema.make_writer(*service->tokenizer, prepared.api);
     const auto generation =
         std::make_shared<Generation>(*service, std::move(prepared), std::move(writer), server.post,
