@@ -182,6 +182,10 @@ class Server:
             found[name + "".join(re.findall(r',(?:state|status)="(\w+)"', labels))] = float(value)
         return found
 
+    def ended_requests(self):
+        text = clients.ask(self.admin_port, "/metrics")[1]
+        return sum(float(value) for value in re.findall(r"^kvasir:request_success_total\{[^}]*\} (\S+)$", text, re.MULTILINE))
+
     def at_rest(self):
         """What must be as before once nobody asks any more."""
         metrics = self.metrics()
@@ -246,10 +250,14 @@ def learn_answers(server, made):
 
 
 def closed(server, made, bounds, options, seconds):
-    """A closed loop of as many clients as requests may run, and the server's share of the machine meanwhile."""
+    """A closed loop of as many clients as requests may run, and the server's share of the machine meanwhile. It lasts until as
+    many requests have ended, too."""
     client = Client(clients.closed_loop, server.port, made, bounds, 3, options.max_num_seqs)
     began, cpu, machine = time.monotonic(), cpu_of(server.pid), cpu_of_machine()
+    ended = server.ended_requests()
     time.sleep(seconds)
+    while server.ended_requests() - ended < options.max_num_seqs and server.process.poll() is None:
+        time.sleep(0.2)
     lasted, cpu, machine = time.monotonic() - began, cpu_of(server.pid) - cpu, cpu_of_machine() - machine
     seen = client.stop()
     return seen, {"server": cpu / lasted, "clients": client.cpu_seconds / lasted,
