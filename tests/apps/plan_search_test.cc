@@ -288,8 +288,9 @@ TEST(PlanWords, SayTheRateItsIntervalAndWhatIsLevel) {
               HasSubstr("Level with it, as far as these seeds tell: second (2.08); then comes third with "
                         "1.20 to 1.50."));
   EXPECT_THAT(
-      text, HasSubstr("What binds: the KV memory; more of it gains most (+35 %); over the whole runs there, "
-                      "requests wait for memory or a slot 63 % of the time"));
+      text,
+      HasSubstr("What binds: the KV memory; more of it gains most (+35 %); over whole runs at that rate, "
+                "requests wait for memory or a slot 63 % of the time"));
   EXPECT_THAT(text, HasSubstr("What would help most: twice the KV memory, +35 %.\n"));
   EXPECT_THAT(text, HasSubstr("20 times what a request is in the full system"));
 }
@@ -328,10 +329,10 @@ TEST(PlanWords, CountDevicesAndWhatTheyCost) {
   a.devices = {{"d", "first", 2.1, 0.25, 2, 1.5, ""},
                {"e", "first", 5.0, 0, 2, 2.0, ""},
                {"f", "", 0, 0, 2, 9.0, "the model does not fit"}};
-  EXPECT_EQ(a.devices[0].instances(10), 5);
-  EXPECT_EQ(a.devices[1].instances(10), 2) << "exactly";
+  EXPECT_EQ(a.devices[0].systems(10), 5);
+  EXPECT_EQ(a.devices[1].systems(10), 2) << "exactly";
   const std::string text = answer_text(a);
-  EXPECT_THAT(text, HasSubstr("For 10.0 requests/s: 10 devices of d (5 instances of 2 each), 15.00 an hour; "
+  EXPECT_THAT(text, HasSubstr("For 10.0 requests/s: 10 devices of d (5 systems of 2 each), 15.00 an hour; "
                               "cheapest in the table: 4 devices of e, 8.00 an hour."));
   EXPECT_THAT(text, HasSubstr("f       the model does not fit"));
   // 15 an hour for 36,000 requests.
