@@ -50,10 +50,12 @@ class Cli(unittest.TestCase):
         for flags, warned in ((("--host", "0.0.0.0"), True), (("--host", "0.0.0.0", "--api-key", "k"), False),
                               (("--host", "localhost"), False), ((), False)):
             with Server(*flags, "--threads", "1") as server:
-                lines = [line for line in server.log if "anyone who reaches port" in line]
+                self.assertTrue(server.wait_log(r", 1 thread[ ,]"), server.log)
+                if warned:
+                    self.assertTrue(server.wait_log("anyone who reaches port"), server.log)
+                lines = [line for line in list(server.log) if "anyone who reaches port" in line]
                 self.assertEqual(len(lines), warned, server.log)
                 self.assertTrue(all("--api-key-file" in line for line in lines))
-                self.assertTrue(server.wait_log(r", 1 thread[ ,]"), server.log)
 
     def test_plan_answers_in_words(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -110,6 +110,7 @@ class ClusterStatus(unittest.TestCase):
                     self.assertLess(time.monotonic(), end, "".join(a.log + b.log))
                     time.sleep(0.1)
                 for instance in (a, b):
+                    self.assertTrue(instance.wait_log("another token"), instance.log)
                     said = [line for line in instance.log if "another token" in line and "--cluster-token-file" in line]
                     self.assertEqual(len(said), 1, instance.log)
 
