@@ -144,7 +144,6 @@ TEST_F(PlanTest, RefusesInOneLine) {
   };
   const Args base = clock(2000, 4);
   EXPECT_THAT(refused(base), HasSubstr("kvasir plan: --slo: say which bounds"));
-  EXPECT_THAT(refused(base + kBound + Args{"--seeds", "0"}), HasSubstr("--seeds"));
   EXPECT_THAT(refused(base + kBound + Args{"--request-rate", "1,2"}),
               HasSubstr("--request-rate 1,2: give the one load"));
   EXPECT_THAT(refused(base + kBound + Args{"--prices", "/no/such"}), HasSubstr("--prices: "));
@@ -224,6 +223,13 @@ TEST_F(PlanTest, OneSeedIsOneIfItIsAskedFor) {
   ran = planned(args);
   ASSERT_EQ(ran.code, 0) << ran.err;
   EXPECT_EQ(nlohmann::json::parse(read("a.json"))["seeds"], 3);
+}
+
+TEST_F(PlanTest, ThereIsASeedAtLeast) {
+  PlanOptions options;
+  CLI::App app;
+  add_plan_flags(app, options);
+  EXPECT_THROW(app.parse(std::vector<std::string>{"0", "--seeds"}), CLI::ValidationError);
 }
 
 TEST_F(PlanTest, ABoundMayBeLongerThanAnyRun) {
