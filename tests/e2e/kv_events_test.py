@@ -1,7 +1,6 @@
 """--kv-events-config and --kv-events-endpoint from a router's side: what the events say can be reused is what requests find."""
 
 import json
-import re
 import time
 import unittest
 
@@ -18,7 +17,7 @@ class Router:
     """Keeps what a server has said, as a router does."""
 
     def __init__(self, server):
-        found = re.search(r"KV events on (\S+), replays on (\S+)", "".join(server.log))
+        found = server.wait_log(r"KV events on (\S+), replays on (\S+)")
         self.context = zmq.Context()
         self.events = self.context.socket(zmq.SUB)
         self.events.setsockopt(zmq.SUBSCRIBE, b"kv@")
@@ -168,7 +167,7 @@ class KvEvents(unittest.TestCase):
     def test_an_address_alone_is_enough(self):
         server = Server("--block-size", str(BLOCK), "--kv-events-endpoint", "tcp://127.0.0.1:*")
         self.addCleanup(server.__exit__)
-        found = re.search(r"KV events on (tcp://127\.0\.0\.1:\d+)\n", "".join(server.log))
+        found = server.wait_log(r"KV events on (tcp://127\.0\.0\.1:\d+)\n")
         context = zmq.Context()
         self.addCleanup(context.destroy, linger=0)
         events = context.socket(zmq.SUB)

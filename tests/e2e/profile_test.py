@@ -84,17 +84,17 @@ class Profile(unittest.TestCase):
         whole = kept.read_text()
         kept.write_text(whole[:-20])
         with self.serve(*self.tiers) as server:
+            self.assertEqual(server.stop(), 0)
             log = "".join(server.log)
             self.assertIn("not a cost profile", log)
             self.assertIn("costs are learnt from real steps", log, "the damaged one was not named")
-            self.assertEqual(server.stop(), 0)
         kept.write_text(whole)
         with self.serve() as server:
+            self.assertEqual(server.stop(), 0)
             self.assertIn("no cost profile", "".join(server.log), "other tiers are another fingerprint")
-            self.assertEqual(server.stop(), 0)
         with self.serve("--cost-profile", str(self.output)) as server:
-            self.assertIn("of another machine, model or setting", "".join(server.log))
             self.assertEqual(server.stop(), 0)
+            self.assertIn("of another machine, model or setting", "".join(server.log))
 
     def test_what_is_wrong_is_one_line(self):
         bad = pathlib.Path(self.folder.name, "bad.json")

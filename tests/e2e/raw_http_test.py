@@ -225,7 +225,7 @@ class SlowClients(unittest.TestCase):
                      preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (300, 300)))
         server.wait_ready()
         with server:
-            self.assertTrue(any("--max-connections is 150, not 2000" in line for line in server.log), server.log)
+            self.assertTrue(server.wait_log("--max-connections is 150, not 2000"), server.log)
             idle = [server.socket() for _ in range(200)]
             self.assertEqual(self.ask_from(server, "127.0.0.2", "GET", "/health")[0], 200)
             for s in idle:

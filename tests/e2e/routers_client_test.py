@@ -147,7 +147,7 @@ class Routers(unittest.TestCase):
         servers = self.serve()
         flags = ["--kv-event-block-size", str(BLOCK), "--kv-event-model", "smol", "--log-level", "debug"]
         for server in servers:
-            events, replays = re.search(r"KV events on (\S+), replays on (\S+)", "".join(server.log)).groups()
+            events, replays = server.wait_log(r"KV events on (\S+), replays on (\S+)").groups()
             flags += ["--kv-event-source", f"{server.url}={events}",
                       "--kv-event-replay-source", f"{server.url}={replays}"]
         router = Router("vllm_router", "kv_aware", servers, *flags)

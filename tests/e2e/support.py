@@ -90,13 +90,14 @@ class Server:
         return next((line for line in list(self.log) if line.startswith("try: curl ")), None)
 
     def wait_log(self, pattern, seconds=10):
-        """Whether a line that matches has come: lines of the two streams may be read in another order than written."""
+        """The match, once it has come, or None: a thread of the server's writes the lines of its log, and the two streams may be
+        read in another order than written."""
         end = time.monotonic() + seconds
-        while not re.search(pattern, "".join(list(self.log))):
+        while not (found := re.search(pattern, "".join(list(self.log)))):
             if time.monotonic() > end:
-                return False
+                return None
             time.sleep(0.02)
-        return True
+        return found
 
     @property
     def url(self):
