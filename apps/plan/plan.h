@@ -68,9 +68,9 @@ struct WhatIf {
 struct PlannedDevice {
   std::string name;
   std::string policy;
-  double rate = 0;  // of that system, requests per second
+  double rate = 0;  // of the system as asked, all of its instances together; requests per second
   double half_width = 0;
-  uint32_t cards = 1;           // of the system that was asked about, all of its instances
+  uint32_t cards = 1;           // of that system
   std::optional<double> price;  // an hour of one card
   std::string failed;           // why it cannot: then no more is known
 
