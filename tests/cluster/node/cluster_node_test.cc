@@ -147,8 +147,7 @@ TEST_F(TwoInstances, AnEngineThatStartsAnewBeginsANewLife) {
   for (Instance* anew : {&a, &b}) {
     EXPECT_TRUE(anew->node->is_member());
     const uint64_t epoch = anew->node->status().self.epoch;
-    anew->node->start_anew();
-    EXPECT_FALSE(anew->node->is_member());
+    anew->node->start_anew();  // and the control thread may have joined again by now
     anew->held.clear();
     anew->recalled.clear();
     anew->lost.clear();
