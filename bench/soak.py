@@ -207,6 +207,7 @@ class Client:
     """A process of soak_clients.py."""
 
     def __init__(self, function, *arguments):
+        self.name = function.__name__
         self.pipe, theirs = multiprocessing.Pipe()
         self.process = multiprocessing.Process(target=clients.run_client, args=(function, theirs, *arguments), daemon=True)
         self.process.start()
@@ -215,6 +216,8 @@ class Client:
     def stop(self):
         """What it has seen."""
         self.pipe.send("stop")
+        if not self.pipe.poll(120):
+            sys.exit(f"{self.name} of the soak does not end")
         try:
             seen = self.pipe.recv()
             self.cpu_seconds = sum(self.pipe.recv())
@@ -257,6 +260,8 @@ def closed(server, made, bounds, options, seconds):
     ended = server.ended_requests()
     time.sleep(seconds)
     while server.ended_requests() - ended < options.max_num_seqs and server.process.poll() is None:
+        if time.monotonic() - began > seconds + 300:
+            sys.exit(f"the server stands still: {server.metrics()}\n{server.said()[-2000:]}")
         time.sleep(0.2)
     lasted, cpu, machine = time.monotonic() - began, cpu_of(server.pid) - cpu, cpu_of_machine() - machine
     seen = client.stop()
