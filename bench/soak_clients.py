@@ -15,6 +15,7 @@ import socket
 import time
 
 HOST = "127.0.0.1"
+LONGEST_SECONDS = 120  # that a closed loop goes on after its stop, until streams have ended
 TCP_REPAIR = 19  # Linux: a socket that is closed with this option vanishes, and its peer hears nothing
 CHUNK = re.compile(rb"([0-9a-f]+)\r\n")
 
@@ -268,17 +269,20 @@ async def open_loop(pipe, port, made, bounds, seed, rate, left_share):
 
 
 async def closed_loop(pipe, port, made, bounds, seed, clients):
-    """So many clients, each with one request after the other."""
+    """So many clients, each with one request after the other; until half as many streams have ended, too."""
     load = Load(port, made, bounds, seed, [HOST])
     stopped = asyncio.ensure_future(until_stopped(pipe))
 
     async def client():
-        while not stopped.done():
+        while True:
             await load.one()
 
     begun = time.monotonic()
     tasks = [asyncio.ensure_future(client()) for _ in range(clients)]
     await stopped
+    last = time.monotonic() + LONGEST_SECONDS
+    while len(load.seen["ttft_ms"]) < (clients + 1) // 2 and time.monotonic() < last:
+        await asyncio.sleep(0.05)
     seconds = time.monotonic() - begun
     seen = {**load.seen, "statuses": collections.Counter(load.seen["statuses"])}
     for task in tasks:
