@@ -78,6 +78,36 @@ class SuiteTest(unittest.TestCase):
         self.assertNotEqual(self.run_suite("-L", "^unit$")[0], 0)
         self.assertNotEqual(self.run_suite("-L", "^unit$")[0], 0)
 
+    def test_what_waits_for_a_clock_and_failed_runs_once_more(self):
+        def fails(times, name, say="", label="unit;real-time"):
+            (self.build / f"left-{name}").write_text("x" * times)
+            (self.build / "passed" / name).unlink(missing_ok=True)
+            self.program(name, f'echo "{say}"; left=$(cat {self.build}/left-{name}); [ -n "$left" ] || exit 0; '
+                         f'printf %s "${{left#x}}" > {self.build}/left-{name}; exit 1', label)
+
+        fails(1, "server")
+        result, ran = self.run_suite("-L", "^unit$")
+        self.assertEqual((result, sorted(ran)), (0, ["gtest", "python", "server", "server"]))
+        self.assertEqual(self.run_suite("-L", "^unit$"), (0, []), "it has passed")
+        fails(2, "server")
+        result, ran = self.run_suite("-L", "^unit$")
+        self.assertEqual((result != 0, ran), (True, ["server", "server"]), "twice is a failure")
+        fails(0, "server")
+        fails(1, "race", say="WARNING: ThreadSanitizer: data race")
+        self.assertNotEqual(self.run_suite("-L", "^unit$")[0], 0)
+        self.assertEqual(self.run_suite("-L", "^unit$"), (0, ["race"]))
+        # Beside a test that does not wait for a clock.
+        fails(1, "server")
+        fails(1, "bits", label="unit")
+        result, ran = self.run_suite("-L", "^unit$")
+        self.assertEqual((result != 0, sorted(ran)), (True, ["bits", "server"]))
+        # Many at once are no accident.
+        fails(0, "bits")
+        for i in range(4):
+            fails(1, f"e2e{i}")
+        result, ran = self.run_suite("-L", "^unit$")
+        self.assertEqual((result != 0, sorted(ran)), (True, ["bits", "e2e0", "e2e1", "e2e2", "e2e3", "server"]))
+
     def test_a_program_that_is_missing_is_no_success(self):
         (self.build / "gtest").unlink()
         self.assertNotEqual(self.run_suite()[0], 0)
@@ -109,6 +139,13 @@ class SuiteTest(unittest.TestCase):
                      "echo '[  SKIPPED ] 2 tests, listed below:'")
         self.program("python", "echo; echo Ran 4 tests in 0.1s; echo; echo 'OK (skipped=1)'")
         self.assertIn("== test cases that ran: 13\n", self.said("gtest|python"))
+
+    def test_what_passed_at_the_second_try_is_named(self):
+        self.program("server", f'[ -e {self.build}/once ] && echo "Ran 7 tests in 0.1s" && exit 0; touch {self.build}/once; exit 1',
+                     "unit;real-time")
+        said = self.said("gtest|server")
+        self.assertIn("\n== passed at the second try only: server\n", said)
+        self.assertIn("== test cases that ran: 19\n", said)
 
     def said(self, names):
         script = pathlib.Path(suite.__file__)
