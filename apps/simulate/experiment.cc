@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <ostream>
+#include <set>
 #include <utility>
 
 #include "apps/bench/figures.h"
@@ -45,6 +46,11 @@ Result<PaperFigure> paper_figure(const Json& entry, const std::string& where) {
       return error(ErrorCode::kInvalidArgument, "{}: '{}' must be a number", where, key);
     }
   }
+  const auto most = entry.find("most");
+  if (most != entry.end() && !most->is_boolean()) {
+    return error(ErrorCode::kInvalidArgument, "{}: 'most' must be true or false", where);
+  }
+  out.most = most != entry.end() && most->get<bool>();
   return out;
 }
 
@@ -97,9 +103,11 @@ Result<SimulateOptions> options_of(const ExperimentRun& run, const SimulateOptio
   return options;
 }
 
-// A policy's under the key and rate of a figure of the paper; nothing where the run has none such.
-std::optional<double> figure_of(const std::string& policy, const PaperFigure& paper, const Answer& answer) {
-  if (paper.key == kEffectiveKey) {
+// A policy's under the key of a figure of the paper, at a rate or, if that is 0, at all of them; nothing
+// where the run has none such.
+std::optional<double> figure_of(const std::string& policy, const std::string& key, double rate,
+                                const Answer& answer) {
+  if (key == kEffectiveKey) {
     for (const EffectiveThroughput& f : answer.effective) {
       if (f.policy == policy) return f.rate;
     }
@@ -109,9 +117,9 @@ std::optional<double> figure_of(const std::string& policy, const PaperFigure& pa
   for (const PolicyRuns& runs : answer.policies) {
     if (runs.policy != policy) continue;
     for (const RunResult& run : runs.runs) {
-      if (paper.rate > 0 && std::abs(run.key.rate / paper.rate - 1) > 1e-6) continue;
+      if (rate > 0 && std::abs(run.key.rate / rate - 1) > 1e-6) continue;
       for (const Figure& f : figures_of(run.summary, answer.config)) {
-        if (f.key == paper.key && f.value) values.push_back(*f.value);
+        if (f.key == key && f.value) values.push_back(*f.value);
       }
     }
   }
@@ -119,13 +127,71 @@ std::optional<double> figure_of(const std::string& policy, const PaperFigure& pa
   return mean_interval(values).mean;
 }
 
-// Ours, beside a figure of the paper.
-std::optional<double> ours(const PaperFigure& paper, const Answer& answer) {
-  const std::optional<double> value = figure_of(paper.policy, paper, answer);
+// Ours, beside a figure of the paper, at a rate.
+std::optional<double> ours_at(const PaperFigure& paper, double rate, const Answer& answer) {
+  const std::optional<double> value = figure_of(paper.policy, paper.key, rate, answer);
   if (paper.over.empty()) return value;
-  const std::optional<double> base = figure_of(paper.over, paper, answer);
+  const std::optional<double> base = figure_of(paper.over, paper.key, rate, answer);
   if (!value || !base || *base == 0) return std::nullopt;
   return *value / *base;
+}
+
+std::optional<double> ours(const PaperFigure& paper, const Answer& answer) {
+  if (!paper.most) return ours_at(paper, paper.rate, answer);
+  std::set<double> rates;
+  for (const PolicyRuns& runs : answer.policies) {
+    for (const RunResult& run : runs.runs) rates.insert(run.key.rate);
+  }
+  std::optional<double> most;
+  for (const double rate : rates) {
+    const std::optional<double> one = ours_at(paper, rate, answer);
+    if (one && (!most || *one > *most)) most = one;
+  }
+  return most;
+}
+
+// The runs that options.experiment_runs names, all if it names none.
+Status keep_named(Experiment& experiment, const SimulateOptions& options) {
+  const std::vector<std::string>& wanted = options.experiment_runs;
+  if (wanted.empty()) return {};
+  std::vector<ExperimentRun> kept;
+  for (const std::string& name : wanted) {
+    const auto found = std::find_if(experiment.runs.begin(), experiment.runs.end(),
+                                    [&](const ExperimentRun& run) { return run.name == name; });
+    if (found == experiment.runs.end()) {
+      std::vector<std::string> names;
+      for (const ExperimentRun& run : experiment.runs) names.push_back(run.name);
+      return error(ErrorCode::kInvalidArgument, "--experiment-runs: {} has no run '{}'; it has {}",
+                   options.experiment, name, fmt::join(names, ", "));
+    }
+    kept.push_back(*found);
+  }
+  experiment.runs = std::move(kept);
+  return {};
+}
+
+Status save_figures(const Experiment& experiment, const ExperimentRun& run, const Answer& got,
+                    const BenchOptions& o) {
+  Json json = {{"title", experiment.title}, {"source", experiment.source},
+               {"note", experiment.note},   {"run", run.name},
+               {"args", run.args},          {"capacity", got.capacity}};
+  json["effective"] = Json::array();
+  for (const EffectiveThroughput& f : got.effective) {
+    json["effective"].push_back(
+        {{"policy", f.policy}, {"rate", f.rate}, {"more", f.more}, {"attained", f.attained}});
+  }
+  json["paper"] = Json::array();
+  for (const PaperFigure& paper : run.paper) {
+    Json entry = {{"policy", paper.policy}, {"key", paper.key}, {"value", paper.value}};
+    if (!paper.over.empty()) entry["over"] = paper.over;
+    if (paper.rate > 0) entry["rate"] = paper.rate;
+    if (paper.most) entry["most"] = true;
+    const std::optional<double> value = ours(paper, got);
+    entry["ours"] = value ? Json(*value) : Json();
+    json["paper"].push_back(std::move(entry));
+  }
+  const std::filesystem::path folder = o.result_dir.empty() ? "." : o.result_dir;
+  return write_text((folder / (run.name + ".figures.json")).string(), json.dump(1) + "\n", "--result-dir");
 }
 
 }  // namespace
@@ -148,7 +214,8 @@ Result<Experiment> parse_experiment(const std::string& text, const std::string& 
 
 Status run_experiment(const SimulateOptions& options, const Console& console) {
   KV_ASSIGN_OR_RETURN(const std::string text, read_file(options.experiment));
-  KV_ASSIGN_OR_RETURN(const Experiment experiment, parse_experiment(text, options.experiment));
+  KV_ASSIGN_OR_RETURN(Experiment experiment, parse_experiment(text, options.experiment));
+  KV_RETURN_IF_ERROR(keep_named(experiment, options));
   console.out << experiment.title << '\n';
   if (!experiment.source.empty()) console.out << experiment.source << '\n';
   if (!experiment.note.empty()) console.out << experiment.note << '\n';
@@ -162,8 +229,13 @@ Status run_experiment(const SimulateOptions& options, const Console& console) {
       const std::string policy =
           paper.over.empty() ? paper.policy : fmt::format("{} / {}", paper.policy, paper.over);
       table += fmt::format("| {} | {} | {} | {} | {:.4g} | {} |\n", run.name, policy,
-                           paper.rate > 0 ? fmt::format("{:g}", paper.rate) : "-", paper.key, paper.value,
-                           value ? fmt::format("{:.4g}", *value) : "-");
+                           paper.most       ? "most"
+                           : paper.rate > 0 ? fmt::format("{:g}", paper.rate)
+                                            : "-",
+                           paper.key, paper.value, value ? fmt::format("{:.4g}", *value) : "-");
+    }
+    if (options.bench.save_result) {
+      KV_RETURN_IF_ERROR(save_figures(experiment, run, got, options.bench));
     }
   }
   if (table.empty()) return {};

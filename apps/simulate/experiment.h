@@ -7,7 +7,8 @@
 //                            ...]}]}
 // `args` are flags of `kvasir simulate`. A figure of the paper is compared with that of the run with the same
 // policy and rate (left out where there is one), under a key of the JSON result, or
-// "effective_throughput" where the run asks for that. With `over` it is the policy's over that policy's.
+// "effective_throughput" where the run asks for that. With `over` it is the policy's over that policy's. With
+// "most": true ("up to 69 times") it is that of the rate at which ours is greatest.
 #pragma once
 
 #include <string>
@@ -21,8 +22,9 @@ namespace kvasir {
 
 struct PaperFigure {
   std::string policy;
-  std::string over;  // the policy whose figure it is a multiple of; empty: none, it is the figure itself
-  double rate = 0;   // requests per second; 0: the only one
+  std::string over;   // the policy whose figure it is a multiple of; empty: none, it is the figure itself
+  double rate = 0;    // requests per second; 0: the only one
+  bool most = false;  // the greatest over all rates
   std::string key;
   double value = 0;
 };
@@ -41,8 +43,11 @@ struct Experiment {
 // kInvalidArgument names the file and the entry.
 Result<Experiment> parse_experiment(const std::string& text, const std::string& name);
 
-// Runs options.experiment. Of the other options it takes those about how to run: jobs, files, progress; and,
-// for a quick look, --num-prompts. Prints every run, and then a table of the paper's figures beside ours.
+// Runs options.experiment, or options.experiment_runs of it. Of the other options it takes those about how to
+// run: jobs, files, progress; and, for a quick look, --num-prompts. Prints every run, and then a table of the
+// paper's figures beside ours. With --save-result each run also gets RUN.figures.json: {"title", "source",
+// "note", "run", "args", "capacity", "effective": [{"policy", "rate", "more", "attained"}],
+// "paper": [the file's entries, each with "ours", a number or null]}.
 Status run_experiment(const SimulateOptions& options, const Console& console);
 
 }  // namespace kvasir

@@ -114,6 +114,9 @@ void add_question_flags(CLI::App& app, SimulateOptions& o) {
                  "File that describes the runs of a figure. Beside it count --jobs, --num-prompts, and where "
                  "results go")
       ->type_name(kFileType);
+  app.add_option("--experiment-runs", o.experiment_runs, "Only these runs of --experiment (default: all)")
+      ->type_name("NAME")
+      ->delimiter(',');
   app.add_option(
          "--price", o.price,
          "CSV file of steps (columns prefill_rows, history, decode_rows, decode_context, sampled, projected, "

@@ -61,14 +61,15 @@ struct SimulateOptions {
   BenchOptions bench;  // load, bounds and results
 
   // What is asked.
-  double find_effective_throughput = 0;  // percent of the requests; 0: not asked
-  bool fair_classes = false;             // each --slo-class is a tenant
-  bool bound = false;                    // what no schedule can beat, at each rate
-  int64_t explain = -1;                  // the index of a request; below 0: none
-  std::string record;                    // a file of the cache map; of several policies one each
-  std::string experiment;                // a file
-  std::string price;                     // a file of steps to price
-  int jobs = 0;                          // runs at once; 0: one for each core
+  double find_effective_throughput = 0;      // percent of the requests; 0: not asked
+  bool fair_classes = false;                 // each --slo-class is a tenant
+  bool bound = false;                        // what no schedule can beat, at each rate
+  int64_t explain = -1;                      // the index of a request; below 0: none
+  std::string record;                        // a file of the cache map; of several policies one each
+  std::string experiment;                    // a file
+  std::vector<std::string> experiment_runs;  // of it; empty: all
+  std::string price;                         // a file of steps to price
+  int jobs = 0;                              // runs at once; 0: one for each core
 
   SimulateOptions() {
     runtime.block_size = 16;

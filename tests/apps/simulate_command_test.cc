@@ -413,6 +413,55 @@ TEST_F(CommandTest, PutsThePapersFiguresBesideOurs) {
                         "| two | vllm | - | effective_throughput | 7 | "));
 }
 
+TEST_F(CommandTest, KeepsTheFiguresOfChosenRunsOfAnExperiment) {
+  Json run = {{"name", "one"}, {"paper", Json::array()}};
+  run["args"] = host(tables(0.010), 512) + lengths(20, 6, 20) + Args{"--request-rate", "2,1"} +
+                Args{"--scheduling-policy", "vllm,sarathi"} + Args{"--goodput", "ttft:1000"};
+  for (const Json& of : {Json{{"rate", 1}}, Json{{"rate", 2}}, Json{{"most", true}}}) {
+    Json entry = {{"policy", "vllm"}, {"key", "request_throughput"}, {"value", 7}};
+    entry.update(of);
+    run["paper"].push_back(entry);
+  }
+  run["paper"].push_back({{"policy", "orca"}, {"key", "request_throughput"}, {"value", 7}, {"most", true}});
+  Json search = run;
+  search["name"] = "two";
+  search["args"].push_back("--find-effective-throughput");
+  search["args"].push_back("90");
+  search["paper"] = {{{"policy", "vllm"}, {"key", "effective_throughput"}, {"value", 7}}};
+  const Json file = {{"title", "A figure"}, {"runs", {run, search}}};
+  const Args experiment = {"--experiment", write("figure.json", file.dump()), "--save-result", "--result-dir",
+                           in_folder("kept")};
+  const Ran one = command(experiment + Args{"--experiment-runs", "one"});
+  ASSERT_EQ(one.code, 0) << one.err;
+  EXPECT_THAT(one.out, HasSubstr("| one | vllm | most | request_throughput | 7 | "));
+  EXPECT_THAT(one.out, Not(HasSubstr("== two")));
+  EXPECT_FALSE(std::filesystem::exists(in_folder("kept/two.figures.json")));
+  EXPECT_TRUE(std::filesystem::exists(in_folder("kept/one-vllm.json")));
+  const Json kept = Json::parse(*read_file(in_folder("kept/one.figures.json")));
+  EXPECT_EQ(kept["title"], "A figure");
+  EXPECT_EQ(kept["run"], "one");
+  EXPECT_EQ(kept["args"], run["args"]);
+  EXPECT_GT(kept["capacity"], 0);
+  EXPECT_TRUE(kept["effective"].empty());
+  ASSERT_EQ(kept["paper"].size(), 4u);
+  EXPECT_LT(kept["paper"][0]["ours"], kept["paper"][1]["ours"]);
+  EXPECT_EQ(kept["paper"][2]["ours"], kept["paper"][1]["ours"]) << "the greatest, not the last";
+  EXPECT_TRUE(kept["paper"][3]["ours"].is_null());
+  for (Json& entry : run["paper"]) entry["ours"] = kept["paper"][&entry - &run["paper"][0]]["ours"];
+  EXPECT_EQ(kept["paper"], run["paper"]) << "with what the file says of each";
+
+  const Ran two = command(experiment + Args{"--experiment-runs", "two"});
+  ASSERT_EQ(two.code, 0) << two.err;
+  const Json searched = Json::parse(*read_file(in_folder("kept/two.figures.json")));
+  ASSERT_EQ(searched["effective"].size(), 2u);
+  EXPECT_EQ(searched["effective"][0]["policy"], "vllm");
+  EXPECT_GT(searched["effective"][0]["rate"], 0);
+  EXPECT_EQ(searched["paper"][0]["ours"], searched["effective"][0]["rate"]);
+
+  EXPECT_THAT(refusal(experiment + Args{"--experiment-runs", "one,three"}),
+              testing::AllOf(HasSubstr("has no run 'three'"), HasSubstr("it has one, two")));
+}
+
 TEST_F(CommandTest, AFileThatDescribesNoFigureIsNamed) {
   const auto refused = [&](const std::string& text) {
     return refusal({"--experiment", write("x.json", text)});
@@ -439,6 +488,8 @@ TEST_F(CommandTest, AFileThatDescribesNoFigureIsNamed) {
   EXPECT_THAT(
       with_run("{" + good + R"(, "paper": [{"policy": "vllm", "key": "x", "value": 1, "rate": "2"}]})"),
       HasSubstr("paper[0]: 'rate' must be a number"));
+  EXPECT_THAT(with_run("{" + good + R"(, "paper": [{"policy": "vllm", "key": "x", "value": 1, "most": 1}]})"),
+              HasSubstr("paper[0]: 'most' must be true or false"));
   EXPECT_THAT(with_run(R"({"name": "a", "args": ["--no-such-flag"]})"),
               testing::AllOf(HasSubstr("x.json: run 'a': "), HasSubstr("--no-such-flag")));
   EXPECT_THAT(with_run(R"({"name": "a", "args": ["--seeds", "many"]})"),
