@@ -24,10 +24,10 @@ SeqView bounded(SeqView s, uint32_t tpot_ms, uint32_t since_last_ms = 0) {
   if (s.decoding()) s.last_token_time = 10 * kNanosPerSecond - since_last_ms * kNanosPerMilli;
   return s;
 }
-size_t joining(const View& view) {
+size_t joining(const View& view, PromptTime prompts = PromptTime::kApart) {
   std::vector<const SeqView*> waiting;
   for (const SeqView& s : view.waiting) waiting.push_back(&s);
-  return batch_within_tpot(view, waiting).size();
+  return batch_within_tpot(view, waiting, prompts).size();
 }
 
 TEST(BatchBound, AsManyAsTheStepAllows) {
@@ -59,6 +59,32 @@ TEST(BatchBound, WhatTheyHaveWaitedCounts) {
   EXPECT_EQ(joining(view), 0u);
 }
 
+// A prompt of 20 tokens takes 50 ms, one of 50 takes 110.
+TEST(BatchBound, WhatPromptsAddToAStepCounts) {
+  View view = bounded_view();
+  view.costs.prefill_row_s = 0.002;
+  // 50 ms once in the 40 steps that are predicted are 1.25 ms, and 110 in 50 are 2.2. Beside 13 ms of
+  // both: 16.45.
+  view.running = {bounded(decoding_seq(1, 20, 50), 17)};
+  view.running[0].predicted.output_tokens = 40;
+  view.waiting = {waiting_seq(2, 50)};
+  view.waiting[0].predicted.output_tokens = 50;
+  EXPECT_EQ(joining(view, PromptTime::kAmortised), 1u);
+  view.running[0].slo.tpot_ms = 16;
+  EXPECT_EQ(joining(view, PromptTime::kAmortised), 0u);
+  EXPECT_EQ(joining(view, PromptTime::kApart), 1u);
+  // It has 30 tokens of output, more than were predicted: 1.67 ms, 16.87 in all.
+  view.running[0].predicted.output_tokens = 10;
+  view.running[0].slo.tpot_ms = 17;
+  EXPECT_EQ(joining(view, PromptTime::kAmortised), 1u);
+  // Without a prediction the newcomer adds nothing: 13 + 1.67.
+  view.waiting[0].predicted.output_tokens = 0;
+  view.running[0].slo.tpot_ms = 14;
+  EXPECT_EQ(joining(view, PromptTime::kAmortised), 0u);
+  view.running[0].slo.tpot_ms = 15;
+  EXPECT_EQ(joining(view, PromptTime::kAmortised), 1u);
+}
+
 TEST(BatchBound, NoneWhereNothingRunsOrIsKnown) {
   View view = bounded_view();
   view.waiting = {bounded(waiting_seq(1, 50), 1), waiting_seq(2, 50)};
@@ -81,13 +107,19 @@ TEST(BatchBound, PoliciesHeedItIfAsked) {
   for (const std::string policy : {"vllm", "vllm-swap", "hcache"}) {
     EXPECT_EQ(plan_of(policy.c_str(), view), both) << policy;
     EXPECT_EQ(plan_of((policy + ":batch=free").c_str(), view), both) << policy;
+    EXPECT_EQ(plan_of((policy + ":batch=tpot:prompts=apart").c_str(), view), one) << policy;
+    // A prompt takes 10 ms, once in 100 or 10 steps.
+    view.waiting[0].predicted.output_tokens = view.waiting[1].predicted.output_tokens = 100;
     EXPECT_EQ(plan_of((policy + ":batch=tpot").c_str(), view), one) << policy;
+    view.waiting[0].predicted.output_tokens = view.waiting[1].predicted.output_tokens = 10;
+    EXPECT_EQ(plan_of((policy + ":batch=tpot").c_str(), view), "decode 1 [49, 50) samples\n") << policy;
   }
   // Nor does any sequence come back.
   view.running[0].slo.tpot_ms = 12;
   view.waiting = {swapped_seq(4, 20, 50, 49)};
   for (const std::string policy : {"vllm-swap", "hcache"}) {
-    EXPECT_EQ(plan_of((policy + ":batch=tpot").c_str(), view), "decode 1 [49, 50) samples\n") << policy;
+    EXPECT_EQ(plan_of((policy + ":batch=tpot:prompts=apart").c_str(), view), "decode 1 [49, 50) samples\n")
+        << policy;
     EXPECT_NE(plan_of(policy.c_str(), view), "decode 1 [49, 50) samples\n") << policy;
   }
 }

@@ -105,6 +105,9 @@ RatioProblem any_problem(Random& random, int64_t most_requests) {
     p.staging_s = random.unit() * 1e-3;
   }
   if (one_in(random, 4)) p.greatest_ratio = random.unit();
+  if (one_in(random, 3)) {
+    for (size_t i = 0; i < requests; ++i) p.prompts_s.push_back(random.unit() * 1e-3);
+  }
   return p;
 }
 
@@ -213,6 +216,23 @@ TEST(CacheRatio, NothingIsChosenWhereNothingFits) {
 }
 
 // Costs of which nothing is known are no reason to serve one request at a time.
+// Steps of 11, 12, and 13 ms, with prompts 11.5, 14.5 and 15.5.
+TEST(CacheRatio, WhatPromptsAddIsPartOfAStep) {
+  RatioProblem p = plain({10, 10, 10}, 1000);
+  p.prompts_s = {0.5e-3, 2e-3, 0};
+  p.most_seconds = 15e-3;
+  expect_choice(choose_ratio(p), 2, 0, 14.5e-3);
+  p.most_seconds = 14e-3;
+  expect_choice(choose_ratio(p), 1, 0, 11.5e-3);
+  EXPECT_EQ(choose_ratio_slsqp(p).requests, 1u);
+  p.prompts_s.clear();
+  expect_choice(choose_ratio(p), 3, 0, 13e-3);
+  // 1 / 11 is more than 2 / 34 and 3 / 35.
+  p.prompts_s = {0, 22e-3, 0};
+  p.most_seconds = kUnbounded;
+  expect_choice(choose_ratio(p), 1, 0, 11e-3);
+}
+
 TEST(CacheRatio, AmongEqualsTheMostRequests) {
   RatioProblem p = plain({100, 200, 300}, 300);
   p.cost = {};

@@ -104,6 +104,25 @@ TEST(EllmPolicy, TheBoundOnTpotHoldsBackTheBatch) {
   EXPECT_EQ(plan_of("ellm", view), "decode 1 [49, 50) samples\n");
 }
 
+// A prompt takes as long as a step and more, once in the ten steps that are predicted of each: a millisecond
+// each.
+TEST(EllmPolicy, PromptsBetweenTheDecodesCountInTpot) {
+  View view = view_where_batches_pay(50, 40);
+  set_ring(view, 20);
+  view.running = {decoding_seq(1, 40, 45)};
+  view.running[0].slo.tpot_ms = 11;
+  view.running[0].last_token_time = view.now;
+  view.waiting = {waiting_seq(2, 30)};
+  const std::string joins = "promise 2 4 cells on device\nprefill 2 [0, 30) samples\n";
+  EXPECT_EQ(plan_of("ellm", view), joins);
+  view.running[0].predicted.output_tokens = view.waiting[0].predicted.output_tokens = 10;
+  EXPECT_EQ(plan_of("ellm", view), "decode 1 [44, 45) samples\n");
+  EXPECT_EQ(plan_of("ellm:solver=slsqp", view), "decode 1 [44, 45) samples\n");
+  EXPECT_EQ(plan_of("ellm:prompts=apart", view), joins);
+  view.running[0].slo.tpot_ms = 13;
+  EXPECT_EQ(plan_of("ellm", view), joins);
+}
+
 TEST(EllmPolicy, AForcedRatioIsOfEachRequestAndAsFarAsTheRingPasses) {
   View view = view_where_batches_pay(50, 40);
   set_host(view, 20, 20);

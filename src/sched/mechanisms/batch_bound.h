@@ -6,7 +6,8 @@
 //   T(b, 0) + WT_max <= SLO
 //
 //   symbol   here                                                                      unit
-//   T(b, 0)  BatchCost::believed(view.costs) of b requests and the sum of their lengths     s
+//   T(b, 0)  BatchCost::believed(view.costs) of b requests and the sum of their lengths,
+//            and what prompts add to it (prompt_share.h)                                    s
 //   WT_max   the longest time since its last token of those that run and decode             s
 //   SLO      the least Slo::tpot_ms of the batch                                            s
 #pragma once
@@ -17,36 +18,41 @@
 
 #include "contract/view.h"
 #include "sched/mechanisms/batch_cost.h"
+#include "sched/mechanisms/prompt_share.h"
 #include "sched/policy_settings.h"
 
 namespace kvasir {
 
-enum class BatchRule : uint8_t {
-  kFree,        // as many as there is room for
-  kWithinTpot,  // of those, as many as Equation 5 allows
+struct BatchRule {
+  bool within_tpot = false;  // as many as Equation 5 allows; otherwise as many as there is room for
+  PromptTime prompts = PromptTime::kAmortised;
 };
 
-// The setting "batch": "free" (the default) or "tpot".
+// The settings "batch": "free" (the default) or "tpot", and with the latter "prompts" (prompt_share.h).
 BatchRule batch_rule(PolicySettings& settings);
 
-// Decides on one request after the other; each request that joins counts from then on. There is no bound if
-// nothing runs, no request has a TPOT bound, or the costs are unknown.
+// Refers to the view. Decides on one request after the other; each request that joins counts from then on.
+// There is no bound if nothing runs, no request has a TPOT bound, or the costs are unknown.
 class BatchBound {
  public:
-  explicit BatchBound(const View& view);
+  BatchBound(const View& view, PromptTime prompts);
   // Whether the sequence may run beside all that run or have joined. If so, it joins.
   bool join(const SeqView& seq);
 
  private:
+  const CostModel& costs_;
+  const PromptTime prompts_;
   const BatchCost cost_;
   const bool known_;
   BatchLoad load_;
+  double prompts_s_ = 0;  // what prompts add to a step of the batch
   double longest_wait_s_ = 0;
   double least_s_ = std::numeric_limits<double>::infinity();  // of the bounds
 };
 
 // The sequences of `waiting`, in order of admission, up to the first that may not join.
-std::vector<const SeqView*> batch_within_tpot(const View& view, std::vector<const SeqView*> waiting);
+std::vector<const SeqView*> batch_within_tpot(const View& view, std::vector<const SeqView*> waiting,
+                                              PromptTime prompts);
 
 // The sequences that may be admitted next, in order and as far as the rule allows: if any were preempted and
 // kept their cells (`swapped`), those; otherwise all that wait.

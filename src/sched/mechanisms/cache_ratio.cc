@@ -17,6 +17,7 @@ struct RatioSums {
   double held_back = 0;
   double free = 0;  // of what may leave the device
   double free_squares = 0;
+  double prompts_s = 0;
 
   void add(const RatioProblem& problem, uint32_t i) {
     const double length = problem.lengths[i];
@@ -26,6 +27,7 @@ struct RatioSums {
     held_back += held;
     free += length - held;
     free_squares += (length - held) * (length - held);
+    if (!problem.prompts_s.empty()) prompts_s += problem.prompts_s[i];
   }
 };
 
@@ -33,6 +35,8 @@ void check_ratio_problem(const RatioProblem& problem, uint32_t requests) {
   KV_CHECK(requests <= problem.lengths.size(), "requests={} of {}", requests, problem.lengths.size());
   KV_CHECK(problem.held_back.empty() || problem.held_back.size() == problem.lengths.size(),
            "held_back={} lengths={}", problem.held_back.size(), problem.lengths.size());
+  KV_CHECK(problem.prompts_s.empty() || problem.prompts_s.size() == problem.lengths.size(),
+           "prompts_s={} lengths={}", problem.prompts_s.size(), problem.lengths.size());
   KV_CHECK(problem.again_share >= 0 && problem.again_share <= 1, "again_share={}", problem.again_share);
 }
 
@@ -49,7 +53,7 @@ double seconds_with(const RatioProblem& problem, const RatioSums& sums, double r
   const double computation = problem.cost.seconds(
       {sums.requests, sums.lengths, again * sums.free, again * again * sums.free_squares});
   const double link = staged > 0 ? problem.staging_s + staged * problem.staged_token_s : 0;
-  return std::max(computation, link);
+  return std::max(computation, link) + sums.prompts_s;
 }
 
 // The greatest r with `share` of r * `tokens` within `bound`.

@@ -6,8 +6,9 @@
 //                                                 sum_{i<=b} m s_i (1 - r) + M_o <= M       (device memory)
 //                                                 0 <= r <= 1,  1 <= b <= B
 //
-// Our reading: WT_max is the time since the last token of those that run; B, running and waiting requests
-// together; M_o = k r m sum s_i, so that raising r helps only while k < 1 (the published bound, 8 h b s r (l1
+// T also has what prompts add to a step (prompt_share.h), for each request. Our reading: WT_max is the time
+// since the last token of those that run; B, running and waiting requests together; M_o = k r m sum s_i, so
+// that raising r helps only while k < 1 (the published bound, 8 h b s r (l1
 // + l2), has k = 2 (l1 + l2) / L). What is not on the device is recomputed (`again_share` of it), or
 // comes from a slower tier, whose room and link are bounds, too: the paper has the link in Equation 6 only.
 //
@@ -30,6 +31,7 @@ constexpr double kUnbounded = std::numeric_limits<double>::infinity();
 struct RatioProblem {
   std::vector<double> lengths;      // s_i, in the order in which they are served
   std::vector<double> held_back{};  // of each, what stays on the device for any r; empty: nothing
+  std::vector<double> prompts_s{};  // of each, seconds that prompts add to a step; empty: none
   BatchCost cost;
   double most_seconds = kUnbounded;    // SLO - WT_max
   double device_tokens = 0;            // M / m: whose K and V the device has room for

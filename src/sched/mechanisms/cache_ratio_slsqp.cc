@@ -44,7 +44,8 @@ class RelaxedRatio {
       const double length = problem.lengths[i];
       const double free =
           problem.held_back.empty() ? length : length - std::min(problem.held_back[i], length);
-      const std::array<double, kSums> terms = {1, length, free, free * free};
+      const double prompts_s = problem.prompts_s.empty() ? 0 : problem.prompts_s[i];
+      const std::array<double, kSums> terms = {1, length, free, free * free, prompts_s};
       for (size_t k = 0; k < kSums; ++k) sums_[i + 1][k] = sums_[i][k] + terms[k];
     }
     const double first = seconds(1, 0).value;
@@ -93,7 +94,7 @@ class RelaxedRatio {
 
  private:
   static constexpr size_t kMostBounds = 5;
-  enum : size_t { kRequest, kLength, kFree, kFreeSquare, kSums };
+  enum : size_t { kRequest, kLength, kFree, kFreeSquare, kPrompts, kSums };
 
   // The solver may try a point that is not a number: then one request, whose value is finite, and it turns
   // back.
@@ -118,7 +119,7 @@ class RelaxedRatio {
     const Slope staged = (1 - problem_.again_share) * (left * free);
     const Slope link =
         staged.value > 0 ? Slope{problem_.staging_s, 0, 0} + problem_.staged_token_s * staged : Slope{};
-    return greater(greater(of(problem_.cost.compute), of(problem_.cost.memory)), link);
+    return greater(greater(of(problem_.cost.compute), of(problem_.cost.memory)), link) + sum(kPrompts, b);
   }
 
   const RatioProblem& problem_;

@@ -13,6 +13,7 @@
 #include "sched/mechanisms/decode_or_preempt.h"
 #include "sched/mechanisms/overlap_search.h"
 #include "sched/mechanisms/partial_history.h"
+#include "sched/mechanisms/prompt_share.h"
 #include "sched/mechanisms/step_correction.h"
 #include "sched/mechanisms/swap_in.h"
 #include "sched/mechanisms/swap_or_recompute.h"
@@ -34,6 +35,7 @@ struct EllmOptions {
   // Of what is not kept the first layers are recomputed, in place of the oldest tokens.
   bool by_layers = false;
   bool measured = true;  // times are corrected by measured steps
+  PromptTime prompts = PromptTime::kAmortised;
   // The paper's ablations: what is staged comes in its own layer only; rows that recompute pass the
   // weights on their own (hints: executors that know no better ignore them).
   bool overlap = true;
@@ -139,6 +141,7 @@ class EllmStep {
     problem.most_seconds = kUnbounded;
     problem.lengths.resize(running_.size());
     problem.held_back.resize(running_.size());
+    problem.prompts_s.resize(running_.size());
     best = options_.least_bubble ? by_least_bubble(problem) : by_least_time(problem);
     best.batch.requests = std::max<uint32_t>(1, std::min<uint32_t>(best.batch.requests, running()));
     best.most_requests = std::max(in_time, running());
@@ -184,6 +187,7 @@ class EllmStep {
     const uint32_t blocks = view_.geometry.blocks_for(seq.known_tokens + kAhead);
     p.lengths.push_back(blocks * block_);
     p.held_back.push_back((blocks - free_blocks) * block_);
+    p.prompts_s.push_back(prompt_share_s(options_.prompts, view_.costs, seq));
   }
   static bool owns_all(const SeqView& seq) {
     return seq.own_kv_cells(Tier::kDevice) == seq.kv_cells(Tier::kDevice);
@@ -211,9 +215,15 @@ class EllmStep {
     return left - waited;
   }
 
+  // The factor is that of T(b, r): what prompts take is not corrected by steps of decodes.
+  static void correct(RatioProblem& p, double factor) {
+    p.most_seconds /= factor;
+    for (double& s : p.prompts_s) s /= factor;
+  }
+
   // Of batches of which something is not kept, with the times that such steps were measured to take.
   RatioChoice solve(RatioProblem p) const {
-    p.most_seconds /= partial_factor_;
+    correct(p, partial_factor_);
     RatioChoice choice = options_.slsqp ? choose_ratio_slsqp(p) : choose_ratio(p);
     choice.seconds *= partial_factor_;
     return choice;
@@ -273,7 +283,7 @@ class EllmStep {
 
   Decision all_kept(RatioProblem p) const {
     p.greatest_ratio = 0;
-    p.most_seconds /= whole_factor_;
+    correct(p, whole_factor_);
     RatioChoice choice = choose_ratio(p);
     choice.seconds *= whole_factor_;
     p.device_tokens = kUnbounded;
@@ -504,6 +514,7 @@ std::unique_ptr<BatchPolicy> make_ellm(PolicySettings& settings) {
   o.slsqp = settings.word("solver", "scan", {"scan", "slsqp"}) == "slsqp";
   o.by_layers = settings.word("mix", "tokens", {"tokens", "layers"}) == "layers";
   o.measured = settings.flag("measured", o.measured);
+  o.prompts = prompt_time(settings);
   o.overlap = settings.flag("overlap", o.overlap);
   o.fuse = settings.flag("fusion", o.fuse);
   o.ratio = settings.number("ratio", o.ratio, 0, 1);

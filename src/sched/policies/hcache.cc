@@ -27,7 +27,7 @@ namespace {
 struct HcacheOptions {
   // Of the layer groups, the share that is kept as X; below 0: as what is believed of costs makes best.
   double x_share = -1;
-  BatchRule batch = BatchRule::kFree;
+  BatchRule batch;
 };
 
 // Whether copies in form X are of use: they are smaller, and there is a tier to keep them and a ring through

@@ -33,9 +33,9 @@ class VllmPolicy final : public BatchPolicy {
   }
 
   bool admit(const View& view, PlanBuilder& builder) const {
-    if (!demote_ && batch_ == BatchRule::kFree) return admit_prompts(view, builder);
+    if (!demote_ && !batch_.within_tpot) return admit_prompts(view, builder);
     std::vector<const SeqView*> waiting = by_lateness(view, view.waiting);
-    if (batch_ == BatchRule::kWithinTpot) waiting = batch_within_tpot(view, std::move(waiting));
+    if (batch_.within_tpot) waiting = batch_within_tpot(view, std::move(waiting), batch_.prompts);
     return admit_prompts(view, waiting, builder);
   }
 
