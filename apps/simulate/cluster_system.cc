@@ -73,6 +73,7 @@ Result<std::optional<ClusterSetup>> cluster_of(const SimulateOptions& o, const S
   p.recall = from_seconds(o.recall_s);
   p.settle_limit = kSettlement;
   if (!o.settle_debts) p.settle_period = kNever;
+  p.lend_to_creditors = o.lend_to_creditors;
   KV_RETURN_IF_ERROR(cluster::check(p));
   return std::optional(std::move(out));
 }

@@ -71,6 +71,9 @@ void add_cluster_flags(CLI::App& app, SimulateOptions& o) {
       ->check(between(0.001, 1e6));
   app.add_flag("--settle-debts,!--no-settle-debts", o.settle_debts,
                "Cycles of debts between instances are settled (default: on)");
+  app.add_flag("--lend-to-creditors,!--no-lend-to-creditors", o.lend_to_creditors,
+               "An instance lends to those that it borrows from, so that cycles of two debts come about "
+               "(default: off)");
 }
 
 void add_policy_flag(CLI::App& app, SimulateOptions& o) {

@@ -47,6 +47,7 @@ struct SimulateOptions {
   double lend_share = 1;     // of an instance's KV memory, that it lends at the most
   double recall_s = 120;     // what is called back is given back by then, or lost
   bool settle_debts = true;  // cycles of them
+  bool lend_to_creditors = false;
 
   SystemChanges changes;
 

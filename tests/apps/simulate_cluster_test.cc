@@ -158,6 +158,12 @@ TEST_F(ClusterTest, TheSameFlagsGiveTheSameBytes) {
   EXPECT_THAT(first.out, AllOf(HasSubstr("3 instances"), HasSubstr("infiniband")));
 }
 
+TEST_F(ClusterTest, ThatCreditorsBorrowFromTheirDebtorsIsAFlag) {
+  const Args args = instances(2, "distkv") + lengths(1500, 40, 12) + Args{"--request-rate", "20"};
+  EXPECT_EQ(command(args).out, command(args + Args{"--no-lend-to-creditors"}).out);
+  EXPECT_NE(command(args).out, command(args + Args{"--lend-to-creditors"}).out);
+}
+
 // A network like InfiniBand's, but so many times as slow.
 TEST_F(ClusterTest, ASlowerNetworkCostsMore) {
   const auto network = [&](double times) {
