@@ -117,6 +117,20 @@ TEST(Workloads, SumsHoldWhereThePapersCut) {
   EXPECT_GT(longbench.total.above(2047), 2.0 / 3);
   EXPECT_LT(longbench.total.above(2047), 0.8);
   longbench.output.expect_mean(295.03, .005);
+
+  // Without those that are too long: an output o leaves prompts from 300 to 2,048 - o, so it is kept in
+  // proportion to 1,748 - o, and the mean prompt beside it is (2,348 - o) / 2.
+  const Both filtered = draw("longbench-filtered");
+  EXPECT_LE(filtered.total.sorted.back(), 2048);
+  EXPECT_GE(filtered.prompt.sorted.front(), 300);
+  EXPECT_LT(filtered.total.above(2047), 0.01);
+  double kept = 0, prompts = 0;
+  for (int64_t o : longbench.output.sorted) {
+    const auto room = static_cast<double>(1748 - o);
+    kept += room;
+    prompts += room * (room + 600) / 2;
+  }
+  filtered.prompt.expect_mean(prompts / kept, .005);
 }
 
 TEST(Workloads, BooksComeInPieces) {
