@@ -40,7 +40,7 @@ uint32_t predicted_future_tokens(const SeqView& seq) {
 }
 
 PrefillAllowance allowed_prefill(const SeqView& seq, const std::vector<LengthClass>& classes, Nanos now,
-                                 double step_s, const RestOfOutput* survival) {
+                                 const DecodePace& pace, const RestOfOutput* survival) {
   PrefillAllowance out;
   const auto narrow = [&](double left, double whole) {
     out.seconds = std::min(out.seconds, std::max(left, 0.0));
@@ -52,7 +52,7 @@ PrefillAllowance allowed_prefill(const SeqView& seq, const std::vector<LengthCla
     const double n_past = output_tokens(seq) - 1.0;
     const double t_past = since(seq.first_token_time);
     const auto slack = [&](double n_future) {
-      return bound * (n_past + n_future) - (t_past + n_future * step_s);
+      return bound * (n_past + n_future) - (t_past + n_future * pace.tpot_s);
     };
     double n_future = 0, n_expected = 0;
     if (survival) {
@@ -69,10 +69,18 @@ PrefillAllowance allowed_prefill(const SeqView& seq, const std::vector<LengthCla
   if (seq.slo.tbt_ms > 0) {
     const double bound = seconds_of(seq.slo.tbt_ms);
     const double left = bound - since(seq.last_token_time);
-    if (left < 0 || bound <= step_s) return {0, 0, true};
-    narrow(left - step_s, bound);
+    if (left < 0 || bound <= pace.step_s) return {0, 0, true};
+    narrow(left - pace.step_s, bound);
   }
   return out;
+}
+
+bool beyond_reach(const SeqView& seq, const CostModel& costs) {
+  StepWork alone;
+  alone.add_decode(seq.known_tokens);
+  const double least_s = costs.step_seconds(alone);
+  const auto shorter = [&](uint32_t millis) { return millis > 0 && seconds_of(millis) < least_s; };
+  return shorter(seq.slo.tpot_ms) || shorter(seq.slo.tbt_ms);
 }
 
 }  // namespace kvasir

@@ -13,16 +13,16 @@
 //              it have finished, less the output so far; at least 1                           tokens
 //              (with `survival` the 5 % quantile of what is left of those that live so long)
 //   T_past     since the first token, all waiting included                                    s
-//   T_future   N_future * `step_s`, the time of the current decode steps                      s
+//   T_future   N_future * the current TPOT, `DecodePace::tpot_s`: as it is measured, with
+//              all waits (mechanisms/measured_tpot.h)                                         s
 //
-// Our reading: TPOT is the mean over the tokens after the first, so N counts those. A request that has missed
-// its bound even by its predicted length would block every prefill until it ends: it is left out. A request
-// that has missed it only by the lower bound allows nothing until it has caught up. If no decoding request
-// has a bound, there is no limit. While a step is in flight N_past counts its token, and T_past does not
-// count its time.
+// Our reading: TPOT is the mean over the tokens after the first, so N counts those. A request for which
+// Equation 1 is negative allows nothing until it has caught up or ended; `missed` says that it is negative by
+// the predicted length, too, so that it will hardly catch up. If no decoding request has a bound, there is no
+// limit. While a step is in flight N_past counts its token, and T_past does not count its time.
 //
 // Beyond the paper, a bound on the time between any two tokens allows the rest of the current gap, less the
-// step that ends it. A bound shorter than a step cannot be met, and counts as missed.
+// step that ends it. A bound shorter than a step of those that decode is missed.
 #pragma once
 
 #include <limits>
@@ -37,13 +37,25 @@ constexpr double kNoLimit = std::numeric_limits<double>::infinity();
 struct PrefillAllowance {
   double seconds = kNoLimit;  // kNoLimit without a bound
   double share = 1;           // the remaining share of the time that its bounds give
-  bool missed = false;        // a bound is missed, or cannot be met
+  bool missed = false;        // a bound is missed: seconds is 0
+};
+
+// How fast those that decode get on.
+struct DecodePace {
+  // Without waits both are the same.
+  DecodePace(double seconds) : step_s(seconds), tpot_s(seconds) {}  // NOLINT(google-explicit-constructor)
+  DecodePace(double step, double tpot) : step_s(step), tpot_s(tpot) {}
+  double step_s;  // a step
+  double tpot_s;  // the current TPOT
 };
 
 // The time that one decoding request allows at `now`. If its first token is still in a step in flight, its
 // time begins now. survival: conditions lengths on it; null: the paper's N_future.
 PrefillAllowance allowed_prefill(const SeqView& seq, const std::vector<LengthClass>& classes, Nanos now,
-                                 double step_s, const RestOfOutput* survival = nullptr);
+                                 const DecodePace& pace, const RestOfOutput* survival = nullptr);
+
+// A bound on its tokens is shorter than a step with none but this request: nothing lets it keep that bound.
+bool beyond_reach(const SeqView& seq, const CostModel& costs);
 
 // The remaining output tokens, by the class's lower bound or by the predicted length itself.
 uint32_t least_future_tokens(const SeqView& seq, const std::vector<LengthClass>& classes);

@@ -127,6 +127,11 @@ void decode_away(const View& view, const std::vector<const SeqView*>& running, c
     if (taken < cells_away(view, *away[first])) break;
     spare_cells -= taken;
   }
+  if (options.all) {
+    for (size_t i = first; i < away.size(); ++i)
+      serve(view, *away[i], link_seconds(view, *away[i]), link, builder);
+    return;
+  }
   std::vector<std::pair<double, const SeqView*>> urgent;
   for (size_t i = first; i < away.size(); ++i) {
     const PrefillAllowance a =

@@ -44,11 +44,13 @@ struct AwayOptions {
   double urgent_share = 0;
   // So many seconds of the link may those take in all, also where the step has to wait for them.
   double urgent_s = 0;
-  double step_s = 0;       // Equation 1's current TPOT
+  double step_s = 0;       // Equation 1's current TPOT, for one that is served
   double link_used_s = 0;  // what other rows of this plan already take of the link
   // Equation 5's stages: a request that comes back has room for the blocks that it begins within them.
   uint32_t stages = 1;
   const RestOfOutput* survival = nullptr;  // as for allowed_prefill()
+  // All decode, however long the step waits for the link.
+  bool all = false;
 };
 
 // Plans decodes of other sequences of `running`. If the step is empty so far, at least one decodes.

@@ -1,7 +1,10 @@
 // LayerKV (Xiong et al., 2024): prompts are prefilled as soon as the bounds of those that decode allow, and
 // the layers of their keys and values for which the device has no room go to the host while they are
 // computed. Without a tier behind the device it admits as the device has room.
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <sstream>
 #include <vector>
 
 #include "sched/batch_policy.h"
@@ -10,6 +13,7 @@
 #include "sched/mechanisms/availability_forecast.h"
 #include "sched/mechanisms/decode_by_residency.h"
 #include "sched/mechanisms/decode_or_preempt.h"
+#include "sched/mechanisms/measured_tpot.h"
 #include "sched/mechanisms/offload_newest.h"
 #include "sched/mechanisms/prefill_time.h"
 #include "sched/mechanisms/retained_layers.h"
@@ -37,16 +41,28 @@ struct LayerKvOptions {
   double beta = 1;            // Equation 4
   PublishedPrefillTime published{};  // Equation 3 to the letter
   bool survival = false;             // Equations 1 and 5 by what is left of outputs that live so long
+  // Equation 1's current TPOT as it is measured; without it, the believed time of a step.
+  bool measured = true;
+  double age_s = 60;  // a prompt goes, whatever others' bounds allow, if none has gone for so long
+  // Every request decodes in each step, and the layers that are away come for it: Section 4 to the letter.
+  bool reload_all = false;
+};
+
+// What one plan knows of those before it.
+struct LayerKvPast {
+  double tpot_s = 0;   // 0: nothing is measured
+  Nanos admitted = 0;  // when the last prompt was
 };
 
 // One step's plan.
 class LayerKvStep {
  public:
   // survival: null for the paper's lengths.
-  LayerKvStep(const View& view, const LayerKvOptions& options, const RestOfOutput* survival,
-              PlanBuilder& builder)
+  LayerKvStep(const View& view, const LayerKvOptions& options, const LayerKvPast& past,
+              const RestOfOutput* survival, PlanBuilder& builder)
       : view_(view),
         options_(options),
+        past_(past),
         survival_(survival),
         builder_(builder),
         groups_(view.geometry.groups()),
@@ -66,7 +82,14 @@ class LayerKvStep {
     for (const SeqView* seq : running_) allow(*seq);
   }
 
-  void plan() {
+  // Returns whether a prompt was admitted.
+  bool plan() {
+    plan_rows();
+    return admitted_ > 0;
+  }
+
+ private:
+  void plan_rows() {
     const bool offloads = spare_cells_ < 0 && offload_newest(view_, running_, -spare_cells_, builder_) > 0;
     const bool swapped = any_swapped_out(view_);
     if (!options_.mixed && !swapped && !any_cut_short() && admit()) return;
@@ -82,21 +105,29 @@ class LayerKvStep {
     away.link_used_s = link_used_s_;
     away.stages = options_.stages;
     away.survival = survival_;
+    away.all = options_.reload_all;
     decode_away(view_, running_, away, builder_);
     if (swapped && preempted == 0)
       swap_in(view_, admission_watermark(view_) + blocks_wanted(view_, builder_), builder_);
   }
 
- private:
-  // The minimum in Equation 2.
+  // The minimum in Equation 2. A request that is late allows nothing; a prompt that has begun goes on as the
+  // others allow.
   void allow(const SeqView& seq) {
-    if (!options_.slo || !seq.decoding() || !seq.slo.any()) return;
-    const PrefillAllowance a = allowed_prefill(seq, view_.length_classes, view_.now, step_s_, survival_);
-    if (a.missed) return;
+    if (!options_.slo || !seq.decoding() || !seq.slo.any() || beyond_reach(seq, view_.costs)) return;
+    const DecodePace pace(step_s_, past_.tpot_s > 0 ? past_.tpot_s : step_s_);
+    const PrefillAllowance a = allowed_prefill(seq, view_.length_classes, view_.now, pace, survival_);
     allowed_s_ = std::min(allowed_s_, a.seconds);
-    if (seq.slo.tbt_ms == 0) return;
+    if (!a.missed) goes_on_s_ = std::min(goes_on_s_, a.seconds);
+    if (a.missed || seq.slo.tbt_ms == 0) return;
     longest_s_ = std::min(longest_s_, kShareOfGap * seq.slo.tbt_ms / 1e3);
     allowed_s_ = std::min(allowed_s_, longest_s_);
+    goes_on_s_ = std::min(goes_on_s_, longest_s_);
+  }
+
+  // So that no prompt starves behind requests that never catch up.
+  bool aged(const SeqView& first) const {
+    return to_seconds(view_.now - std::max(past_.admitted, first.arrival)) >= options_.age_s;
   }
 
   bool any_cut_short() const {
@@ -118,7 +149,9 @@ class LayerKvStep {
       published_s += options_.published.seconds(rows);
       const double prefill_s = options_.published.used() ? published_s : view_.costs.step_seconds(work);
       uint32_t chunk = rows;
-      if (!(prefill_s < allowed_s_ + decodes_s_)) chunk = first ? cut_to_allowed(cached, rows) : 0;
+      if (!(prefill_s < allowed_s_ + decodes_s_)) {
+        chunk = !first ? 0 : aged(seq) ? cut_to_gap(cached, rows) : cut_to_allowed(cached, rows);
+      }
       if (chunk == 0 || !admit_one(seq, rows, chunk)) break;
       ++admitted_;
       if (chunk < rows) break;
@@ -133,6 +166,13 @@ class LayerKvStep {
     const uint32_t ever = rows_within(longest_s_, history, rows);
     const uint32_t now = rows_within(allowed_s_, history, rows);
     return ever < rows && now >= ever / 2 ? in_blocks(now) : 0;
+  }
+
+  // An aged prompt takes what a gap between two tokens ever allows, and all of it where none is bounded.
+  uint32_t cut_to_gap(uint32_t history, uint32_t rows) const {
+    if (longest_s_ == kNoLimit) return rows;
+    const uint32_t ever = rows_within(longest_s_, history, rows);
+    return ever < rows ? std::max(in_blocks(ever), std::min(rows, view_.geometry.block_tokens)) : rows;
   }
 
   // Rows that may go beside the decodes so that these wait no longer than `seconds`.
@@ -180,8 +220,8 @@ class LayerKvStep {
     for (const SeqView* seq : running_) {
       if (seq->decoding() || builder_.has_rows(seq->id) || builder_.preempted(seq->id)) continue;
       uint32_t rows = seq->tokens_to_compute();
-      if (allowed_s_ < kNoLimit && !builder_.work().empty()) {
-        const uint32_t cut = rows_within(allowed_s_, seq->ready_tokens, rows);
+      if (goes_on_s_ < kNoLimit && !builder_.work().empty()) {
+        const uint32_t cut = rows_within(goes_on_s_, seq->ready_tokens, rows);
         if (cut < rows) rows = in_blocks(cut);
       }
       if (rows == 0) continue;
@@ -208,6 +248,7 @@ class LayerKvStep {
 
   const View& view_;
   const LayerKvOptions& options_;
+  const LayerKvPast past_;
   const RestOfOutput* const survival_;
   PlanBuilder& builder_;
   const uint32_t groups_;
@@ -216,10 +257,11 @@ class LayerKvStep {
   int64_t away_cells_ = 0;   // of those that run, not on the device
   int64_t spare_cells_ = 0;  // cells that the coming stages do not need
   uint32_t admitted_ = 0;
-  double step_s_ = 0;     // a step of all that are on the device: the current TPOT
+  double step_s_ = 0;     // a step of all that are on the device
   double decodes_s_ = 0;  // what the decodes of this step take, of those planned before prefills
   double link_used_s_ = 0;
   double allowed_s_ = kNoLimit;
+  double goes_on_s_ = kNoLimit;  // the same without those that are late
   double longest_s_ = kNoLimit;  // that a prefill may ever take
 };
 
@@ -227,14 +269,31 @@ class LayerKvPolicy final : public BatchPolicy {
  public:
   explicit LayerKvPolicy(const LayerKvOptions& options) : options_(options) {}
 
+  std::string save_state() const override { return fmt::format("{}; {}", admitted_, tpot_.save()); }
+  Status restore_state(std::string_view state) override {
+    const size_t semicolon = state.find(';');
+    std::istringstream in{std::string(state.substr(0, semicolon))};
+    Nanos admitted = 0;
+    if (semicolon == std::string_view::npos || !(in >> admitted)) return Policy::restore_state(state);
+    KV_RETURN_IF_ERROR(tpot_.restore(state.substr(semicolon + 1)));
+    admitted_ = admitted;
+    return {};
+  }
+
  private:
+  void begin_step(const View& view, PlanBuilder& /*builder*/) override { tpot_.observe(view); }
+
   void plan_batch(const View& view, PlanBuilder& builder) override {
     if (options_.survival) rest_.observe(view);
-    LayerKvStep(view, options_, options_.survival ? &rest_ : nullptr, builder).plan();
+    const LayerKvPast past{options_.measured ? tpot_.seconds(0) : 0, admitted_};
+    const RestOfOutput* survival = options_.survival ? &rest_ : nullptr;
+    if (LayerKvStep(view, options_, past, survival, builder).plan()) admitted_ = view.now;
   }
 
   const LayerKvOptions options_;
-  RestOfOutput rest_;  // a cache
+  MeasuredTpot tpot_;
+  Nanos admitted_ = 0;  // when the last prompt was
+  RestOfOutput rest_;   // a cache
 };
 
 }  // namespace
@@ -249,6 +308,9 @@ std::unique_ptr<BatchPolicy> make_layerkv(PolicySettings& settings) {
   o.urgent_share = settings.number("urgent", o.urgent_share, 0, 1);
   o.beta = settings.number("beta", o.beta, 0, 1000);
   o.survival = settings.flag("survival", o.survival);
+  o.measured = settings.flag("measured", o.measured);
+  o.age_s = settings.number("age", o.age_s, 0, 1e6);
+  o.reload_all = settings.flag("reload-all", o.reload_all);
   o.published.parameters = settings.number("n-param", 0, 0, 1e15);
   o.published.hidden = settings.number("n-hidden", 0, 0, 1e9);
   o.published.flops_per_s = settings.number("flops", 1, 1, 1e20);
