@@ -76,6 +76,7 @@ BenchConfig named(const Study& study, const SimulateOptions& options, const std:
                    {"length_predictor", options.length_predictor},
                    {"belief_scale", fmt::format("{}", options.belief_scale)},
                    {"belief_learns", options.belief_learns ? "true" : "false"}};
+  if (options.collectives != "apart") config.system.push_back({"collectives", options.collectives});
   if (o.result_filename.empty()) o.result_filename = fmt::format("simulation-{}.json", policy);
   return config;
 }

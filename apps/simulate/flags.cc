@@ -42,6 +42,13 @@ void add_system_flags(CLI::App& app, SimulateOptions& o) {
                  "What the engine takes beside the device: kvasir, python (as one in Python does), none")
       ->capture_default_str()
       ->check(suggests({"kvasir", "python", "none"}));
+  app.add_option(
+         "--collectives", o.collectives,
+         "Where the cards of --tensor-parallel-size exchange data: apart (a network of their own, or one "
+         "that is never full), share (over the link to the host: while both move, each has half), yield "
+         "(the same, but transfers give way, in units of 256 KiB)")
+      ->check(CLI::IsMember({"apart", "share", "yield"}))
+      ->capture_default_str();
   app.add_option("--noise", o.noise,
                  "Deviation of the logarithm of a step's time (default: what the device's truth says, 0 for "
                  "those of the catalogue)")

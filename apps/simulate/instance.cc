@@ -35,10 +35,12 @@ SimLink::Borrowed SimulatedInstance::borrowed() const {
   return peer_ ? SimLink::Borrowed{setup_.engine.cache.borrowed_begin(), peer_} : SimLink::Borrowed{};
 }
 
-SimExecutor::Options SimulatedInstance::executor_options() const {
+SimExecutor::Options SimulatedInstance::executor_options() {
   SimExecutor::Options o;
   o.times = setup_.times;
   o.noise = setup_.noise;
+  o.collectives = setup_.collectives_on_link ? &link_ : nullptr;
+  o.transfers_yield = setup_.transfers_yield;
   o.seed = setup_.seed + own_.number * kSeedStep;
   o.vocab_size = kVocabulary;
   o.layers = setup_.engine.cache.geometry.layers;

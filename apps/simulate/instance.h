@@ -61,7 +61,7 @@ class SimulatedInstance {
 
   bool has_link() const;
   SimLink::Borrowed borrowed() const;
-  SimExecutor::Options executor_options() const;
+  SimExecutor::Options executor_options();
   std::unique_ptr<Policy> observed(std::unique_ptr<Policy> policy);
 
   void arrive();

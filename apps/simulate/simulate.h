@@ -35,6 +35,7 @@ struct SimulateOptions {
   uint32_t pipeline_parallel = 1;
   double memory_utilisation = 0.9;  // share of a device's memory for weights, KV cache and activations
   std::string engine_overhead = "kvasir";
+  std::string collectives = "apart";  // from the link between device and host; or "share", "yield"
   // Of X, on the catalogue's devices: "f16" or "int8" (a policy's hidden cache).
   std::string hidden_cache_dtype = "f16";
   double noise = -1;  // deviation of the logarithm of a step's time; below 0: the device's own

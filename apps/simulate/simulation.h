@@ -46,6 +46,8 @@ struct SimulationSetup {
   // Truth.
   std::shared_ptr<const StepTimes> times;
   double noise = 0;  // SimExecutor::Options::noise
+  bool collectives_on_link = false;
+  bool transfers_yield = false;  // then
   SimLink::Costs link{};
   Nanos request_overhead = 0;  // from sending a request to the engine's queue
   uint64_t seed = 0;           // of the noise, and of the prompts' tokens

@@ -119,6 +119,8 @@ Result<SimulationSetup> Study::setup_of(const SimulateOptions& options, const st
   KV_ASSIGN_OR_RETURN(setup.cluster, cluster_of(options, system_, setup.engine, policy));
   setup.times = system_.times;
   setup.noise = system_.noise;
+  setup.collectives_on_link = options.collectives != "apart";
+  setup.transfers_yield = options.collectives == "yield";
   setup.link = system_.link;
   setup.request_overhead = system_.request_overhead;
   setup.seed = seed;

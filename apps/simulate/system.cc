@@ -60,6 +60,9 @@ class FasterTimes final : public StepTimes {
   FasterTimes(std::shared_ptr<const StepTimes> times, double speed)
       : times_(std::move(times)), speed_(speed) {}
   double seconds(const StepLoad& load) const override { return times_->seconds(load) / speed_; }
+  double collective_seconds(const StepLoad& load) const override {
+    return times_->collective_seconds(load) / speed_;
+  }
 
  private:
   const std::shared_ptr<const StepTimes> times_;

@@ -4,8 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <memory>
+#include <utility>
 
 #include "base/random.h"
+#include "exec/sim/sim_executor.h"
 
 namespace kvasir::test {
 namespace {
@@ -78,6 +81,69 @@ TEST_F(SimLinkTest, AnUrgentOneGoesFirstAndNothingThatWasMovedIsLost) {
   clock_.advance(1000 * kNanosPerMicro);
   // 2 took the lane at once; 3 took it at 5 us, for 20 us; 2 had 25 us left; then 1 its whole 100 us.
   EXPECT_EQ(completed(), (Times{{3, {5, 25}}, {2, {0, 50}}, {1, {0, 150}}}));
+}
+
+// 1 takes 100 us. For 80 us it has half of the link, and an exchange of 40 us the other: 60 us are left.
+TEST_F(SimLinkTest, ACollectiveAndATransferHaveHalfOfTheLinkEach) {
+  link_.start(in(1, 90));
+  EXPECT_EQ(link_.collective(40 * kNanosPerMicro, /*yields=*/false), 80 * kNanosPerMicro);
+  EXPECT_EQ(clock_.now(), 80 * kNanosPerMicro);
+  EXPECT_EQ(link_.next_end(), 140 * kNanosPerMicro);
+  clock_.advance(1000 * kNanosPerMicro);
+  EXPECT_EQ(completed(), (Times{{1, {0, 140}}}));
+  // One of 20 us ends after 40, of an exchange of 40 half is left, which has the link alone. The disk has
+  // wires of its own.
+  const Nanos now = clock_.now() / kNanosPerMicro;
+  link_.start(in(2, 10));
+  link_.start(transfer(3, Tier::kDevice, Tier::kDisk, 10));
+  EXPECT_EQ(link_.collective(40 * kNanosPerMicro, /*yields=*/false), 60 * kNanosPerMicro);
+  EXPECT_EQ(completed(), (Times{{2, {now, now + 40}}, {3, {now, now + 40}}}));
+  EXPECT_EQ(link_.collective(40 * kNanosPerMicro, /*yields=*/true), 40 * kNanosPerMicro) << "alone";
+}
+
+// A unit takes 262.144 us, and 1 MiB 1,048.576. Half a unit goes on beside an exchange of 1 ms, at half of
+// the link, 262.144 us. The rest of the exchange has the link alone: 1,000 - 131.072 = 868.928 us. An eighth
+// of 1 ms later the link is found free.
+TEST(SimLinkYields, ATransferEndsItsUnitAndWaitsForTheCollective) {
+  SimLink::Costs costs{};
+  costs[index_of(Tier::kHost)][index_of(Tier::kDevice)] = {0, 1e-9};
+  VirtualClock clock;
+  SimLink link(costs, clock);
+  link.start(in(1, 1 << 20));
+  EXPECT_EQ(link.collective(1'000'000, /*yields=*/true), 262'144 + 868'928);
+  EXPECT_EQ(link.next_end(), 1'131'072 + 125'000 + 1'048'576 - 131'072);
+  // One that is short ends within its unit: half of the link for 200 us, and 900 us alone.
+  clock.advance(10'000'000);
+  link.start(in(2, 100'000));
+  EXPECT_EQ(link.collective(1'000'000, /*yields=*/true), 200'000 + 900'000);
+  EXPECT_EQ(link.next_end(), std::nullopt);
+}
+
+// Steps of 400 us over four layers, of which 80 are exchanges: 20 after the attention of each layer, at 80 us
+// for the first time. A transfer of 100 us then has 20 left, and both take 40.
+TEST_F(SimLinkTest, AStepTakesLongerWhereItsCollectivesMeetATransfer) {
+  struct Times : StepTimes {
+    double seconds(const StepLoad&) const override { return 400e-6; }
+    double collective_seconds(const StepLoad&) const override { return 80e-6; }
+  };
+  for (const bool shared : {false, true}) {
+    SimExecutor::Options o;
+    o.times = std::make_shared<Times>();
+    o.layers = 4;
+    o.collectives = shared ? &link_ : nullptr;
+    SimExecutor executor(o, clock_, &link_);
+    Step step;
+    step.id = StepId{1};
+    step.slices.emplace_back();
+    step.slices.back().seq = SeqId{1};
+    step.slices.back().tokens = {4, 5};
+    step.index_by_layer();
+    const Nanos began = clock_.now();
+    link_.start(in(shared ? 2 : 1, 90));
+    executor.submit(std::move(step));
+    EXPECT_EQ(executor.wait().ended - began, (shared ? 420 : 400) * kNanosPerMicro);
+    clock_.advance(1000 * kNanosPerMicro);
+  }
 }
 
 TEST_F(SimLinkTest, OneComesAfterAnotherAndFailsWithWhatItNeeds) {

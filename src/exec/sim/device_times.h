@@ -69,6 +69,7 @@ class DeviceTimes final : public StepTimes {
   DeviceTimes(ModelShape model, DeviceSpec device, Parallelism parallelism, EngineOverhead overhead);
 
   double seconds(const StepLoad& load) const override { return parts(load).total(); }
+  double collective_seconds(const StepLoad& load) const override { return parts(load).collectives; }
   StepParts parts(const StepLoad& load) const;
 
   // Partial attention at a peer of the same kind, in one layer: each of `queries` rows of a sequence over all

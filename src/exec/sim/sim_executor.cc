@@ -40,6 +40,12 @@ Nanos SimExecutor::duration(const Step& step) const {
   return std::llround(seconds * static_cast<double>(kNanosPerSecond));
 }
 
+Nanos SimExecutor::collective_time(const Step& step, Nanos time) const {
+  if (!options_.collectives) return 0;
+  const double seconds = options_.times->collective_seconds(load_of(step, options_.layers));
+  return std::min<Nanos>(time, std::llround(seconds * static_cast<double>(kNanosPerSecond)));
+}
+
 void SimExecutor::submit(Step step) {
   KV_CHECK(pending_.size() < static_cast<size_t>(options_.depth), "{} steps are in flight", pending_.size());
   KV_CHECK(step.is_indexed() && (step.waits.empty() || step.waits.back().layer < options_.layers),
@@ -59,11 +65,15 @@ void SimExecutor::move_to(Nanos time) {
 
 Nanos SimExecutor::run(const Step& step, Nanos started) {
   const Nanos time = duration(step) + (peers_ ? peers_->take_served(started) : 0);
+  const Nanos exchanging = collective_time(step, time);
+  Nanos exchanged = 0;  // so far, and how long that took
+  Nanos exchanges = 0;
   const std::vector<Nanos> answers =
       peers_ && !step.remote.empty() ? peers_->ask(step, started) : std::vector<Nanos>();
   // Each wait so far has put off the points after it.
   const auto reach = [&](StepPoint point) {
-    move_to(started + transfers_.stalled() + time * point / (2 * static_cast<Nanos>(options_.layers)));
+    move_to(started + transfers_.stalled() + exchanges +
+            (time - exchanging) * point / (2 * static_cast<Nanos>(options_.layers)));
   };
   for (uint32_t layer = 0; layer < options_.layers; ++layer) {
     reach(2 * layer);
@@ -80,8 +90,12 @@ Nanos SimExecutor::run(const Step& step, Nanos started) {
     }
     reach(layer_attended(layer));
     transfers_.pass(layer_attended(layer));
+    if (exchanging == 0) continue;
+    const Nanos until = exchanging * (layer + 1) / options_.layers;
+    exchanges +=
+        options_.collectives->collective(until - std::exchange(exchanged, until), options_.transfers_yield);
   }
-  return started + transfers_.stalled() + time;
+  return started + transfers_.stalled() + exchanges + time - exchanging;
 }
 
 StepResult SimExecutor::wait() {

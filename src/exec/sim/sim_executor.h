@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "contract/executor.h"
+#include "exec/sim/sim_link.h"
 #include "exec/sim/sim_peers.h"
 #include "exec/sim/step_load.h"
 #include "exec/step_transfers.h"
@@ -27,6 +28,10 @@ class SimExecutor final : public Executor {
     int32_t vocab_size = 1000;
     uint64_t seed = 0;    // of tokens and noise
     uint32_t layers = 1;  // a step's time and its points are spread evenly over them
+    // The link over which the cards exchange data, after the attention of each layer; null: they have a
+    // network of their own. It outlives the executor.
+    SimLink* collectives = nullptr;
+    bool transfers_yield = false;  // SimLink::collective()
   };
   // The clock, the link and the peers outlive the executor. Only the executor moves the clock, and the link
   // in its wait(). link: null where there is none; steps then have no transfers. peers: null where there are
@@ -51,6 +56,8 @@ class SimExecutor final : public Executor {
 
   // Takes the clock, the transfers and the peers through the step's layers. Returns the time of its end.
   Nanos run(const Step& step, Nanos started);
+  // The part of a step's time in which the cards exchange data over the link, if nothing else moves there.
+  Nanos collective_time(const Step& step, Nanos time) const;
   void move_to(Nanos time);
 
   const Options options_;

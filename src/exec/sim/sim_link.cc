@@ -6,6 +6,13 @@
 #include "base/check.h"
 
 namespace kvasir {
+namespace {
+
+constexpr double kShared = 0.5;              // of the link, for each of two that use it
+constexpr uint64_t kUnitBytes = 256 * 1024;  // of a transfer, as real links cut it
+constexpr Nanos kLooks = 4;                  // for a free link, during a collective
+
+}  // namespace
 
 LinkCost SimLink::cost_of(const Segment& s) const {
   if (is_borrowed(s.from)) return borrowed_.peers->path(s.from.offset - borrowed_.begin);
@@ -66,10 +73,22 @@ void SimLink::choose(LaneState& lane, Nanos time) {
   const std::optional<TransferId> next =
       lane.ready.empty() ? std::nullopt : std::optional(lane.ready.begin()->second);
   if (next == lane.moving) return;
-  if (lane.moving) jobs_.at(*lane.moving).left -= time - lane.since;
+  settle(lane, time);
   lane.moving = next;
   lane.since = time;
   if (next && jobs_.at(*next).began < 0) jobs_.at(*next).began = time;
+}
+
+void SimLink::settle(LaneState& lane, Nanos time) {
+  if (!lane.moving || time <= lane.since) return;
+  jobs_.at(*lane.moving).left -= std::llround(static_cast<double>(time - lane.since) * lane.rate);
+  lane.since = time;
+}
+
+std::optional<Nanos> SimLink::end_of(const LaneState& lane) const {
+  if (!lane.moving || lane.rate <= 0) return std::nullopt;
+  const Nanos left = jobs_.at(*lane.moving).left;
+  return lane.since + static_cast<Nanos>(std::ceil(static_cast<double>(left) / lane.rate));
 }
 
 void SimLink::run_until(Nanos time) {
@@ -77,7 +96,7 @@ void SimLink::run_until(Nanos time) {
     const std::optional<Nanos> next = next_end();
     if (!next || *next > time) return;
     for (LaneState& lane : lanes_) {
-      if (!lane.moving || lane.since + jobs_.at(*lane.moving).left != *next) continue;
+      if (end_of(lane) != next) continue;
       end(*lane.moving, *next);
       break;
     }
@@ -87,9 +106,8 @@ void SimLink::run_until(Nanos time) {
 std::optional<Nanos> SimLink::next_end() const {
   std::optional<Nanos> first;
   for (const LaneState& lane : lanes_) {
-    if (!lane.moving) continue;
-    const Nanos ends = lane.since + jobs_.at(*lane.moving).left;
-    if (!first || ends < *first) first = ends;
+    const std::optional<Nanos> ends = end_of(lane);
+    if (ends && (!first || *ends < *first)) first = ends;
   }
   return first;
 }
@@ -172,6 +190,46 @@ TransferState SimLink::wait(TransferId id, Nanos timeout) {
     run_until(*next);
   }
   return failed_.contains(id) ? TransferState::kFailed : TransferState::kDone;
+}
+
+void SimLink::set_rate(double rate, Nanos time) {
+  for (Lane lane : {kToDevice, kFromDevice}) {
+    settle(lanes_[lane], time);
+    lanes_[lane].rate = rate;
+  }
+}
+
+bool SimLink::any_beside_collectives() const {
+  return end_of(lanes_[kToDevice]) || end_of(lanes_[kFromDevice]);
+}
+
+Nanos SimLink::collective(Nanos alone, bool yields) {
+  const Nanos began = clock_.now();
+  run_until(began);
+  const double unit_s = kUnitBytes * costs_[index_of(Tier::kHost)][index_of(Tier::kDevice)].seconds_per_byte;
+  Nanos unit_ends = INT64_MAX;
+  if (yields) unit_ends = began + std::llround(unit_s / 2 / kShared * kNanosPerSecond);
+  const bool moved = any_beside_collectives();
+  set_rate(yields && !moved ? 0 : kShared, began);
+  double left = static_cast<double>(alone);
+  while (left > 0) {
+    const Nanos now = clock_.now();
+    const bool beside = any_beside_collectives();
+    const double speed = beside ? kShared : 1;
+    Nanos until = now + static_cast<Nanos>(std::ceil(left / speed));
+    if (beside) until = std::min(until, unit_ends);
+    if (const std::optional<Nanos> next = next_end()) until = std::min(until, *next);
+    left -= static_cast<double>(until - now) * speed;
+    clock_.advance(until - now);
+    run_until(until);
+    if (until >= unit_ends) set_rate(0, until);
+  }
+  const Nanos ended = clock_.now();
+  set_rate(1, ended);
+  for (Lane lane : {kToDevice, kFromDevice}) {
+    if (yields && lanes_[lane].moving) lanes_[lane].since = ended + alone / kLooks / 2;
+  }
+  return ended - began;
 }
 
 std::vector<TransferDone> SimLink::completed() {

@@ -5,6 +5,9 @@
 // urgent one preempts it as soon as it may begin, without losing the bytes already moved. A transfer takes
 // its direction's latency and its bytes times seconds_per_byte. A transfer with an end in borrowed memory
 // takes the network, at its costs.
+//
+// Cards without a network of their own exchange data over the same wires: collective() lets the lanes between
+// device and host share them.
 #pragma once
 
 #include <array>
@@ -46,6 +49,14 @@ class SimLink final : public Link {
   void cancel(TransferId id) override;
   TransferState wait(TransferId id, Nanos timeout) override;
   std::vector<TransferDone> completed() override;
+
+  // The cards exchange data from now on, which takes `alone` if nothing else moves between device and host.
+  // While both move, each has half of the link. yields: transfers give way, as in LayerKV's Section 3.1.3:
+  // the one that moves ends its unit, and whether the link is free is looked at again each quarter of
+  // `alone`. Means are taken: half a unit, and half of a quarter after the end. Moves the clock; returns the
+  // time.
+  Nanos collective(Nanos alone, bool yields);
+
   void set_wake(std::function<void()> wake) override { wake_ = std::move(wake); }
   // As of the last call above.
   LinkStats stats() const override { return stats_; }
@@ -75,6 +86,7 @@ class SimLink final : public Link {
     std::set<Turn> ready;  // the one that moves included
     std::optional<TransferId> moving;
     Nanos since = 0;  // when what moves began to
+    double rate = 1;  // at which it moves; below 1 beside collectives
   };
 
   bool is_borrowed(MemoryAddress a) const {
@@ -87,6 +99,12 @@ class SimLink final : public Link {
   void run_until(Nanos time);
   void may_begin(Job& job, Nanos time);
   void choose(LaneState& lane, Nanos time);
+  // Counts what has moved on a lane so far.
+  void settle(LaneState& lane, Nanos time);
+  // When what moves ends; nothing if it stands still.
+  std::optional<Nanos> end_of(const LaneState& lane) const;
+  void set_rate(double rate, Nanos time);  // of the lanes between device and host
+  bool any_beside_collectives() const;
   void end(TransferId id, Nanos time);
   void count(const Job& job);
 

@@ -45,6 +45,8 @@ class StepTimes {
   virtual ~StepTimes() = default;
   // Without the time that the step waits for transfers or peers, which links and peers add.
   virtual double seconds(const StepLoad& load) const = 0;
+  // The part of seconds() in which cards exchange data with each other.
+  virtual double collective_seconds(const StepLoad& /*load*/) const { return 0; }
 };
 
 // The simplest model, a sum over rows and projections in microseconds: for tests.
