@@ -258,6 +258,25 @@ TEST(Starvation, ARequestWithLayersAwayComesBackWhenOthersEnd) {
   }
 }
 
+// A bound that a request keeps only if it has a token in nearly every turn: most are late, and allow no
+// prompt. A prompt goes after a minute at the latest, the one before it as well.
+TEST(Starvation, NorDoPromptsThatWaitForLateRequests) {
+  CostModel turn;
+  turn.step_s = to_seconds(kTurn);
+  CostBeliefs costs(CostLearner(turn), CostBeliefs::Learns::kNever);
+  constexpr uint32_t kAgeing = 60;  // turns, by default
+  static_assert(kBound + kLive * kAgeing < kTurns);
+  for (Stream stream : {Stream::kOneToken, Stream::kMixed}) {
+    for (int depth : {1, 2}) {
+      const Outcome o = run(make_policy("layerkv").value(), stream, depth, /*host=*/false,
+                            {{.tpot_ms = 1050}, {}, {.tpot_ms = 1050, .tbt_ms = 1500}}, {&costs, nullptr});
+      report("layerkv with bounds", stream, depth, o);
+      EXPECT_LE(o.longest_life, kBound + kLive * kAgeing) << "depth " << depth;
+      EXPECT_GT(o.done, kTurns / 20);
+    }
+  }
+}
+
 // Not even newcomers with prompts that always fit into what is free keep it from decoding: the first of those
 // with layers that do not come back is served from the host.
 TEST(Starvation, NewcomersDoNotStarveRequestsWithLayersAway) {

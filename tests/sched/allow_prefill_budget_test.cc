@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "fakes/views.h"
 
 namespace kvasir::test {
@@ -113,7 +115,47 @@ TEST(AllowedPrefill, WhatOnlyTheLowerBoundCountsAsMissedAllowsNothing) {
 
 TEST(AllowedPrefill, ABoundMissedForGoodIsMissed) {
   // T_past = 5 s: 3 - 5.8 = -2.8, and 4.9 - 6.56 = -1.66.
-  EXPECT_TRUE(at(eleven_tokens(), 6000).missed);
+  const PrefillAllowance a = at(eleven_tokens(), 6000);
+  EXPECT_TRUE(a.missed);
+  EXPECT_EQ(a.seconds, 0) << "and a late request allows nothing";
+}
+
+// A step takes 40 ms, but a request gets a token in every third step: N_past = 10, N_future = 20,
+// T_past = 0.5 s, T_future = 20 x 0.12 s, so 3 - (0.5 + 2.4) = 0.1 s. At 0.13 s a token 3 - (0.5 + 2.6)
+// = -0.1 s; with the 39 that are predicted 0.1 x 49 - (0.5 + 39 x 0.13) = -0.67 s.
+TEST(AllowedPrefill, TheFutureTakesTheTpotAsItIsNotAStep) {
+  const auto allowed = [](double tpot_s) {
+    return allowed_prefill(eleven_tokens(), kClasses, 1500 * kMs, DecodePace(kStep, tpot_s));
+  };
+  EXPECT_NEAR(allowed(0.120).seconds, 0.1, 1e-12);
+  EXPECT_NEAR(allowed(0.120).share, 0.1 / 3, 1e-12);
+  EXPECT_FALSE(allowed(0.120).missed);
+  EXPECT_EQ(allowed(0.130).seconds, 0);
+  EXPECT_TRUE(allowed(0.130).missed);
+}
+
+TEST(AllowedPrefill, AGapIsEndedByAStep) {
+  // 0.2 - 0.05 - 0.04 = 0.11 s, however many steps a token takes on the average.
+  SeqView s = eleven_tokens();
+  s.slo = {.tbt_ms = 200};
+  s.last_token_time = 1450 * kMs;
+  EXPECT_NEAR(allowed_prefill(s, kClasses, 1500 * kMs, DecodePace(kStep, 1)).seconds, 0.11, 1e-12);
+}
+
+// Alone a step takes 30 ms and 1 ms for each token of the history: 61 ms.
+TEST(AllowedPrefill, ABoundShorterThanAStepAloneIsBeyondReach) {
+  CostModel costs;
+  costs.step_s = 0.030;
+  costs.context_s = 0.001;
+  SeqView s = eleven_tokens();
+  for (const auto& [slo, beyond] : {std::pair{Slo{.tpot_ms = 60}, true},
+                                    {Slo{.tpot_ms = 62}, false},
+                                    {Slo{.tbt_ms = 60}, true},
+                                    {Slo{.tpot_ms = 62, .tbt_ms = 62}, false},
+                                    {Slo{.ttft_ms = 1}, false}}) {
+    s.slo = slo;
+    EXPECT_EQ(beyond_reach(s, costs), beyond) << slo.tpot_ms << ' ' << slo.tbt_ms;
+  }
 }
 
 // ---------------------------------------------------------------- TBT

@@ -137,13 +137,114 @@ TEST(LayerKvPolicy, TheLongestPrefixForWhichThereIsTime) {
   EXPECT_EQ(layerkv_plan(view, ":slo=off"), all);
   // A second ago: what is left of its bound is less than nothing, whatever comes.
   view.running[0].first_token_time = kLayerkvNow - kNanosPerSecond;
-  EXPECT_EQ(layerkv_plan(view), all) << "a request that has missed its bound delays none";
+  EXPECT_EQ(layerkv_plan(view), decode) << "a request that is late allows nothing";
   // With 20 tokens predicted there is time in the end, but not by the lower bound of the class.
   view.running[0].predicted = {.output_tokens = 20};
   view.length_classes = {{.low = 4, .high = 32}};
   EXPECT_EQ(layerkv_plan(view), decode) << "4 tokens of which 2 are there: 0.25 * 3 - 1 - 2 * 0.125 s";
   view.length_classes[0].low = 12;  // 0.25 * 11 - 1 - 10 * 0.125 s: 32 rows
   EXPECT_EQ(layerkv_plan(view), all);
+}
+
+// A request that is late for good, and a prompt that came at 0: after a minute it goes, and the one behind it
+// does not. The next minute begins with it.
+TEST(LayerKvPolicy, APromptThatHasWaitedForAMinuteGoesBesideLateRequests) {
+  View view = make_view(50, 50);
+  set_host(view, 50, 50);
+  set_costs(view);
+  view.running = {timed(decoding_seq(1, 20, 22), {.tpot_ms = 250})};
+  view.waiting = {waiting_seq(2, 8), waiting_seq(3, 8)};
+  const std::string decode = "decode 1 [21, 22) samples\n";
+  const std::string goes = "promise 2 2 cells on device\n" + decode + "prefill 2 [0, 8) samples\n";
+  const auto policy = make_policy("layerkv").value();
+  view.now = 59 * kNanosPerSecond;
+  EXPECT_EQ(plan_of(*policy, view), decode);
+  view.now = 61 * kNanosPerSecond;
+  EXPECT_EQ(plan_of(*policy, view), goes);
+  view.waiting.erase(view.waiting.begin());
+  view.now = 120 * kNanosPerSecond;
+  EXPECT_EQ(plan_of(*policy, view), decode);
+  view.now = 121 * kNanosPerSecond;
+  EXPECT_NE(plan_of(*policy, view), decode);
+  // What is remembered is text, for kvasir replay.
+  const auto other = make_policy("layerkv").value();
+  ASSERT_TRUE(other->restore_state(policy->save_state()).ok());
+  EXPECT_EQ(other->save_state(), policy->save_state());
+  view.now = 122 * kNanosPerSecond;
+  EXPECT_EQ(plan_of(*other, view), decode);
+  EXPECT_FALSE(other->restore_state("nonsense").ok());
+  view.now = 13 * kNanosPerSecond;
+  view.waiting = {waiting_seq(2, 8), waiting_seq(3, 8)};
+  EXPECT_EQ(layerkv_plan(view, ":age=14"), decode);
+  EXPECT_EQ(layerkv_plan(view, ":age=13"), decode) << "it came at 2 ns";
+  EXPECT_EQ(layerkv_plan(view, ":age=12"), goes);
+}
+
+// With bounds on gaps it goes in pieces that one takes: 31 rows are less than half a second.
+TEST(LayerKvPolicy, AnAgedPromptTakesNoMoreThanAGapEverAllows) {
+  View view = make_view(50, 50);
+  set_host(view, 50, 50);
+  set_costs(view);
+  view.now = 100 * kNanosPerSecond;
+  view.running = {timed(decoding_seq(1, 20, 22), {.tpot_ms = 250}),
+                  timed(decoding_seq(2, 20, 22), {.tbt_ms = 1000})};
+  view.running[1].last_token_time = view.now;
+  view.waiting = {waiting_seq(3, 100)};
+  const std::string decodes = "decode 1 [21, 22) samples\ndecode 2 [21, 22) samples\n";
+  EXPECT_EQ(layerkv_plan(view), "promise 3 14 cells on device\n" + decodes + "prefill 3 [0, 16)\n");
+  // What has begun goes on as those that are not late allow.
+  view.running.push_back(running_seq(3, 100, 100, 16));
+  view.running.back().promised_cells[0] = 6 * kViewGroups;
+  view.waiting.clear();
+  EXPECT_EQ(layerkv_plan(view), decodes + "prefill 3 [16, 32)\n");
+}
+
+// The bound of a request that a step by itself exceeds (125 ms) would keep every prompt waiting, and gain
+// nothing by it.
+TEST(LayerKvPolicy, ABoundBeyondReachHoldsNothingBack) {
+  View view = make_view(50, 50);
+  set_host(view, 50, 50);
+  set_costs(view);
+  view.waiting = {waiting_seq(2, 8)};
+  const std::string decode = "decode 1 [21, 22) samples\n";
+  const std::string goes = "promise 2 2 cells on device\n" + decode + "prefill 2 [0, 8) samples\n";
+  for (const auto& [slo, plan] : {std::pair{Slo{.tpot_ms = 124}, goes},
+                                  {Slo{.tbt_ms = 124}, goes},
+                                  {Slo{.tpot_ms = 126}, decode},
+                                  {Slo{.tbt_ms = 126}, decode}}) {
+    view.running = {timed(decoding_seq(1, 20, 22), slo)};
+    EXPECT_EQ(layerkv_plan(view), plan) << slo.tpot_ms << ' ' << slo.tbt_ms;
+  }
+}
+
+// Two requests have a token each 125 ms at a bound of 250; but of the two only the first has decoded so far,
+// the second waits for its layers. So the TPOT is 250 ms: 0.25 x 2 - (0 + 0.25) s is left of the first, and
+// 0.25 x 2 - (0.125 + 0.25) of the second: 0.125 s, less than 8 rows.
+TEST(LayerKvPolicy, TheTpotIsMeasuredWithAllWaits) {
+  View view = make_view(50, 50);
+  set_host(view, 50, 50);
+  set_ring(view, 20);
+  set_costs(view);
+  set_link(view, 1000);
+  view.waiting = {waiting_seq(3, 8)};
+  const auto policy = make_policy("layerkv:urgent=0").value();
+  const auto unmeasured = make_policy("layerkv:urgent=0:measured=off").value();
+  std::string plan;
+  std::string plan_unmeasured;
+  for (int step = 0; step < 2; ++step) {
+    view.now = kLayerkvNow + step * kNanosPerSecond / 8;
+    view.running = {timed(decoding_seq(1, 20, 22 + step), {.tpot_ms = 250}),
+                    timed(partial_seq(2, 60, 70, group(1)), {.tpot_ms = 250})};
+    view.running[0].first_token_time = view.running[1].first_token_time = kLayerkvNow - 1;
+    view.running[1].last_token_time = kLayerkvNow - 1;
+    view.running[0].last_token_time = view.now;
+    view.running[1].known_tokens = 62;
+    view.running[1].ready_tokens = 61;
+    plan = plan_of(*policy, view);
+    plan_unmeasured = plan_of(*unmeasured, view);
+  }
+  EXPECT_EQ(plan.find("prefill 3"), std::string::npos) << plan;
+  EXPECT_NE(plan_unmeasured.find("prefill 3"), std::string::npos) << plan_unmeasured;
 }
 
 TEST(LayerKvPolicy, TheLeastOfAllBoundsCounts) {
@@ -358,6 +459,22 @@ TEST(LayerKvPolicy, ARequestWithLittleTimeLeftIsServedFromTheHost) {
   // A request that has missed its bound is no longer urgent.
   view.running[1].last_token_time = kLayerkvNow - 2 * kNanosPerSecond;
   EXPECT_EQ(layerkv_plan(view), three + decode + "decode 3 [69, 70) samples\n");
+}
+
+// To the letter of Section 4: all of them in each step, whatever the link takes. 2 lacks four cells and 3
+// eight, at a quarter of a second each, and a step takes an eighth.
+TEST(LayerKvPolicy, ReloadAllDecodesEveryRequestInEachStep) {
+  View view = make_view(50, 0);
+  view.device.spare_slabs = 3;
+  set_host(view, 50, 30);
+  set_ring(view, 20);
+  set_costs(view);
+  set_link(view, 1.0 / 4);
+  view.running = {decoding_seq(1, 20, 30), partial_seq(2, 60, 70, group(1)), partial_seq(3, 60, 70, {})};
+  EXPECT_EQ(layerkv_plan(view), "decode 1 [29, 30) samples\n");
+  EXPECT_EQ(layerkv_plan(view, ":reload-all=on"),
+            "stage 2 [0, 69) kv device x1 before_layer\nstage 3 [0, 69) kv device x2 before_layer\n"
+            "decode 1 [29, 30) samples\ndecode 2 [69, 70) samples\ndecode 3 [69, 70) samples\n");
 }
 
 TEST(LayerKvPolicy, SettingsAreChecked) {
