@@ -246,6 +246,15 @@ def paired_all_reduce_tables(folder, pair_below):
     return out
 
 
+def eight_as_ring(tables, from_log2=19):
+    """L40S's eight cards take 2 to 4.2 times as long as four from 512 KiB on. In the other profiles, with NVLink, they take
+    1.0 to 1.4 times as long, and in a ring a card sends 7/6 of the bytes: so larger ones are four cards' by 7/6."""
+    ring = float(np.log2((7 / 8) / (3 / 4)))
+    four = dict(zip(tables["4"]["x"], tables["4"]["log2"]))
+    values = [min(y, four[x] + ring) if x >= from_log2 and x in four else y for x, y in zip(tables["8"]["x"], tables["8"]["log2"])]
+    return {**tables, "8": {"x": tables["8"]["x"], "log2": [round(float(v), 4) for v in np.maximum.accumulate(values)]}}
+
+
 def send_table(folder, node):
     t = read(folder, "vidur_send_recv_ms.csv.gz")
     t = where(t, (t["node"] == node) & (t["devices_per_node"] == 2))
@@ -389,11 +398,20 @@ def catalogue(folder):
     l20.update(memory_bytes=48 * 2**30, flops=119.5e12)
     l20["source"] = l40s["source"] + [
         "derived from L40S, not measured: the same 864 GB/s, rates of computing by 119.5 / 362 TFLOP/s"]
+    l20["all_reduce"] = eight_as_ring(l20["all_reduce"])
+    l20["source"].append("all-reduce of eight cards from 512 KiB on: L40S's four by 7/6, as in a ring; L40S's eight are out of line")
     pair = json.loads(json.dumps(l20))
     pair["pcie"]["link_share"] = 0.5
     pair["source"] = l20["source"] + ["two cards share a PCIe link: half of it each"]
+    ring = json.loads(json.dumps(pair))
+    ring["all_reduce"] = paired_all_reduce_tables(folder, pair["all_reduce"]["2"])
+    ring["all_reduce"]["2"] = pair["all_reduce"]["2"]
+    ring["source"] = l20["source"][:-1] + [
+        "two cards share a PCIe link: half of it each",
+        f"all-reduce of four cards: {VIDUR}, a100_pairwise_nvlink, whose ring crosses PCIe; eight cards: four by 7/6"]
     return {"a100-80g": a100, "a100-40g": small, "a100-80g-pcie": pcie, "h100": h100, "h200": h200, "l40s": l40s,
-            "l20": l20, "l20-pcie-pair": pair}
+            "l20": l20, "l20-pcie-pair": pair,
+            "l20-pcie-ring": ring}
 
 
 def main():

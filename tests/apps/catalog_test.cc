@@ -22,7 +22,7 @@ DeviceSpec device(const std::string& name) {
 
 TEST(CatalogTest, HasTheDevicesAndModelsThatThePapersUse) {
   EXPECT_EQ(fmt::format("{}", fmt::join(device_names(), " ")),
-            "a100-40g a100-80g a100-80g-pcie h100 h200 l20 l20-pcie-pair l40s");
+            "a100-40g a100-80g a100-80g-pcie h100 h200 l20 l20-pcie-pair l20-pcie-ring l40s");
   EXPECT_EQ(fmt::format("{}", fmt::join(model_names(), " ")),
             "codellama-34b llama-2-13b llama-2-70b llama-2-7b llama-3-8b llama-3.1-70b opt-13b opt-175b "
             "opt-30b opt-66b "
@@ -68,7 +68,7 @@ TEST(CatalogTest, AnUnknownNameListsWhatThereIs) {
   EXPECT_EQ(d.message(),
             "device 'a1000': unknown, and no such file; take one of: a100-40g, a100-80g, a100-80g-pcie, "
             "h100, h200, l20, "
-            "l20-pcie-pair, l40s");
+            "l20-pcie-pair, l20-pcie-ring, l40s");
   const Status m = find_model("gpt-9").status();
   EXPECT_EQ(m.code(), ErrorCode::kNotFound);
   EXPECT_NE(m.message().find("codellama-34b, "), std::string::npos);
