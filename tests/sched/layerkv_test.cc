@@ -205,9 +205,9 @@ TEST(LayerKvPolicy, ABoundBeyondReachHoldsNothingBack) {
   View view = make_view(50, 50);
   set_host(view, 50, 50);
   set_costs(view);
-  view.waiting = {waiting_seq(2, 8)};
+  view.waiting = {waiting_seq(2, 16)};
   const std::string decode = "decode 1 [21, 22) samples\n";
-  const std::string goes = "promise 2 2 cells on device\n" + decode + "prefill 2 [0, 8) samples\n";
+  const std::string goes = "promise 2 2 cells on device\n" + decode + "prefill 2 [0, 16) samples\n";
   for (const auto& [slo, plan] : {std::pair{Slo{.tpot_ms = 124}, goes},
                                   {Slo{.tbt_ms = 124}, goes},
                                   {Slo{.tpot_ms = 126}, decode},

@@ -51,10 +51,9 @@ class SimLink final : public Link {
   std::vector<TransferDone> completed() override;
 
   // The cards exchange data from now on, which takes `alone` if nothing else moves between device and host.
-  // While both move, each has half of the link. yields: transfers give way, as in LayerKV's Section 3.1.3:
-  // the one that moves ends its unit, and whether the link is free is looked at again each quarter of
-  // `alone`. Means are taken: half a unit, and half of a quarter after the end. Moves the clock; returns the
-  // time.
+  // While both move, each has half of the link. yields: transfers give way: the one that moves ends its unit,
+  // and whether the link is free is looked at again each quarter of `alone`. Means are taken: half a unit,
+  // and half of a quarter after the end. Moves the clock; returns the time.
   Nanos collective(Nanos alone, bool yields);
 
   void set_wake(std::function<void()> wake) override { wake_ = std::move(wake); }
