@@ -122,13 +122,13 @@ TEST(SimLinkYields, ATransferEndsItsUnitAndWaitsForTheCollective) {
 // Steps of 400 us over four layers, of which 80 are exchanges: 20 after the attention of each layer, at 80 us
 // for the first time. A transfer of 100 us then has 20 left, and both take 40.
 TEST_F(SimLinkTest, AStepTakesLongerWhereItsCollectivesMeetATransfer) {
-  struct Times : StepTimes {
+  struct Exchanging final : StepTimes {
     double seconds(const StepLoad&) const override { return 400e-6; }
     double collective_seconds(const StepLoad&) const override { return 80e-6; }
   };
   for (const bool shared : {false, true}) {
     SimExecutor::Options o;
-    o.times = std::make_shared<Times>();
+    o.times = std::make_shared<Exchanging>();
     o.layers = 4;
     o.collectives = shared ? &link_ : nullptr;
     SimExecutor executor(o, clock_, &link_);
