@@ -53,6 +53,27 @@ TEST(RlpPolicy, ARequestThatNeedsMoreThanPromisedIsRecomputedWhenThereIsRoom) {
   EXPECT_EQ(plan_of("rlp", view), "promise 1 18 cells on device\nprefill 1 [0, 33) samples\n");
 }
 
+TEST(RlpPolicy, OrdersOfWhomToPreemptForARequestThatNeedsMore) {
+  View view = view_with_budget(512, 0);
+  // The first needs a block, and asks for 33 + 10 tokens: three. The second has the least memory, the third
+  // the most to come (280), and the fourth came last.
+  view.running = {predicted(decoding_seq(1, 20, 33), 10), predicted(decoding_seq(2, 20, 24), 100),
+                  predicted(decoding_seq(3, 100, 120), 300), predicted(decoding_seq(4, 40, 50), 20)};
+  const std::string one = "decode 1 [32, 33) samples\n", two = "decode 2 [23, 24) samples\n",
+                    three = "decode 3 [119, 120) samples\n", four = "decode 4 [49, 50) samples\n",
+                    more = "promise 1 2 cells on device\n";
+  EXPECT_EQ(plan_of("rlp:padding=10", view), "preempt 1\ndrop_all 1 kv device\n" + two + three + four);
+  EXPECT_EQ(plan_of("rlp:padding=10:victim=fcfs", view),
+            "preempt 4\ndrop_all 4 kv device\n" + more + one + two + three);
+  EXPECT_EQ(plan_of("rlp:padding=10:victim=srtf", view),
+            "preempt 3\ndrop_all 3 kv device\n" + more + one + two + four);
+  EXPECT_EQ(plan_of("rlp:padding=10:victim=lkvo", view),
+            "preempt 2\ndrop_all 2 kv device\n" + more + one + three + four);
+  // What is free comes first.
+  view.device.spare_slabs = 2;
+  EXPECT_EQ(plan_of("rlp:padding=10:victim=lkvo", view), more + one + two + three + four);
+}
+
 TEST(S3Policy, KeepsTheUpperEndOfTheBucketAndPacksTheLargestFirst) {
   View view = view_with_budget(512, 14);
   view.waiting = {predicted(waiting_seq(1, 20), 40), predicted(waiting_seq(2, 20), 120),
