@@ -99,8 +99,10 @@ TEST(LengthPredictors, AreMadeByName) {
        {"psychic", "online", "constant:N", "oracle", "laplace:N", "bucket:N", "inverted:N"}) {
     EXPECT_NE(unknown.status().message().find(name), std::string::npos) << name;
   }
-  for (const char* bad : {"constant:", "constant:0", "constant:x", "constant:-1", "constant:1000001",
-                          "laplace:0", "laplace:", "laplace:5.5", "bucket:0", "bucket:x", "inverted:0"}) {
+  for (const char* bad :
+       {"constant:", "constant:0", "constant:x", "constant:-1", "constant:1000001", "laplace:0",
+        "laplace:", "laplace:5.5", "laplace:58:", "laplace:58:0.4", "laplace:58:1.1", "laplace:58:x",
+        "laplace:58:0.8:1", "bucket:0", "bucket:x", "inverted:0"}) {
     EXPECT_EQ(make_length_predictor(bad).status().code(), ErrorCode::kInvalidArgument) << bad;
   }
 }
@@ -129,6 +131,29 @@ TEST(LengthPredictors, OfAStatedQualityHaveIt) {
   EXPECT_NEAR(bias, 0, 1.7);       // 0.41
   EXPECT_NEAR(within50, 1 - std::exp(-50.5 / 58), 0.01);
   EXPECT_NEAR(within100, 1 - std::exp(-100.5 / 58), 0.01);
+}
+
+TEST(LengthPredictors, TheDirectionOfAnErrorIsRightForTheStatedShare) {
+  const auto silent = make("laplace:58"), mostly = make("laplace:58:0.8"), always = make("laplace:58:1");
+  constexpr int kRequests = 10'000;
+  int told = 0, right = 0;
+  for (int i = 0; i < kRequests; ++i) {
+    const std::vector<Token> prompt(20, static_cast<Token>(i));
+    PromptFeatures f;
+    f.prompt = prompt;
+    f.output_tokens_hint = 2000;
+    const LengthPrediction p = mostly->predict(f);
+    EXPECT_EQ(silent->predict(f).deviation, Deviation::kUnknown);
+    ASSERT_EQ(silent->predict(f).output_tokens, p.output_tokens) << "the error is the same";
+    EXPECT_EQ(mostly->predict(f), p);
+    if (p.output_tokens == 2000) continue;
+    const Deviation truth = p.output_tokens < 2000 ? Deviation::kLonger : Deviation::kShorter;
+    EXPECT_EQ(always->predict(f).deviation, truth);
+    ++told;
+    right += p.deviation == truth;
+  }
+  EXPECT_GT(told, kRequests * 98 / 100);
+  EXPECT_NEAR(static_cast<double>(right) / told, 0.8, 0.02);  // the standard error is 0.004
 }
 
 TEST(LengthPredictors, ErrorsDependOnTheRequestAlone) {
