@@ -172,8 +172,11 @@ TEST_P(BeliefTorture, SoAreThoseOfCacheOptAndWhatItComparesWith) {
   PlanCounts all;
   uint64_t preemptions = 0;
   for (const char* policy :
-       {"cacheopt", "cacheopt:padding=hoeffding:embed=always:preempt-for=all:late=first:preempt=swap",
-        "cacheopt:select=fcfs:victim=fcfs:confidence=0.5", "rlp:padding=5", "s3:bucket=8"}) {
+       {"cacheopt", "cacheopt:late=last:preempt-for=running",
+        "cacheopt:padding=hoeffding:embed=always:preempt-for=all:late=first:preempt=swap",
+        "cacheopt:select=fcfs:victim=fcfs:confidence=0.5", "cacheopt:letter=on", "rlp:padding=5",
+        "rlp:padding=5:victim=fcfs", "rlp:padding=5:victim=srtf", "rlp:padding=5:victim=lkvo",
+        "s3:bucket=8"}) {
     SCOPED_TRACE(policy);
     const TortureOutcome out = torture_published(policy, depth, belief, with, requests);
     all += out.counts;
@@ -252,7 +255,8 @@ TEST(BeliefTorture, ALogOfEllmReplays) {
 
 // It keeps the load and the longest steps, which its plans depend on.
 TEST(BeliefTorture, ALogOfCacheOptReplays) {
-  for (const char* policy : {"cacheopt", "cacheopt:embed=always:preempt-for=all:late=first"}) {
+  for (const char* policy :
+       {"cacheopt", "cacheopt:embed=always:preempt-for=all:late=first", "cacheopt:letter=on"}) {
     SCOPED_TRACE(policy);
     const TempFile file({});
     auto log = PlanLog::create(file.path(), policy).value();

@@ -6,6 +6,7 @@
 
 #include "fakes/views.h"
 #include "sched/mechanisms/embed.h"
+#include "sched/mechanisms/longest_step.h"
 #include "sched/plans.h"
 
 namespace kvasir::test {
@@ -66,9 +67,13 @@ TEST(CacheOptPolicy, TheLeastTimeLeftGoesFirst) {
 TEST(CacheOptPolicy, ALateRequestGoesLastOrFirst) {
   View view = cacheopt_view(8);
   view.waiting = {arrived(waiting_seq(1, 100), 2, 20, 1500), arrived(waiting_seq(2, 100), 1, 20, 1500)};
-  EXPECT_EQ(cacheopt_plan(view), "promise 2 16 cells on device\nprefill 2 [0, 100) samples\n");
+  EXPECT_EQ(cacheopt_plan(view, ":reserve=0:late=last"),
+            "promise 2 16 cells on device\nprefill 2 [0, 100) samples\n");
   EXPECT_EQ(cacheopt_plan(view, ":reserve=0:late=first"),
             "promise 1 16 cells on device\nprefill 1 [0, 100) samples\n");
+  // A critical one gets its basic need, 108 tokens, and then shares what is left.
+  EXPECT_EQ(cacheopt_plan(view),
+            "promise 1 14 cells on device\npromise 1 2 cells on device\nprefill 1 [0, 100) samples\n");
 }
 
 TEST(CacheOptPolicy, IfThereIsTooLittleARequestWithTimeAndMuchToComeIsCut) {
@@ -165,9 +170,9 @@ TEST(CacheOptPolicy, ARequestWithTimeMakesRoomForACriticalOne) {
   view.running[0].last_token_time = kCacheOptNow - from_seconds(0.05);
   EXPECT_EQ(critical_plan(view),
             "decode 2 [29, 30) samples\ndecode 3 [29, 30) samples\ndecode 4 [29, 30) samples\n");
-  // It is late: none is preempted for it.
+  // It is late: none is preempted for it, if late requests go last.
   view.running[0].last_token_time = kCacheOptNow - from_seconds(0.3);
-  EXPECT_EQ(critical_plan(view),
+  EXPECT_EQ(critical_plan(view, ":late=last"),
             "decode 2 [29, 30) samples\ndecode 3 [29, 30) samples\ndecode 4 [29, 30) samples\n");
 }
 
@@ -178,13 +183,144 @@ TEST(CacheOptPolicy, OtherCriticalRequestsAreNotPreempted) {
   EXPECT_EQ(critical_plan(view), "decode 2 [29, 30) samples\n");
 }
 
-TEST(CacheOptPolicy, ForAWaitingRequestNoneIsPreemptedUnlessThatIsAskedFor) {
+TEST(CacheOptPolicy, ForAWaitingRequestOthersArePreemptedUnlessOnlyRunningOnesCount) {
   View view = cacheopt_view(0);
   view.running = {decoding_since(decoding_seq(1, 20, 30), 0.01, 400, 1000)};
   view.waiting = {arrived(waiting_seq(2, 20), 0.98, 10, 1000)};
-  EXPECT_EQ(critical_plan(view), "decode 1 [29, 30) samples\n");
-  EXPECT_EQ(critical_plan(view, ":preempt-for=all"),
-            "preempt 1\ndrop_all 1 kv device\npromise 2 4 cells on device\nprefill 2 [0, 20) samples\n");
+  EXPECT_EQ(critical_plan(view, ":preempt-for=running"), "decode 1 [29, 30) samples\n");
+  for (const char* settings : {"", ":preempt-for=all"}) {
+    EXPECT_EQ(critical_plan(view, settings),
+              "preempt 1\ndrop_all 1 kv device\npromise 2 4 cells on device\nprefill 2 [0, 20) samples\n");
+  }
+}
+
+// The paper's forms. Section 3.3.2: RT - T < epsilon holds for a request that is late already.
+
+TEST(CacheOptPolicy, ALateRequestIsCritical) {
+  View view = cacheopt_view(0);
+  // The first is late by 100 ms, and needs a block.
+  view.running = {decoding_since(decoding_seq(1, 20, 33), 0.3, 100, 200),
+                  decoding_since(decoding_seq(2, 20, 30), 0.01, 10, 150),
+                  decoding_since(decoding_seq(4, 20, 30), 0.01, 400, 1000)};
+  const std::string others = "decode 2 [29, 30) samples\ndecode 4 [29, 30) samples\n";
+  EXPECT_EQ(critical_plan(view, ":late=last"), others);
+  EXPECT_EQ(critical_plan(view, ":late=first"), others);
+  EXPECT_EQ(critical_plan(view),
+            "preempt 4\ndrop_all 4 kv device\npromise 1 2 cells on device\npromise 1 2 cells on device\n"
+            "decode 1 [32, 33) samples\ndecode 2 [29, 30) samples\n");
+  // RT - T < epsilon: 60 ms are left and a step takes 50, so that an epsilon of 11 ms makes it critical.
+  SeqView& first = view.running[0];
+  first.last_token_time = kCacheOptNow - from_seconds(0.14);
+  EXPECT_EQ(critical_plan(view, ":epsilon=10"), others);
+  EXPECT_NE(critical_plan(view, ":epsilon=11"), others);
+  first.last_token_time = kCacheOptNow - from_seconds(0.3);
+  // Nor does a late one make way. Neither late one has slack: cut by 29 cells each, the first of the 10 that
+  // it lacks keeps none, and the other what is left.
+  view.running[2].last_token_time = kCacheOptNow - from_seconds(1.5);
+  EXPECT_EQ(critical_plan(view),
+            "preempt 2\ndrop_all 2 kv device\npromise 1 2 cells on device\npromise 4 2 cells on device\n"
+            "decode 1 [32, 33) samples\ndecode 4 [29, 30) samples\n");
+}
+
+TEST(CacheOptPolicy, OthersMakeWayForAFirstTokenButNotForOneThatWasPreempted) {
+  View view = cacheopt_view(0);
+  view.running = {decoding_since(decoding_seq(1, 20, 30), 0.01, 400, 1000)};
+  view.waiting = {arrived(waiting_seq(2, 20), 2, 10, 1000)};
+  const std::string decode = "decode 1 [29, 30) samples\n";
+  EXPECT_EQ(critical_plan(view, ":late=last"), decode);
+  const std::string makes_way =
+      "preempt 1\ndrop_all 1 kv device\npromise 2 4 cells on device\nprefill 2 [0, 20) samples\n";
+  EXPECT_EQ(critical_plan(view), makes_way);
+  EXPECT_EQ(critical_plan(view, ":preempt-for=all"), makes_way);
+  // It has had its first token, and was preempted: N_w has only RT_ttft.
+  view.waiting[0].first_token_time = view.waiting[0].last_token_time = kCacheOptNow - from_seconds(3);
+  EXPECT_EQ(critical_plan(view), decode);
+  EXPECT_EQ(critical_plan(view, ":preempt-for=all"), makes_way);
+}
+
+TEST(CacheOptPolicy, SharesAsPrintedGiveMostToTheRequestWithTime) {
+  View view = cacheopt_view(10);
+  // M of 8 and 24 cells, A' = 20. w = RT x prompt: 1 s x 20 and 5 s x 20. A = 20 / 6 = 3.3 and 16.7: the
+  // first keeps its basic need of 4, and 16 are left.
+  view.waiting = {arrived(waiting_seq(1, 20), 1, 40, 2000), arrived(waiting_seq(2, 20), 1, 160, 6000)};
+  EXPECT_EQ(cacheopt_plan(view, ":reserve=0:excess=weight"),
+            "promise 1 4 cells on device\npromise 2 16 cells on device\n"
+            "prefill 1 [0, 20) samples\nprefill 2 [0, 20) samples\n");
+}
+
+TEST(CacheOptPolicy, ARequestWithoutRoomPreemptsTheFirstInTheOrderWhichMayBeItself) {
+  View view = cacheopt_view(0);
+  // The first has time, but no room.
+  view.running = {decoding_since(decoding_seq(1, 20, 33), 0.05, 100, 200),
+                  decoding_since(decoding_seq(2, 20, 30), 0.01, 10, 150),
+                  decoding_since(decoding_seq(4, 20, 30), 0.01, 400, 1000)};
+  EXPECT_EQ(critical_plan(view), "decode 2 [29, 30) samples\ndecode 4 [29, 30) samples\n") << "it sits out";
+  // Of the two cells beyond, the shares are less than a block.
+  EXPECT_EQ(critical_plan(view, ":short=preempt"),
+            "preempt 4\ndrop_all 4 kv device\npromise 1 2 cells on device\n"
+            "decode 1 [32, 33) samples\ndecode 2 [29, 30) samples\n");
+  // It has the loosest bound and the most to come itself.
+  view.running[0] = decoding_since(decoding_seq(1, 20, 33), 0.05, 600, 1000);
+  EXPECT_EQ(critical_plan(view, ":short=preempt"),
+            "preempt 1\ndrop_all 1 kv device\npromise 4 2 cells on device\ndecode 2 [29, 30) samples\n"
+            "decode 4 [29, 30) samples\n");
+}
+
+TEST(CacheOptPolicy, PromptsAreCutToTheTightestGapOrToTheBudget) {
+  View view = cacheopt_view(50);
+  view.costs.prefill_row_s = 1e-3;
+  // It has 60 ms, and a row of a prompt takes one.
+  view.running = {decoding_since(decoding_seq(1, 20, 30), 0.04, 12, 100)};
+  view.waiting = {arrived(waiting_seq(2, 400), 1, 10, 60'000)};
+  EXPECT_NE(cacheopt_plan(view, ":reserve=0").find("prefill 2 [0, 60)"), std::string::npos);
+  EXPECT_NE(cacheopt_plan(view, ":reserve=0:chunks=budget").find("prefill 2 [0, 400)"), std::string::npos);
+}
+
+TEST(CacheOptPolicy, ProactivelyByTheStepsUntilItEndsOrUntilItsRoomIsUsedUp) {
+  View view = cacheopt_view(20);
+  // Room for two more, and 90 to come.
+  view.running = {decoding_since(decoding_seq(1, 20, 30), 0, 100)};
+  EXPECT_EQ(cacheopt_plan(view, ":reserve=0:within=end"), "decode 1 [29, 30) samples\n");
+  // Room for four more and two to come: 20 + 14 tokens are three blocks.
+  view.running = {decoding_since(decoding_seq(1, 24, 28), 0, 10)};
+  EXPECT_EQ(cacheopt_plan(view, ":reserve=0:within=room"), "decode 1 [27, 28) samples\n");
+  EXPECT_EQ(cacheopt_plan(view, ":reserve=0:within=end:proactive=6"),
+            "promise 1 2 cells on device\ndecode 1 [27, 28) samples\n");
+}
+
+TEST(LongestStep, OfTheLastFewHundredOrOfAll) {
+  for (bool of_all : {false, true}) {
+    LongestStep steps(of_all);
+    Nanos now = kNanosPerSecond;
+    const auto step = [&](Nanos takes) {
+      steps.begin(now, /*any_run=*/true);
+      steps.end(now, /*rows=*/true);
+      now += takes;
+    };
+    step(kNanosPerSecond);
+    for (int i = 0; i < 600; ++i) step(10 * kNanosPerMilli);
+    EXPECT_EQ(steps.longest(), of_all ? kNanosPerSecond : 10 * kNanosPerMilli);
+  }
+}
+
+TEST(CacheOptPolicy, TheLetterIsWhatThePaperHasOfEachSetting) {
+  const std::string all =
+      "cacheopt:padding=hoeffding:confidence=0.9:embed=always:preempt-for=first:late=critical:excess=weight:"
+      "short=preempt:chunks=budget:longest=ever:within=end";
+  const auto letter = make_policy("cacheopt:letter=on").value();
+  const auto listed = make_policy(all).value();
+  const auto milder = make_policy("cacheopt:letter=on:late=last").value();
+  for (const auto* policy : {&letter, &listed, &milder}) {
+    EXPECT_TRUE((*policy)->restore_state("0 0 0 0 0 0; 0 50000000 0 1").ok());
+  }
+  View view = cacheopt_view(0);
+  view.running = {decoding_since(decoding_seq(1, 20, 33), 0.05, 100, 200),
+                  decoding_since(decoding_seq(2, 20, 30), 0.01, 400, 1000),
+                  decoding_since(decoding_seq(3, 20, 30), 0.01, 500, 1000)};
+  view.waiting = {arrived(waiting_seq(4, 20), 2, 10, 1000), arrived(waiting_seq(5, 20), 1, 90, 9000)};
+  const std::string plan = plan_of(*letter, view);
+  EXPECT_EQ(plan, plan_of(*listed, view));
+  EXPECT_NE(plan, plan_of(*milder, view)) << "what is named counts";
 }
 
 TEST(CacheOptPolicy, MissingCellsAreClaimedOfARequestThatEndsInTime) {

@@ -61,9 +61,12 @@ TEST(Registry, SettingsBehindTheName) {
         "vllm:demote=on:batch=tpot",
         "vllm-swap:batch=free",
         "rlp:padding=0",
+        "rlp:victim=srtf",
         "s3:bucket=16",
         "cacheopt:padding=hoeffding:confidence=0.9",
         "cacheopt:alpha=8:beta=100:embed=always:preempt-for=all:late=first",
+        "cacheopt:letter=on",
+        "cacheopt:letter=on:padding=quantile:preempt-for=running:excess=cut:short=sit:chunks=gap:within=room",
         "cacheopt:padding=share:share=0.1:select=fcfs:proactive=0:reserve=0:victim=fcfs:preempt=recompute",
         "distkv:ahead=0:spill=off",
         "layerkv:n-param=6.74e9:n-hidden=4096:flops=119.5e12:alpha=1.1"}) {

@@ -31,6 +31,20 @@ TEST(ShareExcess, WhatOneCannotBeCutByTheOthersAre) {
   EXPECT_EQ(share_excess({{10, 8, 3}, {20, 5, 1}}, 10), (Shares{8, 5})) << "the least in any case";
 }
 
+// A_i = A' w_i / sum w with w_i = (RT_i / sum RT) (s_i / sum s): RT of 1, 2 and 1 s, prompts of 100, 100 and
+// 200 tokens. w = 1/4 x 1/4, 2/4 x 1/4, 1/4 x 2/4 = 1/16, 2/16, 2/16: of 50 cells 10, 20 and 20.
+TEST(ShareByWeight, AsPrinted) {
+  EXPECT_EQ(share_by_weight({{30, 0, 1. / 16}, {40, 0, 2. / 16}, {20, 0, 2. / 16}}, 50),
+            (Shares{10, 20, 20}));
+  EXPECT_EQ(share_by_weight({{10, 2, 1}, {20, 4, 3}}, 30), (Shares{10, 20})) << "there is enough";
+  // The second wants no more than 15, and of the 35 that are left the others have a third and two thirds.
+  EXPECT_EQ(share_by_weight({{30, 0, 1}, {15, 0, 2}, {40, 0, 2}}, 50), (Shares{11, 15, 23}));
+  // The first needs 16.
+  EXPECT_EQ(share_by_weight({{30, 16, 1}, {40, 0, 2}, {20, 0, 2}}, 50), (Shares{16, 17, 17}));
+  EXPECT_EQ(share_by_weight({{30, 16, 1}, {15, 0, 2}, {40, 0, 2}}, 50), (Shares{16, 15, 19})) << "both";
+  EXPECT_EQ(share_by_weight({{10, 0, 0}, {10, 0, 0}}, 10), (Shares{5, 5})) << "all late";
+}
+
 TEST(ShareExcess, WithinBoundsAndWithinWhatThereIs) {
   Random random(7);
   for (int round = 0; round < 20'000; ++round) {
@@ -44,7 +58,8 @@ TEST(ShareExcess, WithinBoundsAndWithinWhatThereIs) {
       wanted += d.wanted;
     }
     const uint64_t available = random.below(wanted + 20);
-    const Shares given = share_excess(demands, available);
+    const Shares given =
+        round % 2 == 0 ? share_excess(demands, available) : share_by_weight(demands, available);
     const uint64_t sum = std::accumulate(given.begin(), given.end(), uint64_t{0});
     EXPECT_LE(sum, std::max(least, available));
     // Rounding down costs less than one each.

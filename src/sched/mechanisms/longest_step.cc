@@ -16,7 +16,7 @@ constexpr uint32_t kStepsCounted = 256;
 void LongestStep::begin(Nanos now, bool any_run) {
   if (since_ == 0 || now <= since_ || !any_run) return;
   now_ = std::max(now_, now - since_);
-  if (++counted_ < kStepsCounted) return;
+  if (of_all_ || ++counted_ < kStepsCounted) return;
   before_ = std::exchange(now_, 0);
   counted_ = 0;
 }
@@ -31,7 +31,7 @@ std::string LongestStep::save() const {
 
 Status LongestStep::restore(std::string_view text) {
   std::istringstream in{std::string(text)};
-  LongestStep read;
+  LongestStep read(of_all_);
   if (!(in >> read.since_ >> read.now_ >> read.before_ >> read.counted_)) {
     return error(ErrorCode::kCorrupt, "not the state of a longest step: '{}'", text);
   }

@@ -49,4 +49,48 @@ std::vector<uint32_t> share_excess(const std::vector<MemoryDemand>& demands, uin
   return given;
 }
 
+std::vector<uint32_t> share_by_weight(const std::vector<MemoryDemand>& demands, uint64_t available) {
+  std::vector<uint32_t> given;
+  given.reserve(demands.size());
+  uint64_t wanted = 0;
+  for (const MemoryDemand& d : demands) {
+    given.push_back(d.wanted);
+    wanted += d.wanted;
+  }
+  if (wanted <= available) return given;
+  // In each round the demands that break their bounds on the side that outweighs the other keep the bound,
+  // and the others share what is left.
+  std::vector<size_t> open(demands.size());
+  std::iota(open.begin(), open.end(), size_t{0});
+  uint64_t fixed = 0;
+  while (!open.empty()) {
+    double weights = 0;
+    for (size_t i : open) weights += demands[i].weight;
+    const double left = available > fixed ? static_cast<double>(available - fixed) : 0;
+    const double alike = 1 / static_cast<double>(open.size());
+    double added = 0;  // by the bounds, in sum
+    for (size_t i : open) {
+      const MemoryDemand& d = demands[i];
+      const double amount = left * (weights > 0 ? d.weight / weights : alike);
+      const double kept = std::clamp<double>(amount, d.least, d.wanted);
+      given[i] = static_cast<uint32_t>(kept);
+      added += kept - amount;
+    }
+    size_t kept = 0;
+    for (size_t i : open) {
+      const MemoryDemand& d = demands[i];
+      const double amount = left * (weights > 0 ? d.weight / weights : alike);
+      const bool breaks = added > 0 ? amount < d.least : amount > d.wanted;
+      if (breaks) {
+        fixed += given[i];
+      } else {
+        open[kept++] = i;
+      }
+    }
+    if (kept == open.size()) break;
+    open.resize(kept);
+  }
+  return given;
+}
+
 }  // namespace kvasir

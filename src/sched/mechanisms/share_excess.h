@@ -11,6 +11,8 @@
 //   M_i      MemoryDemand::wanted      cells
 //   A'       `available`               cells
 //   w_i      MemoryDemand::weight      any, the same for all: slack times expected output
+//
+// share_by_weight() is the formula as printed, in which s_i is the length of the prompt.
 #pragma once
 
 #include <cstdint>
@@ -27,5 +29,9 @@ struct MemoryDemand {
 // A_i of each, in order. Their sum is at most `available`; if the sum of `least` exceeds it, each gets
 // `least`.
 std::vector<uint32_t> share_excess(const std::vector<MemoryDemand>& demands, uint64_t available);
+
+// A_i = A' w_i / sum w, within [least_i, M_i]: what a request cannot have beyond M_i, or must have beyond its
+// share, comes of the others by their weights. The same bounds on the sum.
+std::vector<uint32_t> share_by_weight(const std::vector<MemoryDemand>& demands, uint64_t available);
 
 }  // namespace kvasir

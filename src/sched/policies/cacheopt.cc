@@ -17,7 +17,7 @@ namespace {
 
 class CacheOptPolicy final : public BatchPolicy {
  public:
-  explicit CacheOptPolicy(const CacheOptOptions& options) : options_(options) {}
+  explicit CacheOptPolicy(const CacheOptOptions& options) : options_(options), steps_(options.longest_ever) {}
 
   std::string save_state() const override { return fmt::format("{}; {}", load_.save(), steps_.save()); }
   Status restore_state(std::string_view state) override {
@@ -55,30 +55,70 @@ class CacheOptPolicy final : public BatchPolicy {
   LongestStep steps_;
 };
 
-}  // namespace
-
-std::unique_ptr<BatchPolicy> make_cacheopt(PolicySettings& settings) {
+// Of every setting what the paper has, where the default is ours.
+CacheOptOptions as_printed() {
   CacheOptOptions o;
-  const std::string padding = settings.word("padding", "quantile", {"quantile", "hoeffding", "share"});
-  if (padding == "hoeffding") o.padding.padding = Padding::kHoeffding;
-  if (padding == "share") o.padding.padding = Padding::kShare;
+  o.padding.padding = Padding::kHoeffding;
+  o.confidence.fixed = 0.9;
+  o.share_as_printed = true;
+  o.preempt_when_short = true;
+  o.cut_to_gap = false;
+  o.embed = Embedding::kAlways;
+  o.proactive_by_end = true;
+  o.longest_ever = true;
+  return o;
+}
+
+// A setting of two words: whether it is the first.
+bool is_first(PolicySettings& settings, std::string_view key, bool otherwise, std::string_view first,
+              std::string_view second) {
+  return settings.word(key, otherwise ? first : second, {first, second}) == first;
+}
+
+void read_padding(PolicySettings& settings, CacheOptOptions& o) {
+  const std::string_view otherwise = o.padding.padding == Padding::kHoeffding ? "hoeffding" : "quantile";
+  const std::string padding = settings.word("padding", otherwise, {"quantile", "hoeffding", "share"});
+  o.padding.padding = padding == "hoeffding" ? Padding::kHoeffding
+                      : padding == "share"   ? Padding::kShare
+                                             : Padding::kQuantile;
   o.padding.survival = settings.flag("survival", o.padding.survival);
   o.padding.share = settings.number("share", o.padding.share, 0, 10);
   o.padding.least = settings.whole("unit", o.padding.least, 1, 1024);
   o.confidence.fixed = settings.number("confidence", o.confidence.fixed, 0, 0.999);
   o.confidence.most = settings.number("alpha", o.confidence.most, 0.01, 100);
   o.confidence.falling = settings.number("beta", o.confidence.falling, 0, 1e6);
-  o.select_by_slo = settings.word("select", "slo", {"slo", "fcfs"}) == "slo";
-  o.preempt_for_waiting = settings.word("preempt-for", "running", {"running", "all"}) == "all";
-  o.late_first = settings.word("late", "last", {"last", "first"}) == "first";
-  const std::string embed = settings.word("embed", "short", {"off", "always", "short"});
-  if (embed == "off") o.embed = Embedding::kOff;
-  if (embed == "always") o.embed = Embedding::kAlways;
+}
+
+void read_selection(PolicySettings& settings, CacheOptOptions& o) {
+  o.select_by_slo = is_first(settings, "select", o.select_by_slo, "slo", "fcfs");
+  const std::string preempt_for = settings.word("preempt-for", "first", {"running", "first", "all"});
+  if (preempt_for == "running") o.preempt_for = PreemptFor::kRunning;
+  if (preempt_for == "all") o.preempt_for = PreemptFor::kAll;
+  const std::string late = settings.word("late", "critical", {"last", "first", "critical"});
+  if (late == "last") o.late = Late::kLast;
+  if (late == "first") o.late = Late::kFirst;
+  o.epsilon = Nanos{settings.whole("epsilon", 0, 0, 60'000)} * kNanosPerMilli;
+  o.share_as_printed = is_first(settings, "excess", o.share_as_printed, "weight", "cut");
+  o.preempt_when_short = is_first(settings, "short", o.preempt_when_short, "preempt", "sit");
+  o.cut_to_gap = is_first(settings, "chunks", o.cut_to_gap, "gap", "budget");
+  o.longest_ever = is_first(settings, "longest", o.longest_ever, "ever", "recent");
+}
+
+}  // namespace
+
+std::unique_ptr<BatchPolicy> make_cacheopt(PolicySettings& settings) {
+  CacheOptOptions o = settings.flag("letter", false) ? as_printed() : CacheOptOptions();
+  read_padding(settings, o);
+  read_selection(settings, o);
+  const std::string embed =
+      settings.word("embed", o.embed == Embedding::kAlways ? "always" : "short", {"off", "always", "short"});
+  o.embed = embed == "off" ? Embedding::kOff : embed == "always" ? Embedding::kAlways : Embedding::kWhenShort;
   o.buffer_tokens = settings.whole("buffer", o.buffer_tokens, 0, 4096);
   o.proactive_steps = settings.whole("proactive", o.proactive_steps, 0, 1024);
+  o.proactive_by_end = is_first(settings, "within", o.proactive_by_end, "end", "room");
   o.reserve_tokens = settings.whole("reserve", o.reserve_tokens, 0, 1u << 20);
   o.reserve_share = settings.number("reserve-share", o.reserve_share, 0, 0.25);
-  o.victim_by_slo = settings.word("victim", "slo", {"slo", "fcfs"}) == "slo";
+  o.victim_by_slo = is_first(settings, "victim", o.victim_by_slo, "slo", "fcfs");
   const std::string strategy = settings.word("preempt", "cheaper", {"cheaper", "recompute", "swap"});
   if (strategy == "recompute") o.strategy = PreemptionStrategy::kRecompute;
   if (strategy == "swap") o.strategy = PreemptionStrategy::kSwap;

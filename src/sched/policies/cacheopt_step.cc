@@ -46,6 +46,7 @@ class CacheOptStep {
   void plan() {
     if (options_.select_by_slo) {
       serve_critical();
+      if (options_.preempt_when_short) serve_failures();
     } else {
       serve_returned_in_order();
     }
@@ -86,11 +87,17 @@ class CacheOptStep {
   static uint32_t bound_of(uint32_t ms, uint32_t otherwise) { return ms > 0 ? ms : otherwise; }
   static Nanos from_millis(uint32_t ms) { return ms * kNanosPerMilli; }
 
-  // It must be in the next step, or it misses its bound. A late one cannot be saved.
-  bool critical(Nanos left) const { return left >= 0 && left < longest_step_; }
+  // It must be in the next step, or it misses its bound, or has missed it.
+  bool critical(Nanos left) const {
+    return left - longest_step_ < options_.epsilon && (left >= 0 || options_.late == Late::kCritical);
+  }
+  bool critical(const Request& r) const {
+    const bool preempted = r.waits && r.seq->first_token_time > 0;
+    return critical(r.left) && !(preempted && options_.preempt_for == PreemptFor::kFirstTokens);
+  }
 
   void in_order(std::vector<Request>& requests) const {
-    const auto behind = [&](const Request& r) { return r.late && !options_.late_first; };
+    const auto behind = [&](const Request& r) { return r.late && options_.late == Late::kLast; };
     std::sort(requests.begin(), requests.end(), [&](const Request& a, const Request& b) {
       if (options_.select_by_slo) {
         if (behind(a) != behind(b)) return behind(b);
@@ -156,7 +163,7 @@ class CacheOptStep {
     return urgent ? rows : rows_in_time(seq.ready_tokens, rows);
   }
   uint32_t rows_in_time(uint32_t history, uint32_t rows) const {
-    if (!view_.costs.known() || rows == 0 || tightest_left() <= 0) return rows;
+    if (!options_.cut_to_gap || !view_.costs.known() || rows == 0 || tightest_left() <= 0) return rows;
     const double seconds = to_seconds(tightest_left());
     const uint32_t in_time = prefill_rows_within(view_.costs, builder_.work(), seconds, history, rows);
     return std::max(in_time, std::min(rows, view_.geometry.block_tokens));
@@ -223,14 +230,14 @@ class CacheOptStep {
     std::vector<std::pair<uint32_t, const Request*>> by_need;
     for (const auto* all : {&returned_, &waiting_}) {
       for (const Request& r : *all) {
-        if (critical(r.left)) by_need.emplace_back(missing(r, basic_tokens(*r.seq)), &r);
+        if (critical(r)) by_need.emplace_back(missing(r, basic_tokens(*r.seq)), &r);
       }
     }
     std::stable_sort(by_need.begin(), by_need.end(),
                      [](const auto& a, const auto& b) { return a.first > b.first; });
     for (const auto& [cells, r] : by_need) {
       if (builder_.preempted(r->seq->id) || embed(*r, /*urgent=*/true)) continue;
-      serve_basic(*r, /*may_preempt=*/!r->waits || options_.preempt_for_waiting);
+      serve_basic(*r, /*may_preempt=*/!r->waits || options_.preempt_for != PreemptFor::kRunning);
       if (!r->waits) promise_changed(*r->seq);
     }
   }
@@ -251,10 +258,22 @@ class CacheOptStep {
       return;
     }
     if (short_of_it && may_preempt) make_room_for(r, cells);
+    if (builder_.preempted(seq.id)) return;
     if (r.waits) {
       if (builder_.admit(seq, {.total_tokens = basic_tokens(seq)})) start(seq, rows);
     } else if (builder_.promise_own(seq, cells) || builder_.available_cells() >= groups_) {
       builder_.decode(seq);
+    }
+  }
+
+  // Those that have used up their room, and have time: the basic need, of others' promises, of what is free,
+  // or at the cost of the first in the order, which may be the request itself (Section 3.4).
+  void serve_failures() {
+    for (const Request& r : returned_) {
+      const SeqView& seq = *r.seq;
+      if (critical(r) || builder_.preempted(seq.id) || !builder_.can_run(seq)) continue;
+      if (!embed(r, /*urgent=*/false)) serve_basic(r, /*may_preempt=*/true);
+      promise_changed(seq);
     }
   }
 
@@ -289,6 +308,10 @@ class CacheOptStep {
       if (!builder_.can_stop(*victim)) continue;  // nor later in this plan
       *kept++ = victim;
       const uint32_t gives = victim->own_kv_cells(Tier::kDevice) + builder_.promised(*victim);
+      // It comes first itself: only one that has time is in this list and asks.
+      if (victim->id == r.seq->id && options_.preempt_when_short && builder_.running_seqs() > 1) {
+        return {victim};
+      }
       if (gives == 0 || victim->id == r.seq->id) continue;
       chosen.push_back(victim);
       cells -= gives;
@@ -377,7 +400,8 @@ class CacheOptStep {
     }
     for (const Request& r : going_on_) {
       if (options_.proactive_steps == 0 || !r.seq->decoding() || builder_.preempted(r.seq->id)) continue;
-      if (!builder_.kv_placement(*r.seq).streams && room_left(r) <= options_.proactive_steps) join(r, 0);
+      const uint32_t steps = options_.proactive_by_end ? rest_of(*r.seq) : room_left(r);
+      if (!builder_.kv_placement(*r.seq).streams && steps <= options_.proactive_steps) join(r, 0);
     }
     // A running request without room goes before those that wait.
     const uint32_t most = chunk_room(view_, builder_, 0);
@@ -408,15 +432,18 @@ class CacheOptStep {
       rows_left -= std::min(rows_left, rows_to_compute(seq));
       ++seqs;
     }
-    const std::vector<uint32_t> given = share_excess(demands, static_cast<uint64_t>(free_cells()));
+    const auto available = static_cast<uint64_t>(free_cells());
+    const std::vector<uint32_t> given =
+        options_.share_as_printed ? share_by_weight(demands, available) : share_excess(demands, available);
     for (size_t i = 0; i < sharers.size(); ++i) give(*sharers[i], given[i], demands[i]);
   }
 
   // Slack times expected output: a request that can wait and has much to come is cut most. A late one may
-  // wait for as long as one without a bound, unless it is to come first.
+  // wait for as long as one without a bound, unless it is to come first. As printed it is slack times prompt.
   double weight_of(const Request& r) const {
-    const Nanos slack = r.late && !options_.late_first ? from_millis(kDefaultTtftMs) : r.left;
-    return std::max(0.0, to_seconds(slack)) * static_cast<double>(rest_of(*r.seq));
+    const Nanos slack = r.late && options_.late == Late::kLast ? from_millis(kDefaultTtftMs) : r.left;
+    const uint32_t length = options_.share_as_printed ? r.seq->prompt_tokens : rest_of(*r.seq);
+    return std::max(0.0, to_seconds(slack)) * static_cast<double>(length);
   }
 
   void give(const Request& r, uint32_t share, const MemoryDemand& demand) {
