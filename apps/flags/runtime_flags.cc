@@ -165,12 +165,13 @@ void add_runtime_flags(CLI::App& app, RuntimeOptions& o) {
 }
 
 void add_length_predictor_flag(CLI::App& app, std::string& predictor) {
-  app.add_option("--length-predictor", predictor,
-                 "How output lengths are predicted: online (learns from requests that end), hidden (also "
-                 "reads the model's hidden row of the prompt; see train-predictor), constant:N tokens, or "
-                 "oracle (takes the length that the request states). For experiments, the stated length made "
-                 "worse: laplace:N (a mean error of N tokens), bucket:N (rounded up to a multiple of N), "
-                 "inverted:N (N less the length)")
+  app.add_option(
+         "--length-predictor", predictor,
+         "How output lengths are predicted: online (learns from requests that end), hidden (also "
+         "reads the model's hidden row of the prompt; see train-predictor), constant:N tokens, or "
+         "oracle (takes the length that the request states). For experiments, the stated length made "
+         "worse: laplace:N (a mean error of N tokens; laplace:N:SHARE also tells its direction, rightly for "
+         "that share), bucket:N (rounded up to a multiple of N), inverted:N (N less the length)")
       ->capture_default_str()
       ->check(suggests({"online", "hidden", "constant:", "oracle", "laplace:", "bucket:", "inverted:"}));
 }
