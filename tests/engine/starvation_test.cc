@@ -137,8 +137,8 @@ void report(const std::string& policy, Stream stream, int depth, const Outcome& 
 
 TEST(Starvation, NoRequestStarvesWhereThatIsPromised) {
   ASSERT_LT(kAgeingTurns + kBound, kTurns) << "or a starving request would keep the bound";
-  for (const std::string policy : {"cacheopt:late=first:preempt-for=running", "fastgen",
-                                   "layerkv", "orca", "priority", "sarathi"}) {
+  for (const std::string policy :
+       {"cacheopt:late=first:preempt-for=running", "fastgen", "layerkv", "orca", "priority", "sarathi"}) {
     for (Stream stream : {Stream::kOneToken, Stream::kMixed}) {
       uint64_t preemptions = 0;
       for (int depth : {1, 2}) {
