@@ -182,6 +182,7 @@ void add_eval_flags(CLI::App& app, EvalOptions& options) {
       ->type_name(kFileType);
   app.add_option("--chunk-tokens", options.chunk_tokens, "Tokens of a text that run together (default: 512)")
       ->check(between(1, 1'000'000'000));
+  add_device_flags(app, r);
   app.add_option("--kv-cache-dtype", r.kv_cache_dtype, "How keys and values are stored (default: bf16)")
       ->check(suggests({"bf16", "f32", "q8_0"}));
   app.add_option("--activation-type", r.activation_type,
@@ -213,6 +214,11 @@ int run_eval(const EvalOptions& options) {
   Status status;
   if (options.texts.empty() && !options.speed) {
     status = error(ErrorCode::kInvalidArgument, "nothing to do: give --text FILE, --speed, or both");
+  }
+  if (!options.texts.empty() && options.runtime.device != "cpu") {
+    status = error(ErrorCode::kUnsupported,
+                   "--text: a GPU gives the logits of sampled rows alone, and texts are compared in all of "
+                   "them; leave it out, or use --device cpu");
   }
   if (status.ok() && options.speed) status = measure_speed(options);
   if (status.ok() && !options.texts.empty()) status = compare_texts(options);

@@ -1,5 +1,6 @@
 # Kernels for GPUs are compiled by nvcc of CUDA 13 or later, if it is here with the runtime's headers and static library:
 # then KVASIR_CUDA is true. Nothing that is built by default needs it.
+option(KVASIR_WITH_CUDA "kvasir serves on a GPU, too (--device cuda): needs nvcc of CUDA 13" OFF)
 set(KVASIR_CUDA FALSE)
 find_program(KVASIR_NVCC nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH PATHS /usr/local/cuda/bin)
 if(KVASIR_NVCC)
@@ -19,6 +20,11 @@ if(KVASIR_NVCC)
     message(STATUS "No kernels for GPUs: they need CUDA 13 or later, cudart_static and cuda_runtime.h "
       "(nvcc ${nvcc_version}; ${KVASIR_CUDART}; ${KVASIR_CUDA_INCLUDE})")
   endif()
+endif()
+
+if(KVASIR_WITH_CUDA AND NOT KVASIR_CUDA)
+  message(FATAL_ERROR "KVASIR_WITH_CUDA needs nvcc of CUDA 13 or later, cudart_static and cuda_runtime.h: install CUDA's toolkit and "
+    "set CUDA_HOME to it, or leave the option out")
 endif()
 
 # kvasir_cuda_objects(objects a.cu b.cu) compiles for Hopper and puts the object files' names into `objects`.

@@ -34,7 +34,7 @@ void add_tier_flags(CLI::App& app, RuntimeOptions& o) {
   add_bytes(
       app, "--kv-cache-memory-bytes", o.kv_cache_memory_bytes,
       "Memory for keys and values, as 1536, 512MiB or 1.5GiB (default: half of what is available once the "
-      "model is loaded)");
+      "model is loaded; of a GPU's, see --gpu-memory-utilization)");
   add_bytes(app, "--kv-stage-ring-size", o.stage_ring_bytes,
             "The part of that memory for the stage ring: scratch for keys and values that each step reads "
             "from another tier or recomputes (default: what the policy and the tiers need)");
@@ -136,10 +136,27 @@ void add_pinning_flag(CLI::App& app, Pinning& pinning) {
       ->default_str("auto");
 }
 
+void add_device_flags(CLI::App& app, RuntimeOptions& o) {
+  app.add_option(
+         "--device", o.device,
+         "What computes: cpu, or cuda, the first GPU (an H100 or H200; CUDA_VISIBLE_DEVICES says which "
+         "is the first), in a build with CUDA. Not run on hardware yet")
+      ->capture_default_str()
+      ->check(suggests({"cpu", "cuda"}));
+  app.add_option(
+         "--gpu-memory-utilization", o.gpu_memory_utilization,
+         "With --device cuda, share of the GPU's memory for weights, activations, and keys and values; "
+         "--kv-cache-memory-bytes takes the place of the last part")
+      ->capture_default_str()
+      ->check(between(0.01, 1.0));
+}
+
 void add_runtime_flags(CLI::App& app, RuntimeOptions& o) {
   add_model_flag(app, o.model_path);
+  add_device_flags(app, o);
   app.add_option("-t,--threads", o.threads,
-                 "Compute threads (default, as 0: one per core, except that with more than two cores one is "
+                 "Compute threads of --device cpu (default, as 0: one per core, except that with more than "
+                 "two cores one is "
                  "left to the server)")
       ->check(between(0, 4096));
   app.add_option(

@@ -12,6 +12,7 @@
 #include "apps/profile/measure.h"
 #include "apps/profile/step_machine.h"
 #include "runtime/cost_profile.h"
+#include "runtime/device_limits.h"
 #include "runtime/engine_options.h"
 
 namespace kvasir {
@@ -103,6 +104,10 @@ struct Subject {
 };
 
 Result<Subject> open_subject(const RuntimeOptions& runtime) {
+  if (is_on_gpu(runtime)) {
+    return error(ErrorCode::kUnsupported,
+                 "--device cuda: only a CPU is measured; a server on a GPU learns its costs from real steps");
+  }
   KV_RETURN_IF_ERROR(check_limits(runtime));
   Subject s;
   KV_ASSIGN_OR_RETURN(s.file, open_model(runtime));
@@ -113,8 +118,9 @@ Result<Subject> open_subject(const RuntimeOptions& runtime) {
                       PackedModel::make(*s.file, static_cast<uint32_t>(s.file->spec().context_length),
                                         compute_threads(runtime)));
   s.file->release_pages();
-  s.here =
-      cost_fingerprint(runtime, *s.model, numerics_of(*s.model, s.decoder.activation, s.decoder.kv_type));
+  s.here = cost_fingerprint(runtime, s.file->spec(),
+                            numerics_of(*s.model, s.decoder.activation, s.decoder.kv_type),
+                            cpu_cost_place(runtime));
   return s;
 }
 

@@ -29,6 +29,7 @@
 #include "cluster/transport/socket_address.h"
 #include "engine/live_map.h"
 #include "model/files/model_file.h"
+#include "runtime/device_limits.h"
 #include "runtime/join_cluster.h"
 #include "runtime/model_service.h"
 #include "sched/registry.h"
@@ -180,6 +181,7 @@ Status serve(ServeOptions& options) {
   // The reader of a log or of standard error may leave.
   std::signal(SIGPIPE, SIG_IGN);
   give_back_large_blocks();
+  KV_RETURN_IF_ERROR(check_device(options.runtime));
   KV_RETURN_IF_ERROR(complete_options(options));
   KV_RETURN_IF_ERROR(use_inherited_socket(options.server));
   fit_descriptors(options.server.limits.max_connections);

@@ -103,7 +103,8 @@ Result<CostModel> costs_to_begin_with(const BeliefOptions& options, const CostFi
                   loaded.status().message());
       return CostModel{};
     }
-    log_info("no cost profile: costs are learnt from real steps; run `kvasir profile` with these flags");
+    log_info("no cost profile: costs are learnt from real steps{}",
+             here.is_profiled ? "; run `kvasir profile` with these flags" : "");
     return CostModel{};
   }
   if (loaded->fingerprint != here.text) {

@@ -68,16 +68,20 @@ std::string CostFingerprint::name() const {
   return fmt::format("{:016x}", hash.value());
 }
 
-CostFingerprint cost_fingerprint(const RuntimeOptions& options, const PackedModel& model,
-                                 const std::string& numerics_id) {
-  const ModelSpec& c = model.spec();
+std::string cpu_cost_place(const RuntimeOptions& options) {
+  return fmt::format("cpu='{}' threads={} isa={}", cpu_name(), compute_threads(options),
+                     ops::isa_name(ops::detect_isa()));
+}
+
+CostFingerprint cost_fingerprint(const RuntimeOptions& options, const ModelSpec& c,
+                                 const std::string& numerics_id, const std::string& place) {
   const bool disk = options.kv_offloading_disk_bytes > 0;
-  return {fmt::format(
-      "cpu='{}' threads={} isa={} layers={} dim={} ffn={} heads={} kv_heads={} head_dim={} "
-      "vocab={} numerics={} block={} layer_group={} host={} link_gbytes_per_s={} disk='{}'",
-      cpu_name(), compute_threads(options), ops::isa_name(ops::detect_isa()), c.layers, c.dim, c.ffn_dim,
-      c.heads, c.kv_heads, c.head_dim, c.vocab_size, numerics_id, options.block_size, options.kv_layer_group,
-      options.kv_offloading_bytes > 0, options.link_gbytes_per_s, disk ? options.kv_offloading_dir : "")};
+  return {
+      fmt::format("{} layers={} dim={} ffn={} heads={} kv_heads={} head_dim={} "
+                  "vocab={} numerics={} block={} layer_group={} host={} link_gbytes_per_s={} disk='{}'",
+                  place, c.layers, c.dim, c.ffn_dim, c.heads, c.kv_heads, c.head_dim, c.vocab_size,
+                  numerics_id, options.block_size, options.kv_layer_group, options.kv_offloading_bytes > 0,
+                  options.link_gbytes_per_s, disk ? options.kv_offloading_dir : "")};
 }
 
 std::string default_profile_path(const CostFingerprint& fingerprint) {

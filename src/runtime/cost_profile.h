@@ -8,7 +8,7 @@
 
 #include "base/status.h"
 #include "contract/cost_model.h"
-#include "exec/cpu/packed_model.h"
+#include "model/architectures/model_spec.h"
 #include "runtime/runtime.h"
 #include "sched/beliefs/cost_fit.h"
 
@@ -17,10 +17,13 @@ namespace kvasir {
 // All that costs depend on, as text, such as "cpu=... threads=2 ...": equal fingerprints have equal costs.
 struct CostFingerprint {
   std::string text;
+  bool is_profiled = true;   // `kvasir profile` can measure them
   std::string name() const;  // 16 hexadecimal digits of it, for a file's name
 };
-CostFingerprint cost_fingerprint(const RuntimeOptions& options, const PackedModel& model,
-                                 const std::string& numerics_id);
+// place: what computes, as cpu_cost_place() says of a CPU.
+CostFingerprint cost_fingerprint(const RuntimeOptions& options, const ModelSpec& spec,
+                                 const std::string& numerics_id, const std::string& place);
+std::string cpu_cost_place(const RuntimeOptions& options);
 
 struct CostProfile {
   std::string fingerprint;  // CostFingerprint::text

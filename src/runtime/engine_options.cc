@@ -5,6 +5,7 @@
 #include "base/units.h"
 #include "contract/numerics_id.h"
 #include "model/files/form_bytes.h"
+#include "runtime/device_limits.h"
 #include "sched/registry.h"
 
 namespace kvasir {
@@ -106,6 +107,7 @@ std::string geometry_name(const CacheGeometry& g) {
 }
 
 Status check_limits(const RuntimeOptions& options) {
+  KV_RETURN_IF_ERROR(check_device(options));
   if (batched_tokens(options) < options.max_num_seqs) {
     return error(
         ErrorCode::kInvalidArgument,

@@ -39,7 +39,8 @@ bool borrows(const RuntimeOptions& options);
 // Everything except the geometry, the sizes of the tiers, and what follows from these.
 EngineOptions engine_options(const RuntimeOptions& options);
 
-// Refuses options that contradict each other. An error is one line that names the flags.
+// Refuses options that contradict each other, and those that --device cannot serve. An error is one line that
+// names the flags.
 Status check_limits(const RuntimeOptions& options);
 
 // The numerics id: outputs are equal bit for bit between runs with equal ids.

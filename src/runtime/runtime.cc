@@ -12,16 +12,14 @@
 #include "base/units.h"
 #include "cache/tiers/disk_file.h"
 #include "cache/tiers/memory_link.h"
-#include "exec/cpu/cpu_executor.h"
-#include "exec/cpu/packed_model.h"
 #include "model/files/form_bytes.h"
 #include "model/files/inspect.h"
 #include "model/files/model_file.h"
-#include "ops/cpu/isa.h"
 #include "runtime/beliefs.h"
+#include "runtime/device_limits.h"
 #include "runtime/engine_options.h"
 #include "runtime/join_cluster.h"
-#include "runtime/tier_sizes.h"
+#include "runtime/serving_device.h"
 #include "sched/beliefs/cost_beliefs.h"
 #include "sched/registry.h"
 
@@ -42,6 +40,9 @@ int available_cores() {
   return cores;
 }
 
+// Between a GPU and its host: smaller copies are slower (docs/gpu.md).
+constexpr uint64_t kMoverUnitBytes = 2 * kMiB;
+
 // Describes the link between device and host for people; empty if there is no host tier.
 std::string link_report(const RuntimeOptions& options) {
   if (options.kv_offloading_bytes == 0) return "";
@@ -51,9 +52,9 @@ std::string link_report(const RuntimeOptions& options) {
 
 // Members are destroyed in reverse: the engine first, then what runs its steps and moves its bytes, and the
 // model's file last.
-class CpuRuntime final : public Runtime {
+class LoadedRuntime final : public Runtime {
  public:
-  ~CpuRuntime() override;
+  ~LoadedRuntime() override;
   Engine& engine() override { return *engine_; }
   const Tokenizer& tokenizer() const override { return *tokenizer_; }
   const ChatTemplate* chat_template() const override { return chat_template_.get(); }
@@ -69,30 +70,24 @@ class CpuRuntime final : public Runtime {
 
  private:
   Status load_text(const RuntimeOptions& options);
-  Status load_weights(const RuntimeOptions& options, const Decoder::Options& decoder, EngineOptions& engine);
-  Status map_tiers(const RuntimeOptions& options, const CacheOptions& cache);
   Status join(const RuntimeOptions& options, const Decoder::Options& decoder, const CacheOptions& cache);
   void make_link(const RuntimeOptions& options, const CacheOptions& cache);
 
   Status open_disk(const RuntimeOptions& options, const CacheOptions& cache);
   void restore_prefixes();
   Status make_beliefs(const RuntimeOptions& options, const std::string& numerics_id);
-  Status make_executor(const RuntimeOptions& options, const Decoder::Options& decoder,
-                       const CacheGeometry& geometry);
   void log_start(const RuntimeOptions& options) const;
 
   std::unique_ptr<ModelFile> file_;
   std::unique_ptr<Tokenizer> tokenizer_;
   std::unique_ptr<ChatTemplate> chat_template_;
-  std::unique_ptr<PackedModel> packed_;
-  Arena device_;
-  Arena host_;
+  std::unique_ptr<ServingDevice> device_;
   MonotonicClock clock_;
   JoinedCluster joined_;
   std::unique_ptr<DiskFile> disk_;  // null: there is no disk tier
 
   std::unique_ptr<MemoryLink> link_;  // null: the device's is the only tier
-  std::unique_ptr<CpuExecutor> executor_;
+  std::unique_ptr<Executor> executor_;
   std::unique_ptr<PlanLog> plan_log_;
   std::unique_ptr<LengthPredictor> lengths_;  // null: no predictor of its own
   std::string lengths_file_;                  // "": not kept
@@ -111,7 +106,7 @@ std::string describe_hidden_cache(const ModelFile& model, const Decoder::Options
                      ratio < 1 ? "" : ", so it is never chosen");
 }
 
-Status CpuRuntime::load_text(const RuntimeOptions& options) {
+Status LoadedRuntime::load_text(const RuntimeOptions& options) {
   KV_ASSIGN_OR_RETURN(TokenizerData data, file_->read_tokenizer());
   std::optional<std::string> source = data.chat_template;
   KV_ASSIGN_OR_RETURN(Tokenizer tokenizer, Tokenizer::create(std::move(data)));
@@ -138,30 +133,9 @@ Status CpuRuntime::load_text(const RuntimeOptions& options) {
   return {};
 }
 
-// Packs the weights for the kernels, and sets the numerics id.
-Status CpuRuntime::load_weights(const RuntimeOptions& options, const Decoder::Options& decoder,
-                                EngineOptions& engine) {
-  KV_ASSIGN_OR_RETURN(packed_, PackedModel::make(*file_, static_cast<uint32_t>(file_->spec().context_length),
-                                                 compute_threads(options)));
-  file_->release_pages();
-  engine.cache.numerics_id = numerics_of(*packed_, decoder.activation, decoder.kv_type);
-  return {};
-}
-
-// Maps the memory of each tier.
-Status CpuRuntime::map_tiers(const RuntimeOptions& options, const CacheOptions& cache) {
-  KV_ASSIGN_OR_RETURN(
-      device_, Arena::map(cache.device_bytes + cache.stage_bytes, "the KV cache (--kv-cache-memory-bytes)"));
-  if (cache.host_bytes > 0) {
-    KV_ASSIGN_OR_RETURN(host_, Arena::map(cache.host_bytes, "the host tier (--kv-offloading-size)"));
-  }
-  if (cache.disk_bytes > 0) KV_RETURN_IF_ERROR(open_disk(options, cache));
-  return {};
-}
-
 // Joins the cluster of instances that lend each other memory.
-Status CpuRuntime::join(const RuntimeOptions& options, const Decoder::Options& decoder,
-                        const CacheOptions& cache) {
+Status LoadedRuntime::join(const RuntimeOptions& options, const Decoder::Options& decoder,
+                           const CacheOptions& cache) {
   const ModelSpec& config = file_->spec();
   if (config.score_cap != 0 || config.has_windows()) {
     return error(
@@ -178,8 +152,8 @@ Status CpuRuntime::join(const RuntimeOptions& options, const Decoder::Options& d
   shape.queries_per_kv = config.heads / config.kv_heads;
   model.geometry = fmt::format("{} kv_heads={} head_dim={} queries_per_kv={}", geometry_name(cache.geometry),
                                config.kv_heads, config.head_dim, shape.queries_per_kv);
-  model.memory.tiers[index_of(Tier::kDevice)] = {device_.data(), cache.device_bytes};
-  model.memory.tiers[index_of(Tier::kHost)] = {host_.data(), cache.host_bytes};
+  model.memory.tiers[index_of(Tier::kDevice)] = {device_->device_tier().data(), cache.device_bytes};
+  model.memory.tiers[index_of(Tier::kHost)] = {device_->host_tier().data(), cache.host_bytes};
   model.borrowable_cells = cache.borrowable_cells();
   const uint64_t own = cache.device_bytes + (cache.borrowed_bytes > 0 ? 0 : cache.host_bytes);
   const uint64_t lent =
@@ -191,11 +165,13 @@ Status CpuRuntime::join(const RuntimeOptions& options, const Decoder::Options& d
 }
 
 // Makes the link between the tiers and to borrowed memory.
-void CpuRuntime::make_link(const RuntimeOptions& options, const CacheOptions& cache) {
+void LoadedRuntime::make_link(const RuntimeOptions& options, const CacheOptions& cache) {
   if (cache.host_bytes + cache.disk_bytes + cache.borrowed_bytes == 0) return;
   MemoryLinkOptions link;
-  link.memory[static_cast<size_t>(Tier::kDevice)] = {device_.data(), cache.device_bytes + cache.stage_bytes};
-  link.memory[static_cast<size_t>(Tier::kHost)] = {host_.data(), cache.host_bytes};
+  link.memory[static_cast<size_t>(Tier::kDevice)] = device_->device_tier();
+  link.memory[static_cast<size_t>(Tier::kHost)] = device_->host_tier();
+  link.mover = device_->mover();
+  if (link.mover != nullptr) link.unit_bytes = kMoverUnitBytes;
   link.disk = disk_.get();
   link.emulated_bytes_per_s = options.link_gbytes_per_s * 1e9;
   link.cpus = cpu_shares(options).others;
@@ -208,7 +184,7 @@ void CpuRuntime::make_link(const RuntimeOptions& options, const CacheOptions& ca
   link_report_ = link_report(options);
 }
 
-Status CpuRuntime::open_disk(const RuntimeOptions& options, const CacheOptions& cache) {
+Status LoadedRuntime::open_disk(const RuntimeOptions& options, const CacheOptions& cache) {
   DiskFileOptions disk;
   disk.directory = options.kv_offloading_dir;
   disk.bytes = cache.disk_bytes;
@@ -227,7 +203,7 @@ Status CpuRuntime::open_disk(const RuntimeOptions& options, const CacheOptions& 
   return {};
 }
 
-void CpuRuntime::restore_prefixes() {
+void LoadedRuntime::restore_prefixes() {
   const std::vector<DiskEntry> entries = disk_->load();
   if (entries.empty()) return;
   const size_t blocks = engine_->restore_prefixes(entries);
@@ -235,7 +211,7 @@ void CpuRuntime::restore_prefixes() {
            count_of(blocks * engine_->options().cache.geometry.block_tokens, "token"));
 }
 
-CpuRuntime::~CpuRuntime() {
+LoadedRuntime::~LoadedRuntime() {
   if (engine_ && lengths_ && !lengths_file_.empty()) {
     engine_->stop();
     save_predictor(*lengths_, learnt_of(*lengths_, *tokenizer_, model_id()), lengths_file_);
@@ -258,36 +234,29 @@ CpuRuntime::~CpuRuntime() {
   log_info("{}: keeps {} for the next start", disk_->path(), count_of(entries.size(), "copy", "copies"));
 }
 
-Status CpuRuntime::make_beliefs(const RuntimeOptions& options, const std::string& numerics_id) {
+Status LoadedRuntime::make_beliefs(const RuntimeOptions& options, const std::string& numerics_id) {
   if (options.beliefs.given == nullptr) {
     KV_ASSIGN_OR_RETURN(lengths_, load_predictor(options.beliefs, *tokenizer_, model_id()));
     lengths_file_ = options.beliefs.length_predictor_file;
   }
-  const CostFingerprint here = cost_fingerprint(options, *packed_, numerics_id);
+  CostFingerprint here = cost_fingerprint(options, file_->spec(), numerics_id, device_->cost_place(options));
+  here.is_profiled = device_->is_profiled();
   KV_ASSIGN_OR_RETURN(const CostModel costs, costs_to_begin_with(options.beliefs, here));
   costs_ = std::make_unique<CostBeliefs>(CostLearner(costs), CostBeliefs::Learns::kOnThread,
                                          cpu_shares(options).others);
   return {};
 }
 
-Status CpuRuntime::make_executor(const RuntimeOptions& options, const Decoder::Options& decoder,
-                                 const CacheGeometry& geometry) {
-  executor_ = std::make_unique<CpuExecutor>(*packed_, ops::kernels_for(ops::detect_isa()), geometry, decoder,
-                                            device_.data(), compute_threads(options), clock_,
-                                            cpu_shares(options).team, link_.get());
-  KV_RETURN_IF_ERROR(executor_->reserve(batched_tokens(options)));
-  if (options.tap) executor_->set_tap(options.tap);
-  return {};
-}
-
-Status CpuRuntime::load(const RuntimeOptions& options) {
-  KV_ASSIGN_OR_RETURN(file_, open_model(options));
-  for (const std::string& warning : file_->warnings()) log_warning("{}", warning);
-  KV_RETURN_IF_ERROR(load_text(options));
+Status LoadedRuntime::load(const RuntimeOptions& options) {
+  KV_RETURN_IF_ERROR(check_device(options));
   Decoder::Options decoder;
   KV_ASSIGN_OR_RETURN(decoder.kv_type, kv_type_from(options.kv_cache_dtype));
   KV_ASSIGN_OR_RETURN(decoder.activation, activation_from(options.activation_type));
   decoder.tap_all_rows = options.tap_all_rows;
+  KV_ASSIGN_OR_RETURN(device_, make_serving_device(options, decoder));
+  KV_ASSIGN_OR_RETURN(file_, open_model(options));
+  for (const std::string& warning : file_->warnings()) log_warning("{}", warning);
+  KV_RETURN_IF_ERROR(load_text(options));
   KV_ASSIGN_OR_RETURN(std::unique_ptr<Policy> policy, make_policy(options.scheduling_policy));
   KV_RETURN_IF_ERROR(check_limits(options));
   EngineOptions engine = engine_options(options);
@@ -295,20 +264,19 @@ Status CpuRuntime::load(const RuntimeOptions& options) {
   if (policy_traits(options.scheduling_policy).keeps_x)
     hidden_report_ = describe_hidden_cache(*file_, decoder);
 
-  KV_RETURN_IF_ERROR(load_weights(options, decoder, engine));
-  const auto context = static_cast<uint64_t>(file_->spec().context_length);
-  KV_RETURN_IF_ERROR(size_tiers(options, context, available_memory(), engine));
+  KV_RETURN_IF_ERROR(device_->load_weights(options, *file_, engine));
+  file_->release_pages();
+  KV_RETURN_IF_ERROR(device_->size(options, engine));
   if (!options.log_plans.empty()) {
     KV_ASSIGN_OR_RETURN(plan_log_, PlanLog::create(options.log_plans, options.scheduling_policy));
   }
-  KV_RETURN_IF_ERROR(map_tiers(options, engine.cache));
-  if (options.cluster.on()) {
-    KV_RETURN_IF_ERROR(join(options, decoder, engine.cache));
-    decoder.peers = &joined_.node->memory();
-  }
+  KV_RETURN_IF_ERROR(device_->map_tiers(engine.cache));
+  if (engine.cache.disk_bytes > 0) KV_RETURN_IF_ERROR(open_disk(options, engine.cache));
+  if (options.cluster.on()) KV_RETURN_IF_ERROR(join(options, decoder, engine.cache));
   make_link(options, engine.cache);
 
-  KV_RETURN_IF_ERROR(make_executor(options, decoder, engine.cache.geometry));
+  PeerMemory* const peers = joined_.node ? &joined_.node->memory() : nullptr;
+  KV_ASSIGN_OR_RETURN(executor_, device_->make_executor(options, engine, clock_, link_.get(), peers));
   if (options.beliefs.used) KV_RETURN_IF_ERROR(make_beliefs(options, engine.cache.numerics_id));
   engine_ = std::make_unique<Engine>(
       engine, std::move(policy), *executor_, clock_, plan_log_.get(), link_.get(),
@@ -319,20 +287,18 @@ Status CpuRuntime::load(const RuntimeOptions& options) {
   return {};
 }
 
-void CpuRuntime::log_start(const RuntimeOptions& options) const {
+void LoadedRuntime::log_start(const RuntimeOptions& options) const {
   if (policy_traits(options.scheduling_policy).offloads && !link_) {
     log_warning("--scheduling-policy {} has nowhere to move keys and values: give --kv-offloading-size, too",
                 options.scheduling_policy);
   }
-  log_info("{}: {}, numerics {}, {} kernels{}, {}{}, policy {}{}", options.model_path,
+  log_info("{}: {}, numerics {}, {}, policy {}{}", options.model_path,
            count_of(static_cast<uint64_t>(file_->spec().layers), "layer"),
-           engine_->options().cache.numerics_id, ops::isa_name(ops::detect_isa()),
-           ops::has_bf16_dot() ? " with bf16 dot products" : "",
-           count_of(static_cast<uint64_t>(compute_threads(options)), "thread"),
-           cpu_shares(options).team.empty() ? "" : " (pinned)", options.scheduling_policy, link_report_);
+           engine_->options().cache.numerics_id, device_->kernels_text(options), options.scheduling_policy,
+           link_report_);
 }
 
-std::string CpuRuntime::memory_report() const {
+std::string LoadedRuntime::memory_report() const {
   const EngineOptions& engine = engine_->options();
   const CacheOptions& cache = engine.cache;
   const CacheGeometry& g = cache.geometry;
@@ -343,8 +309,8 @@ std::string CpuRuntime::memory_report() const {
                        count_of(blocks, "block"), g.block_tokens, blocks * g.block_tokens,
                        format_bytes(block_bytes / g.block_tokens));
   };
-  std::string report = fmt::format("memory: weights {} (packed), KV cache {}", format_bytes(packed_->bytes()),
-                                   tier(cache.device_bytes));
+  std::string report =
+      fmt::format("memory: {}, KV cache {}", device_->weights_text(), tier(cache.device_bytes));
   if (cache.stage_bytes > 0) {
     report += fmt::format(", stage ring {} = {} of one layer", format_bytes(cache.stage_bytes),
                           count_of(cache.stage_blocks(), "block"));
@@ -360,7 +326,7 @@ std::string CpuRuntime::memory_report() const {
   }
   report += hidden_report_;
   report += fmt::format(", activations {} for steps of {} tokens, longest request {} tokens",
-                        format_bytes(executor_->scratch_bytes()), engine.limits.max_num_batched_tokens,
+                        format_bytes(device_->activation_bytes()), engine.limits.max_num_batched_tokens,
                         engine.max_model_len);
   const std::string windows = describe_windows(file_->spec(), engine.max_model_len);
   return windows.empty() ? report : fmt::format("{} ({})", report, windows);
@@ -375,11 +341,12 @@ int compute_threads(const RuntimeOptions& options) {
 }
 
 CpuShares cpu_shares(const RuntimeOptions& options) {
+  if (is_on_gpu(options)) return {};
   return share_cpus(allowed_cpus(), compute_threads(options), options.pinning);
 }
 
 Result<std::unique_ptr<Runtime>> load_runtime(const RuntimeOptions& options) {
-  auto runtime = std::make_unique<CpuRuntime>();
+  auto runtime = std::make_unique<LoadedRuntime>();
   KV_RETURN_IF_ERROR(runtime->load(options));
   return std::unique_ptr<Runtime>(std::move(runtime));
 }

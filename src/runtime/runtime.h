@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -19,6 +20,7 @@
 
 namespace kvasir {
 
+class Gpu;
 class MapSink;
 struct JoinedCluster;
 
@@ -33,12 +35,14 @@ struct BeliefOptions {
 
 struct RuntimeOptions {
   std::string model_path;
+  std::string device = "cpu";           // cpu | cuda; device_limits.h says what a GPU does not do
+  double gpu_memory_utilization = 0.9;  // share of a GPU's memory for weights, activations and device tier
   std::string
       quantization;  // a recipe for weights of F32, F16 and BF16 (recipe.h); empty: as they are stored
   int threads = 0;   // compute threads; 0: see compute_threads()
   Pinning pinning = Pinning::kAuto;  // of the compute threads
   // Of the device tier, stage ring included. 0: half of the memory that is available after the model is
-  // loaded.
+  // loaded; on a GPU, what gpu_memory_utilization leaves.
   uint64_t kv_cache_memory_bytes = 0;
   uint64_t stage_ring_bytes = 0;     // of the former, for the stage ring; 0: as the policy and the tiers need
   uint64_t kv_offloading_bytes = 0;  // of the host tier; 0: there is none
@@ -75,12 +79,16 @@ struct RuntimeOptions {
   // thread of the executor's.
   LogitsTap tap;
   bool tap_all_rows = false;
+
+  // Opens the GPU for `device`. Empty: as this build can (open_cuda_gpu.h). Tests have a fake GPU.
+  std::function<Result<std::unique_ptr<Gpu>>()> open_gpu;
 };
 
 // The number of compute threads: the option's, else one per core, except that with more than two cores one is
 // left to everything else.
 int compute_threads(const RuntimeOptions& options);
-// The cores of the compute threads and those of all other threads; both empty if nothing is pinned.
+// The cores of the compute threads and those of all other threads; both empty if nothing is pinned, as beside
+// a GPU.
 CpuShares cpu_shares(const RuntimeOptions& options);
 
 // A model that is loaded and the engine that runs it. The destructor stops the engine, and closes the disk

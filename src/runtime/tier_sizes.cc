@@ -76,9 +76,28 @@ Status size_stage_ring(const RuntimeOptions& options, uint32_t longest, uint64_t
   return {};
 }
 
+// The device tier's bytes, stage ring included. available: of the memory that it is in.
+Result<uint64_t> device_tier_bytes(const RuntimeOptions& options, uint64_t available, uint64_t host_bytes,
+                                   const std::optional<GpuRoom>& gpu) {
+  const uint64_t asked = options.kv_cache_memory_bytes;
+  if (gpu) {
+    if (asked <= gpu->most_bytes) return asked > 0 ? asked : gpu->usual_bytes;
+    return error(ErrorCode::kExhausted,
+                 "--kv-cache-memory-bytes {}: beside weights and activations only {} of the GPU's memory are "
+                 "free",
+                 format_bytes(asked), format_bytes(gpu->most_bytes));
+  }
+  if (asked > available) {
+    return error(ErrorCode::kExhausted, "--kv-cache-memory-bytes {}: only {} of memory are available{}",
+                 format_bytes(asked), format_bytes(available),
+                 host_bytes > 0 ? " beside --kv-offloading-size" : "");
+  }
+  return asked > 0 ? asked : static_cast<uint64_t>(static_cast<double>(available) * kDefaultKvShare);
+}
+
 Status divide_memory(const RuntimeOptions& options, uint64_t context, uint64_t available,
-                     CacheOptions& cache) {
-  if (options.kv_cache_memory_bytes == 0 && available == kUnknownMemory) {
+                     const std::optional<GpuRoom>& gpu, CacheOptions& cache) {
+  if (!gpu && options.kv_cache_memory_bytes == 0 && available == kUnknownMemory) {
     return error(
         ErrorCode::kInvalidArgument,
         "--kv-cache-memory-bytes: how much memory is free cannot be found out, since /proc/meminfo cannot "
@@ -105,13 +124,7 @@ Status divide_memory(const RuntimeOptions& options, uint64_t context, uint64_t a
                  format_bytes(cache.disk_bytes), format_bytes(checksums), format_bytes(available));
   }
   available -= checksums;
-  uint64_t device = options.kv_cache_memory_bytes;
-  if (device > available) {
-    return error(ErrorCode::kExhausted, "--kv-cache-memory-bytes {}: only {} of memory are available{}",
-                 format_bytes(device), format_bytes(available),
-                 cache.host_bytes > 0 ? " beside --kv-offloading-size" : "");
-  }
-  if (device == 0) device = static_cast<uint64_t>(static_cast<double>(available) * kDefaultKvShare);
+  KV_ASSIGN_OR_RETURN(const uint64_t device, device_tier_bytes(options, available, cache.host_bytes, gpu));
   if (borrows(options)) {
     const uint64_t cell = cache.geometry.kv_cell_bytes();
     const uint64_t wanted =
@@ -141,15 +154,23 @@ uint64_t available_memory() {
   return available;
 }
 
-Status size_tiers(const RuntimeOptions& options, uint64_t context, uint64_t available,
-                  EngineOptions& engine) {
+Status size_tiers(const RuntimeOptions& options, uint64_t context, uint64_t available, EngineOptions& engine,
+                  const std::optional<GpuRoom>& gpu) {
   if (options.max_model_len > context) {
     return error(ErrorCode::kInvalidArgument, "--max-model-len {}: the model was trained for {} tokens",
                  options.max_model_len, context);
   }
   CacheOptions& cache = engine.cache;
-  KV_RETURN_IF_ERROR(divide_memory(options, context, available, cache));
+  KV_RETURN_IF_ERROR(divide_memory(options, context, available, gpu, cache));
   const uint64_t fit = Engine::longest_fit(cache);
+  if (fit == 0 && gpu && options.kv_cache_memory_bytes == 0) {
+    return error(ErrorCode::kExhausted,
+                 "--gpu-memory-utilization {}: weights and activations leave {} for keys and values, and one "
+                 "block of {} tokens needs {}; give more, or a smaller --max-model-len, "
+                 "--max-num-batched-tokens or model",
+                 options.gpu_memory_utilization, format_bytes(gpu->usual_bytes), options.block_size,
+                 format_bytes(cache.geometry.kv_block_bytes()));
+  }
   if (fit == 0) {
     return error(ErrorCode::kExhausted,
                  "--kv-cache-memory-bytes {}: one block of {} tokens needs {}{}; give more, or a smaller "

@@ -122,6 +122,11 @@ class FakeGpu::Stream final : public GpuStream {
 FakeGpu::FakeGpu(FakeGpuPace pace, uint64_t seed, uint64_t device_bytes)
     : memory_(device_bytes), kernels_(memory_), pace_(pace), random_(seed) {}
 
+Result<Gpu::Memory> FakeGpu::memory() const {
+  const std::lock_guard lock(mutex_);
+  return Memory{memory_.free_bytes(), memory_.device_bytes()};
+}
+
 // A device may wait here until all that is queued is done.
 void FakeGpu::expect_no_closed_gate() const {
   for (const Stream* stream : streams_) {

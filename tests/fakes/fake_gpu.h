@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "base/random.h"
@@ -19,6 +20,8 @@ class FakeGpu final : public Gpu {
  public:
   explicit FakeGpu(FakeGpuPace pace, uint64_t seed = 1, uint64_t device_bytes = uint64_t{1} << 32);
 
+  std::string name() const override { return "fake GPU"; }
+  Result<Memory> memory() const override;
   Result<std::byte*> allocate(uint64_t bytes) override;
   Result<std::byte*> allocate_pinned(uint64_t bytes) override;
   void release(std::byte* memory) override;

@@ -27,6 +27,8 @@ class FakeMemoryMap {
   std::byte* allocate(uint64_t bytes);
   std::byte* allocate_pinned(uint64_t bytes);
   void release(std::byte* memory);
+  uint64_t device_bytes() const { return size_; }
+  uint64_t free_bytes() const { return size_ - used_; }
   // Where the bytes of device memory really lie: what a link's copy reads and writes.
   std::byte* shadow(const std::byte* device) const { return const_cast<std::byte*>(device) + shift_; }
 

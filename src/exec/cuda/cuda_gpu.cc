@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <map>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -135,13 +136,24 @@ class CudaStream final : public GpuStream {
 
 class CudaGpu final : public Gpu {
  public:
-  CudaGpu(int device, int multiprocessors) : device_(device), multiprocessors_(multiprocessors) {}
+  CudaGpu(int device, std::string name, int multiprocessors)
+      : device_(device), name_(std::move(name)), multiprocessors_(multiprocessors) {}
   ~CudaGpu() override {
     KV_CHECK(memory_.empty(), "{} pieces of memory are still allocated", memory_.size());
   }
 
   bool has_memory_operations() const { return operations_.write != nullptr && operations_.wait != nullptr; }
 
+  std::string name() const override { return name_; }
+  Result<Memory> memory() const override {
+    size_t free = 0, total = 0;
+    cudaError_t code = cudaSetDevice(device_);
+    if (code == cudaSuccess) code = cudaMemGetInfo(&free, &total);
+    if (code != cudaSuccess) {
+      return error(ErrorCode::kIo, "the GPU does not say how much memory it has: {}", words_of(code));
+    }
+    return Memory{free, total};
+  }
   Result<std::byte*> allocate(uint64_t bytes) override {
     Node node = make_node(/*on_device=*/true);
     void* memory = nullptr;
@@ -200,6 +212,7 @@ class CudaGpu final : public Gpu {
   }
 
   const int device_;
+  const std::string name_;
   const int multiprocessors_;
   const MemoryOperations operations_;
   std::mutex mutex_;
@@ -229,17 +242,12 @@ Result<std::unique_ptr<Gpu>> open_gpu() {
                  "the GPU {} has compute capability {}.{}; the kernels are for 9.0 (H100, H200)",
                  properties.name, properties.major, properties.minor);
   }
-  auto gpu = std::make_unique<CudaGpu>(0, properties.multiProcessorCount);
+  auto gpu = std::make_unique<CudaGpu>(0, properties.name, properties.multiProcessorCount);
   if (!gpu->has_memory_operations()) {
     return error(ErrorCode::kUnavailable,
                  "the GPU's driver has no stream memory operations; install one for CUDA 13");
   }
   return std::unique_ptr<Gpu>(std::move(gpu));
-}
-
-uint64_t free_bytes() {
-  size_t free = 0, total = 0;
-  return cudaSetDevice(0) == cudaSuccess && cudaMemGetInfo(&free, &total) == cudaSuccess ? free : 0;
 }
 
 }  // namespace kvasir::cuda

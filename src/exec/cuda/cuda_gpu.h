@@ -13,7 +13,4 @@ namespace kvasir::cuda {
 // REQUIRES: no call of CUDA was made before, and no other thread reads the environment meanwhile
 Result<std::unique_ptr<Gpu>> open_gpu();
 
-// Bytes of the device's memory that are free now. 0: it does not say.
-uint64_t free_bytes();
-
 }  // namespace kvasir::cuda

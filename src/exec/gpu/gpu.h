@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 
 #include "base/status.h"
 #include "exec/gpu/kernel_queue.h"
@@ -48,6 +49,15 @@ class GpuStream : public KernelQueue {
 class Gpu {
  public:
   virtual ~Gpu() = default;
+
+  struct Memory {
+    uint64_t free_bytes;  // other programs may have taken the rest, too
+    uint64_t total_bytes;
+  };
+  // Such as "NVIDIA H200".
+  virtual std::string name() const = 0;
+  // Of the device, now.
+  virtual Result<Memory> memory() const = 0;
 
   // At a multiple of 256; the bytes hold anything. kExhausted: there is not so much left. bytes > 0.
   virtual Result<std::byte*> allocate(uint64_t bytes) = 0;

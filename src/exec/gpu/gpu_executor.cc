@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/leaf_tokens.h"
 #include "base/mutant.h"
 #include "ops/cpu/isa.h"
 
@@ -114,11 +115,24 @@ uint64_t bytes_of_bf16(int64_t count) {
   return static_cast<uint64_t>(count) * sizeof(uint16_t);
 }
 
+// A row has a partial result for each of its leaves.
+int64_t most_records(uint32_t rows, uint32_t longest) {
+  return int64_t{rows} * ((longest + kLeafTokens - 1) / kLeafTokens);
+}
+
 }  // namespace
 
-Status GpuExecutor::reserve(uint32_t rows) {
-  for (const Room& room : shared_room(rows, rows)) KV_RETURN_IF_ERROR(room.buffer->reserve(room.bytes));
+Status GpuExecutor::reserve(uint32_t rows, uint32_t longest) {
+  for (const Room& room : shared_room(rows, most_records(rows, longest))) {
+    KV_RETURN_IF_ERROR(room.buffer->reserve(room.bytes));
+  }
   return tables_.reserve();
+}
+
+uint64_t GpuExecutor::activation_bytes(const ModelSpec& spec, uint32_t rows, uint32_t longest) {
+  const GpuScratch::Sizes s =
+      GpuScratch::sizes(spec, rows, most_records(rows, longest), static_cast<int64_t>(kLogitRows));
+  return bytes_of_floats(s.x + s.product + s.partials + s.logits) + bytes_of_bf16(s.operand + s.q);
 }
 
 std::array<GpuExecutor::Room, 6> GpuExecutor::shared_room(int64_t rows, int64_t records) {

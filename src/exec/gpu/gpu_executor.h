@@ -44,9 +44,11 @@ class GpuExecutor final : public Executor {
                                                    const Clock& clock, Link* link, int depth = 2);
   ~GpuExecutor() override;
 
-  // Makes room for steps of so many rows in advance, in what all steps share. Larger steps still grow it.
-  // kExhausted. REQUIRES: no step is in flight.
-  Status reserve(uint32_t rows);
+  // Makes room in advance for steps of so many rows of sequences of at most `longest` tokens, in what all
+  // steps share. Larger steps still grow it. kExhausted. REQUIRES: no step is in flight.
+  Status reserve(uint32_t rows, uint32_t longest);
+  // Bytes of the device that reserve() takes for activations.
+  static uint64_t activation_bytes(const ModelSpec& spec, uint32_t rows, uint32_t longest);
 
   int depth() const override { return depth_; }
   void submit(Step step) override;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "contract/numerics_id.h"
 #include "model/files/pair_order.h"
 #include "model/files/rope_tables.h"
 #include "ops/det_math.h"
@@ -86,6 +87,14 @@ std::vector<float> qkv_bias_of(const LayerWeights& layer, const ModelSpec& spec)
 }
 
 }  // namespace
+
+// "t25": a fused step keeps 25 bits of its largest summand (ops/gpu/fused16.h).
+std::string gpu_numerics_id() {
+  NumericsId id;
+  id.arithmetic = "mma16t25";
+  id.weight_types = id.activation_type = id.kv_type = "bf16";
+  return id.to_string();
+}
 
 GpuModel GpuModel::make(const ModelFile& file, uint32_t max_positions, const Upload& upload) {
   const TensorTable& weights = file.weights();

@@ -4,12 +4,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "model/files/model_file.h"
 #include "ops/gpu/kernel_args.h"
 
 namespace kvasir {
+
+// What a GPU computes has this id (docs/gpu.md).
+std::string gpu_numerics_id();
 
 // Puts bytes into the device's memory, where they stay as long as the model, at a multiple of 16; gives their
 // address.

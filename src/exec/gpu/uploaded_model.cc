@@ -9,6 +9,11 @@ namespace kvasir {
 
 Result<std::unique_ptr<UploadedModel>> UploadedModel::make(const ModelFile& file, uint32_t max_positions,
                                                            Gpu& gpu) {
+  const ModelSpec& spec = file.spec();
+  if (spec.head_dim % 16 != 0 || spec.head_dim > 256) {
+    return error(ErrorCode::kUnsupported,
+                 "heads of {} values do not run on a GPU: multiples of 16 up to 256 do", spec.head_dim);
+  }
   auto made = std::unique_ptr<UploadedModel>(new UploadedModel(gpu));
   GpuBuffer pinned(gpu, GpuBuffer::Kind::kPinned);
   KV_RETURN_IF_ERROR(pinned.reserve(16 * kMiB));

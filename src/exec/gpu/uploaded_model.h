@@ -12,7 +12,8 @@ namespace kvasir {
 class UploadedModel {
  public:
   // The file is needed no longer; the GPU outlives what is made. max_positions: the longest sequence that
-  // will be run, in tokens. kExhausted: the device has no room for the weights.
+  // will be run, in tokens. kExhausted: the device has no room for the weights. kUnsupported: no kernel
+  // takes heads of this size.
   static Result<std::unique_ptr<UploadedModel>> make(const ModelFile& file, uint32_t max_positions, Gpu& gpu);
   UploadedModel(const UploadedModel&) = delete;
   UploadedModel& operator=(const UploadedModel&) = delete;

@@ -1,0 +1,65 @@
+#include "runtime/device_limits.h"
+
+#include <fmt/format.h>
+
+#include <string>
+
+#include "base/units.h"
+#include "sched/registry.h"
+
+namespace kvasir {
+namespace {
+
+// Of `flag`, with its value.
+Status refused(const std::string& flag, const std::string& why, const std::string& instead) {
+  return error(ErrorCode::kUnsupported, "{}: {}; {}, or serve it with --device cpu", flag, why, instead);
+}
+
+}  // namespace
+
+bool is_on_gpu(const RuntimeOptions& options) {
+  return options.device == "cuda";
+}
+
+Status check_device(const RuntimeOptions& o) {
+  if (o.device == "cpu") return {};
+  if (!is_on_gpu(o))
+    return error(ErrorCode::kInvalidArgument, "--device {}: there are cpu and cuda", o.device);
+  if (!(o.gpu_memory_utilization > 0 && o.gpu_memory_utilization <= 1)) {
+    return error(ErrorCode::kInvalidArgument,
+                 "--gpu-memory-utilization {}: it is a share, above 0 and up to 1", o.gpu_memory_utilization);
+  }
+  if (o.kv_cache_dtype != "bf16") {
+    return refused(fmt::format("--kv-cache-dtype {}", o.kv_cache_dtype), "a GPU keeps K and V as bf16",
+                   "leave it out");
+  }
+  if (o.activation_type != "auto") {
+    return refused(fmt::format("--activation-type {}", o.activation_type),
+                   "a GPU's products take bf16 rows, whatever the weights are", "leave it out");
+  }
+  if (!o.quantization.empty()) {
+    return refused(fmt::format("--quantization {}", o.quantization),
+                   "a GPU has all weights as bf16, so that it would save nothing", "leave it out");
+  }
+  if (o.kv_offloading_disk_bytes > 0 || !o.kv_offloading_dir.empty()) {
+    return refused(o.kv_offloading_disk_bytes > 0
+                       ? fmt::format("--kv-offloading-disk-size {}", format_bytes(o.kv_offloading_disk_bytes))
+                       : fmt::format("--kv-offloading-dir {}", o.kv_offloading_dir),
+                   "a disk tier behind a GPU does not run yet", "give --kv-offloading-size for a host tier");
+  }
+  if (o.cluster.on()) {
+    return refused("--cluster", "instances on GPUs cannot lend each other memory yet", "leave it out");
+  }
+  if (policy_traits(o.scheduling_policy).keeps_x) {
+    return refused(fmt::format("--scheduling-policy {}", o.scheduling_policy),
+                   "it keeps hidden states (X), which a GPU cannot make K and V of yet",
+                   "choose a policy that keeps K and V, such as auto");
+  }
+  if (o.tap_all_rows) {
+    return refused("--device cuda", "a GPU gives the logits of sampled rows alone",
+                   "compare texts (--text) on a CPU");
+  }
+  return {};
+}
+
+}  // namespace kvasir

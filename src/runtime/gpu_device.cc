@@ -1,0 +1,127 @@
+// A GPU: weights and device tier in its memory, the host tier in pinned memory.
+#include <algorithm>
+#include <utility>
+
+#include "base/units.h"
+#include "exec/gpu/gpu_executor.h"
+#include "exec/gpu/gpu_mover.h"
+#include "exec/gpu/uploaded_model.h"
+#include "runtime/engine_options.h"
+#include "runtime/serving_device.h"
+#include "runtime/tier_sizes.h"
+
+namespace kvasir {
+namespace {
+
+constexpr int kDepth = 2;  // steps in flight
+
+class GpuDevice final : public ServingDevice {
+ public:
+  explicit GpuDevice(std::unique_ptr<Gpu> gpu)
+      : gpu_(std::move(gpu)),
+        device_(*gpu_, GpuBuffer::Kind::kDevice),
+        host_(*gpu_, GpuBuffer::Kind::kPinned),
+        mover_(*gpu_) {}
+
+  Status load_weights(const RuntimeOptions& options, const ModelFile& model, EngineOptions& engine) override;
+  Status size(const RuntimeOptions& options, EngineOptions& engine) override;
+  Status map_tiers(const CacheOptions& cache) override;
+  std::span<std::byte> device_tier() const override { return {device_.data(), device_.bytes()}; }
+  std::span<std::byte> host_tier() const override { return {host_.data(), host_.bytes()}; }
+  Mover* mover() override { return &mover_; }
+  Result<std::unique_ptr<Executor>> make_executor(const RuntimeOptions& options, const EngineOptions& engine,
+                                                  const Clock& clock, Link* link, PeerMemory* peers) override;
+
+  std::string cost_place(const RuntimeOptions&) const override {
+    return fmt::format("gpu='{}'", gpu_->name());
+  }
+  bool is_profiled() const override { return false; }
+
+  std::string kernels_text(const RuntimeOptions&) const override {
+    return fmt::format("on the GPU {}", gpu_->name());
+  }
+  std::string weights_text() const override {
+    return fmt::format("weights {} (bf16) of the GPU's {}", format_bytes(uploaded_->bytes()),
+                       format_bytes(total_bytes_));
+  }
+  uint64_t activation_bytes() const override { return activation_bytes_; }
+
+ private:
+  std::unique_ptr<Gpu> gpu_;
+  std::unique_ptr<UploadedModel> uploaded_;
+  GpuBuffer device_;
+  GpuBuffer host_;
+  GpuMover mover_;
+  uint64_t total_bytes_ = 0;
+  uint64_t activation_bytes_ = 0;
+};
+
+Status GpuDevice::load_weights(const RuntimeOptions& options, const ModelFile& model, EngineOptions& engine) {
+  auto uploaded = UploadedModel::make(model, static_cast<uint32_t>(model.spec().context_length), *gpu_);
+  if (!uploaded.ok()) {
+    const Status& why = uploaded.status();
+    const bool full = why.code() == ErrorCode::kExhausted;
+    return error(why.code(), "--device cuda: {}: {}{}", options.model_path,
+                 full ? "the GPU has no room for its weights: " : "", why.message());
+  }
+  uploaded_ = *std::move(uploaded);
+  engine.cache.numerics_id = gpu_numerics_id();
+  engine.scratch_tokens = batched_tokens(options);  // for which make_executor() reserves memory
+  return {};
+}
+
+Status GpuDevice::size(const RuntimeOptions& options, EngineOptions& engine) {
+  const ModelSpec& spec = uploaded_->model().spec;
+  const auto context = static_cast<uint32_t>(spec.context_length);
+  const uint32_t longest = options.max_model_len > 0 ? std::min(options.max_model_len, context) : context;
+  const uint64_t activations = GpuExecutor::activation_bytes(spec, engine.scratch_tokens, longest);
+  KV_ASSIGN_OR_RETURN(const Gpu::Memory memory, gpu_->memory());
+  total_bytes_ = memory.total_bytes;
+  const auto share =
+      static_cast<uint64_t>(options.gpu_memory_utilization * static_cast<double>(memory.total_bytes));
+  const uint64_t taken = memory.total_bytes - memory.free_bytes + activations;
+  GpuRoom room;
+  room.most_bytes = memory.free_bytes - std::min(memory.free_bytes, activations);
+  room.usual_bytes = std::min(room.most_bytes, share - std::min(share, taken));
+  return size_tiers(options, context, available_memory(), engine, room);
+}
+
+Status GpuDevice::map_tiers(const CacheOptions& cache) {
+  const uint64_t bytes = cache.device_bytes + cache.stage_bytes;
+  Status status = device_.reserve(bytes);
+  if (!status.ok()) {
+    return error(status.code(), "--kv-cache-memory-bytes {}: {}", format_bytes(bytes), status.message());
+  }
+  if (cache.host_bytes == 0) return {};
+  status = host_.reserve(cache.host_bytes);
+  if (!status.ok()) {
+    return error(status.code(), "--kv-offloading-size {}: {}", format_bytes(cache.host_bytes),
+                 status.message());
+  }
+  return {};
+}
+
+Result<std::unique_ptr<Executor>> GpuDevice::make_executor(const RuntimeOptions& options,
+                                                           const EngineOptions& engine, const Clock& clock,
+                                                           Link* link, PeerMemory*) {
+  KV_ASSIGN_OR_RETURN(std::unique_ptr<GpuExecutor> made,
+                      GpuExecutor::make(*gpu_, uploaded_->model(), engine.cache.geometry, device_.data(),
+                                        clock, link, kDepth));
+  const Status reserved = made->reserve(engine.scratch_tokens, engine.max_model_len);
+  if (!reserved.ok()) {
+    return error(reserved.code(), "--max-num-batched-tokens {}: the GPU has no room for the activations: {}",
+                 engine.scratch_tokens, reserved.message());
+  }
+  activation_bytes_ =
+      GpuExecutor::activation_bytes(uploaded_->model().spec, engine.scratch_tokens, engine.max_model_len);
+  if (options.tap) made->set_tap(options.tap);
+  return std::unique_ptr<Executor>(std::move(made));
+}
+
+}  // namespace
+
+std::unique_ptr<ServingDevice> make_gpu_device(std::unique_ptr<Gpu> gpu) {
+  return std::make_unique<GpuDevice>(std::move(gpu));
+}
+
+}  // namespace kvasir

@@ -1,0 +1,12 @@
+// In builds with CUDA (KVASIR_WITH_CUDA).
+#include "runtime/open_cuda_gpu.h"
+
+#include "exec/cuda/cuda_gpu.h"
+
+namespace kvasir {
+
+Result<std::unique_ptr<Gpu>> open_cuda_gpu() {
+  return cuda::open_gpu();
+}
+
+}  // namespace kvasir

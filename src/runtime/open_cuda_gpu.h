@@ -1,0 +1,15 @@
+// The one place that knows whether this build has CUDA: the build compiles one of two sources.
+#pragma once
+
+#include <memory>
+
+#include "base/status.h"
+#include "exec/gpu/gpu.h"
+
+namespace kvasir {
+
+// The first GPU. kUnavailable: there is none. kUnsupported: none that the kernels run on, or this build is
+// without CUDA; the message says how to build it with CUDA.
+Result<std::unique_ptr<Gpu>> open_cuda_gpu();
+
+}  // namespace kvasir

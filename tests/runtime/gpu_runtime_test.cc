@@ -1,0 +1,419 @@
+// The runtime over a fake GPU: its outputs are those of the GPU's reference decoder, bit for bit, through the
+// engine's own thread and over HTTP.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "base/units.h"
+#include "exec/rig.h"
+#include "fakes/fake_gpu.h"
+#include "runtime/model_service.h"
+#include "runtime/runtime.h"
+#include "sched/registry.h"
+#include "server/choice_stream.h"
+#include "server/http_client.h"
+#include "server/server.h"
+#include "support/temp_file.h"
+
+namespace kvasir::test {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr uint64_t kSeed = 11;  // as tiny_model() has it
+
+class Answer final : public OutputSink {
+ public:
+  void on_output(OutputEvent event) override {
+    const std::lock_guard lock(mutex_);
+    for (const OutputToken& token : event.tokens) out_.tokens.push_back(token.id);
+    if (!event.embedding.empty()) out_.embedding = std::move(event.embedding);
+    out_.cached_prompt_tokens = event.cached_prompt_tokens;
+    error_ += event.error;
+    if (event.finish) finish_ = event.finish;
+    changed_.notify_all();
+  }
+  RigOutput wait() {
+    std::unique_lock lock(mutex_);
+    EXPECT_TRUE(changed_.wait_for(lock, std::chrono::seconds(60), [&] { return finish_.has_value(); }));
+    EXPECT_EQ(error_, "");
+    out_.finish = finish_.value_or(FinishReason::kAbort);
+    return out_;
+  }
+  void wait_for_tokens(size_t count) {
+    std::unique_lock lock(mutex_);
+    EXPECT_TRUE(changed_.wait_for(lock, std::chrono::seconds(60),
+                                  [&] { return out_.tokens.size() >= count || finish_; }));
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  RigOutput out_;
+  std::optional<FinishReason> finish_;
+  std::string error_;
+};
+
+// A tiny model in a file, and the runtime's options for it on a fake GPU.
+class GpuRuntime : public testing::Test {
+ protected:
+  explicit GpuRuntime(const TinyLlamaShape& shape = tiny_gqa())
+      : path_(make_tiny_llama(shape, ops::WeightType::kBf16, kSeed)),
+        model_(tiny_model(shape, ops::WeightType::kBf16)) {
+    options_.model_path = path_.path();
+    options_.device = "cuda";
+    options_.block_size = 16;
+    options_.max_num_seqs = 8;
+    options_.max_num_batched_tokens = 64;
+    options_.max_model_len = 512;
+    use_gpu(FakeGpuPace::kRandom);
+  }
+
+  void use_gpu(FakeGpuPace pace, uint64_t bytes = 64 * kMiB) {
+    options_.open_gpu = [this, pace, bytes]() -> Result<std::unique_ptr<Gpu>> {
+      ++opened_;
+      auto gpu = std::make_unique<FakeGpu>(pace, /*seed=*/7, bytes);
+      gpu_ = gpu.get();
+      return std::unique_ptr<Gpu>(std::move(gpu));
+    };
+  }
+  // Bytes of so many blocks of the device tier.
+  uint64_t blocks(uint64_t count) const {
+    const ModelSpec& spec = model_->spec();
+    return count * options_.block_size * spec.kv_bytes_per_token(ops::KvType::kBf16);
+  }
+
+  std::unique_ptr<Runtime> load() {
+    auto made = load_runtime(options_);
+    EXPECT_TRUE(made.ok()) << made.status().message();
+    if (!made.ok()) return nullptr;
+    (*made)->engine().start();
+    return std::move(made).value();
+  }
+  std::string refusal() {
+    const auto made = load_runtime(options_);
+    EXPECT_FALSE(made.ok());
+    return made.ok() ? "" : made.status().message();
+  }
+
+  static std::shared_ptr<Answer> submit(Runtime& runtime, const RigRequest& request,
+                                        RequestId* id = nullptr) {
+    GenerationRequest r;
+    r.prompt = request.prompt;
+    r.max_tokens = request.max_tokens;
+    r.sampling = request.sampling;
+    r.pooling = request.pooling;
+    auto answer = std::make_shared<Answer>();
+    const auto submitted = runtime.engine().submit(std::move(r), answer);
+    EXPECT_TRUE(submitted.ok()) << submitted.status().message();
+    if (id != nullptr && submitted.ok()) *id = *submitted;
+    return answer;
+  }
+  static std::vector<RigOutput> run_all(Runtime& runtime, const std::vector<RigRequest>& requests) {
+    std::vector<std::shared_ptr<Answer>> answers;
+    for (const RigRequest& request : requests) answers.push_back(submit(runtime, request));
+    std::vector<RigOutput> out;
+    for (const auto& answer : answers) out.push_back(answer->wait());
+    return out;
+  }
+  std::vector<RigOutput> reference(const std::vector<RigRequest>& requests) const {
+    RigOptions options;
+    options.gpu = FakeGpuPace::kLate;
+    return run_reference(*model_, options, requests);
+  }
+  static void expect_same(const std::vector<RigOutput>& expected, const std::vector<RigOutput>& got) {
+    ASSERT_EQ(expected.size(), got.size());
+    for (size_t i = 0; i < got.size(); ++i) {
+      EXPECT_EQ(expected[i].tokens, got[i].tokens) << i;
+      EXPECT_EQ(got[i].finish, FinishReason::kLength) << i;
+      ASSERT_EQ(expected[i].embedding.size(), got[i].embedding.size()) << i;
+      EXPECT_EQ(std::memcmp(expected[i].embedding.data(), got[i].embedding.data(),
+                            got[i].embedding.size() * sizeof(float)),
+                0)
+          << i;
+    }
+  }
+
+  TempFile path_;
+  std::unique_ptr<ModelFile> model_;
+  RuntimeOptions options_;
+  FakeGpu* gpu_ = nullptr;  // of the runtime that was loaded last
+  int opened_ = 0;
+};
+
+// Drawn on the device, drawn on the host, and vectors.
+std::vector<RigRequest> mixed_requests(size_t count, size_t longest) {
+  std::vector<RigRequest> out;
+  for (uint64_t i = 0; i < count; ++i) {
+    RigRequest r{random_tokens(i, 1 + (i * 37 + longest - 1) % longest), static_cast<uint32_t>(6 + i)};
+    r.sampling.temperature = i % 2 == 0 ? 0.8F : 0.0F;
+    r.sampling.seed = 100 + i;
+    if (i % 3 == 0) r.sampling.top_k = 20;
+    if (i % 4 == 1) r.sampling.min_p = 0.05F;
+    if (i % 4 == 2) r.pooling = Pooling::kMean;
+    out.push_back(std::move(r));
+  }
+  return out;
+}
+
+TEST_F(GpuRuntime, LogitsAndTokensAreTheReferences) {
+  const std::vector<RigRequest> requests = mixed_requests(6, 150);
+  const std::vector<RigOutput> expected = reference(requests);
+  for (const FakeGpuPace pace : {FakeGpuPace::kEarly, FakeGpuPace::kLate}) {
+    use_gpu(pace);
+    EXPECT_EQ(opened_, pace == FakeGpuPace::kEarly ? 0 : 1);
+    const auto runtime = load();
+    ASSERT_TRUE(runtime);
+    EXPECT_EQ(runtime->engine().options().cache.numerics_id, "kvasir-3/mma16t25/bf16/act-bf16/kv-bf16/tp1");
+    EXPECT_THAT(runtime->memory_report(), HasSubstr("(bf16) of the GPU's 64"));
+    expect_same(expected, run_all(*runtime, requests));
+  }
+  // One after the other, the logits of every sampled row.
+  std::map<uint32_t, std::vector<float>> logits;
+  options_.tap = [&](SeqId, uint32_t position, std::span<const float> row) {
+    logits[position].assign(row.begin(), row.end());
+  };
+  const auto runtime = load();
+  ASSERT_TRUE(runtime);
+  for (size_t i = 0; i < 3; ++i) {
+    logits.clear();
+    expect_same({expected[i]}, run_all(*runtime, {requests[i]}));
+    runtime->engine().wait_idle(10 * kNanosPerSecond);
+    EXPECT_EQ(logits, expected[i].logits) << i;
+  }
+}
+
+// Each either serves, in memory so small that it preempts, or is refused by its name.
+TEST_F(GpuRuntime, EveryPolicyServesOrIsRefusedByName) {
+  const std::vector<RigRequest> requests = mixed_requests(5, 90);
+  const std::vector<RigOutput> expected = reference(requests);
+  options_.kv_cache_memory_bytes = blocks(14);
+  options_.max_model_len = 0;
+  size_t refused = 0;
+  uint64_t preemptions = 0;
+  for (const std::string& policy : policy_names()) {
+    SCOPED_TRACE(policy);
+    options_.scheduling_policy = policy;
+    if (policy_traits(policy).keeps_x) {
+      ++refused;
+      EXPECT_THAT(refusal(), HasSubstr("--scheduling-policy " + policy + ": "));
+      continue;
+    }
+    const auto runtime = load();
+    ASSERT_TRUE(runtime);
+    expect_same(expected, run_all(*runtime, requests));
+    preemptions += runtime->engine().metrics().num_preemptions;
+  }
+  EXPECT_EQ(refused, 2U) << "apt-serve and hcache";
+  EXPECT_GT(preemptions, 0U);
+}
+
+TEST_F(GpuRuntime, RequestsLongerThanTheDeviceTierUseTheHostTier) {
+  std::vector<RigRequest> requests = mixed_requests(4, 40);
+  for (uint64_t i = 0; i < 2; ++i) requests.push_back({random_tokens(40 + i, 300), 12});
+  const std::vector<RigOutput> expected = reference(requests);
+  options_.kv_cache_memory_bytes = blocks(14);
+  options_.kv_offloading_bytes = blocks(80);
+  for (const char* policy : {"auto", "vllm-swap", "layerkv"}) {
+    SCOPED_TRACE(policy);
+    options_.scheduling_policy = policy;
+    const auto runtime = load();
+    ASSERT_TRUE(runtime);
+    EXPECT_GE(runtime->max_model_len(), 320U);
+    expect_same(expected, run_all(*runtime, requests));
+    runtime->engine().observe_link();
+    const LinkMetrics& link = runtime->engine().metrics().link;
+    EXPECT_GT(link.bytes[index_of(Tier::kDevice)][index_of(Tier::kHost)], 0U);
+    EXPECT_GT(link.bytes[index_of(Tier::kHost)][index_of(Tier::kDevice)], 0U);
+    EXPECT_EQ(link.failed, 0U);
+  }
+}
+
+TEST_F(GpuRuntime, ACancelledRequestLeavesTheOthersAlone) {
+  const std::vector<RigRequest> requests = mixed_requests(3, 60);
+  const std::vector<RigOutput> expected = reference(requests);
+  const auto runtime = load();
+  ASSERT_TRUE(runtime);
+  RequestId id{};
+  const auto cancelled = submit(*runtime, {random_tokens(9, 30), 400}, &id);
+  std::vector<std::shared_ptr<Answer>> others;
+  for (const RigRequest& request : requests) others.push_back(submit(*runtime, request));
+  cancelled->wait_for_tokens(3);
+  runtime->engine().cancel(id);
+  std::vector<RigOutput> got;
+  for (const auto& other : others) got.push_back(other->wait());
+  expect_same(expected, got);
+  EXPECT_EQ(cancelled->wait().finish, FinishReason::kAbort);
+  EXPECT_TRUE(runtime->engine().wait_idle(10 * kNanosPerSecond));
+  EXPECT_EQ(runtime->engine().metrics().kv_blocks_used, 0U);
+}
+
+// ---------------------------------------------------------------- over HTTP
+
+class GpuServer : public GpuRuntime {
+ protected:
+  GpuServer() {
+    runtime_ = load();
+    KV_CHECK(runtime_ != nullptr, "no runtime");
+    backend_ = make_engine_backend(runtime_->engine());
+    ServerOptions server;
+    server.port = 0;
+    server.model_names = {"tiny"};
+    server_ = Server::start(server).value();
+    server_->serve(make_service(*runtime_, *backend_));
+  }
+  // Of a greedy request.
+  static std::string body_of(const RigRequest& r, bool stream) {
+    return json{{"prompt", r.prompt}, {"max_tokens", r.max_tokens}, {"temperature", 0},
+                {"min_p", 0},         {"ignore_eos", true},         {"stream", stream}}
+        .dump();
+  }
+  // What the server makes of the reference's tokens.
+  std::string text_of(const RigRequest& request) const {
+    ChoiceStream stream = ChoiceStream::create(&runtime_->tokenizer(), {}, {}, false).value();
+    TextDelta delta;
+    for (const Token token : reference({request})[0].tokens) {
+      const OutputToken one{token, 0, {}};
+      EXPECT_TRUE(stream.push(one, delta).ok());
+    }
+    stream.finish(delta);
+    return delta.text;
+  }
+
+  std::unique_ptr<Runtime> runtime_;
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<Server> server_;
+};
+
+TEST_F(GpuServer, StreamsTheReferencesTextAndSurvivesClientsThatLeave) {
+  RigRequest request{random_tokens(3, 70), 24};
+  request.sampling.temperature = 0;
+  const std::string expected = text_of(request);
+
+  HttpClient leaving(server_->port());
+  RigRequest endless{random_tokens(5, 20), 480};
+  leaving.send(post("/v1/completions", body_of(endless, true)));
+  ASSERT_TRUE(leaving.receive_until("data: "));
+
+  HttpClient client(server_->port());
+  client.send(post("/v1/completions", body_of(request, true)));
+  leaving.close();
+  const auto streamed = client.receive();
+  ASSERT_TRUE(streamed && streamed->status == 200);
+  std::string text;
+  size_t pieces = 0;
+  for (const std::string& event : events(streamed->body)) {
+    if (event == "[DONE]") continue;
+    const json chunk = json::parse(event);
+    if (chunk["choices"].empty()) continue;
+    text += chunk["choices"][0]["text"].get<std::string>();
+    ++pieces;
+  }
+  EXPECT_EQ(text, expected);
+  EXPECT_GT(pieces, 4U);
+
+  HttpClient whole(server_->port());
+  whole.send(post("/v1/completions", body_of(request, false)));
+  const auto answer = whole.receive();
+  ASSERT_TRUE(answer && answer->status == 200);
+  EXPECT_EQ(json::parse(answer->body)["choices"][0]["text"], expected);
+  EXPECT_TRUE(runtime_->engine().wait_idle(10 * kNanosPerSecond)) << "the client that left is cancelled";
+  server_->stop(kNanosPerSecond);
+}
+
+// ---------------------------------------------------------------- memory, and what is refused
+
+TEST_F(GpuRuntime, TheDeviceTierIsWhatUtilizationLeaves) {
+  options_.gpu_memory_utilization = 0.5;
+  const auto runtime = load();
+  ASSERT_TRUE(runtime);
+  const Gpu::Memory memory = gpu_->memory().value();
+  const uint64_t used = memory.total_bytes - memory.free_bytes;
+  // A step's own image and tables come later, and what is allocated has gaps here.
+  EXPECT_LE(used, 33 * kMiB);
+  EXPECT_GE(used, 31 * kMiB);
+  EXPECT_EQ(runtime->max_model_len(), 512U);
+
+  options_.gpu_memory_utilization = 0.02;
+  EXPECT_THAT(refusal(), HasSubstr("--gpu-memory-utilization 0.02: weights and activations leave 0"));
+  options_.kv_cache_memory_bytes = blocks(60);
+  EXPECT_TRUE(load()) << "the size in bytes takes the place of the share";
+  options_.kv_cache_memory_bytes = 64 * kMiB;
+  EXPECT_THAT(refusal(), HasSubstr("--kv-cache-memory-bytes 64 MiB: beside weights and activations only"));
+  use_gpu(FakeGpuPace::kLate, 256 * kKiB);
+  EXPECT_THAT(refusal(), HasSubstr("the GPU has no room for its weights"));
+}
+
+TEST_F(GpuRuntime, WhatDoesNotRunIsRefusedBeforeAGpuIsOpened) {
+  const RuntimeOptions right = options_;
+  struct Refused {
+    void (*set)(RuntimeOptions&);
+    const char* flag;
+  };
+  const Refused cases[] = {
+      {[](RuntimeOptions& o) { o.kv_cache_dtype = "q8_0"; }, "--kv-cache-dtype q8_0: "},
+      {[](RuntimeOptions& o) { o.kv_cache_dtype = "f32"; }, "--kv-cache-dtype f32: "},
+      {[](RuntimeOptions& o) { o.activation_type = "f32"; }, "--activation-type f32: "},
+      {[](RuntimeOptions& o) { o.quantization = "q8_0"; }, "--quantization q8_0: "},
+      {[](RuntimeOptions& o) { o.kv_offloading_disk_bytes = kMiB; }, "--kv-offloading-disk-size 1 MiB: "},
+      {[](RuntimeOptions& o) { o.kv_offloading_dir = "/nowhere"; }, "--kv-offloading-dir /nowhere: "},
+      {[](RuntimeOptions& o) { o.cluster.directory = "etcd://127.0.0.1:1"; }, "--cluster: "},
+      {[](RuntimeOptions& o) { o.scheduling_policy = "apt-serve"; }, "--scheduling-policy apt-serve: "},
+      {[](RuntimeOptions& o) { o.scheduling_policy = "hcache"; }, "--scheduling-policy hcache: "},
+      {[](RuntimeOptions& o) { o.tap_all_rows = true; }, "--device cuda: a GPU gives the logits of sampled"},
+  };
+  for (const Refused& refused : cases) {
+    options_ = right;
+    refused.set(options_);
+    const std::string said = refusal();
+    EXPECT_THAT(said, testing::StartsWith(refused.flag));
+    EXPECT_THAT(said, HasSubstr("--device cpu")) << refused.flag;
+    EXPECT_THAT(said, Not(HasSubstr("\n"))) << refused.flag;
+  }
+  options_ = right;
+  options_.device = "tpu";
+  EXPECT_EQ(refusal(), "--device tpu: there are cpu and cuda");
+  options_ = right;
+  options_.gpu_memory_utilization = 1.5;
+  EXPECT_THAT(refusal(), testing::StartsWith("--gpu-memory-utilization 1.5: "));
+  EXPECT_EQ(opened_, 0);
+}
+
+TEST_F(GpuRuntime, APolicyThatDoesWithoutItsHiddenCacheServes) {
+  options_.scheduling_policy = "apt-serve:hidden=off";
+  EXPECT_TRUE(load());
+}
+
+TEST_F(GpuRuntime, WithoutAGpuThereIsOneLine) {
+  options_.open_gpu = [] {
+    return Result<std::unique_ptr<Gpu>>(error(ErrorCode::kUnavailable, "there is no GPU"));
+  };
+  EXPECT_EQ(refusal(), "--device cuda: there is no GPU");
+}
+
+class OddHeads : public GpuRuntime {
+ protected:
+  static TinyLlamaShape shape() {
+    TinyLlamaShape odd = tiny_mha();
+    odd.head_dim = 24;
+    return odd;
+  }
+  OddHeads() : GpuRuntime(shape()) {}
+};
+
+TEST_F(OddHeads, AreRefused) {
+  const std::string said = refusal();
+  EXPECT_THAT(said, testing::StartsWith("--device cuda: "));
+  EXPECT_THAT(said, HasSubstr("heads of 24 values do not run on a GPU"));
+}
+
+}  // namespace
+}  // namespace kvasir::test
