@@ -212,7 +212,7 @@ TEST_F(GpuRuntime, EveryPolicyServesOrIsRefusedByName) {
     expect_same(expected, run_all(*runtime, requests));
     preemptions += runtime->engine().metrics().num_preemptions;
   }
-  EXPECT_EQ(refused, 2U) << "apt-serve and hcache";
+  EXPECT_EQ(refused, 3U) << "apt-serve, apt-serve-s and hcache";
   EXPECT_GT(preemptions, 0U);
 }
 
@@ -222,12 +222,12 @@ TEST_F(GpuRuntime, RequestsLongerThanTheDeviceTierUseTheHostTier) {
   const std::vector<RigOutput> expected = reference(requests);
   options_.kv_cache_memory_bytes = blocks(14);
   options_.kv_offloading_bytes = blocks(80);
+  options_.max_model_len = 320;
   for (const char* policy : {"auto", "vllm-swap", "layerkv"}) {
     SCOPED_TRACE(policy);
     options_.scheduling_policy = policy;
     const auto runtime = load();
     ASSERT_TRUE(runtime);
-    EXPECT_GE(runtime->max_model_len(), 320U);
     expect_same(expected, run_all(*runtime, requests));
     runtime->engine().observe_link();
     const LinkMetrics& link = runtime->engine().metrics().link;
@@ -280,7 +280,8 @@ class GpuServer : public GpuRuntime {
   std::string text_of(const RigRequest& request) const {
     ChoiceStream stream = ChoiceStream::create(&runtime_->tokenizer(), {}, {}, false).value();
     TextDelta delta;
-    for (const Token token : reference({request})[0].tokens) {
+    const std::vector<RigOutput> expected = reference({request});
+    for (const Token token : expected[0].tokens) {
       const OutputToken one{token, 0, {}};
       EXPECT_TRUE(stream.push(one, delta).ok());
     }
@@ -337,8 +338,8 @@ TEST_F(GpuRuntime, TheDeviceTierIsWhatUtilizationLeaves) {
   ASSERT_TRUE(runtime);
   const Gpu::Memory memory = gpu_->memory().value();
   const uint64_t used = memory.total_bytes - memory.free_bytes;
-  // A step's own image and tables come later, and what is allocated has gaps here.
-  EXPECT_LE(used, 33 * kMiB);
+  // A step's own image comes later, and what is allocated has gaps here.
+  EXPECT_LE(used, 32 * kMiB + 64 * kKiB);
   EXPECT_GE(used, 31 * kMiB);
   EXPECT_EQ(runtime->max_model_len(), 512U);
 
@@ -347,7 +348,7 @@ TEST_F(GpuRuntime, TheDeviceTierIsWhatUtilizationLeaves) {
   options_.kv_cache_memory_bytes = blocks(60);
   EXPECT_TRUE(load()) << "the size in bytes takes the place of the share";
   options_.kv_cache_memory_bytes = 64 * kMiB;
-  EXPECT_THAT(refusal(), HasSubstr("--kv-cache-memory-bytes 64 MiB: beside weights and activations only"));
+  EXPECT_THAT(refusal(), HasSubstr("--kv-cache-memory-bytes 64.00 MiB: beside weights and activations only"));
   use_gpu(FakeGpuPace::kLate, 256 * kKiB);
   EXPECT_THAT(refusal(), HasSubstr("the GPU has no room for its weights"));
 }
@@ -363,7 +364,7 @@ TEST_F(GpuRuntime, WhatDoesNotRunIsRefusedBeforeAGpuIsOpened) {
       {[](RuntimeOptions& o) { o.kv_cache_dtype = "f32"; }, "--kv-cache-dtype f32: "},
       {[](RuntimeOptions& o) { o.activation_type = "f32"; }, "--activation-type f32: "},
       {[](RuntimeOptions& o) { o.quantization = "q8_0"; }, "--quantization q8_0: "},
-      {[](RuntimeOptions& o) { o.kv_offloading_disk_bytes = kMiB; }, "--kv-offloading-disk-size 1 MiB: "},
+      {[](RuntimeOptions& o) { o.kv_offloading_disk_bytes = kMiB; }, "--kv-offloading-disk-size 1.00 MiB: "},
       {[](RuntimeOptions& o) { o.kv_offloading_dir = "/nowhere"; }, "--kv-offloading-dir /nowhere: "},
       {[](RuntimeOptions& o) { o.cluster.directory = "etcd://127.0.0.1:1"; }, "--cluster: "},
       {[](RuntimeOptions& o) { o.scheduling_policy = "apt-serve"; }, "--scheduling-policy apt-serve: "},

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "base/mutant.h"
-#include "base/units.h"
 
 namespace kvasir {
 
@@ -74,7 +73,7 @@ Result<KvPlace*> DeviceTables::take(int size) {
 
 Status DeviceTables::add_chunk(uint64_t bytes) {
   auto chunk = std::make_unique<GpuBuffer>(gpu_, GpuBuffer::Kind::kDevice);
-  KV_RETURN_IF_ERROR(chunk->reserve(std::max<uint64_t>(bytes, kMiB)));
+  KV_RETURN_IF_ERROR(chunk->reserve(std::max<uint64_t>(bytes, kReservedBytes)));
   chunks_.push_back(std::move(chunk));
   bytes_ += chunks_.back()->bytes();
   chunk_used_ = 0;

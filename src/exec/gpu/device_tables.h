@@ -32,8 +32,9 @@ class DeviceTables {
     bool allocates_nothing = true;
   };
   Need need_of(std::span<const StepSlice> slices) const;
-  // Room for the first tables. kExhausted.
+  // Room for the first tables, so many bytes. kExhausted.
   Status reserve();
+  static constexpr uint64_t kReservedBytes = uint64_t{1} << 20;
   // kExhausted: there is no room for it.
   Result<Place> place_of(const std::shared_ptr<const BlockTable>& table);
 

@@ -132,7 +132,8 @@ Status GpuExecutor::reserve(uint32_t rows, uint32_t longest) {
 uint64_t GpuExecutor::activation_bytes(const ModelSpec& spec, uint32_t rows, uint32_t longest) {
   const GpuScratch::Sizes s =
       GpuScratch::sizes(spec, rows, most_records(rows, longest), static_cast<int64_t>(kLogitRows));
-  return bytes_of_floats(s.x + s.product + s.partials + s.logits) + bytes_of_bf16(s.operand + s.q);
+  return bytes_of_floats(s.x + s.product + s.partials + s.logits) + bytes_of_bf16(s.operand + s.q) +
+         DeviceTables::kReservedBytes;
 }
 
 std::array<GpuExecutor::Room, 6> GpuExecutor::shared_room(int64_t rows, int64_t records) {

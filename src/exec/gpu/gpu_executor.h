@@ -47,7 +47,7 @@ class GpuExecutor final : public Executor {
   // Makes room in advance for steps of so many rows of sequences of at most `longest` tokens, in what all
   // steps share. Larger steps still grow it. kExhausted. REQUIRES: no step is in flight.
   Status reserve(uint32_t rows, uint32_t longest);
-  // Bytes of the device that reserve() takes for activations.
+  // Bytes of the device that reserve() takes.
   static uint64_t activation_bytes(const ModelSpec& spec, uint32_t rows, uint32_t longest);
 
   int depth() const override { return depth_; }
