@@ -98,7 +98,7 @@ Status GpuDevice::map_tiers(const CacheOptions& cache) {
     return error(status.code(), "--kv-offloading-size {}: {}", format_bytes(cache.host_bytes),
                  status.message());
   }
-  return {};
+  return mover_.move({});  // so that it makes its stream now, while no gate is closed
 }
 
 Result<std::unique_ptr<Executor>> GpuDevice::make_executor(const RuntimeOptions& options,

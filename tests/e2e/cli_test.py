@@ -40,6 +40,23 @@ class Cli(unittest.TestCase):
             self.assertEqual(len(result.stderr.splitlines()), 1)
             self.assertEqual(result.stdout, "")
 
+    def test_what_a_gpu_cannot_do_is_one_line(self):
+        generate = ("generate", "no-such.gguf", "--prompt", "x", "--device")
+        for arguments, line in (
+                ((*generate, "tpu"), "kvasir generate: --device tpu: there are cpu and cuda"),
+                ((*generate, "cuda"), "kvasir generate: --device cuda: "),
+                ((*generate, "cuda", "--kv-cache-dtype", "q8_0"), "kvasir generate: --kv-cache-dtype q8_0: "),
+                (("serve", "no-such.gguf", "--port", "0", "--device", "cuda", "--scheduling-policy", "hcache"),
+                 "kvasir serve: --scheduling-policy hcache: "),
+                (("serve", "no-such.gguf", "--port", "0", "--device", "cuda", "--cluster", "etcd://127.0.0.1:1"),
+                 "kvasir serve: --cluster: "),
+                (("profile", "no-such.gguf", "--device", "cuda"), "kvasir profile: --device cuda: only a CPU"),
+                (("eval", "no-such.gguf", "--device", "cuda", "--text", "no-such.txt"), "kvasir eval: --text: ")):
+            result = run(*arguments, CUDA_VISIBLE_DEVICES="")
+            self.assertEqual(result.returncode, 1)
+            self.assertTrue(result.stderr.startswith(line), result.stderr)
+            self.assertEqual(len(result.stderr.splitlines()), 1)
+
     def test_the_flags_of_a_command_come_before_those_of_serving(self):
         for subcommand, own in (("serve", "--port"), ("profile", "--seconds"), ("generate", "--prompt"),
                                 ("train-predictor", "--trace")):

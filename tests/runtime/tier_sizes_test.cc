@@ -36,5 +36,23 @@ TEST(TierSizes, MemoryThatIsNotKnownNeedsTheFlag) {
   EXPECT_EQ(engine.cache.device_bytes + engine.cache.stage_bytes, 4 * kMiB);
 }
 
+// The host tier is of main memory, the device tier of the GPU's.
+TEST(TierSizes, AGpuHasMemoryOfItsOwn) {
+  RuntimeOptions options;
+  options.kv_offloading_bytes = 3 * kMiB;
+  const GpuRoom room = {8 * kMiB, 16 * kMiB};
+  EngineOptions engine = small_engine();
+  ASSERT_TRUE(size_tiers(options, 512, 4 * kMiB, engine, room).ok());
+  EXPECT_EQ(engine.cache.device_bytes + engine.cache.stage_bytes, 8 * kMiB);
+  EXPECT_EQ(engine.cache.host_bytes, 3 * kMiB);
+  options.kv_cache_memory_bytes = 16 * kMiB;
+  ASSERT_TRUE(size_tiers(options, 512, 4 * kMiB, engine, room).ok());
+  EXPECT_EQ(engine.cache.device_bytes + engine.cache.stage_bytes, 16 * kMiB);
+  options.kv_cache_memory_bytes = 17 * kMiB;
+  const Status status = size_tiers(options, 512, 4 * kMiB, engine, room);
+  EXPECT_NE(status.message().find("only 16.00 MiB of the GPU's memory are free"), std::string::npos)
+      << status.message();
+}
+
 }  // namespace
 }  // namespace kvasir
