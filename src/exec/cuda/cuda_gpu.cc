@@ -190,12 +190,12 @@ class CudaGpu final : public Gpu {
   }
 
  private:
-  using Memory = std::map<std::byte*, bool>;  // true: of the device
-  using Node = Memory::node_type;
+  using Pieces = std::map<std::byte*, bool>;  // true: of the device
+  using Node = Pieces::node_type;
 
   // Made before the memory, which would be lost if there were no room to note it.
   static Node make_node(bool on_device) {
-    Memory one{{nullptr, on_device}};
+    Pieces one{{nullptr, on_device}};
     return one.extract(one.begin());
   }
   Result<std::byte*> note(cudaError_t code, void* memory, uint64_t bytes, Node node) {
@@ -216,7 +216,7 @@ class CudaGpu final : public Gpu {
   const int multiprocessors_;
   const MemoryOperations operations_;
   std::mutex mutex_;
-  Memory memory_;
+  Pieces memory_;
 };
 
 }  // namespace
