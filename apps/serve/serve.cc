@@ -242,7 +242,9 @@ Status serve(ServeOptions& options) {
   Watchdog watchdog;
   while (!signals.wait_for(watchdog.period())) {
     server->wait_idle(0);
-    if (backend->silent_for() <= options.server.liveness_timeout) watchdog.beat();
+    const bool is_alive =
+        runtime->failure().empty() && backend->silent_for() <= options.server.liveness_timeout;
+    if (is_alive) watchdog.beat();
   }
   state.stopping();
   announce_end(options.drain_delay_s, *server, signals, watchdog);

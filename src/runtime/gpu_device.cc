@@ -32,6 +32,8 @@ class GpuDevice final : public ServingDevice {
   Result<std::unique_ptr<Executor>> make_executor(const RuntimeOptions& options, const EngineOptions& engine,
                                                   const Clock& clock, Link* link, PeerMemory* peers) override;
 
+  std::string failure() const override { return executor_->failure(); }
+
   std::string cost_place(const RuntimeOptions&) const override {
     return fmt::format("gpu='{}'", gpu_->name());
   }
@@ -54,6 +56,7 @@ class GpuDevice final : public ServingDevice {
   GpuMover mover_;
   uint64_t total_bytes_ = 0;
   uint64_t activation_bytes_ = 0;
+  const GpuExecutor* executor_ = nullptr;  // the caller's
 };
 
 Status GpuDevice::load_weights(const RuntimeOptions& options, const ModelFile& model, EngineOptions& engine) {
@@ -115,6 +118,7 @@ Result<std::unique_ptr<Executor>> GpuDevice::make_executor(const RuntimeOptions&
   activation_bytes_ =
       GpuExecutor::activation_bytes(uploaded_->model().spec, engine.scratch_tokens, engine.max_model_len);
   if (options.tap) made->set_tap(options.tap);
+  executor_ = made.get();
   return std::unique_ptr<Executor>(std::move(made));
 }
 

@@ -100,6 +100,7 @@ ModelService make_service(Runtime& runtime, Backend& backend) {
   service.pooling = runtime.pooling();
   service.embedding_size = runtime.embedding_size();
   service.grammars = std::make_shared<GrammarCompiler>(runtime.tokenizer());
+  service.failure = [&runtime] { return runtime.failure(); };
   service.outside_metrics = [grammars = service.grammars, &joined = runtime.joined()] {
     std::vector<OutsideMetric> metrics = grammar_metrics(grammars->stats());
     if (!joined.node) return metrics;

@@ -63,6 +63,7 @@ class LoadedRuntime final : public Runtime {
   const SamplingDefaults& sampling_defaults() const override { return file_->sampling_defaults(); }
   Pooling pooling() const override { return file_->pooling(); }
   uint32_t embedding_size() const override { return static_cast<uint32_t>(file_->spec().dim); }
+  std::string failure() const override { return device_->failure(); }
   std::string memory_report() const override;
   const JoinedCluster& joined() const override { return joined_; }
 

@@ -105,6 +105,10 @@ class Runtime {
   virtual uint32_t max_model_len() const = 0;                     // tokens
   virtual std::string model_id() const = 0;                       // equal for equal files
 
+  // Why nothing can run until the process is restarted, in one line; "": all is well. Any thread; takes no
+  // lock.
+  virtual std::string failure() const = 0;
+
   // Every tier and buffer with its bytes, for people.
   virtual std::string memory_report() const = 0;
   // Has no node if the instance is in no cluster.

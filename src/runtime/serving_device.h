@@ -44,6 +44,10 @@ class ServingDevice {
                                                           const EngineOptions& engine, const Clock& clock,
                                                           Link* link, PeerMemory* peers) = 0;
 
+  // Why it runs nothing more until the process is restarted; "": it does. Any thread, from make_executor()
+  // on; takes no lock.
+  virtual std::string failure() const { return ""; }
+
   // As CostFingerprint has it.
   virtual std::string cost_place(const RuntimeOptions& options) const = 0;
   virtual bool is_profiled() const = 0;

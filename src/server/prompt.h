@@ -40,6 +40,8 @@ struct ModelService {
   // Why requests should go to another server for now, in plain words; "": they need not. Thread-safe, returns
   // at once; may be empty.
   std::function<std::string()> unready = {};
+  // Why requests cannot be served until the process is restarted; else as `unready`.
+  std::function<std::string()> failure = {};
   // The default of ApiRequest::parse_special.
   bool parse_special = false;
   // What requests have that do not say otherwise: how the model is meant to be sampled.

@@ -24,7 +24,13 @@ constexpr int kRetryAfter = 5;  // seconds
 std::optional<ApiError> ServerContext::not_ready() const {
   if (draining) return unavailable("the server is shutting down; try another one", "draining", kRetryAfter);
   if (!service) return unavailable("the model is still loading; try again soon", "loading", kRetryAfter);
-  return std::nullopt;
+  return failure();
+}
+
+std::optional<ApiError> ServerContext::failure() const {
+  const std::string why = service && service->failure ? service->failure() : std::string();
+  if (why.empty()) return std::nullopt;
+  return unavailable(why, "not_alive", /*retry_after_s=*/0);
 }
 
 std::optional<ApiError> ServerContext::unready() const {

@@ -62,8 +62,10 @@ class ServerContext {
   // Null while the model loads. The pointee never changes; a worker may keep the pointer.
   std::shared_ptr<const ModelService> service;
 
-  // 503 while the model loads or the server drains.
+  // 503 while the model loads or the server drains, and from a failure() on.
   std::optional<ApiError> not_ready() const;
+  // 503 if ModelService::failure says so.
+  std::optional<ApiError> failure() const;
   // 503 if clients and balancers should choose another server, though this one may still serve: what
   // not_ready() says, and from the moment on at which the end is announced, and what ModelService::unready
   // says.

@@ -251,12 +251,19 @@ TEST(GpuExecutor, AStepWithoutMemoryFails) {
 TEST(GpuExecutor, AnErrorOfTheGpuFailsEachFurtherStep) {
   GpuSteps steps;
   const auto good = steps.table_;
+  steps.gpu_.allow_allocations(0);
+  EXPECT_FALSE(steps.run(steps.step({0, 40})).status.ok());
+  EXPECT_EQ(steps.executor_->failure(), "") << "for want of memory one step fails, not the device";
+  steps.gpu_.allow_allocations(UINT64_MAX);
+  ASSERT_TRUE(steps.run(steps.step({0, 40})).status.ok());
+  EXPECT_EQ(steps.executor_->failure(), "");
   steps.table_ = std::make_shared<const BlockTable>(kBlocks);  // of absent frames
   const StepResult result = steps.run(steps.step({0, 40}));
   EXPECT_EQ(result.status.code(), ErrorCode::kIo);
   EXPECT_NE(result.status.message().find("the GPU failed"), std::string::npos) << result.status.message();
   steps.table_ = good;
   EXPECT_EQ(steps.run(steps.step({0, 40})).status.code(), ErrorCode::kIo);
+  EXPECT_EQ(steps.executor_->failure(), result.status.message());
 }
 
 TEST(GpuExecutor, LogprobsDoNotChangeTheToken) {

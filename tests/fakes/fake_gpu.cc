@@ -14,7 +14,10 @@ namespace kvasir::test {
 
 class FakeGpu::Stream final : public GpuStream {
  public:
-  explicit Stream(FakeGpu& gpu) : gpu_(gpu) { gpu_.streams_.push_back(this); }
+  explicit Stream(FakeGpu& gpu) : gpu_(gpu) {
+    gpu_.streams_.push_back(this);
+    if (gpu_.is_lost_) lose();
+  }
   ~Stream() override {
     const std::lock_guard lock(gpu_.mutex_);
     KV_CHECK(queue_.empty() || !status_.ok(), "{} pieces of work are still queued", queue_.size());
@@ -76,6 +79,10 @@ class FakeGpu::Stream final : public GpuStream {
     return status_.ok() && std::any_of(gates_.begin(), gates_.end(), [&](const auto& gate) {
              return !has_reached(*gpu_.memory_.at(gate.first, 1), gate.second);
            });
+  }
+
+  void lose() {
+    if (status_.ok()) status_ = error(ErrorCode::kIo, "the GPU failed: it is lost; restart the server");
   }
 
   void go_on() {
@@ -161,6 +168,12 @@ void FakeGpu::release(std::byte* memory) {
 Result<std::unique_ptr<GpuStream>> FakeGpu::make_stream() {
   const std::lock_guard lock(mutex_);
   return std::unique_ptr<GpuStream>(std::make_unique<Stream>(*this));
+}
+
+void FakeGpu::lose() {
+  const std::lock_guard lock(mutex_);
+  is_lost_ = true;
+  for (Stream* stream : streams_) stream->lose();
 }
 
 void FakeGpu::open_gate(uint32_t* word, uint32_t value) {

@@ -32,6 +32,8 @@ class FakeGpu final : public Gpu {
   std::byte* shadow(const std::byte* device) const { return memory_.shadow(device); }
   // From now on so many allocations succeed; then there is no memory.
   void allow_allocations(uint64_t count) { allowed_ = count; }
+  // The device is lost: what is queued never runs, and each stream says so, also those that are made later.
+  void lose();
   uint64_t copied_bytes() const { return copied_bytes_; }
   uint64_t marks() const { return marks_; }
   uint64_t gates() const { return gates_; }
@@ -44,6 +46,7 @@ class FakeGpu final : public Gpu {
   FakeMemoryMap memory_;
   KernelsOnHost kernels_;
   const FakeGpuPace pace_;
+  bool is_lost_ = false;
   Random random_;
   uint64_t allowed_ = UINT64_MAX;
   uint64_t copied_bytes_ = 0;

@@ -42,11 +42,15 @@ class Answer final : public OutputSink {
     changed_.notify_all();
   }
   RigOutput wait() {
-    std::unique_lock lock(mutex_);
-    EXPECT_TRUE(changed_.wait_for(lock, std::chrono::seconds(60), [&] { return finish_.has_value(); }));
-    EXPECT_EQ(error_, "");
+    EXPECT_EQ(wait_for_error(), "");
     out_.finish = finish_.value_or(FinishReason::kAbort);
     return out_;
+  }
+  // Waits for the end, too. "": there was none.
+  std::string wait_for_error() {
+    std::unique_lock lock(mutex_);
+    EXPECT_TRUE(changed_.wait_for(lock, std::chrono::seconds(60), [&] { return finish_.has_value(); }));
+    return error_;
   }
   void wait_for_tokens(size_t count) {
     std::unique_lock lock(mutex_);
@@ -256,6 +260,30 @@ TEST_F(GpuRuntime, ACancelledRequestLeavesTheOthersAlone) {
   EXPECT_EQ(runtime->engine().metrics().kv_blocks_used, 0U);
 }
 
+// With transfers under way: each request ends with the device's error, whatever it waited for, and so does
+// one that comes later.
+TEST_F(GpuRuntime, RequestsOfADeviceThatIsLostEndWithItsError) {
+  options_.kv_cache_memory_bytes = blocks(14);
+  options_.kv_offloading_bytes = blocks(80);
+  options_.max_model_len = 320;
+  options_.max_num_seqs = 3;
+  for (const char* policy : {"auto", "vllm-swap", "layerkv"}) {
+    SCOPED_TRACE(policy);
+    options_.scheduling_policy = policy;
+    const auto runtime = load();
+    ASSERT_TRUE(runtime);
+    std::vector<std::shared_ptr<Answer>> answers;
+    for (uint64_t i = 0; i < 6; ++i) answers.push_back(submit(*runtime, {random_tokens(40 + i, 120), 190}));
+    answers[0]->wait_for_tokens(5);
+    EXPECT_EQ(runtime->failure(), "");
+    gpu_->lose();
+    for (const auto& answer : answers) EXPECT_THAT(answer->wait_for_error(), HasSubstr("the GPU failed: "));
+    EXPECT_THAT(runtime->failure(), HasSubstr("the GPU failed: it is lost"));
+    EXPECT_THAT(submit(*runtime, {random_tokens(3, 9), 4})->wait_for_error(), HasSubstr("it is lost"));
+    EXPECT_TRUE(runtime->engine().wait_idle(10 * kNanosPerSecond));
+  }
+}
+
 // ---------------------------------------------------------------- over HTTP
 
 class GpuServer : public GpuRuntime {
@@ -269,6 +297,11 @@ class GpuServer : public GpuRuntime {
     server.model_names = {"tiny"};
     server_ = Server::start(server).value();
     server_->serve(make_service(*runtime_, *backend_));
+  }
+  HttpAnswer ask(const std::string& request) const {
+    HttpClient client(server_->port());
+    EXPECT_TRUE(client.send(request));
+    return client.receive().value_or(HttpAnswer{});
   }
   // Of a greedy request.
   static std::string body_of(const RigRequest& r, bool stream) {
@@ -327,6 +360,25 @@ TEST_F(GpuServer, StreamsTheReferencesTextAndSurvivesClientsThatLeave) {
   ASSERT_TRUE(answer && answer->status == 200);
   EXPECT_EQ(json::parse(answer->body)["choices"][0]["text"], expected);
   EXPECT_TRUE(runtime_->engine().wait_idle(10 * kNanosPerSecond)) << "the client that left is cancelled";
+  server_->stop(kNanosPerSecond);
+}
+
+TEST_F(GpuServer, SaysThatItsDeviceIsLost) {
+  RigRequest request{random_tokens(5, 20), 480};
+  HttpClient client(server_->port());
+  ASSERT_TRUE(client.send(post("/v1/completions", body_of(request, true))));
+  ASSERT_TRUE(client.receive_until("data: "));
+  for (const char* path : {"/livez", "/readyz", "/health"}) EXPECT_EQ(ask(get(path)).status, 200) << path;
+  gpu_->lose();
+  const auto streamed = client.receive();
+  ASSERT_TRUE(streamed);
+  EXPECT_THAT(streamed->body, HasSubstr("the GPU failed: it is lost; restart the server"));
+  for (const std::string& asked :
+       {get("/livez"), get("/readyz"), get("/health"), post("/v1/completions", body_of(request, false))}) {
+    const HttpAnswer answer = ask(asked);
+    EXPECT_EQ(answer.status, 503) << asked;
+    EXPECT_THAT(answer.body, HasSubstr("the GPU failed: it is lost; restart the server"));
+  }
   server_->stop(kNanosPerSecond);
 }
 

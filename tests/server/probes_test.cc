@@ -72,6 +72,30 @@ TEST(Probes, TheReasonWhyItIsNotReadyIsSaid) {
   EXPECT_EQ(ask("/readyz").status, 200);
 }
 
+TEST(Probes, AFailureThatStaysIsSaidByEachAndByRequests) {
+  TestService model(say("x"));
+  auto server = Server::start(test_options()).value();
+  ModelService service = model.service();
+  std::atomic<bool> lost{false};
+  service.failure = [&] { return lost ? "the device is lost" : ""; };
+  server->serve(service);
+  const auto ask = [&](const std::string& request) {
+    HttpClient client(server->port());
+    EXPECT_TRUE(client.send(request));
+    return client.receive().value_or(HttpAnswer{});
+  };
+  const std::vector<std::string> requests = {get("/livez"), get("/readyz"), get("/health"),
+                                             post(kChatPath, chat_body())};
+  for (const std::string& request : requests) EXPECT_EQ(ask(request).status, 200);
+  lost = true;
+  for (const std::string& request : requests) {
+    const HttpAnswer answer = ask(request);
+    EXPECT_EQ(answer.status, 503) << request;
+    EXPECT_NE(answer.body.find("the device is lost"), std::string::npos) << answer.body;
+  }
+  EXPECT_EQ(ask(get("/metrics")).status, 200);
+}
+
 TEST(Probes, ThatTheEndIsNearIsSaidBeforeRequestsAreRefused) {
   RunningServer server(say("Hello"));
   HttpClient client(server.port());

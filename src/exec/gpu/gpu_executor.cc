@@ -388,6 +388,7 @@ StepResult GpuExecutor::wait() {
     // Whatever has happened, its gates are opened, so that the stream comes to the end of it.
     open_gates();
     const Status ended = f.is_complete ? stream_->wait_for_mark(mark_word(), f.end_mark) : stream_->wait();
+    if (!ended.ok()) note_failure(ended);
     if (f.status.ok()) f.status = ended;
     f.result.status = f.status;
     transfers_.end(f.result);
@@ -405,6 +406,16 @@ StepResult GpuExecutor::wait() {
 Status GpuExecutor::run(GpuFlight& f) {
   KV_RETURN_IF_ERROR(pass_moments(f));
   return take_tokens(f);
+}
+
+void GpuExecutor::note_failure(const Status& status) {
+  if (has_failed_) return;
+  try {
+    failure_ = status.message();
+  } catch (const std::bad_alloc&) {
+    failure_ = "the GPU failed";  // so short that it needs no memory
+  }
+  has_failed_ = true;
 }
 
 Status GpuExecutor::pass_moments(GpuFlight& f) {

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 
 #include "base/clock.h"
 #include "contract/executor.h"
@@ -55,6 +57,10 @@ class GpuExecutor final : public Executor {
   StepResult wait() override;
   Nanos came_on_at() const override { return transfers_.came_on_at(); }
   void give_up_waiting() override { transfers_.give_up_waiting(); }
+
+  // The error after which the device runs nothing more, so that each step fails; "": there was none. Any
+  // thread; takes no lock.
+  std::string failure() const { return has_failed_ ? failure_ : std::string(); }
 
   // Tests and evaluation only; not while a step runs. All logits then come to the host.
   void set_tap(LogitsTap tap) { tap_ = std::move(tap); }
@@ -110,6 +116,7 @@ class GpuExecutor final : public Executor {
   // What the step before has sampled, where the step's tokens and history name it.
   void resolve_references(GpuFlight& f, const GpuFlight& before);
   Status run(GpuFlight& f);
+  void note_failure(const Status& status);
   Status pass_moments(GpuFlight& f);
 
   // --- Results (gpu_results.cc).
@@ -140,6 +147,8 @@ class GpuExecutor final : public Executor {
   int in_flight_ = 0;
   uint64_t queued_early_ = 0;
   std::vector<GpuCopy> copies_;
+  std::string failure_;  // written once, before has_failed_ is set
+  std::atomic<bool> has_failed_{false};
 };
 
 // Whether the device draws what the sampler would have to otherwise.

@@ -66,6 +66,7 @@ void handle_health(Exchange& exchange) {
 // Nothing here waits for the engine's thread: that it may hang is the point.
 void handle_livez(Exchange& exchange) {
   const ServerContext& server = exchange.server();
+  if (auto e = server.failure()) return exchange.respond(error_response(*e));
   const Nanos silent = server.service ? server.service->backend->silent_for() : 0;
   if (silent > server.options.liveness_timeout) {
     return exchange.respond(error_response(unavailable(
