@@ -21,6 +21,7 @@
 #include "model/templates/chat_template.h"
 #include "runtime/cost_profile.h"
 #include "runtime/engine_options.h"
+#include "runtime/serving_device.h"
 #include "sched/beliefs/length_predictors.h"
 #include "sched/registry.h"
 #include "server/browser_rules.h"
@@ -98,6 +99,7 @@ int check_config(const CLI::App& command, const SettingPlaces& places, ServeOpti
   check(kv_events_wanted(options).status());
   check(make_policy(runtime.scheduling_policy).status());
   check(check_limits(runtime));
+  check(check_build(runtime));
   check(make_length_predictor(runtime.beliefs.length_predictor).status());
   check(check_cost_profile(runtime.beliefs.cost_profile));
   check(check_chat_template(runtime.chat_template_path));

@@ -8,8 +8,11 @@
 
 namespace kvasir {
 
-// The first GPU. kUnavailable: there is none. kUnsupported: none that the kernels run on, or this build is
-// without CUDA; the message says how to build it with CUDA.
+// kUnsupported: this build is without CUDA; the message says how to build it with CUDA.
+Status check_cuda_build();
+
+// The first GPU. kUnavailable: there is none. kUnsupported: none that the kernels run on, or
+// check_cuda_build().
 Result<std::unique_ptr<Gpu>> open_cuda_gpu();
 
 }  // namespace kvasir

@@ -7,11 +7,23 @@
 
 namespace kvasir {
 
+namespace {
+
+Status named(const Status& status) {
+  return status.ok() ? status : error(status.code(), "--device cuda: {}", status.message());
+}
+
+}  // namespace
+
+Status check_build(const RuntimeOptions& options) {
+  return is_on_gpu(options) && !options.open_gpu ? named(check_cuda_build()) : Status();
+}
+
 Result<std::unique_ptr<ServingDevice>> make_serving_device(const RuntimeOptions& options,
                                                            const Decoder::Options& decoder) {
   if (!is_on_gpu(options)) return make_cpu_device(decoder);
   auto gpu = options.open_gpu ? options.open_gpu() : open_cuda_gpu();
-  if (!gpu.ok()) return error(gpu.status().code(), "--device cuda: {}", gpu.status().message());
+  if (!gpu.ok()) return named(gpu.status());
   return make_gpu_device(*std::move(gpu));
 }
 

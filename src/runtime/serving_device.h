@@ -58,6 +58,9 @@ class ServingDevice {
   virtual uint64_t activation_bytes() const = 0;
 };
 
+// Whether this build has what `--device` needs. kUnsupported: one line that names the flag.
+Status check_build(const RuntimeOptions& options);
+
 // For `--device`. kUnavailable, kUnsupported: there is no such GPU, or this build cannot use one. decoder:
 // for a CPU.
 Result<std::unique_ptr<ServingDevice>> make_serving_device(const RuntimeOptions& options,

@@ -104,6 +104,8 @@ class CheckConfig(Folder):
                             (("--scheduling-policy", "best"), "best"),
                             (("--scheduling-policy", "layerkv:x=1"), "x"),
                             (("--length-predictor", "best"), "best"),
+                            (("--device", "tpu"), "--device tpu: there are cpu and cuda"),
+                            (("--device", "cuda"), "--device cuda: this kvasir was built without CUDA"),
                             (("--default-slo", "ttft"), "--default-slo"),
                             (("--kv-cache-dtype", "f8"), "f8"),
                             (("--activation-type", "f8"), "f8"),
@@ -134,6 +136,9 @@ class CheckConfig(Folder):
         self.assertFalse(log.exists(), "a check makes no file")
         both = self.check(model_path(), "--scheduling-policy", "best", "--chat-template", "/nonexistent")
         self.assertEqual(len(both.stderr.splitlines()), 2, "all faults are told at once")
+        on_gpu = self.check("m", "--device", "cuda", "--kv-cache-dtype", "q8_0")
+        self.assertEqual(on_gpu.returncode, 1)
+        self.assertRegex(on_gpu.stderr, r"\Akvasir serve: --kv-cache-dtype q8_0: .*\nkvasir serve: --device cuda: .*\n\Z")
 
     def test_the_models_header_if_it_is_there(self):
         absent = self.check("/nonexistent/m.gguf")
