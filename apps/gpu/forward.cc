@@ -210,6 +210,8 @@ class Pass {
     step_.layers_per_group = kLayers;
     step_.attention = {GpuAttention{.window = 0,
                                     .count = step_.count,
+                                    .first = 0,
+                                    .end = step_.count,
                                     .rows = rows_->data(),
                                     .work = work_->data(),
                                     .work_count = static_cast<int32_t>(plan.work.size()),

@@ -77,7 +77,7 @@ Status GpuDevice::size(const RuntimeOptions& options, EngineOptions& engine) {
   const ModelSpec& spec = uploaded_->model().spec;
   const auto context = static_cast<uint32_t>(spec.context_length);
   const uint32_t longest = options.max_model_len > 0 ? std::min(options.max_model_len, context) : context;
-  const uint64_t activations = GpuExecutor::activation_bytes(spec, engine.scratch_tokens, longest);
+  const uint64_t activations = GpuExecutor::activation_bytes(spec, {engine.scratch_tokens, longest});
   KV_ASSIGN_OR_RETURN(const Gpu::Memory memory, gpu_->memory());
   total_bytes_ = memory.total_bytes;
   const auto share =
@@ -110,13 +110,13 @@ Result<std::unique_ptr<Executor>> GpuDevice::make_executor(const RuntimeOptions&
   KV_ASSIGN_OR_RETURN(std::unique_ptr<GpuExecutor> made,
                       GpuExecutor::make(*gpu_, uploaded_->model(), engine.cache.geometry, device_.data(),
                                         clock, link, kDepth));
-  const Status reserved = made->reserve(engine.scratch_tokens, engine.max_model_len);
+  const Status reserved = made->reserve({engine.scratch_tokens, engine.max_model_len});
   if (!reserved.ok()) {
     return error(reserved.code(), "--max-num-batched-tokens {}: the GPU has no room for the activations: {}",
                  engine.scratch_tokens, reserved.message());
   }
   activation_bytes_ =
-      GpuExecutor::activation_bytes(uploaded_->model().spec, engine.scratch_tokens, engine.max_model_len);
+      GpuExecutor::activation_bytes(uploaded_->model().spec, {engine.scratch_tokens, engine.max_model_len});
   if (options.tap) made->set_tap(options.tap);
   executor_ = made.get();
   return std::unique_ptr<Executor>(std::move(made));

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "base/units.h"
 #include "exec/gpu/uploaded_model.h"
 #include "exec/gpu_reference_decoder.h"
 #include "fakes/fake_gpu.h"
@@ -109,6 +110,37 @@ TEST(GpuExecutor, LogitsAreThoseOfTheReference) {
           << "pieces of " << piece << ", from position " << at;
     }
   }
+}
+
+// The logits are those of one pass, and partial results take the memory of a tile.
+TEST(GpuExecutor, AttentionInPassesHasTheSameBits) {
+  const GpuExecutor::Steps reserved = {300, kMostPositions, /*partial_bytes=*/0};
+  std::vector<float> whole, got;
+  uint64_t used[2] = {};
+  uint64_t record_bytes = 0;
+  for (const bool in_passes : {false, true}) {
+    GpuSteps steps(FakeGpuPace::kRandom);
+    steps.executor_->set_tap(
+        [&](SeqId, uint32_t, std::span<const float> logits) { got.assign(logits.begin(), logits.end()); });
+    const uint64_t before = steps.gpu_.memory()->free_bytes;
+    if (in_passes) {
+      ASSERT_TRUE(steps.executor_->reserve(reserved).ok());
+      const uint64_t taken = before - steps.gpu_.memory()->free_bytes;
+      EXPECT_GE(taken, GpuExecutor::activation_bytes(steps.uploaded_->model().spec, reserved));
+      EXPECT_LE(taken, GpuExecutor::activation_bytes(steps.uploaded_->model().spec, reserved) + 64 * kKiB);
+    }
+    for (const Interval tokens : {Interval{0, 300}, Interval{300, 500}}) {
+      const StepResult result = steps.run(steps.step(tokens));
+      ASSERT_TRUE(result.status.ok()) << result.status.message();
+    }
+    used[in_passes ? 1 : 0] = before - steps.gpu_.memory()->free_bytes;
+    if (!in_passes) whole = got;
+    const ModelSpec& spec = steps.file_->spec();
+    record_bytes = static_cast<uint64_t>(spec.heads * (2 + spec.head_dim)) * sizeof(float);
+  }
+  EXPECT_EQ(got, whole);
+  // The second step has 200 rows of two leaves; a tile has 64.
+  EXPECT_LE(used[1] + (400 - 128) * record_bytes, used[0] + 64 * kKiB);
 }
 
 TEST(GpuExecutor, ATableIsUploadedOnce) {

@@ -183,6 +183,10 @@ void Rig::make_gpu(const ModelFile& file, const LogitsTap& tap) {
   EXPECT_TRUE(made.ok());
   gpu_executor_ = made->get();
   gpu_executor_->set_tap(tap);
+  // Attention in passes of a tile each.
+  if (options_.seed % 2 == 1) {
+    EXPECT_TRUE(gpu_executor_->reserve({1, 1, /*partial_bytes=*/0}).ok());
+  }
   executor_ = std::move(made).value();
 }
 

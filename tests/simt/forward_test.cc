@@ -122,8 +122,8 @@ class Batch {
       plans.push_back(ops::gpu::plan_leaves(rows_of_window.back(), window, kMostRows));
     }
     for (size_t w = 0; w < windows.size(); ++w) {
-      step.attention.push_back({windows[w], step.count, rows_of_window[w].data(), plans[w].work.data(),
-                                static_cast<int32_t>(plans[w].work.size()), kMostRows});
+      step.attention.push_back({windows[w], step.count, 0, step.count, rows_of_window[w].data(),
+                                plans[w].work.data(), static_cast<int32_t>(plans[w].work.size()), kMostRows});
     }
   }
 

@@ -52,5 +52,19 @@ TEST(LeafWork, EveryRowMeetsEachOfItsLeavesOnce) {
   }
 }
 
+TEST(LeafWork, PassesHaveWholeTilesAndNoMoreRecordsThanAllowed) {
+  // 64 rows of one leaf, 150 of four, one of one.
+  const std::vector<RowPlace> rows = rows_of({{0, 64}, {800, 950}, {0, 1}});
+  EXPECT_EQ(pass_ends(rows, 0, 1000), (std::vector<int32_t>{215}));
+  EXPECT_EQ(pass_ends(rows, 0, 665), (std::vector<int32_t>{215})) << "64 + 600 + 1";
+  EXPECT_EQ(pass_ends(rows, 0, 664), (std::vector<int32_t>{192, 215}));
+  EXPECT_EQ(pass_ends(rows, 0, 345), (std::vector<int32_t>{128, 215})) << "64 + 256; 256 + 89";
+  EXPECT_EQ(pass_ends(rows, 0, 344), (std::vector<int32_t>{128, 192, 215}));
+  EXPECT_EQ(pass_ends(rows, 0, 319), (std::vector<int32_t>{64, 128, 192, 215}));
+  EXPECT_EQ(pass_ends(rows, 0, 0), (std::vector<int32_t>{64, 128, 192, 215})) << "a tile is the least";
+  EXPECT_EQ(pass_ends(rows, 1, 215), (std::vector<int32_t>{215})) << "a window of one leaf";
+  EXPECT_EQ(pass_ends({}, 0, 5), std::vector<int32_t>());
+}
+
 }  // namespace
 }  // namespace kvasir::ops::gpu

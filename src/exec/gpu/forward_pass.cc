@@ -97,15 +97,6 @@ class Pass {
     queue_.launch(args);
   }
 
-  const GpuAttention& attention_of(size_t layer) const {
-    const int32_t window = spec_.layer_specs[layer].window;
-    const auto found =
-        std::find_if(step_.attention.begin(), step_.attention.end(),
-                     [&](const GpuAttention& a) { return a.window == window && a.count == rows_; });
-    KV_CHECK(found != step_.attention.end(), "no plan for {} rows in the window {}", rows_, window);
-    return *found;
-  }
-
   KvLayer kv_of(size_t layer) const {
     KvLayer kv = step_.kv;
     kv.layer = static_cast<uint32_t>(layer);
@@ -121,33 +112,39 @@ class Pass {
     const auto number = static_cast<uint32_t>(layer);
     const bool early = mutant(Mutant::kRingReusedEarly);
     if (early && points_ != nullptr) points_->attended(number);
-    launch_attention(layer);
+    const int32_t window = spec_.layer_specs[layer].window;
+    int32_t attended = 0;
+    for (const GpuAttention& pass : step_.attention) {
+      if (pass.window != window || pass.count != rows_) continue;
+      launch_attention(layer, pass);
+      attended = pass.end;
+    }
+    KV_CHECK(attended == rows_, "no plan for {} rows in the window {}", rows_, window);
     if (!early && points_ != nullptr) points_->attended(number);
   }
 
-  void launch_attention(size_t layer) {
-    const GpuAttention& attention = attention_of(layer);
+  void launch_attention(size_t layer, const GpuAttention& pass) {
     LeafArgs leaf = {};
-    leaf.work = attention.work;
+    leaf.work = pass.work;
     leaf.q = scratch_.q;
-    leaf.rows = attention.rows;
+    leaf.rows = pass.rows;
     leaf.partials = scratch_.partials;
     leaf.kv = kv_of(layer);
     leaf.heads = spec_.heads;
-    leaf.window = attention.window;
+    leaf.window = pass.window;
     leaf.cap = cap_of(ops::reference::score_cap_of(spec_.score_cap));
-    leaf.count = attention.work_count;
-    leaf.most_rows = attention.most_rows;
+    leaf.count = pass.work_count;
+    leaf.most_rows = pass.most_rows;
     queue_.launch(leaf);
     MergeArgs merge = {};
     merge.partials = scratch_.partials;
-    merge.rows = attention.rows;
+    merge.rows = pass.rows + pass.first;
     merge.slices = step_.kv.slices;
-    merge.image = scratch_.operand;
+    merge.image = scratch_.operand + ops::operand_elements(pass.first, spec_.q_dim());
     merge.heads = spec_.heads;
     merge.head_dim = spec_.head_dim;
-    merge.window = attention.window;
-    merge.count = rows_;
+    merge.window = pass.window;
+    merge.count = pass.end - pass.first;
     queue_.launch(merge);
   }
 

@@ -10,11 +10,15 @@
 
 namespace kvasir {
 
-// What the first `count` rows of a step attend to in the layers of one window.
+// A pass of attention in the layers of one window: what rows [first, end) of a step attend to. All passes of
+// a window with the same `count` have the first `count` rows together, one after the other.
 struct GpuAttention {
   int32_t window = 0;
   int32_t count = 0;
-  const ops::gpu::RowPlace* rows = nullptr;  // [rows of the step], with the records of this window
+  int32_t first = 0;  // a multiple of kTileRows
+  int32_t end = 0;
+  const ops::gpu::RowPlace* rows = nullptr;  // [rows of the step], with the records of this window,
+                                             // which begin anew in each pass
   const ops::gpu::LeafWork* work = nullptr;  // [work_count]
   int32_t work_count = 0;
   int32_t most_rows = 1;  // of a piece of work, as plan_leaves() was told

@@ -10,6 +10,7 @@
 #include "base/leaf_tokens.h"
 #include "base/mutant.h"
 #include "ops/cpu/isa.h"
+#include "ops/gpu/layouts.h"
 
 namespace kvasir {
 namespace {
@@ -115,23 +116,28 @@ uint64_t bytes_of_bf16(int64_t count) {
   return static_cast<uint64_t>(count) * sizeof(uint16_t);
 }
 
-// A row has a partial result for each of its leaves.
-int64_t most_records(uint32_t rows, uint32_t longest) {
-  return int64_t{rows} * ((longest + kLeafTokens - 1) / kLeafTokens);
+// Of a pass of attention: a row has a partial result for each of its leaves.
+int64_t most_records(const ModelSpec& spec, const GpuExecutor::Steps& steps) {
+  const int64_t leaves = (int64_t{steps.longest} + kLeafTokens - 1) / kLeafTokens;
+  const auto bytes = bytes_of_floats(GpuScratch::sizes(spec, 0, /*records=*/1, 0).partials);
+  const int64_t usual = static_cast<int64_t>(steps.partial_bytes / bytes);
+  return std::min(steps.rows * leaves, std::max(ops::kTileRows * leaves, usual));
 }
 
 }  // namespace
 
-Status GpuExecutor::reserve(uint32_t rows, uint32_t longest) {
-  for (const Room& room : shared_room(rows, most_records(rows, longest))) {
+Status GpuExecutor::reserve(const Steps& steps) {
+  const int64_t records = most_records(model_.spec, steps);
+  for (const Room& room : shared_room(steps.rows, records)) {
     KV_RETURN_IF_ERROR(room.buffer->reserve(room.bytes));
   }
+  for (GpuFlight& f : flights_) f.image.set_most_records(records);
   return tables_.reserve();
 }
 
-uint64_t GpuExecutor::activation_bytes(const ModelSpec& spec, uint32_t rows, uint32_t longest) {
+uint64_t GpuExecutor::activation_bytes(const ModelSpec& spec, const Steps& steps) {
   const GpuScratch::Sizes s =
-      GpuScratch::sizes(spec, rows, most_records(rows, longest), static_cast<int64_t>(kLogitRows));
+      GpuScratch::sizes(spec, steps.rows, most_records(spec, steps), static_cast<int64_t>(kLogitRows));
   return bytes_of_floats(s.x + s.product + s.partials + s.logits) + bytes_of_bf16(s.operand + s.q) +
          DeviceTables::kReservedBytes;
 }

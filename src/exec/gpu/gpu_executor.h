@@ -46,11 +46,18 @@ class GpuExecutor final : public Executor {
                                                    const Clock& clock, Link* link, int depth = 2);
   ~GpuExecutor() override;
 
-  // Makes room in advance for steps of so many rows of sequences of at most `longest` tokens, in what all
-  // steps share. Larger steps still grow it. kExhausted. REQUIRES: no step is in flight.
-  Status reserve(uint32_t rows, uint32_t longest);
+  // Steps of at most so many rows of sequences of at most `longest` tokens.
+  struct Steps {
+    uint32_t rows;
+    uint32_t longest;
+    // Attention whose partial results need no more memory is one pass. More takes several (pass_ends()).
+    uint64_t partial_bytes = uint64_t{256} << 20;
+  };
+  // Makes room for them in advance, in what all steps share. Larger steps still grow it. kExhausted.
+  // REQUIRES: no step is in flight.
+  Status reserve(const Steps& steps);
   // Bytes of the device that reserve() takes.
-  static uint64_t activation_bytes(const ModelSpec& spec, uint32_t rows, uint32_t longest);
+  static uint64_t activation_bytes(const ModelSpec& spec, const Steps& steps);
 
   int depth() const override { return depth_; }
   void submit(Step step) override;

@@ -144,14 +144,25 @@ void StepImage::plan_attention() {
   work_.clear();
   records_ = 0;
   for (size_t w = 0; w < windows_.size(); ++w) {
+    // The same for each count, since rows have one place for their records.
+    const std::vector<int32_t> ends = pass_ends(rows_[w], windows_[w], most_records_);
     for (size_t layer = 0; layer < staying_.size(); ++layer) {
       const int32_t count = staying_[layer];
       if (count == 0 || (layer > 0 && count == staying_[layer - 1])) continue;
-      const std::span<RowPlace> rows = std::span(rows_[w]).first(static_cast<size_t>(count));
-      work_.push_back({windows_[w], count, w, plan_leaves(rows, windows_[w], kMostRowsOfWork), 0});
-      records_ = std::max(records_, work_.back().plan.records);
+      for (size_t pass = 0; pass < ends.size() && (pass == 0 || ends[pass - 1] < count); ++pass) {
+        add_work(w, count, pass == 0 ? 0 : ends[pass - 1], std::min(ends[pass], count));
+      }
     }
   }
+}
+
+void StepImage::add_work(size_t w, int32_t count, int32_t first, int32_t end) {
+  const std::span<RowPlace> rows =
+      std::span(rows_[w]).subspan(static_cast<size_t>(first), static_cast<size_t>(end - first));
+  Work work = {windows_[w], count, first, end, w, plan_leaves(rows, windows_[w], kMostRowsOfWork), 0};
+  for (LeafWork& piece : work.plan.work) piece.first_row += first;
+  records_ = std::max(records_, work.plan.records);
+  work_.push_back(std::move(work));
 }
 
 template <typename T>
@@ -178,7 +189,7 @@ GpuStep StepImage::step_at(const std::byte* device) const {
   step.layers_per_group = layers_per_group_;
   step.staying = staying_;
   for (const Work& work : work_) {
-    step.attention.push_back({work.window, work.count,
+    step.attention.push_back({work.window, work.count, work.first, work.end,
                               reinterpret_cast<const RowPlace*>(device + rows_at_[work.rows]),
                               reinterpret_cast<const LeafWork*>(device + work.at),
                               static_cast<int32_t>(work.plan.work.size()), kMostRowsOfWork});

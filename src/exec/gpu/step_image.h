@@ -28,6 +28,8 @@ struct LogitUse {
 class StepImage {
  public:
   explicit StepImage(const GpuModel& model);
+  // Attention to more leaves of rows than this is planned in passes, as pass_ends() has it.
+  void set_most_records(int64_t most) { most_records_ = most; }
 
   // Lays the step out; the places of its slices' tables follow by set_table(). Throws std::bad_alloc.
   // earlier: of the step before, to whose tokens rows may refer; null: none do.
@@ -52,7 +54,7 @@ class StepImage {
   size_t sampling_row_of(SeqId seq) const;
 
   int64_t rows() const { return static_cast<int64_t>(rows_[0].size()); }
-  int64_t records() const { return records_; }
+  int64_t records() const { return records_; }  // of the pass that has most
   // By logit row, in the order of the step's slices and positions.
   std::span<const LogitUse> logit_uses() const { return uses_; }
   // Rows whose hidden rows are wanted, in the same order.
@@ -71,14 +73,15 @@ class StepImage {
   };
   struct Work {
     int32_t window;
-    int32_t count;  // rows
-    size_t rows;    // index into rows_
+    int32_t count, first, end;  // as GpuAttention has them
+    size_t rows;                // index into rows_
     ops::gpu::LeafPlan plan;
     uint64_t at;
   };
   void add_rows(const Step& step, const StepImage* earlier);
   void add_uses(const Step& step);
   void plan_attention();
+  void add_work(size_t w, int32_t count, int32_t first, int32_t end);
   template <typename T>
   uint64_t add_part(const std::vector<T>& list);
 
@@ -102,6 +105,7 @@ class StepImage {
   std::vector<HiddenUse> hidden_uses_;
   std::vector<int32_t> hidden_rows_;
   int64_t records_ = 0;
+  int64_t most_records_ = INT64_MAX;
   bool refers_to_earlier_ = false;
 
   std::vector<Part> parts_;

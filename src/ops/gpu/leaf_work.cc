@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/leaf_tokens.h"
+#include "ops/gpu/layouts.h"
 
 namespace kvasir::ops::gpu {
 namespace {
@@ -15,6 +16,9 @@ int64_t first_leaf(const RowPlace& row, int32_t window) {
 int64_t last_leaf(const RowPlace& row) {
   return row.position / kLeafTokens;
 }
+int64_t records_of(const RowPlace& row, int32_t window) {
+  return last_leaf(row) + 1 - first_leaf(row, window);
+}
 
 }  // namespace
 
@@ -23,7 +27,7 @@ LeafPlan plan_leaves(std::span<RowPlace> rows, int32_t window, int32_t most_rows
   LeafPlan plan;
   for (RowPlace& row : rows) {
     row.first_record = plan.records - first_leaf(row, window);
-    plan.records += last_leaf(row) + 1 - first_leaf(row, window);
+    plan.records += records_of(row, window);
   }
   for (size_t begin = 0, end = 0; begin < rows.size(); begin = end) {
     while (end < rows.size() && rows[end].slice == rows[begin].slice) ++end;
@@ -40,6 +44,23 @@ LeafPlan plan_leaves(std::span<RowPlace> rows, int32_t window, int32_t most_rows
     }
   }
   return plan;
+}
+
+std::vector<int32_t> pass_ends(std::span<const RowPlace> rows, int32_t window, int64_t most_records) {
+  std::vector<int32_t> ends;
+  int64_t records = 0;  // of the pass at hand
+  for (size_t first = 0, end = 0; first < rows.size(); first = end) {
+    end = std::min(rows.size(), first + kTileRows);
+    int64_t more = 0;
+    for (size_t r = first; r < end; ++r) more += records_of(rows[r], window);
+    if (first > 0 && records + more > most_records) {
+      ends.push_back(static_cast<int32_t>(first));
+      records = 0;
+    }
+    records += more;
+  }
+  if (!rows.empty()) ends.push_back(static_cast<int32_t>(rows.size()));
+  return ends;
 }
 
 }  // namespace kvasir::ops::gpu

@@ -19,4 +19,9 @@ struct LeafPlan {
 // attends to its leaf once for all of them; at least 1.
 LeafPlan plan_leaves(std::span<RowPlace> rows, int32_t window, int32_t most_rows);
 
+// Attention in passes, whose partial results lie in the same memory one after the other: where each ends, in
+// rows. A pass has at most so many partial results, or is kTileRows rows; all but the last are multiples of
+// kTileRows, so that each writes whole tiles of the operand. No bit depends on it.
+std::vector<int32_t> pass_ends(std::span<const RowPlace> rows, int32_t window, int64_t most_records);
+
 }  // namespace kvasir::ops::gpu
