@@ -14,6 +14,8 @@ namespace kvasir {
 namespace {
 
 constexpr int kDepth = 2;  // steps in flight
+// A part of the GPU's memory that is left to what grows while it serves: block tables, and images of steps.
+constexpr uint64_t kPartThatGrows = 128;  // one in so many
 
 class GpuDevice final : public ServingDevice {
  public:
@@ -84,7 +86,8 @@ Status GpuDevice::size(const RuntimeOptions& options, EngineOptions& engine) {
       static_cast<uint64_t>(options.gpu_memory_utilization * static_cast<double>(memory.total_bytes));
   const uint64_t taken = memory.total_bytes - memory.free_bytes + activations;
   GpuRoom room;
-  room.most_bytes = memory.free_bytes - std::min(memory.free_bytes, activations);
+  room.most_bytes =
+      memory.free_bytes - std::min(memory.free_bytes, activations + memory.total_bytes / kPartThatGrows);
   room.usual_bytes = std::min(room.most_bytes, share - std::min(share, taken));
   return size_tiers(options, context, available_memory(), engine, room);
 }

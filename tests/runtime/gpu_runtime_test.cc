@@ -405,6 +405,18 @@ TEST_F(GpuRuntime, TheDeviceTierIsWhatUtilizationLeaves) {
   EXPECT_THAT(refusal(), HasSubstr("the GPU has no room for its weights"));
 }
 
+// The most that the flags allow leaves memory for the steps themselves.
+TEST_F(GpuRuntime, AFullGpuServes) {
+  options_.max_num_batched_tokens = 256;
+  const std::vector<RigRequest> requests = mixed_requests(6, 300);
+  const std::vector<RigOutput> expected = reference(requests);
+  options_.gpu_memory_utilization = 1;
+  const auto runtime = load();
+  ASSERT_TRUE(runtime);
+  EXPECT_LE(gpu_->memory()->free_bytes, 512 * kKiB);
+  expect_same(expected, run_all(*runtime, requests));
+}
+
 TEST_F(GpuRuntime, WhatDoesNotRunIsRefusedBeforeAGpuIsOpened) {
   const RuntimeOptions right = options_;
   struct Refused {
