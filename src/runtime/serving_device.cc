@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "exec/gpu/product_check.h"
 #include "runtime/device_limits.h"
 #include "runtime/open_cuda_gpu.h"
 
@@ -24,6 +25,7 @@ Result<std::unique_ptr<ServingDevice>> make_serving_device(const RuntimeOptions&
   if (!is_on_gpu(options)) return make_cpu_device(decoder);
   auto gpu = options.open_gpu ? options.open_gpu() : open_cuda_gpu();
   if (!gpu.ok()) return named(gpu.status());
+  KV_RETURN_IF_ERROR(named(check_products(**gpu)));
   return make_gpu_device(*std::move(gpu));
 }
 

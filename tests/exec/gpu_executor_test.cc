@@ -7,6 +7,7 @@
 #include <bit>
 
 #include "base/units.h"
+#include "exec/gpu/product_check.h"
 #include "exec/gpu/uploaded_model.h"
 #include "exec/gpu_reference_decoder.h"
 #include "fakes/fake_gpu.h"
@@ -321,6 +322,18 @@ TEST(GpuExecutor, WhatDoesNotRunIsRefused) {
   const auto kv =
       GpuExecutor::make(steps.gpu_, steps.uploaded_->model(), small, steps.memory_, steps.clock_, nullptr);
   EXPECT_NE(kv.status().message().find("--kv-cache-dtype bf16"), std::string::npos);
+}
+
+TEST(ProductCheck, AGpuWithOtherBitsIsRefused) {
+  for (const FakeGpuPace pace : {FakeGpuPace::kEarly, FakeGpuPace::kLate}) {
+    FakeGpu gpu(pace);
+    const Status good = check_products(gpu);
+    EXPECT_TRUE(good.ok()) << good.message();
+    gpu.spoil_products();
+    const Status wrong = check_products(gpu);
+    EXPECT_EQ(wrong.code(), ErrorCode::kUnsupported);
+    EXPECT_NE(wrong.message().find("1 of 512 outputs"), std::string::npos) << wrong.message();
+  }
 }
 
 TEST(FakeGpuDeathTest, TheHostFaultsWhereItFollowsADeviceAddress) {

@@ -26,7 +26,14 @@ class FakeGpu::Stream final : public GpuStream {
 
   void launch(const ops::gpu::EmbedArgs& args) override { add_kernel(args); }
   void launch(const ops::gpu::NormRowsArgs& args) override { add_kernel(args); }
-  void launch(const ops::gpu::GemmArgs& args) override { add_kernel(args); }
+  void launch(const ops::gpu::GemmArgs& args) override {
+    add_kernel(args);
+    if (!gpu_.spoils_products_) return;
+    add([this, last = args.out + (args.rows - 1) * args.out_stride] {
+      *gpu_.memory_.at(reinterpret_cast<uint32_t*>(last), 1) ^= 1;
+      return true;
+    });
+  }
   void launch(const ops::gpu::FinishQkvArgs& args) override { add_kernel(args); }
   void launch(const ops::gpu::LeafArgs& args) override { add_kernel(args); }
   void launch(const ops::gpu::MergeArgs& args) override { add_kernel(args); }

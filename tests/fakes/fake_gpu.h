@@ -34,6 +34,8 @@ class FakeGpu final : public Gpu {
   void allow_allocations(uint64_t count) { allowed_ = count; }
   // The device is lost: what is queued never runs, and each stream says so, also those that are made later.
   void lose();
+  // From now on the last bit of one output of each product is wrong.
+  void spoil_products() { spoils_products_ = true; }
   uint64_t copied_bytes() const { return copied_bytes_; }
   uint64_t marks() const { return marks_; }
   uint64_t gates() const { return gates_; }
@@ -47,6 +49,7 @@ class FakeGpu final : public Gpu {
   KernelsOnHost kernels_;
   const FakeGpuPace pace_;
   bool is_lost_ = false;
+  bool spoils_products_ = false;
   Random random_;
   uint64_t allowed_ = UINT64_MAX;
   uint64_t copied_bytes_ = 0;

@@ -464,6 +464,16 @@ TEST_F(GpuRuntime, WithoutAGpuThereIsOneLine) {
   EXPECT_EQ(refusal(), "--device cuda: there is no GPU");
 }
 
+TEST_F(GpuRuntime, AGpuWithOtherBitsIsRefused) {
+  options_.open_gpu = [] {
+    auto gpu = std::make_unique<FakeGpu>(FakeGpuPace::kLate);
+    gpu->spoil_products();
+    return Result<std::unique_ptr<Gpu>>(std::move(gpu));
+  };
+  EXPECT_THAT(refusal(),
+              testing::StartsWith("--device cuda: products of 8 rows on the GPU fake GPU have other"));
+}
+
 class OddHeads : public GpuRuntime {
  protected:
   static TinyLlamaShape shape() {
