@@ -1,6 +1,6 @@
 #include "exec/gpu/product_check.h"
 
-#include <cstring>
+#include <bit>
 #include <vector>
 
 #include "base/random.h"
@@ -33,7 +33,8 @@ int64_t count_wrong(const std::vector<uint16_t>& weights, const std::vector<uint
       for (size_t k = 0; k < kK; k += ops::kFusedProducts) {
         sum = ops::fused16(sum, x.data() + r * kK + k, weights.data() + j * kK + k);
       }
-      wrong += std::memcmp(&sum, out + r * kFeatures + j, sizeof(float)) == 0 ? 0 : 1;
+      const float got = out[r * kFeatures + j];
+      wrong += std::bit_cast<uint32_t>(sum) != std::bit_cast<uint32_t>(got);
     }
   }
   return wrong;
