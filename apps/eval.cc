@@ -215,7 +215,7 @@ int run_eval(const EvalOptions& options) {
   if (options.texts.empty() && !options.speed) {
     status = error(ErrorCode::kInvalidArgument, "nothing to do: give --text FILE, --speed, or both");
   }
-  if (!options.texts.empty() && options.runtime.device != "cpu") {
+  if (!options.texts.empty() && is_on_gpu(options.runtime)) {
     status = error(ErrorCode::kUnsupported,
                    "--text: a GPU gives the logits of sampled rows alone, and texts are compared in all of "
                    "them; leave it out, or use --device cpu");

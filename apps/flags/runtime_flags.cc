@@ -147,7 +147,7 @@ void add_device_flags(CLI::App& app, RuntimeOptions& o) {
          "--gpu-memory-utilization", o.gpu_memory_utilization,
          "With --device cuda, share of the GPU's memory for weights, activations, and keys and values; "
          "--kv-cache-memory-bytes takes the place of the last part")
-      ->capture_default_str()
+      ->default_str(fmt::format("{}", kDefaultGpuShare))
       ->check(between(0.01, 1.0));
 }
 

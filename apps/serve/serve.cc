@@ -32,6 +32,7 @@
 #include "runtime/device_limits.h"
 #include "runtime/join_cluster.h"
 #include "runtime/model_service.h"
+#include "runtime/open_cuda_gpu.h"
 #include "runtime/serving_device.h"
 #include "sched/registry.h"
 
@@ -184,6 +185,7 @@ Status serve(ServeOptions& options) {
   give_back_large_blocks();
   KV_RETURN_IF_ERROR(check_device(options.runtime));
   KV_RETURN_IF_ERROR(check_build(options.runtime));
+  if (is_on_gpu(options.runtime)) prepare_cuda();
   KV_RETURN_IF_ERROR(complete_options(options));
   KV_RETURN_IF_ERROR(use_inherited_socket(options.server));
   fit_descriptors(options.server.limits.max_connections);

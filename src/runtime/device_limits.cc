@@ -22,12 +22,19 @@ bool is_on_gpu(const RuntimeOptions& options) {
 }
 
 Status check_device(const RuntimeOptions& o) {
-  if (o.device == "cpu") return {};
+  if (o.device == "cpu") {
+    if (!o.gpu_memory_utilization) return {};
+    return error(ErrorCode::kInvalidArgument,
+                 "--gpu-memory-utilization {}: it is a share of a GPU's memory; leave it out, or give "
+                 "--device cuda",
+                 *o.gpu_memory_utilization);
+  }
   if (!is_on_gpu(o))
     return error(ErrorCode::kInvalidArgument, "--device {}: there are cpu and cuda", o.device);
-  if (!(o.gpu_memory_utilization > 0 && o.gpu_memory_utilization <= 1)) {
+  const double share = o.gpu_memory_utilization.value_or(kDefaultGpuShare);
+  if (!(share > 0 && share <= 1)) {
     return error(ErrorCode::kInvalidArgument,
-                 "--gpu-memory-utilization {}: it is a share, above 0 and up to 1", o.gpu_memory_utilization);
+                 "--gpu-memory-utilization {}: it is a share, above 0 and up to 1", share);
   }
   if (o.kv_cache_dtype != "bf16") {
     return refused(fmt::format("--kv-cache-dtype {}", o.kv_cache_dtype), "a GPU keeps K and V as bf16",

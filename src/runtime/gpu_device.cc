@@ -82,8 +82,8 @@ Status GpuDevice::size(const RuntimeOptions& options, EngineOptions& engine) {
   const uint64_t activations = GpuExecutor::activation_bytes(spec, {engine.scratch_tokens, longest});
   KV_ASSIGN_OR_RETURN(const Gpu::Memory memory, gpu_->memory());
   total_bytes_ = memory.total_bytes;
-  const auto share =
-      static_cast<uint64_t>(options.gpu_memory_utilization * static_cast<double>(memory.total_bytes));
+  const auto share = static_cast<uint64_t>(options.gpu_memory_utilization.value_or(kDefaultGpuShare) *
+                                           static_cast<double>(memory.total_bytes));
   const uint64_t taken = memory.total_bytes - memory.free_bytes + activations;
   GpuRoom room;
   room.most_bytes =

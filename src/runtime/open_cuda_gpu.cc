@@ -9,6 +9,10 @@ Status check_cuda_build() {
   return {};
 }
 
+void prepare_cuda() {
+  cuda::load_kernels_eagerly();
+}
+
 Result<std::unique_ptr<Gpu>> open_cuda_gpu() {
   return cuda::open_gpu();
 }

@@ -9,6 +9,8 @@ Status check_cuda_build() {
                "--preset cuda && cmake --build build/cuda --target kvasir");
 }
 
+void prepare_cuda() {}
+
 Result<std::unique_ptr<Gpu>> open_cuda_gpu() {
   return check_cuda_build();
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/affinity.h"
@@ -33,10 +34,13 @@ struct BeliefOptions {
   LengthPredictor* given = nullptr;         // used instead of both; outlives the runtime
 };
 
+constexpr double kDefaultGpuShare = 0.9;
+
 struct RuntimeOptions {
   std::string model_path;
-  std::string device = "cpu";           // cpu | cuda; device_limits.h says what a GPU does not do
-  double gpu_memory_utilization = 0.9;  // share of a GPU's memory for weights, activations and device tier
+  std::string device = "cpu";  // cpu | cuda; device_limits.h says what a GPU does not do
+  // Share of a GPU's memory for weights, activations and device tier; nothing: kDefaultGpuShare.
+  std::optional<double> gpu_memory_utilization;
   std::string
       quantization;  // a recipe for weights of F32, F16 and BF16 (recipe.h); empty: as they are stored
   int threads = 0;   // compute threads; 0: see compute_threads()

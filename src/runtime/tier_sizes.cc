@@ -168,8 +168,8 @@ Status size_tiers(const RuntimeOptions& options, uint64_t context, uint64_t avai
                  "--gpu-memory-utilization {}: weights and activations leave {} for keys and values, and one "
                  "block of {} tokens needs {}; give more, or a smaller --max-model-len, "
                  "--max-num-batched-tokens or model",
-                 options.gpu_memory_utilization, format_bytes(gpu->usual_bytes), options.block_size,
-                 format_bytes(cache.geometry.kv_block_bytes()));
+                 options.gpu_memory_utilization.value_or(kDefaultGpuShare), format_bytes(gpu->usual_bytes),
+                 options.block_size, format_bytes(cache.geometry.kv_block_bytes()));
   }
   if (fit == 0) {
     return error(ErrorCode::kExhausted,

@@ -68,6 +68,7 @@ void torture(const TinyLlamaShape& shape, FakeGpuPace pace) {
         choose_link(way, options);
         options.seed += 1000 * way;
         options.gpu_depth = 1 + static_cast<int>((way + layers_per_group) % 2);
+        options.gpu_passes = layers_per_group == 2;
         const TierTortureOutcome out = tiers.torture(options);
         EXPECT_EQ(out.wrong, 0U);
         sums.add(options, out.run);
@@ -103,6 +104,7 @@ TEST(GpuTiers, LayersAreOffloaded) {
   for (uint64_t way = 0; way < 3; ++way) {
     RigOptions options = tiers.layers(1);
     choose_link(way, options);
+    options.gpu_passes = way > 0;
     const TierTortureOutcome out = tiers.torture(options);
     EXPECT_EQ(out.wrong, 0U) << way;
     sums.add(options, out.run);

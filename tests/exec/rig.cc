@@ -183,8 +183,7 @@ void Rig::make_gpu(const ModelFile& file, const LogitsTap& tap) {
   EXPECT_TRUE(made.ok());
   gpu_executor_ = made->get();
   gpu_executor_->set_tap(tap);
-  // Attention in passes of a tile each.
-  if (options_.seed % 2 == 1) {
+  if (options_.gpu_passes) {
     EXPECT_TRUE(gpu_executor_->reserve({1, 1, /*partial_bytes=*/0}).ok());
   }
   executor_ = std::move(made).value();
@@ -217,6 +216,7 @@ void Rig::make_link() {
   MemoryLinkOptions link;
   if (gpu_) {
     mover_ = std::make_unique<GpuMover>(*gpu_);
+    EXPECT_TRUE(mover_->move({}).ok());  // makes its stream, while no gate is closed
     device = {gpu_memory_->data(), device.size()};
     link.mover = mover_.get();
   }

@@ -34,6 +34,7 @@ struct RigOptions {
   // On a GPU, with its numerics; `activation`, `isa` and `threads` then do not matter.
   std::optional<FakeGpuPace> gpu;
   int gpu_depth = 2;               // steps in flight
+  bool gpu_passes = true;          // attention in passes of a tile each
   std::string policy = "sarathi";  // or "random" or "random-forms", which `seed` feeds
   uint32_t blocks = 256;           // of the device tier's frames
   uint32_t host_blocks = 0;        // of the host tier; 0: none, and no link

@@ -174,6 +174,7 @@ void FakeGpu::release(std::byte* memory) {
 
 Result<std::unique_ptr<GpuStream>> FakeGpu::make_stream() {
   const std::lock_guard lock(mutex_);
+  expect_no_closed_gate();
   return std::unique_ptr<GpuStream>(std::make_unique<Stream>(*this));
 }
 

@@ -7,6 +7,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -221,10 +222,15 @@ class CudaGpu final : public Gpu {
 
 }  // namespace
 
-Result<std::unique_ptr<Gpu>> open_gpu() {
-  // Else a kernel is loaded when it is first launched, which may wait for the device, and that for a gate
-  // that the launching thread opens later.
+// Else a kernel is loaded when it is first launched, which may wait for the device, and that for a gate that
+// the launching thread opens later.
+void load_kernels_eagerly() {
   setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/1);
+}
+
+Result<std::unique_ptr<Gpu>> open_gpu() {
+  const char* loading = getenv("CUDA_MODULE_LOADING");
+  if (loading == nullptr || std::string_view(loading) != "EAGER") load_kernels_eagerly();
   int count = 0;
   const cudaError_t found = cudaGetDeviceCount(&count);
   if (found != cudaSuccess || count == 0) {

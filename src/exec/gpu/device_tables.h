@@ -32,7 +32,7 @@ class DeviceTables {
     bool allocates_nothing = true;
   };
   Need need_of(std::span<const StepSlice> slices) const;
-  // Room for the first tables, so many bytes. kExhausted.
+  // Room for the first tables: kReservedBytes. kExhausted.
   Status reserve();
   static constexpr uint64_t kReservedBytes = uint64_t{1} << 20;
   // kExhausted: there is no room for it.

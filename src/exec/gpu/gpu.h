@@ -62,11 +62,11 @@ class Gpu {
   // At a multiple of 256; the bytes hold anything. kExhausted: there is not so much left. bytes > 0.
   virtual Result<std::byte*> allocate(uint64_t bytes) = 0;
   virtual Result<std::byte*> allocate_pinned(uint64_t bytes) = 0;
-  // Of either kind. REQUIRES: nothing that is queued uses it. This and the two above wait for the device, on
-  // some devices until all that is queued is done. So REQUIRES of all three: no gate that is queued is
-  // closed.
+  // Of either kind. REQUIRES: nothing that is queued uses it.
   virtual void release(std::byte* memory) = 0;
   virtual Result<std::unique_ptr<GpuStream>> make_stream() = 0;
+  // These four wait for the device, on some devices until all that is queued is done. So REQUIRES of them: no
+  // gate that is queued is closed.
 
   // Sets a gate's word; the device then sees all that the host has written before.
   virtual void open_gate(uint32_t* word, uint32_t value) = 0;

@@ -88,7 +88,7 @@ std::vector<float> qkv_bias_of(const LayerWeights& layer, const ModelSpec& spec)
 
 }  // namespace
 
-// "t25": a fused step keeps 25 bits of its largest summand (ops/gpu/fused16.h).
+// "t25": a fused step cuts each summand at 25 fraction bits of the largest exponent (ops/gpu/fused16.h).
 std::string gpu_numerics_id() {
   NumericsId id;
   id.arithmetic = "mma16t25";

@@ -144,7 +144,7 @@ void StepImage::plan_attention() {
   work_.clear();
   records_ = 0;
   for (size_t w = 0; w < windows_.size(); ++w) {
-    // The same for each count, since rows have one place for their records.
+    // Passes end at the same rows whatever the count: a row has one first_record, which all counts share.
     const std::vector<int32_t> ends = pass_ends(rows_[w], windows_[w], most_records_);
     for (size_t layer = 0; layer < staying_.size(); ++layer) {
       const int32_t count = staying_[layer];
