@@ -40,7 +40,9 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-RIVALS = ("vllm,vllm-swap,vllm-random,orca,fastgen,sarathi,priority,rlp,s3,hcache,layerkv,apt-serve,apt-serve-s,cacheopt,ellm")
+# CacheOpt with late requests last, which attains more than with them critical, as the paper has them.
+RIVALS = ("vllm,vllm-swap,vllm-random,orca,fastgen,sarathi,priority,rlp,s3,hcache,layerkv,apt-serve,apt-serve-s,"
+          "cacheopt:late=last:preempt-for=running,ellm")
 CHOOSING, COMPARING = 1, 6  # the first of the seeds that choose the rival, and of those that compare
 KEPT = ("attainment_joint", "output_throughput", "request_throughput", "mean_ttft_ms", "p99_ttft_ms", "mean_itl_ms", "p99_itl_ms",
         "mean_e2el_ms", "p99_e2el_ms", "p99.9_e2el_ms", "judged", "completed", "preemptions", "mean_queue_ms")

@@ -3,8 +3,8 @@
 
     reproduce.py [NAME…] [--out build/reproduce] [--num-prompts N] [--jobs N] [--again] [--page-only]
 
-A NAME chooses the experiments whose file begins with it: layerkv, cacheopt, apt-serve, ellm, distkv (Infinite-LLM), sarathi, or
-one figure, as layerkv-fig8; all of those by default. Each run is a call of `kvasir simulate`; its result is kept in --out, and a
+A NAME chooses the experiment of that name, as layerkv-fig8, or else those whose file begins with it: layerkv, cacheopt,
+apt-serve, ellm, distkv (Infinite-LLM), sarathi; all of those by default. Each run is a call of `kvasir simulate`; its result is kept in --out, and a
 run that is there with the same flags is not run again: the command may be stopped at any time and goes on where it was.
 """
 
@@ -320,7 +320,7 @@ def page(runs, experiments):
 
 def options():
     parser = argparse.ArgumentParser(prog="./dev reproduce", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="experiments whose name begins so (default: those of the papers)")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="an experiment, or all whose name begins so (default: those of the papers)")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "reproduce", help="folder of the results and of index.html")
     parser.add_argument("--kvasir", type=Path, default=ROOT / "build" / "release" / "kvasir", help="the program")
     parser.add_argument("--num-prompts", type=int, default=0, help="requests of each run, for a quick look: figures are then not the papers'")

@@ -105,7 +105,10 @@ def once_more(build, tests, cases):
     """The entries of those that failed and now pass; none unless that makes everything pass."""
     real_time = {t["name"] for t in tests if "real-time" in property_of(t, "LABELS")}
     failed = [name for name, case in cases.items() if case.get("status") == "fail"]
-    if not 0 < len(failed) <= MOST_ONCE_MORE or not real_time.issuperset(failed) or any(
+    # Such as those whose program is missing.
+    did_not_run = [name for name, case in cases.items() if case.get("status") == "notrun" and not any(
+        skipped.get("message", "").startswith("SKIP_") for skipped in case.iter("skipped"))]
+    if did_not_run or not 0 < len(failed) <= MOST_ONCE_MORE or not real_time.issuperset(failed) or any(
             SANITIZER.search(cases[name].findtext("system-out") or "") for name in failed):
         return {}
     print(f"== once more, one at a time: {' '.join(failed)}", flush=True)

@@ -118,7 +118,7 @@ std::vector<Workload> make_registry() {
       {"longbench-filtered",
        "Apt-Serve, Sections 6.2 and 6.3: as longbench, with the high variance in input lengths that it "
        "speaks of",
-       "sum at most 2,048; outputs as longbench's",
+       "sum at most 2,048; outputs as longbench's, of which long ones are drawn again more often",
        "texts that are longer are left out, and not cut; prompts are even from 300 on",
        by_knots(kFilteredLongBenchPrompt), by_knots(kLongBenchOutput), Joined::kRedraw, 2048},
       {"wikitext", "Apt-Serve, Table 7", "means 914 / 521, medians 871 / 552, max 1,840 / 992",

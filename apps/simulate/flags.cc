@@ -126,7 +126,8 @@ void add_question_flags(CLI::App& app, SimulateOptions& o) {
       ->type_name(kFileType);
   app.add_option("--experiment-runs", o.experiment_runs, "Only these runs of --experiment (default: all)")
       ->type_name("NAME")
-      ->delimiter(',');
+      ->delimiter(',')
+      ->needs("--experiment");
   app.add_option(
          "--price", o.price,
          "CSV file of steps (columns prefill_rows, history, decode_rows, decode_context, sampled, projected, "

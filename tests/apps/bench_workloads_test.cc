@@ -124,13 +124,15 @@ TEST(Workloads, SumsHoldWhereThePapersCut) {
   EXPECT_LE(filtered.total.sorted.back(), 2048);
   EXPECT_GE(filtered.prompt.sorted.front(), 300);
   EXPECT_LT(filtered.total.above(2047), 0.01);
-  double kept = 0, prompts = 0;
+  double kept = 0, prompts = 0, outputs = 0;
   for (int64_t o : longbench.output.sorted) {
     const auto room = static_cast<double>(1748 - o);
     kept += room;
     prompts += room * (room + 600) / 2;
+    outputs += room * static_cast<double>(o);
   }
   filtered.prompt.expect_mean(prompts / kept, .005);
+  filtered.output.expect_mean(outputs / kept, .005);
 }
 
 TEST(Workloads, BooksComeInPieces) {

@@ -101,6 +101,12 @@ class SuiteTest(unittest.TestCase):
         fails(1, "bits", label="unit")
         result, ran = self.run_suite("-L", "^unit$")
         self.assertEqual((result != 0, sorted(ran)), (True, ["bits", "server"]))
+        # Beside one whose program is missing.
+        fails(1, "server")
+        (self.build / "python").rename(self.build / "python-away")
+        result, ran = self.run_suite("-L", "^unit$")
+        self.assertEqual((result != 0, ran), (True, ["server"]))
+        (self.build / "python-away").rename(self.build / "python")
         # Many at once are no accident.
         fails(0, "bits")
         for i in range(4):

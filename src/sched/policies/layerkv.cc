@@ -119,8 +119,8 @@ class LayerKvStep {
     const PrefillAllowance a = allowed_prefill(seq, view_.length_classes, view_.now, pace, survival_);
     allowed_s_ = std::min(allowed_s_, a.seconds);
     if (!a.missed) goes_on_s_ = std::min(goes_on_s_, a.seconds);
+    if (seq.slo.tbt_ms > 0) longest_s_ = std::min(longest_s_, kShareOfGap * seq.slo.tbt_ms / 1e3);
     if (a.missed || seq.slo.tbt_ms == 0) return;
-    longest_s_ = std::min(longest_s_, kShareOfGap * seq.slo.tbt_ms / 1e3);
     allowed_s_ = std::min(allowed_s_, longest_s_);
     goes_on_s_ = std::min(goes_on_s_, longest_s_);
   }
