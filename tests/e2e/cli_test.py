@@ -45,6 +45,8 @@ class Cli(unittest.TestCase):
         for arguments, line in (
                 ((*generate, "tpu"), "kvasir generate: --device tpu: there are cpu and cuda"),
                 ((*generate, "cuda"), "kvasir generate: --device cuda: "),
+                ((*generate, "cpu", "--gpu-memory-utilization", "0.5"),
+                 "kvasir generate: --gpu-memory-utilization 0.5: it is a share of a GPU's memory; leave it out"),
                 ((*generate, "cuda", "--kv-cache-dtype", "q8_0"), "kvasir generate: --kv-cache-dtype q8_0: "),
                 (("serve", "no-such.gguf", "--port", "0", "--device", "cuda", "--scheduling-policy", "hcache"),
                  "kvasir serve: --scheduling-policy hcache: "),
