@@ -12,6 +12,7 @@
 #include "apps/flags/runtime_flags.h"
 #include "base/clock.h"
 #include "base/random.h"
+#include "runtime/device_limits.h"
 
 namespace kvasir {
 namespace {
