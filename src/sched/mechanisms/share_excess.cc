@@ -6,16 +6,20 @@
 #include <numeric>
 
 namespace kvasir {
+namespace {
+
+std::vector<uint32_t> all_wanted(const std::vector<MemoryDemand>& demands) {
+  std::vector<uint32_t> out;
+  out.reserve(demands.size());
+  for (const MemoryDemand& d : demands) out.push_back(d.wanted);
+  return out;
+}
+
+}  // namespace
 
 std::vector<uint32_t> share_excess(const std::vector<MemoryDemand>& demands, uint64_t available) {
-  std::vector<uint32_t> given;
-  given.reserve(demands.size());
-  uint64_t wanted = 0;
-  for (const MemoryDemand& d : demands) {
-    given.push_back(d.wanted);
-    wanted += d.wanted;
-  }
-  if (wanted <= available) return given;
+  std::vector<uint32_t> given = all_wanted(demands);
+  if (std::accumulate(given.begin(), given.end(), uint64_t{0}) <= available) return given;
   // In each round a demand that would fall below its least is set to it, and the others bear the rest.
   std::vector<size_t> open(demands.size());
   std::iota(open.begin(), open.end(), size_t{0});
@@ -50,14 +54,8 @@ std::vector<uint32_t> share_excess(const std::vector<MemoryDemand>& demands, uin
 }
 
 std::vector<uint32_t> share_by_weight(const std::vector<MemoryDemand>& demands, uint64_t available) {
-  std::vector<uint32_t> given;
-  given.reserve(demands.size());
-  uint64_t wanted = 0;
-  for (const MemoryDemand& d : demands) {
-    given.push_back(d.wanted);
-    wanted += d.wanted;
-  }
-  if (wanted <= available) return given;
+  std::vector<uint32_t> given = all_wanted(demands);
+  if (std::accumulate(given.begin(), given.end(), uint64_t{0}) <= available) return given;
   // In each round the demands that break their bounds on the side that outweighs the other keep the bound,
   // and the others share what is left.
   std::vector<size_t> open(demands.size());
