@@ -323,7 +323,7 @@ def options():
     parser.add_argument("names", nargs="*", metavar="NAME", help="an experiment, or all whose name begins so (default: those of the papers)")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "reproduce", help="folder of the results and of index.html")
     parser.add_argument("--kvasir", type=Path, default=ROOT / "build" / "release" / "kvasir", help="the program")
-    parser.add_argument("--num-prompts", type=int, default=0, help="requests of each run, for a quick look: figures are then not the papers'")
+    parser.add_argument("--num-prompts", type=int, default=0, help="requests of each run, for a quick look: figures then cannot be compared with the papers'")
     parser.add_argument("--jobs", type=int, default=0, help="simulations at once (default: one for each core)")
     parser.add_argument("--again", action="store_true", help="run anew what another build of kvasir has run")
     parser.add_argument("--page-only", action="store_true", help="run nothing: write the page of what is there")

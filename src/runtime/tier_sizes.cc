@@ -82,10 +82,11 @@ Result<uint64_t> device_tier_bytes(const RuntimeOptions& options, uint64_t avail
   const uint64_t asked = options.kv_cache_memory_bytes;
   if (gpu) {
     if (asked <= gpu->most_bytes) return asked > 0 ? asked : gpu->usual_bytes;
-    return error(ErrorCode::kExhausted,
-                 "--kv-cache-memory-bytes {}: beside weights and activations only {} of the GPU's memory are "
-                 "free",
-                 format_bytes(asked), format_bytes(gpu->most_bytes));
+    return error(
+        ErrorCode::kExhausted,
+        "--kv-cache-memory-bytes {}: beside weights, activations and what steps need, {} of the GPU's "
+        "memory can be used; give at most that",
+        format_bytes(asked), format_bytes(gpu->most_bytes));
   }
   if (asked > available) {
     return error(ErrorCode::kExhausted, "--kv-cache-memory-bytes {}: only {} of memory are available{}",

@@ -400,7 +400,8 @@ TEST_F(GpuRuntime, TheDeviceTierIsWhatUtilizationLeaves) {
   options_.kv_cache_memory_bytes = blocks(60);
   EXPECT_TRUE(load()) << "the size in bytes takes the place of the share";
   options_.kv_cache_memory_bytes = 64 * kMiB;
-  EXPECT_THAT(refusal(), HasSubstr("--kv-cache-memory-bytes 64.00 MiB: beside weights and activations only"));
+  EXPECT_THAT(refusal(),
+              HasSubstr("--kv-cache-memory-bytes 64.00 MiB: beside weights, activations and what"));
   use_gpu(FakeGpuPace::kLate, 256 * kKiB);
   EXPECT_THAT(refusal(), HasSubstr("the GPU has no room for its weights"));
 }
