@@ -20,9 +20,9 @@
 
 namespace kvasir {
 
-// Called in the order in which they stand here, each once, but for what says something for people. Errors are
-// one line that names the flag or the file. The model outlives the device; the device outlives the link and
-// the executor that use it.
+// Functions are called in the order of declaration, each once; those that make texts at any time after
+// make_executor(). Errors are one line that names the flag or the file. The model outlives the device; the
+// device outlives the link and the executor that use it.
 class ServingDevice {
  public:
   virtual ~ServingDevice() = default;

@@ -16,7 +16,7 @@ namespace {
 // What its predictor was taught to round lengths up to.
 constexpr uint32_t kBucketTokens = 50;
 
-// Who makes way for a request that has used up its room: CacheOpt, Section 2.4.
+// Which request makes way for one that has used up its room: CacheOpt, Section 2.4.
 enum class RlpVictim : uint8_t {
   kItself,   // as RLP has it
   kLatest,   // FCFS: the latest arrival
