@@ -77,6 +77,8 @@ BenchConfig named(const Study& study, const SimulateOptions& options, const std:
                    {"belief_scale", fmt::format("{}", options.belief_scale)},
                    {"belief_learns", options.belief_learns ? "true" : "false"}};
   if (options.collectives != "apart") config.system.push_back({"collectives", options.collectives});
+  if (options.recomputed_rows != "together")
+    config.system.push_back({"recomputed_rows", options.recomputed_rows});
   if (o.result_filename.empty()) o.result_filename = fmt::format("simulation-{}.json", policy);
   return config;
 }

@@ -49,6 +49,13 @@ void add_system_flags(CLI::App& app, SimulateOptions& o) {
          "(the same, but transfers give way, in units of 256 KiB)")
       ->check(CLI::IsMember({"apart", "share", "yield"}))
       ->capture_default_str();
+  app.add_option(
+         "--recomputed-rows", o.recomputed_rows,
+         "How rows that recompute dropped K and V share a step with the others: together (one pass over "
+         "the weights), beside (at no cost to each other: a bound on what fused kernels could give, which "
+         "no device reaches)")
+      ->check(CLI::IsMember({"together", "beside"}))
+      ->capture_default_str();
   app.add_option("--noise", o.noise,
                  "Deviation of the logarithm of a step's time (default: what the device's truth says, 0 for "
                  "those of the catalogue)")

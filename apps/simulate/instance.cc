@@ -41,6 +41,7 @@ SimExecutor::Options SimulatedInstance::executor_options() {
   o.noise = setup_.noise;
   o.collectives = setup_.collectives_on_link ? &link_ : nullptr;
   o.transfers_yield = setup_.transfers_yield;
+  o.restores_beside = setup_.restores_beside;
   o.seed = setup_.seed + own_.number * kSeedStep;
   o.vocab_size = kVocabulary;
   o.layers = setup_.engine.cache.geometry.layers;

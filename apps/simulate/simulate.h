@@ -36,6 +36,7 @@ struct SimulateOptions {
   double memory_utilisation = 0.9;  // share of a device's memory for weights, KV cache and activations
   std::string engine_overhead = "kvasir";
   std::string collectives = "apart";  // from the link between device and host; or "share", "yield"
+  std::string recomputed_rows = "together";  // in one pass with the others, or "beside"
   // Of X, on the catalogue's devices: "f16" or "int8" (a policy's hidden cache).
   std::string hidden_cache_dtype = "f16";
   double noise = -1;  // deviation of the logarithm of a step's time; below 0: the device's own

@@ -48,6 +48,7 @@ struct SimulationSetup {
   double noise = 0;  // SimExecutor::Options::noise
   bool collectives_on_link = false;
   bool transfers_yield = false;  // then
+  bool restores_beside = false;  // SimExecutor::Options
   SimLink::Costs link{};
   Nanos request_overhead = 0;  // from sending a request to the engine's queue
   uint64_t seed = 0;           // of the noise, and of the prompts' tokens

@@ -121,6 +121,7 @@ Result<SimulationSetup> Study::setup_of(const SimulateOptions& options, const st
   setup.noise = system_.noise;
   setup.collectives_on_link = options.collectives != "apart";
   setup.transfers_yield = options.collectives == "yield";
+  setup.restores_beside = options.recomputed_rows == "beside";
   setup.link = system_.link;
   setup.request_overhead = system_.request_overhead;
   setup.seed = seed;

@@ -94,6 +94,26 @@ TEST_F(SimDurationTest, RowsThatComputeAgainMayPassTheWeightsOnTheirOwn) {
   EXPECT_EQ(executor.duration(step), 50 * kNanosPerMicro) << "there are none";
 }
 
+// 200 us for the step, 20 for the decode and its history of 41 tokens; 16 rows of 50 us after no history.
+TEST_F(SimDurationTest, RowsThatComputeAgainMayCostNothingBesideALongerStep) {
+  SimExecutor::Options o = options();
+  o.restores_beside = true;
+  const SimExecutor beside(o, clock_);
+  Step few, many;
+  few.slices = {slice(1, {0, 4}, RowKind::kRestore), slice(1, {40, 41}, RowKind::kDecode)};
+  many.slices = {slice(1, {0, 16}, RowKind::kRestore), slice(1, {40, 41}, RowKind::kDecode)};
+  Step alone;
+  alone.slices = {slice(1, {40, 41}, RowKind::kDecode)};
+  EXPECT_EQ(beside.duration(few), executor_.duration(alone));
+  Step restores;
+  restores.slices = {slice(1, {0, 16}, RowKind::kRestore)};
+  EXPECT_EQ(beside.duration(many), executor_.duration(restores) - executor_.duration({}));
+  EXPECT_GT(executor_.duration(many), beside.duration(many));
+  many.hints.fuse = false;
+  EXPECT_EQ(beside.duration(many),
+            executor_.duration(alone) + executor_.duration(restores) - executor_.duration({}));
+}
+
 TEST_F(SimDurationTest, ProjectionsCountByTokenAndWritesOfXDoNot) {
   KvProjection whole, part;
   whole.tokens = 16;

@@ -101,6 +101,27 @@ TEST(BatchCost, AStepIsNoFasterThanMemory) {
   EXPECT_GT(cost.seconds(much), cost.memory.of(much));
 }
 
+// 20 ms for the step, 1 for each of 4 requests, 0.01 for each of 1,000 tokens: 34. What is recomputed takes
+// 0.5 ms a token and 0.001 for their squares: 30 of one request 15.9, 60 of one 33.6, 70 of one 39.9.
+TEST(BatchCost, FusedKernelsTakeTheLongerOfTheirTimes) {
+  const BatchCost cost = BatchCost{{20e-3, 1e-3, 1e-5, 0.5e-3, 1e-6}, {}}.fused();
+  EXPECT_NEAR(cost.seconds({4, 1000, 0, 0}), 34e-3, 1e-12);
+  EXPECT_NEAR(cost.seconds({4, 1000, 30, 900}), 34e-3, 1e-12);
+  EXPECT_NEAR(cost.seconds({4, 1000, 60, 3600}), 34e-3, 1e-12);
+  EXPECT_NEAR(cost.seconds({4, 1000, 70, 4900}), 39.9e-3, 1e-12);
+  EXPECT_NEAR(cost.compute.again({4, 1000, 60, 3600}), 33.6e-3, 1e-12);
+  // With a knee at 8 rows: 0.5 ms a row above it. A token that is recomputed takes that, too.
+  CostModel costs;
+  costs.step_s = 20e-3;
+  costs.decode_row_s = 1e-3;
+  costs.prefill_row_s = 0.1e-3;
+  costs.knee_rows = 8;
+  costs.above_knee_s = 0.5e-3;
+  EXPECT_NEAR(BatchCost::believed(costs).seconds({4, 0, 60, 0}), 20e-3 + 4e-3 + 6e-3 + 28e-3, 1e-12);
+  EXPECT_NEAR(BatchCost::believed(costs).fused().seconds({4, 0, 30, 0}), 24e-3, 1e-12);
+  EXPECT_NEAR(BatchCost::believed(costs).fused().seconds({4, 0, 60, 0}), 36e-3, 1e-12);
+}
+
 TEST(BatchCost, BelievesWhatTheProfileSays) {
   const CostModel costs = truth();
   const BatchCost cost = BatchCost::believed(costs);

@@ -25,13 +25,15 @@ Token SimExecutor::token(SeqId seq, uint32_t position) const {
 
 Nanos SimExecutor::duration(const Step& step) const {
   StepLoad load = load_of(step, options_.layers);
-  double seconds = 0;
-  if (!step.hints.fuse) {
+  double restores_s = 0;
+  if (!step.hints.fuse || options_.restores_beside) {
     // They run in a pass of their own, within the same step of the engine.
     const StepLoad restores = take_restores(load);
-    if (!restores.chunks.empty()) seconds = options_.times->seconds(restores) - options_.times->seconds({});
+    if (!restores.chunks.empty())
+      restores_s = options_.times->seconds(restores) - options_.times->seconds({});
   }
-  seconds += options_.times->seconds(load);
+  double seconds = options_.times->seconds(load);
+  seconds = step.hints.fuse ? std::max(seconds, restores_s) : seconds + restores_s;
   if (options_.noise > 0) {
     uint64_t counter = 0;
     const double z = normal_draw(options_.seed, kNoiseStream + raw(step.id), &counter);

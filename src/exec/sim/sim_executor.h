@@ -32,6 +32,9 @@ class SimExecutor final : public Executor {
     // network of their own. It outlives the executor.
     SimLink* collectives = nullptr;
     bool transfers_yield = false;  // SimLink::collective()
+    // Rows that restore dropped cells run beside the rest of their step, and neither slows the other: the
+    // greater of the two times, in place of one pass. No device does that; it bounds what fused kernels give.
+    bool restores_beside = false;
   };
   // The clock, the link and the peers outlive the executor. Only the executor moves the clock, and the link
   // in its wait(). link: null where there is none; steps then have no transfers. peers: null where there are

@@ -17,6 +17,16 @@ LoadSeconds seconds_of(const LoadSeconds& operations, double per_second) {
 
 }  // namespace
 
+BatchCost BatchCost::fused() const {
+  BatchCost out;
+  out.compute.again_token_s = std::max(compute.again_token_s, memory.again_token_s);
+  out.compute.again_square_s = std::max(compute.again_square_s, memory.again_square_s);
+  // The rest as in seconds(), but for few rows: those of K2 stay below the knee, where memory bounds it.
+  out.memory = memory == LoadSeconds{} ? compute : memory;
+  out.memory.again_token_s = out.memory.again_square_s = 0;
+  return out;
+}
+
 // n tokens that are recomputed are a prompt's first n: n rows, and n (n + 1) / 2 pairs.
 BatchCost BatchCost::believed(const CostModel& costs) {
   const LoadSeconds below = {costs.step_s, costs.decode_row_s, costs.context_s,

@@ -47,6 +47,7 @@ struct LoadSeconds {
     return step_s + request_s * load.requests + context_s * load.context + again_token_s * load.again_tokens +
            again_square_s * load.again_squares;
   }
+  friend bool operator==(const LoadSeconds&, const LoadSeconds&) = default;
   // The part of the recomputed tokens.
   double again(const BatchLoad& load) const {
     return again_token_s * load.again_tokens + again_square_s * load.again_squares;
@@ -74,6 +75,10 @@ struct BatchCost {
     const double c = compute.of(load), m = memory.of(load);
     return c > m ? c : m;
   }
+
+  // Section 4.3.2, with kernels K1 (what is recomputed) and K2 (the rest of the step) fused at their best:
+  // neither slows the other, so T is the greater of the two.
+  BatchCost fused() const;
 
   static BatchCost believed(const CostModel& costs);
   static BatchCost corrected(const PublishedShape& shape);

@@ -40,6 +40,8 @@ struct EllmOptions {
   // weights on their own (hints: executors that know no better ignore them).
   bool overlap = true;
   bool fuse = true;
+  // Fused kernels are believed to be as good as can be: BatchCost::fused().
+  bool fused_cost = false;
   // For experiments: r, and the share of it that is recomputed, whatever memory has room for. Negative:
   // chosen.
   double ratio = -1;
@@ -66,7 +68,7 @@ struct Decision {
   uint32_t most_requests = 0;
 };
 
-BatchCost cost_of(const EllmOptions& o, const View& view) {
+BatchCost one_pass_cost(const EllmOptions& o, const View& view) {
   switch (o.cost) {
     case EllmOptions::Cost::kCorrected:
       return BatchCost::corrected(o.shape);
@@ -76,6 +78,11 @@ BatchCost cost_of(const EllmOptions& o, const View& view) {
       break;
   }
   return BatchCost::believed(view.costs);
+}
+
+BatchCost cost_of(const EllmOptions& o, const View& view) {
+  const BatchCost cost = one_pass_cost(o, view);
+  return o.fused_cost ? cost.fused() : cost;
 }
 
 // One step's plan.
@@ -516,7 +523,9 @@ std::unique_ptr<BatchPolicy> make_ellm(PolicySettings& settings) {
   o.measured = settings.flag("measured", o.measured);
   o.prompts = prompt_time(settings);
   o.overlap = settings.flag("overlap", o.overlap);
-  o.fuse = settings.flag("fusion", o.fuse);
+  const std::string fusion = settings.word("fusion", "on", {"on", "off", "ideal"});
+  o.fuse = fusion != "off";
+  o.fused_cost = fusion == "ideal";
   o.ratio = settings.number("ratio", o.ratio, 0, 1);
   o.again = settings.number("again", o.again, 0, 1);
   settings.needs("again", {"ratio"});
