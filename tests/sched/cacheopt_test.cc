@@ -266,6 +266,22 @@ TEST(CacheOptPolicy, ARequestWithoutRoomPreemptsTheFirstInTheOrderWhichMayBeItse
             "decode 4 [29, 30) samples\n");
 }
 
+// The first preempts itself, and its two cells come free when they lie on the host. It waits for none of them
+// any more, so they are room for the second, and the third is not preempted.
+TEST(CacheOptPolicy, WhatARequestThatPreemptsItselfGivesUpIsRoomForTheNext) {
+  View view = cacheopt_view(0);
+  set_host(view, 50, 50);
+  for (auto& row : view.costs.links) {
+    for (LinkCost& link : row) link = {0, 1e-12};
+  }
+  view.running = {decoding_since(decoding_seq(1, 8, 17), 0.06, 600, 1000),
+                  decoding_since(decoding_seq(2, 8, 17), 0.05, 100, 1000),
+                  decoding_since(decoding_seq(3, 20, 30), 0.01, 400, 1000)};
+  EXPECT_EQ(critical_plan(view, ":short=preempt"),
+            "preempt 1\nadd 1 [0, 16) kv host x2 now\ndrop 1 [0, 16) kv device x2 when_ready\n"
+            "decode 3 [29, 30) samples\n");
+}
+
 TEST(CacheOptPolicy, PromptsAreCutToTheTightestGapOrToTheBudget) {
   View view = cacheopt_view(50);
   view.costs.prefill_row_s = 1e-3;

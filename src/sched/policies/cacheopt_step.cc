@@ -292,7 +292,7 @@ class CacheOptStep {
         promise_changed(*victim);
       }
     }
-    if (builder_.available_cells() < cells) awaited_ += cells;
+    if (builder_.available_cells() < cells && !builder_.preempted(r.seq->id)) awaited_ += cells;
   }
 
   // Those that are to give up that many cells; none where all together have fewer.
