@@ -271,13 +271,10 @@ TEST(CacheOptPolicy, ARequestWithoutRoomPreemptsTheFirstInTheOrderWhichMayBeItse
 TEST(CacheOptPolicy, WhatARequestThatPreemptsItselfGivesUpIsRoomForTheNext) {
   View view = cacheopt_view(0);
   set_host(view, 50, 50);
-  for (auto& row : view.costs.links) {
-    for (LinkCost& link : row) link = {0, 1e-12};
-  }
   view.running = {decoding_since(decoding_seq(1, 8, 17), 0.06, 600, 1000),
                   decoding_since(decoding_seq(2, 8, 17), 0.05, 100, 1000),
                   decoding_since(decoding_seq(3, 20, 30), 0.01, 400, 1000)};
-  EXPECT_EQ(critical_plan(view, ":short=preempt"),
+  EXPECT_EQ(critical_plan(view, ":short=preempt:preempt=swap"),
             "preempt 1\nadd 1 [0, 16) kv host x2 now\ndrop 1 [0, 16) kv device x2 when_ready\n"
             "decode 3 [29, 30) samples\n");
 }
