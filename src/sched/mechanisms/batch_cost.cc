@@ -18,11 +18,11 @@ LoadSeconds seconds_of(const LoadSeconds& operations, double per_second) {
 }  // namespace
 
 BatchCost BatchCost::fused() const {
-  BatchCost out;
-  out.compute.again_token_s = std::max(compute.again_token_s, memory.again_token_s);
-  out.compute.again_square_s = std::max(compute.again_square_s, memory.again_square_s);
-  // The rest as in seconds(), but for few rows: those of K2 stay below the knee, where memory bounds it.
-  out.memory = memory == LoadSeconds{} ? compute : memory;
+  // One sum for both does not tell how much of a step without rows is computation: none, then.
+  const bool one_sum = memory == LoadSeconds{};
+  BatchCost out{compute, one_sum ? compute : memory};
+  if (one_sum) out.compute.step_s = 0;
+  out.compute.request_s = out.compute.context_s = 0;
   out.memory.again_token_s = out.memory.again_square_s = 0;
   return out;
 }

@@ -76,8 +76,8 @@ struct BatchCost {
     return c > m ? c : m;
   }
 
-  // Section 4.3.2, with kernels K1 (what is recomputed) and K2 (the rest of the step) fused at their best:
-  // neither slows the other, so T is the greater of the two.
+  // Section 4.3.2, with kernels K1 (what is recomputed, bound by computation) and K2 (the rest, bound by
+  // memory) fused at their best: neither slows the other, so T is the greater of the two.
   BatchCost fused() const;
 
   static BatchCost believed(const CostModel& costs);
