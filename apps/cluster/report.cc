@@ -184,7 +184,7 @@ Json instance_json(const ClusterReport::Instance& i) {
               {"kvasir_version", m.kvasir_version},
               {"numerics_id", m.numerics_id},
               {"geometry", m.geometry},
-              {"lends_memory", m.lends_memory}};
+              {"lends_cells", m.lends_cells}};
   out["status"] = i.status.empty() ? Json() : *parse_status(i.status);
   if (!i.trouble.empty()) out["trouble"] = i.trouble;
   return out;

@@ -59,6 +59,8 @@ struct LendingEvents {
   std::vector<uint32_t> lost;      // cells that no longer exist: their bytes are gone
   uint32_t refused = 0;            // requested cells that no peer lends
   Nanos recalled_by = 0;           // when the first cell recalled now is taken back by force
+  // The most that the peers of this moment lend, all together; UINT32_MAX: unknown. Reported in every turn.
+  uint32_t lendable = UINT32_MAX;
   // The cells that the oldest waiting request of a peer still needs and that this instance may lend, and its
   // arrival: requests that arrived here later go behind it. Reported in every turn.
   MemoryClaim awaited = {0, INT64_MAX};

@@ -34,8 +34,9 @@ struct EngineOptions {
   // How long peers must refuse to lend before the first waiting request runs without borrowed memory, or
   // fails.
   Nanos borrow_patience = 3 * kNanosPerSecond;
-  // How long the first waiting request may wait only for peers' memory before it fails. Meanwhile it returns
-  // grants that are too small, so that other instances' requests can use them, and asks again.
+  // How long the first waiting request may wait only for peers' memory before it fails: borrow_patience where
+  // all peers together lend too little for it. Meanwhile it returns grants that are too small, so that other
+  // instances' requests can use them, and asks again.
   Nanos borrow_timeout = 120 * kNanosPerSecond;
 
   // The engine tells it after every turn of the loop which blocks requests can reuse. Outlives the engine.

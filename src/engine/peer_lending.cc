@@ -126,6 +126,7 @@ void PeerLending::note_answers(const LendingEvents& events, Nanos now) {
   peers_.asked -= std::min(peers_.asked, granted + events.refused);
   missing_.cells -= std::min(missing_.cells, granted);
   if (granted > 0) refused_since_ = 0;
+  lendable_ = events.lendable;
   if (events.refused > 0 && refused_since_ == 0) refused_since_ = now;
 }
 
@@ -227,7 +228,7 @@ bool PeerLending::keeps_waiting() {
     stuck_ = head.id;
     stuck_since_ = now;
   }
-  if (now - stuck_since_ >= timeout_) {
+  if (now - stuck_since_ >= (within_reach(head) ? timeout_ : patience_)) {
     stuck_since_ = 0;
     return false;
   }
@@ -238,6 +239,12 @@ bool PeerLending::keeps_waiting() {
   }
   ask_again_at_ = now + patience_ / 4 + static_cast<Nanos>(part * static_cast<double>(patience_));
   return true;
+}
+
+bool PeerLending::within_reach(const SeqView& seq) const {
+  CellCapacity capacity = view_.capacity();
+  capacity.borrowed_cells = std::min(peers_.most_borrowed, lendable_);
+  return KvPlacement::of(view_.geometry.blocks_for(seq.max_total_tokens), capacity).fits;
 }
 
 bool PeerLending::expects_something() const {

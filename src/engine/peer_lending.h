@@ -47,10 +47,12 @@ class PeerLending {
   void show(const LendingEvents& events, Nanos now);
   void count(const LendingEvents& events);
   void give_back_empty(uint32_t cells);
+  // The peers that are there could lend what it may need.
+  bool within_reach(const SeqView& seq) const;
   MemoryClaim claim_own(const StepPlan& plan, bool steps_in_flight) const;
 
   const Nanos patience_;  // EngineOptions::borrow_patience
-  const Nanos timeout_;   // EngineOptions::borrow_timeout
+  const Nanos timeout_;   // EngineOptions::borrow_timeout: of the first request, within the peers' reach
   Lending& lending_;
   const Clock& clock_;
   KvCache& cache_;
@@ -65,10 +67,11 @@ class PeerLending {
   MemoryClaim own_;
   MemoryClaim missing_;
 
-  Nanos refused_since_ = 0;  // peers have lent nothing since then; 0: they lend, or were not asked
-  Nanos ask_again_at_ = 0;   // until then the first request asks for nothing; 0: it may ask
-  SeqId stuck_{};            // the first request, which waits only for peers' memory
-  Nanos stuck_since_ = 0;    // 0: no request does
+  uint32_t lendable_ = UINT32_MAX;  // LendingEvents::lendable
+  Nanos refused_since_ = 0;         // peers have lent nothing since then; 0: they lend, or were not asked
+  Nanos ask_again_at_ = 0;          // until then the first request asks for nothing; 0: it may ask
+  SeqId stuck_{};                   // the first request, which waits only for peers' memory
+  Nanos stuck_since_ = 0;           // 0: no request does
 };
 
 }  // namespace kvasir

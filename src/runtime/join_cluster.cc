@@ -104,7 +104,7 @@ Member member_of(const ClusterOptions& flags, const ClusterTransport& transport,
   if (model == nullptr) return m;
   m.numerics_id = model->numerics_id;
   m.geometry = model->geometry;
-  m.lends_memory = model->lend_cap_cells > 0;
+  m.lends_cells = model->lend_cap_cells;
   return m;
 }
 

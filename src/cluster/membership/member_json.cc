@@ -15,7 +15,7 @@ std::string member_to_json(const Member& m) {
               {"kvasir_version", m.kvasir_version},
               {"numerics_id", m.numerics_id},
               {"geometry", m.geometry},
-              {"lends_memory", m.lends_memory},
+              {"lends_cells", m.lends_cells},
               {"http_address", m.http_address}}
       .dump(-1, ' ', false, json::error_handler_t::replace);
 }
@@ -44,9 +44,11 @@ Result<Member> member_from_json(std::string_view text, PeerId id) {
     return corrupt("has no number 'wire_version'");
   }
   m.wire_version = wire->get<int>();
-  const auto lends = object.find("lends_memory");
-  if (lends == object.end() || !lends->is_boolean()) return corrupt("has no 'lends_memory'");
-  m.lends_memory = lends->get<bool>();
+  const auto lends = object.find("lends_cells");
+  if (lends == object.end() || !lends->is_number_unsigned() || *lends > UINT32_MAX) {
+    return corrupt("has no number 'lends_cells'");
+  }
+  m.lends_cells = lends->get<uint32_t>();
   m.id = std::move(id);
   return m;
 }

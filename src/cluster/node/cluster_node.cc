@@ -306,6 +306,7 @@ LendingEvents ClusterNode::turn(const LendingRequest& request, LendableCells& ow
     broker_->begin_turn(own);
     const Nanos now = hear_all();
     events = broker_->end_turn(request, now);
+    events.lendable = lendable_;
     set_due();
   });
   gone_ = broker_->gone();
@@ -361,9 +362,18 @@ void ClusterNode::hear(const Control& control, Nanos now) {
   m.due = true;
 }
 
+void ClusterNode::count_lendable() {
+  uint64_t cells = 0;
+  for (const Member& m : membership_->members()) {
+    if (check_compatible(options_.self, m).ok()) cells += m.lends_cells;
+  }
+  lendable_ = static_cast<uint32_t>(std::min<uint64_t>(cells, UINT32_MAX));
+}
+
 void ClusterNode::hear(const MembershipEvent& event, Nanos now) {
   if (const auto* joined = std::get_if<MemberJoined>(&event)) {
     meetings_[joined->member.id.instance] = {now + options_.meet_first, 0, true};
+    count_lendable();
   } else if (const auto* left = std::get_if<MemberLeft>(&event)) {
     transport_->forget(left->id);
     if (const std::shared_ptr<Data> data = this->data()) {
@@ -373,6 +383,7 @@ void ClusterNode::hear(const MembershipEvent& event, Nanos now) {
     broker_->lost(left->id, now);
     not_compatible_.erase(left->id.instance);
     meetings_.erase(left->id.instance);
+    count_lendable();
   } else if (const auto* elected = std::get_if<LeaderElected>(&event)) {
     broker_->leader(elected->leader.id, elected->leader.term, now);
   } else if (std::holds_alternative<DirectoryDown>(event)) {
@@ -386,6 +397,7 @@ void ClusterNode::hear(const MembershipEvent& event, Nanos now) {
     broker_->end_life();  // of which the event may be lost
     broker_->begin_life(again->id);
     for (const Member& m : membership_->members()) meet(m, now);
+    count_lendable();
     if (const auto leader = membership_->leader()) broker_->leader(leader->id, leader->term, now);
   }
 }

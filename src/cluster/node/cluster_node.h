@@ -164,6 +164,7 @@ class ClusterNode final : public Lending {
 
   void hear(const Control& control, Nanos now);
   void hear(const MembershipEvent& event, Nanos now);
+  void count_lendable();
   void meet(const Member& member, Nanos now);
   void meet_those_due(Nanos now);
 
@@ -190,6 +191,7 @@ class ClusterNode final : public Lending {
   bool broken_ = false;
   std::map<std::string, std::string> not_compatible_;  // by instance, why
   std::map<std::string, Meeting> meetings_;            // by instance
+  uint32_t lendable_ = UINT32_MAX;                     // LendingEvents::lendable
   std::atomic<Nanos> due_{0};
   std::atomic<Nanos> woken_at_{0};
   std::atomic<bool> woken_{false};

@@ -23,7 +23,7 @@ TEST(EtcdMembership, JoiningLeavingAndOneNameForOneInstance) {
   EXPECT_EQ(id_of(a), (PeerId{"a", epoch_a}));
   EXPECT_TRUE(a->members().empty());
   Member member_b = some_member("b");
-  member_b.lends_memory = false;
+  member_b.lends_cells = 0;
   member_b.id.epoch = take(b->join(member_b));
   // A new member knows the others at once, and they are told of it.
   ASSERT_EQ(b->members().size(), 1u);

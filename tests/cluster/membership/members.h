@@ -21,7 +21,7 @@ inline Member some_member(const std::string& name) {
   m.kvasir_version = "0.1.0";
   m.numerics_id = "kvasir-2/fma/q4_1/act-int8/kv-bf16/tp1";
   m.geometry = "f00d";
-  m.lends_memory = true;
+  m.lends_cells = 300;
   m.http_address = "http://127.0.0.1:8000";
   return m;
 }

@@ -115,7 +115,7 @@ TEST(MemberJson, ComesBackAsItWas) {
 TEST(MemberJson, RefusesAnyFieldThatIsMissingOrOfAnotherKind) {
   const std::string whole = member_to_json(some_member("a"));
   for (const char* field : {"transport", "transport_version", "transport_address", "wire_version",
-                            "kvasir_version", "numerics_id", "geometry", "lends_memory", "http_address"}) {
+                            "kvasir_version", "numerics_id", "geometry", "lends_cells", "http_address"}) {
     std::string without = whole, other = whole;
     const size_t at = without.find('"' + std::string(field) + '"');
     ASSERT_NE(at, std::string::npos) << field;
