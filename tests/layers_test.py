@@ -4,6 +4,7 @@ layers_test.py check ROOT   checks a source tree; one line per breach, exit code
 layers_test.py self-test    plants one breach of each rule in a small tree and sees that it is found
 """
 
+import os
 import pathlib
 import re
 import sys
@@ -247,7 +248,15 @@ def check_words(root):
             yield f"{inside}:{line_of(text, match.start())}: '{match.group(0)}': finish it, or leave it out"
 
 
-CHECKS = [check_includes, check_definitions, check_system_names, check_lengths, check_pragma_once, check_words]
+def check_scripts(root):
+    """Documentation prints their names as commands."""
+    for folder in ("tools", "bench", "deploy", ".ci"):
+        for path in sorted((root / folder).rglob("*")):
+            if path.is_file() and "__pycache__" not in path.parts and path.read_bytes()[:2] == b"#!" and not os.access(path, os.X_OK):
+                yield f"{path.relative_to(root).as_posix()}:1: a script with a #! line that cannot be executed: chmod +x"
+
+
+CHECKS = [check_includes, check_definitions, check_system_names, check_lengths, check_pragma_once, check_words, check_scripts]
 
 
 def breaches(root):
@@ -404,6 +413,13 @@ class SelfTest(unittest.TestCase):
             self.write("docs/a.md", f"see \n`/{path}/notes`\n")
             self.assert_breaches("docs/a.md:2: ")
         self.write("docs/a.md", "frame" + "work/a, ${TMPDIR:-/tmp} and https://a.org/work/b\n")
+        self.assert_breaches()
+
+    def test_scripts(self):
+        self.write("bench/a.py", "#!/usr/bin/env python3\n")
+        self.write("bench/b.py", "import sys\n")
+        self.assert_breaches("bench/a.py:1: a script")
+        (self.root / "bench/a.py").chmod(0o755)
         self.assert_breaches()
 
     def test_unfinished_work(self):
