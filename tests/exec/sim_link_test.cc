@@ -117,6 +117,12 @@ TEST(SimLinkYields, ATransferEndsItsUnitAndWaitsForTheCollective) {
   link.start(in(2, 100'000));
   EXPECT_EQ(link.collective(1'000'000, /*yields=*/true), 200'000 + 900'000);
   EXPECT_EQ(link.next_end(), std::nullopt);
+  // An exchange that ends within the unit stops nothing: 100 us of the transfer in 200, and the rest at once.
+  clock.advance(10'000'000);
+  const Nanos now = clock.now();
+  link.start(in(3, 1 << 20));
+  EXPECT_EQ(link.collective(100'000, /*yields=*/true), 200'000);
+  EXPECT_EQ(link.next_end(), now + 200'000 + 1'048'576 - 100'000);
 }
 
 // Steps of 400 us over four layers, of which 80 are exchanges: 20 after the attention of each layer, at 80 us

@@ -210,7 +210,8 @@ Nanos SimLink::collective(Nanos alone, bool yields) {
   Nanos unit_ends = INT64_MAX;
   if (yields) unit_ends = began + std::llround(unit_s / 2 / kShared * kNanosPerSecond);
   const bool moved = any_beside_collectives();
-  set_rate(yields && !moved ? 0 : kShared, began);
+  bool stopped = yields && !moved;
+  set_rate(stopped ? 0 : kShared, began);
   double left = static_cast<double>(alone);
   while (left > 0) {
     const Nanos now = clock_.now();
@@ -222,12 +223,14 @@ Nanos SimLink::collective(Nanos alone, bool yields) {
     left -= static_cast<double>(until - now) * speed;
     clock_.advance(until - now);
     run_until(until);
-    if (until >= unit_ends) set_rate(0, until);
+    if (until < unit_ends) continue;
+    set_rate(0, until);
+    stopped = true;
   }
   const Nanos ended = clock_.now();
   set_rate(1, ended);
   for (Lane lane : {kToDevice, kFromDevice}) {
-    if (yields && lanes_[lane].moving) lanes_[lane].since = ended + alone / kLooks / 2;
+    if (stopped && lanes_[lane].moving) lanes_[lane].since = ended + alone / kLooks / 2;
   }
   return ended - began;
 }
