@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "base/random.h"
@@ -11,26 +12,65 @@
 namespace kvasir::test {
 namespace {
 
+OutputRest exactly(double steps) {
+  return {steps, steps * steps, steps};
+}
+
 TEST(MemoryPeak, IsAtTheEndOfTheOneThatMattersMost) {
   MemoryPeak peak;
-  EXPECT_EQ(peak.with(100, 50), 150) << "alone, at its end";
-  peak.add(100, 50);
+  EXPECT_NEAR(peak.with({100, exactly(50)}), 150, 1e-9) << "alone, at its end";
+  peak.add({100, exactly(50)});
   // After 10 steps both have grown by 10; after 50 only the first is left.
-  EXPECT_EQ(peak.with(200, 10), 100 + 200 + 2 * 10);
+  EXPECT_NEAR(peak.with({200, exactly(10)}), 100 + 200 + 2 * 10, 1e-9);
   // Both end at once.
-  EXPECT_EQ(peak.with(200, 50), 100 + 200 + 2 * 50);
+  EXPECT_NEAR(peak.with({200, exactly(50)}), 100 + 200 + 2 * 50, 1e-9);
   // The new one ends later, and is small: the peak is at the end of the first.
-  EXPECT_EQ(peak.with(1, 60), 100 + 1 + 2 * 50);
+  EXPECT_NEAR(peak.with({1, exactly(60)}), 100 + 1 + 2 * 50, 1e-9);
   // It ends much later: at its own end it needs the most.
-  EXPECT_EQ(peak.with(1, 1000), 1001);
+  EXPECT_NEAR(peak.with({1, exactly(1000)}), 1001, 1e-9);
+}
+
+// A mean of 60 and a variance of 600: 30, 60 and 90 steps (30^2 x 2/3 = 600), each with a third. Of three
+// such requests that own 100 tokens all may be there after 90 steps: 3 x 190, which is less than 190 and
+// twice 190 x sqrt(2/3).
+TEST(MemoryPeak, FewMayAllBeThereAtOnce) {
+  const OutputRest rest = {60, 60 * 60 + 600, 1};
+  MemoryPeak peak;
+  for (int i = 0; i < 2; ++i) peak.add({100, rest});
+  EXPECT_NEAR(peak.with({100, rest}), 190 + 2 * 190 * std::sqrt(2.0 / 3), 1e-9);
+  MemoryPeak one;
+  EXPECT_NEAR(one.with({100, rest}), 190, 1e-9);
+  EXPECT_NEAR(peak.ending_within(29), 0, 1e-9);
+  EXPECT_NEAR(peak.ending_within(60), 2 * 2.0 / 3, 1e-9);
+}
+
+// Of 300 two thirds are there after 60 steps, more or less sqrt(300 x 2/9) = 8.2 of them.
+TEST(MemoryPeak, OfManySomeHaveEnded) {
+  const OutputRest rest = {60, 60 * 60 + 600, 1};
+  MemoryPeak peak;
+  for (int i = 0; i < 299; ++i) peak.add({10, rest});
+  EXPECT_NEAR(peak.with({10, rest}), 200 * 70 + 2 * 70 * std::sqrt(300 * 2.0 / 9), 1e-6);
+}
+
+// A variance of 60^2: c sd = 73.5, and 60 - 73.5 is below a step. It is 1, the others are 7.2 less each, and
+// the mean stays.
+TEST(MemoryPeak, NoLengthIsBelowAStep) {
+  MemoryPeak peak;
+  peak.add({0, {60, 2 * 60 * 60, 1}});
+  const double spread = std::sqrt(1.5 * 3600), cut = (1 - (60 - spread)) / 2;
+  EXPECT_NEAR(peak.ending_within(1), 1.0 / 3, 1e-9);
+  EXPECT_NEAR(peak.ending_within(60 - cut - 1e-6), 1.0 / 3, 1e-9);
+  EXPECT_NEAR(peak.ending_within(60 - cut + 1e-6), 2.0 / 3, 1e-9);
+  EXPECT_NEAR(peak.ending_within(60 + spread - cut + 1e-6), 1, 1e-9);
+  EXPECT_NEAR(1 + (60 - cut) + (60 + spread - cut), 3 * 60, 1e-9);
 }
 
 TEST(MemoryPeak, CountsThoseThatEndInTime) {
   MemoryPeak peak;
-  for (const double rest : {5.0, 20.0, 10.0, 10.0}) peak.add(1, rest);
-  EXPECT_EQ(peak.ending_within(4), 0u);
-  EXPECT_EQ(peak.ending_within(10), 3u);
-  EXPECT_EQ(peak.ending_within(1e9), 4u);
+  for (const double rest : {5.0, 20.0, 10.0, 10.0}) peak.add({1, exactly(rest)});
+  EXPECT_NEAR(peak.ending_within(4), 0, 1e-9);
+  EXPECT_NEAR(peak.ending_within(10), 3, 1e-9);
+  EXPECT_NEAR(peak.ending_within(1e9), 4, 1e-9);
 }
 
 // Against the need at each step.
@@ -42,7 +82,7 @@ TEST(MemoryPeak, AgreesWithASimulationOfTheSteps) {
     const uint64_t count = random.below(12);
     for (uint64_t i = 0; i < count; ++i) {
       all.emplace_back(random.below(100), 1 + random.below(40));
-      peak.add(all.back().first, all.back().second);
+      peak.add({static_cast<double>(all.back().first), exactly(all.back().second)});
     }
     all.emplace_back(random.below(100), 1 + random.below(40));
     int most = 0;
@@ -53,7 +93,7 @@ TEST(MemoryPeak, AgreesWithASimulationOfTheSteps) {
       }
       most = std::max(most, need);
     }
-    EXPECT_EQ(peak.with(all.back().first, all.back().second), most);
+    EXPECT_NEAR(peak.with({static_cast<double>(all.back().first), exactly(all.back().second)}), most, 1e-9);
   }
 }
 

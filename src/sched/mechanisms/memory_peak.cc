@@ -1,44 +1,94 @@
 #include "sched/mechanisms/memory_peak.h"
 
 #include <algorithm>
-#include <utility>
+#include <cmath>
 
 namespace kvasir {
+namespace {
 
-MemoryPeak::MemoryPeak(std::vector<Request> requests) : requests_(std::move(requests)) {
-  std::sort(requests_.begin(), requests_.end(),
-            [](const Request& a, const Request& b) { return a.rest > b.rest; });
+// One need in forty is greater.
+constexpr double kDeviations = 2;
+
+bool longer(double a, double b) {
+  return a > b;
 }
 
-void MemoryPeak::add(double owned, double rest) {
-  const auto at = std::upper_bound(requests_.begin(), requests_.end(), rest,
-                                   [](double value, const Request& r) { return value > r.rest; });
-  requests_.insert(at, {owned, rest});
-}
+}  // namespace
 
-double MemoryPeak::with(double owned, double rest) const {
-  double peak = 0, sum = 0, count = 0;
-  bool added = false;
-  const auto end_at = [&](double tokens, double steps) {
-    sum += tokens;
-    count += 1;
-    peak = std::max(peak, sum + count * steps);
-  };
-  for (const Request& r : requests_) {
-    if (!added && r.rest <= rest) {
-      end_at(owned, rest);
-      added = true;
+// The need at a time, of the lengths that reach it.
+struct MemoryPeak::Need {
+  double all_owned = 0, all = 0;                            // of requests that may reach it
+  double owned = 0, count = 0;                              // P_j owned_j, and P_j
+  double spread = 0, spread_owned = 0, spread_squares = 0;  // P_j (1 - P_j), times owned_j, times its square
+
+  void add(const Length& length) {
+    if (length.shorter == kLengths - 1) {
+      all_owned += length.owned;
+      all += 1;
     }
-    end_at(r.owned, r.rest);
+    owned += length.owned / kLengths;
+    count += 1.0 / kLengths;
+    // P_j is 1/3, 2/3 and 1 in turn, and P_j (1 - P_j) 2/9, 2/9 and 0.
+    const double more = (length.shorter - 1) * 2.0 / 9;
+    spread += more;
+    spread_owned += more * length.owned;
+    spread_squares += more * length.owned * length.owned;
   }
-  if (!added) end_at(owned, rest);
+  double after(double steps) const {
+    const double variance = spread_squares + steps * (2 * spread_owned + steps * spread);
+    const double likely = owned + count * steps + kDeviations * std::sqrt(std::max(0.0, variance));
+    return std::min(likely, all_owned + all * steps);
+  }
+};
+
+// mean + c sd, mean, mean - c sd have that variance with c = sqrt(3/2). None is below a step; then the others
+// are as much shorter, so that the mean stays.
+std::array<MemoryPeak::Length, MemoryPeak::kLengths> MemoryPeak::lengths_of(const Request& request) {
+  const double mean = std::max(1.0, request.rest.mean);
+  const double spread = std::sqrt(1.5 * std::max(0.0, request.rest.square - mean * mean));
+  const double cut = std::max(0.0, 1 - (mean - spread)) / 2;
+  return {{{request.owned, std::max(1.0, mean + spread - cut), 2},
+           {request.owned, std::max(1.0, mean - cut), 1},
+           {request.owned, std::max(1.0, mean - spread), 0}}};
+}
+
+MemoryPeak::MemoryPeak(std::span<const Request> requests) {
+  lengths_.reserve(kLengths * requests.size());
+  for (const Request& r : requests) {
+    for (const Length& length : lengths_of(r)) lengths_.push_back(length);
+  }
+  std::sort(lengths_.begin(), lengths_.end(),
+            [](const Length& a, const Length& b) { return longer(a.steps, b.steps); });
+}
+
+void MemoryPeak::add(const Request& request) {
+  for (const Length& length : lengths_of(request)) {
+    const auto at = std::upper_bound(lengths_.begin(), lengths_.end(), length.steps,
+                                     [](double steps, const Length& l) { return longer(steps, l.steps); });
+    lengths_.insert(at, length);
+  }
+}
+
+double MemoryPeak::with(const Request& request) const {
+  Need need;
+  double peak = 0;
+  const auto added = lengths_of(request);
+  auto next = added.begin();
+  for (auto it = lengths_.begin(); it != lengths_.end() || next != added.end();) {
+    const bool own = it == lengths_.end() || (next != added.end() && next->steps >= it->steps);
+    const Length& length = own ? *next++ : *it++;
+    need.add(length);
+    const bool last = (it == lengths_.end() || it->steps < length.steps) &&
+                      (next == added.end() || next->steps < length.steps);
+    if (last) peak = std::max(peak, need.after(length.steps));
+  }
   return peak;
 }
 
-size_t MemoryPeak::ending_within(double steps) const {
-  const auto first = std::partition_point(requests_.begin(), requests_.end(),
-                                          [&](const Request& r) { return r.rest > steps; });
-  return static_cast<size_t>(requests_.end() - first);
+double MemoryPeak::ending_within(double steps) const {
+  const auto first = std::partition_point(lengths_.begin(), lengths_.end(),
+                                          [&](const Length& l) { return longer(l.steps, steps); });
+  return static_cast<double>(lengths_.end() - first) / kLengths;
 }
 
 }  // namespace kvasir

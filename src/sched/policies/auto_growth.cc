@@ -11,7 +11,7 @@ namespace {
 
 // A request can rely on memory that others give up where at least so many are believed to end before its
 // first token is due. With fewer, whether one ends in time is chance, and memory would stay idle meanwhile.
-constexpr size_t kEnoughEnds = 6;
+constexpr double kEnoughEnds = 6;
 
 }  // namespace
 
@@ -26,9 +26,9 @@ AutoGrowth::AutoGrowth(const View& view, const AutoRequests& requests, const Pla
     if (builder.preempted(r.seq->id)) continue;
     const double owned = r.seq->own_kv_cells(Tier::kDevice) + r.seq->promised(Tier::kDevice);
     blocks += owned / groups;
-    if (counts(r)) counted.push_back({owned / groups * block_tokens, r.steps});
+    if (counts(r)) counted.push_back({owned / groups * block_tokens, r.rest});
   }
-  peak_ = MemoryPeak(std::move(counted));
+  peak_ = MemoryPeak(counted);
   room_ = std::max(0.0, blocks) * block_tokens;
 }
 
@@ -46,7 +46,7 @@ double AutoGrowth::owned_if_admitted(const AutoRequest& r) const {
 }
 
 double AutoGrowth::peak_with(const AutoRequest& r) const {
-  return peak_.with(owned_if_admitted(r), r.steps);
+  return peak_.with({owned_if_admitted(r), r.rest});
 }
 
 bool AutoGrowth::outgrown_by(const AutoRequest& r) const {
@@ -58,7 +58,7 @@ bool AutoGrowth::outgrown_by(const AutoRequest& r) const {
 }
 
 void AutoGrowth::add(const AutoRequest& r) {
-  if (counts(r)) peak_.add(owned_if_admitted(r), r.steps);
+  if (counts(r)) peak_.add({owned_if_admitted(r), r.rest});
 }
 
 }  // namespace kvasir

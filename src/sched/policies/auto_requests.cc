@@ -73,9 +73,9 @@ AutoRequests::AutoRequests(const View& view, const AutoOptions& options, AutoSta
   }
   double steps = 0;
   for (AutoRequest& r : running) {
-    r.returned = state.returns.just_returned(r.seq->id, r.steps);
+    r.returned = state.returns.just_returned(r.seq->id, r.rest.mean);
     r.keeps = keeps(r, state);
-    steps += r.steps;
+    steps += r.rest.mean;
   }
   if (!running.empty()) steps_of_one_ = 2 * steps / static_cast<double>(running.size());
 }
@@ -118,7 +118,7 @@ double AutoRequests::mean_alone_s() const {
 void AutoRequests::stretch(AutoRequest& r, double mean_s, AutoState& state) const {
   const double alone_s = std::max(r.alone_s, mean_s);
   const double age_s = to_seconds(view_.now - r.seq->arrival);
-  r.left_s = state.stretch.factor() * alone_s - age_s - r.steps * step_s_;
+  r.left_s = state.stretch.factor() * alone_s - age_s - r.rest.mean * step_s_;
   r.late = age_s > kMostStretch * alone_s;
   if (!r.seq->slo.any()) r.worth = worth_by_response_ratio(r.worth, age_s, alone_s);
   if (r.late) state.news.note_stretched(*r.seq, age_s / alone_s);
@@ -136,7 +136,7 @@ AutoRequest AutoRequests::request(const SeqView& seq, AutoState& state) const {
   AutoRequest r;
   r.seq = &seq;
   r.worth = seq.weight;
-  r.steps = rest.mean;
+  r.rest = rest;
   r.finish_s = prices_.finish_s(costs, work);
   r.busy_s =
       r.finish_s + (1 - scarce_) * costs.step_s * work.token_steps / std::max(1.0, device_tokens(view_));

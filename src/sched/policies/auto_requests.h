@@ -33,7 +33,7 @@ struct AutoRequest {
   double busy_s = 0;      // the same where memory is short in every step: what it takes from others
   double size_s = 0;      // how far apart admissions like it are
   double alone_s = 0;     // what it would take alone; of those without a bound to keep
-  double steps = 1;       // that it is expected to take still
+  OutputRest rest;        // of its output: steps that it takes still
   bool late = false;      // it cannot meet its bounds any more, or nothing is given for them
   bool bounded = false;   // a bound is still to be kept
   bool sits_out = false;  // late: beside its row those on time would be late, too
