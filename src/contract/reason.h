@@ -17,6 +17,7 @@ enum class Cause : uint8_t {
   kIsLate,      // `other` needs a block, and `seq` is late
   kCanWait,     // `other` needs a block; the next token of `seq` is due in a
   kCostliest,   // `other` needs a block; what is left of `seq` costs a
+  kBecomesX,    // its history is to be computed again and kept as X
   kMakesWay,    // it is late; `other` heads the queue, which lacks a blocks and b places
 
   // --- `seq` has rows.

@@ -22,6 +22,7 @@ TEST(Reason, EachInWords) {
       {{Cause::kCanWait, kSeq, kOther, 5.25}, "preempted 3: 7 needs a block, and 3 has 5.25 s left"},
       {{Cause::kCostliest, kSeq, kOther, 12.3},
        "preempted 3: 7 needs a block, and 3 costs most to finish, 12.3 s"},
+      {{Cause::kBecomesX, kSeq}, "preempted 3: its history is to be computed again and kept as X"},
       {{Cause::kMakesWay, kSeq, kOther, 12, 1},
        "preempted 3: late, it makes way for the queue from 7 on, which lacks 12 blocks and 1 places"},
       {{Cause::kTurnAlone, kSeq, {}, 4},

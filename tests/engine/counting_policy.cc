@@ -24,6 +24,8 @@ PlanCounts& PlanCounts::operator+=(const PlanCounts& other) {
   disk_decode_steps += other.disk_decode_steps;
   again_decode_steps += other.again_decode_steps;
   x_restores += other.x_restores;
+  switches_to_x += other.switches_to_x;
+  returned_as_x += other.returned_as_x;
   for (size_t k = 0; k < promises.size(); ++k) promises[k] += other.promises[k];
   claims_called += other.claims_called;
   loans_due += other.loans_due;
@@ -47,8 +49,13 @@ StepPlan CountingPolicy::plan(const View& view) {
     const uint32_t kv = s.kv_cells(Tier::kDevice) + s.kv_cells(Tier::kHost) + s.kv_cells(Tier::kDisk);
     counts_.x_restores += has_rows(s) && s.x_elsewhere() && kv + s.dropped_cells < s.blocks * groups;
   }
+  for (const Reason& reason : plan.reasons) counts_.switches_to_x += reason.cause == Cause::kBecomesX;
   bool x = false, disk = false, again = false;
   for (const Rows& r : plan.rows) {
+    counts_.returned_as_x +=
+        !r.writes.x.empty() && std::any_of(view.waiting.begin(), view.waiting.end(), [&](const SeqView& s) {
+          return s.id == r.seq && s.blocks == 0 && s.first_token_time > 0;
+        });
     for (const auto* list : {&view.running, &view.waiting}) {
       const auto it =
           std::find_if(list->begin(), list->end(), [&](const SeqView& s) { return s.id == r.seq; });

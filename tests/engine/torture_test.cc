@@ -174,12 +174,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, FormTorture,
                                   (std::get<2>(c.param) ? "_faults" : "_calm");
                          });
 
-// Histories kept as X where there is no tier but the device, upgraded, preempted and prefilled again.
-using HiddenCase = std::tuple<std::string, int, uint32_t, bool>;
-class HiddenTorture : public testing::TestWithParam<HiddenCase> {};
-
-TEST_P(HiddenTorture, EveryOutputIsWhatItsTokensSay) {
-  const auto& [policy, depth, layers_per_group, costly] = GetParam();
+TortureConfig hidden(const std::string& policy, int depth, uint32_t layers_per_group, bool costly) {
   TortureConfig config;
   config.policy = policy + ":hidden-share=1";
   config.depth = depth;
@@ -196,6 +191,16 @@ TEST_P(HiddenTorture, EveryOutputIsWhatItsTokensSay) {
     config.costs.projected_token_s = 0.01e-6;
     config.slo = {.ttft_ms = 1, .tbt_ms = 2};
   }
+  return config;
+}
+
+// Histories kept as X where there is no tier but the device, upgraded, preempted and prefilled again.
+using HiddenCase = std::tuple<std::string, int, uint32_t, bool>;  // costly
+class HiddenTorture : public testing::TestWithParam<HiddenCase> {};
+
+TEST_P(HiddenTorture, EveryOutputIsWhatItsTokensSay) {
+  const auto& [policy, depth, layers_per_group, costly] = GetParam();
+  const TortureConfig config = hidden(policy, depth, layers_per_group, costly);
   const TortureOutcome out = torture(config);
   expect_right(config, out);
   const PlanCounts& c = out.counts;
@@ -213,6 +218,42 @@ INSTANTIATE_TEST_SUITE_P(Shapes, HiddenTorture,
                          [](const auto& c) {
                            return (std::get<0>(c.param) == "apt-serve" ? std::string("Types_depth")
                                                                        : std::string("Chunks_depth")) +
+                                  std::to_string(std::get<1>(c.param)) + "_f" +
+                                  std::to_string(std::get<2>(c.param)) +
+                                  (std::get<3>(c.param) ? "_costly" : "_free");
+                         });
+
+// The same with requests that had K and V and become X: those that come back from a preemption, those that
+// the choice for a step gives X, and those that make room for the queue. With costs the paper's price of it,
+// which lacks the recomputation.
+using SwitchCase = std::tuple<std::string, int, uint32_t, bool>;  // costly
+class SwitchTorture : public testing::TestWithParam<SwitchCase> {};
+
+TEST_P(SwitchTorture, EveryOutputIsWhatItsTokensSay) {
+  const auto& [policy, depth, layers_per_group, costly] = GetParam();
+  TortureConfig config = hidden(policy + (costly ? ":switch-cost=off" : ""), depth, layers_per_group, costly);
+  config.prefix_caching = layers_per_group == 4;
+  const TortureOutcome out = torture(config);
+  expect_right(config, out);
+  const PlanCounts& c = out.counts;
+  std::printf("%llu steps, %llu preemptions, %llu became X, %llu came back as X\n",
+              static_cast<unsigned long long>(out.steps), static_cast<unsigned long long>(out.preemptions),
+              static_cast<unsigned long long>(c.switches_to_x),
+              static_cast<unsigned long long>(c.returned_as_x));
+  EXPECT_GT(c.returned_as_x, 0u);
+  EXPECT_EQ(c.switches_to_x > 0, policy.find("returning") == std::string::npos);
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, SwitchTorture,
+                         testing::ValuesIn(shapes<std::string, int, uint32_t, bool>(
+                             6,
+                             {"apt-serve:to-x=returning", "apt-serve:to-x=running", "apt-serve:to-x=queue",
+                              "apt-serve-s:to-x=running"},
+                             {1, 2}, {1, 4}, {false, true})),
+                         [](const auto& c) {
+                           const std::string& policy = std::get<0>(c.param);
+                           return (policy.starts_with("apt-serve-s") ? "Chunks_" : "Types_") +
+                                  policy.substr(policy.find('=') + 1) + "_depth" +
                                   std::to_string(std::get<1>(c.param)) + "_f" +
                                   std::to_string(std::get<2>(c.param)) +
                                   (std::get<3>(c.param) ? "_costly" : "_free");

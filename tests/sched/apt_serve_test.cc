@@ -134,9 +134,113 @@ TEST(AptServePolicy, NoneIsKeptAsXWithoutGain) {
   // A step projects 0.26 s, and half of half of a second is allowed.
   view.costs.projected_token_s = 0.26 / 192;
   expect_waits(waits(1, 48, 4, {.ttft_ms = 9000, .tbt_ms = 1000}));
+  EXPECT_NE(apt_serve_plan(view, "apt-serve:all-share=0.27"), "decode 2 [29, 30) samples\n");
   view.geometry.x_bytes_per_token_layer = 0;
   view.device.per_slab[index_of(Form::kX)] = 0;
   expect_waits(waits(1, 48, 4));
+}
+
+// With 50 tokens it takes four blocks as K and V; as X four of X, which are half of that, and the last one as
+// K and V: the room of three.
+TEST(AptServePolicy, OneThatComesBackMayBeKeptAsX) {
+  View view = view_of(50, 0, 10);
+  view.running = {timed(decoding_seq(2, 20, 30), 0.1)};
+  SeqView back = timed(waiting_seq(1, 48), 4);
+  back.known_tokens = 50;
+  view.waiting = {back};
+  view.device.spare_slabs = 2 * 4 - 1;
+  EXPECT_EQ(apt_serve_plan(view), "decode 2 [29, 30) samples\n");
+  for (const char* policy : {"apt-serve:to-x=returning", "apt-serve:to-x=running", "apt-serve:to-x=queue"}) {
+    EXPECT_EQ(apt_serve_plan(view, policy),
+              "promise 1 2 cells on device\nprefill 1 [0, 50) samples x2 keeps kv x0 x x2\n")
+        << policy;
+  }
+}
+
+// The first of a plan's reasons, or nothing.
+std::string first_reason(const char* policy, const View& view) {
+  const StepPlan plan = make_policy(policy).value()->plan(view);
+  return plan.reasons.empty() ? "" : name(plan.reasons[0].cause);
+}
+
+// Nothing is free, 1 and 3 begin a block, and twelve blocks have room for what follows, in blocks of 1,024
+// bytes: 1 and 3 need two each, also as X; 2 needs eight, or five as X; 4 needs two, also as X. Each of four
+// requests would wait for 112 tokens of 2 in four layers: 4 x 112 x 4 rho = 0.1344 s. The values in
+// microseconds by the byte:
+//
+//   1, 3          0.4 / 2,048 = 195
+//   2 as X        (0.4 - 0.1344) / 5,120 = 51.9; then K and V, 0.1344 / 3,072 = 43.8; at once 0.4 / 8,192
+//   = 48.8 4             0.095 / 2,048 = 46.4
+//
+// So 1, 3, 2 as X and 4 are taken, and one block is left, which is too little for the K and V of 2.
+View view_of_a_switch() {
+  View view = view_of(20, 0, 20);
+  view.running = {timed(decoding_seq(1, 10, 17), 0.4), timed(decoding_seq(2, 10, 124), 0.4),
+                  timed(decoding_seq(3, 10, 17), 0.4), timed(decoding_seq(4, 10, 30), 0.095)};
+  view.costs.projected_token_s = 3e-4 / 4;
+  return view;
+}
+
+TEST(AptServePolicy, TheChoiceForADecodeStepMayGiveXToOneWithKv) {
+  View view = view_of_a_switch();
+  const char* to_the_letter = "apt-serve:to-x=running:switch-cost=off:hidden-share=1";
+  const std::string becomes_x =
+      "preempt 2\ndrop_all 2 kv device\ndecode 1 [16, 17) samples\ndecode 3 [16, 17) samples\n"
+      "decode 4 [29, 30) samples\n";
+  EXPECT_EQ(apt_serve_plan(view, to_the_letter), becomes_x);
+  EXPECT_EQ(first_reason(to_the_letter, view), "preempt_become_x");
+  // Without X the least by the byte goes, which is 4.
+  for (const char* policy : {"apt-serve:hidden-share=1", "apt-serve:to-x=returning:hidden-share=1",
+                             "apt-serve:to-x=running:switch-cost=off:hidden-share=0.39"}) {
+    EXPECT_EQ(apt_serve_plan(view, policy).substr(0, 10), "preempt 4\n") << policy << ": eight of twenty";
+    EXPECT_EQ(first_reason(policy, view), "preempt_memory") << policy;
+  }
+  EXPECT_EQ(apt_serve_plan(view, "apt-serve-s:to-x=running:switch-cost=off:hidden-share=1"), becomes_x);
+  // All of 0.0336 s that projecting 2 takes, in a quarter of the bound, or in a half of it.
+  view.running[0].slo.tbt_ms = 130;
+  view.running[0].last_token_time = view.running[2].last_token_time = kNow - from_seconds(0.1);
+  EXPECT_EQ(apt_serve_plan(view, to_the_letter).substr(0, 10), "preempt 4\n");
+  EXPECT_EQ(apt_serve_plan(view, (std::string(to_the_letter) + ":all-share=0.5")).substr(0, 10),
+            "preempt 2\n");
+}
+
+// Its recomputation costs each of the four 123 rows: 492 R. With R = 40 us the K and V of 2 are worth
+// (0.1344 + 0.0197) / 3,072 = 50.2 by the byte, and 4 is worth (0.095 + 0.0046) / 2,048 = 48.7; with 10 us
+// 45.4 and 47.0.
+TEST(AptServePolicy, ThatItsKvWouldBeComputedAgainCounts) {
+  View view = view_of_a_switch();
+  view.costs.prefill_row_s = 40e-6;
+  EXPECT_EQ(apt_serve_plan(view, "apt-serve:to-x=running:hidden-share=1").substr(0, 10), "preempt 4\n");
+  EXPECT_EQ(apt_serve_plan(view, "apt-serve:to-x=running:switch-cost=off:hidden-share=1").substr(0, 10),
+            "preempt 2\n");
+  view.costs.prefill_row_s = 10e-6;
+  EXPECT_EQ(apt_serve_plan(view, "apt-serve:to-x=running:hidden-share=1").substr(0, 10), "preempt 2\n");
+}
+
+// As X, 1 would free three blocks, which cost 3 x 112 x 4 rho = 0.1344 s, 43.8 us a byte, and with its
+// recomputation of 123 ms 164. The prompt of three blocks is worth 0.2 / 3,072 = 65, or
+// (0.2 - 3 x 48 x 4 rho) / 1,536 = 92.7 as X and then 0.0576 / 1,536 = 37.5.
+TEST(AptServePolicy, OneWithKvMayMakeRoomForTheQueue) {
+  View view = view_of(50, 1, 20);
+  view.running = {timed(decoding_seq(1, 10, 124), 0.05), timed(decoding_seq(3, 10, 30), 0.05)};
+  view.waiting = {waits(2, 48, 0.2)};
+  view.costs.projected_token_s = 1e-4;
+  const std::string decodes = "decode 3 [29, 30) samples\ndecode 1 [123, 124) samples\n";
+  for (const char* policy : {"apt-serve", "apt-serve:to-x=running"}) {
+    EXPECT_EQ(apt_serve_plan(view, policy), decodes) << policy;
+  }
+  const std::string makes_room = apt_serve_plan(view, "apt-serve:to-x=queue");
+  EXPECT_EQ(makes_room.substr(0, 10), "preempt 1\n");
+  EXPECT_NE(makes_room.find("prefill 2 [0, 48) samples\n"), std::string::npos) << makes_room;
+  EXPECT_EQ(first_reason("apt-serve:to-x=queue", view), "preempt_become_x");
+  EXPECT_EQ(apt_serve_plan(view, "apt-serve:to-x=queue:hidden-share=0.15"), decodes)
+      << "eight of fifty blocks";
+  view.costs.prefill_row_s = 1e-3;
+  EXPECT_EQ(apt_serve_plan(view, "apt-serve:to-x=queue"), decodes);
+  EXPECT_EQ(apt_serve_plan(view, "apt-serve:to-x=queue:switch-cost=off").substr(0, 10), "preempt 1\n");
+  // The last one that runs keeps what it has.
+  view.running.pop_back();
+  EXPECT_EQ(apt_serve_plan(view, "apt-serve:to-x=queue:switch-cost=off").substr(0, 9), "decode 1 ");
 }
 
 // rho of the 24 tokens without K and V in four layers, times two requests: 0.5 s.
@@ -152,6 +256,7 @@ TEST(AptServePolicy, OneKeptAsXSitsOutWhileItsTokenCostsMoreThanItHasWaited) {
   EXPECT_EQ(with(0.49), "decode 2 [29, 30) samples\n");
   EXPECT_NE(with(0.51).find("decode 1"), std::string::npos);
   EXPECT_NE(with(0.49, {.tbt_ms = 900}).find("decode 1"), std::string::npos) << "half of its gap is over";
+  EXPECT_EQ(apt_serve_plan(view, "apt-serve:step-share=0.6"), "decode 2 [29, 30) samples\n") << "0.54 s";
   view.running = {hidden(1, 40, 0.01)};
   EXPECT_EQ(apt_serve_plan(view), both) << "no other runs";
 }

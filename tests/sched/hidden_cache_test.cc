@@ -58,6 +58,21 @@ TEST(HiddenCache, WhatAProjectionTakes) {
       << "and those of its last block";
 }
 
+// Three blocks that decodes have filled, the last one in part: 40 tokens, 32 of them in full blocks.
+TEST(HiddenCache, WhatAChangeToXCostsAndFrees) {
+  View view = forms_view(10, 3, 4);
+  SeqView s = decoding_seq(1, 10, 40);
+  view.costs.prefill_row_s = 0.6;
+  EXPECT_DOUBLE_EQ(projection_seconds_as_x(view, s), 0.1 * 32);
+  view.costs.projected_token_s = 0.01;
+  EXPECT_DOUBLE_EQ(projection_seconds_as_x(view, s), 0.01 * 4 * 32);
+  EXPECT_EQ(bytes_freed_as_x(view.geometry, s), 3 * 1024u - (3 * 512 + 1024));
+  s = decoding_seq(1, 10, 65);  // four full blocks, and the one that its next row begins
+  EXPECT_EQ(bytes_freed_as_x(view.geometry, s), 4 * 1024u - (5 * 512 + 1024));
+  s.own_cells[index_of(Form::kKv)][index_of(Tier::kDevice)] = 4;  // others hold the first block, too
+  EXPECT_EQ(bytes_freed_as_x(view.geometry, s), 0u);
+}
+
 TEST(HiddenCache, APromptKeptAsXLeavesItsLastBlockAsKv) {
   View view = forms_view(10, 4, 4);
   view.waiting = {waiting_seq(1, 40)};

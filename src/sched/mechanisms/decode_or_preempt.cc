@@ -29,7 +29,7 @@ uint32_t blocks_wanted(const View& view) {
 
 uint32_t blocks_wanted(const View& view, const PlanBuilder& builder) {
   return static_cast<uint32_t>(std::count_if(view.running.begin(), view.running.end(), [&](const SeqView& s) {
-    return wants_block(view, s) && !builder.has_rows(s.id);
+    return wants_block(view, s) && !builder.has_rows(s.id) && !builder.preempted(s.id);
   }));
 }
 

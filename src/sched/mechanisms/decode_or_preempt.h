@@ -17,8 +17,8 @@ std::vector<const SeqView*> by_arrival(const std::vector<SeqView>& sequences);
 
 // Whether it decodes, and needs a block that it neither holds nor is promised.
 bool wants_block(const View& view, const SeqView& seq);
-// The number of such blocks over all running sequences; the second form without blocks that the plan has
-// given them.
+// The number of such blocks over all running sequences; the second form without those that have rows or
+// are preempted in the plan.
 uint32_t blocks_wanted(const View& view);
 uint32_t blocks_wanted(const View& view, const PlanBuilder& builder);
 

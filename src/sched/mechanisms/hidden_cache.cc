@@ -24,6 +24,12 @@ Interval full_blocks(const View& view, const SeqView& seq) {
   return {0, seq.ready_tokens - seq.ready_tokens % view.geometry.block_tokens};
 }
 
+double seconds_to_project(const View& view, double tokens) {
+  const CostModel& costs = view.costs;
+  if (costs.projected_token_s > 0) return costs.projected_token_s * view.geometry.layers * tokens;
+  return kProjectionShare * costs.prefill_row_s * tokens;
+}
+
 }  // namespace
 
 bool held_as_x(const SeqView& seq) {
@@ -51,10 +57,16 @@ uint64_t free_bytes(const View& view, const PlanBuilder& builder) {
 double projection_seconds(const View& view, const SeqView& seq) {
   const uint32_t kv = seq.blocks == 0 ? seq.cached_resident_cells : seq.kv_cells(Tier::kDevice);
   const uint32_t there = kv / view.geometry.groups() * view.geometry.block_tokens;
-  const double tokens = seq.known_tokens - std::min(seq.known_tokens, there);
-  const CostModel& costs = view.costs;
-  if (costs.projected_token_s > 0) return costs.projected_token_s * view.geometry.layers * tokens;
-  return kProjectionShare * costs.prefill_row_s * tokens;
+  return seconds_to_project(view, seq.known_tokens - std::min(seq.known_tokens, there));
+}
+
+double projection_seconds_as_x(const View& view, const SeqView& seq) {
+  return seconds_to_project(view, seq.known_tokens - seq.known_tokens % view.geometry.block_tokens);
+}
+
+uint64_t bytes_freed_as_x(const CacheGeometry& geometry, const SeqView& seq) {
+  const uint64_t own = uint64_t{seq.own_kv_cells(Tier::kDevice)} * geometry.kv_cell_bytes();
+  return own - std::min(own, bytes_as_x(geometry, seq));
 }
 
 RowOptions rows_as_x(const View& view) {

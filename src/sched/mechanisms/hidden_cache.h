@@ -6,8 +6,8 @@
 // can change its form:
 //
 //   X to K and V     the K and V that a step projects for its rows are kept, if there is room: no extra work
-//   K and V to X     X cannot be computed from K and V: only a sequence that has given up everything and is
-//                    prefilled again can be kept as X from then on
+//   K and V to X     X cannot be computed from K and V: as in Section 5, the sequence gives up everything,
+//                    and the prefill that recomputes it writes X
 #pragma once
 
 #include <cstdint>
@@ -31,6 +31,12 @@ uint64_t free_bytes(const View& view, const PlanBuilder& builder);
 // projection is unknown: a sixth of its prefill's time, the share of these projections in the products of a
 // layer with as many heads of K and V as of Q and a feed-forward network four times as wide.
 double projection_seconds(const View& view, const SeqView& seq);
+
+// What changes if a sequence that decodes with K and V is kept as X: what projecting it adds to a step then,
+// and the bytes that become free: of its cells that no other sequence holds, less those that it takes as X.
+// 0: nothing is gained.
+double projection_seconds_as_x(const View& view, const SeqView& seq);
+uint64_t bytes_freed_as_x(const CacheGeometry& geometry, const SeqView& seq);
 
 // The options for rows and admission of a sequence that is kept as X.
 RowOptions rows_as_x(const View& view);

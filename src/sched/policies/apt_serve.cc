@@ -14,10 +14,19 @@
 #include "sched/mechanisms/hidden_cache.h"
 #include "sched/mechanisms/hybrid_knapsack.h"
 #include "sched/mechanisms/pending_time.h"
+#include "sched/mechanisms/swap_or_recompute.h"
 #include "sched/policy_settings.h"
 
 namespace kvasir {
 namespace {
+
+// Which requests that have had a token may be kept as X; each includes those before it.
+enum class SwitchToX : uint8_t {
+  kNone,
+  kReturning,  // those that come back after a preemption
+  kRunning,    // those to which the choice for a decode step gives X (Section 5)
+  kForQueue,   // those whose K and V make room for requests that wait and are worth more (Section 3.1)
+};
 
 // docs/policies/apt-serve.md has them by the names that users give them.
 struct AptServeOptions {
@@ -27,6 +36,14 @@ struct AptServeOptions {
   bool hidden = true;  // X is used; without it K and V only
   // The largest share of the device that the K and V of all requests kept as X would take.
   double hidden_share = 0.2;
+  // Shares of a bound on the gap between two tokens. After `step_share` of it a token is due, and no more of
+  // it goes to projections in a step; `all_share` of it is the most that projecting all requests that are
+  // kept as X may take, so that each can have its token in time.
+  double step_share = 0.5;
+  double all_share = 0.25;
+  SwitchToX to_x = SwitchToX::kNone;
+  // The time of recomputing its history counts in the value of one that runs. Equation 8 leaves it out.
+  bool switch_cost = true;
   bool adaptive = true;  // by value; without it first come, first served; none is put last
   // What is left of the value of a request that pends beyond its bound (Section 6.6); 0: next to nothing.
   double decay = 0;
@@ -36,16 +53,10 @@ struct AptServeOptions {
 constexpr double kNextToNothing = 1e-4;
 // Seconds: the pending time of a request that has just arrived, or has a token on its way.
 constexpr double kLeastPending = 1e-6;
-// Shares of a bound on the gap between two tokens: after this much of it a token is due, and no more of it
-// goes to projections in a step;
-constexpr double kShareOfTbt = 0.5;
-// and this is the most that projecting all requests that are kept as X may take, so that each can have its
-// token in time.
-constexpr double kShareForAll = 0.25;
 
 // One step's plan. Where it goes beyond the paper, docs/policies/apt-serve.md says why: a request that is
 // kept as X sits out while its token costs too much, and its upgrade competes with the queue for room; no
-// more are kept as X than `hidden_share` allows, and none that had a token before.
+// more are kept as X than `hidden_share` allows, and none that had a token before unless `to_x` says so.
 class AptServeStep {
  public:
   AptServeStep(const View& view, const AptServeOptions& options, PlanBuilder& builder)
@@ -102,9 +113,21 @@ class AptServeStep {
     return std::max(kLeastPending, pending_seconds(seq, view_.now));
   }
 
+  // It runs with its K and V.
+  bool has_kv(const SeqView& seq) const { return seq.decoding() && seq.resident(); }
+  // What projecting it takes as X, which it is or would be.
+  double x_seconds(const SeqView& seq) const {
+    return has_kv(seq) ? projection_seconds_as_x(view_, seq) : projection_seconds(view_, seq);
+  }
+
   // Equation 8. x_bytes: 0 if it cannot be kept as X.
   HybridCandidate candidate(const SeqView& seq, uint64_t kv_bytes, uint64_t x_bytes) const {
-    HybridCandidate c{pending(seq), requests_ * projection_seconds(view_, seq), kv_bytes, x_bytes};
+    HybridCandidate c{pending(seq), requests_ * x_seconds(seq), kv_bytes, x_bytes};
+    if (seq.decoding() && counts_switches()) {
+      // Left out, it loses what it has; as X, its K and V if it has them.
+      c.value += requests_ * recompute_seconds(view_, seq);
+      if (has_kv(seq)) c.penalty += requests_ * recompute_seconds(view_, seq);
+    }
     if (!pends_too_long(seq, view_.now)) return c;
     if (options_.decay > 0) {
       c.value *= options_.decay;
@@ -116,29 +139,51 @@ class AptServeStep {
     return c;
   }
 
+  bool switches_running() const { return options_.adaptive && options_.to_x >= SwitchToX::kRunning; }
+  bool counts_switches() const { return switches_running() && options_.switch_cost; }
+
   void count_hidden(const SeqView& seq) {
     hidden_claims_ += kv_bytes_of(seq);
-    hidden_s_ += projection_seconds(view_, seq);
+    hidden_s_ += x_seconds(seq);
   }
   uint64_t kv_bytes_of(const SeqView& seq) const {
     return view_.geometry.blocks_for(seq.known_tokens) * block_bytes_;
   }
 
-  // Whether it may be kept as X: it has no token yet, a step can project it however long it becomes, all that
-  // are kept as X can be projected often enough for their bounds, and there will soon be room for their K and
-  // V.
+  // Whether it may be kept as X: it has no token yet unless `to_x` allows that, a step can project it however
+  // long it becomes, all that are kept as X can be projected often enough for their bounds, and there will
+  // soon be room for their K and V.
   bool may_be_hidden(const SeqView& seq) const {
-    if (!options_.hidden || !view_.geometry.has(Form::kX) || seq.first_token_time > 0) return false;
+    if (!options_.hidden || !view_.geometry.has(Form::kX)) return false;
+    if (seq.first_token_time > 0 && options_.to_x == SwitchToX::kNone) return false;
     const auto claims = static_cast<double>(hidden_claims_ + kv_bytes_of(seq));
     return claims <= options_.hidden_share * static_cast<double>(device_bytes()) &&
-           hidden_s_ + projection_seconds(view_, seq) <= kShareForAll * least_gap_s_ &&
-           builder_.passes_ring(seq) && !builder_.kv_placement(seq).streams;
+           hidden_s_ + x_seconds(seq) <= options_.all_share * least_gap_s_ && builder_.passes_ring(seq) &&
+           !builder_.kv_placement(seq).streams;
+  }
+
+  // ---------------------------------------------------------------- from K and V to X
+
+  // Whether one that runs with K and V may be prefilled again as X.
+  bool may_switch(const SeqView& seq) const {
+    return has_kv(seq) && seq.held(Form::kX, Tier::kDevice) == 0 && !builder_.has_rows(seq.id) &&
+           !builder_.preempted(seq.id) && builder_.can_stop(seq) && may_be_hidden(seq);
+  }
+
+  // It gives up its K and V and waits; the choice for a prefill step gives it X, or K and V again if there is
+  // room for them by then. The last one that runs keeps what it has.
+  bool switch_to_x(const SeqView& seq) {
+    if (builder_.running_seqs() <= 1 || !may_switch(seq)) return false;
+    count_hidden(seq);
+    builder_.because({Cause::kBecomesX, seq.id});
+    builder_.preempt_and_drop(seq);
+    return true;
   }
 
   // ---------------------------------------------------------------- prefills
 
-  // The order in which waiting requests are to be admitted, and in which forms.
-  HybridChoice choose_waiting() const {
+  // The order in which waiting requests are to be admitted, and in which forms. Sets `to_switch_`.
+  HybridChoice choose_waiting() {
     uint64_t kept = spare_blocks() * block_bytes_;
     std::vector<HybridCandidate> candidates;
     candidates.reserve(view_.waiting.size() + view_.running.size());
@@ -168,8 +213,55 @@ class AptServeStep {
         kept += rest - std::min(rest, held_bytes(seq));
       }
     }
-    const uint64_t free = free_bytes(view_, builder_);
-    return choose_batch(candidates, free - std::min(free, kept));
+    uint64_t free = free_bytes(view_, builder_);
+    free -= std::min(free, kept);
+    const size_t first = candidates.size();
+    std::vector<const SeqView*> stay;
+    if (options_.to_x == SwitchToX::kForQueue) stay = add_those_that_stay(candidates, free);
+    HybridChoice choice = choose_batch(candidates, free);
+    for (size_t i = stay.size(); i-- > 0;) {
+      if (choice.forms[first + i] == HybridForm::kNone) to_switch_.push_back(stay[i]);
+    }
+    return choice;
+  }
+
+  // Those that run with K and V, the latest arrival first: what they would free as X is room, which they take
+  // by what the switch would cost all requests, unless others are worth more by the byte.
+  std::vector<const SeqView*> add_those_that_stay(std::vector<HybridCandidate>& candidates, uint64_t& room) {
+    std::vector<const SeqView*> stay;
+    const uint64_t claims = hidden_claims_;
+    const double seconds = hidden_s_;
+    for (auto i = running_.rbegin(); i != running_.rend(); ++i) {
+      const SeqView& seq = **i;
+      const uint64_t bytes = bytes_freed_as_x(view_.geometry, seq);
+      if (bytes == 0 || pends_too_long(seq, view_.now) || !may_switch(seq)) continue;
+      double cost = requests_ * x_seconds(seq);
+      if (options_.switch_cost) cost += requests_ * recompute_seconds(view_, seq);
+      candidates.push_back({std::max(cost, 2 * floor_ * static_cast<double>(bytes)), 0, bytes, 0});
+      room += bytes;
+      stay.push_back(&seq);
+      count_hidden(seq);  // all of them may become X
+    }
+    hidden_claims_ = claims;
+    hidden_s_ = seconds;
+    return stay;
+  }
+
+  // Switches those that are to make room, until what is free, or becomes free when the steps in flight end,
+  // is enough for a waiting request.
+  void make_room_for(const SeqView& seq, bool as_x) {
+    const uint64_t bytes =
+        as_x ? bytes_as_x(view_.geometry, seq) + block_bytes_ : bytes_as_kv(view_.geometry, seq);
+    for (; !to_switch_.empty(); to_switch_.pop_back()) {
+      const uint64_t there = free_bytes(view_, builder_) + coming_bytes();
+      if (there >= bytes + spare_blocks() * block_bytes_) return;
+      switch_to_x(*to_switch_.back());
+    }
+  }
+  // Of what earlier plans and this one give up.
+  uint64_t coming_bytes() const {
+    return static_cast<uint64_t>(std::max<int64_t>(builder_.coming_cells(), 0)) *
+           view_.geometry.kv_cell_bytes();
   }
   uint64_t upgrade_bytes(const SeqView& seq) const {
     return cells_to_upgrade(view_, seq) * view_.geometry.kv_cell_bytes();
@@ -207,6 +299,7 @@ class AptServeStep {
         builder_.planned_tokens() + rows > view_.limits.max_num_batched_tokens) {
       return false;
     }
+    make_room_for(seq, as_x);
     const AdmitOptions into =
         as_x ? admission_as_x(view_, spare_blocks()) : AdmitOptions{.spare_blocks = spare_blocks()};
     if (as_x && !has_room_for_x(seq, rows)) return false;
@@ -259,14 +352,22 @@ class AptServeStep {
 
   // ---------------------------------------------------------------- decodes
 
-  // First the upgrades, then the others by falling value by the byte. Prompts that are not done, and then
-  // requests that were not chosen, are preempted first. Returns how many were preempted.
+  // First the upgrades, then the others by falling value by the byte. Those that are to become X, prompts
+  // that are not done, and then requests that were not chosen, are preempted first. Returns how many were
+  // preempted.
   uint32_t decode() {
     std::vector<const SeqView*> decoding, order;
     for (const SeqView* seq : running_) {
-      if (seq->decoding()) decoding.push_back(seq);
+      if (seq->decoding() && !builder_.preempted(seq->id)) decoding.push_back(seq);
     }
     const HybridChoice choice = choose_running(decoding);
+    uint32_t switched = 0;
+    for (uint32_t i : choice.order) {
+      if (choice.forms[i] == HybridForm::kX && switches_running() && switch_to_x(*decoding[i])) ++switched;
+    }
+    const auto is_left = [&](const SeqView& seq) {
+      return !builder_.has_rows(seq.id) && !builder_.preempted(seq.id);
+    };
     wanted_ = blocks_wanted(view_, builder_);
     order.reserve(running_.size());
     for (uint32_t i : choice.order) {
@@ -275,27 +376,30 @@ class AptServeStep {
       }
     }
     for (uint32_t i : choice.order) {
-      if (options_.adaptive && !builder_.has_rows(decoding[i]->id)) order.push_back(decoding[i]);
+      if (options_.adaptive && is_left(*decoding[i])) order.push_back(decoding[i]);
     }
     for (uint32_t i = 0; i < decoding.size(); ++i) {
       const bool chosen = options_.adaptive && choice.forms[i] != HybridForm::kNone;
-      if (!chosen && !builder_.has_rows(decoding[i]->id)) order.push_back(decoding[i]);
+      if (!chosen && is_left(*decoding[i])) order.push_back(decoding[i]);
     }
     for (const SeqView* seq : running_) {
       if (!seq->decoding()) order.push_back(seq);
     }
-    return decode_or_preempt(order, builder_, PreemptBy::kRecompute,
-                             [&](const SeqView& seq) { return decode_one(seq); });
+    return switched + decode_or_preempt(order, builder_, PreemptBy::kRecompute,
+                                        [&](const SeqView& seq) { return decode_one(seq); });
   }
 
   // Cells that several hold count for each of them, as they do in what each needs.
   HybridChoice choose_running(const std::vector<const SeqView*>& decoding) const {
     std::vector<HybridCandidate> candidates;
     candidates.reserve(decoding.size());
+    const bool switches = switches_running();
     uint64_t room = free_bytes(view_, builder_);
+    if (switches) room += coming_bytes();
     for (const SeqView* seq : decoding) {
       room += held_bytes(*seq);
-      const uint64_t x = held_as_x(*seq) ? bytes_as_x(view_.geometry, *seq) : 0;
+      const bool x_fits = held_as_x(*seq) || (switches && may_switch(*seq));
+      const uint64_t x = x_fits ? bytes_as_x(view_.geometry, *seq) : 0;
       candidates.push_back(candidate(*seq, kv_bytes_of(*seq), x));
     }
     return choose_batch(candidates, room);
@@ -307,7 +411,8 @@ class AptServeStep {
 
   // Whether it fits into the share of a step that projections may take; one of them always does.
   bool may_be_projected(const SeqView& seq) const {
-    return projected_s_ == 0 || projected_s_ + projection_seconds(view_, seq) <= kShareOfTbt * least_gap_s_;
+    return projected_s_ == 0 ||
+           projected_s_ + projection_seconds(view_, seq) <= options_.step_share * least_gap_s_;
   }
 
   bool upgrade(const SeqView& seq) {
@@ -328,7 +433,7 @@ class AptServeStep {
     }
     // It sits out while its token would cost the others more than it has waited.
     const double waited = pending(seq);
-    const bool due = seq.slo.tbt_ms > 0 && waited > kShareOfTbt * seq.slo.tbt_ms / 1e3;
+    const bool due = seq.slo.tbt_ms > 0 && waited > options_.step_share * seq.slo.tbt_ms / 1e3;
     if (!may_be_projected(seq) || (!due && waited < requests_ * projection_seconds(view_, seq))) return true;
     return decode_as_x(seq);
   }
@@ -358,6 +463,7 @@ class AptServeStep {
   uint64_t hidden_claims_ = 0;                 // of all that are kept as X: bytes of their K and V,
   double hidden_s_ = 0;                        // and what projecting them takes
   double projected_s_ = 0;                     // and those of this step
+  std::vector<const SeqView*> to_switch_;      // to X, for the queue; the last one first
   double least_gap_s_ = std::numeric_limits<double>::infinity();  // between two tokens, of all requests
 };
 
@@ -381,6 +487,14 @@ std::unique_ptr<BatchPolicy> make_with(PolicySettings& settings, bool coalesce) 
   o.hidden = settings.flag("hidden", o.hidden);
   o.adaptive = settings.word("order", "adaptive", {"adaptive", "fcfs"}) == "adaptive";
   o.hidden_share = settings.number("hidden-share", o.hidden_share, 0, 1);
+  o.step_share = settings.number("step-share", o.step_share, 0.01, 1);
+  o.all_share = settings.number("all-share", o.all_share, 0.01, 1);
+  const std::string to_x = settings.word("to-x", "off", {"off", "returning", "running", "queue"});
+  o.to_x = to_x == "returning" ? SwitchToX::kReturning
+           : to_x == "running" ? SwitchToX::kRunning
+           : to_x == "queue"   ? SwitchToX::kForQueue
+                               : SwitchToX::kNone;
+  o.switch_cost = settings.flag("switch-cost", o.switch_cost);
   o.decay = settings.number("decay", o.decay, 0, 1);
   return std::make_unique<AptServePolicy>(o);
 }
