@@ -241,7 +241,11 @@ TEST_P(SwitchTorture, EveryOutputIsWhatItsTokensSay) {
               static_cast<unsigned long long>(c.switches_to_x),
               static_cast<unsigned long long>(c.returned_as_x));
   EXPECT_GT(c.returned_as_x, 0u);
-  EXPECT_EQ(c.switches_to_x > 0, policy.find("returning") == std::string::npos);
+  // With costs a request that runs has not waited for long enough to be worth projecting.
+  const bool runs = policy.ends_with("running") && !costly;
+  if (runs || policy.ends_with("queue")) {
+    EXPECT_GT(c.switches_to_x, 0u);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, SwitchTorture,
