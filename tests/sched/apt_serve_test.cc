@@ -204,6 +204,44 @@ TEST(AptServePolicy, TheChoiceForADecodeStepMayGiveXToOneWithKv) {
             "preempt 2\n");
 }
 
+// Nine blocks are free: its K and V take eight.
+TEST(AptServePolicy, OneThatBecomesXIsPrefilledNextAndAsX) {
+  const char* name = "apt-serve:to-x=running:switch-cost=off:hidden-share=1";
+  View view = view_of_a_switch();
+  const std::unique_ptr<Policy> policy = make_policy(name).value();
+  plan_of(*policy, view);
+  EXPECT_EQ(policy->save_state(), "2");
+  SeqView again = timed(waiting_seq(2, 10), 0.4);
+  again.known_tokens = 124;
+  view.running.erase(view.running.begin() + 1);
+  view.waiting = {again};
+  view.device.spare_slabs = 2 * 9;
+  EXPECT_EQ(plan_of(name, view),
+            "decode 1 [16, 17) samples\ndecode 3 [16, 17) samples\ndecode 4 [29, 30) samples\n")
+      << "others have waited longer";
+  const std::string as_x = "promise 2 2 cells on device\nprefill 2 [0, 124) samples x2 keeps kv x0 x x2\n";
+  const std::unique_ptr<Policy> restored = make_policy(name).value();
+  EXPECT_FALSE(restored->restore_state("2 x").ok());
+  ASSERT_TRUE(restored->restore_state("2").ok());
+  EXPECT_EQ(plan_of(*restored, view), as_x);
+  EXPECT_EQ(plan_of(*policy, view), as_x);
+  EXPECT_EQ(policy->save_state(), "") << "once";
+  // One whose bound is missed waits as the others do.
+  view.waiting[0].slo.tbt_ms = 399;
+  ASSERT_TRUE(restored->restore_state("2").ok());
+  EXPECT_EQ(plan_of(*restored, view).substr(0, 9), "decode 1 ");
+  EXPECT_EQ(restored->save_state(), "");
+  // Without room it waits for cells that are about to become free, and otherwise as the others do.
+  view.waiting[0].slo = {};
+  view.device.spare_slabs = 2;
+  for (uint32_t coming : {4u, 0u}) {
+    set_pinned(view, coming);
+    ASSERT_TRUE(restored->restore_state("2").ok());
+    plan_of(*restored, view);
+    EXPECT_EQ(restored->save_state(), coming > 0 ? "2" : "");
+  }
+}
+
 // Its recomputation costs each of the four 123 rows: 492 R. With R = 40 us the K and V of 2 are worth
 // (0.1344 + 0.0197) / 3,072 = 50.2 by the byte, and 4 is worth (0.095 + 0.0046) / 2,048 = 48.7; with 10 us
 // 45.4 and 47.0.

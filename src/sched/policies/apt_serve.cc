@@ -1,9 +1,14 @@
 // Apt-Serve (Gao et al., SIGMOD 2025): the request that has been waiting for its next token for the longest,
 // by the byte that it takes, goes first; and where memory is short a request's history is kept as X, which is
 // smaller than K and V and is projected again in each step.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <sstream>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "sched/batch_policy.h"
@@ -59,9 +64,12 @@ constexpr double kLeastPending = 1e-6;
 // more are kept as X than `hidden_share` allows, and none that had a token before unless `to_x` says so.
 class AptServeStep {
  public:
-  AptServeStep(const View& view, const AptServeOptions& options, PlanBuilder& builder)
+  // `becoming_x`: those that wait because they change from K and V to X.
+  AptServeStep(const View& view, const AptServeOptions& options, std::vector<SeqId>& becoming_x,
+               PlanBuilder& builder)
       : view_(view),
         options_(options),
+        becoming_x_(becoming_x),
         builder_(builder),
         block_bytes_(view.geometry.kv_block_bytes()),
         running_(by_arrival(view.running)),
@@ -75,13 +83,17 @@ class AptServeStep {
         if (seq.slo.tbt_ms > 0) least_gap_s_ = std::min(least_gap_s_, seq.slo.tbt_ms / 1e3);
       }
     }
+    find_those_becoming_x();
   }
 
   void plan() {
     if (options_.coalesce) {
       const uint32_t preempted = decode();
       prefill_on();
+      prefill_as_x();
       if (preempted == 0) admit();
+    } else if (!any_prefilling(view_) && prefill_as_x()) {
+      admit();
     } else if (any_prefilling(view_) || !prefills_first() || !admit()) {
       decode();
       prefill_on();
@@ -170,14 +182,46 @@ class AptServeStep {
            !builder_.preempted(seq.id) && builder_.can_stop(seq) && may_be_hidden(seq);
   }
 
-  // It gives up its K and V and waits; the choice for a prefill step gives it X, or K and V again if there is
-  // room for them by then. The last one that runs keeps what it has.
+  // It gives up its K and V; the next prefill step computes its history again as X. The last one that runs
+  // keeps what it has.
   bool switch_to_x(const SeqView& seq) {
     if (builder_.running_seqs() <= 1 || !may_switch(seq)) return false;
     count_hidden(seq);
     builder_.because({Cause::kBecomesX, seq.id});
     builder_.preempt_and_drop(seq);
+    becoming_x_.push_back(seq.id);
     return true;
+  }
+
+  // Those that still wait, and are not late: one that is late waits as the others do.
+  void find_those_becoming_x() {
+    std::vector<SeqId> left;
+    for (const SeqView& seq : view_.waiting) {
+      if (!becomes_x(seq) || pends_too_long(seq, view_.now)) continue;
+      left.push_back(seq.id);
+      count_hidden(seq);
+    }
+    becoming_x_ = std::move(left);
+  }
+  bool becomes_x(const SeqView& seq) const {
+    return std::find(becoming_x_.begin(), becoming_x_.end(), seq.id) != becoming_x_.end();
+  }
+
+  // True if any of them is prefilled. One for which there is no room, although no cells are about to become
+  // free, waits as the others do from the next step on.
+  bool prefill_as_x() {
+    const uint32_t before = builder_.planned_tokens();
+    wanted_ = blocks_wanted(view_, builder_);
+    for (const SeqView& seq : view_.waiting) {
+      if (!becomes_x(seq)) continue;
+      const uint32_t left = seq.known_tokens - seq.cached_tokens;
+      const uint32_t rows = options_.coalesce ? chunk(left, /*as_x=*/true) : left;
+      if (!fits_budget(rows)) continue;
+      const bool admitted = has_room_for_x(seq, rows) && builder_.admit(seq, admission_as_x(view_, 0)) &&
+                            builder_.prefill(seq, rows, rows_as_x(view_)) > 0;
+      if (admitted || builder_.coming_cells() <= 0) std::erase(becoming_x_, seq.id);
+    }
+    return builder_.planned_tokens() > before;
   }
 
   // ---------------------------------------------------------------- prefills
@@ -188,6 +232,11 @@ class AptServeStep {
     std::vector<HybridCandidate> candidates;
     candidates.reserve(view_.waiting.size() + view_.running.size());
     for (const SeqView& seq : view_.waiting) {
+      if (builder_.has_rows(seq.id) || becomes_x(seq)) {
+        if (becomes_x(seq)) kept += bytes_as_x(view_.geometry, seq);
+        candidates.emplace_back();
+        continue;
+      }
       const uint64_t kv = bytes_as_kv(view_.geometry, seq);
       if (builder_.kv_placement(seq).streams) {
         // It needs two blocks at a time, which shall not raise its value by the byte.
@@ -294,11 +343,7 @@ class AptServeStep {
     if (as_x && !may_be_hidden(seq)) return false;
     const uint32_t left = seq.known_tokens - seq.cached_tokens;
     const uint32_t rows = options_.coalesce ? chunk(left, as_x) : left;
-    if (rows == 0) return false;
-    if (!options_.coalesce && builder_.planned_tokens() > 0 &&
-        builder_.planned_tokens() + rows > view_.limits.max_num_batched_tokens) {
-      return false;
-    }
+    if (!fits_budget(rows)) return false;
     make_room_for(seq, as_x);
     const AdmitOptions into =
         as_x ? admission_as_x(view_, spare_blocks()) : AdmitOptions{.spare_blocks = spare_blocks()};
@@ -309,6 +354,12 @@ class AptServeStep {
     return true;
   }
 
+  // Whether a step may have these rows of a prompt, too.
+  bool fits_budget(uint32_t rows) const {
+    if (rows == 0) return false;
+    return options_.coalesce || builder_.planned_tokens() == 0 ||
+           builder_.planned_tokens() + rows <= view_.limits.max_num_batched_tokens;
+  }
   // Rows that the budget of a step leaves; of one kept as X they end with a block, which would have both
   // forms otherwise.
   uint32_t chunk(uint32_t left, bool as_x) const {
@@ -454,6 +505,7 @@ class AptServeStep {
 
   const View& view_;
   const AptServeOptions& options_;
+  std::vector<SeqId>& becoming_x_;
   PlanBuilder& builder_;
   const uint64_t block_bytes_;
   const std::vector<const SeqView*> running_;  // by arrival
@@ -473,12 +525,28 @@ class AptServePolicy final : public BatchPolicy {
 
   bool keeps_x() const override { return options_.hidden; }
 
+  // Those that are becoming X.
+  std::string save_state() const override {
+    std::string out;
+    for (SeqId id : becoming_x_) out += fmt::format("{}{}", out.empty() ? "" : " ", raw(id));
+    return out;
+  }
+  Status restore_state(std::string_view state) override {
+    std::istringstream in{std::string(state)};
+    std::vector<SeqId> ids;
+    for (uint64_t id = 0; in >> id;) ids.push_back(SeqId{id});
+    if (!in.eof()) return error(ErrorCode::kInvalidArgument, "'{}' names no requests that become X", state);
+    becoming_x_ = std::move(ids);
+    return {};
+  }
+
  private:
   void plan_batch(const View& view, PlanBuilder& builder) override {
-    AptServeStep(view, options_, builder).plan();
+    AptServeStep(view, options_, becoming_x_, builder).plan();
   }
 
   const AptServeOptions options_;
+  std::vector<SeqId> becoming_x_;
 };
 
 std::unique_ptr<BatchPolicy> make_with(PolicySettings& settings, bool coalesce) {
