@@ -207,6 +207,11 @@ class AptServeStep {
     return std::find(becoming_x_.begin(), becoming_x_.end(), seq.id) != becoming_x_.end();
   }
 
+  // By this plan; it may have got no rows.
+  bool was_admitted(const SeqView& seq) const {
+    return std::find(admitted_as_x_.begin(), admitted_as_x_.end(), seq.id) != admitted_as_x_.end();
+  }
+
   // True if any of them is prefilled. One for which there is no room, although no cells are about to become
   // free, waits as the others do from the next step on.
   bool prefill_as_x() {
@@ -217,9 +222,10 @@ class AptServeStep {
       const uint32_t left = seq.known_tokens - seq.cached_tokens;
       const uint32_t rows = options_.coalesce ? chunk(left, /*as_x=*/true) : left;
       if (!fits_budget(rows)) continue;
-      const bool admitted = has_room_for_x(seq, rows) && builder_.admit(seq, admission_as_x(view_, 0)) &&
-                            builder_.prefill(seq, rows, rows_as_x(view_)) > 0;
-      if (admitted || builder_.coming_cells() <= 0) std::erase(becoming_x_, seq.id);
+      const bool admitted = has_room_for_x(seq, rows) && builder_.admit(seq, admission_as_x(view_, 0));
+      if (admitted) admitted_as_x_.push_back(seq.id);
+      const bool has_rows = admitted && builder_.prefill(seq, rows, rows_as_x(view_)) > 0;
+      if (has_rows || builder_.coming_cells() <= 0) std::erase(becoming_x_, seq.id);
     }
     return builder_.planned_tokens() > before;
   }
@@ -232,7 +238,7 @@ class AptServeStep {
     std::vector<HybridCandidate> candidates;
     candidates.reserve(view_.waiting.size() + view_.running.size());
     for (const SeqView& seq : view_.waiting) {
-      if (builder_.has_rows(seq.id) || becomes_x(seq)) {
+      if (becomes_x(seq) || was_admitted(seq)) {
         if (becomes_x(seq)) kept += bytes_as_x(view_.geometry, seq);
         candidates.emplace_back();
         continue;
@@ -330,6 +336,7 @@ class AptServeStep {
       }
     } else {
       for (const SeqView& seq : view_.waiting) {
+        if (was_admitted(seq)) continue;
         if (admit_one(seq, /*as_x=*/false) || admit_one(seq, /*as_x=*/true)) continue;
         break;
       }
@@ -515,6 +522,7 @@ class AptServeStep {
   uint64_t hidden_claims_ = 0;                 // of all that are kept as X: bytes of their K and V,
   double hidden_s_ = 0;                        // and what projecting them takes
   double projected_s_ = 0;                     // and those of this step
+  std::vector<SeqId> admitted_as_x_;           // of those that become X
   std::vector<const SeqView*> to_switch_;      // to X, for the queue; the last one first
   double least_gap_s_ = std::numeric_limits<double>::infinity();  // between two tokens, of all requests
 };
