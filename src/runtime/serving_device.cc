@@ -25,7 +25,15 @@ Result<std::unique_ptr<ServingDevice>> make_serving_device(const RuntimeOptions&
   if (!is_on_gpu(options)) return make_cpu_device(decoder);
   auto gpu = options.open_gpu ? options.open_gpu() : open_cuda_gpu();
   if (!gpu.ok()) return named(gpu.status());
-  KV_RETURN_IF_ERROR(named(check_products(**gpu)));
+  const Status checked = check_products(**gpu);
+  if (!checked.ok() && checked.code() == ErrorCode::kExhausted) {
+    return error(
+        checked.code(),
+        "--device cuda: the GPU has no room even for a check of its products: {}; end what else uses it, or "
+        "serve with --device cpu",
+        checked.message());
+  }
+  KV_RETURN_IF_ERROR(named(checked));
   return make_gpu_device(*std::move(gpu));
 }
 

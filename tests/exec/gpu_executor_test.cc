@@ -359,3 +359,19 @@ TEST(FakeGpu, ACopyReadsItsSourceWhenItRuns) {
 
 }  // namespace
 }  // namespace kvasir::test
+// Whatever the number of rows from which on products are wrong, and whichever tile is.
+TEST(ProductCheck, EachTileIsCompared) {
+  const std::vector<Gpu::ProductTile> tiles = FakeGpu(FakeGpuPace::kLate).product_tiles();
+  for (size_t i = 0; i < tiles.size(); ++i) {
+    FakeGpu of_rows(FakeGpuPace::kLate), of_tile(FakeGpuPace::kLate);
+    of_rows.spoil_products(tiles[i].rows);
+    of_tile.spoil_tile(static_cast<int32_t>(i) + 1);
+    const std::string said = "products of " + std::to_string(tiles[i].rows) + " rows on the GPU fake GPU";
+    for (FakeGpu* gpu : {&of_rows, &of_tile}) {
+      const Status wrong = check_products(*gpu);
+      EXPECT_EQ(wrong.code(), ErrorCode::kUnsupported);
+      EXPECT_NE(wrong.message().find(said), std::string::npos) << wrong.message();
+    }
+  }
+}
+

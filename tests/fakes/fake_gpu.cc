@@ -28,7 +28,7 @@ class FakeGpu::Stream final : public GpuStream {
   void launch(const ops::gpu::NormRowsArgs& args) override { add_kernel(args); }
   void launch(const ops::gpu::GemmArgs& args) override {
     add_kernel(args);
-    if (!gpu_.spoils_products_) return;
+    if (args.rows < gpu_.spoils_from_ && args.tile != gpu_.spoils_tile_) return;
     add([this, last = args.out + (args.rows - 1) * args.out_stride] {
       *gpu_.memory_.at(reinterpret_cast<uint32_t*>(last), 1) ^= 1;
       return true;
@@ -140,9 +140,15 @@ Result<Gpu::Memory> FakeGpu::memory() const {
   const std::lock_guard lock(mutex_);
   return Memory{memory_.free_bytes(), memory_.device_bytes()};
 }
+  if (hides_memory_) return error(ErrorCode::kIo, "it does not answer");
 
 // A device may wait here until all that is queued is done.
 void FakeGpu::expect_no_closed_gate() const {
+// It has one kernel, which computes all of these.
+std::vector<Gpu::ProductTile> FakeGpu::product_tiles() const {
+  return {{8, 64}, {29, 64}, {77, 64}, {269, 128}};
+}
+
   for (const Stream* stream : streams_) {
     KV_CHECK(!stream->has_closed_gate(), "memory is allocated or released behind a closed gate");
   }
@@ -156,6 +162,7 @@ Result<std::byte*> FakeGpu::allocate(uint64_t bytes) {
   --allowed_;
   return memory;
 }
+  ++allocations_;
 
 Result<std::byte*> FakeGpu::allocate_pinned(uint64_t bytes) {
   const std::lock_guard lock(mutex_);
@@ -165,6 +172,7 @@ Result<std::byte*> FakeGpu::allocate_pinned(uint64_t bytes) {
   --allowed_;
   return memory;
 }
+  ++allocations_;
 
 void FakeGpu::release(std::byte* memory) {
   const std::lock_guard lock(mutex_);
@@ -186,6 +194,11 @@ void FakeGpu::lose() {
 
 void FakeGpu::open_gate(uint32_t* word, uint32_t value) {
   const std::lock_guard lock(mutex_);
+void FakeGpu::lose_stream(size_t index) {
+  const std::lock_guard lock(mutex_);
+  streams_.at(index)->lose();
+}
+
   if (!has_reached(*word, value)) *word = value;
   for (Stream* stream : streams_) stream->go_on();
 }

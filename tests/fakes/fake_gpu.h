@@ -1,6 +1,7 @@
 // A GPU in memory: its kernels are the host twin, its streams run when a seed says so.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -22,6 +23,7 @@ class FakeGpu final : public Gpu {
 
   std::string name() const override { return "fake GPU"; }
   Result<Memory> memory() const override;
+  std::vector<ProductTile> product_tiles() const override;
   Result<std::byte*> allocate(uint64_t bytes) override;
   Result<std::byte*> allocate_pinned(uint64_t bytes) override;
   void release(std::byte* memory) override;
@@ -32,10 +34,18 @@ class FakeGpu final : public Gpu {
   std::byte* shadow(const std::byte* device) const { return memory_.shadow(device); }
   // From now on so many allocations succeed; then there is no memory.
   void allow_allocations(uint64_t count) { allowed_ = count; }
+  // That were made so far.
+  uint64_t allocations() const { return allocations_; }
   // The device is lost: what is queued never runs, and each stream says so, also those that are made later.
   void lose();
-  // From now on the last bit of one output of each product is wrong.
-  void spoil_products() { spoils_products_ = true; }
+  // One of those that there are, in the order in which they were made: the others go on.
+  void lose_stream(size_t index);
+  // memory() fails.
+  void hide_memory() { hides_memory_ = true; }
+  // From now on the last bit of one output of each product of at least so many rows is wrong,
+  void spoil_products(int32_t from_rows = 1) { spoils_from_ = from_rows; }
+  // or of each with this tile.
+  void spoil_tile(int32_t number) { spoils_tile_ = number; }
   uint64_t copied_bytes() const { return copied_bytes_; }
   uint64_t marks() const { return marks_; }
   uint64_t gates() const { return gates_; }
@@ -49,9 +59,12 @@ class FakeGpu final : public Gpu {
   KernelsOnHost kernels_;
   const FakeGpuPace pace_;
   bool is_lost_ = false;
-  bool spoils_products_ = false;
+  bool hides_memory_ = false;
+  int32_t spoils_from_ = INT32_MAX;
+  int32_t spoils_tile_ = -1;
   Random random_;
   uint64_t allowed_ = UINT64_MAX;
+  uint64_t allocations_ = 0;
   uint64_t copied_bytes_ = 0;
   uint64_t marks_ = 0, gates_ = 0;
   std::vector<Stream*> streams_;

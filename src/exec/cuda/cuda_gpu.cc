@@ -16,6 +16,7 @@
 #include "exec/cuda/gemm.h"
 #include "exec/cuda/launch.h"
 #include "exec/cuda/memory_operations.h"
+#include "ops/gpu/layouts.h"
 
 namespace kvasir::cuda {
 namespace {
@@ -157,6 +158,15 @@ class CudaGpu final : public Gpu {
   }
   Result<std::byte*> allocate(uint64_t bytes) override {
     Node node = make_node(/*on_device=*/true);
+  std::vector<ProductTile> product_tiles() const override {
+    std::vector<ProductTile> tiles;
+    for (const ProductKernel& kernel : product_kernels()) {
+      const WideTileShape& wide = kernel.wide;
+      tiles.push_back(kernel.rows > 0 ? ProductTile{kernel.rows - 3, ops::kTileRows}
+                                      : ProductTile{wide.tokens + 13, wide.features * wide.cluster});
+    }
+    return tiles;
+  }
     void* memory = nullptr;
     cudaError_t code = cudaSetDevice(device_);
     if (code == cudaSuccess) code = cudaMalloc(&memory, bytes);

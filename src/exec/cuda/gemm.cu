@@ -70,21 +70,26 @@ cudaError_t stream_with(const StreamCall& call) {
                 call.stream, call.args, ops::gpu::StreamPlan{call.slices, stages});
 }
 
-// Few slices leave most of a multiprocessor idle: then several warps share the rows of a slice.
+// Few slices leave most of a multiprocessor idle: then several warps share the rows of a slice. parts: so
+// many; 0: as many as there is room for.
 template <int kRows>
-cudaError_t stream_rows(const GemmArgs& args, int multiprocessors, bool overlaps, cudaStream_t stream) {
+cudaError_t stream_rows(const GemmArgs& args, int multiprocessors, bool overlaps, cudaStream_t stream,
+                        int parts) {
   const int all = ops::tiles_for(args.n) * (ops::kTileRows / ops::gpu::kSliceFeatures);
   const int grid = std::min(multiprocessors, all);
   const int share = (all + grid - 1) / grid;
   const int turns = (share + kStreamMultipliers - 1) / kStreamMultipliers;
   const StreamCall call{args, grid, (share + turns - 1) / turns, overlaps, stream};
+  const auto takes = [&](int count) {
+    return call.slices * count <= kStreamMultipliers && (parts == 0 || parts == count);
+  };
   if constexpr (kRows >= 32) {
-    if (call.slices * 4 <= kStreamMultipliers) return stream_with<kRows, 4>(call);
+    if (takes(4)) return stream_with<kRows, 4>(call);
   }
   if constexpr (kRows >= 16) {
-    if (call.slices * 2 <= kStreamMultipliers) return stream_with<kRows, 2>(call);
+    if (takes(2)) return stream_with<kRows, 2>(call);
   }
-  return stream_with<kRows, 1>(call);
+  return parts <= 1 ? stream_with<kRows, 1>(call) : cudaErrorInvalidValue;
 }
 
 template <int kWarpgroups, int kTokens, int kCluster>
@@ -129,12 +134,32 @@ WideTileShape choose_tile(const GemmArgs& args, int multiprocessors) {
   return *best;  // the last fits any
 }
 
-cudaError_t gemm_stream(const GemmArgs& args, int multiprocessors, bool overlaps, cudaStream_t stream) {
-  if (args.rows <= 8) return stream_rows<8>(args, multiprocessors, overlaps, stream);
-  if (args.rows <= 16) return stream_rows<16>(args, multiprocessors, overlaps, stream);
-  if (args.rows <= 32) return stream_rows<32>(args, multiprocessors, overlaps, stream);
-  if (args.rows <= kMostStreamRows) return stream_rows<64>(args, multiprocessors, overlaps, stream);
+namespace {
+
+// By the kernel for `rows` rows.
+cudaError_t stream_of(int rows, int parts, const GemmArgs& args, int multiprocessors, bool overlaps,
+                      cudaStream_t stream) {
+  if (rows <= 8) return stream_rows<8>(args, multiprocessors, overlaps, stream, parts);
+  if (rows <= 16) return stream_rows<16>(args, multiprocessors, overlaps, stream, parts);
+  if (rows <= 32) return stream_rows<32>(args, multiprocessors, overlaps, stream, parts);
+  if (rows <= kMostStreamRows) return stream_rows<64>(args, multiprocessors, overlaps, stream, parts);
   return cudaErrorInvalidValue;
+}
+
+}  // namespace
+
+const std::vector<ProductKernel>& product_kernels() {
+  static const std::vector<ProductKernel> kernels = [] {
+    std::vector<ProductKernel> all = {{8, 1, {}},  {16, 1, {}}, {16, 2, {}}, {32, 1, {}}, {32, 2, {}},
+                                      {32, 4, {}}, {64, 1, {}}, {64, 2, {}}, {64, 4, {}}};
+    for (const WideTileShape& tile : wide_tiles()) all.push_back({0, 0, tile});
+    return all;
+  }();
+  return kernels;
+}
+
+cudaError_t gemm_stream(const GemmArgs& args, int multiprocessors, bool overlaps, cudaStream_t stream) {
+  return stream_of(args.rows, 0, args, multiprocessors, overlaps, stream);
 }
 
 cudaError_t gemm_wide(const GemmArgs& args, const WideTileShape& tile, int multiprocessors,
@@ -152,6 +177,15 @@ cudaError_t gemm_wide(const GemmArgs& args, const WideTileShape& tile, int multi
 
 cudaError_t gemm(const GemmArgs& args, int multiprocessors, bool overlaps, cudaStream_t stream) {
   if (args.rows == 0) return cudaSuccess;
+  if (args.tile > 0) {
+    const ProductKernel& kernel = product_kernels().at(static_cast<size_t>(args.tile) - 1);
+    if (kernel.rows == 0) {
+      if (!fits(kernel.wide, args)) return cudaErrorInvalidValue;
+      return gemm_wide(args, kernel.wide, multiprocessors, stream);
+    }
+    if (args.rows > kernel.rows) return cudaErrorInvalidValue;
+    return stream_of(kernel.rows, kernel.parts, args, multiprocessors, overlaps, stream);
+  }
   if (args.rows <= kMostStreamRows) return gemm_stream(args, multiprocessors, overlaps, stream);
   return gemm_wide(args, choose_tile(args, multiprocessors), multiprocessors, stream);
 }

@@ -37,7 +37,18 @@ cudaError_t gemm_stream(const ops::gpu::GemmArgs& args, int multiprocessors, boo
 cudaError_t gemm_wide(const ops::gpu::GemmArgs& args, const WideTileShape& tile, int multiprocessors,
                       cudaStream_t stream);
 
-// The fastest of these for any rows.
+// The kernel of few rows, or a tile of that of many; for few rows, how many rows it takes and how many warps
+// share them.
+struct ProductKernel {
+  int rows;   // 0: it is of many rows
+  int parts;  // of `rows`
+  WideTileShape wide;
+};
+// All that gemm() may choose.
+const std::vector<ProductKernel>& product_kernels();
+
+// The fastest of these for any rows, or the one that GemmArgs::tile names, counted from 1.
+// cudaErrorInvalidValue: that cannot compute them.
 cudaError_t gemm(const ops::gpu::GemmArgs& args, int multiprocessors, bool overlaps, cudaStream_t stream);
 
 }  // namespace kvasir::cuda

@@ -9,6 +9,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "exec/gpu/kernel_queue.h"
@@ -58,6 +59,15 @@ class Gpu {
   virtual std::string name() const = 0;
   // Of the device, now.
   virtual Result<Memory> memory() const = 0;
+
+  // A product with whole tiles and a part of one.
+  struct ProductTile {
+    int32_t rows;
+    int32_t features;
+  };
+  // The kernels of products with their tiles, all that a stream may choose: one has number 1 + i in
+  // GemmArgs::tile.
+  virtual std::vector<ProductTile> product_tiles() const = 0;
 
   // At a multiple of 256; the bytes hold anything. kExhausted: there is not so much left. bytes > 0.
   virtual Result<std::byte*> allocate(uint64_t bytes) = 0;

@@ -10,9 +10,8 @@
 namespace kvasir {
 namespace {
 
-constexpr int32_t kFeatures = 64;
-constexpr int32_t kK = 4 * static_cast<int32_t>(ops::kFusedProducts);
-constexpr int32_t kRows[] = {8, 40, 130};
+// So long that the ring of a kernel of many rows begins anew.
+constexpr int32_t kK = 5 * ops::kTileK;
 
 // [rows][kK] in bf16, of magnitudes from 2^-24 to 2^4, so that summands are cut.
 std::vector<uint16_t> values(int32_t rows, Random& random) {
@@ -26,14 +25,15 @@ std::vector<uint16_t> values(int32_t rows, Random& random) {
 
 // How many outputs of weights and rows differ.
 int64_t count_wrong(const std::vector<uint16_t>& weights, const std::vector<uint16_t>& x, const float* out) {
+  const size_t features = weights.size() / kK;
   int64_t wrong = 0;
   for (size_t r = 0; r < x.size() / kK; ++r) {
-    for (size_t j = 0; j < kFeatures; ++j) {
+    for (size_t j = 0; j < features; ++j) {
       float sum = 0;
       for (size_t k = 0; k < kK; k += ops::kFusedProducts) {
         sum = ops::fused16(sum, x.data() + r * kK + k, weights.data() + j * kK + k);
       }
-      const float got = out[r * kFeatures + j];
+      const float got = out[r * features + j];
       wrong += std::bit_cast<uint32_t>(sum) != std::bit_cast<uint32_t>(got);
     }
   }
@@ -42,25 +42,27 @@ int64_t count_wrong(const std::vector<uint16_t>& weights, const std::vector<uint
 
 // In one piece of memory, of the device or pinned: weights, rows, outputs.
 struct Places {
-  explicit Places(int32_t rows)
-      : x(image_bytes(kFeatures)),
-        out(x + image_bytes(rows)),
-        bytes(out + static_cast<uint64_t>(rows) * kFeatures * sizeof(float)) {}
+  explicit Places(const Gpu::ProductTile& tile)
+      : x(image_bytes(tile.features)),
+        out(x + image_bytes(tile.rows)),
+        bytes(out + static_cast<uint64_t>(tile.rows) * static_cast<uint64_t>(tile.features) * sizeof(float)) {
+  }
   static uint64_t image_bytes(int32_t rows) {
     return static_cast<uint64_t>(ops::operand_elements(rows, kK)) * sizeof(uint16_t);
   }
   uint64_t x, out, bytes;
 };
 
-Result<int64_t> wrong_outputs(Gpu& gpu, int32_t rows) {
-  Random random(static_cast<uint64_t>(rows));
-  const std::vector<uint16_t> weights = values(kFeatures, random), x = values(rows, random);
-  const Places at(rows);
+// number: of the tile.
+Result<int64_t> wrong_outputs(Gpu& gpu, const Gpu::ProductTile& tile, int32_t number) {
+  Random random(static_cast<uint64_t>(number));
+  const std::vector<uint16_t> weights = values(tile.features, random), x = values(tile.rows, random);
+  const Places at(tile);
   GpuBuffer pinned(gpu, GpuBuffer::Kind::kPinned), device(gpu, GpuBuffer::Kind::kDevice);
   KV_RETURN_IF_ERROR(pinned.reserve(at.bytes));
   KV_RETURN_IF_ERROR(device.reserve(at.bytes));
-  ops::pack_operand(weights.data(), kK, kFeatures, kK, pinned.data<uint16_t>());
-  ops::pack_operand(x.data(), kK, rows, kK, reinterpret_cast<uint16_t*>(pinned.data() + at.x));
+  ops::pack_operand(weights.data(), kK, tile.features, kK, pinned.data<uint16_t>());
+  ops::pack_operand(x.data(), kK, tile.rows, kK, reinterpret_cast<uint16_t*>(pinned.data() + at.x));
   KV_ASSIGN_OR_RETURN(const std::unique_ptr<GpuStream> stream, gpu.make_stream());
   const GpuCopy there = {device.data(), pinned.data(), at.out};
   stream->copy({&there, 1});
@@ -68,9 +70,10 @@ Result<int64_t> wrong_outputs(Gpu& gpu, int32_t rows) {
   args.weights = device.data<uint16_t>();
   args.x = reinterpret_cast<const uint16_t*>(device.data() + at.x);
   args.out = reinterpret_cast<float*>(device.data() + at.out);
-  args.out_stride = args.n = kFeatures;
-  args.rows = rows;
+  args.out_stride = args.n = tile.features;
+  args.rows = tile.rows;
   args.k = kK;
+  args.tile = number;
   stream->launch(args);
   const GpuCopy back = {pinned.data() + at.out, device.data() + at.out, at.bytes - at.out};
   stream->copy({&back, 1});
@@ -81,13 +84,14 @@ Result<int64_t> wrong_outputs(Gpu& gpu, int32_t rows) {
 }  // namespace
 
 Status check_products(Gpu& gpu) {
-  for (const int32_t rows : kRows) {
-    KV_ASSIGN_OR_RETURN(const int64_t wrong, wrong_outputs(gpu, rows));
+  int32_t number = 0;
+  for (const Gpu::ProductTile& tile : gpu.product_tiles()) {
+    KV_ASSIGN_OR_RETURN(const int64_t wrong, wrong_outputs(gpu, tile, ++number));
     if (wrong == 0) continue;
     return error(ErrorCode::kUnsupported,
                  "products of {} rows on the GPU {} have other bits than its numerics promise, {} of {} "
                  "outputs; `kvasir-gpu check` shows more; serve with --device cpu",
-                 rows, gpu.name(), wrong, rows * kFeatures);
+                 tile.rows, gpu.name(), wrong, tile.rows * tile.features);
   }
   return {};
 }

@@ -103,6 +103,9 @@ struct GemmArgs {
   int32_t n;
   int32_t k;
   int32_t accumulate;  // not 0: out = out + product
+  // Which kernel and tile, from 1 on (Gpu::product_tiles()); 0: what should be fastest. Bits do not depend on
+  // it.
+  int32_t tile;
 };
 
 // Bias, norm, rope and the factor of Q; Q to where attention reads it, K and V into their blocks.
