@@ -216,10 +216,10 @@ int run_eval(const EvalOptions& options) {
   if (options.texts.empty() && !options.speed) {
     status = error(ErrorCode::kInvalidArgument, "nothing to do: give --text FILE, --speed, or both");
   }
-  if (!options.texts.empty() && is_on_gpu(options.runtime)) {
-    status = error(ErrorCode::kUnsupported,
-                   "--text: a GPU gives the logits of sampled rows alone, and texts are compared in all of "
-                   "them; leave it out, or use --device cpu");
+  // Before the speed is measured, which takes long.
+  if (status.ok() && !options.texts.empty()) {
+    Logits unused;
+    status = check_device(with_tap(options.runtime, unused));
   }
   if (status.ok() && options.speed) status = measure_speed(options);
   if (status.ok() && !options.texts.empty()) status = compare_texts(options);

@@ -30,6 +30,11 @@ std::string head_of(const std::string& learnt_of) {
   return fmt::format("{}{}\n", kHead, learnt_of);
 }
 
+// "cpu" or "gpu": what CostFingerprint::text begins with.
+std::string_view device_of(std::string_view fingerprint) {
+  return fingerprint.substr(0, fingerprint.find('='));
+}
+
 }  // namespace
 
 std::string vocabulary_id(const Tokenizer& tokenizer) {
@@ -106,6 +111,15 @@ Result<CostModel> costs_to_begin_with(const BeliefOptions& options, const CostFi
     log_info("no cost profile: costs are learnt from real steps{}",
              here.is_profiled ? "; run `kvasir profile` with these flags" : "");
     return CostModel{};
+  }
+  // Steps take a hundred times as long on the one as on the other, and plans would be made by that.
+  if (named && device_of(loaded->fingerprint) != device_of(here.text)) {
+    return error(
+        ErrorCode::kInvalidArgument, "--cost-profile {}: it was measured on another kind of device: {}; {}",
+        path, loaded->fingerprint.substr(0, loaded->fingerprint.find(" layers=")),
+        here.is_profiled ? "run `kvasir profile` with these flags, and name what it writes"
+                         : "leave it out: on a GPU costs are learnt from real steps, and `kvasir profile` "
+                           "measures a CPU");
   }
   if (loaded->fingerprint != here.text) {
     log_warning("cost profile {}: of another machine, model or setting; real steps will mend it", path);

@@ -63,8 +63,9 @@ Status check_device(const RuntimeOptions& o) {
                    "choose a policy that keeps K and V, such as auto");
   }
   if (o.tap_all_rows) {
-    return refused("--device cuda", "a GPU gives the logits of sampled rows alone",
-                   "compare texts (--text) on a CPU");
+    return refused("--text",
+                   "a GPU gives the logits of sampled rows alone, and texts are compared in all of them",
+                   "leave it out");
   }
   return {};
 }

@@ -17,13 +17,24 @@ constexpr int kDepth = 2;  // steps in flight
 // A part of the GPU's memory that is left to what grows while it serves: block tables, and images of steps.
 constexpr uint64_t kPartThatGrows = 128;  // one in so many
 
+// What was not to be had when serving starts, and what to do about it. memory_flag: what says how much of the
+// GPU's memory is used.
+Status refused(const std::string& what, const Status& why, const std::string& memory_flag) {
+  if (why.code() != ErrorCode::kExhausted) {
+    return error(why.code(), "--device cuda: {}: {}; see what nvidia-smi says, or serve with --device cpu",
+                 what, why.message());
+  }
+  return error(why.code(), "{}: {}: {}; give less, or a smaller --max-model-len or --max-num-batched-tokens",
+               memory_flag, what, why.message());
+}
+
 class GpuDevice final : public ServingDevice {
  public:
   explicit GpuDevice(std::unique_ptr<Gpu> gpu)
       : gpu_(std::move(gpu)),
         device_(*gpu_, GpuBuffer::Kind::kDevice),
         host_(*gpu_, GpuBuffer::Kind::kPinned),
-        mover_(*gpu_) {}
+        mover_(*gpu_, &failure_) {}
 
   Status load_weights(const RuntimeOptions& options, const ModelFile& model, EngineOptions& engine) override;
   Status size(const RuntimeOptions& options, EngineOptions& engine) override;
@@ -34,7 +45,7 @@ class GpuDevice final : public ServingDevice {
   Result<std::unique_ptr<Executor>> make_executor(const RuntimeOptions& options, const EngineOptions& engine,
                                                   const Clock& clock, Link* link, PeerMemory* peers) override;
 
-  std::string failure() const override { return executor_->failure(); }
+  std::string failure() const override { return failure_.words(); }
 
   std::string cost_place(const RuntimeOptions&) const override {
     return fmt::format("gpu='{}'", gpu_->name());
@@ -55,10 +66,11 @@ class GpuDevice final : public ServingDevice {
   std::unique_ptr<UploadedModel> uploaded_;
   GpuBuffer device_;
   GpuBuffer host_;
+  GpuFailure failure_;
   GpuMover mover_;
   uint64_t total_bytes_ = 0;
+  std::string memory_flag_;  // with its value
   uint64_t activation_bytes_ = 0;
-  const GpuExecutor* executor_ = nullptr;  // the caller's
 };
 
 Status GpuDevice::load_weights(const RuntimeOptions& options, const ModelFile& model, EngineOptions& engine) {
@@ -66,8 +78,9 @@ Status GpuDevice::load_weights(const RuntimeOptions& options, const ModelFile& m
   if (!uploaded.ok()) {
     const Status& why = uploaded.status();
     const bool full = why.code() == ErrorCode::kExhausted;
-    return error(why.code(), "--device cuda: {}: {}{}", options.model_path,
-                 full ? "the GPU has no room for its weights: " : "", why.message());
+    return error(why.code(), "--device cuda: {}: {}{}{}", options.model_path,
+                 full ? "the GPU has no room for its weights: " : "", why.message(),
+                 full ? "; choose a smaller model, or serve it with --device cpu" : "");
   }
   uploaded_ = *std::move(uploaded);
   engine.cache.numerics_id = gpu_numerics_id();
@@ -80,10 +93,15 @@ Status GpuDevice::size(const RuntimeOptions& options, EngineOptions& engine) {
   const auto context = static_cast<uint32_t>(spec.context_length);
   const uint32_t longest = options.max_model_len > 0 ? std::min(options.max_model_len, context) : context;
   const uint64_t activations = GpuExecutor::activation_bytes(spec, {engine.scratch_tokens, longest});
-  KV_ASSIGN_OR_RETURN(const Gpu::Memory memory, gpu_->memory());
+  const double part = options.gpu_memory_utilization.value_or(kDefaultGpuShare);
+  memory_flag_ = options.kv_cache_memory_bytes > 0
+                     ? fmt::format("--kv-cache-memory-bytes {}", format_bytes(options.kv_cache_memory_bytes))
+                     : fmt::format("--gpu-memory-utilization {}", part);
+  const Result<Gpu::Memory> asked = gpu_->memory();
+  if (!asked.ok()) return refused("how much memory it has", asked.status(), memory_flag_);
+  const Gpu::Memory memory = *asked;
   total_bytes_ = memory.total_bytes;
-  const auto share = static_cast<uint64_t>(options.gpu_memory_utilization.value_or(kDefaultGpuShare) *
-                                           static_cast<double>(memory.total_bytes));
+  const auto share = static_cast<uint64_t>(part * static_cast<double>(memory.total_bytes));
   const uint64_t taken = memory.total_bytes - memory.free_bytes + activations;
   GpuRoom room;
   room.most_bytes =
@@ -96,32 +114,30 @@ Status GpuDevice::map_tiers(const CacheOptions& cache) {
   const uint64_t bytes = cache.device_bytes + cache.stage_bytes;
   Status status = device_.reserve(bytes);
   if (!status.ok()) {
-    return error(status.code(), "--kv-cache-memory-bytes {}: {}", format_bytes(bytes), status.message());
+    return refused(fmt::format("{} for keys and values", format_bytes(bytes)), status, memory_flag_);
   }
   if (cache.host_bytes == 0) return {};
   status = host_.reserve(cache.host_bytes);
   if (!status.ok()) {
-    return error(status.code(), "--kv-offloading-size {}: {}", format_bytes(cache.host_bytes),
+    return error(status.code(), "--kv-offloading-size {}: {}; give less", format_bytes(cache.host_bytes),
                  status.message());
   }
-  return mover_.move({});  // so that it makes its stream now, while no gate is closed
+  status = mover_.move({});  // so that it makes its stream now, while no gate is closed
+  return status.ok() ? status : refused("copies to the host tier", status, memory_flag_);
 }
 
 Result<std::unique_ptr<Executor>> GpuDevice::make_executor(const RuntimeOptions& options,
                                                            const EngineOptions& engine, const Clock& clock,
                                                            Link* link, PeerMemory*) {
-  KV_ASSIGN_OR_RETURN(std::unique_ptr<GpuExecutor> made,
-                      GpuExecutor::make(*gpu_, uploaded_->model(), engine.cache.geometry, device_.data(),
-                                        clock, link, kDepth));
+  auto ready = GpuExecutor::make(*gpu_, uploaded_->model(), engine.cache.geometry, device_.data(), clock,
+                                 link, kDepth, &failure_);
+  if (!ready.ok()) return refused("what runs the steps", ready.status(), memory_flag_);
+  std::unique_ptr<GpuExecutor> made = *std::move(ready);
   const Status reserved = made->reserve({engine.scratch_tokens, engine.max_model_len});
-  if (!reserved.ok()) {
-    return error(reserved.code(), "--max-num-batched-tokens {}: the GPU has no room for the activations: {}",
-                 engine.scratch_tokens, reserved.message());
-  }
+  if (!reserved.ok()) return refused("activations", reserved, memory_flag_);
   activation_bytes_ =
       GpuExecutor::activation_bytes(uploaded_->model().spec, {engine.scratch_tokens, engine.max_model_len});
   if (options.tap) made->set_tap(options.tap);
-  executor_ = made.get();
   return std::unique_ptr<Executor>(std::move(made));
 }
 

@@ -34,10 +34,14 @@ std::optional<uint64_t> cgroup_number(const char* file) {
 }
 
 // The flags that make room for longer requests, with their present values.
-std::string memory_flags(const CacheOptions& cache) {
+std::string memory_flags(const RuntimeOptions& options, bool on_gpu, const CacheOptions& cache) {
   const bool disk = cache.slower_tier() == Tier::kDisk && cache.disk_bytes > 0;
-  return fmt::format("--kv-cache-memory-bytes {} and {} {}",
-                     format_bytes(cache.device_bytes + cache.stage_bytes),
+  const bool by_share = on_gpu && options.kv_cache_memory_bytes == 0;
+  return fmt::format("{} and {} {}",
+                     by_share ? fmt::format("--gpu-memory-utilization {}",
+                                            options.gpu_memory_utilization.value_or(kDefaultGpuShare))
+                              : fmt::format("--kv-cache-memory-bytes {}",
+                                            format_bytes(cache.device_bytes + cache.stage_bytes)),
                      disk ? "--kv-offloading-disk-size" : "--kv-offloading-size",
                      format_bytes(cache.tier_bytes(cache.slower_tier())));
 }
@@ -185,7 +189,7 @@ Status size_tiers(const RuntimeOptions& options, uint64_t context, uint64_t avai
   if (options.max_model_len > fit) {
     return error(ErrorCode::kExhausted,
                  "--max-model-len {}: {} hold requests of {} tokens together; give one of them more",
-                 options.max_model_len, memory_flags(cache), fit);
+                 options.max_model_len, memory_flags(options, gpu.has_value(), cache), fit);
   }
   engine.max_model_len =
       options.max_model_len > 0 ? options.max_model_len : static_cast<uint32_t>(std::min(context, fit));

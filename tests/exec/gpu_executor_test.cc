@@ -118,7 +118,7 @@ TEST(GpuExecutor, AttentionInPassesHasTheSameBits) {
   const GpuExecutor::Steps reserved = {300, kMostPositions, /*partial_bytes=*/0};
   std::vector<float> whole, got;
   uint64_t used[2] = {};
-  uint64_t record_bytes = 0;
+  uint64_t record_bytes = 0, hidden_bytes = 0;
   for (const bool in_passes : {false, true}) {
     GpuSteps steps(FakeGpuPace::kRandom);
     steps.executor_->set_tap(
@@ -138,10 +138,33 @@ TEST(GpuExecutor, AttentionInPassesHasTheSameBits) {
     if (!in_passes) whole = got;
     const ModelSpec& spec = steps.file_->spec();
     record_bytes = static_cast<uint64_t>(spec.heads * (2 + spec.head_dim)) * sizeof(float);
+    hidden_bytes = 2 * reserved.rows * static_cast<uint64_t>(spec.dim) * sizeof(float);
   }
   EXPECT_EQ(got, whole);
   // The second step has 200 rows of two leaves; a tile has 64.
-  EXPECT_LE(used[1] + (400 - 128) * record_bytes, used[0] + 64 * kKiB);
+  EXPECT_LE(used[1] + (400 - 128) * record_bytes, used[0] + hidden_bytes + 64 * kKiB);
+}
+
+// As mean-pooled embeddings have it: every row of a step gives its hidden row.
+TEST(GpuExecutor, HiddenRowsHaveTheirMemoryFromTheStart) {
+  GpuSteps steps;
+  constexpr uint32_t kRows = 300;
+  ASSERT_TRUE(steps.executor_->reserve({kRows, kMostPositions}).ok());
+  const auto taken_by = [&](uint32_t hidden_from) {
+    const uint64_t before = steps.gpu_.memory()->free_bytes;
+    for (int i = 0; i < 2; ++i) {
+      Step step = steps.step({0, kRows});
+      step.slices[0].hidden_from = hidden_from;
+      const StepResult result = steps.run(std::move(step));
+      EXPECT_TRUE(result.status.ok()) << result.status.message();
+      EXPECT_EQ(result.hidden.size(), kRows - std::min(hidden_from, kRows));
+    }
+    return before - steps.gpu_.memory()->free_bytes;
+  };
+  taken_by(kRows);  // the images of the steps
+  // The list of the rows is longer than it was; they are not allocated.
+  const auto row_bytes = static_cast<uint64_t>(steps.file_->spec().dim) * sizeof(float);
+  EXPECT_LT(taken_by(0), kRows * row_bytes);
 }
 
 TEST(GpuExecutor, ATableIsUploadedOnce) {
@@ -336,6 +359,22 @@ TEST(ProductCheck, AGpuWithOtherBitsIsRefused) {
   }
 }
 
+// Whatever the number of rows from which on products are wrong, and whichever tile is.
+TEST(ProductCheck, EachTileIsCompared) {
+  const std::vector<Gpu::ProductTile> tiles = FakeGpu(FakeGpuPace::kLate).product_tiles();
+  for (size_t i = 0; i < tiles.size(); ++i) {
+    FakeGpu of_rows(FakeGpuPace::kLate), of_tile(FakeGpuPace::kLate);
+    of_rows.spoil_products(tiles[i].rows);
+    of_tile.spoil_tile(static_cast<int32_t>(i) + 1);
+    const std::string said = "products of " + std::to_string(tiles[i].rows) + " rows on the GPU fake GPU";
+    for (FakeGpu* gpu : {&of_rows, &of_tile}) {
+      const Status wrong = check_products(*gpu);
+      EXPECT_EQ(wrong.code(), ErrorCode::kUnsupported);
+      EXPECT_NE(wrong.message().find(said), std::string::npos) << wrong.message();
+    }
+  }
+}
+
 TEST(FakeGpuDeathTest, TheHostFaultsWhereItFollowsADeviceAddress) {
   FakeGpu gpu(FakeGpuPace::kEarly);
   std::byte* const memory = gpu.allocate(16).value();
@@ -359,19 +398,3 @@ TEST(FakeGpu, ACopyReadsItsSourceWhenItRuns) {
 
 }  // namespace
 }  // namespace kvasir::test
-// Whatever the number of rows from which on products are wrong, and whichever tile is.
-TEST(ProductCheck, EachTileIsCompared) {
-  const std::vector<Gpu::ProductTile> tiles = FakeGpu(FakeGpuPace::kLate).product_tiles();
-  for (size_t i = 0; i < tiles.size(); ++i) {
-    FakeGpu of_rows(FakeGpuPace::kLate), of_tile(FakeGpuPace::kLate);
-    of_rows.spoil_products(tiles[i].rows);
-    of_tile.spoil_tile(static_cast<int32_t>(i) + 1);
-    const std::string said = "products of " + std::to_string(tiles[i].rows) + " rows on the GPU fake GPU";
-    for (FakeGpu* gpu : {&of_rows, &of_tile}) {
-      const Status wrong = check_products(*gpu);
-      EXPECT_EQ(wrong.code(), ErrorCode::kUnsupported);
-      EXPECT_NE(wrong.message().find(said), std::string::npos) << wrong.message();
-    }
-  }
-}
-

@@ -9,10 +9,12 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <thread>
+#include <utility>
 
 #include "base/units.h"
 #include "exec/rig.h"
 #include "fakes/fake_gpu.h"
+#include "runtime/cost_profile.h"
 #include "runtime/model_service.h"
 #include "runtime/runtime.h"
 #include "sched/registry.h"
@@ -144,6 +146,21 @@ class GpuRuntime : public testing::Test {
                                                 vector.size() * sizeof(float)) == 0)
           << i;
     }
+  }
+
+  // No transfer, and no cell on a tier.
+  static void expect_nothing_left(Runtime& runtime) {
+    const EngineMetrics& metrics = runtime.engine().metrics();
+    const auto is_left = [&] {
+      runtime.engine().observe_link();
+      return metrics.link.queued_bytes > 0 || metrics.kv_blocks_used > 0 ||
+             metrics.tiers[index_of(Tier::kHost)].bytes_used > 0;
+    };
+    for (int i = 0; i < 1000 && is_left(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    EXPECT_GT(metrics.link.transfers, 0U) << "there was none";
+    EXPECT_EQ(metrics.link.queued_bytes, 0U) << "of transfers that have not ended";
+    EXPECT_EQ(metrics.kv_blocks_used, 0U);
+    EXPECT_EQ(metrics.tiers[index_of(Tier::kHost)].bytes_used, 0U);
   }
 
   TempFile path_;
@@ -281,7 +298,26 @@ TEST_F(GpuRuntime, RequestsOfADeviceThatIsLostEndWithItsError) {
     EXPECT_THAT(runtime->failure(), HasSubstr("the GPU failed: it is lost"));
     EXPECT_THAT(submit(*runtime, {random_tokens(3, 9), 4})->wait_for_error(), HasSubstr("it is lost"));
     EXPECT_TRUE(runtime->engine().wait_idle(10 * kNanosPerSecond));
+    expect_nothing_left(*runtime);
   }
+}
+
+// The device may still compute, but what it would read from the host is not there.
+TEST_F(GpuRuntime, WhereCopiesFailRequestsEndWithTheError) {
+  options_.kv_cache_memory_bytes = blocks(14);
+  options_.kv_offloading_bytes = blocks(80);
+  options_.max_model_len = 320;
+  options_.scheduling_policy = "vllm-swap";
+  const auto runtime = load();
+  ASSERT_TRUE(runtime);
+  gpu_->lose_stream(0);  // the mover's: the executor's came later
+  std::vector<std::shared_ptr<Answer>> answers;
+  for (uint64_t i = 0; i < 6; ++i) answers.push_back(submit(*runtime, {random_tokens(40 + i, 120), 190}));
+  for (const auto& answer : answers) EXPECT_THAT(answer->wait_for_error(), HasSubstr("it is lost"));
+  EXPECT_THAT(runtime->failure(), HasSubstr("the GPU failed: it is lost"));
+  EXPECT_THAT(submit(*runtime, {random_tokens(3, 9), 4})->wait_for_error(), HasSubstr("it is lost"));
+  EXPECT_TRUE(runtime->engine().wait_idle(10 * kNanosPerSecond));
+  expect_nothing_left(*runtime);
 }
 
 // ---------------------------------------------------------------- over HTTP
@@ -402,8 +438,66 @@ TEST_F(GpuRuntime, TheDeviceTierIsWhatUtilizationLeaves) {
   options_.kv_cache_memory_bytes = 64 * kMiB;
   EXPECT_THAT(refusal(),
               HasSubstr("--kv-cache-memory-bytes 64.00 MiB: beside weights, activations and what"));
-  use_gpu(FakeGpuPace::kLate, 256 * kKiB);
+  use_gpu(FakeGpuPace::kLate, 768 * kKiB);
   EXPECT_THAT(refusal(), HasSubstr("the GPU has no room for its weights"));
+}
+
+// Whatever cannot be had at the start: the user is told which flags to change.
+TEST_F(GpuRuntime, WhatTheStartDoesNotGetIsSaidWithFlags) {
+  options_.kv_offloading_bytes = blocks(8);
+  use_gpu(FakeGpuPace::kLate);
+  uint64_t needed = 0;
+  const auto flag_of = [&](uint64_t allowed) {
+    options_.open_gpu = [allowed] {
+      auto gpu = std::make_unique<FakeGpu>(FakeGpuPace::kLate, /*seed=*/7, 64 * kMiB);
+      gpu->allow_allocations(allowed);
+      return Result<std::unique_ptr<Gpu>>(std::move(gpu));
+    };
+    const std::string said = refusal();
+    EXPECT_THAT(said, testing::StartsWith("--"));
+    EXPECT_THAT(said, testing::AnyOf(HasSubstr("give less"), HasSubstr("--device cpu")));
+    return said.substr(0, said.find(' '));
+  };
+  {
+    const auto runtime = load();
+    ASSERT_TRUE(runtime);
+    needed = gpu_->allocations();
+  }
+  EXPECT_EQ(flag_of(0), "--device") << "a check of products";
+  EXPECT_EQ(flag_of(20), "--device") << "weights";
+  // Device tier, host tier, the words of marks and gates, and what steps need.
+  std::vector<std::string> flags;
+  for (uint64_t allowed = needed - 14; allowed < needed; ++allowed) flags.push_back(flag_of(allowed));
+  EXPECT_EQ(std::exchange(flags[1], flags[0]), "--kv-offloading-size");
+  EXPECT_THAT(flags, testing::Each("--gpu-memory-utilization"));
+  options_.kv_cache_memory_bytes = blocks(60);
+  EXPECT_EQ(flag_of(needed - 1), "--kv-cache-memory-bytes");
+}
+
+TEST_F(GpuRuntime, AGpuThatDoesNotSayHowMuchMemoryItHasIsRefused) {
+  options_.open_gpu = [] {
+    auto gpu = std::make_unique<FakeGpu>(FakeGpuPace::kLate);
+    gpu->hide_memory();
+    return Result<std::unique_ptr<Gpu>>(std::move(gpu));
+  };
+  EXPECT_EQ(
+      refusal(),
+      "--device cuda: how much memory it has: it does not answer; see what nvidia-smi says, or serve with "
+      "--device cpu");
+}
+
+TEST_F(GpuRuntime, ACostProfileOfACpuIsRefused) {
+  const TempFile file(std::span<const std::byte>{});
+  CostProfile profile;
+  profile.fingerprint = "cpu='Zen 5' threads=2 isa=avx512 layers=2 dim=64";
+  ASSERT_TRUE(save_profile(profile, file.path()).ok());
+  options_.beliefs.used = true;
+  options_.beliefs.cost_profile = file.path();
+  EXPECT_THAT(refusal(),
+              HasSubstr("cpu='Zen 5' threads=2 isa=avx512; leave it out: on a GPU costs are learnt"));
+  profile.fingerprint = "gpu='NVIDIA H100' layers=2 dim=64";
+  ASSERT_TRUE(save_profile(profile, file.path()).ok());
+  EXPECT_TRUE(load()) << "of another GPU: real steps mend it";
 }
 
 // The most that the flags allow leaves memory for the steps themselves.
@@ -434,7 +528,7 @@ TEST_F(GpuRuntime, WhatDoesNotRunIsRefusedBeforeAGpuIsOpened) {
       {[](RuntimeOptions& o) { o.cluster.directory = "etcd://127.0.0.1:1"; }, "--cluster: "},
       {[](RuntimeOptions& o) { o.scheduling_policy = "apt-serve"; }, "--scheduling-policy apt-serve: "},
       {[](RuntimeOptions& o) { o.scheduling_policy = "hcache"; }, "--scheduling-policy hcache: "},
-      {[](RuntimeOptions& o) { o.tap_all_rows = true; }, "--device cuda: a GPU gives the logits of sampled"},
+      {[](RuntimeOptions& o) { o.tap_all_rows = true; }, "--text: a GPU gives the logits of sampled rows"},
   };
   for (const Refused& refused : cases) {
     options_ = right;

@@ -54,5 +54,24 @@ TEST(TierSizes, AGpuHasMemoryOfItsOwn) {
       << status.message();
 }
 
+// By the flags that say so on the device at hand.
+TEST(TierSizes, ALengthThatDoesNotFitIsRefusedWithTheFlagsThatMakeRoom) {
+  RuntimeOptions options;
+  options.max_model_len = 512;
+  const auto said = [&](const std::optional<GpuRoom>& gpu) {
+    EngineOptions engine = small_engine();  // a token takes 32 bytes
+    return size_tiers(options, 512, kMiB, engine, gpu).message();
+  };
+  EXPECT_EQ(said(GpuRoom{4 * kKiB, 8 * kKiB}),
+            "--max-model-len 512: --gpu-memory-utilization 0.9 and --kv-offloading-size 0 B hold requests of "
+            "128 tokens together; give one of them more");
+  options.gpu_memory_utilization = 0.25;
+  EXPECT_NE(said(GpuRoom{4 * kKiB, 8 * kKiB}).find("--gpu-memory-utilization 0.25 and "), std::string::npos);
+  options.kv_cache_memory_bytes = 4 * kKiB;
+  for (const auto& gpu : {std::optional<GpuRoom>({4 * kKiB, 8 * kKiB}), std::optional<GpuRoom>()}) {
+    EXPECT_NE(said(gpu).find("--kv-cache-memory-bytes 4.00 KiB and "), std::string::npos) << said(gpu);
+  }
+}
+
 }  // namespace
 }  // namespace kvasir

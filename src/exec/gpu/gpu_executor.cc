@@ -50,7 +50,7 @@ class GpuExecutor::Points final : public PassPoints {
 Result<std::unique_ptr<GpuExecutor>> GpuExecutor::make(Gpu& gpu, const GpuModel& model,
                                                        const CacheGeometry& geometry,
                                                        std::byte* device_memory, const Clock& clock,
-                                                       Link* link, int depth) {
+                                                       Link* link, int depth, GpuFailure* failure) {
   if (geometry.has(Form::kX)) {
     return error(ErrorCode::kUnsupported,
                  "cells in form X do not run on a GPU yet; choose a policy that keeps K and V");
@@ -61,7 +61,7 @@ Result<std::unique_ptr<GpuExecutor>> GpuExecutor::make(Gpu& gpu, const GpuModel&
   }
   KV_ASSIGN_OR_RETURN(std::unique_ptr<GpuStream> stream, gpu.make_stream());
   auto made = std::unique_ptr<GpuExecutor>(
-      new GpuExecutor(gpu, model, geometry, device_memory, clock, link, depth, std::move(stream)));
+      new GpuExecutor(gpu, model, geometry, device_memory, clock, link, depth, std::move(stream), failure));
   KV_RETURN_IF_ERROR(made->words_.reserve(2 * kGateWord * sizeof(uint32_t)));
   std::memset(made->words_.data(), 0, made->words_.bytes());
   return made;
@@ -69,7 +69,7 @@ Result<std::unique_ptr<GpuExecutor>> GpuExecutor::make(Gpu& gpu, const GpuModel&
 
 GpuExecutor::GpuExecutor(Gpu& gpu, const GpuModel& model, const CacheGeometry& geometry,
                          std::byte* device_memory, const Clock& clock, Link* link, int depth,
-                         std::unique_ptr<GpuStream> stream)
+                         std::unique_ptr<GpuStream> stream, GpuFailure* failure)
     : gpu_(gpu),
       model_(model),
       geometry_(geometry),
@@ -87,7 +87,8 @@ GpuExecutor::GpuExecutor(Gpu& gpu, const GpuModel& model, const CacheGeometry& g
       q_(gpu, GpuBuffer::Kind::kDevice),
       partials_(gpu, GpuBuffer::Kind::kDevice),
       logits_(gpu, GpuBuffer::Kind::kDevice),
-      flights_{{GpuFlight(gpu, model), GpuFlight(gpu, model)}} {}
+      flights_{{GpuFlight(gpu, model), GpuFlight(gpu, model)}},
+      failure_(failure != nullptr ? *failure : own_failure_) {}
 
 GpuExecutor::~GpuExecutor() {
   // Lets the device finish steps that were never waited for.
@@ -116,6 +117,11 @@ uint64_t bytes_of_bf16(int64_t count) {
   return static_cast<uint64_t>(count) * sizeof(uint16_t);
 }
 
+// What a step gives for embeddings of such rows.
+uint64_t hidden_bytes(const ModelSpec& spec, int64_t rows) {
+  return bytes_of_floats(rows * spec.dim);
+}
+
 // Of a pass of attention: a row has a partial result for each of its leaves.
 int64_t most_records(const ModelSpec& spec, const GpuExecutor::Steps& steps) {
   const int64_t leaves = (int64_t{steps.longest} + kLeafTokens - 1) / kLeafTokens;
@@ -131,7 +137,12 @@ Status GpuExecutor::reserve(const Steps& steps) {
   for (const Room& room : shared_room(steps.rows, records)) {
     KV_RETURN_IF_ERROR(room.buffer->reserve(room.bytes));
   }
-  for (GpuFlight& f : flights_) f.image.set_most_records(records);
+  const uint64_t hidden = hidden_bytes(model_.spec, steps.rows);
+  for (GpuFlight& f : flights_) {
+    f.image.set_most_records(records);
+    KV_RETURN_IF_ERROR(f.hidden.reserve(hidden));
+    KV_RETURN_IF_ERROR(f.pinned_hidden.reserve(hidden));
+  }
   return tables_.reserve();
 }
 
@@ -139,7 +150,7 @@ uint64_t GpuExecutor::activation_bytes(const ModelSpec& spec, const Steps& steps
   const GpuScratch::Sizes s =
       GpuScratch::sizes(spec, steps.rows, most_records(spec, steps), static_cast<int64_t>(kLogitRows));
   return bytes_of_floats(s.x + s.product + s.partials + s.logits) + bytes_of_bf16(s.operand + s.q) +
-         DeviceTables::kReservedBytes;
+         kFlights * hidden_bytes(spec, steps.rows) + DeviceTables::kReservedBytes;
 }
 
 std::array<GpuExecutor::Room, 6> GpuExecutor::shared_room(int64_t rows, int64_t records) {
@@ -157,8 +168,7 @@ std::array<GpuExecutor::Room, 13> GpuExecutor::room_for(GpuFlight& f, uint64_t n
   const auto shared = shared_room(f.image.rows(), f.image.records());
   auto next = std::copy(shared.begin(), shared.end(), room.begin());
   const uint64_t tokens = f.image.logit_uses().size() * sizeof(Token);
-  const uint64_t hidden =
-      bytes_of_floats(static_cast<int64_t>(f.image.hidden_uses().size()) * model_.spec.dim);
+  const uint64_t hidden = hidden_bytes(model_.spec, static_cast<int64_t>(f.image.hidden_uses().size()));
   const auto for_host = static_cast<int64_t>(std::min(host_rows(f), kLogitRows));
   *next++ = {&f.tokens, tokens};
   *next++ = {&f.pinned_tokens, tokens};
@@ -394,7 +404,7 @@ StepResult GpuExecutor::wait() {
     // Whatever has happened, its gates are opened, so that the stream comes to the end of it.
     open_gates();
     const Status ended = f.is_complete ? stream_->wait_for_mark(mark_word(), f.end_mark) : stream_->wait();
-    if (!ended.ok()) note_failure(ended);
+    failure_.note(ended);
     if (f.status.ok()) f.status = ended;
     f.result.status = f.status;
     transfers_.end(f.result);
@@ -410,18 +420,9 @@ StepResult GpuExecutor::wait() {
 }
 
 Status GpuExecutor::run(GpuFlight& f) {
+  KV_RETURN_IF_ERROR(failure_.status());
   KV_RETURN_IF_ERROR(pass_moments(f));
   return take_tokens(f);
-}
-
-void GpuExecutor::note_failure(const Status& status) {
-  if (has_failed_) return;
-  try {
-    failure_ = status.message();
-  } catch (const std::bad_alloc&) {
-    failure_ = "the GPU failed";  // so short that it needs no memory
-  }
-  has_failed_ = true;
 }
 
 Status GpuExecutor::pass_moments(GpuFlight& f) {

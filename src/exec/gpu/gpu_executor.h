@@ -2,7 +2,6 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -13,6 +12,7 @@
 #include "contract/geometry.h"
 #include "exec/gpu/device_tables.h"
 #include "exec/gpu/gpu.h"
+#include "exec/gpu/gpu_failure.h"
 #include "exec/gpu/gpu_flight.h"
 #include "exec/gpu/gpu_model.h"
 #include "exec/logits_tap.h"
@@ -39,11 +39,12 @@ namespace kvasir {
 class GpuExecutor final : public Executor {
  public:
   // Everything referred to outlives the executor. device_memory: of all frames and the stage ring, the
-  // device's. link: null where there is none; steps then have no transfers. depth: 1 or 2. kUnsupported: the
-  // geometry has cells in form X, or its K and V are not bf16.
+  // device's. link: null where there is none; steps then have no transfers. depth: 1 or 2. failure:
+  // what others find, too; null: the executor's alone. kUnsupported: the geometry has cells in form X, or its K and V are not bf16.
   static Result<std::unique_ptr<GpuExecutor>> make(Gpu& gpu, const GpuModel& model,
                                                    const CacheGeometry& geometry, std::byte* device_memory,
-                                                   const Clock& clock, Link* link, int depth = 2);
+                                                   const Clock& clock, Link* link, int depth = 2,
+                                                   GpuFailure* failure = nullptr);
   ~GpuExecutor() override;
 
   // Steps of at most so many rows of sequences of at most `longest` tokens.
@@ -53,7 +54,8 @@ class GpuExecutor final : public Executor {
     // Attention whose partial results need no more memory is one pass. More takes several (pass_ends()).
     uint64_t partial_bytes = uint64_t{256} << 20;
   };
-  // Makes room for them in advance, in what all steps share. Larger steps still grow it. kExhausted.
+  // Makes room for them in advance, in what all steps share and for hidden rows. Larger steps still grow it.
+  // kExhausted.
   // REQUIRES: no step is in flight.
   Status reserve(const Steps& steps);
   // Bytes of the device that reserve() takes.
@@ -67,7 +69,7 @@ class GpuExecutor final : public Executor {
 
   // The error after which the device runs nothing more, so that each step fails; "": there was none. Any
   // thread; takes no lock.
-  std::string failure() const { return has_failed_ ? failure_ : std::string(); }
+  std::string failure() const { return failure_.words(); }
 
   // Tests and evaluation only; not while a step runs. All logits then come to the host.
   void set_tap(LogitsTap tap) { tap_ = std::move(tap); }
@@ -80,6 +82,7 @@ class GpuExecutor final : public Executor {
 
  private:
   class Points;
+  static constexpr size_t kFlights = 2;
   // Rows whose logits are made at once.
   static constexpr size_t kLogitRows = 32;
   // Where words_ has the word of the marks, and, 128 bytes on, that of the gates: the device writes one and
@@ -94,7 +97,8 @@ class GpuExecutor final : public Executor {
   };
 
   GpuExecutor(Gpu& gpu, const GpuModel& model, const CacheGeometry& geometry, std::byte* device_memory,
-              const Clock& clock, Link* link, int depth, std::unique_ptr<GpuStream> stream);
+              const Clock& clock, Link* link, int depth, std::unique_ptr<GpuStream> stream,
+              GpuFailure* failure);
   GpuFlight& flight(int index) { return flights_[static_cast<size_t>((first_ + index) % 2)]; }
   template <typename F>
   Status guarded(const F& part);
@@ -123,7 +127,6 @@ class GpuExecutor final : public Executor {
   // What the step before has sampled, where the step's tokens and history name it.
   void resolve_references(GpuFlight& f, const GpuFlight& before);
   Status run(GpuFlight& f);
-  void note_failure(const Status& status);
   Status pass_moments(GpuFlight& f);
 
   // --- Results (gpu_results.cc).
@@ -149,13 +152,13 @@ class GpuExecutor final : public Executor {
   GpuBuffer words_;  // pinned: the marks' and the gates'
   GpuBuffer x_, operand_, product_, q_, partials_, logits_;
   uint32_t marks_ = 0, gates_ = 0;  // values that were given out
-  std::array<GpuFlight, 2> flights_;
+  std::array<GpuFlight, kFlights> flights_;
   int first_ = 0;  // of the oldest
   int in_flight_ = 0;
   uint64_t queued_early_ = 0;
   std::vector<GpuCopy> copies_;
-  std::string failure_;  // written once, before has_failed_ is set
-  std::atomic<bool> has_failed_{false};
+  GpuFailure own_failure_;
+  GpuFailure& failure_;
 };
 
 // Whether the device draws what the sampler would have to otherwise.

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/heap.h"
+#include "base/log.h"
 
 namespace kvasir {
 
@@ -32,6 +33,9 @@ Status GpuMover::move(std::span<const MovedRun> runs) {
   Status status = stream->wait();
   const std::lock_guard lock(mutex_);
   idle_.push_back(std::move(stream));
+  if (failure_ != nullptr && failure_->note(status)) {
+    log_error("copies between the GPU and the host fail from now on: {}", status.message());
+  }
   return status;
 }
 

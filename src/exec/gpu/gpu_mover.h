@@ -7,6 +7,7 @@
 
 #include "contract/mover.h"
 #include "exec/gpu/gpu.h"
+#include "exec/gpu/gpu_failure.h"
 
 namespace kvasir {
 
@@ -14,8 +15,8 @@ namespace kvasir {
 // it, since an error of the device stays.
 class GpuMover final : public Mover {
  public:
-  // The GPU outlives the mover.
-  explicit GpuMover(Gpu& gpu) : gpu_(gpu) {}
+  // They outlive the mover. failure: told of the first error of a stream; may be null.
+  explicit GpuMover(Gpu& gpu, GpuFailure* failure = nullptr) : gpu_(gpu), failure_(failure) {}
 
   Status move(std::span<const MovedRun> runs) override;
 
@@ -23,6 +24,7 @@ class GpuMover final : public Mover {
   Result<std::unique_ptr<GpuStream>> take();
 
   Gpu& gpu_;
+  GpuFailure* const failure_;
   std::mutex mutex_;
   std::vector<std::unique_ptr<GpuStream>> idle_;
 };

@@ -1,0 +1,42 @@
+// The first error after which a GPU is not used any more.
+#pragma once
+
+#include <atomic>
+#include <mutex>
+#include <new>
+#include <string>
+
+#include "base/status.h"
+
+namespace kvasir {
+
+// What computes on the GPU and what copies from and to it share one: an error of the device stays, whoever
+// finds it. Thread-safe.
+class GpuFailure {
+ public:
+  // Not ok: the first one counts. Returns whether it is that.
+  bool note(const Status& status) {
+    const std::lock_guard lock(mutex_);
+    if (status.ok() || has_come_) return false;
+    code_ = status.code();
+    try {
+      words_ = status.message();
+    } catch (const std::bad_alloc&) {
+      words_ = "the GPU failed";  // so short that it needs no memory
+    }
+    has_come_ = true;
+    return true;
+  }
+  // "": there was none. Takes no lock.
+  std::string words() const { return has_come_ ? words_ : std::string(); }
+  Status status() const { return has_come_ ? Status(code_, words_) : Status(); }
+
+ private:
+  std::mutex mutex_;
+  // Written once, before has_come_ is set.
+  ErrorCode code_{};
+  std::string words_;
+  std::atomic<bool> has_come_{false};
+};
+
+}  // namespace kvasir
