@@ -33,6 +33,8 @@ class StreamQueue : public KernelQueue {
   void launch(const ops::gpu::EmbedArgs& args) override { must_launch(cuda::launch(args, stream_)); }
   void launch(const ops::gpu::NormRowsArgs& args) override { must_launch(cuda::launch(args, stream_)); }
   void launch(const ops::gpu::FinishQkvArgs& args) override { must_launch(cuda::launch(args, stream_)); }
+  void launch(const ops::gpu::CopyXArgs& args) override { must_launch(cuda::launch(args, stream_)); }
+  void launch(const ops::gpu::FinishKvArgs& args) override { must_launch(cuda::launch(args, stream_)); }
   void launch(const ops::gpu::LeafArgs& args) override { must_launch(cuda::launch(args, stream_)); }
   void launch(const ops::gpu::MergeArgs& args) override { must_launch(cuda::launch(args, stream_)); }
   void launch(const ops::gpu::ActivateArgs& args) override { must_launch(cuda::launch(args, stream_)); }

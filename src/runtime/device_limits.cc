@@ -5,7 +5,6 @@
 #include <string>
 
 #include "base/units.h"
-#include "sched/registry.h"
 
 namespace kvasir {
 namespace {
@@ -56,11 +55,6 @@ Status check_device(const RuntimeOptions& o) {
   }
   if (o.cluster.on()) {
     return refused("--cluster", "instances on GPUs cannot lend each other memory yet", "leave it out");
-  }
-  if (policy_traits(o.scheduling_policy).keeps_x) {
-    return refused(fmt::format("--scheduling-policy {}", o.scheduling_policy),
-                   "it keeps hidden states (X), which a GPU cannot make K and V of yet",
-                   "choose a policy that keeps K and V, such as auto");
   }
   if (o.tap_all_rows) {
     return refused("--text",

@@ -4,7 +4,7 @@
 
 #include "base/units.h"
 #include "contract/numerics_id.h"
-#include "model/files/form_bytes.h"
+#include "exec/gpu/gpu_model.h"
 #include "runtime/device_limits.h"
 #include "sched/registry.h"
 
@@ -93,12 +93,21 @@ CacheGeometry with_x(CacheGeometry layout, uint64_t x_bytes_per_token_layer) {
   return layout;
 }
 
+FormBytes x_forms(const RuntimeOptions& options, const ModelFile& model, const Decoder::Options& decoder) {
+  const ModelSpec& config = model.spec();
+  if (!is_on_gpu(options)) return form_bytes(config, x_type_of(model.weights(), decoder.activation));
+  FormBytes forms = form_bytes(config, ops::ActivationType::kBf16);
+  forms.x_per_token_layer = gpu_x_bytes(config);
+  forms.x_per_token = forms.x_per_token_layer * static_cast<uint64_t>(config.layers);
+  return forms;
+}
+
 Result<CacheGeometry> make_geometry(const RuntimeOptions& options, const ModelFile& model,
                                     const Decoder::Options& decoder) {
   const ModelSpec& config = model.spec();
   return make_geometry(options, static_cast<uint32_t>(config.layers),
                        config.kv_plane_bytes_per_token_layer(decoder.kv_type),
-                       form_bytes(config, x_type_of(model.weights(), decoder.activation)).x_per_token_layer);
+                       x_forms(options, model, decoder).x_per_token_layer);
 }
 
 std::string geometry_name(const CacheGeometry& g) {

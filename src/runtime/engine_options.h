@@ -9,6 +9,7 @@
 #include "contract/geometry.h"
 #include "exec/cpu/decoder.h"
 #include "exec/cpu/packed_model.h"
+#include "model/files/form_bytes.h"
 #include "model/files/model_file.h"
 #include "ops/numerics.h"
 #include "runtime/runtime.h"
@@ -21,6 +22,8 @@ Result<std::unique_ptr<ModelFile>> open_model(const RuntimeOptions& options);
 // An error is one line that names the flag.
 Result<ops::KvType> kv_type_from(const std::string& text);
 Result<ops::ActivationMode> activation_from(const std::string& text);
+// Of X on the device at hand.
+FormBytes x_forms(const RuntimeOptions& options, const ModelFile& model, const Decoder::Options& decoder);
 Result<CacheGeometry> make_geometry(const RuntimeOptions& options, const ModelFile& model,
                                     const Decoder::Options& decoder);
 // kv_plane_bytes_per_token_layer, x_bytes_per_token_layer: see CacheGeometry. There are frames for X only if

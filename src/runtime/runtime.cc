@@ -12,7 +12,6 @@
 #include "base/units.h"
 #include "cache/tiers/disk_file.h"
 #include "cache/tiers/memory_link.h"
-#include "model/files/form_bytes.h"
 #include "model/files/inspect.h"
 #include "model/files/model_file.h"
 #include "runtime/beliefs.h"
@@ -99,8 +98,9 @@ class LoadedRuntime final : public Runtime {
 };
 
 // For a policy that keeps X: its size beside that of K and V.
-std::string describe_hidden_cache(const ModelFile& model, const Decoder::Options& decoder) {
-  const FormBytes forms = form_bytes(model.spec(), x_type_of(model.weights(), decoder.activation));
+std::string describe_hidden_cache(const RuntimeOptions& options, const ModelFile& model,
+                                  const Decoder::Options& decoder) {
+  const FormBytes forms = x_forms(options, model, decoder);
   const double ratio = x_to_kv(model.spec(), forms, decoder.kv_type);
   return fmt::format(", hidden cache: X ({}) takes {:.2f} of what K and V take{}",
                      ops::activation_type_name(forms.x_type), ratio,
@@ -263,7 +263,7 @@ Status LoadedRuntime::load(const RuntimeOptions& options) {
   EngineOptions engine = engine_options(options);
   KV_ASSIGN_OR_RETURN(engine.cache.geometry, make_geometry(options, *file_, decoder));
   if (policy_traits(options.scheduling_policy).keeps_x)
-    hidden_report_ = describe_hidden_cache(*file_, decoder);
+    hidden_report_ = describe_hidden_cache(options, *file_, decoder);
 
   KV_RETURN_IF_ERROR(device_->load_weights(options, *file_, engine));
   file_->release_pages();

@@ -336,10 +336,10 @@ TEST(GpuExecutor, LogprobsDoNotChangeTheToken) {
 TEST(GpuExecutor, WhatDoesNotRunIsRefused) {
   GpuSteps steps;
   CacheGeometry with_x = steps.geometry_;
-  with_x.x_bytes_per_token_layer = 256;
+  with_x.x_bytes_per_token_layer = 128;
   const auto x =
       GpuExecutor::make(steps.gpu_, steps.uploaded_->model(), with_x, steps.memory_, steps.clock_, nullptr);
-  EXPECT_EQ(x.status().code(), ErrorCode::kUnsupported);
+  EXPECT_EQ(x.status().code(), ErrorCode::kUnsupported) << "X of 128 values is 256 bytes, not 128";
   CacheGeometry small = steps.geometry_;
   small.kv_plane_bytes_per_token_layer /= 2;
   const auto kv =

@@ -53,6 +53,16 @@ TEST(GpuMutants, EachFaultTurnsTheTortureRed) {
   }
 }
 
+// Of K and V that are made of X.
+TEST(GpuMutants, EachFaultOfFormsTurnsTheTortureRed) {
+  const TierTorture torture(torture_bias(), ops::WeightType::kBf16, ops::KvType::kBf16, 16, 70,
+                            FakeGpuPace::kLate);
+  const RigOptions options = torture.hidden(1);
+  EXPECT_EQ(torture.torture(options).wrong, 0U);
+  EXPECT_TRUE(shows(torture, options, Mutant::kXWrongPosition));
+  EXPECT_TRUE(shows(torture, options, Mutant::kXBiasMissing));
+}
+
 #else
 
 TEST(GpuMutants, AreNotInThisBuild) {

@@ -347,7 +347,7 @@ EngineOptions engine_options(const ModelFile& file, const RigOptions& options) {
   g.kv_plane_bytes_per_token_layer = c.kv_plane_bytes_per_token_layer(options.kv_type);
   if (options.forms) {
     const FormBytes forms = form_bytes(c, x_type_of(file.weights(), options.activation));
-    g.x_bytes_per_token_layer = forms.x_per_token_layer;
+    g.x_bytes_per_token_layer = options.gpu ? gpu_x_bytes(c) : forms.x_per_token_layer;
   }
   engine.cache.device_bytes = g.kv_block_bytes() * options.blocks;
   engine.cache.host_bytes = g.kv_block_bytes() * options.host_blocks;

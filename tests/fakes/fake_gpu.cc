@@ -35,6 +35,8 @@ class FakeGpu::Stream final : public GpuStream {
     });
   }
   void launch(const ops::gpu::FinishQkvArgs& args) override { add_kernel(args); }
+  void launch(const ops::gpu::CopyXArgs& args) override { add_kernel(args); }
+  void launch(const ops::gpu::FinishKvArgs& args) override { add_kernel(args); }
   void launch(const ops::gpu::LeafArgs& args) override { add_kernel(args); }
   void launch(const ops::gpu::MergeArgs& args) override { add_kernel(args); }
   void launch(const ops::gpu::ActivateArgs& args) override { add_kernel(args); }
@@ -138,17 +140,17 @@ FakeGpu::FakeGpu(FakeGpuPace pace, uint64_t seed, uint64_t device_bytes)
 
 Result<Gpu::Memory> FakeGpu::memory() const {
   const std::lock_guard lock(mutex_);
+  if (hides_memory_) return error(ErrorCode::kIo, "it does not answer");
   return Memory{memory_.free_bytes(), memory_.device_bytes()};
 }
-  if (hides_memory_) return error(ErrorCode::kIo, "it does not answer");
 
-// A device may wait here until all that is queued is done.
-void FakeGpu::expect_no_closed_gate() const {
 // It has one kernel, which computes all of these.
 std::vector<Gpu::ProductTile> FakeGpu::product_tiles() const {
   return {{8, 64}, {29, 64}, {77, 64}, {269, 128}};
 }
 
+// A device may wait here until all that is queued is done.
+void FakeGpu::expect_no_closed_gate() const {
   for (const Stream* stream : streams_) {
     KV_CHECK(!stream->has_closed_gate(), "memory is allocated or released behind a closed gate");
   }
@@ -160,9 +162,9 @@ Result<std::byte*> FakeGpu::allocate(uint64_t bytes) {
   std::byte* const memory = allowed_ > 0 ? memory_.allocate(bytes) : nullptr;
   if (memory == nullptr) return error(ErrorCode::kExhausted, "the GPU has no {} bytes left", bytes);
   --allowed_;
+  ++allocations_;
   return memory;
 }
-  ++allocations_;
 
 Result<std::byte*> FakeGpu::allocate_pinned(uint64_t bytes) {
   const std::lock_guard lock(mutex_);
@@ -170,9 +172,9 @@ Result<std::byte*> FakeGpu::allocate_pinned(uint64_t bytes) {
   std::byte* const memory = allowed_ > 0 ? memory_.allocate_pinned(bytes) : nullptr;
   if (memory == nullptr) return error(ErrorCode::kExhausted, "no {} bytes can be pinned", bytes);
   --allowed_;
+  ++allocations_;
   return memory;
 }
-  ++allocations_;
 
 void FakeGpu::release(std::byte* memory) {
   const std::lock_guard lock(mutex_);
@@ -192,13 +194,13 @@ void FakeGpu::lose() {
   for (Stream* stream : streams_) stream->lose();
 }
 
-void FakeGpu::open_gate(uint32_t* word, uint32_t value) {
-  const std::lock_guard lock(mutex_);
 void FakeGpu::lose_stream(size_t index) {
   const std::lock_guard lock(mutex_);
   streams_.at(index)->lose();
 }
 
+void FakeGpu::open_gate(uint32_t* word, uint32_t value) {
+  const std::lock_guard lock(mutex_);
   if (!has_reached(*word, value)) *word = value;
   for (Stream* stream : streams_) stream->go_on();
 }

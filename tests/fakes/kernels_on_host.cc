@@ -164,6 +164,66 @@ void KernelsOnHost::run(const FinishQkvArgs& a) {
   }
 }
 
+void KernelsOnHost::run(const CopyXArgs& a) {
+  const XRun* const runs = memory_.at(a.runs, static_cast<uint64_t>(a.count));
+  const int64_t row_elements = ops::x_row_elements(a.dim);
+  for (int32_t i = 0; i < a.count; ++i) {
+    const XRun& run = runs[i];
+    if (memory_.at(a.slices + run.slice, 1)->left_out != 0) continue;
+    auto* const block = memory_.at(reinterpret_cast<uint16_t*>(a.memory + run.x + a.layer_offset),
+                                   a.block_tokens * static_cast<uint64_t>(row_elements));
+    for (uint32_t t = 0; t < run.tokens; ++t) {
+      const int64_t row = int64_t{run.first_row} + t;
+      uint16_t* const kept = block + (run.first_position % a.block_tokens + t) * row_elements;
+      if (a.to_image != 0) {
+        put_row(a.image, row, {kept, kept + a.dim});
+      } else {
+        const std::vector<uint16_t> from = row_of(a.image, row, a.dim);
+        std::fill(std::copy(from.begin(), from.end(), kept), kept + row_elements, uint16_t{0});
+      }
+    }
+  }
+}
+
+void KernelsOnHost::run(const FinishKvArgs& a) {
+  const int32_t head_dim = a.kv.head_dim, kv_dim = a.kv.kv_heads * head_dim;
+  const auto width = static_cast<size_t>(kv_dim), half = static_cast<size_t>(a.half);
+  reference::QkvFinish how;
+  how.kv_heads = a.kv.kv_heads;
+  how.head_dim = head_dim;
+  how.bias = memory_.at_or_null(a.bias, 2 * width);
+  how.k_norm = memory_.at_or_null(a.k_norm, a.norm_of_row != 0 ? width : static_cast<size_t>(head_dim));
+  how.norm_of_row = a.norm_of_row != 0;
+  how.norm_epsilon = a.norm_epsilon;
+  const XRun* const runs = memory_.at(a.runs, static_cast<uint64_t>(a.count));
+  const auto tokens = static_cast<int>(a.kv.block_tokens);
+  std::vector<uint16_t> k(width), v(width);
+  for (int32_t i = 0; i < a.count; ++i) {
+    const XRun& run = runs[i];
+    if (memory_.at(a.kv.slices + run.slice, 1)->left_out != 0) continue;
+    for (uint32_t t = 0; t < run.tokens; ++t) {
+      const uint32_t position = run.first_position + t;
+      const float* const product =
+          memory_.at(a.product + (int64_t{run.first_row} + t) * a.stride + a.first_k, 2 * width);
+      const bool turns = a.half > 0;
+      reference::finish_qkv(how, product,
+                            turns ? memory_.at(a.cos + int64_t{position} * a.half, half) : nullptr,
+                            turns ? memory_.at(a.sin + int64_t{position} * a.half, half) : nullptr, a.half, 1,
+                            nullptr, k.data(), v.data());
+      for (const bool is_k : {true, false}) {
+        auto* const plane =
+            memory_.at(reinterpret_cast<uint16_t*>(a.kv.memory + (is_k ? run.to.k : run.to.v)),
+                       static_cast<uint64_t>(tokens) * width);
+        const auto token = static_cast<int>(position % a.kv.block_tokens);
+        for (int32_t d = 0; d < kv_dim; ++d) {
+          plane[ops::kv_offset(d / head_dim, token, d % head_dim, head_dim, tokens)] =
+              (is_k ? k : v)[static_cast<size_t>(d)];
+        }
+      }
+    }
+  }
+}
+
 void KernelsOnHost::run_piece(const LeafArgs& a, const LeafWork& work, int32_t kv_head) const {
   const int32_t head_dim = a.kv.head_dim, group = a.heads / a.kv.kv_heads;
   const RowPlace* const rows = memory_.at(a.rows + work.first_row, static_cast<uint64_t>(work.rows));

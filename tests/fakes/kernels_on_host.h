@@ -25,6 +25,8 @@ class KernelsOnHost {
   void run(const ops::gpu::NormRowsArgs& args);
   void run(const ops::gpu::GemmArgs& args);
   void run(const ops::gpu::FinishQkvArgs& args);
+  void run(const ops::gpu::CopyXArgs& args);
+  void run(const ops::gpu::FinishKvArgs& args);
   void run(const ops::gpu::LeafArgs& args);
   void run(const ops::gpu::MergeArgs& args);
   void run(const ops::gpu::ActivateArgs& args);

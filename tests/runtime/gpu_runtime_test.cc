@@ -212,29 +212,50 @@ TEST_F(GpuRuntime, LogitsAndTokensAreTheReferences) {
   }
 }
 
-// Each either serves, in memory so small that it preempts, or is refused by its name.
-TEST_F(GpuRuntime, EveryPolicyServesOrIsRefusedByName) {
+// In memory so small that they preempt.
+TEST_F(GpuRuntime, EveryPolicyServes) {
   const std::vector<RigRequest> requests = mixed_requests(5, 90);
   const std::vector<RigOutput> expected = reference(requests);
   options_.kv_cache_memory_bytes = blocks(14);
   options_.max_model_len = 0;
-  size_t refused = 0;
   uint64_t preemptions = 0;
   for (const std::string& policy : policy_names()) {
     SCOPED_TRACE(policy);
     options_.scheduling_policy = policy;
-    if (policy_traits(policy).keeps_x) {
-      ++refused;
-      EXPECT_THAT(refusal(), HasSubstr("--scheduling-policy " + policy + ": "));
-      continue;
-    }
     const auto runtime = load();
     ASSERT_TRUE(runtime);
     expect_same(expected, run_all(*runtime, requests));
     preemptions += runtime->engine().metrics().num_preemptions;
   }
-  EXPECT_EQ(refused, 3U) << "apt-serve, apt-serve-s and hcache";
   EXPECT_GT(preemptions, 0U);
+}
+
+// Of K and V as large as all heads together, X is a half.
+class GpuRuntimeWithX : public GpuRuntime {
+ protected:
+  GpuRuntimeWithX() : GpuRuntime(tiny_mha()) {}
+};
+
+TEST_F(GpuRuntimeWithX, HistoriesThatAreKeptAsXGiveTheSameBits) {
+  const std::vector<RigRequest> requests = mixed_requests(16, 120);
+  const std::vector<RigOutput> expected = reference(requests);
+  options_.kv_cache_memory_bytes = blocks(40);
+  options_.max_model_len = 0;
+  options_.max_num_seqs = 16;
+  options_.max_num_batched_tokens = 256;
+  for (const char* policy : {"apt-serve:hidden-share=1", "apt-serve-s:hidden-share=1", "hcache:x-share=1"}) {
+    SCOPED_TRACE(policy);
+    const bool restores = std::string(policy).starts_with("hcache");
+    options_.scheduling_policy = policy;
+    options_.kv_offloading_bytes = restores ? blocks(80) : 0;
+    const auto runtime = load();
+    ASSERT_TRUE(runtime);
+    EXPECT_THAT(runtime->memory_report(),
+                HasSubstr("hidden cache: X (bf16) takes 0.50 of what K and V take"));
+    expect_same(expected, run_all(*runtime, requests));
+    // Whether something is preempted, and restored from X, is a matter of times.
+    EXPECT_GT(runtime->engine().metrics().tokens_projected + (restores ? 1 : 0), 0U);
+  }
 }
 
 TEST_F(GpuRuntime, RequestsLongerThanTheDeviceTierUseTheHostTier) {
@@ -526,8 +547,6 @@ TEST_F(GpuRuntime, WhatDoesNotRunIsRefusedBeforeAGpuIsOpened) {
       {[](RuntimeOptions& o) { o.kv_offloading_disk_bytes = kMiB; }, "--kv-offloading-disk-size 1.00 MiB: "},
       {[](RuntimeOptions& o) { o.kv_offloading_dir = "/nowhere"; }, "--kv-offloading-dir /nowhere: "},
       {[](RuntimeOptions& o) { o.cluster.directory = "etcd://127.0.0.1:1"; }, "--cluster: "},
-      {[](RuntimeOptions& o) { o.scheduling_policy = "apt-serve"; }, "--scheduling-policy apt-serve: "},
-      {[](RuntimeOptions& o) { o.scheduling_policy = "hcache"; }, "--scheduling-policy hcache: "},
       {[](RuntimeOptions& o) { o.tap_all_rows = true; }, "--text: a GPU gives the logits of sampled rows"},
   };
   for (const Refused& refused : cases) {
@@ -545,11 +564,6 @@ TEST_F(GpuRuntime, WhatDoesNotRunIsRefusedBeforeAGpuIsOpened) {
   options_.gpu_memory_utilization = 1.5;
   EXPECT_THAT(refusal(), testing::StartsWith("--gpu-memory-utilization 1.5: "));
   EXPECT_EQ(opened_, 0);
-}
-
-TEST_F(GpuRuntime, APolicyThatDoesWithoutItsHiddenCacheServes) {
-  options_.scheduling_policy = "apt-serve:hidden=off";
-  EXPECT_TRUE(load());
 }
 
 TEST_F(GpuRuntime, WithoutAGpuThereIsOneLine) {

@@ -387,6 +387,42 @@ TEST(AttentionKernels, QkvIsFinishedAndWritten) {
     run(args, 5);
     EXPECT_EQ(difference(q, want_q), "") << "head_dim " << shape.head_dim;
     EXPECT_TRUE(sequences.memory == want_memory) << "head_dim " << shape.head_dim;
+
+    // K and V of the same rows, each block's as a run.
+    sequences.memory = before;
+    std::vector<ops::gpu::XRun> runs;
+    for (int r = 0; r < count; ++r) {
+      const ops::gpu::RowPlace& row = sequences.rows[static_cast<size_t>(r)];
+      if (r > 0 && row.slice == runs.back().slice &&
+          static_cast<int>(row.position) % shape.block_tokens != 0) {
+        ++runs.back().tokens;
+        continue;
+      }
+      const int block_begin = static_cast<int>(row.position) / shape.block_tokens * shape.block_tokens;
+      const auto plane = [&](bool is_k) {
+        return static_cast<uint64_t>(
+            reinterpret_cast<std::byte*>(sequences.place(row.slice, block_begin, 0, is_k)) -
+            sequences.memory.data());
+      };
+      runs.push_back({0, {plane(true), plane(false)}, row.position, 1, r, row.slice});
+    }
+    ops::gpu::FinishKvArgs kv = {};
+    kv.product = qkv.data();
+    kv.stride = shape.width();
+    kv.first_k = shape.q_dim();
+    kv.runs = runs.data();
+    kv.bias = c.bias ? bias.data() + shape.q_dim() : nullptr;
+    kv.k_norm = how.k_norm;
+    kv.norm_of_row = args.norm_of_row;
+    kv.norm_epsilon = how.norm_epsilon;
+    kv.cos = cos.data();
+    kv.sin = sin.data();
+    kv.half = c.half;
+    kv.kv = sequences.layer();
+    kv.count = static_cast<int32_t>(runs.size());
+    run(kv, 6);
+    EXPECT_GT(runs.size(), sequences.slices.size()) << "one has rows of two blocks";
+    EXPECT_TRUE(sequences.memory == want_memory) << "from runs, head_dim " << shape.head_dim;
   }
 }
 

@@ -32,6 +32,8 @@ class MachineQueue final : public KernelQueue {
   void launch(const ops::gpu::NormRowsArgs& args) override { run(args, ++seed_); }
   void launch(const ops::gpu::GemmArgs& args) override { run(args, ++seed_); }
   void launch(const ops::gpu::FinishQkvArgs& args) override { run(args, ++seed_); }
+  void launch(const ops::gpu::CopyXArgs& args) override { run(args, ++seed_); }
+  void launch(const ops::gpu::FinishKvArgs& args) override { run(args, ++seed_); }
   void launch(const ops::gpu::LeafArgs& args) override { run(args, ++seed_); }
   void launch(const ops::gpu::MergeArgs& args) override { run(args, ++seed_); }
   void launch(const ops::gpu::ActivateArgs& args) override { run(args, ++seed_); }
@@ -45,7 +47,9 @@ class MachineQueue final : public KernelQueue {
 // Some sequences that run side by side.
 class Batch {
  public:
-  Batch(const ModelFile& file, size_t sequences) : tables_(sequences), done_(sequences) {
+  // keeps_x: X is all that is left of rows, and K and V of each history are made of it in every layer.
+  Batch(const ModelFile& file, size_t sequences, bool keeps_x = false)
+      : tables_(sequences), done_(sequences), keeps_x_(keeps_x) {
     model_ = GpuModel::make(file, kMostPositions, [&](const void* data, size_t bytes) -> const void* {
       uploaded_.emplace_back(bytes);
       std::memcpy(uploaded_.back().data(), data, bytes);
@@ -61,7 +65,10 @@ class Batch {
         for (uint32_t g = 0; g < groups_; ++g, at += cell) table.push_back({at, at + plane});
       }
     }
-    memory_.assign(at, std::byte{0xFF});
+    kv_bytes_ = at;
+    x_piece_ = gpu_x_bytes(spec) * kBlockTokens;
+    const uint64_t cells = uint64_t{kMostPositions / kBlockTokens} * groups_ * sequences;
+    memory_.assign(at + (keeps_x ? cells * kLayersPerGroup * x_piece_ : 0), std::byte{0xFF});
   }
 
   // The next tokens of each sequence as rows of one step. Returns the logits of
@@ -86,6 +93,8 @@ class Batch {
     step.kv.groups = groups_;
     step.kv.block_tokens = kBlockTokens;
     step.layers_per_group = kLayersPerGroup;
+    std::vector<ops::gpu::XRun> runs;
+    if (keeps_x_) plan_x(tokens, runs, step);
     std::vector<std::vector<ops::gpu::RowPlace>> rows_of_window;
     std::vector<ops::gpu::LeafPlan> plans;
     plan(rows, step, rows_of_window, plans);
@@ -97,7 +106,7 @@ class Batch {
 
     int64_t records = 0;
     for (const ops::gpu::LeafPlan& p : plans) records = std::max(records, p.records);
-    const GpuScratch::Sizes sizes = GpuScratch::sizes(spec, count, records, count);
+    const GpuScratch::Sizes sizes = GpuScratch::sizes(spec, std::max(count, most_projected_), records, count);
     std::vector<float> x = unwritten(sizes.x), product = unwritten(sizes.product),
                        partials = unwritten(sizes.partials), logits = unwritten(sizes.logits);
     std::vector<uint16_t> operand = unwritten_bf16(sizes.operand), q = unwritten_bf16(sizes.q);
@@ -109,6 +118,58 @@ class Batch {
   }
 
  private:
+  // The cell of a block in a group.
+  uint64_t x_at(size_t seq, uint32_t block, uint32_t group) const {
+    const uint64_t cell = (uint64_t{block} * tables_.size() + seq) * groups_ + group;
+    return kv_bytes_ + cell * kLayersPerGroup * x_piece_;
+  }
+  // Two products a layer, so that one block is in both.
+  void plan_x(const std::vector<std::vector<Token>>& tokens, std::vector<ops::gpu::XRun>& runs,
+              GpuStep& step) {
+    std::fill_n(memory_.begin(), kv_bytes_, std::byte{0xFF});
+    runs.reserve(1000);
+    for (uint32_t group = 0; group < groups_; ++group) {
+      const size_t first = runs.size();
+      int32_t row = 0;
+      for (uint32_t s = 0; s < tokens.size(); ++s) {
+        for (uint32_t p = done_[s] - static_cast<uint32_t>(tokens[s].size()); p < done_[s]; ++p) {
+          const uint32_t block = p / kBlockTokens;
+          runs.push_back({x_at(s, block, group), {}, p, 1, row++, s});
+        }
+      }
+      step.x_writes.push_back({runs.data() + first, static_cast<int32_t>(runs.size() - first)});
+    }
+    const ModelSpec& spec = model_.spec;
+    const auto plane = static_cast<uint64_t>(2 * spec.kv_dim()) * kBlockTokens;
+    for (uint32_t layer = 0; layer < static_cast<uint32_t>(spec.layers); ++layer) {
+      const uint32_t group = layer / kLayersPerGroup, in_group = layer % kLayersPerGroup;
+      GpuProjection pass = {layer, runs.data() + runs.size(), 0, 0};
+      for (uint32_t s = 0; s < tokens.size(); ++s) {
+        const uint32_t history = done_[s] - static_cast<uint32_t>(tokens[s].size());
+        for (uint32_t p = 0; p < history;) {
+          const uint32_t block = p / kBlockTokens;
+          const uint32_t end = std::min({history, (block + 1) * kBlockTokens, p < 5 ? 5U : UINT32_MAX});
+          const ops::gpu::KvPlace& frame = tables_[s][block * groups_ + group];
+          runs.push_back({x_at(s, block, group) + in_group * x_piece_,
+                          {frame.k + in_group * 2 * plane, frame.v + in_group * 2 * plane},
+                          p,
+                          end - p,
+                          pass.rows,
+                          s});
+          ++pass.count;
+          pass.rows += static_cast<int32_t>(end - p);
+          most_projected_ = std::max(most_projected_, pass.rows);
+          if (p == 0) {
+            step.projections.push_back(pass);
+            pass = {layer, runs.data() + runs.size(), 0, 0};
+          }
+          p = end;
+        }
+      }
+      if (pass.count > 0) step.projections.push_back(pass);
+    }
+  }
+
   void plan(const std::vector<ops::gpu::RowPlace>& rows, GpuStep& step,
             std::vector<std::vector<ops::gpu::RowPlace>>& rows_of_window,
             std::vector<ops::gpu::LeafPlan>& plans) {
@@ -133,17 +194,21 @@ class Batch {
   std::vector<uint32_t> done_;
   std::vector<std::byte> memory_;
   uint32_t groups_ = 0;
+  const bool keeps_x_;
+  uint64_t kv_bytes_ = 0, x_piece_ = 0;
+  int32_t most_projected_ = 0;
   MachineQueue queue_;
 };
 
 // What differs first from the reference decoder, over a prompt and some decoded tokens, or nothing.
-std::string wrong_in(const test::TinyLlamaShape& shape, uint64_t seed, int prompt, int steps) {
+std::string wrong_in(const test::TinyLlamaShape& shape, uint64_t seed, int prompt, int steps,
+                     bool keeps_x = false) {
   auto opened =
       ModelFile::from_bytes(test::tiny_llama_builder(shape, ops::WeightType::kBf16, seed).build(), "tiny");
   if (!opened.ok()) return opened.status().message();
   const std::unique_ptr<ModelFile> file = std::move(opened).value();
   const auto vocabulary = static_cast<size_t>(file->spec().vocab_size);
-  Batch batch(*file, 2);
+  Batch batch(*file, 2, keeps_x);
   std::vector<std::unique_ptr<test::GpuReferenceDecoder>> references;
   for (int s = 0; s < 2; ++s) {
     references.push_back(std::make_unique<test::GpuReferenceDecoder>(*file, kMostPositions,
@@ -175,6 +240,26 @@ TEST(ForwardPass, EveryArchitectureEqualsTheReferenceDecoder) {
   uint64_t seed = 0;
   for (const test::TinyLlamaShape& shape : test::tiny_architectures()) {
     EXPECT_EQ(wrong_in(shape, ++seed, kPrompt, 1 + kDecoded), "") << shape.architecture;
+  }
+}
+
+// Norms of heads and of rows of K, a bias, K that begins in a tile with some of Q, and rows of X that are not
+// whole pieces.
+TEST(ForwardPass, HistoriesOfWhichOnlyXIsKept) {
+  std::vector<test::TinyLlamaShape> shapes = {test::tiny_mha()};
+  for (const test::TinyLlamaShape& shape : test::tiny_architectures()) {
+    if (shape.architecture == "qwen3" || shape.architecture == "olmo2" || shape.architecture == "opt") {
+      shapes.push_back(shape);
+    }
+  }
+  test::TinyLlamaShape odd;
+  odd.dim = 93;
+  odd.heads = odd.kv_heads = 5;
+  odd.head_dim = 16;
+  shapes.push_back(odd);
+  uint64_t seed = 40;
+  for (const test::TinyLlamaShape& shape : shapes) {
+    EXPECT_EQ(wrong_in(shape, ++seed, kPrompt, 3, /*keeps_x=*/true), "") << shape.architecture << shape.dim;
   }
 }
 

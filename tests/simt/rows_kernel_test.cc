@@ -167,6 +167,71 @@ TEST(RowKernels, Branches) {
   }
 }
 
+// From an image into blocks, and back into other rows. Of blocks nothing but the runs' tokens is written; a
+// slice that has left the step writes and reads nothing.
+TEST(RowKernels, XIsKeptAndComesBack) {
+  constexpr uint64_t kOffset = 4096;
+  constexpr int kRows = 70, kBlocks = 4;
+  for (const int dim : {16, 93, 128, 200}) {
+    for (const int block_tokens : {16, 64}) {
+      Random random(static_cast<uint64_t>(dim));
+      const int row = ops::x_row_elements(dim);
+      EXPECT_EQ(row, dim == 93 ? 96 : dim);
+      const auto block_elements = static_cast<size_t>(block_tokens * row);
+      const std::vector<uint16_t> rows = random_bf16(random, int64_t{kRows} * dim);
+      std::vector<uint16_t> image = image_of(rows, kRows, dim);
+      std::vector<uint16_t> memory(kOffset / 2 + kBlocks * block_elements, 0xFFFF), want = memory;
+      const std::vector<ops::gpu::SlicePlace> slices = {{nullptr, 0, 0, 0, 0}, {nullptr, 0, 0, 0, 1}};
+      const auto block = [&](uint32_t b) { return uint64_t{b} * block_elements * sizeof(uint16_t); };
+      const auto b = static_cast<uint32_t>(block_tokens);
+      const std::vector<ops::gpu::XRun> runs = {
+          {block(2), {}, 5 * b + 3, 9, 58, 0}, {block(0), {}, b, b, 2, 0}, {block(3), {}, 2 * b, 4, 0, 1}};
+      for (size_t i = 0; i < 2; ++i) {
+        for (uint32_t t = 0; t < runs[i].tokens; ++t) {
+          const auto at =
+              kOffset / 2 + runs[i].x / 2 + ((runs[i].first_position + t) % b) * static_cast<size_t>(row);
+          for (int d = 0; d < row; ++d) {
+            const auto from = (static_cast<size_t>(runs[i].first_row) + t) * static_cast<size_t>(dim);
+            want[at + static_cast<size_t>(d)] = d < dim ? rows[from + static_cast<size_t>(d)] : uint16_t{0};
+          }
+        }
+      }
+      ops::gpu::CopyXArgs args = {};
+      args.runs = runs.data();
+      args.slices = slices.data();
+      args.memory = reinterpret_cast<std::byte*>(memory.data());
+      args.layer_offset = kOffset;
+      args.block_tokens = b;
+      args.image = image.data();
+      args.count = static_cast<int32_t>(runs.size());
+      args.dim = dim;
+      run(args, 3);
+      EXPECT_EQ(difference(memory, want), "") << dim;
+
+      std::vector<ops::gpu::XRun> back = runs;
+      back[0].first_row = 1;
+      back[1].first_row = 65;
+      std::vector<uint16_t> other = unwritten_bf16(ops::operand_elements(65 + block_tokens, dim));
+      args.runs = back.data();
+      args.image = other.data();
+      args.to_image = 1;
+      run(args, 4);
+      const int64_t k_tiles = ops::tiles_for(dim);
+      uint64_t wrong = 0;
+      for (int64_t r = 0; r < 65 + block_tokens; ++r) {
+        const int64_t from = r >= 1 && r < 10 ? 57 + r : r >= 65 ? r - 63 : -1;
+        for (int64_t i = 0; i < k_tiles * ops::kTileK; ++i) {
+          const uint16_t expected = from < 0   ? uint16_t{0xFFFF}
+                                    : i >= dim ? uint16_t{0}
+                                               : rows[static_cast<size_t>(from * dim + i)];
+          wrong += other[static_cast<size_t>(ops::operand_offset(r, i, k_tiles))] != expected;
+        }
+      }
+      EXPECT_EQ(wrong, 0U) << dim;
+    }
+  }
+}
+
 TEST(RowKernels, Activations) {
   using ops::gpu::Activate;
   for (const int n : {40, 1100}) {

@@ -45,6 +45,8 @@ class CudaStream final : public GpuStream {
     if (enter()) must(gemm(args, multiprocessors_, /*overlaps=*/true, stream_), "a product");
   }
   void launch(const ops::gpu::FinishQkvArgs& args) override { launch_kernel(args); }
+  void launch(const ops::gpu::CopyXArgs& args) override { launch_kernel(args); }
+  void launch(const ops::gpu::FinishKvArgs& args) override { launch_kernel(args); }
   void launch(const ops::gpu::LeafArgs& args) override { launch_kernel(args); }
   void launch(const ops::gpu::MergeArgs& args) override { launch_kernel(args); }
   void launch(const ops::gpu::ActivateArgs& args) override { launch_kernel(args); }
@@ -156,8 +158,6 @@ class CudaGpu final : public Gpu {
     }
     return Memory{free, total};
   }
-  Result<std::byte*> allocate(uint64_t bytes) override {
-    Node node = make_node(/*on_device=*/true);
   std::vector<ProductTile> product_tiles() const override {
     std::vector<ProductTile> tiles;
     for (const ProductKernel& kernel : product_kernels()) {
@@ -167,6 +167,8 @@ class CudaGpu final : public Gpu {
     }
     return tiles;
   }
+  Result<std::byte*> allocate(uint64_t bytes) override {
+    Node node = make_node(/*on_device=*/true);
     void* memory = nullptr;
     cudaError_t code = cudaSetDevice(device_);
     if (code == cudaSuccess) code = cudaMalloc(&memory, bytes);

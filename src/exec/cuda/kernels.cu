@@ -64,6 +64,12 @@ const char* launch(const ops::gpu::GemmArgs& args, Stream stream) {
 const char* launch(const ops::gpu::FinishQkvArgs& args, Stream stream) {
   return launch_chosen(args, stream);
 }
+const char* launch(const ops::gpu::CopyXArgs& args, Stream stream) {
+  return launch_chosen(args, stream);
+}
+const char* launch(const ops::gpu::FinishKvArgs& args, Stream stream) {
+  return launch_chosen(args, stream);
+}
 const char* launch(const ops::gpu::LeafArgs& args, Stream stream) {
   ops::gpu::LeafArgs all = args;
   int device = 0;

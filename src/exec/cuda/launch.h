@@ -17,6 +17,8 @@ const char* launch(const ops::gpu::EmbedArgs& args, Stream stream);
 const char* launch(const ops::gpu::NormRowsArgs& args, Stream stream);
 const char* launch(const ops::gpu::GemmArgs& args, Stream stream);
 const char* launch(const ops::gpu::FinishQkvArgs& args, Stream stream);
+const char* launch(const ops::gpu::CopyXArgs& args, Stream stream);
+const char* launch(const ops::gpu::FinishKvArgs& args, Stream stream);
 const char* launch(const ops::gpu::LeafArgs& args, Stream stream);
 const char* launch(const ops::gpu::MergeArgs& args, Stream stream);
 const char* launch(const ops::gpu::ActivateArgs& args, Stream stream);

@@ -153,8 +153,74 @@ class Pass {
     if (points_ != nullptr) points_->before_write(number);
     const bool early = mutant(Mutant::kMarkBeforeWrite);
     if (early && points_ != nullptr) points_->written(number);
+    write_x(layer);
     finish_qkv(layer);
+    project(layer);
     if (!early && points_ != nullptr) points_->written(number);
+  }
+
+  CopyXArgs copy_of(const XRun* runs, int32_t count) const {
+    CopyXArgs args = {};
+    args.runs = runs;
+    args.slices = step_.kv.slices;
+    args.memory = step_.kv.memory;
+    args.block_tokens = step_.kv.block_tokens;
+    args.image = scratch_.operand;
+    args.count = count;
+    args.dim = spec_.dim;
+    return args;
+  }
+
+  // The operand is still that of the product of Q, K and V.
+  void write_x(size_t layer) {
+    if (step_.x_writes.empty()) return;
+    const GpuXWrites& writes = step_.x_writes[layer / step_.layers_per_group];
+    if (writes.count == 0) return;
+    CopyXArgs args = copy_of(writes.runs, writes.count);
+    const auto row = static_cast<uint64_t>(ops::x_row_elements(spec_.dim)) * sizeof(uint16_t);
+    args.layer_offset = layer % step_.layers_per_group * row * step_.kv.block_tokens;
+    queue_.launch(args);
+  }
+
+  // Q, K and V of the step's rows are finished, so that operand and product are free.
+  void project(size_t layer) {
+    const GpuLayer& weights = model_.layers[layer];
+    const int32_t q_dim = spec_.q_dim(), first_tile = q_dim / ops::kTileRows;
+    // Weights of K begin in a tile that may have some of Q.
+    const int32_t first_k = q_dim - first_tile * ops::kTileRows, columns = first_k + 2 * spec_.kv_dim();
+    for (const GpuProjection& projection : step_.projections) {
+      if (projection.layer != layer) continue;
+      CopyXArgs copy = copy_of(projection.runs, projection.count);
+      copy.to_image = 1;
+      queue_.launch(copy);
+      const int64_t tile_row = ops::operand_elements(ops::kTileRows, spec_.dim);
+      GemmArgs product =
+          product_of(scratch_, weights.qkv + first_tile * tile_row, columns, spec_.dim, projection.rows);
+      product.out = scratch_.product;
+      queue_.launch(product);
+      finish_kv(layer, projection, first_k, columns);
+    }
+  }
+
+  void finish_kv(size_t layer, const GpuProjection& projection, int32_t first_k, int32_t columns) {
+    const GpuLayer& weights = model_.layers[layer];
+    const GpuRope rope = model_.rope(layer);
+    const bool has_bias = weights.qkv_bias != nullptr && !mutant(Mutant::kXBiasMissing);
+    FinishKvArgs args = {};
+    args.product = scratch_.product;
+    args.stride = columns;
+    args.first_k = first_k;
+    args.runs = projection.runs;
+    args.bias = has_bias ? weights.qkv_bias + spec_.q_dim() : nullptr;
+    args.k_norm = weights.k_norm;
+    args.norm_of_row = spec_.qk_norm == QkNorm::kRow ? 1 : 0;
+    args.norm_epsilon = spec_.norm_epsilon;
+    args.cos = rope.cos;
+    args.sin = rope.sin;
+    args.half = rope.half;
+    args.kv = kv_of(layer);
+    args.count = projection.count;
+    queue_.launch(args);
   }
 
   void finish_qkv(size_t layer) {

@@ -24,6 +24,21 @@ struct GpuAttention {
   int32_t most_rows = 1;  // of a piece of work, as plan_leaves() was told
 };
 
+// Rows of a step that leave X, in a group of layers.
+struct GpuXWrites {
+  const ops::gpu::XRun* runs = nullptr;  // [count]; each x is of the group's first layer
+  int32_t count = 0;
+};
+
+// K and V of a layer that are computed from X, as rows of one product. A layer may have several, one after
+// the other in the same memory.
+struct GpuProjection {
+  uint32_t layer = 0;
+  const ops::gpu::XRun* runs = nullptr;  // [count]
+  int32_t count = 0;
+  int32_t rows = 0;
+};
+
 // Addresses are the device's.
 struct GpuStep {
   int32_t count = 0;                         // rows
@@ -34,6 +49,8 @@ struct GpuStep {
   uint32_t layers_per_group = 1;
   // By layer: of the rows that write K and V the first so many go on. It never grows. Empty: all do.
   std::vector<int32_t> staying;
+  std::vector<GpuXWrites> x_writes;        // by group; empty: none
+  std::vector<GpuProjection> projections;  // by layer
   std::vector<GpuAttention> attention;  // one for each window of the model and each count of rows that go on
 };
 

@@ -51,9 +51,9 @@ Result<std::unique_ptr<GpuExecutor>> GpuExecutor::make(Gpu& gpu, const GpuModel&
                                                        const CacheGeometry& geometry,
                                                        std::byte* device_memory, const Clock& clock,
                                                        Link* link, int depth, GpuFailure* failure) {
-  if (geometry.has(Form::kX)) {
-    return error(ErrorCode::kUnsupported,
-                 "cells in form X do not run on a GPU yet; choose a policy that keeps K and V");
+  if (geometry.has(Form::kX) && geometry.x_bytes_per_token_layer != gpu_x_bytes(model.spec)) {
+    return error(ErrorCode::kUnsupported, "a GPU keeps X as bf16, {} bytes a token and layer, not {}",
+                 gpu_x_bytes(model.spec), geometry.x_bytes_per_token_layer);
   }
   const auto plane = static_cast<uint64_t>(model.spec.kv_dim()) * sizeof(uint16_t);
   if (geometry.kv_plane_bytes_per_token_layer != plane) {
@@ -140,6 +140,7 @@ Status GpuExecutor::reserve(const Steps& steps) {
   const uint64_t hidden = hidden_bytes(model_.spec, steps.rows);
   for (GpuFlight& f : flights_) {
     f.image.set_most_records(records);
+    f.image.set_most_projected(steps.rows);
     KV_RETURN_IF_ERROR(f.hidden.reserve(hidden));
     KV_RETURN_IF_ERROR(f.pinned_hidden.reserve(hidden));
   }
@@ -165,7 +166,7 @@ std::array<GpuExecutor::Room, 6> GpuExecutor::shared_room(int64_t rows, int64_t 
 
 std::array<GpuExecutor::Room, 13> GpuExecutor::room_for(GpuFlight& f, uint64_t new_tables) {
   std::array<Room, 13> room{};
-  const auto shared = shared_room(f.image.rows(), f.image.records());
+  const auto shared = shared_room(f.image.product_rows(), f.image.records());
   auto next = std::copy(shared.begin(), shared.end(), room.begin());
   const uint64_t tokens = f.image.logit_uses().size() * sizeof(Token);
   const uint64_t hidden = hidden_bytes(model_.spec, static_cast<int64_t>(f.image.hidden_uses().size()));

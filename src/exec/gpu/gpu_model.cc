@@ -96,6 +96,10 @@ std::string gpu_numerics_id() {
   return id.to_string();
 }
 
+uint64_t gpu_x_bytes(const ModelSpec& spec) {
+  return static_cast<uint64_t>(ops::x_row_elements(spec.dim)) * sizeof(uint16_t);
+}
+
 GpuModel GpuModel::make(const ModelFile& file, uint32_t max_positions, const Upload& upload) {
   const TensorTable& weights = file.weights();
   GpuModel model;

@@ -15,6 +15,9 @@ namespace kvasir {
 // What a GPU computes has this id (docs/gpu.md).
 std::string gpu_numerics_id();
 
+// Bytes of X of a token in one layer: what CacheGeometry::x_bytes_per_token_layer is on a GPU, if it has X.
+uint64_t gpu_x_bytes(const ModelSpec& spec);
+
 // Puts bytes into the device's memory, where they stay as long as the model, at a multiple of 16; gives their
 // address.
 using Upload = std::function<const void*(const void* data, size_t bytes)>;

@@ -13,6 +13,8 @@ class KernelQueue {
   virtual void launch(const ops::gpu::NormRowsArgs& args) = 0;
   virtual void launch(const ops::gpu::GemmArgs& args) = 0;
   virtual void launch(const ops::gpu::FinishQkvArgs& args) = 0;
+  virtual void launch(const ops::gpu::CopyXArgs& args) = 0;
+  virtual void launch(const ops::gpu::FinishKvArgs& args) = 0;
   virtual void launch(const ops::gpu::LeafArgs& args) = 0;
   virtual void launch(const ops::gpu::MergeArgs& args) = 0;
   virtual void launch(const ops::gpu::ActivateArgs& args) = 0;

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/check.h"
+#include "base/mutant.h"
 #include "base/random.h"
 #include "base/units.h"
 #include "ops/gpu/reference.h"
@@ -44,7 +45,8 @@ std::vector<int32_t> windows_of(const ModelSpec& spec) {
 StepImage::StepImage(const GpuModel& model) : model_(model), windows_(windows_of(model.spec)) {}
 
 void StepImage::lay_out(const Step& step, const CacheGeometry& geometry, const StepImage* earlier) {
-  KV_CHECK(step.x_writes.empty() && step.projections.empty() && step.remote.empty(),
+  const bool has_x = !step.x_writes.empty() || !step.projections.empty();
+  KV_CHECK(step.remote.empty() && (!has_x || geometry.has(Form::kX)),
            "step {} has {} writes of X, {} projections and {} remote runs", raw(step.id),
            step.x_writes.size(), step.projections.size(), step.remote.size());
   layers_per_group_ = geometry.layers_per_group;
@@ -58,6 +60,9 @@ void StepImage::lay_out(const Step& step, const CacheGeometry& geometry, const S
   }
   add_rows(step, earlier);
   add_uses(step);
+  x_runs_.clear();
+  add_x_writes(step);
+  plan_projections(step);
   plan_attention();
   parts_.clear();
   bytes_ = 0;
@@ -66,6 +71,7 @@ void StepImage::lay_out(const Step& step, const CacheGeometry& geometry, const S
   rows_at_.clear();
   for (const auto& rows : rows_) rows_at_.push_back(add_part(rows));
   for (Work& work : work_) work.at = add_part(work.plan.work);
+  x_runs_at_ = add_part(x_runs_);
   logit_rows_at_ = add_part(logit_rows_);
   draws_at_ = add_part(draws_);
   hidden_at_ = add_part(hidden_rows_);
@@ -140,6 +146,58 @@ void StepImage::add_uses(const Step& step) {
   std::sort(sampling_rows_.begin(), sampling_rows_.end());
 }
 
+void StepImage::add_x_writes(const Step& step) {
+  x_writes_.clear();
+  if (step.x_writes.empty()) return;
+  const uint32_t block = kv_.block_tokens;
+  for (uint32_t group = 0; group < kv_.groups; ++group) {
+    const size_t first = x_runs_.size();
+    for (const XWrite& write : step.x_writes_in(group)) {
+      const StepSlice& slice = step.slices[write.slice];
+      const Interval tokens = {std::max(slice.tokens.begin, write.block * block),
+                               std::min(slice.tokens.end, (write.block + 1) * block)};
+      KV_CHECK(tokens.begin < tokens.end, "seq={}: no rows in block {}", raw(slice.seq), write.block);
+      const uint32_t row = first_row_[write.slice] + (tokens.begin - slice.tokens.begin);
+      x_runs_.push_back({write.to,
+                         {KvPlace::kAbsent, KvPlace::kAbsent},
+                         tokens.begin,
+                         tokens.size(),
+                         static_cast<int32_t>(row),
+                         write.slice});
+    }
+    x_writes_.push_back({group, first, x_runs_.size() - first, 0});
+  }
+}
+
+// A pass has the tokens of several blocks, and may end in the middle of one.
+void StepImage::plan_projections(const Step& step) {
+  projections_.clear();
+  projected_rows_ = 0;
+  const auto most = static_cast<uint32_t>(std::max(rows(), most_projected_));
+  for (uint32_t layer = 0; layer < staying_.size() && !step.projections.empty(); ++layer) {
+    uint32_t rows = most;  // of the last pass: the first projection begins one
+    for (const KvProjection& p : step.projections_in(layer)) {
+      const uint32_t at = p.first_position % kv_.block_tokens;
+      KV_CHECK(at + p.tokens <= kv_.block_tokens, "step {}: a projection of tokens [{}, +{})", raw(step.id),
+               p.first_position, p.tokens);
+      for (uint32_t done = 0, count = 0; done < p.tokens; done += count) {
+        if (rows == most) {
+          projections_.push_back({layer, x_runs_.size(), 0, 0});
+          rows = 0;
+        }
+        count = std::min(p.tokens - done, most - rows);
+        const uint32_t position = (mutant(Mutant::kXWrongPosition) ? at : p.first_position) + done;
+        x_runs_.push_back({p.x, {p.to.k, p.to.v}, position, count, static_cast<int32_t>(rows), p.slice});
+        rows += count;
+        Runs& pass = projections_.back();
+        ++pass.count;
+        pass.rows = rows;
+        projected_rows_ = std::max<int64_t>(projected_rows_, rows);
+      }
+    }
+  }
+}
+
 void StepImage::plan_attention() {
   work_.clear();
   records_ = 0;
@@ -188,6 +246,14 @@ GpuStep StepImage::step_at(const std::byte* device) const {
   step.kv.staged = reinterpret_cast<const KvPlace*>(device + staged_at_);
   step.layers_per_group = layers_per_group_;
   step.staying = staying_;
+  const auto* const runs = reinterpret_cast<const XRun*>(device + x_runs_at_);
+  for (const Runs& writes : x_writes_) {
+    step.x_writes.push_back({runs + writes.first, static_cast<int32_t>(writes.count)});
+  }
+  for (const Runs& pass : projections_) {
+    step.projections.push_back(
+        {pass.layer, runs + pass.first, static_cast<int32_t>(pass.count), static_cast<int32_t>(pass.rows)});
+  }
   for (const Work& work : work_) {
     step.attention.push_back({work.window, work.count, work.first, work.end,
                               reinterpret_cast<const RowPlace*>(device + rows_at_[work.rows]),

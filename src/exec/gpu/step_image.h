@@ -1,6 +1,7 @@
 // A step as the device reads it: one run of bytes, which is uploaded at once.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -10,6 +11,7 @@
 #include "contract/step.h"
 #include "exec/gpu/forward_pass.h"
 #include "ops/gpu/kernel_args.h"
+#include "ops/gpu/layouts.h"
 #include "ops/gpu/leaf_work.h"
 
 namespace kvasir {
@@ -30,10 +32,12 @@ class StepImage {
   explicit StepImage(const GpuModel& model);
   // Attention to more leaves of rows than this is planned in passes, as pass_ends() has it.
   void set_most_records(int64_t most) { most_records_ = most; }
+  // K and V of more tokens than this, and than the step has rows, are computed from X in passes.
+  void set_most_projected(int64_t most) { most_projected_ = most; }
 
   // Lays the step out; the places of its slices' tables follow by set_table(). Throws std::bad_alloc.
   // earlier: of the step before, to whose tokens rows may refer; null: none do.
-  // REQUIRES: the step has no X, no projections and no remote leaves.
+  // REQUIRES: the step has no remote leaves.
   void lay_out(const Step& step, const CacheGeometry& geometry, const StepImage* earlier);
   void set_table(size_t slice, const ops::gpu::KvPlace* at) { slices_[slice].table = at; }
 
@@ -55,6 +59,8 @@ class StepImage {
 
   int64_t rows() const { return static_cast<int64_t>(rows_[0].size()); }
   int64_t records() const { return records_; }  // of the pass that has most
+  // Of the product that has most, the step's own and those of projections.
+  int64_t product_rows() const { return std::max(rows(), projected_rows_); }
   // By logit row, in the order of the step's slices and positions.
   std::span<const LogitUse> logit_uses() const { return uses_; }
   // Rows whose hidden rows are wanted, in the same order.
@@ -80,6 +86,8 @@ class StepImage {
   };
   void add_rows(const Step& step, const StepImage* earlier);
   void add_uses(const Step& step);
+  void add_x_writes(const Step& step);
+  void plan_projections(const Step& step);
   void plan_attention();
   void add_work(size_t w, int32_t count, int32_t first, int32_t end);
   template <typename T>
@@ -98,6 +106,15 @@ class StepImage {
   std::vector<int32_t> staying_;                       // by layer
   std::vector<std::vector<ops::gpu::RowPlace>> rows_;  // by window
   std::vector<Work> work_;
+  // Runs of a list that belong together.
+  struct Runs {
+    uint32_t layer;  // or group
+    size_t first, count;
+    int64_t rows;
+  };
+  std::vector<ops::gpu::XRun> x_runs_;
+  std::vector<Runs> x_writes_;     // by group; empty: none
+  std::vector<Runs> projections_;  // by layer
   std::vector<LogitUse> uses_;
   std::vector<std::pair<SeqId, size_t>> sampling_rows_;  // by sequence
   std::vector<int32_t> logit_rows_;
@@ -106,11 +123,13 @@ class StepImage {
   std::vector<int32_t> hidden_rows_;
   int64_t records_ = 0;
   int64_t most_records_ = INT64_MAX;
+  int64_t projected_rows_ = 0;
+  int64_t most_projected_ = ops::kTileRows;
   bool refers_to_earlier_ = false;
 
   std::vector<Part> parts_;
   std::vector<uint64_t> rows_at_;
-  uint64_t staged_at_ = 0, logit_rows_at_ = 0, draws_at_ = 0, hidden_at_ = 0;
+  uint64_t staged_at_ = 0, x_runs_at_ = 0, logit_rows_at_ = 0, draws_at_ = 0, hidden_at_ = 0;
   uint64_t bytes_ = 0;
 };
 

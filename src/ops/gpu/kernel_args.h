@@ -126,6 +126,46 @@ struct FinishQkvArgs {
   int32_t count;
 };
 
+// Tokens of one block, one behind the other, whose X is kept, or was, and rows of an image for them.
+struct XRun {
+  uint64_t x;  // of the whole block in one layer: bytes from the beginning of the memory of all frames
+  KvPlace to;  // of K and V that are made of it
+  uint32_t first_position;
+  uint32_t tokens;
+  int32_t first_row;
+  uint32_t slice;  // if it is left out, nothing happens
+};
+
+// X of each run: from rows of an image to where it is kept, or back.
+struct CopyXArgs {
+  const XRun* runs;  // [count]
+  const SlicePlace* slices;
+  std::byte* memory;
+  uint64_t layer_offset;  // bytes, added to each `x`
+  uint32_t block_tokens;
+  uint16_t* image;   // [rows][dim]
+  int32_t to_image;  // not 0: that way; the padding of k is +0
+  int32_t count;
+  int32_t dim;
+};
+
+// What FinishQkvArgs does with K and V, for rows of the product of K and V alone, each by its own place.
+struct FinishKvArgs {
+  const float* product;  // [rows][stride], K from column first_k on, V behind it
+  int64_t stride;
+  int32_t first_k;
+  const XRun* runs;     // [count]
+  const float* bias;    // of K and V; may be null
+  const float* k_norm;  // null: no norm
+  int32_t norm_of_row;
+  float norm_epsilon;
+  const float* cos;
+  const float* sin;
+  int32_t half;
+  KvLayer kv;  // without its tables
+  int32_t count;
+};
+
 // Some rows of one slice, at consecutive positions, and a leaf that at least one of them attends to.
 struct LeafWork {
   int32_t first_row;

@@ -75,6 +75,12 @@ KV_BOTH int64_t kv_offset(int head, int position, int dim, int head_dim, int blo
          kv_head_offset(position, dim, head_dim, block_tokens);
 }
 
+// X, the operand of the product of Q, K and V, as a cache holds it: a layer of a block of B tokens is
+// [B][x_row_elements(dim)], the padding +0, so that rows are whole pieces.
+KV_BOTH int x_row_elements(int dim) {
+  return (dim + kPieceElements - 1) / kPieceElements * kPieceElements;
+}
+
 // Writes [rows][k] to its place as an operand, the padding of k and of rows as +0.
 // from: row 0; stride in elements. to: operand_elements(rows, k). Host only.
 inline void pack_operand(const uint16_t* from, int64_t stride, int64_t rows, int64_t k, uint16_t* to) {

@@ -2,6 +2,7 @@
 // choose() returns.
 #pragma once
 
+#include "ops/gpu/kernels/copy_x.h"
 #include "ops/gpu/kernels/draw.h"
 #include "ops/gpu/kernels/finish_qkv.h"
 #include "ops/gpu/kernels/gemm.h"
@@ -30,6 +31,14 @@ auto choose(const GemmArgs& args, const Run& run) {
 template <typename Run>
 auto choose(const FinishQkvArgs&, const Run& run) {
   return run(FinishQkv());
+}
+template <typename Run>
+auto choose(const CopyXArgs&, const Run& run) {
+  return run(CopyX());
+}
+template <typename Run>
+auto choose(const FinishKvArgs&, const Run& run) {
+  return run(FinishKv());
 }
 template <typename Run>
 auto choose(const LeafArgs& args, const Run& run) {
