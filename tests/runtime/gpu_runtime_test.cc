@@ -252,9 +252,14 @@ TEST_F(GpuRuntimeWithX, HistoriesThatAreKeptAsXGiveTheSameBits) {
     ASSERT_TRUE(runtime);
     EXPECT_THAT(runtime->memory_report(),
                 HasSubstr("hidden cache: X (bf16) takes 0.50 of what K and V take"));
-    expect_same(expected, run_all(*runtime, requests));
-    // Whether something is preempted, and restored from X, is a matter of times.
-    EXPECT_GT(runtime->engine().metrics().tokens_projected + (restores ? 1 : 0), 0U);
+    // Times decide whether X is used, and whether something is preempted that can be restored from it.
+    const auto& projected = runtime->engine().metrics().tokens_projected;
+    for (int round = 0; round < (restores ? 1 : 20) && projected == 0; ++round) {
+      expect_same(expected, run_all(*runtime, requests));
+    }
+    if (!restores) {
+      EXPECT_GT(projected, 0U);
+    }
   }
 }
 
