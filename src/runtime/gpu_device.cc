@@ -122,7 +122,7 @@ Status GpuDevice::map_tiers(const CacheOptions& cache) {
     return error(status.code(), "--kv-offloading-size {}: {}; give less", format_bytes(cache.host_bytes),
                  status.message());
   }
-  status = mover_.move({});  // so that it makes its stream now, while no gate is closed
+  status = mover_.make_streams(2);  // the link copies in both directions at once
   return status.ok() ? status : refused("copies to the host tier", status, memory_flag_);
 }
 

@@ -172,7 +172,10 @@ void LoadedRuntime::make_link(const RuntimeOptions& options, const CacheOptions&
   link.memory[static_cast<size_t>(Tier::kDevice)] = device_->device_tier();
   link.memory[static_cast<size_t>(Tier::kHost)] = device_->host_tier();
   link.mover = device_->mover();
-  if (link.mover != nullptr) link.unit_bytes = kMoverUnitBytes;
+  if (link.mover != nullptr) {
+    link.unit_bytes = kMoverUnitBytes;
+    link.duplex = true;
+  }
   link.disk = disk_.get();
   link.emulated_bytes_per_s = options.link_gbytes_per_s * 1e9;
   link.cpus = cpu_shares(options).others;

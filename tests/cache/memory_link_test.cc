@@ -106,7 +106,7 @@ TEST(Coalesce, NeighboursOnBothSidesBecomeOne) {
 
 // Transfers of many threads, each to places of its own, from halves of the memories that are not written.
 TEST_F(MemoryLinkTest, BytesArriveAndNoOthersChange) {
-  for (int threads : {1, 3}) {
+  for (const auto& [threads, duplex] : {std::pair(1, false), std::pair(3, false), std::pair(1, true)}) {
     Bytes expected_device = device_;
     Bytes expected_host = host_;
     Bytes* const expected[] = {&expected_device, &expected_host};
@@ -116,6 +116,7 @@ TEST_F(MemoryLinkTest, BytesArriveAndNoOthersChange) {
     {
       MemoryLinkOptions o = options();
       o.threads = threads;
+      o.duplex = duplex;
       o.unit_bytes = 1000;
       MemoryLink link(o, clock_);
       const auto start_some = [&](uint64_t starter) {
@@ -194,6 +195,92 @@ TEST_F(MemoryLinkTest, BetweenUnitsAMoreUrgentTransferOvertakes) {
   EXPECT_EQ(link.wait(id(2), kLong), TransferState::kDone);
   EXPECT_THAT(ids(link.completed()), ElementsAre(1, 2));  // what had begun before what had not
   EXPECT_TRUE(host_ == device_);                          // small ones copied what the first had brought
+}
+
+// A mover whose copies to one of the tiers stand still.
+class StallingMover final : public Mover {
+ public:
+  explicit StallingMover(const std::span<std::byte>& stalled) : stalled_(stalled) {}
+  Status move(std::span<const MovedRun> runs) override {
+    for (const MovedRun& run : runs) {
+      if (run.to >= stalled_.data() && run.to < stalled_.data() + stalled_.size()) {
+        ++waiting_;
+        go_.wait(false);
+      }
+      std::memcpy(run.to, run.from, run.bytes);
+    }
+    return {};
+  }
+  void wait_for_a_copy() const {
+    while (waiting_ == 0) std::this_thread::yield();
+  }
+  void go() {
+    go_ = true;
+    go_.notify_all();
+  }
+
+ private:
+  const std::span<std::byte> stalled_;
+  std::atomic<int> waiting_{0};
+  std::atomic<bool> go_{false};
+};
+
+// Of a duplex link, what stands still in one direction does not hold up the other; what has to wait for it
+// does.
+TEST_F(MemoryLinkTest, BothDirectionsMoveAtOnce) {
+  const Bytes device_before = device_, host_before = host_;
+  for (const bool out_stalls : {true, false}) {
+    SCOPED_TRACE(out_stalls ? "to the host" : "to the device");
+    device_ = device_before;
+    host_ = host_before;
+    StallingMover mover(out_stalls ? std::span(host_) : std::span(device_));
+    MemoryLinkOptions o = options();
+    o.mover = &mover;
+    o.duplex = true;
+    MemoryLink link(o, clock_);
+    const auto moves = [&](uint64_t n, bool out, uint64_t at, std::vector<TransferId> after = {}) {
+      const Segment segment = {out ? device(at) : host(at), out ? host(at + 4096) : device(at + 4096), 64};
+      link.start({id(n), kOffload, std::move(after), {segment}});
+    };
+    moves(1, out_stalls, 0);
+    moves(2, !out_stalls, 128);
+    moves(3, !out_stalls, 256, {id(1)});
+    mover.wait_for_a_copy();
+    EXPECT_EQ(link.wait(id(2), kLong), TransferState::kDone);
+    EXPECT_EQ(link.wait(id(1), 0), TransferState::kPending);
+    EXPECT_EQ(link.wait(id(3), 0), TransferState::kPending);
+    mover.go();
+    EXPECT_EQ(link.wait(id(3), kLong), TransferState::kDone);
+    EXPECT_EQ(link.wait(id(1), 0), TransferState::kDone);
+    for (const auto& [out, at] :
+         {std::pair(out_stalls, 0), std::pair(!out_stalls, 128), std::pair(!out_stalls, 256)}) {
+      const Bytes& from = out ? device_before : host_before;
+      const Bytes& to = out ? host_ : device_;
+      EXPECT_TRUE(std::equal(from.begin() + at, from.begin() + at + 64, to.begin() + at + 4096)) << at;
+    }
+  }
+}
+
+// It ends when both are through; what is urgent in the one direction does not wait for it.
+TEST_F(MemoryLinkTest, OfADuplexLinkATransferMayGoBothWays) {
+  const Bytes device_before = device_, host_before = host_;
+  StallingMover mover{std::span(host_)};
+  MemoryLinkOptions o = options();
+  o.mover = &mover;
+  o.duplex = true;
+  o.unit_bytes = 64;
+  MemoryLink link(o, clock_);
+  link.start({id(1), kOffload, {}, {{device(0), host(4096), 100}, {host(0), device(4096), 100}}});
+  mover.wait_for_a_copy();
+  link.start({id(2), kNow, {}, {{host(512), device(8192), 64}}});
+  EXPECT_EQ(link.wait(id(2), kLong), TransferState::kDone);
+  EXPECT_EQ(link.wait(id(1), 0), TransferState::kPending);
+  mover.go();
+  EXPECT_EQ(link.wait(id(1), kLong), TransferState::kDone);
+  EXPECT_THAT(ids(link.completed()), ElementsAre(2, 1));
+  EXPECT_TRUE(std::equal(device_before.begin(), device_before.begin() + 100, host_.begin() + 4096));
+  EXPECT_TRUE(std::equal(host_before.begin(), host_before.begin() + 100, device_.begin() + 4096));
+  EXPECT_EQ(link.stats().queued_bytes, 0U);
 }
 
 TEST_F(MemoryLinkTest, WhatWaitsForOthersBeginsWhenTheyHaveEnded) {

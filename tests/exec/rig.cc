@@ -216,7 +216,8 @@ void Rig::make_link() {
   MemoryLinkOptions link;
   if (gpu_) {
     mover_ = std::make_unique<GpuMover>(*gpu_);
-    EXPECT_TRUE(mover_->move({}).ok());  // makes its stream, while no gate is closed
+    EXPECT_TRUE(mover_->make_streams(2).ok());
+    link.duplex = true;
     device = {gpu_memory_->data(), device.size()};
     link.mover = mover_.get();
   }

@@ -72,7 +72,8 @@ std::vector<Segment> coalesce(std::vector<Segment> segments, uint64_t borrowed_b
 MemoryLink::MemoryLink(MemoryLinkOptions options, const MonotonicClock& clock)
     : options_(std::move(options)),
       clock_(clock),
-      running_(options_.threads + (options_.disk ? 1 : 0) + (options_.peers ? 1 : 0)) {
+      running_(options_.threads * (options_.duplex ? 2 : 1) + (options_.disk ? 1 : 0) +
+               (options_.peers ? 1 : 0)) {
   KV_CHECK(options_.threads > 0 && options_.unit_bytes > 0 && options_.emulated_bytes_per_s >= 0,
            "threads={} unit_bytes={} emulated_bytes_per_s={}", options_.threads, options_.unit_bytes,
            options_.emulated_bytes_per_s);
@@ -82,7 +83,10 @@ MemoryLink::MemoryLink(MemoryLinkOptions options, const MonotonicClock& clock)
   stats_.emulated = bucket_.has_value();
   failed_order_.resize(kFailedRemembered);
   if (options_.disk) disk_ = std::make_unique<DiskLane>(*options_.disk);
-  for (int i = 0; i < options_.threads; ++i) threads_.emplace_back([this] { run(); });
+  for (int i = 0; i < options_.threads; ++i) {
+    threads_.emplace_back([this] { run(kMemoryLane); });
+    if (options_.duplex) threads_.emplace_back([this] { run(kToDeviceLane); });
+  }
   if (disk_) threads_.emplace_back([this] { run_disk(); });
   if (options_.peers) threads_.emplace_back([this] { run_peers(); });
 }
@@ -91,7 +95,7 @@ MemoryLink::~MemoryLink() {
   {
     std::lock_guard lock(mutex_);
     stopping_ = true;
-    work_.notify_all();
+    for (std::condition_variable& work : work_) work.notify_all();
     stopped_.notify_all();
     peer_work_.notify_all();
     if (disk_) disk_->wake();
@@ -187,7 +191,7 @@ void MemoryLink::cancel(TransferId id) {
   if (found->second->waits_for > 0) return;
   ready_[lane_of(*found->second)].erase(turn(*found->second));
   end(*found->second, unavailable("transfer {} was cancelled before it began", raw(id)));
-  work_.notify_one();  // a thread of the link's has to tell
+  have_it_told();
 }
 
 TransferState MemoryLink::wait(TransferId id, Nanos timeout) {
@@ -234,7 +238,7 @@ void MemoryLink::stand_still(bool on) {
   if (!on) resume();
 }
 
-void MemoryLink::run() {
+void MemoryLink::run(Lane lane) {
   if (!options_.cpus.empty()) keep_on_cpus(options_.cpus);
   CpuTime cpu;
   std::unique_lock lock(mutex_);
@@ -243,8 +247,8 @@ void MemoryLink::run() {
       tell(lock);
     } else if (stopping_) {
       break;
-    } else if (can_move(kMemoryLane)) {
-      Unit unit = take();
+    } else if (can_move(lane)) {
+      Unit unit = take(lane);
       lock.unlock();
       copy(unit);
       lock.lock();
@@ -253,7 +257,7 @@ void MemoryLink::run() {
       if (unit.last_byte - cpu.sampled > kCpuSampling) add_cpu_time(cpu, unit.last_byte);
     } else {
       add_cpu_time(cpu, clock_.now());
-      work_.wait(lock);
+      work_[lane].wait(lock);
     }
   }
   end_thread(lock);
@@ -294,7 +298,7 @@ void MemoryLink::make_ready(Active& active) {
   }
   if (!status.ok()) {
     end(active, std::move(status));
-    work_.notify_one();  // a thread of the link's has to tell
+    have_it_told();
     return;
   }
   queue(active);
@@ -304,20 +308,27 @@ MemoryLink::Lane MemoryLink::lane_of(const Active& active) const {
   const std::vector<Segment>& segments = active.transfer.segments;
   if (active.segment == segments.size()) return kMemoryLane;
   if (touches_disk(segments[active.segment])) return kDiskLane;
-  return touches_peer(segments[active.segment]) ? kPeerLane : kMemoryLane;
+  if (touches_peer(segments[active.segment])) return kPeerLane;
+  return options_.duplex && segments[active.segment].to.tier == Tier::kDevice ? kToDeviceLane : kMemoryLane;
 }
 
 void MemoryLink::queue(Active& active) {
   const Lane lane = lane_of(active);
-  if (lane == kMemoryLane && ready_[lane].empty()) backlog_since_ = clock_.now();
+  if (is_memory(lane) && ready_[kMemoryLane].empty() && ready_[kToDeviceLane].empty()) {
+    backlog_since_ = clock_.now();
+  }
   enter(lane, active);
   if (lane == kDiskLane) {
     wake_disk();
   } else if (lane == kPeerLane) {
     peer_work_.notify_one();
   } else {
-    work_.notify_one();
+    work_[lane].notify_one();
   }
+}
+
+void MemoryLink::have_it_told() {
+  for (std::condition_variable& work : work_) work.notify_one();
 }
 
 void MemoryLink::begin(Active& active, Nanos now) {
@@ -327,19 +338,19 @@ void MemoryLink::begin(Active& active, Nanos now) {
 
 void MemoryLink::resume() {
   backlog_since_ = clock_.now();
-  work_.notify_all();
+  for (std::condition_variable& work : work_) work.notify_all();
   peer_work_.notify_all();
   wake_disk();
 }
 
-MemoryLink::Unit MemoryLink::take() {
-  Active& active = leave(kMemoryLane);
-  Unit unit{.of = &active, .segment = active.segment, .offset = active.offset, .taken = clock_.now()};
+MemoryLink::Unit MemoryLink::take(Lane lane) {
+  Active& active = leave(lane);
+  Unit unit{
+      .lane = lane, .of = &active, .segment = active.segment, .offset = active.offset, .taken = clock_.now()};
   unit.first = !active.begun;
   begin(active, unit.taken);
   const std::vector<Segment>& segments = active.transfer.segments;
-  while (active.segment < segments.size() && lane_of(active) == kMemoryLane &&
-         unit.bytes < options_.unit_bytes) {
+  while (active.segment < segments.size() && lane_of(active) == lane && unit.bytes < options_.unit_bytes) {
     const uint64_t left = segments[active.segment].bytes - active.offset;
     const uint64_t bytes = std::min(left, options_.unit_bytes - unit.bytes);
     unit.bytes += bytes;
@@ -351,7 +362,10 @@ MemoryLink::Unit MemoryLink::take() {
   }
   ++active.in_hand;
   if (active.segment < segments.size()) enter(lane_of(active), active);
-  if (!ready_[kMemoryLane].empty()) work_.notify_one();  // another thread finds work, too
+  // Another thread finds work, too.
+  for (const Lane memory : {kMemoryLane, kToDeviceLane}) {
+    if (!ready_[memory].empty()) work_[memory].notify_one();
+  }
   if (!ready_[kDiskLane].empty()) wake_disk();
   if (!ready_[kPeerLane].empty()) peer_work_.notify_one();
   unit.backlog_since = backlog_since_;
@@ -408,10 +422,13 @@ void MemoryLink::finish(const Unit& unit) {
   // Threads move at the same time: what lies before the end of another's unit was counted with that. An
   // emulated link is as busy while its thread waits for a CPU, for it makes up for that.
   const Nanos begin = bucket_ ? unit.backlog_since : unit.first_byte;
-  const Nanos busy = std::max<Nanos>(0, unit.last_byte - std::max(begin, busy_until_));
-  busy_until_ = std::max(busy_until_, unit.last_byte);
-  stats_.busy_s += to_seconds(busy);
-  bytes_per_s_.add(static_cast<double>(unit.bytes), to_seconds(busy));
+  const auto busy = [&](Nanos& until) {
+    const Nanos time = std::max<Nanos>(0, unit.last_byte - std::max(begin, until));
+    until = std::max(until, unit.last_byte);
+    return to_seconds(time);
+  };
+  stats_.busy_s += busy(busy_until_);
+  bytes_per_s_.add(static_cast<double>(unit.bytes), busy(lane_busy_until_[unit.lane]));
 
   Active& active = *unit.of;
   if (!unit.failure.ok() && active.failure.ok()) active.failure = unit.failure;

@@ -33,6 +33,8 @@ struct MemoryLinkOptions {
   // of the device's memory is followed, and there is no disk and nothing is borrowed.
   Mover* mover = nullptr;
   int threads = 1;
+  // What goes to the device has a queue and as many threads of its own, so that both directions move at once.
+  bool duplex = false;
   // A transfer moves in units of at most this many bytes. Between two units a more urgent transfer goes
   // first.
   uint64_t unit_bytes = 256 * kKiB;
@@ -54,9 +56,10 @@ struct MemoryLinkOptions {
 // which begins at `borrowed_begin` of the host tier: neighbours there may belong to different peers.
 std::vector<Segment> coalesce(std::vector<Segment> segments, uint64_t borrowed_begin = UINT64_MAX);
 
-// Transfers are queued by priority, and first come, first served within a priority. A transfer that waits for
-// others (`after`) does not delay those behind it. A transfer that has begun ends before another of its
-// priority begins. Threads share the units of one transfer.
+// Transfers are queued by priority (if the link is duplex, by direction and priority), and first come, first
+// served within a priority. A transfer that waits for others (`after`) does not delay those behind it. A
+// transfer that has begun ends before another of its priority begins. Threads share the units of one
+// transfer.
 //
 // KV_CHECK: ids are never used twice, and segments lie within the memory of their tiers and do not overlap.
 // wait() remembers the last 4,096 transfers that failed.
@@ -74,12 +77,13 @@ std::vector<Segment> coalesce(std::vector<Segment> segments, uint64_t borrowed_b
 // PeerMemory moves it, and ends it in any case. These have a queue of the same kind, too.
 //
 // stats(): busy_s is the time in which some unit was being moved, or, on an emulated link, in which there was
-// something to move. bytes_per_s is a mean over about the last 32 units, of bytes per such time. latency_s is
-// a mean over about the last 32 transfers: the time from when a thread takes the transfer to its first byte,
-// and from its last byte until its end can be seen. It includes neither the time in the queue nor the wake-up
-// of an idle thread. cpu_s lags by a millisecond or a unit while a thread moves bytes. These three are about
-// memories alone. For the disk, disk_busy_s is the time in which the device held some piece, and
-// disk_bytes_per_s is a mean over about the last 256 pieces. An emulated link does not slow the disk.
+// something to move. bytes_per_s is a mean over about the last 32 units, of bytes per such time in one
+// direction. latency_s is a mean over about the last 32 transfers: the time from when a thread takes the
+// transfer to its first byte, and from its last byte until its end can be seen. It includes neither the time
+// in the queue nor the wake-up of an idle thread. cpu_s lags by a millisecond or a unit while a thread moves
+// bytes. These three are about memories alone. For the disk, disk_busy_s is the time in which the device held
+// some piece, and disk_bytes_per_s is a mean over about the last 256 pieces. An emulated link does not slow
+// the disk.
 class MemoryLink final : public Link {
  public:
   MemoryLink(MemoryLinkOptions options, const MonotonicClock& clock);
@@ -103,7 +107,8 @@ class MemoryLink final : public Link {
  private:
   using Moved = std::array<std::array<uint64_t, kTiers>, kTiers>;  // bytes, [from][to]
   using Turn = std::tuple<TransferPriority, bool, uint64_t>;       // the smallest is next
-  enum Lane : size_t { kMemoryLane, kDiskLane, kPeerLane };
+  // Of memory, the second is for what goes to the device, if the link is duplex.
+  enum Lane : size_t { kMemoryLane, kToDeviceLane, kDiskLane, kPeerLane };
 
   struct Active;
   using Ready = std::map<Turn, Active*>;
@@ -130,6 +135,7 @@ class MemoryLink final : public Link {
   };
   // What a thread moves at a time.
   struct Unit {
+    Lane lane = kMemoryLane;
     Active* of = nullptr;
     size_t segment = 0;  // where it begins
     uint64_t offset = 0;
@@ -168,7 +174,7 @@ class MemoryLink final : public Link {
   };
 
   void check(const Transfer& transfer) const;
-  void run();
+  void run(Lane lane);
   void run_disk();
   void run_peers();
   void begin_piece(const PeerPiece& piece);
@@ -193,7 +199,10 @@ class MemoryLink final : public Link {
   void begin(Active& active, Nanos now);
   void resume();
   void wake_disk();
-  Unit take();
+  Unit take(Lane lane);
+  bool is_memory(Lane lane) const { return lane == kMemoryLane || lane == kToDeviceLane; }
+  // Wakes a thread that has to tell what has ended.
+  void have_it_told();
   DiskJob take_piece();
   PeerPiece take_peer_piece();
   void fail(Active& active, Status status);
@@ -213,14 +222,15 @@ class MemoryLink final : public Link {
   std::mutex wake_mutex_;  // guards wake_; taken without mutex_
   std::function<void()> wake_;
 
-  mutable std::mutex mutex_;           // guards what follows
-  std::condition_variable work_;       // there is something for a thread to do
+  mutable std::mutex mutex_;  // guards what follows
+  // There is something for a thread to do, by lane.
+  std::array<std::condition_variable, 2> work_;
   std::condition_variable peer_work_;  // for that of the peers
   std::condition_variable stopped_;    // ends the sleep of an emulated link
   std::condition_variable ended_;      // a transfer, or the last call of wait()
   std::map<TransferId, std::shared_ptr<Active>> live_;
   // By Lane: transfers with bytes that are in no unit or piece yet, and whose `after` have ended.
-  std::array<Ready, 3> ready_;
+  std::array<Ready, 4> ready_;
   std::vector<TransferDone> done_;        // with room for all that have not ended
   Failed failed_;                         // true: because it was cancelled, or what it needs was
   std::vector<TransferId> failed_order_;  // a ring
@@ -234,6 +244,7 @@ class MemoryLink final : public Link {
   int waiters_ = 0;          // calls of wait()
   Nanos backlog_since_ = 0;  // since when waiting bytes could have moved
   Nanos busy_until_ = 0;
+  std::array<Nanos, 2> lane_busy_until_{};
   Nanos disk_busy_until_ = 0;
   bool disk_waits_ = false;  // its thread could begin more
   size_t at_peers_ = 0;      // pieces

@@ -21,6 +21,15 @@ Result<std::unique_ptr<GpuStream>> GpuMover::take() {
   return gpu_.make_stream();
 }
 
+Status GpuMover::make_streams(size_t count) {
+  const std::lock_guard lock(mutex_);
+  while (idle_.size() < count) {
+    KV_ASSIGN_OR_RETURN(std::unique_ptr<GpuStream> stream, gpu_.make_stream());
+    idle_.push_back(std::move(stream));
+  }
+  return {};
+}
+
 Status GpuMover::move(std::span<const MovedRun> runs) {
   const WaitsForMemory patient;  // a link's thread has no caller that could be told
   KV_ASSIGN_OR_RETURN(std::unique_ptr<GpuStream> stream, take());

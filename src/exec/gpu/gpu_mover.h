@@ -1,6 +1,7 @@
 // Copies between a GPU's memory and pinned memory, beside what the GPU computes.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -18,6 +19,9 @@ class GpuMover final : public Mover {
   // They outlive the mover. failure: told of the first error of a stream; may be null.
   explicit GpuMover(Gpu& gpu, GpuFailure* failure = nullptr) : gpu_(gpu), failure_(failure) {}
 
+  // For so many calls at the same time, while no gate is closed: a stream that a call does not find is made
+  // then, which may wait for all that is queued.
+  Status make_streams(size_t count);
   Status move(std::span<const MovedRun> runs) override;
 
  private:
