@@ -119,7 +119,8 @@ ops::gpu::GemmArgs args_of(const Product& product, const uint16_t* w, const uint
           .rows = static_cast<int32_t>(rows),
           .n = static_cast<int32_t>(product.features),
           .k = static_cast<int32_t>(product.k),
-          .accumulate = 0};
+          .accumulate = 0,
+          .tile = 0};
 }
 
 template <typename MakeLaunch>

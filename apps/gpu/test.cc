@@ -64,7 +64,8 @@ class GemmTest {
                                    .rows = static_cast<int32_t>(rows),
                                    .n = static_cast<int32_t>(product_.features),
                                    .k = static_cast<int32_t>(product_.k),
-                                   .accumulate = accumulates ? 1 : 0}),
+                                   .accumulate = accumulates ? 1 : 0,
+                                   .tile = 0}),
          kernel.c_str());
     must(cudaDeviceSynchronize(), kernel.c_str());
     const std::vector<float> got = out.get();
@@ -139,7 +140,8 @@ void test_gemm(const Options&, Report& report) {
                                          .rows = 0,
                                          .n = static_cast<int32_t>(product.features),
                                          .k = static_cast<int32_t>(product.k),
-                                         .accumulate = 0};
+                                         .accumulate = 0,
+                                         .tile = 0};
         if (!cuda::fits(tile, example)) continue;
         test.run(text_of("wide %dx%d c%d", tile.features, tile.tokens, tile.cluster), rows, rows % 2 == 0,
                  [&](const ops::gpu::GemmArgs& args) { return cuda::gemm_wide(args, tile, sms, nullptr); });
