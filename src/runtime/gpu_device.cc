@@ -98,7 +98,7 @@ Status GpuDevice::size(const RuntimeOptions& options, EngineOptions& engine) {
                      ? fmt::format("--kv-cache-memory-bytes {}", format_bytes(options.kv_cache_memory_bytes))
                      : fmt::format("--gpu-memory-utilization {}", part);
   const Result<Gpu::Memory> asked = gpu_->memory();
-  if (!asked.ok()) return refused("how much memory it has", asked.status(), memory_flag_);
+  if (!asked.ok()) return refused("it cannot be asked how much memory it has", asked.status(), memory_flag_);
   const Gpu::Memory memory = *asked;
   total_bytes_ = memory.total_bytes;
   const auto share = static_cast<uint64_t>(part * static_cast<double>(memory.total_bytes));
@@ -114,7 +114,8 @@ Status GpuDevice::map_tiers(const CacheOptions& cache) {
   const uint64_t bytes = cache.device_bytes + cache.stage_bytes;
   Status status = device_.reserve(bytes);
   if (!status.ok()) {
-    return refused(fmt::format("{} for keys and values", format_bytes(bytes)), status, memory_flag_);
+    return refused(fmt::format("no room for {} of keys and values", format_bytes(bytes)), status,
+                   memory_flag_);
   }
   if (cache.host_bytes == 0) return {};
   status = host_.reserve(cache.host_bytes);
@@ -123,7 +124,7 @@ Status GpuDevice::map_tiers(const CacheOptions& cache) {
                  status.message());
   }
   status = mover_.make_streams(2);  // the link copies in both directions at once
-  return status.ok() ? status : refused("copies to the host tier", status, memory_flag_);
+  return status.ok() ? status : refused("no streams for copies to the host tier", status, memory_flag_);
 }
 
 Result<std::unique_ptr<Executor>> GpuDevice::make_executor(const RuntimeOptions& options,
@@ -131,10 +132,10 @@ Result<std::unique_ptr<Executor>> GpuDevice::make_executor(const RuntimeOptions&
                                                            Link* link, PeerMemory*) {
   auto ready = GpuExecutor::make(*gpu_, uploaded_->model(), engine.cache.geometry, device_.data(), clock,
                                  link, kDepth, &failure_);
-  if (!ready.ok()) return refused("what runs the steps", ready.status(), memory_flag_);
+  if (!ready.ok()) return refused("no executor", ready.status(), memory_flag_);
   std::unique_ptr<GpuExecutor> made = *std::move(ready);
   const Status reserved = made->reserve({engine.scratch_tokens, engine.max_model_len});
-  if (!reserved.ok()) return refused("activations", reserved, memory_flag_);
+  if (!reserved.ok()) return refused("no room for activations", reserved, memory_flag_);
   activation_bytes_ =
       GpuExecutor::activation_bytes(uploaded_->model().spec, {engine.scratch_tokens, engine.max_model_len});
   if (options.tap) made->set_tap(options.tap);

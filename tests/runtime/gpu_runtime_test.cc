@@ -506,10 +506,10 @@ TEST_F(GpuRuntime, AGpuThatDoesNotSayHowMuchMemoryItHasIsRefused) {
     gpu->hide_memory();
     return Result<std::unique_ptr<Gpu>>(std::move(gpu));
   };
-  EXPECT_EQ(
-      refusal(),
-      "--device cuda: how much memory it has: it does not answer; see what nvidia-smi says, or serve with "
-      "--device cpu");
+  EXPECT_EQ(refusal(),
+            "--device cuda: it cannot be asked how much memory it has: it does not answer; see what "
+            "nvidia-smi says, or serve with "
+            "--device cpu");
 }
 
 TEST_F(GpuRuntime, ACostProfileOfACpuIsRefused) {
