@@ -391,6 +391,14 @@ TEST(AptServePolicy, SharedCellsAreNotMissing) {
       << apt_serve_plan(view);
 }
 
+TEST(AptServePolicy, SettingsThatMeanNothingAreRefused) {
+  for (const char* policy : {"apt-serve:to-x=all", "apt-serve:switch-cost=off", "apt-serve:step-share=0",
+                             "apt-serve-s:all-share=1.1"}) {
+    EXPECT_FALSE(make_policy(policy).ok()) << policy;
+  }
+  EXPECT_TRUE(make_policy("apt-serve-s:to-x=queue:switch-cost=off:step-share=1:all-share=0.01").ok());
+}
+
 TEST(AptServePolicy, ItKeepsXUnlessItsSettingsSayOtherwise) {
   EXPECT_TRUE(policy_traits("apt-serve").keeps_x);
   EXPECT_TRUE(policy_traits("apt-serve-s:decay=0.4").keeps_x);

@@ -571,6 +571,7 @@ std::unique_ptr<BatchPolicy> make_with(PolicySettings& settings, bool coalesce) 
            : to_x == "queue"   ? SwitchToX::kForQueue
                                : SwitchToX::kNone;
   o.switch_cost = settings.flag("switch-cost", o.switch_cost);
+  settings.needs("switch-cost", {"to-x"});
   o.decay = settings.number("decay", o.decay, 0, 1);
   return std::make_unique<AptServePolicy>(o);
 }
