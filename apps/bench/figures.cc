@@ -104,6 +104,9 @@ Figures figures_of(const Summary& s, const BenchConfig& config) {
   f.push_back(count("total_input_tokens", "Total input tokens:", s.total_input_tokens));
   f.push_back(count("total_output_tokens", "Total generated tokens:", s.total_output_tokens));
   f.push_back(real("request_throughput", "Request throughput (req/s):", s.per_second(s.completed)));
+  if (s.steady_throughput.has_value()) {
+    f.push_back(real("steady_throughput", "Throughput without the ends (req/s):", s.steady_throughput));
+  }
   f.push_back(
       real("request_goodput", label_if(!config.goals.empty(), "Request goodput (req/s):"),
            config.goals.empty() ? std::nullopt : std::optional(s.share(s.good) * s.per_second(s.submitted))));

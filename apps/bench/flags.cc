@@ -128,7 +128,8 @@ void add_load_flags(CLI::App& app, BenchOptions& o) {
   app.add_option(
          "--trim", o.trim,
          "Share of the requests, by arrival, at the start and again at the end of a run, whose latencies "
-         "and attainment are left out, as 0.1: the system fills and empties then")
+         "and attainment are left out, as 0.1: the system fills and empties then. The throughput without as "
+         "many of the first and last ends is printed, too")
       ->capture_default_str();
   app.add_flag("--progress,!--no-progress", o.progress,
                "Show how far the run is, on standard error (default: on)");

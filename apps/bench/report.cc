@@ -127,7 +127,30 @@ std::vector<MeanFigure> means_of(const PointResult& point, const BenchConfig& co
   return mean_figures(runs);
 }
 
+std::optional<double> steady_throughput(const LoadOutcome& outcome, double trim) {
+  if (trim == 0) return std::nullopt;
+  std::vector<Nanos> ends;
+  for (const RequestRecord& r : outcome.records) {
+    if (r.state == RequestRecord::State::kCompleted) ends.push_back(r.end - outcome.start);
+  }
+  return steady_rate(std::move(ends), trim);
+}
+
 }  // namespace
+
+double steady_rate(std::vector<Nanos> ends, double share) {
+  if (ends.empty()) return 0;
+  std::sort(ends.begin(), ends.end());
+  const auto cut = static_cast<size_t>(share * static_cast<double>(ends.size()));
+  const Nanos from = ends[cut], to = ends[ends.size() - 1 - cut];
+  // Requests of one length end together: those that end at `from` are the ones before, all of them.
+  const auto ended = [&](Nanos by) { return std::upper_bound(ends.begin(), ends.end(), by) - ends.begin(); };
+  const auto rate = [](auto count, Nanos time) {
+    return time > 0 ? static_cast<double>(count) / to_seconds(time) : 0;
+  };
+  const auto count = ended(to) - ended(from);
+  return count == 0 ? rate(ended(to), to) : rate(count, to - from);
+}
 
 Summary summarise(const LoadOutcome& outcome, const BenchConfig& config) {
   Summary s;
@@ -155,6 +178,7 @@ Summary summarise(const LoadOutcome& outcome, const BenchConfig& config) {
     }
   }
   add_refusals(outcome.records, &s);
+  s.steady_throughput = steady_throughput(outcome, config.options.trim);
   for (std::vector<double>& v : values) s.metrics.push_back(describe(std::move(v), config.percentiles));
   s.errors = distinct_errors(outcome.records);
   return s;

@@ -38,6 +38,7 @@ struct Summary {
   int64_t good = 0;               // are judged and meet every goal
   std::vector<int64_t> attained;  // are judged and meet the bound, in the order of BenchConfig::bounds
   int64_t max_concurrent = 0;
+  std::optional<double> steady_throughput;  // with --trim: steady_rate() of the completed requests
   bool interrupted = false;
   bool drained_out = false;
   std::optional<double> median_refusal_ms, max_refusal_ms;  // from sending to the end of a 503
@@ -54,6 +55,11 @@ struct Summary {
     return judged > 0 ? static_cast<double>(count) / static_cast<double>(judged) : 0;
   }
 };
+
+// Requests per second in the middle of a run: how many end after the first `share` of all ends and no later
+// than the first end of the last `share`, over the time between the two. Where all of those end at one
+// instant it is the rate until then; 0 for no ends. Times are from the start. REQUIRES: 0 <= share < 0.5
+double steady_rate(std::vector<Nanos> ends, double share);
 
 Summary summarise(const LoadOutcome& outcome, const BenchConfig& config);
 

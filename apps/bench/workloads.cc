@@ -73,6 +73,7 @@ constexpr MixKnots make_mixes() {
 constexpr MixKnots kMixKnots = make_mixes();
 
 constexpr std::string_view kMixName = "infinite-llm-mix-";
+constexpr std::string_view kLongOutputsName = "infinite-llm-long-outputs-";
 constexpr std::string_view kFixedName = "layerkv-fixed:";
 constexpr int64_t kMaxFixed = 10'000'000;
 
@@ -165,6 +166,15 @@ Workload mix(int64_t id) {
   return w;
 }
 
+// The same contexts, of which outputs are a part that counts.
+Workload mix_of_long_outputs(int64_t id) {
+  Workload w = mix(id);
+  w.name = fmt::format("{}{}", kLongOutputsName, id);
+  w.assumed = "even within each range; a context is prompt and output; outputs even from 1 to half of it";
+  w.joined = Workload::Joined::kHalfOfTotal;
+  return w;
+}
+
 Workload fixed(int64_t prompt) {
   Workload w;
   w.name = fmt::format("{}{}", kFixedName, prompt);
@@ -219,6 +229,12 @@ Lengths Workload::draw(uint64_t seed, int64_t number) const {
         l.output = std::max<int64_t>(1, std::min(l.output, l.prompt / 2));
         l.prompt = std::max<int64_t>(1, l.prompt - l.output);
         return l;
+      case Joined::kHalfOfTotal: {
+        const double share = random_unit(seed, stream, counter++);
+        l.output = 1 + static_cast<int64_t>(share * static_cast<double>(l.prompt / 2));
+        l.prompt = std::max<int64_t>(1, l.prompt - l.output);
+        return l;
+      }
     }
   }
 }
@@ -228,6 +244,7 @@ Result<Workload> find_workload(std::string_view name) {
     if (workload.name == name) return std::move(workload);
   }
   if (const auto id = number_after(name, kMixName, kMixes)) return mix(*id);
+  if (const auto id = number_after(name, kLongOutputsName, kMixes)) return mix_of_long_outputs(*id);
   if (const auto prompt = number_after(name, kFixedName, kMaxFixed)) return fixed(*prompt);
   return error(ErrorCode::kNotFound, "no workload '{}': there are {}", name,
                fmt::join(workload_names(), ", "));
@@ -237,6 +254,7 @@ std::vector<std::string> workload_names() {
   std::vector<std::string> names;
   for (const Workload& workload : make_registry()) names.push_back(workload.name);
   names.push_back(fmt::format("{}1..{}", kMixName, kMixes));
+  names.push_back(fmt::format("{}1..{}", kLongOutputsName, kMixes));
   names.push_back(fmt::format("{}PROMPT", kFixedName));
   return names;
 }

@@ -35,6 +35,7 @@ struct Workload {
     kRedraw,         // both are drawn again while their sum is above max_total
     kCutPrompt,      // a prompt is cut where the sum is above max_total
     kPromptIsTotal,  // the prompt's model is that of the sum; the output is at most half of it
+    kHalfOfTotal,    // likewise, and the output is even from 1 to half of it, whatever its model
   };
   std::string name;
   std::string source;   // the paper, and its table, figure or section

@@ -100,10 +100,15 @@ void add_policy_flag(CLI::App& app, SimulateOptions& o) {
 }
 
 void add_request_limit_flag(CLI::App& app, SimulateOptions& o) {
-  app.add_option("--max-tokens", o.bench.max_tokens,
-                 "Output tokens that requests ask for at the most, beside their own lengths (default: none, "
-                 "as far as the model goes)")
-      ->check(between(int64_t{0}, int64_t{1} << 30));
+  CLI::Option* limit =
+      app.add_option(
+             "--max-tokens", o.bench.max_tokens,
+             "Output tokens that requests ask for at the most, beside their own lengths (default: none, "
+             "as far as the model goes)")
+          ->check(between(int64_t{0}, int64_t{1} << 30));
+  app.add_flag("--own-max-tokens", o.own_max_tokens,
+               "Each request asks for as many output tokens at the most as it then gets")
+      ->excludes(limit);
 }
 
 namespace {

@@ -68,6 +68,8 @@ std::vector<EngineFigure> engine_figures(const SimulationOutcome& o) {
       {"mean_preempted_ms", "Mean time preempted (ms):", preempted.mean},
       {"p99_preempted_ms", "P99 time preempted (ms):", preempted.percentiles.front()},
       {"mean_normalised_latency_ms", "Mean E2EL / output token (ms):", normalised_latency_ms(o)},
+      {"time_in_steps",
+       "Time in steps (%):", 100 * share(o.busy_s, o.instances * to_seconds(o.load.duration))},
       {"steps", "Steps:", static_cast<double>(o.steps), true},
       {"mean_step_tokens", "Mean tokens of a step:", share(static_cast<double>(s.rows), plans)},
       {"mean_decode_batch", "Mean decodes of a step:", share(static_cast<double>(s.decodes), plans)},

@@ -61,7 +61,8 @@ struct SimulateOptions {
   bool belief_learns = true;
   std::string length_predictor = "online";
 
-  BenchOptions bench;  // load, bounds and results
+  BenchOptions bench;           // load, bounds and results
+  bool own_max_tokens = false;  // the output of each request is its limit, in place of bench.max_tokens
 
   // What is asked.
   double find_effective_throughput = 0;      // percent of the requests; 0: not asked

@@ -7,6 +7,7 @@
 
 #include "apps/bench/attainment.h"
 #include "apps/bench/goals.h"
+#include "apps/bench/report.h"
 #include "apps/bench/stats.h"
 #include "apps/simulate/cluster_system.h"
 #include "apps/simulate/goodput_bound.h"
@@ -22,6 +23,7 @@ constexpr double kRateTolerance = 0.01;
 // Of the requests whose end tells the capacity: as many as these times those that run at once.
 constexpr double kTurns = 10;
 constexpr size_t kMostInCrowd = 20'000;
+constexpr double kEndsOfCrowd = 0.2;  // that tell nothing, of all ends
 // Of the arrivals of a run, and of all its outputs' tokens, of which each keeps a time in memory.
 constexpr double kMostSeconds = 1e9;
 constexpr double kMostTokens = 2e8;
@@ -99,7 +101,7 @@ std::vector<SimulatedRequest> Study::requests(const RunKey& key) const {
     r.output_tokens = static_cast<uint32_t>(std::min(spec.lengths.output, kMostLength));
     r.prefix_tokens = static_cast<uint32_t>(std::min(spec.prefix_len, kMostLength));
     r.prefix = spec.prefix;
-    r.max_tokens = static_cast<uint32_t>(o.max_tokens);
+    r.max_tokens = options_.own_max_tokens ? r.output_tokens : static_cast<uint32_t>(o.max_tokens);
     r.told_output_tokens = r.output_tokens;
     r.slo = spec.own.empty() ? common : slo_of(spec.own);
     r.own = std::move(spec.own);
@@ -199,16 +201,9 @@ Result<Capacity> Study::measure_capacity(const std::string& policy) const {
     }
   }
   if (ends.empty()) return error(ErrorCode::kExhausted, "no request can be served: {}", out.why);
-  std::sort(ends.begin(), ends.end());
-  const Nanos from = ends[ends.size() / 5], to = ends[ends.size() - 1 - ends.size() / 5];
-  if (to == 0)
+  out.rate = steady_rate(std::move(ends), kEndsOfCrowd);
+  if (out.rate == 0)
     return error(ErrorCode::kInvalidArgument, "--device {}: its steps take no time", options_.device);
-  // Requests of one length end together: those that end at `from` are the ones before, all of them.
-  const auto ended = [&](Nanos by) { return std::upper_bound(ends.begin(), ends.end(), by) - ends.begin(); };
-  const auto count = ended(to) - ended(from);
-  // None, where those in the middle all end at one instant: then it is the rate until there.
-  out.rate = count == 0 ? static_cast<double>(ended(to)) / to_seconds(to)
-                        : static_cast<double>(count) / to_seconds(to - from);
   return out;
 }
 

@@ -126,6 +126,42 @@ TEST(Attainment, WhatIsTrimmedIsServedButNotJudged) {
   EXPECT_EQ(s.refused, 2);
 }
 
+// Ten requests of which one ends at 1, 2, 3, 5, 7, 11, 13, 17, 19 and 23 ms. Without a fifth at each end,
+// those behind the third up to the eighth: five in 17 - 3 ms. Without four tenths the sixth alone, 4 ms
+// behind the fifth.
+TEST(SteadyThroughput, CountsWhatEndsInTheMiddle) {
+  BenchOptions options;
+  LoadOutcome o;
+  o.start = 1000 * kMs;
+  o.duration = 23 * kMs;
+  for (const int64_t end : {11, 1, 2, 3, 19, 5, 7, 23, 17, 13}) {
+    o.records.push_back(completed(kMs, {}));
+    o.records.back().start = o.start;
+    o.records.back().end = o.start + end * kMs;
+  }
+  o.records.emplace_back();
+  o.records.back().state = RequestRecord::State::kFailed;
+  o.records.back().end = o.start + 8 * kMs;
+  EXPECT_FALSE(summarise(o, study_config(options)).steady_throughput.has_value());
+  options.trim = 0.2;
+  const BenchConfig config = study_config(options);
+  const Summary s = summarise(o, config);
+  EXPECT_NEAR(s.steady_throughput.value(), 5 / 0.014, 1e-9);
+  EXPECT_THAT(printed_block({kInf, {s}}, config),
+              HasSubstr("Throughput without the ends (req/s):     357.14    \n"));
+  EXPECT_NEAR(s.per_second(s.completed), 10 / 0.023, 1e-9);
+  options.trim = 0.4;
+  EXPECT_NEAR(summarise(o, study_config(options)).steady_throughput.value(), 1 / 0.004, 1e-9);
+}
+
+TEST(SteadyThroughput, IsThatFromTheStartWhereTheMiddleEndsAtOnce) {
+  const Nanos ms = kMs;
+  EXPECT_EQ(steady_rate({}, 0.2), 0);
+  EXPECT_EQ(steady_rate({4 * ms}, 0.2), 250);
+  EXPECT_EQ(steady_rate({1 * ms, 4 * ms, 4 * ms, 4 * ms, 9 * ms}, 0.2), 1000);  // four until 4 ms
+  EXPECT_EQ(steady_rate({0, 0, 0}, 0.2), 0);
+}
+
 TEST(Attainment, GoodputsBoundsGoBeforeThoseOfTheSlo) {
   BenchOptions options;
   options.goodput = {"p99_tbt:7"};

@@ -159,6 +159,23 @@ TEST(Workloads, MixesHaveTheirShareOfLongContexts) {
   }
 }
 
+// A context of c tokens has an output of 1 to c / 2, evenly: c / 4 in the mean, and above c / 4 for half of
+// them.
+TEST(Workloads, LongOutputsAreUpToHalfOfTheContext) {
+  const Both mix = draw("infinite-llm-mix-7"), b = draw("infinite-llm-long-outputs-7");
+  EXPECT_EQ(b.total.sorted, mix.total.sorted) << "the same contexts";
+  b.output.expect_mean(b.total.mean / 4, .02);
+  const Workload w = find_workload("infinite-llm-long-outputs-7").value();
+  int above = 0;
+  constexpr int kDraws = 4000;
+  for (int i = 0; i < kDraws; ++i) {
+    const Lengths l = w.draw(1, i);
+    EXPECT_GE(l.prompt, l.output);
+    above += 4 * l.output > l.prompt + l.output;
+  }
+  EXPECT_NEAR(above, kDraws / 2, 4 * std::sqrt(kDraws / 4.0));
+}
+
 TEST(Workloads, FixedLengthsAreFixed) {
   const Result<Workload> w = find_workload("layerkv-fixed:16384");
   ASSERT_TRUE(w.ok());
@@ -168,7 +185,7 @@ TEST(Workloads, FixedLengthsAreFixed) {
 
 TEST(Workloads, DependOnSeedAndNumberAlone) {
   for (const char* name : {"sharegpt", "alpaca", "bookcorpus", "humaneval", "longbench", "wikitext", "arxiv",
-                           "bookcorpus-long", "leval", "infinite-llm-mix-7"}) {
+                           "bookcorpus-long", "leval", "infinite-llm-mix-7", "infinite-llm-long-outputs-7"}) {
     SCOPED_TRACE(name);
     const Workload w = find_workload(name).value();
     const Lengths a = w.draw(1, 5);

@@ -209,7 +209,31 @@ TEST_F(EffectiveTest, NeedsBoundsAndNothingElse) {
 
 // ---------------------------------------------------------------- a run's figures
 
+// Ten steps of ten milliseconds each, the second request 0.3 s after the first: 0.2 of 0.4 s.
+TEST_F(CommandTest, TimeInStepsIsNotTimeInWhichNothingRuns) {
+  const std::string trace = write("trace.csv", "prompt,output,arrival\n20,10,0\n20,10,0.3\n");
+  const Answer got =
+      answer_of(host(tables(0.010), 64) + Args{"--workload", "trace", "--dataset-path", trace});
+  const auto& figures = got.policies.at(0).runs.at(0).summary.engine;
+  const auto found = std::find_if(figures.begin(), figures.end(),
+                                  [](const EngineFigure& f) { return f.key == "time_in_steps"; });
+  ASSERT_NE(found, figures.end());
+  EXPECT_NEAR(found->value, 50, 1e-6);
+}
+
 // One request: ten steps of ten milliseconds, the first of which has its prompt.
+TEST_F(CommandTest, RequestsMayStateTheLengthsOfTheirOwnOutputs) {
+  const Args args = host(tables(0.010), 4096) + Args{"--workload", "alpaca", "--num-prompts", "20"};
+  const auto requests = [&](const Args& limit) {
+    const Result<Study> study = Study::make(options_of(args + limit));
+    EXPECT_TRUE(study.ok()) << study.status().message();
+    return study->requests({1, 0, 0});
+  };
+  for (const SimulatedRequest& r : requests({"--own-max-tokens"})) EXPECT_EQ(r.max_tokens, r.output_tokens);
+  for (const SimulatedRequest& r : requests({"--max-tokens", "300"})) EXPECT_EQ(r.max_tokens, 300u);
+  for (const SimulatedRequest& r : requests({})) EXPECT_EQ(r.max_tokens, 0u);
+}
+
 TEST_F(CommandTest, FiguresAndCurvesOfARun) {
   const Answer got = answer_of(host(tables(0.010), 64) + lengths(20, 10, 1));
   const RunResult& run = got.policies.at(0).runs.at(0);
