@@ -226,17 +226,43 @@ def curves_over_runs(runs):
     return legend(policies) + "".join(out)
 
 
+def figure_of(kept, entry, policy):
+    """The policy's figure of a run under the entry's key, at its rate or the only one; None where it has none."""
+    points = [p for r in kept["results"] if r["label"] == policy for p in r["points"]]
+    values = [p.get(entry["key"]) for p in points if "rate" not in entry or p.get("request_rate") == entry["rate"]]
+    return values[0] if len(values) == 1 else None
+
+
+def over_other_runs(run, entry, kept):
+    """The entry with "ours", where it is a multiple of other runs, each of which was run by itself. `kept`: of all runs, by name."""
+    if "over_runs" not in entry:
+        return entry
+    parts = [figure_of(kept[other], entry, entry["over"]) if other in kept else None for other in entry["over_runs"]]
+    own, known = figure_of(kept[run], entry, entry["policy"]), None not in parts and sum(parts) != 0
+    return {**entry, "ours": own / sum(parts) if known and own is not None else None}
+
+
+def share_of_paper(entry):
+    """Ours over the paper's figure, or over the nearer end of its range; None where one is not known."""
+    if entry["ours"] is None or not entry["value"]:
+        return None
+    return entry["ours"] / min(max(entry["ours"], entry["value"]), entry.get("to", entry["value"]))
+
+
 def paper_table(entries):
     """[(run, an entry of `paper` with "ours")] as a table and, where figures are of one kind, as a picture."""
     rows = []
     for run, entry in entries:
         who = text(entry["policy"]) + (f" / {text(entry['over'])}" if "over" in entry else "")
+        if "over_runs" in entry:
+            who += text(f" ({' + '.join(entry['over_runs'])})")
         where = "greatest" if entry.get("most") else f"{entry['rate']:g}" if "rate" in entry else ""
-        share = entry["ours"] / entry["value"] if entry["ours"] is not None and entry["value"] else None
+        stated = number(entry["value"]) + (f" to {number(entry['to'])}" if "to" in entry else "")
+        share = share_of_paper(entry)
         bar = "" if share is None else (f'<svg width="120" height="12" role="img" aria-label="{share:.2f} of the paper\'s"><line x1="60" x2="60" '
                                         f'y1="0" y2="12" class="g"/><circle cx="{60 + 56 * max(-1, min(1, math.log2(share) / 2)) if share > 0 else 4:.1f}" '
                                         f'cy="6" r="4" fill="{COLOURS[0]}"/></svg>')
-        rows.append(f"<tr><td>{text(run)}<td>{who}<td>{where}<td>{text(entry['key'])}<td class=n>{number(entry['value'])}"
+        rows.append(f"<tr><td>{text(run)}<td>{who}<td>{where}<td>{text(entry['key'])}<td class=n>{stated}"
                     f"<td class=n>{number(entry['ours'])}<td>{bar}")
     return ('<table><tr><th>run<th>policy<th>requests/s<th>figure<th>paper<th>ours<th title="from a quarter of the paper\'s to four '
             'times it, logarithmic">ours over the paper\'s, ¼ to 4</tr>' + "</tr>".join(rows) + "</tr></table>")
@@ -255,7 +281,8 @@ def experiment_section(runs, name, experiment):
     older = [run["name"] for run, k in kept if k["digest"] != runs.digest]
     if older:
         out.append(f"<p class=w>Of another build of kvasir than the present one: {text(', '.join(older))}</p>")
-    entries = [(run["name"], entry) for run, k in kept for entry in k["figures"]["paper"]]
+    by_name = {run["name"]: k for run, k in kept}
+    entries = [(run["name"], over_other_runs(run["name"], entry, by_name)) for run, k in kept for entry in k["figures"]["paper"]]
     if entries:
         out.append(paper_table(entries))
     effective = [(run["name"], f) for run, k in kept for f in k["figures"]["effective"]]

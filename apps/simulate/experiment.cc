@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <ostream>
@@ -38,7 +39,8 @@ Result<PaperFigure> paper_figure(const Json& entry, const std::string& where) {
   KV_ASSIGN_OR_RETURN(out.key, text_of(entry, "key", where, true));
   KV_ASSIGN_OR_RETURN(out.over, text_of(entry, "over", where, false));
   for (auto [key, value, needed] :
-       {std::tuple{"rate", &out.rate, false}, std::tuple{"value", &out.value, true}}) {
+       {std::tuple{"rate", &out.rate, false}, std::tuple{"value", &out.value, true},
+        std::tuple{"to", &out.to, false}}) {
     const auto found = entry.find(key);
     if (found != entry.end() && found->is_number()) {
       *value = found->get<double>();
@@ -51,6 +53,15 @@ Result<PaperFigure> paper_figure(const Json& entry, const std::string& where) {
     return error(ErrorCode::kInvalidArgument, "{}: 'most' must be true or false", where);
   }
   out.most = most != entry.end() && most->get<bool>();
+  const auto runs = entry.find("over_runs");
+  if (runs == entry.end()) return out;
+  if (!runs->is_array() || out.over.empty()) {
+    return error(ErrorCode::kInvalidArgument, "{}: 'over_runs' must be a list of runs, beside 'over'", where);
+  }
+  for (const Json& run : *runs) {
+    if (!run.is_string()) return error(ErrorCode::kInvalidArgument, "{}: a run that is no text", where);
+    out.over_runs.push_back(run.get<std::string>());
+  }
   return out;
 }
 
@@ -127,24 +138,41 @@ std::optional<double> figure_of(const std::string& policy, const std::string& ke
   return mean_interval(values).mean;
 }
 
+// Of runs that have ended, by their names.
+using Answers = std::map<std::string, Answer>;
+
+// What a figure of the paper divides by.
+std::optional<double> base_of(const PaperFigure& paper, double rate, const Answer& own, const Answers& all) {
+  if (paper.over_runs.empty()) return figure_of(paper.over, paper.key, rate, own);
+  double sum = 0;
+  for (const std::string& run : paper.over_runs) {
+    const auto other = all.find(run);
+    if (other == all.end()) return std::nullopt;
+    const std::optional<double> one = figure_of(paper.over, paper.key, rate, other->second);
+    if (!one) return std::nullopt;
+    sum += *one;
+  }
+  return sum;
+}
+
 // Ours, beside a figure of the paper, at a rate.
-std::optional<double> ours_at(const PaperFigure& paper, double rate, const Answer& answer) {
-  const std::optional<double> value = figure_of(paper.policy, paper.key, rate, answer);
+std::optional<double> ours_at(const PaperFigure& paper, double rate, const Answer& own, const Answers& all) {
+  const std::optional<double> value = figure_of(paper.policy, paper.key, rate, own);
   if (paper.over.empty()) return value;
-  const std::optional<double> base = figure_of(paper.over, paper.key, rate, answer);
+  const std::optional<double> base = base_of(paper, rate, own, all);
   if (!value || !base || *base == 0) return std::nullopt;
   return *value / *base;
 }
 
-std::optional<double> ours(const PaperFigure& paper, const Answer& answer) {
-  if (!paper.most) return ours_at(paper, paper.rate, answer);
+std::optional<double> ours(const PaperFigure& paper, const Answer& own, const Answers& all) {
+  if (!paper.most) return ours_at(paper, paper.rate, own, all);
   std::set<double> rates;
-  for (const PolicyRuns& runs : answer.policies) {
+  for (const PolicyRuns& runs : own.policies) {
     for (const RunResult& run : runs.runs) rates.insert(run.key.rate);
   }
   std::optional<double> most;
   for (const double rate : rates) {
-    const std::optional<double> one = ours_at(paper, rate, answer);
+    const std::optional<double> one = ours_at(paper, rate, own, all);
     if (one && (!most || *one > *most)) most = one;
   }
   return most;
@@ -170,8 +198,24 @@ Status keep_named(Experiment& experiment, const SimulateOptions& options) {
   return {};
 }
 
-Status save_figures(const Experiment& experiment, const ExperimentRun& run, const Answer& got,
+// A line of the table of the paper's figures beside ours.
+std::string table_row(const ExperimentRun& run, const PaperFigure& paper, const Answers& all) {
+  const std::optional<double> value = ours(paper, all.at(run.name), all);
+  std::string policy = paper.policy;
+  if (!paper.over.empty()) policy += " / " + paper.over;
+  if (!paper.over_runs.empty()) policy += fmt::format(" ({})", fmt::join(paper.over_runs, " + "));
+  std::string stated = fmt::format("{:.4g}", paper.value);
+  if (paper.to != 0) stated += fmt::format(" to {:.4g}", paper.to);
+  return fmt::format("| {} | {} | {} | {} | {} | {} |\n", run.name, policy,
+                     paper.most       ? "most"
+                     : paper.rate > 0 ? fmt::format("{:g}", paper.rate)
+                                      : "-",
+                     paper.key, stated, value ? fmt::format("{:.4g}", *value) : "-");
+}
+
+Status save_figures(const Experiment& experiment, const ExperimentRun& run, const Answers& all,
                     const BenchOptions& o) {
+  const Answer& got = all.at(run.name);
   Json json = {{"title", experiment.title}, {"source", experiment.source},
                {"note", experiment.note},   {"run", run.name},
                {"args", run.args},          {"capacity", got.capacity}};
@@ -183,10 +227,12 @@ Status save_figures(const Experiment& experiment, const ExperimentRun& run, cons
   json["paper"] = Json::array();
   for (const PaperFigure& paper : run.paper) {
     Json entry = {{"policy", paper.policy}, {"key", paper.key}, {"value", paper.value}};
+    if (paper.to != 0) entry["to"] = paper.to;
     if (!paper.over.empty()) entry["over"] = paper.over;
+    if (!paper.over_runs.empty()) entry["over_runs"] = paper.over_runs;
     if (paper.rate > 0) entry["rate"] = paper.rate;
     if (paper.most) entry["most"] = true;
-    const std::optional<double> value = ours(paper, got);
+    const std::optional<double> value = ours(paper, got, all);
     entry["ours"] = value ? Json(*value) : Json();
     json["paper"].push_back(std::move(entry));
   }
@@ -207,6 +253,15 @@ Result<Experiment> parse_experiment(const std::string& text, const std::string& 
   KV_ASSIGN_OR_RETURN(out.note, text_of(json, "note", name, false));
   for (size_t i = 0; i < json["runs"].size(); ++i) {
     KV_ASSIGN_OR_RETURN(ExperimentRun run, run_of(json["runs"][i], fmt::format("{}: runs[{}]", name, i)));
+    for (const PaperFigure& paper : run.paper) {
+      for (const std::string& other : paper.over_runs) {
+        if (std::none_of(out.runs.begin(), out.runs.end(),
+                         [&](const ExperimentRun& before) { return before.name == other; })) {
+          return error(ErrorCode::kInvalidArgument, "{}: run '{}': no run '{}' comes before it", name,
+                       run.name, other);
+        }
+      }
+    }
     out.runs.push_back(std::move(run));
   }
   return out;
@@ -220,22 +275,14 @@ Status run_experiment(const SimulateOptions& options, const Console& console) {
   if (!experiment.source.empty()) console.out << experiment.source << '\n';
   if (!experiment.note.empty()) console.out << experiment.note << '\n';
   std::string table;
+  Answers all;
   for (const ExperimentRun& run : experiment.runs) {
     KV_ASSIGN_OR_RETURN(const SimulateOptions own, options_of(run, options));
     console.out << "\n== " << run.name << '\n';
-    KV_ASSIGN_OR_RETURN(const Answer got, answer(own, console));
-    for (const PaperFigure& paper : run.paper) {
-      const std::optional<double> value = ours(paper, got);
-      const std::string policy =
-          paper.over.empty() ? paper.policy : fmt::format("{} / {}", paper.policy, paper.over);
-      table += fmt::format("| {} | {} | {} | {} | {:.4g} | {} |\n", run.name, policy,
-                           paper.most       ? "most"
-                           : paper.rate > 0 ? fmt::format("{:g}", paper.rate)
-                                            : "-",
-                           paper.key, paper.value, value ? fmt::format("{:.4g}", *value) : "-");
-    }
+    KV_ASSIGN_OR_RETURN(all[run.name], answer(own, console));
+    for (const PaperFigure& paper : run.paper) table += table_row(run, paper, all);
     if (options.bench.save_result) {
-      KV_RETURN_IF_ERROR(save_figures(experiment, run, got, options.bench));
+      KV_RETURN_IF_ERROR(save_figures(experiment, run, all, options.bench));
     }
   }
   if (table.empty()) return {};

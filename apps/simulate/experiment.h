@@ -7,8 +7,10 @@
 //                            ...]}]}
 // `args` are flags of `kvasir simulate`. A figure of the paper is compared with that of the run with the same
 // policy and rate (left out where there is one), under a key of the JSON result, or
-// "effective_throughput" where the run asks for that. With `over` it is the policy's over that policy's. With
-// "most": true ("up to 69 times") it is that of the rate at which ours is greatest.
+// "effective_throughput" where the run asks for that. With `over` it is the policy's over that policy's; with
+// "over_runs": ["..."] beside it over the sum of that policy's in those runs, which come before in the file.
+// With "most": true ("up to 69 times") it is that of the rate at which ours is greatest. With "to" the paper
+// states a range, from `value` on.
 #pragma once
 
 #include <string>
@@ -22,11 +24,13 @@ namespace kvasir {
 
 struct PaperFigure {
   std::string policy;
-  std::string over;   // the policy whose figure it is a multiple of; empty: none, it is the figure itself
-  double rate = 0;    // requests per second; 0: the only one
-  bool most = false;  // the greatest over all rates
+  std::string over;  // the policy whose figure it is a multiple of; empty: none, it is the figure itself
+  std::vector<std::string> over_runs;  // those whose figures of `over` are added up; empty: its own
+  double rate = 0;                     // requests per second; 0: the only one
+  bool most = false;                   // the greatest over all rates
   std::string key;
   double value = 0;
+  double to = 0;  // the end of the range that `value` begins; 0: there is none
 };
 
 struct ExperimentRun {
@@ -47,7 +51,8 @@ Result<Experiment> parse_experiment(const std::string& text, const std::string& 
 // run: jobs, files, progress; and, for a quick look, --num-prompts. Prints every run, and then a table of the
 // paper's figures beside ours. With --save-result each run also gets RUN.figures.json: {"title", "source",
 // "note", "run", "args", "capacity", "effective": [{"policy", "rate", "more", "attained"}],
-// "paper": [the file's entries, each with "ours", a number or null]}.
+// "paper": [the file's entries, each with "ours", a number or null]}. An entry over runs that
+// are not chosen has null.
 Status run_experiment(const SimulateOptions& options, const Console& console);
 
 }  // namespace kvasir

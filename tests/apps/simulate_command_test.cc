@@ -333,6 +333,11 @@ std::vector<std::string> experiment_files() {
   return out;
 }
 
+const ExperimentRun& run_named(const Experiment& experiment, const std::string& name) {
+  return *std::find_if(experiment.runs.begin(), experiment.runs.end(),
+                       [&](const ExperimentRun& run) { return run.name == name; });
+}
+
 TEST(Experiments, AreWhatTheCommandTakes) {
   ASSERT_GE(experiment_files().size(), 5u);
   for (const std::string& file : experiment_files()) {
@@ -355,9 +360,13 @@ TEST(Experiments, AreWhatTheCommandTakes) {
         EXPECT_EQ(std::count(options.policies.begin(), options.policies.end(), figure.policy), 1)
             << run.name << ": " << figure.policy;
         if (figure.over.empty()) continue;
-        EXPECT_EQ(std::count(options.policies.begin(), options.policies.end(), figure.over), 1)
-            << run.name << ": " << figure.over;
-        EXPECT_NE(figure.over, figure.policy) << run.name;
+        const std::vector<std::string> own = {run.name};
+        for (const std::string& other : figure.over_runs.empty() ? own : figure.over_runs) {
+          const std::vector<std::string> policies = options_of(run_named(*experiment, other).args).policies;
+          EXPECT_EQ(std::count(policies.begin(), policies.end(), figure.over), 1)
+              << run.name << ": " << figure.over << " in " << other;
+        }
+        EXPECT_TRUE(figure.over != figure.policy || !figure.over_runs.empty()) << run.name;
       }
     }
   }
@@ -411,6 +420,45 @@ TEST_F(CommandTest, PutsThePapersFiguresBesideOurs) {
                         "| one | vllm | 3 | attainment_joint | 80 | - |\n"
                         "| one | vllm | - | effective_throughput | 7 | - |\n"
                         "| two | vllm | - | effective_throughput | 7 | "));
+}
+
+// Steps of 10 ms: a request of six tokens takes half of what two of six take one after the other.
+TEST_F(CommandTest, ComparesWithTheSumOfOtherRuns) {
+  const auto run = [&](const char* name, const char* policy) {
+    Json json = {{"name", name}, {"paper", Json::array()}};
+    json["args"] = host(tables(0.010), 512) + lengths(20, 6, 1) + Args{"--request-rate", "1"} +
+                   Args{"--scheduling-policy", policy};
+    return json;
+  };
+  Json third = run("third", "sarathi");
+  Json entry = {
+      {"policy", "sarathi"}, {"over", "vllm"}, {"key", "mean_e2el_ms"}, {"value", 0.4}, {"to", 0.6}};
+  entry["over_runs"] = {"first", "second"};
+  third["paper"].push_back(entry);
+  Json file = {{"title", "A figure"}, {"runs", {run("first", "vllm"), run("second", "vllm"), third}}};
+  const Args experiment = {"--experiment", write("figure.json", file.dump()), "--save-result", "--result-dir",
+                           in_folder("sums")};
+  const Ran all = command(experiment);
+  ASSERT_EQ(all.code, 0) << all.err;
+  EXPECT_THAT(
+      all.out,
+      HasSubstr("| third | sarathi / vllm (first + second) | - | mean_e2el_ms | 0.4 to 0.6 | 0.5 |\n"));
+  const Json kept = Json::parse(*read_file(in_folder("sums/third.figures.json")));
+  EXPECT_NEAR(kept["paper"][0]["ours"].get<double>(), 0.5, 1e-9);
+  EXPECT_EQ(kept["paper"][0]["over_runs"], entry["over_runs"]);
+  EXPECT_EQ(kept["paper"][0]["to"], 0.6);
+  // What is not run has no figure.
+  const Ran one = command(experiment + Args{"--experiment-runs", "third"});
+  ASSERT_EQ(one.code, 0) << one.err;
+  EXPECT_THAT(one.out, HasSubstr("| mean_e2el_ms | 0.4 to 0.6 | - |\n"));
+  EXPECT_TRUE(Json::parse(*read_file(in_folder("sums/third.figures.json")))["paper"][0]["ours"].is_null());
+
+  file["runs"] = {third, run("first", "vllm"), run("second", "vllm")};
+  EXPECT_THAT(command({"--experiment", write("late.json", file.dump())}).err,
+              HasSubstr("run 'third': no run 'first' comes before it"));
+  file["runs"][0]["paper"][0].erase("over");
+  EXPECT_THAT(command({"--experiment", write("late.json", file.dump())}).err,
+              HasSubstr("'over_runs' must be a list of runs, beside 'over'"));
 }
 
 TEST_F(CommandTest, KeepsTheFiguresOfChosenRunsOfAnExperiment) {

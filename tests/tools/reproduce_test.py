@@ -126,6 +126,20 @@ class ReproduceTest(unittest.TestCase):
         self.assertIn("<td>search<td>auto<td class=n>≥ 3.5", page)
         self.assertIn("printed by curve &amp; more", page)
 
+    def test_figures_over_other_runs(self):
+        over = {"policy": "vllm", "over": "auto", "over_runs": ["len-10", "curve"], "rate": 1, "key": "mean_ttft_ms"}
+        self.describe("sarathi-a", [{"name": "curve", "args": []}, {"name": "len-10", "args": []},
+                                    {"name": "own", "args": [], "paper": [{**over, "value": 0.2, "to": 0.4}, {**over, "value": 2, "to": 5},
+                                                                          {**over, "value": 7, "over_runs": ["none"]}]}])
+        self.reproduce("sarathi")
+        page = self.page()
+        # 100 ms over 100 and 100: beyond the one range, below the other.
+        self.assertIn("<td>own<td>vllm / auto (len-10 + curve)<td>1<td>mean_ttft_ms<td class=n>0.2 to 0.4<td class=n>0.5<td>", page)
+        self.assertIn("1.25 of the paper's", page)
+        self.assertIn("<td class=n>2 to 5<td class=n>0.5<td>", page)
+        self.assertIn("0.25 of the paper's", page)
+        self.assertIn("<td>vllm / auto (none)<td>1<td>mean_ttft_ms<td class=n>7<td class=n>–<td></tr>", page)
+
     def test_a_page_of_what_is_there(self):
         self.reproduce("ellm-fig10")
         self.assertEqual(self.reproduce("ellm", "--page-only")[:2], (0, []))
