@@ -122,10 +122,12 @@ Nanos SimPeer::take_served(Nanos now) {
   return std::max<Nanos>(0, served_until_ - now);
 }
 
-// A leaf counts where its first block lies.
-void SimPeer::add_run(const Step& step, const RemoteLeaves& run, std::vector<Share>& shares, double& own_s) {
+// Runs of one slice: a creditor gets its rows once, and attends to all that it has of them. A leaf counts
+// where its first block lies.
+void SimPeer::add_slice(const Step& step, std::span<const RemoteLeaves> runs, std::vector<Share>& shares,
+                        double& own_s) {
   const ClusterSetup& setup = all_.setup();
-  const StepSlice& slice = step.slices[run.slice];
+  const StepSlice& slice = step.slices[runs.front().slice];
   const uint32_t per_leaf = setup.shape.blocks_per_leaf();
   const uint32_t rows = slice.tokens.size();
   struct Part {
@@ -133,16 +135,18 @@ void SimPeer::add_run(const Step& step, const RemoteLeaves& run, std::vector<Sha
     uint32_t peaks = 0;
   };
   std::vector<Part> parts(shares.size());
-  const auto creditor_of_leaf = [&](uint32_t leaf) {
-    return creditor_of(step.remote_pieces[run.first_piece + (leaf - run.first_leaf) * per_leaf]);
-  };
-  for (uint32_t leaf = run.first_leaf; leaf < run.end_leaf;) {
-    const uint32_t creditor = creditor_of_leaf(leaf);
-    uint32_t end = leaf + 1;
-    while (end < run.end_leaf && creditor_of_leaf(end) == creditor) ++end;
-    parts[creditor].leaves += end - leaf;
-    parts[creditor].peaks += subtrees_of({leaf, end});
-    leaf = end;
+  for (const RemoteLeaves& run : runs) {
+    const auto creditor_of_leaf = [&](uint32_t leaf) {
+      return creditor_of(step.remote_pieces[run.first_piece + (leaf - run.first_leaf) * per_leaf]);
+    };
+    for (uint32_t leaf = run.first_leaf; leaf < run.end_leaf;) {
+      const uint32_t creditor = creditor_of_leaf(leaf);
+      uint32_t end = leaf + 1;
+      while (end < run.end_leaf && creditor_of_leaf(end) == creditor) ++end;
+      parts[creditor].leaves += end - leaf;
+      parts[creditor].peaks += subtrees_of({leaf, end});
+      leaf = end;
+    }
   }
   for (uint32_t creditor = 0; creditor < parts.size(); ++creditor) {
     const Part& part = parts[creditor];
@@ -181,7 +185,13 @@ double SimPeer::ask_layer(const Step& step, std::span<const RemoteLeaves> runs, 
   const ClusterSetup& setup = all_.setup();
   std::vector<Share> shares(setup.topology.instances);
   double own_s = 0;
-  for (const RemoteLeaves& run : runs) add_run(step, run, shares, own_s);
+  while (!runs.empty()) {
+    const auto end = std::find_if(runs.begin(), runs.end(),
+                                  [&](const RemoteLeaves& run) { return run.slice != runs.front().slice; });
+    const auto of_slice = static_cast<size_t>(end - runs.begin());
+    add_slice(step, runs.first(of_slice), shares, own_s);
+    runs = runs.subspan(of_slice);
+  }
   // All leave by the same way, and the last answer counts.
   double sending_s = 0, answer_s = 0;
   for (uint32_t creditor = 0; creditor < shares.size(); ++creditor) {
@@ -201,7 +211,6 @@ double SimPeer::ask_layer(const Step& step, std::span<const RemoteLeaves> runs, 
 std::vector<Nanos> SimPeer::ask(const Step& step, Nanos now) {
   const CacheGeometry& g = all_.setup().shape.geometry;
   std::vector<Nanos> out(g.layers, 0);
-  const double attended_here_s = history_seconds(all_.times(), load_of(step, g.layers)) / g.layers;
   for (uint32_t layer = 0; layer < g.layers; ++layer) {
     const std::span<const RemoteLeaves> runs = step.remote_in(layer);
     if (runs.empty()) continue;
@@ -210,6 +219,8 @@ std::vector<Nanos> SimPeer::ask(const Step& step, Nanos now) {
       out[layer] = out[layer - 1];
     } else {
       const uint32_t layers = std::min(g.layers_per_group, g.layers - layer);
+      const double attended_here_s =
+          history_seconds(all_.times(), load_as_in(step, layer, g.layers)) / g.layers;
       out[layer] = nanos(ask_layer(step, runs, attended_here_s, now, layers));
     }
     sums_.waited_s += to_seconds(out[layer]);

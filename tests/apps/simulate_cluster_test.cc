@@ -16,22 +16,23 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-// Whole leaves are blocks, and each layer is a group. An instance holds 2,048 tokens beside its ring.
+// Whole leaves are blocks, and each layer is a group. An instance holds 2,048 tokens beside its ring, which
+// passes 32 tokens for each KiB.
 class ClusterTest : public CommandTest {
  protected:
-  Args instances(int count, const std::string& policy) const {
+  Args instances(int count, const std::string& policy, int ring_kib = 32) const {
     MeasuredTables t = tables(0.010, 0.001);
-    return host(t, 2048 + 1024) + Args{"--block-size",
-                                       "256",
-                                       "--kv-layer-group",
-                                       "1",
-                                       "--instances",
-                                       fmt::format("{}", count),
-                                       "--kv-stage-ring-size",
-                                       "32KiB",
-                                       "--no-enable-prefix-caching",
-                                       "--scheduling-policy",
-                                       policy};
+    return host(t, 2048 + 32 * ring_kib) + Args{"--block-size",
+                                                "256",
+                                                "--kv-layer-group",
+                                                "1",
+                                                "--instances",
+                                                fmt::format("{}", count),
+                                                "--kv-stage-ring-size",
+                                                fmt::format("{}KiB", ring_kib),
+                                                "--no-enable-prefix-caching",
+                                                "--scheduling-policy",
+                                                policy};
   }
   SimulationOutcome outcome(const Args& args, const std::vector<SimulatedRequest>& requests) const {
     const SimulateOptions options = options_of(args);
@@ -220,6 +221,83 @@ TEST_F(ClusterTest, ACreditorPaysWithItsDevicesTime) {
   EXPECT_NEAR(static_cast<double>(cluster.peer(0).take_served(0)), 1e3 * 512, 2);
   EXPECT_EQ(cluster.peer(0).take_served(512 * kNanosPerMicro), 0) << "it had the time";
   EXPECT_EQ(cluster.peer(1).take_served(0), 0);
+}
+
+// All of a history of 512 tokens is at a peer in one layer of two, and half of it in the other: the wait for
+// the first overlaps with nothing but the row itself, that for the second with the half that is here.
+TEST_F(ClusterTest, AnswersOverlapWithWhatIsAttendedInTheirLayer) {
+  auto times = std::make_shared<LinearTimes>();
+  times->history_token_us = 2;  // one in each layer
+  SimulateOptions options = options_of(instances(2, "distkv"));
+  SimulatedSystem system = make_system(options).value();
+  const EngineOptions engine = engine_of(options, system, "distkv").value();
+  ClusterSetup setup = *cluster_of(options, system, engine, "distkv").value();
+  VirtualClock clocks[2];
+  SimCluster cluster(setup, times, {&clocks[0], &clocks[1]});
+  Step step;
+  step.slices.resize(1);
+  step.slices[0].kind = RowKind::kDecode;
+  step.slices[0].tokens = {512, 513};
+  step.remote.push_back({0, 0, 0, 2, 0});
+  step.remote.push_back({1, 0, 0, 1, 2});
+  step.remote_pieces.assign(3, 0);
+  step.token_ids.resize(1);
+  step.index_by_layer();
+  const std::vector<Nanos> waits = cluster.peer(0).ask(step, 0);
+  const auto path_us = [&](uint32_t leaves) {
+    const RemoteRun asked = remote_run(setup.shape, leaves, 1, 1);
+    return 2 * 8.0 + 1e6 * static_cast<double>(asked.query_bytes + asked.partial_bytes) /
+                         setup.topology.bytes_per_s(0, 0);
+  };
+  EXPECT_NEAR(static_cast<double>(waits[0]), 1e3 * (path_us(2) + 512 - 1), 2);
+  EXPECT_NEAR(static_cast<double>(waits[1]), 1e3 * std::max(0.0, path_us(1) + 256 - 257), 2);
+}
+
+// A kernel that does several rows at once, with the longest of their histories deciding.
+struct TimesOfLongest final : StepTimes {
+  double seconds(const StepLoad& load) const override {
+    return load.decode_rows > 0 ? 1e-6 * load.decode_context / load.decode_rows : 0;
+  }
+};
+
+// Two leaves of four, and the last one, of one history at one creditor: a row with 768 tokens, not two rows.
+TEST_F(ClusterTest, PiecesOfAHistoryAreOneQueryOfACreditor) {
+  SimulateOptions options = options_of(instances(2, "distkv"));
+  SimulatedSystem system = make_system(options).value();
+  const EngineOptions engine = engine_of(options, system, "distkv").value();
+  ClusterSetup setup = *cluster_of(options, system, engine, "distkv").value();
+  VirtualClock clocks[2];
+  SimCluster cluster(setup, std::make_shared<TimesOfLongest>(), {&clocks[0], &clocks[1]});
+  Step step;
+  step.slices.resize(1);
+  step.slices[0].kind = RowKind::kDecode;
+  step.slices[0].tokens = {1024, 1025};
+  for (uint32_t layer = 0; layer < 2; ++layer) {
+    step.remote.push_back({layer, 0, 0, 2, 3 * layer});
+    step.remote.push_back({layer, 0, 3, 4, 3 * layer + 2});
+  }
+  step.remote_pieces.assign(6, 0);
+  step.token_ids.resize(1);
+  step.index_by_layer();
+  cluster.peer(0).ask(step, 0);
+  EXPECT_EQ(cluster.peer(0).sums().queries, 2u) << "one in each layer";
+  EXPECT_NEAR(static_cast<double>(cluster.peer(0).take_served(0)), 1e3 * 768, 2);
+}
+
+// A ring that passes the whole prompt: it attends to itself here, and only K and V go out. With a smaller one
+// its later chunks attend to what is at peers already.
+TEST_F(ClusterTest, APromptThatPassesTheRingAtOnceAsksNoPeer) {
+  const std::vector<SimulatedRequest> one = {one_long().front()};
+  const auto queries = [&](int ring_kib) {
+    const SimulationOutcome out = outcome(instances(2, "distkv", ring_kib), one);
+    EXPECT_EQ(out.load.records.front().state, RequestRecord::State::kCompleted);
+    EXPECT_GT(out.peers->copied_bytes, 0u);
+    return out.peers->sums.queries;
+  };
+  const uint64_t decodes = one.front().output_tokens - 1;
+  EXPECT_GE(queries(96), decodes);
+  EXPECT_LE(queries(96), 2 * decodes) << "in both layers";
+  EXPECT_GT(queries(32), 2 * decodes + 500) << "rows of later chunks ask, too";
 }
 
 TEST_F(ClusterTest, MessagesComeInOrderAndWhenTheirWaySays) {

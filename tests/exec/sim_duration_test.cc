@@ -68,6 +68,16 @@ TEST_F(SimDurationTest, WhatPeersAttendToIsNoWorkHere) {
   EXPECT_EQ(load.chunks[1].history, 256);
   EXPECT_EQ(load.decode_remote, 256);
   EXPECT_EQ(load.decode_context, 2048 - 256);
+  // The second layer alone, as if the others were like it, and the third, of which all is here.
+  step.index_by_layer();
+  const StepLoad second = load_as_in(step, 1, 4);
+  EXPECT_EQ(second.chunks[0].remote, 512);
+  EXPECT_EQ(second.chunks[0].history, 1024 - 512);
+  EXPECT_EQ(second.chunks[1].history, 1024 - 768);
+  EXPECT_EQ(second.decode_remote, 1024);
+  EXPECT_EQ(second.decode_context, 2048 - 1024);
+  EXPECT_EQ(load_as_in(step, 2, 4).chunks[0].history, 1024);
+  EXPECT_EQ(load_as_in(step, 2, 4).decode_context, 2048);
   const Nanos with_peers = executor_.duration(step);
   step.remote.clear();
   // 0.25 us for each pair: 2 * 256 of the chunk, 256 of the decode, half of 768 of the last.

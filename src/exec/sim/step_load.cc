@@ -1,35 +1,36 @@
 #include "exec/sim/step_load.h"
 
 #include <algorithm>
+#include <span>
 
 #include "ops/numerics.h"
 
 namespace kvasir {
 namespace {
 
-// Tokens times layers whose attention is computed at peers, by slice; empty if the step has none.
-std::vector<double> remote_tokens(const Step& step) {
+// Tokens of these runs, by slice; empty if there are none.
+std::vector<double> remote_tokens(const Step& step, std::span<const RemoteLeaves> runs) {
   std::vector<double> out;
-  if (step.remote.empty()) return out;
+  if (runs.empty()) return out;
   out.resize(step.slices.size());
-  for (const RemoteLeaves& run : step.remote) {
+  for (const RemoteLeaves& run : runs) {
     out[run.slice] += static_cast<double>(run.end_leaf - run.first_leaf) * ops::kLeafTokens;
   }
   return out;
 }
 
-}  // namespace
-
-StepLoad load_of(const Step& step, uint32_t layers) {
+// With the attention of `runs` at peers, which are those of `of_layers` layers.
+StepLoad load_with(const Step& step, uint32_t layers, std::span<const RemoteLeaves> runs,
+                   uint32_t of_layers) {
   StepLoad out;
-  const std::vector<double> remote = remote_tokens(step);
+  const std::vector<double> remote = remote_tokens(step, runs);
   for (size_t i = 0; i < step.slices.size(); ++i) {
     const StepSlice& s = step.slices[i];
     if (s.samples) out.sampled += 1;
     if (s.scores) out.sampled += s.tokens.size();
     if (s.kind == RowKind::kDecode) {
       out.decode_rows += 1;
-      const double elsewhere = remote.empty() ? 0 : remote[i] / layers;
+      const double elsewhere = remote.empty() ? 0 : remote[i] / of_layers;
       out.decode_context += s.tokens.end - elsewhere;
       out.decode_remote += elsewhere;
       continue;
@@ -40,7 +41,7 @@ StepLoad load_of(const Step& step, uint32_t layers) {
     chunk.passed = passed / layers;
     chunk.attended = (end < layers ? passed - 1 : passed) / layers;
     if (!remote.empty() && chunk.attended > 0) {
-      chunk.remote = remote[i] / (chunk.attended * layers);
+      chunk.remote = remote[i] / std::max(1.0, chunk.attended * of_layers);
       chunk.history -= chunk.remote;
     }
     // The slice that reads the restored cells may have the same kind; it is the last of its sequence.
@@ -50,6 +51,16 @@ StepLoad load_of(const Step& step, uint32_t layers) {
   }
   for (const KvProjection& p : step.projections) out.projected += p.tokens;
   return out;
+}
+
+}  // namespace
+
+StepLoad load_of(const Step& step, uint32_t layers) {
+  return load_with(step, layers, step.remote, layers);
+}
+
+StepLoad load_as_in(const Step& step, uint32_t layer, uint32_t layers) {
+  return load_with(step, layers, step.remote_in(layer), 1);
 }
 
 StepLoad take_restores(StepLoad& load) {

@@ -35,6 +35,8 @@ struct StepLoad {
 
 // REQUIRES: layers > 0, and slices pass some of them
 StepLoad load_of(const Step& step, uint32_t layers);
+// The same if as much of each history were at peers in every layer as in this one.
+StepLoad load_as_in(const Step& step, uint32_t layer, uint32_t layers);
 
 // Moves the chunks that restore dropped cells out of `load`, and returns them.
 StepLoad take_restores(StepLoad& load);
