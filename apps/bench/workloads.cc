@@ -231,7 +231,8 @@ Lengths Workload::draw(uint64_t seed, int64_t number) const {
         return l;
       case Joined::kHalfOfTotal: {
         const double share = random_unit(seed, stream, counter++);
-        l.output = 1 + static_cast<int64_t>(share * static_cast<double>(l.prompt / 2));
+        const int64_t half = l.prompt / 2;
+        l.output = 1 + static_cast<int64_t>(share * static_cast<double>(half));
         l.prompt = std::max<int64_t>(1, l.prompt - l.output);
         return l;
       }
