@@ -250,10 +250,12 @@ def check_words(root):
 
 def check_scripts(root):
     """Documentation prints their names as commands."""
-    for folder in ("tools", "bench", "deploy", ".ci"):
+    for folder in ("tools", "bench", "deploy", "tests", ".ci"):
         for path in sorted((root / folder).rglob("*")):
-            if path.is_file() and "__pycache__" not in path.parts and path.read_bytes()[:2] == b"#!" and not os.access(path, os.X_OK):
-                yield f"{path.relative_to(root).as_posix()}:1: a script with a #! line that cannot be executed: chmod +x"
+            if path.is_file() and not os.access(path, os.X_OK) and "__pycache__" not in path.parts:
+                with path.open("rb") as file:
+                    if file.read(2) == b"#!":
+                        yield f"{path.relative_to(root).as_posix()}:1: a script with a #! line that cannot be executed: chmod +x"
 
 
 CHECKS = [check_includes, check_definitions, check_system_names, check_lengths, check_pragma_once, check_words, check_scripts]

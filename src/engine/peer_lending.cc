@@ -227,9 +227,15 @@ bool PeerLending::keeps_waiting() {
   if (stuck_since_ == 0 || stuck_ != head.id) {
     stuck_ = head.id;
     stuck_since_ = now;
+    beyond_reach_since_ = 0;
   }
-  if (now - stuck_since_ >= (within_reach(head) ? timeout_ : patience_)) {
-    stuck_since_ = 0;
+  if (within_reach(head)) {
+    beyond_reach_since_ = 0;
+  } else if (beyond_reach_since_ == 0) {
+    beyond_reach_since_ = now;
+  }
+  if (now - stuck_since_ >= timeout_ || (beyond_reach_since_ > 0 && now - beyond_reach_since_ >= patience_)) {
+    stuck_since_ = beyond_reach_since_ = 0;
     return false;
   }
   double part = 0;

@@ -72,6 +72,7 @@ class PeerLending {
   Nanos ask_again_at_ = 0;          // until then the first request asks for nothing; 0: it may ask
   SeqId stuck_{};                   // the first request, which waits only for peers' memory
   Nanos stuck_since_ = 0;           // 0: no request does
+  Nanos beyond_reach_since_ = 0;    // all peers together lend too little for it; 0: they lend enough
 };
 
 }  // namespace kvasir

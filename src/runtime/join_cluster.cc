@@ -18,7 +18,7 @@ namespace kvasir {
 namespace {
 
 // The version of the messages between instances; a change of any of them is a new version.
-constexpr int kWireVersion = 1;
+constexpr int kWireVersion = 2;
 // How much one creditor is asked for at a time: so many blocks of all layers, but at least so many cells.
 constexpr uint32_t kBlocksAtATime = 8;
 constexpr uint32_t kFewestCellsAtATime = 64;

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include "fakes/views.h"
 
 namespace kvasir::test {
@@ -46,17 +48,20 @@ class PeerLendingTest : public testing::Test {
     head.max_total_tokens = 30 * kViewBlock;
     view_.waiting = {head};
   }
-  // Seconds until it gives up, in steps of one.
+  // Seconds until it gives up, in steps of one; 1,000: it does not.
   int seconds_waited(uint32_t lendable) {
-    peers_.lendable = lendable;
+    return seconds_waited([&](int) { return lendable; });
+  }
+  // `lendable` by the second.
+  int seconds_waited(const std::function<uint32_t(int)>& lendable) {
     PeerLending lending(options_, peers_, clock_, cache_, view_, requests_, metrics_);
-    const Nanos began = clock_.now();
-    for (;;) {
+    for (int second = 0; second < 1000; ++second) {
+      peers_.lendable = lendable(second);
       lending.turn();
-      if (!lending.keeps_waiting()) break;
+      if (!lending.keeps_waiting()) return second;
       clock_.advance(kNanosPerSecond);
     }
-    return static_cast<int>((clock_.now() - began) / kNanosPerSecond);
+    return 1000;
   }
 
   const EngineOptions options_ = options_with_peers();
@@ -73,9 +78,15 @@ TEST_F(PeerLendingTest, ARequestWithinThePeersReachWaitsForTheTimeout) {
   EXPECT_EQ(seconds_waited(60), 120);
 }
 
-TEST_F(PeerLendingTest, ARequestThatAllPeersTogetherCannotHoldFailsAtOnce) {
+TEST_F(PeerLendingTest, OneThatAllPeersTogetherCannotHoldWaitsForThePatienceAlone) {
   EXPECT_EQ(seconds_waited(20), 3);
   EXPECT_EQ(seconds_waited(0), 3);
+}
+
+// A peer that restarts is no member for a moment, and the request may have waited for long by then.
+TEST_F(PeerLendingTest, ThePatienceBeginsWhenThePeersAreGoneAndEndsWhenTheyAreBack) {
+  EXPECT_EQ(seconds_waited([](int second) { return second < 50 ? 60U : 0U; }), 53);
+  EXPECT_EQ(seconds_waited([](int second) { return second == 50 || second == 51 ? 0U : 60U; }), 120);
 }
 
 TEST_F(PeerLendingTest, AShortOneNeedsNoPeer) {

@@ -102,24 +102,29 @@ TEST(BatchCost, AStepIsNoFasterThanMemory) {
 }
 
 // 20 ms for the step, 1 for each of 4 requests, 0.01 for each of 1,000 tokens: 34. What is recomputed takes
-// 0.5 ms a token and 0.001 for their squares: 30 of one request 15.9, 60 of one 33.6, 70 of one 39.9.
+// the step, 0.5 ms a token and 0.001 for their squares: 10 of one request 25.1, 30 of one 35.9.
 TEST(BatchCost, FusedKernelsTakeTheLongerOfTheirTimes) {
-  const BatchCost cost = BatchCost{{20e-3, 1e-3, 1e-5, 0.5e-3, 1e-6}, {}}.fused();
+  BatchCost cost = {{20e-3, 1e-3, 1e-5, 0.5e-3, 1e-6}, {}, /*fused=*/true};
   EXPECT_NEAR(cost.seconds({4, 1000, 0, 0}), 34e-3, 1e-12);
-  EXPECT_NEAR(cost.seconds({4, 1000, 30, 900}), 34e-3, 1e-12);
-  EXPECT_NEAR(cost.seconds({4, 1000, 60, 3600}), 34e-3, 1e-12);
-  EXPECT_NEAR(cost.seconds({4, 1000, 70, 4900}), 39.9e-3, 1e-12);
-  EXPECT_NEAR(cost.compute.again({4, 1000, 60, 3600}), 33.6e-3, 1e-12);
-  // With a knee at 8 rows, above which a row takes 0.5 ms more: n tokens alone take 20 - 8 x 0.5 + 0.6 n.
+  EXPECT_NEAR(cost.seconds({4, 1000, 10, 100}), 34e-3, 1e-12);
+  EXPECT_NEAR(cost.seconds({4, 1000, 30, 900}), 35.9e-3, 1e-12);
+  cost.fused = false;
+  EXPECT_NEAR(cost.seconds({4, 1000, 10, 100}), 39.1e-3, 1e-12);
+  // With a knee at 8 rows, above which a row takes 0.5 ms more: 13 tokens alone 20 + 1.3 + 2.5 ms, 60 52.
+  // Without them it changes nothing, on either side of the knee: 100 requests 20 + 100 + 46.
   CostModel costs;
   costs.step_s = 20e-3;
   costs.decode_row_s = 1e-3;
   costs.prefill_row_s = 0.1e-3;
   costs.knee_rows = 8;
   costs.above_knee_s = 0.5e-3;
-  EXPECT_NEAR(BatchCost::believed(costs).seconds({4, 0, 60, 0}), 20e-3 + 4e-3 + 6e-3 + 28e-3, 1e-12);
-  EXPECT_NEAR(BatchCost::believed(costs).fused().seconds({4, 0, 13, 0}), 24e-3, 1e-12);
-  EXPECT_NEAR(BatchCost::believed(costs).fused().seconds({4, 0, 60, 0}), 52e-3, 1e-12);
+  BatchCost knee = BatchCost::believed(costs);
+  EXPECT_NEAR(knee.seconds({4, 0, 60, 0}), 20e-3 + 4e-3 + 6e-3 + 28e-3, 1e-12);
+  EXPECT_NEAR(knee.seconds({100, 0, 0, 0}), 166e-3, 1e-12);
+  knee.fused = true;
+  EXPECT_NEAR(knee.seconds({4, 0, 13, 0}), 24e-3, 1e-12);
+  EXPECT_NEAR(knee.seconds({4, 0, 60, 0}), 52e-3, 1e-12);
+  EXPECT_NEAR(knee.seconds({100, 0, 0, 0}), 166e-3, 1e-12);
 }
 
 TEST(BatchCost, BelievesWhatTheProfileSays) {

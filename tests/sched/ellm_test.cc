@@ -142,11 +142,13 @@ TEST(EllmPolicy, AForcedRatioIsOfEachRequestAndAsFarAsTheRingPasses) {
             "decode 1 [74, 75) samples\ndecode 2 [89, 90) samples\ndecode 3 [19, 20) samples\n");
 }
 
-// Room for a third request is 32 tokens to recompute. In one pass they add 6.4 ms to a step of 10: three in
-// 16.4 ms are fewer a second than two in 10. Fused at their best they cost nothing.
+// Two requests of 80 tokens take 16.4 ms, with a third of 32 tokens 17.7, and room for it is 32 tokens to
+// recompute, which alone take 16.4. In one pass that is 24.1 ms for three, as many a second as two in 16.4;
+// side by side 17.7.
 TEST(EllmPolicy, IdealFusionMakesRoomWhereOnePassDoesNot) {
   View view = view_where_batches_pay(10, 0);
   view.costs.prefill_row_s = 0.2e-3;
+  view.costs.context_s = 0.04e-3;
   set_ring(view, 20);
   view.running = {decoding_seq(1, 60, 75), decoding_seq(2, 60, 75)};
   view.waiting = {waiting_seq(3, 20)};

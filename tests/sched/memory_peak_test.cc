@@ -65,6 +65,15 @@ TEST(MemoryPeak, NoLengthIsBelowAStep) {
   EXPECT_NEAR(1 + (60 - cut) + (60 + spread - cut), 3 * 60, 1e-9);
 }
 
+// A mean of 5 and a deviation of 15: the two shorter ones are a step, and the longest 13.
+TEST(MemoryPeak, TheMeanStaysWhereTwoLengthsAreAStep) {
+  MemoryPeak peak;
+  peak.add({0, {5, 25 + 225, 1}});
+  EXPECT_NEAR(peak.ending_within(1), 2.0 / 3, 1e-9);
+  EXPECT_NEAR(peak.ending_within(12.9), 2.0 / 3, 1e-9);
+  EXPECT_NEAR(peak.ending_within(13.1), 1, 1e-9);
+}
+
 TEST(MemoryPeak, CountsThoseThatEndInTime) {
   MemoryPeak peak;
   for (const double rest : {5.0, 20.0, 10.0, 10.0}) peak.add({1, exactly(rest)});

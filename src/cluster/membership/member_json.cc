@@ -44,11 +44,11 @@ Result<Member> member_from_json(std::string_view text, PeerId id) {
     return corrupt("has no number 'wire_version'");
   }
   m.wire_version = wire->get<int>();
-  const auto lends = object.find("lends_cells");
-  if (lends == object.end() || !lends->is_number_unsigned() || *lends > UINT32_MAX) {
-    return corrupt("has no number 'lends_cells'");
+  // Members of wire version 1 do not say it.
+  if (const auto lends = object.find("lends_cells"); lends != object.end()) {
+    if (!lends->is_number_unsigned() || *lends > UINT32_MAX) return corrupt("has no number 'lends_cells'");
+    m.lends_cells = lends->get<uint32_t>();
   }
-  m.lends_cells = lends->get<uint32_t>();
   m.id = std::move(id);
   return m;
 }

@@ -17,16 +17,6 @@ LoadSeconds seconds_of(const LoadSeconds& operations, double per_second) {
 
 }  // namespace
 
-BatchCost BatchCost::fused() const {
-  // One sum for both does not tell how much of a step without rows is computation: none, then.
-  const bool one_sum = memory == LoadSeconds{};
-  BatchCost out{compute, one_sum ? compute : memory};
-  if (one_sum) out.compute.step_s = 0;
-  out.compute.request_s = out.compute.context_s = 0;
-  out.memory.again_token_s = out.memory.again_square_s = 0;
-  return out;
-}
-
 // n tokens that are recomputed are a prompt's first n: n rows, and n (n + 1) / 2 pairs.
 BatchCost BatchCost::believed(const CostModel& costs) {
   const LoadSeconds below = {costs.step_s, costs.decode_row_s, costs.context_s,

@@ -22,6 +22,8 @@
 // same maximum of two sums. letter() is the published form.
 #pragma once
 
+#include <algorithm>
+
 #include "contract/cost_model.h"
 
 namespace kvasir {
@@ -47,7 +49,6 @@ struct LoadSeconds {
     return step_s + request_s * load.requests + context_s * load.context + again_token_s * load.again_tokens +
            again_square_s * load.again_squares;
   }
-  friend bool operator==(const LoadSeconds&, const LoadSeconds&) = default;
   // The part of the recomputed tokens.
   double again(const BatchLoad& load) const {
     return again_token_s * load.again_tokens + again_square_s * load.again_squares;
@@ -71,14 +72,16 @@ struct BatchCost {
   LoadSeconds compute;
   LoadSeconds memory;  // of bytes read, beside which the computation goes on; all 0 where `compute` has both
 
-  double seconds(const BatchLoad& load) const {
-    const double c = compute.of(load), m = memory.of(load);
-    return c > m ? c : m;
-  }
+  // Section 4.3.2, with the kernels K1 (what is recomputed) and K2 (the rest) fused at their best: neither
+  // slows the other, so T is the greater of the times that they take alone.
+  bool fused = false;
 
-  // Section 4.3.2, with kernels K1 (what is recomputed, bound by computation) and K2 (the rest, bound by
-  // memory) fused at their best: neither slows the other, so T is the greater of the two.
-  BatchCost fused() const;
+  double seconds(const BatchLoad& load) const {
+    if (!fused) return in_one_pass(load);
+    return std::max(in_one_pass({load.requests, load.context, 0, 0}),
+                    in_one_pass({0, 0, load.again_tokens, load.again_squares}));
+  }
+  double in_one_pass(const BatchLoad& load) const { return std::max(compute.of(load), memory.of(load)); }
 
   static BatchCost believed(const CostModel& costs);
   static BatchCost corrected(const PublishedShape& shape);

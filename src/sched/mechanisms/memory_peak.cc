@@ -46,10 +46,10 @@ struct MemoryPeak::Need {
 std::array<MemoryPeak::Length, MemoryPeak::kLengths> MemoryPeak::lengths_of(const Request& request) {
   const double mean = std::max(1.0, request.rest.mean);
   const double spread = std::sqrt(1.5 * std::max(0.0, request.rest.square - mean * mean));
-  const double cut = std::max(0.0, 1 - (mean - spread)) / 2;
-  return {{{request.owned, std::max(1.0, mean + spread - cut), 2},
-           {request.owned, std::max(1.0, mean - cut), 1},
-           {request.owned, std::max(1.0, mean - spread), 0}}};
+  const double shortest = std::max(1.0, mean - spread);
+  const double middle = std::max(1.0, (3 * mean - shortest - spread) / 2);
+  const double longest = 3 * mean - shortest - middle;
+  return {{{request.owned, longest, 2}, {request.owned, middle, 1}, {request.owned, shortest, 0}}};
 }
 
 MemoryPeak::MemoryPeak(std::span<const Request> requests) {

@@ -1,7 +1,6 @@
 #include "sched/policies/auto_growth.h"
 
 #include <algorithm>
-#include <utility>
 #include <vector>
 
 #include "base/units.h"

@@ -40,7 +40,7 @@ struct EllmOptions {
   // weights on their own (hints: executors that know no better ignore them).
   bool overlap = true;
   bool fuse = true;
-  // Fused kernels are believed to be as good as can be: BatchCost::fused().
+  // Fused kernels are believed to be as good as can be: BatchCost::fused.
   bool fused_cost = false;
   // For experiments: r, and the share of it that is recomputed, whatever memory has room for. Negative:
   // chosen.
@@ -81,8 +81,9 @@ BatchCost one_pass_cost(const EllmOptions& o, const View& view) {
 }
 
 BatchCost cost_of(const EllmOptions& o, const View& view) {
-  const BatchCost cost = one_pass_cost(o, view);
-  return o.fused_cost ? cost.fused() : cost;
+  BatchCost cost = one_pass_cost(o, view);
+  cost.fused = o.fused_cost;
+  return cost;
 }
 
 // One step's plan.

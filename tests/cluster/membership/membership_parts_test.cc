@@ -115,7 +115,7 @@ TEST(MemberJson, ComesBackAsItWas) {
 TEST(MemberJson, RefusesAnyFieldThatIsMissingOrOfAnotherKind) {
   const std::string whole = member_to_json(some_member("a"));
   for (const char* field : {"transport", "transport_version", "transport_address", "wire_version",
-                            "kvasir_version", "numerics_id", "geometry", "lends_cells", "http_address"}) {
+                            "kvasir_version", "numerics_id", "geometry", "http_address"}) {
     std::string without = whole, other = whole;
     const size_t at = without.find('"' + std::string(field) + '"');
     ASSERT_NE(at, std::string::npos) << field;
@@ -127,6 +127,16 @@ TEST(MemberJson, RefusesAnyFieldThatIsMissingOrOfAnotherKind) {
     other.replace(value, end - value, "[]");
     EXPECT_FALSE(member_from_json(other, {"a", 1}).ok()) << other;
   }
+  const size_t lends = whole.find("\"lends_cells\":300");
+  ASSERT_NE(lends, std::string::npos);
+  for (const char* value : {"-1", "1.5", "4294967296", "true", "\"300\""}) {
+    std::string other = whole;
+    other.replace(lends + 14, 3, value);
+    EXPECT_FALSE(member_from_json(other, {"a", 1}).ok()) << other;
+  }
+  std::string unsaid = whole;
+  unsaid.replace(lends + 1, 5, "lent_");
+  EXPECT_EQ(member_from_json(unsaid, {"a", 1}).value().lends_cells, 0u);
   for (const std::string& text :
        {std::string(), std::string("7"), std::string("{"), std::string(1 << 20, '[')}) {
     EXPECT_EQ(member_from_json(text, {"a", 1}).status().code(), ErrorCode::kCorrupt);

@@ -235,6 +235,23 @@ TEST(ClusterNode, AMemberWithAnotherNumericsIdIsIgnored) {
   EXPECT_NE(s.not_compatible.at("b").find("numerics id"), std::string::npos);
 }
 
+// Each lends 20 cells at the most, and "d" is of another model.
+TEST(ClusterNode, WhatAllMembersLendIsCountedAsTheyComeAndGo) {
+  Cluster cluster;
+  Instance& a = cluster.start("a");
+  ASSERT_TRUE(cluster.until([&] { return a.lendable == 0; })) << "alone";
+  cluster.start("b");
+  ASSERT_TRUE(cluster.until([&] { return a.lendable == 20; }));
+  cluster.start("d", "other numerics");
+  cluster.start("c");
+  ASSERT_TRUE(cluster.until([&] { return a.lendable == 40; }));
+  cluster.kill("b");
+  ASSERT_TRUE(cluster.until([&] { return a.lendable == 20; }));
+  a.node->start_anew();
+  cluster.run_for(kNanosPerSecond);
+  EXPECT_EQ(a.lendable, 20u) << "in its next life, too";
+}
+
 TEST(ClusterNode, ItsStatusIsPublished) {
   Cluster cluster;
   Instance& a = cluster.start("a");

@@ -89,6 +89,7 @@ Instance& Cluster::start(const std::string& name, const std::string& numerics) {
   NodeOptions options;
   options.self = kvasir::test::some_member(name);
   options.self.numerics_id = numerics;
+  options.self.lends_cells = kCells / 2;
   options.broker.protocol.lend_cap = kCells / 2;
   options.broker.borrowable_cells = 3 * kCells;
   options.broker.cells_at_a_time = 8;
@@ -128,6 +129,7 @@ void Cluster::step() {
       i->lost.insert(cell);
     }
     i->refused += events.refused;
+    i->lendable = events.lendable;
   }
   std::this_thread::sleep_for(std::chrono::microseconds(500));
 }

@@ -42,7 +42,8 @@ struct Instance {
   std::set<uint32_t> recalled;  // of those
   std::set<uint32_t> lost;      // in all, not returned yet
   uint32_t refused = 0;
-  bool busy = false;  // its engine is in a long step: it takes no turn
+  uint32_t lendable = UINT32_MAX;  // as its last turn said
+  bool busy = false;               // its engine is in a long step: it takes no turn
 
   // As an engine does: in its next turn.
   void give_back(uint32_t cell);
