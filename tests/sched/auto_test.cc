@@ -82,6 +82,23 @@ TEST(AutoPolicy, NoRequestJoinsThatTheBatchHasNoMemoryToGrowWith) {
   EXPECT_TRUE(joins(480, slo)) << "the others can";
 }
 
+// The same batch. The clock of a bound on the time per token alone begins with the first token: in the queue
+// such a request loses nothing. With a bound on its first token it does.
+TEST(AutoPolicy, NorOneThatLosesNothingWhileItWaits) {
+  const Slo slo{.tpot_ms = 1000};
+  View view = auto_view(120, 108);
+  for (uint64_t id = 1; id <= 6; ++id) view.running.push_back(auto_decoding(id, 20, 30, 0.01, slo, 210));
+  const auto joins = [&](uint32_t prompt, Slo bounds, const char* policy = "auto") {
+    view.waiting = {auto_waiting(9, prompt, 0.1, bounds, 200)};
+    return plan_of(policy, view).find("prefill 9") != std::string::npos;
+  };
+  EXPECT_TRUE(joins(32, slo));
+  EXPECT_FALSE(joins(480, slo));
+  EXPECT_TRUE(joins(480, slo, "auto:growth=off"));
+  EXPECT_TRUE(joins(480, {.ttft_ms = 30'000, .tpot_ms = 1000}));
+  EXPECT_TRUE(joins(480, {.tpot_ms = 1000, .e2el_ms = 60'000}));
+}
+
 TEST(AutoPolicy, TheMostExpensiveGivesUpItsMemory) {
   View view = auto_view(50, 0);
   view.running = {auto_decoding(1, 20, 33, 0.01, {}), auto_decoding(2, 20, 30, 0.01, {}, 500),

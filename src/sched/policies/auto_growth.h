@@ -8,16 +8,18 @@
 
 namespace kvasir {
 
-// One plan's admissions. Counted are requests on time whose every gap is bounded: preempting one makes it
-// late. Others give up their memory for these, and lose work at the most.
+// One plan's admissions. Counted are requests on time whose every gap is bounded, since preempting one makes
+// it late, and those whose only bound is on the time per token: its clock begins with the first token, so
+// that such a request loses nothing while it waits, and much when it is preempted. Others give up their
+// memory for these, and lose work at the most.
 class AutoGrowth {
  public:
   // Call it when the plan's decodes and preemptions are known. REQUIRES: all outlive this.
   AutoGrowth(const View& view, const AutoRequests& requests, const PlanBuilder& builder,
              uint32_t spare_blocks);
 
-  // It counts, with it those that count are believed to need more than there is, and enough of them are
-  // believed to end before its first token is due.
+  // It counts, with it those that count are believed to need more than there is, and either enough of them
+  // are believed to end before its first token is due, or that is never due.
   bool outgrown_by(const AutoRequest& r) const;
   // It has been admitted.
   void add(const AutoRequest& r);
@@ -26,7 +28,7 @@ class AutoGrowth {
   double peak_with(const AutoRequest& r) const;
   double room() const { return room_; }
 
-  // On time, and every gap of it is bounded.
+  // On time, and of one of those two kinds.
   static bool counts(const AutoRequest& r);
 
  private:
