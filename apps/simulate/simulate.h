@@ -35,7 +35,7 @@ struct SimulateOptions {
   uint32_t pipeline_parallel = 1;
   double memory_utilisation = 0.9;  // share of a device's memory for weights, KV cache and activations
   std::string engine_overhead = "kvasir";
-  std::string collectives = "apart";  // from the link between device and host; or "share", "yield"
+  std::string collectives = "apart";         // from the link between device and host; or "share", "yield"
   std::string recomputed_rows = "together";  // in one pass with the others, or "beside"
   // Of X, on the catalogue's devices: "f16" or "int8" (a policy's hidden cache).
   std::string hidden_cache_dtype = "f16";

@@ -24,8 +24,8 @@ struct Member {
   std::string transport_address;  // PeerTransport::address()
   int wire_version = 0;           // of the messages between instances
   std::string kvasir_version;
-  std::string numerics_id;  // empty: runs no model (a manager that stands alone)
-  std::string geometry;     // a digest of the shape of its blocks; empty as above
+  std::string numerics_id;   // empty: runs no model (a manager that stands alone)
+  std::string geometry;      // a digest of the shape of its blocks; empty as above
   uint32_t lends_cells = 0;  // the most at one time; 0: it lends none
   std::string http_address;  // for people; may be empty
   friend bool operator==(const Member&, const Member&) = default;
