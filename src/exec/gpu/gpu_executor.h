@@ -40,8 +40,8 @@ class GpuExecutor final : public Executor {
  public:
   // Everything referred to outlives the executor. device_memory: of all frames and the stage ring, the
   // device's. link: null where there is none; steps then have no transfers. depth: 1 or 2. failure:
-  // what others find, too; null: the executor's alone. kUnsupported: K
-  // and V, or X, are not bf16 in this geometry.
+  // shared with the mover; null: the executor has its own. kUnsupported: in this geometry K and V, or X, are
+  // not bf16.
   static Result<std::unique_ptr<GpuExecutor>> make(Gpu& gpu, const GpuModel& model,
                                                    const CacheGeometry& geometry, std::byte* device_memory,
                                                    const Clock& clock, Link* link, int depth = 2,

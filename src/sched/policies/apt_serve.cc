@@ -351,6 +351,9 @@ class AptServeStep {
     const uint32_t left = seq.known_tokens - seq.cached_tokens;
     const uint32_t rows = options_.coalesce ? chunk(left, as_x) : left;
     if (!fits_budget(rows)) return false;
+    // None gives up its memory for a request that memory does not help.
+    if (seq.stalled || seq.tail_busy) return false;
+    if (as_x && !ring_passes_x(seq, rows)) return false;
     make_room_for(seq, as_x);
     const AdmitOptions into =
         as_x ? admission_as_x(view_, spare_blocks()) : AdmitOptions{.spare_blocks = spare_blocks()};
@@ -377,11 +380,14 @@ class AptServeStep {
 
   // Whether there is room for what the rows write and the block in which they end, beside the blocks that are
   // left to others, and in the ring through which they pass.
+  bool ring_passes_x(const SeqView& seq, uint32_t rows) const {
+    return view_.geometry.blocks_for(rows) + view_.geometry.blocks_for(seq.cached_tokens) <=
+           builder_.stage_room();
+  }
   bool has_room_for_x(const SeqView& seq, uint32_t rows) const {
-    const uint32_t blocks = view_.geometry.blocks_for(rows);
-    const uint64_t x = blocks * view_.geometry.cell_bytes(Form::kX) * view_.geometry.groups();
-    return blocks + view_.geometry.blocks_for(seq.cached_tokens) <= builder_.stage_room() &&
-           x + (1 + spare_blocks()) * block_bytes_ <= free_bytes(view_, builder_);
+    const uint64_t x =
+        view_.geometry.blocks_for(rows) * view_.geometry.cell_bytes(Form::kX) * view_.geometry.groups();
+    return ring_passes_x(seq, rows) && x + (1 + spare_blocks()) * block_bytes_ <= free_bytes(view_, builder_);
   }
 
   // Goes on with prompts that were cut short.
