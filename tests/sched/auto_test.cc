@@ -65,38 +65,41 @@ TEST(AutoPolicy, TheShortestGoesFirstWhereAllCanBeInTime) {
 // 120 blocks are 1,920 tokens. Six requests own 2 blocks each and have 200 steps to go, of 26 ms: 5.2 s. With
 // one more of 2 blocks and 200 steps they grow to 7 * (32 + 200) = 1,624 tokens; of 30 blocks, to 6 * 232 +
 // 680 = 2,072.
-TEST(AutoPolicy, NoRequestJoinsThatTheBatchHasNoMemoryToGrowWith) {
-  const Slo slo{.ttft_ms = 30'000, .tbt_ms = 1000};
-  View view = auto_view(120, 108);
-  for (uint64_t id = 1; id <= 6; ++id) view.running.push_back(auto_decoding(id, 20, 30, 0.01, slo, 210));
-  const auto joins = [&](uint32_t prompt, Slo bounds, const char* policy = "auto") {
+class GrowingBatch {
+ public:
+  explicit GrowingBatch(Slo slo) {
+    for (uint64_t id = 1; id <= 6; ++id) view.running.push_back(auto_decoding(id, 20, 30, 0.01, slo, 210));
+  }
+  bool joins(uint32_t prompt, Slo bounds, const char* policy = "auto") {
     view.waiting = {auto_waiting(9, prompt, 0.1, bounds, 200)};
     return plan_of(policy, view).find("prefill 9") != std::string::npos;
-  };
-  EXPECT_TRUE(joins(32, slo));
-  EXPECT_FALSE(joins(480, slo));
-  EXPECT_TRUE(joins(480, slo, "auto:growth=off"));
-  EXPECT_TRUE(joins(480, {.ttft_ms = 5000, .tbt_ms = 1000})) << "none is believed to end before it is due";
-  EXPECT_TRUE(joins(480, {.ttft_ms = 30'000})) << "it can be preempted without becoming late";
-  for (SeqView& s : view.running) s.slo.tbt_ms = 0;
-  EXPECT_TRUE(joins(480, slo)) << "the others can";
+  }
+  View view = auto_view(120, 108);
+};
+
+TEST(AutoPolicy, NoRequestJoinsThatTheBatchHasNoMemoryToGrowWith) {
+  const Slo slo{.ttft_ms = 30'000, .tbt_ms = 1000};
+  GrowingBatch batch(slo);
+  EXPECT_TRUE(batch.joins(32, slo));
+  EXPECT_FALSE(batch.joins(480, slo));
+  EXPECT_TRUE(batch.joins(480, slo, "auto:growth=off"));
+  EXPECT_TRUE(batch.joins(480, {.ttft_ms = 5000, .tbt_ms = 1000}))
+      << "none is believed to end before it is due";
+  EXPECT_TRUE(batch.joins(480, {.ttft_ms = 30'000})) << "it can be preempted without becoming late";
+  for (SeqView& s : batch.view.running) s.slo.tbt_ms = 0;
+  EXPECT_TRUE(batch.joins(480, slo)) << "the others can";
 }
 
 // The same batch. The clock of a bound on the time per token alone begins with the first token: in the queue
 // such a request loses nothing. With a bound on its first token it does.
 TEST(AutoPolicy, NorOneThatLosesNothingWhileItWaits) {
   const Slo slo{.tpot_ms = 1000};
-  View view = auto_view(120, 108);
-  for (uint64_t id = 1; id <= 6; ++id) view.running.push_back(auto_decoding(id, 20, 30, 0.01, slo, 210));
-  const auto joins = [&](uint32_t prompt, Slo bounds, const char* policy = "auto") {
-    view.waiting = {auto_waiting(9, prompt, 0.1, bounds, 200)};
-    return plan_of(policy, view).find("prefill 9") != std::string::npos;
-  };
-  EXPECT_TRUE(joins(32, slo));
-  EXPECT_FALSE(joins(480, slo));
-  EXPECT_TRUE(joins(480, slo, "auto:growth=off"));
-  EXPECT_TRUE(joins(480, {.ttft_ms = 30'000, .tpot_ms = 1000}));
-  EXPECT_TRUE(joins(480, {.tpot_ms = 1000, .e2el_ms = 60'000}));
+  GrowingBatch batch(slo);
+  EXPECT_TRUE(batch.joins(32, slo));
+  EXPECT_FALSE(batch.joins(480, slo));
+  EXPECT_TRUE(batch.joins(480, slo, "auto:growth=off"));
+  EXPECT_TRUE(batch.joins(480, {.ttft_ms = 30'000, .tpot_ms = 1000}));
+  EXPECT_TRUE(batch.joins(480, {.tpot_ms = 1000, .e2el_ms = 60'000}));
 }
 
 TEST(AutoPolicy, TheMostExpensiveGivesUpItsMemory) {
