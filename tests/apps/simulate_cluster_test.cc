@@ -18,6 +18,21 @@ using testing::HasSubstr;
 
 // Whole leaves are blocks, and each layer is a group. An instance holds 2,048 tokens beside its ring, which
 // passes 32 tokens for each KiB.
+// Two instances under distkv, whose steps take these times.
+struct TwoPeers {
+  TwoPeers(const Args& args, std::shared_ptr<const StepTimes> times)
+      : options(options_of(args)),
+        system(make_system(options).value()),
+        setup(*cluster_of(options, system, engine_of(options, system, "distkv").value(), "distkv").value()),
+        cluster(setup, std::move(times), {&clocks[0], &clocks[1]}) {}
+
+  SimulateOptions options;
+  SimulatedSystem system;
+  ClusterSetup setup;
+  VirtualClock clocks[2];
+  SimCluster cluster;
+};
+
 class ClusterTest : public CommandTest {
  protected:
   Args instances(int count, const std::string& policy, int ring_kib = 32) const {
@@ -191,12 +206,9 @@ TEST_F(ClusterTest, ASlowerNetworkCostsMore) {
 TEST_F(ClusterTest, ACreditorPaysWithItsDevicesTime) {
   auto times = std::make_shared<LinearTimes>();
   times->history_token_us = 1;
-  SimulateOptions options = options_of(instances(2, "distkv"));
-  SimulatedSystem system = make_system(options).value();
-  const EngineOptions engine = engine_of(options, system, "distkv").value();
-  ClusterSetup setup = *cluster_of(options, system, engine, "distkv").value();
-  VirtualClock clocks[2];
-  SimCluster cluster(setup, times, {&clocks[0], &clocks[1]});
+  TwoPeers peers(instances(2, "distkv"), times);
+  const ClusterSetup& setup = peers.setup;
+  SimCluster& cluster = peers.cluster;
   // 512 tokens in each of two layers, all of it at number 0 (no cell was mapped to another): half of a
   // token's microsecond for each layer.
   Step step;
@@ -228,12 +240,9 @@ TEST_F(ClusterTest, ACreditorPaysWithItsDevicesTime) {
 TEST_F(ClusterTest, AnswersOverlapWithWhatIsAttendedInTheirLayer) {
   auto times = std::make_shared<LinearTimes>();
   times->history_token_us = 2;  // one in each layer
-  SimulateOptions options = options_of(instances(2, "distkv"));
-  SimulatedSystem system = make_system(options).value();
-  const EngineOptions engine = engine_of(options, system, "distkv").value();
-  ClusterSetup setup = *cluster_of(options, system, engine, "distkv").value();
-  VirtualClock clocks[2];
-  SimCluster cluster(setup, times, {&clocks[0], &clocks[1]});
+  TwoPeers peers(instances(2, "distkv"), times);
+  const ClusterSetup& setup = peers.setup;
+  SimCluster& cluster = peers.cluster;
   Step step;
   step.slices.resize(1);
   step.slices[0].kind = RowKind::kDecode;
@@ -262,12 +271,8 @@ struct TimesOfLongest final : StepTimes {
 
 // Two leaves of four, and the last one, of one history at one creditor: a row with 768 tokens, not two rows.
 TEST_F(ClusterTest, PiecesOfAHistoryAreOneQueryOfACreditor) {
-  SimulateOptions options = options_of(instances(2, "distkv"));
-  SimulatedSystem system = make_system(options).value();
-  const EngineOptions engine = engine_of(options, system, "distkv").value();
-  ClusterSetup setup = *cluster_of(options, system, engine, "distkv").value();
-  VirtualClock clocks[2];
-  SimCluster cluster(setup, std::make_shared<TimesOfLongest>(), {&clocks[0], &clocks[1]});
+  TwoPeers peers(instances(2, "distkv"), std::make_shared<TimesOfLongest>());
+  SimCluster& cluster = peers.cluster;
   Step step;
   step.slices.resize(1);
   step.slices[0].kind = RowKind::kDecode;

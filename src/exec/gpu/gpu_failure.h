@@ -10,8 +10,8 @@
 
 namespace kvasir {
 
-// What computes on the GPU and what copies from and to it share one: an error of the device stays, whoever
-// finds it. Thread-safe.
+// The executor and the mover of a GPU share one: after an error of the device that either of them finds, both
+// stop using it. Thread-safe.
 class GpuFailure {
  public:
   // Not ok: the first one counts. Returns whether it is that.

@@ -351,7 +351,7 @@ class AptServeStep {
     const uint32_t left = seq.known_tokens - seq.cached_tokens;
     const uint32_t rows = options_.coalesce ? chunk(left, as_x) : left;
     if (!fits_budget(rows)) return false;
-    // None gives up its memory for a request that memory does not help.
+    // Other requests do not give up memory for one that cannot be admitted with it either.
     if (seq.stalled || seq.tail_busy) return false;
     if (as_x && !ring_passes_x(seq, rows)) return false;
     make_room_for(seq, as_x);

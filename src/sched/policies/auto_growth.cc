@@ -12,8 +12,7 @@ namespace {
 // first token is due. With fewer, whether one ends in time is chance, and memory would stay idle meanwhile.
 constexpr double kEnoughEnds = 6;
 
-// Its only bound is on the time per token, whose clock begins with the first: it is no later for having
-// waited.
+// Its bounds begin with its first token: it is no later for having waited.
 bool may_wait(const Slo& slo) {
   return slo.tpot_ms > 0 && slo.ttft_ms == 0 && slo.e2el_ms == 0;
 }
@@ -55,12 +54,14 @@ double AutoGrowth::peak_with(const AutoRequest& r) const {
 }
 
 bool AutoGrowth::outgrown_by(const AutoRequest& r) const {
-  if (!counts(r) || peak_with(r) <= room_) return false;
-  if (!r.seq->decoding() && may_wait(r.seq->slo)) return true;
-  // From its arrival on, but of one that was preempted: its next token is due within a gap.
-  const double age_s = r.seq->decoding() ? 0 : to_seconds(view_.now - r.seq->arrival);
-  const double steps = (r.left_s + age_s) / requests_.step_s();
-  return peak_.ending_within(steps) >= kEnoughEnds;
+  if (!counts(r)) return false;
+  if (r.seq->decoding() || !may_wait(r.seq->slo)) {
+    // From its arrival on, but of one that was preempted: its next token is due within a gap.
+    const double age_s = r.seq->decoding() ? 0 : to_seconds(view_.now - r.seq->arrival);
+    const double steps = (r.left_s + age_s) / requests_.step_s();
+    if (peak_.ending_within(steps) < kEnoughEnds) return false;
+  }
+  return peak_with(r) > room_;
 }
 
 void AutoGrowth::add(const AutoRequest& r) {

@@ -8,10 +8,10 @@
 
 namespace kvasir {
 
-// One plan's admissions. Counted are requests on time whose every gap is bounded, since preempting one makes
-// it late, and those whose only bound is on the time per token: its clock begins with the first token, so
-// that such a request loses nothing while it waits, and much when it is preempted. Others give up their
-// memory for these, and lose work at the most.
+// One plan's admissions. Counted are requests on time of two kinds. Where every gap is bounded, preempting
+// the request makes it late. Where the time per token is bounded, but neither the first token nor the end,
+// the bounds begin with the first token: the request loses nothing while it waits, and much when it is
+// preempted. Others give up their memory for these, and lose work at the most.
 class AutoGrowth {
  public:
   // Call it when the plan's decodes and preemptions are known. REQUIRES: all outlive this.
