@@ -53,6 +53,9 @@ Result<PaperFigure> paper_figure(const Json& entry, const std::string& where) {
     return error(ErrorCode::kInvalidArgument, "{}: 'most' must be true or false", where);
   }
   out.most = most != entry.end() && most->get<bool>();
+  if (out.to != 0 && out.to < out.value) {
+    return error(ErrorCode::kInvalidArgument, "{}: 'to' is below 'value'", where);
+  }
   const auto runs = entry.find("over_runs");
   if (runs == entry.end()) return out;
   if (!runs->is_array() || out.over.empty()) {
@@ -253,13 +256,18 @@ Result<Experiment> parse_experiment(const std::string& text, const std::string& 
   KV_ASSIGN_OR_RETURN(out.note, text_of(json, "note", name, false));
   for (size_t i = 0; i < json["runs"].size(); ++i) {
     KV_ASSIGN_OR_RETURN(ExperimentRun run, run_of(json["runs"][i], fmt::format("{}: runs[{}]", name, i)));
+    const auto comes_before = [&](const std::string& wanted) {
+      return std::any_of(out.runs.begin(), out.runs.end(),
+                         [&](const ExperimentRun& before) { return before.name == wanted; });
+    };
+    if (comes_before(run.name)) {
+      return error(ErrorCode::kInvalidArgument, "{}: two runs are called '{}'", name, run.name);
+    }
     for (const PaperFigure& paper : run.paper) {
       for (const std::string& other : paper.over_runs) {
-        if (std::none_of(out.runs.begin(), out.runs.end(),
-                         [&](const ExperimentRun& before) { return before.name == other; })) {
-          return error(ErrorCode::kInvalidArgument, "{}: run '{}': no run '{}' comes before it", name,
-                       run.name, other);
-        }
+        if (comes_before(other)) continue;
+        return error(ErrorCode::kInvalidArgument, "{}: run '{}': no run '{}' comes before it", name, run.name,
+                     other);
       }
     }
     out.runs.push_back(std::move(run));

@@ -526,6 +526,9 @@ TEST_F(CommandTest, AFileThatDescribesNoFigureIsNamed) {
   EXPECT_THAT(refused(R"({"title": 3, "runs": [{}]})"), HasSubstr("x.json: 'title' must be a text"));
   EXPECT_THAT(refused(R"({"title": "x", "note": [], "runs": [{}]})"), HasSubstr("'note' must be a text"));
   EXPECT_THAT(with_run("7"), HasSubstr("x.json: runs[0]: no object"));
+  EXPECT_THAT(with_run("{" + good + "}, {" + good + "}"), HasSubstr("x.json: two runs are called 'a'"));
+  EXPECT_THAT(with_run("{" + good + R"(, "paper": [{"policy": "vllm", "key": "x", "value": 2, "to": 1}]})"),
+              HasSubstr("'to' is below 'value'"));
   EXPECT_THAT(with_run(R"({"args": []})"), HasSubstr("runs[0]: 'name' must be a text"));
   EXPECT_THAT(with_run(R"({"name": "a"})"), HasSubstr("runs[0]: 'args' must be a list of flags"));
   EXPECT_THAT(with_run(R"({"name": "a", "args": "--model"})"), HasSubstr("runs[0]: 'args' must be a list"));
