@@ -1,4 +1,4 @@
-// Round trips between two endpoints by each library: a message there, as long a one back, p50 and p99 in µs.
+// Round trips between two endpoints: a message there, as long a one back, p50 and p99 in µs.
 // Both endpoints are in this process, each with its own threads, as two instances on one machine are.
 #include <benchmark/benchmark.h>
 
@@ -8,19 +8,16 @@
 
 #include "base/check.h"
 #include "cluster/transport/grpc_transport.h"
-#include "cluster/transport/ucx_transport.h"
 
 namespace kvasir {
 namespace {
 
 using MakeTransport = Result<std::unique_ptr<ClusterTransport>> (*)(TransportOptions);
 
-std::unique_ptr<ClusterTransport> endpoint(MakeTransport make, const PeerId& self,
-                                           const char* ucx_transports) {
+std::unique_ptr<ClusterTransport> endpoint(MakeTransport make, const PeerId& self) {
   TransportOptions options;
   options.self = self;
   options.token = "bench";
-  options.ucx_transports = ucx_transports;
   auto made = make(options);
   KV_CHECK(made.ok(), "{}", made.status().message());
   return std::move(made).value();
@@ -39,10 +36,10 @@ std::vector<PeerMessage> next_messages(PeerTransport& transport, Nanos spin) {
   return transport.receive();
 }
 
-void round_trip(benchmark::State& state, MakeTransport make, const char* ucx_transports, Nanos spin) {
+void round_trip(benchmark::State& state, MakeTransport make, Nanos spin) {
   const PeerId here_id{"here", 1}, there_id{"there", 2};
-  const auto here = endpoint(make, here_id, ucx_transports);
-  const auto there = endpoint(make, there_id, ucx_transports);
+  const auto here = endpoint(make, here_id);
+  const auto there = endpoint(make, there_id);
   here->introduce(there_id, there->address());
   there->introduce(here_id, here->address());
   std::atomic<bool> stop{false};
@@ -76,13 +73,8 @@ void round_trip(benchmark::State& state, MakeTransport make, const char* ucx_tra
 }
 
 #define KV_TRANSPORT_SIZES ->Arg(4 << 10)->Arg(64 << 10)->Arg(1 << 20)->UseRealTime()->MeasureProcessCPUTime()
-BENCHMARK_CAPTURE(round_trip, ucx_tcp, &make_ucx_transport, "tcp", 0) KV_TRANSPORT_SIZES;
-BENCHMARK_CAPTURE(round_trip, ucx_tcp_spin, &make_ucx_transport, "tcp", 100 * kNanosPerMicro)
-KV_TRANSPORT_SIZES;
-BENCHMARK_CAPTURE(round_trip, ucx_shm, &make_ucx_transport, "shm,tcp", 0) KV_TRANSPORT_SIZES;
-BENCHMARK_CAPTURE(round_trip, ucx_shm_spin, &make_ucx_transport, "shm,tcp", 100 * kNanosPerMicro)
-KV_TRANSPORT_SIZES;
-BENCHMARK_CAPTURE(round_trip, grpc, &make_grpc_transport, "", 0) KV_TRANSPORT_SIZES;
+BENCHMARK_CAPTURE(round_trip, grpc, &make_grpc_transport, 0) KV_TRANSPORT_SIZES;
+BENCHMARK_CAPTURE(round_trip, grpc_spin, &make_grpc_transport, 100 * kNanosPerMicro) KV_TRANSPORT_SIZES;
 
 }  // namespace
 }  // namespace kvasir

@@ -25,7 +25,7 @@ import xml.etree.ElementTree
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 NOT_READ_BY_TESTS = {".cc", ".h", ".cu", ".cuh", ".md"}
-VARIABLES = ("KVASIR_", "GTEST_", "ASAN_", "LSAN_", "TSAN_", "UBSAN_", "UCX_", "PATH")
+VARIABLES = ("KVASIR_", "GTEST_", "ASAN_", "LSAN_", "TSAN_", "UBSAN_", "PATH")
 # What GoogleTest and unittest print at their end.
 CASES = re.compile(r"(\d+) tests? from \d+ test suites? ran|^Ran (\d+) tests? in", re.MULTILINE)
 MOST_ONCE_MORE = 3

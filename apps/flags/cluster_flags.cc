@@ -21,21 +21,11 @@ void add_member_flags(CLI::App& app, ClusterOptions& flags, bool required) {
       ->type_name(kSecretType);
   app.add_option("--cluster-token-file", flags.token_file, "File with this secret (default: none)")
       ->type_name(kFileType);
-  app.add_option("--cluster-transport", flags.transport,
-                 "How instances talk: ucx (TCP, shared memory, InfiniBand) or grpc; the same for all of them")
-      ->check(CLI::IsMember({"ucx", "grpc"}))
-      ->capture_default_str();
   app.add_option("--cluster-listen", flags.listen, "HOST:PORT for peers; port 0: any free one")
       ->capture_default_str();
   app.add_option("--cluster-advertise-host", flags.advertise_host,
                  "Address or name by which peers reach this host; a name is looked up here (default: that of "
                  "--cluster-listen)");
-  app.add_option(
-         "--cluster-ucx-tls", flags.ucx_transports,
-         "Transports that UCX may use: tcp, or shm,tcp if instances share a machine and its namespaces")
-      ->capture_default_str();
-  app.add_option("--cluster-ucx-devices", flags.ucx_devices,
-                 "Network devices for UCX, as eth0,eth1 (default: that of the address listened on)");
   app.add_option("--cluster-location", flags.location,
                  "Where this instance is, from the outside in, as ZONE/RACK/HOST: the nearest peers lend "
                  "first (default: the host's name)");

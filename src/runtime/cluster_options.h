@@ -11,12 +11,9 @@ struct ClusterOptions {
   std::string name;       // of this instance; empty: host name and process id
   std::string token;
   std::string token_file;
-  std::string transport = "ucx";
   std::string listen = "127.0.0.1:0";
   std::string advertise_host;  // empty: that of `listen`
-  std::string ucx_transports = "tcp";
-  std::string ucx_devices;
-  std::string location;  // "zone/rack/host"; empty: the host's name
+  std::string location;        // "zone/rack/host"; empty: the host's name
   int64_t ttl_s = 5;
   uint64_t lend_bytes = UINT64_MAX;    // UINT64_MAX: half of the KV cache's memory
   uint64_t borrow_bytes = UINT64_MAX;  // UINT64_MAX: four times the KV cache's memory

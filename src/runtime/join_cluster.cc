@@ -11,7 +11,6 @@
 #include "cluster/membership/etcd_membership.h"
 #include "cluster/transport/grpc_transport.h"
 #include "cluster/transport/socket_address.h"
-#include "cluster/transport/ucx_transport.h"
 #include "ops/cpu/isa.h"
 
 namespace kvasir {
@@ -88,15 +87,13 @@ Result<std::unique_ptr<ClusterTransport>> make_transport(const ClusterOptions& f
   options.token = flags.token;
   options.listen = flags.listen;
   options.advertise_host = flags.advertise_host;
-  options.ucx_transports = flags.ucx_transports;
-  options.ucx_devices = flags.ucx_devices;
-  return flags.transport == "grpc" ? make_grpc_transport(options) : make_ucx_transport(options);
+  return make_grpc_transport(options);
 }
 
 Member member_of(const ClusterOptions& flags, const ClusterTransport& transport, const ClusterModel* model) {
   Member m;
   m.id.instance = flags.name;
-  m.transport = flags.transport;
+  m.transport = "grpc";
   m.transport_version = transport.wire();
   m.wire_version = kWireVersion;
   m.kvasir_version = KVASIR_VERSION;

@@ -24,7 +24,7 @@ Member member(const std::string& name, uint64_t epoch) {
   Member m = test::some_member(name);
   m.id.epoch = epoch;
   m.transport_address = name + ".example:7000";
-  m.transport_version = "ucx 1.13.1, frames 1";
+  m.transport_version = "grpc, frames 3";
   m.http_address = "http://" + name + ".example:8000";
   return m;
 }
@@ -78,9 +78,9 @@ INSTANCE  EPOCH     STATE   FREE           TOTAL           ROOM          LENT   
 a         aaaa1111  leads   60 (30.0 MiB)  100 (50.0 MiB)  10 (5.0 MiB)  40 (20.0 MiB)  0 (0.0 MiB)
 b         bbbb2222  member  60 (30.0 MiB)  100 (50.0 MiB)  10 (5.0 MiB)  0 (0.0 MiB)    38 (19.0 MiB)
 
-INSTANCE  HTTP                   TRANSPORT             ADDRESS         LOCATION   NUMERICS
-a         http://a.example:8000  ucx 1.13.1, frames 1  a.example:7000  east/r1/a  kvasir-2/fma/q4_1/act-int8/kv-bf16/tp1
-b         http://b.example:8000  ucx 1.13.1, frames 1  b.example:7000  east/r1/b  kvasir-2/fma/q4_1/act-int8/kv-bf16/tp1
+INSTANCE  HTTP                   TRANSPORT       ADDRESS         LOCATION   NUMERICS
+a         http://a.example:8000  grpc, frames 3  a.example:7000  east/r1/a  kvasir-2/fma/q4_1/act-int8/kv-bf16/tp1
+b         http://b.example:8000  grpc, frames 3  b.example:7000  east/r1/b  kvasir-2/fma/q4_1/act-int8/kv-bf16/tp1
 
 debts
 DEBTOR  CREDITOR  CELLS  MIB   BY THE CREDITOR  BY THE DEBTOR  BY THE LEDGER
@@ -225,9 +225,8 @@ TEST(ClusterReport, AManagerRunsNoModelAndStatesAreNamed) {
   const std::string table = to_table(report_of("east", contents));
   EXPECT_THAT(table, HasSubstr("a         aaaa1111  leads                      0 "));
   EXPECT_THAT(table, HasSubstr("  member, leaving, settling  "));
-  EXPECT_THAT(table,
-              HasSubstr("a         -                      ucx 1.13.1, frames 1  a.example:7000  east/r1/a  "
-                        "runs no model\n"));
+  EXPECT_THAT(table, HasSubstr("a         -                      grpc, frames 3  a.example:7000  east/r1/a  "
+                               "runs no model\n"));
 }
 
 TEST(ClusterReport, WhatOthersWroteDoesNotReachTheTerminalAsItIs) {

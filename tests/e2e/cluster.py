@@ -501,7 +501,7 @@ def transport_flags(flags):
     """Those of `flags` that every member takes."""
     out = []
     for flag, value in zip(flags, flags[1:]):
-        if flag in ("--cluster-transport", "--cluster-ucx-tls", "--cluster-ttl"):
+        if flag in ("--cluster-ttl",):
             out += [flag, value]
     return out
 

@@ -103,21 +103,16 @@ class Exactness(unittest.TestCase):
             self.assertGreater(asked, 0)
             self.check_end(cluster)
 
-    def test_ucx_over_tcp_between_hosts(self):
+    def test_between_hosts(self):
         need(network=True)
         for name in MODELS:
             with self.subTest(name):
                 self.three_budgets(name, hosts=True)
 
-    def test_ucx_with_shared_memory(self):
-        for name in MODELS if LONG else ("mha",):
-            with self.subTest(name):
-                self.three_budgets(name, "--cluster-ucx-tls", "shm,tcp", hosts=False)
-
-    def test_grpc(self):
+    def test_on_one_host(self):
         for name in MODELS if LONG else ("gqa",):
             with self.subTest(name):
-                self.three_budgets(name, "--cluster-transport", "grpc", hosts=False)
+                self.three_budgets(name, hosts=False)
 
     def test_query_or_fetch(self):
         asks = [("n1", prompt_of(2 * OWN + 300, 5), 48), ("n2", prompt_of(OWN // 2, 6), 48)]
@@ -188,13 +183,12 @@ class Exactness(unittest.TestCase):
         need(network=True)
         mha = make_model(pathlib.Path(scratch.name) / "mha-12x768.gguf", "--preset", "mha-12x768", "--weights", "q4_1")
         for model, memory, lend, own in ((model_path(), "24MiB", "20MiB", 992), (mha, "42MiB", "40MiB", 1024)):
-            for hosts, flags in ((True, ()), (False, ("--cluster-ucx-tls", "shm,tcp")),
-                                 (False, ("--cluster-transport", "grpc"))):
-                with self.subTest(model=model, hosts=hosts, flags=flags), Cluster(
-                        model, 4, *BLOCKS, "--no-enable-prefix-caching", "--cluster-lend-size", lend, *flags,
+            for hosts in (True, False):
+                with self.subTest(model=model, hosts=hosts), Cluster(
+                        model, 4, *BLOCKS, "--no-enable-prefix-caching", "--cluster-lend-size", lend,
                         memory=memory, hosts=hosts) as cluster:
                     asked, answered = self.check(cluster, model, [("n1", prompt_of(3 * own - 32), 32)], "512MiB", 1200)
-                    print(model, *flags, f"{asked:.0f} queries", flush=True)
+                    print(model, f"{asked:.0f} queries", flush=True)
                     self.assertGreater(asked, 0)
                     asks = [("n1", prompt_of(3 * own // 2, 1), 16)]
                     asks += [(f"n{i}", prompt_of(own // 4 * (i - 1), i), 32) for i in (2, 3, 4)]

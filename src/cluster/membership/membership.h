@@ -19,7 +19,7 @@ namespace kvasir {
 // member.
 struct Member {
   PeerId id;                      // join() ignores the epoch: the directory assigns it
-  std::string transport;          // "ucx", "grpc"
+  std::string transport;          // "grpc"
   std::string transport_version;  // of its library
   std::string transport_address;  // PeerTransport::address()
   int wire_version = 0;           // of the messages between instances

@@ -1,4 +1,4 @@
-// Messages between instances by gRPC streams: slower than UCX, for networks that pass only HTTP/2.
+// Messages between instances by gRPC streams.
 #pragma once
 
 #include <memory>

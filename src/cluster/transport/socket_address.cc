@@ -1,13 +1,11 @@
 #include "cluster/transport/socket_address.h"
 
 #include <arpa/inet.h>
-#include <ifaddrs.h>
 #include <netdb.h>
 #include <netinet/in.h>
 
 #include <array>
 #include <charconv>
-#include <cstring>
 #include <memory>
 
 namespace kvasir {
@@ -78,20 +76,6 @@ Result<SocketAddress> parse_address(const std::string& text, Names names, int fa
 std::string join_address(const std::string& host, uint16_t port) {
   return host.find(':') == std::string::npos ? fmt::format("{}:{}", host, port)
                                              : fmt::format("[{}]:{}", host, port);
-}
-
-std::string device_of(const SocketAddress& address) {
-  ifaddrs* all = nullptr;
-  if (getifaddrs(&all) != 0) return "";
-  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> holder(all, &freeifaddrs);
-  for (const ifaddrs* one = all; one; one = one->ifa_next) {
-    if (!one->ifa_addr || one->ifa_addr->sa_family != address.storage.ss_family) continue;
-    SocketAddress other;
-    other.length = one->ifa_addr->sa_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
-    std::memcpy(&other.storage, one->ifa_addr, other.length);
-    if (other.host() == address.host()) return one->ifa_name;
-  }
-  return "";
 }
 
 }  // namespace kvasir

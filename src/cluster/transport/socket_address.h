@@ -33,7 +33,4 @@ Result<SocketAddress> parse_address(const std::string& text, Names names, int fa
 // The reverse, with brackets around an IPv6 host.
 std::string join_address(const std::string& host, uint16_t port);
 
-// The network device that has the address, or "" if none does.
-std::string device_of(const SocketAddress& address);
-
 }  // namespace kvasir

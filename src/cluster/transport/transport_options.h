@@ -28,12 +28,6 @@ struct TransportOptions {
   // A peer that takes nothing of what was sent to it for so long is lost. Must exceed the time that the
   // longest message takes.
   Nanos send_deadline = 5 * kNanosPerSecond;
-  // How long the UCX thread looks for the next message before it sleeps.
-  Nanos spin = 100 * kNanosPerMicro;
-  // UCX only. What UCX calls UCX_TLS: "tcp", or "shm,tcp" where instances share a machine and its namespaces.
-  std::string ucx_transports = "tcp";
-  // UCX only. Network devices ("eth0,eth1"); empty: the device of the address that is listened on.
-  std::string ucx_devices;
 };
 
 // Totals since the endpoint began. Bytes are those of the messages alone.

@@ -14,7 +14,7 @@ namespace kvasir::test {
 inline Member some_member(const std::string& name) {
   Member m;
   m.id.instance = name;
-  m.transport = "ucx";
+  m.transport = "grpc";
   m.transport_version = "1.13.1";
   m.transport_address = "127.0.0.1:" + std::to_string(1000 + name.size());
   m.wire_version = 1;

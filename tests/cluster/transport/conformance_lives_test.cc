@@ -92,8 +92,7 @@ TEST_P(TransportLives, TheNextLifeKnowsNothingOfTheEarlierOne) {
 }
 
 // Every life ends while its peer, which has one name and epoch throughout, still answers it. The peers are
-// processes: two endpoints of UCX 1.13.1 in one process abort it, rarely, where the connections of one end
-// while the other makes some, for they take each other's files.
+// processes.
 TEST_P(TransportLives, WhatIsUnderWayIsOfTheLifeThatItWasSentTo) {
   const auto near = make({"near", 0});
   const PeerId far{"far", 7};

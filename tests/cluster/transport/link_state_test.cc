@@ -53,59 +53,6 @@ TEST(TakenReports, TellsEachNumberOnce) {
   EXPECT_EQ(reports.due(), 3u);
 }
 
-MessagePart part_of(size_t bytes) {
-  return {bytes, std::vector<std::byte>(bytes)};
-}
-
-TEST(Reorder, HoldsWhatCameEarly) {
-  Reorder order;
-  EXPECT_TRUE(order.hold(2, part_of(102)));
-  EXPECT_TRUE(order.hold(1, part_of(101)));
-  EXPECT_TRUE(order.hold(4, part_of(104)));
-  EXPECT_EQ(order.held_parts(), 3u);
-  EXPECT_EQ(order.held_bytes(), 307u);
-  EXPECT_FALSE(order.hold(4, part_of(1)));  // is here
-  EXPECT_TRUE(order.is_next(0));
-  const auto due = order.pass();
-  ASSERT_EQ(due.size(), 2u);
-  EXPECT_EQ(due[0].bytes.size(), 101u);
-  EXPECT_EQ(due[1].message_bytes, 102u);
-  EXPECT_EQ(order.held_bytes(), 104u);
-  EXPECT_FALSE(order.hold(1, part_of(1)));  // had its turn
-  EXPECT_FALSE(order.is_next(4));
-  ASSERT_TRUE(order.is_next(3));
-  EXPECT_EQ(order.pass().size(), 1u);
-  EXPECT_TRUE(order.is_next(5));
-  EXPECT_EQ(order.held_bytes(), 0u);
-  EXPECT_EQ(order.held_parts(), 0u);
-}
-
-TEST(Assembly, MakesMessagesOfParts) {
-  const std::vector<std::byte> text{std::byte{1}, std::byte{2}, std::byte{3}};
-  const std::span all(text);
-  Assembly assembly;
-  EXPECT_FALSE(assembly.whole());
-  EXPECT_TRUE(assembly.add(3, all.first(2)));
-  EXPECT_FALSE(assembly.whole());
-  EXPECT_TRUE(assembly.add(3, all.last(1)));
-  ASSERT_TRUE(assembly.whole());
-  EXPECT_EQ(assembly.take(), text);
-  EXPECT_FALSE(assembly.whole());
-  EXPECT_TRUE(assembly.add(0, {}));  // an empty message
-  ASSERT_TRUE(assembly.whole());
-  EXPECT_TRUE(assembly.take().empty());
-}
-
-TEST(Assembly, RefusesPartsThatDoNotFit) {
-  const std::vector<std::byte> text(5);
-  const std::span all(text);
-  for (const auto& [message_bytes, part_bytes] : {std::pair{4, 1}, {5, 4}, {5, 0}}) {
-    Assembly assembly;
-    ASSERT_TRUE(assembly.add(5, all.first(2)));
-    EXPECT_FALSE(assembly.add(message_bytes, all.first(part_bytes))) << message_bytes << " " << part_bytes;
-  }
-}
-
 TEST(SocketAddress, IsReadAndWritten) {
   const auto v4 = parse_address("127.0.0.1:80", Names::kNumeric);
   ASSERT_TRUE(v4.ok()) << v4.status().message();
@@ -113,7 +60,6 @@ TEST(SocketAddress, IsReadAndWritten) {
   EXPECT_EQ(v4->port(), 80);
   EXPECT_FALSE(v4->is_any());
   EXPECT_TRUE(v4->is_loopback());
-  EXPECT_EQ(device_of(*v4), "lo");
   const auto v6 = parse_address("[::1]:65535", Names::kNumeric);
   ASSERT_TRUE(v6.ok()) << v6.status().message();
   EXPECT_EQ(join_address(v6->host(), v6->port()), "[::1]:65535");

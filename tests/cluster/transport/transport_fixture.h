@@ -15,7 +15,6 @@ namespace kvasir::test {
 struct TransportKind {
   std::string name;
   Result<std::unique_ptr<ClusterTransport>> (*make)(TransportOptions);
-  std::string ucx_transports = "tcp";
 };
 void PrintTo(const TransportKind& kind, std::ostream* out);
 
