@@ -17,7 +17,6 @@ using MakeTransport = Result<std::unique_ptr<ClusterTransport>> (*)(TransportOpt
 std::unique_ptr<ClusterTransport> endpoint(MakeTransport make, const PeerId& self) {
   TransportOptions options;
   options.self = self;
-  options.token = "bench";
   auto made = make(options);
   KV_CHECK(made.ok(), "{}", made.status().message());
   return std::move(made).value();

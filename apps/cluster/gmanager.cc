@@ -30,7 +30,10 @@ class NoCells final : public LendableCells {
 Status manage(ClusterOptions flags) {
   KV_RETURN_IF_ERROR(complete_cluster_options(flags));
   const LogThread log_thread;
-  Signals signals;
+  Signals signals([&] {
+    const Status read = flags.tls ? flags.tls->reload(flags.name) : Status();
+    if (!read.ok()) log_error("SIGHUP: the old certificates stay in use: {}", read.message());
+  });
   const MonotonicClock clock;
   std::mutex mutex;
   std::condition_variable changed;

@@ -7,6 +7,20 @@
 
 namespace kvasir {
 
+void add_cluster_tls_flags(CLI::App& app, ClusterTlsFiles& files) {
+  app.add_option(
+         "--cluster-ssl-certfile", files.certfile,
+         "PEM file with the certificate that peers and etcd see, and those between it and the root; it "
+         "names this instance. SIGHUP reads the files again (default: no TLS, on this machine alone)")
+      ->type_name(kFileType);
+  app.add_option("--cluster-ssl-keyfile", files.keyfile,
+                 "PEM file with its private key, without a passphrase (default: none)")
+      ->type_name(kFileType);
+  app.add_option("--cluster-ssl-ca-certs", files.ca_certs,
+                 "PEM file: peers and etcd need a certificate that one of these has signed (default: none)")
+      ->type_name(kFileType);
+}
+
 void add_member_flags(CLI::App& app, ClusterOptions& flags, bool required) {
   CLI::Option* directory =
       app.add_option("--cluster", flags.directory,
@@ -14,13 +28,9 @@ void add_member_flags(CLI::App& app, ClusterOptions& flags, bool required) {
                      "lend each other memory (default: none, no cluster)");
   if (required) directory->required();
   app.add_option("--cluster-name", flags.name,
-                 "Name of this instance in the cluster (default: host name and process id)");
-  app.add_option("--cluster-token", flags.token,
-                 "Secret that all instances of the cluster share; other processes can see it here (default: "
-                 "none)")
-      ->type_name(kSecretType);
-  app.add_option("--cluster-token-file", flags.token_file, "File with this secret (default: none)")
-      ->type_name(kFileType);
+                 "Name of this instance in the cluster (default: that in its certificate, or host name and "
+                 "process id)");
+  add_cluster_tls_flags(app, flags.tls_files);
   app.add_option("--cluster-listen", flags.listen, "HOST:PORT for peers; port 0: any free one")
       ->capture_default_str();
   app.add_option("--cluster-advertise-host", flags.advertise_host,

@@ -9,6 +9,8 @@ class App;
 
 namespace kvasir {
 
+// The files of TLS in the cluster.
+void add_cluster_tls_flags(CLI::App& app, ClusterTlsFiles& files);
 // The flags of every member.
 void add_member_flags(CLI::App& app, ClusterOptions& flags, bool required);
 // These, and the flags of a member that runs a model.

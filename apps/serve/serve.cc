@@ -170,6 +170,10 @@ void add_reloads(const ServeOptions& options, const std::shared_ptr<Server>& ser
       return serving ? serving->reload() : Status();
     });
   }
+  if (const ClusterOptions& cluster = options.runtime.cluster; cluster.tls) {
+    reloads.add("cluster's certificates",
+                [tls = cluster.tls, name = cluster.name] { return tls->reload(name); });
+  }
   if (options.keys.file.empty() && options.keys.plain_file.empty()) return;
   reloads.add("API keys", [weak = std::weak_ptr<Server>(server), keys = options.keys] {
     ServerOptions read;

@@ -2,15 +2,18 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
+
+#include "cluster/tls/cluster_tls.h"
 
 namespace kvasir {
 
 struct ClusterOptions {
   std::string directory;  // "etcd://host:2379[/cluster]"; empty: the instance is in no cluster
-  std::string name;       // of this instance; empty: host name and process id
-  std::string token;
-  std::string token_file;
+  std::string name;       // of this instance; empty: that in its certificate, or host name and process id
+  ClusterTlsFiles tls_files;
+  std::shared_ptr<ClusterTls> tls;  // of tls_files, read by complete_cluster_options(); null: no TLS
   std::string listen = "127.0.0.1:0";
   std::string advertise_host;  // empty: that of `listen`
   std::string location;        // "zone/rack/host"; empty: the host's name

@@ -7,7 +7,6 @@
 #include <array>
 #include <utility>
 
-#include "base/file.h"
 #include "cluster/membership/etcd_membership.h"
 #include "cluster/transport/grpc_transport.h"
 #include "cluster/transport/socket_address.h"
@@ -17,7 +16,7 @@ namespace kvasir {
 namespace {
 
 // The version of the messages between instances; a change of any of them is a new version.
-constexpr int kWireVersion = 2;
+constexpr int kWireVersion = 3;
 // How much one creditor is asked for at a time: so many blocks of all layers, but at least so many cells.
 constexpr uint32_t kBlocksAtATime = 8;
 constexpr uint32_t kFewestCellsAtATime = 64;
@@ -28,28 +27,32 @@ std::string host_name() {
   return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
 }
 
-Status read_token(ClusterOptions& flags) {
-  if (!flags.token_file.empty()) {
-    Result<std::string> text = read_file(flags.token_file);
-    if (!text.ok()) return error(ErrorCode::kIo, "--cluster-token-file: {}", text.status().message());
-    flags.token = *std::move(text);
-    flags.token.erase(flags.token.find_last_not_of(" \t\r\n") + 1);
-    if (flags.token.empty()) {
-      return error(ErrorCode::kInvalidArgument, "--cluster-token-file {}: there is no token in it",
-                   flags.token_file);
-    }
+Status complete_identity(ClusterOptions& flags) {
+  if (flags.tls_files.on()) {
+    KV_ASSIGN_OR_RETURN(flags.tls, ClusterTls::load(flags.tls_files));
+    const std::vector<std::string>& names = flags.tls->now()->names;
+    const auto name =
+        std::find_if(names.begin(), names.end(), [](const auto& n) { return is_cluster_name(n); });
+    if (flags.name.empty() && name != names.end()) flags.name = *name;
   }
-  if (!flags.token.empty()) return {};
-  return error(
-      ErrorCode::kInvalidArgument,
-      "--cluster needs a secret that all instances share, or any client that reaches one could read and "
-      "write its memory: give --cluster-token-file, too");
+  if (flags.name.empty()) flags.name = fmt::format("{}-{}", host_name(), getpid());
+  if (!is_cluster_name(flags.name)) {
+    return error(ErrorCode::kInvalidArgument,
+                 "--cluster-name '{}': 1 to 64 letters, digits, '.', '_' and '-' make a name", flags.name);
+  }
+  return flags.tls ? flags.tls->check_name(flags.name) : Status();
 }
 
 // Looks names up here, because at a peer a name may mean another host, or none.
 Status complete_host(ClusterOptions& flags) {
   const Result<SocketAddress> listen = parse_address(flags.listen, Names::kLookUp);
   if (!listen.ok()) return error(listen.status().code(), "--cluster-listen: {}", listen.status().message());
+  if (!flags.tls && !listen->is_loopback()) {
+    return error(ErrorCode::kInvalidArgument,
+                 "--cluster-listen {} is not of this machine alone, which takes TLS: give "
+                 "--cluster-ssl-certfile, --cluster-ssl-keyfile and --cluster-ssl-ca-certs, too",
+                 flags.listen);
+  }
   std::string& host = flags.advertise_host;
   if (host.empty()) {
     if (listen->is_any()) {
@@ -84,7 +87,7 @@ bool is_location(const std::string& text) {
 Result<std::unique_ptr<ClusterTransport>> make_transport(const ClusterOptions& flags) {
   TransportOptions options;
   options.self = {flags.name, 0};
-  options.token = flags.token;
+  options.tls = flags.tls;
   options.listen = flags.listen;
   options.advertise_host = flags.advertise_host;
   return make_grpc_transport(options);
@@ -110,11 +113,7 @@ Member member_of(const ClusterOptions& flags, const ClusterTransport& transport,
 Status complete_cluster_options(ClusterOptions& flags) {
   const Result<EtcdAddress> directory = parse_etcd_address(flags.directory);
   if (!directory.ok()) return error(directory.status().code(), "--cluster: {}", directory.status().message());
-  if (flags.name.empty()) flags.name = fmt::format("{}-{}", host_name(), getpid());
-  if (!is_cluster_name(flags.name)) {
-    return error(ErrorCode::kInvalidArgument,
-                 "--cluster-name '{}': 1 to 64 letters, digits, '.', '_' and '-' make a name", flags.name);
-  }
+  KV_RETURN_IF_ERROR(complete_identity(flags));
   if (flags.location.empty()) flags.location = host_name();
   if (!is_location(flags.location)) {
     return error(ErrorCode::kInvalidArgument,
@@ -122,7 +121,6 @@ Status complete_cluster_options(ClusterOptions& flags) {
                  "ZONE/RACK/HOST",
                  flags.location, kMaxLocationBytes);
   }
-  KV_RETURN_IF_ERROR(read_token(flags));
   return complete_host(flags);
 }
 
@@ -137,9 +135,9 @@ std::vector<OutsideMetric> cluster_metrics(const JoinedCluster& joined) {
       {"cluster_leads", "gauge", s.leader == s.self.instance ? 1.0 : 0.0, "Whether it is the gManager."},
       {"cluster_directory_down_seconds", "gauge", s.directory_down_s, "For how long etcd has not answered."},
       {"cluster_rejected_frames_total", "counter", d(transport.rejected_frames),
-       "What came with another token, for another life, or damaged."},
+       "Links that were begun in another's name, to another life, or in another version."},
       {"cluster_refused_links_total", "counter", d(transport.refused_links),
-       "Connections that were cut for what came along them, or for want of room."},
+       "Connections that were cut for what came along them, for want of room, or because nothing came."},
       {"remote_queries_total", "counter", d(s.borrowed.queries), "Queries answered by peers."},
       {"remote_query_bytes_total", "counter", d(s.borrowed.query_bytes + s.borrowed.query_extra_bytes),
        "Bytes of queries sent to peers."},

@@ -15,8 +15,8 @@
 
 namespace kvasir {
 
-// Checks the options and fills in those left open: the name, the token from its file, and the numeric address
-// by which peers reach this host. An error is one line that names the flag.
+// Checks the options and fills in those left open: the name, the certificates from their files, and the
+// numeric address by which peers reach this host. An error is one line that names the flag.
 Status complete_cluster_options(ClusterOptions& flags);
 
 // What an instance that runs a model brings into the cluster.

@@ -64,6 +64,14 @@ def make_model(path, *options):
     return str(path)
 
 
+def certificate_flags(folder, *names, make=True):
+    """The flags of a certificate of these names, of the authority in the folder; make: anew."""
+    if make:
+        subprocess.run([TOOLS / "cluster_certificates.sh", folder, ",".join(names)], check=True)
+    return ["--cluster-ssl-certfile", f"{folder}/{names[0]}.pem", "--cluster-ssl-keyfile",
+            f"{folder}/{names[0]}-key.pem", "--cluster-ssl-ca-certs", f"{folder}/ca.pem"]
+
+
 # ---------------------------------------------------------------- hosts
 
 
@@ -332,8 +340,8 @@ class Cluster:
         if self.network:
             self.network.add(name)
         host = self.network.address(name) if self.network else "127.0.0.1"
-        return ["--cluster", self.etcd.url, "--cluster-name", name, "--cluster-token", "secret",
-                "--cluster-listen", f"{host}:0"]
+        return ["--cluster", self.etcd.url, "--cluster-name", name, "--cluster-listen", f"{host}:0",
+                *certificate_flags(self.directory, name)]
 
     def add(self, *names):
         """Starts instances, or starts them again; they are members when it returns."""

@@ -8,7 +8,7 @@ import threading
 import time
 import unittest
 
-from cluster import NAME, Etcd, need_etcd
+from cluster import NAME, Etcd, certificate_flags, need_etcd
 from support import Server, binary, clean_environment, model_path, run
 
 
@@ -21,7 +21,8 @@ class ClusterStatus(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
-        self.etcd = Etcd(None, pathlib.Path(folder.name))
+        self.folder = pathlib.Path(folder.name)
+        self.etcd = Etcd(None, self.folder)
         self.addCleanup(self.etcd.kill)
 
     def status(self):
@@ -37,9 +38,10 @@ class ClusterStatus(unittest.TestCase):
             time.sleep(0.1)
         return last
 
-    def member(self, name, *flags, token="t"):
-        return Server("--cluster", self.etcd.url, "--cluster-name", name, "--cluster-token", token,
-                      "--cluster-lend-size", "16MiB", "--scheduling-policy", "distkv", "--threads", "1",
+    def member(self, name, *flags, certificate=None):
+        """certificate: of another name; "": none."""
+        tls = certificate_flags(self.folder, certificate or name) if certificate != "" else ()
+        return Server("--cluster", self.etcd.url, "--cluster-name", name, *tls, "--cluster-lend-size", "16MiB", "--scheduling-policy", "distkv", "--threads", "1",
                       "--no-enable-prefix-caching", *flags, memory="16MiB")
 
     def test_what_is_not_there(self):
@@ -100,28 +102,27 @@ class ClusterStatus(unittest.TestCase):
             self.assertEqual(gone["instances"][0]["instance"], "a")
             self.assertEqual(a.stop(), 0)
 
-    def test_another_token_is_seen(self):
-        with self.member("a") as a, self.member("b", token="u") as b:
-            end = time.monotonic() + 30
-            while min(i.metric(f"cluster_{what}_total") for i in (a, b)
-                      for what in ("rejected_frames", "refused_links")) < 2:
-                self.assertLess(time.monotonic(), end, "".join(a.log + b.log))
-                time.sleep(0.1)
+    def test_one_without_a_certificate_shares_nothing(self):
+        with self.member("a") as a, self.member("b", certificate="") as b:
+            both = self.wait_status(lambda s: len(s["instances"]) == 2 and s["incompatible"], "nothing is said of it")
+            self.assertIn("TLS", both["incompatible"][0]["why"])
             for instance in (a, b):
-                self.assertTrue(instance.wait_log("another token"), instance.log)
-                said = [line for line in instance.log if "another token" in line and "--cluster-token-file" in line]
-                self.assertEqual(len(said), 1, instance.log)
+                self.assertTrue(instance.wait_log("cannot share memory"), instance.log)
+                self.assertEqual(instance.metric("cluster_peers"), 0)
 
     def test_wrong_flags_are_told_before_the_model_is_loaded(self):
-        token = ("--cluster-token", "t")
-        for flag, *others in (("--cluster", "http://x", *token), ("--cluster-token-file", self.etcd.url),
-                              ("--cluster-token-file", self.etcd.url, "--cluster-token-file", "/no/such/file"),
-                              ("--cluster-name", self.etcd.url, *token, "--cluster-name", "a/b"),
-                              ("--cluster-location", self.etcd.url, *token, "--cluster-location", b"rack\xff"),
-                              ("--cluster-location", self.etcd.url, *token, "--cluster-location", "r" * 257),
-                              ("--cluster-listen", self.etcd.url, *token, "--cluster-listen", "here"),
-                              ("--cluster-advertise-host", self.etcd.url, *token, "--cluster-listen", "0.0.0.0:0"),
-                              ("--cluster-advertise-host", self.etcd.url, *token, "--cluster-advertise-host", "h:1")):
+        tls = certificate_flags(self.folder, "a")
+        for flag, *others in (("--cluster", "http://x"),
+                              ("--cluster-ssl-keyfile", self.etcd.url, *tls[:2], *tls[4:]),
+                              ("--cluster-ssl-certfile", self.etcd.url, "--cluster-ssl-certfile", "/no/file", *tls[2:]),
+                              ("--cluster-ssl-certfile", self.etcd.url, *tls, "--cluster-name", "b"),
+                              ("--cluster-name", self.etcd.url, "--cluster-name", "a/b"),
+                              ("--cluster-location", self.etcd.url, "--cluster-location", b"rack\xff"),
+                              ("--cluster-location", self.etcd.url, "--cluster-location", "r" * 257),
+                              ("--cluster-listen", self.etcd.url, "--cluster-listen", "here"),
+                              ("--cluster-listen", self.etcd.url, "--cluster-listen", "10.1.2.3:0"),
+                              ("--cluster-advertise-host", self.etcd.url, *tls, "--cluster-listen", "0.0.0.0:0"),
+                              ("--cluster-advertise-host", self.etcd.url, "--cluster-advertise-host", "h:1")):
             wrong = subprocess.run([binary(), "serve", "/no/such/model", "--port", "0", "--cluster", *others],
                                    capture_output=True, env=clean_environment(), timeout=60)
             told = wrong.stderr.decode(errors="replace")

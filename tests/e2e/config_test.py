@@ -68,14 +68,14 @@ class CheckConfig(Folder):
 
     def test_the_settings_and_their_sources(self):
         path = self.write(f"model: {model_path()}\nmax-num-seqs: 64\napi-key: [hush-a, hush-b]\n"
-                          "cluster-token: hush-c\nenable-prefix-caching: false\n")
+                          "cluster-name: c\nenable-prefix-caching: false\n")
         result = self.check("--config", path, "--port", "9000", KVASIR_MAX_NUM_SEQS="65", KVASIR_HOST="::1")
         self.assertEqual((result.returncode, result.stderr), (0, ""))
         for name, source, value in (("model", f"{path}:1", model_path()), ("port", "flag", "9000"),
                                     ("max-num-seqs", "environment, KVASIR_MAX_NUM_SEQS", "65"),
                                     ("enable-prefix-caching", f"{path}:5", "off"), ("block-size", "default", "64"),
                                     ("api-key", f"{path}:3", "(not shown)"),
-                                    ("cluster-token", f"{path}:4", "(not shown)"),
+                                    ("cluster-name", f"{path}:4", "c"),
                                     ("shutdown-timeout", "default", "30")):
             self.assertRegex(result.stdout,
                              rf"(?m)^{name} +{re.escape(source)} +{re.escape(value)}$")

@@ -1,5 +1,7 @@
 #include "cluster/transport/cluster_transport.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <chrono>
 #include <utility>
@@ -10,6 +12,7 @@
 namespace kvasir {
 namespace {
 
+constexpr size_t kMaxInstanceBytes = 255;
 constexpr size_t kMostMessageBytes = size_t{1} << 30;  // gRPC counts in int
 
 }  // namespace
@@ -18,9 +21,6 @@ Status check_options(const TransportOptions& options) {
   if (options.self.instance.empty() || options.self.instance.size() > kMaxInstanceBytes) {
     return error(ErrorCode::kInvalidArgument, "an instance's name of {} bytes: give it 1 to {}",
                  options.self.instance.size(), kMaxInstanceBytes);
-  }
-  if (options.token.empty()) {
-    return error(ErrorCode::kInvalidArgument, "no cluster token: give every instance the same one");
   }
   if (options.max_message_bytes > kMostMessageBytes) {
     return error(ErrorCode::kInvalidArgument, "messages of {} bytes: allow {} at most",
@@ -37,7 +37,6 @@ Status check_options(const TransportOptions& options) {
 
 ClusterTransport::ClusterTransport(TransportOptions options)
     : options_(std::move(options)),
-      token_(digest_token(options_.token)),
       tick_(std::clamp(options_.send_deadline / 20, 5 * kNanosPerMilli, 100 * kNanosPerMilli)),
       life_(options_.self.epoch) {}
 
@@ -146,34 +145,19 @@ TransportStats ClusterTransport::stats() const {
   return stats_;
 }
 
-Result<FrameHeader> ClusterTransport::admit(std::span<const std::byte> header, uint64_t payload_bytes) {
-  Result<FrameHeader> frame = parse_header(header, token_, options_.max_message_bytes);
-  if (!frame.ok() && frame.status().code() == ErrorCode::kInvalidArgument) tell_of_token(header);
-  if (frame.ok() && frame->payload_bytes != payload_bytes) {
-    frame = error(ErrorCode::kCorrupt, "a frame of {} announces {} bytes and brings {}", frame->from.instance,
-                  frame->payload_bytes, payload_bytes);
+Status ClusterTransport::admit(const PeerId& from, uint64_t life, const std::vector<std::string>* certified) {
+  Status fine = check_life(from, life);
+  if (certified != nullptr &&
+      std::find(certified->begin(), certified->end(), from.instance) == certified->end()) {
+    fine = error(ErrorCode::kInvalidArgument, "the certificate of '{}' is not that of '{}'",
+                 fmt::join(*certified, "', '"), from.instance);
+    // Said once, for whoever has a certificate can try as often as it likes.
+    if (!told_of_name_.exchange(true)) {
+      log_warning("cluster: {}: its sender is not heard; /metrics counts what is rejected", fine.message());
+    }
   }
-  if (frame.ok()) {
-    const Status meant = check_life(frame->from, frame->to_epoch);
-    if (!meant.ok()) frame = meant;
-  }
-  if (!frame.ok()) count_rejected();
-  return frame;
-}
-
-void ClusterTransport::tell_of_token(std::span<const std::byte> header) {
-  if (told_of_token_.exchange(true)) return;
-  // The sender can claim any name: only that of a known peer is worth logging.
-  std::string sender = "a stranger";
-  {
-    std::lock_guard lock(mutex_);
-    const auto known = peers_.find(std::string(sender_named(header)));
-    if (known != peers_.end()) sender = fmt::format("instance {} at {}", known->first, known->second.address);
-  }
-  log_warning(
-      "cluster: {} sends with another token and is not heard: give every instance the same "
-      "--cluster-token-file (this is said once; /metrics counts what is rejected)",
-      sender);
+  if (!fine.ok()) count_rejected();
+  return fine;
 }
 
 Status ClusterTransport::check_life(const PeerId& from, uint64_t life) const {
@@ -240,18 +224,6 @@ void ClusterTransport::count_rejected() {
 void ClusterTransport::count_refused() {
   std::lock_guard lock(mutex_);
   ++stats_.refused_links;
-}
-
-std::vector<std::byte> ClusterTransport::header(FrameKind kind, uint64_t life, const PeerId& to,
-                                                uint64_t sequence, uint64_t payload_bytes,
-                                                uint64_t message_bytes) const {
-  return encode_header({.kind = kind,
-                        .from = {options_.self.instance, life},
-                        .to_epoch = to.epoch,
-                        .sequence = sequence,
-                        .payload_bytes = payload_bytes,
-                        .message_bytes = message_bytes},
-                       token_);
 }
 
 }  // namespace kvasir

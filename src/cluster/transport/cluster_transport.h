@@ -1,9 +1,9 @@
 // What the transports share: the peers that are introduced, the messages that have arrived, the peers that
 // are lost. A transport adds the links.
 //
-// A *link* carries frames one way, from introduce() to forget() or loss; acknowledgements (FrameKind::kTaken)
-// come back along it. Only the link to a peer decides whether the peer is alive, never the link from it:
-// that one also ends when the peer forgets us.
+// A *link* carries frames one way, from introduce() to forget() or loss; acknowledgements come back along it.
+// Only the link to a peer decides whether the peer is alive, never the link from it: that one also ends when
+// the peer forgets us.
 #pragma once
 
 #include <atomic>
@@ -11,14 +11,12 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
-#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "cluster/transport/frame.h"
 #include "cluster/transport/transport_options.h"
 #include "contract/peer_transport.h"
 
@@ -62,8 +60,10 @@ class ClusterTransport : public PeerTransport {
   virtual void post(LinkId link, std::vector<std::byte> message) = 0;
 
   // What a transport reports, from any thread, holding no lock that the calls above take.
-  // A frame that arrived: its header if it is of this cluster and for this life; other frames are counted.
-  Result<FrameHeader> admit(std::span<const std::byte> header, uint64_t payload_bytes);
+  // Whether a sender may begin a link to that life of ours. `certified`: whom its certificate names; null:
+  // there is no TLS. kUnavailable: that life is over; kInvalidArgument: it claims to be another. An error is
+  // counted.
+  Status admit(const PeerId& from, uint64_t life, const std::vector<std::string>* certified);
   // The next message in order that arrived for that life of ours. An error: the sender must be cut off,
   // because too much waits (kExhausted) or that life is over (kUnavailable).
   Status deliver(const PeerId& from, uint64_t life, std::vector<std::byte> message);
@@ -74,9 +74,6 @@ class ClusterTransport : public PeerTransport {
   void count_rejected();
   void count_refused();
 
-  // The header of a frame that this life of ours sends.
-  std::vector<std::byte> header(FrameKind kind, uint64_t life, const PeerId& to, uint64_t sequence,
-                                uint64_t payload_bytes = 0, uint64_t message_bytes = 0) const;
   // Call once, before the transport is shared.
   void set_address(std::string address) { address_ = std::move(address); }
   const TransportOptions& options() const { return options_; }
@@ -96,19 +93,16 @@ class ClusterTransport : public PeerTransport {
     size_t waiting_bytes = 0;
   };
   void drop_locked(const std::string& instance);
-  // A frame carries another token: logs one line, the first time.
-  void tell_of_token(std::span<const std::byte> header);
   // kUnavailable: it is not the current life.
   Status check_life(const PeerId& from, uint64_t life) const;
 
   const TransportOptions options_;
-  const TokenDigest token_;
   const Nanos tick_;
   const MonotonicClock clock_;
   std::string address_;  // constant after construction
 
   std::atomic<uint64_t> life_;  // written under the lock
-  std::atomic<bool> told_of_token_{false};
+  std::atomic<bool> told_of_name_{false};
 
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;

@@ -16,10 +16,14 @@
 #include <vector>
 
 #include "cluster/transport/cluster_transport.h"
+#include "cluster/transport/connection_gate.h"
 #include "cluster/transport/link_state.h"
 #include "cluster/transport/peer_stream.grpc.pb.h"
 
 namespace kvasir {
+
+// Of the frames of peer_stream.proto.
+constexpr uint32_t kFramesVersion = 3;
 
 class GrpcTransport final : public ClusterTransport {
  public:
@@ -47,14 +51,14 @@ class GrpcTransport final : public ClusterTransport {
   // gRPC has ended the call.
   void arrival_done(Arrival* arrival);
   grpc::ServerBidiReactor<Frame, Frame>* make_arrival(grpc::CallbackServerContext& context);
-  Result<std::shared_ptr<Link>> make_link(LinkId id, uint64_t life, const PeerId& peer,
-                                          const std::string& address);
-  Frame frame(FrameKind kind, uint64_t life, const PeerId& to, uint64_t sequence,
-              const std::vector<std::byte>& message) const;
+  Result<std::shared_ptr<grpc::Channel>> channel_to(const PeerId& peer, const std::string& address) const;
   void run();
 
+  std::shared_ptr<grpc::ServerCredentials> credentials_;
   std::unique_ptr<Service> service_;
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
   std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<ConnectionGate> gate_;
   std::thread thread_;
 
   // Taken inside ClusterTransport's lock, never the other way round; a link's own lock is taken inside this
@@ -62,10 +66,10 @@ class GrpcTransport final : public ClusterTransport {
   mutable std::mutex links_mutex_;  // guards what follows
   std::condition_variable changed_;
   std::map<LinkId, std::shared_ptr<Link>> links_;
-  std::set<Arrival*> arrivals_;              // each deletes itself when gRPC has ended it
-  size_t living_links_ = 0;                  // outgoing links that gRPC has not ended
-  std::vector<std::shared_ptr<Link>> done_;  // to be released by a thread of ours, under no lock
-  std::vector<std::pair<LinkId, std::string>> unreachable_;  // links that could not begin, and why
+  std::set<Arrival*> arrivals_;                        // each deletes itself when gRPC has ended it
+  size_t living_links_ = 0;                            // outgoing links that gRPC has not ended
+  std::vector<std::shared_ptr<Link>> done_;            // to be released by a thread of ours, under no lock
+  std::vector<std::pair<LinkId, std::string>> ended_;  // links of which link_lost() is to be told, and why
   bool stop_ = false;
 
   RunTime run_time_;  // of the thread

@@ -10,30 +10,22 @@
 #include <vector>
 
 #include "cluster/transport/grpc_links.h"
-#include "cluster/transport/socket_address.h"
 
 namespace kvasir {
 
-// A socket that connects asynchronously; a failure to connect shows when it is used. kIo: too many sockets
-// are open.
-Result<int> connecting_socket(const SocketAddress& at);
-// Uses a duplicate of the socket. kIo: too many sockets are open.
-Result<std::shared_ptr<grpc::Channel>> channel_over(int socket_fd);
-
-// Thread-safe. Lives until gRPC has ended the call, which is soon after end().
+// Thread-safe. Lives until gRPC has ended the call. That is soon after end(), or, while a write waits for a
+// peer that hangs, when the system has given the connection up.
 class GrpcTransport::Link final : public grpc::ClientBidiReactor<Frame, Frame> {
  public:
-  // `socket_fd` is connecting or connected to the peer; the link takes ownership of it.
-  Link(GrpcTransport& transport, LinkId id, uint64_t life, PeerId peer, int socket_fd,
-       const std::shared_ptr<grpc::Channel>& channel);
-  ~Link() override;
-  // Call once. `self` keeps the link alive.
-  void begin(std::shared_ptr<Link> self);
-  void push(FrameKind kind, std::vector<std::byte> message);
+  Link(GrpcTransport& transport, LinkId id, const std::shared_ptr<grpc::Channel>& channel)
+      : transport_(transport), id_(id), stub_(cluster::PeerStream::NewStub(channel)) {}
+  // Call once, with the greeting. `self` keeps the link alive.
+  void begin(std::shared_ptr<Link> self, Frame hello);
+  void push(Frame frame);
   // Ends the link for the given reason; empty: the reason that gRPC gives.
   void end(const std::string& why);
-  // Ends the link if the far end takes nothing.
-  void check(Nanos run_now);
+  // Whether the far end takes nothing.
+  bool overdue(Nanos run_now);
 
   void OnReadDone(bool ok) override;
   void OnWriteDone(bool ok) override;
@@ -44,24 +36,14 @@ class GrpcTransport::Link final : public grpc::ClientBidiReactor<Frame, Frame> {
 
   GrpcTransport& transport_;
   const LinkId id_;
-  const uint64_t life_;  // of ours
-  const PeerId peer_;
-  // The connection, which gRPC uses too. gRPC ends no call while a write waits for a peer that hangs;
-  // shutting down the socket ends the write.
-  const int socket_;
   const std::unique_ptr<cluster::PeerStream::Stub> stub_;
   grpc::ClientContext context_;
   std::shared_ptr<Link> self_;
   Frame incoming_;  // of the read under way
 
   std::mutex mutex_;  // guards what follows
-  struct Waiting {
-    FrameKind kind;
-    std::vector<std::byte> message;
-  };
-  std::deque<Waiting> queue_;
+  std::deque<Frame> queue_;
   Frame outgoing_;  // of the write under way
-  size_t outgoing_bytes_ = 0;
   bool writing_ = false;
   bool ended_ = false;
   std::string why_;
@@ -85,13 +67,13 @@ class GrpcTransport::Arrival final : public grpc::ServerBidiReactor<Frame, Frame
  private:
   // Takes the frame that was read. Not ok: the frame is refused.
   grpc::Status take();
+  Status greet(const cluster::Hello& hello);
   void finish(const grpc::Status& status);
 
   GrpcTransport& transport_;
   grpc::CallbackServerContext& context_;
   Frame incoming_;  // of the read under way
   PeerId from_;     // only read callbacks write it, before the first report
-  uint64_t next_ = 0;
 
   std::mutex mutex_;  // guards what follows
   // The life of ours to which it sends; 0: nothing has arrived yet. Only read callbacks write it, so they

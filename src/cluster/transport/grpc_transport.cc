@@ -1,12 +1,12 @@
 #include "cluster/transport/grpc_transport.h"
 
-#include <unistd.h>
-
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
 #include "base/check.h"
 #include "base/heap.h"
+#include "cluster/tls/grpc_credentials.h"
 #include "cluster/transport/grpc_links.h"
 #include "cluster/transport/grpc_streams.h"
 #include "cluster/transport/socket_address.h"
@@ -14,14 +14,16 @@
 namespace kvasir {
 namespace {
 
-constexpr size_t kMaxStreams = 1024;
-constexpr int kFrameSlack = 4096;  // what a frame is longer than its message, at most
-constexpr auto kGoodbye = std::chrono::seconds(10);
+constexpr int kFrameSlack = 4096;   // what a frame is longer than its message, at most
+constexpr int kReportBytes = 4096;  // more than any report takes
+// How much longer than by the deadline the system may take to give a connection up.
+constexpr Nanos kGoodbye = 10 * kNanosPerSecond;
+constexpr int kNever = 1'000'000'000;  // ms
 
 // A call that ends as it begins.
 class RefusedStream final : public grpc::ServerBidiReactor<cluster::PeerFrame, cluster::PeerFrame> {
  public:
-  RefusedStream() { Finish({grpc::StatusCode::RESOURCE_EXHAUSTED, "too many connections"}); }
+  RefusedStream() { Finish({grpc::StatusCode::UNAVAILABLE, "it leaves"}); }
   void OnDone() override { delete this; }
 };
 
@@ -55,20 +57,34 @@ Status GrpcTransport::start() {
                  "--cluster-listen {} is no address that peers can reach: give --cluster-advertise-host",
                  options().listen);
   }
+  if (!options().tls && !at.is_loopback()) {
+    return error(ErrorCode::kInvalidArgument,
+                 "--cluster-listen {} is not of this machine alone, which takes TLS: give "
+                 "--cluster-ssl-certfile, --cluster-ssl-keyfile and --cluster-ssl-ca-certs",
+                 options().listen);
+  }
+  credentials_ = server_credentials(options().tls);
   service_ = std::make_unique<Service>(*this);
   grpc::ServerBuilder builder;
-  int port = 0;
-  builder.AddListeningPort(join_address(at.host(), at.port()), grpc::InsecureServerCredentials(), &port);
+  acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, credentials_);
   builder.RegisterService(service_.get());
   builder.SetMaxReceiveMessageSize(static_cast<int>(options().max_message_bytes) + kFrameSlack);
-  // Else two instances could listen on one port, and each get half of the connections.
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 1);
   server_ = builder.BuildAndStart();
-  if (!server_ || port == 0)
-    return error(ErrorCode::kIo, "--cluster-listen: cannot listen on {}; choose another host or port",
-                 options().listen);
+  if (!server_) return error(ErrorCode::kIo, "gRPC does not start for the cluster's peers");
+  const auto take = [acceptor = acceptor_.get()](int fd) {
+    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+    connection.fd = fd;
+    acceptor->HandleNewConnection(&connection);
+  };
+  gate_ = std::make_unique<ConnectionGate>(options().gate, take, [this] { count_refused(); });
+  if (const Status listens = gate_->listen(at); !listens.ok()) {
+    return error(ErrorCode::kIo, "--cluster-listen: cannot listen on {}: {}; choose another host or port",
+                 options().listen, listens.message());
+  }
   const std::string host = options().advertise_host.empty() ? at.host() : options().advertise_host;
-  set_address(join_address(host, static_cast<uint16_t>(port)));
+  set_address(join_address(host, gate_->port()));
   thread_ = std::thread([this] { run(); });
   return {};
 }
@@ -83,43 +99,65 @@ GrpcTransport::~GrpcTransport() {
   changed_.notify_all();
   if (thread_.joinable()) thread_.join();
   for (const auto& link : links) link->end("leaving");
+  links.clear();
+  // The gate's thread, but not the gate, which arrivals know.
+  if (gate_) gate_->stop();
   if (server_) server_->Shutdown(std::chrono::system_clock::now());
   std::unique_lock lock(links_mutex_);
+  const auto patience = std::chrono::nanoseconds(2 * options().send_deadline + kGoodbye);
   const bool ended =
-      changed_.wait_for(lock, kGoodbye, [&] { return living_links_ == 0 && arrivals_.empty(); });
+      changed_.wait_for(lock, patience, [&] { return living_links_ == 0 && arrivals_.empty(); });
   KV_CHECK(ended, "links={} arrivals={}", living_links_, arrivals_.size());
   const auto done = std::exchange(done_, {});
   lock.unlock();  // as in run()
 }
 
 std::string GrpcTransport::wire() const {
-  return fmt::format("grpc, frames {}", kWireVersion);
+  return fmt::format("grpc, frames {}{}", kFramesVersion, options().tls ? ", TLS" : "");
 }
 
 void GrpcTransport::open_link(LinkId id, uint64_t life, const PeerId& peer, const std::string& address) {
-  const auto link = make_link(id, life, peer, address);
+  const auto channel = channel_to(peer, address);
   std::lock_guard lock(links_mutex_);
-  if (!link.ok()) {  // told by the thread: ClusterTransport's lock is held here
-    unreachable_.emplace_back(id, link.status().message());
+  if (!channel.ok()) {  // told by the thread: ClusterTransport's lock is held here
+    ended_.emplace_back(id, channel.status().message());
     changed_.notify_all();
     return;
   }
-  links_[id] = *link;
+  const auto link = std::make_shared<Link>(*this, id, *channel);
+  links_[id] = link;
   ++living_links_;
-  (*link)->begin(*link);
+  Frame frame;
+  cluster::Hello& hello = *frame.mutable_hello();
+  hello.set_version(kFramesVersion);
+  hello.set_instance(options().self.instance);
+  hello.set_epoch(life);
+  hello.set_to_epoch(peer.epoch);
+  link->begin(link, std::move(frame));
 }
 
-Result<std::shared_ptr<GrpcTransport::Link>> GrpcTransport::make_link(LinkId id, uint64_t life,
-                                                                      const PeerId& peer,
-                                                                      const std::string& address) {
+Result<std::shared_ptr<grpc::Channel>> GrpcTransport::channel_to(const PeerId& peer,
+                                                                 const std::string& address) const {
   KV_ASSIGN_OR_RETURN(const SocketAddress at, parse_address(address, Names::kNumeric));
-  KV_ASSIGN_OR_RETURN(const int socket_fd, connecting_socket(at));
-  auto channel = channel_over(socket_fd);
-  if (!channel.ok()) {
-    close(socket_fd);
-    return channel.status();
+  if (!options().tls && !at.is_loopback()) {
+    return error(ErrorCode::kInvalidArgument, "{} is not on this machine, which takes TLS", address);
   }
-  return std::make_shared<Link>(*this, id, life, peer, socket_fd, *channel);
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(kReportBytes);
+  arguments.SetMaxSendMessageSize(-1);
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // a connection for each link
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
+  // No pings; but the system gives up a connection whose far end takes nothing for so long
+  // (TCP_USER_TIMEOUT), and so ends a write that gRPC could not cancel.
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kNever);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
+                   static_cast<int>(std::max<Nanos>(options().send_deadline / kNanosPerMilli, 1)));
+  // Who answers must have the certificate of the peer that the directory names.
+  if (options().tls) arguments.SetSslTargetNameOverride(peer.instance);
+  const std::string target =
+      fmt::format("{}:{}", at.storage.ss_family == AF_INET6 ? "ipv6" : "ipv4", address);
+  return grpc::CreateCustomChannel(target, channel_credentials(options().tls.get()), arguments);
 }
 
 void GrpcTransport::close_link(LinkId id) {
@@ -133,7 +171,10 @@ void GrpcTransport::close_link(LinkId id) {
 void GrpcTransport::post(LinkId id, std::vector<std::byte> message) {
   std::lock_guard lock(links_mutex_);
   const auto it = links_.find(id);
-  if (it != links_.end()) it->second->push(FrameKind::kMessage, std::move(message));
+  if (it == links_.end()) return;
+  Frame frame;
+  frame.set_message(message.data(), message.size());
+  it->second->push(std::move(frame));
 }
 
 void GrpcTransport::link_done(LinkId id, std::shared_ptr<Link> link, const std::string& why) {
@@ -153,11 +194,7 @@ grpc::ServerBidiReactor<cluster::PeerFrame, cluster::PeerFrame>* GrpcTransport::
     grpc::CallbackServerContext& context) {
   const WaitsForMemory patient;
   std::unique_lock lock(links_mutex_);
-  if (stop_ || arrivals_.size() >= kMaxStreams) {
-    lock.unlock();
-    count_refused();
-    return new RefusedStream;
-  }
+  if (stop_) return new RefusedStream;
   auto arrival = std::make_unique<Arrival>(*this, context);
   arrivals_.insert(arrival.get());
   arrival->begin();
@@ -173,31 +210,30 @@ void GrpcTransport::arrival_done(Arrival* arrival) {
   delete arrival;
 }
 
-GrpcTransport::Frame GrpcTransport::frame(FrameKind kind, uint64_t life, const PeerId& to, uint64_t sequence,
-                                          const std::vector<std::byte>& message) const {
-  const std::vector<std::byte> head = header(kind, life, to, sequence, message.size(), message.size());
-  Frame made;
-  made.set_header(head.data(), head.size());
-  made.set_payload(message.data(), message.size());
-  return made;
-}
-
 // Deadlines, lives that are over, and word of what was taken.
 void GrpcTransport::run() {
   const WaitsForMemory patient;
   std::unique_lock lock(links_mutex_);
   while (!stop_) {
     run_now_ = run_time_.at(now());
-    for (auto& [id, link] : links_) link->check(run_now_);
+    for (auto it = links_.begin(); it != links_.end();) {
+      const auto [id, link] = *it;
+      const bool overdue = link->overdue(run_now_);
+      it = overdue ? links_.erase(it) : std::next(it);
+      if (!overdue) continue;
+      ended_.emplace_back(id,
+                          fmt::format("it took nothing for {:.0f} ms", to_millis(options().send_deadline)));
+      link->end(ended_.back().second);
+    }
     for (Arrival* arrival : arrivals_) arrival->look_after();
-    auto failed = std::exchange(unreachable_, {});
+    const auto ended = std::exchange(ended_, {});
     auto done = std::exchange(done_, {});
     lock.unlock();
-    for (const auto& [id, why] : failed) link_lost(id, why);
+    for (const auto& [id, why] : ended) link_lost(id, why);
     done.clear();
     lock.lock();
     changed_.wait_for(lock, std::chrono::nanoseconds(tick()),
-                      [&] { return stop_ || !unreachable_.empty() || !done_.empty(); });
+                      [&] { return stop_ || !ended_.empty() || !done_.empty(); });
   }
 }
 

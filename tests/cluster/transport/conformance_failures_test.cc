@@ -81,6 +81,21 @@ TEST_P(TransportFailures, AStoppedPeerIsLostByOurDeadline) {
   }
 }
 
+// What waits to be written to it has filled the socket, and no cancellation ends it.
+TEST_P(TransportFailures, AnEndGoesAlthoughAPeerHangs) {
+  constexpr Nanos kDeadline = kNanosPerSecond;
+  start(kDeadline);
+  ASSERT_NO_FATAL_FAILURE(meet(1));
+  peer_->signal(SIGSTOP);
+  for (uint32_t i = 0; i < 20; ++i) {
+    ASSERT_TRUE(transport_->send(peer_->id(), numbered(i, size_t{4} << 20)).ok());
+  }
+  const Nanos began = clock_.now();
+  transport_.reset();
+  EXPECT_LT(clock_.now() - began, 5 * kDeadline);
+  peer_->signal(SIGCONT);
+}
+
 TEST_P(TransportFailures, AnIdleStoppedPeerThatContinuesWasNeverLost) {
   start();
   ASSERT_NO_FATAL_FAILURE(meet(1));

@@ -46,30 +46,6 @@ TEST_P(TransportLimits, OfAStrangerNothingIsReceived) {
   EXPECT_TRUE(left->lost().empty());
 }
 
-TEST_P(TransportLimits, AnotherClustersTokenIsRefused) {
-  TransportOptions options = options_of(GetParam(), left_id_);
-  options.token = "another cluster";
-  testing::internal::CaptureStderr();
-  const auto left = make_with(options), right = make(right_id_);
-  right->introduce(left_id_, left->address());
-  for (uint64_t time = 1; time <= 2; ++time) {
-    left->introduce(right_id_, right->address());
-    for (uint32_t i = 0; i < 3; ++i) {
-      if (!left->send(right_id_, numbered(i, 100)).ok()) break;  // it knows already
-    }
-    EXPECT_EQ(take_lost(*left), (std::vector<PeerId>{right_id_}));
-    EXPECT_TRUE(eventually([&] { return right->stats().refused_links >= time; }));
-    EXPECT_GE(right->stats().rejected_frames, time);
-  }
-  const std::string log = testing::internal::GetCapturedStderr();
-  const std::string line = "instance left at " + left->address() + " sends with another token";
-  EXPECT_NE(log.find(line), std::string::npos) << log;
-  EXPECT_EQ(log.find(line), log.rfind(line)) << log;
-  EXPECT_NE(log.find("--cluster-token-file"), std::string::npos) << log;
-  EXPECT_TRUE(right->receive().empty());
-  EXPECT_EQ(right->stats().unknown_frames, 0u);
-}
-
 TEST_P(TransportLimits, WhatIsForAnotherLifeIsRefused) {
   const auto left = make(left_id_), right = make(right_id_);
   right->introduce(left_id_, left->address());
@@ -174,6 +150,10 @@ TEST_P(TransportLimits, AnAddressThatIsTakenOrUnusableIsAnError) {
   EXPECT_EQ(GetParam().make(options).status().code(), ErrorCode::kInvalidArgument);
   options.listen = "0.0.0.0:0";
   options.advertise_host = "127.0.0.1";
+  if (!options.tls) {  // without it the port must be this machine's alone
+    EXPECT_EQ(GetParam().make(options).status().code(), ErrorCode::kInvalidArgument);
+    return;
+  }
   const auto right = make_with(options);
   EXPECT_EQ(right->address().substr(0, 10), "127.0.0.1:");
   left->introduce(right_id_, right->address());

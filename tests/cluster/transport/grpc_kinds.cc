@@ -4,7 +4,7 @@
 namespace kvasir::test {
 
 std::vector<TransportKind> transport_kinds() {
-  return {{"Grpc", &make_grpc_transport}};
+  return {{"Plain", &make_grpc_transport, false}, {"Tls", &make_grpc_transport, true}};
 }
 
 }  // namespace kvasir::test

@@ -34,10 +34,21 @@ void PrintTo(const TransportKind& kind, std::ostream* out) {
   *out << kind.name;
 }
 
-TransportOptions options_of(const TransportKind&, const PeerId& self) {
+const ClusterAuthority& authority() {
+  static const ClusterAuthority the_one = [] {
+    constexpr const char* kFolder = "KVASIR_TEST_AUTHORITY";
+    if (const char* folder = std::getenv(kFolder)) return ClusterAuthority(folder);
+    ClusterAuthority made;
+    setenv(kFolder, made.path().c_str(), 1);
+    return made;
+  }();
+  return the_one;
+}
+
+TransportOptions options_of(const TransportKind& kind, const PeerId& self) {
   TransportOptions options;
   options.self = self;
-  options.token = "one cluster";
+  if (kind.tls) options.tls = authority().tls(self.instance);
   return options;
 }
 

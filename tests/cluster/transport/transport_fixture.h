@@ -9,12 +9,14 @@
 #include <vector>
 
 #include "cluster/transport/cluster_transport.h"
+#include "support/cluster_certificates.h"
 
 namespace kvasir::test {
 
 struct TransportKind {
   std::string name;
   Result<std::unique_ptr<ClusterTransport>> (*make)(TransportOptions);
+  bool tls = false;
 };
 void PrintTo(const TransportKind& kind, std::ostream* out);
 
@@ -23,6 +25,9 @@ std::vector<TransportKind> transport_kinds();
 
 // Waits bounded by this end a test that would hang.
 constexpr Nanos kPatience = 20 * kNanosPerSecond;
+
+// The authority of this program, and of the peers that it starts.
+const ClusterAuthority& authority();
 
 TransportOptions options_of(const TransportKind& kind, const PeerId& self);
 
