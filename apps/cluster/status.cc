@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 
 #include "apps/cluster/report.h"
+#include "apps/flags/cluster_flags.h"
 #include "apps/flags/command_line.h"
 #include "apps/flags/runtime_flags.h"
 #include "base/clock.h"
@@ -17,7 +18,12 @@ namespace {
 Status print_cluster(const ClusterStatusOptions& options) {
   const Result<EtcdAddress> address = parse_etcd_address(options.directory);
   if (!address.ok()) return error(address.status().code(), "--cluster: {}", address.status().message());
-  const Result<ClusterContents> contents = read_cluster(*address, from_seconds(options.timeout_s));
+  std::shared_ptr<const ClusterTls> tls;
+  if (options.tls_files.on()) {
+    KV_ASSIGN_OR_RETURN(tls, ClusterTls::load(options.tls_files));
+  }
+  KV_RETURN_IF_ERROR(check_endpoints(*address, tls != nullptr));
+  const Result<ClusterContents> contents = read_cluster(*address, from_seconds(options.timeout_s), tls);
   if (!contents.ok()) {
     return error(contents.status().code(), "--cluster {}: {}", options.directory,
                  contents.status().message());
@@ -37,6 +43,7 @@ void add_cluster_status_flags(CLI::App& app, ClusterStatusOptions& options) {
   app.add_option("--cluster", options.directory,
                  "Directory of the cluster, etcd://HOST:2379[,HOST:2379][/NAME]: as for serve")
       ->required();
+  add_cluster_tls_flags(app, options.tls_files);
   app.add_flag("--json", options.json, "One JSON document, rather than tables");
   app.add_option("--timeout", options.timeout_s, "Seconds that an etcd endpoint may take for an answer")
       ->check(between(0.01, 3600.0))

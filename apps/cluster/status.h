@@ -3,6 +3,8 @@
 
 #include <string>
 
+#include "cluster/tls/cluster_tls.h"
+
 namespace CLI {
 class App;
 }
@@ -11,6 +13,7 @@ namespace kvasir {
 
 struct ClusterStatusOptions {
   std::string directory;  // as ClusterOptions::directory
+  ClusterTlsFiles tls_files;
   bool json = false;
   double timeout_s = 2;  // of one call to the directory
 };

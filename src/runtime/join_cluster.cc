@@ -114,6 +114,7 @@ Status complete_cluster_options(ClusterOptions& flags) {
   const Result<EtcdAddress> directory = parse_etcd_address(flags.directory);
   if (!directory.ok()) return error(directory.status().code(), "--cluster: {}", directory.status().message());
   KV_RETURN_IF_ERROR(complete_identity(flags));
+  KV_RETURN_IF_ERROR(check_endpoints(*directory, flags.tls != nullptr));
   if (flags.location.empty()) flags.location = host_name();
   if (!is_location(flags.location)) {
     return error(ErrorCode::kInvalidArgument,
@@ -161,6 +162,7 @@ Result<JoinedCluster> join_cluster(const ClusterOptions& flags, const ClusterMod
   KV_ASSIGN_OR_RETURN(settings.address, parse_etcd_address(flags.directory));
   KV_ASSIGN_OR_RETURN(std::unique_ptr<ClusterTransport> transport, make_transport(flags));
   settings.ttl_s = flags.ttl_s;
+  settings.tls = flags.tls;
 
   cluster::NodeOptions options;
   options.self = member_of(flags, *transport, model);

@@ -13,6 +13,7 @@ import re
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -176,12 +177,14 @@ def connect_in(namespace, address, timeout):
 
 
 class Connection(http.client.HTTPConnection):
-    def __init__(self, namespace, port, timeout):
+    def __init__(self, namespace, port, timeout, tls=None):
         super().__init__("127.0.0.1", port, timeout=timeout)
-        self.namespace = namespace
+        self.namespace, self.tls = namespace, tls
 
     def connect(self):
         self.sock = connect_in(self.namespace, (self.host, self.port), self.timeout)
+        if self.tls:
+            self.sock = self.tls.wrap_socket(self.sock, server_hostname=self.host)
 
 
 def dies_with_me():
@@ -204,24 +207,34 @@ def free_ports(count):
 
 
 class Etcd:
-    def __init__(self, network, directory):
+    """tls: with a certificate of the authority in the directory, and for clients that have one."""
+
+    def __init__(self, network, directory, tls=True):
         self.network, self.directory = network, directory
         if network:
             network.add("etcd")
         self.namespace = network.namespace("etcd") if network else None
         self.host = network.address("etcd") if network else "127.0.0.1"
         self.port, self.peer_port = (2379, 2380) if network else free_ports(2)
+        self.tls = None
+        if tls:
+            certificate_flags(directory, "etcd", "127.0.0.1", self.host)
+            self.tls = ssl.create_default_context(cafile=directory / "ca.pem")
+            self.tls.load_cert_chain(directory / "etcd.pem", directory / "etcd-key.pem")
         self.process = None
         self.start()
 
     def start(self):
         listen = "0.0.0.0" if self.network else "127.0.0.1"
         peer = f"http://127.0.0.1:{self.peer_port}"
+        scheme = "https" if self.tls else "http"
+        certificates = ["--client-cert-auth", "--trusted-ca-file", self.directory / "ca.pem", "--cert-file",
+                        self.directory / "etcd.pem", "--key-file", self.directory / "etcd-key.pem"] if self.tls else []
         with open(self.directory / "etcd.log", "a") as log:
             self.process = subprocess.Popen(
                 [*on_host(self.network, "etcd"), "etcd", "--data-dir", self.directory / "etcd",
-                 "--listen-client-urls", f"http://{listen}:{self.port}",
-                 "--advertise-client-urls", f"http://{self.host}:{self.port}",
+                 "--listen-client-urls", f"{scheme}://{listen}:{self.port}",
+                 "--advertise-client-urls", f"{scheme}://{self.host}:{self.port}", *certificates,
                  "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
                  "--initial-cluster", f"default={peer}"],
                 stdout=log, stderr=log, stdin=subprocess.DEVNULL, preexec_fn=dies_with_me)
@@ -240,7 +253,7 @@ class Etcd:
     def range(self, start, end=None):
         """{key: value} of a range of keys; of a prefix, without `end`."""
         end = end or start[:-1] + chr(ord(start[-1]) + 1)
-        connection = Connection(self.namespace, self.port, 10)
+        connection = Connection(self.namespace, self.port, 10, self.tls)
         try:
             code = lambda text: base64.b64encode(text.encode()).decode()  # noqa: E731
             connection.request("POST", "/v3/kv/range", json.dumps({"key": code(start), "range_end": code(end)}))

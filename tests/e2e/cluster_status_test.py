@@ -24,9 +24,10 @@ class ClusterStatus(unittest.TestCase):
         self.folder = pathlib.Path(folder.name)
         self.etcd = Etcd(None, self.folder)
         self.addCleanup(self.etcd.kill)
+        self.tls = certificate_flags(self.folder, "reader")
 
     def status(self):
-        result = run("cluster", "status", "--json", KVASIR_CLUSTER=self.etcd.url)
+        result = run("cluster", "status", "--json", *self.tls, KVASIR_CLUSTER=self.etcd.url)
         self.assertEqual((result.returncode, result.stderr), (0, ""))
         return json.loads(result.stdout)
 
@@ -45,12 +46,12 @@ class ClusterStatus(unittest.TestCase):
                       "--no-enable-prefix-caching", *flags, memory="16MiB")
 
     def test_what_is_not_there(self):
-        table = run("cluster", "status", "--cluster", self.etcd.url)
+        table = run("cluster", "status", *self.tls, "--cluster", self.etcd.url)
         self.assertEqual((table.returncode, table.stdout), (0, f"cluster '{NAME}': no instances, no gManager\n"))
         self.assertEqual(self.status()["instances"], [])
         self.etcd.kill()
         for url, said in ((self.etcd.url, self.etcd.url), ("http://x", "etcd://"), ("etcd://127.0.0.1:0", "--cluster")):
-            down = run("cluster", "status", "--cluster", url, "--timeout", "0.5")
+            down = run("cluster", "status", *self.tls, "--cluster", url, "--timeout", "0.5")
             self.assertEqual((down.returncode, down.stdout), (1, ""), url)
             self.assertEqual(len(down.stderr.splitlines()), 1, down.stderr)
             self.assertTrue(down.stderr.startswith("kvasir cluster status: --cluster"), down.stderr)
@@ -89,7 +90,7 @@ class ClusterStatus(unittest.TestCase):
                                              "no query was measured", seconds=120)
             link = next(link for link in measured["links"] if "latency_us" in link)
             self.assertEqual((link["from"], link["to"]), ("a", "b"))
-            table = run("cluster", "status", "--cluster", self.etcd.url).stdout
+            table = run("cluster", "status", *self.tls, "--cluster", self.etcd.url).stdout
             self.assertRegex(table, rf"^cluster '{NAME}': 2 instances, gManager [ab] \(term \d+\)\n")
             self.assertRegex(table, r"\nb +[0-9a-f]{8} +(leads|member)[a-z, ]* +\d+ \(\d+\.\d MiB\) ")
             self.assertIn("\nlinks, as measured by the asking instance\n", table)
@@ -102,13 +103,27 @@ class ClusterStatus(unittest.TestCase):
             self.assertEqual(gone["instances"][0]["instance"], "a")
             self.assertEqual(a.stop(), 0)
 
-    def test_one_without_a_certificate_shares_nothing(self):
-        with self.member("a") as a, self.member("b", certificate="") as b:
-            both = self.wait_status(lambda s: len(s["instances"]) == 2 and s["incompatible"], "nothing is said of it")
-            self.assertIn("TLS", both["incompatible"][0]["why"])
-            for instance in (a, b):
-                self.assertTrue(instance.wait_log("cannot share memory"), instance.log)
-                self.assertEqual(instance.metric("cluster_peers"), 0)
+    def test_who_is_no_member_does_not_get_in(self):
+        """Without a certificate, or with one of another authority, etcd tells nothing."""
+        other = self.folder / "other"
+        other.mkdir()
+        for tls in ((), certificate_flags(other, "b")):
+            out = run("cluster", "status", *tls, "--cluster", self.etcd.url, "--timeout", "1")
+            self.assertEqual((out.returncode, len(out.stderr.splitlines())), (1, 1), out.stderr)
+            self.assertIn("does not answer", out.stderr)
+        self.assertEqual(self.status()["instances"], [])
+
+    def test_on_one_machine_none_needs_a_certificate(self):
+        plain = self.folder / "plain"
+        plain.mkdir()
+        self.etcd.kill()
+        self.etcd = Etcd(None, plain, tls=False)
+        self.addCleanup(self.etcd.kill)
+        self.tls = ()
+        with self.member("a", certificate="") as a, self.member("c", certificate="") as c:
+            self.wait_status(lambda s: len(s["ledger"]) == 2, "no ledger")
+            for instance in (a, c):
+                self.assertEqual(instance.metric("cluster_peers"), 1)
 
     def test_wrong_flags_are_told_before_the_model_is_loaded(self):
         tls = certificate_flags(self.folder, "a")

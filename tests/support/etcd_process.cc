@@ -55,10 +55,10 @@ int loopback_socket(uint16_t port, sockaddr_in& address) {
   return fd;
 }
 
-// Two ports that are free now.
-std::array<uint16_t, 2> free_ports() {
-  std::array<uint16_t, 2> ports{};
-  std::array<int, 2> sockets{};
+// Ports that are free now.
+std::array<uint16_t, 3> free_ports() {
+  std::array<uint16_t, 3> ports{};
+  std::array<int, 3> sockets{};
   for (size_t i = 0; i < ports.size(); ++i) {
     sockaddr_in address{};
     sockets[i] = loopback_socket(0, address);
@@ -82,13 +82,15 @@ bool EtcdProcess::installed() {
   return !find_etcd().empty();
 }
 
-EtcdProcess::EtcdProcess()
-    : folder_((std::filesystem::temp_directory_path() / "kvasir-etcd-XXXXXX").string()) {
+EtcdProcess::EtcdProcess(ClusterTlsFiles tls)
+    : tls_(std::move(tls)),
+      folder_((std::filesystem::temp_directory_path() / "kvasir-etcd-XXXXXX").string()) {
   KV_CHECK(::mkdtemp(folder_.data()) != nullptr, "cannot create {}", folder_);
   for (int tries = 0; tries < kStartTries; ++tries) {
     const auto ports = free_ports();
     port_ = ports[0];
     peer_port_ = ports[1];
+    plain_port_ = tls_.on() ? ports[2] : port_;
     if (start()) return;
     std::filesystem::remove_all(folder_ + "/data");
   }
@@ -126,19 +128,24 @@ void EtcdProcess::thaw() {
 }
 
 bool EtcdProcess::start() {
-  const std::string client = fmt::format("http://127.0.0.1:{}", port_);
+  const std::string plain = fmt::format("http://127.0.0.1:{}", plain_port_);
+  const std::string client = tls_.on() ? fmt::format("https://127.0.0.1:{},{}", port_, plain) : plain;
   const std::string peer = fmt::format("http://127.0.0.1:{}", peer_port_);
-  const std::vector<std::string> words = {find_etcd(),
-                                          "--data-dir=" + folder_ + "/data",
-                                          "--listen-client-urls=" + client,
-                                          "--advertise-client-urls=" + client,
-                                          "--listen-peer-urls=" + peer,
-                                          "--initial-advertise-peer-urls=" + peer,
-                                          "--initial-cluster=default=" + peer,
-                                          "--heartbeat-interval=20",
-                                          "--election-timeout=200",
-                                          "--logger=zap",
-                                          "--log-level=error"};
+  std::vector<std::string> words = {find_etcd(),
+                                    "--data-dir=" + folder_ + "/data",
+                                    "--listen-client-urls=" + client,
+                                    "--advertise-client-urls=" + client,
+                                    "--listen-peer-urls=" + peer,
+                                    "--initial-advertise-peer-urls=" + peer,
+                                    "--initial-cluster=default=" + peer,
+                                    "--heartbeat-interval=20",
+                                    "--election-timeout=200",
+                                    "--logger=zap",
+                                    "--log-level=error"};
+  if (tls_.on()) {
+    words.insert(words.end(), {"--cert-file=" + tls_.certfile, "--key-file=" + tls_.keyfile,
+                               "--trusted-ca-file=" + tls_.ca_certs, "--client-cert-auth"});
+  }
   std::vector<char*> arguments;
   for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
   arguments.push_back(nullptr);
@@ -175,7 +182,7 @@ bool EtcdProcess::answers() const {
 
 std::string EtcdProcess::post(const std::string& path, const std::string& body) const {
   sockaddr_in address{};
-  const int fd = loopback_socket(port_, address);
+  const int fd = loopback_socket(plain_port_, address);
   const timeval timeout{2, 0};
   ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
   const std::string request =

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <string>
 
+#include "cluster/tls/cluster_tls.h"
+
 namespace kvasir::test {
 
 // Starting, stopping and the like end the test program if they fail, with etcd's log. Not thread-safe; the
@@ -15,8 +17,8 @@ class EtcdProcess {
   // Whether there is an etcd to start (Debian: etcd-server). Cases skip where there is none.
   static bool installed();
 
-  // Starts it, and waits until it answers.
-  EtcdProcess();
+  // Starts it, and waits until it answers. With files, port() speaks TLS and asks for certificates.
+  explicit EtcdProcess(ClusterTlsFiles tls = {});
   ~EtcdProcess();
   EtcdProcess(const EtcdProcess&) = delete;
   EtcdProcess& operator=(const EtcdProcess&) = delete;
@@ -40,9 +42,11 @@ class EtcdProcess {
   bool start();
   bool answers() const;
 
+  const ClusterTlsFiles tls_;
   std::string folder_;
   uint16_t port_ = 0;
   uint16_t peer_port_ = 0;
+  uint16_t plain_port_ = 0;  // without TLS: the same as port_, or one for the test alone
   pid_t pid_ = -1;
 };
 

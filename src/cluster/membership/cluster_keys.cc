@@ -39,9 +39,10 @@ ClusterContents contents_of(const ClusterKeys& keys, const EtcdSnapshot& snapsho
   return out;
 }
 
-Result<ClusterContents> read_cluster(const EtcdAddress& address, Nanos timeout) {
+Result<ClusterContents> read_cluster(const EtcdAddress& address, Nanos timeout,
+                                     std::shared_ptr<const ClusterTls> tls) {
   const ClusterKeys keys(address.cluster);
-  EtcdClient client(address.endpoints, timeout);
+  EtcdClient client(address.endpoints, timeout, std::move(tls));
   KV_ASSIGN_OR_RETURN(const EtcdSnapshot snapshot, client.range(keys.followed));
   ClusterContents out = contents_of(keys, snapshot);
   for (const Member& member : out.members) {

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -18,6 +19,7 @@
 #include "cluster/membership/etcd_address.h"
 #include "cluster/membership/etcd_types.h"
 #include "cluster/membership/membership.h"
+#include "cluster/tls/cluster_tls.h"
 
 namespace kvasir {
 
@@ -59,6 +61,7 @@ ClusterContents contents_of(const ClusterKeys& keys, const EtcdSnapshot& snapsho
 
 // The present members and what they have published, for a reader that is not a member. `timeout` applies to
 // one endpoint for one call; there is one call for each member and one more. Errors as EtcdClient.
-Result<ClusterContents> read_cluster(const EtcdAddress& address, Nanos timeout);
+Result<ClusterContents> read_cluster(const EtcdAddress& address, Nanos timeout,
+                                     std::shared_ptr<const ClusterTls> tls = nullptr);
 
 }  // namespace kvasir

@@ -1,5 +1,8 @@
 #include "cluster/membership/etcd_address.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+
 #include <algorithm>
 #include <charconv>
 #include <optional>
@@ -57,6 +60,24 @@ bool is_cluster_name(std::string_view name) {
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' ||
            c == '-' || c == '_';
   });
+}
+
+Status check_endpoints(const EtcdAddress& address, bool tls) {
+  const auto is_here = [](const HostPort& endpoint) {
+    in_addr v4{};
+    const bool is_v4 = inet_pton(AF_INET, endpoint.host.c_str(), &v4) == 1;
+    return endpoint.host == "localhost" || endpoint.host == "::1" ||
+           (is_v4 && ntohl(v4.s_addr) >> 24 == IN_LOOPBACKNET);
+  };
+  for (const HostPort& endpoint : address.endpoints) {
+    if (tls || is_here(endpoint)) continue;
+    return error(
+        ErrorCode::kInvalidArgument,
+        "--cluster: etcd at {} is not on this machine, which takes TLS: give --cluster-ssl-certfile, "
+        "--cluster-ssl-keyfile and --cluster-ssl-ca-certs, too",
+        endpoint.to_string());
+  }
+  return {};
 }
 
 Result<EtcdAddress> parse_etcd_address(std::string_view text) {

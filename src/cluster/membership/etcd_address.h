@@ -26,6 +26,9 @@ struct EtcdAddress {
 // The default port is 2379. kInvalidArgument: it is not such an address.
 Result<EtcdAddress> parse_etcd_address(std::string_view text);
 
+// Without TLS etcd is used only on this machine. kInvalidArgument: an endpoint is elsewhere.
+Status check_endpoints(const EtcdAddress& address, bool tls);
+
 // Whether it may name a cluster or an instance: 1 to 64 letters, digits, '.', '_', '-'.
 bool is_cluster_name(std::string_view name);
 

@@ -1,5 +1,4 @@
-// etcd (3.4 or later), by its HTTP/JSON gateway. No TLS and no user: the directory belongs on the cluster's
-// own network.
+// etcd (3.4 or later), by gRPC.
 #pragma once
 
 #include <cstdint>
@@ -14,23 +13,24 @@
 #include "base/status.h"
 #include "cluster/membership/etcd_address.h"
 #include "cluster/membership/etcd_types.h"
+#include "cluster/tls/cluster_tls.h"
 
 namespace kvasir {
 
 // Every call tries the endpoints in turn, the last good one first, for `timeout` each. Errors of all calls:
 // kUnavailable: no endpoint answers, or etcd cannot serve the call now (no quorum, overloaded, cancel()).
-// kCorrupt: the answer is not etcd's. kUnsupported: etcd requires a user. kInvalidArgument: etcd refuses the
-// request. The client may repeat a call, and a call that failed may still have taken effect. Not thread-safe
-// except wake() and cancel(): one thread uses it.
+// kCorrupt: what answers is not etcd. kUnsupported: etcd requires another user. kInvalidArgument: etcd
+// refuses the request. The client may repeat a call, and a call that failed may still have taken effect. Not
+// thread-safe except wake() and cancel(): one thread uses it.
 class EtcdClient {
  public:
-  // REQUIRES: endpoints is not empty
-  EtcdClient(std::vector<HostPort> endpoints, Nanos timeout);
+  // Null `tls`: without TLS. REQUIRES: endpoints is not empty
+  EtcdClient(std::vector<HostPort> endpoints, Nanos timeout, std::shared_ptr<const ClusterTls> tls = nullptr);
   ~EtcdClient();
 
   // A lease of ttl_s seconds; etcd may give more.
   Result<EtcdLease> grant(int64_t ttl_s);
-  // Renews the lease for its whole ttl. ttl_s is 0 if it has ended.
+  // Renews the lease for its whole ttl, by a stream that stays open. ttl_s is 0 if it has ended.
   Result<EtcdLease> keep_alive(int64_t lease);
   // The remaining time of a lease, in whole seconds; below 0 if it has ended.
   Result<EtcdLease> time_to_live(int64_t lease);

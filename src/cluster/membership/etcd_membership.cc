@@ -32,7 +32,7 @@ EtcdMembership::EtcdMembership(EtcdMembershipSettings settings)
     : settings_(std::move(settings)),
       call_timeout_(call_timeout_of(settings_)),
       keys_(settings_.address.cluster),
-      client_(settings_.address.endpoints, call_timeout_) {}
+      client_(settings_.address.endpoints, call_timeout_, settings_.tls) {}
 
 EtcdMembership::~EtcdMembership() {
   leave();

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -26,6 +27,7 @@ struct EtcdMembershipSettings {
   int64_t ttl_s = 5;
   // How long one endpoint may take to answer. 0: a fifth of the ttl, at least half a second.
   Nanos call_timeout = 0;
+  std::shared_ptr<const ClusterTls> tls;  // null: without TLS
 };
 
 // A thread of this object renews the lease and follows the directory. Times are those of MonotonicClock.

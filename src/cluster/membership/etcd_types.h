@@ -44,13 +44,4 @@ struct EtcdEvent {
   EtcdKeyValue entry;  // of a deleted key: the key and the mod_revision of the deletion only
 };
 
-// One message of a watch.
-struct EtcdWatchMessage {
-  bool created = false;
-  // The watch has ended: its revisions are compacted, or etcd has cancelled it.
-  bool cancelled = false;
-  std::string cancel_reason;
-  std::vector<EtcdEvent> events;
-};
-
 }  // namespace kvasir

@@ -2,7 +2,9 @@
 
 #include <grpc/grpc.h>
 #include <grpc/grpc_security.h>
+#include <grpc/support/log.h>
 
+#include <cstdlib>
 #include <mutex>
 #include <utility>
 
@@ -49,6 +51,15 @@ class ServerTls final : public grpc::ServerCredentials {
   grpc_server_credentials* const credentials_;
 };
 
+// gRPC would write to standard error of every stranger that calls. What matters is in the status of calls.
+void quieten() {
+  static const bool quiet = [] {
+    if (std::getenv("GRPC_VERBOSITY") == nullptr) gpr_set_log_function([](gpr_log_func_args*) {});
+    return true;
+  }();
+  static_cast<void>(quiet);
+}
+
 std::vector<std::string> values_of(const grpc::AuthContext& context, const char* property) {
   std::vector<std::string> out;
   for (const grpc::string_ref& value : context.FindPropertyValues(property)) {
@@ -60,12 +71,14 @@ std::vector<std::string> values_of(const grpc::AuthContext& context, const char*
 }  // namespace
 
 std::shared_ptr<grpc::ChannelCredentials> channel_credentials(const ClusterTls* tls) {
+  quieten();
   if (tls == nullptr) return grpc::InsecureChannelCredentials();
   const std::shared_ptr<const Certificates> now = tls->now();
   return grpc::SslCredentials({now->authorities, now->key, now->chain});
 }
 
 std::shared_ptr<grpc::ServerCredentials> server_credentials(std::shared_ptr<const ClusterTls> tls) {
+  quieten();
   if (!tls) return grpc::InsecureServerCredentials();
   return std::make_shared<ServerTls>(std::move(tls));
 }

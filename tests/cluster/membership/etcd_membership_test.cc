@@ -277,11 +277,12 @@ TEST(EtcdMembership, JoiningWithoutEtcdIsAClearErrorAndMayBeTriedAgain) {
   Watcher a(port);
   const Status status = a->join(some_member("a")).status();
   EXPECT_EQ(status.code(), ErrorCode::kUnavailable);
-  EXPECT_EQ(status.message(), "etcd at 127.0.0.1:" + std::to_string(port) +
-                                  " does not answer (refuses connections): start it, or correct --cluster");
+  const std::string said = "etcd at 127.0.0.1:" + std::to_string(port) + " does not answer (";
+  EXPECT_TRUE(status.message().starts_with(said)) << status.message();
+  EXPECT_NE(status.message().find("Connection refused"), std::string::npos) << status.message();
   EXPECT_EQ(a->join(some_member("a")).status().message(), status.message());
   RudeServer hello("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", Manners::kAnswerAndStay);
-  EXPECT_EQ(Watcher(hello.port())->join(some_member("a")).status().code(), ErrorCode::kCorrupt);
+  EXPECT_EQ(Watcher(hello.port())->join(some_member("a")).status().code(), ErrorCode::kUnavailable);
   RudeServer silence("", Manners::kAnswerAndStay);
   const Nanos begin = now();
   EXPECT_EQ(Watcher(silence.port(), 300 * kNanosPerMilli)->join(some_member("a")).status().code(),

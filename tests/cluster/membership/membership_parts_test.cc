@@ -6,10 +6,8 @@
 #include <vector>
 
 #include "base/base64.h"
-#include "base/random.h"
 #include "cluster/membership/cluster_view.h"
 #include "cluster/membership/etcd_address.h"
-#include "cluster/membership/etcd_json.h"
 #include "cluster/membership/member_json.h"
 #include "cluster/membership/members.h"
 #include "cluster/membership/membership.h"
@@ -103,6 +101,17 @@ TEST(EtcdAddress, RefusesWithTheFormToWrite) {
   }
 }
 
+TEST(EtcdAddress, WithoutTlsOnlyThisMachineIsAsked) {
+  for (const char* here : {"etcd://127.0.0.1", "etcd://127.9.8.7:1,localhost:2", "etcd://[::1]:2/x"}) {
+    EXPECT_TRUE(check_endpoints(*parse_etcd_address(here), false).ok()) << here;
+  }
+  for (const char* elsewhere : {"etcd://10.0.0.1", "etcd://localhost,node-1", "etcd://127.0.0.1.example",
+                                "etcd://127.example", "etcd://[fe80::1]:2"}) {
+    EXPECT_FALSE(check_endpoints(*parse_etcd_address(elsewhere), false).ok()) << elsewhere;
+    EXPECT_TRUE(check_endpoints(*parse_etcd_address(elsewhere), true).ok()) << elsewhere;
+  }
+}
+
 TEST(MemberJson, ComesBackAsItWas) {
   Member member = some_member("a");
   member.id.epoch = 7;
@@ -141,88 +150,6 @@ TEST(MemberJson, RefusesAnyFieldThatIsMissingOrOfAnotherKind) {
        {std::string(), std::string("7"), std::string("{"), std::string(1 << 20, '[')}) {
     EXPECT_EQ(member_from_json(text, {"a", 1}).status().code(), ErrorCode::kCorrupt);
   }
-}
-
-const char* const kRange =
-    R"({"header":{"revision":"5"},"kvs":[{"key":"Zm9v","create_revision":"2","mod_revision":"3","version":"1",)"
-    R"("value":"YmFy","lease":"77"}],"count":"1"})";
-const char* const kTxn =
-    R"({"header":{"revision":"5"},"responses":[{"response_range":{"header":{"revision":"5"},"kvs":[{"key":"Zm9v",)"
-    R"("create_revision":"2","mod_revision":"2","version":"1","value":"YmFy","lease":"77"}],"count":"1"}}]})";
-const char* const kWatch =
-    R"({"result":{"header":{"revision":"3"},"events":[{"kv":{"key":"Zm9v","create_revision":"2","mod_revision":"2",)"
-    R"("version":"1","value":"YmFy","lease":"77"}},{"type":"DELETE","kv":{"key":"Zm9v","mod_revision":"3"}}]}})";
-const char* const kKeepAlive = R"({"result":{"header":{"revision":"1"},"ID":"77","TTL":"3"}})";
-
-TEST(EtcdJson, ReadsWhatEtcdAnswers) {
-  const auto range = etcd::read_range(kRange);
-  ASSERT_TRUE(range.ok());
-  EXPECT_EQ(range->revision, 5);
-  ASSERT_EQ(range->entries.size(), 1u);
-  EXPECT_EQ(range->entries[0].key + "=" + range->entries[0].value, "foo=bar");
-  EXPECT_EQ(range->entries[0].lease, 77);
-  EXPECT_EQ(range->entries[0].mod_revision, 3);
-  const auto txn = etcd::read_txn(kTxn);
-  ASSERT_TRUE(txn.ok());
-  EXPECT_FALSE(txn->done);
-  EXPECT_EQ(txn->found.create_revision, 2);
-  const auto watch = etcd::read_watch(kWatch);
-  ASSERT_TRUE(watch.ok());
-  ASSERT_EQ(watch->events.size(), 2u);
-  EXPECT_FALSE(watch->events[0].deleted);
-  EXPECT_TRUE(watch->events[1].deleted);
-  EXPECT_EQ(etcd::read_keep_alive(kKeepAlive)->ttl_s, 3);
-  EXPECT_EQ(etcd::read_keep_alive(R"({"result":{"ID":"77"}})")->ttl_s, 0);
-  EXPECT_TRUE(etcd::read_watch(R"({"result":{"canceled":true,"compact_revision":"3"}})")->cancelled);
-  EXPECT_TRUE(etcd::read_watch(R"({"error":{"message":"no leader"}})")->cancelled);
-}
-
-TEST(EtcdJson, RefusesAnswersThatAreNone) {
-  for (const char* text :
-       {"", "null", "[]", "{}", "{", "\"x\"", R"({"header":7})", R"({"header":{"revision":"x"}})",
-        R"({"header":{"revision":"5"},"kvs":7})", R"({"header":{"revision":"5"},"kvs":[7]})",
-        R"({"header":{"revision":"5"},"kvs":[{"key":"*"}]})", R"({"result":[]})",
-        R"({"result":{"events":[{"type":"MAYBE","kv":{"key":"Zm9v","mod_revision":"2"}}]}})",
-        R"({"result":{"events":[{}]}})"}) {
-    EXPECT_FALSE(etcd::read_range(text).ok()) << text;
-    EXPECT_FALSE(etcd::read_txn(text).ok()) << text;
-    EXPECT_FALSE(etcd::read_lease(text).ok()) << text;
-    EXPECT_FALSE(etcd::read_keep_alive(text).ok()) << text;
-    EXPECT_FALSE(etcd::read_watch(text).ok()) << text;
-  }
-}
-
-// Damage of every kind ends in a value or an error; the sanitizers see what does not.
-TEST(EtcdJson, DamagedAnswersEndInAValueOrAnError) {
-  Random random(1);
-  int refused = 0, rounds = 0;
-  for (const std::string whole : {kRange, kTxn, kWatch, kKeepAlive}) {
-    for (int i = 0; i < 500; ++i, ++rounds) {
-      std::string text = whole;
-      for (uint64_t edits = 1 + random.below(3); edits > 0; --edits) {
-        const size_t at = random.below(text.size());
-        switch (random.below(3)) {
-          case 0:
-            text[at] = static_cast<char>(random.below(256));
-            break;
-          case 1:
-            text.erase(at, 1 + random.below(8));
-            break;
-          default:
-            text.insert(at, text.substr(random.below(text.size()), random.below(12)));
-            break;
-        }
-        if (text.empty()) text = "x";
-      }
-      if (!etcd::read_range(text).ok() && !etcd::read_txn(text).ok() && !etcd::read_watch(text).ok() &&
-          !etcd::read_keep_alive(text).ok()) {
-        ++refused;
-      }
-      EXPECT_FALSE(etcd::read_refusal("e", 500, text).ok());
-    }
-  }
-  EXPECT_GT(refused, rounds / 4);
-  EXPECT_LT(refused, rounds);
 }
 
 TEST(ClusterView, EventsLeadFromOneViewToTheNext) {

@@ -25,7 +25,7 @@ class Watcher {
  public:
   explicit Watcher(uint16_t port, Nanos call_timeout = 0)
       : membership_(std::make_unique<EtcdMembership>(
-            EtcdMembershipSettings{{{{"127.0.0.1", port}}, "test"}, kTtlS, call_timeout})) {
+            EtcdMembershipSettings{{{{"127.0.0.1", port}}, "test"}, kTtlS, call_timeout, nullptr})) {
     membership_->notify([this] {
       const std::lock_guard lock(mutex_);
       changed_.notify_all();
