@@ -27,26 +27,4 @@ std::string to_base64(std::string_view bytes) {
   return out;
 }
 
-std::optional<std::string> from_base64(std::string_view text) {
-  if (text.size() % 4 != 0) return std::nullopt;
-  std::string out;
-  out.reserve(text.size() / 4 * 3);
-  for (size_t at = 0; at < text.size(); at += 4) {
-    const std::string_view group = text.substr(at, 4);
-    size_t digits = std::min(group.find('='), group.size());
-    const bool last = at + 4 == text.size();
-    if (digits < 2 || (digits < 4 && !last) || (digits == 2 && group[3] != '=')) return std::nullopt;
-    uint32_t bits = 0;
-    for (size_t i = 0; i < 4; ++i) {
-      const size_t digit = i < digits ? kBase64Digits.find(group[i]) : 0;
-      if (digit == std::string_view::npos) return std::nullopt;
-      bits = bits << 6 | static_cast<uint32_t>(digit);
-    }
-    // Bits that no byte takes are 0.
-    if ((digits == 2 && (bits & 0xffff)) || (digits == 3 && (bits & 0xff))) return std::nullopt;
-    for (size_t i = 0; i + 1 < digits; ++i) out += static_cast<char>(bits >> (16 - 8 * i) & 0xff);
-  }
-  return out;
-}
-
 }  // namespace kvasir

@@ -78,7 +78,7 @@ Status ControlPlane::deliver(const PeerId& from, const wire::Envelope& message, 
 }
 
 void ControlPlane::finish(Nanos now) {
-  // A message of the next leader may be faster than the news of its election.
+  // Another leads.
   if (gmanager_.leads() && rmanager_.term() > gmanager_.term()) gmanager_.step_down();
   rmanager_.after(now);
   while (true) {

@@ -7,11 +7,8 @@
 
 namespace kvasir::cluster {
 
-bool RManager::obeys(const PeerId& from, uint64_t term, Nanos now) {
-  if (mutant(Mutant::kOldTermObeyed)) return true;
-  // The leader may know of its election before we do.
-  if (term > term_) leader(from, term, now);
-  return term == term_ && from == leader_;
+bool RManager::obeys(const PeerId& from, uint64_t term) const {
+  return mutant(Mutant::kOldTermObeyed) || (term == term_ && from == leader_);
 }
 
 void RManager::leader(const PeerId& peer, uint64_t term, Nanos now) {
@@ -31,7 +28,7 @@ Status RManager::handle(const PeerId& from, const wire::Borrow& message, Nanos n
 }
 
 Status RManager::handle(const PeerId& from, const wire::Freeze& message, Nanos now) {
-  if (!obeys(from, message.term(), now)) return {};
+  if (!obeys(from, message.term())) return {};
   if (freezing_ && freezing_->settlement == message.settlement()) return {};
   bool agreed = !freezing_ && !leaving_ && directory_;
   uint32_t lent = 0;
@@ -60,7 +57,7 @@ Status RManager::handle(const PeerId& from, const wire::Freeze& message, Nanos n
 }
 
 Status RManager::handle(const PeerId& from, const wire::Settle& message, Nanos now) {
-  if (!obeys(from, message.term(), now)) return {};
+  if (!obeys(from, message.term())) return {};
   if (!freezing_ || freezing_->settlement != message.settlement() || freezing_->settling) return {};
   freezing_->settling = true;
   lender_.settle(message.blocks(), std::max<Nanos>(freezing_->until - now, 0), now);
@@ -68,7 +65,7 @@ Status RManager::handle(const PeerId& from, const wire::Settle& message, Nanos n
 }
 
 Status RManager::handle(const PeerId& from, const wire::Unfreeze& message, Nanos now) {
-  if (!obeys(from, message.term(), now)) return {};
+  if (!obeys(from, message.term())) return {};
   if (freezing_ && freezing_->settlement == message.settlement()) thaw(now);
   return {};
 }

@@ -74,7 +74,9 @@ class RManager {
     Nanos until = 0;
   };
 
-  bool obeys(const PeerId& from, uint64_t term, Nanos now);
+  // Who leads, and in which term, only the directory says: leader(). A leader that knows of its election
+  // before we do is obeyed when we know of it, too.
+  bool obeys(const PeerId& from, uint64_t term) const;
   void thaw(Nanos now);
   void report(bool done);
   void heartbeat(Nanos now);

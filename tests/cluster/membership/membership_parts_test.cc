@@ -54,7 +54,7 @@ TEST(CheckCompatible, AManagerWithoutAModelFitsEveryModelButNotEveryVersion) {
   EXPECT_FALSE(check_compatible(some_member("a"), manager).ok());
 }
 
-TEST(Base64, KnownTextsBothWays) {
+TEST(Base64, KnownTexts) {
   for (const auto& [bytes, text] :
        std::vector<std::pair<std::string, std::string>>{{"", ""},
                                                         {"f", "Zg=="},
@@ -63,18 +63,6 @@ TEST(Base64, KnownTextsBothWays) {
                                                         {"foob", "Zm9vYg=="},
                                                         {"\xff\xfe\xfb", "//77"}}) {
     EXPECT_EQ(to_base64(bytes), text);
-    EXPECT_EQ(from_base64(text), bytes);
-  }
-  std::string all;
-  for (int i = 0; i < 256; ++i) all += static_cast<char>(i);
-  for (size_t n = 0; n <= all.size(); ++n)
-    EXPECT_EQ(from_base64(to_base64(all.substr(0, n))), all.substr(0, n));
-}
-
-TEST(Base64, RefusesWhatIsNone) {
-  for (const char* text : {"Z", "Zg", "Zg=", "Zg==Zg==", "Zm8=Zm8=", "=", "====", "Z===", "Zg=g", "Zm 9",
-                           "Zm9-", "Zh==", "Zm9="}) {
-    EXPECT_EQ(from_base64(text), std::nullopt) << text;
   }
 }
 

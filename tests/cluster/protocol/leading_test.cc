@@ -115,6 +115,35 @@ TEST(Settling, ANewLeaderThawsAndTheOldOneIsIgnored) {
   EXPECT_FALSE(all.at(0).rmanager().frozen());
 }
 
+// Terms come from the directory alone: what a message claims changes nothing, and the next election counts.
+TEST(Leading, AMessageOfATermThatWasNeverElectedIsIgnored) {
+  for (const size_t liar : {size_t{0}, size_t{2}}) {  // the leader, and another
+    Instances all({8, 8, 8});
+    const ContractRef loan = all.borrow(1, 3);
+    const auto say = [&](const auto& fill) {
+      wire::Envelope lie;
+      fill(lie);
+      ASSERT_TRUE(all.at(liar).post().send(all.id(1), lie).ok());
+      all.deliver();
+    };
+    say([&](wire::Envelope& lie) {
+      lie.mutable_freeze()->set_term(UINT64_MAX);
+      lie.mutable_freeze()->set_settlement(99);
+      put(loan.creditor, lie.mutable_freeze()->mutable_debtor());
+      put(loan.creditor, lie.mutable_freeze()->mutable_creditor());
+    });
+    say([](wire::Envelope& lie) { lie.mutable_settle()->set_term(UINT64_MAX); });
+    say([](wire::Envelope& lie) { lie.mutable_unfreeze()->set_term(UINT64_MAX); });
+    say([](wire::Envelope& lie) { lie.mutable_advice()->set_term(UINT64_MAX); });
+    EXPECT_FALSE(all.at(1).rmanager().frozen());
+    EXPECT_EQ(all.at(1).rmanager().term(), 1u);
+    for (size_t i = 0; i < 3; ++i) all.at(i).leader(all.id(2), 2, all.now());
+    EXPECT_EQ(all.at(1).rmanager().term(), 2u);
+    EXPECT_TRUE(all.at(2).gmanager().leads());
+    EXPECT_FALSE(all.at(0).gmanager().leads());
+  }
+}
+
 TEST(Leading, ANewLeaderKnowsTheLedgerFromHeartbeats) {
   Instances all({8, 8, 8});
   const ContractRef loan = all.borrow(0, 3);
