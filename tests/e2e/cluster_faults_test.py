@@ -7,12 +7,13 @@ four on they run with each model, and with and without prefix caching.
 import os
 import pathlib
 import random
+import signal
 import tempfile
 import time
 import unittest
 from typing import NamedTuple
 
-from cluster import Cluster, Load, alone, ask, make_model, need, need_etcd, prompt_of
+from cluster import Cluster, Load, alone, ask, certificate_flags, make_model, need, need_etcd, prompt_of
 from support import shard
 
 SCHEDULES = int(os.environ.get("KVASIR_FAULT_SCHEDULES", "2"))
@@ -202,6 +203,25 @@ class Faults(unittest.TestCase):
         self.check(cluster, load, "etcd killed")
         # A lease outlives a restart of etcd.
         self.assertEqual(self.epochs(cluster), epochs)
+
+    # ---- certificates
+
+    def test_certificates_are_replaced(self):
+        """While instances answer by each other's memory; what connects later has the new ones."""
+        cluster = self.cluster()
+        load = self.load(cluster)
+        epochs = self.epochs(cluster)
+        rising(cluster["n3"], "lent_queries_total")
+        for name in cluster.instances:
+            certificate_flags(cluster.directory, name)
+            cluster[name].signal(signal.SIGHUP)
+        for instance in cluster.instances.values():
+            self.assertTrue(instance.wait_log("SIGHUP: cluster's certificates were read again"), instance.log)
+        load.wait_answers()
+        self.assertEqual(self.epochs(cluster), epochs)
+        cluster["n3"].kill()
+        cluster.add("n3")
+        self.check(cluster, load, "certificates replaced, and a creditor killed")
 
     # ---- links
 
