@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "engine/prefix_fetch.h"
+
 namespace kvasir {
 namespace {
 
@@ -58,6 +60,8 @@ void ViewKeeper::refresh_waiting(SeqId id) {
 
 void ViewKeeper::refresh(const LiveRequest& live, SeqView& view) const {
   static_cast<SequenceCells&>(view) = cache_.summary(live.id);
+  if (view.cached_tokens > 0 && !worth_fetching(view_, cache_.cached(live.id)))
+    cache_.offer(cache_.cached_on_device(live.id), view);
   view.priority = live.priority;
   view.weight = live.weight;
   view.slo = live.slo;

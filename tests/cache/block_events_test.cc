@@ -133,7 +133,7 @@ TEST_F(ToldTest, BlocksWithASaltAreNotTold) {
 TEST_F(ToldTest, WhatCameFromTheDiskIsToldOnceItsTokensAreKnown) {
   computed(kA, 40, {all(), {}});
   cache_.remove_sequence(kA);
-  for (int blocks = 0; blocks < 2; ++blocks) finish(cache_.save_idle());
+  for (int blocks = 0; blocks < 2; ++blocks) finish(save_idle());
 
   KvCache adopted(telling());
   ASSERT_EQ(adopted.restore(cache_.saved_cells()), 2u);

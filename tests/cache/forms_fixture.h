@@ -96,6 +96,11 @@ class FormsTest : public testing::Test {
     cache_.drop({Verb::kDrop, seq, range, layers, from.form, from.tier, Trigger::kNow});
     check();
   }
+  std::vector<Transfer> save_idle() {
+    KvCache::BytesByTier ahead;
+    ahead.fill(UINT64_MAX);
+    return cache_.save_idle(ahead);
+  }
   // What is idle on the device has to go.
   void push_out() {
     const SeqId other{99};

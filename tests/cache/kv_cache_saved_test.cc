@@ -1,6 +1,8 @@
 // What outlives its sequences: idle copies on every tier, adopted from wherever they are, saved and restored.
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <numeric>
 #include <set>
 
 #include "cache/forms_fixture.h"
@@ -74,17 +76,17 @@ TEST_F(FormsTest, EachTierEvictsItsOwn) {
 
 TEST_F(FormsTest, IdleBlocksGoToSlowerTiersAndOutliveTheProcess) {
   computed(kA, 40, {all(), {}});
-  EXPECT_THAT(cache_.save_idle(), IsEmpty());
+  EXPECT_THAT(save_idle(), IsEmpty());
   cache_.remove_sequence(kA);
   for (int blocks = 0; blocks < 2; ++blocks) {
-    const std::vector<Transfer> out = cache_.save_idle();
+    const std::vector<Transfer> out = save_idle();
     check();
     ASSERT_EQ(out.size(), 2u) << "one block at a time, to the host and to the disk";
     EXPECT_EQ(available(kDeviceKv), 24 - 2) << "it is read";
     for (const Transfer& t : out) EXPECT_EQ(t.priority, TransferPriority::kOffload);
     finish(out);
   }
-  EXPECT_THAT(cache_.save_idle(), IsEmpty());
+  EXPECT_THAT(save_idle(), IsEmpty());
   EXPECT_EQ(available(kDeviceKv), 24);
   const std::vector<DiskEntry> saved = cache_.saved_cells();
   ASSERT_EQ(saved.size(), 4u);
@@ -116,23 +118,95 @@ TEST_F(FormsTest, IdleBlocksGoToSlowerTiersAndOutliveTheProcess) {
   EXPECT_EQ(next.cached(kC).matched, 0u);
 }
 
+// An eighth of 64 blocks may be on the way to each tier; on a link that moves three in the time that saves
+// may take, three.
+TEST(SavedBlocks, TakeNoMoreOfTheDeviceThanTheLinkMovesInTime) {
+  CacheOptions options;
+  options.geometry = {16, 4, 2, 8, 8};
+  const uint64_t block = options.geometry.kv_block_bytes();
+  options.device_bytes = options.host_bytes = 64 * block;
+  options.disk_bytes = options.geometry.cell_stride(Form::kKv, Tier::kDisk) * 2 * 64;
+  KvCache cache(options);
+  std::vector<Token> tokens(40 * 16 + 8);
+  std::iota(tokens.begin(), tokens.end(), 0);
+  cache.add_sequence(SeqId{1}, std::move(tokens), "");
+  StepSlice slice;
+  slice.seq = SeqId{1};
+  slice.tokens = {0, 40 * 16 + 8};
+  cache.extend(SeqId{1}, slice.tokens.end, {LayerSet::all(2), {}}, StepId{1});
+  cache.step_submitted(StepId{1}, {&slice, 1});
+  cache.step_ended(StepId{1}, true, {});
+  cache.remove_sequence(SeqId{1});
+
+  const auto to = [](const std::vector<Transfer>& out, Tier tier) {
+    return std::count_if(out.begin(), out.end(),
+                         [&](const Transfer& t) { return t.segments.at(0).to.tier == tier; });
+  };
+  KvCache::BytesByTier ahead{};
+  ahead[index_of(Tier::kHost)] = 3 * block + block / 2;
+  const std::vector<Transfer> first = cache.save_idle(ahead);
+  EXPECT_EQ(to(first, Tier::kHost), 3);
+  EXPECT_EQ(to(first, Tier::kDisk), 1) << "one is always on its way";
+  EXPECT_EQ(cache.budget(Tier::kDevice).available_cells(), 2 * (64 - 3));
+  EXPECT_THAT(cache.save_idle(ahead), IsEmpty());
+  ahead.fill(UINT64_MAX);
+  const std::vector<Transfer> more = cache.save_idle(ahead);
+  EXPECT_EQ(to(more, Tier::kHost), 64 / 8 - 3);
+  EXPECT_EQ(to(more, Tier::kDisk), 64 / 8 - 1);
+  for (const auto& list : {first, more}) {
+    for (const Transfer& t : list) cache.transfer_ended(t.id, Status());
+  }
+  EXPECT_EQ(to(cache.save_idle(ahead), Tier::kDisk), 8);
+  EXPECT_EQ(cache.check_integrity().message(), "");
+}
+
+// A block that is on the host alone is computed again, since that takes less time than fetching it.
+TEST_F(FormsTest, ABlockOnTheDeviceTakesThePlaceOfOneOnASlowerTier) {
+  computed(kA, 40, {all(), {}});
+  copy(kA, {0, 32}, kHostKv, all());
+  cache_.remove_sequence(kA);
+  push_out();
+  cache_.add_sequence(kC, tokens(40), "");
+  EXPECT_EQ(cached(kC, kHostKv), 4u);
+  EXPECT_EQ(available(kHostKv), 16);
+  computed(kB, 40, {all(), {}});
+  EXPECT_EQ(cached(kC).matched, 2u);
+  EXPECT_EQ(cached(kC, kDeviceKv), 4u);
+  EXPECT_EQ(cached(kC, kHostKv), 0u);
+  // It has the copies on the host, too, and can be found there when it has left the device.
+  cache_.remove_sequence(kB);
+  push_out();
+  EXPECT_EQ(cached(kC, kDeviceKv), 0u);
+  EXPECT_EQ(cached_idle(kC, kHostKv), 4u);
+}
+
+TEST_F(FormsTest, ABlockThatASequenceHoldsOnASlowerTierKeepsItsPlace) {
+  computed(kA, 40, {all(), {}});
+  copy(kA, {0, 32}, kHostKv, all());
+  drop(kA, {0, 32}, kDeviceKv);
+  push_out();
+  computed(kB, 40, {all(), {}});
+  cache_.add_sequence(kC, tokens(40), "");
+  EXPECT_EQ(cached(kC, kHostKv), 4u);
+}
+
 TEST_F(FormsTest, WhatASlowerTierHasNoRoomForIsNotSavedAgainAndAgain) {
   // Eleven blocks are idle on the device; the host and the disk have room for eight each.
   computed(kA, 11 * 16 + 8, {all(), {}});
   cache_.remove_sequence(kA);
   size_t transfers = 0;
   for (int round = 0; round < 100; ++round) {
-    const std::vector<Transfer> out = cache_.save_idle();
+    const std::vector<Transfer> out = save_idle();
     transfers += out.size();
     finish(out);
   }
   EXPECT_EQ(transfers, 2u * 11) << "each once to each tier";
-  EXPECT_THAT(cache_.save_idle(), IsEmpty());
+  EXPECT_THAT(save_idle(), IsEmpty());
   // A block that was used again is saved again.
   cache_.add_sequence(kB, tokens(11 * 16 + 8), "");
   cache_.adopt(kB, 11 * 16);
   cache_.remove_sequence(kB);
-  EXPECT_FALSE(cache_.save_idle().empty());
+  EXPECT_FALSE(save_idle().empty());
   check();
 }
 

@@ -81,6 +81,16 @@ struct IndexModel {
     }
     return m;
   }
+  Match match_on_device(const std::vector<uint64_t>& chain) const {
+    Match m;
+    for (uint64_t h : chain) {
+      auto it = published.find(h);
+      if (it == published.end() || it->second.what.slowest() != Tier::kDevice) break;
+      ++m.matched;
+      m.what.add(it->second.what, 1);
+    }
+    return m;
+  }
 };
 
 void compare(PrefixIndex& index, IndexModel& model) {
@@ -91,6 +101,9 @@ void compare(PrefixIndex& index, IndexModel& model) {
     const PrefixIndex::Match got = index.match(SeqId{seq});
     ASSERT_EQ(got.matched, want.matched) << seq;
     ASSERT_TRUE(got.what == want.what) << seq;
+    const PrefixIndex::Match near = index.match_on_device(SeqId{seq});
+    ASSERT_EQ(near.matched, model.match_on_device(chain).matched) << seq;
+    ASSERT_TRUE(near.what == model.match_on_device(chain).what) << seq;
     auto& last = model.last[seq];
     if (last != want) {
       ASSERT_TRUE(changed.contains(seq)) << seq;
@@ -136,7 +149,12 @@ void change_published(PrefixIndex& index, IndexModel& model, Random& random, uin
     return;
   }
   auto it = std::next(model.published.begin(), static_cast<ptrdiff_t>(random.below(model.published.size())));
-  if (random.unit() < 0.5) {
+  const double r = random.unit();
+  if (r < 0.15) {
+    it->second = {BlockId{step}, random_copies(random)};
+    index.replace(hash(it->first), BlockId{step}, it->second.what);
+    ASSERT_EQ(index.find(hash(it->first)), BlockId{step});
+  } else if (r < 0.5) {
     it->second.what = random_copies(random);
     index.update(it->second.block, it->second.what);
     index.update(it->second.block, it->second.what);

@@ -1,5 +1,6 @@
 // BlockMap: copies that no sequence needs, which of them are kept, and which blocks can be found by hash.
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 #include "cache/blocks/block_map.h"
@@ -240,7 +241,26 @@ void BlockMap::update_published(BlockId id) {
     b.published = false;
   } else if (found) {
     b.published = index_.publish(b.hash, id, adoptable(b));
+    if (!b.published) replace_slower(id);
   }
+}
+
+void BlockMap::replace_slower(BlockId id) {
+  Block& b = at(id);
+  const BlockId slower = index_.find(b.hash);
+  Block& other = at(slower);
+  if (!other.owners.empty() || other.pins > 0) return;
+  if (adoptable(other).slowest() <= adoptable(b).slowest()) return;
+  index_.replace(b.hash, id, adoptable(b));
+  b.published = true;
+  other.published = false;
+  for (size_t p : existing_) {
+    if (b.on[p].present.empty()) std::swap(b.on[p], other.on[p]);
+  }
+  settle(slower);
+  recount(b);
+  list_idle(id);
+  index_.update(id, adoptable(b));
 }
 
 }  // namespace kvasir

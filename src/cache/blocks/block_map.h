@@ -201,7 +201,7 @@ class BlockMap {
   // Shortens the block to `tokens` tokens, on all tiers.
   void cut(BlockId id, uint32_t tokens);
   // The block is full and immutable from now on. With a hash it is published while it has a usable copy in
-  // every group, unless another block has the hash.
+  // every group, unless another block has the hash (but for replace_slower()).
   void seal(BlockId id, const BlockHash* hash);
   // Published blocks whose copies on the device have become idle since the last call, in that order. None
   // where there is no other tier.
@@ -270,6 +270,9 @@ class BlockMap {
   bool can_be_found(const Block& b) const;
   // Publishes or unpublishes the block, depending on can_be_found().
   void update_published(BlockId id);
+  // Publishes the block in place of the one with its hash, if that one is on a slower tier and nothing uses
+  // it, and takes over its copies there.
+  void replace_slower(BlockId id);
   Status check_copies(uint32_t block, size_t place, std::set<uint64_t>& places) const;
 
   const CacheGeometry geometry_;

@@ -36,6 +36,16 @@ bool PrefixIndex::publish(const BlockHash& hash, BlockId block, const Adoptable&
   return true;
 }
 
+void PrefixIndex::replace(const BlockHash& hash, BlockId block, const Adoptable& what) {
+  Entry* const entry = entries_.find(hash);
+  KV_CHECK(entry && entry->block != kNoBlock, "the hash is not published");
+  if (raw(block) >= blocks_.size()) blocks_.resize(raw(block) + size_t{1});
+  const BlockId before = std::exchange(entry->block, block);
+  blocks_[raw(block)] = std::exchange(blocks_[raw(before)], {});
+  if (events_) events_->found(before, std::nullopt);
+  update(block, what);
+}
+
 void PrefixIndex::unpublish(const BlockHash& hash) {
   Entry* const found = entries_.find(hash);
   KV_CHECK(found && found->block != kNoBlock, "the hash is not published");
@@ -108,6 +118,18 @@ void PrefixIndex::unwatch(SeqId seq) {
 PrefixIndex::Match PrefixIndex::match(SeqId seq) const {
   const Watch* const watch = watches_.find(seq);
   return watch ? watch->match : Match{};
+}
+
+PrefixIndex::Match PrefixIndex::match_on_device(SeqId seq) const {
+  Match m;
+  const Watch* const watch = watches_.find(seq);
+  if (!watch) return m;
+  for (; m.matched < watch->match.matched; ++m.matched) {
+    const Adoptable& what = blocks_[raw(find(watch->chain[m.matched]))].what;
+    if (what.slowest() != Tier::kDevice) break;
+    m.what.add(what, 1);
+  }
+  return m;
 }
 
 std::vector<SeqId> PrefixIndex::take_changed() {

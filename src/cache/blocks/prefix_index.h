@@ -50,6 +50,8 @@ class PrefixIndex {
 
   // Makes a full block findable. False if another block has the hash already.
   bool publish(const BlockHash& hash, BlockId block, const Adoptable& what);
+  // The block takes the place of the one with this hash. REQUIRES: there is one.
+  void replace(const BlockHash& hash, BlockId block, const Adoptable& what);
   // REQUIRES: published.
   void unpublish(const BlockHash& hash);
   // What can be adopted of a published block may have changed.
@@ -61,6 +63,8 @@ class PrefixIndex {
   void unwatch(SeqId seq);
   // {} for a sequence that is not watched.
   Match match(SeqId seq) const;
+  // Of that, the leading blocks that lie wholly on the device. Takes time linear in their number.
+  Match match_on_device(SeqId seq) const;
 
   // Watched sequences whose match has changed since the last call, in no particular order.
   std::vector<SeqId> take_changed();

@@ -9,6 +9,10 @@
 namespace kvasir {
 namespace {
 
+// So many seconds of a link are taken up by blocks that are saved. They hold memory of the device until they
+// are there: on a slow link many of them would leave less of it to requests.
+constexpr double kSaveAheadS = 0.05;
+
 // The places of a list's entries, by sequence.
 template <typename Entry>
 std::vector<std::pair<SeqId, uint32_t>> by_seq(const std::vector<Entry>& list) {
@@ -130,7 +134,16 @@ void Committer::drain_transfers() {
 }
 
 void Committer::save_idle() {
-  if (link_) start(cache_.save_idle());
+  if (!link_) return;
+  const LinkStats stats = link_->stats();
+  KvCache::BytesByTier ahead;
+  ahead.fill(UINT64_MAX);  // while the speed is not known
+  const auto limit = [&](Tier tier, double bytes_per_s) {
+    if (bytes_per_s > 0) ahead[index_of(tier)] = static_cast<uint64_t>(kSaveAheadS * bytes_per_s);
+  };
+  limit(Tier::kHost, stats.bytes_per_s);
+  limit(Tier::kDisk, stats.disk_bytes_per_s);
+  start(cache_.save_idle(ahead));
 }
 
 // ---------------------------------------------------------------- rows

@@ -281,7 +281,7 @@ void KvCache::discard_copies(std::span<const Use> copies) {
 void KvCache::transfer_ended(TransferId id, const Status& status) {
   TransferRecord* const found = transfers_.find(id);
   KV_CHECK(found, "transfer={}", raw(id));
-  if (found->saves) --saves_in_flight_;
+  if (found->saves_to) --saves_in_flight_[index_of(*found->saves_to)];
   if (Sequence* const seq = found->seq) {
     seq->transfers.erase(*found);
     if (!std::exchange(seq->touched, true)) touched_.push_back(seq->holds.seq);

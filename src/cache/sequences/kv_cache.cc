@@ -200,12 +200,15 @@ SequenceCells KvCache::summary(SeqId id) const {
   }
   s.tail_busy = tail_busy(seq);
   s.transfers = static_cast<uint16_t>(std::min<uint32_t>(seq.transfers.size, UINT16_MAX));
-  const PrefixIndex::Match match = index_.match(id);
-  s.cached_tokens = match.matched * block_tokens();
-  s.cached_resident_cells = match.what.cells[index_of(kDeviceKv)];
-  s.cached_idle = by_form(match.what.idle);
+  offer(index_.match(id), s);
   s.promised_cells = promises_.of(id);
   return s;
+}
+
+void KvCache::offer(const PrefixIndex::Match& cached, SequenceCells& cells) const {
+  cells.cached_tokens = cached.matched * block_tokens();
+  cells.cached_resident_cells = cached.what.cells[index_of(kDeviceKv)];
+  cells.cached_idle = by_form(cached.what.idle);
 }
 
 // The rectangle that holds the dropped cells.

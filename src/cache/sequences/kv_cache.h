@@ -73,6 +73,9 @@ class KvCache {
   SequenceCells summary(SeqId id) const;
   // The part of a waiting sequence's prompt that is cached.
   PrefixIndex::Match cached(SeqId id) const { return index_.match(id); }
+  PrefixIndex::Match cached_on_device(SeqId id) const { return index_.match_on_device(id); }
+  // Writes it as what a sequence may adopt; summary() does so with all that is cached.
+  void offer(const PrefixIndex::Match& cached, SequenceCells& cells) const;
   // Sequences whose summary changed since the last call, other than by a call that names them.
   std::vector<SeqId> take_changed();
 
@@ -222,8 +225,10 @@ class KvCache {
 
   // --- Blocks that outlive their sequences.
   // Returns transfers that copy newly idle blocks to slower tiers in the background, so that they can still
-  // be found after the device has evicted them.
-  std::vector<Transfer> save_idle();
+  // be found after the device has evicted them. Their frames on the device are in use until then: at most
+  // an eighth of the device and, but for one block, ahead[tier] bytes are on their way to a tier at once.
+  using BytesByTier = std::array<uint64_t, kTiers>;
+  std::vector<Transfer> save_idle(const BytesByTier& ahead);
   // The disk's cells of published blocks that are complete there. restore() takes such a list, before any
   // other call, and returns the number of blocks that it took.
   std::vector<DiskEntry> saved_cells() const;
@@ -268,7 +273,7 @@ class KvCache {
     std::vector<Use> uses;
     SharedReads* reads = nullptr;
     bool cancellable = false;
-    bool saves = false;  // an idle block
+    std::optional<Tier> saves_to;  // it saves an idle block
     // Its neighbours among the transfers of the sequence.
     TransferRecord* before = nullptr;
     TransferRecord* next = nullptr;
@@ -311,6 +316,8 @@ class KvCache {
   };
   InFlight in_flight(const TransferRecord& record) const;
   void use(const Use& use, TransferId transfer);
+  bool can_be_saved(BlockId id, Tier tier) const;
+  Transfer save_block(BlockId id, Tier tier);
   void note_losers(const Use& use, std::vector<Loser>& losers) const;
   std::vector<std::pair<SeqId, BlockId>> lost_by(std::span<const Loser> losers) const;
   // Removes lost copies, and cuts back sequences that lost their last copy of a cell.
@@ -362,8 +369,8 @@ class KvCache {
   std::vector<SeqId> cut_back_;
   uint64_t next_transfer_;
   Promises promises_;
-  std::deque<BlockId> to_be_saved_;  // when fewer are
-  uint32_t saves_in_flight_ = 0;
+  std::array<std::deque<BlockId>, kTiers> to_be_saved_;  // when fewer are
+  std::array<uint32_t, kTiers> saves_in_flight_{};
   std::array<uint32_t, kTiers> lent_{};
   BorrowedCells borrowed_;
 };

@@ -7,50 +7,63 @@
 
 namespace kvasir {
 
-std::vector<Transfer> KvCache::save_idle() {
-  for (BlockId id : map_.take_newly_idle()) to_be_saved_.push_back(id);
-  if (to_be_saved_.empty()) return {};
-  // A block that became idle several times is listed several times. Entries beyond one for each block are
-  // old.
-  while (to_be_saved_.size() > map_.blocks().size()) to_be_saved_.pop_front();
-  const uint32_t most = std::max(1u, options_.cells(Tier::kDevice) / options_.geometry.groups() / 8);
+std::vector<Transfer> KvCache::save_idle(const BytesByTier& ahead) {
+  const std::vector<BlockId> newly_idle = map_.take_newly_idle();
+  const uint32_t groups = options_.geometry.groups();
+  const uint64_t block_bytes = options_.geometry.kv_cell_bytes() * groups;
+  const uint64_t share = std::max(1u, options_.cells(Tier::kDevice) / groups / 8);
   std::vector<Transfer> out;
-  while (!to_be_saved_.empty() && saves_in_flight_ < most) {
-    const BlockId id = to_be_saved_.front();
-    to_be_saved_.pop_front();
-    for (Tier tier : {Tier::kHost, Tier::kDisk}) {
-      const BlockMap::Block& block = map_.block(id);
-      const Place to = {Form::kKv, tier};
-      const LayerSet& all = map_.all_groups();
-      if (!block.published || !block.owners.empty() || block.at(kDeviceKv).usable() != all) break;
-      if (options_.tier_bytes(tier) == 0 || !block.at(to).present.empty()) continue;
-      // It must not take promised cells on either tier; frames that are being read are in use.
-      if (budget(tier).available_cells() < all.count()) continue;
-      if (budget(Tier::kDevice).available_cells() < all.count()) break;
-      // In use before anything is evicted for them.
-      std::vector<Use> uses;
-      uses.reserve(2);
-      uses.push_back({id, kDeviceKv, all, false});
-      const TransferId transfer = begin_transfer(SeqId{}, std::move(uses), /*cancellable=*/false);
-      map_.add_unowned(id, to, all);
-      TransferRecord& record = *transfers_.find(transfer);
-      use({id, to, all, true}, transfer);
-      record.uses.push_back({id, to, all, true});
-      record.saves = true;
-      Addition added;
-      const BlockMap::Block& saved = map_.block(id);
-      all.for_each([&](uint32_t g) {
-        if (tier == Tier::kDisk) return move_cell(saved, g, kDeviceKv, tier, added);
-        add_segment(added.transfer, {saved.at(kDeviceKv).by_group[g].at, Tier::kDevice},
-                    {saved.at(to).by_group[g].at, tier}, options_.geometry.cell_bytes(Form::kKv));
-      });
-      ++saves_in_flight_;
-      added.transfer.id = transfer;
-      added.transfer.priority = TransferPriority::kOffload;
-      out.push_back(std::move(added.transfer));
+  for (Tier tier : {Tier::kHost, Tier::kDisk}) {
+    if (options_.tier_bytes(tier) == 0) continue;
+    std::deque<BlockId>& queue = to_be_saved_[index_of(tier)];
+    queue.insert(queue.end(), newly_idle.begin(), newly_idle.end());
+    // A block that became idle several times is listed several times. Entries beyond one for each block are
+    // old.
+    while (queue.size() > map_.blocks().size()) queue.pop_front();
+    const uint64_t most = std::clamp<uint64_t>(ahead[index_of(tier)] / block_bytes, 1, share);
+    while (!queue.empty() && saves_in_flight_[index_of(tier)] < most) {
+      const BlockId id = queue.front();
+      queue.pop_front();
+      if (can_be_saved(id, tier)) out.push_back(save_block(id, tier));
     }
   }
   return out;
+}
+
+bool KvCache::can_be_saved(BlockId id, Tier tier) const {
+  const BlockMap::Block& block = map_.block(id);
+  const LayerSet& all = map_.all_groups();
+  if (!block.published || !block.owners.empty() || block.at(kDeviceKv).usable() != all) return false;
+  if (!block.at({Form::kKv, tier}).present.empty()) return false;
+  // It must not take promised cells on either tier; frames that are being read are in use.
+  return budget(tier).available_cells() >= all.count() &&
+         budget(Tier::kDevice).available_cells() >= all.count();
+}
+
+Transfer KvCache::save_block(BlockId id, Tier tier) {
+  const Place to = {Form::kKv, tier};
+  const LayerSet& all = map_.all_groups();
+  // In use before anything is evicted for them.
+  std::vector<Use> uses;
+  uses.reserve(2);
+  uses.push_back({id, kDeviceKv, all, false});
+  const TransferId transfer = begin_transfer(SeqId{}, std::move(uses), /*cancellable=*/false);
+  map_.add_unowned(id, to, all);
+  TransferRecord& record = *transfers_.find(transfer);
+  use({id, to, all, true}, transfer);
+  record.uses.push_back({id, to, all, true});
+  record.saves_to = tier;
+  Addition added;
+  const BlockMap::Block& saved = map_.block(id);
+  all.for_each([&](uint32_t g) {
+    if (tier == Tier::kDisk) return move_cell(saved, g, kDeviceKv, tier, added);
+    add_segment(added.transfer, {saved.at(kDeviceKv).by_group[g].at, Tier::kDevice},
+                {saved.at(to).by_group[g].at, tier}, options_.geometry.cell_bytes(Form::kKv));
+  });
+  ++saves_in_flight_[index_of(tier)];
+  added.transfer.id = transfer;
+  added.transfer.priority = TransferPriority::kOffload;
+  return std::move(added.transfer);
 }
 
 std::vector<DiskEntry> KvCache::saved_cells() const {

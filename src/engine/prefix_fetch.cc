@@ -1,0 +1,36 @@
+#include "engine/prefix_fetch.h"
+
+#include <algorithm>
+
+#include "cache/blocks/place.h"
+
+namespace kvasir {
+namespace {
+
+// A loss that nobody notices: neither estimate is that exact.
+constexpr double kSlackS = 0.01;
+
+}  // namespace
+
+bool worth_fetching(const View& view, const PrefixIndex::Match& found) {
+  if (!view.costs.known()) return true;
+  const CacheGeometry& g = view.geometry;
+  double fetch_s = 0;  // the tiers have links of their own
+  uint32_t cells = 0;
+  for (Tier tier : {Tier::kHost, Tier::kDisk}) {
+    double bytes = 0;
+    for (Form form : {Form::kKv, Form::kX}) {
+      const uint32_t there = found.what.cells[index_of(Place{form, tier})];
+      cells += there;
+      bytes += static_cast<double>(there) * static_cast<double>(g.cell_bytes(form));
+    }
+    if (bytes > 0) fetch_s = std::max(fetch_s, view.costs.transfer_seconds(tier, Tier::kDevice, bytes));
+  }
+  if (cells == 0) return true;
+  const uint32_t blocks = (cells + g.groups() - 1) / g.groups();
+  const double rows = blocks * g.block_tokens;
+  const double history = (found.matched - std::min(blocks, found.matched)) * g.block_tokens;
+  return fetch_s <= view.costs.prefill_seconds(rows, history) - view.costs.step_s + kSlackS;
+}
+
+}  // namespace kvasir

@@ -1,0 +1,15 @@
+// Whether a cached prefix that lies on slower tiers is fetched or computed anew. Where it is not worth
+// fetching, a waiting sequence may adopt the blocks that are on the device.
+#pragma once
+
+#include "cache/blocks/prefix_index.h"
+#include "contract/view.h"
+
+namespace kvasir {
+
+// False if copying to the device what `found` has on slower tiers takes 10 ms longer than computing its
+// tokens in a step that runs in any case. Both are believed (View::costs); true while nothing is known of one
+// of them.
+bool worth_fetching(const View& view, const PrefixIndex::Match& found);
+
+}  // namespace kvasir
