@@ -86,6 +86,7 @@ enum class Mutant {
   kRemotePeaksSwapped,  // the first two subtrees in a peer's answer for a run of leaves are swapped
   kStaleRemoteAnswer,   // the answer of an earlier layer is merged
   kRemoteRunDropped,    // no instance attends to leaves at a peer
+  kRemoteLeafTwice,     // leaves at a peer are attended twice, and their neighbours not at all
 
   kStaleEpochTaken,     // a message to or from a former life of an instance counts
   kPinnedFrameFreed,    // lent memory is taken back while it is being read

@@ -208,9 +208,9 @@ MemoryClaim PeerLending::claim_own(const StepPlan& plan, bool steps_in_flight) c
   const SeqView& head = view_.waiting.front();
   const auto its_own = [&](const Rows& r) { return r.seq == head.id; };
   if (std::any_of(plan.rows.begin(), plan.rows.end(), its_own)) return claim;
-  const uint32_t blocks = g.blocks_for(head.max_total_tokens);
-  const KvPlacement where = KvPlacement::of(blocks, view_.capacity());
-  add(head.arrival, where.streams ? blocks * where.kept_groups + 2 * g.groups() : cells(head.known_tokens));
+  const KvPlacement where = KvPlacement::of(g.blocks_for(head.max_total_tokens), view_.capacity());
+  const uint32_t own = where.device_cells(g.blocks_for(head.known_tokens), g.groups());
+  add(head.arrival, own + (where.streams ? 2 * g.groups() : 0));
   return claim;
 }
 

@@ -41,7 +41,8 @@ uint32_t slower_cells_to_come(const View& view, const SeqView& seq) {
   // KvPlacement counts it: if peers lent less and had no more, the sequence would seem not to fit.
   const uint32_t at_its_end = view.peers.most_borrowed > 0 ? 0 : 1;
   const uint32_t blocks = view.geometry.blocks_for(seq.max_total_tokens) - at_its_end;
-  const uint32_t most = blocks * (view.geometry.groups() - where.kept_groups);
+  const uint32_t most =
+      std::min(blocks, where.away_blocks) * (view.geometry.groups() - where.kept_groups);
   const Tier slower = view.slower_tier();
   return less(most, seq.kv_cells(slower) + seq.promised(slower));
 }
@@ -78,8 +79,10 @@ Admission Admission::of_new(const View& view, const PlanState::Seq& state, uint3
   a.slower_cells = slower_cells_to_come(view, seq);
   if (where.streams) {
     // In addition to adopted blocks it needs at most two blocks at a time: the one in which a chunk begins
-    // and the one in which it ends. They are not promised.
-    a.free_device_cells = 2 * groups + blocks * where.kept_groups;
+    // and the one in which it ends. They are not promised, nor are the layer groups that stay.
+    const uint32_t away = std::min(blocks, where.away_blocks);
+    a.free_device_cells = 2 * groups + away * where.kept_groups;
+    a.device_cells = less((blocks - std::min(blocks, std::max(away, adopted))) * groups, promised);
   } else {
     a.device_cells = less(blocks * groups - there, promised);
   }

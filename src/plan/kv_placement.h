@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "base/units.h"
 #include "contract/cell_capacity.h"
 #include "contract/layer_set.h"
 #include "contract/view.h"
@@ -14,28 +15,28 @@ namespace kvasir {
 
 struct KvPlacement {
   bool fits = false;
-  // Its full blocks go to the slower tier, except in `kept_groups` layer groups, and are staged in every
-  // step.
+  // Some of its full blocks go to the slower tier, in all layer groups but `kept_groups`, and are staged in
+  // every step or attended at peers: the first `away_blocks` of them.
   bool streams = false;
   uint32_t kept_groups = 0;
+  uint32_t away_blocks = 0;
 
   // For a sequence of `blocks` blocks at its maximum length.
   static KvPlacement of(uint32_t blocks, const CellCapacity& c) {
     const uint64_t cells = uint64_t{blocks} * c.groups;
-    if (cells <= c.device_cells) return {true, false, c.groups};
+    if (cells <= c.device_cells) return {true, false, c.groups, 0};
     // The ring must pass its history and a block that is being written. The device must have room for the
     // block in which it ends and the one in which a chunk begins.
-    if (c.stage_blocks < c.passing(blocks) || c.slower() == 0) return {};
-    const auto beyond =
-        static_cast<uint32_t>((cells - std::min<uint64_t>(cells, c.slower()) + blocks - 1) / blocks);
-    const bool fits = beyond < c.groups && uint64_t{blocks} * beyond + 2 * c.groups <= c.device_cells;
-    return {fits, fits, fits ? std::max(beyond, kept_from_peers(blocks, c)) : 0};
+    if (c.stage_blocks < c.passing(blocks) || c.slower() == 0 || c.device_cells < 2 * c.groups) return {};
+    return c.borrowed_cells > 0 ? by_blocks(blocks, c) : by_groups(blocks, c);
   }
 
-  // Cells at peers cost network traffic and peers' time in every step, so half of the device is filled first.
-  static uint32_t kept_from_peers(uint32_t blocks, const CellCapacity& c) {
-    const uint32_t room = c.device_cells / 2 - std::min(c.device_cells / 2, 2 * c.groups);
-    return c.borrowed_cells == 0 ? 0 : std::min(room / blocks, c.groups - 1);
+  // Cells of the device that it needs once it has so many blocks, besides the two in which a chunk begins and
+  // ends.
+  uint32_t device_cells(uint32_t blocks, uint32_t groups) const {
+    if (!streams) return blocks * groups;
+    const uint32_t away = std::min(blocks, away_blocks);
+    return away * kept_groups + (blocks - away) * groups;
   }
 
   // Length in blocks of the longest sequence that fits.
@@ -49,6 +50,28 @@ struct KvPlacement {
       (of(middle, c).fits ? fits : end) = middle;
     }
     return fits;
+  }
+
+ private:
+  // Cells at peers cost network traffic and peers' memory, so the device is filled first. The oldest blocks
+  // go, in every layer: peers attend to them while the device attends to the others. They end with a leaf of
+  // attention if peers lend that much; a leaf that is partly here is staged in every step.
+  static KvPlacement by_blocks(uint32_t blocks, const CellCapacity& c) {
+    const auto fits = [&](uint32_t away) { return uint64_t{away} * c.groups <= c.slower(); };
+    const uint32_t fewest = blocks + 2 - c.device_cells / c.groups;
+    if (!fits(fewest)) return {};
+    const uint32_t leaves = std::min(blocks, round_up(fewest, c.leaf_blocks));
+    return {true, true, 0, fits(leaves) ? leaves : fewest};
+  }
+
+  // As many layer groups stay as the slower tier cannot take: a link that loads all of a layer again in every
+  // step has less to load.
+  static KvPlacement by_groups(uint32_t blocks, const CellCapacity& c) {
+    const uint64_t cells = uint64_t{blocks} * c.groups;
+    const auto beyond =
+        static_cast<uint32_t>((cells - std::min<uint64_t>(cells, c.slower()) + blocks - 1) / blocks);
+    const bool fits = beyond < c.groups && uint64_t{blocks} * beyond + 2 * c.groups <= c.device_cells;
+    return fits ? KvPlacement{true, true, beyond, blocks} : KvPlacement{};
   }
 };
 

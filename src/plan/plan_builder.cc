@@ -113,11 +113,13 @@ bool PlanBuilder::can_run(const SeqView& seq) const {
   return state_.history_stage_blocks(as_it_is) <= stage_room() && scratch_room(seq) > 0;
 }
 
-PlanBuilder::RowPlacement PlanBuilder::placement(const SeqView& seq, const RowOptions& options) const {
+PlanBuilder::RowPlacement PlanBuilder::placement(const PlanState::Seq& s, const RowOptions& options) const {
   RowPlacement place;
-  const KvPlacement where = kv_placement(seq);
-  place.writes.kv =
-      options.kv ? *options.kv : (where.streams ? spread_groups(where.kept_groups, groups_) : all_layers_);
+  const KvPlacement where = kv_placement(*s.view);
+  place.away_tokens = where.streams ? where.away_blocks * view_.geometry.block_tokens : 0;
+  const LayerSet kept = options.kv ? *options.kv : spread_groups(where.kept_groups, groups_);
+  if (where.streams) place.leaving = all_layers_ - kept;
+  place.writes.kv = options.kv || s.ready_tokens < place.away_tokens ? kept : all_layers_;
   place.writes.x = options.x;
   place.slower = options.slower ? *options.slower : all_layers_ - place.writes.kv - place.writes.x;
   place.restore = options.restore;
@@ -193,21 +195,21 @@ void PlanBuilder::restore_dropped(const SeqView& seq, const Writes& keep) {
 
 // Blocks of a streaming sequence that were adopted, or filled token by token, are still on the device.
 void PlanBuilder::move_full_blocks_away(const SeqView& seq, const RowPlacement& place) {
-  if (place.writes.kv == all_layers_ || !kv_placement(seq).streams) return;
+  if (place.leaving.empty()) return;
   const PlanState::Seq& s = state_.seq(seq);
   const uint32_t b = view_.geometry.block_tokens;
-  const Interval full = {0, s.ready_tokens / b * b};
-  const uint32_t tail = s.ready_tokens % b == 0 ? 0 : groups_;
+  const Interval full = {0, std::min(s.ready_tokens / b * b, place.away_tokens)};
+  const uint32_t behind = s.blocks - std::min(s.blocks, place.away_tokens / b);
+  const uint32_t tail = behind > 0 || s.ready_tokens % b == 0 ? behind * groups_ : groups_;
   const uint32_t staying =
       seq.blocks == 0 ? s.resident * groups_ : seq.kv_cells(Tier::kDevice) - seq.leaving_cells;
   if (full.empty() || staying <= tail) return;
   // The number of existing copies is known only for the whole sequence, so a long interval may seem to need
   // more room than there is. Then the later half of it is tried, and so on: earlier steps have already copied
   // most of the first half.
-  const LayerSet leaving = all_layers_ - place.writes.kv;
   for (Interval some = full; !some.empty(); some.begin = some.end - some.size() / b / 2 * b) {
-    if (!try_copies(seq, some, leaving, slower_, Trigger::kBackground, Form::kKv)) continue;
-    release(seq, some, leaving, Tier::kDevice);
+    if (!try_copies(seq, some, place.leaving, slower_, Trigger::kBackground, Form::kKv)) continue;
+    release(seq, some, place.leaving, Tier::kDevice);
     return;
   }
 }
@@ -253,11 +255,13 @@ bool PlanBuilder::waits_too_long_for(const SeqView& seq) const {
 
 uint32_t PlanBuilder::prefill(const SeqView& seq, uint32_t max_tokens, const RowOptions& options) {
   const PlanState::Seq& s = movable(seq);
-  const RowPlacement place = placement(seq, options);
+  const RowPlacement place = placement(s, options);
   const LayerSet& kept = place.writes.kv;
   const uint32_t b = view_.geometry.block_tokens;
   const uint32_t begin = s.ready_tokens;
   int64_t end = std::min<int64_t>(seq.known_tokens, int64_t{begin} + max_tokens);
+  // Rows of one step keep the same layer groups: a chunk ends where what stays begins.
+  if (begin < place.away_tokens) end = std::min<int64_t>(end, place.away_tokens);
   end = std::min<int64_t>(end, int64_t{begin} + std::min(prefill_room(), scratch_room(seq)));
   const int64_t device_cells =
       s.promised[index_of(Tier::kDevice)] + std::max<int64_t>(ledger(Tier::kDevice).available(), 0);
@@ -277,7 +281,7 @@ uint32_t PlanBuilder::prefill(const SeqView& seq, uint32_t max_tokens, const Row
 
 bool PlanBuilder::decode(const SeqView& seq, const RowOptions& options) {
   KV_CHECK(seq.decoding(), "seq={} ready={} known={}", raw(seq.id), seq.ready_tokens, seq.known_tokens);
-  return add_rows(seq, seq.known_tokens, RowKind::kDecode, placement(seq, options));
+  return add_rows(seq, seq.known_tokens, RowKind::kDecode, placement(movable(seq), options));
 }
 
 // ---------------------------------------------------------------- the plan

@@ -190,6 +190,9 @@ class PlanBuilder {
     Writes writes;
     LayerSet slower;
     Writes restore;
+    // Of a streaming sequence: its first tokens, whose full blocks leave the device in these groups.
+    uint32_t away_tokens = 0;
+    LayerSet leaving;
   };
 
   const CellLedger& ledger(Tier tier) const { return state_.ledger(tier); }
@@ -214,7 +217,7 @@ class PlanBuilder {
   uint32_t scratch_room(const SeqView& seq) const;
   bool try_copies(const SeqView& seq, Interval tokens, const LayerSet& layers, Tier tier, Trigger trigger,
                   Form form);
-  RowPlacement placement(const SeqView& seq, const RowOptions& options) const;
+  RowPlacement placement(const PlanState::Seq& s, const RowOptions& options) const;
   // Plans tokens [ready, end). False if cells are missing.
   bool add_rows(const SeqView& seq, uint32_t end, RowKind kind, const RowPlacement& place);
   void copies_for_rows(const SeqView& seq, uint32_t end, const RowPlacement& place);

@@ -61,16 +61,16 @@ class CommitterPeers : public testing::TestWithParam<uint32_t> {
   const CacheGeometry& g() const { return cache_.geometry(); }
   uint32_t groups() const { return cache_.geometry().groups(); }
 
-  // Rows [begin, end): full blocks go to peers as they are written, and the history that is not on the device
-  // is staged, or stays there.
-  Step run(uint32_t begin, uint32_t end) {
+  // Rows [begin, end): full blocks go to peers as they are written, or stay on the device in all layer groups
+  // (`kept`); the history that is not on the device is staged, or stays at peers.
+  Step run(uint32_t begin, uint32_t end, const LayerSet& kept = {}) {
     StepPlan plan;
     if (begin > 0) {
       plan.copies.push_back(
           {Verb::kStage, kRemote, {0, begin}, all_, Form::kKv, Tier::kDevice, Trigger::kBeforeLayer});
     }
     const Interval full = {(begin + kTokens - 1) / kTokens * kTokens, end / kTokens * kTokens};
-    if (full.begin < full.end) {
+    if (full.begin < full.end && kept.empty()) {
       plan.copies.push_back(
           {Verb::kAdd, kRemote, full, all_, Form::kKv, Tier::kHost, Trigger::kAfterLayerWrites});
     }
@@ -78,6 +78,7 @@ class CommitterPeers : public testing::TestWithParam<uint32_t> {
     rows.seq = kRemote;
     rows.tokens = {begin, end};
     rows.layers = all_;
+    rows.writes.kv = kept;
     plan.rows = {rows};
     return committer_.apply(plan, StepId{++step_});
   }
@@ -90,8 +91,8 @@ class CommitterPeers : public testing::TestWithParam<uint32_t> {
     for (const StepTransfer& f : step.transfers) link_.end(f.transfer.id);
     committer_.drain_transfers();
   }
-  Step ran(uint32_t begin, uint32_t end) {
-    Step step = run(begin, end);
+  Step ran(uint32_t begin, uint32_t end, const LayerSet& kept = {}) {
+    Step step = run(begin, end, kept);
     end_step(step);
     end_transfers(step);
     return step;
@@ -173,6 +174,28 @@ TEST_P(CommitterPeers, WholeLeavesAreAttendedWhereTheyLieAndTakeNoSlot) {
   EXPECT_EQ(slots(last).size(), kAllLayers);
   end_step(last);
   end_transfers(last);
+}
+
+// The first two leaves go, in every layer; the third stays. In each layer each leaf is attended once: the
+// first two there, the third here.
+TEST_P(CommitterPeers, EveryLayerHasTheSameLeavesThereAndTheOthersHere) {
+  ran(0, 256);
+  ran(256, 512);
+  ran(512, 768, all_);
+  const Step step = run(768, 769, all_);
+  ASSERT_EQ(step.remote.size(), kAllLayers);
+  for (uint32_t layer = 0; layer < kAllLayers; ++layer) {
+    EXPECT_EQ(step.remote[layer], (RemoteLeaves{layer, 0, 0, 2, 8 * layer}));
+    EXPECT_EQ(pieces_of(step, step.remote[layer]), pieces(0, 8, layer));
+    for (uint32_t block = 0; block <= 12; ++block) EXPECT_EQ(has_planes(step, block, layer), block >= 8);
+  }
+  EXPECT_THAT(slots(step), IsEmpty());
+  EXPECT_THAT(step.transfers, IsEmpty());
+  const SequenceCells s = cache_.summary(kRemote);
+  EXPECT_EQ(s.blocks, 13u);
+  EXPECT_EQ(s.resident_blocks, 5u);
+  EXPECT_EQ(s.peer_blocks, 8u);
+  end_step(step);
 }
 
 TEST_P(CommitterPeers, RowsSeeAllOfWhatIsAttendedElsewhere) {

@@ -342,7 +342,8 @@ int differences_under(Mutant fault) {
 
 TEST(RemoteFaults, EachTurnsTheBitsRed) {
   EXPECT_EQ(differences_under(Mutant::kNone), 0);
-  for (Mutant fault : {Mutant::kRemotePeaksSwapped, Mutant::kStaleRemoteAnswer, Mutant::kRemoteRunDropped}) {
+  for (Mutant fault : {Mutant::kRemotePeaksSwapped, Mutant::kStaleRemoteAnswer, Mutant::kRemoteRunDropped,
+                       Mutant::kRemoteLeafTwice}) {
     EXPECT_GT(differences_under(fault), 0) << "fault " << static_cast<int>(fault) << " was not noticed";
   }
 }

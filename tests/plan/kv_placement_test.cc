@@ -70,31 +70,37 @@ TEST(KvPlacement, IsThePlainRuleAndTheLongestThatFitsIsTheLongest) {
 
 // ---------------------------------------------------------------- with cells of peers
 
-TEST(KvPlacement, WhatIsBorrowedTakesWhatTheHostCannot) {
-  // Ten blocks of four groups, 40 cells; a leaf has four blocks.
+// Ten blocks of four groups, 40 cells; a leaf has four blocks. A device of 30 cells holds seven blocks, of which
+// two are for what is being written: at least five go, or eight with whole leaves.
+TEST(KvPlacement, WhatIsBorrowedTakesTheOldestBlocksInEveryLayer) {
   struct Case {
     CellCapacity c;
     bool streams;
-    uint32_t kept;
+    uint32_t away;
     const char* why;
   };
   for (const Case& k : {
-           Case{{4, 30, 0, 8, 40, 4}, true, 0, "all of it at peers, two leaves pass the ring"},
+           Case{{4, 30, 0, 8, 40, 4}, true, 8, "two whole leaves"},
+           Case{{4, 30, 0, 8, 32, 4}, true, 8, "they have 32 cells"},
+           Case{{4, 30, 0, 8, 31, 4}, true, 5, "peers lend no two leaves: the second is staged"},
+           Case{{4, 30, 0, 8, 20, 4}, true, 5, "five blocks have 20 cells"},
+           Case{{4, 30, 0, 8, 19, 4}, false, 0, "one too few"},
            Case{{4, 30, 0, 7, 40, 4}, false, 0, "of the leaves that part at both ends not all pass"},
            Case{{4, 30, 1, 8, 40, 4}, false, 0, "a cell of its own parts one leaf more"},
-           Case{{4, 30, 1, 10, 40, 4}, true, 0, "the ring passes all of it"},
-           Case{{4, 30, 10, 10, 30, 4}, true, 0, "half here, half there"},
-           Case{{4, 30, 10, 10, 29, 4}, true, 1, "one cell too few: a group stays"},
-           Case{{4, 30, 40, 10, 0, 4}, true, 0, "nothing borrowed"},
+           Case{{4, 30, 1, 10, 40, 4}, true, 8, "the ring passes all of it"},
+           Case{{4, 30, 10, 10, 22, 4}, true, 8, "some on the own host, the rest there"},
+           Case{{4, 30, 10, 10, 21, 4}, true, 5, "one cell too few for whole leaves"},
+           Case{{4, 30, 40, 10, 0, 4}, true, 10, "nothing borrowed: by layer groups, all blocks alike"},
            Case{{4, 30, 40, 9, 0, 4}, false, 0, "then leaves are of no use"},
            Case{{4, 30, 0, 10, 0, 4}, false, 0, "nor is there anything"},
-           Case{{4, 8, 0, 8, 40, 4}, true, 0, "room for a block that ends and one that begins"},
+           Case{{4, 8, 0, 8, 40, 4}, true, 10, "room for a block that ends and one that begins"},
            Case{{4, 7, 0, 8, 40, 4}, false, 0, "none for that"},
        }) {
     const KvPlacement r = KvPlacement::of(10, k.c);
     EXPECT_EQ(r.fits, k.streams) << k.why;
     EXPECT_EQ(r.streams, k.streams) << k.why;
-    EXPECT_EQ(r.kept_groups, k.kept) << k.why;
+    EXPECT_EQ(r.kept_groups, 0u) << k.why;
+    EXPECT_EQ(r.away_blocks, k.away) << k.why;
   }
   // A short ring is enough for any length.
   EXPECT_TRUE(KvPlacement::of(10000, {1, 2, 0, 8, 10000, 4}).streams);
@@ -127,36 +133,49 @@ TEST(KvPlacement, TheLongestThatFitsIsTheLongestWithBorrowedCellsToo) {
   EXPECT_GT(streaming, 1000u);
 }
 
-TEST(KvPlacement, HalfOfTheDeviceIsFilledBeforePeersAre) {
-  // Thirty blocks of four groups, 120 cells, of a device with 80: its half, without the room for two blocks,
-  // has 32 cells.
-  EXPECT_EQ(KvPlacement::of(30, {4, 80, 0, 8, 200, 4}).kept_groups, 1u);
-  EXPECT_EQ(KvPlacement::of(30, {4, 75, 0, 8, 200, 4}).kept_groups, 0u) << "there it has 29";
-  EXPECT_EQ(KvPlacement::of(32, {4, 80, 0, 8, 200, 4}).kept_groups, 1u);
-  EXPECT_EQ(KvPlacement::of(33, {4, 80, 0, 8, 200, 4}).kept_groups, 0u);
-  EXPECT_EQ(KvPlacement::of(30, {4, 80, 0, 8, 60, 4}).kept_groups, 2u) << "more, where peers take no more";
-  EXPECT_EQ(KvPlacement::of(30, {4, 80, 200, 30, 0, 4}).kept_groups, 0u) << "the own host costs no peer";
-  EXPECT_EQ(KvPlacement::of(30, {4, 80, 200, 30, 1, 4}).kept_groups, 1u);
-  EXPECT_EQ(KvPlacement::kept_from_peers(1, {4, 80, 0, 8, 200, 4}), 3u)
-      << "never all, or it would not stream";
-  EXPECT_EQ(KvPlacement::kept_from_peers(1, {4, 15, 0, 8, 200, 4}), 0u) << "half of it is no two blocks";
-  EXPECT_EQ(KvPlacement::kept_from_peers(30, {1, 80, 0, 8, 200, 4}), 0u) << "of one group none can stay";
+// A device of 20 blocks of four groups: two blocks are for what is being written, 18 for what stays.
+TEST(KvPlacement, TheDeviceIsFilledBeforePeersAre) {
+  const CellCapacity c = {4, 80, 0, 8, 400, 4};
+  EXPECT_EQ(KvPlacement::of(20, c).away_blocks, 0u) << "it fits";
+  EXPECT_EQ(KvPlacement::of(21, c).away_blocks, 4u) << "three blocks, a leaf";
+  EXPECT_EQ(KvPlacement::of(22, c).away_blocks, 4u);
+  EXPECT_EQ(KvPlacement::of(23, c).away_blocks, 8u);
+  EXPECT_EQ(KvPlacement::of(30, c).away_blocks, 12u);
+  EXPECT_EQ(KvPlacement::of(31, c).away_blocks, 16u);
+  EXPECT_EQ(KvPlacement::of(118, c).away_blocks, 100u) << "all that peers lend";
+  EXPECT_FALSE(KvPlacement::of(119, c).fits);
+  // What the device holds of 30 blocks, twelve of them away, as they come.
+  const KvPlacement r = KvPlacement::of(30, c);
+  EXPECT_EQ(r.device_cells(5, 4), 0u);
+  EXPECT_EQ(r.device_cells(12, 4), 0u);
+  EXPECT_EQ(r.device_cells(13, 4), 4u);
+  EXPECT_EQ(r.device_cells(30, 4), 72u);
+  EXPECT_EQ(KvPlacement::of(20, c).device_cells(7, 4), 28u) << "what does not stream is all there";
+  // By layer groups: one of four stays of every block.
+  const KvPlacement groups = KvPlacement::of(30, {4, 80, 90, 30});
+  EXPECT_EQ(groups.kept_groups, 1u);
+  EXPECT_EQ(groups.away_blocks, 30u);
+  EXPECT_EQ(groups.device_cells(30, 4), 30u);
 }
 
-// What stays leaves the room that a streaming sequence needs, and does not change what fits.
-TEST(KvPlacement, WhatIsKeptFromPeersHasItsRoom) {
+// What stays leaves the room that a streaming sequence needs, and no more than a leaf of room is left unused.
+TEST(KvPlacement, WhatStaysHasItsRoom) {
   uint32_t kept = 0;
-  for (uint32_t groups = 2; groups <= 5; ++groups) {
+  for (uint32_t groups = 1; groups <= 5; ++groups) {
     for (uint32_t device = 4; device <= 120; device += 4) {
       for (uint32_t blocks = device / groups + 1; blocks <= 60; ++blocks) {
-        const CellCapacity c{groups, device, 0, 8, 1000, 4};
-        const KvPlacement r = KvPlacement::of(blocks, c);
+        const KvPlacement r = KvPlacement::of(blocks, {groups, device, 0, 8, 1000, 4});
         ASSERT_EQ(r.fits, 2 * groups <= device) << groups << " " << device << " " << blocks;
         if (!r.fits) continue;
-        ASSERT_LT(r.kept_groups, groups);
-        if (r.kept_groups == 0) continue;
-        ASSERT_LE(r.kept_groups * blocks + 2 * groups, device / 2);
-        ++kept;
+        ASSERT_EQ(r.kept_groups, 0u);
+        ASSERT_LE(r.away_blocks, blocks);
+        ASSERT_TRUE(r.away_blocks % 4 == 0 || r.away_blocks == blocks);
+        const uint32_t used = r.device_cells(blocks, groups) + 2 * groups;
+        ASSERT_LE(used, device);
+        if (r.away_blocks < blocks) {
+          ASSERT_GT(used + 4 * groups, device - device % groups);
+        }
+        kept += r.away_blocks < blocks ? 1 : 0;
       }
     }
   }

@@ -40,7 +40,7 @@ TEST(PlanPeers, WhatLiesAtPeersNeedsNoRing) {
   EXPECT_EQ(b.stage_room(), 32 - kBehind);
   EXPECT_EQ(checked(view, b),
             "stage 1 [0, 1861) kv device x2 before_layer\n"
-            "decode 1 [1861, 1862) samples x2 keeps kv x0 x x0\n");
+            "decode 1 [1861, 1862) samples\n");
   set_ring(view, kBehind);
   EXPECT_TRUE(PlanBuilder(view).can_run(view.running[0])) << "it need not pass more";
   set_ring(view, kBehind - 1);
@@ -138,6 +138,96 @@ TEST(PlanPeers, APrefillThatStreamsHasTheRestOfTheRing) {
   EXPECT_TRUE(check_plan(view, b.take()).ok());
 }
 
+// ---------------------------------------------------------------- what goes, and what stays
+
+// Up to 640 tokens, 40 blocks. The device has 20, two of them for what is being written, so that 22 go at
+// least: with whole leaves 32, tokens [0, 512), in both layer groups. The other eight stay.
+View view_before_it_runs(uint32_t prompt) {
+  View view = make_view(20, 20);
+  set_ring(view, 32);
+  set_host(view, 100, 100);
+  view.peers.most_borrowed = 500;
+  view.peers.borrowed = 200;
+  view.waiting = {waiting_seq(1, prompt)};
+  view.waiting[0].max_total_tokens = 640;
+  view.limits.max_num_batched_tokens = 1000;
+  return view;
+}
+
+TEST(PlanPeers, TheOldestLeavesGoInEveryLayerAndTheRestHasItsRoomHere) {
+  const View view = view_before_it_runs(540);
+  PlanBuilder b(view);
+  ASSERT_TRUE(b.admit(view.waiting[0]));
+  EXPECT_EQ(b.prefill(view.waiting[0], 1000), 512u) << "a chunk ends where what stays begins";
+  EXPECT_EQ(checked(view, b),
+            "add 1 [0, 512) kv host x2 after_layer_writes\n"
+            "promise 1 4 cells on device\n"
+            "promise 1 64 cells on host\n"
+            "prefill 1 [0, 512) x2 keeps kv x0 x x0\n");
+}
+
+TEST(PlanPeers, WhatStaysIsWrittenToTheDevice) {
+  View view = view_before_it_runs(540);
+  view.device.spare_slabs = 20;
+  SeqView s = streaming_seq(1, 540, 540, 512);
+  s.max_total_tokens = 640;
+  s.peer_blocks = 32;
+  view.waiting.clear();
+  view.running = {s};
+  PlanBuilder b(view);
+  EXPECT_EQ(b.prefill(view.running[0], 1000), 28u);
+  EXPECT_EQ(checked(view, b),
+            "stage 1 [0, 512) kv device x2 before_layer\n"
+            "prefill 1 [512, 540) samples\n");
+  // Later: of 36 blocks the device has four, and the last is not full.
+  s = running_seq(1, 540, 571, 570);
+  s.max_total_tokens = 640;
+  s.peer_blocks = 32;
+  s.resident_blocks = 4;
+  s.device_groups = {};
+  set_cells(s, Tier::kHost, 64);
+  set_cells(s, Tier::kDevice, 8);
+  view.running = {s};
+  PlanBuilder c(view);
+  ASSERT_TRUE(c.decode(view.running[0]));
+  EXPECT_EQ(checked(view, c),
+            "stage 1 [0, 570) kv device x2 before_layer\n"
+            "decode 1 [570, 571) samples\n");
+}
+
+// What was filled token by token is on the device until it has gone: of 33 blocks the two last ones of what
+// goes, and one behind them.
+TEST(PlanPeers, OnlyWhatGoesIsMovedAway) {
+  View view = view_before_it_runs(20);
+  view.device.spare_slabs = 20;
+  SeqView s = running_seq(1, 20, 521, 520);
+  s.max_total_tokens = 640;
+  s.resident_blocks = 3;
+  s.device_groups = {};
+  set_cells(s, Tier::kHost, 60);
+  set_cells(s, Tier::kDevice, 6);
+  view.waiting.clear();
+  view.running = {s};
+  PlanBuilder b(view);
+  ASSERT_TRUE(b.decode(view.running[0]));
+  EXPECT_EQ(checked(view, b),
+            "stage 1 [0, 520) kv device x2 before_layer\n"
+            "add 1 [0, 512) kv host x2 background\n"
+            "drop 1 [0, 512) kv device x2 when_ready\n"
+            "decode 1 [520, 521) samples\n");
+}
+
+TEST(PlanPeers, AShortOneThatMayGrowNeedsNoRoomHereYet) {
+  const View view = view_before_it_runs(100);
+  PlanBuilder b(view);
+  ASSERT_TRUE(b.admit(view.waiting[0]));
+  EXPECT_EQ(b.prefill(view.waiting[0], 1000), 100u);
+  EXPECT_EQ(checked(view, b),
+            "add 1 [0, 96) kv host x2 after_layer_writes\n"
+            "promise 1 64 cells on host\n"
+            "prefill 1 [0, 100) samples x2 keeps kv x0 x x0\n");
+}
+
 // ---------------------------------------------------------------- what there is
 
 TEST(PlanPeers, WhatMayBeBorrowedCountsAsThere) {
@@ -188,11 +278,11 @@ TEST(PlanPeers, MemoryThatWasNotLentIsNotCountedOn) {
 TEST(PlanPeers, WhatOneThatStreamsMayStillNeedElsewhere) {
   View view = view_at_peers();
   SeqView& s = view.running[0];
-  s.max_total_tokens = 130 * kViewBlock;
-  // 130 blocks of two cells, of which 116 are there.
-  EXPECT_EQ(PlanBuilder(view).slower_cells_to_come(s), 28u);
+  s.max_total_tokens = 140 * kViewBlock;
+  // Of 140 blocks 18 stay, and what goes are whole leaves: 128 blocks of two cells, of which 116 are there.
+  EXPECT_EQ(PlanBuilder(view).slower_cells_to_come(s), 24u);
   s.promised_cells[index_of(Tier::kHost)] = 7;
-  EXPECT_EQ(PlanBuilder(view).slower_cells_to_come(s), 21u);
+  EXPECT_EQ(PlanBuilder(view).slower_cells_to_come(s), 17u);
   s.promised_cells[index_of(Tier::kHost)] = 70;
   EXPECT_EQ(PlanBuilder(view).slower_cells_to_come(s), 0u);
   view.running = {decoding_seq(2, 20, 30)};

@@ -335,7 +335,8 @@ void AttentionPass::push_answer(const Work& work, const Tile& tile, size_t run,
     const float* records = answers.peaks(run, tile.first_row + i, tile.kv_head);
     int64_t k = 0;
     ops::for_each_subtree(leaves, [&](int level, uint32_t) {
-      const int64_t from = mutant(Mutant::kRemotePeaksSwapped) && peaks > 1 && k < 2 ? 1 - k : k;
+      int64_t from = mutant(Mutant::kRemotePeaksSwapped) && peaks > 1 && k < 2 ? 1 - k : k;
+      if (mutant(Mutant::kRemoteLeafTwice) && k > 0) from = k - 1;
       const float* peak =
           mutant(Mutant::kRemoteRunDropped) ? local.partials.data() : records + from * record_floats();
       local.trees.rows[static_cast<size_t>(i)].push(peak, level);
