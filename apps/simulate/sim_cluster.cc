@@ -25,6 +25,14 @@ double history_seconds(const StepTimes& times, const StepLoad& load) {
   return std::max(0.0, times.seconds(load) - times.seconds(without));
 }
 
+// What attending adds to a step, to histories and to the chunks themselves.
+double attention_seconds(const StepTimes& times, const StepLoad& load) {
+  StepLoad without = load;
+  without.decode_context = 0;
+  for (StepLoad::Chunk& c : without.chunks) c.attended = 0;
+  return std::max(0.0, times.seconds(load) - times.seconds(without));
+}
+
 cluster::BrokerOptions broker_options(const ClusterSetup& setup, uint32_t number) {
   cluster::BrokerOptions options;
   options.protocol = setup.protocol;
@@ -124,8 +132,8 @@ Nanos SimPeer::take_served(Nanos now) {
 
 // Runs of one slice: a creditor gets its rows once, and attends to all that it has of them. A leaf counts
 // where its first block lies.
-void SimPeer::add_slice(const Step& step, std::span<const RemoteLeaves> runs, std::vector<Share>& shares,
-                        double& own_s) {
+void SimPeer::add_slice(const Step& step, std::span<const RemoteLeaves> runs, double attended_here_s,
+                        std::vector<Share>& shares, double& own_s) {
   const ClusterSetup& setup = all_.setup();
   const StepSlice& slice = step.slices[runs.front().slice];
   const uint32_t per_leaf = setup.shape.blocks_per_leaf();
@@ -167,7 +175,7 @@ void SimPeer::add_slice(const Step& step, std::span<const RemoteLeaves> runs, st
                            setup.topology.bytes_per_s(number_, creditor), 0, each_s};
     Share& share = shares[creditor];
     share.queries += rows;
-    if (ship_or_fetch(asked, cost, each_s).ship()) {
+    if (ship_or_fetch(asked, cost, each_s, attended_here_s + own_s).ship()) {
       share.shipped += asked.query_bytes + asked.partial_bytes;
       share.load.decode_rows += load.decode_rows;
       share.load.decode_context += load.decode_context;
@@ -189,7 +197,7 @@ double SimPeer::ask_layer(const Step& step, std::span<const RemoteLeaves> runs, 
     const auto end = std::find_if(runs.begin(), runs.end(),
                                   [&](const RemoteLeaves& run) { return run.slice != runs.front().slice; });
     const auto of_slice = static_cast<size_t>(end - runs.begin());
-    add_slice(step, runs.first(of_slice), shares, own_s);
+    add_slice(step, runs.first(of_slice), attended_here_s, shares, own_s);
     runs = runs.subspan(of_slice);
   }
   // All leave by the same way, and the last answer counts.
@@ -220,7 +228,7 @@ std::vector<Nanos> SimPeer::ask(const Step& step, Nanos now) {
     } else {
       const uint32_t layers = std::min(g.layers_per_group, g.layers - layer);
       const double attended_here_s =
-          history_seconds(all_.times(), load_as_in(step, layer, g.layers)) / g.layers;
+          attention_seconds(all_.times(), load_as_in(step, layer, g.layers)) / g.layers;
       out[layer] = nanos(ask_layer(step, runs, attended_here_s, now, layers));
     }
     sums_.waited_s += to_seconds(out[layer]);

@@ -80,8 +80,8 @@ class SimPeer final : public Lending, public SimPeers, private cluster::CellPlac
 
   uint32_t creditor_of(uint64_t at) const;
   void count(const LendingRequest& request, const LendingEvents& events);
-  void add_slice(const Step& step, std::span<const RemoteLeaves> runs, std::vector<Share>& shares,
-                 double& own_s);
+  void add_slice(const Step& step, std::span<const RemoteLeaves> runs, double attended_here_s,
+                 std::vector<Share>& shares, double& own_s);
   double ask_layer(const Step& step, std::span<const RemoteLeaves> runs, double attended_here_s, Nanos now,
                    uint32_t layers);
 

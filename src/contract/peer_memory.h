@@ -26,6 +26,8 @@ struct RemoteQuery {
   // Where the layer's K and V of each block of the leaves begin: V right behind K. The blocks may lie at
   // several peers, even those of one leaf. Read before attend() returns.
   std::span<const uint64_t> pieces;
+  // What one thread of the caller attends to itself before it waits for the answer: leaves times rows.
+  double own_leaf_rows = 0;
 };
 
 // Thread-safe. An operation may outlive the thread that began it, never the PeerMemory.

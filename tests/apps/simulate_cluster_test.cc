@@ -262,6 +262,32 @@ TEST_F(ClusterTest, AnswersOverlapWithWhatIsAttendedInTheirLayer) {
   EXPECT_NEAR(static_cast<double>(waits[1]), 1e3 * std::max(0.0, path_us(1) + 256 - 257), 2);
 }
 
+// A chunk of 256 rows behind a leaf at a peer and a leaf here: meanwhile it attends to the one here, 256 x 256
+// pairs of a microsecond, and to itself, 256 x 257 / 2. The peer has 256 x 256 pairs, too.
+TEST_F(ClusterTest, AnswersOverlapWithWhatAChunkAttendsToInItself) {
+  auto times = std::make_shared<LinearTimes>();
+  times->history_token_us = 2;  // one in each layer
+  TwoPeers peers(instances(2, "distkv"), times);
+  const auto waits = [&](uint32_t leaves) {
+    Step step;
+    step.slices.resize(1);
+    step.slices[0].kind = RowKind::kPrefill;
+    step.slices[0].tokens = {512, 768};
+    for (uint32_t layer = 0; layer < 2; ++layer) step.remote.push_back({layer, 0, 0, leaves, leaves * layer});
+    step.remote_pieces.assign(2 * size_t{leaves}, 0);
+    step.token_ids.resize(256);
+    step.index_by_layer();
+    return peers.cluster.peer(0).ask(step, 0);
+  };
+  EXPECT_EQ(waits(1), (std::vector<Nanos>{0, 0}));
+  // With both leaves at the peer it has 131,072 pairs, and the chunk itself 32,896.
+  const RemoteRun asked = remote_run(peers.setup.shape, 2, 1, 256);
+  const double path_us = 2 * 8.0 + 1e6 * static_cast<double>(asked.query_bytes + asked.partial_bytes) /
+                                       peers.setup.topology.bytes_per_s(0, 0);
+  const double by_hand_us = path_us + 131'072 - 32'896;
+  for (const Nanos wait : waits(2)) EXPECT_NEAR(static_cast<double>(wait), 1e3 * by_hand_us, 1e3);
+}
+
 // A kernel that does several rows at once, with the longest of their histories deciding.
 struct TimesOfLongest final : StepTimes {
   double seconds(const StepLoad& load) const override {
@@ -289,9 +315,11 @@ TEST_F(ClusterTest, PiecesOfAHistoryAreOneQueryOfACreditor) {
   EXPECT_NEAR(static_cast<double>(cluster.peer(0).take_served(0)), 1e3 * 768, 2);
 }
 
-// A ring that passes the whole prompt: it attends to itself here, and only K and V go out. With a smaller one
-// its later chunks attend to what is at peers already.
-TEST_F(ClusterTest, APromptThatPassesTheRingAtOnceAsksNoPeer) {
+// Of 3,040 tokens, twelve blocks, the device holds six beside the two for what is being written: 1,536 tokens
+// go. A ring that passes them at once: they attend to themselves here, and only K and V go out. The 1,464 rows
+// behind them, and each decode, ask the peer once in each of the two layers. With a smaller ring some of the
+// first rows ask, too.
+TEST_F(ClusterTest, OnlyRowsBehindWhatGoesAskPeers) {
   const std::vector<SimulatedRequest> one = {one_long().front()};
   const auto queries = [&](int ring_kib) {
     const SimulationOutcome out = outcome(instances(2, "distkv", ring_kib), one);
@@ -299,10 +327,10 @@ TEST_F(ClusterTest, APromptThatPassesTheRingAtOnceAsksNoPeer) {
     EXPECT_GT(out.peers->copied_bytes, 0u);
     return out.peers->sums.queries;
   };
-  const uint64_t decodes = one.front().output_tokens - 1;
-  EXPECT_GE(queries(96), decodes);
-  EXPECT_LE(queries(96), 2 * decodes) << "in both layers";
-  EXPECT_GT(queries(32), 2 * decodes + 500) << "rows of later chunks ask, too";
+  ASSERT_EQ(one.front().prompt_tokens, 3000);
+  ASSERT_EQ(one.front().output_tokens, 40);
+  EXPECT_EQ(queries(96), 2 * (1464 + 39));
+  EXPECT_GT(queries(32), 2 * (1464 + 39) + 500);
 }
 
 TEST_F(ClusterTest, MessagesComeInOrderAndWhenTheirWaySays) {

@@ -121,6 +121,7 @@ void BorrowedMemory::attend(const RemoteQuery& query, std::span<float> partials,
   operation->kind = DataKind::kAttend;
   operation->done = std::move(done);
   operation->rows = query.rows;
+  operation->own_leaf_rows = query.own_leaf_rows;
   operation->partials = partials;
   const auto q_dim = static_cast<size_t>(shape_.q_dim());
   operation->q.resize(query.rows * q_dim);
@@ -178,7 +179,7 @@ bool BorrowedMemory::begin(const OperationPtr& operation, uint64_t as_of) {
     operation->open = operation->states.size();
     for (uint32_t s = 0; s < operation->states.size() && !stopping_; ++s) {
       const LeafShare& share = operation->shares.shares[s];
-      if (!share.split() && ships(share, operation->rows)) {
+      if (!share.split() && ships(share, *operation)) {
         ++stats_.shipped;
         ship(operation, s, after);
       } else {
@@ -198,14 +199,15 @@ void BorrowedMemory::add(const OperationPtr& operation) {
   operations_.emplace(operation->age, operation);
 }
 
-bool BorrowedMemory::ships(const LeafShare& share, uint32_t rows) {
+bool BorrowedMemory::ships(const LeafShare& share, const Operation& operation) {
   if (options_.fetch != Fetch::kByCost) return options_.fetch == Fetch::kNever;
   Creditor& creditor = creditors_[share.creditor];
   const auto cost = creditor.estimate.cost();
   if (!cost) return true;
   // Until something was attended to here, we take ourselves for as fast as the creditor.
   const double own = own_leaf_row_s_.empty() ? cost->attend_s : own_leaf_row_s_.get();
-  if (ship_or_fetch(remote_run(shape_, share.leaves(), share.peaks, rows), *cost, own).ship()) return true;
+  const RemoteRun run = remote_run(shape_, share.leaves(), share.peaks, operation.rows);
+  if (ship_or_fetch(run, *cost, own, own * operation.own_leaf_rows).ship()) return true;
   return ++creditor.cheap_here % kShipAnyway == 0;
 }
 

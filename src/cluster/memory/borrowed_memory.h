@@ -198,6 +198,7 @@ class BorrowedMemory final : public PeerMemory {
     std::span<std::byte> to;          // of a read
     uint32_t layer = 0;               // of a query
     uint32_t rows = 0;
+    double own_leaf_rows = 0;
     std::vector<float> q;           // [rows][q_dim]
     std::vector<CellPlace> places;  // of the leaves' blocks
     LeafShares shares;
@@ -264,7 +265,7 @@ class BorrowedMemory final : public PeerMemory {
   MessagePtr copy_message(const OperationPtr& operation, DataKind kind, const CellPlace& place,
                           uint64_t offset, uint64_t bytes) const;
   MessagePtr first_queued(Creditor& creditor);
-  bool ships(const LeafShare& share, uint32_t rows);
+  bool ships(const LeafShare& share, const Operation& operation);
   void ship(const OperationPtr& operation, uint32_t share, After& after);
   void fetch(const OperationPtr& operation, uint32_t share, Interval rows, After& after);
   // Gives a slot its memory. False: there is none.

@@ -15,13 +15,15 @@ RemoteRun remote_run(const MemoryShape& shape, uint32_t leaves, uint32_t peaks, 
           uint64_t{leaves} * shape.leaf_bytes()};
 }
 
-ShipOrFetch ship_or_fetch(const RemoteRun& run, const PeerCost& peer, double own_attend_s) {
+ShipOrFetch ship_or_fetch(const RemoteRun& run, const PeerCost& peer, double own_attend_s,
+                          double meanwhile_s) {
   KV_CHECK(peer.bytes_per_s > 0, "bytes_per_s={}", peer.bytes_per_s);
   const double leaf_rows = static_cast<double>(run.leaves) * static_cast<double>(run.rows);
   const auto shipped = static_cast<double>(run.query_bytes + run.partial_bytes);
   const auto fetched = static_cast<double>(run.kv_bytes);
-  return {peer.latency_s + shipped / peer.bytes_per_s + peer.wait_s + peer.attend_s * leaf_rows,
-          peer.latency_s + fetched / peer.bytes_per_s + own_attend_s * leaf_rows};
+  const double answered = peer.latency_s + shipped / peer.bytes_per_s + peer.wait_s + peer.attend_s * leaf_rows;
+  const double come = peer.latency_s + fetched / peer.bytes_per_s;
+  return {std::max(meanwhile_s, answered), std::max(meanwhile_s, come) + own_attend_s * leaf_rows};
 }
 
 void RunningMean::add(double value, double of) {

@@ -4,11 +4,13 @@
 //   symbol    unit    what
 //   a, b      s, B/s  the path's latency there and back, and its bandwidth
 //   w         s       what a query waits at the creditor before it is computed
-//   r, c      s       attention over one leaf with one row, all KV heads of a layer: at the creditor, and
-//   here N, R      -       leaves of the run; rows
+//   r, c      s       attention over one leaf with one row, all KV heads of a layer: at the creditor, and here
+//   N, R      -       leaves of the run; rows
+//   h         s       what the rows' own attention takes here, in the same layer: the creditor works
+//                     meanwhile, and K and V come meanwhile, but what is fetched is attended after it
 //
-//   ship  = a + (bytes of q + bytes of m, l, o) / b + w + r N R
-//   fetch = a +  bytes of K and V               / b     + c N R
+//   ship  = max(h, a + (bytes of q + bytes of m, l, o) / b + w + r N R)
+//   fetch = max(h, a +  bytes of K and V               / b) + c N R
 #pragma once
 
 #include <cstdint>
@@ -42,8 +44,9 @@ struct ShipOrFetch {
   double fetch_s = 0;
   bool ship() const { return ship_s <= fetch_s; }
 };
-// own_attend_s: c above. REQUIRES: peer.bytes_per_s > 0
-ShipOrFetch ship_or_fetch(const RemoteRun& run, const PeerCost& peer, double own_attend_s);
+// own_attend_s: c above; meanwhile_s: h. REQUIRES: peer.bytes_per_s > 0
+ShipOrFetch ship_or_fetch(const RemoteRun& run, const PeerCost& peer, double own_attend_s,
+                          double meanwhile_s = 0);
 
 // A mean over about the last `last` observations.
 class RunningMean {

@@ -60,6 +60,11 @@ class AttentionPass {
 
   static void settle(ThreadPool& pool) { pool.settle(kLateInput); }
 
+  // Leaves times rows, with all KV heads, that run() attends to in the layer with each of its threads.
+  double leaf_rows_of_thread(uint32_t layer) const {
+    return static_cast<double>(work_of(layer).tiles.local_work()) /
+           (static_cast<double>(spec_.kv_heads) * static_cast<double>(locals_.size()));
+  }
   // True if some rows have leaves at peers in the layer.
   bool awaits_answers(uint32_t layer) const { return !work_of(layer).tiles.remote_tiles().empty(); }
   // After run(), when the answers for all slices that are not left out have come: the rest of the layer.

@@ -42,12 +42,12 @@ void AttentionTiles::cut(std::span<const RemoteLeaves> runs, int threads) {
   pieces_.clear();
   remote_tiles_.clear();
   kept_records_ = 0;
-  int64_t work = 0;
+  local_work_ = 0;
   for (Tile& tile : tiles_) {
     assign_runs(tile);
-    work += tile.rows * local_leaves(tile);
+    local_work_ += tile.rows * local_leaves(tile);
   }
-  const int64_t share = threads == 1 ? work : work / (kPiecesPerThread * threads);
+  const int64_t share = threads == 1 ? local_work_ : local_work_ / (kPiecesPerThread * threads);
   for (size_t t = 0; t < tiles_.size(); ++t) {
     // All of it, or the largest subtree that is no more than a share of the work, and at least a leaf.
     const int64_t fitting = std::max<int64_t>(1, share / tiles_[t].rows);

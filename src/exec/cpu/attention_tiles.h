@@ -77,6 +77,8 @@ class AttentionTiles {
   std::span<const Tile> tiles() const { return tiles_; }
   std::span<const Piece> pieces() const { return pieces_; }
   std::span<const RemoteLeaves> runs() const { return runs_; }
+  // Leaves times rows times KV heads that are attended here.
+  int64_t local_work() const { return local_work_; }
   // Tiles that have leaves at peers.
   std::span<const size_t> remote_tiles() const { return remote_tiles_; }
   int64_t kept_records() const { return kept_records_; }
@@ -96,6 +98,7 @@ class AttentionTiles {
   std::vector<Piece> pieces_;
   std::vector<RemoteLeaves> runs_;
   std::vector<size_t> remote_tiles_;
+  int64_t local_work_ = 0;
   int64_t kept_records_ = 0;
 };
 

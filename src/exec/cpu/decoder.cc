@@ -342,7 +342,9 @@ void Decoder::prepare_attention(const Step& step, uint32_t layer) {
 bool Decoder::attend(const Step& step, uint32_t layer, StepTransfers& transfers) {
   const int64_t stride = row_stride(model_.spec().q_dim());
   const bool remote = attention_.awaits_answers(layer);
-  if (remote) remote_.ask(step, layer, rows_, qkv_.data(), transfers);
+  if (remote) {
+    remote_.ask(step, layer, rows_, qkv_.data(), attention_.leaf_rows_of_thread(layer), transfers);
+  }
   attention_.run(step, layer, qkv_.data(), attended_.data(), stride, pool_);
   if (remote) {
     if (remote_.wait(transfers)) leave_out_deferred(step, transfers);

@@ -108,7 +108,7 @@ uint64_t RemoteAttention::scratch_bytes() const {
 // ---------------------------------------------------------------- one layer
 
 void RemoteAttention::ask(const Step& step, uint32_t layer, std::span<const StepRow> rows, const float* qkv,
-                          const StepTransfers& transfers) {
+                          double own_leaf_rows, const StepTransfers& transfers) {
   const int64_t width = config_.q_dim() + 2 * config_.kv_dim();
   const uint32_t blocks_per_leaf = ops::kLeafTokens / geometry_.block_tokens;
   asked_.clear();
@@ -130,6 +130,7 @@ void RemoteAttention::ask(const Step& step, uint32_t layer, std::span<const Step
     query.first_leaf = run.first_leaf;
     query.end_leaf = run.end_leaf;
     query.rows = static_cast<uint32_t>(asked.rows);
+    query.own_leaf_rows = own_leaf_rows;
     query.q = qkv + asked.first_row * width;
     query.q_stride = width;
     query.pieces = std::span(step.remote_pieces)

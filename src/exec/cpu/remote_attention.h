@@ -35,9 +35,9 @@ class RemoteAttention {
   Status prepare(const Step& step);
 
   // Asks for the layer's leaves, for all rows at hand whose slices have not left the step.
-  // qkv: [rows][q, k, v], queries rotated and scaled.
+  // qkv: [rows][q, k, v], queries rotated and scaled. own_leaf_rows: RemoteQuery::own_leaf_rows.
   void ask(const Step& step, uint32_t layer, std::span<const StepRow> rows, const float* qkv,
-           const StepTransfers& transfers);
+           double own_leaf_rows, const StepTransfers& transfers);
   // Waits for the answers. Slices whose answer does not come in time, or says that the peer has failed, leave
   // the step, and with them all other slices of their sequences. True: some did.
   bool wait(StepTransfers& transfers);

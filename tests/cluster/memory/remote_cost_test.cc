@@ -51,6 +51,23 @@ TEST(ShipOrFetch, ABusyCreditorIsFetchedFrom) {
   EXPECT_FALSE(ship_or_fetch(run, peer, 100e-6).ship());
 }
 
+// The creditor attends while the rows attend to what is here; what is fetched is attended after that.
+TEST(ShipOrFetch, WhatTheRowsAttendToHereMeanwhileSpeaksForTheQuery) {
+  // The bytes of 40 rows cost 1.6 ms, those of K and V 1 ms; attention 1.2 ms on either side.
+  const RemoteRun run{1, 40, 40 * 16'000, 40 * 24'000, 1'000'000};
+  const PeerCost peer{50e-6, 1e9, 0, 30e-6};
+  const auto at = [&](double meanwhile_s) { return ship_or_fetch(run, peer, 30e-6, meanwhile_s); };
+  EXPECT_DOUBLE_EQ(at(0).ship_s, 2.85e-3);
+  EXPECT_DOUBLE_EQ(at(0).fetch_s, 2.25e-3);
+  EXPECT_FALSE(at(0).ship());
+  EXPECT_DOUBLE_EQ(at(1.5e-3).ship_s, 2.85e-3);
+  EXPECT_DOUBLE_EQ(at(1.5e-3).fetch_s, 2.7e-3);
+  EXPECT_FALSE(at(1.5e-3).ship());
+  EXPECT_TRUE(at(2e-3).ship());
+  EXPECT_DOUBLE_EQ(at(2e-3).fetch_s, 3.2e-3);
+  EXPECT_DOUBLE_EQ(at(5e-3).ship_s, 5e-3) << "it has long been answered";
+}
+
 TEST(RunningMean, ForgetsBeyondItsSpan) {
   RunningMean mean(4);
   EXPECT_TRUE(mean.empty());
