@@ -75,6 +75,12 @@ Status complete_host(ClusterOptions& flags) {
         "known here, without a port",
         host, family == AF_INET ? "IPv4 address" : "address");
   }
+  if (!flags.tls && !found->is_loopback()) {
+    return error(ErrorCode::kInvalidArgument,
+                 "--cluster-advertise-host {} is not of this machine alone, which takes TLS: give "
+                 "--cluster-ssl-certfile, --cluster-ssl-keyfile and --cluster-ssl-ca-certs, too",
+                 host);
+  }
   host = found->host();
   return {};
 }

@@ -137,7 +137,9 @@ class ClusterStatus(unittest.TestCase):
                               ("--cluster-listen", self.etcd.url, "--cluster-listen", "here"),
                               ("--cluster-listen", self.etcd.url, "--cluster-listen", "10.1.2.3:0"),
                               ("--cluster-advertise-host", self.etcd.url, *tls, "--cluster-listen", "0.0.0.0:0"),
-                              ("--cluster-advertise-host", self.etcd.url, "--cluster-advertise-host", "h:1")):
+                              ("--cluster-advertise-host", self.etcd.url, "--cluster-advertise-host", "10.1.2.3"),
+                              ("--cluster-advertise-host", self.etcd.url, "--cluster-advertise-host", "h:1"),
+                              ("--cluster", "etcd://10.1.2.3")):
             wrong = subprocess.run([binary(), "serve", "/no/such/model", "--port", "0", "--cluster", *others],
                                    capture_output=True, env=clean_environment(), timeout=60)
             told = wrong.stderr.decode(errors="replace")
