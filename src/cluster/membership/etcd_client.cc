@@ -93,7 +93,7 @@ struct EtcdClient::Impl {
   struct Endpoint {
     explicit Endpoint(const HostPort& where) : address(where.to_string()) {}
 
-    const std::shared_ptr<grpc::Channel>& channel(const ClusterTls* tls) {
+    const std::shared_ptr<grpc::Channel>& channel(const ClusterTls* certificates) {
       if (open) return open;
       grpc::ChannelArguments arguments;
       arguments.SetMaxReceiveMessageSize(kMaxAnswerBytes);
@@ -104,7 +104,7 @@ struct EtcdClient::Impl {
       // No pings, of which etcd wants no more than one in 5 s; but the system gives a dead connection up.
       arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kNever);
       arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5000);
-      open = grpc::CreateCustomChannel("dns:///" + address, channel_credentials(tls), arguments);
+      open = grpc::CreateCustomChannel("dns:///" + address, channel_credentials(certificates), arguments);
       return open;
     }
 
