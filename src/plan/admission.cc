@@ -41,8 +41,7 @@ uint32_t slower_cells_to_come(const View& view, const SeqView& seq) {
   // KvPlacement counts it: if peers lent less and had no more, the sequence would seem not to fit.
   const uint32_t at_its_end = view.peers.most_borrowed > 0 ? 0 : 1;
   const uint32_t blocks = view.geometry.blocks_for(seq.max_total_tokens) - at_its_end;
-  const uint32_t most =
-      std::min(blocks, where.away_blocks) * (view.geometry.groups() - where.kept_groups);
+  const uint32_t most = std::min(blocks, where.away_blocks) * (view.geometry.groups() - where.kept_groups);
   const Tier slower = view.slower_tier();
   return less(most, seq.kv_cells(slower) + seq.promised(slower));
 }

@@ -15,8 +15,8 @@ namespace kvasir {
 
 struct KvPlacement {
   bool fits = false;
-  // Some of its full blocks go to the slower tier, in all layer groups but `kept_groups`, and are staged in
-  // every step or attended at peers: the first `away_blocks` of them.
+  // Its first `away_blocks` blocks, once they are full, go to the slower tier, in all layer groups but
+  // `kept_groups`, and are staged in every step or attended at peers.
   bool streams = false;
   uint32_t kept_groups = 0;
   uint32_t away_blocks = 0;

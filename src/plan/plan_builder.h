@@ -34,7 +34,8 @@ struct RowOptions {
 // Placement of K and V: a sequence that can become larger than the device tier *streams*. Its full blocks go
 // to the slower tier (the host, or the disk if there is no host) as they are written, and are staged layer by
 // layer in every step. Its last block stays on the device, and so do some of its layer groups if the slower
-// tier is too small for all of them. A policy can override this placement with RowOptions.
+// tier is too small for all of them; where cells can be borrowed, only its first blocks go (KvPlacement). A
+// policy can override this placement with RowOptions.
 class PlanBuilder {
  public:
   explicit PlanBuilder(const View& view);

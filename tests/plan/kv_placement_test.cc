@@ -70,8 +70,8 @@ TEST(KvPlacement, IsThePlainRuleAndTheLongestThatFitsIsTheLongest) {
 
 // ---------------------------------------------------------------- with cells of peers
 
-// Ten blocks of four groups, 40 cells; a leaf has four blocks. A device of 30 cells holds seven blocks, of which
-// two are for what is being written: at least five go, or eight with whole leaves.
+// Ten blocks of four groups, 40 cells; a leaf has four blocks. A device of 30 cells holds seven blocks, of
+// which two are for what is being written: at least five go, or eight with whole leaves.
 TEST(KvPlacement, WhatIsBorrowedTakesTheOldestBlocksInEveryLayer) {
   struct Case {
     CellCapacity c;

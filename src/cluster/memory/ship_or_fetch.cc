@@ -21,7 +21,8 @@ ShipOrFetch ship_or_fetch(const RemoteRun& run, const PeerCost& peer, double own
   const double leaf_rows = static_cast<double>(run.leaves) * static_cast<double>(run.rows);
   const auto shipped = static_cast<double>(run.query_bytes + run.partial_bytes);
   const auto fetched = static_cast<double>(run.kv_bytes);
-  const double answered = peer.latency_s + shipped / peer.bytes_per_s + peer.wait_s + peer.attend_s * leaf_rows;
+  const double answered =
+      peer.latency_s + shipped / peer.bytes_per_s + peer.wait_s + peer.attend_s * leaf_rows;
   const double come = peer.latency_s + fetched / peer.bytes_per_s;
   return {std::max(meanwhile_s, answered), std::max(meanwhile_s, come) + own_attend_s * leaf_rows};
 }

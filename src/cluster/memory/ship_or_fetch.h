@@ -4,13 +4,15 @@
 //   symbol    unit    what
 //   a, b      s, B/s  the path's latency there and back, and its bandwidth
 //   w         s       what a query waits at the creditor before it is computed
-//   r, c      s       attention over one leaf with one row, all KV heads of a layer: at the creditor, and here
+//   r, c      s       attention over one leaf with one row, all KV heads: at the creditor, and here
 //   N, R      -       leaves of the run; rows
-//   h         s       what the rows' own attention takes here, in the same layer: the creditor works
-//                     meanwhile, and K and V come meanwhile, but what is fetched is attended after it
+//   h         s       the rows' own attention here, in the same layer
 //
 //   ship  = max(h, a + (bytes of q + bytes of m, l, o) / b + w + r N R)
 //   fetch = max(h, a +  bytes of K and V               / b) + c N R
+//
+// The creditor works, and K and V come, while the rows attend to what is here; what was fetched is attended
+// after it.
 #pragma once
 
 #include <cstdint>
