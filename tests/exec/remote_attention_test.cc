@@ -123,6 +123,19 @@ TEST(RemoteAttention, OnlySampledRowsAttendInTheLastLayer) {
   EXPECT_EQ(asked[2], (FakePeerMemory::Asked{1, 4, 1}));
 }
 
+// A row at 1,800 sees eight leaves, of which six are at the peer; 40 rows from 1,100 on see five, of which
+// three are there. So 2 + 40 x 2 leaves times rows are here, shared by the threads.
+TEST(RemoteAttention, PeersAreToldWhatIsAttendedHereMeanwhile) {
+  RemoteRig rig({});
+  const std::vector<RemotePart> parts = {{0, {1800, 1801}}, {1, {1100, 1140}}};
+  const std::vector<PeerRun> runs = rig.in_all_layers({{0, 0, 0, 3}, {0, 0, 4, 7}, {0, 1, 1, 4}});
+  for (const int threads : {1, 2}) {
+    rig.set_threads(threads);
+    rig.run(parts, runs);
+    EXPECT_EQ(rig.peer().last_own_leaf_rows(), 82.0 / threads);
+  }
+}
+
 TEST(RemoteAttention, BuffersAreUsedAgain) {
   RemoteRig rig({});
   const std::vector<RemotePart> parts = {{0, {1800, 1801}}, {1, {1100, 1140}}};

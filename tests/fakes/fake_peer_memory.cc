@@ -51,6 +51,7 @@ void FakePeerMemory::attend(const RemoteQuery& query, std::span<float> partials,
   {
     const std::scoped_lock lock(mutex_);
     asked_.push_back({query.first_leaf, query.end_leaf, query.rows});
+    own_leaf_rows_ = query.own_leaf_rows;
     swap = swap_peaks_;
   }
   // Neither queries nor offsets need to stay: they are copied, rows without gaps.
@@ -188,6 +189,11 @@ void FakePeerMemory::swap_peaks(bool on) {
 std::vector<FakePeerMemory::Asked> FakePeerMemory::asked() const {
   const std::scoped_lock lock(mutex_);
   return asked_;
+}
+
+double FakePeerMemory::last_own_leaf_rows() const {
+  const std::scoped_lock lock(mutex_);
+  return own_leaf_rows_;
 }
 
 size_t FakePeerMemory::pending() const {

@@ -61,6 +61,7 @@ class FakePeerMemory final : public PeerMemory {
   };
   // The queries so far, in their order.
   std::vector<Asked> asked() const;
+  double last_own_leaf_rows() const;
   // Operations whose end has not begun.
   size_t pending() const;
 
@@ -91,6 +92,7 @@ class FakePeerMemory final : public PeerMemory {
   uint64_t begun_ = 0;
   std::map<uint64_t, Nanos> faults_;  // by operation: 0 to fail, or the deadline of a lost one
   std::vector<Asked> asked_;
+  double own_leaf_rows_ = 0;
   std::deque<Operation> told_;     // waits for answer_all()
   std::deque<Operation> threads_;  // of the peer's thread, lost ones included
   size_t pending_ = 0;
