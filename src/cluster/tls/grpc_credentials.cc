@@ -52,12 +52,15 @@ class ServerTls final : public grpc::ServerCredentials {
 };
 
 // gRPC would write to standard error of every stranger that calls. What matters is in the status of calls.
-void quieten() {
-  static const bool quiet = [] {
+// And it stays until the process ends: with its last object gone it would wait up to 10 s for connections
+// whose far end hangs.
+void prepare_grpc() {
+  static const bool prepared = [] {
     if (std::getenv("GRPC_VERBOSITY") == nullptr) gpr_set_log_function([](gpr_log_func_args*) {});
+    grpc_init();
     return true;
   }();
-  static_cast<void>(quiet);
+  static_cast<void>(prepared);
 }
 
 std::vector<std::string> values_of(const grpc::AuthContext& context, const char* property) {
@@ -71,14 +74,14 @@ std::vector<std::string> values_of(const grpc::AuthContext& context, const char*
 }  // namespace
 
 std::shared_ptr<grpc::ChannelCredentials> channel_credentials(const ClusterTls* tls) {
-  quieten();
+  prepare_grpc();
   if (tls == nullptr) return grpc::InsecureChannelCredentials();
   const std::shared_ptr<const Certificates> now = tls->now();
   return grpc::SslCredentials({now->authorities, now->key, now->chain});
 }
 
 std::shared_ptr<grpc::ServerCredentials> server_credentials(std::shared_ptr<const ClusterTls> tls) {
-  quieten();
+  prepare_grpc();
   if (!tls) return grpc::InsecureServerCredentials();
   return std::make_shared<ServerTls>(std::move(tls));
 }
