@@ -31,6 +31,10 @@ class Executor {
   // Blocks until the oldest submitted step ends. REQUIRES: one is in flight.
   virtual StepResult wait() = 0;
 
+  // The cache knows what came of all steps that wait() has returned, and the transfers that waited for their
+  // ends have been started: later steps may wait for those. The next submit() or wait() says so, too.
+  virtual void step_settled() {}
+
   // When the step that runs last came on: at its beginning, or at the end of a part of it, by the executor's
   // clock; 0: unknown. Any thread; takes no lock.
   virtual Nanos came_on_at() const { return 0; }

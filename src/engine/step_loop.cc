@@ -264,6 +264,7 @@ void StepLoop::publish(StepResult result) {
   ++metrics_.steps;
   lifecycle_.leave_flight(step);
   const std::vector<SeqId> void_rows = committer_.step_ended(result);
+  executor_.step_settled();
   lifecycle_.cut_back(in_flight_);
   if (!result.status.ok()) {
     log_error("step {} failed: {}", raw(result.id), result.status.message());

@@ -131,7 +131,7 @@ Result<std::unique_ptr<Executor>> GpuDevice::make_executor(const RuntimeOptions&
                                                            const EngineOptions& engine, const Clock& clock,
                                                            Link* link, PeerMemory*) {
   auto ready = GpuExecutor::make(*gpu_, uploaded_->model(), engine.cache.geometry, device_.data(), clock,
-                                 link, kDepth, &failure_);
+                                 link, {.depth = kDepth, .failure = &failure_});
   if (!ready.ok()) return refused("no executor", ready.status(), memory_flag_);
   std::unique_ptr<GpuExecutor> made = *std::move(ready);
   const Status reserved = made->reserve({engine.scratch_tokens, engine.max_model_len});

@@ -47,6 +47,7 @@ TEST_P(GpuScenarios, GiveWhatTheReferenceGives) {
     Scenario scenario = all[i];
     scenario.options.gpu = kPaces[i % std::size(kPaces)];
     scenario.options.gpu_depth = 2 - static_cast<int>(i / 4 % 2);
+    scenario.options.gpu_thread = i / 8 % 2 == 0;
     SCOPED_TRACE(scenario.name);
     EXPECT_EQ(differences(expected, run_scenario(work, scenario)), 0);
   }
@@ -103,6 +104,7 @@ TEST(GpuBits, SampledTokensDoNotDependOnTheBatch) {
   const auto file = tiny_model(tiny_gqa(), ops::WeightType::kQ8_0);
   RigOptions options;
   options.gpu = FakeGpuPace::kLate;
+  options.gpu_thread = true;
   std::vector<RigRequest> requests;
   for (uint64_t i = 0; i < 12; ++i) {
     SamplingParams sampling;

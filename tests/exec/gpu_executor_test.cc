@@ -8,77 +8,14 @@
 
 #include "base/units.h"
 #include "exec/gpu/product_check.h"
-#include "exec/gpu/uploaded_model.h"
 #include "exec/gpu_reference_decoder.h"
-#include "fakes/fake_gpu.h"
-#include "ops/cpu/isa.h"
-#include "support/tiny_llama.h"
+#include "exec/gpu_steps.h"
 
 namespace kvasir::test {
 namespace {
 
-constexpr uint32_t kBlocks = 32;
-constexpr uint32_t kMostPositions = 512;
-
-// One sequence, whose blocks lie one behind the other.
-class GpuSteps {
- public:
-  explicit GpuSteps(FakeGpuPace pace = FakeGpuPace::kLate)
-      : file_(ModelFile::from_bytes(make_tiny_llama(tiny_gqa(), ops::WeightType::kBf16, /*seed=*/11),
-                                    "tiny.gguf")
-                  .value()),
-        gpu_(pace) {
-    uploaded_ = UploadedModel::make(*file_, kMostPositions, gpu_).value();
-    geometry_.block_tokens = 16;
-    geometry_.layers = geometry_.layers_per_group = static_cast<uint32_t>(file_->spec().layers);
-    geometry_.kv_plane_bytes_per_token_layer = static_cast<uint64_t>(file_->spec().kv_dim()) * 2;
-    memory_ = gpu_.allocate(kBlocks * geometry_.kv_block_bytes()).value();
-    executor_ = GpuExecutor::make(gpu_, uploaded_->model(), geometry_, memory_, clock_, nullptr).value();
-    table_ = table(kBlocks);
-  }
-
-  std::shared_ptr<const BlockTable> table(uint32_t blocks) const {
-    auto made = std::make_shared<BlockTable>();
-    for (uint64_t b = 0; b < blocks; ++b) {
-      const uint64_t at = b * geometry_.kv_block_bytes();
-      made->push_back({at, at + geometry_.layer_plane_bytes()});
-    }
-    return made;
-  }
-
-  Step step(Interval tokens) {
-    Step step;
-    step.id = StepId{++steps_};
-    step.groups = geometry_.groups();
-    StepSlice slice;
-    slice.seq = SeqId{1};
-    slice.tokens = tokens;
-    slice.samples = true;
-    slice.blocks = geometry_.blocks_for(tokens.end);
-    slice.table = table_;
-    slice.sampling.temperature = 0.8F;
-    slice.sampling.prompt_tokens = tokens.end;
-    for (uint32_t p = tokens.begin; p < tokens.end; ++p)
-      step.token_ids.push_back(static_cast<Token>(3 + p % 200));
-    step.slices.push_back(std::move(slice));
-    step.index_by_layer();
-    return step;
-  }
-  StepResult run(Step step) {
-    executor_->submit(std::move(step));
-    return executor_->wait();
-  }
-
-  std::unique_ptr<ModelFile> file_;
-  FakeGpu gpu_;
-  MonotonicClock clock_;
-  std::unique_ptr<UploadedModel> uploaded_;
-  CacheGeometry geometry_;
-  std::byte* memory_ = nullptr;
-  std::unique_ptr<GpuExecutor> executor_;
-  std::shared_ptr<const BlockTable> table_;
-  uint64_t steps_ = 0;
-};
+constexpr uint32_t kBlocks = GpuSteps::kBlocks;
+constexpr uint32_t kMostPositions = GpuSteps::kMostPositions;
 
 TEST(GpuExecutor, AStepGivesATokenAndItsTimes) {
   GpuSteps steps;
@@ -205,10 +142,10 @@ TEST(GpuExecutor, AStepWithoutTransfersHasOneMarkAndNoGate) {
 }
 
 // A second step refers to the token of the first, before that is known. Marks and gates may pass zero.
-void expect_tokens_of_the_step_before(uint32_t count_from) {
+void expect_tokens_of_the_step_before(uint32_t count_from, GpuPilot pilot) {
   for (const FakeGpuPace pace : {FakeGpuPace::kEarly, FakeGpuPace::kLate, FakeGpuPace::kRandom}) {
     for (const bool by_sampler : {false, true}) {
-      GpuSteps steps(pace);
+      GpuSteps steps(pace, pilot);
       steps.executor_->count_from(count_from);
       std::vector<Token> wanted;
       const auto next = [&](uint32_t position, Token token) {
@@ -230,22 +167,29 @@ void expect_tokens_of_the_step_before(uint32_t count_from) {
       }
       got.push_back(steps.executor_->wait().sampled.at(0).token);
       EXPECT_EQ(got, wanted);
-      EXPECT_EQ(steps.executor_->queued_early(), 7U);
+      if (pilot == GpuPilot::kWait) {
+        EXPECT_EQ(steps.executor_->queued_early(), 7U);
+      }
     }
   }
 }
 
 TEST(GpuExecutor, AStepReadsTheTokenOfTheStepBefore) {
-  expect_tokens_of_the_step_before(0);
+  for (const GpuPilot pilot : {GpuPilot::kThread, GpuPilot::kWait})
+    expect_tokens_of_the_step_before(0, pilot);
 }
 TEST(GpuExecutor, CountsOfMarksAndGatesWrap) {
-  for (const uint32_t before : {3U, 12U}) expect_tokens_of_the_step_before(-before);
+  for (const uint32_t before : {3U, 12U}) {
+    for (const GpuPilot pilot : {GpuPilot::kThread, GpuPilot::kWait}) {
+      expect_tokens_of_the_step_before(-before, pilot);
+    }
+  }
 }
 
 // A device may end all that is queued before it gives memory, and the gate of the second step is opened when
 // the first has ended. So a step that needs more memory than there is waits for that.
 TEST(GpuExecutor, AStepThatNeedsMemoryIsNotQueuedEarly) {
-  GpuSteps steps;
+  GpuSteps steps(FakeGpuPace::kLate, GpuPilot::kWait);
   Token token = steps.run(steps.step({0, 40})).sampled.at(0).token;
   const auto next = [&](uint32_t position) {
     Step step = steps.step({position, position + 1});

@@ -85,6 +85,9 @@ TEST(GpuForms, RestoredFromTheHost) {
       options.prefix_caching = false;
       options.host_blocks = 90;
       EXPECT_EQ(torture.torture(options).wrong, 0U) << "a link in real time";
+      options.late_moves = 0.03;
+      options.failing_moves = 0.02;
+      EXPECT_EQ(torture.torture(options).wrong, 0U) << "one that is late and fails";
 #if !defined(KVASIR_ON_DEVICE)
       options.link = RigLink::kFake;
       options.fast_transfers = 0.3;
@@ -110,6 +113,12 @@ void torture_forms(const TinyLlamaShape& shape, FakeGpuPace pace) {
       options.disk_blocks = 0;
       options.gpu_depth = 1 + static_cast<int>((round + layers_per_group) % 2);
       options.gpu_passes = layers_per_group == 2;
+      if (round == 0) {
+        RigOptions in_real_time = options;
+        in_real_time.late_moves = 0.03;
+        in_real_time.failing_moves = 0.02;
+        EXPECT_EQ(torture.torture(in_real_time).wrong, 0U) << "in real time";
+      }
 #if !defined(KVASIR_ON_DEVICE)
       options.link = RigLink::kFake;
       options.late_waits = 0.03;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <mutex>
 #include <thread>
 
 #include "base/random.h"
@@ -64,6 +65,30 @@ class RowNotes final : public LengthPredictor {
   std::vector<LengthClass> classes_;
 };
 
+// Some copies take long, and some fail, though the device goes on.
+class FaultyMover final : public Mover {
+ public:
+  FaultyMover(Gpu& gpu, const RigOptions& options)
+      : mover_(gpu), options_(options), random_(options.seed + 6) {}
+  Status make_streams(size_t count) { return mover_.make_streams(count); }
+  Status move(std::span<const MovedRun> runs) override {
+    if (happens(options_.late_moves)) std::this_thread::sleep_for(std::chrono::milliseconds(3));
+    if (happens(options_.failing_moves)) return error(ErrorCode::kIo, "a copy failed");
+    return mover_.move(runs);
+  }
+
+ private:
+  bool happens(double share) {
+    const std::lock_guard lock(mutex_);
+    return random_.unit() < share;
+  }
+
+  GpuMover mover_;
+  const RigOptions& options_;
+  std::mutex mutex_;
+  Random random_;
+};
+
 // A whole engine, built from the ground, and the link as a test drives it.
 class Rig {
  public:
@@ -107,7 +132,7 @@ class Rig {
   std::unique_ptr<UploadedModel> uploaded_;
   std::unique_ptr<GpuBuffer> gpu_memory_;  // of the device tier
   std::unique_ptr<GpuBuffer> gpu_host_;    // of the host tier
-  std::unique_ptr<GpuMover> mover_;
+  std::unique_ptr<FaultyMover> mover_;
   std::unique_ptr<FakeLink> fake_;
   std::unique_ptr<MemoryLink> real_;
   std::unique_ptr<Executor> executor_;
@@ -141,6 +166,12 @@ Rig::Rig(const ModelFile& file, const RigOptions& options, RigRun& result)
   EXPECT_TRUE(policy.ok());
   const LogitsTap tap = [this](SeqId seq, uint32_t position, std::span<const float> logits) {
     RigOutput& out = result_.outputs[request_of_.at(seq)];
+    if (options_.failing_moves > 0) {
+      // Where the engine hears of a failure before the step that waits for it ends, a row may be made of what
+      // was not computed. Then it does not count and comes again: the last one is what counts.
+      out.logits[position].assign(logits.begin(), logits.end());
+      return;
+    }
     const auto [it, first] = out.logits.try_emplace(position, logits.begin(), logits.end());
     out.repeated |= !first;
   };
@@ -178,8 +209,15 @@ void Rig::make_gpu(const ModelFile& file, const LogitsTap& tap) {
   gpu_memory_ = std::make_unique<GpuBuffer>(*gpu_, GpuBuffer::Kind::kDevice);
   EXPECT_TRUE(gpu_memory_->reserve(settings_.cache.device_bytes + settings_.cache.stage_bytes).ok());
   if (options_.host_blocks > 0) make_link();
+  GpuExecutorOptions executor;
+  executor.depth = options_.gpu_depth;
+  if (options_.repeats_itself()) {
+    executor.goes_along_in_submit = [random = Random(options_.seed + 7)]() mutable {
+      return random.unit() < 0.5;
+    };
+  }
   auto made = GpuExecutor::make(*gpu_, uploaded_->model(), settings_.cache.geometry, gpu_memory_->data(),
-                                clock(), link(), options_.gpu_depth);
+                                clock(), link(), std::move(executor));
   EXPECT_TRUE(made.ok());
   gpu_executor_ = made->get();
   gpu_executor_->set_tap(tap);
@@ -215,7 +253,7 @@ void Rig::make_link() {
   }
   MemoryLinkOptions link;
   if (gpu_) {
-    mover_ = std::make_unique<GpuMover>(*gpu_);
+    mover_ = std::make_unique<FaultyMover>(*gpu_, options_);
     EXPECT_TRUE(mover_->make_streams(2).ok());
     link.duplex = true;
     device = {gpu_memory_->data(), device.size()};

@@ -34,6 +34,7 @@ struct RigOptions {
   // On a GPU, with its numerics; `activation`, `isa` and `threads` then do not matter.
   std::optional<FakeGpuPace> gpu;
   int gpu_depth = 2;               // steps in flight
+  bool gpu_thread = false;         // its pilot has a thread also where the run would repeat itself else
   bool gpu_passes = true;          // attention in passes of a tile each
   std::string policy = "sarathi";  // or "random" or "random-forms", which `seed` feeds
   uint32_t blocks = 256;           // of the device tier's frames
@@ -51,6 +52,8 @@ struct RigOptions {
   RigLink link = RigLink::kMemory;
   double link_bytes_per_s = 0;   // of the real link, emulated; 0: as fast as the machine
   double disk_faults = 0;        // of the real link's disk: share of its reads and writes that go wrong
+  double late_moves = 0;         // of the real link of a GPU: share of its copies that take milliseconds,
+  double failing_moves = 0;      // and share of them that fail
   double late_waits = 0;         // of the fake link: share of the waits that are in vain,
   double failing_transfers = 0;  // share of the transfers that fail,
   double fast_transfers = 0;     // share of those that end as they start,
@@ -60,9 +63,9 @@ struct RigOptions {
   PlanLog* log = nullptr;  // outlives the run
 
   // Whether what happens in the run, and not only what comes out, is the same every time: the engine has a
-  // virtual clock unless the real link, which has a thread of its own, moves bytes in real time. A test that
-  // wants something to have happened counts it in such a run.
-  bool repeats_itself() const { return link == RigLink::kFake || host_blocks == 0; }
+  // virtual clock unless the real link or a GPU's pilot, which have threads of their own, work in real time.
+  // A test that wants something to have happened counts it in such a run.
+  bool repeats_itself() const { return (link == RigLink::kFake || host_blocks == 0) && !gpu_thread; }
 };
 
 // Of the engine that runs so.

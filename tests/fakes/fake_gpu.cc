@@ -4,6 +4,7 @@
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -54,6 +55,7 @@ class FakeGpu::Stream final : public GpuStream {
     });
   }
   void mark(uint32_t* word, uint32_t value) override {
+    const std::lock_guard lock(gpu_.mutex_);
     ++gpu_.marks_;
     add([this, word, value] {
       *gpu_.memory_.at(word, 1) = value;
@@ -71,15 +73,18 @@ class FakeGpu::Stream final : public GpuStream {
     });
   }
 
-  Status wait_for_mark(const uint32_t* word, uint32_t value) override {
-    const std::lock_guard lock(gpu_.mutex_);
-    while (status_.ok() && !has_reached(*word, value))
-      KV_CHECK(run_one(), "a mark that does not come is waited for");
+  Status wait_for_mark(const uint32_t* word, uint32_t value, const std::atomic<bool>& flag) override {
+    std::unique_lock lock(gpu_.mutex_);
+    while (status_.ok() && !has_reached(*word, value) && !flag) {
+      KV_CHECK(stood_still(lock) || run_one(), "a mark that does not come is waited for");
+    }
     return status_;
   }
   Status wait() override {
-    const std::lock_guard lock(gpu_.mutex_);
-    while (status_.ok() && !queue_.empty()) KV_CHECK(run_one(), "a gate that does not open is waited for");
+    std::unique_lock lock(gpu_.mutex_);
+    while (status_.ok() && !queue_.empty()) {
+      KV_CHECK(stood_still(lock) || run_one(), "a gate that does not open is waited for");
+    }
     return status_;
   }
 
@@ -95,7 +100,7 @@ class FakeGpu::Stream final : public GpuStream {
   }
 
   void go_on() {
-    if (gpu_.pace_ == FakeGpuPace::kLate) return;
+    if (gpu_.pace_ == FakeGpuPace::kLate || gpu_.stands_still_) return;
     while ((gpu_.pace_ == FakeGpuPace::kEarly || gpu_.random_.below(3) > 0) && run_one()) {
     }
   }
@@ -117,6 +122,14 @@ class FakeGpu::Stream final : public GpuStream {
       gpu_.kernels_.run(args);
       return true;
     });
+  }
+  // Whether it does; then some time has passed.
+  bool stood_still(std::unique_lock<std::recursive_mutex>& lock) {
+    if (!gpu_.stands_still_) return false;
+    lock.unlock();
+    std::this_thread::yield();
+    lock.lock();
+    return true;
   }
   bool run_one() {
     if (queue_.empty() || !status_.ok()) return false;
@@ -194,6 +207,11 @@ void FakeGpu::lose() {
   for (Stream* stream : streams_) stream->lose();
 }
 
+void FakeGpu::stand_still(bool on) {
+  const std::lock_guard lock(mutex_);
+  stands_still_ = on;
+}
+
 void FakeGpu::lose_stream(size_t index) {
   const std::lock_guard lock(mutex_);
   streams_.at(index)->lose();
@@ -202,6 +220,7 @@ void FakeGpu::lose_stream(size_t index) {
 void FakeGpu::open_gate(uint32_t* word, uint32_t value) {
   const std::lock_guard lock(mutex_);
   if (!has_reached(*word, value)) *word = value;
+  ++opened_;
   for (Stream* stream : streams_) stream->go_on();
 }
 

@@ -40,6 +40,8 @@ class FakeGpu final : public Gpu {
   void lose();
   // One of those that there are, in the order in which they were made: the others go on.
   void lose_stream(size_t index);
+  // While on, what is queued does not run, and who waits for it waits.
+  void stand_still(bool on);
   // memory() fails.
   void hide_memory() { hides_memory_ = true; }
   // From now on the last bit of one output of each product of at least so many rows is wrong,
@@ -47,8 +49,16 @@ class FakeGpu final : public Gpu {
   // or of each with this tile.
   void spoil_tile(int32_t number) { spoils_tile_ = number; }
   uint64_t copied_bytes() const { return copied_bytes_; }
-  uint64_t marks() const { return marks_; }
+  uint64_t marks() const {
+    const std::lock_guard lock(mutex_);
+    return marks_;
+  }
   uint64_t gates() const { return gates_; }
+  // Calls of open_gate().
+  uint64_t opened() const {
+    const std::lock_guard lock(mutex_);
+    return opened_;
+  }
 
  private:
   class Stream;
@@ -59,6 +69,7 @@ class FakeGpu final : public Gpu {
   KernelsOnHost kernels_;
   const FakeGpuPace pace_;
   bool is_lost_ = false;
+  bool stands_still_ = false;
   bool hides_memory_ = false;
   int32_t spoils_from_ = INT32_MAX;
   int32_t spoils_tile_ = -1;
@@ -66,7 +77,7 @@ class FakeGpu final : public Gpu {
   uint64_t allowed_ = UINT64_MAX;
   uint64_t allocations_ = 0;
   uint64_t copied_bytes_ = 0;
-  uint64_t marks_ = 0, gates_ = 0;
+  uint64_t marks_ = 0, gates_ = 0, opened_ = 0;
   std::vector<Stream*> streams_;
 };
 

@@ -82,14 +82,14 @@ class CudaStream final : public GpuStream {
          "a gate");
   }
 
-  Status wait_for_mark(const uint32_t* word, uint32_t value) override {
+  Status wait_for_mark(const uint32_t* word, uint32_t value, const std::atomic<bool>& flag) override {
     constexpr int kLooksBetweenQueries = 1024;
     const auto has_come = [&] {
       const std::atomic_ref<uint32_t> here(*const_cast<uint32_t*>(word));
       return has_reached(here.load(std::memory_order_acquire), value);
     };
     if (!enter()) return status_;
-    for (int looks = 1; status_.ok() && !has_come(); ++looks) {
+    for (int looks = 1; status_.ok() && !has_come() && !flag.load(std::memory_order_relaxed); ++looks) {
       if (looks % kLooksBetweenQueries != 0) continue;
       const cudaError_t state = cudaStreamQuery(stream_);
       if (state == cudaErrorNotReady) {

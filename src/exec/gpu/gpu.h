@@ -4,6 +4,7 @@
 // both sides can reach it. One thread uses a stream; the rest is thread-safe.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -41,8 +42,8 @@ class GpuStream : public KernelQueue {
   virtual void gate(const uint32_t* word, uint32_t value) = 0;
 
   // Blocks until the word has reached the value, which a mark that is queued writes. The host then sees all
-  // that the device has written before.
-  virtual Status wait_for_mark(const uint32_t* word, uint32_t value) = 0;
+  // that the device has written before. Ends early if the flag is set meanwhile.
+  virtual Status wait_for_mark(const uint32_t* word, uint32_t value, const std::atomic<bool>& flag) = 0;
   // Blocks until all that is queued is done.
   virtual Status wait() = 0;
 };

@@ -3,10 +3,8 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <new>
 #include <utility>
 
-#include "base/check.h"
 #include "base/leaf_tokens.h"
 #include "base/mutant.h"
 #include "ops/cpu/isa.h"
@@ -50,7 +48,7 @@ class GpuExecutor::Points final : public PassPoints {
 Result<std::unique_ptr<GpuExecutor>> GpuExecutor::make(Gpu& gpu, const GpuModel& model,
                                                        const CacheGeometry& geometry,
                                                        std::byte* device_memory, const Clock& clock,
-                                                       Link* link, int depth, GpuFailure* failure) {
+                                                       Link* link, GpuExecutorOptions options) {
   if (geometry.has(Form::kX) && geometry.x_bytes_per_token_layer != gpu_x_bytes(model.spec)) {
     return error(ErrorCode::kUnsupported, "a GPU keeps X as bf16, {} bytes a token and layer, not {}",
                  gpu_x_bytes(model.spec), geometry.x_bytes_per_token_layer);
@@ -60,22 +58,23 @@ Result<std::unique_ptr<GpuExecutor>> GpuExecutor::make(Gpu& gpu, const GpuModel&
     return error(ErrorCode::kUnsupported, "a GPU keeps K and V as bf16; use --kv-cache-dtype bf16");
   }
   KV_ASSIGN_OR_RETURN(std::unique_ptr<GpuStream> stream, gpu.make_stream());
-  auto made = std::unique_ptr<GpuExecutor>(
-      new GpuExecutor(gpu, model, geometry, device_memory, clock, link, depth, std::move(stream), failure));
+  auto made = std::unique_ptr<GpuExecutor>(new GpuExecutor(gpu, model, geometry, device_memory, clock, link,
+                                                           std::move(options), std::move(stream)));
   KV_RETURN_IF_ERROR(made->words_.reserve(2 * kGateWord * sizeof(uint32_t)));
   std::memset(made->words_.data(), 0, made->words_.bytes());
+  if (made->has_thread()) made->pilot_ = std::thread([&executor = *made] { executor.fly(); });
   return made;
 }
 
 GpuExecutor::GpuExecutor(Gpu& gpu, const GpuModel& model, const CacheGeometry& geometry,
-                         std::byte* device_memory, const Clock& clock, Link* link, int depth,
-                         std::unique_ptr<GpuStream> stream, GpuFailure* failure)
+                         std::byte* device_memory, const Clock& clock, Link* link, GpuExecutorOptions options,
+                         std::unique_ptr<GpuStream> stream)
     : gpu_(gpu),
       model_(model),
       geometry_(geometry),
       device_memory_(device_memory),
       clock_(clock),
-      depth_(depth),
+      options_(std::move(options)),
       transfers_(link, clock),
       sampler_(ops::kernels_for(ops::detect_isa())),
       stream_(std::move(stream)),
@@ -88,22 +87,15 @@ GpuExecutor::GpuExecutor(Gpu& gpu, const GpuModel& model, const CacheGeometry& g
       partials_(gpu, GpuBuffer::Kind::kDevice),
       logits_(gpu, GpuBuffer::Kind::kDevice),
       flights_{{GpuFlight(gpu, model), GpuFlight(gpu, model)}},
-      failure_(failure != nullptr ? *failure : own_failure_) {}
+      failure_(options_.failure != nullptr ? *options_.failure : own_failure_) {}
 
 GpuExecutor::~GpuExecutor() {
+  give_up_waiting();
+  mail_.close();
+  if (pilot_.joinable()) pilot_.join();
   // Lets the device finish steps that were never waited for.
   if (words_.bytes() > 0) gpu_.open_gate(gate_word(), gates_);
   (void)stream_->wait();
-}
-
-// The words are so short that they need no memory.
-template <typename F>
-Status GpuExecutor::guarded(const F& part) {
-  try {
-    return part();
-  } catch (const std::bad_alloc&) {
-    return {ErrorCode::kExhausted, "no memory"};
-  }
 }
 
 // ---------------------------------------------------------------- room
@@ -199,30 +191,8 @@ void GpuExecutor::count_from(uint32_t value) {
 
 // ---------------------------------------------------------------- queueing
 
-void GpuExecutor::submit(Step step) {
-  KV_CHECK(in_flight_ < depth_, "{} steps run still", in_flight_);
-  GpuFlight& f = flight(in_flight_);
-  f.reset(std::move(step));
-  f.is_early = in_flight_ > 0;
-  ++in_flight_;
-  if (!f.is_early) {
-    try {
-      begin(f);
-    } catch (const std::bad_alloc&) {
-      --in_flight_;
-      f.step.reset();
-      throw;
-    }
-    return;
-  }
-  // Behind one that has failed nothing is queued.
-  if (!flight(0).status.ok()) return;
-  f.status = guarded([&] { return queue(f, &flight(0)); });
-  if (!f.status.ok()) tables_.forget_all();  // some may not have been uploaded
-}
-
 Status GpuExecutor::queue(GpuFlight& f, GpuFlight* before) {
-  const bool is_behind = before != nullptr && before->step.has_value();
+  const bool is_behind = before != nullptr && before->step != nullptr;
   f.image.lay_out(*f.step, geometry_, before != nullptr ? &before->image : nullptr);
   tables_.sweep();
   const DeviceTables::Need tables = tables_.need_of(f.step->slices);
@@ -326,118 +296,6 @@ size_t GpuExecutor::queue_tokens(GpuFlight& f, size_t first, size_t count, size_
   }
   stream_->copy(copies_);
   return copies_.size() - 1;
-}
-
-// ---------------------------------------------------------------- going along
-
-void GpuExecutor::begin(GpuFlight& f) {
-  transfers_.begin(*f.step, f.is_early);
-  f.begun = true;
-  f.result.started = clock_.now();
-  GpuFlight& other = &f == &flights_[0] ? flights_[1] : flights_[0];
-  if (f.status.ok() && f.is_early) {
-    f.status = guarded([&] {
-      resolve_references(f, other);
-      return Status();
-    });
-  }
-  if (f.status.ok() && !f.is_queued) {
-    f.status = guarded([&] { return queue(f, f.is_early ? &other : nullptr); });
-    if (!f.status.ok()) tables_.forget_all();
-  } else if (f.is_queued) {
-    leave_out_deferred(f);
-  }
-  if (f.begin_gate) gpu_.open_gate(gate_word(), *f.begin_gate);
-}
-
-void GpuExecutor::leave_out_deferred(GpuFlight& f) {
-  auto* const slices = reinterpret_cast<ops::gpu::SlicePlace*>(f.pinned_image.data());
-  for (size_t s = 0; s < f.step->slices.size(); ++s) {
-    if (transfers_.deferred(s)) slices[s].left_out = 1;
-  }
-}
-
-void GpuExecutor::resolve_references(GpuFlight& f, const GpuFlight& before) {
-  for (StepSlice& slice : f.step->slices) {
-    if (!slice.last_token_by_reference) continue;
-    // Of a step that failed there is none, and what comes of this slice does not count.
-    const Token token = before.status.ok()
-                            ? before.pinned_tokens.data<Token>()[before.image.sampling_row_of(slice.seq)]
-                            : Token{0};
-    f.step->token_ids[slice.first_token + slice.tokens.size() - 1] = token;
-    if (slice.history_tokens + 1 != slice.tokens.end) continue;
-    // Its history is not read.
-    if (is_drawn_on_device(slice.sampling) && !slice.scores) continue;
-    std::vector<Token>& history = f.step->history;
-    const auto at = static_cast<uint32_t>(history.size());
-    history.reserve(at + slice.history_tokens + 1);
-    for (uint32_t i = 0; i < slice.history_tokens; ++i) history.push_back(history[slice.first_history + i]);
-    history.push_back(token);
-    slice.first_history = at;
-    ++slice.history_tokens;
-  }
-}
-
-StepResult GpuExecutor::wait() {
-  KV_CHECK(in_flight_ > 0, "no step is in flight");
-  GpuFlight& f = flight(0);
-  struct Forget {
-    GpuExecutor& e;
-    GpuFlight& f;
-    ~Forget() {
-      f.step.reset();
-      e.first_ = 1 - e.first_;
-      --e.in_flight_;
-    }
-  };
-  {
-    const Forget forget{*this, f};
-    const auto open_gates = [&] {
-      if (f.last_gate) gpu_.open_gate(gate_word(), *f.last_gate);
-    };
-    try {
-      if (!f.begun) begin(f);
-    } catch (const std::bad_alloc&) {
-      open_gates();  // what is queued of it must not hold up the next
-      throw;
-    }
-    if (f.status.ok()) f.status = guarded([&] { return run(f); });
-    // Whatever has happened, its gates are opened, so that the stream comes to the end of it.
-    open_gates();
-    const Status ended = f.is_complete ? stream_->wait_for_mark(mark_word(), f.end_mark) : stream_->wait();
-    failure_.note(ended);
-    if (f.status.ok()) f.status = ended;
-    f.result.status = f.status;
-    transfers_.end(f.result);
-    f.result.ended = clock_.now();
-  }
-  if (in_flight_ > 0) {
-    try {
-      begin(flight(0));
-    } catch (const std::bad_alloc&) {  // wait() tries again
-    }
-  }
-  return std::move(f.result);
-}
-
-Status GpuExecutor::run(GpuFlight& f) {
-  KV_RETURN_IF_ERROR(failure_.status());
-  KV_RETURN_IF_ERROR(pass_moments(f));
-  return take_tokens(f);
-}
-
-Status GpuExecutor::pass_moments(GpuFlight& f) {
-  for (const GpuFlight::Moment& moment : f.moments) {
-    if (moment.kind == Kind::kMark) {
-      KV_RETURN_IF_ERROR(stream_->wait_for_mark(mark_word(), moment.value));
-      transfers_.pass(moment.at);
-      continue;
-    }
-    if (mutant(Mutant::kGateOpenedEarly)) gpu_.open_gate(gate_word(), moment.value);
-    if (transfers_.wait_before(moment.at)) leave_out_deferred(f);
-    gpu_.open_gate(gate_word(), moment.value);
-  }
-  return {};
 }
 
 }  // namespace kvasir

@@ -3,9 +3,11 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
+#include <thread>
 
 #include "base/clock.h"
 #include "contract/executor.h"
@@ -15,6 +17,7 @@
 #include "exec/gpu/gpu_failure.h"
 #include "exec/gpu/gpu_flight.h"
 #include "exec/gpu/gpu_model.h"
+#include "exec/gpu/step_mail.h"
 #include "exec/logits_tap.h"
 #include "exec/sampler.h"
 #include "exec/step_transfers.h"
@@ -22,16 +25,29 @@
 
 namespace kvasir {
 
-// submit() queues a whole step, and wait() goes along with it: where the step's layers wait for transfers,
-// the device waits at a *gate*, and where transfers start, it sets a *mark*. wait() sees the marks, starts
+struct GpuExecutorOptions {
+  int depth = 2;  // 1 or 2
+  // Shared with the mover; null: the executor has its own.
+  GpuFailure* failure = nullptr;
+  // For tests that repeat themselves: there is no thread, and submit() and wait() are the pilot. Then wait()
+  // goes along with a step to its end, and submit() with the oldest one as long as this says so.
+  std::function<bool()> goes_along_in_submit = nullptr;
+};
+
+// The *pilot*, a thread of the executor's own, has all that is private here, but for the mail. submit() gives
+// it a step and wait() takes a result; neither touches the device. So a device stands at no gate because the
+// engine plans.
+//
+// The pilot queues a whole step at once and goes along with it: where the step's layers wait for transfers,
+// the device waits at a *gate*, and where transfers start, it sets a *mark*. The pilot sees the marks, starts
 // what is due, waits for what the next layer needs and opens its gate. A gate is opened only when every
 // moment before it has been seen, since a link calls a transfer that has not been started done.
 //
-// A second step is queued behind the first one, at a gate that opens when that has ended: then the transfers
-// of the second begin, and what the first has deferred is left out of it. A token that the first samples is
-// read where the first has put it. If the second needs more memory than there is, or the first still has rows
-// to make for the host, it is queued when the first has ended: allocating would wait for the gates of the
-// first, which this thread has to open.
+// A second step is queued behind the first one as soon as it is submitted, at a gate that opens when the
+// first has ended: then the transfers of the second begin, and what the first has deferred is left out of it.
+// A token that the first samples is read where the first has put it. If the second needs more memory than
+// there is, or the first still has rows to make for the host, it is queued when the first has ended:
+// allocating would wait for the gates of the first, which the pilot has to open.
 //
 // A row is drawn by the device if its request has a temperature, top_k and top_p alone
 // (is_drawn_on_device()). The logits of all others come to the host, where Sampler draws; so do those whose
@@ -39,13 +55,13 @@ namespace kvasir {
 class GpuExecutor final : public Executor {
  public:
   // Everything referred to outlives the executor. device_memory: of all frames and the stage ring, the
-  // device's. link: null where there is none; steps then have no transfers. depth: 1 or 2. failure:
-  // shared with the mover; null: the executor has its own. kUnsupported: in this geometry K and V, or X, are
-  // not bf16.
+  // device's. link: null where there is none; steps then have no transfers. kUnsupported: in this geometry K
+  // and V, or X, are not bf16.
   static Result<std::unique_ptr<GpuExecutor>> make(Gpu& gpu, const GpuModel& model,
                                                    const CacheGeometry& geometry, std::byte* device_memory,
-                                                   const Clock& clock, Link* link, int depth = 2,
-                                                   GpuFailure* failure = nullptr);
+                                                   const Clock& clock, Link* link,
+                                                   GpuExecutorOptions options = {});
+  // The device ends what is queued. Steps that it does not have yet never run.
   ~GpuExecutor() override;
 
   // Steps of at most so many rows of sequences of at most `longest` tokens.
@@ -62,9 +78,10 @@ class GpuExecutor final : public Executor {
   // Bytes of the device that reserve() takes.
   static uint64_t activation_bytes(const ModelSpec& spec, const Steps& steps);
 
-  int depth() const override { return depth_; }
+  int depth() const override { return options_.depth; }
   void submit(Step step) override;
   StepResult wait() override;
+  void step_settled() override { mail_.settle(); }
   Nanos came_on_at() const override { return transfers_.came_on_at(); }
   void give_up_waiting() override { transfers_.give_up_waiting(); }
 
@@ -72,11 +89,12 @@ class GpuExecutor final : public Executor {
   // thread; takes no lock.
   std::string failure() const { return failure_.words(); }
 
-  // Tests and evaluation only; not while a step runs. All logits then come to the host.
+  // Tests and evaluation only; not while a step runs. All logits then come to the host, and wait() tells
+  // them.
   void set_tap(LogitsTap tap) { tap_ = std::move(tap); }
   // Tests only, before the first step: marks and gates count from here.
   void count_from(uint32_t value);
-  // Of block tables that the device has.
+  // Not while a step runs: of block tables that the device has.
   const DeviceTables& tables() const { return tables_; }
   // Steps that were queued behind one that had not ended.
   uint64_t queued_early() const { return queued_early_; }
@@ -98,12 +116,8 @@ class GpuExecutor final : public Executor {
   };
 
   GpuExecutor(Gpu& gpu, const GpuModel& model, const CacheGeometry& geometry, std::byte* device_memory,
-              const Clock& clock, Link* link, int depth, std::unique_ptr<GpuStream> stream,
-              GpuFailure* failure);
+              const Clock& clock, Link* link, GpuExecutorOptions options, std::unique_ptr<GpuStream> stream);
   GpuFlight& flight(int index) { return flights_[static_cast<size_t>((first_ + index) % 2)]; }
-  template <typename F>
-  Status guarded(const F& part);
-
   // --- Queueing. before: the step that runs before it, in flight or just ended; null: there is none.
   Status queue(GpuFlight& f, GpuFlight* before);
   std::array<Room, 6> shared_room(int64_t rows, int64_t records);
@@ -122,13 +136,23 @@ class GpuExecutor final : public Executor {
   size_t host_rows(const GpuFlight& f) const;
   bool needs_logits(const GpuFlight& f, const LogitUse& use) const;
 
-  // --- Going along.
+  // --- Going along (gpu_pilot.cc).
+  bool has_thread() const { return options_.goes_along_in_submit == nullptr; }
+  void fly();
+  // Opens the mail: the step begins, or is queued behind the one at hand.
+  void take_up();
+  // Goes along with the oldest step at hand to its end, begins the next one, and answers.
+  void complete_oldest();
   void begin(GpuFlight& f);
+  void try_to_begin(GpuFlight& f);
   void leave_out_deferred(GpuFlight& f);
   // What the step before has sampled, where the step's tokens and history name it.
   void resolve_references(GpuFlight& f, const GpuFlight& before);
   Status run(GpuFlight& f);
-  Status pass_moments(GpuFlight& f);
+  Status pass_next(GpuFlight& f);
+  // Takes up a step that comes meanwhile.
+  Status wait_for(uint32_t mark);
+  void open_gates(const GpuFlight& f);
 
   // --- Results (gpu_results.cc).
   Status take_tokens(GpuFlight& f);
@@ -142,7 +166,7 @@ class GpuExecutor final : public Executor {
   const CacheGeometry geometry_;
   std::byte* const device_memory_;
   const Clock& clock_;
-  const int depth_;
+  const GpuExecutorOptions options_;
   StepTransfers transfers_;
   TokenMasks masks_;
   Sampler sampler_;
@@ -154,12 +178,15 @@ class GpuExecutor final : public Executor {
   GpuBuffer x_, operand_, product_, q_, partials_, logits_;
   uint32_t marks_ = 0, gates_ = 0;  // values that were given out
   std::array<GpuFlight, kFlights> flights_;
-  int first_ = 0;  // of the oldest
-  int in_flight_ = 0;
+  int first_ = 0;    // of the oldest
+  int at_hand_ = 0;  // that have not ended
   uint64_t queued_early_ = 0;
   std::vector<GpuCopy> copies_;
   GpuFailure own_failure_;
   GpuFailure& failure_;
+
+  StepMail mail_;
+  std::thread pilot_;
 };
 
 // Whether the device draws what the sampler would have to otherwise.

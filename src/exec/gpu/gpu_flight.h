@@ -1,4 +1,4 @@
-// A step between submit() and wait(), and the memory that is its own meanwhile.
+// A step in the pilot's hands, and the memory that is its own meanwhile.
 #pragma once
 
 #include <cstdint>
@@ -8,11 +8,12 @@
 #include "contract/step.h"
 #include "exec/gpu/gpu.h"
 #include "exec/gpu/step_image.h"
+#include "exec/gpu/step_mail.h"
 
 namespace kvasir {
 
 struct GpuFlight {
-  // Something that wait() does when the device has come there.
+  // Something that the pilot does when the device has come there.
   struct Moment {
     enum class Kind : uint8_t { kMark, kGate } kind;
     uint32_t at;     // the point, or the layer
@@ -30,19 +31,22 @@ struct GpuFlight {
         pinned_logits(gpu, GpuBuffer::Kind::kPinned) {}
 
   // Another step comes in.
-  void reset(Step next) {
-    step = std::move(next);
+  void reset(StepLetter& next) {
+    letter = &next;
+    step = &next.step;
     status = {};
     result = {};
     result.id = step->id;
     moments.clear();
+    passed = 0;
     begun = is_queued = is_complete = false;
     begin_gate.reset();
     last_gate.reset();
     end_mark = 0;
   }
 
-  std::optional<Step> step;
+  StepLetter* letter = nullptr;
+  Step* step = nullptr;  // the letter's; null: it has ended
   StepImage image;
   GpuBuffer image_here, tokens, hidden;
   GpuBuffer pinned_image;                  // with new tables behind it
@@ -52,7 +56,7 @@ struct GpuFlight {
   Status status;  // not ok: it does not run
   StepResult result;
   std::vector<Moment> moments;
-  bool is_early = false;     // it was submitted before the one before it had ended
+  size_t passed = 0;         // of those, the first so many
   bool begun = false;        // its transfers are StepTransfers' own
   bool is_queued = false;    // its layers are
   bool is_complete = false;  // its tokens are, too, so that another step can be queued behind it

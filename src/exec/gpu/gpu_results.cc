@@ -26,7 +26,7 @@ Status GpuExecutor::take_tokens(GpuFlight& f) {
   masks_.await(*f.step, transfers_);
   const size_t all = f.image.logit_uses().size();
   if (f.is_complete) {
-    KV_RETURN_IF_ERROR(stream_->wait_for_mark(mark_word(), f.end_mark));
+    KV_RETURN_IF_ERROR(wait_for(f.end_mark));
     take_rows(f, 0, all, 0);
   } else {
     for (size_t first = 0; first < all; first += kLogitRows) {
@@ -53,7 +53,10 @@ void GpuExecutor::take_rows(GpuFlight& f, size_t first, size_t count, size_t at)
     // What the sampler draws takes the place of what the device has drawn, for a step that refers to it.
     Token& token = f.pinned_tokens.data<Token>()[i];
     token = take_row(f, use, logits, token);
-    if (tap_ && use.samples) tap_(f.step->slices[use.slice].seq, use.position, logits);
+    if (tap_ && use.samples) {
+      f.letter->tapped.push_back(
+          {f.step->slices[use.slice].seq, use.position, {logits.begin(), logits.end()}});
+    }
   }
 }
 
