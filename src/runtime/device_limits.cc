@@ -47,12 +47,6 @@ Status check_device(const RuntimeOptions& o) {
     return refused(fmt::format("--quantization {}", o.quantization),
                    "a GPU has all weights as bf16, so that it would save nothing", "leave it out");
   }
-  if (o.kv_offloading_disk_bytes > 0 || !o.kv_offloading_dir.empty()) {
-    return refused(o.kv_offloading_disk_bytes > 0
-                       ? fmt::format("--kv-offloading-disk-size {}", format_bytes(o.kv_offloading_disk_bytes))
-                       : fmt::format("--kv-offloading-dir {}", o.kv_offloading_dir),
-                   "a disk tier behind a GPU does not run yet", "give --kv-offloading-size for a host tier");
-  }
   if (o.cluster.on()) {
     return refused("--cluster", "instances on GPUs cannot lend each other memory yet", "leave it out");
   }

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/units.h"
+#include "cache/tiers/disk_file.h"
 #include "exec/gpu/gpu_executor.h"
 #include "exec/gpu/gpu_mover.h"
 #include "exec/gpu/uploaded_model.h"
@@ -34,6 +35,7 @@ class GpuDevice final : public ServingDevice {
       : gpu_(std::move(gpu)),
         device_(*gpu_, GpuBuffer::Kind::kDevice),
         host_(*gpu_, GpuBuffer::Kind::kPinned),
+        disk_buffers_(*gpu_, GpuBuffer::Kind::kPinned),
         mover_(*gpu_, &failure_) {}
 
   Status load_weights(const RuntimeOptions& options, const ModelFile& model, EngineOptions& engine) override;
@@ -42,6 +44,7 @@ class GpuDevice final : public ServingDevice {
   std::span<std::byte> device_tier() const override { return {device_.data(), device_.bytes()}; }
   std::span<std::byte> host_tier() const override { return {host_.data(), host_.bytes()}; }
   Mover* mover() override { return &mover_; }
+  Result<std::span<std::byte>> disk_buffers(uint64_t bytes) override;
   Result<std::unique_ptr<Executor>> make_executor(const RuntimeOptions& options, const EngineOptions& engine,
                                                   const Clock& clock, Link* link, PeerMemory* peers) override;
 
@@ -66,10 +69,12 @@ class GpuDevice final : public ServingDevice {
   std::unique_ptr<UploadedModel> uploaded_;
   GpuBuffer device_;
   GpuBuffer host_;
+  GpuBuffer disk_buffers_;
   GpuFailure failure_;
   GpuMover mover_;
   uint64_t total_bytes_ = 0;
-  std::string memory_flag_;  // with its value
+  std::string memory_flag_;  // with its value; what takes the most of the GPU's memory,
+  std::string pinned_flag_;  // and of pinned memory
   uint64_t activation_bytes_ = 0;
 };
 
@@ -85,6 +90,10 @@ Status GpuDevice::load_weights(const RuntimeOptions& options, const ModelFile& m
   uploaded_ = *std::move(uploaded);
   engine.cache.numerics_id = gpu_numerics_id();
   engine.scratch_tokens = batched_tokens(options);  // for which make_executor() reserves memory
+  pinned_flag_ =
+      options.kv_offloading_disk_bytes > 0
+          ? fmt::format("--kv-offloading-disk-size {}", format_bytes(options.kv_offloading_disk_bytes))
+          : fmt::format("--max-num-batched-tokens {}", engine.scratch_tokens);
   return {};
 }
 
@@ -112,19 +121,33 @@ Status GpuDevice::size(const RuntimeOptions& options, EngineOptions& engine) {
 
 Status GpuDevice::map_tiers(const CacheOptions& cache) {
   const uint64_t bytes = cache.device_bytes + cache.stage_bytes;
+  if (cache.host_bytes > 0) {
+    pinned_flag_ = fmt::format("--kv-offloading-size {}", format_bytes(cache.host_bytes));
+  }
   Status status = device_.reserve(bytes);
   if (!status.ok()) {
     return refused(fmt::format("no room for {} of keys and values", format_bytes(bytes)), status,
                    memory_flag_);
   }
-  if (cache.host_bytes == 0) return {};
-  status = host_.reserve(cache.host_bytes);
-  if (!status.ok()) {
-    return error(status.code(), "--kv-offloading-size {}: {}; give less", format_bytes(cache.host_bytes),
-                 status.message());
+  if (cache.host_bytes > 0) {
+    status = host_.reserve(cache.host_bytes);
+    if (!status.ok()) return error(status.code(), "{}: {}; give less", pinned_flag_, status.message());
   }
-  status = mover_.make_streams(2);  // the link copies in both directions at once
-  return status.ok() ? status : refused("no streams for copies to the host tier", status, memory_flag_);
+  if (cache.host_bytes + cache.disk_bytes == 0) return {};
+  // The link copies in both directions at once, and to and from the disk's buffers.
+  status = mover_.make_streams(cache.disk_bytes > 0 ? 3 : 2);
+  return status.ok() ? status : refused("no streams for copies to other tiers", status, memory_flag_);
+}
+
+Result<std::span<std::byte>> GpuDevice::disk_buffers(uint64_t bytes) {
+  const Status status = disk_buffers_.reserve(bytes + kDiskAlign);
+  if (!status.ok()) {
+    return error(status.code(), "{}: {} of pinned memory for copies to and from the disk: {}; give less",
+                 pinned_flag_, format_bytes(bytes), status.message());
+  }
+  std::byte* const at = disk_buffers_.data();
+  const auto past = reinterpret_cast<uintptr_t>(at) % kDiskAlign;
+  return std::span(at + (past == 0 ? 0 : kDiskAlign - past), bytes);
 }
 
 Result<std::unique_ptr<Executor>> GpuDevice::make_executor(const RuntimeOptions& options,
@@ -132,10 +155,12 @@ Result<std::unique_ptr<Executor>> GpuDevice::make_executor(const RuntimeOptions&
                                                            Link* link, PeerMemory*) {
   auto ready = GpuExecutor::make(*gpu_, uploaded_->model(), engine.cache.geometry, device_.data(), clock,
                                  link, {.depth = kDepth, .failure = &failure_});
-  if (!ready.ok()) return refused("no executor", ready.status(), memory_flag_);
+  if (!ready.ok()) return refused("no executor", ready.status(), pinned_flag_);
   std::unique_ptr<GpuExecutor> made = *std::move(ready);
-  const Status reserved = made->reserve({engine.scratch_tokens, engine.max_model_len});
+  Status reserved = made->reserve({engine.scratch_tokens, engine.max_model_len});
   if (!reserved.ok()) return refused("no room for activations", reserved, memory_flag_);
+  reserved = made->reserve_pinned({engine.scratch_tokens, engine.max_model_len});
+  if (!reserved.ok()) return refused("no pinned memory for hidden rows", reserved, pinned_flag_);
   activation_bytes_ =
       GpuExecutor::activation_bytes(uploaded_->model().spec, {engine.scratch_tokens, engine.max_model_len});
   if (options.tap) made->set_tap(options.tap);

@@ -71,7 +71,7 @@ class LoadedRuntime final : public Runtime {
  private:
   Status load_text(const RuntimeOptions& options);
   Status join(const RuntimeOptions& options, const Decoder::Options& decoder, const CacheOptions& cache);
-  void make_link(const RuntimeOptions& options, const CacheOptions& cache);
+  Status make_link(const RuntimeOptions& options, const CacheOptions& cache);
 
   Status open_disk(const RuntimeOptions& options, const CacheOptions& cache);
   void restore_prefixes();
@@ -166,8 +166,8 @@ Status LoadedRuntime::join(const RuntimeOptions& options, const Decoder::Options
 }
 
 // Makes the link between the tiers and to borrowed memory.
-void LoadedRuntime::make_link(const RuntimeOptions& options, const CacheOptions& cache) {
-  if (cache.host_bytes + cache.disk_bytes + cache.borrowed_bytes == 0) return;
+Status LoadedRuntime::make_link(const RuntimeOptions& options, const CacheOptions& cache) {
+  if (cache.host_bytes + cache.disk_bytes + cache.borrowed_bytes == 0) return {};
   MemoryLinkOptions link;
   link.memory[static_cast<size_t>(Tier::kDevice)] = device_->device_tier();
   link.memory[static_cast<size_t>(Tier::kHost)] = device_->host_tier();
@@ -177,6 +177,9 @@ void LoadedRuntime::make_link(const RuntimeOptions& options, const CacheOptions&
     link.duplex = true;
   }
   link.disk = disk_.get();
+  if (disk_) {
+    KV_ASSIGN_OR_RETURN(link.disk_buffers, device_->disk_buffers(disk_->buffer_bytes()));
+  }
   link.emulated_bytes_per_s = options.link_gbytes_per_s * 1e9;
   link.cpus = cpu_shares(options).others;
   if (cache.borrowed_bytes > 0) {
@@ -186,6 +189,7 @@ void LoadedRuntime::make_link(const RuntimeOptions& options, const CacheOptions&
   }
   link_ = std::make_unique<MemoryLink>(std::move(link), clock_);
   link_report_ = link_report(options);
+  return {};
 }
 
 Status LoadedRuntime::open_disk(const RuntimeOptions& options, const CacheOptions& cache) {
@@ -277,7 +281,7 @@ Status LoadedRuntime::load(const RuntimeOptions& options) {
   KV_RETURN_IF_ERROR(device_->map_tiers(engine.cache));
   if (engine.cache.disk_bytes > 0) KV_RETURN_IF_ERROR(open_disk(options, engine.cache));
   if (options.cluster.on()) KV_RETURN_IF_ERROR(join(options, decoder, engine.cache));
-  make_link(options, engine.cache);
+  KV_RETURN_IF_ERROR(make_link(options, engine.cache));
 
   PeerMemory* const peers = joined_.node ? &joined_.node->memory() : nullptr;
   KV_ASSIGN_OR_RETURN(executor_, device_->make_executor(options, engine, clock_, link_.get(), peers));

@@ -38,6 +38,12 @@ class ServingDevice {
   virtual std::span<std::byte> device_tier() const = 0;
   virtual std::span<std::byte> host_tier() const = 0;
   virtual Mover* mover() { return nullptr; }
+  // Memory that a disk's pieces go through, for the link; empty: the link has its own. REQUIRES: there is a
+  // disk tier.
+  virtual Result<std::span<std::byte>> disk_buffers(uint64_t bytes) {
+    (void)bytes;
+    return std::span<std::byte>();
+  }
 
   // peers: null if nothing is borrowed.
   virtual Result<std::unique_ptr<Executor>> make_executor(const RuntimeOptions& options,

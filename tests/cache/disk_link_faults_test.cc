@@ -1,7 +1,9 @@
 // The link and a disk that fails: the transfer that meets it ends failed, and nothing else notices.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
+#include <atomic>
 #include <cstring>
 
 #include "cache/disk_link_world.h"
@@ -149,6 +151,100 @@ TEST_F(DiskLinkFaultsTest, TruncationWhilePiecesMove) {
   }
   const DiskStats stats = file_->stats();
   EXPECT_EQ(stats.short_reads + stats.checksum_mismatches + stats.read_errors + stats.write_errors, failed);
+}
+
+// ---------------------------------------------------------------- behind a device
+
+// Copies to and from memory that the host must not touch, of which it has the bytes elsewhere.
+class ShadowMover final : public Mover {
+ public:
+  ShadowMover(std::span<std::byte> device, Bytes& bytes) : device_(device), bytes_(bytes) {}
+  Status move(std::span<const MovedRun> runs) override {
+    ++calls;
+    if (fails) return error(ErrorCode::kIo, "the device fails");
+    for (const MovedRun& run : runs) std::memcpy(at(run.to), at(run.from), run.bytes);
+    return {};
+  }
+  std::atomic<int> calls{0};
+  std::atomic<bool> fails{false};
+
+ private:
+  std::byte* at(const std::byte* p) const {
+    if (p < device_.data() || p >= device_.data() + device_.size()) return const_cast<std::byte*>(p);
+    return bytes_.data() + (p - device_.data());
+  }
+  const std::span<std::byte> device_;
+  Bytes& bytes_;
+};
+
+class DiskBehindADeviceTest : public DiskLinkFaultsTest {
+ protected:
+  DiskBehindADeviceTest()
+      : untouchable_(static_cast<std::byte*>(
+                         ::mmap(nullptr, device_.size(), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)),
+                     device_.size()),
+        mover_(untouchable_, device_) {}
+  ~DiskBehindADeviceTest() override { ::munmap(untouchable_.data(), untouchable_.size()); }
+
+  MemoryLinkOptions with_mover() {
+    MemoryLinkOptions o = options();
+    o.memory[0] = untouchable_;
+    o.mover = &mover_;
+    o.duplex = true;
+    buffers_.resize(file_->buffer_bytes() + kDiskAlign);
+    const auto past = reinterpret_cast<uintptr_t>(buffers_.data()) % kDiskAlign;
+    o.disk_buffers = {buffers_.data() + (kDiskAlign - past), file_->buffer_bytes()};
+    return o;
+  }
+  static Transfer to_device(uint64_t n, uint64_t piece) {
+    return {id(n), kNow, {}, {{disk(piece * 8192), device((64 + piece) * 8192), 5000}}};
+  }
+
+  Bytes buffers_;
+  const std::span<std::byte> untouchable_;
+  ShadowMover mover_;
+};
+
+TEST_F(DiskBehindADeviceTest, PiecesGoThroughTheBuffers) {
+  open(/*fake=*/false);
+  MemoryLink link(with_mover(), clock_);
+  for (uint64_t n = 0; n < 20; ++n) link.start(out(n, kOffload));
+  for (uint64_t n = 0; n < 20; ++n) {
+    Transfer back = n % 2 == 0 ? to_device(100 + n, n) : in(100 + n, n);
+    back.needs = {id(n)};
+    link.start(std::move(back));
+  }
+  for (uint64_t n = 0; n < 20; ++n) {
+    ASSERT_EQ(link.wait(id(100 + n), kLong), TransferState::kDone);
+    const std::byte* const got = n % 2 == 0 ? &device_[(64 + n) * 8192] : &host_[n * 8192];
+    EXPECT_EQ(std::memcmp(got, &device_[n * 8192], 5000), 0) << n;
+  }
+  EXPECT_EQ(mover_.calls, 30) << "20 to the disk, and 10 from it to the device";
+}
+
+// A piece that was not copied is not written, and what was in its place cannot be read. One that was not
+// copied back stays.
+TEST_F(DiskBehindADeviceTest, ACopyThatFailsFailsItsTransferAlone) {
+  open(/*fake=*/false);
+  MemoryLink link(with_mover(), clock_);
+  for (uint64_t n = 0; n < 2; ++n) link.start(out(n, kOffload));
+  for (uint64_t n = 0; n < 2; ++n) ASSERT_EQ(link.wait(id(n), kLong), TransferState::kDone);
+  link.completed();
+  mover_.fails = true;
+  Transfer again = out(2, kOffload);
+  again.segments[0].to = disk(0);
+  link.start(std::move(again));
+  link.start(to_device(3, 1));
+  for (uint64_t n = 2; n < 4; ++n) EXPECT_EQ(link.wait(id(n), kLong), TransferState::kFailed) << n;
+  for (const TransferDone& done : link.completed()) EXPECT_EQ(done.status.code(), ErrorCode::kIo);
+  mover_.fails = false;
+  link.start(to_device(4, 1));
+  EXPECT_EQ(link.wait(id(4), kLong), TransferState::kDone);
+  EXPECT_EQ(std::memcmp(&device_[65 * 8192], &device_[8192], 5000), 0);
+  link.start(to_device(5, 0));
+  EXPECT_EQ(link.wait(id(5), kLong), TransferState::kFailed)
+      << "the former bytes are not told as the new ones";
+  EXPECT_EQ(file_->stats().write_errors, 0U) << "they are not the disk's";
 }
 
 }  // namespace

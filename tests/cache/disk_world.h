@@ -67,7 +67,7 @@ inline DiskFileOptions disk_options(const TestDirectory& directory, uint64_t byt
 // One piece, alone.
 inline Status move_piece(DiskFile& file, DiskRequest::Op op, uint64_t offset, std::span<std::byte> bytes) {
   DiskLane lane(file);
-  lane.begin({.op = op, .offset = offset, .memory = bytes.data(), .bytes = bytes.size()});
+  EXPECT_TRUE(lane.begin({.op = op, .offset = offset, .memory = bytes.data(), .bytes = bytes.size()}).ok());
   std::vector<DiskLane::Ended> ended;
   while (ended.empty()) lane.wait(ended);
   return ended[0].status;

@@ -304,19 +304,33 @@ TEST(ProductCheck, AGpuWithOtherBitsIsRefused) {
 }
 
 // Whatever the number of rows from which on products are wrong, and whichever tile is.
-TEST(ProductCheck, EachTileIsCompared) {
-  const std::vector<Gpu::ProductTile> tiles = FakeGpu(FakeGpuPace::kLate).product_tiles();
-  for (size_t i = 0; i < tiles.size(); ++i) {
+TEST(ProductCheck, EachKernelIsCompared) {
+  const std::vector<Gpu::ProductCase> cases = FakeGpu(FakeGpuPace::kLate).product_cases();
+  int32_t rows = 0;
+  for (const Gpu::ProductCase& product : cases) {
+    if (rows == product.rows) continue;  // the first of them is told
+    rows = product.rows;
     FakeGpu of_rows(FakeGpuPace::kLate), of_tile(FakeGpuPace::kLate);
-    of_rows.spoil_products(tiles[i].rows);
-    of_tile.spoil_tile(static_cast<int32_t>(i) + 1);
-    const std::string said = "products of " + std::to_string(tiles[i].rows) + " rows on the GPU fake GPU";
+    of_rows.spoil_products(product.rows);
+    of_tile.spoil_tile(product.tile);
+    const std::string said = "products of " + std::to_string(product.rows) + " rows on the GPU fake GPU by " +
+                             product.kernel + " have";
     for (FakeGpu* gpu : {&of_rows, &of_tile}) {
       const Status wrong = check_products(*gpu);
       EXPECT_EQ(wrong.code(), ErrorCode::kUnsupported);
       EXPECT_NE(wrong.message().find(said), std::string::npos) << wrong.message();
     }
   }
+}
+
+// Where blocks have more slices than one at a time, too: of these the last output is wrong.
+TEST(ProductCheck, ManySlicesAreCompared) {
+  FakeGpu gpu(FakeGpuPace::kLate);
+  gpu.spoil_features(448);
+  const Status wrong = check_products(gpu);
+  EXPECT_NE(wrong.message().find("by gemm of 32 rows in more slices have other bits"), std::string::npos)
+      << wrong.message();
+  EXPECT_NE(wrong.message().find("1 of 12992 outputs"), std::string::npos) << wrong.message();
 }
 
 TEST(FakeGpuDeathTest, TheHostFaultsWhereItFollowsADeviceAddress) {

@@ -14,6 +14,7 @@ namespace {
 struct FormSums {
   PlanCounts plans;
   uint64_t steps = 0, preemptions = 0, deferred = 0, failed = 0, cached = 0, queued_early = 0;
+  uint64_t from_disk = 0;  // bytes
 
   void add(const RigRun& run) {
     plans += run.plans;
@@ -21,6 +22,7 @@ struct FormSums {
     preemptions += run.preemptions;
     deferred += run.deferred_rows;
     failed += run.link.failed;
+    from_disk += run.link.bytes[index_of(Tier::kDisk)][index_of(Tier::kDevice)];
     queued_early += run.queued_early;
     for (const RigOutput& out : run.outputs) cached += out.cached_prompt_tokens;
   }
@@ -110,13 +112,13 @@ void torture_forms(const TinyLlamaShape& shape, FakeGpuPace pace) {
     for (uint32_t layers_per_group : {1U, 2U, 0U}) {
       SCOPED_TRACE("groups of " + std::to_string(layers_per_group) + ", round " + std::to_string(round));
       RigOptions options = torture.forms(layers_per_group);
-      options.disk_blocks = 0;
       options.gpu_depth = 1 + static_cast<int>((round + layers_per_group) % 2);
       options.gpu_passes = layers_per_group == 2;
       if (round == 0) {
         RigOptions in_real_time = options;
         in_real_time.late_moves = 0.03;
         in_real_time.failing_moves = 0.02;
+        in_real_time.disk_faults = layers_per_group == 1 ? 0 : 0.02;
         EXPECT_EQ(torture.torture(in_real_time).wrong, 0U) << "in real time";
       }
 #if !defined(KVASIR_ON_DEVICE)
@@ -134,6 +136,7 @@ void torture_forms(const TinyLlamaShape& shape, FakeGpuPace pace) {
   EXPECT_GE(sums.x_share(), 0.2);
   EXPECT_GT(sums.plans.staged_decode_steps, 0U);
   EXPECT_GT(sums.plans.again_decode_steps, 0U);
+  EXPECT_GT(sums.from_disk, 0U);
 #if !defined(KVASIR_ON_DEVICE)
   EXPECT_GT(sums.deferred, 0U);
   EXPECT_GT(sums.failed, 0U);

@@ -110,6 +110,7 @@ class Rig {
   std::span<std::byte> device_memory() const;
   void make_link();
   void open_disk();
+  std::span<std::byte> pinned_buffers();
   Link* link() const { return fake_ ? static_cast<Link*>(fake_.get()) : real_.get(); }
   const Clock& clock() const {
     return options_.repeats_itself() ? static_cast<const Clock&>(virtual_clock_) : clock_;
@@ -132,6 +133,7 @@ class Rig {
   std::unique_ptr<UploadedModel> uploaded_;
   std::unique_ptr<GpuBuffer> gpu_memory_;  // of the device tier
   std::unique_ptr<GpuBuffer> gpu_host_;    // of the host tier
+  std::unique_ptr<GpuBuffer> gpu_disk_;    // pinned, for the disk's pieces
   std::unique_ptr<FaultyMover> mover_;
   std::unique_ptr<FakeLink> fake_;
   std::unique_ptr<MemoryLink> real_;
@@ -254,7 +256,7 @@ void Rig::make_link() {
   MemoryLinkOptions link;
   if (gpu_) {
     mover_ = std::make_unique<FaultyMover>(*gpu_, options_);
-    EXPECT_TRUE(mover_->make_streams(2).ok());
+    EXPECT_TRUE(mover_->make_streams(3).ok());
     link.duplex = true;
     device = {gpu_memory_->data(), device.size()};
     link.mover = mover_.get();
@@ -264,6 +266,7 @@ void Rig::make_link() {
   link.emulated_bytes_per_s = options_.link_bytes_per_s;
   if (settings_.cache.disk_bytes > 0) open_disk();
   link.disk = disk_.get();
+  if (gpu_ && disk_) link.disk_buffers = pinned_buffers();
   real_ = std::make_unique<MemoryLink>(link, clock_);
 }
 
@@ -277,6 +280,14 @@ void Rig::open_disk() {
   auto file = DiskFile::open(std::move(options));
   ASSERT_TRUE(file.ok()) << file.status().message();
   disk_ = std::move(file).value();
+}
+
+std::span<std::byte> Rig::pinned_buffers() {
+  const uint64_t bytes = disk_->buffer_bytes();
+  gpu_disk_ = std::make_unique<GpuBuffer>(*gpu_, GpuBuffer::Kind::kPinned);
+  EXPECT_TRUE(gpu_disk_->reserve(bytes + kDiskAlign).ok());
+  std::byte* const at = gpu_disk_->data();
+  return {at + (kDiskAlign - reinterpret_cast<uintptr_t>(at) % kDiskAlign), bytes};
 }
 
 bool Rig::submit(const RigRequest& request) {

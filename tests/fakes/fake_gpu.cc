@@ -29,7 +29,9 @@ class FakeGpu::Stream final : public GpuStream {
   void launch(const ops::gpu::NormRowsArgs& args) override { add_kernel(args); }
   void launch(const ops::gpu::GemmArgs& args) override {
     add_kernel(args);
-    if (args.rows < gpu_.spoils_from_ && args.tile != gpu_.spoils_tile_) return;
+    const bool spoils =
+        args.rows >= gpu_.spoils_from_ || args.tile == gpu_.spoils_tile_ || args.n >= gpu_.spoils_features_;
+    if (!spoils) return;
     add([this, last = args.out + (args.rows - 1) * args.out_stride] {
       *gpu_.memory_.at(reinterpret_cast<uint32_t*>(last), 1) ^= 1;
       return true;
@@ -158,8 +160,12 @@ Result<Gpu::Memory> FakeGpu::memory() const {
 }
 
 // It has one kernel, which computes all of these.
-std::vector<Gpu::ProductTile> FakeGpu::product_tiles() const {
-  return {{8, 64}, {29, 64}, {77, 64}, {269, 128}};
+std::vector<Gpu::ProductCase> FakeGpu::product_cases() const {
+  return {{"gemm of 8 rows", 1, 8, 64},
+          {"gemm of 32 rows", 2, 29, 64},
+          {"gemm of 32 rows in more slices", 2, 29, 448},
+          {"gemm of 64 x 64", 3, 77, 64},
+          {"gemm of 128 x 256", 4, 269, 128}};
 }
 
 // A device may wait here until all that is queued is done.

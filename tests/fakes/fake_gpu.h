@@ -23,7 +23,7 @@ class FakeGpu final : public Gpu {
 
   std::string name() const override { return "fake GPU"; }
   Result<Memory> memory() const override;
-  std::vector<ProductTile> product_tiles() const override;
+  std::vector<ProductCase> product_cases() const override;
   Result<std::byte*> allocate(uint64_t bytes) override;
   Result<std::byte*> allocate_pinned(uint64_t bytes) override;
   void release(std::byte* memory) override;
@@ -46,8 +46,9 @@ class FakeGpu final : public Gpu {
   void hide_memory() { hides_memory_ = true; }
   // From now on the last bit of one output of each product of at least so many rows is wrong,
   void spoil_products(int32_t from_rows = 1) { spoils_from_ = from_rows; }
-  // or of each with this tile.
+  // or of each with this tile, or of at least so many features.
   void spoil_tile(int32_t number) { spoils_tile_ = number; }
+  void spoil_features(int32_t from_features) { spoils_features_ = from_features; }
   uint64_t copied_bytes() const { return copied_bytes_; }
   uint64_t marks() const {
     const std::lock_guard lock(mutex_);
@@ -73,6 +74,7 @@ class FakeGpu final : public Gpu {
   bool hides_memory_ = false;
   int32_t spoils_from_ = INT32_MAX;
   int32_t spoils_tile_ = -1;
+  int32_t spoils_features_ = INT32_MAX;
   Random random_;
   uint64_t allowed_ = UINT64_MAX;
   uint64_t allocations_ = 0;

@@ -77,12 +77,11 @@ MemoryLink::MemoryLink(MemoryLinkOptions options, const MonotonicClock& clock)
   KV_CHECK(options_.threads > 0 && options_.unit_bytes > 0 && options_.emulated_bytes_per_s >= 0,
            "threads={} unit_bytes={} emulated_bytes_per_s={}", options_.threads, options_.unit_bytes,
            options_.emulated_bytes_per_s);
-  KV_CHECK(options_.mover == nullptr || (options_.disk == nullptr && options_.peers == nullptr),
-           "a mover reaches neither a disk nor peers");
+  KV_CHECK(options_.mover == nullptr || options_.peers == nullptr, "a mover reaches no peers");
   if (options_.emulated_bytes_per_s > 0) bucket_.emplace(options_.emulated_bytes_per_s);
   stats_.emulated = bucket_.has_value();
   failed_order_.resize(kFailedRemembered);
-  if (options_.disk) disk_ = std::make_unique<DiskLane>(*options_.disk);
+  if (options_.disk) disk_ = std::make_unique<DiskLane>(*options_.disk, options_.disk_buffers);
   for (int i = 0; i < options_.threads; ++i) {
     threads_.emplace_back([this] { run(kMemoryLane); });
     if (options_.duplex) threads_.emplace_back([this] { run(kToDeviceLane); });

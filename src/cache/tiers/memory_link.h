@@ -30,7 +30,7 @@ struct MemoryLinkOptions {
   // The memory of each tier, which outlives the link; empty: this link does not reach that tier.
   std::array<std::span<std::byte>, kTiers> memory;
   // Copies between these memories; outlives the link. Null: the link does, by memcpy. With a mover no address
-  // of the device's memory is followed, and there is no disk and nothing is borrowed.
+  // of the device's memory is followed, and nothing is borrowed.
   Mover* mover = nullptr;
   int threads = 1;
   // What goes to the device has a queue and as many threads of its own, so that both directions move at once.
@@ -43,6 +43,7 @@ struct MemoryLinkOptions {
   double emulated_bytes_per_s = 0;
   std::vector<int> cpus;        // for its threads; empty: any
   DiskFile* disk = nullptr;     // outlives the link, which alone begins and ends pieces; null: no disk
+  std::span<std::byte> disk_buffers;  // as DiskLane has it: with a mover, what that copies to and from
   PeerMemory* peers = nullptr;  // outlives the link; null: nothing is borrowed
   // Where the host tier's own memory ends and `borrowed_bytes` of peers' begin, in bytes of the tier.
   uint64_t borrowed_begin = 0;
@@ -254,6 +255,7 @@ class MemoryLink final : public Link {
   RecentMean disk_bytes_per_s_{.last = 256};
 
   std::unique_ptr<DiskLane> disk_;  // used by its thread; null: no disk
+  std::span<std::byte> disk_buffers;  // as DiskLane has it: with a mover, what that copies to and from
   std::vector<std::thread> threads_;
 };
 

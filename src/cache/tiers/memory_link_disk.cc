@@ -13,16 +13,18 @@ void MemoryLink::run_disk() {
   std::vector<DiskJob> jobs;
   std::vector<DiskLane::Ended> ended;
   jobs.reserve(disk_->room());
-  ended.reserve(DiskLane::kEndedAtOnce);
+  ended.reserve(disk_->room() + DiskLane::kEndedAtOnce);
   std::unique_lock lock(mutex_);
   for (;;) {
     while (!stopping_ && jobs.size() < disk_->room() && can_move(kDiskLane)) jobs.push_back(take_piece());
     if (stopping_ && disk_->idle()) break;
     disk_waits_ = disk_->room() > jobs.size();
     lock.unlock();
-    for (const DiskJob& job : jobs) disk_->begin(job);
+    for (const DiskJob& job : jobs) {
+      if (Status status = disk_->begin(job); !status.ok()) ended.push_back({job, std::move(status)});
+    }
     jobs.clear();
-    disk_->wait(ended);
+    if (ended.empty()) disk_->wait(ended);
     const Nanos now = clock_.now();
     lock.lock();
     disk_waits_ = false;
@@ -43,9 +45,11 @@ DiskJob MemoryLink::take_piece() {
   const size_t segment = active.segment++;
   const Segment& s = active.transfer.segments[segment];
   const bool writes = s.to.tier == Tier::kDisk;
+  const MemoryAddress memory = writes ? s.from : s.to;
   const DiskJob job{.op = writes ? DiskRequest::Op::kWrite : DiskRequest::Op::kRead,
                     .offset = writes ? s.to.offset : s.from.offset,
-                    .memory = at(writes ? s.from : s.to),
+                    .memory = at(memory),
+                    .mover = memory.tier == Tier::kDevice ? options_.mover : nullptr,
                     .bytes = s.bytes,
                     .of = &active,
                     .segment = segment,

@@ -1,6 +1,7 @@
 #include "exec/cuda/cuda_gpu.h"
 
 #include <cuda_runtime_api.h>
+#include <fmt/format.h>
 
 #include <atomic>
 #include <cstdlib>
@@ -158,14 +159,25 @@ class CudaGpu final : public Gpu {
     }
     return Memory{free, total};
   }
-  std::vector<ProductTile> product_tiles() const override {
-    std::vector<ProductTile> tiles;
-    for (const ProductKernel& kernel : product_kernels()) {
-      const WideTileShape& wide = kernel.wide;
-      tiles.push_back(kernel.rows > 0 ? ProductTile{kernel.rows - 3, ops::kTileRows}
-                                      : ProductTile{wide.tokens + 13, wide.features * wide.cluster});
+  std::vector<ProductCase> product_cases() const override {
+    std::vector<ProductCase> cases;
+    const std::vector<ProductKernel>& kernels = product_kernels();
+    for (size_t i = 0; i < kernels.size(); ++i) {
+      const auto tile = static_cast<int32_t>(i) + 1;
+      if (kernels[i].rows == 0) {
+        const WideTileShape& wide = kernels[i].wide;
+        cases.push_back({fmt::format("gemm_wide of {} features x {} rows, clusters of {}", wide.features,
+                                     wide.tokens, wide.cluster),
+                         tile, wide.tokens + 13, wide.features * wide.cluster});
+        continue;
+      }
+      for (const StreamCase& stream : stream_cases(kernels[i], multiprocessors_)) {
+        cases.push_back({fmt::format("gemm_stream of {} rows in {} parts, {} slices at a time",
+                                     kernels[i].rows, kernels[i].parts, stream.slices),
+                         tile, kernels[i].rows - 3, stream.features});
+      }
     }
-    return tiles;
+    return cases;
   }
   Result<std::byte*> allocate(uint64_t bytes) override {
     Node node = make_node(/*on_device=*/true);

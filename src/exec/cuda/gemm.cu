@@ -158,6 +158,21 @@ const std::vector<ProductKernel>& product_kernels() {
   return kernels;
 }
 
+std::vector<StreamCase> stream_cases(const ProductKernel& kernel, int multiprocessors) {
+  constexpr int kSlicesOfTile = ops::kTileRows / ops::gpu::kSliceFeatures;
+  // Where more warps can share the rows they do, as stream_rows() has it.
+  const int most_parts = kernel.rows >= 32 ? 4 : kernel.rows >= 16 ? 2 : 1;
+  const int fewest = kernel.parts == most_parts ? 1 : kStreamMultipliers / (2 * kernel.parts) + 1;
+  const int most = kStreamMultipliers / kernel.parts;
+  std::vector<StreamCase> cases;
+  // share: of a block. One more than the warps can take is two turns.
+  for (int share = fewest; share <= most + (kernel.parts == 1 ? 1 : 0); ++share) {
+    const int tiles = (share - 1) * multiprocessors / kSlicesOfTile + 1;  // the fewest that have it
+    cases.push_back({share <= most ? share : (share + 1) / 2, tiles * ops::kTileRows});
+  }
+  return cases;
+}
+
 cudaError_t gemm_stream(const GemmArgs& args, int multiprocessors, bool overlaps, cudaStream_t stream) {
   return stream_of(args.rows, 0, args, multiprocessors, overlaps, stream);
 }

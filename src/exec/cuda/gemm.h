@@ -47,6 +47,14 @@ struct ProductKernel {
 // All that gemm() may choose.
 const std::vector<ProductKernel>& product_kernels();
 
+// Features of which blocks of a kernel of few rows take so many slices at a time. Its ring depends on that.
+struct StreamCase {
+  int slices;
+  int features;
+};
+// Each number of slices with which gemm() may choose the kernel.
+std::vector<StreamCase> stream_cases(const ProductKernel& kernel, int multiprocessors);
+
 // The fastest of these for any rows, or the one that GemmArgs::tile names, counted from 1.
 // cudaErrorInvalidValue: that cannot compute them.
 cudaError_t gemm(const ops::gpu::GemmArgs& args, int multiprocessors, bool overlaps, cudaStream_t stream);

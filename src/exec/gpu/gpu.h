@@ -61,14 +61,15 @@ class Gpu {
   // Of the device, now.
   virtual Result<Memory> memory() const = 0;
 
-  // A product with whole tiles and a part of one.
-  struct ProductTile {
+  // A product by which a kernel shows what it computes: with whole tiles and a part of one.
+  struct ProductCase {
+    std::string kernel;  // for people: "gemm_stream of 8 rows, 3 slices"
+    int32_t tile;        // GemmArgs::tile
     int32_t rows;
     int32_t features;
   };
-  // The kernels of products with their tiles, all that a stream may choose: one has number 1 + i in
-  // GemmArgs::tile.
-  virtual std::vector<ProductTile> product_tiles() const = 0;
+  // Of the kernels of products with their tiles, slices and rings: all that a stream may choose.
+  virtual std::vector<ProductCase> product_cases() const = 0;
 
   // At a multiple of 256; the bytes hold anything. kExhausted: there is not so much left. bytes > 0.
   virtual Result<std::byte*> allocate(uint64_t bytes) = 0;

@@ -134,9 +134,15 @@ Status GpuExecutor::reserve(const Steps& steps) {
     f.image.set_most_records(records);
     f.image.set_most_projected(steps.rows);
     KV_RETURN_IF_ERROR(f.hidden.reserve(hidden));
-    KV_RETURN_IF_ERROR(f.pinned_hidden.reserve(hidden));
   }
   return tables_.reserve();
+}
+
+Status GpuExecutor::reserve_pinned(const Steps& steps) {
+  for (GpuFlight& f : flights_) {
+    KV_RETURN_IF_ERROR(f.pinned_hidden.reserve(hidden_bytes(model_.spec, steps.rows)));
+  }
+  return {};
 }
 
 uint64_t GpuExecutor::activation_bytes(const ModelSpec& spec, const Steps& steps) {

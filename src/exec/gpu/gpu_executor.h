@@ -56,7 +56,7 @@ class GpuExecutor final : public Executor {
  public:
   // Everything referred to outlives the executor. device_memory: of all frames and the stage ring, the
   // device's. link: null where there is none; steps then have no transfers. kUnsupported: in this geometry K
-  // and V, or X, are not bf16.
+  // and V, or X, are not bf16. kExhausted: no pinned memory.
   static Result<std::unique_ptr<GpuExecutor>> make(Gpu& gpu, const GpuModel& model,
                                                    const CacheGeometry& geometry, std::byte* device_memory,
                                                    const Clock& clock, Link* link,
@@ -75,6 +75,8 @@ class GpuExecutor final : public Executor {
   // kExhausted.
   // REQUIRES: no step is in flight.
   Status reserve(const Steps& steps);
+  // The same for pinned memory.
+  Status reserve_pinned(const Steps& steps);
   // Bytes of the device that reserve() takes.
   static uint64_t activation_bytes(const ModelSpec& spec, const Steps& steps);
 

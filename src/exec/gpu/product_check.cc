@@ -1,6 +1,9 @@
 #include "exec/gpu/product_check.h"
 
+#include <algorithm>
 #include <bit>
+#include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/random.h"
@@ -23,75 +26,124 @@ std::vector<uint16_t> values(int32_t rows, Random& random) {
   return out;
 }
 
-// How many outputs of weights and rows differ.
-int64_t count_wrong(const std::vector<uint16_t>& weights, const std::vector<uint16_t>& x, const float* out) {
-  const size_t features = weights.size() / kK;
-  int64_t wrong = 0;
-  for (size_t r = 0; r < x.size() / kK; ++r) {
-    for (size_t j = 0; j < features; ++j) {
-      float sum = 0;
-      for (size_t k = 0; k < kK; k += ops::kFusedProducts) {
-        sum = ops::fused16(sum, x.data() + r * kK + k, weights.data() + j * kK + k);
+// Weights repeat themselves after so many features: no multiple of what a warp, a block or a turn of it
+// takes.
+constexpr int32_t kFeatures = 7 * ops::kTileRows;
+
+// What products of the first rows and features give, whatever the kernel.
+class Expected {
+ public:
+  explicit Expected(int32_t rows) : rows_(rows) {
+    Random random(1);
+    weights_ = values(kFeatures, random);
+    x_ = values(rows, random);
+    for (int32_t r = 0; r < rows; ++r) {
+      for (int32_t j = 0; j < kFeatures; ++j) {
+        float sum = 0;
+        for (int32_t k = 0; k < kK; k += ops::kFusedProducts) {
+          sum = ops::fused16(sum, x_.data() + int64_t{r} * kK + k, weights_.data() + int64_t{j} * kK + k);
+        }
+        out_.push_back(std::bit_cast<uint32_t>(sum));
       }
-      const float got = out[r * features + j];
-      wrong += std::bit_cast<uint32_t>(sum) != std::bit_cast<uint32_t>(got);
     }
   }
-  return wrong;
-}
-
-// In one piece of memory, of the device or pinned: weights, rows, outputs.
-struct Places {
-  explicit Places(const Gpu::ProductTile& tile)
-      : x(image_bytes(tile.features)),
-        out(x + image_bytes(tile.rows)),
-        bytes(out + static_cast<uint64_t>(tile.rows) * static_cast<uint64_t>(tile.features) * sizeof(float)) {
+  int32_t rows() const { return rows_; }
+  // Images of operands; the one of weights goes to a multiple of kFeatures.
+  void pack_x(uint16_t* to) const { ops::pack_operand(x_.data(), kK, rows_, kK, to); }
+  void pack_weights(int32_t features, uint16_t* to) const {
+    for (int32_t first = 0; first < features; first += kFeatures) {
+      ops::pack_operand(weights_.data(), kK, kFeatures, kK, to + ops::operand_elements(first, kK));
+    }
   }
+  // How many of these outputs differ.
+  int64_t count_wrong(const Gpu::ProductCase& product, const uint32_t* out) const {
+    int64_t wrong = 0;
+    for (int32_t r = 0; r < product.rows; ++r) {
+      for (int32_t j = 0; j < product.features; ++j) {
+        wrong += out_[static_cast<size_t>(r * kFeatures + j % kFeatures)] !=
+                 out[int64_t{r} * product.features + j];
+      }
+    }
+    return wrong;
+  }
+
+ private:
+  const int32_t rows_;
+  std::vector<uint16_t> weights_, x_;
+  std::vector<uint32_t> out_;
+};
+
+// On the device and in pinned memory: weights, rows, outputs of the largest product.
+class Products {
+ public:
+  Products(Gpu& gpu, const std::vector<Gpu::ProductCase>& cases)
+      : pinned_(gpu, GpuBuffer::Kind::kPinned), device_(gpu, GpuBuffer::Kind::kDevice) {
+    int32_t rows = 0;
+    for (const Gpu::ProductCase& product : cases) {
+      rows = std::max(rows, product.rows);
+      features_ = std::max(features_, product.features);
+      out_bytes_ = std::max(out_bytes_, bytes_of(product));
+    }
+    features_ = (features_ + kFeatures - 1) / kFeatures * kFeatures;
+    expected_.emplace(rows);
+  }
+  Status upload(GpuStream& stream) {
+    const uint64_t weights = image_bytes(features_), x = image_bytes(expected_->rows());
+    out_at_ = weights + x;
+    KV_RETURN_IF_ERROR(pinned_.reserve(out_at_ + out_bytes_));
+    KV_RETURN_IF_ERROR(device_.reserve(out_at_ + out_bytes_));
+    expected_->pack_weights(features_, pinned_.data<uint16_t>());
+    expected_->pack_x(reinterpret_cast<uint16_t*>(pinned_.data() + weights));
+    const GpuCopy there = {device_.data(), pinned_.data(), out_at_};
+    stream.copy({&there, 1});
+    x_at_ = weights;
+    return stream.wait();
+  }
+  Result<int64_t> count_wrong(GpuStream& stream, const Gpu::ProductCase& product) {
+    ops::gpu::GemmArgs args = {};
+    args.weights = device_.data<uint16_t>();
+    args.x = reinterpret_cast<const uint16_t*>(device_.data() + x_at_);
+    args.out = reinterpret_cast<float*>(device_.data() + out_at_);
+    args.out_stride = args.n = product.features;
+    args.rows = product.rows;
+    args.k = kK;
+    args.tile = product.tile;
+    stream.launch(args);
+    const GpuCopy back = {pinned_.data() + out_at_, device_.data() + out_at_, bytes_of(product)};
+    stream.copy({&back, 1});
+    KV_RETURN_IF_ERROR(stream.wait());
+    return expected_->count_wrong(product, reinterpret_cast<const uint32_t*>(pinned_.data() + out_at_));
+  }
+
+ private:
   static uint64_t image_bytes(int32_t rows) {
     return static_cast<uint64_t>(ops::operand_elements(rows, kK)) * sizeof(uint16_t);
   }
-  uint64_t x, out, bytes;
-};
+  static uint64_t bytes_of(const Gpu::ProductCase& product) {
+    return static_cast<uint64_t>(product.rows) * static_cast<uint64_t>(product.features) * sizeof(float);
+  }
 
-// number: of the tile.
-Result<int64_t> wrong_outputs(Gpu& gpu, const Gpu::ProductTile& tile, int32_t number) {
-  Random random(static_cast<uint64_t>(number));
-  const std::vector<uint16_t> weights = values(tile.features, random), x = values(tile.rows, random);
-  const Places at(tile);
-  GpuBuffer pinned(gpu, GpuBuffer::Kind::kPinned), device(gpu, GpuBuffer::Kind::kDevice);
-  KV_RETURN_IF_ERROR(pinned.reserve(at.bytes));
-  KV_RETURN_IF_ERROR(device.reserve(at.bytes));
-  ops::pack_operand(weights.data(), kK, tile.features, kK, pinned.data<uint16_t>());
-  ops::pack_operand(x.data(), kK, tile.rows, kK, reinterpret_cast<uint16_t*>(pinned.data() + at.x));
-  KV_ASSIGN_OR_RETURN(const std::unique_ptr<GpuStream> stream, gpu.make_stream());
-  const GpuCopy there = {device.data(), pinned.data(), at.out};
-  stream->copy({&there, 1});
-  ops::gpu::GemmArgs args = {};
-  args.weights = device.data<uint16_t>();
-  args.x = reinterpret_cast<const uint16_t*>(device.data() + at.x);
-  args.out = reinterpret_cast<float*>(device.data() + at.out);
-  args.out_stride = args.n = tile.features;
-  args.rows = tile.rows;
-  args.k = kK;
-  args.tile = number;
-  stream->launch(args);
-  const GpuCopy back = {pinned.data() + at.out, device.data() + at.out, at.bytes - at.out};
-  stream->copy({&back, 1});
-  KV_RETURN_IF_ERROR(stream->wait());
-  return count_wrong(weights, x, reinterpret_cast<const float*>(pinned.data() + at.out));
-}
+  GpuBuffer pinned_, device_;
+  int32_t features_ = 0;
+  uint64_t x_at_ = 0, out_at_ = 0, out_bytes_ = 0;
+  std::optional<Expected> expected_;
+};
 
 }  // namespace
 
 Status check_products(Gpu& gpu) {
-  int32_t number = 0;
-  for (const Gpu::ProductTile& tile : gpu.product_tiles()) {
-    KV_ASSIGN_OR_RETURN(const int64_t wrong, wrong_outputs(gpu, tile, ++number));
+  const std::vector<Gpu::ProductCase> cases = gpu.product_cases();
+  Products products(gpu, cases);
+  KV_ASSIGN_OR_RETURN(const std::unique_ptr<GpuStream> stream, gpu.make_stream());
+  KV_RETURN_IF_ERROR(products.upload(*stream));
+  for (const Gpu::ProductCase& product : cases) {
+    KV_ASSIGN_OR_RETURN(const int64_t wrong, products.count_wrong(*stream, product));
     if (wrong == 0) continue;
-    return error(ErrorCode::kUnsupported,
-                 "products of {} rows on the GPU {} have other bits than its numerics promise, {} of {} "
-                 "outputs; `kvasir-gpu check` shows more; serve with --device cpu",
-                 tile.rows, gpu.name(), wrong, tile.rows * tile.features);
+    return error(
+        ErrorCode::kUnsupported,
+        "products of {} rows on the GPU {} by {} have other bits than its numerics promise, {} of {} "
+        "outputs; `kvasir-gpu check` shows more; serve with --device cpu",
+        product.rows, gpu.name(), product.kernel, wrong, int64_t{product.rows} * product.features);
   }
   return {};
 }

@@ -6,8 +6,8 @@
 
 namespace kvasir {
 
-// Runs a product by each kernel and tile that there is (Gpu::product_tiles()), and compares each output with
-// fused16() (ops/gpu/fused16.h), bit by bit. Takes about a tenth of a second. kUnsupported: they differ.
+// Runs a product by each kernel and tile that there is (Gpu::product_cases()), and compares each output with
+// fused16() (ops/gpu/fused16.h), bit by bit. Takes a few tenths of a second. kUnsupported: they differ.
 // REQUIRES: no gate that is queued is closed
 Status check_products(Gpu& gpu);
 

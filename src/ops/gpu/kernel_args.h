@@ -103,7 +103,7 @@ struct GemmArgs {
   int32_t n;
   int32_t k;
   int32_t accumulate;  // not 0: out = out + product
-  // Which kernel and tile, from 1 on (Gpu::product_tiles()); 0: what should be fastest. Bits do not depend on
+  // Which kernel and tile, from 1 on (Gpu::product_cases()); 0: what should be fastest. Bits do not depend on
   // it.
   int32_t tile;
 };
