@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <numeric>
 
 #include "base/affinity.h"
@@ -283,6 +284,77 @@ TEST_F(MemoryLinkTest, OfADuplexLinkATransferMayGoBothWays) {
   EXPECT_EQ(link.stats().queued_bytes, 0U);
 }
 
+// Copies to some memory fail.
+class FailingMover final : public Mover {
+ public:
+  explicit FailingMover(std::span<const std::byte> to) : to_(to) {}
+  Status move(std::span<const MovedRun> runs) override {
+    for (const MovedRun& run : runs) {
+      if (run.to >= to_.data() && run.to < to_.data() + to_.size()) return error(ErrorCode::kIo, "no copy");
+      std::memcpy(run.to, run.from, run.bytes);
+    }
+    return {};
+  }
+
+ private:
+  const std::span<const std::byte> to_;
+};
+
+// A transfer fails with a copy of either direction, and what needs it fails; the other direction goes on.
+TEST_F(MemoryLinkTest, OfADuplexLinkOneDirectionMayFail) {
+  for (const bool out_fails : {true, false}) {
+    SCOPED_TRACE(out_fails ? "to the host" : "to the device");
+    FailingMover mover(out_fails ? std::span<const std::byte>(host_) : std::span<const std::byte>(device_));
+    MemoryLinkOptions o = options();
+    o.mover = &mover;
+    o.duplex = true;
+    o.unit_bytes = 64;
+    MemoryLink link(o, clock_);
+    const Segment out = {device(0), host(4096), 200}, in = {host(0), device(4096), 200};
+    link.start({id(1), kOffload, {}, {out_fails ? out : in}});
+    link.start({id(2), kOffload, {}, {out_fails ? in : out}});
+    link.start({id(3), kOffload, {}, {out, in}});
+    Transfer needs = {id(4), kOffload, {}, {out_fails ? in : out}};
+    needs.needs = {id(1)};
+    link.start(std::move(needs));
+    link.start({id(5), kOffload, {id(1)}, {out_fails ? in : out}});
+    std::map<uint64_t, ErrorCode> failures;
+    for (uint64_t n = 1; n <= 5; ++n) (void)link.wait(id(n), kLong);
+    for (const TransferDone& done : link.completed()) {
+      if (!done.status.ok()) failures[raw(done.id)] = done.status.code();
+    }
+    EXPECT_EQ(failures, (std::map<uint64_t, ErrorCode>{
+                            {1, ErrorCode::kIo}, {3, ErrorCode::kIo}, {4, ErrorCode::kUnavailable}}));
+    const LinkStats stats = link.stats();
+    EXPECT_EQ(stats.failed, 3U);
+    EXPECT_EQ(stats.transfers, 5U);
+    EXPECT_EQ(stats.queued_bytes, 0U);
+  }
+}
+
+// What is under way or queued in either direction fails.
+TEST_F(MemoryLinkTest, ADuplexLinkEnds) {
+  std::vector<TransferDone> told;
+  {
+    MemoryLinkOptions o = slow();
+    o.duplex = true;
+    o.emulated_bytes_per_s = 1e3;
+    MemoryLink link(o, clock_);
+    std::mutex mutex;
+    link.set_wake([&] {
+      const std::lock_guard lock(mutex);
+      for (TransferDone& d : link.completed()) told.push_back(std::move(d));
+    });
+    link.start(whole(1));
+    link.start({id(2), kOffload, {}, {{host(0), device(0), host_.size()}}});
+    link.start({id(3), kOffload, {}, {{host(0), device(0), 64}}});
+    link.start({id(4), kOffload, {id(2)}, {{device(0), host(0), 64}}});
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  EXPECT_THAT(ids(told), testing::UnorderedElementsAre(1, 2, 3, 4));
+  for (const TransferDone& d : told) EXPECT_EQ(d.status.code(), ErrorCode::kUnavailable);
+}
+
 TEST_F(MemoryLinkTest, WhatWaitsForOthersBeginsWhenTheyHaveEnded) {
   for (int threads : {1, 3}) {
     MemoryLinkOptions o = options();
@@ -519,6 +591,32 @@ TEST_F(MemoryLinkTest, AnEmulatedLinkKeepsItsRateAndSleeps) {
     EXPECT_GT(stats.latency_s, 0);
     kept = stats.cpu_s < kMostCpu * seconds && rate > 0.98 * kRate && stats.busy_s > 0.98 * seconds &&
            stats.latency_s < 0.02 * seconds && std::abs(stats.bytes_per_s - kRate) < 0.1 * kRate;
+  }
+  EXPECT_TRUE(kept);
+}
+
+// In each direction, though the one has moved for some time when the other begins; it is busy as long as
+// either moves.
+TEST_F(MemoryLinkTest, ADuplexLinkKeepsItsRateInBothDirections) {
+  constexpr double kRate = 50e6;
+  bool kept = false;
+  for (int attempt = 0; attempt < 8 && !kept; ++attempt) {
+    MemoryLinkOptions o = options();
+    o.emulated_bytes_per_s = kRate;
+    o.unit_bytes = 32 * kKiB;
+    o.duplex = true;
+    MemoryLink link(o, clock_);
+    const Nanos begin = clock_.now();
+    for (uint64_t n = 0; n < 8; ++n) link.start(whole(n));
+    EXPECT_EQ(link.wait(id(3), kLong), TransferState::kDone);
+    for (uint64_t n = 8; n < 12; ++n) link.start({id(n), kOffload, {}, {{host(0), device(0), host_.size()}}});
+    for (const uint64_t last : {7, 11}) EXPECT_EQ(link.wait(id(last), kLong), TransferState::kDone);
+    const double seconds = to_seconds(clock_.now() - begin);
+    const LinkStats stats = link.stats();
+    EXPECT_GE(seconds, 8 * static_cast<double>(kMiB) / kRate);
+    EXPECT_LE(stats.busy_s, seconds);
+    kept = seconds < 1.1 * 8 * static_cast<double>(kMiB) / kRate && stats.busy_s > 0.95 * seconds &&
+           std::abs(stats.bytes_per_s - kRate) < 0.1 * kRate;
   }
   EXPECT_TRUE(kept);
 }

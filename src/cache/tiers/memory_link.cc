@@ -78,8 +78,10 @@ MemoryLink::MemoryLink(MemoryLinkOptions options, const MonotonicClock& clock)
            "threads={} unit_bytes={} emulated_bytes_per_s={}", options_.threads, options_.unit_bytes,
            options_.emulated_bytes_per_s);
   KV_CHECK(options_.mover == nullptr || options_.peers == nullptr, "a mover reaches no peers");
-  if (options_.emulated_bytes_per_s > 0) bucket_.emplace(options_.emulated_bytes_per_s);
-  stats_.emulated = bucket_.has_value();
+  if (is_emulated()) {
+    for (std::optional<TokenBucket>& bucket : buckets_) bucket.emplace(options_.emulated_bytes_per_s);
+  }
+  stats_.emulated = is_emulated();
   failed_order_.resize(kFailedRemembered);
   if (options_.disk) disk_ = std::make_unique<DiskLane>(*options_.disk, options_.disk_buffers);
   for (int i = 0; i < options_.threads; ++i) {
@@ -251,7 +253,7 @@ void MemoryLink::run(Lane lane) {
       lock.unlock();
       copy(unit);
       lock.lock();
-      if (bucket_) sleep_until_through(lock, unit);
+      if (is_emulated()) sleep_until_through(lock, unit);
       finish(unit);
       if (unit.last_byte - cpu.sampled > kCpuSampling) add_cpu_time(cpu, unit.last_byte);
     } else {
@@ -313,9 +315,7 @@ MemoryLink::Lane MemoryLink::lane_of(const Active& active) const {
 
 void MemoryLink::queue(Active& active) {
   const Lane lane = lane_of(active);
-  if (is_memory(lane) && ready_[kMemoryLane].empty() && ready_[kToDeviceLane].empty()) {
-    backlog_since_ = clock_.now();
-  }
+  if (is_memory(lane) && ready_[lane].empty()) backlog_since_[lane] = clock_.now();
   enter(lane, active);
   if (lane == kDiskLane) {
     wake_disk();
@@ -336,7 +336,7 @@ void MemoryLink::begin(Active& active, Nanos now) {
 }
 
 void MemoryLink::resume() {
-  backlog_since_ = clock_.now();
+  backlog_since_.fill(clock_.now());
   for (std::condition_variable& work : work_) work.notify_all();
   peer_work_.notify_all();
   wake_disk();
@@ -367,8 +367,9 @@ MemoryLink::Unit MemoryLink::take(Lane lane) {
   }
   if (!ready_[kDiskLane].empty()) wake_disk();
   if (!ready_[kPeerLane].empty()) peer_work_.notify_one();
-  unit.backlog_since = backlog_since_;
-  if (bucket_) unit.through = bucket_->pass(unit.bytes, backlog_since_);
+  unit.backlog_since = backlog_since_[lane];
+  if (is_emulated()) unit.through = buckets_[lane]->pass(unit.bytes, unit.backlog_since);
+  if (moving_++ == 0) busy_until_ = std::max(busy_until_, is_emulated() ? unit.backlog_since : unit.taken);
   return unit;
 }
 
@@ -420,14 +421,15 @@ void MemoryLink::finish(const Unit& unit) {
   }
   // Threads move at the same time: what lies before the end of another's unit was counted with that. An
   // emulated link is as busy while its thread waits for a CPU, for it makes up for that.
-  const Nanos begin = bucket_ ? unit.backlog_since : unit.first_byte;
-  const auto busy = [&](Nanos& until) {
+  const auto busy = [&](Nanos begin, Nanos& until) {
     const Nanos time = std::max<Nanos>(0, unit.last_byte - std::max(begin, until));
     until = std::max(until, unit.last_byte);
     return to_seconds(time);
   };
-  stats_.busy_s += busy(busy_until_);
-  bytes_per_s_.add(static_cast<double>(unit.bytes), busy(lane_busy_until_[unit.lane]));
+  --moving_;
+  stats_.busy_s += busy(0, busy_until_);
+  bytes_per_s_.add(static_cast<double>(unit.bytes),
+                   busy(is_emulated() ? unit.backlog_since : unit.first_byte, lane_busy_until_[unit.lane]));
 
   Active& active = *unit.of;
   if (!unit.failure.ok() && active.failure.ok()) active.failure = unit.failure;

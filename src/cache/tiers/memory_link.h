@@ -38,13 +38,14 @@ struct MemoryLinkOptions {
   // A transfer moves in units of at most this many bytes. Between two units a more urgent transfer goes
   // first.
   uint64_t unit_bytes = 256 * kKiB;
-  // 0: as fast as the machine. Otherwise all threads together move at this rate, and sleep in between: at the
-  // end of a transfer, and within it for every second unit. A sleep costs about 20 us of CPU time.
+  // 0: as fast as the machine. Otherwise all threads together, of a duplex link those of each direction, move
+  // at this rate, and sleep in between: at the end of a transfer, and within it for every second unit. A
+  // sleep costs about 20 us of CPU time.
   double emulated_bytes_per_s = 0;
-  std::vector<int> cpus;        // for its threads; empty: any
-  DiskFile* disk = nullptr;     // outlives the link, which alone begins and ends pieces; null: no disk
+  std::vector<int> cpus;              // for its threads; empty: any
+  DiskFile* disk = nullptr;           // outlives the link, which alone begins and ends pieces; null: no disk
   std::span<std::byte> disk_buffers;  // as DiskLane has it: with a mover, what that copies to and from
-  PeerMemory* peers = nullptr;  // outlives the link; null: nothing is borrowed
+  PeerMemory* peers = nullptr;        // outlives the link; null: nothing is borrowed
   // Where the host tier's own memory ends and `borrowed_bytes` of peers' begin, in bytes of the tier.
   uint64_t borrowed_begin = 0;
   uint64_t borrowed_bytes = 0;
@@ -184,6 +185,7 @@ class MemoryLink final : public Link {
     return options_.peers && a.tier == Tier::kHost && a.offset >= options_.borrowed_begin;
   }
   bool touches_peer(const Segment& s) const { return is_borrowed(s.from) || is_borrowed(s.to); }
+  bool is_emulated() const { return options_.emulated_bytes_per_s > 0; }
   void copy(Unit& unit) const;
   std::byte* at(MemoryAddress address) const;
   // These with mutex_ held.
@@ -236,15 +238,17 @@ class MemoryLink final : public Link {
   Failed failed_;                         // true: because it was cancelled, or what it needs was
   std::vector<TransferId> failed_order_;  // a ring
   uint64_t failures_ = 0;
-  std::optional<TokenBucket> bucket_;
-  uint64_t started_ = 0;  // transfers
+  std::array<std::optional<TokenBucket>, 2> buckets_;  // by lane, of an emulated link
+  uint64_t started_ = 0;                               // transfers
   bool standing_still_ = false;
   bool stopping_ = false;
   bool wake_owed_ = false;
-  int running_;              // threads
-  int waiters_ = 0;          // calls of wait()
-  Nanos backlog_since_ = 0;  // since when waiting bytes could have moved
-  Nanos busy_until_ = 0;
+  int running_;      // threads
+  int waiters_ = 0;  // calls of wait()
+  int moving_ = 0;   // units of memory
+  // By lane, since when waiting bytes could have moved.
+  std::array<Nanos, 2> backlog_since_{};
+  Nanos busy_until_ = 0;  // counted in busy_s
   std::array<Nanos, 2> lane_busy_until_{};
   Nanos disk_busy_until_ = 0;
   bool disk_waits_ = false;  // its thread could begin more
@@ -254,7 +258,7 @@ class MemoryLink final : public Link {
   RecentMean latency_s_;
   RecentMean disk_bytes_per_s_{.last = 256};
 
-  std::unique_ptr<DiskLane> disk_;  // used by its thread; null: no disk
+  std::unique_ptr<DiskLane> disk_;    // used by its thread; null: no disk
   std::span<std::byte> disk_buffers;  // as DiskLane has it: with a mover, what that copies to and from
   std::vector<std::thread> threads_;
 };
