@@ -142,7 +142,9 @@ Status GpuDevice::map_tiers(const CacheOptions& cache) {
 Result<std::span<std::byte>> GpuDevice::disk_buffers(uint64_t bytes) {
   const Status status = disk_buffers_.reserve(bytes + kDiskAlign);
   if (!status.ok()) {
-    return error(status.code(), "{}: {} of pinned memory for copies to and from the disk: {}; give less",
+    return error(status.code(),
+                 "{}: {} of pinned memory for copies to and from the disk: {}; give less, a smaller "
+                 "--block-size or no disk tier",
                  pinned_flag_, format_bytes(bytes), status.message());
   }
   std::byte* const at = disk_buffers_.data();

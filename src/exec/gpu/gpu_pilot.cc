@@ -129,6 +129,7 @@ void GpuExecutor::begin(GpuFlight& f) {
   }
   if (f.begin_gate) gpu_.open_gate(gate_word(), *f.begin_gate);
 }
+
 void GpuExecutor::leave_out_deferred(GpuFlight& f) {
   auto* const slices = reinterpret_cast<ops::gpu::SlicePlace*>(f.pinned_image.data());
   for (size_t s = 0; s < f.step->slices.size(); ++s) {
