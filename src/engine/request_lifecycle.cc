@@ -169,6 +169,17 @@ void RequestLifecycle::leave_flight(const SubmittedStep& step) {
   }
 }
 
+void RequestLifecycle::fail_for_copies() {
+  for (const KvCache::Failing& failing : p_.cache.take_failing()) {
+    LiveRequest* live = p_.requests.find(failing.seq);
+    if (!live) continue;
+    const std::string why =
+        "copies of this request's keys and values between the tiers fail: " + failing.status.message();
+    log_request(LogLevel::kError, *live, why);
+    end(*live, FinishReason::kError, {}, why, /*try_again=*/false);
+  }
+}
+
 void RequestLifecycle::fail(const SubmittedStep& step, const Status& status) {
   for (const SubmittedStep::Member& m : step.members) {
     LiveRequest* live = p_.requests.find(m.seq);

@@ -74,6 +74,8 @@ class RequestLifecycle {
 
   // Removes the step, which has ended, from its requests' counts of steps in flight.
   void leave_flight(const SubmittedStep& step);
+  // Fails requests whose keys and values cannot be copied between the tiers.
+  void fail_for_copies();
   // The step failed: fails its requests.
   void fail(const SubmittedStep& step, const Status& status);
   // What the step gave. void_rows: sequences whose rows do not count, and will be planned again.

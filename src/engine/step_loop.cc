@@ -136,6 +136,7 @@ void StepLoop::drain_inbox() {
   take_in();
   committer_.drain_transfers();
   lifecycle_.cut_back(in_flight_);
+  lifecycle_.fail_for_copies();
   if (!peers_) return;
   peers_->turn();
   lifecycle_.cut_back(in_flight_);

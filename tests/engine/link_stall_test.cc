@@ -1,9 +1,12 @@
-// A link that stands still for seconds, on a real clock: requests that need it wait, all others go on.
+// A link that stands still for seconds, on a real clock: requests that need it wait, all others go on. One
+// whose copies all fail: requests that need it end.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdio>
+#include <cstring>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -66,7 +69,12 @@ class TimedSink final : public OutputSink {
       tokens_.push_back(t.id);
       times_.push_back(clock_.now());
     }
+    error_ += event.error;
     if (event.finish) finish_ = event.finish;
+  }
+  std::string error() const {
+    const std::lock_guard lock(mutex_);
+    return error_;
   }
   size_t count() const {
     const std::lock_guard lock(mutex_);
@@ -93,6 +101,25 @@ class TimedSink final : public OutputSink {
   std::vector<Token> tokens_;
   std::vector<Nanos> times_;
   std::optional<FinishReason> finish_;
+  std::string error_;
+};
+
+// Copies of either direction fail.
+class FailingMover final : public Mover {
+ public:
+  void fail_to(std::span<const std::byte> memory) { memory_ = memory; }
+  Status move(std::span<const MovedRun> runs) override {
+    for (const MovedRun& run : runs) {
+      if (run.to >= memory_.data() && run.to < memory_.data() + memory_.size()) {
+        return error(ErrorCode::kIo, "the bus is gone");
+      }
+      std::memcpy(run.to, run.from, run.bytes);
+    }
+    return {};
+  }
+
+ private:
+  std::span<const std::byte> memory_;
 };
 
 EngineOptions stalling_options() {
@@ -118,12 +145,14 @@ struct Rig {
   MemoryLinkOptions link_options() {
     MemoryLinkOptions o;
     o.memory = {std::span(device), std::span(host), {}};
+    o.mover = &mover;
     return o;
   }
 
   std::vector<std::byte> device;
   std::vector<std::byte> host;
   MonotonicClock clock;
+  FailingMover mover;  // nothing fails at first
   MemoryLink link;
   RealTimeShadow executor;
   Engine engine;
@@ -201,6 +230,39 @@ TEST(LinkStall, RequestsThatNeedTheLinkWaitAndAllOthersGoOn) {
   EXPECT_EQ(m.tiers[0].bytes_used, 0u);
   EXPECT_EQ(m.tiers[1].bytes_used, 0u);
   EXPECT_EQ(rig.link.stats().queued_bytes, 0u);
+}
+
+// Each request ends: with its tokens, or because its keys and values cannot be copied.
+TEST(LinkFailure, NoRequestHangsOnALinkWhoseCopiesFail) {
+  for (const char* policy : {"vllm-swap", "layerkv", "sarathi", "auto"}) {
+    for (const bool to_device : {true, false}) {
+      SCOPED_TRACE(std::string(policy) + (to_device ? ", to the device" : ", to the host"));
+      Rig rig(policy);
+      rig.mover.fail_to(to_device ? rig.device : rig.host);
+      rig.engine.start();
+      std::vector<Client> clients;
+      for (uint64_t seed = 1; seed <= 5; ++seed) clients.emplace_back(rig, 40 * kBlockTokens, 200, seed);
+      clients.emplace_back(rig, 130 * kBlockTokens, 20, 6);  // larger than the device
+      ASSERT_TRUE(rig.engine.wait_idle(60 * kNanosPerSecond));
+      const EngineMetrics& m = rig.engine.metrics();
+      // Blocks that are idle now are saved on the host, as far as that works.
+      EXPECT_TRUE(wait_until([&] { return m.tiers[0].bytes_used == 0 && m.transfers_in_flight == 0; }));
+      rig.engine.stop();
+      size_t right = 0;
+      for (const Client& c : clients) {
+        ASSERT_TRUE(c.sink->finished());
+        if (c.sink->error().empty()) {
+          EXPECT_EQ(c.sink->tokens(), c.right_output());
+          ++right;
+        } else {
+          EXPECT_NE(c.sink->error().find("between the tiers fail: the bus is gone"), std::string::npos)
+              << c.sink->error();
+        }
+      }
+      std::printf("%s: %zu of 6 with tokens\n", policy, right);
+      EXPECT_EQ(rig.engine.check_integrity().message(), "");
+    }
+  }
 }
 
 }  // namespace

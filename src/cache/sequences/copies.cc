@@ -278,12 +278,26 @@ void KvCache::discard_copies(std::span<const Use> copies) {
   for (const auto& [seq, block] : lost_by(losers)) lose(seq, block);
 }
 
+void KvCache::count_failures(Sequence& seq, const TransferRecord& record, const Status& status) {
+  const bool to_slower = std::any_of(record.uses.begin(), record.uses.end(), [](const Use& use) {
+    return use.fills && use.place.tier != Tier::kDevice;
+  });
+  uint32_t& failures = seq.failures[to_slower ? 1 : 0];
+  if (status.ok()) {
+    failures = 0;
+  } else if (status.code() != ErrorCode::kUnavailable && status.code() != ErrorCode::kCorrupt &&
+             ++failures == kFailuresInARow) {
+    failing_.push_back({seq.holds.seq, status});
+  }
+}
+
 void KvCache::transfer_ended(TransferId id, const Status& status) {
   TransferRecord* const found = transfers_.find(id);
   KV_CHECK(found, "transfer={}", raw(id));
   if (found->saves_to) --saves_in_flight_[index_of(*found->saves_to)];
   if (Sequence* const seq = found->seq) {
     seq->transfers.erase(*found);
+    count_failures(*seq, *found, status);
     if (!std::exchange(seq->touched, true)) touched_.push_back(seq->holds.seq);
   }
   const std::vector<Use> uses = std::move(found->uses);

@@ -178,6 +178,15 @@ class KvCache {
   // kCorrupt: the bytes that it read were lost; those copies are removed.
   void transfer_ended(TransferId id, const Status& status);
   uint32_t transfers_in_flight() const { return static_cast<uint32_t>(transfers_.size()); }
+  // Sequences of which so many transfers in a row to the device, or to slower tiers, have failed since the
+  // last call, each with the last one's status: the link does not work for them. What was cancelled, or was
+  // lost on a disk, does not count.
+  static constexpr uint32_t kFailuresInARow = 16;
+  struct Failing {
+    SeqId seq{};
+    Status status;
+  };
+  std::vector<Failing> take_failing() { return std::exchange(failing_, {}); }
   // What a transfer in flight moves, for people: from where (nothing: a step in flight writes it), and to
   // where (nothing: the stage ring).
   struct InFlight {
@@ -296,8 +305,10 @@ class KvCache {
     uint32_t ready_tokens = 0;           // when the steps submitted so far have ended
     uint32_t sealed_blocks = 0;          // full and published, or found to be published already
     TransferList transfers;              // of its copies, in flight
-    bool touched = false;                // it is in touched_
-    bool adopts = true;                  // it is watched while it waits
+    // Of its transfers in a row, to the device and to slower tiers.
+    std::array<uint32_t, 2> failures{};
+    bool touched = false;  // it is in touched_
+    bool adopts = true;    // it is watched while it waits
     bool salted = false;
     uint64_t generation = 0;  // raised by drop_all(): writes of older steps do not count
 #if defined(KVASIR_MUTANTS)
@@ -315,6 +326,7 @@ class KvCache {
     SeqId seq;
   };
   InFlight in_flight(const TransferRecord& record) const;
+  void count_failures(Sequence& seq, const TransferRecord& record, const Status& status);
   void use(const Use& use, TransferId transfer);
   bool can_be_saved(BlockId id, Tier tier) const;
   Transfer save_block(BlockId id, Tier tier);
@@ -371,6 +383,7 @@ class KvCache {
   Promises promises_;
   std::array<std::deque<BlockId>, kTiers> to_be_saved_;  // when fewer are
   std::array<uint32_t, kTiers> saves_in_flight_{};
+  std::vector<Failing> failing_;
   std::array<uint32_t, kTiers> lent_{};
   BorrowedCells borrowed_;
 };
