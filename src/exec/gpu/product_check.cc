@@ -59,10 +59,9 @@ class Expected {
   int64_t count_wrong(const Gpu::ProductCase& product, const uint32_t* out) const {
     int64_t wrong = 0;
     for (int32_t r = 0; r < product.rows; ++r) {
-      for (int32_t j = 0; j < product.features; ++j) {
-        wrong += out_[static_cast<size_t>(r * kFeatures + j % kFeatures)] !=
-                 out[int64_t{r} * product.features + j];
-      }
+      const uint32_t* const right = out_.data() + int64_t{r} * kFeatures;
+      const uint32_t* const got = out + int64_t{r} * product.features;
+      for (int32_t j = 0; j < product.features; ++j) wrong += right[j % kFeatures] != got[j];
     }
     return wrong;
   }
