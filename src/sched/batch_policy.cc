@@ -6,7 +6,8 @@
 
 namespace kvasir {
 
-StepPlan BatchPolicy::plan(const View& view) {
+StepPlan BatchPolicy::plan(const View& given) {
+  const View& view = corrected(given);
   PlanBuilder builder(view);
   begin_step(view, builder);
   if (builder.planned_tokens() > 0 || take_turn_alone(view, builder)) return builder.take();

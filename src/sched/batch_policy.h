@@ -16,15 +16,19 @@ namespace kvasir {
 
 class BatchPolicy : public Policy {
  public:
-  // begin_step(); then either a step for one sequence alone or plan_batch(); then, if the plan stands still,
-  // a preemption.
+  // corrected(); begin_step(); then either a step for one sequence alone or plan_batch(); then, if the plan
+  // stands still, a preemption.
   StepPlan plan(const View& view) final;
 
   // Whether it keeps copies in form X under its settings (PolicyTraits::keeps_x).
   virtual bool keeps_x() const { return false; }
 
  private:
-  // Called first for every step. Here a policy observes the view, and plans entries that belong in every
+  // Called first for every step. The view by which the step is planned, until the next call: the same but for
+  // its costs, which a policy may believe to be others.
+  virtual const View& corrected(const View& view) { return view; }
+
+  // Called next. Here a policy observes the view, and plans entries that belong in every
   // step, even in one for a sequence alone. If it plans rows, they are the step: plan_batch() is not called.
   virtual void begin_step(const View& /*view*/, PlanBuilder& /*builder*/) {}
 

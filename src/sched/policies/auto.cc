@@ -21,9 +21,20 @@ class AutoPolicy final : public BatchPolicy {
   Status restore_state(std::string_view state) override { return state_.restore(state); }
 
  private:
+  const View& corrected(const View& view) override {
+    const bool any_run = !view.running.empty();
+    state_.margins.begin(view.now, any_run);
+    if (state_.scale.begin(view.now, any_run)) state_.margins = {};
+    // Unless plan_batch() has a step to measure.
+    state_.margins.end(view.now, 0, 0);
+    state_.scale.end(view.now, 0);
+    if (state_.scale.factor() == 1) return view;
+    scaled_ = view;
+    scaled_.costs = view.costs.with_steps_scaled(state_.scale.factor());
+    return scaled_;
+  }
+
   void begin_step(const View& view, PlanBuilder& builder) override {
-    state_.margins.begin(view.now, !view.running.empty());
-    state_.margins.end(view.now, 0, 0);  // unless plan_batch() has a step to measure
     state_.arriving.observe(view);
     state_.forget_ended(view);
     state_.returns.begin(view.next_step);
@@ -47,11 +58,14 @@ class AutoPolicy final : public BatchPolicy {
     const bool measurable = plan_auto_step(view, options_, state_, builder);
     if (!measurable || !view.costs.known()) return;
     const StepWork& work = builder.work();
-    state_.margins.end(view.now, work.prefill_rows, view.costs.step_seconds(work));
+    const double believed_s = view.costs.step_seconds(work);
+    state_.margins.end(view.now, work.prefill_rows, believed_s);
+    state_.scale.end(view.now, believed_s / state_.scale.factor());
   }
 
   const AutoOptions options_;
   AutoState state_;
+  View scaled_;  // the one by which the step is planned, where costs are corrected
 };
 
 }  // namespace

@@ -13,7 +13,7 @@ namespace kvasir {
 namespace {
 
 constexpr uint32_t kPlansUntilForgotten = 256;
-constexpr size_t kParts = 9;
+constexpr size_t kParts = 10;
 
 Status restore_gap(std::string_view text, AutoState& state) {
   std::istringstream in{std::string(text)};
@@ -44,9 +44,9 @@ void AutoState::forget_ended(const View& view) {
 }
 
 std::string AutoState::save() const {
-  return fmt::format("{} {}; {}; {}; {}; {}; {}; {}; {}; {}", std::isinf(least_gap_s) ? -1 : least_gap_s,
+  return fmt::format("{} {}; {}; {}; {}; {}; {}; {}; {}; {}; {}", std::isinf(least_gap_s) ? -1 : least_gap_s,
                      plans, margins.save(), arriving.save(), shortages.save(), credit.save(), stretch.save(),
-                     news.save(), turns.save(), returns.save());
+                     news.save(), turns.save(), returns.save(), scale.save());
 }
 
 Status AutoState::restore(std::string_view text) {
@@ -69,6 +69,7 @@ Status AutoState::restore(std::string_view text) {
   KV_RETURN_IF_ERROR(read.news.restore(part[6]));
   KV_RETURN_IF_ERROR(read.turns.restore(part[7]));
   KV_RETURN_IF_ERROR(read.returns.restore(part[8]));
+  KV_RETURN_IF_ERROR(read.scale.restore(part[9]));
   *this = std::move(read);
   return {};
 }

@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "contract/view.h"
 #include "sched/mechanisms/arriving_work.h"
+#include "sched/mechanisms/cost_scale.h"
 #include "sched/mechanisms/device_prices.h"
 #include "sched/mechanisms/late_credit.h"
 #include "sched/mechanisms/late_news.h"
@@ -34,7 +35,8 @@ struct AutoOptions {
 };
 
 struct AutoState {
-  StepMargins margins;
+  CostScale scale;
+  StepMargins margins;  // of costs with that scale
   ArrivingWork arriving;
   Shortages shortages;
   LateCredit credit;
