@@ -98,18 +98,13 @@ struct CostModel {
   double transfer_seconds(Tier from, Tier to, double bytes) const {
     return links[index_of(from)][index_of(to)].seconds(bytes);
   }
-  // Steps take `factor` times as long; links are as they were.
-  CostModel with_steps_scaled(double factor) const {
+  // The model of a device that takes `factor` times as long for everything: for tests of wrong estimates.
+  CostModel scaled(double factor) const {
     CostModel out = *this;
     for (double* c : {&out.step_s, &out.prefill_row_s, &out.pair_s, &out.decode_row_s, &out.context_s,
                       &out.projected_token_s, &out.above_knee_s}) {
       *c *= factor;
     }
-    return out;
-  }
-  // The model of a device that takes `factor` times as long for everything: for tests of wrong estimates.
-  CostModel scaled(double factor) const {
-    CostModel out = with_steps_scaled(factor);
     for (auto& row : out.links) {
       for (LinkCost& link : row) {
         link.latency_s *= factor;

@@ -30,7 +30,7 @@ class AutoPolicy final : public BatchPolicy {
     state_.scale.end(view.now, 0);
     if (state_.scale.factor() == 1) return view;
     scaled_ = view;
-    scaled_.costs = view.costs.with_steps_scaled(state_.scale.factor());
+    scaled_.costs = view.costs.scaled(state_.scale.factor());
     return scaled_;
   }
 
