@@ -164,7 +164,7 @@ MapSequence MapWatch::take(const LiveRequest& live) const {
   s.slo = live.slo;
   s.promised_cells = p_.cache.promised_cells(live.id);
   if (live.state == LiveRequest::State::kWaiting) {
-    s.cached_tokens = p_.cache.cached(live.id).matched * p_.cache.geometry().block_tokens;
+    s.cached_tokens = p_.requests.view_of(*p_.requests.find(live.id)).cached_tokens;
   }
   const Planned* planned = planned_for(s.id);
   if (planned) {

@@ -69,6 +69,34 @@ TEST(BlockEvents, TellsABlockOnlyWithThoseBeforeIt) {
   EXPECT_THAT(events.take(), ElementsAre(stored(2, 1, Tier::kDevice, {2}), three));
 }
 
+TEST(BlockEvents, TellsOfABlockThatTakesAnothersPlaceAndNotOfThoseBehindIt) {
+  BlockEvents events;
+  const BlockHash first = hash_of(1), second = hash_of(2);
+  events.describe(kOne, first, 0, nullptr, std::vector<Token>{1});
+  events.describe(kTwo, second, 1, &first, std::vector<Token>{2});
+  events.describe(kThree, hash_of(3), 2, &second, std::vector<Token>{3});
+  for (BlockId id : {kOne, kTwo, kThree}) events.found(id, Tier::kHost);
+  events.take();
+  events.describe(kFour, first, 0, nullptr, std::vector<Token>{1});
+  events.replaced(kOne, kFour, Tier::kDevice);
+  EXPECT_THAT(events.take(), ElementsAre(removed(1, Tier::kHost), stored(1, {}, Tier::kDevice, {1})));
+  events.describe(kOne, second, 1, &first, std::vector<Token>{2});
+  events.replaced(kTwo, kOne, Tier::kDevice);
+  EXPECT_THAT(events.take(), ElementsAre(removed(2, Tier::kHost), stored(2, 1, Tier::kDevice, {2})));
+  events.found(kFour, std::nullopt);
+  EXPECT_THAT(events.take(),
+              ElementsAre(removed(3, Tier::kHost), removed(2, Tier::kDevice), removed(1, Tier::kDevice)));
+  // What was not described is told when it is replaced by what is.
+  events.found(kTwo, Tier::kHost);
+  events.found(kTwo, std::nullopt);
+  events.conceal(kTwo);
+  events.found(kTwo, Tier::kDisk);
+  events.take();
+  events.describe(kFour, hash_of(7), 0, nullptr, std::vector<Token>{7});
+  events.replaced(kTwo, kFour, Tier::kHost);
+  EXPECT_THAT(events.take(), ElementsAre(stored(7, {}, Tier::kHost, {7})));
+}
+
 TEST(BlockEvents, IsSilentAboutWhatIsNotDescribed) {
   BlockEvents events;
   events.found(kTwo, Tier::kDisk);

@@ -95,6 +95,32 @@ void BlockEvents::found(BlockId id, std::optional<Tier> tier) {
   if (!before && block.described) add(id);
 }
 
+void BlockEvents::replaced(BlockId before, BlockId after, Tier tier) {
+  at(after);
+  Block& from = at(before);
+  Block& to = at(after);
+  if (!from.described || !to.described) {
+    found(before, std::nullopt);
+    found(after, tier);
+    return;
+  }
+  events_.reserve(events_.size() + 2);
+  by_hash_.at(to.hash) = after;
+  if (to.parent) {
+    to.child = from.child;
+    to.child->second = after;
+  }
+  to.told = std::exchange(from.told, false);
+  // Those behind it stay as they are.
+  if (to.told && from.tier != tier) {
+    events_.push_back(removed(from));
+    to.tier = tier;
+    events_.push_back(stored(to));
+  }
+  to.tier = tier;
+  from.tier.reset();
+}
+
 std::vector<CacheEvent> BlockEvents::everything() const {
   std::vector<const Block*> told;
   for (const Block& block : blocks_) {

@@ -31,6 +31,10 @@ class BlockEvents {
   // The block can be found, on this tier; it may have been so before, also on another. None: it cannot.
   void found(BlockId id, std::optional<Tier> tier);
 
+  // The block `before`, which can be found, is found no more, but `after` is, with the same hash, on this
+  // tier.
+  void replaced(BlockId before, BlockId after, Tier tier);
+
   // What has changed since the last call.
   std::vector<CacheEvent> take() { return std::exchange(events_, {}); }
   // kCleared, and all blocks that are told, each behind its parent.

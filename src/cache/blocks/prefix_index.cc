@@ -40,9 +40,10 @@ void PrefixIndex::replace(const BlockHash& hash, BlockId block, const Adoptable&
   Entry* const entry = entries_.find(hash);
   KV_CHECK(entry && entry->block != kNoBlock, "the hash is not published");
   if (raw(block) >= blocks_.size()) blocks_.resize(raw(block) + size_t{1});
-  const BlockId before = std::exchange(entry->block, block);
-  blocks_[raw(block)] = std::exchange(blocks_[raw(before)], {});
-  if (events_) events_->found(before, std::nullopt);
+  changed_.reserve(changed_.size() + entry->watchers.size());
+  if (events_) events_->replaced(entry->block, block, what.slowest());
+  blocks_[raw(block)] = std::exchange(blocks_[raw(entry->block)], {});
+  entry->block = block;
   update(block, what);
 }
 

@@ -1,9 +1,11 @@
-// One factor by which all beliefs on times are wrong, where they do not learn: those of another machine, say.
+// One factor by which all beliefs on times are wrong, where they do not learn (CostModel::steps_seen): those
+// of another machine, say.
 //
 // Measured over believed time of the last 64 steps or so. Up to a factor of 4 it is left to the margins of
 // single steps (StepMargins), whose ratios end at 33; beyond, costs are multiplied by it, until they are
 // wrong by a factor of 4 again. Prices, credits and what is left of a bound are sums of believed times, which
-// no margin corrects. Costs of links are multiplied, too: they are believed as steps are, or beliefs learn.
+// no margin corrects. Costs of links are multiplied, too: where beliefs do not learn, links are not measured
+// either.
 #pragma once
 
 #include <cstdint>
