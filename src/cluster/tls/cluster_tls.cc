@@ -46,7 +46,7 @@ std::string name_of(const GENERAL_NAME& name) {
   return out.data();
 }
 
-std::vector<std::string> names_in(const X509* certificate) {
+std::vector<std::string> names_of(const X509* certificate) {
   std::vector<std::string> out;
   auto* names =
       static_cast<GENERAL_NAMES*>(X509_get_ext_d2i(certificate, NID_subject_alt_name, nullptr, nullptr));
@@ -96,7 +96,7 @@ Result<std::shared_ptr<const Certificates>> read_certificates(const ClusterTlsFi
   }
   if (!next_certificate(reader(out->authorities).get()))
     return unfit("--cluster-ssl-ca-certs", files.ca_certs, "it has no certificate in PEM form");
-  out->names = names_in(own.get());
+  out->names = names_of(own.get());
   ERR_clear_error();
   return std::shared_ptr<const Certificates>(std::move(out));
 }
@@ -111,6 +111,12 @@ Status check_name_in(const Certificates& certificates, const std::string& path, 
 }
 
 }  // namespace
+
+std::vector<std::string> names_in(const std::string& pem) {
+  const X509Ptr certificate = next_certificate(reader(pem).get());
+  ERR_clear_error();
+  return certificate ? names_of(certificate.get()) : std::vector<std::string>();
+}
 
 Result<std::shared_ptr<ClusterTls>> ClusterTls::load(ClusterTlsFiles files) {
   KV_ASSIGN_OR_RETURN(auto certificates, read_certificates(files));

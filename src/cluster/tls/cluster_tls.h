@@ -28,6 +28,9 @@ struct Certificates {
   std::vector<std::string> names;
 };
 
+// The same of a certificate in PEM form. Empty: it is none.
+std::vector<std::string> names_in(const std::string& pem);
+
 // Thread-safe.
 class ClusterTls {
  public:

@@ -63,14 +63,6 @@ void prepare_grpc() {
   static_cast<void>(prepared);
 }
 
-std::vector<std::string> values_of(const grpc::AuthContext& context, const char* property) {
-  std::vector<std::string> out;
-  for (const grpc::string_ref& value : context.FindPropertyValues(property)) {
-    out.emplace_back(value.data(), value.size());
-  }
-  return out;
-}
-
 }  // namespace
 
 std::shared_ptr<grpc::ChannelCredentials> channel_credentials(const ClusterTls* tls) {
@@ -88,8 +80,8 @@ std::shared_ptr<grpc::ServerCredentials> server_credentials(std::shared_ptr<cons
 
 std::vector<std::string> certified_names(const grpc::AuthContext& far_end) {
   if (!far_end.IsPeerAuthenticated()) return {};
-  std::vector<std::string> names = values_of(far_end, GRPC_X509_SAN_PROPERTY_NAME);
-  return names.empty() ? values_of(far_end, GRPC_X509_CN_PROPERTY_NAME) : names;
+  const std::vector<grpc::string_ref> pem = far_end.FindPropertyValues(GRPC_X509_PEM_CERT_PROPERTY_NAME);
+  return pem.size() == 1 ? names_in({pem[0].data(), pem[0].size()}) : std::vector<std::string>();
 }
 
 }  // namespace kvasir

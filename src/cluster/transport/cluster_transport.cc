@@ -13,6 +13,7 @@ namespace kvasir {
 namespace {
 
 constexpr size_t kMaxInstanceBytes = 255;
+constexpr size_t kMostToldOf = 64;
 constexpr size_t kMostMessageBytes = size_t{1} << 30;  // gRPC counts in int
 
 }  // namespace
@@ -151,8 +152,13 @@ Status ClusterTransport::admit(const PeerId& from, uint64_t life, const std::vec
       std::find(certified->begin(), certified->end(), from.instance) == certified->end()) {
     fine = error(ErrorCode::kInvalidArgument, "the certificate of '{}' is not that of '{}'",
                  fmt::join(*certified, "', '"), from.instance);
-    // Said once, for whoever has a certificate can try as often as it likes.
-    if (!told_of_name_.exchange(true)) {
+    // Said once of each, and not of too many: whoever has a certificate can try as often as it likes.
+    bool tells = false;
+    {
+      const std::lock_guard lock(mutex_);
+      tells = told_of_names_.size() < kMostToldOf && told_of_names_.insert(fine.message()).second;
+    }
+    if (tells) {
       log_warning("cluster: {}: its sender is not heard; /metrics counts what is rejected", fine.message());
     }
   }
@@ -214,6 +220,13 @@ void ClusterTransport::settled(LinkId link, size_t bytes) {
   Peer& peer = peers_.at(linked->second);
   KV_CHECK(peer.waiting_bytes >= bytes, "waiting={} settled={}", peer.waiting_bytes, bytes);
   peer.waiting_bytes -= bytes;
+}
+
+std::map<std::string, uint64_t> ClusterTransport::introduced() const {
+  const std::lock_guard lock(mutex_);
+  std::map<std::string, uint64_t> out;
+  for (const auto& [instance, peer] : peers_) out[instance] = peer.epoch;
+  return out;
 }
 
 void ClusterTransport::count_rejected() {

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -71,6 +72,8 @@ class ClusterTransport : public PeerTransport {
   void link_lost(LinkId link, const std::string& why);
   // A message of the link has left the queue.
   void settled(LinkId link, size_t bytes);
+  // The peers that are introduced: the epoch of each instance.
+  std::map<std::string, uint64_t> introduced() const;
   void count_rejected();
   void count_refused();
 
@@ -102,7 +105,6 @@ class ClusterTransport : public PeerTransport {
   std::string address_;  // constant after construction
 
   std::atomic<uint64_t> life_;  // written under the lock
-  std::atomic<bool> told_of_name_{false};
 
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
@@ -113,6 +115,7 @@ class ClusterTransport : public PeerTransport {
   size_t inbox_bytes_ = 0;
   std::vector<PeerId> lost_;
   bool woken_ = false;
+  std::set<std::string> told_of_names_;  // certificates with names that are not theirs
   TransportStats stats_;
 };
 

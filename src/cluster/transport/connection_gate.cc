@@ -4,11 +4,13 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <unordered_map>
 #include <utility>
 
 #include "base/file.h"
@@ -19,8 +21,16 @@ namespace {
 
 constexpr int kPeriodMs = 100;
 
-// "10.0.0.1:7", "[fe80::1]:7"
-std::string text_of(SocketAddress address) {
+GateLimits possible(GateLimits limits) {
+  rlimit files{};
+  if (getrlimit(RLIMIT_NOFILE, &files) == 0)
+    limits.connections = std::min<size_t>(limits.connections, files.rlim_cur / 4);
+  limits.strangers = std::min(limits.strangers, limits.connections / 2);
+  return limits;
+}
+
+// An IPv4 address in IPv6's form in its own.
+SocketAddress plain(SocketAddress address) {
   if (address.storage.ss_family == AF_INET6) {
     auto& v6 = reinterpret_cast<sockaddr_in6&>(address.storage);
     if (IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr)) {
@@ -32,7 +42,14 @@ std::string text_of(SocketAddress address) {
       address.length = sizeof(v4);
     }
   }
-  return join_address(address.host(), address.port());
+  return address;
+}
+
+// Who has an IPv6 address has 2^64 of them.
+std::string source_of(const SocketAddress& address) {
+  if (address.storage.ss_family != AF_INET6) return address.host();
+  const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address.storage);
+  return {reinterpret_cast<const char*>(v6.sin6_addr.s6_addr), 8};
 }
 
 // The same from gRPC's form, which has a scheme, and brackets and '%' as in a URI.
@@ -51,7 +68,7 @@ std::string without_escapes(const std::string& uri) {
 
 ConnectionGate::ConnectionGate(GateLimits limits, std::function<void(int)> take,
                                std::function<void()> refused)
-    : limits_(limits), take_(std::move(take)), refused_(std::move(refused)) {}
+    : limits_(possible(limits)), take_(std::move(take)), refused_(std::move(refused)) {}
 
 void ConnectionGate::stop() {
   stop_ = true;
@@ -84,10 +101,27 @@ Status ConnectionGate::listen(const SocketAddress& at) {
   return {};
 }
 
-void ConnectionGate::known(const std::string& from) {
+// The gate's thread sees the end of what is shut down here, and removes it.
+void ConnectionGate::known(const std::string& from, const std::string& instance) {
   const std::string address = without_escapes(from);
   const std::lock_guard lock(mutex_);
-  for (Connection& c : connections_) c.known = c.known || c.from == address;
+  size_t of_it = 0;
+  for (auto c = connections_.rbegin(); c != connections_.rend(); ++c) {
+    if (c->from == address) c->instance = instance;
+    if (c->instance != instance || c->cut_off || ++of_it <= limits_.of_one) continue;
+    c->cut_off = true;
+    shutdown(c->fd, SHUT_RDWR);
+  }
+}
+
+void ConnectionGate::cut_off(const std::string& from) {
+  const std::string address = without_escapes(from);
+  const std::lock_guard lock(mutex_);
+  for (Connection& c : connections_) {
+    if (c.from != address || c.cut_off) continue;
+    c.cut_off = true;
+    shutdown(c.fd, SHUT_RDWR);
+  }
 }
 
 void ConnectionGate::run() {
@@ -118,10 +152,12 @@ void ConnectionGate::look_after(const std::vector<pollfd>& polled) {
   auto next = polled.begin() + 2;
   for (auto it = connections_.begin(); it != connections_.end() && next != polled.end(); ++next) {
     const auto connection = it++;
-    if (next->revents != 0) {
+    if (connection->cut_off) {
+      refuse(connection);
+    } else if (next->revents != 0) {
       close(connection->fd);
       connections_.erase(connection);
-    } else if (!connection->known && now - connection->accepted > limits_.patience) {
+    } else if (connection->is_stranger() && now - connection->accepted > limits_.patience) {
       refuse(connection);
     }
   }
@@ -134,15 +170,18 @@ void ConnectionGate::refuse(Connections::iterator connection) {
   refused_();
 }
 
-// Whether there is room for one more.
-bool ConnectionGate::make_room() {
-  const auto is_stranger = [](const Connection& c) { return !c.known; };
-  const auto strangers =
-      static_cast<size_t>(std::count_if(connections_.begin(), connections_.end(), is_stranger));
-  if (strangers < limits_.strangers && connections_.size() < limits_.connections) return true;
-  const auto oldest = std::find_if(connections_.begin(), connections_.end(), is_stranger);
-  if (oldest == connections_.end()) return false;
-  refuse(oldest);
+bool ConnectionGate::make_room(const std::string& source) {
+  std::unordered_map<std::string, size_t> strangers;
+  size_t all = 0, most = 0;
+  for (const Connection& c : connections_) {
+    if (!c.is_stranger()) continue;
+    ++all;
+    most = std::max(most, ++strangers[c.source]);
+  }
+  if (all < limits_.strangers && connections_.size() < limits_.connections) return true;
+  if (strangers[source] == most) return false;
+  refuse(std::find_if(connections_.begin(), connections_.end(),
+                      [&](const Connection& c) { return c.is_stranger() && strangers[c.source] == most; }));
   return true;
 }
 
@@ -152,19 +191,25 @@ void ConnectionGate::accept_one() {
   const int fd = accept4(listener_, reinterpret_cast<sockaddr*>(&from.storage), &from.length,
                          SOCK_NONBLOCK | SOCK_CLOEXEC);
   if (fd < 0) {
-    listens_ = errno != EMFILE && errno != ENFILE;
+    listens_ = errno == EAGAIN || errno == EINTR || errno == ECONNABORTED;
     return;
   }
+  from = plain(from);
   const int on = 1;
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
   {
     const std::lock_guard lock(mutex_);
-    const int own = make_room() ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1;
-    if (own < 0) {
+    const int own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    std::string source = source_of(from);
+    if (own < 0 || !make_room(source)) {
+      if (own >= 0) close(own);
       close(fd);
       return refused_();
     }
-    connections_.push_back({own, text_of(from), clock_.now()});
+    connections_.push_back({.fd = own,
+                            .from = join_address(from.host(), from.port()),
+                            .source = std::move(source),
+                            .accepted = clock_.now()});
   }
   take_(fd);
 }

@@ -19,10 +19,14 @@
 
 namespace kvasir {
 
+// Each connection takes two descriptors: they use half of those of the process at most.
 struct GateLimits {
-  size_t connections = 512;
-  // Of these, so many may be strangers' at one time: a newer one puts the oldest out.
-  size_t strangers = 64;
+  size_t connections = 1024;
+  // Of these, so many may be strangers' at one time, and half of all at most. Where there are more, the
+  // address that has the most of them gives its oldest up, or is the newcomer's, which is refused.
+  size_t strangers = 256;
+  // Known ones of one instance: a newer one puts the oldest out.
+  size_t of_one = 2;
   // So long a connection may take until known().
   Nanos patience = 3 * kNanosPerSecond;
 };
@@ -43,15 +47,21 @@ class ConnectionGate {
   Status listen(const SocketAddress& at);
   uint16_t port() const { return port_; }
 
-  // The connection from this address ("ipv4:10.0.0.1:7", as gRPC writes it) has shown whose it is.
-  void known(const std::string& from);
+  // The connection from this address ("ipv4:10.0.0.1:7", as gRPC writes it) has shown that it is this
+  // instance's.
+  void known(const std::string& from, const std::string& instance);
+  // Ends it. Does nothing where it has ended.
+  void cut_off(const std::string& from);
 
  private:
   struct Connection {
     int fd;  // a duplicate
     std::string from;
+    std::string source;  // the host, or the network of an IPv6 host
     Nanos accepted;
-    bool known = false;
+    std::string instance = {};  // whose it is; empty: a stranger's
+    bool cut_off = false;
+    bool is_stranger() const { return instance.empty(); }
   };
   using Connections = std::list<Connection>;
 
@@ -59,7 +69,8 @@ class ConnectionGate {
   void wait(std::vector<pollfd>& polled);
   void accept_one();
   void look_after(const std::vector<pollfd>& polled);
-  bool make_room();
+  // Whether there is room for one more of this source.
+  bool make_room(const std::string& source);
   // Cuts it off.
   void refuse(Connections::iterator connection);
 
@@ -71,7 +82,7 @@ class ConnectionGate {
   int wake_ = -1;
   uint16_t port_ = 0;
   std::atomic<bool> stop_{false};
-  bool listens_ = true;  // false: the process has no descriptor left, for a moment
+  bool listens_ = true;  // false: nothing can be accepted, for a moment
 
   std::mutex mutex_;         // guards what follows
   Connections connections_;  // in the order in which they came

@@ -79,16 +79,28 @@ void GrpcTransport::Link::OnDone(const grpc::Status& status) {
   transport_.link_done(id_, std::exchange(self_, nullptr), why);  // this object may be gone when it returns
 }
 
-void GrpcTransport::Arrival::look_after() {
+bool GrpcTransport::Arrival::look_after(const std::map<std::string, uint64_t>& introduced) {
   std::lock_guard lock(mutex_);
-  if (finished_) return;
-  if (life_ != 0 && life_ != transport_.life()) return context_.TryCancel();  // which ends the read
-  if (writing_) return;
+  if (finished_ || life_ == 0) return true;
+  if (life_ != transport_.life()) {
+    context_.TryCancel();  // which ends the read
+    return true;
+  }
+  const auto sender = introduced.find(from_.instance);
+  if (sender != introduced.end() && sender->second == from_.epoch) {
+    unknown_since_.reset();
+  } else if (!unknown_since_) {
+    unknown_since_ = transport_.run_now_;
+  } else if (transport_.run_now_ - *unknown_since_ > transport_.options().unknown_deadline) {
+    return false;
+  }
+  if (writing_) return true;
   const uint64_t taken = reports_.due();
-  if (taken == 0) return;
+  if (taken == 0) return true;
   outgoing_.set_taken(taken);
   writing_ = true;
   StartWrite(&outgoing_);
+  return true;
 }
 
 void GrpcTransport::Arrival::OnReadDone(bool ok) {
@@ -112,7 +124,7 @@ Status GrpcTransport::Arrival::greet(const cluster::Hello& hello) {
   const std::vector<std::string> names = certified_names(*context_.auth_context());
   const bool tls = transport_.options().tls != nullptr;
   KV_RETURN_IF_ERROR(transport_.admit(from, hello.to_epoch(), tls ? &names : nullptr));
-  transport_.gate_->known(context_.peer());
+  transport_.gate_->known(context_.peer(), from.instance);
   from_ = std::move(from);
   const std::lock_guard lock(mutex_);
   life_ = hello.to_epoch();

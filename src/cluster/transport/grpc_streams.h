@@ -4,8 +4,10 @@
 #include <grpcpp/grpcpp.h>
 
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -57,8 +59,11 @@ class GrpcTransport::Arrival final : public grpc::ServerBidiReactor<Frame, Frame
   Arrival(GrpcTransport& transport, grpc::CallbackServerContext& context)
       : transport_(transport), context_(context) {}
   void begin() { StartRead(&incoming_); }
-  // Reports newly taken frames to the sender; cuts the sender off if the life that it sends to is over.
-  void look_after();
+  // Reports newly taken frames to the sender; ends the call if the life that it sends to is over. Returns
+  // false where the sender must be cut off, for it is none of those that are introduced.
+  bool look_after(const std::map<std::string, uint64_t>& introduced);
+  // The far end's, as gRPC writes it.
+  std::string address() const { return context_.peer(); }
 
   void OnReadDone(bool ok) override;
   void OnWriteDone(bool ok) override;
@@ -83,6 +88,7 @@ class GrpcTransport::Arrival final : public grpc::ServerBidiReactor<Frame, Frame
   Frame outgoing_;
   bool writing_ = false;
   bool finished_ = false;
+  std::optional<Nanos> unknown_since_;  // the sender was not introduced
   grpc::Status last_word_;
 };
 

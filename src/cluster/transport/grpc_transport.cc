@@ -215,6 +215,9 @@ void GrpcTransport::run() {
   const WaitsForMemory patient;
   std::unique_lock lock(links_mutex_);
   while (!stop_) {
+    lock.unlock();
+    const std::map<std::string, uint64_t> introduced = this->introduced();
+    lock.lock();
     run_now_ = run_time_.at(now());
     for (auto it = links_.begin(); it != links_.end();) {
       const auto [id, link] = *it;
@@ -225,11 +228,15 @@ void GrpcTransport::run() {
                           fmt::format("it took nothing for {:.0f} ms", to_millis(options().send_deadline)));
       link->end(ended_.back().second);
     }
-    for (Arrival* arrival : arrivals_) arrival->look_after();
+    std::vector<std::string> unknown;
+    for (Arrival* arrival : arrivals_) {
+      if (!arrival->look_after(introduced)) unknown.push_back(arrival->address());
+    }
     const auto ended = std::exchange(ended_, {});
     auto done = std::exchange(done_, {});
     lock.unlock();
     for (const auto& [id, why] : ended) link_lost(id, why);
+    for (const std::string& address : unknown) gate_->cut_off(address);
     done.clear();
     lock.lock();
     changed_.wait_for(lock, std::chrono::nanoseconds(tick()),

@@ -30,6 +30,8 @@ struct TransportOptions {
   // A peer that takes nothing of what was sent to it for so long is lost. Must exceed the time that the
   // longest message takes.
   Nanos send_deadline = 5 * kNanosPerSecond;
+  // A sender that was not introduced for so long is cut off.
+  Nanos unknown_deadline = 10 * kNanosPerSecond;
   GateLimits gate;
 };
 

@@ -1,6 +1,7 @@
 // What every transport shares: who is heard, and what is told of a peer.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 
 #include "cluster/transport/cluster_transport.h"
@@ -57,6 +58,21 @@ TEST(Admission, ASenderIsWhoItsCertificateSays) {
   EXPECT_FALSE(probe.admit({"left", 7}, 9, &none).ok());
   EXPECT_FALSE(probe.admit({"left", 7}, 9, &any).ok());
   EXPECT_EQ(probe.stats().rejected_frames, 8u);
+}
+
+TEST(Admission, EachNameThatIsNotOnesOwnIsSaidOnceAndNotTooMany) {
+  Probe probe(probe_options());
+  const std::vector<std::string> certified{"third"};
+  testing::internal::CaptureStderr();
+  for (int round = 0; round < 2; ++round) {
+    for (int i = 0; i < 70; ++i) {
+      EXPECT_FALSE(probe.admit({fmt::format("left{}", i), 7}, 9, &certified).ok());
+    }
+  }
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 64);
+  EXPECT_NE(log.find("is not that of 'left63'"), std::string::npos);
+  EXPECT_EQ(probe.stats().rejected_frames, 140u);
 }
 
 TEST(Admission, ALateMessageOfAnEarlierLifeIsDropped) {

@@ -80,6 +80,20 @@ TEST(Certificates, OfAnotherInstanceAreNotHeard) {
   EXPECT_NE(log.find("the certificate of 'third' is not that of 'left'"), std::string::npos) << log;
 }
 
+TEST(Certificates, OneThatIsNotIntroducedIsCutOff) {
+  const auto left = endpoint(kLeft), third = endpoint({"third", 33});
+  TransportOptions options;
+  options.self = kRight;
+  options.tls = authority().tls("right");
+  options.unknown_deadline = kNanosPerSecond;
+  const auto right = take(make_grpc_transport(std::move(options)));
+  introduce(*left, *right);
+  third->introduce(kRight, right->address());
+  EXPECT_TRUE(eventually([&] { return !third->lost().empty(); }));
+  EXPECT_TRUE(reaches(*left, kRight, *right));
+  EXPECT_EQ(right->stats().refused_links, 1u);
+}
+
 void replace(const ClusterTlsFiles& by, const ClusterTlsFiles& files) {
   const auto copy = std::filesystem::copy_options::overwrite_existing;
   std::filesystem::copy_file(by.certfile, files.certfile, copy);
