@@ -313,9 +313,13 @@ MemoryLink::Lane MemoryLink::lane_of(const Active& active) const {
   return options_.duplex && segments[active.segment].to.tier == Tier::kDevice ? kToDeviceLane : kMemoryLane;
 }
 
+void MemoryLink::note_backlog(Lane lane) {
+  if (is_memory(lane) && ready_[lane].empty()) backlog_since_[lane] = clock_.now();
+}
+
 void MemoryLink::queue(Active& active) {
   const Lane lane = lane_of(active);
-  if (is_memory(lane) && ready_[lane].empty()) backlog_since_[lane] = clock_.now();
+  note_backlog(lane);
   enter(lane, active);
   if (lane == kDiskLane) {
     wake_disk();
@@ -360,7 +364,11 @@ MemoryLink::Unit MemoryLink::take(Lane lane) {
     }
   }
   ++active.in_hand;
-  if (active.segment < segments.size()) enter(lane_of(active), active);
+  if (active.segment < segments.size()) {
+    const Lane next = lane_of(active);
+    if (next != lane) note_backlog(next);
+    enter(next, active);
+  }
   // Another thread finds work, too.
   for (const Lane memory : {kMemoryLane, kToDeviceLane}) {
     if (!ready_[memory].empty()) work_[memory].notify_one();

@@ -197,6 +197,8 @@ class MemoryLink final : public Link {
   void make_entries(Active& active);
   void enter(Lane lane, Active& active);
   Active& leave(Lane lane);
+  // Before a transfer enters the lane: if nothing waits there, what does waits from now on.
+  void note_backlog(Lane lane);
   // Queues it in the lane of its next segment, and wakes a thread.
   void queue(Active& active);
   void begin(Active& active, Nanos now);
@@ -258,8 +260,7 @@ class MemoryLink final : public Link {
   RecentMean latency_s_;
   RecentMean disk_bytes_per_s_{.last = 256};
 
-  std::unique_ptr<DiskLane> disk_;    // used by its thread; null: no disk
-  std::span<std::byte> disk_buffers;  // as DiskLane has it: with a mover, what that copies to and from
+  std::unique_ptr<DiskLane> disk_;  // used by its thread; null: no disk
   std::vector<std::thread> threads_;
 };
 
