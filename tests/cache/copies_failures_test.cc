@@ -97,6 +97,105 @@ TEST_F(CopiesTest, WhatIsComputedInFlightOnALostCellIsVoid) {
   EXPECT_THAT(end(3).void_rows, IsEmpty());
 }
 
+// ---------------------------------------------------------------- a link that does not work
+
+class FailingCopiesTest : public CopiesTest {
+ protected:
+  static Status broken() { return error(ErrorCode::kIo, "the bus is gone"); }
+  FailingCopiesTest() {
+    computed(kA, 32);
+    computed(kB, 32, 500);
+  }
+  // Copies of one commit to this tier.
+  std::vector<TransferId> begin(SeqId seq, Tier to, int copies = 1) {
+    cache_.begin_commit();
+    std::vector<TransferId> ids;
+    for (; copies > 0; --copies) {
+      if (to == Tier::kHost) {
+        ids.push_back(add(seq, missing_, Tier::kHost, false, group(0)).at(0).id);
+      } else {
+        // It fills nothing that the map knows, as staging does.
+        const KvCache::Use read = {cache_.blocks_of(seq)[0], kDeviceKv, LayerSet::one(0), false};
+        ids.push_back(cache_.begin_transfer(seq, {read}, /*cancellable=*/false));
+      }
+    }
+    return ids;
+  }
+  void end_all(const std::vector<TransferId>& ids, const Status& status) {
+    for (TransferId id : ids) cache_.transfer_ended(id, status);
+    check();
+  }
+  void copies(SeqId seq, Tier to, int commits, const Status& status, int each = 1) {
+    for (int i = 0; i < commits; ++i) end_all(begin(seq, to, each), status);
+    if (to == Tier::kHost && status.ok()) missing_ = {16, 32};
+  }
+  std::vector<uint64_t> failing() {
+    std::vector<uint64_t> ids;
+    for (const KvCache::Failing& f : cache_.take_failing()) {
+      EXPECT_EQ(f.status.message(), "the bus is gone");
+      ids.push_back(raw(f.seq));
+    }
+    return ids;
+  }
+
+  Interval missing_ = {0, 16};  // on the host
+};
+
+TEST_F(FailingCopiesTest, SixteenFailuresInARowAreTooMany) {
+  for (const Tier to : {Tier::kDevice, Tier::kHost}) {
+    copies(kA, to, 15, broken());
+    copies(kA, to, 1, Status());
+    copies(kA, to, 15, broken());
+    EXPECT_THAT(failing(), IsEmpty()) << name(to);
+    copies(kA, to, 1, broken());
+    EXPECT_THAT(failing(), ElementsAre(raw(kA))) << name(to);
+    copies(kA, to, 20, broken());
+    EXPECT_THAT(failing(), IsEmpty()) << "it is told once";
+  }
+}
+
+TEST_F(FailingCopiesTest, WhatWasCancelledOrLostOnADiskDoesNotCount) {
+  copies(kA, Tier::kDevice, 15, broken());
+  copies(kA, Tier::kDevice, 20, error(ErrorCode::kUnavailable, "cancelled"));
+  copies(kA, Tier::kDevice, 20, error(ErrorCode::kCorrupt, "lost"));
+  EXPECT_THAT(failing(), IsEmpty());
+  copies(kA, Tier::kDevice, 1, broken());
+  EXPECT_THAT(failing(), ElementsAre(raw(kA))) << "nor did it succeed";
+}
+
+TEST_F(FailingCopiesTest, EachSequenceAndEachDirectionHasACountOfItsOwn) {
+  copies(kA, Tier::kHost, 15, broken());
+  copies(kA, Tier::kDevice, 15, broken());
+  copies(kB, Tier::kDevice, 15, broken());
+  EXPECT_THAT(failing(), IsEmpty());
+  copies(kA, Tier::kHost, 1, Status());
+  copies(kB, Tier::kDevice, 1, Status());
+  copies(kB, Tier::kDevice, 1, broken());
+  EXPECT_THAT(failing(), IsEmpty());
+  copies(kA, Tier::kDevice, 1, broken());
+  EXPECT_THAT(failing(), ElementsAre(raw(kA)));
+}
+
+// A step may have a transfer for each layer: one fault of the link, however short, fails them all.
+TEST_F(FailingCopiesTest, TransfersOfOneCommitFailOnce) {
+  copies(kA, Tier::kDevice, 15, broken(), /*each=*/40);
+  EXPECT_THAT(failing(), IsEmpty());
+  copies(kA, Tier::kDevice, 1, broken(), 40);
+  EXPECT_THAT(failing(), ElementsAre(raw(kA)));
+}
+
+TEST_F(FailingCopiesTest, CommitsWhoseTransfersEndInTurnsCountOnceEach) {
+  copies(kA, Tier::kDevice, 13, broken());
+  const std::vector<TransferId> first = begin(kA, Tier::kDevice, 20), second = begin(kA, Tier::kDevice, 20);
+  for (size_t i = 0; i < first.size(); ++i) {
+    cache_.transfer_ended(first[i], broken());
+    cache_.transfer_ended(second[i], broken());
+  }
+  EXPECT_THAT(failing(), IsEmpty());
+  copies(kA, Tier::kDevice, 1, broken());
+  EXPECT_THAT(failing(), ElementsAre(raw(kA)));
+}
+
 // ---------------------------------------------------------------- what is in flight
 
 TEST_F(CopiesTest, BytesThatAStepStillWritesAreSentWhenItHasEnded) {

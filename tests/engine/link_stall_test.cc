@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cstdio>
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -232,17 +232,19 @@ TEST(LinkStall, RequestsThatNeedTheLinkWaitAndAllOthersGoOn) {
   EXPECT_EQ(rig.link.stats().queued_bytes, 0u);
 }
 
-// Each request ends: with its tokens, or because its keys and values cannot be copied.
+// Each request ends: with its tokens, or because its keys and values cannot be copied. One larger than the
+// device needs the link. Of five that fit on the device two at a time, layerkv sends layers of the others to
+// the host, and has to bring them back. The other policies recompute what a preemption lost.
 TEST(LinkFailure, NoRequestHangsOnALinkWhoseCopiesFail) {
-  for (const char* policy : {"vllm-swap", "layerkv", "sarathi", "auto"}) {
+  for (const std::string policy : {"vllm-swap", "layerkv", "sarathi", "auto"}) {
     for (const bool to_device : {true, false}) {
-      SCOPED_TRACE(std::string(policy) + (to_device ? ", to the device" : ", to the host"));
-      Rig rig(policy);
+      SCOPED_TRACE(policy + (to_device ? ", to the device" : ", to the host"));
+      Rig rig(policy.c_str());
       rig.mover.fail_to(to_device ? rig.device : rig.host);
-      rig.engine.start();
       std::vector<Client> clients;
       for (uint64_t seed = 1; seed <= 5; ++seed) clients.emplace_back(rig, 40 * kBlockTokens, 200, seed);
       clients.emplace_back(rig, 130 * kBlockTokens, 20, 6);  // larger than the device
+      rig.engine.start();
       ASSERT_TRUE(rig.engine.wait_idle(60 * kNanosPerSecond));
       const EngineMetrics& m = rig.engine.metrics();
       // Blocks that are idle now are saved on the host, as far as that works.
@@ -259,7 +261,12 @@ TEST(LinkFailure, NoRequestHangsOnALinkWhoseCopiesFail) {
               << c.sink->error();
         }
       }
-      std::printf("%s: %zu of 6 with tokens\n", policy, right);
+      EXPECT_FALSE(clients.back().sink->error().empty());
+      if (policy == "layerkv") {
+        EXPECT_LT(right, 5u);
+      } else {
+        EXPECT_EQ(right, 5u);
+      }
       EXPECT_EQ(rig.engine.check_integrity().message(), "");
     }
   }

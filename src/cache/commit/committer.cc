@@ -38,6 +38,7 @@ Committer::Committer(KvCache& cache, Link* link) : cache_(cache), link_(link), s
 }
 
 Step Committer::apply(const StepPlan& plan, StepId id) {
+  cache_.begin_commit();
   for (const Failure& f : plan.failures) cache_.end_promises(f.seq);
   for (const Preemption& p : plan.preemptions) cache_.end_promises(p.seq);
   // First, so that adopted blocks are neither freed by sequences that give them up in this plan nor evicted.

@@ -228,6 +228,7 @@ TransferId KvCache::begin_transfer(SeqId id, std::vector<Use> uses, bool cancell
   record.uses = std::move(uses);
   record.reads = reads;
   record.cancellable = cancellable;
+  record.commit = commits_;
   if (reads) ++reads->transfers;
   if (id != SeqId{}) {
     record.seq = &at(id);
@@ -282,13 +283,15 @@ void KvCache::count_failures(Sequence& seq, const TransferRecord& record, const 
   const bool to_slower = std::any_of(record.uses.begin(), record.uses.end(), [](const Use& use) {
     return use.fills && use.place.tier != Tier::kDevice;
   });
-  uint32_t& failures = seq.failures[to_slower ? 1 : 0];
+  Sequence::Failures& failures = seq.failures[to_slower ? 1 : 0];
   if (status.ok()) {
-    failures = 0;
-  } else if (status.code() != ErrorCode::kUnavailable && status.code() != ErrorCode::kCorrupt &&
-             ++failures == kFailuresInARow) {
-    failing_.push_back({seq.holds.seq, status});
+    failures.in_a_row = 0;
+    return;
   }
+  if (status.code() == ErrorCode::kUnavailable || status.code() == ErrorCode::kCorrupt) return;
+  if (record.commit <= failures.commit) return;
+  failures.commit = record.commit;
+  if (++failures.in_a_row == kFailuresInARow) failing_.push_back({seq.holds.seq, status});
 }
 
 void KvCache::transfer_ended(TransferId id, const Status& status) {

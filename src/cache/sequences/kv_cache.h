@@ -178,9 +178,12 @@ class KvCache {
   // kCorrupt: the bytes that it read were lost; those copies are removed.
   void transfer_ended(TransferId id, const Status& status);
   uint32_t transfers_in_flight() const { return static_cast<uint32_t>(transfers_.size()); }
-  // Sequences of which so many transfers in a row to the device, or to slower tiers, have failed since the
-  // last call, each with the last one's status: the link does not work for them. What was cancelled, or was
-  // lost on a disk, does not count.
+  // A plan begins to be committed: what fails of its transfers counts once for each sequence and direction.
+  void begin_commit() { ++commits_; }
+  // Sequences that reached so many failures in a row of transfers to the device, or to slower tiers, since
+  // the last call, each with the last one's status: the link does not work for them. Failures of one commit's
+  // transfers count once, for a step has a transfer per batch of layers. What was cancelled, or was lost on a
+  // disk, does not count.
   static constexpr uint32_t kFailuresInARow = 16;
   struct Failing {
     SeqId seq{};
@@ -282,6 +285,7 @@ class KvCache {
     std::vector<Use> uses;
     SharedReads* reads = nullptr;
     bool cancellable = false;
+    uint64_t commit = 0;           // in which it began
     std::optional<Tier> saves_to;  // it saves an idle block
     // Its neighbours among the transfers of the sequence.
     TransferRecord* before = nullptr;
@@ -305,8 +309,12 @@ class KvCache {
     uint32_t ready_tokens = 0;           // when the steps submitted so far have ended
     uint32_t sealed_blocks = 0;          // full and published, or found to be published already
     TransferList transfers;              // of its copies, in flight
-    // Of its transfers in a row, to the device and to slower tiers.
-    std::array<uint32_t, 2> failures{};
+    // Of its transfers to the device and to slower tiers: since the last one that succeeded.
+    struct Failures {
+      uint32_t in_a_row = 0;
+      uint64_t commit = 0;  // the newest that counts
+    };
+    std::array<Failures, 2> failures{};
     bool touched = false;  // it is in touched_
     bool adopts = true;    // it is watched while it waits
     bool salted = false;
@@ -384,6 +392,7 @@ class KvCache {
   std::array<std::deque<BlockId>, kTiers> to_be_saved_;  // when fewer are
   std::array<uint32_t, kTiers> saves_in_flight_{};
   std::vector<Failing> failing_;
+  uint64_t commits_ = 0;
   std::array<uint32_t, kTiers> lent_{};
   BorrowedCells borrowed_;
 };
