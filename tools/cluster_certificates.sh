@@ -12,13 +12,24 @@ umask 077
 [ $# -ge 1 ] || { echo "usage: $0 FOLDER NAME[,NAME...]..." >&2; exit 2; }
 folder=$1
 shift
+command -v openssl >/dev/null || { echo "$0: openssl is not installed" >&2; exit 1; }
 mkdir -p "$folder"
 
-key() { openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:prime256v1 -out "$1" 2>/dev/null; }
+# openssl writes its progress where its errors go: quiet COMMAND… shows them if it fails.
+said=$folder/.said.$$
+trap 'rm -f "$said"' EXIT
+quiet() { "$@" 2>"$said" || { cat "$said" >&2; exit 1; }; }
 
-if [ ! -s "$folder/ca.pem" ]; then
+key() { quiet openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:prime256v1 -out "$1"; }
+
+if [ -s "$folder/ca.pem" ]; then
+  [ $# -eq 0 ] || [ -s "$folder/ca-key.pem" ] || {
+    echo "$0: $folder has ca.pem without ca-key.pem, which makes certificates: bring it, or name another folder" >&2
+    exit 1
+  }
+else
   key "$folder/ca-key.pem"
-  openssl req -x509 -new -key "$folder/ca-key.pem" -days 3650 -subj "/CN=authority of a Kvasir cluster" \
+  quiet openssl req -x509 -new -key "$folder/ca-key.pem" -days 3650 -subj "/CN=authority of a Kvasir cluster" \
     -addext keyUsage=critical,keyCertSign,cRLSign -out "$folder/ca.pem"
 fi
 
@@ -36,16 +47,15 @@ for names in "$@"; do
   done
   # Both take their places at once, so that nobody reads half of one.
   key "$folder/$name-key.pem.new"
-  openssl req -new -key "$folder/$name-key.pem.new" -subj "/CN=$name" -out "$folder/$name.request"
+  quiet openssl req -new -key "$folder/$name-key.pem.new" -subj "/CN=$name" -out "$folder/$name.request"
   {
     echo "subjectAltName=${alternatives#,}"
     echo "keyUsage=critical,digitalSignature"
     echo "extendedKeyUsage=serverAuth,clientAuth"
     echo "basicConstraints=critical,CA:FALSE"
   } >"$folder/$name.extensions"
-  openssl x509 -req -in "$folder/$name.request" -CA "$folder/ca.pem" -CAkey "$folder/ca-key.pem" -days 365 \
-    -set_serial "0x$(openssl rand -hex 16)" -extfile "$folder/$name.extensions" -out "$folder/$name.pem.new" \
-    2>/dev/null
+  quiet openssl x509 -req -in "$folder/$name.request" -CA "$folder/ca.pem" -CAkey "$folder/ca-key.pem" -days 365 \
+    -set_serial "0x$(openssl rand -hex 16)" -extfile "$folder/$name.extensions" -out "$folder/$name.pem.new"
   mv "$folder/$name-key.pem.new" "$folder/$name-key.pem"
   mv "$folder/$name.pem.new" "$folder/$name.pem"
   rm "$folder/$name.request" "$folder/$name.extensions"

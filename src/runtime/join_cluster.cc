@@ -35,10 +35,13 @@ Status complete_identity(ClusterOptions& flags) {
         std::find_if(names.begin(), names.end(), [](const auto& n) { return is_cluster_name(n); });
     if (flags.name.empty() && name != names.end()) flags.name = *name;
   }
-  if (flags.name.empty()) flags.name = fmt::format("{}-{}", host_name(), getpid());
+  if (flags.name.empty()) {
+    flags.name = fmt::format("{}-{}", host_name(), getpid());
+    for (char& c : flags.name) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  }
   if (!is_cluster_name(flags.name)) {
     return error(ErrorCode::kInvalidArgument,
-                 "--cluster-name '{}': 1 to 64 letters, digits, '.', '_' and '-' make a name", flags.name);
+                 "--cluster-name '{}': 1 to 64 of a-z, 0-9, '.', '_' and '-' make a name", flags.name);
   }
   return flags.tls ? flags.tls->check_name(flags.name) : Status();
 }

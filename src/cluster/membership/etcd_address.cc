@@ -57,8 +57,7 @@ std::string HostPort::to_string() const {
 
 bool is_cluster_name(std::string_view name) {
   return !name.empty() && name.size() <= 64 && std::all_of(name.begin(), name.end(), [](char c) {
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' ||
-           c == '-' || c == '_';
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || c == '.' || c == '-' || c == '_';
   });
 }
 
@@ -91,7 +90,7 @@ Result<EtcdAddress> parse_etcd_address(std::string_view text) {
   if (const size_t slash = hosts.find('/'); slash != std::string_view::npos) {
     out.cluster = hosts.substr(slash + 1);
     hosts = hosts.substr(0, slash);
-    if (!is_cluster_name(out.cluster)) return refuse("has a name that is not 1 to 64 of A-Z a-z 0-9 . _ -");
+    if (!is_cluster_name(out.cluster)) return refuse("has a name that is not 1 to 64 of a-z 0-9 . _ -");
   }
   for (;;) {
     const size_t comma = hosts.find(',');

@@ -29,7 +29,8 @@ Result<EtcdAddress> parse_etcd_address(std::string_view text);
 // Without TLS etcd is used only on this machine. kInvalidArgument: an endpoint is elsewhere.
 Status check_endpoints(const EtcdAddress& address, bool tls);
 
-// Whether it may name a cluster or an instance: 1 to 64 letters, digits, '.', '_', '-'.
+// Whether it may name a cluster or an instance: 1 to 64 of a-z, digits, '.', '_', '-'. No capitals, for TLS
+// does not tell them from small letters.
 bool is_cluster_name(std::string_view name);
 
 }  // namespace kvasir

@@ -41,7 +41,7 @@ EtcdMembership::~EtcdMembership() {
 Result<uint64_t> EtcdMembership::join(const Member& member) {
   if (!is_cluster_name(member.id.instance)) {
     return error(ErrorCode::kInvalidArgument,
-                 "an instance cannot be named '{}': take 1 to 64 of A-Z a-z 0-9 . _ -", member.id.instance);
+                 "an instance cannot be named '{}': take 1 to 64 of a-z 0-9 . _ -", member.id.instance);
   }
   if (settings_.ttl_s < kMinTtlS || settings_.ttl_s > kMaxTtlS) {
     return error(ErrorCode::kInvalidArgument, "a lease of {} s: choose {} to {} s", settings_.ttl_s, kMinTtlS,

@@ -79,10 +79,10 @@ TEST(EtcdAddress, HostsPortsAndName) {
 }
 
 TEST(EtcdAddress, RefusesWithTheFormToWrite) {
-  for (const char* text :
-       {"", "etcd:/", "etcd://", "http://a:1", "etcd://a:", "etcd://a:0", "etcd://a:65536", "etcd://a:1x",
-        "etcd://a,,b", "etcd://a,", "etcd://a b", "etcd://::1", "etcd://[::1", "etcd://[]", "etcd://[::1]x",
-        "etcd://a/", "etcd://a/b/c", "etcd://a/b c", "etcd://a@b"}) {
+  for (const char* text : {"",           "etcd:/",         "etcd://",      "http://a:1",  "etcd://a:",
+                           "etcd://a:0", "etcd://a:65536", "etcd://a:1x",  "etcd://a,,b", "etcd://a,",
+                           "etcd://a b", "etcd://::1",     "etcd://[::1",  "etcd://[]",   "etcd://[::1]x",
+                           "etcd://a/",  "etcd://a/b/c",   "etcd://a/b c", "etcd://a/B",  "etcd://a@b"}) {
     const auto parsed = parse_etcd_address(text);
     ASSERT_FALSE(parsed.ok()) << text;
     EXPECT_NE(parsed.status().message().find("etcd://host:2379[,host:2379]"), std::string::npos);
