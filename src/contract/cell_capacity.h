@@ -14,7 +14,9 @@ struct CellCapacity {
   uint32_t stage_blocks = 0;    // capacity of the stage ring, in blocks of one layer
   uint32_t borrowed_cells = 0;  // of peers, in addition
   uint32_t leaf_blocks = 0;     // blocks per leaf of attention; used where cells are borrowed
+  bool may_borrow = false;      // also while there is nothing to borrow
 
+  bool borrows() const { return may_borrow || borrowed_cells > 0; }
   uint64_t slower() const { return uint64_t{slower_cells} + borrowed_cells; }
   // Blocks that pass through the ring, for a sequence with its full blocks on the slower tier. Peers attend
   // to whole leaves that they hold; leaves only partly at peers pass through the ring.

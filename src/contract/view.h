@@ -203,8 +203,8 @@ struct View {
         admitted ? reach : (peers.peers_refuse ? peers.borrowed : peers.most_borrowed);
     const uint32_t slower = total_cells(slower_tier());
     const uint32_t own = slower - std::min(slower, peers.borrowed + peers.recalled);
-    return {geometry.groups(), total_cells(Tier::kDevice), own, stage_blocks,
-            borrowable,        geometry.blocks_per_leaf()};
+    return {geometry.groups(),          total_cells(Tier::kDevice), own, stage_blocks, borrowable,
+            geometry.blocks_per_leaf(), peers.most_borrowed > 0};
   }
 
   std::vector<SeqView> running;  // in the order of admission

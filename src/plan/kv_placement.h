@@ -20,6 +20,9 @@ struct KvPlacement {
   bool streams = false;
   uint32_t kept_groups = 0;
   uint32_t away_blocks = 0;
+  // Of those: the blocks for which the device has no room in any case. The others stay while the slower tier
+  // has none.
+  uint32_t fewest_away = 0;
 
   // For a sequence of `blocks` blocks at its maximum length.
   static KvPlacement of(uint32_t blocks, const CellCapacity& c) {
@@ -28,7 +31,8 @@ struct KvPlacement {
     // The ring must pass its history and a block that is being written. The device must have room for the
     // block in which it ends and the one in which a chunk begins.
     if (c.stage_blocks < c.passing(blocks) || c.slower() == 0 || c.device_cells < 2 * c.groups) return {};
-    return c.borrowed_cells > 0 ? by_blocks(blocks, c) : by_groups(blocks, c);
+    // What may be borrowed comes and goes, and the rule may not change with it: promises were given by it.
+    return c.borrows() ? by_blocks(blocks, c) : by_groups(blocks, c);
   }
 
   // Cells of the device that it needs once it has so many blocks, besides the two in which a chunk begins and
@@ -61,7 +65,7 @@ struct KvPlacement {
     const uint32_t fewest = blocks + 2 - c.device_cells / c.groups;
     if (!fits(fewest)) return {};
     const uint32_t leaves = std::min(blocks, round_up(fewest, c.leaf_blocks));
-    return {true, true, 0, fits(leaves) ? leaves : fewest};
+    return {true, true, 0, fits(leaves) ? leaves : fewest, fewest};
   }
 
   // As many layer groups stay as the slower tier cannot take: a link that loads all of a layer again in every
@@ -71,7 +75,7 @@ struct KvPlacement {
     const auto beyond =
         static_cast<uint32_t>((cells - std::min<uint64_t>(cells, c.slower()) + blocks - 1) / blocks);
     const bool fits = beyond < c.groups && uint64_t{blocks} * beyond + 2 * c.groups <= c.device_cells;
-    return fits ? KvPlacement{true, true, beyond, blocks} : KvPlacement{};
+    return fits ? KvPlacement{true, true, beyond, blocks, blocks} : KvPlacement{};
   }
 };
 

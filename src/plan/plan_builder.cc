@@ -113,10 +113,18 @@ bool PlanBuilder::can_run(const SeqView& seq) const {
   return state_.history_stage_blocks(as_it_is) <= stage_room() && scratch_room(seq) > 0;
 }
 
+// A sequence that was admitted while no peer lent may have a promise for the fewest blocks only. When peers
+// lend again, further ones go to make whole leaves, as far as there are cells for them.
+uint32_t PlanBuilder::away_blocks(const PlanState::Seq& s, const KvPlacement& where) const {
+  const int64_t cells = s.promised[index_of(slower_)] + std::max<int64_t>(ledger(slower_).available(), 0);
+  const int64_t most = std::max<int64_t>(where.fewest_away, s.blocks + cells / groups_);
+  return static_cast<uint32_t>(std::min<int64_t>(where.away_blocks, most));
+}
+
 PlanBuilder::RowPlacement PlanBuilder::placement(const PlanState::Seq& s, const RowOptions& options) const {
   RowPlacement place;
   const KvPlacement where = kv_placement(*s.view);
-  place.away_tokens = where.streams ? where.away_blocks * view_.geometry.block_tokens : 0;
+  place.away_tokens = where.streams ? away_blocks(s, where) * view_.geometry.block_tokens : 0;
   const LayerSet kept = options.kv ? *options.kv : spread_groups(where.kept_groups, groups_);
   if (where.streams) place.leaving = all_layers_ - kept;
   place.writes.kv = options.kv || s.ready_tokens < place.away_tokens ? kept : all_layers_;

@@ -196,6 +196,7 @@ class PlanBuilder {
     LayerSet leaving;
   };
 
+  uint32_t away_blocks(const PlanState::Seq& s, const KvPlacement& where) const;
   const CellLedger& ledger(Tier tier) const { return state_.ledger(tier); }
   bool has_memory(Tier tier, Form form) const { return view_.budget(tier).per_slab[index_of(form)] > 0; }
   // The state of a sequence that this plan has not stopped and that has no rows.

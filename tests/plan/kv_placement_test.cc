@@ -92,6 +92,8 @@ TEST(KvPlacement, WhatIsBorrowedTakesTheOldestBlocksInEveryLayer) {
            Case{{4, 30, 10, 10, 21, 4}, true, 5, "one cell too few for whole leaves"},
            Case{{4, 30, 40, 10, 0, 4}, true, 10, "nothing borrowed: by layer groups, all blocks alike"},
            Case{{4, 30, 40, 9, 0, 4}, false, 0, "then leaves are of no use"},
+           Case{{4, 30, 40, 10, 0, 4, true}, true, 8, "nothing borrowed yet: the rule is the same"},
+           Case{{4, 30, 20, 10, 0, 4, true}, true, 5, "of its own it has room for five"},
            Case{{4, 30, 0, 10, 0, 4}, false, 0, "nor is there anything"},
            Case{{4, 8, 0, 8, 40, 4}, true, 10, "room for a block that ends and one that begins"},
            Case{{4, 7, 0, 8, 40, 4}, false, 0, "none for that"},

@@ -228,6 +228,93 @@ TEST(PlanPeers, AShortOneThatMayGrowNeedsNoRoomHereYet) {
             "prefill 1 [0, 100) samples x2 keeps kv x0 x x0\n");
 }
 
+// ---------------------------------------------------------------- while no peer lends
+
+// As above, with so many blocks of a host tier of its own, and nothing lent. The ring passes all of it.
+View view_while_peers_refuse(uint32_t host_blocks, uint32_t prompt) {
+  View view = view_before_it_runs(prompt);
+  set_ring(view, 40);
+  set_host(view, host_blocks, host_blocks);
+  view.peers.borrowed = 0;
+  view.peers.out_of_reach = view.peers.most_borrowed;
+  view.peers.peers_refuse = true;
+  return view;
+}
+
+// Once it is admitted, nothing is asked for any more, and peers count as ready to lend. Other sequences have
+// all of both tiers but what was promised to it.
+View view_after_its_first_rows(const View& before, uint32_t ready, uint32_t device_cells,
+                               uint32_t host_cells) {
+  View view = before;
+  view.peers.peers_refuse = false;
+  view.peers.out_of_reach = 0;
+  const SeqView& waiting = before.waiting[0];
+  SeqView s = streaming_seq(1, waiting.prompt_tokens, waiting.known_tokens, ready);
+  s.max_total_tokens = waiting.max_total_tokens;
+  s.promised_cells[index_of(Tier::kDevice)] = device_cells;
+  s.promised_cells[index_of(Tier::kHost)] = host_cells;
+  view.device.spare_slabs = device_cells;
+  view.device.promised[0] = device_cells;
+  view.host.spare_slabs = host_cells;
+  view.host.promised[0] = host_cells;
+  view.waiting.clear();
+  view.running = {s};
+  return view;
+}
+
+// Its promises are by the rule that holds later. Of 640 tokens, 40 blocks, 32 go: the host has 64 cells for
+// them.
+TEST(PlanPeers, OneThatIsAdmittedWhilePeersRefuseCanGoOnWhenTheyLendAgain) {
+  const View before = view_while_peers_refuse(100, 540);
+  PlanBuilder b(before);
+  ASSERT_TRUE(b.admit(before.waiting[0]));
+  EXPECT_EQ(b.prefill(before.waiting[0], 1000), 512u);
+  EXPECT_EQ(checked(before, b),
+            "add 1 [0, 512) kv host x2 after_layer_writes\n"
+            "promise 1 4 cells on device\n"
+            "promise 1 64 cells on host\n"
+            "prefill 1 [0, 512) x2 keeps kv x0 x x0\n");
+  const View after = view_after_its_first_rows(before, 512, 4, 0);
+  PlanBuilder c(after);
+  EXPECT_EQ(c.prefill(after.running[0], 1000), 28u);
+  EXPECT_EQ(checked(after, c),
+            "stage 1 [0, 512) kv device x2 before_layer\n"
+            "prefill 1 [512, 540) samples\n");
+}
+
+// The host has 25 blocks: 22 go, and 18 stay. Whole leaves would be 32, once peers lend, and then go as far
+// as there are cells: all others have theirs on the device.
+TEST(PlanPeers, WhatTheHostCannotTakeStaysAlsoWhenPeersMayLendAgain) {
+  const View before = view_while_peers_refuse(25, 540);
+  PlanBuilder b(before);
+  ASSERT_TRUE(b.admit(before.waiting[0]));
+  EXPECT_EQ(b.prefill(before.waiting[0], 1000), 22 * kViewBlock);
+  EXPECT_EQ(checked(before, b),
+            "add 1 [0, 352) kv host x2 after_layer_writes\n"
+            "promise 1 24 cells on device\n"
+            "promise 1 44 cells on host\n"
+            "prefill 1 [0, 352) x2 keeps kv x0 x x0\n");
+  // It has its first 160 tokens there: ten blocks, and a promise for twelve.
+  View after = view_after_its_first_rows(before, 160, 24, 24);
+  PlanBuilder c(after);
+  EXPECT_EQ(c.prefill(after.running[0], 1000), 192u);
+  EXPECT_EQ(checked(after, c),
+            "stage 1 [0, 160) kv device x2 before_layer\n"
+            "add 1 [160, 352) kv host x2 after_layer_writes\n"
+            "prefill 1 [160, 352) x2 keeps kv x0 x x0\n");
+  after = view_after_its_first_rows(before, 352, 24, 0);
+  PlanBuilder d(after);
+  EXPECT_EQ(d.prefill(after.running[0], 1000), 188u);
+  EXPECT_EQ(checked(after, d),
+            "stage 1 [0, 352) kv device x2 before_layer\n"
+            "prefill 1 [352, 540) samples\n");
+  // A cell of each group for three blocks of 22 to 32 has come.
+  after = view_after_its_first_rows(before, 352, 24, 0);
+  set_host(after, 28, 3);
+  PlanBuilder e(after);
+  EXPECT_EQ(e.prefill(after.running[0], 1000), 3 * kViewBlock);
+}
+
 // ---------------------------------------------------------------- what there is
 
 TEST(PlanPeers, WhatMayBeBorrowedCountsAsThere) {
