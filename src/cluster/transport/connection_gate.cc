@@ -152,13 +152,12 @@ void ConnectionGate::look_after(const std::vector<pollfd>& polled) {
   auto next = polled.begin() + 2;
   for (auto it = connections_.begin(); it != connections_.end() && next != polled.end(); ++next) {
     const auto connection = it++;
-    if (connection->cut_off) {
+    const bool late = connection->is_stranger() && now - connection->accepted > limits_.patience;
+    if (connection->cut_off || (late && next->revents == 0)) {
       refuse(connection);
     } else if (next->revents != 0) {
       close(connection->fd);
       connections_.erase(connection);
-    } else if (connection->is_stranger() && now - connection->accepted > limits_.patience) {
-      refuse(connection);
     }
   }
 }
