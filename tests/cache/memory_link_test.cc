@@ -599,6 +599,9 @@ TEST_F(MemoryLinkTest, AnEmulatedLinkKeepsItsRateAndSleeps) {
 // either moves.
 TEST_F(MemoryLinkTest, ADuplexLinkKeepsItsRateInBothDirections) {
   constexpr double kRate = 50e6;
+  // Each direction has a half of its own.
+  device_ = random_bytes(2 * kMiB, 1);
+  host_ = random_bytes(2 * kMiB, 2);
   bool kept = false;
   for (int attempt = 0; attempt < 8 && !kept; ++attempt) {
     MemoryLinkOptions o = options();
@@ -607,9 +610,9 @@ TEST_F(MemoryLinkTest, ADuplexLinkKeepsItsRateInBothDirections) {
     o.duplex = true;
     MemoryLink link(o, clock_);
     const Nanos begin = clock_.now();
-    for (uint64_t n = 0; n < 8; ++n) link.start(whole(n));
+    for (uint64_t n = 0; n < 8; ++n) link.start({id(n), kOffload, {}, {{device(0), host(0), kMiB}}});
     EXPECT_EQ(link.wait(id(3), kLong), TransferState::kDone);
-    for (uint64_t n = 8; n < 12; ++n) link.start({id(n), kOffload, {}, {{host(0), device(0), host_.size()}}});
+    for (uint64_t n = 8; n < 12; ++n) link.start({id(n), kOffload, {}, {{host(kMiB), device(kMiB), kMiB}}});
     for (const uint64_t last : {7, 11}) EXPECT_EQ(link.wait(id(last), kLong), TransferState::kDone);
     const double seconds = to_seconds(clock_.now() - begin);
     const LinkStats stats = link.stats();

@@ -48,8 +48,6 @@ class Cli(unittest.TestCase):
                 ((*generate, "cpu", "--gpu-memory-utilization", "0.5"),
                  "kvasir generate: --gpu-memory-utilization 0.5: it is a share of a GPU's memory; leave it out"),
                 ((*generate, "cuda", "--kv-cache-dtype", "q8_0"), "kvasir generate: --kv-cache-dtype q8_0: "),
-                (("serve", "no-such.gguf", "--port", "0", "--device", "cuda", "--kv-offloading-dir", "no-such"),
-                 "kvasir serve: --kv-offloading-dir no-such: "),
                 (("serve", "no-such.gguf", "--port", "0", "--device", "cuda", "--cluster", "etcd://127.0.0.1:1"),
                  "kvasir serve: --cluster: "),
                 (("profile", "no-such.gguf", "--device", "cuda"), "kvasir profile: --device cuda: only a CPU"),
