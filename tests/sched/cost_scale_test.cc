@@ -11,7 +11,7 @@ int run(CostScale& scale, Nanos& now, int steps, double ms) {
   for (int i = 0; i < steps; ++i) {
     scale.end(now, 1e-3);
     now += static_cast<Nanos>(ms * 1e6);
-    changes += scale.begin(now, true) ? 1 : 0;
+    changes += scale.begin(now, true, 7) ? 1 : 0;
   }
   return changes;
 }
@@ -46,10 +46,22 @@ TEST(CostScale, MeasuresStepsOnly) {
   for (int i = 0; i < 100; ++i) {
     scale.end(now, 0);
     now += kNanosPerSecond;
-    EXPECT_FALSE(scale.begin(now, true)) << "without rows";
+    EXPECT_FALSE(scale.begin(now, true, 7)) << "without rows";
     scale.end(now, 1e-3);
     now += kNanosPerSecond;
-    EXPECT_FALSE(scale.begin(now, false)) << "nothing runs";
+    EXPECT_FALSE(scale.begin(now, false, 7)) << "nothing runs";
+  }
+}
+
+TEST(CostScale, LeavesBeliefsAloneThatHaveLearnt) {
+  CostScale scale;
+  Nanos now = 1;
+  EXPECT_FALSE(scale.begin(now, true, 100));
+  for (uint64_t step = 101; step < 500; ++step) {
+    scale.end(now, 1e-3);
+    now += kNanosPerSecond;
+    scale.begin(now, true, step);
+    EXPECT_EQ(scale.factor() == 1, step < 109 || step >= 356) << step;
   }
 }
 
@@ -61,7 +73,7 @@ TEST(CostScale, IsSavedAndRestored) {
   EXPECT_EQ(read.save(), scale.save());
   EXPECT_EQ(run(read, now, 40, 7), run(scale, now, 40, 7));
   EXPECT_EQ(read.factor(), scale.factor());
-  EXPECT_FALSE(read.restore("1 2 3 4 5 0").ok());
+  EXPECT_FALSE(read.restore("1 2 3 4 5 0 7").ok());
   EXPECT_FALSE(read.restore("1 2").ok());
 }
 

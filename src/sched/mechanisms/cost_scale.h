@@ -1,5 +1,5 @@
-// One factor by which all beliefs on times are wrong, where they do not learn (CostModel::steps_seen): those
-// of another machine, say.
+// One factor by which all beliefs on times are wrong, where they have not learnt yet, or do not: those of
+// another machine, say.
 //
 // Measured over believed time of the last 64 steps or so. Up to a factor of 4 it is left to the margins of
 // single steps (StepMargins), whose ratios end at 33; beyond, costs are multiplied by it, until they are
@@ -21,8 +21,10 @@ namespace kvasir {
 // calls.
 class CostScale {
  public:
-  // Called when a plan is made, at `now`. True: the factor has changed.
-  bool begin(Nanos now, bool any_run);
+  // Called when a plan is made, at `now`. steps_seen: CostModel::steps_seen; 256 later beliefs have
+  // learnt, and the factor is 1.
+  // True: the factor has changed.
+  bool begin(Nanos now, bool any_run, uint64_t steps_seen);
   // Called when it has been made. believed_s: without the factor; 0 if no time is believed, or it has no
   // rows.
   void end(Nanos now, double believed_s);
@@ -37,6 +39,7 @@ class CostScale {
   double measured_s_ = 0, believed_s_ = 0;  // sums in which older steps count less
   double steps_ = 0;                        // as many as these sums are worth
   double factor_ = 1;
+  uint64_t prior_steps_ = UINT64_MAX;  // of the beliefs at first; UINT64_MAX: not known yet
 };
 
 }  // namespace kvasir

@@ -24,7 +24,7 @@ class AutoPolicy final : public BatchPolicy {
   const View& corrected(const View& view) override {
     const bool any_run = !view.running.empty();
     state_.margins.begin(view.now, any_run);
-    if (state_.scale.begin(view.now, any_run && view.costs.steps_seen == 0)) state_.margins = {};
+    if (state_.scale.begin(view.now, any_run, view.costs.steps_seen)) state_.margins = {};
     // Unless plan_batch() has a step to measure.
     state_.margins.end(view.now, 0, 0);
     state_.scale.end(view.now, 0);
