@@ -168,7 +168,7 @@ Rig::Rig(const ModelFile& file, const RigOptions& options, RigRun& result)
   EXPECT_TRUE(policy.ok());
   const LogitsTap tap = [this](SeqId seq, uint32_t position, std::span<const float> logits) {
     RigOutput& out = result_.outputs[request_of_.at(seq)];
-    if (options_.failing_moves > 0) {
+    if (options_.failing_moves > 0 || (options_.gpu && options_.failing_transfers > 0)) {
       // Where the engine hears of a failure before the step that waits for it ends, a row may be made of what
       // was not computed. Then it does not count and comes again: the last one is what counts.
       out.logits[position].assign(logits.begin(), logits.end());
