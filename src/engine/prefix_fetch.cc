@@ -7,7 +7,7 @@
 namespace kvasir {
 namespace {
 
-// A loss that nobody notices: neither estimate is that exact.
+// The estimates are not more exact than this.
 constexpr double kSlackS = 0.01;
 
 }  // namespace

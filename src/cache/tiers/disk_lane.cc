@@ -56,8 +56,7 @@ Status DiskLane::begin(const DiskJob& job) {
   const uint64_t padded = round_up(job.bytes, kDiskAlign);
   const std::span<std::byte> bytes(buffer(slot), padded);
   if (job.op == DiskRequest::Op::kWrite) {
-    // Whether or not the copy succeeds: the place is the new piece's, and nobody may read the former bytes as
-    // it.
+    // Also if the copy fails: the place is the new piece's, and the former bytes must not be read as it.
     file_.begin_write(job.offset, job.bytes);
     KV_RETURN_IF_ERROR(copy(job.mover, bytes.data(), job.memory, job.bytes));
   }

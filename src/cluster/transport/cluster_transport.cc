@@ -152,7 +152,7 @@ Status ClusterTransport::admit(const PeerId& from, uint64_t life, const std::vec
       std::find(certified->begin(), certified->end(), from.instance) == certified->end()) {
     fine = error(ErrorCode::kInvalidArgument, "the certificate of '{}' is not that of '{}'",
                  fmt::join(*certified, "', '"), from.instance);
-    // Said once of each, and not of too many: whoever has a certificate can try as often as it likes.
+    // Said once of each, and not of too many: a caller with a certificate can try as often as it likes.
     bool tells = false;
     {
       const std::lock_guard lock(mutex_);

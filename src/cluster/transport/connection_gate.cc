@@ -45,7 +45,7 @@ SocketAddress plain(SocketAddress address) {
   return address;
 }
 
-// Who has an IPv6 address has 2^64 of them.
+// A host with an IPv6 address usually has the 2^64 of its network.
 std::string source_of(const SocketAddress& address) {
   if (address.storage.ss_family != AF_INET6) return address.host();
   const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address.storage);

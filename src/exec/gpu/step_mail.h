@@ -21,8 +21,8 @@ struct TappedRow {
   std::vector<float> logits;
 };
 
-// The pilot's from open() to answer(), else the engine's thread's. So that thread is the one that lets go of
-// what the step names: whoever else holds a block table then knows that nothing reads it.
+// Belongs to the pilot from open() to answer(), and to the engine's thread otherwise. So the engine's thread
+// lets go of what the step names, and the cache then knows that no step reads its block table.
 struct StepLetter {
   Step step;
   bool is_early = false;  // submitted before the result of the step before was taken

@@ -4,8 +4,8 @@
 // Measured over believed time of the last 64 steps or so. Up to a factor of 4 it is left to the margins of
 // single steps (StepMargins), whose ratios end at 33; beyond, costs are multiplied by it, until they are
 // wrong by a factor of 4 again. Prices, credits and what is left of a bound are sums of believed times, which
-// no margin corrects. Costs of links are multiplied, too: where beliefs do not learn, links are not measured
-// either.
+// no margin corrects. Costs of links are multiplied, too; where beliefs learn and links are measured, they
+// are wrong by the factor until the 256th step.
 #pragma once
 
 #include <cstdint>
