@@ -68,7 +68,7 @@ ClusterReport::Link link_in(const std::string& from, const Json& object) {
 struct Said {
   ClusterReport::Memory memory;
   std::string location;
-  bool leaving = false, frozen = false;
+  bool leaving = false, settling = false;
   std::vector<ClusterReport::Link> links;
 };
 
@@ -83,7 +83,7 @@ Said read_status(const std::string& instance, const Json& status) {
   m.borrowable = count_in(status, "borrowable_cells");
   said.location = text_in(status, "location");
   said.leaving = status.at("leaving").get<bool>();
-  said.frozen = status.at("frozen").get<bool>();
+  said.settling = status.at("settling").get<bool>();
   for (const Json& object : list_in(status, "links")) {
     said.links.push_back(link_in(instance, object));
     m.lent += said.links.back().lent;
@@ -144,7 +144,7 @@ void add_status(const std::string& text, ClusterReport::Instance& instance, Clus
     instance.memory = said.memory;
     instance.location = std::move(said.location);
     instance.leaving = said.leaving;
-    instance.frozen = said.frozen;
+    instance.settling = said.settling;
     instance.status = text;
     for (ClusterReport::Link& link : said.links) report.links.push_back(std::move(link));
     if (!led) return;

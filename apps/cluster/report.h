@@ -28,7 +28,7 @@ struct ClusterReport {
     std::optional<Memory> memory;  // this and what follows are from the status
     std::string location;
     bool leaving = false;
-    bool frozen = false;  // a cycle of debts is being settled
+    bool settling = false;  // a cycle of debts is being settled
   };
   // One debt, in cells, as each side has published it. The figures are of different times, up to some seconds
   // old.

@@ -65,7 +65,7 @@ std::string short_epoch(uint64_t epoch) {
 std::string state_of(const ClusterReport::Instance& i) {
   std::string state = i.leads ? "leads" : "member";
   if (i.leaving) state += ", leaving";
-  if (i.frozen) state += ", settling";
+  if (i.settling) state += ", settling";
   if (!i.memory) state += ", no status";
   return state;
 }

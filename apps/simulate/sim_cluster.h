@@ -75,7 +75,7 @@ class SimPeer final : public Lending, public SimPeers, private cluster::CellPlac
 
   void map(const cluster::ContractRef& contract, uint32_t first_slot, uint32_t first_cell,
            uint32_t count) override;
-  void unmap(const cluster::ContractRef&, uint32_t) override {}
+  void unmap(const cluster::ContractRef&, uint32_t, uint32_t) override {}
   void unmap(const cluster::ContractRef&) override {}
 
   uint32_t creditor_of(uint64_t at) const;
@@ -123,7 +123,7 @@ class SimCluster {
  private:
   class NoPlaces final : public cluster::CellPlaces {
     void map(const cluster::ContractRef&, uint32_t, uint32_t, uint32_t) override {}
-    void unmap(const cluster::ContractRef&, uint32_t) override {}
+    void unmap(const cluster::ContractRef&, uint32_t, uint32_t) override {}
     void unmap(const cluster::ContractRef&) override {}
   };
   class NoCells final : public LendableCells {

@@ -90,10 +90,15 @@ enum class Mutant {
 
   kStaleEpochTaken,     // a message to or from a former life of an instance counts
   kPinnedFrameFreed,    // lent memory is taken back while it is being read
-  kFrozenReturned,      // blocks of a frozen contract are returned
+  kSettledLent,         // what a settlement has brought back is lent to another before its end
   kRefuserRecommended,  // an instance that has just refused to lend is recommended again
   kOldTermObeyed,       // an instance obeys a former leader
   kLateGrantKept,       // blocks granted to a request that has ended are neither used nor returned
+  kQueueJumped,         // the last wish is served first
+  kHeadDelayed,         // a later wish takes memory that is gathered for an earlier one
+  kRestPassed,          // a later wish takes what one lacks that was served in part and asks its creditors
+  kPartKept,            // a part of what is wanted at once or not at all is kept
+  kPushForgotten,       // new room is not offered to those that wait
 
   kTextMakesControl,  // text that a client wrote becomes control tokens
 

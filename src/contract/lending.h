@@ -47,6 +47,12 @@ struct LendingRequest {
   MemoryClaim own;
   // Total of peers' cells that a request of this instance still needs; `borrow` is for this request.
   MemoryClaim missing;
+  // Of the cells that it asks for and has not been granted: so many at once or none, so that a long request
+  // neither starts on a part nor keeps a part from others. While it waits, later requests are granted memory
+  // only if that cannot delay it as far as the `hold` of all is known. 0 or 1: whatever there is.
+  uint32_t least = 0;
+  // How long it expects to keep them; 0: unknown.
+  Nanos hold = 0;
   // Arrival of the oldest request that may need the borrowed cells; INT64_MAX: there is none.
   Nanos needed_since = INT64_MAX;
 };

@@ -16,10 +16,7 @@ namespace kvasir {
 namespace {
 
 // The version of the messages between instances; a change of any of them is a new version.
-constexpr int kWireVersion = 3;
-// How much one creditor is asked for at a time: so many blocks of all layers, but at least so many cells.
-constexpr uint32_t kBlocksAtATime = 8;
-constexpr uint32_t kFewestCellsAtATime = 64;
+constexpr int kWireVersion = 4;
 constexpr size_t kMaxLocationBytes = 256;
 
 std::string host_name() {
@@ -135,14 +132,13 @@ Status complete_cluster_options(ClusterOptions& flags) {
 }
 
 std::vector<OutsideMetric> cluster_metrics(const JoinedCluster& joined) {
-  const cluster::NodeStatus s = joined.node->status();
+  const cluster::NodeFigures s = joined.node->figures();
   const TransportStats transport = joined.transport->stats();
   const auto d = [](uint64_t n) { return static_cast<double>(n); };
   return {
-      {"cluster_member", "gauge", s.self.epoch != 0 ? 1.0 : 0.0,
-       "Whether it is a member of its cluster now."},
-      {"cluster_peers", "gauge", d(s.links.size()), "Members with which it can share memory."},
-      {"cluster_leads", "gauge", s.leader == s.self.instance ? 1.0 : 0.0, "Whether it is the gManager."},
+      {"cluster_member", "gauge", s.member ? 1.0 : 0.0, "Whether it is a member of its cluster now."},
+      {"cluster_peers", "gauge", d(s.peers), "Members with which it can share memory."},
+      {"cluster_leads", "gauge", s.leads ? 1.0 : 0.0, "Whether it is the gManager."},
       {"cluster_directory_down_seconds", "gauge", s.directory_down_s, "For how long etcd has not answered."},
       {"cluster_rejected_frames_total", "counter", d(transport.rejected_frames),
        "Links that were begun in another's name, to another life, or in another version."},
@@ -161,7 +157,7 @@ std::vector<OutsideMetric> cluster_metrics(const JoinedCluster& joined) {
       {"lent_queries_total", "counter", d(s.lent.queries), "Queries of peers answered here."},
       {"lent_busy_total", "counter", d(s.lent.busy), "Queries of peers refused for want of compute."},
       {"lent_busy_seconds_total", "counter", s.lent.busy_s, "Time spent on attention for peers."},
-      {"settlements_total", "counter", d(s.counts.settlements), "Cycles of debts settled while it led."},
+      {"settlements_total", "counter", d(s.settlements), "Cycles of debts settled while it led."},
   };
 }
 
@@ -180,8 +176,6 @@ Result<JoinedCluster> join_cluster(const ClusterOptions& flags, const ClusterMod
     options.broker.protocol.lend_cap = model->lend_cap_cells;
     options.broker.protocol.device = true;
     options.broker.borrowable_cells = model->borrowable_cells;
-    options.broker.cells_at_a_time =
-        std::max(kFewestCellsAtATime, kBlocksAtATime * model->memory.shape.geometry.groups());
     options.memory = model->memory;
     options.memory->lent.share = flags.lend_compute;
     options.memory->borrowed.fetch = flags.fetch == "never"    ? Fetch::kNever

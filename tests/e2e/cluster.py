@@ -433,8 +433,8 @@ class Cluster:
         for name, s in statuses.items():
             if s["free_cells"] != s["total_cells"]:
                 return f"{name} has {s['free_cells']} of {s['total_cells']} cells free; {self.held()}"
-            if s["frozen"]:
-                return f"{name} is frozen"
+            if s["settling"]:
+                return f"{name} settles debts"
             for link in s["links"]:
                 if link["lent_cells"] or link["borrowed_cells"]:
                     return self.held()

@@ -4,40 +4,37 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "cluster/protocol/borrower.h"
 
 namespace kvasir::cluster {
 
-// A cell's number is in use from its grant until the engine has returned the cell and its contract has given
-// it up or ended. Not thread-safe.
+// A cell's number is in use from its grant until the engine has returned the cell. Not thread-safe.
 class BorrowedCells {
  public:
-  explicit BorrowedCells(uint32_t cells) : places_(cells) {}
+  explicit BorrowedCells(uint32_t cells);
 
-  struct Place {
-    ContractRef contract;
-    uint32_t slot = 0;
-    bool returned = false;  // by the engine
-    bool lost = false;
-  };
   // A run of cells: [first, first + count) are the slots of a contract from first_slot on.
   struct Run {
     uint32_t first = 0;
     uint32_t count = 0;
     uint32_t first_slot = 0;
   };
+  // Slots of a contract, in order.
+  struct Returned {
+    ContractRef contract;
+    std::vector<uint32_t> slots;
+  };
 
-  uint32_t free() const;
-  // Numbers for the slots of a contract, in as few runs as possible. REQUIRES: blocks <= free()
+  uint32_t free() const { return free_; }
+  // Numbers for the slots of a contract, the lowest. REQUIRES: blocks <= free()
   std::vector<Run> grant(const ContractRef& contract, uint32_t blocks);
-  // The engine returns a cell. Returns its place if the contract is to be told; otherwise the number is free
-  // at once.
-  std::optional<Place> returned(uint32_t cell);
-  // The slots have been given back to the peer: their numbers are free.
-  void given_back(uint32_t cell) { places_[cell].reset(); }
+  // The engine returns cells. Returns what the contracts are to be told.
+  std::vector<Returned> returned(std::span<const uint32_t> cells);
   // The cells of a contract that the engine still holds, the last slots first.
   std::vector<uint32_t> of(const ContractRef& contract) const;
   // The contract has ended. Returns the cells that the engine still holds and has now lost; their numbers
@@ -46,9 +43,25 @@ class BorrowedCells {
   std::vector<uint32_t> lose_all();
 
  private:
-  std::vector<uint32_t> lose_those(const ContractRef* contract);
+  struct ByRef {
+    bool operator()(const ContractRef& a, const ContractRef& b) const {
+      return a.creditor == b.creditor ? a.id < b.id : ByPeer()(a.creditor, b.creditor);
+    }
+  };
+  using Cells = std::map<uint32_t, uint32_t>;  // by slot
+  using Contracts = std::map<ContractRef, Cells, ByRef>;
+  struct Place {
+    Contracts::iterator contract;
+    uint32_t slot = 0;
+  };
 
-  std::vector<std::optional<Place>> places_;  // by number
+  void make_free(uint32_t cell);
+
+  uint32_t free_ = 0;
+  std::map<uint32_t, uint32_t> gaps_;  // free numbers: the first of each run -> how many
+  Contracts contracts_;                // what the engine holds of them
+  std::map<uint32_t, Place> places_;   // by number
+  std::set<uint32_t> lost_;            // and not returned
 };
 
 }  // namespace kvasir::cluster

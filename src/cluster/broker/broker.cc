@@ -15,27 +15,30 @@ void Broker::begin_turn(LendableCells& own) {
 LendingEvents Broker::end_turn(const LendingRequest& request, Nanos now) {
   take_returned(request, now);
   // What the engine returns in the turn in which a life ends it is not told to have lost.
-  std::erase_if(events_.lost, [&](uint32_t cell) {
-    return std::find(request.returned.begin(), request.returned.end(), cell) != request.returned.end();
-  });
+  if (!events_.lost.empty()) {
+    const std::set<uint32_t> returned(request.returned.begin(), request.returned.end());
+    std::erase_if(events_.lost, [&](uint32_t cell) { return returned.contains(cell); });
+  }
+  if (request.borrow > 0 && asked_ == 0) asked_since_ = now;
+  asked_ += request.borrow;
   if (life_) {
     ControlPlane& control = life_->control;
     if (leaving_ && !std::exchange(life_->told_to_leave, true)) control.leave(now);
-    control.rmanager().lender().keep_for_own(request.own.cells, request.own.since);
+    Lender& lender = control.rmanager().lender();
+    lender.keep_for_own(request.own.cells, request.own.since);
     if (request.recall > 0) control.recall(request.recall, now, request.own.since);
-    control.wait_for(leaving_ ? 0 : request.missing.cells, now, request.missing.since, request.needed_since);
-    wish(request.borrow, now, request.missing.cells > 0 ? request.missing.since : now);
+    for (const BorrowEvent& event : control.take_events()) heed(event, now);
+    want(request, now);
     control.tick(now);
     for (const BorrowEvent& event : control.take_events()) heed(event, now);
-    const Lender::Claim awaited = control.rmanager().lender().awaited();
+    const Lender::Claim awaited = lender.awaited();
     events_.awaited = {awaited.blocks, awaited.since};
-    std::erase_if(refused_, [&](const auto& refused) {
-      if (refused.first > now) return false;
-      events_.refused += refused.second;
-      return true;
-    });
   } else {
-    events_.refused += request.borrow;
+    refuse_at_ = now;
+  }
+  if (now >= refuse_at_) {
+    events_.refused += std::exchange(asked_, 0);
+    refuse_at_ = INT64_MAX;
   }
   frames_.end_turn();
   return std::exchange(events_, {});
@@ -51,9 +54,7 @@ bool Broker::gone() const {
 }
 
 Nanos Broker::next_deadline() const {
-  Nanos next = life_ ? life_->control.next_deadline() : INT64_MAX;
-  for (const auto& [due, cells] : refused_) next = std::min(next, due);
-  return next;
+  return life_ ? std::min(life_->control.next_deadline(), refuse_at_) : refuse_at_;
 }
 
 // ---------------------------------------------------------------- what was heard
@@ -67,14 +68,13 @@ void Broker::end_life() {
   if (!life_) return;
   Lender& lender = life_->control.rmanager().lender();
   for (const auto& [debtor, blocks] : lender.by_debtor()) lender.debtor_lost(debtor);
+  lender.collect_unpinned();
   KV_CHECK(lender.pinned_leftovers() == 0, "{} lent blocks are pinned still", lender.pinned_leftovers());
   life_ = nullptr;
   const std::vector<uint32_t> lost = cells_.lose_all();
   events_.lost.insert(events_.lost.end(), lost.begin(), lost.end());
-  for (const Wish& w : wishes_) events_.refused += w.cells;
-  wishes_.clear();
-  for (const auto& [due, cells] : refused_) events_.refused += cells;
-  refused_.clear();
+  events_.refused += std::exchange(asked_, 0);
+  refuse_at_ = INT64_MAX;
 }
 
 void Broker::handle(const PeerMessage& message, Nanos now) {
@@ -93,112 +93,78 @@ void Broker::leader(const PeerId& peer, uint64_t term, Nanos now) {
   if (life_) life_->control.leader(peer, term, now);
 }
 
-void Broker::directory(bool reached) {
-  if (!life_) return;
-  if (reached) {
-    life_->control.directory_up();
-  } else {
-    life_->control.directory_down();
-  }
+void Broker::directory(bool reached, Nanos now) {
+  if (life_) life_->control.directory(reached, now);
 }
 
 // ---------------------------------------------------------------- what the engine wants
 
 // Cells of one contract that come back in a turn go back together.
 void Broker::take_returned(const LendingRequest& request, Nanos now) {
-  struct Back {
-    ContractRef contract;
-    std::vector<uint32_t> slots;
-  };
-  std::vector<Back> back;
-  for (uint32_t cell : request.returned) {
-    const std::optional<BorrowedCells::Place> place = cells_.returned(cell);
-    if (!place) continue;
-    auto it =
-        std::find_if(back.begin(), back.end(), [&](const Back& b) { return b.contract == place->contract; });
-    if (it == back.end()) it = back.insert(back.end(), {place->contract, {}});
-    it->slots.push_back(place->slot);
-    places_.unmap(place->contract, place->slot);
-    cells_.given_back(cell);
-  }
-  for (const Back& b : back) life_->control.give_back(b.contract, b.slots, now);
-}
-
-// A large wish is asked for in parts: a contract has one creditor.
-void Broker::wish(uint32_t cells, Nanos now, Nanos since) {
-  if (cells == 0) return;
-  uint32_t wished = 0;
-  for (const Wish& w : wishes_) wished += w.cells;
-  const uint32_t numbers = cells_.free() - std::min(cells_.free(), wished);
-  const uint32_t asked = leaving_ ? 0 : std::min(cells, numbers);
-  refuse(cells - asked, now);
-  for (uint32_t left = asked; left > 0;) {
-    const uint32_t part = std::min(left, options_.cells_at_a_time);
-    wishes_.push_back({life_->control.borrow(part, now, since), part, since});
-    left -= part;
+  for (const BorrowedCells::Returned& back : cells_.returned(request.returned)) {
+    for (size_t i = 0, end = 0; i < back.slots.size(); i = end) {
+      end = i + 1;
+      while (end < back.slots.size() && back.slots[end] == back.slots[i] + (end - i)) ++end;
+      places_.unmap(back.contract, back.slots[i], static_cast<uint32_t>(end - i));
+    }
+    life_->control.give_back(back.contract, back.slots, now);
   }
 }
 
-void Broker::refuse(uint32_t cells, Nanos now) {
-  if (cells > 0) refused_.emplace_back(now + options_.protocol.heartbeat, cells);
+void Broker::want(const LendingRequest& request, Nanos now) {
+  // What has been granted in this turn the engine does not know yet.
+  const auto granted = static_cast<uint32_t>(events_.granted.size());
+  const uint32_t lacks = request.missing.cells - std::min(request.missing.cells, granted);
+  Want want;
+  want.most = leaving_ ? 0 : std::min(std::max(lacks, asked_), cells_.free());
+  want.least = request.least;
+  want.since = lacks > 0 ? request.missing.since : asked_since_;
+  want.hold = request.hold;
+  life_->control.want(want, request.needed_since, now);
+  if (asked_ > 0 && refuse_at_ == INT64_MAX) refuse_at_ = now + options_.protocol.heartbeat;
 }
 
 // ---------------------------------------------------------------- what became of it
 
 void Broker::heed(const BorrowEvent& event, Nanos now) {
-  const auto wish =
-      std::find_if(wishes_.begin(), wishes_.end(), [&](const Wish& w) { return w.request == event.request; });
   switch (event.kind) {
     case BorrowEvent::Kind::kGranted:
       for (const BorrowedCells::Run& run : cells_.grant(event.contract, event.blocks)) {
         places_.map(event.contract, run.first_slot, run.first, run.count);
         for (uint32_t i = 0; i < run.count; ++i) events_.granted.push_back(run.first + i);
       }
-      if (wish != wishes_.end()) wishes_.erase(wish);
+      asked_ -= std::min(asked_, event.blocks);
+      refuse_at_ = asked_ > 0 ? now + options_.protocol.heartbeat : INT64_MAX;
       return;
-    case BorrowEvent::Kind::kRefused: {
-      if (wish == wishes_.end()) return;
-      // A peer has fewer: that is better than nothing.
-      const uint32_t less = std::min(event.blocks, wish->cells - 1);
-      refuse(wish->cells - less, now);
-      if (less == 0) {
-        wishes_.erase(wish);
-      } else {
-        *wish = {life_->control.borrow(less, now, wish->since), less, wish->since};
-      }
-      return;
-    }
     case BorrowEvent::Kind::kRecalled:
-    case BorrowEvent::Kind::kVacate: {
-      const bool vacate = event.kind == BorrowEvent::Kind::kVacate;
-      std::vector<uint32_t> cells = cells_.of(event.contract);
-      if (!vacate && event.blocks == 0) {
-        const std::set<uint32_t> kept(cells.begin(), cells.end());
-        std::erase_if(events_.recalled, [&](uint32_t cell) { return kept.contains(cell); });
-        events_.kept.insert(events_.kept.end(), cells.begin(), cells.end());
-        return;
-      }
-      if (!vacate && event.blocks < cells.size()) cells.resize(event.blocks);
-      // Another statement of the same turn may have said so, too.
-      std::erase_if(cells, [&](uint32_t cell) {
-        return std::find(events_.recalled.begin(), events_.recalled.end(), cell) != events_.recalled.end();
-      });
-      if (cells.empty()) return;
-      const Nanos by = vacate ? INT64_MAX : event.by;
-      events_.recalled_by = events_.recalled.empty() ? by : std::min(events_.recalled_by, by);
-      events_.recalled.insert(events_.recalled.end(), cells.begin(), cells.end());
-      return;
-    }
+    case BorrowEvent::Kind::kVacate:
+      return recall(event);
     case BorrowEvent::Kind::kLost: {
       const std::vector<uint32_t> cells = cells_.lose(event.contract);
       events_.lost.insert(events_.lost.end(), cells.begin(), cells.end());
       places_.unmap(event.contract);
       return;
     }
-    case BorrowEvent::Kind::kFrozen:
-    case BorrowEvent::Kind::kThawed:
-      return;  // what is given back meanwhile waits in the borrower
   }
+}
+
+void Broker::recall(const BorrowEvent& event) {
+  const bool vacate = event.kind == BorrowEvent::Kind::kVacate;
+  std::vector<uint32_t> cells = cells_.of(event.contract);
+  if (!vacate && event.blocks == 0) {
+    const std::set<uint32_t> kept(cells.begin(), cells.end());
+    std::erase_if(events_.recalled, [&](uint32_t cell) { return kept.contains(cell); });
+    events_.kept.insert(events_.kept.end(), cells.begin(), cells.end());
+    return;
+  }
+  if (!vacate && event.blocks < cells.size()) cells.resize(event.blocks);
+  // Another statement of the same turn may have said so, too.
+  const std::set<uint32_t> before(events_.recalled.begin(), events_.recalled.end());
+  std::erase_if(cells, [&](uint32_t cell) { return before.contains(cell); });
+  if (cells.empty()) return;
+  const Nanos by = vacate ? INT64_MAX : event.by;
+  events_.recalled_by = events_.recalled.empty() ? by : std::min(events_.recalled_by, by);
+  events_.recalled.insert(events_.recalled.end(), cells.begin(), cells.end());
 }
 
 }  // namespace kvasir::cluster

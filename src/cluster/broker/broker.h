@@ -6,7 +6,6 @@
 #include <memory>
 #include <optional>
 #include <utility>
-#include <vector>
 
 #include "base/clock.h"
 #include "cluster/broker/borrowed_cells.h"
@@ -23,14 +22,13 @@ class CellPlaces {
   virtual ~CellPlaces() = default;
   // Cells [first_cell, + count) are slots [first_slot, + count) of the contract.
   virtual void map(const ContractRef& contract, uint32_t first_slot, uint32_t first_cell, uint32_t count) = 0;
-  virtual void unmap(const ContractRef& contract, uint32_t slot) = 0;
+  virtual void unmap(const ContractRef& contract, uint32_t first_slot, uint32_t count) = 0;
   virtual void unmap(const ContractRef& contract) = 0;
 };
 
 struct BrokerOptions {
   ProtocolSettings protocol;
   uint32_t borrowable_cells = 0;  // in all
-  uint32_t cells_at_a_time = 64;  // asked of one creditor
 };
 
 // Not thread-safe; owns no thread, no clock and no socket. It acts in turns of the engine: begin_turn(),
@@ -61,7 +59,7 @@ class Broker {
   void joined(const PeerId& peer, Nanos now);
   void lost(const PeerId& peer, Nanos now);
   void leader(const PeerId& peer, uint64_t term, Nanos now);
-  void directory(bool reached);
+  void directory(bool reached, Nanos now);
 
   // From the next turn on it lends and borrows no more, calls in what it has lent, and has the engine return
   // what it has borrowed. gone(): this is done.
@@ -84,16 +82,10 @@ class Broker {
     ControlPlane control;
     bool told_to_leave = false;
   };
-  struct Wish {
-    uint64_t request = 0;
-    uint32_t cells = 0;
-    Nanos since = 0;
-  };
-
   void take_returned(const LendingRequest& request, Nanos now);
-  void wish(uint32_t cells, Nanos now, Nanos since);
-  void refuse(uint32_t cells, Nanos now);
+  void want(const LendingRequest& request, Nanos now);
   void heed(const BorrowEvent& event, Nanos now);
+  void recall(const BorrowEvent& event);
 
   const BrokerOptions options_;
   PeerTransport& transport_;
@@ -101,11 +93,12 @@ class Broker {
   LentFrames frames_;
   BorrowedCells cells_;
   std::unique_ptr<Life> life_;
-  std::vector<Wish> wishes_;
-  // Refusals that the engine has not been told yet: when to tell it, and how many cells. An engine that is
-  // told at once asks again at once, although no peer's room can be known to have changed before the next
-  // heartbeat.
-  std::vector<std::pair<Nanos, uint32_t>> refused_;
+  // Cells that the engine has asked for and not been answered for. If none of them comes by refuse_at_, the
+  // engine is told that they are refused, so that it can do without; if it asks again, or still lacks them,
+  // they have kept their place at the leader meanwhile.
+  uint32_t asked_ = 0;
+  Nanos asked_since_ = 0;
+  Nanos refuse_at_ = INT64_MAX;
   LendingEvents events_;  // of the current turn
   bool leaving_ = false;
 };

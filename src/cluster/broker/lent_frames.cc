@@ -24,6 +24,7 @@ std::optional<std::vector<uint32_t>> LentFrames::take(uint32_t blocks) {
   const std::vector<LendableCells::Frame> frames = own_->take(blocks);
   if (frames.empty()) return std::nullopt;
   std::vector<uint32_t> numbers;
+  std::lock_guard lock(frames_mutex_);
   for (const LendableCells::Frame& f : frames) {
     if (unused_.empty()) {
       unused_.push_back(static_cast<uint32_t>(frames_.size()));
@@ -39,16 +40,24 @@ std::optional<std::vector<uint32_t>> LentFrames::take(uint32_t blocks) {
 }
 
 void LentFrames::give_back(std::span<const uint32_t> blocks) {
-  for (uint32_t block : blocks) {
-    KV_CHECK(frames_[block].has_value(), "block={} is not lent", block);
-    returned_.push_back(*std::exchange(frames_[block], std::nullopt));
-    unused_.push_back(block);
-    --lent_;
+  {
+    std::lock_guard lock(frames_mutex_);
+    for (uint32_t block : blocks) {
+      KV_CHECK(frames_[block].has_value(), "block={} is not lent", block);
+      returned_.push_back(*std::exchange(frames_[block], std::nullopt));
+      unused_.push_back(block);
+      --lent_;
+    }
   }
   if (!own_) return;
   own_->give_back(returned_);
   returned_.clear();
   free_ = own_->free_cells();
+}
+
+void LentFrames::find(std::span<const uint32_t> blocks, std::vector<LendableCells::Frame>& out) const {
+  std::lock_guard lock(frames_mutex_);
+  for (uint32_t block : blocks) out.push_back(*frames_[block]);
 }
 
 }  // namespace kvasir::cluster

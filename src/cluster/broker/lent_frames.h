@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <vector>
@@ -12,7 +13,7 @@
 namespace kvasir::cluster {
 
 // Frames come from the engine, and can be taken only during its turn; frames that come back at another time
-// wait for the next turn. Not thread-safe.
+// wait for the next turn. Not thread-safe, but for find().
 class LentFrames final : public LendableMemory {
  public:
   // A turn of the engine begins: frames that have come back meanwhile are returned to it.
@@ -24,11 +25,12 @@ class LentFrames final : public LendableMemory {
   uint32_t free_blocks() const override { return free_; }
   uint32_t total_blocks() const override { return total_; }
 
-  // REQUIRES: take() gave the block, and it has not come back.
-  const LendableCells::Frame& frame(uint32_t block) const { return *frames_[block]; }
+  // Adds the frames of blocks. Any thread. REQUIRES: take() gave the blocks, and they have not come back
+  void find(std::span<const uint32_t> blocks, std::vector<LendableCells::Frame>& out) const;
   bool empty() const { return lent_ == 0 && returned_.empty(); }
 
  private:
+  mutable std::mutex frames_mutex_;
   std::vector<std::optional<LendableCells::Frame>> frames_;  // by block
   std::vector<uint32_t> unused_;                             // numbers
   std::vector<LendableCells::Frame> returned_;

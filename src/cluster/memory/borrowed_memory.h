@@ -88,7 +88,8 @@ struct BorrowedMemoryStats {
   uint64_t late_replies = 0;   // and duplicates: dropped
   uint64_t wrong_replies = 0;  // of another life, of an unexpected size, or not replies: dropped
   uint64_t in_flight_bytes = 0;
-  uint64_t queued = 0;  // messages that wait to be sent
+  uint64_t queued = 0;     // messages that wait to be sent
+  uint64_t creditors = 0;  // lives of peers that it has room to remember
 };
 
 // A request is sent again only if its creditor refused it, having no room or not knowing a list of cells
@@ -145,7 +146,8 @@ class BorrowedMemory final : public PeerMemory {
     uint32_t first_index;
     uint32_t count;
   };
-  // One life of a peer from which something is, or was, borrowed. Its index is never reused.
+  // One life of a peer from which something is, or was, borrowed. Its index is reused when it is gone and
+  // nothing to it is under way.
   struct Creditor {
     PeerId id;
     bool there = true;

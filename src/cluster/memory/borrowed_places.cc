@@ -19,6 +19,16 @@ uint32_t BorrowedMemory::creditor_of(const PeerId& id) {
     creditors_[c].there = true;  // a life that was taken for dead
     return c;
   }
+  for (uint32_t c = 0; c < creditors_.size(); ++c) {
+    Creditor& gone = creditors_[c];
+    if (gone.there || gone.sending || gone.in_flight_bytes > 0 || first_queued(gone)) continue;
+    gone.id = id;
+    gone.there = true;
+    gone.cheap_here = 0;
+    gone.resume_at = 0;
+    gone.estimate = {};
+    return c;
+  }
   creditors_.emplace_back();
   creditors_.back().id = id;
   return static_cast<uint32_t>(creditors_.size() - 1);

@@ -283,7 +283,9 @@ Status BorrowedMemory::too_late(const Operation& operation) const {
 
 BorrowedMemoryStats BorrowedMemory::stats() const {
   std::lock_guard lock(mutex_);
-  return stats_;
+  BorrowedMemoryStats stats = stats_;
+  stats.creditors = creditors_.size();
+  return stats;
 }
 
 std::optional<PeerCost> BorrowedMemory::cost(const PeerId& creditor) const {

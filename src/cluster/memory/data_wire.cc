@@ -24,7 +24,8 @@ constexpr uint32_t kLongestListedRun = 6;
 class DataWriter {
  public:
   // bytes: of all that will be put and appended.
-  explicit DataWriter(size_t bytes) { bytes_.reserve(bytes); }
+  // With room for the byte by which its sender marks it.
+  explicit DataWriter(size_t bytes) { bytes_.reserve(bytes + 1); }
   template <typename T>
   void put(T value) {
     const auto* from = reinterpret_cast<const std::byte*>(&value);

@@ -20,37 +20,26 @@ std::pair<std::string, uint64_t> life_of(const PeerId& id) {
   return {id.instance, id.epoch};
 }
 
-// The cells of a query, held while it is computed.
+// Cells that are held while they are used.
 class PinnedCells {
  public:
-  PinnedCells(LentCells& cells, const PeerId& debtor) : cells_(cells), debtor_(debtor) {}
-  ~PinnedCells() {
-    for (const auto& [contract, index] : pinned_) cells_.unpin(debtor_, contract, index);
-  }
+  explicit PinnedCells(LentCells& cells) : cells_(cells) {}
+  ~PinnedCells() { cells_.unpin(pins_); }
   PinnedCells(const PinnedCells&) = delete;
   PinnedCells& operator=(const PinnedCells&) = delete;
 
-  bool pin(std::span<const CellRun> runs, size_t count) {
-    pinned_.reserve(count);
-    bytes_.reserve(count);
-    for (const CellRun& run : runs) {
-      for (uint32_t i = 0; i < run.count; ++i) {
-        const uint32_t index = run.first + run.stride * i;
-        const std::byte* at = cells_.pin(debtor_, run.contract, index);
-        if (at == nullptr) return false;
-        pinned_.emplace_back(run.contract, index);
-        bytes_.push_back(at);
-      }
-    }
-    return true;
+  bool pin(const PeerId& debtor, std::span<const CellRun> runs, size_t count) {
+    // Nothing is pinned that there is no memory to remember.
+    pins_.reserve(count);
+    at_.reserve(count);
+    return cells_.pin(debtor, runs, at_, pins_);
   }
-  std::span<const std::byte* const> bytes() const { return bytes_; }
+  std::span<std::byte* const> at() const { return at_; }
 
  private:
   LentCells& cells_;
-  const PeerId& debtor_;
-  std::vector<std::pair<uint64_t, uint32_t>> pinned_;
-  std::vector<const std::byte*> bytes_;
+  std::vector<uint32_t> pins_;
+  std::vector<std::byte*> at_;
 };
 
 }  // namespace
@@ -348,21 +337,23 @@ DataCode LentMemory::copy(const Request& request, std::vector<std::byte>& reply)
   const CellSpan& at = request.at;
   // Before the cell is pinned, since there may be no memory for it.
   reply = make_reply(reply_header(request), request.is_write() ? 0 : at.bytes);
-  std::byte* cell = cells_.pin(debtor, at.contract, at.index);
-  if (cell == nullptr) return DataCode::kNoCell;
+  const CellRun run = {at.contract, at.index, 0, 1};
+  PinnedCells pinned(cells_);
+  if (!pinned.pin(debtor, std::span(&run, 1), 1)) return DataCode::kNoCell;
+  std::byte* cell = pinned.at().front();
   if (request.is_write()) {
     std::memcpy(cell + at.offset, request.payload.data(), at.bytes);
   } else {
     append_bytes(reply, {cell + at.offset, at.bytes});
   }
-  cells_.unpin(debtor, at.contract, at.index);
   return DataCode::kOk;
 }
 
 DataCode LentMemory::attend(Request& request, std::vector<std::byte>& reply, bool may_pause) {
-  PinnedCells cells(cells_, request.debtor->id);
-  if (!cells.pin(request.body.cells, request.leaves * shape_.blocks_per_leaf())) return DataCode::kNoCell;
-  return attend_pinned(request, cells.bytes(), reply, may_pause);
+  PinnedCells cells(cells_);
+  if (!cells.pin(request.debtor->id, request.body.cells, request.leaves * shape_.blocks_per_leaf()))
+    return DataCode::kNoCell;
+  return attend_pinned(request, cells.at(), reply, may_pause);
 }
 
 DataCode LentMemory::attend_pinned(Request& request, std::span<const std::byte* const> cells,

@@ -37,11 +37,12 @@ using SendData = std::function<Status(const PeerId& to, std::vector<std::byte> m
 class LentCells {
  public:
   virtual ~LentCells() = default;
-  // The first byte of a cell, of the geometry's kv_cell_bytes(); null: no such cell is lent to this debtor,
-  // or it is not lent any more. The memory keeps its use until unpin() has been called for the cell as often
-  // as pin().
-  virtual std::byte* pin(const PeerId& debtor, uint64_t contract, uint32_t index) = 0;
-  virtual void unpin(const PeerId& debtor, uint64_t contract, uint32_t index) = 0;
+  // Adds the first byte of each cell of the runs, of the geometry's kv_cell_bytes(), to `at`, and what
+  // unpin() is to be given to `pins`. False: one of them is not lent to this debtor, or no longer, and none
+  // is pinned. The memory keeps its use until unpin().
+  virtual bool pin(const PeerId& debtor, std::span<const CellRun> runs, std::vector<std::byte*>& at,
+                   std::vector<uint32_t>& pins) = 0;
+  virtual void unpin(std::span<const uint32_t> pins) = 0;
 };
 
 struct LentMemoryOptions {

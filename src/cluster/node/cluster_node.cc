@@ -12,20 +12,19 @@
 namespace kvasir::cluster {
 namespace {
 
-// A message's first byte: whose it is.
+// A message's last byte: whose it is.
 enum class Plane : uint8_t { kControl = 1, kData = 2 };
 
 // The dispatcher looks after deadlines so often, where nothing else wakes it.
 constexpr Nanos kDispatchPeriod = 20 * kNanosPerMilli;
+// A status that stays as it is goes to the directory once in so many times.
+constexpr int kRepublish = 10;
 // So long after its last turn the engine is in a long step.
 constexpr Nanos kEngineIsBusy = 100 * kNanosPerMilli;
 
-std::vector<std::byte> tagged(Plane plane, std::span<const std::byte> bytes) {
-  std::vector<std::byte> out;
-  out.reserve(bytes.size() + 1);
-  out.push_back(static_cast<std::byte>(plane));
-  out.insert(out.end(), bytes.begin(), bytes.end());
-  return out;
+std::vector<std::byte> tagged(Plane plane, std::vector<std::byte> bytes) {
+  bytes.push_back(static_cast<std::byte>(plane));
+  return bytes;
 }
 
 Status no_member() {
@@ -50,7 +49,7 @@ struct ClusterNode::Data {
   }
   static SendData sender(ClusterNode& node) {
     return [&transport = *node.transport_](const PeerId& to, std::vector<std::byte> message) {
-      return transport.send(to, tagged(Plane::kData, message));
+      return transport.send(to, tagged(Plane::kData, std::move(message)));
     };
   }
 
@@ -96,8 +95,8 @@ void ClusterNode::Places::map(const ContractRef& contract, uint32_t first_slot, 
   if (const auto memory = now()) memory->map(contract.creditor, contract.id, first_slot, first_cell, count);
 }
 
-void ClusterNode::Places::unmap(const ContractRef& contract, uint32_t slot) {
-  if (const auto memory = now()) memory->unmap(contract.creditor, contract.id, slot, 1);
+void ClusterNode::Places::unmap(const ContractRef& contract, uint32_t first_slot, uint32_t count) {
+  if (const auto memory = now()) memory->unmap(contract.creditor, contract.id, first_slot, count);
 }
 
 void ClusterNode::Places::unmap(const ContractRef& contract) {
@@ -105,7 +104,7 @@ void ClusterNode::Places::unmap(const ContractRef& contract) {
 }
 
 Status ClusterNode::ControlChannel::send(const PeerId& to, std::vector<std::byte> bytes) {
-  return transport_.send(to, tagged(Plane::kControl, bytes));
+  return transport_.send(to, tagged(Plane::kControl, std::move(bytes)));
 }
 
 // ---------------------------------------------------------------- begin and end
@@ -195,13 +194,20 @@ void ClusterNode::end_life() {
 
 void ClusterNode::dispatch() {
   Nanos wait = 0;
-  Nanos publish_at = 0;
+  Nanos publish_at = 0, republish_at = 0;
+  std::string published;
   while (!stopping_) {
     transport_->wait(wait);
     try {
       dispatch_once(wait);
       if (const Nanos now = clock_.now(); now >= publish_at) {
-        membership_->publish(to_json(status()));
+        std::string text = to_json(status());
+        // What is as before is said again now and then: it may not have come through.
+        if (text != published || now >= republish_at) {
+          membership_->publish(text);
+          republish_at = now + kRepublish * options_.publish_every;
+        }
+        published = std::move(text);
         publish_at = now + options_.publish_every;
       }
     } catch (const std::bad_alloc&) {
@@ -252,10 +258,11 @@ void ClusterNode::dispatch_once(Nanos& wait) {
 
 void ClusterNode::route(PeerMessage message, const std::shared_ptr<Data>& data, std::vector<Control>& heard) {
   if (message.bytes.empty()) return;
-  const auto bytes = std::span<const std::byte>(message.bytes).subspan(1);
-  switch (static_cast<Plane>(message.bytes.front())) {
+  const auto plane = static_cast<Plane>(message.bytes.back());
+  message.bytes.pop_back();
+  const std::span<const std::byte> bytes = message.bytes;
+  switch (plane) {
     case Plane::kControl:
-      message.bytes.erase(message.bytes.begin());
       heard.emplace_back(std::move(message));
       return;
     case Plane::kData:
@@ -340,6 +347,10 @@ Nanos ClusterNode::hear_all() {
 }
 
 void ClusterNode::set_due() {
+  const ControlPlane* control = broker_->control();
+  leads_ = control && control->gmanager().leads();
+  peers_ = control ? static_cast<uint32_t>(control->post().peers()) : 0;
+  if (control) settlements_ = control->gmanager().counts().settlements;
   Nanos due = broker_->next_deadline();
   for (const auto& [instance, m] : meetings_) {
     if (m.due) due = std::min(due, m.at);
@@ -387,9 +398,9 @@ void ClusterNode::hear(const MembershipEvent& event, Nanos now) {
   } else if (const auto* elected = std::get_if<LeaderElected>(&event)) {
     broker_->leader(elected->leader.id, elected->leader.term, now);
   } else if (std::holds_alternative<DirectoryDown>(event)) {
-    broker_->directory(false);
+    broker_->directory(false, now);
   } else if (std::holds_alternative<DirectoryUp>(event)) {
-    broker_->directory(true);
+    broker_->directory(true, now);
   } else if (std::holds_alternative<EpochLost>(event)) {
     broker_->end_life();
     meetings_.clear();
@@ -428,9 +439,26 @@ void ClusterNode::meet_those_due(Nanos now) {
 
 // ---------------------------------------------------------------- for people
 
+NodeFigures ClusterNode::figures() const {
+  NodeFigures f{.member = member_,
+                .leads = leads_,
+                .peers = peers_,
+                .settlements = settlements_,
+                .borrowed = {},
+                .lent = {}};
+  if (const auto since = membership_->down_since()) {
+    f.directory_down_s = static_cast<double>(clock_.now() - *since) / static_cast<double>(kNanosPerSecond);
+  }
+  if (const std::shared_ptr<Data> data = this->data()) {
+    f.borrowed = data->borrowed->stats();
+    f.lent = data->lent->stats();
+  }
+  return f;
+}
+
 NodeStatus ClusterNode::status() const {
   NodeStatus s;
-  const std::vector<Member> members = membership_->members();
+  std::vector<Member> members = membership_->members();
   if (const auto leader = membership_->leader()) {
     s.leader = leader->id.instance;
     s.term = leader->term;
@@ -449,22 +477,32 @@ NodeStatus ClusterNode::status() const {
     s.borrowed = data->borrowed->stats();
     s.lent = data->lent->stats();
   }
-  std::lock_guard lock(mutex_);
-  s.not_compatible = not_compatible_;
-  if (broken_) return s;
-  s.free_cells = broker_->frames().free_blocks();
-  s.total_cells = broker_->frames().total_blocks();
-  const ControlPlane* control = broker_->control();
-  if (!control) return s;
-  s.self = control->post().self();
-  const RManager& rmanager = control->rmanager();
-  s.leaving = broker_->leaving();
-  s.room = rmanager.lender().room();
-  s.frozen = rmanager.frozen();
-  const auto lent = rmanager.lender().by_debtor();
-  const auto borrowed = rmanager.borrower().by_creditor();
+  std::map<PeerId, uint32_t, ByPeer> lent, borrowed;
+  {
+    // Steps wait for this lock: what is there is copied, and no more.
+    const std::lock_guard lock(mutex_);
+    s.not_compatible = not_compatible_;
+    if (broken_) return s;
+    s.free_cells = broker_->frames().free_blocks();
+    s.total_cells = broker_->frames().total_blocks();
+    const ControlPlane* control = broker_->control();
+    if (!control) return s;
+    s.self = control->post().self();
+    const RManager& rmanager = control->rmanager();
+    s.leaving = broker_->leaving();
+    s.room = rmanager.lender().room();
+    s.settling = rmanager.settling();
+    lent = rmanager.lender().by_debtor();
+    borrowed = rmanager.borrower().by_creditor();
+    std::erase_if(members, [&](const Member& m) { return !control->post().knows(m.id); });
+    const GManager& gmanager = control->gmanager();
+    if (gmanager.leads()) {
+      s.counts = gmanager.counts();
+      for (const auto& [id, e] : gmanager.ledger().entries())
+        s.ledger.push_back({id, e.figures, now - e.heard, e.refused});
+    }
+  }
   for (const Member& m : members) {
-    if (!control->post().knows(m.id)) continue;
     PeerLink link;
     link.peer = m.id;
     link.address = m.transport_address;
@@ -472,13 +510,6 @@ NodeStatus ClusterNode::status() const {
     if (const auto it = borrowed.find(m.id); it != borrowed.end()) link.borrowed = it->second;
     if (data) link.cost = data->borrowed->cost(m.id);
     s.links.push_back(std::move(link));
-  }
-  const GManager& gmanager = control->gmanager();
-  if (!gmanager.leads()) return s;
-  s.counts = gmanager.counts();
-  for (const PeerId& id : gmanager.ledger().instances()) {
-    const LedgerEntry& e = *gmanager.ledger().find(id);
-    s.ledger.push_back({id, e.figures, now - e.heard, e.refused});
   }
   return s;
 }

@@ -89,6 +89,8 @@ class ClusterNode final : public Lending {
   bool is_member() const { return member_; }
 
   NodeStatus status() const;
+  // Waits for nobody who does the work of the protocol. Any thread.
+  NodeFigures figures() const;
 
  private:
   // The data plane of one life of the instance. Between two lives there is none.
@@ -110,7 +112,7 @@ class ClusterNode final : public Lending {
    public:
     explicit Places(ClusterNode& node) : node_(node) {}
     void map(const ContractRef& contract, uint32_t first_slot, uint32_t first_cell, uint32_t count) override;
-    void unmap(const ContractRef& contract, uint32_t slot) override;
+    void unmap(const ContractRef& contract, uint32_t first_slot, uint32_t count) override;
     void unmap(const ContractRef& contract) override;
 
    private:
@@ -198,6 +200,10 @@ class ClusterNode final : public Lending {
   std::atomic<bool> leaving_{false};
   std::atomic<bool> gone_{false};
   std::atomic<bool> member_{false};
+  // As of the last turn, for figures().
+  std::atomic<bool> leads_{false};
+  std::atomic<uint32_t> peers_{0};
+  std::atomic<uint64_t> settlements_{0};
   std::atomic<bool> stopping_{false};
 
   std::thread dispatcher_;

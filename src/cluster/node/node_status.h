@@ -42,7 +42,7 @@ struct NodeStatus {
   uint32_t free_cells = 0, total_cells = 0, lend_cap = 0, room = 0;
   uint64_t cell_bytes = 0;  // 0: it runs no model
   uint32_t borrowable_cells = 0;
-  bool frozen = false;                                // a cycle of debts is being settled
+  bool settling = false;                              // a cycle of debts, of which it is a part
   std::vector<PeerLink> links;                        // to each compatible member
   std::map<std::string, std::string> not_compatible;  // the other members, and why
   BorrowedMemoryStats borrowed;
@@ -50,6 +50,17 @@ struct NodeStatus {
   // If it leads.
   std::vector<LedgerLine> ledger;
   GManagerCounts counts;
+};
+
+// A few figures for a monitor.
+struct NodeFigures {
+  bool member = false;
+  bool leads = false;
+  uint32_t peers = 0;           // members with which it can share memory
+  double directory_down_s = 0;  // 0: the directory answers
+  uint64_t settlements = 0;     // while it led
+  BorrowedMemoryStats borrowed;
+  LentMemoryStats lent;
 };
 
 // One JSON object; docs/cluster.md names its fields.

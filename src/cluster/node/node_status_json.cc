@@ -75,7 +75,7 @@ std::string to_json(const NodeStatus& s) {
               {"lend_cap", s.lend_cap},
               {"room_cells", s.room},
               {"borrowable_cells", s.borrowable_cells},
-              {"frozen", s.frozen}};
+              {"settling", s.settling}};
   Json& links = out["links"] = Json::array();
   for (const PeerLink& link : s.links) links.push_back(link_json(link));
   out["not_compatible"] = s.not_compatible;
@@ -96,7 +96,8 @@ std::string to_json(const NodeStatus& s) {
                       {"owed", by_instance(line.figures.owed)}});
   }
   out["gmanager"] = {{"heartbeats", s.counts.heartbeats},
-                     {"queries", s.counts.queries},
+                     {"wishes", s.counts.wishes},
+                     {"advised", s.counts.advised},
                      {"denied", s.counts.denied},
                      {"settlements", s.counts.settlements},
                      {"settlements_failed", s.counts.settlements_failed},

@@ -1,34 +1,39 @@
 #include "cluster/node/pinned_cells.h"
 
-#include "base/check.h"
 #include "base/heap.h"
 
 namespace kvasir::cluster {
 
-std::byte* PinnedCells::pin(const PeerId& debtor, uint64_t contract, uint32_t index) {
-  const WaitsForMemory patient;  // what is pinned is either in both books or in none
-  std::lock_guard lock(mutex_);
-  // The broker hears of a new life in the engine's next turn.
-  ControlPlane* control = broker_.control();
-  if (!control || control->post().self() != self_) return nullptr;
-  const Result<std::vector<uint32_t>> blocks =
-      control->rmanager().lender().pin(debtor, contract, std::span(&index, 1));
-  if (!blocks.ok()) return nullptr;
-  Pin& pin = pins_[{debtor.instance, debtor.epoch, contract, index}];
-  pin.block = blocks.value().front();
-  ++pin.count;
-  const LendableCells::Frame& f = broker_.frames().frame(pin.block);
-  return memory_[index_of(f.tier)].data() + f.at;
+// The broker hears of a new life in the engine's next turn.
+LoanTable* PinnedCells::loans() {
+  std::lock_guard lock(loans_mutex_);
+  if (!loans_) {
+    std::lock_guard owner(mutex_);
+    ControlPlane* control = broker_.control();
+    if (control && control->post().self() == self_) loans_ = control->rmanager().lender().loans();
+  }
+  return loans_.get();
 }
 
-void PinnedCells::unpin(const PeerId& debtor, uint64_t contract, uint32_t index) {
+bool PinnedCells::pin(const PeerId& debtor, std::span<const CellRun> runs, std::vector<std::byte*>& at,
+                      std::vector<uint32_t>& pins) {
+  const WaitsForMemory patient;  // what is pinned is pinned whole
+  LoanTable* loans = this->loans();
+  if (!loans) return false;
+  std::vector<LoanTable::Slots> slots;
+  slots.reserve(runs.size());
+  for (const CellRun& run : runs) slots.push_back({run.contract, run.first, run.count, run.stride});
+  const size_t before = pins.size();
+  if (!loans->pin(debtor, slots, pins).ok()) return false;
+  std::vector<LendableCells::Frame> frames;
+  broker_.frames().find(std::span(pins).subspan(before), frames);
+  for (const LendableCells::Frame& f : frames) at.push_back(memory_[index_of(f.tier)].data() + f.at);
+  return true;
+}
+
+void PinnedCells::unpin(std::span<const uint32_t> pins) {
   const WaitsForMemory patient;  // destructors call this
-  std::lock_guard lock(mutex_);
-  const auto found = pins_.find({debtor.instance, debtor.epoch, contract, index});
-  KV_CHECK(found != pins_.end(), "contract={} index={} is not pinned", contract, index);
-  const uint32_t block = found->second.block;
-  if (--found->second.count == 0) pins_.erase(found);
-  broker_.control()->rmanager().lender().unpin(std::span(&block, 1));
+  if (!pins.empty()) loans()->unpin(pins);
 }
 
 }  // namespace kvasir::cluster

@@ -4,40 +4,37 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <map>
+#include <memory>
 #include <mutex>
 #include <span>
-#include <string>
-#include <tuple>
+#include <vector>
 
 #include "cluster/broker/broker.h"
 #include "cluster/memory/lent_memory.h"
 
 namespace kvasir::cluster {
 
-// Belongs to one life of the instance. Thread-safe by the lock of the broker's owner, which must not be held
-// by its callers.
+// Belongs to one life of the instance. Thread-safe. Only the first pin of a life takes the lock of the
+// broker's owner, which must not be held by its callers.
 class PinnedCells final : public LentCells {
  public:
   // memory: of each tier. Everything given by reference outlives it.
   PinnedCells(std::mutex& mutex, Broker& broker, PeerId self, std::array<std::span<std::byte>, kTiers> memory)
       : mutex_(mutex), broker_(broker), self_(std::move(self)), memory_(memory) {}
 
-  std::byte* pin(const PeerId& debtor, uint64_t contract, uint32_t index) override;
-  void unpin(const PeerId& debtor, uint64_t contract, uint32_t index) override;
+  bool pin(const PeerId& debtor, std::span<const CellRun> runs, std::vector<std::byte*>& at,
+           std::vector<uint32_t>& pins) override;
+  void unpin(std::span<const uint32_t> pins) override;
 
  private:
-  struct Pin {
-    uint32_t block = 0;
-    uint32_t count = 0;
-  };
-  using Key = std::tuple<std::string, uint64_t, uint64_t, uint32_t>;
+  LoanTable* loans();
 
-  std::mutex& mutex_;  // guards broker_ and pins_
+  std::mutex& mutex_;  // guards the broker's control()
   Broker& broker_;
   const PeerId self_;
   const std::array<std::span<std::byte>, kTiers> memory_;
-  std::map<Key, Pin> pins_;  // the contract may end before the pin
+  std::mutex loans_mutex_;
+  std::shared_ptr<LoanTable> loans_;  // of this life; null: the broker has not begun it yet
 };
 
 }  // namespace kvasir::cluster

@@ -1,156 +1,190 @@
-// Requests: from the question to the leader until a creditor grants, or all have refused.
+// Wishes: from what is told to the leader until the creditors that it named have answered.
 #include "cluster/protocol/borrower.h"
 
 #include <algorithm>
 
-#include "base/check.h"
+#include "base/mutant.h"
 #include "cluster/protocol/cluster.pb.h"
-#include "cluster/protocol/debt_ledger.h"
 
 namespace kvasir::cluster {
 
-uint64_t Borrower::borrow(uint32_t blocks, Nanos now, Nanos since) {
-  KV_CHECK(blocks > 0, "a request for no blocks");
-  const auto it = requests_.emplace(++last_request_, Request{}).first;
-  it->second.blocks = blocks;
-  it->second.since = since;
-  if (borrowing_) {
-    ask(it, now);
-  } else {
-    refuse(it, 0);
-  }
-  return last_request_;
+void Borrower::want(const Want& want, Nanos now) {
+  Want next = want;
+  next.least = std::min(want.least, want.most);
+  // Less of the same is told with the next heartbeat, and no more is ever asked for than is wanted.
+  const bool more = next.most > want_.most || next.least != want_.least || next.since != want_.since ||
+                    next.hold != want_.hold;
+  const bool tells = next.most > 0 ? more : want_.most > 0;
+  want_ = next;
+  if (tells && !round_) tell_leader(now);
 }
 
-void Borrower::ask(Requests::iterator it, Nanos now) {
-  Request& request = it->second;
-  if (request.round == settings_.rounds) return refuse(it, 0);
-  ++request.round;
-  request.asking = true;
-  request.attempt = ++last_attempt_;
-  request.deadline = now + settings_.answer;
+void Borrower::fill(wire::Borrow* message, Nanos now) const {
+  message->set_term(term_);
+  message->set_attempt(attempt_);
+  message->set_asking(round_.has_value());
+  if (round_ || !borrowing_) return;
+  message->set_least(want_.least);
+  message->set_most(want_.most);
+  message->set_since_ns(want_.since);
+  message->set_now_ns(now);
+  message->set_hold_ns(want_.hold);
+}
+
+void Borrower::tell_leader(Nanos now) {
   if (term_ == 0) return;
   wire::Envelope message;
-  message.mutable_query()->set_term(term_);
-  message.mutable_query()->set_attempt(request.attempt);
-  message.mutable_query()->set_blocks(request.blocks);
-  // If it does not go through there may be another leader before the deadline.
+  fill(message.mutable_borrow(), now);
+  // The next heartbeat says it again.
   (void)post_.send(leader_, message);
-}
-
-void Borrower::try_creditor(Requests::iterator it, Nanos now) {
-  Request& request = it->second;
-  for (; request.next < request.creditors.size(); ++request.next) {
-    request.attempt = ++last_attempt_;
-    request.deadline = now + settings_.answer;
-    wire::Envelope message;
-    message.mutable_borrow()->set_attempt(request.attempt);
-    message.mutable_borrow()->set_blocks(request.blocks);
-    message.mutable_borrow()->set_since_ns(clock_.of(request.since));
-    message.mutable_borrow()->set_now_ns(clock_.of(now));
-    const PeerId& creditor = request.creditors[request.next];
-    if (creditor != post_.self() && post_.send(creditor, message).ok()) return;
-  }
-  ask(it, now);
-}
-
-void Borrower::next_creditor(Requests::iterator it, Nanos now) {
-  Request& request = it->second;
-  wire::Envelope message;
-  message.mutable_denied()->set_term(term_);
-  put(request.creditors[request.next], message.mutable_denied()->mutable_creditor());
-  // A leader that does not learn of it sends the next one there, too: no harm.
-  if (term_ != 0) (void)post_.send(leader_, message);
-  ++request.next;
-  try_creditor(it, now);
-}
-
-void Borrower::refuse(Requests::iterator it, uint32_t largest) {
-  events_.push_back(
-      {.kind = BorrowEvent::Kind::kRefused, .request = it->first, .contract = {}, .blocks = largest});
-  requests_.erase(it);
-}
-
-Borrower::Requests::iterator Borrower::find_attempt(uint64_t attempt) {
-  return std::find_if(requests_.begin(), requests_.end(),
-                      [&](const auto& request) { return request.second.attempt == attempt; });
-}
-
-Status Borrower::handle(const PeerId& from, const wire::Advice& message, Nanos now) {
-  if (message.term() != term_ || from != leader_) return {};
-  if (static_cast<size_t>(message.creditors_size()) > DebtLedger::kMostCreditors) {
-    return error(ErrorCode::kCorrupt, "it recommends {} creditors, the most is {}", message.creditors_size(),
-                 DebtLedger::kMostCreditors);
-  }
-  const auto it = find_attempt(message.attempt());
-  if (it == requests_.end() || !it->second.asking) return {};
-  if (message.creditors().empty()) {
-    refuse(it, message.largest_room());
-    return {};
-  }
-  Request& request = it->second;
-  request.asking = false;
-  request.next = 0;
-  request.creditors.clear();
-  for (const wire::Peer& peer : message.creditors()) request.creditors.push_back(get(peer));
-  try_creditor(it, now);
-  return {};
-}
-
-Status Borrower::handle(const PeerId& from, const wire::Refused& message, Nanos now) {
-  clock_.hear(message.now_ns(), now);
-  const auto it = find_attempt(message.attempt());
-  if (it == requests_.end() || it->second.asking || it->second.creditors[it->second.next] != from) return {};
-  next_creditor(it, now);
-  return {};
-}
-
-Status Borrower::handle(const PeerId& from, const wire::Granted& message, Nanos now) {
-  clock_.hear(message.now_ns(), now);
-  if (find(from, message.contract())) return {};  // a statement was faster
-  const auto it = find_attempt(message.attempt());
-  if (it == requests_.end() || it->second.asking || it->second.creditors[it->second.next] != from) {
-    send_back_unwanted(from, message.contract());
-    return {};
-  }
-  if (message.blocks() != it->second.blocks) {
-    send_back_unwanted(from, message.contract());
-    return error(ErrorCode::kCorrupt, "it grants {} blocks where {} were asked for", message.blocks(),
-                 it->second.blocks);
-  }
-  grant(it, from, message.contract(), message.blocks(), now);
-  return {};
 }
 
 void Borrower::leader(const PeerId& peer, uint64_t term, Nanos now) {
   leader_ = peer;
   term_ = term;
-  std::vector<uint64_t> asked;
-  for (auto& [id, request] : requests_) {
-    if (!request.asking) continue;
-    --request.round;
-    asked.push_back(id);
-  }
-  for (const uint64_t id : asked) ask(requests_.find(id), now);
+  if (want_.most > 0 && !round_) tell_leader(now);
 }
 
-void Borrower::set_borrowing(bool borrowing) {
+Status Borrower::handle(const PeerId& from, const wire::Advice& message, Nanos now) {
+  if (message.term() != term_ || from != leader_ || message.attempt() != attempt_) return {};
+  if (message.shares().empty()) return error(ErrorCode::kCorrupt, "it recommends no creditor");
+  if (round_ || !borrowing_) return {};
+  ++attempt_;
+  Round& round = round_.emplace(Round{});
+  round.until = now + settings_.answer;
+  uint32_t left = want_.most;
+  for (const wire::Advice::Share& share : message.shares()) {
+    const PeerId creditor = get(share.creditor());
+    const uint32_t blocks = std::min(left, share.blocks());
+    if (blocks == 0 || creditor == post_.self()) continue;
+    wire::Envelope envelope;
+    wire::Ask* ask = envelope.mutable_ask();
+    ask->set_ask(++last_ask_);
+    ask->set_blocks(blocks);
+    ask->set_since_ns(want_.since);
+    ask->set_now_ns(now);
+    ask->set_before_own(share.before_own());
+    if (post_.send(creditor, envelope).ok()) {
+      round.open[last_ask_] = {creditor, blocks};
+      left -= blocks;
+    } else {
+      deny(creditor);
+    }
+  }
+  end_round_if_answered(now);
+  return {};
+}
+
+void Borrower::deny(const PeerId& creditor) {
+  wire::Envelope message;
+  message.mutable_denied()->set_term(term_);
+  put(creditor, message.mutable_denied()->mutable_creditor());
+  // A leader that does not learn of it sends the next one there, too: no harm.
+  if (term_ != 0) (void)post_.send(leader_, message);
+}
+
+const Borrower::Asked* Borrower::find_ask(const PeerId& from, uint64_t ask) const {
+  if (!round_) return nullptr;
+  const auto it = round_->open.find(ask);
+  return it == round_->open.end() || it->second.creditor != from ? nullptr : &it->second;
+}
+
+void Borrower::answered(uint64_t ask, uint32_t granted, Nanos now) {
+  const auto it = round_->open.find(ask);
+  if (granted < it->second.blocks) deny(it->second.creditor);
+  round_->open.erase(it);
+  end_round_if_answered(now);
+}
+
+void Borrower::end_round_if_answered(Nanos now) {
+  if (round_ && round_->open.empty()) end_round(now);
+}
+
+// All that was wanted at once is there, or none of it is kept.
+void Borrower::end_round(Nanos now) {
+  const Round round = *std::exchange(round_, std::nullopt);
+  uint32_t got = 0;
+  for (const ContractRef& ref : round.granted) {
+    if (const HeldContract* contract = held(ref)) got += static_cast<uint32_t>(contract->held.size());
+  }
+  const bool enough = want_.most > 0 && got >= want_.least;
+  for (const ContractRef& ref : round.granted) {
+    if (!held(ref)) continue;
+    if (enough) {
+      announce(ref);
+    } else if (!mutant(Mutant::kPartKept)) {
+      send_back(ref.creditor, ref.id, {});
+      erase(ref.creditor, ref.id);
+    }
+  }
+  if (got > 0 && enough) want_.least = 0;
+  if (want_.most > 0) tell_leader(now);
+}
+
+Status Borrower::handle(const PeerId& from, const wire::Refused& message, Nanos now) {
+  if (find_ask(from, message.ask())) answered(message.ask(), 0, now);
+  return {};
+}
+
+Status Borrower::handle(const PeerId& from, const wire::Granted& message, Nanos now) {
+  if (find(from, message.contract())) return {};  // a statement was faster
+  const Asked* asked = find_ask(from, message.ask());
+  if (!asked) {
+    send_back_unwanted(from, message.contract());
+    return {};
+  }
+  if (message.blocks() == 0 || message.blocks() > asked->blocks) {
+    send_back_unwanted(from, message.contract());
+    return error(ErrorCode::kCorrupt, "it grants {} blocks where {} were asked for", message.blocks(),
+                 asked->blocks);
+  }
+  accept(from, message.contract(), message.blocks(), now);
+  answered(message.ask(), message.blocks(), now);
+  return {};
+}
+
+void Borrower::accept(const PeerId& creditor, uint64_t id, uint32_t blocks, Nanos now) {
+  HeldContract& contract = contracts_[creditor][id];
+  contract.granted = blocks;
+  for (uint32_t slot = 0; slot < blocks; ++slot) contract.held.insert(contract.held.end(), slot);
+  silence_[creditor] = {now, now + 2 * settings_.statement};
+  if (want_.least > 1) {
+    round_->granted.push_back({creditor, id});
+  } else {
+    announce({creditor, id});
+  }
+}
+
+void Borrower::announce(const ContractRef& ref) {
+  HeldContract& contract = *find(ref.creditor, ref.id);
+  contract.announced = true;
+  const auto held = static_cast<uint32_t>(contract.held.size());
+  want_.most -= std::min(want_.most, held);
+  want_.least = std::min(want_.least, want_.most);
+  events_.push_back({.kind = BorrowEvent::Kind::kGranted, .contract = ref, .blocks = held});
+  if (!contract.keep) return;
+  events_.push_back({.kind = BorrowEvent::Kind::kRecalled,
+                     .contract = ref,
+                     .blocks = held - std::min(held, *contract.keep),
+                     .by = contract.recalled_by});
+}
+
+void Borrower::set_borrowing(bool borrowing, Nanos now) {
+  if (borrowing_ == borrowing) return;
   borrowing_ = borrowing;
-  while (!borrowing_ && !requests_.empty()) refuse(requests_.begin(), 0);
+  // Answers that come now are sent back.
+  if (!borrowing && round_) {
+    round_->open.clear();
+    end_round(now);
+  } else if (want_.most > 0) {
+    tell_leader(now);
+  }
 }
 
 void Borrower::tick(Nanos now) {
-  std::vector<uint64_t> late;
-  for (const auto& [id, request] : requests_) {
-    if (now >= request.deadline) late.push_back(id);
-  }
-  for (const uint64_t id : late) {
-    const auto it = requests_.find(id);
-    if (it->second.asking) {
-      ask(it, now);
-    } else {
-      next_creditor(it, now);
-    }
+  if (round_ && now >= round_->until) {
+    for (const auto& [ask, asked] : std::exchange(round_->open, {})) deny(asked.creditor);
+    end_round(now);
   }
   std::vector<PeerId> silent;
   for (auto& [creditor, silence] : silence_) {
@@ -169,8 +203,7 @@ void Borrower::tick(Nanos now) {
 }
 
 Nanos Borrower::next_deadline() const {
-  Nanos next = INT64_MAX;
-  for (const auto& [id, request] : requests_) next = std::min(next, request.deadline);
+  Nanos next = round_ ? round_->until : INT64_MAX;
   for (const auto& [creditor, silence] : silence_) {
     next = std::min({next, silence.next_ask, silence.heard + settings_.silence});
   }
@@ -178,29 +211,29 @@ Nanos Borrower::next_deadline() const {
 }
 
 std::string Borrower::describe() const {
-  std::string out = fmt::format("borrows: last {} {} leader {} term {}{}\n", last_request_, last_attempt_,
-                                name_of(leader_), term_, borrowing_ ? "" : ", no more");
-  for (const auto& [id, request] : requests_) {
-    out += fmt::format("  {}: {} blocks, round {}, attempt {}, {} of {} by {}\n", id, request.blocks,
-                       request.round, request.attempt,
-                       request.asking ? std::string("asking") : fmt::format("{}", request.next),
-                       request.creditors.size(), request.deadline);
-    for (const PeerId& creditor : request.creditors) out += "    " + name_of(creditor) + "\n";
+  std::string out = fmt::format(
+      "borrows: ask {} attempt {} leader {} term {} wants {}..{} since {} for {}, needed since {}{}\n",
+      last_ask_, attempt_, name_of(leader_), term_, want_.least, want_.most, want_.since, want_.hold,
+      needed_since_, borrowing_ ? "" : ", no more");
+  if (round_) {
+    out += fmt::format("  asks until {}, {} granted\n", round_->until, round_->granted.size());
+    for (const auto& [ask, asked] : round_->open) {
+      out += fmt::format("    {}: {} blocks of {}\n", ask, asked.blocks, name_of(asked.creditor));
+    }
   }
   for (const auto& [creditor, held] : contracts_) {
     const Silence& silence = silence_.at(creditor);
     out += fmt::format("  of {}, heard {}, ask {}\n", name_of(creditor), silence.heard, silence.next_ask);
     for (const auto& [id, contract] : held) {
-      out += fmt::format("    {}: granted {}{} held", id, contract.granted, contract.frozen ? " frozen" : "");
-      for (const uint32_t slot : contract.held) {
-        out += fmt::format(" {}{}", slot, contract.vacated.contains(slot) ? "v" : "");
-      }
+      out += fmt::format("    {}: granted {}{} held", id, contract.granted,
+                         contract.announced ? "" : " silently");
+      for (const uint32_t slot : contract.held) out += fmt::format(" {}", slot);
       out += contract.keep ? fmt::format(" keep {}\n", *contract.keep) : "\n";
     }
   }
   for (const BorrowEvent& event : events_) {
-    out += fmt::format("  event {} {} {} {} {}\n", static_cast<int>(event.kind), event.request,
-                       event.contract.id, event.blocks, event.by);
+    out += fmt::format("  event {} {} {} {}\n", static_cast<int>(event.kind), event.contract.id, event.blocks,
+                       event.by);
   }
   return out;
 }

@@ -1,30 +1,14 @@
 // Contracts: from the grant until they are given back or lost.
 #include <algorithm>
 
-#include "base/check.h"
 #include "base/mutant.h"
 #include "cluster/protocol/borrower.h"
 #include "cluster/protocol/cluster.pb.h"
 
 namespace kvasir::cluster {
 
-void Borrower::grant(Requests::iterator it, const PeerId& creditor, uint64_t id, uint32_t blocks, Nanos now) {
-  HeldContract& contract = contracts_[creditor][id];
-  contract.granted = blocks;
-  for (uint32_t slot = 0; slot < blocks; ++slot) contract.held.insert(slot);
-  silence_[creditor] = {now, now + 2 * settings_.heartbeat};
-  events_.push_back({.kind = BorrowEvent::Kind::kGranted,
-                     .request = it->first,
-                     .contract = {creditor, id},
-                     .blocks = blocks});
-  requests_.erase(it);
-}
-
 HeldContract* Borrower::find(const PeerId& creditor, uint64_t id) {
-  const auto it = contracts_.find(creditor);
-  if (it == contracts_.end()) return nullptr;
-  const auto contract = it->second.find(id);
-  return contract == it->second.end() ? nullptr : &contract->second;
+  return const_cast<HeldContract*>(held({creditor, id}));
 }
 
 const HeldContract* Borrower::held(const ContractRef& contract) const {
@@ -37,35 +21,13 @@ const HeldContract* Borrower::held(const ContractRef& contract) const {
 void Borrower::give_back(const ContractRef& ref, std::span<const uint32_t> slots) {
   HeldContract* contract = find(ref.creditor, ref.id);
   if (!contract) return;
+  std::vector<uint32_t> back;
   for (const uint32_t slot : slots) {
-    if (contract->held.contains(slot)) contract->vacated.insert(slot);
+    if (contract->held.erase(slot) > 0) back.push_back(slot);
   }
-  flush(ref.creditor, ref.id);
-}
-
-void Borrower::flush(const PeerId& creditor, uint64_t id) {
-  HeldContract& contract = *find(creditor, id);
-  size_t most = contract.vacated.size();
-  if (contract.frozen && !mutant(Mutant::kFrozenReturned)) {
-    // Of a frozen contract goes back what is recalled to settle it, and no more.
-    const size_t held = contract.held.size();
-    most = std::min(most, held - std::min<size_t>(held, contract.keep.value_or(UINT32_MAX)));
-  }
-  if (most == 0) return;
-  std::vector<uint32_t> slots;
-  while (slots.size() < most) {
-    slots.push_back(*contract.vacated.begin());
-    contract.vacated.erase(contract.vacated.begin());
-    contract.held.erase(slots.back());
-  }
-  send_back(creditor, id, slots);
-  if (contract.held.empty()) {
-    contracts_.at(creditor).erase(id);
-    if (contracts_.at(creditor).empty()) {
-      contracts_.erase(creditor);
-      silence_.erase(creditor);
-    }
-  }
+  if (back.empty()) return;
+  send_back(ref.creditor, ref.id, back);
+  if (contract->held.empty()) erase(ref.creditor, ref.id);
 }
 
 void Borrower::send_back(const PeerId& creditor, uint64_t id, std::span<const uint32_t> slots) {
@@ -82,17 +44,21 @@ void Borrower::send_back_unwanted(const PeerId& creditor, uint64_t id) {
   if (!mutant(Mutant::kLateGrantKept)) send_back(creditor, id, {});
 }
 
-void Borrower::lose(const PeerId& creditor, uint64_t id) {
-  events_.push_back(
-      {.kind = BorrowEvent::Kind::kLost, .request = 0, .contract = {creditor, id}, .blocks = 0, .by = 0});
+void Borrower::erase(const PeerId& creditor, uint64_t id) {
   contracts_.at(creditor).erase(id);
   if (!contracts_.at(creditor).empty()) return;
   contracts_.erase(creditor);
   silence_.erase(creditor);
 }
 
+void Borrower::lose(const PeerId& creditor, uint64_t id) {
+  if (held({creditor, id})->announced) {
+    events_.push_back({.kind = BorrowEvent::Kind::kLost, .contract = {creditor, id}});
+  }
+  erase(creditor, id);
+}
+
 Status Borrower::handle(const PeerId& from, const wire::Statement& message, Nanos now) {
-  clock_.hear(message.now_ns(), now);
   std::set<uint64_t> lent;
   for (const wire::Statement::Line& line : message.lines()) {
     const HeldContract* contract = find(from, line.contract());
@@ -105,12 +71,18 @@ Status Borrower::handle(const PeerId& from, const wire::Statement& message, Nano
   for (const wire::Statement::Line& line : message.lines()) heed(from, line, now);
   std::vector<uint64_t> gone;
   if (const auto it = contracts_.find(from); it != contracts_.end()) {
-    silence_.at(from) = {now, now + 2 * settings_.heartbeat};
+    silence_.at(from) = {now, now + 2 * settings_.statement};
     for (const auto& [id, contract] : it->second) {
       if (!lent.contains(id)) gone.push_back(id);
     }
   }
   for (const uint64_t id : gone) lose(from, id);
+  if (contracts_.contains(from) && message.needed_since_ns() != needed_since_) {
+    wire::Envelope answer;
+    answer.mutable_needs()->set_since_ns(needed_since_);
+    // The next statement asks again.
+    (void)post_.send(from, answer);
+  }
   return {};
 }
 
@@ -118,13 +90,14 @@ void Borrower::heed(const PeerId& creditor, const wire::Statement::Line& line, N
   HeldContract* contract = find(creditor, line.contract());
   if (!contract) {
     // Messages come in order: the grant was lost, or what was granted is not wanted any more.
-    const auto it = find_attempt(line.attempt());
-    if (it == requests_.end() || it->second.asking || it->second.creditors[it->second.next] != creditor ||
-        it->second.blocks != line.granted() || line.lent() != line.granted()) {
+    const Asked* asked = find_ask(creditor, line.ask());
+    if (!asked || line.granted() > asked->blocks || line.lent() != line.granted() || line.lent() == 0) {
       return send_back_unwanted(creditor, line.contract());
     }
-    grant(it, creditor, line.contract(), line.granted(), now);
+    accept(creditor, line.contract(), line.granted(), now);
+    answered(line.ask(), line.granted(), now);
     contract = find(creditor, line.contract());
+    if (!contract) return;  // too few came together: it went back
   }
   if (line.lent() > contract->held.size()) {
     std::vector<uint32_t> again;
@@ -138,33 +111,28 @@ void Borrower::heed(const PeerId& creditor, const wire::Statement::Line& line, N
   const auto held = static_cast<uint32_t>(contract->held.size());
   const bool heeded = !keep && held <= *contract->keep;
   contract->keep = keep;
-  if (heeded) return;
-  const auto within = static_cast<Nanos>(std::min<uint64_t>(line.within_ns(), INT64_MAX / 4));
+  contract->recalled_by = now + static_cast<Nanos>(std::min<uint64_t>(line.within_ns(), INT64_MAX / 4));
+  if (heeded || !contract->announced) return;
   events_.push_back({.kind = BorrowEvent::Kind::kRecalled,
-                     .request = 0,
                      .contract = {creditor, line.contract()},
                      .blocks = keep ? held - std::min(held, *keep) : 0,
-                     .by = keep ? now + within : 0});
-  flush(creditor, line.contract());
+                     .by = keep ? contract->recalled_by : 0});
 }
 
 void Borrower::creditor_lost(const PeerId& creditor, Nanos now) {
   while (contracts_.contains(creditor)) lose(creditor, contracts_.at(creditor).begin()->first);
-  std::vector<uint64_t> waiting;
-  for (const auto& [id, request] : requests_) {
-    if (!request.asking && request.creditors[request.next] == creditor) waiting.push_back(id);
-  }
-  for (const uint64_t id : waiting) next_creditor(requests_.find(id), now);
+  if (!round_) return;
+  std::erase_if(round_->open, [&](const auto& entry) { return entry.second.creditor == creditor; });
+  end_round_if_answered(now);
 }
 
 void Borrower::vacate_all() {
   for (const auto& [creditor, contracts] : contracts_) {
     for (const auto& [id, contract] : contracts) {
+      if (!contract.announced) continue;
       events_.push_back({.kind = BorrowEvent::Kind::kVacate,
-                         .request = 0,
                          .contract = {creditor, id},
-                         .blocks = static_cast<uint32_t>(contract.held.size()),
-                         .by = 0});
+                         .blocks = static_cast<uint32_t>(contract.held.size())});
     }
   }
 }
@@ -175,33 +143,6 @@ std::map<PeerId, uint32_t, ByPeer> Borrower::by_creditor() const {
     for (const auto& [id, contract] : contracts) out[creditor] += static_cast<uint32_t>(contract.held.size());
   }
   return out;
-}
-
-uint32_t Borrower::freeze(const PeerId& creditor) {
-  const auto it = contracts_.find(creditor);
-  if (it == contracts_.end()) return 0;
-  uint32_t blocks = 0;
-  for (auto& [id, contract] : it->second) {
-    contract.frozen = true;
-    blocks += static_cast<uint32_t>(contract.held.size());
-    events_.push_back({.kind = BorrowEvent::Kind::kFrozen, .request = 0, .contract = {creditor, id}});
-  }
-  return blocks;
-}
-
-void Borrower::thaw() {
-  std::vector<ContractRef> thawed;
-  for (auto& [creditor, contracts] : contracts_) {
-    for (auto& [id, contract] : contracts) {
-      if (!contract.frozen) continue;
-      contract.frozen = false;
-      thawed.push_back({creditor, id});
-    }
-  }
-  for (const ContractRef& contract : thawed) {
-    events_.push_back({.kind = BorrowEvent::Kind::kThawed, .request = 0, .contract = contract});
-    flush(contract.creditor, contract.id);
-  }
 }
 
 }  // namespace kvasir::cluster

@@ -40,22 +40,24 @@ Status ControlPlane::deliver(const PeerId& from, const wire::Envelope& message, 
       return {};
     case Body::kHeartbeat:
       return gmanager_.handle(from, message.heartbeat(), now);
-    case Body::kQuery:
-      return gmanager_.handle(from, message.query(), now);
+    case Body::kBorrow:
+      return gmanager_.handle(from, message.borrow(), now);
     case Body::kDenied:
       return gmanager_.handle(from, message.denied(), now);
-    case Body::kFrozen:
-      return gmanager_.handle(from, message.frozen(), now);
     case Body::kSettled:
       return gmanager_.handle(from, message.settled(), now);
-    case Body::kBorrow:
-      return rmanager_.handle(from, message.borrow(), now);
+    case Body::kAsk:
+      return rmanager_.handle(from, message.ask(), now);
+    case Body::kStanding:
+      return rmanager_.handle(from, message.standing(), now);
+    case Body::kSettle:
+      return rmanager_.handle(from, message.settle(), now);
     case Body::kGiveBack:
       return lender.handle(from, message.give_back(), now);
     case Body::kAskStatement:
       return lender.handle(from, message.ask_statement(), now);
-    case Body::kWaiting:
-      return lender.handle(from, message.waiting(), now);
+    case Body::kNeeds:
+      return lender.handle(from, message.needs(), now);
     case Body::kAdvice:
       return borrower.handle(from, message.advice(), now);
     case Body::kGranted:
@@ -64,12 +66,6 @@ Status ControlPlane::deliver(const PeerId& from, const wire::Envelope& message, 
       return borrower.handle(from, message.refused(), now);
     case Body::kStatement:
       return borrower.handle(from, message.statement(), now);
-    case Body::kFreeze:
-      return rmanager_.handle(from, message.freeze(), now);
-    case Body::kSettle:
-      return rmanager_.handle(from, message.settle(), now);
-    case Body::kUnfreeze:
-      return rmanager_.handle(from, message.unfreeze(), now);
     case Body::kWrongEpoch:
     case Body::BODY_NOT_SET:
       break;
@@ -80,12 +76,12 @@ Status ControlPlane::deliver(const PeerId& from, const wire::Envelope& message, 
 void ControlPlane::finish(Nanos now) {
   // Another leads.
   if (gmanager_.leads() && rmanager_.term() > gmanager_.term()) gmanager_.step_down();
-  rmanager_.after(now);
   while (true) {
+    rmanager_.after(now);
+    gmanager_.after(now);
     Post::Outcome own = post_.open_own();
     if (std::holds_alternative<Post::Dropped>(own)) return;
     dispatch(std::move(own), now);
-    rmanager_.after(now);
   }
 }
 
@@ -109,14 +105,10 @@ void ControlPlane::leader(const PeerId& peer, uint64_t term, Nanos now) {
   finish(now);
 }
 
-void ControlPlane::directory_down() {
-  rmanager_.directory(false);
-  gmanager_.directory(false);
-}
-
-void ControlPlane::directory_up() {
-  rmanager_.directory(true);
-  gmanager_.directory(true);
+void ControlPlane::directory(bool reached, Nanos now) {
+  rmanager_.directory(reached, now);
+  gmanager_.directory(reached);
+  finish(now);
 }
 
 void ControlPlane::tick(Nanos now) {
@@ -129,14 +121,9 @@ Nanos ControlPlane::next_deadline() const {
   return std::min(rmanager_.next_deadline(), gmanager_.next_deadline());
 }
 
-uint64_t ControlPlane::borrow(uint32_t blocks, Nanos now, Nanos since) {
-  const uint64_t request = rmanager_.borrower().borrow(blocks, now, since);
-  finish(now);
-  return request;
-}
-
-void ControlPlane::wait_for(uint32_t blocks, Nanos now, Nanos since, Nanos needed_since) {
-  rmanager_.wait_for(blocks, now, since, needed_since);
+void ControlPlane::want(const Want& want, Nanos needed_since, Nanos now) {
+  rmanager_.borrower().needed_since(needed_since);
+  rmanager_.borrower().want(want, now);
   finish(now);
 }
 

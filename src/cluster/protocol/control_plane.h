@@ -32,21 +32,15 @@ class ControlPlane {
   void lost(const PeerId& peer, Nanos now);
   // The elected leader, possibly this instance. Older terms are ignored.
   void leader(const PeerId& peer, uint64_t term, Nanos now);
-  void directory_down();
-  void directory_up();
+  void directory(bool reached, Nanos now);
 
   void tick(Nanos now);
   // INT64_MAX: nothing is due.
   Nanos next_deadline() const;
 
   // What the instance wants of its peers. Each call sends its messages at once.
-  uint64_t borrow(uint32_t blocks, Nanos now) { return borrow(blocks, now, now); }
-  // `since`: when the request that needs it arrived.
-  uint64_t borrow(uint32_t blocks, Nanos now, Nanos since);
-  // What a request that arrived at `since` lacks; 0 blocks: no request lacks any. Peers withhold so much
-  // from later requests. `needed_since`: when the oldest request that needs borrowed blocks arrived;
-  // INT64_MAX: none does.
-  void wait_for(uint32_t blocks, Nanos now, Nanos since, Nanos needed_since = INT64_MAX);
+  // needed_since: arrival of the oldest request that needs borrowed blocks; INT64_MAX: none does.
+  void want(const Want& want, Nanos needed_since, Nanos now);
   void give_back(const ContractRef& contract, std::span<const uint32_t> slots, Nanos now);
   uint32_t recall(uint32_t blocks, Nanos now, Nanos since = INT64_MIN);
   void leave(Nanos now);

@@ -3,147 +3,196 @@
 #include <algorithm>
 #include <string_view>
 #include <tuple>
+#include <utility>
 
 #include "base/mutant.h"
 
 namespace kvasir::cluster {
 namespace {
 
-std::vector<std::string_view> parts_of(std::string_view location) {
-  std::vector<std::string_view> parts;
-  while (!location.empty()) {
-    const size_t end = std::min(location.find('/'), location.size());
-    parts.push_back(location.substr(0, end));
-    location.remove_prefix(std::min(end + 1, location.size()));
-  }
-  return parts;
-}
-
-// Least first.
-struct Rank {
+struct Candidate {
   size_t others = 0;
   uint32_t distance = 0;
-  bool host = false;
-  uint32_t taken = 0;  // UINT32_MAX - room
-  const PeerId* id = nullptr;
-  friend bool operator<(const Rank& a, const Rank& b) {
-    return std::tie(a.others, a.distance, a.host, a.taken) < std::tie(b.others, b.distance, b.host, b.taken);
+  uint32_t room = 0;
+  bool reserved = false;  // it counts against the spare of the reservation
+  bool before_own = false;
+  LedgerEntry* entry = nullptr;
+  // Least first.
+  friend bool operator<(const Candidate& a, const Candidate& b) {
+    const bool a_host = !a.entry->figures.device, b_host = !b.entry->figures.device;
+    return std::tie(a.others, a.distance, a_host, b.room) < std::tie(b.others, b.distance, b_host, a.room);
   }
 };
 
 }  // namespace
 
 uint32_t distance(const std::string& a, const std::string& b) {
-  const auto left = parts_of(a);
-  const auto right = parts_of(b);
-  const size_t most = std::max(left.size(), right.size());
-  size_t common = 0;
-  while (common < std::min(left.size(), right.size()) && left[common] == right[common]) ++common;
-  return static_cast<uint32_t>(most - common);
+  const auto parts = [](std::string_view l) {
+    return l.empty() ? 0 : static_cast<uint32_t>(std::count(l.begin(), l.end(), '/') + 1);
+  };
+  // What both begin with, up to the end of a part in both.
+  const size_t same = static_cast<size_t>(
+      std::mismatch(a.begin(), a.begin() + static_cast<std::ptrdiff_t>(std::min(a.size(), b.size())),
+                    b.begin())
+          .first -
+      a.begin());
+  const auto ends = [&](const std::string& l) { return same == l.size() || l[same] == '/'; };
+  uint32_t common =
+      static_cast<uint32_t>(std::count(a.begin(), a.begin() + static_cast<std::ptrdiff_t>(same), '/'));
+  if (same > 0 && ends(a) && ends(b)) ++common;
+  return std::max(parts(a), parts(b)) - common;
 }
 
-void DebtLedger::update(const PeerId& id, InstanceFigures figures, Nanos now) {
+Nanos DebtLedger::time_of(const PeerId& id, int64_t since_there, int64_t now_there, Nanos now) const {
+  const LedgerEntry* entry = find(id);
+  const Nanos said = entry ? within_range(now_there) + entry->ahead : now;
+  return said - age_of(since_there, now_there);
+}
+
+bool DebtLedger::update(const PeerId& id, InstanceFigures figures, Nanos now, int64_t now_there) {
+  // The fastest message counts; a clock may gain or lose so much meanwhile.
+  constexpr int64_t kDrift = 10'000;
   auto it = entries_.find(id);
-  bool unsorted = false;  // it may come after instances without room
   if (it == entries_.end()) {
-    std::erase_if(entries_, [&](const auto& entry) { return entry.first.instance == id.instance; });
+    const auto earlier = std::find_if(entries_.begin(), entries_.end(),
+                                      [&](const auto& entry) { return entry.first.instance == id.instance; });
+    if (earlier != entries_.end()) remove(PeerId(earlier->first));
     it = entries_.emplace(id, LedgerEntry{}).first;
     it->second.id = id;
-    unsorted = true;
+    it->second.ahead = INT64_MAX / 4;
   }
   LedgerEntry& entry = it->second;
-  if (figures.room > 0) {
-    unsorted = unsorted || entry.refused || entry.figures.room == 0;
-    entry.refused = false;
-  }
+  entry.ahead = std::min(entry.ahead + (now - entry.heard) / kDrift, now - within_range(now_there));
+  if (figures.own > 0) figures.own_since = time_of(id, figures.own_since, now_there, now);
+  if (figures.room > 0) entry.refused = false;
+  const uint32_t own = entry.figures.own, room = entry.sorted;
   entry.figures = std::move(figures);
   entry.heard = now;
   entry.sent.clear();
   entry.sent_blocks = 0;
-  if (!unsorted) return;
-  const auto earlier =
-      std::find_if(order_.begin(), order_.end(), [&](const ByRoom& r) { return r.id == id; });
-  if (earlier != order_.end()) {
-    if (static_cast<size_t>(earlier - order_.begin()) < sorted_) --sorted_;
-    order_.erase(earlier);
-  }
-  order_.push_back({id, UINT32_MAX});
+  sort(entry);
+  return entry.sorted != room || entry.figures.own != own;
+}
+
+void DebtLedger::sort(LedgerEntry& entry) {
+  const bool out = entry.refused && !mutant(Mutant::kRefuserRecommended);
+  const uint32_t room = out ? 0 : entry.figures.room - std::min(entry.figures.room, entry.sent_blocks);
+  if (room == entry.sorted) return;
+  if (entry.sorted > 0) by_room_.erase(&entry);
+  room_ += room;
+  room_ -= entry.sorted;
+  entry.sorted = room;
+  if (room > 0) by_room_.insert(&entry);
 }
 
 void DebtLedger::remove(const PeerId& id) {
-  entries_.erase(id);
+  const auto it = entries_.find(id);
+  if (it == entries_.end()) return;
+  it->second.figures.room = 0;
+  sort(it->second);
+  entries_.erase(it);
 }
 
 void DebtLedger::expire(Nanos since) {
-  std::erase_if(entries_, [&](const auto& entry) { return entry.second.heard < since; });
+  for (auto it = entries_.begin(); it != entries_.end();) {
+    const auto entry = it++;
+    if (entry->second.heard < since) remove(PeerId(entry->first));
+  }
 }
 
 void DebtLedger::clear() {
+  by_room_.clear();
   entries_.clear();
-  order_.clear();
-  sorted_ = 0;
+  room_ = 0;
 }
 
-void DebtLedger::sort() {
-  order_.clear();
-  for (const auto& [id, entry] : entries_) {
-    order_.push_back({id, entry.refused ? 0 : entry.figures.room});
-  }
-  std::stable_sort(order_.begin(), order_.end(),
-                   [](const ByRoom& a, const ByRoom& b) { return a.room > b.room; });
-  sorted_ = order_.size();
+bool DebtLedger::may_lend(const LedgerEntry& entry, const PeerId& debtor, bool to_creditors) const {
+  if (entry.id.instance == debtor.instance) return false;
+  if (entry.refused && !mutant(Mutant::kRefuserRecommended)) return false;
+  return to_creditors || !entry.figures.owed.contains(debtor);
 }
 
-Recommendation DebtLedger::recommend(const PeerId& debtor, uint32_t blocks, bool to_creditors) {
-  const LedgerEntry* asker = find(debtor);
+bool DebtLedger::may_lend_to_any(const LedgerEntry& entry, std::span<const PeerId> debtors,
+                                 bool to_creditors) const {
+  return std::any_of(debtors.begin(), debtors.end(),
+                     [&](const PeerId& debtor) { return may_lend(entry, debtor, to_creditors); });
+}
+
+uint64_t DebtLedger::room_not_for(std::span<const PeerId> debtors, bool to_creditors) const {
+  uint64_t room = 0;
+  for (const LedgerEntry* entry : by_room_)
+    room += may_lend_to_any(*entry, debtors, to_creditors) ? 0 : entry->sorted;
+  return room;
+}
+
+Allocation DebtLedger::allocate(const Demand& demand, bool to_creditors,
+                                const std::optional<Reservation>& before, std::span<const PeerId> kept_for) {
+  const LedgerEntry* asker = find(demand.debtor);
   const std::string nowhere;
   const std::string& here = asker ? asker->figures.location : nowhere;
-  Recommendation out;
-  std::vector<Rank> ranks;
+  std::vector<Candidate> there;
+  uint64_t free = 0, reserved = 0;
+  const uint32_t spare = before ? before->spare : UINT32_MAX;
   looked_at_ = 0;
-  // Whether it may be asked at all.
-  const auto look = [&](const PeerId& id) {
+  for (LedgerEntry* entry : by_room_) {
     ++looked_at_;
-    const auto it = entries_.find(id);
-    if (it == entries_.end() || id.instance == debtor.instance) return false;
-    const LedgerEntry& entry = it->second;
-    if (entry.refused && !mutant(Mutant::kRefuserRecommended)) return false;
-    if (!to_creditors && entry.figures.owed.contains(debtor)) return false;
-    const uint32_t room = entry.figures.room - std::min(entry.figures.room, entry.sent_blocks);
-    out.largest_room = std::max(out.largest_room, room);
-    if (room < blocks) return true;
-    const auto others = static_cast<size_t>(std::count_if(
-        entry.sent.begin(), entry.sent.end(), [&](const PeerId& sent) { return sent != debtor; }));
-    ranks.push_back({others, distance(here, entry.figures.location), !entry.figures.device, UINT32_MAX - room,
-                     &it->first});
-    return true;
-  };
-  for (size_t i = sorted_; i < order_.size(); ++i) look(order_[i].id);
-  // If no instance has enough, the first of those that may be asked says how much there is.
-  for (size_t i = 0, asked = 0; i < sorted_; ++i) {
-    if (order_[i].room < blocks && (asked > 0 || order_[i].room == 0)) break;
-    if (look(order_[i].id)) ++asked;
+    if (!may_lend(*entry, demand.debtor, to_creditors)) continue;
+    if (may_lend_to_any(*entry, kept_for, to_creditors)) continue;
+    const InstanceFigures& f = entry->figures;
+    Candidate c{.entry = entry};
+    c.before_own = f.own > 0 && goes_first(demand.debtor, demand.since, entry->id, f.own_since);
+    const uint32_t kept = c.before_own ? 0 : f.own;
+    c.room = std::min(f.room, f.free - std::min(f.free, kept));
+    c.room -= std::min(c.room, entry->sent_blocks);
+    if (c.room == 0) continue;
+    c.others = static_cast<size_t>(std::count_if(entry->sent.begin(), entry->sent.end(),
+                                                 [&](const PeerId& sent) { return sent != demand.debtor; }));
+    c.distance = distance(here, f.location);
+    c.reserved = before && may_lend(*entry, before->debtor, to_creditors);
+    if (c.reserved) c.room = std::min(c.room, spare);
+    (c.reserved ? reserved : free) += c.room;
+    if (c.room > 0) there.push_back(c);
   }
-  const size_t count = std::min(ranks.size(), kMostCreditors);
-  std::partial_sort(ranks.begin(), ranks.begin() + static_cast<std::ptrdiff_t>(count), ranks.end());
-  for (size_t i = 0; i < count; ++i) out.creditors.push_back(*ranks[i].id);
-  if (count > 0) {
-    LedgerEntry& first = entries_.at(out.creditors.front());
-    if (std::find(first.sent.begin(), first.sent.end(), debtor) == first.sent.end())
-      first.sent.push_back(debtor);
-    first.sent_blocks += std::min(blocks, UINT32_MAX - first.sent_blocks);
+
+  Allocation out;
+  out.room =
+      static_cast<uint32_t>(std::min<uint64_t>(free + std::min<uint64_t>(reserved, spare), UINT32_MAX));
+  if (there.empty() || out.room < demand.least) return out;
+  const bool one =
+      std::any_of(there.begin(), there.end(), [&](const Candidate& c) { return c.room >= demand.most; });
+  if (one) std::erase_if(there, [&](const Candidate& c) { return c.room < demand.most; });
+  std::sort(there.begin(), there.end());
+  uint32_t left = std::min(demand.most, out.room), got = 0, spare_left = spare;
+  for (const Candidate& c : there) {
+    if (left == 0 || (out.shares.size() >= kMostCreditors && got >= demand.least)) break;
+    const uint32_t blocks = std::min({c.room, left, c.reserved ? spare_left : UINT32_MAX});
+    if (blocks == 0) continue;
+    if (c.reserved) spare_left -= blocks;
+    left -= blocks;
+    got += blocks;
+    out.shares.push_back({c.entry->id, blocks, c.before_own});
+    std::vector<PeerId>& sent = c.entry->sent;
+    if (std::find(sent.begin(), sent.end(), demand.debtor) == sent.end()) sent.push_back(demand.debtor);
+    c.entry->sent_blocks += std::min(blocks, UINT32_MAX - c.entry->sent_blocks);
+    sort(*c.entry);
   }
   return out;
 }
 
 void DebtLedger::refused(const PeerId& creditor) {
   const auto it = entries_.find(creditor);
-  if (it != entries_.end()) it->second.refused = true;
+  if (it == entries_.end()) return;
+  it->second.refused = true;
+  sort(it->second);
 }
 
 const LedgerEntry* DebtLedger::find(const PeerId& id) const {
   const auto it = entries_.find(id);
   return it == entries_.end() ? nullptr : &it->second;
+}
+
+LedgerEntry* DebtLedger::find(const PeerId& id) {
+  return const_cast<LedgerEntry*>(std::as_const(*this).find(id));
 }
 
 std::vector<PeerId> DebtLedger::instances() const {
@@ -169,9 +218,11 @@ std::vector<Debt> DebtLedger::debts() const {
 std::string DebtLedger::describe() const {
   std::string out;
   for (const auto& [id, entry] : entries_) {
-    out += fmt::format("  {} free {}/{} room {} heard {} sent {} of {}{} lent", name_of(id),
-                       entry.figures.free, entry.figures.total, entry.figures.room, entry.heard,
-                       entry.sent_blocks, entry.sent.size(), entry.refused ? " refused" : "");
+    out +=
+        fmt::format("  {} free {}/{} room {} own {} since {} heard {} ahead {} sent {} of {}{}{} lent",
+                    name_of(id), entry.figures.free, entry.figures.total, entry.figures.room,
+                    entry.figures.own, entry.figures.own_since, entry.heard, entry.ahead, entry.sent_blocks,
+                    entry.sent.size(), entry.refused ? " refused" : "", entry.told_who_waits ? " told" : "");
     for (const auto& [debtor, blocks] : entry.figures.lent)
       out += fmt::format(" {}:{}", name_of(debtor), blocks);
     out += " owed";

@@ -1,13 +1,16 @@
 #include "cluster/protocol/gmanager.h"
 
 #include <algorithm>
+#include <utility>
 
+#include "base/mutant.h"
 #include "cluster/protocol/cluster.pb.h"
 
 namespace kvasir::cluster {
 namespace {
 
-constexpr size_t kMostEarly = 4096;  // questions kept until the ledger is known
+// Longer loans have no known end, as far as it matters, and all that end later would have to be kept.
+constexpr Nanos kLongestHold = 3600 * kNanosPerSecond;
 
 }  // namespace
 
@@ -16,24 +19,28 @@ void GManager::lead(uint64_t term, Nanos now) {
   step_down();
   term_ = term;
   last_term_ = term;
-  answers_from_ = now + settings_.heartbeat + settings_.heartbeat / 2;
-  next_sort_ = now + settings_.heartbeat;
+  serves_from_ = now + settings_.heartbeat + settings_.heartbeat / 2;
+  next_look_ = now + settings_.heartbeat;
   next_plan_ = now + settings_.settle_period;
 }
 
 void GManager::step_down() {
   term_ = 0;
   ledger_.clear();
-  early_.clear();
+  wait_list_.clear();
   planned_.clear();
-  run_.reset();
+  running_.reset();
 }
+
+// ---------------------------------------------------------------- what instances say
 
 Status GManager::handle(const PeerId& from, const wire::Heartbeat& message, Nanos now) {
   if (!leads() || message.term() != term_) return {};
   InstanceFigures figures{.free = message.free(),
                           .total = message.total(),
                           .room = message.room(),
+                          .own = message.own(),
+                          .own_since = message.own_since_ns(),
                           .device = message.device(),
                           .location = message.location(),
                           .lent = {},
@@ -44,36 +51,55 @@ Status GManager::handle(const PeerId& from, const wire::Heartbeat& message, Nano
   }
   for (const wire::Debt& debt : message.lent()) figures.lent[get(debt.peer())] = debt.blocks();
   for (const wire::Debt& debt : message.owed()) figures.owed[get(debt.peer())] = debt.blocks();
-  ledger_.update(from, std::move(figures), now);
+  const bool shows_room = figures.room > 0;
+  const bool other = ledger_.update(from, std::move(figures), now, message.now_ns());
   ++counts_.heartbeats;
+  if (shows_room && other && !mutant(Mutant::kPushForgotten)) changed_ = true;
+  KV_RETURN_IF_ERROR(take(from, message.borrow(), now));
+  say_who_waits(from, now);
   return {};
 }
 
-Status GManager::handle(const PeerId& from, const wire::Query& message, Nanos now) {
+Status GManager::handle(const PeerId& from, const wire::Borrow& message, Nanos now) {
   if (!leads() || message.term() != term_) return {};
-  if (message.blocks() == 0) return error(ErrorCode::kCorrupt, "it wants to borrow 0 blocks");
-  const Question question{from, message.attempt(), message.blocks()};
-  if (now < answers_from_) {
-    // An instance that gets no answer asks again.
-    if (early_.size() < kMostEarly) early_.push_back(question);
-  } else {
-    answer(question);
+  ++counts_.wishes;
+  return take(from, message, now);
+}
+
+Status GManager::take(const PeerId& from, const wire::Borrow& message, Nanos now) {
+  if (message.least() > message.most() || message.hold_ns() < 0) {
+    return error(ErrorCode::kCorrupt, "it wants {} to {} blocks for {} ns", message.least(), message.most(),
+                 message.hold_ns());
   }
+  Wish wish;
+  wish.demand = {from, std::max(message.least(), 1u), message.most(),
+                 ledger_.time_of(from, message.since_ns(), message.now_ns(), now)};
+  wish.attempt = message.attempt();
+  wish.since_there = message.since_ns();
+  wish.asking = message.asking();
+  if (message.hold_ns() > 0) wish.hold = std::min<int64_t>(message.hold_ns(), kLongestHold);
+  changed_ |= wait_list_.put(std::move(wish), now, settings_.answer);
   return {};
 }
 
-void GManager::answer(const Question& question) {
-  ++counts_.queries;
-  const Recommendation recommendation =
-      ledger_.recommend(question.from, question.blocks, settings_.lend_to_creditors);
+// Which of two goes first is decided here alone.
+void GManager::say_who_waits(const PeerId& to, Nanos now) {
+  LedgerEntry* entry = ledger_.find(to);
+  const Wish* first = wait_list_.first_but_of(to);
+  if (!first && !entry->told_who_waits) return;
+  entry->told_who_waits = first != nullptr;
   wire::Envelope message;
-  wire::Advice* advice = message.mutable_advice();
-  advice->set_term(term_);
-  advice->set_attempt(question.attempt);
-  for (const PeerId& creditor : recommendation.creditors) put(creditor, advice->add_creditors());
-  advice->set_largest_room(recommendation.largest_room);
-  // A receiver that misses it has deadlines.
-  (void)post_.send(question.from, message);
+  wire::Standing* standing = message.mutable_standing();
+  standing->set_term(term_);
+  if (first) {
+    Nanos own = entry->figures.own > 0 ? entry->figures.own_since : INT64_MAX;
+    if (const Wish* its = wait_list_.find(to)) own = std::min(own, its->demand.since);
+    standing->set_blocks(first->demand.most);
+    standing->set_waited_ns(now - first->demand.since);
+    standing->set_before_yours(goes_first(first->demand.debtor, first->demand.since, to, own));
+  }
+  // The next one says it again.
+  (void)post_.send(to, message);
 }
 
 Status GManager::handle(const PeerId&, const wire::Denied& message, Nanos) {
@@ -83,99 +109,131 @@ Status GManager::handle(const PeerId&, const wire::Denied& message, Nanos) {
   return {};
 }
 
-Status GManager::handle(const PeerId& from, const wire::Frozen& message, Nanos now) {
-  if (!run_ || message.term() != term_) return {};
-  run_->frozen(from, message.settlement(), message.agreed(), message.lent());
-  advance(now);
-  return {};
-}
-
-Status GManager::handle(const PeerId& from, const wire::Settled& message, Nanos now) {
-  if (!run_ || message.term() != term_) return {};
-  run_->settled(from, message.settlement(), message.done());
-  advance(now);
-  return {};
-}
-
 void GManager::lost(const PeerId& peer, Nanos now) {
   ledger_.remove(peer);
-  if (!run_) return;
-  run_->lost(peer);
-  advance(now);
+  wait_list_.remove(peer);
+  changed_ = true;  // an earlier wish of it may have held up others
+  if (!running_ || std::find(running_->cycle.begin(), running_->cycle.end(), peer) == running_->cycle.end())
+    return;
+  running_->failed = true;
+  end_settling(now);
 }
+
+// ---------------------------------------------------------------- whose turn it is
+
+void GManager::after(Nanos now) {
+  if (!leads() || now < serves_from_ || !std::exchange(changed_, false)) return;
+  for (const Turn& turn : wait_list_.serve(ledger_, now, settings_.lend_to_creditors)) {
+    wire::Envelope message;
+    wire::Advice* advice = message.mutable_advice();
+    advice->set_term(term_);
+    advice->set_attempt(turn.wish.attempt);
+    for (const Share& share : turn.shares) {
+      wire::Advice::Share* told = advice->add_shares();
+      put(share.creditor, told->mutable_creditor());
+      told->set_blocks(share.blocks);
+      told->set_before_own(share.before_own);
+    }
+    ++counts_.advised;
+    // A debtor that misses it goes on saying what it wants.
+    (void)post_.send(turn.wish.demand.debtor, message);
+  }
+}
+
+// ---------------------------------------------------------------- cycles of debts
 
 void GManager::plan() {
   const std::vector<PeerId> instances = ledger_.instances();
   const std::vector<Debt> debts = ledger_.debts();
   planned_.clear();
-  for (Settlement& settlement :
+  for (const Settlement& settlement :
        plan_settlements(static_cast<uint32_t>(instances.size()), debts, settings_.settle_min)) {
-    Planned planned{{}, settlement.blocks};
+    Settling planned;
+    planned.blocks = settlement.blocks;
     for (const uint32_t number : settlement.cycle) planned.cycle.push_back(instances[number]);
     planned_.push_back(std::move(planned));
   }
 }
 
-void GManager::advance(Nanos now) {
-  while (true) {
-    if (run_ && !run_->ended()) return;
-    if (run_) {
-      if (run_->state() == SettlementRun::State::kDone) {
-        ++counts_.settlements;
-        counts_.settled_blocks += run_->blocks() * run_->cycle().size();
-      } else {
-        ++counts_.settlements_failed;
-      }
-      run_.reset();
-    }
-    if (planned_.empty()) return;
-    Planned next = std::move(planned_.front());
-    planned_.pop_front();
-    run_.emplace(settings_, post_, term_, ++last_settlement_, std::move(next.cycle), next.blocks, now);
+void GManager::settle_next(Nanos now) {
+  if (running_ || planned_.empty()) return;
+  running_ = std::move(planned_.front());
+  planned_.pop_front();
+  const size_t size = running_->cycle.size();
+  running_->id = ++last_settlement_;
+  running_->reported.assign(size, false);
+  running_->until = now + settings_.settle_limit + settings_.answer;
+  for (size_t i = 0; i < size; ++i) {
+    wire::Envelope message;
+    wire::Settle* settle = message.mutable_settle();
+    settle->set_term(term_);
+    settle->set_settlement(running_->id);
+    put(running_->cycle[(i + size - 1) % size], settle->mutable_debtor());
+    settle->set_blocks(running_->blocks);
+    // Of one that misses it less comes back: its creditor keeps what it owes.
+    (void)post_.send(running_->cycle[i], message);
   }
+}
+
+Status GManager::handle(const PeerId& from, const wire::Settled& message, Nanos now) {
+  if (!running_ || message.term() != term_ || message.settlement() != running_->id) return {};
+  const auto it = std::find(running_->cycle.begin(), running_->cycle.end(), from);
+  if (it == running_->cycle.end()) return {};
+  running_->reported[static_cast<size_t>(it - running_->cycle.begin())] = true;
+  running_->failed |= message.blocks() < running_->blocks;
+  counts_.settled_blocks += message.blocks();
+  if (std::find(running_->reported.begin(), running_->reported.end(), false) == running_->reported.end())
+    end_settling(now);
+  return {};
+}
+
+void GManager::end_settling(Nanos now) {
+  ++(running_->failed ? counts_.settlements_failed : counts_.settlements);
+  running_.reset();
+  settle_next(now);
 }
 
 void GManager::tick(Nanos now) {
   if (!leads()) return;
   ledger_.expire(now - settings_.entry_lives);
-  if (now >= next_sort_) {
-    ledger_.sort();
-    next_sort_ = now + settings_.heartbeat;
+  wait_list_.expire(now - settings_.entry_lives, now);
+  if (now >= next_look_) {
+    next_look_ = now + settings_.heartbeat;
+    changed_ |= !mutant(Mutant::kPushForgotten);  // what was expected to come back may be late
   }
-  if (now >= answers_from_) {
-    for (const Question& question : std::exchange(early_, {})) answer(question);
+  if (running_ && now >= running_->until) {
+    running_->failed = true;
+    end_settling(now);
   }
-  if (run_) run_->tick(now);
   if (now >= next_plan_) {
     next_plan_ = now + settings_.settle_period;
-    if (!run_ && directory_) plan();
+    if (!running_ && directory_) plan();
   }
-  advance(now);
+  settle_next(now);
 }
 
 Nanos GManager::next_deadline() const {
   if (!leads()) return INT64_MAX;
-  Nanos next = std::min(next_sort_, next_plan_);
-  if (!early_.empty()) next = std::min(next, answers_from_);
-  if (run_) next = std::min(next, run_->next_deadline());
-  return next;
+  const Nanos next = std::min(next_look_, next_plan_);
+  return running_ ? std::min(next, running_->until) : next;
 }
 
 std::string GManager::describe() const {
-  std::string out = fmt::format(
-      "gmanager: term {} of {}, answers from {}, sort {}, plan {}, settlement {}{}\n", term_, last_term_,
-      answers_from_, next_sort_, next_plan_, last_settlement_, directory_ ? "" : " no directory");
-  for (const Question& question : early_) {
-    out += fmt::format("  asked by {}: {} blocks, {}\n", name_of(question.from), question.blocks,
-                       question.attempt);
-  }
-  for (const Planned& planned : planned_) {
-    out += fmt::format("  planned {}:", planned.blocks);
-    for (const PeerId& peer : planned.cycle) out += " " + name_of(peer);
+  std::string out =
+      fmt::format("gmanager: term {} of {}, serves from {}, look {}, plan {}, settlement {}{}{}\n", term_,
+                  last_term_, serves_from_, next_look_, next_plan_, last_settlement_,
+                  directory_ ? "" : " no directory", changed_ ? " changed" : "");
+  const auto add = [&](const char* what, const Settling& s) {
+    out += fmt::format("  {} {} blocks, {} until {}{}:", what, s.blocks, s.id, s.until,
+                       s.failed ? " failed" : "");
+    for (size_t i = 0; i < s.cycle.size(); ++i) {
+      out += fmt::format(" {}{}", name_of(s.cycle[i]), i < s.reported.size() && s.reported[i] ? "!" : "");
+    }
     out += "\n";
-  }
-  if (run_) out += run_->describe();
-  return out + ledger_.describe();
+  };
+  for (const Settling& planned : planned_) add("planned", planned);
+  if (running_) add("settles", *running_);
+  return out + wait_list_.describe() + ledger_.describe();
 }
 
 }  // namespace kvasir::cluster

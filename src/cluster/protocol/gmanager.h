@@ -1,5 +1,5 @@
-// The leader: it knows the room and the debts of all instances from heartbeats, recommends creditors, and
-// settles cycles of debts. It decides nothing: a creditor that it recommends may refuse.
+// The leader: it knows the room and the debts of all instances from heartbeats, serves those that want to
+// borrow in one order, and settles cycles of debts. A creditor that it recommends may refuse.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +9,12 @@
 
 #include "cluster/protocol/debt_ledger.h"
 #include "cluster/protocol/settings.h"
-#include "cluster/protocol/settlement_run.h"
+#include "cluster/protocol/wait_list.h"
 
 namespace kvasir::wire {
+class Borrow;
 class Denied;
-class Frozen;
 class Heartbeat;
-class Query;
 class Settled;
 }  // namespace kvasir::wire
 
@@ -23,10 +22,11 @@ namespace kvasir::cluster {
 
 struct GManagerCounts {
   uint64_t heartbeats = 0;
-  uint64_t queries = 0;
+  uint64_t wishes = 0;   // that were put, changed or taken back, without those in heartbeats
+  uint64_t advised = 0;  // that were served
   uint64_t denied = 0;
-  uint64_t settlements = 0;         // that were done
-  uint64_t settlements_failed = 0;  // refused, late, or ended by a death
+  uint64_t settlements = 0;         // in which all called back what they should
+  uint64_t settlements_failed = 0;  // fewer blocks, late, or ended by a death
   uint64_t settled_blocks = 0;      // called back by settlements, of all in their cycles
 };
 
@@ -38,46 +38,50 @@ class GManager {
   GManager(const GManager&) = delete;
   GManager& operator=(const GManager&) = delete;
 
-  // It was elected: it starts with an empty ledger, and answers questions only after every instance has had
-  // time for a heartbeat. An older term than the last is ignored.
+  // It was elected: it starts with an empty ledger, and serves nobody before every instance has had time for
+  // a heartbeat. An older term than the last is ignored.
   void lead(uint64_t term, Nanos now);
-  // Another instance leads: it forgets everything. The new term thaws frozen contracts.
+  // Another instance leads: it forgets everything. The new term ends what is being settled.
   void step_down();
   bool leads() const { return term_ != 0; }
   // 0: it does not lead.
   uint64_t term() const { return term_; }
 
   Status handle(const PeerId& from, const wire::Heartbeat& message, Nanos now);
-  Status handle(const PeerId& from, const wire::Query& message, Nanos now);
+  Status handle(const PeerId& from, const wire::Borrow& message, Nanos now);
   Status handle(const PeerId& from, const wire::Denied& message, Nanos now);
-  Status handle(const PeerId& from, const wire::Frozen& message, Nanos now);
   Status handle(const PeerId& from, const wire::Settled& message, Nanos now);
   void lost(const PeerId& peer, Nanos now);
   // While the directory cannot be reached it begins no settlement.
   void directory(bool reached) { directory_ = reached; }
 
+  // Call after handling anything: advises those whose turn has come.
+  void after(Nanos now);
   void tick(Nanos now);
   Nanos next_deadline() const;
 
   const DebtLedger& ledger() const { return ledger_; }
+  const WaitList& wait_list() const { return wait_list_; }
   const GManagerCounts& counts() const { return counts_; }
-  bool settling() const { return run_.has_value(); }
+  bool settling() const { return running_.has_value(); }
   std::string describe() const;
 
  private:
-  struct Question {
-    PeerId from;
-    uint64_t attempt;
-    uint32_t blocks;
-  };
-  struct Planned {
+  // Each instance of a cycle owes the next one, and the last owes the first; each calls back so many blocks.
+  struct Settling {
     std::vector<PeerId> cycle;
-    uint32_t blocks;
+    uint32_t blocks = 0;
+    uint64_t id = 0;
+    std::vector<bool> reported;
+    bool failed = false;
+    Nanos until = 0;
   };
 
-  void answer(const Question& question);
+  Status take(const PeerId& from, const wire::Borrow& message, Nanos now);
+  void say_who_waits(const PeerId& to, Nanos now);
   void plan();
-  void advance(Nanos now);
+  void settle_next(Nanos now);
+  void end_settling(Nanos now);
 
   const ProtocolSettings& settings_;
   Post& post_;
@@ -85,13 +89,14 @@ class GManager {
   uint64_t last_term_ = 0;
   bool directory_ = true;
   DebtLedger ledger_;
-  Nanos answers_from_ = 0;
-  std::vector<Question> early_;  // asked before that
-  Nanos next_sort_ = 0;
+  WaitList wait_list_;
+  bool changed_ = false;  // since wishes were served
+  Nanos serves_from_ = 0;
+  Nanos next_look_ = 0;
   Nanos next_plan_ = 0;
   uint64_t last_settlement_ = 0;
-  std::deque<Planned> planned_;
-  std::optional<SettlementRun> run_;
+  std::deque<Settling> planned_;
+  std::optional<Settling> running_;
   GManagerCounts counts_;
 };
 

@@ -1,7 +1,6 @@
 #include "cluster/protocol/lender.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <utility>
 
 #include "base/check.h"
@@ -9,32 +8,23 @@
 #include "cluster/protocol/cluster.pb.h"
 
 namespace kvasir::cluster {
-namespace {
-
-// The earlier goes first; at equal times the lower name, so that all instances decide alike.
-bool goes_first(const PeerId& a, Nanos a_since, const PeerId& b, Nanos b_since) {
-  return a_since != b_since ? a_since < b_since : ByPeer()(a, b);
-}
-
-}  // namespace
-
-Contract* Lender::find(const PeerId& debtor, uint64_t contract) {
-  const auto it = contracts_.find(contract);
-  return it == contracts_.end() || it->second.debtor != debtor ? nullptr : &it->second;
-}
 
 const Contract* Lender::lent(const PeerId& debtor, uint64_t contract) const {
   const auto it = contracts_.find(contract);
   return it == contracts_.end() || it->second.debtor != debtor ? nullptr : &it->second;
 }
 
+Contract* Lender::find(const PeerId& debtor, uint64_t contract) {
+  return const_cast<Contract*>(lent(debtor, contract));
+}
+
+// ---------------------------------------------------------------- how much, and for whom
+
 uint32_t Lender::room() const {
-  if (!lending_) return 0;
-  for (const auto& [id, contract] : contracts_) {
-    if (contract.keep && !contract.frozen) return 0;
-  }
+  if (!lending_ || recalled_ > 0) return 0;
   const uint32_t free = memory_.free_blocks();
-  return std::min(free - std::min(free, settled_), under_cap());
+  const uint32_t kept = mutant(Mutant::kSettledLent) ? 0 : settled_;
+  return std::min(free - std::min(free, kept), under_cap());
 }
 
 uint32_t Lender::under_cap() const {
@@ -43,73 +33,72 @@ uint32_t Lender::under_cap() const {
 }
 
 // As old as the oldest request that needs it still.
-Nanos Lender::stamp(const Contract& contract) const {
-  const auto it = needed_since_.find(contract.debtor);
-  return it == needed_since_.end() ? contract.since : std::max(contract.since, it->second);
-}
-
 Nanos Lender::came(const Contract& contract) const {
-  return clock_.own(stamp(contract));
-}
-
-// First come, first served: what older requests wait for, here or at other peers, is not for this one.
-uint32_t Lender::room_for(const PeerId& debtor, Nanos since) const {
-  uint64_t kept = goes_first(post_.self(), clock_.of(own_.since), debtor, since) ? own_.blocks : 0;
-  for (const auto& [peer, waiting] : waiting_) {
-    if (peer != debtor && goes_first(peer, waiting.lacks.since, debtor, since)) kept += waiting.lacks.blocks;
-  }
-  const uint32_t room = this->room();
-  const uint32_t free = memory_.free_blocks();
-  return std::min<uint32_t>(room, free - std::min<uint64_t>(free, kept));
+  const int64_t needed = debtors_.at(contract.debtor).needed_since;
+  return contract.since + age_of(contract.since_there, needed);
 }
 
 Lender::Claim Lender::awaited() const {
-  auto first = waiting_.end();
-  for (auto it = waiting_.begin(); it != waiting_.end(); ++it) {
-    const bool sooner = first == waiting_.end() || goes_first(it->first, it->second.lacks.since, first->first,
-                                                              first->second.lacks.since);
-    if (sooner) first = it;
-  }
-  if (first == waiting_.end()) return {0, INT64_MAX};
-  const Claim& lacks = first->second.lacks;
-  // Of this instance's requests those that came after it go behind it, or at its time if its name is lower.
-  const Nanos behind = clock_.own(lacks.since) - (ByPeer()(first->first, post_.self()) ? 1 : 0);
-  return {lending_ ? std::min(lacks.blocks, under_cap()) : 0, behind};
+  if (awaited_.blocks == 0) return {};
+  return {lending_ ? std::min(awaited_.blocks, under_cap()) : 0, awaited_.since};
 }
 
-Status Lender::handle(const PeerId& from, const wire::Borrow& message, Nanos now) {
+void Lender::handle(const wire::Standing& message, Nanos mine, Nanos now) {
+  awaited_ = {message.blocks(), now - age_of(0, message.waited_ns())};
+  awaited_until_ = now + settings_.entry_lives;
+  if (mine == INT64_MAX) return;
+  // As the leader ordered the two, whatever the clocks say.
+  awaited_.since =
+      message.before_yours() ? std::min(awaited_.since, mine - 1) : std::max(awaited_.since, mine);
+}
+
+// ---------------------------------------------------------------- what debtors say
+
+Status Lender::handle(const PeerId& from, const wire::Ask& message, Nanos now) {
   if (message.blocks() == 0) return error(ErrorCode::kCorrupt, "it asks for 0 blocks");
-  clock_.hear(message.now_ns(), now);
-  std::optional<std::vector<uint32_t>> blocks;
-  const Nanos since = ClusterClock::time_of(message.since_ns());
-  if (message.blocks() <= room_for(from, since)) blocks = memory_.take(message.blocks());
-  if (!blocks) {
-    refuse(from, message.attempt(), now);
-    return {};
+  Nanos since = now - age_of(message.since_ns(), message.now_ns());
+  if (message.before_own() && own_.blocks > 0) since = std::min(since, own_.since - 1);
+  const uint32_t kept = message.before_own() ? 0 : own_.blocks;
+  const uint32_t free = memory_.free_blocks();
+  const uint32_t blocks = std::min({message.blocks(), room(), free - std::min(free, kept)});
+  std::optional<std::vector<uint32_t>> taken;
+  if (blocks > 0) taken = memory_.take(blocks);
+  if (taken) {
+    grant(from, message, *std::move(taken), since, now);
+  } else {
+    refuse(from, message.ask());
   }
-  KV_CHECK(blocks->size() == message.blocks(), "{} of {} blocks", blocks->size(), message.blocks());
-  if (contracts_.empty()) next_statement_ = now + settings_.heartbeat;
-  Contract& contract = contracts_[++last_contract_];
-  contract.id = last_contract_;
-  contract.debtor = from;
-  contract.attempt = message.attempt();
-  contract.since = since;
-  contract.lent = message.blocks();
-  contract.blocks = *std::move(blocks);
-  lent_ += contract.lent;
-  wire::Envelope answer;
-  answer.mutable_granted()->set_attempt(message.attempt());
-  answer.mutable_granted()->set_contract(contract.id);
-  answer.mutable_granted()->set_blocks(contract.lent);
-  answer.mutable_granted()->set_now_ns(clock_.of(now));
-  (void)post_.send(from, answer);
   return {};
 }
 
-void Lender::refuse(const PeerId& from, uint64_t attempt, Nanos now) {
+void Lender::grant(const PeerId& from, const wire::Ask& message, std::vector<uint32_t> blocks, Nanos since,
+                   Nanos now) {
+  if (contracts_.empty()) next_statement_ = now + settings_.statement;
+  Contract& contract = contracts_[++last_contract_];
+  contract.id = last_contract_;
+  contract.debtor = from;
+  contract.ask = message.ask();
+  contract.since = since;
+  contract.since_there = message.since_ns();
+  contract.lent = static_cast<uint32_t>(blocks.size());
+  contract.blocks = blocks;
+  loans_->lend(contract.id, from, std::move(blocks));
+  lent_ += contract.lent;
+  Debtor& debtor = debtors_[from];
+  debtor.blocks += contract.lent;
+  debtor.contracts.insert(contract.id);
+  debtor.needed_since = std::min(debtor.needed_since, contract.since_there);
   wire::Envelope answer;
-  answer.mutable_refused()->set_attempt(attempt);
-  answer.mutable_refused()->set_now_ns(clock_.of(now));
+  answer.mutable_granted()->set_ask(contract.ask);
+  answer.mutable_granted()->set_contract(contract.id);
+  answer.mutable_granted()->set_blocks(contract.lent);
+  // A receiver that misses it has deadlines.
+  (void)post_.send(from, answer);
+}
+
+void Lender::refuse(const PeerId& from, uint64_t ask) {
+  wire::Envelope answer;
+  answer.mutable_refused()->set_ask(ask);
   // A receiver that misses it has deadlines.
   (void)post_.send(from, answer);
 }
@@ -124,17 +113,64 @@ Status Lender::handle(const PeerId& from, const wire::GiveBack& message, Nanos) 
                    contract->id);
     }
   }
-  for (const uint32_t slot : message.slots()) release(*contract, slot);
   if (message.all()) {
-    for (uint32_t slot = 0; slot < slots; ++slot) release(*contract, slot);
+    end(contract->id);
+    return {};
   }
+  std::vector<uint32_t> returned, free;
+  for (const uint32_t slot : message.slots()) {
+    if (std::exchange(contract->blocks[slot], Contract::kGone) != Contract::kGone) returned.push_back(slot);
+  }
+  loans_->take(contract->id, returned, free);
+  hand_back(free);
+  count_returned(*contract, static_cast<uint32_t>(returned.size()));
   if (contract->lent == 0) {
-    contracts_.erase(message.contract());
-  } else if (contract->keep && !contract->frozen && contract->lent <= *contract->keep) {
-    contract->keep.reset();
-    contract->revoke_at = INT64_MAX;
+    end(contract->id);
+  } else if (contract->keep && !contract->settling && contract->lent <= *contract->keep) {
+    set_keep(*contract, std::nullopt);
   }
   return {};
+}
+
+void Lender::count_returned(Contract& contract, uint32_t blocks) {
+  if (contract.settling) {
+    const uint32_t to_come = contract.lent - std::min(contract.lent, *contract.keep);
+    settled_ += std::min(blocks, to_come);
+    to_settle_ -= std::min(blocks, to_come);
+  }
+  contract.lent -= blocks;
+  lent_ -= blocks;
+  debtors_.at(contract.debtor).blocks -= blocks;
+}
+
+void Lender::set_keep(Contract& contract, std::optional<uint32_t> keep) {
+  recalled_ += keep.has_value() ? 1 : 0;
+  recalled_ -= contract.keep.has_value() ? 1 : 0;
+  contract.keep = keep;
+  if (!keep) contract.revoke_at = INT64_MAX;
+}
+
+void Lender::end(uint64_t id) {
+  Contract& contract = contracts_.at(id);
+  count_returned(contract, contract.lent);
+  if (!contract.settling) set_keep(contract, std::nullopt);
+  std::vector<uint32_t> free;
+  loans_->end(id, free);
+  hand_back(free);
+  const auto debtor = debtors_.find(contract.debtor);
+  debtor->second.contracts.erase(id);
+  if (debtor->second.contracts.empty()) debtors_.erase(debtor);
+  contracts_.erase(id);
+}
+
+void Lender::hand_back(std::span<const uint32_t> blocks) {
+  if (!blocks.empty()) memory_.give_back(blocks);
+}
+
+void Lender::collect_unpinned() {
+  std::vector<uint32_t> free;
+  loans_->take_unpinned(free);
+  hand_back(free);
 }
 
 Status Lender::handle(const PeerId& from, const wire::AskStatement&, Nanos now) {
@@ -142,99 +178,50 @@ Status Lender::handle(const PeerId& from, const wire::AskStatement&, Nanos now) 
   return {};
 }
 
-Status Lender::handle(const PeerId& from, const wire::Waiting& message, Nanos now) {
-  clock_.hear(message.now_ns(), now);
-  needed_since_[from] = ClusterClock::time_of(message.needed_since_ns());
-  if (message.blocks() == 0) {
-    waiting_.erase(from);
-  } else {
-    waiting_[from] = {{message.blocks(), ClusterClock::time_of(message.since_ns())},
-                      now + settings_.entry_lives};
-  }
+Status Lender::handle(const PeerId& from, const wire::Needs& message, Nanos) {
+  const auto it = debtors_.find(from);
+  if (it != debtors_.end()) it->second.needed_since = message.since_ns();
   return {};
 }
 
-void Lender::release(Contract& contract, uint32_t slot) {
-  const uint32_t block = contract.blocks[slot];
-  if (block == Contract::kGone) return;
-  contract.blocks[slot] = Contract::kGone;
-  --contract.lent;
-  --lent_;
-  if (contract.frozen && contract.keep) ++settled_;
-  if (pins_.contains(block) && !mutant(Mutant::kPinnedFrameFreed)) {
-    doomed_.insert(block);
-  } else {
-    memory_.give_back({&block, 1});
-  }
-}
-
-void Lender::end(uint64_t id) {
-  Contract& contract = contracts_.at(id);
-  for (uint32_t slot = 0; slot < contract.blocks.size(); ++slot) release(contract, slot);
-  contracts_.erase(id);
-}
-
 void Lender::debtor_lost(const PeerId& debtor) {
-  waiting_.erase(debtor);
-  needed_since_.erase(debtor);
-  std::vector<uint64_t> ended;
-  for (const auto& [id, contract] : contracts_) {
-    if (contract.debtor == debtor) ended.push_back(id);
-  }
-  for (const uint64_t id : ended) end(id);
+  const auto it = debtors_.find(debtor);
+  if (it == debtors_.end()) return;
+  for (const uint64_t id : std::set<uint64_t>(it->second.contracts)) end(id);
 }
 
-Result<std::vector<uint32_t>> Lender::pin(const PeerId& debtor, uint64_t id,
-                                          std::span<const uint32_t> slots) {
-  const Contract* contract = lent(debtor, id);
-  std::vector<uint32_t> blocks;
-  for (const uint32_t slot : slots) {
-    if (!contract || slot >= contract->blocks.size() || contract->blocks[slot] == Contract::kGone) {
-      return error(ErrorCode::kUnavailable,
-                   "slot {} of contract {} is not lent to {}, or no longer; borrow anew", slot, id,
-                   name_of(debtor));
-    }
-    blocks.push_back(contract->blocks[slot]);
-  }
-  for (const uint32_t block : blocks) ++pins_[block];
-  return blocks;
-}
-
-void Lender::unpin(std::span<const uint32_t> blocks) {
-  for (const uint32_t block : blocks) {
-    const auto it = pins_.find(block);
-    KV_CHECK(it != pins_.end(), "block {} is not pinned", block);
-    if (--it->second > 0) continue;
-    pins_.erase(it);
-    if (doomed_.erase(block) > 0) memory_.give_back({&block, 1});
-  }
-}
+// ---------------------------------------------------------------- what is wanted back
 
 uint32_t Lender::recall(uint32_t blocks, Nanos now, Nanos since) {
   uint32_t coming = pinned_leftovers();
-  std::vector<Contract*> latest;
+  struct Late {
+    Nanos came;
+    Contract* contract;
+  };
+  std::vector<Late> latest;
   for (auto& [id, contract] : contracts_) {
-    if (contract.keep && !contract.frozen) coming += contract.lent - std::min(contract.lent, *contract.keep);
-    const bool later = since == INT64_MIN ||
-                       goes_first(post_.self(), clock_.of(since), contract.debtor, stamp(contract)) ||
+    if (contract.settling) continue;
+    if (contract.keep) coming += contract.lent - std::min(contract.lent, *contract.keep);
+    const Nanos came = this->came(contract);
+    const bool later = since == INT64_MIN || goes_first(post_.self(), since, contract.debtor, came) ||
                        mutant(Mutant::kOlderRobbed);
-    if (!contract.frozen && later) latest.push_back(&contract);
+    if (later) latest.push_back({came, &contract});
   }
-  std::sort(latest.begin(), latest.end(), [&](const Contract* a, const Contract* b) {
-    return std::pair(stamp(*a), a->id) > std::pair(stamp(*b), b->id);
+  std::sort(latest.begin(), latest.end(), [&](const Late& a, const Late& b) {
+    return std::pair(a.came, a.contract->id) > std::pair(b.came, b.contract->id);
   });
   std::set<PeerId, ByPeer> told;
   // A debtor that is asked a second time gets no more time: so debtors that have not been asked come first.
   for (const bool again : {false, true}) {
-    for (Contract* each : latest) {
-      Contract& contract = *each;
+    for (const Late& each : latest) {
+      Contract& contract = *each.contract;
       if (coming >= blocks) break;
       if (contract.keep.has_value() != again) continue;
       const uint32_t kept = std::min(contract.keep.value_or(contract.lent), contract.lent);
       const uint32_t take = std::min(kept, blocks - coming);
       if (take == 0) continue;
       if (!again) contract.revoke_at = now + settings_.recall;
-      contract.keep = kept - take;
+      set_keep(contract, kept - take);
       coming += take;
       told.insert(contract.debtor);
     }
@@ -243,130 +230,119 @@ uint32_t Lender::recall(uint32_t blocks, Nanos now, Nanos since) {
   return coming;
 }
 
+void Lender::settle(const PeerId& debtor, uint32_t blocks, Nanos within, Nanos now) {
+  const auto it = debtors_.find(debtor);
+  if (it == debtors_.end()) return;
+  for (auto newest = it->second.contracts.rbegin(); newest != it->second.contracts.rend() && blocks > 0;
+       ++newest) {
+    Contract& contract = contracts_.at(*newest);
+    if (contract.keep) continue;
+    const uint32_t take = std::min(contract.lent, blocks);
+    contract.settling = true;
+    contract.keep = contract.lent - take;
+    contract.revoke_at = now + within;
+    to_settle_ += take;
+    blocks -= take;
+  }
+  state(debtor, now);
+}
+
+uint32_t Lender::end_settling(Nanos now) {
+  to_settle_ = 0;
+  std::set<PeerId, ByPeer> told;
+  for (auto& [id, contract] : contracts_) {
+    if (!std::exchange(contract.settling, false)) continue;
+    contract.keep.reset();
+    contract.revoke_at = INT64_MAX;
+    told.insert(contract.debtor);
+  }
+  for (const PeerId& debtor : told) state(debtor, now);
+  return std::exchange(settled_, 0);
+}
+
+// ---------------------------------------------------------------- statements and deadlines
+
 void Lender::state(const PeerId& debtor, Nanos now) {
   wire::Envelope message;
   wire::Statement* statement = message.mutable_statement();
-  statement->set_now_ns(clock_.of(now));
-  for (const auto& [id, contract] : contracts_) {
-    if (contract.debtor != debtor) continue;
-    wire::Statement::Line* line = statement->add_lines();
-    line->set_contract(id);
-    line->set_attempt(contract.attempt);
-    line->set_granted(static_cast<uint32_t>(contract.blocks.size()));
-    line->set_lent(contract.lent);
-    if (!contract.keep) continue;
-    line->set_recalled(true);
-    line->set_keep(*contract.keep);
-    line->set_within_ns(static_cast<uint64_t>(std::max<Nanos>(contract.revoke_at - now, 0)));
+  const auto it = debtors_.find(debtor);
+  if (it != debtors_.end()) {
+    statement->set_needed_since_ns(it->second.needed_since);
+    for (const uint64_t id : it->second.contracts) {
+      const Contract& contract = contracts_.at(id);
+      wire::Statement::Line* line = statement->add_lines();
+      line->set_contract(id);
+      line->set_ask(contract.ask);
+      line->set_granted(static_cast<uint32_t>(contract.blocks.size()));
+      line->set_lent(contract.lent);
+      if (!contract.keep) continue;
+      line->set_recalled(true);
+      line->set_keep(*contract.keep);
+      line->set_within_ns(static_cast<uint64_t>(std::max<Nanos>(contract.revoke_at - now, 0)));
+    }
   }
   // The next one says it all again.
   (void)post_.send(debtor, message);
 }
 
 void Lender::tick(Nanos now) {
+  collect_unpinned();
   std::set<PeerId, ByPeer> told;
-  std::vector<uint64_t> revoked;
-  for (const auto& [id, contract] : contracts_) {
-    if (contract.keep && !contract.frozen && now >= contract.revoke_at) {
+  if (recalled_ > 0) {
+    std::vector<uint64_t> revoked;
+    for (const auto& [id, contract] : contracts_) {
+      if (!contract.keep || contract.settling || now < contract.revoke_at) continue;
       revoked.push_back(id);
       told.insert(contract.debtor);
     }
+    for (const uint64_t id : revoked) end(id);
   }
-  for (const uint64_t id : revoked) end(id);
-  std::erase_if(waiting_, [&](const auto& entry) { return now >= entry.second.until; });
+  if (now >= awaited_until_) awaited_ = {};
   if (now >= next_statement_) {
-    next_statement_ = now + settings_.heartbeat;
-    for (const auto& [id, contract] : contracts_) told.insert(contract.debtor);
+    next_statement_ = now + settings_.statement;
+    for (const auto& [debtor, of_it] : debtors_) told.insert(debtor);
   }
   for (const PeerId& debtor : told) state(debtor, now);
 }
 
 Nanos Lender::next_deadline() const {
   Nanos next = contracts_.empty() ? INT64_MAX : next_statement_;
-  for (const auto& [peer, waiting] : waiting_) next = std::min(next, waiting.until);
+  if (awaited_.blocks > 0) next = std::min(next, awaited_until_);
+  if (recalled_ == 0) return next;
   for (const auto& [id, contract] : contracts_) {
-    if (contract.keep && !contract.frozen) next = std::min(next, contract.revoke_at);
+    if (contract.keep && !contract.settling) next = std::min(next, contract.revoke_at);
   }
   return next;
 }
 
 std::map<PeerId, uint32_t, ByPeer> Lender::by_debtor() const {
   std::map<PeerId, uint32_t, ByPeer> out;
-  for (const auto& [id, contract] : contracts_) out[contract.debtor] += contract.lent;
+  for (const auto& [debtor, of_it] : debtors_) out.emplace(debtor, of_it.blocks);
   return out;
 }
 
-uint32_t Lender::freeze(const PeerId& debtor) {
-  uint32_t blocks = 0;
-  for (const auto& [id, contract] : contracts_) {
-    if (contract.debtor != debtor) continue;
-    if (contract.keep || contract.frozen) return 0;
-    blocks += contract.lent;
-  }
-  for (auto& [id, contract] : contracts_) {
-    if (contract.debtor == debtor) contract.frozen = true;
-  }
-  return blocks;
-}
-
-void Lender::settle(uint32_t blocks, Nanos within, Nanos now) {
-  std::set<PeerId, ByPeer> told;
-  for (auto newest = contracts_.rbegin(); newest != contracts_.rend(); ++newest) {
-    Contract& contract = newest->second;
-    if (!contract.frozen || blocks == 0) continue;
-    const uint32_t take = std::min(contract.lent, blocks);
-    contract.keep = contract.lent - take;
-    contract.revoke_at = now + within;
-    blocks -= take;
-    told.insert(contract.debtor);
-  }
-  for (const PeerId& debtor : told) state(debtor, now);
-}
-
-bool Lender::settled() const {
-  return std::all_of(contracts_.begin(), contracts_.end(), [](const auto& entry) {
-    const Contract& contract = entry.second;
-    return !contract.frozen || !contract.keep || contract.lent <= *contract.keep;
-  });
-}
-
-void Lender::thaw(Nanos now) {
-  settled_ = 0;
-  std::set<PeerId, ByPeer> told;
-  for (auto& [id, contract] : contracts_) {
-    if (!contract.frozen) continue;
-    contract.frozen = false;
-    if (!contract.keep) continue;
-    contract.keep.reset();
-    contract.revoke_at = INT64_MAX;
-    told.insert(contract.debtor);
-  }
-  for (const PeerId& debtor : told) state(debtor, now);
-}
-
 std::string Lender::describe() const {
-  std::string out = fmt::format("lends {}, statement {}, last {}{}\n", lent_, next_statement_, last_contract_,
-                                lending_ ? "" : ", no more");
+  std::string out =
+      fmt::format("lends {}, statement {}, last {}, {} settled, {} to come{}\n", lent_, next_statement_,
+                  last_contract_, settled_, to_settle_, lending_ ? "" : ", no more");
   for (const auto& [id, contract] : contracts_) {
-    out += fmt::format("  {} to {} for {} since {}:", id, name_of(contract.debtor), contract.attempt,
+    out += fmt::format("  {} to {} for {} since {}:", id, name_of(contract.debtor), contract.ask,
                        contract.since);
     for (const uint32_t block : contract.blocks) {
       out += block == Contract::kGone ? std::string(" -") : fmt::format(" {}", block);
     }
     if (contract.keep) out += fmt::format(" keep {} by {}", *contract.keep, contract.revoke_at);
-    out += contract.frozen ? " frozen\n" : "\n";
+    out += contract.settling ? " settling\n" : "\n";
   }
-  for (const auto& [peer, since] : needed_since_) {
-    out += fmt::format("  {} needs what it has since {}\n", name_of(peer), since);
+  for (const auto& [id, debtor] : debtors_) {
+    out += fmt::format("  {} has {}, needs it since {}\n", name_of(id), debtor.blocks, debtor.needed_since);
   }
-  for (const auto& [peer, waiting] : waiting_) {
-    out += fmt::format("  {} lacks {} since {} until {}\n", name_of(peer), waiting.lacks.blocks,
-                       waiting.lacks.since, waiting.until);
+  if (awaited_.blocks > 0) {
+    out +=
+        fmt::format("  a peer lacks {} since {} until {}\n", awaited_.blocks, awaited_.since, awaited_until_);
   }
   if (own_.blocks > 0) out += fmt::format("  keeps {} since {}\n", own_.blocks, own_.since);
-  for (const auto& [block, count] : pins_) out += fmt::format("  block {} pinned {}\n", block, count);
-  for (const uint32_t block : doomed_) out += fmt::format("  block {} comes back\n", block);
-  return out;
+  return out + loans_->describe();
 }
 
 }  // namespace kvasir::cluster

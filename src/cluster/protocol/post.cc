@@ -8,23 +8,31 @@
 namespace kvasir::cluster {
 
 Status check(const ProtocolSettings& s) {
-  const std::pair<const char*, Nanos> times[] = {
-      {"heartbeat", s.heartbeat},      {"answer", s.answer},           {"recall", s.recall},
-      {"silence", s.silence},          {"entry_lives", s.entry_lives}, {"settle_period", s.settle_period},
-      {"settle_limit", s.settle_limit}};
+  const std::pair<const char*, Nanos> times[] = {{"heartbeat", s.heartbeat},
+                                                 {"statement", s.statement},
+                                                 {"answer", s.answer},
+                                                 {"recall", s.recall},
+                                                 {"silence", s.silence},
+                                                 {"entry_lives", s.entry_lives},
+                                                 {"settle_period", s.settle_period},
+                                                 {"settle_limit", s.settle_limit}};
   for (const auto& [name, time] : times) {
     if (time <= 0)
       return error(ErrorCode::kInvalidArgument, "{} is {} ns: make it longer than 0", name, time);
   }
-  if (s.silence <= 2 * s.heartbeat || s.entry_lives <= s.heartbeat) {
+  if (s.silence <= 2 * s.statement || s.entry_lives <= s.heartbeat) {
     return error(
         ErrorCode::kInvalidArgument,
-        "silence and entry_lives are {} and {} ns: make them longer than 2 and 1 heartbeats of {} ns",
-        s.silence, s.entry_lives, s.heartbeat);
+        "silence and entry_lives are {} and {} ns: make them longer than 2 statements of {} ns and a "
+        "heartbeat of {} ns",
+        s.silence, s.entry_lives, s.statement, s.heartbeat);
   }
-  if (s.rounds < 1) return error(ErrorCode::kInvalidArgument, "rounds is {}: make it 1 or more", s.rounds);
   if (s.settle_min < 1) return error(ErrorCode::kInvalidArgument, "settle_min is 0: make it 1 or more");
   return {};
+}
+
+Nanos age_of(int64_t since_ns, int64_t now_ns) {
+  return std::max<int64_t>(0, within_range(now_ns) - within_range(since_ns));
 }
 
 void put(const PeerId& from, wire::Peer* to) {
@@ -55,12 +63,6 @@ bool Post::knows(const PeerId& peer) const {
   return it != members_.end() && it->second.epoch == peer.epoch;
 }
 
-std::vector<PeerId> Post::peers() const {
-  std::vector<PeerId> out;
-  for (const auto& [instance, member] : members_) out.push_back({instance, member.epoch});
-  return out;
-}
-
 std::optional<PeerId> Post::current(const std::string& instance) const {
   const auto it = members_.find(instance);
   if (it == members_.end()) return std::nullopt;
@@ -78,7 +80,10 @@ Status Post::send(const PeerId& to, wire::Envelope& message) {
     own_.push_back(std::make_shared<wire::Envelope>(std::move(message)));
     return {};
   }
-  std::vector<std::byte> bytes(message.ByteSizeLong());
+  std::vector<std::byte> bytes;
+  const size_t size = message.ByteSizeLong();
+  bytes.reserve(size + 1);  // a transport may have to mark it
+  bytes.resize(size);
   message.SerializeWithCachedSizesToArray(reinterpret_cast<uint8_t*>(bytes.data()));
   return transport_.send(to, std::move(bytes));
 }

@@ -2,6 +2,7 @@
 // messages are dropped here.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -12,6 +13,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "contract/peer_transport.h"
 
@@ -29,6 +31,17 @@ struct ByPeer {
     return order != 0 ? order < 0 : a.epoch < b.epoch;
   }
 };
+
+// The earlier request goes first; at equal times the lower name.
+inline bool goes_first(const PeerId& a, Nanos a_since, const PeerId& b, Nanos b_since) {
+  return a_since != b_since ? a_since < b_since : ByPeer()(a, b);
+}
+// Sums of a few such times do not overflow, whatever peers say.
+inline int64_t within_range(int64_t time) {
+  return std::clamp<int64_t>(time, -INT64_MAX / 8, INT64_MAX / 8);
+}
+// How long ago something was, as its sender says, 0: it lies ahead.
+Nanos age_of(int64_t since_ns, int64_t now_ns);
 
 void put(const PeerId& from, wire::Peer* to);
 PeerId get(const wire::Peer& peer);
@@ -59,9 +72,8 @@ class Post {
   bool knows(const PeerId& peer) const;
   // The known life of an instance; none: it is no member.
   std::optional<PeerId> current(const std::string& instance) const;
-
-  // The known lives of all other instances.
-  std::vector<PeerId> peers() const;
+  // Other instances that are known.
+  size_t peers() const { return members_.size(); }
 
   // Fills in the envelope and sends it. Protocols with deadlines may ignore a failure. kUnavailable: by the
   // transport, or the peer is not known.

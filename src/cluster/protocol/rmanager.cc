@@ -1,6 +1,7 @@
 #include "cluster/protocol/rmanager.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/mutant.h"
 #include "cluster/protocol/cluster.pb.h"
@@ -15,107 +16,79 @@ void RManager::leader(const PeerId& peer, uint64_t term, Nanos now) {
   if (term <= term_) return;
   leader_ = peer;
   term_ = term;
-  thaw(now);
+  settlement_.reset();
+  lender_.end_settling(now);
+  if (leaving_) lender_.recall(UINT32_MAX, now);
   heartbeat(now);
   borrower_.leader(peer, term, now);
 }
 
-Status RManager::handle(const PeerId& from, const wire::Borrow& message, Nanos now) {
+Status RManager::handle(const PeerId& from, const wire::Ask& message, Nanos now) {
   if (settings_.lend_to_creditors || !borrower_.contracts().contains(from))
     return lender_.handle(from, message, now);
-  lender_.refuse(from, message.attempt(), now);
+  lender_.refuse(from, message.ask());
   return {};
 }
 
-Status RManager::handle(const PeerId& from, const wire::Freeze& message, Nanos now) {
+Status RManager::handle(const PeerId& from, const wire::Standing& message, Nanos now) {
   if (!obeys(from, message.term())) return {};
-  if (freezing_ && freezing_->settlement == message.settlement()) return {};
-  bool agreed = !freezing_ && !leaving_ && directory_;
-  uint32_t lent = 0;
-  if (agreed) {
-    Freezing freezing{.settlement = message.settlement(),
-                      .debtor = get(message.debtor()),
-                      .creditor = get(message.creditor()),
-                      .until = now + settings_.settle_limit + settings_.answer};
-    lent = lender_.freeze(freezing.debtor);
-    agreed = lent > 0 && borrower_.freeze(freezing.creditor) > 0;
-    if (agreed) {
-      freezing_ = std::move(freezing);
-    } else {
-      lender_.thaw(now);
-    }
-  }
-  wire::Envelope answer;
-  wire::Frozen* frozen = answer.mutable_frozen();
-  frozen->set_term(message.term());
-  frozen->set_settlement(message.settlement());
-  frozen->set_agreed(agreed);
-  frozen->set_lent(agreed ? lent : 0);
-  // A leader that does not hear it unfreezes all.
-  (void)post_.send(from, answer);
+  Nanos mine = lender_.own().blocks > 0 ? lender_.own().since : INT64_MAX;
+  if (borrower_.wanted().most > 0) mine = std::min(mine, borrower_.wanted().since);
+  lender_.handle(message, mine, now);
   return {};
 }
+
+// ---------------------------------------------------------------- cycles of debts
 
 Status RManager::handle(const PeerId& from, const wire::Settle& message, Nanos now) {
   if (!obeys(from, message.term())) return {};
-  if (!freezing_ || freezing_->settlement != message.settlement() || freezing_->settling) return {};
-  freezing_->settling = true;
-  lender_.settle(message.blocks(), std::max<Nanos>(freezing_->until - now, 0), now);
+  if (settlement_ || leaving_ || !directory_) {
+    if (!settlement_ || settlement_->id != message.settlement()) report(message.settlement(), 0);
+    return {};
+  }
+  settlement_ = {message.settlement(), now + settings_.settle_limit};
+  lender_.settle(get(message.debtor()), message.blocks(), settings_.settle_limit, now);
   return {};
 }
 
-Status RManager::handle(const PeerId& from, const wire::Unfreeze& message, Nanos now) {
-  if (!obeys(from, message.term())) return {};
-  if (freezing_ && freezing_->settlement == message.settlement()) thaw(now);
-  return {};
-}
-
-void RManager::thaw(Nanos now) {
-  if (!freezing_) return;
-  freezing_.reset();
-  lender_.thaw(now);
-  borrower_.thaw();
+void RManager::end_settlement(Nanos now) {
+  const uint64_t id = std::exchange(settlement_, std::nullopt)->id;
+  report(id, lender_.end_settling(now));
   if (leaving_) lender_.recall(UINT32_MAX, now);
 }
 
-void RManager::report(bool done) {
+void RManager::report(uint64_t settlement, uint32_t blocks) {
   wire::Envelope message;
   message.mutable_settled()->set_term(term_);
-  message.mutable_settled()->set_settlement(freezing_->settlement);
-  message.mutable_settled()->set_done(done);
+  message.mutable_settled()->set_settlement(settlement);
+  message.mutable_settled()->set_blocks(blocks);
+  // A leader that does not hear it has a deadline.
   (void)post_.send(leader_, message);
-  freezing_->reported = true;
 }
 
-void RManager::after(Nanos) {
-  if (freezing_ && freezing_->settling && !freezing_->reported && lender_.settled()) report(true);
-}
+// ---------------------------------------------------------------- members
 
 void RManager::lost(const PeerId& peer, Nanos now) {
-  if (freezing_ && (freezing_->debtor == peer || freezing_->creditor == peer || leader_ == peer)) {
-    report(false);
-    thaw(now);
-  }
   lender_.debtor_lost(peer);
   borrower_.creditor_lost(peer, now);
 }
 
-void RManager::allow_contracts() {
+void RManager::allow_contracts(Nanos now) {
   lender_.set_lending(directory_ && !leaving_);
-  borrower_.set_borrowing(directory_ && !leaving_);
+  borrower_.set_borrowing(directory_ && !leaving_, now);
 }
 
-void RManager::directory(bool reached) {
+void RManager::directory(bool reached, Nanos now) {
   directory_ = reached;
-  allow_contracts();
+  allow_contracts(now);
 }
 
 void RManager::leave(Nanos now) {
   if (leaving_) return;
   leaving_ = true;
-  allow_contracts();
+  allow_contracts(now);
   borrower_.vacate_all();
-  wait_for(0, now, 0, needed_since_);
+  borrower_.want({}, now);
   lender_.recall(UINT32_MAX, now);
 }
 
@@ -124,34 +97,18 @@ bool RManager::gone() const {
          borrower_.contracts().empty();
 }
 
-void RManager::wait_for(uint32_t blocks, Nanos now, Nanos since, Nanos needed_since) {
-  const bool begins_or_ends = (blocks > 0) != (missing_.blocks > 0);
-  missing_ = {blocks, blocks > 0 ? since : 0};
-  needed_since_ = needed_since;
-  if (begins_or_ends) say_who_waits(now);
-}
-
-void RManager::say_who_waits(Nanos now) {
-  for (const PeerId& peer : post_.peers()) {
-    wire::Envelope message;
-    message.mutable_waiting()->set_blocks(missing_.blocks);
-    message.mutable_waiting()->set_since_ns(clock_.of(missing_.since));
-    message.mutable_waiting()->set_now_ns(clock_.of(now));
-    message.mutable_waiting()->set_needed_since_ns(clock_.of(needed_since_));
-    // The next message repeats it, and a peer that hears none forgets it.
-    (void)post_.send(peer, message);
-  }
-}
+// ---------------------------------------------------------------- heartbeats
 
 void RManager::heartbeat(Nanos now) {
   next_heartbeat_ = now + settings_.heartbeat;
-  if (missing_.blocks > 0 || !borrower_.contracts().empty()) say_who_waits(now);
+  last_heartbeat_ = now;
+  told_room_ = lender_.room();
   wire::Envelope message;
   wire::Heartbeat* body = message.mutable_heartbeat();
   body->set_term(term_);
   body->set_free(memory_.free_blocks());
   body->set_total(memory_.total_blocks());
-  body->set_room(lender_.room());
+  body->set_room(told_room_);
   body->set_device(settings_.device);
   body->set_location(settings_.location);
   for (const auto& [debtor, blocks] : lender_.by_debtor()) {
@@ -164,12 +121,25 @@ void RManager::heartbeat(Nanos now) {
     put(creditor, debt->mutable_peer());
     debt->set_blocks(blocks);
   }
+  if (lender_.own().blocks > 0) {
+    body->set_own(lender_.own().blocks);
+    body->set_own_since_ns(lender_.own().since);
+  }
+  body->set_now_ns(now);
+  if (borrower_.wanted().most > 0) borrower_.fill(body->mutable_borrow(), now);
   // The next one says it all again.
   (void)post_.send(leader_, message);
 }
 
+void RManager::after(Nanos now) {
+  if (settlement_ && lender_.settled()) end_settlement(now);
+  // Room that somebody waits for is told sooner.
+  if (term_ != 0 && lender_.awaited().blocks > 0 && lender_.room() > told_room_)
+    next_heartbeat_ = std::min(next_heartbeat_, last_heartbeat_ + settings_.heartbeat / 4);
+}
+
 void RManager::tick(Nanos now) {
-  if (freezing_ && now >= freezing_->until) thaw(now);
+  if (settlement_ && now >= settlement_->until) end_settlement(now);
   lender_.tick(now);
   borrower_.tick(now);
   if (now >= next_heartbeat_) heartbeat(now);
@@ -177,23 +147,15 @@ void RManager::tick(Nanos now) {
 
 Nanos RManager::next_deadline() const {
   Nanos next = std::min({lender_.next_deadline(), borrower_.next_deadline(), next_heartbeat_});
-  if (freezing_) next = std::min(next, freezing_->until);
+  if (settlement_) next = std::min(next, settlement_->until);
   return next;
 }
 
 std::string RManager::describe() const {
-  std::string out =
-      fmt::format("rmanager: leader {} term {} heartbeat {}{}{}\n", name_of(leader_), term_, next_heartbeat_,
-                  directory_ ? "" : " no directory", leaving_ ? " leaving" : "");
-  if (freezing_) {
-    out += fmt::format("  frozen for {}: {} and {}{}{} until {}\n", freezing_->settlement,
-                       name_of(freezing_->debtor), name_of(freezing_->creditor),
-                       freezing_->settling ? " settling" : "", freezing_->reported ? " reported" : "",
-                       freezing_->until);
-  }
-  if (clock_.ahead() > 0) out += fmt::format("  its clock is {} behind\n", clock_.ahead());
-  out += fmt::format("  needs what it has since {}\n", needed_since_);
-  if (missing_.blocks > 0) out += fmt::format("  lacks {} since {}\n", missing_.blocks, missing_.since);
+  std::string out = fmt::format("rmanager: leader {} term {} heartbeat {} after {} with {}{}{}\n",
+                                name_of(leader_), term_, next_heartbeat_, last_heartbeat_, told_room_,
+                                directory_ ? "" : " no directory", leaving_ ? " leaving" : "");
+  if (settlement_) out += fmt::format("  settles {} until {}\n", settlement_->id, settlement_->until);
   return out + lender_.describe() + borrower_.describe();
 }
 

@@ -1,5 +1,5 @@
-// One instance's part in pooling memory: it lends, borrows, reports to the leader, and freezes contracts
-// while a cycle of debts is settled.
+// One instance's part in pooling memory: it lends, borrows, reports to the leader, and calls back what
+// settles a cycle of debts.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,9 @@
 #include "cluster/protocol/lender.h"
 
 namespace kvasir::wire {
-class Borrow;
-class Freeze;
+class Ask;
 class Settle;
-class Unfreeze;
+class Standing;
 }  // namespace kvasir::wire
 
 namespace kvasir::cluster {
@@ -27,8 +26,8 @@ class RManager {
       : settings_(settings),
         memory_(memory),
         post_(post),
-        lender_(settings, memory, post, clock_),
-        borrower_(settings, post, clock_) {}
+        lender_(settings, memory, post),
+        borrower_(settings, post) {}
   RManager(const RManager&) = delete;
   RManager& operator=(const RManager&) = delete;
 
@@ -37,18 +36,14 @@ class RManager {
   Borrower& borrower() { return borrower_; }
   const Borrower& borrower() const { return borrower_; }
 
-  Status handle(const PeerId& from, const wire::Borrow& message, Nanos now);
-  Status handle(const PeerId& from, const wire::Freeze& message, Nanos now);
+  Status handle(const PeerId& from, const wire::Ask& message, Nanos now);
+  Status handle(const PeerId& from, const wire::Standing& message, Nanos now);
   Status handle(const PeerId& from, const wire::Settle& message, Nanos now);
-  Status handle(const PeerId& from, const wire::Unfreeze& message, Nanos now);
   void lost(const PeerId& peer, Nanos now);
-  // The leader. A term older than the known one is ignored; a new term thaws what an older one froze.
+  // The leader. A term older than the known one is ignored; a new term ends what an older one settled.
   void leader(const PeerId& peer, uint64_t term, Nanos now);
   // The directory of members cannot be reached: no new contracts until it is back; existing ones continue.
-  void directory(bool reached);
-  // How many of the peers' blocks a request of this instance lacks, and when the request arrived; the peers
-  // are told.
-  void wait_for(uint32_t blocks, Nanos now, Nanos since, Nanos needed_since = INT64_MAX);
+  void directory(bool reached, Nanos now);
   // Lends and borrows no more, calls in what it has lent, and tells the owner of borrowed cells to give them
   // back.
   void leave(Nanos now);
@@ -57,36 +52,30 @@ class RManager {
 
   void tick(Nanos now);
   Nanos next_deadline() const;
-  // Call after handling anything: reports a settlement that is done.
+  // Call after handling anything: reports a settlement that is done, and room that a request waits for.
   void after(Nanos now);
 
   uint64_t term() const { return term_; }
-  bool frozen() const { return freezing_.has_value(); }
+  bool settling() const { return settlement_.has_value(); }
   std::string describe() const;
 
  private:
-  struct Freezing {
-    uint64_t settlement = 0;
-    PeerId debtor;
-    PeerId creditor;
-    bool settling = false;
-    bool reported = false;
+  struct Settlement {
+    uint64_t id = 0;
     Nanos until = 0;
   };
 
   // Who leads, and in which term, only the directory says: leader(). A leader that knows of its election
   // before we do is obeyed when we know of it, too.
   bool obeys(const PeerId& from, uint64_t term) const;
-  void thaw(Nanos now);
-  void report(bool done);
+  void end_settlement(Nanos now);
+  void report(uint64_t settlement, uint32_t blocks);
   void heartbeat(Nanos now);
-  void say_who_waits(Nanos now);
-  void allow_contracts();
+  void allow_contracts(Nanos now);
 
   const ProtocolSettings& settings_;
   LendableMemory& memory_;
   Post& post_;
-  ClusterClock clock_;
   Lender lender_;
   Borrower borrower_;
   PeerId leader_;
@@ -94,9 +83,9 @@ class RManager {
   bool directory_ = true;
   bool leaving_ = false;
   Nanos next_heartbeat_ = INT64_MAX;
-  Lender::Claim missing_{0, 0};
-  Nanos needed_since_ = INT64_MAX;
-  std::optional<Freezing> freezing_;
+  Nanos last_heartbeat_ = 0;
+  uint32_t told_room_ = 0;  // in the last heartbeat
+  std::optional<Settlement> settlement_;
 };
 
 }  // namespace kvasir::cluster

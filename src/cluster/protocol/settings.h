@@ -14,17 +14,17 @@ struct ProtocolSettings {
   std::string location;
   bool device = false;                      // what it lends is memory of its device, not of its host
   uint32_t lend_cap = 0;                    // blocks that may be lent at once
-  Nanos heartbeat = kNanosPerSecond / 4;    // between heartbeats, and between statements to a debtor
-  Nanos answer = kNanosPerSecond / 2;       // how long an answer of the leader or of a creditor may take
+  Nanos heartbeat = kNanosPerSecond / 4;    // between heartbeats
+  Nanos statement = kNanosPerSecond;        // between statements to a debtor
+  Nanos answer = kNanosPerSecond / 2;       // how long an answer of a creditor may take
   Nanos recall = 2 * kNanosPerSecond;       // how long a debtor has to give back what is recalled
   Nanos silence = 5 * kNanosPerSecond;      // a creditor not heard of for so long has lost its contracts
   Nanos entry_lives = 2 * kNanosPerSecond;  // the leader forgets an instance after so long without heartbeat
   // Whether an instance lends to instances that it borrows from. This is useless: each could keep its own
   // blocks.
   bool lend_to_creditors = false;
-  int rounds = 3;                             // how often a debtor asks the leader for one request
   Nanos settle_period = 5 * kNanosPerSecond;  // between searches for cycles of debts
-  Nanos settle_limit = 4 * kNanosPerSecond;   // how long the contracts of a cycle may stay frozen
+  Nanos settle_limit = 4 * kNanosPerSecond;   // how long the debts of a cycle may take to come back
   uint32_t settle_min = 8;                    // debts of fewer blocks are not settled
 };
 

@@ -138,6 +138,15 @@ TEST_F(BorrowedFaults, AnotherLifeOfTheCreditorEndsIt) {
   EXPECT_EQ(outcome.calls, 0);
 }
 
+TEST_F(BorrowedFaults, LivesOfAPeerThatAreOverAreForgotten) {
+  EXPECT_EQ(world.borrowed->stats().creditors, 2u);
+  attend();
+  world.borrowed->lost(id(0));
+  world.run();
+  for (uint64_t epoch = 1; epoch < 100; ++epoch) world.borrowed->map({"new", epoch}, 1, 0, 0, 1);
+  EXPECT_LE(world.borrowed->stats().creditors, 3u);
+}
+
 TEST_F(BorrowedFaults, RepliesThatComeTwiceAreDropped) {
   attend();
   const auto first = answer_of(0);

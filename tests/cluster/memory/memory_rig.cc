@@ -45,20 +45,30 @@ uint64_t OwnedCells::pinned() const {
   return pinned_;
 }
 
-std::byte* OwnedCells::pin(const PeerId& debtor, uint64_t contract, uint32_t index) {
+bool OwnedCells::pin(const PeerId& debtor, std::span<const CellRun> runs, std::vector<std::byte*>& at,
+                     std::vector<uint32_t>& pins) {
   if (when_pinned) when_pinned();
   std::lock_guard lock(mutex_);
-  const auto found = contracts_.find({debtor.instance, debtor.epoch, contract});
-  if (found == contracts_.end() || found->second.ended || index >= found->second.cells) return nullptr;
-  ++pinned_;
-  return found->second.bytes.get() + index * cell_bytes_;
+  std::vector<std::byte*> there;
+  for (const CellRun& run : runs) {
+    const auto found = contracts_.find({debtor.instance, debtor.epoch, run.contract});
+    if (found == contracts_.end() || found->second.ended) return false;
+    for (uint32_t i = 0; i < run.count; ++i) {
+      const uint32_t index = run.first + run.stride * i;
+      if (index >= found->second.cells) return false;
+      there.push_back(found->second.bytes.get() + index * cell_bytes_);
+    }
+  }
+  at.insert(at.end(), there.begin(), there.end());
+  pins.resize(pins.size() + there.size());
+  pinned_ += there.size();
+  return true;
 }
 
-void OwnedCells::unpin(const PeerId& debtor, uint64_t contract, uint32_t index) {
+void OwnedCells::unpin(std::span<const uint32_t> pins) {
   std::lock_guard lock(mutex_);
-  const Contract& of = contracts_.at({debtor.instance, debtor.epoch, contract});
-  KV_CHECK(pinned_ > 0 && index < of.cells, "pinned={} index={}", pinned_, index);
-  --pinned_;
+  KV_CHECK(pinned_ >= pins.size(), "pinned={} of {}", pins.size(), pinned_);
+  pinned_ -= pins.size();
 }
 
 // ---------------------------------------------------------------- network

@@ -39,8 +39,9 @@ class OwnedCells final : public LentCells {
   // Called by pin(), without a lock.
   std::function<void()> when_pinned;
 
-  std::byte* pin(const PeerId& debtor, uint64_t contract, uint32_t index) override;
-  void unpin(const PeerId& debtor, uint64_t contract, uint32_t index) override;
+  bool pin(const PeerId& debtor, std::span<const CellRun> runs, std::vector<std::byte*>& at,
+           std::vector<uint32_t>& pins) override;
+  void unpin(std::span<const uint32_t> pins) override;
 
  private:
   using Key = std::tuple<std::string, uint64_t, uint64_t>;

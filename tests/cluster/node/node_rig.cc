@@ -92,7 +92,6 @@ Instance& Cluster::start(const std::string& name, const std::string& numerics) {
   options.self.lends_cells = kCells / 2;
   options.broker.protocol.lend_cap = kCells / 2;
   options.broker.borrowable_cells = 3 * kCells;
-  options.broker.cells_at_a_time = 8;
   options.memory = NodeMemory{};
   options.memory->shape = shape_;
   options.memory->tiers[index_of(Tier::kDevice)] = instance->memory;
@@ -164,10 +163,12 @@ std::string Cluster::disagreement() {
       borrowed += link.borrowed;
       const auto other = instances_.find(link.peer.instance);
       if (other == instances_.end()) continue;
+      uint32_t there = 0;
       for (const PeerLink& back : other->second->node->status().links) {
-        if (back.peer != s.self || back.borrowed == link.lent) continue;
-        return fmt::format("{} has lent {} {}, which says {}", name, link.peer.instance, link.lent,
-                           back.borrowed);
+        if (back.peer == s.self) there = back.borrowed;
+      }
+      if (there != link.lent) {
+        return fmt::format("{} has lent {} {}, which says {}", name, link.peer.instance, link.lent, there);
       }
     }
     if (borrowed != i->held.size()) {

@@ -20,9 +20,13 @@ InstanceFigures figures(uint32_t room, const std::string& location, bool device 
   return out;
 }
 
-std::vector<std::string> creditors(DebtLedger& ledger, const std::string& debtor, uint32_t blocks) {
+// "name blocks" of each creditor, best first.
+std::vector<std::string> creditors(DebtLedger& ledger, const std::string& debtor, uint32_t blocks,
+                                   uint32_t least = 1) {
   std::vector<std::string> out;
-  for (const PeerId& peer : ledger.recommend(named(debtor), blocks).creditors) out.push_back(peer.instance);
+  for (const Share& share : ledger.allocate({named(debtor), least, blocks, 0}, true).shares) {
+    out.push_back(fmt::format("{} {}", share.creditor.instance, share.blocks));
+  }
   return out;
 }
 
@@ -38,30 +42,83 @@ TEST(DebtLedger, DistanceIsWhatLocationsDoNotShare) {
   EXPECT_EQ(distance("ab", "a"), 1u);
 }
 
-TEST(DebtLedger, TheNearestThreeWithRoomFirst) {
+TEST(DebtLedger, OneCreditorIsBetterThanSeveralAndTheNearestIsFirst) {
   DebtLedger ledger;
   ledger.update(named("me"), figures(90, "z/r/1"), 0);
   ledger.update(named("far"), figures(100, "y/r/1"), 0);
   ledger.update(named("rack"), figures(20, "z/r/2"), 0);
   ledger.update(named("host"), figures(20, "z/r/1"), 0);
   ledger.update(named("host_device"), figures(15, "z/r/1", true), 0);
-  ledger.update(named("host_full"), figures(9, "z/r/1", true), 0);
-  ledger.sort();
-  EXPECT_EQ(creditors(ledger, "me", 10), (Names{"host_device", "host", "rack"}));
-  EXPECT_EQ(creditors(ledger, "me", 50), Names{"far"});
-  const Recommendation none = ledger.recommend(named("me"), 101);
-  EXPECT_TRUE(none.creditors.empty());
-  EXPECT_EQ(none.largest_room, 50u) << "of 100, 50 have just been recommended";
+  EXPECT_EQ(creditors(ledger, "me", 10), Names{"host_device 10"});
+  EXPECT_EQ(creditors(ledger, "me", 10), Names{"host 10"}) << "the device has 5 left";
+  EXPECT_EQ(creditors(ledger, "me", 50), Names{"far 50"});
+  EXPECT_EQ(creditors(ledger, "me", 60), (Names{"host_device 5", "host 10", "rack 20"}))
+      << "three at the most: far would be the fourth";
 }
 
-TEST(DebtLedger, TheDebtorIsNotTheOneWithMostRoom) {
+TEST(DebtLedger, TheLeastComesOfAsManyAsItTakesOrOfNone) {
+  DebtLedger ledger;
+  for (const char* name : {"a", "b", "c", "d"}) ledger.update(named(name), figures(10, ""), 0);
+  EXPECT_EQ(creditors(ledger, "me", 50, 41), Names{});
+  EXPECT_EQ(ledger.allocate({named("me"), 41, 50, 0}, true).room, 40u);
+  EXPECT_EQ(creditors(ledger, "me", 50, 31), (Names{"a 10", "b 10", "c 10", "d 10"}));
+  EXPECT_EQ(creditors(ledger, "me", 1), Names{}) << "until they are heard of, all of it is lent";
+}
+
+TEST(DebtLedger, NeitherTheDebtorNorARefuserIsACreditor) {
   DebtLedger ledger;
   ledger.update(named("me"), figures(90, "z/r/1"), 0);
   ledger.update(named("refuser"), figures(70, "z/r/1"), 0);
   ledger.update(named("other"), figures(40, "z/r/1"), 0);
   ledger.refused(named("refuser"));
-  ledger.sort();
-  EXPECT_EQ(ledger.recommend(named("me"), 60).largest_room, 40u);
+  EXPECT_EQ(ledger.allocate({named("me"), 60, 60, 0}, true).room, 40u);
+}
+
+TEST(DebtLedger, NorOneThatOwesItSomething) {
+  DebtLedger ledger;
+  InstanceFigures owes = figures(50, "");
+  owes.owed[named("me")] = 1;
+  ledger.update(named("a"), owes, 0);
+  EXPECT_TRUE(ledger.allocate({named("me"), 1, 10, 0}, false).shares.empty());
+  EXPECT_EQ(ledger.allocate({named("you"), 1, 10, 0}, false).shares.size(), 1u);
+  EXPECT_EQ(creditors(ledger, "me", 10), Names{"a 10"});
+}
+
+// a needs 30 of its 50 free blocks for a request of its own that came at 100.
+TEST(DebtLedger, WhatACreditorNeedsForAnOlderRequestIsNoRoom) {
+  DebtLedger ledger;
+  InstanceFigures needs = figures(45, "");
+  needs.free = 50;
+  needs.own = 30;
+  needs.own_since = 100;
+  const auto lent = [&](const std::string& debtor, Nanos since) {
+    ledger.update(named("a"), needs, 200);
+    const auto shares = ledger.allocate({named(debtor), 1, 50, since}, true).shares;
+    return std::pair(shares.at(0).blocks, shares.at(0).before_own);
+  };
+  EXPECT_EQ(lent("b", 101), std::pair(20u, false));
+  EXPECT_EQ(lent("b", 99), std::pair(45u, true));
+  EXPECT_EQ(lent("b", 100), std::pair(20u, false)) << "at one time the lower name goes first";
+  EXPECT_EQ(lent("A", 100), std::pair(45u, true));
+}
+
+// A clock that is an hour ahead; messages take 5, 3 and 4 ms.
+TEST(DebtLedger, TheFastestMessageSaysWhatAClockShows) {
+  constexpr Nanos kMs = kNanosPerMilli, kHour = 3600 * kNanosPerSecond;
+  DebtLedger ledger;
+  const auto says = [&](Nanos sent, Nanos way, Nanos since) {
+    InstanceFigures needs = figures(10, "");
+    needs.own = 1;
+    needs.own_since = since + kHour;
+    ledger.update(named("a"), needs, sent + way, sent + kHour);
+    return ledger.find(named("a"))->figures.own_since;
+  };
+  EXPECT_EQ(says(100 * kMs, 5 * kMs, 60 * kMs), 65 * kMs);
+  EXPECT_EQ(says(110 * kMs, 3 * kMs, 60 * kMs), 63 * kMs);
+  EXPECT_EQ(says(120 * kMs, 4 * kMs, 60 * kMs), 63 * kMs + 11 * kMs / 10'000) << "and a drift of 100 ppm";
+  EXPECT_EQ(ledger.time_of(named("a"), 70 * kMs + kHour, 130 * kMs + kHour, 139 * kMs),
+            73 * kMs + 11 * kMs / 10'000);
+  EXPECT_EQ(ledger.time_of(named("b"), 0, 40 * kMs, 139 * kMs), 99 * kMs) << "of it no clock is known";
 }
 
 TEST(DebtLedger, TwoDebtorsAreSentToDifferentCreditors) {
@@ -70,37 +127,45 @@ TEST(DebtLedger, TwoDebtorsAreSentToDifferentCreditors) {
   ledger.update(named("farther"), figures(50, "z/s/1"), 0);
   ledger.update(named("a"), figures(0, "z/r/2"), 0);
   ledger.update(named("b"), figures(0, "z/r/3"), 0);
-  ledger.sort();
-  EXPECT_EQ(creditors(ledger, "a", 10), (Names{"near", "farther"}));
-  EXPECT_EQ(creditors(ledger, "a", 10), (Names{"near", "farther"})) << "it competes with none";
-  EXPECT_EQ(creditors(ledger, "b", 10), (Names{"farther", "near"}));
-  EXPECT_EQ(creditors(ledger, "b", 31), Names{"farther"}) << "near was recommended for 20 of its 50";
+  EXPECT_EQ(creditors(ledger, "a", 10), Names{"near 10"});
+  EXPECT_EQ(creditors(ledger, "a", 10), Names{"near 10"}) << "it competes with none";
+  EXPECT_EQ(creditors(ledger, "b", 10), Names{"farther 10"});
+  EXPECT_EQ(creditors(ledger, "b", 31), Names{"farther 31"}) << "near was recommended for 20 of its 50";
   ledger.update(named("near"), figures(50, "z/r/1"), 1);
-  EXPECT_EQ(creditors(ledger, "b", 31), Names{"near"}) << "farther was recommended for 41 of its 50";
+  EXPECT_EQ(creditors(ledger, "b", 31), Names{"near 31"}) << "farther was recommended for 41 of its 50";
 }
 
 TEST(DebtLedger, ACreditorThatRefusedIsLeftOutUntilItShowsRoom) {
   DebtLedger ledger;
   ledger.update(named("a"), figures(50, ""), 0);
-  ledger.sort();
-  EXPECT_EQ(creditors(ledger, "me", 10), Names{"a"});
+  EXPECT_EQ(creditors(ledger, "me", 10), Names{"a 10"});
   ledger.refused(named("a"));
   EXPECT_EQ(creditors(ledger, "me", 10), Names{});
   ledger.update(named("a"), figures(0, ""), 1);
   EXPECT_EQ(creditors(ledger, "me", 10), Names{});
-  ledger.sort();
   ledger.update(named("a"), figures(50, ""), 2);
-  EXPECT_EQ(creditors(ledger, "me", 10), Names{"a"}) << "also before the next sort";
+  EXPECT_EQ(creditors(ledger, "me", 10), Names{"a 10"});
 }
 
 TEST(DebtLedger, AQuestionDoesNotLookAtThoseWithoutRoom) {
   DebtLedger ledger;
   for (int i = 0; i < 1000; ++i) {
-    ledger.update(named("i" + std::to_string(i)), figures(i % 100 == 0 ? 50 : 5, ""), 0);
+    ledger.update(named("i" + std::to_string(i)), figures(i % 100 == 0 ? 50 : 0, ""), 0);
   }
-  ledger.sort();
-  EXPECT_EQ(creditors(ledger, "me", 20).size(), 3u);
+  EXPECT_EQ(creditors(ledger, "me", 20).size(), 1u);
   EXPECT_EQ(ledger.looked_at(), 10u);
+}
+
+// b may use what lies at a and c, of which 7 are spare; d is b's own.
+TEST(DebtLedger, OfWhatIsReservedOnlyTheSpareIsLent) {
+  DebtLedger ledger;
+  for (const char* name : {"a", "b", "c"}) ledger.update(named(name), figures(10, ""), 0);
+  const Allocation found = ledger.allocate({named("d"), 1, 30, 0}, true, Reservation{named("b"), 7});
+  EXPECT_EQ(found.room, 17u);
+  uint32_t reserved = 0;
+  for (const Share& share : found.shares) reserved += share.creditor == named("b") ? 0 : share.blocks;
+  EXPECT_EQ(reserved, 7u);
+  EXPECT_TRUE(ledger.allocate({named("b"), 11, 30, 0}, true, Reservation{named("d"), 3}).shares.empty());
 }
 
 TEST(DebtLedger, SilenceAndANewLifeEndAnEntry) {
@@ -112,7 +177,8 @@ TEST(DebtLedger, SilenceAndANewLifeEndAnEntry) {
   ledger.update({"b", 2}, figures(40, ""), 30);
   EXPECT_EQ(ledger.instances(), (std::vector<PeerId>{{"b", 2}}));
   ledger.update({"a", 1}, figures(50, ""), 40);
-  EXPECT_EQ(creditors(ledger, "me", 1), (Names{"a", "b"})) << "each once";
+  EXPECT_EQ(creditors(ledger, "me", 1), (Names{"a 1"}));
+  EXPECT_EQ(ledger.instances().size(), 2u) << "each once";
 }
 
 TEST(DebtLedger, DebtsAreAmongPresentInstances) {

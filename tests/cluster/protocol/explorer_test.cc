@@ -20,11 +20,11 @@ void report(const std::string& what, const Exploration& found, std::chrono::stea
   fmt::print(
       "{}: {} steps in {:.2f} s ({:.0f} a second), {} different states seen, {} rests; {} messages, {} "
       "stale, {} "
-      "granted, {} refused, {} recalled, {} lost, {} frozen, {} settled, {} reads, {} reads refused, {} "
-      "left\n",
+      "advised, {} granted ({} at once), {} refused, {} recalled, {} lost, {} settled, {} reads, {} reads "
+      "refused, {} left\n",
       what, found.steps, seconds, static_cast<double>(found.steps) / seconds, found.states, found.runs,
-      c.messages, c.stale, c.granted, c.refused, c.recalled, c.lost, c.frozen, c.settlements, c.reads,
-      c.reads_refused, c.leaves);
+      c.messages, c.stale, c.advised, c.granted, c.atomic, c.refused, c.recalled, c.lost, c.settlements,
+      c.reads, c.reads_refused, c.leaves);
 }
 
 TEST(Explorer, AtRandomWithAllFaults) {
@@ -36,7 +36,7 @@ TEST(Explorer, AtRandomWithAllFaults) {
     EXPECT_GT(found.counts.choices.at(static_cast<Kind>(kind)), 20u) << "kind " << kind;
   }
   for (const uint64_t count : {found.counts.granted, found.counts.refused, found.counts.recalled,
-                               found.counts.lost, found.counts.frozen, found.counts.reads,
+                               found.counts.lost, found.counts.atomic, found.counts.reads,
                                found.counts.reads_refused, found.counts.settlements, found.counts.leaves}) {
     EXPECT_GT(count, 5u);
   }
@@ -122,7 +122,12 @@ INSTANTIATE_TEST_SUITE_P(
     Seeded, ExplorerFinds,
     testing::Values(Fault{Mutant::kStaleEpochTaken, "stale_epoch", false, ", which holds 0"},
                     Fault{Mutant::kPinnedFrameFreed, "pinned_frame", false, "is freed while it is read"},
-                    Fault{Mutant::kFrozenReturned, "frozen_returned", true, ", which is frozen"},
+                    Fault{Mutant::kSettledLent, "settled_lent", true, " lends what a settlement"},
+                    Fault{Mutant::kQueueJumped, "queue_jumped", false, ", which came earlier"},
+                    Fault{Mutant::kHeadDelayed, "head_delayed", false, " gathers, which came earlier"},
+                    Fault{Mutant::kRestPassed, "rest_passed", false, " waits for, which came earlier"},
+                    Fault{Mutant::kPartKept, "part_kept", false, " keeps a part of"},
+                    Fault{Mutant::kPushForgotten, "push_forgotten", false, " waits although there is room"},
                     Fault{Mutant::kRefuserRecommended, "refuser_recommended", false, ", which has refused"},
                     Fault{Mutant::kOldTermObeyed, "old_term", false, " obeys term "},
                     Fault{Mutant::kLateGrantKept, "late_grant", false, ", which holds 0"},

@@ -3,39 +3,17 @@
 
 #include <algorithm>
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "cluster/protocol/control_plane.h"
+#include "cluster/protocol/counted_memory.h"
 #include "fakes/fake_network.h"
 
 namespace kvasir::cluster::test {
 
 using kvasir::test::FakeNetwork;
-
-class CountedMemory final : public LendableMemory {
- public:
-  explicit CountedMemory(uint32_t blocks) : total_(blocks), free_(blocks) {
-    std::iota(free_.rbegin(), free_.rend(), 0u);
-  }
-  std::optional<std::vector<uint32_t>> take(uint32_t blocks) override {
-    if (blocks > free_.size()) return std::nullopt;
-    std::vector<uint32_t> out(free_.end() - blocks, free_.end());
-    free_.resize(free_.size() - blocks);
-    return out;
-  }
-  void give_back(std::span<const uint32_t> blocks) override {
-    free_.insert(free_.end(), blocks.begin(), blocks.end());
-  }
-  uint32_t free_blocks() const override { return static_cast<uint32_t>(free_.size()); }
-  uint32_t total_blocks() const override { return total_; }
-
- private:
-  const uint32_t total_;
-  std::vector<uint32_t> free_;
-};
 
 // Instances "a", "b", .. of epoch 1, which know each other; "a" leads in term 1. Settled debts: 4 blocks and
 // more.
@@ -105,14 +83,21 @@ class Instances {
     }
     return out;
   }
-  // Borrows, and expects that it succeeds.
-  ContractRef borrow(size_t which, uint32_t blocks) {
-    at(which).borrow(blocks, now());
-    run(kNanosPerMilli);
+  // Wants to borrow for a request that arrived at `since`, or now.
+  void want(size_t which, uint32_t most, std::optional<Nanos> since = std::nullopt, uint32_t least = 0,
+            Nanos hold = 0) {
+    at(which).want({most, least, since.value_or(now()), hold}, needed_since, now());
+  }
+  // Borrows of one creditor, and expects that it succeeds.
+  ContractRef borrow(size_t which, uint32_t blocks, std::optional<Nanos> since = std::nullopt) {
+    want(which, blocks, since);
+    deliver();
     const auto granted = events(which, BorrowEvent::Kind::kGranted);
-    KV_CHECK(granted.size() == 1, "{} grants: {}", granted.size(), at(which).describe());
+    KV_CHECK(granted.size() == 1 && granted[0].blocks == blocks, "{} grants: {}", granted.size(),
+             at(which).describe());
     return granted[0].contract;
   }
+  Nanos needed_since = INT64_MIN;  // as all instances say
 
  private:
   struct One {

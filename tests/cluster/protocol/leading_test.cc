@@ -19,13 +19,13 @@ ContractRef borrow_of(Instances& all, size_t which, size_t creditor, uint32_t bl
   return loan;
 }
 
-// 0 owes 1 six blocks, 1 owes 2 five, 2 owes 0 seven; when the contracts are frozen by the leader.
+// 0 owes 1 six blocks, 1 owes 2 five, 2 owes 0 seven; when they have been told to settle that.
 struct Circle {
   Instances all{{8, 8, 8}};
   std::vector<ContractRef> loans;
   Circle() {
     loans = {borrow_of(all, 0, 1, 6), borrow_of(all, 1, 2, 5), borrow_of(all, 2, 0, 7)};
-    while (!all.at(0).rmanager().frozen()) all.run(kNanosPerMilli);
+    while (!all.at(0).rmanager().settling()) all.run(kNanosPerMilli);
     all.deliver();
   }
 };
@@ -34,85 +34,97 @@ TEST(Settling, EachCallsBackTheSmallestDebt) {
   Circle circle;
   Instances& all = circle.all;
   for (size_t i = 0; i < 3; ++i) {
-    EXPECT_TRUE(all.at(i).rmanager().frozen());
+    EXPECT_TRUE(all.at(i).rmanager().settling());
     const auto events = all.events(i);
-    ASSERT_EQ(events.size(), 2u);
-    EXPECT_EQ(events[0].kind, Event::kFrozen);
-    EXPECT_EQ(events[1].kind, Event::kRecalled);
-    EXPECT_EQ(events[1].blocks, 5u);
+    ASSERT_EQ(events.size(), 1u);
+    EXPECT_EQ(events[0].kind, Event::kRecalled);
+    EXPECT_EQ(events[0].blocks, 5u);
   }
-  // More than is recalled is returned when the contract thaws.
-  const uint32_t six[] = {0, 1, 2, 3, 4, 5};
-  all.at(0).give_back(circle.loans[0], six, all.now());
-  all.deliver();
-  EXPECT_EQ(all.lender(1).lent_blocks(), 1u);
   const uint32_t five[] = {0, 1, 2, 3, 4};
-  all.at(1).give_back(circle.loans[1], five, all.now());
-  all.at(2).give_back(circle.loans[2], five, all.now());
-  all.deliver();
-  for (size_t i = 0; i < 3; ++i) EXPECT_FALSE(all.at(i).rmanager().frozen());
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(all.at(0).gmanager().counts().settlements, 0u);
+    all.at(i).give_back(circle.loans[i], five, all.now());
+    all.deliver();
+  }
+  for (size_t i = 0; i < 3; ++i) EXPECT_FALSE(all.at(i).rmanager().settling());
   EXPECT_EQ(all.lender(0).lent_blocks(), 2u);
-  EXPECT_EQ(all.lender(1).lent_blocks(), 0u);
+  EXPECT_EQ(all.lender(1).lent_blocks(), 1u);
   EXPECT_EQ(all.lender(2).lent_blocks(), 0u);
   EXPECT_EQ(all.at(0).gmanager().counts().settlements, 1u);
   EXPECT_EQ(all.at(0).gmanager().counts().settled_blocks, 15u);
 }
 
-TEST(Settling, WhatIsFrozenIsNeitherReturnedNorRecalled) {
+TEST(Settling, WhatIsSettledIsNotRecalledAndWhatComesBackIsLentToNone) {
   Circle circle;
   Instances& all = circle.all;
   EXPECT_EQ(all.at(1).recall(6, all.now()), 0u);
+  EXPECT_EQ(all.lender(1).room(), 2u);
+  const uint32_t three[] = {0, 1, 2};
+  all.at(0).give_back(circle.loans[0], three, all.now());
+  all.deliver();
+  EXPECT_EQ(all.memory(1).free_blocks(), 5u);
+  EXPECT_EQ(all.lender(1).room(), 2u);
   // A contract that is not of the cycle is as free as ever.
-  const ContractRef other = borrow_of(all, 0, 2, 2);
+  const ContractRef other = all.borrow(0, 2);
   const uint32_t both[] = {0, 1};
   all.at(0).give_back(other, both, all.now());
   all.deliver();
   EXPECT_EQ(all.borrower(0).held(other), nullptr);
 }
 
-TEST(Settling, TooLateAndAllThaw) {
+TEST(Settling, TooLateAndAllStaysAsItIs) {
   Circle circle;
   Instances& all = circle.all;
+  const uint32_t three[] = {0, 1, 2};
+  all.at(0).give_back(circle.loans[0], three, all.now());
   for (size_t i = 0; i < 3; ++i) all.events(i);
   all.run(5 * kNanosPerSecond - kNanosPerMilli * 500);
   for (size_t i = 0; i < 3; ++i) {
-    EXPECT_FALSE(all.at(i).rmanager().frozen());
-    EXPECT_TRUE(all.events(i, Event::kLost).empty()) << "no request needs the memory: nothing is revoked";
+    EXPECT_FALSE(all.at(i).rmanager().settling());
+    const auto events = all.events(i);
+    ASSERT_EQ(events.size(), 1u);
+    EXPECT_EQ(events[0].kind, Event::kRecalled) << "no request needs the memory: nothing is revoked";
+    EXPECT_EQ(events[0].blocks, 0u) << "and it is no longer recalled";
   }
   EXPECT_EQ(all.at(0).gmanager().counts().settlements_failed, 1u);
+  EXPECT_EQ(all.at(0).gmanager().counts().settled_blocks, 3u);
   EXPECT_EQ(all.lender(0).lent_blocks(), 7u);
+  EXPECT_EQ(all.lender(1).room(), 5u);
 }
 
-TEST(Settling, ADeathInTheCycleThawsTheOthers) {
+TEST(Settling, ADeathInTheCycleEndsIt) {
   Circle circle;
   circle.all.kill(2);
   circle.all.deliver();
-  EXPECT_FALSE(circle.all.at(0).rmanager().frozen());
-  EXPECT_FALSE(circle.all.at(1).rmanager().frozen());
+  EXPECT_FALSE(circle.all.at(0).gmanager().settling());
+  EXPECT_FALSE(circle.all.at(0).rmanager().settling()) << "its debtor is dead: all is back";
+  EXPECT_TRUE(circle.all.at(1).rmanager().settling()) << "until its own deadline";
+  circle.all.run(5 * kNanosPerSecond);
+  EXPECT_FALSE(circle.all.at(1).rmanager().settling());
 }
 
-TEST(Settling, ANewLeaderThawsAndTheOldOneIsIgnored) {
+TEST(Settling, ANewLeaderEndsItAndTheOldOneIsIgnored) {
   Circle circle;
   Instances& all = circle.all;
   all.at(1).leader(all.id(1), 2, all.now());
   all.at(2).leader(all.id(1), 2, all.now());
-  EXPECT_FALSE(all.at(1).rmanager().frozen());
-  EXPECT_FALSE(all.at(2).rmanager().frozen());
+  EXPECT_FALSE(all.at(1).rmanager().settling());
+  EXPECT_FALSE(all.at(2).rmanager().settling());
   // The old leader does not know yet.
   EXPECT_TRUE(all.at(0).gmanager().leads());
   wire::Envelope late;
-  late.mutable_freeze()->set_term(1);
-  late.mutable_freeze()->set_settlement(99);
-  put(all.id(0), late.mutable_freeze()->mutable_debtor());
-  put(all.id(2), late.mutable_freeze()->mutable_creditor());
+  late.mutable_settle()->set_term(1);
+  late.mutable_settle()->set_settlement(99);
+  late.mutable_settle()->set_blocks(1);
+  put(all.id(0), late.mutable_settle()->mutable_debtor());
   ASSERT_TRUE(all.at(0).post().send(all.id(1), late).ok());
   all.deliver();
-  EXPECT_FALSE(all.at(1).rmanager().frozen());
+  EXPECT_FALSE(all.at(1).rmanager().settling());
   EXPECT_EQ(all.at(1).rmanager().term(), 2u);
   // It stops when it hears of the new term, from whomever.
   all.at(0).leader(all.id(1), 2, all.now());
   EXPECT_FALSE(all.at(0).gmanager().leads());
-  EXPECT_FALSE(all.at(0).rmanager().frozen());
+  EXPECT_FALSE(all.at(0).rmanager().settling());
 }
 
 // Terms come from the directory alone: what a message claims changes nothing, and the next election counts.
@@ -127,15 +139,13 @@ TEST(Leading, AMessageOfATermThatWasNeverElectedIsIgnored) {
       all.deliver();
     };
     say([&](wire::Envelope& lie) {
-      lie.mutable_freeze()->set_term(UINT64_MAX);
-      lie.mutable_freeze()->set_settlement(99);
-      put(loan.creditor, lie.mutable_freeze()->mutable_debtor());
-      put(loan.creditor, lie.mutable_freeze()->mutable_creditor());
+      lie.mutable_settle()->set_term(UINT64_MAX);
+      lie.mutable_settle()->set_settlement(99);
+      put(loan.creditor, lie.mutable_settle()->mutable_debtor());
     });
-    say([](wire::Envelope& lie) { lie.mutable_settle()->set_term(UINT64_MAX); });
-    say([](wire::Envelope& lie) { lie.mutable_unfreeze()->set_term(UINT64_MAX); });
+    say([](wire::Envelope& lie) { lie.mutable_standing()->set_term(UINT64_MAX); });
     say([](wire::Envelope& lie) { lie.mutable_advice()->set_term(UINT64_MAX); });
-    EXPECT_FALSE(all.at(1).rmanager().frozen());
+    EXPECT_FALSE(all.at(1).rmanager().settling());
     EXPECT_EQ(all.at(1).rmanager().term(), 1u);
     for (size_t i = 0; i < 3; ++i) all.at(i).leader(all.id(2), 2, all.now());
     EXPECT_EQ(all.at(1).rmanager().term(), 2u);
@@ -148,8 +158,8 @@ TEST(Leading, ANewLeaderKnowsTheLedgerFromHeartbeats) {
   Instances all({8, 8, 8});
   const ContractRef loan = all.borrow(0, 3);
   for (size_t i = 0; i < 3; ++i) all.at(i).leader(all.id(2), 2, all.now());
-  // Asked before it knows anything, it answers when it does.
-  all.at(0).borrow(8, all.now());
+  // Told before it knows anything, it serves when it does.
+  all.want(0, 5);
   all.run(kNanosPerSecond / 2);
   EXPECT_EQ(all.events(0, Event::kGranted).size(), 1u);
   all.run(kNanosPerSecond);
@@ -159,22 +169,14 @@ TEST(Leading, ANewLeaderKnowsTheLedgerFromHeartbeats) {
   EXPECT_EQ(all.at(0).gmanager().ledger().size(), 0u);
 }
 
-TEST(Leading, AQuestionToADeadLeaderIsPutToTheNext) {
+TEST(Leading, AWishToADeadLeaderIsToldTheNext) {
   Instances all({8, 8, 8});
   all.kill(0);
-  all.at(1).borrow(8, all.now());
+  all.want(1, 8);
   all.at(1).leader(all.id(2), 2, all.now());
   all.at(2).leader(all.id(2), 2, all.now());
   all.run(kNanosPerSecond / 2);
   EXPECT_EQ(all.events(1, Event::kGranted).size(), 1u) << all.at(1).describe() << all.at(2).describe();
-}
-
-TEST(Leading, WithoutAnyLeaderARequestIsRefusedInTime) {
-  Instances all({8, 8});
-  all.kill(0);
-  all.at(1).borrow(1, all.now());
-  all.run(3 * kNanosPerSecond);
-  EXPECT_EQ(all.events(1, Event::kRefused).size(), 1u);
 }
 
 TEST(Leading, ASilentInstanceLeavesTheLedger) {

@@ -8,21 +8,31 @@ namespace {
 
 using Event = BorrowEvent::Kind;
 
+// The blocks behind slots of a contract; nothing: they are not lent.
+std::optional<std::vector<uint32_t>> pin(Lender& lender, const PeerId& debtor, uint64_t contract,
+                                         std::vector<uint32_t> slots) {
+  std::vector<LoanTable::Slots> of;
+  for (const uint32_t slot : slots) of.push_back({contract, slot, 1, 1});
+  std::vector<uint32_t> blocks;
+  if (!lender.loans()->pin(debtor, of, blocks).ok()) return std::nullopt;
+  return blocks;
+}
+
 TEST(Lending, BlocksAreBorrowedReadAndGivenBackBySlots) {
   Instances all({0, 8});
   const ContractRef loan = all.borrow(0, 3);
   EXPECT_EQ(loan.creditor, all.id(1));
   EXPECT_EQ(all.memory(1).free_blocks(), 5u);
   const uint32_t slots[] = {0, 2};
-  const auto blocks = all.lender(1).pin(all.id(0), loan.id, slots);
-  ASSERT_TRUE(blocks.ok());
+  const auto blocks = pin(all.lender(1), all.id(0), loan.id, {0, 2});
+  ASSERT_TRUE(blocks);
   EXPECT_EQ(*blocks, (std::vector<uint32_t>{all.lender(1).lent(all.id(0), loan.id)->blocks[0],
                                             all.lender(1).lent(all.id(0), loan.id)->blocks[2]}));
-  all.lender(1).unpin(*blocks);
+  all.lender(1).loans()->unpin(*blocks);
   all.at(0).give_back(loan, slots, all.now());
   all.deliver();
   EXPECT_EQ(all.memory(1).free_blocks(), 7u);
-  EXPECT_EQ(all.lender(1).pin(all.id(0), loan.id, slots).status().code(), ErrorCode::kUnavailable);
+  EXPECT_FALSE(pin(all.lender(1), all.id(0), loan.id, {0, 2}));
   EXPECT_EQ(all.borrower(0).held(loan)->held, (std::set<uint32_t>{1}));
   const uint32_t last[] = {1};
   all.at(0).give_back(loan, last, all.now());
@@ -35,19 +45,42 @@ TEST(Lending, BlocksAreBorrowedReadAndGivenBackBySlots) {
 TEST(Lending, AContractIsItsDebtorsInOneLife) {
   Instances all({0, 8, 0});
   const ContractRef loan = all.borrow(0, 3);
-  const uint32_t slot[] = {0};
-  EXPECT_FALSE(all.lender(1).pin(all.id(2), loan.id, slot).ok());
-  EXPECT_FALSE(all.lender(1).pin({"a", 2}, loan.id, slot).ok());
-  EXPECT_FALSE(all.lender(1).pin(all.id(0), loan.id + 1, slot).ok());
-  const uint32_t beyond[] = {3};
-  EXPECT_FALSE(all.lender(1).pin(all.id(0), loan.id, beyond).ok());
+  EXPECT_FALSE(pin(all.lender(1), all.id(2), loan.id, {0}));
+  EXPECT_FALSE(pin(all.lender(1), {"a", 2}, loan.id, {0}));
+  EXPECT_FALSE(pin(all.lender(1), all.id(0), loan.id + 1, {0}));
+  EXPECT_FALSE(pin(all.lender(1), all.id(0), loan.id, {3}));
+  // Of several either all are pinned or none: what none holds goes back at once.
+  EXPECT_FALSE(pin(all.lender(1), all.id(0), loan.id, {0, 3}));
+  const uint32_t slots[] = {0, 1, 2};
+  all.at(0).give_back(loan, slots, all.now());
+  all.deliver();
+  EXPECT_EQ(all.memory(1).free_blocks(), 8u);
+}
+
+// A query names cells by runs, whose stride may be negative.
+TEST(Lending, ARunOfSlotsMayDescend) {
+  Instances all({0, 8});
+  const ContractRef loan = all.borrow(0, 5);
+  LoanTable& loans = *all.lender(1).loans();
+  const std::vector<uint32_t>& lent = all.lender(1).lent(all.id(0), loan.id)->blocks;
+  const auto run = [&](uint32_t first, uint32_t count, uint32_t stride) {
+    const LoanTable::Slots slots = {loan.id, first, count, stride};
+    std::vector<uint32_t> blocks;
+    if (loans.pin(all.id(0), std::span(&slots, 1), blocks).ok()) loans.unpin(blocks);
+    return blocks;
+  };
+  constexpr uint32_t kDown = UINT32_MAX;  // 2^32 - 1: by one, down
+  EXPECT_EQ(run(4, 3, kDown), (std::vector<uint32_t>{lent[4], lent[3], lent[2]}));
+  EXPECT_EQ(run(4, 3, kDown - 1), (std::vector<uint32_t>{lent[4], lent[2], lent[0]}));
+  EXPECT_EQ(run(0, 3, 2), (std::vector<uint32_t>{lent[0], lent[2], lent[4]}));
+  EXPECT_TRUE(run(1, 3, kDown).empty());  // below slot 0
 }
 
 TEST(Lending, WhatDoesNotFitIsRefusedAndTheNextCreditorIsAsked) {
   Instances all({0, 8, 8});
   // Both have room as far as the leader knows; one of them uses its own by now.
-  const auto used = all.memory(1).take(8);
-  all.at(0).borrow(4, all.now());
+  ASSERT_TRUE(all.memory(1).take(8));
+  all.want(0, 4);
   all.deliver();
   const auto granted = all.events(0, Event::kGranted);
   ASSERT_EQ(granted.size(), 1u);
@@ -56,29 +89,101 @@ TEST(Lending, WhatDoesNotFitIsRefusedAndTheNextCreditorIsAsked) {
   EXPECT_TRUE(all.at(0).gmanager().ledger().find(all.id(1))->refused);
 }
 
-TEST(Lending, AfterThreeRefusalsTheLeaderIsAskedAgain) {
-  Instances all({0, 8, 8, 8, 8});
-  for (size_t i = 1; i <= 3; ++i) ASSERT_TRUE(all.memory(i).take(8));
-  // The one that has room is the last that is recommended.
-  const uint64_t before = all.at(0).gmanager().counts().queries;
-  all.at(0).borrow(4, all.now());
+TEST(Lending, ACreditorLendsWhatThereIs) {
+  Instances all({0, 8, 8});
+  ASSERT_TRUE(all.memory(1).take(5));
+  all.want(0, 4);
   all.deliver();
   const auto granted = all.events(0, Event::kGranted);
-  ASSERT_EQ(granted.size(), 1u);
-  EXPECT_EQ(granted[0].contract.creditor, all.id(4));
-  EXPECT_EQ(all.at(0).gmanager().counts().denied, 3u);
-  EXPECT_EQ(all.at(0).gmanager().counts().queries - before, 2u);
+  ASSERT_EQ(granted.size(), 2u);
+  EXPECT_EQ(granted[0].contract.creditor, all.id(1));
+  EXPECT_EQ(granted[0].blocks, 3u);
+  EXPECT_EQ(granted[1].contract.creditor, all.id(2)) << "the leader was asked again";
+  EXPECT_EQ(granted[1].blocks, 1u);
+  EXPECT_EQ(all.borrower(0).wanted().most, 0u);
 }
 
-TEST(Lending, ADebtorThatFindsNoCreditorLearnsWhatToAskFor) {
-  Instances all({0, 8, 5});
-  const uint64_t request = all.at(0).borrow(9, all.now());
+// 20 blocks of four creditors that have 6 each: of three at once, then of the fourth.
+TEST(Lending, AWishTakesMessagesByItsCreditors) {
+  Instances all({0, 6, 6, 6, 6});
+  uint64_t messages = 0;
+  all.network().spy([&](const FakeNetwork::Held&, const auto&) { ++messages; });
+  all.want(0, 20);
   all.deliver();
-  const auto refused = all.events(0);
-  ASSERT_EQ(refused.size(), 1u);
-  EXPECT_EQ(refused[0].kind, Event::kRefused);
-  EXPECT_EQ(refused[0].request, request);
-  EXPECT_EQ(refused[0].blocks, 8u);
+  uint32_t blocks = 0;
+  for (const BorrowEvent& event : all.events(0, Event::kGranted)) blocks += event.blocks;
+  EXPECT_EQ(blocks, 20u);
+  // An ask and an answer for each creditor; the leader is the debtor itself.
+  EXPECT_EQ(messages, 8u);
+}
+
+TEST(Lending, AWishWaitsUntilThereIsRoomAndIsThenServed) {
+  Instances all({0, 8, 0});
+  const ContractRef loan = all.borrow(2, 8);
+  all.want(0, 5);
+  all.run(20 * kNanosPerSecond);
+  EXPECT_TRUE(all.events(0).empty());
+  const uint64_t wishes = all.at(0).gmanager().counts().wishes;
+  const uint32_t slots[] = {0, 1, 2};
+  all.at(2).give_back(loan, slots, all.now());
+  // b tells of its room sooner than with its next heartbeat, as somebody waits for it.
+  all.deliver();
+  all.run(kNanosPerSecond / 15);
+  const auto granted = all.events(0, Event::kGranted);
+  ASSERT_EQ(granted.size(), 1u);
+  EXPECT_EQ(granted[0].blocks, 3u);
+  EXPECT_EQ(all.at(0).gmanager().counts().wishes - wishes, 1u) << "for the two that it lacks still";
+  EXPECT_EQ(all.borrower(0).wanted().most, 2u);
+}
+
+// b and c have 5 each, and d holds 4 of c's: 8 at once come when these are back.
+TEST(Lending, WhatIsWantedAtOnceComesTogetherOrNotAtAll) {
+  Instances all({0, 5, 5, 0});
+  all.lender(1).set_lending(false);
+  all.run(kNanosPerSecond);
+  const ContractRef loan = all.borrow(3, 4);
+  all.lender(1).set_lending(true);
+  all.run(kNanosPerSecond);
+  all.want(0, 8, std::nullopt, 8);
+  all.run(3 * kNanosPerSecond);
+  EXPECT_TRUE(all.events(0).empty());
+  EXPECT_EQ(all.lender(1).lent_blocks(), 0u) << "it keeps none of it meanwhile";
+  const uint32_t slots[] = {0, 1, 2};
+  all.at(3).give_back(loan, slots, all.now());
+  all.run(kNanosPerSecond);
+  uint32_t blocks = 0;
+  for (const BorrowEvent& event : all.events(0, Event::kGranted)) blocks += event.blocks;
+  EXPECT_EQ(blocks, 8u);
+}
+
+TEST(Lending, WhereOneOfTheCreditorsRefusesTheRestGoesBack) {
+  Instances all({0, 5, 5});
+  ASSERT_TRUE(all.memory(2).take(1));  // which the leader does not know yet
+  all.want(0, 10, std::nullopt, 10);
+  all.deliver();
+  EXPECT_TRUE(all.events(0).empty());
+  EXPECT_EQ(all.memory(1).free_blocks(), 5u);
+  EXPECT_EQ(all.memory(2).free_blocks(), 4u);
+  all.run(3 * kNanosPerSecond);
+  EXPECT_TRUE(all.events(0).empty());
+  all.want(0, 10, std::nullopt, 9);
+  all.run(kNanosPerSecond);
+  EXPECT_EQ(all.events(0, Event::kGranted).size(), 2u);
+}
+
+TEST(Lending, AWishThatIsTakenBackIsForgotten) {
+  Instances all({0, 8, 0});
+  const ContractRef loan = all.borrow(2, 8);
+  all.want(0, 5);
+  all.deliver();
+  EXPECT_EQ(all.at(0).gmanager().wait_list().size(), 1u);
+  all.want(0, 0);
+  all.deliver();
+  EXPECT_EQ(all.at(0).gmanager().wait_list().size(), 0u);
+  const uint32_t slots[] = {0, 1, 2};
+  all.at(2).give_back(loan, slots, all.now());
+  all.run(kNanosPerSecond);
+  EXPECT_TRUE(all.events(0).empty());
 }
 
 TEST(Lending, ARecallLeavesWhatMayStay) {
@@ -104,17 +209,17 @@ TEST(Lending, ARecallLeavesWhatMayStay) {
 TEST(Lending, ARecallThatIsNotHeededIsARevocation) {
   Instances all({0, 8});
   const ContractRef loan = all.borrow(0, 6);
-  const uint32_t slots[] = {0};
-  const auto read = all.lender(1).pin(all.id(0), loan.id, slots);
+  const auto read = pin(all.lender(1), all.id(0), loan.id, {0});
   all.at(1).recall(1, all.now());
   all.run(2 * kNanosPerSecond + kNanosPerMilli);
   const auto lost = all.events(0, Event::kLost);
   ASSERT_EQ(lost.size(), 1u);
   EXPECT_EQ(lost[0].contract, loan);
-  EXPECT_FALSE(all.lender(1).pin(all.id(0), loan.id, slots).ok());
+  EXPECT_FALSE(pin(all.lender(1), all.id(0), loan.id, {0}));
   EXPECT_EQ(all.memory(1).free_blocks(), 7u) << "one is being read";
   EXPECT_EQ(all.lender(1).pinned_leftovers(), 1u);
-  all.lender(1).unpin(*read);
+  all.lender(1).loans()->unpin(*read);
+  all.run(kNanosPerSecond);
   EXPECT_EQ(all.memory(1).free_blocks(), 8u);
 }
 
@@ -122,14 +227,9 @@ TEST(Lending, ARecallThatIsNotHeededIsARevocation) {
 TEST(Lending, WhatIsCalledBackIsOfLaterRequests) {
   Instances all({0, 8, 0});
   all.run(60 * kNanosPerSecond);
-  const auto borrow = [&](size_t which, Nanos age) {
-    all.at(which).borrow(3, all.now(), all.now() - age);
-    all.run(kNanosPerMilli);
-    return all.events(which, Event::kGranted).at(0).contract;
-  };
-  const ContractRef later = borrow(0, 10 * kNanosPerSecond);
-  const ContractRef earlier = borrow(2, 30 * kNanosPerSecond);
   const Nanos now = all.now();
+  const ContractRef later = all.borrow(0, 3, now - 10 * kNanosPerSecond);
+  const ContractRef earlier = all.borrow(2, 3, now - 30 * kNanosPerSecond);
   EXPECT_EQ(all.at(1).recall(8, now, now), 0u) << "a request that came now takes nothing";
   EXPECT_EQ(all.at(1).recall(8, now, now - 10 * kNanosPerSecond), 0u)
       << "where they came at one time, the lower name goes first";
@@ -147,57 +247,94 @@ TEST(Lending, MemoryThatIsNotNeededIsCalledBackForAnyRequest) {
   Instances all({0, 8});
   all.run(60 * kNanosPerSecond);
   const Nanos came = all.now() - 30 * kNanosPerSecond;
-  all.at(0).borrow(3, all.now(), came);
-  all.run(kNanosPerMilli);
-  all.at(0).wait_for(0, all.now(), 0, came);
-  all.run(kNanosPerSecond);
+  all.borrow(0, 3, came);
+  const auto needs = [&](Nanos since) {
+    all.needed_since = since;
+    all.want(0, 0);
+    all.run(kNanosPerSecond);  // and it is told with the answer to a statement
+  };
+  needs(came);
   EXPECT_EQ(all.at(1).recall(3, all.now(), came + kNanosPerSecond), 0u);
-  all.at(0).wait_for(0, all.now(), 0, came + 5 * kNanosPerSecond);
-  all.run(kNanosPerSecond);
+  needs(came + 5 * kNanosPerSecond);
   EXPECT_EQ(all.at(1).recall(1, all.now(), came + kNanosPerSecond), 1u);
   EXPECT_EQ(all.at(1).recall(2, all.now(), came + 10 * kNanosPerSecond), 1u);
-  all.at(0).wait_for(0, all.now(), 0);
-  all.run(kNanosPerSecond);
+  needs(INT64_MAX);
   EXPECT_EQ(all.at(1).recall(2, all.now(), came + 10 * kNanosPerSecond), 2u);
 }
 
 TEST(Lending, WhatAnOlderRequestLacksIsNotLentToALaterOne) {
   Instances all({0, 8, 0});
   all.run(60 * kNanosPerSecond);
+  ASSERT_TRUE(all.memory(1).take(8));
+  all.run(kNanosPerSecond);
   const Nanos came = all.now() - 30 * kNanosPerSecond;
-  all.at(2).wait_for(6, all.now(), came);
+  all.want(2, 6, came);
+  all.want(0, 3, came + kNanosPerSecond);
+  all.deliver();
   all.run(kNanosPerSecond);
   EXPECT_EQ(all.lender(1).awaited().blocks, 6u);
   EXPECT_EQ(all.lender(1).awaited().since, came);
-  const auto borrows = [&](size_t which, uint32_t blocks, Nanos since) {
-    all.at(which).borrow(blocks, all.now(), since);
-    all.run(3 * kNanosPerSecond);
-    return all.events(which, Event::kGranted).size();
-  };
-  EXPECT_EQ(borrows(0, 3, came + kNanosPerSecond), 0u) << "of 8 blocks 6 are awaited";
-  EXPECT_EQ(borrows(0, 3, came - kNanosPerSecond), 1u) << "that one is older still";
-  EXPECT_EQ(borrows(2, 5, came), 1u);
+  const uint32_t four[] = {0, 1, 2, 3};
+  all.memory(1).give_back(four);
+  all.run(kNanosPerSecond);
+  EXPECT_EQ(all.events(0).size(), 0u);
+  EXPECT_EQ(all.events(2, Event::kGranted).at(0).blocks, 4u);
+  EXPECT_EQ(all.lender(1).awaited().blocks, 2u);
+  const uint32_t others[] = {4, 5, 6, 7};
+  all.memory(1).give_back(others);
+  all.run(kNanosPerSecond);
+  EXPECT_EQ(all.events(2, Event::kGranted).at(0).blocks, 2u);
+  EXPECT_EQ(all.events(0, Event::kGranted).at(0).blocks, 2u);
   EXPECT_EQ(all.lender(1).awaited().blocks, 0u) << "no more is to be had here";
 }
 
-TEST(Lending, AnInstanceThatNoLongerSaysThatItWaitsIsForgotten) {
+TEST(Lending, NobodyWaitsWhenTheLeaderNoLongerSaysSo) {
   Instances all({0, 8, 0});
-  all.at(2).wait_for(6, all.now(), all.now());
+  ASSERT_TRUE(all.memory(1).take(8));
+  all.run(kNanosPerSecond);
+  all.want(2, 6);
   all.run(10 * kNanosPerSecond);
   EXPECT_EQ(all.lender(1).awaited().blocks, 6u) << "it is said with each heartbeat";
-  all.at(2).wait_for(0, all.now(), 0);
-  all.deliver();
+  EXPECT_EQ(all.lender(2).awaited().since, INT64_MAX) << "it is its own request";
+  all.want(2, 0);
+  all.run(kNanosPerSecond);
   EXPECT_EQ(all.lender(1).awaited().since, INT64_MAX);
-  all.at(2).wait_for(6, all.now(), all.now());
-  all.deliver();
-  all.network().cut("c", "b", true);
+  all.want(2, 6);
+  all.run(kNanosPerSecond);
+  all.network().cut("a", "b", true);
   all.run(3 * kNanosPerSecond);
   EXPECT_EQ(all.lender(1).awaited().since, INT64_MAX);
-  all.network().cut("c", "b", false);
+  all.network().cut("a", "b", false);
   all.run(kNanosPerSecond);
   EXPECT_EQ(all.lender(1).awaited().blocks, 6u);
   all.kill(2);
+  all.run(kNanosPerSecond);
   EXPECT_EQ(all.lender(1).awaited().since, INT64_MAX);
+}
+
+// Two requests that came at one time and need the memory of both instances: one goes first for all, although
+// each learns late of the other's.
+TEST(Lending, OfTwoRequestsOneGoesFirstForAll) {
+  Instances all({0, 8, 8}, /*lend_to_creditors=*/false);
+  all.run(60 * kNanosPerSecond);
+  const auto of_b = all.memory(1).take(8), of_c = all.memory(2).take(8);
+  all.run(kNanosPerSecond);
+  const Nanos came = all.now();
+  for (size_t which : {1, 2}) {
+    all.lender(which).keep_for_own(8, came);
+    all.want(which, 8, came);
+    all.run(3 * kNanosPerMilli);  // so long the messages take
+  }
+  all.run(kNanosPerSecond);
+  all.memory(1).give_back(*of_b);
+  all.memory(2).give_back(*of_c);
+  all.run(kNanosPerSecond);
+  // At one time the lower name goes first.
+  EXPECT_EQ(all.events(1, Event::kGranted).size(), 1u);
+  EXPECT_EQ(all.events(2, Event::kGranted).size(), 0u);
+  ASSERT_EQ(all.lender(2).contracts().size(), 1u);
+  EXPECT_LT(all.lender(2).contracts().begin()->second.since, came) << "before its own";
+  EXPECT_EQ(all.at(2).recall(8, all.now(), came), 0u) << "nor does it take it back";
 }
 
 TEST(Lending, NoneLendsToItsCreditors) {
@@ -207,21 +344,18 @@ TEST(Lending, NoneLendsToItsCreditors) {
   all.borrow(0, 3);
   for (size_t i : {0, 2}) all.lender(i).set_lending(true);
   all.run(kNanosPerSecond);
-  for (int more = 0; more < 2; ++more) {
-    all.at(1).borrow(4, all.now());
-    all.deliver();
-  }
-  const auto granted = all.events(1, Event::kGranted);
-  ASSERT_EQ(granted.size(), 2u);
-  for (const BorrowEvent& event : granted) EXPECT_EQ(event.contract.creditor, all.id(2));
-  EXPECT_EQ(all.at(0).gmanager().counts().denied, 0u) << "the leader knows it";
-  all.at(1).borrow(4, all.now());
+  all.want(1, 12);
   all.deliver();
-  EXPECT_EQ(all.events(1, Event::kRefused).size(), 1u);
+  all.run(kNanosPerSecond);
+  const auto granted = all.events(1, Event::kGranted);
+  ASSERT_EQ(granted.size(), 1u);
+  EXPECT_EQ(granted[0].contract.creditor, all.id(2));
+  EXPECT_EQ(granted[0].blocks, 8u);
+  EXPECT_EQ(all.at(0).gmanager().counts().denied, 0u) << "the leader knows it";
   // Nor where the leader does not know it yet.
   Instances young({8, 8}, /*lend_to_creditors=*/false);
-  young.at(0).borrow(3, young.now());
-  young.at(1).borrow(3, young.now());
+  young.want(0, 3);
+  young.want(1, 3);
   young.deliver();
   EXPECT_EQ(young.lender(0).lent_blocks() + young.lender(1).lent_blocks(), 3u);
 }
@@ -231,12 +365,17 @@ TEST(Lending, WhatOnesOwnRequestNeedsIsNotLentToALaterOne) {
   all.run(60 * kNanosPerSecond);
   const Nanos came = all.now() - 30 * kNanosPerSecond;
   all.lender(1).keep_for_own(6, came);
-  all.at(0).borrow(3, all.now(), came + kNanosPerSecond);
+  all.run(kNanosPerSecond);
+  all.want(0, 3, came + kNanosPerSecond);
   all.run(3 * kNanosPerSecond);
-  EXPECT_EQ(all.events(0, Event::kGranted).size(), 0u);
-  all.at(0).borrow(3, all.now(), came - kNanosPerSecond);
+  auto granted = all.events(0, Event::kGranted);
+  ASSERT_EQ(granted.size(), 1u);
+  EXPECT_EQ(granted[0].blocks, 2u);
+  all.want(0, 3, came - kNanosPerSecond);
   all.run(3 * kNanosPerSecond);
-  EXPECT_EQ(all.events(0, Event::kGranted).size(), 1u);
+  granted = all.events(0, Event::kGranted);
+  ASSERT_EQ(granted.size(), 1u);
+  EXPECT_EQ(granted[0].blocks, 3u);
 }
 
 TEST(Lending, ADeathEndsItOnTheOtherSide) {
@@ -251,13 +390,13 @@ TEST(Lending, ADeathEndsItOnTheOtherSide) {
   EXPECT_EQ(lost[0].contract, first);
 }
 
-TEST(Lending, ALostGrantComesWithTheNextStatement) {
+TEST(Lending, ALostGrantGoesBackAndIsAskedForAgain) {
   Instances all({0, 8});
-  all.at(0).borrow(3, all.now());
+  all.want(0, 3);
   all.network().drop("b", "a", 1);
   all.deliver();
   EXPECT_TRUE(all.events(0).empty());
-  all.run(kNanosPerSecond);
+  all.run(3 * kNanosPerSecond);
   EXPECT_EQ(all.events(0, Event::kGranted).size(), 1u);
   EXPECT_EQ(all.lender(1).by_debtor(), (std::map<PeerId, uint32_t, ByPeer>{{all.id(0), 3}}));
 }
@@ -272,6 +411,18 @@ TEST(Lending, ALostReturnIsSaidAgain) {
   EXPECT_EQ(all.lender(1).lent_blocks(), 3u);
   all.run(kNanosPerSecond);
   EXPECT_EQ(all.lender(1).lent_blocks(), 1u);
+}
+
+// Also for a loan to which an advice led that got lost.
+TEST(Lending, ALostAdviceIsGivenAgain) {
+  Instances all({8, 0});
+  all.network().drop("a", "b", 1);
+  all.want(1, 3);
+  all.deliver();
+  EXPECT_EQ(all.at(0).gmanager().counts().advised, 1u);
+  EXPECT_TRUE(all.events(1).empty());
+  all.run(kNanosPerSecond);
+  EXPECT_EQ(all.events(1, Event::kGranted).size(), 1u);
 }
 
 TEST(Lending, ACreditorThatIsNotHeardIsLost) {
@@ -291,19 +442,20 @@ TEST(Lending, ACreditorThatIsNotHeardIsLost) {
 TEST(Lending, WithoutADirectoryOldContractsGoOnAndThereAreNoNewOnes) {
   Instances all({8, 8});
   const ContractRef loan = all.borrow(0, 3);
-  all.at(1).directory_down();
-  all.at(0).borrow(1, all.now());
+  all.at(1).directory(false, all.now());
+  all.want(0, 1);
   all.run(3 * kNanosPerSecond);
-  EXPECT_EQ(all.events(0, Event::kRefused).size(), 1u);
-  all.at(1).borrow(1, all.now());
-  EXPECT_EQ(all.events(1, Event::kRefused).size(), 1u);
-  const uint32_t slot[] = {0};
-  const auto read = all.lender(1).pin(all.id(0), loan.id, slot);
-  ASSERT_TRUE(read.ok());
-  all.lender(1).unpin(*read);
-  all.at(1).directory_up();
+  all.want(1, 1);
+  all.run(3 * kNanosPerSecond);
+  EXPECT_TRUE(all.events(0).empty());
+  EXPECT_TRUE(all.events(1).empty());
+  const auto read = pin(all.lender(1), all.id(0), loan.id, {0});
+  ASSERT_TRUE(read);
+  all.lender(1).loans()->unpin(*read);
+  all.at(1).directory(true, all.now());
   all.run(kNanosPerSecond);
-  all.borrow(0, 1);
+  EXPECT_EQ(all.events(0, Event::kGranted).size(), 1u);
+  EXPECT_EQ(all.events(1, Event::kGranted).size(), 1u);
 }
 
 TEST(Lending, ALeavingInstanceReturnsAndRecallsEverything) {

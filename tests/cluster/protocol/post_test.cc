@@ -87,16 +87,16 @@ TEST(ControlPlane, ImpossibleMessagesAreCountedAndIgnored) {
   std::vector<wire::Envelope> messages(6);
   messages[0].mutable_give_back()->set_contract(loan.id);
   messages[0].mutable_give_back()->add_slots(2);
-  messages[1].mutable_borrow();
+  messages[1].mutable_ask();
   wire::Statement::Line* line = messages[2].mutable_statement()->add_lines();
   line->set_contract(loan.id);
   line->set_granted(2);
   line->set_lent(3);
-  for (int i = 0; i < 4; ++i) put({"x", 1}, messages[3].mutable_advice()->add_creditors());
   messages[3].mutable_advice()->set_term(1);
   messages[4].mutable_heartbeat()->set_term(1);
   messages[4].mutable_heartbeat()->set_room(1);
-  messages[5].mutable_query()->set_term(1);
+  messages[5].mutable_borrow()->set_term(1);
+  messages[5].mutable_borrow()->set_least(1);
   uint64_t malformed = 0;
   for (size_t i = 0; i < messages.size(); ++i) {
     const bool to_creditor = i < 2;
@@ -117,8 +117,8 @@ TEST(ControlPlane, NothingThatArrivesBringsItDown) {
   all.network().spy([&](const FakeNetwork::Held& pair, const std::vector<std::byte>& bytes) {
     if (pair.to.instance == "a") seen.push_back(bytes);
   });
-  all.at(0).borrow(2, all.now());
-  all.at(1).borrow(2, all.now());
+  all.want(0, 2);
+  all.want(1, 2);
   all.run(2 * kNanosPerSecond);
   all.network().spy(nullptr);
   ASSERT_GT(seen.size(), 5u);
@@ -148,13 +148,24 @@ TEST(ControlPlane, NothingThatArrivesBringsItDown) {
   EXPECT_GT(counts.stale + counts.repeated, 100u);
 }
 
+TEST(Post, AnAgeIsOfTwoTimesOfOneClockWhateverTheyAre) {
+  EXPECT_EQ(age_of(40, 100), 60);
+  EXPECT_EQ(age_of(100, 40), 0) << "it does not lie ahead";
+  for (const int64_t since : {INT64_MIN, int64_t{0}, INT64_MAX}) {
+    for (const int64_t now : {INT64_MIN, int64_t{0}, INT64_MAX}) {
+      EXPECT_GE(age_of(since, now), 0);
+      EXPECT_LE(age_of(since, now), INT64_MAX / 4);
+    }
+  }
+}
+
 TEST(ProtocolSettings, SayWhatMakesNoSense) {
   EXPECT_TRUE(check(ProtocolSettings{}).ok());
   ProtocolSettings settings;
   settings.recall = 0;
   EXPECT_NE(check(settings).message().find("recall"), std::string::npos);
   settings = {};
-  settings.silence = settings.heartbeat;
+  settings.silence = settings.statement;
   EXPECT_FALSE(check(settings).ok());
   settings = {};
   settings.settle_min = 0;

@@ -23,7 +23,6 @@ ProtocolSettings settings_of(const WorldConfig& config, size_t which) {
   settings.location = "zone/rack" + std::to_string(which % 2) + "/" + std::to_string(which);
   settings.lend_cap = config.lend_cap;
   settings.settle_min = config.settle_min;
-  settings.rounds = 2;
   settings.lend_to_creditors = true;  // so that there are cycles of two
   // Many settlements and revocations in a short run.
   settings.settle_period = kNanosPerSecond;
@@ -64,14 +63,13 @@ void World::begin() {
   if (config_.start == Start::kFresh) return;
   for (size_t i = 0; i < instances_.size(); ++i) {
     ControlPlane& creditor = *instances_[i].plane;
-    ControlPlane& debtor = *instances_[(i + 1) % instances_.size()].plane;
     // Straight to the creditor that is to be, whomever the leader would recommend.
     for (Instance& other : instances_) {
       other.plane->rmanager().lender().set_lending(other.plane.get() == &creditor);
       tick_at(other, clock_.now() + kNanosPerSecond / 2);
     }
     deliver_all();
-    instances_[(i + 1) % instances_.size()].requests.insert(debtor.borrow(1, clock_.now()));
+    want(instances_[(i + 1) % instances_.size()], 1, false);
     deliver_all();
     heed_events(instances_[(i + 1) % instances_.size()]);
     KV_CHECK(creditor.rmanager().lender().lent_blocks() == 1, "{}", describe());
@@ -107,12 +105,18 @@ void World::start(size_t which) {
       [this, which](const PeerId& from, std::span<const std::byte> bytes) {
         on_data(instances_[which], from, bytes);
       });
-  instance.plane->wait_for(0, clock_.now(), 0, /*needed_since=*/0);  // whatever it holds it needs
+  want(instance, 0, false);
   for (const Instance& other : instances_) {
     if (other.alive && other.id != instance.id) instance.news.push_back({News::Kind::kJoined, other.id});
   }
   if (leader_) instance.news.push_back({News::Kind::kLeader, *leader_, term_});
   tell_all({News::Kind::kJoined, instance.id}, which);
+}
+
+// Whatever it holds it needs.
+void World::want(Instance& instance, uint32_t most, bool at_once) {
+  instance.want = {most, at_once ? most : 0, clock_.now(), 0};
+  instance.plane->want(instance.want, /*needed_since=*/0, clock_.now());
 }
 
 void World::kill(size_t which) {
@@ -184,13 +188,17 @@ std::vector<Choice> World::choices() const {
     const Nanos due = instance.plane->next_deadline();
     if (due != INT64_MAX && due <= std::max(clock_.now(), next)) out.push_back({Kind::kTick, i});
     const Lender& lender = instance.plane->rmanager().lender();
-    if (instance.requests.size() < 2 && may(Kind::kBorrow)) {
-      for (uint32_t n = 1; n <= std::min(2u, config_.lend_cap); ++n) out.push_back({Kind::kBorrow, i, 0, n});
+    if (instance.want.most == 0 && may(Kind::kBorrow)) {
+      out.push_back({Kind::kBorrow, i, 0, 1});
+      out.push_back({Kind::kBorrow, i, 0, 3});
+      if (config_.lend_cap > 1) out.push_back({Kind::kBorrow, i, 1, 3});
+    } else if (instance.want.most > 0) {
+      out.push_back({Kind::kBorrow, i, 0, 0});
     }
     const auto contracts = contracts_of(instance);
     for (size_t c = 0; c < contracts.size(); ++c) {
       const HeldContract& contract = *contracts[c].second;
-      const auto there = static_cast<uint32_t>(contract.held.size() - contract.vacated.size());
+      const auto there = static_cast<uint32_t>(contract.held.size());
       if (there > 0) out.push_back({Kind::kReturn, i, c, 1});
       if (there > 1) out.push_back({Kind::kReturn, i, c, there});
       if (there > 0) out.push_back({Kind::kRead, i, c});
@@ -252,17 +260,15 @@ void World::apply(const Choice& choice) {
       break;
     }
     case Kind::kBorrow:
-      instance.plane->wait_for(choice.n, now, now, 0);
-      instance.requests.insert(instance.plane->borrow(choice.n, now));
+      want(instance, choice.n, choice.b == 1);
       break;
     case Kind::kReturn: {
       const auto [ref, contract] = contracts_of(instance).at(choice.b);
       std::vector<uint32_t> slots;
       for (const uint32_t slot : contract->held) {
-        if (slots.size() < choice.n && !contract->vacated.contains(slot)) slots.push_back(slot);
+        if (slots.size() < choice.n) slots.push_back(slot);
       }
       instance.plane->give_back(ref, slots, now);
-      instance.plane->wait_for(0, now, 0, 0);
       break;
     }
     case Kind::kRecall:
@@ -307,11 +313,11 @@ void World::apply(const Choice& choice) {
       break;
     case Kind::kOutage:
       instance.directory = false;
-      instance.plane->directory_down();
+      instance.plane->directory(false, now);
       break;
     case Kind::kBack:
       instance.directory = true;
-      instance.plane->directory_up();
+      instance.plane->directory(true, now);
       break;
   }
   check_now();
@@ -331,10 +337,8 @@ void World::deliver(size_t index) {
   if (!to.alive) return;
   ++counts_.messages;
   RManager& rmanager = to.plane->rmanager();
-  const uint64_t told = message.has_freeze()     ? message.freeze().term()
-                        : message.has_settle()   ? message.settle().term()
-                        : message.has_unfreeze() ? message.unfreeze().term()
-                                                 : UINT64_MAX;
+  counts_.refused += message.has_refused() ? 1 : 0;
+  const uint64_t told = message.has_settle() ? message.settle().term() : UINT64_MAX;
   const std::string before = told < rmanager.term() ? rmanager.describe() : "";
   const uint64_t leads = to.plane->gmanager().term();
   // The leader must go by what it is told of lenders. What it tells itself is not seen.
@@ -356,20 +360,45 @@ void World::on_sent(const FakeNetwork::Held& pair, const std::vector<std::byte>&
   wire::Envelope message;
   if (!message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) fail("a message is malformed");
   const Instance* sender = live(pair.from);
-  if (message.has_give_back() && sender && sender->plane) {
-    const ContractRef ref{pair.to, message.give_back().contract()};
-    const HeldContract* held = sender->plane->rmanager().borrower().held(ref);
-    const auto frozen = frozen_.find({pair.from, ref.creditor, ref.id});
-    // Slots that went back before may go back again.
-    if (held && held->frozen && !held->keep && frozen != frozen_.end() &&
-        held->held.size() < frozen->second) {
-      fail(fmt::format("{} returns of contract {} of {}, which is frozen", name_of(pair.from), ref.id,
-                       name_of(pair.to)));
+  if (!sender || !sender->plane) return;
+  for (const wire::Advice::Share& share : message.advice().shares()) {
+    const PeerId creditor = get(share.creditor());
+    if (refusers_.contains({message.advice().term(), creditor})) {
+      fail(fmt::format("{} recommends {}, which has refused", name_of(pair.from), name_of(creditor)));
+    }
+    check_turn(*sender, pair.to, creditor);
+  }
+  counts_.advised += message.has_advice() ? 1 : 0;
+  const Lender& lender = sender->plane->rmanager().lender();
+  if (message.has_granted() && lender.settled_blocks() > sender->memory->free_blocks()) {
+    fail(fmt::format("{} lends what a settlement has brought back", name_of(pair.from)));
+  }
+}
+
+// Those that are served are no longer in the list: of those that are, none goes first that could have had it.
+// Of those that gather memory the first alone is waited for.
+void World::check_turn(const Instance& leader, const PeerId& debtor, const PeerId& creditor) {
+  const GManager& gmanager = leader.plane->gmanager();
+  const LedgerEntry* entry = gmanager.ledger().find(creditor);
+  const std::optional<Nanos> served = gmanager.wait_list().served_since(debtor);
+  const Demand* gathers = nullptr;
+  std::vector<const Demand*> wait;
+  for (const Instance& other : instances_) {
+    const Wish* wish = gmanager.wait_list().find(other.id);
+    if (!wish) continue;
+    const Demand& demand = wish->demand;
+    if (demand.least <= 1) {
+      wait.push_back(&demand);
+    } else if (!gathers || goes_first(demand.debtor, demand.since, gathers->debtor, gathers->since)) {
+      gathers = &demand;
     }
   }
-  for (const wire::Peer& peer : message.advice().creditors()) {
-    if (!refusers_.contains({message.advice().term(), get(peer)})) continue;
-    fail(fmt::format("{} recommends {}, which has refused", name_of(pair.from), name_of(get(peer))));
+  if (gathers) wait.push_back(gathers);
+  for (const Demand* first : wait) {
+    if (!entry || !served || !goes_first(first->debtor, first->since, debtor, *served)) continue;
+    if (!gmanager.ledger().may_lend(*entry, first->debtor, /*to_creditors=*/true)) continue;
+    fail(fmt::format("{} is lent what {} {}, which came earlier", name_of(debtor), name_of(first->debtor),
+                     first == gathers ? "gathers" : "waits for"));
   }
 }
 
@@ -377,13 +406,14 @@ void World::on_data(Instance& instance, const PeerId& from, std::span<const std:
   ReadOrder order;
   if (bytes.size() != sizeof order) return fail("an order is cut short");
   std::memcpy(&order, bytes.data(), sizeof order);
-  const auto blocks = instance.plane->rmanager().lender().pin(from, order.contract, {&order.slot, 1});
-  if (!blocks.ok()) {
+  const LoanTable::Slots slot = {order.contract, order.slot, 1, 1};
+  std::vector<uint32_t> blocks;
+  if (!instance.plane->rmanager().lender().loans()->pin(from, {&slot, 1}, blocks).ok()) {
     ++counts_.reads_refused;
     return;
   }
   ++counts_.reads;
-  const uint32_t block = blocks.value().front();
+  const uint32_t block = blocks.front();
   instance.readings.push_back({order.contract, block});
   instance.memory->begin_read(block);
   const auto truth = truth_.find({order.contract, instance.id});
@@ -397,7 +427,7 @@ void World::end_read(Instance& instance) {
   const uint32_t block = instance.readings.front().block;
   instance.readings.pop_front();
   instance.memory->end_read(block);
-  instance.plane->rmanager().lender().unpin({&block, 1});
+  instance.plane->rmanager().lender().loans()->unpin({&block, 1});
 }
 
 uint64_t World::hash() const {

@@ -50,7 +50,7 @@ struct Choice {
     kNews,     // instance `a` learns the next thing about membership
     kTick,     // instance `a` ticks; if no instance's time has come, it comes first
     kLate,     // time goes on, and no instance ticks
-    kBorrow,   // instance `a` borrows `n`
+    kBorrow,   // instance `a` wants to borrow `n`, all at once if `b` is 1; 0: it no longer wants any
     kReturn,   // instance `a` returns `n` slots of its contract number `b`
     kRecall,   // instance `a` wants `n` blocks back
     kUse,      // instance `a` takes one of its own blocks
@@ -98,7 +98,8 @@ class World {
     uint64_t refused = 0;
     uint64_t recalled = 0;
     uint64_t lost = 0;
-    uint64_t frozen = 0;
+    uint64_t advised = 0;
+    uint64_t atomic = 0;  // grants of several blocks at once
     uint64_t reads = 0;
     uint64_t reads_refused = 0;
     uint64_t settlements = 0;
@@ -130,20 +131,8 @@ class World {
     std::unique_ptr<ControlPlane> plane;
     std::deque<News> news;
     std::deque<Reading> readings;
-    std::set<uint64_t> requests;  // not answered
+    Want want;  // as it is told its plane
   };
-  struct FrozenName {
-    PeerId debtor;
-    PeerId creditor;
-    uint64_t contract;
-  };
-  struct ByFrozenName {
-    bool operator()(const FrozenName& a, const FrozenName& b) const {
-      if (a.contract != b.contract) return a.contract < b.contract;
-      return a.debtor == b.debtor ? ByPeer{}(a.creditor, b.creditor) : ByPeer{}(a.debtor, b.debtor);
-    }
-  };
-
   struct ByTerm {
     bool operator()(const std::pair<uint64_t, PeerId>& a, const std::pair<uint64_t, PeerId>& b) const {
       return a.first == b.first ? ByPeer{}(a.second, b.second) : a.first < b.first;
@@ -172,7 +161,8 @@ class World {
   const Instance* live(const PeerId& id) const;
   void fail(std::string what);
   void check_now();
-  void note_frozen();
+  void want(Instance& instance, uint32_t most, bool at_once);
+  void check_turn(const Instance& leader, const PeerId& debtor, const PeerId& creditor);
   void check_rest();
 
   const WorldConfig config_;
@@ -186,8 +176,7 @@ class World {
   std::map<Choice::Kind, int> left_;
   // What must be so, kept apart from the classes that are tested.
   std::map<std::pair<uint64_t, PeerId>, PeerId, ByTerm> truth_;  // contract and creditor -> its debtor
-  std::map<FrozenName, size_t, ByFrozenName> frozen_;       // what is frozen and not recalled -> slots held
-  std::set<std::pair<uint64_t, PeerId>, ByTerm> refusers_;  // as the leader of that term has been told
+  std::set<std::pair<uint64_t, PeerId>, ByTerm> refusers_;       // as the leader of that term has been told
   std::string violation_;
   Counts counts_;
 };

@@ -12,7 +12,8 @@ void World::Counts::add(const Counts& other) {
   refused += other.refused;
   recalled += other.recalled;
   lost += other.lost;
-  frozen += other.frozen;
+  advised += other.advised;
+  atomic += other.atomic;
   reads += other.reads;
   reads_refused += other.reads_refused;
   settlements += other.settlements;
@@ -39,18 +40,25 @@ World::Instance* World::live(const PeerId& id) {
 }
 
 void World::heed_events(Instance& instance) {
+  using Kind = BorrowEvent::Kind;
+  const uint32_t at_once = instance.want.least;
+  uint32_t granted = 0;
   for (const BorrowEvent& event : instance.plane->take_events()) {
-    using Kind = BorrowEvent::Kind;
-    if (event.kind == Kind::kGranted || event.kind == Kind::kRefused) {
-      ++(event.kind == Kind::kGranted ? counts_.granted : counts_.refused);
-      if (instance.requests.erase(event.request) == 0) {
-        fail(fmt::format("request {} of {} is answered twice", event.request, name_of(instance.id)));
-      }
+    if (event.kind == Kind::kGranted) {
+      ++counts_.granted;
+      granted += event.blocks;
     }
     counts_.recalled += event.kind == Kind::kRecalled ? 1 : 0;
     counts_.lost += event.kind == Kind::kLost ? 1 : 0;
-    counts_.frozen += event.kind == Kind::kFrozen ? 1 : 0;
   }
+  if (granted == 0) return;
+  if (granted < at_once) {
+    fail(fmt::format("{} is granted {} of the {} that it wants at once", name_of(instance.id), granted,
+                     at_once));
+  }
+  counts_.atomic += at_once > 1 ? 1 : 0;
+  instance.want.most -= std::min(instance.want.most, granted);
+  instance.want.least = 0;
 }
 
 void World::check_now() {
@@ -91,6 +99,9 @@ void World::check_now() {
     }
     // What the debtor holds the creditor lends, as long as it knows the contract.
     for (const auto& [ref, held] : contracts_of(instance)) {
+      if (!held->announced && !instance.plane->rmanager().borrower().asking()) {
+        fail(fmt::format("{} keeps a part of what it wanted at once", name_of(instance.id)));
+      }
       const Instance* creditor = live(ref.creditor);
       const Contract* contract =
           creditor ? creditor->plane->rmanager().lender().lent(instance.id, ref.id) : nullptr;
@@ -103,7 +114,6 @@ void World::check_now() {
     }
     heed_events(instance);
   }
-  note_frozen();
 }
 
 // For a request as old as the latest of those that blocks are lent for: from it nothing is taken, nor from
@@ -119,17 +129,6 @@ void World::recall(Instance& instance, uint32_t blocks) {
     const bool earlier = lender.came(contract) < since;
     if (earlier && contract.keep != before.at(id).keep) {
       fail(fmt::format("contract {} of {} is called back for a later request", id, name_of(instance.id)));
-    }
-  }
-}
-
-// Remembers what is frozen and not recalled; on_sent() sees that it stays as it is.
-void World::note_frozen() {
-  frozen_.clear();
-  for (const Instance& instance : instances_) {
-    if (!instance.alive) continue;
-    for (const auto& [ref, held] : contracts_of(instance)) {
-      if (held->frozen && !held->keep) frozen_[{instance.id, ref.creditor, ref.id}] = held->held.size();
     }
   }
 }
@@ -151,7 +150,7 @@ void World::settle_down() {
   cuts_.clear();
   for (size_t i = 0; i < instances_.size(); ++i) {
     if (!instances_[i].alive) start(i);
-    if (!instances_[i].directory) instances_[i].plane->directory_up();
+    if (!instances_[i].directory) instances_[i].plane->directory(true, clock_.now());
     instances_[i].directory = true;
     while (!instances_[i].readings.empty()) end_read(instances_[i]);
   }
@@ -192,9 +191,14 @@ void World::check_rest() {
   for (const Instance& instance : instances_) {
     const RManager& rmanager = instance.plane->rmanager();
     const std::string name = name_of(instance.id);
-    if (!instance.requests.empty())
-      fail(fmt::format("{} of {}'s requests unanswered", instance.requests.size(), name));
-    if (rmanager.frozen()) fail(fmt::format("{} is frozen", name));
+    if (rmanager.settling()) fail(fmt::format("{} settles without end", name));
+    if (rmanager.borrower().asking()) fail(fmt::format("{} waits for answers without end", name));
+    if (instance.want.most > 0 && !instance.leaving) {
+      const Wish* wish = leader.gmanager().wait_list().find(instance.id);
+      if (!wish || wish->demand.most != instance.want.most) {
+        fail(fmt::format("the leader does not know what {} wants", name));
+      }
+    }
     if (rmanager.lender().pinned_leftovers() > 0) fail(fmt::format("{} waits for readers", name));
     if (instance.leaving && !rmanager.gone()) fail(fmt::format("{} cannot leave", name));
     counts_.leaves += instance.leaving ? 1 : 0;
@@ -202,12 +206,11 @@ void World::check_rest() {
     if (instance.plane->post().counts().malformed > 0)
       fail(fmt::format("{} was sent malformed messages", name));
     for (const auto& [id, contract] : rmanager.lender().contracts()) {
-      if (contract.frozen || contract.keep)
-        fail(fmt::format("contract {} of {} is frozen or recalled", id, name));
+      if (contract.keep) fail(fmt::format("contract {} of {} is recalled", id, name));
       const Instance* debtor = live(contract.debtor);
       const HeldContract* held =
           debtor ? debtor->plane->rmanager().borrower().held({instance.id, id}) : nullptr;
-      if (!held || held->held.size() != contract.lent || !held->vacated.empty()) {
+      if (!held || held->held.size() != contract.lent) {
         fail(fmt::format("{} lends {} blocks by contract {} to {}, which holds {}", name, contract.lent, id,
                          name_of(contract.debtor), held ? held->held.size() : 0));
       }
@@ -223,6 +226,21 @@ void World::check_rest() {
         entry->figures.owed != rmanager.borrower().by_creditor()) {
       fail(fmt::format("the ledger is wrong about {}", name));
     }
+  }
+  // Nobody waits for what is there.
+  WaitList waiting;
+  DebtLedger ledger;
+  for (const PeerId& id : leader.gmanager().ledger().instances()) {
+    const LedgerEntry& entry = *leader.gmanager().ledger().find(id);
+    ledger.update(id, entry.figures, clock_.now());
+    if (entry.refused) ledger.refused(id);
+  }
+  for (const Instance& instance : instances_) {
+    if (const Wish* wish = leader.gmanager().wait_list().find(instance.id))
+      waiting.put(*wish, clock_.now(), 1);
+  }
+  for (const Turn& turn : waiting.serve(ledger, clock_.now(), /*to_creditors=*/true)) {
+    fail(fmt::format("{} waits although there is room", name_of(turn.wish.demand.debtor)));
   }
   counts_.settlements += leader.gmanager().counts().settlements;
   const auto debts = leader.gmanager().ledger().debts();

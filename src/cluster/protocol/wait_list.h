@@ -1,0 +1,101 @@
+// The leader's list of what instances want to borrow, in the order in which the requests arrived that need
+// it. It is soft state like the ledger: heartbeats repeat each wish.
+//
+// A wish that was served in part keeps its place while its debtor asks the creditors: until then nothing that
+// it may use goes to a later one.
+//
+// The first wish takes what there is. One that wants much at once, more than there is, is waited for: memory
+// that it may use goes to a later wish only if that delays it by nothing that is known, because the later one
+// ends before so much comes back, or leaves enough. So do batch schedulers ("EASY backfilling": Lifka, "The
+// ANL/IBM SP scheduling system", 1995).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "cluster/protocol/debt_ledger.h"
+#include "cluster/protocol/post.h"
+
+namespace kvasir::cluster {
+
+struct Wish {
+  Demand demand;
+  uint64_t attempt = 0;       // its debtor's number for it
+  int64_t since_there = 0;    // Demand::since by the debtor's clock, which tells requests apart
+  std::optional<Nanos> hold;  // how long it keeps what it borrows, as far as known
+  bool asking = false;        // the debtor asks those that it was told of
+};
+
+// A wish whose turn it is. Never without shares.
+struct Turn {
+  Wish wish;
+  std::vector<Share> shares;
+};
+
+// Not thread-safe.
+class WaitList {
+ public:
+  // What the debtor wants now, instead of what it wanted before; demand.most 0: nothing. Where a wish of it
+  // was served less than `answer` ago, one under the same attempt is ignored, for its debtor did not know,
+  // and so is that it asks creditors. Returns whether another wish may have its turn now than before.
+  bool put(Wish wish, Nanos now, Nanos answer);
+  // Forgets what an instance wants, has borrowed and has lent.
+  void remove(const PeerId& instance);
+  // Forgets debtors that were last heard of before `since`, and loans that have ended by `now`.
+  void expire(Nanos since, Nanos now);
+  void clear();
+
+  // The wishes whose turn it is. Each counts as lent in the ledger, and what it got less than it wants stays
+  // in the list.
+  std::vector<Turn> serve(DebtLedger& ledger, Nanos now, bool to_creditors);
+
+  // The first wish of another instance; null: there is none.
+  const Wish* first_but_of(const PeerId& instance) const;
+  const Wish* find(const PeerId& debtor) const;
+  // The arrival by which the debtor's last wish was put in its place.
+  std::optional<Nanos> served_since(const PeerId& debtor) const;
+  size_t size() const { return order_.size(); }
+  std::string describe() const;
+
+ private:
+  struct Debtor {
+    Nanos heard = 0;
+    Nanos since = 0;  // of its last wish
+    std::optional<Wish> wish;
+    std::optional<uint64_t> served;  // attempt
+    Nanos answers_until = 0;         // it may ask those that it was told of until then
+    Nanos answer = 0;
+    bool asks = false;  // the wish is what it lacked when it was served, and is not served now
+  };
+  using Place = std::pair<Nanos, PeerId>;
+  struct ByPlace {
+    bool operator()(const Place& a, const Place& b) const {
+      return goes_first(a.second, a.first, b.second, b.first);
+    }
+  };
+  struct Loan {
+    PeerId debtor;
+    PeerId creditor;
+    uint32_t blocks = 0;
+    Nanos made = 0;
+  };
+  // When there will be enough for a wish as far as the loans' ends are known, and what will be left then.
+  struct Earliest {
+    Nanos at = 0;
+    uint32_t spare = 0;
+  };
+
+  Earliest earliest(const Demand& demand, uint32_t room, const DebtLedger& ledger, bool to_creditors) const;
+  void take_out(Debtor& debtor);
+
+  std::map<PeerId, Debtor, ByPeer> debtors_;
+  std::map<Place, Debtor*, ByPlace> order_;  // those with a wish
+  std::multimap<Nanos, Loan> loans_;         // whose end is known, by it
+};
+
+}  // namespace kvasir::cluster

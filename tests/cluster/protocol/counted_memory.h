@@ -1,0 +1,37 @@
+// Memory of an instance as a number of blocks without content.
+#pragma once
+
+#include <cstdint>
+#include <numeric>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "cluster/protocol/lender.h"
+
+namespace kvasir::cluster::test {
+
+// Blocks are taken in the order of their numbers; those that came back last go first.
+class CountedMemory final : public LendableMemory {
+ public:
+  explicit CountedMemory(uint32_t blocks) : total_(blocks), free_(blocks) {
+    std::iota(free_.rbegin(), free_.rend(), 0u);
+  }
+  std::optional<std::vector<uint32_t>> take(uint32_t blocks) override {
+    if (blocks > free_.size()) return std::nullopt;
+    std::vector<uint32_t> out(free_.end() - blocks, free_.end());
+    free_.resize(free_.size() - blocks);
+    return out;
+  }
+  void give_back(std::span<const uint32_t> blocks) override {
+    free_.insert(free_.end(), blocks.begin(), blocks.end());
+  }
+  uint32_t free_blocks() const override { return static_cast<uint32_t>(free_.size()); }
+  uint32_t total_blocks() const override { return total_; }
+
+ private:
+  const uint32_t total_;
+  std::vector<uint32_t> free_;
+};
+
+}  // namespace kvasir::cluster::test
