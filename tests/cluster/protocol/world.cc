@@ -339,7 +339,8 @@ void World::deliver(size_t index) {
   RManager& rmanager = to.plane->rmanager();
   counts_.refused += message.has_refused() ? 1 : 0;
   const uint64_t told = message.has_settle() ? message.settle().term() : UINT64_MAX;
-  const std::string before = told < rmanager.term() ? rmanager.describe() : "";
+  // What it lends, and no more: any message has it notice the room that there is by now.
+  const std::string before = told < rmanager.term() ? rmanager.lender().describe() : "";
   const uint64_t leads = to.plane->gmanager().term();
   // The leader must go by what it is told of lenders. What it tells itself is not seen.
   const bool heard =
@@ -351,7 +352,7 @@ void World::deliver(size_t index) {
   // A heartbeat that is not heard would have been news all the same: then less is checked.
   if (leads != 0 && message.has_heartbeat()) refusers_.erase({leads, pair.from});
   for (const PeerMessage& arrived : to.transport->receive()) to.plane->handle(arrived, clock_.now());
-  if (told < rmanager.term() && rmanager.describe() != before) {
+  if (told < rmanager.term() && rmanager.lender().describe() != before) {
     fail(fmt::format("{} obeys term {} in term {}", name_of(to.id), told, rmanager.term()));
   }
 }
