@@ -93,7 +93,8 @@ void add_cluster_flags(CLI::App& app, SimulateOptions& o) {
 void add_policy_flag(CLI::App& app, SimulateOptions& o) {
   app.add_option("--scheduling-policy", o.policies,
                  fmt::format("What runs next, one or several, as vllm,sarathi: {}; or all, without those "
-                             "that need what is not there",
+                             "that need what is not there. auto: as many requests as possible meet their "
+                             "bounds, those without bounds end early on average, and none starves",
                              fmt::join(policy_names(), ", ")))
       ->delimiter(',')
       ->capture_default_str();

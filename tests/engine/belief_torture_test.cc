@@ -273,5 +273,25 @@ TEST(BeliefTorture, ALogOfCacheOptReplays) {
   }
 }
 
+// It keeps ten things from plan to plan (AutoState). Beliefs are wrong at first, so that it corrects them.
+TEST(BeliefTorture, ALogOfAutoReplays) {
+  for (double factor : {1.0, 0.01}) {
+    SCOPED_TRACE(factor);
+    const TempFile file({});
+    auto log = PlanLog::create(file.path(), "auto").value();
+    TortureConfig config = believer(shadow_costs().scaled(factor));
+    config.policy = "auto";
+    config.learns_costs = true;
+    config.slo = {.ttft_ms = 1, .tbt_ms = 2};
+    config.requests = scaled(60);
+    config.log = log.get();
+    EXPECT_EQ(torture(config).wrong, 0u);
+    const auto replay = replay_plan_log(file.path(), make_test_policy);
+    ASSERT_TRUE(replay.ok()) << replay.status().message();
+    EXPECT_GT(replay->steps, 100u);
+    EXPECT_EQ(replay->first_difference, 0u) << replay->expected << "\n" << replay->got;
+  }
+}
+
 }  // namespace
 }  // namespace kvasir::test

@@ -75,6 +75,14 @@ TEST(AutoReasons, WhatIsAdmitted) {
   EXPECT_EQ(reasons_of(view).back(), "admitted 3, late: no other needs the room; it costs 36.5 ms");
 }
 
+TEST(AutoReasons, CostsAreThoseThatAreCorrected) {
+  View view = auto_view(50, 40);
+  view.waiting = {auto_waiting(2, 16, 0, {}, 20)};
+  // Steps have taken ten times as long as believed: ten times 36.5 ms.
+  const auto policy = auto_with(AutoPart::kScale, "0 0 0 0 0 10 0");
+  EXPECT_THAT(reasons_of(*policy, view), ElementsAre("admitted 2: it has no bounds and costs 365 ms to finish"));
+}
+
 TEST(AutoReasons, WhatStaysOutForMemoryOrPlaces) {
   View view = auto_view(50, 4);
   view.running = {auto_decoding(1, 20, 30, 0.01, {.tbt_ms = 1000})};

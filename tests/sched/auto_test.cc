@@ -38,17 +38,21 @@ std::string plan_when_short(const View& view) {
 }
 
 TEST(AutoPolicy, TheLargestIsDroppedWhereNotAllCanBeInTime) {
-  // All have 1 s until their first token. 40 blocks are 640 tokens. The first holds 160 tokens for 400 steps,
-  // and costs (20 ms / 640 + 1 us)(160 * 400 + 80,000) = 4.6 s; the others hold 32 tokens for 20 steps.
+  // All have 1 s for their first token. 40 blocks are 640 tokens. The first is due before the others, 50 ms
+  // after its own rows, and costs more than that: (20 ms / 640 + 1 us)(80 * 400 + 80,000) = 3.6 s. The others
+  // hold 32 tokens for 20 steps. There is room for it, or for both of them.
   View view = auto_view(40, 6);
   view.running = {auto_decoding(1, 20, 30, 0.01, {})};
   const Slo slo{.ttft_ms = 1000};
-  view.waiting = {auto_waiting(2, 80, 0.2, slo, 400), auto_waiting(3, 32, 0.1, slo, 20),
+  view.waiting = {auto_waiting(2, 80, 0.85, slo, 400), auto_waiting(3, 32, 0.1, slo, 20),
                   auto_waiting(4, 32, 0.0, slo, 20)};
   const std::string plan = plan_when_short(view);
   EXPECT_NE(plan.find("prefill 3 [0, 32) samples"), std::string::npos) << plan;
   EXPECT_NE(plan.find("prefill 4 [0, 32) samples"), std::string::npos) << plan;
   EXPECT_EQ(plan.find("prefill 2"), std::string::npos) << plan;
+  view.waiting[0].predicted.output_tokens = 20;
+  EXPECT_NE(plan_when_short(view).find("prefill 2 [0, 80) samples"), std::string::npos)
+      << "all can be in time, if it is first";
 }
 
 TEST(AutoPolicy, TheShortestGoesFirstWhereAllCanBeInTime) {
@@ -109,6 +113,16 @@ TEST(AutoPolicy, TheMostExpensiveGivesUpItsMemory) {
   EXPECT_EQ(auto_plan(view),
             "preempt 2\ndrop_all 2 kv device\n"
             "decode 3 [29, 30) samples\ndecode 1 [32, 33) samples\n");
+}
+
+TEST(AutoPolicy, OneThatCanWaitGivesUpItsMemoryBeforeOneThatMustGoOn) {
+  View view = auto_view(50, 0);
+  view.running = {auto_decoding(1, 20, 33, 0.01, {.tbt_ms = 500}),
+                  auto_decoding(2, 20, 30, 0.01, {.e2el_ms = 60'000}, 20),
+                  auto_decoding(3, 20, 30, 0.01, {.tbt_ms = 500}, 500)};
+  EXPECT_EQ(auto_plan(view).substr(0, 10), "preempt 2\n") << "though 3 costs more";
+  view.running[1].slo = {.tbt_ms = 500};
+  EXPECT_EQ(auto_plan(view).substr(0, 10), "preempt 3\n");
 }
 
 TEST(AutoPolicy, ALateOneGivesUpItsMemoryFirst) {
