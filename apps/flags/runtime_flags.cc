@@ -112,10 +112,11 @@ void add_batch_flags(CLI::App& app, RuntimeOptions& o) {
 }
 
 void add_policy_flag(CLI::App& app, std::string& policy) {
-  app.add_option("--scheduling-policy", policy,
-                 "What runs next; a policy's own settings follow its name, as NAME:KEY=VALUE. auto: as many "
-                 "requests as possible meet their bounds, those without bounds end early on average, and none "
-                 "starves; it doesn't keep the order of arrival, as sarathi does")
+  app.add_option(
+         "--scheduling-policy", policy,
+         "What runs next; a policy's own settings follow its name, as NAME:KEY=VALUE. auto: as many "
+         "requests as possible meet their bounds, those without bounds end early on average, and none "
+         "starves; it doesn't keep the order of arrival, as sarathi does")
       ->capture_default_str()
       ->check(suggests(policy_names()));
 }

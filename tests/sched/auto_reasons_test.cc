@@ -80,7 +80,8 @@ TEST(AutoReasons, CostsAreThoseThatAreCorrected) {
   view.waiting = {auto_waiting(2, 16, 0, {}, 20)};
   // Steps have taken ten times as long as believed: ten times 36.5 ms.
   const auto policy = auto_with(AutoPart::kScale, "0 0 0 0 0 10 0");
-  EXPECT_THAT(reasons_of(*policy, view), ElementsAre("admitted 2: it has no bounds and costs 365 ms to finish"));
+  EXPECT_THAT(reasons_of(*policy, view),
+              ElementsAre("admitted 2: it has no bounds and costs 365 ms to finish"));
 }
 
 TEST(AutoReasons, WhatStaysOutForMemoryOrPlaces) {

@@ -3,11 +3,11 @@
 // A request that runs grows by a token a step until it ends and gives up what it owns. So the need of a batch
 // after t steps is the sum over those that have not ended of (owned + t), and it is greatest just before one
 // of them ends. How long each runs is uncertain, so that their ends are spread. With three equally likely
-// lengths for each request, of the mean and the variance that are believed of it, and P_j(t) = P(rest_j >=
-// t),
+// lengths for each request, of the mean and the variance that are believed of it, and
+// P_j(t) = P(rest_j >= t),
 //
-//   peak = max over t of  sum over j of (owned_j + t) P_j  +  2 sd,   sd^2 = sum over j of (owned_j + t)^2
-//   P_j (1 - P_j)
+//   peak = max over t of  sum over j of (owned_j + t) P_j  +  2 sd
+//   sd^2 = sum over j of (owned_j + t)^2 P_j (1 - P_j)
 //
 // where t is any of the lengths, and no more than if all that may reach t do: a batch of many needs little
 // more than its mean, one of few all at once.
