@@ -34,14 +34,12 @@ TEST(MemoryPeak, IsAtTheEndOfTheOneThatMattersMost) {
 // such requests that own 100 tokens all may be there after 90 steps: 3 x 190, which is less than 190 and
 // twice 190 x sqrt(2/3).
 TEST(MemoryPeak, FewMayAllBeThereAtOnce) {
-  const OutputRest rest = {60, 60 * 60 + 600, 1};
+  const OutputRest rest = {60, 60 * 60 + 600, 30};
   MemoryPeak peak;
   for (int i = 0; i < 2; ++i) peak.add({100, rest});
   EXPECT_NEAR(peak.with({100, rest}), 190 + 2 * 190 * std::sqrt(2.0 / 3), 1e-9);
   MemoryPeak one;
   EXPECT_NEAR(one.with({100, rest}), 190, 1e-9);
-  EXPECT_NEAR(peak.ending_within(29), 0, 1e-9);
-  EXPECT_NEAR(peak.ending_within(60), 2 * 2.0 / 3, 1e-9);
 }
 
 // Of 300 two thirds are there after 60 steps, more or less sqrt(300 x 2/9) = 8.2 of them.
@@ -53,25 +51,16 @@ TEST(MemoryPeak, OfManySomeHaveEnded) {
 }
 
 // A variance of 60^2: c sd = 73.5, and 60 - 73.5 is below a step. It is 1, the others are 7.2 less each, and
-// the mean stays.
+// the mean stays. Alone a request needs its longest at the most.
 TEST(MemoryPeak, NoLengthIsBelowAStep) {
-  MemoryPeak peak;
-  peak.add({0, {60, 2 * 60 * 60, 1}});
   const double spread = std::sqrt(1.5 * 3600), cut = (1 - (60 - spread)) / 2;
-  EXPECT_NEAR(peak.ending_within(1), 1.0 / 3, 1e-9);
-  EXPECT_NEAR(peak.ending_within(60 - cut - 1e-6), 1.0 / 3, 1e-9);
-  EXPECT_NEAR(peak.ending_within(60 - cut + 1e-6), 2.0 / 3, 1e-9);
-  EXPECT_NEAR(peak.ending_within(60 + spread - cut + 1e-6), 1, 1e-9);
+  EXPECT_NEAR(MemoryPeak().with({0, {60, 2 * 60 * 60, 1}}), 60 + spread - cut, 1e-9);
   EXPECT_NEAR(1 + (60 - cut) + (60 + spread - cut), 3 * 60, 1e-9);
 }
 
 // A mean of 5 and a deviation of 15: the two shorter ones are a step, and the longest 13.
 TEST(MemoryPeak, TheMeanStaysWhereTwoLengthsAreAStep) {
-  MemoryPeak peak;
-  peak.add({0, {5, 25 + 225, 1}});
-  EXPECT_NEAR(peak.ending_within(1), 2.0 / 3, 1e-9);
-  EXPECT_NEAR(peak.ending_within(12.9), 2.0 / 3, 1e-9);
-  EXPECT_NEAR(peak.ending_within(13.1), 1, 1e-9);
+  EXPECT_NEAR(MemoryPeak().with({0, {5, 25 + 225, 1}}), 13, 1e-9);
 }
 
 TEST(MemoryPeak, CountsThoseThatEndInTime) {
@@ -80,6 +69,16 @@ TEST(MemoryPeak, CountsThoseThatEndInTime) {
   EXPECT_NEAR(peak.ending_within(4), 0, 1e-9);
   EXPECT_NEAR(peak.ending_within(10), 3, 1e-9);
   EXPECT_NEAR(peak.ending_within(1e9), 4, 1e-9);
+}
+
+// Ends are even from 10 to 110 steps: few of those that may end at any time do so at once.
+TEST(MemoryPeak, EndsThatAreSpreadComeInTurn) {
+  MemoryPeak peak;
+  for (int i = 0; i < 30; ++i) peak.add({1, {60, 2 * 60 * 60, 10}});
+  EXPECT_NEAR(peak.ending_within(10), 0, 1e-9);
+  EXPECT_NEAR(peak.ending_within(20), 3, 1e-9);
+  EXPECT_NEAR(peak.ending_within(60), 15, 1e-9);
+  EXPECT_NEAR(peak.ending_within(110), 30, 1e-9);
 }
 
 // Against the need at each step.

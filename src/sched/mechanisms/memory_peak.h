@@ -54,6 +54,7 @@ class MemoryPeak {
   static std::array<Length, kLengths> lengths_of(const Request& request);  // the longest first
 
   std::vector<Length> lengths_;  // the longest first
+  std::vector<OutputRest> rests_;
 };
 
 }  // namespace kvasir
