@@ -162,7 +162,7 @@ double cost_in_turns(uint32_t prompt, uint32_t output) {
   return (prompt + output / 2.0) * output / (kBlocks * kBlock);
 }
 
-// The bound of docs/policies/auto.md. Until it is late; until the credit, a twentieth of the time, has paid
+// The bound of docs/policies/auto.md. Until it is late; until the credit, a fiftieth of the time, has paid
 // for the late ones before it and for itself; until those that are on credit before it have ended; and its
 // life. A request without bounds is late after 16 times what it would take alone, or the mean one would.
 // weight: of the long requests, the only ones that have it. The others have 1, and one turn of theirs.
@@ -174,7 +174,7 @@ double auto_bound(Stream stream, double weight = 1) {
   const double own = cost_in_turns(kLongPrompt, kLongOutput);
   const double before = (kLive - 1) * other;
   const double paid = weight == 1 ? before + own : (1 + weight) / weight * own + other;
-  return kUntilLate + 20 * paid + before + kTurnsOfTheFirst;
+  return kUntilLate + 50 * paid + before + kTurnsOfTheFirst;
 }
 
 Outcome run_auto(Stream stream, int depth, bool host, const std::vector<Slo>& slos, int32_t priority = 0,
@@ -192,7 +192,7 @@ Outcome run_auto(Stream stream, int depth, bool host, const std::vector<Slo>& sl
 }
 
 // It knows that a step takes a turn. Without bounds a request ends within a stretch; with bounds it becomes
-// late, and then the credit pays for it: a twentieth of the time, for what it takes from the others.
+// late, and then the credit pays for it: a fiftieth of the time, for what it takes from the others.
 TEST(Starvation, NorUnderAutoByStretchAndByCredit) {
   for (Stream stream : {Stream::kOneToken, Stream::kOneBlock, Stream::kMixed}) {
     for (const Slo& slo : {Slo{}, Slo{.ttft_ms = 5000}, Slo{.ttft_ms = 20'000, .tbt_ms = 3000}}) {

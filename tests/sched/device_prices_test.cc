@@ -64,10 +64,10 @@ TEST(DevicePrices, TheStateComesBack) {
 
 // ---------------------------------------------------------------- late credit
 
-TEST(LateCredit, ATwentiethOfTheTimeWhileOneWaits) {
+TEST(LateCredit, AFiftiethOfTheTimeWhileOneWaits) {
   LateCredit credit;
   credit.earn(kNanosPerSecond, 3);
-  credit.earn(21 * kNanosPerSecond, 3);  // twenty seconds: one of credit
+  credit.earn(51 * kNanosPerSecond, 3);  // fifty seconds: one of credit
   EXPECT_TRUE(credit.covers(0.999));
   EXPECT_FALSE(credit.covers(1.001));
   credit.spend(SeqId{7}, 0.75);
@@ -84,15 +84,15 @@ TEST(LateCredit, ATwentiethOfTheTimeWhileOneWaits) {
 TEST(LateCredit, ATurnLastsUntilItIsTaken) {
   LateCredit credit;
   credit.earn(kNanosPerSecond, 3);
-  credit.earn(41 * kNanosPerSecond, 3);  // two seconds of credit
+  credit.earn(101 * kNanosPerSecond, 3);  // two seconds of credit
   EXPECT_FALSE(credit.has_turn(SeqId{7}, 2.5));
   EXPECT_TRUE(credit.has_turn(SeqId{7}, 1.9));
   EXPECT_TRUE(credit.has_turn(SeqId{7}, 2.5)) << "also if its cost has grown";
   credit.spend(SeqId{7}, 2.5);
-  // Half a second is missing: 10 s at a twentieth.
-  credit.earn(50 * kNanosPerSecond, 3);
+  // Half a second is missing: 25 s at a fiftieth.
+  credit.earn(125 * kNanosPerSecond, 3);
   EXPECT_FALSE(credit.has_turn(SeqId{8}, 0));
-  credit.earn(53 * kNanosPerSecond, 3);
+  credit.earn(131 * kNanosPerSecond, 3);
   EXPECT_FALSE(credit.has_turn(SeqId{8}, 0.11));
   EXPECT_TRUE(credit.has_turn(SeqId{8}, 0.09));
 }
@@ -100,7 +100,7 @@ TEST(LateCredit, ATurnLastsUntilItIsTaken) {
 TEST(LateCredit, WhatCostsMoreThanWasBelievedIsPaidToo) {
   LateCredit credit;
   credit.earn(kNanosPerSecond, 9);
-  credit.earn(61 * kNanosPerSecond, 9);  // three seconds of credit
+  credit.earn(151 * kNanosPerSecond, 9);  // three seconds of credit
   credit.spend(SeqId{7}, 1);
   credit.note_cost(SeqId{7}, 0.5);  // it gets on
   EXPECT_TRUE(credit.covers(1.999));
@@ -110,9 +110,9 @@ TEST(LateCredit, WhatCostsMoreThanWasBelievedIsPaidToo) {
   credit.note_cost(SeqId{7}, 3.5);
   EXPECT_FALSE(credit.covers(0)) << "a debt";
   credit.note_cost(SeqId{8}, 100);  // not on credit
-  credit.earn(62 * kNanosPerSecond, 0);
+  credit.earn(152 * kNanosPerSecond, 0);
   EXPECT_FALSE(credit.covers(0));
-  credit.earn(1000 * kNanosPerSecond, 0);
+  credit.earn(2000 * kNanosPerSecond, 0);
   EXPECT_TRUE(credit.covers(0)) << "is paid back also while none waits";
   EXPECT_FALSE(credit.covers(0.001));
 }
@@ -125,7 +125,7 @@ TEST(LateCredit, TurnsKeepTheirOrder) {
   EXPECT_EQ(credit.turn_of(SeqId{9}), 1u);
   EXPECT_EQ(credit.turn_of(SeqId{3}), 2u);
   credit.earn(kNanosPerSecond, 9);
-  credit.earn(41 * kNanosPerSecond, 9);
+  credit.earn(101 * kNanosPerSecond, 9);
   EXPECT_TRUE(credit.covers(0)) << "two were paid for, not three";
 }
 

@@ -9,7 +9,7 @@
 namespace kvasir {
 namespace {
 
-constexpr double kShareOfTime = 0.05;  // phi
+constexpr double kShareOfTime = 0.02;  // phi
 
 }  // namespace
 
