@@ -10,7 +10,7 @@
 //   D         the requests given to add()                             -
 //   g         Slo::tbt_ms, Slo::tpot_ms; `otherwise` without either   s
 //
-// Source: a batch bounded by a gap is eLLM's Equation 5 (mechanisms/batch_bound.h). The margin is ours.
+// Source: a batch bounded by a gap is from eLLM's Equation 1 (mechanisms/batch_bound.h). The margin is ours.
 // Nothing is kept for the prompts that are to come: prompts get what decodes leave of a step, so a batch that
 // leaves them nothing does not grow. (Keeping the share of time that arriving prompts take cost 2 to 7 points
 // at gaps of 12 ms.)

@@ -1,6 +1,6 @@
 // What prompts add to each decode step in the long run.
 //
-// Source: eLLM bounds T(b, r) + WT_max by the SLO (Section 4.2.1, Equation 5), where T is the time of a step
+// Source: eLLM bounds T(b, r) + WT_max by the SLO (Section 4.1, Equation 1), where T is the time of a step
 // of decodes alone, and promises that "the TPOT SLOs for the entire inference process are met" (Section 4).
 // But the prompts of those that come go between the decodes, and TPOT counts that time. Our addition: each
 // request of the batch is followed by one like it, whose prompt takes p_i seconds once in o_i decode steps.
@@ -24,7 +24,7 @@
 namespace kvasir {
 
 enum class PromptTime : uint8_t {
-  kApart,      // a step's time is that of its decodes: Equation 5 to the letter
+  kApart,      // a step's time is that of its decodes: Equation 1 to the letter
   kAmortised,  // and the share of the prompts
 };
 
