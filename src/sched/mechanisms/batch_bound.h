@@ -1,8 +1,8 @@
 // Bounds the number of running requests so that each gets its tokens in time.
 //
 // Source: eLLM, the first constraint of Equation 1 (Section 4.1). Equation 5 (Section 4.2.2) is the objective
-// under these constraints, and Section 6.1 gives it to the baselines with r = 0. A request joins a batch, which
-// then has b requests, only if
+// under these constraints, and Section 6.1 gives it to the baselines with r = 0. A request joins a batch,
+// which then has b requests, only if
 //
 //   T(b, 0) + WT_max <= SLO
 //
@@ -12,8 +12,8 @@
 //   WT_max   the longest time since its last token of those that run and decode             s
 //   SLO      the least Slo::tpot_ms of the batch                                            s
 //
-// Our deviation: the paper takes WT_max from the waiting queue (Section 4.2.2). TPOT counts no time before the
-// first token, and far beyond the capacity that wait alone exceeds any bound on TPOT.
+// Our deviation: the paper takes WT_max from the waiting queue (Section 4.2.2). TPOT counts no time before
+// the first token, and far beyond the capacity that wait alone exceeds any bound on TPOT.
 #pragma once
 
 #include <cstdint>

@@ -7,11 +7,11 @@
 //                                                 0 <= r <= 1,  1 <= b <= B
 //
 // T also has what prompts add to a step (prompt_share.h), for each request. Our deviation: WT_max is the time
-// since the last token of those that run, where the paper takes it from the waiting queue (batch_bound.h). Our
-// reading: B, running and waiting requests together; M_o = k r m sum s_i, so
-// that raising r helps only while k < 1 (the published bound, 8 h b s r (l1
-// + l2), has k = 2 (l1 + l2) / L). What is not on the device is recomputed (`again_share` of it), or
-// comes from a slower tier, whose room and link are bounds, too: the paper has the link in Equation 6 only.
+// since the last token of those that run, where the paper takes it from the waiting queue (batch_bound.h).
+// Our reading: B, running and waiting requests together; M_o = k r m sum s_i, so that raising r helps only
+// while k < 1 (the published bound, 8 h b s r (l1 + l2), has k = 2 (l1 + l2) / L). What is not on the device
+// is recomputed (`again_share` of it), or comes from a slower tier, whose room and link are bounds, too: the
+// paper has the link in Equation 6 only.
 //
 // For a fixed b, T grows with r. So the best r is the least that fits memory, which has a closed form. What
 // remains is a scan over b, in order of arrival. A device with room for all gets r = 0.
