@@ -13,8 +13,8 @@ bool longer(double a, double b) {
   return a > b;
 }
 
-// P(rest <= steps), even from the 5 % quantile to as far beyond the mean. The three lengths would not do here:
-// of requests that may end at any time, a third would be believed to end at once.
+// P(rest <= steps), even from the 5 % quantile to as far beyond the mean. The three lengths would not do
+// here: of requests that may end at any time, a third would be believed to end at once.
 double ended_by(const OutputRest& rest, double steps) {
   const double half = rest.mean - rest.least;
   if (half <= 0) return steps >= rest.mean ? 1 : 0;
