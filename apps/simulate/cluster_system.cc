@@ -33,6 +33,10 @@ Status check_cluster(const SimulateOptions& o) {
   for (const std::string& network : {o.network, o.node_network}) {
     KV_RETURN_IF_ERROR(find_network(network).status());
   }
+  if (o.one_queue && o.bench.max_concurrency > 0) {
+    return error(ErrorCode::kInvalidArgument,
+                 "--max-concurrency: not with --one-queue, which bounds by memory");
+  }
   if (o.instances == 1) return {};
   if (o.bench.max_concurrency > 0) {
     return error(ErrorCode::kInvalidArgument,

@@ -67,6 +67,11 @@ void add_cluster_flags(CLI::App& app, SimulateOptions& o) {
                  "Instances of the system. A policy that borrows lets them lend each other memory; "
                  "under any other they know nothing of each other")
       ->capture_default_str();
+  app.add_flag(
+      "--one-queue,!--no-one-queue", o.one_queue,
+      "Requests wait in one queue of all instances until there is memory for them, which is reserved "
+      "at once; later ones go before one that waits if they do not delay it (default: off, each "
+      "goes when it comes to the instance that was sent the fewest prompt tokens)");
   app.add_option(
          "--network", o.network,
          fmt::format("Between the nodes of instances: {}; or a file", fmt::join(network_names(), ", ")))

@@ -114,17 +114,31 @@ void SimulatedInstance::arrive() {
     held_.push_back(index);
     return;
   }
-  send(index);
+  send(index, clock_.now());
+}
+
+void SimulatedInstance::bind(const SimulatedRequest& request, Nanos now, bool explain) {
+  const size_t index = own_.requests.size();
+  own_.requests.push_back(request);
+  records_.emplace_back();
+  ++left_;
+  if (explain) own_.explain = index;
+  clock_.at(std::max(now, clock_.now()), [this, index] { send(index, own_.requests[index].arrival); });
+}
+
+void SimulatedInstance::never_bound() {
+  own_.requests.emplace_back();
+  records_.emplace_back().state = RequestRecord::State::kHeld;
 }
 
 void SimulatedInstance::expect_no_more() {
   if (setup_.drain_timeout) clock_.at(own_.last_arrival + *setup_.drain_timeout, [this] { give_up(); });
 }
 
-void SimulatedInstance::send(size_t index) {
+void SimulatedInstance::send(size_t index, Nanos start) {
   RequestRecord& record = records_[index];
   record.state = RequestRecord::State::kSent;
-  record.start = clock_.now();
+  record.start = start;
   record.prompt_words = own_.requests[index].prompt_tokens;
   record.wanted_tokens = own_.requests[index].output_tokens;
   record.own = own_.requests[index].own;
@@ -163,6 +177,7 @@ Status SimulatedInstance::submit(size_t index) {
 void SimulatedInstance::ended(size_t index) {
   records_[index].end = clock_.now();
   --left_;
+  if (own_.ended) own_.ended(index, clock_.now(), static_cast<uint32_t>(records_[index].content_chunks));
   if (held_.empty()) {
     --in_flight_;
     return;
@@ -172,7 +187,7 @@ void SimulatedInstance::ended(size_t index) {
   held_.pop_front();
   clock_.at(clock_.now(), [this, next] {
     --in_flight_;
-    send(next);
+    send(next, clock_.now());
   });
 }
 
@@ -215,13 +230,14 @@ Nanos SimulatedInstance::next_turn() const {
 
 void SimulatedInstance::take_turn(Nanos at) {
   const Nanos last = clock_.now();
+  const size_t had = left_;
   clock_.advance(at - last);  // what is due comes before the engine's turn
   if (clock_.now() != last) idle_turns_ = turns_ = 0;
   const Nanos before = clock_.now();
   const uint64_t changes = policy_->changes();
   const size_t left = left_;
   engine_.step();
-  if (left_ == 0 && !ended_at_ && !own_.requests.empty()) ended_at_ = clock_.now();
+  if (left_ == 0 && had > 0) ended_at_ = clock_.now();
   if (clock_.now() != before || left_ != left) {
     idle_turns_ = turns_ = 0;
     return;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -20,9 +21,11 @@ namespace kvasir {
 // The part of a run that one instance serves.
 struct InstanceSetup {
   uint32_t number = 0;
-  std::vector<SimulatedRequest> requests;  // in the order of their arrivals
+  std::vector<SimulatedRequest> requests;  // in the order of their arrivals; bind() brings others
   std::optional<size_t> explain;           // the index of one of those
   Nanos last_arrival = 0;                  // of the run
+  // Called when a request has ended, in any way but that its client gave up: its index, and its output.
+  std::function<void(size_t index, Nanos at, uint32_t output_tokens)> ended = {};
 };
 
 // Runs one turn of its engine at a time. With several instances the caller always runs the one whose
@@ -34,12 +37,18 @@ class SimulatedInstance {
   SimulatedInstance(const SimulationSetup& setup, InstanceSetup own, std::unique_ptr<Policy> policy,
                     LengthPredictor* lengths, VirtualClock& clock, SimPeer* peer);
 
+  // A request that has waited elsewhere since its arrival comes now. Its index is that of the next record.
+  void bind(const SimulatedRequest& request, Nanos now, bool explain);
+  // One that waits elsewhere for ever: only a record.
+  void never_bound();
+
   // When the next turn begins; INT64_MAX: there is nothing to wait for.
   Nanos next_turn() const;
   // REQUIRES: at >= its clock
   void take_turn(Nanos at);
   // Requests that have not ended, without those whose client gave up.
   size_t left() const { return gave_up_ ? 0 : left_; }
+  bool gave_up() const { return gave_up_.has_value(); }
 
   // K and V, to peers and back.
   uint64_t copied_bytes() const { return link_.peer_bytes(); }
@@ -66,7 +75,7 @@ class SimulatedInstance {
 
   void arrive();
   void expect_no_more();
-  void send(size_t index);
+  void send(size_t index, Nanos start);
   void queue(size_t index);
   Status submit(size_t index);
   void on_output(size_t index, const OutputEvent& event);
@@ -75,7 +84,7 @@ class SimulatedInstance {
   void give_up() { gave_up_ = clock_.now(); }
 
   const SimulationSetup& setup_;
-  const InstanceSetup own_;
+  InstanceSetup own_;
   VirtualClock& clock_;
   SimPeer* const peer_;
   SimLink link_;

@@ -43,6 +43,7 @@ struct SimulateOptions {
 
   // Instances of that system.
   uint32_t instances = 1;
+  bool one_queue = false;               // of all instances
   std::string network = "infiniband";   // between nodes: a name of the catalogue or a file
   std::string node_network = "nvlink";  // inside a node
   uint32_t gpus_per_node = 8;

@@ -56,8 +56,10 @@ struct SimulationSetup {
   CostModel costs;
   bool costs_learn = true;
   std::string length_predictor = "online";
-  // Instances of that engine. A request goes to the one that was sent the fewest prompt tokens so far.
+  // Instances of that engine. A request goes to the one that was sent the fewest prompt tokens so far; or it
+  // waits in one queue of them all until there is memory for it (DeploymentQueue).
   uint32_t instances = 1;
+  bool one_queue = false;
   std::optional<ClusterSetup> cluster;  // where they lend each other memory
   // Load.
   int64_t max_concurrency = 0;         // of each instance; 0: no bound

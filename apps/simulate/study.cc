@@ -118,6 +118,7 @@ Result<SimulationSetup> Study::setup_of(const SimulateOptions& options, const st
   KV_ASSIGN_OR_RETURN(setup.engine, engine_of(options, system_, policy));
   setup.policy = policy;
   setup.instances = options.instances;
+  setup.one_queue = options.one_queue;
   KV_ASSIGN_OR_RETURN(setup.cluster, cluster_of(options, system_, setup.engine, policy));
   setup.times = system_.times;
   setup.noise = system_.noise;

@@ -60,6 +60,7 @@ class ClusterTest : public CommandTest {
     setup.engine = *engine;
     setup.policy = policy;
     setup.instances = options.instances;
+    setup.one_queue = options.one_queue;
     setup.cluster = cluster_of(options, *system, *engine, policy).value();
     setup.times = system->times;
     setup.link = system->link;
@@ -155,6 +156,68 @@ TEST_F(ClusterTest, InstancesThatDoNotLendAreAsIfAlone) {
   }
   EXPECT_EQ(both.steps, alone[0].steps + alone[1].steps);
   EXPECT_EQ(both.load.duration, std::max(alone[0].load.duration, alone[1].load.duration));
+}
+
+// From one queue: all of them end, in the order of their arrival among those of one length, and times count
+// from the arrival.
+TEST_F(ClusterTest, OneQueueBindsARequestWhenThereIsMemoryForIt) {
+  std::vector<SimulatedRequest> requests;
+  SimulatedRequest r;
+  for (uint32_t i = 0; i < 40; ++i) {
+    r.arrival = kNanosPerSecond * i / 100;
+    r.prompt_tokens = i % 5 == 0 ? 2400 : 900;
+    r.output_tokens = r.max_tokens = 60;
+    requests.push_back(r);
+  }
+  for (const char* policy : {"distkv", "vllm"}) {
+    const SimulationOutcome out = outcome(instances(3, policy) + Args{"--one-queue"}, requests);
+    ASSERT_EQ(out.load.records.size(), requests.size());
+    Nanos first_of_length[2] = {0, 0};
+    for (size_t i = 0; i < requests.size(); ++i) {
+      const RequestRecord& record = out.load.records[i];
+      const bool is_long = i % 5 == 0;
+      EXPECT_EQ(record.prompt_words, requests[i].prompt_tokens);
+      if (is_long && std::string(policy) == "vllm") {
+        EXPECT_EQ(record.state, RequestRecord::State::kFailed);
+        continue;
+      }
+      EXPECT_EQ(record.state, RequestRecord::State::kCompleted) << i << ": " << record.error;
+      EXPECT_EQ(record.start, requests[i].arrival);
+      EXPECT_GE(record.first, first_of_length[is_long]) << i;
+      first_of_length[is_long] = record.first;
+    }
+    EXPECT_GT(out.mean_queue_s, 0.1);
+    if (out.peers) {
+      EXPECT_EQ(out.peers->sums.recalled, 0u) << "all of its memory was there before it began";
+    }
+  }
+}
+
+// Two instances that hold two of these each. Bound as they come, the short ones behind the long one would
+// wait for it at their instance.
+TEST_F(ClusterTest, OneQueueKeepsInstancesBusyThatArrivalsDoNot) {
+  std::vector<SimulatedRequest> requests;
+  SimulatedRequest r;
+  for (const uint32_t output : {400u, 4u, 400u, 4u, 4u, 4u, 400u, 4u}) {
+    r.prompt_tokens = 900;
+    r.output_tokens = r.max_tokens = output;
+    requests.push_back(r);
+  }
+  const auto seconds = [&](const Args& more) {
+    return to_seconds(outcome(instances(2, "vllm") + more, requests).load.duration);
+  };
+  EXPECT_LT(seconds({"--one-queue"}), seconds({}) - 3);
+}
+
+// Nothing is bound after the clients have given up, and each request has a record.
+TEST_F(ClusterTest, WhatWaitsInTheOneQueueAtTheEndIsUnserved) {
+  const Args args =
+      instances(2, "distkv") + lengths(1500, 400, 12) +
+      Args{"--request-rate", "100", "--max-tokens", "400", "--drain-timeout", "10", "--one-queue"};
+  const Ran ran = command(args);
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  EXPECT_EQ(ran.out, command(args).out);
+  EXPECT_THAT(ran.out, HasSubstr("12"));
 }
 
 TEST_F(ClusterTest, OneInstanceIsThePlainSimulation) {

@@ -24,6 +24,7 @@ void KvCache::close_borrowed(std::span<const uint32_t> cells) {
 }
 
 void KvCache::lose_borrowed(std::span<const uint32_t> cells) {
+  if (cells.empty()) return;
   std::unordered_set<uint64_t> lost;
   for (uint32_t cell : cells) lost.insert(borrowed_.address(cell));
   // As it does where a disk gave back other bytes than it was given: the copies go, and then a sequence
