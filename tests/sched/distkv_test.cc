@@ -11,6 +11,7 @@
 #include "sched/mechanisms/borrow_ahead.h"
 #include "sched/mechanisms/break_standstill.h"
 #include "sched/mechanisms/spill_to_peers.h"
+#include "sched/mechanisms/stream_or_ask.h"
 #include "sched/plans.h"
 
 namespace kvasir::test {
@@ -214,6 +215,63 @@ TEST(SpillToPeers, EndsWhereTheRoomThereEnds) {
   const Spilt some = spilt(view, 10000);
   EXPECT_EQ(some.coming, 32u);
   EXPECT_EQ(some.plan, leaf_moves(2, 0));
+}
+
+// ---------------------------------------------------------------- stream_or_ask
+
+// A row attends to a position in a microsecond; K and V of a token, and a query, have 1,000 bytes. Of 2,048
+// rows, all at once: 2048 x 2049 / 2 us. In two chunks of 1,024 the first takes 1024 x 1025 / 2 us or a
+// thousandth of a second for each 1,000 bytes, whichever is more, and the second has four leaves, one peak.
+StreamOrAsk on_network(double bytes_per_s) {
+  StreamOrAsk rule;
+  rule.pair_s = 1e-6;
+  rule.kv_bytes = rule.query_bytes = 1000;
+  rule.bytes_per_s = bytes_per_s;
+  rule.step_rows = 512;
+  return rule;
+}
+
+TEST(StreamOrAsk, WhatChunksTake) {
+  const StreamOrAsk fast = on_network(1e9);
+  EXPECT_NEAR(fast.seconds(2048, 2048), 2.098176, 1e-9);
+  EXPECT_NEAR(fast.seconds(2048, 1024), 0.5248 + (2e3 * 1024 / 1e9 + 1.048576), 1e-9);
+  EXPECT_NEAR(fast.seconds(2048, 512),
+              0.131328 + (0.001024 + 0.262144) + (0.001024 + 0.524288) + (0.001536 + 0.786432), 1e-9);
+  EXPECT_NEAR(fast.seconds(1500, 1024), 0.5248 + (2e3 * 476 / 1e9 + 1e-6 * 476 * 1024), 1e-9);
+  const StreamOrAsk slow = on_network(1e6);
+  EXPECT_NEAR(slow.seconds(2048, 2048), 2.098176, 1e-9) << "K and V take 2.048 beside it";
+  EXPECT_NEAR(slow.seconds(2048, 1024), 1.024 + (1.024 + 1.048576), 1e-9) << "fetched: half the bytes";
+  EXPECT_NEAR(on_network(1e5).seconds(2048, 2048), 20.48, 1e-9) << "K and V go out";
+}
+
+TEST(StreamOrAsk, AsksOnAFastNetworkAndStreamsOnASlowOne) {
+  EXPECT_EQ(on_network(1e9).chunk(2048), 1024u);
+  EXPECT_EQ(on_network(1e6).chunk(2048), 2048u);
+  StreamOrAsk wide = on_network(1e9);
+  wide.query_bytes = 1e6;  // 2.048 s for 1,024 queries and results
+  wide.kv_bytes = 1e6;
+  EXPECT_EQ(wide.chunk(2048), 2048u);
+  StreamOrAsk rule = on_network(1e9);
+  rule.step_rows = 1025;
+  EXPECT_EQ(rule.chunk(2048), 2048u) << "half of it does not fill the device";
+  // 768, 768 and 564 rows take 1.76 s, 1,280 and 820 take 1.87.
+  EXPECT_EQ(on_network(1e9).chunk(2100), 768u) << "whole leaves";
+}
+
+// Of 16,500 tokens nearly all go: half at once on a network that costs next to nothing.
+TEST(StreamOrAsk, ThePolicyRunsLongPromptsByIt) {
+  View view = make_view(10, 10);
+  set_host(view, 2100, 2100);
+  set_ring(view, 2000);
+  view.limits.max_num_batched_tokens = 20'000;
+  view.peers.most_borrowed = view.peers.borrowed = 4200;
+  view.costs.pair_s = 1e-6;
+  view.waiting = {waiting_seq(1, 16'500)};
+  view.waiting[0].max_total_tokens = 16'600;
+  EXPECT_NE(plan_of("distkv:network=100000", view).find("[0, 8448)"), std::string::npos)
+      << plan_of("distkv:network=100000", view);
+  EXPECT_EQ(plan_of("distkv:network=0.000001", view), plan_of("distkv", view));
+  EXPECT_EQ(plan_of("distkv", view).find("[0, 8448)"), std::string::npos);
 }
 
 // ---------------------------------------------------------------- bring_home
