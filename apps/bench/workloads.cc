@@ -72,7 +72,28 @@ constexpr MixKnots make_mixes() {
 }
 constexpr MixKnots kMixKnots = make_mixes();
 
+// The same ranges and shares; the normal ones even in the logarithm, by so many pieces.
+constexpr size_t kLogPieces = 32;
+using LogMixKnots = std::array<std::array<Knot, kLogPieces + 2>, kMixes>;
+const LogMixKnots& log_mix_knots() {
+  static const LogMixKnots mixes = [] {
+    LogMixKnots out{};
+    for (size_t i = 0; i < kMixes; ++i) {
+      const double range = kMixRanges[i % kMixRanges.size()];
+      const double normal = kMixNormal[i / kMixRanges.size()];
+      for (size_t k = 0; k <= kLogPieces; ++k) {
+        const double part = static_cast<double>(k) / kLogPieces;
+        out[i][k] = {normal * part, std::pow(range, part)};
+      }
+      out[i].back() = {1, 2 * range};
+    }
+    return out;
+  }();
+  return mixes;
+}
+
 constexpr std::string_view kMixName = "infinite-llm-mix-";
+constexpr std::string_view kLogMixName = "infinite-llm-log-mix-";
 constexpr std::string_view kLongOutputsName = "infinite-llm-long-outputs-";
 constexpr std::string_view kFixedName = "layerkv-fixed:";
 constexpr int64_t kMaxFixed = 10'000'000;
@@ -166,6 +187,17 @@ Workload mix(int64_t id) {
   return w;
 }
 
+// The same ranges, with most of the normal contexts short.
+Workload log_mix(int64_t id) {
+  Workload w = mix(id);
+  w.name = fmt::format("{}{}", kLogMixName, id);
+  w.assumed =
+      "normal contexts even in the logarithm, long ones even; a context is prompt and output; outputs as "
+      "ShareGPT's, at most half";
+  w.prompt = by_knots(log_mix_knots()[static_cast<size_t>(id - 1)]);
+  return w;
+}
+
 // The same contexts, of which outputs are a part that counts.
 Workload mix_of_long_outputs(int64_t id) {
   Workload w = mix(id);
@@ -245,6 +277,7 @@ Result<Workload> find_workload(std::string_view name) {
     if (workload.name == name) return std::move(workload);
   }
   if (const auto id = number_after(name, kMixName, kMixes)) return mix(*id);
+  if (const auto id = number_after(name, kLogMixName, kMixes)) return log_mix(*id);
   if (const auto id = number_after(name, kLongOutputsName, kMixes)) return mix_of_long_outputs(*id);
   if (const auto prompt = number_after(name, kFixedName, kMaxFixed)) return fixed(*prompt);
   return error(ErrorCode::kNotFound, "no workload '{}': there are {}", name,
@@ -255,6 +288,7 @@ std::vector<std::string> workload_names() {
   std::vector<std::string> names;
   for (const Workload& workload : make_registry()) names.push_back(workload.name);
   names.push_back(fmt::format("{}1..{}", kMixName, kMixes));
+  names.push_back(fmt::format("{}1..{}", kLogMixName, kMixes));
   names.push_back(fmt::format("{}1..{}", kLongOutputsName, kMixes));
   names.push_back(fmt::format("{}PROMPT", kFixedName));
   return names;

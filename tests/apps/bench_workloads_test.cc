@@ -159,6 +159,18 @@ TEST(Workloads, MixesHaveTheirShareOfLongContexts) {
   }
 }
 
+// Even in the logarithm from 1 to 100,000: half of the normal ones are below the root, a quarter below the
+// root of that, and their mean is 100,000 / ln 100,000.
+TEST(Workloads, LogMixesHaveAsManyContextsOfEachMagnitude) {
+  const Both b = draw("infinite-llm-log-mix-7");
+  const auto near = [](double share) { return 4 * std::sqrt(share * (1 - share) / kLengthDraws); };
+  EXPECT_NEAR(b.total.above(100'000), .10, near(.10));
+  EXPECT_NEAR(b.total.above(316), .10 + .90 / 2, near(.55));
+  EXPECT_NEAR(b.total.above(5'623), .10 + .90 / 4, near(.325));
+  b.total.expect_mean(.90 * 99'999 / std::log(100'000) + .10 * 150'000, .01);
+  EXPECT_LE(b.total.sorted.back(), 200'000);
+}
+
 // A context of c tokens has an output of 1 to c / 2, evenly: c / 4 in the mean, and above c / 4 for half of
 // them.
 TEST(Workloads, LongOutputsAreUpToHalfOfTheContext) {
@@ -184,8 +196,9 @@ TEST(Workloads, FixedLengthsAreFixed) {
 }
 
 TEST(Workloads, DependOnSeedAndNumberAlone) {
-  for (const char* name : {"sharegpt", "alpaca", "bookcorpus", "humaneval", "longbench", "wikitext", "arxiv",
-                           "bookcorpus-long", "leval", "infinite-llm-mix-7", "infinite-llm-long-outputs-7"}) {
+  for (const char* name :
+       {"sharegpt", "alpaca", "bookcorpus", "humaneval", "longbench", "wikitext", "arxiv", "bookcorpus-long",
+        "leval", "infinite-llm-mix-7", "infinite-llm-log-mix-7", "infinite-llm-long-outputs-7"}) {
     SCOPED_TRACE(name);
     const Workload w = find_workload(name).value();
     const Lengths a = w.draw(1, 5);
